@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_CONF_H
+#define KVR_CONF_H
+
+/**
+ * @file
+ * Options declared as tables beside the code that uses them: name, type, range, default, unit,
+ * help. Parsing, defaults, range checks, error texts, --dump-config and the documentation all
+ * come from the one table. Control thread and start-up only.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum kvr_opt_type {
+	KVR_OPT_BOOL,	/* bool: true/false, yes/no, on/off, 1/0 */
+	KVR_OPT_U32,	/* uint32_t in [min, max] */
+	KVR_OPT_U64,	/* uint64_t in [min, max]; suffixes k, M, G (powers of 1024) */
+	KVR_OPT_F64,	/* double in [min, max], finite */
+	KVR_OPT_ENUM,	/* int: index into choices[] */
+	KVR_OPT_STRING, /* char[size], shorter than size */
+};
+
+/** May be "none": stored as NaN (F64) or all ones (U32, U64). */
+#define KVR_OPT_F_NONE 0x1u
+/** An alias of another name, kept for old files; parsed by the owner, reported as deprecated. */
+#define KVR_OPT_F_DEPRECATED 0x2u
+
+/** One option; a table ends with name NULL. */
+struct kvr_opt {
+	const char *name;
+	enum kvr_opt_type type;
+	uint32_t flags;	 /* KVR_OPT_F_* */
+	size_t offset;	 /* of the field in the configuration struct */
+	size_t size;	 /* STRING: bytes of the array */
+	double min, max; /* inclusive; both 0 = no limit but the type's */
+	const char *def; /* default as text */
+	const char *const *choices; /* ENUM: names, NULL-terminated */
+	const char *unit;
+	const char *help;
+};
+
+/** Store every default into @p obj. A default that does not parse is a programming error: aborts. */
+void kvr_conf_defaults(const struct kvr_opt *table, void *obj);
+
+/**
+ * Parse @p value into the field called @p name.
+ * @return 0; -ENOENT unknown name; -EINVAL unparsable; -ERANGE outside the range or too long; on
+ * error @p err says what is allowed, nothing is stored.
+ */
+int kvr_conf_set(const struct kvr_opt *table, void *obj, const char *name, const char *value,
+		 char *err, size_t errlen);
+
+/** Print `name = value  # unit, help` for every option, from @p obj. */
+void kvr_conf_dump(const struct kvr_opt *table, const void *obj, FILE *out);
+
+/** Print one option's value as kvr_conf_set() would take it; returns snprintf's result. */
+int kvr_conf_print(const struct kvr_opt *opt, const void *obj, char *buf, size_t len);
+
+/**
+ * A section of the INI file. `name` is matched whole, or, when it ends in a blank ("pool "), as a
+ * prefix whose rest is the instance's name. `get` returns the object the keys go to (instance is
+ * "" without prefix), or NULL with errno (EEXIST: given twice, ENOSPC: too many, EINVAL: bad
+ * name).
+ */
+struct kvr_conf_section {
+	const char *name;
+	const struct kvr_opt *table;
+	void *(*get)(void *arg, const char *instance);
+};
+
+/**
+ * Read @p path through rte_cfgfile and fill the objects of its sections (defaults are the
+ * caller's to set in get()). Every problem ends with one line in @p err that names file, line,
+ * key and what is allowed.
+ * @return 0 or -errno.
+ */
+int kvr_conf_load(const char *path, const struct kvr_conf_section *sections, void *arg, char *err,
+		  size_t errlen);
+
+#endif
