@@ -116,7 +116,7 @@ enum kvr_wire_phase { KVR_PHASE_AGGREGATED = 0, KVR_PHASE_PREFILL = 1, KVR_PHASE
 #define KVR_NONE32 UINT32_MAX /* "not given" of 32-bit fields */
 
 /**
- * Fixed part of ROUTE and DISPATCH: 96 bytes. After it, in this order, each padded with zero
+ * Fixed part of ROUTE and DISPATCH: 88 bytes. After it, in this order, each padded with zero
  * bytes to a multiple of 8: hashes (n_hashes * 8), tokens (n_tokens * 4), hints (hints_len),
  * body (body_len). At least one of hashes and tokens is present; hashes win for routing, and
  * then isl must be at least n_hashes * block_size. With tokens alone isl must be n_tokens.
