@@ -105,6 +105,24 @@ int kvr_port__open(struct kvr_port *p, struct port_err e)
 	return 0;
 }
 
+/*
+ * The largest MTU ethdev will let through. net_memif names 1518 bytes but chains buffers for
+ * larger frames, so its own figure is only what it must be told.
+ */
+static uint32_t max_mtu(const struct rte_eth_dev_info *d)
+{
+	uint32_t overhead = RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
+
+	if (d->max_mtu != UINT16_MAX && d->max_rx_pktlen > d->max_mtu)
+		overhead = d->max_rx_pktlen - d->max_mtu;
+	return RTE_MIN((uint32_t)d->max_mtu, d->max_rx_pktlen - overhead);
+}
+
+static bool chains_frames(const struct rte_eth_dev_info *d)
+{
+	return strcmp(d->driver_name, "net_memif") == 0;
+}
+
 static int check_limits(const struct kvr_port *p, struct port_err e)
 {
 	const struct kvr_port_conf *c = &p->conf;
@@ -115,11 +133,11 @@ static int check_limits(const struct kvr_port *p, struct port_err e)
 				      "queues: got \"%u\", allowed: 1 to %u (limit of "
 				      "%s as it was created)",
 				      c->queues, most, p->dev.driver_name);
-	if (c->mtu > p->dev.max_mtu || c->mtu < p->dev.min_mtu)
+	if (!chains_frames(&p->dev) && c->mtu > max_mtu(&p->dev))
 		return kvr_port__fail(e, -ERANGE,
-				      "mtu: got \"%u\", allowed: %u to %u bytes (limit "
-				      "of %s)",
-				      c->mtu, p->dev.min_mtu, p->dev.max_mtu, p->dev.driver_name);
+				      "mtu: got \"%u\", allowed: up to %u bytes (limit "
+				      "of %s as it was created)",
+				      c->mtu, max_mtu(&p->dev), p->dev.driver_name);
 	if (c->mbufs != 0 && c->mbufs < c->queues * (c->rx_descriptors + KVR_PORT_BURST))
 		return kvr_port__fail(e, -ERANGE,
 				      "mbufs: got \"%u\", allowed: 0 or at least %u "
@@ -134,8 +152,8 @@ static int configure_dev(struct kvr_port *p, struct port_err e)
 	const uint64_t rx_sums = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
 	const uint64_t tx_sums = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
 	const uint16_t q = (uint16_t)p->conf.queues;
-	struct rte_eth_conf conf = {.rxmode.mtu = p->conf.mtu};
 	const struct rte_eth_dev_info *d = &p->dev;
+	struct rte_eth_conf conf = {.rxmode.mtu = RTE_MIN(p->conf.mtu, max_mtu(d))};
 	uint64_t hf = d->flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP);
 	int rc;
 
