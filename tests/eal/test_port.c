@@ -19,14 +19,14 @@
 static char err[512];
 static unsigned int pairs;
 
-static struct kvr_port_conf conf_of(const char *device, int host)
+static struct kvr_port_conf conf_of(const char *device, unsigned int host)
 {
 	struct kvr_port_conf c;
 
 	kvr_conf_defaults(kvr_port_opts, &c);
 	snprintf(c.device, sizeof(c.device), "%s", device);
-	snprintf(c.ipv4, sizeof(c.ipv4), "10.0.0.%d", host);
-	snprintf(c.ipv6, sizeof(c.ipv6), "fd00::%d", host);
+	snprintf(c.ipv4, sizeof(c.ipv4), "10.0.0.%u", host & 0xffu);
+	snprintf(c.ipv6, sizeof(c.ipv6), "fd00::%x", host & 0xffu);
 	c.rx_descriptors = 64;
 	c.tx_descriptors = 64;
 	c.mbufs = 511;
@@ -65,7 +65,7 @@ static void open_pair(struct kvr_port *p[2], unsigned int slots, uint32_t mtu)
 
 		CU_ASSERT_TRUE_FATAL(id >= 0);
 		CU_ASSERT_EQUAL_FATAL(rte_eth_dev_get_name_by_port((uint16_t)id, ethdev), 0);
-		c = conf_of(ethdev, i + 1);
+		c = conf_of(ethdev, (unsigned int)i + 1);
 		c.mtu = mtu;
 		p[i] = open_port(&c, (unsigned int)i);
 	}
@@ -329,7 +329,7 @@ static void memif_carries_large_frames(void)
 			 "net_memif%d,role=%s,socket-abstract=yes,socket=kvr_test_port_%d,bsize="
 			 "2048",
 			 i, i == 0 ? "server" : "client", (int)getpid());
-		c = conf_of(device, i + 1);
+		c = conf_of(device, (unsigned int)i + 1);
 		c.mtu = 9000; /* five memif buffers a frame */
 		c.answer_arp = KVR_PORT_ANSWER_ON;
 		p[i] = open_port(&c, (unsigned int)i);
