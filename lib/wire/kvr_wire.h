@@ -468,8 +468,8 @@ struct kvr_wire_connected {
 	uint32_t max_tokens; /* limits of a request */
 	uint32_t max_hashes;
 	uint32_t max_body;
-	uint32_t reserved0;
-	uint64_t reserved1;
+	uint32_t total_pools; /* pools that match; above n_pools when the frame was too small */
+	uint64_t reserved;
 } __rte_packed;
 
 struct kvr_wire_pool {
@@ -494,6 +494,22 @@ struct kvr_wire_session_status {
 	uint16_t code; /* 0 ok */
 	uint16_t reserved0;
 	uint32_t reserved1;
+} __rte_packed;
+
+/** LOADS: 16 bytes and n_ranks entries; answers POTENTIAL_LOADS. */
+struct kvr_wire_loads {
+	uint32_t n_ranks;
+	uint32_t queue_len;	 /* requests waiting in this pool */
+	uint64_t pending_tokens; /* their prompt tokens */
+} __rte_packed;
+
+/** One rank if the request went there: 32 bytes. */
+struct kvr_wire_rank_potential {
+	uint64_t worker;
+	uint32_t dp_rank;
+	uint32_t active_requests;
+	uint64_t prefill_tokens;
+	uint64_t decode_blocks;
 } __rte_packed;
 
 #endif

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_message.h"
+
+#include <string.h>
+
+/* One checker per kind, named in a table. Each may assume len >= the kind's min_body. */
+
+static int refuse(struct kvr_fault *f, int code, const char *text, uint64_t seen, uint64_t allowed)
+{
+	*f = (struct kvr_fault){.seen = seen, .allowed = allowed, .text = text};
+	return code;
+}
+
+static int reserved_set(struct kvr_fault *f)
+{
+	return refuse(f, KVR_E_FLAGS, "reserved bytes set", 0, 0);
+}
+
+static int bad_length(struct kvr_fault *f, uint64_t seen, uint64_t allowed)
+{
+	return refuse(f, KVR_E_LENGTH, "lengths disagree", seen, allowed);
+}
+
+static int bad_value(struct kvr_fault *f, const char *text, uint64_t seen, uint64_t allowed)
+{
+	return refuse(f, KVR_E_INVALID_REQUEST, text, seen, allowed);
+}
+
+static bool padding_set(const void *p, uint64_t len, uint64_t padded)
+{
+	const uint8_t *b = p;
+	uint8_t any = 0;
+
+	for (uint64_t i = len; i < padded; i++)
+		any |= b[i];
+	return any != 0;
+}
+
+/* A tail of @p len bytes after @p fixed bytes, padded to 8, ends the body of @p body_len. */
+static int check_tail(const void *body, uint32_t body_len, uint32_t fixed, uint64_t len,
+		      struct kvr_fault *f)
+{
+	const uint64_t padded = (len + 7) & ~UINT64_C(7);
+
+	if (fixed + padded != body_len)
+		return bad_length(f, fixed + padded, body_len);
+	return padding_set((const uint8_t *)body + fixed, len, padded) ? reserved_set(f) : 0;
+}
+
+static bool frame_size_ok(uint32_t max_frame)
+{
+	return max_frame >= KVR_WIRE_LEAST_MAX_FRAME && max_frame <= KVR_WIRE_MAX_FRAME;
+}
+
+static int check_hints(const void *p, uint32_t len, enum kvr_hints_in in, struct kvr_hints *h,
+		       struct kvr_fault *f)
+{
+	const int r = kvr_hints_parse(p, len, in, h);
+
+	return r == 0 ? 0 : refuse(f, r, "bad hint", 0, 0);
+}
+
+static int check_request(uint8_t kind, const void *body, uint32_t len, struct kvr_fault *f)
+{
+	struct kvr_request q;
+	struct kvr_hints h;
+	const int r = kvr_request_parse(body, len, kind, &q);
+
+	if (r != 0) {
+		*f = q.fault;
+		return r;
+	}
+	return check_hints(q.hints, q.fixed.hints_len,
+			   kind == KVR_DISPATCH ? KVR_HINTS_DISPATCH : KVR_HINTS_ROUTE, &h, f);
+}
+
+static int check_route(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	return check_request(KVR_ROUTE, body, len, f);
+}
+
+static int check_dispatch(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	return check_request(KVR_DISPATCH, body, len, f);
+}
+
+static int check_connect(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_connect *m = body;
+	struct kvr_hints h;
+
+	if (m->reserved != 0)
+		return reserved_set(f);
+	if (!frame_size_ok(m->max_frame))
+		return bad_value(f, "max_frame out of range", m->max_frame, KVR_WIRE_MAX_FRAME);
+	if (m->hints_len != len - sizeof(*m))
+		return bad_length(f, m->hints_len, len - sizeof(*m));
+	return check_hints(m + 1, m->hints_len, KVR_HINTS_CONNECT, &h, f);
+}
+
+static int check_connected(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_connected *m = body;
+	const struct kvr_wire_pool *pool = (const struct kvr_wire_pool *)(m + 1);
+	uint64_t off = sizeof(*m) + (uint64_t)m->n_pools * sizeof(*pool);
+
+	if (m->reserved != 0)
+		return reserved_set(f);
+	if (off > len)
+		return bad_length(f, off, len);
+	if (m->total_pools < m->n_pools || !frame_size_ok(m->max_frame))
+		return bad_value(f, "limits out of range", m->max_frame, KVR_WIRE_MAX_FRAME);
+	for (uint32_t i = 0; i < m->n_pools; i++) {
+		const uint32_t n = pool[i].name_len, padded = (n + 7u) & ~7u;
+
+		if (pool[i].reserved != 0 || pool[i].flags != 0)
+			return reserved_set(f);
+		if (pool[i].role > KVR_ROLE_DECODE || n == 0 || n > KVR_HINT_MAX_POOL ||
+		    pool[i].block_size == 0)
+			return bad_value(f, "bad pool entry", i, 0);
+		if (padded > len - off)
+			return bad_length(f, off + padded, len);
+		if (padding_set((const uint8_t *)body + off, n, padded))
+			return reserved_set(f);
+		off += padded;
+	}
+	return off == len ? 0 : bad_length(f, off, len);
+}
+
+static int check_accepted(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_accepted *m = body;
+
+	if (m->reserved != 0 || m->reserved1 != 0)
+		return reserved_set(f);
+	return m->state <= KVR_STATE_RUNNING
+		       ? 0
+		       : bad_value(f, "unknown state", m->state, KVR_STATE_RUNNING);
+}
+
+static int check_rejected(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_rejected *m = body;
+
+	if (m->retryable > 1)
+		return reserved_set(f);
+	if (m->text_len > 255)
+		return bad_length(f, m->text_len, 255);
+	return check_tail(body, len, sizeof(*m), m->text_len, f);
+}
+
+static int check_dispatch_ack(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_dispatch_ack *m = body;
+
+	return m->reserved0 != 0 || m->reserved1 != 0 ? reserved_set(f) : 0;
+}
+
+#define RESP_FIN_ONLY (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED)
+#define RESP_KNOWN    (KVR_RESP_F_FIN | RESP_FIN_ONLY | KVR_RESP_F_TOKENS)
+
+static int check_response(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_response *m = body;
+
+	if ((m->flags & ~RESP_KNOWN) != 0 || m->reserved0 != 0 || m->reserved1 != 0)
+		return reserved_set(f);
+	if ((m->flags & RESP_FIN_ONLY) != 0 && (m->flags & KVR_RESP_F_FIN) == 0)
+		return refuse(f, KVR_E_FLAGS, "flags that need FIN", m->flags, 0);
+	if ((m->flags & KVR_RESP_F_TOKENS) != 0 && m->data_len % 4 != 0)
+		return bad_length(f, m->data_len, 4);
+	return check_tail(body, len, sizeof(*m), m->data_len, f);
+}
+
+static int check_response_ack(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_response_ack *m = body;
+
+	return (m->flags & ~KVR_RACK_F_FIN) != 0 ? reserved_set(f) : 0;
+}
+
+#define PROG_FIN_ONLY (KVR_PROG_F_ERROR | KVR_PROG_F_CANCELLED)
+#define PROG_KNOWN    (KVR_PROG_F_FIRST | KVR_PROG_F_FIN | PROG_FIN_ONLY)
+
+static int check_progress(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_progress *m = body;
+
+	if ((m->flags & ~PROG_KNOWN) != 0)
+		return reserved_set(f);
+	if ((m->flags & PROG_FIN_ONLY) != 0 && (m->flags & KVR_PROG_F_FIN) == 0)
+		return refuse(f, KVR_E_FLAGS, "flags that need FIN", m->flags, 0);
+	return 0;
+}
+
+static int check_progress_ack(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_progress_ack *m = body;
+
+	return m->reserved != 0 ? reserved_set(f) : 0;
+}
+
+static int check_abort(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_abort *m = body;
+
+	return m->reserved0 != 0 || m->reserved1 != 0 ? reserved_set(f) : 0;
+}
+
+static int check_hello(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_hello *m = body;
+	struct kvr_hints h;
+	int r;
+
+	if (m->reserved0 != 0 || m->reserved1 != 0 || (m->flags & ~KVR_HELLO_F_CPU) != 0)
+		return reserved_set(f);
+	if (m->hints_len != len - sizeof(*m))
+		return bad_length(f, m->hints_len, len - sizeof(*m));
+	if (!frame_size_ok(m->max_frame))
+		return bad_value(f, "max_frame out of range", m->max_frame, KVR_WIRE_MAX_FRAME);
+	if (m->role > KVR_ROLE_DECODE || m->block_size == 0 || m->dp_size == 0 ||
+	    m->dp_size > UINT32_MAX - m->dp_start)
+		return bad_value(f, "role, block size or ranks out of range", m->dp_size, 0);
+	r = check_hints(m + 1, m->hints_len, KVR_HINTS_HELLO, &h, f);
+	if (r == 0 && h.n_pools != 1)
+		return refuse(f, KVR_E_HINT, "no pool named", h.n_pools, 1);
+	return r;
+}
+
+static int check_welcome(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_welcome *m = body;
+
+	if (m->reserved0 != 0 || m->reserved1 != 0 || m->reserved2 != 0)
+		return reserved_set(f);
+	if (m->heartbeat_ms == 0 || !frame_size_ok(m->max_frame))
+		return bad_value(f, "heartbeat_ms or max_frame out of range", m->max_frame,
+				 KVR_WIRE_MAX_FRAME);
+	return 0;
+}
+
+static int check_heartbeat(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_heartbeat *m = body;
+	const struct kvr_wire_rank_load *rank = (const struct kvr_wire_rank_load *)(m + 1);
+
+	if (m->reserved != 0)
+		return reserved_set(f);
+	if (sizeof(*m) + (uint64_t)m->n_ranks * sizeof(*rank) != len)
+		return bad_length(f, m->n_ranks, (len - sizeof(*m)) / sizeof(*rank));
+	for (uint32_t i = 0; i < m->n_ranks; i++)
+		if (rank[i].reserved != 0)
+			return reserved_set(f);
+	return 0;
+}
+
+static int check_heartbeat_ack(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_heartbeat_ack *m = body;
+
+	if (m->reserved0 != 0)
+		return reserved_set(f);
+	if (m->state < KVR_WORKER_JOINING || m->state > KVR_WORKER_GONE)
+		return bad_value(f, "unknown state", m->state, KVR_WORKER_GONE);
+	return 0;
+}
+
+static int check_kv_ack(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_kv_ack *m = body;
+
+	if (m->reserved != 0)
+		return reserved_set(f);
+	return m->code <= KVR_KV_BUSY ? 0 : bad_value(f, "unknown code", m->code, KVR_KV_BUSY);
+}
+
+static int check_session(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_session *m = body;
+
+	if (m->id_len == 0 || m->id_len > KVR_HINT_MAX_SESSION)
+		return bad_length(f, m->id_len, KVR_HINT_MAX_SESSION);
+	return check_tail(body, len, sizeof(*m), m->id_len, f);
+}
+
+static int check_session_status(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_session_status *m = body;
+
+	return m->reserved0 != 0 || m->reserved1 != 0 ? reserved_set(f) : 0;
+}
+
+static int check_loads(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_loads *m = body;
+	const uint64_t want =
+		sizeof(*m) + (uint64_t)m->n_ranks * sizeof(struct kvr_wire_rank_potential);
+
+	return want == len ? 0 : bad_length(f, want, len);
+}
+
+#define KV_DUMP_ONLY (KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END)
+#define KV_KNOWN     (KV_DUMP_ONLY | KVR_KV_F_DUMP)
+
+static int check_kv_head(const struct kvr_wire_kv_events *m, struct kvr_fault *f)
+{
+	const bool dump = (m->flags & KVR_KV_F_DUMP) != 0;
+
+	if (m->reserved != 0 || (m->flags & ~KV_KNOWN) != 0)
+		return reserved_set(f);
+	if ((m->flags & KV_DUMP_ONLY) != 0 && !dump)
+		return refuse(f, KVR_E_FLAGS, "flags that need DUMP", m->flags, 0);
+	if ((m->flags & KVR_KV_F_DUMP_END) == 0 && m->resume_event_id != 0)
+		return reserved_set(f);
+	if (dump && ((m->flags & KVR_KV_F_DUMP_BEGIN) != 0) != (m->first_event_id == 0))
+		return bad_value(f, "DUMP_BEGIN is position 0", m->first_event_id, 0);
+	if (!dump && m->n_events == 0)
+		return bad_length(f, 0, 1);
+	if (m->first_event_id > UINT64_MAX - m->n_events)
+		return bad_value(f, "event ids wrap", m->first_event_id, 0);
+	return 0;
+}
+
+static int check_kv_event(const struct kvr_wire_kv_event *e, bool dump, struct kvr_fault *f)
+{
+	const bool parent = (e->flags & KVR_KV_EV_F_PARENT) != 0;
+
+	if (e->type < KVR_KV_STORED || e->type > KVR_KV_CLEARED || e->tier > 3)
+		return bad_value(f, "unknown event type or tier", e->type, e->tier);
+	if ((e->flags & ~KVR_KV_EV_F_PARENT) != 0 || (!parent && e->parent != 0) ||
+	    (parent && e->type != KVR_KV_STORED))
+		return reserved_set(f);
+	if (dump && e->type != KVR_KV_STORED)
+		return bad_value(f, "a dump only stores", e->type, KVR_KV_STORED);
+	if ((e->n_blocks == 0) != (e->type == KVR_KV_CLEARED))
+		return bad_length(f, e->n_blocks, 0);
+	return 0;
+}
+
+static int check_kv_events(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_kv_events *m = body;
+	const uint8_t *p = body;
+	uint32_t left = len - (uint32_t)sizeof(*m);
+	int r = check_kv_head(m, f);
+
+	p += sizeof(*m);
+	for (uint32_t i = 0; r == 0 && i < m->n_events; i++) {
+		const struct kvr_wire_kv_event *e = (const struct kvr_wire_kv_event *)p;
+
+		if (left < sizeof(*e))
+			return bad_length(f, left, sizeof(*e));
+		r = check_kv_event(e, (m->flags & KVR_KV_F_DUMP) != 0, f);
+		left -= (uint32_t)sizeof(*e);
+		if (e->n_blocks > left / 8)
+			return r != 0 ? r : bad_length(f, e->n_blocks, left / 8);
+		left -= e->n_blocks * 8;
+		p += sizeof(*e) + (size_t)e->n_blocks * 8;
+	}
+	if (r == 0 && left != 0)
+		return bad_length(f, left, 0);
+	return r;
+}
+
+typedef int check_fn(const void *body, uint32_t len, struct kvr_fault *f);
+
+static check_fn *const checkers[KVR_WIRE_KIND_MAX] = {
+	[KVR_CONNECT] = check_connect,
+	[KVR_CONNECTED] = check_connected,
+	[KVR_ROUTE] = check_route,
+	[KVR_ACCEPTED] = check_accepted,
+	[KVR_REJECTED] = check_rejected,
+	[KVR_DISPATCH] = check_dispatch,
+	[KVR_DISPATCH_ACK] = check_dispatch_ack,
+	[KVR_RESPONSE] = check_response,
+	[KVR_RESPONSE_ACK] = check_response_ack,
+	[KVR_PROGRESS] = check_progress,
+	[KVR_PROGRESS_ACK] = check_progress_ack,
+	[KVR_ABORT] = check_abort,
+	[KVR_HELLO] = check_hello,
+	[KVR_WELCOME] = check_welcome,
+	[KVR_HEARTBEAT] = check_heartbeat,
+	[KVR_HEARTBEAT_ACK] = check_heartbeat_ack,
+	[KVR_KV_EVENTS] = check_kv_events,
+	[KVR_KV_ACK] = check_kv_ack,
+	[KVR_SESSION_OPEN] = check_session,
+	[KVR_SESSION_OPENED] = check_session_status,
+	[KVR_SESSION_CLOSE] = check_session,
+	[KVR_SESSION_CLOSED] = check_session_status,
+	[KVR_SESSION_RELEASE] = check_session,
+	[KVR_SESSION_RELEASED] = check_session_status,
+	[KVR_POTENTIAL_LOADS] = check_route,
+	[KVR_LOADS] = check_loads,
+};
+
+int kvr_body_check(uint8_t kind, const void *body, uint32_t len, struct kvr_fault *fault)
+{
+	const struct kvr_kind_info *k = kvr_kind_info(kind);
+	struct kvr_fault unused;
+
+	if (fault == NULL)
+		fault = &unused;
+	if (k == NULL)
+		return refuse(fault, KVR_E_KIND, "unknown kind", kind, 0);
+	if (len < k->min_body || len % 8 != 0)
+		return bad_length(fault, len, k->min_body);
+	if (len > k->max_body)
+		return refuse(fault, KVR_E_TOO_LARGE, "body too large", len, k->max_body);
+	return checkers[kind] == NULL ? 0 : checkers[kind](body, len, fault);
+}
+
+int kvr_kv_events_check(const void *body, uint32_t len)
+{
+	return kvr_body_check(KVR_KV_EVENTS, body, len, NULL);
+}
+
+struct kvr_kv_iter kvr_kv_events_begin(const void *body)
+{
+	const struct kvr_wire_kv_events *m = body;
+
+	return (struct kvr_kv_iter){.p = (const uint8_t *)(m + 1), .left = m->n_events};
+}

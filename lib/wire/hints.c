@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_hints.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+static uint16_t get16(const uint8_t *p)
+{
+	uint16_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static uint32_t get32(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static uint64_t get64(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static double get_f64(const uint8_t *p)
+{
+	double v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static bool all_zero(const uint8_t *p, uint32_t n)
+{
+	uint8_t any = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		any |= p[i];
+	return any == 0;
+}
+
+int kvr_tlv_next(struct kvr_tlv_iter *it, struct kvr_tlv *out)
+{
+	uint32_t used, padded;
+
+	if (it->left == 0)
+		return 0;
+	if (it->left < sizeof(struct kvr_wire_tlv))
+		return -EBADMSG;
+	out->type = get16(it->p);
+	out->len = get16(it->p + 2);
+	out->value = it->p + sizeof(struct kvr_wire_tlv);
+	used = (uint32_t)sizeof(struct kvr_wire_tlv) + out->len;
+	padded = (used + 7u) & ~7u;
+	if (padded > it->left || !all_zero(it->p + used, padded - used))
+		return -EBADMSG;
+	it->p += padded;
+	it->left -= padded;
+	return 1;
+}
+
+/* Length of the UTF-8 sequence that starts with @p c, 0 for a byte that starts none. */
+static uint32_t utf8_len(uint8_t c)
+{
+	if (c < 0x80)
+		return 1;
+	if (c >= 0xc2 && c <= 0xdf)
+		return 2;
+	if (c >= 0xe0 && c <= 0xef)
+		return 3;
+	return c >= 0xf0 && c <= 0xf4 ? 4 : 0;
+}
+
+/* Strings end up in logs, metrics and JSON: valid UTF-8 without control characters. */
+static bool is_text(const uint8_t *p, uint32_t len)
+{
+	for (uint32_t i = 0, n; i < len; i += n) {
+		const uint8_t c = p[i];
+
+		n = utf8_len(c);
+		if (n == 0 || n > len - i || c < 0x20 || c == 0x7f)
+			return false;
+		for (uint32_t k = 1; k < n; k++)
+			if ((p[i + k] & 0xc0) != 0x80)
+				return false;
+		/* Overlong forms, surrogates, beyond U+10FFFF: decided by the second byte. */
+		if ((c == 0xe0 && p[i + 1] < 0xa0) || (c == 0xed && p[i + 1] > 0x9f) ||
+		    (c == 0xf0 && p[i + 1] < 0x90) || (c == 0xf4 && p[i + 1] > 0x8f))
+			return false;
+	}
+	return true;
+}
+
+/* Text of min..max bytes that follows @p skip bytes of the value. */
+static bool text(const struct kvr_tlv *t, uint32_t skip, uint32_t min, uint32_t max,
+		 struct kvr_str *out)
+{
+	if (t->len < skip || t->len - skip < min || t->len - skip > max ||
+	    !is_text(t->value + skip, t->len - skip))
+		return false;
+	out->p = (const char *)t->value + skip;
+	out->len = t->len - skip;
+	return true;
+}
+
+static int take_override(const struct kvr_tlv *t, struct kvr_hints *h)
+{
+	const uint32_t field = t->len == 16 ? get32(t->value) : 0;
+	double v;
+
+	if (t->len != 16 || get32(t->value + 4) != 0)
+		return KVR_E_HINT;
+	if (field < KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT || field > KVR_OVERRIDE_PREFILL_LOAD_SCALE ||
+	    (h->overrides & (1u << field)) != 0)
+		return KVR_E_INVALID_OVERRIDE;
+	v = get_f64(t->value + 8);
+	if (!isfinite(v) || v < 0.0)
+		return KVR_E_INVALID_OVERRIDE;
+	if ((field == KVR_OVERRIDE_ASSUME_KV_REUSE || field == KVR_OVERRIDE_TRACK_PREFILL_TOKENS) &&
+	    v != 0.0 && v != 1.0)
+		return KVR_E_INVALID_OVERRIDE;
+	if (field == KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER && v > 1.0)
+		return KVR_E_INVALID_OVERRIDE;
+	h->overrides |= 1u << field;
+	h->override_value[field] = v;
+	return 0;
+}
+
+static bool take_session(const struct kvr_tlv *t, struct kvr_hints *h)
+{
+	if (!text(t, 8, 1, KVR_HINT_MAX_SESSION, &h->session))
+		return false;
+	h->session_action = t->value[0];
+	h->session_timeout_s = get32(t->value + 4);
+	if (h->session_timeout_s == 0)
+		h->session_timeout_s = 300;
+	return h->session_action <= 2 && all_zero(t->value + 1, 3);
+}
+
+/* Blocks ascend, so that hashing can merge them in one pass. `last` is the block before + 1. */
+static bool take_mm(const struct kvr_tlv *t, struct kvr_hints *h, uint64_t *last)
+{
+	uint32_t block;
+
+	if (t->len < 8)
+		return false;
+	block = get32(t->value);
+	if ((uint64_t)get32(t->value + 4) * 8 != t->len - 8u || block < *last)
+		return false;
+	*last = (uint64_t)block + 1;
+	h->n_mm++;
+	return true;
+}
+
+static bool take_shared(const struct kvr_tlv *t, struct kvr_hints *h)
+{
+	uint32_t start, end;
+
+	if (t->len != 8 || h->n_shared == KVR_HINTS_MAX_SHARED)
+		return false;
+	start = get32(t->value);
+	end = get32(t->value + 4);
+	if (start >= end || (h->n_shared > 0 && start < h->shared[h->n_shared - 1].end))
+		return false;
+	h->shared[h->n_shared].start = start;
+	h->shared[h->n_shared++].end = end;
+	return true;
+}
+
+static bool take_number(const struct kvr_tlv *t, uint32_t len, void *dst)
+{
+	if (t->len != len)
+		return false;
+	memcpy(dst, t->value, len);
+	return true;
+}
+
+static bool take_f64(const struct kvr_tlv *t, double *dst)
+{
+	return take_number(t, sizeof(*dst), dst) && isfinite(*dst);
+}
+
+static bool take_list(const struct kvr_tlv *t, struct kvr_str list[], uint32_t *n, uint32_t max,
+		      uint32_t max_len)
+{
+	return *n < max && text(t, 0, 1, max_len, &list[(*n)++]);
+}
+
+static bool take_preferred(const struct kvr_tlv *t, struct kvr_hints *h)
+{
+	double w;
+
+	if (t->len < 8 || h->n_preferred == KVR_HINTS_MAX_TAINTS)
+		return false;
+	w = get_f64(t->value);
+	if (!isfinite(w) || !text(t, 8, 1, KVR_HINT_MAX_NAME, &h->preferred[h->n_preferred]))
+		return false;
+	h->preferred_weight[h->n_preferred++] = w;
+	return true;
+}
+
+static bool take_opaque(const struct kvr_tlv *t, uint32_t max, struct kvr_str *out)
+{
+	out->p = (const char *)t->value;
+	out->len = t->len;
+	return t->len <= max;
+}
+
+static bool take_bootstrap(const struct kvr_tlv *t, struct kvr_hints *h)
+{
+	if (!text(t, 16, 1, KVR_HINT_MAX_NAME, &h->bootstrap_host))
+		return false;
+	h->bootstrap_room = get64(t->value);
+	h->bootstrap_port = get16(t->value + 8);
+	return all_zero(t->value + 10, 6);
+}
+
+static bool take_bootstrap_addr(const struct kvr_tlv *t, struct kvr_hints *h)
+{
+	if (!text(t, 8, 1, KVR_HINT_MAX_NAME, &h->bootstrap_host))
+		return false;
+	h->bootstrap_port = get16(t->value);
+	return all_zero(t->value + 2, 6);
+}
+
+static bool take_topology(const struct kvr_tlv *t, struct kvr_hints *h)
+{
+	struct kvr_str *s = &h->topology[h->n_topology];
+	const char *eq;
+
+	if (h->n_topology == KVR_HINTS_MAX_TOPOLOGY || !text(t, 0, 3, KVR_HINT_MAX_NAME, s))
+		return false;
+	eq = memchr(s->p, '=', s->len);
+	h->n_topology++;
+	return eq != NULL && eq != s->p && eq != s->p + s->len - 1;
+}
+
+static bool take_kv_transfer(const struct kvr_tlv *t, struct kvr_hints *h)
+{
+	if (!text(t, 16, 1, KVR_HINT_MAX_NAME, &h->kv_transfer_domain))
+		return false;
+	h->kv_transfer_enforcement = t->value[0];
+	h->kv_transfer_weight = get_f64(t->value + 8);
+	return t->value[0] <= 2 && all_zero(t->value + 1, 7) && isfinite(h->kv_transfer_weight);
+}
+
+/* 0 taken, 1 unknown in a request, or a code. */
+static int take_request(const struct kvr_tlv *t, struct kvr_hints *h, uint64_t *mm_last)
+{
+	bool ok;
+
+	switch (t->type) {
+	case KVR_HINT_LORA:
+		ok = text(t, 0, 0, KVR_HINT_MAX_NAME, &h->lora);
+		break;
+	case KVR_HINT_NAMESPACE:
+		ok = text(t, 0, 0, KVR_HINT_MAX_NAME, &h->ns);
+		break;
+	case KVR_HINT_BACKEND:
+		ok = take_number(t, 8, &h->backend_worker);
+		break;
+	case KVR_HINT_PREFILL_WORKER:
+		ok = take_number(t, 8, &h->prefill_worker);
+		break;
+	case KVR_HINT_DECODE_WORKER:
+		ok = take_number(t, 8, &h->decode_worker);
+		break;
+	case KVR_HINT_DP_RANK:
+		ok = take_number(t, 4, &h->dp_rank);
+		break;
+	case KVR_HINT_PREFILL_DP_RANK:
+		ok = take_number(t, 4, &h->prefill_dp_rank);
+		break;
+	case KVR_HINT_ALLOWED_WORKERS:
+		h->allowed = t->value;
+		h->n_allowed = t->len / 8u;
+		ok = t->len % 8 == 0;
+		break;
+	case KVR_HINT_REQUIRED_TAINT:
+		ok = take_list(t, h->required, &h->n_required, KVR_HINTS_MAX_TAINTS,
+			       KVR_HINT_MAX_NAME);
+		break;
+	case KVR_HINT_PREFERRED_TAINT:
+		ok = take_preferred(t, h);
+		break;
+	case KVR_HINT_PRIORITY_JUMP:
+		ok = take_f64(t, &h->priority_jump);
+		break;
+	case KVR_HINT_STRICT_PRIORITY:
+		ok = take_number(t, 4, &h->strict_priority);
+		break;
+	case KVR_HINT_PRIORITY:
+		ok = take_number(t, 4, &h->priority);
+		break;
+	case KVR_HINT_POLICY_CLASS:
+		ok = text(t, 0, 1, KVR_HINT_MAX_NAME, &h->policy);
+		break;
+	case KVR_HINT_OVERRIDE:
+		return take_override(t, h);
+	case KVR_HINT_SESSION:
+		ok = take_session(t, h);
+		break;
+	case KVR_HINT_MM:
+		ok = take_mm(t, h, mm_last);
+		break;
+	case KVR_HINT_SHARED_HITS:
+		ok = take_shared(t, h);
+		break;
+	case KVR_HINT_TRACE:
+		ok = take_opaque(t, KVR_HINT_MAX_TRACE, &h->trace);
+		break;
+	default:
+		return -ENOENT;
+	}
+	return ok ? 0 : KVR_E_HINT;
+}
+
+/* BOOTSTRAP and PREFILL_RESULT are the router's word: refused, not skipped, in a ROUTE. */
+static int take_dispatch(const struct kvr_tlv *t, struct kvr_hints *h, enum kvr_hints_in in)
+{
+	bool ok;
+
+	if (t->type == KVR_HINT_BOOTSTRAP)
+		ok = in == KVR_HINTS_DISPATCH && take_bootstrap(t, h);
+	else if (t->type == KVR_HINT_PREFILL_RESULT)
+		ok = in == KVR_HINTS_DISPATCH && take_opaque(t, UINT16_MAX, &h->prefill_result);
+	else
+		return -ENOENT;
+	return ok ? 0 : KVR_E_HINT;
+}
+
+static int take_worker(const struct kvr_tlv *t, struct kvr_hints *h, enum kvr_hints_in in)
+{
+	const uint32_t pools = in == KVR_HINTS_CONNECT ? KVR_HINTS_MAX_POOLS : 1;
+	bool ok;
+
+	if (t->type == KVR_HINT_POOL)
+		ok = take_list(t, h->pool, &h->n_pools, pools, KVR_HINT_MAX_POOL);
+	else if (in == KVR_HINTS_CONNECT)
+		return -ENOENT;
+	else if (t->type == KVR_HINT_TAINT)
+		ok = take_list(t, h->taint, &h->n_taints, KVR_HINTS_MAX_TAINTS, KVR_HINT_MAX_NAME);
+	else if (t->type == KVR_HINT_TOPOLOGY)
+		ok = take_topology(t, h);
+	else if (t->type == KVR_HINT_KV_TRANSFER)
+		ok = take_kv_transfer(t, h);
+	else if (t->type == KVR_HINT_BOOTSTRAP_ADDR)
+		ok = take_bootstrap_addr(t, h);
+	else
+		return -ENOENT;
+	return ok ? 0 : KVR_E_HINT;
+}
+
+#define REPEATABLE                                                                                 \
+	(KVR_HAS(KVR_HINT_REQUIRED_TAINT) | KVR_HAS(KVR_HINT_PREFERRED_TAINT) |                    \
+	 KVR_HAS(KVR_HINT_OVERRIDE) | KVR_HAS(KVR_HINT_MM) | KVR_HAS(KVR_HINT_SHARED_HITS) |       \
+	 KVR_HAS(KVR_HINT_POOL) | KVR_HAS(KVR_HINT_TAINT) | KVR_HAS(KVR_HINT_TOPOLOGY))
+
+int kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in, struct kvr_hints *out)
+{
+	struct kvr_tlv_iter it = kvr_tlv_begin(p, len);
+	struct kvr_tlv t;
+	uint64_t mm_last = 0;
+	int more, r;
+
+	if (len > KVR_WIRE_MAX_HINTS)
+		return KVR_E_TOO_LARGE;
+	if (len % 8 != 0)
+		return KVR_E_HINT;
+	memset(out, 0, sizeof(*out));
+	out->tlvs = p;
+	out->tlvs_len = len;
+	while ((more = kvr_tlv_next(&it, &t)) > 0) {
+		if (t.type == KVR_HINT_PAD)
+			continue;
+		if (in == KVR_HINTS_ROUTE || in == KVR_HINTS_DISPATCH) {
+			r = take_request(&t, out, &mm_last);
+			if (r == -ENOENT)
+				r = take_dispatch(&t, out, in);
+		} else {
+			r = take_worker(&t, out, in);
+		}
+		if (r == -ENOENT) { /* unknown here */
+			if ((t.type & KVR_HINT_CRITICAL) != 0)
+				return KVR_E_HINT;
+			continue;
+		}
+		if (r != 0)
+			return r;
+		if ((out->present & KVR_HAS(t.type) & ~REPEATABLE) != 0)
+			return KVR_E_HINT;
+		out->present |= KVR_HAS(t.type);
+	}
+	return more == 0 ? 0 : KVR_E_HINT;
+}
+
+uint64_t kvr_hints_allowed(const struct kvr_hints *h, uint32_t i)
+{
+	return get64(h->allowed + (size_t)i * 8);
+}
+
+bool kvr_hints_allows(const struct kvr_hints *h, uint64_t worker)
+{
+	if ((h->present & KVR_HAS(KVR_HINT_ALLOWED_WORKERS)) == 0)
+		return true;
+	for (uint32_t i = 0; i < h->n_allowed; i++)
+		if (kvr_hints_allowed(h, i) == worker)
+			return true;
+	return false;
+}
+
+bool kvr_mm_next(struct kvr_tlv_iter *it, struct kvr_mm *out)
+{
+	struct kvr_tlv t;
+
+	while (kvr_tlv_next(it, &t) > 0) {
+		if (t.type != KVR_HINT_MM || t.len < 8)
+			continue;
+		out->block = get32(t.value);
+		out->n = (t.len - 8u) / 8u;
+		out->hashes = t.value + 8;
+		return true;
+	}
+	return false;
+}

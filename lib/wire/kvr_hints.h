@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_HINTS_H
+#define KVR_HINTS_H
+
+/**
+ * @file
+ * Hints (TLVs) of ROUTE, DISPATCH, HELLO and CONNECT: walking, parsing into a plain struct, and
+ * writing. Pure, no allocation; results point into the hint bytes, so they live as long as those.
+ * Parsing costs one pass over the TLVs; the struct is about 2 KiB and lives on the caller's stack.
+ *
+ * Rules: a type that does not repeat may occur once; unknown types are skipped unless they are
+ * critical; types of another message are unknown in this one; strings are valid UTF-8 without
+ * control characters; numbers are finite; padding is zero.
+ */
+
+#include "kvr_frame.h"
+
+/** Bounds of the arrays below; more of them is KVR_E_HINT. */
+#define KVR_HINTS_MAX_TAINTS   16u /* required, preferred, and those of HELLO: each */
+#define KVR_HINTS_MAX_SHARED   32u /* ranges of shared hits */
+#define KVR_HINTS_MAX_POOLS    16u /* names in CONNECT; HELLO has exactly one */
+#define KVR_HINTS_MAX_TOPOLOGY 8u
+
+/** Longest strings, bytes. */
+#define KVR_HINT_MAX_NAME    255u /* LoRA, namespace, taint, policy class, topology */
+#define KVR_HINT_MAX_POOL    63u
+#define KVR_HINT_MAX_SESSION 256u
+#define KVR_HINT_MAX_TRACE   64u
+
+/** Which message the hints are in. */
+enum kvr_hints_in { KVR_HINTS_ROUTE, KVR_HINTS_DISPATCH, KVR_HINTS_HELLO, KVR_HINTS_CONNECT };
+
+/** Bytes of a hint; not terminated. */
+struct kvr_str {
+	const char *p;
+	uint32_t len;
+};
+
+/** One TLV as it stands in the message. */
+struct kvr_tlv {
+	const uint8_t *value; /* unaligned */
+	uint16_t type;	      /* with KVR_HINT_CRITICAL */
+	uint16_t len;
+};
+
+/** Presence bits of struct kvr_hints: bit of a hint type (both are below 64). */
+#define KVR_HAS(type) (UINT64_C(1) << ((type)&0x3fu))
+
+/** Everything a message's hints say. A zeroed struct says nothing. */
+struct kvr_hints {
+	uint64_t present; /* KVR_HAS(KVR_HINT_*) */
+
+	uint64_t backend_worker;
+	uint64_t prefill_worker;
+	uint64_t decode_worker;
+	uint32_t dp_rank;
+	uint32_t prefill_dp_rank;
+	const uint8_t *allowed; /* n_allowed unaligned u64: kvr_hints_allowed() */
+	uint32_t n_allowed;	/* meaningful when present; 0 then allows nobody */
+
+	uint32_t n_required;
+	struct kvr_str required[KVR_HINTS_MAX_TAINTS];
+	uint32_t n_preferred;
+	struct kvr_str preferred[KVR_HINTS_MAX_TAINTS];
+	double preferred_weight[KVR_HINTS_MAX_TAINTS];
+
+	struct kvr_str lora;   /* len 0 = absent */
+	struct kvr_str ns;     /* cache namespace; len 0 = absent */
+	struct kvr_str policy; /* policy class */
+	double priority_jump;
+	uint32_t strict_priority;
+	int32_t priority;
+
+	uint32_t overrides;	  /* bit n: override n (enum kvr_wire_override) is given */
+	double override_value[8]; /* by enum kvr_wire_override; in its legal range */
+
+	uint8_t session_action;	    /* 0 none, 1 open, 2 close */
+	uint32_t session_timeout_s; /* 0 replaced by 300 */
+	struct kvr_str session;
+
+	uint32_t n_mm;	     /* MM hints, ascending by block: walk with kvr_mm_next() */
+	const uint8_t *tlvs; /* the hint bytes, for walking */
+	uint32_t tlvs_len;
+
+	uint32_t n_shared; /* ascending, disjoint, not empty */
+	struct {
+		uint32_t start, end;
+	} shared[KVR_HINTS_MAX_SHARED];
+
+	uint64_t bootstrap_room;
+	uint16_t bootstrap_port; /* BOOTSTRAP, or BOOTSTRAP_ADDR in HELLO */
+	struct kvr_str bootstrap_host;
+	struct kvr_str prefill_result; /* opaque */
+	struct kvr_str trace;	       /* opaque */
+
+	/* HELLO and CONNECT */
+	uint32_t n_pools;
+	struct kvr_str pool[KVR_HINTS_MAX_POOLS];
+	uint32_t n_taints;
+	struct kvr_str taint[KVR_HINTS_MAX_TAINTS];
+	uint32_t n_topology;
+	struct kvr_str topology[KVR_HINTS_MAX_TOPOLOGY]; /* "key=value", key not empty */
+	uint8_t kv_transfer_enforcement;		 /* 0 none, 1 preferred, 2 required */
+	double kv_transfer_weight;
+	struct kvr_str kv_transfer_domain;
+};
+
+/** Walk of TLVs; fields are private. */
+struct kvr_tlv_iter {
+	const uint8_t *p;
+	uint32_t left;
+};
+
+/** Start a walk over @p len bytes at @p p. */
+static inline struct kvr_tlv_iter kvr_tlv_begin(const void *p, uint32_t len)
+{
+	return (struct kvr_tlv_iter){.p = p, .left = len};
+}
+
+/**
+ * Next TLV, PAD included.
+ * @return 1; 0 at the end; -EBADMSG when a TLV leaves the bytes or its padding is not zero.
+ */
+int kvr_tlv_next(struct kvr_tlv_iter *it, struct kvr_tlv *out);
+
+/**
+ * Parse and check all hints of a message.
+ * @param p hint bytes, unaligned; @p len a multiple of 8, at most KVR_WIRE_MAX_HINTS.
+ * @return 0 or KVR_E_HINT, KVR_E_INVALID_OVERRIDE, KVR_E_TOO_LARGE; *out is then partly filled
+ * and must not be used.
+ */
+int kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in, struct kvr_hints *out);
+
+/** Allowed worker @p i of n_allowed. */
+uint64_t kvr_hints_allowed(const struct kvr_hints *h, uint32_t i);
+
+/** True when @p worker may serve the request as far as ALLOWED_WORKERS is concerned. */
+bool kvr_hints_allows(const struct kvr_hints *h, uint64_t worker);
+
+/** Multimodal hashes of one block. */
+struct kvr_mm {
+	uint32_t block;
+	uint32_t n;
+	const uint8_t *hashes; /* n unaligned u64 */
+};
+
+/** Next MM hint of parsed hints, blocks ascending. @return false at the end. */
+bool kvr_mm_next(struct kvr_tlv_iter *it, struct kvr_mm *out);
+
+/** Writer of TLVs into caller memory; zeroed padding; the first error sticks. */
+struct kvr_hint_buf {
+	uint8_t *p;
+	uint32_t cap;
+	uint32_t len; /* bytes written, a multiple of 8: hints_len */
+	int err;      /* 0, or -EMSGSIZE: did not fit, -EINVAL: a value is not legal */
+};
+
+/** Append one TLV whose value is @p a followed by @p b (either may be empty). */
+void kvr_hint_put(struct kvr_hint_buf *h, uint16_t type, const void *a, uint32_t a_len,
+		  const void *b, uint32_t b_len);
+
+void kvr_hint_put_str(struct kvr_hint_buf *h, uint16_t type, const char *s);
+void kvr_hint_put_u32(struct kvr_hint_buf *h, uint16_t type, uint32_t v);
+void kvr_hint_put_u64(struct kvr_hint_buf *h, uint16_t type, uint64_t v);
+void kvr_hint_put_f64(struct kvr_hint_buf *h, uint16_t type, double v);
+/** ALLOWED_WORKERS. */
+void kvr_hint_put_allowed(struct kvr_hint_buf *h, const uint64_t worker[], uint32_t n);
+/** PREFERRED_TAINT. */
+void kvr_hint_put_preferred(struct kvr_hint_buf *h, double weight, const char *taint);
+/** OVERRIDE of one field. */
+void kvr_hint_put_override(struct kvr_hint_buf *h, uint32_t field, double value);
+/** SESSION. */
+void kvr_hint_put_session(struct kvr_hint_buf *h, uint8_t action, uint32_t timeout_s,
+			  const char *id);
+/** MM hashes of one block; call with ascending blocks. */
+void kvr_hint_put_mm(struct kvr_hint_buf *h, uint32_t block, const uint64_t hash[], uint32_t n);
+/** One SHARED_HITS range [start, end). */
+void kvr_hint_put_shared(struct kvr_hint_buf *h, uint32_t start, uint32_t end);
+/** BOOTSTRAP of a DISPATCH. */
+void kvr_hint_put_bootstrap(struct kvr_hint_buf *h, uint64_t room, uint16_t port, const char *host);
+/** BOOTSTRAP_ADDR of a HELLO. */
+void kvr_hint_put_bootstrap_addr(struct kvr_hint_buf *h, uint16_t port, const char *host);
+/** KV_TRANSFER of a HELLO. */
+void kvr_hint_put_kv_transfer(struct kvr_hint_buf *h, uint8_t enforcement, double weight,
+			      const char *domain);
+
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_MESSAGE_H
+#define KVR_MESSAGE_H
+
+/**
+ * @file
+ * Message bodies: checking those of every kind, parsing requests, walking KV events. The input is
+ * hostile until these say otherwise: after a 0 every length, count and reserved byte has been
+ * checked and the body may be read in place through the packed structs of kvr_wire.h. Pure, no
+ * allocation, any thread. Contiguous means in one piece of memory; a message that arrived in
+ * fragments is given as slices and never joined.
+ */
+
+#include "kvr_hints.h"
+
+/** What was wrong, for REJECTED: detail[0] = seen, detail[1] = allowed, and a text. */
+struct kvr_fault {
+	uint64_t seen;
+	uint64_t allowed;
+	const char *text; /* static string, never NULL after a refusal */
+};
+
+/** A checked ROUTE, DISPATCH or POTENTIAL_LOADS. Offsets are from the start of the body. */
+struct kvr_request {
+	struct kvr_wire_request fixed; /* copy of the fixed part */
+	uint32_t hashes_off;
+	uint32_t tokens_off;
+	uint32_t hints_off;
+	uint32_t body_off;
+	/* In place (unaligned) when contiguous, else NULL: gather with kvr_slices_at(). */
+	const void *hashes; /* fixed.n_hashes u64 */
+	const void *tokens; /* fixed.n_tokens u32 */
+	const void *hints;  /* fixed.hints_len bytes */
+	const void *body;   /* fixed.body_len bytes */
+	struct kvr_fault fault;
+};
+
+/**
+ * Check the fixed part of a request of @p msg_len body bytes and compute its offsets; the
+ * pointers are set to NULL. Only the 88 bytes at @p fixed are read.
+ * @param kind KVR_ROUTE, KVR_POTENTIAL_LOADS (router-owned fields must be 0) or KVR_DISPATCH.
+ * @return 0 or E_LENGTH, E_FLAGS, E_TOO_LARGE, E_EMPTY_PROMPT, E_INVALID_REQUEST; out->fault says
+ * more.
+ */
+int kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t msg_len,
+			    struct kvr_request *out);
+
+/** As above for a whole contiguous body; also checks padding and sets the pointers. */
+int kvr_request_parse(const void *body, uint32_t len, uint8_t kind, struct kvr_request *out);
+
+/**
+ * As above for a body in slices, in order. The pointers are set where the part lies in one
+ * slice. Reads the fixed part and the padding only: hashes, tokens and body are not touched.
+ */
+int kvr_request_parse_slices(const struct kvr_slice *s, uint32_t n, uint8_t kind,
+			     struct kvr_request *out);
+
+/** Source of a request to be sent. */
+struct kvr_request_src {
+	struct kvr_wire_request fixed; /* the four counts are filled in by kvr_request_build() */
+	const void *hashes;	       /* n_hashes u64 */
+	const void *tokens;	       /* n_tokens u32 */
+	const void *hints;	       /* hints_len bytes, a multiple of 8 */
+	const void *body;	       /* body_len bytes */
+	uint32_t n_hashes;
+	uint32_t n_tokens;
+	uint32_t hints_len;
+	uint32_t body_len;
+};
+
+#define KVR_REQUEST_SLICES 7 /* fixed, hashes, tokens + pad, hints, body + pad */
+
+/**
+ * Describe the message body as slices over the caller's memory, ready for kvr_frag_init() and
+ * kvr_slices_copy(); src must stay as it is while they are used.
+ * @return the body's length, or 0 when a count is above its limit (no message is empty).
+ */
+uint32_t kvr_request_build(struct kvr_request_src *src,
+			   struct kvr_slice slices[KVR_REQUEST_SLICES]);
+
+/**
+ * Check the whole contiguous body of any kind, hints included.
+ * @param fault may be NULL.
+ * @return 0 or an enum kvr_wire_code.
+ */
+int kvr_body_check(uint8_t kind, const void *body, uint32_t len, struct kvr_fault *fault);
+
+/** One KV event in place. */
+struct kvr_kv_event {
+	uint8_t type; /* enum kvr_wire_kv_type */
+	uint8_t tier;
+	uint16_t flags;
+	uint32_t n_blocks;
+	uint64_t parent;       /* valid with KVR_KV_EV_F_PARENT */
+	const uint8_t *hashes; /* n_blocks unaligned u64 */
+};
+
+/** Walk over the events of one body; fields are private but `left`. */
+struct kvr_kv_iter {
+	const uint8_t *p;
+	uint32_t left; /* events not given out yet */
+};
+
+/** Check a KV_EVENTS body: kvr_body_check() of that kind. */
+int kvr_kv_events_check(const void *body, uint32_t len);
+
+/** Start a walk over a checked body. */
+struct kvr_kv_iter kvr_kv_events_begin(const void *body);
+
+/** Next event of a checked body. @return false at the end. */
+static inline bool kvr_kv_events_next(struct kvr_kv_iter *it, struct kvr_kv_event *ev)
+{
+	const struct kvr_wire_kv_event *w = (const struct kvr_wire_kv_event *)it->p;
+
+	if (it->left == 0)
+		return false;
+	ev->type = w->type;
+	ev->tier = w->tier;
+	ev->flags = w->flags;
+	ev->n_blocks = w->n_blocks;
+	ev->parent = w->parent;
+	ev->hashes = it->p + sizeof(*w);
+	it->p += sizeof(*w) + (size_t)w->n_blocks * 8;
+	it->left--;
+	return true;
+}
+
+#endif

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "samples.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CLIENT	 UINT64_C(0x1122334455667788)
+#define WORKER	 UINT64_C(0xa1)
+#define HANDLE	 UINT64_C(0x0000000500000007)
+#define ROUTER_E 0x00c0ffeeu
+#define AGENT_E	 0x000a0001u
+#define CLIENT_E 0x00c11e01u
+
+struct maker {
+	struct sample *out;
+	uint32_t n;
+};
+
+static struct sample *next(struct maker *m, const char *name, uint8_t kind, uint8_t receiver)
+{
+	struct sample *s = &m->out[m->n++];
+
+	if (m->n > SAMPLES_MAX)
+		abort();
+	memset(s, 0, sizeof(*s));
+	s->name = name;
+	s->kind = kind;
+	s->receiver = receiver;
+	s->n_frames = 1;
+	return s;
+}
+
+static void set(struct sample *s, int len)
+{
+	if (len <= 0) {
+		fprintf(stderr, "sample %s: %d\n", s->name, len);
+		abort();
+	}
+	s->len[0] = (uint32_t)len;
+}
+
+/* Request id 42 as the client, the router and the agent speak about it. */
+static struct kvr_wire_ids about_request(uint32_t epoch, uint64_t handle, uint32_t msg_seq)
+{
+	return (struct kvr_wire_ids){
+		.source = CLIENT, .id = 42, .handle = handle, .epoch = epoch, .msg_seq = msg_seq};
+}
+
+static struct kvr_wire_ids about_worker(uint32_t epoch, uint64_t id, uint32_t msg_seq)
+{
+	return (struct kvr_wire_ids){
+		.source = WORKER, .id = id, .epoch = epoch, .msg_seq = msg_seq};
+}
+
+static void cut(struct sample *s, const struct kvr_wire_ids *ids, struct kvr_request_src *src,
+		uint32_t max_frame)
+{
+	struct kvr_slice slices[KVR_REQUEST_SLICES];
+	const uint32_t len = kvr_request_build(src, slices);
+	struct kvr_frag f;
+	uint32_t off, part;
+
+	if (len == 0 || kvr_frag_init(&f, s->kind, ids, len, max_frame) != 0 ||
+	    f.n_frames > SAMPLE_FRAMES_MAX)
+		abort();
+	s->n_frames = f.n_frames;
+	for (uint32_t i = 0; i < f.n_frames; i++) {
+		if (!kvr_frag_next(&f, s->frame[i], &off, &part) ||
+		    kvr_slices_copy(slices, KVR_REQUEST_SLICES, off, part,
+				    s->frame[i] + sizeof(struct kvr_wire_hdr)) != 0)
+			abort();
+		s->len[i] = (uint32_t)sizeof(struct kvr_wire_hdr) + part;
+	}
+}
+
+static void fill_hints(struct kvr_hint_buf *h)
+{
+	const uint64_t allowed[] = {WORKER, 0xa2}, mm[] = {7, 3};
+
+	kvr_hint_put_str(h, KVR_HINT_LORA, "adapter-a");
+	kvr_hint_put_str(h, KVR_HINT_NAMESPACE, "tenant-a");
+	kvr_hint_put_u64(h, KVR_HINT_BACKEND, WORKER);
+	kvr_hint_put_u64(h, KVR_HINT_PREFILL_WORKER, WORKER);
+	kvr_hint_put_u64(h, KVR_HINT_DECODE_WORKER, WORKER);
+	kvr_hint_put_u32(h, KVR_HINT_DP_RANK, 1);
+	kvr_hint_put_u32(h, KVR_HINT_PREFILL_DP_RANK, 1);
+	kvr_hint_put_allowed(h, allowed, 2);
+	kvr_hint_put_str(h, KVR_HINT_REQUIRED_TAINT, "gpu=h100");
+	kvr_hint_put_preferred(h, 0.5, "zone=b");
+	kvr_hint_put_f64(h, KVR_HINT_PRIORITY_JUMP, 2.5);
+	kvr_hint_put_u32(h, KVR_HINT_STRICT_PRIORITY, 3);
+	kvr_hint_put_u32(h, KVR_HINT_PRIORITY, (uint32_t)-1);
+	kvr_hint_put_str(h, KVR_HINT_POLICY_CLASS, "batch");
+	kvr_hint_put_override(h, KVR_OVERRIDE_ROUTER_TEMPERATURE, 0.25);
+	kvr_hint_put_override(h, KVR_OVERRIDE_ASSUME_KV_REUSE, 1.0);
+	kvr_hint_put_session(h, 1, 0, "chat-1");
+	kvr_hint_put_mm(h, 0, mm, 2);
+	kvr_hint_put_shared(h, 0, 4);
+	kvr_hint_put_shared(h, 6, 8);
+	kvr_hint_put(h, KVR_HINT_TRACE, "trace", 5, NULL, 0);
+	kvr_hint_put(h, KVR_HINT_PAD, NULL, 0, NULL, 0);
+}
+
+static const uint64_t hashes[2] = {UINT64_C(14643705804678351452), UINT64_C(4945711292740353085)};
+
+static struct kvr_wire_request fixed_part(uint32_t isl, uint32_t flags)
+{
+	return (struct kvr_wire_request){.pool = 1,
+					 .flags = flags,
+					 .isl = isl,
+					 .max_tokens = 16,
+					 .expected_output_tokens = KVR_NONE32,
+					 .client_frame = SAMPLE_FRAME};
+}
+
+static void routes(struct maker *m)
+{
+	static uint32_t tokens[1001];
+	static uint8_t body[1003], hint_bytes[1024];
+	struct kvr_hint_buf h = {.p = hint_bytes, .cap = sizeof(hint_bytes)};
+	struct kvr_wire_ids ids = about_request(CLIENT_E, 0, 7);
+	struct kvr_request_src src = {.fixed = fixed_part(8, 0),
+				      .hashes = hashes,
+				      .n_hashes = 2,
+				      .body = "hello",
+				      .body_len = 5};
+
+	for (uint32_t i = 0; i < 1001; i++)
+		tokens[i] = i + 1;
+	for (uint32_t i = 0; i < sizeof(body); i++)
+		body[i] = (uint8_t)(i * 7);
+	fill_hints(&h);
+	if (h.err != 0)
+		abort();
+	cut(next(m, "route-hashes", KVR_ROUTE, KVR_ROLE_BIT_ROUTER), &ids, &src, SAMPLE_FRAME);
+	ids.msg_seq = 8;
+	src = (struct kvr_request_src){
+		.fixed = fixed_part(5, KVR_REQ_F_QUERY), .tokens = tokens, .n_tokens = 5};
+	cut(next(m, "route-tokens-query", KVR_ROUTE, KVR_ROLE_BIT_ROUTER), &ids, &src,
+	    SAMPLE_FRAME);
+	ids.msg_seq = 9;
+	src = (struct kvr_request_src){.fixed = fixed_part(1001, KVR_REQ_F_DIRECT),
+				       .hashes = hashes,
+				       .n_hashes = 2,
+				       .tokens = tokens,
+				       .n_tokens = 1001,
+				       .hints = hint_bytes,
+				       .hints_len = h.len,
+				       .body = body,
+				       .body_len = sizeof(body)};
+	cut(next(m, "route-full", KVR_ROUTE, KVR_ROLE_BIT_ROUTER), &ids, &src, SAMPLE_FRAME);
+	cut(next(m, "loads-query", KVR_POTENTIAL_LOADS, KVR_ROLE_BIT_ROUTER), &ids, &src,
+	    SAMPLE_FRAME);
+}
+
+static void dispatches(struct maker *m)
+{
+	static const uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 9};
+	static uint8_t hint_bytes[256];
+	struct kvr_hint_buf h = {.p = hint_bytes, .cap = sizeof(hint_bytes)};
+	struct kvr_wire_ids ids = about_request(ROUTER_E, HANDLE, 100);
+	struct kvr_request_src src = {.fixed = fixed_part(8, 0),
+				      .hashes = hashes,
+				      .n_hashes = 2,
+				      .body = "hello",
+				      .body_len = 5};
+
+	src.fixed.worker = WORKER;
+	src.fixed.dp_rank = 1;
+	src.fixed.overlap_blocks = 1;
+	src.fixed.cached_tokens = 4;
+	memcpy(src.fixed.client_ip, mapped, sizeof(mapped));
+	src.fixed.client_port = 40000;
+	cut(next(m, "dispatch", KVR_DISPATCH, KVR_ROLE_BIT_AGENT), &ids, &src, SAMPLE_FRAME);
+
+	kvr_hint_put_bootstrap(&h, 77, 8998, "10.0.0.7");
+	kvr_hint_put(&h, KVR_HINT_PREFILL_RESULT, "result", 6, NULL, 0);
+	src.fixed.flags = KVR_REQ_F_DECODE_LEG;
+	src.fixed.phase = KVR_PHASE_DECODE;
+	src.fixed.attempt = 1;
+	src.hints = hint_bytes;
+	src.hints_len = h.len;
+	ids.msg_seq = 101;
+	cut(next(m, "dispatch-decode", KVR_DISPATCH, KVR_ROLE_BIT_AGENT), &ids, &src, SAMPLE_FRAME);
+}
+
+#define PUT(name, kind, receiver, call)                                                            \
+	do {                                                                                       \
+		struct sample *s = next(m, name, kind, receiver);                                  \
+		uint8_t *b = s->frame[0];                                                          \
+		const size_t cap = SAMPLE_FRAME;                                                   \
+                                                                                                   \
+		set(s, call);                                                                      \
+	} while (0)
+
+#define C KVR_ROLE_BIT_CLIENT
+#define A KVR_ROLE_BIT_AGENT
+#define R KVR_ROLE_BIT_ROUTER
+
+static void connects(struct maker *m)
+{
+	uint8_t hint_bytes[64];
+	struct kvr_hint_buf h = {.p = hint_bytes, .cap = sizeof(hint_bytes)};
+	const struct kvr_wire_ids from_client = {
+		.source = CLIENT, .id = 1, .epoch = CLIENT_E, .msg_seq = 1};
+	const struct kvr_wire_ids from_router = {
+		.source = CLIENT, .id = 1, .epoch = ROUTER_E, .msg_seq = 1};
+	const struct kvr_wire_connected limits = {.max_frame = 8952,
+						  .max_tokens = KVR_WIRE_MAX_TOKENS,
+						  .max_hashes = KVR_WIRE_MAX_HASHES,
+						  .max_body = KVR_WIRE_MAX_BODY};
+	const struct kvr_wire_pool pools[] = {{.pool = 1, .block_size = 16, .ranks = 4},
+					      {.pool = 2, .block_size = 64, .role = 1}};
+	const struct kvr_str names[] = {{"llama-70b", 9}, {"qwen", 4}};
+
+	kvr_hint_put_str(&h, KVR_HINT_POOL, "llama-70b");
+	PUT("connect-all", KVR_CONNECT, R, kvr_put_connect(b, cap, &from_client, 1432, NULL));
+	PUT("connect", KVR_CONNECT, R, kvr_put_connect(b, cap, &from_client, 1432, &h));
+	PUT("connected", KVR_CONNECTED, C,
+	    kvr_put_connected(b, cap, &from_router, limits, pools, names, 2));
+}
+
+static void answers(struct maker *m)
+{
+	const struct kvr_wire_ids c = about_request(CLIENT_E, 0, 9),
+				  r = about_request(ROUTER_E, 0, 3),
+				  rh = about_request(ROUTER_E, HANDLE, 4),
+				  ch = about_request(CLIENT_E, HANDLE, 11);
+	const struct kvr_wire_accepted running = {.worker = WORKER,
+						  .dp_rank = 1,
+						  .overlap_blocks = 1,
+						  .required_blocks = 2,
+						  .cached_tokens = 4,
+						  .state = KVR_STATE_RUNNING};
+	const struct kvr_wire_accepted queued = {
+		.state = KVR_STATE_QUEUED, .queue_len = 3, .pending_tokens = 4096};
+	const struct kvr_fault full = {1000, 1000, "no room to reassemble"};
+
+	PUT("accepted", KVR_ACCEPTED, C, kvr_put_accepted(b, cap, &rh, &running));
+	PUT("accepted-queued", KVR_ACCEPTED, C, kvr_put_accepted(b, cap, &rh, &queued));
+	PUT("rejected", KVR_REJECTED, C,
+	    kvr_put_rejected(b, cap, &r, KVR_E_REASSEMBLY_FULL, KVR_ROUTE, &full));
+	PUT("rejected-bare", KVR_REJECTED, A,
+	    kvr_put_rejected(b, cap, &r, KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT, NULL));
+	PUT("cancel", KVR_CANCEL, R, kvr_put_empty(b, cap, KVR_CANCEL, &ch));
+	PUT("cancelled", KVR_CANCELLED, C, kvr_put_empty(b, cap, KVR_CANCELLED, &rh));
+	PUT("probe", KVR_PROBE, R, kvr_put_empty(b, cap, KVR_PROBE, &c));
+}
+
+static void streams(struct maker *m)
+{
+	const uint32_t tokens[3] = {101, 102, 103};
+	const struct kvr_slice data = {tokens, sizeof(tokens)};
+	const struct kvr_wire_ids a = about_request(AGENT_E, HANDLE, 20),
+				  c = about_request(CLIENT_E, HANDLE, 12),
+				  r = about_request(ROUTER_E, HANDLE, 5);
+	const struct kvr_wire_response first = {
+		.flags = KVR_RESP_F_TOKENS, .generated_tokens = 3, .cached_tokens = 4};
+	const struct kvr_wire_response last = {.seq = 1,
+					       .flags = KVR_RESP_F_FIN,
+					       .generated_tokens = 3,
+					       .cached_tokens = KVR_NONE32};
+	const struct kvr_wire_dispatch_ack taken = {0}, refused = {.code = 7};
+	const struct kvr_wire_response_ack ack = {.next_seq = 2, .flags = KVR_RACK_F_FIN};
+	const struct kvr_wire_progress prog = {
+		.seq = 1, .flags = KVR_PROG_F_FIRST, .generated_tokens = 1, .cached_tokens = 4};
+	const struct kvr_wire_progress_ack prog_ack = {.next_seq = 2};
+	const struct kvr_wire_abort abort_body = {.code = KVR_E_EXPIRED};
+
+	PUT("dispatch-ack", KVR_DISPATCH_ACK, R, kvr_put_dispatch_ack(b, cap, &a, &taken));
+	PUT("dispatch-refused", KVR_DISPATCH_ACK, R, kvr_put_dispatch_ack(b, cap, &a, &refused));
+	PUT("response-tokens", KVR_RESPONSE, C, kvr_put_response(b, cap, &a, first, data));
+	PUT("response-fin", KVR_RESPONSE, R,
+	    kvr_put_response(b, cap, &a, last, (struct kvr_slice){"bye", 3}));
+	PUT("response-ack", KVR_RESPONSE_ACK, R, kvr_put_response_ack(b, cap, &c, &ack));
+	PUT("progress", KVR_PROGRESS, R, kvr_put_progress(b, cap, &a, &prog));
+	PUT("progress-ack", KVR_PROGRESS_ACK, A, kvr_put_progress_ack(b, cap, &r, &prog_ack));
+	PUT("abort", KVR_ABORT, A, kvr_put_abort(b, cap, &r, &abort_body));
+	PUT("abort-ack", KVR_ABORT_ACK, R, kvr_put_empty(b, cap, KVR_ABORT_ACK, &a));
+}
+
+static void workers(struct maker *m)
+{
+	uint8_t hint_bytes[256];
+	struct kvr_hint_buf h = {.p = hint_bytes, .cap = sizeof(hint_bytes)};
+	const struct kvr_wire_ids a = about_worker(AGENT_E, 1, 1), r = about_worker(ROUTER_E, 1, 1);
+	const struct kvr_wire_hello hello = {.block_size = 16,
+					     .dp_size = 2,
+					     .max_num_batched_tokens = 8192,
+					     .total_kv_blocks = 100000,
+					     .max_frame = 1432};
+	const struct kvr_wire_welcome welcome = {
+		.pool = 1, .heartbeat_ms = 100, .dead_ms = 1000, .max_frame = 8952};
+	const struct kvr_wire_rank_load ranks[] = {
+		{.dp_rank = 0, .active_requests = 5, .kv_used_blocks = 1234, .next_event_id = 99},
+		{.dp_rank = 1, .kv_used_blocks = UINT64_MAX}};
+	const struct kvr_wire_heartbeat_ack state = {.state = KVR_WORKER_SERVING, .bookings = 5};
+
+	kvr_hint_put_str(&h, KVR_HINT_POOL, "llama-70b");
+	kvr_hint_put_str(&h, KVR_HINT_TAINT, "gpu=h100");
+	kvr_hint_put_str(&h, KVR_HINT_TOPOLOGY, "zone=b");
+	kvr_hint_put_kv_transfer(&h, 1, 0.5, "rack-1");
+	kvr_hint_put_bootstrap_addr(&h, 8998, "10.0.0.7");
+	PUT("hello", KVR_HELLO, R, kvr_put_hello(b, cap, &a, hello, &h));
+	PUT("welcome", KVR_WELCOME, A, kvr_put_welcome(b, cap, &r, &welcome));
+	PUT("heartbeat", KVR_HEARTBEAT, R, kvr_put_heartbeat(b, cap, &a, ranks, 2));
+	PUT("heartbeat-ack", KVR_HEARTBEAT_ACK, A, kvr_put_heartbeat_ack(b, cap, &r, &state));
+	PUT("goodbye", KVR_GOODBYE, R, kvr_put_empty(b, cap, KVR_GOODBYE, &a));
+	PUT("goodbye-ack", KVR_GOODBYE_ACK, A, kvr_put_empty(b, cap, KVR_GOODBYE_ACK, &r));
+}
+
+static int live_events(uint8_t *b, size_t cap, const struct kvr_wire_ids *ids)
+{
+	const struct kvr_wire_kv_events head = {.first_event_id = 10, .dp_rank = 1};
+	struct kvr_kv_put k;
+
+	if (kvr_kv_put_begin(&k, b, cap, ids, &head) != 0 ||
+	    kvr_kv_put_event(&k, KVR_KV_STORED, 0, NULL, hashes, 2) != 0 ||
+	    kvr_kv_put_event(&k, KVR_KV_STORED, 1, &hashes[0], &hashes[1], 1) != 0 ||
+	    kvr_kv_put_event(&k, KVR_KV_REMOVED, 0, NULL, &hashes[1], 1) != 0 ||
+	    kvr_kv_put_event(&k, KVR_KV_CLEARED, 0, NULL, NULL, 0) != 0)
+		return -1;
+	return kvr_kv_put_end(&k);
+}
+
+static int dump(uint8_t *b, size_t cap, const struct kvr_wire_ids *ids)
+{
+	const struct kvr_wire_kv_events head = {.resume_event_id = 14,
+						.flags = KVR_KV_F_DUMP | KVR_KV_F_DUMP_BEGIN |
+							 KVR_KV_F_DUMP_END};
+	struct kvr_kv_put k;
+
+	if (kvr_kv_put_begin(&k, b, cap, ids, &head) != 0 ||
+	    kvr_kv_put_event(&k, KVR_KV_STORED, 0, NULL, hashes, 2) != 0)
+		return -1;
+	return kvr_kv_put_end(&k);
+}
+
+static void events(struct maker *m)
+{
+	const struct kvr_wire_ids a = about_worker(AGENT_E, 2, 2), r = about_worker(ROUTER_E, 2, 2);
+	const struct kvr_wire_kv_ack ack = {.next_event_id = 14, .dp_rank = 1};
+	const struct kvr_wire_kv_ack wanted = {.dp_rank = 0, .code = KVR_KV_DUMP_WANTED};
+
+	PUT("kv-events", KVR_KV_EVENTS, R, live_events(b, cap, &a));
+	PUT("kv-dump", KVR_KV_EVENTS, R, dump(b, cap, &a));
+	PUT("kv-ack", KVR_KV_ACK, A, kvr_put_kv_ack(b, cap, &r, &ack));
+	PUT("kv-ack-dump-wanted", KVR_KV_ACK, A, kvr_put_kv_ack(b, cap, &r, &wanted));
+}
+
+static void later(struct maker *m)
+{
+	const struct kvr_wire_ids a = about_worker(AGENT_E, 3, 3), r = about_worker(ROUTER_E, 3, 3),
+				  c = about_request(CLIENT_E, 0, 13),
+				  rc = about_request(ROUTER_E, 0, 13);
+	const struct kvr_wire_session session = {.timeout_s = 330, .pool = 1};
+	const struct kvr_str id = {"chat-1", 6};
+	const struct kvr_wire_loads loads = {.n_ranks = 1, .queue_len = 2, .pending_tokens = 100};
+	const struct kvr_wire_rank_potential rank = {.worker = WORKER,
+						     .dp_rank = 1,
+						     .active_requests = 2,
+						     .prefill_tokens = 16,
+						     .decode_blocks = 4};
+
+	PUT("session-open", KVR_SESSION_OPEN, A,
+	    kvr_put_session(b, cap, KVR_SESSION_OPEN, &r, session, id));
+	PUT("session-opened", KVR_SESSION_OPENED, R,
+	    kvr_put_session_status(b, cap, KVR_SESSION_OPENED, &a, 0));
+	PUT("session-close", KVR_SESSION_CLOSE, A,
+	    kvr_put_session(b, cap, KVR_SESSION_CLOSE, &r, session, id));
+	PUT("session-closed", KVR_SESSION_CLOSED, R,
+	    kvr_put_session_status(b, cap, KVR_SESSION_CLOSED, &a, 0));
+	PUT("session-release", KVR_SESSION_RELEASE, R,
+	    kvr_put_session(b, cap, KVR_SESSION_RELEASE, &c, session, id));
+	PUT("session-released", KVR_SESSION_RELEASED, C,
+	    kvr_put_session_status(b, cap, KVR_SESSION_RELEASED, &rc, KVR_E_UNKNOWN_SESSION));
+	PUT("loads", KVR_LOADS, C,
+	    kvr_put_message(b, cap, KVR_LOADS, &rc, (struct kvr_slice){&loads, sizeof(loads)},
+			    (struct kvr_slice){&rank, sizeof(rank)}));
+}
+
+uint32_t samples_make(struct sample *out)
+{
+	struct maker m = {out, 0};
+
+	connects(&m);
+	routes(&m);
+	dispatches(&m);
+	answers(&m);
+	streams(&m);
+	workers(&m);
+	events(&m);
+	later(&m);
+	return m.n;
+}
+
+const struct sample *samples_find(const struct sample *s, uint32_t n, const char *name)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (strcmp(s[i].name, name) == 0)
+			return &s[i];
+	fprintf(stderr, "no sample %s\n", name);
+	abort();
+}
