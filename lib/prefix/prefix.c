@@ -268,7 +268,7 @@ void kvr_prefix_stats_get(const struct kvr_prefix *t, struct kvr_prefix_stats *o
 		used(&t->metas, sizeof(*t->meta)) +
 		used(&t->chunks, PFX_CHUNK * 8 + sizeof(*t->chunk)) + used(&t->bigs, t->big_bytes) +
 		used(&t->exts, sizeof(*t->ext)) + used(&t->preds, sizeof(*t->pred)) +
-		(t->index.used + t->predx.used) * sizeof(uint64_t) + out->runs * HASH_RUN_BYTES;
+		(t->index.used + t->predx.used) * sizeof(uint64_t) * 10 / 7 + out->runs * HASH_RUN_BYTES;
 	out->memory_bytes = t->mem_bytes + sizeof(*t) + (uint64_t)t->hdrs.n * HASH_RUN_BYTES;
 }
 
