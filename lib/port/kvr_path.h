@@ -19,15 +19,16 @@
 #include <string.h>
 
 #include <rte_common.h>
-#include <rte_hash_crc.h>
 #include <rte_mbuf.h>
+
+#include "kvr_rand.h"
 
 /** A zeroed path leads nowhere (family 0). */
 struct kvr_path {
 	uint8_t ip[16];	     /* IPv6, or IPv4 as ::ffff:a.b.c.d */
 	uint16_t udp_port;   /* host byte order */
 	uint16_t vlan;	     /* inner (or only) VLAN id, 0 = untagged */
-	uint16_t vlan_outer; /* QinQ: outer id, 0 = none */
+	uint16_t vlan_outer; /* QinQ: outer id, 0 = none; with KVR_PATH_OUTER_8100 */
 	uint8_t port;	     /* index of the router's port (kvr_port_index()) */
 	uint8_t family;	     /* 4 or 6 */
 	uint8_t mac[6];	     /* next hop */
@@ -35,7 +36,8 @@ struct kvr_path {
 };
 static_assert(sizeof(struct kvr_path) == 32, "paths are stored by the million");
 
-#define KVR_PATH_ID_BYTES 24u
+#define KVR_PATH_ID_BYTES   24u
+#define KVR_PATH_OUTER_8100 0x8000u /* the outer tag's EtherType is 0x8100 instead of 0x88a8 */
 
 /** The router's side of every path of one port: what goes into the source fields. */
 struct kvr_local {
@@ -67,9 +69,12 @@ static inline bool kvr_path_same(const struct kvr_path *a, const struct kvr_path
 }
 
 /** Hash of the peer's identity; @p seed random per start, as peers choose their addresses. */
-static inline uint32_t kvr_path_hash(const struct kvr_path *p, uint32_t seed)
+static inline uint32_t kvr_path_hash(const struct kvr_path *p, uint64_t seed)
 {
-	return rte_hash_crc(p, KVR_PATH_ID_BYTES, seed);
+	uint64_t w[3];
+
+	memcpy(w, p, sizeof(w));
+	return (uint32_t)kvr_mix64(kvr_mix64(kvr_mix64(seed ^ w[0]) ^ w[1]) ^ w[2]);
 }
 
 /** Most bytes kvr_path_write() puts before a payload: Ethernet, two tags, IPv6, UDP. */

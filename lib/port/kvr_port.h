@@ -82,8 +82,9 @@ struct kvr_port_queue;
 /**
  * Find or probe the device, check it against @p conf, configure it and allocate its pool. EAL must
  * be up. @p index is the path's port number. Control thread.
- * @return the port; NULL with errno, and one line in @p err that names the key and what is allowed:
- * ENODEV no such device, EINVAL bad value, EOPNOTSUPP the driver's limit, ENOMEM, or the driver's.
+ * @return the port; NULL with errno, and one line `key: what is wrong and what is allowed` in
+ * @p err: ENODEV no such device, EBUSY it is used already, EINVAL bad value, ERANGE beyond the
+ * driver's limit, ENOMEM, or the driver's error.
  */
 struct kvr_port *kvr_port_create(const char *name, const struct kvr_port_conf *conf,
 				 unsigned int index, char *err, size_t errlen);
@@ -114,7 +115,12 @@ struct kvr_port_info {
 };
 void kvr_port_info(struct kvr_port *p, struct kvr_port_info *out);
 
-/** One word-sized getters. Any thread. */
+struct rte_tel_data;
+
+/** Facts and counters into a started telemetry dictionary. */
+int kvr_port_tel(struct kvr_port *p, struct rte_tel_data *d);
+
+/** Getters. Any thread. */
 unsigned int kvr_port_index(const struct kvr_port *p);
 const struct kvr_local *kvr_port_local(const struct kvr_port *p);
 struct rte_mempool *kvr_port_pool(struct kvr_port *p);
@@ -156,6 +162,13 @@ uint16_t kvr_port_flush(struct kvr_port_queue *q);
  */
 int kvr_port_resolve(struct kvr_port_queue *q, const uint8_t ip[16], uint16_t udp_port,
 		     uint32_t timeout_ms, struct kvr_path *path);
+
+/**
+ * Check the texts of @p conf and build the rules of what is for us (MAC and offloads are left to
+ * create()). No EAL. @return 0, or -EINVAL with `key: ...` in @p err.
+ */
+int kvr_port_rules(const struct kvr_port_conf *conf, unsigned int index,
+		   struct kvr_pkt_rules *rules, char *err, size_t errlen);
 
 /** "10.0.0.1" or "fd00::1" to the 16 bytes of a path. @return family 4 or 6, or -EINVAL. */
 int kvr_ip_parse(const char *text, uint8_t ip[16]);

@@ -81,9 +81,9 @@ const char *kvr_sched_err_name(enum kvr_sched_err e);
 bool kvr_sched_err_retryable(enum kvr_sched_err e);
 
 enum kvr_sched_phase {
-	KVR_PHASE_AGGREGATED,
-	KVR_PHASE_PREFILL,
-	KVR_PHASE_DECODE,
+	KVR_SPHASE_AGGREGATED,
+	KVR_SPHASE_PREFILL,
+	KVR_SPHASE_DECODE,
 };
 
 /** Which limit of section 7.5 refused a request. */
@@ -94,6 +94,10 @@ enum kvr_sched_limit {
 };
 
 /* ---- a request ------------------------------------------------------------------------ */
+
+/* Constants here are KVR_SHINT_, KVR_SPHASE_, KVR_SOVER_ because lib/wire (kvr_wire.h) owns
+ * KVR_HINT_, KVR_PHASE_ and KVR_OVERRIDE_; the router includes both headers.
+ */
 
 /** A string that need not end in NUL. */
 struct kvr_sched_str {
@@ -106,17 +110,17 @@ struct kvr_sched_preferred {
 	float weight; /**< finite; negative repels */
 };
 
-#define KVR_HINT_BACKEND_ID	 0x01u
-#define KVR_HINT_PREFILL_ID	 0x02u
-#define KVR_HINT_DECODE_ID	 0x04u
-#define KVR_HINT_DP_RANK	 0x08u
-#define KVR_HINT_PREFILL_DP_RANK 0x10u
-#define KVR_HINT_EXPECTED_OUTPUT 0x20u
-#define KVR_HINT_ALLOWED	 0x40u /**< `allowed` restricts; n_allowed = 0 allows nobody */
+#define KVR_SHINT_BACKEND_ID	  0x01u
+#define KVR_SHINT_PREFILL_ID	  0x02u
+#define KVR_SHINT_DECODE_ID	  0x04u
+#define KVR_SHINT_DP_RANK	  0x08u
+#define KVR_SHINT_PREFILL_DP_RANK 0x10u
+#define KVR_SHINT_EXPECTED_OUTPUT 0x20u
+#define KVR_SHINT_ALLOWED	  0x40u /**< `allowed` restricts; n_allowed = 0 allows nobody */
 
 /** Routing hints (section 11.1); a field counts only when its flag or length says so. */
 struct kvr_sched_hints {
-	uint32_t flags; /**< KVR_HINT_* */
+	uint32_t flags; /**< KVR_SHINT_* */
 	uint32_t dp_rank;
 	uint32_t prefill_dp_rank;
 	uint32_t expected_output_tokens;
@@ -134,17 +138,17 @@ struct kvr_sched_hints {
 	uint32_t policy_class; /**< index, or KVR_SCHED_NO_CLASS for the first class */
 };
 
-#define KVR_OVERRIDE_TEMPERATURE   0x01u
-#define KVR_OVERRIDE_CREDIT	   0x02u
-#define KVR_OVERRIDE_PREFILL_SCALE 0x04u
-#define KVR_OVERRIDE_SHARED_MULT   0x08u
-#define KVR_OVERRIDE_KV_REUSE	   0x10u
-#define KVR_OVERRIDE_TRACK_PREFILL 0x20u
-#define KVR_OVERRIDE_SCORE_WEIGHT  0x40u /**< deprecated alias, see kvr_pool_conf_set() */
+#define KVR_SOVER_TEMPERATURE	0x01u
+#define KVR_SOVER_CREDIT	0x02u
+#define KVR_SOVER_PREFILL_SCALE 0x04u
+#define KVR_SOVER_SHARED_MULT	0x08u
+#define KVR_SOVER_KV_REUSE	0x10u
+#define KVR_SOVER_TRACK_PREFILL 0x20u
+#define KVR_SOVER_SCORE_WEIGHT	0x40u /**< deprecated alias, see kvr_pool_conf_set() */
 
 /** Per-request override (section 5.6); out of range = KVR_SCHED_INVALID_OVERRIDE. */
 struct kvr_sched_override {
-	uint32_t flags; /**< KVR_OVERRIDE_* */
+	uint32_t flags; /**< KVR_SOVER_* */
 	bool assume_kv_reuse;
 	bool track_prefill_tokens;
 	double temperature;		/**< finite, >= 0 */
@@ -300,8 +304,8 @@ struct kvr_sched_worker {
  * Add a worker or replace its whole configuration. Ranks that stay keep their index, bookings,
  * load reports and draining mark; ranks that go lose them (ops->dropped, rank_removed); new ones
  * get free indices (ops->rank_added).
- * @return 0; -EINVAL dp_size 0 or dp range beyond 2^32; -ENOSPC too many ranks, workers or
- * different taints. On error nothing changes.
+ * @return 0; -EINVAL dp_size 0, dp range beyond 2^32 or a taint over 255 bytes; -ENOSPC too many
+ * ranks, workers or different taints. On error nothing changes.
  */
 int kvr_sched_worker_set(struct kvr_sched *s, const struct kvr_sched_worker *w, uint64_t now);
 
@@ -320,6 +324,12 @@ int kvr_sched_load_report(struct kvr_sched *s, uint64_t id, uint32_t dp_rank,
 
 /** Bookings on all ranks of a worker; 0 for an unknown one. */
 uint32_t kvr_sched_worker_bookings(const struct kvr_sched *s, uint64_t id);
+
+/**
+ * Keep a dense index that is not in use from being given out again (call it from rank_removed)
+ * until the tables indexed by it are clean, then let go.
+ */
+void kvr_sched_rank_hold(struct kvr_sched *s, uint32_t rank, bool hold);
 
 /** Number of workers known. */
 uint32_t kvr_sched_n_workers(const struct kvr_sched *s);

@@ -129,7 +129,8 @@ const struct kvr_equation *kvr_stats_check(const struct kvr_stats_def *def, cons
 uint64_t kvr_stats_find(const struct kvr_stats_def *def, const uint64_t v[], const char *name);
 
 /**
- * Write OpenMetrics families, one sample each: kvr_<lib>_<name>_<unit>, "_total" for counters.
+ * Write OpenMetrics families, one sample each: kvr_<lib>_<name>_<unit> (the
+ * unit not twice when the name ends in it), "_total" for counters.
  * @p labels is NULL or ready text such as `port="p0"`. With several instances of one library
  * the families must not repeat: give all instances in one call (@p n snapshots, label texts).
  */

@@ -112,6 +112,16 @@ uint64_t kvr_stats_find(const struct kvr_stats_def *def, const uint64_t v[], con
 	return 0;
 }
 
+/* kvr_<lib>_<name>_<unit>, the unit not twice. */
+static void family_name(const char *lib, const struct kvr_counter *c, char *buf, size_t len)
+{
+	const size_t n = strlen(c->name), u = strlen(c->unit);
+	const bool has_unit =
+		n > u && c->name[n - u - 1] == '_' && strcmp(c->name + n - u, c->unit) == 0;
+
+	snprintf(buf, len, has_unit ? "kvr_%s_%s" : "kvr_%s_%s_%s", lib, c->name, c->unit);
+}
+
 void kvr_stats_openmetrics(const struct kvr_stats_def *def, const uint64_t *const v[],
 			   const char *const labels[], unsigned int n, FILE *out)
 {
@@ -120,7 +130,7 @@ void kvr_stats_openmetrics(const struct kvr_stats_def *def, const uint64_t *cons
 		const bool gauge = c->flags & KVR_COUNTER_F_GAUGE;
 		char name[128];
 
-		snprintf(name, sizeof(name), "kvr_%s_%s_%s", def->lib, c->name, c->unit);
+		family_name(def->lib, c, name, sizeof(name));
 		fprintf(out, "# TYPE %s %s\n# UNIT %s %s\n# HELP %s %s\n", name,
 			gauge ? "gauge" : "counter", name, c->unit, name, c->help);
 		for (unsigned int k = 0; k < n; k++) {

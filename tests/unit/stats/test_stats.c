@@ -84,7 +84,7 @@ static void violated_equation_is_named_with_its_numbers(void)
 static void openmetrics_has_one_family_per_counter(void)
 {
 	static const struct kvr_counter two[] = {
-		{"rx", "frames", "frames received"},
+		{"rx_frames", "frames", "frames received"},
 		{"depth", "items", "items waiting", KVR_COUNTER_F_GAUGE},
 		{0}};
 	const struct kvr_stats_def d = {"port", two, NULL};

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_REASM_H
+#define KVR_REASM_H
+
+/**
+ * @file
+ * Reassembly of fragmented messages, without copying: a message is complete when all its frames
+ * are held, and is then handed over as the list of them.
+ *
+ * A partial message is found by (peer, source, kind, id, msg_seq) in a chained hash table with a
+ * secret seed. All fragments but the last carry the same number of body bytes (`unit`), so the
+ * place of a fragment is frag_off / unit: one division, whatever the order of arrival. Places
+ * live in pages of 64 with one presence mask each; a message owns a table of page numbers. A last
+ * fragment that comes first waits aside until another one tells the unit.
+ *
+ *   entry: key, msg_len, unit, tail, pages[] -> page: present mask, 64 x {frame, data}
+ *   peer:  what one sender holds            (frames, bytes, messages)
+ *   age list of entries: oldest first, for expiry and for eviction
+ *
+ * Bounds: frames, bytes, messages in total; the same per peer. Above the bound of a peer its
+ * fragment is refused; above a total bound the oldest partial messages are dropped, so that a
+ * flood of first fragments cannot lock others out. The time limit counts from the first fragment.
+ * Every fragment costs one hash lookup and one store, about 35 ns, in order or not; the default
+ * limits take 6.5 MB.
+ *
+ * One owner thread (a packet lcore); memory is allocated by create only. Frames are opaque
+ * references: reassembly never reads them and returns every one it accepted exactly once, with a
+ * complete message or through the drop callback.
+ */
+
+#include "kvr_frame.h"
+
+struct kvr_reasm;
+
+/** Who sent a frame: compared as bytes. The caller decides whether the port is part of it. */
+struct kvr_peer {
+	uint8_t b[20];
+};
+
+/** Sizes and limits; 0 = the default in brackets. */
+struct kvr_reasm_conf {
+	uint32_t max_messages;	    /* partial messages [1024] */
+	uint32_t max_frames;	    /* frames held in total [65536] */
+	uint64_t max_bytes;	    /* body bytes held in total [256 MiB] */
+	uint32_t peer_max_messages; /* of one peer [256] */
+	uint32_t peer_max_frames;   /* of one peer [KVR_WIRE_MAX_FRAGMENTS, at most max_frames] */
+	uint64_t peer_max_bytes;    /* of one peer [4 largest messages] */
+	uint64_t timeout;	    /* in units of `now`, from the first fragment; never 0 */
+	uint64_t seed;		    /* random per start */
+	/** Takes back one frame of a message that will not be completed. May not call reasm. */
+	void (*drop)(void *arg, void *frame);
+	void *drop_arg;
+};
+
+/** One frame of a complete message, in order of offset. */
+struct kvr_reasm_frag {
+	void *frame;	  /* as given to kvr_reasm_add() */
+	const void *data; /* its body bytes */
+	uint32_t off;
+	uint32_t len;
+};
+
+/** A complete message; `frag` is valid until the next call on the same kvr_reasm. */
+struct kvr_reasm_msg {
+	const struct kvr_reasm_frag *frag;
+	uint32_t n_frags;
+	uint32_t len; /* body bytes */
+};
+
+/**
+ * Counters; one writer. Every fragment given to add is one of: held, completing, duplicate, or
+ * refused: fragments = duplicates + refused_fragment + refused_full + accepted, and
+ * accepted = delivered_frames + dropped_frames + frames (held now). Messages: started =
+ * completed + expired + evicted + flushed + messages (now). Whole frames are not counted.
+ */
+struct kvr_reasm_stats {
+	uint64_t fragments;
+	uint64_t accepted;
+	uint64_t duplicates;
+	uint64_t refused_fragment; /* overlap, changed length or unit */
+	uint64_t refused_full;
+	uint64_t delivered_frames;
+	uint64_t dropped_frames;
+	uint64_t started;
+	uint64_t completed;
+	uint64_t expired;
+	uint64_t evicted;
+	uint64_t flushed;
+	/* now */
+	uint32_t messages;
+	uint32_t frames;
+	uint64_t bytes;
+};
+
+enum kvr_reasm_result {
+	KVR_REASM_HELD = 0,	 /* the frame is kept */
+	KVR_REASM_COMPLETE = 1,	 /* *out lists all frames, this one too; they are the caller's */
+	KVR_REASM_DUPLICATE = 2, /* already held; the frame stays the caller's */
+};
+
+/**
+ * Allocate everything.
+ * @return NULL with errno: EINVAL (no timeout, no drop, or limits that contradict), ENOMEM.
+ */
+struct kvr_reasm *kvr_reasm_create(const struct kvr_reasm_conf *conf);
+
+/** Drop all partial messages through the callback and free. NULL is allowed. */
+void kvr_reasm_destroy(struct kvr_reasm *r);
+
+/** Bytes that create allocates for @p conf, 0 when it is not valid. */
+size_t kvr_reasm_footprint(const struct kvr_reasm_conf *conf);
+
+/**
+ * Add one frame that passed kvr_frame_check(). A frame that carries its whole message completes
+ * at once and touches no table.
+ * @param hdr its header; only the header is read.
+ * @param data its body bytes, given back in the message (not read).
+ * @param now time, never decreasing.
+ * @return enum kvr_reasm_result, or a negative enum kvr_wire_code and the frame stays the
+ * caller's: -KVR_E_FRAGMENT (contradicts fragments held), -KVR_E_REASSEMBLY_FULL.
+ */
+int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct kvr_wire_hdr *hdr,
+		  const void *data, void *frame, uint64_t now, struct kvr_reasm_msg *out);
+
+/**
+ * Drop partial messages older than the timeout, at most @p max of them; call it once per loop.
+ * @return how many were dropped.
+ */
+uint32_t kvr_reasm_expire(struct kvr_reasm *r, uint64_t now, uint32_t max);
+
+/** Drop everything partial, e.g. before a port stops. @return how many messages. */
+uint32_t kvr_reasm_flush(struct kvr_reasm *r);
+
+const struct kvr_reasm_stats *kvr_reasm_stats(const struct kvr_reasm *r);
+
+#endif

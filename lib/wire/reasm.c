@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "reasm_pvt.h"
+
+#include "kvr_errno.h"
+
+#include <stdlib.h>
+
+#define DEF_MESSAGES	  1024u
+#define DEF_FRAMES	  65536u
+#define DEF_BYTES	  (UINT64_C(256) << 20)
+#define DEF_PEER_MESSAGES 256u
+#define LIMIT_MESSAGES	  (1u << 24)
+#define LIMIT_FRAMES	  (1u << 26)
+
+static uint32_t least(uint32_t a, uint64_t b)
+{
+	return a < b ? a : (uint32_t)b;
+}
+
+/* Fill in defaults. False when limits contradict. */
+static bool complete(struct kvr_reasm_conf *c)
+{
+	if (c->timeout == 0 || c->drop == NULL)
+		return false;
+	if (c->max_messages == 0)
+		c->max_messages = DEF_MESSAGES;
+	if (c->max_frames == 0)
+		c->max_frames = DEF_FRAMES;
+	if (c->max_bytes == 0)
+		c->max_bytes = DEF_BYTES;
+	if (c->peer_max_messages == 0)
+		c->peer_max_messages = least(DEF_PEER_MESSAGES, c->max_messages);
+	if (c->peer_max_frames == 0)
+		c->peer_max_frames = least(c->max_frames, KVR_WIRE_MAX_FRAGMENTS);
+	if (c->peer_max_bytes == 0)
+		c->peer_max_bytes = c->max_bytes < 4 * KVR_WIRE_MAX_MESSAGE
+					    ? c->max_bytes
+					    : 4 * KVR_WIRE_MAX_MESSAGE;
+	return c->max_messages <= LIMIT_MESSAGES && c->max_frames <= LIMIT_FRAMES &&
+	       c->max_frames >= 2 && c->peer_max_messages <= c->max_messages &&
+	       c->peer_max_frames <= c->max_frames && c->peer_max_bytes <= c->max_bytes;
+}
+
+/* Dense messages need one page in 64 frames, each message one more; sparse ones are bounded. */
+static uint32_t page_count(uint32_t frames, uint32_t messages)
+{
+	return frames / (PAGE_SLOTS / 4) + messages + 2;
+}
+
+static uint32_t bucket_count(uint32_t messages)
+{
+	uint32_t n = 2;
+
+	while (n < 2 * messages)
+		n *= 2;
+	return n;
+}
+
+size_t kvr_reasm_footprint(const struct kvr_reasm_conf *conf)
+{
+	struct kvr_reasm_conf c = *conf;
+
+	if (!complete(&c))
+		return 0;
+	return sizeof(struct kvr_reasm) +
+	       (size_t)bucket_count(c.max_messages) * 2 * sizeof(uint32_t) +
+	       (size_t)c.max_messages * (sizeof(struct reasm_entry) + sizeof(struct reasm_peer)) +
+	       (size_t)page_count(c.max_frames, c.max_messages) * sizeof(struct reasm_page) +
+	       KVR_WIRE_MAX_FRAGMENTS * sizeof(struct kvr_reasm_frag);
+}
+
+static void link_free_lists(struct kvr_reasm *r, uint32_t n_pages)
+{
+	const uint32_t n = r->conf.max_messages;
+
+	for (uint32_t i = 0; i < n; i++) {
+		r->entries[i].next = i + 1 < n ? i + 1 : NONE;
+		r->peers[i].next = i + 1 < n ? i + 1 : NONE;
+	}
+	for (uint32_t i = 0; i < n_pages; i++)
+		r->pages[i].present = i + 1 < n_pages ? i + 1 : NONE;
+	r->oldest = NONE;
+	r->youngest = NONE;
+}
+
+struct kvr_reasm *kvr_reasm_create(const struct kvr_reasm_conf *conf)
+{
+	struct kvr_reasm_conf c = *conf;
+	uint32_t n_buckets, n_pages;
+	struct kvr_reasm *r;
+
+	if (!complete(&c))
+		return kvr_null(EINVAL);
+	r = calloc(1, sizeof(*r));
+	if (r == NULL)
+		return kvr_null(ENOMEM);
+	n_buckets = bucket_count(c.max_messages);
+	n_pages = page_count(c.max_frames, c.max_messages);
+	r->conf = c;
+	r->mask = n_buckets - 1;
+	r->peer_max_pages = page_count(c.peer_max_frames, c.peer_max_messages);
+	r->buckets = malloc(n_buckets * sizeof(*r->buckets));
+	r->peer_buckets = malloc(n_buckets * sizeof(*r->peer_buckets));
+	r->entries = calloc(c.max_messages, sizeof(*r->entries));
+	r->peers = calloc(c.max_messages, sizeof(*r->peers));
+	r->pages = calloc(n_pages, sizeof(*r->pages));
+	r->done = calloc(KVR_WIRE_MAX_FRAGMENTS, sizeof(*r->done));
+	if (r->buckets == NULL || r->peer_buckets == NULL || r->entries == NULL ||
+	    r->peers == NULL || r->pages == NULL || r->done == NULL)
+		goto err_memory;
+	memset(r->buckets, 0xff, n_buckets * sizeof(*r->buckets));
+	memset(r->peer_buckets, 0xff, n_buckets * sizeof(*r->peer_buckets));
+	link_free_lists(r, n_pages);
+	return r;
+
+err_memory:
+	r->oldest = NONE;
+	kvr_reasm_destroy(r);
+	return kvr_null(ENOMEM);
+}
+
+uint32_t kvr_reasm_flush(struct kvr_reasm *r)
+{
+	uint32_t n = 0;
+
+	for (; r->oldest != NONE; n++)
+		kvr_reasm__drop(r, r->oldest);
+	r->stats.flushed += n;
+	return n;
+}
+
+void kvr_reasm_destroy(struct kvr_reasm *r)
+{
+	if (r == NULL)
+		return;
+	kvr_reasm_flush(r);
+	free(r->buckets);
+	free(r->peer_buckets);
+	free(r->entries);
+	free(r->peers);
+	free(r->pages);
+	free(r->done);
+	free(r);
+}
+
+const struct kvr_reasm_stats *kvr_reasm_stats(const struct kvr_reasm *r)
+{
+	return &r->stats;
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "reasm_pvt.h"
+
+#define XXH_INLINE_ALL
+#define XXH_NO_STDLIB
+#include <xxhash.h>
+
+static uint32_t bucket_of(const struct kvr_reasm *r, const void *key, size_t len)
+{
+	return (uint32_t)XXH3_64bits_withSeed(key, len, r->conf.seed) & r->mask;
+}
+
+static uint32_t entry_find(const struct kvr_reasm *r, const struct reasm_key *key, uint32_t bucket)
+{
+	uint32_t i = r->buckets[bucket];
+
+	while (i != NONE && memcmp(&r->entries[i].key, key, sizeof(*key)) != 0)
+		i = r->entries[i].next;
+	return i;
+}
+
+static uint32_t peer_find(const struct kvr_reasm *r, const struct kvr_peer *peer, uint32_t bucket)
+{
+	uint32_t i = r->peer_buckets[bucket];
+
+	while (i != NONE && memcmp(&r->peers[i].peer, peer, sizeof(*peer)) != 0)
+		i = r->peers[i].next;
+	return i;
+}
+
+/* There is a free peer whenever there is a free entry. */
+static uint32_t peer_get(struct kvr_reasm *r, const struct kvr_peer *peer)
+{
+	const uint32_t bucket = bucket_of(r, peer, sizeof(*peer));
+	uint32_t i = peer_find(r, peer, bucket);
+
+	if (i != NONE)
+		return i;
+	i = r->free_peer;
+	r->free_peer = r->peers[i].next;
+	r->peers[i] = (struct reasm_peer){
+		.peer = *peer, .next = r->peer_buckets[bucket], .bucket = bucket};
+	r->peer_buckets[bucket] = i;
+	return i;
+}
+
+static void peer_put(struct kvr_reasm *r, uint32_t i)
+{
+	struct reasm_peer *p = &r->peers[i];
+	uint32_t *link = &r->peer_buckets[p->bucket];
+
+	if (p->messages > 0)
+		return;
+	while (*link != i)
+		link = &r->peers[*link].next;
+	*link = p->next;
+	p->next = r->free_peer;
+	r->free_peer = i;
+}
+
+static uint32_t entry_new(struct kvr_reasm *r, const struct reasm_key *key, uint32_t bucket,
+			  uint32_t msg_len, uint64_t now)
+{
+	const uint32_t i = r->free_entry;
+	struct reasm_entry *e = &r->entries[i];
+
+	r->free_entry = e->next;
+	e->key = *key;
+	e->bucket = bucket;
+	e->next = r->buckets[bucket];
+	r->buckets[bucket] = i;
+	e->peer = peer_get(r, &key->peer);
+	r->peers[e->peer].messages++;
+	e->msg_len = msg_len;
+	e->unit = 0;
+	e->n_frags = 0;
+	e->n_have = 0;
+	e->bytes = 0;
+	e->tail_off = 0;
+	e->started = now;
+	e->younger = NONE;
+	e->older = r->youngest;
+	if (r->youngest != NONE)
+		r->entries[r->youngest].younger = i;
+	else
+		r->oldest = i;
+	r->youngest = i;
+	r->stats.started++;
+	r->stats.messages++;
+	return i;
+}
+
+/* Unlink an entry and free its pages; its frames have been given away. */
+static void entry_free(struct kvr_reasm *r, uint32_t i)
+{
+	struct reasm_entry *e = &r->entries[i];
+	struct reasm_peer *p = &r->peers[e->peer];
+	const uint32_t n_pages = (e->n_frags + PAGE_SLOTS - 1) / PAGE_SLOTS;
+	uint32_t *link = &r->buckets[e->bucket];
+
+	for (uint32_t k = 0; k < n_pages; k++) {
+		if (e->page[k] == NONE)
+			continue;
+		r->pages[e->page[k]].present = r->free_page;
+		r->free_page = e->page[k];
+		p->pages--;
+	}
+	p->messages--;
+	p->frames -= e->n_have;
+	p->bytes -= e->bytes;
+	peer_put(r, e->peer);
+	r->stats.frames -= e->n_have;
+	r->stats.bytes -= e->bytes;
+	r->stats.messages--;
+	while (*link != i)
+		link = &r->entries[*link].next;
+	*link = e->next;
+	*(e->older != NONE ? &r->entries[e->older].younger : &r->oldest) = e->younger;
+	*(e->younger != NONE ? &r->entries[e->younger].older : &r->youngest) = e->older;
+	e->next = r->free_entry;
+	r->free_entry = i;
+}
+
+void kvr_reasm__drop(struct kvr_reasm *r, uint32_t i)
+{
+	struct reasm_entry *e = &r->entries[i];
+	const uint32_t n_pages = (e->n_frags + PAGE_SLOTS - 1) / PAGE_SLOTS;
+
+	if (e->tail_off != 0)
+		r->conf.drop(r->conf.drop_arg, e->tail.frame);
+	for (uint32_t k = 0; k < n_pages; k++) {
+		if (e->page[k] == NONE)
+			continue;
+		for (uint64_t m = r->pages[e->page[k]].present; m != 0; m &= m - 1)
+			r->conf.drop(r->conf.drop_arg,
+				     r->pages[e->page[k]].slot[__builtin_ctzll(m)].frame);
+	}
+	r->stats.dropped_frames += e->n_have;
+	entry_free(r, i);
+}
+
+/* Does the fragment agree with what is held? 0, KVR_REASM_DUPLICATE or -KVR_E_FRAGMENT. */
+static int agrees(const struct kvr_reasm *r, const struct reasm_entry *e,
+		  const struct kvr_wire_hdr *h)
+{
+	const bool last = h->frag_off + h->frag_len == h->msg_len;
+	const uint32_t unit = e->unit != 0 ? e->unit : last ? 0 : h->frag_len;
+	uint32_t place, page;
+
+	if (h->msg_len != e->msg_len)
+		return -KVR_E_FRAGMENT;
+	if (unit == 0) /* a last fragment, and nothing else yet */
+		return e->tail_off == 0		    ? 0
+		       : e->tail_off == h->frag_off ? KVR_REASM_DUPLICATE
+						    : -KVR_E_FRAGMENT;
+	if (h->frag_off % unit != 0 || (last ? h->frag_len > unit : h->frag_len != unit))
+		return -KVR_E_FRAGMENT;
+	if (e->tail_off != 0 && (e->tail_off % unit != 0 || h->frag_off >= e->tail_off ||
+				 e->msg_len - e->tail_off > unit))
+		return -KVR_E_FRAGMENT;
+	if (e->unit == 0)
+		return 0;
+	place = h->frag_off / unit;
+	page = e->page[place / PAGE_SLOTS];
+	if (page != NONE && (r->pages[page].present >> (place % PAGE_SLOTS) & 1) != 0)
+		return KVR_REASM_DUPLICATE;
+	return 0;
+}
+
+/* The unit has become known: lay out the page table. */
+static void set_unit(struct reasm_entry *e, uint32_t unit)
+{
+	e->unit = unit;
+	e->n_frags = (e->msg_len + unit - 1) / unit;
+	memset(e->page, 0xff, (e->n_frags + PAGE_SLOTS - 1) / PAGE_SLOTS * sizeof(e->page[0]));
+}
+
+static void put_slot(struct kvr_reasm *r, struct reasm_entry *e, uint32_t off,
+		     struct reasm_slot slot)
+{
+	const uint32_t place = off / e->unit;
+	uint32_t *page = &e->page[place / PAGE_SLOTS];
+
+	if (*page == NONE) {
+		*page = r->free_page;
+		r->free_page = (uint32_t)r->pages[*page].present;
+		r->pages[*page].present = 0;
+		r->peers[e->peer].pages++;
+	}
+	r->pages[*page].present |= UINT64_C(1) << (place % PAGE_SLOTS);
+	r->pages[*page].slot[place % PAGE_SLOTS] = slot;
+}
+
+/* May the sender hold this fragment too? At most two pages are taken per fragment (set_unit). */
+static bool peer_has_room(const struct kvr_reasm *r, uint32_t entry, const struct kvr_peer *peer,
+			  const struct kvr_wire_hdr *h)
+{
+	const struct kvr_reasm_conf *c = &r->conf;
+	const struct reasm_peer *p;
+	uint32_t i;
+
+	if (h->msg_len > c->peer_max_bytes)
+		return false; /* would never become complete */
+	i = entry != NONE ? r->entries[entry].peer
+			  : peer_find(r, peer, bucket_of(r, peer, sizeof(*peer)));
+	if (i == NONE)
+		return c->peer_max_frames > 0;
+	p = &r->peers[i];
+	return p->frames < c->peer_max_frames && h->frag_len <= c->peer_max_bytes - p->bytes &&
+	       p->pages + 2 <= r->peer_max_pages &&
+	       (entry != NONE || p->messages < c->peer_max_messages);
+}
+
+static bool total_has_room(const struct kvr_reasm *r, bool new_entry, uint32_t len)
+{
+	if (r->stats.frames >= r->conf.max_frames || len > r->conf.max_bytes - r->stats.bytes)
+		return false;
+	if (r->free_page == NONE || r->pages[r->free_page].present == NONE)
+		return false; /* two pages */
+	return !new_entry || r->free_entry != NONE;
+}
+
+/* Drop the oldest messages, but not `keep`, until one more fragment fits. */
+static bool make_room(struct kvr_reasm *r, uint32_t keep, uint32_t len)
+{
+	while (!total_has_room(r, keep == NONE, len)) {
+		uint32_t victim = r->oldest;
+
+		if (victim != NONE && victim == keep)
+			victim = r->entries[victim].younger;
+		if (victim == NONE)
+			return false;
+		kvr_reasm__drop(r, victim);
+		r->stats.evicted++;
+	}
+	return true;
+}
+
+static void deliver(struct kvr_reasm *r, uint32_t i, struct kvr_reasm_msg *out)
+{
+	const struct reasm_entry *e = &r->entries[i];
+
+	for (uint32_t k = 0, off = 0; k < e->n_frags; k++, off += e->unit) {
+		const struct reasm_slot *s =
+			&r->pages[e->page[k / PAGE_SLOTS]].slot[k % PAGE_SLOTS];
+
+		r->done[k] = (struct kvr_reasm_frag){
+			.frame = s->frame,
+			.data = s->data,
+			.off = off,
+			.len = e->msg_len - off < e->unit ? e->msg_len - off : e->unit};
+	}
+	*out = (struct kvr_reasm_msg){.frag = r->done, .n_frags = e->n_frags, .len = e->msg_len};
+	r->stats.delivered_frames += e->n_frags;
+	r->stats.completed++;
+	entry_free(r, i);
+}
+
+static int refuse_full(struct kvr_reasm *r)
+{
+	r->stats.refused_full++;
+	return -KVR_E_REASSEMBLY_FULL;
+}
+
+static void hold(struct kvr_reasm *r, struct reasm_entry *e, const struct kvr_wire_hdr *h,
+		 struct reasm_slot slot)
+{
+	const bool last = h->frag_off + h->frag_len == h->msg_len;
+	struct reasm_peer *p = &r->peers[e->peer];
+
+	if (e->unit == 0 && last) {
+		e->tail_off = h->frag_off;
+		e->tail = slot;
+	} else {
+		if (e->unit == 0) {
+			set_unit(e, h->frag_len);
+			if (e->tail_off != 0)
+				put_slot(r, e, e->tail_off, e->tail);
+			e->tail_off = 0;
+		}
+		put_slot(r, e, h->frag_off, slot);
+	}
+	e->n_have++;
+	e->bytes += h->frag_len;
+	p->frames++;
+	p->bytes += h->frag_len;
+	r->stats.frames++;
+	r->stats.bytes += h->frag_len;
+	r->stats.accepted++;
+}
+
+int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct kvr_wire_hdr *hdr,
+		  const void *data, void *frame, uint64_t now, struct kvr_reasm_msg *out)
+{
+	const struct reasm_key key = {*peer, hdr->msg_seq, hdr->source, hdr->id, hdr->kind};
+	uint32_t bucket, i;
+	int verdict = 0;
+
+	if (kvr_frame_whole(hdr)) {
+		r->done[0] = (struct kvr_reasm_frag){frame, data, 0, hdr->msg_len};
+		*out = (struct kvr_reasm_msg){.frag = r->done, .n_frags = 1, .len = hdr->msg_len};
+		return KVR_REASM_COMPLETE;
+	}
+	r->stats.fragments++;
+	bucket = bucket_of(r, &key, sizeof(key));
+	i = entry_find(r, &key, bucket);
+	if (i != NONE)
+		verdict = agrees(r, &r->entries[i], hdr);
+	if (verdict != 0) {
+		r->stats.duplicates += verdict == KVR_REASM_DUPLICATE;
+		r->stats.refused_fragment += verdict < 0;
+		return verdict;
+	}
+	if (!peer_has_room(r, i, peer, hdr) || !make_room(r, i, hdr->frag_len))
+		return refuse_full(r);
+	if (i == NONE)
+		i = entry_new(r, &key, bucket, hdr->msg_len, now);
+	hold(r, &r->entries[i], hdr, (struct reasm_slot){frame, data});
+	if (r->entries[i].n_frags == 0 || r->entries[i].n_have < r->entries[i].n_frags)
+		return KVR_REASM_HELD;
+	deliver(r, i, out);
+	return KVR_REASM_COMPLETE;
+}
+
+uint32_t kvr_reasm_expire(struct kvr_reasm *r, uint64_t now, uint32_t max)
+{
+	uint32_t n = 0;
+
+	while (n < max && r->oldest != NONE &&
+	       now - r->entries[r->oldest].started >= r->conf.timeout) {
+		kvr_reasm__drop(r, r->oldest);
+		n++;
+	}
+	r->stats.expired += n;
+	return n;
+}

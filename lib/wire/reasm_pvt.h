@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_REASM_PVT_H
+#define KVR_REASM_PVT_H
+
+#include "kvr_reasm.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define NONE	   UINT32_MAX
+#define PAGE_SLOTS 64u /* bits of the presence mask */
+#define MAX_PAGES  ((uint32_t)(KVR_WIRE_MAX_FRAGMENTS + PAGE_SLOTS - 1) / PAGE_SLOTS)
+
+/* Identity of a message, hashed and compared as 48 bytes; no hidden padding. */
+struct reasm_key {
+	struct kvr_peer peer;
+	uint32_t msg_seq;
+	uint64_t source;
+	uint64_t id;
+	uint64_t kind;
+};
+static_assert(sizeof(struct reasm_key) == 48, "key has padding");
+
+struct reasm_slot {
+	void *frame;
+	const void *data;
+};
+
+struct reasm_page {
+	uint64_t present;
+	struct reasm_slot slot[PAGE_SLOTS];
+};
+
+/* One partial message: 880 bytes, of which a two-fragment message touches three lines. */
+struct reasm_entry {
+	struct reasm_key key;
+	uint32_t next; /* in its bucket, or in the free list */
+	uint32_t bucket;
+	uint32_t older, younger; /* age list */
+	uint32_t peer;
+	uint32_t msg_len;
+	uint32_t unit;	  /* body bytes of every fragment but the last; 0 = not known yet */
+	uint32_t n_frags; /* of the whole message, once unit is known */
+	uint32_t n_have;
+	uint32_t bytes;	   /* held */
+	uint32_t tail_off; /* last fragment held aside while unit is unknown; 0 = none */
+	uint64_t started;
+	struct reasm_slot tail;
+	uint32_t page[MAX_PAGES]; /* page numbers, NONE where nothing came */
+};
+
+/* What one sender holds. */
+struct reasm_peer {
+	struct kvr_peer peer;
+	uint32_t next;
+	uint32_t bucket;
+	uint32_t messages, frames, pages;
+	uint64_t bytes;
+};
+
+struct kvr_reasm {
+	struct kvr_reasm_conf conf;
+	struct kvr_reasm_stats stats;
+	uint32_t mask;		 /* buckets - 1, of both tables */
+	uint32_t peer_max_pages; /* sparse messages must not take all pages */
+	uint32_t oldest, youngest;
+	uint32_t free_entry, free_peer, free_page;
+	uint32_t *buckets;
+	uint32_t *peer_buckets;
+	struct reasm_entry *entries;
+	struct reasm_peer *peers;
+	struct reasm_page *pages; /* a free page keeps the next free one in `present` */
+	struct kvr_reasm_frag *done;
+};
+
+/* Give all frames of an entry to the drop callback and free it. */
+void kvr_reasm__drop(struct kvr_reasm *r, uint32_t i);
+
+#endif

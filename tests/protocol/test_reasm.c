@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Reassembly: order, loss, duplicates, contradictions, bounds, time; and against a model. */
+#include "kvr_rand.h"
+#include "kvr_reasm.h"
+#include "kvr_test.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define N_FRAMES 100000u
+
+/* Who owns each frame. Frames are numbers 1.. in disguise. */
+enum owner { CALLER, REASM, DELIVERED, DROPPED };
+static uint8_t owner[N_FRAMES];
+static uint32_t next_frame, dropped;
+
+static void *frame_ref(uint32_t i)
+{
+	return (void *)(uintptr_t)(i + 1);
+}
+
+static uint32_t frame_no(const void *ref)
+{
+	return (uint32_t)(uintptr_t)ref - 1;
+}
+
+static void on_drop(void *arg, void *ref)
+{
+	const uint32_t i = frame_no(ref);
+
+	CU_ASSERT_EQUAL_FATAL(owner[i], REASM);
+	owner[i] = DROPPED;
+	dropped++;
+	*(uint32_t *)arg += 1;
+}
+
+static uint32_t drop_calls;
+
+static struct kvr_reasm *make(struct kvr_reasm_conf conf)
+{
+	struct kvr_reasm *r;
+
+	conf.drop = on_drop;
+	conf.drop_arg = &drop_calls;
+	if (conf.timeout == 0)
+		conf.timeout = 1000;
+	conf.seed = 99;
+	memset(owner, 0, sizeof(owner));
+	next_frame = 0;
+	dropped = 0;
+	drop_calls = 0;
+	r = kvr_reasm_create(&conf);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+	return r;
+}
+
+static const struct kvr_peer peer_a = {{10, 0, 0, 1}}, peer_b = {{10, 0, 0, 2}};
+
+/* One fragment of message `id`; body bytes are stood in for by an address that encodes the offset.
+ */
+static int add(struct kvr_reasm *r, const struct kvr_peer *peer, uint64_t id, uint32_t msg_len,
+	       uint32_t off, uint32_t len, uint64_t now, struct kvr_reasm_msg *out)
+{
+	const struct kvr_wire_ids ids = {.source = 7, .id = id, .msg_seq = 1};
+	uint8_t hdr[sizeof(struct kvr_wire_hdr)];
+	const uint32_t f = next_frame++;
+	int res;
+
+	CU_ASSERT_FATAL(f < N_FRAMES);
+	kvr_hdr_put(hdr, KVR_ROUTE, &ids, msg_len, off, (uint16_t)len);
+	owner[f] = REASM; /* until we learn otherwise: the drop callback may run inside */
+	res = kvr_reasm_add(r, peer, (struct kvr_wire_hdr *)hdr, (void *)(uintptr_t)(off + 0x1000),
+			    frame_ref(f), now, out);
+	if (res < 0 || res == KVR_REASM_DUPLICATE) {
+		CU_ASSERT_EQUAL(owner[f], REASM);
+		owner[f] = CALLER;
+	}
+	if (res == KVR_REASM_COMPLETE) {
+		uint32_t at = 0;
+
+		for (uint32_t i = 0; i < out->n_frags; i++) {
+			const struct kvr_reasm_frag *g = &out->frag[i];
+
+			CU_ASSERT_EQUAL_FATAL(owner[frame_no(g->frame)], REASM);
+			owner[frame_no(g->frame)] = DELIVERED;
+			CU_ASSERT_EQUAL_FATAL(g->off, at);
+			CU_ASSERT_EQUAL_FATAL((uintptr_t)g->data, at + 0x1000);
+			at += g->len;
+		}
+		CU_ASSERT_EQUAL(at, msg_len);
+		CU_ASSERT_EQUAL(out->len, msg_len);
+	}
+	return res;
+}
+
+static void check_equations(const struct kvr_reasm *r)
+{
+	const struct kvr_reasm_stats *s = kvr_reasm_stats(r);
+	uint32_t held = 0;
+
+	for (uint32_t i = 0; i < next_frame; i++)
+		held += owner[i] == REASM;
+	CU_ASSERT_EQUAL(s->frames, held);
+	CU_ASSERT_EQUAL(s->dropped_frames, dropped);
+	CU_ASSERT_EQUAL(s->fragments,
+			s->duplicates + s->refused_fragment + s->refused_full + s->accepted);
+	CU_ASSERT_EQUAL(s->accepted, s->delivered_frames + s->dropped_frames + s->frames);
+	CU_ASSERT_EQUAL(s->started,
+			s->completed + s->expired + s->evicted + s->flushed + s->messages);
+}
+
+/* End of a test: nothing is lost, nothing is left. */
+static void finish(struct kvr_reasm *r)
+{
+	check_equations(r);
+	kvr_reasm_flush(r);
+	check_equations(r);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->frames, 0);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->bytes, 0);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->messages, 0);
+	kvr_reasm_destroy(r);
+}
+
+static void whole_frame_completes_at_once(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){0});
+	struct kvr_reasm_msg m;
+
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 88, 0, 88, 0, &m), KVR_REASM_COMPLETE);
+	CU_ASSERT_EQUAL(m.n_frags, 1);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->fragments, 0);
+	finish(r);
+}
+
+static void any_order_completes(void)
+{
+	/* 3 fragments of 1000, 1000, 504 bytes in all six orders */
+	static const uint8_t orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+					     {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){0});
+	struct kvr_reasm_msg m;
+
+	for (uint32_t o = 0; o < 6; o++)
+		for (uint32_t k = 0; k < 3; k++) {
+			const uint32_t off = orders[o][k] * 1000u;
+
+			CU_ASSERT_EQUAL(
+				add(r, &peer_a, o, 2504, off, off == 2000 ? 504 : 1000, 0, &m),
+				k == 2 ? KVR_REASM_COMPLETE : KVR_REASM_HELD);
+		}
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->completed, 6);
+	finish(r);
+}
+
+static void duplicates_stay_with_the_caller(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){0});
+	struct kvr_reasm_msg m;
+
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 2000, 504, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 2000, 504, 0, &m), KVR_REASM_DUPLICATE);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 0, 1000, 0, &m), KVR_REASM_DUPLICATE);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 2000, 504, 0, &m), KVR_REASM_DUPLICATE);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 1000, 1000, 0, &m), KVR_REASM_COMPLETE);
+	/* late: starts anew and will expire */
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 1000, 1000, 0, &m), KVR_REASM_HELD);
+	finish(r);
+}
+
+static void contradictions_are_refused_and_harmless(void)
+{
+	static const struct {
+		uint32_t msg_len, off, len;
+	} bad[] = {
+		{2512, 1000, 1000}, /* other length of message */
+		{2504, 512, 1000},  /* overlap */
+		{2504, 1000, 992},  /* other unit */
+		{2504, 1008, 1000}, /* off the grid */
+		{2504, 992, 1512},  /* last, too long */
+		{2504, 1992, 512},  /* last, off the grid */
+	};
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){0});
+	struct kvr_reasm_msg m;
+
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	for (uint32_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		CU_ASSERT_EQUAL(add(r, &peer_a, 1, bad[i].msg_len, bad[i].off, bad[i].len, 0, &m),
+				-KVR_E_FRAGMENT);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 1000, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 2000, 504, 0, &m), KVR_REASM_COMPLETE);
+	/* the last fragment first, then one whose unit does not divide its place */
+	CU_ASSERT_EQUAL(add(r, &peer_a, 2, 2504, 2000, 504, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 2, 2504, 0, 992, 0, &m), -KVR_E_FRAGMENT);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 2, 2504, 1992, 512, 0, &m), -KVR_E_FRAGMENT);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 2, 2504, 0, 2000, 0, &m), KVR_REASM_COMPLETE);
+	finish(r);
+}
+
+static void every_part_of_the_key_counts(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){0});
+	struct kvr_wire_ids ids = {.source = 7, .id = 1, .msg_seq = 1};
+	uint8_t hdr[sizeof(struct kvr_wire_hdr)];
+	struct kvr_reasm_msg m;
+
+	for (uint32_t i = 0; i < 6; i++) {
+		kvr_hdr_put(hdr, i == 1 ? KVR_POTENTIAL_LOADS : KVR_ROUTE, &ids, 2504, 0, 1000);
+		if (i == 2)
+			((struct kvr_wire_hdr *)hdr)->source++;
+		if (i == 3)
+			((struct kvr_wire_hdr *)hdr)->id++;
+		if (i == 4)
+			((struct kvr_wire_hdr *)hdr)->msg_seq++;
+		owner[next_frame] = REASM;
+		CU_ASSERT_EQUAL(kvr_reasm_add(r, i == 5 ? &peer_b : &peer_a,
+					      (struct kvr_wire_hdr *)hdr, NULL,
+					      frame_ref(next_frame++), 0, &m),
+				KVR_REASM_HELD);
+	}
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->messages, 6);
+	finish(r);
+}
+
+static void messages_expire_by_age_of_the_first_fragment(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){.timeout = 100});
+	struct kvr_reasm_msg m;
+
+	add(r, &peer_a, 1, 2504, 0, 1000, 0, &m);
+	add(r, &peer_a, 2, 2504, 0, 1000, 50, &m);
+	add(r, &peer_a, 1, 2504, 1000, 1000, 90, &m); /* does not prolong */
+	CU_ASSERT_EQUAL(kvr_reasm_expire(r, 99, 10), 0);
+	CU_ASSERT_EQUAL(kvr_reasm_expire(r, 100, 10), 1);
+	CU_ASSERT_EQUAL(drop_calls, 2);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 2000, 504, 101, &m), KVR_REASM_HELD); /* anew */
+	CU_ASSERT_EQUAL(kvr_reasm_expire(r, 1000, 1), 1); /* no more than asked */
+	CU_ASSERT_EQUAL(kvr_reasm_expire(r, 1000, 1), 1);
+	CU_ASSERT_EQUAL(kvr_reasm_expire(r, 1000, 1), 0);
+	finish(r);
+}
+
+static void a_peer_cannot_exceed_its_share(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){
+		.max_frames = 100, .peer_max_frames = 3, .peer_max_messages = 2});
+	struct kvr_reasm_msg m;
+
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 2, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 3, 2504, 0, 1000, 0, &m), -KVR_E_REASSEMBLY_FULL);
+	CU_ASSERT_EQUAL(add(r, &peer_b, 3, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 1000, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 2, 2504, 1000, 1000, 0, &m), -KVR_E_REASSEMBLY_FULL);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->evicted, 0);
+	finish(r);
+
+	r = make((struct kvr_reasm_conf){.peer_max_bytes = 2504});
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2512, 0, 1000, 0, &m), -KVR_E_REASSEMBLY_FULL);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 2, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 2, 2504, 1000, 1000, 0, &m), -KVR_E_REASSEMBLY_FULL);
+	finish(r);
+}
+
+static void a_flood_of_first_fragments_evicts_the_oldest(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){.max_messages = 8});
+	struct kvr_reasm_msg m;
+
+	for (uint32_t i = 0; i < 100; i++) {
+		const struct kvr_peer forged = {{(uint8_t)i, 1}};
+
+		CU_ASSERT_EQUAL(add(r, &forged, i, 2504, 0, 1000, i, &m), KVR_REASM_HELD);
+	}
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->evicted, 92);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 1504, 0, 1000, 200, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 1504, 1000, 504, 200, &m), KVR_REASM_COMPLETE);
+	finish(r);
+}
+
+static void total_frames_and_bytes_hold(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){.max_frames = 4});
+	struct kvr_reasm_msg m;
+
+	for (uint32_t i = 0; i < 4; i++)
+		add(r, &peer_a, 1, 8000, i * 1000, 1000, 0, &m);
+	/* alone it cannot make room for itself, another one evicts it */
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 8000, 4000, 1000, 0, &m), -KVR_E_REASSEMBLY_FULL);
+	CU_ASSERT_EQUAL(add(r, &peer_b, 1, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->evicted, 1);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->frames, 1);
+	finish(r);
+
+	r = make((struct kvr_reasm_conf){.max_bytes = 10000});
+	for (uint32_t i = 0; i < 20; i++) {
+		const struct kvr_peer p = {{(uint8_t)i}};
+
+		CU_ASSERT_EQUAL(add(r, &p, i, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	}
+	CU_ASSERT(kvr_reasm_stats(r)->bytes <= 10000);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->evicted, 10);
+	finish(r);
+}
+
+static void sparse_fragments_are_bounded_too(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){.max_frames = 1024, .max_messages = 4});
+	const uint32_t unit = 512, total = unit * 11000;
+	struct kvr_reasm_msg m;
+	uint32_t refused = 0;
+
+	/* every fragment on a page of its own: 172 pages in one message, 70 of them exist */
+	for (uint32_t i = 0; i < 172; i++)
+		refused += add(r, &peer_a, 1, total, i * 64 * unit, unit, 0, &m) ==
+			   -KVR_E_REASSEMBLY_FULL;
+	CU_ASSERT(refused > 0);
+	CU_ASSERT_EQUAL(add(r, &peer_b, 2, 1504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_b, 2, 1504, 1000, 504, 0, &m), KVR_REASM_COMPLETE);
+	finish(r);
+}
+
+/* The largest message in the smallest common frames, in a random order. */
+static void largest_message_completes_in_random_order(void)
+{
+	static uint32_t order[KVR_WIRE_MAX_FRAGMENTS];
+	const uint32_t len = (uint32_t)KVR_WIRE_MAX_MESSAGE, unit = KVR_WIRE_DEF_FRAME - 48;
+	const uint32_t n = (len + unit - 1) / unit;
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){0});
+	struct kvr_reasm_msg m;
+	struct kvr_rand rnd;
+
+	kvr_rand_init(&rnd, 3);
+	for (uint32_t i = 0; i < n; i++) {
+		const uint32_t k = kvr_rand_below(&rnd, i + 1);
+
+		order[i] = order[k];
+		order[k] = i;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		const uint32_t off = order[i] * unit;
+
+		CU_ASSERT_EQUAL_FATAL(
+			add(r, &peer_a, 1, len, off, len - off < unit ? len - off : unit, 0, &m),
+			i + 1 == n ? KVR_REASM_COMPLETE : KVR_REASM_HELD);
+	}
+	CU_ASSERT_EQUAL(m.n_frags, n);
+	CU_ASSERT_EQUAL(n, 4215);
+	finish(r);
+}
+
+/* The model: fragments of a message in an array, judged by the words of PROTOCOL.md. */
+#define MODEL_MESSAGES 24u
+struct model {
+	uint32_t msg_len, n;
+	struct {
+		uint32_t off, len;
+	} frag[64];
+};
+
+static bool model_agrees(const struct model *m, uint32_t off, uint32_t len)
+{
+	uint32_t unit = 0;
+
+	/* the one size of those that are not the last */
+	for (uint32_t i = 0; i <= m->n; i++) {
+		const uint32_t o = i < m->n ? m->frag[i].off : off;
+		const uint32_t l = i < m->n ? m->frag[i].len : len;
+
+		if (o + l == m->msg_len)
+			continue;
+		if (unit != 0 && unit != l)
+			return false;
+		unit = l;
+	}
+	for (uint32_t i = 0; i <= m->n; i++) {
+		const uint32_t o = i < m->n ? m->frag[i].off : off;
+		const uint32_t l = i < m->n ? m->frag[i].len : len;
+
+		if (unit != 0 && (o % unit != 0 || l > unit))
+			return false;
+		if (i < m->n && off < o + l && o < off + len)
+			return false; /* overlap: only two last ones can, here */
+	}
+	return true;
+}
+
+static int model_add(struct model *m, uint32_t msg_len, uint32_t off, uint32_t len)
+{
+	uint32_t have = len;
+
+	if (m->n == 0)
+		m->msg_len = msg_len;
+	if (m->msg_len != msg_len)
+		return -KVR_E_FRAGMENT;
+	for (uint32_t i = 0; i < m->n; i++) {
+		if (m->frag[i].off == off && m->frag[i].len == len)
+			return KVR_REASM_DUPLICATE;
+		have += m->frag[i].len;
+	}
+	if (!model_agrees(m, off, len))
+		return -KVR_E_FRAGMENT;
+	m->frag[m->n].off = off;
+	m->frag[m->n++].len = len;
+	if (have != msg_len)
+		return KVR_REASM_HELD;
+	m->n = 0;
+	return KVR_REASM_COMPLETE;
+}
+
+static void random_traffic_agrees_with_the_model(void)
+{
+	static struct model model[MODEL_MESSAGES];
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){0});
+	struct kvr_reasm_msg m;
+	struct kvr_rand rnd;
+	uint32_t seen[4] = {0};
+
+	memset(model, 0, sizeof(model));
+	kvr_rand_init(&rnd, 11);
+	for (uint32_t step = 0; step < N_FRAMES; step++) {
+		const uint32_t id = kvr_rand_below(&rnd, MODEL_MESSAGES);
+		/* mostly the message's own cut, sometimes another: 512 or 520, length 3 or 4 units
+		 */
+		const uint32_t odd = kvr_rand_below(&rnd, 16);
+		const uint32_t unit = odd == 0 ? 520 : odd == 1 ? 1040 : 512 + 8 * (id % 3);
+		const uint32_t n = 2 + id % 12;
+		const uint32_t msg_len =
+			(512 + 8 * (id % 3)) * n - 8 * (id % 5) + (odd == 2 ? 8 : 0);
+		const uint32_t place = kvr_rand_below(&rnd, n);
+		const uint32_t off = place * unit;
+		uint32_t len;
+		int want;
+
+		if (off >= msg_len)
+			continue;
+		len = msg_len - off < unit ? msg_len - off : unit;
+		if (len == msg_len)
+			continue;
+		want = model_add(&model[id], msg_len, off, len);
+		CU_ASSERT_EQUAL_FATAL(add(r, &peer_a, id, msg_len, off, len, 0, &m), want);
+		seen[want < 0 ? 3 : want]++;
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		CU_ASSERT(seen[i] > 1000);
+	finish(r);
+}
+
+static void random_traffic_under_tight_bounds_loses_no_frame(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){.max_messages = 11,
+							   .max_frames = 26,
+							   .max_bytes = 30000,
+							   .peer_max_messages = 4,
+							   .peer_max_frames = 10,
+							   .timeout = 60});
+	const struct kvr_reasm_stats *s = kvr_reasm_stats(r);
+	struct kvr_reasm_msg m;
+	struct kvr_rand rnd;
+
+	kvr_rand_init(&rnd, 12);
+	for (uint32_t step = 0; step < N_FRAMES; step++) {
+		const struct kvr_peer p = {{(uint8_t)kvr_rand_below(&rnd, 3)}};
+		const uint32_t id = kvr_rand_below(&rnd, 4);
+		const uint32_t unit = 512 + 512 * (id & 1), n = 2 + 3 * id;
+		const uint32_t off = kvr_rand_below(&rnd, n) * unit;
+
+		add(r, &p, id, unit * n, off, unit, step, &m);
+		CU_ASSERT_FATAL(s->frames <= 26 && s->bytes <= 30000 && s->messages <= 11);
+		if (step % 8 == 0)
+			kvr_reasm_expire(r, step, 2);
+		if (step % 10000 == 0)
+			check_equations(r);
+	}
+	CU_ASSERT(s->completed > 1000);
+	CU_ASSERT(s->evicted > 100);
+	CU_ASSERT(s->refused_full > 100);
+	CU_ASSERT(s->expired > 10);
+	finish(r);
+}
+
+static void bad_configurations_are_refused(void)
+{
+	struct kvr_reasm_conf c = {.timeout = 1, .drop = on_drop};
+
+	CU_ASSERT(kvr_reasm_footprint(&c) > 0);
+	c.timeout = 0;
+	CU_ASSERT_PTR_NULL(kvr_reasm_create(&c));
+	CU_ASSERT_EQUAL(errno, EINVAL);
+	c.timeout = 1;
+	c.drop = NULL;
+	CU_ASSERT_PTR_NULL(kvr_reasm_create(&c));
+	c.drop = on_drop;
+	c.max_frames = 10;
+	c.peer_max_frames = 11;
+	CU_ASSERT_PTR_NULL(kvr_reasm_create(&c));
+	CU_ASSERT_EQUAL(kvr_reasm_footprint(&c), 0);
+	kvr_reasm_destroy(NULL);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"whole frame", whole_frame_completes_at_once},
+		{"any order", any_order_completes},
+		{"duplicates", duplicates_stay_with_the_caller},
+		{"contradictions", contradictions_are_refused_and_harmless},
+		{"key", every_part_of_the_key_counts},
+		{"expiry", messages_expire_by_age_of_the_first_fragment},
+		{"share of a peer", a_peer_cannot_exceed_its_share},
+		{"flood", a_flood_of_first_fragments_evicts_the_oldest},
+		{"totals", total_frames_and_bytes_hold},
+		{"sparse", sparse_fragments_are_bounded_too},
+		{"largest message", largest_message_completes_in_random_order},
+		{"model", random_traffic_agrees_with_the_model},
+		{"tight bounds", random_traffic_under_tight_bounds_loses_no_frame},
+		{"configuration", bad_configurations_are_refused},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("reasm", tests);
+}
