@@ -68,7 +68,7 @@ struct kvr_client_pool {
 	const char *name; /**< valid until the next connect */
 	uint16_t number;
 	uint8_t role;	     /**< 0 aggregated, 1 prefill, 2 decode */
-	uint32_t block_size; /**< tokens of a block */
+	uint32_t block_size; /**< tokens of a block, for kvr_client_hash_tokens() */
 	uint32_t ranks;	     /**< known to the router at that time */
 };
 

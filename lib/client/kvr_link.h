@@ -14,13 +14,13 @@
  */
 
 #include "kvr_put.h"
+#include "kvr_reasm.h"
 #include "kvr_timer.h"
 #include "kvr_udp.h"
 
 #include <stdint.h>
 
 struct kvr_link;
-struct kvr_wire_reasm;
 
 /** The state machine above a link. */
 struct kvr_link_user {
@@ -39,14 +39,14 @@ struct kvr_link_stats {
 	uint64_t received; /* = handed up or kept for reassembly + bad + foreign */
 	uint64_t bad;	   /* frame, body or fragment failed a check of lib/wire */
 	uint64_t foreign;  /* refused by wants() */
+	uint64_t expired;  /* messages that stayed incomplete */
 };
 
 struct kvr_link_conf {
 	uint32_t epoch;		 /* of this process, not 0 */
 	uint32_t timers;	 /* that may run at once */
-	uint32_t assembly_bytes; /* bound of reassembly, all messages */
-	uint32_t assembly_max;	 /* messages being put together at once */
-	uint64_t seed;		 /* of the hash over message identities */
+	uint32_t assembly_bytes; /* bound of reassembly, all messages; 0: none */
+	uint64_t seed;		 /* of the hash over message identities, random */
 	uint8_t role;		 /* KVR_ROLE_BIT_*: who we are */
 	const struct kvr_link_user *ops;
 	void *user;
@@ -62,8 +62,8 @@ struct kvr_link {
 	uint32_t msg_seq; /* last one given out */
 	uint32_t n_tx;
 	struct kvr_udp_msg tx[KVR_UDP_BURST];
-	uint8_t *tx_mem; /* KVR_UDP_BURST frames of KVR_WIRE_MAX_FRAME */
-	struct kvr_wire_reasm *reasm;
+	uint8_t *tx_mem;	 /* KVR_UDP_BURST frames of KVR_WIRE_MAX_FRAME */
+	struct kvr_reasm *reasm; /* NULL when nothing fragmented is for us */
 };
 
 /**

@@ -5,7 +5,41 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define LINK_RX_BURSTS 16 /* a call; what is left makes the descriptor readable again */
+#include <rte_common.h>
+
+#define LINK_ASSEMBLY_US 5000000 /* a message incomplete for so long is dropped */
+#define LINK_RX_BURSTS	 16	 /* a call; what is left makes the descriptor readable again */
+
+/* A frame kept for reassembly; its body follows. */
+struct held_frame {
+	struct kvr_wire_hdr h;
+	uint8_t body[];
+};
+
+static void drop_frame(void *arg, void *frame)
+{
+	free(frame);
+}
+
+/* One sender, the router, so its share is everything. */
+static int init_assembly(struct kvr_link *l)
+{
+	const uint64_t bytes = RTE_MAX(l->conf.assembly_bytes, KVR_WIRE_MAX_MESSAGE);
+	const uint32_t frames =
+		(uint32_t)RTE_MAX(bytes / KVR_WIRE_MIN_FRAGMENT, (uint64_t)KVR_WIRE_MAX_FRAGMENTS);
+	const struct kvr_reasm_conf rc = {.max_messages = 1024,
+					  .max_frames = frames,
+					  .max_bytes = bytes,
+					  .peer_max_messages = 1024,
+					  .peer_max_frames = frames,
+					  .peer_max_bytes = bytes,
+					  .timeout = LINK_ASSEMBLY_US,
+					  .seed = l->conf.seed,
+					  .drop = drop_frame};
+
+	l->reasm = kvr_reasm_create(&rc);
+	return l->reasm != NULL ? 0 : -errno;
+}
 
 int kvr_link_init(struct kvr_link *l, const struct kvr_udp *udp, const struct kvr_link_conf *conf)
 {
@@ -13,6 +47,8 @@ int kvr_link_init(struct kvr_link *l, const struct kvr_udp *udp, const struct kv
 
 	*l = (struct kvr_link){.conf = *conf, .udp = *udp};
 	rc = kvr_timers_init(&l->timers, conf->timers);
+	if (rc == 0 && conf->assembly_bytes != 0)
+		rc = init_assembly(l);
 	l->tx_mem = malloc((size_t)KVR_UDP_BURST * KVR_WIRE_MAX_FRAME);
 	if (rc < 0 || l->tx_mem == NULL) {
 		kvr_link_fini(l);
@@ -25,6 +61,7 @@ int kvr_link_init(struct kvr_link *l, const struct kvr_udp *udp, const struct kv
 
 void kvr_link_fini(struct kvr_link *l)
 {
+	kvr_reasm_destroy(l->reasm);
 	kvr_timers_fini(&l->timers);
 	kvr_udp_close(&l->udp);
 	free(l->tx_mem);
@@ -104,6 +141,47 @@ static void message_in(struct kvr_link *l, const struct kvr_udp_addr *from,
 		l->stats.bad++;
 }
 
+/* All frames are there: join them, hand the message up, and let go of everything. */
+static void join(struct kvr_link *l, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
+		 const struct kvr_reasm_msg *msg)
+{
+	uint8_t *body = malloc(msg->len);
+
+	for (uint32_t i = 0; i < msg->n_frags; i++) {
+		if (body != NULL)
+			memcpy(body + msg->frag[i].off, msg->frag[i].data, msg->frag[i].len);
+		free(msg->frag[i].frame);
+	}
+	if (body != NULL)
+		message_in(l, from, h, body);
+	free(body);
+}
+
+static void fragment_in(struct kvr_link *l, const struct kvr_udp_msg *m)
+{
+	struct kvr_peer peer = {0};
+	struct held_frame *f;
+	struct kvr_wire_hdr h;
+	struct kvr_reasm_msg msg;
+	int rc;
+
+	f = l->reasm != NULL ? malloc(m->len) : NULL;
+	if (f == NULL) {
+		l->stats.bad++;
+		return;
+	}
+	memcpy(f, m->data, m->len);
+	h = f->h;
+	memcpy(peer.b, m->addr.ip, sizeof(m->addr.ip));
+	rc = kvr_reasm_add(l->reasm, &peer, &f->h, f->body, f, l->now_us, &msg);
+	if (rc == KVR_REASM_COMPLETE) {
+		join(l, &m->addr, &h, &msg);
+	} else if (rc != KVR_REASM_HELD) {
+		l->stats.bad += rc < 0;
+		free(f);
+	}
+}
+
 static void frame_in(struct kvr_link *l, const struct kvr_udp_msg *m)
 {
 	const struct kvr_wire_hdr *h = (const void *)m->data;
@@ -116,7 +194,7 @@ static void frame_in(struct kvr_link *l, const struct kvr_udp_msg *m)
 	} else if (kvr_frame_whole(h)) {
 		message_in(l, &m->addr, h, kvr_frame_body(h));
 	} else {
-		l->stats.bad++;
+		fragment_in(l, m);
 	}
 }
 
@@ -135,6 +213,8 @@ unsigned int kvr_link_process(struct kvr_link *l)
 		if (n < KVR_UDP_BURST)
 			break;
 	}
+	if (l->reasm != NULL)
+		l->stats.expired += kvr_reasm_expire(l->reasm, l->now_us, UINT32_MAX);
 	while ((t = kvr_timers_expire(&l->timers, l->now_us)) != NULL)
 		l->conf.ops->timer(l->conf.user, t);
 	kvr_link_flush(l);

@@ -105,11 +105,8 @@ int kvr_port__open(struct kvr_port *p, struct port_err e)
 	return 0;
 }
 
-/*
- * The largest MTU ethdev will let through. net_memif names 1518 bytes but chains buffers for
- * larger frames, so its own figure is only what it must be told.
- */
-static uint32_t max_mtu(const struct rte_eth_dev_info *d)
+/* The largest MTU that ethdev lets through at configure time. */
+static uint32_t ethdev_mtu(const struct rte_eth_dev_info *d)
 {
 	uint32_t overhead = RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
 
@@ -118,9 +115,34 @@ static uint32_t max_mtu(const struct rte_eth_dev_info *d)
 	return RTE_MIN((uint32_t)d->max_mtu, d->max_rx_pktlen - overhead);
 }
 
-static bool chains_frames(const struct rte_eth_dev_info *d)
+/* Bytes of one slot of net_af_packet's ring: an argument of the device, or its default. */
+static uint32_t af_packet_slot(const struct kvr_port *p)
 {
-	return strcmp(d->driver_name, "net_memif") == 0;
+	const char *arg = strstr(p->conf.device, "framesz=");
+	const unsigned long n = arg != NULL ? strtoul(arg + strlen("framesz="), NULL, 10) : 2048;
+
+	return (uint32_t)RTE_MIN(n, 65536ul);
+}
+
+static bool is_af_packet(const struct kvr_port *p)
+{
+	return strcmp(p->dev.driver_name, "net_af_packet") == 0;
+}
+
+/*
+ * The largest MTU that works. Two drivers name 1518 bytes but take more: net_memif chains
+ * buffers, net_af_packet fills slots, of which its header takes up to 96 bytes (a longer frame
+ * would vanish inside the driver). They are told their own figure.
+ */
+static uint32_t working_mtu(const struct kvr_port *p)
+{
+	const uint32_t headers = 96 + RTE_ETHER_HDR_LEN + 2 * RTE_VLAN_HLEN;
+
+	if (strcmp(p->dev.driver_name, "net_memif") == 0)
+		return UINT16_MAX;
+	if (is_af_packet(p))
+		return af_packet_slot(p) - RTE_MIN(headers, af_packet_slot(p));
+	return ethdev_mtu(&p->dev);
 }
 
 static int check_limits(const struct kvr_port *p, struct port_err e)
@@ -133,11 +155,11 @@ static int check_limits(const struct kvr_port *p, struct port_err e)
 				      "queues: got \"%u\", allowed: 1 to %u (limit of "
 				      "%s as it was created)",
 				      c->queues, most, p->dev.driver_name);
-	if (!chains_frames(&p->dev) && c->mtu > max_mtu(&p->dev))
+	if (c->mtu > working_mtu(p))
 		return kvr_port__fail(e, -ERANGE,
 				      "mtu: got \"%u\", allowed: up to %u bytes (limit "
 				      "of %s as it was created)",
-				      c->mtu, max_mtu(&p->dev), p->dev.driver_name);
+				      c->mtu, working_mtu(p), p->dev.driver_name);
 	if (c->mbufs != 0 && c->mbufs < c->queues * (c->rx_descriptors + KVR_PORT_BURST))
 		return kvr_port__fail(e, -ERANGE,
 				      "mbufs: got \"%u\", allowed: 0 or at least %u "
@@ -153,7 +175,7 @@ static int configure_dev(struct kvr_port *p, struct port_err e)
 	const uint64_t tx_sums = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
 	const uint16_t q = (uint16_t)p->conf.queues;
 	const struct rte_eth_dev_info *d = &p->dev;
-	struct rte_eth_conf conf = {.rxmode.mtu = RTE_MIN(p->conf.mtu, max_mtu(d))};
+	struct rte_eth_conf conf = {.rxmode.mtu = RTE_MIN(p->conf.mtu, ethdev_mtu(d))};
 	uint64_t hf = d->flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP);
 	int rc;
 
@@ -186,7 +208,9 @@ static int create_pool(struct kvr_port *p, uint16_t rx, uint16_t tx, struct port
 {
 	const struct kvr_port_conf *c = &p->conf;
 	const uint32_t frame = c->mtu + RTE_ETHER_HDR_LEN + 2 * RTE_VLAN_HLEN + RTE_ETHER_CRC_LEN;
-	const uint32_t room = RTE_PKTMBUF_HEADROOM + RTE_MAX(RTE_ALIGN_CEIL(frame, 64u), 2048u);
+	const uint32_t slot = is_af_packet(p) ? af_packet_slot(p) : 0; /* it wants all of it */
+	const uint32_t room =
+		RTE_PKTMBUF_HEADROOM + RTE_MAX(RTE_MAX(RTE_ALIGN_CEIL(frame, 64u), slot), 2048u);
 	uint32_t n = c->mbufs, cache = c->mbuf_cache;
 	char name[RTE_MEMPOOL_NAMESIZE];
 
@@ -195,7 +219,7 @@ static int create_pool(struct kvr_port *p, uint16_t rx, uint16_t tx, struct port
 	if (cache > n / 2)
 		cache = n / 2; /* rte_mempool wants 1.5 times the cache */
 	snprintf(name, sizeof(name), "kvr_port_%u", p->rules.local.port);
-	p->pool = rte_pktmbuf_pool_create(name, n, cache, 0, (uint16_t)room,
+	p->pool = rte_pktmbuf_pool_create(name, n, cache, 0, (uint16_t)RTE_MIN(room, 65535u),
 					  rte_eth_dev_socket_id(p->ethdev));
 	if (p->pool == NULL)
 		return kvr_port__fail(e, -rte_errno,
