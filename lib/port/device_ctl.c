@@ -145,10 +145,17 @@ static uint32_t working_mtu(const struct kvr_port *p)
 	return ethdev_mtu(&p->dev);
 }
 
+/* Buffers that the driver holds for each queue beside its descriptors. */
+static uint32_t driver_keeps(const struct kvr_port *p)
+{
+	return strcmp(p->dev.driver_name, "net_af_xdp") == 0 ? 4096 : 0; /* its fill ring */
+}
+
 static int check_limits(const struct kvr_port *p, struct port_err e)
 {
 	const struct kvr_port_conf *c = &p->conf;
 	const uint32_t most = RTE_MIN(p->dev.max_rx_queues, p->dev.max_tx_queues);
+	const uint32_t least = c->queues * (c->rx_descriptors + driver_keeps(p) + KVR_PORT_BURST);
 
 	if (c->queues > most)
 		return kvr_port__fail(e, -ERANGE,
@@ -160,12 +167,11 @@ static int check_limits(const struct kvr_port *p, struct port_err e)
 				      "mtu: got \"%u\", allowed: up to %u bytes (limit "
 				      "of %s as it was created)",
 				      c->mtu, working_mtu(p), p->dev.driver_name);
-	if (c->mbufs != 0 && c->mbufs < c->queues * (c->rx_descriptors + KVR_PORT_BURST))
+	if (c->mbufs != 0 && c->mbufs < least)
 		return kvr_port__fail(e, -ERANGE,
 				      "mbufs: got \"%u\", allowed: 0 or at least %u "
-				      "(queues * (rx_descriptors + %u))",
-				      c->mbufs, c->queues * (c->rx_descriptors + KVR_PORT_BURST),
-				      KVR_PORT_BURST);
+				      "(receive rings of %u queues and a burst each)",
+				      c->mbufs, least, c->queues);
 	return 0;
 }
 
@@ -215,7 +221,8 @@ static int create_pool(struct kvr_port *p, uint16_t rx, uint16_t tx, struct port
 	char name[RTE_MEMPOOL_NAMESIZE];
 
 	if (n == 0)
-		n = c->queues * ((uint32_t)rx + tx + 2 * KVR_PORT_BURST + cache) + 4096;
+		n = c->queues * ((uint32_t)rx + tx + 2 * KVR_PORT_BURST + cache + driver_keeps(p)) +
+		    4096;
 	if (cache > n / 2)
 		cache = n / 2; /* rte_mempool wants 1.5 times the cache */
 	snprintf(name, sizeof(name), "kvr_port_%u", p->rules.local.port);

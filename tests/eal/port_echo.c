@@ -22,7 +22,7 @@ static int fill(struct kvr_port_conf *c, int argc, char **argv, char *err, size_
 	int rc = 0;
 
 	kvr_conf_defaults(kvr_port_opts, c);
-	c->mbufs = 2047;
+	c->mbufs = 6143; /* AF_XDP keeps 4,096 */
 	c->rx_descriptors = 256;
 	c->tx_descriptors = 256;
 	for (int i = 0; rc == 0 && i < 4; i++)
@@ -57,7 +57,7 @@ static void echo(struct kvr_port *p, uint64_t count)
 
 int main(int argc, char **argv)
 {
-	char *eal[] = {argv[0], "--no-huge",	  "--no-shconf",       "-m",	  "64", "-l",
+	char *eal[] = {argv[0], "--no-huge",	  "--no-shconf",       "-m",	  "128", "-l",
 		       "0",	"--no-telemetry", "--log-level=error", "--no-pci"};
 	uint64_t v[KVR_PORT_COUNTERS];
 	const struct kvr_equation *bad;

@@ -387,8 +387,8 @@ static void bad_devices_and_limits_name_the_key(void)
 	c = conf_of("net_null9", 1);
 	c.mbufs = 95;
 	CU_ASSERT_PTR_NULL(kvr_port_create("x", &c, 0, err, sizeof(err)));
-	CU_ASSERT_STRING_EQUAL(err, "mbufs: got \"95\", allowed: 0 or at least 96 (queues * "
-				    "(rx_descriptors + 32))");
+	CU_ASSERT_STRING_EQUAL(err, "mbufs: got \"95\", allowed: 0 or at least 96 (receive rings "
+				    "of 1 queues and a burst each)");
 	c.mbufs = 16777215;
 	CU_ASSERT_PTR_NULL(kvr_port_create("x", &c, 0, err, sizeof(err)));
 	CU_ASSERT_EQUAL(errno, ENOMEM);

@@ -1,14 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Ports against the kernel's own stack, in a network namespace of their own: net_af_packet on a
-# veth end and net_tap. The kernel resolves us by ARP and neighbour discovery, pings us, and checks
-# the checksums of what we echo. Arguments: path of port_echo, device kind. 77 = cannot run here.
+# Ports against the kernel's own stack, in a network namespace of their own: net_af_packet and
+# net_af_xdp on a veth end, and net_tap. The kernel resolves us by ARP and neighbour discovery,
+# pings us, and checks the checksums of what we echo. Arguments: path of port_echo, device kind.
+# 77 = cannot run here: no user namespaces, or AF_XDP without being root.
 set -eu
 echo_bin=$1
 kind=$2
 if [ "${KVR_IN_NS:-}" = "" ]; then
-	unshare -rnm true 2>/dev/null || { echo "no user namespaces"; exit 77; }
-	exec unshare -rnm env KVR_IN_NS=1 "$0" "$echo_bin" "$kind"
+	ns=-rnm
+	[ "$kind" != af_xdp ] || ns=-nm # loading an XDP program needs the real root
+	unshare $ns true 2>/dev/null || { echo "no namespaces"; exit 77; }
+	exec unshare $ns env KVR_IN_NS=1 "$0" "$echo_bin" "$kind"
 fi
 command -v ip >/dev/null && command -v python3 >/dev/null || { echo "ip or python3 missing"; exit 77; }
 out=$(mktemp)
@@ -26,6 +29,15 @@ af_packet)
 	peer=vb
 	mtu=9000
 	;;
+af_xdp)
+	ip link add va type veth peer name vb || exit 77
+	ip link set va addrgenmode none
+	ip link set vb addrgenmode none
+	ip link set va up
+	device=net_af_xdp0,iface=va
+	peer=vb
+	mtu=1500
+	;;
 tap)
 	[ -w /dev/net/tun ] || { echo "no /dev/net/tun"; exit 77; }
 	device=net_tap0,iface=kvrtap0
@@ -38,6 +50,10 @@ pid=$!
 i=0
 while ! grep -q ready "$out"; do
 	i=$((i + 1))
+	if [ "$kind" = af_xdp ] && grep -q 'Failed to configure xdp socket' "$out"; then
+		cat "$out"
+		exit 77
+	fi
 	if [ $i -gt 200 ] || ! kill -0 "$pid" 2>/dev/null; then
 		cat "$out"
 		exit 1
