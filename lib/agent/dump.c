@@ -117,6 +117,7 @@ void kvr_agent__dump_start(struct kvr_agent *a, struct agent_rank *k)
 	}
 	a->stats.kv_dumps++;
 	k->progress_us = a->link.now_us;
+	k->backoff_us = AGENT_KV_REPEAT_US;
 	kvr_agent__dump_send(a, k);
 }
 
@@ -128,11 +129,11 @@ void kvr_agent__dump_send(struct kvr_agent *a, struct agent_rank *k)
 		kvr_agent__dump_start(a, k);
 		return;
 	}
-	if (k->dump_sent == end || a->link.now_us >= k->progress_us + AGENT_KV_REPEAT_US) {
-		if (k->dump_sent > k->dump_acked)
-			a->stats.kv_resent++;
-		k->dump_sent = k->dump_acked; /* from the first one missing */
+	if (a->link.now_us >= k->progress_us + k->backoff_us) { /* from the first one missing */
+		a->stats.kv_resent++;
+		k->dump_sent = k->dump_acked;
 		k->progress_us = a->link.now_us;
+		k->backoff_us = RTE_MIN(2 * k->backoff_us, AGENT_KV_REPEAT_MAX_US);
 	}
 	for (; k->dump_sent < end; k->dump_sent++) {
 		const struct agent_dump_frame *f = &k->dump[k->dump_sent];
@@ -141,7 +142,7 @@ void kvr_agent__dump_send(struct kvr_agent *a, struct agent_rank *k)
 		kvr_link_queue(&a->link, &a->router, f->len);
 		a->stats.kv_frames++;
 	}
-	kvr_timer_set(&a->link.timers, &k->timer, a->link.now_us + AGENT_KV_REPEAT_US);
+	kvr_timer_set(&a->link.timers, &k->timer, k->progress_us + k->backoff_us);
 }
 
 static void finish(struct kvr_agent *a, struct agent_rank *k)
@@ -163,6 +164,7 @@ bool kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k, const struct
 		k->dump_acked = (uint32_t)w->next_dump_pos;
 		k->dump_sent = RTE_MAX(k->dump_sent, k->dump_acked);
 		k->progress_us = a->link.now_us;
+		k->backoff_us = AGENT_KV_REPEAT_US;
 		if (k->dump_acked == k->dump_n)
 			finish(a, k);
 		else if (k->dump_sent < k->dump_n)

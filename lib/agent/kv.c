@@ -195,7 +195,7 @@ static void send_waiting(struct kvr_agent *a, struct agent_rank *k)
 	while (k->to_send != NULL && k->in_flight < AGENT_KV_WINDOW_BYTES)
 		send_frame(a, k);
 	if (k->in_flight > 0)
-		kvr_timer_set(&a->link.timers, &k->timer, a->link.now_us + AGENT_KV_REPEAT_US);
+		kvr_timer_set(&a->link.timers, &k->timer, k->progress_us + k->backoff_us);
 }
 
 /* Send again from @p id on, which is in the list or the next one to come. */
@@ -225,10 +225,11 @@ void kvr_agent__kv_timer(struct kvr_agent *a, struct agent_rank *k)
 		kvr_agent__dump_start(a, k);
 		return;
 	}
-	if (k->in_flight > 0) { /* no progress for 20 ms */
-		if (a->link.now_us >= k->progress_us + AGENT_KV_REPEAT_US) {
+	if (k->in_flight > 0) {
+		if (a->link.now_us >= k->progress_us + k->backoff_us) {
 			a->stats.kv_resent++;
 			k->progress_us = a->link.now_us;
+			k->backoff_us = RTE_MIN(2 * k->backoff_us, AGENT_KV_REPEAT_MAX_US);
 			kvr_agent__kv_rewind(k, k->acked);
 		}
 	} else {
@@ -269,8 +270,8 @@ static void gap(struct kvr_agent *a, struct agent_rank *k, uint64_t id, uint64_t
 		kvr_agent__kv_rewind(k, id);
 		k->acked = id;
 	}
-	k->progress_us = a->link.now_us;
-	kvr_timer_set(&a->link.timers, &k->timer, a->link.now_us + wait_us);
+	k->progress_us = a->link.now_us + wait_us;
+	kvr_timer_set(&a->link.timers, &k->timer, k->progress_us);
 }
 
 void kvr_agent__on_kv_ack(struct kvr_agent *a, const uint8_t *body)
@@ -304,6 +305,7 @@ void kvr_agent__on_kv_ack(struct kvr_agent *a, const uint8_t *body)
 			break; /* overtaken by a later one */
 		advance(k, w->next_event_id);
 		k->progress_us = a->link.now_us;
+		k->backoff_us = AGENT_KV_REPEAT_US;
 		if (k->in_flight == 0)
 			kvr_timer_stop(&a->link.timers, &k->timer);
 		if (k->to_send != NULL || k->in_flight > 0)

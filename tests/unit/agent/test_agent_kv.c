@@ -165,6 +165,7 @@ static void a_busy_router_gets_a_moment(void)
 	fake_skip(&net);
 	push_kv_ack(0, KVR_KV_BUSY, 0);
 	kvr_agent_process(a);
+	rig_run_ms(19);
 	CU_ASSERT_PTR_NULL(next_events());
 	rig_run_ms(1);
 	CU_ASSERT_PTR_NOT_NULL(next_events());
