@@ -312,7 +312,14 @@ static void on_accepted(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 		s->tries = 0;
 		if (a->state == KVR_STATE_QUEUED)
 			kvr_stats_inc(l->row, LOAD_QUEUED);
+	} else if (s->cstate == LOAD_C_ACCEPTED && (s->flags & LOAD_S_PROBED) != 0 &&
+		   a->state == KVR_STATE_DISPATCHED) {
+		/* The worker has not acknowledged: the dispatch may be lost, so send it all again. */
+		s->tries = 1;
+		kvr_stats_inc(l->row, LOAD_ROUTE_REPEATS);
+		send_route(l, s);
 	}
+	s->flags &= (uint8_t)~LOAD_S_PROBED;
 	/* Half of the cancels come before an answer; the ids decide, so it is the same each run. */
 	if (s->cstate == LOAD_C_ACCEPTED && (s->flags & LOAD_S_CANCEL) &&
 	    (s->id >> LOAD_SLOT_BITS) % 2 == 0)
@@ -394,6 +401,7 @@ static void check_client(struct load *l, uint32_t slot)
 		if (silent < PROBE_MS * 1000 * l->us)
 			return;
 		kvr_stats_inc(l->row, LOAD_PROBES);
+		s->flags |= LOAD_S_PROBED;
 		send_empty(l, s, KVR_PROBE);
 		return;
 	default:

@@ -62,6 +62,7 @@ enum load_engine_state {
 #define LOAD_S_CHECKED	  0x08u /* has an entry in the ring of checks */
 #define LOAD_S_FIN	  0x10u /* last item received */
 #define LOAD_S_DISPATCHED 0x20u /* an engine has had it */
+#define LOAD_S_PROBED	  0x40u /* a PROBE is unanswered */
 
 /** One request, both sides. Load lcore: rw. */
 struct load_slot {
