@@ -74,7 +74,8 @@ static void reject_job(struct lcore *lc, struct pool *p, struct job *j, enum kvr
 
 static void abort_send(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 {
-	const struct kvr_wire_abort a = {.code = KVR_OK};
+	/* Ended by the client's wish: 0. */
+	const struct kvr_wire_abort a = {.code = r->end_code == KVR_E_ENDED ? 0 : r->end_code};
 
 	out_message(lc, &r->relay.agent, KVR_ABORT, r->relay.source, r->relay.id,
 		    kvr_flight_handle(p->requests, r), &a, sizeof(a));
@@ -361,7 +362,8 @@ static void on_cancel(struct lcore *lc, struct pool *p, const struct note *n)
 		end_request(lc, p, r, PC_CANCELLED);
 		abort_start(lc, p, r);
 	}
-	out_message(lc, path_kept(n->ptr), KVR_CANCELLED, h->source, h->id, 0, NULL, 0);
+	out_message(lc, path_kept(n->ptr), KVR_CANCELLED, h->source, h->id,
+		    r != NULL ? kvr_flight_handle(p->requests, r) : h->handle, NULL, 0);
 	rte_pktmbuf_free(n->ptr);
 }
 
@@ -431,8 +433,8 @@ static void on_tick(struct lcore *lc, struct pool *p, const struct note *n)
 			struct kvr_flight *r = kvr_flight_slot(p->requests, slot[i]);
 
 			r->booked = 0;
-			abort_start(lc, p, r);
 			fail_request(lc, p, r, KVR_E_EXPIRED, 0, PC_EXPIRED);
+			abort_start(lc, p, r);
 		}
 	} while (got == BURST);
 	deadlines(lc, p);
