@@ -35,6 +35,7 @@
 
 #include "kvr_prefix.h"
 
+#include "index_pvt.h"
 #include "kvr_rand.h"
 #include <rte_hash.h>
 #include <rte_prefetch.h>
@@ -129,14 +130,6 @@ struct pfx_pool {
 	uint32_t cur, cur_tail, wait, wait_tail;
 	uint32_t nretired;
 	uint32_t low; /* make room below this many free */
-};
-
-/* Open addressing: entry = tag << 32 | value, 0 is empty; home follows from the tag. */
-struct pfx_index {
-	uint64_t *e;
-	uint32_t cap;
-	uint32_t end; /* entries with the overrun of the last homes */
-	uint32_t used;
 };
 
 struct pfx_chunk_info {
@@ -316,34 +309,26 @@ static inline uint32_t pfx_pool_used(const struct pfx_pool *p)
 	return p->n - pfx_pool_free(p);
 }
 
-/* index_dp.c: the values under a tag are told apart by the caller. */
-int pfx_index__add(struct pfx_index *x, uint32_t tag, uint32_t value);
-void pfx_index__del(struct pfx_index *x, uint32_t tag, uint32_t value);
-void pfx_index__move(struct pfx_index *x, uint32_t tag, uint32_t from, uint32_t to);
-
-static inline uint32_t pfx_index_home(const struct pfx_index *x, uint32_t tag)
-{
-	return (uint32_t)((uint64_t)tag * x->cap >> 32);
-}
-
-static inline void pfx_index_prefetch(const struct pfx_index *x, uint32_t tag)
-{
-	__builtin_prefetch(&x->e[pfx_index_home(x, tag)], 1, 3);
-}
-
-/* Slot of `sh`, or 0. `*at` is set to the empty entry that ended the search. */
+/* Slot of `sh`, or 0; then `*at` is where it may be added, and the last entries mean no room. */
 static inline uint32_t pfx_index_find(const struct kvr_prefix *t, uint32_t tag, uint64_t sh,
 				      uint32_t *at)
 {
 	const struct pfx_index *x = &t->index;
-	uint32_t i = pfx_index_home(x, tag);
 
-	for (uint64_t e; (e = x->e[i]) != 0; i++) {
-		if ((uint32_t)(e >> 32) == tag && t->sh[(uint32_t)e] == sh)
-			return (uint32_t)e;
+	for (uint32_t i = pfx_index_home(x, tag) * PFX_BUCKET;; i += PFX_BUCKET) {
+		struct pfx_masks m = pfx_index_masks(&x->e[i], tag);
+
+		for (; m.tag != 0; m.tag &= m.tag - 1) {
+			uint32_t slot = (uint32_t)x->e[i + (uint32_t)__builtin_ctz(m.tag)];
+
+			if (t->sh[slot] == sh)
+				return slot;
+		}
+		if (m.empty != 0) {
+			*at = i + (uint32_t)__builtin_ctz(m.empty);
+			return 0;
+		}
 	}
-	*at = i;
-	return 0;
 }
 
 /* owner_dp.c: (rank, lead) of one plane of one run. */
