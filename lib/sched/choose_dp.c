@@ -69,7 +69,7 @@ static const double *taint_factors(struct kvr_sched *s, const struct kvr_sched_h
 		for (uint32_t w = 0; t != NIL && w < s->words; w++)
 			for (uint64_t b = set[w]; b != 0; b &= b - 1)
 				s->mult[w * 64 + (uint32_t)__builtin_ctzll(b)] +=
-					(double)h->preferred[i].weight;
+					h->preferred[i].weight;
 	}
 	for (uint32_t r = 0; r < s->words * 64; r++) {
 		if (s->mult[r] != last) {
