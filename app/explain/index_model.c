@@ -75,7 +75,7 @@ void ex_index_remove(struct ex_index *x, uint32_t rank, enum ex_tier tier, const
 {
 	for (uint32_t i = 0; i < n; i++) {
 		struct item key = {.sh = sh[i]},
-			     **at = tfind(&key, tree(x, rank, (int)tier), by_hash);
+			    **at = tfind(&key, tree(x, rank, (int)tier), by_hash);
 
 		if (at != NULL) {
 			struct item *e = *at;

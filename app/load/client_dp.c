@@ -314,7 +314,8 @@ static void on_accepted(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 			kvr_stats_inc(l->row, LOAD_QUEUED);
 	} else if (s->cstate == LOAD_C_ACCEPTED && (s->flags & LOAD_S_PROBED) != 0 &&
 		   a->state == KVR_STATE_DISPATCHED) {
-		/* The worker has not acknowledged: the dispatch may be lost, so send it all again. */
+		/* The worker has not acknowledged: the dispatch may be lost, so send it all again.
+		 */
 		s->tries = 1;
 		kvr_stats_inc(l->row, LOAD_ROUTE_REPEATS);
 		send_route(l, s);
