@@ -129,6 +129,7 @@ static void lose(struct kvr_prefix *t, uint32_t meta, uint16_t rank)
 
 	pfx_sub(&t->rank_blocks[rank][PFX_PRED], pfx_owner__get(t, h, PFX_PRED, rank));
 	pfx_owner__set(t, h, PFX_PRED, rank, 0);
+	pfx_note_loss(t, rank);
 }
 
 /* A run was split: entries follow the blocks; what reached over the cut stands in both. */

@@ -25,6 +25,10 @@
  * else a reader might combine an old length with new content. Everything else (split, content
  * under a bitmap) makes a new header, puts it in the place of the old and retires that.
  *
+ * A reader of several runs reads owners at several moments. Blocks gained meanwhile are harmless;
+ * where a rank lost some in between, the runs might add up to a count it never had. So losses are
+ * noted, and a reader cuts the ranks that lost something during its burst to what one run said.
+ *
  * Private to the writer: metas (the tree, eviction order), the index SH -> slot, where slot =
  * chunk * 32 + position, predicted entries and their timing wheel, all free lists.
  *
@@ -56,6 +60,9 @@
 #define PFX_WHEEL     4096u			  /* buckets of the timing wheel */
 #define PFX_TICK_MS   32u			  /* of one bucket */
 #define PFX_AGES      1024u			  /* seconds of matching told apart by eviction */
+
+#define PFX_LOSSES 256u	      /* losses remembered for readers */
+#define PFX_ALL	   UINT16_MAX /* a loser: any rank */
 
 /* An owner word: rank and how many leading blocks of the run it has; 0 is a free place. */
 #define PFX_OWNER(rank, lead) ((uint32_t)(rank) << 16 | (lead))
@@ -156,6 +163,8 @@ struct kvr_prefix {
 	_Atomic uint32_t planes;	     /* bit of each plane that ever had an owner */
 	_Atomic uint32_t age;		     /* now, in seconds from 1 */
 	_Atomic uint32_t orphans;	     /* runs whose parent link leads nowhere */
+	_Atomic uint64_t losses;	     /* owners that lost blocks, ever */
+	_Atomic uint16_t loser[PFX_LOSSES];  /* the ranks of the last of them */
 	_Atomic uint64_t *birth;	     /* by header: 0 or a rising number, for dump */
 	_Atomic uint64_t births;
 
@@ -342,6 +351,20 @@ int pfx_owner__copy(struct kvr_prefix *t, struct pfx_hdr *from, struct pfx_hdr *
 void pfx_owner__retire(struct kvr_prefix *t, struct pfx_hdr *h);
 void pfx_owner__forget(struct kvr_prefix *t, struct pfx_hdr *h);
 bool pfx_owner__any_big(const struct kvr_prefix *t, struct pfx_hdr *h);
+
+/*
+ * A rank has lost blocks: readers that walk several runs meanwhile must not add up what it had
+ * at different times. Noted after the loss and before anything else is stored: who sees a later
+ * store of the rank sees the note.
+ */
+static inline void pfx_note_loss(struct kvr_prefix *t, uint16_t rank)
+{
+	uint64_t n = atomic_load_explicit(&t->losses, memory_order_relaxed) + 1;
+
+	atomic_store_explicit(&t->loser[n % PFX_LOSSES], rank, memory_order_relaxed);
+	/* Release: pairs with the acquire in clip_losers(). */
+	atomic_store_explicit(&t->losses, n, memory_order_release);
+}
 
 /* run_dp.c */
 struct pfx_new {

@@ -10,7 +10,7 @@
 
 #include <errno.h>
 
-#define AHEAD 16u /* index lines on their way while one block is handled */
+#define AHEAD 32u /* index lines on their way while one block is handled */
 
 static void set_last(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t len)
 {
@@ -28,13 +28,15 @@ static int publish_hdr(struct kvr_prefix *t, uint32_t hdr)
 	uint64_t sh = *pfx_sh(t, &t->hdr[hdr], 0);
 	uint64_t n = atomic_load_explicit(&t->births, memory_order_relaxed) + 1;
 
-	/* Inserts or replaces; rte_hash releases the data word, so a finder sees all of it. */
-	if (rte_hash_add_key_with_hash_data(t->hash, &sh, (uint32_t)pfx_mix(t, sh),
-					    (void *)(uintptr_t)hdr) < 0)
-		return -ENOSPC;
 	/* Release both: pair with the acquires of the dump, which may start from either. */
 	atomic_store_explicit(&t->birth[hdr], n, memory_order_release);
 	atomic_store_explicit(&t->births, n, memory_order_release);
+	/* Inserts or replaces; rte_hash releases the data word, so a finder sees all of it. */
+	if (rte_hash_add_key_with_hash_data(t->hash, &sh, (uint32_t)pfx_mix(t, sh),
+					    (void *)(uintptr_t)hdr) < 0) {
+		atomic_store_explicit(&t->birth[hdr], 0, memory_order_relaxed);
+		return -ENOSPC;
+	}
 	return 0;
 }
 
@@ -555,6 +557,7 @@ struct pfx_loc pfx_run__disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t
 		pfx_run__trim(t, meta);
 		meta = head;
 	}
+	pfx_note_loss(t, rank);
 	pfx_sub(&t->rank_blocks[rank][plane], n);
 	if (plane != PFX_PRED)
 		pfx_sub(&t->st.entries, n);
