@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_AGENT_PVT_H
+#define KVR_AGENT_PVT_H
+
+/**
+ * @file
+ * Inside of the agent. Three independent state machines on one link:
+ *
+ * - registration (register.c): HELLO until WELCOME, then HEARTBEAT; silence or "unknown worker"
+ *   leads back to HELLO with the same epoch; GOODBYE until answered.
+ * - requests (dispatch.c, respond.c): one slot per handle. A slot that is over is kept, oldest
+ *   first to go, so that late copies of its DISPATCH are answered and not run.
+ * - KV events of each rank (kv.c, dump.c): a list in id order; [first, acked) is kept for repair,
+ *   [acked, sent) is on its way, [sent, next) waits. A dump is built at once and replaces it all.
+ */
+
+#include "kvr_agent.h"
+#include "kvr_link.h"
+
+#include <sys/queue.h>
+
+#define AGENT_HELLO_US	       200000u
+#define AGENT_HELLO_MAX_US     2000000u
+#define AGENT_REFUSED_US       10000000u /* a HELLO that was refused is tried again after this */
+#define AGENT_GOODBYE_US       200000u
+#define AGENT_GOODBYE_MAX_US   2000000u
+#define AGENT_GOODBYE_TRIES    5u
+#define AGENT_REPEAT_US	       20000u
+#define AGENT_REPEAT_MAX_US    1000000u
+#define AGENT_GIVE_UP_US       10000000u
+#define AGENT_WINDOW_ITEMS     64u    /* on their way at once, of one request */
+#define AGENT_OVER_KEPT	       4096u  /* handles remembered after their end, beside the slots */
+#define AGENT_KV_WINDOW_BYTES  65536u /* on their way at once, of one rank */
+#define AGENT_KV_REPEAT_US     20000u
+#define AGENT_KV_REPEAT_MAX_US 1000000u
+#define AGENT_KV_BUSY_US       20000u  /* the router's event ring was full: let it drain */
+#define AGENT_KV_STALE_US      100000u /* a step back is believed after this without progress */
+#define AGENT_DUMP_ID	       (UINT64_C(1) << 63) /* header ids of dumps, apart from events */
+#define AGENT_DUMP_WINDOW      32u		   /* frames on their way at once */
+#define AGENT_MAX_ITEM	       (1u << 20)
+#define AGENT_CODE_FULL	       503u /* engine-defined code of our own refusals */
+#define AGENT_CODE_NOT_OURS    1u   /* another worker, or a rank we do not have */
+
+enum agent_timer { AGENT_T_REGISTER = 1, AGENT_T_REPEAT, AGENT_T_KV };
+
+/** One frame's worth of answer. */
+struct agent_item {
+	STAILQ_ENTRY(agent_item) link;
+	struct kvr_wire_response w;
+	struct kvr_wire_ids ids; /* of all its copies */
+	uint8_t data[];
+};
+
+enum agent_req_state {
+	AGENT_FREE = 0,
+	AGENT_RUNNING,
+	AGENT_ENDING, /* the last item is queued, not acknowledged */
+	AGENT_OVER,   /* kept to answer late copies of its DISPATCH */
+};
+
+struct agent_req {
+	LIST_ENTRY(agent_req) hash;
+	TAILQ_ENTRY(agent_req) order; /* free list, or the ones that are over by age */
+	uint64_t handle, source, id;
+	struct kvr_udp_addr client;    /* direct: where items go */
+	uint8_t state;		       /* enum agent_req_state */
+	bool direct, aborted, calling; /* calling: inside on_dispatch */
+	uint16_t code;		       /* refused with this */
+	uint32_t item_bytes;	       /* data of one item at most */
+	uint32_t isl, generated, cached_tokens;
+	STAILQ_HEAD(, agent_item) items; /* unacknowledged, by seq */
+	uint32_t bytes;			 /* of their data */
+	uint32_t next_seq, acked, sent;	 /* items numbered; acknowledged and sent below these */
+	uint32_t backoff_us;
+	uint64_t progress_us; /* last time an acknowledgement moved */
+	struct kvr_timer repeat;
+	/* direct path: what the router is told */
+	struct kvr_wire_progress prog;
+	struct kvr_wire_ids prog_ids;
+	uint32_t prog_blocks; /* blocks at the last PROGRESS */
+	bool prog_first, prog_fin, prog_done;
+};
+
+LIST_HEAD(agent_bucket, agent_req);
+TAILQ_HEAD(agent_order, agent_req);
+
+struct agent_event {
+	TAILQ_ENTRY(agent_event) link;
+	uint64_t id;
+	uint64_t parent;
+	uint32_t n;
+	uint8_t type, tier;
+	bool has_parent;
+	uint64_t hashes[];
+};
+
+struct agent_dump_frame {
+	int len; /* of the datagram */
+	uint8_t *data;
+};
+
+struct agent_rank {
+	uint32_t dp_rank;
+	TAILQ_HEAD(, agent_event) events;
+	struct agent_event *to_send; /* first not sent, NULL: none */
+	uint64_t next_id, acked;
+	uint64_t bytes, in_flight; /* of the list; of what is between acked and to_send */
+	struct kvr_timer timer;
+	uint32_t backoff_us;
+	uint64_t progress_us;	 /* last time an acknowledgement moved, or it was sent again */
+	uint64_t gap_id, gap_us; /* the last GAP obeyed: its copies are not obeyed again */
+	bool overrun;		 /* unacknowledged events were lost: a dump must be sent */
+	bool dumping;
+	struct agent_dump_frame *dump;
+	uint32_t dump_n, dump_acked, dump_sent;
+	uint64_t dump_resume;
+	uint64_t dump_id; /* header id of all its frames; acks repeat it */
+	struct kvr_wire_rank_load load;
+};
+
+struct kvr_agent {
+	struct kvr_link link;
+	struct kvr_udp_addr router;
+	struct kvr_agent_conf conf; /* strings are not kept: hello has them */
+	struct kvr_agent_stats stats;
+	/* registration */
+	struct kvr_timer timer;
+	uint8_t *hello; /* hints of HELLO */
+	uint32_t hello_hints_len;
+	struct kvr_wire_ids hello_ids;
+	uint32_t backoff_us, tries;
+	uint32_t router_epoch; /* 0: never welcomed */
+	uint32_t heartbeat_ms, dead_ms;
+	uint64_t heard_us; /* last answer to a heartbeat */
+	bool registered, leaving;
+	struct kvr_agent_status status;
+	uint32_t frame_bytes; /* both sides take */
+	/* requests */
+	struct agent_req *req;
+	uint32_t n_req, running;
+	struct agent_bucket *bucket;
+	uint32_t bucket_mask;
+	struct agent_order free, over;
+	struct agent_rank *rank;
+};
+
+struct kvr_agent *kvr_agent__create_on(const struct kvr_agent_conf *conf,
+				       const struct kvr_udp_addr *router,
+				       const struct kvr_udp *udp);
+
+/* register.c */
+int kvr_agent__build_hello(struct kvr_agent *a, const struct kvr_agent_conf *conf);
+void kvr_agent__register_timer(struct kvr_agent *a);
+void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
+void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,
+				 const uint8_t *body);
+void kvr_agent__on_rejected(struct kvr_agent *a, const uint8_t *body);
+void kvr_agent__on_goodbye_ack(struct kvr_agent *a);
+/** The router does not know us: HELLO now, everything else after WELCOME. */
+void kvr_agent__say_hello(struct kvr_agent *a);
+
+/* dispatch.c */
+struct agent_req *kvr_agent__find(const struct kvr_agent *a, uint64_t handle);
+void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body,
+			    uint32_t len);
+/** The router knows nothing of a request that we sent something about. */
+void kvr_agent__on_unknown(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
+void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
+/** The slot's work is over; tells on_done when asked. */
+void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell);
+/** Tell on_abort and stop taking items. */
+void kvr_agent__tell_abort(struct kvr_agent *a, struct agent_req *r, enum kvr_agent_abort why,
+			   uint16_t code);
+/** A new life of the router: handles of the old one mean nothing now. */
+void kvr_agent__forget_all(struct kvr_agent *a);
+
+/* respond.c */
+int kvr_agent__put(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_item *item,
+		   uint16_t wire_flags);
+void kvr_agent__repeat(struct kvr_agent *a, struct agent_req *r);
+void kvr_agent__on_response_ack(struct kvr_agent *a, const struct kvr_udp_addr *from,
+				const struct kvr_wire_hdr *h, const uint8_t *body);
+void kvr_agent__on_progress_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,
+				const uint8_t *body);
+void kvr_agent__drop_items(struct agent_req *r);
+
+/* kv.c */
+void kvr_agent__kv_timer(struct kvr_agent *a, struct agent_rank *k);
+void kvr_agent__kv_kick(struct kvr_agent *a, struct agent_rank *k);
+void kvr_agent__on_kv_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
+void kvr_agent__kv_drop(struct agent_rank *k);
+void kvr_agent__kv_rewind(struct agent_rank *k, uint64_t id);
+/** Blocks that one event may have. */
+uint32_t kvr_agent__kv_room(const struct kvr_agent *a);
+
+/* dump.c */
+void kvr_agent__dump_start(struct kvr_agent *a, struct agent_rank *k);
+void kvr_agent__dump_send(struct kvr_agent *a, struct agent_rank *k);
+void kvr_agent__dump_drop(struct agent_rank *k);
+void kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k,
+			 const struct kvr_wire_kv_ack *w);
+
+#endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent_pvt.h"
+
+#include "kvr_message.h"
+#include "kvr_rand.h"
+
+#include <rte_common.h>
+
+static struct agent_bucket *bucket_of(const struct kvr_agent *a, uint64_t handle)
+{
+	return &a->bucket[kvr_mix64(handle) & a->bucket_mask];
+}
+
+struct agent_req *kvr_agent__find(const struct kvr_agent *a, uint64_t handle)
+{
+	struct agent_req *r;
+
+	LIST_FOREACH (r, bucket_of(a, handle), hash)
+		if (r->handle == handle)
+			return r;
+	return NULL;
+}
+
+static void forget(struct kvr_agent *a, struct agent_req *r)
+{
+	TAILQ_REMOVE(&a->over, r, order);
+	LIST_REMOVE(r, hash);
+	r->state = AGENT_FREE;
+	TAILQ_INSERT_TAIL(&a->free, r, order);
+}
+
+void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell)
+{
+	kvr_timer_stop(&a->link.timers, &r->repeat);
+	kvr_agent__drop_items(r);
+	r->state = AGENT_OVER;
+	TAILQ_INSERT_TAIL(&a->over, r, order);
+	a->running--;
+	if (!tell)
+		return;
+	a->stats.finished++;
+	if (a->conf.ops->on_done != NULL)
+		a->conf.ops->on_done(a, r->handle, a->conf.user);
+}
+
+void kvr_agent__tell_abort(struct kvr_agent *a, struct agent_req *r, enum kvr_agent_abort why,
+			   uint16_t code)
+{
+	if (r->aborted || r->state == AGENT_OVER)
+		return;
+	r->aborted = true;
+	a->stats.aborted++;
+	if (a->conf.ops->on_abort != NULL)
+		a->conf.ops->on_abort(a, r->handle, why, code, a->conf.user);
+}
+
+void kvr_agent__forget_all(struct kvr_agent *a)
+{
+	struct agent_req *r;
+
+	for (uint32_t i = 0; i < a->n_req; i++) {
+		r = &a->req[i];
+		if (r->state == AGENT_RUNNING || r->state == AGENT_ENDING) {
+			kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, KVR_E_UNKNOWN_REQUEST);
+			kvr_agent__over(a, r, false);
+		}
+	}
+	while ((r = TAILQ_FIRST(&a->over)) != NULL)
+		forget(a, r);
+}
+
+static void send_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, uint16_t code)
+{
+	const struct kvr_wire_dispatch_ack w = {.code = code};
+
+	kvr_link_send(&a->link, &a->router, KVR_DISPATCH_ACK,
+		      kvr_link_ids(&a->link, h->source, h->id, h->handle), &w, sizeof(w));
+}
+
+static struct agent_req *take_slot(struct kvr_agent *a, const struct kvr_wire_hdr *h)
+{
+	struct agent_req *r = TAILQ_FIRST(&a->free);
+
+	if (r == NULL) {
+		r = TAILQ_FIRST(&a->over); /* more slots than may run: there is one */
+		forget(a, r);
+	}
+	TAILQ_REMOVE(&a->free, r, order);
+	*r = (struct agent_req){.handle = h->handle,
+				.source = h->source,
+				.id = h->id,
+				.state = AGENT_RUNNING,
+				.cached_tokens = KVR_NONE32,
+				.backoff_us = AGENT_REPEAT_US,
+				.progress_us = a->link.now_us};
+	r->repeat.kind = AGENT_T_REPEAT;
+	STAILQ_INIT(&r->items);
+	LIST_INSERT_HEAD(bucket_of(a, h->handle), r, hash);
+	a->running++;
+	return r;
+}
+
+static struct kvr_agent_request view(const struct kvr_wire_hdr *h, const struct kvr_request *q)
+{
+	const struct kvr_wire_request *w = &q->fixed;
+
+	return (struct kvr_agent_request){.handle = h->handle,
+					  .source = h->source,
+					  .id = h->id,
+					  .dp_rank = w->dp_rank,
+					  .phase = w->phase,
+					  .direct = (w->flags & KVR_REQ_F_DIRECT) != 0,
+					  .flags = w->flags,
+					  .attempt = w->attempt,
+					  .isl = w->isl,
+					  .max_tokens = w->max_tokens,
+					  .expected_output_tokens = w->expected_output_tokens,
+					  .overlap_blocks = w->overlap_blocks,
+					  .cached_tokens = w->cached_tokens,
+					  .hashes = q->hashes,
+					  .n_hashes = w->n_hashes,
+					  .tokens = q->tokens,
+					  .n_tokens = w->n_tokens,
+					  .hints = q->hints,
+					  .hints_len = w->hints_len,
+					  .body = q->body,
+					  .body_len = w->body_len};
+}
+
+static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_request *w)
+{
+	const uint32_t client = w->client_frame != 0 ? w->client_frame : KVR_WIRE_DEF_FRAME;
+	const uint32_t frame = RTE_MIN(a->frame_bytes, client);
+
+	r->item_bytes = frame - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_response);
+	r->item_bytes &= ~7u;
+	r->isl = w->isl;
+	r->prog_blocks = w->isl / a->conf.block_size;
+	r->direct = (w->flags & KVR_REQ_F_DIRECT) != 0;
+	memcpy(r->client.ip, w->client_ip, sizeof(r->client.ip));
+	r->client.port = w->client_port;
+}
+
+static void run(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_hdr *h,
+		const struct kvr_request *q)
+{
+	const struct kvr_agent_request req = view(h, q);
+	int rc;
+
+	set_path(a, r, &q->fixed);
+	r->calling = true;
+	rc = a->conf.ops->on_dispatch(a, &req, a->conf.user);
+	r->calling = false;
+	if (rc != 0) {
+		a->stats.refused++;
+		r->code = rc > 0 && rc <= UINT16_MAX ? (uint16_t)rc : UINT16_MAX;
+		kvr_agent__over(a, r, false);
+		send_ack(a, h, r->code);
+		return;
+	}
+	/* The first item on its way through the router says the same as an acknowledgement. */
+	if (r->direct || r->sent == 0)
+		send_ack(a, h, 0);
+}
+
+void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body,
+			    uint32_t len)
+{
+	struct agent_req *r = kvr_agent__find(a, h->handle);
+	struct kvr_request q;
+
+	if (kvr_request_parse(body, len, KVR_DISPATCH, &q) != 0 || h->handle == 0) {
+		a->stats.frames_bad++;
+		return;
+	}
+	if (r != NULL) {
+		a->stats.duplicates++;
+		if (!r->calling)
+			send_ack(a, h, r->code);
+		return;
+	}
+	a->stats.dispatches++;
+	if (q.fixed.worker != a->conf.worker ||
+	    q.fixed.dp_rank - a->conf.dp_start >= a->conf.dp_size) {
+		a->stats.refused++;
+		send_ack(a, h, AGENT_CODE_NOT_OURS);
+	} else if (a->running == a->conf.max_requests) {
+		a->stats.refused++;
+		send_ack(a, h, AGENT_CODE_FULL);
+	} else {
+		run(a, take_slot(a, h), h, &q);
+	}
+}
+
+void kvr_agent__on_unknown(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
+{
+	const struct kvr_wire_rejected *w = (const void *)body;
+	struct agent_req *r = NULL;
+
+	if (h->handle != 0)
+		r = kvr_agent__find(a, h->handle);
+	for (uint32_t i = 0; h->handle == 0 && r == NULL && i < a->n_req; i++)
+		if (a->req[i].source == h->source && a->req[i].id == h->id)
+			r = &a->req[i];
+	if (r == NULL || (r->state != AGENT_RUNNING && r->state != AGENT_ENDING) ||
+	    r->source != h->source || r->id != h->id || w->code != KVR_E_UNKNOWN_REQUEST)
+		return;
+	if (r->direct) {
+		r->prog_done = true; /* nobody waits for the report; the client may for items */
+		return;
+	}
+	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
+	kvr_agent__over(a, r, false);
+}
+
+void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
+{
+	static const struct kvr_agent_item nothing;
+	const struct kvr_wire_abort *w = (const void *)body;
+	struct agent_req *r = kvr_agent__find(a, h->handle);
+
+	kvr_link_send(&a->link, &a->router, KVR_ABORT_ACK,
+		      kvr_link_ids(&a->link, h->source, h->id, h->handle), NULL, 0);
+	if (r == NULL || r->state != AGENT_RUNNING || r->source != h->source || r->id != h->id)
+		return; /* over, or its last item is on its way */
+	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
+	if (r->state == AGENT_RUNNING &&
+	    kvr_agent__put(a, r, &nothing, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED) < 0)
+		kvr_agent__over(a, r, false); /* no memory even for that */
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent_pvt.h"
+
+#include <stdlib.h>
+
+#include <rte_common.h>
+
+/*
+ * A dump is told by the application in one go, so that it is of one moment: everything it says
+ * is true just before the event dump_resume. Its frames are kept, encoded, until the router has
+ * acknowledged all of them. Events that happen meanwhile are appended to the list as always and
+ * sent after it.
+ *
+ * All frames of one dump carry the same id in their header, and no other frame does: a late copy
+ * of another dump's frame must not be taken for a part of this one, and an acknowledgement, which
+ * repeats the id, says which dump it is about.
+ */
+
+#define DUMP_GROW 64
+
+void kvr_agent__dump_drop(struct agent_rank *k)
+{
+	for (uint32_t i = 0; i < k->dump_n; i++)
+		free(k->dump[i].data);
+	free(k->dump);
+	k->dump = NULL;
+	k->dump_n = k->dump_acked = k->dump_sent = 0;
+	k->dumping = false;
+}
+
+/* Finish the frame in @p put and keep it. @return false without memory. */
+static bool keep(struct agent_rank *k, struct kvr_kv_put *put)
+{
+	struct agent_dump_frame *f;
+
+	if (k->dump_n % DUMP_GROW == 0) {
+		f = realloc(k->dump, (k->dump_n + DUMP_GROW) * sizeof(*f));
+		if (f == NULL)
+			return false;
+		k->dump = f;
+	}
+	f = &k->dump[k->dump_n];
+	f->len = kvr_kv_put_end(put);
+	f->data = malloc((size_t)f->len);
+	if (f->data == NULL)
+		return false;
+	memcpy(f->data, put->p, (size_t)f->len);
+	k->dump_n++;
+	return true;
+}
+
+static void begin(struct kvr_agent *a, struct agent_rank *k, struct kvr_kv_put *put, uint8_t *buf)
+{
+	const struct kvr_wire_ids ids = kvr_link_ids(&a->link, a->conf.worker, k->dump_id, 0);
+	const struct kvr_wire_kv_events head = {
+		.first_event_id = k->dump_n,
+		.dp_rank = k->dp_rank,
+		.flags = KVR_KV_F_DUMP | (k->dump_n == 0 ? KVR_KV_F_DUMP_BEGIN : 0)};
+
+	kvr_kv_put_begin(put, buf, a->frame_bytes, &ids, &head);
+}
+
+/* Add blocks, going on in new frames as they fill. @return false without memory. */
+static bool add(struct kvr_agent *a, struct agent_rank *k, struct kvr_kv_put *put,
+		const struct kvr_agent_kv *kv)
+{
+	const uint64_t *parent = kv->has_parent ? &kv->parent : NULL;
+	uint8_t *buf = put->p;
+
+	for (uint32_t off = 0; off < kv->n;) {
+		const uint32_t n = RTE_MIN(kvr_kv_put_room(put), kv->n - off);
+
+		if (n == 0) {
+			if (!keep(k, put))
+				return false;
+			begin(a, k, put, buf);
+			continue;
+		}
+		kvr_kv_put_event(put, KVR_KV_STORED, (uint8_t)kv->tier, parent, kv->hashes + off,
+				 n);
+		off += n;
+		parent = &kv->hashes[off - 1];
+	}
+	return true;
+}
+
+/* Ask the application for everything and encode it. @return false without memory. */
+static bool build(struct kvr_agent *a, struct agent_rank *k)
+{
+	struct kvr_agent_kv kv = {0};
+	uint8_t buf[KVR_WIRE_MAX_FRAME];
+	struct kvr_wire_kv_events *head;
+	struct kvr_kv_put put;
+
+	begin(a, k, &put, buf);
+	for (uint64_t pos = 0; a->conf.ops->on_dump != NULL; pos++) {
+		kv = (struct kvr_agent_kv){0};
+		if (a->conf.ops->on_dump(a, k->dp_rank, pos, &kv, a->conf.user) <= 0)
+			break;
+		if (!add(a, k, &put, &kv))
+			return false;
+	}
+	head = (void *)(buf + KVR_WIRE_MIN_FRAME);
+	head->flags |= KVR_KV_F_DUMP_END;
+	head->resume_event_id = k->dump_resume;
+	return keep(k, &put);
+}
+
+void kvr_agent__dump_start(struct kvr_agent *a, struct agent_rank *k)
+{
+	kvr_agent__dump_drop(k);
+	kvr_agent__kv_drop(k); /* the dump says it all */
+	k->overrun = false;
+	k->dumping = true;
+	k->dump_id++;
+	k->dump_resume = k->acked = k->next_id;
+	if (!build(a, k)) {
+		kvr_agent__dump_drop(k);
+		k->overrun = true; /* try again when there is memory */
+		kvr_timer_set(&a->link.timers, &k->timer, a->link.now_us + AGENT_REPEAT_MAX_US);
+		return;
+	}
+	a->stats.kv_dumps++;
+	k->progress_us = a->link.now_us;
+	k->backoff_us = AGENT_KV_REPEAT_US;
+	kvr_agent__dump_send(a, k);
+}
+
+void kvr_agent__dump_send(struct kvr_agent *a, struct agent_rank *k)
+{
+	const uint32_t end = RTE_MIN(k->dump_n, k->dump_acked + AGENT_DUMP_WINDOW);
+
+	if (k->overrun) { /* events got lost behind its back: it would not join up */
+		kvr_agent__dump_start(a, k);
+		return;
+	}
+	if (a->link.now_us >= k->progress_us + k->backoff_us) { /* from the first one missing */
+		a->stats.kv_resent++;
+		k->dump_sent = k->dump_acked;
+		k->progress_us = a->link.now_us;
+		k->backoff_us = RTE_MIN(2 * k->backoff_us, AGENT_KV_REPEAT_MAX_US);
+	}
+	for (; k->dump_sent < end; k->dump_sent++) {
+		const struct agent_dump_frame *f = &k->dump[k->dump_sent];
+
+		memcpy(kvr_link_frame(&a->link), f->data, (size_t)f->len);
+		kvr_link_queue(&a->link, &a->router, f->len);
+		a->stats.kv_frames++;
+	}
+	kvr_timer_set(&a->link.timers, &k->timer, k->progress_us + k->backoff_us);
+}
+
+static void finish(struct kvr_agent *a, struct agent_rank *k)
+{
+	kvr_agent__dump_drop(k);
+	kvr_timer_stop(&a->link.timers, &k->timer);
+	k->acked = k->dump_resume;
+	kvr_agent__kv_rewind(k, k->dump_resume);
+	kvr_agent__kv_kick(a, k);
+}
+
+void kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k, const struct kvr_wire_kv_ack *w)
+{
+	if (w->next_dump_pos > k->dump_acked && w->next_dump_pos <= k->dump_n) {
+		k->dump_acked = (uint32_t)w->next_dump_pos;
+		k->dump_sent = RTE_MAX(k->dump_sent, k->dump_acked);
+		k->progress_us = a->link.now_us;
+		k->backoff_us = AGENT_KV_REPEAT_US;
+		if (k->dump_acked == k->dump_n)
+			finish(a, k);
+		else if (k->dump_sent < k->dump_n)
+			kvr_agent__dump_send(a, k);
+	} else if (w->next_dump_pos == 0 && w->code == KVR_KV_OK &&
+		   w->next_event_id == k->dump_resume) {
+		finish(a, k); /* complete at the router: it counts live events again */
+	} else if (w->next_dump_pos < k->dump_acked &&
+		   a->link.now_us >= k->progress_us + AGENT_KV_STALE_US) {
+		k->dump_acked = k->dump_sent = (uint32_t)w->next_dump_pos; /* it lost its place */
+		kvr_agent__dump_send(a, k);
+	}
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_AGENT_H
+#define KVR_AGENT_H
+
+/**
+ * @file
+ * Engine side of kvroute: speaks for one worker (an engine process with one or more data-parallel
+ * ranks). It registers the worker with the router, keeps it alive there, receives requests, sends
+ * their answers, and publishes which blocks each rank caches. Plain UDP; no DPDK, no threads.
+ *
+ * One object, one thread; it never blocks and calls back only from inside kvr_agent_process() and
+ * kvr_agent_destroy(). The loop is that of kvr_client.h:
+ *
+ *	poll({kvr_agent_fd(a), POLLIN}, kvr_agent_timeout_ms(a)); kvr_agent_process(a);
+ *
+ * What is repaired without the operator's doing: lost, repeated and reordered datagrams, requests
+ * dispatched twice (a handle is never run twice), a router that restarts (the worker says HELLO
+ * again and the router asks for a dump of the cache), KV events lost on the way (resent from a
+ * ring; when the ring no longer has them, the application is asked for a dump).
+ *
+ * Functions return 0 or a count, or -errno; pointers: NULL and errno. In all structures zero means
+ * default or not given, unless said.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct kvr_agent;
+struct kvr_agent_ops;
+
+/** Numbers of the protocol, repeated here so that this header stands alone (asserted equal). */
+enum kvr_agent_role { KVR_AGENT_AGGREGATED = 0, KVR_AGENT_PREFILL = 1, KVR_AGENT_DECODE = 2 };
+enum kvr_agent_tier {
+	KVR_AGENT_DEVICE = 0,
+	KVR_AGENT_HOST = 1,
+	KVR_AGENT_DISK = 2,
+	KVR_AGENT_EXTERNAL = 3
+};
+
+/** The worker and how to reach the router. Strings and arrays are copied. */
+struct kvr_agent_conf {
+	const char *router; /**< "host", "host:port", "[v6]:port" */
+	uint16_t port;	    /**< when router names none; default 7650 */
+	const char *bind;   /**< local "address" or "address:port"; default any */
+	uint64_t worker;    /**< required, unique among all workers, not 0 */
+	const char *pool;   /**< required */
+	uint32_t epoch; /**< of this process; default from the clock, different at every start */
+	enum kvr_agent_role role;
+	bool cpu;			 /**< a CPU engine */
+	uint32_t block_size;		 /**< required: tokens */
+	uint32_t dp_start;		 /**< first rank */
+	uint32_t dp_size;		 /**< ranks; default 1 */
+	uint64_t total_kv_blocks;	 /**< per rank; default unknown */
+	uint32_t max_num_batched_tokens; /**< default unknown */
+	const char *const *taints;	 /**< ends with NULL */
+	const char *const *topology;	 /**< "key=value" strings, ends with NULL */
+	uint8_t kv_transfer_enforcement; /**< 0 none, 1 preferred, 2 required */
+	double kv_transfer_weight;
+	const char *kv_transfer_domain; /**< NULL: no hint is sent */
+	const char *bootstrap_host;	/**< NULL: none */
+	uint16_t bootstrap_port;
+	uint32_t frame_bytes;		 /**< largest UDP payload sent, 560..8952; default 1432 */
+	uint32_t receive_bytes;		 /**< largest UDP payload that reaches us; default 8952 */
+	uint32_t max_requests;		 /**< running at once, 1..262144; default 4096 */
+	uint32_t request_bytes;		 /**< unacknowledged answer of one request; default 4 MiB */
+	uint32_t assembly_bytes;	 /**< requests being put together; default 64 MiB */
+	uint32_t kv_ring_bytes;		 /**< KV events kept for repair, per rank; default 1 MiB */
+	const struct kvr_agent_ops *ops; /**< required; must stay valid */
+	void *user;			 /**< for ops */
+};
+
+/** A dispatched request; everything is valid only during on_dispatch. */
+struct kvr_agent_request {
+	uint64_t handle;     /**< its name in all calls */
+	uint64_t source, id; /**< the client's name of it */
+	uint32_t dp_rank;
+	uint8_t phase;			 /**< 0 aggregated, 1 prefill, 2 decode */
+	bool direct;			 /**< items go to the client without the router */
+	uint32_t flags;			 /**< KVR_REQ_F_* of the protocol */
+	uint32_t attempt;		 /**< times it was dispatched before, elsewhere */
+	uint32_t isl;			 /**< prompt tokens */
+	uint32_t max_tokens;		 /**< UINT32_MAX: not limited */
+	uint32_t expected_output_tokens; /**< UINT32_MAX: unknown */
+	uint32_t overlap_blocks;	 /**< device blocks the router believes cached here */
+	uint32_t cached_tokens;		 /**< tokens the router believes cached, all tiers */
+	const uint64_t *hashes;		 /**< aligned, host order on little-endian machines */
+	uint32_t n_hashes;
+	const uint32_t *tokens;
+	uint32_t n_tokens;
+	const void *hints; /**< TLVs, walk them with kvr_agent_hint_next() */
+	uint32_t hints_len;
+	const void *body;
+	uint32_t body_len;
+};
+
+/** One hint of a request. */
+struct kvr_agent_hint {
+	uint16_t type; /**< KVR_HINT_* of the protocol */
+	uint16_t len;
+	const void *value;
+};
+
+/** One KV event: blocks that follow each other in one sequence. */
+struct kvr_agent_kv {
+	enum kvr_agent_tier tier;
+	bool has_parent;
+	uint64_t parent;	/**< sequence hash of the block before hashes[0] */
+	const uint64_t *hashes; /**< sequence hashes */
+	uint32_t n;
+};
+
+/** Where the worker stands with the router; numbers of the protocol. */
+enum kvr_agent_state {
+	KVR_AGENT_OFFLINE = 0, /**< not registered (yet, or no longer); HELLO is being sent */
+	KVR_AGENT_JOINING = 1,
+	KVR_AGENT_SERVING = 2,
+	KVR_AGENT_SUSPECT = 3,
+	KVR_AGENT_DRAINING = 4, /**< no new requests come */
+	KVR_AGENT_DRAINED = 5,	/**< none is left: safe to stop */
+	KVR_AGENT_GONE = 6,	/**< after kvr_agent_goodbye() */
+};
+
+struct kvr_agent_status {
+	enum kvr_agent_state state;
+	uint32_t bookings; /**< requests the router holds on this worker */
+	uint16_t reject;   /**< OFFLINE because refused: the code of PROTOCOL.md, else 0 */
+	const char *text;  /**< reason in words, "" without one; valid during the callback */
+};
+
+/** Why a request is to be stopped. */
+enum kvr_agent_abort {
+	KVR_AGENT_ABORT_ROUTER = 1,  /**< cancelled by the client or the router; code says why */
+	KVR_AGENT_ABORT_SILENCE = 2, /**< nobody acknowledged its items for 10 s */
+	KVR_AGENT_ABORT_CLOSED = 3,  /**< kvr_agent_destroy() */
+};
+
+/** Events. on_dispatch is required. They may call everything but destroy. */
+struct kvr_agent_ops {
+	/**
+	 * Run this request: answer with kvr_agent_respond() now or later.
+	 * @return 0 taken; 1..65535 refused, the number reaches the client.
+	 */
+	int (*on_dispatch)(struct kvr_agent *a, const struct kvr_agent_request *r, void *user);
+	/** Stop it; the handle is dead when this returns (the library ends the stream). */
+	void (*on_abort)(struct kvr_agent *a, uint64_t handle, enum kvr_agent_abort why,
+			 uint16_t code, void *user);
+	/** The last item was acknowledged by the client; only now the handle is dead. */
+	void (*on_done)(struct kvr_agent *a, uint64_t handle, void *user);
+	void (*on_state)(struct kvr_agent *a, const struct kvr_agent_status *s, void *user);
+	/**
+	 * Tell what @p dp_rank caches now: called with pos 0, 1, 2, ... until it returns 0, all in
+	 * one go, so that the dump is of one moment. Parents should come before their children.
+	 * NULL: there is nothing to tell, the router starts empty.
+	 * @return 1 *kv is filled (hashes valid until the next call), 0 that was all.
+	 */
+	int (*on_dump)(struct kvr_agent *a, uint32_t dp_rank, uint64_t pos, struct kvr_agent_kv *kv,
+		       void *user);
+};
+
+struct kvr_agent_stats {
+	uint64_t frames_sent, frames_unsent, frames_received, frames_bad, frames_foreign;
+	uint64_t dispatches, duplicates, refused, aborted, finished, abandoned;
+	uint64_t items, items_resent;
+	uint64_t kv_events, kv_frames, kv_resent, kv_gaps, kv_dumps, kv_overruns;
+	uint64_t hellos, heartbeats;
+};
+
+/**
+ * Make an agent; HELLO goes out with the first kvr_agent_process().
+ * @return NULL with errno EINVAL (field missing or out of range), EMSGSIZE (strings do not fit),
+ * ENOENT or EAGAIN (resolver), ENOMEM, or of socket(2), bind(2).
+ */
+struct kvr_agent *kvr_agent_create(const struct kvr_agent_conf *conf);
+
+/** Abort every request (on_abort with CLOSED), free everything, send nothing. NULL is fine. */
+void kvr_agent_destroy(struct kvr_agent *a);
+
+/** Sign off: GOODBYE until answered (5 tries), then on_state with GONE. @return 0. */
+int kvr_agent_goodbye(struct kvr_agent *a);
+
+int kvr_agent_fd(const struct kvr_agent *a);
+/** Milliseconds until kvr_agent_process() is needed even in silence; -1: never. */
+int kvr_agent_timeout_ms(const struct kvr_agent *a);
+/** Receive, run timers, call back, send. @return number of frames handled. */
+int kvr_agent_process(struct kvr_agent *a);
+
+#define KVR_AGENT_LAST	 0x1u /**< the answer ends with this item */
+#define KVR_AGENT_ERROR	 0x2u /**< with LAST: the engine failed */
+#define KVR_AGENT_TOKENS 0x8u /**< data is uint32_t token ids */
+
+/** One item of an answer. data is copied. */
+struct kvr_agent_item {
+	const void *data;
+	uint32_t len; /**< at most 1 MiB */
+	uint32_t flags;
+	uint16_t status;	   /**< engine-defined, 0 fine */
+	uint32_t generated_tokens; /**< so far, this item included; must not fall */
+	bool cached_known;	   /**< cached_tokens is meant */
+	uint32_t cached_tokens;	   /**< prompt tokens found cached */
+};
+
+/**
+ * Send an item of a running request; after LAST the handle takes no more.
+ * @return 0, -ENOENT (unknown, ended or aborted handle), -EINVAL (flags), -EMSGSIZE, -ENOBUFS
+ * (request_bytes are unacknowledged: try again after kvr_agent_process()), -ENOMEM.
+ */
+int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_agent_item *item);
+
+/** Refuse a request after on_dispatch took it, before its first item. @return 0, -ENOENT,
+ * -EINVAL (code 0), -EBUSY (items were sent: end it with KVR_AGENT_ERROR). */
+int kvr_agent_refuse(struct kvr_agent *a, uint64_t handle, uint16_t code);
+
+/** Blocks a rank now holds, in the order of their sequence. @return 0, -EINVAL (rank, tier, n 0).
+ */
+int kvr_agent_kv_stored(struct kvr_agent *a, uint32_t dp_rank, const struct kvr_agent_kv *kv);
+
+/** Blocks a rank no longer holds in that tier (parent is ignored). @return as kv_stored. */
+int kvr_agent_kv_removed(struct kvr_agent *a, uint32_t dp_rank, const struct kvr_agent_kv *kv);
+
+/** A rank holds nothing any more, in any tier. @return 0, -EINVAL. */
+int kvr_agent_kv_cleared(struct kvr_agent *a, uint32_t dp_rank);
+
+/** Load of a rank for the next heartbeats; kv_used_blocks UINT64_MAX: not reported.
+ * @return 0, -EINVAL. */
+int kvr_agent_load(struct kvr_agent *a, uint32_t dp_rank, uint32_t active_requests,
+		   uint64_t kv_used_blocks);
+
+/** Walk hints: *pos starts at 0. @return 1 *h is filled, 0 no more. */
+int kvr_agent_hint_next(const struct kvr_agent_request *r, uint32_t *pos, struct kvr_agent_hint *h);
+
+uint32_t kvr_agent_running(const struct kvr_agent *a);
+enum kvr_agent_state kvr_agent_state_now(const struct kvr_agent *a);
+void kvr_agent_stats_get(const struct kvr_agent *a, struct kvr_agent_stats *out);
+
+#endif

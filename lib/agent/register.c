@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent_pvt.h"
+
+#include "kvr_hints.h"
+#include <errno.h>
+#include <stdlib.h>
+
+#include <rte_common.h>
+
+static void put_strings(struct kvr_hint_buf *b, uint16_t type, const char *const *list)
+{
+	for (; list != NULL && *list != NULL; list++)
+		kvr_hint_put_str(b, type, *list);
+}
+
+int kvr_agent__build_hello(struct kvr_agent *a, const struct kvr_agent_conf *conf)
+{
+	const uint32_t cap =
+		a->conf.frame_bytes - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_hello);
+	struct kvr_hint_buf b = {.p = malloc(cap), .cap = cap};
+	struct kvr_hints parsed;
+
+	if (b.p == NULL)
+		return -ENOMEM;
+	a->hello = b.p;
+	kvr_hint_put_str(&b, KVR_HINT_POOL, conf->pool);
+	put_strings(&b, KVR_HINT_TAINT, conf->taints);
+	put_strings(&b, KVR_HINT_TOPOLOGY, conf->topology);
+	if (conf->kv_transfer_domain != NULL)
+		kvr_hint_put_kv_transfer(&b, conf->kv_transfer_enforcement,
+					 conf->kv_transfer_weight, conf->kv_transfer_domain);
+	if (conf->bootstrap_host != NULL)
+		kvr_hint_put_bootstrap_addr(&b, conf->bootstrap_port, conf->bootstrap_host);
+	if (b.err != 0)
+		return b.err;
+	a->hello_hints_len = b.len;
+	/* What the router would refuse is refused here. */
+	return kvr_hints_parse(b.p, b.len, KVR_HINTS_HELLO, &parsed) == 0 ? 0 : -EINVAL;
+}
+
+static void tell_state(struct kvr_agent *a, enum kvr_agent_state state, uint32_t bookings,
+		       uint16_t reject, const char *text)
+{
+	if (a->status.state == state && a->status.bookings == bookings &&
+	    a->status.reject == reject)
+		return;
+	a->status = (struct kvr_agent_status){
+		.state = state, .bookings = bookings, .reject = reject, .text = text};
+	if (a->conf.ops->on_state != NULL)
+		a->conf.ops->on_state(a, &a->status, a->conf.user);
+	a->status.text = "";
+}
+
+static void send_hello(struct kvr_agent *a)
+{
+	const struct kvr_wire_hello w = {.block_size = a->conf.block_size,
+					 .dp_start = a->conf.dp_start,
+					 .dp_size = a->conf.dp_size,
+					 .max_num_batched_tokens = a->conf.max_num_batched_tokens,
+					 .total_kv_blocks = a->conf.total_kv_blocks,
+					 .max_frame = (uint16_t)a->conf.receive_bytes,
+					 .role = (uint8_t)a->conf.role,
+					 .flags = a->conf.cpu ? KVR_HELLO_F_CPU : 0};
+	const struct kvr_hint_buf hints = {.p = a->hello, .len = a->hello_hints_len};
+	uint8_t *f = kvr_link_frame(&a->link);
+
+	kvr_link_queue(&a->link, &a->router,
+		       kvr_put_hello(f, KVR_WIRE_MAX_FRAME, &a->hello_ids, w, &hints));
+	a->stats.hellos++;
+	kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + a->backoff_us);
+	a->backoff_us = RTE_MIN(2 * a->backoff_us, AGENT_HELLO_MAX_US);
+}
+
+void kvr_agent__say_hello(struct kvr_agent *a)
+{
+	if (!a->registered || a->leaving)
+		return; /* it is being said */
+	a->registered = false;
+	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);
+	a->backoff_us = AGENT_HELLO_US;
+	send_hello(a);
+}
+
+/* As many frames as the ranks need. */
+static void send_heartbeat(struct kvr_agent *a)
+{
+	const uint32_t fit = (a->frame_bytes - KVR_WIRE_MIN_FRAME - 8) /
+			     (uint32_t)sizeof(struct kvr_wire_rank_load);
+	struct kvr_wire_rank_load load[KVR_WIRE_MAX_FRAME / sizeof(struct kvr_wire_rank_load)];
+
+	for (uint32_t i = 0; i < a->conf.dp_size; i += fit) {
+		const uint32_t n = RTE_MIN(fit, a->conf.dp_size - i);
+		const struct kvr_wire_ids ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);
+		uint8_t *f = kvr_link_frame(&a->link);
+
+		for (uint32_t k = 0; k < n; k++) {
+			load[k] = a->rank[i + k].load;
+			load[k].next_event_id = a->rank[i + k].next_id;
+		}
+		kvr_link_queue(&a->link, &a->router,
+			       kvr_put_heartbeat(f, KVR_WIRE_MAX_FRAME, &ids, load, n));
+	}
+	a->stats.heartbeats++;
+	kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + a->heartbeat_ms * 1000ull);
+}
+
+static void send_goodbye(struct kvr_agent *a)
+{
+	if (a->tries++ == AGENT_GOODBYE_TRIES) {
+		kvr_agent__on_goodbye_ack(a);
+		return;
+	}
+	kvr_link_send(&a->link, &a->router, KVR_GOODBYE,
+		      kvr_link_ids(&a->link, a->conf.worker, 0, 0), NULL, 0);
+	kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + a->backoff_us);
+	a->backoff_us = RTE_MIN(2 * a->backoff_us, AGENT_GOODBYE_MAX_US);
+}
+
+void kvr_agent__register_timer(struct kvr_agent *a)
+{
+	if (a->status.state == KVR_AGENT_GONE)
+		return;
+	if (a->leaving) {
+		send_goodbye(a);
+	} else if (!a->registered) {
+		send_hello(a);
+	} else if (a->dead_ms != 0 && a->link.now_us - a->heard_us >= a->dead_ms * 1000ull) {
+		kvr_agent__say_hello(a);
+		tell_state(a, KVR_AGENT_OFFLINE, 0, 0, "the router does not answer");
+	} else {
+		send_heartbeat(a);
+	}
+}
+
+/* The router's frame limit decides how many blocks an event may have. */
+static void adopt_frame(struct kvr_agent *a, uint32_t router_max)
+{
+	const uint32_t old = a->frame_bytes;
+
+	a->frame_bytes = RTE_MIN(a->conf.frame_bytes, router_max);
+	for (uint32_t i = 0; a->frame_bytes < old && i < a->conf.dp_size; i++)
+		if (!TAILQ_EMPTY(&a->rank[i].events))
+			a->rank[i].overrun = true; /* they may not fit any more: dump instead */
+}
+
+void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
+{
+	const struct kvr_wire_welcome *w = (const void *)body;
+	const bool new_life = a->router_epoch != 0 && a->router_epoch != h->epoch;
+
+	if (a->registered || a->leaving)
+		return; /* a late copy */
+	a->registered = true;
+	a->router_epoch = h->epoch;
+	a->heartbeat_ms = w->heartbeat_ms;
+	a->dead_ms = w->dead_ms;
+	a->heard_us = a->link.now_us;
+	adopt_frame(a, w->max_frame);
+	if (new_life)
+		kvr_agent__forget_all(a);
+	tell_state(a, KVR_AGENT_JOINING, 0, 0, "");
+	for (uint32_t i = 0; i < a->conf.dp_size; i++) {
+		struct agent_rank *k = &a->rank[i];
+
+		if (new_life && k->next_id > 0)
+			k->overrun = true; /* it knows nothing of what we told its predecessor */
+		kvr_agent__kv_rewind(k, k->acked);
+		kvr_agent__kv_kick(a, k);
+	}
+	send_heartbeat(a);
+}
+
+void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,
+				 const uint8_t *body)
+{
+	const struct kvr_wire_heartbeat_ack *w = (const void *)body;
+
+	if (!a->registered || a->leaving)
+		return;
+	if (h->epoch != a->router_epoch) {
+		kvr_agent__say_hello(a);
+		return;
+	}
+	a->heard_us = a->link.now_us;
+	tell_state(a, (enum kvr_agent_state)w->state, w->bookings, 0, "");
+}
+
+void kvr_agent__on_rejected(struct kvr_agent *a, const uint8_t *body)
+{
+	const struct kvr_wire_rejected *w = (const void *)body;
+	char text[256];
+
+	memcpy(text, w + 1, w->text_len); /* at most 255, checked */
+	text[w->text_len] = '\0';
+	if (a->leaving) {
+		if (w->kind == KVR_GOODBYE)
+			kvr_agent__on_goodbye_ack(a);
+	} else if (w->kind == KVR_HELLO && !a->registered) {
+		a->backoff_us = AGENT_HELLO_US; /* keep asking, without hurry */
+		kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + AGENT_REFUSED_US);
+		tell_state(a, KVR_AGENT_OFFLINE, 0, w->code, text);
+	} else if (w->code == KVR_E_UNKNOWN_WORKER) {
+		kvr_agent__say_hello(a);
+	} else if (w->code == KVR_E_STALE_EPOCH && a->registered) {
+		kvr_agent__say_hello(a);
+		tell_state(a, KVR_AGENT_OFFLINE, 0, w->code, text);
+	}
+}
+
+void kvr_agent__on_goodbye_ack(struct kvr_agent *a)
+{
+	if (!a->leaving || a->status.state == KVR_AGENT_GONE)
+		return;
+	kvr_timer_stop(&a->link.timers, &a->timer);
+	tell_state(a, KVR_AGENT_GONE, 0, 0, "");
+}
+
+int kvr_agent_goodbye(struct kvr_agent *a)
+{
+	if (a->leaving)
+		return 0;
+	kvr_link_tick(&a->link);
+	a->leaving = true;
+	a->tries = 0;
+	a->backoff_us = AGENT_GOODBYE_US;
+	send_goodbye(a);
+	return 0;
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent_pvt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include <rte_common.h>
+
+#define RESPOND_FLAGS (KVR_AGENT_LAST | KVR_AGENT_ERROR | KVR_AGENT_TOKENS)
+
+void kvr_agent__drop_items(struct agent_req *r)
+{
+	struct agent_item *it;
+
+	while ((it = STAILQ_FIRST(&r->items)) != NULL) {
+		STAILQ_REMOVE_HEAD(&r->items, link);
+		free(it);
+	}
+	r->bytes = 0;
+}
+
+static void send_item(struct kvr_agent *a, struct agent_req *r, const struct agent_item *it)
+{
+	uint8_t *f = kvr_link_frame(&a->link);
+
+	kvr_link_queue(&a->link, r->direct ? &r->client : &a->router,
+		       kvr_put_response(f, KVR_WIRE_MAX_FRAME, &it->ids, it->w,
+					(struct kvr_slice){it->data, it->w.data_len}));
+}
+
+/* Send what the window admits and has not been sent. */
+static void send_new(struct kvr_agent *a, struct agent_req *r)
+{
+	struct agent_item *it;
+
+	STAILQ_FOREACH (it, &r->items, link) {
+		if (it->w.seq < r->sent)
+			continue;
+		if (it->w.seq - r->acked >= AGENT_WINDOW_ITEMS)
+			break;
+		send_item(a, r, it);
+		r->sent = it->w.seq + 1;
+	}
+	if (r->sent > r->acked && !kvr_timer_running(&r->repeat)) {
+		r->progress_us = a->link.now_us;
+		r->backoff_us = AGENT_REPEAT_US;
+		kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
+	}
+}
+
+static void send_progress(struct kvr_agent *a, struct agent_req *r)
+{
+	kvr_link_send(&a->link, &a->router, KVR_PROGRESS, r->prog_ids, &r->prog, sizeof(r->prog));
+}
+
+/* Direct path: the router hears of the first token, of new blocks, and of the end. */
+static void note_progress(struct kvr_agent *a, struct agent_req *r, uint16_t wire_flags,
+			  uint16_t status)
+{
+	const uint32_t blocks = (r->isl + r->generated) / a->conf.block_size;
+	const bool first = r->generated > 0 && !r->prog_first;
+	const bool fin = (wire_flags & KVR_RESP_F_FIN) != 0;
+	uint16_t flags = r->prog_first || first ? KVR_PROG_F_FIRST : 0;
+
+	if (!r->direct || (!first && !fin && blocks == r->prog_blocks))
+		return;
+	if (fin) {
+		flags |= KVR_PROG_F_FIN;
+		flags |= (wire_flags & KVR_RESP_F_ERROR) ? KVR_PROG_F_ERROR : 0;
+		flags |= (wire_flags & KVR_RESP_F_CANCELLED) ? KVR_PROG_F_CANCELLED : 0;
+	}
+	r->prog_first = r->prog_first || first;
+	r->prog_fin = fin;
+	r->prog = (struct kvr_wire_progress){.seq = r->prog_ids.msg_seq == 0 ? 0 : r->prog.seq + 1,
+					     .flags = flags,
+					     .status = status,
+					     .generated_tokens = r->generated,
+					     .cached_tokens = r->cached_tokens};
+	r->prog_blocks = blocks;
+	r->prog_ids = kvr_link_ids(&a->link, r->source, r->id, r->handle);
+	send_progress(a, r);
+	if (fin && !kvr_timer_running(&r->repeat))
+		kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
+}
+
+static struct agent_item *new_item(struct kvr_agent *a, const struct agent_req *r, const void *data,
+				   uint32_t len)
+{
+	struct agent_item *it = malloc(sizeof(*it) + len);
+
+	if (it == NULL)
+		return NULL;
+	it->w = (struct kvr_wire_response){.generated_tokens = r->generated,
+					   .data_len = len,
+					   .cached_tokens = r->cached_tokens};
+	it->ids = kvr_link_ids(&a->link, r->source, r->id, r->handle);
+	if (len > 0)
+		memcpy(it->data, data, len);
+	return it;
+}
+
+/* Cut the data into frames; all of them or none. */
+static int cut(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_item *item,
+	       uint16_t wire_flags)
+{
+	STAILQ_HEAD(, agent_item) list = STAILQ_HEAD_INITIALIZER(list);
+	struct agent_item *it = NULL;
+	uint32_t off = 0, n = 0;
+
+	do {
+		const uint32_t len = RTE_MIN(item->len - off, r->item_bytes);
+
+		it = new_item(a, r, (const uint8_t *)item->data + off, len);
+		if (it == NULL)
+			goto err_list;
+		it->w.seq = r->next_seq + n++;
+		it->w.flags = wire_flags & KVR_RESP_F_TOKENS;
+		STAILQ_INSERT_TAIL(&list, it, link);
+		off += len;
+	} while (off < item->len);
+	/* The last piece speaks for the whole. */
+	it->w.flags = wire_flags;
+	it->w.status = item->status;
+	it->w.generated_tokens = RTE_MAX(r->generated, item->generated_tokens);
+	if (item->cached_known)
+		it->w.cached_tokens = item->cached_tokens;
+	STAILQ_CONCAT(&r->items, &list);
+	r->next_seq += n;
+	r->bytes += item->len;
+	a->stats.items += n;
+	return 0;
+
+err_list:
+	while ((it = STAILQ_FIRST(&list)) != NULL) {
+		STAILQ_REMOVE_HEAD(&list, link);
+		free(it);
+	}
+	return -ENOMEM;
+}
+
+int kvr_agent__put(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_item *item,
+		   uint16_t wire_flags)
+{
+	const int rc = cut(a, r, item, wire_flags);
+
+	if (rc < 0)
+		return rc;
+	r->generated = RTE_MAX(r->generated, item->generated_tokens);
+	if (item->cached_known)
+		r->cached_tokens = item->cached_tokens;
+	if (wire_flags & KVR_RESP_F_FIN)
+		r->state = AGENT_ENDING;
+	send_new(a, r);
+	note_progress(a, r, wire_flags, item->status);
+	return 0;
+}
+
+int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_agent_item *item)
+{
+	struct agent_req *r = kvr_agent__find(a, handle);
+
+	if (r == NULL || r->state != AGENT_RUNNING || r->aborted)
+		return -ENOENT;
+	if ((item->flags & ~RESPOND_FLAGS) != 0 || (item->len > 0 && item->data == NULL) ||
+	    ((item->flags & KVR_AGENT_ERROR) && !(item->flags & KVR_AGENT_LAST)) ||
+	    ((item->flags & KVR_AGENT_TOKENS) && item->len % 4 != 0))
+		return -EINVAL;
+	if (item->len > AGENT_MAX_ITEM)
+		return -EMSGSIZE;
+	if (r->bytes > 0 && r->bytes + item->len > a->conf.request_bytes)
+		return -ENOBUFS;
+	kvr_link_tick(&a->link);
+	return kvr_agent__put(a, r, item, (uint16_t)item->flags);
+}
+
+int kvr_agent_refuse(struct kvr_agent *a, uint64_t handle, uint16_t code)
+{
+	const struct agent_req *r = kvr_agent__find(a, handle);
+
+	if (r == NULL || r->state != AGENT_RUNNING || r->aborted)
+		return -ENOENT;
+	if (code == 0)
+		return -EINVAL;
+	if (r->next_seq > 0)
+		return -EBUSY;
+	return kvr_agent_respond(a, handle,
+				 &(struct kvr_agent_item){.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR,
+							  .status = code});
+}
+
+/* Both sides have heard of the end (the router hears it from PROGRESS on the direct path). */
+static void finish_if_heard(struct kvr_agent *a, struct agent_req *r)
+{
+	if (r->state == AGENT_ENDING && r->acked == r->next_seq && (!r->direct || r->prog_done))
+		kvr_agent__over(a, r, !r->aborted);
+}
+
+/* Nobody acknowledges any more. */
+static void give_up(struct kvr_agent *a, struct agent_req *r)
+{
+	static const struct kvr_agent_item nothing;
+
+	a->stats.abandoned++;
+	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_SILENCE, 0);
+	if (r->state == AGENT_RUNNING) {
+		/* The client is gone, the router is not: it must free the booking. */
+		kvr_agent__drop_items(r);
+		r->acked = r->sent = r->next_seq;
+		if (kvr_agent__put(a, r, &nothing, KVR_RESP_F_FIN | KVR_RESP_F_ERROR) == 0)
+			return; /* repeated for as long again */
+	}
+	kvr_agent__over(a, r, false);
+}
+
+void kvr_agent__repeat(struct kvr_agent *a, struct agent_req *r)
+{
+	struct agent_item *it;
+
+	if (a->link.now_us - r->progress_us >= AGENT_GIVE_UP_US) {
+		give_up(a, r);
+		return;
+	}
+	STAILQ_FOREACH (it, &r->items, link) {
+		if (it->w.seq >= r->sent)
+			break;
+		a->stats.items_resent++;
+		send_item(a, r, it);
+	}
+	if (r->prog_fin && !r->prog_done)
+		send_progress(a, r);
+	r->backoff_us = RTE_MIN(2 * r->backoff_us, AGENT_REPEAT_MAX_US);
+	kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
+}
+
+void kvr_agent__on_response_ack(struct kvr_agent *a, const struct kvr_udp_addr *from,
+				const struct kvr_wire_hdr *h, const uint8_t *body)
+{
+	const struct kvr_wire_response_ack *w = (const void *)body;
+	struct agent_req *r = kvr_agent__find(a, h->handle);
+	struct agent_item *it;
+
+	if (r == NULL || r->source != h->source || r->id != h->id ||
+	    (!r->direct && !kvr_udp_addr_equal(from, &a->router)) || w->next_seq > r->sent) {
+		a->stats.frames_foreign += r == NULL || r->state != AGENT_OVER;
+		return;
+	}
+	if (r->state == AGENT_OVER || w->next_seq <= r->acked)
+		return;
+	while ((it = STAILQ_FIRST(&r->items)) != NULL && it->w.seq < w->next_seq) {
+		STAILQ_REMOVE_HEAD(&r->items, link);
+		r->bytes -= it->w.data_len;
+		free(it);
+	}
+	r->acked = w->next_seq;
+	kvr_timer_stop(&a->link.timers, &r->repeat);
+	r->progress_us = a->link.now_us;
+	r->backoff_us = AGENT_REPEAT_US;
+	send_new(a, r);
+	if (r->prog_fin && !r->prog_done && !kvr_timer_running(&r->repeat))
+		kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
+	finish_if_heard(a, r);
+}
+
+void kvr_agent__on_progress_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,
+				const uint8_t *body)
+{
+	const struct kvr_wire_progress_ack *w = (const void *)body;
+	struct agent_req *r = kvr_agent__find(a, h->handle);
+
+	if (r == NULL || !r->direct || !r->prog_fin || r->prog_done || w->next_seq <= r->prog.seq)
+		return;
+	r->prog_done = true;
+	finish_if_heard(a, r);
+}

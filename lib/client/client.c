@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "client_pvt.h"
+
+#include "kvr_errno.h"
+#include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include <rte_common.h>
+
+#define CLIENT_MAX_REQUESTS (1u << 20)
+
+static bool wants(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
+{
+	const struct kvr_client *c = user;
+
+	/* Items may come from engines; everything else from the router alone. */
+	return h->source == c->source &&
+	       (h->kind == KVR_RESPONSE || kvr_udp_addr_equal(from, &c->router));
+}
+
+static void message(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
+		    const uint8_t *body, uint32_t len)
+{
+	struct kvr_client *c = user;
+	struct client_req *r = kvr_client__find(c, h->id);
+
+	if (h->kind != KVR_RESPONSE)
+		kvr_client__saw_epoch(c, h->epoch);
+	if (h->kind == KVR_CONNECTED)
+		kvr_client__on_connected(c, h, body, len);
+	else if (h->kind == KVR_REJECTED && h->id == c->connect_ids.id)
+		kvr_client__connect_refused(c);
+	else if (r == NULL || r->state == CLIENT_ENDED)
+		h->kind == KVR_RESPONSE ? kvr_client__on_stray(c, from, h, body) : (void)0;
+	else if (h->kind == KVR_RESPONSE)
+		kvr_client__on_response(c, r, from, h, body);
+	else if (h->kind == KVR_ACCEPTED)
+		kvr_client__on_accepted(c, r, h, body);
+	else if (h->kind == KVR_REJECTED)
+		kvr_client__on_rejected(c, r, body);
+	else if (h->kind == KVR_CANCELLED && r->state == CLIENT_CANCELLING)
+		kvr_client__end_reason(c, r, r->end_reason, false);
+}
+
+static void limit_reached(struct kvr_client *c, struct client_req *r)
+{
+	const uint64_t id = r->id;
+
+	if (r->state == CLIENT_CANCELLING) /* by the user: the answer need not be waited for */
+		r->end_reason = KVR_CLIENT_TIMEOUT;
+	kvr_client__tell_end(c, r, &(struct kvr_client_end){.reason = KVR_CLIENT_TIMEOUT});
+	if (kvr_client__find(c, id) == r && r->state != CLIENT_CANCELLING)
+		kvr_client__start_cancel(c, r, KVR_CLIENT_TIMEOUT);
+}
+
+static void timer(void *user, struct kvr_timer *t)
+{
+	struct kvr_client *c = user;
+
+	if (t->kind == CLIENT_T_CONNECT)
+		kvr_client__connect_timer(c);
+	else if (t->kind == CLIENT_T_REPEAT)
+		kvr_client__repeat(c, container_of(t, struct client_req, repeat));
+	else if (t->kind == CLIENT_T_ACK)
+		kvr_client__send_ack(c, container_of(t, struct client_req, ack), 0);
+	else
+		limit_reached(c, container_of(t, struct client_req, limit));
+}
+
+static const struct kvr_link_user link_user = {.wants = wants, .message = message, .timer = timer};
+
+static int fill_defaults(struct kvr_client_conf *c)
+{
+	c->frame_bytes = c->frame_bytes != 0 ? c->frame_bytes : KVR_WIRE_DEF_FRAME;
+	c->max_requests = c->max_requests != 0 ? c->max_requests : 16384;
+	c->connect_ms = c->connect_ms != 0 ? c->connect_ms : 5000;
+	c->silence_ms = c->silence_ms != 0 ? c->silence_ms : 15000;
+	c->buffer_bytes = c->buffer_bytes != 0 ? c->buffer_bytes : 4u << 20;
+	if (c->frame_bytes < KVR_WIRE_LEAST_MAX_FRAME || c->frame_bytes > KVR_WIRE_MAX_FRAME ||
+	    c->max_requests > CLIENT_MAX_REQUESTS)
+		return -EINVAL;
+	return 0;
+}
+
+/* A word that differs between clients and between lives of one client. */
+static uint64_t random_word(void)
+{
+	struct timespec ts;
+	uint64_t v = 0;
+
+	if (getrandom(&v, sizeof(v), GRND_NONBLOCK) == sizeof(v) && v != 0)
+		return v;
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static int init_requests(struct kvr_client *c)
+{
+	c->req = calloc(c->conf.max_requests, sizeof(*c->req));
+	if (c->req == NULL)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < c->conf.max_requests; i++)
+		c->req[i].next_free = i + 2;
+	c->req[c->conf.max_requests - 1].next_free = 0;
+	c->free_head = 1;
+	c->free_tail = c->conf.max_requests;
+	c->connect.kind = CLIENT_T_CONNECT;
+	return 0;
+}
+
+struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
+					 const struct kvr_udp_addr *router,
+					 const struct kvr_udp *udp)
+{
+	struct kvr_link_conf lc = {.role = KVR_ROLE_BIT_CLIENT,
+				   .epoch = (uint32_t)random_word() | 1,
+				   .ops = &link_user};
+	struct kvr_client *c = calloc(1, sizeof(*c));
+	struct kvr_udp u = *udp;
+	int rc;
+
+	if (c == NULL) {
+		kvr_udp_close(&u);
+		return kvr_null(ENOMEM);
+	}
+	c->conf = *conf;
+	c->router = *router;
+	c->source = conf->source != 0 ? conf->source : random_word();
+	c->link.udp = u; /* so that every way out closes it */
+	rc = fill_defaults(&c->conf);
+	if (rc == 0)
+		rc = init_requests(c);
+	c->frame_bytes = c->conf.frame_bytes;
+	c->max_tokens = KVR_WIRE_MAX_TOKENS;
+	c->max_hashes = KVR_WIRE_MAX_HASHES;
+	c->max_body = KVR_WIRE_MAX_BODY;
+	lc.timers = 3 * c->conf.max_requests + 1;
+	lc.user = c;
+	if (rc == 0)
+		rc = kvr_link_init(&c->link, &u, &lc);
+	if (rc < 0) {
+		kvr_client_destroy(c);
+		return kvr_null(-rc);
+	}
+	return c;
+}
+
+struct kvr_client *kvr_client_create(const struct kvr_client_conf *conf)
+{
+	struct kvr_udp_addr router;
+	struct kvr_udp udp;
+	int rc;
+
+	if (conf->router == NULL)
+		return kvr_null(EINVAL);
+	rc = kvr_udp_resolve(conf->router, conf->port != 0 ? conf->port : KVR_WIRE_PORT, &router);
+	if (rc == 0)
+		rc = kvr_udp_open(&udp, conf->bind);
+	if (rc < 0)
+		return kvr_null(-rc);
+	return kvr_client__create_on(conf, &router, &udp);
+}
+
+static void close_request(struct kvr_client *c, struct client_req *r)
+{
+	static const struct kvr_client_ops nobody;
+
+	if (!r->told)
+		kvr_client__send_empty(c, r, KVR_CANCEL);
+	kvr_client__tell_end(c, r, &(struct kvr_client_end){.reason = KVR_CLIENT_CLOSED});
+	r->ops = &nobody;
+	kvr_client__free(c, r);
+}
+
+void kvr_client_destroy(struct kvr_client *c)
+{
+	if (c == NULL)
+		return;
+	c->closing = true;
+	for (uint32_t i = 0; c->req != NULL && i < c->conf.max_requests; i++)
+		if (c->req[i].state != CLIENT_FREE)
+			close_request(c, &c->req[i]);
+	kvr_link_flush(&c->link);
+	kvr_link_fini(&c->link);
+	free(c->req);
+	free(c->pools);
+	free(c->pool_names);
+	free(c);
+}
+
+int kvr_client_fd(const struct kvr_client *c)
+{
+	return c->link.udp.io->fd(c->link.udp.ctx);
+}
+
+int kvr_client_timeout_ms(const struct kvr_client *c)
+{
+	return kvr_link_timeout_ms(&c->link);
+}
+
+int kvr_client_process(struct kvr_client *c)
+{
+	return (int)kvr_link_process(&c->link);
+}
+
+uint32_t kvr_client_in_flight(const struct kvr_client *c)
+{
+	return c->live;
+}
+
+uint64_t kvr_client_source(const struct kvr_client *c)
+{
+	return c->source;
+}
+
+const char *kvr_client_code_name(uint16_t code)
+{
+	return kvr_code_name(code);
+}
+
+void kvr_client_stats_get(const struct kvr_client *c, struct kvr_client_stats *out)
+{
+	*out = c->stats;
+	out->frames_sent = c->link.stats.sent;
+	out->frames_unsent = c->link.stats.unsent;
+	out->frames_received = c->link.stats.received;
+	out->frames_bad += c->link.stats.bad;
+	out->frames_foreign += c->link.stats.foreign;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_CLIENT_PVT_H
+#define KVR_CLIENT_PVT_H
+
+/**
+ * @file
+ * Inside of the client: one slot per request, found by its id without a search (the low half of
+ * an id is the slot number + 1, the high half counts the slot's uses), one state machine per slot.
+ *
+ *	            ACCEPTED queued       ACCEPTED sent        ACCEPTED running, RESPONSE
+ *	SENDING --> ROUTING ------> QUEUED ------> DISPATCHED -----------------> RUNNING --> free
+ *	   ^           |  20 ms, doubling            | PROBE says: not acknowledged  |
+ *	   +-----------+<----------------------------+   (or: unknown, start over)   |
+ *	any state -- cancel, time limit --> CANCELLING (CANCEL until CANCELLED) --> free
+ *
+ * repeat: whatever the state sends again. ack: items wait to be acknowledged. limit: the time
+ * limit of the request.
+ */
+
+#include "kvr_client.h"
+#include "kvr_client_hints.h"
+#include "kvr_link.h"
+
+#define CLIENT_CONNECT_US     100000u
+#define CLIENT_CONNECT_MAX_US 1000000u
+#define CLIENT_ROUTE_US	      20000u
+#define CLIENT_ROUTE_MAX_US   1000000u
+#define CLIENT_PROBE_US	      250000u
+#define CLIENT_PROBE_MAX_US   2000000u
+#define CLIENT_CANCEL_US      20000u
+#define CLIENT_CANCEL_MAX_US  1000000u
+#define CLIENT_CANCEL_TRIES   10u
+#define CLIENT_ACK_US	      5000u
+#define CLIENT_ACK_ITEMS      16u
+#define CLIENT_ENDED_US	      3000000u /* items of a request that ended elsewhere may still come */
+#define CLIENT_PACE_US	      1000u    /* large messages: CLIENT_PACE_FRAMES in each of these */
+#define CLIENT_PACE_FRAMES    128u
+#define CLIENT_HOLD_ITEMS     64u /* items held back until the ones before them arrive */
+#define CLIENT_TEXT	      256u
+
+enum client_state {
+	CLIENT_FREE = 0,
+	CLIENT_FRESH,	/* submitted, nothing sent */
+	CLIENT_SENDING, /* frames of the ROUTE are still to be sent */
+	CLIENT_ROUTING, /* waiting for the first answer */
+	CLIENT_QUEUED,
+	CLIENT_DISPATCHED,
+	CLIENT_RUNNING,
+	CLIENT_CANCELLING,
+	CLIENT_ENDED, /* without callbacks only: the end waits to be read */
+};
+
+enum client_timer { CLIENT_T_CONNECT = 1, CLIENT_T_REPEAT, CLIENT_T_ACK, CLIENT_T_LIMIT };
+
+/** An item that waits: for the ones before it (held), or for its reader (ready). */
+struct client_item {
+	struct client_item *next;
+	struct kvr_client_item item; /* data follows the struct */
+};
+
+struct client_req {
+	uint64_t id;
+	uint64_t handle;      /* router's name, 0 until it is known */
+	uint64_t dead_handle; /* name at a router that has lost it */
+	uint8_t state;	      /* enum client_state */
+	bool query, direct;
+	bool told;	    /* the user has been told the end */
+	bool accepted;	    /* the choice is known */
+	bool probing;	    /* a PROBE is unanswered */
+	bool ended_there;   /* the router says Ended: give up after CLIENT_ENDED_US */
+	uint8_t end_reason; /* CANCELLING: enum kvr_client_reason for the end */
+	uint32_t tries;	    /* CANCELs sent */
+	uint32_t backoff_us;
+	uint64_t heard_us; /* last time anybody spoke about it */
+	struct kvr_timer repeat, ack, limit;
+	uint8_t *msg; /* ROUTE, until it cannot be needed any more */
+	uint32_t msg_len;
+	struct kvr_wire_ids ids; /* of the copies being sent */
+	struct kvr_frag frag;	 /* where sending one is */
+	uint32_t frame_bytes;	 /* they are cut to */
+	uint32_t next_seq;	 /* of the item to deliver next */
+	uint32_t unacked;	 /* items since the last ack */
+	uint32_t held_n;
+	uint32_t ready_bytes;			/* of ready items and the one being read */
+	struct kvr_udp_addr item_from;		/* where acks go */
+	struct client_item *held;		/* by rising seq */
+	struct client_item *ready, *ready_last; /* for next_item, by seq */
+	struct client_item *reading;		/* handed out by next_item */
+	struct kvr_client_choice choice;
+	struct kvr_client_end end;
+	const struct kvr_client_ops *ops; /* NULL: items and end are kept for next_item */
+	void *user;
+	uint32_t next_free;
+	char *text; /* of the end, kept for its reader */
+};
+
+struct kvr_client {
+	struct kvr_link link;
+	struct kvr_udp_addr router;
+	struct kvr_client_conf conf; /* strings are not kept */
+	uint64_t source;
+	struct kvr_client_stats stats;
+	/* connecting */
+	struct kvr_timer connect;
+	uint32_t connect_backoff_us;
+	struct kvr_wire_ids connect_ids;
+	uint64_t connect_until_us;
+	bool connecting, connected, quiet; /* quiet: a refresh of our own */
+	bool closing;			   /* being destroyed: submits are refused */
+	int connect_status;
+	uint32_t router_epoch;
+	uint32_t frame_bytes;			   /* both sides take */
+	uint32_t max_tokens, max_hashes, max_body; /* of the router */
+	struct kvr_client_pool *pools;
+	char *pool_names;
+	uint32_t n_pools;
+	/* requests */
+	struct client_req *req;
+	uint32_t free_head, free_tail; /* slot numbers + 1, oldest first */
+	uint32_t live;
+	uint64_t dead_id; /* next_item has told its end: freed by the next call */
+};
+
+/** kvr_client_create() on a given outside world, which is taken over (also on failure). */
+struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
+					 const struct kvr_udp_addr *router,
+					 const struct kvr_udp *udp);
+
+/* connect.c */
+void kvr_client__connect_timer(struct kvr_client *c);
+void kvr_client__on_connected(struct kvr_client *c, const struct kvr_wire_hdr *h,
+			      const uint8_t *body, uint32_t len);
+void kvr_client__connect_refused(struct kvr_client *c);
+/** A frame of the router's own making carries this epoch: ask again when it is a new life. */
+void kvr_client__saw_epoch(struct kvr_client *c, uint32_t epoch);
+
+/* request.c: the slot and what it sends */
+struct client_req *kvr_client__find(const struct kvr_client *c, uint64_t id);
+void kvr_client__send_empty(struct kvr_client *c, struct client_req *r, enum kvr_wire_kind kind);
+void kvr_client__start_route(struct kvr_client *c, struct client_req *r);
+void kvr_client__repeat(struct kvr_client *c, struct client_req *r);
+void kvr_client__restart(struct kvr_client *c, struct client_req *r);
+void kvr_client__watch(struct kvr_client *c, struct client_req *r, enum client_state state);
+void kvr_client__drop_msg(struct client_req *r);
+void kvr_client__start_cancel(struct kvr_client *c, struct client_req *r,
+			      enum kvr_client_reason reason);
+/** Tell the user, once, and free the slot (or keep it for its reader). */
+void kvr_client__end(struct kvr_client *c, struct client_req *r, const struct kvr_client_end *e);
+void kvr_client__end_reason(struct kvr_client *c, struct client_req *r,
+			    enum kvr_client_reason reason, bool retryable);
+/** Only tell the user; the slot goes on. */
+void kvr_client__tell_end(struct kvr_client *c, struct client_req *r,
+			  const struct kvr_client_end *e);
+void kvr_client__free(struct kvr_client *c, struct client_req *r);
+
+/* answer.c: what the router says about a request */
+void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
+			     const struct kvr_wire_hdr *h, const uint8_t *body);
+void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r, const uint8_t *body);
+
+/* stream.c: items and their acknowledgement */
+void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
+			     const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
+			     const uint8_t *body);
+/** An item of a request that is over: acknowledge it, so that its sender stops. */
+void kvr_client__on_stray(struct kvr_client *c, const struct kvr_udp_addr *from,
+			  const struct kvr_wire_hdr *h, const uint8_t *body);
+void kvr_client__send_ack(struct kvr_client *c, struct client_req *r, uint32_t flags);
+
+/** Bytes of a hint list; hints.c. */
+const uint8_t *kvr_client__hints_bytes(const struct kvr_client_hints *h, uint32_t *len);
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "client_pvt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include <rte_common.h>
+
+static void finish(struct kvr_client *c, int status)
+{
+	const bool quiet = c->quiet;
+
+	c->connecting = c->quiet = false;
+	c->connect_status = status;
+	kvr_timer_stop(&c->link.timers, &c->connect);
+	if (!quiet && c->conf.on_connect != NULL)
+		c->conf.on_connect(c, status, c->conf.user);
+}
+
+static void send_connect(struct kvr_client *c)
+{
+	uint8_t *f = kvr_link_frame(&c->link);
+
+	kvr_link_queue(&c->link, &c->router,
+		       kvr_put_connect(f, KVR_WIRE_MAX_FRAME, &c->connect_ids,
+				       (uint16_t)c->conf.frame_bytes, NULL));
+	kvr_timer_set(&c->link.timers, &c->connect, c->link.now_us + c->connect_backoff_us);
+	c->connect_backoff_us = RTE_MIN(2 * c->connect_backoff_us, CLIENT_CONNECT_MAX_US);
+}
+
+void kvr_client__connect_timer(struct kvr_client *c)
+{
+	if (!c->connecting)
+		return;
+	if (c->link.now_us >= c->connect_until_us)
+		finish(c, -ETIMEDOUT);
+	else
+		send_connect(c);
+}
+
+static void start(struct kvr_client *c, bool quiet)
+{
+	kvr_link_tick(&c->link);
+	c->connecting = true;
+	c->quiet = quiet;
+	c->connect_status = -EINPROGRESS;
+	/* Ids of requests have a slot in their low half; this one has none. */
+	c->connect_ids =
+		kvr_link_ids(&c->link, c->source, c->connect_ids.id + (UINT64_C(1) << 32), 0);
+	c->connect_backoff_us = CLIENT_CONNECT_US;
+	c->connect_until_us = c->link.now_us + c->conf.connect_ms * 1000ull;
+	/* By the timer, so that nothing is sent or called back from inside the caller. */
+	kvr_timer_set(&c->link.timers, &c->connect, c->link.now_us);
+}
+
+int kvr_client_connect(struct kvr_client *c)
+{
+	start(c, false);
+	return 0;
+}
+
+void kvr_client__saw_epoch(struct kvr_client *c, uint32_t epoch)
+{
+	if (c->connected && !c->connecting && epoch != c->router_epoch)
+		start(c, true);
+}
+
+/* Entries, then names padded to 8; lib/wire has checked that they fit the body. */
+static int read_pools(struct kvr_client *c, const struct kvr_wire_connected *w)
+{
+	const struct kvr_wire_pool *e = (const void *)(w + 1);
+	const char *name = (const char *)(e + w->n_pools);
+	struct kvr_client_pool *pools = calloc(w->n_pools + 1, sizeof(*pools));
+	char *names = malloc((size_t)w->n_pools * (UINT8_MAX + 1) + 1), *at = names;
+
+	if (pools == NULL || names == NULL) {
+		free(pools);
+		free(names);
+		return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < w->n_pools; i++) {
+		const uint32_t len = RTE_MIN(e[i].name_len, UINT8_MAX);
+
+		memcpy(at, name, len);
+		at[len] = '\0';
+		pools[i] = (struct kvr_client_pool){.name = at,
+						    .number = e[i].pool,
+						    .role = e[i].role,
+						    .block_size = e[i].block_size,
+						    .ranks = e[i].ranks};
+		at += len + 1;
+		name += RTE_ALIGN_CEIL(e[i].name_len, 8);
+	}
+	free(c->pools);
+	free(c->pool_names);
+	c->pools = pools;
+	c->pool_names = names;
+	c->n_pools = w->n_pools;
+	return 0;
+}
+
+void kvr_client__on_connected(struct kvr_client *c, const struct kvr_wire_hdr *h,
+			      const uint8_t *body, uint32_t len)
+{
+	const struct kvr_wire_connected *w = (const void *)body;
+
+	if (!c->connecting || h->id != c->connect_ids.id)
+		return; /* a late copy */
+	if (read_pools(c, w) < 0)
+		return; /* asked again by the timer */
+	c->connected = true;
+	c->router_epoch = h->epoch;
+	c->max_tokens = w->max_tokens;
+	c->max_hashes = w->max_hashes;
+	c->max_body = w->max_body;
+	c->frame_bytes = RTE_MIN(c->conf.frame_bytes, w->max_frame);
+	c->frame_bytes = RTE_MAX(c->frame_bytes, KVR_WIRE_LEAST_MAX_FRAME);
+	finish(c, 0);
+}
+
+void kvr_client__connect_refused(struct kvr_client *c)
+{
+	if (c->connecting)
+		finish(c, -EACCES);
+}
+
+const struct kvr_client_pool *kvr_client_pools(const struct kvr_client *c, uint32_t *n)
+{
+	*n = c->n_pools;
+	return c->pools;
+}
+
+int kvr_client_pool_lookup(const struct kvr_client *c, const char *name)
+{
+	if (!c->connected)
+		return -ENOTCONN;
+	for (uint32_t i = 0; i < c->n_pools; i++)
+		if (strcmp(c->pools[i].name, name) == 0)
+			return c->pools[i].number;
+	return -ENOENT;
+}

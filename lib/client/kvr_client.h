@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_CLIENT_H
+#define KVR_CLIENT_H
+
+/**
+ * @file
+ * Client of a kvroute router, for front ends: submit tokenised requests, learn where each one was
+ * sent, receive the streamed answer. Plain UDP sockets; no DPDK, no threads, no signals, no log.
+ *
+ * One object, one thread, any number of requests in flight. The object never blocks and never
+ * calls back except from inside kvr_client_process() and kvr_client_destroy():
+ *
+ *	struct kvr_client *c = kvr_client_create(&(struct kvr_client_conf){.router = "r1"});
+ *	kvr_client_connect(c);
+ *	for (;;) {
+ *		struct pollfd p = {kvr_client_fd(c), POLLIN, 0};
+ *		poll(&p, 1, kvr_client_timeout_ms(c));
+ *		kvr_client_process(c);
+ *	}
+ *
+ * Put kvr_client_fd() into an event loop that already exists and call kvr_client_process() when
+ * it is readable or kvr_client_timeout_ms() has passed. Ask for the timeout again after every
+ * call into the library, because submitting and cancelling start timers. Programs that do one
+ * thing at a time use kvr_client_connect_wait(), kvr_client_route_wait() and
+ * kvr_client_next_item() instead of callbacks.
+ *
+ * Loss, duplicates and reordering of datagrams are the library's business. Every submitted request
+ * ends exactly once, through on_end (or through kvr_client_next_item() for requests without
+ * callbacks), whatever happens to the router, the engine or the network.
+ *
+ * Functions return 0 or a count, or -errno; those that return pointers return NULL and set errno.
+ * In all structures zero means "default" or "not given", so designated initialisers suffice.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KVR_CLIENT_API __attribute__((visibility("default")))
+
+struct kvr_client;
+struct kvr_client_hints;
+
+/** How to reach the router, and limits. Strings are copied. */
+struct kvr_client_conf {
+	const char *router;    /**< "host", "host:port", "[v6]:port"; names are resolved once */
+	uint16_t port;	       /**< when router names none; default 7650 */
+	const char *bind;      /**< local "address", "address:port"; default any */
+	uint64_t source;       /**< this client's identity; default random, and best left so */
+	uint32_t frame_bytes;  /**< largest UDP payload, 560..8952; default 1432 */
+	uint32_t max_requests; /**< in flight at once, 1..1048576; default 16384 */
+	uint32_t connect_ms;   /**< give up connecting after this; default 5000 */
+	uint32_t request_ms;   /**< default time limit of a request, submit to end; default none */
+	uint32_t silence_ms; /**< a request nobody answers for is lost after this; default 15000 */
+	uint32_t buffer_bytes; /**< unread items of one request without callbacks; default 4 MiB */
+	/** The router answered (status 0), or not (-ETIMEDOUT), or refused (-EACCES). May be NULL.
+	 */
+	void (*on_connect)(struct kvr_client *c, int status, void *user);
+	void *user; /**< for on_connect */
+};
+
+/** What a pool is, as the router told it when connecting. */
+struct kvr_client_pool {
+	const char *name; /**< valid until the next connect */
+	uint16_t number;
+	uint8_t role;	     /**< 0 aggregated, 1 prefill, 2 decode */
+	uint32_t block_size; /**< tokens of a block, for kvr_client_hash_tokens() */
+	uint32_t ranks;	     /**< known to the router at that time */
+};
+
+#define KVR_CLIENT_QUERY 0x1u /**< only ask where it would go: nothing is sent to an engine */
+#define KVR_CLIENT_DIRECT                                                                          \
+	0x2u		      /**< items come from the engine's agent without passing the router   \
+			       */
+#define KVR_CLIENT_EAGLE 0x4u /**< the router hashes tokens in eagle windows */
+
+/** Where the request was sent, or would be. */
+struct kvr_client_choice {
+	uint64_t worker;
+	uint32_t dp_rank;
+	uint32_t overlap_blocks;  /**< leading blocks believed cached there */
+	uint32_t required_blocks; /**< blocks of the prompt */
+	uint32_t cached_tokens;
+};
+
+/** The pool's queue at the time the request joined it. */
+struct kvr_client_queue {
+	uint32_t len;	 /**< requests waiting */
+	uint32_t tokens; /**< their prompt tokens */
+};
+
+#define KVR_CLIENT_ITEM_LAST   0x1u /**< the answer is complete with this item */
+#define KVR_CLIENT_ITEM_ERROR  0x2u /**< with LAST: the engine failed */
+#define KVR_CLIENT_ITEM_TOKENS 0x8u /**< data is uint32_t token ids, aligned, host order */
+
+/** One item of the answer, in order, each exactly once. */
+struct kvr_client_item {
+	uint32_t seq; /**< 0, 1, ... */
+	uint32_t flags;
+	uint16_t status;	   /**< engine-defined, 0 fine */
+	uint32_t generated_tokens; /**< so far, this item included */
+	uint32_t cached_tokens;	   /**< what the engine found cached; UINT32_MAX not told */
+	const void *data; /**< valid during the callback, or until the next call for this request */
+	uint32_t len;
+};
+
+/** Why a request ended. */
+enum kvr_client_reason {
+	KVR_CLIENT_FINISHED = 0,  /**< the last item has been delivered */
+	KVR_CLIENT_QUERIED = 1,	  /**< the query was answered (on_accepted came before) */
+	KVR_CLIENT_FAILED = 2,	  /**< the engine ended it with an error; see status */
+	KVR_CLIENT_REJECTED = 3,  /**< by the router; see code, text, retryable, detail */
+	KVR_CLIENT_CANCELLED = 4, /**< kvr_client_cancel(), or the engine was told to stop */
+	KVR_CLIENT_TIMEOUT = 5,	  /**< its time limit passed; the engine has been told to stop */
+	KVR_CLIENT_LOST = 6,	  /**< silence, or the router forgot a request that was running */
+	KVR_CLIENT_CLOSED = 7,	  /**< kvr_client_destroy() */
+};
+
+struct kvr_client_end {
+	enum kvr_client_reason reason;
+	bool retryable;	    /**< the same request may succeed if submitted again */
+	uint16_t code;	    /**< REJECTED: number of PROTOCOL.md, kvr_client_code_name() */
+	uint16_t status;    /**< FAILED: engine-defined */
+	uint32_t items;	    /**< delivered before the end */
+	uint64_t detail[4]; /**< REJECTED: as PROTOCOL.md says for the code */
+	const char *text; /**< REJECTED: reason in words, never NULL; valid during the callback, or
+			   * until the next call for this request */
+};
+
+/** Events of a request; any may be NULL. They may submit and cancel, but not destroy or wait. */
+struct kvr_client_ops {
+	/** It waits in the router's queue; on_accepted follows when it is sent. */
+	void (*on_queued)(struct kvr_client *c, uint64_t id, const struct kvr_client_queue *q,
+			  void *user);
+	/** It was sent (again, if the choice had to be made again), or the query was answered. */
+	void (*on_accepted)(struct kvr_client *c, uint64_t id, const struct kvr_client_choice *ch,
+			    void *user);
+	void (*on_item)(struct kvr_client *c, uint64_t id, const struct kvr_client_item *it,
+			void *user);
+	/** Exactly once, last; the id is dead when it returns. */
+	void (*on_end)(struct kvr_client *c, uint64_t id, const struct kvr_client_end *e,
+		       void *user);
+};
+
+/** A request. Everything pointed to is copied by submit, except ops (must stay valid). */
+struct kvr_client_request {
+	const char *pool_name;	/**< needs a finished connect; NULL: use pool */
+	uint16_t pool;		/**< number, when pool_name is NULL */
+	uint32_t flags;		/**< KVR_CLIENT_QUERY, _DIRECT, _EAGLE */
+	const uint32_t *tokens; /**< prompt; tokens or hashes or both are needed */
+	uint32_t n_tokens;
+	const uint64_t *hashes; /**< sequence hashes of its full blocks; they decide the routing */
+	uint32_t n_hashes;
+	uint32_t isl; /**< prompt tokens; default n_tokens; needed when there are only hashes */
+	uint32_t max_tokens;		 /**< default not limited here */
+	uint32_t expected_output_tokens; /**< default unknown */
+	uint32_t queue_ms;   /**< the router gives up holding it in its queue after this */
+	uint32_t request_ms; /**< time limit, submit to end; default that of the configuration */
+	const void *body;    /**< opaque, for the engine */
+	uint32_t body_len;
+	const struct kvr_client_hints *hints; /**< NULL: none */
+	const struct kvr_client_ops *ops;     /**< NULL: read with kvr_client_next_item() */
+	void *user;			      /**< for ops */
+};
+
+/** Counters since create. sent and received count frames. */
+struct kvr_client_stats {
+	uint64_t frames_sent, frames_unsent; /**< unsent: the socket took no more */
+	uint64_t frames_received, frames_bad, frames_foreign; /**< foreign: not for us or not from
+							       * the router */
+	uint64_t submitted, ended, resent, probes, restarted; /**< restarted: submitted again to a
+							       * router that had lost it */
+	uint64_t items, items_repeated;
+};
+
+/**
+ * Make a client; nothing is sent yet.
+ * @return NULL with errno EINVAL (a field out of range, no router), ENOENT (unknown host), EAGAIN
+ * (resolver failed), ENOMEM, or of socket(2), bind(2).
+ */
+KVR_CLIENT_API struct kvr_client *kvr_client_create(const struct kvr_client_conf *conf);
+
+/** End every request with KVR_CLIENT_CLOSED, tell the router once, free everything. NULL is fine.
+ */
+KVR_CLIENT_API void kvr_client_destroy(struct kvr_client *c);
+
+/** Start asking for the pools; on_connect tells the outcome. May be repeated to refresh. @return 0
+ */
+KVR_CLIENT_API int kvr_client_connect(struct kvr_client *c);
+
+/** Pools known; none before connecting. The array is valid until the next connect. */
+KVR_CLIENT_API const struct kvr_client_pool *kvr_client_pools(const struct kvr_client *c,
+							      uint32_t *n);
+
+/** Number of a pool. @return 0..65535, -ENOTCONN before connecting, -ENOENT. */
+KVR_CLIENT_API int kvr_client_pool_lookup(const struct kvr_client *c, const char *name);
+
+/** Descriptor to poll for reading; the same for the whole life. */
+KVR_CLIENT_API int kvr_client_fd(const struct kvr_client *c);
+
+/** Milliseconds until kvr_client_process() is needed even if the descriptor is silent; -1: never.
+ */
+KVR_CLIENT_API int kvr_client_timeout_ms(const struct kvr_client *c);
+
+/** Receive, run timers, call back, send. @return number of frames handled. */
+KVR_CLIENT_API int kvr_client_process(struct kvr_client *c);
+
+/**
+ * Hand over a request; it is sent by the next kvr_client_process() at the latest.
+ * @param id its name from now on, never 0 and never used twice
+ * @return 0, -EINVAL (no prompt, isl contradicts, unknown flag, broken hints), -EMSGSIZE (above a
+ * limit of the protocol or the router), -ENOTCONN, -ENOENT (pool_name), -EBUSY (max_requests are
+ * in flight), -ENOMEM.
+ */
+KVR_CLIENT_API int kvr_client_submit(struct kvr_client *c, const struct kvr_client_request *req,
+				     uint64_t *id);
+
+/**
+ * Stop a request: no item is delivered any more, on_end comes when the router has answered or
+ * after about 10 s. @return 0, -ENOENT when it has ended.
+ */
+KVR_CLIENT_API int kvr_client_cancel(struct kvr_client *c, uint64_t id);
+
+KVR_CLIENT_API uint32_t kvr_client_in_flight(const struct kvr_client *c);
+KVR_CLIENT_API void kvr_client_stats_get(const struct kvr_client *c, struct kvr_client_stats *out);
+KVR_CLIENT_API uint64_t kvr_client_source(const struct kvr_client *c);
+
+/** Name of a reject code, as metrics and tools write it; "Unknown" for others. Any thread. */
+KVR_CLIENT_API const char *kvr_client_code_name(uint16_t code);
+
+/* --- one thing at a time ------------------------------------------------------------------- */
+
+/** Connect and wait. @return 0, -ETIMEDOUT, -EACCES. */
+KVR_CLIENT_API int kvr_client_connect_wait(struct kvr_client *c);
+
+/**
+ * Submit (ops must be NULL) and wait until it is sent to a worker, answered (query), or ended.
+ * @param choice may be NULL
+ * @return 0: *choice and *id are valid, read on with kvr_client_next_item() (for a query too: it
+ * returns the end); -ECANCELED: it ended before, kvr_client_next_item() says why; or an error of
+ * kvr_client_submit(), *id is 0 then.
+ */
+KVR_CLIENT_API int kvr_client_route_wait(struct kvr_client *c, const struct kvr_client_request *req,
+					 struct kvr_client_choice *choice, uint64_t *id);
+
+/**
+ * Next item of a request without callbacks. Other requests go on meanwhile.
+ * @param timeout_ms -1 waits for ever, 0 does not wait
+ * @return 1: *item is filled; 0: ended, *end is filled and the id is dead after the next call;
+ * -ETIMEDOUT: nothing yet; -ENOENT: unknown id.
+ */
+KVR_CLIENT_API int kvr_client_next_item(struct kvr_client *c, uint64_t id,
+					struct kvr_client_item *item, struct kvr_client_end *end,
+					int timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

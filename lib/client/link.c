@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_link.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include <rte_common.h>
+
+#define LINK_ASSEMBLY_US 5000000 /* a message incomplete for so long is dropped */
+#define LINK_RX_BURSTS	 16	 /* a call; what is left makes the descriptor readable again */
+
+/* A frame kept for reassembly; its body follows. */
+struct held_frame {
+	struct kvr_wire_hdr h;
+	uint8_t body[];
+};
+
+static void drop_frame(void *arg, void *frame)
+{
+	free(frame);
+}
+
+/* One sender, the router, so its share is everything. */
+static int init_assembly(struct kvr_link *l)
+{
+	const uint64_t bytes = RTE_MAX(l->conf.assembly_bytes, KVR_WIRE_MAX_MESSAGE);
+	const uint32_t frames =
+		(uint32_t)RTE_MAX(bytes / KVR_WIRE_MIN_FRAGMENT, (uint64_t)KVR_WIRE_MAX_FRAGMENTS);
+	const struct kvr_reasm_conf rc = {.max_messages = 1024,
+					  .max_frames = frames,
+					  .max_bytes = bytes,
+					  .peer_max_messages = 1024,
+					  .peer_max_frames = frames,
+					  .peer_max_bytes = bytes,
+					  .timeout = LINK_ASSEMBLY_US,
+					  .seed = l->conf.seed,
+					  .drop = drop_frame};
+
+	l->reasm = kvr_reasm_create(&rc);
+	return l->reasm != NULL ? 0 : -errno;
+}
+
+int kvr_link_init(struct kvr_link *l, const struct kvr_udp *udp, const struct kvr_link_conf *conf)
+{
+	int rc;
+
+	*l = (struct kvr_link){.conf = *conf, .udp = *udp};
+	rc = kvr_timers_init(&l->timers, conf->timers);
+	if (rc == 0 && conf->assembly_bytes != 0)
+		rc = init_assembly(l);
+	l->tx_mem = malloc((size_t)KVR_UDP_BURST * KVR_WIRE_MAX_FRAME);
+	if (rc < 0 || l->tx_mem == NULL) {
+		kvr_link_fini(l);
+		return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < KVR_UDP_BURST; i++)
+		l->tx[i].data = l->tx_mem + (size_t)i * KVR_WIRE_MAX_FRAME;
+	return 0;
+}
+
+void kvr_link_fini(struct kvr_link *l)
+{
+	kvr_reasm_destroy(l->reasm);
+	kvr_timers_fini(&l->timers);
+	kvr_udp_close(&l->udp);
+	free(l->tx_mem);
+	*l = (struct kvr_link){0};
+}
+
+struct kvr_wire_ids kvr_link_ids(struct kvr_link *l, uint64_t source, uint64_t id, uint64_t handle)
+{
+	return (struct kvr_wire_ids){.source = source,
+				     .id = id,
+				     .handle = handle,
+				     .epoch = l->conf.epoch,
+				     .msg_seq = ++l->msg_seq};
+}
+
+uint8_t *kvr_link_frame(struct kvr_link *l)
+{
+	if (l->n_tx == KVR_UDP_BURST)
+		kvr_link_flush(l);
+	return l->tx[l->n_tx].data;
+}
+
+void kvr_link_queue(struct kvr_link *l, const struct kvr_udp_addr *to, int len)
+{
+	assert(len > 0 && l->n_tx < KVR_UDP_BURST);
+	if (len <= 0)
+		return;
+	l->tx[l->n_tx].addr = *to;
+	l->tx[l->n_tx++].len = (uint32_t)len;
+}
+
+void kvr_link_send(struct kvr_link *l, const struct kvr_udp_addr *to, enum kvr_wire_kind kind,
+		   struct kvr_wire_ids ids, const void *body, uint32_t len)
+{
+	uint8_t *f = kvr_link_frame(l);
+
+	kvr_link_queue(l, to,
+		       kvr_put_message(f, KVR_WIRE_MAX_FRAME, (uint8_t)kind, &ids,
+				       (struct kvr_slice){body, len}, (struct kvr_slice){NULL, 0}));
+}
+
+bool kvr_link_send_frames(struct kvr_link *l, const struct kvr_udp_addr *to, struct kvr_frag *f,
+			  const void *body, uint32_t max)
+{
+	uint32_t off, len;
+
+	while (max-- > 0) {
+		uint8_t *frame = kvr_link_frame(l);
+
+		if (!kvr_frag_next(f, frame, &off, &len))
+			return false;
+		if (len > 0)
+			memcpy(frame + KVR_WIRE_MIN_FRAME, (const uint8_t *)body + off, len);
+		kvr_link_queue(l, to, (int)(KVR_WIRE_MIN_FRAME + len));
+	}
+	return f->next < f->msg_len;
+}
+
+void kvr_link_flush(struct kvr_link *l)
+{
+	unsigned int sent;
+
+	if (l->n_tx == 0)
+		return;
+	sent = l->udp.io->send(l->udp.ctx, l->tx, l->n_tx);
+	l->stats.sent += sent;
+	l->stats.unsent += l->n_tx - sent;
+	l->n_tx = 0;
+}
+
+static void message_in(struct kvr_link *l, const struct kvr_udp_addr *from,
+		       const struct kvr_wire_hdr *h, const void *body)
+{
+	if (kvr_body_check(h->kind, body, h->msg_len, NULL) == 0)
+		l->conf.ops->message(l->conf.user, from, h, body, h->msg_len);
+	else
+		l->stats.bad++;
+}
+
+/* All frames are there: join them, hand the message up, and let go of everything. */
+static void join(struct kvr_link *l, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
+		 const struct kvr_reasm_msg *msg)
+{
+	uint8_t *body = malloc(msg->len);
+
+	for (uint32_t i = 0; i < msg->n_frags; i++) {
+		if (body != NULL)
+			memcpy(body + msg->frag[i].off, msg->frag[i].data, msg->frag[i].len);
+		free(msg->frag[i].frame);
+	}
+	if (body != NULL)
+		message_in(l, from, h, body);
+	free(body);
+}
+
+static void fragment_in(struct kvr_link *l, const struct kvr_udp_msg *m)
+{
+	struct kvr_peer peer = {0};
+	struct held_frame *f;
+	struct kvr_wire_hdr h;
+	struct kvr_reasm_msg msg;
+	int rc;
+
+	f = l->reasm != NULL ? malloc(m->len) : NULL;
+	if (f == NULL) {
+		l->stats.bad++;
+		return;
+	}
+	memcpy(f, m->data, m->len);
+	h = f->h;
+	memcpy(peer.b, m->addr.ip, sizeof(m->addr.ip));
+	rc = kvr_reasm_add(l->reasm, &peer, &f->h, f->body, f, l->now_us, &msg);
+	if (rc == KVR_REASM_COMPLETE) {
+		join(l, &m->addr, &h, &msg);
+	} else if (rc != KVR_REASM_HELD) {
+		l->stats.bad += rc < 0;
+		free(f);
+	}
+}
+
+static void frame_in(struct kvr_link *l, const struct kvr_udp_msg *m)
+{
+	const struct kvr_wire_hdr *h = (const void *)m->data;
+
+	l->stats.received++;
+	if (kvr_frame_check(m->data, m->len, l->conf.role) != 0) {
+		l->stats.bad++;
+	} else if (!l->conf.ops->wants(l->conf.user, &m->addr, h)) {
+		l->stats.foreign++;
+	} else if (kvr_frame_whole(h)) {
+		message_in(l, &m->addr, h, kvr_frame_body(h));
+	} else {
+		fragment_in(l, m);
+	}
+}
+
+unsigned int kvr_link_process(struct kvr_link *l)
+{
+	struct kvr_udp_msg m[KVR_UDP_BURST];
+	unsigned int n, total = 0;
+	struct kvr_timer *t;
+
+	kvr_link_tick(l);
+	for (int i = 0; i < LINK_RX_BURSTS; i++) {
+		n = l->udp.io->recv(l->udp.ctx, m, KVR_UDP_BURST);
+		for (unsigned int k = 0; k < n; k++)
+			frame_in(l, &m[k]);
+		total += n;
+		if (n < KVR_UDP_BURST)
+			break;
+	}
+	if (l->reasm != NULL)
+		l->stats.expired += kvr_reasm_expire(l->reasm, l->now_us, UINT32_MAX);
+	while ((t = kvr_timers_expire(&l->timers, l->now_us)) != NULL)
+		l->conf.ops->timer(l->conf.user, t);
+	kvr_link_flush(l);
+	return total;
+}
+
+int kvr_link_timeout_ms(const struct kvr_link *l)
+{
+	const uint64_t next = kvr_timers_next(&l->timers);
+	uint64_t now;
+
+	if (l->n_tx > 0)
+		return 0;
+	if (next == KVR_TIMER_NEVER)
+		return -1;
+	now = l->udp.io->now_us(l->udp.ctx);
+	if (next <= now)
+		return 0;
+	return (int)((next - now + 999) / 1000 < INT32_MAX ? (next - now + 999) / 1000 : INT32_MAX);
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "client_pvt.h"
+
+#include <stdlib.h>
+
+#include <rte_common.h>
+
+/* Slots are reused oldest first, so that an id of the near past rarely meets its slot's successor.
+ */
+static void put_free(struct kvr_client *c, struct client_req *r)
+{
+	const uint32_t slot = (uint32_t)(r - c->req) + 1;
+
+	r->next_free = 0;
+	if (c->free_tail != 0)
+		c->req[c->free_tail - 1].next_free = slot;
+	else
+		c->free_head = slot;
+	c->free_tail = slot;
+}
+
+static void free_items(struct client_item **list)
+{
+	struct client_item *it;
+
+	while ((it = *list) != NULL) {
+		*list = it->next;
+		free(it);
+	}
+}
+
+struct client_req *kvr_client__find(const struct kvr_client *c, uint64_t id)
+{
+	const uint32_t slot = (uint32_t)id;
+	struct client_req *r;
+
+	if (slot == 0 || slot > c->conf.max_requests)
+		return NULL;
+	r = &c->req[slot - 1];
+	return r->id == id && r->state != CLIENT_FREE ? r : NULL;
+}
+
+void kvr_client__drop_msg(struct client_req *r)
+{
+	free(r->msg);
+	r->msg = NULL;
+}
+
+void kvr_client__free(struct kvr_client *c, struct client_req *r)
+{
+	const uint64_t id = r->id;
+
+	kvr_timer_stop(&c->link.timers, &r->repeat);
+	kvr_timer_stop(&c->link.timers, &r->ack);
+	kvr_timer_stop(&c->link.timers, &r->limit);
+	kvr_client__drop_msg(r);
+	free_items(&r->held);
+	free_items(&r->ready);
+	free(r->reading);
+	free(r->text);
+	*r = (struct client_req){.id = id};
+	put_free(c, r);
+}
+
+void kvr_client__send_empty(struct kvr_client *c, struct client_req *r, enum kvr_wire_kind kind)
+{
+	kvr_link_send(&c->link, &c->router, kind,
+		      kvr_link_ids(&c->link, c->source, r->id, r->handle), NULL, 0);
+}
+
+static void again_in(struct kvr_client *c, struct client_req *r, uint32_t max_us)
+{
+	kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + r->backoff_us);
+	r->backoff_us = RTE_MIN(2 * r->backoff_us, max_us);
+}
+
+void kvr_client__watch(struct kvr_client *c, struct client_req *r, enum client_state state)
+{
+	r->state = (uint8_t)state;
+	r->backoff_us = CLIENT_PROBE_US;
+	again_in(c, r, CLIENT_PROBE_MAX_US);
+}
+
+/* Send the next frames of the ROUTE; wait for its answer after the last one. */
+static void send_route(struct kvr_client *c, struct client_req *r)
+{
+	if (kvr_link_send_frames(&c->link, &c->router, &r->frag, r->msg, CLIENT_PACE_FRAMES)) {
+		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + CLIENT_PACE_US);
+		return;
+	}
+	r->state = CLIENT_ROUTING;
+	again_in(c, r, CLIENT_ROUTE_MAX_US);
+}
+
+void kvr_client__start_route(struct kvr_client *c, struct client_req *r)
+{
+	r->state = CLIENT_SENDING;
+	r->frame_bytes = c->frame_bytes;
+	/* Cannot fail: both sizes were checked before. */
+	kvr_frag_init(&r->frag, KVR_ROUTE, &r->ids, r->msg_len, c->frame_bytes);
+	send_route(c, r);
+}
+
+static void resend_route(struct kvr_client *c, struct client_req *r)
+{
+	struct kvr_wire_request *w = (void *)r->msg;
+
+	/* The one difference that copies of a message may have. */
+	w->flags |= KVR_REQ_F_RESEND;
+	if (r->frame_bytes != c->frame_bytes) /* cut in another way it is another message */
+		r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
+	c->stats.resent++;
+	kvr_client__start_route(c, r);
+}
+
+void kvr_client__restart(struct kvr_client *c, struct client_req *r)
+{
+	r->backoff_us = CLIENT_ROUTE_US;
+	resend_route(c, r);
+}
+
+void kvr_client__start_cancel(struct kvr_client *c, struct client_req *r,
+			      enum kvr_client_reason reason)
+{
+	kvr_client__drop_msg(r);
+	kvr_timer_stop(&c->link.timers, &r->ack);
+	free_items(&r->held);
+	r->held_n = 0;
+	r->state = CLIENT_CANCELLING;
+	r->end_reason = (uint8_t)reason;
+	r->tries = 0;
+	r->backoff_us = CLIENT_CANCEL_US;
+	kvr_client__repeat(c, r);
+}
+
+static void repeat_cancel(struct kvr_client *c, struct client_req *r)
+{
+	if (r->tries++ == CLIENT_CANCEL_TRIES) {
+		kvr_client__end_reason(c, r, r->end_reason, false);
+		return;
+	}
+	kvr_client__send_empty(c, r, KVR_CANCEL);
+	again_in(c, r, CLIENT_CANCEL_MAX_US);
+}
+
+void kvr_client__repeat(struct kvr_client *c, struct client_req *r)
+{
+	const uint64_t patience = r->ended_there ? CLIENT_ENDED_US : c->conf.silence_ms * 1000ull;
+
+	if (r->state == CLIENT_SENDING) {
+		send_route(c, r);
+		return;
+	}
+	if (r->state == CLIENT_FRESH) {
+		kvr_client__start_route(c, r);
+		return;
+	}
+	if (r->state == CLIENT_CANCELLING) {
+		repeat_cancel(c, r);
+		return;
+	}
+	if (c->link.now_us - r->heard_us >= patience) {
+		kvr_client__send_empty(c, r, KVR_CANCEL); /* should it live on somewhere */
+		kvr_client__end_reason(c, r, KVR_CLIENT_LOST, true);
+		return;
+	}
+	if (r->state == CLIENT_ROUTING) {
+		resend_route(c, r);
+		return;
+	}
+	if (!r->ended_there) {
+		r->probing = true;
+		c->stats.probes++;
+		kvr_client__send_empty(c, r, KVR_PROBE);
+	}
+	again_in(c, r, CLIENT_PROBE_MAX_US);
+}
+
+void kvr_client__tell_end(struct kvr_client *c, struct client_req *r,
+			  const struct kvr_client_end *e)
+{
+	const struct kvr_client_ops *ops = r->ops;
+
+	if (r->told)
+		return;
+	r->told = true;
+	c->live--;
+	c->stats.ended++;
+	r->end = *e;
+	r->end.items = r->next_seq;
+	if (r->end.text == NULL)
+		r->end.text = "";
+	if (ops != NULL && ops->on_end != NULL)
+		ops->on_end(c, r->id, &r->end, r->user);
+}
+
+void kvr_client__end(struct kvr_client *c, struct client_req *r, const struct kvr_client_end *e)
+{
+	const bool first = !r->told;
+
+	/* Quiet before the callback: it may call in, and must not find a running request. */
+	kvr_timer_stop(&c->link.timers, &r->repeat);
+	kvr_timer_stop(&c->link.timers, &r->ack);
+	kvr_timer_stop(&c->link.timers, &r->limit);
+	r->state = CLIENT_ENDED;
+	kvr_client__tell_end(c, r, e);
+	if (r->ops != NULL) {
+		kvr_client__free(c, r);
+		return;
+	}
+	kvr_client__drop_msg(r);
+	free_items(&r->held);
+	if (first && e->text != NULL) {
+		r->text = strdup(e->text);
+		r->end.text = r->text != NULL ? r->text : "";
+	}
+}
+
+void kvr_client__end_reason(struct kvr_client *c, struct client_req *r,
+			    enum kvr_client_reason reason, bool retryable)
+{
+	const struct kvr_client_end e = {.reason = reason, .retryable = retryable};
+
+	kvr_client__end(c, r, &e);
+}

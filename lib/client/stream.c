@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "client_pvt.h"
+
+#include <stdlib.h>
+
+#include <rte_common.h>
+
+static void put_ack(struct kvr_client *c, const struct kvr_udp_addr *to,
+		    const struct kvr_wire_hdr *h, struct kvr_wire_response_ack ack)
+{
+	kvr_link_send(&c->link, to, KVR_RESPONSE_ACK,
+		      kvr_link_ids(&c->link, c->source, h->id, h->handle), &ack, sizeof(ack));
+}
+
+void kvr_client__send_ack(struct kvr_client *c, struct client_req *r, uint32_t flags)
+{
+	const struct kvr_wire_hdr h = {.id = r->id, .handle = r->handle};
+
+	put_ack(c, &r->item_from, &h,
+		(struct kvr_wire_response_ack){.next_seq = r->next_seq, .flags = flags});
+	r->unacked = 0;
+	kvr_timer_stop(&c->link.timers, &r->ack);
+}
+
+void kvr_client__on_stray(struct kvr_client *c, const struct kvr_udp_addr *from,
+			  const struct kvr_wire_hdr *h, const uint8_t *body)
+{
+	const struct kvr_wire_response *w = (const void *)body;
+	const bool fin = (w->flags & KVR_RESP_F_FIN) != 0;
+
+	c->stats.items_repeated++;
+	put_ack(c, from, h,
+		(struct kvr_wire_response_ack){.next_seq = w->seq + 1,
+					       .flags = fin ? KVR_RACK_F_FIN : 0});
+}
+
+static struct kvr_client_item view(const struct kvr_wire_response *w, const uint8_t *data)
+{
+	return (struct kvr_client_item){.seq = w->seq,
+					.flags = w->flags,
+					.status = w->status,
+					.generated_tokens = w->generated_tokens,
+					.cached_tokens = w->cached_tokens,
+					.data = data,
+					.len = w->data_len};
+}
+
+static struct client_item *copy(const struct kvr_client_item *it)
+{
+	struct client_item *n = malloc(sizeof(*n) + it->len);
+
+	if (n == NULL)
+		return NULL;
+	n->next = NULL;
+	n->item = *it;
+	n->item.data = memcpy(n + 1, it->data, it->len);
+	return n;
+}
+
+/* Keep an item that came too early, once. Without room it is dropped and will be repeated. */
+static void hold(struct client_req *r, const struct kvr_client_item *it)
+{
+	struct client_item **at = &r->held, *n;
+
+	if (it->seq - r->next_seq > CLIENT_HOLD_ITEMS || r->held_n == CLIENT_HOLD_ITEMS)
+		return;
+	while (*at != NULL && (*at)->item.seq < it->seq)
+		at = &(*at)->next;
+	if (*at != NULL && (*at)->item.seq == it->seq)
+		return;
+	n = copy(it);
+	if (n == NULL)
+		return;
+	n->next = *at;
+	*at = n;
+	r->held_n++;
+}
+
+/* Put an item where its reader finds it. @return false when the reader is too far behind. */
+static bool store(struct kvr_client *c, struct client_req *r, const struct kvr_client_item *it)
+{
+	struct client_item *n;
+
+	if (r->ready_bytes > 0 && r->ready_bytes + it->len > c->conf.buffer_bytes)
+		return false;
+	n = copy(it);
+	if (n == NULL)
+		return false;
+	if (r->ready == NULL)
+		r->ready = n;
+	else
+		r->ready_last->next = n;
+	r->ready_last = n;
+	r->ready_bytes += it->len + (uint32_t)sizeof(*n);
+	return true;
+}
+
+static void finish(struct kvr_client *c, struct client_req *r, const struct kvr_client_item *it)
+{
+	struct kvr_client_end e = {.reason = KVR_CLIENT_FINISHED, .status = it->status};
+
+	kvr_client__send_ack(c, r, KVR_RACK_F_FIN);
+	if (it->flags & KVR_RESP_F_CANCELLED)
+		e.reason = KVR_CLIENT_CANCELLED;
+	else if (it->flags & KVR_RESP_F_ERROR)
+		e.reason = KVR_CLIENT_FAILED;
+	kvr_client__end(c, r, &e);
+}
+
+/* Deliver the item that is next. @return false when that was the end of the stream or of us. */
+static bool deliver(struct kvr_client *c, struct client_req *r, struct kvr_client_item it)
+{
+	const bool fin = (it.flags & KVR_RESP_F_FIN) != 0, empty = it.len == 0;
+	const uint64_t id = r->id;
+	const uint32_t wire_flags = it.flags;
+
+	/* A last item that only says how it ended is no item for the user. */
+	it.flags &= KVR_CLIENT_ITEM_LAST | KVR_CLIENT_ITEM_ERROR | KVR_CLIENT_ITEM_TOKENS;
+	if (!(fin && empty && (wire_flags & KVR_RESP_F_CANCELLED))) {
+		if (r->ops == NULL && !store(c, r, &it))
+			return false;
+		r->next_seq++;
+		r->unacked++;
+		c->stats.items++;
+		if (r->ops != NULL && r->ops->on_item != NULL)
+			r->ops->on_item(c, id, &it, r->user);
+	} else {
+		r->next_seq++;
+	}
+	if (r->state == CLIENT_CANCELLING && !fin)
+		return false;
+	if (!fin)
+		return true;
+	it.flags = wire_flags;
+	finish(c, r, &it);
+	return false;
+}
+
+static void acknowledge(struct kvr_client *c, struct client_req *r, bool at_once)
+{
+	if (at_once || r->unacked >= CLIENT_ACK_ITEMS)
+		kvr_client__send_ack(c, r, 0);
+	else if (r->unacked > 0 && !kvr_timer_running(&r->ack))
+		kvr_timer_set(&c->link.timers, &r->ack, c->link.now_us + CLIENT_ACK_US);
+}
+
+/* @return true when this frame may speak for the request's stream. */
+static bool belongs(struct kvr_client *c, struct client_req *r, const struct kvr_udp_addr *from,
+		    const struct kvr_wire_hdr *h)
+{
+	if (h->handle == 0 || h->handle == r->dead_handle || r->query)
+		return false;
+	if (!r->direct && !kvr_udp_addr_equal(from, &c->router))
+		return false;
+	if (r->handle == h->handle)
+		return true;
+	/* It overtook its ACCEPTED, or the request was dispatched anew before it said anything. */
+	return r->next_seq == 0 && r->held == NULL;
+}
+
+static void deliver_held(struct kvr_client *c, struct client_req *r)
+{
+	bool more = true;
+
+	while (more && r->held != NULL && r->held->item.seq == r->next_seq) {
+		struct client_item *n = r->held;
+
+		r->held = n->next;
+		r->held_n--;
+		more = deliver(c, r, n->item);
+		free(n);
+	}
+}
+
+static void in_order(struct kvr_client *c, struct client_req *r, struct kvr_client_item it)
+{
+	const uint64_t id = r->id;
+
+	if (deliver(c, r, it))
+		deliver_held(c, r);
+	/* Callbacks may have ended it, and even have put another request into the slot. */
+	if (kvr_client__find(c, id) == r && r->state == CLIENT_RUNNING)
+		acknowledge(c, r, false);
+}
+
+void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
+			     const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
+			     const uint8_t *body)
+{
+	const struct kvr_wire_response *w = (const void *)body;
+	const struct kvr_client_item it = view(w, body + sizeof(*w));
+
+	if (!belongs(c, r, from, h)) {
+		c->stats.frames_foreign++;
+		return;
+	}
+	r->heard_us = c->link.now_us;
+	r->item_from = *from;
+	if (r->state == CLIENT_CANCELLING) {
+		if (w->flags & KVR_RESP_F_FIN) {
+			kvr_client__on_stray(c, from, h, body);
+			kvr_client__end_reason(c, r, r->end_reason, false);
+		}
+		return;
+	}
+	r->handle = h->handle;
+	kvr_client__drop_msg(r);
+	kvr_client__watch(c, r, CLIENT_RUNNING);
+	if (!r->accepted && r->next_seq == 0 && it.seq == 0)
+		kvr_client__send_empty(c, r, KVR_PROBE); /* its ACCEPTED is late: ask again */
+	if (it.seq < r->next_seq) {
+		c->stats.items_repeated++;
+		acknowledge(c, r, true);
+	} else if (it.seq > r->next_seq) {
+		hold(r, &it);
+	} else {
+		in_order(c, r, it);
+	}
+}

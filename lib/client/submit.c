@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "client_pvt.h"
+
+#include "kvr_hints.h"
+#include <errno.h>
+#include <stdlib.h>
+
+#define SUBMIT_FLAGS (KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_EAGLE)
+
+static int check(const struct kvr_client *c, const struct kvr_client_request *q)
+{
+	const uint32_t isl = q->isl != 0 ? q->isl : q->n_tokens;
+
+	if (c->closing || (q->n_tokens == 0 && q->n_hashes == 0) || isl == 0 ||
+	    (q->n_tokens > 0 && q->tokens == NULL) || (q->n_hashes > 0 && q->hashes == NULL) ||
+	    (q->body_len > 0 && q->body == NULL) || (q->flags & ~SUBMIT_FLAGS) != 0 ||
+	    (q->n_hashes == 0 && isl != q->n_tokens) || q->n_hashes > isl ||
+	    ((q->flags & KVR_CLIENT_QUERY) && (q->flags & KVR_CLIENT_DIRECT)))
+		return -EINVAL;
+	if (q->n_tokens > c->max_tokens || isl > c->max_tokens || q->n_hashes > c->max_hashes ||
+	    q->body_len > c->max_body)
+		return -EMSGSIZE;
+	return 0;
+}
+
+/* Hints are checked as the router will check them, so that the caller hears of it at once. */
+static int take_hints(const struct kvr_client_hints *hints, struct kvr_request_src *src)
+{
+	struct kvr_hints parsed;
+
+	if (hints == NULL)
+		return 0;
+	if (kvr_client_hints_error(hints) != 0)
+		return -EINVAL;
+	src->hints = kvr_client__hints_bytes(hints, &src->hints_len);
+	return kvr_hints_parse(src->hints, src->hints_len, KVR_HINTS_ROUTE, &parsed) == 0 ? 0
+											  : -EINVAL;
+}
+
+static void fill(const struct kvr_client *c, const struct kvr_client_request *q, uint16_t pool,
+		 struct kvr_request_src *src)
+{
+	*src = (struct kvr_request_src){.hashes = q->hashes,
+					.tokens = q->tokens,
+					.body = q->body,
+					.n_hashes = q->n_hashes,
+					.n_tokens = q->n_tokens,
+					.body_len = q->body_len};
+	src->fixed = (struct kvr_wire_request){
+		.pool = pool,
+		.flags = ((q->flags & KVR_CLIENT_QUERY) ? KVR_REQ_F_QUERY : 0) |
+			 ((q->flags & KVR_CLIENT_DIRECT) ? KVR_REQ_F_DIRECT : 0) |
+			 ((q->flags & KVR_CLIENT_EAGLE) ? KVR_REQ_F_EAGLE : 0),
+		.isl = q->isl != 0 ? q->isl : q->n_tokens,
+		.max_tokens = q->max_tokens != 0 ? q->max_tokens : KVR_NONE32,
+		.expected_output_tokens =
+			q->expected_output_tokens != 0 ? q->expected_output_tokens : KVR_NONE32,
+		.deadline_ms = q->queue_ms,
+		.client_frame = (uint16_t)c->conf.frame_bytes};
+}
+
+/* The message in one piece, as it is kept until nobody can ask for it again. */
+static int build(struct kvr_request_src *src, uint8_t **msg, uint32_t *len)
+{
+	struct kvr_slice part[KVR_REQUEST_SLICES];
+
+	*len = kvr_request_build(src, part);
+	if (*len == 0)
+		return -EMSGSIZE;
+	*msg = malloc(*len);
+	if (*msg == NULL)
+		return -ENOMEM;
+	return kvr_slices_copy(part, KVR_REQUEST_SLICES, 0, *len, *msg);
+}
+
+static struct client_req *take_slot(struct kvr_client *c)
+{
+	const uint32_t slot = c->free_head;
+	struct client_req *r = &c->req[slot - 1];
+	const uint64_t id = (r->id + (UINT64_C(1) << 32)) >> 32 << 32 | slot;
+
+	c->free_head = r->next_free;
+	if (c->free_head == 0)
+		c->free_tail = 0;
+	*r = (struct client_req){.id = id, .state = CLIENT_FRESH};
+	r->repeat.kind = CLIENT_T_REPEAT;
+	r->ack.kind = CLIENT_T_ACK;
+	r->limit.kind = CLIENT_T_LIMIT;
+	return r;
+}
+
+static void start(struct kvr_client *c, struct client_req *r, const struct kvr_client_request *q)
+{
+	const uint32_t limit_ms = q->request_ms != 0 ? q->request_ms : c->conf.request_ms;
+
+	kvr_link_tick(&c->link);
+	r->query = (q->flags & KVR_CLIENT_QUERY) != 0;
+	r->direct = (q->flags & KVR_CLIENT_DIRECT) != 0;
+	r->ops = q->ops;
+	r->user = q->user;
+	r->heard_us = c->link.now_us;
+	r->backoff_us = CLIENT_ROUTE_US;
+	r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
+	r->item_from = c->router;
+	c->live++;
+	c->stats.submitted++;
+	/* By the timer, which fires at the next process: many submits share a burst. */
+	kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us);
+	if (limit_ms != 0)
+		kvr_timer_set(&c->link.timers, &r->limit, c->link.now_us + limit_ms * 1000ull);
+}
+
+int kvr_client_submit(struct kvr_client *c, const struct kvr_client_request *q, uint64_t *id)
+{
+	struct kvr_request_src src;
+	struct client_req *r;
+	uint8_t *msg = NULL;
+	uint32_t len = 0;
+	int pool, rc;
+
+	*id = 0;
+	pool = q->pool_name != NULL ? kvr_client_pool_lookup(c, q->pool_name) : q->pool;
+	rc = pool < 0 ? pool : check(c, q);
+	if (rc < 0)
+		return rc;
+	fill(c, q, (uint16_t)pool, &src);
+	rc = take_hints(q->hints, &src);
+	if (rc == 0 && c->free_head == 0)
+		rc = -EBUSY;
+	if (rc == 0)
+		rc = build(&src, &msg, &len);
+	if (rc < 0)
+		return rc;
+	r = take_slot(c);
+	r->msg = msg;
+	r->msg_len = len;
+	start(c, r, q);
+	*id = r->id;
+	return 0;
+}
+
+int kvr_client_cancel(struct kvr_client *c, uint64_t id)
+{
+	struct client_req *r = kvr_client__find(c, id);
+
+	if (r == NULL || r->told || r->state == CLIENT_ENDED)
+		return -ENOENT;
+	if (r->state == CLIENT_CANCELLING)
+		return 0;
+	kvr_link_tick(&c->link);
+	kvr_client__start_cancel(c, r, KVR_CLIENT_CANCELLED);
+	return 0;
+}

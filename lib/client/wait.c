@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "client_pvt.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+
+#define WAIT_FOREVER UINT64_MAX
+
+/* Sleep until something happens or @p until_us, and handle it. */
+static void step(struct kvr_client *c, uint64_t until_us)
+{
+	struct pollfd p = {.fd = kvr_client_fd(c), .events = POLLIN};
+	int ms = kvr_client_timeout_ms(c);
+
+	if (until_us != WAIT_FOREVER) {
+		const uint64_t now = kvr_link_tick(&c->link);
+		const uint64_t left = until_us > now ? (until_us - now + 999) / 1000 : 0;
+
+		if (ms < 0 || left < (uint64_t)ms)
+			ms = (int)left;
+	}
+	if (ms != 0 && p.fd >= 0)
+		poll(&p, 1, ms); /* an interruption only makes us look earlier */
+	kvr_client_process(c);
+}
+
+/* The end that the last call told: its memory was lent until now. */
+static void reap(struct kvr_client *c)
+{
+	static const struct kvr_client_ops nobody;
+	struct client_req *r = kvr_client__find(c, c->dead_id);
+
+	c->dead_id = 0;
+	if (r == NULL)
+		return;
+	if (r->state == CLIENT_ENDED)
+		kvr_client__free(c, r);
+	else
+		r->ops = &nobody; /* a time limit: still being cancelled, freed by that */
+}
+
+int kvr_client_connect_wait(struct kvr_client *c)
+{
+	reap(c);
+	kvr_client_connect(c);
+	while (c->connecting)
+		step(c, WAIT_FOREVER);
+	return c->connect_status;
+}
+
+int kvr_client_route_wait(struct kvr_client *c, const struct kvr_client_request *req,
+			  struct kvr_client_choice *choice, uint64_t *id)
+{
+	struct client_req *r;
+	int rc;
+
+	reap(c);
+	*id = 0;
+	if (req->ops != NULL)
+		return -EINVAL;
+	rc = kvr_client_submit(c, req, id);
+	if (rc < 0)
+		return rc;
+	r = kvr_client__find(c, *id);
+	while (!r->accepted && !r->told)
+		step(c, WAIT_FOREVER);
+	if (!r->accepted)
+		return -ECANCELED;
+	if (choice != NULL)
+		*choice = r->choice;
+	return 0;
+}
+
+static bool take_item(struct client_req *r, struct kvr_client_item *out)
+{
+	struct client_item *it = r->ready;
+
+	if (r->reading != NULL) {
+		r->ready_bytes -= r->reading->item.len + (uint32_t)sizeof(*it);
+		free(r->reading);
+		r->reading = NULL;
+	}
+	if (it == NULL)
+		return false;
+	r->ready = it->next;
+	r->reading = it;
+	*out = it->item;
+	return true;
+}
+
+int kvr_client_next_item(struct kvr_client *c, uint64_t id, struct kvr_client_item *item,
+			 struct kvr_client_end *end, int timeout_ms)
+{
+	const uint64_t until =
+		timeout_ms < 0 ? WAIT_FOREVER : kvr_link_tick(&c->link) + timeout_ms * 1000ull;
+	struct client_req *r;
+	bool late = false;
+
+	reap(c);
+	r = kvr_client__find(c, id);
+	if (r == NULL || r->ops != NULL)
+		return -ENOENT;
+	for (;;) {
+		if (take_item(r, item))
+			return 1;
+		if (r->told) {
+			*end = r->end;
+			c->dead_id = id;
+			return 0;
+		}
+		if (late)
+			return -ETIMEDOUT;
+		late = until != WAIT_FOREVER && kvr_link_tick(&c->link) >= until;
+		step(c, until); /* does not sleep when it is late: one more look */
+	}
+}

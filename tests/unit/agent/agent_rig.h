@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef AGENT_RIG_H
+#define AGENT_RIG_H
+
+/**
+ * @file
+ * An agent in a fake world, a record of what it told its application, and the frames a router
+ * would send it.
+ */
+
+#include "agent_pvt.h"
+
+#include "../client/fake_io.h"
+
+#define WORKER	     0x77u
+#define SOURCE	     0x1122334455667788u
+#define ROUTER_EPOCH 500u
+
+static struct fake_io net;
+static struct kvr_agent *a;
+static struct kvr_udp_addr router_at, client_at;
+
+static struct {
+	int dispatches, aborts, dones, states, dumps;
+	struct kvr_agent_request req; /* pointers are dead after the callback */
+	uint32_t first_token, first_hash_low;
+	char body[16];
+	int refuse;	    /* on_dispatch returns this */
+	bool answer_inside; /* respond from inside on_dispatch */
+	enum kvr_agent_abort why;
+	uint16_t code;
+	struct kvr_agent_status status;
+	uint64_t dump_runs;   /* on_dump tells so many runs of ... */
+	uint32_t dump_blocks; /* ... so many blocks */
+} saw;
+
+static int on_dispatch(struct kvr_agent *ag, const struct kvr_agent_request *r, void *u)
+{
+	saw.dispatches++;
+	saw.req = *r;
+	if (r->n_tokens > 0)
+		saw.first_token = r->tokens[0];
+	if (r->n_hashes > 0)
+		saw.first_hash_low = (uint32_t)r->hashes[0];
+	if (r->body_len > 0 && r->body_len < sizeof(saw.body))
+		memcpy(saw.body, r->body, r->body_len);
+	if (saw.answer_inside)
+		CU_ASSERT_EQUAL(
+			kvr_agent_respond(ag, r->handle,
+					  &(struct kvr_agent_item){.data = "now", .len = 3}),
+			0);
+	return saw.refuse;
+}
+
+static void on_abort(struct kvr_agent *ag, uint64_t handle, enum kvr_agent_abort why, uint16_t code,
+		     void *u)
+{
+	saw.aborts++;
+	saw.why = why;
+	saw.code = code;
+}
+
+static void on_done(struct kvr_agent *ag, uint64_t handle, void *u)
+{
+	saw.dones++;
+}
+
+static void on_state(struct kvr_agent *ag, const struct kvr_agent_status *s, void *u)
+{
+	saw.states++;
+	saw.status = *s;
+}
+
+static int on_dump(struct kvr_agent *ag, uint32_t rank, uint64_t pos, struct kvr_agent_kv *kv,
+		   void *u)
+{
+	static uint64_t hashes[4096];
+
+	saw.dumps += pos == 0;
+	if (pos == saw.dump_runs)
+		return 0;
+	for (uint32_t i = 0; i < saw.dump_blocks; i++)
+		hashes[i] = (pos << 32) + i + 1;
+	*kv = (struct kvr_agent_kv){.hashes = hashes, .n = saw.dump_blocks};
+	return 1;
+}
+
+static const struct kvr_agent_ops rig_ops = {on_dispatch, on_abort, on_done, on_state, on_dump};
+
+static struct kvr_wire_ids ids_of(uint64_t source, uint64_t id, uint64_t handle)
+{
+	static uint32_t seq;
+
+	return (struct kvr_wire_ids){.source = source,
+				     .id = id,
+				     .handle = handle,
+				     .epoch = ROUTER_EPOCH,
+				     .msg_seq = ++seq};
+}
+
+static inline void push_welcome_epoch(uint32_t epoch)
+{
+	struct kvr_wire_ids ids = ids_of(WORKER, 0, 0);
+	const struct kvr_wire_welcome w = {.heartbeat_ms = 500, .dead_ms = 2000, .max_frame = 1432};
+
+	ids.epoch = epoch;
+	fake_push(&net, router_at, kvr_put_welcome(fake_slot(&net), 1984, &ids, &w));
+}
+
+static inline void push_heartbeat_ack(uint16_t state, uint32_t bookings)
+{
+	const struct kvr_wire_ids ids = ids_of(WORKER, 0, 0);
+	const struct kvr_wire_heartbeat_ack w = {.state = state, .bookings = bookings};
+
+	fake_push(&net, router_at, kvr_put_heartbeat_ack(fake_slot(&net), 1984, &ids, &w));
+}
+
+static inline void push_rejected(unsigned int code, uint8_t kind)
+{
+	const struct kvr_wire_ids ids = ids_of(WORKER, 0, 0);
+
+	fake_push(&net, router_at, kvr_put_rejected(fake_slot(&net), 1984, &ids, code, kind, NULL));
+}
+
+/** Id of the frame that the next push_kv_ack() answers. */
+static uint64_t kv_ack_id;
+
+static inline void push_kv_ack(uint64_t next, uint16_t code, uint64_t dump_pos)
+{
+	const struct kvr_wire_ids ids = ids_of(WORKER, kv_ack_id, 0);
+	const struct kvr_wire_kv_ack w = {
+		.next_event_id = next, .next_dump_pos = dump_pos, .dp_rank = 4, .code = code};
+
+	fake_push(&net, router_at, kvr_put_kv_ack(fake_slot(&net), 1984, &ids, &w));
+}
+
+static const uint32_t tokens[] = {10, 11, 12, 13, 14, 15, 16, 17};
+
+static inline void push_dispatch(uint64_t id, uint64_t handle, uint32_t flags)
+{
+	const uint64_t hashes[] = {99, 98};
+	const struct kvr_wire_ids ids = ids_of(SOURCE, id, handle);
+	struct kvr_request_src src = {.hashes = hashes,
+				      .n_hashes = 2,
+				      .tokens = tokens,
+				      .n_tokens = 8,
+				      .body = "do it",
+				      .body_len = 5};
+	struct kvr_slice s[KVR_REQUEST_SLICES];
+	struct kvr_frag f;
+	uint32_t len, off, n;
+
+	src.fixed = (struct kvr_wire_request){.flags = flags,
+					      .isl = 8,
+					      .max_tokens = 5,
+					      .worker = WORKER,
+					      .dp_rank = 5,
+					      .overlap_blocks = 1,
+					      .client_port = client_at.port,
+					      .client_frame = 1432};
+	memcpy(src.fixed.client_ip, client_at.ip, 16);
+	len = kvr_request_build(&src, s);
+	CU_ASSERT_EQUAL_FATAL(kvr_frag_init(&f, KVR_DISPATCH, &ids, len, 1432), 0);
+	while (kvr_frag_next(&f, fake_slot(&net), &off, &n)) {
+		kvr_slices_copy(s, KVR_REQUEST_SLICES, off, n, fake_slot(&net) + 48);
+		fake_push(&net, router_at, (int)(48 + n));
+	}
+}
+
+static inline void push_response_ack(struct kvr_udp_addr from, uint64_t id, uint64_t handle,
+				     uint32_t next, uint32_t flags)
+{
+	const struct kvr_wire_ids ids = ids_of(SOURCE, id, handle);
+	const struct kvr_wire_response_ack w = {.next_seq = next, .flags = flags};
+
+	fake_push(&net, from, kvr_put_response_ack(fake_slot(&net), 1984, &ids, &w));
+}
+
+static inline void push_abort(uint64_t id, uint64_t handle, uint16_t code)
+{
+	const struct kvr_wire_ids ids = ids_of(SOURCE, id, handle);
+	const struct kvr_wire_abort w = {.code = code};
+
+	fake_push(&net, router_at, kvr_put_abort(fake_slot(&net), 1984, &ids, &w));
+}
+
+static inline void rig_run_ms(uint32_t ms)
+{
+	for (uint32_t i = 0; i < ms; i++) {
+		if (kvr_agent_timeout_ms(a) == 0)
+			kvr_agent_process(a);
+		net.now_us += 1000;
+	}
+	kvr_agent_process(a);
+}
+
+static inline void rig_start_conf(struct kvr_agent_conf conf)
+{
+	memset(&saw, 0, sizeof(saw));
+	kv_ack_id = 0;
+	fake_reset(&net);
+	router_at = fake_addr(1, 7650);
+	client_at = fake_addr(8, 3333);
+	conf.worker = WORKER;
+	conf.pool = "llama";
+	conf.block_size = 4;
+	conf.dp_start = 4;
+	conf.dp_size = 2;
+	conf.epoch = 9;
+	conf.ops = &rig_ops;
+	a = kvr_agent__create_on(&conf, &router_at, &net.udp);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+}
+
+/** An agent that has been welcomed; heartbeats run each 500 ms. */
+static inline void rig_welcomed(struct kvr_agent_conf conf)
+{
+	rig_start_conf(conf);
+	kvr_agent_process(a);
+	push_welcome_epoch(ROUTER_EPOCH);
+	kvr_agent_process(a);
+	fake_skip(&net);
+}
+
+static inline void rig_stop(void)
+{
+	kvr_agent_destroy(a);
+	CU_ASSERT(net.closed);
+}
+
+static inline int respond(uint64_t handle, const char *data, uint32_t flags, uint32_t generated)
+{
+	const struct kvr_agent_item it = {.data = data,
+					  .len = (uint32_t)strlen(data),
+					  .flags = flags,
+					  .generated_tokens = generated};
+	const int rc = kvr_agent_respond(a, handle, &it);
+
+	return rc;
+}
+
+#endif

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent_rig.h"
+
+#define RANK 4 /* the rig's acks are about this one */
+
+static const struct kvr_wire_kv_events *next_events(void)
+{
+	const struct kvr_wire_hdr *h = fake_next(&net, KVR_KV_EVENTS);
+
+	if (h == NULL)
+		return NULL;
+	CU_ASSERT_EQUAL(kvr_body_check(KVR_KV_EVENTS, kvr_frame_body(h), h->msg_len, NULL), 0);
+	CU_ASSERT_EQUAL(h->source, WORKER);
+	CU_ASSERT_EQUAL(h->epoch, 9);
+	kv_ack_id = h->id;
+	return kvr_frame_body(h);
+}
+
+static void store(uint64_t first, uint32_t n)
+{
+	uint64_t h[2048];
+
+	for (uint32_t i = 0; i < n; i++)
+		h[i] = first + i;
+	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, RANK, &(struct kvr_agent_kv){.hashes = h, .n = n}),
+			0);
+}
+
+static void events_of_many_calls_share_a_frame(void)
+{
+	const uint64_t h[] = {1, 2, 3};
+	const struct kvr_agent_kv kv = {
+		.tier = KVR_AGENT_HOST, .has_parent = true, .parent = 55, .hashes = h, .n = 3};
+	const struct kvr_wire_kv_events *w;
+	struct kvr_kv_iter it;
+	struct kvr_kv_event e = {0};
+	uint64_t first;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, RANK, &kv), 0);
+	CU_ASSERT_EQUAL(kvr_agent_kv_removed(a, RANK, &kv), 0);
+	CU_ASSERT_EQUAL(kvr_agent_kv_cleared(a, RANK), 0);
+	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, RANK + 1, &kv), 0);
+	CU_ASSERT_EQUAL(net.n_out, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 2); /* one a rank */
+	w = next_events();
+	if (w->dp_rank != RANK)
+		w = next_events();
+	CU_ASSERT_EQUAL(w->first_event_id, 0);
+	CU_ASSERT_EQUAL_FATAL(w->n_events, 3);
+	it = kvr_kv_events_begin(w);
+	CU_ASSERT_FATAL(kvr_kv_events_next(&it, &e));
+	CU_ASSERT_EQUAL(e.type, KVR_KV_STORED);
+	CU_ASSERT_EQUAL(e.tier, 1);
+	CU_ASSERT_EQUAL(e.flags, KVR_KV_EV_F_PARENT);
+	CU_ASSERT_EQUAL(e.parent, 55);
+	CU_ASSERT_EQUAL(e.n_blocks, 3);
+	memcpy(&first, e.hashes, 8);
+	CU_ASSERT_EQUAL(first, 1);
+	CU_ASSERT_FATAL(kvr_kv_events_next(&it, &e));
+	CU_ASSERT_EQUAL(e.type, KVR_KV_REMOVED);
+	CU_ASSERT_EQUAL(e.flags, 0);
+	CU_ASSERT_FATAL(kvr_kv_events_next(&it, &e));
+	CU_ASSERT_EQUAL(e.type, KVR_KV_CLEARED);
+	rig_stop();
+}
+
+static void long_events_are_cut_and_chained(void)
+{
+	const struct kvr_wire_kv_events *w;
+	uint64_t expect_parent = 0, id = 0;
+	uint32_t blocks = 0;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	store(1000, 1000);
+	kvr_agent_process(a);
+	while ((w = next_events()) != NULL) {
+		struct kvr_kv_iter it = kvr_kv_events_begin(w);
+		struct kvr_kv_event e;
+
+		CU_ASSERT_EQUAL(w->first_event_id, id);
+		while (kvr_kv_events_next(&it, &e)) {
+			CU_ASSERT_EQUAL((e.flags & KVR_KV_EV_F_PARENT) != 0, blocks > 0);
+			CU_ASSERT_EQUAL(e.parent, expect_parent);
+			memcpy(&expect_parent, e.hashes + 8 * (e.n_blocks - 1), 8);
+			blocks += e.n_blocks;
+			id++;
+		}
+	}
+	CU_ASSERT_EQUAL(blocks, 1000);
+	CU_ASSERT_EQUAL(expect_parent, 1999);
+	rig_stop();
+}
+
+static void unacknowledged_events_are_resent_after_20_ms(void)
+{
+	const struct kvr_wire_kv_events *w;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	store(1, 1);
+	store(2, 1);
+	rig_run_ms(1);
+	fake_skip(&net);
+	store(3, 1); /* new ones do not wait for the repeat */
+	rig_run_ms(1);
+	w = next_events();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(w->first_event_id, 2);
+	push_kv_ack(1, KVR_KV_OK, 0);
+	kvr_agent_process(a);
+	rig_run_ms(19);
+	CU_ASSERT_PTR_NULL(next_events());
+	rig_run_ms(2);
+	w = next_events();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(w->first_event_id, 1);
+	CU_ASSERT_EQUAL(w->n_events, 2);
+	push_kv_ack(3, KVR_KV_OK, 0);
+	push_kv_ack(2, KVR_KV_OK, 0); /* overtaken */
+	push_kv_ack(9, KVR_KV_OK, 0); /* impossible */
+	kvr_agent_process(a);
+	fake_skip(&net);
+	rig_run_ms(100);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 0);
+	rig_stop();
+}
+
+static void a_gap_is_repaired_at_once_and_once(void)
+{
+	const struct kvr_wire_kv_events *w;
+	struct kvr_agent_stats st;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	for (uint32_t i = 0; i < 10; i++)
+		store(i, 1);
+	kvr_agent_process(a);
+	fake_skip(&net);
+	push_kv_ack(4, KVR_KV_GAP, 0);
+	push_kv_ack(4, KVR_KV_GAP, 0);
+	push_kv_ack(4, KVR_KV_GAP, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 1);
+	w = next_events();
+	CU_ASSERT_EQUAL(w->first_event_id, 4);
+	CU_ASSERT_EQUAL(w->n_events, 6);
+	/* Acknowledged events are still there for a router that steps back, if it means it. */
+	push_kv_ack(10, KVR_KV_OK, 0);
+	push_kv_ack(2, KVR_KV_GAP, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_PTR_NULL(next_events()); /* an older answer that was overtaken */
+	rig_run_ms(100);
+	push_kv_ack(2, KVR_KV_GAP, 0);
+	kvr_agent_process(a);
+	w = next_events();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(w->first_event_id, 2);
+	CU_ASSERT_EQUAL(w->n_events, 8);
+	kvr_agent_stats_get(a, &st);
+	CU_ASSERT_EQUAL(st.kv_gaps, 2);
+	CU_ASSERT_EQUAL(st.kv_dumps, 0);
+	rig_stop();
+}
+
+static void a_busy_router_gets_a_moment(void)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	store(1, 1);
+	kvr_agent_process(a);
+	fake_skip(&net);
+	push_kv_ack(0, KVR_KV_BUSY, 0);
+	kvr_agent_process(a);
+	rig_run_ms(19);
+	CU_ASSERT_PTR_NULL(next_events());
+	rig_run_ms(1);
+	CU_ASSERT_PTR_NOT_NULL(next_events());
+	rig_stop();
+}
+
+static void the_window_bounds_what_is_on_its_way(void)
+{
+	struct kvr_agent_stats st;
+
+	rig_welcomed((struct kvr_agent_conf){.kv_ring_bytes = 4u << 20});
+	for (uint32_t i = 0; i < 200; i++)
+		store(i * 1000, 160);
+	kvr_agent_process(a);
+	CU_ASSERT(fake_count(&net, KVR_KV_EVENTS) <= AGENT_KV_WINDOW_BYTES / 1296 + 1);
+	for (uint64_t id = 10; id <= 200; id += 10) {
+		push_kv_ack(id, KVR_KV_OK, 0);
+		kvr_agent_process(a);
+	}
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 200);
+	kvr_agent_stats_get(a, &st);
+	CU_ASSERT_EQUAL(st.kv_resent, 0);
+	rig_stop();
+}
+
+static void nothing_is_sent_before_welcome(void)
+{
+	rig_start_conf((struct kvr_agent_conf){0});
+	store(1, 1);
+	rig_run_ms(100);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 0);
+	push_welcome_epoch(ROUTER_EPOCH);
+	kvr_agent_process(a);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 1);
+	push_kv_ack(0, KVR_KV_HELLO, 0);
+	store(2, 1);
+	fake_skip(&net);
+	rig_run_ms(100);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), 1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 0);
+	push_welcome_epoch(ROUTER_EPOCH);
+	fake_skip(&net);
+	rig_run_ms(2);
+	CU_ASSERT_EQUAL(next_events()->n_events, 2); /* both, from the first not acknowledged */
+	rig_stop();
+}
+
+/* --- dumps --- */
+
+/* Take all frames of a dump that are new, acknowledging each. @return blocks told. */
+static uint32_t take_dump(uint64_t *pos, uint64_t *resume, uint64_t stop_at)
+{
+	const struct kvr_wire_kv_events *w;
+	uint32_t blocks = 0;
+
+	while (*pos < stop_at && (w = next_events()) != NULL) {
+		struct kvr_kv_iter it = kvr_kv_events_begin(w);
+		struct kvr_kv_event e;
+
+		if (!(w->flags & KVR_KV_F_DUMP)) {
+			net.seen--; /* live again: for the caller */
+			break;
+		}
+		if (w->first_event_id != *pos)
+			continue;
+		while (kvr_kv_events_next(&it, &e))
+			blocks += e.n_blocks;
+		++*pos;
+		if (w->flags & KVR_KV_F_DUMP_END)
+			*resume = w->resume_event_id;
+		push_kv_ack(0, KVR_KV_OK, *pos);
+		kvr_agent_process(a);
+	}
+	return blocks;
+}
+
+static void a_wanted_dump_tells_everything_then_goes_on(void)
+{
+	uint64_t pos = 0, resume = 0;
+	const struct kvr_wire_kv_events *w;
+	uint32_t blocks;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	saw.dump_runs = 50;
+	saw.dump_blocks = 300;
+	store(1, 1);
+	store(2, 1);
+	kvr_agent_process(a);
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0); /* repeated while it has not begun */
+	fake_skip(&net);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dumps, 1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), AGENT_DUMP_WINDOW);
+	store(3, 1); /* happens meanwhile: after the dump */
+	blocks = take_dump(&pos, &resume, UINT64_MAX);
+	CU_ASSERT_EQUAL(blocks, 50 * 300);
+	CU_ASSERT_EQUAL(resume, 2);
+	w = next_events();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(w->flags, 0);
+	CU_ASSERT_EQUAL(w->first_event_id, 2);
+	CU_ASSERT_EQUAL(w->n_events, 1);
+	CU_ASSERT_EQUAL(saw.dumps, 1);
+	rig_stop();
+}
+
+static void lost_dump_frames_are_resent(void)
+{
+	uint64_t pos = 0, resume = UINT64_MAX;
+	uint32_t blocks = 0;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	saw.dump_runs = 10;
+	saw.dump_blocks = 300;
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
+	kvr_agent_process(a);
+	blocks += take_dump(&pos, &resume, 5);
+	fake_skip(&net); /* everything else is lost */
+	rig_run_ms(19);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 0);
+	rig_run_ms(2);
+	blocks += take_dump(&pos, &resume, UINT64_MAX);
+	CU_ASSERT_EQUAL(blocks, 3000);
+	CU_ASSERT_EQUAL(resume, 0);
+	fake_skip(&net);
+	rig_run_ms(200);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 0); /* it is over */
+	rig_stop();
+}
+
+static void an_empty_cache_is_one_frame(void)
+{
+	const struct kvr_wire_kv_events *w;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
+	kvr_agent_process(a);
+	w = next_events();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(w->flags, KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP | KVR_KV_F_DUMP_END);
+	CU_ASSERT_EQUAL(w->n_events, 0);
+	CU_ASSERT_PTR_NULL(next_events());
+	/* A router that has finished it may already count live events again. */
+	push_kv_ack(0, KVR_KV_OK, 0);
+	kvr_agent_process(a);
+	rig_run_ms(100);
+	CU_ASSERT_PTR_NULL(next_events());
+	rig_stop();
+}
+
+static void an_overrun_ring_leads_to_a_dump(void)
+{
+	uint64_t pos = 0, resume = 0;
+	struct kvr_agent_stats st;
+
+	rig_start_conf((struct kvr_agent_conf){.kv_ring_bytes = 65536});
+	saw.dump_runs = 1;
+	saw.dump_blocks = 7;
+	for (uint32_t i = 0; i < 100; i++)
+		store(i * 1000, 160); /* the router is not there yet */
+	kvr_agent_stats_get(a, &st);
+	CU_ASSERT_EQUAL(st.kv_overruns, 1);
+	kvr_agent_process(a);
+	push_welcome_epoch(ROUTER_EPOCH);
+	rig_run_ms(2);
+	CU_ASSERT_EQUAL(saw.dumps, 1);
+	CU_ASSERT_EQUAL(take_dump(&pos, &resume, UINT64_MAX), 7);
+	CU_ASSERT_EQUAL(resume, 100);
+	store(1, 1);
+	fake_skip(&net);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(next_events()->first_event_id, 100);
+	rig_stop();
+}
+
+static void acknowledged_events_make_room(void)
+{
+	struct kvr_agent_stats st;
+
+	rig_welcomed((struct kvr_agent_conf){.kv_ring_bytes = 65536});
+	for (uint64_t i = 0; i < 500; i++) {
+		store(i * 1000, 160);
+		kvr_agent_process(a);
+		push_kv_ack(i + 1, KVR_KV_OK, 0);
+		kvr_agent_process(a);
+		fake_skip(&net);
+	}
+	kvr_agent_stats_get(a, &st);
+	CU_ASSERT_EQUAL(st.kv_overruns, 0);
+	CU_ASSERT_EQUAL(st.kv_events, 500);
+	/* A gap in what has been dropped needs a dump. */
+	rig_run_ms(100);
+	push_kv_ack(100, KVR_KV_GAP, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dumps, 1);
+	rig_stop();
+}
+
+static void a_new_router_life_gets_a_dump(void)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	saw.dump_runs = 1;
+	saw.dump_blocks = 3;
+	store(1, 3);
+	kvr_agent_process(a);
+	push_kv_ack(1, KVR_KV_OK, 0);
+	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
+	push_welcome_epoch(ROUTER_EPOCH + 1);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dumps, 1);
+	rig_stop();
+}
+
+static void bad_arguments_are_refused(void)
+{
+	const uint64_t h = 1;
+	struct kvr_agent_kv kv = {.hashes = &h, .n = 1};
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, 3, &kv), -EINVAL);
+	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, 6, &kv), -EINVAL);
+	CU_ASSERT_EQUAL(kvr_agent_kv_cleared(a, 6), -EINVAL);
+	kv.tier = (enum kvr_agent_tier)4;
+	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, 4, &kv), -EINVAL);
+	kv = (struct kvr_agent_kv){.n = 0};
+	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, 4, &kv), -EINVAL);
+	CU_ASSERT_EQUAL(kvr_agent_kv_removed(a, 4, &kv), -EINVAL);
+	rig_stop();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"batch", events_of_many_calls_share_a_frame},
+			       {"cut", long_events_are_cut_and_chained},
+			       {"resend", unacknowledged_events_are_resent_after_20_ms},
+			       {"gap", a_gap_is_repaired_at_once_and_once},
+			       {"busy", a_busy_router_gets_a_moment},
+			       {"window", the_window_bounds_what_is_on_its_way},
+			       {"hello first", nothing_is_sent_before_welcome},
+			       {"dump", a_wanted_dump_tells_everything_then_goes_on},
+			       {"dump loss", lost_dump_frames_are_resent},
+			       {"dump empty", an_empty_cache_is_one_frame},
+			       {"overrun", an_overrun_ring_leads_to_a_dump},
+			       {"room", acknowledged_events_make_room},
+			       {"new router", a_new_router_life_gets_a_dump},
+			       {"arguments", bad_arguments_are_refused},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("agent_kv", tests);
+}

@@ -1,0 +1,643 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent_rig.h"
+
+static const struct kvr_wire_response *next_item(void)
+{
+	const struct kvr_wire_hdr *h = fake_next(&net, KVR_RESPONSE);
+
+	return h != NULL ? kvr_frame_body(h) : NULL;
+}
+
+static const struct kvr_wire_progress *next_progress(void)
+{
+	const struct kvr_wire_hdr *h = fake_next(&net, KVR_PROGRESS);
+
+	return h != NULL ? kvr_frame_body(h) : NULL;
+}
+
+/* --- registration --- */
+
+static void hello_is_repeated_until_welcome(void)
+{
+	static const char *const taints[] = {"gpu", "fast", NULL};
+	const struct kvr_wire_hdr *h;
+	const struct kvr_wire_hello *w;
+
+	rig_start_conf((struct kvr_agent_conf){.taints = taints, .total_kv_blocks = 1000});
+	rig_run_ms(200 + 400 + 800 + 1600 + 2000);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), 6);
+	h = fake_next(&net, KVR_HELLO);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	CU_ASSERT_EQUAL(h->source, WORKER);
+	CU_ASSERT_EQUAL(h->epoch, 9);
+	CU_ASSERT_EQUAL(kvr_body_check(KVR_HELLO, kvr_frame_body(h), h->msg_len, NULL), 0);
+	w = kvr_frame_body(h);
+	CU_ASSERT_EQUAL(w->dp_start, 4);
+	CU_ASSERT_EQUAL(w->dp_size, 2);
+	CU_ASSERT_EQUAL(w->total_kv_blocks, 1000);
+	CU_ASSERT_EQUAL(w->hints_len, 16 + 8 + 8);
+	push_welcome_epoch(ROUTER_EPOCH);
+	fake_skip(&net);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.status.state, KVR_AGENT_JOINING);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_HEARTBEAT), 1);
+	push_welcome_epoch(ROUTER_EPOCH); /* a duplicate */
+	rig_run_ms(499);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_HEARTBEAT), 1);
+	rig_run_ms(1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_HEARTBEAT), 2);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), 0);
+	rig_stop();
+}
+
+static void heartbeats_carry_every_rank_and_tell_the_state(void)
+{
+	const uint64_t one = 7;
+	const struct kvr_wire_heartbeat *w;
+	const struct kvr_wire_rank_load *l;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	CU_ASSERT_EQUAL(kvr_agent_load(a, 5, 3, 70), 0);
+	CU_ASSERT_EQUAL(kvr_agent_load(a, 6, 3, 70), -EINVAL);
+	CU_ASSERT_EQUAL(kvr_agent_load(a, 3, 3, 70), -EINVAL);
+	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, 5, &(struct kvr_agent_kv){.hashes = &one, .n = 1}),
+			0);
+	rig_run_ms(500);
+	w = kvr_frame_body(fake_next(&net, KVR_HEARTBEAT));
+	CU_ASSERT_EQUAL_FATAL(w->n_ranks, 2);
+	l = (const void *)(w + 1);
+	CU_ASSERT_EQUAL(l[0].dp_rank, 4);
+	CU_ASSERT_EQUAL(l[0].kv_used_blocks, UINT64_MAX);
+	CU_ASSERT_EQUAL(l[0].next_event_id, 0);
+	CU_ASSERT_EQUAL(l[1].dp_rank, 5);
+	CU_ASSERT_EQUAL(l[1].active_requests, 3);
+	CU_ASSERT_EQUAL(l[1].kv_used_blocks, 70);
+	CU_ASSERT_EQUAL(l[1].next_event_id, 1);
+	push_heartbeat_ack(KVR_WORKER_SERVING, 0);
+	push_heartbeat_ack(KVR_WORKER_SERVING, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.states, 2); /* joining, serving: told once each */
+	push_heartbeat_ack(KVR_WORKER_DRAINING, 2);
+	push_heartbeat_ack(KVR_WORKER_DRAINED, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.states, 4);
+	CU_ASSERT_EQUAL(kvr_agent_state_now(a), KVR_AGENT_DRAINED);
+	rig_stop();
+}
+
+static void an_unknown_worker_says_hello_again(void)
+{
+	const struct kvr_wire_hdr *h;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
+	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_KV_EVENTS);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), 1);
+	h = fake_next(&net, KVR_HELLO);
+	CU_ASSERT_EQUAL(h->epoch, 9); /* the same life */
+	rig_stop();
+}
+
+static void a_silent_router_is_offline_until_it_returns(void)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	rig_run_ms(2500);
+	CU_ASSERT_EQUAL(saw.status.state, KVR_AGENT_OFFLINE);
+	CU_ASSERT(fake_count(&net, KVR_HELLO) > 0);
+	push_welcome_epoch(ROUTER_EPOCH);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.status.state, KVR_AGENT_JOINING);
+	rig_stop();
+}
+
+static void a_refused_hello_is_told_and_tried_slowly(void)
+{
+	rig_start_conf((struct kvr_agent_conf){0});
+	kvr_agent_process(a);
+	push_rejected(KVR_E_WORKER_CONFIG, KVR_HELLO);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.status.reject, KVR_E_WORKER_CONFIG);
+	fake_skip(&net);
+	rig_run_ms(9999);
+	CU_ASSERT_EQUAL(net.n_out, 0);
+	rig_run_ms(1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), 1);
+	rig_stop();
+}
+
+static void goodbye_is_repeated_five_times(void)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	kvr_agent_goodbye(a);
+	rig_run_ms(200 + 400 + 800 + 1600 + 2000);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_GOODBYE), 5);
+	CU_ASSERT_EQUAL(saw.status.state, KVR_AGENT_GONE);
+	CU_ASSERT_EQUAL(kvr_agent_timeout_ms(a), -1);
+	rig_stop();
+}
+
+/* --- requests --- */
+
+static void a_dispatch_runs_once_and_every_copy_is_answered(void)
+{
+	const struct kvr_wire_hdr *h;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	CU_ASSERT_EQUAL(saw.req.handle, 100);
+	CU_ASSERT_EQUAL(saw.req.source, SOURCE);
+	CU_ASSERT_EQUAL(saw.req.dp_rank, 5);
+	CU_ASSERT_EQUAL(saw.req.max_tokens, 5);
+	CU_ASSERT_EQUAL(saw.first_token, 10);
+	CU_ASSERT_EQUAL(saw.first_hash_low, 99);
+	CU_ASSERT_STRING_EQUAL(saw.body, "do it");
+	h = fake_next(&net, KVR_DISPATCH_ACK);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	CU_ASSERT_EQUAL(h->handle, 100);
+	CU_ASSERT_EQUAL(h->source, SOURCE);
+	CU_ASSERT_EQUAL(h->id, 1);
+	push_dispatch(1, 100, KVR_REQ_F_RESEND);
+	push_dispatch(1, 100, KVR_REQ_F_RESEND);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 2);
+	/* Even after its end. */
+	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_LAST, 1), 0);
+	push_response_ack(router_at, 1, 100, 1, KVR_RACK_F_FIN);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dones, 1);
+	push_dispatch(1, 100, KVR_REQ_F_RESEND);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 3);
+	rig_stop();
+}
+
+static void an_immediate_answer_replaces_the_acknowledgement(void)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	saw.answer_inside = true;
+	push_dispatch(1, 100, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 0);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 1);
+	push_dispatch(2, 101, KVR_REQ_F_DIRECT); /* the router does not see those items */
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 1);
+	rig_stop();
+}
+
+static void refusals_carry_the_code_and_are_repeated(void)
+{
+	const struct kvr_wire_dispatch_ack *w;
+
+	rig_welcomed((struct kvr_agent_conf){.max_requests = 1});
+	saw.refuse = 42;
+	push_dispatch(1, 100, 0);
+	push_dispatch(1, 100, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	for (int i = 0; i < 2; i++) {
+		w = kvr_frame_body(fake_next(&net, KVR_DISPATCH_ACK));
+		CU_ASSERT_EQUAL(w->code, 42);
+	}
+	saw.refuse = 0;
+	push_dispatch(5, 105, 0); /* for another worker */
+	((struct kvr_wire_request *)(net.in[net.n_in - 1].data + 48))->worker = WORKER + 1;
+	push_dispatch(6, 106, 0); /* for a rank that is not here */
+	((struct kvr_wire_request *)(net.in[net.n_in - 1].data + 48))->dp_rank = 6;
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	for (int i = 0; i < 2; i++) {
+		w = kvr_frame_body(fake_next(&net, KVR_DISPATCH_ACK));
+		CU_ASSERT_EQUAL(w->code, AGENT_CODE_NOT_OURS);
+	}
+	push_dispatch(2, 101, 0);
+	push_dispatch(3, 102, 0); /* one too many */
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 2);
+	w = kvr_frame_body(fake_next(&net, KVR_DISPATCH_ACK));
+	CU_ASSERT_EQUAL(w->code, 0);
+	w = kvr_frame_body(fake_next(&net, KVR_DISPATCH_ACK));
+	CU_ASSERT_EQUAL(w->code, AGENT_CODE_FULL);
+	CU_ASSERT_EQUAL(kvr_agent_refuse(a, 101, 7), 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(next_item()->status, 7);
+	CU_ASSERT_EQUAL(kvr_agent_refuse(a, 101, 7), -ENOENT);
+	rig_stop();
+}
+
+static void items_are_repeated_until_acknowledged(void)
+{
+	const struct kvr_wire_hdr *h;
+	uint32_t seq;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
+	CU_ASSERT_EQUAL(respond(100, "b", 0, 2), 0);
+	CU_ASSERT_EQUAL(kvr_agent_timeout_ms(a), 0); /* they wait to be flushed */
+	kvr_agent_process(a);
+	h = fake_next(&net, KVR_RESPONSE);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	CU_ASSERT(kvr_udp_addr_equal(fake_to(&net), &router_at));
+	CU_ASSERT_EQUAL(kvr_body_check(KVR_RESPONSE, kvr_frame_body(h), h->msg_len, NULL), 0);
+	seq = h->msg_seq;
+	CU_ASSERT_EQUAL(next_item()->seq, 1);
+	rig_run_ms(20);
+	h = fake_next(&net, KVR_RESPONSE);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	CU_ASSERT_EQUAL(h->msg_seq, seq); /* the same bytes */
+	CU_ASSERT_EQUAL(next_item()->seq, 1);
+	push_response_ack(router_at, 1, 100, 1, 0);
+	kvr_agent_process(a);
+	rig_run_ms(20);
+	CU_ASSERT_EQUAL(next_item()->seq, 1); /* only what is missing */
+	CU_ASSERT_PTR_NULL(next_item());
+	rig_run_ms(39);
+	CU_ASSERT_PTR_NULL(next_item());
+	rig_run_ms(1);
+	CU_ASSERT_EQUAL(next_item()->seq, 1);
+	push_response_ack(router_at, 1, 100, 2, 0);
+	kvr_agent_process(a);
+	fake_skip(&net);
+	rig_run_ms(400);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0);
+	rig_stop();
+}
+
+static void foreign_and_impossible_acks_change_nothing(void)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(respond(100, "a", KVR_AGENT_LAST, 1), 0);
+	kvr_agent_process(a);
+	push_response_ack(router_at, 1, 100, 2, KVR_RACK_F_FIN); /* beyond what was sent */
+	push_response_ack(router_at, 2, 100, 1, KVR_RACK_F_FIN); /* another request */
+	push_response_ack(router_at, 1, 101, 1, KVR_RACK_F_FIN); /* another handle */
+	push_response_ack(client_at, 1, 100, 1, KVR_RACK_F_FIN); /* relayed: the router only */
+	push_response_ack(router_at, 1, 100, 0, KVR_RACK_F_FIN); /* of the past */
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dones, 0);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 1);
+	rig_stop();
+	CU_ASSERT_EQUAL(saw.why, KVR_AGENT_ABORT_CLOSED);
+}
+
+static void the_window_is_64_items(void)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, 0);
+	kvr_agent_process(a);
+	for (uint32_t i = 0; i < 100; i++)
+		CU_ASSERT_EQUAL(respond(100, "x", i == 99 ? KVR_AGENT_LAST : 0, i), 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 64);
+	fake_skip(&net);
+	push_response_ack(router_at, 1, 100, 30, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 30);
+	push_response_ack(router_at, 1, 100, 94, 0);
+	kvr_agent_process(a);
+	push_response_ack(router_at, 1, 100, 100, KVR_RACK_F_FIN);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dones, 1);
+	rig_stop();
+}
+
+static void long_answers_are_cut_into_items(void)
+{
+	static char data[5000], got[5000];
+	const struct kvr_wire_response *w;
+	uint32_t n = 0, len = 0;
+
+	for (unsigned int i = 0; i < sizeof(data); i++)
+		data[i] = (char)(i * 7);
+	rig_welcomed((struct kvr_agent_conf){.request_bytes = 6000});
+	push_dispatch(1, 100, 0);
+	kvr_agent_process(a);
+	const struct kvr_agent_item it = {.data = data,
+					  .len = 5000,
+					  .flags = KVR_AGENT_TOKENS | KVR_AGENT_LAST,
+					  .generated_tokens = 1250};
+	CU_ASSERT_EQUAL(kvr_agent_respond(a, 100, &it), 0);
+	CU_ASSERT_EQUAL(kvr_agent_respond(a, 100, &it), -ENOENT); /* it has ended */
+	kvr_agent_process(a);
+	while ((w = next_item()) != NULL) {
+		CU_ASSERT_EQUAL(w->seq, n++);
+		CU_ASSERT_FATAL(len + w->data_len <= 5000);
+		CU_ASSERT_EQUAL(w->data_len % 4, 0);
+		memcpy(got + len, w + 1, w->data_len);
+		len += w->data_len;
+		CU_ASSERT_EQUAL((w->flags & KVR_RESP_F_FIN) != 0, len == 5000);
+		CU_ASSERT_EQUAL(w->generated_tokens, len == 5000 ? 1250 : 0);
+	}
+	CU_ASSERT_EQUAL(n, 4); /* 1,352 bytes each */
+	CU_ASSERT_EQUAL(memcmp(data, got, 5000), 0);
+	rig_stop();
+}
+
+static void respond_refuses_what_makes_no_sense(void)
+{
+	static char big[3000];
+
+	rig_welcomed((struct kvr_agent_conf){.request_bytes = 4000});
+	push_dispatch(1, 100, 0);
+	kvr_agent_process(a);
+	memset(big, 'x', sizeof(big) - 1);
+	CU_ASSERT_EQUAL(respond(101, "x", 0, 1), -ENOENT);
+	CU_ASSERT_EQUAL(respond(100, "x", 0x100, 1), -EINVAL);
+	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_ERROR, 1), -EINVAL);
+	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_TOKENS, 1), -EINVAL);
+	CU_ASSERT_EQUAL(respond(100, big, 0, 1), 0);
+	CU_ASSERT_EQUAL(respond(100, big, 0, 1), -ENOBUFS);
+	kvr_agent_process(a);
+	push_response_ack(router_at, 1, 100, 3, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(respond(100, big, 0, 1), 0);
+	rig_stop();
+}
+
+static void abort_ends_the_stream_as_cancelled(void)
+{
+	const struct kvr_wire_response *w;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
+	push_abort(1, 100, KVR_E_EXPIRED);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(saw.why, KVR_AGENT_ABORT_ROUTER);
+	CU_ASSERT_EQUAL(saw.code, KVR_E_EXPIRED);
+	CU_ASSERT_EQUAL(respond(100, "b", 0, 2), -ENOENT);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ABORT_ACK), 1);
+	CU_ASSERT_EQUAL(next_item()->seq, 0);
+	w = next_item();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(w->seq, 1);
+	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED);
+	push_abort(1, 100, KVR_E_EXPIRED); /* its answer was lost */
+	push_abort(9, 999, KVR_E_EXPIRED); /* never heard of */
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ABORT_ACK), 2);
+	push_response_ack(router_at, 1, 100, 2, KVR_RACK_F_FIN);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dones, 0); /* the handle was dead already */
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	rig_stop();
+}
+
+static void silence_of_ten_seconds_gives_up(void)
+{
+	const struct kvr_wire_response *w;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
+	rig_run_ms(9900);
+	CU_ASSERT_EQUAL(saw.aborts, 0);
+	rig_run_ms(1200);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(saw.why, KVR_AGENT_ABORT_SILENCE);
+	/* The router is told, for as long again or until it says that it knows nothing of it. */
+	fake_skip(&net);
+	rig_run_ms(1000);
+	w = next_item();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+	rig_run_ms(11000);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	rig_stop();
+}
+
+static void a_router_that_does_not_know_it_stops_the_repeats(void)
+{
+	const struct kvr_wire_ids other = ids_of(SOURCE, 2, 100);
+	struct kvr_wire_ids ids = ids_of(SOURCE, 1, 0);
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
+	fake_push(&net, router_at,
+		  kvr_put_rejected(fake_slot(&net), 1984, &other, KVR_E_UNKNOWN_REQUEST,
+				   KVR_RESPONSE, NULL));
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.aborts, 0);
+	fake_push(&net, router_at,
+		  kvr_put_rejected(fake_slot(&net), 1984, &ids, KVR_E_UNKNOWN_REQUEST, KVR_RESPONSE,
+				   NULL));
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(saw.code, KVR_E_UNKNOWN_REQUEST);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	rig_stop();
+}
+
+/* --- the direct path --- */
+
+static void direct_items_go_to_the_client_and_progress_to_the_router(void)
+{
+	const struct kvr_wire_progress *p;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, KVR_REQ_F_DIRECT); /* 8 prompt tokens, blocks of 4 */
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
+	CU_ASSERT_EQUAL(respond(100, "b", 0, 3), 0); /* same block, not the first: no news */
+	CU_ASSERT_EQUAL(respond(100, "c", 0, 4), 0); /* block 3 is full */
+	CU_ASSERT_EQUAL(respond(100, "d", KVR_AGENT_LAST, 5), 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 4);
+	p = next_progress();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+	CU_ASSERT(kvr_udp_addr_equal(fake_to(&net), &router_at));
+	CU_ASSERT_EQUAL(p->seq, 0);
+	CU_ASSERT_EQUAL(p->flags, KVR_PROG_F_FIRST);
+	CU_ASSERT_EQUAL(p->generated_tokens, 1);
+	p = next_progress();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+	CU_ASSERT_EQUAL(p->seq, 1);
+	CU_ASSERT_EQUAL(p->generated_tokens, 4);
+	p = next_progress();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+	CU_ASSERT_EQUAL(p->seq, 2);
+	CU_ASSERT_EQUAL(p->flags, KVR_PROG_F_FIRST | KVR_PROG_F_FIN);
+	CU_ASSERT_PTR_NULL(next_progress());
+	fake_skip(&net);
+	/* The client has it all, the router has not: only the end is repeated. */
+	push_response_ack(client_at, 1, 100, 4, KVR_RACK_F_FIN);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dones, 0);
+	rig_run_ms(20);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_PROGRESS), 1);
+	const struct kvr_wire_ids ids = ids_of(SOURCE, 1, 100);
+	struct kvr_wire_progress_ack w = {.next_seq = 2};
+	fake_push(&net, router_at, kvr_put_progress_ack(fake_slot(&net), 1984, &ids, &w));
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dones, 0); /* not the last one */
+	w.next_seq = 3;
+	fake_push(&net, router_at, kvr_put_progress_ack(fake_slot(&net), 1984, &ids, &w));
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dones, 1);
+	rig_stop();
+}
+
+static void direct_items_find_the_client(void)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, KVR_REQ_F_DIRECT);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
+	kvr_agent_process(a);
+	CU_ASSERT_PTR_NOT_NULL(next_item());
+	CU_ASSERT(kvr_udp_addr_equal(fake_to(&net), &client_at));
+	rig_stop();
+}
+
+/* --- a router that restarts; fragments; hostile frames --- */
+
+static void a_new_router_life_ends_the_old_requests(void)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, 0);
+	kvr_agent_process(a);
+	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
+	push_welcome_epoch(ROUTER_EPOCH + 1);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(saw.code, KVR_E_UNKNOWN_REQUEST);
+	push_dispatch(7, 100, 0); /* the same handle is another request now */
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 2);
+	rig_stop();
+}
+
+static void a_fragmented_dispatch_is_put_together(void)
+{
+	static uint32_t many[4000];
+	struct kvr_request_src src = {.tokens = many, .n_tokens = 4000};
+	struct kvr_slice s[KVR_REQUEST_SLICES];
+	struct kvr_wire_ids ids = ids_of(SOURCE, 1, 100);
+	struct kvr_frag f;
+	uint32_t len, off, n, frames;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	many[0] = 4711;
+	src.fixed = (struct kvr_wire_request){.isl = 4000, .worker = WORKER, .dp_rank = 4};
+	len = kvr_request_build(&src, s);
+	kvr_frag_init(&f, KVR_DISPATCH, &ids, len, 1432);
+	frames = f.n_frames;
+	CU_ASSERT_FATAL(frames > 10);
+	while (kvr_frag_next(&f, fake_slot(&net), &off, &n)) {
+		kvr_slices_copy(s, KVR_REQUEST_SLICES, off, n, fake_slot(&net) + 48);
+		fake_push(&net, router_at, (int)(48 + n));
+		if (off == 0) /* a copy of a fragment */
+			net.in[net.n_in] = net.in[net.n_in - 1], net.n_in++;
+	}
+	/* The last one first. */
+	net.in[511] = net.in[net.taken];
+	net.in[net.taken] = net.in[net.n_in - 1];
+	net.in[net.n_in - 1] = net.in[511];
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	CU_ASSERT_EQUAL(saw.req.n_tokens, 4000);
+	CU_ASSERT_EQUAL(saw.first_token, 4711);
+	rig_stop();
+}
+
+static void hostile_frames_change_nothing(void)
+{
+	struct kvr_agent_stats st;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	for (uint32_t len = 1; len < 200; len++) {
+		push_dispatch(1, 100, 0);
+		net.in[net.n_in - 1].len = RTE_MIN(len, net.in[net.n_in - 1].len - 1);
+	}
+	push_dispatch(1, 0, 0); /* no handle */
+	push_dispatch(1, 100, 0);
+	net.in[net.n_in - 1].addr = fake_addr(66, 666); /* not the router */
+	push_dispatch(1, 100, 0);
+	((struct kvr_wire_request *)(net.in[net.n_in - 1].data + 48))->n_tokens = UINT32_MAX;
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 0);
+	CU_ASSERT_EQUAL(net.n_out, 0);
+	kvr_agent_stats_get(a, &st);
+	CU_ASSERT_EQUAL(st.frames_bad, 199 + 2);
+	CU_ASSERT_EQUAL(st.frames_foreign, 1);
+	rig_stop();
+}
+
+static void bad_configurations_are_refused(void)
+{
+	static const struct kvr_agent_conf good = {
+		.router = "127.0.0.1", .worker = 1, .pool = "p", .block_size = 16, .ops = &rig_ops};
+	static const char *const bad_topology[] = {"no equals sign", NULL};
+	struct kvr_agent_conf conf;
+
+#define REFUSED(change)                                                                            \
+	do {                                                                                       \
+		conf = good;                                                                       \
+		change;                                                                            \
+		errno = 0;                                                                         \
+		CU_ASSERT_PTR_NULL(kvr_agent_create(&conf));                                       \
+		CU_ASSERT_EQUAL(errno, EINVAL);                                                    \
+	} while (0)
+	REFUSED(conf.router = NULL);
+	REFUSED(conf.worker = 0);
+	REFUSED(conf.pool = NULL);
+	REFUSED(conf.pool = "");
+	REFUSED(conf.block_size = 0);
+	REFUSED(conf.ops = NULL);
+	REFUSED(conf.dp_start = UINT32_MAX);
+	REFUSED(conf.frame_bytes = 9000);
+	REFUSED(conf.kv_ring_bytes = 10);
+	REFUSED(conf.topology = bad_topology);
+#undef REFUSED
+	a = kvr_agent_create(&good);
+	CU_ASSERT_PTR_NOT_NULL(a);
+	kvr_agent_destroy(a);
+	kvr_agent_destroy(NULL);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"hello", hello_is_repeated_until_welcome},
+			       {"heartbeat", heartbeats_carry_every_rank_and_tell_the_state},
+			       {"unknown worker", an_unknown_worker_says_hello_again},
+			       {"silent router", a_silent_router_is_offline_until_it_returns},
+			       {"refused hello", a_refused_hello_is_told_and_tried_slowly},
+			       {"goodbye", goodbye_is_repeated_five_times},
+			       {"dispatch", a_dispatch_runs_once_and_every_copy_is_answered},
+			       {"answer at once", an_immediate_answer_replaces_the_acknowledgement},
+			       {"refuse", refusals_carry_the_code_and_are_repeated},
+			       {"repeat", items_are_repeated_until_acknowledged},
+			       {"foreign acks", foreign_and_impossible_acks_change_nothing},
+			       {"window", the_window_is_64_items},
+			       {"long", long_answers_are_cut_into_items},
+			       {"respond refused", respond_refuses_what_makes_no_sense},
+			       {"abort", abort_ends_the_stream_as_cancelled},
+			       {"silence", silence_of_ten_seconds_gives_up},
+			       {"unknown", a_router_that_does_not_know_it_stops_the_repeats},
+			       {"direct", direct_items_go_to_the_client_and_progress_to_the_router},
+			       {"direct address", direct_items_find_the_client},
+			       {"new router", a_new_router_life_ends_the_old_requests},
+			       {"fragments", a_fragmented_dispatch_is_put_together},
+			       {"hostile", hostile_frames_change_nothing},
+			       {"configuration", bad_configurations_are_refused},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("agent_request", tests);
+}

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "client_rig.h"
+
+/* --- connecting --- */
+
+static void connect_is_repeated_until_answered(void)
+{
+	const struct kvr_wire_hdr *h;
+	const struct kvr_client_pool *p;
+	uint32_t n, seq;
+
+	rig_start();
+	CU_ASSERT_EQUAL(kvr_client_pool_lookup(c, "qwen"), -ENOTCONN);
+	kvr_client_connect(c);
+	kvr_client_process(c);
+	h = fake_next(&net, KVR_CONNECT);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	seq = h->msg_seq;
+	rig_run_ms(99);
+	CU_ASSERT_PTR_NULL(fake_next(&net, KVR_CONNECT));
+	rig_run_ms(1);
+	h = fake_next(&net, KVR_CONNECT);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	CU_ASSERT_EQUAL(h->msg_seq, seq); /* the same bytes */
+	rig_run_ms(200);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_CONNECT), 1);
+	push_connected(h->id, 77);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.connects, 1);
+	CU_ASSERT_EQUAL(saw.connect_status, 0);
+	p = kvr_client_pools(c, &n);
+	CU_ASSERT_EQUAL_FATAL(n, 2);
+	CU_ASSERT_STRING_EQUAL(p[1].name, "qwen");
+	CU_ASSERT_EQUAL(p[1].block_size, 64);
+	CU_ASSERT_EQUAL(kvr_client_pool_lookup(c, "qwen"), 7);
+	CU_ASSERT_EQUAL(kvr_client_pool_lookup(c, "gpt"), -ENOENT);
+	fake_skip(&net);
+	rig_run_ms(5000);
+	CU_ASSERT_EQUAL(net.n_out, 0);
+	rig_stop();
+}
+
+static void connect_gives_up_and_may_be_refused(void)
+{
+	const struct kvr_wire_hdr *h;
+
+	rig_start();
+	kvr_client_connect(c);
+	rig_run_ms(7000);
+	CU_ASSERT_EQUAL(saw.connects, 1);
+	CU_ASSERT_EQUAL(saw.connect_status, -ETIMEDOUT);
+	/* 0, 0.1, 0.3, 0.7, 1.5, 2.5, 3.5, 4.5 s */
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_CONNECT), 8);
+	fake_skip(&net);
+	kvr_client_connect(c);
+	kvr_client_process(c);
+	h = fake_next(&net, KVR_CONNECT);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	push_rejected(h->id, KVR_E_NOT_ALLOWED, KVR_CONNECT, "no");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.connect_status, -EACCES);
+	rig_stop();
+}
+
+static void a_new_router_life_refreshes_the_pools(void)
+{
+	const struct kvr_wire_hdr *h;
+	uint64_t id;
+
+	rig_start();
+	kvr_client_connect(c);
+	kvr_client_process(c);
+	h = fake_next(&net, KVR_CONNECT);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	push_connected(h->id, 76);
+	kvr_client_process(c);
+	id = rig_submit(0);
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1); /* comes with epoch 77 */
+	kvr_client_process(c);
+	kvr_client_process(c);
+	h = fake_next(&net, KVR_CONNECT);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	push_connected(h->id, 77);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.connects, 1); /* not asked for by the user: not told */
+	rig_stop();
+}
+
+/* --- routing --- */
+
+static void route_carries_the_request(void)
+{
+	const uint64_t hashes[] = {11, 12};
+	const char body[] = "hello";
+	struct kvr_client_hints *hints = kvr_client_hints_create();
+	struct kvr_client_request q = {.pool = 9,
+				       .tokens = prompt,
+				       .n_tokens = 3,
+				       .hashes = hashes,
+				       .n_hashes = 2,
+				       .max_tokens = 50,
+				       .queue_ms = 900,
+				       .flags = KVR_CLIENT_DIRECT | KVR_CLIENT_EAGLE,
+				       .body = body,
+				       .body_len = 5,
+				       .hints = hints,
+				       .ops = &rig_ops};
+	const struct kvr_wire_hdr *h;
+	struct kvr_request r;
+	uint64_t id;
+
+	rig_start();
+	CU_ASSERT_EQUAL(kvr_client_hint_lora(hints, "ad"), 0);
+	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(c, &q, &id), 0);
+	CU_ASSERT_EQUAL(net.n_out, 0); /* nothing is sent from inside submit */
+	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), 0);
+	kvr_client_process(c);
+	h = fake_next(&net, KVR_ROUTE);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	CU_ASSERT(kvr_udp_addr_equal(fake_to(&net), &router_at));
+	CU_ASSERT_EQUAL(h->source, SOURCE);
+	CU_ASSERT_EQUAL(h->id, id);
+	CU_ASSERT_EQUAL(kvr_body_check(KVR_ROUTE, kvr_frame_body(h), h->msg_len, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(kvr_request_parse(kvr_frame_body(h), h->msg_len, KVR_ROUTE, &r), 0);
+	CU_ASSERT_EQUAL(r.fixed.pool, 9);
+	CU_ASSERT_EQUAL(r.fixed.flags, KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE);
+	CU_ASSERT_EQUAL(r.fixed.isl, 3);
+	CU_ASSERT_EQUAL(r.fixed.max_tokens, 50);
+	CU_ASSERT_EQUAL(r.fixed.expected_output_tokens, KVR_NONE32);
+	CU_ASSERT_EQUAL(r.fixed.deadline_ms, 900);
+	CU_ASSERT_EQUAL(memcmp(r.hashes, hashes, 16), 0);
+	CU_ASSERT_EQUAL(memcmp(r.tokens, prompt, 12), 0);
+	CU_ASSERT_EQUAL(memcmp(r.body, "hello", 5), 0);
+	CU_ASSERT_EQUAL(r.fixed.hints_len, 8);
+	kvr_client_hints_destroy(hints);
+	rig_stop();
+}
+
+static void route_is_resent_with_the_flag_until_answered(void)
+{
+	/* 20 ms doubling to 1 s, from the first copy */
+	static const uint32_t gap_ms[] = {20, 40, 80, 160, 320, 640, 1000, 1000};
+	const struct kvr_wire_hdr *h;
+	uint32_t seq;
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(0);
+	h = fake_next(&net, KVR_ROUTE);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	seq = h->msg_seq;
+	for (unsigned int i = 0; i < 8; i++) {
+		const struct kvr_wire_request *w;
+
+		rig_run_ms(gap_ms[i] - 1);
+		CU_ASSERT_PTR_NULL(fake_next(&net, KVR_ROUTE));
+		rig_run_ms(1);
+		h = fake_next(&net, KVR_ROUTE);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+		w = kvr_frame_body(h);
+		CU_ASSERT_EQUAL(w->flags, KVR_REQ_F_RESEND);
+		CU_ASSERT_EQUAL(h->msg_seq, seq); /* fragments of all copies complete each other */
+	}
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 42);
+	fake_skip(&net);
+	rig_run_ms(249);
+	CU_ASSERT_EQUAL(net.n_out, 0);
+	CU_ASSERT_EQUAL(saw.accepted, 1);
+	CU_ASSERT_EQUAL(saw.choice.worker, 42);
+	CU_ASSERT_EQUAL(saw.choice.overlap_blocks, 5);
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 42); /* a duplicate says nothing new */
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.accepted, 1);
+	rig_stop();
+}
+
+static void a_query_ends_with_its_answer(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(KVR_CLIENT_QUERY);
+	push_item(id, 0, KVR_RESP_F_FIN, "x");		  /* nobody may answer a query */
+	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 42); /* nor say that it runs */
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.ends + saw.items + saw.accepted, 0);
+	push_accepted(id, 0, KVR_STATE_QUERY, 42);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.accepted, 1);
+	CU_ASSERT_EQUAL(saw.ends, 1);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_QUERIED);
+	CU_ASSERT_EQUAL(kvr_client_in_flight(c), 0);
+	rig_stop();
+}
+
+static void a_rejection_ends_with_code_and_text(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(0);
+	push_rejected(id + 1, KVR_E_BUSY, KVR_ROUTE, "other slot");
+	push_rejected(id + (1ull << 32), KVR_E_BUSY, KVR_ROUTE, "other use of the slot");
+	push_rejected(id, KVR_E_UNKNOWN_REQUEST, KVR_RESPONSE_ACK, "not about the request");
+	kvr_client_process(c);
+	push_rejected(id, KVR_E_REASSEMBLY_FULL, KVR_ROUTE, "a fragment: repeating repairs it");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.ends, 0);
+	push_rejected(id, KVR_E_NO_ENDPOINTS, KVR_ROUTE, "nobody there");
+	push_rejected(id, KVR_E_NO_ENDPOINTS, KVR_ROUTE, "nobody there"); /* past */
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.ends, 1);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_REJECTED);
+	CU_ASSERT_EQUAL(saw.end.code, KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(saw.end.detail[0], 7);
+	CU_ASSERT_STRING_EQUAL(saw.text, "nobody there");
+	CU_ASSERT_STRING_EQUAL(kvr_client_code_name(saw.end.code), "NoEndpoints");
+	rig_stop();
+}
+
+static void a_queued_request_is_probed_and_told_when_sent(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(0);
+	push_accepted(id, 0, KVR_STATE_QUEUED, 0);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.queued, 1);
+	CU_ASSERT_EQUAL(saw.accepted, 0);
+	fake_skip(&net);
+	rig_run_ms(250);
+	CU_ASSERT_PTR_NOT_NULL(fake_next(&net, KVR_PROBE));
+	push_accepted(id, 0, KVR_STATE_QUEUED, 0);
+	rig_run_ms(499);
+	CU_ASSERT_PTR_NULL(fake_next(&net, KVR_PROBE));
+	rig_run_ms(1);
+	CU_ASSERT_PTR_NOT_NULL(fake_next(&net, KVR_PROBE));
+	CU_ASSERT_EQUAL(saw.queued, 1);
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 6);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.accepted, 1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 0);
+	rig_stop();
+}
+
+static void an_unacknowledged_dispatch_is_sent_again(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(0);
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 6);
+	kvr_client_process(c);
+	fake_skip(&net);
+	rig_run_ms(250);
+	CU_ASSERT_PTR_NOT_NULL(fake_next(&net, KVR_PROBE));
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 0);
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 6);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 1);
+	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 6);
+	kvr_client_process(c);
+	fake_skip(&net);
+	rig_run_ms(200);
+	CU_ASSERT_EQUAL(net.n_out, 0); /* running: only wait, and probe from time to time */
+	rig_run_ms(100);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_PROBE), 1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 0);
+	rig_stop();
+}
+
+static void a_router_that_forgot_gets_the_request_again(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(0);
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 6);
+	rig_run_ms(251);
+	fake_skip(&net);
+	push_rejected(id, KVR_E_UNKNOWN_REQUEST, KVR_PROBE, "who");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 1);
+	CU_ASSERT_EQUAL(saw.ends, 0);
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 6); /* late, of the old life */
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.accepted, 1);
+	push_accepted(id, HANDLE + 1, KVR_STATE_RUNNING, 8);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.accepted, 2);
+	CU_ASSERT_EQUAL(saw.choice.worker, 8);
+	/* Running, the bytes are gone: it cannot be sent again. */
+	push_rejected(id, KVR_E_UNKNOWN_REQUEST, KVR_PROBE, "who");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.ends, 1);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_LOST);
+	CU_ASSERT(saw.end.retryable);
+	rig_stop();
+}
+
+static void silence_ends_a_request(void)
+{
+	rig_start();
+	rig_submit(0);
+	rig_run_ms(14000);
+	CU_ASSERT_EQUAL(saw.ends, 0);
+	rig_run_ms(3000);
+	CU_ASSERT_EQUAL(saw.ends, 1);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_LOST);
+	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), -1);
+	rig_stop();
+}
+
+static void a_large_request_is_paced_and_complete(void)
+{
+	static uint32_t tokens[200000];
+	const struct kvr_client_request q = {.tokens = tokens, .n_tokens = 200000, .ops = &rig_ops};
+	const struct kvr_wire_hdr *h;
+	static uint8_t got[88 + 800000];
+	uint32_t bytes = 0;
+	uint64_t id;
+
+	for (uint32_t i = 0; i < 200000; i++)
+		tokens[i] = i * 2654435761u;
+	rig_start();
+	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(c, &q, &id), 0);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(net.n_out, CLIENT_PACE_FRAMES);
+	rig_run_ms(10);
+	while ((h = fake_next(&net, KVR_ROUTE)) != NULL) {
+		CU_ASSERT(h->frag_len + 48u <= 1432);
+		CU_ASSERT_EQUAL_FATAL(h->msg_len, sizeof(got));
+		CU_ASSERT_EQUAL_FATAL(h->frag_off, bytes);
+		memcpy(got + h->frag_off, h + 1, h->frag_len);
+		bytes += h->frag_len;
+	}
+	CU_ASSERT_EQUAL(bytes, sizeof(got));
+	CU_ASSERT_EQUAL(memcmp(got + 88, tokens, 800000), 0);
+	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 1);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.accepted, 1);
+	rig_stop();
+}
+
+static void submit_refuses_what_the_router_would(void)
+{
+	const struct kvr_client_request good = {.tokens = prompt, .n_tokens = 4, .ops = &rig_ops};
+	struct kvr_client_request q;
+	uint64_t id = 5;
+
+	rig_start_conf((struct kvr_client_conf){.max_requests = 2});
+#define REFUSED(change, code)                                                                      \
+	do {                                                                                       \
+		q = good;                                                                          \
+		change;                                                                            \
+		CU_ASSERT_EQUAL(kvr_client_submit(c, &q, &id), code);                              \
+		CU_ASSERT_EQUAL(id, 0);                                                            \
+	} while (0)
+	REFUSED(q.n_tokens = 0, -EINVAL);
+	REFUSED(q.tokens = NULL, -EINVAL);
+	REFUSED(q.isl = 3, -EINVAL);
+	REFUSED(q.flags = 0x10, -EINVAL);
+	REFUSED(q.flags = KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT, -EINVAL);
+	REFUSED(q.body_len = 1, -EINVAL);
+	REFUSED(q.n_tokens = KVR_WIRE_MAX_TOKENS + 1, -EMSGSIZE);
+	REFUSED(q.pool_name = "llama", -ENOTCONN);
+#undef REFUSED
+	CU_ASSERT_EQUAL(kvr_client_submit(c, &good, &id), 0);
+	CU_ASSERT_EQUAL(kvr_client_submit(c, &good, &id), 0);
+	CU_ASSERT_EQUAL(kvr_client_in_flight(c), 2);
+	CU_ASSERT_EQUAL(kvr_client_submit(c, &good, &id), -EBUSY);
+	rig_stop();
+	CU_ASSERT_EQUAL(saw.ends, 2);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_CLOSED);
+}
+
+static void bad_configurations_are_refused(void)
+{
+	static const struct kvr_client_conf bad[] = {
+		{0},
+		{.router = "127.0.0.1", .frame_bytes = 100},
+		{.router = "127.0.0.1", .frame_bytes = 9000},
+		{.router = "127.0.0.1", .max_requests = 1u << 21},
+		{.router = "127.0.0.1:x"},
+		{.router = "127.0.0.1", .bind = "127.0.0.1:-4"},
+	};
+
+	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		errno = 0;
+		CU_ASSERT_PTR_NULL(kvr_client_create(&bad[i]));
+		CU_ASSERT_EQUAL(errno, EINVAL);
+	}
+	kvr_client_destroy(NULL);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"connect", connect_is_repeated_until_answered},
+			       {"connect fails", connect_gives_up_and_may_be_refused},
+			       {"new router", a_new_router_life_refreshes_the_pools},
+			       {"route", route_carries_the_request},
+			       {"resend", route_is_resent_with_the_flag_until_answered},
+			       {"query", a_query_ends_with_its_answer},
+			       {"rejected", a_rejection_ends_with_code_and_text},
+			       {"queued", a_queued_request_is_probed_and_told_when_sent},
+			       {"not acknowledged", an_unacknowledged_dispatch_is_sent_again},
+			       {"forgotten", a_router_that_forgot_gets_the_request_again},
+			       {"silence", silence_ends_a_request},
+			       {"large", a_large_request_is_paced_and_complete},
+			       {"refused", submit_refuses_what_the_router_would},
+			       {"configuration", bad_configurations_are_refused},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("client_route", tests);
+}

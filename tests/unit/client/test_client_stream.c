@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "client_rig.h"
+
+/* A request that was accepted and runs. */
+static uint64_t running(uint32_t flags)
+{
+	const uint64_t id = rig_submit(flags);
+
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1);
+	kvr_client_process(c);
+	fake_skip(&net);
+	return id;
+}
+
+static void items_are_acknowledged_after_5_ms(void)
+{
+	const struct kvr_wire_response_ack *a;
+	uint64_t id;
+
+	rig_start();
+	id = running(0);
+	push_item(id, 0, 0, "a");
+	kvr_client_process(c);
+	push_item(id, 1, 0, "b");
+	rig_run_ms(4);
+	CU_ASSERT_PTR_NULL(next_ack());
+	rig_run_ms(1);
+	a = next_ack();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT_EQUAL(a->next_seq, 2);
+	CU_ASSERT_EQUAL(a->flags, 0);
+	CU_ASSERT(kvr_udp_addr_equal(fake_to(&net), &router_at));
+	rig_run_ms(100);
+	CU_ASSERT_PTR_NULL(next_ack());
+	CU_ASSERT_EQUAL(saw.items, 2);
+	rig_stop();
+}
+
+static void sixteen_items_are_acknowledged_at_once(void)
+{
+	const struct kvr_wire_response_ack *a;
+	uint64_t id;
+
+	rig_start();
+	id = running(0);
+	for (uint32_t i = 0; i < 16; i++)
+		push_item(id, i, 0, "x");
+	kvr_client_process(c);
+	a = next_ack();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT_EQUAL(a->next_seq, 16);
+	rig_stop();
+}
+
+static void the_last_item_ends_and_is_acknowledged(void)
+{
+	const struct kvr_wire_response_ack *a;
+	uint64_t id;
+
+	rig_start();
+	id = running(0);
+	push_item(id, 0, KVR_RESP_F_TOKENS, "abcd");
+	push_item(id, 1, KVR_RESP_F_FIN, "end");
+	kvr_client_process(c);
+	a = next_ack();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT_EQUAL(a->next_seq, 2);
+	CU_ASSERT_EQUAL(a->flags, KVR_RACK_F_FIN);
+	CU_ASSERT_EQUAL(saw.items, 2);
+	CU_ASSERT_EQUAL(saw.last_flags, KVR_CLIENT_ITEM_LAST);
+	CU_ASSERT_EQUAL(saw.ends, 1);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
+	CU_ASSERT_EQUAL(saw.end.items, 2);
+	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), -1);
+	/* Its sender did not hear that: say it again, also for the item before. */
+	push_item(id, 0, 0, "abcd");
+	push_item(id, 1, KVR_RESP_F_FIN, "end");
+	kvr_client_process(c);
+	a = next_ack();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT_EQUAL(a->next_seq, 1);
+	CU_ASSERT_EQUAL(a->flags, 0);
+	a = next_ack();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT_EQUAL(a->next_seq, 2);
+	CU_ASSERT_EQUAL(a->flags, KVR_RACK_F_FIN);
+	CU_ASSERT_EQUAL(saw.items, 2);
+	rig_stop();
+}
+
+static void engine_errors_are_told(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = running(0);
+	push_item(id, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "out of memory");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FAILED);
+	CU_ASSERT_EQUAL(saw.items, 1);
+	rig_stop();
+}
+
+static void overtaking_items_are_put_in_order(void)
+{
+	static const uint8_t order[] = {3, 1, 2, 1, 0, 0, 6, 5, 4, 7};
+	uint64_t id;
+
+	rig_start();
+	id = running(0);
+	for (unsigned int i = 0; i < sizeof(order); i++)
+		push_item(id, order[i], order[i] == 7 ? KVR_RESP_F_FIN : 0, "x");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items, 8); /* on_item checks the order */
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
+	rig_stop();
+}
+
+static void an_item_far_ahead_is_not_kept(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = running(0);
+	push_item(id, 1000000, KVR_RESP_F_FIN, "x");
+	push_item(id, UINT32_MAX, KVR_RESP_F_FIN, "x");
+	for (uint32_t i = 1; i < 200; i++)
+		push_item(id, i, 0, "x");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items, 0);
+	push_item(id, 0, 0, "x");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items, 1 + CLIENT_HOLD_ITEMS);
+	CU_ASSERT_EQUAL(saw.ends, 0);
+	rig_stop();
+}
+
+static void an_item_that_overtakes_accepted_counts(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(0);
+	fake_skip(&net);
+	push_item(id, 0, 0, "x");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items, 1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_PROBE), 1); /* asks for the choice */
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 4);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.accepted, 0); /* not the truth any more; the probe's answer is */
+	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 4);
+	rig_run_ms(100);
+	CU_ASSERT_EQUAL(saw.accepted, 1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 0);
+	rig_stop();
+}
+
+static void foreign_items_are_ignored(void)
+{
+	const struct kvr_udp_addr evil = fake_addr(66, 6666);
+	struct kvr_client_stats st;
+	uint64_t id;
+
+	rig_start();
+	id = running(0);
+	push_item_from(evil, id, HANDLE, 0, KVR_RESP_F_FIN, "evil"); /* relayed: router only */
+	push_item_from(router_at, id, 0, 0, KVR_RESP_F_FIN, "no handle");
+	kvr_client_process(c);
+	push_item(id, 0, 0, "good");
+	push_item_from(router_at, id, HANDLE + 1, 1, KVR_RESP_F_FIN, "of another dispatch");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items, 1);
+	CU_ASSERT_EQUAL(saw.ends, 0);
+	kvr_client_stats_get(c, &st);
+	CU_ASSERT_EQUAL(st.frames_foreign, 3);
+	rig_stop();
+}
+
+static void direct_items_are_acknowledged_to_their_sender(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = running(KVR_CLIENT_DIRECT);
+	push_item_from(agent_at, id, HANDLE, 0, KVR_RESP_F_FIN, "x");
+	kvr_client_process(c);
+	CU_ASSERT_PTR_NOT_NULL(next_ack());
+	CU_ASSERT(kvr_udp_addr_equal(fake_to(&net), &agent_at));
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
+	rig_stop();
+}
+
+static void direct_items_may_follow_the_routers_end(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = running(KVR_CLIENT_DIRECT);
+	push_rejected(id, KVR_E_ENDED, KVR_PROBE, "ended");
+	rig_run_ms(1000);
+	CU_ASSERT_EQUAL(saw.ends, 0);
+	push_item_from(agent_at, id, HANDLE, 0, KVR_RESP_F_FIN, "x");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
+	/* Without them it is over soon. */
+	id = running(KVR_CLIENT_DIRECT);
+	push_rejected(id, KVR_E_ENDED, KVR_PROBE, "ended");
+	rig_run_ms(5000);
+	CU_ASSERT_EQUAL(saw.ends, 2);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_LOST);
+	rig_stop();
+}
+
+static void hostile_frames_change_nothing(void)
+{
+	struct kvr_wire_hdr *h;
+	struct kvr_client_stats st;
+	uint64_t id;
+	uint32_t n = 0;
+
+	rig_start();
+	id = running(0);
+	for (unsigned int byte = 0; byte < 48 + 40; byte++) { /* each byte inverted in turn */
+		if (byte >= 4 + 4 && byte < 8 + 24)
+			continue; /* source, id, handle: other people's frames, tested above */
+		if (byte >= 40 && byte < 48 + 12)
+			continue; /* epoch, msg_seq; seq, generated_tokens, status: any value is
+				     legal */
+		if (byte >= 48 + 16 && byte < 48 + 20)
+			continue; /* cached_tokens */
+		if (byte >= 48 + 32 && byte < 48 + 33)
+			continue; /* the data itself */
+		push_item(id, 0, KVR_RESP_F_FIN, "x");
+		net.in[net.n_in - 1].data[byte] ^= 0xff;
+		n++;
+	}
+	for (uint32_t len = 1; len < 88; len++) { /* truncated */
+		push_item(id, 0, KVR_RESP_F_FIN, "x");
+		net.in[net.n_in - 1].len = len;
+		n++;
+	}
+	push_item(id, 0, KVR_RESP_F_FIN, "x");
+	h = (void *)net.in[net.n_in - 1].data;
+	h->frag_off = 8;
+	n++;
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items + saw.ends, 0);
+	kvr_client_stats_get(c, &st);
+	CU_ASSERT_EQUAL(st.frames_bad, n);
+	push_item(id, 0, KVR_RESP_F_FIN, "x");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
+	rig_stop();
+}
+
+/* --- cancelling and time limits --- */
+
+static void cancel_is_repeated_until_answered(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = running(0);
+	CU_ASSERT_EQUAL(kvr_client_cancel(c, id), 0);
+	CU_ASSERT_EQUAL(kvr_client_cancel(c, id), 0); /* once is enough, twice is fine */
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_CANCEL), 1);
+	rig_run_ms(20 + 40 + 80);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_CANCEL), 4);
+	push_item(id, 0, 0, "late");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items + saw.ends, 0);
+	push_empty(id, KVR_CANCELLED);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.ends, 1);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_CANCELLED);
+	CU_ASSERT_EQUAL(kvr_client_cancel(c, id), -ENOENT);
+	push_item(id, 0, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED, "");
+	fake_skip(&net);
+	kvr_client_process(c);
+	CU_ASSERT_PTR_NOT_NULL(next_ack()); /* the engine may stop repeating */
+	rig_stop();
+}
+
+static void cancel_gives_up_after_ten_tries(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = running(0);
+	CU_ASSERT_EQUAL(kvr_client_cancel(c, id), 0);
+	rig_run_ms(10000);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_CANCEL), 10);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_CANCELLED);
+	CU_ASSERT_EQUAL(kvr_client_in_flight(c), 0);
+	rig_stop();
+}
+
+static void cancel_from_inside_a_callback(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = running(0);
+	saw.cancel_at_item = 2;
+	for (uint32_t i = 0; i < 5; i++)
+		push_item(id, i, 0, "x");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items, 2);
+	push_empty(id, KVR_CANCELLED);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_CANCELLED);
+	CU_ASSERT_EQUAL(saw.end.items, 2);
+	rig_stop();
+}
+
+static void submit_from_inside_the_end(void)
+{
+	uint64_t id;
+
+	rig_start_conf((struct kvr_client_conf){.max_requests = 2});
+	id = running(0);
+	saw.submit_at_end = true;
+	push_item(id, 1, 0, "held back");
+	push_item(id, 0, KVR_RESP_F_FIN, "x");
+	push_item(id, 2, 0, "of nobody");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.ends, 1);
+	CU_ASSERT_NOT_EQUAL(saw.next_id, 0);
+	CU_ASSERT_NOT_EQUAL(saw.next_id, id);
+	CU_ASSERT_EQUAL(kvr_client_in_flight(c), 1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 1);
+	rig_stop();
+}
+
+static void a_time_limit_ends_and_stops_the_engine(void)
+{
+	const struct kvr_client_request q = {
+		.tokens = prompt, .n_tokens = 4, .request_ms = 300, .ops = &rig_ops};
+	uint64_t id;
+
+	rig_start();
+	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(c, &q, &id), 0);
+	kvr_client_process(c);
+	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 1);
+	rig_run_ms(299);
+	CU_ASSERT_EQUAL(saw.ends, 0);
+	rig_run_ms(1);
+	CU_ASSERT_EQUAL(saw.ends, 1);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_TIMEOUT);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_CANCEL), 1);
+	push_item(id, 0, KVR_RESP_F_FIN, "late");
+	push_empty(id, KVR_CANCELLED);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items, 0);
+	CU_ASSERT_EQUAL(saw.ends, 1);
+	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), -1);
+	rig_stop();
+}
+
+/* --- without callbacks --- */
+
+static void items_wait_for_their_reader(void)
+{
+	const struct kvr_client_request q = {.tokens = prompt, .n_tokens = 4};
+	struct kvr_client_item it;
+	struct kvr_client_end e;
+	uint64_t id;
+
+	rig_start();
+	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(c, &q, &id), 0);
+	CU_ASSERT_EQUAL(kvr_client_next_item(c, id, &it, &e, 0), -ETIMEDOUT);
+	push_item(id, 0, 0, "first");
+	push_item(id, 1, 0, "second");
+	CU_ASSERT_EQUAL(kvr_client_next_item(c, id, &it, &e, 0), 1);
+	CU_ASSERT_EQUAL(memcmp(it.data, "first", 5), 0);
+	push_rejected(id, KVR_E_WORKER_LOST, KVR_ROUTE, "worker died");
+	CU_ASSERT_EQUAL(kvr_client_next_item(c, id, &it, &e, 0), 1);
+	CU_ASSERT_EQUAL(memcmp(it.data, "second", 6), 0);
+	CU_ASSERT_EQUAL_FATAL(kvr_client_next_item(c, id, &it, &e, 0), 0);
+	CU_ASSERT_EQUAL(e.reason, KVR_CLIENT_REJECTED);
+	CU_ASSERT_STRING_EQUAL(e.text, "worker died");
+	CU_ASSERT(e.retryable);
+	CU_ASSERT_EQUAL(kvr_client_next_item(c, id, &it, &e, 0), -ENOENT);
+	rig_stop();
+}
+
+static void a_slow_reader_holds_the_sender_back(void)
+{
+	const struct kvr_client_request q = {.tokens = prompt, .n_tokens = 4};
+	const struct kvr_wire_response_ack *a;
+	struct kvr_client_item it;
+	struct kvr_client_end e;
+	uint64_t id;
+
+	rig_start_conf((struct kvr_client_conf){.buffer_bytes = 300});
+	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(c, &q, &id), 0);
+	kvr_client_process(c);
+	for (uint32_t i = 0; i < 16; i++)
+		push_item(id, i, 0, "0123456789");
+	kvr_client_process(c);
+	rig_run_ms(5);
+	a = next_ack();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT(a->next_seq > 1 && a->next_seq < 8);
+	for (uint32_t i = 0; i < a->next_seq; i++)
+		CU_ASSERT_EQUAL(kvr_client_next_item(c, id, &it, &e, 0), 1);
+	CU_ASSERT_EQUAL(kvr_client_next_item(c, id, &it, &e, 0), -ETIMEDOUT);
+	push_item(id, a->next_seq, 0, "again");
+	CU_ASSERT_EQUAL(kvr_client_next_item(c, id, &it, &e, 0), 1);
+	CU_ASSERT_EQUAL(it.seq, a->next_seq);
+	rig_stop();
+}
+
+static void a_time_limit_without_callbacks(void)
+{
+	const struct kvr_client_request q = {.tokens = prompt, .n_tokens = 4, .request_ms = 50};
+	struct kvr_client_item it;
+	struct kvr_client_end e;
+	uint64_t id;
+
+	rig_start_conf((struct kvr_client_conf){.max_requests = 1});
+	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(c, &q, &id), 0);
+	rig_run_ms(60);
+	CU_ASSERT_EQUAL(kvr_client_next_item(c, id, &it, &e, 0), 0);
+	CU_ASSERT_EQUAL(e.reason, KVR_CLIENT_TIMEOUT);
+	CU_ASSERT_EQUAL(kvr_client_next_item(c, id, &it, &e, 0), -ENOENT);
+	push_empty(id, KVR_CANCELLED);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(kvr_client_submit(c, &q, &id), 0); /* the slot is free again */
+	rig_stop();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"ack 5 ms", items_are_acknowledged_after_5_ms},
+			       {"ack 16", sixteen_items_are_acknowledged_at_once},
+			       {"last", the_last_item_ends_and_is_acknowledged},
+			       {"error", engine_errors_are_told},
+			       {"order", overtaking_items_are_put_in_order},
+			       {"far ahead", an_item_far_ahead_is_not_kept},
+			       {"before accepted", an_item_that_overtakes_accepted_counts},
+			       {"foreign", foreign_items_are_ignored},
+			       {"direct", direct_items_are_acknowledged_to_their_sender},
+			       {"direct end", direct_items_may_follow_the_routers_end},
+			       {"hostile", hostile_frames_change_nothing},
+			       {"cancel", cancel_is_repeated_until_answered},
+			       {"cancel unheard", cancel_gives_up_after_ten_tries},
+			       {"cancel inside", cancel_from_inside_a_callback},
+			       {"submit inside", submit_from_inside_the_end},
+			       {"limit", a_time_limit_ends_and_stops_the_engine},
+			       {"reader", items_wait_for_their_reader},
+			       {"slow reader", a_slow_reader_holds_the_sender_back},
+			       {"reader limit", a_time_limit_without_callbacks},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("client_stream", tests);
+}
