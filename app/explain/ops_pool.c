@@ -158,7 +158,7 @@ static bool pool_start(struct ex_world *w, struct ex_pool *pool, struct ex_probl
 	pool->sched = kvr_sched_create(&pool->conf, &ops, w->now);
 	if (pool->sched == NULL)
 		return ex_bad(p, "cannot create the pool");
-	pool->index = ex_index_create(pool->conf.name, kvr_sched_max_ranks(pool->sched));
+	pool->index = ex_index_create(kvr_sched_max_ranks(pool->sched));
 	pool->by_slot = calloc(n, sizeof(*pool->by_slot));
 	pool->free_slot = calloc(n, sizeof(*pool->free_slot));
 	pool->terms.cap = pool->conf.max_ranks;

@@ -83,6 +83,19 @@ void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	s->changed = true;
 }
 
+void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
+{
+	if (slot >= s->conf.max_requests)
+		return;
+	if (step == 0) {
+		__builtin_prefetch(&s->slot[slot]);
+		__builtin_prefetch((const char *)&s->slot[slot] + 64);
+	} else if (s->slot[slot].state == KVR_SLOT_BOOKED) {
+		__builtin_prefetch(&s->rank[s->slot[slot].rank]);
+		kvr_active_prefetch(s->active, &s->slot[slot].act);
+	}
+}
+
 static bool booked(struct kvr_sched *s, uint32_t slot)
 {
 	if (slot < s->conf.max_requests && s->slot[slot].state == KVR_SLOT_BOOKED)

@@ -5,6 +5,7 @@
 #include "kvr_errno.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 static const struct {
 	const char *name;
@@ -39,25 +40,39 @@ bool kvr_sched_err_retryable(enum kvr_sched_err e)
 	return e < KVR_SCHED_ERRS && errors[e].retryable;
 }
 
-/* calloc() leaves pages untouched until used, which aligned_alloc() + memset() would not. */
-static void *libc_alloc(void *arg, size_t bytes)
-{
-	char *p = calloc(1, bytes + 128);
-	char *q;
+#define HUGE_BYTES (UINT64_C(2) << 20)
 
-	if (p == NULL)
-		return NULL;
-	q = p + 128 - (uintptr_t)p % 64;
-	memcpy(q - sizeof(p), &p, sizeof(p));
-	return q;
-}
+/* What stands in front of a part: where its mapping begins and how long it is. */
+struct mapping {
+	void *base;
+	size_t bytes;
+};
 
-static void libc_release(void *arg, void *q)
+/* Zero pages that take memory only when touched, huge ones where the kernel has them. */
+static void *map_alloc(void *arg, size_t bytes)
 {
+	const size_t align = bytes >= HUGE_BYTES ? HUGE_BYTES : 64;
+	struct mapping m = {.bytes = bytes + align + sizeof(struct mapping)};
 	char *p;
 
-	memcpy(&p, (char *)q - sizeof(p), sizeof(p));
-	free(p);
+	m.base = mmap(NULL, m.bytes, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (m.base == MAP_FAILED)
+		return NULL;
+	p = (char *)m.base + sizeof(m);
+	p += (align - (uintptr_t)p % align) % align;
+	if (align == HUGE_BYTES)
+		(void)madvise(m.base, m.bytes, MADV_HUGEPAGE); /* only a wish */
+	memcpy(p - sizeof(m), &m, sizeof(m));
+	return p;
+}
+
+static void map_release(void *arg, void *p)
+{
+	struct mapping m;
+
+	memcpy(&m, (char *)p - sizeof(m), sizeof(m));
+	munmap(m.base, m.bytes);
 }
 
 /* Zeroed memory that destroy() gives back; NULL once anything failed. */
@@ -217,8 +232,8 @@ struct kvr_sched *kvr_sched_create(const struct kvr_pool_conf *conf,
 	if (kvr_pool_conf_check(conf, err, sizeof(err)) != 0)
 		return kvr_null(EINVAL);
 	if (o.alloc == NULL || o.release == NULL) {
-		o.alloc = libc_alloc;
-		o.release = libc_release;
+		o.alloc = map_alloc;
+		o.release = map_release;
 	}
 	s = o.alloc(o.arg, sizeof(*s));
 	if (s == NULL)

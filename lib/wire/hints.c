@@ -375,7 +375,7 @@ int kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in, struct kv
 		return KVR_E_TOO_LARGE;
 	if (len % 8 != 0)
 		return KVR_E_HINT;
-	memset(out, 0, sizeof(*out));
+	memset(out, 0, offsetof(struct kvr_hints, required));
 	out->tlvs = p;
 	out->tlvs_len = len;
 	while ((more = kvr_tlv_next(&it, &t)) > 0) {

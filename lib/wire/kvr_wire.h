@@ -103,13 +103,15 @@ struct kvr_wire_hdr {
 #define KVR_WIRE_F_KNOWN 0x0000u
 
 /** Flags of struct kvr_wire_request. */
-#define KVR_REQ_F_QUERY	      0x0001u /* choose, change nothing, send nothing to a worker */
-#define KVR_REQ_F_RESEND      0x0002u /* the client has sent this request before */
-#define KVR_REQ_F_DIRECT      0x0004u /* return path: agent to client without the router */
-#define KVR_REQ_F_EAGLE	      0x0008u /* tokens are hashed in eagle windows (spec 1.2) */
-#define KVR_REQ_F_PREFILL_LEG 0x0010u /* (later) DISPATCH: prefill leg */
-#define KVR_REQ_F_DECODE_LEG  0x0020u /* (later) DISPATCH: decode leg */
-#define KVR_REQ_F_CLIENT      (KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE)
+#define KVR_REQ_F_QUERY	 0x0001u /* choose, change nothing, send nothing to a worker */
+#define KVR_REQ_F_RESEND 0x0002u /* the client has sent this request before */
+#define KVR_REQ_F_DIRECT 0x0004u /* return path: agent to client without the router */
+#define KVR_REQ_F_EAGLE	 0x0008u /* tokens are hashed in eagle windows (spec 1.2) */
+#define KVR_REQ_F_PREFILL_LEG                                                                      \
+	0x0010u			     /* (later) DISPATCH: prefill leg of a disaggregated request   \
+				      */
+#define KVR_REQ_F_DECODE_LEG 0x0020u /* (later) DISPATCH: decode leg */
+#define KVR_REQ_F_CLIENT     (KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE)
 
 enum kvr_wire_phase { KVR_PHASE_AGGREGATED = 0, KVR_PHASE_PREFILL = 1, KVR_PHASE_DECODE = 2 };
 
@@ -118,8 +120,9 @@ enum kvr_wire_phase { KVR_PHASE_AGGREGATED = 0, KVR_PHASE_PREFILL = 1, KVR_PHASE
 /**
  * Fixed part of ROUTE and DISPATCH: 88 bytes. After it, in this order, each padded with zero
  * bytes to a multiple of 8: hashes (n_hashes * 8), tokens (n_tokens * 4), hints (hints_len),
- * body (body_len). At least one of hashes and tokens is present; hashes win for routing, and
- * then isl must be at least n_hashes * block_size. With tokens alone isl must be n_tokens.
+ * body (body_len). Hashes win for routing, and then isl must be at least n_hashes * block_size.
+ * With tokens alone isl must be n_tokens. With neither, e.g. a prompt below one block whose tokens
+ * only the engine needs, nothing is matched.
  */
 struct kvr_wire_request {
 	uint16_t pool;	   /* number from CONNECTED (or the configuration) */
@@ -409,9 +412,9 @@ struct kvr_wire_heartbeat_ack {
 	uint32_t bookings; /* live bookings on this worker */
 } __rte_packed;
 
-#define KVR_KV_F_DUMP_BEGIN 0x0001u /* first frame of a dump: forget what the rank holds */
+#define KVR_KV_F_DUMP_BEGIN 0x0001u /* with DUMP, position 0: forget what the rank holds */
 #define KVR_KV_F_DUMP	    0x0002u /* part of a dump: first_event_id is a position in the dump */
-#define KVR_KV_F_DUMP_END   0x0004u /* last frame of a dump: resume_event_id is valid */
+#define KVR_KV_F_DUMP_END   0x0004u /* with DUMP, last frame: resume_event_id is valid */
 
 /**
  * KV_EVENTS: 32 bytes and n_events events, in one frame. The events of one rank are numbered

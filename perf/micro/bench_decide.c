@@ -22,6 +22,7 @@
 #include <rte_eal.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #define ACTIVE_PER_WORKER 16u
@@ -110,6 +111,20 @@ static void start_eal(void)
 		exit(1);
 }
 
+/* Prompts come in packets, which are in huge pages. */
+static void place_queries(struct bench *b)
+{
+	const size_t huge = 2u << 20, bytes = (size_t)b->w.nquery * b->w.d * 8;
+	void *p = aligned_alloc(huge, (bytes + huge - 1) / huge * huge);
+
+	if (p == NULL)
+		exit(1);
+	(void)madvise(p, bytes, MADV_HUGEPAGE);
+	memcpy(p, b->w.query, bytes);
+	free(b->w.query);
+	b->w.query = p;
+}
+
 static void open_table(struct bench *b)
 {
 	struct kvr_prefix_conf c = {.name = "decide",
@@ -175,6 +190,9 @@ static uint32_t prepare(struct bench *b, uint32_t k)
 					      .n = b->w.d,
 					      .isl = b->w.d * BLOCK_SIZE};
 	b->now += 1000;
+	/* Messages come in bursts, so the scheduler lcore sees the next ones coming. */
+	kvr_sched_prefetch(b->s, (k + 4) % b->slots, 0);
+	kvr_sched_prefetch(b->s, (k + 2) % b->slots, 1);
 	return slot;
 }
 
@@ -347,6 +365,7 @@ int main(int argc, char **argv)
 	}
 	start_eal();
 	pb_init(&b.w, ranks, blocks, 1000000);
+	place_queries(&b);
 	b.tick = 1e9 / (double)rte_get_tsc_hz();
 	open_table(&b);
 	open_sched(&b);

@@ -250,6 +250,13 @@ static void repeats_order_and_counts_are_checked(void)
 
 static void framing_is_checked(void)
 {
+	static const uint8_t odd[12] = {1, 0, 7, 0, 'a'}; /* 11 bytes, padded to 16, of 12 */
+	struct kvr_tlv_iter it = kvr_tlv_begin(odd, sizeof(odd));
+	struct kvr_tlv t;
+
+	CU_ASSERT_EQUAL(kvr_tlv_next(&it, &t), -EBADMSG);
+	it = kvr_tlv_begin(odd, 3);
+	CU_ASSERT_EQUAL(kvr_tlv_next(&it, &t), -EBADMSG);
 	begin();
 	kvr_hint_put_str(&buf, KVR_HINT_LORA, "abc");
 	bytes[7] = 1; /* padding */
