@@ -354,6 +354,53 @@ static void memif_carries_large_frames(void)
 	close_pair(p);
 }
 
+/* Two queue pairs: what leaves on queue 1 arrives on queue 1, and counters sum over queues. */
+static void queues_are_separate(void)
+{
+	struct kvr_port *p[2];
+	struct rte_mbuf *m[KVR_PORT_BURST];
+	struct kvr_pkt pkts[KVR_PORT_BURST];
+	struct rte_ring *ring[2][2];
+	struct kvr_path to;
+
+	for (int side = 0; side < 2; side++) {
+		for (int q = 0; q < 2; q++) {
+			char name[32];
+
+			snprintf(name, sizeof(name), "mq_%d_%d", side, q);
+			ring[side][q] = rte_ring_create(name, 64, SOCKET_ID_ANY, 0);
+			CU_ASSERT_PTR_NOT_NULL_FATAL(ring[side][q]);
+		}
+	}
+	for (int side = 0; side < 2; side++) {
+		char name[32], ethdev[RTE_ETH_NAME_MAX_LEN];
+		struct kvr_port_conf c;
+		int id;
+
+		snprintf(name, sizeof(name), "mq_%d", side);
+		id = rte_eth_from_rings(name, ring[side], 2, ring[1 - side], 2, 0);
+		CU_ASSERT_TRUE_FATAL(id >= 0);
+		rte_eth_dev_get_name_by_port((uint16_t)id, ethdev);
+		c = conf_of(ethdev, (unsigned int)side + 1);
+		c.queues = 2;
+		p[side] = open_port(&c, (unsigned int)side);
+	}
+	learn(p, 4, &to);
+	for (unsigned int i = 0; i < 2; i++) {
+		struct kvr_port_queue *q = kvr_port_queue(p[0], i);
+		struct rte_mbuf *one = kvr_port_alloc(q);
+
+		rte_pktmbuf_append(one, 10);
+		CU_ASSERT_EQUAL(kvr_port_send(q, &to, one), 0);
+		CU_ASSERT_EQUAL(kvr_port_flush(q), 1);
+		CU_ASSERT_EQUAL(kvr_port_rx_burst(kvr_port_queue(p[1], 1 - i), m, pkts, 32), 0);
+		CU_ASSERT_EQUAL(kvr_port_rx_burst(kvr_port_queue(p[1], i), m, pkts, 32), 1);
+		rte_pktmbuf_free(m[0]);
+	}
+	CU_ASSERT_EQUAL(counter(p[1], V(UDP)), 2);
+	close_pair(p);
+}
+
 static void bad_devices_and_limits_name_the_key(void)
 {
 	struct kvr_port_conf c;
@@ -417,6 +464,7 @@ int main(int argc, char **argv)
 		{"every frame is counted once", every_frame_is_counted_once_whatever_it_is},
 		{"null port", null_port_swallows_and_refuses},
 		{"memif carries large frames", memif_carries_large_frames},
+		{"queues are separate", queues_are_separate},
 		{"bad devices and limits", bad_devices_and_limits_name_the_key},
 		CU_TEST_INFO_NULL};
 	char *eal[] = {
