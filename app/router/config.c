@@ -43,7 +43,7 @@ static const struct kvr_opt router_opts[] = {
 	 .def = "32M", .unit = "bytes", .help = "fragments kept by one ingress lcore"},
 	{"reassembly_source_bytes", KVR_OPT_U64, ROUTER(reassembly_source_bytes), .min = 65536,
 	 .max = 1e12, .def = "12M", .unit = "bytes", .help = "fragments kept for one sender"},
-	{"reassembly_ms", KVR_OPT_U32, ROUTER(reassembly_ms), .min = 1, .max = 60000, .def = "500",
+	{"reassembly_ms", KVR_OPT_U32, ROUTER(reassembly_ms), .min = 1, .max = 60000, .def = "3000",
 	 .unit = "ms", .help = "how long a message may stay incomplete"},
 	{"ring_size", KVR_OPT_U32, ROUTER(ring_size), .min = 64, .max = 1048576, .def = "8192",
 	 .unit = "entries", .help = "rings between stages; rounded up to a power of two"},

@@ -291,7 +291,7 @@ static enum kvr_wire_code on_hello(struct router *rt, const struct ctl_frame *f)
 
 struct load_call {
 	struct pool *pool;
-	uint64_t id;
+	const struct kvr_worker *w;
 	const struct kvr_wire_rank_load *load;
 	uint32_t n;
 };
@@ -302,8 +302,16 @@ static void on_sched_load(struct lcore *lc, void *arg)
 
 	for (uint32_t i = 0; i < c->n; i++)
 		if (c->load[i].kv_used_blocks != UINT64_MAX)
-			kvr_sched_load_report(c->pool->sched, c->id, c->load[i].dp_rank,
+			kvr_sched_load_report(c->pool->sched, c->w->id, c->load[i].dp_rank,
 					      c->load[i].kv_used_blocks, lc->now_ns);
+}
+
+static void on_event_load(struct lcore *lc, void *arg)
+{
+	struct load_call *c = arg;
+
+	for (uint32_t i = 0; i < c->n; i++)
+		event_heartbeat(lc, c->pool, c->w, &c->load[i]);
 }
 
 static enum kvr_wire_code on_heartbeat(struct router *rt, const struct ctl_frame *f)
@@ -324,10 +332,10 @@ static enum kvr_wire_code on_heartbeat(struct router *rt, const struct ctl_frame
 		call_sched(rt, &c, on_sched_available);
 	}
 	if (h->n_ranks != 0) {
-		struct load_call lc = {c.pool, w->id, (const void *)(f->body + sizeof(*h)),
-				       h->n_ranks};
+		struct load_call lc = {c.pool, w, (const void *)(f->body + sizeof(*h)), h->n_ranks};
 
 		call_lcore(rt, c.pool->sched_lcore, on_sched_load, &lc);
+		call_lcore(rt, c.pool->event_lcore, on_event_load, &lc);
 	}
 	ack.state = (uint16_t)w->state;
 	ack.bookings = w->bookings;

@@ -74,7 +74,8 @@ static void reject_job(struct lcore *lc, struct pool *p, struct job *j, enum kvr
 
 static void abort_send(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 {
-	const struct kvr_wire_abort a = {.code = KVR_OK};
+	/* Ended by the client's wish: 0. */
+	const struct kvr_wire_abort a = {.code = r->end_code == KVR_E_ENDED ? 0 : r->end_code};
 
 	out_message(lc, &r->relay.agent, KVR_ABORT, r->relay.source, r->relay.id,
 		    kvr_flight_handle(p->requests, r), &a, sizeof(a));
@@ -127,15 +128,18 @@ static void fail_request(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 
 	if (r->state == KVR_RQ_ENDED)
 		return;
+	r->end_code = (uint16_t)code;
 	out_reject(lc, &r->relay.client, KVR_ROUTE, r->relay.source, r->relay.id, code, detail);
 	end_request(lc, p, r, how);
 }
 
 /* The request is not in the scheduler's queue any more and was not admitted. */
-static void leave_queue(struct lcore *lc, struct pool *p, struct kvr_flight *r)
+static void leave_queue(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+			enum kvr_wire_code code)
 {
 	job_free(lc, r->job);
 	r->job = NULL;
+	r->end_code = (uint16_t)code;
 	end_request(lc, p, r, PC_QUEUE_LEFT);
 }
 
@@ -221,15 +225,19 @@ static void answer_query(struct lcore *lc, struct pool *p, struct job *j)
 	job_free(lc, j);
 }
 
-/* ROUTE of a request that is known: say again what was said, send again what may be lost. */
+/*
+ * ROUTE of a request that is known: say again what was said, send again what may be lost. A
+ * request whose stream has ended is still RUNNING to a client that has not acknowledged the end:
+ * the worker repeats the items.
+ */
 static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j)
 {
 	pool_count(p, PC_REPEATS, 1);
-	if (r->state == KVR_RQ_ENDED) {
-		reject_job(lc, p, j, KVR_E_ENDED, NULL);
+	if (r->state == KVR_RQ_ENDED && r->end_code != KVR_OK) {
+		reject_job(lc, p, j, (enum kvr_wire_code)r->end_code, NULL);
 		return;
 	}
-	if (r->state != KVR_RQ_QUEUED && (j->isl != r->relay.isl)) {
+	if (j->isl != r->relay.isl) {
 		reject_job(lc, p, j, KVR_E_DUPLICATE_REQUEST, NULL);
 		return;
 	}
@@ -348,12 +356,14 @@ static void on_cancel(struct lcore *lc, struct pool *p, const struct note *n)
 		return;
 	if (r != NULL && r->state == KVR_RQ_QUEUED) {
 		kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
-		leave_queue(lc, p, r);
+		leave_queue(lc, p, r, KVR_E_ENDED);
 	} else if (r != NULL && r->state != KVR_RQ_ENDED) {
+		r->end_code = KVR_E_ENDED; /* by its client's wish */
 		end_request(lc, p, r, PC_CANCELLED);
 		abort_start(lc, p, r);
 	}
-	out_message(lc, path_kept(n->ptr), KVR_CANCELLED, h->source, h->id, 0, NULL, 0);
+	out_message(lc, path_kept(n->ptr), KVR_CANCELLED, h->source, h->id,
+		    r != NULL ? kvr_flight_handle(p->requests, r) : h->handle, NULL, 0);
 	rte_pktmbuf_free(n->ptr);
 }
 
@@ -362,17 +372,21 @@ static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
 	const struct kvr_wire_hdr *h =
 		rte_pktmbuf_mtod((struct rte_mbuf *)n->ptr, const struct kvr_wire_hdr *);
 	struct kvr_flight *r = kvr_flight_lookup(p->requests, h->source, h->id);
-	bool ended = r != NULL || kvr_flight_has_ended(p->requests, h->source, h->id);
+	bool ended = kvr_flight_has_ended(p->requests, h->source, h->id);
 
-	if (!ended && note_next_pool(lc, p, n) == 0)
+	if (r == NULL && !ended && note_next_pool(lc, p, n) == 0)
 		return;
-	if (r != NULL && r->state != KVR_RQ_ENDED) {
-		send_accepted(lc, p, r);
-		rte_pktmbuf_free(n->ptr);
+	if (r == NULL) {
+		out_reject_frame(lc, n->ptr, path_kept(n->ptr),
+				 ended ? KVR_E_ENDED : KVR_E_UNKNOWN_REQUEST);
 		return;
 	}
-	out_reject_frame(lc, n->ptr, path_kept(n->ptr),
-			 ended ? KVR_E_ENDED : KVR_E_UNKNOWN_REQUEST);
+	if (r->state == KVR_RQ_ENDED && r->end_code != KVR_OK)
+		out_reject(lc, path_kept(n->ptr), KVR_ROUTE, h->source, h->id,
+			   (enum kvr_wire_code)r->end_code, NULL);
+	else
+		send_accepted(lc, p, r);
+	rte_pktmbuf_free(n->ptr);
 }
 
 static void on_abort_ack(struct lcore *lc, struct pool *p, const struct note *n)
@@ -404,7 +418,7 @@ static void deadlines(struct lcore *lc, struct pool *p)
 		kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
 		out_reject(lc, &r->relay.client, KVR_ROUTE, r->relay.source, r->relay.id,
 			   KVR_E_EXPIRED, NULL);
-		leave_queue(lc, p, r);
+		leave_queue(lc, p, r, KVR_E_EXPIRED);
 	}
 }
 
@@ -419,8 +433,8 @@ static void on_tick(struct lcore *lc, struct pool *p, const struct note *n)
 			struct kvr_flight *r = kvr_flight_slot(p->requests, slot[i]);
 
 			r->booked = 0;
-			abort_start(lc, p, r);
 			fail_request(lc, p, r, KVR_E_EXPIRED, 0, PC_EXPIRED);
+			abort_start(lc, p, r);
 		}
 	} while (got == BURST);
 	deadlines(lc, p);
@@ -453,6 +467,7 @@ static void admit(struct lcore *lc, struct pool *p)
 				routed(lc, p, r, j, &d[i]);
 			} else {
 				reject_job(lc, p, j, sched_code[d[i].err], &d[i]);
+				r->end_code = (uint16_t)sched_code[d[i].err];
 				end_request(lc, p, r, PC_QUEUE_FAILED);
 			}
 		}

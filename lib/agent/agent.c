@@ -48,13 +48,10 @@ static void worker_message(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 		kvr_agent__on_heartbeat_ack(a, h, body);
 		break;
 	case KVR_KV_ACK:
-		kvr_agent__on_kv_ack(a, body);
+		kvr_agent__on_kv_ack(a, h, body);
 		break;
 	case KVR_GOODBYE_ACK:
 		kvr_agent__on_goodbye_ack(a);
-		break;
-	case KVR_REJECTED:
-		kvr_agent__on_rejected(a, body);
 		break;
 	default: /* sessions: none are held here */
 		break;
@@ -79,6 +76,12 @@ static void message(void *user, const struct kvr_udp_addr *from, const struct kv
 	case KVR_ABORT:
 		kvr_agent__on_abort(a, h, body);
 		break;
+	case KVR_REJECTED:
+		if (h->source != a->conf.worker)
+			kvr_agent__on_unknown(a, h, body);
+		else
+			kvr_agent__on_rejected(a, body);
+		break;
 	default:
 		worker_message(a, h, body);
 	}
@@ -102,6 +105,7 @@ static int fill_defaults(struct kvr_agent_conf *c)
 {
 	c->dp_size = c->dp_size != 0 ? c->dp_size : 1;
 	c->frame_bytes = c->frame_bytes != 0 ? c->frame_bytes : KVR_WIRE_DEF_FRAME;
+	c->receive_bytes = c->receive_bytes != 0 ? c->receive_bytes : KVR_WIRE_MAX_FRAME;
 	c->max_requests = c->max_requests != 0 ? c->max_requests : 4096;
 	c->request_bytes = c->request_bytes != 0 ? c->request_bytes : 4u << 20;
 	c->assembly_bytes = c->assembly_bytes != 0 ? c->assembly_bytes : 64u << 20;
@@ -110,6 +114,7 @@ static int fill_defaults(struct kvr_agent_conf *c)
 	    c->ops == NULL || c->ops->on_dispatch == NULL || c->dp_size > AGENT_MAX_RANKS ||
 	    c->dp_size > UINT32_MAX - c->dp_start || (unsigned int)c->role > KVR_ROLE_DECODE ||
 	    c->frame_bytes < KVR_WIRE_LEAST_MAX_FRAME || c->frame_bytes > KVR_WIRE_MAX_FRAME ||
+	    c->receive_bytes < KVR_WIRE_LEAST_MAX_FRAME || c->receive_bytes > KVR_WIRE_MAX_FRAME ||
 	    c->max_requests > AGENT_MAX_REQUESTS || c->kv_ring_bytes < AGENT_LEAST_RING)
 		return -EINVAL;
 	return 0;
@@ -153,6 +158,8 @@ static int init_ranks(struct kvr_agent *a)
 		k->dp_rank = a->conf.dp_start + i;
 		k->timer.kind = AGENT_T_KV;
 		k->gap_id = UINT64_MAX;
+		k->backoff_us = AGENT_KV_REPEAT_US;
+		k->dump_id = AGENT_DUMP_ID;
 		k->load = (struct kvr_wire_rank_load){.dp_rank = k->dp_rank,
 						      .kv_used_blocks = UINT64_MAX};
 		TAILQ_INIT(&k->events);

@@ -19,22 +19,27 @@
 
 #include <sys/queue.h>
 
-#define AGENT_HELLO_US	      200000u
-#define AGENT_HELLO_MAX_US    2000000u
-#define AGENT_GOODBYE_US      200000u
-#define AGENT_GOODBYE_TRIES   5u
-#define AGENT_REPEAT_US	      20000u
-#define AGENT_REPEAT_MAX_US   1000000u
-#define AGENT_GIVE_UP_US      10000000u
-#define AGENT_WINDOW_ITEMS    64u    /* on their way at once, of one request */
-#define AGENT_OVER_KEPT	      4096u  /* handles remembered after their end, beside the slots */
-#define AGENT_KV_WINDOW_BYTES 65536u /* on their way at once, of one rank */
-#define AGENT_KV_REPEAT_US    20000u
-#define AGENT_KV_BUSY_US      1000u /* the router's event ring was full: let it drain */
-#define AGENT_DUMP_WINDOW     32u   /* frames on their way at once */
-#define AGENT_MAX_ITEM	      (1u << 20)
-#define AGENT_CODE_FULL	      503u /* engine-defined code of our own refusals */
-#define AGENT_CODE_RANK	      400u
+#define AGENT_HELLO_US	       200000u
+#define AGENT_HELLO_MAX_US     2000000u
+#define AGENT_REFUSED_US       10000000u /* a HELLO that was refused is tried again after this */
+#define AGENT_GOODBYE_US       200000u
+#define AGENT_GOODBYE_MAX_US   2000000u
+#define AGENT_GOODBYE_TRIES    5u
+#define AGENT_REPEAT_US	       20000u
+#define AGENT_REPEAT_MAX_US    1000000u
+#define AGENT_GIVE_UP_US       10000000u
+#define AGENT_WINDOW_ITEMS     64u    /* on their way at once, of one request */
+#define AGENT_OVER_KEPT	       4096u  /* handles remembered after their end, beside the slots */
+#define AGENT_KV_WINDOW_BYTES  65536u /* on their way at once, of one rank */
+#define AGENT_KV_REPEAT_US     20000u
+#define AGENT_KV_REPEAT_MAX_US 1000000u
+#define AGENT_KV_BUSY_US       20000u  /* the router's event ring was full: let it drain */
+#define AGENT_KV_STALE_US      100000u /* a step back is believed after this without progress */
+#define AGENT_DUMP_ID	       (UINT64_C(1) << 63) /* header ids of dumps, apart from events */
+#define AGENT_DUMP_WINDOW      32u		   /* frames on their way at once */
+#define AGENT_MAX_ITEM	       (1u << 20)
+#define AGENT_CODE_FULL	       503u /* engine-defined code of our own refusals */
+#define AGENT_CODE_NOT_OURS    1u   /* another worker, or a rank we do not have */
 
 enum agent_timer { AGENT_T_REGISTER = 1, AGENT_T_REPEAT, AGENT_T_KV };
 
@@ -101,6 +106,7 @@ struct agent_rank {
 	uint64_t next_id, acked;
 	uint64_t bytes, in_flight; /* of the list; of what is between acked and to_send */
 	struct kvr_timer timer;
+	uint32_t backoff_us;
 	uint64_t progress_us;	 /* last time an acknowledgement moved, or it was sent again */
 	uint64_t gap_id, gap_us; /* the last GAP obeyed: its copies are not obeyed again */
 	bool overrun;		 /* unacknowledged events were lost: a dump must be sent */
@@ -108,6 +114,7 @@ struct agent_rank {
 	struct agent_dump_frame *dump;
 	uint32_t dump_n, dump_acked, dump_sent;
 	uint64_t dump_resume;
+	uint64_t dump_id; /* header id of all its frames; acks repeat it */
 	struct kvr_wire_rank_load load;
 };
 
@@ -156,6 +163,8 @@ void kvr_agent__say_hello(struct kvr_agent *a);
 struct agent_req *kvr_agent__find(const struct kvr_agent *a, uint64_t handle);
 void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body,
 			    uint32_t len);
+/** The router knows nothing of a request that we sent something about. */
+void kvr_agent__on_unknown(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 /** The slot's work is over; tells on_done when asked. */
 void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell);
@@ -178,7 +187,7 @@ void kvr_agent__drop_items(struct agent_req *r);
 /* kv.c */
 void kvr_agent__kv_timer(struct kvr_agent *a, struct agent_rank *k);
 void kvr_agent__kv_kick(struct kvr_agent *a, struct agent_rank *k);
-void kvr_agent__on_kv_ack(struct kvr_agent *a, const uint8_t *body);
+void kvr_agent__on_kv_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__kv_drop(struct agent_rank *k);
 void kvr_agent__kv_rewind(struct agent_rank *k, uint64_t id);
 /** Blocks that one event may have. */
@@ -188,8 +197,7 @@ uint32_t kvr_agent__kv_room(const struct kvr_agent *a);
 void kvr_agent__dump_start(struct kvr_agent *a, struct agent_rank *k);
 void kvr_agent__dump_send(struct kvr_agent *a, struct agent_rank *k);
 void kvr_agent__dump_drop(struct agent_rank *k);
-/** @return true when the ack was about the dump. */
-bool kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k,
+void kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k,
 			 const struct kvr_wire_kv_ack *w);
 
 #endif

@@ -129,10 +129,9 @@ static struct kvr_agent_request view(const struct kvr_wire_hdr *h, const struct 
 
 static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_request *w)
 {
-	uint32_t frame = a->frame_bytes;
+	const uint32_t client = w->client_frame != 0 ? w->client_frame : KVR_WIRE_DEF_FRAME;
+	const uint32_t frame = RTE_MIN(a->frame_bytes, client);
 
-	if (w->client_frame != 0)
-		frame = RTE_MIN(frame, w->client_frame);
 	r->item_bytes = frame - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_response);
 	r->item_bytes &= ~7u;
 	r->isl = w->isl;
@@ -170,8 +169,7 @@ void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 	struct agent_req *r = kvr_agent__find(a, h->handle);
 	struct kvr_request q;
 
-	if (kvr_request_parse(body, len, KVR_DISPATCH, &q) != 0 || h->handle == 0 ||
-	    q.fixed.worker != a->conf.worker) {
+	if (kvr_request_parse(body, len, KVR_DISPATCH, &q) != 0 || h->handle == 0) {
 		a->stats.frames_bad++;
 		return;
 	}
@@ -182,15 +180,37 @@ void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 		return;
 	}
 	a->stats.dispatches++;
-	if (q.fixed.dp_rank - a->conf.dp_start >= a->conf.dp_size) {
+	if (q.fixed.worker != a->conf.worker ||
+	    q.fixed.dp_rank - a->conf.dp_start >= a->conf.dp_size) {
 		a->stats.refused++;
-		send_ack(a, h, AGENT_CODE_RANK);
+		send_ack(a, h, AGENT_CODE_NOT_OURS);
 	} else if (a->running == a->conf.max_requests) {
 		a->stats.refused++;
 		send_ack(a, h, AGENT_CODE_FULL);
 	} else {
 		run(a, take_slot(a, h), h, &q);
 	}
+}
+
+void kvr_agent__on_unknown(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
+{
+	const struct kvr_wire_rejected *w = (const void *)body;
+	struct agent_req *r = NULL;
+
+	if (h->handle != 0)
+		r = kvr_agent__find(a, h->handle);
+	for (uint32_t i = 0; h->handle == 0 && r == NULL && i < a->n_req; i++)
+		if (a->req[i].source == h->source && a->req[i].id == h->id)
+			r = &a->req[i];
+	if (r == NULL || (r->state != AGENT_RUNNING && r->state != AGENT_ENDING) ||
+	    r->source != h->source || r->id != h->id || w->code != KVR_E_UNKNOWN_REQUEST)
+		return;
+	if (r->direct) {
+		r->prog_done = true; /* nobody waits for the report; the client may for items */
+		return;
+	}
+	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
+	kvr_agent__over(a, r, false);
 }
 
 void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)

@@ -10,6 +10,10 @@
  * is true just before the event dump_resume. Its frames are kept, encoded, until the router has
  * acknowledged all of them. Events that happen meanwhile are appended to the list as always and
  * sent after it.
+ *
+ * All frames of one dump carry the same id in their header, and no other frame does: a late copy
+ * of another dump's frame must not be taken for a part of this one, and an acknowledgement, which
+ * repeats the id, says which dump it is about.
  */
 
 #define DUMP_GROW 64
@@ -47,7 +51,7 @@ static bool keep(struct agent_rank *k, struct kvr_kv_put *put)
 
 static void begin(struct kvr_agent *a, struct agent_rank *k, struct kvr_kv_put *put, uint8_t *buf)
 {
-	const struct kvr_wire_ids ids = kvr_link_ids(&a->link, a->conf.worker, k->dump_n, 0);
+	const struct kvr_wire_ids ids = kvr_link_ids(&a->link, a->conf.worker, k->dump_id, 0);
 	const struct kvr_wire_kv_events head = {
 		.first_event_id = k->dump_n,
 		.dp_rank = k->dp_rank,
@@ -108,6 +112,7 @@ void kvr_agent__dump_start(struct kvr_agent *a, struct agent_rank *k)
 	kvr_agent__kv_drop(k); /* the dump says it all */
 	k->overrun = false;
 	k->dumping = true;
+	k->dump_id++;
 	k->dump_resume = k->acked = k->next_id;
 	if (!build(a, k)) {
 		kvr_agent__dump_drop(k);
@@ -117,6 +122,7 @@ void kvr_agent__dump_start(struct kvr_agent *a, struct agent_rank *k)
 	}
 	a->stats.kv_dumps++;
 	k->progress_us = a->link.now_us;
+	k->backoff_us = AGENT_KV_REPEAT_US;
 	kvr_agent__dump_send(a, k);
 }
 
@@ -128,11 +134,11 @@ void kvr_agent__dump_send(struct kvr_agent *a, struct agent_rank *k)
 		kvr_agent__dump_start(a, k);
 		return;
 	}
-	if (k->dump_sent == end || a->link.now_us >= k->progress_us + AGENT_KV_REPEAT_US) {
-		if (k->dump_sent > k->dump_acked)
-			a->stats.kv_resent++;
-		k->dump_sent = k->dump_acked; /* from the first one missing */
+	if (a->link.now_us >= k->progress_us + k->backoff_us) { /* from the first one missing */
+		a->stats.kv_resent++;
+		k->dump_sent = k->dump_acked;
 		k->progress_us = a->link.now_us;
+		k->backoff_us = RTE_MIN(2 * k->backoff_us, AGENT_KV_REPEAT_MAX_US);
 	}
 	for (; k->dump_sent < end; k->dump_sent++) {
 		const struct agent_dump_frame *f = &k->dump[k->dump_sent];
@@ -141,7 +147,7 @@ void kvr_agent__dump_send(struct kvr_agent *a, struct agent_rank *k)
 		kvr_link_queue(&a->link, &a->router, f->len);
 		a->stats.kv_frames++;
 	}
-	kvr_timer_set(&a->link.timers, &k->timer, a->link.now_us + AGENT_KV_REPEAT_US);
+	kvr_timer_set(&a->link.timers, &k->timer, k->progress_us + k->backoff_us);
 }
 
 static void finish(struct kvr_agent *a, struct agent_rank *k)
@@ -153,23 +159,23 @@ static void finish(struct kvr_agent *a, struct agent_rank *k)
 	kvr_agent__kv_kick(a, k);
 }
 
-bool kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k, const struct kvr_wire_kv_ack *w)
+void kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k, const struct kvr_wire_kv_ack *w)
 {
-	const bool all_sent = k->dump_sent == k->dump_n;
-
-	if (!k->dumping)
-		return false;
 	if (w->next_dump_pos > k->dump_acked && w->next_dump_pos <= k->dump_n) {
 		k->dump_acked = (uint32_t)w->next_dump_pos;
 		k->dump_sent = RTE_MAX(k->dump_sent, k->dump_acked);
 		k->progress_us = a->link.now_us;
+		k->backoff_us = AGENT_KV_REPEAT_US;
 		if (k->dump_acked == k->dump_n)
 			finish(a, k);
 		else if (k->dump_sent < k->dump_n)
 			kvr_agent__dump_send(a, k);
-	} else if (w->next_dump_pos == 0 && w->code == KVR_KV_OK && all_sent &&
+	} else if (w->next_dump_pos == 0 && w->code == KVR_KV_OK &&
 		   w->next_event_id == k->dump_resume) {
 		finish(a, k); /* complete at the router: it counts live events again */
+	} else if (w->next_dump_pos < k->dump_acked &&
+		   a->link.now_us >= k->progress_us + AGENT_KV_STALE_US) {
+		k->dump_acked = k->dump_sent = (uint32_t)w->next_dump_pos; /* it lost its place */
+		kvr_agent__dump_send(a, k);
 	}
-	return true;
 }

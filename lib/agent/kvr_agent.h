@@ -59,7 +59,8 @@ struct kvr_agent_conf {
 	const char *kv_transfer_domain; /**< NULL: no hint is sent */
 	const char *bootstrap_host;	/**< NULL: none */
 	uint16_t bootstrap_port;
-	uint32_t frame_bytes;		 /**< largest UDP payload, 512..8952; default 1432 */
+	uint32_t frame_bytes;		 /**< largest UDP payload sent, 560..8952; default 1432 */
+	uint32_t receive_bytes;		 /**< largest UDP payload that reaches us; default 8952 */
 	uint32_t max_requests;		 /**< running at once, 1..262144; default 4096 */
 	uint32_t request_bytes;		 /**< unacknowledged answer of one request; default 4 MiB */
 	uint32_t assembly_bytes;	 /**< requests being put together; default 64 MiB */

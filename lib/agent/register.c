@@ -58,7 +58,7 @@ static void send_hello(struct kvr_agent *a)
 					 .dp_size = a->conf.dp_size,
 					 .max_num_batched_tokens = a->conf.max_num_batched_tokens,
 					 .total_kv_blocks = a->conf.total_kv_blocks,
-					 .max_frame = (uint16_t)a->conf.frame_bytes,
+					 .max_frame = (uint16_t)a->conf.receive_bytes,
 					 .role = (uint8_t)a->conf.role,
 					 .flags = a->conf.cpu ? KVR_HELLO_F_CPU : 0};
 	const struct kvr_hint_buf hints = {.p = a->hello, .len = a->hello_hints_len};
@@ -112,7 +112,8 @@ static void send_goodbye(struct kvr_agent *a)
 	}
 	kvr_link_send(&a->link, &a->router, KVR_GOODBYE,
 		      kvr_link_ids(&a->link, a->conf.worker, 0, 0), NULL, 0);
-	kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + AGENT_GOODBYE_US);
+	kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + a->backoff_us);
+	a->backoff_us = RTE_MIN(2 * a->backoff_us, AGENT_GOODBYE_MAX_US);
 }
 
 void kvr_agent__register_timer(struct kvr_agent *a)
@@ -195,8 +196,8 @@ void kvr_agent__on_rejected(struct kvr_agent *a, const uint8_t *body)
 		if (w->kind == KVR_GOODBYE)
 			kvr_agent__on_goodbye_ack(a);
 	} else if (w->kind == KVR_HELLO && !a->registered) {
-		a->backoff_us = AGENT_HELLO_MAX_US; /* keep asking, without hurry */
-		kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + a->backoff_us);
+		a->backoff_us = AGENT_HELLO_US; /* keep asking, without hurry */
+		kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + AGENT_REFUSED_US);
 		tell_state(a, KVR_AGENT_OFFLINE, 0, w->code, text);
 	} else if (w->code == KVR_E_UNKNOWN_WORKER) {
 		kvr_agent__say_hello(a);
@@ -221,6 +222,7 @@ int kvr_agent_goodbye(struct kvr_agent *a)
 	kvr_link_tick(&a->link);
 	a->leaving = true;
 	a->tries = 0;
+	a->backoff_us = AGENT_GOODBYE_US;
 	send_goodbye(a);
 	return 0;
 }

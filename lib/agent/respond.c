@@ -202,14 +202,12 @@ static void give_up(struct kvr_agent *a, struct agent_req *r)
 
 	a->stats.abandoned++;
 	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_SILENCE, 0);
-	if (r->direct && !r->prog_fin && r->state == AGENT_RUNNING) {
+	if (r->state == AGENT_RUNNING) {
 		/* The client is gone, the router is not: it must free the booking. */
 		kvr_agent__drop_items(r);
 		r->acked = r->sent = r->next_seq;
-		if (kvr_agent__put(a, r, &nothing, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED) == 0) {
-			r->progress_us = a->link.now_us;
-			return;
-		}
+		if (kvr_agent__put(a, r, &nothing, KVR_RESP_F_FIN | KVR_RESP_F_ERROR) == 0)
+			return; /* repeated for as long again */
 	}
 	kvr_agent__over(a, r, false);
 }

@@ -67,7 +67,7 @@ void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
 		return;
 	r->heard_us = c->link.now_us;
 	r->probing = false;
-	if (w->state != KVR_STATE_QUEUED && h->handle != 0 && r->next_seq == 0)
+	if (h->handle != 0 && r->next_seq == 0)
 		r->handle = h->handle;
 	switch (w->state) {
 	case KVR_STATE_QUERY:
@@ -123,12 +123,15 @@ void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r, const u
 			kvr_client__end_reason(c, r, r->end_reason, false);
 		return;
 	}
-	if (w->kind != KVR_ROUTE && w->kind != KVR_PROBE)
-		return; /* of an ack or a cancel that crossed something: nothing changes */
+	if (w->kind == KVR_RESPONSE_ACK || w->kind == KVR_CANCEL)
+		return; /* crossed something: nothing changes */
+	if (w->code == KVR_E_REASSEMBLY_FULL ||
+	    (w->code < KVR_E_UNKNOWN_POOL && r->state > CLIENT_ROUTING))
+		return; /* a frame was refused, not the request: repetition repairs it */
 	r->probing = false;
 	if (w->code == KVR_E_ENDED) {
 		ended_there(c, r);
-	} else if (w->kind == KVR_PROBE && w->code == KVR_E_UNKNOWN_REQUEST) {
+	} else if (w->code == KVR_E_UNKNOWN_REQUEST) {
 		r->dead_handle = r->handle;
 		r->handle = 0;
 		r->accepted = false;
@@ -137,8 +140,7 @@ void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r, const u
 			kvr_client__restart(c, r);
 		else
 			kvr_client__end_reason(c, r, KVR_CLIENT_LOST, true);
-	} else if (w->kind == KVR_ROUTE ||
-		   (w->code >= KVR_E_DISPATCH_FAILED && w->code <= KVR_E_SHUTDOWN)) {
-		refused(c, r, w); /* the news itself, or told again to a PROBE */
+	} else {
+		refused(c, r, w);
 	}
 }

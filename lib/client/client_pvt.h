@@ -66,7 +66,6 @@ struct client_req {
 	bool query, direct;
 	bool told;	    /* the user has been told the end */
 	bool accepted;	    /* the choice is known */
-	bool resend;	    /* a copy of this ROUTE has been sent */
 	bool probing;	    /* a PROBE is unanswered */
 	bool ended_there;   /* the router says Ended: give up after CLIENT_ENDED_US */
 	uint8_t end_reason; /* CANCELLING: enum kvr_client_reason for the end */
@@ -78,6 +77,7 @@ struct client_req {
 	uint32_t msg_len;
 	struct kvr_wire_ids ids; /* of the copies being sent */
 	struct kvr_frag frag;	 /* where sending one is */
+	uint32_t frame_bytes;	 /* they are cut to */
 	uint32_t next_seq;	 /* of the item to deliver next */
 	uint32_t unacked;	 /* items since the last ack */
 	uint32_t held_n;

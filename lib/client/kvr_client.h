@@ -51,7 +51,7 @@ struct kvr_client_conf {
 	uint16_t port;	       /**< when router names none; default 7650 */
 	const char *bind;      /**< local "address", "address:port"; default any */
 	uint64_t source;       /**< this client's identity; default random, and best left so */
-	uint32_t frame_bytes;  /**< largest UDP payload, 512..8952; default 1432 */
+	uint32_t frame_bytes;  /**< largest UDP payload, 560..8952; default 1432 */
 	uint32_t max_requests; /**< in flight at once, 1..1048576; default 16384 */
 	uint32_t connect_ms;   /**< give up connecting after this; default 5000 */
 	uint32_t request_ms;   /**< default time limit of a request, submit to end; default none */
@@ -68,7 +68,7 @@ struct kvr_client_pool {
 	const char *name; /**< valid until the next connect */
 	uint16_t number;
 	uint8_t role;	     /**< 0 aggregated, 1 prefill, 2 decode */
-	uint32_t block_size; /**< tokens of a block */
+	uint32_t block_size; /**< tokens of a block, for kvr_client_hash_tokens() */
 	uint32_t ranks;	     /**< known to the router at that time */
 };
 

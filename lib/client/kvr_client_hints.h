@@ -4,7 +4,7 @@
 
 /**
  * @file
- * Routing hints of a request.
+ * Routing hints of a request, and the block hashes a front end may compute itself.
  *
  * A hint list is made once, filled, handed to any number of submits (which copy it), reset or
  * destroyed. A setter that fails returns its error and also leaves a mark: kvr_client_submit()
@@ -94,6 +94,34 @@ KVR_CLIENT_API int kvr_client_hint_shared_hits(struct kvr_client_hints *h, uint3
 /** Opaque trace context passed on to the engine, at most 64 bytes. */
 KVR_CLIENT_API int kvr_client_hint_trace(struct kvr_client_hints *h, const void *data,
 					 uint32_t len);
+
+/** Hashes of the media objects inside one block. */
+struct kvr_client_mm {
+	uint32_t block;
+	uint32_t n;		/**< at most 64 */
+	const uint64_t *hashes; /**< in any order */
+};
+
+/** What the block hashes depend on beside the tokens; zero is plain text. */
+struct kvr_client_hashing {
+	uint32_t block_size;		/**< tokens, of the pool */
+	const char *lora;		/**< NULL or "": none */
+	const char *cache_namespace;	/**< NULL or "": none */
+	bool eagle;			/**< windows of block_size + 1 tokens */
+	const struct kvr_client_mm *mm; /**< blocks rising */
+	uint32_t n_mm;
+};
+
+/**
+ * Sequence hashes of a prompt's full blocks, as kvr_client_request.hashes takes them; about 6 ns
+ * a block of 16 tokens. Any thread.
+ * @param sh room for @p cap hashes; n_tokens / block_size are enough
+ * @return number of hashes, -EINVAL (block_size 0), -ENOSPC (cap too small; nothing written),
+ * -E2BIG (a block with more than 64 media hashes).
+ */
+KVR_CLIENT_API int kvr_client_hash_tokens(const struct kvr_client_hashing *how,
+					  const uint32_t tokens[], uint32_t n_tokens, uint64_t sh[],
+					  uint32_t cap);
 
 #ifdef __cplusplus
 }

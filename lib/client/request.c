@@ -95,6 +95,7 @@ static void send_route(struct kvr_client *c, struct client_req *r)
 void kvr_client__start_route(struct kvr_client *c, struct client_req *r)
 {
 	r->state = CLIENT_SENDING;
+	r->frame_bytes = c->frame_bytes;
 	/* Cannot fail: both sizes were checked before. */
 	kvr_frag_init(&r->frag, KVR_ROUTE, &r->ids, r->msg_len, c->frame_bytes);
 	send_route(c, r);
@@ -104,12 +105,10 @@ static void resend_route(struct kvr_client *c, struct client_req *r)
 {
 	struct kvr_wire_request *w = (void *)r->msg;
 
-	if (!r->resend) {
-		r->resend = true;
-		w->flags |= KVR_REQ_F_RESEND;
-		/* New bytes, once; later copies are equal to this one. */
+	/* The one difference that copies of a message may have. */
+	w->flags |= KVR_REQ_F_RESEND;
+	if (r->frame_bytes != c->frame_bytes) /* cut in another way it is another message */
 		r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
-	}
 	c->stats.resent++;
 	kvr_client__start_route(c, r);
 }

@@ -73,8 +73,9 @@ struct kvr_flight {
 	alignas(RTE_CACHE_LINE_SIZE) uint8_t state; /* enum kvr_flight_state */
 	uint8_t booked;				    /* the scheduler library holds a booking */
 	uint8_t abort_tries;			    /* ABORTs still to send */
-	uint8_t fin_acked;
+	uint8_t reserved;
 	uint32_t dp_rank;
+	uint16_t end_code; /* ENDED: enum kvr_wire_code to repeat; 0: by its last item */
 	uint32_t rank;
 	uint32_t overlap_blocks;
 	uint32_t required_blocks;

@@ -1,120 +1,222 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/*
- * The plain form of the prefix table: one rte_hash entry and one bitmap of owners per block and
- * plane. Correct and slow; it fixes the interface while the run structure is built.
- */
+/* Create, destroy and the counters. The structure is described in prefix_pvt.h. */
 
-#include "kvr_prefix.h"
+#include "prefix_pvt.h"
 
 #include "kvr_errno.h"
+#include <rte_cpuflags.h>
+#include <rte_eal.h>
 #include <rte_errno.h>
-#include <rte_hash.h>
-#include <rte_jhash.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
+#include <rte_malloc.h>
+#include <sys/mman.h>
 
-#define PLANES (KVR_PREFIX_TIERS + 1)
-#define PRED   KVR_PREFIX_TIERS
+#define NAME_MAX_CHARS 20
+#define HUGE_PAGE      ((size_t)2 << 20)
+#define HASH_RUN_BYTES 40u /* of rte_hash for one key: slot, place in a bucket, free list */
 
-struct guess {
-	uint64_t sh;
-	uint64_t until_ms;
-	uint16_t rank;
+static int check_conf(const struct kvr_prefix_conf *c)
+{
+	if (c->name == NULL || strlen(c->name) == 0 || strlen(c->name) > NAME_MAX_CHARS ||
+	    c->qsbr == NULL || c->max_ranks > KVR_PREFIX_MAX_RANKS ||
+	    (c->max_blocks != 0 && c->max_blocks < 64) || c->max_blocks > 1u << 31 ||
+	    c->max_runs > 1u << 28 || c->max_predicted > 1u << 28)
+		return -EINVAL;
+	return 0;
+}
+
+static int pick_isa(struct kvr_prefix *t, enum kvr_prefix_isa want)
+{
+	bool avx2 = rte_cpu_get_flag_enabled(RTE_CPUFLAG_AVX2) == 1 &&
+		    rte_cpu_get_flag_enabled(RTE_CPUFLAG_BMI2) == 1;
+	bool avx512 = avx2 && rte_cpu_get_flag_enabled(RTE_CPUFLAG_AVX512F) == 1 &&
+		      rte_cpu_get_flag_enabled(RTE_CPUFLAG_AVX512BW) == 1 &&
+		      rte_cpu_get_flag_enabled(RTE_CPUFLAG_AVX512DQ) == 1 &&
+		      rte_cpu_get_flag_enabled(RTE_CPUFLAG_AVX512VL) == 1;
+
+	if (want == KVR_PREFIX_ISA_AUTO)
+		want = avx512 ? KVR_PREFIX_ISA_AVX512
+		       : avx2 ? KVR_PREFIX_ISA_AVX2
+			      : KVR_PREFIX_ISA_SCALAR;
+	t->isa = want;
+	if (want == KVR_PREFIX_ISA_SCALAR)
+		t->score = pfx_score__scalar;
+	else if (want == KVR_PREFIX_ISA_AVX2 && avx2)
+		t->score = pfx_score__avx2;
+	else if (want == KVR_PREFIX_ISA_AVX512 && avx512)
+		t->score = pfx_score__avx512;
+	else
+		return want > KVR_PREFIX_ISA_AVX512 ? -EINVAL : -ENOTSUP;
+	return 0;
+}
+
+/* Pages advised to be huge, touched now: no page fault later, on a polling lcore. */
+static void *map_huge(size_t bytes)
+{
+	size_t all = RTE_ALIGN_CEIL(bytes, HUGE_PAGE);
+	char *p = mmap(NULL, all + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		       -1, 0);
+	char *start;
+
+	if (p == MAP_FAILED)
+		return NULL;
+	start = RTE_PTR_ALIGN_CEIL(p, HUGE_PAGE);
+	if (start > p)
+		munmap(p, (size_t)(start - p));
+	munmap(start + all, HUGE_PAGE - (size_t)(start - p));
+	madvise(start, all, MADV_HUGEPAGE); /* advice: small pages serve as well */
+	for (size_t i = 0; i < all; i += 4096)
+		*(volatile char *)(start + i) = 0;
+	return start;
+}
+
+static int get_memory(struct kvr_prefix *t, size_t bytes, int socket_id)
+{
+	t->mem = NULL;
+	t->mem_bytes = RTE_ALIGN_CEIL(bytes, HUGE_PAGE);
+	if (rte_eal_has_hugepages())
+		t->mem = rte_zmalloc_socket("kvr_prefix", bytes, HUGE_PAGE, socket_id);
+	if (t->mem != NULL)
+		return 0;
+	t->mem = map_huge(bytes);
+	t->mem_mapped = true;
+	return t->mem != NULL ? 0 : -ENOMEM;
+}
+
+struct part {
+	void *at; /* address of the pointer to set */
+	size_t bytes;
 };
 
-struct kvr_prefix {
-	struct rte_hash *hash;
-	uint32_t max_ranks, words, max_blocks, npred, cap_pred;
-	_Atomic uint32_t nranks, planes;
-	_Atomic uint64_t *bits; /* [block][plane][words] */
-	uint64_t rank_blocks[KVR_PREFIX_MAX_RANKS][PLANES];
-	struct guess *pred;
-	struct kvr_prefix_stats st;
-};
-
-static uint64_t ld64(const void *sh, uint32_t i)
+/* Everything the table needs beside rte_hash and itself, in one piece of memory. */
+static int lay_out(struct kvr_prefix *t, int socket_id)
 {
-	uint64_t v;
+	const size_t hdrs = t->hdrs.n + 1, metas = t->metas.n + 1, chunks = t->chunks.n + 1,
+		     bigs = t->bigs.n + 1, exts = t->exts.n + 1, preds = t->preds.n + 1;
+	const struct part part[] = {
+		{&t->index.e, (size_t)t->index.end * sizeof(*t->index.e)},
+		{&t->sh, chunks * PFX_CHUNK * sizeof(*t->sh)},
+		{&t->hdr, hdrs * sizeof(*t->hdr)},
+		{&t->big, bigs * t->big_bytes},
+		{&t->ext, exts * sizeof(*t->ext)},
+		{&t->meta, metas * sizeof(*t->meta)},
+		{&t->chunk, chunks * sizeof(*t->chunk)},
+		{&t->pred, preds * sizeof(*t->pred)},
+		{&t->predx.e, (size_t)t->predx.end * sizeof(*t->predx.e)},
+		{&t->birth, hdrs * sizeof(*t->birth)},
+		{&t->key, hdrs * sizeof(*t->key)},
+		{&t->rank_blocks, t->max_ranks * sizeof(*t->rank_blocks)},
+		{&t->hdrs.next, hdrs * 4},
+		{&t->metas.next, metas * 4},
+		{&t->chunks.next, chunks * 4},
+		{&t->bigs.next, bigs * 4},
+		{&t->exts.next, exts * 4},
+		{&t->preds.next, preds * 4},
+	};
+	size_t bytes = 0;
 
-	memcpy(&v, (const char *)sh + (size_t)i * 8, 8);
-	return v;
-}
+	for (uint32_t i = 0; i < RTE_DIM(part); i++)
+		bytes += RTE_ALIGN_CEIL(part[i].bytes, 64);
+	if (get_memory(t, bytes, socket_id) < 0)
+		return -ENOMEM;
+	bytes = 0;
+	for (uint32_t i = 0; i < RTE_DIM(part); i++) {
+		char *p = (char *)t->mem + bytes;
 
-static _Atomic uint64_t *word_of(const struct kvr_prefix *t, int32_t b, uint32_t plane, uint16_t r)
-{
-	return &t->bits[((size_t)b * PLANES + plane) * t->words + r / 64];
-}
-
-static void count_block(struct kvr_prefix *t, int32_t b, bool was_empty)
-{
-	bool empty = true;
-
-	for (uint32_t i = 0; i < PLANES * t->words; i++)
-		empty &= t->bits[(size_t)b * PLANES * t->words + i] == 0;
-	t->st.blocks += (uint64_t)was_empty - (uint64_t)empty;
-	t->st.used_bytes = t->st.blocks * PLANES * t->words * 8;
-}
-
-static bool set_bit(struct kvr_prefix *t, uint64_t sh, uint32_t plane, uint16_t r)
-{
-	uint64_t bit = UINT64_C(1) << (r % 64);
-	int32_t b = rte_hash_add_key(t->hash, &sh);
-	uint32_t lanes = kvr_overlap_stride(r + 1u);
-	bool empty = true;
-
-	if (b < 0 || (uint32_t)b >= t->max_blocks + 64) {
-		t->st.dropped++;
-		return false;
+		memcpy(part[i].at, &p, sizeof(p));
+		bytes += RTE_ALIGN_CEIL(part[i].bytes, 64);
 	}
-	for (uint32_t i = 0; i < PLANES * t->words; i++)
-		empty &= t->bits[(size_t)b * PLANES * t->words + i] == 0;
-	if (atomic_fetch_or(word_of(t, b, plane, r), bit) & bit)
-		return false;
-	if (lanes > t->nranks)
-		t->nranks = lanes;
-	t->planes |= 1u << plane;
-	t->rank_blocks[r][plane]++;
-	count_block(t, b, empty);
-	return true;
+	return 0;
 }
 
-static bool clear_bit(struct kvr_prefix *t, int32_t b, uint32_t plane, uint16_t r)
+static void size_index(struct pfx_index *x, uint32_t n)
 {
-	uint64_t bit = UINT64_C(1) << (r % 64);
+	x->buckets = (uint32_t)((uint64_t)n * 10 / 7 / PFX_BUCKET) + 1;
+	x->end = (x->buckets + 64) * PFX_BUCKET;
+}
 
-	if (b < 0 || !(atomic_fetch_and(word_of(t, b, plane, r), ~bit) & bit))
-		return false;
-	t->rank_blocks[r][plane]--;
-	count_block(t, b, false);
-	return true;
+static void size_pool(struct pfx_pool *p, uint64_t n)
+{
+	p->n = (uint32_t)n;
+	p->fresh = 1;
+}
+
+/*
+ * Half a chunk a run is lost at its end on average. What waits for the readers comes on top:
+ * an eighth of the headers, a sixteenth of the chunks.
+ */
+static void size_all(struct kvr_prefix *t, const struct kvr_prefix_conf *c)
+{
+	uint32_t blocks = c->max_blocks ? c->max_blocks : 1u << 20;
+	uint32_t runs = c->max_runs ? c->max_runs : RTE_MAX(blocks / PFX_CHUNK, 16u);
+	uint32_t preds = c->max_predicted ? c->max_predicted : runs;
+	uint64_t chunks = blocks / PFX_CHUNK + runs / 2;
+
+	t->max_blocks = blocks;
+	t->max_ranks = c->max_ranks ? c->max_ranks : KVR_PREFIX_MAX_RANKS;
+	t->stride = kvr_overlap_stride(t->max_ranks);
+	t->big_words = (t->max_ranks + 63) / 64;
+	t->big_bytes = RTE_ALIGN_CEIL(t->big_words * 8 + 48, 64);
+	t->big_parts = (t->big_bytes - t->big_words * 8) / 4;
+	size_pool(&t->metas, runs + 8ull);
+	size_pool(&t->hdrs, runs + runs / 8 + 64ull);
+	size_pool(&t->chunks, chunks + chunks / 16 + 64);
+	size_pool(&t->bigs, runs / 4 + 64ull);
+	size_pool(&t->exts, RTE_MIN(runs, preds) + preds / 8 + 64ull);
+	size_pool(&t->preds, preds + 8ull);
+	size_index(&t->index, blocks);
+	size_index(&t->predx, preds + 8);
+}
+
+static int cmp_sh(const void *a, const void *b, size_t len)
+{
+	RTE_SET_USED(len);
+	return pfx_ld64(a, 0) != pfx_ld64(b, 0);
+}
+
+static int make_hash(struct kvr_prefix *t, const struct kvr_prefix_conf *c)
+{
+	struct rte_hash_parameters p = {
+		.entries = t->hdrs.n,
+		.key_len = sizeof(uint64_t),
+		.socket_id = c->socket_id,
+		.extra_flag = RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY_LF,
+	};
+	char name[RTE_HASH_NAMESIZE] = "kvr_";
+
+	strcat(name, c->name); /* bounded by check_conf() */
+	p.name = name;
+	t->hash = rte_hash_create(&p);
+	if (t->hash == NULL)
+		return rte_errno == EEXIST ? -EEXIST : -ENOMEM;
+	rte_hash_set_cmp_func(t->hash, cmp_sh);
+	return 0;
 }
 
 struct kvr_prefix *kvr_prefix_create(const struct kvr_prefix_conf *c)
 {
-	struct rte_hash_parameters p = {.key_len = 8, .hash_func = rte_jhash};
 	struct kvr_prefix *t;
+	int ret = check_conf(c);
 
-	if (c->name == NULL || strlen(c->name) > 20 || c->qsbr == NULL ||
-	    c->max_ranks > KVR_PREFIX_MAX_RANKS || c->isa > KVR_PREFIX_ISA_AVX512)
-		return kvr_null(EINVAL);
-	t = calloc(1, sizeof(*t));
+	if (ret < 0)
+		return kvr_null(-ret);
+	t = rte_zmalloc_socket("kvr_prefix", sizeof(*t), 64, c->socket_id);
 	if (t == NULL)
 		return kvr_null(ENOMEM);
-	t->max_ranks = c->max_ranks ? c->max_ranks : KVR_PREFIX_MAX_RANKS;
-	t->max_blocks = c->max_blocks ? c->max_blocks : 1u << 15;
-	t->words = (t->max_ranks + 63) / 64;
-	p.name = c->name;
-	p.entries = t->max_blocks;
-	p.hash_func_init_val = (uint32_t)c->seed;
-	p.socket_id = c->socket_id;
-	p.extra_flag = RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY_LF | RTE_HASH_EXTRA_FLAGS_EXT_TABLE;
-	t->hash = rte_hash_create(&p);
-	t->bits = calloc(((size_t)t->max_blocks + 64) * PLANES * t->words, 8);
-	if (t->hash == NULL || t->bits == NULL) {
+	t->seed = kvr_mix64(c->seed + UINT64_C(0x9E3779B97F4A7C15));
+	t->qsbr = c->qsbr;
+	t->age = 1;
+	t->batch = 1;
+	t->oldest = 1;
+	size_all(t, c);
+	ret = pick_isa(t, c->isa);
+	if (ret == 0)
+		ret = make_hash(t, c);
+	if (ret == 0)
+		ret = lay_out(t, c->socket_id);
+	if (ret < 0) {
 		kvr_prefix_destroy(t);
-		return kvr_null(rte_errno == EEXIST ? EEXIST : ENOMEM);
+		return kvr_null(-ret);
 	}
 	return t;
 }
@@ -123,226 +225,65 @@ void kvr_prefix_destroy(struct kvr_prefix *t)
 {
 	if (t == NULL)
 		return;
+	if (t->mem_mapped && t->mem != NULL)
+		munmap(t->mem, t->mem_bytes);
+	else
+		rte_free(t->mem);
 	rte_hash_free(t->hash);
-	free(t->pred);
-	free((void *)t->bits);
-	free(t);
-}
-
-void kvr_prefix_store(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier,
-		      const uint64_t *parent, const void *sh, uint32_t n)
-{
-	if (rank >= t->max_ranks || tier >= KVR_PREFIX_TIERS)
-		return;
-	if (parent != NULL && rte_hash_lookup(t->hash, parent) < 0)
-		t->st.orphans += n;
-	for (uint32_t i = 0; i < n; i++) {
-		if (set_bit(t, ld64(sh, i), tier, rank)) {
-			t->st.stored++;
-			t->st.entries++;
-		} else {
-			t->st.duplicates++;
-		}
-	}
-}
-
-void kvr_prefix_remove(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier,
-		       const void *sh, uint32_t n)
-{
-	if (rank >= t->max_ranks || tier >= KVR_PREFIX_TIERS)
-		return;
-	for (uint32_t i = 0; i < n; i++) {
-		uint64_t h = ld64(sh, i);
-
-		if (clear_bit(t, rte_hash_lookup(t->hash, &h), tier, rank)) {
-			t->st.removed++;
-			t->st.entries--;
-		} else {
-			t->st.unknown_removes++;
-		}
-	}
-}
-
-void kvr_prefix_apply_burst(struct kvr_prefix *t, const struct kvr_prefix_event ev[], uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++) {
-		const struct kvr_prefix_event *e = &ev[i];
-
-		if (e->op == KVR_PREFIX_STORE)
-			kvr_prefix_store(t, e->rank, e->tier, e->has_parent ? &e->parent : NULL,
-					 e->sh, e->n);
-		else if (e->op == KVR_PREFIX_REMOVE)
-			kvr_prefix_remove(t, e->rank, e->tier, e->sh, e->n);
-	}
-}
-
-static void clear_plane(struct kvr_prefix *t, uint16_t rank, uint32_t plane)
-{
-	for (uint32_t b = 0; b < t->max_blocks + 64 && rank < t->max_ranks; b++) {
-		if (clear_bit(t, (int32_t)b, plane, rank) && plane != PRED) {
-			t->st.cleared++;
-			t->st.entries--;
-		}
-	}
-}
-
-void kvr_prefix_clear_tier(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier)
-{
-	clear_plane(t, rank, tier);
-}
-
-void kvr_prefix_clear_rank(struct kvr_prefix *t, uint16_t rank)
-{
-	for (uint32_t p = 0; p < KVR_PREFIX_TIERS; p++)
-		clear_plane(t, rank, p);
-}
-
-void kvr_prefix_drop_rank(struct kvr_prefix *t, uint16_t rank)
-{
-	for (uint32_t p = 0; p < PLANES; p++)
-		clear_plane(t, rank, p);
-	for (uint32_t i = 0; i < t->npred;)
-		if (t->pred[i].rank == rank)
-			t->pred[i] = t->pred[--t->npred];
-		else
-			i++;
-}
-
-static void predict_one(struct kvr_prefix *t, uint16_t rank, uint64_t sh, uint64_t until_ms)
-{
-	for (uint32_t i = 0; i < t->npred; i++) {
-		if (t->pred[i].rank == rank && t->pred[i].sh == sh) {
-			t->pred[i].until_ms = RTE_MAX(until_ms, t->pred[i].until_ms);
-			return;
-		}
-	}
-	if (t->npred == t->cap_pred) {
-		struct guess *g = realloc(t->pred, (t->cap_pred * 2 + 64) * sizeof(*g));
-
-		if (g == NULL)
-			return;
-		t->pred = g;
-		t->cap_pred = t->cap_pred * 2 + 64;
-	}
-	if (set_bit(t, sh, PRED, rank))
-		t->pred[t->npred++] = (struct guess){sh, until_ms, rank};
-}
-
-void kvr_prefix_predict(struct kvr_prefix *t, uint16_t rank, const void *sh, uint32_t n,
-			uint64_t now_ms, uint32_t ttl_ms)
-{
-	for (uint32_t i = 0; i < n && ttl_ms > 0 && rank < t->max_ranks; i++)
-		predict_one(t, rank, ld64(sh, i), now_ms + ttl_ms);
-	t->st.predicted = t->npred;
-}
-
-uint32_t kvr_prefix_expire(struct kvr_prefix *t, uint64_t now_ms)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < t->npred;) {
-		if (t->pred[i].until_ms > now_ms) {
-			i++;
-			continue;
-		}
-		clear_bit(t, rte_hash_lookup(t->hash, &t->pred[i].sh), PRED, t->pred[i].rank);
-		t->pred[i] = t->pred[--t->npred];
-		n++;
-	}
-	t->st.expired += n;
-	t->st.predicted = t->npred;
-	return n;
+	rte_free(t);
 }
 
 uint32_t kvr_prefix_maintain(struct kvr_prefix *t, uint64_t now_ms)
 {
-	RTE_SET_USED(t);
-	RTE_SET_USED(now_ms);
-	return 0;
+	if (t->epoch_ms == 0)
+		t->epoch_ms = now_ms;
+	/* After a long sleep only the last lists count. */
+	if (now_ms > t->epoch_ms + 2000ull * PFX_AGES)
+		t->epoch_ms = now_ms - 2000ull * PFX_AGES;
+	for (; now_ms >= t->epoch_ms + 1000; t->epoch_ms += 1000)
+		pfx_evict__next_age(t);
+	pfx_pool__reclaim(t);
+	return t->hdrs.nretired + t->chunks.nretired + t->bigs.nretired + t->exts.nretired;
 }
 
-static uint32_t leading(const struct kvr_prefix *t, const struct kvr_prefix_query *q,
-			uint32_t plane, uint16_t rank, uint32_t from)
+/* The pools are the writer's; a reader of these gauges may see them some events old. */
+static uint64_t used(const struct pfx_pool *p, uint64_t bytes)
 {
-	uint32_t i;
+	uint32_t nfree = __atomic_load_n(&p->nfree, __ATOMIC_RELAXED);
+	uint32_t fresh = __atomic_load_n(&p->fresh, __ATOMIC_RELAXED);
 
-	for (i = from; i < q->n && i < KVR_PREFIX_MAX_QUERY; i++) {
-		uint64_t h = ld64(q->sh, i);
-		int32_t b = rte_hash_lookup(t->hash, &h);
-
-		if (b < 0 || !(*word_of(t, b, plane, rank) >> (rank % 64) & 1))
-			break;
-	}
-	return i;
-}
-
-static void score_one(struct kvr_prefix *t, const struct kvr_prefix_query *q)
-{
-	struct kvr_overlap *o = q->out;
-
-	o->nranks = RTE_MIN(t->nranks, kvr_overlap_stride(t->max_ranks));
-	o->stride = kvr_overlap_stride(t->max_ranks);
-	o->flags = t->planes & ~1u;
-	o->max_device = 0;
-	for (uint32_t r = 0; r < o->nranks; r++) {
-		uint32_t at, next, pred = 0;
-		bool in = r < t->max_ranks;
-
-		at = in ? leading(t, q, KVR_PREFIX_DEVICE, (uint16_t)r, 0) : 0;
-		if (o->flags & KVR_OVERLAP_PREDICTED)
-			pred = in ? leading(t, q, PRED, (uint16_t)r, 0) : 0;
-		o->count[(size_t)PRED * o->stride + r] = pred;
-		at = RTE_MAX(at, pred);
-		o->count[r] = at;
-		o->max_device = RTE_MAX(o->max_device, at);
-		for (uint32_t p = KVR_PREFIX_HOST; p < KVR_PREFIX_TIERS; p++, at = next) {
-			next = in ? leading(t, q, p, (uint16_t)r, at) : at;
-			o->count[p * o->stride + r] = next - at;
-		}
-	}
-}
-
-void kvr_prefix_score_burst(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		score_one(t, &q[i]);
-}
-
-int kvr_prefix_dump(struct kvr_prefix *t, unsigned int thread_id, kvr_prefix_dump_cb cb, void *ctx)
-{
-	const void *key;
-	uint32_t iter = 0;
-	void *data;
-	int32_t b;
-
-	RTE_SET_USED(thread_id);
-	while ((b = rte_hash_iterate(t->hash, &key, &data, &iter)) >= 0) {
-		for (uint32_t i = 0; i < KVR_PREFIX_TIERS * t->max_ranks; i++) {
-			struct kvr_prefix_piece p = {.rank = (uint16_t)(i % t->max_ranks),
-						     .tier = (uint8_t)(i / t->max_ranks),
-						     .sh = key,
-						     .n = 1};
-
-			if (*word_of(t, b, p.tier, p.rank) >> (p.rank % 64) & 1 && !cb(ctx, &p))
-				return -ECANCELED;
-		}
-	}
-	return 0;
+	return (fresh - 1 - nfree) * (bytes + 4);
 }
 
 void kvr_prefix_stats_get(const struct kvr_prefix *t, struct kvr_prefix_stats *out)
 {
-	*out = t->st;
+	const uint64_t *from = (const uint64_t *)&t->st;
+	uint64_t *to = (uint64_t *)out;
+
+	for (size_t i = 0; i < sizeof(*out) / sizeof(*to); i++)
+		to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+	out->retired = t->hdrs.nretired + t->chunks.nretired + t->bigs.nretired + t->exts.nretired;
+	out->used_bytes = used(&t->hdrs, sizeof(*t->hdr) + sizeof(*t->birth) + sizeof(*t->key)) +
+			  used(&t->metas, sizeof(*t->meta)) +
+			  used(&t->chunks, PFX_CHUNK * 8 + sizeof(*t->chunk)) +
+			  used(&t->bigs, t->big_bytes) + used(&t->exts, sizeof(*t->ext)) +
+			  used(&t->preds, sizeof(*t->pred)) +
+			  (t->index.used + t->predx.used) * sizeof(uint64_t) * 10 / 7 +
+			  out->runs * HASH_RUN_BYTES;
+	out->memory_bytes = t->mem_bytes + sizeof(*t) + (uint64_t)t->hdrs.n * HASH_RUN_BYTES;
 }
 
 uint64_t kvr_prefix_rank_blocks(const struct kvr_prefix *t, uint16_t rank,
 				enum kvr_prefix_tier tier)
 {
-	return rank < t->max_ranks ? t->rank_blocks[rank][tier] : 0;
+	if (rank >= t->max_ranks || tier >= KVR_PREFIX_TIERS)
+		return 0;
+	return __atomic_load_n(&t->rank_blocks[rank][tier], __ATOMIC_RELAXED);
 }
 
 const char *kvr_prefix_isa_name(const struct kvr_prefix *t)
 {
-	RTE_SET_USED(t);
-	return "scalar";
+	return t->isa == KVR_PREFIX_ISA_AVX512 ? "avx512"
+	       : t->isa == KVR_PREFIX_ISA_AVX2 ? "avx2"
+					       : "scalar";
 }

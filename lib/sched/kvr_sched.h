@@ -107,7 +107,7 @@ struct kvr_sched_str {
 
 struct kvr_sched_preferred {
 	struct kvr_sched_str taint;
-	float weight; /**< finite; negative repels */
+	double weight; /**< finite; negative repels */
 };
 
 #define KVR_SHINT_BACKEND_ID	  0x01u

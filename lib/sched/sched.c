@@ -186,8 +186,8 @@ static void init(struct kvr_sched *s, uint64_t now)
 	s->origin = now;
 	s->next_sweep = now + SWEEP_NS;
 	s->next_drain = now + SWEEP_NS;
-	s->expiry_ns = (uint64_t)(c->request_expiry_s * (double)NS_PER_S);
-	s->refresh_ns = (uint64_t)(c->overlap_refresh_s * (double)NS_PER_S);
+	s->expiry_ns = (uint64_t)(c->request_expiry_s * (double)SECOND_NS);
+	s->refresh_ns = (uint64_t)(c->overlap_refresh_s * (double)SECOND_NS);
 }
 
 static struct kvr_active *make_active(const struct kvr_sched *s)

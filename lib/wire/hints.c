@@ -152,7 +152,8 @@ static bool take_mm(const struct kvr_tlv *t, struct kvr_hints *h, uint64_t *last
 	if (t->len < 8)
 		return false;
 	block = get32(t->value);
-	if ((uint64_t)get32(t->value + 4) * 8 != t->len - 8u || block < *last)
+	if ((uint64_t)get32(t->value + 4) * 8 != t->len - 8u || block < *last ||
+	    t->len - 8u > KVR_HINT_MAX_MM * 8)
 		return false;
 	*last = (uint64_t)block + 1;
 	h->n_mm++;

@@ -26,6 +26,8 @@
 #define KVR_HINT_MAX_POOL    63u
 #define KVR_HINT_MAX_SESSION 256u
 #define KVR_HINT_MAX_TRACE   64u
+/** Most multimodal hashes of one block; hashing takes no more. */
+#define KVR_HINT_MAX_MM 64u
 
 /** Which message the hints are in. */
 enum kvr_hints_in { KVR_HINTS_ROUTE, KVR_HINTS_DISPATCH, KVR_HINTS_HELLO, KVR_HINTS_CONNECT };

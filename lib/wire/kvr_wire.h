@@ -107,10 +107,9 @@ struct kvr_wire_hdr {
 #define KVR_REQ_F_RESEND      0x0002u /* the client has sent this request before */
 #define KVR_REQ_F_DIRECT      0x0004u /* return path: agent to client without the router */
 #define KVR_REQ_F_EAGLE	      0x0008u /* tokens are hashed in eagle windows (spec 1.2) */
-#define KVR_REQ_F_PREFILL_LEG 0x0010u /* (later) DISPATCH: prefill leg of a disaggregated request  \
-				       */
-#define KVR_REQ_F_DECODE_LEG 0x0020u  /* (later) DISPATCH: decode leg */
-#define KVR_REQ_F_CLIENT     (KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE)
+#define KVR_REQ_F_PREFILL_LEG 0x0010u /* (later) DISPATCH: prefill leg */
+#define KVR_REQ_F_DECODE_LEG  0x0020u /* (later) DISPATCH: decode leg */
+#define KVR_REQ_F_CLIENT      (KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE)
 
 enum kvr_wire_phase { KVR_PHASE_AGGREGATED = 0, KVR_PHASE_PREFILL = 1, KVR_PHASE_DECODE = 2 };
 

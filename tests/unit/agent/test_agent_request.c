@@ -119,7 +119,7 @@ static void a_refused_hello_is_told_and_tried_slowly(void)
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.status.reject, KVR_E_WORKER_CONFIG);
 	fake_skip(&net);
-	rig_run_ms(1999);
+	rig_run_ms(9999);
 	CU_ASSERT_EQUAL(net.n_out, 0);
 	rig_run_ms(1);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), 1);
@@ -130,7 +130,7 @@ static void goodbye_is_repeated_five_times(void)
 {
 	rig_welcomed((struct kvr_agent_conf){0});
 	kvr_agent_goodbye(a);
-	rig_run_ms(3000);
+	rig_run_ms(200 + 400 + 800 + 1600 + 2000);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_GOODBYE), 5);
 	CU_ASSERT_EQUAL(saw.status.state, KVR_AGENT_GONE);
 	CU_ASSERT_EQUAL(kvr_agent_timeout_ms(a), -1);
@@ -205,6 +205,16 @@ static void refusals_carry_the_code_and_are_repeated(void)
 		CU_ASSERT_EQUAL(w->code, 42);
 	}
 	saw.refuse = 0;
+	push_dispatch(5, 105, 0); /* for another worker */
+	((struct kvr_wire_request *)(net.in[net.n_in - 1].data + 48))->worker = WORKER + 1;
+	push_dispatch(6, 106, 0); /* for a rank that is not here */
+	((struct kvr_wire_request *)(net.in[net.n_in - 1].data + 48))->dp_rank = 6;
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	for (int i = 0; i < 2; i++) {
+		w = kvr_frame_body(fake_next(&net, KVR_DISPATCH_ACK));
+		CU_ASSERT_EQUAL(w->code, AGENT_CODE_NOT_OURS);
+	}
 	push_dispatch(2, 101, 0);
 	push_dispatch(3, 102, 0); /* one too many */
 	kvr_agent_process(a);
@@ -387,6 +397,8 @@ static void abort_ends_the_stream_as_cancelled(void)
 
 static void silence_of_ten_seconds_gives_up(void)
 {
+	const struct kvr_wire_response *w;
+
 	rig_welcomed((struct kvr_agent_conf){0});
 	push_dispatch(1, 100, 0);
 	kvr_agent_process(a);
@@ -396,6 +408,38 @@ static void silence_of_ten_seconds_gives_up(void)
 	rig_run_ms(1200);
 	CU_ASSERT_EQUAL(saw.aborts, 1);
 	CU_ASSERT_EQUAL(saw.why, KVR_AGENT_ABORT_SILENCE);
+	/* The router is told, for as long again or until it says that it knows nothing of it. */
+	fake_skip(&net);
+	rig_run_ms(1000);
+	w = next_item();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+	rig_run_ms(11000);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	rig_stop();
+}
+
+static void a_router_that_does_not_know_it_stops_the_repeats(void)
+{
+	const struct kvr_wire_ids other = ids_of(SOURCE, 2, 100);
+	struct kvr_wire_ids ids = ids_of(SOURCE, 1, 0);
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
+	fake_push(&net, router_at,
+		  kvr_put_rejected(fake_slot(&net), 1984, &other, KVR_E_UNKNOWN_REQUEST,
+				   KVR_RESPONSE, NULL));
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.aborts, 0);
+	fake_push(&net, router_at,
+		  kvr_put_rejected(fake_slot(&net), 1984, &ids, KVR_E_UNKNOWN_REQUEST, KVR_RESPONSE,
+				   NULL));
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(saw.code, KVR_E_UNKNOWN_REQUEST);
 	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
 	rig_stop();
 }
@@ -526,14 +570,12 @@ static void hostile_frames_change_nothing(void)
 	push_dispatch(1, 100, 0);
 	net.in[net.n_in - 1].addr = fake_addr(66, 666); /* not the router */
 	push_dispatch(1, 100, 0);
-	((struct kvr_wire_request *)(net.in[net.n_in - 1].data + 48))->worker = WORKER + 1;
-	push_dispatch(1, 100, 0);
 	((struct kvr_wire_request *)(net.in[net.n_in - 1].data + 48))->n_tokens = UINT32_MAX;
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 0);
 	CU_ASSERT_EQUAL(net.n_out, 0);
 	kvr_agent_stats_get(a, &st);
-	CU_ASSERT_EQUAL(st.frames_bad, 199 + 3);
+	CU_ASSERT_EQUAL(st.frames_bad, 199 + 2);
 	CU_ASSERT_EQUAL(st.frames_foreign, 1);
 	rig_stop();
 }
@@ -588,6 +630,7 @@ int main(void)
 			       {"respond refused", respond_refuses_what_makes_no_sense},
 			       {"abort", abort_ends_the_stream_as_cancelled},
 			       {"silence", silence_of_ten_seconds_gives_up},
+			       {"unknown", a_router_that_does_not_know_it_stops_the_repeats},
 			       {"direct", direct_items_go_to_the_client_and_progress_to_the_router},
 			       {"direct address", direct_items_find_the_client},
 			       {"new router", a_new_router_life_ends_the_old_requests},

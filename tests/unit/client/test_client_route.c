@@ -141,12 +141,14 @@ static void route_is_resent_with_the_flag_until_answered(void)
 	/* 20 ms doubling to 1 s, from the first copy */
 	static const uint32_t gap_ms[] = {20, 40, 80, 160, 320, 640, 1000, 1000};
 	const struct kvr_wire_hdr *h;
-	uint32_t seq = 0;
+	uint32_t seq;
 	uint64_t id;
 
 	rig_start();
 	id = rig_submit(0);
-	CU_ASSERT_PTR_NOT_NULL(fake_next(&net, KVR_ROUTE));
+	h = fake_next(&net, KVR_ROUTE);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	seq = h->msg_seq;
 	for (unsigned int i = 0; i < 8; i++) {
 		const struct kvr_wire_request *w;
 
@@ -157,8 +159,7 @@ static void route_is_resent_with_the_flag_until_answered(void)
 		CU_ASSERT_PTR_NOT_NULL_FATAL(h);
 		w = kvr_frame_body(h);
 		CU_ASSERT_EQUAL(w->flags, KVR_REQ_F_RESEND);
-		CU_ASSERT(seq == 0 || h->msg_seq == seq); /* all copies with the flag are equal */
-		seq = h->msg_seq;
+		CU_ASSERT_EQUAL(h->msg_seq, seq); /* fragments of all copies complete each other */
 	}
 	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 42);
 	fake_skip(&net);
@@ -201,6 +202,8 @@ static void a_rejection_ends_with_code_and_text(void)
 	push_rejected(id + 1, KVR_E_BUSY, KVR_ROUTE, "other slot");
 	push_rejected(id + (1ull << 32), KVR_E_BUSY, KVR_ROUTE, "other use of the slot");
 	push_rejected(id, KVR_E_UNKNOWN_REQUEST, KVR_RESPONSE_ACK, "not about the request");
+	kvr_client_process(c);
+	push_rejected(id, KVR_E_REASSEMBLY_FULL, KVR_ROUTE, "a fragment: repeating repairs it");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.ends, 0);
 	push_rejected(id, KVR_E_NO_ENDPOINTS, KVR_ROUTE, "nobody there");
