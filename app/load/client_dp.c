@@ -6,11 +6,10 @@
 #include "frame.h"
 #include "kvr_message.h"
 
-#define CHECK_MS     20 /* how often a slot that lives is looked at */
-#define PROBE_MS     1000
+#define CHECK_MS     10 /* how often a slot that lives is looked at */
+#define PROBE_MS     250
 #define HINT_PIN_LEN 24u
 #define HDR_LEN	     ((uint32_t)sizeof(struct kvr_wire_hdr))
-#define MAX_BACKOFF  4
 
 static uint32_t pad8(uint32_t n)
 {
@@ -37,8 +36,8 @@ static void describe(struct load *l, const struct load_slot *s, struct kvr_reque
 
 	memset(q, 0, sizeof(*q));
 	q->fixed.pool = l->pool;
-	q->fixed.flags =
-		(l->opt->direct ? KVR_REQ_F_DIRECT : 0) | (s->tries > 0 ? KVR_REQ_F_RESEND : 0);
+	q->fixed.flags = (l->opt->direct ? KVR_REQ_F_DIRECT : 0) |
+			 (s->flags & LOAD_S_RESEND ? KVR_REQ_F_RESEND : 0);
 	q->fixed.isl = p->isl;
 	q->fixed.max_tokens = p->osl;
 	q->fixed.expected_output_tokens = KVR_NONE32;
@@ -57,13 +56,16 @@ static void describe(struct load *l, const struct load_slot *s, struct kvr_reque
 
 static void send_route(struct load *l, struct load_slot *s)
 {
-	const struct kvr_wire_ids ids = load_client_ids(l, s);
+	struct kvr_wire_ids ids = load_client_ids(l, s);
 	uint8_t hints[HINT_PIN_LEN], hdr[sizeof(struct kvr_wire_hdr)];
 	struct kvr_slice slices[KVR_REQUEST_SLICES];
 	struct kvr_request_src q;
 	struct kvr_frag cut;
 	uint32_t off, len;
 
+	if (s->msg_seq == 0)
+		s->msg_seq = ids.msg_seq;
+	ids.msg_seq = s->msg_seq;
 	describe(l, s, &q);
 	q.hints = hints;
 	q.hints_len = put_pin(l, s, hints);
@@ -80,6 +82,13 @@ static void send_route(struct load *l, struct load_slot *s)
 		kvr_slices_copy(slices, KVR_REQUEST_SLICES, off, len, f + HDR_LEN);
 	}
 	s->last_io = l->now;
+}
+
+static void repeat_route(struct load *l, struct load_slot *s)
+{
+	kvr_stats_inc(l->row, LOAD_ROUTE_REPEATS);
+	s->flags |= LOAD_S_RESEND;
+	send_route(l, s);
 }
 
 /* ---- a request's start and end ---- */
@@ -261,6 +270,7 @@ void load_client_item(struct load *l, uint32_t slot, const struct kvr_wire_respo
 	struct load_slot *s = &l->slots[slot];
 
 	s->last_io = l->now;
+	s->tries = 0;
 	if (item->seq != s->next_seq) {
 		kvr_stats_inc(l->row,
 			      item->seq < s->next_seq ? LOAD_ITEM_DUPLICATES : LOAD_ITEM_GAPS);
@@ -307,20 +317,16 @@ static void on_accepted(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 	if (h->handle != 0)
 		s->handle = h->handle;
 	s->last_io = l->now;
+	s->tries = 0;
+	if (a->state == KVR_STATE_DISPATCHED && (s->flags & LOAD_S_PROBED) &&
+	    s->cstate == LOAD_C_ACCEPTED && s->next_seq == 0)
+		repeat_route(l, s); /* DISPATCH was lost: the message is only kept here */
+	s->flags &= (uint8_t)~LOAD_S_PROBED;
 	if (s->cstate == LOAD_C_ROUTED) {
 		s->cstate = LOAD_C_ACCEPTED;
-		s->tries = 0;
 		if (a->state == KVR_STATE_QUEUED)
 			kvr_stats_inc(l->row, LOAD_QUEUED);
-	} else if (s->cstate == LOAD_C_ACCEPTED && (s->flags & LOAD_S_PROBED) != 0 &&
-		   a->state == KVR_STATE_DISPATCHED) {
-		/* The worker has not acknowledged: the dispatch may be lost, so send it all again.
-		 */
-		s->tries = 1;
-		kvr_stats_inc(l->row, LOAD_ROUTE_REPEATS);
-		send_route(l, s);
 	}
-	s->flags &= (uint8_t)~LOAD_S_PROBED;
 	/* Half of the cancels come before an answer; the ids decide, so it is the same each run. */
 	if (s->cstate == LOAD_C_ACCEPTED && (s->flags & LOAD_S_CANCEL) &&
 	    (s->id >> LOAD_SLOT_BITS) % 2 == 0)
@@ -330,13 +336,25 @@ static void on_accepted(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 static void on_rejected(struct load *l, uint32_t slot, const struct kvr_wire_hdr *h)
 {
 	const struct kvr_wire_rejected *r = kvr_frame_body(h);
+	struct load_slot *s = &l->slots[slot];
 
-	if (r->kind == KVR_CANCEL && l->slots[slot].cstate == LOAD_C_CANCELLING) {
+	if (r->kind == KVR_CANCEL && s->cstate == LOAD_C_CANCELLING) {
 		end_request(l, slot, LOAD_CANCELLED);
 		return;
 	}
-	if (l->slots[slot].cstate == LOAD_C_ENDED)
+	if (s->cstate == LOAD_C_ENDED)
 		return;
+	if (r->code == KVR_E_UNKNOWN_REQUEST && s->next_seq == 0) {
+		s->cstate = LOAD_C_ROUTED; /* the router has lost it: start over */
+		repeat_route(l, s);
+		return;
+	}
+	if (r->code == KVR_E_ENDED && s->cstate == LOAD_C_ROUTED && (s->flags & LOAD_S_RESEND)) {
+		/* Answered before the repeat came: the items were lost and will come again. */
+		s->cstate = LOAD_C_ACCEPTED;
+		s->last_io = l->now;
+		return;
+	}
 	l->m->code[r->code < KVR_E_MAX ? r->code : 0]++;
 	end_request(l, slot, LOAD_FAILED);
 }
@@ -370,43 +388,27 @@ void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx
 
 /* ---- time ---- */
 
-/* Silence before the next repeat, in cycles. */
-static uint64_t patience(const struct load *l, uint32_t tries)
-{
-	const uint32_t back_off = tries < MAX_BACKOFF ? tries : MAX_BACKOFF;
-
-	return (uint64_t)(l->opt->repeat_ms * 1000.0 * (double)l->us) << back_off;
-}
-
 static void check_client(struct load *l, uint32_t slot)
 {
 	struct load_slot *s = &l->slots[slot];
 	const uint64_t silent = l->now > s->last_io ? l->now - s->last_io : 0;
+	const bool waits = s->cstate == LOAD_C_ACCEPTED;
 
-	switch (s->cstate) {
-	case LOAD_C_ROUTED:
-	case LOAD_C_CANCELLING:
-		if (silent < patience(l, s->tries))
-			return;
-		if (++s->tries > l->opt->max_tries) {
-			load_engine_drop(l, slot);
-			end_request(l, slot, LOAD_LOST);
-		} else if (s->cstate == LOAD_C_ROUTED) {
-			kvr_stats_inc(l->row, LOAD_ROUTE_REPEATS);
-			send_route(l, s);
-		} else {
-			send_empty(l, s, KVR_CANCEL);
-		}
+	if (s->cstate == LOAD_C_ENDED ||
+	    silent < (waits ? (PROBE_MS * 1000 * l->us) << (s->tries < 3 ? s->tries : 3)
+			    : load_patience(l, s->tries)))
 		return;
-	case LOAD_C_ACCEPTED:
-		if (silent < PROBE_MS * 1000 * l->us)
-			return;
+	if (++s->tries > l->opt->max_tries) {
+		load_engine_drop(l, slot);
+		end_request(l, slot, LOAD_LOST);
+	} else if (waits) {
 		kvr_stats_inc(l->row, LOAD_PROBES);
 		s->flags |= LOAD_S_PROBED;
 		send_empty(l, s, KVR_PROBE);
-		return;
-	default:
-		return;
+	} else if (s->cstate == LOAD_C_CANCELLING) {
+		send_empty(l, s, KVR_CANCEL);
+	} else {
+		repeat_route(l, s);
 	}
 }
 

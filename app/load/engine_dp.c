@@ -16,9 +16,9 @@
  */
 
 #define REPEAT_ITEMS 16u
-#define MAX_TRIES    10
-#define REFUSE_GONE  1 /* DISPATCH_ACK code: the request has ended here */
-#define REFUSE_RANK  2 /* no such rank */
+#define GIVE_UP_S    10
+#define REFUSE_GONE  2 /* DISPATCH_ACK: the request has ended here */
+#define REFUSE_RANK  1 /* DISPATCH_ACK: not a rank of this engine */
 
 /* ---- items ---- */
 
@@ -81,7 +81,7 @@ static void make_item(struct load *l, uint32_t slot)
 	const uint32_t seq = s->made++;
 	const struct kvr_wire_response item = item_of(l, s, seq);
 
-	s->elast_tx = l->now;
+	s->elast_tx = s->progress_at = l->now;
 	if (!l->opt->direct) {
 		send_item(l, s, seq);
 		return;
@@ -330,17 +330,19 @@ static void ack_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t 
 }
 
 /* The first frame of a DISPATCH: where it goes. False when it must not be followed up. */
-static bool begin_dispatch(struct load *l, uint32_t slot, const struct kvr_wire_hdr *h, uint64_t rx)
+static bool begin_dispatch(struct load *l, uint32_t slot, const struct kvr_wire_hdr *h,
+			   uint32_t engine, uint64_t rx)
 {
 	const struct kvr_wire_request *q = kvr_frame_body(h);
 	struct load_slot *s = &l->slots[slot];
 	const uint32_t rank = rank_of(l, q);
 
-	if (rank == LOAD_UNPINNED || h->frag_len < sizeof(*q)) {
+	if (rank == LOAD_UNPINNED || l->ranks[rank].engine != engine || h->frag_len < sizeof(*q)) {
 		kvr_stats_inc(l->row, LOAD_CORRUPT);
+		ack_dispatch(l, h, engine, REFUSE_RANK);
 		return false;
 	}
-	if (s->estate != LOAD_E_IDLE && s->rank == rank && s->attempt == q->attempt) {
+	if (s->estate != LOAD_E_IDLE && s->rank == rank && s->handle == h->handle) {
 		kvr_stats_inc(l->row, LOAD_DISPATCH_REPEATS);
 		ack_dispatch(l, h, l->ranks[rank].engine, 0);
 		return false;
@@ -380,21 +382,19 @@ static void run_request(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 	enqueue(l, slot);
 }
 
-static void on_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx)
+static void on_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint64_t rx)
 {
 	const uint32_t slot = load_slot_of(l, h->id);
 	struct load_slot *s = slot != LOAD_NO_SLOT ? &l->slots[slot] : NULL;
 
 	if (s == NULL || l->clients[s->client].source != h->source ||
 	    (s->cstate == LOAD_C_ENDED && h->frag_off == 0)) {
-		const struct kvr_wire_request *q = kvr_frame_body(h);
-
 		kvr_stats_inc(l->row, LOAD_DISPATCH_STALE);
-		if (h->frag_off == 0 && rank_of(l, q) != LOAD_UNPINNED)
-			ack_dispatch(l, h, l->ranks[rank_of(l, q)].engine, REFUSE_GONE);
+		if (h->frag_off == 0)
+			ack_dispatch(l, h, engine, REFUSE_GONE);
 		return;
 	}
-	if (h->frag_off == 0 && !begin_dispatch(l, slot, h, rx))
+	if (h->frag_off == 0 && !begin_dispatch(l, slot, h, engine, rx))
 		return;
 	if (h->frag_off != s->got || s->estate != LOAD_E_IDLE)
 		return; /* a piece before it is missing: the repeat brings all again */
@@ -414,7 +414,7 @@ static void on_ack(struct load *l, uint32_t slot, uint32_t next_seq)
 	if (next_seq > s->acked && next_seq <= s->made) {
 		s->acked = next_seq;
 		s->etries = 0;
-		s->elast_tx = l->now;
+		s->elast_tx = s->progress_at = l->now;
 	}
 	if (s->estate != LOAD_E_SENT || s->acked < s->n_items)
 		return;
@@ -440,7 +440,7 @@ void load_engine_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t en
 	uint32_t slot;
 
 	if (h->kind == KVR_DISPATCH) {
-		on_dispatch(l, h, rx);
+		on_dispatch(l, h, engine, rx);
 		return;
 	}
 	slot = load_slot_of(l, h->id);
@@ -460,6 +460,18 @@ void load_engine_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t en
 		       ((const struct kvr_wire_progress_ack *)kvr_frame_body(h))->next_seq);
 }
 
+void load_engine_refused(struct load *l, const struct kvr_wire_hdr *h)
+{
+	const uint32_t slot = load_slot_of(l, h->id);
+
+	if (slot == LOAD_NO_SLOT || l->slots[slot].handle != h->handle) {
+		kvr_stats_inc(l->row, LOAD_STALE);
+		return;
+	}
+	load_engine_drop(l, slot); /* stop repeating */
+	load_slot_release(l, slot);
+}
+
 /* Items the client has not acknowledged for too long are sent again, the oldest first. */
 void load_engine_check(struct load *l, uint32_t slot)
 {
@@ -467,10 +479,10 @@ void load_engine_check(struct load *l, uint32_t slot)
 	uint32_t last;
 
 	if (s->id == 0 || s->acked >= s->made || s->estate < LOAD_E_DECODE ||
-	    l->now - s->elast_tx < (uint64_t)(l->opt->repeat_ms * 1000.0 * (double)l->us)
-					   << (s->etries / 2))
+	    l->now - s->elast_tx < load_patience(l, s->etries))
 		return;
-	if (++s->etries > MAX_TRIES) {
+	s->etries++;
+	if (l->now - s->progress_at > GIVE_UP_S * l->hz) {
 		kvr_stats_inc(l->row, LOAD_ENGINE_GAVE_UP);
 		finish(l, slot);
 		load_slot_release(l, slot);

@@ -220,13 +220,13 @@ static void dump_begin(struct load *l, uint32_t rank)
 	g->acked_id = g->sent_id = g->next_id;
 	g->dump_wanted = false;
 	b.head.dp_rank = l->ranks[rank].dp_rank;
-	b.head.resume_event_id = d->resume_id;
 	dump_open(&b);
 	load_cache_walk(l->ranks[rank].cache, d->scratch, dump_chain, &b);
 	if (!b.full)
 		dump_close(&b);
 	last = (void *)&d->bytes[d->at[d->n_frames - 1] + sizeof(struct kvr_wire_hdr)];
 	last->flags |= KVR_KV_F_DUMP_END;
+	last->resume_event_id = d->resume_id;
 	kvr_stats_inc(l->row, LOAD_KV_DUMPS);
 }
 

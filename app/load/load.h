@@ -62,7 +62,8 @@ enum load_engine_state {
 #define LOAD_S_CHECKED	  0x08u /* has an entry in the ring of checks */
 #define LOAD_S_FIN	  0x10u /* last item received */
 #define LOAD_S_DISPATCHED 0x20u /* an engine has had it */
-#define LOAD_S_PROBED	  0x40u /* a PROBE is unanswered */
+#define LOAD_S_RESEND	  0x80u /* ROUTE has been repeated */
+#define LOAD_S_PROBED	  0x40u /* the last thing sent was a PROBE */
 
 /** One request, both sides. Load lcore: rw. */
 struct load_slot {
@@ -75,6 +76,7 @@ struct load_slot {
 	uint64_t handle;   /* the router's name */
 	uint32_t next_seq; /* next item expected */
 	uint32_t pin;	   /* rank pinned, or LOAD_UNPINNED */
+	uint32_t msg_seq;  /* of ROUTE: repeats keep it */
 	uint32_t load_on;  /* rank whose in_flight counts it, or LOAD_UNPINNED */
 	uint16_t client;   /* which client source */
 	uint8_t cstate;	   /* enum load_client_state */
@@ -82,14 +84,14 @@ struct load_slot {
 	uint8_t tries;
 	uint8_t etries;
 	uint8_t estate; /* enum load_engine_state */
-	uint8_t pad;
 	/* engine */
 	uint32_t rank;
 	uint32_t gen; /* rises when timers of the past must be ignored */
 	uint32_t attempt;
-	uint64_t forward;  /* ROUTE left to DISPATCH arrived */
-	uint64_t resp_tx;  /* first item given to the device */
-	uint64_t elast_tx; /* last items sent */
+	uint64_t forward;     /* ROUTE left to DISPATCH arrived */
+	uint64_t resp_tx;     /* first item given to the device */
+	uint64_t elast_tx;    /* last items sent */
+	uint64_t progress_at; /* last item made or acknowledged */
 	uint32_t n_items;
 	uint32_t made; /* items sent at least once */
 	uint32_t acked;
@@ -97,7 +99,6 @@ struct load_slot {
 	uint32_t predicted; /* blocks the router believed cached */
 	uint32_t next;	    /* queue of the rank */
 	uint32_t got;	    /* DISPATCH: body bytes received in order */
-	uint32_t isl_wire;  /* isl of DISPATCH */
 } __rte_cache_aligned;
 
 /** Events of one rank not yet acknowledged, as wire bytes in a ring. Load lcore: rw. */
@@ -246,6 +247,15 @@ static inline uint32_t load_slot_of(const struct load *l, uint64_t id)
 	return i < l->n_slots && l->slots[i].id == id ? i : LOAD_NO_SLOT;
 }
 
+/** Silence to bear before repeat number @p tries, cycles: doubling up to a second. */
+static inline uint64_t load_patience(const struct load *l, uint32_t tries)
+{
+	const uint64_t once = (uint64_t)(l->opt->repeat_ms * 1000.0 * (double)l->us);
+	const uint64_t p = once << (tries < 16 ? tries : 16);
+
+	return p < l->hz ? p : l->hz;
+}
+
 /* ---- engine_dp.c ---- */
 
 /** A frame for engine number @p engine. */
@@ -254,6 +264,8 @@ void load_engine_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t en
 void load_engine_timers(struct load *l);
 /** The engine's part of a slot's check. */
 void load_engine_check(struct load *l, uint32_t slot);
+/** The router knows nothing of the request that a message of this engine was about. */
+void load_engine_refused(struct load *l, const struct kvr_wire_hdr *h);
 /** Forget a request without an answer. */
 void load_engine_drop(struct load *l, uint32_t slot);
 

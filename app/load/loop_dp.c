@@ -45,6 +45,10 @@ static void on_frame(struct load *l, const struct rte_mbuf *m, uint64_t rx)
 			load_client_frame(l, h, rx);
 			return;
 		}
+		if (to_engine && h->source - l->opt->worker_base >= l->n_engines) {
+			load_engine_refused(l, h);
+			return;
+		}
 		break;
 	default:
 		break;

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <rte_cycles.h>
@@ -17,9 +16,10 @@
 
 #include "report.h"
 
-#define MAX_EAL_ARGS 48
-#define RESOLVE_MS   10000
-#define NAP_US	     20000
+#define MAX_EAL_ARGS   48
+#define DEFAULT_SOCKET "/run/kvroute.sock"
+#define RESOLVE_MS     10000
+#define NAP_US	       20000
 
 static volatile sig_atomic_t interrupted;
 
@@ -87,16 +87,16 @@ static void describe_port(const struct load_options *o, struct kvr_port_conf *c)
 	kvr_conf_defaults(kvr_port_opts, c);
 	if (o->socket[0] != '\0')
 		snprintf(path, sizeof(path), "%s", o->socket);
-	else if (geteuid() == 0)
-		snprintf(path, sizeof(path), "/run/kvroute/memif.sock");
+	else if (access(DEFAULT_SOCKET, F_OK) == 0)
+		snprintf(path, sizeof(path), DEFAULT_SOCKET);
 	else
-		snprintf(path, sizeof(path), "/tmp/kvroute-%u/memif.sock", (unsigned int)geteuid());
+		snprintf(path, sizeof(path), "/tmp/kvroute-%u.sock", (unsigned int)geteuid());
 	if (o->device[0] != '\0')
 		snprintf(c->device, sizeof(c->device), "%s", o->device);
 	else
 		snprintf(c->device, sizeof(c->device),
-			 "net_memif0,role=client,socket-abstract=no,socket=%s,rsize=11,bsize=%u",
-			 path, o->mtu > 1500 ? 9216u : 2048u);
+			 "net_memif0,role=client,socket-abstract=no,socket=%s,rsize=%u,bsize=%u",
+			 path, o->ring_log2, o->mtu > 1500 ? 9216u : 2048u);
 	snprintf(v6 ? c->ipv6 : c->ipv4, v6 ? sizeof(c->ipv6) : sizeof(c->ipv4), "%s", o->ip);
 	snprintf(c->mac, sizeof(c->mac), "%s", o->mac);
 	c->udp_port = o->base_port;

@@ -38,7 +38,8 @@ static const char *const arrival_names[] = {"poisson", "fixed", NULL};
 
 static const struct kvr_opt table[] = {
 	TEXT("socket", socket, "",
-	     "memif socket; \"\" = kvroute.sock in /run, or /tmp/kvroute-UID"),
+	     "memif socket; empty = /run/kvroute.sock, or /tmp/kvroute-UID.sock when that is not "
+	     "there"),
 	TEXT("port", device, "", "DPDK device instead, e.g. net_af_packet0,iface=veth1"),
 	TEXT("ip", ip, "10.77.0.2", "our address, IPv4 or IPv6"),
 	TEXT("mac", mac, "", "our MAC; \"\" = the device's"),
@@ -47,6 +48,7 @@ static const struct kvr_opt table[] = {
 	U32("base-port", base_port, 1024, 65535, "20000", "UDP port",
 	    "our first port: one for each client, then one for each engine"),
 	U32("mtu", mtu, 1280, 9000, "1500", "bytes", "IP packet size of the link"),
+	U32("memif-ring", ring_log2, 6, 14, "12", "log2", "frames in each memif ring"),
 	U32("memory", memory_mb, 32, 65536, "128", "MiB",
 	    "DPDK memory when there are no hugepages"),
 	U32("core", core, 0, 1023, "1", "CPU", "CPU of the polling lcore"),
@@ -86,8 +88,9 @@ static const struct kvr_opt table[] = {
 	PICK("policy", policy, load_policy_names, "kv",
 	     "who chooses the rank: the router (kv), or this program by pinning"),
 	U64("seed", seed, 0, 0, "1", "", "of content, arrivals and choices"),
-	F64("repeat-ms", repeat_ms, 1, 1e5, "200", "ms", "silence before a message is repeated"),
-	U32("max-tries", max_tries, 1, 200, "8", "", "repeats before a request is given up"),
+	F64("repeat-ms", repeat_ms, 1, 1e5, "20", "ms",
+	    "silence before a message is repeated, then doubling to 1 s"),
+	U32("max-tries", max_tries, 1, 200, "20", "", "repeats before a request is given up"),
 
 	TEXT("trace", trace, "", "Mooncake trace file instead of generated conversations"),
 	F64("speedup", speedup, 1e-3, 1e9, "1", "", "compress the trace's time"),

@@ -26,6 +26,7 @@ struct load_options {
 	uint32_t router_port;
 	uint32_t base_port;
 	uint32_t mtu;
+	uint32_t ring_log2;
 	uint32_t memory_mb;
 	uint32_t core;
 	uint32_t main_core; /* UINT32_MAX: any */
