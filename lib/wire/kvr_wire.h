@@ -175,11 +175,11 @@ enum kvr_wire_hint {
 					  * repeatable; booleans are 0.0 or 1.0 */
 	KVR_HINT_SESSION = 16,		 /* u8 action (0 none, 1 open, 2 close), u8[3] 0,
 					  * u32 timeout_s (0 = default 300), then session id */
-	KVR_HINT_MM = 17,		 /* u32 block, u32 n, u64 mm_hash[n]; repeatable */
-	KVR_HINT_SHARED_HITS = 18,	 /* u32 start, u32 end: half-open block range; repeatable */
-	KVR_HINT_BOOTSTRAP = 19,	 /* DISPATCH: u64 room, u16 port, u8[6] 0, host string */
-	KVR_HINT_PREFILL_RESULT = 20,	 /* DISPATCH: opaque bytes */
-	KVR_HINT_TRACE = 21,		 /* opaque, at most 64 bytes, passed on */
+	KVR_HINT_MM = 17, /* u32 block, u32 n <= 64, u64 mm_hash[n]; repeatable, ascending */
+	KVR_HINT_SHARED_HITS = 18,    /* u32 start, u32 end: half-open block range; repeatable */
+	KVR_HINT_BOOTSTRAP = 19,      /* DISPATCH: u64 room, u16 port, u8[6] 0, host string */
+	KVR_HINT_PREFILL_RESULT = 20, /* DISPATCH: opaque bytes */
+	KVR_HINT_TRACE = 21,	      /* opaque, at most 64 bytes, passed on */
 	/* In HELLO only: */
 	KVR_HINT_POOL = 32 | 0x8000,  /* string: pool name (CONNECT too, repeatable) */
 	KVR_HINT_TAINT = 33,	      /* string, repeatable */
