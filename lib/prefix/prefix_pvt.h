@@ -405,6 +405,10 @@ bool pfx_pred__drop_first(struct kvr_prefix *t);
 struct pfx_loc pfx_event__find(const struct kvr_prefix *t, uint64_t sh);
 uint32_t pfx_event__same(const struct kvr_prefix *t, struct pfx_loc at, const void *sh, uint32_t n);
 
+#ifdef PFX_POISON
+extern void (*pfx_test__between_runs)(void);
+#endif
+
 /* score_dp.c and its wide forms */
 void pfx_score__scalar(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);
 void pfx_score__avx2(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);

@@ -196,6 +196,15 @@ static void meet_list(const struct kvr_prefix *t, struct active *a, const struct
 	a->n = n;
 }
 
+/* A test may change the table between the owners of one run and those of the next. */
+static inline void between_runs(void)
+{
+#ifdef PFX_POISON
+	if (pfx_test__between_runs != NULL)
+		pfx_test__between_runs();
+#endif
+}
+
 static void walk(const struct kvr_prefix *t, const struct look *l, struct active *a, uint32_t plane)
 {
 	uint32_t lanes = l->o->nranks;
@@ -206,6 +215,7 @@ static void walk(const struct kvr_prefix *t, const struct look *l, struct active
 		/* Acquire: pairs with the release in grow_big(). */
 		uint32_t big = o.big ? atomic_load_explicit(o.big, memory_order_acquire) : PFX_NONE;
 
+		between_runs();
 		if (a->mode == LIST)
 			meet_list(t, a, s, o, big, lanes);
 		else if (big != PFX_NONE)

@@ -6,7 +6,9 @@
  * notes for each (rank, chain) the leading count before, during and after each step. A reader
  * accepts a score only if it is not above every count that held during its query. In a second
  * part the table only grows and no reader may see a count fall. Built with PFX_POISON: memory is
- * overwritten as soon as the grace period is over. Also built with ThreadSanitizer.
+ * overwritten as soon as the grace period is over. A block
+ * may be dropped when a starved reader holds on to memory: counts are then below. Also built with
+ * ThreadSanitizer.
  */
 
 #include "kvr_prefix_test.h"
@@ -81,12 +83,46 @@ static void change(uint32_t rank, uint32_t c, uint32_t from, uint32_t n, bool on
 		set[rank][node[c][i]] = on;
 }
 
+/*
+ * A rank never has both block 10 and block 590 of a chain, but has each in turn: a reader that
+ * adds up runs read at different times finds 600.
+ */
+static void toggle(uint32_t rank, uint32_t c, uint32_t times)
+{
+	const uint32_t x = 10, y = 590;
+
+	change(rank, c, 0, LEN, true);
+	take_note(rank, true);
+	kvr_prefix_store(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, NULL, sh[c], LEN);
+	kvr_prefix_remove(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][x], 1);
+	change(rank, c, x, 1, false);
+	take_note(rank, false);
+	change(rank, c, x, 1, true);
+	change(rank, c, y, 1, false);
+	take_note(rank, true); /* covers all states of the loop */
+	for (uint32_t i = 0; i < times; i++) {
+		kvr_prefix_remove(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][y], 1);
+		kvr_prefix_store(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][x - 1], &sh[c][x],
+				 1);
+		if (i + 1 == times)
+			break;
+		kvr_prefix_remove(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][x], 1);
+		kvr_prefix_store(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][y - 1], &sh[c][y],
+				 1);
+	}
+	take_note(rank, false);
+}
+
 static void write_step(struct kvr_rand *r, bool grow)
 {
 	uint32_t rank = kvr_rand_below(r, RANKS), c = kvr_rand_below(r, CHAINS);
 	uint32_t n = 1 + kvr_rand_below(r, LEN), from = 0, op = kvr_rand_below(r, 100);
 	uint64_t gone[LEN];
 
+	if (!grow && op < 2) {
+		toggle(rank, c, 200);
+		return;
+	}
 	if (op < 30) {
 		from = RTE_MIN(leading(rank, c), LEN - 1);
 		n = RTE_MIN(n % 40 + 1, LEN - from);
@@ -248,5 +284,5 @@ int main(void)
 	       (unsigned long)bad, (unsigned long)fell, (unsigned long)st.dropped,
 	       (unsigned long)st.used_bytes);
 	pt_close(&p);
-	return bad > 0 || fell > 0 || queries == 0 || st.used_bytes > 0 || st.dropped > 0;
+	return bad > 0 || fell > 0 || queries == 0 || st.used_bytes > 0;
 }
