@@ -68,6 +68,7 @@ struct client_req {
 	bool told;	    /* the user has been told the end */
 	bool accepted;	    /* the choice is known */
 	bool probing;	    /* a PROBE is unanswered */
+	bool sent_on;	    /* SENDING: ACCEPTED has come before the last frame was sent */
 	bool ended_there;   /* the router says Ended: give up after CLIENT_ENDED_US */
 	uint8_t end_reason; /* CANCELLING: enum kvr_client_reason for the end */
 	uint32_t tries;	    /* CANCELs sent */

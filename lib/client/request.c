@@ -88,6 +88,10 @@ static void send_route(struct kvr_client *c, struct client_req *r)
 		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + CLIENT_PACE_US);
 		return;
 	}
+	if (r->sent_on) {
+		kvr_client__watch(c, r, CLIENT_DISPATCHED);
+		return;
+	}
 	r->state = CLIENT_ROUTING;
 	again_in(c, r, CLIENT_ROUTE_MAX_US);
 }
@@ -95,6 +99,7 @@ static void send_route(struct kvr_client *c, struct client_req *r)
 void kvr_client__start_route(struct kvr_client *c, struct client_req *r)
 {
 	r->state = CLIENT_SENDING;
+	r->sent_on = false;
 	r->frame_bytes = c->frame_bytes;
 	/* Cannot fail: both sizes were checked before. */
 	kvr_frag_init(&r->frag, KVR_ROUTE, &r->ids, r->msg_len, c->frame_bytes);
