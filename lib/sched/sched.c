@@ -240,6 +240,11 @@ struct kvr_sched *kvr_sched_create(const struct kvr_pool_conf *conf,
 		return kvr_null(ENOMEM);
 	s->ops = o;
 	s->conf = *conf;
+	if (!isnan(conf->overlap_score_weight)) {
+		s->conf.prefill_load_scale = conf->overlap_score_weight;
+		if (conf->overlap_score_weight == 0)
+			s->conf.overlap_score_credit = 0;
+	}
 	s->max_ranks = (conf->max_ranks + 63) / 64 * 64;
 	s->n_cls = conf->n_classes > 0 ? conf->n_classes : 1;
 	take_ranks(s);

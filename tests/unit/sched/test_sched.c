@@ -598,6 +598,7 @@ static void random_life_keeps_every_balance(void)
 		if (i % 200 == 0)
 			recount(s);
 	}
+	CU_ASSERT(s->cnt.queued > 100 && s->cnt.admitted > 50 && s->cnt.expired > 50);
 	CU_ASSERT(s->cnt.dropped > 50 && s->cnt.errors[KVR_SCHED_QUEUE_REJECTED] > 0);
 	CU_ASSERT_EQUAL(s->cnt.dropped, dropped_n);
 	for (uint64_t id = 0; id < 8; id++)
