@@ -5,18 +5,23 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_launch.h>
 #include <rte_lcore.h>
 #include <rte_malloc.h>
+#include <rte_memory.h>
 #include <rte_pci.h>
 #include <rte_random.h>
 
 #include "stages.h"
 
 #define EAL_ARGS 64
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
 
 /* EAL lcore 0 is control; polling lcore i is EAL lcore i + 1 on the CPU of the configuration. */
 #define EAL_LCORE(i) ((i) + 1)
@@ -162,6 +167,7 @@ int start_eal(struct router *rt, char *err, size_t errlen)
 void start_clock(struct router *rt)
 {
 	rt->tsc_hz = rte_get_tsc_hz();
+	rt->ns_per_tsc = (UINT64_C(1000000000) << 32) / rt->tsc_hz;
 	rt->seed = rte_rand();
 	do
 		rt->epoch = (uint32_t)rte_rand();
@@ -405,8 +411,23 @@ void stop_lcores(struct router *rt)
 
 /* ---- traffic ---- */
 
+/* One memory segment of the EAL: give it its pages now. */
+static int populate(const struct rte_memseg_list *msl, const struct rte_memseg *ms, void *arg)
+{
+	RTE_SET_USED(msl);
+	RTE_SET_USED(arg);
+	/* Kernels before 5.14 do not know the advice: touch the pages, whose content is kept. */
+	if (madvise(ms->addr, ms->len, MADV_POPULATE_WRITE) == 0)
+		return 0;
+	for (size_t i = 0; i < ms->len; i += 4096)
+		__atomic_fetch_or((uint8_t *)ms->addr + i, 0, __ATOMIC_RELAXED);
+	return 0;
+}
+
 int start_traffic(struct router *rt, char *err, size_t errlen)
 {
+	/* Without huge pages memory comes by page faults; packet lcores shall have none. */
+	rte_memseg_walk(populate, NULL);
 	atomic_store_explicit(&rt->running, 1, memory_order_relaxed);
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
 		if (rte_eal_remote_launch(lcore_loop, rt->lcore[i], EAL_LCORE(i)) != 0) {
