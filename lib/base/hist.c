@@ -22,7 +22,8 @@ static uint64_t bucket_middle(uint32_t i)
 	if (i < (2u << KVR_HIST_SUB_BITS))
 		return i;
 	shift = (i >> KVR_HIST_SUB_BITS) - 1;
-	low = ((uint64_t)(1u << KVR_HIST_SUB_BITS) | (i & ((1u << KVR_HIST_SUB_BITS) - 1))) << shift;
+	low = ((uint64_t)(1u << KVR_HIST_SUB_BITS) | (i & ((1u << KVR_HIST_SUB_BITS) - 1)))
+	      << shift;
 	return low + ((UINT64_C(1) << shift) >> 1);
 }
 

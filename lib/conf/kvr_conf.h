@@ -19,29 +19,31 @@ enum kvr_opt_type {
 	KVR_OPT_U64,	/* uint64_t in [min, max]; suffixes k, M, G (powers of 1024) */
 	KVR_OPT_F64,	/* double in [min, max], finite */
 	KVR_OPT_ENUM,	/* int: index into choices[] */
-	KVR_OPT_STRING, /* char[size], shorter than size */
+	KVR_OPT_STRING, /* char[size], shorter than size, printable; may be empty */
 };
 
 /** May be "none": stored as NaN (F64) or all ones (U32, U64). */
 #define KVR_OPT_F_NONE 0x1u
-/** An alias of another name, kept for old files; parsed by the owner, reported as deprecated. */
+/** An alias of another name (usually the same offset), kept for old files: parsed, reported as
+ * deprecated by kvr_conf_load(), left out of the dump, given no default. */
 #define KVR_OPT_F_DEPRECATED 0x2u
 
 /** One option; a table ends with name NULL. */
 struct kvr_opt {
 	const char *name;
 	enum kvr_opt_type type;
-	uint32_t flags;	 /* KVR_OPT_F_* */
-	size_t offset;	 /* of the field in the configuration struct */
-	size_t size;	 /* STRING: bytes of the array */
-	double min, max; /* inclusive; both 0 = no limit but the type's */
-	const char *def; /* default as text */
+	uint32_t flags;		    /* KVR_OPT_F_* */
+	size_t offset;		    /* of the field in the configuration struct */
+	size_t size;		    /* STRING: bytes of the array */
+	double min, max;	    /* inclusive; both 0 = no limit but the type's */
+	const char *def;	    /* default as text */
 	const char *const *choices; /* ENUM: names, NULL-terminated */
 	const char *unit;
 	const char *help;
 };
 
-/** Store every default into @p obj. A default that does not parse is a programming error: aborts. */
+/** Store every default into @p obj. A default that does not parse is a programming error: aborts.
+ */
 void kvr_conf_defaults(const struct kvr_opt *table, void *obj);
 
 /**
@@ -70,13 +72,32 @@ struct kvr_conf_section {
 	void *(*get)(void *arg, const char *instance);
 };
 
+#define KVR_CONF_MAX_BYTES (1u << 20) /* of a file */
+#define KVR_CONF_MAX_KEY   63u	      /* characters of a section's name or a key (rte_cfgfile) */
+#define KVR_CONF_MAX_VALUE 255u	      /* characters of a value (rte_cfgfile) */
+
 /**
  * Read @p path through rte_cfgfile and fill the objects of its sections (defaults are the
- * caller's to set in get()). Every problem ends with one line in @p err that names file, line,
- * key and what is allowed.
- * @return 0 or -errno.
+ * caller's to set in get()). ';' and '#' start a comment anywhere in a line. Sections and keys
+ * may appear once. Every problem ends with one line in @p err that names file, line, key and what
+ * is allowed: `kvroute.conf:12: [port p0] queues: got "0", allowed: 1 to 64 queues`. Needs no EAL.
+ * @return 0: @p err is empty, or one line about the first deprecated key; else -errno of the file;
+ * -EINVAL syntax or value; -ENOENT unknown section or key (the file: -ENOENT too); -EEXIST
+ * duplicate; -ERANGE; -EFBIG; or what get() said.
  */
 int kvr_conf_load(const char *path, const struct kvr_conf_section *sections, void *arg, char *err,
 		  size_t errlen);
+
+/**
+ * For checks after loading: write `file:line: [section] key: <message>` into @p err, the line
+ * found by reading @p path again; without the key the section's line, without that no line.
+ * @p section is the whole name ("pool a"), @p key may be NULL.
+ */
+void kvr_conf_blame(const char *path, const char *section, const char *key, char *err,
+		    size_t errlen, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+
+/** kvr_conf_blame() for libraries that answer `key: message`, as kvr_port_create() does. */
+void kvr_conf_blame_line(const char *path, const char *section, const char *line, char *err,
+			 size_t errlen);
 
 #endif

@@ -31,10 +31,10 @@
 #define KVR_WIRE_VERSION 1
 #define KVR_WIRE_PORT	 7650 /* default UDP port of the router */
 
-#define KVR_WIRE_MAX_TOKENS  1048576u
-#define KVR_WIRE_MAX_HASHES  65536u
-#define KVR_WIRE_MAX_HINTS   65536u
-#define KVR_WIRE_MAX_BODY    1048576u
+#define KVR_WIRE_MAX_TOKENS 1048576u
+#define KVR_WIRE_MAX_HASHES 65536u
+#define KVR_WIRE_MAX_HINTS  65536u
+#define KVR_WIRE_MAX_BODY   1048576u
 /** Largest message body: fixed part, hashes, tokens, hints and body, each padded to 8. */
 #define KVR_WIRE_MAX_MESSAGE                                                                       \
 	(sizeof(struct kvr_wire_request) + KVR_WIRE_MAX_HASHES * 8u + KVR_WIRE_MAX_TOKENS * 4u +   \
@@ -46,60 +46,60 @@
 
 /** Message kinds. Numbers are for ever; kinds marked (later) are reserved and laid out now. */
 enum kvr_wire_kind {
-	KVR_CONNECT = 1,	  /* client -> router: pools and limits, please */
-	KVR_CONNECTED = 2,	  /* router -> client */
-	KVR_ROUTE = 16,		  /* client -> router: struct kvr_wire_request */
-	KVR_ACCEPTED = 17,	  /* router -> client: struct kvr_wire_accepted */
-	KVR_REJECTED = 18,	  /* router -> anyone: struct kvr_wire_rejected */
-	KVR_CANCEL = 19,	  /* client -> router: empty */
-	KVR_CANCELLED = 20,	  /* router -> client: empty; sent for unknown ids too */
-	KVR_PROBE = 21,		  /* client -> router: empty; answered ACCEPTED or REJECTED */
-	KVR_DISPATCH = 24,	  /* router -> agent: struct kvr_wire_request */
-	KVR_DISPATCH_ACK = 25,	  /* agent -> router: struct kvr_wire_dispatch_ack */
-	KVR_RESPONSE = 26,	  /* agent -> client (relayed or direct): struct kvr_wire_response */
-	KVR_RESPONSE_ACK = 27,	  /* client -> agent (relayed or direct) */
-	KVR_PROGRESS = 28,	  /* agent -> router, direct path only: struct kvr_wire_progress */
-	KVR_PROGRESS_ACK = 29,	  /* router -> agent: struct kvr_wire_progress_ack */
-	KVR_ABORT = 30,		  /* router -> agent: stop this request: struct kvr_wire_abort */
-	KVR_ABORT_ACK = 31,	  /* agent -> router: empty */
-	KVR_HELLO = 32,		  /* agent -> router: struct kvr_wire_hello */
-	KVR_WELCOME = 33,	  /* router -> agent: struct kvr_wire_welcome */
-	KVR_HEARTBEAT = 34,	  /* agent -> router: struct kvr_wire_heartbeat */
-	KVR_HEARTBEAT_ACK = 35,	  /* router -> agent: struct kvr_wire_heartbeat_ack */
-	KVR_GOODBYE = 36,	  /* agent -> router: empty */
-	KVR_GOODBYE_ACK = 37,	  /* router -> agent: empty */
-	KVR_KV_EVENTS = 48,	  /* agent -> router: struct kvr_wire_kv_events */
-	KVR_KV_ACK = 49,	  /* router -> agent: struct kvr_wire_kv_ack */
-	KVR_SESSION_OPEN = 64,	  /* (later) router -> agent: struct kvr_wire_session */
-	KVR_SESSION_OPENED = 65,  /* (later) agent -> router: struct kvr_wire_session_status */
-	KVR_SESSION_CLOSE = 66,	  /* (later) router -> agent: struct kvr_wire_session */
-	KVR_SESSION_CLOSED = 67,  /* (later) agent -> router: struct kvr_wire_session_status */
-	KVR_SESSION_RELEASE = 68, /* (later) client -> router: struct kvr_wire_session */
+	KVR_CONNECT = 1,	 /* client -> router: pools and limits, please */
+	KVR_CONNECTED = 2,	 /* router -> client */
+	KVR_ROUTE = 16,		 /* client -> router: struct kvr_wire_request */
+	KVR_ACCEPTED = 17,	 /* router -> client: struct kvr_wire_accepted */
+	KVR_REJECTED = 18,	 /* router -> anyone: struct kvr_wire_rejected */
+	KVR_CANCEL = 19,	 /* client -> router: empty */
+	KVR_CANCELLED = 20,	 /* router -> client: empty; sent for unknown ids too */
+	KVR_PROBE = 21,		 /* client -> router: empty; answered ACCEPTED or REJECTED */
+	KVR_DISPATCH = 24,	 /* router -> agent: struct kvr_wire_request */
+	KVR_DISPATCH_ACK = 25,	 /* agent -> router: struct kvr_wire_dispatch_ack */
+	KVR_RESPONSE = 26,	 /* agent -> client (relayed or direct): struct kvr_wire_response */
+	KVR_RESPONSE_ACK = 27,	 /* client -> agent (relayed or direct) */
+	KVR_PROGRESS = 28,	 /* agent -> router, direct path only: struct kvr_wire_progress */
+	KVR_PROGRESS_ACK = 29,	 /* router -> agent: struct kvr_wire_progress_ack */
+	KVR_ABORT = 30,		 /* router -> agent: stop this request: struct kvr_wire_abort */
+	KVR_ABORT_ACK = 31,	 /* agent -> router: empty */
+	KVR_HELLO = 32,		 /* agent -> router: struct kvr_wire_hello */
+	KVR_WELCOME = 33,	 /* router -> agent: struct kvr_wire_welcome */
+	KVR_HEARTBEAT = 34,	 /* agent -> router: struct kvr_wire_heartbeat */
+	KVR_HEARTBEAT_ACK = 35,	 /* router -> agent: struct kvr_wire_heartbeat_ack */
+	KVR_GOODBYE = 36,	 /* agent -> router: empty */
+	KVR_GOODBYE_ACK = 37,	 /* router -> agent: empty */
+	KVR_KV_EVENTS = 48,	 /* agent -> router: struct kvr_wire_kv_events */
+	KVR_KV_ACK = 49,	 /* router -> agent: struct kvr_wire_kv_ack */
+	KVR_SESSION_OPEN = 64,	 /* (later) router -> agent: struct kvr_wire_session */
+	KVR_SESSION_OPENED = 65, /* (later) agent -> router: struct kvr_wire_session_status */
+	KVR_SESSION_CLOSE = 66,	 /* (later) router -> agent: struct kvr_wire_session */
+	KVR_SESSION_CLOSED = 67, /* (later) agent -> router: struct kvr_wire_session_status */
+	KVR_SESSION_RELEASE = 68,  /* (later) client -> router: struct kvr_wire_session */
 	KVR_SESSION_RELEASED = 69, /* (later) router -> client: struct kvr_wire_session_status */
-	KVR_POTENTIAL_LOADS = 80, /* (later) client -> router: struct kvr_wire_request */
-	KVR_LOADS = 81,		  /* (later) router -> client */
+	KVR_POTENTIAL_LOADS = 80,  /* (later) client -> router: struct kvr_wire_request */
+	KVR_LOADS = 81,		   /* (later) router -> client */
 	KVR_WIRE_KIND_MAX = 82,
 };
 
 /** Header of every frame: 48 bytes. */
 struct kvr_wire_hdr {
-	uint16_t magic;	    /* KVR_WIRE_MAGIC */
-	uint8_t version;    /* KVR_WIRE_VERSION */
-	uint8_t kind;	    /* enum kvr_wire_kind */
-	uint16_t flags;	    /* KVR_WIRE_F_*; unknown bits must be 0 */
-	uint16_t frag_len;  /* body bytes in this frame: UDP payload = 48 + frag_len [+ trailer] */
-	uint64_t source;    /* client (random 64 bits per client instance) or worker id */
-	uint64_t id;	    /* request id of that client, or a number the sender chose */
-	uint64_t handle;    /* router's name of the request, 0 = none */
-	uint32_t msg_len;   /* body bytes of the whole message */
-	uint32_t frag_off;  /* first body byte carried here; a multiple of 8 */
-	uint32_t epoch;	    /* epoch of the sending process (changes at every start, never 0) */
-	uint32_t msg_seq;   /* rises with every message from this source that is not a repeat of
-			     * the same bytes; together with (source, kind, id) it names the message
-			     * that fragments belong to */
+	uint16_t magic;	   /* KVR_WIRE_MAGIC */
+	uint8_t version;   /* KVR_WIRE_VERSION */
+	uint8_t kind;	   /* enum kvr_wire_kind */
+	uint16_t flags;	   /* KVR_WIRE_F_*; unknown bits must be 0 */
+	uint16_t frag_len; /* body bytes in this frame: UDP payload = 48 + frag_len [+ trailer] */
+	uint64_t source;   /* client (random 64 bits per client instance) or worker id */
+	uint64_t id;	   /* request id of that client, or a number the sender chose */
+	uint64_t handle;   /* router's name of the request, 0 = none */
+	uint32_t msg_len;  /* body bytes of the whole message */
+	uint32_t frag_off; /* first body byte carried here; a multiple of 8 */
+	uint32_t epoch;	   /* epoch of the sending process (changes at every start, never 0) */
+	uint32_t msg_seq;  /* rises with every message from this source that is not a repeat of
+			    * the same bytes; together with (source, kind, id) it names the message
+			    * that fragments belong to */
 } __rte_packed;
 
-#define KVR_WIRE_F_AUTH 0x0001u /* (later) a 32-byte authentication trailer follows */
+#define KVR_WIRE_F_AUTH	 0x0001u /* (later) a 32-byte authentication trailer follows */
 #define KVR_WIRE_F_KNOWN 0x0000u
 
 /** Flags of struct kvr_wire_request. */
@@ -107,9 +107,11 @@ struct kvr_wire_hdr {
 #define KVR_REQ_F_RESEND 0x0002u /* the client has sent this request before */
 #define KVR_REQ_F_DIRECT 0x0004u /* return path: agent to client without the router */
 #define KVR_REQ_F_EAGLE	 0x0008u /* tokens are hashed in eagle windows (spec 1.2) */
-#define KVR_REQ_F_PREFILL_LEG 0x0010u /* (later) DISPATCH: prefill leg of a disaggregated request */
-#define KVR_REQ_F_DECODE_LEG  0x0020u /* (later) DISPATCH: decode leg */
-#define KVR_REQ_F_CLIENT (KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE)
+#define KVR_REQ_F_PREFILL_LEG                                                                      \
+	0x0010u			     /* (later) DISPATCH: prefill leg of a disaggregated request   \
+				      */
+#define KVR_REQ_F_DECODE_LEG 0x0020u /* (later) DISPATCH: decode leg */
+#define KVR_REQ_F_CLIENT     (KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE)
 
 enum kvr_wire_phase { KVR_PHASE_AGGREGATED = 0, KVR_PHASE_PREFILL = 1, KVR_PHASE_DECODE = 2 };
 
@@ -118,22 +120,23 @@ enum kvr_wire_phase { KVR_PHASE_AGGREGATED = 0, KVR_PHASE_PREFILL = 1, KVR_PHASE
 /**
  * Fixed part of ROUTE and DISPATCH: 88 bytes. After it, in this order, each padded with zero
  * bytes to a multiple of 8: hashes (n_hashes * 8), tokens (n_tokens * 4), hints (hints_len),
- * body (body_len). At least one of hashes and tokens is present; hashes win for routing, and
- * then isl must be at least n_hashes * block_size. With tokens alone isl must be n_tokens.
+ * body (body_len). Hashes win for routing, and then isl must be at least n_hashes * block_size.
+ * With tokens alone isl must be n_tokens. With neither, e.g. a prompt below one block whose tokens
+ * only the engine needs, nothing is matched.
  */
 struct kvr_wire_request {
-	uint16_t pool;		/* number from CONNECTED (or the configuration) */
-	uint8_t phase;		/* enum kvr_wire_phase */
-	uint8_t reserved0;	/* 0 */
-	uint32_t flags;		/* KVR_REQ_F_* */
-	uint32_t isl;		/* prompt tokens */
+	uint16_t pool;	   /* number from CONNECTED (or the configuration) */
+	uint8_t phase;	   /* enum kvr_wire_phase */
+	uint8_t reserved0; /* 0 */
+	uint32_t flags;	   /* KVR_REQ_F_* */
+	uint32_t isl;	   /* prompt tokens */
 	uint32_t n_hashes;
 	uint32_t n_tokens;
-	uint32_t hints_len;	/* bytes of TLVs, a multiple of 8 */
-	uint32_t body_len;	/* opaque bytes for the engine */
-	uint32_t max_tokens;	/* KVR_NONE32: not limited here */
+	uint32_t hints_len;		 /* bytes of TLVs, a multiple of 8 */
+	uint32_t body_len;		 /* opaque bytes for the engine */
+	uint32_t max_tokens;		 /* KVR_NONE32: not limited here */
 	uint32_t expected_output_tokens; /* KVR_NONE32: unknown */
-	uint32_t deadline_ms;	/* 0: none; the router gives up waiting in its queue after this */
+	uint32_t deadline_ms; /* 0: none; the router gives up waiting in its queue after this */
 	/* Owned by the router: the client sends zeros, DISPATCH carries values. */
 	uint64_t worker;
 	uint32_t dp_rank;
@@ -153,37 +156,37 @@ struct kvr_wire_request {
  */
 #define KVR_HINT_CRITICAL 0x8000u
 enum kvr_wire_hint {
-	KVR_HINT_PAD = 0,		     /* nothing */
-	KVR_HINT_LORA = 1,		     /* string: adapter name, at most 255 bytes */
-	KVR_HINT_NAMESPACE = 2,		     /* string: cache namespace, at most 255 bytes */
-	KVR_HINT_BACKEND = 3 | 0x8000,	     /* u64 backend_instance_id */
-	KVR_HINT_PREFILL_WORKER = 4 | 0x8000, /* u64 */
-	KVR_HINT_DECODE_WORKER = 5 | 0x8000, /* u64 */
-	KVR_HINT_DP_RANK = 6 | 0x8000,	     /* u32 */
+	KVR_HINT_PAD = 0,		       /* nothing */
+	KVR_HINT_LORA = 1,		       /* string: adapter name, at most 255 bytes */
+	KVR_HINT_NAMESPACE = 2,		       /* string: cache namespace, at most 255 bytes */
+	KVR_HINT_BACKEND = 3 | 0x8000,	       /* u64 backend_instance_id */
+	KVR_HINT_PREFILL_WORKER = 4 | 0x8000,  /* u64 */
+	KVR_HINT_DECODE_WORKER = 5 | 0x8000,   /* u64 */
+	KVR_HINT_DP_RANK = 6 | 0x8000,	       /* u32 */
 	KVR_HINT_PREFILL_DP_RANK = 7 | 0x8000, /* u32 */
 	KVR_HINT_ALLOWED_WORKERS = 8 | 0x8000, /* u64[]; empty allows nobody */
-	KVR_HINT_REQUIRED_TAINT = 9 | 0x8000, /* string, repeatable */
-	KVR_HINT_PREFERRED_TAINT = 10,	     /* f64 weight, then string, repeatable */
-	KVR_HINT_PRIORITY_JUMP = 11,	     /* f64 seconds */
-	KVR_HINT_STRICT_PRIORITY = 12,	     /* u32 */
-	KVR_HINT_PRIORITY = 13,		     /* i32, for the engine */
-	KVR_HINT_POLICY_CLASS = 14,	     /* string */
-	KVR_HINT_OVERRIDE = 15 | 0x8000,     /* u32 field (enum kvr_wire_override), u32 0, f64 value;
-					      * repeatable; booleans are 0.0 or 1.0 */
-	KVR_HINT_SESSION = 16,		     /* u8 action (0 none, 1 open, 2 close), u8[3] 0,
-					      * u32 timeout_s (0 = default 300), then session id */
-	KVR_HINT_MM = 17,		     /* u32 block, u32 n, u64 mm_hash[n]; repeatable */
-	KVR_HINT_SHARED_HITS = 18,	     /* u32 start, u32 end: half-open block range; repeatable */
-	KVR_HINT_BOOTSTRAP = 19,	     /* DISPATCH: u64 room, u16 port, u8[6] 0, host string */
-	KVR_HINT_PREFILL_RESULT = 20,	     /* DISPATCH: opaque bytes */
-	KVR_HINT_TRACE = 21,		     /* opaque, at most 64 bytes, passed on */
+	KVR_HINT_REQUIRED_TAINT = 9 | 0x8000,  /* string, repeatable */
+	KVR_HINT_PREFERRED_TAINT = 10,	       /* f64 weight, then string, repeatable */
+	KVR_HINT_PRIORITY_JUMP = 11,	       /* f64 seconds */
+	KVR_HINT_STRICT_PRIORITY = 12,	       /* u32 */
+	KVR_HINT_PRIORITY = 13,		       /* i32, for the engine */
+	KVR_HINT_POLICY_CLASS = 14,	       /* string */
+	KVR_HINT_OVERRIDE = 15 | 0x8000, /* u32 field (enum kvr_wire_override), u32 0, f64 value;
+					  * repeatable; booleans are 0.0 or 1.0 */
+	KVR_HINT_SESSION = 16,		 /* u8 action (0 none, 1 open, 2 close), u8[3] 0,
+					  * u32 timeout_s (0 = default 300), then session id */
+	KVR_HINT_MM = 17, /* u32 block, u32 n <= 64, u64 mm_hash[n]; repeatable, ascending */
+	KVR_HINT_SHARED_HITS = 18,    /* u32 start, u32 end: half-open block range; repeatable */
+	KVR_HINT_BOOTSTRAP = 19,      /* DISPATCH: u64 room, u16 port, u8[6] 0, host string */
+	KVR_HINT_PREFILL_RESULT = 20, /* DISPATCH: opaque bytes */
+	KVR_HINT_TRACE = 21,	      /* opaque, at most 64 bytes, passed on */
 	/* In HELLO only: */
-	KVR_HINT_POOL = 32 | 0x8000,	     /* string: pool name (CONNECT too, repeatable) */
-	KVR_HINT_TAINT = 33,		     /* string, repeatable */
-	KVR_HINT_TOPOLOGY = 34,		     /* string "key=value", repeatable */
-	KVR_HINT_KV_TRANSFER = 35,	     /* u8 enforcement (0 none, 1 preferred, 2 required),
-					      * u8[7] 0, f64 weight, then domain string */
-	KVR_HINT_BOOTSTRAP_ADDR = 36,	     /* u16 port, u8[6] 0, host string */
+	KVR_HINT_POOL = 32 | 0x8000,  /* string: pool name (CONNECT too, repeatable) */
+	KVR_HINT_TAINT = 33,	      /* string, repeatable */
+	KVR_HINT_TOPOLOGY = 34,	      /* string "key=value", repeatable */
+	KVR_HINT_KV_TRANSFER = 35,    /* u8 enforcement (0 none, 1 preferred, 2 required),
+				       * u8[7] 0, f64 weight, then domain string */
+	KVR_HINT_BOOTSTRAP_ADDR = 36, /* u16 port, u8[6] 0, host string */
 };
 
 enum kvr_wire_override {
@@ -217,7 +220,7 @@ struct kvr_wire_accepted {
 	uint32_t cached_tokens;
 	uint16_t state; /* enum kvr_wire_state; when QUEUED the fields above are 0 */
 	uint16_t reserved;
-	uint32_t queue_len; /* requests waiting in this pool */
+	uint32_t queue_len;	 /* requests waiting in this pool */
 	uint32_t pending_tokens; /* their prompt tokens, saturated */
 	uint32_t reserved1;
 } __rte_packed;
@@ -226,15 +229,15 @@ struct kvr_wire_accepted {
 enum kvr_wire_code {
 	KVR_OK = 0,
 	/* the frame */
-	KVR_E_VERSION = 1,	/* unknown version */
-	KVR_E_KIND = 2,		/* unknown kind, or not for this receiver */
-	KVR_E_LENGTH = 3,	/* lengths inside the message disagree */
-	KVR_E_FRAGMENT = 4,	/* fragment overlaps, leaves the message, or changes its length */
-	KVR_E_TOO_LARGE = 5,	/* message, tokens, hashes, hints or body above the limit */
+	KVR_E_VERSION = 1,   /* unknown version */
+	KVR_E_KIND = 2,	     /* unknown kind, or not for this receiver */
+	KVR_E_LENGTH = 3,    /* lengths inside the message disagree */
+	KVR_E_FRAGMENT = 4,  /* fragment overlaps, leaves the message, or changes its length */
+	KVR_E_TOO_LARGE = 5, /* message, tokens, hashes, hints or body above the limit */
 	KVR_E_REASSEMBLY_FULL = 6, /* retryable: no room to reassemble */
-	KVR_E_HINT = 7,		/* malformed or unknown critical hint */
-	KVR_E_FLAGS = 8,	/* unknown flag bits or reserved bytes set */
-	KVR_E_NOT_ALLOWED = 9,	/* source address or role may not send this */
+	KVR_E_HINT = 7,		   /* malformed or unknown critical hint */
+	KVR_E_FLAGS = 8,	   /* unknown flag bits or reserved bytes set */
+	KVR_E_NOT_ALLOWED = 9,	   /* source address or role may not send this */
 	/* the request */
 	KVR_E_UNKNOWN_POOL = 32,
 	KVR_E_EMPTY_PROMPT = 33,
@@ -246,21 +249,21 @@ enum kvr_wire_code {
 	KVR_E_ENDED = 39, /* a late duplicate of a request that has ended */
 	/* the choice: names of spec 5.5 */
 	KVR_E_NO_ENDPOINTS = 48,
-	KVR_E_ALL_OVERLOADED = 49,	   /* AllEligibleWorkersOverloaded, retryable */
-	KVR_E_PINNED_NOT_ALLOWED = 50,	   /* PinnedWorkerNotAllowed */
-	KVR_E_PINNED_OVERLOADED = 51,	   /* PinnedWorkerOverloaded, retryable */
-	KVR_E_DP_RANK_REQUIRED = 52,	   /* DpRankRequired */
-	KVR_E_WORKER_ID_REQUIRED = 53,	   /* WorkerIdRequired */
-	KVR_E_QUEUE_REJECTED = 54,	   /* QueueRejected, retryable; detail[] as below */
-	KVR_E_NOT_ACTIVATED = 55,	   /* NotActivated, retryable */
-	KVR_E_DUPLICATE_REQUEST = 56,	   /* live id sent again with other content */
+	KVR_E_ALL_OVERLOADED = 49,     /* AllEligibleWorkersOverloaded, retryable */
+	KVR_E_PINNED_NOT_ALLOWED = 50, /* PinnedWorkerNotAllowed */
+	KVR_E_PINNED_OVERLOADED = 51,  /* PinnedWorkerOverloaded, retryable */
+	KVR_E_DP_RANK_REQUIRED = 52,   /* DpRankRequired */
+	KVR_E_WORKER_ID_REQUIRED = 53, /* WorkerIdRequired */
+	KVR_E_QUEUE_REJECTED = 54,     /* QueueRejected, retryable; detail[] as below */
+	KVR_E_NOT_ACTIVATED = 55,      /* NotActivated, retryable */
+	KVR_E_DUPLICATE_REQUEST = 56,  /* live id sent again with other content */
 	/* the router */
-	KVR_E_BUSY = 64,	  /* retryable: an internal ring is full */
-	KVR_E_NO_MEMORY = 65,	  /* retryable: a pool is exhausted (requests, buffers) */
+	KVR_E_BUSY = 64,	    /* retryable: an internal ring is full */
+	KVR_E_NO_MEMORY = 65,	    /* retryable: a pool is exhausted (requests, buffers) */
 	KVR_E_DISPATCH_FAILED = 66, /* retryable: the worker refused */
-	KVR_E_WORKER_LOST = 67,	  /* retryable: the worker died with the request */
-	KVR_E_EXPIRED = 68,	  /* the booking reached its age limit, or the deadline passed */
-	KVR_E_SHUTDOWN = 69,	  /* retryable elsewhere: the router is stopping */
+	KVR_E_WORKER_LOST = 67,	    /* retryable: the worker died with the request */
+	KVR_E_EXPIRED = 68,	    /* the booking reached its age limit, or the deadline passed */
+	KVR_E_SHUTDOWN = 69,	    /* retryable elsewhere: the router is stopping */
 	/* sessions */
 	KVR_E_SESSION_OPEN_FAILED = 80,
 	KVR_E_SESSION_LIMIT = 81, /* retryable */
@@ -275,18 +278,20 @@ enum kvr_wire_code {
 
 /** REJECTED: 40 bytes and a text of text_len bytes, padded to 8. */
 struct kvr_wire_rejected {
-	uint16_t code;	   /* enum kvr_wire_code */
-	uint8_t retryable; /* 1: the same request may succeed later */
-	uint8_t kind;	   /* kind of the refused message */
-	uint16_t text_len; /* human-readable reason, UTF-8, at most 255 */
+	uint16_t code;	       /* enum kvr_wire_code */
+	uint8_t retryable;     /* 1: the same request may succeed later */
+	uint8_t kind;	       /* kind of the refused message */
+	uint16_t text_len;     /* human-readable reason, UTF-8, at most 255 */
 	uint16_t policy_class; /* QueueRejected: index of the class, else 0 */
-	uint64_t detail[4]; /* QueueRejected: limit kind (1 requests, 2 raw_isl_tokens,
-			     * 3 cached_tokens), current, limit, 0; lengths: seen, allowed; else 0 */
+	uint64_t
+		detail[4]; /* QueueRejected: limit kind (1 requests, 2 raw_isl_tokens,
+			    * 3 cached_tokens), current, limit, 0; lengths: seen, allowed; else 0 */
 } __rte_packed;
 
 /** DISPATCH_ACK: 8 bytes. A refused dispatch ends the request. */
 struct kvr_wire_dispatch_ack {
-	uint16_t code; /* 0 taken; else an engine-defined number, passed to the client in detail[0] */
+	uint16_t code; /* 0 taken; else an engine-defined number, passed to the client in detail[0]
+			*/
 	uint16_t reserved0;
 	uint32_t reserved1;
 } __rte_packed;
@@ -319,9 +324,9 @@ struct kvr_wire_response_ack {
 	uint32_t flags;	   /* KVR_RACK_F_* */
 } __rte_packed;
 
-#define KVR_PROG_F_FIRST 0x0001u     /* first token produced: prefill is done */
-#define KVR_PROG_F_FIN	 0x0002u     /* request ended */
-#define KVR_PROG_F_ERROR 0x0004u     /* with FIN */
+#define KVR_PROG_F_FIRST     0x0001u /* first token produced: prefill is done */
+#define KVR_PROG_F_FIN	     0x0002u /* request ended */
+#define KVR_PROG_F_ERROR     0x0004u /* with FIN */
 #define KVR_PROG_F_CANCELLED 0x0008u /* with FIN */
 
 /** PROGRESS: 16 bytes, cumulative; repeated with the same seq until acknowledged when FIN. */
@@ -352,7 +357,7 @@ enum kvr_wire_role { KVR_ROLE_AGGREGATED = 0, KVR_ROLE_PREFILL = 1, KVR_ROLE_DEC
 struct kvr_wire_hello {
 	uint32_t block_size; /* tokens a block; must equal the pool's */
 	uint32_t dp_start;
-	uint32_t dp_size; /* at least 1 */
+	uint32_t dp_size;		 /* at least 1 */
 	uint32_t max_num_batched_tokens; /* 0 unknown */
 	uint64_t total_kv_blocks;	 /* per rank; 0 unknown */
 	uint32_t hints_len;
@@ -369,9 +374,9 @@ struct kvr_wire_hello {
 struct kvr_wire_welcome {
 	uint16_t pool;
 	uint16_t reserved0;
-	uint32_t heartbeat_ms;	/* send HEARTBEAT this often */
-	uint32_t dead_ms;	/* gone after this silence */
-	uint32_t max_frame;	/* largest UDP payload the router takes */
+	uint32_t heartbeat_ms; /* send HEARTBEAT this often */
+	uint32_t dead_ms;      /* gone after this silence */
+	uint32_t max_frame;    /* largest UDP payload the router takes */
 	uint32_t reserved1;
 	uint32_t reserved2;
 } __rte_packed;
@@ -407,9 +412,9 @@ struct kvr_wire_heartbeat_ack {
 	uint32_t bookings; /* live bookings on this worker */
 } __rte_packed;
 
-#define KVR_KV_F_DUMP_BEGIN 0x0001u /* first frame of a dump: forget what the rank holds */
+#define KVR_KV_F_DUMP_BEGIN 0x0001u /* with DUMP, position 0: forget what the rank holds */
 #define KVR_KV_F_DUMP	    0x0002u /* part of a dump: first_event_id is a position in the dump */
-#define KVR_KV_F_DUMP_END   0x0004u /* last frame of a dump: resume_event_id is valid */
+#define KVR_KV_F_DUMP_END   0x0004u /* with DUMP, last frame: resume_event_id is valid */
 
 /**
  * KV_EVENTS: 32 bytes and n_events events, in one frame. The events of one rank are numbered
@@ -430,19 +435,19 @@ enum kvr_wire_kv_type { KVR_KV_STORED = 1, KVR_KV_REMOVED = 2, KVR_KV_CLEARED = 
 
 /** One event: 16 bytes and n_blocks sequence hashes (0 when cleared). */
 struct kvr_wire_kv_event {
-	uint8_t type;  /* enum kvr_wire_kv_type */
-	uint8_t tier;  /* 0 device, 1 host_pinned, 2 disk, 3 external */
+	uint8_t type;	/* enum kvr_wire_kv_type */
+	uint8_t tier;	/* 0 device, 1 host_pinned, 2 disk, 3 external */
 	uint16_t flags; /* KVR_KV_EV_F_* */
 	uint32_t n_blocks;
 	uint64_t parent;
 } __rte_packed;
 
 enum kvr_wire_kv_code {
-	KVR_KV_OK = 0,	 /* all below next_event_id is applied */
-	KVR_KV_GAP = 1,	 /* send again from next_event_id on, or a dump if that is gone */
+	KVR_KV_OK = 0,		/* all below next_event_id is applied */
+	KVR_KV_GAP = 1,		/* send again from next_event_id on, or a dump if that is gone */
 	KVR_KV_DUMP_WANTED = 2, /* send a dump */
-	KVR_KV_HELLO = 3, /* worker or epoch unknown here: say HELLO first */
-	KVR_KV_BUSY = 4, /* the event ring was full: send again from next_event_id */
+	KVR_KV_HELLO = 3,	/* worker or epoch unknown here: say HELLO first */
+	KVR_KV_BUSY = 4,	/* the event ring was full: send again from next_event_id */
 };
 
 /** KV_ACK: 24 bytes, cumulative per rank. */

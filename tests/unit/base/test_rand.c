@@ -17,7 +17,8 @@ static void same_seed_same_numbers(void)
 
 static void matches_published_splitmix64(void)
 {
-	/* First outputs for seed 1234567 of the reference implementation (Vigna, prng.di.unimi.it). */
+	/* First outputs for seed 1234567 of the reference implementation (Vigna, prng.di.unimi.it).
+	 */
 	struct kvr_rand r;
 
 	kvr_rand_init(&r, 1234567);

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "in.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MARK	 "\x01u64:" /* what a large integer begins with after parsing */
+#define MARK_LEN 5u
+
+bool ex_bad(struct ex_problem *p, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (p->text[0] != '\0')
+		return false;
+	va_start(ap, fmt);
+	vsnprintf(p->text, sizeof(p->text), fmt, ap);
+	va_end(ap);
+	return false;
+}
+
+/* Length of the string literal at s, quotes included; stops at the end of the line. */
+static size_t literal(const char *s, const char *end)
+{
+	const char *p = s + 1;
+
+	while (p < end && *p != '"')
+		p += *p == '\\' && p + 1 < end ? 2 : 1;
+	return (size_t)((p < end ? p + 1 : end) - s);
+}
+
+static size_t number(const char *s, const char *end)
+{
+	const char *p = s;
+
+	while (p < end && (isalnum((unsigned char)*p) || *p == '+' || *p == '-' || *p == '.'))
+		p++;
+	return (size_t)(p - s);
+}
+
+/* An integer above 2^63-1 that 64 bits hold. */
+static bool is_large(const char *s, size_t n)
+{
+	static const char least[] = "9223372036854775808", most[] = "18446744073709551615";
+
+	if (n < 19 || n > 20 || s[0] == '0')
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!isdigit((unsigned char)s[i]))
+			return false;
+	return n == 19 ? memcmp(s, least, 19) >= 0 : memcmp(s, most, 20) <= 0;
+}
+
+/* Copy of the line with large integers as marked strings. */
+static char *disguise(const char *line, size_t len, size_t *out_len)
+{
+	const char *end = line + len, *s = line;
+	char *out = malloc(len * 2 + 64), *o = out;
+
+	while (out != NULL && s < end) {
+		size_t n = 1;
+
+		if (*s == '"')
+			n = literal(s, end);
+		else if (isdigit((unsigned char)*s) || *s == '-')
+			n = number(s, end);
+		if (is_large(s, n)) {
+			o += sprintf(o, "\"\\u0001u64:");
+			memcpy(o, s, n);
+			o += n;
+			*o++ = '"';
+		} else {
+			memcpy(o, s, n);
+			o += n;
+		}
+		s += n;
+	}
+	*out_len = out == NULL ? 0 : (size_t)(o - out);
+	return out;
+}
+
+static bool mentions_mark(const char *line, size_t len)
+{
+	for (size_t i = 0; i + 6 <= len; i++)
+		if (memcmp(line + i, "\\u0001", 6) == 0)
+			return true;
+	return false;
+}
+
+json_t *ex_parse(const char *line, size_t len, struct ex_problem *p)
+{
+	json_error_t e;
+	json_t *obj;
+	char *text;
+	size_t n;
+
+	if (mentions_mark(line, len)) {
+		ex_bad(p, "the control character \\u0001 is not accepted");
+		return NULL;
+	}
+	text = disguise(line, len, &n);
+	obj = text == NULL ? NULL : json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+	free(text);
+	if (obj == NULL) {
+		ex_bad(p, "malformed JSON: %s", text == NULL ? "no memory" : e.text);
+		return NULL;
+	}
+	if (!json_is_object(obj)) {
+		json_decref(obj);
+		ex_bad(p, "not a JSON object");
+		return NULL;
+	}
+	return obj;
+}
+
+bool ex_is_number(const json_t *v)
+{
+	return json_is_string(v) && strncmp(json_string_value(v), MARK, MARK_LEN) == 0;
+}
+
+uint64_t ex_u64(const json_t *v)
+{
+	if (json_is_string(v))
+		return strtoull(json_string_value(v) + MARK_LEN, NULL, 10);
+	return (uint64_t)json_integer_value(v);
+}
+
+static bool is_u64(const json_t *v, uint64_t most)
+{
+	if (json_is_integer(v))
+		return json_integer_value(v) >= 0 && (uint64_t)json_integer_value(v) <= most;
+	return ex_is_number(v) && ex_u64(v) <= most;
+}
+
+double ex_real(const json_t *v)
+{
+	if (json_is_string(v))
+		return (double)ex_u64(v);
+	return json_number_value(v);
+}
+
+static bool is_real(const json_t *v)
+{
+	return ex_is_number(v) || (json_is_number(v) && isfinite(json_number_value(v)));
+}
+
+static bool is_list(const json_t *v, enum ex_kind of)
+{
+	size_t i;
+	json_t *e;
+
+	if (!json_is_array(v))
+		return false;
+	json_array_foreach(v, i, e)
+	{
+		bool ok = of == EX_STR ? json_is_string(e) && !ex_is_number(e)
+				       : is_u64(e, of == EX_U32 ? UINT32_MAX : UINT64_MAX);
+
+		if (!ok)
+			return false;
+	}
+	return true;
+}
+
+static const char *mismatch(const json_t *v, enum ex_kind kind)
+{
+	switch (kind) {
+	case EX_STR:
+		return json_is_string(v) && !ex_is_number(v) ? NULL : "a string";
+	case EX_U64:
+		return is_u64(v, UINT64_MAX) ? NULL : "an integer from 0 to 2^64-1";
+	case EX_U32:
+		return is_u64(v, UINT32_MAX) ? NULL : "an integer from 0 to 2^32-1";
+	case EX_POS:
+		return is_real(v) && ex_real(v) >= 0 ? NULL : "a number not below 0";
+	case EX_REAL:
+		return is_real(v) ? NULL : "a number";
+	case EX_BOOL:
+		return json_is_boolean(v) ? NULL : "true or false";
+	case EX_ARR:
+		return json_is_array(v) ? NULL : "an array";
+	case EX_OBJ:
+		return json_is_object(v) ? NULL : "an object";
+	case EX_U64S:
+		return is_list(v, EX_U64) ? NULL : "an array of integers from 0 to 2^64-1";
+	case EX_U32S:
+		return is_list(v, EX_U32) ? NULL : "an array of integers from 0 to 2^32-1";
+	default:
+		return is_list(v, EX_STR) ? NULL : "an array of strings";
+	}
+}
+
+static const struct ex_field *find(const struct ex_field *fields, const char *name)
+{
+	while (fields->name != NULL && strcmp(fields->name, name) != 0)
+		fields++;
+	return fields->name != NULL ? fields : NULL;
+}
+
+bool ex_check(const json_t *obj, const struct ex_field *fields, struct ex_problem *p)
+{
+	const char *key;
+	json_t *v;
+
+	json_object_foreach((json_t *)obj, key, v)
+	{
+		const struct ex_field *f = find(fields, key);
+		const char *want;
+
+		if (f == NULL)
+			return ex_bad(p, "unknown field '%s'", key);
+		if (json_is_null(v) && (f->flags & EX_NULL))
+			continue;
+		want = mismatch(v, f->kind);
+		if (want != NULL)
+			return ex_bad(p, "'%s' wants %s", key, want);
+	}
+	for (; fields->name != NULL; fields++)
+		if ((fields->flags & EX_REQUIRED) && json_object_get(obj, fields->name) == NULL)
+			return ex_bad(p, "missing field '%s'", fields->name);
+	return true;
+}
+
+const json_t *ex_get(const json_t *obj, const char *name)
+{
+	const json_t *v = json_object_get(obj, name);
+
+	return json_is_null(v) ? NULL : v;
+}
+
+uint64_t ex_u64_or(const json_t *obj, const char *name, uint64_t def)
+{
+	const json_t *v = ex_get(obj, name);
+
+	return v != NULL ? ex_u64(v) : def;
+}
+
+const char *ex_str_or(const json_t *obj, const char *name, const char *def)
+{
+	const json_t *v = ex_get(obj, name);
+
+	return v != NULL ? json_string_value(v) : def;
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* prefill_done, output, finish, cancel, load, loads, advance. */
+#include "out.h"
+#include "request.h"
+
+#include <stdlib.h>
+
+static const struct ex_field only_id[] = {{"op", EX_STR, 0}, {"id", EX_STR, EX_REQUIRED}, {NULL}};
+
+bool ex_op_prefill_done(struct ex_world *w, const json_t *obj, struct ex_problem *p)
+{
+	struct ex_req *r;
+	int known;
+
+	if (!ex_check(obj, only_id, p))
+		return false;
+	known = ex_req_find(w, obj, &r, p);
+	if (known == 1)
+		kvr_sched_prefill_done(r->pool->sched, r->slot, w->now);
+	return known >= 0;
+}
+
+bool ex_op_output(struct ex_world *w, const json_t *obj, struct ex_problem *p)
+{
+	static const struct ex_field fields[] = {{"op", EX_STR, 0},
+						 {"id", EX_STR, EX_REQUIRED},
+						 {"tokens", EX_U32, EX_REQUIRED},
+						 {NULL}};
+	struct ex_req *r;
+	int known;
+
+	if (!ex_check(obj, fields, p))
+		return false;
+	known = ex_req_find(w, obj, &r, p);
+	if (known == 1 && kvr_sched_slot_state(r->pool->sched, r->slot) == KVR_SLOT_BOOKED) {
+		uint64_t all = r->generated + ex_u64_or(obj, "tokens", 0);
+
+		if (all > UINT32_MAX)
+			return ex_bad(p, "more than 2^32-1 tokens");
+		r->generated = all;
+		kvr_sched_output(r->pool->sched, r->slot, (uint32_t)all, w->now);
+	}
+	return known >= 0;
+}
+
+static bool end(struct ex_world *w, const json_t *obj, struct ex_problem *p, bool cancel)
+{
+	struct ex_req *r;
+	int known;
+
+	if (!ex_check(obj, only_id, p))
+		return false;
+	known = ex_req_find(w, obj, &r, p);
+	if (known != 1)
+		return known == 0;
+	if (cancel)
+		kvr_sched_cancel(r->pool->sched, r->slot, w->now);
+	else
+		kvr_sched_finish(r->pool->sched, r->slot, w->now);
+	ex_req_drop(w, r);
+	return true;
+}
+
+bool ex_op_finish(struct ex_world *w, const json_t *obj, struct ex_problem *p)
+{
+	return end(w, obj, p, false);
+}
+
+bool ex_op_cancel(struct ex_world *w, const json_t *obj, struct ex_problem *p)
+{
+	return end(w, obj, p, true);
+}
+
+bool ex_op_load(struct ex_world *w, const json_t *obj, struct ex_problem *p)
+{
+	static const struct ex_field fields[] = {{"op", EX_STR, 0},
+						 {"worker", EX_U64, EX_REQUIRED},
+						 {"dp_rank", EX_U32, 0},
+						 {"kv_used_blocks", EX_U64, EX_REQUIRED},
+						 {NULL}};
+	struct ex_worker *k;
+
+	if (!ex_check(obj, fields, p))
+		return false;
+	k = ex_worker_of(w, obj, p);
+	if (k == NULL || ex_rank_of(k, obj, p) == KVR_SCHED_NO_RANK)
+		return false;
+	kvr_sched_load_report(k->pool->sched, k->id, (uint32_t)ex_u64_or(obj, "dp_rank", 0),
+			      ex_u64_or(obj, "kv_used_blocks", 0), w->now);
+	return true;
+}
+
+/* ---- potential loads --------------------------------------------------------------------- */
+
+static void loads_line(struct ex_world *w, struct ex_pool *pool, const struct ex_prompt *prompt)
+{
+	const struct kvr_sched_req req = {.sh = prompt->sh, .n = prompt->n, .isl = prompt->isl};
+	static struct kvr_sched_load v[EX_MAX_RANKS];
+	struct kvr_sched_pending pending;
+	struct kvr_sched_overlap ov;
+	uint32_t n;
+
+	ex_index_score(pool->index, prompt->sh, prompt->n, w->now, &ov);
+	n = kvr_sched_loads(pool->sched, &req, &ov, w->now, v, EX_MAX_RANKS);
+	kvr_sched_pending(pool->sched, &pending);
+	ex_out_line("loads");
+	ex_out_open("loads", '[');
+	for (uint32_t i = 0; i < n && i < EX_MAX_RANKS; i++) {
+		ex_out_open(NULL, '{');
+		ex_out_u64("worker", v[i].worker);
+		ex_out_u64("dp_rank", v[i].dp_rank);
+		ex_out_u64("potential_prefill_tokens", v[i].potential_prefill_tokens);
+		ex_out_u64("potential_decode_blocks", v[i].potential_decode_blocks);
+		ex_out_u64("active_requests", v[i].active_requests);
+		ex_out_close('}');
+	}
+	ex_out_close(']');
+	ex_out_u64("pending_count", pending.count);
+	ex_out_u64("pending_isl_tokens", pending.isl_tokens);
+	ex_out_end();
+}
+
+bool ex_op_loads(struct ex_world *w, const json_t *obj, struct ex_problem *p)
+{
+	static const struct ex_field fields[] = {{"op", EX_STR, 0},
+						 {"tokens", EX_U32S, 0},
+						 {"sequence_hashes", EX_U64S, 0},
+						 {"pool", EX_STR, 0},
+						 {NULL}};
+	struct ex_prompt prompt;
+	struct ex_pool *pool;
+
+	if (!ex_check(obj, fields, p))
+		return false;
+	pool = ex_pool_of(w, obj, p);
+	if (pool == NULL || !ex_prompt_read(obj, pool->conf.block_size, NULL, NULL, &prompt, p))
+		return false;
+	loads_line(w, pool, &prompt);
+	free(prompt.sh);
+	return true;
+}
+
+/* ---- time -------------------------------------------------------------------------------- */
+
+void ex_expire(struct ex_world *w, struct ex_pool *pool)
+{
+	uint32_t slot;
+
+	while (kvr_sched_expire(pool->sched, w->now, &slot, 1) == 1) {
+		struct ex_req *r = pool->by_slot[slot];
+
+		ex_out_line("expired");
+		ex_out_str("id", r->id);
+		ex_out_end();
+		ex_req_drop(w, r);
+	}
+}
+
+static uint64_t next_timer(const struct ex_world *w)
+{
+	uint64_t t = UINT64_MAX;
+
+	for (uint32_t i = 0; i < w->n_pools; i++) {
+		uint64_t due = kvr_sched_next_timer(w->pool[i].sched);
+
+		t = due < t ? due : t;
+	}
+	return t;
+}
+
+bool ex_op_advance(struct ex_world *w, const json_t *obj, struct ex_problem *p)
+{
+	static const struct ex_field fields[] = {
+		{"op", EX_STR, 0}, {"ms", EX_POS, EX_REQUIRED}, {NULL}};
+	double ns;
+	uint64_t to;
+
+	if (!ex_check(obj, fields, p))
+		return false;
+	ns = ex_real(json_object_get(obj, "ms")) * 1e6;
+	if (ns > 9e18 || w->now > UINT64_C(9000000000000000000) - (uint64_t)ns)
+		return ex_bad(p, "'ms' is too large");
+	to = w->now + (uint64_t)(ns + 0.5);
+	for (uint64_t t = next_timer(w); t <= to; t = next_timer(w)) {
+		w->now = t > w->now ? t : w->now;
+		for (uint32_t i = 0; i < w->n_pools; i++)
+			ex_expire(w, &w->pool[i]);
+		ex_poll(w);
+	}
+	w->now = to;
+	return true;
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "cache.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "kvr_errno.h"
+#include "kvr_rand.h"
+
+#define NONE 0u /* node 0 is the list's head and stands for "no node" */
+
+struct node {
+	uint64_t hash;
+	uint32_t parent;
+	uint32_t children;
+	uint32_t older; /* NONE in both: not listed (the head links to itself when empty) */
+	uint32_t younger;
+	uint32_t mark; /* generation of the last walk that met it; free list: next */
+	uint32_t listed;
+};
+
+/* Index entry: high word a tag of the hash, low word the node; 0 is empty. */
+struct load_cache {
+	uint32_t capacity;
+	uint32_t used;
+	uint32_t free; /* first free node, linked through mark */
+	uint32_t walk; /* generation of the last walk */
+	uint64_t seed;
+	uint64_t mask;
+	uint64_t *index;
+	struct node *nodes;
+};
+
+static uint64_t spread(const struct load_cache *c, uint64_t hash)
+{
+	return kvr_mix64(hash ^ c->seed);
+}
+
+static uint64_t entry_of(uint64_t h, uint32_t node)
+{
+	return (h & 0xffffffff00000000u) | node;
+}
+
+struct load_cache *load_cache_create(uint32_t capacity, uint64_t seed)
+{
+	struct load_cache *c;
+	uint64_t size = 4;
+
+	if (capacity == 0 || capacity > 1u << 30)
+		return kvr_null(EINVAL);
+	while (size < 2ull * capacity)
+		size *= 2;
+	c = calloc(1, sizeof(*c));
+	if (c == NULL)
+		return kvr_null(ENOMEM);
+	c->capacity = capacity;
+	c->seed = seed;
+	c->mask = size - 1;
+	c->index = calloc(size, sizeof(*c->index));
+	c->nodes = calloc((size_t)capacity + 1, sizeof(*c->nodes));
+	if (c->index == NULL || c->nodes == NULL) {
+		load_cache_destroy(c);
+		return kvr_null(ENOMEM);
+	}
+	for (uint32_t i = 1; i <= capacity; i++)
+		c->nodes[i].mark = i < capacity ? i + 1 : NONE;
+	c->free = 1;
+	return c;
+}
+
+void load_cache_destroy(struct load_cache *c)
+{
+	if (c == NULL)
+		return;
+	free(c->nodes);
+	free(c->index);
+	free(c);
+}
+
+uint32_t load_cache_used(const struct load_cache *c)
+{
+	return c->used;
+}
+
+static uint32_t find(const struct load_cache *c, uint64_t hash)
+{
+	uint64_t h = spread(c, hash);
+
+	for (uint64_t i = h & c->mask;; i = (i + 1) & c->mask) {
+		uint64_t e = c->index[i];
+
+		if (e == 0)
+			return NONE;
+		if ((e ^ h) >> 32 == 0 && c->nodes[(uint32_t)e].hash == hash)
+			return (uint32_t)e;
+	}
+}
+
+static void index_add(struct load_cache *c, uint64_t hash, uint32_t node)
+{
+	uint64_t h = spread(c, hash);
+	uint64_t i = h & c->mask;
+
+	while (c->index[i] != 0)
+		i = (i + 1) & c->mask;
+	c->index[i] = entry_of(h, node);
+}
+
+/* Close the gap behind a deleted entry by moving back entries that may stand earlier. */
+static void index_del(struct load_cache *c, uint64_t hash, uint32_t node)
+{
+	uint64_t hole = spread(c, hash) & c->mask;
+
+	while ((uint32_t)c->index[hole] != node)
+		hole = (hole + 1) & c->mask;
+	for (uint64_t i = (hole + 1) & c->mask; c->index[i] != 0; i = (i + 1) & c->mask) {
+		uint64_t home = spread(c, c->nodes[(uint32_t)c->index[i]].hash) & c->mask;
+
+		if (((i - home) & c->mask) >= ((i - hole) & c->mask)) {
+			c->index[hole] = c->index[i];
+			hole = i;
+		}
+	}
+	c->index[hole] = 0;
+}
+
+static void unlist(struct load_cache *c, uint32_t v)
+{
+	struct node *x = &c->nodes[v];
+
+	if (!x->listed)
+		return;
+	c->nodes[x->older].younger = x->younger;
+	c->nodes[x->younger].older = x->older;
+	x->listed = 0;
+}
+
+/* Head's `younger` is the oldest node, head's `older` the youngest: a ring through the head. */
+static void list_between(struct load_cache *c, uint32_t v, uint32_t older, uint32_t younger)
+{
+	struct node *x = &c->nodes[v];
+
+	x->older = older;
+	x->younger = younger;
+	c->nodes[older].younger = v;
+	c->nodes[younger].older = v;
+	x->listed = 1;
+}
+
+static void list_youngest(struct load_cache *c, uint32_t v)
+{
+	unlist(c, v);
+	list_between(c, v, c->nodes[NONE].older, NONE);
+}
+
+static uint64_t evict(struct load_cache *c)
+{
+	uint32_t v, parent;
+	uint64_t hash;
+
+	for (v = c->nodes[NONE].younger; c->nodes[v].children > 0; v = c->nodes[NONE].younger)
+		unlist(c, v); /* its leaves are all younger than its own last use */
+	assert(v != NONE);
+	unlist(c, v);
+	hash = c->nodes[v].hash;
+	parent = c->nodes[v].parent;
+	index_del(c, hash, v);
+	c->nodes[v].mark = c->free;
+	c->free = v;
+	c->used--;
+	if (parent != NONE && --c->nodes[parent].children == 0 && !c->nodes[parent].listed)
+		list_between(c, parent, NONE, c->nodes[NONE].younger);
+	return hash;
+}
+
+uint32_t load_cache_match(const struct load_cache *c, const uint64_t hashes[], uint32_t n)
+{
+	uint32_t lo = 0, hi = n; /* the first lo are resident; hashes[hi] is not, when hi < n */
+
+	if (n == 0 || find(c, hashes[n - 1]) != NONE)
+		return n;
+	for (hi = n - 1; lo < hi;) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (find(c, hashes[mid]) != NONE)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+struct load_cache_change load_cache_store(struct load_cache *c, const uint64_t hashes[], uint32_t n,
+					  uint64_t removed[])
+{
+	struct load_cache_change r = {0};
+	uint32_t parent = NONE;
+
+	r.n = n < c->capacity ? n : c->capacity;
+	if (r.n == 0)
+		return r;
+	r.have = load_cache_match(c, hashes, r.n);
+	if (r.have > 0)
+		parent = find(c, hashes[r.have - 1]);
+	for (uint32_t k = r.have; k < r.n; k++) {
+		uint32_t v;
+
+		if (parent != NONE)
+			c->nodes[parent].children++; /* before evicting: it must stay */
+		if (c->used == c->capacity)
+			removed[r.n_removed++] = evict(c);
+		v = c->free;
+		c->free = c->nodes[v].mark;
+		c->nodes[v] = (struct node){.hash = hashes[k], .parent = parent};
+		index_add(c, hashes[k], v);
+		c->used++;
+		parent = v;
+	}
+	list_youngest(c, parent);
+	return r;
+}
+
+/* Emit the chain that ends in v, from its first block not met by this walk. */
+static void walk_up(struct load_cache *c, uint32_t v, uint64_t scratch[], load_cache_chain_fn fn,
+		    void *arg)
+{
+	uint32_t at = c->capacity;
+
+	while (v != NONE && c->nodes[v].mark != c->walk) {
+		c->nodes[v].mark = c->walk;
+		scratch[--at] = c->nodes[v].hash;
+		v = c->nodes[v].parent;
+	}
+	if (at < c->capacity)
+		fn(arg, v != NONE ? &c->nodes[v].hash : NULL, &scratch[at], c->capacity - at);
+}
+
+void load_cache_walk(struct load_cache *c, uint64_t scratch[], load_cache_chain_fn fn, void *arg)
+{
+	/* Free nodes use mark as a link, but no free node is reached; a new one has mark 0. */
+	if (++c->walk == 0)
+		c->walk = 1;
+	for (uint32_t v = c->nodes[NONE].younger; v != NONE; v = c->nodes[v].younger)
+		walk_up(c, v, scratch, fn, arg);
+}

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "load.h"
+
+#include <string.h>
+
+#include "frame.h"
+#include "kvr_message.h"
+
+#define CHECK_MS     10 /* how often a slot that lives is looked at */
+#define PROBE_MS     250
+#define HINT_PIN_LEN 24u
+#define HDR_LEN	     ((uint32_t)sizeof(struct kvr_wire_hdr))
+
+static uint32_t pad8(uint32_t n)
+{
+	return (n + 7u) & ~7u;
+}
+
+/* ---- ROUTE ---- */
+
+/* The hints that pin a request: backend id and rank. */
+static uint32_t put_pin(const struct load *l, const struct load_slot *s, uint8_t out[HINT_PIN_LEN])
+{
+	struct kvr_hint_buf h = {.p = out, .cap = HINT_PIN_LEN};
+
+	if (s->pin == LOAD_UNPINNED)
+		return 0;
+	kvr_hint_put_u64(&h, KVR_HINT_BACKEND, l->engines[l->ranks[s->pin].engine].worker);
+	kvr_hint_put_u32(&h, KVR_HINT_DP_RANK, l->ranks[s->pin].dp_rank);
+	return h.len;
+}
+
+static void describe(struct load *l, const struct load_slot *s, struct kvr_request_src *q)
+{
+	const struct load_prompt *p = s->prompt;
+
+	memset(q, 0, sizeof(*q));
+	q->fixed.pool = l->pool;
+	q->fixed.flags = (l->opt->direct ? KVR_REQ_F_DIRECT : 0) |
+			 (s->flags & LOAD_S_RESEND ? KVR_REQ_F_RESEND : 0);
+	q->fixed.isl = p->isl;
+	q->fixed.max_tokens = p->osl;
+	q->fixed.expected_output_tokens = KVR_NONE32;
+	q->fixed.client_frame = (uint16_t)l->max_frame;
+	if (l->opt->tokens) {
+		load_workload_fill_tokens(l->work, p, 0, p->isl, l->tokens);
+		q->tokens = l->tokens;
+		q->n_tokens = p->isl;
+	} else {
+		q->hashes = p->hashes;
+		q->n_hashes = p->n_blocks;
+	}
+	q->body = l->body;
+	q->body_len = l->opt->body_bytes;
+}
+
+static void send_route(struct load *l, struct load_slot *s)
+{
+	struct kvr_wire_ids ids = load_client_ids(l, s);
+	uint8_t hints[HINT_PIN_LEN], hdr[sizeof(struct kvr_wire_hdr)];
+	struct kvr_slice slices[KVR_REQUEST_SLICES];
+	struct kvr_request_src q;
+	struct kvr_frag cut;
+	uint32_t off, len;
+
+	if (s->msg_seq == 0)
+		s->msg_seq = ids.msg_seq;
+	ids.msg_seq = s->msg_seq;
+	describe(l, s, &q);
+	q.hints = hints;
+	q.hints_len = put_pin(l, s, hints);
+	if (kvr_frag_init(&cut, KVR_ROUTE, &ids, kvr_request_build(&q, slices), l->max_frame) < 0)
+		return; /* cannot be: sizes were checked at the start */
+	while (kvr_frag_next(&cut, hdr, &off, &len)) {
+		/* The time that counts is that of the first frame: the router sees it first. */
+		uint8_t *f = load_link_frame(l->link, s->client, (uint16_t)(HDR_LEN + len),
+					     &s->route_tx);
+
+		if (f == NULL)
+			break; /* counted; the repeat sends it all */
+		memcpy(f, hdr, HDR_LEN);
+		kvr_slices_copy(slices, KVR_REQUEST_SLICES, off, len, f + HDR_LEN);
+	}
+	s->last_io = l->now;
+}
+
+static void repeat_route(struct load *l, struct load_slot *s)
+{
+	kvr_stats_inc(l->row, LOAD_ROUTE_REPEATS);
+	s->flags |= LOAD_S_RESEND;
+	send_route(l, s);
+}
+
+/* ---- a request's start and end ---- */
+
+static void add_check(struct load *l, uint32_t slot)
+{
+	struct load_check *c = &l->checks[(l->check_head + l->check_n) % l->n_slots];
+
+	*c = (struct load_check){l->now + CHECK_MS * 1000 * l->us, slot};
+	l->check_n++;
+	l->slots[slot].flags |= LOAD_S_CHECKED;
+}
+
+static void start_request(struct load *l, const struct load_prompt *p, uint64_t intended)
+{
+	const uint32_t slot = l->free[--l->n_free];
+	struct load_slot *s = &l->slots[slot];
+	const uint8_t kept = s->flags & LOAD_S_CHECKED;
+	const uint32_t gen = s->gen;
+
+	memset(s, 0, sizeof(*s));
+	s->gen = gen + 1;
+	s->id = (++l->sequence << LOAD_SLOT_BITS) | slot;
+	s->prompt = p;
+	s->intended = intended;
+	s->client = (uint16_t)(l->sequence % l->n_clients);
+	s->cstate = LOAD_C_ROUTED;
+	s->flags = kept;
+	if (intended >= l->warm_end)
+		s->flags |= LOAD_S_MEASURED;
+	if (l->opt->cancel_share > 0 && kvr_rand_unit(&l->rand) < l->opt->cancel_share)
+		s->flags |= LOAD_S_CANCEL;
+	s->pin = load_policy_pick(&l->policy, l->in_flight, l->n_ranks);
+	s->load_on = s->pin;
+	if (s->pin != LOAD_UNPINNED)
+		l->in_flight[s->pin]++;
+	if (!kept)
+		add_check(l, slot);
+	if (s->flags & LOAD_S_MEASURED)
+		kvr_hist_add(&l->m->lateness, l->now > intended ? l->now - intended : 0);
+	if (l->now > intended + 1000 * l->us)
+		kvr_stats_inc(l->row, LOAD_LATE_SENDS);
+	kvr_stats_inc(l->row, LOAD_SENT);
+	kvr_stats_inc(l->row, LOAD_IN_FLIGHT);
+	send_route(l, s);
+}
+
+void load_client_arrivals(struct load *l)
+{
+	for (uint32_t n = 0; n < LOAD_BURST && l->due != NULL && l->due_at <= l->now; n++) {
+		double at_ns;
+
+		kvr_stats_inc(l->row, LOAD_REQUESTS);
+		if (l->n_free > 0)
+			start_request(l, l->due, l->due_at);
+		else
+			kvr_stats_inc(l->row, LOAD_NOT_SENT);
+		l->due = load_workload_next(l->work, &at_ns);
+		l->due_at = l->start + (uint64_t)(at_ns * 1e-9 * (double)l->hz);
+	}
+}
+
+void load_slot_release(struct load *l, uint32_t slot)
+{
+	struct load_slot *s = &l->slots[slot];
+
+	if (s->cstate != LOAD_C_ENDED || s->estate != LOAD_E_IDLE || (s->flags & LOAD_S_ACK) ||
+	    s->id == 0)
+		return;
+	s->id = 0;
+	s->cstate = LOAD_C_FREE;
+	l->free[l->n_free++] = slot;
+}
+
+static void end_request(struct load *l, uint32_t slot, enum load_counter how)
+{
+	struct load_slot *s = &l->slots[slot];
+
+	if (s->cstate == LOAD_C_ENDED)
+		return;
+	s->cstate = LOAD_C_ENDED;
+	if (s->load_on != LOAD_UNPINNED)
+		l->in_flight[s->load_on]--;
+	s->load_on = LOAD_UNPINNED;
+	kvr_stats_inc(l->row, how);
+	kvr_stats_sub(l->row, LOAD_IN_FLIGHT, 1);
+	l->run_end = l->now;
+	load_slot_release(l, slot);
+}
+
+/* ---- small messages ---- */
+
+static void send_empty(struct load *l, struct load_slot *s, uint8_t kind)
+{
+	const struct kvr_wire_ids ids = load_client_ids(l, s);
+
+	load_message(l, s->client, kind, &ids, 0, NULL);
+	s->last_io = l->now;
+}
+
+static void cancel(struct load *l, struct load_slot *s)
+{
+	s->cstate = LOAD_C_CANCELLING;
+	s->flags &= (uint8_t)~LOAD_S_CANCEL;
+	s->tries = 0;
+	kvr_stats_inc(l->row, LOAD_CANCELS);
+	send_empty(l, s, KVR_CANCEL);
+}
+
+static void owe_ack(struct load *l, uint32_t slot)
+{
+	if (l->slots[slot].flags & LOAD_S_ACK || l->opt->direct)
+		return;
+	if (l->n_acks == sizeof(l->acks) / sizeof(l->acks[0]))
+		load_client_acks(l);
+	l->slots[slot].flags |= LOAD_S_ACK;
+	l->acks[l->n_acks++] = slot;
+}
+
+void load_client_acks(struct load *l)
+{
+	for (uint32_t i = 0; i < l->n_acks; i++) {
+		struct load_slot *s = &l->slots[l->acks[i]];
+		const struct kvr_wire_ids ids = load_client_ids(l, s);
+		struct kvr_wire_response_ack *a;
+
+		a = load_message(l, s->client, KVR_RESPONSE_ACK, &ids, sizeof(*a), NULL);
+		if (a != NULL)
+			*a = (struct kvr_wire_response_ack){
+				s->next_seq, s->flags & LOAD_S_FIN ? KVR_RACK_F_FIN : 0};
+		s->flags &= (uint8_t)~LOAD_S_ACK;
+		load_slot_release(l, l->acks[i]);
+	}
+	l->n_acks = 0;
+}
+
+/* ---- items ---- */
+
+/* Times of the first item; the second part needs the forward part, known since DISPATCH. */
+static void measure_first(struct load *l, const struct load_slot *s, uint64_t rx)
+{
+	if (!(s->flags & LOAD_S_MEASURED))
+		return;
+	kvr_hist_add(&l->m->ttft, rx > s->intended ? rx - s->intended : 0);
+}
+
+static void measure_back(struct load *l, const struct load_slot *s, uint64_t rx, uint64_t forward)
+{
+	const uint64_t back = rx > s->resp_tx ? rx - s->resp_tx : 0;
+
+	if (!(s->flags & LOAD_S_MEASURED) || s->resp_tx == 0 || l->opt->direct)
+		return;
+	kvr_hist_add(&l->m->back, back);
+	kvr_hist_add(&l->m->added, back + forward);
+}
+
+static void last_item(struct load *l, uint32_t slot, const struct kvr_wire_response *item,
+		      uint64_t rx)
+{
+	struct load_slot *s = &l->slots[slot];
+
+	s->flags |= LOAD_S_FIN;
+	if (s->cstate == LOAD_C_CANCELLING || (item->flags & KVR_RESP_F_CANCELLED)) {
+		end_request(l, slot, LOAD_CANCELLED);
+	} else if (item->flags & KVR_RESP_F_ERROR) {
+		end_request(l, slot, LOAD_FAILED);
+	} else {
+		if (s->cstate != LOAD_C_ENDED && (s->flags & LOAD_S_MEASURED)) {
+			kvr_hist_add(&l->m->total, rx > s->intended ? rx - s->intended : 0);
+			kvr_stats_inc(l->row, LOAD_MEASURED);
+		}
+		end_request(l, slot, LOAD_COMPLETED);
+	}
+}
+
+void load_client_item(struct load *l, uint32_t slot, const struct kvr_wire_response *item,
+		      uint64_t rx)
+{
+	struct load_slot *s = &l->slots[slot];
+
+	s->last_io = l->now;
+	s->tries = 0;
+	if (item->seq != s->next_seq) {
+		kvr_stats_inc(l->row,
+			      item->seq < s->next_seq ? LOAD_ITEM_DUPLICATES : LOAD_ITEM_GAPS);
+		owe_ack(l, slot);
+		return;
+	}
+	if (item->seq == 0) {
+		measure_first(l, s, rx);
+		measure_back(l, s, rx, s->forward);
+	}
+	s->next_seq++;
+	kvr_stats_inc(l->row, LOAD_ITEMS);
+	owe_ack(l, slot);
+	if (s->cstate == LOAD_C_ROUTED)
+		s->cstate = LOAD_C_ACCEPTED;
+	if (item->flags & KVR_RESP_F_FIN)
+		last_item(l, slot, item, rx);
+	else if (s->flags & LOAD_S_CANCEL)
+		cancel(l, s);
+}
+
+static bool item_intact(const struct load *l, const struct kvr_wire_hdr *h,
+			const struct kvr_wire_response *item)
+{
+	const uint32_t n = l->opt->item_bytes;
+	uint64_t mark[2];
+
+	if (h->msg_len < sizeof(*item) + pad8(item->data_len))
+		return false;
+	if (item->data_len == 0)
+		return (item->flags & (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED)) != 0;
+	memcpy(mark, item + 1, sizeof(mark));
+	return item->data_len == n && mark[0] == h->id && mark[1] == item->seq &&
+	       memcmp((const uint8_t *)(item + 1) + 16, l->item + 16, n - 16) == 0;
+}
+
+/* ---- frames ---- */
+
+static void on_accepted(struct load *l, uint32_t slot, const struct kvr_wire_hdr *h)
+{
+	const struct kvr_wire_accepted *a = kvr_frame_body(h);
+	struct load_slot *s = &l->slots[slot];
+
+	if (h->handle != 0)
+		s->handle = h->handle;
+	s->last_io = l->now;
+	s->tries = 0;
+	if (a->state == KVR_STATE_DISPATCHED && (s->flags & LOAD_S_PROBED) &&
+	    s->cstate == LOAD_C_ACCEPTED && s->next_seq == 0)
+		repeat_route(l, s); /* DISPATCH was lost: the message is only kept here */
+	s->flags &= (uint8_t)~LOAD_S_PROBED;
+	if (s->cstate == LOAD_C_ROUTED) {
+		s->cstate = LOAD_C_ACCEPTED;
+		if (a->state == KVR_STATE_QUEUED)
+			kvr_stats_inc(l->row, LOAD_QUEUED);
+	}
+	/* Half of the cancels come before an answer; the ids decide, so it is the same each run. */
+	if (s->cstate == LOAD_C_ACCEPTED && (s->flags & LOAD_S_CANCEL) &&
+	    (s->id >> LOAD_SLOT_BITS) % 2 == 0)
+		cancel(l, s);
+}
+
+static void on_rejected(struct load *l, uint32_t slot, const struct kvr_wire_hdr *h)
+{
+	const struct kvr_wire_rejected *r = kvr_frame_body(h);
+	struct load_slot *s = &l->slots[slot];
+
+	if (r->kind == KVR_CANCEL && s->cstate == LOAD_C_CANCELLING) {
+		end_request(l, slot, LOAD_CANCELLED);
+		return;
+	}
+	if (s->cstate == LOAD_C_ENDED)
+		return;
+	if (r->code == KVR_E_UNKNOWN_REQUEST && s->next_seq == 0) {
+		s->cstate = LOAD_C_ROUTED; /* the router has lost it: start over */
+		repeat_route(l, s);
+		return;
+	}
+	if (r->code == KVR_E_ENDED && s->cstate == LOAD_C_ROUTED && (s->flags & LOAD_S_RESEND)) {
+		/* Answered before the repeat came: the items were lost and will come again. */
+		s->cstate = LOAD_C_ACCEPTED;
+		s->last_io = l->now;
+		return;
+	}
+	l->m->code[r->code < KVR_E_MAX ? r->code : 0]++;
+	end_request(l, slot, LOAD_FAILED);
+}
+
+void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx)
+{
+	const uint32_t slot = load_slot_of(l, h->id);
+
+	if (slot == LOAD_NO_SLOT || l->clients[l->slots[slot].client].source != h->source) {
+		kvr_stats_inc(l->row, LOAD_STALE);
+		return;
+	}
+	switch (h->kind) {
+	case KVR_ACCEPTED:
+		on_accepted(l, slot, h);
+		break;
+	case KVR_REJECTED:
+		on_rejected(l, slot, h);
+		break;
+	case KVR_CANCELLED:
+		end_request(l, slot, LOAD_CANCELLED);
+		break;
+	default: /* RESPONSE */
+		if (item_intact(l, h, kvr_frame_body(h)))
+			load_client_item(l, slot, kvr_frame_body(h), rx);
+		else
+			kvr_stats_inc(l->row, LOAD_CORRUPT);
+		break;
+	}
+}
+
+/* ---- time ---- */
+
+static void check_client(struct load *l, uint32_t slot)
+{
+	struct load_slot *s = &l->slots[slot];
+	const uint64_t silent = l->now > s->last_io ? l->now - s->last_io : 0;
+	const bool waits = s->cstate == LOAD_C_ACCEPTED;
+
+	if (s->cstate == LOAD_C_ENDED ||
+	    silent < (waits ? (PROBE_MS * 1000 * l->us) << (s->tries < 3 ? s->tries : 3)
+			    : load_patience(l, s->tries)))
+		return;
+	if (++s->tries > l->opt->max_tries) {
+		load_engine_drop(l, slot);
+		end_request(l, slot, LOAD_LOST);
+	} else if (waits) {
+		kvr_stats_inc(l->row, LOAD_PROBES);
+		s->flags |= LOAD_S_PROBED;
+		send_empty(l, s, KVR_PROBE);
+	} else if (s->cstate == LOAD_C_CANCELLING) {
+		send_empty(l, s, KVR_CANCEL);
+	} else {
+		repeat_route(l, s);
+	}
+}
+
+void load_client_checks(struct load *l)
+{
+	for (uint32_t n = 0; n < LOAD_BURST && l->check_n > 0; n++) {
+		const struct load_check c = l->checks[l->check_head];
+
+		if (c.due > l->now)
+			return;
+		l->check_head = (l->check_head + 1) % l->n_slots;
+		l->check_n--;
+		l->slots[c.slot].flags &= (uint8_t)~LOAD_S_CHECKED;
+		if (l->slots[c.slot].id == 0)
+			continue;
+		check_client(l, c.slot);
+		load_engine_check(l, c.slot);
+		if (l->slots[c.slot].id != 0)
+			add_check(l, c.slot);
+	}
+}
+
+void load_client_give_up(struct load *l)
+{
+	for (uint32_t i = 0; i < l->n_slots; i++) {
+		if (l->slots[i].id == 0 || l->slots[i].cstate == LOAD_C_ENDED)
+			continue;
+		load_engine_drop(l, i);
+		end_request(l, i, LOAD_LOST);
+	}
+}
+
+void load_client_connect(struct load *l, uint32_t client)
+{
+	struct load_client *c = &l->clients[client];
+	const struct kvr_wire_ids ids = {
+		.source = c->source, .id = client + 1, .epoch = l->epoch, .msg_seq = ++c->msg_seq};
+	struct kvr_wire_connect *m;
+
+	m = load_message(l, (uint16_t)client, KVR_CONNECT, &ids, sizeof(*m), NULL);
+	if (m != NULL)
+		*m = (struct kvr_wire_connect){.max_frame = (uint16_t)l->max_frame};
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "load.h"
+
+#include <string.h>
+
+#include "frame.h"
+#include "kvr_put.h"
+
+/*
+ * KV events of a rank wait in a ring of words until the router has acknowledged them:
+ *
+ *	{type, n} {parent or 0} {has parent} hash[n]      type 0: skip to the ring's start
+ *
+ * Sending is go-back-N over a window: silence or GAP sends again from the first event that is
+ * missing. When the ring has no room for a new event, or the router wants it, the ring is emptied
+ * and the whole cache goes out as a dump; events made meanwhile wait for its end. One dump at a
+ * time, prepared in one piece, so that its frames can be repeated while the cache moves on.
+ */
+
+#define RECORD_WORDS  3u
+#define WINDOW_WORDS  8192u /* in flight of a rank: 64 KiB */
+#define FRAMES_A_CALL 16u
+#define REPEAT_US     20000u
+#define DUMP_WINDOW   32u
+#define SKIP	      0u
+
+static uint32_t engine_of(const struct load *l, uint32_t rank)
+{
+	return l->ranks[rank].engine;
+}
+
+/* A rank whose log has something to send or to wait for is in the list of work. */
+static void list(struct load *l, uint32_t rank)
+{
+	if (l->ranks[rank].log.listed)
+		return;
+	l->ranks[rank].log.listed = true;
+	l->kv_work[l->n_kv_work++] = rank;
+}
+
+static void want_dump(struct load *l, uint32_t rank)
+{
+	struct load_kvlog *g = &l->ranks[rank].log;
+
+	g->dump_wanted = true;
+	g->acked_at = g->sent_at = g->head;
+	g->acked_id = g->sent_id = g->next_id;
+	list(l, rank);
+}
+
+/* Room for one record of n hashes at the head, in one piece; NULL when the ring is too full. */
+static uint64_t *reserve(struct load_kvlog *g, uint32_t n)
+{
+	const uint32_t need = RECORD_WORDS + n;
+	uint32_t at = (uint32_t)(g->head & (g->size - 1));
+	uint32_t skip = at + need > g->size ? g->size - at : 0;
+
+	if (g->size - (g->head - g->acked_at) < need + skip)
+		return NULL;
+	if (skip > 0) {
+		g->words[at] = SKIP;
+		g->head += skip;
+		at = 0;
+	}
+	g->head += need;
+	return &g->words[at];
+}
+
+static uint64_t *record(struct load_kvlog *g, uint64_t *pos)
+{
+	uint64_t *w = &g->words[*pos & (g->size - 1)];
+
+	if (*w != SKIP)
+		return w;
+	*pos += g->size - (*pos & (g->size - 1));
+	return &g->words[*pos & (g->size - 1)];
+}
+
+static uint32_t record_blocks(const uint64_t *w)
+{
+	return (uint32_t)(w[0] >> 8);
+}
+
+void load_kv_add(struct load *l, uint32_t rank, enum kvr_wire_kv_type type, const uint64_t *parent,
+		 const uint64_t hashes[], uint32_t n)
+{
+	struct load_kvlog *g = &l->ranks[rank].log;
+
+	kvr_stats_add(l->row, type == KVR_KV_STORED ? LOAD_KV_STORED : LOAD_KV_REMOVED, n);
+	for (uint32_t i = 0; i < n;) {
+		uint32_t part = n - i < l->max_event_blocks ? n - i : l->max_event_blocks;
+		uint64_t *w = reserve(g, part);
+
+		kvr_stats_inc(l->row, LOAD_KV_EVENTS);
+		if (w == NULL) {
+			g->next_id++;
+			want_dump(l, rank); /* tells all there is, this event included */
+			return;
+		}
+		w[0] = (uint64_t)part << 8 | type;
+		w[1] = parent != NULL ? *parent : 0;
+		w[2] = parent != NULL;
+		memcpy(&w[RECORD_WORDS], &hashes[i], part * sizeof(*w));
+		g->next_id++;
+		i += part;
+		if (type == KVR_KV_STORED)
+			parent = &hashes[i - 1];
+	}
+	list(l, rank);
+}
+
+void load_kv_restart(struct load *l, uint32_t rank)
+{
+	struct load_kvlog *g = &l->ranks[rank].log;
+
+	g->head = g->acked_at = g->sent_at = 0;
+	g->next_id = g->acked_id = g->sent_id = 0;
+	g->dump_wanted = false;
+	if (l->dump.rank == rank)
+		l->dump.rank = LOAD_UNPINNED;
+	if (l->ranks[rank].cache != NULL && load_cache_used(l->ranks[rank].cache) > 0)
+		want_dump(l, rank);
+}
+
+/* One frame of events from sent_at on. False when there is none or no buffer. */
+static bool send_events(struct load *l, uint32_t rank)
+{
+	struct load_kvlog *g = &l->ranks[rank].log;
+	const struct kvr_wire_ids ids = load_worker_ids(l, engine_of(l, rank), g->sent_id);
+	const struct kvr_wire_kv_events head = {.first_event_id = g->sent_id,
+						.dp_rank = l->ranks[rank].dp_rank};
+	struct kvr_kv_put put;
+	uint8_t *f;
+
+	if (g->sent_id == g->next_id || g->sent_at - g->acked_at > WINDOW_WORDS)
+		return false;
+	f = load_link_frame(l->link, load_port_of_engine(l, engine_of(l, rank)),
+			    (uint16_t)l->max_frame, NULL);
+	if (f == NULL || kvr_kv_put_begin(&put, f, l->max_frame, &ids, &head) < 0)
+		return false;
+	while (g->sent_id < g->next_id) {
+		const uint64_t *w = record(g, &g->sent_at);
+
+		if (kvr_kv_put_event(&put, (uint8_t)w[0], 0, w[2] ? &w[1] : NULL, &w[RECORD_WORDS],
+				     record_blocks(w)) < 0)
+			break;
+		g->sent_at += RECORD_WORDS + record_blocks(w);
+		g->sent_id++;
+	}
+	load_link_trim(l->link, (uint16_t)kvr_kv_put_end(&put));
+	g->last_tx = l->now;
+	kvr_stats_inc(l->row, LOAD_KV_FRAMES);
+	return true;
+}
+
+/* ---- dump ---- */
+
+struct dump_build {
+	struct load *l;
+	struct kvr_kv_put put;
+	struct kvr_wire_kv_events head;
+	bool full;
+};
+
+static void dump_close(struct dump_build *b)
+{
+	struct load_dump *d = &b->l->dump;
+
+	d->at[d->n_frames + 1] = d->at[d->n_frames] + (uint32_t)kvr_kv_put_end(&b->put);
+	d->n_frames++;
+}
+
+static bool dump_open(struct dump_build *b)
+{
+	struct load_dump *d = &b->l->dump;
+	struct kvr_wire_ids ids = load_worker_ids(b->l, engine_of(b->l, d->rank), d->n_frames);
+
+	b->head.first_event_id = d->n_frames;
+	b->head.flags = KVR_KV_F_DUMP | (d->n_frames == 0 ? KVR_KV_F_DUMP_BEGIN : 0);
+	if (d->n_frames + 1 >= d->frames_room || d->at[d->n_frames] + b->l->max_frame > d->room)
+		b->full = true;
+	else
+		kvr_kv_put_begin(&b->put, &d->bytes[d->at[d->n_frames]], b->l->max_frame, &ids,
+				 &b->head);
+	return !b->full;
+}
+
+static void dump_chain(void *arg, const uint64_t *parent, const uint64_t hashes[], uint32_t n)
+{
+	struct dump_build *b = arg;
+
+	for (uint32_t i = 0; i < n && !b->full;) {
+		uint32_t part = kvr_kv_put_room(&b->put);
+
+		if (part == 0) {
+			dump_close(b);
+			dump_open(b);
+			continue;
+		}
+		if (part > n - i)
+			part = n - i;
+		kvr_kv_put_event(&b->put, KVR_KV_STORED, 0, parent, &hashes[i], part);
+		i += part;
+		parent = &hashes[i - 1];
+	}
+}
+
+static void dump_begin(struct load *l, uint32_t rank)
+{
+	struct load_dump *d = &l->dump;
+	struct load_kvlog *g = &l->ranks[rank].log;
+	struct dump_build b = {.l = l};
+	struct kvr_wire_kv_events *last;
+
+	d->rank = rank;
+	d->n_frames = d->sent = d->acked = 0;
+	d->at[0] = 0;
+	d->resume_id = g->next_id;
+	g->acked_at = g->sent_at = g->head;
+	g->acked_id = g->sent_id = g->next_id;
+	g->dump_wanted = false;
+	b.head.dp_rank = l->ranks[rank].dp_rank;
+	dump_open(&b);
+	load_cache_walk(l->ranks[rank].cache, d->scratch, dump_chain, &b);
+	if (!b.full)
+		dump_close(&b);
+	last = (void *)&d->bytes[d->at[d->n_frames - 1] + sizeof(struct kvr_wire_hdr)];
+	last->flags |= KVR_KV_F_DUMP_END;
+	last->resume_event_id = d->resume_id;
+	kvr_stats_inc(l->row, LOAD_KV_DUMPS);
+}
+
+static bool dump_frame(struct load *l)
+{
+	struct load_dump *d = &l->dump;
+	uint32_t len = d->at[d->sent + 1] - d->at[d->sent];
+	void *f = load_link_frame(l->link, load_port_of_engine(l, engine_of(l, d->rank)),
+				  (uint16_t)len, NULL);
+
+	if (f == NULL)
+		return false;
+	memcpy(f, &d->bytes[d->at[d->sent]], len);
+	d->sent++;
+	d->last_tx = l->now;
+	kvr_stats_inc(l->row, LOAD_KV_FRAMES);
+	return true;
+}
+
+/* Frames of the dump of this rank; false when its log may send events instead. */
+static bool flush_dump(struct load *l, uint32_t rank, uint32_t *budget)
+{
+	struct load_dump *d = &l->dump;
+
+	if (d->rank == LOAD_UNPINNED && l->ranks[rank].log.dump_wanted)
+		dump_begin(l, rank);
+	if (d->rank != rank)
+		return l->ranks[rank].log.dump_wanted;
+	if (d->sent > d->acked && l->now - d->last_tx > REPEAT_US * l->us) {
+		d->sent = d->acked;
+		kvr_stats_inc(l->row, LOAD_KV_REPEATS);
+	}
+	while (*budget > 0 && d->sent < d->n_frames && d->sent < d->acked + DUMP_WINDOW &&
+	       dump_frame(l))
+		(*budget)--;
+	return true;
+}
+
+/* ---- all ranks ---- */
+
+static bool flush_rank(struct load *l, uint32_t rank, uint32_t *budget)
+{
+	struct load_kvlog *g = &l->ranks[rank].log;
+
+	if (l->engines[engine_of(l, rank)].state != LOAD_W_SERVING)
+		return true;
+	if (flush_dump(l, rank, budget))
+		return true;
+	if (g->sent_id > g->acked_id && l->now - g->last_tx > REPEAT_US * l->us) {
+		g->sent_at = g->acked_at;
+		g->sent_id = g->acked_id;
+		kvr_stats_inc(l->row, LOAD_KV_REPEATS);
+	}
+	while (*budget > 0 && send_events(l, rank))
+		(*budget)--;
+	return g->acked_id < g->next_id;
+}
+
+void load_kv_flush(struct load *l)
+{
+	uint32_t budget = FRAMES_A_CALL, n = l->n_kv_work;
+
+	for (; n > 0 && budget > 0; n--) {
+		uint32_t i = l->kv_turn < l->n_kv_work ? l->kv_turn : 0, rank = l->kv_work[i];
+
+		l->kv_turn = i + 1;
+		if (flush_rank(l, rank, &budget))
+			continue;
+		l->ranks[rank].log.listed = false;
+		l->kv_work[i] = l->kv_work[--l->n_kv_work];
+		l->kv_turn = i;
+	}
+}
+
+static void ack_dump(struct load *l, uint32_t rank, const struct kvr_wire_kv_ack *a)
+{
+	struct load_dump *d = &l->dump;
+
+	if (a->next_dump_pos > d->acked && a->next_dump_pos <= d->n_frames)
+		d->acked = (uint32_t)a->next_dump_pos;
+	if (a->code == KVR_KV_OK && a->next_event_id >= d->resume_id && d->sent == d->n_frames &&
+	    (d->acked == d->n_frames || a->next_dump_pos == 0))
+		d->acked = d->n_frames;
+	if (d->acked == d->n_frames)
+		d->rank = LOAD_UNPINNED;
+	else if (a->code == KVR_KV_GAP || a->code == KVR_KV_BUSY)
+		d->sent = d->acked;
+	list(l, rank);
+}
+
+void load_kv_ack(struct load *l, const struct kvr_wire_hdr *h)
+{
+	const struct kvr_wire_kv_ack *a = kvr_frame_body(h);
+	const uint64_t engine = h->source - l->opt->worker_base;
+	struct load_kvlog *g;
+	uint32_t rank;
+
+	if (engine >= l->n_engines || a->dp_rank >= l->opt->ranks) {
+		kvr_stats_inc(l->row, LOAD_CORRUPT);
+		return;
+	}
+	rank = (uint32_t)engine * l->opt->ranks + a->dp_rank;
+	g = &l->ranks[rank].log;
+	if (a->code == KVR_KV_HELLO) {
+		l->engines[engine].state = LOAD_W_HELLO;
+		return;
+	}
+	if (l->dump.rank == rank && a->code != KVR_KV_DUMP_WANTED) {
+		ack_dump(l, rank, a);
+		return;
+	}
+	if (a->code == KVR_KV_DUMP_WANTED ||
+	    (a->next_event_id < g->acked_id && a->code == KVR_KV_GAP)) {
+		if (l->dump.rank != rank && l->ranks[rank].cache != NULL)
+			want_dump(l, rank);
+		return;
+	}
+	while (g->acked_id < a->next_event_id && g->acked_id < g->sent_id) {
+		const uint64_t *w = record(g, &g->acked_at);
+
+		g->acked_at += RECORD_WORDS + record_blocks(w);
+		g->acked_id++;
+	}
+	if (a->code == KVR_KV_GAP && g->sent_id > g->acked_id) {
+		g->sent_at = g->acked_at;
+		g->sent_id = g->acked_id;
+		kvr_stats_inc(l->row, LOAD_KV_REPEATS);
+	}
+}

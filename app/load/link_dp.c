@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "link.h"
+
+#include <rte_byteorder.h>
+#include <rte_cycles.h>
+#include <rte_ethdev.h>
+#include <rte_ether.h>
+#include <rte_ip.h>
+#include <rte_udp.h>
+
+#include "stats.h"
+
+#define TX_TRIES 2000 /* a full ring is the router's backlog: wait a little, then drop */
+
+/*
+ * Destination port of an untagged UDP frame without IP options, 0 when it is something else: the
+ * parser judges against one port, and ours are a range.
+ */
+static uint16_t peek_port(const struct rte_mbuf *m)
+{
+	const struct rte_ether_hdr *eth = rte_pktmbuf_mtod(m, const struct rte_ether_hdr *);
+	const struct rte_udp_hdr *udp;
+	size_t at;
+
+	if (m->data_len < 14 + 20 + 8)
+		return 0;
+	at = 14 + (eth->ether_type == RTE_BE16(RTE_ETHER_TYPE_IPV4) ? 20 : 40);
+	if (m->data_len < at + 8)
+		return 0;
+	udp = rte_pktmbuf_mtod_offset(m, const struct rte_udp_hdr *, at);
+	return rte_be_to_cpu_16(udp->dst_port);
+}
+
+/* True when @m is a datagram of ours, now stripped; else it has been dealt with. */
+static bool take(struct load_link *k, struct rte_mbuf *m)
+{
+	const uint16_t port = peek_port(m);
+	struct kvr_pkt pkt;
+
+	k->rules.local.udp_port = (uint16_t)(port - k->base_port) < k->n_ports ? port : 0;
+	switch (kvr_pkt_parse(&k->rules, rte_pktmbuf_mtod(m, const uint8_t *), m->data_len, 0,
+			      &pkt)) {
+	case KVR_PKT_UDP:
+		kvr_pkt_strip(m, &pkt);
+		m->port = (uint16_t)(port - k->base_port);
+		return true;
+	case KVR_PKT_ARP:
+	case KVR_PKT_ND:
+	case KVR_PKT_ECHO:
+		if (kvr_pkt_answer(&k->rules, &pkt, m) == 0 &&
+		    rte_eth_tx_burst(k->ethdev, 0, &m, 1) == 1)
+			return false;
+		break;
+	default:
+		kvr_stats_inc(k->row, LOAD_BAD_FRAMES);
+		break;
+	}
+	rte_pktmbuf_free(m);
+	return false;
+}
+
+uint16_t load_link_rx(struct load_link *k, struct rte_mbuf *mbufs[], uint64_t *rx, bool *busy)
+{
+	struct rte_mbuf *all[LOAD_BURST];
+	uint16_t n = rte_eth_rx_burst(k->ethdev, 0, all, LOAD_BURST), kept = 0;
+
+	*rx = rte_rdtsc();
+	*busy = n > 0;
+	for (uint16_t i = 0; i < n; i++) {
+		if (i + 2 < n)
+			rte_prefetch0(rte_pktmbuf_mtod(all[i + 2], void *)); /* headers, 2 ahead */
+		if (take(k, all[i]))
+			mbufs[kept++] = all[i];
+	}
+	kvr_stats_add(k->row, LOAD_RX, n);
+	return kept;
+}
+
+void *load_link_frame(struct load_link *k, uint16_t from, uint16_t len, uint64_t *stamp)
+{
+	struct rte_mbuf *m;
+
+	if (k->n_tx == LOAD_TX_BUFFER)
+		load_link_flush(k);
+	m = rte_pktmbuf_alloc(k->pool);
+	if (m == NULL || rte_pktmbuf_append(m, len) == NULL) {
+		rte_pktmbuf_free(m);
+		kvr_stats_inc(k->row, LOAD_NO_MBUF);
+		return NULL;
+	}
+	m->port = from;
+	k->tx[k->n_tx] = m;
+	k->stamp[k->n_tx] = stamp != NULL && *stamp == 0 ? stamp : NULL;
+	k->n_tx++;
+	return rte_pktmbuf_mtod(m, void *);
+}
+
+void load_link_flush(struct load_link *k)
+{
+	struct kvr_local from = k->rules.local;
+	uint16_t n = 0, done = 0;
+	uint64_t tsc;
+
+	if (k->n_tx == 0)
+		return;
+	for (uint16_t i = 0; i < k->n_tx; i++) {
+		struct rte_mbuf *m = k->tx[i];
+
+		from.udp_port = (uint16_t)(k->base_port + m->port);
+		if (kvr_path_write(&from, &k->router, m) < 0) {
+			kvr_stats_inc(k->row, LOAD_TX_DROPPED);
+			rte_pktmbuf_free(m);
+			continue;
+		}
+		k->tx[n++] = m;
+	}
+	tsc = rte_rdtsc();
+	for (uint16_t i = 0; i < k->n_tx; i++)
+		if (k->stamp[i] != NULL && *k->stamp[i] == 0)
+			*k->stamp[i] = tsc;
+	for (uint32_t tries = 0; done < n && tries < TX_TRIES; tries++) {
+		done += rte_eth_tx_burst(k->ethdev, 0, &k->tx[done], (uint16_t)(n - done));
+		if (done < n)
+			rte_pause();
+	}
+	kvr_stats_add(k->row, LOAD_TX, done);
+	kvr_stats_add(k->row, LOAD_TX_DROPPED, (uint64_t)(n - done));
+	rte_pktmbuf_free_bulk(&k->tx[done], (unsigned int)(n - done));
+	k->n_tx = 0;
+}

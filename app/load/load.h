@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef LOAD_LOAD_H
+#define LOAD_LOAD_H
+
+/**
+ * @file
+ * kvroute-load: clients and simulated engines on the far end of the router's port.
+ *
+ *	main thread                     load lcore (the only one that polls)
+ *	options, trace, prompts         rx burst -> by kind: client or engine side
+ *	progress once a second          arrivals due -> ROUTE
+ *	report                          timers due -> items, KV events, heartbeats -> tx burst
+ *
+ * Both ends of a request are known here, so one slot holds both: what the client awaits and what
+ * the engine still owes. A request id is (number << LOAD_SLOT_BITS | slot), so every frame finds
+ * its slot by a mask. The sides share nothing else: the engine acts on DISPATCH alone, and the
+ * content that arrives is compared with what was sent.
+ *
+ * Cost of one instant request: four frames out (ROUTE, first and last item, ACK), five in, three
+ * slot lines. Nothing here allocates after the start; times are cycles of the TSC.
+ */
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cache.h"
+#include "kvr_frame.h"
+#include "kvr_hist.h"
+#include "kvr_wire.h"
+#include "link.h"
+#include "options.h"
+#include "policy.h"
+#include "stats.h"
+#include "timers.h"
+#include "workload.h"
+
+#define LOAD_SLOT_BITS 20u
+#define LOAD_NO_SLOT   UINT32_MAX
+
+/** What the client side of a slot waits for. */
+enum load_client_state {
+	LOAD_C_FREE = 0,
+	LOAD_C_ROUTED,	 /* ROUTE sent, nothing heard */
+	LOAD_C_ACCEPTED, /* known to the router */
+	LOAD_C_CANCELLING,
+	LOAD_C_ENDED, /* answered, refused, cancelled or given up */
+};
+
+/** What the engine side of a slot does. */
+enum load_engine_state {
+	LOAD_E_IDLE = 0,
+	LOAD_E_QUEUED, /* in its rank's queue */
+	LOAD_E_PREFILL,
+	LOAD_E_DECODE,
+	LOAD_E_SENT, /* all items made, not all acknowledged */
+};
+
+#define LOAD_S_MEASURED	  0x01u /* intended after the warm-up */
+#define LOAD_S_CANCEL	  0x02u /* chosen to be cancelled */
+#define LOAD_S_ACK	  0x04u /* RESPONSE_ACK owed (in the list of acks) */
+#define LOAD_S_CHECKED	  0x08u /* has an entry in the ring of checks */
+#define LOAD_S_FIN	  0x10u /* last item received */
+#define LOAD_S_DISPATCHED 0x20u /* an engine has had it */
+#define LOAD_S_RESEND	  0x80u /* ROUTE has been repeated */
+#define LOAD_S_PROBED	  0x40u /* the last thing sent was a PROBE */
+
+/** One request, both sides. Load lcore: rw. */
+struct load_slot {
+	/* client */
+	uint64_t id; /* 0: free */
+	const struct load_prompt *prompt;
+	uint64_t intended;
+	uint64_t route_tx; /* first ROUTE given to the device */
+	uint64_t last_io;  /* last sign of life or own repeat */
+	uint64_t handle;   /* the router's name */
+	uint32_t next_seq; /* next item expected */
+	uint32_t pin;	   /* rank pinned, or LOAD_UNPINNED */
+	uint32_t msg_seq;  /* of ROUTE: repeats keep it */
+	uint32_t load_on;  /* rank whose in_flight counts it, or LOAD_UNPINNED */
+	uint16_t client;   /* which client source */
+	uint8_t cstate;	   /* enum load_client_state */
+	uint8_t flags;	   /* LOAD_S_* */
+	uint8_t tries;
+	uint8_t etries;
+	uint8_t estate; /* enum load_engine_state */
+	/* engine */
+	uint32_t rank;
+	uint32_t gen; /* rises when timers of the past must be ignored */
+	uint32_t attempt;
+	uint64_t forward;     /* ROUTE left to DISPATCH arrived */
+	uint64_t resp_tx;     /* first item given to the device */
+	uint64_t elast_tx;    /* last items sent */
+	uint64_t progress_at; /* last item made or acknowledged */
+	uint32_t n_items;
+	uint32_t made; /* items sent at least once */
+	uint32_t acked;
+	uint32_t cached;    /* blocks found in the rank's cache */
+	uint32_t predicted; /* blocks the router believed cached */
+	uint32_t next;	    /* queue of the rank */
+	uint32_t got;	    /* DISPATCH: body bytes received in order */
+} __rte_cache_aligned;
+
+/** Events of one rank not yet acknowledged, as wire bytes in a ring. Load lcore: rw. */
+struct load_kvlog {
+	uint64_t *words;
+	uint32_t size; /* words, a power of two */
+	uint64_t head; /* word positions, ever rising */
+	uint64_t acked_at, sent_at;
+	uint64_t next_id; /* of the next event made */
+	uint64_t acked_id, sent_id;
+	uint64_t last_tx;
+	bool listed; /* in the list of logs with work */
+	bool dump_wanted;
+};
+
+/** One simulated rank. Load lcore: rw. */
+struct load_rank {
+	struct load_cache *cache;
+	struct load_kvlog log;
+	uint32_t engine;
+	uint32_t dp_rank;
+	uint32_t in_flight;  /* client side: sent there and not ended */
+	uint32_t running;    /* past the queue */
+	uint32_t prefilling; /* slot, or LOAD_NO_SLOT */
+	uint32_t q_head, q_tail;
+} __rte_cache_aligned;
+
+enum load_worker_state { LOAD_W_HELLO = 0, LOAD_W_SERVING, LOAD_W_LEAVING, LOAD_W_GONE };
+
+/** One simulated engine. Load lcore: rw. */
+struct load_engine {
+	uint64_t worker;
+	uint64_t heartbeat; /* period */
+	uint64_t next_tx;   /* next HELLO, HEARTBEAT or GOODBYE */
+	uint32_t epoch;
+	uint8_t state; /* enum load_worker_state */
+};
+
+/** One client source. Load lcore: rw. */
+struct load_client {
+	uint64_t source;
+	uint64_t next_tx; /* next CONNECT */
+	uint32_t msg_seq;
+	bool connected;
+};
+
+/** A dump being sent: one at a time. */
+struct load_dump {
+	uint8_t *bytes;	   /* frame bodies one after another */
+	uint32_t *at;	   /* offset of each frame, and the end */
+	uint64_t *scratch; /* a cache's worth of hashes */
+	uint32_t room, frames_room;
+	uint32_t n_frames, sent, acked;
+	uint32_t rank; /* LOAD_UNPINNED: none */
+	uint64_t resume_id;
+	uint64_t last_tx;
+};
+
+enum load_phase { LOAD_GREET, LOAD_RUN, LOAD_DRAIN, LOAD_LEAVE, LOAD_OVER };
+
+struct load_check {
+	uint64_t due;
+	uint32_t slot;
+};
+
+/** Everything of the load lcore. Main reads `row`, `phase` and, at the end, the rest. */
+struct load {
+	const struct load_options *opt;
+	struct load_workload *work;
+	struct load_link *link;
+	kvr_cell_t *row;	 /* counters, enum load_counter */
+	struct load_measures *m; /* histograms and codes */
+	uint64_t now;		 /* read once per iteration */
+	uint64_t hz;
+
+	struct load_slot *slots;
+	uint32_t n_slots;
+	uint32_t n_free;
+	uint32_t *free;
+	uint64_t sequence;	   /* requests so far */
+	struct load_check *checks; /* ring of n_slots entries */
+	uint32_t check_head, check_n;
+	uint32_t acks[LOAD_BURST * 2];
+	uint32_t n_acks;
+
+	const struct load_prompt *due; /* next arrival, NULL: none left */
+	uint64_t due_at;
+	uint64_t start, warm_end, run_end; /* run_end: when the last request ended */
+	uint64_t phase_end;
+	struct load_policy policy;
+	struct kvr_rand rand;
+
+	struct load_client *clients;
+	struct load_engine *engines;
+	struct load_rank *ranks;
+	uint32_t n_clients, n_engines, n_ranks;
+	uint32_t *in_flight; /* per rank, for the policy */
+	struct load_timers timers;
+	uint64_t us;	       /* cycles of a microsecond */
+	double prefill_cycles; /* per token not cached */
+	double decode_cycles;  /* per token */
+	uint32_t epoch;
+	uint32_t engine_seq;
+	uint16_t pool; /* number of our pool */
+	uint32_t max_frame;
+	uint32_t max_event_blocks;
+	uint64_t *removed; /* victims of one store */
+	uint32_t *kv_work; /* ranks whose log has work */
+	uint32_t n_kv_work;
+	uint32_t kv_turn;
+	struct load_dump dump;
+	uint32_t *tokens;   /* scratch of one prompt */
+	uint8_t *body;	    /* pattern of --body-bytes */
+	uint8_t *item;	    /* data of one item */
+	uint64_t next_duty; /* next look at greetings and heartbeats */
+
+	_Atomic uint32_t phase;			   /* enum load_phase: lcore rw, main ro */
+	_Atomic bool stop;			   /* main rw, lcore ro: end early */
+	uint32_t greeted_clients, greeted_engines; /* when never_began */
+	bool never_began;
+};
+
+/* ---- client_dp.c ---- */
+
+/** Send every request that is due, at most a burst. */
+void load_client_arrivals(struct load *l);
+/** A frame for a client. @p rx is when it was received. */
+void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx);
+/** One item reached its client, by the router or directly. */
+void load_client_item(struct load *l, uint32_t slot, const struct kvr_wire_response *item,
+		      uint64_t rx);
+/** Send the acknowledgements that frames of this burst made due. */
+void load_client_acks(struct load *l);
+/** Look at slots whose check is due: repeat, probe, give up. */
+void load_client_checks(struct load *l);
+/** Count what is left as lost. */
+void load_client_give_up(struct load *l);
+void load_client_connect(struct load *l, uint32_t client);
+/** Give the slot back when neither side needs it. */
+void load_slot_release(struct load *l, uint32_t slot);
+/** Slot of a request id, or LOAD_NO_SLOT when that request is over. */
+static inline uint32_t load_slot_of(const struct load *l, uint64_t id)
+{
+	uint32_t i = (uint32_t)(id & ((1u << LOAD_SLOT_BITS) - 1));
+
+	return i < l->n_slots && l->slots[i].id == id ? i : LOAD_NO_SLOT;
+}
+
+/** Silence to bear before repeat number @p tries, cycles: doubling up to a second. */
+static inline uint64_t load_patience(const struct load *l, uint32_t tries)
+{
+	const uint64_t once = (uint64_t)(l->opt->repeat_ms * 1000.0 * (double)l->us);
+	const uint64_t p = once << (tries < 16 ? tries : 16);
+
+	return p < l->hz ? p : l->hz;
+}
+
+/* ---- engine_dp.c ---- */
+
+/** A frame for engine number @p engine. */
+void load_engine_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint64_t rx);
+/** Timers due: prefills and items. */
+void load_engine_timers(struct load *l);
+/** The engine's part of a slot's check. */
+void load_engine_check(struct load *l, uint32_t slot);
+/** The router knows nothing of the request that a message of this engine was about. */
+void load_engine_refused(struct load *l, const struct kvr_wire_hdr *h);
+/** Forget a request without an answer. */
+void load_engine_drop(struct load *l, uint32_t slot);
+
+/* ---- member_dp.c ---- */
+
+void load_member_frame(struct load *l, const struct kvr_wire_hdr *h);
+/** HELLO, HEARTBEAT, GOODBYE and CONNECT that are due. */
+void load_member_duty(struct load *l);
+/** True when every client is connected and every engine welcome. */
+bool load_member_ready(const struct load *l);
+
+/* ---- kvlog_dp.c ---- */
+
+/** Note blocks stored behind @p parent (NULL: at the root) or removed (parent NULL). */
+void load_kv_add(struct load *l, uint32_t rank, enum kvr_wire_kv_type type, const uint64_t *parent,
+		 const uint64_t hashes[], uint32_t n);
+/** Send what is new or lost, a few frames a call. */
+void load_kv_flush(struct load *l);
+void load_kv_ack(struct load *l, const struct kvr_wire_hdr *h);
+/** A new epoch: number events from 0 and send what the cache holds. */
+void load_kv_restart(struct load *l, uint32_t rank);
+
+/* ---- loop_dp.c ---- */
+
+/** The lcore's main; argument struct load. */
+int load_loop(void *arg);
+
+/* ---- setup.c ---- */
+
+/** Allocate everything; 0 or -errno with a line in @p err. */
+int load_setup(struct load *l, const struct load_options *opt, char *err, size_t errlen);
+void load_teardown(struct load *l);
+
+#endif

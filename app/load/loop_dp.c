@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "load.h"
+
+#include <stdio.h>
+
+#include <rte_cycles.h>
+
+#include "frame.h"
+
+/* The load lcore: what is received is handled at once, then what has become due is sent. */
+
+#define GREET_LIMIT_S 5.0
+#define LEAVE_LIMIT_S 0.5
+#define SETTLE_S      0.2 /* a worker joins, then serves */
+
+static void on_frame(struct load *l, const struct rte_mbuf *m, uint64_t rx)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const uint16_t to = m->port; /* number of the UDP port it came to */
+	const bool to_engine = to >= l->n_clients;
+
+	if (kvr_frame_check(h, m->data_len, to_engine ? KVR_ROLE_BIT_AGENT : KVR_ROLE_BIT_CLIENT) !=
+		    0 ||
+	    (h->kind != KVR_DISPATCH && !kvr_frame_whole(h))) {
+		kvr_stats_inc(l->row, LOAD_BAD_FRAMES);
+		return;
+	}
+	switch (h->kind) {
+	case KVR_ACCEPTED:
+	case KVR_CANCELLED:
+	case KVR_RESPONSE:
+		load_client_frame(l, h, rx);
+		return;
+	case KVR_DISPATCH:
+	case KVR_RESPONSE_ACK:
+	case KVR_PROGRESS_ACK:
+	case KVR_ABORT:
+		load_engine_frame(l, h, to - l->n_clients, rx);
+		return;
+	case KVR_KV_ACK:
+		load_kv_ack(l, h);
+		return;
+	case KVR_REJECTED:
+		if (!to_engine && h->id >> LOAD_SLOT_BITS != 0) {
+			load_client_frame(l, h, rx);
+			return;
+		}
+		if (to_engine && h->source - l->opt->worker_base >= l->n_engines) {
+			load_engine_refused(l, h);
+			return;
+		}
+		break;
+	default:
+		break;
+	}
+	load_member_frame(l, h);
+}
+
+static void receive(struct load *l)
+{
+	struct rte_mbuf *mbufs[LOAD_BURST];
+	uint64_t rx;
+	bool busy;
+	const uint16_t n = load_link_rx(l->link, mbufs, &rx, &busy);
+
+	l->now = rx;
+	for (uint16_t i = 0; i < n; i++) {
+		if (i + 4 < n) { /* the slot's lines: a table larger than the cache */
+			const struct kvr_wire_hdr *h =
+				rte_pktmbuf_mtod(mbufs[i + 4], const struct kvr_wire_hdr *);
+			const uint64_t at = h->id & ((1u << LOAD_SLOT_BITS) - 1);
+
+			rte_prefetch0(&l->slots[at < l->n_slots ? at : 0]);
+		}
+		on_frame(l, mbufs[i], rx);
+	}
+	rte_pktmbuf_free_bulk(mbufs, n);
+	load_client_acks(l);
+	kvr_stats_inc(l->row, LOAD_LOOPS);
+	if (busy)
+		kvr_stats_inc(l->row, LOAD_LOOPS_BUSY);
+}
+
+/* Release: main reads what was measured after it has seen the phase (acquire). */
+static void enter(struct load *l, enum load_phase phase, double seconds)
+{
+	l->phase_end = l->now + (uint64_t)(seconds * (double)l->hz);
+	atomic_store_explicit(&l->phase, phase, memory_order_release);
+}
+
+static void begin_run(struct load *l)
+{
+	double at_ns = 0;
+
+	l->start = l->now + (uint64_t)(SETTLE_S * (double)l->hz);
+	l->warm_end = l->start + (uint64_t)(l->opt->warmup * (double)l->hz);
+	l->run_end = l->start;
+	l->due = load_workload_next(l->work, &at_ns);
+	l->due_at = l->start + (uint64_t)(at_ns * 1e-9 * (double)l->hz);
+	enter(l, LOAD_RUN, 0);
+}
+
+static void leave(struct load *l)
+{
+	for (uint32_t i = 0; i < l->n_engines; i++) {
+		l->engines[i].state = LOAD_W_LEAVING;
+		l->engines[i].next_tx = l->now;
+	}
+	enter(l, LOAD_LEAVE, LEAVE_LIMIT_S);
+}
+
+static bool all_gone(const struct load *l)
+{
+	for (uint32_t i = 0; i < l->n_engines; i++)
+		if (l->engines[i].state != LOAD_W_GONE)
+			return false;
+	return true;
+}
+
+static void explain_greeting(struct load *l)
+{
+	uint32_t clients = 0, engines = 0;
+
+	for (uint32_t i = 0; i < l->n_clients; i++)
+		clients += l->clients[i].connected;
+	for (uint32_t i = 0; i < l->n_engines; i++)
+		engines += l->engines[i].state == LOAD_W_SERVING;
+	l->greeted_clients = clients;
+	l->greeted_engines = engines;
+	l->never_began = true;
+}
+
+static void step(struct load *l)
+{
+	const bool stop =
+		atomic_load_explicit(&l->stop, memory_order_relaxed); /* publishes nothing */
+	const bool late = l->now >= l->phase_end;
+
+	switch (atomic_load_explicit(&l->phase, memory_order_relaxed)) { /* our own store */
+	case LOAD_GREET:
+		if (load_member_ready(l)) {
+			begin_run(l);
+		} else if (late || stop) {
+			explain_greeting(l);
+			leave(l);
+		}
+		break;
+	case LOAD_RUN:
+		load_client_arrivals(l);
+		if (l->due == NULL || stop)
+			enter(l, LOAD_DRAIN, stop ? 0.2 : l->opt->drain);
+		break;
+	case LOAD_DRAIN:
+		if (l->n_free == l->n_slots || late) {
+			load_client_give_up(l);
+			leave(l);
+		}
+		break;
+	case LOAD_LEAVE:
+		if (all_gone(l) || late)
+			enter(l, LOAD_OVER, 0);
+		break;
+	default:
+		break;
+	}
+}
+
+int load_loop(void *arg)
+{
+	struct load *l = arg;
+
+	l->now = rte_rdtsc();
+	enter(l, LOAD_GREET, GREET_LIMIT_S);
+	while (atomic_load_explicit(&l->phase, memory_order_relaxed) != LOAD_OVER) {
+		receive(l);
+		load_link_flush(l->link);
+		step(l);
+		load_engine_timers(l);
+		load_client_checks(l);
+		load_kv_flush(l);
+		load_member_duty(l);
+		load_link_flush(l->link);
+	}
+	return 0;
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "load.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_cycles.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_launch.h>
+#include <rte_lcore.h>
+
+#include "report.h"
+
+#define MAX_EAL_ARGS   48
+#define DEFAULT_SOCKET "/run/kvroute.sock"
+#define RESOLVE_MS     10000
+#define NAP_US	       20000
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	interrupted = 1;
+}
+
+/* Free 2 MiB or 1 GiB pages in the system? */
+static bool have_hugepages(void)
+{
+	FILE *f = fopen("/proc/meminfo", "re");
+	unsigned long n = 0;
+	char line[128];
+
+	if (f == NULL)
+		return false;
+	while (n == 0 && fgets(line, sizeof(line), f) != NULL)
+		sscanf(line, "HugePages_Free: %lu", &n);
+	fclose(f);
+	return n > 0;
+}
+
+/* The main lcore may run anywhere: it sleeps. Lcore 1 polls, on the CPU asked for. */
+static int start_eal(const struct load_options *o, const char *program)
+{
+	char lcores[64], memory[16], prefix[48], extra[sizeof(o->eal)];
+	char *argv[MAX_EAL_ARGS], *save = NULL;
+	int argc = 0;
+
+	snprintf(lcores, sizeof(lcores), "0@(0-%ld),1@%u", sysconf(_SC_NPROCESSORS_CONF) - 1,
+		 o->core);
+	snprintf(memory, sizeof(memory), "%u", o->memory_mb);
+	snprintf(prefix, sizeof(prefix), "kvroute-load-%d", (int)getpid());
+	snprintf(extra, sizeof(extra), "%s", o->eal);
+	argv[argc++] = (char *)(uintptr_t)program;
+	argv[argc++] = (char *)"--lcores";
+	argv[argc++] = lcores;
+	argv[argc++] = (char *)"--main-lcore=0";
+	argv[argc++] = (char *)"--no-shconf";
+	argv[argc++] = (char *)"--no-telemetry";
+	argv[argc++] = (char *)"--log-level=error";
+	argv[argc++] = (char *)"--file-prefix";
+	argv[argc++] = prefix;
+	argv[argc++] = (char *)"-m";
+	argv[argc++] = memory;
+	if (!have_hugepages())
+		argv[argc++] = (char *)"--no-huge";
+	if (o->device[0] == '\0' || strncmp(o->device, "net_", 4) == 0)
+		argv[argc++] = (char *)"--no-pci";
+	for (char *a = strtok_r(extra, " ", &save); a != NULL && argc < MAX_EAL_ARGS - 1;
+	     a = strtok_r(NULL, " ", &save))
+		argv[argc++] = a;
+	argv[argc] = NULL;
+	return rte_eal_init(argc, argv);
+}
+
+/* The device string: what --port says, or the memif client end of the router's socket. */
+static void describe_port(const struct load_options *o, struct kvr_port_conf *c)
+{
+	const bool v6 = strchr(o->ip, ':') != NULL;
+	char path[128];
+
+	kvr_conf_defaults(kvr_port_opts, c);
+	if (o->socket[0] != '\0')
+		snprintf(path, sizeof(path), "%s", o->socket);
+	else if (access(DEFAULT_SOCKET, F_OK) == 0)
+		snprintf(path, sizeof(path), DEFAULT_SOCKET);
+	else
+		snprintf(path, sizeof(path), "/tmp/kvroute-%u.sock", (unsigned int)geteuid());
+	if (o->device[0] != '\0')
+		snprintf(c->device, sizeof(c->device), "%s", o->device);
+	else
+		snprintf(c->device, sizeof(c->device),
+			 "net_memif0,role=client,socket-abstract=no,socket=%s,rsize=%u,bsize=%u",
+			 path, o->ring_log2, o->mtu > 1500 ? 9216u : 2048u);
+	snprintf(v6 ? c->ipv6 : c->ipv4, v6 ? sizeof(c->ipv6) : sizeof(c->ipv4), "%s", o->ip);
+	snprintf(c->mac, sizeof(c->mac), "%s", o->mac);
+	c->udp_port = o->base_port;
+	c->queues = 1;
+	c->mtu = o->mtu;
+	c->tx_checksum = o->device[0] == '\0' ? KVR_PORT_TX_NONE : KVR_PORT_TX_AUTO;
+}
+
+static int build_workload(struct load *l, const struct load_options *o, struct load_trace *t,
+			  char *err, size_t errlen)
+{
+	const struct load_workload_cfg cfg = {
+		.seed = o->seed,
+		.block_size = o->block_size,
+		.tokens = o->tokens,
+		.arrivals = (enum load_arrivals)o->arrivals,
+		.rate = o->rate,
+		.seconds = o->seconds,
+		.requests = o->requests,
+		.trace = o->trace[0] != '\0' ? t : NULL,
+		.speedup = o->speedup,
+		.copies = o->copies,
+		.conversations = o->conversations,
+		.think_s = o->think_time,
+		.turns = o->turns,
+		.system_prompts = o->system_prompts,
+		.system_tokens = o->system_prompts > 0 ? o->system_tokens : 0,
+		.user_tokens = o->user_tokens,
+		.osl = o->osl,
+		.length_spread = o->length_spread,
+		.max_hashes = (uint64_t)o->pool_mb << 17,
+	};
+
+	if (cfg.trace != NULL && load_trace_read(t, o->trace, o->keep_bursts, err, errlen) < 0)
+		return -EBADMSG;
+	l->work = load_workload_create(&cfg);
+	if (l->work != NULL)
+		return 0;
+	snprintf(err, errlen, "the workload cannot be built: %s", strerror(errno));
+	return -errno;
+}
+
+static int connect_router(struct load *l, struct load_link *link, char *err, size_t errlen)
+{
+	const struct load_options *o = l->opt;
+	struct kvr_port_conf conf;
+	int rc;
+
+	describe_port(o, &conf);
+	link->row = l->row;
+	rc = load_link_open(link, &conf, (uint16_t)(o->clients + o->engines), err, errlen);
+	if (rc < 0)
+		return rc;
+	rc = load_link_resolve(link, o->router, (uint16_t)o->router_port, RESOLVE_MS);
+	if (rc < 0) {
+		snprintf(err, errlen, "no answer from the router %s over %s: %s", o->router,
+			 conf.device, rc == -ENOLINK ? "the link is down" : strerror(-rc));
+		return rc;
+	}
+	l->link = link;
+	l->max_frame = link->router.max_frame;
+	if (l->max_frame == 0 ||
+	    l->max_frame > (o->mtu > 1500 ? KVR_WIRE_MAX_FRAME : KVR_WIRE_DEF_FRAME))
+		l->max_frame = o->mtu > 1500 ? KVR_WIRE_MAX_FRAME : KVR_WIRE_DEF_FRAME;
+	l->max_frame &= ~7u;
+	l->max_event_blocks =
+		(uint32_t)((l->max_frame - sizeof(struct kvr_wire_hdr) -
+			    sizeof(struct kvr_wire_kv_events) - sizeof(struct kvr_wire_kv_event)) /
+			   8);
+	return 0;
+}
+
+/* Launch the load lcore and sleep beside it, with a line a second. */
+static void watch(struct load *l)
+{
+	struct load_progress p = {0};
+	uint64_t next = 0;
+
+	rte_eal_remote_launch(load_loop, l, rte_get_next_lcore(-1, 1, 0));
+	/* Acquire: pairs with enter(); what was measured is read after this. */
+	while (atomic_load_explicit(&l->phase, memory_order_acquire) != LOAD_OVER) {
+		usleep(NAP_US);
+		if (interrupted)
+			atomic_store_explicit(&l->stop, true, memory_order_relaxed); /* a flag */
+		if (l->opt->quiet || rte_rdtsc() < next)
+			continue;
+		load_report_progress(&p, l, l->opt->json ? stderr : stdout);
+		next = rte_rdtsc() + l->hz;
+	}
+	rte_eal_mp_wait_lcore();
+}
+
+static int report(const struct load *l, char *err, size_t errlen)
+{
+	uint64_t v[LOAD_COUNTERS];
+
+	if (l->never_began) {
+		snprintf(err, errlen,
+			 "the router greeted %u of %u clients and %u of %u engines (pool \"%s\", "
+			 "block size %u)",
+			 l->greeted_clients, l->n_clients, l->greeted_engines, l->n_engines,
+			 l->opt->pool, l->opt->block_size);
+		for (unsigned int c = 0; c < KVR_E_MAX; c++)
+			if (l->m->worker_code[c] > 0)
+				fprintf(stderr, "kvroute-load: worker refused: %s (%lu)\n",
+					kvr_code_name(c), l->m->worker_code[c]);
+		return -ECONNREFUSED;
+	}
+	if (l->opt->json)
+		load_report_json(l, stdout);
+	else
+		load_report_table(l, stdout);
+	for (unsigned int i = 0; i < LOAD_COUNTERS; i++)
+		v[i] = kvr_stats_get(l->row, i);
+	return kvr_stats_check(&load_stats_def, v, err, errlen) == NULL ? 0 : -EBADE;
+}
+
+int main(int argc, char **argv)
+{
+	static struct load load;
+	static struct load_link link;
+	static struct load_trace trace;
+	struct load_options opt;
+	struct kvr_stats *stats = NULL;
+	char err[400] = "";
+	int rc = load_options_parse(&opt, argc, argv, err, sizeof(err));
+
+	if (rc == 0)
+		return 0;
+	if (rc > 0)
+		rc = build_workload(&load, &opt, &trace, err, sizeof(err));
+	if (rc == 0 && start_eal(&opt, argv[0]) < 0) {
+		snprintf(err, sizeof(err), "DPDK did not start: %s", rte_strerror(rte_errno));
+		rc = -ENODEV;
+	}
+	if (rc == 0) {
+		stats = kvr_stats_create(&load_stats_def, 1);
+		load.row = stats != NULL ? kvr_stats_row(stats, 0) : NULL;
+		rc = stats == NULL ? -ENOMEM : load_setup(&load, &opt, err, sizeof(err));
+	}
+	if (rc == 0)
+		rc = connect_router(&load, &link, err, sizeof(err));
+	if (rc == 0) {
+		signal(SIGINT, on_signal);
+		signal(SIGTERM, on_signal);
+		watch(&load);
+		rc = report(&load, err, sizeof(err));
+	}
+	load_link_close(&link);
+	load_teardown(&load);
+	kvr_stats_destroy(stats);
+	load_workload_destroy(load.work);
+	load_trace_free(&trace);
+	if (rc < 0)
+		fprintf(stderr, "kvroute-load: %s\n", err[0] != '\0' ? err : strerror(-rc));
+	return rc < 0;
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "load.h"
+
+#include <string.h>
+
+#include "frame.h"
+#include "kvr_put.h"
+
+/* Greetings of clients and engines, and the engines' heartbeats. */
+
+#define DUTY_US	      500
+#define GREET_US      100000
+#define MAX_GREETINGS 32 /* a tick */
+
+static void hello(struct load *l, uint32_t engine)
+{
+	const struct load_options *o = l->opt;
+	const struct kvr_wire_ids ids = load_worker_ids(l, engine, 0);
+	const struct kvr_wire_hello body = {.block_size = o->block_size,
+					    .dp_size = o->ranks,
+					    .total_kv_blocks = o->blocks_per_rank,
+					    .max_frame = (uint16_t)l->max_frame,
+					    .role = KVR_ROLE_AGGREGATED};
+	uint8_t room[80];
+	struct kvr_hint_buf hints = {.p = room, .cap = sizeof(room)};
+	uint32_t cap;
+	void *f;
+
+	kvr_hint_put_str(&hints, KVR_HINT_POOL, o->pool);
+	cap = (uint32_t)(sizeof(struct kvr_wire_hdr) + sizeof(body)) + hints.len;
+	f = load_link_frame(l->link, load_port_of_engine(l, engine), (uint16_t)cap, NULL);
+	if (f != NULL)
+		kvr_put_hello(f, cap, &ids, body, &hints);
+	kvr_stats_inc(l->row, LOAD_HELLOS);
+}
+
+static void heartbeat(struct load *l, uint32_t engine)
+{
+	const struct kvr_wire_ids ids = load_worker_ids(l, engine, 0);
+	struct kvr_wire_rank_load load[64]; /* --ranks is at most that */
+	const uint32_t n = l->opt->ranks;
+	const uint32_t cap = (uint32_t)(sizeof(struct kvr_wire_hdr) +
+					sizeof(struct kvr_wire_heartbeat) + n * sizeof(load[0]));
+	void *f;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct load_rank *r = &l->ranks[engine * n + i];
+
+		load[i] = (struct kvr_wire_rank_load){
+			.dp_rank = i,
+			.active_requests = r->running,
+			.kv_used_blocks = r->cache != NULL ? load_cache_used(r->cache) : UINT64_MAX,
+			.next_event_id = r->log.next_id};
+	}
+	if (cap > l->max_frame)
+		return;
+	f = load_link_frame(l->link, load_port_of_engine(l, engine), (uint16_t)cap, NULL);
+	if (f != NULL)
+		kvr_put_heartbeat(f, cap, &ids, load, n);
+}
+
+static void goodbye(struct load *l, uint32_t engine)
+{
+	const struct kvr_wire_ids ids = load_worker_ids(l, engine, 0);
+
+	load_message(l, load_port_of_engine(l, engine), KVR_GOODBYE, &ids, 0, NULL);
+}
+
+static void engine_duty(struct load *l, uint32_t engine)
+{
+	struct load_engine *e = &l->engines[engine];
+
+	switch (e->state) {
+	case LOAD_W_HELLO:
+		hello(l, engine);
+		e->next_tx = l->now + GREET_US * l->us;
+		break;
+	case LOAD_W_SERVING:
+		heartbeat(l, engine);
+		e->next_tx = l->now + e->heartbeat;
+		break;
+	case LOAD_W_LEAVING:
+		goodbye(l, engine);
+		e->next_tx = l->now + GREET_US * l->us;
+		break;
+	default:
+		e->next_tx = UINT64_MAX;
+		break;
+	}
+}
+
+void load_member_duty(struct load *l)
+{
+	uint32_t n = 0;
+
+	if (l->now < l->next_duty)
+		return;
+	l->next_duty = l->now + DUTY_US * l->us;
+	for (uint32_t i = 0; i < l->n_clients && n < MAX_GREETINGS; i++) {
+		struct load_client *c = &l->clients[i];
+
+		if (c->connected || c->next_tx > l->now)
+			continue;
+		load_client_connect(l, i);
+		c->next_tx = l->now + GREET_US * l->us;
+		n++;
+	}
+	for (uint32_t i = 0; i < l->n_engines && n < MAX_GREETINGS; i++) {
+		if (l->engines[i].next_tx > l->now)
+			continue;
+		engine_duty(l, i);
+		n++;
+	}
+}
+
+bool load_member_ready(const struct load *l)
+{
+	for (uint32_t i = 0; i < l->n_clients; i++)
+		if (!l->clients[i].connected)
+			return false;
+	for (uint32_t i = 0; i < l->n_engines; i++)
+		if (l->engines[i].state != LOAD_W_SERVING)
+			return false;
+	return true;
+}
+
+static void on_connected(struct load *l, const struct kvr_wire_hdr *h)
+{
+	const struct kvr_wire_connected *c = kvr_frame_body(h);
+
+	for (uint32_t i = 0; i < l->n_clients; i++)
+		if (l->clients[i].source == h->source)
+			l->clients[i].connected = true;
+	if (c->max_frame >= KVR_WIRE_LEAST_MAX_FRAME && c->max_frame < l->max_frame)
+		l->max_frame = c->max_frame;
+}
+
+static void on_welcome(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
+{
+	const struct kvr_wire_welcome *w = kvr_frame_body(h);
+	struct load_engine *e = &l->engines[engine];
+
+	if (e->state != LOAD_W_HELLO)
+		return; /* its repeat */
+	e->state = LOAD_W_SERVING;
+	e->heartbeat = w->heartbeat_ms * 1000ull * l->us;
+	e->next_tx = l->now;
+	l->pool = w->pool;
+	for (uint32_t i = 0; i < l->opt->ranks; i++)
+		load_kv_restart(l, engine * l->opt->ranks + i);
+}
+
+/* The router does not know the worker (any more), or refuses it: greet again, as a new life. */
+static void on_refused(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
+{
+	const struct kvr_wire_rejected *r = kvr_frame_body(h);
+	struct load_engine *e = &l->engines[engine];
+
+	kvr_stats_inc(l->row, LOAD_WORKER_REFUSED);
+	if (r->code < KVR_E_MAX)
+		l->m->worker_code[r->code]++;
+	if (e->state != LOAD_W_SERVING ||
+	    (r->code != KVR_E_UNKNOWN_WORKER && r->code != KVR_E_STALE_EPOCH))
+		return;
+	e->state = LOAD_W_HELLO;
+	e->epoch++;
+	e->next_tx = l->now;
+}
+
+void load_member_frame(struct load *l, const struct kvr_wire_hdr *h)
+{
+	const uint64_t engine = h->source - l->opt->worker_base;
+
+	if (h->kind == KVR_CONNECTED) {
+		on_connected(l, h);
+		return;
+	}
+	if (engine >= l->n_engines) {
+		kvr_stats_inc(l->row, LOAD_STALE);
+		return;
+	}
+	switch (h->kind) {
+	case KVR_WELCOME:
+		on_welcome(l, h, (uint32_t)engine);
+		break;
+	case KVR_REJECTED:
+		on_refused(l, h, (uint32_t)engine);
+		break;
+	case KVR_GOODBYE_ACK:
+		l->engines[engine].state = LOAD_W_GONE;
+		break;
+	default: /* HEARTBEAT_ACK */
+		break;
+	}
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kvr_conf.h"
+#include "kvr_wire.h"
+
+const char *const load_policy_names[] = {"kv", "round-robin", "random", "least-loaded", NULL};
+static const char *const arrival_names[] = {"poisson", "fixed", NULL};
+
+#define FIELD(f) .offset = offsetof(struct load_options, f)
+#define TEXT(n, f, d, h)                                                                           \
+	{                                                                                          \
+		.name = n, .type = KVR_OPT_STRING, FIELD(f),                                       \
+		.size = sizeof(((struct load_options *)0)->f), .def = d, .help = h                 \
+	}
+#define NUM(n, t, f, lo, hi, d, u, h)                                                              \
+	{                                                                                          \
+		.name = n, .type = t, FIELD(f), .min = lo, .max = hi, .def = d, .unit = u,         \
+		.help = h                                                                          \
+	}
+#define U32(n, f, lo, hi, d, u, h) NUM(n, KVR_OPT_U32, f, lo, hi, d, u, h)
+#define U64(n, f, lo, hi, d, u, h) NUM(n, KVR_OPT_U64, f, lo, hi, d, u, h)
+#define F64(n, f, lo, hi, d, u, h) NUM(n, KVR_OPT_F64, f, lo, hi, d, u, h)
+#define FLAG(n, f, h)                                                                              \
+	{                                                                                          \
+		.name = n, .type = KVR_OPT_BOOL, FIELD(f), .def = "no", .help = h                  \
+	}
+#define PICK(n, f, c, d, h)                                                                        \
+	{                                                                                          \
+		.name = n, .type = KVR_OPT_ENUM, FIELD(f), .choices = c, .def = d, .help = h       \
+	}
+
+static const struct kvr_opt table[] = {
+	TEXT("socket", socket, "",
+	     "memif socket; empty = /run/kvroute.sock, or /tmp/kvroute-UID.sock when that is not "
+	     "there"),
+	TEXT("port", device, "", "DPDK device instead, e.g. net_af_packet0,iface=veth1"),
+	TEXT("ip", ip, "10.77.0.2", "our address, IPv4 or IPv6"),
+	TEXT("mac", mac, "", "our MAC; \"\" = the device's"),
+	TEXT("router", router, "10.77.0.1", "the router's address"),
+	U32("router-port", router_port, 1, 65535, "7650", "UDP port", "the router's port"),
+	U32("base-port", base_port, 1024, 65535, "20000", "UDP port",
+	    "our first port: one for each client, then one for each engine"),
+	U32("mtu", mtu, 1280, 9000, "1500", "bytes", "IP packet size of the link"),
+	U32("memif-ring", ring_log2, 6, 14, "12", "log2", "frames in each memif ring"),
+	U32("memory", memory_mb, 32, 65536, "128", "MiB",
+	    "DPDK memory when there are no hugepages"),
+	U32("core", core, 0, 1023, "1", "CPU", "CPU of the polling lcore"),
+	TEXT("eal", eal, "", "more EAL arguments, separated by blanks"),
+
+	TEXT("pool", pool, "default", "pool the engines join and the clients use"),
+	U32("engines", engines, 1, LOAD_MAX_ENGINES, "8", "workers", "simulated engines"),
+	U32("ranks", ranks, 1, 64, "2", "ranks", "data-parallel ranks of each"),
+	U64("worker-base", worker_base, 1, 0x1p63, "1", "", "worker id of the first engine"),
+	U32("blocks-per-rank", blocks_per_rank, 0, 1 << 26, "16384", "blocks",
+	    "KV cache of a rank (LRU); 0 = none, and no KV events"),
+	U32("block-size", block_size, 1, 512, "16", "tokens", "tokens of a block"),
+	F64("prefill-us-per-token", prefill_us, 0, 1e6, "20", "us", "per token not cached"),
+	F64("decode-us-per-token", decode_us, 0, 1e7, "1000", "us", "per token of an answer"),
+	FLAG("instant", instant, "engines answer at once: no timers"),
+	U32("max-running", max_running, 1, 65536, "256", "requests",
+	    "requests a rank runs at once; more wait"),
+	U32("items", items, 1, 65536, "8", "messages", "RESPONSE items of an answer, at most"),
+	U32("item-bytes", item_bytes, 16, 1024, "32", "bytes", "data of an item"),
+
+	U32("clients", clients, 1, LOAD_MAX_CLIENTS, "64", "sources", "client sources"),
+	F64("rate", rate, 0, 1e8, "0", "requests/s",
+	    "offered load; 0 = the trace's own, else 50 without a trace"),
+	PICK("arrivals", arrivals, arrival_names, "poisson", "spacing when a rate is given"),
+	F64("seconds", seconds, 0, 1e6, "0", "s",
+	    "length of the schedule; 0 = until --requests or the trace ends (10 without both)"),
+	F64("warmup", warmup, 0, 1e6, "0", "s", "first part of it that is not measured"),
+	F64("drain", drain, 0, 3600, "5", "s", "wait for answers after the last request"),
+	U64("requests", requests, 0, 0, "0", "requests", "end after so many; 0 = no limit"),
+	U32("max-inflight", max_inflight, 1, 1 << 20, "65536", "requests",
+	    "requests in flight at most; others count as not sent"),
+	FLAG("tokens", tokens, "ROUTE carries tokens, not hashes"),
+	U32("body-bytes", body_bytes, 0, KVR_WIRE_MAX_BODY, "0", "bytes", "opaque body of ROUTE"),
+	U32("osl", osl, 0, 1 << 20, "0", "tokens", "answer length; 0 = the trace's, else 128"),
+	FLAG("direct", direct, "answers do not pass the router, only progress does"),
+	F64("cancel-share", cancel_share, 0, 1, "0", "", "share of requests that are cancelled"),
+	PICK("policy", policy, load_policy_names, "kv",
+	     "who chooses the rank: the router (kv), or this program by pinning"),
+	U64("seed", seed, 0, 0, "1", "", "of content, arrivals and choices"),
+	F64("repeat-ms", repeat_ms, 1, 1e5, "20", "ms",
+	    "silence before a message is repeated, then doubling to 1 s"),
+	U32("max-tries", max_tries, 1, 200, "20", "", "repeats before a request is given up"),
+
+	TEXT("trace", trace, "", "Mooncake trace file instead of generated conversations"),
+	F64("speedup", speedup, 1e-3, 1e9, "1", "", "compress the trace's time"),
+	U32("copies", copies, 1, 100000, "1", "", "copies of the trace with disjoint content"),
+	FLAG("keep-bursts", keep_bursts, "do not spread rows that share a timestamp"),
+	U32("conversations", conversations, 1, 1 << 24, "200", "",
+	    "conversations going on at once"),
+	F64("think-time", think_time, 0, 1e6, "0", "s",
+	    "mean time between turns: conversations = rate * think time"),
+	U32("turns", turns, 1, 1000, "5", "", "turns of a conversation"),
+	U32("system-prompts", system_prompts, 0, 1 << 20, "16", "", "shared system prompts"),
+	U32("system-tokens", system_tokens, 0, 1 << 20, "1024", "tokens", "of a system prompt"),
+	U32("user-tokens", user_tokens, 1, 1 << 20, "256", "tokens", "of one turn, on average"),
+	F64("length-spread", length_spread, 0, 1, "0.5", "", "lengths are mean * (1 +- this)"),
+	U32("content-memory", pool_mb, 1, 1 << 20, "512", "MiB",
+	    "prompts made beforehand; conversations repeat when that is used up"),
+
+	FLAG("json", json, "print the result as one JSON object, nothing else on stdout"),
+	FLAG("quiet", quiet, "no progress"),
+	{0},
+};
+
+#define N_OPTIONS (sizeof(table) / sizeof(table[0]) - 1)
+
+static void help(void)
+{
+	struct load_options d;
+	char text[1100];
+
+	kvr_conf_defaults(table, &d);
+	printf("kvroute-load: open-loop clients and simulated engines for kvroute\n\n"
+	       "usage: kvroute-load [options]\n\n");
+	for (size_t i = 0; i < N_OPTIONS; i++) {
+		const struct kvr_opt *o = &table[i];
+
+		kvr_conf_print(o, &d, text, sizeof(text));
+		printf("  --%-22s %s", o->name, o->help);
+		if (o->choices != NULL) {
+			printf(" (");
+			for (size_t k = 0; o->choices[k] != NULL; k++)
+				printf("%s%s", k > 0 ? ", " : "", o->choices[k]);
+			printf(")");
+		}
+		if (o->type == KVR_OPT_BOOL)
+			printf("\n");
+		else
+			printf(" [%s%s%s]\n", text, o->unit != NULL && *o->unit ? " " : "",
+			       o->unit != NULL ? o->unit : "");
+	}
+	printf("  --%-22s this text\n", "help");
+}
+
+/* What one table row alone cannot say. */
+static int check(struct load_options *o, char *err, size_t errlen)
+{
+	const char *bad = NULL;
+
+	if (o->rate == 0 && o->trace[0] == '\0')
+		o->rate = 50;
+	if (o->seconds == 0 && o->requests == 0 && o->trace[0] == '\0')
+		o->seconds = 10;
+	if (o->osl == 0 && o->trace[0] == '\0')
+		o->osl = 128;
+	if (o->base_port + o->clients + o->engines > 65536)
+		bad = "--base-port + --clients + --engines must stay below 65536";
+	else if (o->system_tokens % o->block_size != 0)
+		bad = "--system-tokens must be a multiple of --block-size";
+	else if (o->trace[0] != '\0' && 512 % o->block_size != 0)
+		bad = "--block-size must divide 512 with --trace";
+	else if (o->seconds > 0 && o->warmup >= o->seconds)
+		bad = "--warmup must be shorter than --seconds";
+	if (bad == NULL)
+		return 1;
+	snprintf(err, errlen, "%s", bad);
+	return -EINVAL;
+}
+
+int load_options_parse(struct load_options *o, int argc, char **argv, char *err, size_t errlen)
+{
+	struct option opts[N_OPTIONS + 2] = {0};
+	char why[200];
+	int at, c;
+
+	memset(o, 0, sizeof(*o));
+	kvr_conf_defaults(table, o);
+	for (size_t i = 0; i < N_OPTIONS; i++)
+		opts[i] = (struct option){
+			table[i].name,
+			table[i].type == KVR_OPT_BOOL ? no_argument : required_argument, NULL, 'o'};
+	opts[N_OPTIONS] = (struct option){"help", no_argument, NULL, 'h'};
+	optind = 1;
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "h", opts, &at)) != -1) {
+		if (c == 'h') {
+			help();
+			return 0;
+		}
+		if (c != 'o') {
+			snprintf(err, errlen, "%s: unknown option or missing value; see --help",
+				 argv[optind - 1]);
+			return -EINVAL;
+		}
+		if (kvr_conf_set(table, o, opts[at].name, optarg != NULL ? optarg : "yes", why,
+				 sizeof(why)) < 0) {
+			snprintf(err, errlen, "--%s: %s", opts[at].name, why);
+			return -EINVAL;
+		}
+	}
+	if (optind < argc) {
+		snprintf(err, errlen, "%s: unexpected; see --help", argv[optind]);
+		return -EINVAL;
+	}
+	return check(o, err, errlen);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "report.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include <rte_cycles.h>
+
+static void snapshot(const struct load *l, uint64_t v[])
+{
+	for (unsigned int i = 0; i < LOAD_COUNTERS; i++)
+		v[i] = kvr_stats_get(l->row, i);
+}
+
+static double share(uint64_t part, uint64_t whole)
+{
+	return whole > 0 ? (double)part / (double)whole : 0.0;
+}
+
+void load_report_progress(struct load_progress *p, const struct load *l, FILE *out)
+{
+	static const char *const phases[] = {"greet", "run", "drain", "leave", "over"};
+	const uint64_t now = rte_rdtsc();
+	const double s = (double)(now - p->tsc) / (double)l->hz;
+	uint64_t v[LOAD_COUNTERS];
+
+	snapshot(l, v);
+	if (p->began == 0)
+		p->began = now;
+	else
+		fprintf(out,
+			"%6.1f s  %-5s  sent %8.0f/s  done %8.0f/s  in flight %6lu  cached %5.1f "
+			"%%  "
+			"kv %8.0f blk/s  failed %lu  not sent %lu  lost %lu\n",
+			(double)(now - p->began) / (double)l->hz,
+			phases[atomic_load_explicit(&l->phase, memory_order_relaxed)], /* a label */
+			(double)(v[LOAD_SENT] - p->last[LOAD_SENT]) / s,
+			(double)(v[LOAD_COMPLETED] - p->last[LOAD_COMPLETED]) / s,
+			v[LOAD_IN_FLIGHT],
+			100.0 * share(v[LOAD_CACHED_BLOCKS] - p->last[LOAD_CACHED_BLOCKS],
+				      v[LOAD_PROMPT_BLOCKS] - p->last[LOAD_PROMPT_BLOCKS]),
+			(double)(v[LOAD_KV_STORED] + v[LOAD_KV_REMOVED] - p->last[LOAD_KV_STORED] -
+				 p->last[LOAD_KV_REMOVED]) /
+				s,
+			v[LOAD_FAILED], v[LOAD_NOT_SENT], v[LOAD_LOST]);
+	fflush(out);
+	memcpy(p->last, v, sizeof(v));
+	p->tsc = now;
+}
+
+static double us(const struct load *l, const struct kvr_hist *h, double q)
+{
+	return (double)kvr_hist_quantile(h, q) * 1e6 / (double)l->hz;
+}
+
+/* From the start of the schedule to the end of the last request: the drain is in it. */
+static double run_seconds(const struct load *l)
+{
+	return l->run_end > l->start ? (double)(l->run_end - l->start) / (double)l->hz : 0;
+}
+
+static double per_second(const struct load *l, uint64_t n)
+{
+	const double s = run_seconds(l);
+
+	return s > 0 ? (double)n / s : 0;
+}
+
+static void table_latency(const struct load *l, FILE *out, const char *name,
+			  const struct kvr_hist *h, double unit)
+{
+	fprintf(out, "%-24s p50 %10.2f   p90 %10.2f   p99 %10.2f   max %10.2f\n", name,
+		us(l, h, 0.5) / unit, us(l, h, 0.9) / unit, us(l, h, 0.99) / unit,
+		(double)h->max * 1e6 / (double)l->hz / unit);
+}
+
+static void table_errors(const struct load *l, FILE *out)
+{
+	for (unsigned int c = 0; c < KVR_E_MAX; c++)
+		if (l->m->code[c] > 0)
+			fprintf(out, "  error %-20s %lu\n", kvr_code_name(c), l->m->code[c]);
+	for (unsigned int c = 0; c < KVR_E_MAX; c++)
+		if (l->m->worker_code[c] > 0)
+			fprintf(out, "  worker refused %-11s %lu\n", kvr_code_name(c),
+				l->m->worker_code[c]);
+}
+
+void load_report_table(const struct load *l, FILE *out)
+{
+	const struct load_measures *m = l->m;
+	uint64_t v[LOAD_COUNTERS];
+
+	snapshot(l, v);
+	fprintf(out, "policy %s, %u engines x %u ranks x %u blocks, %u distinct prompts\n",
+		load_policy_names[l->opt->policy], l->n_engines, l->opt->ranks,
+		l->opt->blocks_per_rank, load_workload_distinct(l->work));
+	fprintf(out,
+		"%-24s %lu sent, %lu completed, %lu failed, %lu cancelled, %lu lost, "
+		"%lu not sent\n",
+		"requests", v[LOAD_SENT], v[LOAD_COMPLETED], v[LOAD_FAILED], v[LOAD_CANCELLED],
+		v[LOAD_LOST], v[LOAD_NOT_SENT]);
+	table_errors(l, out);
+	fprintf(out, "%-24s %.3f s, %.0f completed/s, %.0f decisions/s\n", "time, drain included",
+		run_seconds(l), per_second(l, v[LOAD_COMPLETED]),
+		per_second(l, v[LOAD_DISPATCHES]));
+	fprintf(out, "%-24s %.2f %% of %lu prompt blocks\n", "cached",
+		100.0 * share(v[LOAD_CACHED_BLOCKS], v[LOAD_PROMPT_BLOCKS]), v[LOAD_PROMPT_BLOCKS]);
+	fprintf(out, "%-24s %.2f %% predicted; mean error %.3f blocks; exact %.2f %%\n",
+		"prediction", 100.0 * share(v[LOAD_PREDICTED_BLOCKS], v[LOAD_PROMPT_BLOCKS]),
+		share(v[LOAD_PREDICTION_ERROR], m->forward.count),
+		100.0 * share(v[LOAD_PREDICTION_EXACT], m->forward.count));
+	table_latency(l, out, "TTFT, ms", &m->ttft, 1e3);
+	table_latency(l, out, "whole answer, ms", &m->total, 1e3);
+	table_latency(l, out, "added by the router, us", &m->added, 1);
+	table_latency(l, out, "  ROUTE to DISPATCH, us", &m->forward, 1);
+	table_latency(l, out, "  first item, us", &m->back, 1);
+	table_latency(l, out, "sent late by, us", &m->lateness, 1);
+	fprintf(out, "counters\n");
+	for (unsigned int i = 0; i < LOAD_COUNTERS; i++)
+		if (v[i] > 0)
+			fprintf(out, "  %-22s %lu %s\n", load_stats_def.counters[i].name, v[i],
+				load_stats_def.counters[i].unit);
+}
+
+static void put_latency(json_t *o, const char *name, const struct load *l, const struct kvr_hist *h,
+			double unit)
+{
+	static const struct {
+		const char *tail;
+		double q;
+	} q[] = {{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}};
+	char key[64];
+
+	for (size_t i = 0; i < sizeof(q) / sizeof(q[0]); i++) {
+		snprintf(key, sizeof(key), "%s_%s", name, q[i].tail);
+		json_object_set_new(o, key, json_real(us(l, h, q[i].q) / unit));
+	}
+}
+
+static json_t *codes(const uint64_t code[])
+{
+	json_t *o = json_object();
+
+	for (unsigned int c = 0; c < KVR_E_MAX; c++)
+		if (code[c] > 0)
+			json_object_set_new(o, kvr_code_name(c), json_integer((json_int_t)code[c]));
+	return o;
+}
+
+static void put_counts(json_t *o, const struct load *l, const uint64_t v[])
+{
+	json_t *all = json_object();
+
+	for (unsigned int i = 0; i < LOAD_COUNTERS; i++)
+		json_object_set_new(all, load_stats_def.counters[i].name,
+				    json_integer((json_int_t)v[i]));
+	json_object_set_new(o, "error_codes", codes(l->m->code));
+	json_object_set_new(o, "worker_error_codes", codes(l->m->worker_code));
+	json_object_set_new(o, "counters", all);
+}
+
+static void put_result(json_t *o, const struct load *l, const uint64_t v[])
+{
+	json_object_set_new(o, "requests", json_integer((json_int_t)v[LOAD_SENT]));
+	json_object_set_new(o, "completed", json_integer((json_int_t)v[LOAD_COMPLETED]));
+	json_object_set_new(o, "lost", json_integer((json_int_t)v[LOAD_LOST]));
+	json_object_set_new(o, "errors", json_integer((json_int_t)v[LOAD_FAILED]));
+	json_object_set_new(o, "cancelled", json_integer((json_int_t)v[LOAD_CANCELLED]));
+	json_object_set_new(o, "not_sent", json_integer((json_int_t)v[LOAD_NOT_SENT]));
+	json_object_set_new(o, "cached_share",
+			    json_real(share(v[LOAD_CACHED_BLOCKS], v[LOAD_PROMPT_BLOCKS])));
+	json_object_set_new(o, "predicted_share",
+			    json_real(share(v[LOAD_PREDICTED_BLOCKS], v[LOAD_PROMPT_BLOCKS])));
+	json_object_set_new(o, "prediction_mean_error_blocks",
+			    json_real(share(v[LOAD_PREDICTION_ERROR], l->m->forward.count)));
+	json_object_set_new(o, "seconds", json_real(run_seconds(l)));
+	json_object_set_new(o, "completed_per_s", json_real(per_second(l, v[LOAD_COMPLETED])));
+	json_object_set_new(o, "decisions_per_s", json_real(per_second(l, v[LOAD_DISPATCHES])));
+	json_object_set_new(o, "busy_share", json_real(share(v[LOAD_LOOPS_BUSY], v[LOAD_LOOPS])));
+}
+
+void load_report_json(const struct load *l, FILE *out)
+{
+	json_t *o = json_object();
+	uint64_t v[LOAD_COUNTERS];
+
+	snapshot(l, v);
+	json_object_set_new(o, "policy", json_string(load_policy_names[l->opt->policy]));
+	put_result(o, l, v);
+	put_latency(o, "ttft_ms", l, &l->m->ttft, 1e3);
+	put_latency(o, "total_ms", l, &l->m->total, 1e3);
+	put_latency(o, "added_us", l, &l->m->added, 1);
+	put_latency(o, "forward_us", l, &l->m->forward, 1);
+	put_latency(o, "back_us", l, &l->m->back, 1);
+	put_latency(o, "late_us", l, &l->m->lateness, 1);
+	put_counts(o, l, v);
+	json_dumpf(o, out, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(6));
+	fputc('\n', out);
+	fflush(out);
+	json_decref(o);
+}

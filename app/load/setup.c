@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "load.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <rte_cycles.h>
+#include <rte_malloc.h>
+
+#include "kvr_rand.h"
+
+#define KVLOG_WORDS 65536u /* 512 KiB a rank: what one rank may have unacknowledged */
+
+static void *zeroed(size_t n, size_t size)
+{
+	void *p = NULL;
+
+	if (n == 0 || size > SIZE_MAX / n || posix_memalign(&p, RTE_CACHE_LINE_SIZE, n * size) != 0)
+		return NULL;
+	return memset(p, 0, n * size); /* also touches it: no page faults later */
+}
+
+static int setup_slots(struct load *l)
+{
+	l->n_slots = l->opt->max_inflight;
+	l->slots = zeroed(l->n_slots, sizeof(*l->slots));
+	l->free = zeroed(l->n_slots, sizeof(*l->free));
+	l->checks = zeroed(l->n_slots, sizeof(*l->checks));
+	if (l->slots == NULL || l->free == NULL || l->checks == NULL)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < l->n_slots; i++)
+		l->free[i] = l->n_slots - 1 - i;
+	l->n_free = l->n_slots;
+	return load_timers_init(&l->timers, l->opt->instant ? 1 : 4 * l->n_slots);
+}
+
+static int setup_rank(struct load *l, uint32_t i)
+{
+	struct load_rank *r = &l->ranks[i];
+
+	r->engine = i / l->opt->ranks;
+	r->dp_rank = i % l->opt->ranks;
+	r->prefilling = r->q_head = r->q_tail = LOAD_NO_SLOT;
+	if (l->opt->blocks_per_rank == 0)
+		return 0;
+	r->cache = load_cache_create(l->opt->blocks_per_rank, kvr_rand_u64(&l->rand));
+	r->log.size = KVLOG_WORDS;
+	r->log.words = zeroed(KVLOG_WORDS, sizeof(*r->log.words));
+	return r->cache == NULL || r->log.words == NULL ? -ENOMEM : 0;
+}
+
+static int setup_members(struct load *l)
+{
+	const struct load_options *o = l->opt;
+	int rc = 0;
+
+	l->n_clients = o->clients;
+	l->n_engines = o->engines;
+	l->n_ranks = o->engines * o->ranks;
+	l->clients = zeroed(l->n_clients, sizeof(*l->clients));
+	l->engines = zeroed(l->n_engines, sizeof(*l->engines));
+	l->ranks = zeroed(l->n_ranks, sizeof(*l->ranks));
+	l->in_flight = zeroed(l->n_ranks, sizeof(*l->in_flight));
+	l->kv_work = zeroed(l->n_ranks, sizeof(*l->kv_work));
+	if (l->clients == NULL || l->engines == NULL || l->ranks == NULL || l->in_flight == NULL ||
+	    l->kv_work == NULL)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < l->n_clients; i++) /* differs in every process, seed or not */
+		l->clients[i].source = kvr_mix64(((uint64_t)l->epoch << 32 | i) ^ rte_rdtsc());
+	for (uint32_t i = 0; i < l->n_engines; i++) {
+		l->engines[i].worker = o->worker_base + i;
+		l->engines[i].epoch = l->epoch;
+	}
+	for (uint32_t i = 0; i < l->n_ranks && rc == 0; i++)
+		rc = setup_rank(l, i);
+	return rc;
+}
+
+/* Largest dump: every block its own event (hash and event head), and frames not quite full. */
+static int setup_dump(struct load *l)
+{
+	const uint64_t blocks = l->opt->blocks_per_rank;
+	struct load_dump *d = &l->dump;
+
+	d->rank = LOAD_UNPINNED;
+	if (blocks == 0)
+		return 0;
+	d->room = (uint32_t)(blocks * 26 + 4 * KVR_WIRE_MAX_FRAME);
+	d->frames_room = d->room / 512 + 4;
+	d->bytes = zeroed(d->room, 1);
+	d->at = zeroed(d->frames_room + 1, sizeof(*d->at));
+	d->scratch = zeroed(blocks, sizeof(*d->scratch));
+	return d->bytes == NULL || d->at == NULL || d->scratch == NULL ? -ENOMEM : 0;
+}
+
+static int setup_content(struct load *l)
+{
+	const struct load_options *o = l->opt;
+	uint32_t longest = load_workload_max_blocks(l->work) + 2 * o->osl / o->block_size + 2;
+
+	l->removed = zeroed(longest, sizeof(*l->removed));
+	l->tokens = zeroed(load_workload_max_isl(l->work) + 2u, sizeof(*l->tokens));
+	l->body = zeroed(o->body_bytes + 8u, 1);
+	l->item = zeroed(o->item_bytes + 8u, 1);
+	if (l->removed == NULL || l->tokens == NULL || l->body == NULL || l->item == NULL)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < o->body_bytes; i++)
+		l->body[i] = (uint8_t)(i * 7 + 1);
+	for (uint32_t i = 0; i < o->item_bytes; i++)
+		l->item[i] = (uint8_t)(i * 5 + 3);
+	return 0;
+}
+
+/* What the protocol cannot carry is refused now, not request by request. */
+static int check_sizes(const struct load *l, char *err, size_t errlen)
+{
+	const uint32_t blocks = load_workload_max_blocks(l->work);
+	const uint32_t isl = load_workload_max_isl(l->work);
+
+	if (!l->opt->tokens && blocks > KVR_WIRE_MAX_HASHES)
+		snprintf(err, errlen, "a prompt has %u blocks; the protocol takes %u", blocks,
+			 KVR_WIRE_MAX_HASHES);
+	else if (isl > KVR_WIRE_MAX_TOKENS)
+		snprintf(err, errlen, "a prompt has %u tokens; the protocol takes %u", isl,
+			 KVR_WIRE_MAX_TOKENS);
+	else
+		return 0;
+	return -EMSGSIZE;
+}
+
+int load_setup(struct load *l, const struct load_options *opt, char *err, size_t errlen)
+{
+	int rc;
+
+	l->opt = opt;
+	l->hz = rte_get_tsc_hz();
+	l->us = l->hz / 1000000;
+	l->prefill_cycles = opt->prefill_us * (double)l->hz * 1e-6;
+	l->decode_cycles = opt->decode_us * (double)l->hz * 1e-6;
+	l->epoch = (uint32_t)time(NULL) | 1u;
+	l->due_at = UINT64_MAX;
+	kvr_rand_init(&l->rand, kvr_mix64(opt->seed + 3));
+	l->policy.kind = (enum load_policy_kind)opt->policy;
+	kvr_rand_init(&l->policy.rand, kvr_mix64(opt->seed + 4));
+	rc = check_sizes(l, err, errlen);
+	if (rc < 0)
+		return rc;
+	l->m = zeroed(1, sizeof(*l->m));
+	rc = l->m == NULL ? -ENOMEM : setup_slots(l);
+	if (rc == 0)
+		rc = setup_members(l);
+	if (rc == 0)
+		rc = setup_dump(l);
+	if (rc == 0)
+		rc = setup_content(l);
+	if (rc < 0)
+		snprintf(err, errlen, "not enough memory for %u slots and %u ranks of %u blocks",
+			 opt->max_inflight, opt->engines * opt->ranks, opt->blocks_per_rank);
+	return rc;
+}
+
+void load_teardown(struct load *l)
+{
+	for (uint32_t i = 0; l->ranks != NULL && i < l->n_ranks; i++) {
+		load_cache_destroy(l->ranks[i].cache);
+		free(l->ranks[i].log.words);
+	}
+	load_timers_fini(&l->timers);
+	free(l->slots);
+	free(l->free);
+	free(l->checks);
+	free(l->clients);
+	free(l->engines);
+	free(l->ranks);
+	free(l->in_flight);
+	free(l->kv_work);
+	free(l->dump.bytes);
+	free(l->dump.at);
+	free(l->dump.scratch);
+	free(l->removed);
+	free(l->tokens);
+	free(l->body);
+	free(l->item);
+	free(l->m);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef LOAD_WORKLOAD_H
+#define LOAD_WORKLOAD_H
+
+/**
+ * @file
+ * Which prompts are sent when: a trace, or multi-turn conversations with shared system prompts.
+ *
+ * Everything is decided before the first frame leaves: the content of every prompt, the order, and
+ * the intended send times, so the load is open loop (a slow router cannot slow it down) and two
+ * runs with one seed send the same. Sequence hashes are computed at create time and only copied
+ * later; tokens are a function of (content, position) and are produced as frames are filled.
+ *
+ * Content is named by a pseudo random stream: Stream(tag, a) is SplitMix64 from state
+ * mix(tag << 56 ^ a). With hashes, output k is the local hash of block k; with tokens, it gives
+ * token k. Trace: Stream(8, id), 512 / block size hashes an id, and copy c uses ids shifted by
+ * c * (largest id + 1). Conversations: Stream(1, system prompt) and then Stream(2, conversation).
+ *
+ * Start-up: create and destroy. Load lcore: next, fill_tokens; no allocation there.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "trace.h"
+
+/** One request's content; owned by the workload, constant. */
+struct load_prompt {
+	const uint64_t *hashes; /* n_after sequence hashes: of the prompt, then of its answer */
+	uint32_t n_blocks;	/* complete blocks of the prompt */
+	uint32_t n_after;	/* complete blocks once it is answered, where that is known */
+	uint32_t isl;		/* prompt tokens */
+	uint32_t osl;		/* answer tokens, at least 1 */
+	uint32_t content;	/* trace: row; else conversation */
+	uint32_t copy;		/* trace: copy */
+};
+
+enum load_arrivals { LOAD_POISSON = 0, LOAD_FIXED = 1 };
+
+/** What to make. A zero means "not limited" where it says so. */
+struct load_workload_cfg {
+	uint64_t seed;
+	uint32_t block_size;
+	bool tokens; /* prompts are tokens, hashes follow from them */
+	enum load_arrivals arrivals;
+	double rate;			/* requests/s; trace: 0 = by its timestamps and speedup */
+	double seconds;			/* 0: not limited */
+	uint64_t requests;		/* 0: not limited */
+	const struct load_trace *trace; /* NULL: conversations */
+	double speedup;
+	uint32_t copies;
+	uint32_t conversations; /* active at once */
+	double think_s;		/* > 0: active = rate * think time instead */
+	uint32_t turns;
+	uint32_t system_prompts;
+	uint32_t system_tokens;
+	uint32_t user_tokens; /* mean of one turn */
+	uint32_t osl;	      /* mean answer; trace: 0 = the trace's */
+	double length_spread; /* lengths are uniform in mean * (1 +- spread), 0..1 */
+	uint64_t max_hashes;  /* bound of memory: conversations repeat after this many */
+};
+
+struct load_workload;
+
+/**
+ * Build it. @return the workload, or NULL with errno EINVAL (neither rate nor trace, a block size
+ * that does not divide 512 for a trace, ...) or ENOMEM.
+ */
+struct load_workload *load_workload_create(const struct load_workload_cfg *cfg);
+
+/** Free it; NULL is fine. */
+void load_workload_destroy(struct load_workload *w);
+
+/**
+ * Next request in order of time: its prompt and its intended time in ns after the start.
+ * @return NULL when the load is over.
+ */
+const struct load_prompt *load_workload_next(struct load_workload *w, double *at_ns);
+
+/** Tokens [first, first + n) of a prompt; only for a workload made of tokens. */
+void load_workload_fill_tokens(const struct load_workload *w, const struct load_prompt *p,
+			       uint32_t first, uint32_t n, uint32_t out[]);
+
+/** Requests it will give in all (UINT64_MAX: not limited) and distinct prompts it has. */
+uint64_t load_workload_total(const struct load_workload *w);
+uint32_t load_workload_distinct(const struct load_workload *w);
+
+/** Largest prompt in blocks and in tokens. */
+uint32_t load_workload_max_blocks(const struct load_workload *w);
+uint32_t load_workload_max_isl(const struct load_workload *w);
+
+/** Output k of Stream(tag, a), any k: the streams are counter based. */
+uint64_t load_stream(uint64_t tag, uint64_t a, uint64_t k);
+
+#endif

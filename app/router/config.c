@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvr_errno.h"
+
+#define ROUTER(f)   .offset = offsetof(struct kvr_router_options, f)
+#define ROUTER_S(f) ROUTER(f), .size = sizeof(((struct kvr_router_options *)0)->f)
+#define POOL(f)                                                                                    \
+	.offset = offsetof(struct kvr_router_pool_conf, own) +                                     \
+		  offsetof(struct kvr_router_pool_options, f)
+#define POOL_S(f) POOL(f), .size = sizeof(((struct kvr_router_pool_options *)0)->f)
+
+static const char *const hugepages[] = {"auto", "on", "off", NULL};
+
+static const struct kvr_opt router_opts[] = {
+	{"ingress", KVR_OPT_STRING, ROUTER_S(ingress), .def = "0", .unit = "CPUs",
+	 .help = "one polling lcore with a queue of every port on each, like 0 or 0,2-3"},
+	{"control_cpus", KVR_OPT_STRING, ROUTER_S(control_cpus), .def = "", .unit = "CPUs",
+	 .help = "where the control thread may run; empty = anywhere"},
+	{"file_prefix", KVR_OPT_STRING, ROUTER_S(file_prefix), .def = "kvroute",
+	 .help = "EAL file prefix: names the telemetry socket's folder"},
+	{"eal", KVR_OPT_STRING, ROUTER_S(eal), .def = "",
+	 .help = "more EAL arguments, separated by blanks"},
+	{"memory_mb", KVR_OPT_U32, ROUTER(memory_mb), .min = 64, .max = 1048576, .def = "768",
+	 .unit = "MiB", .help = "memory of the packet path: tables, rings, buffers"},
+	{"hugepages", KVR_OPT_ENUM, ROUTER(hugepages), .choices = hugepages, .def = "auto",
+	 .help = "auto uses them when enough are free"},
+	{"max_workers", KVR_OPT_U32, ROUTER(max_workers), .min = 1, .max = 65536, .def = "1024",
+	 .unit = "workers", .help = "workers of all pools"},
+	{"heartbeat_ms", KVR_OPT_U32, ROUTER(heartbeat_ms), .min = 10, .max = 60000, .def = "100",
+	 .unit = "ms", .help = "how often workers are asked to report"},
+	{"suspect_ms", KVR_OPT_U32, ROUTER(suspect_ms), .min = 20, .max = 600000, .def = "350",
+	 .unit = "ms", .help = "silence after which a worker gets no new requests"},
+	{"dead_ms", KVR_OPT_U32, ROUTER(dead_ms), .min = 30, .max = 3600000, .def = "1000",
+	 .unit = "ms", .help = "silence after which a worker is gone"},
+	{"reassembly_bytes", KVR_OPT_U64, ROUTER(reassembly_bytes), .min = 65536, .max = 1e12,
+	 .def = "32M", .unit = "bytes", .help = "fragments kept by one ingress lcore"},
+	{"reassembly_source_bytes", KVR_OPT_U64, ROUTER(reassembly_source_bytes), .min = 65536,
+	 .max = 1e12, .def = "12M", .unit = "bytes", .help = "fragments kept for one sender"},
+	{"reassembly_ms", KVR_OPT_U32, ROUTER(reassembly_ms), .min = 1, .max = 60000, .def = "3000",
+	 .unit = "ms", .help = "how long a message may stay incomplete"},
+	{"ring_size", KVR_OPT_U32, ROUTER(ring_size), .min = 64, .max = 1048576, .def = "8192",
+	 .unit = "entries", .help = "rings between stages; rounded up to a power of two"},
+	{"large_buffers", KVR_OPT_U32, ROUTER(large_buffers), .min = 4, .max = 65536, .def = "64",
+	 .unit = "buffers",
+	 .help = "prompts hashed here, fragmented or predicted at one time; 512 KiB each"},
+	{NULL},
+};
+
+static const struct kvr_opt pool_own_opts[] = {
+	{"id", KVR_OPT_U32, POOL(id), .min = 0, .max = 65535, .def = "0",
+	 .help = "number of the pool in ROUTE; unique"},
+	{"max_jobs", KVR_OPT_U32, POOL(max_jobs), .min = 64, .max = 1048576, .def = "1024",
+	 .unit = "requests", .help = "requests being decided or waiting in the queue"},
+	{"max_blocks", KVR_OPT_U64, POOL(max_blocks), .min = 1024, .max = 2147483648.0, .def = "1M",
+	 .unit = "blocks", .help = "blocks the prefix table tells apart"},
+	{"max_runs", KVR_OPT_U64, POOL(max_runs), .min = 0, .max = 2147483648.0, .def = "0",
+	 .unit = "runs", .help = "runs of consecutive blocks; 0 = from max_blocks"},
+	{"event_cpu", KVR_OPT_STRING, POOL_S(event), .def = "", .unit = "CPU",
+	 .help = "where KV events are applied; empty = first ingress CPU"},
+	{"scheduler_cpu", KVR_OPT_STRING, POOL_S(scheduler), .def = "", .unit = "CPU",
+	 .help = "where requests are decided; empty = first ingress CPU"},
+	{NULL},
+};
+
+/* The keys of [pool NAME]: the router's own, then those of lib/sched at their place. */
+static const struct kvr_opt *pool_opts(void)
+{
+	static struct kvr_opt all[96];
+	uint32_t n = 0;
+
+	if (all[0].name != NULL)
+		return all;
+	for (uint32_t i = 0; pool_own_opts[i].name != NULL; i++)
+		all[n++] = pool_own_opts[i];
+	for (uint32_t i = 0; kvr_pool_opts[i].name != NULL && n + 1 < RTE_DIM(all); i++) {
+		all[n] = kvr_pool_opts[i];
+		all[n++].offset += offsetof(struct kvr_router_pool_conf, sched);
+	}
+	return all;
+}
+
+/* ---- sections ---- */
+
+static int check_name(const char *name)
+{
+	if (name[0] == '\0' || strlen(name) >= KVR_ROUTER_NAME)
+		return -EINVAL;
+	for (; *name != '\0'; name++)
+		if (!isalnum((unsigned char)*name) && strchr("._-", *name) == NULL)
+			return -EINVAL;
+	return 0;
+}
+
+static void *get_router(void *arg, const char *instance)
+{
+	struct kvr_router_conf *c = arg;
+
+	RTE_SET_USED(instance);
+	return &c->opt;
+}
+
+static void *get_port(void *arg, const char *instance)
+{
+	struct kvr_router_conf *c = arg;
+	struct kvr_router_port_conf *p = &c->port[c->n_ports];
+
+	if (check_name(instance) < 0)
+		return kvr_null(EINVAL);
+	for (uint32_t i = 0; i < c->n_ports; i++)
+		if (strcmp(c->port[i].name, instance) == 0)
+			return kvr_null(EEXIST);
+	if (c->n_ports == KVR_ROUTER_MAX_PORTS)
+		return kvr_null(ENOSPC);
+	snprintf(p->name, sizeof(p->name), "%s", instance);
+	kvr_conf_defaults(kvr_port_opts, &p->port);
+	c->n_ports++;
+	return &p->port;
+}
+
+static void *get_pool(void *arg, const char *instance)
+{
+	struct kvr_router_conf *c = arg;
+	struct kvr_router_pool_conf *p = &c->pool[c->n_pools];
+
+	if (check_name(instance) < 0)
+		return kvr_null(EINVAL);
+	for (uint32_t i = 0; i < c->n_pools; i++)
+		if (strcmp(c->pool[i].name, instance) == 0)
+			return kvr_null(EEXIST);
+	if (c->n_pools == KVR_ROUTER_MAX_POOLS)
+		return kvr_null(ENOSPC);
+	kvr_pool_conf_defaults(&p->sched);
+	kvr_conf_defaults(pool_own_opts, p);
+	snprintf(p->name, sizeof(p->name), "%s", instance);
+	snprintf(p->sched.name, sizeof(p->sched.name), "%s", instance);
+	p->own.id = c->n_pools; /* the order of the file, unless it says otherwise */
+	c->n_pools++;
+	return p;
+}
+
+/* ---- lcore map ---- */
+
+/* One line of @p err about a key of this file. */
+#define complain(err, errlen, path, section, key, ...)                                             \
+	(snprintf(err, errlen, "%s: [%s] %s: ", path, section, key),                               \
+	 snprintf((err) + strlen(err), (errlen)-strlen(err), __VA_ARGS__), -EINVAL)
+
+/* Index of @p cpu in the map, added when new; -ENOSPC. */
+static int map_cpu(struct kvr_router_conf *c, uint32_t cpu)
+{
+	for (uint32_t i = 0; i < c->n_lcores; i++)
+		if (c->cpu[i] == cpu)
+			return (int)i;
+	if (c->n_lcores == KVR_ROUTER_MAX_LCORES)
+		return -ENOSPC;
+	c->cpu[c->n_lcores] = cpu;
+	return (int)c->n_lcores++;
+}
+
+/* "0,2-3" -> calls add for each CPU; -EINVAL malformed, else what add returns when negative. */
+static int each_cpu(const char *text, int (*add)(struct kvr_router_conf *, uint32_t),
+		    struct kvr_router_conf *c)
+{
+	char *end;
+
+	do {
+		unsigned long first, last;
+		int rc;
+
+		if (!isdigit((unsigned char)*text))
+			return -EINVAL;
+		first = last = strtoul(text, &end, 10);
+		if (*end == '-' && isdigit((unsigned char)end[1]))
+			last = strtoul(end + 1, &end, 10);
+		if (last < first || last >= CPU_SETSIZE || (*end != ',' && *end != '\0'))
+			return -EINVAL;
+		for (; first <= last; first++) {
+			rc = add(c, (uint32_t)first);
+			if (rc < 0)
+				return rc;
+		}
+		text = end + 1;
+	} while (*end == ',');
+	return 0;
+}
+
+static int add_ingress(struct kvr_router_conf *c, uint32_t cpu)
+{
+	cpu_set_t allowed;
+
+	for (uint32_t i = 0; i < c->n_lcores; i++)
+		if (c->cpu[i] == cpu)
+			return -EEXIST;
+	if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0 && !CPU_ISSET(cpu, &allowed))
+		return -ENODEV;
+	return map_cpu(c, cpu);
+}
+
+static int resolve_ingress(struct kvr_router_conf *c, const char *path, char *err, size_t errlen)
+{
+	int rc = each_cpu(c->opt.ingress, add_ingress, c);
+
+	c->n_ingress = c->n_lcores;
+	if (rc == -EEXIST)
+		return complain(err, errlen, path, "router", "ingress",
+				"\"%s\" uses a CPU twice; each may poll once", c->opt.ingress);
+	if (rc == -ENODEV)
+		return complain(err, errlen, path, "router", "ingress",
+				"\"%s\" names a CPU this process may not use", c->opt.ingress);
+	if (rc < 0)
+		return complain(err, errlen, path, "router", "ingress",
+				"\"%s\" is not a list of at most %u CPUs like 0 or 0,2-3",
+				c->opt.ingress, KVR_ROUTER_MAX_LCORES);
+	return 0;
+}
+
+/* An event or scheduler CPU: an ingress CPU, or one for this role (of any number of pools). */
+static int resolve_role(struct kvr_router_conf *c, const struct kvr_router_pool_conf *p,
+			const char *key, const char *text, uint32_t *lcore, const char *path,
+			char *err, size_t errlen)
+{
+	char section[KVR_ROUTER_NAME + 8];
+	cpu_set_t allowed;
+	unsigned long cpu;
+	char *end;
+	int rc;
+
+	*lcore = 0;
+	if (text[0] == '\0')
+		return 0;
+	snprintf(section, sizeof(section), "pool %s", p->name);
+	cpu = strtoul(text, &end, 10);
+	if (*end != '\0' || !isdigit((unsigned char)text[0]) || cpu >= CPU_SETSIZE)
+		return complain(err, errlen, path, section, key, "\"%s\" is not a CPU number",
+				text);
+	if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0 && !CPU_ISSET(cpu, &allowed))
+		return complain(err, errlen, path, section, key,
+				"CPU %lu may not be used by this process", cpu);
+	rc = map_cpu(c, (uint32_t)cpu);
+	if (rc < 0)
+		return complain(err, errlen, path, section, key, "more than %u polling CPUs",
+				KVR_ROUTER_MAX_LCORES);
+	*lcore = (uint32_t)rc;
+	return 0;
+}
+
+static int check_pools(struct kvr_router_conf *c, const char *path, char *err, size_t errlen)
+{
+	char section[KVR_ROUTER_NAME + 8], why[200];
+
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		struct kvr_router_pool_conf *p = &c->pool[i];
+		int rc;
+
+		snprintf(section, sizeof(section), "pool %s", p->name);
+		for (uint32_t k = 0; k < i; k++)
+			if (c->pool[k].own.id == p->own.id)
+				return complain(err, errlen, path, section, "id",
+						"%u is the id of pool %s already", p->own.id,
+						c->pool[k].name);
+		if (kvr_pool_conf_check(&p->sched, why, sizeof(why)) < 0)
+			return complain(err, errlen, path, section, "check", "%s", why);
+		rc = resolve_role(c, p, "event_cpu", p->own.event, &p->event_lcore, path, err,
+				  errlen);
+		if (rc == 0)
+			rc = resolve_role(c, p, "scheduler_cpu", p->own.scheduler, &p->sched_lcore,
+					  path, err, errlen);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int check(struct kvr_router_conf *c, const char *path, char *err, size_t errlen)
+{
+	int rc;
+
+	if (c->n_ports == 0)
+		return complain(err, errlen, path, "port NAME", "device",
+				"no port; at least one [port NAME] section is needed");
+	if (c->n_pools == 0)
+		return complain(err, errlen, path, "pool NAME", "block_size",
+				"no pool; at least one [pool NAME] section is needed");
+	if (c->opt.suspect_ms <= c->opt.heartbeat_ms || c->opt.dead_ms <= c->opt.suspect_ms)
+		return complain(err, errlen, path, "router", "dead_ms",
+				"needed: heartbeat_ms (%u) < suspect_ms (%u) < dead_ms (%u)",
+				c->opt.heartbeat_ms, c->opt.suspect_ms, c->opt.dead_ms);
+	if (c->opt.reassembly_source_bytes > c->opt.reassembly_bytes)
+		return complain(err, errlen, path, "router", "reassembly_source_bytes",
+				"above reassembly_bytes (%" PRIu64 ")", c->opt.reassembly_bytes);
+	rc = resolve_ingress(c, path, err, errlen);
+	if (rc == 0)
+		rc = check_pools(c, path, err, errlen);
+	for (uint32_t i = 0; rc == 0 && i < c->n_ports; i++)
+		c->port[i].port.queues = c->n_ingress; /* one for each polling lcore */
+	return rc;
+}
+
+int kvr_router_conf_load(struct kvr_router_conf *c, const char *path, char *err, size_t errlen)
+{
+	const struct kvr_conf_section sections[] = {
+		{"router", router_opts, get_router},
+		{"port ", kvr_port_opts, get_port},
+		{"pool ", pool_opts(), get_pool},
+		{NULL, NULL, NULL},
+	};
+	int rc;
+
+	memset(c, 0, sizeof(*c));
+	kvr_conf_defaults(router_opts, &c->opt);
+	rc = kvr_conf_load(path, sections, c, err, errlen);
+	return rc < 0 ? rc : check(c, path, err, errlen);
+}
+
+void kvr_router_conf_dump(const struct kvr_router_conf *c, FILE *out)
+{
+	fprintf(out, "[router]\n");
+	kvr_conf_dump(router_opts, &c->opt, out);
+	for (uint32_t i = 0; i < c->n_ports; i++) {
+		fprintf(out, "\n[port %s]\n", c->port[i].name);
+		kvr_conf_dump(kvr_port_opts, &c->port[i].port, out);
+	}
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		fprintf(out, "\n[pool %s]\n", c->pool[i].name);
+		kvr_conf_dump(pool_opts(), &c->pool[i], out);
+	}
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_CONFIG_H
+#define ROUTER_CONFIG_H
+
+/**
+ * @file
+ * The router's configuration: one INI file, checked whole before anything starts.
+ *
+ *   [router]       lcore map, memory, liveness, reassembly bounds
+ *   [port NAME]    one Ethernet port (lib/port)
+ *   [pool NAME]    one pool: identity and sizes here, routing options of lib/sched
+ */
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "kvr_port.h"
+#include "kvr_sched.h"
+
+#define KVR_ROUTER_MAX_PORTS  8u
+#define KVR_ROUTER_MAX_POOLS  16u
+#define KVR_ROUTER_MAX_LCORES 32u
+#define KVR_ROUTER_NAME	      64u
+
+enum kvr_hugepages { KVR_HUGEPAGES_AUTO, KVR_HUGEPAGES_ON, KVR_HUGEPAGES_OFF };
+
+/** Section [router]. */
+struct kvr_router_options {
+	char ingress[128];     /* CPUs: "0" or "0,2-3" */
+	char control_cpus[64]; /* CPUs the control thread may float over; "" = all */
+	char file_prefix[32];
+	char eal[256]; /* more EAL arguments, separated by blanks */
+	uint32_t memory_mb;
+	int hugepages; /* enum kvr_hugepages */
+	uint32_t max_workers;
+	uint32_t heartbeat_ms;
+	uint32_t suspect_ms;
+	uint32_t dead_ms;
+	uint64_t reassembly_bytes;
+	uint64_t reassembly_source_bytes;
+	uint32_t reassembly_ms;
+	uint32_t ring_size;
+	uint32_t large_buffers;
+};
+
+/** Keys of [pool NAME] beside those of struct kvr_pool_conf. */
+struct kvr_router_pool_options {
+	uint32_t id;
+	uint32_t max_jobs;
+	uint64_t max_blocks;
+	uint64_t max_runs;
+	char event[16];	    /* CPU; "" = first ingress CPU */
+	char scheduler[16]; /* CPU; "" = first ingress CPU */
+};
+
+struct kvr_router_port_conf {
+	char name[KVR_ROUTER_NAME];
+	struct kvr_port_conf port;
+};
+
+struct kvr_router_pool_conf {
+	char name[KVR_ROUTER_NAME];
+	struct kvr_router_pool_options own;
+	struct kvr_pool_conf sched;
+	uint32_t event_lcore; /* resolved: index into kvr_router_conf::cpu[] */
+	uint32_t sched_lcore;
+};
+
+struct kvr_router_conf {
+	struct kvr_router_options opt;
+	uint32_t n_ports;
+	uint32_t n_pools;
+	struct kvr_router_port_conf port[KVR_ROUTER_MAX_PORTS];
+	struct kvr_router_pool_conf pool[KVR_ROUTER_MAX_POOLS];
+	/* resolved lcore map: polling lcore i runs on CPU cpu[i]; the first n_ingress own queues */
+	uint32_t n_lcores;
+	uint32_t n_ingress;
+	uint32_t cpu[KVR_ROUTER_MAX_LCORES];
+};
+
+/**
+ * Read and check @p path. On failure @p err holds one line that names file, line, key and what is
+ * allowed. @return 0 or -errno.
+ */
+int kvr_router_conf_load(struct kvr_router_conf *c, const char *path, char *err, size_t errlen);
+
+/** Print every option with its value, unit and help, as a file that could be loaded again. */
+void kvr_router_conf_dump(const struct kvr_router_conf *c, FILE *out);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_CONTROL_H
+#define ROUTER_CONTROL_H
+
+/**
+ * @file
+ * The control thread. Functions other than control_run() need router::control_lock when they are
+ * called from a telemetry thread.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct router;
+struct lcore;
+
+/** Run rounds until router::stop. Main thread. */
+void control_run(struct router *rt);
+
+/** One round: frames for control, and the timers that are due. Takes the lock itself. */
+void control_round(struct router *rt);
+
+/** Run @p fn on the lcore's own thread and wait for its end (or here when nothing is running). */
+void call_lcore(struct router *rt, struct lcore *lc, void (*fn)(struct lcore *, void *), void *arg);
+
+/** Start or stop draining a worker. @return 0, -ENOENT, -EALREADY, -EPERM (its state forbids). */
+int control_drain(struct router *rt, uint64_t id, bool draining);
+
+/** Bring kvr_worker::bookings of every worker up to date. */
+void control_bookings(struct router *rt);
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "counters.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+#include "kvr_frame.h"
+
+static const struct kvr_counter in_counters[] = {
+	[IN_FRAMES] = {"frames", "frames", "datagrams for the router"},
+	[IN_ROUTES] = {"routes", "frames", "ROUTE messages of one frame given to a scheduler"},
+	[IN_FRAGMENTS] = {"fragments", "frames", "fragments taken for reassembly"},
+	[IN_RELAYED] = {"relayed", "frames", "RESPONSE and RESPONSE_ACK switched"},
+	[IN_NOTES] = {"notes", "frames", "other frames about requests given to a scheduler"},
+	[IN_EVENTS] = {"events", "frames", "KV_EVENTS given to an event stage or told to wait"},
+	[IN_CONTROL] = {"control", "frames", "frames given to the control thread"},
+	[IN_REJECTED] = {"rejected", "frames", "frames refused, by code under rejects"},
+	[IN_IGNORED] = {"ignored", "frames", "frames neither used nor answered"},
+	[IN_SHORT] = {"short", "frames", "ignored: shorter than a header"},
+	[IN_MAGIC] = {"magic", "frames", "ignored: another protocol"},
+	[IN_LATE] = {"late", "frames", "ignored: about a request that is gone"},
+	[IN_RING_FULL] = {"ring_full", "frames", "ignored: ring full, the sender repeats it"},
+	[IN_MESSAGES] = {"messages", "messages", "ROUTE messages completed from fragments"},
+	[IN_REASM_OUT] = {"reassembly_dropped", "frames", "fragments of messages given up"},
+	[IN_NO_MBUF] = {"no_mbuf", "frames", "answers not sent for want of a buffer"},
+	[IN_EGRESS_FULL] = {"egress_full", "frames", "frames of other lcores dropped, ring full"},
+	[IN_SPLIT] = {"split", "messages", "messages cut anew for a smaller path"},
+	[IN_UNSENDABLE] = {"unsendable", "messages", "messages that fit no frame of their path"},
+	{NULL, NULL, NULL, 0},
+};
+
+static const struct kvr_equation in_equations[] = {
+	{"frames = routes + fragments + relayed + notes + events + control + rejected + ignored",
+	 KVR_TERMS(IN_FRAMES),
+	 KVR_TERMS(IN_ROUTES, IN_FRAGMENTS, IN_RELAYED, IN_NOTES, IN_EVENTS, IN_CONTROL,
+		   IN_REJECTED, IN_IGNORED)},
+	{"ignored = short + magic + late + ring_full", KVR_TERMS(IN_IGNORED),
+	 KVR_TERMS(IN_SHORT, IN_MAGIC, IN_LATE, IN_RING_FULL)},
+	{NULL, NULL, NULL},
+};
+
+const struct kvr_stats_def router_in_stats = {"ingress", in_counters, in_equations};
+
+static const struct kvr_counter pool_counters[] = {
+	[PC_ROUTES] = {"routes", "requests", "ROUTE messages that reached the scheduler"},
+	[PC_QUERIES] = {"queries", "requests", "query-only requests answered"},
+	[PC_REPEATS] = {"repeats", "requests", "repeated ROUTEs answered from the request's slot"},
+	[PC_REJECTED] = {"rejected", "requests", "requests refused by the scheduler"},
+	[PC_ROUTED] = {"routed", "requests", "requests booked at once"},
+	[PC_QUEUED] = {"queued", "requests", "requests that had to wait"},
+	[PC_ADMITTED] = {"admitted", "requests", "waiting requests booked"},
+	[PC_QUEUE_LEFT] = {"queue_left", "requests", "waiting requests cancelled or out of time"},
+	[PC_QUEUE_FAILED] = {"queue_failed", "requests", "waiting requests refused on admission"},
+	[PC_WAITING] = {"waiting", "requests", "requests waiting now", KVR_COUNTER_F_GAUGE},
+	[PC_FINISHED] = {"finished", "requests", "bookings ended by the engine"},
+	[PC_ERRORED] = {"errored", "requests", "bookings ended by an engine error"},
+	[PC_CANCELLED] = {"cancelled", "requests", "bookings cancelled by the client"},
+	[PC_REFUSED] = {"refused", "requests", "bookings refused by the worker"},
+	[PC_LOST] = {"lost", "requests", "bookings lost with their worker"},
+	[PC_EXPIRED] = {"expired", "requests", "bookings that reached the age limit"},
+	[PC_LIVE] = {"live", "requests", "bookings now", KVR_COUNTER_F_GAUGE},
+	[PC_DISPATCHES] = {"dispatches", "requests", "DISPATCH messages sent, repeats included"},
+	[PC_PREDICTED_TOKENS] = {"predicted_cached", "tokens",
+				 "cached tokens predicted at routing"},
+	[PC_ACTUAL_TOKENS] = {"actual_cached", "tokens", "cached tokens found by the engines"},
+	[PC_PREDICTIONS] = {"predictions", "requests", "decisions entered as predicted blocks"},
+	[PC_PREDICTIONS_LOST] = {"predictions_lost", "requests", "predictions dropped, no room"},
+	{NULL, NULL, NULL, 0},
+};
+
+static const struct kvr_equation pool_equations[] = {
+	{"routes = queries + repeats + rejected + routed + queued", KVR_TERMS(PC_ROUTES),
+	 KVR_TERMS(PC_QUERIES, PC_REPEATS, PC_REJECTED, PC_ROUTED, PC_QUEUED)},
+	{"queued = admitted + queue_left + queue_failed + waiting", KVR_TERMS(PC_QUEUED),
+	 KVR_TERMS(PC_ADMITTED, PC_QUEUE_LEFT, PC_QUEUE_FAILED, PC_WAITING)},
+	{"routed + admitted = finished + errored + cancelled + refused + lost + expired + live",
+	 KVR_TERMS(PC_ROUTED, PC_ADMITTED),
+	 KVR_TERMS(PC_FINISHED, PC_ERRORED, PC_CANCELLED, PC_REFUSED, PC_LOST, PC_EXPIRED,
+		   PC_LIVE)},
+	{NULL, NULL, NULL},
+};
+
+const struct kvr_stats_def router_pool_stats = {"pool", pool_counters, pool_equations};
+
+static const struct kvr_counter event_counters[] = {
+	[EC_FRAMES] = {"frames", "frames", "KV_EVENTS frames that reached the event stage"},
+	[EC_APPLIED] = {"applied", "frames", "frames applied, at least in part"},
+	[EC_STALE] = {"stale", "frames", "frames of events applied before"},
+	[EC_GAPS] = {"gaps", "frames", "frames refused because earlier events are missing"},
+	[EC_DUMPS] = {"dumps", "frames", "frames of dumps applied"},
+	[EC_BAD] = {"bad", "frames", "malformed frames"},
+	[EC_UNKNOWN] = {"unknown", "frames",
+			"frames of a rank or epoch that is not there any more"},
+	[EC_STORED_BLOCKS] = {"stored", "blocks", "blocks stored"},
+	[EC_REMOVED_BLOCKS] = {"removed", "blocks", "blocks removed"},
+	[EC_CLEARS] = {"clears", "events", "ranks cleared by events"},
+	{NULL, NULL, NULL, 0},
+};
+
+static const struct kvr_equation event_equations[] = {
+	{"frames = applied + stale + gaps + dumps + bad + unknown", KVR_TERMS(EC_FRAMES),
+	 KVR_TERMS(EC_APPLIED, EC_STALE, EC_GAPS, EC_DUMPS, EC_BAD, EC_UNKNOWN)},
+	{NULL, NULL, NULL},
+};
+
+const struct kvr_stats_def router_event_stats = {"event", event_counters, event_equations};
+
+/* "NoEndpoints" -> "no_endpoints"; codes without a name are "code_N". */
+static void snake(unsigned int code, char *out, size_t len)
+{
+	const char *s = kvr_code_name(code);
+	size_t n = 0;
+
+	if (s[0] == '?') {
+		snprintf(out, len, "code_%u", code);
+		return;
+	}
+	for (; *s != '\0' && n + 2 < len; s++) {
+		if (isupper((unsigned char)*s) && n > 0)
+			out[n++] = '_';
+		out[n++] = (char)tolower((unsigned char)*s);
+	}
+	out[n] = '\0';
+}
+
+const struct kvr_stats_def *router_reject_stats(void)
+{
+	static char names[KVR_E_MAX][48];
+	static struct kvr_counter counters[KVR_E_MAX + 1];
+	static const struct kvr_stats_def def = {"reject", counters, NULL};
+
+	for (unsigned int i = 0; i < KVR_E_MAX && counters[i].name == NULL; i++) {
+		snake(i, names[i], sizeof(names[i]));
+		counters[i] =
+			(struct kvr_counter){names[i], "messages", "REJECTED with this code", 0};
+	}
+	return &def;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_COUNTERS_H
+#define ROUTER_COUNTERS_H
+
+/**
+ * @file
+ * What the router counts beside its ports. Equations (checked by tests and by the demo when the
+ * writers are quiet):
+ *
+ * every datagram for kvroute, one row per polling lcore:
+ *   frames = routes + fragments + relayed + notes + events + control + rejected + ignored
+ * every ROUTE message that reached a pool's scheduler:
+ *   routes = queries + repeats + rejected + routed + queued
+ *   queued = admitted + queue_left + queue_failed + waiting
+ * every booking:
+ *   routed + admitted = finished + errored + cancelled + refused + lost + expired + live
+ * every KV_EVENTS frame that reached a pool's event stage:
+ *   frames = applied + stale + gaps + dumps + bad + unknown
+ */
+
+#include "kvr_stats.h"
+#include "kvr_wire.h"
+
+enum in_counter {
+	IN_FRAMES,
+	IN_ROUTES,    /* whole ROUTE in one frame, handed to the scheduler */
+	IN_FRAGMENTS, /* taken for reassembly */
+	IN_RELAYED,   /* RESPONSE, RESPONSE_ACK switched */
+	IN_NOTES,     /* other frames about requests, handed to the scheduler */
+	IN_EVENTS,    /* KV_EVENTS handed to the event stage, or told to wait */
+	IN_CONTROL,   /* frames handed to the control thread */
+	IN_REJECTED, /* refused, answered with REJECTED when that is allowed: see rejects by code */
+	IN_IGNORED,  /* not ours, or nothing to do: sum of the next four */
+	IN_SHORT,    /* shorter than a header */
+	IN_MAGIC,    /* another protocol */
+	IN_LATE,     /* acknowledgement of a request that is gone */
+	IN_RING_FULL, /* repeatable frame dropped because a ring was full; its sender repeats it */
+	/* outside the sum */
+	IN_MESSAGES,	/* ROUTE messages completed from fragments */
+	IN_REASM_OUT,	/* fragments given up: their message never became whole */
+	IN_NO_MBUF,	/* an answer could not be sent for want of a buffer */
+	IN_EGRESS_FULL, /* frames of other lcores dropped: egress ring full */
+	IN_SPLIT,	/* messages cut anew for a smaller path */
+	IN_UNSENDABLE,	/* messages or frames that fit no frame of their path */
+	IN_COUNTERS
+};
+
+enum pool_counter {
+	PC_ROUTES,
+	PC_QUERIES,
+	PC_REPEATS,
+	PC_REJECTED,
+	PC_ROUTED,
+	PC_QUEUED,
+	PC_ADMITTED,
+	PC_QUEUE_LEFT,
+	PC_QUEUE_FAILED,
+	PC_WAITING, /* gauge */
+	PC_FINISHED,
+	PC_ERRORED,
+	PC_CANCELLED,
+	PC_REFUSED,
+	PC_LOST,
+	PC_EXPIRED,
+	PC_LIVE, /* gauge: bookings */
+	PC_DISPATCHES,
+	PC_PREDICTED_TOKENS,
+	PC_ACTUAL_TOKENS,
+	PC_PREDICTIONS,
+	PC_PREDICTIONS_LOST,
+	PC_COUNTERS
+};
+
+enum event_counter {
+	EC_FRAMES,
+	EC_APPLIED,
+	EC_STALE,
+	EC_GAPS,
+	EC_DUMPS,
+	EC_BAD,
+	EC_UNKNOWN,
+	EC_STORED_BLOCKS,
+	EC_REMOVED_BLOCKS,
+	EC_CLEARS,
+	EC_COUNTERS
+};
+
+extern const struct kvr_stats_def router_in_stats;
+extern const struct kvr_stats_def router_pool_stats;
+extern const struct kvr_stats_def router_event_stats;
+/** One counter for each enum kvr_wire_code. */
+const struct kvr_stats_def *router_reject_stats(void);
+
+#endif

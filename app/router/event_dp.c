@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * KV events: from a worker's frame to the prefix table, in order.
+ *
+ * Each rank has a cursor (epoch, next event id). A frame is applied from the cursor on: events
+ * below it are repeats, a frame that starts above it is a gap, and the agent is told where to go
+ * on. A dump replaces what the rank holds; its frames are numbered from 0 and must come in order
+ * too. Every frame is answered with the cumulative KV_ACK, so any loss on the way repairs itself.
+ */
+#include "stages.h"
+
+#include <string.h>
+
+#include "kvr_frame.h"
+#include "kvr_message.h"
+
+#define EXPIRE_EVERY_NS UINT64_C(50000000) /* predicted blocks die at most 100 ms late */
+
+static void ack(struct lcore *lc, const struct kvr_path *to, const struct kvr_wire_hdr *h,
+		uint32_t dp_rank, enum kvr_wire_kv_code code, const struct event_cursor *c)
+{
+	const struct kvr_wire_kv_ack a = {
+		.next_event_id = c != NULL ? c->next : 0,
+		.next_dump_pos = c != NULL ? c->dump_pos : 0,
+		.dp_rank = dp_rank,
+		.code = (uint16_t)code,
+	};
+
+	out_message(lc, to, KVR_KV_ACK, h->source, h->id, 0, &a, sizeof(a));
+}
+
+/* ---- ingress lcore ---- */
+
+void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_kv_events *e = kvr_frame_body(h);
+	const struct kvr_view_worker *w = kvr_view_find(lc->view, h->source);
+	struct event_note n = {.m = m};
+
+	if (w != NULL && w->epoch == h->epoch)
+		n.rank = kvr_view_rank(lc->view, w, e->dp_rank);
+	if (w == NULL || w->epoch != h->epoch || n.rank == KVR_RANK_NONE) {
+		in_count(lc, IN_EVENTS);
+		ack(lc, from, h, e->dp_rank, KVR_KV_HELLO, NULL);
+		rte_pktmbuf_free(m);
+		return;
+	}
+	if (!kvr_path_same(from, &w->path)) {
+		in_count(lc, IN_REJECTED);
+		out_reject_frame(lc, m, from, KVR_E_NOT_ALLOWED);
+		return;
+	}
+	path_keep(m, from);
+	if (rte_ring_enqueue_elem(lc->rt->pool[w->pool].events, &n, sizeof(n)) != 0) {
+		in_count(lc, IN_IGNORED);
+		in_count(lc, IN_RING_FULL);
+		rte_pktmbuf_free(m); /* repeated by the agent after its timeout */
+		return;
+	}
+	in_count(lc, IN_EVENTS);
+}
+
+void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank)
+{
+	struct event_note n = {.rank = rank};
+
+	if (rte_mempool_get(lc->rt->hash_bufs, (void **)&n.p) == 0) {
+		n.p->n = j->n_hashes;
+		memcpy(n.p->sh, j->hashes, j->n_hashes * sizeof(uint64_t));
+		if (rte_ring_enqueue_elem(p->events, &n, sizeof(n)) == 0) {
+			pool_count(p, PC_PREDICTIONS, 1);
+			return;
+		}
+		rte_mempool_put(lc->rt->hash_bufs, n.p);
+	}
+	pool_count(p, PC_PREDICTIONS_LOST, 1);
+}
+
+/* ---- event lcore ---- */
+
+static void event_count(struct pool *p, enum event_counter c, uint64_t n)
+{
+	kvr_stats_add(p->event_count, c, n);
+}
+
+void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, uint32_t epoch)
+{
+	RTE_SET_USED(lc);
+	if (rank >= p->max_ranks)
+		return;
+	kvr_prefix_drop_rank(p->prefix, (uint16_t)rank);
+	p->cursor[rank] = (struct event_cursor){
+		.epoch = epoch, .authoritative = epoch != 0, .lag = UINT64_MAX};
+}
+
+static void apply(struct pool *p, uint32_t rank, const struct kvr_kv_event *ev)
+{
+	const enum kvr_prefix_tier tier = (enum kvr_prefix_tier)ev->tier;
+
+	switch (ev->type) {
+	case KVR_KV_STORED:
+		kvr_prefix_store(p->prefix, (uint16_t)rank, tier,
+				 (ev->flags & KVR_KV_EV_F_PARENT) != 0 ? &ev->parent : NULL,
+				 ev->hashes, ev->n_blocks);
+		event_count(p, EC_STORED_BLOCKS, ev->n_blocks);
+		break;
+	case KVR_KV_REMOVED:
+		kvr_prefix_remove(p->prefix, (uint16_t)rank, tier, ev->hashes, ev->n_blocks);
+		event_count(p, EC_REMOVED_BLOCKS, ev->n_blocks);
+		break;
+	case KVR_KV_CLEARED:
+		kvr_prefix_clear_rank(p->prefix, (uint16_t)rank);
+		event_count(p, EC_CLEARS, 1);
+		break;
+	}
+}
+
+static void apply_from(struct pool *p, uint32_t rank, const struct kvr_wire_kv_events *e,
+		       uint64_t skip)
+{
+	struct kvr_kv_iter it = kvr_kv_events_begin(e);
+	struct kvr_kv_event ev;
+
+	for (uint64_t i = 0; kvr_kv_events_next(&it, &ev); i++)
+		if (i >= skip && p->events_used)
+			apply(p, rank, &ev);
+}
+
+/*
+ * A dump begins: the rank is emptied. The frame that begins it is known by its msg_seq, so a late
+ * copy of it does not begin the dump again.
+ */
+static void dump_begin(struct pool *p, uint32_t rank, struct event_cursor *c, uint32_t msg_seq)
+{
+	if (c->has_dump && c->dump_seq == msg_seq)
+		return;
+	kvr_prefix_clear_rank(p->prefix, (uint16_t)rank);
+	c->has_dump = 1;
+	c->dump_seq = msg_seq;
+	c->dumping = 1;
+	c->dump_pos = 0;
+	c->authoritative = 0;
+}
+
+/* One frame of a dump, positions in order; next_dump_pos of the answer says where to go on. */
+static enum kvr_wire_kv_code dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
+					const struct kvr_wire_kv_events *e, uint32_t msg_seq)
+{
+	if ((e->flags & KVR_KV_F_DUMP_BEGIN) != 0)
+		dump_begin(p, rank, c, msg_seq);
+	if (!c->dumping || e->first_event_id != c->dump_pos) {
+		event_count(p, c->dumping && e->first_event_id > c->dump_pos ? EC_GAPS : EC_STALE,
+			    1);
+		return KVR_KV_OK;
+	}
+	apply_from(p, rank, e, 0);
+	c->dump_pos++;
+	if ((e->flags & KVR_KV_F_DUMP_END) != 0) {
+		c->dumping = 0;
+		c->next = e->resume_event_id;
+		c->authoritative = 1;
+	}
+	event_count(p, EC_DUMPS, 1);
+	return KVR_KV_OK;
+}
+
+static enum kvr_wire_kv_code live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
+					const struct kvr_wire_kv_events *e)
+{
+	/* What is under way while a dump is received is older than the dump. */
+	if (c->dumping || e->first_event_id + e->n_events <= c->next) {
+		event_count(p, EC_STALE, 1);
+		return KVR_KV_OK;
+	}
+	if (e->first_event_id > c->next) {
+		event_count(p, EC_GAPS, 1);
+		c->authoritative = 0;
+		return KVR_KV_GAP;
+	}
+	apply_from(p, rank, e, c->next - e->first_event_id);
+	c->next = e->first_event_id + e->n_events;
+	c->dump_pos = 0;
+	c->authoritative = 1;
+	event_count(p, EC_APPLIED, 1);
+	return KVR_KV_OK;
+}
+
+void event_heartbeat(struct lcore *lc, struct pool *p, const struct kvr_worker *w,
+		     const struct kvr_wire_rank_load *load)
+{
+	const struct kvr_wire_hdr h = {.source = w->id};
+	struct event_cursor *c;
+	uint32_t i = load->dp_rank - w->dp_start;
+
+	if (load->dp_rank < w->dp_start || i >= w->dp_size || w->rank[i] >= p->max_ranks)
+		return;
+	c = &p->cursor[w->rank[i]];
+	if (c->dumping || load->next_event_id <= c->next) {
+		c->lag = UINT64_MAX;
+		return;
+	}
+	/* Events may be under way: it is a gap when nothing has come for a whole heartbeat. */
+	if (c->lag == c->next) {
+		c->authoritative = 0;
+		ack(lc, &w->path, &h, load->dp_rank, c->next == 0 ? KVR_KV_DUMP_WANTED : KVR_KV_GAP,
+		    c);
+	}
+	c->lag = c->next;
+}
+
+static void event_frame(struct lcore *lc, struct pool *p, const struct event_note *n)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(n->m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_kv_events *e = kvr_frame_body(h);
+	struct event_cursor *c = &p->cursor[n->rank];
+	enum kvr_wire_kv_code code;
+
+	event_count(p, EC_FRAMES, 1);
+	if (c->epoch != h->epoch) { /* the rank has changed hands on the way here */
+		event_count(p, EC_UNKNOWN, 1);
+		ack(lc, path_kept(n->m), h, e->dp_rank, KVR_KV_HELLO, NULL);
+	} else if (kvr_kv_events_check(e, h->msg_len) != 0) {
+		event_count(p, EC_BAD, 1);
+		out_reject(lc, path_kept(n->m), h->kind, h->source, h->id, KVR_E_LENGTH, NULL);
+	} else {
+		code = (e->flags & (KVR_KV_F_DUMP | KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END)) != 0
+			       ? dump_frame(p, n->rank, c, e, h->msg_seq)
+			       : live_frame(p, n->rank, c, e);
+		ack(lc, path_kept(n->m), h, e->dp_rank, code, c);
+	}
+	rte_pktmbuf_free(n->m);
+}
+
+uint32_t event_poll(struct lcore *lc, struct pool *p)
+{
+	struct event_note n[BURST];
+	uint32_t got = rte_ring_dequeue_burst_elem(p->events, n, sizeof(n[0]), BURST, NULL);
+
+	for (uint32_t i = 0; i < got; i++) {
+		if (n[i].m != NULL) {
+			event_frame(lc, p, &n[i]);
+			continue;
+		}
+		kvr_prefix_predict(p->prefix, (uint16_t)n[i].rank, n[i].p->sh, n[i].p->n,
+				   lc->now_ns / 1000000, p->predict_ttl_ms);
+		rte_mempool_put(lc->rt->hash_bufs, n[i].p);
+	}
+	if (p->predict && lc->now_ns >= p->expire_ns) {
+		p->expire_ns = lc->now_ns + EXPIRE_EVERY_NS;
+		kvr_prefix_expire(p->prefix, lc->now_ns / 1000000);
+	}
+	kvr_prefix_maintain(p->prefix, lc->now_ns / 1000000);
+	return got;
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ingress: one burst from each queue, every frame checked and given to whoever handles its kind.
+ * Each frame ends in exactly one of the counters of the equation in counters.h.
+ */
+#include "stages.h"
+
+#include <string.h>
+
+#include "kvr_frame.h"
+
+static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		   enum kvr_wire_code code)
+{
+	in_count(lc, IN_REJECTED);
+	out_reject_frame(lc, m, from, code);
+}
+
+static void to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	path_keep(m, from);
+	if (rte_ring_enqueue(lc->rt->control_ring, m) != 0)
+		reject(lc, m, from, KVR_E_BUSY);
+	else
+		in_count(lc, IN_CONTROL);
+}
+
+static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	enum kvr_wire_code code = job_add(lc, from, m, NULL);
+
+	if (likely(code == KVR_OK))
+		in_count(lc, IN_ROUTES);
+	else
+		reject(lc, m, from, code);
+}
+
+/* ---- fragments ---- */
+
+/* kvr_reasm gives up a message: its frames come back one by one. */
+void ingress_reasm_drop(void *arg, void *frame)
+{
+	struct lcore *lc = arg;
+
+	in_count(lc, IN_REASM_OUT);
+	rte_pktmbuf_free(frame);
+}
+
+/* All frames of a ROUTE are here. */
+static void route_complete(struct lcore *lc, const struct kvr_reasm_msg *msg,
+			   const struct kvr_path *from)
+{
+	struct frame_list *l = NULL;
+	enum kvr_wire_code code = KVR_E_NO_MEMORY;
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod((struct rte_mbuf *)msg->frag[0].frame,
+							const struct kvr_wire_hdr *);
+	const uint64_t source = h->source, id = h->id;
+
+	in_count(lc, IN_MESSAGES);
+	if (rte_mempool_get(lc->rt->frame_lists, (void **)&l) == 0) {
+		for (l->n = 0; l->n < msg->n_frags; l->n++)
+			l->m[l->n] = msg->frag[l->n].frame;
+		code = job_add(lc, from, NULL, l);
+		if (likely(code == KVR_OK))
+			return;
+		rte_mempool_put(lc->rt->frame_lists, l);
+	}
+	/* Its frames have been counted as fragments; the message is refused here. */
+	for (uint32_t i = 0; i < msg->n_frags; i++)
+		rte_pktmbuf_free(msg->frag[i].frame);
+	out_reject(lc, from, KVR_ROUTE, source, id, code, NULL);
+}
+
+static void route_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	struct kvr_reasm_msg msg;
+	struct kvr_peer peer;
+	int rc;
+
+	memcpy(peer.b, from, sizeof(peer.b)); /* address, port, VLAN */
+	rc = kvr_reasm_add(lc->reasm, &peer, h, kvr_frame_body(h), m, lc->now_ns, &msg);
+	if (unlikely(rc < 0)) {
+		reject(lc, m, from, (enum kvr_wire_code) - rc);
+		return;
+	}
+	in_count(lc, IN_FRAGMENTS);
+	if (rc == KVR_REASM_DUPLICATE)
+		rte_pktmbuf_free(m);
+	else if (rc == KVR_REASM_COMPLETE)
+		route_complete(lc, &msg, from);
+}
+
+/* ---- kinds ---- */
+
+static void route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+
+	if (likely(kvr_frame_whole(h)))
+		route_whole(lc, m, from);
+	else
+		route_fragment(lc, m, from);
+}
+
+static void (*const kinds[KVR_WIRE_KIND_MAX])(struct lcore *, struct rte_mbuf *,
+					      const struct kvr_path *) = {
+	[KVR_CONNECT] = to_control,
+	[KVR_ROUTE] = route,
+	[KVR_CANCEL] = note_from_client,
+	[KVR_PROBE] = note_from_client,
+	[KVR_DISPATCH_ACK] = note_from_agent,
+	[KVR_RESPONSE] = relay_response,
+	[KVR_RESPONSE_ACK] = relay_response_ack,
+	[KVR_PROGRESS] = note_from_agent,
+	[KVR_ABORT_ACK] = note_from_agent,
+	[KVR_HELLO] = to_control,
+	[KVR_HEARTBEAT] = to_control,
+	[KVR_GOODBYE] = to_control,
+	[KVR_KV_EVENTS] = event_ingress,
+};
+
+static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	int code = kvr_frame_check(h, m->data_len, KVR_ROLE_BIT_ROUTER);
+
+	if (unlikely(code < 0)) {
+		in_count(lc, IN_IGNORED);
+		in_count(lc, code == KVR_FRAME_SHORT ? IN_SHORT : IN_MAGIC);
+		rte_pktmbuf_free(m);
+	} else if (unlikely(code > 0)) {
+		reject(lc, m, from, (enum kvr_wire_code)code);
+	} else if (unlikely(kinds[h->kind] == NULL)) {
+		reject(lc, m, from, KVR_E_KIND); /* laid out, not served yet */
+	} else {
+		kinds[h->kind](lc, m, from);
+	}
+}
+
+uint32_t ingress_poll(struct lcore *lc)
+{
+	struct rte_mbuf *m[BURST];
+	struct kvr_pkt pkt[BURST];
+	uint32_t total = 0;
+
+	for (uint32_t i = 0; i < lc->rt->n_ports; i++) {
+		uint16_t n = kvr_port_rx_burst(lc->queue[i], m, pkt, BURST);
+
+		for (uint16_t k = 0; k < n; k++)
+			frame(lc, m[k], &pkt[k].path);
+		kvr_stats_add(lc->in, IN_FRAMES, n);
+		total += n;
+	}
+	kvr_reasm_expire(lc->reasm, lc->now_ns, 4);
+	return total;
+}

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ROUTE messages: check, hints, hashes, score. A message of one frame is used in place; of one in
+ * fragments only the fixed part, the hashes (or tokens) and the hints are gathered, never the body.
+ */
+#include "stages.h"
+
+#include <string.h>
+
+#include "kvr_frame.h"
+#include "kvr_hash.h"
+#include "kvr_message.h"
+
+/* ---- memory ---- */
+
+static struct job *job_new(struct lcore *lc, struct pool *p)
+{
+	struct job *j;
+
+	if (rte_mempool_get(p->jobs, (void **)&j) < 0)
+		return NULL;
+	j->pool = p;
+	j->frame = NULL;
+	j->frames = NULL;
+	j->hash_buf = NULL;
+	j->hint_buf = NULL;
+	j->allowed_buf = NULL;
+	j->arrival_ns = lc->now_ns;
+	return j;
+}
+
+static void frames_free(struct router *rt, struct frame_list *l)
+{
+	for (uint32_t i = 0; i < l->n; i++)
+		rte_pktmbuf_free(l->m[i]);
+	rte_mempool_put(rt->frame_lists, l);
+}
+
+void job_free(struct lcore *lc, struct job *j)
+{
+	rte_pktmbuf_free(j->frame);
+	if (j->frames != NULL)
+		frames_free(lc->rt, j->frames);
+	if (j->hash_buf != NULL)
+		rte_mempool_put(lc->rt->hash_bufs, j->hash_buf);
+	if (j->hint_buf != NULL)
+		rte_mempool_put(lc->rt->hint_bufs, j->hint_buf);
+	if (j->allowed_buf != NULL)
+		rte_mempool_put(lc->rt->hint_bufs, j->allowed_buf);
+	rte_mempool_put(j->pool->jobs, j);
+}
+
+/* ---- hints ---- */
+
+static struct kvr_sched_str str(struct kvr_str s)
+{
+	return (struct kvr_sched_str){s.p, s.len};
+}
+
+/* Wire presence bit -> scheduler flag, for the hints that are plain values. */
+static uint32_t hint_flags(const struct kvr_hints *h)
+{
+	static const struct {
+		uint64_t has;
+		uint32_t flag;
+	} map[] = {
+		{KVR_HAS(KVR_HINT_BACKEND), KVR_SHINT_BACKEND_ID},
+		{KVR_HAS(KVR_HINT_PREFILL_WORKER), KVR_SHINT_PREFILL_ID},
+		{KVR_HAS(KVR_HINT_DECODE_WORKER), KVR_SHINT_DECODE_ID},
+		{KVR_HAS(KVR_HINT_DP_RANK), KVR_SHINT_DP_RANK},
+		{KVR_HAS(KVR_HINT_PREFILL_DP_RANK), KVR_SHINT_PREFILL_DP_RANK},
+		{KVR_HAS(KVR_HINT_ALLOWED_WORKERS), KVR_SHINT_ALLOWED},
+	};
+	uint32_t flags = 0;
+
+	for (uint32_t i = 0; i < RTE_DIM(map); i++)
+		flags |= (h->present & map[i].has) != 0 ? map[i].flag : 0;
+	return flags;
+}
+
+static enum kvr_wire_code copy_allowed(struct lcore *lc, struct job *j, const struct kvr_hints *h)
+{
+	if (h->n_allowed == 0)
+		return KVR_OK;
+	if (rte_mempool_get(lc->rt->hint_bufs, &j->allowed_buf) < 0) {
+		j->allowed_buf = NULL;
+		return KVR_E_NO_MEMORY;
+	}
+	memcpy(j->allowed_buf, h->allowed, h->n_allowed * sizeof(uint64_t));
+	j->hints.allowed = j->allowed_buf;
+	j->hints.n_allowed = h->n_allowed;
+	return KVR_OK;
+}
+
+static void copy_override(struct job *j, const struct kvr_hints *h)
+{
+	struct kvr_sched_override *o = &j->over;
+	const double *v = h->override_value;
+
+	*o = (struct kvr_sched_override){
+		.assume_kv_reuse = v[KVR_OVERRIDE_ASSUME_KV_REUSE] != 0,
+		.track_prefill_tokens = v[KVR_OVERRIDE_TRACK_PREFILL_TOKENS] != 0,
+		.temperature = v[KVR_OVERRIDE_ROUTER_TEMPERATURE],
+		.overlap_score_credit = v[KVR_OVERRIDE_OVERLAP_SCORE_CREDIT],
+		.prefill_load_scale = v[KVR_OVERRIDE_PREFILL_LOAD_SCALE],
+		.shared_cache_multiplier = v[KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER],
+		.overlap_score_weight = v[KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT],
+	};
+	static const uint32_t flag[] = {
+		[KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT] = KVR_SOVER_SCORE_WEIGHT,
+		[KVR_OVERRIDE_ROUTER_TEMPERATURE] = KVR_SOVER_TEMPERATURE,
+		[KVR_OVERRIDE_ASSUME_KV_REUSE] = KVR_SOVER_KV_REUSE,
+		[KVR_OVERRIDE_TRACK_PREFILL_TOKENS] = KVR_SOVER_TRACK_PREFILL,
+		[KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER] = KVR_SOVER_SHARED_MULT,
+		[KVR_OVERRIDE_OVERLAP_SCORE_CREDIT] = KVR_SOVER_CREDIT,
+		[KVR_OVERRIDE_PREFILL_LOAD_SCALE] = KVR_SOVER_PREFILL_SCALE,
+	};
+
+	for (uint32_t i = 1; i < RTE_DIM(flag); i++)
+		o->flags |= (h->overrides >> i & 1) != 0 ? flag[i] : 0;
+	j->req.override = o;
+}
+
+/* What the scheduler must know of the hints, in the job. Strings stay in the frame. */
+static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const struct kvr_hints *h)
+{
+	struct kvr_sched_hints *s = &j->hints;
+
+	*s = (struct kvr_sched_hints){
+		.flags = hint_flags(h),
+		.dp_rank = h->dp_rank,
+		.prefill_dp_rank = h->prefill_dp_rank,
+		.backend_id = h->backend_worker,
+		.prefill_id = h->prefill_worker,
+		.decode_id = h->decode_worker,
+		.required = j->required,
+		.preferred = j->preferred,
+		.n_required = h->n_required,
+		.n_preferred = h->n_preferred,
+		.strict_priority = h->strict_priority,
+		.priority_jump = h->priority_jump,
+		.policy_class = KVR_SCHED_NO_CLASS,
+	};
+	for (uint32_t i = 0; i < h->n_required; i++)
+		j->required[i] = str(h->required[i]);
+	for (uint32_t i = 0; i < h->n_preferred; i++)
+		j->preferred[i] = (struct kvr_sched_preferred){str(h->preferred[i]),
+							       (float)h->preferred_weight[i]};
+	for (uint32_t i = 0; i < h->n_shared; i++)
+		j->shared[i] = (struct kvr_sched_range){h->shared[i].start, h->shared[i].end};
+	j->req.shared = j->shared;
+	j->req.n_shared = h->n_shared;
+	if (h->policy.len != 0) {
+		s->policy_class = kvr_sched_class_find(j->pool->sched, h->policy.p, h->policy.len);
+		if (s->policy_class == KVR_SCHED_NO_CLASS)
+			return KVR_E_UNKNOWN_POLICY_CLASS;
+	}
+	if (h->overrides != 0)
+		copy_override(j, h);
+	j->req.hints = s;
+	return copy_allowed(lc, j, h);
+}
+
+/* ---- hashes ---- */
+
+static enum kvr_wire_code hash_buf(struct lcore *lc, struct job *j)
+{
+	if (rte_mempool_get(lc->rt->hash_bufs, &j->hash_buf) == 0)
+		return KVR_OK;
+	j->hash_buf = NULL;
+	return KVR_E_NO_MEMORY;
+}
+
+/* The multimodal hashes of the hints, in the form the hash library takes. */
+static bool next_mm(void *arg, struct kvr_hash_mm *out)
+{
+	struct kvr_mm mm;
+
+	if (!kvr_mm_next(arg, &mm))
+		return false;
+	*out = (struct kvr_hash_mm){.block = mm.block, .n = mm.n, .hashes = mm.hashes};
+	return true;
+}
+
+/* Hash the tokens, which lie in one or several slices of the message. */
+static enum kvr_wire_code hash_tokens(struct lcore *lc, struct job *j, const struct kvr_request *q,
+				      const struct kvr_hints *h, const struct kvr_slice *s,
+				      uint32_t n_slices)
+{
+	struct kvr_tlv_iter mm = kvr_tlv_begin(h->tlvs, h->tlvs_len);
+	const struct kvr_hash_params params = {
+		.seed = kvr_hash_seed(h->lora.p, h->lora.len, h->ns.p, h->ns.len),
+		.block_size = j->pool->block_size,
+		.eagle = (j->flags & KVR_REQ_F_EAGLE) != 0,
+		.mm_next = h->n_mm != 0 ? next_mm : NULL,
+		.mm_arg = &mm,
+	};
+	uint32_t at = q->tokens_off, end = at + q->fixed.n_tokens * 4, base = 0;
+	struct kvr_hash_stream stream;
+	enum kvr_wire_code code = hash_buf(lc, j);
+
+	if (code != KVR_OK)
+		return code;
+	kvr_hash_stream_init(&stream, &params, NULL);
+	for (uint32_t i = 0; i < n_slices && at < end; base += s[i++].len) {
+		uint32_t len;
+
+		if (at >= base + s[i].len)
+			continue;
+		len = RTE_MIN(end, base + s[i].len) - at; /* slices end on multiples of 8 bytes */
+		if (kvr_hash_stream_add(&stream, (const uint8_t *)s[i].p + (at - base), len / 4,
+					NULL, j->hash_buf, KVR_WIRE_MAX_HASHES) < 0)
+			return KVR_E_HINT;
+		at += len;
+	}
+	j->hashes = j->hash_buf;
+	j->n_hashes = stream.n_blocks;
+	return KVR_OK;
+}
+
+static enum kvr_wire_code find_hashes(struct lcore *lc, struct job *j, const struct kvr_request *q,
+				      const struct kvr_hints *h, const struct kvr_slice *s,
+				      uint32_t n_slices)
+{
+	enum kvr_wire_code code = KVR_OK;
+
+	j->n_hashes = q->fixed.n_hashes;
+	j->hashes = q->hashes;
+	if (j->n_hashes == 0)
+		return hash_tokens(lc, j, q, h, s, n_slices);
+	if (j->hashes != NULL)
+		return KVR_OK;
+	code = hash_buf(lc, j);
+	if (code == KVR_OK)
+		j->hashes = kvr_slices_at(s, n_slices, q->hashes_off, j->n_hashes * 8, j->hash_buf);
+	return code;
+}
+
+/* ---- jobs ---- */
+
+static struct pool *pool_by_id(struct router *rt, uint32_t id)
+{
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		if (rt->pool[i].id == id)
+			return &rt->pool[i];
+	return NULL;
+}
+
+/* What the request says against the pool it is for. */
+static enum kvr_wire_code check_request(const struct pool *p, const struct kvr_wire_request *f)
+{
+	if (f->n_hashes != 0 && (uint64_t)f->n_hashes * p->block_size > f->isl)
+		return KVR_E_INVALID_REQUEST;
+	if (f->isl / p->block_size > p->max_prompt_blocks)
+		return KVR_E_PROMPT_TOO_LONG;
+	return KVR_OK;
+}
+
+/* The hints in one piece: in place, or gathered into a buffer of the job. */
+static enum kvr_wire_code gather_hints(struct lcore *lc, struct job *j, const struct kvr_request *q,
+				       const struct kvr_slice *s, uint32_t n, const void **hints)
+{
+	*hints = q->hints;
+	if (q->fixed.hints_len == 0 || q->hints != NULL)
+		return KVR_OK;
+	if (rte_mempool_get(lc->rt->hint_bufs, &j->hint_buf) < 0) {
+		j->hint_buf = NULL;
+		return KVR_E_NO_MEMORY;
+	}
+	*hints = kvr_slices_at(s, n, q->hints_off, q->fixed.hints_len, j->hint_buf);
+	return KVR_OK;
+}
+
+static enum kvr_wire_code job_fill(struct lcore *lc, struct job *j, const struct kvr_wire_hdr *h,
+				   const struct kvr_request *q, const struct kvr_slice *s,
+				   uint32_t n)
+{
+	struct kvr_hints hints;
+	const void *raw;
+	enum kvr_wire_code code;
+
+	j->source = h->source;
+	j->id = h->id;
+	j->flags = q->fixed.flags;
+	j->isl = q->fixed.isl;
+	j->deadline_ns = q->fixed.deadline_ms == 0
+				 ? 0
+				 : lc->now_ns + q->fixed.deadline_ms * UINT64_C(1000000);
+	j->req = (struct kvr_sched_req){
+		.isl = j->isl,
+		.query_only = (j->flags & KVR_REQ_F_QUERY) != 0,
+		.phase = (enum kvr_sched_phase)q->fixed.phase,
+	};
+	code = gather_hints(lc, j, q, s, n, &raw);
+	if (code == KVR_OK)
+		code = (enum kvr_wire_code)kvr_hints_parse(raw, q->fixed.hints_len, KVR_HINTS_ROUTE,
+							   &hints);
+	if (code == KVR_OK)
+		code = copy_hints(lc, j, &hints);
+	if (code == KVR_OK)
+		code = find_hashes(lc, j, q, &hints, s, n);
+	if (q->fixed.expected_output_tokens != KVR_NONE32) {
+		j->hints.flags |= KVR_SHINT_EXPECTED_OUTPUT;
+		j->hints.expected_output_tokens = q->fixed.expected_output_tokens;
+	}
+	j->req.sh = j->hashes;
+	j->req.n = j->n_hashes;
+	return code;
+}
+
+static uint32_t slices_of(struct kvr_slice *s, struct rte_mbuf *const m[], uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m[i], const struct kvr_wire_hdr *);
+
+		s[i] = (struct kvr_slice){kvr_frame_body(h), h->frag_len};
+	}
+	return n;
+}
+
+enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
+			   struct frame_list *list)
+{
+	struct rte_mbuf *const *frames = list != NULL ? list->m : &m;
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(frames[0], const struct kvr_wire_hdr *);
+	const uint32_t n = slices_of(lc->slices, frames, list != NULL ? list->n : 1);
+	struct kvr_request q;
+	enum kvr_wire_code code;
+	struct pool *p;
+	struct job *j;
+
+	code = (enum kvr_wire_code)kvr_request_parse_slices(lc->slices, n, KVR_ROUTE, &q);
+	if (unlikely(code != KVR_OK))
+		return code;
+	p = pool_by_id(lc->rt, q.fixed.pool);
+	if (unlikely(p == NULL))
+		return KVR_E_UNKNOWN_POOL;
+	code = check_request(p, &q.fixed);
+	if (unlikely(code != KVR_OK))
+		return code;
+	j = job_new(lc, p);
+	if (unlikely(j == NULL))
+		return KVR_E_NO_MEMORY;
+	code = job_fill(lc, j, h, &q, lc->slices, n);
+	if (unlikely(code != KVR_OK)) {
+		job_free(lc, j);
+		return code;
+	}
+	j->client = *from;
+	j->client.max_frame = q.fixed.client_frame;
+	j->frame = list != NULL ? NULL : m;
+	j->frames = list;
+	lc->job[lc->n_jobs++] = j;
+	return KVR_OK;
+}
+
+/* ---- scores ---- */
+
+void job_pad(struct job *j)
+{
+	struct kvr_overlap *o = j->overlap;
+
+	for (int t = KVR_PREFIX_DEVICE; t < KVR_PREFIX_TIERS; t++)
+		if (t == KVR_PREFIX_DEVICE || (o->flags & 1u << t) != 0)
+			memset(&o->count[(size_t)t * o->stride + o->nranks], 0,
+			       (o->stride - o->nranks) * sizeof(o->count[0]));
+}
+
+void job_overlap(const struct job *j, struct kvr_sched_overlap *ov)
+{
+	const struct kvr_overlap *o = j->overlap;
+
+	*ov = (struct kvr_sched_overlap){
+		.device = kvr_overlap_tier(o, KVR_PREFIX_DEVICE),
+		.host = (o->flags & KVR_OVERLAP_HOST) ? kvr_overlap_tier(o, KVR_PREFIX_HOST) : NULL,
+		.disk = (o->flags & KVR_OVERLAP_DISK) ? kvr_overlap_tier(o, KVR_PREFIX_DISK) : NULL,
+		.external = (o->flags & KVR_OVERLAP_EXTERNAL)
+				    ? kvr_overlap_tier(o, KVR_PREFIX_EXTERNAL)
+				    : NULL,
+	};
+}
+
+static void job_put(struct lcore *lc, struct job *j)
+{
+	const struct note n = {.type = NOTE_ROUTE, .ptr = j};
+
+	if (likely(rte_ring_enqueue_elem(j->pool->notes, (void *)(uintptr_t)&n, sizeof(n)) == 0))
+		return;
+	out_reject(lc, &j->client, KVR_ROUTE, j->source, j->id, KVR_E_BUSY, NULL);
+	job_free(lc, j);
+}
+
+void jobs_flush(struct lcore *lc)
+{
+	struct kvr_prefix_query q[BURST];
+
+	for (uint32_t i = 0, n; i < lc->n_jobs; i += n) {
+		struct pool *p = lc->job[i]->pool;
+
+		/* A stretch of jobs of one pool; with one pool that is the whole batch. */
+		for (n = 0; i + n < lc->n_jobs && n < BURST && lc->job[i + n]->pool == p; n++) {
+			const struct job *j = lc->job[i + n];
+
+			q[n] = (struct kvr_prefix_query){j->hashes, j->n_hashes, j->overlap};
+		}
+		kvr_prefix_score_burst(p->prefix, q, n);
+	}
+	for (uint32_t i = 0; i < lc->n_jobs; i++) {
+		job_pad(lc->job[i]);
+		job_put(lc, lc->job[i]);
+	}
+	lc->n_jobs = 0;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The loop of a packet lcore. The clock is read once a turn; what a stage calls "now" is at most
+ * one turn old. A stage is timed only when it found work, so that idle polling costs no clock reads
+ * and cycles per item mean something.
+ */
+#include "stages.h"
+
+static void stage_add(struct stage_work *w, uint64_t items, uint64_t cycles)
+{
+	/* Single writer; telemetry reads words that are whole, nothing is published. */
+	atomic_store_explicit(&w->items,
+			      atomic_load_explicit(&w->items, memory_order_relaxed) + items,
+			      memory_order_relaxed);
+	atomic_store_explicit(&w->bursts,
+			      atomic_load_explicit(&w->bursts, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	atomic_store_explicit(&w->cycles,
+			      atomic_load_explicit(&w->cycles, memory_order_relaxed) + cycles,
+			      memory_order_relaxed);
+}
+
+static void stage_depth(struct stage_work *w, uint64_t depth)
+{
+	if (depth > atomic_load_explicit(&w->depth, memory_order_relaxed))
+		atomic_store_explicit(&w->depth, depth, memory_order_relaxed);
+}
+
+/* Time since the last lap, charged to `stage` when it did something. */
+static uint64_t lap(struct lcore *lc, enum stage stage, uint32_t items, uint64_t since)
+{
+	uint64_t now;
+
+	if (items == 0)
+		return since;
+	now = rte_rdtsc();
+	stage_add(&lc->work[stage], items, now - since);
+	return now;
+}
+
+static void calls_poll(struct lcore *lc)
+{
+	struct call *c;
+
+	while (rte_ring_sc_dequeue(lc->calls, (void **)&c) == 0) {
+		c->fn(lc, c->arg);
+		/* Pairs with the acquire load in call_lcore(): what fn wrote is visible. */
+		atomic_store_explicit(&c->done, 1, memory_order_release);
+	}
+}
+
+void lcore_turn(struct lcore *lc)
+{
+	uint64_t t = rte_rdtsc();
+	uint32_t n;
+
+	lc->now_ns = now_ns(lc->rt);
+	/* Pairs with the release store in publish_view(). */
+	lc->view = atomic_load_explicit(&lc->rt->view, memory_order_acquire);
+
+	if (lc->egress != NULL) {
+		t = lap(lc, STAGE_INGRESS, ingress_poll(lc), t);
+		n = lc->n_jobs;
+		jobs_flush(lc);
+		t = lap(lc, STAGE_SCORE, n, t);
+	}
+	for (uint32_t i = 0; i < lc->n_event; i++) {
+		stage_depth(&lc->work[STAGE_EVENT], rte_ring_count(lc->event_pool[i]->events));
+		t = lap(lc, STAGE_EVENT, event_poll(lc, lc->event_pool[i]), t);
+	}
+	for (uint32_t i = 0; i < lc->n_sched; i++) {
+		stage_depth(&lc->work[STAGE_SCHED], rte_ring_count(lc->sched_pool[i]->notes));
+		t = lap(lc, STAGE_SCHED, sched_poll(lc, lc->sched_pool[i]), t);
+	}
+	if (lc->egress != NULL) {
+		n = out_egress(lc);
+		for (uint32_t i = 0; i < lc->rt->n_ports; i++)
+			n += kvr_port_flush(lc->queue[i]);
+		lap(lc, STAGE_EGRESS, n, t);
+	}
+	calls_poll(lc);
+	rte_rcu_qsbr_quiescent(lc->rt->qsbr, lc->qsbr_id);
+}
+
+int lcore_loop(void *arg)
+{
+	struct lcore *lc = arg;
+
+	rte_rcu_qsbr_thread_register(lc->rt->qsbr, lc->qsbr_id);
+	rte_rcu_qsbr_thread_online(lc->rt->qsbr, lc->qsbr_id);
+	while (!atomic_load_explicit(&lc->rt->stop, memory_order_relaxed))
+		lcore_turn(lc);
+	rte_rcu_qsbr_thread_offline(lc->rt->qsbr, lc->qsbr_id);
+	rte_rcu_qsbr_thread_unregister(lc->rt->qsbr, lc->qsbr_id);
+	return 0;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sending. A frame leaves through the lcore's own queue on the path's port, or through the egress
+ * ring of the ingress lcore that sends for it. Frames larger than the path takes are cut: any frame
+ * can be, because every frame says which bytes of which message it carries.
+ */
+#include "stages.h"
+
+#include <string.h>
+
+#include "kvr_frame.h"
+
+#define FRAME_HDR ((uint32_t)sizeof(struct kvr_wire_hdr))
+
+uint32_t out_limit(const struct lcore *lc, const struct kvr_path *to)
+{
+	const struct kvr_local *l = kvr_port_local(lc->rt->port[to->port]);
+	uint32_t limit = to->family == 4 ? l->max_frame4 : l->max_frame6;
+
+	if (to->max_frame != 0 && to->max_frame < limit)
+		limit = to->max_frame;
+	return limit;
+}
+
+static void send_one(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
+{
+	struct kvr_port_queue *q = lc->queue[to->port];
+	struct egress_note e;
+
+	if (likely(q != NULL)) {
+		kvr_port_send(q, to, m); /* refusals are counted by the port */
+		return;
+	}
+	e = (struct egress_note){m, *to};
+	if (unlikely(rte_ring_enqueue_elem(lc->via->egress, &e, sizeof(e)) != 0)) {
+		in_count(lc, IN_EGRESS_FULL);
+		rte_pktmbuf_free(m);
+	}
+}
+
+/* Cut the message of header @p h, whose body is @p s, into frames of at most @p limit bytes. */
+static void send_cut(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr_slice *s,
+		     uint32_t n, const struct kvr_path *to, uint32_t limit)
+{
+	const struct kvr_wire_ids ids = {h->source, h->id, h->handle, h->epoch, h->msg_seq};
+	struct kvr_frag frag;
+	uint8_t hdr[sizeof(*h)];
+	uint32_t off, len;
+
+	in_count(lc, IN_SPLIT);
+	if (kvr_frag_init(&frag, h->kind, &ids, h->msg_len, limit) < 0) {
+		in_count(lc, IN_UNSENDABLE);
+		return;
+	}
+	while (kvr_frag_next(&frag, hdr, &off, &len)) {
+		struct rte_mbuf *m = rte_pktmbuf_alloc(lc->mbufs);
+		uint8_t *p = NULL;
+
+		if (m != NULL)
+			p = (void *)rte_pktmbuf_append(m, (uint16_t)(FRAME_HDR + len));
+		if (p == NULL) {
+			in_count(lc, IN_NO_MBUF); /* the message stays incomplete and is repeated */
+			rte_pktmbuf_free(m);
+			return;
+		}
+		memcpy(p, hdr, FRAME_HDR);
+		kvr_slices_copy(s, n, off, len, p + FRAME_HDR);
+		send_one(lc, m, to);
+	}
+}
+
+void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const uint32_t limit = out_limit(lc, to);
+
+	if (likely(m->pkt_len <= limit)) {
+		send_one(lc, m, to);
+		return;
+	}
+	/* A fragment alone cannot be cut: all of a message have the same length. */
+	if (kvr_frame_whole(h))
+		send_cut(lc, h, &(struct kvr_slice){kvr_frame_body(h), h->frag_len}, 1, to, limit);
+	else
+		in_count(lc, IN_UNSENDABLE);
+	rte_pktmbuf_free(m);
+}
+
+/* Room for a header and @p len bytes of body; NULL is counted. */
+static struct kvr_wire_hdr *frame_new(struct lcore *lc, struct rte_mbuf **m, size_t len)
+{
+	struct kvr_wire_hdr *h = NULL;
+
+	*m = rte_pktmbuf_alloc(lc->mbufs);
+	if (likely(*m != NULL))
+		h = (void *)rte_pktmbuf_append(*m, (uint16_t)(FRAME_HDR + len));
+	if (unlikely(h == NULL)) {
+		in_count(lc, IN_NO_MBUF);
+		rte_pktmbuf_free(*m);
+	}
+	return h;
+}
+
+void out_message(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
+		 uint64_t id, uint64_t handle, const void *body, size_t len)
+{
+	const struct kvr_wire_ids ids = {source, id, handle, lc->rt->epoch, 0};
+	const size_t padded = RTE_ALIGN_CEIL(len, 8u);
+	struct rte_mbuf *m;
+	struct kvr_wire_hdr *h = frame_new(lc, &m, padded);
+
+	if (unlikely(h == NULL))
+		return;
+	kvr_hdr_put(h, kind, &ids, (uint32_t)padded, 0, (uint16_t)padded);
+	if (len != 0)
+		memcpy(h + 1, body, len);
+	memset((uint8_t *)(h + 1) + len, 0, padded - len);
+	out_send(lc, m, to);
+}
+
+void out_frame(struct lcore *lc, const struct kvr_path *to, const void *frame, size_t len)
+{
+	struct rte_mbuf *m;
+	struct kvr_wire_hdr *h = frame_new(lc, &m, len - FRAME_HDR);
+
+	if (unlikely(h == NULL))
+		return;
+	memcpy(h, frame, len);
+	out_send(lc, m, to);
+}
+
+void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
+		uint64_t id, enum kvr_wire_code code, const uint64_t detail[4])
+{
+	uint8_t buf[sizeof(struct kvr_wire_rejected) + 64] = {0};
+	struct kvr_wire_rejected *r = (void *)buf;
+	const char *text = kvr_code_name(code);
+	size_t len = strnlen(text, 64);
+
+	kvr_stats_inc(lc->reject, code);
+	r->code = (uint16_t)code;
+	r->retryable = kvr_code_retryable(code);
+	r->kind = kind;
+	r->text_len = (uint16_t)len;
+	if (detail != NULL)
+		memcpy(r->detail, detail, sizeof(r->detail));
+	memcpy(r + 1, text, len);
+	out_message(lc, to, KVR_REJECTED, source, id, 0, r, sizeof(*r) + len);
+}
+
+void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		      enum kvr_wire_code code)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+
+	if (kvr_frame_answerable(h))
+		out_reject(lc, from, h->kind, h->source, h->id, code, NULL);
+	else
+		kvr_stats_inc(lc->reject, code);
+	rte_pktmbuf_free(m);
+}
+
+static void dispatch_header(struct lcore *lc, struct rte_mbuf *m, const struct job *j,
+			    const struct dispatch_fields *f)
+{
+	struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, struct kvr_wire_hdr *);
+	struct kvr_wire_request *q = (void *)(h + 1);
+
+	h->kind = KVR_DISPATCH;
+	h->handle = f->handle;
+	h->epoch = lc->rt->epoch;
+	if (h->frag_off != 0)
+		return;
+	q->worker = f->worker;
+	q->dp_rank = f->dp_rank;
+	q->overlap_blocks = f->overlap_blocks;
+	q->cached_tokens = f->cached_tokens;
+	q->attempt = f->attempt;
+	memcpy(q->client_ip, j->client.ip, sizeof(q->client_ip));
+	q->client_port = j->client.udp_port;
+	/* What agents may put into a frame that is relayed as it is. */
+	q->client_frame = (uint16_t)out_limit(lc, &j->client);
+}
+
+/* Frames of a longer message; larger than the worker's path takes, they are cut anew. */
+static void dispatch_frames(struct lcore *lc, const struct frame_list *l, const struct kvr_path *to)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(l->m[0], const struct kvr_wire_hdr *);
+	const uint32_t limit = out_limit(lc, to);
+
+	if (l->m[0]->pkt_len <= limit) { /* the first is as long as any */
+		for (uint32_t i = 0; i < l->n; i++)
+			send_one(lc, l->m[i], to);
+		return;
+	}
+	for (uint32_t i = 0; i < l->n; i++) {
+		const struct kvr_wire_hdr *f = rte_pktmbuf_mtod(l->m[i], const void *);
+
+		lc->slices[i] = (struct kvr_slice){kvr_frame_body(f), f->frag_len};
+	}
+	send_cut(lc, h, lc->slices, l->n, to, limit);
+	for (uint32_t i = 0; i < l->n; i++)
+		rte_pktmbuf_free(l->m[i]);
+}
+
+void out_dispatch(struct lcore *lc, struct job *j, const struct kvr_path *to,
+		  const struct dispatch_fields *f)
+{
+	if (likely(j->frame != NULL)) {
+		dispatch_header(lc, j->frame, j, f);
+		out_send(lc, j->frame, to);
+		j->frame = NULL;
+		return;
+	}
+	for (uint32_t i = 0; i < j->frames->n; i++)
+		dispatch_header(lc, j->frames->m[i], j, f);
+	dispatch_frames(lc, j->frames, to);
+	j->frames->n = 0;
+}
+
+uint32_t out_egress(struct lcore *lc)
+{
+	struct egress_note e[BURST];
+	uint32_t n = rte_ring_dequeue_burst_elem(lc->egress, e, sizeof(e[0]), BURST, NULL);
+
+	for (uint32_t i = 0; i < n; i++)
+		kvr_port_send(lc->queue[e[i].path.port], &e[i].path, e[i].m);
+	return n;
+}
+
+/* The headroom's first bytes: headers are written right before the data, at most 70 bytes. */
+_Static_assert(RTE_PKTMBUF_HEADROOM >= sizeof(struct kvr_path) + KVR_PATH_MAX_HEADERS,
+	       "path and headers share the headroom");
+
+void path_keep(struct rte_mbuf *m, const struct kvr_path *path)
+{
+	memcpy(m->buf_addr, path, sizeof(*path));
+}
+
+const struct kvr_path *path_kept(const struct rte_mbuf *m)
+{
+	return m->buf_addr;
+}

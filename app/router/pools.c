@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Start and stop of pools: tables, rings, scheduler, and the lcores they are given to. */
+#include "start.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include <rte_malloc.h>
+#include <rte_random.h>
+
+#include "stages.h"
+
+/* The overlap arrays follow each job; pointers in it never change. */
+static void job_obj_init(struct rte_mempool *mp, void *arg, void *obj, unsigned int i)
+{
+	struct job *j = obj;
+
+	RTE_SET_USED(mp);
+	RTE_SET_USED(arg);
+	RTE_SET_USED(i);
+	j->overlap = (void *)RTE_PTR_ALIGN(j + 1, RTE_CACHE_LINE_SIZE);
+}
+
+static void *sched_alloc(void *arg, size_t bytes)
+{
+	RTE_SET_USED(arg);
+	return rte_zmalloc("sched", bytes, RTE_CACHE_LINE_SIZE);
+}
+
+static void sched_release(void *arg, void *p)
+{
+	RTE_SET_USED(arg);
+	rte_free(p);
+}
+
+static int pool_sched(struct pool *p, struct kvr_router_pool_conf *c)
+{
+	const struct kvr_sched_ops ops = {
+		.arg = p,
+		.refresh = sched_refresh,
+		.dropped = sched_dropped,
+		.alloc = sched_alloc,
+		.release = sched_release,
+	};
+
+	if (c->sched.seed == 0)
+		c->sched.seed = rte_rand();
+	p->sched = kvr_sched_create(&c->sched, &ops, now_ns(p->rt));
+	if (p->sched == NULL)
+		return -errno;
+	p->max_ranks = kvr_sched_max_ranks(p->sched);
+	return 0;
+}
+
+static int pool_tables(struct pool *p, const struct kvr_router_pool_conf *c)
+{
+	char name[RTE_MEMZONE_NAMESIZE / 2];
+	const struct kvr_prefix_conf pc = {
+		.name = name,
+		.qsbr = p->rt->qsbr,
+		.max_ranks = p->max_ranks,
+		.max_blocks = (uint32_t)c->own.max_blocks,
+		.max_runs = (uint32_t)c->own.max_runs,
+		.socket_id = SOCKET_ID_ANY,
+		.seed = rte_rand(),
+	};
+
+	snprintf(name, sizeof(name), "prefix%u", p->number);
+	p->prefix = kvr_prefix_create(&pc);
+	snprintf(name, sizeof(name), "flight%u", p->number);
+	p->requests = kvr_flight_create(name, c->sched.max_requests, p->number, rte_rand(),
+					SOCKET_ID_ANY);
+	p->cursor = rte_zmalloc("cursor", p->max_ranks * sizeof(*p->cursor), RTE_CACHE_LINE_SIZE);
+	return p->prefix == NULL || p->requests == NULL || p->cursor == NULL ? -ENOMEM : 0;
+}
+
+static int pool_rings(struct pool *p, const struct kvr_router_pool_conf *c)
+{
+	const unsigned int size = rte_align32pow2(p->rt->conf.opt.ring_size);
+	const unsigned int job_size = (unsigned int)(sizeof(struct job) + RTE_CACHE_LINE_SIZE +
+						     kvr_overlap_size(p->max_ranks));
+	char name[RTE_RING_NAMESIZE];
+
+	snprintf(name, sizeof(name), "notes%u", p->number);
+	p->notes =
+		rte_ring_create_elem(name, sizeof(struct note), size, SOCKET_ID_ANY, RING_F_SC_DEQ);
+	snprintf(name, sizeof(name), "events%u", p->number);
+	p->events = rte_ring_create_elem(name, sizeof(struct event_note), size, SOCKET_ID_ANY,
+					 RING_F_SC_DEQ);
+	snprintf(name, sizeof(name), "jobs%u", p->number);
+	p->jobs = rte_mempool_create(name, c->own.max_jobs, job_size,
+				     RTE_MIN(c->own.max_jobs / 4, 64u), 0, NULL, NULL, job_obj_init,
+				     NULL, SOCKET_ID_ANY, 0);
+	p->stats = kvr_stats_create(&router_pool_stats, 1);
+	p->event_stats = kvr_stats_create(&router_event_stats, 1);
+	if (p->notes == NULL || p->events == NULL || p->jobs == NULL || p->stats == NULL ||
+	    p->event_stats == NULL)
+		return -ENOMEM;
+	p->count = kvr_stats_row(p->stats, 0);
+	p->event_count = kvr_stats_row(p->event_stats, 0);
+	return 0;
+}
+
+static void pool_fini(struct pool *p)
+{
+	struct note n;
+	struct event_note e;
+
+	while (p->notes != NULL && rte_ring_dequeue_elem(p->notes, &n, sizeof(n)) == 0) {
+		if (n.type == NOTE_ROUTE)
+			job_free(&p->rt->control, n.ptr);
+		else if (n.type == NOTE_CANCEL || n.type == NOTE_PROBE)
+			rte_pktmbuf_free(n.ptr);
+	}
+	while (p->events != NULL && rte_ring_dequeue_elem(p->events, &e, sizeof(e)) == 0)
+		rte_pktmbuf_free(e.m);
+	for (uint32_t i = 0; p->requests != NULL && i < kvr_flight_size(p->requests); i++) {
+		struct kvr_flight *r = kvr_flight_slot(p->requests, i);
+
+		if (r->state == KVR_RQ_QUEUED && r->job != NULL)
+			job_free(&p->rt->control, r->job);
+	}
+	kvr_sched_destroy(p->sched);
+	kvr_prefix_destroy(p->prefix);
+	kvr_flight_destroy(p->requests);
+	rte_free(p->cursor);
+	rte_ring_free(p->notes);
+	rte_ring_free(p->events);
+	rte_mempool_free(p->jobs);
+	kvr_stats_destroy(p->stats);
+	kvr_stats_destroy(p->event_stats);
+	memset(p, 0, sizeof(*p));
+}
+
+static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_conf *c)
+{
+	int rc;
+
+	p->rt = rt;
+	p->number = rt->n_pools;
+	p->name = c->name;
+	p->id = c->own.id;
+	p->conf = &c->sched;
+	p->block_size = c->sched.block_size;
+	p->max_prompt_blocks = RTE_MIN(c->sched.max_prompt_blocks, KVR_WIRE_MAX_HASHES);
+	p->role = (uint8_t)c->sched.role;
+	p->events_used = c->sched.use_kv_events;
+	p->predict = !p->events_used || !isnan(c->sched.predicted_ttl_s);
+	p->predict_ttl_ms =
+		(uint32_t)(1000 * (p->events_used ? c->sched.predicted_ttl_s : c->sched.ttl_s));
+	if (!p->predict)
+		p->predict_ttl_ms = 0;
+	TAILQ_INIT(&p->aborts);
+	rc = pool_sched(p, c);
+	if (rc == 0)
+		rc = pool_tables(p, c);
+	if (rc == 0)
+		rc = pool_rings(p, c);
+	return rc;
+}
+
+static void pool_assign(struct router *rt, struct pool *p, const struct kvr_router_pool_conf *c)
+{
+	struct lcore *e = rt->lcore[c->event_lcore], *s = rt->lcore[c->sched_lcore];
+
+	p->event_lcore = e;
+	p->sched_lcore = s;
+	e->event_pool[e->n_event++] = p;
+	s->sched_pool[s->n_sched++] = p;
+}
+
+int start_pools(struct router *rt, char *err, size_t errlen)
+{
+	while (rt->n_pools < rt->conf.n_pools) {
+		struct kvr_router_pool_conf *c = &rt->conf.pool[rt->n_pools];
+		struct pool *p = &rt->pool[rt->n_pools];
+		int rc = pool_init(rt, p, c);
+
+		rt->n_pools++;
+		if (rc < 0) {
+			snprintf(
+				err, errlen,
+				"no memory for pool %s: raise [router] memory_mb (now %u), or "
+				"lower max_blocks, max_requests, max_jobs or max_ranks of the pool",
+				c->name, rt->conf.opt.memory_mb);
+			stop_pools(rt);
+			return rc;
+		}
+		pool_assign(rt, p, c);
+	}
+	return 0;
+}
+
+void stop_pools(struct router *rt)
+{
+	struct rte_mbuf *m;
+
+	while (rt->control_ring != NULL && rte_ring_dequeue(rt->control_ring, (void **)&m) == 0)
+		rte_pktmbuf_free(m);
+	while (rt->n_pools > 0)
+		pool_fini(&rt->pool[--rt->n_pools]);
+}

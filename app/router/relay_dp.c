@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Frames about requests that are under way. Streams are switched here, on the lcore that received
+ * the frame; what changes the state of a request goes to its scheduler as a note. A note that
+ * must not be lost and finds the ring full stops its frame too, so that the sender repeats it.
+ */
+#include "stages.h"
+
+#include "kvr_frame.h"
+
+struct pool *pool_of_handle(struct router *rt, uint64_t handle)
+{
+	const uint32_t number = kvr_flight_handle_pool(handle);
+
+	return number < rt->n_pools ? &rt->pool[number] : NULL;
+}
+
+static const struct kvr_wire_hdr *hdr_of(const struct rte_mbuf *m)
+{
+	return rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+}
+
+static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
+{
+	in_count(lc, IN_IGNORED);
+	in_count(lc, why);
+	rte_pktmbuf_free(m);
+}
+
+static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		   enum kvr_wire_code code)
+{
+	in_count(lc, IN_REJECTED);
+	out_reject_frame(lc, m, from, code);
+}
+
+static int note_put(struct pool *p, const struct note *n)
+{
+	return rte_ring_enqueue_elem(p->notes, (void *)(uintptr_t)n, sizeof(*n));
+}
+
+/*
+ * The slot behind the frame's handle, when the frame comes from the side of the request that may
+ * send it; else the frame has been dealt with.
+ */
+static struct kvr_flight *slot_of(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+				  bool agent, struct pool **p, struct kvr_relay *relay)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	struct kvr_flight *r = NULL;
+
+	*p = pool_of_handle(lc->rt, h->handle);
+	if (likely(*p != NULL))
+		r = kvr_flight_relay((*p)->requests, h->handle, relay);
+	if (unlikely(r == NULL)) {
+		/* The sender of a stream must learn that nobody listens; others need nothing. */
+		if (h->kind == KVR_RESPONSE || h->kind == KVR_PROGRESS)
+			reject(lc, m, from, KVR_E_UNKNOWN_REQUEST);
+		else
+			ignore(lc, m, IN_LATE);
+		return NULL;
+	}
+	if (unlikely(!kvr_path_same(from, agent ? &relay->agent : &relay->client) ||
+		     h->source != relay->source || h->id != relay->id)) {
+		reject(lc, m, from, KVR_E_NOT_ALLOWED);
+		return NULL;
+	}
+	return r;
+}
+
+static uint32_t blocks(uint64_t tokens, uint32_t block_size)
+{
+	return (uint32_t)((tokens + block_size - 1) / block_size);
+}
+
+/* Whether the scheduler must hear of @p generated tokens, having heard of seen - 1 (0: none). */
+static bool is_news(const struct pool *p, uint32_t isl, uint32_t seen, uint32_t generated)
+{
+	if (seen == 0)
+		return true;
+	if (generated + 1 <= seen)
+		return false;
+	return seen == 1 || blocks((uint64_t)isl + generated, p->block_size) >
+				    blocks((uint64_t)isl + seen - 1, p->block_size);
+}
+
+/* Tell the scheduler what an item changes. @return -1 when the ring is full. */
+static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_relay *relay,
+			 uint64_t handle, const struct kvr_wire_response *w)
+{
+	const uint32_t seen = atomic_load_explicit(&r->seen, memory_order_relaxed);
+	const struct note n = {
+		.type = NOTE_PROGRESS,
+		.flags = (uint16_t)((w->flags & KVR_RESP_F_FIN ? KVR_PROG_F_FIN : 0) |
+				    (w->flags & KVR_RESP_F_ERROR ? KVR_PROG_F_ERROR : 0) |
+				    (w->flags & KVR_RESP_F_CANCELLED ? KVR_PROG_F_CANCELLED : 0)),
+		.tokens = w->generated_tokens,
+		.cached = w->cached_tokens,
+		.handle = handle,
+	};
+
+	if ((w->flags & KVR_RESP_F_FIN) == 0 && !is_news(p, relay->isl, seen, w->generated_tokens))
+		return 0;
+	if (unlikely(note_put(p, &n) != 0))
+		return -1;
+	/* Only this stream's lcore writes it; the scheduler resets it before the slot is known. */
+	if (w->generated_tokens >= seen && w->generated_tokens != UINT32_MAX)
+		atomic_store_explicit(&r->seen, w->generated_tokens + 1, memory_order_relaxed);
+	return 0;
+}
+
+void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	struct kvr_relay relay;
+	struct pool *p;
+	struct kvr_flight *r = slot_of(lc, m, from, true, &p, &relay);
+
+	if (r == NULL)
+		return;
+	if (h->frag_off == 0 &&
+	    unlikely(response_note(p, r, &relay, h->handle, kvr_frame_body(h)) < 0)) {
+		ignore(lc, m, IN_RING_FULL);
+		return;
+	}
+	in_count(lc, IN_RELAYED);
+	out_send(lc, m, &relay.client);
+}
+
+void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	const struct kvr_wire_response_ack *a = kvr_frame_body(h);
+	const struct note n = {.type = NOTE_FIN_ACKED, .handle = h->handle};
+	struct kvr_relay relay;
+	struct pool *p;
+
+	if (slot_of(lc, m, from, false, &p, &relay) == NULL)
+		return;
+	/* Lost for want of room, it is made up for by the end of lingering. */
+	if ((a->flags & KVR_RACK_F_FIN) != 0)
+		note_put(p, &n);
+	in_count(lc, IN_RELAYED);
+	out_send(lc, m, &relay.agent);
+}
+
+static void progress(struct lcore *lc, struct pool *p, struct rte_mbuf *m,
+		     const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	const struct kvr_wire_progress *w = kvr_frame_body(h);
+	const struct kvr_wire_progress_ack ack = {.next_seq = w->seq + 1};
+	const struct note n = {
+		.type = NOTE_PROGRESS,
+		.flags = w->flags,
+		.tokens = w->generated_tokens,
+		.cached = w->cached_tokens,
+		.handle = h->handle,
+	};
+
+	if (note_put(p, &n) != 0) {
+		ignore(lc, m, IN_RING_FULL);
+		return;
+	}
+	in_count(lc, IN_NOTES);
+	out_message(lc, from, KVR_PROGRESS_ACK, h->source, h->id, h->handle, &ack, sizeof(ack));
+	rte_pktmbuf_free(m);
+}
+
+void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	struct note n = {.handle = h->handle};
+	struct kvr_relay relay;
+	struct pool *p;
+
+	if (slot_of(lc, m, from, true, &p, &relay) == NULL)
+		return;
+	if (h->kind == KVR_PROGRESS) {
+		progress(lc, p, m, from);
+		return;
+	}
+	n.type = NOTE_ABORT_ACK;
+	if (h->kind == KVR_DISPATCH_ACK) {
+		n.type = NOTE_DISPATCH_ACK;
+		n.code = ((const struct kvr_wire_dispatch_ack *)kvr_frame_body(h))->code;
+	}
+	if (note_put(p, &n) != 0) {
+		ignore(lc, m, IN_RING_FULL);
+		return;
+	}
+	in_count(lc, IN_NOTES);
+	rte_pktmbuf_free(m);
+}
+
+void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	struct pool *p = h->handle != 0 ? pool_of_handle(lc->rt, h->handle) : &lc->rt->pool[0];
+	const struct note n = {
+		.type = h->kind == KVR_CANCEL ? NOTE_CANCEL : NOTE_PROBE,
+		.handle = h->handle,
+		.ptr = m,
+	};
+
+	if (p == NULL) {
+		reject(lc, m, from, KVR_E_UNKNOWN_REQUEST);
+		return;
+	}
+	path_keep(m, from);
+	if (note_put(p, &n) != 0)
+		ignore(lc, m, IN_RING_FULL);
+	else
+		in_count(lc, IN_NOTES);
+}
+
+int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	if (n->handle != 0 || p->number + 1 >= lc->rt->n_pools)
+		return -1;
+	if (note_put(&lc->rt->pool[p->number + 1], n) == 0)
+		return 0;
+	rte_pktmbuf_free(n->ptr); /* the client repeats it */
+	return 0;
+}

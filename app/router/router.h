@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_H
+#define ROUTER_H
+
+/**
+ * @file
+ * The router's own structures: lcores, pools, and what travels on the rings between stages.
+ *
+ *   ingress (n lcores)     rx -> check -> reassemble -> hash -> score -> note ring of the pool
+ *                          RESPONSE, RESPONSE_ACK: switched here, by handle; state changes
+ *                          become notes
+ *   event (1 per pool)     KV events -> prefix table; KV_ACK
+ *   scheduler (1 per pool) notes -> decide, book, dispatch, free; owns the request slots
+ *   egress                 frames of lcores without a queue of their own -> tx
+ *   control (main thread)  HELLO, HEARTBEAT, CONNECT, liveness, views, telemetry
+ *
+ * An lcore that owns a queue sends through it at once; the egress ring carries only the frames of
+ * lcores without one (a scheduler or event lcore apart, and control).
+ *
+ * Ownership of frames: whoever holds an mbuf either sends it (out_send(), which always takes it)
+ * or frees it. A note that carries a job or an mbuf hands it over with the note; when the ring is
+ * full the sender keeps it and answers REJECTED.
+ *
+ * Writers: struct lcore by its own thread; struct pool as marked; the view by control, published
+ * with a release store that pairs with the acquire load at the top of each loop, and freed after
+ * every polling lcore has passed a quiescent state.
+ */
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include <rte_cycles.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+#include <rte_rcu_qsbr.h>
+#include <rte_ring.h>
+
+#include "config.h"
+#include "counters.h"
+#include "kvr_flight.h"
+#include "kvr_hints.h"
+#include "kvr_port.h"
+#include "kvr_prefix.h"
+#include "kvr_reasm.h"
+#include "kvr_sched.h"
+#include "kvr_wire.h"
+#include "kvr_worker.h"
+
+struct lcore;
+struct pool;
+struct router;
+
+#define BURST 32u
+/* Most jobs one turn of an ingress lcore can make: a burst from every port. */
+#define JOBS_MAX (BURST * KVR_ROUTER_MAX_PORTS)
+
+/* ---- what travels on the rings ---- */
+
+enum note_type {
+	NOTE_ROUTE = 1,	   /* ptr = struct job */
+	NOTE_CANCEL,	   /* ptr = the CANCEL frame, becomes the answer */
+	NOTE_PROBE,	   /* ptr = the PROBE frame, becomes the answer */
+	NOTE_DISPATCH_ACK, /* handle, code */
+	NOTE_PROGRESS,	   /* handle, tokens, flags (KVR_PROG_F_*), cached */
+	NOTE_FIN_ACKED,	   /* handle: the client has the last item */
+	NOTE_ABORT_ACK,	   /* handle */
+	NOTE_TICK,	   /* from control: expire bookings, look after deadlines */
+};
+
+/** Element of a pool's note ring. */
+struct note {
+	uint8_t type; /* enum note_type */
+	uint8_t pad;
+	uint16_t flags;
+	uint32_t tokens;
+	uint32_t cached;
+	uint32_t code;
+	uint64_t handle;
+	void *ptr;
+};
+_Static_assert(sizeof(struct note) == 32, "two notes a cache line");
+
+/** Element of a pool's event ring: a KV_EVENTS frame (data = frame header), or a prediction. */
+struct event_note {
+	struct rte_mbuf *m;
+	struct prediction *p; /* when m is NULL; the event stage puts it back */
+	uint32_t rank;	      /* dense index */
+	uint32_t pad;
+};
+
+/** Element of an egress ring. */
+struct egress_note {
+	struct rte_mbuf *m;
+	struct kvr_path path;
+};
+_Static_assert(sizeof(struct egress_note) % 4 == 0, "rte_ring element size");
+
+/** Hashes of a decision on their way to the event stage. From router::hash_bufs. */
+struct prediction {
+	uint32_t n;
+	uint32_t pad;
+	uint64_t sh[];
+};
+
+/** Frames of a ROUTE longer than one; from router::frame_lists. */
+struct frame_list {
+	uint32_t n;
+	struct rte_mbuf *m[KVR_WIRE_MAX_FRAGMENTS];
+};
+
+/**
+ * One ROUTE from its arrival to its dispatch or refusal. From pool::jobs. Written by the ingress
+ * lcore, then owned by the scheduler lcore; a waiting request keeps its job.
+ */
+struct job {
+	uint64_t source;
+	uint64_t id;
+	uint64_t arrival_ns;
+	uint64_t deadline_ns; /* 0 none */
+	uint32_t flags;	      /* KVR_REQ_F_* */
+	uint32_t isl;
+	struct kvr_path client;
+	struct rte_mbuf *frame;	   /* single frame: data starts at the frame header */
+	struct frame_list *frames; /* several frames; frame is NULL */
+	void *hash_buf;		   /* from router::hash_bufs, or NULL */
+	void *hint_buf;		   /* gathered hints, from router::hint_bufs, or NULL */
+	void *allowed_buf;	   /* aligned allowed worker ids, likewise */
+	struct pool *pool;
+	const void *hashes; /* n u64, unaligned; in the frame or in hash_buf */
+	uint32_t n_hashes;
+	struct kvr_sched_req req; /* points at the next five */
+	struct kvr_sched_hints hints;
+	struct kvr_sched_override over;
+	struct kvr_sched_str required[KVR_HINTS_MAX_TAINTS];
+	struct kvr_sched_preferred preferred[KVR_HINTS_MAX_TAINTS];
+	struct kvr_sched_range shared[KVR_HINTS_MAX_SHARED];
+	struct kvr_overlap *overlap; /* follows the struct */
+};
+
+/* ---- lcores ---- */
+
+enum stage { STAGE_INGRESS, STAGE_SCORE, STAGE_EVENT, STAGE_SCHED, STAGE_EGRESS, STAGES };
+
+/** Work of one stage on one lcore. Lcore: rw, telemetry: ro (relaxed words). */
+struct stage_work {
+	_Atomic uint64_t items;
+	_Atomic uint64_t bursts; /* polls that found work */
+	_Atomic uint64_t cycles; /* of those */
+	_Atomic uint64_t depth;	 /* most ring entries seen by one poll */
+};
+
+/** A function for a packet lcore to run, see call_lcore(). */
+struct call {
+	void (*fn)(struct lcore *lc, void *arg);
+	void *arg;
+	_Atomic int done;
+};
+
+struct lcore {
+	struct router *rt;
+	uint32_t index;
+	const struct kvr_view *view;
+	uint64_t now_ns;
+	struct kvr_port_queue *queue[KVR_ROUTER_MAX_PORTS]; /* NULL: sends through `via` */
+	struct lcore *via;	   /* ingress lcore that sends for this one */
+	struct rte_ring *egress;   /* struct egress_note; ingress lcores */
+	struct rte_ring *calls;	   /* struct call * */
+	struct rte_mempool *mbufs; /* for answers */
+	struct kvr_reasm *reasm;
+	kvr_cell_t *in;	    /* enum in_counter */
+	kvr_cell_t *reject; /* enum kvr_wire_code */
+	uint32_t n_event, n_sched;
+	struct pool *event_pool[KVR_ROUTER_MAX_POOLS];
+	struct pool *sched_pool[KVR_ROUTER_MAX_POOLS];
+	uint32_t n_jobs;
+	struct job *job[JOBS_MAX]; /* scored together */
+	struct kvr_slice slices[KVR_WIRE_MAX_FRAGMENTS];
+	struct stage_work work[STAGES];
+	unsigned int qsbr_id;
+	unsigned int lcore_id; /* EAL's */
+} __rte_cache_aligned;
+
+/* ---- pools ---- */
+
+/** Where a rank's event stream stands. Event lcore only. */
+struct event_cursor {
+	uint32_t epoch; /* 0: nobody there */
+	uint8_t dumping;
+	uint8_t authoritative; /* nothing is known to be missing */
+	uint16_t pad;
+	uint32_t dump_seq; /* msg_seq of the frame that began the last dump */
+	uint32_t has_dump; /* dump_seq is valid */
+	uint64_t next;	   /* event id */
+	uint64_t dump_pos; /* next frame of the dump; 0 outside dumps */
+	uint64_t lag;	   /* `next` when a heartbeat last said that more exists; else UINT64_MAX */
+};
+
+struct pool {
+	/* written at start */
+	struct router *rt;
+	const char *name;
+	uint32_t number; /* index, in handles */
+	uint32_t id;	 /* on the wire */
+	uint32_t block_size;
+	uint32_t max_ranks;
+	uint32_t max_prompt_blocks;
+	uint8_t role;
+	bool events_used; /* KV events are applied */
+	bool predict;	  /* decisions are entered as predicted blocks */
+	uint32_t predict_ttl_ms;
+	const struct kvr_pool_conf *conf;
+	struct lcore *sched_lcore;
+	struct lcore *event_lcore;
+	struct rte_mempool *jobs;
+	struct rte_ring *notes;	 /* struct note; many producers */
+	struct rte_ring *events; /* struct event_note; many producers */
+	struct kvr_prefix *prefix;
+	struct kvr_flight_table *requests; /* scheduler: rw; ingress: relay parts */
+	struct kvr_sched *sched;	   /* scheduler lcore */
+	kvr_cell_t *count;		   /* enum pool_counter; scheduler lcore */
+	kvr_cell_t *event_count;	   /* enum event_counter; event lcore */
+	struct kvr_stats *stats;
+	struct kvr_stats *event_stats;
+	/* event lcore */
+	struct event_cursor *cursor; /* per dense rank */
+	uint64_t expire_ns;	     /* next kvr_prefix_expire() */
+	/* scheduler lcore */
+	struct kvr_flight_list aborts; /* by abort_ns */
+	uint32_t sweep;		       /* next slot to look at for deadlines */
+};
+
+struct router {
+	struct kvr_router_conf conf;
+	uint32_t n_ports, n_pools, n_lcores;
+	uint32_t epoch; /* of this process, in every frame it makes */
+	uint32_t max_frame;
+	uint64_t tsc_hz;
+	uint64_t seed;
+	struct kvr_port *port[KVR_ROUTER_MAX_PORTS];
+	struct pool pool[KVR_ROUTER_MAX_POOLS];
+	struct lcore *lcore[KVR_ROUTER_MAX_LCORES];
+	struct lcore control; /* context of the control thread: sends through `via` */
+	struct rte_mempool *hash_bufs;
+	struct rte_mempool *hint_bufs;
+	struct rte_mempool *frame_lists;
+	struct rte_ring *control_ring; /* mbufs; many producers */
+	struct rte_rcu_qsbr *qsbr;
+	struct kvr_stats *in_stats;
+	struct kvr_stats *reject_stats;
+	_Atomic(struct kvr_view *) view;
+	_Atomic int running; /* packet lcores poll */
+	_Atomic int stop;
+	/* control thread, telemetry threads; under the lock of lib/ctl */
+	struct kvr_registry *registry;
+	uint64_t last_tick_ns;
+	uint64_t start_ns;
+};
+
+static inline uint64_t now_ns(const struct router *rt)
+{
+	return (uint64_t)((unsigned __int128)rte_rdtsc() * 1000000000u / rt->tsc_hz);
+}
+
+static inline void in_count(struct lcore *lc, enum in_counter c)
+{
+	kvr_stats_inc(lc->in, c);
+}
+
+static inline void pool_count(struct pool *p, enum pool_counter c, uint64_t n)
+{
+	kvr_stats_add(p->count, c, n);
+}
+
+#endif

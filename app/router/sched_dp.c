@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The scheduler stage of a pool: the only writer of its load model, queue and request slots.
+ *
+ *   ROUTE   known (source, id)? repeat the answer : decide -> slot, booking, DISPATCH, ACCEPTED
+ *   notes   PROGRESS, DISPATCH_ACK, CANCEL, ... move the slot along; each booking is freed once, in
+ *           end_request(), whatever ends the request
+ *   time    lingering slots, unanswered ABORTs and the queue, once per call
+ */
+#include "router.h"
+#include "stages.h"
+
+#include <errno.h>
+
+#define ABORT_TRIES    5
+#define ABORT_EVERY_NS UINT64_C(500000000)
+
+static const enum kvr_wire_code sched_code[KVR_SCHED_ERRS] = {
+	[KVR_SCHED_NO_ENDPOINTS] = KVR_E_NO_ENDPOINTS,
+	[KVR_SCHED_ALL_OVERLOADED] = KVR_E_ALL_OVERLOADED,
+	[KVR_SCHED_PIN_NOT_ALLOWED] = KVR_E_PINNED_NOT_ALLOWED,
+	[KVR_SCHED_PIN_OVERLOADED] = KVR_E_PINNED_OVERLOADED,
+	[KVR_SCHED_QUEUE_REJECTED] = KVR_E_QUEUE_REJECTED,
+	[KVR_SCHED_NOT_ACTIVATED] = KVR_E_NOT_ACTIVATED,
+	[KVR_SCHED_DP_RANK_REQUIRED] = KVR_E_DP_RANK_REQUIRED,
+	[KVR_SCHED_WORKER_ID_REQUIRED] = KVR_E_WORKER_ID_REQUIRED,
+	[KVR_SCHED_INVALID_OVERRIDE] = KVR_E_INVALID_OVERRIDE,
+	[KVR_SCHED_DUPLICATE] = KVR_E_DUPLICATE_REQUEST,
+	[KVR_SCHED_EMPTY_PROMPT] = KVR_E_EMPTY_PROMPT,
+	[KVR_SCHED_PROMPT_TOO_LONG] = KVR_E_PROMPT_TOO_LONG,
+	[KVR_SCHED_INVALID_WEIGHT] = KVR_E_INVALID_REQUEST,
+	[KVR_SCHED_UNKNOWN_CLASS] = KVR_E_UNKNOWN_POLICY_CLASS,
+	[KVR_SCHED_BAD_SLOT] = KVR_E_NO_MEMORY,
+	[KVR_SCHED_SHUTDOWN] = KVR_E_SHUTDOWN,
+};
+
+/* ---- answers ---- */
+
+static void send_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r)
+{
+	struct kvr_wire_accepted a = {.state = KVR_STATE_QUEUED};
+	struct kvr_sched_pending waiting;
+
+	if (r->state != KVR_RQ_QUEUED) {
+		a.worker = r->relay.worker;
+		a.dp_rank = r->dp_rank;
+		a.overlap_blocks = r->overlap_blocks;
+		a.required_blocks = r->required_blocks;
+		a.cached_tokens = r->cached_tokens;
+		a.state = r->state == KVR_RQ_DISPATCHED ? KVR_STATE_DISPATCHED : KVR_STATE_RUNNING;
+	}
+	kvr_sched_pending(p->sched, &waiting);
+	a.queue_len = waiting.count;
+	a.pending_tokens = (uint32_t)RTE_MIN(waiting.isl_tokens, UINT32_MAX);
+	out_message(lc, &r->relay.client, KVR_ACCEPTED, r->relay.source, r->relay.id,
+		    kvr_flight_handle(p->requests, r), &a, sizeof(a));
+}
+
+static void reject_job(struct lcore *lc, struct pool *p, struct job *j, enum kvr_wire_code code,
+		       const struct kvr_sched_decision *d)
+{
+	uint64_t detail[4] = {0};
+
+	if (d != NULL && d->err == KVR_SCHED_QUEUE_REJECTED) {
+		detail[0] = (uint64_t)d->reject.kind + 1;
+		detail[1] = d->reject.current;
+		detail[2] = d->reject.limit;
+	}
+	out_reject(lc, &j->client, KVR_ROUTE, j->source, j->id, code, detail);
+	job_free(lc, j);
+}
+
+/* ---- ends ---- */
+
+static void abort_send(struct lcore *lc, struct pool *p, struct kvr_flight *r)
+{
+	/* Ended by the client's wish: 0. */
+	const struct kvr_wire_abort a = {.code = r->end_code == KVR_E_ENDED ? 0 : r->end_code};
+
+	out_message(lc, &r->relay.agent, KVR_ABORT, r->relay.source, r->relay.id,
+		    kvr_flight_handle(p->requests, r), &a, sizeof(a));
+	r->abort_tries--;
+	r->abort_ns = lc->now_ns + ABORT_EVERY_NS;
+}
+
+static void abort_start(struct lcore *lc, struct pool *p, struct kvr_flight *r)
+{
+	if (r->abort_ns != 0)
+		return;
+	r->abort_tries = ABORT_TRIES;
+	TAILQ_INSERT_TAIL(&p->aborts, r, abort_link);
+	abort_send(lc, p, r);
+}
+
+static void abort_stop(struct pool *p, struct kvr_flight *r)
+{
+	if (r->abort_ns == 0)
+		return;
+	TAILQ_REMOVE(&p->aborts, r, abort_link);
+	r->abort_ns = 0;
+}
+
+/* The booking is over, counted under `how`; the slot lingers for repeats of the last frames. */
+static void end_request(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+			enum pool_counter how)
+{
+	if (r->state == KVR_RQ_ENDED)
+		return;
+	if (r->booked)
+		kvr_sched_finish(p->sched, r->slot, lc->now_ns);
+	r->booked = 0;
+	r->job = NULL;
+	pool_count(p, how, 1);
+	kvr_flight_end(p->requests, r, lc->now_ns);
+}
+
+static void release(struct pool *p, struct kvr_flight *r)
+{
+	abort_stop(p, r);
+	kvr_flight_release(p->requests, r);
+}
+
+/* Tell the client that its accepted request has failed, then end it. */
+static void fail_request(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+			 enum kvr_wire_code code, uint64_t detail0, enum pool_counter how)
+{
+	const uint64_t detail[4] = {detail0};
+
+	if (r->state == KVR_RQ_ENDED)
+		return;
+	r->end_code = (uint16_t)code;
+	out_reject(lc, &r->relay.client, KVR_ROUTE, r->relay.source, r->relay.id, code, detail);
+	end_request(lc, p, r, how);
+}
+
+/* The request is not in the scheduler's queue any more and was not admitted. */
+static void leave_queue(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+			enum kvr_wire_code code)
+{
+	job_free(lc, r->job);
+	r->job = NULL;
+	r->end_code = (uint16_t)code;
+	end_request(lc, p, r, PC_QUEUE_LEFT);
+}
+
+/* ---- decisions ---- */
+
+/* Send the job's frames to the worker of the slot; takes the frames, keeps the job. */
+static void dispatch(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j)
+{
+	struct dispatch_fields f = {
+		.handle = kvr_flight_handle(p->requests, r),
+		.worker = r->relay.worker,
+		.dp_rank = r->dp_rank,
+		.overlap_blocks = r->overlap_blocks,
+		.cached_tokens = r->cached_tokens,
+		.attempt = r->attempt,
+	};
+
+	out_dispatch(lc, j, &r->relay.agent, &f);
+	pool_count(p, PC_DISPATCHES, 1);
+}
+
+/* Fill the slot from the decision and make it known to the ingress lcores. */
+static int bind_worker(struct lcore *lc, struct pool *p, struct kvr_flight *r, const struct job *j,
+		       const struct kvr_sched_decision *d)
+{
+	const struct kvr_view_worker *w = kvr_view_find(lc->view, d->worker);
+
+	r->booked = 1;
+	r->rank = d->rank;
+	r->dp_rank = d->dp_rank;
+	r->overlap_blocks = d->overlap_blocks;
+	r->required_blocks = d->required_blocks;
+	r->cached_tokens = (uint32_t)RTE_MIN(d->cached_tokens, UINT32_MAX);
+	r->relay.client = j->client;
+	r->relay.worker = d->worker;
+	r->relay.isl = j->isl;
+	r->relay.direct = (j->flags & KVR_REQ_F_DIRECT) != 0;
+	if (w == NULL)
+		return -ENOENT;
+	r->relay.agent = w->path;
+	kvr_flight_publish(r);
+	return 0;
+}
+
+/* A request was booked, at once or after waiting: dispatch it, answer, predict its blocks. */
+static void routed(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j,
+		   const struct kvr_sched_decision *d)
+{
+	if (unlikely(bind_worker(lc, p, r, j, d) < 0)) {
+		/* The scheduler has heard of the worker before this lcore's view has. */
+		job_free(lc, j);
+		fail_request(lc, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
+		return;
+	}
+	r->state = KVR_RQ_DISPATCHED;
+	if (p->predict)
+		predict(lc, p, j, d->rank);
+	dispatch(lc, p, r, j);
+	send_accepted(lc, p, r);
+	job_free(lc, j);
+}
+
+static void answer_query(struct lcore *lc, struct pool *p, struct job *j)
+{
+	struct kvr_wire_accepted a = {.state = KVR_STATE_QUERY};
+	struct kvr_sched_decision d;
+	struct kvr_sched_overlap ov;
+
+	job_overlap(j, &ov);
+	/* No slot is touched by a query; any number in range will do. */
+	if (kvr_sched_route(p->sched, 0, &j->req, &ov, lc->now_ns, &d) != KVR_SCHED_QUERY) {
+		pool_count(p, PC_REJECTED, 1);
+		reject_job(lc, p, j, sched_code[d.err], &d);
+		return;
+	}
+	pool_count(p, PC_QUERIES, 1);
+	a.worker = d.worker;
+	a.dp_rank = d.dp_rank;
+	a.overlap_blocks = d.overlap_blocks;
+	a.required_blocks = d.required_blocks;
+	a.cached_tokens = (uint32_t)RTE_MIN(d.cached_tokens, UINT32_MAX);
+	out_message(lc, &j->client, KVR_ACCEPTED, j->source, j->id, 0, &a, sizeof(a));
+	job_free(lc, j);
+}
+
+/*
+ * ROUTE of a request that is known: say again what was said, send again what may be lost. A
+ * request whose stream has ended is still RUNNING to a client that has not acknowledged the end:
+ * the worker repeats the items.
+ */
+static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j)
+{
+	pool_count(p, PC_REPEATS, 1);
+	if (r->state == KVR_RQ_ENDED && r->end_code != KVR_OK) {
+		reject_job(lc, p, j, (enum kvr_wire_code)r->end_code, NULL);
+		return;
+	}
+	if (j->isl != r->relay.isl) {
+		reject_job(lc, p, j, KVR_E_DUPLICATE_REQUEST, NULL);
+		return;
+	}
+	if (r->state == KVR_RQ_DISPATCHED && (j->flags & KVR_REQ_F_RESEND) != 0) {
+		r->attempt++;
+		dispatch(lc, p, r, j);
+	}
+	send_accepted(lc, p, r);
+	job_free(lc, j);
+}
+
+static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	struct job *j = n->ptr;
+	struct kvr_sched_decision d;
+	struct kvr_sched_overlap ov;
+	struct kvr_flight *r;
+
+	pool_count(p, PC_ROUTES, 1);
+	if (j->req.query_only) {
+		answer_query(lc, p, j);
+		return;
+	}
+	r = kvr_flight_lookup(p->requests, j->source, j->id);
+	if (r != NULL) {
+		repeated(lc, p, r, j);
+		return;
+	}
+	if (unlikely(kvr_flight_has_ended(p->requests, j->source, j->id))) {
+		pool_count(p, PC_REPEATS, 1);
+		reject_job(lc, p, j, KVR_E_ENDED, NULL);
+		return;
+	}
+	r = kvr_flight_alloc(p->requests, j->source, j->id);
+	if (unlikely(r == NULL)) {
+		pool_count(p, PC_REJECTED, 1);
+		reject_job(lc, p, j, KVR_E_NO_MEMORY, NULL);
+		return;
+	}
+	r->start_ns = j->arrival_ns;
+	job_overlap(j, &ov);
+	switch (kvr_sched_route(p->sched, r->slot, &j->req, &ov, lc->now_ns, &d)) {
+	case KVR_SCHED_ROUTED:
+		pool_count(p, PC_ROUTED, 1);
+		routed(lc, p, r, j, &d);
+		break;
+	case KVR_SCHED_QUEUED:
+		pool_count(p, PC_QUEUED, 1);
+		r->state = KVR_RQ_QUEUED;
+		r->relay.client = j->client;
+		r->relay.isl = j->isl;
+		r->job = j;
+		send_accepted(lc, p, r);
+		break;
+	default:
+		pool_count(p, PC_REJECTED, 1);
+		kvr_flight_release(p->requests, r);
+		reject_job(lc, p, j, sched_code[d.err], &d);
+	}
+}
+
+/* ---- what happens to a request later ---- */
+
+static void on_dispatch_ack(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	struct kvr_flight *r = kvr_flight_by_handle(p->requests, n->handle);
+
+	if (r == NULL || r->state != KVR_RQ_DISPATCHED)
+		return; /* late or repeated */
+	if (n->code == 0)
+		r->state = KVR_RQ_RUNNING;
+	else
+		fail_request(lc, p, r, KVR_E_DISPATCH_FAILED, n->code, PC_REFUSED);
+}
+
+static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	struct kvr_flight *r = kvr_flight_by_handle(p->requests, n->handle);
+
+	if (r == NULL || !r->booked)
+		return; /* ended already: repeats of the last items */
+	r->state = KVR_RQ_RUNNING;
+	if (n->tokens != 0)
+		kvr_sched_output(p->sched, r->slot, n->tokens, lc->now_ns);
+	if ((n->flags & KVR_PROG_F_FIN) == 0)
+		return;
+	if (n->cached != KVR_NONE32) {
+		pool_count(p, PC_PREDICTED_TOKENS, r->cached_tokens);
+		pool_count(p, PC_ACTUAL_TOKENS, n->cached);
+	}
+	end_request(lc, p, r,
+		    (n->flags & KVR_PROG_F_ERROR)	? PC_ERRORED
+		    : (n->flags & KVR_PROG_F_CANCELLED) ? PC_CANCELLED
+							: PC_FINISHED);
+	abort_stop(p, r);
+}
+
+static void on_fin_acked(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	struct kvr_flight *r = kvr_flight_by_handle(p->requests, n->handle);
+
+	RTE_SET_USED(lc);
+	if (r != NULL && r->state == KVR_RQ_ENDED)
+		release(p, r);
+}
+
+/* CANCEL and PROBE name (source, id) alone when the client has no handle yet: the pools are asked
+ * in turn, and the last one answers for all. */
+static void on_cancel(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	const struct kvr_wire_hdr *h =
+		rte_pktmbuf_mtod((struct rte_mbuf *)n->ptr, const struct kvr_wire_hdr *);
+	struct kvr_flight *r = kvr_flight_lookup(p->requests, h->source, h->id);
+
+	if (r == NULL && note_next_pool(lc, p, n) == 0)
+		return;
+	if (r != NULL && r->state == KVR_RQ_QUEUED) {
+		kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
+		leave_queue(lc, p, r, KVR_E_ENDED);
+	} else if (r != NULL && r->state != KVR_RQ_ENDED) {
+		r->end_code = KVR_E_ENDED; /* by its client's wish */
+		end_request(lc, p, r, PC_CANCELLED);
+		abort_start(lc, p, r);
+	}
+	out_message(lc, path_kept(n->ptr), KVR_CANCELLED, h->source, h->id,
+		    r != NULL ? kvr_flight_handle(p->requests, r) : h->handle, NULL, 0);
+	rte_pktmbuf_free(n->ptr);
+}
+
+static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	const struct kvr_wire_hdr *h =
+		rte_pktmbuf_mtod((struct rte_mbuf *)n->ptr, const struct kvr_wire_hdr *);
+	struct kvr_flight *r = kvr_flight_lookup(p->requests, h->source, h->id);
+	bool ended = kvr_flight_has_ended(p->requests, h->source, h->id);
+
+	if (r == NULL && !ended && note_next_pool(lc, p, n) == 0)
+		return;
+	if (r == NULL) {
+		out_reject_frame(lc, n->ptr, path_kept(n->ptr),
+				 ended ? KVR_E_ENDED : KVR_E_UNKNOWN_REQUEST);
+		return;
+	}
+	if (r->state == KVR_RQ_ENDED && r->end_code != KVR_OK)
+		out_reject(lc, path_kept(n->ptr), KVR_ROUTE, h->source, h->id,
+			   (enum kvr_wire_code)r->end_code, NULL);
+	else
+		send_accepted(lc, p, r);
+	rte_pktmbuf_free(n->ptr);
+}
+
+static void on_abort_ack(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	struct kvr_flight *r = kvr_flight_by_handle(p->requests, n->handle);
+
+	RTE_SET_USED(lc);
+	if (r != NULL)
+		abort_stop(p, r);
+}
+
+/*
+ * Look at a part of the slots each tick (10 ms), all of them every 160 ms: waiting requests whose
+ * client has said how long it wants to wait.
+ */
+static void deadlines(struct lcore *lc, struct pool *p)
+{
+	const uint32_t n = kvr_flight_size(p->requests);
+
+	if (kvr_sched_counters(p->sched)->waiting_now == 0)
+		return;
+	for (uint32_t i = 0; i < n / 16 + 1; i++) {
+		struct kvr_flight *r = kvr_flight_slot(p->requests, p->sweep);
+		struct job *j = r->job;
+
+		p->sweep = p->sweep + 1 == n ? 0 : p->sweep + 1;
+		if (r->state != KVR_RQ_QUEUED || j->deadline_ns == 0 || lc->now_ns < j->deadline_ns)
+			continue;
+		kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
+		out_reject(lc, &r->relay.client, KVR_ROUTE, r->relay.source, r->relay.id,
+			   KVR_E_EXPIRED, NULL);
+		leave_queue(lc, p, r, KVR_E_EXPIRED);
+	}
+}
+
+static void on_tick(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	uint32_t slot[BURST], got;
+
+	RTE_SET_USED(n);
+	do {
+		got = kvr_sched_expire(p->sched, lc->now_ns, slot, BURST);
+		for (uint32_t i = 0; i < got; i++) {
+			struct kvr_flight *r = kvr_flight_slot(p->requests, slot[i]);
+
+			r->booked = 0;
+			fail_request(lc, p, r, KVR_E_EXPIRED, 0, PC_EXPIRED);
+			abort_start(lc, p, r);
+		}
+	} while (got == BURST);
+	deadlines(lc, p);
+}
+
+static void (*const handlers[])(struct lcore *, struct pool *, const struct note *) = {
+	[NOTE_ROUTE] = on_route,	 [NOTE_CANCEL] = on_cancel,
+	[NOTE_PROBE] = on_probe,	 [NOTE_DISPATCH_ACK] = on_dispatch_ack,
+	[NOTE_PROGRESS] = on_progress,	 [NOTE_FIN_ACKED] = on_fin_acked,
+	[NOTE_ABORT_ACK] = on_abort_ack, [NOTE_TICK] = on_tick,
+};
+
+/* ---- time ---- */
+
+/* Waiting requests whose turn has come, or whose admission failed. */
+static void admit(struct lcore *lc, struct pool *p)
+{
+	struct kvr_sched_decision d[8];
+	uint32_t got;
+
+	do {
+		got = kvr_sched_poll(p->sched, lc->now_ns, d, RTE_DIM(d));
+		for (uint32_t i = 0; i < got; i++) {
+			struct kvr_flight *r = kvr_flight_slot(p->requests, d[i].slot);
+			struct job *j = r->job;
+
+			r->job = NULL;
+			if (d[i].result == KVR_SCHED_ROUTED) {
+				pool_count(p, PC_ADMITTED, 1);
+				routed(lc, p, r, j, &d[i]);
+			} else {
+				reject_job(lc, p, j, sched_code[d[i].err], &d[i]);
+				r->end_code = (uint16_t)sched_code[d[i].err];
+				end_request(lc, p, r, PC_QUEUE_FAILED);
+			}
+		}
+	} while (got == RTE_DIM(d));
+}
+
+static void timers(struct lcore *lc, struct pool *p)
+{
+	struct kvr_flight *r;
+
+	while ((r = kvr_flight_lingered(p->requests, lc->now_ns)) != NULL)
+		release(p, r);
+	while ((r = TAILQ_FIRST(&p->aborts)) != NULL && r->abort_ns <= lc->now_ns) {
+		TAILQ_REMOVE(&p->aborts, r, abort_link);
+		if (r->abort_tries == 0) {
+			r->abort_ns = 0;
+			continue;
+		}
+		TAILQ_INSERT_TAIL(&p->aborts, r, abort_link);
+		abort_send(lc, p, r);
+	}
+}
+
+void sched_dropped(void *arg, uint32_t slot, uint32_t rank)
+{
+	struct pool *p = arg;
+	struct kvr_flight *r = kvr_flight_slot(p->requests, slot);
+
+	RTE_SET_USED(rank);
+	r->booked = 0;
+	fail_request(p->sched_lcore, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
+}
+
+uint32_t sched_poll(struct lcore *lc, struct pool *p)
+{
+	struct note n[BURST];
+	uint32_t got = rte_ring_dequeue_burst_elem(p->notes, n, sizeof(n[0]), BURST, NULL);
+
+	for (uint32_t i = 0; i < got; i++)
+		handlers[n[i].type](lc, p, &n[i]);
+	admit(lc, p);
+	timers(lc, p);
+	kvr_stats_set(p->count, PC_WAITING, kvr_sched_counters(p->sched)->waiting_now);
+	kvr_stats_set(p->count, PC_LIVE, kvr_sched_counters(p->sched)->booked_now);
+	return got;
+}
+
+bool sched_refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,
+		   struct kvr_sched_overlap *out)
+{
+	struct pool *p = arg;
+	struct job *j = kvr_flight_slot(p->requests, slot)->job;
+	const struct kvr_prefix_query q = {req->sh, req->n, j->overlap};
+
+	/* The scheduler lcore is a reader of the table like the ingress lcores. */
+	kvr_prefix_score_burst(p->prefix, &q, 1);
+	job_pad(j);
+	job_overlap(j, out);
+	return true;
+}

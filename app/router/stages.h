@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_STAGES_H
+#define ROUTER_STAGES_H
+
+/**
+ * @file
+ * What the stages of a packet lcore offer each other. Unless said otherwise, every function runs
+ * on the lcore it is given, and takes the frame or job it is given in every case.
+ */
+
+#include "router.h"
+
+/* ---- loop_dp.c ---- */
+
+/** EAL lcore function: poll until router::stop. @p arg is the struct lcore. */
+int lcore_loop(void *arg);
+
+/** One turn of the loop: every stage once, then housekeeping. */
+void lcore_turn(struct lcore *lc);
+
+/* ---- ingress_dp.c ---- */
+
+/** Receive one burst from every queue of this lcore. @return frames received. */
+uint32_t ingress_poll(struct lcore *lc);
+
+/** kvr_reasm_conf::drop. @p lc is the struct lcore. */
+void ingress_reasm_drop(void *lc, void *frame);
+
+/* ---- job_dp.c ---- */
+
+/**
+ * Make a job of a whole ROUTE message and put it into the lcore's batch.
+ * @return KVR_OK: the job has taken @p m or @p list; else the code, and the caller keeps them.
+ */
+enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
+			   struct frame_list *list);
+
+/** Score the lcore's batch and hand it to the schedulers. */
+void jobs_flush(struct lcore *lc);
+
+/** Zero the scores of ranks that the table did not write: the scheduler reads all lanes. */
+void job_pad(struct job *j);
+
+/** The scores of a job as the scheduler takes them. */
+void job_overlap(const struct job *j, struct kvr_sched_overlap *ov);
+
+/** Free a job and whatever frames it still has. */
+void job_free(struct lcore *lc, struct job *j);
+
+/* ---- relay_dp.c ---- */
+
+/** RESPONSE from an agent or RESPONSE_ACK from a client: switch it by handle. */
+void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** DISPATCH_ACK, PROGRESS, ABORT_ACK from an agent; CANCEL, PROBE from a client. */
+void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** Pool of a handle, or NULL. */
+struct pool *pool_of_handle(struct router *rt, uint64_t handle);
+
+/** Pass a note on when it may be for another pool. @return 0, or -1: it was the last pool, or
+ * its ring is full and the frame was dropped (counted). */
+int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n);
+
+/* ---- event_dp.c ---- */
+
+/** KV_EVENTS at ingress: check the sender, hand it to its pool's event lcore. */
+void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** Apply one burst of events of @p p. @return notes handled. */
+uint32_t event_poll(struct lcore *lc, struct pool *p);
+
+/** Forget all blocks of a rank and expect events of @p epoch from 0 on (0: nobody). */
+void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, uint32_t epoch);
+
+/** A heartbeat says which event comes next: ask for what is missing, a dump if that is all. */
+void event_heartbeat(struct lcore *lc, struct pool *p, const struct kvr_worker *w,
+		     const struct kvr_wire_rank_load *load);
+
+/** Enter a decision as predicted blocks, through the event lcore. Leaves the job alone. */
+void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank);
+
+/* ---- sched_dp.c ---- */
+
+/** Handle one burst of notes of @p p, admit waiting requests, serve timers. @return notes. */
+uint32_t sched_poll(struct lcore *lc, struct pool *p);
+
+/** kvr_sched_ops::dropped: a booking ended because its rank went. */
+void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
+
+/** kvr_sched_ops::refresh: look up the overlap of a waiting request again. */
+bool sched_refresh(void *pool, uint32_t slot, const struct kvr_sched_req *req,
+		   struct kvr_sched_overlap *out);
+
+/* ---- out_dp.c ---- */
+
+/** Send @p m (data = frame header and body slice) to @p to, cut when the path needs it. */
+void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to);
+
+/** Send a message of one frame. @p body may be NULL when len is 0. Also on the control thread. */
+void out_message(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
+		 uint64_t id, uint64_t handle, const void *body, size_t len);
+
+/** Send @p len bytes that are a whole frame, header included. */
+void out_frame(struct lcore *lc, const struct kvr_path *to, const void *frame, size_t len);
+
+/** Largest frame (UDP payload) on the way to @p to. */
+uint32_t out_limit(const struct lcore *lc, const struct kvr_path *to);
+
+/** Count @p code and tell @p to that its message was refused. @p detail may be NULL. */
+void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
+		uint64_t id, enum kvr_wire_code code, const uint64_t detail[4]);
+
+/** The same for a received frame, which it frees; quiet for kinds that are never answered. */
+void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		      enum kvr_wire_code code);
+
+/** What the router fills into a ROUTE to make it a DISPATCH. */
+struct dispatch_fields {
+	uint64_t handle;
+	uint64_t worker;
+	uint32_t dp_rank;
+	uint32_t overlap_blocks;
+	uint32_t cached_tokens;
+	uint32_t attempt;
+};
+
+/** Send the frames of @p j as DISPATCH; takes the frames, leaves the job. */
+void out_dispatch(struct lcore *lc, struct job *j, const struct kvr_path *to,
+		  const struct dispatch_fields *f);
+
+/** Send the frames that other lcores left in this lcore's egress ring. @return frames. */
+uint32_t out_egress(struct lcore *lc);
+
+/** Keep the sender's path with a frame that goes through a ring, in its headroom. */
+void path_keep(struct rte_mbuf *m, const struct kvr_path *path);
+const struct kvr_path *path_kept(const struct rte_mbuf *m);
+
+#endif

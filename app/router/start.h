@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_START_H
+#define ROUTER_START_H
+
+/**
+ * @file
+ * Start and stop, in the order of the table in main.c. Each start undoes itself when it fails and
+ * leaves one line in @p err; each stop undoes its start and accepts what start left. Main thread.
+ */
+
+#include "router.h"
+
+int start_eal(struct router *rt, char *err, size_t errlen);
+void stop_eal(struct router *rt);
+
+/** Clock rate, random seed and epoch of this process; part of start_eal(). */
+void start_clock(struct router *rt);
+
+int start_counters(struct router *rt, char *err, size_t errlen);
+void stop_counters(struct router *rt);
+
+/** Ports are created and started. */
+int start_ports(struct router *rt, char *err, size_t errlen);
+void stop_ports(struct router *rt);
+
+/** Pools of large buffers and the control ring. */
+int start_buffers(struct router *rt, char *err, size_t errlen);
+void stop_buffers(struct router *rt);
+
+/** Worker registry, QSBR, the first (empty) view. */
+int start_registry(struct router *rt, char *err, size_t errlen);
+void stop_registry(struct router *rt);
+
+/** Contexts of the polling lcores. */
+int start_lcores(struct router *rt, char *err, size_t errlen);
+void stop_lcores(struct router *rt);
+
+/** Pools: tables, rings, scheduler; given to their lcores. */
+int start_pools(struct router *rt, char *err, size_t errlen);
+void stop_pools(struct router *rt);
+
+/** Launch and join the polling lcores. */
+int start_traffic(struct router *rt, char *err, size_t errlen);
+void stop_traffic(struct router *rt);
+
+#endif

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "telemetry.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include <rte_telemetry.h>
+#include <rte_version.h>
+
+#include "control.h"
+#include "kvr_ctl.h"
+#include "router.h"
+
+#ifndef KVROUTE_VERSION
+#define KVROUTE_VERSION "unknown"
+#endif
+
+#define PAGE 32u /* workers in one answer: the socket's answers are bounded */
+
+static int cmd_info(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+
+	RTE_SET_USED(params);
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "version", KVROUTE_VERSION);
+	rte_tel_data_add_dict_string(d, "dpdk", rte_version());
+	rte_tel_data_add_dict_int(d, "protocol", KVR_WIRE_VERSION);
+	rte_tel_data_add_dict_u64(d, "uptime_ms", (now_ns(rt) - rt->start_ns) / 1000000);
+	rte_tel_data_add_dict_u64(d, "epoch", rt->epoch);
+	rte_tel_data_add_dict_u64(d, "tsc_hz", rt->tsc_hz);
+	rte_tel_data_add_dict_u64(d, "polling_lcores", rt->n_lcores);
+	rte_tel_data_add_dict_u64(d, "ports", rt->n_ports);
+	rte_tel_data_add_dict_u64(d, "pools", rt->n_pools);
+	rte_tel_data_add_dict_u64(d, "workers", kvr_registry_count(rt->registry));
+	rte_tel_data_add_dict_u64(d, "max_frame", rt->max_frame);
+	rte_tel_data_add_dict_string(d, "hugepages", rte_eal_has_hugepages() ? "yes" : "no");
+	return 0;
+}
+
+/* ---- workers ---- */
+
+static void add_worker(struct router *rt, struct rte_tel_data *list, const struct kvr_worker *w)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+	char text[KVR_PATH_TEXT];
+
+	if (d == NULL)
+		return;
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "id", w->id);
+	rte_tel_data_add_dict_string(d, "state", kvr_worker_state_name(w->state));
+	rte_tel_data_add_dict_string(d, "pool", rt->pool[w->pool].name);
+	rte_tel_data_add_dict_u64(d, "dp_start", w->dp_start);
+	rte_tel_data_add_dict_u64(d, "dp_size", w->dp_size);
+	rte_tel_data_add_dict_u64(d, "epoch", w->epoch);
+	rte_tel_data_add_dict_u64(d, "bookings", w->bookings);
+	rte_tel_data_add_dict_u64(d, "silent_ms", (now_ns(rt) - w->last_seen_ns) / 1000000);
+	rte_tel_data_add_dict_u64(d, "state_ms", (now_ns(rt) - w->since_ns) / 1000000);
+	rte_tel_data_add_dict_u64(d, "total_kv_blocks", w->total_kv_blocks);
+	rte_tel_data_add_dict_string(d, "address", kvr_path_text(&w->path, text, sizeof(text)));
+	rte_tel_data_add_array_container(list, d, 0);
+}
+
+static int cmd_workers(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+	struct rte_tel_data *list;
+	struct kvr_ctl_args a;
+	uint64_t from = 0;
+	uint32_t n;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n > 1 ||
+	    (a.n == 1 && kvr_ctl_arg_u64(&a, 0, 0, UINT32_MAX, &from) < 0))
+		return kvr_ctl_error(d, EINVAL, "expected nothing or the number to start from");
+	control_bookings(rt);
+	n = kvr_registry_count(rt->registry);
+	list = rte_tel_data_alloc();
+	if (list == NULL)
+		return kvr_ctl_error(d, ENOMEM, "no memory");
+	rte_tel_data_start_array(list, RTE_TEL_CONTAINER);
+	for (uint64_t i = from; i < n && i < from + PAGE; i++)
+		add_worker(rt, list, kvr_registry_at(rt->registry, (uint32_t)i));
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "total", n);
+	if (from + PAGE < n)
+		rte_tel_data_add_dict_u64(d, "next", from + PAGE);
+	rte_tel_data_add_dict_container(d, "workers", list, 0);
+	return 0;
+}
+
+static int drain(struct router *rt, const char *params, bool on, struct rte_tel_data *d)
+{
+	struct kvr_ctl_args a;
+	uint64_t id;
+	int rc;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n != 1 ||
+	    kvr_ctl_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0)
+		return kvr_ctl_error(d, EINVAL, "expected a worker id");
+	rc = control_drain(rt, id, on);
+	if (rc == -ENOENT)
+		return kvr_ctl_error(d, ENOENT, "no worker %" PRIu64, id);
+	if (rc == -EPERM)
+		return kvr_ctl_error(d, EPERM, "not in the state the worker is in");
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "id", id);
+	rte_tel_data_add_dict_string(
+		d, "state", kvr_worker_state_name(kvr_registry_find(rt->registry, id)->state));
+	return 0;
+}
+
+static int cmd_drain(void *arg, const char *params, struct rte_tel_data *d)
+{
+	return drain(arg, params, true, d);
+}
+
+static int cmd_resume(void *arg, const char *params, struct rte_tel_data *d)
+{
+	return drain(arg, params, false, d);
+}
+
+/* ---- pools ---- */
+
+static struct rte_tel_data *prefix_dict(const struct pool *p)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+	struct kvr_prefix_stats s;
+
+	if (d == NULL)
+		return NULL;
+	kvr_prefix_stats_get(p->prefix, &s);
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "blocks", s.blocks);
+	rte_tel_data_add_dict_u64(d, "entries", s.entries);
+	rte_tel_data_add_dict_u64(d, "runs", s.runs);
+	rte_tel_data_add_dict_u64(d, "predicted", s.predicted);
+	rte_tel_data_add_dict_u64(d, "stored", s.stored);
+	rte_tel_data_add_dict_u64(d, "removed", s.removed);
+	rte_tel_data_add_dict_u64(d, "duplicates", s.duplicates);
+	rte_tel_data_add_dict_u64(d, "orphans", s.orphans);
+	rte_tel_data_add_dict_u64(d, "unknown_removes", s.unknown_removes);
+	rte_tel_data_add_dict_u64(d, "dropped", s.dropped);
+	rte_tel_data_add_dict_u64(d, "evicted_predicted", s.evicted_predicted);
+	rte_tel_data_add_dict_u64(d, "evicted_runs", s.evicted_runs);
+	rte_tel_data_add_dict_u64(d, "evicted_entries", s.evicted_entries);
+	rte_tel_data_add_dict_u64(d, "used_bytes", s.used_bytes);
+	rte_tel_data_add_dict_u64(d, "memory_bytes", s.memory_bytes);
+	return d;
+}
+
+static struct rte_tel_data *stats_dict(struct kvr_stats *s)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+	uint64_t v[KVR_STATS_MAX];
+
+	if (d == NULL)
+		return NULL;
+	kvr_stats_snapshot(s, v);
+	rte_tel_data_start_dict(d);
+	kvr_stats_tel(kvr_stats_def(s), v, d);
+	return d;
+}
+
+static void add_part(struct rte_tel_data *d, const char *name, struct rte_tel_data *part)
+{
+	if (part != NULL)
+		rte_tel_data_add_dict_container(d, name, part, 0);
+}
+
+static struct rte_tel_data *pool_dict(const struct pool *p)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+
+	if (d == NULL)
+		return NULL;
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "id", p->id);
+	rte_tel_data_add_dict_u64(d, "block_size", p->block_size);
+	rte_tel_data_add_dict_u64(d, "max_ranks", p->max_ranks);
+	rte_tel_data_add_dict_u64(d, "slots", kvr_flight_size(p->requests));
+	rte_tel_data_add_dict_u64(d, "slots_used", kvr_flight_count(p->requests));
+	rte_tel_data_add_dict_u64(d, "slots_lingering", kvr_flight_lingering(p->requests));
+	rte_tel_data_add_dict_u64(d, "jobs_free", rte_mempool_avail_count(p->jobs));
+	add_part(d, "requests", stats_dict(p->stats));
+	add_part(d, "events", stats_dict(p->event_stats));
+	add_part(d, "prefix", prefix_dict(p));
+	return d;
+}
+
+static int cmd_pools(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+
+	RTE_SET_USED(params);
+	rte_tel_data_start_dict(d);
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		add_part(d, rt->pool[i].name, pool_dict(&rt->pool[i]));
+	return 0;
+}
+
+/* ---- drops and stages ---- */
+
+/* Counters of one set that say why something was not served, when they are not zero. */
+static void add_nonzero(struct rte_tel_data *d, const char *prefix, struct kvr_stats *s,
+			unsigned int from, unsigned int to)
+{
+	const struct kvr_stats_def *def = kvr_stats_def(s);
+	uint64_t v[KVR_STATS_MAX];
+
+	kvr_stats_snapshot(s, v);
+	for (unsigned int i = from; i < to; i++) {
+		char name[RTE_TEL_MAX_STRING_LEN];
+
+		if (v[i] == 0)
+			continue;
+		snprintf(name, sizeof(name), "%s_%s", prefix, def->counters[i].name);
+		rte_tel_data_add_dict_u64(d, name, v[i]);
+	}
+}
+
+static int cmd_drops(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+
+	RTE_SET_USED(params);
+	rte_tel_data_start_dict(d);
+	for (uint32_t i = 0; i < rt->n_ports; i++) {
+		struct kvr_stats *s = kvr_port_stats(rt->port[i]);
+
+		add_nonzero(d, rt->conf.port[i].name, s, KVR_PORT_RX_VERDICT + KVR_PKT_OTHER_MAC,
+			    KVR_PORT_RX_VERDICT + KVR_PKT_VERDICTS);
+		add_nonzero(d, rt->conf.port[i].name, s, KVR_PORT_TX_DROPPED,
+			    KVR_PORT_TX_REFUSED + 1);
+	}
+	add_nonzero(d, "ingress", rt->in_stats, IN_SHORT, IN_RING_FULL + 1);
+	add_nonzero(d, "ingress", rt->in_stats, IN_REASM_OUT, IN_EGRESS_FULL + 1);
+	add_nonzero(d, "ingress", rt->in_stats, IN_UNSENDABLE, IN_UNSENDABLE + 1);
+	add_nonzero(d, "reject", rt->reject_stats, 1, KVR_E_MAX);
+	return 0;
+}
+
+static const char *const stage_names[STAGES] = {"ingress", "score", "event", "scheduler", "egress"};
+
+static struct rte_tel_data *stage_dict(const struct stage_work *w)
+{
+	const uint64_t items = atomic_load_explicit(&w->items, memory_order_relaxed);
+	const uint64_t bursts = atomic_load_explicit(&w->bursts, memory_order_relaxed);
+	const uint64_t cycles = atomic_load_explicit(&w->cycles, memory_order_relaxed);
+	struct rte_tel_data *d = rte_tel_data_alloc();
+
+	if (d == NULL)
+		return NULL;
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "items", items);
+	rte_tel_data_add_dict_u64(d, "bursts", bursts);
+	rte_tel_data_add_dict_u64(d, "cycles", cycles);
+	rte_tel_data_add_dict_u64(d, "cycles_per_item", items != 0 ? cycles / items : 0);
+	rte_tel_data_add_dict_u64(d, "cycles_per_burst", bursts != 0 ? cycles / bursts : 0);
+	rte_tel_data_add_dict_u64(d, "max_ring_depth",
+				  atomic_load_explicit(&w->depth, memory_order_relaxed));
+	return d;
+}
+
+static struct rte_tel_data *lcore_dict(const struct lcore *lc, uint32_t cpu)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+
+	if (d == NULL)
+		return NULL;
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "cpu", cpu);
+	for (int i = 0; i < STAGES; i++)
+		add_part(d, stage_names[i], stage_dict(&lc->work[i]));
+	return d;
+}
+
+static int cmd_stages(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+	char name[32];
+
+	RTE_SET_USED(params);
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "tsc_hz", rt->tsc_hz);
+	for (uint32_t i = 0; i < rt->n_lcores; i++) {
+		snprintf(name, sizeof(name), "lcore%u", i);
+		add_part(d, name, lcore_dict(rt->lcore[i], rt->conf.cpu[i]));
+	}
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		snprintf(name, sizeof(name), "ring_notes_%u", i);
+		rte_tel_data_add_dict_u64(d, name, rte_ring_count(rt->pool[i].notes));
+		snprintf(name, sizeof(name), "ring_events_%u", i);
+		rte_tel_data_add_dict_u64(d, name, rte_ring_count(rt->pool[i].events));
+	}
+	rte_tel_data_add_dict_u64(d, "ring_control", rte_ring_count(rt->control_ring));
+	return 0;
+}
+
+static int cmd_ingress(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+	uint64_t v[KVR_STATS_MAX];
+
+	RTE_SET_USED(params);
+	kvr_stats_snapshot(rt->in_stats, v);
+	rte_tel_data_start_dict(d);
+	return kvr_stats_tel(&router_in_stats, v, d);
+}
+
+static int cmd_ports(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+
+	RTE_SET_USED(params);
+	rte_tel_data_start_dict(d);
+	for (uint32_t i = 0; i < rt->n_ports; i++)
+		add_part(d, rt->conf.port[i].name, stats_dict(kvr_port_stats(rt->port[i])));
+	return 0;
+}
+
+/* ---- balance ---- */
+
+static void check_stats(struct kvr_stats *s, char *err, size_t errlen)
+{
+	uint64_t v[KVR_STATS_MAX];
+
+	if (err[0] != '\0')
+		return;
+	kvr_stats_snapshot(s, v);
+	kvr_stats_check(kvr_stats_def(s), v, err, errlen);
+}
+
+static int cmd_balance(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+	char err[RTE_TEL_MAX_STRING_LEN] = "";
+	uint64_t live = 0, waiting = 0, slots = 0;
+
+	RTE_SET_USED(params);
+	for (uint32_t i = 0; i < rt->n_ports; i++)
+		check_stats(kvr_port_stats(rt->port[i]), err, sizeof(err));
+	check_stats(rt->in_stats, err, sizeof(err));
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		const struct pool *p = &rt->pool[i];
+
+		check_stats(p->stats, err, sizeof(err));
+		check_stats(p->event_stats, err, sizeof(err));
+		live += kvr_stats_get(p->count, PC_LIVE);
+		waiting += kvr_stats_get(p->count, PC_WAITING);
+		slots += kvr_flight_count(p->requests);
+	}
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "balance", err[0] == '\0' ? "ok" : "violated");
+	rte_tel_data_add_dict_string(d, "violation", err);
+	rte_tel_data_add_dict_u64(d, "bookings", live);
+	rte_tel_data_add_dict_u64(d, "waiting", waiting);
+	rte_tel_data_add_dict_u64(d, "slots_used", slots);
+	for (uint32_t i = 0; i < rt->n_ports; i++) {
+		struct kvr_port_info info;
+		char name[RTE_TEL_MAX_STRING_LEN];
+
+		kvr_port_info(rt->port[i], &info);
+		snprintf(name, sizeof(name), "mbufs_used_%s", rt->conf.port[i].name);
+		rte_tel_data_add_dict_u64(d, name, info.mbufs - info.mbufs_free);
+	}
+	return 0;
+}
+
+static const struct kvr_ctl_cmd commands[] = {
+	{"/kvroute/info", NULL, "version, uptime, sizes", cmd_info},
+	{"/kvroute/workers", "[FROM]", "workers with state and bookings, 32 at a time",
+	 cmd_workers},
+	{"/kvroute/pools", NULL, "requests, events and prefix table of every pool", cmd_pools},
+	{"/kvroute/drops", NULL, "what was not served, by reason; zeros left out", cmd_drops},
+	{"/kvroute/stages", NULL, "cycles per item and burst of every stage, ring depths",
+	 cmd_stages},
+	{"/kvroute/ingress", NULL, "datagrams by what became of them", cmd_ingress},
+	{"/kvroute/ports", NULL, "counters of every port", cmd_ports},
+	{"/kvroute/balance", NULL, "whether the counters add up; meant for quiet moments",
+	 cmd_balance},
+	{"/kvroute/drain", "ID", "no new requests for worker ID", cmd_drain},
+	{"/kvroute/resume", "ID", "take worker ID back into service", cmd_resume},
+	{NULL, NULL, NULL, NULL},
+};
+
+int telemetry_start(struct router *rt, char *err, size_t errlen)
+{
+	int rc = kvr_ctl_register(commands, rt);
+
+	if (rc < 0)
+		snprintf(err, errlen, "cannot register the /kvroute commands");
+	return rc;
+}
+
+void telemetry_stop(struct router *rt)
+{
+	RTE_SET_USED(rt);
+	kvr_ctl_unregister(commands);
+}

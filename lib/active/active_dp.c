@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Match, book, fade and free: walks over the runs of one prompt. */
+#include "active_pvt.h"
+
+#include <string.h>
+
+#define PREFETCH_HASHES 256u /* of a prompt: 32 lines, what the load buffers can have in flight */
+
+static uint64_t hash_at(const void *sh, uint32_t i)
+{
+	uint64_t h;
+
+	memcpy(&h, (const char *)sh + 8 * (size_t)i, 8);
+	return h;
+}
+
+static void refresh(struct kvr_active *a, uint32_t rank)
+{
+	a->blocks[rank] = (uint32_t)((a->sum[rank] + ROUND_HALF) >> 31);
+}
+
+static const uint64_t *run_hash(const struct kvr_active *a, uint32_t run)
+{
+	return a->hash[run] + a->run[run].start;
+}
+
+/* Owners of deeper runs own the shallower ones too, so later stores only raise depths. */
+static void spread(const struct kvr_active *a, uint32_t run, uint32_t depth, uint32_t out[])
+{
+	const struct run *r = &a->run[run];
+
+	if (r->wide != 0) {
+		a->spread(wide_set(a, r->wide), a->max_ranks / 64, depth, out);
+		return;
+	}
+	for (uint32_t i = 0; i < r->n_owner; i++)
+		out[r->rank[i]] = depth;
+}
+
+/* Header and hashes of a run, fetched together: one latency instead of one per line. */
+static void fetch(const struct kvr_active *a, uint32_t run)
+{
+	__builtin_prefetch(&a->run[run]);
+	__builtin_prefetch((const char *)&a->run[run] + 64);
+	for (uint32_t i = 0; i < KVR_ACTIVE_RUN; i += 8)
+		__builtin_prefetch(&a->hash[run][i]);
+}
+
+void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_booking *b)
+{
+	if (b->tail != 0) {
+		__builtin_prefetch(&a->run[b->tail - 1]);
+		__builtin_prefetch(a->hash[b->tail - 1]);
+	}
+}
+
+void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t depth[])
+{
+	uint32_t at = ROOT, done = 0;
+
+	for (uint32_t i = 0; i < n && i < PREFETCH_HASHES; i += 8)
+		__builtin_prefetch((const char *)sh + 8 * (size_t)i);
+	memset(depth, 0, a->max_ranks * sizeof(depth[0]));
+	a->n_path = 0;
+	a->partial = 0;
+	a->next = ROOT;
+	if (n > a->max_prompt)
+		n = a->max_prompt;
+	while (done < n) {
+		const struct child *c = kvr_active__find(a, at, hash_at(sh, done));
+		uint32_t run, len, want, got;
+
+		if (c == NULL)
+			break;
+		run = c->run - 1;
+		fetch(a, run);
+		len = a->run[run].len;
+		want = len < n - done ? len : n - done;
+		got = a->same(run_hash(a, run), (const char *)sh + 8 * (size_t)done, want);
+		spread(a, run, done + got, depth);
+		if (got < len) {
+			a->next = run;
+			a->partial = got;
+			break;
+		}
+		a->path[a->n_path++] = run;
+		at = run;
+		done += got;
+	}
+	a->matched = done;
+}
+
+/*
+ * Cut `run` after its first m hashes. The new run takes the upper part and the place in the
+ * index; the old one keeps its id and its end, so its children and the bookings that end there
+ * need no change.
+ */
+static uint32_t split(struct kvr_active *a, uint32_t run, uint32_t m)
+{
+	struct run *low = &a->run[run], *up;
+	uint32_t id;
+
+	if (!pool_take(&a->runs, &id))
+		return ROOT;
+	up = &a->run[id];
+	if (!kvr_active__own_copy(a, id, run)) {
+		pool_give(&a->runs, id);
+		return ROOT;
+	}
+	up->parent = low->parent;
+	up->start = 0;
+	up->len = (uint16_t)m;
+	memcpy(a->hash[id], run_hash(a, run), m * sizeof(uint64_t));
+	kvr_active__find(a, low->parent, a->hash[id][0])->run = id + 1;
+	low->parent = id;
+	low->start = (uint16_t)(low->start + m);
+	low->len = (uint16_t)(low->len - m);
+	kvr_active__link(a, id, run_hash(a, run)[0], run);
+	a->stats.splits++;
+	return id;
+}
+
+/* A new run with one owner; false when the pool is empty. */
+static bool grow(struct kvr_active *a, uint32_t *at, const void *sh, uint32_t len, uint32_t rank)
+{
+	struct run *r;
+	uint32_t id;
+
+	if (!pool_take(&a->runs, &id))
+		return false;
+	r = &a->run[id];
+	memcpy(a->hash[id], sh, len * sizeof(uint64_t));
+	r->parent = *at;
+	r->start = 0;
+	r->len = (uint16_t)len;
+	r->n_owner = 1;
+	r->wide = 0;
+	r->rank[0] = rank;
+	r->refs[0] = 1;
+	r->weight[0] = KVR_ACTIVE_ONE;
+	a->sum[rank] += (uint64_t)len * KVR_ACTIVE_ONE;
+	kvr_active__link(a, *at, a->hash[id][0], id);
+	*at = id;
+	return true;
+}
+
+/* Take the matched runs, root first; true when all were taken. */
+static bool own_path(struct kvr_active *a, uint32_t rank, uint32_t *at, uint32_t *done)
+{
+	for (uint32_t i = 0; i < a->n_path; i++) {
+		if (!kvr_active__own(a, a->path[i], rank))
+			return false;
+		*at = a->path[i];
+		*done += a->run[*at].len;
+	}
+	if (a->next != ROOT) {
+		uint32_t up = split(a, a->next, a->partial);
+
+		if (up == ROOT)
+			return false;
+		if (!kvr_active__own(a, up, rank))
+			return false;
+		*at = up;
+		*done += a->partial;
+	}
+	return true;
+}
+
+uint32_t kvr_active_book(struct kvr_active *a, const void *sh, uint32_t n, uint32_t rank,
+			 struct kvr_active_booking *b)
+{
+	uint64_t before = a->sum[rank];
+	uint32_t at = ROOT, done = 0, limit = n < a->max_prompt ? n : a->max_prompt;
+
+	if (own_path(a, rank, &at, &done)) {
+		while (done < limit) {
+			uint32_t len =
+				limit - done < KVR_ACTIVE_RUN ? limit - done : KVR_ACTIVE_RUN;
+
+			if (!grow(a, &at, (const char *)sh + 8 * (size_t)done, len, rank))
+				break;
+			done += len;
+		}
+	}
+	*b = (struct kvr_active_booking){.rank = rank,
+					 .tail = at == ROOT ? 0 : at + 1,
+					 .n_shared = done,
+					 .n_private = n - done,
+					 .private_weight = KVR_ACTIVE_ONE,
+					 .output_weight = KVR_ACTIVE_ONE};
+	a->stats.private_blocks += n - done;
+	a->sum[rank] += (uint64_t)(n - done) * KVR_ACTIVE_ONE;
+	a->n_path = 0;
+	a->next = ROOT;
+	refresh(a, rank);
+	return (uint32_t)((a->sum[rank] - before) / KVR_ACTIVE_ONE);
+}
+
+void kvr_active_book_private(struct kvr_active *a, uint32_t n, uint32_t rank,
+			     struct kvr_active_booking *b)
+{
+	*b = (struct kvr_active_booking){.rank = rank,
+					 .n_private = n,
+					 .private_weight = KVR_ACTIVE_ONE,
+					 .output_weight = KVR_ACTIVE_ONE};
+	a->sum[rank] += (uint64_t)n * KVR_ACTIVE_ONE;
+	refresh(a, rank);
+}
+
+void kvr_active_free(struct kvr_active *a, struct kvr_active_booking *b)
+{
+	uint32_t at = b->tail == 0 ? ROOT : b->tail - 1;
+
+	while (at != ROOT) {
+		struct run *r = &a->run[at];
+		uint32_t up = r->parent;
+
+		kvr_active__disown(a, at, b->rank);
+		if (r->n_owner == 0) {
+			kvr_active__unlink(a, up, run_hash(a, at)[0]);
+			r->len = 0;
+			pool_give(&a->runs, at);
+		}
+		at = up;
+	}
+	a->sum[b->rank] -= (uint64_t)b->n_private * b->private_weight +
+			   (uint64_t)b->n_output * b->output_weight;
+	refresh(a, b->rank);
+	*b = (struct kvr_active_booking){0};
+	a->n_path = 0;
+	a->next = ROOT;
+}
+
+void kvr_active_output(struct kvr_active *a, struct kvr_active_booking *b, uint32_t n)
+{
+	b->n_output += n;
+	a->sum[b->rank] += (uint64_t)n * b->output_weight;
+	refresh(a, b->rank);
+}
+
+void kvr_active_fade(struct kvr_active *a, struct kvr_active_booking *b, uint32_t weight)
+{
+	uint32_t at = b->tail == 0 ? ROOT : b->tail - 1;
+	uint64_t *sum = &a->sum[b->rank];
+
+	*sum += (uint64_t)b->n_output * weight - (uint64_t)b->n_output * b->output_weight;
+	b->output_weight = weight;
+	*sum += (uint64_t)b->n_private * weight - (uint64_t)b->n_private * b->private_weight;
+	b->private_weight = weight;
+	while (at != ROOT) {
+		const struct run *r = &a->run[at];
+		struct owner o;
+
+		if (!kvr_active__owner(a, at, b->rank, &o) || *o.refs > 1)
+			break;
+		*sum += (uint64_t)r->len * weight - (uint64_t)r->len * *o.weight;
+		*o.weight = weight;
+		at = r->parent;
+	}
+	refresh(a, b->rank);
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ACTIVE_PVT_H
+#define ACTIVE_PVT_H
+
+/** @file Layout of the tree of active prompts; see kvr_active.h. */
+
+#include "kvr_active.h"
+#include "kvr_rand.h"
+
+#include <stdalign.h>
+#include <stdbool.h>
+
+#define ROOT	  UINT32_MAX
+#define INLINE	  8u
+#define TO_INLINE 4u /* a wide run with so few owners left goes back, so it does not flap */
+
+/** Rounds the weighted sum to blocks; the small part absorbs 2^-32 per block of weight error. */
+#define ROUND_HALF ((UINT64_C(1) << 30) + (UINT64_C(1) << 13))
+
+struct run {
+	alignas(64) uint32_t parent; /* run id, or ROOT; next free run while free */
+	uint16_t start;		     /* of the hashes in the run's slot */
+	uint16_t len;		     /* 1..64; 0 = free */
+	uint32_t n_owner;
+	uint32_t wide; /* record + 1; 0 = owners are inline */
+	uint32_t rank[INLINE];
+	uint32_t refs[INLINE];
+	uint32_t weight[INLINE];
+};
+
+_Static_assert(sizeof(struct run) == 128, "two cache lines");
+
+struct child {
+	uint64_t hash;
+	uint32_t parent;
+	uint32_t run; /* id + 1; 0 = empty */
+};
+
+struct pool {
+	uint32_t *free;
+	uint32_t n_free;
+	uint32_t fresh; /* ids from here on were never used */
+	uint32_t max;
+};
+
+struct kvr_active {
+	struct run *run;
+	uint64_t (*hash)[KVR_ACTIVE_RUN];
+	struct child *index;
+	uint32_t index_mask;
+	uint32_t max_ranks;
+	uint64_t seed;
+
+	/* wide records: one bit set, counts and weights per rank */
+	uint64_t *wide_set;
+	uint32_t *wide_refs;
+	uint32_t *wide_weight;
+
+	/* the last match */
+	uint32_t *path; /* runs, root first, all matched fully */
+	uint32_t n_path;
+	uint32_t matched; /* hashes on the path */
+	uint32_t partial; /* hashes matched in `next` */
+	uint32_t next;	  /* run matched in part, or ROOT */
+	uint32_t max_prompt;
+
+	struct pool runs;
+	struct pool wides;
+	uint64_t *sum; /* per rank, in 1 / KVR_ACTIVE_ONE blocks */
+	uint32_t *blocks;
+
+	uint32_t (*same)(const uint64_t *a, const void *b, uint32_t n);
+	void (*spread)(const uint64_t *set, uint32_t words, uint32_t value, uint32_t *out);
+
+	struct kvr_active_stats stats;
+	void *(*alloc)(void *arg, size_t bytes);
+	void (*release)(void *arg, void *p);
+	void *arg;
+};
+
+/** Leading equal hashes of two arrays; b may be unaligned. Chosen by kvr_active__pick(). */
+typedef uint32_t (*active_same_fn)(const uint64_t *a, const void *b, uint32_t n);
+/** out[r] = value for every bit r of set. */
+typedef void (*active_spread_fn)(const uint64_t *set, uint32_t words, uint32_t value,
+				 uint32_t *out);
+
+enum active_isa {
+	ACTIVE_SCALAR,
+	ACTIVE_AVX2,
+	ACTIVE_AVX512,
+};
+
+/** Kernels of one instruction set; false when the processor lacks it. */
+bool kvr_active__kernels(enum active_isa isa, active_same_fn *same, active_spread_fn *spread);
+
+/* index of children */
+struct child *kvr_active__find(const struct kvr_active *a, uint32_t parent, uint64_t hash);
+void kvr_active__link(struct kvr_active *a, uint32_t parent, uint64_t hash, uint32_t run);
+void kvr_active__unlink(struct kvr_active *a, uint32_t parent, uint64_t hash);
+
+/* owners of a run */
+struct owner {
+	uint32_t *refs;
+	uint32_t *weight;
+};
+bool kvr_active__owner(const struct kvr_active *a, uint32_t run, uint32_t rank, struct owner *o);
+bool kvr_active__own(struct kvr_active *a, uint32_t run, uint32_t rank);
+void kvr_active__disown(struct kvr_active *a, uint32_t run, uint32_t rank);
+bool kvr_active__own_copy(struct kvr_active *a, uint32_t to, uint32_t from);
+
+static inline bool pool_take(struct pool *p, uint32_t *id)
+{
+	if (p->n_free > 0)
+		*id = p->free[--p->n_free];
+	else if (p->fresh < p->max)
+		*id = p->fresh++;
+	else
+		return false;
+	return true;
+}
+
+static inline void pool_give(struct pool *p, uint32_t id)
+{
+	p->free[p->n_free++] = id;
+}
+
+static inline uint64_t *wide_set(const struct kvr_active *a, uint32_t wide)
+{
+	return a->wide_set + (size_t)(wide - 1) * (a->max_ranks / 64);
+}
+
+static inline uint32_t *wide_refs(const struct kvr_active *a, uint32_t wide)
+{
+	return a->wide_refs + (size_t)(wide - 1) * a->max_ranks;
+}
+
+static inline uint32_t *wide_weight(const struct kvr_active *a, uint32_t wide)
+{
+	return a->wide_weight + (size_t)(wide - 1) * a->max_ranks;
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_ACTIVE_H
+#define KVR_ACTIVE_H
+
+/**
+ * @file
+ * Active blocks of every rank: the prompt blocks of requests in flight, shared prefixes counted
+ * once per rank, plus output blocks, each with a weight (behaviour specification, 6.1 to 6.3).
+ *
+ * Data structure: one prefix tree for all ranks, its edges cut into *runs* of up to 64
+ * consecutive hashes. Every booking ends at the end of a run (a run is split where one ends or
+ * leaves in the middle), so all blocks of a run have the same holders and a run needs one
+ * (reference count, weight) per rank, not one per block:
+ *
+ *     run 7 [h0 .. h63] owners r2 x3, r9 x1 --+-- run 8 [h64 .. h99]  owner r2 x1
+ *                                              +-- run 9 [g64 .. g127] owner r9 x1, r2 x1
+ *
+ * Children are found by (run, first hash) in a private open-addressing index, one probe per run.
+ * Up to 8 owners stand inside the run's header (two cache lines); beyond that a *wide* record is
+ * attached: a bit set of ranks, and counts and weights indexed by rank, so projecting a prompt
+ * shared by 512 ranks is 32 masked stores. Membership is of prefixes, not of sets: a block counts
+ * only below the same predecessors, even when a client sends hashes that are no chain.
+ *
+ * Cost: match, book and free are O(runs of the prompt) plus one vector comparison or copy of the
+ * hashes themselves. When a pool is exhausted the rest of a prompt is booked *privately*: it
+ * counts fully and is shared with nobody, so load is never under-counted; a counter tells.
+ *
+ * Weights are fixed point, KVR_ACTIVE_ONE = 1.0, so sums are exact and leave no residue.
+ *
+ * One owner thread; nothing allocates after create, nothing takes time or randomness. Pure.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define KVR_ACTIVE_RUN	64u
+#define KVR_ACTIVE_ONE	(UINT32_C(1) << 31)
+#define KVR_ACTIVE_NONE UINT32_MAX
+
+struct kvr_active;
+
+struct kvr_active_conf {
+	uint32_t max_ranks;  /**< rounded up to a multiple of 64 */
+	uint32_t max_runs;   /**< 640 B each */
+	uint32_t max_wide;   /**< runs with more than 8 owners; 8 B per rank each */
+	uint32_t max_prompt; /**< blocks of the longest prompt; longer tails are private */
+	uint64_t seed;	     /**< of the index: clients choose hashes, so it must be secret */
+	void *(*alloc)(void *arg, size_t bytes); /**< zeroed, aligned to 64; NULL = libc */
+	void (*release)(void *arg, void *p);
+	void *arg;
+};
+
+/** One booking; fields are private. Zeroed = empty. Owned by the caller, 32 bytes. */
+struct kvr_active_booking {
+	uint32_t rank;
+	uint32_t tail;	    /**< last run + 1; 0 = none */
+	uint32_t n_private; /**< prompt blocks outside the tree */
+	uint32_t private_weight;
+	uint32_t n_output;
+	uint32_t output_weight;
+	uint32_t n_shared; /**< prompt blocks in the tree */
+	uint32_t pad;
+};
+
+/** @return NULL with errno EINVAL (a zero size) or ENOMEM. */
+struct kvr_active *kvr_active_create(const struct kvr_active_conf *conf);
+
+/** Accepts NULL. */
+void kvr_active_destroy(struct kvr_active *a);
+
+/**
+ * Find how much of the prompt @p sh (n hashes of 8 bytes, any alignment) each rank holds:
+ * depth[r] = leading blocks active on rank r, for r below the rounded max_ranks.
+ * Also remembers the path for kvr_active_book(), until the next match, book or free.
+ */
+void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t depth[]);
+
+/**
+ * Book the prompt given to the last kvr_active_match() (same @p sh and @p n) on @p rank.
+ * @return blocks that were not active on the rank before.
+ */
+uint32_t kvr_active_book(struct kvr_active *a, const void *sh, uint32_t n, uint32_t rank,
+			 struct kvr_active_booking *b);
+
+/** Book n blocks that nobody can share (section 1.4, no reuse assumed). */
+void kvr_active_book_private(struct kvr_active *a, uint32_t n, uint32_t rank,
+			     struct kvr_active_booking *b);
+
+/** Fetch what ending a booking will touch; call some calls ahead of kvr_active_free(). */
+void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_booking *b);
+
+/** End a booking and zero it; an empty one is a no-op. */
+void kvr_active_free(struct kvr_active *a, struct kvr_active_booking *b);
+
+/** Append n output blocks of weight 1 (or, once faded, of the weight last given). */
+void kvr_active_output(struct kvr_active *a, struct kvr_active_booking *b, uint32_t n);
+
+/**
+ * Give all output blocks, and the tail of the prompt that no other booking of the rank shares,
+ * the weight @p weight (KVR_ACTIVE_ONE = 1.0); blocks before keep theirs (6.2).
+ */
+void kvr_active_fade(struct kvr_active *a, struct kvr_active_booking *b, uint32_t weight);
+
+/** Active blocks per rank, rounded to nearest, halves up; rounded max_ranks entries. */
+const uint32_t *kvr_active_blocks(const struct kvr_active *a);
+
+struct kvr_active_stats {
+	uint32_t runs;		 /**< in use */
+	uint32_t wide;		 /**< in use */
+	uint64_t private_blocks; /**< ever booked privately for want of memory */
+	uint64_t splits;
+};
+
+void kvr_active_stats(const struct kvr_active *a, struct kvr_active_stats *st);
+
+/** Check every invariant; for tests, slow. @return NULL, or what is wrong. */
+const char *kvr_active_check(const struct kvr_active *a);
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Owners of a run: up to 8 inside the header, then a wide record indexed by rank. */
+#include "active_pvt.h"
+
+#include <string.h>
+
+static uint32_t inline_find(const struct run *r, uint32_t rank)
+{
+	uint32_t i;
+
+	for (i = 0; i < r->n_owner && r->rank[i] != rank; i++)
+		;
+	return i;
+}
+
+bool kvr_active__owner(const struct kvr_active *a, uint32_t run, uint32_t rank, struct owner *o)
+{
+	struct run *r = &a->run[run];
+	uint32_t i;
+
+	if (r->wide != 0) {
+		o->refs = &wide_refs(a, r->wide)[rank];
+		o->weight = &wide_weight(a, r->wide)[rank];
+		return *o->refs > 0;
+	}
+	i = inline_find(r, rank);
+	if (i == r->n_owner)
+		return false;
+	o->refs = &r->refs[i];
+	o->weight = &r->weight[i];
+	return true;
+}
+
+/* Counts and weights of ranks outside the set are left as they are: zero. */
+static bool widen(struct kvr_active *a, struct run *r)
+{
+	uint32_t id;
+
+	if (!pool_take(&a->wides, &id))
+		return false;
+	r->wide = id + 1;
+	for (uint32_t i = 0; i < r->n_owner; i++) {
+		uint32_t rank = r->rank[i];
+
+		wide_set(a, r->wide)[rank / 64] |= UINT64_C(1) << rank % 64;
+		wide_refs(a, r->wide)[rank] = r->refs[i];
+		wide_weight(a, r->wide)[rank] = r->weight[i];
+	}
+	return true;
+}
+
+static void narrow(struct kvr_active *a, struct run *r)
+{
+	uint64_t *set = wide_set(a, r->wide);
+	uint32_t *refs = wide_refs(a, r->wide), *weight = wide_weight(a, r->wide);
+	uint32_t n = 0;
+
+	for (uint32_t w = 0; w < a->max_ranks / 64; w++) {
+		for (uint64_t bits = set[w]; bits != 0; bits &= bits - 1) {
+			uint32_t rank = w * 64 + (uint32_t)__builtin_ctzll(bits);
+
+			r->rank[n] = rank;
+			r->refs[n] = refs[rank];
+			r->weight[n++] = weight[rank];
+			refs[rank] = 0;
+			weight[rank] = 0;
+		}
+		set[w] = 0;
+	}
+	pool_give(&a->wides, r->wide - 1);
+	r->wide = 0;
+}
+
+bool kvr_active__own(struct kvr_active *a, uint32_t run, uint32_t rank)
+{
+	struct run *r = &a->run[run];
+	uint32_t i;
+
+	if (r->wide == 0) {
+		i = inline_find(r, rank);
+		if (i < r->n_owner) {
+			r->refs[i]++;
+			return true;
+		}
+		if (i < INLINE) {
+			r->rank[i] = rank;
+			r->refs[i] = 1;
+			r->weight[i] = KVR_ACTIVE_ONE;
+			goto added;
+		}
+		if (!widen(a, r))
+			return false;
+	}
+	if (wide_refs(a, r->wide)[rank]++ > 0)
+		return true;
+	wide_set(a, r->wide)[rank / 64] |= UINT64_C(1) << rank % 64;
+	wide_weight(a, r->wide)[rank] = KVR_ACTIVE_ONE;
+added:
+	r->n_owner++;
+	a->sum[rank] += (uint64_t)r->len * KVR_ACTIVE_ONE;
+	return true;
+}
+
+void kvr_active__disown(struct kvr_active *a, uint32_t run, uint32_t rank)
+{
+	struct run *r = &a->run[run];
+	struct owner o;
+	uint32_t i;
+
+	if (!kvr_active__owner(a, run, rank, &o) || --*o.refs > 0)
+		return;
+	a->sum[rank] -= (uint64_t)r->len * *o.weight;
+	*o.weight = 0;
+	r->n_owner--;
+	if (r->wide != 0) {
+		wide_set(a, r->wide)[rank / 64] &= ~(UINT64_C(1) << rank % 64);
+		if (r->n_owner <= TO_INLINE)
+			narrow(a, r);
+		return;
+	}
+	i = (uint32_t)(o.refs - r->refs);
+	r->rank[i] = r->rank[r->n_owner];
+	r->refs[i] = r->refs[r->n_owner];
+	r->weight[i] = r->weight[r->n_owner];
+}
+
+/* Same owners for a run cut off another; sums do not change, as no block is added. */
+bool kvr_active__own_copy(struct kvr_active *a, uint32_t to, uint32_t from)
+{
+	struct run *t = &a->run[to];
+	const struct run *f = &a->run[from];
+	uint32_t id;
+
+	t->n_owner = f->n_owner;
+	t->wide = 0;
+	if (f->wide == 0) {
+		memcpy(t->rank, f->rank, sizeof(t->rank));
+		memcpy(t->refs, f->refs, sizeof(t->refs));
+		memcpy(t->weight, f->weight, sizeof(t->weight));
+		return true;
+	}
+	if (!pool_take(&a->wides, &id))
+		return false;
+	t->wide = id + 1;
+	memcpy(wide_set(a, t->wide), wide_set(a, f->wide), a->max_ranks / 8);
+	memcpy(wide_refs(a, t->wide), wide_refs(a, f->wide), a->max_ranks * sizeof(uint32_t));
+	memcpy(wide_weight(a, t->wide), wide_weight(a, f->wide), a->max_ranks * sizeof(uint32_t));
+	return true;
+}

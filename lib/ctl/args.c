@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_ctl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int kvr_ctl_args(struct kvr_ctl_args *a, const char *params)
+{
+	const size_t n = strlen(params);
+	char *s = a->text, *word;
+
+	a->n = 0;
+	if (n >= sizeof(a->text))
+		return -E2BIG;
+	memcpy(a->text, params, n + 1);
+	if (a->text[strspn(a->text, " ")] == '\0')
+		return 0;
+	while ((word = strsep(&s, ",")) != NULL) {
+		size_t len;
+
+		if (a->n == KVR_CTL_MAX_ARGS)
+			return -E2BIG;
+		word += strspn(word, " ");
+		len = strlen(word);
+		while (len > 0 && word[len - 1] == ' ')
+			word[--len] = '\0';
+		a->v[a->n++] = word;
+	}
+	return 0;
+}
+
+const char *kvr_ctl_arg(const struct kvr_ctl_args *a, unsigned int i)
+{
+	return i < a->n && a->v[i][0] != '\0' ? a->v[i] : NULL;
+}
+
+int kvr_ctl_arg_u64(const struct kvr_ctl_args *a, unsigned int i, uint64_t min, uint64_t max,
+		    uint64_t *out)
+{
+	const char *s = kvr_ctl_arg(a, i);
+	unsigned long long v;
+	char *end;
+
+	if (s == NULL)
+		return -ENOENT;
+	if (*s < '0' || *s > '9') /* strtoull would take signs */
+		return -EINVAL;
+	errno = 0;
+	v = strtoull(s, &end, s[0] == '0' && (s[1] == 'x' || s[1] == 'X') ? 16 : 10);
+	if (*end != '\0')
+		return -EINVAL;
+	if (errno == ERANGE || v < min || v > max)
+		return -ERANGE;
+	*out = v;
+	return 0;
+}
+
+bool kvr_ctl_arg_has(const struct kvr_ctl_args *a, unsigned int first, const char *flag)
+{
+	for (unsigned int i = first; i < a->n; i++)
+		if (strcmp(a->v[i], flag) == 0)
+			return true;
+	return false;
+}

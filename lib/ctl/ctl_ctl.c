@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_ctl.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <rte_telemetry.h>
+
+#define MAX_PATH 56u /* rte_telemetry's limit, terminator included */
+
+/* A path once given to rte_telemetry stays there; cmd is NULL while nobody serves it. */
+struct slot {
+	char path[MAX_PATH];
+	const struct kvr_ctl_cmd *cmd;
+	void *arg;
+};
+
+/* The lock protects the slots and, for our users, what their handlers read. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct slot slots[KVR_CTL_MAX_CMDS];
+static unsigned int n_slots;
+
+void kvr_ctl_lock(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void kvr_ctl_unlock(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+static struct slot *find(const char *path)
+{
+	for (unsigned int i = 0; i < n_slots; i++)
+		if (strcmp(slots[i].path, path) == 0)
+			return &slots[i];
+	return NULL;
+}
+
+int kvr_ctl_error(struct rte_tel_data *d, int err, const char *fmt, ...)
+{
+	char text[RTE_TEL_MAX_STRING_LEN];
+	const char *name = strerrorname_np(err < 0 ? -err : err);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	rte_tel_data_start_dict(d); /* forgets what was filled in */
+	rte_tel_data_add_dict_string(d, "error", name != NULL ? name : "EIO");
+	rte_tel_data_add_dict_string(d, "message", text);
+	return 0;
+}
+
+static int run(const char *path, const char *params, struct rte_tel_data *d)
+{
+	const struct slot *s = find(path);
+	int rc;
+
+	if (s == NULL)
+		return kvr_ctl_error(d, ENOENT, "no command %s", path);
+	if (s->cmd == NULL)
+		return kvr_ctl_error(d, ESHUTDOWN, "%s is not served any more", path);
+	if (s->cmd->params == NULL && params[0] != '\0')
+		return kvr_ctl_error(d, EINVAL, "%s takes no parameters", path);
+	rc = s->cmd->handler(s->arg, params, d);
+	/* Negative would reach the client as null, without a word. */
+	if (rc < 0)
+		return kvr_ctl_error(d, rc, "%s failed: %s", path, strerror(-rc));
+	return 0;
+}
+
+int kvr_ctl_call(const char *path, const char *params, struct rte_tel_data *d)
+{
+	int rc;
+
+	kvr_ctl_lock();
+	rc = run(path, params != NULL ? params : "", d);
+	kvr_ctl_unlock();
+	return rc;
+}
+
+/* rte_telemetry allows letters, digits, '_' and '/'; we want one spelling. */
+static bool good_path(const char *p)
+{
+	if (p[0] != '/' || strlen(p) >= MAX_PATH)
+		return false;
+	return p[strspn(p, "/_abcdefghijklmnopqrstuvwxyz0123456789")] == '\0';
+}
+
+static int check_table(const struct kvr_ctl_cmd *table)
+{
+	unsigned int fresh = 0;
+
+	for (const struct kvr_ctl_cmd *c = table; c->path != NULL; c++) {
+		const struct slot *s = find(c->path);
+
+		if (!good_path(c->path) || c->handler == NULL || c->help == NULL)
+			return -EINVAL;
+		if (s != NULL && s->cmd != NULL)
+			return -EEXIST;
+		for (const struct kvr_ctl_cmd *o = table; o < c; o++)
+			if (strcmp(o->path, c->path) == 0)
+				return -EEXIST;
+		fresh += s == NULL;
+	}
+	return fresh > KVR_CTL_MAX_CMDS - n_slots ? -ENOSPC : 0;
+}
+
+static int add_slot(const struct kvr_ctl_cmd *c, void *arg)
+{
+	struct slot *s = find(c->path);
+	char help[RTE_TEL_MAX_STRING_LEN];
+	int rc;
+
+	if (s == NULL) {
+		snprintf(help, sizeof(help), "%s%s%s", c->help,
+			 c->params != NULL ? ". Parameters: " : "",
+			 c->params != NULL ? c->params : "");
+		rc = rte_telemetry_register_cmd(c->path, kvr_ctl_call, help);
+		if (rc != 0)
+			return rc;
+		s = &slots[n_slots++];
+		snprintf(s->path, sizeof(s->path), "%s", c->path);
+	}
+	s->cmd = c;
+	s->arg = arg;
+	return 0;
+}
+
+static void drop(const struct kvr_ctl_cmd *table)
+{
+	for (const struct kvr_ctl_cmd *c = table; c->path != NULL; c++) {
+		struct slot *s = find(c->path);
+
+		if (s != NULL && s->cmd == c)
+			s->cmd = NULL;
+	}
+}
+
+int kvr_ctl_register(const struct kvr_ctl_cmd *table, void *arg)
+{
+	int rc;
+
+	kvr_ctl_lock();
+	rc = check_table(table);
+	for (const struct kvr_ctl_cmd *c = table; rc == 0 && c->path != NULL; c++)
+		rc = add_slot(c, arg);
+	if (rc != 0 && rc != -EEXIST)
+		drop(table);
+	kvr_ctl_unlock();
+	return rc;
+}
+
+void kvr_ctl_unregister(const struct kvr_ctl_cmd *table)
+{
+	kvr_ctl_lock(); /* a running handler holds it */
+	drop(table);
+	kvr_ctl_unlock();
+}
+
+int kvr_ctl_dict_f64(struct rte_tel_data *d, const char *name, double v, int decimals)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "%.*f", decimals, v);
+	return rte_tel_data_add_dict_string(d, name, text);
+}

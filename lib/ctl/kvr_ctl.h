@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_CTL_H
+#define KVR_CTL_H
+
+/**
+ * @file
+ * Commands on DPDK's telemetry socket: one table per library or program, explicit registration.
+ *
+ * rte_telemetry runs callbacks on its own threads (one per connection) and gives them no user
+ * pointer; this library keeps the registry that maps a path to its handler and argument, and
+ * holds one lock around every handler. The control thread takes the same lock while it changes
+ * what handlers read, so a handler never sees half a change and needs no lock of its own. Packet
+ * lcores never come here.
+ *
+ * A handler that returns a negative number makes the client print null without a reason;
+ * kvr_ctl_error() answers {"error": "EINVAL", "message": "..."} instead.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct rte_tel_data;
+
+/** Fill @p d; @p params is never NULL. Return 0, or what kvr_ctl_error() returned. */
+typedef int (*kvr_ctl_handler_t)(void *arg, const char *params, struct rte_tel_data *d);
+
+/** One command; a table ends with path NULL. The table must outlive its registration. */
+struct kvr_ctl_cmd {
+	const char *path;   /* "/kvroute/pools": [a-z0-9_/], below 56 characters */
+	const char *params; /* "ID[,force]" or NULL: takes none (the library refuses any) */
+	const char *help;   /* one line */
+	kvr_ctl_handler_t handler;
+};
+
+#define KVR_CTL_MAX_CMDS 128u
+
+/**
+ * Register all commands of @p table with @p arg. Before or after rte_eal_init(). Control thread.
+ * A path that was unregistered may be registered again.
+ * @return 0; -EEXIST a path is taken; -EINVAL bad path or no handler; -ENOSPC. On error nothing of
+ * the table is registered.
+ */
+int kvr_ctl_register(const struct kvr_ctl_cmd *table, void *arg);
+
+/**
+ * Take the commands back: waits for a running handler, after that none runs with their argument.
+ * The socket still lists the paths (rte_telemetry cannot forget one) and answers ESHUTDOWN.
+ */
+void kvr_ctl_unregister(const struct kvr_ctl_cmd *table);
+
+/** The lock around handlers. Control thread, never a packet lcore; not recursive. */
+void kvr_ctl_lock(void);
+void kvr_ctl_unlock(void);
+
+/**
+ * Run the handler of @p path as the socket would, without a socket.
+ * @return the handler's result; an unknown path answers ENOENT through kvr_ctl_error().
+ */
+int kvr_ctl_call(const char *path, const char *params, struct rte_tel_data *d);
+
+/**
+ * Make the answer {"error": name of the errno, "message": text}, dropping what was filled in
+ * before. @p err may be positive or negative.
+ * @return 0, for `return kvr_ctl_error(d, EINVAL, ...)`.
+ */
+int kvr_ctl_error(struct rte_tel_data *d, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+#define KVR_CTL_MAX_ARGS 16u
+
+/** Parameters split at commas; blanks around each are dropped. */
+struct kvr_ctl_args {
+	unsigned int n;
+	const char *v[KVR_CTL_MAX_ARGS]; /* into text */
+	char text[512];
+};
+
+/**
+ * Split @p params; "" gives n = 0.
+ * @return 0; -E2BIG too many or too long.
+ */
+int kvr_ctl_args(struct kvr_ctl_args *a, const char *params);
+
+/**
+ * Argument @p i as a number in [min, max], decimal or 0x.
+ * @return 0; -ENOENT not given; -EINVAL not a number; -ERANGE.
+ */
+int kvr_ctl_arg_u64(const struct kvr_ctl_args *a, unsigned int i, uint64_t min, uint64_t max,
+		    uint64_t *out);
+
+/** Argument @p i, or NULL when it was not given or is empty. */
+const char *kvr_ctl_arg(const struct kvr_ctl_args *a, unsigned int i);
+
+/** Is @p flag among the arguments from @p first on? */
+bool kvr_ctl_arg_has(const struct kvr_ctl_args *a, unsigned int first, const char *flag);
+
+/** Add a floating point value to a dictionary (as text: the socket has integers only). */
+int kvr_ctl_dict_f64(struct rte_tel_data *d, const char *name, double v, int decimals);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "flight_pvt.h"
+#include "kvr_flight.h"
+
+#include "kvr_rand.h"
+
+#include <rte_errno.h>
+#include <rte_hash.h>
+#include <rte_malloc.h>
+
+_Static_assert(KVR_FLIGHT_MAX_SLOTS == 1u << 24, "slot numbers fill 24 bits of a handle");
+
+/* Fingerprints: four for every slot, at least 2^16, so that a name outlives many slot reuses. */
+static uint32_t ended_bits(uint32_t n)
+{
+	uint32_t bits = 16;
+
+	while (bits < 24 && (UINT64_C(1) << bits) < (uint64_t)n * 4)
+		bits++;
+	return bits;
+}
+
+struct kvr_flight_table *kvr_flight_create(const char *name, uint32_t n, uint32_t pool,
+					   uint64_t seed, int socket_id)
+{
+	struct rte_hash_parameters hp = {
+		.name = name,
+		/* rte_hash refuses tables below 8 and fills reliably to about 95 %. */
+		.entries = n < 4 ? 8 : n + n / 4,
+		.key_len = 16,
+		.socket_id = socket_id,
+	};
+	struct kvr_flight_table *t;
+	struct kvr_rand rand;
+
+	if (n == 0 || n > KVR_FLIGHT_MAX_SLOTS || pool >= KVR_FLIGHT_MAX_POOLS)
+		return kvr_null(EINVAL);
+	t = rte_zmalloc_socket(name, sizeof(*t), RTE_CACHE_LINE_SIZE, socket_id);
+	if (t == NULL)
+		return kvr_null(ENOMEM);
+	t->n = n;
+	t->pool = pool;
+	t->seed = seed;
+	t->ended_shift = 64 - ended_bits(n);
+	TAILQ_INIT(&t->lingering);
+	t->slots = rte_zmalloc_socket(name, n * sizeof(*t->slots), RTE_CACHE_LINE_SIZE, socket_id);
+	t->free = rte_zmalloc_socket(name, n * sizeof(*t->free), RTE_CACHE_LINE_SIZE, socket_id);
+	t->ended = rte_zmalloc_socket(name, sizeof(uint64_t) << ended_bits(n), RTE_CACHE_LINE_SIZE,
+				      socket_id);
+	t->index = rte_hash_create(&hp);
+	if (t->slots == NULL || t->free == NULL || t->ended == NULL || t->index == NULL) {
+		int e = t->index == NULL && rte_errno == EEXIST ? EEXIST : ENOMEM;
+
+		kvr_flight_destroy(t);
+		return kvr_null(e);
+	}
+	/* Handles of an earlier life of this process must not fit: generations start at random. */
+	kvr_rand_init(&rand, seed ^ UINT64_C(0x6b76725f72657175));
+	for (uint32_t i = 0; i < n; i++) {
+		t->slots[i].slot = i;
+		atomic_init(&t->slots[i].gen, (uint32_t)kvr_rand_u64(&rand) & ~1u);
+		t->free[n - 1 - i] = i;
+	}
+	t->n_free = n;
+	return t;
+}
+
+void kvr_flight_destroy(struct kvr_flight_table *t)
+{
+	if (t == NULL)
+		return;
+	rte_hash_free(t->index);
+	rte_free(t->ended);
+	rte_free(t->free);
+	rte_free(t->slots);
+	rte_free(t);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "flight_pvt.h"
+#include "kvr_flight.h"
+
+#include <stddef.h>
+
+#include <errno.h>
+#include <string.h>
+
+#include <rte_branch_prediction.h>
+#include <rte_hash.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+struct kvr_flight_key {
+	uint64_t source;
+	uint64_t id;
+};
+
+static uint64_t name_hash(const struct kvr_flight_table *t, const struct kvr_flight_key *k)
+{
+	return XXH3_64bits_withSeed(k, sizeof(*k), t->seed);
+}
+
+struct kvr_flight *kvr_flight_lookup(struct kvr_flight_table *t, uint64_t source, uint64_t id)
+{
+	const struct kvr_flight_key k = {source, id};
+	void *slot;
+
+	if (rte_hash_lookup_with_hash_data(t->index, &k, (hash_sig_t)name_hash(t, &k), &slot) < 0)
+		return NULL;
+	return &t->slots[(uintptr_t)slot];
+}
+
+bool kvr_flight_has_ended(const struct kvr_flight_table *t, uint64_t source, uint64_t id)
+{
+	const struct kvr_flight_key k = {source, id};
+	uint64_t h = name_hash(t, &k);
+
+	return t->ended[h >> t->ended_shift] == (h | 1);
+}
+
+struct kvr_flight *kvr_flight_alloc(struct kvr_flight_table *t, uint64_t source, uint64_t id)
+{
+	const struct kvr_flight_key k = {source, id};
+	const hash_sig_t sig = (hash_sig_t)name_hash(t, &k);
+	struct kvr_flight *r;
+
+	if (t->n_free == 0)
+		return kvr_null(ENOSPC);
+	if (rte_hash_lookup_with_hash(t->index, &k, sig) >= 0)
+		return kvr_null(EEXIST);
+	r = &t->slots[t->free[t->n_free - 1]];
+	if (rte_hash_add_key_with_hash_data(t->index, &k, sig, (void *)(uintptr_t)r->slot) < 0)
+		return kvr_null(ENOSPC);
+	atomic_store_explicit(&t->n_used, t->n - --t->n_free, memory_order_relaxed);
+
+	memset(&r->relay, 0, sizeof(r->relay));
+	memset(&r->state, 0, sizeof(*r) - offsetof(struct kvr_flight, state));
+	atomic_store_explicit(&r->seen, 0, memory_order_relaxed);
+	r->state = KVR_RQ_QUEUED;
+	r->relay.source = source;
+	r->relay.id = id;
+	return r;
+}
+
+/*
+ * The generation is even while `relay` changes and odd while it may be read, and no odd value is
+ * used twice. The release store pairs with the acquire load (R0) in kvr_flight_relay(); the
+ * fence in kvr_flight_rename() keeps later writes of `relay` behind the even value, and pairs
+ * with the acquire fence R1 there.
+ */
+void kvr_flight_publish(struct kvr_flight *r)
+{
+	uint32_t gen = atomic_load_explicit(&r->gen, memory_order_relaxed);
+
+	atomic_store_explicit(&r->gen, gen | 1, memory_order_release);
+}
+
+void kvr_flight_rename(struct kvr_flight *r)
+{
+	uint32_t gen = atomic_load_explicit(&r->gen, memory_order_relaxed);
+
+	atomic_store_explicit(&r->gen, (gen & ~1u) + 2, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+}
+
+void kvr_flight_end(struct kvr_flight_table *t, struct kvr_flight *r, uint64_t now_ns)
+{
+	if (r->state == KVR_RQ_ENDED)
+		return;
+	r->state = KVR_RQ_ENDED;
+	r->end_ns = now_ns + KVR_FLIGHT_LINGER_NS;
+	TAILQ_INSERT_TAIL(&t->lingering, r, link);
+	atomic_store_explicit(&t->n_lingering,
+			      atomic_load_explicit(&t->n_lingering, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+}
+
+void kvr_flight_release(struct kvr_flight_table *t, struct kvr_flight *r)
+{
+	const struct kvr_flight_key k = {r->relay.source, r->relay.id};
+	const uint64_t h = name_hash(t, &k);
+
+	if (r->state == KVR_RQ_ENDED) {
+		TAILQ_REMOVE(&t->lingering, r, link);
+		atomic_store_explicit(&t->n_lingering,
+				      atomic_load_explicit(&t->n_lingering, memory_order_relaxed) -
+					      1,
+				      memory_order_relaxed);
+		t->ended[h >> t->ended_shift] = h | 1;
+	}
+	kvr_flight_rename(r); /* nobody relays for the slot until it is published again */
+	rte_hash_del_key_with_hash(t->index, &k, (hash_sig_t)h);
+	r->state = KVR_RQ_FREE;
+	t->free[t->n_free++] = r->slot;
+	atomic_store_explicit(&t->n_used, t->n - t->n_free, memory_order_relaxed);
+}
+
+struct kvr_flight *kvr_flight_lingered(struct kvr_flight_table *t, uint64_t now_ns)
+{
+	struct kvr_flight *r = TAILQ_FIRST(&t->lingering);
+
+	return r != NULL && r->end_ns <= now_ns ? r : NULL;
+}
+
+uint64_t kvr_flight_handle(const struct kvr_flight_table *t, const struct kvr_flight *r)
+{
+	uint32_t gen = atomic_load_explicit(&r->gen, memory_order_relaxed) | 1u;
+
+	return (uint64_t)gen << 32 | (uint64_t)t->pool << 24 | r->slot;
+}
+
+struct kvr_flight *kvr_flight_by_handle(struct kvr_flight_table *t, uint64_t handle)
+{
+	uint32_t slot = (uint32_t)handle & (KVR_FLIGHT_MAX_SLOTS - 1);
+	struct kvr_flight *r;
+
+	if (slot >= t->n || kvr_flight_handle_pool(handle) != t->pool)
+		return NULL;
+	r = &t->slots[slot];
+	if (r->state == KVR_RQ_FREE || kvr_flight_handle(t, r) != handle)
+		return NULL;
+	return r;
+}
+
+struct kvr_flight *kvr_flight_relay(struct kvr_flight_table *t, uint64_t handle,
+				    struct kvr_relay *out)
+{
+	const uint32_t slot = (uint32_t)handle & (KVR_FLIGHT_MAX_SLOTS - 1);
+	const uint32_t gen = (uint32_t)(handle >> 32);
+	struct kvr_flight *r;
+
+	if (unlikely(slot >= t->n || (gen & 1) == 0 || kvr_flight_handle_pool(handle) != t->pool))
+		return NULL;
+	r = &t->slots[slot];
+	/* R0: pairs with the release store in kvr_flight_publish(). */
+	if (atomic_load_explicit(&r->gen, memory_order_acquire) != gen)
+		return NULL;
+	memcpy(out, &r->relay, sizeof(*out));
+	/* R1: the copy is complete before the generation is looked at again. */
+	atomic_thread_fence(memory_order_acquire);
+	if (unlikely(atomic_load_explicit(&r->gen, memory_order_relaxed) != gen))
+		return NULL;
+	return r;
+}
+
+uint32_t kvr_flight_count(const struct kvr_flight_table *t)
+{
+	return atomic_load_explicit(&t->n_used, memory_order_relaxed);
+}
+
+uint32_t kvr_flight_lingering(const struct kvr_flight_table *t)
+{
+	return atomic_load_explicit(&t->n_lingering, memory_order_relaxed);
+}
+
+uint32_t kvr_flight_size(const struct kvr_flight_table *t)
+{
+	return t->n;
+}
+
+struct kvr_flight *kvr_flight_slot(struct kvr_flight_table *t, uint32_t slot)
+{
+	return slot < t->n ? &t->slots[slot] : NULL;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_FLIGHT_H
+#define KVR_FLIGHT_H
+
+/**
+ * @file
+ * Requests in flight of one pool: who asked, who serves, what has been said so far.
+ *
+ * Every accepted request owns a slot from the decision until its stream is over on the wire. The
+ * slot's number and generation make the *handle*, which agents and clients echo, so that a relayed
+ * frame finds its slot with one array access and no hash. The pair (source, id) chosen by the
+ * client finds the slot of a repeated ROUTE, a PROBE or a CANCEL through one rte_hash.
+ *
+ *   lookup by (source, id) -> rte_hash -> slot number -+
+ *   handle = generation:32 | pool:8 | slot:24 ---------+-> slot[ ]  320 bytes each
+ *
+ * Writers. The pool's scheduler lcore allocates, fills, changes and releases slots; ingress lcores
+ * read `relay` to switch frames. Reuse is detected the way a sequence lock does it: the generation
+ * changes at alloc and at release, a reader copies `relay` and then looks at the generation again.
+ * `seen` alone is written by the ingress lcore that relays the stream.
+ *
+ * An ended request stays for KVR_FLIGHT_LINGER_NS or until the client has acknowledged the end,
+ * so that repeated last items still reach it. After that its name goes into a filter of recently
+ * ended requests (2^k 64-bit fingerprints, direct mapped) which tells a late duplicate of ROUTE
+ * from a new request; old names are overwritten by new ones.
+ *
+ * Cost: handle to slot 1 line; lookup, alloc and release one rte_hash operation each.
+ */
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include <rte_common.h>
+
+#include "kvr_path.h"
+
+#define KVR_FLIGHT_MAX_SLOTS (1u << 24)
+#define KVR_FLIGHT_MAX_POOLS 256u
+#define KVR_FLIGHT_LINGER_NS UINT64_C(2000000000)
+
+enum kvr_flight_state {
+	KVR_RQ_FREE = 0,
+	KVR_RQ_QUEUED,	   /* accepted, waits for capacity */
+	KVR_RQ_DISPATCHED, /* sent to its worker */
+	KVR_RQ_RUNNING,	   /* acknowledged by the worker */
+	KVR_RQ_ENDED,	   /* no booking any more; frames are still relayed */
+};
+
+/** What an ingress lcore needs to switch a frame. Copied out under the generation. */
+struct kvr_relay {
+	struct kvr_path client;
+	struct kvr_path agent;
+	uint64_t source;
+	uint64_t id;
+	uint64_t worker;
+	uint32_t isl;
+	uint32_t direct; /* 1: items do not pass here */
+};
+
+struct kvr_flight {
+	/* scheduler: rw, ingress: ro */
+	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t gen; /* odd = in use */
+	uint32_t slot;
+	struct kvr_relay relay;
+
+	/* ingress lcore of the stream: rw (relaxed, publishes nothing), scheduler: resets */
+	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t seen; /* 1 + generated tokens reported */
+
+	/* scheduler only */
+	alignas(RTE_CACHE_LINE_SIZE) uint8_t state; /* enum kvr_flight_state */
+	uint8_t booked;				    /* the scheduler library holds a booking */
+	uint8_t abort_tries;			    /* ABORTs still to send */
+	uint8_t reserved;
+	uint32_t dp_rank;
+	uint16_t end_code; /* ENDED: enum kvr_wire_code to repeat; 0: by its last item */
+	uint32_t rank;
+	uint32_t overlap_blocks;
+	uint32_t required_blocks;
+	uint32_t cached_tokens;
+	uint32_t attempt;
+	uint32_t progress_seq;	      /* next PROGRESS expected, direct path */
+	uint64_t end_ns;	      /* ENDED: when lingering is over; else deadline or 0 */
+	uint64_t abort_ns;	      /* when the next ABORT is due */
+	uint64_t start_ns;	      /* arrival */
+	void *job;		      /* QUEUED: the message that waits; owner: scheduler stage */
+	TAILQ_ENTRY(kvr_flight) link; /* lingering list */
+	TAILQ_ENTRY(kvr_flight) abort_link; /* unacknowledged ABORTs */
+};
+
+TAILQ_HEAD(kvr_flight_list, kvr_flight);
+
+struct kvr_flight_table;
+
+/**
+ * Create a table for @p n slots (1..KVR_FLIGHT_MAX_SLOTS) of pool number @p pool (< 256).
+ * @p name is unique in the process, @p seed keeps clients from aiming at one bucket. Needs an EAL.
+ * @return table, or NULL with errno EINVAL, ENOMEM, EEXIST.
+ */
+struct kvr_flight_table *kvr_flight_create(const char *name, uint32_t n, uint32_t pool,
+					   uint64_t seed, int socket_id);
+
+/** Free the table; NULL is fine. Nobody may use it any more. */
+void kvr_flight_destroy(struct kvr_flight_table *t);
+
+/** Slot of a live or lingering request, or NULL. Scheduler lcore. */
+struct kvr_flight *kvr_flight_lookup(struct kvr_flight_table *t, uint64_t source, uint64_t id);
+
+/** Whether (source, id) has ended not long ago. Scheduler lcore. False with certainty is not
+ * promised for requests that ended more than about half the table's fingerprints ago. */
+bool kvr_flight_has_ended(const struct kvr_flight_table *t, uint64_t source, uint64_t id);
+
+/**
+ * Take a slot for a new request, state QUEUED, and make it findable. The relay part is zero but for
+ * source and id; the caller fills it and then calls kvr_flight_publish().
+ * @return slot, or NULL with errno EEXIST (the pair is in use) or ENOSPC (no slot).
+ */
+struct kvr_flight *kvr_flight_alloc(struct kvr_flight_table *t, uint64_t source, uint64_t id);
+
+/** Let ingress lcores see the relay part; from now on it must not change. Scheduler lcore. */
+void kvr_flight_publish(struct kvr_flight *r);
+
+/**
+ * Give a published request a new handle (the old one is dead from now on), so that its relay part
+ * can be changed and published again: the request moves to another worker. Scheduler lcore.
+ */
+void kvr_flight_rename(struct kvr_flight *r);
+
+/** The booking is over: state ENDED, lingering from @p now on. Idempotent. Scheduler lcore. */
+void kvr_flight_end(struct kvr_flight_table *t, struct kvr_flight *r, uint64_t now_ns);
+
+/** Give the slot back; its name goes to the filter when the request had ended. */
+void kvr_flight_release(struct kvr_flight_table *t, struct kvr_flight *r);
+
+/** First lingering request whose time is over at @p now, or NULL. Scheduler lcore. */
+struct kvr_flight *kvr_flight_lingered(struct kvr_flight_table *t, uint64_t now_ns);
+
+/** Handle of a slot in use. */
+uint64_t kvr_flight_handle(const struct kvr_flight_table *t, const struct kvr_flight *r);
+
+/** Pool number inside a handle; any 64-bit value is allowed. */
+static inline uint32_t kvr_flight_handle_pool(uint64_t handle)
+{
+	return (uint32_t)(handle >> 24) & 0xffu;
+}
+
+/** Slot of a handle, or NULL when it is unknown or of an earlier request. Scheduler lcore. */
+struct kvr_flight *kvr_flight_by_handle(struct kvr_flight_table *t, uint64_t handle);
+
+/**
+ * Copy what is needed to switch a frame of @p handle. Any ingress lcore.
+ * @return the slot (only `seen` may be touched), or NULL when the handle is not in use.
+ */
+struct kvr_flight *kvr_flight_relay(struct kvr_flight_table *t, uint64_t handle,
+				    struct kvr_relay *out);
+
+/** Slots in use, and slots lingering among them. Any thread; may be a moment old. */
+uint32_t kvr_flight_count(const struct kvr_flight_table *t);
+uint32_t kvr_flight_lingering(const struct kvr_flight_table *t);
+uint32_t kvr_flight_size(const struct kvr_flight_table *t);
+
+/** Slot by number, for walks by the scheduler lcore; NULL when the number is out of range. */
+struct kvr_flight *kvr_flight_slot(struct kvr_flight_table *t, uint32_t slot);
+
+#endif

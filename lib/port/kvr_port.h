@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_PORT_H
+#define KVR_PORT_H
+
+/**
+ * @file
+ * A DPDK port with the router's addresses on it. Control creates, starts, stops and destroys;
+ * each (port, queue) pair belongs to one lcore at a time, which receives parsed datagrams,
+ * sends payloads along paths and flushes once per loop. ARP, neighbour discovery and echo are
+ * answered inside the receive call.
+ *
+ * Counters (kvr_port_stats), true between bursts:
+ *	rx_frames  = rx_udp + rx_arp + rx_nd + rx_echo + rx_other_* + rx_<each refusal>
+ *	tx_offered = tx_sent + tx_dropped + tx_refused + tx_buffered
+ *
+ * Works with any ethdev; tried with net_memif (both roles), net_ring, net_null, net_tap,
+ * net_af_packet, net_af_xdp. Offloads are used only when the driver offers them.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <rte_mbuf.h>
+
+#include "kvr_conf.h"
+#include "kvr_path.h"
+#include "kvr_pkt.h"
+#include "kvr_stats.h"
+
+#define KVR_PORT_MAX	    16u /* ports of one router */
+#define KVR_PORT_MAX_QUEUES 64u
+#define KVR_PORT_TX_BUFFER  32u
+#define KVR_PORT_BURST	    32u
+
+enum kvr_port_tx_checksum { KVR_PORT_TX_AUTO, KVR_PORT_TX_SOFTWARE, KVR_PORT_TX_NONE };
+enum kvr_port_rx_checksum { KVR_PORT_RX_TRUST, KVR_PORT_RX_VERIFY };
+enum kvr_port_answer { KVR_PORT_ANSWER_AUTO, KVR_PORT_ANSWER_ON, KVR_PORT_ANSWER_OFF };
+
+/** Keys of a [port NAME] section; kvr_port_opts is the table. */
+struct kvr_port_conf {
+	char device[256]; /* "net_memif0,role=server", "0000:3b:00.0", port name or index */
+	char ipv4[16];	  /* the router's address; "" = none */
+	char ipv6[46];	  /* "" = none; one of both is needed */
+	char mac[18];	  /* "" = the device's */
+	uint32_t udp_port;
+	uint32_t queues;	 /* rx/tx queue pairs = ingress lcores on this port */
+	uint32_t rx_descriptors; /* per queue */
+	uint32_t tx_descriptors;
+	uint32_t mbufs;	     /* of the port's pool; 0 = computed from the descriptors */
+	uint32_t mbuf_cache; /* per lcore */
+	uint32_t mtu;	     /* IP packet bytes: 1500, 9000 */
+	uint32_t vlan;	     /* 0 = untagged and any tag; else only this */
+	int tx_checksum;     /* enum kvr_port_tx_checksum */
+	int rx_checksum;     /* enum kvr_port_rx_checksum */
+	int answer_arp;	     /* enum kvr_port_answer: ARP, neighbour discovery, echo */
+	bool promiscuous;
+	char allow[256]; /* source prefixes, blank-separated; all empty = everybody */
+	char allow2[256], allow3[256], allow4[256];
+};
+extern const struct kvr_opt kvr_port_opts[];
+
+/** Index of each counter; verdict v of a received frame counts at KVR_PORT_RX_VERDICT + v. */
+enum kvr_port_counter {
+	KVR_PORT_RX_FRAMES,
+	KVR_PORT_RX_BYTES,
+	KVR_PORT_RX_VERDICT,
+	KVR_PORT_TX_OFFERED = KVR_PORT_RX_VERDICT + KVR_PKT_VERDICTS, /* frames asked to send */
+	KVR_PORT_TX_SENT,
+	KVR_PORT_TX_BYTES,
+	KVR_PORT_TX_DROPPED,  /* the device stayed full */
+	KVR_PORT_TX_REFUSED,  /* kvr_path_write() refused, or the driver's own check */
+	KVR_PORT_TX_BUFFERED, /* gauge: waiting for kvr_port_flush() */
+	KVR_PORT_TX_RETRIES,  /* bursts repeated because the device was full */
+	KVR_PORT_ANSWERED,    /* ARP, ND and echo answers (part of tx_offered) */
+	KVR_PORT_COUNTERS
+};
+extern const struct kvr_stats_def kvr_port_stats_def;
+
+struct kvr_port;
+struct kvr_port_queue;
+
+/**
+ * Find or probe the device, check it against @p conf, configure it and allocate its pool. EAL must
+ * be up. @p index is the path's port number. Control thread.
+ * @return the port; NULL with errno, and one line `key: what is wrong and what is allowed` in
+ * @p err: ENODEV no such device, EBUSY it is used already, EINVAL bad value, ERANGE beyond the
+ * driver's limit, ENOMEM, or the driver's error.
+ */
+struct kvr_port *kvr_port_create(const char *name, const struct kvr_port_conf *conf,
+				 unsigned int index, char *err, size_t errlen);
+
+/** Start receiving. @return 0 or -errno with a line in @p err. */
+int kvr_port_start(struct kvr_port *p, char *err, size_t errlen);
+
+/** Stop; no lcore may be inside a burst call. What is still buffered is freed and counted. */
+void kvr_port_stop(struct kvr_port *p);
+
+/** Stop if needed, close the device (also remove it when create() probed it), free. NULL is ok. */
+void kvr_port_destroy(struct kvr_port *p);
+
+/** Facts about a port, for telemetry and start-up messages. */
+struct kvr_port_info {
+	const char *name;   /* of the section */
+	const char *driver; /* "net_memif" */
+	uint16_t ethdev;    /* DPDK's port id */
+	uint16_t queues;
+	uint16_t mtu;
+	int socket; /* NUMA node, -1 unknown */
+	bool link_up;
+	uint32_t link_mbps;
+	bool rss; /* several queues and the device spreads by UDP flow */
+	bool rx_cksum_hw, tx_cksum_hw;
+	bool answers4, answers6; /* ARP and echo; ND and echo */
+	uint32_t mbufs, mbufs_free;
+};
+void kvr_port_info(struct kvr_port *p, struct kvr_port_info *out);
+
+struct rte_tel_data;
+
+/** Facts and counters into a started telemetry dictionary. */
+int kvr_port_tel(struct kvr_port *p, struct rte_tel_data *d);
+
+/** Getters. Any thread. */
+unsigned int kvr_port_index(const struct kvr_port *p);
+const struct kvr_local *kvr_port_local(const struct kvr_port *p);
+struct rte_mempool *kvr_port_pool(struct kvr_port *p);
+struct kvr_stats *kvr_port_stats(struct kvr_port *p);
+
+/** Queue @p i; one lcore owns it from start to stop. */
+struct kvr_port_queue *kvr_port_queue(struct kvr_port *p, unsigned int i);
+
+/**
+ * Receive up to @p n (at most KVR_PORT_BURST) frames and keep the datagrams for the router:
+ * mbufs[i] trimmed to the UDP payload (one segment, headers still in its headroom), pkts[i]
+ * describes it. Everything else is answered or counted and freed here. Ask for KVR_PORT_BURST:
+ * some vector drivers give nothing for less. Owner lcore.
+ * @return datagrams stored; the caller owns their mbufs. 0 does not mean the queue was empty.
+ */
+uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
+			   struct kvr_pkt pkts[], uint16_t n);
+
+/** An empty mbuf with the full headroom, or NULL. Owner lcore. */
+struct rte_mbuf *kvr_port_alloc(struct kvr_port_queue *q);
+
+/**
+ * Send @p m, which holds exactly a UDP payload, along @p path: headers are written at once, the
+ * frame leaves with the next flush or when the buffer is full. Takes @p m in every case. A
+ * refcnt above 1 is refused (headers are written in place). Owner lcore of @p q, a queue of the
+ * port path->port.
+ * @return 0; negative: refused and counted (see kvr_path_write(); -EBUSY shared mbuf).
+ */
+int kvr_port_send(struct kvr_port_queue *q, const struct kvr_path *path, struct rte_mbuf *m);
+
+/** Give buffered frames to the device; what it does not take after bounded retries is dropped and
+ * counted. Call once per loop. @return frames sent. Owner lcore. */
+uint16_t kvr_port_flush(struct kvr_port_queue *q);
+
+/**
+ * Fill @p path for a peer on the same link that has not spoken yet: ARP or neighbour discovery, a
+ * request every 100 ms. Other frames that arrive meanwhile are dropped (counted). Start-up only:
+ * polls for up to @p timeout_ms.
+ * @p ip as in struct kvr_path. @return 0; -EHOSTUNREACH nobody answered; -EAFNOSUPPORT.
+ */
+int kvr_port_resolve(struct kvr_port_queue *q, const uint8_t ip[16], uint16_t udp_port,
+		     uint32_t timeout_ms, struct kvr_path *path);
+
+/**
+ * Check the texts of @p conf and build the rules of what is for us (MAC and offloads are left to
+ * create()). No EAL. @return 0, or -EINVAL with `key: ...` in @p err.
+ */
+int kvr_port_rules(const struct kvr_port_conf *conf, unsigned int index,
+		   struct kvr_pkt_rules *rules, char *err, size_t errlen);
+
+/** "10.0.0.1" or "fd00::1" to the 16 bytes of a path. @return family 4 or 6, or -EINVAL. */
+int kvr_ip_parse(const char *text, uint8_t ip[16]);
+
+/** 16 bytes of a path to text; returns @p buf (46 bytes suffice). */
+const char *kvr_ip_text(const uint8_t ip[16], char *buf, size_t len);
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_path.h"
+
+#include "net_pvt.h"
+
+#include <errno.h>
+
+static void put_ip4(uint8_t *h, const struct kvr_local *l, const struct kvr_path *p, uint32_t total)
+{
+	/* Version and length, DF, TTL 64, UDP. Id 0 is right for what is never fragmented. */
+	static const uint8_t fixed[10] = {0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, NET_PROTO_UDP};
+
+	memcpy(h, fixed, 10);
+	net_put16(h + 2, total);
+	memset(h + 10, 0, 2);
+	memcpy(h + 12, l->ip4, 4);
+	memcpy(h + 16, p->ip + 12, 4);
+}
+
+static void put_ip6(uint8_t *h, const struct kvr_local *l, const struct kvr_path *p, uint32_t len)
+{
+	static const uint8_t fixed[8] = {0x60, 0, 0, 0, 0, 0, NET_PROTO_UDP, 64};
+
+	memcpy(h, fixed, 8);
+	net_put16(h + 4, len);
+	memcpy(h + 8, l->ip6, 16);
+	memcpy(h + 24, p->ip, 16);
+}
+
+/*
+ * Sum over the segments from byte `off` of the first to the end. Not rte_raw_cksum_mbuf(): in
+ * 22.11 it loses carries after a segment of odd length.
+ */
+static uint32_t sum_segments(const struct rte_mbuf *m, uint32_t off)
+{
+	uint32_t sum = 0;
+	bool odd = false;
+
+	for (; m != NULL; m = m->next) {
+		const uint32_t n = m->data_len - off;
+		const uint16_t part =
+			rte_raw_cksum(rte_pktmbuf_mtod_offset(m, const uint8_t *, off), n);
+
+		sum += odd ? rte_bswap16(part) : part;
+		odd ^= n & 1;
+		off = 0;
+	}
+	return net_fold(sum);
+}
+
+static uint16_t udp_cksum(const struct rte_mbuf *m, uint32_t udp_off, const uint8_t *addr,
+			  uint32_t alen, uint32_t len)
+{
+	const uint16_t sum = (uint16_t)~net_fold(net_pseudo_sum(addr, alen, NET_PROTO_UDP, len) +
+						 sum_segments(m, udp_off));
+
+	return sum != 0 ? sum : 0xffff;
+}
+
+static void put_checksums(const struct kvr_local *l, struct rte_mbuf *m, uint32_t l2, uint32_t l3,
+			  uint32_t udp_len)
+{
+	uint8_t *ip = rte_pktmbuf_mtod_offset(m, uint8_t *, l2);
+	uint8_t *udp = ip + l3;
+	const bool v4 = l3 == NET_IP4_LEN;
+	const uint8_t *addr = v4 ? ip + 12 : ip + 8;
+	const uint32_t alen = v4 ? 4 : 16;
+	uint16_t sum;
+
+	if (l->tx_cksum == KVR_CKSUM_OFFLOAD) {
+		m->l2_len = l2 & 0x7f;
+		m->l3_len = l3 & 0x1ff;
+		m->ol_flags |= RTE_MBUF_F_TX_UDP_CKSUM;
+		m->ol_flags |=
+			v4 ? RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM : RTE_MBUF_F_TX_IPV6;
+		/* The NIC adds the rest to the pseudo header's sum. */
+		sum = net_fold(net_pseudo_sum(addr, alen, NET_PROTO_UDP, udp_len));
+		memcpy(udp + 6, &sum, 2);
+		return;
+	}
+	if (v4) {
+		sum = (uint16_t)~rte_raw_cksum(ip, NET_IP4_LEN);
+		memcpy(ip + 10, &sum, 2);
+	}
+	if (v4 && l->tx_cksum == KVR_CKSUM_NONE)
+		return;
+	sum = udp_cksum(m, l2 + l3, addr, alen, udp_len);
+	memcpy(udp + 6, &sum, 2);
+}
+
+int kvr_path_write(const struct kvr_local *l, const struct kvr_path *p, struct rte_mbuf *m)
+{
+	const bool v4 = p->family == 4;
+	const uint32_t payload = m->pkt_len, udp_len = payload + NET_UDP_LEN;
+	const uint32_t l3 = v4 ? NET_IP4_LEN : NET_IP6_LEN;
+	const uint32_t most = v4 ? l->max_frame4 : l->max_frame6;
+	uint32_t l2;
+	uint8_t *h;
+
+	if (v4 ? net_is_zero(l->ip4, 4) : p->family != 6 || net_is_zero(l->ip6, 16))
+		return -EAFNOSUPPORT;
+	if (payload > most || (p->max_frame != 0 && payload > p->max_frame))
+		return -EMSGSIZE;
+	h = (uint8_t *)rte_pktmbuf_prepend(m, kvr_path_header_len(p));
+	if (h == NULL)
+		return -ENOBUFS;
+	m->ol_flags &= NET_MEMORY_FLAGS;
+	l2 = net_put_l2(h, p, l->mac, v4 ? NET_TYPE_IP4 : NET_TYPE_IP6);
+	if (v4)
+		put_ip4(h + l2, l, p, NET_IP4_LEN + udp_len);
+	else
+		put_ip6(h + l2, l, p, udp_len);
+	h += l2 + l3;
+	net_put16(h, l->udp_port);
+	net_put16(h + 2, p->udp_port);
+	net_put16(h + 4, udp_len);
+	memset(h + 6, 0, 2);
+	put_checksums(l, m, l2, l3, udp_len);
+	return (int)(l2 + l3 + NET_UDP_LEN);
+}

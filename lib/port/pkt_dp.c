@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_pkt.h"
+
+#include "net_pvt.h"
+
+/*
+ * One frame while it is judged: `at` is the first byte not looked at yet, `end` the first that
+ * does not belong to the innermost length accepted so far. Each step checks at + n <= end
+ * before it reads n bytes.
+ */
+struct cursor {
+	const struct kvr_pkt_rules *r;
+	const uint8_t *data;
+	uint32_t at, end, hw;
+	bool group; /* sent to a group MAC */
+	struct kvr_pkt *out;
+};
+
+static inline uint32_t left(const struct cursor *c)
+{
+	return c->end - c->at;
+}
+
+static bool allowed(const struct kvr_pkt_rules *r, const uint8_t ip[16])
+{
+	uint64_t a[2];
+
+	if (r->n_allow == 0)
+		return true;
+	memcpy(a, ip, sizeof(a));
+	/* At most 64 prefixes: a walk over 2 KiB beats a trie's dependent loads. */
+	for (uint32_t i = 0; i < r->n_allow; i++) {
+		const struct kvr_prefix *p = &r->allow[i];
+
+		if ((((a[0] & p->mask[0]) ^ p->addr[0]) | ((a[1] & p->mask[1]) ^ p->addr[1])) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* 0xffff when the checksum over pseudo header and `len` bytes is right. */
+static uint16_t l4_sum(const struct cursor *c, const uint8_t *addr, uint32_t alen, uint32_t proto,
+		       uint32_t len)
+{
+	return net_fold(net_pseudo_sum(addr, alen, proto, len) +
+			rte_raw_cksum(c->data + c->at, len));
+}
+
+static enum kvr_pkt_verdict judge_udp(struct cursor *c, const uint8_t *addr, uint32_t alen)
+{
+	const uint8_t *h = c->data + c->at;
+	uint32_t len, sum;
+
+	if (left(c) < NET_UDP_LEN)
+		return KVR_PKT_BAD_UDP;
+	len = net_get16(h + 4);
+	if (len < NET_UDP_LEN || len > left(c))
+		return KVR_PKT_BAD_UDP;
+	if (net_get16(h + 2) != c->r->local.udp_port)
+		return KVR_PKT_OTHER_PORT;
+	c->out->path.udp_port = net_get16(h);
+	if (c->out->path.udp_port == 0)
+		return KVR_PKT_BAD_SOURCE;
+	if (c->hw & KVR_PKT_HW_L4_BAD)
+		return KVR_PKT_BAD_UDP_SUM;
+	if (c->r->verify_udp && !(c->hw & KVR_PKT_HW_L4_GOOD)) {
+		sum = net_get16(h + 6);
+		if (sum == 0 && alen == 16)
+			return KVR_PKT_BAD_UDP;
+		if (sum != 0 && l4_sum(c, addr, alen, NET_PROTO_UDP, len) != 0xffff)
+			return KVR_PKT_BAD_UDP_SUM;
+	}
+	if (!allowed(c->r, c->out->path.ip))
+		return KVR_PKT_DENIED;
+	c->out->off = (uint16_t)(c->at + NET_UDP_LEN);
+	c->out->len = (uint16_t)(len - NET_UDP_LEN);
+	return KVR_PKT_UDP;
+}
+
+static enum kvr_pkt_verdict judge_icmp4(struct cursor *c)
+{
+	const uint8_t *h = c->data + c->at;
+
+	if (left(c) < NET_ICMP_LEN)
+		return KVR_PKT_TRUNCATED;
+	if (h[0] != NET_ECHO4_REQUEST || h[1] != 0)
+		return KVR_PKT_OTHER_PROTO;
+	if (rte_raw_cksum(h, left(c)) != 0xffff)
+		return KVR_PKT_BAD_UDP_SUM;
+	return allowed(c->r, c->out->path.ip) ? KVR_PKT_ECHO : KVR_PKT_DENIED;
+}
+
+/* Sources that cannot be answered: "this" network, loopback, multicast and up, ourselves. */
+static bool bad_source4(const struct kvr_local *l, const uint8_t ip[4])
+{
+	return ip[0] == 0 || ip[0] == 127 || ip[0] >= 224 || memcmp(ip, l->ip4, 4) == 0;
+}
+
+static enum kvr_pkt_verdict judge_ip4(struct cursor *c)
+{
+	const struct kvr_local *l = &c->r->local;
+	const uint8_t *h = c->data + c->at;
+	uint32_t header, total;
+
+	if (left(c) < NET_IP4_LEN)
+		return KVR_PKT_TRUNCATED;
+	header = (h[0] & 0xfu) * 4;
+	total = net_get16(h + 2);
+	if (h[0] >> 4 != 4 || header < NET_IP4_LEN || total < header)
+		return KVR_PKT_BAD_IP;
+	if (total > left(c))
+		return KVR_PKT_TRUNCATED;
+	c->end = c->at + total;
+	c->out->len = (uint16_t)total;
+	if (c->hw & KVR_PKT_HW_IP_BAD)
+		return KVR_PKT_BAD_IP_SUM;
+	if (!(c->hw & KVR_PKT_HW_IP_GOOD) && rte_raw_cksum(h, header) != 0xffff)
+		return KVR_PKT_BAD_IP_SUM;
+	if (memcmp(h + 16, l->ip4, 4) != 0 || net_is_zero(l->ip4, 4))
+		return KVR_PKT_OTHER_ADDR;
+	if ((net_get16(h + 6) & 0x3fff) != 0)
+		return KVR_PKT_FRAGMENT;
+	if (bad_source4(l, h + 12))
+		return KVR_PKT_BAD_SOURCE;
+	net_map4(c->out->path.ip, h + 12);
+	c->out->path.family = 4;
+	c->out->path.max_frame = l->max_frame4;
+	c->at += header;
+	if (h[9] == NET_PROTO_UDP)
+		return judge_udp(c, h + 12, 4);
+	if (h[9] == NET_PROTO_ICMP)
+		return judge_icmp4(c);
+	return KVR_PKT_OTHER_PROTO;
+}
+
+/* RFC 4861: hop limit 255 proves the sender is on this link. `h` is the IPv6 header. */
+static enum kvr_pkt_verdict judge_nd(struct cursor *c, const uint8_t *h, const uint8_t *icmp)
+{
+	const struct kvr_local *l = &c->r->local;
+
+	if (left(c) < NET_ND_LEN)
+		return KVR_PKT_TRUNCATED;
+	if (h[7] != 255 || icmp[1] != 0)
+		return KVR_PKT_OTHER_PROTO;
+	if (l4_sum(c, h + 8, 16, NET_PROTO_ICMP6, left(c)) != 0xffff)
+		return KVR_PKT_BAD_UDP_SUM;
+	if (icmp[0] == NET_ND_SOLICIT && memcmp(icmp + 8, l->ip6, 16) != 0)
+		return KVR_PKT_OTHER_ADDR;
+	return KVR_PKT_ND;
+}
+
+static enum kvr_pkt_verdict judge_icmp6(struct cursor *c, const uint8_t *h, bool unicast)
+{
+	const uint8_t *icmp = c->data + c->at;
+
+	if (left(c) < NET_ICMP_LEN)
+		return KVR_PKT_TRUNCATED;
+	if (icmp[0] == NET_ND_SOLICIT || icmp[0] == NET_ND_ADVERT)
+		return judge_nd(c, h, icmp);
+	if (icmp[0] != NET_ECHO6_REQUEST || icmp[1] != 0)
+		return KVR_PKT_OTHER_PROTO;
+	if (!unicast)
+		return KVR_PKT_OTHER_ADDR;
+	if (net_is_zero(c->out->path.ip, 16))
+		return KVR_PKT_BAD_SOURCE;
+	if (l4_sum(c, h + 8, 16, NET_PROTO_ICMP6, left(c)) != 0xffff)
+		return KVR_PKT_BAD_UDP_SUM;
+	return allowed(c->r, c->out->path.ip) ? KVR_PKT_ECHO : KVR_PKT_DENIED;
+}
+
+/*
+ * Multicast, loopback, ourselves; IPv4-mapped, which must not pose as an IPv4 peer. The
+ * unspecified address is good for neighbour discovery only, which looks itself.
+ */
+static bool bad_source6(const struct kvr_local *l, const uint8_t ip[16])
+{
+	static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+	return ip[0] == 0xff || memcmp(ip, mapped, 12) == 0 || memcmp(ip, l->ip6, 16) == 0 ||
+	       (net_is_zero(ip, 15) && ip[15] == 1);
+}
+
+static bool is_extension(uint8_t next)
+{
+	return next == 0 || next == 43 || next == 50 || next == 51 || next == 60 || next == 135 ||
+	       next == 139 || next == 140;
+}
+
+static enum kvr_pkt_verdict judge_ip6(struct cursor *c)
+{
+	const struct kvr_local *l = &c->r->local;
+	const uint8_t *h = c->data + c->at;
+	uint32_t payload;
+	bool unicast;
+
+	if (left(c) < NET_IP6_LEN)
+		return KVR_PKT_TRUNCATED;
+	payload = net_get16(h + 4);
+	if (h[0] >> 4 != 6 || payload == 0) /* 0: a jumbogram, or nothing */
+		return KVR_PKT_BAD_IP;
+	if (payload > left(c) - NET_IP6_LEN)
+		return KVR_PKT_TRUNCATED;
+	c->end = c->at + NET_IP6_LEN + payload;
+	c->out->len = (uint16_t)RTE_MIN(NET_IP6_LEN + payload, (uint32_t)UINT16_MAX);
+	unicast = memcmp(h + 24, l->ip6, 16) == 0;
+	if (net_is_zero(l->ip6, 16) || (!unicast && !net_is_solicited_node(h + 24, l->ip6)))
+		return KVR_PKT_OTHER_ADDR;
+	if (bad_source6(l, h + 8))
+		return KVR_PKT_BAD_SOURCE;
+	memcpy(c->out->path.ip, h + 8, 16);
+	c->out->path.family = 6;
+	c->out->path.max_frame = l->max_frame6;
+	c->at += NET_IP6_LEN;
+	if (h[6] == NET_PROTO_ICMP6)
+		return judge_icmp6(c, h, unicast);
+	if (!unicast || c->group)
+		return KVR_PKT_OTHER_ADDR;
+	if (h[6] == NET_PROTO_UDP)
+		return net_is_zero(h + 8, 16) ? KVR_PKT_BAD_SOURCE : judge_udp(c, h + 8, 16);
+	if (h[6] == 44)
+		return KVR_PKT_FRAGMENT;
+	return is_extension(h[6]) ? KVR_PKT_IP6_EXT : KVR_PKT_OTHER_PROTO;
+}
+
+static enum kvr_pkt_verdict judge_arp(struct cursor *c)
+{
+	static const uint8_t ethernet_ip4[6] = {0, 1, 8, 0, 6, 4};
+	const uint8_t *h = c->data + c->at;
+
+	if (left(c) < NET_ARP_LEN)
+		return KVR_PKT_TRUNCATED;
+	if (memcmp(h, ethernet_ip4, 6) != 0 || h[6] != 0 || (h[7] != 1 && h[7] != 2))
+		return KVR_PKT_OTHER_PROTO;
+	if (net_is_zero(c->r->local.ip4, 4) || memcmp(h + 24, c->r->local.ip4, 4) != 0)
+		return KVR_PKT_OTHER_ADDR;
+	c->out->len = NET_ARP_LEN;
+	return KVR_PKT_ARP;
+}
+
+/* Tags; returns false for a stack of tags that is not ours to read. */
+static bool read_tags(struct cursor *c, uint32_t *type)
+{
+	struct kvr_path *p = &c->out->path;
+	uint32_t outer = *type, tci;
+
+	if (outer != NET_TYPE_TAG && outer != NET_TYPE_AD)
+		return true;
+	tci = net_get16(c->data + c->at);
+	*type = net_get16(c->data + c->at + 2);
+	c->at += NET_TAG_LEN;
+	if (*type == NET_TYPE_TAG && left(c) >= NET_TAG_LEN) {
+		if ((tci & 0xfff) != 0)
+			p->vlan_outer =
+				(uint16_t)((tci & 0xfff) |
+					   (outer == NET_TYPE_TAG ? KVR_PATH_OUTER_8100 : 0));
+		tci = net_get16(c->data + c->at);
+		*type = net_get16(c->data + c->at + 2);
+		c->at += NET_TAG_LEN;
+	} else if (outer == NET_TYPE_AD) {
+		return false; /* a service tag alone */
+	}
+	p->vlan = (uint16_t)(tci & 0xfff);
+	/* An outer id with a priority tag inside could not be told from a single tag. */
+	return p->vlan != 0 || p->vlan_outer == 0;
+}
+
+static enum kvr_pkt_verdict judge(struct cursor *c)
+{
+	const struct kvr_local *l = &c->r->local;
+	struct kvr_pkt *out = c->out;
+	uint32_t type;
+
+	if (c->end < NET_ETH_LEN)
+		return KVR_PKT_TRUNCATED;
+	c->group = c->data[0] & 1;
+	if (!c->group && memcmp(c->data, l->mac, 6) != 0)
+		return KVR_PKT_OTHER_MAC;
+	memcpy(out->path.mac, c->data + 6, 6);
+	if (out->path.mac[0] & 1)
+		return KVR_PKT_BAD_SOURCE;
+	type = net_get16(c->data + 12);
+	c->at = NET_ETH_LEN;
+	if ((type == NET_TYPE_TAG || type == NET_TYPE_AD) && left(c) < NET_TAG_LEN)
+		return KVR_PKT_TRUNCATED;
+	if (!read_tags(c, &type))
+		return KVR_PKT_OTHER_PROTO;
+	if (out->path.vlan == 0xfff || (c->r->vlan != 0 && out->path.vlan != c->r->vlan))
+		return KVR_PKT_OTHER_VLAN;
+	out->l2_len = (uint8_t)c->at;
+	out->off = (uint16_t)c->at;
+	out->path.port = l->port;
+	if (type == NET_TYPE_IP4)
+		return c->group ? KVR_PKT_OTHER_MAC : judge_ip4(c);
+	if (type == NET_TYPE_IP6)
+		return judge_ip6(c);
+	return type == NET_TYPE_ARP ? judge_arp(c) : KVR_PKT_OTHER_PROTO;
+}
+
+enum kvr_pkt_verdict kvr_pkt_parse(const struct kvr_pkt_rules *r, const uint8_t *data, uint32_t len,
+				   uint32_t hw, struct kvr_pkt *out)
+{
+	/* Offsets are 16 bits; a frame above that cannot be one IP packet plus headers. */
+	struct cursor c = {.r = r, .data = data, .end = RTE_MIN(len, 65535u), .hw = hw, .out = out};
+	enum kvr_pkt_verdict v;
+
+	memset(out, 0, sizeof(*out));
+	v = judge(&c);
+	out->verdict = (uint8_t)v;
+	return v;
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_port.h"
+
+#include "port_pvt.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const tx_checksums[] = {"auto", "software", "none", NULL};
+static const char *const rx_checksums[] = {"trust", "verify", NULL};
+static const char *const answers[] = {"auto", "on", "off", NULL};
+
+#define AT(field) .offset = offsetof(struct kvr_port_conf, field)
+#define TEXT(field)                                                                                \
+	.type = KVR_OPT_STRING, AT(field), .size = sizeof(((struct kvr_port_conf *)0)->field),     \
+	.def = ""
+#define NUMBER(field, lo, hi, d) .type = KVR_OPT_U32, AT(field), .min = lo, .max = hi, .def = d
+#define CHOICE(field, list, d)	 .type = KVR_OPT_ENUM, AT(field), .choices = list, .def = d
+
+const struct kvr_opt kvr_port_opts[] = {
+	{.name = "device",
+	 TEXT(device),
+	 .help = "vdev with its arguments (net_memif0,role=server), PCI address, DPDK port name "
+		 "or index"},
+	{.name = "ipv4", TEXT(ipv4), .help = "the router's IPv4 address on this port"},
+	{.name = "ipv6", TEXT(ipv6), .help = "the router's IPv6 address on this port"},
+	{.name = "mac", TEXT(mac), .help = "MAC address instead of the device's"},
+	{.name = "udp_port", NUMBER(udp_port, 1, 65535, "7650"), .help = "UDP port of the router"},
+	{.name = "queues",
+	 NUMBER(queues, 1, KVR_PORT_MAX_QUEUES, "1"),
+	 .unit = "queues",
+	 .help = "pairs of receive and transmit queues, one per ingress lcore of this port"},
+	{.name = "rx_descriptors",
+	 NUMBER(rx_descriptors, 32, 32768, "1024"),
+	 .unit = "descriptors",
+	 .help = "per receive queue; adjusted to the driver's steps"},
+	{.name = "tx_descriptors",
+	 NUMBER(tx_descriptors, 32, 32768, "1024"),
+	 .unit = "descriptors",
+	 .help = "per transmit queue; adjusted to the driver's steps"},
+	{.name = "mbufs",
+	 NUMBER(mbufs, 0, 16777215, "0"),
+	 .unit = "buffers",
+	 .help = "packet buffers of this port; 0 = enough for its queues and 4,096 more"},
+	{.name = "mbuf_cache",
+	 NUMBER(mbuf_cache, 0, 512, "256"),
+	 .unit = "buffers",
+	 .help = "kept by each lcore"},
+	{.name = "mtu",
+	 NUMBER(mtu, 1280, 9216, "1500"),
+	 .unit = "bytes",
+	 .help = "largest IP packet, both directions"},
+	{.name = "vlan",
+	 NUMBER(vlan, 0, 4094, "0"),
+	 .help = "only frames with this VLAN id; 0 = untagged and any tag. Answers use the "
+		 "sender's tags"},
+	{.name = "tx_checksum",
+	 CHOICE(tx_checksum, tx_checksums, "auto"),
+	 .help = "auto = by the device when it can; none = no UDP checksum over IPv4"},
+	{.name = "rx_checksum",
+	 CHOICE(rx_checksum, rx_checksums, "trust"),
+	 .help = "UDP checksums the device did not check; veth and virtio leave them unset, so "
+		 "verify only on a wire"},
+	{.name = "answer_arp",
+	 CHOICE(answer_arp, answers, "auto"),
+	 .help = "answer ARP, neighbour discovery and ping; auto = unless the kernel has the "
+		 "address on this interface"},
+	{.name = "promiscuous",
+	 .type = KVR_OPT_BOOL,
+	 AT(promiscuous),
+	 .def = "false",
+	 .help = "receive frames for other MACs too (they are counted and dropped)"},
+	{.name = "allow",
+	 TEXT(allow),
+	 .help = "source prefixes that may speak, blank-separated; none = everybody"},
+	{.name = "allow2", TEXT(allow2), .help = "more of allow"},
+	{.name = "allow3", TEXT(allow3), .help = "more of allow"},
+	{.name = "allow4", TEXT(allow4), .help = "more of allow"},
+	{0},
+};
+
+#define RX(v, n, h) [KVR_PORT_RX_VERDICT + KVR_PKT_##v] = {"rx_" n, "frames", h}
+static const struct kvr_counter counters[] = {
+	[KVR_PORT_RX_FRAMES] = {"rx_frames", "frames", "frames received"},
+	[KVR_PORT_RX_BYTES] = {"rx_bytes", "bytes", "bytes received, without CRC"},
+	RX(UDP, "udp", "datagrams for the router"),
+	RX(ARP, "arp", "ARP for our address"),
+	RX(ND, "nd", "neighbour discovery for our address"),
+	RX(ECHO, "echo", "echo requests to our address"),
+	RX(OTHER_MAC, "other_mac", "to another MAC or group"),
+	RX(OTHER_ADDR, "other_addr", "to another IP address"),
+	RX(OTHER_PORT, "other_port", "to another UDP port"),
+	RX(OTHER_PROTO, "other_proto", "not UDP"),
+	RX(OTHER_VLAN, "other_vlan", "of another VLAN"),
+	RX(TRUNCATED, "truncated", "shorter than their headers say"),
+	RX(BAD_IP, "bad_ip", "bad IP version or lengths"),
+	RX(BAD_IP_SUM, "bad_ip_sum", "bad IPv4 header checksum"),
+	RX(FRAGMENT, "fragment", "IP fragments"),
+	RX(IP6_EXT, "ip6_ext", "IPv6 extension headers"),
+	RX(BAD_UDP, "bad_udp", "bad UDP length"),
+	RX(BAD_UDP_SUM, "bad_udp_sum", "bad UDP or ICMP checksum"),
+	RX(BAD_SOURCE, "bad_source", "source that cannot be answered"),
+	RX(DENIED, "denied", "source not in the allow-list"),
+	RX(SEGMENTS, "segments", "in several buffers that could not be joined"),
+	[KVR_PORT_TX_OFFERED] = {"tx_offered", "frames", "frames asked to send"},
+	[KVR_PORT_TX_SENT] = {"tx_sent", "frames", "frames the device took"},
+	[KVR_PORT_TX_BYTES] = {"tx_bytes", "bytes", "bytes of the sent, without CRC"},
+	[KVR_PORT_TX_DROPPED] = {"tx_dropped", "frames", "device stayed full"},
+	[KVR_PORT_TX_REFUSED] = {"tx_refused", "frames", "could not be sent as asked"},
+	[KVR_PORT_TX_BUFFERED] = {"tx_buffered", "frames", "waiting for the end of the loop",
+				  KVR_COUNTER_F_GAUGE},
+	[KVR_PORT_TX_RETRIES] = {"tx_retries", "bursts", "bursts repeated, device full"},
+	[KVR_PORT_ANSWERED] = {"answered", "frames", "ARP, ND and echo answers"},
+	[KVR_PORT_COUNTERS] = {0},
+};
+
+#define V(v) KVR_PORT_RX_VERDICT + KVR_PKT_##v
+static const struct kvr_equation equations[] = {
+	{"rx_frames = rx_udp + rx_arp + rx_nd + rx_echo + rx_other_* + refusals",
+	 KVR_TERMS(KVR_PORT_RX_FRAMES),
+	 KVR_TERMS(V(UDP), V(ARP), V(ND), V(ECHO), V(OTHER_MAC), V(OTHER_ADDR), V(OTHER_PORT),
+		   V(OTHER_PROTO), V(OTHER_VLAN), V(TRUNCATED), V(BAD_IP), V(BAD_IP_SUM),
+		   V(FRAGMENT), V(IP6_EXT), V(BAD_UDP), V(BAD_UDP_SUM), V(BAD_SOURCE), V(DENIED),
+		   V(SEGMENTS))},
+	{"tx_offered = tx_sent + tx_dropped + tx_refused + tx_buffered",
+	 KVR_TERMS(KVR_PORT_TX_OFFERED),
+	 KVR_TERMS(KVR_PORT_TX_SENT, KVR_PORT_TX_DROPPED, KVR_PORT_TX_REFUSED,
+		   KVR_PORT_TX_BUFFERED)},
+	{0},
+};
+
+const struct kvr_stats_def kvr_port_stats_def = {"port", counters, equations};
+
+int kvr_port__fail(struct port_err e, int rc, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(e.text, e.len, fmt, ap);
+	va_end(ap);
+	return rc;
+}
+
+static int parse_allow(struct kvr_pkt_rules *r, const char *key, const char *list,
+		       struct port_err e)
+{
+	char text[sizeof(((struct kvr_port_conf *)0)->allow)], *save = NULL;
+
+	snprintf(text, sizeof(text), "%s", list);
+	for (char *w = strtok_r(text, " \t,", &save); w != NULL;
+	     w = strtok_r(NULL, " \t,", &save)) {
+		if (r->n_allow == KVR_PKT_MAX_ALLOW)
+			return kvr_port__fail(e, -EINVAL,
+					      "%s: \"%s\" is one too many, allowed: %u "
+					      "prefixes in all allow keys",
+					      key, w, KVR_PKT_MAX_ALLOW);
+		if (kvr_prefix_parse(w, &r->allow[r->n_allow]) != 0)
+			return kvr_port__fail(e, -EINVAL,
+					      "%s: got \"%s\", allowed: prefixes such as "
+					      "10.0.0.0/8 fd00::/8, blank-separated",
+					      key, w);
+		r->n_allow++;
+	}
+	return 0;
+}
+
+/* An address of ours must be one that peers can send to. */
+static int parse_own(const char *key, const char *text, int family, uint8_t *out, struct port_err e)
+{
+	uint8_t ip[16];
+
+	if (text[0] == '\0')
+		return 0;
+	if (kvr_ip_parse(text, ip) != family || (family == 4 && (ip[12] == 0 || ip[12] >= 224)) ||
+	    (family == 6 && (ip[0] == 0xff || ip[0] == 0)))
+		return kvr_port__fail(e, -EINVAL,
+				      "%s: got \"%s\", allowed: a unicast IPv%d address, no prefix "
+				      "length",
+				      key, text, family);
+	memcpy(out, family == 4 ? ip + 12 : ip, family == 4 ? 4 : 16);
+	return 0;
+}
+
+int kvr_port_rules(const struct kvr_port_conf *conf, unsigned int index, struct kvr_pkt_rules *r,
+		   char *err, size_t errlen)
+{
+	const struct port_err e = {err, errlen};
+	struct kvr_local *l = &r->local;
+	int rc;
+
+	memset(r, 0, sizeof(*r));
+	if (index >= KVR_PORT_MAX)
+		return kvr_port__fail(e, -EINVAL, "device: port %u, allowed: %u ports", index + 1,
+				      KVR_PORT_MAX);
+	rc = parse_own("ipv4", conf->ipv4, 4, l->ip4, e);
+	if (rc == 0)
+		rc = parse_own("ipv6", conf->ipv6, 6, l->ip6, e);
+	if (rc == 0 && conf->ipv4[0] == '\0' && conf->ipv6[0] == '\0')
+		rc = kvr_port__fail(e, -EINVAL,
+				    "ipv4: neither ipv4 nor ipv6 is given, one is needed");
+	if (rc == 0)
+		rc = parse_allow(r, "allow", conf->allow, e);
+	if (rc == 0)
+		rc = parse_allow(r, "allow2", conf->allow2, e);
+	if (rc == 0)
+		rc = parse_allow(r, "allow3", conf->allow3, e);
+	if (rc == 0)
+		rc = parse_allow(r, "allow4", conf->allow4, e);
+	l->udp_port = (uint16_t)conf->udp_port;
+	l->max_frame4 = (uint16_t)(conf->mtu - 20 - 8);
+	l->max_frame6 = (uint16_t)(conf->mtu - 40 - 8);
+	l->port = (uint8_t)index;
+	r->vlan = (uint16_t)conf->vlan;
+	r->verify_udp = conf->rx_checksum == KVR_PORT_RX_VERIFY;
+	return rc;
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "port_pvt.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_cycles.h>
+#include <rte_telemetry.h>
+
+#include "kvr_errno.h"
+
+/* Does an interface of this machine's kernel have the address? */
+static bool kernel_has(int family, const void *ip)
+{
+	struct ifaddrs *all, *a;
+	bool found = false;
+
+	if (getifaddrs(&all) != 0)
+		return false;
+	for (a = all; a != NULL && !found; a = a->ifa_next) {
+		if (a->ifa_addr == NULL || a->ifa_addr->sa_family != family)
+			continue;
+		if (family == AF_INET) {
+			struct sockaddr_in in;
+
+			memcpy(&in, a->ifa_addr, sizeof(in));
+			found = memcmp(&in.sin_addr, ip, 4) == 0;
+		} else {
+			struct sockaddr_in6 in6;
+
+			memcpy(&in6, a->ifa_addr, sizeof(in6));
+			found = memcmp(&in6.sin6_addr, ip, 16) == 0;
+		}
+	}
+	freeifaddrs(all);
+	return found;
+}
+
+/*
+ * Who owns the address answers: the kernel, when it has the address and gets the questions. It
+ * does on packet sockets; on AF_XDP only with a program that leaves them to it, as the driver's
+ * own takes every frame.
+ */
+static void choose_answers(struct kvr_port *p)
+{
+	const char *driver = p->dev.driver_name;
+	const bool shared =
+		strcmp(driver, "net_af_packet") == 0 ||
+		(strcmp(driver, "net_af_xdp") == 0 && strstr(p->conf.device, "xdp_prog=") != NULL);
+	const bool on = p->conf.answer_arp != KVR_PORT_ANSWER_OFF;
+
+	p->answers4 = on && p->conf.ipv4[0] != '\0';
+	p->answers6 = on && p->conf.ipv6[0] != '\0';
+	if (p->conf.answer_arp != KVR_PORT_ANSWER_AUTO || !shared)
+		return;
+	p->answers4 = p->answers4 && !kernel_has(AF_INET, p->rules.local.ip4);
+	p->answers6 = p->answers6 && !kernel_has(AF_INET6, p->rules.local.ip6);
+}
+
+static void init_queues(struct kvr_port *p)
+{
+	for (uint16_t i = 0; i < p->conf.queues; i++) {
+		struct kvr_port_queue *q = &p->queues[i];
+
+		q->rules = &p->rules;
+		q->row = kvr_stats_row(p->stats, i);
+		q->pool = p->pool;
+		q->ethdev = p->ethdev;
+		q->queue = i;
+		q->answers4 = p->answers4;
+		q->answers6 = p->answers6;
+		q->prepare = p->rules.local.tx_cksum == KVR_CKSUM_OFFLOAD;
+	}
+}
+
+struct kvr_port *kvr_port_create(const char *name, const struct kvr_port_conf *conf,
+				 unsigned int index, char *err, size_t errlen)
+{
+	const struct port_err e = {err, errlen};
+	struct kvr_port *p;
+	size_t bytes;
+	int rc;
+
+	p = calloc(1, sizeof(*p));
+	if (p == NULL) {
+		kvr_port__fail(e, 0, "device: no memory");
+		return kvr_null(ENOMEM);
+	}
+	snprintf(p->name, sizeof(p->name), "%s", name);
+	p->conf = *conf;
+	rc = kvr_port_rules(conf, index, &p->rules, err, errlen);
+	if (rc != 0)
+		goto err_free;
+	rc = -ENOMEM;
+	bytes = conf->queues * sizeof(*p->queues);
+	p->queues = aligned_alloc(RTE_CACHE_LINE_SIZE, bytes);
+	p->stats = kvr_stats_create(&kvr_port_stats_def, conf->queues);
+	if (p->queues == NULL || p->stats == NULL) {
+		kvr_port__fail(e, 0, "queues: no memory for %u queues", conf->queues);
+		goto err_free;
+	}
+	memset(p->queues, 0, bytes);
+	rc = kvr_port__open(p, e);
+	if (rc == 0)
+		rc = kvr_port__configure(p, e);
+	if (rc != 0)
+		goto err_free;
+	choose_answers(p);
+	init_queues(p);
+	return p;
+
+err_free:
+	kvr_port_destroy(p);
+	return kvr_null(-rc);
+}
+
+int kvr_port_start(struct kvr_port *p, char *err, size_t errlen)
+{
+	const struct port_err e = {err, errlen};
+	int rc;
+
+	rc = rte_eth_dev_start(p->ethdev);
+	if (rc != 0)
+		return kvr_port__fail(e, rc, "device: %s does not start: %s", p->dev.driver_name,
+				      strerror(-rc));
+	p->started = true;
+	/* Software ports have no filters and say "not supported", which is as good. */
+	if (p->conf.promiscuous) {
+		rc = rte_eth_promiscuous_enable(p->ethdev);
+		if (rc != 0 && rc != -ENOTSUP)
+			return kvr_port__fail(e, rc, "promiscuous: %s refuses: %s",
+					      p->dev.driver_name, strerror(-rc));
+	}
+	if (p->answers6) /* neighbour solicitations are multicast */
+		rte_eth_allmulticast_enable(p->ethdev);
+	return 0;
+}
+
+void kvr_port_stop(struct kvr_port *p)
+{
+	if (!p->started)
+		return;
+	p->started = false;
+	for (uint16_t i = 0; i < p->conf.queues; i++) {
+		struct kvr_port_queue *q = &p->queues[i];
+
+		kvr_stats_add(q->row, KVR_PORT_TX_DROPPED, q->n_tx);
+		kvr_stats_set(q->row, KVR_PORT_TX_BUFFERED, 0);
+		while (q->n_tx > 0)
+			rte_pktmbuf_free(q->tx[--q->n_tx]);
+	}
+	rte_eth_dev_stop(p->ethdev);
+}
+
+void kvr_port_destroy(struct kvr_port *p)
+{
+	if (p == NULL)
+		return;
+	kvr_port_stop(p);
+	kvr_port__close(p);
+	kvr_stats_destroy(p->stats);
+	free(p->queues);
+	free(p);
+}
+
+void kvr_port_info(struct kvr_port *p, struct kvr_port_info *out)
+{
+	struct rte_eth_link link = {0};
+
+	memset(out, 0, sizeof(*out));
+	out->name = p->name;
+	out->driver = p->dev.driver_name;
+	out->ethdev = p->ethdev;
+	out->queues = (uint16_t)p->conf.queues;
+	out->mtu = (uint16_t)p->conf.mtu;
+	out->socket = rte_eth_dev_socket_id(p->ethdev);
+	if (rte_eth_link_get_nowait(p->ethdev, &link) == 0) {
+		out->link_up = link.link_status == RTE_ETH_LINK_UP;
+		out->link_mbps = link.link_speed;
+	}
+	out->rss = p->rss;
+	out->rx_cksum_hw = p->rx_cksum_hw;
+	out->tx_cksum_hw = p->rules.local.tx_cksum == KVR_CKSUM_OFFLOAD;
+	out->answers4 = p->answers4;
+	out->answers6 = p->answers6;
+	out->mbufs = p->pool->size;
+	out->mbufs_free = rte_mempool_avail_count(p->pool);
+}
+
+int kvr_port_tel(struct kvr_port *p, struct rte_tel_data *d)
+{
+	uint64_t v[KVR_PORT_COUNTERS];
+	struct kvr_port_info i;
+	char mac[RTE_ETHER_ADDR_FMT_SIZE];
+	struct rte_ether_addr addr;
+
+	kvr_port_info(p, &i);
+	memcpy(addr.addr_bytes, p->rules.local.mac, 6);
+	rte_ether_format_addr(mac, sizeof(mac), &addr);
+	rte_tel_data_add_dict_string(d, "name", i.name);
+	rte_tel_data_add_dict_string(d, "driver", i.driver);
+	rte_tel_data_add_dict_int(d, "ethdev", i.ethdev);
+	rte_tel_data_add_dict_string(d, "mac", mac);
+	rte_tel_data_add_dict_string(d, "ipv4", p->conf.ipv4);
+	rte_tel_data_add_dict_string(d, "ipv6", p->conf.ipv6);
+	rte_tel_data_add_dict_int(d, "udp_port", (int)p->conf.udp_port);
+	rte_tel_data_add_dict_int(d, "queues", i.queues);
+	rte_tel_data_add_dict_int(d, "mtu", i.mtu);
+	rte_tel_data_add_dict_int(d, "socket", i.socket);
+	rte_tel_data_add_dict_int(d, "link_up", i.link_up);
+	rte_tel_data_add_dict_u64(d, "link_mbps", i.link_mbps);
+	rte_tel_data_add_dict_int(d, "rss", i.rss);
+	rte_tel_data_add_dict_int(d, "rx_checksum_offload", i.rx_cksum_hw);
+	rte_tel_data_add_dict_int(d, "tx_checksum_offload", i.tx_cksum_hw);
+	rte_tel_data_add_dict_int(d, "answers_arp", i.answers4);
+	rte_tel_data_add_dict_int(d, "answers_nd", i.answers6);
+	rte_tel_data_add_dict_u64(d, "mbufs", i.mbufs);
+	rte_tel_data_add_dict_u64(d, "mbufs_free", i.mbufs_free);
+	kvr_stats_snapshot(p->stats, v);
+	return kvr_stats_tel(&kvr_port_stats_def, v, d);
+}
+
+unsigned int kvr_port_index(const struct kvr_port *p)
+{
+	return p->rules.local.port;
+}
+
+const struct kvr_local *kvr_port_local(const struct kvr_port *p)
+{
+	return &p->rules.local;
+}
+
+struct rte_mempool *kvr_port_pool(struct kvr_port *p)
+{
+	return p->pool;
+}
+
+struct kvr_stats *kvr_port_stats(struct kvr_port *p)
+{
+	return p->stats;
+}
+
+struct kvr_port_queue *kvr_port_queue(struct kvr_port *p, unsigned int i)
+{
+	return &p->queues[i];
+}
+
+/* One request on its way; what arrives meanwhile is answered or dropped by the receive call. */
+static void ask(struct kvr_port_queue *q, const struct kvr_path *path)
+{
+	struct rte_mbuf *m = kvr_port_alloc(q);
+
+	if (m == NULL)
+		return;
+	if (kvr_pkt_ask(&q->rules->local, path, m) != 0) {
+		rte_pktmbuf_free(m);
+		return;
+	}
+	kvr_stats_inc(q->row, KVR_PORT_TX_OFFERED);
+	if (rte_eth_tx_burst(q->ethdev, q->queue, &m, 1) == 1) {
+		kvr_stats_inc(q->row, KVR_PORT_TX_SENT);
+		return;
+	}
+	kvr_stats_inc(q->row, KVR_PORT_TX_DROPPED);
+	rte_pktmbuf_free(m);
+}
+
+int kvr_port_resolve(struct kvr_port_queue *q, const uint8_t ip[16], uint16_t udp_port,
+		     uint32_t timeout_ms, struct kvr_path *path)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	const uint64_t ms = rte_get_tsc_hz() / 1000, start = rte_get_tsc_cycles();
+	const struct kvr_local *l = &q->rules->local;
+	struct rte_mbuf *m[KVR_PORT_BURST];
+	struct kvr_pkt pkts[KVR_PORT_BURST];
+	const bool v4 = memcmp(ip, mapped, 12) == 0;
+	uint64_t next = start, now = start;
+
+	if (v4 ? q->rules->local.ip4[0] == 0 : q->rules->local.ip6[0] == 0)
+		return -EAFNOSUPPORT;
+	memset(path, 0, sizeof(*path));
+	memcpy(path->ip, ip, 16);
+	path->udp_port = udp_port;
+	path->vlan = q->rules->vlan;
+	path->port = l->port;
+	path->family = v4 ? 4 : 6;
+	path->max_frame = v4 ? l->max_frame4 : l->max_frame6;
+	q->asking = path;
+	q->answered = false;
+	while (!q->answered && now - start <= timeout_ms * ms) {
+		if (now >= next) {
+			ask(q, path);
+			next = now + 100 * ms;
+		}
+		rte_pktmbuf_free_bulk(m, kvr_port_rx_burst(q, m, pkts, KVR_PORT_BURST));
+		kvr_port_flush(q);
+		now = rte_get_tsc_cycles();
+	}
+	q->asking = NULL;
+	return q->answered ? 0 : -EHOSTUNREACH;
+}

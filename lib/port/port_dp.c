@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "port_pvt.h"
+
+#include <errno.h>
+
+/* Times a full device is asked again before frames are dropped: about 1 us in all. */
+#define TX_TRIES 16
+
+static inline uint32_t hw_verdict(uint64_t ol_flags)
+{
+	/* NONE: not in the packet but known good inside the machine (virtio). */
+	const uint64_t ip = ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
+	const uint64_t l4 = ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
+	uint32_t hw = 0;
+
+	if (ip == RTE_MBUF_F_RX_IP_CKSUM_BAD)
+		hw |= KVR_PKT_HW_IP_BAD;
+	else if (ip != 0)
+		hw |= KVR_PKT_HW_IP_GOOD;
+	if (l4 == RTE_MBUF_F_RX_L4_CKSUM_BAD)
+		hw |= KVR_PKT_HW_L4_BAD;
+	else if (l4 != 0)
+		hw |= KVR_PKT_HW_L4_GOOD;
+	return hw;
+}
+
+/* What the device did not take: bounded retries, then drop. */
+static uint16_t give(struct kvr_port_queue *q, struct rte_mbuf **m, uint16_t n)
+{
+	uint32_t bytes = 0, tries = 0;
+	uint16_t sent = 0, k;
+
+	for (uint16_t i = 0; i < n; i++)
+		bytes += m[i]->pkt_len;
+	while (sent < n) {
+		k = rte_eth_tx_burst(q->ethdev, q->queue, &m[sent], (uint16_t)(n - sent));
+		sent = (uint16_t)(sent + k);
+		if (sent == n)
+			break;
+		if (k == 0 && ++tries == TX_TRIES)
+			break;
+		kvr_stats_inc(q->row, KVR_PORT_TX_RETRIES);
+		rte_pause();
+	}
+	for (uint16_t i = sent; i < n; i++) {
+		bytes -= m[i]->pkt_len;
+		rte_pktmbuf_free(m[i]);
+	}
+	kvr_stats_add(q->row, KVR_PORT_TX_SENT, sent);
+	kvr_stats_add(q->row, KVR_PORT_TX_BYTES, bytes);
+	kvr_stats_add(q->row, KVR_PORT_TX_DROPPED, (uint64_t)(n - sent));
+	return sent;
+}
+
+uint16_t kvr_port_flush(struct kvr_port_queue *q)
+{
+	struct rte_mbuf **m = q->tx;
+	uint16_t n = q->n_tx, sent = 0, good;
+
+	if (n == 0)
+		return 0;
+	q->n_tx = 0;
+	kvr_stats_set(q->row, KVR_PORT_TX_BUFFERED, 0);
+	while (n > 0) {
+		good = q->prepare ? rte_eth_tx_prepare(q->ethdev, q->queue, m, n) : n;
+		if (good > 0)
+			sent = (uint16_t)(sent + give(q, m, good));
+		if (good == n)
+			break;
+		rte_pktmbuf_free(m[good]); /* the driver cannot send this one */
+		kvr_stats_inc(q->row, KVR_PORT_TX_REFUSED);
+		m += good + 1;
+		n = (uint16_t)(n - good - 1);
+	}
+	return sent;
+}
+
+/* A finished frame into the buffer. */
+static inline void push(struct kvr_port_queue *q, struct rte_mbuf *m)
+{
+	if (q->n_tx == KVR_PORT_TX_BUFFER)
+		kvr_port_flush(q);
+	q->tx[q->n_tx++] = m;
+	kvr_stats_inc(q->row, KVR_PORT_TX_OFFERED);
+	kvr_stats_set(q->row, KVR_PORT_TX_BUFFERED, q->n_tx);
+}
+
+static int refuse(struct kvr_port_queue *q, struct rte_mbuf *m, int rc)
+{
+	kvr_stats_inc(q->row, KVR_PORT_TX_OFFERED);
+	kvr_stats_inc(q->row, KVR_PORT_TX_REFUSED);
+	rte_pktmbuf_free(m);
+	return rc;
+}
+
+int kvr_port_send(struct kvr_port_queue *q, const struct kvr_path *path, struct rte_mbuf *m)
+{
+	int rc;
+
+	if (rte_mbuf_refcnt_read(m) != 1)
+		return refuse(q, m, -EBUSY);
+	if (m->nb_segs > 1 && !q->segments && rte_pktmbuf_linearize(m) != 0)
+		return refuse(q, m, -ENOBUFS);
+	rc = kvr_path_write(&q->rules->local, path, m);
+	if (rc < 0)
+		return refuse(q, m, rc);
+	push(q, m);
+	return 0;
+}
+
+struct rte_mbuf *kvr_port_alloc(struct kvr_port_queue *q)
+{
+	return rte_pktmbuf_alloc(q->pool);
+}
+
+/* ARP, neighbour discovery, echo: answer, or see whether it is what resolve() waits for. */
+static void local_frame(struct kvr_port_queue *q, const struct kvr_pkt *p, struct rte_mbuf *m)
+{
+	const bool v4 =
+		p->verdict == KVR_PKT_ARP || (p->verdict == KVR_PKT_ECHO && p->path.family == 4);
+
+	if (q->asking != NULL &&
+	    kvr_pkt_reply_for(p, rte_pktmbuf_mtod(m, const uint8_t *), q->asking))
+		q->answered = true;
+	if ((v4 ? q->answers4 : q->answers6) && rte_mbuf_refcnt_read(m) == 1 &&
+	    kvr_pkt_answer(q->rules, p, m) == 0) {
+		kvr_stats_inc(q->row, KVR_PORT_ANSWERED);
+		push(q, m);
+		return;
+	}
+	rte_pktmbuf_free(m);
+}
+
+static enum kvr_pkt_verdict judge(const struct kvr_port_queue *q, struct rte_mbuf *m,
+				  struct kvr_pkt *p)
+{
+	if (m->nb_segs > 1 && rte_pktmbuf_linearize(m) != 0)
+		return KVR_PKT_SEGMENTS;
+	return kvr_pkt_parse(q->rules, rte_pktmbuf_mtod(m, const uint8_t *), m->data_len,
+			     hw_verdict(m->ol_flags), p);
+}
+
+uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
+			   struct kvr_pkt pkts[], uint16_t n)
+{
+	uint16_t got, kept = 0;
+	uint32_t bytes = 0;
+
+	got = rte_eth_rx_burst(q->ethdev, q->queue, mbufs, n < KVR_PORT_BURST ? n : KVR_PORT_BURST);
+	if (got == 0)
+		return 0;
+	for (uint16_t i = 0; i < got; i++)
+		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], const void *));
+	for (uint16_t i = 0; i < got; i++) {
+		struct rte_mbuf *m = mbufs[i];
+		struct kvr_pkt *p = &pkts[kept];
+		enum kvr_pkt_verdict v;
+
+		bytes += m->pkt_len;
+		v = judge(q, m, p);
+		if (v == KVR_PKT_UDP) {
+			kvr_pkt_strip(m, p);
+			mbufs[kept++] = m;
+			continue;
+		}
+		kvr_stats_inc(q->row, KVR_PORT_RX_VERDICT + v);
+		if (v == KVR_PKT_ARP || v == KVR_PKT_ND || v == KVR_PKT_ECHO)
+			local_frame(q, p, m);
+		else
+			rte_pktmbuf_free(m);
+	}
+	kvr_stats_add(q->row, KVR_PORT_RX_FRAMES, got);
+	kvr_stats_add(q->row, KVR_PORT_RX_BYTES, bytes);
+	kvr_stats_add(q->row, KVR_PORT_RX_VERDICT + KVR_PKT_UDP, kept);
+	return kept;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PORT_PVT_H
+#define PORT_PVT_H
+
+#include "kvr_port.h"
+
+#include <rte_ethdev.h>
+
+/* What one lcore needs of a port; two lines of facts, then its send buffer. */
+struct kvr_port_queue {
+	const struct kvr_pkt_rules *rules; /* written before start */
+	kvr_cell_t *row;		   /* counters: owner lcore rw */
+	struct rte_mempool *pool;
+	struct kvr_path *asking; /* kvr_port_resolve(): the peer looked for, or NULL */
+	uint16_t ethdev, queue;
+	bool answers4, answers6;
+	bool prepare;  /* the driver wants rte_eth_tx_prepare() */
+	bool segments; /* the driver sends several segments */
+	bool answered; /* asking was found */
+	uint16_t n_tx;
+	struct rte_mbuf *tx[KVR_PORT_TX_BUFFER];
+} __rte_cache_aligned;
+
+struct kvr_port {
+	struct kvr_pkt_rules rules;
+	struct kvr_port_conf conf;
+	struct rte_eth_dev_info dev;
+	char name[64];
+	struct kvr_stats *stats;
+	struct rte_mempool *pool;
+	struct kvr_port_queue *queues;
+	uint64_t owner; /* ethdev owner id, 0 = not taken */
+	uint16_t ethdev;
+	bool probed, configured, started;
+	bool rss, rx_cksum_hw, answers4, answers6;
+};
+
+/* Where create() and its parts write their one line. */
+struct port_err {
+	char *text;
+	size_t len;
+};
+
+int kvr_port__fail(struct port_err e, int rc, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Find or probe conf.device and own it. */
+int kvr_port__open(struct kvr_port *p, struct port_err e);
+/* Configure queues and offloads, allocate the pool. */
+int kvr_port__configure(struct kvr_port *p, struct port_err e);
+/* Undo both. */
+void kvr_port__close(struct kvr_port *p);
+
+#endif

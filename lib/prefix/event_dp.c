@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Events. A store walks its blocks in stretches: those that continue in a run that is there, and
+ * those that are new. A remove looks for stretches that go down or up a run; engines evict from
+ * the tail, so mostly one compare a block finds the place and the index is only asked for the
+ * first. Looking up a single block costs a chain of misses (index, chunk, chunk info, meta,
+ * header); in a burst of events each link is fetched a few events ahead.
+ */
+
+#include "prefix_pvt.h"
+
+#define AHEAD 4u /* events between two links of the chain */
+
+struct pfx_loc pfx_event__find(const struct kvr_prefix *t, uint64_t sh)
+{
+	uint32_t at, slot = pfx_index_find(t, pfx_tag(pfx_mix(t, sh)), sh, &at);
+
+	return slot ? pfx_loc_of(t, slot) : (struct pfx_loc){PFX_NONE, 0};
+}
+
+static const void *skip(const void *sh, uint32_t n)
+{
+	return (const char *)sh + (size_t)n * 8;
+}
+
+/* How many of the n SHs stand in the run one behind the other from `at` on. */
+uint32_t pfx_event__same(const struct kvr_prefix *t, struct pfx_loc at, const void *sh, uint32_t n)
+{
+	struct pfx_hdr *h = pfx_hdr_of(t, at.meta);
+	uint32_t len = pfx_len(h), i = 0;
+
+	n = RTE_MIN(n, len - at.off);
+	while (i < n) {
+		uint32_t place = (h->start + at.off + i) % PFX_CHUNK;
+		uint32_t k = RTE_MIN(PFX_CHUNK - place, n - i);
+		const uint64_t *p = pfx_sh(t, h, at.off + i);
+
+		if (memcmp(p, skip(sh, i), k * 8) != 0) {
+			while (*p == pfx_ld64(sh, i)) {
+				p++;
+				i++;
+			}
+			return i;
+		}
+		i += k;
+	}
+	return n;
+}
+
+static bool is_at(const struct kvr_prefix *t, struct pfx_loc at, uint64_t sh)
+{
+	struct pfx_hdr *h = pfx_hdr_of(t, at.meta);
+
+	return at.off < pfx_len(h) && *pfx_sh(t, h, at.off) == sh;
+}
+
+/* Stretch of new blocks behind `at` (or at a root, or behind an unknown parent). */
+static uint32_t store_new(struct kvr_prefix *t, const struct kvr_prefix_event *e, uint32_t i,
+			  struct pfx_loc *at)
+{
+	struct pfx_new as = {.has_parent = i > 0 || e->has_parent};
+	uint32_t n = e->n - i;
+
+	if (at->meta != PFX_NONE) {
+		uint32_t len = pfx_len(pfx_hdr_of(t, at->meta));
+
+		if (at->off + 1 == len && pfx_run__can_grow(t, at->meta, e->rank, e->tier)) {
+			n = pfx_run__grow(t, at->meta, e->rank, e->tier, skip(e->sh, i), n);
+			at->off += n;
+			return n;
+		}
+		as.parent = at->meta;
+		if (at->off + 1 < len)
+			as.parent = pfx_run__split(t, at->meta, at->off + 1);
+		if (as.parent == PFX_NONE)
+			return 0;
+		as.pos = (t->meta[as.parent].pos + at->off + 1) % PFX_RUN;
+	}
+	if (as.has_parent)
+		as.parent_sh = i > 0 ? pfx_ld64(e->sh, i - 1) : e->parent;
+	if (as.has_parent && as.parent == PFX_NONE)
+		pfx_add(&t->st.orphans, n);
+	at->meta = pfx_run__create(t, &as, e->rank, e->tier, skip(e->sh, i), &n);
+	at->off = n - 1;
+	return at->meta != PFX_NONE ? n : 0;
+}
+
+static uint32_t store_some(struct kvr_prefix *t, const struct kvr_prefix_event *e, uint32_t i,
+			   struct pfx_loc *at)
+{
+	uint64_t first = pfx_ld64(e->sh, i);
+	struct pfx_loc loc = {at->meta, at->off + 1};
+	uint32_t n;
+
+	if (at->meta == PFX_NONE || !is_at(t, loc, first))
+		loc = pfx_event__find(t, first);
+	if (loc.meta == PFX_NONE)
+		return store_new(t, e, i, at);
+	n = pfx_event__same(t, loc, skip(e->sh, i), e->n - i);
+	*at = pfx_run__own(t, loc, n, e->rank, e->tier);
+	return at->meta != PFX_NONE ? n : 0;
+}
+
+static void store(struct kvr_prefix *t, const struct kvr_prefix_event *e)
+{
+	struct pfx_loc at = {PFX_NONE, 0};
+	bool lost = true; /* `at` is to be looked up */
+
+	for (uint32_t i = 0, n; i < e->n; i += n) {
+		uint32_t blocks = RTE_MIN(e->n - i, PFX_RUN);
+
+		if (pfx_evict__low(t, blocks)) {
+			pfx_evict__make_room(t, blocks);
+			lost = true;
+		}
+		if (lost && i > 0)
+			at = pfx_event__find(t, pfx_ld64(e->sh, i - 1));
+		else if (lost && e->has_parent)
+			at = pfx_event__find(t, e->parent);
+		lost = false;
+		n = store_some(t, e, i, &at);
+		if (n == 0) {
+			pfx_add(&t->st.dropped, e->n - i);
+			break;
+		}
+	}
+}
+
+/* Blocks of the stretch that goes on from `at` downwards, or else upwards. */
+static uint32_t stretch(const struct kvr_prefix *t, struct pfx_loc at, const void *sh, uint32_t n,
+			bool *down)
+{
+	struct pfx_hdr *h = pfx_hdr_of(t, at.meta);
+	uint32_t k = 1;
+
+	while (k < n && k <= at.off && *pfx_sh(t, h, at.off - k) == pfx_ld64(sh, k))
+		k++;
+	*down = k > 1;
+	return *down ? k : pfx_event__same(t, at, sh, n);
+}
+
+/* Remove blocks lo..lo+n-1 as far as the rank has them. Gives the place of block lo - 1. */
+static struct pfx_loc remove_range(struct kvr_prefix *t, const struct kvr_prefix_event *e,
+				   struct pfx_loc lo, uint32_t n)
+{
+	uint32_t lead = pfx_owner__get(t, pfx_hdr_of(t, lo.meta), e->tier, e->rank);
+	uint32_t has = lead > lo.off ? RTE_MIN(n, lead - lo.off) : 0;
+
+	pfx_add(&t->st.unknown_removes, n - has);
+	if (has == 0)
+		return (struct pfx_loc){lo.off > 0 ? lo.meta : PFX_NONE, lo.off - 1};
+	pfx_add(&t->st.removed, has);
+	return pfx_run__disown(t, lo, has, e->rank, e->tier);
+}
+
+static void remove_blocks(struct kvr_prefix *t, const struct kvr_prefix_event *e)
+{
+	struct pfx_loc below = {PFX_NONE, 0};
+	bool down;
+
+	for (uint32_t i = 0, n; i < e->n; i += n) {
+		uint64_t sh = pfx_ld64(e->sh, i);
+		struct pfx_loc at = below;
+
+		if (pfx_pool_free(&t->hdrs) < 4 || pfx_pool_free(&t->chunks) < 4 ||
+		    pfx_pool_free(&t->metas) < 4)
+			pfx_pool__reclaim(t);
+		if (at.meta == PFX_NONE || !is_at(t, at, sh))
+			at = pfx_event__find(t, sh);
+		if (at.meta == PFX_NONE) {
+			pfx_add(&t->st.unknown_removes, 1);
+			below.meta = PFX_NONE;
+			n = 1;
+			continue;
+		}
+		n = stretch(t, at, skip(e->sh, i), e->n - i, &down);
+		if (down)
+			at.off -= n - 1;
+		below = remove_range(t, e, at, n);
+		if (below.meta != PFX_NONE && t->meta[below.meta].hdr == PFX_NONE)
+			below.meta = PFX_NONE;
+	}
+}
+
+/* What is fetched ahead of an event: the chain from its first known block to the header. */
+struct ahead {
+	uint32_t tag;
+	uint32_t slot;
+};
+
+static uint64_t first_known(const struct kvr_prefix_event *e)
+{
+	return e->op == KVR_PREFIX_STORE && e->has_parent ? e->parent : pfx_ld64(e->sh, 0);
+}
+
+static void fetch_index(const struct kvr_prefix *t, const struct kvr_prefix_event *e,
+			struct ahead *a)
+{
+	a->tag = 0;
+	if (e->n == 0)
+		return;
+	a->tag = pfx_tag(pfx_mix(t, first_known(e)));
+	pfx_index_prefetch(&t->index, a->tag);
+	if (e->op == KVR_PREFIX_STORE && e->has_parent)
+		pfx_index_prefetch(&t->index, pfx_tag(pfx_mix(t, pfx_ld64(e->sh, 0))));
+}
+
+/* By the tag alone: a wrong guess costs a fetch in vain. */
+static void fetch_chunk(const struct kvr_prefix *t, struct ahead *a)
+{
+	uint32_t i = pfx_index_home(&t->index, a->tag) * PFX_BUCKET;
+	uint32_t m = pfx_index_masks(&t->index.e[i], a->tag).tag;
+
+	a->slot = m ? (uint32_t)t->index.e[i + (uint32_t)__builtin_ctz(m)] : 0;
+	__builtin_prefetch(&t->sh[a->slot], 1, 3);
+	__builtin_prefetch(&t->chunk[a->slot / PFX_CHUNK], 0, 3);
+}
+
+static void fetch_meta(const struct kvr_prefix *t, const struct ahead *a)
+{
+	__builtin_prefetch(&t->meta[t->chunk[a->slot / PFX_CHUNK].meta], 0, 3);
+}
+
+static void fetch_hdr(const struct kvr_prefix *t, const struct ahead *a)
+{
+	const struct pfx_hdr *h = pfx_hdr_of(t, t->chunk[a->slot / PFX_CHUNK].meta);
+
+	__builtin_prefetch(h, 1, 3);
+	__builtin_prefetch(&h->chunk, 1, 3);
+}
+
+static void apply(struct kvr_prefix *t, const struct kvr_prefix_event *e)
+{
+	if (e->n == 0 || e->rank >= t->max_ranks || e->tier >= KVR_PREFIX_TIERS)
+		return;
+	if (e->op == KVR_PREFIX_STORE)
+		store(t, e);
+	else if (e->op == KVR_PREFIX_REMOVE)
+		remove_blocks(t, e);
+}
+
+void kvr_prefix_apply_burst(struct kvr_prefix *t, const struct kvr_prefix_event ev[], uint32_t n)
+{
+	struct ahead a[8 * AHEAD];
+
+	for (uint32_t i = 0; n > 1 && i < n + 4 * AHEAD; i++) {
+		if (i < n)
+			fetch_index(t, &ev[i], &a[i % RTE_DIM(a)]);
+		if (i >= AHEAD && i - AHEAD < n)
+			fetch_chunk(t, &a[(i - AHEAD) % RTE_DIM(a)]);
+		if (i >= 2 * AHEAD && i - 2 * AHEAD < n)
+			fetch_meta(t, &a[(i - 2 * AHEAD) % RTE_DIM(a)]);
+		if (i >= 3 * AHEAD && i - 3 * AHEAD < n)
+			fetch_hdr(t, &a[(i - 3 * AHEAD) % RTE_DIM(a)]);
+		if (i >= 4 * AHEAD)
+			apply(t, &ev[i - 4 * AHEAD]);
+	}
+	if (n == 1)
+		apply(t, ev);
+	pfx_pool__reclaim(t);
+}
+
+void kvr_prefix_store(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier,
+		      const uint64_t *parent, const void *sh, uint32_t n)
+{
+	const struct kvr_prefix_event e = {.op = KVR_PREFIX_STORE,
+					   .tier = (uint8_t)tier,
+					   .has_parent = parent != NULL,
+					   .rank = rank,
+					   .n = n,
+					   .parent = parent != NULL ? *parent : 0,
+					   .sh = sh};
+
+	kvr_prefix_apply_burst(t, &e, 1);
+}
+
+void kvr_prefix_remove(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier,
+		       const void *sh, uint32_t n)
+{
+	const struct kvr_prefix_event e = {
+		.op = KVR_PREFIX_REMOVE, .tier = (uint8_t)tier, .rank = rank, .n = n, .sh = sh};
+
+	kvr_prefix_apply_burst(t, &e, 1);
+}
+
+/* Walk all runs; runs split off on the way hold nothing of the rank any more, or come later. */
+static void clear_planes(struct kvr_prefix *t, uint16_t rank, uint32_t from, uint32_t to)
+{
+	for (uint32_t m = 1; m < t->metas.fresh && rank < t->max_ranks; m++) {
+		for (uint32_t p = from; p < to && t->meta[m].hdr != PFX_NONE; p++) {
+			uint32_t lead = pfx_owner__get(t, pfx_hdr_of(t, m), p, rank);
+
+			if (lead == 0)
+				continue;
+			if (p == PFX_PRED) {
+				pfx_pred__drop_rank(t, m, rank);
+				continue;
+			}
+			pfx_add(&t->st.cleared, lead);
+			pfx_run__disown(t, (struct pfx_loc){m, 0}, lead, rank, p);
+		}
+	}
+	pfx_pool__reclaim(t);
+}
+
+void kvr_prefix_clear_tier(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier)
+{
+	if (tier < KVR_PREFIX_TIERS)
+		clear_planes(t, rank, tier, tier + 1u);
+}
+
+void kvr_prefix_clear_rank(struct kvr_prefix *t, uint16_t rank)
+{
+	clear_planes(t, rank, 0, KVR_PREFIX_TIERS);
+}
+
+void kvr_prefix_drop_rank(struct kvr_prefix *t, uint16_t rank)
+{
+	clear_planes(t, rank, 0, PFX_PLANES);
+}

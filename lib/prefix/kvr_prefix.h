@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_PREFIX_H
+#define KVR_PREFIX_H
+
+/**
+ * @file
+ * Which rank holds which block: exact from events, or predicted with a time to live.
+ *
+ * A block is named by its sequence hash (SH), which stands for the block and everything before
+ * it. Each (rank, tier) is a set of SHs; a score counts the leading blocks of a request that are
+ * in the set. Ranks are dense indices 0..max_ranks-1; the caller maps (worker id, dp rank).
+ *
+ * Threads: one writer (the event lcore), any number of readers. Readers are threads registered
+ * and online on the rte_rcu_qsbr variable handed to kvr_prefix_create(); they must report a
+ * quiescent state between bursts and hold nothing of the table across it. No call locks or waits.
+ * Memory is allocated by create alone: hugepages when the EAL has some, else pages advised to be
+ * huge. At a bound predicted entries go first, then the least recently matched blocks.
+ *
+ * A quiet table is scored exactly. While the writer changes it, a reader may count less, never
+ * more: each block counted for a rank was in its set at some moment of the call.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <rte_common.h>
+#include <rte_rcu_qsbr.h>
+
+#define KVR_PREFIX_MAX_RANKS  1024  /**< Largest max_ranks. */
+#define KVR_PREFIX_MAX_QUERY  65536 /**< Blocks of a query that are looked at. */
+#define KVR_PREFIX_LANE_RANKS 16    /**< Counts are written in groups of so many ranks. */
+
+/** Where a rank keeps blocks. A score walks the tiers in this order. */
+enum kvr_prefix_tier {
+	KVR_PREFIX_DEVICE,
+	KVR_PREFIX_HOST,
+	KVR_PREFIX_DISK,
+	KVR_PREFIX_EXTERNAL,
+	KVR_PREFIX_TIERS,
+};
+
+/** Code path of scoring; AUTO takes the widest this CPU has. */
+enum kvr_prefix_isa {
+	KVR_PREFIX_ISA_AUTO,
+	KVR_PREFIX_ISA_SCALAR,
+	KVR_PREFIX_ISA_AVX2,
+	KVR_PREFIX_ISA_AVX512,
+};
+
+/** Zero in an optional field means the default in brackets. */
+struct kvr_prefix_conf {
+	const char *name;	   /**< Unique in the process, at most 20 characters. */
+	struct rte_rcu_qsbr *qsbr; /**< The readers' variable; must outlive the table. */
+	uint32_t max_ranks;	   /**< 1..KVR_PREFIX_MAX_RANKS [KVR_PREFIX_MAX_RANKS]. */
+	uint32_t max_blocks;	   /**< Distinct SHs, 64..2^31 [2^20]. */
+	uint32_t max_runs;	   /**< Runs (consecutive blocks met together) [max_blocks / 32]. */
+	uint32_t max_predicted;	   /**< Predicted (rank, run) entries [max_runs]. */
+	int socket_id;		   /**< NUMA socket, or SOCKET_ID_ANY. */
+	enum kvr_prefix_isa isa;   /**< Forces a code path (tests) [AUTO]. */
+	uint64_t seed;		   /**< Random per start: keeps peers from aiming at a bucket. */
+};
+
+/** Bits of kvr_overlap.flags: which arrays were written. The device array always is. */
+#define KVR_OVERLAP_HOST      (1u << KVR_PREFIX_HOST)
+#define KVR_OVERLAP_DISK      (1u << KVR_PREFIX_DISK)
+#define KVR_OVERLAP_EXTERNAL  (1u << KVR_PREFIX_EXTERNAL)
+#define KVR_OVERLAP_PREDICTED (1u << KVR_PREFIX_TIERS)
+
+/**
+ * Scores of one query; the memory is the caller's, kvr_overlap_size() bytes, aligned to a cache
+ * line. Five arrays of `stride` counts, in blocks, indexed by rank: device, host, disk, external,
+ * predicted. Lanes 0..nranks-1 of a valid array are written, zero for a rank without blocks; the
+ * rest is left alone. Device is the greater of the reported and the predicted leading count, the
+ * other tiers are the contiguous extensions, each beyond the tier before it.
+ */
+struct kvr_overlap {
+	uint32_t flags;	     /**< KVR_OVERLAP_*. reader: rw */
+	uint32_t nranks;     /**< Lanes written, a multiple of KVR_PREFIX_LANE_RANKS. reader: rw */
+	uint32_t stride;     /**< Lanes of each array. reader: rw */
+	uint32_t max_device; /**< No rank's device count is above it; 0: all are 0. reader: rw */
+	uint32_t reserved[12];
+	uint32_t count[]; /**< reader: rw */
+};
+
+/** Lanes of each array of a kvr_overlap. */
+static inline uint32_t kvr_overlap_stride(uint32_t max_ranks)
+{
+	return (max_ranks + KVR_PREFIX_LANE_RANKS - 1) & ~(uint32_t)(KVR_PREFIX_LANE_RANKS - 1);
+}
+
+/** Bytes of a kvr_overlap for a table of @p max_ranks, a multiple of the cache line. */
+static inline size_t kvr_overlap_size(uint32_t max_ranks)
+{
+	return sizeof(struct kvr_overlap) +
+	       (KVR_PREFIX_TIERS + 1) * sizeof(uint32_t) * (size_t)kvr_overlap_stride(max_ranks);
+}
+
+/** Counts of @p tier by rank; meaningful for the device and for tiers named in flags. */
+static inline const uint32_t *kvr_overlap_tier(const struct kvr_overlap *o,
+					       enum kvr_prefix_tier tier)
+{
+	return &o->count[(size_t)tier * o->stride];
+}
+
+/** Predicted leading counts by rank; meaningful with KVR_OVERLAP_PREDICTED. */
+static inline const uint32_t *kvr_overlap_predicted(const struct kvr_overlap *o)
+{
+	return &o->count[(size_t)KVR_PREFIX_TIERS * o->stride];
+}
+
+/** One query: @p n SHs from the root on. `sh` needs no alignment (packet memory). */
+struct kvr_prefix_query {
+	const void *sh;
+	uint32_t n; /**< Blocks beyond KVR_PREFIX_MAX_QUERY are ignored. */
+	struct kvr_overlap *out;
+};
+
+enum kvr_prefix_op {
+	KVR_PREFIX_STORE,
+	KVR_PREFIX_REMOVE,
+};
+
+/** One event about consecutive or arbitrary blocks of one (rank, tier). */
+struct kvr_prefix_event {
+	uint8_t op;	 /**< enum kvr_prefix_op. */
+	uint8_t tier;	 /**< enum kvr_prefix_tier. */
+	bool has_parent; /**< Store: `parent` is valid; else the first block is a root. */
+	uint16_t rank;	 /**< Below max_ranks. */
+	uint32_t n;	 /**< Blocks in `sh`. */
+	uint64_t parent; /**< SH before sh[0]: a hint that lets runs grow. */
+	const void *sh;	 /**< n SHs, no alignment needed. Store: in chain order. */
+};
+
+/** Counters and gauges. Writer: rw (relaxed), any thread: ro through kvr_prefix_stats_get(). */
+struct kvr_prefix_stats {
+	uint64_t blocks;	  /**< Distinct SHs now. */
+	uint64_t runs;		  /**< Runs now. */
+	uint64_t entries;	  /**< (rank, tier, block) reported now. */
+	uint64_t predicted;	  /**< Predicted (rank, run) entries now. */
+	uint64_t stored;	  /**< Entries added ever, without duplicates. */
+	uint64_t removed;	  /**< Entries that remove events took. */
+	uint64_t cleared;	  /**< Entries that clears took. */
+	uint64_t duplicates;	  /**< Blocks stored that the (rank, tier) had already. */
+	uint64_t orphans;	  /**< Blocks stored behind a parent nobody holds. */
+	uint64_t unknown_removes; /**< Blocks removed that the (rank, tier) did not have. */
+	uint64_t dropped;	  /**< Blocks not stored for want of memory even after eviction. */
+	uint64_t expired;	  /**< Predicted entries whose time was over. */
+	uint64_t evicted_predicted; /**< Predicted entries dropped at a bound. */
+	uint64_t evicted_runs;	    /**< Runs dropped at a bound, least recently matched first. */
+	uint64_t evicted_entries;   /**< Reported entries that went with them. */
+	uint64_t retired;	    /**< Objects waiting for the readers now. */
+	uint64_t used_bytes;	    /**< Pool memory in use now: 0 when everything was removed. */
+	uint64_t memory_bytes;	    /**< Memory reserved by create. */
+};
+
+struct kvr_prefix;
+
+/**
+ * Create an empty table. Any thread.
+ * @return the table, or NULL with errno: EINVAL (a field out of range, no name, no qsbr), ENOMEM,
+ *   EEXIST (name in use), ENOTSUP (the CPU lacks the forced isa).
+ */
+struct kvr_prefix *kvr_prefix_create(const struct kvr_prefix_conf *conf);
+
+/** Free a table that no thread uses any more. Accepts NULL. */
+void kvr_prefix_destroy(struct kvr_prefix *t);
+
+/**
+ * Apply a burst of events in order. The larger the burst, the more cache misses overlap. Writer.
+ * Unknown operations, tiers and ranks are the caller's bug: they are ignored.
+ */
+void kvr_prefix_apply_burst(struct kvr_prefix *t, const struct kvr_prefix_event ev[], uint32_t n);
+
+/** Store @p n blocks; @p parent is NULL for a root. As a burst of one event. Writer. */
+void kvr_prefix_store(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier,
+		      const uint64_t *parent, const void *sh, uint32_t n);
+
+/** Remove @p n blocks in any order. As a burst of one event. Writer. */
+void kvr_prefix_remove(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier,
+		       const void *sh, uint32_t n);
+
+/** Remove all blocks of @p rank in one tier. Walks all runs: some 10 ns each. Writer. */
+void kvr_prefix_clear_tier(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier);
+
+/**
+ * Remove all reported blocks of @p rank in all tiers (a cleared event). Predictions stay, they
+ * end by themselves. Walks all runs. Writer.
+ */
+void kvr_prefix_clear_rank(struct kvr_prefix *t, uint16_t rank);
+
+/** As clear_rank, predictions too: the rank left, its index may be given to another. Writer. */
+void kvr_prefix_drop_rank(struct kvr_prefix *t, uint16_t rank);
+
+/**
+ * Predict that @p rank will hold @p n blocks from the root on: they count as held from now until
+ * @p ttl_ms are over and are gone at most 100 ms later, if kvr_prefix_expire() is called that
+ * often. Predicting again renews the blocks given. Independent of reported blocks. Writer.
+ * @p now_ms is any monotonic clock, the one given to expire. A ttl of 0 predicts nothing.
+ */
+void kvr_prefix_predict(struct kvr_prefix *t, uint16_t rank, const void *sh, uint32_t n,
+			uint64_t now_ms, uint32_t ttl_ms);
+
+/** Drop predictions whose time is over at @p now_ms; returns how many. Writer. */
+uint32_t kvr_prefix_expire(struct kvr_prefix *t, uint64_t now_ms);
+
+/**
+ * Once per loop of the writer: returns memory that no reader can see any more to the pools and
+ * moves the clock of "least recently matched" (resolution: one second of @p now_ms). Writer.
+ * @return objects still waiting for readers.
+ */
+uint32_t kvr_prefix_maintain(struct kvr_prefix *t, uint64_t now_ms);
+
+/** Score a burst of queries into their `out`. Reader. Allocates nothing, cannot fail. */
+void kvr_prefix_score_burst(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);
+
+/** A piece of a dump: consecutive blocks of one (rank, tier). Valid during the callback only. */
+struct kvr_prefix_piece {
+	uint16_t rank;
+	uint8_t tier;	 /**< enum kvr_prefix_tier; predictions are not dumped. */
+	bool has_parent; /**< `parent` is the SH before sh[0]. */
+	uint64_t parent;
+	const uint64_t *sh;
+	uint32_t n; /**< 1..512 */
+};
+
+/** Return false to stop the dump. */
+typedef bool (*kvr_prefix_dump_cb)(void *ctx, const struct kvr_prefix_piece *piece);
+
+/**
+ * Walk the table while it may be changed: every entry that was there during the whole call is
+ * given at least once, one stored or removed meanwhile may or may not be. Pieces come in no
+ * order; storing them into an empty table rebuilds this one. The caller is an online reader
+ * with id @p thread_id, and is quiescent between the callbacks. Any reader thread, off the
+ * packet path.
+ * @return 0, -ECANCELED when the callback stopped it, or -EAGAIN when the table changed so fast
+ *   that the walk is not complete.
+ */
+int kvr_prefix_dump(struct kvr_prefix *t, unsigned int thread_id, kvr_prefix_dump_cb cb, void *ctx);
+
+/** Copy the counters; each is exact, together they may be some events apart. Any thread. */
+void kvr_prefix_stats_get(const struct kvr_prefix *t, struct kvr_prefix_stats *out);
+
+/** Blocks that @p rank holds in @p tier now. Any thread. */
+uint64_t kvr_prefix_rank_blocks(const struct kvr_prefix *t, uint16_t rank,
+				enum kvr_prefix_tier tier);
+
+/** Name of the code path in use: "scalar", "avx2" or "avx512". Any thread. */
+const char *kvr_prefix_isa_name(const struct kvr_prefix *t);
+
+#endif

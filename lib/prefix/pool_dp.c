@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Pools of numbered objects. Retired objects collect in the current batch. When no batch waits,
+ * the current one is closed with a QSBR token and waits; when all readers have passed the token
+ * it is spliced to the free list in one step.
+ */
+
+#include "prefix_pvt.h"
+
+uint32_t pfx_pool__take(struct pfx_pool *p)
+{
+	uint32_t i = p->free;
+
+	if (i != PFX_NONE) {
+		p->free = p->next[i];
+		p->nfree--;
+		return i;
+	}
+	return p->fresh <= p->n ? p->fresh++ : PFX_NONE;
+}
+
+void pfx_pool__give(struct pfx_pool *p, uint32_t i)
+{
+	p->next[i] = p->free;
+	p->free = i;
+	p->nfree++;
+}
+
+void pfx_pool__retire(struct kvr_prefix *t, struct pfx_pool *p, uint32_t i)
+{
+	p->next[i] = p->cur;
+	if (p->cur == PFX_NONE)
+		p->cur_tail = i;
+	p->cur = i;
+	p->nretired++;
+	t->dirty = true;
+}
+
+#ifdef PFX_POISON
+/* Tests: what a reader would see if it held on to freed memory must not look like anything. */
+static void poison(struct kvr_prefix *t, struct pfx_pool *p)
+{
+	for (uint32_t i = p->wait; i != PFX_NONE; i = p->next[i]) {
+		if (p == &t->hdrs)
+			memset((void *)&t->hdr[i], 0xa5, sizeof(t->hdr[i]));
+		else if (p == &t->chunks)
+			memset(&t->sh[(size_t)i * PFX_CHUNK], 0xa5, PFX_CHUNK * 8);
+		else if (p == &t->exts)
+			memset((void *)&t->ext[i], 0xa5, sizeof(t->ext[i]));
+		else if (p == &t->bigs)
+			memset(t->big + (size_t)i * t->big_bytes, 0xa5, t->big_bytes);
+	}
+}
+#endif
+
+static void splice(struct kvr_prefix *t, struct pfx_pool *p)
+{
+	uint32_t n = 0;
+
+	if (p->wait == PFX_NONE)
+		return;
+#ifdef PFX_POISON
+	poison(t, p);
+#endif
+	for (uint32_t i = p->wait; p == &t->hdrs && i != PFX_NONE; i = p->next[i]) {
+		if (t->key[i] >= 0)
+			rte_hash_free_key_with_position(t->hash, t->key[i]);
+	}
+	for (uint32_t i = p->wait; i != PFX_NONE; i = p->next[i])
+		n++;
+	p->next[p->wait_tail] = p->free;
+	p->free = p->wait;
+	p->nfree += n;
+	p->nretired -= n;
+	p->wait = PFX_NONE;
+}
+
+static void close_batch(struct pfx_pool *p)
+{
+	p->wait = p->cur;
+	p->wait_tail = p->cur_tail;
+	p->cur = PFX_NONE;
+}
+
+void pfx_pool__reclaim(struct kvr_prefix *t)
+{
+	struct pfx_pool *const pools[] = {&t->hdrs, &t->chunks, &t->bigs, &t->exts};
+
+	for (int round = 0; round < 2; round++) {
+		if (t->waiting) {
+			if (rte_rcu_qsbr_check(t->qsbr, t->token, false) != 1)
+				return;
+			for (uint32_t i = 0; i < RTE_DIM(pools); i++)
+				splice(t, pools[i]);
+			t->waiting = false;
+			t->done = t->batch - 1;
+		}
+		if (!t->dirty)
+			return;
+		for (uint32_t i = 0; i < RTE_DIM(pools); i++)
+			close_batch(pools[i]);
+		t->token = rte_rcu_qsbr_start(t->qsbr);
+		t->batch++;
+		t->waiting = true;
+		t->dirty = false;
+	}
+}

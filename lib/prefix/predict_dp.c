@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Predicted blocks: a plane of owners like the tiers, and for each (run, rank) in it one entry
+ * with the time it ends. One time for a run suffices: a prediction covers a prefix of the chain,
+ * and where it ends inside what was predicted before, the run is split. Entries stand in a wheel
+ * of 32 ms buckets; a renewed one stays where it is and is moved on when its bucket comes up.
+ */
+
+#include "prefix_pvt.h"
+
+#include <errno.h>
+
+static uint32_t tag_of(const struct kvr_prefix *t, uint32_t meta, uint16_t rank)
+{
+	return pfx_tag(pfx_mix(t, (uint64_t)meta << 16 | rank));
+}
+
+static uint32_t find(const struct kvr_prefix *t, uint32_t meta, uint16_t rank)
+{
+	uint32_t tag = tag_of(t, meta, rank);
+
+	for (uint32_t i = pfx_index_home(&t->predx, tag) * PFX_BUCKET;; i += PFX_BUCKET) {
+		struct pfx_masks m = pfx_index_masks(&t->predx.e[i], tag);
+
+		for (; m.tag != 0; m.tag &= m.tag - 1) {
+			uint32_t v = (uint32_t)t->predx.e[i + (uint32_t)__builtin_ctz(m.tag)];
+
+			if (t->pred[v].meta == meta && t->pred[v].rank == rank)
+				return v;
+		}
+		if (m.empty != 0)
+			return PFX_NONE;
+	}
+}
+
+/* The first bucket that comes up after the end, or the last of the wheel if it is farther off. */
+static void enter_wheel(struct kvr_prefix *t, uint32_t i)
+{
+	uint64_t tick = (t->pred[i].until_ms + PFX_TICK_MS - 1) / PFX_TICK_MS;
+	uint32_t b, first;
+
+	tick = RTE_MIN(RTE_MAX(tick, t->tick), t->tick + PFX_WHEEL - 1);
+	b = (uint32_t)(tick % PFX_WHEEL);
+	first = t->wheel[b];
+	t->pred[i].bucket = (uint16_t)b;
+	t->pred[i].next = first;
+	t->pred[i].prev = PFX_NONE;
+	if (first != PFX_NONE)
+		t->pred[first].prev = i;
+	t->wheel[b] = i;
+}
+
+static void leave_wheel(struct kvr_prefix *t, uint32_t i)
+{
+	struct pfx_pred *p = &t->pred[i];
+
+	if (p->prev != PFX_NONE)
+		t->pred[p->prev].next = p->next;
+	else
+		t->wheel[p->bucket] = p->next;
+	if (p->next != PFX_NONE)
+		t->pred[p->next].prev = p->prev;
+}
+
+static void enter_run(struct kvr_prefix *t, uint32_t i, uint32_t meta)
+{
+	struct pfx_pred *p = &t->pred[i];
+	uint32_t first = t->meta[meta].pred;
+
+	p->meta = meta;
+	p->run_next = first;
+	p->run_prev = PFX_NONE;
+	if (first != PFX_NONE)
+		t->pred[first].run_prev = i;
+	t->meta[meta].pred = i;
+	pfx_index__add(&t->predx, tag_of(t, meta, p->rank), i);
+}
+
+static void leave_run(struct kvr_prefix *t, uint32_t i)
+{
+	struct pfx_pred *p = &t->pred[i];
+
+	pfx_index__del(&t->predx, tag_of(t, p->meta, p->rank), i);
+	if (p->run_prev != PFX_NONE)
+		t->pred[p->run_prev].run_next = p->run_next;
+	else
+		t->meta[p->meta].pred = p->run_next;
+	if (p->run_next != PFX_NONE)
+		t->pred[p->run_next].run_prev = p->run_prev;
+}
+
+static int add(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint64_t until_ms)
+{
+	uint32_t i = pfx_pool__take(&t->preds);
+
+	if (i == PFX_NONE)
+		return -ENOMEM;
+	t->pred[i].rank = rank;
+	t->pred[i].until_ms = until_ms;
+	enter_run(t, i, meta);
+	enter_wheel(t, i);
+	pfx_add(&t->st.predicted, 1);
+	return 0;
+}
+
+static void del(struct kvr_prefix *t, uint32_t i)
+{
+	leave_run(t, i);
+	leave_wheel(t, i);
+	pfx_pool__give(&t->preds, i);
+	pfx_sub(&t->st.predicted, 1);
+}
+
+/* The blocks that `rank` is predicted to hold of the run end at until_ms. */
+int pfx_pred__touch(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint64_t until_ms)
+{
+	uint32_t i = find(t, meta, rank);
+
+	if (i == PFX_NONE)
+		return add(t, meta, rank, until_ms);
+	t->pred[i].until_ms = RTE_MAX(t->pred[i].until_ms, until_ms);
+	return 0;
+}
+
+static void lose(struct kvr_prefix *t, uint32_t meta, uint16_t rank)
+{
+	struct pfx_hdr *h = pfx_hdr_of(t, meta);
+
+	pfx_sub(&t->rank_blocks[rank][PFX_PRED], pfx_owner__get(t, h, PFX_PRED, rank));
+	pfx_owner__set(t, h, PFX_PRED, rank, 0);
+	pfx_note_loss(t, rank);
+}
+
+/* A run was split: entries follow the blocks; what reached over the cut stands in both. */
+void pfx_pred__split(struct kvr_prefix *t, uint32_t head, uint32_t tail)
+{
+	for (uint32_t i = t->meta[tail].pred, next; i != PFX_NONE; i = next) {
+		uint16_t rank = t->pred[i].rank;
+
+		next = t->pred[i].run_next;
+		if (pfx_owner__get(t, pfx_hdr_of(t, tail), PFX_PRED, rank) == 0) {
+			leave_run(t, i);
+			enter_run(t, i, head);
+		} else {
+			add(t, head, rank,
+			    t->pred[i].until_ms); /* the splitter has checked the pool */
+		}
+	}
+}
+
+/* Are there entries enough to split this run? */
+bool pfx_pred__can_split(const struct kvr_prefix *t, uint32_t meta)
+{
+	uint32_t room = pfx_pool_free(&t->preds);
+
+	for (uint32_t i = t->meta[meta].pred; i != PFX_NONE; i = t->pred[i].run_next) {
+		if (room-- == 0)
+			return false;
+	}
+	return true;
+}
+
+/* The run goes: so do its entries. */
+void pfx_pred__drop_all(struct kvr_prefix *t, uint32_t meta)
+{
+	while (t->meta[meta].pred != PFX_NONE)
+		del(t, t->meta[meta].pred);
+}
+
+static void end(struct kvr_prefix *t, uint32_t i)
+{
+	uint32_t meta = t->pred[i].meta;
+
+	lose(t, meta, t->pred[i].rank);
+	del(t, i);
+	pfx_run__trim(t, meta);
+}
+
+void pfx_pred__drop_rank(struct kvr_prefix *t, uint32_t meta, uint16_t rank)
+{
+	uint32_t i = find(t, meta, rank);
+
+	if (i != PFX_NONE)
+		end(t, i);
+}
+
+/* Drop the entry that would end first; false when there is none. */
+bool pfx_pred__drop_first(struct kvr_prefix *t)
+{
+	for (uint32_t n = 0, b; n < PFX_WHEEL && t->st.predicted > 0; n++) {
+		b = (uint32_t)((t->tick + n) % PFX_WHEEL);
+		while (t->wheel[b] != PFX_NONE) {
+			uint32_t i = t->wheel[b];
+
+			leave_wheel(t, i);
+			enter_wheel(t, i);
+			if (t->pred[i].bucket != b)
+				continue; /* was renewed */
+			end(t, i);
+			pfx_add(&t->st.evicted_predicted, 1);
+			return true;
+		}
+	}
+	return false;
+}
+
+uint32_t kvr_prefix_expire(struct kvr_prefix *t, uint64_t now_ms)
+{
+	uint64_t last = now_ms / PFX_TICK_MS;
+	uint32_t n = 0;
+
+	if (last >= t->tick + PFX_WHEEL)
+		t->tick = last - PFX_WHEEL + 1; /* a whole turn: every bucket is looked at once */
+	for (; t->tick <= last; t->tick++) {
+		uint32_t b = (uint32_t)(t->tick % PFX_WHEEL), i = t->wheel[b], next;
+
+		for (; i != PFX_NONE; i = next) {
+			next = t->pred[i].next;
+			if (t->pred[i].until_ms <= now_ms) {
+				end(t, i);
+				n++;
+			} else {
+				leave_wheel(t, i);
+				t->tick++; /* not into the bucket being emptied */
+				enter_wheel(t, i);
+				t->tick--;
+			}
+		}
+	}
+	pfx_add(&t->st.expired, n);
+	return n;
+}
+
+/*
+ * Predict up to k blocks of a run from `loc` on. One entry has one end, so the run is split where
+ * blocks that end later meet blocks that end sooner. Gives the place of the last block, and in
+ * *k their number.
+ */
+static struct pfx_loc predict_known(struct kvr_prefix *t, struct pfx_loc loc, uint32_t *k,
+				    uint16_t rank, uint64_t until_ms)
+{
+	uint32_t lead = pfx_owner__get(t, pfx_hdr_of(t, loc.meta), PFX_PRED, rank);
+	uint32_t i = lead ? find(t, loc.meta, rank) : PFX_NONE;
+	bool sooner = i != PFX_NONE && until_ms < t->pred[i].until_ms && loc.off < lead;
+
+	if (sooner && loc.off + *k <= lead)
+		return (struct pfx_loc){loc.meta, loc.off + *k - 1};
+	if (sooner) {
+		*k = lead - loc.off;
+		loc.meta = pfx_run__split(t, loc.meta, lead);
+		return (struct pfx_loc){loc.meta, lead - 1};
+	}
+	if (loc.off + *k < lead) {
+		loc.meta = pfx_run__split(t, loc.meta, loc.off + *k);
+		if (loc.meta == PFX_NONE)
+			return loc;
+	}
+	return pfx_run__own(t, loc, *k, rank, PFX_PRED);
+}
+
+/*
+ * As the store of an event, run by run from the root. `at` ends on the last block taken; what
+ * one step adds belongs to one run.
+ */
+static uint32_t step(struct kvr_prefix *t, uint16_t rank, const void *sh, uint32_t i, uint32_t n,
+		     struct pfx_loc *at, uint64_t until_ms)
+{
+	const char *from = (const char *)sh + (size_t)i * 8;
+	struct pfx_loc loc = pfx_event__find(t, pfx_ld64(from, 0));
+	struct pfx_new as = {.has_parent = i > 0, .parent = at->meta};
+	uint32_t k = n - i;
+
+	if (loc.meta != PFX_NONE) {
+		k = pfx_event__same(t, loc, from, k);
+		*at = predict_known(t, loc, &k, rank, until_ms);
+	} else {
+		/* The chain so far ends at *at: continue it there, or branch off. */
+		if (at->meta != PFX_NONE && at->off + 1 < pfx_len(pfx_hdr_of(t, at->meta)))
+			as.parent = pfx_run__split(t, at->meta, at->off + 1);
+		if (i > 0) {
+			as.parent_sh = pfx_ld64(sh, i - 1);
+			if (as.parent != PFX_NONE)
+				as.pos = t->meta[as.parent].pos + pfx_len(pfx_hdr_of(t, as.parent));
+		}
+		at->meta = pfx_run__create(t, &as, rank, PFX_PRED, from, &k);
+		at->off = k - 1;
+	}
+	if (at->meta == PFX_NONE)
+		return 0;
+	if (pfx_pred__touch(t, at->meta, rank, until_ms) < 0) {
+		lose(t, at->meta, rank);
+		pfx_run__trim(t, at->meta);
+		return 0;
+	}
+	return k;
+}
+
+void kvr_prefix_predict(struct kvr_prefix *t, uint16_t rank, const void *sh, uint32_t n,
+			uint64_t now_ms, uint32_t ttl_ms)
+{
+	struct pfx_loc at = {PFX_NONE, 0};
+
+	if (rank >= t->max_ranks || ttl_ms == 0)
+		return;
+	n = RTE_MIN(n, (uint32_t)KVR_PREFIX_MAX_QUERY);
+	for (uint32_t i = 0, k; i < n; i += k) {
+		uint32_t blocks = RTE_MIN(n - i, PFX_RUN);
+
+		if (pfx_evict__low(t, blocks)) {
+			pfx_evict__make_room(t, blocks);
+			at.meta = PFX_NONE;
+		}
+		if (i > 0 && at.meta == PFX_NONE)
+			at = pfx_event__find(t, pfx_ld64(sh, i - 1));
+		k = step(t, rank, sh, i, n, &at, now_ms + ttl_ms);
+		if (k == 0) {
+			pfx_add(&t->st.dropped, n - i);
+			break;
+		}
+	}
+	pfx_pool__reclaim(t);
+}

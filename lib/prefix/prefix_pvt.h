@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PREFIX_PVT_H
+#define PREFIX_PVT_H
+
+/*
+ * The structure, private to lib/prefix.
+ *
+ * A run is up to 512 consecutive SHs that were stored one behind the other. Its first SH is the
+ * key under which readers find it in rte_hash; where a run ends, or where stored content
+ * diverges, the next run begins, so a reader walks a query run by run, comparing one SH a run as
+ * long as everything matches. Runs end at multiples of 512 blocks from the root, which lets a
+ * long query look up several heads at once.
+ *
+ *   rte_hash: SH -> header --- line 0: last SH, length, eight owners inline
+ *                          \-- line 1: up to 16 chunks of 32 SHs
+ *                header.big -> bitmap of ranks that own the whole run + up to 16 partial owners
+ *                header.ext -> the same for host, disk, external and predicted
+ *
+ * An owner is (rank, lead): it holds the first `lead` blocks of the run, nothing behind. Holes
+ * need no masks: a set that is not a prefix of its run splits the run where the hole ends.
+ *
+ * Seen by readers, so published by one store and freed a grace period later: header, chunk, big,
+ * ext. In place change only: owner words, appended SHs then length, a shorter length. A run that
+ * got shorter (or is the head of a split) does not grow again before a grace period is over, or
+ * else a reader might combine an old length with new content. Everything else (split, content
+ * under a bitmap) makes a new header, puts it in the place of the old and retires that.
+ *
+ * A reader of several runs reads owners at several moments. Blocks gained meanwhile are harmless;
+ * where a rank lost some in between, the runs might add up to a count it never had. So losses are
+ * noted, and a reader cuts the ranks that lost something during its burst to what one run said.
+ *
+ * Private to the writer: metas (the tree, eviction order), the index SH -> slot, where slot =
+ * chunk * 32 + position, predicted entries and their timing wheel, all free lists.
+ *
+ * Cache lines of a find: two of rte_hash, header line 0, one of the query, bitmap when more than
+ * eight ranks own the run; about 30 cycles of work a run. A stored block costs its share of a
+ * chunk line and one index line, prefetched; a removed one the index line.
+ */
+
+#include "kvr_prefix.h"
+
+#include "index_pvt.h"
+#include "kvr_rand.h"
+#include <rte_hash.h>
+#include <rte_prefetch.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+
+#define PFX_CHUNK     32u		       /* SHs of a chunk */
+#define PFX_CHUNKS    16u		       /* chunks of a run */
+#define PFX_RUN	      (PFX_CHUNK * PFX_CHUNKS) /* SHs of a run */
+#define PFX_INLINE    8u		       /* owners of the device plane in the header */
+#define PFX_EXTINLINE 6u		       /* owners of another plane in the ext block */
+#define PFX_PLANES    (KVR_PREFIX_TIERS + 1)   /* the tiers, and predicted */
+#define PFX_PRED      KVR_PREFIX_TIERS
+#define PFX_WORDS     (KVR_PREFIX_MAX_RANKS / 64) /* of the largest bitmap */
+#define PFX_NONE      0u			  /* no object: every pool starts at 1 */
+#define PFX_WHEEL     4096u			  /* buckets of the timing wheel */
+#define PFX_TICK_MS   32u			  /* of one bucket */
+#define PFX_AGES      1024u			  /* seconds of matching told apart by eviction */
+
+#define PFX_LOSSES 256u	      /* losses remembered for readers */
+#define PFX_ALL	   UINT16_MAX /* a loser: any rank */
+
+/* An owner word: rank and how many leading blocks of the run it has; 0 is a free place. */
+#define PFX_OWNER(rank, lead) ((uint32_t)(rank) << 16 | (lead))
+#define PFX_RANK(owner)	      ((uint16_t)((owner) >> 16))
+#define PFX_LEAD(owner)	      ((owner)&0xffffu)
+
+struct pfx_hdr {
+	_Atomic uint64_t last_sh; /* SH of block len - 1 */
+	uint64_t parent_sh;	  /* constant; valid with has_parent */
+	_Atomic uint16_t len;	  /* 1..512 */
+	uint8_t start;		  /* constant: place of block 0 in chunk[0] */
+	uint8_t has_parent;	  /* constant */
+	_Atomic uint32_t age;	  /* of the last match; readers: rw, writer: rw */
+	_Atomic uint32_t ext;	  /* other planes, or PFX_NONE */
+	_Atomic uint32_t big;	  /* of the device plane, or PFX_NONE */
+	_Atomic uint32_t owner[PFX_INLINE];
+	_Atomic uint32_t chunk[PFX_CHUNKS];
+};
+_Static_assert(offsetof(struct pfx_hdr, chunk) == 64 && sizeof(struct pfx_hdr) == 128,
+	       "a match that succeeds reads line 0 only");
+
+struct pfx_ext {
+	struct {
+		_Atomic uint32_t big;
+		_Atomic uint32_t spare;
+		_Atomic uint32_t owner[PFX_EXTINLINE];
+	} plane[PFX_PLANES - 1];
+};
+_Static_assert(sizeof(struct pfx_ext) == 128, "two lines");
+
+/* A big block: `words` of bitmap, then partial owners up to the end of its lines. */
+struct pfx_big {
+	_Atomic uint64_t bits[1];
+};
+
+/* The place of one plane of one run, for both shapes. */
+struct pfx_oset {
+	_Atomic uint32_t *big;
+	_Atomic uint32_t *owner;
+	uint32_t inl;
+};
+
+struct pfx_meta {
+	uint32_t hdr;	       /* PFX_NONE: this meta is free */
+	uint32_t gen;	       /* counts reuse, so that a stale parent link is noticed */
+	uint32_t parent;       /* meta of the run before, or PFX_NONE */
+	uint32_t parent_gen;   /* its gen when linked */
+	uint32_t nchild;       /* runs whose parent link leads here */
+	uint32_t pos;	       /* blocks before this run, modulo 512 */
+	uint32_t older, newer; /* eviction order: list of one age */
+	uint32_t age;	       /* the list this meta is in */
+	uint32_t pred;	       /* first predicted entry, or PFX_NONE */
+	uint64_t shrunk;       /* batch in which it got shorter; may grow when that is done */
+};
+
+struct pfx_pred {
+	uint32_t meta;
+	uint16_t rank;
+	uint16_t bucket;
+	uint32_t next, prev;	     /* in the bucket of the wheel */
+	uint32_t run_next, run_prev; /* of the same run */
+	uint64_t until_ms;
+};
+
+/* Objects of one kind: in use, free, or retired in one of two batches, linked through next[]. */
+struct pfx_pool {
+	uint32_t *next;
+	uint32_t n;	/* objects 1..n */
+	uint32_t fresh; /* never used: fresh..n */
+	uint32_t free;
+	uint32_t nfree; /* on the free list, without the fresh */
+	uint32_t cur, cur_tail, wait, wait_tail;
+	uint32_t nretired;
+	uint32_t low; /* make room below this many free */
+};
+
+struct pfx_chunk_info {
+	uint32_t meta;
+	uint32_t ord; /* its number in the run */
+};
+
+struct kvr_prefix {
+	/* Read by everybody; constant after create. */
+	struct rte_hash *hash;
+	struct rte_rcu_qsbr *qsbr;
+	struct pfx_hdr *hdr;
+	uint64_t *sh; /* chunk pool */
+	struct pfx_ext *ext;
+	uint8_t *big;
+	uint32_t big_bytes, big_words, big_parts;
+	uint32_t max_ranks, stride;
+	uint64_t seed;
+	enum kvr_prefix_isa isa;
+	void (*score)(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);
+
+	/* Writer: rw, readers: ro. */
+	alignas(64) _Atomic uint32_t nranks; /* lanes in use */
+	_Atomic uint32_t planes;	     /* bit of each plane that ever had an owner */
+	_Atomic uint32_t age;		     /* now, in seconds from 1 */
+	_Atomic uint32_t orphans;	     /* runs whose parent link leads nowhere */
+	_Atomic uint64_t losses;	     /* owners that lost blocks, ever */
+	_Atomic uint16_t loser[PFX_LOSSES];  /* the ranks of the last of them */
+	_Atomic uint64_t *birth;	     /* by header: 0 or a rising number, for dump */
+	_Atomic uint64_t births;
+
+	/* Writer only. */
+	alignas(64) struct pfx_index index, predx;
+	struct pfx_meta *meta;
+	struct pfx_chunk_info *chunk;
+	struct pfx_pred *pred;
+	int32_t *key; /* by header: rte_hash position to free with it, or -1 */
+	struct pfx_pool hdrs, metas, chunks, bigs, exts, preds;
+	uint32_t max_blocks;
+	uint64_t batch, done; /* current batch; last batch that all readers have left */
+	uint64_t token;	      /* of the waiting batch */
+	bool waiting, dirty;
+	uint64_t epoch_ms;
+	uint32_t oldest;  /* no list of an age before it has a meta, but the ancient one */
+	uint32_t ancient; /* ages up to it share the last list */
+	uint64_t tick;	  /* wheel: next tick to look at */
+	uint64_t npred;
+	struct {
+		uint32_t first, last;
+	} ages[PFX_AGES + 1];
+	uint32_t wheel[PFX_WHEEL];
+	uint64_t (*rank_blocks)[PFX_PLANES];
+	struct kvr_prefix_stats st;
+	void *mem;
+	size_t mem_bytes;
+	bool mem_mapped;
+};
+
+static inline uint64_t pfx_ld64(const void *sh, uint32_t i)
+{
+	uint64_t v;
+
+	memcpy(&v, (const char *)sh + (size_t)i * 8, sizeof(v));
+	return v;
+}
+
+/* Counters have one writer and may be read by anyone at any time; they publish nothing. */
+static inline void pfx_add(uint64_t *counter, uint64_t n)
+{
+	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+static inline void pfx_sub(uint64_t *counter, uint64_t n)
+{
+	__atomic_store_n(counter, *counter - n, __ATOMIC_RELAXED);
+}
+
+/* Low half: signature for rte_hash; high half: tag of the index. */
+static inline uint64_t pfx_mix(const struct kvr_prefix *t, uint64_t sh)
+{
+	return kvr_mix64(sh ^ t->seed);
+}
+
+static inline uint32_t pfx_tag(uint64_t mix)
+{
+	return (uint32_t)(mix >> 32);
+}
+
+/* One place in the chunk pool; block `at` of a run whose block 0 has place `start`. */
+static inline uint64_t *pfx_sh(const struct kvr_prefix *t, const struct pfx_hdr *h, uint32_t at)
+{
+	uint32_t i = h->start + at;
+	uint32_t c = atomic_load_explicit(&h->chunk[i / PFX_CHUNK], memory_order_relaxed);
+
+	return &t->sh[(size_t)c * PFX_CHUNK + i % PFX_CHUNK];
+}
+
+/* SHs are words that a reader may load while an old place is written anew: never torn. */
+static inline uint64_t pfx_rd(const uint64_t *p)
+{
+	return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+
+static inline uint32_t pfx_len(const struct pfx_hdr *h)
+{
+	/* Acquire: pairs with the release in pfx_run__publish_len(); the SHs below len are there.
+	 */
+	return atomic_load_explicit(&h->len, memory_order_acquire);
+}
+
+static inline struct pfx_big *pfx_big(const struct kvr_prefix *t, uint32_t big)
+{
+	return (struct pfx_big *)(void *)(t->big + (size_t)big * t->big_bytes);
+}
+
+static inline _Atomic uint32_t *pfx_parts(const struct kvr_prefix *t, struct pfx_big *b)
+{
+	return (_Atomic uint32_t *)(void *)&b->bits[t->big_words];
+}
+
+/* The owners of `plane`; `big` is NULL when the run has none there. */
+static inline struct pfx_oset pfx_oset(const struct kvr_prefix *t, struct pfx_hdr *h,
+				       uint32_t plane)
+{
+	uint32_t ext;
+
+	if (plane == KVR_PREFIX_DEVICE)
+		return (struct pfx_oset){&h->big, h->owner, PFX_INLINE};
+	/* Acquire: pairs with the release that attaches a cleared ext block. */
+	ext = atomic_load_explicit(&h->ext, memory_order_acquire);
+	if (ext == PFX_NONE)
+		return (struct pfx_oset){NULL, NULL, 0};
+	return (struct pfx_oset){&t->ext[ext].plane[plane - 1].big,
+				 t->ext[ext].plane[plane - 1].owner, PFX_EXTINLINE};
+}
+
+static inline uint32_t pfx_ld32(const _Atomic uint32_t *p)
+{
+	return atomic_load_explicit(p, memory_order_relaxed);
+}
+
+static inline void pfx_st32(_Atomic uint32_t *p, uint32_t v)
+{
+	atomic_store_explicit(p, v, memory_order_relaxed);
+}
+
+/* Where a block is, for the writer. meta PFX_NONE: nowhere. */
+struct pfx_loc {
+	uint32_t meta;
+	uint32_t off;
+};
+
+static inline struct pfx_hdr *pfx_hdr_of(const struct kvr_prefix *t, uint32_t meta)
+{
+	return &t->hdr[t->meta[meta].hdr];
+}
+
+static inline struct pfx_loc pfx_loc_of(const struct kvr_prefix *t, uint32_t slot)
+{
+	struct pfx_chunk_info c = t->chunk[slot / PFX_CHUNK];
+
+	return (struct pfx_loc){c.meta, c.ord * PFX_CHUNK + slot % PFX_CHUNK -
+						pfx_hdr_of(t, c.meta)->start};
+}
+
+/* pool_dp.c */
+uint32_t pfx_pool__take(struct pfx_pool *p);
+void pfx_pool__give(struct pfx_pool *p, uint32_t i);
+void pfx_pool__retire(struct kvr_prefix *t, struct pfx_pool *p, uint32_t i);
+void pfx_pool__reclaim(struct kvr_prefix *t);
+
+static inline uint32_t pfx_pool_free(const struct pfx_pool *p)
+{
+	return p->nfree + (p->n + 1 - p->fresh);
+}
+
+static inline uint32_t pfx_pool_used(const struct pfx_pool *p)
+{
+	return p->n - pfx_pool_free(p);
+}
+
+/* Slot of `sh`, or 0; then `*at` is where it may be added, and the last entries mean no room. */
+static inline uint32_t pfx_index_find(const struct kvr_prefix *t, uint32_t tag, uint64_t sh,
+				      uint32_t *at)
+{
+	const struct pfx_index *x = &t->index;
+
+	for (uint32_t i = pfx_index_home(x, tag) * PFX_BUCKET;; i += PFX_BUCKET) {
+		struct pfx_masks m = pfx_index_masks(&x->e[i], tag);
+
+		for (; m.tag != 0; m.tag &= m.tag - 1) {
+			uint32_t slot = (uint32_t)x->e[i + (uint32_t)__builtin_ctz(m.tag)];
+
+			if (t->sh[slot] == sh)
+				return slot;
+		}
+		if (m.empty != 0) {
+			*at = i + (uint32_t)__builtin_ctz(m.empty);
+			return 0;
+		}
+	}
+}
+
+/* owner_dp.c: (rank, lead) of one plane of one run. */
+uint32_t pfx_owner__get(const struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane,
+			uint16_t rank);
+int pfx_owner__set(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane, uint16_t rank,
+		   uint32_t lead);
+uint32_t pfx_owner__longest(const struct kvr_prefix *t, struct pfx_hdr *h);
+int pfx_owner__copy(struct kvr_prefix *t, struct pfx_hdr *from, struct pfx_hdr *to, uint32_t lo,
+		    uint32_t hi);
+void pfx_owner__retire(struct kvr_prefix *t, struct pfx_hdr *h);
+void pfx_owner__forget(struct kvr_prefix *t, struct pfx_hdr *h);
+bool pfx_owner__any_big(const struct kvr_prefix *t, struct pfx_hdr *h);
+
+/*
+ * A rank has lost blocks: readers that walk several runs meanwhile must not add up what it had
+ * at different times. Noted after the loss and before anything else is stored: who sees a later
+ * store of the rank sees the note.
+ */
+static inline void pfx_note_loss(struct kvr_prefix *t, uint16_t rank)
+{
+	uint64_t n = atomic_load_explicit(&t->losses, memory_order_relaxed) + 1;
+
+	atomic_store_explicit(&t->loser[n % PFX_LOSSES], rank, memory_order_relaxed);
+	/* Release: pairs with the acquire in clip_losers(). */
+	atomic_store_explicit(&t->losses, n, memory_order_release);
+}
+
+/* run_dp.c */
+struct pfx_new {
+	uint32_t parent; /* meta, or PFX_NONE */
+	bool has_parent;
+	uint64_t parent_sh;
+	uint32_t pos;
+};
+uint32_t pfx_run__create(struct kvr_prefix *t, const struct pfx_new *as, uint16_t rank,
+			 uint32_t plane, const void *sh, uint32_t *n);
+bool pfx_run__can_grow(const struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint32_t plane);
+uint32_t pfx_run__grow(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint32_t plane,
+		       const void *sh, uint32_t n);
+uint32_t pfx_run__split(struct kvr_prefix *t, uint32_t meta, uint32_t at);
+void pfx_run__trim(struct kvr_prefix *t, uint32_t meta);
+void pfx_run__destroy(struct kvr_prefix *t, uint32_t meta);
+struct pfx_loc pfx_run__own(struct kvr_prefix *t, struct pfx_loc at, uint32_t n, uint16_t rank,
+			    uint32_t plane);
+struct pfx_loc pfx_run__disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t n, uint16_t rank,
+			       uint32_t plane);
+
+/* evict_dp.c */
+void pfx_evict__link(struct kvr_prefix *t, uint32_t meta, uint32_t age);
+void pfx_evict__unlink(struct kvr_prefix *t, uint32_t meta);
+void pfx_evict__next_age(struct kvr_prefix *t);
+bool pfx_evict__low(const struct kvr_prefix *t, uint32_t blocks);
+void pfx_evict__make_room(struct kvr_prefix *t, uint32_t blocks);
+
+/* predict_dp.c */
+int pfx_pred__touch(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint64_t until_ms);
+void pfx_pred__split(struct kvr_prefix *t, uint32_t head, uint32_t tail);
+bool pfx_pred__can_split(const struct kvr_prefix *t, uint32_t meta);
+void pfx_pred__drop_all(struct kvr_prefix *t, uint32_t meta);
+void pfx_pred__drop_rank(struct kvr_prefix *t, uint32_t meta, uint16_t rank);
+bool pfx_pred__drop_first(struct kvr_prefix *t);
+
+/* event_dp.c */
+struct pfx_loc pfx_event__find(const struct kvr_prefix *t, uint64_t sh);
+uint32_t pfx_event__same(const struct kvr_prefix *t, struct pfx_loc at, const void *sh, uint32_t n);
+
+#ifdef PFX_POISON
+extern void (*pfx_test__between_runs)(void);
+#endif
+
+/* score_dp.c and its wide forms */
+void pfx_score__scalar(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);
+void pfx_score__avx2(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);
+void pfx_score__avx512(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);
+
+#endif

@@ -1,0 +1,567 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Runs: create, grow, split, shorten, destroy. The caller has made room beforehand, so that the
+ * few objects one step needs are there; a step that finds none all the same does nothing and
+ * says so.
+ */
+
+#include "prefix_pvt.h"
+
+#include <errno.h>
+
+#define AHEAD 32u /* index lines on their way while one block is handled */
+
+static void set_last(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t len)
+{
+	atomic_store_explicit(&h->last_sh, *pfx_sh(t, h, len - 1), memory_order_relaxed);
+}
+
+/* Release: pairs with the acquire in pfx_len(); chunks and owners of the new blocks are there. */
+static void publish_len(struct pfx_hdr *h, uint32_t len)
+{
+	atomic_store_explicit(&h->len, (uint16_t)len, memory_order_release);
+}
+
+static int publish_hdr(struct kvr_prefix *t, uint32_t hdr)
+{
+	uint64_t sh = *pfx_sh(t, &t->hdr[hdr], 0);
+	uint64_t n = atomic_load_explicit(&t->births, memory_order_relaxed) + 1;
+
+	/* Release both: pair with the acquires of the dump, which may start from either. */
+	atomic_store_explicit(&t->birth[hdr], n, memory_order_release);
+	atomic_store_explicit(&t->births, n, memory_order_release);
+	/* Inserts or replaces; rte_hash releases the data word, so a finder sees all of it. */
+	if (rte_hash_add_key_with_hash_data(t->hash, &sh, (uint32_t)pfx_mix(t, sh),
+					    (void *)(uintptr_t)hdr) < 0) {
+		atomic_store_explicit(&t->birth[hdr], 0, memory_order_relaxed);
+		return -ENOSPC;
+	}
+	return 0;
+}
+
+static void retire_hdr(struct kvr_prefix *t, uint32_t hdr, int32_t key)
+{
+	atomic_store_explicit(&t->birth[hdr], 0, memory_order_relaxed);
+	pfx_owner__retire(t, &t->hdr[hdr]);
+	t->key[hdr] = key;
+	pfx_pool__retire(t, &t->hdrs, hdr);
+}
+
+static uint32_t new_hdr(struct kvr_prefix *t, uint32_t start)
+{
+	uint32_t i = pfx_pool__take(&t->hdrs);
+
+	if (i == PFX_NONE)
+		return PFX_NONE;
+	memset((void *)&t->hdr[i], 0, sizeof(t->hdr[i]));
+	t->hdr[i].start = (uint8_t)start;
+	pfx_st32(&t->hdr[i].age, pfx_ld32(&t->age));
+	t->key[i] = -1;
+	return i;
+}
+
+/* Blocks the run may have at most: to the next multiple of 512, and in its chunks. */
+static uint32_t room_of(const struct pfx_meta *m, const struct pfx_hdr *h)
+{
+	return RTE_MIN(PFX_RUN - m->pos % PFX_RUN, PFX_RUN - h->start);
+}
+
+/*
+ * Append up to n SHs that are new to the table; stops before one that is not. Gives the new
+ * length, publishes nothing. Index lines of the next group are fetched while one is filled in.
+ */
+static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint32_t n)
+{
+	struct pfx_hdr *h = pfx_hdr_of(t, meta);
+	uint32_t len = atomic_load_explicit(&h->len, memory_order_relaxed), slot = 0, at = 0;
+	uint32_t tag[2 * AHEAD], i;
+
+	n = RTE_MIN(n, room_of(&t->meta[meta], h) - len);
+	for (i = 0; i < n && i < AHEAD; i++) {
+		tag[i] = pfx_tag(pfx_mix(t, pfx_ld64(sh, i)));
+		pfx_index_prefetch(&t->index, tag[i]);
+	}
+	for (i = 0; i < n; i++) {
+		uint32_t place = h->start + len + i, c = place / PFX_CHUNK;
+		uint64_t v = pfx_ld64(sh, i);
+
+		if (i + AHEAD < n) {
+			uint32_t ahead = pfx_tag(pfx_mix(t, pfx_ld64(sh, i + AHEAD)));
+
+			tag[(i + AHEAD) % (2 * AHEAD)] = ahead;
+			pfx_index_prefetch(&t->index, ahead);
+		}
+		if (pfx_index_find(t, tag[i % (2 * AHEAD)], v, &at) != 0)
+			break;
+		if (slot == 0 || place % PFX_CHUNK == 0) {
+			uint32_t k = pfx_ld32(&h->chunk[c]);
+
+			if (k == PFX_NONE) {
+				k = pfx_pool__take(&t->chunks);
+				if (k == PFX_NONE)
+					break;
+				t->chunk[k] = (struct pfx_chunk_info){meta, c};
+				pfx_st32(&h->chunk[c], k);
+			}
+			slot = k * PFX_CHUNK + place % PFX_CHUNK;
+		}
+		__atomic_store_n(&t->sh[slot], v, __ATOMIC_RELAXED);
+		if (at + PFX_BUCKET >= t->index.end)
+			break;
+		t->index.e[at] = (uint64_t)tag[i % (2 * AHEAD)] << 32 | slot++;
+		t->index.used++;
+	}
+	pfx_add(&t->st.blocks, i);
+	return len + i;
+}
+
+/*
+ * Drop blocks from..len-1 from index and chunks; the length is the caller's. `stays`: readers go
+ * on finding this header, so its list of chunks is shortened too.
+ */
+static void unappend(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t from, uint32_t len,
+		     bool stays)
+{
+	uint32_t keep = (h->start + from + PFX_CHUNK - 1) / PFX_CHUNK;
+	uint32_t tag[2 * AHEAD], slot[2 * AHEAD];
+
+	for (uint32_t i = from, done = from; done < len;) {
+		if (i < len && i - done < AHEAD) {
+			uint64_t *p = pfx_sh(t, h, i);
+
+			tag[i % (2 * AHEAD)] = pfx_tag(pfx_mix(t, *p));
+			slot[i % (2 * AHEAD)] = (uint32_t)(p - t->sh);
+			pfx_index_prefetch(&t->index, tag[i++ % (2 * AHEAD)]);
+			continue;
+		}
+		pfx_index__del(&t->index, tag[done % (2 * AHEAD)], slot[done % (2 * AHEAD)]);
+		done++;
+	}
+	for (uint32_t c = from == 0 ? 0 : keep; c < PFX_CHUNKS; c++) {
+		uint32_t k = pfx_ld32(&h->chunk[c]);
+
+		if (k == PFX_NONE)
+			break;
+		pfx_pool__retire(t, &t->chunks, k);
+		if (stays)
+			pfx_st32(&h->chunk[c], PFX_NONE);
+	}
+	pfx_sub(&t->st.blocks, len - from);
+}
+
+static void free_meta(struct kvr_prefix *t, uint32_t meta)
+{
+	t->meta[meta].hdr = PFX_NONE;
+	t->meta[meta].gen++;
+	pfx_pool__give(&t->metas, meta);
+	pfx_sub(&t->st.runs, 1);
+}
+
+static bool parent_lives(const struct kvr_prefix *t, const struct pfx_meta *m)
+{
+	return m->parent != PFX_NONE && t->meta[m->parent].gen == m->parent_gen;
+}
+
+static void add_orphans(struct kvr_prefix *t, uint32_t n)
+{
+	/* Publishes nothing: a reader who misses it counts less for a moment. */
+	pfx_st32(&t->orphans, pfx_ld32(&t->orphans) + n);
+}
+
+/* Has this run the place in the tree its blocks have in the chain? */
+static bool is_orphan(const struct kvr_prefix *t, const struct pfx_meta *m)
+{
+	return t->hdr[m->hdr].has_parent && !parent_lives(t, m);
+}
+
+static void init_meta(struct kvr_prefix *t, uint32_t meta, uint32_t hdr, uint32_t parent)
+{
+	struct pfx_meta *m = &t->meta[meta];
+	uint32_t gen = m->gen;
+
+	memset(m, 0, sizeof(*m));
+	m->gen = gen;
+	m->hdr = hdr;
+	m->parent = parent;
+	m->parent_gen = parent ? t->meta[parent].gen : 0;
+	pfx_add(&t->st.runs, 1);
+}
+
+static void count_owner(struct kvr_prefix *t, uint16_t rank, uint32_t plane, uint32_t n)
+{
+	uint32_t lanes = kvr_overlap_stride(rank + 1u);
+
+	pfx_add(&t->rank_blocks[rank][plane], n);
+	if (plane != PFX_PRED) {
+		pfx_add(&t->st.stored, n);
+		pfx_add(&t->st.entries, n);
+	}
+	/* Before the owner is published; a reader who misses it counts less for a moment. */
+	if (lanes > pfx_ld32(&t->nranks))
+		pfx_st32(&t->nranks, lanes);
+	if (!(pfx_ld32(&t->planes) & 1u << plane))
+		pfx_st32(&t->planes, pfx_ld32(&t->planes) | 1u << plane);
+}
+
+/*
+ * A new run with up to *n of the SHs, owned by rank; the first of them must be new. *n becomes
+ * the number taken. Gives the meta, or PFX_NONE when something was short (nothing changed).
+ */
+uint32_t pfx_run__create(struct kvr_prefix *t, const struct pfx_new *as, uint16_t rank,
+			 uint32_t plane, const void *sh, uint32_t *n)
+{
+	uint32_t meta = pfx_pool__take(&t->metas), hdr, len;
+	struct pfx_hdr *h;
+
+	if (meta == PFX_NONE)
+		return PFX_NONE;
+	hdr = new_hdr(t, 0);
+	if (hdr == PFX_NONE) {
+		pfx_pool__give(&t->metas, meta);
+		return PFX_NONE;
+	}
+	h = &t->hdr[hdr];
+	h->parent_sh = as->parent_sh;
+	h->has_parent = as->has_parent;
+	init_meta(t, meta, hdr, as->parent);
+	t->meta[meta].pos = as->pos;
+	len = append(t, meta, sh, *n);
+	if (len == 0)
+		goto fail;
+	set_last(t, h, len);
+	atomic_store_explicit(&h->len, (uint16_t)len, memory_order_relaxed);
+	if (pfx_owner__set(t, h, plane, rank, len) < 0)
+		goto fail;
+	count_owner(t, rank, plane, len);
+	if (publish_hdr(t, hdr) < 0) {
+		pfx_sub(&t->st.stored, plane == PFX_PRED ? 0 : len);
+		pfx_sub(&t->st.entries, plane == PFX_PRED ? 0 : len);
+		pfx_sub(&t->rank_blocks[rank][plane], len);
+		goto fail;
+	}
+	if (as->parent != PFX_NONE)
+		t->meta[as->parent].nchild++;
+	else if (as->has_parent)
+		add_orphans(t, 1);
+	pfx_evict__link(t, meta, pfx_ld32(&t->age));
+	*n = len;
+	return meta;
+fail:
+	unappend(t, h, 0, len, false);
+	pfx_owner__retire(t, h);
+	pfx_pool__give(&t->hdrs, hdr);
+	free_meta(t, meta);
+	return PFX_NONE;
+}
+
+/* May `rank`, owner of the last block, append to this run in place? */
+bool pfx_run__can_grow(const struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint32_t plane)
+{
+	const struct pfx_meta *m = &t->meta[meta];
+	struct pfx_hdr *h = &t->hdr[m->hdr];
+	uint32_t len = pfx_len(h);
+
+	return m->nchild == 0 && m->shrunk <= t->done && len < room_of(m, h) &&
+	       !pfx_owner__any_big(t, h) && pfx_owner__get(t, h, plane, rank) == len;
+}
+
+/* Append in place; gives the number of blocks taken. */
+uint32_t pfx_run__grow(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint32_t plane,
+		       const void *sh, uint32_t n)
+{
+	struct pfx_hdr *h = pfx_hdr_of(t, meta);
+	uint32_t old = pfx_len(h), len = append(t, meta, sh, n);
+
+	if (len == old)
+		return 0;
+	/* The place of the owner is there already: this cannot fail. */
+	pfx_owner__set(t, h, plane, rank, len);
+	count_owner(t, rank, plane, len - old);
+	set_last(t, h, len);
+	publish_len(h, len);
+	return len - old;
+}
+
+/* Header of the head 0..at-1 of a run. */
+static uint32_t head_hdr(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at)
+{
+	uint32_t i = new_hdr(t, h->start), n = (h->start + at + PFX_CHUNK - 1) / PFX_CHUNK;
+	struct pfx_hdr *to = &t->hdr[i];
+
+	if (i == PFX_NONE)
+		return PFX_NONE;
+	to->parent_sh = h->parent_sh;
+	to->has_parent = h->has_parent;
+	pfx_st32(&to->age, pfx_ld32(&h->age));
+	for (uint32_t c = 0; c < n; c++)
+		pfx_st32(&to->chunk[c], pfx_ld32(&h->chunk[c]));
+	atomic_store_explicit(&to->len, (uint16_t)at, memory_order_relaxed);
+	set_last(t, to, at);
+	return i;
+}
+
+/* Header of the tail at..len-1; a chunk that both need is copied to `spare`. */
+static uint32_t tail_hdr(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at, uint32_t spare)
+{
+	uint32_t place = h->start + at, i = new_hdr(t, place % PFX_CHUNK), c0 = place / PFX_CHUNK;
+	struct pfx_hdr *to = &t->hdr[i];
+
+	if (i == PFX_NONE)
+		return PFX_NONE;
+	to->parent_sh = *pfx_sh(t, h, at - 1);
+	to->has_parent = true;
+	pfx_st32(&to->age, pfx_ld32(&h->age));
+	for (uint32_t c = c0; c < PFX_CHUNKS; c++)
+		pfx_st32(&to->chunk[c - c0], pfx_ld32(&h->chunk[c]));
+	if (spare != PFX_NONE)
+		pfx_st32(&to->chunk[0], spare);
+	atomic_store_explicit(&to->len, (uint16_t)(pfx_len(h) - at), memory_order_relaxed);
+	atomic_store_explicit(&to->last_sh, atomic_load_explicit(&h->last_sh, memory_order_relaxed),
+			      memory_order_relaxed);
+	return i;
+}
+
+/* Copy the tail's blocks out of the chunk that block `at` shares with the head. */
+static uint32_t copy_chunk(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at)
+{
+	uint32_t k = pfx_pool__take(&t->chunks), len = pfx_len(h);
+
+	if (k == PFX_NONE)
+		return PFX_NONE;
+	for (uint32_t i = at; i < len && (i == at || (h->start + i) % PFX_CHUNK != 0); i++)
+		__atomic_store_n(&t->sh[k * PFX_CHUNK + (h->start + i) % PFX_CHUNK],
+				 *pfx_sh(t, h, i), __ATOMIC_RELAXED);
+	return k;
+}
+
+static void repoint(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at, uint32_t spare)
+{
+	uint32_t len = pfx_len(h);
+
+	for (uint32_t i = at; i < len && (i == at || (h->start + i) % PFX_CHUNK != 0); i++) {
+		uint64_t *p = pfx_sh(t, h, i);
+
+		pfx_index__move(&t->index, pfx_tag(pfx_mix(t, *p)), (uint32_t)(p - t->sh),
+				spare * PFX_CHUNK + (h->start + i) % PFX_CHUNK);
+	}
+}
+
+static void adopt_chunks(struct kvr_prefix *t, uint32_t meta)
+{
+	struct pfx_hdr *h = pfx_hdr_of(t, meta);
+
+	for (uint32_t c = 0; c < PFX_CHUNKS; c++) {
+		uint32_t k = pfx_ld32(&h->chunk[c]);
+
+		if (k != PFX_NONE)
+			t->chunk[k] = (struct pfx_chunk_info){meta, c};
+	}
+}
+
+/* After both headers are published: the tail keeps the meta, the head gets `head`. */
+static void relink(struct kvr_prefix *t, uint32_t head, uint32_t hh, uint32_t meta, uint32_t ht,
+		   uint32_t at)
+{
+	struct pfx_meta *m = &t->meta[meta], *n = &t->meta[head];
+
+	init_meta(t, head, hh, PFX_NONE);
+	n->parent = m->parent;
+	n->parent_gen = m->parent_gen;
+	n->pos = m->pos;
+	n->nchild = 1;
+	n->shrunk = t->batch; /* readers of the old header may still compare its last chunk */
+	pfx_evict__link(t, head, m->age);
+	m->hdr = ht;
+	m->parent = head;
+	m->parent_gen = n->gen;
+	m->pos += at;
+	adopt_chunks(t, head);
+	adopt_chunks(t, meta);
+	pfx_pred__split(t, head, meta);
+}
+
+/* Split before block `at`, 0 < at < len. Gives the meta of the head, or PFX_NONE. */
+uint32_t pfx_run__split(struct kvr_prefix *t, uint32_t meta, uint32_t at)
+{
+	struct pfx_hdr *h = pfx_hdr_of(t, meta);
+	uint32_t old = t->meta[meta].hdr, head, hh, ht, spare = PFX_NONE, len = pfx_len(h);
+
+	if (!pfx_pred__can_split(t, meta))
+		return PFX_NONE;
+	head = pfx_pool__take(&t->metas);
+	if (head == PFX_NONE)
+		return PFX_NONE;
+	if ((h->start + at) % PFX_CHUNK != 0) {
+		spare = copy_chunk(t, h, at);
+		if (spare == PFX_NONE)
+			goto no_chunk;
+	}
+	hh = head_hdr(t, h, at);
+	ht = tail_hdr(t, h, at, spare);
+	if (hh == PFX_NONE || ht == PFX_NONE || pfx_owner__copy(t, h, &t->hdr[hh], 0, at) < 0 ||
+	    pfx_owner__copy(t, h, &t->hdr[ht], at, len) < 0 || publish_hdr(t, ht) < 0)
+		goto no_hdr;
+	/* The tail can be found: now the head may take the place of the whole. */
+	publish_hdr(t, hh);
+	if (spare != PFX_NONE)
+		repoint(t, h, at, spare);
+	relink(t, head, hh, meta, ht, at);
+	retire_hdr(t, old, -1);
+	return head;
+no_hdr:
+	for (uint32_t i = 0; i < 2; i++) {
+		uint32_t x = i ? ht : hh;
+
+		if (x == PFX_NONE)
+			continue;
+		pfx_owner__retire(t, &t->hdr[x]);
+		pfx_pool__give(&t->hdrs, x);
+	}
+	if (spare != PFX_NONE)
+		pfx_pool__give(&t->chunks, spare);
+no_chunk:
+	pfx_pool__give(&t->metas, head);
+	return PFX_NONE;
+}
+
+void pfx_run__destroy(struct kvr_prefix *t, uint32_t meta)
+{
+	struct pfx_meta *m = &t->meta[meta];
+	struct pfx_hdr *h = &t->hdr[m->hdr];
+	uint64_t sh = *pfx_sh(t, h, 0);
+	int32_t key;
+
+	if (is_orphan(t, m))
+		add_orphans(t, -1u);
+	add_orphans(t, m->nchild);
+	if (parent_lives(t, m))
+		t->meta[m->parent].nchild--;
+	if (m->pred != PFX_NONE)
+		pfx_pred__drop_all(t, meta);
+	pfx_evict__unlink(t, meta);
+	key = rte_hash_del_key_with_hash(t->hash, &sh, (uint32_t)pfx_mix(t, sh));
+	unappend(t, h, 0, pfx_len(h), false);
+	retire_hdr(t, m->hdr, key);
+	free_meta(t, meta);
+}
+
+/* A new header with the same content, so that the old one may be shortened for good. */
+static bool renew(struct kvr_prefix *t, uint32_t meta, uint32_t len)
+{
+	uint32_t old = t->meta[meta].hdr, i = head_hdr(t, &t->hdr[old], len);
+
+	if (i == PFX_NONE)
+		return false;
+	if (pfx_owner__copy(t, &t->hdr[old], &t->hdr[i], 0, len) < 0) {
+		pfx_owner__retire(t, &t->hdr[i]);
+		pfx_pool__give(&t->hdrs, i);
+		return false;
+	}
+	publish_hdr(t, i);
+	t->meta[meta].hdr = i;
+	retire_hdr(t, old, -1);
+	return true;
+}
+
+/* Drop the blocks at the end that nobody holds any more; all of them: the run goes. */
+void pfx_run__trim(struct kvr_prefix *t, uint32_t meta)
+{
+	struct pfx_hdr *h = pfx_hdr_of(t, meta);
+	uint32_t len = pfx_len(h), keep = pfx_owner__longest(t, h);
+	bool stays;
+
+	if (keep == len)
+		return;
+	if (keep == 0) {
+		pfx_run__destroy(t, meta);
+		return;
+	}
+	/* Bits of a big block stand for the length they were made with. */
+	if (pfx_owner__any_big(t, h) && !renew(t, meta, keep))
+		return;
+	stays = h == pfx_hdr_of(t, meta);
+	if (stays) {
+		set_last(t, h, keep);
+		publish_len(h, keep);
+	}
+	unappend(t, h, keep, len, stays);
+	t->meta[meta].shrunk = t->batch;
+	t->dirty = true;
+}
+
+/*
+ * `rank` now holds blocks off..off+n-1 of the run. Gives the place of the last of them (the run
+ * may have been split), or PFX_NONE when something was short.
+ */
+struct pfx_loc pfx_run__own(struct kvr_prefix *t, struct pfx_loc at, uint32_t n, uint16_t rank,
+			    uint32_t plane)
+{
+	const struct pfx_loc none = {PFX_NONE, 0};
+	struct pfx_hdr *h = pfx_hdr_of(t, at.meta);
+	uint32_t lead = pfx_owner__get(t, h, plane, rank), end = at.off + n;
+	int ret;
+
+	if (at.off > lead) {
+		if (pfx_run__split(t, at.meta, at.off) == PFX_NONE)
+			return none;
+		return pfx_run__own(t, (struct pfx_loc){at.meta, 0}, n, rank, plane);
+	}
+	if (plane != PFX_PRED)
+		pfx_add(&t->st.duplicates, RTE_MIN(lead, end) - at.off);
+	if (end <= lead)
+		return (struct pfx_loc){at.meta, end - 1};
+	ret = pfx_owner__set(t, h, plane, rank, end);
+	if (ret == -ENOSPC) {
+		uint32_t head = pfx_run__split(t, at.meta, end);
+
+		if (head == PFX_NONE)
+			return none;
+		at.meta = head;
+		ret = pfx_owner__set(t, pfx_hdr_of(t, head), plane, rank, end);
+	}
+	if (ret < 0)
+		return none;
+	count_owner(t, rank, plane, end - lead);
+	return (struct pfx_loc){at.meta, end - 1};
+}
+
+/*
+ * `rank` lost blocks off..off+n-1, all of which it held. Gives the run that now holds the block
+ * before them, if there is one.
+ */
+struct pfx_loc pfx_run__disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t n, uint16_t rank,
+			       uint32_t plane)
+{
+	uint32_t meta = at.meta, lead = pfx_owner__get(t, pfx_hdr_of(t, meta), plane, rank);
+	int ret;
+
+	if (at.off + n < lead) {
+		uint32_t head = pfx_run__split(t, meta, at.off + n);
+
+		/* Without room to split the rank loses what is behind, too: never too much. */
+		if (head != PFX_NONE)
+			meta = head;
+		else
+			n = lead - at.off;
+	}
+	ret = pfx_owner__set(t, pfx_hdr_of(t, meta), plane, rank, at.off);
+	if (ret == -ENOSPC) {
+		uint32_t head = pfx_run__split(t, meta, at.off);
+
+		if (head == PFX_NONE) {
+			n += at.off;
+			at.off = 0;
+		}
+		pfx_owner__set(t, pfx_hdr_of(t, meta), plane, rank, 0);
+		pfx_run__trim(t, meta);
+		meta = head;
+	}
+	pfx_note_loss(t, rank);
+	pfx_sub(&t->rank_blocks[rank][plane], n);
+	if (plane != PFX_PRED)
+		pfx_sub(&t->st.entries, n);
+	if (ret == 0)
+		pfx_run__trim(t, meta);
+	return (struct pfx_loc){at.off > 0 ? meta : PFX_NONE, at.off - 1};
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Scoring for any CPU. */
+
+#include "prefix_pvt.h"
+
+#ifdef PFX_POISON
+void (*pfx_test__between_runs)(void);
+#endif
+
+static inline void vec_spread(uint32_t *out, const uint64_t *bits, uint32_t lanes, uint32_t v,
+			      bool fill)
+{
+	for (uint32_t r = 0; r < lanes; r++) {
+		if (bits[r / 64] >> (r % 64) & 1)
+			out[r] = v;
+		else if (fill)
+			out[r] = 0;
+	}
+}
+
+static inline void vec_max(uint32_t *to, const uint32_t *from, uint32_t lanes)
+{
+	for (uint32_t r = 0; r < lanes; r++)
+		to[r] = RTE_MAX(to[r], from[r]);
+}
+
+static inline uint32_t vec_same(const uint64_t *p, const void *q, uint32_t n)
+{
+	uint32_t i = 0;
+
+	while (i < n && pfx_rd(&p[i]) == pfx_ld64(q, i))
+		i++;
+	return i;
+}
+
+#define SCORE_BURST pfx_score__scalar
+#include "score_pvt.h"
+
+void kvr_prefix_score_burst(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n)
+{
+	t->score(t, q, n);
+}

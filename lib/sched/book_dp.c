@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Bookings: begin, first token, output, end. Exactly one end per booking. */
+#include "sched_pvt.h"
+
+static void age_add(struct kvr_sched *s, uint32_t slot)
+{
+	struct slot *b = &s->slot[slot];
+	struct rank *r = &s->rank[b->rank];
+
+	b->bk_next = NIL;
+	b->bk_prev = r->bk_tail;
+	if (r->bk_tail == NIL)
+		r->bk_head = slot;
+	else
+		s->slot[r->bk_tail].bk_next = slot;
+	r->bk_tail = slot;
+}
+
+static void age_remove(struct kvr_sched *s, uint32_t slot)
+{
+	struct slot *b = &s->slot[slot];
+	struct rank *r = &s->rank[b->rank];
+
+	if (b->bk_prev == NIL)
+		r->bk_head = b->bk_next;
+	else
+		s->slot[b->bk_prev].bk_next = b->bk_next;
+	if (b->bk_next == NIL)
+		r->bk_tail = b->bk_prev;
+	else
+		s->slot[b->bk_next].bk_prev = b->bk_prev;
+}
+
+/* The last match of lib/active must be of this prompt. */
+void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
+		     const struct kvr_sched_decision *d)
+{
+	const struct kvr_sched_req *req = c->req;
+	struct slot *b = &s->slot[d->slot];
+	uint64_t cached = d->cached_tokens < req->isl ? d->cached_tokens : req->isl;
+
+	b->state = KVR_SLOT_BOOKED;
+	b->rank = d->rank;
+	b->booked_at = now;
+	b->marked = false;
+	b->in_prefill = false;
+	b->exec_isl = req->exec_isl ? req->exec_isl : req->isl;
+	b->generated = 0;
+	b->fades = req->hints != NULL && (req->hints->flags & KVR_SHINT_EXPECTED_OUTPUT);
+	b->expected = b->fades ? req->hints->expected_output_tokens : 0;
+	if (c->p.reuse && c->n > 0) {
+		kvr_active_book(s->active, req->sh, c->n, d->rank, &b->act);
+		s->cnt.unshared_blocks += b->act.n_private;
+	} else {
+		kvr_active_book_private(s->active, c->n, d->rank, &b->act);
+	}
+	s->requests[d->rank]++;
+	s->worker[s->rank[d->rank].worker].bookings++;
+	s->cnt.booked_now++;
+	age_add(s, d->slot);
+	if (c->p.track_prefill && s->conf.mode == KVR_MODE_KV && cached < req->isl) {
+		b->pf_tokens = req->isl - cached;
+		b->pf_duration = kvr_sched__duration(s, b->pf_tokens, cached);
+		kvr_sched__prefill_add(s, d->slot, now);
+	}
+	kvr_sched__report(s, d->rank, now);
+}
+
+void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now)
+{
+	struct slot *b = &s->slot[slot];
+	uint32_t rank = b->rank;
+
+	kvr_sched__prefill_remove(s, slot, now);
+	age_remove(s, slot);
+	kvr_active_free(s->active, &b->act);
+	s->requests[rank]--;
+	s->worker[s->rank[rank].worker].bookings--;
+	s->cnt.booked_now--;
+	b->state = KVR_SLOT_FREE;
+	b->rank = NIL;
+	kvr_sched__report(s, rank, now);
+	s->changed = true;
+}
+
+void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
+{
+	if (slot >= s->conf.max_requests)
+		return;
+	if (step == 0) {
+		__builtin_prefetch(&s->slot[slot]);
+		__builtin_prefetch((const char *)&s->slot[slot] + 64);
+	} else if (s->slot[slot].state == KVR_SLOT_BOOKED) {
+		__builtin_prefetch(&s->rank[s->slot[slot].rank]);
+		kvr_active_prefetch(s->active, &s->slot[slot].act);
+	}
+}
+
+static bool booked(struct kvr_sched *s, uint32_t slot)
+{
+	if (slot < s->conf.max_requests && s->slot[slot].state == KVR_SLOT_BOOKED)
+		return true;
+	s->cnt.late++;
+	return false;
+}
+
+static bool mark(struct kvr_sched *s, uint32_t slot, uint64_t now)
+{
+	struct slot *b = &s->slot[slot];
+
+	if (b->marked)
+		return false;
+	b->marked = true;
+	s->cnt.prefill_marks++;
+	kvr_sched__prefill_remove(s, slot, now);
+	kvr_sched__report(s, b->rank, now);
+	s->changed = true;
+	return true;
+}
+
+bool kvr_sched_prefill_done(struct kvr_sched *s, uint32_t slot, uint64_t now)
+{
+	return booked(s, slot) && mark(s, slot, now);
+}
+
+static uint64_t blocks_of(const struct kvr_sched *s, uint64_t tokens)
+{
+	return (tokens + s->conf.block_size - 1) / s->conf.block_size;
+}
+
+bool kvr_sched_output(struct kvr_sched *s, uint32_t slot, uint32_t generated, uint64_t now)
+{
+	struct slot *b;
+	uint64_t more;
+
+	if (!booked(s, slot))
+		return false;
+	b = &s->slot[slot];
+	if (generated <= b->generated)
+		return true;
+	mark(s, slot, now);
+	more = blocks_of(s, (uint64_t)b->exec_isl + generated) -
+	       blocks_of(s, (uint64_t)b->exec_isl + b->generated);
+	b->generated = generated;
+	if (more == 0 || !s->conf.track_output_blocks || !s->conf.track_active_blocks)
+		return true;
+	s->cnt.output_blocks += more;
+	kvr_active_output(s->active, &b->act, (uint32_t)more);
+	if (b->fades) {
+		double left = 1 - (double)generated / (b->expected > 0 ? b->expected : 1);
+
+		kvr_active_fade(s->active, &b->act,
+				left <= 0 ? 0 : (uint32_t)(left * KVR_ACTIVE_ONE + 0.5));
+	}
+	return true;
+}
+
+bool kvr_sched_finish(struct kvr_sched *s, uint32_t slot, uint64_t now)
+{
+	if (slot < s->conf.max_requests && s->slot[slot].state == KVR_SLOT_WAITING) {
+		kvr_sched__leave(s, slot);
+		s->cnt.cancelled_waiting++;
+		return false;
+	}
+	if (!booked(s, slot))
+		return false;
+	kvr_sched__unbook(s, slot, now);
+	s->cnt.finished++;
+	return true;
+}
+
+bool kvr_sched_finish_on(struct kvr_sched *s, uint32_t slot, uint32_t rank, uint64_t now)
+{
+	if (!booked(s, slot) || s->slot[slot].rank != rank)
+		return false;
+	return kvr_sched_finish(s, slot, now);
+}
+
+bool kvr_sched_cancel(struct kvr_sched *s, uint32_t slot, uint64_t now)
+{
+	if (slot < s->conf.max_requests && s->slot[slot].state == KVR_SLOT_WAITING) {
+		kvr_sched__leave(s, slot);
+		s->cnt.cancelled_waiting++;
+		return true;
+	}
+	if (!booked(s, slot))
+		return false;
+	kvr_sched__unbook(s, slot, now);
+	s->cnt.cancelled_booked++;
+	return true;
+}
+
+/* Every rank's bookings stand in order of age, so a sweep looks at one head per rank. */
+uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], uint32_t n)
+{
+	uint32_t done = 0;
+
+	if (now < s->next_sweep)
+		return 0;
+	for (; s->sweep_rank < s->n_ranks; s->sweep_rank++) {
+		const struct rank *r = &s->rank[s->order[s->sweep_rank]];
+
+		while (r->bk_head != NIL && now > s->slot[r->bk_head].booked_at &&
+		       now - s->slot[r->bk_head].booked_at > s->expiry_ns) {
+			if (done == n)
+				return done;
+			slots[done++] = r->bk_head;
+			kvr_sched__unbook(s, r->bk_head, now);
+			s->cnt.expired++;
+		}
+	}
+	s->sweep_rank = 0;
+	s->next_sweep = s->origin + ((now - s->origin) / SWEEP_NS + 1) * SWEEP_NS;
+	return done;
+}
+
+enum kvr_sched_slot_state kvr_sched_slot_state(const struct kvr_sched *s, uint32_t slot)
+{
+	return slot < s->conf.max_requests ? (enum kvr_sched_slot_state)s->slot[slot].state
+					   : KVR_SLOT_FREE;
+}
+
+uint32_t kvr_sched_slot_rank(const struct kvr_sched *s, uint32_t slot)
+{
+	return kvr_sched_slot_state(s, slot) == KVR_SLOT_BOOKED ? s->slot[slot].rank
+								: KVR_SCHED_NO_RANK;
+}

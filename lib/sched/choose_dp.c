@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One choice: eligible ranks, load projection, costs, pick (sections 5.2 to 5.5). */
+#include "sched_pvt.h"
+
+static bool more_tiers(const struct kvr_sched_overlap *ov)
+{
+	return ov != NULL && (ov->host != NULL || ov->disk != NULL || ov->external != NULL);
+}
+
+static uint32_t at(const uint32_t *v, uint32_t rank)
+{
+	return v == NULL ? 0 : v[rank];
+}
+
+double kvr_sched__effective(const struct kvr_sched *s, const struct kvr_sched_overlap *ov,
+			    uint32_t rank)
+{
+	if (ov == NULL)
+		return 0;
+	return at(ov->device, rank) + at(ov->host, rank) * s->conf.host_cache_hit_weight +
+	       at(ov->disk, rank) * s->conf.disk_cache_hit_weight +
+	       at(ov->external, rank) * s->conf.disk_cache_hit_weight;
+}
+
+/* Largest effective overlap over a set; *rank, when asked for, is the first that has it. */
+double kvr_sched__best_effective(const struct kvr_sched *s, const struct kvr_sched_overlap *ov,
+				 const uint64_t *mask, uint32_t *rank)
+{
+	double best = 0;
+
+	if (ov == NULL)
+		return 0;
+	if (!more_tiers(ov) && ov->device != NULL)
+		best = s->k.max(ov->device, mask, s->words);
+	else
+		for (uint32_t w = 0; w < s->words; w++)
+			for (uint64_t b = mask[w]; b != 0; b &= b - 1) {
+				uint32_t r = w * 64 + (uint32_t)__builtin_ctzll(b);
+				double e = kvr_sched__effective(s, ov, r);
+
+				best = e > best ? e : best;
+			}
+	for (uint32_t i = 0; rank != NULL && i < s->n_ranks; i++) {
+		uint32_t r = s->order[i];
+
+		if (bit(mask, r) && kvr_sched__effective(s, ov, r) == best) {
+			*rank = r;
+			break;
+		}
+	}
+	return best;
+}
+
+/* ---- inputs of the cost ------------------------------------------------------------------ */
+
+/* exp(-tanh(sum of the weights of preferred taints present)), 5.2. */
+static const double *taint_factors(struct kvr_sched *s, const struct kvr_sched_hints *h)
+{
+	double last = 0, factor = 1;
+
+	if (h == NULL || h->n_preferred == 0)
+		return NULL;
+	for (uint32_t r = 0; r < s->words * 64; r++)
+		s->mult[r] = 0;
+	for (uint32_t i = 0; i < h->n_preferred; i++) {
+		uint32_t t = kvr_sched__taint(s, &h->preferred[i].taint);
+		const uint64_t *set = s->taint_set + (size_t)t * (s->max_ranks / 64);
+
+		for (uint32_t w = 0; t != NIL && w < s->words; w++)
+			for (uint64_t b = set[w]; b != 0; b &= b - 1)
+				s->mult[w * 64 + (uint32_t)__builtin_ctzll(b)] +=
+					h->preferred[i].weight;
+	}
+	for (uint32_t r = 0; r < s->words * 64; r++) {
+		if (s->mult[r] != last) {
+			last = s->mult[r];
+			factor = exp(-tanh(last));
+		}
+		s->mult[r] = factor;
+	}
+	return s->mult;
+}
+
+static uint32_t hits_beyond(const struct kvr_sched_req *req, uint32_t from)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < req->n_shared; i++) {
+		const struct kvr_sched_range *x = &req->shared[i];
+		uint32_t lo = x->start > from ? x->start : from;
+
+		n += x->end > lo ? x->end - lo : 0;
+	}
+	return n;
+}
+
+static const uint32_t *shared_beyond(struct kvr_sched *s, const struct choice *c)
+{
+	const uint32_t *device = c->ov != NULL ? c->ov->device : NULL;
+
+	if (c->req->n_shared == 0)
+		return NULL;
+	for (uint32_t i = 0; i < s->n_ranks; i++)
+		s->shared[s->order[i]] = hits_beyond(c->req, at(device, s->order[i]));
+	return s->shared;
+}
+
+static double least_tokens(const struct kvr_sched *s)
+{
+	double low = INFINITY;
+
+	for (uint32_t w = 0; w < s->words; w++)
+		for (uint64_t b = s->elig[w]; b != 0; b &= b - 1) {
+			double t = s->tokens[w * 64 + (uint32_t)__builtin_ctzll(b)];
+
+			low = t < low ? t : low;
+		}
+	return low;
+}
+
+static uint32_t request_blocks(const struct kvr_sched *s, uint32_t isl)
+{
+	return (uint32_t)(((uint64_t)isl + s->conf.block_size - 1) / s->conf.block_size);
+}
+
+static void fill(struct kvr_sched *s, const struct choice *c, struct cost_in *in)
+{
+	const struct kvr_sched_overlap *ov = c->ov;
+	const struct params *p = &c->p;
+
+	*in = (struct cost_in){
+		.tier = {ov && ov->device ? ov->device : s->zeros,
+			 ov && ov->host ? ov->host : s->zeros, ov && ov->disk ? ov->disk : s->zeros,
+			 ov && ov->external ? ov->external : s->zeros},
+		.shared = shared_beyond(s, c),
+		.tokens = s->tokens,
+		.blocks = s->blocks,
+		.depth = s->depth,
+		.requests = s->requests,
+		.mult = c->pinned ? NULL : taint_factors(s, c->req->hints),
+		.mask = s->elig,
+		.words = s->words,
+		.pow2 = s->pow2,
+		.track = p->track_prefill,
+		.decode_pool =
+			s->conf.role == KVR_POOL_DECODE && !p->track_prefill && p->credit > 0,
+		.isl = c->req->isl,
+		.block = s->block,
+		.inv_block = s->inv_block,
+		.n = c->n,
+		.credit = p->credit,
+		.scale = p->scale,
+		.host_w = s->conf.host_cache_hit_weight,
+		.disk_w = s->conf.disk_cache_hit_weight,
+		.shared_w = p->shared,
+		.request_w = s->conf.decode_active_request_weight,
+		.decay = s->conf.overlap_score_credit_decay,
+		.request_blocks = request_blocks(s, c->req->isl),
+	};
+	in->plain = !more_tiers(ov) && in->mult == NULL && in->shared == NULL && in->decay == 0;
+	if (in->decay > 0)
+		in->min_tokens = least_tokens(s);
+}
+
+/* ---- pick -------------------------------------------------------------------------------- */
+
+/* Index of the k-th (from 0) bit of a set. */
+static uint32_t nth_bit(const uint64_t *set, uint32_t k)
+{
+	for (uint32_t w = 0;; w++) {
+		uint32_t n = (uint32_t)__builtin_popcountll(set[w]);
+		uint64_t bits = set[w];
+
+		if (k >= n) {
+			k -= n;
+			continue;
+		}
+		while (k-- > 0)
+			bits &= bits - 1;
+		return w * 64 + (uint32_t)__builtin_ctzll(bits);
+	}
+}
+
+static uint32_t one_of(struct kvr_sched *s, const uint64_t *set, uint32_t n)
+{
+	return nth_bit(set, n == 1 ? 0 : kvr_rand_below(&s->rand, n));
+}
+
+static uint32_t lowest(struct kvr_sched *s, double low)
+{
+	uint32_t n = s->k.equal(s->cost, low, s->words, s->ties);
+
+	return one_of(s, s->ties, n);
+}
+
+/* Section 5.4: odds fall with the cost, normalised by the range of costs. */
+static uint32_t softmax(struct kvr_sched *s, double low, double temperature)
+{
+	double high = low, big = 0, u, total, seen = 0;
+	uint32_t last = NIL;
+
+	for (uint32_t w = 0; w < s->words; w++)
+		for (uint64_t b = s->elig[w]; b != 0; b &= b - 1) {
+			double c = s->cost[w * 64 + (uint32_t)__builtin_ctzll(b)];
+
+			high = c > high ? c : high;
+			big = fabs(c) > big ? fabs(c) : big;
+		}
+	if (isinf(high - low)) {
+		for (uint32_t r = 0; r < s->words * 64; r++)
+			s->cost[r] /= big;
+		low /= big;
+		high /= big;
+	}
+	if (!((high - low) * temperature > 0))
+		return lowest(s, low);
+	total = s->k.weights(s->cost, s->words, low, (high - low) * temperature, s->sums);
+	u = kvr_rand_unit(&s->rand) * total;
+	for (uint32_t w = 0; w < s->words; w++) {
+		if (seen + s->sums[w] < u && w + 1 < s->words) {
+			seen += s->sums[w];
+			continue;
+		}
+		for (uint64_t b = s->elig[w]; b != 0; b &= b - 1) {
+			last = w * 64 + (uint32_t)__builtin_ctzll(b);
+			seen += s->cost[last];
+			if (seen >= u)
+				return last;
+		}
+	}
+	return last != NIL ? last : nth_bit(s->elig, 0);
+}
+
+/* ---- results ----------------------------------------------------------------------------- */
+
+static void explain(struct kvr_sched *s, const struct choice *c, const struct cost_in *in)
+{
+	struct kvr_sched_terms *t = s->terms;
+
+	for (uint32_t i = 0; i < s->n_ranks; i++) {
+		uint32_t r = s->order[i];
+		double cached = round_up_half(kvr_sched__effective(s, c->ov, r) * s->block);
+		double fresh = c->req->isl > cached ? c->req->isl - cached : 0;
+
+		if (!bit(s->elig, r))
+			continue;
+		if (t->n++ >= t->cap)
+			continue;
+		t->v[t->n - 1] = (struct kvr_sched_term){
+			.worker = s->worker[s->rank[r].worker].id,
+			.dp_rank = s->rank[r].dp_rank,
+			.rank = r,
+			.cost = s->cost[r],
+			.device = in->tier[0][r],
+			.host = in->tier[1][r],
+			.disk = in->tier[2][r] + in->tier[3][r],
+			.shared = in->shared != NULL ? in->shared[r] : 0,
+			.prefill_tokens = (uint64_t)(s->tokens[r] + (in->track ? fresh : 0)),
+			.decode_blocks = s->blocks[r] + (c->n - s->depth[r]),
+			.active_requests = s->requests[r],
+		};
+	}
+}
+
+static void describe(struct kvr_sched *s, const struct choice *c, uint32_t rank,
+		     struct kvr_sched_decision *d)
+{
+	double eff = kvr_sched__effective(s, c->ov, rank);
+	uint32_t blocks = request_blocks(s, c->req->isl);
+
+	d->rank = rank;
+	d->worker = s->worker[s->rank[rank].worker].id;
+	d->dp_rank = s->rank[rank].dp_rank;
+	d->effective_overlap = eff;
+	d->overlap_blocks = (uint32_t)round_up_half(eff);
+	d->cached_tokens = (uint64_t)round_up_half(eff * s->block);
+	d->required_blocks = blocks;
+	d->potential_decode_blocks =
+		s->blocks[rank] + (c->n - s->depth[rank]) + (blocks > c->n ? blocks - c->n : 0);
+	d->pinned = c->pinned;
+}
+
+enum kvr_sched_err kvr_sched__eligible(struct kvr_sched *s, struct choice *c)
+{
+	if (c->pinned) {
+		enum kvr_sched_err e = kvr_sched__pin_check(s, c);
+
+		if (e != KVR_SCHED_OK)
+			return e;
+		memset(s->elig, 0, s->words * sizeof(*s->elig));
+		bit_put(s->elig, c->pin_rank, true);
+		return KVR_SCHED_OK;
+	}
+	kvr_sched__open_set(s, c);
+	for (uint32_t w = 0; w < s->words; w++)
+		s->elig[w] = c->open[w] & ~s->over[w];
+	if (any_bit(s->elig, s->words))
+		return KVR_SCHED_OK;
+	return any_bit(c->open, s->words) ? KVR_SCHED_ALL_OVERLOADED : KVR_SCHED_NO_ENDPOINTS;
+}
+
+/* Load of every rank at `now` and how much of the prompt is active there. */
+void kvr_sched__project(struct kvr_sched *s, const struct choice *c, uint64_t now)
+{
+	kvr_active_match(s->active, c->req->sh, c->p.reuse ? c->n : 0, s->depth);
+	kvr_sched__prefill_now(s, now);
+}
+
+/* The cheapest of the eligible ranks, or one by lot; after eligible and project. */
+void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_sched_decision *d)
+{
+	struct cost_in in;
+	uint32_t rank;
+	double low;
+
+	fill(s, c, &in);
+	low = s->k.cost(&in, s->cost);
+	if (s->terms != NULL)
+		explain(s, c, &in);
+	if (c->pinned)
+		rank = c->pin_rank;
+	else if (c->p.temperature > 0)
+		rank = softmax(s, low, c->p.temperature);
+	else
+		rank = lowest(s, low);
+	d->cost = c->p.temperature > 0 && !c->pinned ? kvr_sched__cost_one(&in, rank) : low;
+	describe(s, c, rank, d);
+	if (c->pinned)
+		return;
+	d->better_overlap = kvr_sched__best_effective(s, c->ov, s->elig, NULL);
+	if (d->better_overlap > d->effective_overlap)
+		kvr_sched__best_effective(s, c->ov, s->elig, &d->better_rank);
+}
+
+enum kvr_sched_err kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint64_t now,
+				     struct kvr_sched_decision *d)
+{
+	enum kvr_sched_err e = kvr_sched__eligible(s, c);
+
+	if (e != KVR_SCHED_OK)
+		return e;
+	kvr_sched__project(s, c, now);
+	kvr_sched__select(s, c, d);
+	return KVR_SCHED_OK;
+}

@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The cost of every rank (section 5.2), one loop per instruction set. The operations and their
+ * order are the same in all of them and contraction to fused multiply-add is off, so the costs
+ * agree to the bit and equal costs stay equal.
+ */
+#pragma GCC optimize("fp-contract=off")
+
+#include "sched_pvt.h"
+
+#include <immintrin.h>
+
+/* One rank; what the vector loops do lane by lane. */
+double kvr_sched__cost_one(const struct cost_in *in, uint32_t r)
+{
+	double dev = in->tier[0][r], host = 0, disk = 0, ext = 0, eff = dev, credit;
+	double cached, raw, decay = 1, pre, dec;
+
+	if (!in->plain) {
+		host = in->tier[1][r];
+		disk = in->tier[2][r];
+		ext = in->tier[3][r];
+		eff = ((dev + host * in->host_w) + disk * in->disk_w) + ext * in->disk_w;
+		if (in->decay > 0 && in->track) {
+			double x = (in->tokens[r] - in->min_tokens) / in->block;
+
+			decay = 1 / (1 + in->decay * (x / in->request_blocks));
+		}
+	}
+	cached = floor(eff * in->block + 0.5);
+	raw = in->track ? in->tokens[r] + (cached > in->isl ? cached : in->isl) : 0;
+	raw = in->pow2 ? raw * in->inv_block : raw / in->block;
+	credit = in->credit * decay * dev;
+	if (!in->plain) {
+		credit = (credit + host * in->host_w) + (disk + ext) * in->disk_w;
+		if (in->shared != NULL)
+			credit = credit + in->shared_w * in->shared[r];
+	}
+	dec = (double)in->blocks[r] + (in->n - (double)in->depth[r]);
+	if (in->decode_pool) {
+		pre = dec - credit;
+		dec = 0;
+	} else {
+		pre = raw - credit;
+	}
+	pre = pre > 0 ? pre : 0;
+	if (!in->decode_pool)
+		pre = in->scale * pre;
+	dec = (pre + dec) + in->request_w * in->requests[r];
+	return in->mult != NULL ? dec * in->mult[r] : dec;
+}
+
+static double cost_scalar(const struct cost_in *in, double *cost)
+{
+	double low = INFINITY;
+
+	for (uint32_t r = 0; r < in->words * 64; r++) {
+		cost[r] = bit(in->mask, r) ? kvr_sched__cost_one(in, r) : INFINITY;
+		low = cost[r] < low ? cost[r] : low;
+	}
+	return low;
+}
+
+static uint32_t equal_scalar(const double *cost, double v, uint32_t words, uint64_t *out)
+{
+	uint32_t n = 0;
+
+	for (uint32_t w = 0; w < words; w++) {
+		out[w] = 0;
+		for (uint32_t i = 0; i < 64; i++)
+			out[w] |= (uint64_t)(cost[w * 64 + i] == v) << i;
+		n += (uint32_t)__builtin_popcountll(out[w]);
+	}
+	return n;
+}
+
+static uint32_t max_scalar(const uint32_t *v, const uint64_t *mask, uint32_t words)
+{
+	uint32_t most = 0;
+
+	for (uint32_t w = 0; w < words; w++)
+		for (uint64_t bits = mask[w]; bits != 0; bits &= bits - 1) {
+			uint32_t x = v[w * 64 + (uint32_t)__builtin_ctzll(bits)];
+
+			most = x > most ? x : most;
+		}
+	return most;
+}
+
+static bool any_free_scalar(const double *tokens, const double *limit, const uint64_t *mask,
+			    uint32_t words)
+{
+	for (uint32_t w = 0; w < words; w++)
+		for (uint64_t bits = mask[w]; bits != 0; bits &= bits - 1) {
+			uint32_t r = w * 64 + (uint32_t)__builtin_ctzll(bits);
+
+			if (tokens[r] <= limit[r])
+				return true;
+		}
+	return false;
+}
+
+/* ---- AVX-512: 8 ranks a step ------------------------------------------------------------- */
+
+#define T512 __attribute__((target("avx512f")))
+#define I512 T512 static inline __attribute__((always_inline))
+
+I512 __m512d u32x8(const uint32_t *p)
+{
+	return _mm512_cvtepu32_pd(_mm256_loadu_si256((const __m256i *)p));
+}
+
+struct lanes512 {
+	__m512d dev, host, disk, ext, decay, eff;
+};
+
+I512 void tiers512(const struct cost_in *in, uint32_t r, struct lanes512 *l)
+{
+	const __m512d one = _mm512_set1_pd(1), dw = _mm512_set1_pd(in->disk_w);
+	__m512d x;
+
+	l->host = u32x8(in->tier[1] + r);
+	l->disk = u32x8(in->tier[2] + r);
+	l->ext = u32x8(in->tier[3] + r);
+	l->eff = _mm512_add_pd(l->dev, _mm512_mul_pd(l->host, _mm512_set1_pd(in->host_w)));
+	l->eff = _mm512_add_pd(l->eff, _mm512_mul_pd(l->disk, dw));
+	l->eff = _mm512_add_pd(l->eff, _mm512_mul_pd(l->ext, dw));
+	if (!(in->decay > 0 && in->track))
+		return;
+	x = _mm512_sub_pd(_mm512_loadu_pd(in->tokens + r), _mm512_set1_pd(in->min_tokens));
+	x = _mm512_div_pd(x, _mm512_set1_pd(in->block));
+	x = _mm512_div_pd(x, _mm512_set1_pd(in->request_blocks));
+	x = _mm512_add_pd(one, _mm512_mul_pd(_mm512_set1_pd(in->decay), x));
+	l->decay = _mm512_div_pd(one, x);
+}
+
+I512 __m512d credit512(const struct cost_in *in, uint32_t r, const struct lanes512 *l, bool plain)
+{
+	__m512d c = _mm512_mul_pd(_mm512_mul_pd(_mm512_set1_pd(in->credit), l->decay), l->dev);
+
+	if (plain)
+		return c;
+	c = _mm512_add_pd(c, _mm512_mul_pd(l->host, _mm512_set1_pd(in->host_w)));
+	c = _mm512_add_pd(
+		c, _mm512_mul_pd(_mm512_add_pd(l->disk, l->ext), _mm512_set1_pd(in->disk_w)));
+	if (in->shared != NULL)
+		c = _mm512_add_pd(
+			c, _mm512_mul_pd(_mm512_set1_pd(in->shared_w), u32x8(in->shared + r)));
+	return c;
+}
+
+I512 __m512d step512(const struct cost_in *in, uint32_t r, bool plain, bool pow2)
+{
+	const __m512d zero = _mm512_setzero_pd();
+	struct lanes512 l = {.decay = _mm512_set1_pd(1)};
+	__m512d cached, raw = zero, credit, dec, pre;
+
+	l.dev = u32x8(in->tier[0] + r);
+	l.eff = l.dev;
+	if (!plain)
+		tiers512(in, r, &l);
+	cached = _mm512_mul_pd(l.eff, _mm512_set1_pd(in->block));
+	cached = _mm512_roundscale_pd(_mm512_add_pd(cached, _mm512_set1_pd(0.5)),
+				      _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+	if (in->track)
+		raw = _mm512_add_pd(_mm512_loadu_pd(in->tokens + r),
+				    _mm512_max_pd(cached, _mm512_set1_pd(in->isl)));
+	raw = pow2 ? _mm512_mul_pd(raw, _mm512_set1_pd(in->inv_block))
+		   : _mm512_div_pd(raw, _mm512_set1_pd(in->block));
+	credit = credit512(in, r, &l, plain);
+	dec = _mm512_add_pd(u32x8(in->blocks + r),
+			    _mm512_sub_pd(_mm512_set1_pd(in->n), u32x8(in->depth + r)));
+	pre = _mm512_max_pd(_mm512_sub_pd(in->decode_pool ? dec : raw, credit), zero);
+	if (in->decode_pool)
+		dec = zero;
+	else
+		pre = _mm512_mul_pd(_mm512_set1_pd(in->scale), pre);
+	dec = _mm512_add_pd(pre, dec);
+	dec = _mm512_add_pd(dec,
+			    _mm512_mul_pd(_mm512_set1_pd(in->request_w), u32x8(in->requests + r)));
+	if (!plain && in->mult != NULL)
+		dec = _mm512_mul_pd(dec, _mm512_loadu_pd(in->mult + r));
+	return dec;
+}
+
+I512 double loop512(const struct cost_in *in, double *cost, bool plain, bool pow2)
+{
+	__m512d low = _mm512_set1_pd(INFINITY);
+
+	for (uint32_t r = 0; r < in->words * 64; r += 8) {
+		__mmask8 m = (__mmask8)(in->mask[r / 64] >> r % 64);
+		__m512d c = _mm512_mask_mov_pd(_mm512_set1_pd(INFINITY), m,
+					       step512(in, r, plain, pow2));
+
+		_mm512_storeu_pd(cost + r, c);
+		low = _mm512_min_pd(low, c);
+	}
+	return _mm512_reduce_min_pd(low);
+}
+
+T512 static double cost_avx512(const struct cost_in *in, double *cost)
+{
+	if (in->plain)
+		return in->pow2 ? loop512(in, cost, true, true) : loop512(in, cost, true, false);
+	return in->pow2 ? loop512(in, cost, false, true) : loop512(in, cost, false, false);
+}
+
+T512 static uint32_t equal_avx512(const double *cost, double v, uint32_t words, uint64_t *out)
+{
+	const __m512d want = _mm512_set1_pd(v);
+	uint32_t n = 0;
+
+	for (uint32_t w = 0; w < words; w++) {
+		uint64_t bits = 0;
+
+		for (uint32_t i = 0; i < 64; i += 8)
+			bits |= (uint64_t)_mm512_cmp_pd_mask(_mm512_loadu_pd(cost + w * 64 + i),
+							     want, _CMP_EQ_OQ)
+				<< i;
+		out[w] = bits;
+		n += (uint32_t)__builtin_popcountll(bits);
+	}
+	return n;
+}
+
+T512 static uint32_t max_avx512(const uint32_t *v, const uint64_t *mask, uint32_t words)
+{
+	__m512i most = _mm512_setzero_si512();
+
+	for (uint32_t r = 0; r < words * 64; r += 16)
+		most = _mm512_max_epu32(
+			most, _mm512_maskz_loadu_epi32((__mmask16)(mask[r / 64] >> r % 64), v + r));
+	return _mm512_reduce_max_epu32(most);
+}
+
+T512 static bool any_free_avx512(const double *tokens, const double *limit, const uint64_t *mask,
+				 uint32_t words)
+{
+	for (uint32_t r = 0; r < words * 64; r += 8) {
+		__mmask8 m = (__mmask8)(mask[r / 64] >> r % 64);
+
+		if (_mm512_mask_cmp_pd_mask(m, _mm512_loadu_pd(tokens + r),
+					    _mm512_loadu_pd(limit + r), _CMP_LE_OQ))
+			return true;
+	}
+	return false;
+}
+
+/* ---- AVX2: 4 ranks a step ---------------------------------------------------------------- */
+
+#define T256 __attribute__((target("avx2")))
+#define I256 T256 static inline __attribute__((always_inline))
+
+/* There is no unsigned conversion; counts of blocks stay far below 2^31. */
+I256 __m256d u32x4(const uint32_t *p)
+{
+	return _mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i *)p));
+}
+
+struct lanes256 {
+	__m256d dev, host, disk, ext, decay, eff;
+};
+
+I256 void tiers256(const struct cost_in *in, uint32_t r, struct lanes256 *l)
+{
+	const __m256d one = _mm256_set1_pd(1), dw = _mm256_set1_pd(in->disk_w);
+	__m256d x;
+
+	l->host = u32x4(in->tier[1] + r);
+	l->disk = u32x4(in->tier[2] + r);
+	l->ext = u32x4(in->tier[3] + r);
+	l->eff = _mm256_add_pd(l->dev, _mm256_mul_pd(l->host, _mm256_set1_pd(in->host_w)));
+	l->eff = _mm256_add_pd(l->eff, _mm256_mul_pd(l->disk, dw));
+	l->eff = _mm256_add_pd(l->eff, _mm256_mul_pd(l->ext, dw));
+	if (!(in->decay > 0 && in->track))
+		return;
+	x = _mm256_sub_pd(_mm256_loadu_pd(in->tokens + r), _mm256_set1_pd(in->min_tokens));
+	x = _mm256_div_pd(x, _mm256_set1_pd(in->block));
+	x = _mm256_div_pd(x, _mm256_set1_pd(in->request_blocks));
+	x = _mm256_add_pd(one, _mm256_mul_pd(_mm256_set1_pd(in->decay), x));
+	l->decay = _mm256_div_pd(one, x);
+}
+
+I256 __m256d credit256(const struct cost_in *in, uint32_t r, const struct lanes256 *l)
+{
+	__m256d c = _mm256_mul_pd(_mm256_mul_pd(_mm256_set1_pd(in->credit), l->decay), l->dev);
+
+	if (in->plain)
+		return c;
+	c = _mm256_add_pd(c, _mm256_mul_pd(l->host, _mm256_set1_pd(in->host_w)));
+	c = _mm256_add_pd(
+		c, _mm256_mul_pd(_mm256_add_pd(l->disk, l->ext), _mm256_set1_pd(in->disk_w)));
+	if (in->shared != NULL)
+		c = _mm256_add_pd(
+			c, _mm256_mul_pd(_mm256_set1_pd(in->shared_w), u32x4(in->shared + r)));
+	return c;
+}
+
+I256 __m256d step256(const struct cost_in *in, uint32_t r)
+{
+	const __m256d zero = _mm256_setzero_pd();
+	struct lanes256 l = {.decay = _mm256_set1_pd(1)};
+	__m256d cached, raw = zero, credit, dec, pre;
+
+	l.dev = u32x4(in->tier[0] + r);
+	l.eff = l.dev;
+	if (!in->plain)
+		tiers256(in, r, &l);
+	cached = _mm256_mul_pd(l.eff, _mm256_set1_pd(in->block));
+	cached = _mm256_floor_pd(_mm256_add_pd(cached, _mm256_set1_pd(0.5)));
+	if (in->track)
+		raw = _mm256_add_pd(_mm256_loadu_pd(in->tokens + r),
+				    _mm256_max_pd(cached, _mm256_set1_pd(in->isl)));
+	raw = in->pow2 ? _mm256_mul_pd(raw, _mm256_set1_pd(in->inv_block))
+		       : _mm256_div_pd(raw, _mm256_set1_pd(in->block));
+	credit = credit256(in, r, &l);
+	dec = _mm256_add_pd(u32x4(in->blocks + r),
+			    _mm256_sub_pd(_mm256_set1_pd(in->n), u32x4(in->depth + r)));
+	pre = _mm256_max_pd(_mm256_sub_pd(in->decode_pool ? dec : raw, credit), zero);
+	if (in->decode_pool)
+		dec = zero;
+	else
+		pre = _mm256_mul_pd(_mm256_set1_pd(in->scale), pre);
+	dec = _mm256_add_pd(pre, dec);
+	dec = _mm256_add_pd(dec,
+			    _mm256_mul_pd(_mm256_set1_pd(in->request_w), u32x4(in->requests + r)));
+	if (!in->plain && in->mult != NULL)
+		dec = _mm256_mul_pd(dec, _mm256_loadu_pd(in->mult + r));
+	return dec;
+}
+
+T256 static double cost_avx2(const struct cost_in *in, double *cost)
+{
+	const __m256d inf = _mm256_set1_pd(INFINITY);
+	const __m256i lane = _mm256_setr_epi64x(1, 2, 4, 8);
+	__m256d low = inf;
+	double v[4];
+
+	for (uint32_t r = 0; r < in->words * 64; r += 4) {
+		__m256i b = _mm256_set1_epi64x((long long)(in->mask[r / 64] >> r % 64 & 0xF));
+		__m256i m = _mm256_cmpeq_epi64(_mm256_and_si256(b, lane), lane);
+		__m256d c = _mm256_blendv_pd(inf, step256(in, r), _mm256_castsi256_pd(m));
+
+		_mm256_storeu_pd(cost + r, c);
+		low = _mm256_min_pd(low, c);
+	}
+	_mm256_storeu_pd(v, low);
+	v[0] = v[1] < v[0] ? v[1] : v[0];
+	v[2] = v[3] < v[2] ? v[3] : v[2];
+	return v[2] < v[0] ? v[2] : v[0];
+}
+
+T256 static uint32_t equal_avx2(const double *cost, double v, uint32_t words, uint64_t *out)
+{
+	const __m256d want = _mm256_set1_pd(v);
+	uint32_t n = 0;
+
+	for (uint32_t w = 0; w < words; w++) {
+		uint64_t bits = 0;
+
+		for (uint32_t i = 0; i < 64; i += 4) {
+			__m256d c = _mm256_loadu_pd(cost + w * 64 + i);
+
+			bits |= (uint64_t)_mm256_movemask_pd(_mm256_cmp_pd(c, want, _CMP_EQ_OQ))
+				<< i;
+		}
+		out[w] = bits;
+		n += (uint32_t)__builtin_popcountll(bits);
+	}
+	return n;
+}
+
+/* ---- softmax weights --------------------------------------------------------------------- */
+
+/*
+ * e^-x for x >= 0 to 1e-9, without branches or calls, so that the loop below vectorises: 2^(k+f)
+ * with |f| <= 1/2 by its power series, k put straight into the exponent.
+ */
+static inline __attribute__((always_inline)) double fall(double x)
+{
+	const double magic = 0x1.8p52; /* adding it leaves round(t) in the low bits */
+	double t = x * -1.4426950408889634, y, f, p;
+	uint64_t bits;
+
+	t = t > -1000 ? t : -1000;
+	y = t + magic;
+	f = (t - (y - magic)) * 0.6931471805599453;
+	p = 1 +
+	    f * (1 +
+		 f * (0.5 + f * (1 / 6. +
+				 f * (1 / 24. +
+				      f * (1 / 120. +
+					   f * (1 / 720. + f * (1 / 5040. + f * (1 / 40320.))))))));
+	memcpy(&bits, &y, 8);
+	bits = (bits + 1023) << 52;
+	memcpy(&y, &bits, 8);
+	return p * y;
+}
+
+/* Eight partial sums per word in a fixed order: every instruction set adds up the same. */
+static inline __attribute__((always_inline)) double
+weights_body(double *cost, uint32_t words, double low, double width, double *sums)
+{
+	double total = 0;
+
+	for (uint32_t w = 0; w < words; w++) {
+		double acc[8] = {0}, *c = cost + w * 64;
+
+		for (uint32_t i = 0; i < 64; i += 8)
+			for (uint32_t j = 0; j < 8; j++) {
+				double x = fall((c[i + j] - low) / width);
+
+				x = c[i + j] < INFINITY ? x : 0;
+				c[i + j] = x;
+				acc[j] += x;
+			}
+		sums[w] = ((acc[0] + acc[1]) + (acc[2] + acc[3])) +
+			  ((acc[4] + acc[5]) + (acc[6] + acc[7]));
+		total += sums[w];
+	}
+	return total;
+}
+
+static double weights_scalar(double *cost, uint32_t words, double low, double width, double *sums)
+{
+	return weights_body(cost, words, low, width, sums);
+}
+
+T256 static double weights_avx2(double *cost, uint32_t words, double low, double width,
+				double *sums)
+{
+	return weights_body(cost, words, low, width, sums);
+}
+
+T512 static double weights_avx512(double *cost, uint32_t words, double low, double width,
+				  double *sums)
+{
+	return weights_body(cost, words, low, width, sums);
+}
+
+bool kvr_sched__kernels(enum sched_isa isa, struct kernels *k)
+{
+	__builtin_cpu_init();
+	*k = (struct kernels){cost_scalar, equal_scalar, max_scalar, any_free_scalar,
+			      weights_scalar};
+	if (isa == SCHED_AVX512 && __builtin_cpu_supports("avx512f")) {
+		*k = (struct kernels){cost_avx512, equal_avx512, max_avx512, any_free_avx512,
+				      weights_avx512};
+		return true;
+	}
+	if (isa == SCHED_AVX2 && __builtin_cpu_supports("avx2")) {
+		k->cost = cost_avx2;
+		k->equal = equal_avx2;
+		k->weights = weights_avx2;
+		return true;
+	}
+	return isa == SCHED_SCALAR;
+}

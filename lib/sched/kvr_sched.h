@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_SCHED_H
+#define KVR_SCHED_H
+
+/**
+ * @file
+ * The scheduler of one pool: eligibility, cost, choice, booking, load model, admission queue and
+ * overload detector (behaviour specification, sections 5 to 8 and 12). A pure object: it reads
+ * no clock (every call that depends on time takes `now` in nanoseconds, any origin, never
+ * falling), draws random numbers from the pool's seed, needs no EAL, and allocates only in
+ * kvr_sched_create(). Same calls, same answers.
+ *
+ * Data structure. Ranks are dense indices 0..max_ranks-1, in structure-of-arrays form (active
+ * prefill tokens, active blocks, requests, bit sets for "in use", "available", "overloaded" and
+ * one per taint), so eligibility is a few word operations per 64 ranks and the cost of all ranks
+ * is one vector loop (scalar, AVX2 or AVX-512, chosen at create, equal to the bit). Active
+ * prompts are kept by lib/active: O(runs) per decision. Bookings are named by the caller's slot
+ * number, so nothing is hashed. The queue is a leftist heap per (class, pinned rank or not),
+ * linked through the slots: O(log n) for every operation, no memory of its own.
+ *
+ * Thread: one, the pool's scheduler lcore, for every function but create and destroy; the
+ * accessors marked "any thread" read words that are written whole and may be one event old.
+ * Nothing allocates, locks, logs or calls the kernel.
+ *
+ * Budget (64 ranks x 128 blocks / 512 ranks): project 100 / 200 ns, choose at most 2 ns a rank,
+ * book 100 ns, mark 20 ns, free 100 ns; queue operations 100 ns with 10,000 waiting.
+ *
+ * Life of a slot:   free --route--> booked --finish/cancel/expire/worker gone--> free
+ *                     \--route--> waiting --poll--> booked, or free with an error
+ *                                      \--cancel--> free
+ * Each slot that was booked is freed exactly once, whatever ends it; ending a free slot is a
+ * counted no-op, so late and duplicate messages are harmless. The caller must not reuse a slot
+ * number for another request before it has seen its end.
+ */
+
+#include "kvr_pool_conf.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KVR_SCHED_NO_RANK  UINT32_MAX
+#define KVR_SCHED_NO_CLASS UINT32_MAX
+
+struct kvr_sched;
+
+/* ---- codes ---------------------------------------------------------------------------- */
+
+enum kvr_sched_result {
+	KVR_SCHED_ROUTED, /**< booked on the rank named */
+	KVR_SCHED_QUEUED, /**< waits; the decision comes from kvr_sched_poll() */
+	KVR_SCHED_QUERY,  /**< the choice was made, nothing was booked */
+	KVR_SCHED_ERROR,  /**< see err; nothing is booked or waiting */
+};
+
+/** Reasons of KVR_SCHED_ERROR; kvr_sched_err_name() gives the names used in the specification. */
+enum kvr_sched_err {
+	KVR_SCHED_OK,
+	KVR_SCHED_NO_ENDPOINTS,
+	KVR_SCHED_ALL_OVERLOADED,     /**< AllEligibleWorkersOverloaded, retryable */
+	KVR_SCHED_PIN_NOT_ALLOWED,    /**< PinnedWorkerNotAllowed */
+	KVR_SCHED_PIN_OVERLOADED,     /**< PinnedWorkerOverloaded, retryable */
+	KVR_SCHED_QUEUE_REJECTED,     /**< QueueRejected, retryable; details in reject */
+	KVR_SCHED_NOT_ACTIVATED,      /**< NotActivated, retryable; raised by the disagg layer */
+	KVR_SCHED_DP_RANK_REQUIRED,   /**< DpRankRequired */
+	KVR_SCHED_WORKER_ID_REQUIRED, /**< WorkerIdRequired (direct mode) */
+	KVR_SCHED_INVALID_OVERRIDE,   /**< InvalidOverride */
+	KVR_SCHED_DUPLICATE,	      /**< DuplicateRequest: the slot is booked or waiting */
+	KVR_SCHED_EMPTY_PROMPT,	      /**< EmptyPrompt: isl = 0 */
+	KVR_SCHED_PROMPT_TOO_LONG,    /**< more than max_prompt_blocks */
+	KVR_SCHED_INVALID_WEIGHT,     /**< NaN or infinite taint weight or priority jump */
+	KVR_SCHED_UNKNOWN_CLASS,      /**< class index not below n_classes */
+	KVR_SCHED_BAD_SLOT,	      /**< slot not below max_requests */
+	KVR_SCHED_SHUTDOWN,	      /**< SubscriberShutdown: the queue was closed */
+	KVR_SCHED_ERRS
+};
+
+/** Name as in the specification ("NoEndpoints", ...); any thread. */
+const char *kvr_sched_err_name(enum kvr_sched_err e);
+
+/** Whether the same request may succeed later; any thread. */
+bool kvr_sched_err_retryable(enum kvr_sched_err e);
+
+enum kvr_sched_phase {
+	KVR_SPHASE_AGGREGATED,
+	KVR_SPHASE_PREFILL,
+	KVR_SPHASE_DECODE,
+};
+
+/** Which limit of section 7.5 refused a request. */
+enum kvr_sched_limit {
+	KVR_LIMIT_REQUESTS,
+	KVR_LIMIT_RAW_ISL_TOKENS,
+	KVR_LIMIT_CACHED_TOKENS,
+};
+
+/* ---- a request ------------------------------------------------------------------------ */
+
+/* Constants here are KVR_SHINT_, KVR_SPHASE_, KVR_SOVER_ because lib/wire (kvr_wire.h) owns
+ * KVR_HINT_, KVR_PHASE_ and KVR_OVERRIDE_; the router includes both headers.
+ */
+
+/** A string that need not end in NUL. */
+struct kvr_sched_str {
+	const char *ptr;
+	uint32_t len;
+};
+
+struct kvr_sched_preferred {
+	struct kvr_sched_str taint;
+	double weight; /**< finite; negative repels */
+};
+
+#define KVR_SHINT_BACKEND_ID	  0x01u
+#define KVR_SHINT_PREFILL_ID	  0x02u
+#define KVR_SHINT_DECODE_ID	  0x04u
+#define KVR_SHINT_DP_RANK	  0x08u
+#define KVR_SHINT_PREFILL_DP_RANK 0x10u
+#define KVR_SHINT_EXPECTED_OUTPUT 0x20u
+#define KVR_SHINT_ALLOWED	  0x40u /**< `allowed` restricts; n_allowed = 0 allows nobody */
+
+/** Routing hints (section 11.1); a field counts only when its flag or length says so. */
+struct kvr_sched_hints {
+	uint32_t flags; /**< KVR_SHINT_* */
+	uint32_t dp_rank;
+	uint32_t prefill_dp_rank;
+	uint32_t expected_output_tokens;
+	uint64_t backend_id;
+	uint64_t prefill_id;
+	uint64_t decode_id;
+	const uint64_t *allowed; /**< worker ids, any order */
+	const struct kvr_sched_str *required;
+	const struct kvr_sched_preferred *preferred;
+	uint32_t n_allowed;
+	uint32_t n_required;
+	uint32_t n_preferred;
+	uint32_t strict_priority;
+	double priority_jump;  /**< seconds; below 0 counts as 0 */
+	uint32_t policy_class; /**< index, or KVR_SCHED_NO_CLASS for the first class */
+};
+
+#define KVR_SOVER_TEMPERATURE	0x01u
+#define KVR_SOVER_CREDIT	0x02u
+#define KVR_SOVER_PREFILL_SCALE 0x04u
+#define KVR_SOVER_SHARED_MULT	0x08u
+#define KVR_SOVER_KV_REUSE	0x10u
+#define KVR_SOVER_TRACK_PREFILL 0x20u
+#define KVR_SOVER_SCORE_WEIGHT	0x40u /**< deprecated alias, see kvr_pool_conf_set() */
+
+/** Per-request override (section 5.6); out of range = KVR_SCHED_INVALID_OVERRIDE. */
+struct kvr_sched_override {
+	uint32_t flags; /**< KVR_SOVER_* */
+	bool assume_kv_reuse;
+	bool track_prefill_tokens;
+	double temperature;		/**< finite, >= 0 */
+	double overlap_score_credit;	/**< finite, >= 0 */
+	double prefill_load_scale;	/**< finite, >= 0 */
+	double shared_cache_multiplier; /**< 0..1 */
+	double overlap_score_weight;	/**< finite, >= 0 */
+};
+
+/**
+ * Overlap of the prompt with each rank's cache, in blocks, by dense rank index: `host` is the
+ * extension beyond device, `disk` beyond host, `external` beyond disk. NULL = none anywhere.
+ * Entries of indices not in use must be 0. Each array has kvr_sched_max_ranks() entries (the
+ * multiple of 64) and any alignment of 4. Borrowed for the call only: what a waiting request
+ * needs is copied.
+ */
+struct kvr_sched_overlap {
+	const uint32_t *device;
+	const uint32_t *host;
+	const uint32_t *disk;
+	const uint32_t *external;
+};
+
+/** Half-open range of block positions present in the external shared pool. */
+struct kvr_sched_range {
+	uint32_t start;
+	uint32_t end;
+};
+
+/**
+ * One request. Owned by the caller; when the answer is KVR_SCHED_QUEUED, the struct and all it
+ * points to (except the overlap, which is a separate argument) must stay valid and unchanged
+ * until the slot leaves the queue. Keep it in the request slot.
+ */
+struct kvr_sched_req {
+	const void *sh; /**< n sequence hashes, 8 bytes each in host order, any alignment */
+	uint32_t n;	/**< complete blocks of the prompt: isl / block_size (fewer is accepted) */
+	uint32_t isl;	/**< prompt tokens used for routing, > 0 */
+	uint32_t exec_isl; /**< prompt tokens the engine sees, for output blocks; 0 = isl */
+	bool query_only;
+	enum kvr_sched_phase phase;
+	const struct kvr_sched_hints *hints;	   /**< NULL = none */
+	const struct kvr_sched_override *override; /**< NULL = none */
+	const struct kvr_sched_range *shared;	   /**< sorted, disjoint */
+	uint32_t n_shared;
+};
+
+/* ---- a decision ----------------------------------------------------------------------- */
+
+struct kvr_sched_decision {
+	enum kvr_sched_result result;
+	enum kvr_sched_err err;
+	uint32_t slot;
+	uint32_t rank; /**< dense index; KVR_SCHED_NO_RANK unless routed or query */
+	uint64_t worker;
+	uint32_t dp_rank;
+	uint32_t overlap_blocks;	  /**< round(effective), halves up */
+	uint32_t required_blocks;	  /**< ceil(isl / block_size) */
+	uint32_t potential_decode_blocks; /**< of the rank once admitted (5.4) */
+	uint64_t cached_tokens;		  /**< round(effective * block_size), halves up */
+	double effective_overlap;	  /**< blocks */
+	double cost;
+	uint64_t waited_ns; /**< 0 unless it waited */
+	bool pinned;
+	bool refreshed;	       /**< the overlap was looked up again before admission */
+	uint32_t better_rank;  /**< eligible rank with strictly more effective overlap (5.9) */
+	double better_overlap; /**< its blocks; only when better_rank is set */
+	struct {
+		uint32_t policy_class;
+		enum kvr_sched_limit kind;
+		uint64_t current;
+		uint64_t limit;
+	} reject; /**< for KVR_SCHED_QUEUE_REJECTED */
+};
+
+/** What selection knew about one eligible rank, before booking. */
+struct kvr_sched_term {
+	uint64_t worker;
+	uint32_t dp_rank;
+	uint32_t rank;
+	double cost;
+	uint32_t device;
+	uint32_t host;
+	uint32_t disk; /**< disk plus external */
+	uint32_t shared;
+	uint64_t prefill_tokens;
+	uint32_t decode_blocks;
+	uint32_t active_requests;
+};
+
+/** Buffer for terms, ordered by (worker, dp_rank). n counts all, v holds the first cap. */
+struct kvr_sched_terms {
+	struct kvr_sched_term *v;
+	uint32_t cap;
+	uint32_t n;
+};
+
+/* ---- life cycle ----------------------------------------------------------------------- */
+
+/** What the scheduler asks of its owner. All may be NULL. Called on the scheduler's thread. */
+struct kvr_sched_ops {
+	void *arg;
+	/**
+	 * A waiting request is about to be admitted and its overlap is too old (or was too large
+	 * to keep): look it up again. The arrays must stay valid until the callback is called
+	 * again or kvr_sched_poll() returns. Return false to keep what is known.
+	 */
+	bool (*refresh)(void *arg, uint32_t slot, const struct kvr_sched_req *req,
+			struct kvr_sched_overlap *out);
+	/** A booking ended because its rank went; the slot is already free. */
+	void (*dropped)(void *arg, uint32_t slot, uint32_t rank);
+	/** A dense index was given to (worker, dp_rank) / taken back (empty by then). */
+	void (*rank_added)(void *arg, uint32_t rank, uint64_t worker, uint32_t dp_rank);
+	void (*rank_removed)(void *arg, uint32_t rank, uint64_t worker, uint32_t dp_rank);
+	/* Memory: zeroed, aligned to 64. NULL = anonymous mappings, huge pages advised. */
+	void *(*alloc)(void *arg, size_t bytes);
+	void (*release)(void *arg, void *p);
+};
+
+/**
+ * Build a scheduler; @p conf is copied. About 1 KiB a slot, 640 B per 64 active blocks, 8 B per
+ * (shared run, rank).
+ * @return NULL with errno EINVAL (kvr_pool_conf_check() tells why) or ENOMEM.
+ */
+struct kvr_sched *kvr_sched_create(const struct kvr_pool_conf *conf,
+				   const struct kvr_sched_ops *ops, uint64_t now);
+
+/** Accepts NULL. */
+void kvr_sched_destroy(struct kvr_sched *s);
+
+const struct kvr_pool_conf *kvr_sched_conf(const struct kvr_sched *s);
+
+/** max_ranks rounded up to a multiple of 64: the length of every per-rank array. Any thread. */
+uint32_t kvr_sched_max_ranks(const struct kvr_sched *s);
+
+/** Index of the policy class called @p name, or KVR_SCHED_NO_CLASS. Any thread. */
+uint32_t kvr_sched_class_find(const struct kvr_sched *s, const char *name, size_t len);
+
+/* ---- workers -------------------------------------------------------------------------- */
+
+struct kvr_sched_worker {
+	uint64_t id;
+	uint32_t dp_start;
+	uint32_t dp_size;		 /**< >= 1 */
+	uint64_t total_kv_blocks;	 /**< 0 = unknown */
+	uint64_t max_num_batched_tokens; /**< 0 = unknown: 10,000,000 counts */
+	bool cpu;			 /**< no accelerator (device-aware-weighted) */
+	const struct kvr_sched_str *taints;
+	uint32_t n_taints;
+};
+
+/**
+ * Add a worker or replace its whole configuration. Ranks that stay keep their index, bookings,
+ * load reports and draining mark; ranks that go lose them (ops->dropped, rank_removed); new ones
+ * get free indices (ops->rank_added).
+ * @return 0; -EINVAL dp_size 0, dp range beyond 2^32 or a taint over 255 bytes; -ENOSPC too many
+ * ranks, workers or different taints. On error nothing changes.
+ */
+int kvr_sched_worker_set(struct kvr_sched *s, const struct kvr_sched_worker *w, uint64_t now);
+
+/** The worker left: ends its bookings (ops->dropped). @return 0, or -ENOENT. */
+int kvr_sched_worker_gone(struct kvr_sched *s, uint64_t id, uint64_t now);
+
+/** Draining takes it out of selection and keeps its bookings. @return 0, or -ENOENT. */
+int kvr_sched_worker_drain(struct kvr_sched *s, uint64_t id, bool draining, uint64_t now);
+
+/** Availability as seen by liveness (suspect = false). Starts true. @return 0, or -ENOENT. */
+int kvr_sched_worker_available(struct kvr_sched *s, uint64_t id, bool available, uint64_t now);
+
+/** Load report of one rank (12.2). @return 0, or -ENOENT unknown worker or rank. */
+int kvr_sched_load_report(struct kvr_sched *s, uint64_t id, uint32_t dp_rank,
+			  uint64_t kv_used_blocks, uint64_t now);
+
+/** Bookings on all ranks of a worker; 0 for an unknown one. */
+uint32_t kvr_sched_worker_bookings(const struct kvr_sched *s, uint64_t id);
+
+/**
+ * Keep a dense index that is not in use from being given out again (call it from rank_removed)
+ * until the tables indexed by it are clean, then let go.
+ */
+void kvr_sched_rank_hold(struct kvr_sched *s, uint32_t rank, bool hold);
+
+/** Number of workers known. */
+uint32_t kvr_sched_n_workers(const struct kvr_sched *s);
+
+/** Ids of the workers known, ascending: the first @p cap of them. @return how many there are. */
+uint32_t kvr_sched_workers(const struct kvr_sched *s, uint64_t id[], uint32_t cap);
+
+/** Dense index of (worker, dp_rank), or KVR_SCHED_NO_RANK. */
+uint32_t kvr_sched_rank_find(const struct kvr_sched *s, uint64_t id, uint32_t dp_rank);
+
+/** State of one rank, for telemetry. Any thread. */
+struct kvr_sched_rank_info {
+	uint64_t worker;
+	uint32_t dp_rank;
+	uint32_t rank;
+	bool in_use;
+	bool available;
+	bool draining;
+	bool overloaded; /**< this rank */
+	bool worker_overloaded;
+	uint32_t active_requests;
+	uint32_t active_blocks;
+	uint64_t active_prefill_tokens; /**< without modelled decay since the last event */
+	uint64_t kv_used_blocks;	/**< last report; UINT64_MAX = none yet */
+	uint64_t total_kv_blocks;
+	uint64_t max_num_batched_tokens;
+};
+
+/** @return 0, or -ENOENT when the index is not in use. */
+int kvr_sched_rank_get(const struct kvr_sched *s, uint32_t rank, struct kvr_sched_rank_info *out);
+
+/** Dense indices in use, ordered by (worker, dp_rank). @return how many there are. */
+uint32_t kvr_sched_rank_order(const struct kvr_sched *s, const uint32_t **order);
+
+/* ---- requests ------------------------------------------------------------------------- */
+
+/**
+ * Route @p req under the name @p slot: choose and book, queue, answer a query, or refuse.
+ * @param ov overlap; NULL = none anywhere.
+ * @return d->result.
+ */
+enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
+				      const struct kvr_sched_req *req,
+				      const struct kvr_sched_overlap *ov, uint64_t now,
+				      struct kvr_sched_decision *d);
+
+/**
+ * From now on write the terms of every choice into @p terms (n = 0 when a call chose nothing),
+ * the last one of a call staying; NULL = stop, the fast path. To explain a sampled decision, set
+ * it before the call and take it away after; to explain kvr_sched_poll(), poll with n = 1.
+ */
+void kvr_sched_explain(struct kvr_sched *s, struct kvr_sched_terms *terms);
+
+/**
+ * Admit waiting requests whose turn it is; call after every burst of state changes and when
+ * kvr_sched_next_timer() is due; returns at once when nothing changed. Each decision is ROUTED,
+ * or ERROR when admission failed; either way the slot has left the queue.
+ * @return decisions written; when it equals @p n, call again.
+ */
+uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_decision d[],
+			uint32_t n);
+
+/**
+ * Fetch what a later call about a slot will touch. For callers that have a burst of messages:
+ * step 0 for the message two or more ahead, step 1 (which reads what step 0 fetched) for the
+ * next one. Never needed for correctness.
+ */
+void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step);
+
+/** First token seen. Idempotent. @return true the first time on a booked slot. */
+bool kvr_sched_prefill_done(struct kvr_sched *s, uint32_t slot, uint64_t now);
+
+/**
+ * @p generated tokens exist in all (cumulative, so lost and repeated reports repair themselves;
+ * falling values are ignored). The first call also marks prefill done.
+ * @return false when the slot is not booked.
+ */
+bool kvr_sched_output(struct kvr_sched *s, uint32_t slot, uint32_t generated, uint64_t now);
+
+/** The request ended, whatever the cause. @return true when a booking was freed. */
+bool kvr_sched_finish(struct kvr_sched *s, uint32_t slot, uint64_t now);
+
+/** As finish, but only when the booking is on dense index @p rank. */
+bool kvr_sched_finish_on(struct kvr_sched *s, uint32_t slot, uint32_t rank, uint64_t now);
+
+/** The client went away: leave the queue, or free the booking. @return true when either was. */
+bool kvr_sched_cancel(struct kvr_sched *s, uint32_t slot, uint64_t now);
+
+/**
+ * Free bookings older than request_expiry_s, oldest first. @return how many; when it equals
+ * @p n, call again.
+ */
+uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], uint32_t n);
+
+/** Refuse all waiting requests with KVR_SCHED_SHUTDOWN; call until it returns less than n. */
+uint32_t kvr_sched_close_queue(struct kvr_sched *s, struct kvr_sched_decision d[], uint32_t n);
+
+/** Time at which kvr_sched_expire() and kvr_sched_poll() are due again; UINT64_MAX = never. */
+uint64_t kvr_sched_next_timer(const struct kvr_sched *s);
+
+enum kvr_sched_slot_state {
+	KVR_SLOT_FREE,
+	KVR_SLOT_BOOKED,
+	KVR_SLOT_WAITING,
+};
+
+enum kvr_sched_slot_state kvr_sched_slot_state(const struct kvr_sched *s, uint32_t slot);
+
+/** Dense rank of a booking, or KVR_SCHED_NO_RANK. */
+uint32_t kvr_sched_slot_rank(const struct kvr_sched *s, uint32_t slot);
+
+/* ---- questions ------------------------------------------------------------------------ */
+
+struct kvr_sched_load {
+	uint64_t worker;
+	uint32_t dp_rank;
+	uint32_t rank;
+	uint64_t potential_prefill_tokens;
+	uint32_t potential_decode_blocks;
+	uint32_t active_requests;
+};
+
+/**
+ * Potential loads of every rank (section 15), draining ones too, ordered by (worker, dp_rank).
+ * @return how many ranks there are; the first @p cap are written.
+ */
+uint32_t kvr_sched_loads(struct kvr_sched *s, const struct kvr_sched_req *req,
+			 const struct kvr_sched_overlap *ov, uint64_t now,
+			 struct kvr_sched_load v[], uint32_t cap);
+
+/** What waits, whole pool. Any thread. */
+struct kvr_sched_pending {
+	uint32_t count;
+	uint64_t isl_tokens;
+	uint64_t cached_tokens;
+};
+
+void kvr_sched_pending(const struct kvr_sched *s, struct kvr_sched_pending *p);
+
+/** The same for one policy class. @return 0, or -ENOENT. */
+int kvr_sched_pending_class(const struct kvr_sched *s, uint32_t policy_class,
+			    struct kvr_sched_pending *p);
+
+/**
+ * Counters. One writer (the scheduler), readable from any thread. At rest, that is between
+ * calls:
+ *   routed_calls = booked_at_once + queued + queries + sum(errors) - sum(poll_errors)
+ *   queued = admitted + cancelled_waiting + sum(poll_errors) + waiting now
+ *   booked_at_once + admitted = finished + cancelled_booked + expired + dropped + booked now
+ */
+struct kvr_sched_counters {
+	uint64_t routed_calls; /**< kvr_sched_route() calls */
+	uint64_t booked_at_once;
+	uint64_t queued;
+	uint64_t queries;
+	uint64_t admitted;		      /**< booked by kvr_sched_poll() */
+	uint64_t errors[KVR_SCHED_ERRS];      /**< by reason, poll_errors included */
+	uint64_t poll_errors[KVR_SCHED_ERRS]; /**< of admissions and of close_queue */
+	uint64_t finished;
+	uint64_t cancelled_booked;
+	uint64_t cancelled_waiting;
+	uint64_t expired;
+	uint64_t dropped; /**< bookings lost with their rank */
+	uint64_t late;	  /**< calls that named a free slot */
+	uint64_t prefill_marks;
+	uint64_t output_blocks;
+	uint64_t refreshes;
+	uint64_t overlap_not_kept; /**< waiting requests whose overlap did not fit the store */
+	uint64_t non_max_overlap;  /**< bookings that had better_rank (5.9) */
+	uint64_t unshared_blocks;  /**< prompt blocks booked privately: load model full */
+	uint32_t booked_now;
+	uint32_t waiting_now;
+};
+
+const struct kvr_sched_counters *kvr_sched_counters(const struct kvr_sched *s);
+
+#endif

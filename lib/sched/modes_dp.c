@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The modes without cache knowledge (section 12.1). They choose a worker among the free ones
+ * (eligible and not overloaded) by bookings in flight, then its least busy eligible rank. The
+ * candidates are gathered as worker entries in s->mine, which only worker_set uses otherwise.
+ */
+#include "sched_pvt.h"
+
+static uint32_t candidates(struct kvr_sched *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->n_workers; i++) {
+		const struct worker *w = &s->worker[s->sorted[i]];
+
+		for (uint32_t k = 0; k < w->dp_size; k++)
+			if (bit(s->elig, s->order[w->at + k])) {
+				s->mine[n++] = s->sorted[i];
+				break;
+			}
+	}
+	return n;
+}
+
+static uint32_t load(const struct kvr_sched *s, uint32_t entry)
+{
+	return s->worker[entry].bookings;
+}
+
+/* Least loaded of the first n candidates, ties by lot. */
+static uint32_t least(struct kvr_sched *s, const uint32_t *of, uint32_t n)
+{
+	uint32_t best = 0, ties = 1;
+
+	for (uint32_t i = 1; i < n; i++) {
+		if (load(s, of[i]) < load(s, of[best]))
+			best = i, ties = 1;
+		else if (load(s, of[i]) == load(s, of[best]) &&
+			 kvr_rand_below(&s->rand, ++ties) == 0)
+			best = i;
+	}
+	return of[best];
+}
+
+/* The next id after the one chosen last, cyclically; a query only looks. */
+static uint32_t round_robin(struct kvr_sched *s, uint32_t n, bool advance)
+{
+	uint32_t i = 0;
+
+	while (s->rr_started && i < n && s->worker[s->mine[i]].id <= s->rr_last)
+		i++;
+	i = i < n ? i : 0;
+	if (advance) {
+		s->rr_started = true;
+		s->rr_last = s->worker[s->mine[i]].id;
+	}
+	return s->mine[i];
+}
+
+static uint32_t two_choices(struct kvr_sched *s, uint32_t n)
+{
+	uint32_t a, b;
+
+	if (n == 1)
+		return s->mine[0];
+	a = kvr_rand_below(&s->rand, n);
+	b = kvr_rand_below(&s->rand, n - 1);
+	b += b >= a;
+	return load(s, s->mine[b]) < load(s, s->mine[a]) ? s->mine[b] : s->mine[a];
+}
+
+static uint32_t device_aware(struct kvr_sched *s, uint32_t n)
+{
+	uint64_t acc_load = 0, cpu_load = 0, may;
+	uint32_t cpus = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t e = s->mine[i];
+
+		if (!s->worker[e].cpu) {
+			acc_load += load(s, e);
+			continue;
+		}
+		cpu_load += load(s, e);
+		s->mine[i] = s->mine[cpus];
+		s->mine[cpus++] = e;
+	}
+	if (cpus == 0 || cpus == n)
+		return least(s, s->mine, n);
+	may = acc_load * cpus / ((uint64_t)s->conf.cuda_to_cpu_ratio * (n - cpus));
+	return cpu_load < may ? least(s, s->mine, cpus) : least(s, s->mine + cpus, n - cpus);
+}
+
+static uint32_t pick_worker(struct kvr_sched *s, uint32_t n, bool advance)
+{
+	switch (s->conf.mode) {
+	case KVR_MODE_ROUND_ROBIN:
+		return round_robin(s, n, advance);
+	case KVR_MODE_RANDOM:
+		return s->mine[kvr_rand_below(&s->rand, n)];
+	case KVR_MODE_POWER_OF_TWO:
+		return two_choices(s, n);
+	case KVR_MODE_DEVICE_AWARE:
+		return device_aware(s, n);
+	default:
+		return least(s, s->mine, n);
+	}
+}
+
+static uint32_t pick_rank(const struct kvr_sched *s, const struct worker *w)
+{
+	uint32_t best = NIL;
+
+	for (uint32_t k = 0; k < w->dp_size; k++) {
+		uint32_t r = s->order[w->at + k];
+
+		if (bit(s->elig, r) && (best == NIL || s->requests[r] < s->requests[best]))
+			best = r;
+	}
+	return best;
+}
+
+enum kvr_sched_err kvr_sched__choose_simple(struct kvr_sched *s, struct choice *c,
+					    struct kvr_sched_decision *d)
+{
+	uint32_t rank;
+
+	if (c->pinned) {
+		enum kvr_sched_err e = kvr_sched__pin_check(s, c);
+
+		if (e != KVR_SCHED_OK)
+			return e;
+		rank = c->pin_rank;
+	} else {
+		uint32_t n;
+
+		kvr_sched__open_set(s, c);
+		for (uint32_t w = 0; w < s->words; w++)
+			s->elig[w] = c->open[w] & ~s->over[w];
+		n = candidates(s);
+		if (n == 0)
+			return any_bit(c->open, s->words) ? KVR_SCHED_ALL_OVERLOADED
+							  : KVR_SCHED_NO_ENDPOINTS;
+		rank = pick_rank(s, &s->worker[pick_worker(s, n, !c->req->query_only)]);
+	}
+	d->rank = rank;
+	d->worker = s->worker[s->rank[rank].worker].id;
+	d->dp_rank = s->rank[rank].dp_rank;
+	d->pinned = c->pinned;
+	d->required_blocks = (c->req->isl + s->conf.block_size - 1) / s->conf.block_size;
+	return KVR_SCHED_OK;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The option table of a pool and the checks that need more than one key. */
+#include "kvr_pool_conf.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const roles[] = {"aggregated", "prefill", "decode", NULL};
+static const char *const modes[] = {
+	"kv",		"round-robin",		 "random", "power-of-two",
+	"least-loaded", "device-aware-weighted", "direct", NULL};
+static const char *const policies[] = {"fcfs", "lcfs", "wspt", NULL};
+static const char *const models[] = {"none", "linear", "table", NULL};
+
+#define AT(f)  .offset = offsetof(struct kvr_pool_conf, f)
+#define HUGE_F 1e300
+#define ANY_F  .min = 0, .max = HUGE_F
+
+const struct kvr_opt kvr_pool_opts[] = {
+	{"model", KVR_OPT_STRING, AT(model), .size = KVR_POOL_NAME_MAX, .def = "",
+	 .help = "name of the model served; empty = the name of the pool"},
+	{"role", KVR_OPT_ENUM, AT(role), .choices = roles, .def = "aggregated",
+	 .help = "what the workers of this pool do with a request"},
+	{"block_size", KVR_OPT_U32, AT(block_size), .min = 1, .max = 65536, .def = "16",
+	 .unit = "tokens", .help = "tokens in one KV-cache block; the engines' own value"},
+	{"seed", KVR_OPT_U64, AT(seed), .def = "0",
+	 .help = "of random ties and temperature, so that a run can be repeated"},
+
+	{"max_ranks", KVR_OPT_U32, AT(max_ranks), .min = 1, .max = 65536, .def = "512",
+	 .unit = "ranks", .help = "data-parallel ranks over all workers"},
+	{"max_workers", KVR_OPT_U32, AT(max_workers), .min = 1, .max = 65536, .def = "512",
+	 .unit = "workers", .help = "workers known at one time"},
+	{"max_requests", KVR_OPT_U32, AT(max_requests), .min = 1, .max = 16777216, .def = "16384",
+	 .unit = "requests", .help = "requests booked or waiting at one time"},
+	{"max_active_blocks", KVR_OPT_U32, AT(max_active_blocks), .min = 64, .max = 2147483648.0,
+	 .def = "4194304", .unit = "blocks",
+	 .help = "prompt blocks of requests in flight that are told apart; 10 bytes each"},
+	{"max_prompt_blocks", KVR_OPT_U32, AT(max_prompt_blocks), .min = 1, .max = 16777216,
+	 .def = "65536", .unit = "blocks", .help = "longest prompt accepted"},
+	{"max_taints", KVR_OPT_U32, AT(max_taints), .min = 1, .max = 65536, .def = "256",
+	 .unit = "taints", .help = "different taints on the workers of the pool"},
+
+	{"router_mode", KVR_OPT_ENUM, AT(mode), .choices = modes, .def = "kv",
+	 .help = "how a worker is chosen"},
+	{"overlap_score_credit", KVR_OPT_F64, AT(overlap_score_credit), ANY_F, .def = "1.0",
+	 .help = "prefill blocks saved by one block on the device"},
+	{"overlap_score_credit_decay", KVR_OPT_F64, AT(overlap_score_credit_decay), ANY_F,
+	 .def = "0.0", .help = "how fast the credit falls with the prefill load of the rank"},
+	{"overlap_score_weight", KVR_OPT_F64, KVR_OPT_F_NONE | KVR_OPT_F_DEPRECATED,
+	 AT(overlap_score_weight), ANY_F, .def = "none",
+	 .help = "old name of prefill_load_scale; 0 sets overlap_score_credit to 0 as well"},
+	{"prefill_load_scale", KVR_OPT_F64, AT(prefill_load_scale), ANY_F, .def = "1.0",
+	 .help = "weight of a prefill block against a decode block"},
+	{"decode_active_request_weight", KVR_OPT_F64, AT(decode_active_request_weight), ANY_F,
+	 .def = "0.0", .unit = "blocks", .help = "cost of one active request"},
+	{"host_cache_hit_weight", KVR_OPT_F64, AT(host_cache_hit_weight), .min = 0, .max = 1,
+	 .def = "0.75", .help = "worth of a block in host memory, device = 1"},
+	{"disk_cache_hit_weight", KVR_OPT_F64, AT(disk_cache_hit_weight), .min = 0, .max = 1,
+	 .def = "0.25", .help = "worth of a block on disk or external, device = 1"},
+	{"shared_cache_multiplier", KVR_OPT_F64, AT(shared_cache_multiplier), .min = 0, .max = 1,
+	 .def = "0.0", .help = "worth of a block in the shared pool, device = 1"},
+	{"router_temperature", KVR_OPT_F64, AT(temperature), ANY_F, .def = "0.0",
+	 .help = "0 = lowest cost; above, a softmax over range-normalised costs"},
+	{"cuda_to_cpu_ratio", KVR_OPT_U32, AT(cuda_to_cpu_ratio), .min = 1, .max = 1000000,
+	 .def = "8", .help = "device-aware-weighted: speed of an accelerator against a CPU"},
+
+	{"use_kv_events", KVR_OPT_BOOL, AT(use_kv_events), .def = "true",
+	 .help = "believe the engines' events; false = predict from routing decisions"},
+	{"router_ttl_secs", KVR_OPT_F64, AT(ttl_s), .min = 0, .max = 1e9, .def = "120", .unit = "s",
+	 .help = "life of a predicted block without events"},
+	{"router_predicted_ttl_secs", KVR_OPT_F64, KVR_OPT_F_NONE, AT(predicted_ttl_s), .min = 0,
+	 .max = 1e9, .def = "none", .unit = "s",
+	 .help = "predict on route as well, until events arrive"},
+	{"router_assume_kv_reuse", KVR_OPT_BOOL, AT(assume_kv_reuse), .def = "true",
+	 .help = "requests in flight share the blocks of equal prefixes"},
+	{"router_track_prefill_tokens", KVR_OPT_BOOL, AT(track_prefill_tokens), .def = "true",
+	 .help = "count prompt tokens not yet computed"},
+	{"router_track_active_blocks", KVR_OPT_BOOL, AT(track_active_blocks), .def = "true",
+	 .help = "count blocks of requests in flight"},
+	{"router_track_output_blocks", KVR_OPT_BOOL, AT(track_output_blocks), .def = "false",
+	 .help = "count generated blocks too"},
+	{"active_request_expiry_secs", KVR_OPT_F64, AT(request_expiry_s), .min = 1, .max = 1e9,
+	 .def = "300", .unit = "s", .help = "age at which a forgotten booking ends"},
+	{"router_prefill_load_model", KVR_OPT_ENUM, AT(prefill_model), .choices = models,
+	 .def = "none", .help = "prefill load falls with modelled time"},
+	{"prefill_model_base_ms", KVR_OPT_F64, AT(prefill_base_ms), .min = 0, .max = 1e9,
+	 .def = "0", .unit = "ms", .help = "linear model: time of an empty prefill"},
+	{"prefill_model_us_per_token", KVR_OPT_F64, AT(prefill_us_per_token), .min = 0, .max = 1e9,
+	 .def = "0", .unit = "us", .help = "linear model: time per token to compute"},
+	{"prefill_model_us_per_cached_token", KVR_OPT_F64, AT(prefill_us_per_cached_token),
+	 .min = 0, .max = 1e9, .def = "0", .unit = "us",
+	 .help = "linear model: time per token found in the cache"},
+	{"prefill_model_table", KVR_OPT_STRING, AT(prefill_table),
+	 .size = sizeof(((struct kvr_pool_conf *)0)->prefill_table), .def = "", .unit = "tokens:ms",
+	 .help = "table model: ascending points, straight lines between"},
+
+	{"router_queue_threshold", KVR_OPT_F64, KVR_OPT_F_NONE, AT(queue_threshold), ANY_F,
+	 .def = "none", .unit = "max_num_batched_tokens",
+	 .help = "prefill load above which a rank is busy and requests wait"},
+	{"router_queue_policy", KVR_OPT_ENUM, AT(queue_policy), .choices = policies, .def = "fcfs",
+	 .help = "order of the queue"},
+	{"overlap_refresh_after_secs", KVR_OPT_F64, AT(overlap_refresh_s), .min = 0, .max = 1e9,
+	 .def = "10", .unit = "s", .help = "look the cache up again after waiting; 0 = never"},
+
+	{"active_decode_blocks_threshold", KVR_OPT_F64, KVR_OPT_F_NONE, AT(decode_blocks_threshold),
+	 .min = 0, .max = 1, .def = "none", .unit = "total_kv_blocks",
+	 .help = "a rank holding more active blocks is overloaded"},
+	{"active_prefill_tokens_threshold", KVR_OPT_U64, KVR_OPT_F_NONE,
+	 AT(prefill_tokens_threshold), .def = "none", .unit = "tokens",
+	 .help = "a rank with more prefill tokens is overloaded"},
+	{"active_prefill_tokens_threshold_frac", KVR_OPT_F64, KVR_OPT_F_NONE,
+	 AT(prefill_tokens_threshold_frac), ANY_F, .def = "none", .unit = "max_num_batched_tokens",
+	 .help = "the same as a fraction"},
+	{"enforce_disagg", KVR_OPT_BOOL, AT(enforce_disagg), .def = "true",
+	 .help = "refuse requests while the prefill pool is inactive"},
+	{NULL},
+};
+
+/* ---- public ------------------------------------------------------------------------------ */
+
+void kvr_pool_conf_defaults(struct kvr_pool_conf *c)
+{
+	memset(c, 0, sizeof(*c));
+	kvr_conf_defaults(kvr_pool_opts, c);
+}
+
+void kvr_pool_class_init(struct kvr_pool_class *k, const char *name)
+{
+	memset(k, 0, sizeof(*k));
+	snprintf(k->name, sizeof(k->name), "%s", name);
+	k->quantum = 1;
+	k->busy_threshold = KVR_POOL_NONE;
+	k->busy_threshold_frac = NAN;
+	k->max_requests = KVR_POOL_NONE;
+	k->max_isl_tokens = KVR_POOL_NONE;
+	k->max_cached_tokens = KVR_POOL_NONE;
+}
+
+int kvr_pool_conf_set(struct kvr_pool_conf *c, const char *name, const char *value, char *err,
+		      size_t errlen)
+{
+	int rc;
+
+	if (strcmp(name, "overlap_score_weight") != 0)
+		return kvr_conf_set(kvr_pool_opts, c, name, value, err, errlen);
+	rc = kvr_conf_set(kvr_pool_opts, c, "prefill_load_scale", value, err, errlen);
+	if (rc == 0 && c->prefill_load_scale == 0)
+		c->overlap_score_credit = 0;
+	return rc;
+}
+
+static int check_class(const struct kvr_pool_conf *c, uint32_t i, char *err, size_t errlen)
+{
+	const struct kvr_pool_class *k = &c->classes[i];
+
+	if (k->name[0] == '\0' || k->quantum == 0 || k->queue_policy < KVR_QUEUE_FCFS ||
+	    k->queue_policy > KVR_QUEUE_WSPT || k->busy_threshold_frac < 0 ||
+	    isinf(k->busy_threshold_frac)) {
+		snprintf(err, errlen,
+			 "policy class %u: needs a name, a quantum above 0, a known "
+			 "queue policy and thresholds not below 0",
+			 i);
+		return -EINVAL;
+	}
+	for (uint32_t j = 0; j < i; j++) {
+		if (strcmp(k->name, c->classes[j].name) == 0) {
+			snprintf(err, errlen, "policy class '%s' is given twice", k->name);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+static bool table_ascends(const char *t)
+{
+	double last = -1;
+
+	while (*t != '\0') {
+		char *end;
+		double tokens = strtod(t, &end), ms;
+
+		if (end == t || *end != ':' || !(tokens > last))
+			return false;
+		t = end + 1;
+		ms = strtod(t, &end);
+		if (end == t || !(ms >= 0) || !isfinite(ms) || !isfinite(tokens) ||
+		    (*end != ',' && *end != '\0'))
+			return false;
+		t = *end == ',' ? end + 1 : end;
+		last = tokens;
+	}
+	return last >= 0;
+}
+
+int kvr_pool_conf_check(const struct kvr_pool_conf *c, char *err, size_t errlen)
+{
+	if (c->block_size == 0 || c->max_ranks == 0 || c->max_ranks > 65536 ||
+	    c->max_workers == 0 || c->max_requests == 0 || c->max_active_blocks == 0 ||
+	    c->max_prompt_blocks == 0 || c->max_taints == 0 ||
+	    (uint64_t)c->max_prompt_blocks * c->block_size > UINT32_MAX) {
+		snprintf(err, errlen, "pool '%s': a size is 0 or too large", c->name);
+		return -EINVAL;
+	}
+	if (c->n_classes > KVR_POOL_CLASSES_MAX) {
+		snprintf(err, errlen, "pool '%s': more than %d policy classes", c->name,
+			 KVR_POOL_CLASSES_MAX);
+		return -EINVAL;
+	}
+	for (uint32_t i = 0; i < c->n_classes; i++)
+		if (check_class(c, i, err, errlen) != 0)
+			return -EINVAL;
+	if (c->prefill_model == KVR_PREFILL_MODEL_TABLE && !table_ascends(c->prefill_table)) {
+		snprintf(err, errlen, "prefill_model_table: want 'tokens:ms,...' ascending");
+		return -EINVAL;
+	}
+	return 0;
+}

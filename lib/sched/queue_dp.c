@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Waiting requests: enter, leave, limits (sections 7.1, 7.2, 7.5). */
+#include "sched_pvt.h"
+
+#include <errno.h>
+
+#define DEAD_LANE(s) ((s)->max_ranks)
+
+/* Thresholds in tokens per rank; a class without any never finds a rank busy. */
+void kvr_sched__limits(struct kvr_sched *s)
+{
+	for (uint32_t k = 0; k < s->n_cls; k++) {
+		const struct kvr_pool_class *c = &s->cls[k].conf;
+
+		for (uint32_t i = 0; i < s->n_ranks; i++) {
+			uint32_t r = s->order[i];
+			uint64_t batched = s->worker[s->rank[r].worker].max_batched;
+			double most = INFINITY, part;
+
+			if (c->busy_threshold != KVR_POOL_NONE)
+				most = (double)c->busy_threshold;
+			part = c->busy_threshold_frac *
+			       (batched ? (double)batched : DEFAULT_BATCHED);
+			if (!isnan(part) && part < most)
+				most = part;
+			s->cls[k].limit[r] = most;
+		}
+	}
+}
+
+bool kvr_sched__all_busy(const struct kvr_sched *s, const struct cls *k, const uint64_t *mask)
+{
+	return k->has_threshold && !s->k.any_free(s->tokens, k->limit, mask, s->words);
+}
+
+/* The heap a waiting request stands in. */
+static uint32_t *root_of(struct kvr_sched *s, const struct node *n)
+{
+	struct cls *k = &s->cls[n->cls];
+
+	return n->lane == NIL ? &k->root : &k->lane[n->lane];
+}
+
+static void add(struct kvr_sched *s, uint32_t slot)
+{
+	struct node *n = &s->node[slot];
+	struct cls *k = &s->cls[n->cls];
+	uint32_t *root = root_of(s, n);
+
+	if (n->lane != NIL && *root == NIL) {
+		bit_put(k->lanes, n->lane, true);
+		k->n_lanes++;
+	}
+	kvr_sched__heap_add(s->node, root, slot);
+}
+
+static void take_out(struct kvr_sched *s, uint32_t slot)
+{
+	struct node *n = &s->node[slot];
+	struct cls *k = &s->cls[n->cls];
+	uint32_t *root = root_of(s, n);
+
+	kvr_sched__heap_del(s->node, root, slot);
+	if (n->lane != NIL && *root == NIL) {
+		bit_put(k->lanes, n->lane, false);
+		k->n_lanes--;
+	}
+}
+
+/* Requests pinned to a rank that went are due at once: admission will refuse them. */
+void kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank)
+{
+	for (uint32_t i = 0; i < s->n_cls; i++) {
+		struct cls *k = &s->cls[i];
+
+		while (k->lane[rank] != NIL) {
+			uint32_t slot = k->lane[rank];
+
+			take_out(s, slot);
+			s->node[slot].lane = DEAD_LANE(s);
+			add(s, slot);
+		}
+	}
+}
+
+static void count(struct kvr_sched_pending *p, const struct waiting *w, int by)
+{
+	p->count = (uint32_t)((int64_t)p->count + by);
+	p->isl_tokens += (uint64_t)(by * (int64_t)w->isl);
+	p->cached_tokens += (uint64_t)(by * (int64_t)w->cached);
+}
+
+/* Take a slot out of the queue; the caller says what it becomes. */
+void kvr_sched__leave(struct kvr_sched *s, uint32_t slot)
+{
+	struct cls *k = &s->cls[s->node[slot].cls];
+
+	take_out(s, slot);
+	kvr_sched__unkeep(s, slot);
+	count(&k->pending, &s->wait[slot], -1);
+	count(&s->pending, &s->wait[slot], -1);
+	if (k->pending.count == 0)
+		k->deficit = 0;
+	s->slot[slot].state = KVR_SLOT_FREE;
+	s->cnt.waiting_now--;
+}
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+	uint64_t r;
+
+	return __builtin_mul_overflow(a, b, &r) ? UINT64_MAX : r;
+}
+
+static bool over_limit(struct kvr_sched *s, const struct cls *k, struct kvr_sched_decision *d)
+{
+	const struct kvr_sched_pending *p = &k->pending;
+	const uint64_t limit[] = {k->conf.max_requests, k->conf.max_isl_tokens,
+				  k->conf.max_cached_tokens};
+	const uint64_t now[] = {p->count, p->isl_tokens, p->cached_tokens};
+
+	for (uint32_t i = 0; i < 3; i++) {
+		uint64_t most;
+
+		if (limit[i] == KVR_POOL_NONE)
+			continue;
+		most = times(limit[i], s->n_workers);
+		if (now[i] < most)
+			continue;
+		d->reject.policy_class = (uint32_t)(k - s->cls);
+		d->reject.kind = (enum kvr_sched_limit)i;
+		d->reject.current = now[i];
+		d->reject.limit = most;
+		return true;
+	}
+	return false;
+}
+
+static double key(const struct kvr_sched *s, const struct cls *k, double jump,
+		  const struct waiting *w)
+{
+	double offset = (double)(w->since - s->origin) / (double)SECOND_NS;
+
+	jump = jump > 0 ? jump : 0;
+	switch (k->conf.queue_policy) {
+	case KVR_QUEUE_LCFS:
+		return jump + offset;
+	case KVR_QUEUE_WSPT:
+		return (1 + jump) / (double)(w->uncached > 0 ? w->uncached : 1);
+	default:
+		return jump - offset;
+	}
+}
+
+static double cached_tokens(struct kvr_sched *s, const struct choice *c)
+{
+	double eff = c->pinned ? kvr_sched__effective(s, c->ov, c->pin_rank)
+			       : kvr_sched__best_effective(s, c->ov, c->open, NULL);
+
+	return round_up_half(eff * s->block);
+}
+
+static void schedule_drain(struct kvr_sched *s, uint64_t now)
+{
+	uint64_t period =
+		s->conf.prefill_model == KVR_PREFILL_MODEL_NONE ? SWEEP_NS : MODEL_DRAIN_NS;
+
+	s->next_drain = s->origin + ((now - s->origin) / period + 1) * period;
+}
+
+enum kvr_sched_err kvr_sched__enqueue(struct kvr_sched *s, const struct choice *c, uint64_t now,
+				      struct kvr_sched_decision *d)
+{
+	const struct kvr_sched_hints *h = c->req->hints;
+	uint32_t ki = h == NULL || h->policy_class == KVR_SCHED_NO_CLASS ? 0 : h->policy_class;
+	struct cls *k = &s->cls[ki];
+	struct waiting *w = &s->wait[d->slot];
+	struct node *n = &s->node[d->slot];
+
+	if (over_limit(s, k, d))
+		return KVR_SCHED_QUEUE_REJECTED;
+	w->req = c->req;
+	w->since = now;
+	w->isl = c->req->isl;
+	w->pin_worker = c->pin_worker;
+	w->pin_dp = c->pin_dp;
+	w->cached = (uint64_t)cached_tokens(s, c);
+	w->cached = w->cached < w->isl ? w->cached : w->isl;
+	w->uncached = w->isl - w->cached;
+	n->key = key(s, k, h != NULL ? h->priority_jump : 0, w);
+	n->strict = h != NULL ? h->strict_priority : 0;
+	n->seq = s->seq++;
+	n->cls = ki;
+	n->lane = c->pinned ? c->pin_rank : NIL;
+	kvr_sched__keep(s, d->slot, c->ov);
+	add(s, d->slot);
+	if (s->pending.count == 0)
+		schedule_drain(s, now);
+	count(&k->pending, w, 1);
+	count(&s->pending, w, 1);
+	s->slot[d->slot].state = KVR_SLOT_WAITING;
+	s->cnt.waiting_now++;
+	s->cnt.queued++;
+	return KVR_SCHED_OK;
+}
+
+void kvr_sched_pending(const struct kvr_sched *s, struct kvr_sched_pending *p)
+{
+	*p = s->pending;
+}
+
+int kvr_sched_pending_class(const struct kvr_sched *s, uint32_t policy_class,
+			    struct kvr_sched_pending *p)
+{
+	if (policy_class >= s->n_cls)
+		return -ENOENT;
+	*p = s->cls[policy_class].pending;
+	return 0;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The two ways to a decision: a new request, and one whose turn in the queue has come. */
+#include "sched_pvt.h"
+
+static void blank(struct kvr_sched_decision *d, uint32_t slot)
+{
+	*d = (struct kvr_sched_decision){
+		.slot = slot, .rank = KVR_SCHED_NO_RANK, .better_rank = KVR_SCHED_NO_RANK};
+}
+
+static enum kvr_sched_result refuse(struct kvr_sched *s, struct kvr_sched_decision *d,
+				    enum kvr_sched_err e)
+{
+	d->result = KVR_SCHED_ERROR;
+	d->err = e;
+	s->cnt.errors[e]++;
+	return d->result;
+}
+
+static void book(struct kvr_sched *s, const struct choice *c, uint64_t now,
+		 struct kvr_sched_decision *d)
+{
+	d->result = KVR_SCHED_ROUTED;
+	s->cnt.non_max_overlap += d->better_rank != KVR_SCHED_NO_RANK;
+	kvr_sched__book(s, c, now, d);
+}
+
+static void choice_init(const struct kvr_sched *s, struct choice *c,
+			const struct kvr_sched_req *req, const struct kvr_sched_overlap *ov)
+{
+	c->req = req;
+	c->ov = ov;
+	c->open = s->open;
+	c->n = s->conf.track_active_blocks && s->conf.mode == KVR_MODE_KV ? req->n : 0;
+	kvr_sched__params(s, req, &c->p);
+}
+
+/* Whether it has to wait (7.1); NO_ENDPOINTS when there is nobody to wait for. */
+static enum kvr_sched_err must_wait(struct kvr_sched *s, struct choice *c, uint64_t now, bool *wait)
+{
+	const struct kvr_sched_hints *h = c->req->hints;
+	uint32_t ki = h == NULL || h->policy_class == KVR_SCHED_NO_CLASS ? 0 : h->policy_class;
+	const struct cls *k = &s->cls[ki];
+
+	*wait = false;
+	if (c->pinned) {
+		enum kvr_sched_err e = kvr_sched__pin_check(s, c);
+
+		if (e != KVR_SCHED_OK)
+			return e;
+	} else {
+		kvr_sched__open_set(s, c);
+		if (!any_bit(c->open, s->words))
+			return KVR_SCHED_NO_ENDPOINTS;
+	}
+	if (c->req->query_only || !k->has_threshold)
+		return KVR_SCHED_OK;
+	kvr_sched__prefill_now(s, now);
+	if (k->pending.count > 0)
+		*wait = true;
+	else if (c->pinned)
+		*wait = s->tokens[c->pin_rank] > k->limit[c->pin_rank];
+	else
+		*wait = kvr_sched__all_busy(s, k, c->open);
+	return KVR_SCHED_OK;
+}
+
+static enum kvr_sched_result route_kv(struct kvr_sched *s, struct choice *c, uint64_t now,
+				      struct kvr_sched_decision *d)
+{
+	enum kvr_sched_err e;
+	bool wait;
+
+	e = must_wait(s, c, now, &wait);
+	if (e == KVR_SCHED_OK && wait) {
+		e = kvr_sched__enqueue(s, c, now, d);
+		if (e == KVR_SCHED_OK)
+			return d->result = KVR_SCHED_QUEUED;
+	} else if (e == KVR_SCHED_OK) {
+		e = kvr_sched__choose(s, c, now, d);
+	}
+	if (e != KVR_SCHED_OK)
+		return refuse(s, d, e);
+	if (c->req->query_only) {
+		s->cnt.queries++;
+		return d->result = KVR_SCHED_QUERY;
+	}
+	s->cnt.booked_at_once++;
+	book(s, c, now, d);
+	return d->result;
+}
+
+static enum kvr_sched_result route_simple(struct kvr_sched *s, struct choice *c, uint64_t now,
+					  struct kvr_sched_decision *d)
+{
+	enum kvr_sched_err e = kvr_sched__choose_simple(s, c, d);
+
+	if (e != KVR_SCHED_OK)
+		return refuse(s, d, e);
+	if (c->req->query_only) {
+		s->cnt.queries++;
+		return d->result = KVR_SCHED_QUERY;
+	}
+	s->cnt.booked_at_once++;
+	book(s, c, now, d);
+	return d->result;
+}
+
+enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
+				      const struct kvr_sched_req *req,
+				      const struct kvr_sched_overlap *ov, uint64_t now,
+				      struct kvr_sched_decision *d)
+{
+	struct choice c = {0};
+	enum kvr_sched_err e;
+
+	blank(d, slot);
+	s->cnt.routed_calls++;
+	if (s->terms != NULL)
+		s->terms->n = 0;
+	if (slot >= s->conf.max_requests)
+		return refuse(s, d, KVR_SCHED_BAD_SLOT);
+	if (s->slot[slot].state != KVR_SLOT_FREE)
+		return refuse(s, d, KVR_SCHED_DUPLICATE);
+	e = kvr_sched__check(s, req);
+	if (e != KVR_SCHED_OK)
+		return refuse(s, d, e);
+	choice_init(s, &c, req, ov);
+	e = kvr_sched__resolve(s, &c);
+	if (e != KVR_SCHED_OK)
+		return refuse(s, d, e);
+	return s->conf.mode == KVR_MODE_KV ? route_kv(s, &c, now, d) : route_simple(s, &c, now, d);
+}
+
+/* ---- admission --------------------------------------------------------------------------- */
+
+/* The overlap of arrival while it is young, else a fresh one when the owner can tell. */
+static bool fresh_overlap(struct kvr_sched *s, uint32_t slot, uint64_t now,
+			  struct kvr_sched_overlap *ov)
+{
+	const struct waiting *w = &s->wait[slot];
+	bool old = s->refresh_ns > 0 && now - w->since >= s->refresh_ns;
+
+	if (!(old || s->node[slot].lost) || s->ops.refresh == NULL)
+		return false;
+	*ov = (struct kvr_sched_overlap){0};
+	if (!s->ops.refresh(s->ops.arg, slot, w->req, ov))
+		return false;
+	s->cnt.refreshes++;
+	return true;
+}
+
+static void admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_sched_decision *d)
+{
+	const struct waiting *w = &s->wait[slot];
+	struct choice c = {.pinned = s->node[slot].lane != NIL,
+			   .pin_worker = w->pin_worker,
+			   .pin_dp = w->pin_dp};
+	struct kvr_sched_overlap ov;
+	enum kvr_sched_err e;
+
+	blank(d, slot);
+	d->waited_ns = now - w->since;
+	d->refreshed = fresh_overlap(s, slot, now, &ov);
+	if (!d->refreshed)
+		kvr_sched__recall(s, slot, &ov);
+	choice_init(s, &c, w->req, &ov);
+	e = kvr_sched__choose(s, &c, now, d);
+	if (!d->refreshed)
+		kvr_sched__recall_end(s, slot);
+	kvr_sched__leave(s, slot);
+	if (e != KVR_SCHED_OK) {
+		s->cnt.poll_errors[e]++;
+		refuse(s, d, e);
+		return;
+	}
+	s->cnt.admitted++;
+	book(s, &c, now, d);
+}
+
+uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_decision d[],
+			uint32_t n)
+{
+	uint32_t done = 0;
+
+	if (s->terms != NULL)
+		s->terms->n = 0;
+	if (s->pending.count == 0) {
+		s->changed = false;
+		return 0;
+	}
+	if (!s->changed && now < s->next_drain)
+		return 0;
+	if (now >= s->next_drain) {
+		uint64_t period =
+			s->conf.prefill_model == KVR_PREFILL_MODEL_NONE ? SWEEP_NS : MODEL_DRAIN_NS;
+
+		s->next_drain = s->origin + ((now - s->origin) / period + 1) * period;
+		s->changed = true; /* until nobody is left to admit, however short the bursts */
+	}
+	while (done < n) {
+		uint32_t slot = kvr_sched__next(s, now);
+
+		if (slot == NIL) {
+			s->changed = false;
+			break;
+		}
+		if (s->terms != NULL)
+			s->terms->n = 0;
+		admit(s, slot, now, &d[done++]);
+	}
+	return done;
+}
+
+uint32_t kvr_sched_close_queue(struct kvr_sched *s, struct kvr_sched_decision d[], uint32_t n)
+{
+	uint32_t done = 0;
+
+	for (uint32_t slot = 0; done < n && s->pending.count > 0; slot++) {
+		if (s->slot[slot].state != KVR_SLOT_WAITING)
+			continue;
+		kvr_sched__leave(s, slot);
+		blank(&d[done], slot);
+		s->cnt.poll_errors[KVR_SCHED_SHUTDOWN]++;
+		refuse(s, &d[done++], KVR_SCHED_SHUTDOWN);
+	}
+	return done;
+}
+
+uint64_t kvr_sched_next_timer(const struct kvr_sched *s)
+{
+	uint64_t t = UINT64_MAX;
+
+	if (s->cnt.booked_now > 0)
+		t = s->next_sweep;
+	if (s->pending.count > 0 && s->next_drain < t)
+		t = s->next_drain;
+	return t;
+}
+
+/* ---- potential loads --------------------------------------------------------------------- */
+
+uint32_t kvr_sched_loads(struct kvr_sched *s, const struct kvr_sched_req *req,
+			 const struct kvr_sched_overlap *ov, uint64_t now,
+			 struct kvr_sched_load v[], uint32_t cap)
+{
+	struct params p;
+	uint32_t n = s->conf.track_active_blocks ? req->n : 0;
+
+	kvr_sched__params(s, req, &p);
+	kvr_active_match(s->active, req->sh, p.reuse ? n : 0, s->depth);
+	for (uint32_t i = 0; i < s->n_ranks && i < cap; i++) {
+		uint32_t r = s->order[i];
+		double cached = round_up_half(kvr_sched__effective(s, ov, r) * s->block);
+		double fresh = req->isl > cached ? req->isl - cached : 0;
+
+		v[i] = (struct kvr_sched_load){
+			.worker = s->worker[s->rank[r].worker].id,
+			.dp_rank = s->rank[r].dp_rank,
+			.rank = r,
+			.potential_prefill_tokens = kvr_sched__prefill_tokens(s, r, now) +
+						    (p.track_prefill ? (uint64_t)fresh : 0),
+			.potential_decode_blocks = s->blocks[r] + (n - s->depth[r]),
+			.active_requests = s->requests[r],
+		};
+	}
+	return s->n_ranks;
+}

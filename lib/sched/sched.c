@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Create and destroy; names of codes; all memory is taken here. */
+#include "sched_pvt.h"
+
+#include "kvr_errno.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static const struct {
+	const char *name;
+	bool retryable;
+} errors[KVR_SCHED_ERRS] = {
+	[KVR_SCHED_OK] = {"OK", false},
+	[KVR_SCHED_NO_ENDPOINTS] = {"NoEndpoints", false},
+	[KVR_SCHED_ALL_OVERLOADED] = {"AllEligibleWorkersOverloaded", true},
+	[KVR_SCHED_PIN_NOT_ALLOWED] = {"PinnedWorkerNotAllowed", false},
+	[KVR_SCHED_PIN_OVERLOADED] = {"PinnedWorkerOverloaded", true},
+	[KVR_SCHED_QUEUE_REJECTED] = {"QueueRejected", true},
+	[KVR_SCHED_NOT_ACTIVATED] = {"NotActivated", true},
+	[KVR_SCHED_DP_RANK_REQUIRED] = {"DpRankRequired", false},
+	[KVR_SCHED_WORKER_ID_REQUIRED] = {"WorkerIdRequired", false},
+	[KVR_SCHED_INVALID_OVERRIDE] = {"InvalidOverride", false},
+	[KVR_SCHED_DUPLICATE] = {"DuplicateRequest", false},
+	[KVR_SCHED_EMPTY_PROMPT] = {"EmptyPrompt", false},
+	[KVR_SCHED_PROMPT_TOO_LONG] = {"PromptTooLong", false},
+	[KVR_SCHED_INVALID_WEIGHT] = {"InvalidWeight", false},
+	[KVR_SCHED_UNKNOWN_CLASS] = {"UnknownPolicyClass", false},
+	[KVR_SCHED_BAD_SLOT] = {"BadSlot", false},
+	[KVR_SCHED_SHUTDOWN] = {"SubscriberShutdown", false},
+};
+
+const char *kvr_sched_err_name(enum kvr_sched_err e)
+{
+	return e < KVR_SCHED_ERRS ? errors[e].name : "?";
+}
+
+bool kvr_sched_err_retryable(enum kvr_sched_err e)
+{
+	return e < KVR_SCHED_ERRS && errors[e].retryable;
+}
+
+#define HUGE_BYTES (UINT64_C(2) << 20)
+
+/* What stands in front of a part: where its mapping begins and how long it is. */
+struct mapping {
+	void *base;
+	size_t bytes;
+};
+
+/* Zero pages that take memory only when touched, huge ones where the kernel has them. */
+static void *map_alloc(void *arg, size_t bytes)
+{
+	const size_t align = bytes >= HUGE_BYTES ? HUGE_BYTES : 64;
+	struct mapping m = {.bytes = bytes + align + sizeof(struct mapping)};
+	char *p;
+
+	m.base = mmap(NULL, m.bytes, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (m.base == MAP_FAILED)
+		return NULL;
+	p = (char *)m.base + sizeof(m);
+	p += (align - (uintptr_t)p % align) % align;
+	if (align == HUGE_BYTES)
+		(void)madvise(m.base, m.bytes, MADV_HUGEPAGE); /* only a wish */
+	memcpy(p - sizeof(m), &m, sizeof(m));
+	return p;
+}
+
+static void map_release(void *arg, void *p)
+{
+	struct mapping m;
+
+	memcpy(&m, (char *)p - sizeof(m), sizeof(m));
+	munmap(m.base, m.bytes);
+}
+
+/* Zeroed memory that destroy() gives back; NULL once anything failed. */
+static void *take(struct kvr_sched *s, uint64_t n, size_t size)
+{
+	void *p;
+
+	if (s->n_parts == 64 || (s->n_parts > 0 && s->part[s->n_parts - 1] == NULL))
+		return NULL;
+	p = s->ops.alloc(s->ops.arg, (size_t)n * size);
+	s->part[s->n_parts++] = p;
+	return p;
+}
+
+static void take_ranks(struct kvr_sched *s)
+{
+	uint32_t n = s->max_ranks, words = n / 64;
+	uint32_t mine = n > s->conf.max_workers ? n : s->conf.max_workers;
+	uint64_t **set[] = {&s->used, &s->open, &s->over, &s->ready,
+			    &s->held, &s->fit,	&s->elig, &s->ties};
+
+	for (uint32_t i = 0; i < 8; i++)
+		*set[i] = take(s, words, sizeof(uint64_t));
+	s->tokens = take(s, n, sizeof(double));
+	s->cost = take(s, n, sizeof(double));
+	s->mult = take(s, n, sizeof(double));
+	s->sums = take(s, words, sizeof(double));
+	s->requests = take(s, n, sizeof(uint32_t));
+	s->depth = take(s, n, sizeof(uint32_t));
+	s->shared = take(s, n, sizeof(uint32_t));
+	s->zeros = take(s, n, sizeof(uint32_t));
+	for (uint32_t t = 0; t < TIERS; t++)
+		s->saved[t] = take(s, n, sizeof(uint32_t));
+	s->rank = take(s, n, sizeof(*s->rank));
+	s->order = take(s, n, sizeof(uint32_t));
+	s->order_next = take(s, n, sizeof(uint32_t));
+	s->mine = take(s, mine, sizeof(uint32_t));
+	s->worker = take(s, s->conf.max_workers, sizeof(*s->worker));
+	s->sorted = take(s, s->conf.max_workers, sizeof(uint32_t));
+	s->taint = take(s, s->conf.max_taints, sizeof(*s->taint));
+	s->taint_len = take(s, s->conf.max_taints, sizeof(uint32_t));
+	s->taint_set = take(s, (uint64_t)s->conf.max_taints * words, sizeof(uint64_t));
+}
+
+static bool take_queue(struct kvr_sched *s)
+{
+	uint32_t n = s->conf.max_requests;
+
+	s->chunk_max = n;
+	s->slot = take(s, n, sizeof(*s->slot));
+	s->node = take(s, n, sizeof(*s->node));
+	s->wait = take(s, n, sizeof(*s->wait));
+	s->chunk = take(s, s->chunk_max, sizeof(*s->chunk));
+	s->cls = take(s, s->n_cls, sizeof(*s->cls));
+	if (s->cls == NULL)
+		return false;
+	/* One block for all classes: lanes of one rank each and of ranks that went. */
+	s->cls[0].limit = take(s, (uint64_t)s->n_cls * s->max_ranks, sizeof(double));
+	s->cls[0].lane = take(s, (uint64_t)s->n_cls * (s->max_ranks + 1), sizeof(uint32_t));
+	s->cls[0].lanes = take(s, (uint64_t)s->n_cls * (s->max_ranks / 64 + 1), sizeof(uint64_t));
+	return s->cls[0].lanes != NULL;
+}
+
+static void init_classes(struct kvr_sched *s)
+{
+	for (uint32_t i = 0; i < s->n_cls; i++) {
+		struct cls *k = &s->cls[i];
+
+		if (s->conf.n_classes > 0) {
+			k->conf = s->conf.classes[i];
+		} else {
+			kvr_pool_class_init(&k->conf, "default");
+			k->conf.busy_threshold_frac = s->conf.queue_threshold;
+			k->conf.queue_policy = s->conf.queue_policy;
+		}
+		k->has_threshold = k->conf.busy_threshold != KVR_POOL_NONE ||
+				   !isnan(k->conf.busy_threshold_frac);
+		k->limit = s->cls[0].limit + (size_t)i * s->max_ranks;
+		k->lane = s->cls[0].lane + (size_t)i * (s->max_ranks + 1);
+		k->lanes = s->cls[0].lanes + (size_t)i * (s->max_ranks / 64 + 1);
+		k->root = NIL;
+		for (uint32_t r = 0; r <= s->max_ranks; r++)
+			k->lane[r] = NIL;
+	}
+}
+
+static void init_model(struct kvr_sched *s)
+{
+	const char *t = s->conf.prefill_table;
+
+	while (s->conf.prefill_model == KVR_PREFILL_MODEL_TABLE && *t != '\0' &&
+	       s->n_points < MODEL_POINTS) {
+		char *end;
+
+		s->point_tokens[s->n_points] = strtod(t, &end);
+		s->point_ns[s->n_points++] = strtod(end + 1, &end) * 1e6;
+		t = *end == ',' ? end + 1 : end;
+	}
+}
+
+static void init(struct kvr_sched *s, uint64_t now)
+{
+	const struct kvr_pool_conf *c = &s->conf;
+
+	for (uint32_t r = 0; r < s->max_ranks; r++)
+		s->rank[r] = (struct rank){.worker = NIL,
+					   .pf_head = NIL,
+					   .pf_tail = NIL,
+					   .bk_head = NIL,
+					   .bk_tail = NIL};
+	init_classes(s);
+	init_model(s);
+	kvr_rand_init(&s->rand, c->seed);
+	if (!kvr_sched__kernels(SCHED_AVX512, &s->k) && !kvr_sched__kernels(SCHED_AVX2, &s->k))
+		kvr_sched__kernels(SCHED_SCALAR, &s->k);
+	s->blocks = kvr_active_blocks(s->active);
+	s->block = c->block_size;
+	s->inv_block = 1.0 / c->block_size;
+	s->pow2 = (c->block_size & (c->block_size - 1)) == 0;
+	s->watch = !isnan(c->decode_blocks_threshold) ||
+		   c->prefill_tokens_threshold != KVR_POOL_NONE ||
+		   !isnan(c->prefill_tokens_threshold_frac);
+	s->words = 1;
+	s->carry = NIL;
+	s->chunk_free = NIL;
+	s->origin = now;
+	s->next_sweep = now + SWEEP_NS;
+	s->next_drain = now + SWEEP_NS;
+	s->expiry_ns = (uint64_t)(c->request_expiry_s * (double)SECOND_NS);
+	s->refresh_ns = (uint64_t)(c->overlap_refresh_s * (double)SECOND_NS);
+}
+
+static struct kvr_active *make_active(const struct kvr_sched *s)
+{
+	const uint32_t runs = s->conf.max_active_blocks / KVR_ACTIVE_RUN;
+	const struct kvr_active_conf conf = {
+		.max_ranks = s->max_ranks,
+		.max_runs = runs + 64,
+		.max_wide = runs / 16 + 64,
+		.max_prompt = s->conf.max_prompt_blocks,
+		.seed = kvr_mix64(s->conf.seed ^ UINT64_C(0x6163746976650000)),
+		.alloc = s->ops.alloc,
+		.release = s->ops.release,
+		.arg = s->ops.arg,
+	};
+
+	return kvr_active_create(&conf);
+}
+
+struct kvr_sched *kvr_sched_create(const struct kvr_pool_conf *conf,
+				   const struct kvr_sched_ops *ops, uint64_t now)
+{
+	struct kvr_sched_ops o = ops != NULL ? *ops : (struct kvr_sched_ops){0};
+	struct kvr_sched *s;
+	char err[128];
+
+	if (kvr_pool_conf_check(conf, err, sizeof(err)) != 0)
+		return kvr_null(EINVAL);
+	if (o.alloc == NULL || o.release == NULL) {
+		o.alloc = map_alloc;
+		o.release = map_release;
+	}
+	s = o.alloc(o.arg, sizeof(*s));
+	if (s == NULL)
+		return kvr_null(ENOMEM);
+	s->ops = o;
+	s->conf = *conf;
+	if (!isnan(conf->overlap_score_weight)) {
+		s->conf.prefill_load_scale = conf->overlap_score_weight;
+		if (conf->overlap_score_weight == 0)
+			s->conf.overlap_score_credit = 0;
+	}
+	s->max_ranks = (conf->max_ranks + 63) / 64 * 64;
+	s->n_cls = conf->n_classes > 0 ? conf->n_classes : 1;
+	take_ranks(s);
+	if (!take_queue(s))
+		goto err_mem;
+	s->active = make_active(s);
+	if (s->active == NULL)
+		goto err_mem;
+	init(s, now);
+	return s;
+
+err_mem:
+	kvr_sched_destroy(s);
+	return kvr_null(ENOMEM);
+}
+
+void kvr_sched_destroy(struct kvr_sched *s)
+{
+	if (s == NULL)
+		return;
+	kvr_active_destroy(s->active);
+	for (uint32_t i = 0; i < s->n_parts; i++)
+		if (s->part[i] != NULL)
+			s->ops.release(s->ops.arg, s->part[i]);
+	s->ops.release(s->ops.arg, s);
+}
+
+const struct kvr_pool_conf *kvr_sched_conf(const struct kvr_sched *s)
+{
+	return &s->conf;
+}
+
+uint32_t kvr_sched_max_ranks(const struct kvr_sched *s)
+{
+	return s->max_ranks;
+}
+
+uint32_t kvr_sched_class_find(const struct kvr_sched *s, const char *name, size_t len)
+{
+	for (uint32_t i = 0; i < s->n_cls; i++)
+		if (strlen(s->cls[i].conf.name) == len &&
+		    memcmp(s->cls[i].conf.name, name, len) == 0)
+			return i;
+	return KVR_SCHED_NO_CLASS;
+}
+
+void kvr_sched_explain(struct kvr_sched *s, struct kvr_sched_terms *terms)
+{
+	s->terms = terms;
+}
+
+const struct kvr_sched_counters *kvr_sched_counters(const struct kvr_sched *s)
+{
+	return &s->cnt;
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SCHED_PVT_H
+#define SCHED_PVT_H
+
+/**
+ * @file
+ * Layout of the pool scheduler; see kvr_sched.h. Written by one thread. Per-rank data that
+ * every decision reads is structure-of-arrays; what only events touch stands in struct rank.
+ */
+
+#include "kvr_active.h"
+#include "kvr_rand.h"
+#include "kvr_sched.h"
+
+#include <math.h>
+#include <stdalign.h>
+#include <string.h>
+
+#define NIL		UINT32_MAX
+#define SECOND_NS	UINT64_C(1000000000)
+#define SWEEP_NS	(60 * SECOND_NS) /* expiry and queue drain */
+#define MODEL_DRAIN_NS	(SECOND_NS / 10) /* drain while a prefill model lowers the load */
+#define DEFAULT_BATCHED 10000000.0	 /* max_num_batched_tokens of a worker that says none */
+#define NO_DURATION	UINT64_MAX
+#define MODEL_POINTS	64u
+#define TIERS		4u
+#define TAINT_MAX	256u
+
+/** Worker index sorted by id stands in sched.sorted; its ranks in sched.order from `at`. */
+struct worker {
+	uint64_t id;
+	uint32_t dp_start;
+	uint32_t dp_size; /* 0 = entry not in use */
+	uint32_t at;
+	uint32_t bookings;
+	uint32_t n_over; /* ranks overloaded */
+	bool available;
+	bool draining;
+	bool cpu;
+	uint64_t total_kv_blocks;
+	uint64_t max_batched; /* 0 = unknown */
+};
+
+/** One rank: events only; decisions read the arrays in struct kvr_sched. */
+struct rank {
+	uint32_t worker; /* NIL = index not in use */
+	uint32_t dp_rank;
+	uint32_t gen; /* counts owners of this index, so that stored overlaps can go stale */
+
+	/* prefill FIFO: slots oldest first; the head is the anchor of modelled decay */
+	uint32_t pf_head, pf_tail;
+	uint32_t pf_count, pf_modelled;
+	uint64_t pf_tokens;
+	uint64_t anchor_at;
+
+	/* bookings in order of age */
+	uint32_t bk_head, bk_tail;
+
+	/* what the overload detector was last told */
+	bool reported, kv_reported, over;
+	uint64_t rep_blocks, rep_tokens, rep_kv;
+};
+
+/** One booking. Two cache lines. */
+struct slot {
+	alignas(64) struct kvr_active_booking act;
+	uint64_t booked_at;
+	uint64_t pf_tokens;
+	uint64_t pf_duration; /* ns, or NO_DURATION */
+	uint8_t state;	      /* enum kvr_sched_slot_state */
+	bool in_prefill;
+	bool marked;
+	bool fades; /* expected_output_tokens was given */
+	uint32_t rank;
+
+	uint32_t pf_prev, pf_next;
+	uint32_t bk_prev, bk_next;
+	uint32_t exec_isl;
+	uint32_t generated;
+	uint32_t expected;
+};
+
+_Static_assert(sizeof(struct slot) == 128, "two cache lines a booking");
+
+/** One waiting request: node of a leftist heap, one cache line, and the rest beside it. */
+struct node {
+	alignas(64) double key;
+	uint64_t seq;
+	uint32_t strict;
+	uint32_t left, right, up;
+	uint32_t dist; /* 1 + shorter way to a missing child */
+	uint32_t lane; /* rank, max_ranks = rank went, NIL = not pinned */
+	uint32_t cls;
+	uint32_t kept; /* first chunk of the overlap, NIL = none */
+	bool lost;     /* the overlap did not fit */
+};
+
+struct waiting {
+	const struct kvr_sched_req *req;
+	uint64_t since;
+	uint64_t pin_worker;
+	uint32_t pin_dp;
+	uint32_t isl;
+	uint64_t cached;
+	uint64_t uncached;
+};
+
+#define CHUNK_RANKS 10u
+
+/** Part of a kept overlap. */
+struct chunk {
+	uint32_t next;
+	uint32_t n;
+	struct {
+		uint32_t rank, gen, tier[TIERS];
+	} e[CHUNK_RANKS];
+};
+
+/** A policy class: queue, thresholds, limits. */
+struct cls {
+	struct kvr_pool_class conf;
+	bool has_threshold;
+	double *limit;	 /* per rank: prefill tokens above which it is busy */
+	uint32_t root;	 /* of requests without a pin */
+	uint32_t *lane;	 /* roots per rank; [max_ranks] = pinned to a rank that went */
+	uint64_t *lanes; /* bit set of lanes in use; the extra lane has the last word */
+	uint32_t n_lanes;
+	uint64_t deficit;
+	struct kvr_sched_pending pending;
+};
+
+/** Per-request parameters after the override. */
+struct params {
+	double credit, scale, shared, temperature;
+	bool reuse, track_prefill;
+};
+
+/** Everything the cost of a rank is computed from. */
+struct cost_in {
+	const uint32_t *tier[TIERS]; /* never NULL here unless `plain` */
+	const uint32_t *shared;	     /* blocks beyond device in the shared pool, or NULL */
+	const double *tokens;
+	const uint32_t *blocks;
+	const uint32_t *depth;
+	const uint32_t *requests;
+	const double *mult; /* or NULL */
+	const uint64_t *mask;
+	uint32_t words;
+	bool plain; /* device tier only, no decay, no multiplier, no shared pool */
+	bool pow2;  /* block size: multiply by inv_block instead of dividing */
+	bool decode_pool;
+	bool track;
+	double isl, block, inv_block, n;
+	double credit, scale, host_w, disk_w, shared_w, request_w;
+	double decay, min_tokens, request_blocks;
+};
+
+/** Loops over ranks, one set per instruction set; tested equal to the bit. */
+struct kernels {
+	/** cost[r] for every bit of the mask, +inf elsewhere; returns the lowest. */
+	double (*cost)(const struct cost_in *in, double *cost);
+	/** Bit set of entries equal to v; returns how many. */
+	uint32_t (*equal)(const double *cost, double v, uint32_t words, uint64_t *out);
+	/** Largest v[r] over the bits of mask. */
+	uint32_t (*max)(const uint32_t *v, const uint64_t *mask, uint32_t words);
+	/** Whether tokens[r] <= limit[r] for any bit of mask. */
+	bool (*any_free)(const double *tokens, const double *limit, const uint64_t *mask,
+			 uint32_t words);
+	/** Costs become e^-((c - low) / width), 0 for +inf; their sum, and sums per 64. */
+	double (*weights)(double *cost, uint32_t words, double low, double width, double *sums);
+};
+
+enum sched_isa {
+	SCHED_SCALAR,
+	SCHED_AVX2,
+	SCHED_AVX512,
+};
+
+bool kvr_sched__kernels(enum sched_isa isa, struct kernels *k);
+
+struct kvr_sched {
+	/* read by every decision */
+	struct kernels k;
+	uint32_t max_ranks;
+	uint32_t words; /* of bit sets up to the highest index in use */
+	double block, inv_block;
+	bool pow2;
+	bool watch;	    /* an overload threshold is set */
+	bool changed;	    /* the queue must be looked at */
+	double *tokens;	    /* active prefill tokens per rank */
+	uint32_t *requests; /* bookings per rank */
+	uint32_t *depth;
+	double *cost;
+	double *mult;
+	double *sums; /* per word of a bit set */
+	uint32_t *shared;
+	const uint32_t *blocks;
+	const uint32_t *zeros;
+	uint64_t *used, *open, *over; /* open = in use, available, not draining */
+	uint64_t *ready;	      /* open and not overloaded */
+	uint64_t *held;		      /* not in use and not to be given out */
+	uint64_t *fit, *elig, *ties;  /* scratch: of open_set, choose, equal */
+	struct kvr_active *active;
+	struct slot *slot;
+	struct rank *rank;
+	struct kvr_rand rand;
+	uint32_t n_modelled; /* ranks whose prefill load falls with time */
+	struct kvr_sched_terms *terms;
+
+	/* workers */
+	struct worker *worker;
+	uint32_t *sorted; /* worker entries by id */
+	uint32_t n_workers;
+	uint32_t *order; /* rank indices by (worker, dp_rank) */
+	uint32_t n_ranks;
+	uint32_t *order_next; /* scratch of worker_set, as is mine */
+	uint32_t *mine;
+	uint64_t rr_last;
+	bool rr_started;
+
+	/* taints */
+	char (*taint)[TAINT_MAX];
+	uint32_t *taint_len;
+	uint64_t *taint_set; /* [taint][max_ranks / 64] */
+	uint32_t n_taints;
+
+	/* queue */
+	struct cls *cls;
+	uint32_t n_cls;
+	uint32_t cursor, carry;
+	struct node *node;
+	struct waiting *wait;
+	struct chunk *chunk;
+	uint32_t chunk_free, chunk_fresh, chunk_max;
+	uint32_t *saved[TIERS]; /* a kept overlap, spread out */
+	uint64_t seq;
+	struct kvr_sched_pending pending;
+	uint64_t next_drain;
+
+	/* time */
+	uint64_t origin;
+	uint64_t next_sweep;
+	uint64_t expiry_ns;
+	uint64_t refresh_ns; /* 0 = never */
+	uint32_t sweep_rank; /* where an unfinished sweep goes on */
+
+	/* prefill model */
+	uint32_t n_points;
+	double point_tokens[MODEL_POINTS], point_ns[MODEL_POINTS];
+
+	struct kvr_pool_conf conf;
+	struct kvr_sched_ops ops;
+	struct kvr_sched_counters cnt;
+	void *part[64]; /* everything allocated, for release */
+	uint32_t n_parts;
+};
+
+/** What a request wants, resolved. */
+struct choice {
+	const struct kvr_sched_req *req;
+	const struct kvr_sched_overlap *ov;
+	struct params p;
+	uint32_t n; /* hashes counted by the load model */
+	bool pinned;
+	uint64_t pin_worker;
+	uint32_t pin_dp;
+	uint32_t pin_rank;    /* valid once checked */
+	const uint64_t *open; /* ranks that fit, overload ignored */
+};
+
+static inline bool bit(const uint64_t *set, uint32_t i)
+{
+	return set[i / 64] >> (i % 64) & 1;
+}
+
+static inline void bit_put(uint64_t *set, uint32_t i, bool on)
+{
+	uint64_t b = UINT64_C(1) << i % 64;
+
+	if (on)
+		set[i / 64] |= b;
+	else
+		set[i / 64] &= ~b;
+}
+
+static inline bool any_bit(const uint64_t *set, uint32_t words)
+{
+	uint64_t x = 0;
+
+	for (uint32_t w = 0; w < words; w++)
+		x |= set[w];
+	return x != 0;
+}
+
+/** Nearest integer, halves up; v >= 0. */
+static inline double round_up_half(double v)
+{
+	return floor(v + 0.5);
+}
+
+/* workers (ranks.c) */
+uint32_t kvr_sched__worker(const struct kvr_sched *s, uint64_t id); /* entry or NIL */
+void kvr_sched__ready(struct kvr_sched *s);
+uint32_t kvr_sched__taint(const struct kvr_sched *s, const struct kvr_sched_str *name);
+
+/* overload_dp.c */
+void kvr_sched__report(struct kvr_sched *s, uint32_t rank, uint64_t now);
+void kvr_sched__judge(struct kvr_sched *s, uint32_t rank);
+
+/* prefill_dp.c */
+uint64_t kvr_sched__prefill_tokens(const struct kvr_sched *s, uint32_t rank, uint64_t now);
+void kvr_sched__prefill_add(struct kvr_sched *s, uint32_t slot, uint64_t now);
+void kvr_sched__prefill_remove(struct kvr_sched *s, uint32_t slot, uint64_t now);
+void kvr_sched__prefill_now(struct kvr_sched *s, uint64_t now);
+uint64_t kvr_sched__duration(const struct kvr_sched *s, uint64_t uncached, uint64_t cached);
+
+/* eligible_dp.c */
+enum kvr_sched_err kvr_sched__check(const struct kvr_sched *s, const struct kvr_sched_req *req);
+enum kvr_sched_err kvr_sched__resolve(struct kvr_sched *s, struct choice *c);
+enum kvr_sched_err kvr_sched__pin_check(const struct kvr_sched *s, struct choice *c);
+void kvr_sched__open_set(struct kvr_sched *s, struct choice *c);
+void kvr_sched__params(const struct kvr_sched *s, const struct kvr_sched_req *req,
+		       struct params *p);
+
+/* choose_dp.c */
+double kvr_sched__effective(const struct kvr_sched *s, const struct kvr_sched_overlap *ov,
+			    uint32_t rank);
+double kvr_sched__best_effective(const struct kvr_sched *s, const struct kvr_sched_overlap *ov,
+				 const uint64_t *mask, uint32_t *rank);
+enum kvr_sched_err kvr_sched__eligible(struct kvr_sched *s, struct choice *c);
+void kvr_sched__project(struct kvr_sched *s, const struct choice *c, uint64_t now);
+void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_sched_decision *d);
+enum kvr_sched_err kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint64_t now,
+				     struct kvr_sched_decision *d);
+double kvr_sched__cost_one(const struct cost_in *in, uint32_t rank);
+
+/* modes_dp.c */
+enum kvr_sched_err kvr_sched__choose_simple(struct kvr_sched *s, struct choice *c,
+					    struct kvr_sched_decision *d);
+
+/* book_dp.c */
+void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
+		     const struct kvr_sched_decision *d);
+void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now);
+
+/* queue_dp.c */
+bool kvr_sched__all_busy(const struct kvr_sched *s, const struct cls *k, const uint64_t *mask);
+enum kvr_sched_err kvr_sched__enqueue(struct kvr_sched *s, const struct choice *c, uint64_t now,
+				      struct kvr_sched_decision *d);
+void kvr_sched__leave(struct kvr_sched *s, uint32_t slot);
+void kvr_sched__limits(struct kvr_sched *s);
+void kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank);
+
+/* heap_dp.c: leftist heaps over sched.node */
+void kvr_sched__heap_add(struct node *nodes, uint32_t *root, uint32_t n);
+void kvr_sched__heap_del(struct node *nodes, uint32_t *root, uint32_t n);
+bool kvr_sched__before(const struct node *a, const struct node *b);
+
+/* drr_dp.c */
+uint32_t kvr_sched__next(struct kvr_sched *s, uint64_t now);
+
+/* keep_dp.c: overlaps of waiting requests */
+void kvr_sched__keep(struct kvr_sched *s, uint32_t slot, const struct kvr_sched_overlap *ov);
+void kvr_sched__unkeep(struct kvr_sched *s, uint32_t slot);
+void kvr_sched__recall(struct kvr_sched *s, uint32_t slot, struct kvr_sched_overlap *ov);
+void kvr_sched__recall_end(struct kvr_sched *s, uint32_t slot);
+
+#endif

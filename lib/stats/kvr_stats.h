@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_STATS_H
+#define KVR_STATS_H
+
+/**
+ * @file
+ * Counters declared as a table beside the code that counts: name, unit, help, and the equations
+ * they obey. One row of counters per writing lcore, cache-aligned, so that no line is shared;
+ * readers sum the rows. Adding costs a load, an add and a store (a row has one writer, so no
+ * locked instruction is needed).
+ *
+ * A library declares
+ *
+ *	enum { X_RX, X_GOOD, X_BAD, X_N };
+ *	static const struct kvr_counter x_counters[] = {
+ *		[X_RX] = {"rx", "frames", "frames received"}, ..., [X_N] = {0}};
+ *	static const struct kvr_equation x_equations[] = {
+ *		{"rx = good + bad", KVR_TERMS(X_RX), KVR_TERMS(X_GOOD, X_BAD)}, {0}};
+ *	const struct kvr_stats_def x_stats = {"x", x_counters, x_equations};
+ *
+ * creates with kvr_stats_create(), gives each lcore kvr_stats_row(), and the lcore calls
+ * kvr_stats_add(row, X_RX, n).
+ *
+ * An equation holds whenever its writers are between two bursts. A reader that sums while they
+ * run may see it violated by the items in flight; check it when they are quiet.
+ */
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/** The value goes up and down (kvr_stats_sub, kvr_stats_set); exported as a gauge. */
+#define KVR_COUNTER_F_GAUGE 0x1u
+
+/** One counter; a table ends with name NULL. */
+struct kvr_counter {
+	const char *name; /* [a-z0-9_]+, unique in its table */
+	const char *unit; /* plural noun: "frames", "bytes", "cycles" */
+	const char *help; /* one line, no full stop */
+	uint32_t flags;	  /* KVR_COUNTER_F_* */
+};
+
+#define KVR_STATS_MAX  256u /* counters in a table: a telemetry dictionary holds no more */
+#define KVR_TERMS_END  UINT16_MAX
+#define KVR_TERMS(...) ((const uint16_t[]){__VA_ARGS__, KVR_TERMS_END})
+
+/** Sum of the counters `left` == sum of the counters `right`; a table ends with text NULL. */
+struct kvr_equation {
+	const char *text;
+	const uint16_t *left, *right; /* indexes, KVR_TERMS() */
+};
+
+/** What a library counts. */
+struct kvr_stats_def {
+	const char *lib; /* second word of the metric names */
+	const struct kvr_counter *counters;
+	const struct kvr_equation *equations; /* or NULL */
+};
+
+/** One cell; the row's owner rw, others ro. */
+typedef _Atomic uint64_t kvr_cell_t;
+
+struct kvr_stats;
+
+/** Number of counters in @p def's table. */
+unsigned int kvr_stats_count(const struct kvr_stats_def *def);
+
+/**
+ * Zeroed counters with one row for each of @p n_writers (at least 1).
+ * @return the object, to be destroyed by the caller; NULL with EINVAL (bad table) or ENOMEM.
+ */
+struct kvr_stats *kvr_stats_create(const struct kvr_stats_def *def, unsigned int n_writers);
+
+/** NULL is accepted. No writer may be running. */
+void kvr_stats_destroy(struct kvr_stats *s);
+
+/** What @p s counts. */
+const struct kvr_stats_def *kvr_stats_def(const struct kvr_stats *s);
+
+/** The row of one writer, 0 .. n_writers - 1. */
+kvr_cell_t *kvr_stats_row(struct kvr_stats *s, unsigned int writer);
+
+/** Sum all rows into @p out (kvr_stats_count() values). Any thread. */
+void kvr_stats_snapshot(const struct kvr_stats *s, uint64_t out[]);
+
+/** Add @p n to counter @p i of a row. Only the row's owner. */
+static inline void kvr_stats_add(kvr_cell_t *row, unsigned int i, uint64_t n)
+{
+	/* Relaxed: the counter publishes nothing, readers only need an untorn value. */
+	uint64_t v = atomic_load_explicit(&row[i], memory_order_relaxed);
+
+	atomic_store_explicit(&row[i], v + n, memory_order_relaxed);
+}
+
+static inline void kvr_stats_inc(kvr_cell_t *row, unsigned int i)
+{
+	kvr_stats_add(row, i, 1);
+}
+
+/** Take @p n from a gauge. The sum over rows is right even when one row falls below zero. */
+static inline void kvr_stats_sub(kvr_cell_t *row, unsigned int i, uint64_t n)
+{
+	kvr_stats_add(row, i, 0 - n);
+}
+
+/** Set a gauge of a row. Only the row's owner. */
+static inline void kvr_stats_set(kvr_cell_t *row, unsigned int i, uint64_t v)
+{
+	atomic_store_explicit(&row[i], v, memory_order_relaxed); /* publishes nothing */
+}
+
+/** Value of one counter of one row. Any thread. */
+static inline uint64_t kvr_stats_get(const kvr_cell_t *row, unsigned int i)
+{
+	return atomic_load_explicit(&row[i], memory_order_relaxed);
+}
+
+/**
+ * Check @p def's equations against a snapshot.
+ * @return NULL when all hold, else the first violated one; @p err (may be NULL) then says it
+ * with its numbers: "port: rx = good + bad, but 5 != 4".
+ */
+const struct kvr_equation *kvr_stats_check(const struct kvr_stats_def *def, const uint64_t v[],
+					   char *err, size_t errlen);
+
+/** Value of the counter called @p name in a snapshot, 0 when there is none. For tests, tools. */
+uint64_t kvr_stats_find(const struct kvr_stats_def *def, const uint64_t v[], const char *name);
+
+/**
+ * Write OpenMetrics families, one sample each: kvr_<lib>_<name>_<unit> (the
+ * unit not twice when the name ends in it), "_total" for counters.
+ * @p labels is NULL or ready text such as `port="p0"`. With several instances of one library
+ * the families must not repeat: give all instances in one call (@p n snapshots, label texts).
+ */
+void kvr_stats_openmetrics(const struct kvr_stats_def *def, const uint64_t *const v[],
+			   const char *const labels[], unsigned int n, FILE *out);
+
+struct rte_tel_data;
+
+/**
+ * Add every counter to a started telemetry dictionary as `name: value`. Links with
+ * librte_telemetry.
+ * @return 0 or the first negative error of rte_tel_data_add_dict_u64().
+ */
+int kvr_stats_tel(const struct kvr_stats_def *def, const uint64_t v[], struct rte_tel_data *d);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_stats.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_common.h>
+
+#include "kvr_errno.h"
+
+struct kvr_stats {
+	const struct kvr_stats_def *def;
+	unsigned int n, n_writers, stride; /* cells */
+	kvr_cell_t *cells;
+};
+
+unsigned int kvr_stats_count(const struct kvr_stats_def *def)
+{
+	unsigned int n = 0;
+
+	while (def->counters[n].name != NULL)
+		n++;
+	return n;
+}
+
+struct kvr_stats *kvr_stats_create(const struct kvr_stats_def *def, unsigned int n_writers)
+{
+	const unsigned int n = kvr_stats_count(def);
+	struct kvr_stats *s;
+	size_t bytes;
+
+	if (n == 0 || n > KVR_STATS_MAX || n_writers == 0 || n_writers > UINT16_MAX)
+		return kvr_null(EINVAL);
+	s = calloc(1, sizeof(*s));
+	if (s == NULL)
+		return kvr_null(ENOMEM);
+	s->def = def;
+	s->n = n;
+	s->n_writers = n_writers;
+	/* Two lines apart, as the adjacent-line prefetcher pairs them. */
+	s->stride = RTE_ALIGN_CEIL(n, 2 * RTE_CACHE_LINE_SIZE / sizeof(kvr_cell_t));
+	bytes = (size_t)s->stride * n_writers * sizeof(kvr_cell_t);
+	s->cells = aligned_alloc(2 * RTE_CACHE_LINE_SIZE, bytes);
+	if (s->cells == NULL) {
+		free(s);
+		return kvr_null(ENOMEM);
+	}
+	memset(s->cells, 0, bytes);
+	return s;
+}
+
+void kvr_stats_destroy(struct kvr_stats *s)
+{
+	if (s == NULL)
+		return;
+	free(s->cells);
+	free(s);
+}
+
+const struct kvr_stats_def *kvr_stats_def(const struct kvr_stats *s)
+{
+	return s->def;
+}
+
+kvr_cell_t *kvr_stats_row(struct kvr_stats *s, unsigned int writer)
+{
+	assert(writer < s->n_writers);
+	return &s->cells[(size_t)writer * s->stride];
+}
+
+void kvr_stats_snapshot(const struct kvr_stats *s, uint64_t out[])
+{
+	memset(out, 0, s->n * sizeof(out[0]));
+	for (unsigned int w = 0; w < s->n_writers; w++)
+		for (unsigned int i = 0; i < s->n; i++)
+			out[i] += kvr_stats_get(&s->cells[(size_t)w * s->stride], i);
+}
+
+static uint64_t sum(const uint64_t v[], const uint16_t *terms)
+{
+	uint64_t total = 0;
+
+	for (; *terms != KVR_TERMS_END; terms++)
+		total += v[*terms];
+	return total;
+}
+
+const struct kvr_equation *kvr_stats_check(const struct kvr_stats_def *def, const uint64_t v[],
+					   char *err, size_t errlen)
+{
+	for (const struct kvr_equation *e = def->equations; e != NULL && e->text != NULL; e++) {
+		const uint64_t left = sum(v, e->left), right = sum(v, e->right);
+
+		if (left == right)
+			continue;
+		if (err != NULL)
+			snprintf(err, errlen, "%s: %s, but %" PRIu64 " != %" PRIu64, def->lib,
+				 e->text, left, right);
+		return e;
+	}
+	return NULL;
+}
+
+uint64_t kvr_stats_find(const struct kvr_stats_def *def, const uint64_t v[], const char *name)
+{
+	for (unsigned int i = 0; def->counters[i].name != NULL; i++)
+		if (strcmp(def->counters[i].name, name) == 0)
+			return v[i];
+	return 0;
+}
+
+/* kvr_<lib>_<name>_<unit>, the unit not twice. */
+static void family_name(const char *lib, const struct kvr_counter *c, char *buf, size_t len)
+{
+	const size_t n = strlen(c->name), u = strlen(c->unit);
+	const bool has_unit =
+		n > u && c->name[n - u - 1] == '_' && strcmp(c->name + n - u, c->unit) == 0;
+
+	snprintf(buf, len, has_unit ? "kvr_%s_%s" : "kvr_%s_%s_%s", lib, c->name, c->unit);
+}
+
+void kvr_stats_openmetrics(const struct kvr_stats_def *def, const uint64_t *const v[],
+			   const char *const labels[], unsigned int n, FILE *out)
+{
+	for (unsigned int i = 0; def->counters[i].name != NULL; i++) {
+		const struct kvr_counter *c = &def->counters[i];
+		const bool gauge = c->flags & KVR_COUNTER_F_GAUGE;
+		char name[128];
+
+		family_name(def->lib, c, name, sizeof(name));
+		fprintf(out, "# TYPE %s %s\n# UNIT %s %s\n# HELP %s %s\n", name,
+			gauge ? "gauge" : "counter", name, c->unit, name, c->help);
+		for (unsigned int k = 0; k < n; k++) {
+			const char *l = labels != NULL ? labels[k] : NULL;
+
+			fprintf(out, "%s%s%s%s%s %" PRIu64 "\n", name, gauge ? "" : "_total",
+				l != NULL ? "{" : "", l != NULL ? l : "", l != NULL ? "}" : "",
+				v[k][i]);
+		}
+	}
+}

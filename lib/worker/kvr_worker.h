@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_WORKER_H
+#define KVR_WORKER_H
+
+/**
+ * @file
+ * The registry of workers: who is there, in which state, heard when.
+ *
+ *   joining --> serving <--> suspect        serving, suspect --> draining --> drained
+ *   any state --> gone (said GOODBYE, silent too long, replaced by a new epoch)
+ *   draining, drained --> serving (resume)
+ *
+ * The control lcore owns the registry and is its only reader and writer. What packet lcores may
+ * know of it is a *view*: an immutable copy, built aside, published by one pointer store and freed
+ * after a QSBR grace period (the caller's part). Lookups in a view cost one or two cache lines:
+ * an open-addressed array of worker numbers at most half full, then the worker's entry.
+ *
+ * Pure: links without EAL; time is handed in as nanoseconds of any monotonic clock.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kvr_path.h"
+#include "kvr_wire.h"
+
+#define KVR_WORKER_MAX_RANKS 256u /* dp_size of one worker */
+#define KVR_RANK_NONE	     UINT32_MAX
+
+/** What a worker says of itself when it joins, and what the router knows of it. Control: rw. */
+struct kvr_worker {
+	uint64_t id;
+	uint32_t epoch;
+	uint32_t pool;
+	enum kvr_wire_worker_state state;
+	uint32_t dp_start;
+	uint32_t dp_size;
+	uint32_t max_num_batched_tokens; /* 0 unknown */
+	uint64_t total_kv_blocks;	 /* 0 unknown */
+	uint8_t role;			 /* enum kvr_wire_role */
+	uint8_t flags;			 /* KVR_HELLO_F_* */
+	struct kvr_path path;
+	uint64_t last_seen_ns;
+	uint64_t since_ns;		     /* of this state */
+	uint32_t bookings;		     /* as last told by the scheduler */
+	uint32_t rank[KVR_WORKER_MAX_RANKS]; /* dense index of rank dp_start + i in its pool */
+};
+
+/** Entry of a view; immutable. */
+struct kvr_view_worker {
+	uint64_t id;
+	uint32_t epoch;
+	uint16_t pool;
+	uint16_t state; /* enum kvr_wire_worker_state */
+	uint32_t dp_start;
+	uint32_t dp_size;
+	uint32_t first_rank; /* index into kvr_view::rank of dp_start's dense rank index */
+	struct kvr_path path;
+};
+
+/** Immutable copy of the registry for packet lcores. */
+struct kvr_view {
+	uint32_t n;
+	uint32_t mask; /* of the index */
+	uint64_t seed;
+	uint32_t *index; /* worker number + 1, 0 = empty */
+	uint32_t *rank;
+	struct kvr_view_worker *worker;
+};
+
+struct kvr_registry;
+
+/** Workers alive at most @p max_workers; @return NULL with errno EINVAL or ENOMEM. */
+struct kvr_registry *kvr_registry_create(uint32_t max_workers, uint64_t seed);
+void kvr_registry_destroy(struct kvr_registry *r);
+
+/** Worker by id, or NULL. */
+struct kvr_worker *kvr_registry_find(struct kvr_registry *r, uint64_t id);
+
+/**
+ * Add a worker in state joining.
+ * @return worker, or NULL with errno EEXIST (id known), ENOSPC (registry full), ENOMEM.
+ */
+struct kvr_worker *kvr_registry_add(struct kvr_registry *r, uint64_t id, uint64_t now_ns);
+
+/** Forget a worker. Its memory may be reused by the next add. */
+void kvr_registry_del(struct kvr_registry *r, struct kvr_worker *w);
+
+/** Workers alive, in order of joining; @p i below kvr_registry_count(). */
+uint32_t kvr_registry_count(const struct kvr_registry *r);
+struct kvr_worker *kvr_registry_at(struct kvr_registry *r, uint32_t i);
+
+/** Whether the state machine allows @p from -> @p to. */
+bool kvr_worker_may(enum kvr_wire_worker_state from, enum kvr_wire_worker_state to);
+
+/** Change the state. @return 0, -EALREADY (is in it), -EPERM (not allowed; nothing changed). */
+int kvr_worker_set_state(struct kvr_worker *w, enum kvr_wire_worker_state to, uint64_t now_ns);
+
+/** Name of a state: joining, serving, suspect, draining, drained, gone. */
+const char *kvr_worker_state_name(enum kvr_wire_worker_state s);
+
+/** Build a view of all workers. @return view, or NULL with errno ENOMEM. */
+struct kvr_view *kvr_view_build(const struct kvr_registry *r);
+void kvr_view_free(struct kvr_view *v);
+
+/** Worker by id, or NULL. Any lcore. */
+const struct kvr_view_worker *kvr_view_find(const struct kvr_view *v, uint64_t id);
+
+/** Dense rank index of (worker, dp_rank), or KVR_RANK_NONE. Any lcore. */
+uint32_t kvr_view_rank(const struct kvr_view *v, const struct kvr_view_worker *w, uint32_t dp_rank);
+
+#endif

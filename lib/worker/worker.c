@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvr_errno.h"
+#include "kvr_rand.h"
+
+struct kvr_registry {
+	uint32_t max;
+	uint32_t n;
+	uint64_t seed;
+	struct kvr_worker **worker; /* in order of joining */
+};
+
+static const char *const state_names[] = {
+	[KVR_WORKER_JOINING] = "joining", [KVR_WORKER_SERVING] = "serving",
+	[KVR_WORKER_SUSPECT] = "suspect", [KVR_WORKER_DRAINING] = "draining",
+	[KVR_WORKER_DRAINED] = "drained", [KVR_WORKER_GONE] = "gone",
+};
+
+/* Allowed targets of each state, as a bit set; the picture is in the header. */
+#define TO(s) (1u << KVR_WORKER_##s)
+static const uint32_t transitions[] = {
+	[KVR_WORKER_JOINING] = TO(SERVING) | TO(GONE),
+	[KVR_WORKER_SERVING] = TO(SUSPECT) | TO(DRAINING) | TO(GONE),
+	[KVR_WORKER_SUSPECT] = TO(SERVING) | TO(DRAINING) | TO(GONE),
+	[KVR_WORKER_DRAINING] = TO(DRAINED) | TO(SERVING) | TO(GONE),
+	[KVR_WORKER_DRAINED] = TO(SERVING) | TO(GONE),
+	[KVR_WORKER_GONE] = 0,
+};
+#undef TO
+
+struct kvr_registry *kvr_registry_create(uint32_t max_workers, uint64_t seed)
+{
+	struct kvr_registry *r;
+
+	if (max_workers == 0 || max_workers > (1u << 20))
+		return kvr_null(EINVAL);
+	r = calloc(1, sizeof(*r));
+	if (r == NULL)
+		return NULL;
+	r->max = max_workers;
+	r->seed = seed;
+	r->worker = calloc(max_workers, sizeof(*r->worker));
+	if (r->worker == NULL) {
+		free(r);
+		return kvr_null(ENOMEM);
+	}
+	return r;
+}
+
+void kvr_registry_destroy(struct kvr_registry *r)
+{
+	if (r == NULL)
+		return;
+	for (uint32_t i = 0; i < r->n; i++)
+		free(r->worker[i]);
+	free(r->worker);
+	free(r);
+}
+
+struct kvr_worker *kvr_registry_find(struct kvr_registry *r, uint64_t id)
+{
+	for (uint32_t i = 0; i < r->n; i++)
+		if (r->worker[i]->id == id)
+			return r->worker[i];
+	return NULL;
+}
+
+struct kvr_worker *kvr_registry_add(struct kvr_registry *r, uint64_t id, uint64_t now_ns)
+{
+	struct kvr_worker *w;
+
+	if (kvr_registry_find(r, id) != NULL)
+		return kvr_null(EEXIST);
+	if (r->n == r->max)
+		return kvr_null(ENOSPC);
+	w = calloc(1, sizeof(*w));
+	if (w == NULL)
+		return NULL;
+	w->id = id;
+	w->state = KVR_WORKER_JOINING;
+	w->last_seen_ns = now_ns;
+	w->since_ns = now_ns;
+	memset(w->rank, 0xff, sizeof(w->rank)); /* KVR_RANK_NONE */
+	r->worker[r->n++] = w;
+	return w;
+}
+
+void kvr_registry_del(struct kvr_registry *r, struct kvr_worker *w)
+{
+	uint32_t i;
+
+	for (i = 0; i < r->n && r->worker[i] != w; i++)
+		;
+	if (i == r->n)
+		return;
+	free(w);
+	memmove(&r->worker[i], &r->worker[i + 1], (r->n - i - 1) * sizeof(*r->worker));
+	r->n--;
+}
+
+uint32_t kvr_registry_count(const struct kvr_registry *r)
+{
+	return r->n;
+}
+
+struct kvr_worker *kvr_registry_at(struct kvr_registry *r, uint32_t i)
+{
+	return r->worker[i];
+}
+
+bool kvr_worker_may(enum kvr_wire_worker_state from, enum kvr_wire_worker_state to)
+{
+	if ((unsigned int)from >= RTE_DIM(transitions) || (unsigned int)to >= RTE_DIM(transitions))
+		return false;
+	return (transitions[from] >> to & 1) != 0;
+}
+
+int kvr_worker_set_state(struct kvr_worker *w, enum kvr_wire_worker_state to, uint64_t now_ns)
+{
+	if (w->state == to)
+		return -EALREADY;
+	if (!kvr_worker_may(w->state, to))
+		return -EPERM;
+	w->state = to;
+	w->since_ns = now_ns;
+	return 0;
+}
+
+const char *kvr_worker_state_name(enum kvr_wire_worker_state s)
+{
+	if ((unsigned int)s >= RTE_DIM(state_names) || state_names[s] == NULL)
+		return "unknown";
+	return state_names[s];
+}
+
+static void index_add(struct kvr_view *v, uint32_t number)
+{
+	uint32_t at = (uint32_t)kvr_mix64(v->worker[number].id ^ v->seed) & v->mask;
+
+	while (v->index[at] != 0)
+		at = (at + 1) & v->mask;
+	v->index[at] = number + 1;
+}
+
+struct kvr_view *kvr_view_build(const struct kvr_registry *r)
+{
+	struct kvr_view *v = calloc(1, sizeof(*v));
+	uint32_t ranks = 0, size = 2;
+
+	if (v == NULL)
+		return NULL;
+	for (uint32_t i = 0; i < r->n; i++)
+		ranks += r->worker[i]->dp_size;
+	while (size < 2 * r->n)
+		size *= 2;
+	v->n = r->n;
+	v->mask = size - 1;
+	v->seed = r->seed;
+	v->index = calloc(size, sizeof(*v->index));
+	v->rank = calloc(ranks + 1, sizeof(*v->rank));
+	v->worker = calloc(r->n + 1, sizeof(*v->worker));
+	if (v->index == NULL || v->rank == NULL || v->worker == NULL) {
+		kvr_view_free(v);
+		return kvr_null(ENOMEM);
+	}
+	ranks = 0;
+	for (uint32_t i = 0; i < r->n; i++) {
+		const struct kvr_worker *w = r->worker[i];
+
+		v->worker[i] = (struct kvr_view_worker){
+			.id = w->id,
+			.epoch = w->epoch,
+			.pool = (uint16_t)w->pool,
+			.state = (uint16_t)w->state,
+			.dp_start = w->dp_start,
+			.dp_size = w->dp_size,
+			.first_rank = ranks,
+			.path = w->path,
+		};
+		memcpy(&v->rank[ranks], w->rank, w->dp_size * sizeof(*v->rank));
+		ranks += w->dp_size;
+		index_add(v, i);
+	}
+	return v;
+}
+
+void kvr_view_free(struct kvr_view *v)
+{
+	if (v == NULL)
+		return;
+	free(v->index);
+	free(v->rank);
+	free(v->worker);
+	free(v);
+}

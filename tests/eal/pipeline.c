@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pipeline.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_eth_ring.h>
+#include <rte_ethdev.h>
+
+#include "control.h"
+#include "kvr_eal.h"
+#include "kvr_put.h"
+#include "stages.h"
+#include "start.h"
+
+#define HEADERS 42 /* Ethernet, IPv4, UDP */
+
+struct router *rt;
+static struct rte_ring *to_router, *from_router;
+static struct rte_mempool *peer_pool;
+static struct kvr_local peer_local;
+static struct kvr_path peer_path;
+static struct out slots[4096];
+static uint32_t n_out, next_out;
+
+static void need(bool ok, const char *what)
+{
+	if (!ok) {
+		fprintf(stderr, "pipeline: %s\n", what);
+		exit(1);
+	}
+}
+
+static void configure(struct kvr_router_conf *c, const char *device, uint32_t pools)
+{
+	static const char *const names[] = {"a", "b"};
+	char path[] = "/tmp/kvr-pipeline-XXXXXX", err[300];
+	FILE *f = fdopen(mkstemp(path), "w");
+
+	fprintf(f, "[router]\nmemory_mb = 256\nlarge_buffers = 8\nring_size = 256\n"
+		   "reassembly_bytes = 8M\nreassembly_source_bytes = 7M\n");
+	fprintf(f,
+		"[port p]\ndevice = %s\nipv4 = 10.0.0.1\nudp_port = 7650\nmbufs = 16383\n"
+		"answer_arp = off\n",
+		device);
+	for (uint32_t i = 0; i < pools; i++)
+		fprintf(f,
+			"[pool %s]\nid = %u\nblock_size = 4\nmax_ranks = 64\n"
+			"max_requests = 256\nmax_jobs = 128\nmax_blocks = 64k\n"
+			"max_active_blocks = 65536\nrouter_queue_threshold = %s\n",
+			names[i], i + 5, i == 0 ? "none" : "0.5");
+	fclose(f);
+	if (kvr_router_conf_load(c, path, err, sizeof(err)) < 0) {
+		fprintf(stderr, "%s\n", err);
+		exit(1);
+	}
+	unlink(path);
+}
+
+void pipeline_start(uint32_t pools)
+{
+	static bool eal;
+	char err[300] = "", device[64];
+	static int round;
+
+	if (!eal)
+		kvr_eal_start("600");
+	eal = true;
+	rt = aligned_alloc(RTE_CACHE_LINE_SIZE, RTE_ALIGN_CEIL(sizeof(*rt), RTE_CACHE_LINE_SIZE));
+	memset(rt, 0, sizeof(*rt));
+	snprintf(device, sizeof(device), "t%d", round);
+	to_router = rte_ring_create(device, 8192, SOCKET_ID_ANY, 0);
+	snprintf(device, sizeof(device), "f%d", round);
+	from_router = rte_ring_create(device, 16384, SOCKET_ID_ANY, 0);
+	snprintf(device, sizeof(device), "peers%d", round);
+	peer_pool = rte_pktmbuf_pool_create(device, 16383, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
+					    SOCKET_ID_ANY);
+	snprintf(device, sizeof(device), "dev%d", round++);
+	need(to_router != NULL && from_router != NULL && peer_pool != NULL, "no memory");
+	int port = rte_eth_from_rings(device, &to_router, 1, &from_router, 1, 0);
+	need(port >= 0 && rte_eth_dev_get_name_by_port((uint16_t)port, device) == 0, "no port");
+
+	configure(&rt->conf, device, pools);
+	start_clock(rt);
+	need(start_counters(rt, err, sizeof(err)) == 0 && start_ports(rt, err, sizeof(err)) == 0 &&
+		     start_buffers(rt, err, sizeof(err)) == 0 &&
+		     start_registry(rt, err, sizeof(err)) == 0 &&
+		     start_lcores(rt, err, sizeof(err)) == 0 &&
+		     start_pools(rt, err, sizeof(err)) == 0,
+	     err);
+	rte_rcu_qsbr_thread_register(rt->qsbr, 0);
+	rte_rcu_qsbr_thread_online(rt->qsbr, 0);
+
+	const struct kvr_local *l = kvr_port_local(rt->port[0]);
+	memset(&peer_local, 0, sizeof(peer_local));
+	memset(&peer_path, 0, sizeof(peer_path));
+	peer_local = *l;
+	memcpy(peer_local.mac, "\x02\0\0\0\0\x02", 6);
+	memcpy(peer_local.ip4, (const uint8_t[]){10, 0, 0, 2}, 4);
+	peer_path.family = 4;
+	peer_path.udp_port = 7650;
+	kvr_ip_parse("10.0.0.1", peer_path.ip);
+	memcpy(peer_path.mac, l->mac, 6);
+	peer_path.max_frame = l->max_frame4;
+}
+
+void pipeline_stop(void)
+{
+	pipeline_turn();
+	pipeline_flush();
+	rte_rcu_qsbr_thread_offline(rt->qsbr, 0);
+	rte_rcu_qsbr_thread_unregister(rt->qsbr, 0);
+	stop_pools(rt);
+	stop_lcores(rt);
+	stop_registry(rt);
+	stop_buffers(rt);
+	stop_ports(rt);
+	stop_counters(rt);
+	rte_mempool_free(peer_pool);
+	free(rt);
+	rt = NULL;
+}
+
+static void inject(struct rte_mbuf *m)
+{
+	if (rte_ring_enqueue(to_router, m) != 0) {
+		pipeline_turn();
+		need(rte_ring_enqueue(to_router, m) == 0, "device ring full");
+	}
+}
+
+void pipeline_send(uint32_t from, const void *payload, size_t len)
+{
+	struct rte_mbuf *m = rte_pktmbuf_alloc(peer_pool);
+
+	need(m != NULL, "no peer mbuf");
+	memcpy(rte_pktmbuf_append(m, (uint16_t)len), payload, len);
+	peer_local.udp_port = (uint16_t)from;
+	need(kvr_path_write(&peer_local, &peer_path, m) > 0, "payload too long");
+	inject(m);
+}
+
+void pipeline_send_raw(const void *bytes, size_t len)
+{
+	struct rte_mbuf *m = rte_pktmbuf_alloc(peer_pool);
+
+	need(m != NULL, "no peer mbuf");
+	memcpy(rte_pktmbuf_append(m, (uint16_t)len), bytes, len);
+	inject(m);
+}
+
+static void collect(void)
+{
+	struct rte_mbuf *m;
+
+	while (rte_ring_dequeue(from_router, (void **)&m) == 0) {
+		const uint8_t *p = rte_pktmbuf_mtod(m, const uint8_t *);
+
+		if (m->pkt_len >= HEADERS && n_out < RTE_DIM(slots)) {
+			struct out *o = &slots[n_out++];
+
+			o->to = (uint16_t)(p[36] << 8 | p[37]);
+			o->len = m->pkt_len - HEADERS;
+			memcpy(o->bytes, p + HEADERS, RTE_MIN(o->len, sizeof(o->bytes)));
+		}
+		rte_pktmbuf_free(m);
+	}
+}
+
+void pipeline_turn(void)
+{
+	uint32_t quiet = 0;
+
+	/* Two turns in which nothing arrived or left: rings between stages are drained too. */
+	while (quiet < 3) {
+		uint32_t before = n_out;
+		bool idle = rte_ring_empty(to_router);
+
+		lcore_turn(rt->lcore[0]);
+		rt->last_tick_ns = 0; /* every round ticks */
+		control_round(rt);
+		collect();
+		quiet = idle && n_out == before ? quiet + 1 : 0;
+	}
+}
+
+const struct out *pipeline_next(uint32_t to)
+{
+	while (next_out < n_out) {
+		const struct out *o = &slots[next_out++];
+
+		if (to == 0 || o->to == to)
+			return o;
+	}
+	return NULL;
+}
+
+const struct out *pipeline_expect(uint32_t to, uint8_t kind)
+{
+	for (uint32_t i = 0; i < n_out; i++)
+		if (slots[i].to == to && slots[i].hdr.kind == kind) {
+			static struct out found;
+
+			found = slots[i];
+			slots[i].to = 0; /* taken */
+			return &found;
+		}
+	return NULL;
+}
+
+void pipeline_flush(void)
+{
+	n_out = next_out = 0;
+}
+
+uint32_t pipeline_mbufs_used(void)
+{
+	struct kvr_port_info info;
+
+	collect();
+	kvr_port_info(rt->port[0], &info);
+	return info.mbufs - info.mbufs_free + rte_mempool_in_use_count(peer_pool);
+}
+
+static bool adds_up(struct kvr_stats *s)
+{
+	uint64_t v[KVR_STATS_MAX];
+	char err[300];
+
+	kvr_stats_snapshot(s, v);
+	if (kvr_stats_check(kvr_stats_def(s), v, err, sizeof(err)) == NULL)
+		return true;
+	fprintf(stderr, "%s\n", err);
+	return false;
+}
+
+bool pipeline_balanced(void)
+{
+	bool ok = adds_up(rt->in_stats) && adds_up(kvr_port_stats(rt->port[0]));
+
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		ok = adds_up(rt->pool[i].stats) && adds_up(rt->pool[i].event_stats) && ok;
+	return ok;
+}
+
+bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t ranks)
+{
+	const struct kvr_wire_ids ids = {.source = id, .id = 1, .epoch = epoch};
+	const struct kvr_wire_hello h = {
+		.block_size = 4,
+		.dp_size = ranks,
+		.max_num_batched_tokens = 64,
+		.total_kv_blocks = 1000,
+		.max_frame = 1432,
+	};
+	uint8_t tlv[64], buf[256];
+	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
+	int len;
+
+	kvr_hint_put_str(&hints, KVR_HINT_POOL, pool);
+	len = kvr_put_hello(buf, sizeof(buf), &ids, h, &hints);
+	need(len > 0, "hello");
+	pipeline_send(PEER_AGENT, buf, (size_t)len);
+	pipeline_turn();
+	return pipeline_expect(PEER_AGENT, KVR_WELCOME) != NULL;
+}
+
+void pipeline_route(uint64_t id, uint64_t hash0, uint32_t n, uint32_t flags,
+		    const struct kvr_hint_buf *hints)
+{
+	static uint64_t hash[KVR_WIRE_MAX_HASHES];
+	struct kvr_request_src src = {
+		.fixed = {.pool = 5,
+			  .flags = flags,
+			  .isl = n * 4,
+			  .max_tokens = KVR_NONE32,
+			  .expected_output_tokens = KVR_NONE32},
+		.hashes = hash,
+		.n_hashes = n,
+		.body = "body",
+		.body_len = 4,
+	};
+	const struct kvr_wire_ids ids = {
+		.source = 77, .id = id, .epoch = 1, .msg_seq = (uint32_t)id};
+	struct kvr_slice s[KVR_REQUEST_SLICES];
+	struct kvr_frag frag;
+	uint32_t len, off, part;
+	uint8_t frame[KVR_WIRE_DEF_FRAME];
+
+	for (uint32_t i = 0; i < n; i++)
+		hash[i] = hash0 + i;
+	if (hints != NULL) {
+		src.hints = hints->p;
+		src.hints_len = hints->len;
+	}
+	len = kvr_request_build(&src, s);
+	need(len != 0 && kvr_frag_init(&frag, KVR_ROUTE, &ids, len, sizeof(frame)) == 0, "route");
+	while (kvr_frag_next(&frag, frame, &off, &part)) {
+		kvr_slices_copy(s, KVR_REQUEST_SLICES, off, part,
+				frame + sizeof(struct kvr_wire_hdr));
+		pipeline_send(PEER_CLIENT, frame, sizeof(struct kvr_wire_hdr) + part);
+	}
+	pipeline_turn();
+}

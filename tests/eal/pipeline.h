@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PIPELINE_H
+#define PIPELINE_H
+
+/**
+ * @file
+ * The whole router on one thread, without lcores: frames go into a ring device, turn() runs every
+ * stage once, frames that come out are read back. Time moves only by the TSC.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kvr_hints.h"
+#include "kvr_message.h"
+#include "router.h"
+
+#define PEER_CLIENT 1000u /* UDP ports of the two peers, both at 10.0.0.2 */
+#define PEER_AGENT  2000u
+#define PEER_OTHER  3000u
+
+/** A frame the router sent. */
+struct out {
+	uint16_t to; /* UDP port */
+	uint32_t len;
+	union {
+		struct kvr_wire_hdr hdr;
+		uint8_t bytes[KVR_WIRE_MAX_FRAME];
+	};
+};
+
+extern struct router *rt;
+
+/** Start a router with one or two pools ("a" and, with @p pools 2, "b"); aborts on failure. */
+void pipeline_start(uint32_t pools);
+void pipeline_stop(void);
+
+/** Put one UDP payload from a peer into the router's port. */
+void pipeline_send(uint32_t from, const void *payload, size_t len);
+
+/** Put raw bytes (from the Ethernet header on) into the router's port. */
+void pipeline_send_raw(const void *bytes, size_t len);
+
+/** Run every stage until nothing moves. */
+void pipeline_turn(void);
+
+/** Next frame the router has sent to @p to (0: anybody), or NULL; valid until the next call. */
+const struct out *pipeline_next(uint32_t to);
+
+/** Next frame of @p kind to @p to, others are thrown away; NULL when there is none. */
+const struct out *pipeline_expect(uint32_t to, uint8_t kind);
+
+/** Throw away what was sent. */
+void pipeline_flush(void);
+
+/** mbufs that are neither in their pool nor in a device ring; 0 when nothing leaks. */
+uint32_t pipeline_mbufs_used(void);
+
+/** Whether all counters add up; prints the violated equation. */
+bool pipeline_balanced(void);
+
+/** Worker @p id joins pool @p pool with @p ranks ranks; true when WELCOMEd. */
+bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t ranks);
+
+/** Send a ROUTE of @p n hashes (values hash0, hash0 + 1, ...) as request @p id; hints may be NULL.
+ */
+void pipeline_route(uint64_t id, uint64_t hash0, uint32_t n, uint32_t flags,
+		    const struct kvr_hint_buf *hints);
+
+#endif

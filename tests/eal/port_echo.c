@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Opens a port and sends every datagram back where it came from, until it has echoed as many as
+ * asked: port_echo DEVICE IPV4 IPV6 MTU COUNT [key=value ...]. Prints "ready" when it polls and the
+ * counters at the end; exits 1 when a counter equation is violated. A tool for
+ * test_port_kernel.sh, and for hand checks of a new kind of port.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_cycles.h>
+#include <rte_eal.h>
+
+#include "kvr_port.h"
+
+#define SECONDS 20
+
+static int fill(struct kvr_port_conf *c, int argc, char **argv, char *err, size_t errlen)
+{
+	static const char *const keys[] = {"device", "ipv4", "ipv6", "mtu"};
+	int rc = 0;
+
+	kvr_conf_defaults(kvr_port_opts, c);
+	c->mbufs = 6143; /* AF_XDP keeps 4,096 */
+	c->rx_descriptors = 256;
+	c->tx_descriptors = 256;
+	for (int i = 0; rc == 0 && i < 4; i++)
+		rc = kvr_conf_set(kvr_port_opts, c, keys[i], argv[i], err, errlen);
+	for (int i = 5; rc == 0 && i < argc; i++) {
+		char *value = strchr(argv[i], '=');
+
+		if (value == NULL)
+			return -1;
+		*value++ = '\0';
+		rc = kvr_conf_set(kvr_port_opts, c, argv[i], value, err, errlen);
+	}
+	return rc;
+}
+
+static void echo(struct kvr_port *p, uint64_t count)
+{
+	struct kvr_port_queue *q = kvr_port_queue(p, 0);
+	const uint64_t until = rte_get_tsc_cycles() + SECONDS * rte_get_tsc_hz();
+	struct rte_mbuf *m[KVR_PORT_BURST];
+	struct kvr_pkt pkts[KVR_PORT_BURST];
+
+	while (count > 0 && rte_get_tsc_cycles() < until) {
+		const uint16_t n = kvr_port_rx_burst(q, m, pkts, KVR_PORT_BURST);
+
+		for (uint16_t i = 0; i < n; i++)
+			kvr_port_send(q, &pkts[i].path, m[i]);
+		kvr_port_flush(q);
+		count -= n < count ? n : count;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	char *eal[] = {argv[0], "--no-huge",	  "--no-shconf",       "-m",	  "128", "-l",
+		       "0",	"--no-telemetry", "--log-level=error", "--no-pci"};
+	uint64_t v[KVR_PORT_COUNTERS];
+	const struct kvr_equation *bad;
+	struct kvr_port_conf conf;
+	struct kvr_port_info info;
+	char err[512] = "usage: port_echo DEVICE IPV4 IPV6 MTU COUNT [key=value ...]";
+	struct kvr_port *p;
+
+	if (argc < 6 || fill(&conf, argc - 1, argv + 1, err, sizeof(err)) != 0 ||
+	    rte_eal_init((int)RTE_DIM(eal), eal) < 0) {
+		fprintf(stderr, "%s\n", err);
+		return 2;
+	}
+	p = kvr_port_create("echo", &conf, 0, err, sizeof(err));
+	if (p == NULL || kvr_port_start(p, err, sizeof(err)) != 0) {
+		fprintf(stderr, "%s\n", err);
+		return 2;
+	}
+	kvr_port_info(p, &info);
+	printf("answers_arp=%d\nanswers_nd=%d\nready\n", info.answers4, info.answers6);
+	fflush(stdout);
+	echo(p, strtoull(argv[5], NULL, 10));
+	kvr_stats_snapshot(kvr_port_stats(p), v);
+	bad = kvr_stats_check(&kvr_port_stats_def, v, err, sizeof(err));
+	for (unsigned int i = 0; i < KVR_PORT_COUNTERS; i++)
+		if (v[i] != 0)
+			printf("%s=%llu\n", kvr_port_stats_def.counters[i].name,
+			       (unsigned long long)v[i]);
+	if (bad != NULL)
+		fprintf(stderr, "%s\n", err);
+	kvr_port_destroy(p);
+	rte_eal_cleanup();
+	return bad != NULL;
+}

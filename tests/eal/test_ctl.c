@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_ctl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <rte_common.h>
+#include <rte_eal.h>
+#include <rte_telemetry.h>
+
+#include "kvr_stats.h"
+#include "kvr_test.h"
+
+static char reply[16384 + 1];
+static char prefix[64];
+
+static int say_hello(void *arg, const char *params, struct rte_tel_data *d)
+{
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "who", arg);
+	rte_tel_data_add_dict_string(d, "params", params);
+	kvr_ctl_dict_f64(d, "share", 2.0 / 3.0, 3);
+	return 0;
+}
+
+static int refuse(void *arg, const char *params, struct rte_tel_data *d)
+{
+	(void)arg;
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "half", "done");
+	return kvr_ctl_error(d, -ENOENT, "no pool \"%s\"", params);
+}
+
+static int fail(void *arg, const char *params, struct rte_tel_data *d)
+{
+	(void)arg;
+	(void)params;
+	(void)d;
+	return -EIO;
+}
+
+static const struct kvr_ctl_cmd first[] = {
+	{"/kvroute/hello", "NAME", "Says hello", say_hello},
+	{"/kvroute/refuse", "POOL", "Refuses", refuse},
+	{0},
+};
+static const struct kvr_ctl_cmd second[] = {{"/kvroute/fail", NULL, "Fails", fail}, {0}};
+
+/* One question on a connection of its own; the answer is in reply. */
+static const char *ask(const char *question)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	const struct timeval limit = {.tv_sec = 10};
+	ssize_t n;
+
+	snprintf(to.sun_path, sizeof(to.sun_path), "%s/dpdk_telemetry.v2",
+		 rte_eal_get_runtime_dir());
+	CU_ASSERT_TRUE_FATAL(fd >= 0);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	CU_ASSERT_EQUAL_FATAL(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	n = read(fd, reply, sizeof(reply) - 1); /* who is there */
+	CU_ASSERT_TRUE_FATAL(n > 0);
+	CU_ASSERT_EQUAL(write(fd, question, strlen(question)), (ssize_t)strlen(question));
+	n = read(fd, reply, sizeof(reply) - 1);
+	CU_ASSERT_TRUE_FATAL(n > 0);
+	reply[n] = '\0';
+	close(fd);
+	return reply;
+}
+
+static char one[] = "one", two[] = "two";
+
+static void commands_answer_on_the_socket(void)
+{
+	CU_ASSERT_EQUAL_FATAL(kvr_ctl_register(first, one), 0);
+	CU_ASSERT_STRING_EQUAL(ask("/kvroute/hello"),
+			       "{\"/kvroute/hello\":{\"who\":\"one\",\"params\":\"\","
+			       "\"share\":\"0.667\"}}");
+	CU_ASSERT_STRING_EQUAL(ask("/kvroute/hello,a,b"),
+			       "{\"/kvroute/hello\":{\"who\":\"one\",\"params\":\"a,b\","
+			       "\"share\":\"0.667\"}}");
+	CU_ASSERT_PTR_NOT_NULL(strstr(ask("/"), "\"/kvroute/hello\",\"/kvroute/refuse\""));
+	CU_ASSERT_STRING_EQUAL(ask("/help,/kvroute/hello"),
+			       "{\"/help\":{\"/kvroute/hello\":\"Says hello. Parameters: NAME\"}}");
+}
+
+static void errors_have_a_name_and_a_reason(void)
+{
+	CU_ASSERT_STRING_EQUAL(ask("/kvroute/refuse,llama"),
+			       "{\"/kvroute/refuse\":{\"error\":\"ENOENT\",\"message\":\"no pool "
+			       "\\\"llama\\\"\"}}");
+	CU_ASSERT_EQUAL_FATAL(kvr_ctl_register(second, NULL), 0);
+	CU_ASSERT_STRING_EQUAL(ask("/kvroute/fail"),
+			       "{\"/kvroute/fail\":{\"error\":\"EIO\",\"message\":\"/kvroute/fail "
+			       "failed: Input/output error\"}}");
+	CU_ASSERT_STRING_EQUAL(ask("/kvroute/fail,7"),
+			       "{\"/kvroute/fail\":{\"error\":\"EINVAL\",\"message\":"
+			       "\"/kvroute/fail takes no parameters\"}}");
+	CU_ASSERT_STRING_EQUAL(ask("/kvroute/unheard_of"), "{\"/kvroute/unheard_of\":null}");
+}
+
+static void retired_commands_say_so_and_may_return(void)
+{
+	kvr_ctl_unregister(first);
+	CU_ASSERT_STRING_EQUAL(ask("/kvroute/hello"),
+			       "{\"/kvroute/hello\":{\"error\":\"ESHUTDOWN\",\"message\":"
+			       "\"/kvroute/hello is not served any more\"}}");
+	CU_ASSERT_EQUAL(kvr_ctl_register(first, two), 0);
+	CU_ASSERT_PTR_NOT_NULL(strstr(ask("/kvroute/hello"), "\"who\":\"two\""));
+}
+
+static void bad_tables_register_nothing(void)
+{
+	static const struct kvr_ctl_cmd taken[] = {
+		{"/kvroute/new1", NULL, "x", fail}, {"/kvroute/hello", NULL, "x", fail}, {0}};
+	static const struct kvr_ctl_cmd twice[] = {
+		{"/kvroute/new2", NULL, "x", fail}, {"/kvroute/new2", NULL, "x", fail}, {0}};
+	static const struct kvr_ctl_cmd names[][2] = {
+		{{"kvroute/x", NULL, "x", fail}, {0}},
+		{{"/kvroute/X", NULL, "x", fail}, {0}},
+		{{"/kvroute/x,y", NULL, "x", fail}, {0}},
+		{{"/kvroute/x", NULL, "x", NULL}, {0}},
+		{{"/kvroute/x", NULL, NULL, fail}, {0}},
+		{{"/kvroute/34567890123456789012345678901234567890123456789056", NULL, "x", fail},
+		 {0}},
+	};
+
+	CU_ASSERT_EQUAL(kvr_ctl_register(taken, NULL), -EEXIST);
+	CU_ASSERT_PTR_NULL(strstr(ask("/"), "new1"));
+	CU_ASSERT_EQUAL(kvr_ctl_register(twice, NULL), -EEXIST);
+	CU_ASSERT_PTR_NULL(strstr(ask("/"), "new2"));
+	for (size_t i = 0; i < RTE_DIM(names); i++)
+		CU_ASSERT_EQUAL(kvr_ctl_register(names[i], NULL), -EINVAL);
+	CU_ASSERT_PTR_NOT_NULL(strstr(ask("/kvroute/hello"), "\"who\":\"two\""));
+}
+
+static int many_values(void *arg, const char *params, struct rte_tel_data *d)
+{
+	static const struct kvr_counter counters[] = {
+		{"rx", "frames", "x"}, {"bad", "frames", "x"}, {0}};
+	const struct kvr_stats_def def = {"demo", counters, NULL};
+	const uint64_t v[] = {UINT64_MAX, 0};
+
+	(void)arg;
+	(void)params;
+	rte_tel_data_start_dict(d);
+	return kvr_stats_tel(&def, v, d);
+}
+
+static void counters_are_a_dictionary(void)
+{
+	static const struct kvr_ctl_cmd table[] = {{"/kvroute/drops", NULL, "Drops", many_values},
+						   {0}};
+
+	CU_ASSERT_EQUAL(kvr_ctl_register(table, NULL), 0);
+	CU_ASSERT_STRING_EQUAL(ask("/kvroute/drops"),
+			       "{\"/kvroute/drops\":{\"rx\":18446744073709551615,\"bad\":0}}");
+}
+
+/* The registry takes as many as it says; DPDK itself must not be the limit. */
+static void registry_is_bounded(void)
+{
+	static char paths[KVR_CTL_MAX_CMDS + 1][32];
+	static struct kvr_ctl_cmd table[KVR_CTL_MAX_CMDS + 1][2];
+	unsigned int n = 0;
+	int rc;
+
+	do {
+		snprintf(paths[n], sizeof(paths[n]), "/kvroute/many/%u", n);
+		table[n][0] = (struct kvr_ctl_cmd){paths[n], NULL, "x", fail};
+		rc = kvr_ctl_register(table[n], NULL);
+	} while (rc == 0 && ++n <= KVR_CTL_MAX_CMDS);
+	CU_ASSERT_EQUAL(rc, -ENOSPC);
+	CU_ASSERT_EQUAL(n, KVR_CTL_MAX_CMDS - 4);
+	while (n > 0)
+		kvr_ctl_unregister(table[--n]);
+}
+
+/* DPDK's own client, unchanged, where it is installed (package dpdk-dev). */
+static void dpdk_telemetry_py_reads_us(void)
+{
+	const char *tool = getenv("KVR_DPDK_TELEMETRY");
+	char command[512], line[512], all[4096] = "";
+	size_t used = 0;
+	FILE *f;
+
+	if (tool == NULL)
+		tool = "/usr/bin/dpdk-telemetry.py";
+	if (access(tool, R_OK) != 0) {
+		printf("(%s is not installed) ", tool);
+		return;
+	}
+	snprintf(command, sizeof(command),
+		 "printf '/kvroute/hello,x\\n/kvroute/refuse,y\\nquit\\n' | "
+		 "timeout 20 python3 '%s' -f %s 2>&1",
+		 tool, prefix);
+	f = popen(command, "r");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+	while (fgets(line, sizeof(line), f) != NULL && used + strlen(line) < sizeof(all)) {
+		strcpy(all + used, line);
+		used += strlen(line);
+	}
+	CU_ASSERT_EQUAL(pclose(f), 0);
+	CU_ASSERT_STRING_EQUAL(all, "{\"/kvroute/hello\": {\"who\": \"two\", \"params\": \"x\", "
+				    "\"share\": \"0.667\"}}\n"
+				    "{\"/kvroute/refuse\": {\"error\": \"ENOENT\", \"message\": "
+				    "\"no pool \\\"y\\\"\"}}\n");
+	if (strstr(all, "two") == NULL)
+		printf("%s", all);
+}
+
+/* After DPDK's own handler, which removes the socket. */
+static void remove_runtime_dir(void)
+{
+	rmdir(rte_eal_get_runtime_dir());
+}
+
+int main(int argc, char **argv)
+{
+	CU_TestInfo tests[] = {{"commands answer on the socket", commands_answer_on_the_socket},
+			       {"errors have a name", errors_have_a_name_and_a_reason},
+			       {"retired commands say so", retired_commands_say_so_and_may_return},
+			       {"bad tables register nothing", bad_tables_register_nothing},
+			       {"counters are a dictionary", counters_are_a_dictionary},
+			       {"dpdk-telemetry.py reads us", dpdk_telemetry_py_reads_us},
+			       {"registry is bounded", registry_is_bounded},
+			       CU_TEST_INFO_NULL};
+	char option[80];
+	char *eal[] = {argv[0], "--no-huge", "--no-shconf",	      "-m",  "16", "--no-pci",
+		       "-l",	"0",	     "--log-level=emergency", option};
+
+	snprintf(prefix, sizeof(prefix), "kvr_ctl_%d", (int)getpid());
+	snprintf(option, sizeof(option), "--file-prefix=%s", prefix);
+	atexit(remove_runtime_dir);
+	if (rte_eal_init((int)RTE_DIM(eal), eal) < 0)
+		return 1;
+	argc = kvr_test_run("ctl", tests);
+	rte_eal_cleanup();
+	return argc;
+}

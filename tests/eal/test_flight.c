@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_flight.h"
+
+#include "kvr_eal.h"
+#include "kvr_rand.h"
+#include "kvr_test.h"
+#include <errno.h>
+#include <string.h>
+
+#define SLOTS 64u
+
+static struct kvr_flight_table *table(void)
+{
+	static int n;
+	char name[32];
+	struct kvr_flight_table *t;
+
+	snprintf(name, sizeof(name), "t%d", n++);
+	t = kvr_flight_create(name, SLOTS, 3, 77, SOCKET_ID_ANY);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+	return t;
+}
+
+static struct kvr_flight *take(struct kvr_flight_table *t, uint64_t source, uint64_t id)
+{
+	struct kvr_flight *r = kvr_flight_alloc(t, source, id);
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+	return r;
+}
+
+static void a_name_is_taken_once(void)
+{
+	struct kvr_flight_table *t = table();
+	struct kvr_flight *r = take(t, 1, 2);
+
+	CU_ASSERT_PTR_EQUAL(kvr_flight_lookup(t, 1, 2), r);
+	CU_ASSERT_PTR_NULL(kvr_flight_lookup(t, 2, 1));
+	CU_ASSERT_PTR_NULL(kvr_flight_alloc(t, 1, 2));
+	CU_ASSERT_EQUAL(errno, EEXIST);
+	CU_ASSERT_EQUAL(kvr_flight_count(t), 1);
+	kvr_flight_release(t, r);
+	CU_ASSERT_PTR_NULL(kvr_flight_lookup(t, 1, 2));
+	CU_ASSERT_EQUAL(kvr_flight_count(t), 0);
+	kvr_flight_destroy(t);
+}
+
+static void full_table_refuses_and_recovers(void)
+{
+	struct kvr_flight_table *t = table();
+
+	for (int round = 0; round < 3; round++) {
+		for (uint64_t i = 0; i < SLOTS; i++)
+			take(t, 9, i);
+		CU_ASSERT_PTR_NULL(kvr_flight_alloc(t, 9, SLOTS));
+		CU_ASSERT_EQUAL(errno, ENOSPC);
+		for (uint64_t i = 0; i < SLOTS; i++)
+			kvr_flight_release(t, kvr_flight_lookup(t, 9, i));
+	}
+	CU_ASSERT_EQUAL(kvr_flight_count(t), 0);
+	kvr_flight_destroy(t);
+}
+
+static void relay_needs_a_published_slot_and_the_right_handle(void)
+{
+	struct kvr_flight_table *t = table();
+	struct kvr_flight *r = take(t, 1, 2);
+	struct kvr_relay relay;
+	uint64_t old, h = kvr_flight_handle(t, r);
+
+	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, h, &relay)); /* not published */
+	r->relay.worker = 42;
+	kvr_flight_publish(r);
+	CU_ASSERT_EQUAL(kvr_flight_handle(t, r), h);
+	CU_ASSERT_PTR_EQUAL(kvr_flight_relay(t, h, &relay), r);
+	CU_ASSERT_EQUAL(relay.worker, 42);
+	CU_ASSERT_EQUAL(relay.source, 1);
+	CU_ASSERT_PTR_EQUAL(kvr_flight_by_handle(t, h), r);
+	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, h + 1, &relay));			/* other slot */
+	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, h ^ 1u << 24, &relay));		/* other pool */
+	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, h ^ UINT64_C(2) << 32, &relay)); /* other life */
+	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, h ^ UINT64_C(1) << 32, &relay)); /* even */
+	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, UINT64_MAX, &relay));
+	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, 0, &relay));
+
+	old = h;
+	kvr_flight_rename(r); /* moves to another worker */
+	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, old, &relay));
+	r->relay.worker = 43;
+	kvr_flight_publish(r);
+	h = kvr_flight_handle(t, r);
+	CU_ASSERT_NOT_EQUAL(h, old);
+	CU_ASSERT_PTR_NULL(kvr_flight_by_handle(t, old));
+	CU_ASSERT_PTR_EQUAL(kvr_flight_relay(t, h, &relay), r);
+	CU_ASSERT_EQUAL(relay.worker, 43);
+
+	kvr_flight_release(t, r);
+	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, h, &relay));
+	CU_ASSERT_PTR_NULL(kvr_flight_by_handle(t, h));
+	kvr_flight_destroy(t);
+}
+
+static void ended_request_lingers_then_is_remembered(void)
+{
+	struct kvr_flight_table *t = table();
+	struct kvr_flight *r = take(t, 5, 6);
+
+	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 5, 6));
+	kvr_flight_end(t, r, 1000);
+	kvr_flight_end(t, r, 999999); /* once */
+	CU_ASSERT_EQUAL(kvr_flight_lingering(t), 1);
+	CU_ASSERT_PTR_EQUAL(kvr_flight_lookup(t, 5, 6), r);
+	CU_ASSERT_PTR_NULL(kvr_flight_lingered(t, 1000 + KVR_FLIGHT_LINGER_NS - 1));
+	CU_ASSERT_PTR_EQUAL(kvr_flight_lingered(t, 1000 + KVR_FLIGHT_LINGER_NS), r);
+	kvr_flight_release(t, r);
+	CU_ASSERT_PTR_NULL(kvr_flight_lingered(t, UINT64_MAX));
+	CU_ASSERT_EQUAL(kvr_flight_lingering(t), 0);
+	CU_ASSERT_TRUE(kvr_flight_has_ended(t, 5, 6));
+	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 6, 5));
+
+	r = take(t, 7, 7); /* refused before it was booked: not an ended request */
+	kvr_flight_release(t, r);
+	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 7, 7));
+	kvr_flight_destroy(t);
+}
+
+static void random_life_agrees_with_a_model(void)
+{
+	struct kvr_flight_table *t = table();
+	struct kvr_flight *model[128] = {0};
+	struct kvr_rand rand;
+	uint32_t live = 0;
+
+	kvr_rand_init(&rand, 4);
+	for (int step = 0; step < 200000; step++) {
+		uint32_t id = kvr_rand_below(&rand, RTE_DIM(model));
+
+		CU_ASSERT_PTR_EQUAL_FATAL(kvr_flight_lookup(t, 1, id), model[id]);
+		if (model[id] == NULL) {
+			model[id] = kvr_flight_alloc(t, 1, id);
+			CU_ASSERT_EQUAL_FATAL(model[id] == NULL, live == SLOTS);
+			live += model[id] != NULL;
+		} else {
+			if (kvr_rand_below(&rand, 2))
+				kvr_flight_end(t, model[id], (uint64_t)step);
+			kvr_flight_release(t, model[id]);
+			model[id] = NULL;
+			live--;
+		}
+		CU_ASSERT_EQUAL_FATAL(kvr_flight_count(t), live);
+	}
+	kvr_flight_destroy(t);
+}
+
+static void bad_sizes_are_refused(void)
+{
+	CU_ASSERT_PTR_NULL(kvr_flight_create("x", 0, 0, 1, SOCKET_ID_ANY));
+	CU_ASSERT_EQUAL(errno, EINVAL);
+	CU_ASSERT_PTR_NULL(kvr_flight_create("x", KVR_FLIGHT_MAX_SLOTS + 1, 0, 1, SOCKET_ID_ANY));
+	CU_ASSERT_PTR_NULL(kvr_flight_create("x", 1, 256, 1, SOCKET_ID_ANY));
+	kvr_flight_destroy(NULL);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"name", a_name_is_taken_once},
+			       {"full", full_table_refuses_and_recovers},
+			       {"relay", relay_needs_a_published_slot_and_the_right_handle},
+			       {"linger", ended_request_lingers_then_is_remembered},
+			       {"model", random_life_agrees_with_a_model},
+			       {"sizes", bad_sizes_are_refused},
+			       CU_TEST_INFO_NULL};
+
+	kvr_eal_start("64");
+	return kvr_test_run("flight", tests);
+}

@@ -1,0 +1,824 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The router by the frame: what comes in, what goes out, what is left behind. */
+#include "pipeline.h"
+
+#include "control.h"
+#include "kvr_frame.h"
+#include "kvr_put.h"
+#include "kvr_rand.h"
+#include "kvr_test.h"
+#include "stages.h"
+#include <string.h>
+
+#define WORKER 9u
+
+static struct pool *pool(void)
+{
+	return &rt->pool[0];
+}
+
+static uint64_t live(void)
+{
+	return kvr_sched_counters(pool()->sched)->booked_now;
+}
+
+static struct kvr_wire_ids ids_of(uint64_t id, uint64_t handle)
+{
+	return (struct kvr_wire_ids){.source = 77, .id = id, .handle = handle, .epoch = 1};
+}
+
+/* One item of request @p id's answer, from the agent. */
+static void respond(uint64_t id, uint64_t handle, uint32_t seq, uint32_t tokens, uint16_t flags)
+{
+	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_response r = {.seq = seq,
+					    .flags = flags,
+					    .generated_tokens = tokens,
+					    .cached_tokens = KVR_NONE32};
+	uint8_t buf[256];
+	int len = kvr_put_response(buf, sizeof(buf), &ids, r, (struct kvr_slice){"item", 4});
+
+	CU_ASSERT_FATAL(len > 0);
+	pipeline_send(PEER_AGENT, buf, (size_t)len);
+	pipeline_turn();
+}
+
+static void response_ack(uint64_t id, uint64_t handle, uint32_t next, uint32_t flags)
+{
+	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_response_ack a = {next, flags};
+	uint8_t buf[128];
+	int len = kvr_put_response_ack(buf, sizeof(buf), &ids, &a);
+
+	pipeline_send(PEER_CLIENT, buf, (size_t)len);
+	pipeline_turn();
+}
+
+static void empty(uint32_t from, uint8_t kind, uint64_t id, uint64_t handle)
+{
+	const struct kvr_wire_ids ids = ids_of(id, handle);
+	uint8_t buf[64];
+	int len = kvr_put_empty(buf, sizeof(buf), kind, &ids);
+
+	pipeline_send(from, buf, (size_t)len);
+	pipeline_turn();
+}
+
+static void kv_event(uint64_t worker, uint32_t epoch, uint64_t event_id, uint8_t type,
+		     uint64_t hash0, uint32_t n)
+{
+	uint8_t buf[KVR_WIRE_DEF_FRAME] = {0};
+	struct kvr_wire_hdr *h = (void *)buf;
+	struct kvr_wire_kv_events *e = (void *)(h + 1);
+	struct kvr_wire_kv_event *ev = (void *)(e + 1);
+	const struct kvr_wire_ids ids = {.source = worker, .id = event_id, .epoch = epoch};
+	uint32_t body = (uint32_t)(sizeof(*e) + sizeof(*ev) + n * 8);
+
+	kvr_hdr_put(h, KVR_KV_EVENTS, &ids, body, 0, (uint16_t)body);
+	e->first_event_id = event_id;
+	e->n_events = 1;
+	ev->type = type;
+	ev->n_blocks = n;
+	for (uint32_t i = 0; i < n; i++)
+		memcpy((uint8_t *)(ev + 1) + i * 8, &(uint64_t){hash0 + i}, 8);
+	pipeline_send(PEER_AGENT, buf, sizeof(*h) + body);
+	pipeline_turn();
+}
+
+/* Handle of the DISPATCH that the agent has got, 0 when there is none. */
+static uint64_t dispatched(void)
+{
+	const struct out *o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
+
+	return o == NULL ? 0 : o->hdr.handle;
+}
+
+static int rejected(uint32_t to)
+{
+	const struct out *o = pipeline_expect(to, KVR_REJECTED);
+
+	return o == NULL ? -1 : ((const struct kvr_wire_rejected *)(&o->hdr + 1))->code;
+}
+
+static const struct kvr_wire_accepted *accepted(void)
+{
+	const struct out *o = pipeline_expect(PEER_CLIENT, KVR_ACCEPTED);
+
+	return o == NULL ? NULL : (const struct kvr_wire_accepted *)(&o->hdr + 1);
+}
+
+static void begin(void)
+{
+	pipeline_start(1);
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 2));
+}
+
+/* Nothing may be left: counters add up, no booking, no frame. */
+static void end(void)
+{
+	pipeline_turn();
+	CU_ASSERT_TRUE(pipeline_balanced());
+	CU_ASSERT_EQUAL(live(), 0);
+	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(pool()->jobs), 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->hash_bufs), 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->hint_bufs), 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->frame_lists), 0);
+	pipeline_stop();
+}
+
+/* ---- life cycles ---- */
+
+static void request_lives_and_leaves_nothing(void)
+{
+	const struct kvr_wire_accepted *a;
+	const struct kvr_wire_request *q;
+	const struct out *o;
+	uint64_t h;
+
+	begin();
+	pipeline_route(1, 100, 10, 0, NULL);
+	o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	q = (const void *)(&o->hdr + 1);
+	h = o->hdr.handle;
+	CU_ASSERT_NOT_EQUAL(h, 0);
+	CU_ASSERT_EQUAL(o->hdr.source, 77);
+	CU_ASSERT_EQUAL(o->hdr.id, 1);
+	CU_ASSERT_EQUAL(q->worker, WORKER);
+	CU_ASSERT(q->dp_rank < 2);
+	CU_ASSERT_EQUAL(q->isl, 40);
+	CU_ASSERT_EQUAL(q->client_port, PEER_CLIENT);
+	CU_ASSERT_EQUAL(q->client_ip[12], 10);
+	CU_ASSERT_EQUAL(memcmp((const uint8_t *)(q + 1) + 80, "body", 4), 0);
+	a = accepted();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT_EQUAL(a->state, KVR_STATE_DISPATCHED);
+	CU_ASSERT_EQUAL(a->worker, WORKER);
+	CU_ASSERT_EQUAL(a->required_blocks, 10);
+	CU_ASSERT_EQUAL(live(), 1);
+
+	respond(1, h, 0, 1, 0);
+	o = pipeline_expect(PEER_CLIENT, KVR_RESPONSE);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_response *)(&o->hdr + 1))->generated_tokens, 1);
+	respond(1, h, 1, 2, KVR_RESP_F_FIN);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	CU_ASSERT_EQUAL(live(), 0);
+	CU_ASSERT_EQUAL(kvr_flight_count(pool()->requests), 1); /* lingers */
+	response_ack(1, h, 2, KVR_RACK_F_FIN);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_RESPONSE_ACK));
+	CU_ASSERT_EQUAL(kvr_flight_count(pool()->requests), 0);
+	end();
+}
+
+static void repeated_frames_change_nothing(void)
+{
+	const struct kvr_wire_accepted *a;
+	uint64_t h;
+
+	begin();
+	pipeline_route(1, 100, 10, 0, NULL);
+	h = dispatched();
+	CU_ASSERT_PTR_NOT_NULL(accepted());
+	pipeline_route(1, 100, 10, 0, NULL); /* duplicated by the network */
+	a = accepted();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT_EQUAL(a->state, KVR_STATE_DISPATCHED);
+	CU_ASSERT_EQUAL(dispatched(), 0);
+	pipeline_route(1, 100, 10, KVR_REQ_F_RESEND, NULL); /* repeated by the client */
+	CU_ASSERT_EQUAL(dispatched(), h);
+	CU_ASSERT_EQUAL(live(), 1);
+	empty(PEER_AGENT, KVR_DISPATCH_ACK, 1, h); /* wrong body: refused */
+	CU_ASSERT_EQUAL(live(), 1);
+	pipeline_flush();
+	respond(1, h, 0, 1, KVR_RESP_F_FIN);
+	pipeline_route(1, 100, 10, KVR_REQ_F_RESEND, NULL); /* every item was lost on the way */
+	CU_ASSERT_EQUAL(accepted()->state, KVR_STATE_RUNNING);
+	CU_ASSERT_EQUAL(dispatched(), 0);
+	respond(1, h, 0, 1, KVR_RESP_F_FIN); /* the client has not acknowledged yet */
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	CU_ASSERT_EQUAL(live(), 0);
+	response_ack(1, h, 1, KVR_RACK_F_FIN);
+	response_ack(1, h, 1, KVR_RACK_F_FIN); /* late: ignored */
+	pipeline_flush();
+	pipeline_route(1, 100, 10, KVR_REQ_F_RESEND, NULL); /* very late */
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_ENDED);
+	CU_ASSERT_EQUAL(dispatched(), 0);
+	respond(1, h, 0, 1, KVR_RESP_F_FIN); /* nobody listens any more */
+	CU_ASSERT_EQUAL(rejected(PEER_AGENT), KVR_E_UNKNOWN_REQUEST);
+	end();
+}
+
+static void query_changes_nothing(void)
+{
+	const struct kvr_wire_accepted *a;
+
+	begin();
+	pipeline_route(1, 100, 10, KVR_REQ_F_QUERY, NULL);
+	a = accepted();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT_EQUAL(a->state, KVR_STATE_QUERY);
+	CU_ASSERT_EQUAL(a->worker, WORKER);
+	CU_ASSERT_EQUAL(dispatched(), 0);
+	CU_ASSERT_EQUAL(kvr_flight_count(pool()->requests), 0);
+	end();
+}
+
+static void overlap_follows_the_events(void)
+{
+	const struct out *o;
+	const struct kvr_wire_kv_ack *k;
+
+	begin();
+	kv_event(WORKER, 1, 0, KVR_KV_STORED, 100, 10);
+	o = pipeline_expect(PEER_AGENT, KVR_KV_ACK);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	k = (const void *)(&o->hdr + 1);
+	CU_ASSERT_EQUAL(k->next_event_id, 1);
+	CU_ASSERT_EQUAL(k->code, KVR_KV_OK);
+	pipeline_route(1, 100, 12, KVR_REQ_F_QUERY, NULL);
+	CU_ASSERT_EQUAL(accepted()->overlap_blocks, 10);
+	kv_event(WORKER, 1, 0, KVR_KV_STORED, 110, 2); /* past: not applied */
+	pipeline_route(2, 100, 12, KVR_REQ_F_QUERY, NULL);
+	CU_ASSERT_EQUAL(accepted()->overlap_blocks, 10);
+	pipeline_flush();
+	kv_event(WORKER, 1, 5, KVR_KV_STORED, 110, 2); /* future: a gap */
+	k = (const void *)(&pipeline_expect(PEER_AGENT, KVR_KV_ACK)->hdr + 1);
+	CU_ASSERT_EQUAL(k->code, KVR_KV_GAP);
+	CU_ASSERT_EQUAL(k->next_event_id, 1);
+	kv_event(WORKER, 1, 1, KVR_KV_REMOVED, 104, 1);
+	pipeline_route(3, 100, 12, KVR_REQ_F_QUERY, NULL);
+	CU_ASSERT_EQUAL(accepted()->overlap_blocks, 4);
+	pipeline_flush();
+	kv_event(WORKER, 2, 2, KVR_KV_STORED, 100, 10); /* another life */
+	k = (const void *)(&pipeline_expect(PEER_AGENT, KVR_KV_ACK)->hdr + 1);
+	CU_ASSERT_EQUAL(k->code, KVR_KV_HELLO);
+	kv_event(WORKER + 1, 1, 0, KVR_KV_STORED, 100, 10); /* nobody */
+	k = (const void *)(&pipeline_expect(PEER_AGENT, KVR_KV_ACK)->hdr + 1);
+	CU_ASSERT_EQUAL(k->code, KVR_KV_HELLO);
+	kv_event(WORKER, 1, 2, KVR_KV_CLEARED, 0, 0);
+	pipeline_route(4, 100, 12, KVR_REQ_F_QUERY, NULL);
+	CU_ASSERT_EQUAL(accepted()->overlap_blocks, 0);
+	end();
+}
+
+/* A frame of a dump: position, flags, one stored event of @p n blocks (0: none). */
+static void dump_frame(uint64_t pos, uint16_t flags, uint32_t msg_seq, uint64_t hash0, uint32_t n,
+		       uint64_t resume)
+{
+	uint8_t buf[KVR_WIRE_DEF_FRAME] = {0};
+	struct kvr_wire_hdr *h = (void *)buf;
+	struct kvr_wire_kv_events *e = (void *)(h + 1);
+	struct kvr_wire_kv_event *ev = (void *)(e + 1);
+	const struct kvr_wire_ids ids = {.source = WORKER, .epoch = 1, .msg_seq = msg_seq};
+	uint32_t body = (uint32_t)(sizeof(*e) + (n != 0 ? sizeof(*ev) + n * 8 : 0));
+
+	kvr_hdr_put(h, KVR_KV_EVENTS, &ids, body, 0, (uint16_t)body);
+	e->first_event_id = pos;
+	e->resume_event_id = resume;
+	e->flags = (uint16_t)(flags | KVR_KV_F_DUMP);
+	if (n != 0) {
+		e->n_events = 1;
+		ev->type = KVR_KV_STORED;
+		ev->n_blocks = n;
+		for (uint32_t i = 0; i < n; i++)
+			memcpy((uint8_t *)(ev + 1) + i * 8, &(uint64_t){hash0 + i}, 8);
+	}
+	pipeline_send(PEER_AGENT, buf, sizeof(*h) + body);
+	pipeline_turn();
+}
+
+static uint32_t overlap(uint64_t id)
+{
+	pipeline_route(id, 100, 12, KVR_REQ_F_QUERY, NULL);
+	return accepted()->overlap_blocks;
+}
+
+static struct kvr_wire_kv_ack last_ack(void)
+{
+	struct kvr_wire_kv_ack a = {.code = 999};
+	const struct out *o;
+
+	while ((o = pipeline_expect(PEER_AGENT, KVR_KV_ACK)) != NULL)
+		memcpy(&a, &o->hdr + 1, sizeof(a));
+	return a;
+}
+
+static void dump_replaces_what_the_rank_holds(void)
+{
+	begin();
+	kv_event(WORKER, 1, 0, KVR_KV_STORED, 100, 12);
+	CU_ASSERT_EQUAL(overlap(1), 12);
+	dump_frame(0, KVR_KV_F_DUMP_BEGIN, 50, 100, 4, 0);
+	CU_ASSERT_EQUAL(last_ack().next_dump_pos, 1);
+	CU_ASSERT_EQUAL(overlap(2), 4);
+	dump_frame(2, KVR_KV_F_DUMP_END, 52, 106, 1, 20); /* frame 1 is missing */
+	CU_ASSERT_EQUAL(last_ack().next_dump_pos, 1);
+	kv_event(WORKER, 1, 1, KVR_KV_STORED, 106, 6); /* from before the dump */
+	CU_ASSERT_EQUAL(overlap(3), 4);
+	dump_frame(1, 0, 51, 104, 2, 0);
+	dump_frame(2, KVR_KV_F_DUMP_END, 52, 106, 1, 20);
+	CU_ASSERT_EQUAL(last_ack().next_dump_pos, 3);
+	CU_ASSERT_EQUAL(overlap(4), 7);
+	dump_frame(0, KVR_KV_F_DUMP_BEGIN, 50, 100, 4, 0); /* late copy: nothing is emptied */
+	CU_ASSERT_EQUAL(last_ack().next_dump_pos, 3);
+	CU_ASSERT_EQUAL(overlap(5), 7);
+	kv_event(WORKER, 1, 20, KVR_KV_STORED, 107, 1); /* live again at resume_event_id */
+	CU_ASSERT_EQUAL(last_ack().next_event_id, 21);
+	CU_ASSERT_EQUAL(overlap(6), 8);
+	dump_frame(0, KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END, 60, 0, 0, 30); /* an empty one */
+	CU_ASSERT_EQUAL(overlap(7), 0);
+	end();
+}
+
+static void heartbeat(uint64_t next_event_id)
+{
+	const struct kvr_wire_ids ids = {.source = WORKER, .id = 3, .epoch = 1};
+	const struct kvr_wire_rank_load load = {.kv_used_blocks = 5,
+						.next_event_id = next_event_id};
+	uint8_t buf[256];
+	int len = kvr_put_heartbeat(buf, sizeof(buf), &ids, &load, 1);
+
+	pipeline_send(PEER_AGENT, buf, (size_t)len);
+	pipeline_turn();
+}
+
+static void heartbeat_finds_events_that_never_came(void)
+{
+	begin();
+	heartbeat(0);
+	CU_ASSERT_EQUAL(last_ack().code, 999);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_HEARTBEAT_ACK));
+	heartbeat(7); /* may be under way */
+	CU_ASSERT_EQUAL(last_ack().code, 999);
+	heartbeat(7); /* a whole heartbeat without any */
+	CU_ASSERT_EQUAL(last_ack().code, KVR_KV_DUMP_WANTED);
+	kv_event(WORKER, 1, 0, KVR_KV_STORED, 100, 2);
+	last_ack();
+	heartbeat(7);
+	CU_ASSERT_EQUAL(last_ack().code, 999); /* it moves */
+	heartbeat(7);
+	CU_ASSERT_EQUAL(last_ack().code, KVR_KV_GAP);
+	end();
+}
+
+static void fragments_in_any_order_are_one_request(void)
+{
+	const struct out *o;
+	uint32_t bytes = 0, frames = 0;
+	uint64_t h = 0;
+
+	begin();
+	pipeline_route(1, 5000, 4000, 0, NULL); /* 32 kB of hashes */
+	while ((o = pipeline_expect(PEER_AGENT, KVR_DISPATCH)) != NULL) {
+		h = o->hdr.handle;
+		bytes += o->hdr.frag_len;
+		frames++;
+		CU_ASSERT(o->len <= 1432);
+	}
+	CU_ASSERT(frames > 20);
+	CU_ASSERT_EQUAL(bytes, sizeof(struct kvr_wire_request) + 4000 * 8 + 8);
+	CU_ASSERT_EQUAL(accepted()->required_blocks, 4000);
+	respond(1, h, 0, 1, KVR_RESP_F_FIN);
+	response_ack(1, h, 1, KVR_RACK_F_FIN);
+	end();
+}
+
+static void lost_fragment_leaves_nothing_behind(void)
+{
+	const struct kvr_wire_ids ids = {.source = 77, .id = 5, .epoch = 1, .msg_seq = 5};
+	uint8_t buf[1000] = {0};
+
+	begin();
+	kvr_hdr_put(buf, KVR_ROUTE, &ids, 20000, 0, 952);
+	pipeline_send(PEER_CLIENT, buf, sizeof(buf));
+	pipeline_turn();
+	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 1);
+	rt->lcore[0]->now_ns += UINT64_C(10000000000);
+	kvr_reasm_expire(rt->lcore[0]->reasm, rt->lcore[0]->now_ns, 10);
+	end();
+}
+
+/* ---- ends ---- */
+
+static void cancel_frees_and_tells_the_worker(void)
+{
+	uint64_t h;
+
+	begin();
+	pipeline_route(1, 100, 10, 0, NULL);
+	h = dispatched();
+	empty(PEER_CLIENT, KVR_CANCEL, 1, h);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_ABORT));
+	CU_ASSERT_EQUAL(live(), 0);
+	empty(PEER_CLIENT, KVR_CANCEL, 1, h); /* again: answered, nothing more */
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_ABORT));
+	empty(PEER_AGENT, KVR_ABORT_ACK, 1, h);
+	respond(1, h, 0, 1, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	response_ack(1, h, 1, KVR_RACK_F_FIN);
+	empty(PEER_CLIENT, KVR_CANCEL, 99, 0); /* unknown: answered all the same */
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
+	end();
+}
+
+static void refused_dispatch_frees_the_booking(void)
+{
+	const struct kvr_wire_dispatch_ack no = {.code = 3};
+	struct kvr_wire_ids ids;
+	const struct out *o;
+	uint8_t buf[128];
+	uint64_t h;
+
+	begin();
+	pipeline_route(1, 100, 10, 0, NULL);
+	h = dispatched();
+	ids = ids_of(1, h);
+	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &no));
+	pipeline_turn();
+	CU_ASSERT_EQUAL(live(), 0);
+	o = pipeline_expect(PEER_CLIENT, KVR_REJECTED);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_rejected *)(&o->hdr + 1))->code,
+			KVR_E_DISPATCH_FAILED);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_rejected *)(&o->hdr + 1))->detail[0], 3);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_rejected *)(&o->hdr + 1))->retryable, 1);
+	empty(PEER_CLIENT, KVR_PROBE, 1, 0); /* the refusal was lost: it is said again */
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_DISPATCH_FAILED);
+	end();
+}
+
+static void probe_says_where_a_request_stands(void)
+{
+	const struct kvr_wire_dispatch_ack yes = {.code = 0};
+	struct kvr_wire_ids ids;
+	uint8_t buf[128];
+	uint64_t h;
+
+	begin();
+	empty(PEER_CLIENT, KVR_PROBE, 1, 0);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_UNKNOWN_REQUEST);
+	pipeline_route(1, 100, 10, 0, NULL);
+	CU_ASSERT_PTR_NOT_NULL(accepted());
+	h = dispatched();
+	empty(PEER_CLIENT, KVR_PROBE, 1, 0);
+	CU_ASSERT_EQUAL(accepted()->state, KVR_STATE_DISPATCHED);
+	ids = ids_of(1, h);
+	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &yes));
+	pipeline_turn();
+	empty(PEER_CLIENT, KVR_PROBE, 1, h);
+	CU_ASSERT_EQUAL(accepted()->state, KVR_STATE_RUNNING);
+	respond(1, h, 0, 1, KVR_RESP_F_FIN);
+	empty(PEER_CLIENT, KVR_PROBE, 1, h); /* the last item may be lost: it will be repeated */
+	CU_ASSERT_EQUAL(accepted()->state, KVR_STATE_RUNNING);
+	response_ack(1, h, 1, KVR_RACK_F_FIN);
+	empty(PEER_CLIENT, KVR_PROBE, 1, h);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_ENDED);
+	end();
+}
+
+static void lost_worker_fails_its_requests_and_is_forgotten(void)
+{
+	begin();
+	kv_event(WORKER, 1, 0, KVR_KV_STORED, 100, 10);
+	pipeline_route(1, 100, 10, 0, NULL);
+	CU_ASSERT_NOT_EQUAL(dispatched(), 0);
+	pipeline_flush();
+	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 2)); /* restarted */
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_WORKER_LOST);
+	CU_ASSERT_EQUAL(live(), 0);
+	pipeline_route(2, 100, 10, KVR_REQ_F_QUERY, NULL);
+	CU_ASSERT_EQUAL(accepted()->overlap_blocks, 0);
+	CU_ASSERT_EQUAL(kvr_registry_count(rt->registry), 1);
+	empty(PEER_AGENT, KVR_GOODBYE, 1, 0); /* source 77: not this worker */
+	CU_ASSERT_EQUAL(kvr_registry_count(rt->registry), 1);
+	kvr_registry_at(rt->registry, 0)->last_seen_ns = 0; /* silent for long */
+	pipeline_turn();
+	CU_ASSERT_EQUAL(kvr_registry_count(rt->registry), 0);
+	pipeline_flush();
+	pipeline_route(3, 100, 10, 0, NULL);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_NO_ENDPOINTS);
+	end();
+}
+
+static void draining_worker_takes_nothing_new_and_ends_drained(void)
+{
+	uint64_t h;
+
+	begin();
+	pipeline_route(1, 100, 10, 0, NULL);
+	h = dispatched();
+	CU_ASSERT_EQUAL(control_drain(rt, WORKER, true), 0);
+	CU_ASSERT_EQUAL(control_drain(rt, WORKER, true), -EALREADY);
+	CU_ASSERT_EQUAL(control_drain(rt, WORKER + 1, true), -ENOENT);
+	pipeline_turn();
+	CU_ASSERT_EQUAL(kvr_registry_at(rt->registry, 0)->state, KVR_WORKER_DRAINING);
+	pipeline_flush();
+	pipeline_route(2, 100, 10, 0, NULL);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_NO_ENDPOINTS);
+	respond(1, h, 0, 1, KVR_RESP_F_FIN);
+	response_ack(1, h, 1, KVR_RACK_F_FIN);
+	pipeline_turn();
+	CU_ASSERT_EQUAL(kvr_registry_at(rt->registry, 0)->state, KVR_WORKER_DRAINED);
+	CU_ASSERT_EQUAL(control_drain(rt, WORKER, false), 0);
+	pipeline_flush();
+	pipeline_route(3, 100, 10, KVR_REQ_F_QUERY, NULL);
+	CU_ASSERT_PTR_NOT_NULL(accepted());
+	end();
+}
+
+static void direct_path_is_accounted_by_progress(void)
+{
+	struct kvr_wire_progress pr = {
+		.flags = KVR_PROG_F_FIRST, .generated_tokens = 1, .cached_tokens = 0};
+	struct kvr_wire_ids ids;
+	uint8_t buf[128];
+	uint64_t h;
+
+	begin();
+	pipeline_route(1, 100, 10, KVR_REQ_F_DIRECT, NULL);
+	h = dispatched();
+	ids = ids_of(1, h);
+	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_progress(buf, sizeof(buf), &ids, &pr));
+	pipeline_turn();
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_PROGRESS_ACK));
+	CU_ASSERT_EQUAL(live(), 1);
+	pr = (struct kvr_wire_progress){
+		.seq = 1, .flags = KVR_PROG_F_FIN, .generated_tokens = 4, .cached_tokens = 0};
+	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_progress(buf, sizeof(buf), &ids, &pr));
+	pipeline_turn();
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_PROGRESS_ACK));
+	CU_ASSERT_EQUAL(live(), 0);
+	end();
+}
+
+/* ---- who may do what ---- */
+
+static void strangers_cannot_touch_a_request(void)
+{
+	uint64_t h;
+	struct kvr_wire_ids ids;
+	const struct kvr_wire_response r = {.flags = KVR_RESP_F_FIN, .generated_tokens = 1};
+	uint8_t buf[128];
+
+	begin();
+	pipeline_route(1, 100, 10, 0, NULL);
+	h = dispatched();
+	ids = ids_of(1, h);
+	pipeline_send(
+		PEER_OTHER, buf,
+		(size_t)kvr_put_response(buf, sizeof(buf), &ids, r, (struct kvr_slice){NULL, 0}));
+	pipeline_turn();
+	CU_ASSERT_EQUAL(rejected(PEER_OTHER), KVR_E_NOT_ALLOWED);
+	ids.id = 2; /* the right agent about another request */
+	pipeline_send(
+		PEER_AGENT, buf,
+		(size_t)kvr_put_response(buf, sizeof(buf), &ids, r, (struct kvr_slice){NULL, 0}));
+	pipeline_turn();
+	CU_ASSERT_EQUAL(rejected(PEER_AGENT), KVR_E_NOT_ALLOWED);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	CU_ASSERT_EQUAL(live(), 1);
+	respond(1, h, 0, 1, KVR_RESP_F_FIN);
+	response_ack(1, h, 1, KVR_RACK_F_FIN);
+	end();
+}
+
+static void every_refusal_has_its_code(void)
+{
+	uint8_t tlv[64], buf[512];
+	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
+	struct kvr_wire_hdr *hdr = (void *)buf;
+	struct kvr_wire_ids ids = ids_of(1, 0);
+
+	begin();
+	kvr_hint_put_u64(&hints, KVR_HINT_BACKEND, 12345);
+	kvr_hint_put_u32(&hints, KVR_HINT_DP_RANK, 0);
+	pipeline_route(1, 100, 10, 0, &hints);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_NO_ENDPOINTS);
+	hints.len = 0;
+	kvr_hint_put_u64(&hints, KVR_HINT_BACKEND, WORKER);
+	pipeline_route(2, 100, 10, 0, &hints);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_DP_RANK_REQUIRED);
+	hints.len = 0;
+	kvr_hint_put_str(&hints, KVR_HINT_POLICY_CLASS, "gold");
+	pipeline_route(3, 100, 10, 0, &hints);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_UNKNOWN_POLICY_CLASS);
+	hints.len = 0;
+	kvr_hint_put_allowed(&hints, NULL, 0);
+	pipeline_route(4, 100, 10, 0, &hints);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_NO_ENDPOINTS);
+	memset(buf, 0, sizeof(buf));
+	kvr_hdr_put(buf, KVR_ROUTE, &ids, 96, 0, 96);
+	pipeline_send(PEER_CLIENT, buf, 144); /* pool 0, no prompt */
+	pipeline_turn();
+	CU_ASSERT_NOT_EQUAL(rejected(PEER_CLIENT), -1);
+	hdr->version = 9;
+	pipeline_send(PEER_CLIENT, buf, 144);
+	pipeline_turn();
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_VERSION);
+	hdr->version = KVR_WIRE_VERSION;
+	hdr->kind = 200;
+	pipeline_send(PEER_CLIENT, buf, 144);
+	pipeline_turn();
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_KIND);
+	hdr->magic = 0;
+	pipeline_send(PEER_CLIENT, buf, 144);
+	pipeline_turn();
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), -1); /* not ours: counted, not answered */
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_MAGIC), 1);
+	CU_ASSERT_EQUAL(kvr_flight_count(pool()->requests), 0);
+	end();
+}
+
+static void hello_is_checked_against_the_pool(void)
+{
+	pipeline_start(2);
+	CU_ASSERT_FALSE(pipeline_hello(1, 1, "nobody", 1));
+	CU_ASSERT_EQUAL(rejected(PEER_AGENT), KVR_E_UNKNOWN_POOL);
+	CU_ASSERT_FALSE(pipeline_hello(1, 0, "a", 1));
+	CU_ASSERT_EQUAL(rejected(PEER_AGENT), KVR_E_STALE_EPOCH);
+	CU_ASSERT_FALSE(pipeline_hello(1, 1, "a", 65)); /* the pool has 64 */
+	CU_ASSERT_EQUAL(rejected(PEER_AGENT), KVR_E_WORKER_LIMIT);
+	CU_ASSERT_EQUAL(kvr_registry_count(rt->registry), 0);
+	CU_ASSERT_TRUE(pipeline_hello(1, 1, "a", 1));
+	CU_ASSERT_TRUE(pipeline_hello(1, 1, "a", 1)); /* said again */
+	CU_ASSERT_TRUE(pipeline_hello(2, 1, "b", 64));
+	CU_ASSERT_EQUAL(kvr_registry_count(rt->registry), 2);
+	end();
+}
+
+/* ---- waiting ---- */
+
+static void route_b(uint64_t id)
+{
+	uint64_t hash[10];
+	struct kvr_request_src src = {
+		.fixed = {.pool = 6,
+			  .isl = 40,
+			  .max_tokens = KVR_NONE32,
+			  .expected_output_tokens = KVR_NONE32},
+		.hashes = hash,
+		.n_hashes = 10,
+	};
+	const struct kvr_wire_ids ids = ids_of(id, 0);
+	struct kvr_slice s[KVR_REQUEST_SLICES];
+	uint8_t frame[512];
+	uint32_t len;
+
+	for (int i = 0; i < 10; i++)
+		hash[i] = id * 100 + (uint64_t)i;
+	len = kvr_request_build(&src, s);
+	kvr_hdr_put(frame, KVR_ROUTE, &ids, len, 0, (uint16_t)len);
+	kvr_slices_copy(s, KVR_REQUEST_SLICES, 0, len, frame + sizeof(struct kvr_wire_hdr));
+	pipeline_send(PEER_CLIENT, frame, sizeof(struct kvr_wire_hdr) + len);
+	pipeline_turn();
+}
+
+static void busy_pool_makes_requests_wait_and_admits_them_in_turn(void)
+{
+	uint64_t h1, h2;
+
+	pipeline_start(2);
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "b", 1));
+	route_b(1); /* 40 prefill tokens > 0.5 * 64 */
+	h1 = dispatched();
+	CU_ASSERT_NOT_EQUAL(h1, 0);
+	CU_ASSERT_PTR_NOT_NULL(accepted());
+	route_b(2);
+	CU_ASSERT_EQUAL(accepted()->state, KVR_STATE_QUEUED);
+	CU_ASSERT_EQUAL(dispatched(), 0);
+	route_b(3);
+	CU_ASSERT_EQUAL(accepted()->queue_len, 2);
+	empty(PEER_CLIENT, KVR_PROBE, 3, 0); /* pool a is asked first and passes it on */
+	CU_ASSERT_EQUAL(accepted()->state, KVR_STATE_QUEUED);
+	empty(PEER_CLIENT, KVR_CANCEL, 3, 0);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
+	respond(1, h1, 0, 1, 0); /* first token: prefill is done, the next may start */
+	h2 = dispatched();
+	CU_ASSERT_NOT_EQUAL(h2, 0);
+	CU_ASSERT_EQUAL(accepted()->state, KVR_STATE_DISPATCHED);
+	respond(1, h1, 1, 2, KVR_RESP_F_FIN);
+	respond(2, h2, 0, 1, KVR_RESP_F_FIN);
+	response_ack(1, h1, 2, KVR_RACK_F_FIN);
+	response_ack(2, h2, 1, KVR_RACK_F_FIN);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[1].jobs), 0);
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[1].sched)->booked_now, 0);
+	end();
+}
+
+/* ---- hostile ---- */
+
+/* A valid frame of a random kind, from whoever may send it. */
+static size_t some_frame(struct kvr_rand *rnd, uint8_t *buf, uint64_t handle, uint32_t *from)
+{
+	const struct kvr_wire_ids ids = {.source = kvr_rand_below(rnd, 2) ? 77 : WORKER,
+					 .id = kvr_rand_below(rnd, 50),
+					 .handle = handle,
+					 .epoch = 1,
+					 .msg_seq = kvr_rand_below(rnd, 50)};
+	static const uint8_t kinds[] = {KVR_ROUTE,	  KVR_CANCEL,	    KVR_PROBE,
+					KVR_RESPONSE,	  KVR_RESPONSE_ACK, KVR_PROGRESS,
+					KVR_DISPATCH_ACK, KVR_KV_EVENTS,    KVR_HEARTBEAT,
+					KVR_CONNECT,	  KVR_ABORT_ACK};
+	const uint8_t kind = kinds[kvr_rand_below(rnd, sizeof(kinds))];
+	const struct kvr_kind_info *info = kvr_kind_info(kind);
+	uint32_t body = info->min_body + 8 * kvr_rand_below(rnd, 12);
+
+	*from = (info->from & KVR_ROLE_BIT_AGENT) != 0 ? PEER_AGENT : PEER_CLIENT;
+	if (info->max_body < body)
+		body = info->max_body;
+	memset(buf, 0, 48 + body);
+	kvr_hdr_put(buf, kind, &ids, body, 0, (uint16_t)body);
+	if (kind == KVR_ROUTE) {
+		struct kvr_wire_request *q = (void *)(buf + 48);
+		uint32_t n = (body - (uint32_t)sizeof(*q)) / 8;
+
+		q->pool = 5;
+		q->n_hashes = n;
+		q->isl = n * 4 + kvr_rand_below(rnd, 4);
+		q->max_tokens = KVR_NONE32;
+		q->expected_output_tokens = KVR_NONE32;
+	}
+	if (kind == KVR_KV_EVENTS) {
+		struct kvr_wire_kv_events *e = (void *)(buf + 48);
+		struct kvr_wire_kv_event *ev = (void *)(e + 1);
+
+		if (body >= sizeof(*e) + sizeof(*ev)) {
+			e->n_events = 1;
+			e->first_event_id = kvr_rand_below(rnd, 4);
+			ev->type = KVR_KV_STORED;
+			ev->n_blocks = (body - (uint32_t)(sizeof(*e) + sizeof(*ev))) / 8;
+		}
+	}
+	return 48 + body;
+}
+
+static void mutated_frames_by_the_million_leak_nothing(void)
+{
+	struct kvr_rand rnd;
+	uint64_t handle = 0;
+	uint8_t buf[1024];
+
+	begin();
+	kvr_rand_init(&rnd, 2026);
+	for (uint32_t i = 0; i < 1000000; i++) {
+		uint32_t from, flips = kvr_rand_below(&rnd, 4);
+		size_t len = some_frame(&rnd, buf, handle, &from);
+
+		for (; flips > 0; flips--)
+			buf[kvr_rand_below(&rnd, (uint32_t)len)] ^=
+				(uint8_t)(1u << kvr_rand_below(&rnd, 8));
+		if (kvr_rand_below(&rnd, 8) == 0)
+			len = kvr_rand_below(&rnd, (uint32_t)len + 1);
+		pipeline_send(from, buf, len);
+		if (i % 16 == 15) {
+			const struct out *o;
+
+			lcore_turn(rt->lcore[0]);
+			pipeline_turn();
+			o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
+			handle = o != NULL && kvr_rand_below(&rnd, 2) ? o->hdr.handle : handle;
+			pipeline_flush();
+		}
+		if (i % 65536 == 0)
+			CU_ASSERT_TRUE_FATAL(pipeline_balanced());
+	}
+	/* Whatever is still booked belongs to the worker: it leaves, and everything is given back.
+	 */
+	kvr_registry_at(rt->registry, 0)->last_seen_ns = 0;
+	rt->lcore[0]->now_ns += UINT64_C(10000000000);
+	kvr_reasm_flush(rt->lcore[0]->reasm);
+	pipeline_turn();
+	pipeline_flush();
+	end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"life", request_lives_and_leaves_nothing},
+			       {"repeats", repeated_frames_change_nothing},
+			       {"query", query_changes_nothing},
+			       {"events", overlap_follows_the_events},
+			       {"dump", dump_replaces_what_the_rank_holds},
+			       {"heartbeat", heartbeat_finds_events_that_never_came},
+			       {"fragments", fragments_in_any_order_are_one_request},
+			       {"lost fragment", lost_fragment_leaves_nothing_behind},
+			       {"cancel", cancel_frees_and_tells_the_worker},
+			       {"refused", refused_dispatch_frees_the_booking},
+			       {"probe", probe_says_where_a_request_stands},
+			       {"lost worker", lost_worker_fails_its_requests_and_is_forgotten},
+			       {"drain", draining_worker_takes_nothing_new_and_ends_drained},
+			       {"direct", direct_path_is_accounted_by_progress},
+			       {"strangers", strangers_cannot_touch_a_request},
+			       {"refusals", every_refusal_has_its_code},
+			       {"hello", hello_is_checked_against_the_pool},
+			       {"queue", busy_pool_makes_requests_wait_and_admits_them_in_turn},
+			       {"mutations", mutated_frames_by_the_million_leak_nothing},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("pipeline", tests);
+}

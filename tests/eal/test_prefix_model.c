@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The table against its definition over random operations: each (rank, plane) is a set of
+ * blocks, a score counts leading blocks, tiers extend one another, a prediction lives as long as
+ * it was given. The blocks are the nodes of random trees, so that content diverges everywhere.
+ */
+
+#include "kvr_prefix_test.h"
+#include "kvr_test.h"
+
+#define NODES  1500
+#define DEPTH  1200
+#define PLANES (KVR_PREFIX_TIERS + 1)
+#define RANKS  40
+
+static uint64_t sh[NODES];
+static uint32_t up[NODES], depth[NODES]; /* parent node, or itself for a root */
+static bool set[PLANES][RANKS][NODES];
+static uint64_t until[RANKS][NODES];
+static uint32_t path[DEPTH], npath;
+static uint64_t psh[DEPTH];
+static uint64_t now;
+static struct kvr_rand rnd;
+static struct pt_table p;
+static struct kvr_overlap *out[4];
+
+static uint32_t below(uint32_t n)
+{
+	return kvr_rand_below(&rnd, n);
+}
+
+/* Long thin trees (steps of +1) that branch at one in `thin` / 3 nodes. */
+static void grow_forest(uint32_t thin)
+{
+	for (uint32_t i = 0; i < NODES; i++) {
+		uint32_t r = below(thin);
+
+		up[i] = i == 0 || r == 0 ? i : r < 4 ? below(i) : i - 1;
+		depth[i] = up[i] == i ? 1 : depth[up[i]] + 1;
+		if (depth[i] > DEPTH) {
+			up[i] = i;
+			depth[i] = 1;
+		}
+		sh[i] = kvr_rand_u64(&rnd) | 1;
+	}
+}
+
+static void path_to(uint32_t node)
+{
+	npath = depth[node];
+	for (uint32_t i = npath; i-- > 0; node = up[node]) {
+		path[i] = node;
+		psh[i] = sh[node];
+	}
+}
+
+static uint32_t leading(uint32_t plane, uint32_t rank, uint32_t from)
+{
+	while (from < npath && (plane == KVR_PREFIX_TIERS ? until[rank][path[from]] > now
+							  : set[plane][rank][path[from]]))
+		from++;
+	return from;
+}
+
+static void check(const struct kvr_overlap *o)
+{
+	for (uint32_t r = 0; r < RANKS; r++) {
+		uint32_t pred = leading(KVR_PREFIX_TIERS, r, 0), dev = leading(0, r, 0), at, to;
+
+		at = RTE_MAX(pred, dev);
+		CU_ASSERT_EQUAL_FATAL(pt_count(o, KVR_PREFIX_TIERS, r), pred);
+		CU_ASSERT_EQUAL_FATAL(pt_count(o, KVR_PREFIX_DEVICE, r), at);
+		CU_ASSERT_FATAL(at <= o->max_device);
+		for (uint32_t k = KVR_PREFIX_HOST; k < KVR_PREFIX_TIERS; k++, at = to) {
+			to = leading(k, r, at);
+			CU_ASSERT_EQUAL_FATAL(pt_count(o, k, r), to - at);
+		}
+	}
+}
+
+/* Queries end in content nobody has, or in the middle of a run. */
+static void query(void)
+{
+	path_to(below(NODES));
+	if (below(4) == 0)
+		npath = 1 + below(npath);
+	if (below(4) == 0)
+		psh[npath - 1] = kvr_rand_u64(&rnd);
+	struct kvr_prefix_query q = {psh, npath, out[0]};
+
+	kvr_prefix_score_burst(p.t, &q, 1);
+	if (psh[npath - 1] != sh[path[npath - 1]])
+		npath--;
+	check(out[0]);
+}
+
+static void range(uint32_t *from, uint32_t *n)
+{
+	path_to(below(NODES));
+	*from = below(3) ? 0 : below(npath);
+	*n = 1 + below(npath - *from);
+	if (below(3) == 0)
+		*n = npath - *from;
+	if (below(4) == 0)
+		*n = RTE_MIN(*n, 3u);
+}
+
+static void random_store(uint32_t rank, uint32_t plane)
+{
+	uint32_t from, n;
+
+	range(&from, &n);
+	kvr_prefix_store(p.t, (uint16_t)rank, plane, from > 0 && below(8) ? &psh[from - 1] : NULL,
+			 &psh[from], n);
+	for (uint32_t i = from; i < from + n; i++)
+		set[plane][rank][path[i]] = true;
+}
+
+static void random_remove(uint32_t rank, uint32_t plane)
+{
+	uint64_t gone[DEPTH];
+	uint32_t from, n, how = below(4);
+
+	range(&from, &n);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t k = how == 0 ? i : how == 1 ? n - 1 - i : how == 2 ? below(n) : n - 1 - i;
+
+		gone[i] = psh[from + k];
+		set[plane][rank][path[from + k]] = false;
+	}
+	kvr_prefix_remove(p.t, (uint16_t)rank, plane, gone, n);
+}
+
+static void random_predict(uint32_t rank)
+{
+	uint32_t ttl = 32 * (1 + below(100)), n;
+
+	path_to(below(NODES));
+	n = 1 + below(npath);
+	kvr_prefix_predict(p.t, (uint16_t)rank, psh, n, now, ttl);
+	for (uint32_t i = 0; i < n; i++)
+		until[rank][path[i]] = RTE_MAX(until[rank][path[i]], now + ttl);
+}
+
+static void random_clear(uint32_t rank, uint32_t how)
+{
+	uint32_t tier = below(KVR_PREFIX_TIERS);
+
+	if (how == 0)
+		kvr_prefix_clear_rank(p.t, (uint16_t)rank);
+	else if (how == 1)
+		kvr_prefix_drop_rank(p.t, (uint16_t)rank);
+	else
+		kvr_prefix_clear_tier(p.t, (uint16_t)rank, tier);
+	for (uint32_t k = 0; k < KVR_PREFIX_TIERS; k++) {
+		if (how < 2 || k == tier)
+			memset(set[k][rank], 0, sizeof(set[k][rank]));
+	}
+	if (how == 1)
+		memset(until[rank], 0, sizeof(until[rank]));
+}
+
+static void random_step(uint32_t planes, uint32_t ranks)
+{
+	uint32_t op = below(1000), rank = below(ranks);
+	uint32_t plane = planes > 1 ? below(RTE_MIN(planes, (uint32_t)KVR_PREFIX_TIERS)) : 0;
+
+	if (op < 400)
+		random_store(rank, plane);
+	else if (op < 850)
+		random_remove(rank, plane);
+	else if (op < 950 && planes == PLANES)
+		random_predict(rank);
+	else if (op < 955)
+		random_clear(rank, below(3));
+	else if (op < 980 && planes == PLANES) {
+		now += 32 * below(20);
+		kvr_prefix_expire(p.t, now);
+	} else if (below(2)) {
+		pt_quiesce(&p, now);
+	}
+}
+
+static uint64_t model_entries(void)
+{
+	uint64_t n = 0;
+
+	for (uint32_t k = 0; k < KVR_PREFIX_TIERS; k++)
+		for (uint32_t r = 0; r < RANKS; r++)
+			for (uint32_t i = 0; i < NODES; i++)
+				n += set[k][r][i];
+	return n;
+}
+
+static void drain(uint32_t ranks)
+{
+	struct kvr_prefix_stats s;
+
+	CU_ASSERT_EQUAL(pt_stats(&p).entries, model_entries());
+	for (uint32_t r = 0; r < ranks; r++)
+		random_clear(r, 1);
+	pt_quiesce(&p, now);
+	s = pt_stats(&p);
+	CU_ASSERT_EQUAL(s.entries, 0);
+	CU_ASSERT_EQUAL(s.blocks, 0);
+	CU_ASSERT_EQUAL(s.runs, 0);
+	CU_ASSERT_EQUAL(s.predicted, 0);
+	CU_ASSERT_EQUAL(s.used_bytes, 0);
+	CU_ASSERT_EQUAL(s.stored, s.removed + s.cleared);
+	CU_ASSERT_EQUAL(s.dropped + s.evicted_runs + s.evicted_predicted, 0);
+}
+
+static void run(uint64_t seed, uint32_t planes, uint32_t ranks, uint32_t steps,
+		enum kvr_prefix_isa isa)
+{
+	struct kvr_prefix_conf c = {.max_ranks = RANKS,
+				    .max_blocks = 4096,
+				    .max_runs = 40000, /* many bitmaps: no bound is to be met */
+				    .max_predicted = 1 << 16,
+				    .isa = isa,
+				    .seed = seed};
+
+	kvr_rand_init(&rnd, seed);
+	memset(set, 0, sizeof(set));
+	memset(until, 0, sizeof(until));
+	now = 0;
+	grow_forest(seed % 2 ? 100 : 1000); /* even seeds: runs of many blocks, up to the limit */
+	p = pt_open(c);
+	if (p.t == NULL) { /* this CPU lacks the code path */
+		CU_ASSERT_EQUAL(errno, ENOTSUP);
+		pt_close(&p);
+		return;
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		out[i] = pt_alloc(kvr_overlap_size(RANKS));
+	for (uint32_t i = 0; i < steps; i++) {
+		random_step(planes, ranks);
+		query();
+	}
+	drain(ranks);
+	pt_close(&p);
+	for (uint32_t i = 0; i < 4; i++)
+		free(out[i]);
+}
+
+static uint32_t steps(uint32_t n)
+{
+	const char *s = getenv("KVR_STEPS_FACTOR");
+
+	return s ? n * (uint32_t)atoi(s) : n;
+}
+
+static void device_sets_of_few_ranks(void)
+{
+	for (uint64_t seed = 1; seed <= 4; seed++)
+		run(seed, 1, 5, steps(20000), KVR_PREFIX_ISA_AUTO);
+}
+
+static void device_sets_of_many_ranks(void)
+{
+	for (uint64_t seed = 11; seed <= 13; seed++)
+		run(seed, 1, RANKS, steps(20000), KVR_PREFIX_ISA_AUTO);
+}
+
+static void all_planes(void)
+{
+	run(21, PLANES, RANKS, steps(20000), KVR_PREFIX_ISA_AVX512);
+	run(22, PLANES, 3, steps(20000), KVR_PREFIX_ISA_AVX2);
+	run(23, PLANES, 12, steps(20000), KVR_PREFIX_ISA_SCALAR);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"few", device_sets_of_few_ranks},
+			       {"many", device_sets_of_many_ranks},
+			       {"planes", all_planes},
+			       CU_TEST_INFO_NULL};
+
+	pt_eal();
+	return kvr_test_run("prefix_model", tests);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_PREFIX_TEST_H
+#define KVR_PREFIX_TEST_H
+
+/**
+ * @file
+ * What tests of the prefix table share: an EAL without huge pages, devices or files, a table with
+ * one registered reader, and a model that follows the definition: each (rank, plane) is a set.
+ */
+
+#include "kvr_prefix.h"
+#include "kvr_rand.h"
+
+#include <rte_eal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PT_READERS 8
+
+struct pt_table {
+	struct kvr_prefix *t;
+	struct rte_rcu_qsbr *qsbr;
+	struct kvr_overlap *out;
+};
+
+static inline void pt_eal(void)
+{
+	char *argv[] = {"test",	    "--no-huge",      "--no-shconf", "-m", "64",
+			"--no-pci", "--no-telemetry", "-l",	     "0",  "--log-level=4",
+			NULL};
+
+	if (rte_eal_init(10, argv) < 0) {
+		fprintf(stderr, "EAL does not start\n");
+		exit(1);
+	}
+}
+
+static inline void *pt_alloc(size_t n)
+{
+	void *p = aligned_alloc(64, (n + 63) & ~(size_t)63);
+
+	if (p == NULL)
+		abort();
+	memset(p, 0, n);
+	return p;
+}
+
+/** Table as in conf, name and qsbr filled in; reader 0 is registered and online. */
+static inline struct pt_table pt_open(struct kvr_prefix_conf conf)
+{
+	static int count;
+	struct pt_table p;
+	char name[16];
+
+	snprintf(name, sizeof(name), "t%d", count++);
+	p.qsbr = pt_alloc(rte_rcu_qsbr_get_memsize(PT_READERS));
+	rte_rcu_qsbr_init(p.qsbr, PT_READERS);
+	rte_rcu_qsbr_thread_register(p.qsbr, 0);
+	rte_rcu_qsbr_thread_online(p.qsbr, 0);
+	conf.name = name;
+	conf.qsbr = p.qsbr;
+	p.t = kvr_prefix_create(&conf);
+	p.out = pt_alloc(kvr_overlap_size(KVR_PREFIX_MAX_RANKS));
+	return p;
+}
+
+static inline void pt_close(struct pt_table *p)
+{
+	kvr_prefix_destroy(p->t);
+	free(p->qsbr);
+	free(p->out);
+}
+
+/** The reader passes and the writer collects, until nothing waits. */
+static inline void pt_quiesce(struct pt_table *p, uint64_t now_ms)
+{
+	for (int i = 0; i < 4; i++) {
+		rte_rcu_qsbr_quiescent(p->qsbr, 0);
+		kvr_prefix_maintain(p->t, now_ms);
+	}
+}
+
+static inline struct kvr_overlap *pt_score(struct pt_table *p, const void *sh, uint32_t n)
+{
+	struct kvr_prefix_query q = {sh, n, p->out};
+
+	memset(p->out, 0xff, kvr_overlap_size(KVR_PREFIX_MAX_RANKS));
+	kvr_prefix_score_burst(p->t, &q, 1);
+	return p->out;
+}
+
+/** Count of one rank; 0 where the table did not write. */
+static inline uint32_t pt_count(const struct kvr_overlap *o, uint32_t plane, uint32_t rank)
+{
+	if (rank >= o->nranks || (plane > 0 && !(o->flags & 1u << plane)))
+		return 0;
+	return o->count[plane * o->stride + rank];
+}
+
+/** Device count of `rank` for the query. */
+static inline uint32_t pt_device(struct pt_table *p, const void *sh, uint32_t n, uint32_t rank)
+{
+	return pt_count(pt_score(p, sh, n), KVR_PREFIX_DEVICE, rank);
+}
+
+/** Fill sh[from..n) with a chain that continues what is before; `branch` names the content. */
+static inline void pt_chain(uint64_t *sh, uint32_t from, uint32_t n, uint64_t branch)
+{
+	for (uint32_t i = from; i < n; i++)
+		sh[i] = kvr_mix64((i ? sh[i - 1] : 77) ^ kvr_mix64(branch * 0x10001 + i)) | 1;
+}
+
+static inline struct kvr_prefix_stats pt_stats(struct pt_table *p)
+{
+	struct kvr_prefix_stats s;
+
+	kvr_prefix_stats_get(p->t, &s);
+	return s;
+}
+
+#endif

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# A bad configuration ends the start with one line that names file, line, key and what is allowed.
+#   config_test.sh KVROUTE
+set -u
+kvroute=$1
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+good='[router]
+ingress = 0
+[port p0]
+device = net_null0
+ipv4 = 10.0.0.1
+[pool m]
+block_size = 16
+'
+passed=0 failed=0
+# bad NAME 'sed program applied to the good file' 'regular expression of the one line'
+bad() {
+	local out
+	sed "$2" <<<"$good" >"$dir/r.conf"
+	out=$("$kvroute" --config "$dir/r.conf" --check 2>&1)
+	local rc=$?
+	if [ $rc -eq 1 ] && [ "$(wc -l <<<"$out")" -eq 1 ] && grep -qE "$3" <<<"$out"; then
+		passed=$((passed + 1))
+	else
+		failed=$((failed + 1))
+		echo "$1: exit $rc, said: $out"
+	fi
+}
+echo "$good" >"$dir/r.conf"
+if out=$("$kvroute" --config "$dir/r.conf" --check 2>&1) && [ -z "$out" ]; then
+	passed=$((passed + 1))
+else
+	failed=$((failed + 1)) && echo "good configuration refused: $out"
+fi
+bad unknown-key 's/^ingress.*/ingres = 0/' 'r.conf:2: .*ingres'
+bad unknown-section 's/^\[port p0\]/[prot p0]/' 'r.conf:3: .*prot p0'
+bad bad-value 's/^block_size.*/block_size = many/' 'r.conf:7: .*block_size.*many'
+bad out-of-range 's/^block_size.*/block_size = 0/' 'r.conf:7: .*block_size.*1'
+bad bad-choice 's/^block_size.*/router_mode = fastest/' 'r.conf:7: .*router_mode.*round-robin'
+bad missing-port '/port p0/,/ipv4/d' 'port'
+bad missing-pool '/pool m/,$d' 'pool'
+bad twice 's/^\[pool m\]/[port p0]\n[pool m]/' 'r.conf:6: .*p0'
+bad cpu-twice 's/^ingress.*/ingress = 0,0/' 'ingress.*twice'
+bad cpu-malformed 's/^ingress.*/ingress = zero/' 'ingress.*zero'
+bad cpu-absent 's/^ingress.*/ingress = 1000/' 'ingress.*1000'
+bad liveness 's/^ingress.*/dead_ms = 200/' 'dead_ms'
+bad pool-id-twice '$a [pool n]\nid = 0' 'id.*pool m'
+bad event-cpu 's/^block_size.*/event_cpu = x/' 'event_cpu'
+bad no-value 's/^block_size.*/block_size/' 'r.conf:7'
+"$kvroute" --config "$dir/absent.conf" --check >"$dir/out" 2>&1
+if [ $? -eq 1 ] && grep -q absent.conf "$dir/out"; then passed=$((passed + 1)); else
+	failed=$((failed + 1)) && cat "$dir/out"
+fi
+# What --dump-config prints is a configuration again, and the same one.
+echo "$good" >"$dir/r.conf"
+"$kvroute" --config "$dir/r.conf" --dump-config >"$dir/one.conf" &&
+	"$kvroute" --config "$dir/one.conf" --dump-config >"$dir/two.conf"
+if [ -s "$dir/one.conf" ] && cmp -s "$dir/one.conf" "$dir/two.conf"; then
+	passed=$((passed + 1))
+else
+	failed=$((failed + 1)) && diff "$dir/one.conf" "$dir/two.conf" | head -5
+fi
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_conf.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvr_test.h"
+
+struct obj {
+	bool on;
+	uint32_t queues, limit;
+	uint64_t bytes;
+	double weight, share;
+	int mode;
+	char name[8];
+};
+
+static const char *const modes[] = {"auto", "software", "none", NULL};
+
+#define F(field) offsetof(struct obj, field)
+static const struct kvr_opt table[] = {
+	{.name = "on", .type = KVR_OPT_BOOL, .offset = F(on), .def = "true", .help = "switch"},
+	{.name = "queues",
+	 .type = KVR_OPT_U32,
+	 .offset = F(queues),
+	 .min = 1,
+	 .max = 64,
+	 .def = "4",
+	 .unit = "queues",
+	 .help = "how many"},
+	{.name = "limit",
+	 .type = KVR_OPT_U32,
+	 .flags = KVR_OPT_F_NONE,
+	 .offset = F(limit),
+	 .def = "none",
+	 .help = "most"},
+	{.name = "bytes",
+	 .type = KVR_OPT_U64,
+	 .offset = F(bytes),
+	 .def = "2M",
+	 .unit = "bytes",
+	 .help = "memory"},
+	{.name = "weight",
+	 .type = KVR_OPT_F64,
+	 .offset = F(weight),
+	 .min = 0,
+	 .max = 1,
+	 .def = "0.1",
+	 .help = "w"},
+	{.name = "share",
+	 .type = KVR_OPT_F64,
+	 .flags = KVR_OPT_F_NONE,
+	 .offset = F(share),
+	 .def = "none",
+	 .help = "s"},
+	{.name = "mode",
+	 .type = KVR_OPT_ENUM,
+	 .offset = F(mode),
+	 .choices = modes,
+	 .def = "auto",
+	 .help = "who"},
+	{.name = "name",
+	 .type = KVR_OPT_STRING,
+	 .offset = F(name),
+	 .size = 8,
+	 .def = "",
+	 .help = "what"},
+	{.name = "queue_count",
+	 .type = KVR_OPT_U32,
+	 .flags = KVR_OPT_F_DEPRECATED,
+	 .offset = F(queues),
+	 .min = 1,
+	 .max = 64,
+	 .help = "queues"},
+	{0},
+};
+
+static void defaults_come_from_the_table(void)
+{
+	struct obj o;
+
+	memset(&o, 0x5a, sizeof(o));
+	kvr_conf_defaults(table, &o);
+	CU_ASSERT_TRUE(o.on);
+	CU_ASSERT_EQUAL(o.queues, 4);
+	CU_ASSERT_EQUAL(o.limit, UINT32_MAX);
+	CU_ASSERT_EQUAL(o.bytes, 2u << 20);
+	CU_ASSERT_DOUBLE_EQUAL(o.weight, 0.1, 0);
+	CU_ASSERT_TRUE(isnan(o.share));
+	CU_ASSERT_EQUAL(o.mode, 0);
+	CU_ASSERT_STRING_EQUAL(o.name, "");
+}
+
+static void good_values_are_stored(void)
+{
+	static const struct {
+		const char *name, *value, *printed;
+	} c[] = {
+		{"on", "no", "false"},
+		{"on", "ON", "true"},
+		{"on", "0", "false"},
+		{"queues", "1", "1"},
+		{"queues", "64", "64"},
+		{"queues", "0x10", "16"},
+		{"queue_count", "7", "7"},
+		{"limit", "0", "0"},
+		{"limit", "4294967294", "4294967294"},
+		{"limit", "NONE", "none"},
+		{"bytes", "0", "0"},
+		{"bytes", "3k", "3072"},
+		{"bytes", "3K", "3072"},
+		{"bytes", "1G", "1073741824"},
+		{"bytes", "18446744073709551615", "18446744073709551615"},
+		{"bytes", "17179869183G", "18446744072635809792"},
+		{"weight", "0", "0"},
+		{"weight", "1", "1"},
+		{"weight", "1e-3", "0.001"},
+		{"weight", "0.30000000000000004", "0.30000000000000004"},
+		{"share", "-1e300", "-1e+300"},
+		{"share", "none", "none"},
+		{"mode", "Software", "software"},
+		{"name", "", ""},
+		{"name", "1234567", "1234567"},
+	};
+	char err[256], text[64];
+	struct obj o;
+
+	kvr_conf_defaults(table, &o);
+	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+		const struct kvr_opt *opt = table;
+
+		CU_ASSERT_EQUAL(kvr_conf_set(table, &o, c[i].name, c[i].value, err, 256), 0);
+		while (strcmp(opt->name, c[i].name) != 0)
+			opt++;
+		CU_ASSERT_EQUAL(kvr_conf_print(opt, &o, text, sizeof(text)),
+				(int)strlen(c[i].printed));
+		CU_ASSERT_STRING_EQUAL(text, c[i].printed);
+	}
+}
+
+static void bad_values_change_nothing_and_say_what_is_allowed(void)
+{
+	static const struct {
+		const char *name, *value;
+		int rc;
+		const char *err;
+	} c[] = {
+		{"on", "maybe", -EINVAL,
+		 "got \"maybe\", allowed: true or false (also yes/no, on/off, 1/0)"},
+		{"queues", "0", -ERANGE, "got \"0\", allowed: a whole number 1 to 64 queues"},
+		{"queues", "65", -ERANGE, "got \"65\", allowed: a whole number 1 to 64 queues"},
+		{"queues", "", -EINVAL, "got \"\", allowed: a whole number 1 to 64 queues"},
+		{"queues", "-1", -EINVAL, "got \"-1\", allowed: a whole number 1 to 64 queues"},
+		{"queues", " 1", -EINVAL, "got \" 1\", allowed: a whole number 1 to 64 queues"},
+		{"queues", "1k", -EINVAL, "got \"1k\", allowed: a whole number 1 to 64 queues"},
+		{"queues", "4.0", -EINVAL, "got \"4.0\", allowed: a whole number 1 to 64 queues"},
+		{"queues", "none", -EINVAL, "got \"none\", allowed: a whole number 1 to 64 queues"},
+		{"limit", "4294967295", -ERANGE,
+		 "got \"4294967295\", allowed: a whole number 0 to 4294967295 or none"},
+		{"limit", "4294967296", -ERANGE,
+		 "got \"4294967296\", allowed: a whole number 0 to 4294967295 or none"},
+		{"bytes", "18446744073709551616", -ERANGE,
+		 "got \"18446744073709551616\", allowed: a whole number bytes (k, M, G allowed)"},
+		{"bytes", "17179869184G", -ERANGE,
+		 "got \"17179869184G\", allowed: a whole number bytes (k, M, G allowed)"},
+		{"bytes", "1kk", -EINVAL,
+		 "got \"1kk\", allowed: a whole number bytes (k, M, G allowed)"},
+		{"bytes", "1T", -EINVAL,
+		 "got \"1T\", allowed: a whole number bytes (k, M, G allowed)"},
+		{"weight", "1.1", -ERANGE, "got \"1.1\", allowed: a number 0 to 1"},
+		{"weight", "nan", -EINVAL, "got \"nan\", allowed: a number 0 to 1"},
+		{"weight", "0x1p-1", -EINVAL, "got \"0x1p-1\", allowed: a number 0 to 1"},
+		{"weight", "e", -EINVAL, "got \"e\", allowed: a number 0 to 1"},
+		{"share", "1e999", -ERANGE, "got \"1e999\", allowed: a number or none"},
+		{"mode", "hardware", -EINVAL, "got \"hardware\", allowed: auto, software, none"},
+		{"name", "12345678", -ERANGE,
+		 "got \"12345678\", allowed: at most 7 printable characters"},
+		{"name", "a\tb", -EINVAL, "got \"a\tb\", allowed: at most 7 printable characters"},
+		{"queuse", "1", -ENOENT, "unknown key, did you mean \"queues\"?"},
+		{"colour", "1", -ENOENT,
+		 "unknown key, allowed: on, queues, limit, bytes, weight, share, mode, name"},
+	};
+	struct obj o, before;
+	char err[256];
+
+	memset(&o, 0, sizeof(o));
+	kvr_conf_defaults(table, &o);
+	before = o;
+	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+		CU_ASSERT_EQUAL(kvr_conf_set(table, &o, c[i].name, c[i].value, err, sizeof(err)),
+				c[i].rc);
+		CU_ASSERT_STRING_EQUAL(err, c[i].err);
+		if (strcmp(err, c[i].err) != 0)
+			printf("  row %zu: %s\n", i, err);
+		CU_ASSERT_EQUAL(memcmp(&o, &before, sizeof(o)), 0);
+	}
+}
+
+static void error_text_never_exceeds_its_buffer(void)
+{
+	char err[256], guard[256];
+	struct obj o;
+
+	memset(guard, 0x7e, sizeof(guard));
+	for (size_t len = 1; len < 120; len++) {
+		memset(err, 0x7e, sizeof(err));
+		kvr_conf_set(table, &o, "colour", "1", err, len);
+		CU_ASSERT_EQUAL(memcmp(err + len, guard, sizeof(err) - len), 0);
+		memset(err, 0x7e, sizeof(err));
+		kvr_conf_set(table, &o, "mode", "hardware", err, len);
+		CU_ASSERT_EQUAL(memcmp(err + len, guard, sizeof(err) - len), 0);
+	}
+}
+
+static void dump_shows_value_unit_and_help(void)
+{
+	char *text;
+	size_t len;
+	struct obj o;
+	FILE *f = open_memstream(&text, &len);
+
+	kvr_conf_defaults(table, &o);
+	kvr_conf_dump(table, &o, f);
+	fclose(f);
+	CU_ASSERT_STRING_EQUAL(text, "on = true  # switch\n"
+				     "queues = 4  # queues, how many\n"
+				     "limit = none  # most\n"
+				     "bytes = 2097152  # bytes, memory\n"
+				     "weight = 0.1  # w\n"
+				     "share = none  # s\n"
+				     "mode = auto  # who\n"
+				     "name =   # what\n");
+	free(text);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"defaults come from the table", defaults_come_from_the_table},
+		{"good values are stored", good_values_are_stored},
+		{"bad values change nothing", bad_values_change_nothing_and_say_what_is_allowed},
+		{"error text fits its buffer", error_text_never_exceeds_its_buffer},
+		{"dump shows value, unit, help", dump_shows_value_unit_and_help},
+		CU_TEST_INFO_NULL};
+
+	return kvr_test_run("conf", tests);
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_conf.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kvr_test.h"
+
+struct pool {
+	char instance[16];
+	uint32_t block_size;
+	char model[64];
+};
+
+struct config {
+	uint32_t lcores;
+	struct pool pools[2];
+	unsigned int n_pools;
+};
+
+static const struct kvr_opt router_opts[] = {{.name = "lcores",
+					      .type = KVR_OPT_U32,
+					      .offset = offsetof(struct config, lcores),
+					      .min = 1,
+					      .max = 8,
+					      .def = "1",
+					      .unit = "lcores"},
+					     {.name = "cores",
+					      .type = KVR_OPT_U32,
+					      .flags = KVR_OPT_F_DEPRECATED,
+					      .offset = offsetof(struct config, lcores)},
+					     {0}};
+static const struct kvr_opt pool_opts[] = {{.name = "block_size",
+					    .type = KVR_OPT_U32,
+					    .offset = offsetof(struct pool, block_size),
+					    .def = "16"},
+					   {.name = "model",
+					    .type = KVR_OPT_STRING,
+					    .offset = offsetof(struct pool, model),
+					    .size = 64,
+					    .def = ""},
+					   {0}};
+
+static void *get_router(void *arg, const char *instance)
+{
+	(void)instance;
+	return arg;
+}
+
+static void *get_pool(void *arg, const char *instance)
+{
+	struct config *c = arg;
+	struct pool *p;
+
+	if (instance[0] == '\0' || strlen(instance) >= sizeof(p->instance))
+		errno = EINVAL;
+	else if (c->n_pools > 0 && strcmp(c->pools[0].instance, instance) == 0)
+		errno = EEXIST;
+	else if (c->n_pools == 2)
+		errno = ENOSPC;
+	else {
+		p = &c->pools[c->n_pools++];
+		kvr_conf_defaults(pool_opts, p);
+		strcpy(p->instance, instance);
+		return p;
+	}
+	return NULL;
+}
+
+static const struct kvr_conf_section sections[] = {
+	{"router", router_opts, get_router}, {"pool ", pool_opts, get_pool}, {0}};
+
+static struct config config;
+static char err[1024];
+static char path[] = "/tmp/kvr_conf_XXXXXX";
+
+static int load_bytes(const char *text, size_t len)
+{
+	FILE *f = fopen(path, "w");
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+	fwrite(text, 1, len, f);
+	fclose(f);
+	memset(&config, 0, sizeof(config));
+	strcpy(err, "untouched");
+	return kvr_conf_load(path, sections, &config, err, sizeof(err));
+}
+
+static int load(const char *text)
+{
+	return load_bytes(text, strlen(text));
+}
+
+/* The error line without its file name, which must be there. */
+static const char *what(void)
+{
+	const size_t n = strlen(path);
+
+	return strncmp(err, path, n) == 0 ? err + n : "(does not name the file)";
+}
+
+static void a_good_file_fills_its_objects(void)
+{
+	CU_ASSERT_EQUAL(load("; comment\n"
+			     "# comment\n"
+			     "\n"
+			     "[router]\n"
+			     "  lcores =  3   ; why\n"
+			     "[pool a]\r\n"
+			     "\tmodel=x = y z\t# what\r\n"
+			     "[ pool   b ]\n"
+			     "block_size = 32\n"
+			     "model ="),
+			0);
+	CU_ASSERT_STRING_EQUAL(err, "");
+	CU_ASSERT_EQUAL(config.lcores, 3);
+	CU_ASSERT_EQUAL_FATAL(config.n_pools, 2);
+	CU_ASSERT_STRING_EQUAL(config.pools[0].instance, "a");
+	CU_ASSERT_STRING_EQUAL(config.pools[0].model, "x = y z");
+	CU_ASSERT_EQUAL(config.pools[0].block_size, 16);
+	CU_ASSERT_STRING_EQUAL(config.pools[1].instance, "b");
+	CU_ASSERT_EQUAL(config.pools[1].block_size, 32);
+	CU_ASSERT_STRING_EQUAL(config.pools[1].model, "");
+}
+
+static void an_empty_file_is_good(void)
+{
+	CU_ASSERT_EQUAL(load(""), 0);
+	CU_ASSERT_EQUAL(load("\n# only a comment"), 0);
+	CU_ASSERT_STRING_EQUAL(err, "");
+}
+
+static void every_mistake_names_line_key_and_what_is_allowed(void)
+{
+	static const struct {
+		const char *text;
+		int rc;
+		const char *err;
+	} c[] = {
+		{"lcores = 1\n", -EINVAL,
+		 ":1: lcores: key outside a section, allowed: after a [section] line"},
+		{"[router]\n\nlcores\n", -EINVAL,
+		 ":3: got \"lcores\", allowed: key = value, [section], a comment"},
+		{"[router\n", -EINVAL, ":1: got \"[router\", allowed: [section] alone on its line"},
+		{"[router] x\n", -EINVAL,
+		 ":1: got \"[router] x\", allowed: [section] alone on its line"},
+		{"[]\n", -EINVAL, ":1: empty section name, allowed: 1 to 63 characters"},
+		{"[router]\n= 3\n", -EINVAL, ":2: [router] no key before '='"},
+		{"[router]\nlcores = 9\n", -ERANGE,
+		 ":2: [router] lcores: got \"9\", allowed: a whole number 1 to 8 lcores"},
+		{"[router]\n#\nlcores = many\n", -EINVAL,
+		 ":3: [router] lcores: got \"many\", allowed: a whole number 1 to 8 lcores"},
+		{"[router]\nlcore = 1\n", -ENOENT,
+		 ":2: [router] lcore: unknown key, did you mean \"lcores\"?"},
+		{"[pool a]\nsize = 1\n", -ENOENT,
+		 ":2: [pool a] size: unknown key, allowed: block_size, model"},
+		{"[routers]\n", -ENOENT,
+		 ":1: [routers]: unknown section, allowed: [router], [pool NAME]"},
+		{"[pool]\n", -ENOENT,
+		 ":1: [pool]: unknown section, allowed: [router], [pool NAME]"},
+		{"[router]\nlcores = 1\nlcores = 1\n", -EEXIST,
+		 ":3: [router] lcores: given twice, first on line 2"},
+		{"[pool a]\n[router]\n[pool a]\n", -EEXIST,
+		 ":3: [pool a]: given twice, first on line 1"},
+		{"[pool a]\n[pool  a]\n", -EEXIST, ":2: [pool  a]: given twice, allowed: once"},
+		{"[pool a]\n[pool b]\n[pool c]\n", -ENOSPC,
+		 ":3: [pool c]: too many sections of this kind"},
+		{"[pool 1234567890123456]\n", -EINVAL, ":1: [pool 1234567890123456]: bad name"},
+		{"[pool a]\nmodel = a\001b\n", -EINVAL,
+		 ":2: control character 0x01, allowed: printable text"},
+	};
+
+	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+		CU_ASSERT_EQUAL(load(c[i].text), c[i].rc);
+		CU_ASSERT_STRING_EQUAL(what(), c[i].err);
+		if (strcmp(what(), c[i].err) != 0)
+			printf("  row %zu: %s\n", i, err);
+	}
+}
+
+static void over_long_lines_are_refused_at_their_limit(void)
+{
+	char text[1024], long_text[400];
+
+	memset(long_text, 'k', sizeof(long_text));
+	long_text[sizeof(long_text) - 1] = '\0';
+	snprintf(text, sizeof(text), "[router]\n%.64s = 1\n", long_text);
+	CU_ASSERT_EQUAL(load(text), -EINVAL);
+	CU_ASSERT_PTR_NOT_NULL(strstr(what(), ":2: [router] kkkk"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err, "key too long, allowed: 63 characters"));
+	snprintf(text, sizeof(text), "[router]\n%.63s = 1\n", long_text);
+	CU_ASSERT_EQUAL(load(text), -ENOENT); /* fits, but is no key of ours */
+	snprintf(text, sizeof(text), "[pool a]\nmodel = %.256s\n", long_text);
+	CU_ASSERT_EQUAL(load(text), -EINVAL);
+	CU_ASSERT_STRING_EQUAL(what(), ":2: [pool a] model: value of 256 characters, allowed: 255");
+	snprintf(text, sizeof(text), "[pool a]\nmodel = %.255s\n", long_text);
+	CU_ASSERT_EQUAL(load(text), -ERANGE); /* passes the file, not the option */
+	snprintf(text, sizeof(text), "[pool a]\nmodel = %.63s %300s; %.300s\n", long_text, "",
+		 long_text);
+	CU_ASSERT_EQUAL(load(text), 0); /* blanks and comments do not count */
+	snprintf(text, sizeof(text), "[%.64s]\n", long_text);
+	CU_ASSERT_EQUAL(load(text), -EINVAL);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err, "section name too long, allowed: 63 characters"));
+}
+
+static void unreadable_files_say_why(void)
+{
+	char dir[] = "/tmp/kvr_conf_dir_XXXXXX", want[256];
+
+	CU_ASSERT_EQUAL(kvr_conf_load("/nonexistent/x.conf", sections, &config, err, sizeof(err)),
+			-ENOENT);
+	CU_ASSERT_STRING_EQUAL(err, "/nonexistent/x.conf: cannot read: No such file or directory");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(dir));
+	CU_ASSERT_EQUAL(kvr_conf_load(dir, sections, &config, err, sizeof(err)), -EINVAL);
+	snprintf(want, sizeof(want), "%s: not a regular file", dir);
+	CU_ASSERT_STRING_EQUAL(err, want);
+	snprintf(want, sizeof(want), "%s/fifo", dir);
+	CU_ASSERT_EQUAL_FATAL(mkfifo(want, 0600), 0);
+	CU_ASSERT_EQUAL(kvr_conf_load(want, sections, &config, err, sizeof(err)), -EINVAL);
+	unlink(want);
+	rmdir(dir);
+	CU_ASSERT_EQUAL(load_bytes("[router]\0\n", 10), -EINVAL);
+	CU_ASSERT_STRING_EQUAL(what(), ": contains a zero byte, not a text file");
+	CU_ASSERT_EQUAL_FATAL(truncate(path, KVR_CONF_MAX_BYTES + 1), 0);
+	CU_ASSERT_EQUAL(kvr_conf_load(path, sections, &config, err, sizeof(err)), -EFBIG);
+	CU_ASSERT_STRING_EQUAL(what(), ": larger than 1048576 bytes");
+}
+
+static void deprecated_key_works_and_is_reported(void)
+{
+	CU_ASSERT_EQUAL(load("[router]\ncores = 2\n"), 0);
+	CU_ASSERT_EQUAL(config.lcores, 2);
+	CU_ASSERT_STRING_EQUAL(what(), ":2: [router] cores: deprecated");
+}
+
+static void blame_finds_key_section_or_file(void)
+{
+	CU_ASSERT_EQUAL(load("[router]\n\nlcores = 2\n[pool a]\n"), 0);
+	kvr_conf_blame(path, "router", "lcores", err, sizeof(err), "lcore %d used twice", 3);
+	CU_ASSERT_STRING_EQUAL(what(), ":3: [router] lcores: lcore 3 used twice");
+	kvr_conf_blame(path, "pool a", "model", err, sizeof(err), "missing");
+	CU_ASSERT_STRING_EQUAL(what(), ":4: [pool a] model: missing");
+	kvr_conf_blame(path, "port p0", NULL, err, sizeof(err), "no port given");
+	CU_ASSERT_STRING_EQUAL(what(), ": [port p0]: no port given");
+	kvr_conf_blame_line(path, "router", "lcores: got \"2\", allowed: 1", err, sizeof(err));
+	CU_ASSERT_STRING_EQUAL(what(), ":3: [router] lcores: got \"2\", allowed: 1");
+	kvr_conf_blame_line(path, "router", "no memory", err, sizeof(err));
+	CU_ASSERT_STRING_EQUAL(what(), ":1: [router]: no memory");
+}
+
+/* Any bytes: an answer and no crash; the sanitizer build sees the rest. */
+static void random_text_is_survived(void)
+{
+	static const char alphabet[] = "[]=;# \t\r\nrouterlcspa019\\\"\001";
+	unsigned int seed = 1;
+	char text[128];
+
+	for (int i = 0; i < 3000; i++) {
+		size_t n = (size_t)rand_r(&seed) % sizeof(text);
+		int rc;
+
+		for (size_t j = 0; j < n; j++)
+			text[j] = alphabet[(size_t)rand_r(&seed) % (sizeof(alphabet) - 1)];
+		rc = load_bytes(text, n);
+		CU_ASSERT_TRUE(rc == 0 || strncmp(err, path, strlen(path)) == 0);
+		CU_ASSERT_PTR_NULL(strchr(err, '\n'));
+	}
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"a good file fills its objects", a_good_file_fills_its_objects},
+		{"an empty file is good", an_empty_file_is_good},
+		{"every mistake names line, key", every_mistake_names_line_key_and_what_is_allowed},
+		{"over-long lines are refused", over_long_lines_are_refused_at_their_limit},
+		{"unreadable files say why", unreadable_files_say_why},
+		{"deprecated key works", deprecated_key_works_and_is_reported},
+		{"blame finds key, section, file", blame_finds_key_section_or_file},
+		{"random text is survived", random_text_is_survived},
+		CU_TEST_INFO_NULL};
+	const int fd = mkstemp(path);
+	int rc;
+
+	if (fd < 0)
+		return 1;
+	close(fd);
+	rc = kvr_test_run("load", tests);
+	unlink(path);
+	return rc;
+}

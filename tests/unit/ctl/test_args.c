@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_ctl.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "kvr_test.h"
+
+static struct kvr_ctl_args a;
+
+static void parameters_split_at_commas(void)
+{
+	CU_ASSERT_EQUAL(kvr_ctl_args(&a, ""), 0);
+	CU_ASSERT_EQUAL(a.n, 0);
+	CU_ASSERT_EQUAL(kvr_ctl_args(&a, "  "), 0);
+	CU_ASSERT_EQUAL(a.n, 0);
+	CU_ASSERT_EQUAL(kvr_ctl_args(&a, "7"), 0);
+	CU_ASSERT_EQUAL(a.n, 1);
+	CU_ASSERT_EQUAL(kvr_ctl_args(&a, " llama 70b , ,force "), 0);
+	CU_ASSERT_EQUAL(a.n, 3);
+	CU_ASSERT_STRING_EQUAL(kvr_ctl_arg(&a, 0), "llama 70b");
+	CU_ASSERT_PTR_NULL(kvr_ctl_arg(&a, 1));
+	CU_ASSERT_STRING_EQUAL(kvr_ctl_arg(&a, 2), "force");
+	CU_ASSERT_PTR_NULL(kvr_ctl_arg(&a, 3));
+	CU_ASSERT_TRUE(kvr_ctl_arg_has(&a, 1, "force"));
+	CU_ASSERT_FALSE(kvr_ctl_arg_has(&a, 3, "force"));
+	CU_ASSERT_FALSE(kvr_ctl_arg_has(&a, 0, "forc"));
+}
+
+static void too_many_or_too_long_is_refused(void)
+{
+	char text[600];
+
+	memset(text, ',', sizeof(text));
+	text[15] = '\0';
+	CU_ASSERT_EQUAL(kvr_ctl_args(&a, text), 0); /* 16 empty arguments */
+	CU_ASSERT_EQUAL(a.n, 16);
+	text[15] = ',';
+	text[16] = '\0';
+	CU_ASSERT_EQUAL(kvr_ctl_args(&a, text), -E2BIG);
+	memset(text, 'x', sizeof(text));
+	text[511] = '\0';
+	CU_ASSERT_EQUAL(kvr_ctl_args(&a, text), 0);
+	text[511] = 'x';
+	text[512] = '\0';
+	CU_ASSERT_EQUAL(kvr_ctl_args(&a, text), -E2BIG);
+}
+
+static void numbers_are_checked(void)
+{
+	static const struct {
+		const char *text;
+		int rc;
+		uint64_t v;
+	} c[] = {
+		{"5", 0, 5},	     {"0x10", 0, 16},
+		{"100", 0, 100},     {"18446744073709551616", -ERANGE, 0},
+		{"101", -ERANGE, 0}, {"4", -ERANGE, 0},
+		{"-5", -EINVAL, 0},  {"5x", -EINVAL, 0},
+		{"0x", -EINVAL, 0},  {"x", -EINVAL, 0},
+		{"", -ENOENT, 0},
+	};
+
+	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+		uint64_t v = 0;
+
+		CU_ASSERT_EQUAL(kvr_ctl_args(&a, c[i].text), 0);
+		CU_ASSERT_EQUAL(kvr_ctl_arg_u64(&a, 0, 5, 100, &v), c[i].rc);
+		CU_ASSERT_EQUAL(v, c[i].v);
+	}
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"parameters split at commas", parameters_split_at_commas},
+			       {"too many or too long", too_many_or_too_long_is_refused},
+			       {"numbers are checked", numbers_are_checked},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("args", tests);
+}

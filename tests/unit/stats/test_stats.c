@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_stats.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_common.h>
+
+#include "kvr_test.h"
+
+enum { RX, GOOD, BAD, WAITING, N };
+
+static const struct kvr_counter counters[] = {
+	[RX] = {"rx", "frames", "frames received"},
+	[GOOD] = {"good", "frames", "frames kept"},
+	[BAD] = {"bad", "frames", "frames refused"},
+	[WAITING] = {"waiting", "frames", "frames not judged yet", KVR_COUNTER_F_GAUGE},
+	[N] = {0},
+};
+static const struct kvr_equation equations[] = {
+	{"rx = good + bad + waiting", KVR_TERMS(RX), KVR_TERMS(GOOD, BAD, WAITING)},
+	{"good = good", KVR_TERMS(GOOD), KVR_TERMS(GOOD)},
+	{0},
+};
+static const struct kvr_stats_def def = {"demo", counters, equations};
+
+static void rows_are_summed_and_apart(void)
+{
+	struct kvr_stats *s = kvr_stats_create(&def, 3);
+	uint64_t v[N];
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+	CU_ASSERT_EQUAL(kvr_stats_count(&def), N);
+	CU_ASSERT_PTR_EQUAL(kvr_stats_def(s), &def);
+	for (unsigned int w = 0; w < 3; w++) {
+		kvr_cell_t *row = kvr_stats_row(s, w);
+
+		CU_ASSERT_EQUAL((uintptr_t)row % RTE_CACHE_LINE_SIZE, 0);
+		kvr_stats_add(row, RX, 10 + w);
+		kvr_stats_inc(row, GOOD);
+		CU_ASSERT_EQUAL(kvr_stats_get(row, RX), 10 + w);
+	}
+	kvr_stats_snapshot(s, v);
+	CU_ASSERT_EQUAL(v[RX], 33);
+	CU_ASSERT_EQUAL(v[GOOD], 3);
+	CU_ASSERT_EQUAL(v[BAD], 0);
+	CU_ASSERT_EQUAL(kvr_stats_find(&def, v, "rx"), 33);
+	CU_ASSERT_EQUAL(kvr_stats_find(&def, v, "nothing"), 0);
+	kvr_stats_destroy(s);
+	kvr_stats_destroy(NULL);
+}
+
+static void a_gauge_moved_between_rows_sums_right(void)
+{
+	struct kvr_stats *s = kvr_stats_create(&def, 2);
+	uint64_t v[N];
+
+	kvr_stats_add(kvr_stats_row(s, 0), WAITING, 5);
+	kvr_stats_sub(kvr_stats_row(s, 1), WAITING, 2); /* this row wraps below zero */
+	kvr_stats_snapshot(s, v);
+	CU_ASSERT_EQUAL(v[WAITING], 3);
+	kvr_stats_set(kvr_stats_row(s, 1), WAITING, 0);
+	kvr_stats_snapshot(s, v);
+	CU_ASSERT_EQUAL(v[WAITING], 5);
+	kvr_stats_destroy(s);
+}
+
+static void violated_equation_is_named_with_its_numbers(void)
+{
+	const struct kvr_stats_def free_of_laws = {"demo", counters, NULL};
+	uint64_t v[N] = {[RX] = 10, [GOOD] = 6, [BAD] = 3, [WAITING] = 1};
+	char err[128] = "";
+
+	CU_ASSERT_PTR_NULL(kvr_stats_check(&def, v, err, sizeof(err)));
+	CU_ASSERT_STRING_EQUAL(err, "");
+	v[BAD]++;
+	CU_ASSERT_PTR_EQUAL(kvr_stats_check(&def, v, err, sizeof(err)), &equations[0]);
+	CU_ASSERT_STRING_EQUAL(err, "demo: rx = good + bad + waiting, but 10 != 11");
+	CU_ASSERT_PTR_EQUAL(kvr_stats_check(&def, v, NULL, 0), &equations[0]);
+	CU_ASSERT_PTR_NULL(kvr_stats_check(&free_of_laws, v, NULL, 0));
+}
+
+static void openmetrics_has_one_family_per_counter(void)
+{
+	static const struct kvr_counter two[] = {
+		{"rx_frames", "frames", "frames received"},
+		{"depth", "items", "items waiting", KVR_COUNTER_F_GAUGE},
+		{0}};
+	const struct kvr_stats_def d = {"port", two, NULL};
+	const uint64_t a[] = {7, 1}, b[] = {UINT64_MAX, 0};
+	const uint64_t *const v[] = {a, b};
+	const char *const labels[] = {"port=\"p0\"", NULL};
+	char *text;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	kvr_stats_openmetrics(&d, v, labels, 2, f);
+	fclose(f);
+	CU_ASSERT_STRING_EQUAL(text, "# TYPE kvr_port_rx_frames counter\n"
+				     "# UNIT kvr_port_rx_frames frames\n"
+				     "# HELP kvr_port_rx_frames frames received\n"
+				     "kvr_port_rx_frames_total{port=\"p0\"} 7\n"
+				     "kvr_port_rx_frames_total 18446744073709551615\n"
+				     "# TYPE kvr_port_depth_items gauge\n"
+				     "# UNIT kvr_port_depth_items items\n"
+				     "# HELP kvr_port_depth_items items waiting\n"
+				     "kvr_port_depth_items{port=\"p0\"} 1\n"
+				     "kvr_port_depth_items 0\n");
+	free(text);
+}
+
+static void bad_declarations_are_refused(void)
+{
+	static const struct kvr_counter none[] = {{0}};
+	const struct kvr_stats_def empty = {"demo", none, NULL};
+
+	errno = 0;
+	CU_ASSERT_PTR_NULL(kvr_stats_create(&empty, 1));
+	CU_ASSERT_EQUAL(errno, EINVAL);
+	CU_ASSERT_PTR_NULL(kvr_stats_create(&def, 0));
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"rows are summed and apart", rows_are_summed_and_apart},
+		{"gauge moved between rows", a_gauge_moved_between_rows_sums_right},
+		{"violated equation is named", violated_equation_is_named_with_its_numbers},
+		{"one family per counter", openmetrics_has_one_family_per_counter},
+		{"bad declarations are refused", bad_declarations_are_refused},
+		CU_TEST_INFO_NULL};
+
+	return kvr_test_run("stats", tests);
+}

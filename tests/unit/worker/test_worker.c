@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_worker.h"
+
+#include "kvr_test.h"
+#include <errno.h>
+
+static void states_change_only_along_the_picture(void)
+{
+	/* rows: from, columns: to; joining serving suspect draining drained gone */
+	static const char *const may[] = {".+...+", "..++.+", ".+.+.+",
+					  ".+..++", ".+...+", "......"};
+
+	for (int from = KVR_WORKER_JOINING; from <= KVR_WORKER_GONE; from++)
+		for (int to = KVR_WORKER_JOINING; to <= KVR_WORKER_GONE; to++) {
+			struct kvr_worker w = {.state = (enum kvr_wire_worker_state)from};
+			int want = may[from - 1][to - 1] == '+' ? 0
+				   : from == to			? -EALREADY
+								: -EPERM;
+
+			CU_ASSERT_EQUAL(kvr_worker_set_state(&w, (enum kvr_wire_worker_state)to, 7),
+					want);
+			CU_ASSERT_EQUAL(w.state, want == 0 ? to : from);
+			CU_ASSERT_EQUAL(w.since_ns, want == 0 ? 7u : 0u);
+		}
+	CU_ASSERT_FALSE(kvr_worker_may(0, KVR_WORKER_SERVING));
+	CU_ASSERT_FALSE(kvr_worker_may((enum kvr_wire_worker_state)99, KVR_WORKER_SERVING));
+}
+
+static void registry_refuses_twice_and_too_many(void)
+{
+	struct kvr_registry *r = kvr_registry_create(2, 1);
+	struct kvr_worker *a, *b;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+	a = kvr_registry_add(r, 10, 5);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT_EQUAL(a->state, KVR_WORKER_JOINING);
+	CU_ASSERT_PTR_NULL(kvr_registry_add(r, 10, 5));
+	CU_ASSERT_EQUAL(errno, EEXIST);
+	b = kvr_registry_add(r, 11, 5);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(b);
+	CU_ASSERT_PTR_NULL(kvr_registry_add(r, 12, 5));
+	CU_ASSERT_EQUAL(errno, ENOSPC);
+	kvr_registry_del(r, a);
+	CU_ASSERT_PTR_NULL(kvr_registry_find(r, 10));
+	CU_ASSERT_PTR_EQUAL(kvr_registry_find(r, 11), b);
+	CU_ASSERT_PTR_EQUAL(kvr_registry_at(r, 0), b);
+	CU_ASSERT_PTR_NOT_NULL(kvr_registry_add(r, 12, 5));
+	CU_ASSERT_EQUAL(kvr_registry_count(r), 2);
+	kvr_registry_destroy(r);
+	CU_ASSERT_PTR_NULL(kvr_registry_create(0, 1));
+	CU_ASSERT_EQUAL(errno, EINVAL);
+}
+
+static void view_finds_every_worker_and_rank_and_no_other(void)
+{
+	struct kvr_registry *r = kvr_registry_create(1000, 99);
+	struct kvr_view *v;
+
+	for (uint64_t i = 0; i < 1000; i++) {
+		struct kvr_worker *w = kvr_registry_add(r, i << 32 | i, 0);
+
+		CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+		w->dp_start = (uint32_t)i % 5;
+		w->dp_size = 1 + (uint32_t)i % 3;
+		w->pool = (uint32_t)i % 2;
+		for (uint32_t k = 0; k < w->dp_size; k++)
+			w->rank[k] = (uint32_t)i * 4 + k;
+	}
+	v = kvr_view_build(r);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(v);
+	for (uint64_t i = 0; i < 1000; i++) {
+		const struct kvr_view_worker *w = kvr_view_find(v, i << 32 | i);
+
+		CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+		CU_ASSERT_EQUAL(w->pool, i % 2);
+		for (uint32_t k = 0; k < w->dp_size; k++)
+			CU_ASSERT_EQUAL(kvr_view_rank(v, w, w->dp_start + k), i * 4 + k);
+		CU_ASSERT_EQUAL(kvr_view_rank(v, w, w->dp_start + w->dp_size), KVR_RANK_NONE);
+		CU_ASSERT_EQUAL(kvr_view_rank(v, w, w->dp_start - 1), KVR_RANK_NONE);
+		CU_ASSERT_PTR_NULL(kvr_view_find(v, (i << 32 | i) + 1));
+	}
+	kvr_view_free(v);
+	kvr_registry_destroy(r);
+}
+
+static void empty_registry_makes_an_empty_view(void)
+{
+	struct kvr_registry *r = kvr_registry_create(1, 0);
+	struct kvr_view *v = kvr_view_build(r);
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(v);
+	CU_ASSERT_PTR_NULL(kvr_view_find(v, 0));
+	kvr_view_free(v);
+	kvr_view_free(NULL);
+	kvr_registry_destroy(r);
+	kvr_registry_destroy(NULL);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"states", states_change_only_along_the_picture},
+			       {"registry", registry_refuses_twice_and_too_many},
+			       {"view", view_finds_every_worker_and_rank_and_no_other},
+			       {"empty", empty_registry_makes_an_empty_view},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("worker", tests);
+}
