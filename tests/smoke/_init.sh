@@ -19,7 +19,7 @@ if [ -z "${KVR_SMOKE_INSIDE:-}" ]; then
 	KVR_SMOKE_INSIDE=1 exec unshare -rnm --kill-child "$0" "$@"
 fi
 
-tmp=$(mktemp -d /tmp/kvr-smoke.XXXXXX)
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/kvr-smoke.XXXXXX")
 undo=()
 
 cleanup() {
