@@ -246,6 +246,7 @@ static enum kvr_wire_code hello(struct router *rt, const struct ctl_frame *f,
 {
 	struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
 	struct pool *p = NULL;
+	uint32_t before = 0;
 	enum kvr_wire_code code = check_hello(rt, h, hints, &p);
 
 	if (code != KVR_OK)
@@ -254,19 +255,25 @@ static enum kvr_wire_code hello(struct router *rt, const struct ctl_frame *f,
 	    w->dp_start == h->dp_start && w->dp_size == h->dp_size) {
 		/* Said again; the answer was lost, or the agent has a new socket. */
 		w->last_seen_ns = rt->control.now_ns;
-		if (!kvr_path_same(&w->path, &f->path)) {
+		if (!kvr_path_same(&w->path, &f->path) || w->path.max_frame != h->max_frame) {
 			w->path = f->path;
+			w->path.max_frame = h->max_frame;
 			publish_view(rt);
 		}
 		welcome(rt, w, f->hdr->id);
 		return KVR_OK;
 	}
-	if (w != NULL)
+	if (w != NULL && f->hdr->epoch == w->last_epoch)
+		return KVR_E_STALE_EPOCH; /* a late copy from the life before this one */
+	if (w != NULL) {
+		before = w->epoch;
 		leave(rt, w); /* a new life: nothing of the old one stays */
+	}
 	w = kvr_registry_add(rt->registry, f->hdr->source, rt->control.now_ns);
 	if (w == NULL)
 		return errno == ENOSPC ? KVR_E_WORKER_LIMIT : KVR_E_NO_MEMORY;
 	w->epoch = f->hdr->epoch;
+	w->last_epoch = before;
 	w->path = f->path;
 	w->path.max_frame = h->max_frame;
 	code = join(rt, w, p, h, hints);

@@ -11,6 +11,7 @@
 #include "stages.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define ABORT_TRIES    5
 #define ABORT_EVERY_NS UINT64_C(500000000)
@@ -225,6 +226,17 @@ static void answer_query(struct lcore *lc, struct pool *p, struct job *j)
 	job_free(lc, j);
 }
 
+/* The last sequence hash names the prompt. */
+static uint64_t job_prompt(const struct job *j)
+{
+	uint64_t sh = 0;
+
+	if (j->n_hashes != 0)
+		memcpy(&sh, (const uint8_t *)j->hashes + (j->n_hashes - 1) * sizeof(sh),
+		       sizeof(sh));
+	return sh;
+}
+
 /*
  * ROUTE of a request that is known: say again what was said, send again what may be lost. A
  * request whose stream has ended is still RUNNING to a client that has not acknowledged the end:
@@ -237,7 +249,7 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *r, str
 		reject_job(lc, p, j, (enum kvr_wire_code)r->end_code, NULL);
 		return;
 	}
-	if (j->isl != r->relay.isl) {
+	if (j->isl != r->relay.isl || j->n_hashes != r->n_hashes || job_prompt(j) != r->prompt) {
 		reject_job(lc, p, j, KVR_E_DUPLICATE_REQUEST, NULL);
 		return;
 	}
@@ -278,6 +290,8 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		return;
 	}
 	r->start_ns = j->arrival_ns;
+	r->n_hashes = j->n_hashes;
+	r->prompt = job_prompt(j);
 	job_overlap(j, &ov);
 	switch (kvr_sched_route(p->sched, r->slot, &j->req, &ov, lc->now_ns, &d)) {
 	case KVR_SCHED_ROUTED:

@@ -125,6 +125,7 @@ void kvr_pool_conf_defaults(struct kvr_pool_conf *c)
 {
 	memset(c, 0, sizeof(*c));
 	kvr_conf_defaults(kvr_pool_opts, c);
+	c->overlap_score_weight = NAN; /* deprecated names get no default */
 }
 
 void kvr_pool_class_init(struct kvr_pool_class *k, const char *name)
