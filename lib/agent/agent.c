@@ -109,7 +109,7 @@ static int fill_defaults(struct kvr_agent_conf *c)
 	c->max_requests = c->max_requests != 0 ? c->max_requests : 4096;
 	c->request_bytes = c->request_bytes != 0 ? c->request_bytes : 4u << 20;
 	c->assembly_bytes = c->assembly_bytes != 0 ? c->assembly_bytes : 64u << 20;
-	c->kv_ring_bytes = c->kv_ring_bytes != 0 ? c->kv_ring_bytes : 1u << 20;
+	c->kv_ring_bytes = c->kv_ring_bytes != 0 ? c->kv_ring_bytes : 2u << 20;
 	if (c->worker == 0 || c->pool == NULL || c->pool[0] == '\0' || c->block_size == 0 ||
 	    c->ops == NULL || c->ops->on_dispatch == NULL || c->dp_size > AGENT_MAX_RANKS ||
 	    c->dp_size > UINT32_MAX - c->dp_start || (unsigned int)c->role > KVR_ROLE_DECODE ||

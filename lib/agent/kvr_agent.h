@@ -64,7 +64,7 @@ struct kvr_agent_conf {
 	uint32_t max_requests;		 /**< running at once, 1..262144; default 4096 */
 	uint32_t request_bytes;		 /**< unacknowledged answer of one request; default 4 MiB */
 	uint32_t assembly_bytes;	 /**< requests being put together; default 64 MiB */
-	uint32_t kv_ring_bytes;		 /**< KV events kept for repair, per rank; default 1 MiB */
+	uint32_t kv_ring_bytes;		 /**< KV events kept for repair, per rank; default 2 MiB */
 	const struct kvr_agent_ops *ops; /**< required; must stay valid */
 	void *user;			 /**< for ops */
 };
@@ -206,8 +206,9 @@ struct kvr_agent_item {
  */
 int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_agent_item *item);
 
-/** Refuse a request after on_dispatch took it, before its first item. @return 0, -ENOENT,
- * -EINVAL (code 0), -EBUSY (items were sent: end it with KVR_AGENT_ERROR). */
+/** Refuse a request after on_dispatch took it, before its first item: it ends as an error of the
+ * engine with this status. (Refusals from inside on_dispatch reach the client as a rejection.)
+ * @return 0, -ENOENT, -EINVAL (code 0), -EBUSY (items were sent: end it with KVR_AGENT_ERROR). */
 int kvr_agent_refuse(struct kvr_agent *a, uint64_t handle, uint16_t code);
 
 /** Blocks a rank now holds, in the order of their sequence. @return 0, -EINVAL (rank, tier, n 0).

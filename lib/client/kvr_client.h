@@ -221,7 +221,7 @@ KVR_CLIENT_API int kvr_client_submit(struct kvr_client *c, const struct kvr_clie
 
 /**
  * Stop a request: no item is delivered any more, on_end comes when the router has answered or
- * after about 10 s. @return 0, -ENOENT when it has ended.
+ * after about 6 s. @return 0, -ENOENT when it has ended.
  */
 KVR_CLIENT_API int kvr_client_cancel(struct kvr_client *c, uint64_t id);
 
