@@ -16,7 +16,10 @@ enum ex_tier { EX_DEVICE, EX_HOST, EX_DISK, EX_EXTERNAL, EX_TIERS };
 
 struct ex_index;
 
-struct ex_index *ex_index_create(const char *name, uint32_t max_ranks);
+/** Start the EAL the table needs, quietly. Once per process. */
+bool ex_index_start(void);
+
+struct ex_index *ex_index_create(uint32_t max_ranks);
 void ex_index_destroy(struct ex_index *x);
 void ex_index_store(struct ex_index *x, uint32_t rank, enum ex_tier tier, const uint64_t *sh,
 		    uint32_t n, const uint64_t *parent);

@@ -121,6 +121,10 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kvroute-explain: %s: %s\n", argv[1], strerror(errno));
 		return 2;
 	}
+	if (!ex_index_start()) {
+		fprintf(stderr, "kvroute-explain: the EAL does not start\n");
+		return 2;
+	}
 	status = run(in);
 	if (ferror(in) || fflush(stdout) != 0)
 		status = 2;

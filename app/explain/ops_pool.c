@@ -106,6 +106,8 @@ static bool as_text(const json_t *v, const struct kvr_opt *o, char *text, size_t
 	case KVR_OPT_U64:
 		if (!ex_is_number(v) && !(json_is_integer(v) && json_integer_value(v) >= 0))
 			return false;
+		if ((o->flags & KVR_OPT_F_NONE) && ex_u64(v) == UINT64_MAX)
+			return snprintf(text, len, "none") > 0; /* never reached is the same */
 		return snprintf(text, len, "%" PRIu64, ex_u64(v)) > 0;
 	default:
 		s = json_string_value(v);
@@ -135,7 +137,7 @@ static bool config_read(const json_t *config, struct kvr_pool_conf *c, struct ex
 		if (!as_text(v, o, text, sizeof(text)))
 			return ex_bad(p, "configuration key '%s' has the wrong type", key);
 		if (kvr_pool_conf_set(c, key, text, err, sizeof(err)) != 0)
-			return ex_bad(p, "%s", err);
+			return ex_bad(p, "'%s': %s", key, err);
 	}
 	return true;
 }
@@ -158,7 +160,7 @@ static bool pool_start(struct ex_world *w, struct ex_pool *pool, struct ex_probl
 	pool->sched = kvr_sched_create(&pool->conf, &ops, w->now);
 	if (pool->sched == NULL)
 		return ex_bad(p, "cannot create the pool");
-	pool->index = ex_index_create(pool->conf.name, kvr_sched_max_ranks(pool->sched));
+	pool->index = ex_index_create(kvr_sched_max_ranks(pool->sched));
 	pool->by_slot = calloc(n, sizeof(*pool->by_slot));
 	pool->free_slot = calloc(n, sizeof(*pool->free_slot));
 	pool->terms.cap = pool->conf.max_ranks;

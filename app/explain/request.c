@@ -84,7 +84,7 @@ static bool preferred_read(const json_t *map, struct ex_req *r, struct ex_proble
 		if (!json_is_number(v) && !ex_is_number(v))
 			return ex_bad(p, "preferred_taints wants a weight for '%s'", key);
 		t->taint = (struct kvr_sched_str){key, (uint32_t)strlen(key)};
-		t->weight = (float)ex_real(v);
+		t->weight = ex_real(v);
 		if (!isfinite(t->weight))
 			return ex_bad(p, "the weight of '%s' is out of range", key);
 	}

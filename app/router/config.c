@@ -43,7 +43,7 @@ static const struct kvr_opt router_opts[] = {
 	 .def = "32M", .unit = "bytes", .help = "fragments kept by one ingress lcore"},
 	{"reassembly_source_bytes", KVR_OPT_U64, ROUTER(reassembly_source_bytes), .min = 65536,
 	 .max = 1e12, .def = "12M", .unit = "bytes", .help = "fragments kept for one sender"},
-	{"reassembly_ms", KVR_OPT_U32, ROUTER(reassembly_ms), .min = 1, .max = 60000, .def = "500",
+	{"reassembly_ms", KVR_OPT_U32, ROUTER(reassembly_ms), .min = 1, .max = 60000, .def = "3000",
 	 .unit = "ms", .help = "how long a message may stay incomplete"},
 	{"ring_size", KVR_OPT_U32, ROUTER(ring_size), .min = 64, .max = 1048576, .def = "8192",
 	 .unit = "entries", .help = "rings between stages; rounded up to a power of two"},
@@ -147,10 +147,16 @@ static void *get_pool(void *arg, const char *instance)
 
 /* ---- lcore map ---- */
 
-/* One line of @p err about a key of this file. */
-#define complain(err, errlen, path, section, key, ...)                                             \
-	(snprintf(err, errlen, "%s: [%s] %s: ", path, section, key),                               \
-	 snprintf((err) + strlen(err), (errlen)-strlen(err), __VA_ARGS__), -EINVAL)
+/* Where complaints go. */
+struct blame {
+	const char *path;
+	char *err;
+	size_t errlen;
+};
+
+/* One line about a key of the file; always -EINVAL. */
+#define complain(b, section, key, ...)                                                             \
+	(kvr_conf_blame((b)->path, section, key, (b)->err, (b)->errlen, __VA_ARGS__), -EINVAL)
 
 /* Index of @p cpu in the map, added when new; -ENOSPC. */
 static int map_cpu(struct kvr_router_conf *c, uint32_t cpu)
@@ -203,19 +209,19 @@ static int add_ingress(struct kvr_router_conf *c, uint32_t cpu)
 	return map_cpu(c, cpu);
 }
 
-static int resolve_ingress(struct kvr_router_conf *c, const char *path, char *err, size_t errlen)
+static int resolve_ingress(struct kvr_router_conf *c, const struct blame *b)
 {
 	int rc = each_cpu(c->opt.ingress, add_ingress, c);
 
 	c->n_ingress = c->n_lcores;
 	if (rc == -EEXIST)
-		return complain(err, errlen, path, "router", "ingress",
+		return complain(b, "router", "ingress",
 				"\"%s\" uses a CPU twice; each may poll once", c->opt.ingress);
 	if (rc == -ENODEV)
-		return complain(err, errlen, path, "router", "ingress",
+		return complain(b, "router", "ingress",
 				"\"%s\" names a CPU this process may not use", c->opt.ingress);
 	if (rc < 0)
-		return complain(err, errlen, path, "router", "ingress",
+		return complain(b, "router", "ingress",
 				"\"%s\" is not a list of at most %u CPUs like 0 or 0,2-3",
 				c->opt.ingress, KVR_ROUTER_MAX_LCORES);
 	return 0;
@@ -223,8 +229,7 @@ static int resolve_ingress(struct kvr_router_conf *c, const char *path, char *er
 
 /* An event or scheduler CPU: an ingress CPU, or one for this role (of any number of pools). */
 static int resolve_role(struct kvr_router_conf *c, const struct kvr_router_pool_conf *p,
-			const char *key, const char *text, uint32_t *lcore, const char *path,
-			char *err, size_t errlen)
+			const char *key, const char *text, uint32_t *lcore, const struct blame *b)
 {
 	char section[KVR_ROUTER_NAME + 8];
 	cpu_set_t allowed;
@@ -238,20 +243,18 @@ static int resolve_role(struct kvr_router_conf *c, const struct kvr_router_pool_
 	snprintf(section, sizeof(section), "pool %s", p->name);
 	cpu = strtoul(text, &end, 10);
 	if (*end != '\0' || !isdigit((unsigned char)text[0]) || cpu >= CPU_SETSIZE)
-		return complain(err, errlen, path, section, key, "\"%s\" is not a CPU number",
-				text);
+		return complain(b, section, key, "\"%s\" is not a CPU number", text);
 	if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0 && !CPU_ISSET(cpu, &allowed))
-		return complain(err, errlen, path, section, key,
-				"CPU %lu may not be used by this process", cpu);
+		return complain(b, section, key, "CPU %lu may not be used by this process", cpu);
 	rc = map_cpu(c, (uint32_t)cpu);
 	if (rc < 0)
-		return complain(err, errlen, path, section, key, "more than %u polling CPUs",
+		return complain(b, section, key, "more than %u polling CPUs",
 				KVR_ROUTER_MAX_LCORES);
 	*lcore = (uint32_t)rc;
 	return 0;
 }
 
-static int check_pools(struct kvr_router_conf *c, const char *path, char *err, size_t errlen)
+static int check_pools(struct kvr_router_conf *c, const struct blame *b)
 {
 	char section[KVR_ROUTER_NAME + 8], why[200];
 
@@ -262,42 +265,40 @@ static int check_pools(struct kvr_router_conf *c, const char *path, char *err, s
 		snprintf(section, sizeof(section), "pool %s", p->name);
 		for (uint32_t k = 0; k < i; k++)
 			if (c->pool[k].own.id == p->own.id)
-				return complain(err, errlen, path, section, "id",
-						"%u is the id of pool %s already", p->own.id,
-						c->pool[k].name);
+				return complain(b, section, "id", "%u is the id of pool %s already",
+						p->own.id, c->pool[k].name);
 		if (kvr_pool_conf_check(&p->sched, why, sizeof(why)) < 0)
-			return complain(err, errlen, path, section, "check", "%s", why);
-		rc = resolve_role(c, p, "event_cpu", p->own.event, &p->event_lcore, path, err,
-				  errlen);
+			return complain(b, section, NULL, "%s", why);
+		rc = resolve_role(c, p, "event_cpu", p->own.event, &p->event_lcore, b);
 		if (rc == 0)
 			rc = resolve_role(c, p, "scheduler_cpu", p->own.scheduler, &p->sched_lcore,
-					  path, err, errlen);
+					  b);
 		if (rc < 0)
 			return rc;
 	}
 	return 0;
 }
 
-static int check(struct kvr_router_conf *c, const char *path, char *err, size_t errlen)
+static int check(struct kvr_router_conf *c, const struct blame *b)
 {
 	int rc;
 
 	if (c->n_ports == 0)
-		return complain(err, errlen, path, "port NAME", "device",
+		return complain(b, "port NAME", NULL,
 				"no port; at least one [port NAME] section is needed");
 	if (c->n_pools == 0)
-		return complain(err, errlen, path, "pool NAME", "block_size",
+		return complain(b, "pool NAME", NULL,
 				"no pool; at least one [pool NAME] section is needed");
 	if (c->opt.suspect_ms <= c->opt.heartbeat_ms || c->opt.dead_ms <= c->opt.suspect_ms)
-		return complain(err, errlen, path, "router", "dead_ms",
+		return complain(b, "router", "dead_ms",
 				"needed: heartbeat_ms (%u) < suspect_ms (%u) < dead_ms (%u)",
 				c->opt.heartbeat_ms, c->opt.suspect_ms, c->opt.dead_ms);
 	if (c->opt.reassembly_source_bytes > c->opt.reassembly_bytes)
-		return complain(err, errlen, path, "router", "reassembly_source_bytes",
+		return complain(b, "router", "reassembly_source_bytes",
 				"above reassembly_bytes (%" PRIu64 ")", c->opt.reassembly_bytes);
-	rc = resolve_ingress(c, path, err, errlen);
+	rc = resolve_ingress(c, b);
 	if (rc == 0)
-		rc = check_pools(c, path, err, errlen);
+		rc = check_pools(c, b);
 	for (uint32_t i = 0; rc == 0 && i < c->n_ports; i++)
 		c->port[i].port.queues = c->n_ingress; /* one for each polling lcore */
 	return rc;
@@ -314,9 +315,10 @@ int kvr_router_conf_load(struct kvr_router_conf *c, const char *path, char *err,
 	int rc;
 
 	memset(c, 0, sizeof(*c));
+	snprintf(c->path, sizeof(c->path), "%s", path);
 	kvr_conf_defaults(router_opts, &c->opt);
 	rc = kvr_conf_load(path, sections, c, err, errlen);
-	return rc < 0 ? rc : check(c, path, err, errlen);
+	return rc < 0 ? rc : check(c, &(struct blame){path, err, errlen});
 }
 
 void kvr_router_conf_dump(const struct kvr_router_conf *c, FILE *out)

@@ -67,6 +67,7 @@ struct kvr_router_pool_conf {
 };
 
 struct kvr_router_conf {
+	char path[512]; /* of the file, for messages at start */
 	struct kvr_router_options opt;
 	uint32_t n_ports;
 	uint32_t n_pools;

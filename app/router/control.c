@@ -246,6 +246,7 @@ static enum kvr_wire_code hello(struct router *rt, const struct ctl_frame *f,
 {
 	struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
 	struct pool *p = NULL;
+	uint32_t before = 0;
 	enum kvr_wire_code code = check_hello(rt, h, hints, &p);
 
 	if (code != KVR_OK)
@@ -254,19 +255,25 @@ static enum kvr_wire_code hello(struct router *rt, const struct ctl_frame *f,
 	    w->dp_start == h->dp_start && w->dp_size == h->dp_size) {
 		/* Said again; the answer was lost, or the agent has a new socket. */
 		w->last_seen_ns = rt->control.now_ns;
-		if (!kvr_path_same(&w->path, &f->path)) {
+		if (!kvr_path_same(&w->path, &f->path) || w->path.max_frame != h->max_frame) {
 			w->path = f->path;
+			w->path.max_frame = h->max_frame;
 			publish_view(rt);
 		}
 		welcome(rt, w, f->hdr->id);
 		return KVR_OK;
 	}
-	if (w != NULL)
+	if (w != NULL && f->hdr->epoch == w->last_epoch)
+		return KVR_E_STALE_EPOCH; /* a late copy from the life before this one */
+	if (w != NULL) {
+		before = w->epoch;
 		leave(rt, w); /* a new life: nothing of the old one stays */
+	}
 	w = kvr_registry_add(rt->registry, f->hdr->source, rt->control.now_ns);
 	if (w == NULL)
 		return errno == ENOSPC ? KVR_E_WORKER_LIMIT : KVR_E_NO_MEMORY;
 	w->epoch = f->hdr->epoch;
+	w->last_epoch = before;
 	w->path = f->path;
 	w->path.max_frame = h->max_frame;
 	code = join(rt, w, p, h, hints);
@@ -291,7 +298,7 @@ static enum kvr_wire_code on_hello(struct router *rt, const struct ctl_frame *f)
 
 struct load_call {
 	struct pool *pool;
-	uint64_t id;
+	const struct kvr_worker *w;
 	const struct kvr_wire_rank_load *load;
 	uint32_t n;
 };
@@ -302,8 +309,16 @@ static void on_sched_load(struct lcore *lc, void *arg)
 
 	for (uint32_t i = 0; i < c->n; i++)
 		if (c->load[i].kv_used_blocks != UINT64_MAX)
-			kvr_sched_load_report(c->pool->sched, c->id, c->load[i].dp_rank,
+			kvr_sched_load_report(c->pool->sched, c->w->id, c->load[i].dp_rank,
 					      c->load[i].kv_used_blocks, lc->now_ns);
+}
+
+static void on_event_load(struct lcore *lc, void *arg)
+{
+	struct load_call *c = arg;
+
+	for (uint32_t i = 0; i < c->n; i++)
+		event_heartbeat(lc, c->pool, c->w, &c->load[i]);
 }
 
 static enum kvr_wire_code on_heartbeat(struct router *rt, const struct ctl_frame *f)
@@ -324,10 +339,10 @@ static enum kvr_wire_code on_heartbeat(struct router *rt, const struct ctl_frame
 		call_sched(rt, &c, on_sched_available);
 	}
 	if (h->n_ranks != 0) {
-		struct load_call lc = {c.pool, w->id, (const void *)(f->body + sizeof(*h)),
-				       h->n_ranks};
+		struct load_call lc = {c.pool, w, (const void *)(f->body + sizeof(*h)), h->n_ranks};
 
 		call_lcore(rt, c.pool->sched_lcore, on_sched_load, &lc);
+		call_lcore(rt, c.pool->event_lcore, on_event_load, &lc);
 	}
 	ack.state = (uint16_t)w->state;
 	ack.bookings = w->bookings;

@@ -88,7 +88,6 @@ static const struct kvr_counter event_counters[] = {
 	[EC_STALE] = {"stale", "frames", "frames of events applied before"},
 	[EC_GAPS] = {"gaps", "frames", "frames refused because earlier events are missing"},
 	[EC_DUMPS] = {"dumps", "frames", "frames of dumps applied"},
-	[EC_BAD] = {"bad", "frames", "malformed frames"},
 	[EC_UNKNOWN] = {"unknown", "frames",
 			"frames of a rank or epoch that is not there any more"},
 	[EC_STORED_BLOCKS] = {"stored", "blocks", "blocks stored"},
@@ -98,8 +97,8 @@ static const struct kvr_counter event_counters[] = {
 };
 
 static const struct kvr_equation event_equations[] = {
-	{"frames = applied + stale + gaps + dumps + bad + unknown", KVR_TERMS(EC_FRAMES),
-	 KVR_TERMS(EC_APPLIED, EC_STALE, EC_GAPS, EC_DUMPS, EC_BAD, EC_UNKNOWN)},
+	{"frames = applied + stale + gaps + dumps + unknown", KVR_TERMS(EC_FRAMES),
+	 KVR_TERMS(EC_APPLIED, EC_STALE, EC_GAPS, EC_DUMPS, EC_UNKNOWN)},
 	{NULL, NULL, NULL},
 };
 

@@ -15,7 +15,7 @@
  * every booking:
  *   routed + admitted = finished + errored + cancelled + refused + lost + expired + live
  * every KV_EVENTS frame that reached a pool's event stage:
- *   frames = applied + stale + gaps + dumps + bad + unknown
+ *   frames = applied + stale + gaps + dumps + unknown
  */
 
 #include "kvr_stats.h"
@@ -77,7 +77,6 @@ enum event_counter {
 	EC_STALE,
 	EC_GAPS,
 	EC_DUMPS,
-	EC_BAD,
 	EC_UNKNOWN,
 	EC_STORED_BLOCKS,
 	EC_REMOVED_BLOCKS,

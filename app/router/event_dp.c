@@ -53,9 +53,10 @@ void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 	}
 	path_keep(m, from);
 	if (rte_ring_enqueue_elem(lc->rt->pool[w->pool].events, &n, sizeof(n)) != 0) {
+		/* The cursor is the event lcore's: the agent goes on from what it knows. */
 		in_count(lc, IN_IGNORED);
 		in_count(lc, IN_RING_FULL);
-		rte_pktmbuf_free(m); /* repeated by the agent after its timeout */
+		rte_pktmbuf_free(m);
 		return;
 	}
 	in_count(lc, IN_EVENTS);
@@ -90,7 +91,8 @@ void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, uint32_t 
 	if (rank >= p->max_ranks)
 		return;
 	kvr_prefix_drop_rank(p->prefix, (uint16_t)rank);
-	p->cursor[rank] = (struct event_cursor){.epoch = epoch, .authoritative = epoch != 0};
+	p->cursor[rank] = (struct event_cursor){
+		.epoch = epoch, .authoritative = epoch != 0, .lag = UINT64_MAX};
 }
 
 static void apply(struct pool *p, uint32_t rank, const struct kvr_kv_event *ev)
@@ -126,20 +128,32 @@ static void apply_from(struct pool *p, uint32_t rank, const struct kvr_wire_kv_e
 			apply(p, rank, &ev);
 }
 
-/* One frame of a dump: positions in order; the first one empties the rank. */
-static enum kvr_wire_kv_code dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
-					const struct kvr_wire_kv_events *e)
+/*
+ * A dump begins: the rank is emptied. The frame that begins it is known by its msg_seq, so a late
+ * copy of it does not begin the dump again.
+ */
+static void dump_begin(struct pool *p, uint32_t rank, struct event_cursor *c, uint32_t msg_seq)
 {
-	if ((e->flags & KVR_KV_F_DUMP_BEGIN) != 0 && !(c->dumping && c->dump_pos > 0)) {
-		kvr_prefix_clear_rank(p->prefix, (uint16_t)rank);
-		c->dumping = 1;
-		c->dump_pos = 0;
-		c->authoritative = 0;
-	}
+	if (c->has_dump && c->dump_seq == msg_seq)
+		return;
+	kvr_prefix_clear_rank(p->prefix, (uint16_t)rank);
+	c->has_dump = 1;
+	c->dump_seq = msg_seq;
+	c->dumping = 1;
+	c->dump_pos = 0;
+	c->authoritative = 0;
+}
+
+/* One frame of a dump, positions in order; next_dump_pos of the answer says where to go on. */
+static enum kvr_wire_kv_code dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
+					const struct kvr_wire_kv_events *e, uint32_t msg_seq)
+{
+	if ((e->flags & KVR_KV_F_DUMP_BEGIN) != 0)
+		dump_begin(p, rank, c, msg_seq);
 	if (!c->dumping || e->first_event_id != c->dump_pos) {
 		event_count(p, c->dumping && e->first_event_id > c->dump_pos ? EC_GAPS : EC_STALE,
 			    1);
-		return KVR_KV_OK; /* next_dump_pos says where to go on */
+		return KVR_KV_OK;
 	}
 	apply_from(p, rank, e, 0);
 	c->dump_pos++;
@@ -155,20 +169,45 @@ static enum kvr_wire_kv_code dump_frame(struct pool *p, uint32_t rank, struct ev
 static enum kvr_wire_kv_code live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 					const struct kvr_wire_kv_events *e)
 {
+	/* What is under way while a dump is received is older than the dump. */
+	if (c->dumping || e->first_event_id + e->n_events <= c->next) {
+		event_count(p, EC_STALE, 1);
+		return KVR_KV_OK;
+	}
 	if (e->first_event_id > c->next) {
 		event_count(p, EC_GAPS, 1);
 		c->authoritative = 0;
 		return KVR_KV_GAP;
 	}
-	if (e->first_event_id + e->n_events <= c->next) {
-		event_count(p, EC_STALE, 1);
-		return KVR_KV_OK;
-	}
 	apply_from(p, rank, e, c->next - e->first_event_id);
 	c->next = e->first_event_id + e->n_events;
+	c->dump_pos = 0;
 	c->authoritative = 1;
 	event_count(p, EC_APPLIED, 1);
 	return KVR_KV_OK;
+}
+
+void event_heartbeat(struct lcore *lc, struct pool *p, const struct kvr_worker *w,
+		     const struct kvr_wire_rank_load *load)
+{
+	const struct kvr_wire_hdr h = {.source = w->id};
+	struct event_cursor *c;
+	uint32_t i = load->dp_rank - w->dp_start;
+
+	if (load->dp_rank < w->dp_start || i >= w->dp_size || w->rank[i] >= p->max_ranks)
+		return;
+	c = &p->cursor[w->rank[i]];
+	if (c->dumping || load->next_event_id <= c->next) {
+		c->lag = UINT64_MAX;
+		return;
+	}
+	/* Events may be under way: it is a gap when nothing has come for a whole heartbeat. */
+	if (c->lag == c->next) {
+		c->authoritative = 0;
+		ack(lc, &w->path, &h, load->dp_rank, c->next == 0 ? KVR_KV_DUMP_WANTED : KVR_KV_GAP,
+		    c);
+	}
+	c->lag = c->next;
 }
 
 static void event_frame(struct lcore *lc, struct pool *p, const struct event_note *n)
@@ -182,12 +221,9 @@ static void event_frame(struct lcore *lc, struct pool *p, const struct event_not
 	if (c->epoch != h->epoch) { /* the rank has changed hands on the way here */
 		event_count(p, EC_UNKNOWN, 1);
 		ack(lc, path_kept(n->m), h, e->dp_rank, KVR_KV_HELLO, NULL);
-	} else if (kvr_kv_events_check(e, h->msg_len) != 0) {
-		event_count(p, EC_BAD, 1);
-		out_reject(lc, path_kept(n->m), h->kind, h->source, h->id, KVR_E_LENGTH, NULL);
 	} else {
 		code = (e->flags & (KVR_KV_F_DUMP | KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END)) != 0
-			       ? dump_frame(p, n->rank, c, e)
+			       ? dump_frame(p, n->rank, c, e, h->msg_seq)
 			       : live_frame(p, n->rank, c, e);
 		ack(lc, path_kept(n->m), h, e->dp_rank, code, c);
 	}

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kvr_frame.h"
+#include "kvr_message.h"
 
 static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 		   enum kvr_wire_code code)
@@ -133,8 +134,12 @@ static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 		reject(lc, m, from, (enum kvr_wire_code)code);
 	} else if (unlikely(kinds[h->kind] == NULL)) {
 		reject(lc, m, from, KVR_E_KIND); /* laid out, not served yet */
+	} else if (h->kind != KVR_ROUTE &&
+		   unlikely((code = kvr_body_check(h->kind, kvr_frame_body(h), h->msg_len, NULL)) !=
+			    0)) {
+		reject(lc, m, from, (enum kvr_wire_code)code);
 	} else {
-		kinds[h->kind](lc, m, from);
+		kinds[h->kind](lc, m, from); /* a ROUTE is checked when all of it is here */
 	}
 }
 

@@ -106,8 +106,8 @@ static int run(struct router *rt)
 	for (up = 0; up < RTE_DIM(modules) && rc == 0; up++) {
 		rc = modules[up].init(rt, err, sizeof(err));
 		if (rc < 0)
-			fprintf(stderr, "kvroute: %s: %s (%s)\n", modules[up].name,
-				err[0] != '\0' ? err : "cannot start", strerror(-rc));
+			fprintf(stderr, "kvroute: %s: %s\n", modules[up].name,
+				err[0] != '\0' ? err : strerror(-rc));
 	}
 	if (rc == 0) {
 		printf("kvroute: ready, %u pools, %u ports, %u polling lcores, telemetry prefix "

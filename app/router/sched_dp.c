@@ -11,6 +11,7 @@
 #include "stages.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define ABORT_TRIES    5
 #define ABORT_EVERY_NS UINT64_C(500000000)
@@ -74,7 +75,8 @@ static void reject_job(struct lcore *lc, struct pool *p, struct job *j, enum kvr
 
 static void abort_send(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 {
-	const struct kvr_wire_abort a = {.code = KVR_OK};
+	/* Ended by the client's wish: 0. */
+	const struct kvr_wire_abort a = {.code = r->end_code == KVR_E_ENDED ? 0 : r->end_code};
 
 	out_message(lc, &r->relay.agent, KVR_ABORT, r->relay.source, r->relay.id,
 		    kvr_flight_handle(p->requests, r), &a, sizeof(a));
@@ -224,6 +226,17 @@ static void answer_query(struct lcore *lc, struct pool *p, struct job *j)
 	job_free(lc, j);
 }
 
+/* The last sequence hash names the prompt. */
+static uint64_t job_prompt(const struct job *j)
+{
+	uint64_t sh = 0;
+
+	if (j->n_hashes != 0)
+		memcpy(&sh, (const uint8_t *)j->hashes + (j->n_hashes - 1) * sizeof(sh),
+		       sizeof(sh));
+	return sh;
+}
+
 /*
  * ROUTE of a request that is known: say again what was said, send again what may be lost. A
  * request whose stream has ended is still RUNNING to a client that has not acknowledged the end:
@@ -236,7 +249,7 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *r, str
 		reject_job(lc, p, j, (enum kvr_wire_code)r->end_code, NULL);
 		return;
 	}
-	if (j->isl != r->relay.isl) {
+	if (j->isl != r->relay.isl || j->n_hashes != r->n_hashes || job_prompt(j) != r->prompt) {
 		reject_job(lc, p, j, KVR_E_DUPLICATE_REQUEST, NULL);
 		return;
 	}
@@ -277,6 +290,8 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		return;
 	}
 	r->start_ns = j->arrival_ns;
+	r->n_hashes = j->n_hashes;
+	r->prompt = job_prompt(j);
 	job_overlap(j, &ov);
 	switch (kvr_sched_route(p->sched, r->slot, &j->req, &ov, lc->now_ns, &d)) {
 	case KVR_SCHED_ROUTED:
@@ -361,7 +376,8 @@ static void on_cancel(struct lcore *lc, struct pool *p, const struct note *n)
 		end_request(lc, p, r, PC_CANCELLED);
 		abort_start(lc, p, r);
 	}
-	out_message(lc, path_kept(n->ptr), KVR_CANCELLED, h->source, h->id, 0, NULL, 0);
+	out_message(lc, path_kept(n->ptr), KVR_CANCELLED, h->source, h->id,
+		    r != NULL ? kvr_flight_handle(p->requests, r) : h->handle, NULL, 0);
 	rte_pktmbuf_free(n->ptr);
 }
 
@@ -431,8 +447,8 @@ static void on_tick(struct lcore *lc, struct pool *p, const struct note *n)
 			struct kvr_flight *r = kvr_flight_slot(p->requests, slot[i]);
 
 			r->booked = 0;
-			abort_start(lc, p, r);
 			fail_request(lc, p, r, KVR_E_EXPIRED, 0, PC_EXPIRED);
+			abort_start(lc, p, r);
 		}
 	} while (got == BURST);
 	deadlines(lc, p);

@@ -75,6 +75,10 @@ uint32_t event_poll(struct lcore *lc, struct pool *p);
 /** Forget all blocks of a rank and expect events of @p epoch from 0 on (0: nobody). */
 void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, uint32_t epoch);
 
+/** A heartbeat says which event comes next: ask for what is missing, a dump if that is all. */
+void event_heartbeat(struct lcore *lc, struct pool *p, const struct kvr_worker *w,
+		     const struct kvr_wire_rank_load *load);
+
 /** Enter a decision as predicted blocks, through the event lcore. Leaves the job alone. */
 void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank);
 

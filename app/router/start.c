@@ -11,6 +11,7 @@
 #include <rte_launch.h>
 #include <rte_lcore.h>
 #include <rte_malloc.h>
+#include <rte_pci.h>
 #include <rte_random.h>
 
 #include "stages.h"
@@ -100,16 +101,26 @@ static void add_lcores(struct eal_args *a, const struct kvr_router_conf *c)
 	add_value(a, "--main-lcore", "0");
 }
 
-/* Whether a port is named by its PCI address, "0000:3b:00.0" or "3b:00.0". */
-static bool needs_pci(const struct kvr_router_conf *c)
+/* Only the devices of the ports are probed: the host's other NICs are none of our business. */
+static void add_devices(struct eal_args *a, const struct kvr_router_conf *c)
 {
-	unsigned int a, b, d, f;
+	struct rte_pci_addr pci;
+	bool any = strstr(c->opt.eal, "-a ") != NULL;
 
-	for (uint32_t i = 0; i < c->n_ports; i++)
-		if (sscanf(c->port[i].port.device, "%x:%x:%x.%x", &a, &b, &d, &f) == 4 ||
-		    sscanf(c->port[i].port.device, "%x:%x.%x", &b, &d, &f) == 3)
-			return true;
-	return strstr(c->opt.eal, "-a ") != NULL;
+	for (uint32_t i = 0; i < c->n_ports; i++) {
+		const char *device = c->port[i].port.device;
+		char address[32];
+
+		/* "0000:3b:00.0" or "3b:00.0", device arguments after a comma. */
+		snprintf(address, sizeof(address), "%.*s", (int)strcspn(device, ","), device);
+		if (rte_pci_addr_parse(address, &pci) != 0)
+			continue;
+		if (strstr(c->opt.eal, address) == NULL)
+			add_value(a, "-a", device);
+		any = true;
+	}
+	if (!any)
+		add(a, "--no-pci");
 }
 
 int start_eal(struct router *rt, char *err, size_t errlen)
@@ -128,8 +139,7 @@ int start_eal(struct router *rt, char *err, size_t errlen)
 		add(&a, "--in-memory");
 	else
 		add(&a, "--no-huge");
-	if (!needs_pci(&rt->conf))
-		add(&a, "--no-pci");
+	add_devices(&a, &rt->conf);
 	add(&a, "--log-level=lib.eal:warning");
 	add(&a, "--log-level=lib.telemetry:error");
 	snprintf(extra, sizeof(extra), "%s", o->eal);
@@ -194,16 +204,20 @@ void stop_counters(struct router *rt)
 
 int start_ports(struct router *rt, char *err, size_t errlen)
 {
+	char line[300] = "", section[KVR_ROUTER_NAME + 8];
+
 	rt->max_frame = KVR_WIRE_MAX_FRAME;
 	for (; rt->n_ports < rt->conf.n_ports; rt->n_ports++) {
 		struct kvr_router_port_conf *c = &rt->conf.port[rt->n_ports];
-		struct kvr_port *p = kvr_port_create(c->name, &c->port, rt->n_ports, err, errlen);
+		struct kvr_port *p =
+			kvr_port_create(c->name, &c->port, rt->n_ports, line, sizeof(line));
 		const struct kvr_local *l;
 
+		snprintf(section, sizeof(section), "port %s", c->name);
 		if (p == NULL)
 			goto fail;
 		rt->port[rt->n_ports] = p;
-		if (kvr_port_start(p, err, errlen) < 0) {
+		if (kvr_port_start(p, line, sizeof(line)) < 0) {
 			kvr_port_destroy(p);
 			goto fail;
 		}
@@ -215,8 +229,9 @@ int start_ports(struct router *rt, char *err, size_t errlen)
 	}
 	return 0;
 fail:
+	kvr_conf_blame_line(rt->conf.path, section, line, err, errlen);
 	stop_ports(rt);
-	return errno > 0 ? -errno : -EIO;
+	return -EINVAL;
 }
 
 void stop_ports(struct router *rt)

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#define PREFETCH_HASHES 256u /* of a prompt: 32 lines, what the load buffers can have in flight */
+
 static uint64_t hash_at(const void *sh, uint32_t i)
 {
 	uint64_t h;
@@ -35,10 +37,29 @@ static void spread(const struct kvr_active *a, uint32_t run, uint32_t depth, uin
 		out[r->rank[i]] = depth;
 }
 
+/* Header and hashes of a run, fetched together: one latency instead of one per line. */
+static void fetch(const struct kvr_active *a, uint32_t run)
+{
+	__builtin_prefetch(&a->run[run]);
+	__builtin_prefetch((const char *)&a->run[run] + 64);
+	for (uint32_t i = 0; i < KVR_ACTIVE_RUN; i += 8)
+		__builtin_prefetch(&a->hash[run][i]);
+}
+
+void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_booking *b)
+{
+	if (b->tail != 0) {
+		__builtin_prefetch(&a->run[b->tail - 1]);
+		__builtin_prefetch(a->hash[b->tail - 1]);
+	}
+}
+
 void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t depth[])
 {
 	uint32_t at = ROOT, done = 0;
 
+	for (uint32_t i = 0; i < n && i < PREFETCH_HASHES; i += 8)
+		__builtin_prefetch((const char *)sh + 8 * (size_t)i);
 	memset(depth, 0, a->max_ranks * sizeof(depth[0]));
 	a->n_path = 0;
 	a->partial = 0;
@@ -52,6 +73,7 @@ void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t
 		if (c == NULL)
 			break;
 		run = c->run - 1;
+		fetch(a, run);
 		len = a->run[run].len;
 		want = len < n - done ? len : n - done;
 		got = a->same(run_hash(a, run), (const char *)sh + 8 * (size_t)done, want);

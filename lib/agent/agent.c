@@ -48,7 +48,7 @@ static void worker_message(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 		kvr_agent__on_heartbeat_ack(a, h, body);
 		break;
 	case KVR_KV_ACK:
-		kvr_agent__on_kv_ack(a, body);
+		kvr_agent__on_kv_ack(a, h, body);
 		break;
 	case KVR_GOODBYE_ACK:
 		kvr_agent__on_goodbye_ack(a);
@@ -159,6 +159,7 @@ static int init_ranks(struct kvr_agent *a)
 		k->timer.kind = AGENT_T_KV;
 		k->gap_id = UINT64_MAX;
 		k->backoff_us = AGENT_KV_REPEAT_US;
+		k->dump_id = AGENT_DUMP_ID;
 		k->load = (struct kvr_wire_rank_load){.dp_rank = k->dp_rank,
 						      .kv_used_blocks = UINT64_MAX};
 		TAILQ_INIT(&k->events);

@@ -33,8 +33,10 @@
 #define AGENT_KV_WINDOW_BYTES  65536u /* on their way at once, of one rank */
 #define AGENT_KV_REPEAT_US     20000u
 #define AGENT_KV_REPEAT_MAX_US 1000000u
-#define AGENT_KV_BUSY_US       20000u /* the router's event ring was full: let it drain */
-#define AGENT_DUMP_WINDOW      32u    /* frames on their way at once */
+#define AGENT_KV_BUSY_US       20000u  /* the router's event ring was full: let it drain */
+#define AGENT_KV_STALE_US      100000u /* a step back is believed after this without progress */
+#define AGENT_DUMP_ID	       (UINT64_C(1) << 63) /* header ids of dumps, apart from events */
+#define AGENT_DUMP_WINDOW      32u		   /* frames on their way at once */
 #define AGENT_MAX_ITEM	       (1u << 20)
 #define AGENT_CODE_FULL	       503u /* engine-defined code of our own refusals */
 #define AGENT_CODE_NOT_OURS    1u   /* another worker, or a rank we do not have */
@@ -112,6 +114,7 @@ struct agent_rank {
 	struct agent_dump_frame *dump;
 	uint32_t dump_n, dump_acked, dump_sent;
 	uint64_t dump_resume;
+	uint64_t dump_id; /* header id of all its frames; acks repeat it */
 	struct kvr_wire_rank_load load;
 };
 
@@ -184,7 +187,7 @@ void kvr_agent__drop_items(struct agent_req *r);
 /* kv.c */
 void kvr_agent__kv_timer(struct kvr_agent *a, struct agent_rank *k);
 void kvr_agent__kv_kick(struct kvr_agent *a, struct agent_rank *k);
-void kvr_agent__on_kv_ack(struct kvr_agent *a, const uint8_t *body);
+void kvr_agent__on_kv_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__kv_drop(struct agent_rank *k);
 void kvr_agent__kv_rewind(struct agent_rank *k, uint64_t id);
 /** Blocks that one event may have. */
@@ -194,8 +197,7 @@ uint32_t kvr_agent__kv_room(const struct kvr_agent *a);
 void kvr_agent__dump_start(struct kvr_agent *a, struct agent_rank *k);
 void kvr_agent__dump_send(struct kvr_agent *a, struct agent_rank *k);
 void kvr_agent__dump_drop(struct agent_rank *k);
-/** @return true when the ack was about the dump. */
-bool kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k,
+void kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k,
 			 const struct kvr_wire_kv_ack *w);
 
 #endif

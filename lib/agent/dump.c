@@ -10,6 +10,10 @@
  * is true just before the event dump_resume. Its frames are kept, encoded, until the router has
  * acknowledged all of them. Events that happen meanwhile are appended to the list as always and
  * sent after it.
+ *
+ * All frames of one dump carry the same id in their header, and no other frame does: a late copy
+ * of another dump's frame must not be taken for a part of this one, and an acknowledgement, which
+ * repeats the id, says which dump it is about.
  */
 
 #define DUMP_GROW 64
@@ -47,7 +51,7 @@ static bool keep(struct agent_rank *k, struct kvr_kv_put *put)
 
 static void begin(struct kvr_agent *a, struct agent_rank *k, struct kvr_kv_put *put, uint8_t *buf)
 {
-	const struct kvr_wire_ids ids = kvr_link_ids(&a->link, a->conf.worker, k->dump_n, 0);
+	const struct kvr_wire_ids ids = kvr_link_ids(&a->link, a->conf.worker, k->dump_id, 0);
 	const struct kvr_wire_kv_events head = {
 		.first_event_id = k->dump_n,
 		.dp_rank = k->dp_rank,
@@ -108,6 +112,7 @@ void kvr_agent__dump_start(struct kvr_agent *a, struct agent_rank *k)
 	kvr_agent__kv_drop(k); /* the dump says it all */
 	k->overrun = false;
 	k->dumping = true;
+	k->dump_id++;
 	k->dump_resume = k->acked = k->next_id;
 	if (!build(a, k)) {
 		kvr_agent__dump_drop(k);
@@ -154,12 +159,8 @@ static void finish(struct kvr_agent *a, struct agent_rank *k)
 	kvr_agent__kv_kick(a, k);
 }
 
-bool kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k, const struct kvr_wire_kv_ack *w)
+void kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k, const struct kvr_wire_kv_ack *w)
 {
-	const bool all_sent = k->dump_sent == k->dump_n;
-
-	if (!k->dumping)
-		return false;
 	if (w->next_dump_pos > k->dump_acked && w->next_dump_pos <= k->dump_n) {
 		k->dump_acked = (uint32_t)w->next_dump_pos;
 		k->dump_sent = RTE_MAX(k->dump_sent, k->dump_acked);
@@ -169,9 +170,12 @@ bool kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k, const struct
 			finish(a, k);
 		else if (k->dump_sent < k->dump_n)
 			kvr_agent__dump_send(a, k);
-	} else if (w->next_dump_pos == 0 && w->code == KVR_KV_OK && all_sent &&
+	} else if (w->next_dump_pos == 0 && w->code == KVR_KV_OK &&
 		   w->next_event_id == k->dump_resume) {
 		finish(a, k); /* complete at the router: it counts live events again */
+	} else if (w->next_dump_pos < k->dump_acked &&
+		   a->link.now_us >= k->progress_us + AGENT_KV_STALE_US) {
+		k->dump_acked = k->dump_sent = (uint32_t)w->next_dump_pos; /* it lost its place */
+		kvr_agent__dump_send(a, k);
 	}
-	return true;
 }

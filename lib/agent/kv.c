@@ -64,7 +64,7 @@ static void make_room(struct kvr_agent *a, struct agent_rank *k, uint64_t bytes)
 void kvr_agent__kv_kick(struct kvr_agent *a, struct agent_rank *k)
 {
 	/* By the timer: one frame takes the events of many calls. */
-	if (a->registered && (k->to_send != NULL || k->overrun))
+	if (a->registered && (k->to_send != NULL || k->overrun || k->dumping))
 		kvr_timer_set(&a->link.timers, &k->timer, a->link.now_us);
 }
 
@@ -261,6 +261,8 @@ static void gap(struct kvr_agent *a, struct agent_rank *k, uint64_t id, uint64_t
 
 	if (id == k->gap_id && a->link.now_us - k->gap_us < AGENT_KV_REPEAT_US)
 		return; /* said once for every frame after the hole */
+	if (id < k->acked && a->link.now_us < k->progress_us + AGENT_KV_STALE_US)
+		return; /* overtaken by what made progress */
 	a->stats.kv_gaps++;
 	k->gap_id = id;
 	k->gap_us = a->link.now_us;
@@ -274,7 +276,14 @@ static void gap(struct kvr_agent *a, struct agent_rank *k, uint64_t id, uint64_t
 	kvr_timer_set(&a->link.timers, &k->timer, k->progress_us);
 }
 
-void kvr_agent__on_kv_ack(struct kvr_agent *a, const uint8_t *body)
+/* The router wants everything told anew. */
+static void want_dump(struct kvr_agent *a, struct agent_rank *k)
+{
+	k->overrun = true;
+	kvr_agent__kv_kick(a, k);
+}
+
+void kvr_agent__on_kv_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_kv_ack *w = (const void *)body;
 	struct agent_rank *k = rank_of(a, w->dp_rank);
@@ -287,12 +296,17 @@ void kvr_agent__on_kv_ack(struct kvr_agent *a, const uint8_t *body)
 		a->stats.frames_bad++;
 		return;
 	}
-	if (kvr_agent__dump_ack(a, k, w) || k->overrun)
+	if (k->dumping && h->id == k->dump_id)
+		kvr_agent__dump_ack(a, k, w);
+	if (k->dumping || k->overrun || h->id > AGENT_DUMP_ID)
+		return;		    /* live events wait, or this is of a dump that is over */
+	if (w->next_dump_pos > 0) { /* it waits for the rest of a dump that we no longer have */
+		want_dump(a, k);
 		return;
+	}
 	switch (w->code) {
 	case KVR_KV_DUMP_WANTED:
-		k->overrun = true;
-		kvr_agent__kv_kick(a, k);
+		want_dump(a, k);
 		break;
 	case KVR_KV_GAP:
 		gap(a, k, w->next_event_id, 0);

@@ -42,7 +42,9 @@ static void dispatched(struct kvr_client *c, struct client_req *r,
 		kvr_client__restart(c, r);
 		return;
 	}
-	if (r->state != CLIENT_DISPATCHED)
+	if (r->state == CLIENT_SENDING)
+		r->sent_on = true; /* its first frames are: the rest must follow */
+	else if (r->state != CLIENT_DISPATCHED)
 		kvr_client__watch(c, r, CLIENT_DISPATCHED);
 	tell_choice(c, r, w);
 }

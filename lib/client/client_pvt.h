@@ -33,9 +33,10 @@
 #define CLIENT_ACK_US	      5000u
 #define CLIENT_ACK_ITEMS      16u
 #define CLIENT_ENDED_US	      3000000u /* items of a request that ended elsewhere may still come */
-#define CLIENT_PACE_US	      1000u    /* large messages: CLIENT_PACE_FRAMES in each of these */
-#define CLIENT_PACE_FRAMES    128u
-#define CLIENT_HOLD_ITEMS     64u /* items held back until the ones before them arrive */
+#define CLIENT_PACE_US	      1000u    /* large messages: so many frames in each of these */
+#define CLIENT_PACE_FRAMES    64u      /* at first; a socket buffer of the usual size takes 90 */
+#define CLIENT_PACE_LEAST     8u       /* halved with every copy: equal pace would lose the same */
+#define CLIENT_HOLD_ITEMS     64u      /* items held back until the ones before them arrive */
 #define CLIENT_TEXT	      256u
 
 enum client_state {
@@ -67,6 +68,7 @@ struct client_req {
 	bool told;	    /* the user has been told the end */
 	bool accepted;	    /* the choice is known */
 	bool probing;	    /* a PROBE is unanswered */
+	bool sent_on;	    /* SENDING: ACCEPTED has come before the last frame was sent */
 	bool ended_there;   /* the router says Ended: give up after CLIENT_ENDED_US */
 	uint8_t end_reason; /* CANCELLING: enum kvr_client_reason for the end */
 	uint32_t tries;	    /* CANCELs sent */
@@ -78,6 +80,7 @@ struct client_req {
 	struct kvr_wire_ids ids; /* of the copies being sent */
 	struct kvr_frag frag;	 /* where sending one is */
 	uint32_t frame_bytes;	 /* they are cut to */
+	uint32_t pace;		 /* frames sent each CLIENT_PACE_US */
 	uint32_t next_seq;	 /* of the item to deliver next */
 	uint32_t unacked;	 /* items since the last ack */
 	uint32_t held_n;

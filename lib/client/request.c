@@ -84,8 +84,12 @@ void kvr_client__watch(struct kvr_client *c, struct client_req *r, enum client_s
 /* Send the next frames of the ROUTE; wait for its answer after the last one. */
 static void send_route(struct kvr_client *c, struct client_req *r)
 {
-	if (kvr_link_send_frames(&c->link, &c->router, &r->frag, r->msg, CLIENT_PACE_FRAMES)) {
+	if (kvr_link_send_frames(&c->link, &c->router, &r->frag, r->msg, r->pace)) {
 		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + CLIENT_PACE_US);
+		return;
+	}
+	if (r->sent_on) {
+		kvr_client__watch(c, r, CLIENT_DISPATCHED);
 		return;
 	}
 	r->state = CLIENT_ROUTING;
@@ -95,6 +99,7 @@ static void send_route(struct kvr_client *c, struct client_req *r)
 void kvr_client__start_route(struct kvr_client *c, struct client_req *r)
 {
 	r->state = CLIENT_SENDING;
+	r->sent_on = false;
 	r->frame_bytes = c->frame_bytes;
 	/* Cannot fail: both sizes were checked before. */
 	kvr_frag_init(&r->frag, KVR_ROUTE, &r->ids, r->msg_len, c->frame_bytes);
@@ -109,6 +114,7 @@ static void resend_route(struct kvr_client *c, struct client_req *r)
 	w->flags |= KVR_REQ_F_RESEND;
 	if (r->frame_bytes != c->frame_bytes) /* cut in another way it is another message */
 		r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
+	r->pace = RTE_MAX(r->pace / 2, CLIENT_PACE_LEAST);
 	c->stats.resent++;
 	kvr_client__start_route(c, r);
 }

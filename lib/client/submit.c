@@ -100,6 +100,7 @@ static void start(struct kvr_client *c, struct client_req *r, const struct kvr_c
 	r->user = q->user;
 	r->heard_us = c->link.now_us;
 	r->backoff_us = CLIENT_ROUTE_US;
+	r->pace = CLIENT_PACE_FRAMES;
 	r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
 	r->item_from = c->router;
 	c->live++;

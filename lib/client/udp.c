@@ -220,7 +220,9 @@ static int open_socket(struct udp_socket *s, const struct kvr_udp_addr *local)
 		return -errno;
 	if (s->family == AF_INET6)
 		setsockopt(s->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-	setsockopt(s->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+	/* Above the system's limit where we may (CAP_NET_ADMIN). */
+	if (setsockopt(s->fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) < 0)
+		setsockopt(s->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
 	setsockopt(s->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 	len = to_sockaddr(local, s->family, &ss);
 	if (bind(s->fd, (struct sockaddr *)&ss, len) < 0)

@@ -251,8 +251,8 @@ static int set_one(const struct kvr_opt *o, void *obj, const char *value)
 void kvr_conf_defaults(const struct kvr_opt *table, void *obj)
 {
 	for (const struct kvr_opt *o = table; o->name != NULL; o++) {
-		if (o->flags & KVR_OPT_F_DEPRECATED)
-			continue;
+		if ((o->flags & KVR_OPT_F_DEPRECATED) && o->def == NULL)
+			continue; /* an alias that has no field of its own */
 		if (o->def == NULL || set_one(o, obj, o->def) != 0) {
 			fprintf(stderr, "option %s: default \"%s\" does not parse\n", o->name,
 				o->def != NULL ? o->def : "(null)");

@@ -96,4 +96,8 @@ int kvr_conf_load(const char *path, const struct kvr_conf_section *sections, voi
 void kvr_conf_blame(const char *path, const char *section, const char *key, char *err,
 		    size_t errlen, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 
+/** kvr_conf_blame() for libraries that answer `key: message`, as kvr_port_create() does. */
+void kvr_conf_blame_line(const char *path, const char *section, const char *line, char *err,
+			 size_t errlen);
+
 #endif

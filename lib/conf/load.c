@@ -206,3 +206,18 @@ void kvr_conf_blame(const char *path, const char *section, const char *key, char
 	snprintf(err, errlen, "%s:%s [%s]%s%s: %s", path, where, section, key != NULL ? " " : "",
 		 key != NULL ? key : "", message);
 }
+
+void kvr_conf_blame_line(const char *path, const char *section, const char *line, char *err,
+			 size_t errlen)
+{
+	const char *colon = strstr(line, ": ");
+	char key[KVR_CONF_MAX_KEY + 1];
+
+	if (colon == NULL || (size_t)(colon - line) >= sizeof(key)) {
+		kvr_conf_blame(path, section, NULL, err, errlen, "%s", line);
+		return;
+	}
+	memcpy(key, line, (size_t)(colon - line));
+	key[colon - line] = '\0';
+	kvr_conf_blame(path, section, key, err, errlen, "%s", colon + 2);
+}

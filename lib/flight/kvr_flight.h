@@ -81,12 +81,14 @@ struct kvr_flight {
 	uint32_t required_blocks;
 	uint32_t cached_tokens;
 	uint32_t attempt;
-	uint32_t progress_seq;	      /* next PROGRESS expected, direct path */
-	uint64_t end_ns;	      /* ENDED: when lingering is over; else deadline or 0 */
-	uint64_t abort_ns;	      /* when the next ABORT is due */
-	uint64_t start_ns;	      /* arrival */
-	void *job;		      /* QUEUED: the message that waits; owner: scheduler stage */
-	TAILQ_ENTRY(kvr_flight) link; /* lingering list */
+	uint32_t n_hashes;
+	uint64_t prompt;       /* its last hash, which names the whole prompt; 0 without hashes */
+	uint32_t progress_seq; /* next PROGRESS expected, direct path */
+	uint64_t end_ns;       /* ENDED: when lingering is over; else deadline or 0 */
+	uint64_t abort_ns;     /* when the next ABORT is due */
+	uint64_t start_ns;     /* arrival */
+	void *job;	       /* QUEUED: the message that waits; owner: scheduler stage */
+	TAILQ_ENTRY(kvr_flight) link;	    /* lingering list */
 	TAILQ_ENTRY(kvr_flight) abort_link; /* unacknowledged ABORTs */
 };
 

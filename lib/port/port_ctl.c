@@ -40,12 +40,17 @@ static bool kernel_has(int family, const void *ip)
 	return found;
 }
 
-/* Two answers to one question confuse nobody on a quiet day only: who owns the address answers. */
+/*
+ * Who owns the address answers: the kernel, when it has the address and gets the questions. It
+ * does on packet sockets; on AF_XDP only with a program that leaves them to it, as the driver's
+ * own takes every frame.
+ */
 static void choose_answers(struct kvr_port *p)
 {
 	const char *driver = p->dev.driver_name;
 	const bool shared =
-		strcmp(driver, "net_af_packet") == 0 || strcmp(driver, "net_af_xdp") == 0;
+		strcmp(driver, "net_af_packet") == 0 ||
+		(strcmp(driver, "net_af_xdp") == 0 && strstr(p->conf.device, "xdp_prog=") != NULL);
 	const bool on = p->conf.answer_arp != KVR_PORT_ANSWER_OFF;
 
 	p->answers4 = on && p->conf.ipv4[0] != '\0';

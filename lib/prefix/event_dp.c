@@ -209,11 +209,10 @@ static void fetch_index(const struct kvr_prefix *t, const struct kvr_prefix_even
 /* By the tag alone: a wrong guess costs a fetch in vain. */
 static void fetch_chunk(const struct kvr_prefix *t, struct ahead *a)
 {
-	uint32_t i = pfx_index_home(&t->index, a->tag);
+	uint32_t i = pfx_index_home(&t->index, a->tag) * PFX_BUCKET;
+	uint32_t m = pfx_index_masks(&t->index.e[i], a->tag).tag;
 
-	while (t->index.e[i] != 0 && (uint32_t)(t->index.e[i] >> 32) != a->tag)
-		i++;
-	a->slot = (uint32_t)t->index.e[i];
+	a->slot = m ? (uint32_t)t->index.e[i + (uint32_t)__builtin_ctz(m)] : 0;
 	__builtin_prefetch(&t->sh[a->slot], 1, 3);
 	__builtin_prefetch(&t->chunk[a->slot / PFX_CHUNK], 0, 3);
 }

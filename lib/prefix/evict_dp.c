@@ -121,6 +121,7 @@ static bool evict_one(struct kvr_prefix *t)
 		if (!inner && age <= t->meta[meta].age) {
 			pfx_owner__forget(t, h);
 			pfx_run__destroy(t, meta);
+			pfx_note_loss(t, PFX_ALL);
 			pfx_add(&t->st.evicted_runs, 1);
 			return true;
 		}

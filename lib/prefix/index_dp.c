@@ -1,48 +1,68 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/*
- * The writer's index: open addressing with linear probing. The home of an entry follows from its
- * tag, so that deletion can close the gap without reading anything else; no tombstones.
- */
-
-#include "prefix_pvt.h"
+#include "index_pvt.h"
 
 #include <errno.h>
 
 int pfx_index__add(struct pfx_index *x, uint32_t tag, uint32_t value)
 {
-	uint32_t i = pfx_index_home(x, tag);
+	for (uint32_t i = pfx_index_home(x, tag) * PFX_BUCKET;; i += PFX_BUCKET) {
+		uint32_t empty = pfx_index_masks(&x->e[i], tag).empty;
 
-	while (x->e[i] != 0)
-		i++;
-	if (i + 1 >= x->end) /* the last entry stays empty: it ends every search */
-		return -ENOSPC;
-	x->e[i] = (uint64_t)tag << 32 | value;
-	x->used++;
-	return 0;
+		/* The last bucket stays empty: it ends every search. */
+		if (i + PFX_BUCKET >= x->end)
+			return -ENOSPC;
+		if (empty == 0)
+			continue;
+		x->e[i + (uint32_t)__builtin_ctz(empty)] = (uint64_t)tag << 32 | value;
+		x->used++;
+		return 0;
+	}
 }
 
-static uint32_t place_of(const struct pfx_index *x, uint32_t tag, uint32_t value)
+/* Entry number, or the number of entries when it is not there; tells whether the bucket is full. */
+static uint32_t place_of(const struct pfx_index *x, uint32_t tag, uint32_t value, bool *full)
 {
-	uint64_t want = (uint64_t)tag << 32 | value;
-	uint32_t i = pfx_index_home(x, tag);
+	for (uint32_t i = pfx_index_home(x, tag) * PFX_BUCKET;; i += PFX_BUCKET) {
+		struct pfx_masks m = pfx_index_masks(&x->e[i], tag);
 
-	while (x->e[i] != want && x->e[i] != 0)
-		i++;
-	return i;
+		for (*full = m.empty == 0; m.tag != 0; m.tag &= m.tag - 1) {
+			uint32_t at = i + (uint32_t)__builtin_ctz(m.tag);
+
+			if ((uint32_t)x->e[at] == value)
+				return at;
+		}
+		if (!*full)
+			return x->end;
+	}
+}
+
+/* An entry behind bucket `b` that would rather be in it or before; 0: none. */
+static uint32_t displaced(const struct pfx_index *x, uint32_t b, bool *full)
+{
+	for (uint32_t i = (b + 1) * PFX_BUCKET; *full; i += PFX_BUCKET) {
+		*full = pfx_index_masks(&x->e[i], 0).empty == 0;
+		for (uint32_t k = i; k < i + PFX_BUCKET; k++) {
+			if (x->e[k] != 0 && pfx_index_home(x, (uint32_t)(x->e[k] >> 32)) <= b)
+				return k;
+		}
+	}
+	return 0;
 }
 
 void pfx_index__del(struct pfx_index *x, uint32_t tag, uint32_t value)
 {
-	uint32_t hole = place_of(x, tag, value);
+	bool full;
+	uint32_t hole = place_of(x, tag, value, &full), from;
 
-	if (x->e[hole] == 0)
+	if (hole == x->end)
 		return;
-	for (uint32_t i = hole + 1; x->e[i] != 0; i++) {
-		if (pfx_index_home(x, (uint32_t)(x->e[i] >> 32)) <= hole) {
-			x->e[hole] = x->e[i];
-			hole = i;
-		}
+	while (full) {
+		from = displaced(x, hole / PFX_BUCKET, &full);
+		if (from == 0)
+			break;
+		x->e[hole] = x->e[from];
+		hole = from;
 	}
 	x->e[hole] = 0;
 	x->used--;
@@ -50,8 +70,9 @@ void pfx_index__del(struct pfx_index *x, uint32_t tag, uint32_t value)
 
 void pfx_index__move(struct pfx_index *x, uint32_t tag, uint32_t from, uint32_t to)
 {
-	uint32_t i = place_of(x, tag, from);
+	bool full;
+	uint32_t i = place_of(x, tag, from, &full);
 
-	if (x->e[i] != 0)
+	if (i != x->end)
 		x->e[i] = (uint64_t)tag << 32 | to;
 }

@@ -18,15 +18,20 @@ static uint32_t tag_of(const struct kvr_prefix *t, uint32_t meta, uint16_t rank)
 
 static uint32_t find(const struct kvr_prefix *t, uint32_t meta, uint16_t rank)
 {
-	uint32_t tag = tag_of(t, meta, rank), i = pfx_index_home(&t->predx, tag);
+	uint32_t tag = tag_of(t, meta, rank);
 
-	for (uint64_t e; (e = t->predx.e[i]) != 0; i++) {
-		const struct pfx_pred *p = &t->pred[(uint32_t)e];
+	for (uint32_t i = pfx_index_home(&t->predx, tag) * PFX_BUCKET;; i += PFX_BUCKET) {
+		struct pfx_masks m = pfx_index_masks(&t->predx.e[i], tag);
 
-		if (p->meta == meta && p->rank == rank)
-			return (uint32_t)e;
+		for (; m.tag != 0; m.tag &= m.tag - 1) {
+			uint32_t v = (uint32_t)t->predx.e[i + (uint32_t)__builtin_ctz(m.tag)];
+
+			if (t->pred[v].meta == meta && t->pred[v].rank == rank)
+				return v;
+		}
+		if (m.empty != 0)
+			return PFX_NONE;
 	}
-	return PFX_NONE;
 }
 
 /* The first bucket that comes up after the end, or the last of the wheel if it is farther off. */
@@ -124,6 +129,7 @@ static void lose(struct kvr_prefix *t, uint32_t meta, uint16_t rank)
 
 	pfx_sub(&t->rank_blocks[rank][PFX_PRED], pfx_owner__get(t, h, PFX_PRED, rank));
 	pfx_owner__set(t, h, PFX_PRED, rank, 0);
+	pfx_note_loss(t, rank);
 }
 
 /* A run was split: entries follow the blocks; what reached over the cut stands in both. */

@@ -94,7 +94,7 @@ static int lay_out(struct kvr_prefix *t, int socket_id)
 	const size_t hdrs = t->hdrs.n + 1, metas = t->metas.n + 1, chunks = t->chunks.n + 1,
 		     bigs = t->bigs.n + 1, exts = t->exts.n + 1, preds = t->preds.n + 1;
 	const struct part part[] = {
-		{&t->index.e, t->index.end * sizeof(*t->index.e)},
+		{&t->index.e, (size_t)t->index.end * sizeof(*t->index.e)},
 		{&t->sh, chunks * PFX_CHUNK * sizeof(*t->sh)},
 		{&t->hdr, hdrs * sizeof(*t->hdr)},
 		{&t->big, bigs * t->big_bytes},
@@ -102,7 +102,7 @@ static int lay_out(struct kvr_prefix *t, int socket_id)
 		{&t->meta, metas * sizeof(*t->meta)},
 		{&t->chunk, chunks * sizeof(*t->chunk)},
 		{&t->pred, preds * sizeof(*t->pred)},
-		{&t->predx.e, t->predx.end * sizeof(*t->predx.e)},
+		{&t->predx.e, (size_t)t->predx.end * sizeof(*t->predx.e)},
 		{&t->birth, hdrs * sizeof(*t->birth)},
 		{&t->key, hdrs * sizeof(*t->key)},
 		{&t->rank_blocks, t->max_ranks * sizeof(*t->rank_blocks)},
@@ -131,8 +131,8 @@ static int lay_out(struct kvr_prefix *t, int socket_id)
 
 static void size_index(struct pfx_index *x, uint32_t n)
 {
-	x->cap = (uint32_t)((uint64_t)n * 10 / 7);
-	x->end = x->cap + 512;
+	x->buckets = (uint32_t)((uint64_t)n * 10 / 7 / PFX_BUCKET) + 1;
+	x->end = (x->buckets + 64) * PFX_BUCKET;
 }
 
 static void size_pool(struct pfx_pool *p, uint64_t n)
@@ -263,12 +263,13 @@ void kvr_prefix_stats_get(const struct kvr_prefix *t, struct kvr_prefix_stats *o
 	for (size_t i = 0; i < sizeof(*out) / sizeof(*to); i++)
 		to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
 	out->retired = t->hdrs.nretired + t->chunks.nretired + t->bigs.nretired + t->exts.nretired;
-	out->used_bytes =
-		used(&t->hdrs, sizeof(*t->hdr) + sizeof(*t->birth) + sizeof(*t->key)) +
-		used(&t->metas, sizeof(*t->meta)) +
-		used(&t->chunks, PFX_CHUNK * 8 + sizeof(*t->chunk)) + used(&t->bigs, t->big_bytes) +
-		used(&t->exts, sizeof(*t->ext)) + used(&t->preds, sizeof(*t->pred)) +
-		(t->index.used + t->predx.used) * sizeof(uint64_t) * 10 / 7 + out->runs * HASH_RUN_BYTES;
+	out->used_bytes = used(&t->hdrs, sizeof(*t->hdr) + sizeof(*t->birth) + sizeof(*t->key)) +
+			  used(&t->metas, sizeof(*t->meta)) +
+			  used(&t->chunks, PFX_CHUNK * 8 + sizeof(*t->chunk)) +
+			  used(&t->bigs, t->big_bytes) + used(&t->exts, sizeof(*t->ext)) +
+			  used(&t->preds, sizeof(*t->pred)) +
+			  (t->index.used + t->predx.used) * sizeof(uint64_t) * 10 / 7 +
+			  out->runs * HASH_RUN_BYTES;
 	out->memory_bytes = t->mem_bytes + sizeof(*t) + (uint64_t)t->hdrs.n * HASH_RUN_BYTES;
 }
 

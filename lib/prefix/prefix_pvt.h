@@ -25,6 +25,10 @@
  * else a reader might combine an old length with new content. Everything else (split, content
  * under a bitmap) makes a new header, puts it in the place of the old and retires that.
  *
+ * A reader of several runs reads owners at several moments. Blocks gained meanwhile are harmless;
+ * where a rank lost some in between, the runs might add up to a count it never had. So losses are
+ * noted, and a reader cuts the ranks that lost something during its burst to what one run said.
+ *
  * Private to the writer: metas (the tree, eviction order), the index SH -> slot, where slot =
  * chunk * 32 + position, predicted entries and their timing wheel, all free lists.
  *
@@ -35,6 +39,7 @@
 
 #include "kvr_prefix.h"
 
+#include "index_pvt.h"
 #include "kvr_rand.h"
 #include <rte_hash.h>
 #include <rte_prefetch.h>
@@ -55,6 +60,9 @@
 #define PFX_WHEEL     4096u			  /* buckets of the timing wheel */
 #define PFX_TICK_MS   32u			  /* of one bucket */
 #define PFX_AGES      1024u			  /* seconds of matching told apart by eviction */
+
+#define PFX_LOSSES 256u	      /* losses remembered for readers */
+#define PFX_ALL	   UINT16_MAX /* a loser: any rank */
 
 /* An owner word: rank and how many leading blocks of the run it has; 0 is a free place. */
 #define PFX_OWNER(rank, lead) ((uint32_t)(rank) << 16 | (lead))
@@ -131,14 +139,6 @@ struct pfx_pool {
 	uint32_t low; /* make room below this many free */
 };
 
-/* Open addressing: entry = tag << 32 | value, 0 is empty; home follows from the tag. */
-struct pfx_index {
-	uint64_t *e;
-	uint32_t cap;
-	uint32_t end; /* entries with the overrun of the last homes */
-	uint32_t used;
-};
-
 struct pfx_chunk_info {
 	uint32_t meta;
 	uint32_t ord; /* its number in the run */
@@ -163,6 +163,8 @@ struct kvr_prefix {
 	_Atomic uint32_t planes;	     /* bit of each plane that ever had an owner */
 	_Atomic uint32_t age;		     /* now, in seconds from 1 */
 	_Atomic uint32_t orphans;	     /* runs whose parent link leads nowhere */
+	_Atomic uint64_t losses;	     /* owners that lost blocks, ever */
+	_Atomic uint16_t loser[PFX_LOSSES];  /* the ranks of the last of them */
 	_Atomic uint64_t *birth;	     /* by header: 0 or a rising number, for dump */
 	_Atomic uint64_t births;
 
@@ -316,34 +318,26 @@ static inline uint32_t pfx_pool_used(const struct pfx_pool *p)
 	return p->n - pfx_pool_free(p);
 }
 
-/* index_dp.c: the values under a tag are told apart by the caller. */
-int pfx_index__add(struct pfx_index *x, uint32_t tag, uint32_t value);
-void pfx_index__del(struct pfx_index *x, uint32_t tag, uint32_t value);
-void pfx_index__move(struct pfx_index *x, uint32_t tag, uint32_t from, uint32_t to);
-
-static inline uint32_t pfx_index_home(const struct pfx_index *x, uint32_t tag)
-{
-	return (uint32_t)((uint64_t)tag * x->cap >> 32);
-}
-
-static inline void pfx_index_prefetch(const struct pfx_index *x, uint32_t tag)
-{
-	__builtin_prefetch(&x->e[pfx_index_home(x, tag)], 1, 3);
-}
-
-/* Slot of `sh`, or 0. `*at` is set to the empty entry that ended the search. */
+/* Slot of `sh`, or 0; then `*at` is where it may be added, and the last entries mean no room. */
 static inline uint32_t pfx_index_find(const struct kvr_prefix *t, uint32_t tag, uint64_t sh,
 				      uint32_t *at)
 {
 	const struct pfx_index *x = &t->index;
-	uint32_t i = pfx_index_home(x, tag);
 
-	for (uint64_t e; (e = x->e[i]) != 0; i++) {
-		if ((uint32_t)(e >> 32) == tag && t->sh[(uint32_t)e] == sh)
-			return (uint32_t)e;
+	for (uint32_t i = pfx_index_home(x, tag) * PFX_BUCKET;; i += PFX_BUCKET) {
+		struct pfx_masks m = pfx_index_masks(&x->e[i], tag);
+
+		for (; m.tag != 0; m.tag &= m.tag - 1) {
+			uint32_t slot = (uint32_t)x->e[i + (uint32_t)__builtin_ctz(m.tag)];
+
+			if (t->sh[slot] == sh)
+				return slot;
+		}
+		if (m.empty != 0) {
+			*at = i + (uint32_t)__builtin_ctz(m.empty);
+			return 0;
+		}
 	}
-	*at = i;
-	return 0;
 }
 
 /* owner_dp.c: (rank, lead) of one plane of one run. */
@@ -357,6 +351,20 @@ int pfx_owner__copy(struct kvr_prefix *t, struct pfx_hdr *from, struct pfx_hdr *
 void pfx_owner__retire(struct kvr_prefix *t, struct pfx_hdr *h);
 void pfx_owner__forget(struct kvr_prefix *t, struct pfx_hdr *h);
 bool pfx_owner__any_big(const struct kvr_prefix *t, struct pfx_hdr *h);
+
+/*
+ * A rank has lost blocks: readers that walk several runs meanwhile must not add up what it had
+ * at different times. Noted after the loss and before anything else is stored: who sees a later
+ * store of the rank sees the note.
+ */
+static inline void pfx_note_loss(struct kvr_prefix *t, uint16_t rank)
+{
+	uint64_t n = atomic_load_explicit(&t->losses, memory_order_relaxed) + 1;
+
+	atomic_store_explicit(&t->loser[n % PFX_LOSSES], rank, memory_order_relaxed);
+	/* Release: pairs with the acquire in clip_losers(). */
+	atomic_store_explicit(&t->losses, n, memory_order_release);
+}
 
 /* run_dp.c */
 struct pfx_new {
@@ -396,6 +404,10 @@ bool pfx_pred__drop_first(struct kvr_prefix *t);
 /* event_dp.c */
 struct pfx_loc pfx_event__find(const struct kvr_prefix *t, uint64_t sh);
 uint32_t pfx_event__same(const struct kvr_prefix *t, struct pfx_loc at, const void *sh, uint32_t n);
+
+#ifdef PFX_POISON
+extern void (*pfx_test__between_runs)(void);
+#endif
 
 /* score_dp.c and its wide forms */
 void pfx_score__scalar(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);

@@ -10,6 +10,8 @@
 
 #include <errno.h>
 
+#define AHEAD 32u /* index lines on their way while one block is handled */
+
 static void set_last(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t len)
 {
 	atomic_store_explicit(&h->last_sh, *pfx_sh(t, h, len - 1), memory_order_relaxed);
@@ -26,13 +28,15 @@ static int publish_hdr(struct kvr_prefix *t, uint32_t hdr)
 	uint64_t sh = *pfx_sh(t, &t->hdr[hdr], 0);
 	uint64_t n = atomic_load_explicit(&t->births, memory_order_relaxed) + 1;
 
-	/* Inserts or replaces; rte_hash releases the data word, so a finder sees all of it. */
-	if (rte_hash_add_key_with_hash_data(t->hash, &sh, (uint32_t)pfx_mix(t, sh),
-					    (void *)(uintptr_t)hdr) < 0)
-		return -ENOSPC;
 	/* Release both: pair with the acquires of the dump, which may start from either. */
 	atomic_store_explicit(&t->birth[hdr], n, memory_order_release);
 	atomic_store_explicit(&t->births, n, memory_order_release);
+	/* Inserts or replaces; rte_hash releases the data word, so a finder sees all of it. */
+	if (rte_hash_add_key_with_hash_data(t->hash, &sh, (uint32_t)pfx_mix(t, sh),
+					    (void *)(uintptr_t)hdr) < 0) {
+		atomic_store_explicit(&t->birth[hdr], 0, memory_order_relaxed);
+		return -ENOSPC;
+	}
 	return 0;
 }
 
@@ -71,24 +75,24 @@ static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint
 {
 	struct pfx_hdr *h = pfx_hdr_of(t, meta);
 	uint32_t len = atomic_load_explicit(&h->len, memory_order_relaxed), slot = 0, at = 0;
-	uint32_t tag[2][16], i;
+	uint32_t tag[2 * AHEAD], i;
 
 	n = RTE_MIN(n, room_of(&t->meta[meta], h) - len);
-	for (i = 0; i < n && i < 16; i++) {
-		tag[0][i] = pfx_tag(pfx_mix(t, pfx_ld64(sh, i)));
-		pfx_index_prefetch(&t->index, tag[0][i]);
+	for (i = 0; i < n && i < AHEAD; i++) {
+		tag[i] = pfx_tag(pfx_mix(t, pfx_ld64(sh, i)));
+		pfx_index_prefetch(&t->index, tag[i]);
 	}
 	for (i = 0; i < n; i++) {
 		uint32_t place = h->start + len + i, c = place / PFX_CHUNK;
 		uint64_t v = pfx_ld64(sh, i);
 
-		if (i + 16 < n) {
-			uint32_t ahead = pfx_tag(pfx_mix(t, pfx_ld64(sh, i + 16)));
+		if (i + AHEAD < n) {
+			uint32_t ahead = pfx_tag(pfx_mix(t, pfx_ld64(sh, i + AHEAD)));
 
-			tag[(i / 16 + 1) & 1][i % 16] = ahead;
+			tag[(i + AHEAD) % (2 * AHEAD)] = ahead;
 			pfx_index_prefetch(&t->index, ahead);
 		}
-		if (pfx_index_find(t, tag[i / 16 & 1][i % 16], v, &at) != 0)
+		if (pfx_index_find(t, tag[i % (2 * AHEAD)], v, &at) != 0)
 			break;
 		if (slot == 0 || place % PFX_CHUNK == 0) {
 			uint32_t k = pfx_ld32(&h->chunk[c]);
@@ -103,9 +107,9 @@ static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint
 			slot = k * PFX_CHUNK + place % PFX_CHUNK;
 		}
 		__atomic_store_n(&t->sh[slot], v, __ATOMIC_RELAXED);
-		if (at + 1 >= t->index.end)
+		if (at + PFX_BUCKET >= t->index.end)
 			break;
-		t->index.e[at] = (uint64_t)tag[i / 16 & 1][i % 16] << 32 | slot++;
+		t->index.e[at] = (uint64_t)tag[i % (2 * AHEAD)] << 32 | slot++;
 		t->index.used++;
 	}
 	pfx_add(&t->st.blocks, i);
@@ -120,15 +124,19 @@ static void unappend(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t from, uin
 		     bool stays)
 {
 	uint32_t keep = (h->start + from + PFX_CHUNK - 1) / PFX_CHUNK;
+	uint32_t tag[2 * AHEAD], slot[2 * AHEAD];
 
-	for (uint32_t i = from; i < len && i < from + 12; i++)
-		pfx_index_prefetch(&t->index, pfx_tag(pfx_mix(t, *pfx_sh(t, h, i))));
-	for (uint32_t i = from; i < len; i++) {
-		uint64_t *p = pfx_sh(t, h, i);
+	for (uint32_t i = from, done = from; done < len;) {
+		if (i < len && i - done < AHEAD) {
+			uint64_t *p = pfx_sh(t, h, i);
 
-		if (i + 12 < len)
-			pfx_index_prefetch(&t->index, pfx_tag(pfx_mix(t, *pfx_sh(t, h, i + 12))));
-		pfx_index__del(&t->index, pfx_tag(pfx_mix(t, *p)), (uint32_t)(p - t->sh));
+			tag[i % (2 * AHEAD)] = pfx_tag(pfx_mix(t, *p));
+			slot[i % (2 * AHEAD)] = (uint32_t)(p - t->sh);
+			pfx_index_prefetch(&t->index, tag[i++ % (2 * AHEAD)]);
+			continue;
+		}
+		pfx_index__del(&t->index, tag[done % (2 * AHEAD)], slot[done % (2 * AHEAD)]);
+		done++;
 	}
 	for (uint32_t c = from == 0 ? 0 : keep; c < PFX_CHUNKS; c++) {
 		uint32_t k = pfx_ld32(&h->chunk[c]);
@@ -549,6 +557,7 @@ struct pfx_loc pfx_run__disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t
 		pfx_run__trim(t, meta);
 		meta = head;
 	}
+	pfx_note_loss(t, rank);
 	pfx_sub(&t->rank_blocks[rank][plane], n);
 	if (plane != PFX_PRED)
 		pfx_sub(&t->st.entries, n);

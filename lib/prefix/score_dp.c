@@ -4,6 +4,10 @@
 
 #include "prefix_pvt.h"
 
+#ifdef PFX_POISON
+void (*pfx_test__between_runs)(void);
+#endif
+
 static inline void vec_spread(uint32_t *out, const uint64_t *bits, uint32_t lanes, uint32_t v,
 			      bool fill)
 {

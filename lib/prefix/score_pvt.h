@@ -35,6 +35,7 @@ struct active {
 struct look {
 	const void *sh;
 	uint32_t n, pos, npath, nkey;
+	uint32_t first; /* blocks that matched in the first run */
 	bool done;
 	struct kvr_overlap *o;
 	struct step path[PATH];
@@ -195,6 +196,15 @@ static void meet_list(const struct kvr_prefix *t, struct active *a, const struct
 	a->n = n;
 }
 
+/* A test may change the table between the owners of one run and those of the next. */
+static inline void between_runs(void)
+{
+#ifdef PFX_POISON
+	if (pfx_test__between_runs != NULL)
+		pfx_test__between_runs();
+#endif
+}
+
 static void walk(const struct kvr_prefix *t, const struct look *l, struct active *a, uint32_t plane)
 {
 	uint32_t lanes = l->o->nranks;
@@ -205,6 +215,7 @@ static void walk(const struct kvr_prefix *t, const struct look *l, struct active
 		/* Acquire: pairs with the release in grow_big(). */
 		uint32_t big = o.big ? atomic_load_explicit(o.big, memory_order_acquire) : PFX_NONE;
 
+		between_runs();
 		if (a->mode == LIST)
 			meet_list(t, a, s, o, big, lanes);
 		else if (big != PFX_NONE)
@@ -334,7 +345,7 @@ static void begin(const struct kvr_prefix *t, struct look *l, const struct kvr_p
 	o->stride = t->stride;
 	l->sh = q->sh;
 	l->n = RTE_MIN(q->n, (uint32_t)KVR_PREFIX_MAX_QUERY);
-	l->pos = l->npath = 0;
+	l->pos = l->npath = l->first = 0;
 	l->done = l->n == 0;
 	l->o = o;
 	l->dev.mode = l->pred.mode = NOT_STARTED;
@@ -386,6 +397,8 @@ static void take(const struct kvr_prefix *t, struct look *l, struct pfx_hdr *h, 
 		pfx_st32(&h->age, now);
 	if (l->npath == PATH)
 		apply_path(t, l);
+	if (l->pos == 0)
+		l->first = m;
 	l->path[l->npath++] = (struct step){h, l->pos, m};
 	l->pos += m;
 	/* Behind a mismatch only a run can follow that was stored without its parent. */
@@ -431,6 +444,17 @@ static void fetch(const struct keys *k, const struct look *l, uint32_t i, struct
 		__builtin_prefetch((const char *)l->sh + (size_t)end * 8, 0, 3);
 }
 
+/* What rte_hash gave. Its own ordering is invisible to ThreadSanitizer: shown to it here. */
+static struct pfx_hdr *found(const struct kvr_prefix *t, const struct keys *k, uint32_t i)
+{
+	uintptr_t hdr = (uintptr_t)k->data[i];
+
+#ifdef __SANITIZE_THREAD__
+	(void)atomic_load_explicit(&t->birth[hdr], memory_order_acquire);
+#endif
+	return &t->hdr[hdr];
+}
+
 static void round_of(struct kvr_prefix *t, struct look l[], uint32_t n, uint32_t max)
 {
 	uint32_t i, q, first, now = pfx_ld32(&t->age);
@@ -443,14 +467,15 @@ static void round_of(struct kvr_prefix *t, struct look l[], uint32_t n, uint32_t
 	rte_hash_lookup_with_hash_bulk_data(t->hash, k.ptr, k.sig, k.n, &hits, k.data);
 	for (i = 0; i < k.n; i++) {
 		if (hits >> i & 1)
-			__builtin_prefetch(&t->hdr[(uintptr_t)k.data[i]], 0, 3);
+			__builtin_prefetch(found(t, &k, i), 0, 3);
 	}
 	for (q = 0, i = 0; q < n; q++) {
 		for (uint32_t j = 0; j < l[q].nkey; j++, i++) {
-			struct pfx_hdr *h = &t->hdr[(uintptr_t)k.data[i]];
+			struct pfx_hdr *h;
 
 			if (!(hits >> i & 1))
 				continue;
+			h = found(t, &k, i);
 			fetch(&k, &l[q], i, h);
 			if (pfx_ld32(&h->big) != PFX_NONE)
 				__builtin_prefetch(pfx_big(t, pfx_ld32(&h->big)), 0, 3);
@@ -461,15 +486,55 @@ static void round_of(struct kvr_prefix *t, struct look l[], uint32_t n, uint32_t
 			if (k.pos[i] != l[q].pos)
 				continue;
 			if (hits >> i & 1)
-				take(t, &l[q], &t->hdr[(uintptr_t)k.data[i]], now);
+				take(t, &l[q], found(t, &k, i), now);
 			else
 				l[q].done = true;
 		}
 	}
 }
 
+/* Ranks from..to-1 lost blocks meanwhile: only what one run said is sure. */
+static void clip(struct look *l, uint32_t from, uint32_t to)
+{
+	to = RTE_MIN(to, l->o->nranks);
+	for (uint32_t r = from; r < to; r++) {
+		l->dev.out[r] = RTE_MIN(l->dev.out[r], l->first);
+		if (l->o->flags & KVR_OVERLAP_PREDICTED)
+			l->pred.out[r] = RTE_MIN(l->pred.out[r], l->first);
+		for (uint32_t p = KVR_PREFIX_HOST; p < KVR_PREFIX_TIERS; p++) {
+			if (l->o->flags & 1u << p)
+				l->o->count[(size_t)p * l->o->stride + r] = 0;
+		}
+	}
+}
+
+static void clip_losers(const struct kvr_prefix *t, struct look *l, uint32_t n, uint64_t since)
+{
+	uint64_t now;
+
+	/* Both pair with the release in pfx_note_loss(): a store seen was preceded by its notes. */
+	atomic_thread_fence(memory_order_acquire);
+	now = atomic_load_explicit(&t->losses, memory_order_acquire);
+	for (uint64_t i = since + 1; i <= now; i++) {
+		uint16_t rank =
+			atomic_load_explicit(&t->loser[i % PFX_LOSSES], memory_order_relaxed);
+		bool forgotten = atomic_load_explicit(&t->losses, memory_order_acquire) - since >=
+				 PFX_LOSSES - 2;
+
+		if (forgotten || rank == PFX_ALL) {
+			for (uint32_t k = 0; k < n; k++)
+				clip(&l[k], 0, KVR_PREFIX_MAX_RANKS);
+			return;
+		}
+		for (uint32_t k = 0; k < n; k++)
+			clip(&l[k], rank, rank + 1u);
+	}
+}
+
 static void score_group(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n)
 {
+	/* Acquire: what is noted later is later than what is looked up from here on. */
+	uint64_t losses = atomic_load_explicit(&t->losses, memory_order_acquire);
 	struct look l[GROUP];
 	uint32_t live = n;
 
@@ -484,6 +549,7 @@ static void score_group(struct kvr_prefix *t, const struct kvr_prefix_query q[],
 	}
 	for (uint32_t i = 0; i < n; i++)
 		finish(t, &l[i]);
+	clip_losers(t, l, n, losses);
 }
 
 void SCORE_BURST(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n)

@@ -48,10 +48,12 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	b->generated = 0;
 	b->fades = req->hints != NULL && (req->hints->flags & KVR_SHINT_EXPECTED_OUTPUT);
 	b->expected = b->fades ? req->hints->expected_output_tokens : 0;
-	if (c->p.reuse && c->n > 0)
+	if (c->p.reuse && c->n > 0) {
 		kvr_active_book(s->active, req->sh, c->n, d->rank, &b->act);
-	else
+		s->cnt.unshared_blocks += b->act.n_private;
+	} else {
 		kvr_active_book_private(s->active, c->n, d->rank, &b->act);
+	}
 	s->requests[d->rank]++;
 	s->worker[s->rank[d->rank].worker].bookings++;
 	s->cnt.booked_now++;
@@ -79,6 +81,19 @@ void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	b->rank = NIL;
 	kvr_sched__report(s, rank, now);
 	s->changed = true;
+}
+
+void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
+{
+	if (slot >= s->conf.max_requests)
+		return;
+	if (step == 0) {
+		__builtin_prefetch(&s->slot[slot]);
+		__builtin_prefetch((const char *)&s->slot[slot] + 64);
+	} else if (s->slot[slot].state == KVR_SLOT_BOOKED) {
+		__builtin_prefetch(&s->rank[s->slot[slot].rank]);
+		kvr_active_prefetch(s->active, &s->slot[slot].act);
+	}
 }
 
 static bool booked(struct kvr_sched *s, uint32_t slot)

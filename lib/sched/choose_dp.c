@@ -69,7 +69,7 @@ static const double *taint_factors(struct kvr_sched *s, const struct kvr_sched_h
 		for (uint32_t w = 0; t != NIL && w < s->words; w++)
 			for (uint64_t b = set[w]; b != 0; b &= b - 1)
 				s->mult[w * 64 + (uint32_t)__builtin_ctzll(b)] +=
-					(double)h->preferred[i].weight;
+					h->preferred[i].weight;
 	}
 	for (uint32_t r = 0; r < s->words * 64; r++) {
 		if (s->mult[r] != last) {
@@ -280,7 +280,7 @@ static void describe(struct kvr_sched *s, const struct choice *c, uint32_t rank,
 	d->pinned = c->pinned;
 }
 
-static enum kvr_sched_err eligible(struct kvr_sched *s, struct choice *c)
+enum kvr_sched_err kvr_sched__eligible(struct kvr_sched *s, struct choice *c)
 {
 	if (c->pinned) {
 		enum kvr_sched_err e = kvr_sched__pin_check(s, c);
@@ -299,18 +299,20 @@ static enum kvr_sched_err eligible(struct kvr_sched *s, struct choice *c)
 	return any_bit(c->open, s->words) ? KVR_SCHED_ALL_OVERLOADED : KVR_SCHED_NO_ENDPOINTS;
 }
 
-enum kvr_sched_err kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint64_t now,
-				     struct kvr_sched_decision *d)
+/* Load of every rank at `now` and how much of the prompt is active there. */
+void kvr_sched__project(struct kvr_sched *s, const struct choice *c, uint64_t now)
 {
-	enum kvr_sched_err e = eligible(s, c);
+	kvr_active_match(s->active, c->req->sh, c->p.reuse ? c->n : 0, s->depth);
+	kvr_sched__prefill_now(s, now);
+}
+
+/* The cheapest of the eligible ranks, or one by lot; after eligible and project. */
+void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_sched_decision *d)
+{
 	struct cost_in in;
 	uint32_t rank;
 	double low;
 
-	if (e != KVR_SCHED_OK)
-		return e;
-	kvr_active_match(s->active, c->req->sh, c->p.reuse ? c->n : 0, s->depth);
-	kvr_sched__prefill_now(s, now);
 	fill(s, c, &in);
 	low = s->k.cost(&in, s->cost);
 	if (s->terms != NULL)
@@ -324,9 +326,20 @@ enum kvr_sched_err kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint
 	d->cost = c->p.temperature > 0 && !c->pinned ? kvr_sched__cost_one(&in, rank) : low;
 	describe(s, c, rank, d);
 	if (c->pinned)
-		return KVR_SCHED_OK;
+		return;
 	d->better_overlap = kvr_sched__best_effective(s, c->ov, s->elig, NULL);
 	if (d->better_overlap > d->effective_overlap)
 		kvr_sched__best_effective(s, c->ov, s->elig, &d->better_rank);
+}
+
+enum kvr_sched_err kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint64_t now,
+				     struct kvr_sched_decision *d)
+{
+	enum kvr_sched_err e = kvr_sched__eligible(s, c);
+
+	if (e != KVR_SCHED_OK)
+		return e;
+	kvr_sched__project(s, c, now);
+	kvr_sched__select(s, c, d);
 	return KVR_SCHED_OK;
 }

@@ -81,6 +81,7 @@ struct kvr_pool_conf {
 	int mode; /**< enum kvr_pool_mode */
 	double overlap_score_credit;
 	double overlap_score_credit_decay;
+	double overlap_score_weight; /**< NaN, or replaces scale (and credit) at create */
 	double prefill_load_scale;
 	double decode_active_request_weight;
 	double host_cache_hit_weight;

@@ -107,7 +107,7 @@ struct kvr_sched_str {
 
 struct kvr_sched_preferred {
 	struct kvr_sched_str taint;
-	float weight; /**< finite; negative repels */
+	double weight; /**< finite; negative repels */
 };
 
 #define KVR_SHINT_BACKEND_ID	  0x01u
@@ -263,7 +263,7 @@ struct kvr_sched_ops {
 	/** A dense index was given to (worker, dp_rank) / taken back (empty by then). */
 	void (*rank_added)(void *arg, uint32_t rank, uint64_t worker, uint32_t dp_rank);
 	void (*rank_removed)(void *arg, uint32_t rank, uint64_t worker, uint32_t dp_rank);
-	/* Memory: zeroed, aligned to 64. NULL = aligned_alloc(). */
+	/* Memory: zeroed, aligned to 64. NULL = anonymous mappings, huge pages advised. */
 	void *(*alloc)(void *arg, size_t bytes);
 	void (*release)(void *arg, void *p);
 };
@@ -391,6 +391,13 @@ void kvr_sched_explain(struct kvr_sched *s, struct kvr_sched_terms *terms);
  */
 uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_decision d[],
 			uint32_t n);
+
+/**
+ * Fetch what a later call about a slot will touch. For callers that have a burst of messages:
+ * step 0 for the message two or more ahead, step 1 (which reads what step 0 fetched) for the
+ * next one. Never needed for correctness.
+ */
+void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step);
 
 /** First token seen. Idempotent. @return true the first time on a booked slot. */
 bool kvr_sched_prefill_done(struct kvr_sched *s, uint32_t slot, uint64_t now);

@@ -49,6 +49,9 @@ const struct kvr_opt kvr_pool_opts[] = {
 	 .help = "prefill blocks saved by one block on the device"},
 	{"overlap_score_credit_decay", KVR_OPT_F64, AT(overlap_score_credit_decay), ANY_F,
 	 .def = "0.0", .help = "how fast the credit falls with the prefill load of the rank"},
+	{"overlap_score_weight", KVR_OPT_F64, KVR_OPT_F_NONE | KVR_OPT_F_DEPRECATED,
+	 AT(overlap_score_weight), ANY_F, .def = "none",
+	 .help = "old name of prefill_load_scale; 0 sets overlap_score_credit to 0 as well"},
 	{"prefill_load_scale", KVR_OPT_F64, AT(prefill_load_scale), ANY_F, .def = "1.0",
 	 .help = "weight of a prefill block against a decode block"},
 	{"decode_active_request_weight", KVR_OPT_F64, AT(decode_active_request_weight), ANY_F,
@@ -116,109 +119,13 @@ const struct kvr_opt kvr_pool_opts[] = {
 	{NULL},
 };
 
-/* ---- text to field; what lib/conf does for every table ---------------------------------- */
-
-static int parse_bool(const char *text, bool *out)
-{
-	static const char *const yes[] = {"true", "yes", "on", "1"};
-	static const char *const no[] = {"false", "no", "off", "0"};
-
-	for (int i = 0; i < 4; i++) {
-		if (strcmp(text, yes[i]) == 0)
-			return *out = true, 0;
-		if (strcmp(text, no[i]) == 0)
-			return *out = false, 0;
-	}
-	return -EINVAL;
-}
-
-static int parse_number(const struct kvr_opt *o, const char *text, double *f, uint64_t *u)
-{
-	bool none = (o->flags & KVR_OPT_F_NONE) && strcmp(text, "none") == 0;
-	bool limited = o->min != 0 || o->max != 0;
-	char *end;
-
-	errno = 0;
-	if (o->type == KVR_OPT_F64) {
-		*f = none ? NAN : strtod(text, &end);
-		if (none)
-			return 0;
-		if (end == text || *end != '\0' || !isfinite(*f))
-			return -EINVAL;
-		return limited && (*f < o->min || *f > o->max) ? -ERANGE : 0;
-	}
-	if (none)
-		return *u = UINT64_MAX, 0;
-	if (text[0] < '0' || text[0] > '9')
-		return -EINVAL;
-	*u = strtoull(text, &end, 10);
-	if (*end != '\0')
-		return -EINVAL;
-	if (errno == ERANGE || (o->type == KVR_OPT_U32 && *u > UINT32_MAX))
-		return -ERANGE;
-	return limited && ((double)*u < o->min || (double)*u > o->max) ? -ERANGE : 0;
-}
-
-static int store(const struct kvr_opt *o, void *obj, const char *text)
-{
-	char *field = (char *)obj + o->offset;
-	uint64_t u = 0;
-	double f = 0;
-	int rc = 0;
-
-	switch (o->type) {
-	case KVR_OPT_BOOL:
-		return parse_bool(text, (bool *)field);
-	case KVR_OPT_ENUM:
-		for (int i = 0; o->choices[i] != NULL; i++)
-			if (strcmp(text, o->choices[i]) == 0)
-				return *(int *)field = i, 0;
-		return -EINVAL;
-	case KVR_OPT_STRING:
-		if (strlen(text) >= o->size)
-			return -ERANGE;
-		memcpy(field, text, strlen(text) + 1);
-		return 0;
-	default:
-		rc = parse_number(o, text, &f, &u);
-		break;
-	}
-	if (rc == 0 && o->type == KVR_OPT_F64)
-		*(double *)field = f;
-	else if (rc == 0 && o->type == KVR_OPT_U32)
-		*(uint32_t *)field = (uint32_t)u;
-	else if (rc == 0)
-		*(uint64_t *)field = u;
-	return rc;
-}
-
-static int set(void *obj, const char *name, const char *value, char *err, size_t errlen)
-{
-	for (const struct kvr_opt *o = kvr_pool_opts; o->name != NULL; o++) {
-		int rc;
-
-		if (strcmp(o->name, name) != 0)
-			continue;
-		rc = store(o, obj, value);
-		if (rc == -EINVAL)
-			snprintf(err, errlen, "%s: cannot read '%s'", name, value);
-		else if (rc == -ERANGE)
-			snprintf(err, errlen, "%s: %s is outside %g..%g", name, value, o->min,
-				 o->max);
-		return rc;
-	}
-	snprintf(err, errlen, "no option '%s'", name);
-	return -ENOENT;
-}
-
 /* ---- public ------------------------------------------------------------------------------ */
 
 void kvr_pool_conf_defaults(struct kvr_pool_conf *c)
 {
 	memset(c, 0, sizeof(*c));
-	for (const struct kvr_opt *o = kvr_pool_opts; o->name != NULL; o++)
-		if (store(o, c, o->def) != 0)
-			abort();
+	kvr_conf_defaults(kvr_pool_opts, c);
+	c->overlap_score_weight = NAN; /* deprecated names get no default */
 }
 
 void kvr_pool_class_init(struct kvr_pool_class *k, const char *name)
@@ -239,8 +146,8 @@ int kvr_pool_conf_set(struct kvr_pool_conf *c, const char *name, const char *val
 	int rc;
 
 	if (strcmp(name, "overlap_score_weight") != 0)
-		return set(c, name, value, err, errlen);
-	rc = set(c, "prefill_load_scale", value, err, errlen);
+		return kvr_conf_set(kvr_pool_opts, c, name, value, err, errlen);
+	rc = kvr_conf_set(kvr_pool_opts, c, "prefill_load_scale", value, err, errlen);
 	if (rc == 0 && c->prefill_load_scale == 0)
 		c->overlap_score_credit = 0;
 	return rc;

@@ -139,7 +139,7 @@ static bool over_limit(struct kvr_sched *s, const struct cls *k, struct kvr_sche
 static double key(const struct kvr_sched *s, const struct cls *k, double jump,
 		  const struct waiting *w)
 {
-	double offset = (double)(w->since - s->origin) / (double)NS_PER_S;
+	double offset = (double)(w->since - s->origin) / (double)SECOND_NS;
 
 	jump = jump > 0 ? jump : 0;
 	switch (k->conf.queue_policy) {

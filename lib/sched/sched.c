@@ -5,6 +5,7 @@
 #include "kvr_errno.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 static const struct {
 	const char *name;
@@ -39,25 +40,39 @@ bool kvr_sched_err_retryable(enum kvr_sched_err e)
 	return e < KVR_SCHED_ERRS && errors[e].retryable;
 }
 
-/* calloc() leaves pages untouched until used, which aligned_alloc() + memset() would not. */
-static void *libc_alloc(void *arg, size_t bytes)
-{
-	char *p = calloc(1, bytes + 128);
-	char *q;
+#define HUGE_BYTES (UINT64_C(2) << 20)
 
-	if (p == NULL)
-		return NULL;
-	q = p + 128 - (uintptr_t)p % 64;
-	memcpy(q - sizeof(p), &p, sizeof(p));
-	return q;
-}
+/* What stands in front of a part: where its mapping begins and how long it is. */
+struct mapping {
+	void *base;
+	size_t bytes;
+};
 
-static void libc_release(void *arg, void *q)
+/* Zero pages that take memory only when touched, huge ones where the kernel has them. */
+static void *map_alloc(void *arg, size_t bytes)
 {
+	const size_t align = bytes >= HUGE_BYTES ? HUGE_BYTES : 64;
+	struct mapping m = {.bytes = bytes + align + sizeof(struct mapping)};
 	char *p;
 
-	memcpy(&p, (char *)q - sizeof(p), sizeof(p));
-	free(p);
+	m.base = mmap(NULL, m.bytes, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (m.base == MAP_FAILED)
+		return NULL;
+	p = (char *)m.base + sizeof(m);
+	p += (align - (uintptr_t)p % align) % align;
+	if (align == HUGE_BYTES)
+		(void)madvise(m.base, m.bytes, MADV_HUGEPAGE); /* only a wish */
+	memcpy(p - sizeof(m), &m, sizeof(m));
+	return p;
+}
+
+static void map_release(void *arg, void *p)
+{
+	struct mapping m;
+
+	memcpy(&m, (char *)p - sizeof(m), sizeof(m));
+	munmap(m.base, m.bytes);
 }
 
 /* Zeroed memory that destroy() gives back; NULL once anything failed. */
@@ -186,8 +201,8 @@ static void init(struct kvr_sched *s, uint64_t now)
 	s->origin = now;
 	s->next_sweep = now + SWEEP_NS;
 	s->next_drain = now + SWEEP_NS;
-	s->expiry_ns = (uint64_t)(c->request_expiry_s * (double)NS_PER_S);
-	s->refresh_ns = (uint64_t)(c->overlap_refresh_s * (double)NS_PER_S);
+	s->expiry_ns = (uint64_t)(c->request_expiry_s * (double)SECOND_NS);
+	s->refresh_ns = (uint64_t)(c->overlap_refresh_s * (double)SECOND_NS);
 }
 
 static struct kvr_active *make_active(const struct kvr_sched *s)
@@ -217,14 +232,19 @@ struct kvr_sched *kvr_sched_create(const struct kvr_pool_conf *conf,
 	if (kvr_pool_conf_check(conf, err, sizeof(err)) != 0)
 		return kvr_null(EINVAL);
 	if (o.alloc == NULL || o.release == NULL) {
-		o.alloc = libc_alloc;
-		o.release = libc_release;
+		o.alloc = map_alloc;
+		o.release = map_release;
 	}
 	s = o.alloc(o.arg, sizeof(*s));
 	if (s == NULL)
 		return kvr_null(ENOMEM);
 	s->ops = o;
 	s->conf = *conf;
+	if (!isnan(conf->overlap_score_weight)) {
+		s->conf.prefill_load_scale = conf->overlap_score_weight;
+		if (conf->overlap_score_weight == 0)
+			s->conf.overlap_score_credit = 0;
+	}
 	s->max_ranks = (conf->max_ranks + 63) / 64 * 64;
 	s->n_cls = conf->n_classes > 0 ? conf->n_classes : 1;
 	take_ranks(s);

@@ -17,10 +17,10 @@
 #include <string.h>
 
 #define NIL		UINT32_MAX
-#define NS_PER_S	UINT64_C(1000000000)
-#define SWEEP_NS	(60 * NS_PER_S) /* expiry and queue drain */
-#define MODEL_DRAIN_NS	(NS_PER_S / 10) /* drain while a prefill model lowers the load */
-#define DEFAULT_BATCHED 10000000.0	/* max_num_batched_tokens of a worker that says none */
+#define SECOND_NS	UINT64_C(1000000000)
+#define SWEEP_NS	(60 * SECOND_NS) /* expiry and queue drain */
+#define MODEL_DRAIN_NS	(SECOND_NS / 10) /* drain while a prefill model lowers the load */
+#define DEFAULT_BATCHED 10000000.0	 /* max_num_batched_tokens of a worker that says none */
 #define NO_DURATION	UINT64_MAX
 #define MODEL_POINTS	64u
 #define TIERS		4u
@@ -327,6 +327,9 @@ double kvr_sched__effective(const struct kvr_sched *s, const struct kvr_sched_ov
 			    uint32_t rank);
 double kvr_sched__best_effective(const struct kvr_sched *s, const struct kvr_sched_overlap *ov,
 				 const uint64_t *mask, uint32_t *rank);
+enum kvr_sched_err kvr_sched__eligible(struct kvr_sched *s, struct choice *c);
+void kvr_sched__project(struct kvr_sched *s, const struct choice *c, uint64_t now);
+void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_sched_decision *d);
 enum kvr_sched_err kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint64_t now,
 				     struct kvr_sched_decision *d);
 double kvr_sched__cost_one(const struct cost_in *in, uint32_t rank);

@@ -152,7 +152,8 @@ static bool take_mm(const struct kvr_tlv *t, struct kvr_hints *h, uint64_t *last
 	if (t->len < 8)
 		return false;
 	block = get32(t->value);
-	if ((uint64_t)get32(t->value + 4) * 8 != t->len - 8u || block < *last)
+	if ((uint64_t)get32(t->value + 4) * 8 != t->len - 8u || block < *last ||
+	    t->len - 8u > KVR_HINT_MAX_MM * 8)
 		return false;
 	*last = (uint64_t)block + 1;
 	h->n_mm++;
@@ -374,7 +375,7 @@ int kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in, struct kv
 		return KVR_E_TOO_LARGE;
 	if (len % 8 != 0)
 		return KVR_E_HINT;
-	memset(out, 0, sizeof(*out));
+	memset(out, 0, offsetof(struct kvr_hints, required));
 	out->tlvs = p;
 	out->tlvs_len = len;
 	while ((more = kvr_tlv_next(&it, &t)) > 0) {

@@ -7,7 +7,7 @@
  * Frames: checking the header of one, writing headers, cutting a message into frames, and
  * gathering parts of a message that arrived in slices. Pure functions over the caller's memory;
  * any thread, packet lcores included. Nothing allocates. Checking a header reads its 48 bytes
- * once and one 16-byte table row: about 10 ns.
+ * once and one table row: about 3 ns.
  */
 
 #include "kvr_wire.h"

@@ -40,7 +40,7 @@ struct kvr_request {
  * pointers are set to NULL. Only the 88 bytes at @p fixed are read.
  * @param kind KVR_ROUTE, KVR_POTENTIAL_LOADS (router-owned fields must be 0) or KVR_DISPATCH.
  * @return 0 or E_LENGTH, E_FLAGS, E_TOO_LARGE, E_EMPTY_PROMPT, E_INVALID_REQUEST; out->fault says
- * more.
+ * more, the rest of *out must not be used.
  */
 int kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t msg_len,
 			    struct kvr_request *out);

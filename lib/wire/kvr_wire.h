@@ -103,13 +103,14 @@ struct kvr_wire_hdr {
 #define KVR_WIRE_F_KNOWN 0x0000u
 
 /** Flags of struct kvr_wire_request. */
-#define KVR_REQ_F_QUERY	      0x0001u /* choose, change nothing, send nothing to a worker */
-#define KVR_REQ_F_RESEND      0x0002u /* the client has sent this request before */
-#define KVR_REQ_F_DIRECT      0x0004u /* return path: agent to client without the router */
-#define KVR_REQ_F_EAGLE	      0x0008u /* tokens are hashed in eagle windows (spec 1.2) */
-#define KVR_REQ_F_PREFILL_LEG 0x0010u /* (later) DISPATCH: prefill leg of a disaggregated request  \
-				       */
-#define KVR_REQ_F_DECODE_LEG 0x0020u  /* (later) DISPATCH: decode leg */
+#define KVR_REQ_F_QUERY	 0x0001u /* choose, change nothing, send nothing to a worker */
+#define KVR_REQ_F_RESEND 0x0002u /* the client has sent this request before */
+#define KVR_REQ_F_DIRECT 0x0004u /* return path: agent to client without the router */
+#define KVR_REQ_F_EAGLE	 0x0008u /* tokens are hashed in eagle windows (spec 1.2) */
+#define KVR_REQ_F_PREFILL_LEG                                                                      \
+	0x0010u			     /* (later) DISPATCH: prefill leg of a disaggregated request   \
+				      */
+#define KVR_REQ_F_DECODE_LEG 0x0020u /* (later) DISPATCH: decode leg */
 #define KVR_REQ_F_CLIENT     (KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE)
 
 enum kvr_wire_phase { KVR_PHASE_AGGREGATED = 0, KVR_PHASE_PREFILL = 1, KVR_PHASE_DECODE = 2 };
@@ -119,8 +120,9 @@ enum kvr_wire_phase { KVR_PHASE_AGGREGATED = 0, KVR_PHASE_PREFILL = 1, KVR_PHASE
 /**
  * Fixed part of ROUTE and DISPATCH: 88 bytes. After it, in this order, each padded with zero
  * bytes to a multiple of 8: hashes (n_hashes * 8), tokens (n_tokens * 4), hints (hints_len),
- * body (body_len). At least one of hashes and tokens is present; hashes win for routing, and
- * then isl must be at least n_hashes * block_size. With tokens alone isl must be n_tokens.
+ * body (body_len). Hashes win for routing, and then isl must be at least n_hashes * block_size.
+ * With tokens alone isl must be n_tokens. With neither, e.g. a prompt below one block whose tokens
+ * only the engine needs, nothing is matched.
  */
 struct kvr_wire_request {
 	uint16_t pool;	   /* number from CONNECTED (or the configuration) */
@@ -173,11 +175,11 @@ enum kvr_wire_hint {
 					  * repeatable; booleans are 0.0 or 1.0 */
 	KVR_HINT_SESSION = 16,		 /* u8 action (0 none, 1 open, 2 close), u8[3] 0,
 					  * u32 timeout_s (0 = default 300), then session id */
-	KVR_HINT_MM = 17,		 /* u32 block, u32 n, u64 mm_hash[n]; repeatable */
-	KVR_HINT_SHARED_HITS = 18,	 /* u32 start, u32 end: half-open block range; repeatable */
-	KVR_HINT_BOOTSTRAP = 19,	 /* DISPATCH: u64 room, u16 port, u8[6] 0, host string */
-	KVR_HINT_PREFILL_RESULT = 20,	 /* DISPATCH: opaque bytes */
-	KVR_HINT_TRACE = 21,		 /* opaque, at most 64 bytes, passed on */
+	KVR_HINT_MM = 17, /* u32 block, u32 n <= 64, u64 mm_hash[n]; repeatable, ascending */
+	KVR_HINT_SHARED_HITS = 18,    /* u32 start, u32 end: half-open block range; repeatable */
+	KVR_HINT_BOOTSTRAP = 19,      /* DISPATCH: u64 room, u16 port, u8[6] 0, host string */
+	KVR_HINT_PREFILL_RESULT = 20, /* DISPATCH: opaque bytes */
+	KVR_HINT_TRACE = 21,	      /* opaque, at most 64 bytes, passed on */
 	/* In HELLO only: */
 	KVR_HINT_POOL = 32 | 0x8000,  /* string: pool name (CONNECT too, repeatable) */
 	KVR_HINT_TAINT = 33,	      /* string, repeatable */
@@ -410,9 +412,9 @@ struct kvr_wire_heartbeat_ack {
 	uint32_t bookings; /* live bookings on this worker */
 } __rte_packed;
 
-#define KVR_KV_F_DUMP_BEGIN 0x0001u /* first frame of a dump: forget what the rank holds */
+#define KVR_KV_F_DUMP_BEGIN 0x0001u /* with DUMP, position 0: forget what the rank holds */
 #define KVR_KV_F_DUMP	    0x0002u /* part of a dump: first_event_id is a position in the dump */
-#define KVR_KV_F_DUMP_END   0x0004u /* last frame of a dump: resume_event_id is valid */
+#define KVR_KV_F_DUMP_END   0x0004u /* with DUMP, last frame: resume_event_id is valid */
 
 /**
  * KV_EVENTS: 32 bytes and n_events events, in one frame. The events of one rank are numbered

@@ -155,9 +155,8 @@ static int agrees(const struct kvr_reasm *r, const struct reasm_entry *e,
 						    : -KVR_E_FRAGMENT;
 	if (h->frag_off % unit != 0 || (last ? h->frag_len > unit : h->frag_len != unit))
 		return -KVR_E_FRAGMENT;
-	if (e->tail_off != 0 && (e->tail_off % unit != 0 || h->frag_off >= e->tail_off ||
-				 e->msg_len - e->tail_off > unit))
-		return -KVR_E_FRAGMENT;
+	if (e->tail_off != 0 && (e->tail_off % unit != 0 || e->msg_len - e->tail_off > unit))
+		return -KVR_E_FRAGMENT; /* does not go with the last one, held aside */
 	if (e->unit == 0)
 		return 0;
 	place = h->frag_off / unit;

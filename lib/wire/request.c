@@ -87,7 +87,8 @@ int kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t msg_len,
 	uint32_t end;
 	int r;
 
-	memset(out, 0, sizeof(*out));
+	out->hashes = out->tokens = out->hints = out->body = NULL;
+	out->fault = (struct kvr_fault){0};
 	if (msg_len < sizeof(*q))
 		return refuse(f, KVR_E_LENGTH, "request too short", msg_len, sizeof(*q));
 	memcpy(q, fixed, sizeof(*q));

@@ -31,6 +31,7 @@
 struct kvr_worker {
 	uint64_t id;
 	uint32_t epoch;
+	uint32_t last_epoch; /* of the life before, 0 none: a late HELLO must not end this one */
 	uint32_t pool;
 	enum kvr_wire_worker_state state;
 	uint32_t dp_start;

@@ -62,6 +62,7 @@ int main(int argc, char **argv)
 	uint64_t v[KVR_PORT_COUNTERS];
 	const struct kvr_equation *bad;
 	struct kvr_port_conf conf;
+	struct kvr_port_info info;
 	char err[512] = "usage: port_echo DEVICE IPV4 IPV6 MTU COUNT [key=value ...]";
 	struct kvr_port *p;
 
@@ -75,7 +76,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s\n", err);
 		return 2;
 	}
-	printf("ready\n");
+	kvr_port_info(p, &info);
+	printf("answers_arp=%d\nanswers_nd=%d\nready\n", info.answers4, info.answers6);
 	fflush(stdout);
 	echo(p, strtoull(argv[5], NULL, 10));
 	kvr_stats_snapshot(kvr_port_stats(p), v);

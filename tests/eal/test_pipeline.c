@@ -264,6 +264,106 @@ static void overlap_follows_the_events(void)
 	end();
 }
 
+/* A frame of a dump: position, flags, one stored event of @p n blocks (0: none). */
+static void dump_frame(uint64_t pos, uint16_t flags, uint32_t msg_seq, uint64_t hash0, uint32_t n,
+		       uint64_t resume)
+{
+	uint8_t buf[KVR_WIRE_DEF_FRAME] = {0};
+	struct kvr_wire_hdr *h = (void *)buf;
+	struct kvr_wire_kv_events *e = (void *)(h + 1);
+	struct kvr_wire_kv_event *ev = (void *)(e + 1);
+	const struct kvr_wire_ids ids = {.source = WORKER, .epoch = 1, .msg_seq = msg_seq};
+	uint32_t body = (uint32_t)(sizeof(*e) + (n != 0 ? sizeof(*ev) + n * 8 : 0));
+
+	kvr_hdr_put(h, KVR_KV_EVENTS, &ids, body, 0, (uint16_t)body);
+	e->first_event_id = pos;
+	e->resume_event_id = resume;
+	e->flags = (uint16_t)(flags | KVR_KV_F_DUMP);
+	if (n != 0) {
+		e->n_events = 1;
+		ev->type = KVR_KV_STORED;
+		ev->n_blocks = n;
+		for (uint32_t i = 0; i < n; i++)
+			memcpy((uint8_t *)(ev + 1) + i * 8, &(uint64_t){hash0 + i}, 8);
+	}
+	pipeline_send(PEER_AGENT, buf, sizeof(*h) + body);
+	pipeline_turn();
+}
+
+static uint32_t overlap(uint64_t id)
+{
+	pipeline_route(id, 100, 12, KVR_REQ_F_QUERY, NULL);
+	return accepted()->overlap_blocks;
+}
+
+static struct kvr_wire_kv_ack last_ack(void)
+{
+	struct kvr_wire_kv_ack a = {.code = 999};
+	const struct out *o;
+
+	while ((o = pipeline_expect(PEER_AGENT, KVR_KV_ACK)) != NULL)
+		memcpy(&a, &o->hdr + 1, sizeof(a));
+	return a;
+}
+
+static void dump_replaces_what_the_rank_holds(void)
+{
+	begin();
+	kv_event(WORKER, 1, 0, KVR_KV_STORED, 100, 12);
+	CU_ASSERT_EQUAL(overlap(1), 12);
+	dump_frame(0, KVR_KV_F_DUMP_BEGIN, 50, 100, 4, 0);
+	CU_ASSERT_EQUAL(last_ack().next_dump_pos, 1);
+	CU_ASSERT_EQUAL(overlap(2), 4);
+	dump_frame(2, KVR_KV_F_DUMP_END, 52, 106, 1, 20); /* frame 1 is missing */
+	CU_ASSERT_EQUAL(last_ack().next_dump_pos, 1);
+	kv_event(WORKER, 1, 1, KVR_KV_STORED, 106, 6); /* from before the dump */
+	CU_ASSERT_EQUAL(overlap(3), 4);
+	dump_frame(1, 0, 51, 104, 2, 0);
+	dump_frame(2, KVR_KV_F_DUMP_END, 52, 106, 1, 20);
+	CU_ASSERT_EQUAL(last_ack().next_dump_pos, 3);
+	CU_ASSERT_EQUAL(overlap(4), 7);
+	dump_frame(0, KVR_KV_F_DUMP_BEGIN, 50, 100, 4, 0); /* late copy: nothing is emptied */
+	CU_ASSERT_EQUAL(last_ack().next_dump_pos, 3);
+	CU_ASSERT_EQUAL(overlap(5), 7);
+	kv_event(WORKER, 1, 20, KVR_KV_STORED, 107, 1); /* live again at resume_event_id */
+	CU_ASSERT_EQUAL(last_ack().next_event_id, 21);
+	CU_ASSERT_EQUAL(overlap(6), 8);
+	dump_frame(0, KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END, 60, 0, 0, 30); /* an empty one */
+	CU_ASSERT_EQUAL(overlap(7), 0);
+	end();
+}
+
+static void heartbeat(uint64_t next_event_id)
+{
+	const struct kvr_wire_ids ids = {.source = WORKER, .id = 3, .epoch = 1};
+	const struct kvr_wire_rank_load load = {.kv_used_blocks = 5,
+						.next_event_id = next_event_id};
+	uint8_t buf[256];
+	int len = kvr_put_heartbeat(buf, sizeof(buf), &ids, &load, 1);
+
+	pipeline_send(PEER_AGENT, buf, (size_t)len);
+	pipeline_turn();
+}
+
+static void heartbeat_finds_events_that_never_came(void)
+{
+	begin();
+	heartbeat(0);
+	CU_ASSERT_EQUAL(last_ack().code, 999);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_HEARTBEAT_ACK));
+	heartbeat(7); /* may be under way */
+	CU_ASSERT_EQUAL(last_ack().code, 999);
+	heartbeat(7); /* a whole heartbeat without any */
+	CU_ASSERT_EQUAL(last_ack().code, KVR_KV_DUMP_WANTED);
+	kv_event(WORKER, 1, 0, KVR_KV_STORED, 100, 2);
+	last_ack();
+	heartbeat(7);
+	CU_ASSERT_EQUAL(last_ack().code, 999); /* it moves */
+	heartbeat(7);
+	CU_ASSERT_EQUAL(last_ack().code, KVR_KV_GAP);
+	end();
+}
+
 static void fragments_in_any_order_are_one_request(void)
 {
 	const struct out *o;
@@ -703,6 +803,8 @@ int main(void)
 			       {"repeats", repeated_frames_change_nothing},
 			       {"query", query_changes_nothing},
 			       {"events", overlap_follows_the_events},
+			       {"dump", dump_replaces_what_the_rank_holds},
+			       {"heartbeat", heartbeat_finds_events_that_never_came},
 			       {"fragments", fragments_in_any_order_are_one_request},
 			       {"lost fragment", lost_fragment_leaves_nothing_behind},
 			       {"cancel", cancel_frees_and_tells_the_worker},

@@ -119,4 +119,11 @@ rc=$?
 pid=
 cat "$out"
 grep -q '^rx_udp=14$' "$out"
+grep -q '^answers_arp=1$' "$out"
+if [ "$kind" = af_packet ]; then # the kernel answers for an address it has
+	ip addr add 10.9.0.1/24 dev va
+	"$echo_bin" "$device" 10.9.0.1 fd09::1 $mtu 0 >"$out" 2>&1
+	grep -q '^answers_arp=0$' "$out"
+	grep -q '^answers_nd=1$' "$out"
+fi
 exit $rc

@@ -181,9 +181,10 @@ static void fragment_bounds_are_exact(void)
 		{1504, 0, 1000, 0},
 		{1504, 1000, 504, 0},
 		{1504, 0, 512, 0},
-		{1504, 0, 504, KVR_E_FRAGMENT},	   /* too small */
-		{1504, 1496, 8, 0},		   /* the last may be */
-		{1504, 1496, 16, KVR_E_FRAGMENT},  /* leaves the message */
+		{1504, 0, 504, KVR_E_FRAGMENT},	  /* too small */
+		{1504, 1496, 8, 0},		  /* the last may be */
+		{1504, 1496, 16, KVR_E_FRAGMENT}, /* leaves the message */
+		{1504, 1000, 512, KVR_E_FRAGMENT},
 		{1504, 1504, 0, KVR_E_FRAGMENT},   /* empty */
 		{1504, 504, 1000, KVR_E_FRAGMENT}, /* no first fragment is that small */
 		{1504, 1004, 496, KVR_E_FRAGMENT}, /* unaligned offset */
@@ -247,6 +248,7 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"connect", 0, 8, KVR_E_LENGTH},
 		{"connect", 8, 3, KVR_E_HINT},
 		{"connected", 0, 1, KVR_E_FLAGS},
+		{"connected", 20, 1, KVR_E_INVALID_REQUEST}, /* fewer in total than listed */
 		{"connected", 24, 1, KVR_E_FLAGS},
 		{"connected", 34, 3, KVR_E_INVALID_REQUEST},
 		{"connected", 35, 1, KVR_E_FLAGS},
@@ -334,6 +336,7 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"kv-events", 33, 4, KVR_E_INVALID_REQUEST},
 		{"kv-events", 34, 2, KVR_E_FLAGS},
 		{"kv-events", 36, 0, KVR_E_LENGTH},
+		{"kv-events", 36, 11, KVR_E_LENGTH}, /* one more than there is */
 		{"kv-events", 36, 200, KVR_E_LENGTH},
 		{"kv-events", 39, 0xff, KVR_E_LENGTH},
 		{"kv-events", 40, 1, KVR_E_FLAGS},	  /* a parent that is not there */

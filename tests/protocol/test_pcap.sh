@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # The Wireshark dissector on a capture of every kind: headers, contents, and damaged frames.
-# usage: test_pcap.sh WRITE_PCAP KVROUTE_LUA
+# usage: test_pcap.sh WRITE_PCAP KVROUTE_LUA PROTOCOL_MD
 set -eu
 command -v tshark >/dev/null || { echo "tshark is not installed"; exit 77; }
-writer=$1 lua=$2
+writer=$1 lua=$2 doc=$3
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export HOME="$dir" XDG_CONFIG_HOME="$dir"
@@ -54,7 +54,14 @@ done <<'LIST'
 3 kvroute.kind == 80 && kvroute.frag_off > 0
 LIST
 
-# 4. every frame that lost 8 bytes is told, and none stops the dissector
+# 4. its names of kinds and codes are those of PROTOCOL.md, which is compared with the codec
+sed -nE 's/^\| ([0-9]+) \| ([A-Z][A-Za-z_]+) \| (yes|no|[CAR]+) \|.*/[\1] = "\2"/p' "$doc" >"$dir/names"
+[ "$(wc -l <"$dir/names")" -ge 70 ] || fail "names not found in $doc"
+while read -r name; do
+	grep -qF "$name" "$lua" || fail "$name is not in the dissector"
+done <"$dir/names"
+
+# 5. every frame that lost 8 bytes is told, and none stops the dissector
 total=$(run -T fields -e frame.number | wc -l)
 [ "$total" -eq $((2 * good)) ] || fail "$total frames in the capture"
 told=$(run -Y "frame.number > $good && kvroute.bad_length" | wc -l)

@@ -306,18 +306,22 @@ static void total_frames_and_bytes_hold(void)
 
 static void sparse_fragments_are_bounded_too(void)
 {
-	struct kvr_reasm *r = make((struct kvr_reasm_conf){.max_frames = 1024, .max_messages = 4});
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){.max_frames = 1024,
+							   .max_messages = 4,
+							   .peer_max_messages = 1,
+							   .peer_max_frames = 512});
 	const uint32_t unit = 512, total = unit * 11000;
 	struct kvr_reasm_msg m;
 	uint32_t refused = 0;
 
-	/* every fragment on a page of its own: 172 pages in one message, 70 of them exist */
+	/* every fragment on a page of its own: 172 pages; 70 exist, 35 of them for one peer */
 	for (uint32_t i = 0; i < 172; i++)
 		refused += add(r, &peer_a, 1, total, i * 64 * unit, unit, 0, &m) ==
 			   -KVR_E_REASSEMBLY_FULL;
-	CU_ASSERT(refused > 0);
+	CU_ASSERT_EQUAL(refused, 172 - 34);
 	CU_ASSERT_EQUAL(add(r, &peer_b, 2, 1504, 0, 1000, 0, &m), KVR_REASM_HELD);
 	CU_ASSERT_EQUAL(add(r, &peer_b, 2, 1504, 1000, 504, 0, &m), KVR_REASM_COMPLETE);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->evicted, 0); /* there was room for others */
 	finish(r);
 }
 

@@ -122,9 +122,12 @@ static inline void push_rejected(unsigned int code, uint8_t kind)
 	fake_push(&net, router_at, kvr_put_rejected(fake_slot(&net), 1984, &ids, code, kind, NULL));
 }
 
+/** Id of the frame that the next push_kv_ack() answers. */
+static uint64_t kv_ack_id;
+
 static inline void push_kv_ack(uint64_t next, uint16_t code, uint64_t dump_pos)
 {
-	const struct kvr_wire_ids ids = ids_of(WORKER, 0, 0);
+	const struct kvr_wire_ids ids = ids_of(WORKER, kv_ack_id, 0);
 	const struct kvr_wire_kv_ack w = {
 		.next_event_id = next, .next_dump_pos = dump_pos, .dp_rank = 4, .code = code};
 
@@ -194,6 +197,7 @@ static inline void rig_run_ms(uint32_t ms)
 static inline void rig_start_conf(struct kvr_agent_conf conf)
 {
 	memset(&saw, 0, sizeof(saw));
+	kv_ack_id = 0;
 	fake_reset(&net);
 	router_at = fake_addr(1, 7650);
 	client_at = fake_addr(8, 3333);

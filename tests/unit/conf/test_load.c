@@ -245,6 +245,10 @@ static void blame_finds_key_section_or_file(void)
 	CU_ASSERT_STRING_EQUAL(what(), ":4: [pool a] model: missing");
 	kvr_conf_blame(path, "port p0", NULL, err, sizeof(err), "no port given");
 	CU_ASSERT_STRING_EQUAL(what(), ": [port p0]: no port given");
+	kvr_conf_blame_line(path, "router", "lcores: got \"2\", allowed: 1", err, sizeof(err));
+	CU_ASSERT_STRING_EQUAL(what(), ":3: [router] lcores: got \"2\", allowed: 1");
+	kvr_conf_blame_line(path, "router", "no memory", err, sizeof(err));
+	CU_ASSERT_STRING_EQUAL(what(), ":1: [router]: no memory");
 }
 
 /* Any bytes: an answer and no crash; the sanitizer build sees the rest. */

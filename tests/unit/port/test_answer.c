@@ -125,6 +125,52 @@ static void solicitations_that_prove_nothing_are_refused(void)
 	CU_ASSERT_EQUAL(kvr_pkt_parse(&rules, f.b, f.len, 0, &pkt), KVR_PKT_OTHER_ADDR);
 }
 
+/* An ICMPv6 message of `n` bytes from the peer to us, checksum right, nothing behind it. */
+static void make_icmp6(const void *bytes, uint32_t n)
+{
+	add_eth(&f, OUR_MAC, PEER_MAC, 0x86dd);
+	add_ip6(&f, PEER_IP6, OUR_IP6, 58, n, 255);
+	add(&f, bytes, n);
+	set16(f.b + 56, ~slow_l4(f.b + 14, f.b + 54, n, 58));
+}
+
+static enum kvr_pkt_verdict parse_copy(const struct kvr_pkt_rules *r, uint8_t **copy)
+{
+	*copy = malloc(f.len);
+	memcpy(*copy, f.b, f.len);
+	return kvr_pkt_parse(r, *copy, f.len, 0, &pkt);
+}
+
+static void short_and_odd_discovery_is_refused(void)
+{
+	uint8_t *copy;
+
+	set_rules();
+	make_icmp6("\x87\0\0\0\0\0\0\0" OUR_IP6, 24);
+	CU_ASSERT_EQUAL(parse_copy(&rules, &copy), KVR_PKT_ND);
+	free(copy);
+	make_icmp6("\x87\0\0\0\0\0\0\0" OUR_IP6, 23);
+	CU_ASSERT_EQUAL(parse_copy(&rules, &copy), KVR_PKT_TRUNCATED);
+	free(copy);
+	make_icmp6("\x87\1\0\0\0\0\0\0" OUR_IP6, 24); /* a code nobody defined */
+	CU_ASSERT_EQUAL(parse_copy(&rules, &copy), KVR_PKT_OTHER_PROTO);
+	free(copy);
+}
+
+static void advertisement_without_option_gives_the_frame_s_mac(void)
+{
+	struct kvr_path to = {.family = 6};
+	uint8_t *copy;
+
+	set_rules();
+	memcpy(to.ip, PEER_IP6, 16);
+	make_icmp6("\x88\0\0\0\x60\0\0\0" PEER_IP6, 24);
+	CU_ASSERT_EQUAL(parse_copy(&rules, &copy), KVR_PKT_ND);
+	CU_ASSERT_TRUE(kvr_pkt_reply_for(&pkt, copy, &to));
+	CU_ASSERT_EQUAL(memcmp(to.mac, PEER_MAC, 6), 0);
+	free(copy);
+}
+
 static void make_echo(bool v6, uint32_t n, bool zeros)
 {
 	uint32_t ip;
@@ -182,6 +228,11 @@ static void odd_echoes_are_not_answered(void)
 	make_echo(false, 8, false);
 	f.b[34] = 0; /* a reply */
 	CU_ASSERT_EQUAL(kvr_pkt_parse(&rules, f.b, f.len, 0, &pkt), KVR_PKT_OTHER_PROTO);
+	make_echo(true, 8, false);
+	memset(f.b + 22, 0, 16); /* from :: */
+	set16(f.b + 56, 0);
+	set16(f.b + 56, ~slow_l4(f.b + 14, f.b + 54, 16, 58));
+	CU_ASSERT_EQUAL(kvr_pkt_parse(&rules, f.b, f.len, 0, &pkt), KVR_PKT_BAD_SOURCE);
 	rules.n_allow = 1;
 	CU_ASSERT_EQUAL(kvr_prefix_parse("192.168.0.0/16", &rules.allow[0]), 0);
 	make_echo(false, 8, false);
@@ -248,6 +299,9 @@ int main(void)
 		{"ARP reply is exact", arp_reply_is_exact},
 		{"duplicate address probe", duplicate_address_probe_is_answered_to_all_nodes},
 		{"doubtful solicitations", solicitations_that_prove_nothing_are_refused},
+		{"short and odd discovery", short_and_odd_discovery_is_refused},
+		{"advertisement without option",
+		 advertisement_without_option_gives_the_frame_s_mac},
 		{"echo comes back", echo_comes_back},
 		{"odd echoes", odd_echoes_are_not_answered},
 		{"no room for the answer", no_room_for_the_answer_is_an_error},

@@ -192,6 +192,8 @@ static void refused_frames_are_left_alone(void)
 	payload(1473);
 	before = m;
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), -EMSGSIZE);
+	to.max_frame = 0; /* then the port's limit alone counts */
+	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), -EMSGSIZE);
 	to.max_frame = 100;
 	payload(101);
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), -EMSGSIZE);

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The prefix table behind one pool; this thread is its writer and its only reader. */
+#include "index.h"
+
+#include "kvr_prefix.h"
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_eal.h>
+
+#define MAX_BLOCKS (1u << 19) /* different hashes a scenario may hold in one pool */
+#define MS	   UINT64_C(1000000)
+
+struct ex_index {
+	struct kvr_prefix *t;
+	struct rte_rcu_qsbr *qsbr;
+	struct kvr_overlap *out;
+};
+
+/* Without huge pages, root or devices; silent: whatever it says is not part of the answer. */
+bool ex_index_start(void)
+{
+	char lcores[16];
+	char *argv[] = {"kvroute-explain", "--no-huge", "--no-shconf", "--no-pci",
+			"--no-telemetry",  "-m",	"64",	       "--log-level=1",
+			"--lcores",	   lcores,	NULL};
+	cpu_set_t set;
+	int cpu = 0, out, err;
+	FILE *null = fopen("/dev/null", "w");
+	bool ok;
+
+	sched_getaffinity(0, sizeof(set), &set);
+	while (cpu < CPU_SETSIZE - 1 && !CPU_ISSET(cpu, &set))
+		cpu++;
+	snprintf(lcores, sizeof(lcores), "0@%d", cpu);
+	fflush(stdout);
+	out = dup(1);
+	err = dup(2);
+	if (null != NULL) {
+		dup2(fileno(null), 1);
+		dup2(fileno(null), 2);
+	}
+	ok = rte_eal_init(10, argv) >= 0;
+	fflush(stdout);
+	dup2(out, 1);
+	dup2(err, 2);
+	close(out);
+	close(err);
+	if (null != NULL)
+		fclose(null);
+	sched_setaffinity(0, sizeof(set), &set);
+	return ok;
+}
+
+static void *lines(size_t n)
+{
+	void *p = aligned_alloc(64, (n + 63) / 64 * 64);
+
+	if (p != NULL)
+		memset(p, 0, n);
+	return p;
+}
+
+struct ex_index *ex_index_create(uint32_t max_ranks)
+{
+	static uint32_t n_tables;
+	char name[16];
+	struct kvr_prefix_conf conf = {.name = name,
+				       .max_ranks = max_ranks,
+				       .max_blocks = MAX_BLOCKS,
+				       .max_runs = MAX_BLOCKS / 8,
+				       .socket_id = SOCKET_ID_ANY};
+	struct ex_index *x = calloc(1, sizeof(*x));
+
+	if (x == NULL)
+		return NULL;
+	snprintf(name, sizeof(name), "ex%u", n_tables++);
+	x->out = lines(kvr_overlap_size(max_ranks));
+	x->qsbr = lines(rte_rcu_qsbr_get_memsize(1));
+	if (x->out == NULL || x->qsbr == NULL)
+		goto err_mem;
+	rte_rcu_qsbr_init(x->qsbr, 1);
+	rte_rcu_qsbr_thread_register(x->qsbr, 0);
+	rte_rcu_qsbr_thread_online(x->qsbr, 0);
+	conf.qsbr = x->qsbr;
+	x->t = kvr_prefix_create(&conf);
+	if (x->t != NULL)
+		return x;
+err_mem:
+	free(x->out);
+	free(x->qsbr);
+	free(x);
+	return NULL;
+}
+
+void ex_index_destroy(struct ex_index *x)
+{
+	if (x == NULL)
+		return;
+	kvr_prefix_destroy(x->t);
+	free(x->out);
+	free(x->qsbr);
+	free(x);
+}
+
+/* Give memory back at once, so that the bounds are those of what is held. */
+static void settle(struct ex_index *x)
+{
+	do {
+		rte_rcu_qsbr_quiescent(x->qsbr, 0);
+	} while (kvr_prefix_maintain(x->t, 0) > 0);
+}
+
+void ex_index_store(struct ex_index *x, uint32_t rank, enum ex_tier tier, const uint64_t *sh,
+		    uint32_t n, const uint64_t *parent)
+{
+	kvr_prefix_store(x->t, (uint16_t)rank, (enum kvr_prefix_tier)tier, parent, sh, n);
+	settle(x);
+}
+
+void ex_index_remove(struct ex_index *x, uint32_t rank, enum ex_tier tier, const uint64_t *sh,
+		     uint32_t n)
+{
+	kvr_prefix_remove(x->t, (uint16_t)rank, (enum kvr_prefix_tier)tier, sh, n);
+	settle(x);
+}
+
+void ex_index_clear(struct ex_index *x, uint32_t rank)
+{
+	kvr_prefix_clear_rank(x->t, (uint16_t)rank);
+	settle(x);
+}
+
+void ex_index_drop(struct ex_index *x, uint32_t rank)
+{
+	kvr_prefix_drop_rank(x->t, (uint16_t)rank);
+	settle(x);
+}
+
+void ex_index_predict(struct ex_index *x, uint32_t rank, const uint64_t *sh, uint32_t n,
+		      uint64_t now_ns, double ttl_s)
+{
+	double ms = ttl_s * 1000;
+
+	kvr_prefix_predict(x->t, (uint16_t)rank, sh, n, now_ns / MS,
+			   ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX);
+	settle(x);
+}
+
+void ex_index_score(struct ex_index *x, const uint64_t *sh, uint32_t n, uint64_t now_ns,
+		    struct kvr_sched_overlap *ov)
+{
+	const struct kvr_prefix_query q = {sh, n, x->out};
+	const struct kvr_overlap *o = x->out;
+
+	kvr_prefix_expire(x->t, now_ns / MS);
+	settle(x);
+	kvr_prefix_score_burst(x->t, &q, 1);
+	*ov = (struct kvr_sched_overlap){.device = kvr_overlap_tier(o, KVR_PREFIX_DEVICE)};
+	if (o->flags & KVR_OVERLAP_HOST)
+		ov->host = kvr_overlap_tier(o, KVR_PREFIX_HOST);
+	if (o->flags & KVR_OVERLAP_DISK)
+		ov->disk = kvr_overlap_tier(o, KVR_PREFIX_DISK);
+	if (o->flags & KVR_OVERLAP_EXTERNAL)
+		ov->external = kvr_overlap_tier(o, KVR_PREFIX_EXTERNAL);
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_disagg.h"
+
+#include <string.h>
+
+bool kvr_disagg_workers(struct kvr_disagg *d, uint32_t n_prefill_workers)
+{
+	bool was = kvr_disagg_active(d);
+
+	if (n_prefill_workers > 0)
+		d->activated = true;
+	d->deactivated = d->activated && n_prefill_workers == 0;
+	return kvr_disagg_active(d) != was;
+}
+
+bool kvr_disagg_can_serve(const struct kvr_disagg *d, bool enforce)
+{
+	if (d->deactivated)
+		return !enforce;
+	return !enforce || d->activated;
+}
+
+bool kvr_disagg_active(const struct kvr_disagg *d)
+{
+	return d->activated && !d->deactivated;
+}
+
+uint64_t kvr_disagg_room(struct kvr_rand *r, uint32_t rank_place, uint32_t dp_size)
+{
+	const uint64_t most = (UINT64_C(1) << 63) - 1;
+	uint64_t x = kvr_rand_u64(r) & most;
+
+	return x % ((most - rank_place) / dp_size + 1) * dp_size + rank_place;
+}
+
+void kvr_disagg_prefill_hints(const struct kvr_sched_hints *in, struct kvr_sched_hints *out)
+{
+	*out = *in;
+	out->flags &= ~(KVR_SHINT_BACKEND_ID | KVR_SHINT_DECODE_ID | KVR_SHINT_EXPECTED_OUTPUT);
+}
+
+void kvr_disagg_decode_override(const struct kvr_sched_override *in, struct kvr_sched_override *out)
+{
+	*out = in != NULL ? *in : (struct kvr_sched_override){0};
+	out->flags |= KVR_SOVER_CREDIT | KVR_SOVER_KV_REUSE | KVR_SOVER_TRACK_PREFILL;
+	out->overlap_score_credit = 0;
+	out->assume_kv_reuse = false;
+	out->track_prefill_tokens = false;
+}
+
+static bool same(const struct kvr_sched_str *a, const struct kvr_sched_str *b)
+{
+	return a->len == b->len && memcmp(a->ptr, b->ptr, a->len) == 0;
+}
+
+void kvr_disagg_merge(const struct kvr_sched_hints *in, const struct kvr_disagg_transfer *t,
+		      struct kvr_sched_str required[], struct kvr_sched_preferred preferred[],
+		      struct kvr_sched_hints *out)
+{
+	uint32_t i;
+
+	*out = *in;
+	if (t->taint.len == 0)
+		return;
+	if (t->required) {
+		for (i = 0; i < in->n_required; i++) {
+			required[i] = in->required[i];
+			if (same(&required[i], &t->taint))
+				return;
+		}
+		required[i] = t->taint;
+		out->required = required;
+		out->n_required = i + 1;
+		return;
+	}
+	for (i = 0; i < in->n_preferred; i++)
+		preferred[i] = in->preferred[i];
+	for (i = 0; i < in->n_preferred && !same(&preferred[i].taint, &t->taint); i++)
+		;
+	preferred[i] = (struct kvr_sched_preferred){t->taint, t->weight};
+	out->preferred = preferred;
+	out->n_preferred = i == in->n_preferred ? i + 1 : in->n_preferred;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_DISAGG_H
+#define KVR_DISAGG_H
+
+/**
+ * @file
+ * What serving a model from a prefill pool and a decode pool adds to the pool scheduler
+ * (behaviour specification, section 9): activation of the prefill side, the two legs' requests
+ * derived from the client's, the bootstrap room, and the topology constraint of the transfer.
+ *
+ * Pure rules over the caller's memory; nothing is kept but two flags. The order of the legs is
+ * the caller's: prefill leg first; with a bootstrap address the decode leg at once, else after
+ * the prefill has ended. Each leg is a booking of its own pool, ended by prefill done (prefill
+ * leg), by the first output (prefill leg) or by the end of the request (both).
+ */
+
+#include "kvr_rand.h"
+#include "kvr_sched.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/** Activation of the prefill side. Zeroed = never had a worker. Owner: control. */
+struct kvr_disagg {
+	bool activated;	  /**< a prefill worker was seen once */
+	bool deactivated; /**< the last one is gone */
+};
+
+enum kvr_disagg_path {
+	KVR_DISAGG_BOOTSTRAP, /**< the prefill worker gave an address: both legs at once */
+	KVR_DISAGG_SYNC,      /**< prefill first, its result goes into the decode request */
+	KVR_DISAGG_BYPASSED,  /**< served by the decode pool alone */
+	KVR_DISAGG_REFUSED,   /**< NotActivated */
+};
+
+/** The number of prefill workers changed. @return true when the side became (in)active. */
+bool kvr_disagg_workers(struct kvr_disagg *d, uint32_t n_prefill_workers);
+
+/** Section 9.1: whether requests of this model can be served at all. */
+bool kvr_disagg_can_serve(const struct kvr_disagg *d, bool enforce);
+
+/** Whether the prefill leg can be taken now. */
+bool kvr_disagg_active(const struct kvr_disagg *d);
+
+/** Section 9.3: uniform room below 2^63 with room mod dp_size = the rank's place; dp_size >= 1. */
+uint64_t kvr_disagg_room(struct kvr_rand *r, uint32_t rank_place, uint32_t dp_size);
+
+/**
+ * Hints of the prefill leg: pinned only by prefill_worker_id, with prefill_dp_rank else dp_rank;
+ * the generic pin is the decode worker's.
+ */
+void kvr_disagg_prefill_hints(const struct kvr_sched_hints *in, struct kvr_sched_hints *out);
+
+/** Override of the decode leg: credit 0, no reuse, no prefill tracking; the rest kept. */
+void kvr_disagg_decode_override(const struct kvr_sched_override *in,
+				struct kvr_sched_override *out);
+
+/** Transfer policy of the chosen prefill worker (section 9.4). */
+struct kvr_disagg_transfer {
+	struct kvr_sched_str taint; /**< dynamo.topology/<domain>=<value>; len 0 = none */
+	bool required;
+	double weight; /**< when preferred */
+};
+
+/**
+ * Unite the decode leg's constraints with the transfer's: required taints as a set, preferred
+ * ones extended, the transfer's weight winning over the client's for the same taint.
+ * @param required,preferred room for one more than `in` has.
+ */
+void kvr_disagg_merge(const struct kvr_sched_hints *in, const struct kvr_disagg_transfer *t,
+		      struct kvr_sched_str required[], struct kvr_sched_preferred preferred[],
+		      struct kvr_sched_hints *out);
+
+#endif

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * One whole decision, hashes given, on the state of the reference measurement: 1 M entries in
+ * the prefix table, 16 active requests a worker ended in the order they came, 20,000 decisions
+ * after the fill; each is find, project, select, book, and the mark and free of the request that
+ * has been active longest.
+ *
+ *   bench-decide --ranks W --blocks D [--json]
+ *
+ * Totals come from passes through the public interface with one clock read a decision; step_ns
+ * from a pass that calls the same functions one by one with a clock read each (some 10 ns are in
+ * every step). machine_factor is this machine against the reference one.
+ */
+
+#include "kvr_hist.h"
+#include "kvr_peerbench.h"
+#include "sched_pvt.h"
+
+#include <getopt.h>
+#include <rte_cycles.h>
+#include <rte_eal.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define ACTIVE_PER_WORKER 16u
+#define DECISIONS	  20000u
+#define PASSES		  5u
+#define BLOCK_SIZE	  16u
+#define REFERENCE_NS	  3.7
+
+enum { FIND, PROJECT, SELECT, BOOK, MARK, FREE, STEPS };
+static const char *const step_name[STEPS] = {"find", "project", "select", "book", "mark", "free"};
+
+struct bench {
+	struct pb w;
+	struct kvr_prefix *t;
+	struct rte_rcu_qsbr *qsbr;
+	struct kvr_overlap *out;
+	struct kvr_sched *s;
+	struct kvr_sched_req *req; /* by slot */
+	uint32_t slots, done;
+	uint64_t now;
+	double tick; /* ns */
+};
+
+static void *lines(size_t n)
+{
+	void *p = aligned_alloc(64, (n + 63) / 64 * 64);
+
+	if (p == NULL)
+		exit(1);
+	memset(p, 0, n);
+	return p;
+}
+
+static double now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static double chain_ns(void)
+{
+	static volatile uint64_t sink;
+	uint64_t local[512], s = 0;
+	struct kvr_rand r = {1};
+	double v[25];
+
+	for (uint32_t i = 0; i < 512; i++)
+		local[i] = kvr_rand_u64(&r);
+	for (uint32_t k = 0; k < 25; k++) {
+		double start = now_ns();
+
+		for (uint32_t rep = 0; rep < 100; rep++)
+			for (uint32_t i = 0; i < 512; i++)
+				s = pb_chain(s, local[i]);
+		v[k] = (now_ns() - start) / 51200;
+	}
+	sink = s;
+	(void)sink;
+	qsort(v, 25, sizeof(v[0]), by_value);
+	return v[12];
+}
+
+static void start_eal(void)
+{
+	char lcore[16];
+	char *argv[] = {"bench-decide",	  "--no-huge", "--no-shconf", "--no-pci",
+			"--no-telemetry", "-m",	       "256",	      "--log-level=4",
+			"--lcores",	  lcore,       NULL};
+	cpu_set_t set;
+	int cpu = 0;
+
+	sched_getaffinity(0, sizeof(set), &set);
+	while (cpu < CPU_SETSIZE && !CPU_ISSET(cpu, &set))
+		cpu++;
+	snprintf(lcore, sizeof(lcore), "0@%d", cpu);
+	if (rte_eal_init(10, argv) < 0)
+		exit(1);
+}
+
+/* Prompts come in packets, which are in huge pages. */
+static void place_queries(struct bench *b)
+{
+	const size_t huge = 2u << 20, bytes = (size_t)b->w.nquery * b->w.d * 8;
+	void *p = aligned_alloc(huge, (bytes + huge - 1) / huge * huge);
+
+	if (p == NULL)
+		exit(1);
+	(void)madvise(p, bytes, MADV_HUGEPAGE);
+	memcpy(p, b->w.query, bytes);
+	free(b->w.query);
+	b->w.query = p;
+}
+
+static void open_table(struct bench *b)
+{
+	struct kvr_prefix_conf c = {.name = "decide",
+				    .max_ranks = b->w.ranks,
+				    .max_blocks = 1u << 21,
+				    .max_predicted = 64,
+				    .socket_id = SOCKET_ID_ANY};
+
+	b->qsbr = lines(rte_rcu_qsbr_get_memsize(1));
+	rte_rcu_qsbr_init(b->qsbr, 1);
+	rte_rcu_qsbr_thread_register(b->qsbr, 0);
+	rte_rcu_qsbr_thread_online(b->qsbr, 0);
+	c.qsbr = b->qsbr;
+	b->t = kvr_prefix_create(&c);
+	if (b->t == NULL)
+		exit(1);
+	b->out = lines(kvr_overlap_size((b->w.ranks + 63) / 64 * 64));
+	for (uint32_t i = 0; i < b->w.store.n; i++) {
+		kvr_prefix_apply_burst(b->t, &b->w.store.ev[i], 1);
+		rte_rcu_qsbr_quiescent(b->qsbr, 0);
+		kvr_prefix_maintain(b->t, 1);
+	}
+}
+
+static void open_sched(struct bench *b)
+{
+	struct kvr_pool_conf c;
+
+	kvr_pool_conf_defaults(&c);
+	strcpy(c.name, "bench");
+	c.block_size = BLOCK_SIZE;
+	c.max_ranks = b->w.ranks;
+	c.max_workers = b->w.ranks;
+	b->slots = b->w.ranks * ACTIVE_PER_WORKER;
+	c.max_requests = b->slots;
+	c.max_active_blocks = b->slots * b->w.d * 2;
+	b->s = kvr_sched_create(&c, NULL, 0);
+	b->req = calloc(b->slots, sizeof(*b->req));
+	if (b->s == NULL || b->req == NULL)
+		exit(1);
+	for (uint64_t id = 0; id < b->w.ranks; id++) {
+		const struct kvr_sched_worker w = {.id = id, .dp_size = 1};
+
+		if (kvr_sched_worker_set(b->s, &w, 0) != 0)
+			exit(1);
+	}
+}
+
+static struct kvr_sched_overlap find(struct bench *b, uint32_t k)
+{
+	const struct kvr_prefix_query q = {&b->w.query[(size_t)(k % b->w.nquery) * b->w.d], b->w.d,
+					   b->out};
+
+	kvr_prefix_score_burst(b->t, &q, 1);
+	return (struct kvr_sched_overlap){.device = kvr_overlap_tier(b->out, KVR_PREFIX_DEVICE)};
+}
+
+static uint32_t prepare(struct bench *b, uint32_t k)
+{
+	uint32_t slot = k % b->slots;
+
+	b->req[slot] = (struct kvr_sched_req){.sh = &b->w.query[(size_t)(k % b->w.nquery) * b->w.d],
+					      .n = b->w.d,
+					      .isl = b->w.d * BLOCK_SIZE};
+	b->now += 1000;
+	/* Messages come in bursts, so the scheduler lcore sees the next ones coming. */
+	kvr_sched_prefetch(b->s, (k + 4) % b->slots, 0);
+	kvr_sched_prefetch(b->s, (k + 2) % b->slots, 1);
+	return slot;
+}
+
+/* Through the public interface; the slot's former request ends first once all are active. */
+static void decide(struct bench *b, uint32_t k)
+{
+	uint32_t slot = prepare(b, k);
+	struct kvr_sched_decision d;
+	struct kvr_sched_overlap ov;
+
+	if (k >= b->slots) {
+		kvr_sched_prefill_done(b->s, slot, b->now);
+		kvr_sched_finish(b->s, slot, b->now);
+	}
+	ov = find(b, k);
+	if (kvr_sched_route(b->s, slot, &b->req[slot], &ov, b->now, &d) != KVR_SCHED_ROUTED)
+		exit(1);
+	rte_rcu_qsbr_quiescent(b->qsbr, 0);
+}
+
+/* The same, taken apart. */
+static void decide_steps(struct bench *b, uint32_t k, uint64_t step[STEPS])
+{
+	uint32_t slot = prepare(b, k);
+	struct choice c = {.req = &b->req[slot], .n = b->w.d, .open = b->s->open};
+	struct kvr_sched_decision d = {.slot = slot, .better_rank = KVR_SCHED_NO_RANK};
+	struct kvr_sched_overlap ov;
+	uint64_t t[STEPS + 1];
+
+	t[0] = rte_rdtsc_precise();
+	kvr_sched_prefill_done(b->s, slot, b->now);
+	t[1] = rte_rdtsc_precise();
+	kvr_sched_finish(b->s, slot, b->now);
+	t[2] = rte_rdtsc_precise();
+	ov = find(b, k);
+	t[3] = rte_rdtsc_precise();
+	c.ov = &ov;
+	kvr_sched__params(b->s, c.req, &c.p);
+	if (kvr_sched__eligible(b->s, &c) != KVR_SCHED_OK)
+		exit(1);
+	kvr_sched__project(b->s, &c, b->now);
+	t[4] = rte_rdtsc_precise();
+	kvr_sched__select(b->s, &c, &d);
+	t[5] = rte_rdtsc_precise();
+	kvr_sched__book(b->s, &c, b->now, &d);
+	t[6] = rte_rdtsc_precise();
+	rte_rcu_qsbr_quiescent(b->qsbr, 0);
+	step[MARK] += t[1] - t[0];
+	step[FREE] += t[2] - t[1];
+	step[FIND] += t[3] - t[2];
+	step[PROJECT] += t[4] - t[3];
+	step[SELECT] += t[5] - t[4];
+	step[BOOK] += t[6] - t[5];
+}
+
+struct result {
+	double mean, p50, p99, per_s, step[STEPS];
+};
+
+static void run(struct bench *b, struct result *r)
+{
+	static struct kvr_hist h;
+	uint64_t step[STEPS] = {0};
+	double mean[PASSES], start;
+
+	while (b->done < b->slots)
+		decide(b, b->done++);
+	for (uint32_t p = 0; p < PASSES; p++) {
+		start = now_ns();
+		for (uint32_t i = 0; i < DECISIONS; i++)
+			decide(b, b->done++);
+		mean[p] = (now_ns() - start) / DECISIONS;
+	}
+	qsort(mean, PASSES, sizeof(mean[0]), by_value);
+	r->mean = mean[PASSES / 2];
+	r->per_s = 1e9 / r->mean;
+	for (uint32_t i = 0; i < DECISIONS; i++) {
+		uint64_t t = rte_rdtsc_precise();
+
+		decide(b, b->done++);
+		kvr_hist_add(&h, (uint64_t)((double)(rte_rdtsc_precise() - t) * b->tick * 10));
+	}
+	r->p50 = (double)kvr_hist_quantile(&h, 0.5) / 10;
+	r->p99 = (double)kvr_hist_quantile(&h, 0.99) / 10;
+	for (uint32_t i = 0; i < DECISIONS; i++)
+		decide_steps(b, b->done++, step);
+	for (uint32_t i = 0; i < STEPS; i++)
+		r->step[i] = (double)step[i] * b->tick / DECISIONS;
+}
+
+/* The work was done: every slot is booked, and all ends leave nothing. */
+static bool balanced(struct bench *b)
+{
+	bool ok = kvr_sched_counters(b->s)->booked_now == b->slots &&
+		  kvr_sched_counters(b->s)->unshared_blocks == 0;
+	struct kvr_sched_rank_info info;
+
+	for (uint32_t i = 0; i < b->slots; i++)
+		ok = ok && kvr_sched_finish(b->s, i, b->now);
+	for (uint32_t i = 0; i < b->w.ranks; i++)
+		ok = ok && kvr_sched_rank_get(b->s, i, &info) == 0 && info.active_blocks == 0 &&
+		     info.active_prefill_tokens == 0 && info.active_requests == 0;
+	return ok;
+}
+
+static void print(const struct bench *b, const struct result *r, bool json)
+{
+	double chain = chain_ns();
+	const struct {
+		const char *name;
+		double v;
+	} f[] = {{"ranks", b->w.ranks},	     {"blocks", b->w.d},
+		 {"total_ns_mean", r->mean}, {"total_ns_p50", r->p50},
+		 {"total_ns_p99", r->p99},   {"decisions_per_s", r->per_s},
+		 {"chain_ns", chain},	     {"machine_factor", chain / REFERENCE_NS}};
+
+	for (uint32_t i = 0; i < 8; i++)
+		printf(json ? "%s\"%s\": %.*f" : "%s%-18s %.*f\n",
+		       !json ? ""
+		       : i   ? ", "
+			     : "{",
+		       f[i].name, f[i].v == (double)(int64_t)f[i].v ? 0 : 3, f[i].v);
+	if (json)
+		printf(", \"step_ns\": {");
+	for (uint32_t i = 0; i < STEPS; i++)
+		printf(json ? "%s\"%s\": %.1f" : "%s  step %-11s %.1f\n", json && i ? ", " : "",
+		       step_name[i], r->step[i]);
+	if (json)
+		printf("}}\n");
+}
+
+static uint32_t number(const char *s)
+{
+	char *end;
+	unsigned long v = strtoul(s, &end, 10);
+
+	if (*end != '\0' || v == 0 || v > 65536) {
+		fprintf(stderr, "bench-decide: '%s' is no number from 1 to 65536\n", s);
+		exit(2);
+	}
+	return (uint32_t)v;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {{"ranks", required_argument, NULL, 'r'},
+						{"blocks", required_argument, NULL, 'b'},
+						{"json", no_argument, NULL, 'j'},
+						{NULL, 0, NULL, 0}};
+	static struct bench b;
+	struct result r;
+	uint32_t ranks = 64, blocks = 128;
+	bool json = false;
+	int o;
+
+	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (o == 'j')
+			json = true;
+		else if (o == 'r')
+			ranks = number(optarg);
+		else if (o == 'b')
+			blocks = number(optarg);
+		else
+			return 2;
+	}
+	if (ranks > KVR_PREFIX_MAX_RANKS || blocks < 2) {
+		fprintf(stderr, "bench-decide: at most %u ranks, at least 2 blocks\n",
+			KVR_PREFIX_MAX_RANKS);
+		return 2;
+	}
+	start_eal();
+	pb_init(&b.w, ranks, blocks, 1000000);
+	place_queries(&b);
+	b.tick = 1e9 / (double)rte_get_tsc_hz();
+	open_table(&b);
+	open_sched(&b);
+	run(&b, &r);
+	print(&b, &r, json);
+	if (balanced(&b))
+		return 0;
+	fprintf(stderr, "bench-decide: bookings left or lost\n");
+	return 1;
+}

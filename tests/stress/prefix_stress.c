@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * One writer, two readers. The writer stores and removes (tails, holes, whole ranks) on chains
+ * that share prefixes, so that runs grow, shrink, split, change shape and go all the time, and
+ * notes for each (rank, chain) the leading count before, during and after each step. A reader
+ * accepts a score only if it is not above every count that held during its query. In a second
+ * part the table only grows and no reader may see a count fall. Built with PFX_POISON: memory is
+ * overwritten as soon as the grace period is over. A block
+ * may be dropped when a starved reader holds on to memory: counts are then below. Also built with
+ * ThreadSanitizer.
+ */
+
+#include "kvr_prefix_test.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define CHAINS 12u
+#define LEN    600u
+#define RANKS  24u
+#define NOTES  1024u /* power of two */
+#define BURST  4u
+#define READS  2u
+
+static uint64_t sh[CHAINS][LEN];
+static uint32_t node[CHAINS][LEN]; /* blocks of chains are equal where they share */
+static bool set[RANKS][CHAINS * LEN];
+static _Atomic uint32_t note[RANKS][CHAINS][NOTES];
+static _Atomic uint64_t notes; /* written so far; the last one holds now */
+static _Atomic bool stop;
+static _Atomic uint32_t growing; /* number of the growing part, 0: none */
+static _Atomic uint64_t bad, fell, queries, skipped;
+static struct pt_table p;
+static uint32_t planned;
+
+static void make_chains(struct kvr_rand *r)
+{
+	for (uint32_t c = 0; c < CHAINS; c++) {
+		uint32_t from = c ? kvr_rand_below(r, LEN) : 0, like = c ? kvr_rand_below(r, c) : 0;
+
+		for (uint32_t i = 0; i < LEN; i++) {
+			sh[c][i] = i < from ? sh[like][i] : kvr_rand_u64(r) | 1;
+			node[c][i] = i < from ? node[like][i] : c * LEN + i;
+		}
+	}
+}
+
+static uint32_t leading(uint32_t rank, uint32_t c)
+{
+	uint32_t i = 0;
+
+	while (i < LEN && set[rank][node[c][i]])
+		i++;
+	return i;
+}
+
+/* Note the counts of one rank: with `keep`, not below what was noted last. */
+static void take_note(uint32_t rank, bool keep)
+{
+	uint64_t n = atomic_load_explicit(&notes, memory_order_relaxed);
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		for (uint32_t c = 0; c < CHAINS; c++) {
+			uint32_t last =
+				atomic_load_explicit(&note[r][c][n % NOTES], memory_order_relaxed);
+			uint32_t v = r == rank ? leading(r, c) : last;
+
+			if (r == rank && keep)
+				v = RTE_MAX(v, last);
+			atomic_store_explicit(&note[r][c][(n + 1) % NOTES], v,
+					      memory_order_relaxed);
+		}
+	}
+	/* Release: pairs with the readers' acquire; and before or after what it describes. */
+	atomic_store_explicit(&notes, n + 1, memory_order_seq_cst);
+}
+
+static void change(uint32_t rank, uint32_t c, uint32_t from, uint32_t n, bool on)
+{
+	for (uint32_t i = from; i < from + n; i++)
+		set[rank][node[c][i]] = on;
+}
+
+/*
+ * A rank never has both block 10 and block 590 of a chain, but has each in turn: a reader that
+ * adds up runs read at different times finds 600.
+ */
+static void toggle(uint32_t rank, uint32_t c, uint32_t times)
+{
+	const uint32_t x = 10, y = 590;
+
+	change(rank, c, 0, LEN, true);
+	take_note(rank, true);
+	kvr_prefix_store(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, NULL, sh[c], LEN);
+	kvr_prefix_remove(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][x], 1);
+	change(rank, c, x, 1, false);
+	take_note(rank, false);
+	change(rank, c, x, 1, true);
+	change(rank, c, y, 1, false);
+	take_note(rank, true); /* covers all states of the loop */
+	for (uint32_t i = 0; i < times; i++) {
+		kvr_prefix_remove(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][y], 1);
+		kvr_prefix_store(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][x - 1], &sh[c][x],
+				 1);
+		if (i + 1 == times)
+			break;
+		kvr_prefix_remove(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][x], 1);
+		kvr_prefix_store(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][y - 1], &sh[c][y],
+				 1);
+	}
+	take_note(rank, false);
+}
+
+static void write_step(struct kvr_rand *r, bool grow)
+{
+	uint32_t rank = kvr_rand_below(r, RANKS), c = kvr_rand_below(r, CHAINS);
+	uint32_t n = 1 + kvr_rand_below(r, LEN), from = 0, op = kvr_rand_below(r, 100);
+	uint64_t gone[LEN];
+
+	if (!grow && op < 2) {
+		toggle(rank, c, 200);
+		return;
+	}
+	if (op < 30) {
+		from = RTE_MIN(leading(rank, c), LEN - 1);
+		n = RTE_MIN(n % 40 + 1, LEN - from);
+	}
+	if (grow || op < 55) {
+		change(rank, c, from, n, true);
+		take_note(rank, true);
+		kvr_prefix_store(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE,
+				 from ? &sh[c][from - 1] : NULL, &sh[c][from], n);
+	} else if (op < 99) {
+		from = LEN - n;
+		if (op < 65) {
+			from = kvr_rand_below(r, LEN);
+			n = 1 + kvr_rand_below(r, RTE_MIN(20u, LEN - from));
+		}
+		for (uint32_t i = 0; i < n; i++)
+			gone[i] = sh[c][op % 2 ? from + i : from + n - 1 - i];
+		change(rank, c, from, n, false);
+		kvr_prefix_remove(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, gone, n);
+	} else {
+		memset(set[rank], 0, sizeof(set[rank]));
+		kvr_prefix_clear_rank(p.t, (uint16_t)rank);
+	}
+	take_note(rank, false);
+}
+
+/* The highest count noted for (rank, chain) from note a to note b; LEN when it is forgotten. */
+static uint32_t ceiling(uint32_t rank, uint32_t c, uint64_t a, uint64_t b)
+{
+	uint32_t max = 0;
+
+	for (uint64_t i = a; i <= b; i++)
+		max = RTE_MAX(
+			max, atomic_load_explicit(&note[rank][c][i % NOTES], memory_order_relaxed));
+	/* The slots may have been written anew while they were read. */
+	if (atomic_load_explicit(&notes, memory_order_seq_cst) >= a + NOTES - 1)
+		return LEN;
+	return max;
+}
+
+/* `grew`: the table only grew since `last` was emptied, until after this query. */
+static void check(const struct kvr_overlap *o, uint32_t c, uint64_t a, uint64_t b, uint32_t *last,
+		  bool grew)
+{
+	for (uint32_t r = 0; r < RANKS; r++) {
+		uint32_t v = pt_count(o, KVR_PREFIX_DEVICE, r);
+
+		if (v > LEN || (b - a < NOTES / 2 && v > ceiling(r, c, a, b)))
+			bad++;
+		if (grew && last[r * CHAINS + c] > v)
+			fell++;
+		last[r * CHAINS + c] = v;
+	}
+}
+
+static void *reader(void *arg)
+{
+	uint32_t id = (uint32_t)(uintptr_t)arg;
+	uint32_t *last = pt_alloc(RANKS * CHAINS * sizeof(*last));
+	struct kvr_rand r = {id * 77};
+	struct kvr_prefix_query q[BURST];
+	uint32_t was = 0;
+
+	for (uint32_t i = 0; i < BURST; i++)
+		q[i].out = pt_alloc(kvr_overlap_size(RANKS));
+	rte_rcu_qsbr_thread_register(p.qsbr, id);
+	rte_rcu_qsbr_thread_online(p.qsbr, id);
+	while (!stop) {
+		uint32_t c[BURST];
+		uint32_t grows = growing;
+		uint64_t a, b;
+
+		if (grows != was)
+			memset(last, 0, RANKS * CHAINS * sizeof(*last));
+		was = grows;
+		for (uint32_t i = 0; i < BURST; i++) {
+			c[i] = kvr_rand_below(&r, CHAINS);
+			q[i].sh = sh[c[i]];
+			q[i].n = LEN;
+		}
+		a = atomic_load_explicit(&notes, memory_order_seq_cst);
+		kvr_prefix_score_burst(p.t, q, BURST);
+		/* Pairs with the writer's note: what was noted before the query ended is seen. */
+		atomic_thread_fence(memory_order_seq_cst);
+		b = atomic_load_explicit(&notes, memory_order_seq_cst);
+		if (b - a >= NOTES / 2)
+			skipped++;
+		for (uint32_t i = 0; i < BURST; i++)
+			check(q[i].out, c[i], a, b, last, grows != 0 && growing == grows);
+		rte_rcu_qsbr_quiescent(p.qsbr, id);
+		queries += BURST;
+	}
+	rte_rcu_qsbr_thread_offline(p.qsbr, id);
+	rte_rcu_qsbr_thread_unregister(p.qsbr, id);
+	for (uint32_t i = 0; i < BURST; i++)
+		free(q[i].out);
+	free(last);
+	return NULL;
+}
+
+static void churn(struct kvr_rand *r, uint32_t steps, bool grow)
+{
+	for (uint32_t i = 0; i < steps; i++) {
+		write_step(r, grow);
+		if (i % 16 == 0)
+			kvr_prefix_maintain(p.t, i);
+	}
+}
+
+static void part_growing(struct kvr_rand *r, uint32_t steps, uint32_t number)
+{
+	for (uint32_t k = 0; k < RANKS; k++) {
+		memset(set[k], 0, sizeof(set[k]));
+		kvr_prefix_clear_rank(p.t, (uint16_t)k);
+		take_note(k, false);
+	}
+	growing = number;
+	churn(r, steps, true);
+	growing = 0;
+}
+
+int main(void)
+{
+	struct kvr_prefix_conf c = {.max_ranks = RANKS,
+				    .max_blocks = 1 << 14,
+				    .max_runs = 1 << 14,
+#ifdef __SANITIZE_THREAD__
+				    .isa = KVR_PREFIX_ISA_SCALAR, /* vector loads look like races */
+#endif
+				    .seed = 5};
+	const char *s = getenv("KVR_STRESS_STEPS");
+	struct kvr_rand r = {42};
+	struct kvr_prefix_stats st;
+	pthread_t id[READS];
+
+	pt_eal();
+	p = pt_open(c);
+	assert(p.t != NULL);
+	rte_rcu_qsbr_thread_offline(p.qsbr, 0);
+	rte_rcu_qsbr_thread_unregister(p.qsbr, 0);
+	planned = s ? (uint32_t)atoi(s) : 60000;
+	make_chains(&r);
+	for (uint32_t i = 0; i < READS; i++)
+		pthread_create(&id[i], NULL, reader, (void *)(uintptr_t)(i + 1));
+	churn(&r, planned, false);
+	for (uint32_t i = 0; i < 4; i++)
+		part_growing(&r, planned / 40, i + 1);
+	churn(&r, planned / 4, false);
+	stop = true;
+	for (uint32_t i = 0; i < READS; i++)
+		pthread_join(id[i], NULL);
+	for (uint32_t k = 0; k < RANKS; k++)
+		kvr_prefix_clear_rank(p.t, (uint16_t)k);
+	while (kvr_prefix_maintain(p.t, 1) > 0)
+		;
+	st = pt_stats(&p);
+	printf("%s: queries %lu, skipped %lu, above %lu, fell %lu, dropped %lu, left %lu bytes\n",
+	       kvr_prefix_isa_name(p.t), (unsigned long)queries, (unsigned long)skipped,
+	       (unsigned long)bad, (unsigned long)fell, (unsigned long)st.dropped,
+	       (unsigned long)st.used_bytes);
+	pt_close(&p);
+	return bad > 0 || fell > 0 || queries == 0 || st.used_bytes > 0;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "sched_pvt.h"
+
+#include "kvr_test.h"
+
+#define N 512
+
+static struct node nodes[N];
+static bool in[N];
+
+static uint32_t naive_best(void)
+{
+	uint32_t best = NIL;
+
+	for (uint32_t i = 0; i < N; i++)
+		if (in[i] && (best == NIL || kvr_sched__before(&nodes[i], &nodes[best])))
+			best = i;
+	return best;
+}
+
+/* Order, shape and links of a subtree; returns how many nodes it has. */
+static uint32_t check(uint32_t i, uint32_t up)
+{
+	uint32_t l, r;
+
+	if (i == NIL)
+		return 0;
+	CU_ASSERT_EQUAL_FATAL(nodes[i].up, up);
+	CU_ASSERT_FATAL(up == NIL || !kvr_sched__before(&nodes[i], &nodes[up]));
+	l = nodes[i].left == NIL ? 0 : nodes[nodes[i].left].dist;
+	r = nodes[i].right == NIL ? 0 : nodes[nodes[i].right].dist;
+	CU_ASSERT_FATAL(l >= r);
+	CU_ASSERT_EQUAL_FATAL(nodes[i].dist, r + 1);
+	return 1 + check(nodes[i].left, i) + check(nodes[i].right, i);
+}
+
+static void random_order_agrees_with_a_scan(void)
+{
+	uint32_t root = NIL, held = 0;
+	struct kvr_rand r;
+
+	kvr_rand_init(&r, 3);
+	for (uint32_t step = 0; step < 20000; step++) {
+		uint32_t i = kvr_rand_below(&r, N);
+
+		if (in[i]) {
+			i = kvr_rand_below(&r, 3) == 0 ? root : i; /* any, or the best */
+			kvr_sched__heap_del(nodes, &root, i);
+			in[i] = false;
+			held--;
+		} else {
+			nodes[i].key = kvr_rand_below(&r, 20);
+			nodes[i].strict = kvr_rand_below(&r, 8) == 0;
+			nodes[i].seq = step;
+			kvr_sched__heap_add(nodes, &root, i);
+			in[i] = true;
+			held++;
+		}
+		CU_ASSERT_EQUAL_FATAL(root, naive_best());
+		if (step % 50 == 0) {
+			CU_ASSERT_EQUAL_FATAL(check(root, NIL), held);
+		}
+	}
+}
+
+static void order_is_strict_then_key_then_arrival(void)
+{
+	struct node a = {.strict = 1, .key = 0, .seq = 9}, b = {.key = 100, .seq = 1};
+	struct node c = {.key = 100, .seq = 2};
+
+	CU_ASSERT(kvr_sched__before(&a, &b));
+	CU_ASSERT(kvr_sched__before(&b, &c));
+	CU_ASSERT_FALSE(kvr_sched__before(&c, &b));
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"random", random_order_agrees_with_a_scan},
+			       {"order", order_is_strict_then_key_then_arrival},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("heap", tests);
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_pool_conf.h"
+
+#include "kvr_test.h"
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+static char err[200];
+
+static void defaults_are_those_of_the_newest_version(void)
+{
+	struct kvr_pool_conf c;
+
+	kvr_pool_conf_defaults(&c);
+	CU_ASSERT_EQUAL(c.overlap_score_credit, 1.0);
+	CU_ASSERT_EQUAL(c.overlap_score_credit_decay, 0.0);
+	CU_ASSERT_EQUAL(c.prefill_load_scale, 1.0);
+	CU_ASSERT_EQUAL(c.decode_active_request_weight, 0.0);
+	CU_ASSERT_EQUAL(c.host_cache_hit_weight, 0.75);
+	CU_ASSERT_EQUAL(c.disk_cache_hit_weight, 0.25);
+	CU_ASSERT_EQUAL(c.shared_cache_multiplier, 0.0);
+	CU_ASSERT_EQUAL(c.temperature, 0.0);
+	CU_ASSERT_EQUAL(c.ttl_s, 120.0);
+	CU_ASSERT_EQUAL(c.request_expiry_s, 300.0);
+	CU_ASSERT_EQUAL(c.overlap_refresh_s, 10.0);
+	CU_ASSERT_EQUAL(c.cuda_to_cpu_ratio, 8);
+	CU_ASSERT(isnan(c.queue_threshold) && isnan(c.predicted_ttl_s));
+	CU_ASSERT(isnan(c.decode_blocks_threshold) && isnan(c.prefill_tokens_threshold_frac));
+	CU_ASSERT_EQUAL(c.prefill_tokens_threshold, KVR_POOL_NONE);
+	CU_ASSERT(c.use_kv_events && c.assume_kv_reuse && c.track_prefill_tokens);
+	CU_ASSERT(c.track_active_blocks && !c.track_output_blocks && c.enforce_disagg);
+	CU_ASSERT_EQUAL(c.queue_policy, KVR_QUEUE_FCFS);
+}
+
+static void values_out_of_range_are_refused_and_change_nothing(void)
+{
+	static const char *const bad[][2] = {
+		{"overlap_score_credit", "-1"},
+		{"overlap_score_credit", "nan"},
+		{"overlap_score_credit", "inf"},
+		{"host_cache_hit_weight", "1.01"},
+		{"disk_cache_hit_weight", "-0.1"},
+		{"shared_cache_multiplier", "2"},
+		{"router_temperature", "-1"},
+		{"prefill_load_scale", "x"},
+		{"router_queue_policy", "best"},
+		{"router_mode", "fast"},
+		{"use_kv_events", "maybe"},
+		{"block_size", "0"},
+		{"block_size", "-4"},
+		{"max_requests", "1e3"},
+		{"active_decode_blocks_threshold", "1.5"},
+		{"router_ttl_secs", "none"},
+		{"seed", "18446744073709551616"},
+		{"overlap_score_weight", "-2"},
+	};
+	struct kvr_pool_conf c, d;
+
+	kvr_pool_conf_defaults(&c);
+	d = c;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		CU_ASSERT(kvr_pool_conf_set(&c, bad[i][0], bad[i][1], err, sizeof(err)) < 0);
+		CU_ASSERT_EQUAL(memcmp(&c, &d, sizeof(c)), 0);
+	}
+	CU_ASSERT_EQUAL(kvr_pool_conf_set(&c, "speed", "1", err, sizeof(err)), -ENOENT);
+}
+
+static void the_old_alias_sets_scale_and_clears_credit(void)
+{
+	struct kvr_pool_conf c;
+
+	kvr_pool_conf_defaults(&c);
+	CU_ASSERT_EQUAL(kvr_pool_conf_set(&c, "overlap_score_weight", "2.5", err, 200), 0);
+	CU_ASSERT_EQUAL(c.prefill_load_scale, 2.5);
+	CU_ASSERT_EQUAL(c.overlap_score_credit, 1.0);
+	CU_ASSERT_EQUAL(kvr_pool_conf_set(&c, "overlap_score_weight", "0", err, 200), 0);
+	CU_ASSERT_EQUAL(c.overlap_score_credit, 0.0);
+}
+
+static void checks_see_what_single_keys_cannot(void)
+{
+	struct kvr_pool_conf c;
+
+	kvr_pool_conf_defaults(&c);
+	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), 0);
+	c.n_classes = 2;
+	kvr_pool_class_init(&c.classes[0], "a");
+	kvr_pool_class_init(&c.classes[1], "a");
+	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), -EINVAL);
+	strcpy(c.classes[1].name, "b");
+	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), 0);
+	c.classes[1].quantum = 0;
+	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), -EINVAL);
+	c.classes[1].quantum = 1;
+	c.classes[1].busy_threshold_frac = -0.1;
+	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), -EINVAL);
+	c.n_classes = 0;
+	c.prefill_model = KVR_PREFILL_MODEL_TABLE;
+	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), -EINVAL);
+	strcpy(c.prefill_table, "1:2,2:3");
+	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), 0);
+	strcpy(c.prefill_table, "1:2,1:3");
+	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), -EINVAL);
+	c.prefill_model = KVR_PREFILL_MODEL_NONE;
+	c.block_size = 65536;
+	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), -EINVAL); /* isl over 2^32 */
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"defaults", defaults_are_those_of_the_newest_version},
+			       {"range", values_out_of_range_are_refused_and_change_nothing},
+			       {"alias", the_old_alias_sets_scale_and_clears_credit},
+			       {"check", checks_see_what_single_keys_cannot},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("pool_conf", tests);
+}

@@ -1,0 +1,635 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "sched_pvt.h"
+
+#include <errno.h>
+
+#include "kvr_test.h"
+
+#define SEC	 UINT64_C(1000000000)
+#define MAX_RANK 64
+
+static struct kvr_pool_conf conf;
+static uint32_t dropped_n, removed_n, added_n;
+
+static void on_dropped(void *arg, uint32_t slot, uint32_t rank)
+{
+	dropped_n++;
+}
+
+static void on_added(void *arg, uint32_t rank, uint64_t worker, uint32_t dp)
+{
+	added_n++;
+}
+
+static void on_removed(void *arg, uint32_t rank, uint64_t worker, uint32_t dp)
+{
+	removed_n++;
+	if (arg != NULL)
+		kvr_sched_rank_hold(*(struct kvr_sched **)arg, rank, true);
+}
+
+static void defaults(void)
+{
+	kvr_pool_conf_defaults(&conf);
+	strcpy(conf.name, "t");
+	conf.block_size = 4;
+	conf.max_ranks = MAX_RANK;
+	conf.max_workers = 32;
+	conf.max_requests = 256;
+	conf.max_active_blocks = 1 << 14;
+	conf.max_prompt_blocks = 64;
+	conf.max_taints = 4;
+}
+
+static struct kvr_sched *make(void)
+{
+	const struct kvr_sched_ops ops = {
+		.dropped = on_dropped, .rank_added = on_added, .rank_removed = on_removed};
+
+	dropped_n = removed_n = added_n = 0;
+	return kvr_sched_create(&conf, &ops, 0);
+}
+
+static int worker(struct kvr_sched *s, uint64_t id, uint32_t start, uint32_t size)
+{
+	const struct kvr_sched_worker w = {.id = id, .dp_start = start, .dp_size = size};
+
+	return kvr_sched_worker_set(s, &w, 0);
+}
+
+static enum kvr_sched_result route(struct kvr_sched *s, uint32_t slot, uint32_t isl, uint64_t now,
+				   struct kvr_sched_decision *d)
+{
+	static struct kvr_sched_req req[512];
+
+	req[slot] = (struct kvr_sched_req){.isl = isl};
+	return kvr_sched_route(s, slot, &req[slot], NULL, now, d);
+}
+
+/* The equations of the header. */
+static void balance(const struct kvr_sched *s)
+{
+	const struct kvr_sched_counters *c = kvr_sched_counters(s);
+	uint64_t errors = 0, polled = 0;
+
+	for (int e = 0; e < KVR_SCHED_ERRS; e++) {
+		errors += c->errors[e];
+		polled += c->poll_errors[e];
+	}
+	CU_ASSERT_EQUAL(c->routed_calls,
+			c->booked_at_once + c->queued + c->queries + errors - polled);
+	CU_ASSERT_EQUAL(c->queued, c->admitted + c->cancelled_waiting + polled + c->waiting_now);
+	CU_ASSERT_EQUAL(c->booked_at_once + c->admitted, c->finished + c->cancelled_booked +
+								 c->expired + c->dropped +
+								 c->booked_now);
+}
+
+static void equal_costs_are_drawn_uniformly(void)
+{
+	uint32_t seen[5] = {0};
+	struct kvr_sched_decision d;
+	struct kvr_sched *s;
+
+	defaults();
+	conf.seed = 11;
+	s = make();
+	for (uint64_t id = 0; id < 5; id++)
+		worker(s, id, 0, 1);
+	for (int i = 0; i < 50000; i++) {
+		CU_ASSERT_EQUAL_FATAL(route(s, 0, 8, 0, &d), KVR_SCHED_ROUTED);
+		seen[d.worker]++;
+		kvr_sched_finish(s, 0, 0);
+	}
+	for (int i = 0; i < 5; i++)
+		CU_ASSERT(seen[i] > 9600 && seen[i] < 10400);
+	balance(s);
+	kvr_sched_destroy(s);
+}
+
+/* Two candidates: the odds are e^(1/T) whatever the costs; three: by their place in the range. */
+static void temperature_gives_the_shares_of_the_softmax(void)
+{
+	const uint32_t device[MAX_RANK] = {4, 2, 0};
+	const struct kvr_sched_overlap ov = {.device = device};
+	const struct kvr_sched_req req = {.isl = 64, .query_only = true};
+	const double t = 0.7, w[] = {1, exp(-0.5 / t), exp(-1 / t)};
+	uint32_t seen[3] = {0};
+	struct kvr_sched_decision d;
+	struct kvr_sched *s;
+
+	defaults();
+	conf.temperature = t;
+	conf.seed = 5;
+	s = make();
+	for (uint64_t id = 0; id < 3; id++)
+		worker(s, id, 0, 1);
+	for (int i = 0; i < 60000; i++) {
+		CU_ASSERT_EQUAL_FATAL(kvr_sched_route(s, 0, &req, &ov, 0, &d), KVR_SCHED_QUERY);
+		CU_ASSERT_EQUAL(d.cost, 16.0 - device[d.rank]);
+		seen[d.worker]++;
+	}
+	for (int i = 0; i < 3; i++)
+		CU_ASSERT_DOUBLE_EQUAL(seen[i] / 60000.0, w[i] / (w[0] + w[1] + w[2]), 0.01);
+	kvr_sched_destroy(s);
+}
+
+static void same_seed_same_choices(void)
+{
+	struct kvr_sched_decision a, b;
+	struct kvr_sched *s, *t;
+
+	defaults();
+	conf.seed = 9;
+	s = make();
+	t = make();
+	for (uint64_t id = 0; id < 20; id++) {
+		worker(s, id, 0, 1);
+		worker(t, id, 0, 1);
+	}
+	for (uint32_t i = 0; i < 200; i++) {
+		route(s, i, 8, 0, &a);
+		route(t, i, 8, 0, &b);
+		CU_ASSERT_EQUAL(a.rank, b.rank);
+	}
+	kvr_sched_destroy(s);
+	kvr_sched_destroy(t);
+}
+
+static void other_modes_share_as_they_say(void)
+{
+	static const int modes[] = {KVR_MODE_RANDOM, KVR_MODE_ROUND_ROBIN, KVR_MODE_LEAST_LOADED};
+	struct kvr_sched_decision d;
+
+	for (int m = 0; m < 3; m++) {
+		uint32_t seen[4] = {0};
+		struct kvr_sched *s;
+
+		defaults();
+		conf.mode = modes[m];
+		s = make();
+		for (uint64_t id = 0; id < 4; id++)
+			worker(s, id, 0, 2);
+		for (int i = 0; i < 8000; i++) {
+			CU_ASSERT_EQUAL_FATAL(route(s, 0, 8, 0, &d), KVR_SCHED_ROUTED);
+			seen[d.worker]++;
+			kvr_sched_finish(s, 0, 0);
+		}
+		for (int i = 0; i < 4; i++)
+			CU_ASSERT(modes[m] == KVR_MODE_ROUND_ROBIN
+					  ? seen[i] == 2000
+					  : seen[i] > 1800 && seen[i] < 2200);
+		balance(s);
+		kvr_sched_destroy(s);
+	}
+}
+
+static void indices_stay_and_are_reused_and_held(void)
+{
+	struct kvr_sched *s;
+	uint32_t r5;
+
+	defaults();
+	conf.max_ranks = 4;
+	s = make();
+	CU_ASSERT_EQUAL(worker(s, 7, 4, 2), 0);
+	CU_ASSERT_EQUAL(worker(s, 3, 0, 2), 0);
+	CU_ASSERT_EQUAL(added_n, 4);
+	CU_ASSERT_EQUAL(worker(s, 9, 0, 1), -ENOSPC);
+	CU_ASSERT_EQUAL(worker(s, 9, 0, 0), -EINVAL);
+	CU_ASSERT_EQUAL(worker(s, 9, UINT32_MAX, 2), -EINVAL);
+	CU_ASSERT_EQUAL(kvr_sched_n_workers(s), 2);
+	r5 = kvr_sched_rank_find(s, 7, 5);
+	CU_ASSERT_EQUAL(worker(s, 7, 5, 2), 0); /* 4 goes, 5 stays, 6 comes */
+	CU_ASSERT_EQUAL(kvr_sched_rank_find(s, 7, 5), r5);
+	CU_ASSERT_EQUAL(kvr_sched_rank_find(s, 7, 4), KVR_SCHED_NO_RANK);
+	CU_ASSERT_EQUAL(removed_n, 1);
+	CU_ASSERT_EQUAL(worker(s, 7, 5, 3), -ENOSPC);
+	CU_ASSERT_EQUAL(kvr_sched_worker_gone(s, 3, 0), 0);
+	CU_ASSERT_EQUAL(kvr_sched_worker_gone(s, 3, 0), -ENOENT);
+	kvr_sched_rank_hold(s, 0, true);
+	kvr_sched_rank_hold(s, 1, true);
+	kvr_sched_rank_hold(s, 2, true);
+	kvr_sched_rank_hold(s, 3, true);
+	CU_ASSERT_EQUAL(worker(s, 9, 0, 1), -ENOSPC);
+	for (uint32_t r = 0; r < 4; r++)
+		kvr_sched_rank_hold(s, r, false);
+	CU_ASSERT_EQUAL(worker(s, 9, 0, 2), 0);
+	kvr_sched_destroy(s);
+}
+
+static void taints_are_bounded_and_reused(void)
+{
+	const struct kvr_sched_str t[] = {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}, {"e", 1}};
+	struct kvr_sched_worker w = {.id = 1, .dp_size = 1, .taints = t, .n_taints = 5};
+	struct kvr_sched *s;
+
+	defaults();
+	s = make();
+	CU_ASSERT_EQUAL(kvr_sched_worker_set(s, &w, 0), -ENOSPC);
+	CU_ASSERT_EQUAL(kvr_sched_n_workers(s), 0);
+	w.n_taints = 4;
+	CU_ASSERT_EQUAL(kvr_sched_worker_set(s, &w, 0), 0);
+	w.id = 2;
+	w.taints = t + 4;
+	w.n_taints = 1;
+	CU_ASSERT_EQUAL(kvr_sched_worker_set(s, &w, 0), -ENOSPC);
+	kvr_sched_worker_gone(s, 1, 0);
+	CU_ASSERT_EQUAL(kvr_sched_worker_set(s, &w, 0), 0);
+	kvr_sched_destroy(s);
+}
+
+static void each_bad_input_has_its_code(void)
+{
+	struct kvr_sched_preferred p = {{"x", 1}, NAN};
+	struct kvr_sched_hints h = {.policy_class = KVR_SCHED_NO_CLASS};
+	struct kvr_sched_override o = {.flags = KVR_SOVER_TEMPERATURE, .temperature = NAN};
+	struct kvr_sched_req req = {.isl = 4, .hints = &h};
+	struct kvr_sched_decision d;
+	struct kvr_sched *s;
+
+	defaults();
+	s = make();
+	worker(s, 1, 0, 1);
+	h.policy_class = 1;
+	kvr_sched_route(s, 0, &req, NULL, 0, &d);
+	CU_ASSERT_EQUAL(d.err, KVR_SCHED_UNKNOWN_CLASS);
+	h.policy_class = 0;
+	h.priority_jump = NAN;
+	kvr_sched_route(s, 0, &req, NULL, 0, &d);
+	CU_ASSERT_EQUAL(d.err, KVR_SCHED_INVALID_WEIGHT);
+	h.priority_jump = 0;
+	h.preferred = &p;
+	h.n_preferred = 1;
+	kvr_sched_route(s, 0, &req, NULL, 0, &d);
+	CU_ASSERT_EQUAL(d.err, KVR_SCHED_INVALID_WEIGHT);
+	h.n_preferred = 0;
+	req.override = &o;
+	kvr_sched_route(s, 0, &req, NULL, 0, &d);
+	CU_ASSERT_EQUAL(d.err, KVR_SCHED_INVALID_OVERRIDE);
+	req.override = NULL;
+	req.isl = 4 * 64 + 1;
+	kvr_sched_route(s, 0, &req, NULL, 0, &d);
+	CU_ASSERT_EQUAL(d.err, KVR_SCHED_PROMPT_TOO_LONG);
+	req.isl = 0;
+	kvr_sched_route(s, 0, &req, NULL, 0, &d);
+	CU_ASSERT_EQUAL(d.err, KVR_SCHED_EMPTY_PROMPT);
+	req.isl = 4;
+	kvr_sched_route(s, 256, &req, NULL, 0, &d);
+	CU_ASSERT_EQUAL(d.err, KVR_SCHED_BAD_SLOT);
+	CU_ASSERT_EQUAL(kvr_sched_counters(s)->booked_now, 0);
+	CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, NULL, 0, &d), KVR_SCHED_ROUTED);
+	kvr_sched_route(s, 0, &req, NULL, 0, &d);
+	CU_ASSERT_EQUAL(d.err, KVR_SCHED_DUPLICATE);
+	balance(s);
+	kvr_sched_destroy(s);
+}
+
+static void codes_have_names(void)
+{
+	for (int e = 0; e < KVR_SCHED_ERRS; e++)
+		CU_ASSERT_PTR_NOT_NULL(kvr_sched_err_name((enum kvr_sched_err)e));
+	CU_ASSERT(kvr_sched_err_retryable(KVR_SCHED_QUEUE_REJECTED));
+	CU_ASSERT_FALSE(kvr_sched_err_retryable(KVR_SCHED_NO_ENDPOINTS));
+}
+
+static void an_end_frees_once_and_only_on_the_rank_named(void)
+{
+	struct kvr_sched_decision d;
+	struct kvr_sched *s;
+
+	defaults();
+	s = make();
+	worker(s, 1, 0, 2);
+	route(s, 3, 8, 0, &d);
+	CU_ASSERT_FALSE(kvr_sched_finish_on(s, 3, 1 - d.rank, 0));
+	CU_ASSERT(kvr_sched_finish_on(s, 3, d.rank, 0));
+	CU_ASSERT_FALSE(kvr_sched_finish_on(s, 3, d.rank, 0));
+	CU_ASSERT_FALSE(kvr_sched_cancel(s, 3, 0));
+	CU_ASSERT_FALSE(kvr_sched_output(s, 3, 5, 0));
+	CU_ASSERT_FALSE(kvr_sched_prefill_done(s, 99999, 0));
+	CU_ASSERT_EQUAL(kvr_sched_counters(s)->late, 4);
+	balance(s);
+	kvr_sched_destroy(s);
+}
+
+static void lost_and_repeated_output_reports_repair_themselves(void)
+{
+	struct kvr_sched_rank_info info;
+	struct kvr_sched_decision d;
+	struct kvr_sched *s;
+
+	defaults();
+	conf.track_output_blocks = true;
+	s = make();
+	worker(s, 1, 0, 1);
+	route(s, 0, 8, 0, &d);
+	kvr_sched_output(s, 0, 12, 0); /* cumulative: 20 tokens, 5 blocks, 2 were prompt */
+	kvr_sched_output(s, 0, 12, 0);
+	kvr_sched_output(s, 0, 7, 0);
+	kvr_sched_rank_get(s, 0, &info);
+	CU_ASSERT_EQUAL(info.active_blocks, 3);
+	CU_ASSERT_EQUAL(kvr_sched_counters(s)->output_blocks, 3);
+	kvr_sched_destroy(s);
+}
+
+static void closing_the_queue_answers_everybody(void)
+{
+	struct kvr_sched_decision d[4];
+	struct kvr_sched *s;
+
+	defaults();
+	conf.queue_threshold = 0;
+	s = make();
+	worker(s, 1, 0, 1);
+	CU_ASSERT_EQUAL(route(s, 0, 8, 0, d), KVR_SCHED_ROUTED);
+	for (uint32_t i = 1; i < 6; i++)
+		CU_ASSERT_EQUAL(route(s, i, 8, 0, d), KVR_SCHED_QUEUED);
+	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, d, 4), 4);
+	CU_ASSERT_EQUAL(d[0].err, KVR_SCHED_SHUTDOWN);
+	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, d, 4), 1);
+	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, d, 4), 0);
+	balance(s);
+	kvr_sched_destroy(s);
+}
+
+static bool no_answer(void *arg, uint32_t slot, const struct kvr_sched_req *req,
+		      struct kvr_sched_overlap *out)
+{
+	++*(int *)arg;
+	return false;
+}
+
+/* The kept overlap of a rank whose index went to another worker must not count. */
+static void a_kept_overlap_dies_with_its_rank(void)
+{
+	const uint32_t device[MAX_RANK] = {0, 2};
+	const struct kvr_sched_overlap ov = {.device = device};
+	static struct kvr_sched_req req = {.isl = 8};
+	struct kvr_sched_decision d;
+	struct kvr_sched_ops ops = {0};
+	struct kvr_sched *s;
+	int asked = 0;
+
+	defaults();
+	conf.queue_threshold = 0;
+	ops.arg = &asked;
+	ops.refresh = no_answer;
+	s = kvr_sched_create(&conf, &ops, 0);
+	worker(s, 1, 0, 1);
+	worker(s, 2, 0, 1);
+	route(s, 0, 8, 0, &d);
+	route(s, 1, 8, 0, &d);
+	CU_ASSERT_EQUAL(kvr_sched_route(s, 2, &req, &ov, 0, &d), KVR_SCHED_QUEUED);
+	kvr_sched_worker_gone(s, 2, 0);
+	worker(s, 3, 0, 1); /* takes index 1 */
+	CU_ASSERT_EQUAL(kvr_sched_rank_find(s, 3, 0), 1);
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, 20 * SEC, &d, 1), 1);
+	CU_ASSERT_EQUAL(d.worker, 3);
+	CU_ASSERT_EQUAL(d.overlap_blocks, 0);
+	CU_ASSERT_EQUAL(asked, 1); /* older than 10 s, but the owner knew nothing */
+	balance(s);
+	kvr_sched_destroy(s);
+}
+
+static void an_admission_waits_for_the_timer_when_nothing_happens(void)
+{
+	struct kvr_sched_decision d;
+	struct kvr_sched *s;
+
+	defaults();
+	conf.queue_threshold = 0;
+	conf.prefill_model = KVR_PREFILL_MODEL_LINEAR;
+	conf.prefill_base_ms = 250;
+	s = make();
+	worker(s, 1, 0, 1);
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0);
+	route(s, 0, 8, SEC, &d);
+	CU_ASSERT_EQUAL(route(s, 1, 8, SEC, &d), KVR_SCHED_QUEUED);
+	CU_ASSERT_EQUAL(kvr_sched_next_timer(s), SEC + SEC / 10);
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, SEC + SEC / 10 - 1, &d, 1), 0);
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, SEC + 2 * SEC / 10, &d, 1), 0);
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, SEC + 3 * SEC / 10, &d, 1), 1);
+	CU_ASSERT_EQUAL(d.waited_ns, 3 * SEC / 10);
+	kvr_sched_destroy(s);
+}
+
+static int allocations_left;
+
+static void *failing_alloc(void *arg, size_t bytes)
+{
+	void *p = allocations_left-- > 0 ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
+
+	return p == NULL ? NULL : memset(p, 0, bytes);
+}
+
+static void plain_release(void *arg, void *p)
+{
+	free(p);
+}
+
+static void every_failed_allocation_is_undone(void)
+{
+	const struct kvr_sched_ops ops = {.alloc = failing_alloc, .release = plain_release};
+	struct kvr_sched *s = NULL;
+	int n;
+
+	defaults();
+	for (n = 0; s == NULL; n++) {
+		allocations_left = n;
+		s = kvr_sched_create(&conf, &ops, 0);
+		CU_ASSERT(s != NULL || errno == ENOMEM);
+	}
+	CU_ASSERT(n > 20);
+	kvr_sched_destroy(s);
+	conf.max_ranks = 0;
+	CU_ASSERT_PTR_NULL(kvr_sched_create(&conf, &ops, 0));
+	CU_ASSERT_EQUAL(errno, EINVAL);
+}
+
+/* ---- everything at once, at random, against the invariants --------------------------------- */
+
+#define SLOTS 256
+
+static uint64_t prompts[SLOTS][48];
+static struct kvr_sched_req reqs[SLOTS];
+static struct kvr_sched_hints hints[SLOTS];
+static uint64_t allowed[SLOTS][3];
+
+static void random_request(struct kvr_rand *r, uint32_t slot)
+{
+	struct kvr_sched_hints *h = &hints[slot];
+	uint32_t n = kvr_rand_below(r, 49);
+
+	for (uint32_t i = 0; i < 48; i++)
+		prompts[slot][i] = i * 4 + (kvr_rand_below(r, 6) == 0);
+	*h = (struct kvr_sched_hints){.policy_class = kvr_rand_below(r, 3),
+				      .strict_priority = kvr_rand_below(r, 10) == 0,
+				      .priority_jump = kvr_rand_below(r, 5),
+				      .expected_output_tokens = kvr_rand_below(r, 30)};
+	h->flags = kvr_rand_below(r, 2) ? KVR_SHINT_EXPECTED_OUTPUT : 0;
+	if (kvr_rand_below(r, 4) == 0) {
+		h->flags |= KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK;
+		h->backend_id = kvr_rand_below(r, 8);
+		h->dp_rank = kvr_rand_below(r, 3);
+	} else if (kvr_rand_below(r, 3) == 0) {
+		h->flags |= KVR_SHINT_ALLOWED;
+		for (int i = 0; i < 3; i++)
+			allowed[slot][i] = kvr_rand_below(r, 10);
+		h->allowed = allowed[slot];
+		h->n_allowed = 3;
+	}
+	reqs[slot] = (struct kvr_sched_req){.sh = prompts[slot],
+					    .n = n,
+					    .isl = n * 4 + 1 + kvr_rand_below(r, 3),
+					    .query_only = kvr_rand_below(r, 10) == 0,
+					    .hints = h};
+}
+
+static void random_event(struct kvr_sched *s, struct kvr_rand *r, uint64_t now)
+{
+	uint32_t slot = kvr_rand_below(r, SLOTS), expired[8], ranks[MAX_RANK];
+	struct kvr_sched_overlap ov = {.device = ranks, .disk = NULL};
+	struct kvr_sched_decision d[3];
+
+	switch (kvr_rand_below(r, 16)) {
+	case 0:
+		worker(s, kvr_rand_below(r, 8), kvr_rand_below(r, 2), 1 + kvr_rand_below(r, 3));
+		break;
+	case 1:
+		if (kvr_rand_below(r, 6) == 0)
+			kvr_sched_worker_gone(s, kvr_rand_below(r, 8), now);
+		else
+			kvr_sched_worker_drain(s, kvr_rand_below(r, 8), kvr_rand_below(r, 3) == 0,
+					       now);
+		break;
+	case 2:
+		kvr_sched_load_report(s, kvr_rand_below(r, 8), kvr_rand_below(r, 3),
+				      kvr_rand_below(r, 100), now);
+		break;
+	case 3:
+		kvr_sched_expire(s, now, expired, 8);
+		break;
+	case 4:
+	case 5:
+		kvr_sched_finish(s, slot, now);
+		break;
+	case 6:
+		kvr_sched_cancel(s, slot, now);
+		break;
+	case 7:
+	case 8:
+		kvr_sched_prefill_done(s, slot, now);
+		break;
+	case 9:
+	case 10:
+		kvr_sched_output(s, slot, kvr_rand_below(r, 60), now);
+		break;
+	case 11:
+		kvr_sched_poll(s, now, d, 1 + kvr_rand_below(r, 3));
+		break;
+	default:
+		for (uint32_t i = 0; i < MAX_RANK; i++)
+			ranks[i] = kvr_rand_below(r, 10);
+		if (kvr_sched_slot_state(s, slot) == KVR_SLOT_FREE)
+			random_request(r, slot);
+		kvr_sched_route(s, slot, &reqs[slot], &ov, now, d);
+		break;
+	}
+}
+
+/* Sums over slots against the per-rank arrays. */
+static void recount(const struct kvr_sched *s)
+{
+	uint32_t requests[MAX_RANK] = {0}, booked = 0, waiting = 0, by_worker = 0;
+	uint64_t tokens[MAX_RANK] = {0};
+
+	for (uint32_t i = 0; i < SLOTS; i++) {
+		const struct slot *b = &s->slot[i];
+
+		booked += b->state == KVR_SLOT_BOOKED;
+		waiting += b->state == KVR_SLOT_WAITING;
+		if (b->state != KVR_SLOT_BOOKED)
+			continue;
+		CU_ASSERT_FATAL(bit(s->used, b->rank));
+		requests[b->rank]++;
+		tokens[b->rank] += b->in_prefill ? b->pf_tokens : 0;
+	}
+	CU_ASSERT_EQUAL(booked, s->cnt.booked_now);
+	CU_ASSERT_EQUAL(waiting, s->pending.count);
+	for (uint32_t r = 0; r < MAX_RANK; r++) {
+		CU_ASSERT_EQUAL_FATAL(requests[r], s->requests[r]);
+		CU_ASSERT_EQUAL_FATAL((double)tokens[r], s->tokens[r]);
+		CU_ASSERT(requests[r] > 0 || s->blocks[r] == 0);
+	}
+	for (uint32_t i = 0; i < s->n_workers; i++)
+		by_worker += s->worker[s->sorted[i]].bookings;
+	CU_ASSERT_EQUAL(by_worker, booked);
+	for (uint32_t w = 0; w < s->words; w++)
+		CU_ASSERT_EQUAL(s->ready[w], s->open[w] & ~s->over[w]);
+	CU_ASSERT_PTR_NULL_FATAL(kvr_active_check(s->active));
+	balance(s);
+}
+
+static void random_life_keeps_every_balance(void)
+{
+	struct kvr_sched_decision d;
+	uint64_t now = 0;
+	struct kvr_rand r;
+	struct kvr_sched *s;
+
+	defaults();
+	conf.track_output_blocks = true;
+	conf.prefill_tokens_threshold = 3000;
+	conf.decode_blocks_threshold = 0.9;
+	conf.n_classes = 3;
+	kvr_pool_class_init(&conf.classes[0], "a");
+	kvr_pool_class_init(&conf.classes[1], "b");
+	kvr_pool_class_init(&conf.classes[2], "c");
+	conf.classes[0].busy_threshold = 150;
+	conf.classes[1].busy_threshold = 50;
+	conf.classes[1].quantum = 50;
+	conf.classes[1].queue_policy = KVR_QUEUE_WSPT;
+	conf.classes[1].max_requests = 3;
+	s = make();
+	kvr_rand_init(&r, 77);
+	for (int i = 0; i < 60000; i++) {
+		now += kvr_rand_below(&r, 100) == 0 ? 90 * SEC : SEC / 1000;
+		random_event(s, &r, now);
+		if (i % 200 == 0)
+			recount(s);
+	}
+	CU_ASSERT(s->cnt.queued > 100 && s->cnt.admitted > 50 && s->cnt.expired > 50);
+	CU_ASSERT(s->cnt.dropped > 50 && s->cnt.errors[KVR_SCHED_QUEUE_REJECTED] > 0);
+	CU_ASSERT_EQUAL(s->cnt.dropped, dropped_n);
+	for (uint64_t id = 0; id < 8; id++)
+		kvr_sched_worker_gone(s, id, now);
+	while (kvr_sched_poll(s, now, &d, 1) == 1)
+		CU_ASSERT_EQUAL(d.err, KVR_SCHED_NO_ENDPOINTS);
+	recount(s);
+	CU_ASSERT_EQUAL(s->cnt.booked_now, 0);
+	CU_ASSERT_EQUAL(s->cnt.waiting_now, 0);
+	CU_ASSERT_EQUAL(added_n, removed_n);
+	kvr_sched_destroy(s);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"ties", equal_costs_are_drawn_uniformly},
+			       {"softmax", temperature_gives_the_shares_of_the_softmax},
+			       {"seed", same_seed_same_choices},
+			       {"modes", other_modes_share_as_they_say},
+			       {"indices", indices_stay_and_are_reused_and_held},
+			       {"taints", taints_are_bounded_and_reused},
+			       {"codes", each_bad_input_has_its_code},
+			       {"names", codes_have_names},
+			       {"end", an_end_frees_once_and_only_on_the_rank_named},
+			       {"output", lost_and_repeated_output_reports_repair_themselves},
+			       {"close", closing_the_queue_answers_everybody},
+			       {"kept", a_kept_overlap_dies_with_its_rank},
+			       {"timer", an_admission_waits_for_the_timer_when_nothing_happens},
+			       {"enomem", every_failed_allocation_is_undone},
+			       {"random", random_life_keeps_every_balance},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("sched", tests);
+}

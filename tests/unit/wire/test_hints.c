@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_hints.h"
+#include "kvr_test.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+static uint8_t bytes[KVR_WIRE_MAX_HINTS + 8];
+static struct kvr_hint_buf buf;
+static struct kvr_hints got;
+
+static void begin(void)
+{
+	memset(bytes, 0xee, sizeof(bytes));
+	buf = (struct kvr_hint_buf){.p = bytes, .cap = sizeof(bytes)};
+}
+
+static int parse(enum kvr_hints_in in)
+{
+	CU_ASSERT_EQUAL_FATAL(buf.err, 0);
+	return kvr_hints_parse(bytes, buf.len, in, &got);
+}
+
+static bool is(struct kvr_str s, const char *want)
+{
+	return s.len == strlen(want) && memcmp(s.p, want, s.len) == 0;
+}
+
+static void every_request_hint_comes_out_as_it_went_in(void)
+{
+	const uint64_t allowed[2] = {5, UINT64_MAX}, mm[2] = {9, 8};
+	struct kvr_tlv_iter it;
+	struct kvr_mm m;
+
+	begin();
+	kvr_hint_put_str(&buf, KVR_HINT_LORA, "adapter");
+	kvr_hint_put_str(&buf, KVR_HINT_NAMESPACE, "tenant");
+	kvr_hint_put_u64(&buf, KVR_HINT_BACKEND, 1);
+	kvr_hint_put_u64(&buf, KVR_HINT_PREFILL_WORKER, 2);
+	kvr_hint_put_u64(&buf, KVR_HINT_DECODE_WORKER, 3);
+	kvr_hint_put_u32(&buf, KVR_HINT_DP_RANK, 4);
+	kvr_hint_put_u32(&buf, KVR_HINT_PREFILL_DP_RANK, 5);
+	kvr_hint_put_allowed(&buf, allowed, 2);
+	kvr_hint_put_str(&buf, KVR_HINT_REQUIRED_TAINT, "a");
+	kvr_hint_put_str(&buf, KVR_HINT_REQUIRED_TAINT, "b");
+	kvr_hint_put_preferred(&buf, -1.5, "c");
+	kvr_hint_put_f64(&buf, KVR_HINT_PRIORITY_JUMP, 2.5);
+	kvr_hint_put_u32(&buf, KVR_HINT_STRICT_PRIORITY, 6);
+	kvr_hint_put_u32(&buf, KVR_HINT_PRIORITY, (uint32_t)-7);
+	kvr_hint_put_str(&buf, KVR_HINT_POLICY_CLASS, "batch");
+	kvr_hint_put_override(&buf, KVR_OVERRIDE_PREFILL_LOAD_SCALE, 0.75);
+	kvr_hint_put_override(&buf, KVR_OVERRIDE_TRACK_PREFILL_TOKENS, 0.0);
+	kvr_hint_put_session(&buf, 2, 0, "s\xc3\xa9ssion");
+	kvr_hint_put_mm(&buf, 3, mm, 2);
+	kvr_hint_put_mm(&buf, 4, NULL, 0);
+	kvr_hint_put_shared(&buf, 0, 4);
+	kvr_hint_put_shared(&buf, 4, 9);
+	kvr_hint_put(&buf, KVR_HINT_TRACE, "t\0r", 3, NULL, 0);
+	CU_ASSERT_EQUAL_FATAL(parse(KVR_HINTS_ROUTE), 0);
+	CU_ASSERT(is(got.lora, "adapter") && is(got.ns, "tenant") && is(got.policy, "batch"));
+	CU_ASSERT(got.backend_worker == 1 && got.prefill_worker == 2 && got.decode_worker == 3);
+	CU_ASSERT(got.dp_rank == 4 && got.prefill_dp_rank == 5);
+	CU_ASSERT(got.n_allowed == 2 && kvr_hints_allowed(&got, 1) == UINT64_MAX);
+	CU_ASSERT(kvr_hints_allows(&got, 5) && !kvr_hints_allows(&got, 6));
+	CU_ASSERT(got.n_required == 2 && is(got.required[1], "b"));
+	CU_ASSERT(got.n_preferred == 1 && is(got.preferred[0], "c"));
+	CU_ASSERT_EQUAL(got.preferred_weight[0], -1.5);
+	CU_ASSERT_EQUAL(got.priority_jump, 2.5);
+	CU_ASSERT(got.strict_priority == 6 && got.priority == -7);
+	CU_ASSERT_EQUAL(got.overrides, 1u << KVR_OVERRIDE_PREFILL_LOAD_SCALE |
+					       1u << KVR_OVERRIDE_TRACK_PREFILL_TOKENS);
+	CU_ASSERT_EQUAL(got.override_value[KVR_OVERRIDE_PREFILL_LOAD_SCALE], 0.75);
+	CU_ASSERT(got.session_action == 2 && got.session_timeout_s == 300);
+	CU_ASSERT(is(got.session, "s\xc3\xa9ssion"));
+	CU_ASSERT(got.n_shared == 2 && got.shared[1].start == 4 && got.shared[1].end == 9);
+	CU_ASSERT_EQUAL(got.trace.len, 3);
+	CU_ASSERT_EQUAL(got.n_mm, 2);
+	it = kvr_tlv_begin(got.tlvs, got.tlvs_len);
+	CU_ASSERT(kvr_mm_next(&it, &m) && m.block == 3 && m.n == 2 &&
+		  memcmp(m.hashes, mm, 16) == 0);
+	CU_ASSERT(kvr_mm_next(&it, &m) && m.block == 4 && m.n == 0);
+	CU_ASSERT(!kvr_mm_next(&it, &m));
+	CU_ASSERT_EQUAL(got.present & KVR_HAS(KVR_HINT_BOOTSTRAP), 0);
+	CU_ASSERT_NOT_EQUAL(got.present & KVR_HAS(KVR_HINT_SESSION), 0);
+}
+
+static void nothing_said_allows_everybody_and_an_empty_list_nobody(void)
+{
+	begin();
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), 0);
+	CU_ASSERT(got.present == 0 && kvr_hints_allows(&got, 1));
+	kvr_hint_put_allowed(&buf, NULL, 0);
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), 0);
+	CU_ASSERT(!kvr_hints_allows(&got, 1));
+}
+
+static void worker_hints_are_read_in_hello_only(void)
+{
+	begin();
+	kvr_hint_put_str(&buf, KVR_HINT_POOL, "llama");
+	kvr_hint_put_str(&buf, KVR_HINT_TAINT, "gpu");
+	kvr_hint_put_str(&buf, KVR_HINT_TOPOLOGY, "zone=a");
+	kvr_hint_put_kv_transfer(&buf, 2, 0.5, "rack");
+	kvr_hint_put_bootstrap_addr(&buf, 8998, "10.0.0.1");
+	CU_ASSERT_EQUAL_FATAL(parse(KVR_HINTS_HELLO), 0);
+	CU_ASSERT(got.n_pools == 1 && is(got.pool[0], "llama"));
+	CU_ASSERT(got.n_taints == 1 && is(got.taint[0], "gpu"));
+	CU_ASSERT(got.n_topology == 1 && is(got.topology[0], "zone=a"));
+	CU_ASSERT(got.kv_transfer_enforcement == 2 && is(got.kv_transfer_domain, "rack"));
+	CU_ASSERT(got.bootstrap_port == 8998 && is(got.bootstrap_host, "10.0.0.1"));
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT); /* POOL is critical, unknown there */
+	begin();
+	kvr_hint_put_str(&buf, KVR_HINT_TAINT, "gpu");
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), 0); /* not critical: skipped */
+	CU_ASSERT_EQUAL(got.n_taints, 0);
+}
+
+static void the_routers_hints_are_refused_in_a_route(void)
+{
+	begin();
+	kvr_hint_put_bootstrap(&buf, 7, 1, "h");
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT);
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_DISPATCH), 0);
+	CU_ASSERT(got.bootstrap_room == 7 && got.bootstrap_port == 1);
+	begin();
+	kvr_hint_put(&buf, KVR_HINT_PREFILL_RESULT, "x", 1, NULL, 0);
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT);
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_DISPATCH), 0);
+}
+
+static void unknown_hints_are_skipped_unless_critical(void)
+{
+	begin();
+	kvr_hint_put_u32(&buf, 0x1234, 1);
+	kvr_hint_put_str(&buf, KVR_HINT_LORA, "a");
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), 0);
+	CU_ASSERT(is(got.lora, "a"));
+	kvr_hint_put_u32(&buf, 0x9234, 1);
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT);
+}
+
+/* Each row: one TLV with this type and value; the code in a ROUTE. */
+static void bad_values_are_refused(void)
+{
+	static const struct {
+		uint16_t type;
+		uint16_t len;
+		const char *value;
+	} bad[] = {
+		{KVR_HINT_LORA, 1, "\x1f"},
+		{KVR_HINT_LORA, 1, "\x80"},
+		{KVR_HINT_LORA, 2, "\xc0\x80"},
+		{KVR_HINT_LORA, 3, "\xe0\x9f\x80"},
+		{KVR_HINT_LORA, 3, "\xed\xa0\x80"},
+		{KVR_HINT_LORA, 4, "\xf4\x90\x80\x80"},
+		{KVR_HINT_LORA, 2, "\xe2\x82"},
+		{KVR_HINT_LORA, 4, "\xf0\x8f\x80\x80"},
+		{KVR_HINT_LORA, 1, "\x7f"},
+		{KVR_HINT_LORA, 2, "\xc3\x28"},
+		{KVR_HINT_BACKEND, 7, "1234567"},
+		{KVR_HINT_DP_RANK, 8, "12345678"},
+		{KVR_HINT_ALLOWED_WORKERS, 7, "1234567"},
+		{KVR_HINT_REQUIRED_TAINT, 0, ""},
+		{KVR_HINT_PREFERRED_TAINT, 8, "12345678"},
+		{KVR_HINT_PREFERRED_TAINT, 7, "1234567"},
+		{KVR_HINT_PRIORITY_JUMP, 4, "1234"},
+		{KVR_HINT_POLICY_CLASS, 0, ""},
+		{KVR_HINT_SESSION, 8, "\1\0\0\0\0\0\0\0"},
+		{KVR_HINT_SESSION, 9, "\3\0\0\0\0\0\0\0a"},
+		{KVR_HINT_SESSION, 9, "\1\1\0\0\0\0\0\0a"},
+		{KVR_HINT_MM, 7, "\0\0\0\0\0\0\0"},
+		{KVR_HINT_MM, 8, "\0\0\0\0\1\0\0\0"},
+		{KVR_HINT_MM, 16, "\0\0\0\0\0\0\0\x20zzzzzzzz"},
+		{KVR_HINT_SHARED_HITS, 8, "\4\0\0\0\4\0\0\0"},
+		{KVR_HINT_SHARED_HITS, 4, "\4\0\0\0"},
+		{KVR_HINT_OVERRIDE, 15, "\2\0\0\0\0\0\0\0\0\0\0\0\0\0\0"},
+		{KVR_HINT_OVERRIDE, 16, "\2\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0"},
+	};
+
+	for (uint32_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		begin();
+		kvr_hint_put(&buf, bad[i].type, bad[i].value, bad[i].len, NULL, 0);
+		if (parse(KVR_HINTS_ROUTE) != KVR_E_HINT)
+			fprintf(stderr, "row %u\n", i);
+		CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT);
+	}
+}
+
+static void overrides_out_of_range_have_their_own_code(void)
+{
+	static const struct {
+		uint32_t field;
+		double value;
+		int code;
+	} rows[] = {
+		{0, 1, KVR_E_INVALID_OVERRIDE},
+		{8, 1, KVR_E_INVALID_OVERRIDE},
+		{UINT32_MAX, 1, KVR_E_INVALID_OVERRIDE},
+		{KVR_OVERRIDE_ROUTER_TEMPERATURE, -0.1, KVR_E_INVALID_OVERRIDE},
+		{KVR_OVERRIDE_ROUTER_TEMPERATURE, (double)NAN, KVR_E_INVALID_OVERRIDE},
+		{KVR_OVERRIDE_ROUTER_TEMPERATURE, (double)INFINITY, KVR_E_INVALID_OVERRIDE},
+		{KVR_OVERRIDE_ROUTER_TEMPERATURE, 100, 0},
+		{KVR_OVERRIDE_ASSUME_KV_REUSE, 0.5, KVR_E_INVALID_OVERRIDE},
+		{KVR_OVERRIDE_ASSUME_KV_REUSE, 1, 0},
+		{KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER, 1.01, KVR_E_INVALID_OVERRIDE},
+		{KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER, 1, 0},
+		{KVR_OVERRIDE_OVERLAP_SCORE_CREDIT, 1.5, 0},
+	};
+
+	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		begin();
+		kvr_hint_put_override(&buf, rows[i].field, rows[i].value);
+		CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), rows[i].code);
+	}
+	begin();
+	kvr_hint_put_override(&buf, 2, 1);
+	kvr_hint_put_override(&buf, 2, 1);
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_INVALID_OVERRIDE);
+}
+
+static void repeats_order_and_counts_are_checked(void)
+{
+	static const uint64_t many[KVR_HINT_MAX_MM + 1];
+
+	begin();
+	kvr_hint_put_u64(&buf, KVR_HINT_BACKEND, 1);
+	kvr_hint_put_u64(&buf, KVR_HINT_BACKEND, 1);
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT);
+	begin();
+	kvr_hint_put_mm(&buf, 3, NULL, 0);
+	kvr_hint_put_mm(&buf, 3, NULL, 0);
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT);
+	begin();
+	kvr_hint_put_mm(&buf, 3, many, KVR_HINT_MAX_MM);
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), 0);
+	kvr_hint_put_mm(&buf, 4, many, KVR_HINT_MAX_MM + 1);
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT);
+	begin();
+	kvr_hint_put_shared(&buf, 2, 5);
+	kvr_hint_put_shared(&buf, 4, 6);
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT);
+	begin();
+	for (uint32_t i = 0; i < KVR_HINTS_MAX_TAINTS; i++)
+		kvr_hint_put_str(&buf, KVR_HINT_REQUIRED_TAINT, "t");
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), 0);
+	kvr_hint_put_str(&buf, KVR_HINT_REQUIRED_TAINT, "t");
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT);
+}
+
+static void framing_is_checked(void)
+{
+	static const uint8_t odd[12] = {1, 0, 7, 0, 'a'}; /* 11 bytes, padded to 16, of 12 */
+	struct kvr_tlv_iter it = kvr_tlv_begin(odd, sizeof(odd));
+	struct kvr_tlv t;
+
+	CU_ASSERT_EQUAL(kvr_tlv_next(&it, &t), -EBADMSG);
+	it = kvr_tlv_begin(odd, 3);
+	CU_ASSERT_EQUAL(kvr_tlv_next(&it, &t), -EBADMSG);
+	begin();
+	kvr_hint_put_str(&buf, KVR_HINT_LORA, "abc");
+	bytes[7] = 1; /* padding */
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT);
+	bytes[7] = 0;
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), 0);
+	bytes[2] = 5; /* one byte too many */
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT);
+	CU_ASSERT_EQUAL(kvr_hints_parse(bytes, 4, KVR_HINTS_ROUTE, &got), KVR_E_HINT);
+	CU_ASSERT_EQUAL(kvr_hints_parse(bytes, KVR_WIRE_MAX_HINTS + 8, KVR_HINTS_ROUTE, &got),
+			KVR_E_TOO_LARGE);
+}
+
+static void the_writer_stops_at_its_end(void)
+{
+	static const char long_text[UINT16_MAX + 2] = {0};
+	uint8_t small[16];
+	struct kvr_hint_buf b = {.p = small, .cap = sizeof(small)};
+
+	kvr_hint_put_str(&b, KVR_HINT_LORA, "abcd");
+	CU_ASSERT(b.err == 0 && b.len == 8);
+	kvr_hint_put_u64(&b, KVR_HINT_BACKEND, 1);
+	CU_ASSERT(b.err == -EMSGSIZE && b.len == 8);
+	kvr_hint_put_u32(&b, KVR_HINT_DP_RANK, 1); /* would fit, but the error stays */
+	CU_ASSERT(b.err == -EMSGSIZE && b.len == 8);
+	b = (struct kvr_hint_buf){.p = bytes, .cap = sizeof(bytes)};
+	kvr_hint_put(&b, KVR_HINT_TRACE, long_text, UINT16_MAX + 1u, NULL, 0);
+	CU_ASSERT_EQUAL(b.err, -EINVAL);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"round trip", every_request_hint_comes_out_as_it_went_in},
+		{"allowed", nothing_said_allows_everybody_and_an_empty_list_nobody},
+		{"hello", worker_hints_are_read_in_hello_only},
+		{"router's", the_routers_hints_are_refused_in_a_route},
+		{"unknown", unknown_hints_are_skipped_unless_critical},
+		{"bad values", bad_values_are_refused},
+		{"overrides", overrides_out_of_range_have_their_own_code},
+		{"repeats", repeats_order_and_counts_are_checked},
+		{"framing", framing_is_checked},
+		{"writer", the_writer_stops_at_its_end},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("hints", tests);
+}
