@@ -6,7 +6,6 @@
 #include "frame.h"
 #include "kvr_message.h"
 
-#define CHECK_MS     10 /* how often a slot that lives is looked at */
 #define PROBE_MS     250
 #define HINT_PIN_LEN 24u
 #define HDR_LEN	     ((uint32_t)sizeof(struct kvr_wire_hdr))
@@ -97,7 +96,7 @@ static void add_check(struct load *l, uint32_t slot)
 {
 	struct load_check *c = &l->checks[(l->check_head + l->check_n) % l->n_slots];
 
-	*c = (struct load_check){l->now + CHECK_MS * 1000 * l->us, slot};
+	*c = (struct load_check){l->now + l->check_period, slot};
 	l->check_n++;
 	l->slots[slot].flags |= LOAD_S_CHECKED;
 }
@@ -239,7 +238,13 @@ static void measure_back(struct load *l, const struct load_slot *s, uint64_t rx,
 {
 	const uint64_t back = rx > s->resp_tx ? rx - s->resp_tx : 0;
 
-	if (!(s->flags & LOAD_S_MEASURED) || s->resp_tx == 0 || l->opt->direct)
+	if (!(s->flags & LOAD_S_MEASURED))
+		return;
+	if (l->opt->direct) { /* the way back is not the router's */
+		kvr_hist_add(&l->m->added, forward);
+		return;
+	}
+	if (s->resp_tx == 0)
 		return;
 	kvr_hist_add(&l->m->back, back);
 	kvr_hist_add(&l->m->added, back + forward);

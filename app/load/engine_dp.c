@@ -94,30 +94,31 @@ static void make_item(struct load *l, uint32_t slot)
 
 /* ---- the cache ---- */
 
-/* Make the first n blocks resident on the rank and tell the router what changed. */
-static void store(struct load *l, const struct load_slot *s, uint32_t n)
+/* Make the first n blocks resident on the rank, tell the router, return what was before. */
+static uint32_t store(struct load *l, const struct load_slot *s, uint32_t n)
 {
 	struct load_rank *r = &l->ranks[s->rank];
 	const uint64_t *h = s->prompt->hashes;
 	struct load_cache_change c;
 
 	if (r->cache == NULL || n == 0)
-		return;
+		return 0;
 	c = load_cache_store(r->cache, h, n, l->removed);
 	if (c.n_removed > 0)
 		load_kv_add(l, s->rank, KVR_KV_REMOVED, NULL, l->removed, c.n_removed);
 	if (c.n > c.have)
 		load_kv_add(l, s->rank, KVR_KV_STORED, c.have > 0 ? &h[c.have - 1] : NULL,
 			    &h[c.have], c.n - c.have);
+	return c.have;
 }
 
-static void look_up(struct load *l, struct load_slot *s)
+/* The prefill found so many blocks in the cache: what the router believed, against it. */
+static void note_cached(struct load *l, struct load_slot *s, uint32_t cached)
 {
-	const struct load_rank *r = &l->ranks[s->rank];
 	const uint32_t n = s->prompt->n_blocks;
 	uint32_t diff;
 
-	s->cached = r->cache != NULL ? load_cache_match(r->cache, s->prompt->hashes, n) : 0;
+	s->cached = cached < n ? cached : n;
 	if (!(s->flags & LOAD_S_MEASURED))
 		return;
 	diff = s->predicted > s->cached ? s->predicted - s->cached : s->cached - s->predicted;
@@ -129,6 +130,16 @@ static void look_up(struct load *l, struct load_slot *s)
 		kvr_stats_add(l->row, LOAD_PREDICTION_OVER, diff);
 	if (diff == 0)
 		kvr_stats_inc(l->row, LOAD_PREDICTION_EXACT);
+}
+
+static void look_up(struct load *l, struct load_slot *s)
+{
+	const struct load_rank *r = &l->ranks[s->rank];
+
+	note_cached(l, s,
+		    r->cache != NULL
+			    ? load_cache_match(r->cache, s->prompt->hashes, s->prompt->n_blocks)
+			    : 0);
 }
 
 /* ---- a rank's work ---- */
@@ -193,14 +204,6 @@ static void unqueue(struct load *l, uint32_t slot)
 		r->q_tail = before;
 }
 
-static void after_last(struct load *l, uint32_t slot)
-{
-	struct load_slot *s = &l->slots[slot];
-
-	store(l, s, s->prompt->n_after);
-	s->estate = LOAD_E_SENT;
-}
-
 /* Next item of a decoding request, or its end. */
 static void next_item(struct load *l, uint32_t slot)
 {
@@ -212,20 +215,22 @@ static void next_item(struct load *l, uint32_t slot)
 		at(l, slot, (tokens_at(s, s->made) - tokens_at(s, s->made - 1)) * l->decode_cycles);
 		return;
 	}
-	after_last(l, slot);
+	store(l, s, s->prompt->n_after);
+	s->estate = LOAD_E_SENT;
 	r->running--;
 	start_prefills(l, r);
 }
 
+/* Prefill, decode and the end in one: the cache is looked up once for all of them. */
 static void answer_at_once(struct load *l, uint32_t slot)
 {
 	struct load_slot *s = &l->slots[slot];
 
-	look_up(l, s);
+	note_cached(l, s, store(l, s, s->prompt->n_after));
 	s->estate = LOAD_E_DECODE;
 	while (s->made < s->n_items)
 		make_item(l, slot);
-	after_last(l, slot);
+	s->estate = LOAD_E_SENT;
 }
 
 void load_engine_timers(struct load *l)

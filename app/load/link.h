@@ -75,7 +75,7 @@ static inline void load_link_trim(struct load_link *k, uint16_t len)
 	rte_pktmbuf_trim(m, (uint16_t)(m->data_len - len));
 }
 
-/** Give what is buffered to the device. */
-void load_link_flush(struct load_link *k);
+/** Give what is buffered to the device. @return whether there was anything. */
+bool load_link_flush(struct load_link *k);
 
 #endif

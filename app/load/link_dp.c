@@ -95,14 +95,14 @@ void *load_link_frame(struct load_link *k, uint16_t from, uint16_t len, uint64_t
 	return rte_pktmbuf_mtod(m, void *);
 }
 
-void load_link_flush(struct load_link *k)
+bool load_link_flush(struct load_link *k)
 {
 	struct kvr_local from = k->rules.local;
 	uint16_t n = 0, done = 0;
 	uint64_t tsc;
 
 	if (k->n_tx == 0)
-		return;
+		return false;
 	for (uint16_t i = 0; i < k->n_tx; i++) {
 		struct rte_mbuf *m = k->tx[i];
 
@@ -127,4 +127,5 @@ void load_link_flush(struct load_link *k)
 	kvr_stats_add(k->row, LOAD_TX_DROPPED, (uint64_t)(n - done));
 	rte_pktmbuf_free_bulk(&k->tx[done], (unsigned int)(n - done));
 	k->n_tx = 0;
+	return true;
 }

@@ -181,6 +181,7 @@ struct load {
 	uint64_t sequence;	   /* requests so far */
 	struct load_check *checks; /* ring of n_slots entries */
 	uint32_t check_head, check_n;
+	uint64_t check_period; /* how often a slot that lives is looked at */
 	uint32_t acks[LOAD_BURST * 2];
 	uint32_t n_acks;
 

@@ -56,7 +56,7 @@ static void on_frame(struct load *l, const struct rte_mbuf *m, uint64_t rx)
 	load_member_frame(l, h);
 }
 
-static void receive(struct load *l)
+static bool receive(struct load *l)
 {
 	struct rte_mbuf *mbufs[LOAD_BURST];
 	uint64_t rx;
@@ -76,9 +76,17 @@ static void receive(struct load *l)
 	}
 	rte_pktmbuf_free_bulk(mbufs, n);
 	load_client_acks(l);
+	return busy;
+}
+
+/* How much of the lcore the load takes: a generator at its limit would measure itself. */
+static void account(struct load *l, bool busy)
+{
 	kvr_stats_inc(l->row, LOAD_LOOPS);
-	if (busy)
-		kvr_stats_inc(l->row, LOAD_LOOPS_BUSY);
+	if (!busy)
+		return;
+	kvr_stats_inc(l->row, LOAD_LOOPS_BUSY);
+	kvr_stats_add(l->row, LOAD_BUSY_CYCLES, rte_rdtsc() - l->now);
 }
 
 /* Release: main reads what was measured after it has seen the phase (acquire). */
@@ -172,14 +180,16 @@ int load_loop(void *arg)
 	l->now = rte_rdtsc();
 	enter(l, LOAD_GREET, GREET_LIMIT_S);
 	while (atomic_load_explicit(&l->phase, memory_order_relaxed) != LOAD_OVER) {
-		receive(l);
-		load_link_flush(l->link);
+		bool busy = receive(l);
+
+		busy |= load_link_flush(l->link);
 		step(l);
 		load_engine_timers(l);
 		load_client_checks(l);
 		load_kv_flush(l);
 		load_member_duty(l);
-		load_link_flush(l->link);
+		busy |= load_link_flush(l->link);
+		account(l, busy);
 	}
 	return 0;
 }

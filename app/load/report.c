@@ -176,7 +176,11 @@ static void put_result(json_t *o, const struct load *l, const uint64_t v[])
 	json_object_set_new(o, "seconds", json_real(run_seconds(l)));
 	json_object_set_new(o, "completed_per_s", json_real(per_second(l, v[LOAD_COMPLETED])));
 	json_object_set_new(o, "decisions_per_s", json_real(per_second(l, v[LOAD_DISPATCHES])));
-	json_object_set_new(o, "busy_share", json_real(share(v[LOAD_LOOPS_BUSY], v[LOAD_LOOPS])));
+	json_object_set_new(o, "busy_share",
+			    json_real(share(v[LOAD_BUSY_CYCLES],
+					    l->run_end > l->start ? l->run_end - l->start : 0)));
+	json_object_set_new(o, "busy_cycles_per_request",
+			    json_real(share(v[LOAD_BUSY_CYCLES], v[LOAD_SENT])));
 }
 
 void load_report_json(const struct load *l, FILE *out)

@@ -138,6 +138,9 @@ int load_setup(struct load *l, const struct load_options *opt, char *err, size_t
 	l->opt = opt;
 	l->hz = rte_get_tsc_hz();
 	l->us = l->hz / 1000000;
+	/* Half the shortest patience, within reason: each look costs a cache line. */
+	l->check_period =
+		(uint64_t)(RTE_MIN(RTE_MAX(opt->repeat_ms / 2, 1.0), 50.0) * 1e-3 * (double)l->hz);
 	l->prefill_cycles = opt->prefill_us * (double)l->hz * 1e-6;
 	l->decode_cycles = opt->decode_us * (double)l->hz * 1e-6;
 	l->epoch = (uint32_t)time(NULL) | 1u;

@@ -48,7 +48,8 @@ static const struct kvr_counter counters[] = {
 	[LOAD_NO_MBUF] = {"no_mbuf", "frames", "frames not made: no buffer"},
 	[LOAD_LATE_SENDS] = {"late_sends", "requests", "sent more than 1 ms after the schedule"},
 	[LOAD_LOOPS] = {"loops", "loops", "iterations of the load lcore"},
-	[LOAD_LOOPS_BUSY] = {"loops_busy", "loops", "of them with frames to receive"},
+	[LOAD_LOOPS_BUSY] = {"loops_busy", "loops", "of them that moved a frame"},
+	[LOAD_BUSY_CYCLES] = {"busy_cycles", "cycles", "time of loops that moved a frame"},
 	[LOAD_COUNTERS] = {0},
 };
 

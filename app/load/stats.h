@@ -63,6 +63,7 @@ enum load_counter {
 	LOAD_LATE_SENDS,
 	LOAD_LOOPS,
 	LOAD_LOOPS_BUSY,
+	LOAD_BUSY_CYCLES,
 	LOAD_COUNTERS
 };
 extern const struct kvr_stats_def load_stats_def;
