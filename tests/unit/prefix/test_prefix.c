@@ -456,7 +456,7 @@ static bool restore(void *ctx, const struct kvr_prefix_piece *d)
 {
 	pieces++;
 	kvr_prefix_store(copy.t, d->rank, d->tier, d->has_parent ? &d->parent : NULL, d->sh, d->n);
-	if (ctx != NULL) { /* change the table that is being walked */
+	if (ctx != NULL && pieces < 500) { /* change the table that is being walked */
 		kvr_prefix_remove(p.t, 30, 0, &other[700 + pieces], 1);
 		kvr_prefix_maintain(p.t, 0);
 	}
