@@ -55,13 +55,29 @@ static bool is_at(const struct kvr_prefix *t, struct pfx_loc at, uint64_t sh)
 	return at.off < pfx_len(h) && *pfx_sh(t, h, at.off) == sh;
 }
 
+/* Where the block before number i of the event is. */
+static struct pfx_loc before(const struct kvr_prefix *t, const struct kvr_prefix_event *e,
+			     uint32_t i)
+{
+	if (i > 0)
+		return pfx_event__find(t, pfx_ld64(e->sh, i - 1));
+	return e->has_parent ? pfx_event__find(t, e->parent) : (struct pfx_loc){PFX_NONE, 0};
+}
+
 /* Stretch of new blocks behind `at` (or at a root, or behind an unknown parent). */
 static uint32_t store_new(struct kvr_prefix *t, const struct kvr_prefix_event *e, uint32_t i,
 			  struct pfx_loc *at)
 {
 	struct pfx_new as = {.has_parent = i > 0 || e->has_parent};
-	uint32_t n = e->n - i;
+	uint32_t n = RTE_MIN(e->n - i, PFX_RUN);
 
+	if (pfx_evict__low(t, n)) {
+		pfx_evict__make_room(t, n);
+		*at = before(t, e, i);
+	}
+	n = RTE_MIN(n, t->max_blocks - (uint32_t)t->st.blocks);
+	if (n == 0)
+		return 0;
 	if (at->meta != PFX_NONE) {
 		uint32_t len = pfx_len(pfx_hdr_of(t, at->meta));
 
@@ -80,7 +96,7 @@ static uint32_t store_new(struct kvr_prefix *t, const struct kvr_prefix_event *e
 	if (as.has_parent)
 		as.parent_sh = i > 0 ? pfx_ld64(e->sh, i - 1) : e->parent;
 	if (as.has_parent && as.parent == PFX_NONE)
-		pfx_add(&t->st.orphans, n);
+		pfx_add(&t->st.orphans, e->n - i);
 	at->meta = pfx_run__create(t, &as, e->rank, e->tier, skip(e->sh, i), &n);
 	at->off = n - 1;
 	return at->meta != PFX_NONE ? n : 0;
@@ -108,16 +124,13 @@ static void store(struct kvr_prefix *t, const struct kvr_prefix_event *e)
 	bool lost = true; /* `at` is to be looked up */
 
 	for (uint32_t i = 0, n; i < e->n; i += n) {
-		uint32_t blocks = RTE_MIN(e->n - i, PFX_RUN);
-
-		if (pfx_evict__low(t, blocks)) {
-			pfx_evict__make_room(t, blocks);
+		/* Blocks that are there need no room, but perhaps a split. */
+		if (pfx_evict__low(t, 0)) {
+			pfx_evict__make_room(t, 0);
 			lost = true;
 		}
-		if (lost && i > 0)
-			at = pfx_event__find(t, pfx_ld64(e->sh, i - 1));
-		else if (lost && e->has_parent)
-			at = pfx_event__find(t, e->parent);
+		if (lost)
+			at = before(t, e, i);
 		lost = false;
 		n = store_some(t, e, i, &at);
 		if (n == 0) {

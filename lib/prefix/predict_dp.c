@@ -259,6 +259,34 @@ static struct pfx_loc predict_known(struct kvr_prefix *t, struct pfx_loc loc, ui
 	return pfx_run__own(t, loc, *k, rank, PFX_PRED);
 }
 
+/* Up to *k blocks that are new, from number i on; the chain so far ends at `at`. */
+static struct pfx_loc predict_new(struct kvr_prefix *t, uint16_t rank, const void *sh, uint32_t i,
+				  uint32_t *k, struct pfx_loc at)
+{
+	struct pfx_new as = {.has_parent = i > 0};
+	uint32_t meta;
+
+	*k = RTE_MIN(*k, PFX_RUN);
+	if (pfx_evict__low(t, *k)) {
+		pfx_evict__make_room(t, *k);
+		at.meta = PFX_NONE;
+		if (i > 0)
+			at = pfx_event__find(t, pfx_ld64(sh, i - 1));
+	}
+	*k = RTE_MIN(*k, t->max_blocks - (uint32_t)t->st.blocks);
+	if (*k == 0)
+		return (struct pfx_loc){PFX_NONE, 0};
+	as.parent = at.meta;
+	if (at.meta != PFX_NONE && at.off + 1 < pfx_len(pfx_hdr_of(t, at.meta)))
+		as.parent = pfx_run__split(t, at.meta, at.off + 1);
+	if (i > 0)
+		as.parent_sh = pfx_ld64(sh, i - 1);
+	if (as.parent != PFX_NONE)
+		as.pos = (t->meta[as.parent].pos + at.off + 1) % PFX_RUN;
+	meta = pfx_run__create(t, &as, rank, PFX_PRED, (const char *)sh + (size_t)i * 8, k);
+	return (struct pfx_loc){meta, *k - 1};
+}
+
 /*
  * As the store of an event, run by run from the root. `at` ends on the last block taken; what
  * one step adds belongs to one run.
@@ -268,23 +296,13 @@ static uint32_t step(struct kvr_prefix *t, uint16_t rank, const void *sh, uint32
 {
 	const char *from = (const char *)sh + (size_t)i * 8;
 	struct pfx_loc loc = pfx_event__find(t, pfx_ld64(from, 0));
-	struct pfx_new as = {.has_parent = i > 0, .parent = at->meta};
 	uint32_t k = n - i;
 
 	if (loc.meta != PFX_NONE) {
 		k = pfx_event__same(t, loc, from, k);
 		*at = predict_known(t, loc, &k, rank, until_ms);
 	} else {
-		/* The chain so far ends at *at: continue it there, or branch off. */
-		if (at->meta != PFX_NONE && at->off + 1 < pfx_len(pfx_hdr_of(t, at->meta)))
-			as.parent = pfx_run__split(t, at->meta, at->off + 1);
-		if (i > 0) {
-			as.parent_sh = pfx_ld64(sh, i - 1);
-			if (as.parent != PFX_NONE)
-				as.pos = t->meta[as.parent].pos + pfx_len(pfx_hdr_of(t, as.parent));
-		}
-		at->meta = pfx_run__create(t, &as, rank, PFX_PRED, from, &k);
-		at->off = k - 1;
+		*at = predict_new(t, rank, sh, i, &k, *at);
 	}
 	if (at->meta == PFX_NONE)
 		return 0;
@@ -305,10 +323,8 @@ void kvr_prefix_predict(struct kvr_prefix *t, uint16_t rank, const void *sh, uin
 		return;
 	n = RTE_MIN(n, (uint32_t)KVR_PREFIX_MAX_QUERY);
 	for (uint32_t i = 0, k; i < n; i += k) {
-		uint32_t blocks = RTE_MIN(n - i, PFX_RUN);
-
-		if (pfx_evict__low(t, blocks)) {
-			pfx_evict__make_room(t, blocks);
+		if (pfx_evict__low(t, 0)) {
+			pfx_evict__make_room(t, 0);
 			at.meta = PFX_NONE;
 		}
 		if (i > 0 && at.meta == PFX_NONE)

@@ -162,7 +162,6 @@ struct kvr_prefix {
 	alignas(64) _Atomic uint32_t nranks; /* lanes in use */
 	_Atomic uint32_t planes;	     /* bit of each plane that ever had an owner */
 	_Atomic uint32_t age;		     /* now, in seconds from 1 */
-	_Atomic uint32_t orphans;	     /* runs whose parent link leads nowhere */
 	_Atomic uint64_t losses;	     /* owners that lost blocks, ever */
 	_Atomic uint16_t loser[PFX_LOSSES];  /* the ranks of the last of them */
 	_Atomic uint64_t *birth;	     /* by header: 0 or a rising number, for dump */

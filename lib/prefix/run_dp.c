@@ -163,18 +163,6 @@ static bool parent_lives(const struct kvr_prefix *t, const struct pfx_meta *m)
 	return m->parent != PFX_NONE && t->meta[m->parent].gen == m->parent_gen;
 }
 
-static void add_orphans(struct kvr_prefix *t, uint32_t n)
-{
-	/* Publishes nothing: a reader who misses it counts less for a moment. */
-	pfx_st32(&t->orphans, pfx_ld32(&t->orphans) + n);
-}
-
-/* Has this run the place in the tree its blocks have in the chain? */
-static bool is_orphan(const struct kvr_prefix *t, const struct pfx_meta *m)
-{
-	return t->hdr[m->hdr].has_parent && !parent_lives(t, m);
-}
-
 static void init_meta(struct kvr_prefix *t, uint32_t meta, uint32_t hdr, uint32_t parent)
 {
 	struct pfx_meta *m = &t->meta[meta];
@@ -242,8 +230,6 @@ uint32_t pfx_run__create(struct kvr_prefix *t, const struct pfx_new *as, uint16_
 	}
 	if (as->parent != PFX_NONE)
 		t->meta[as->parent].nchild++;
-	else if (as->has_parent)
-		add_orphans(t, 1);
 	pfx_evict__link(t, meta, pfx_ld32(&t->age));
 	*n = len;
 	return meta;
@@ -432,9 +418,6 @@ void pfx_run__destroy(struct kvr_prefix *t, uint32_t meta)
 	uint64_t sh = *pfx_sh(t, h, 0);
 	int32_t key;
 
-	if (is_orphan(t, m))
-		add_orphans(t, -1u);
-	add_orphans(t, m->nchild);
 	if (parent_lives(t, m))
 		t->meta[m->parent].nchild--;
 	if (m->pred != PFX_NONE)
@@ -486,6 +469,9 @@ void pfx_run__trim(struct kvr_prefix *t, uint32_t meta)
 		publish_len(h, keep);
 	}
 	unappend(t, h, keep, len, stays);
+	/* What followed the lost blocks follows this run no more. */
+	t->meta[meta].nchild = 0;
+	t->meta[meta].gen++;
 	t->meta[meta].shrunk = t->batch;
 	t->dirty = true;
 }
@@ -527,13 +513,14 @@ struct pfx_loc pfx_run__own(struct kvr_prefix *t, struct pfx_loc at, uint32_t n,
 }
 
 /*
- * `rank` lost blocks off..off+n-1, all of which it held. Gives the run that now holds the block
- * before them, if there is one.
+ * `rank` lost blocks off..off+n-1 of a tier, all of which it held. Gives the run that now holds the
+ * block before them, if there is one.
  */
 struct pfx_loc pfx_run__disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t n, uint16_t rank,
 			       uint32_t plane)
 {
 	uint32_t meta = at.meta, lead = pfx_owner__get(t, pfx_hdr_of(t, meta), plane, rank);
+	const uint32_t asked = n;
 	int ret;
 
 	if (at.off + n < lead) {
@@ -559,8 +546,8 @@ struct pfx_loc pfx_run__disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t
 	}
 	pfx_note_loss(t, rank);
 	pfx_sub(&t->rank_blocks[rank][plane], n);
-	if (plane != PFX_PRED)
-		pfx_sub(&t->st.entries, n);
+	pfx_sub(&t->st.entries, n);
+	pfx_add(&t->st.evicted_entries, n - asked);
 	if (ret == 0)
 		pfx_run__trim(t, meta);
 	return (struct pfx_loc){at.off > 0 ? meta : PFX_NONE, at.off - 1};

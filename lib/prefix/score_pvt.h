@@ -37,6 +37,7 @@ struct look {
 	uint32_t n, pos, npath, nkey;
 	uint32_t first; /* blocks that matched in the first run */
 	bool done;
+	bool diverged; /* not likely to go on: do not look up more than one head */
 	struct kvr_overlap *o;
 	struct step path[PATH];
 	struct active dev, pred;
@@ -347,6 +348,7 @@ static void begin(const struct kvr_prefix *t, struct look *l, const struct kvr_p
 	l->n = RTE_MIN(q->n, (uint32_t)KVR_PREFIX_MAX_QUERY);
 	l->pos = l->npath = l->first = 0;
 	l->done = l->n == 0;
+	l->diverged = false;
 	l->o = o;
 	l->dev.mode = l->pred.mode = NOT_STARTED;
 	l->dev.filled = l->pred.filled = false;
@@ -401,8 +403,10 @@ static void take(const struct kvr_prefix *t, struct look *l, struct pfx_hdr *h, 
 		l->first = m;
 	l->path[l->npath++] = (struct step){h, l->pos, m};
 	l->pos += m;
-	/* Behind a mismatch only a run can follow that was stored without its parent. */
-	l->done = l->pos == l->n || (m < len && pfx_ld32(&t->orphans) == 0);
+	/* Behind a mismatch there may be a run, too, that was stored before its parent was known.
+	 */
+	l->diverged = m < len;
+	l->done = l->pos == l->n;
 }
 
 struct keys {
@@ -428,6 +432,8 @@ static void add_key(const struct kvr_prefix *t, struct keys *k, const struct loo
 static uint32_t ask(const struct kvr_prefix *t, struct keys *k, const struct look *l, uint32_t max)
 {
 	uint32_t pos = l->pos, n = 0;
+
+	max = l->diverged ? 1 : max;
 
 	do {
 		add_key(t, k, l, pos);

@@ -642,7 +642,7 @@ static int run_trace(struct bench *b, const char *file, uint32_t workers)
 	struct kvr_overlap *out = lines(kvr_overlap_size(workers));
 	struct pbt t;
 
-	if (!pbt_load(&t, file, workers)) {
+	if (!pbt_load(&t, file, workers, (struct pbt_hooks){0})) {
 		perror(file);
 		return 1;
 	}

@@ -30,6 +30,15 @@ struct pbt {
 	uint64_t queried, stored, removed;
 };
 
+struct pbt_lru;
+
+/** Called for each row, with all workers' LRUs: before its events are known, and after. */
+struct pbt_hooks {
+	void (*before)(void *ctx, const struct pbt_row *r, const struct pbt_lru *lru);
+	void (*after)(void *ctx, const struct pbt_row *r, const struct pbt_lru *lru);
+	void *ctx;
+};
+
 /* One worker: places linked oldest to newest, and a map from SH to place. */
 struct pbt_lru {
 	uint64_t sh[PBT_LRU];
@@ -172,8 +181,8 @@ static inline uint32_t pbt_line(char *line, uint64_t **sh)
 	return n;
 }
 
-/** Load `file` for `w` workers; returns false when it cannot be read. */
-static inline bool pbt_load(struct pbt *t, const char *file, uint32_t w)
+/** Load `file` for `w` workers; hooks may be empty. Returns false when it cannot be read. */
+static inline bool pbt_load(struct pbt *t, const char *file, uint32_t w, struct pbt_hooks h)
 {
 	FILE *f = fopen(file, "r");
 	struct pbt_lru *l;
@@ -195,13 +204,29 @@ static inline bool pbt_load(struct pbt *t, const char *file, uint32_t w)
 			if (t->row == NULL)
 				exit(1);
 		}
+		if (h.before != NULL)
+			h.before(h.ctx, &r, l);
 		pbt_play(t, &r, &l[r.worker]);
+		if (h.after != NULL)
+			h.after(h.ctx, &r, l);
 		t->row[t->nrow++] = r;
 	}
 	free(line);
 	free(l);
 	fclose(f);
 	return t->nrow > 0;
+}
+
+static inline void pbt_free(struct pbt *t)
+{
+	for (uint32_t i = 0; i < t->nrow; i++) {
+		for (uint32_t k = 0; k < t->row[i].nev; k++) {
+			if (t->row[i].ev[k].op == KVR_PREFIX_REMOVE)
+				free((void *)(uintptr_t)t->row[i].ev[k].sh);
+		}
+		free(t->row[i].sh);
+	}
+	free(t->row);
 }
 
 #endif

@@ -32,6 +32,7 @@ struct pb {
 	uint32_t nseq, npair; /* N; (group, worker) pairs */
 	uint64_t *prefix;     /* [group][p] sequence hashes */
 	uint64_t *suffix;     /* [sequence][d - p] */
+	uint64_t *joined;     /* whole sequences that events point into */
 	uint64_t *rev;	      /* hashes of the remove events */
 	uint32_t cap_seq;
 	uint8_t *pair_known; /* [group][worker] */
@@ -159,8 +160,9 @@ static inline void pb_add_seq(struct pb *b)
 static inline void pb_make_events(struct pb *b)
 {
 	const uint32_t s = b->d - b->p;
-	uint64_t *joined = pb_alloc((size_t)b->npair * b->d * 8), *rev, *next = joined;
+	uint64_t *rev, *next;
 
+	b->joined = next = pb_alloc((size_t)b->npair * b->d * 8);
 	b->rev = rev = pb_alloc(b->entries * 8);
 	memset(b->pair_known, 0, (size_t)PB_GROUPS * b->ranks);
 	for (uint32_t i = 0; i < b->nseq; i++) {
@@ -176,7 +178,7 @@ static inline void pb_make_events(struct pb *b)
 		memcpy(next, prefix, b->p * 8);
 		memcpy(next + b->p, suffix, s * 8);
 		pb_stored(&b->store, w, NULL, next, b->d);
-		next += b->d; /* kept for the life of the program: events point into it */
+		next += b->d;
 	}
 	for (uint32_t i = 0; i < b->nseq; i++)
 		rev = pb_removed(&b->remove, pb_worker(i, b->ranks), &b->suffix[(size_t)i * s], s,
@@ -240,6 +242,15 @@ static inline void pb_init(struct pb *b, uint32_t w, uint32_t d, uint64_t entrie
 		pb_add_seq(b);
 	pb_make_events(b);
 	pb_make_queries(b);
+}
+
+static inline void pb_free(struct pb *b)
+{
+	void *all[] = {b->prefix, b->suffix, b->joined, b->rev,	     b->pair_known,
+		       b->pair,	  b->query,  b->qclass, b->store.ev, b->remove.ev};
+
+	for (uint32_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		free(all[i]);
 }
 
 /** Sum of (rank + 1) * depth over the ranks. */

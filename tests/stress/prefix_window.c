@@ -115,7 +115,7 @@ static void shrink_and_grow_differently(void)
 	kvr_prefix_remove(p.t, 2, 0, &sh[20], LEN - 20);
 	memcpy(other, sh, 20 * 8);
 	pt_chain(other, 20, 64, 4);
-	kvr_prefix_store(p.t, 2, 0, &other[19], &other[20], 44);
+	kvr_prefix_store(p.t, 1, 0, &other[19], &other[20], 44);
 }
 
 /* The run may not be filled with other content while a reader has compared the old. */
