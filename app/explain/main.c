@@ -37,11 +37,6 @@ static const struct {
 	{"hash", ex_op_hash},
 };
 
-bool ex_op_session_ack(struct ex_world *w, const json_t *obj, struct ex_problem *p)
-{
-	return ex_bad(p, "sessions are not available");
-}
-
 static void refused(const char *op, uint64_t line, const struct ex_problem *p)
 {
 	ex_out_line(op);
@@ -97,6 +92,9 @@ static int run(FILE *in)
 	ssize_t n;
 
 	w.ids = json_object();
+	w.sessions = kvr_session_create(65536, 0, 0);
+	if (w.ids == NULL || w.sessions == NULL)
+		return 2;
 	while ((n = getline(&text, &cap, in)) >= 0) {
 		line++;
 		if (!blank(text, (size_t)n) && !run_line(&w, text, (size_t)n, line))

@@ -4,6 +4,7 @@
 #include "request.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const struct ex_field only_id[] = {{"op", EX_STR, 0}, {"id", EX_STR, EX_REQUIRED}, {NULL}};
 
@@ -15,9 +16,13 @@ bool ex_op_prefill_done(struct ex_world *w, const json_t *obj, struct ex_problem
 	if (!ex_check(obj, only_id, p))
 		return false;
 	known = ex_req_find(w, obj, &r, p);
-	if (known == 1)
-		kvr_sched_prefill_done(r->pool->sched, r->slot, w->now);
-	return known >= 0;
+	if (known != 1)
+		return known == 0;
+	if (r->main.on)
+		kvr_sched_prefill_done(r->pool->sched, r->main.slot, w->now);
+	if (r->stage == EX_PREFILL_RUNS || r->stage == EX_BOTH)
+		ex_prefill_over(w, r);
+	return true;
 }
 
 bool ex_op_output(struct ex_world *w, const json_t *obj, struct ex_problem *p)
@@ -27,20 +32,30 @@ bool ex_op_output(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 						 {"tokens", EX_U32, EX_REQUIRED},
 						 {NULL}};
 	struct ex_req *r;
+	uint64_t n;
 	int known;
 
 	if (!ex_check(obj, fields, p))
 		return false;
 	known = ex_req_find(w, obj, &r, p);
-	if (known == 1 && kvr_sched_slot_state(r->pool->sched, r->slot) == KVR_SLOT_BOOKED) {
-		uint64_t all = r->generated + ex_u64_or(obj, "tokens", 0);
+	if (known != 1)
+		return known == 0;
+	n = ex_u64_or(obj, "tokens", 0);
+	if (r->generated + n > UINT32_MAX)
+		return ex_bad(p, "more than 2^32-1 tokens");
+	if (n > 0 && (r->stage == EX_PREFILL_RUNS || r->stage == EX_BOTH)) {
+		char *id = strdup(r->id);
 
-		if (all > UINT32_MAX)
-			return ex_bad(p, "more than 2^32-1 tokens");
-		r->generated = all;
-		kvr_sched_output(r->pool->sched, r->slot, (uint32_t)all, w->now);
+		ex_prefill_over(w, r);
+		known = ex_req_live(w, id); /* the decode leg may have been refused */
+		free(id);
 	}
-	return known >= 0;
+	if (known != 1 || !r->main.on ||
+	    kvr_sched_slot_state(r->pool->sched, r->main.slot) != KVR_SLOT_BOOKED)
+		return true;
+	r->generated += n;
+	kvr_sched_output(r->pool->sched, r->main.slot, (uint32_t)r->generated, w->now);
+	return true;
 }
 
 static bool end(struct ex_world *w, const json_t *obj, struct ex_problem *p, bool cancel)
@@ -53,11 +68,8 @@ static bool end(struct ex_world *w, const json_t *obj, struct ex_problem *p, boo
 	known = ex_req_find(w, obj, &r, p);
 	if (known != 1)
 		return known == 0;
-	if (cancel)
-		kvr_sched_cancel(r->pool->sched, r->slot, w->now);
-	else
-		kvr_sched_finish(r->pool->sched, r->slot, w->now);
-	ex_req_drop(w, r);
+	ex_session_finish(r);
+	ex_req_end(w, r, cancel);
 	return true;
 }
 
@@ -149,16 +161,18 @@ void ex_expire(struct ex_world *w, struct ex_pool *pool)
 	while (kvr_sched_expire(pool->sched, w->now, &slot, 1) == 1) {
 		struct ex_req *r = pool->by_slot[slot];
 
+		ex_leg_release(pool, pool == r->pool ? &r->main : &r->prefill);
 		ex_out_line("expired");
 		ex_out_str("id", r->id);
 		ex_out_end();
-		ex_req_drop(w, r);
+		ex_session_finish(r);
+		ex_req_end(w, r, false);
 	}
 }
 
 static uint64_t next_timer(const struct ex_world *w)
 {
-	uint64_t t = UINT64_MAX;
+	uint64_t t = ex_session_timer(w);
 
 	for (uint32_t i = 0; i < w->n_pools; i++) {
 		uint64_t due = kvr_sched_next_timer(w->pool[i].sched);
@@ -185,6 +199,7 @@ bool ex_op_advance(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 		w->now = t > w->now ? t : w->now;
 		for (uint32_t i = 0; i < w->n_pools; i++)
 			ex_expire(w, &w->pool[i]);
+		ex_session_expire(w);
 		ex_poll(w);
 	}
 	w->now = to;

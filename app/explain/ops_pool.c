@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pool, worker, worker_gone, drain, resume; states of workers. */
 #include "out.h"
-#include "world.h"
+#include "request.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -290,7 +290,7 @@ static void dropped(void *arg, uint32_t slot, uint32_t rank)
 {
 	struct ex_pool *pool = arg;
 
-	ex_req_drop(the_world, pool->by_slot[slot]);
+	ex_leg_dropped(the_world, pool, slot);
 }
 
 static void rank_removed(void *arg, uint32_t rank, uint64_t worker, uint32_t dp_rank)
@@ -307,6 +307,20 @@ static bool refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,
 
 	ex_index_score(pool->index, req->sh, req->n, the_world->now, out);
 	return true;
+}
+
+/* A prefill pool is active while it has a worker. */
+static void count_workers(struct ex_pool *pool, int by)
+{
+	pool->n_workers = (uint32_t)((int)pool->n_workers + by);
+	if (pool->conf.role != KVR_POOL_PREFILL ||
+	    !kvr_disagg_workers(&pool->disagg, pool->n_workers))
+		return;
+	ex_out_line("state");
+	ex_out_str("pool", pool->conf.name);
+	ex_out_str("from", pool->n_workers > 0 ? "inactive" : "active");
+	ex_out_str("to", pool->n_workers > 0 ? "active" : "inactive");
+	ex_out_end();
 }
 
 /* ---- workers ----------------------------------------------------------------------------- */
@@ -333,7 +347,7 @@ void ex_settle(struct ex_world *w)
 			ex_state_change(k, EX_DRAINED);
 }
 
-static struct ex_worker *worker_find(const struct ex_world *w, uint64_t id)
+struct ex_worker *ex_worker_find(const struct ex_world *w, uint64_t id)
 {
 	struct ex_worker *k = w->workers;
 
@@ -344,7 +358,7 @@ static struct ex_worker *worker_find(const struct ex_world *w, uint64_t id)
 
 struct ex_worker *ex_worker_of(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 {
-	struct ex_worker *k = worker_find(w, ex_u64_or(obj, "worker", 0));
+	struct ex_worker *k = ex_worker_find(w, ex_u64_or(obj, "worker", 0));
 
 	if (k == NULL)
 		ex_bad(p, "unknown worker %" PRIu64, ex_u64_or(obj, "worker", 0));
@@ -478,7 +492,7 @@ bool ex_op_worker(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 	pool = ex_pool_of(w, obj, p);
 	if (pool == NULL)
 		return false;
-	k = worker_find(w, ex_u64_or(obj, "worker", 0));
+	k = ex_worker_find(w, ex_u64_or(obj, "worker", 0));
 	if (k != NULL && ex_get(obj, "pool") == NULL)
 		pool = k->pool;
 	if (k != NULL && k->pool != pool)
@@ -493,6 +507,7 @@ bool ex_op_worker(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 		k->pool = pool;
 		worker_insert(w, k);
 		ex_state_change(k, EX_SERVING);
+		count_workers(pool, 1);
 	}
 	json_decref(k->line);
 	k->line = json_incref((json_t *)obj);
@@ -513,6 +528,7 @@ bool ex_op_worker_gone(struct ex_world *w, const json_t *obj, struct ex_problem 
 		return false;
 	kvr_sched_worker_gone(k->pool->sched, k->id, w->now);
 	ex_state_change(k, EX_GONE);
+	count_workers(k->pool, -1);
 	while (*at != k)
 		at = &(*at)->next;
 	*at = k->next;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* route, admissions, and what they write. */
+/* route, admissions, sessions: the legs of a request and what they write. */
 #include "out.h"
 #include "request.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void term_line(const struct kvr_sched_term *t)
 {
@@ -86,65 +89,406 @@ static void decision_fields(const struct ex_pool *pool, const struct kvr_sched_d
 }
 
 /* Approximate mode and predict-on-route: the chosen rank will hold the prompt. */
-static void predict(struct ex_world *w, const struct ex_req *r, uint32_t rank)
+static void predict(struct ex_world *w, const struct ex_req *r, const struct ex_pool *pool,
+		    uint32_t rank)
 {
-	const struct kvr_pool_conf *c = &r->pool->conf;
+	const struct kvr_pool_conf *c = &pool->conf;
 	double ttl = c->use_kv_events ? c->predicted_ttl_s : c->ttl_s;
 
 	if (c->mode == KVR_MODE_KV && ttl > 0)
-		ex_index_predict(r->pool->index, rank, r->req.sh, r->req.n, w->now, ttl);
+		ex_index_predict(pool->index, rank, r->main.req.sh, r->main.req.n, w->now, ttl);
 }
+
+/* ---- sessions ---------------------------------------------------------------------------- */
+
+static void session_line(const char *id, size_t len, const char *event,
+			 const struct kvr_session_binding *to)
+{
+	ex_out_line("session");
+	ex_out_strn("session_id", id, len);
+	ex_out_str("event", event);
+	ex_out_u64("worker", to->worker);
+	ex_out_u64("dp_rank", to->dp_rank);
+	ex_out_end();
+}
+
+static void session_event(const struct ex_req *r, const char *event,
+			  const struct kvr_session_binding *to)
+{
+	session_line(r->session, strlen(r->session), event, to);
+}
+
+/* A bound session pins the request to its (worker, rank) unless the client pinned it. */
+static bool session_enter(struct ex_world *w, struct ex_req *r, struct ex_problem *p)
+{
+	struct kvr_sched_hints *h = &r->main.hints;
+	struct kvr_session_binding to;
+
+	if (r->session == NULL)
+		return true;
+	switch (kvr_session_resolve(w->sessions, r->session, strlen(r->session), w->now, &to)) {
+	case KVR_SESSION_EXPIRED:
+		session_event(r, "expired", &to);
+		session_event(r, "close_sent", &to);
+		return true;
+	case KVR_SESSION_NONE:
+		if (r->action == EX_SESSION_CLOSE)
+			return ex_bad(p, "unknown session '%s'", r->session);
+		return true;
+	default:
+		break;
+	}
+	if (h->flags & (KVR_SHINT_BACKEND_ID | KVR_SHINT_DECODE_ID))
+		return true;
+	h->flags |= KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK;
+	h->backend_id = to.worker;
+	h->dp_rank = to.dp_rank;
+	return true;
+}
+
+/* The main leg was routed: open or close. */
+static void session_routed(struct ex_world *w, struct ex_req *r, const struct kvr_sched_decision *d)
+{
+	struct kvr_session_binding bound;
+
+	r->to = (struct kvr_session_binding){d->worker, d->dp_rank};
+	if (r->session == NULL || r->action == EX_SESSION_USE)
+		return;
+	if (r->action == EX_SESSION_OPEN) {
+		r->opening = true;
+		session_event(r, "open_sent", &r->to);
+		return;
+	}
+	if (kvr_session_unbind(w->sessions, r->session, strlen(r->session), &bound)) {
+		session_event(r, "unbound", &bound);
+		r->closing = true;
+	}
+}
+
+void ex_session_finish(const struct ex_req *r)
+{
+	if (r->closing)
+		session_event(r, "close_sent", &r->to);
+}
+
+bool ex_op_session_ack(struct ex_world *w, const json_t *obj, struct ex_problem *p)
+{
+	static const struct ex_field fields[] = {{"op", EX_STR, 0},
+						 {"id", EX_STR, EX_REQUIRED},
+						 {"status", EX_STR, EX_NULL},
+						 {NULL}};
+	struct ex_req *r;
+	int known;
+
+	if (!ex_check(obj, fields, p))
+		return false;
+	known = ex_req_find(w, obj, &r, p);
+	if (known != 1)
+		return known == 0;
+	if (!r->opening)
+		return ex_bad(p, "request '%s' opens no session", r->id);
+	r->opening = false;
+	if (strcmp(ex_str_or(obj, "status", "ok"), "ok") == 0 &&
+	    kvr_session_bind(w->sessions, r->session, strlen(r->session), &r->to,
+			     r->timeout_s * UINT64_C(1000000000), w->now) == 0) {
+		session_event(r, "bound", &r->to);
+		return true;
+	}
+	session_event(r, "open_failed", &r->to);
+	ex_req_end(w, r, false);
+	return true;
+}
+
+#define REAP_NS UINT64_C(30000000000)
+
+uint64_t ex_session_timer(const struct ex_world *w)
+{
+	return kvr_session_count(w->sessions) == 0 ? UINT64_MAX : (w->now / REAP_NS + 1) * REAP_NS;
+}
+
+void ex_session_expire(struct ex_world *w)
+{
+	struct kvr_session_ended e;
+
+	if (w->now % REAP_NS != 0)
+		return;
+	while (kvr_session_expire(w->sessions, w->now, &e, 1) == 1) {
+		session_line(e.id, e.len, "expired", &e.to);
+		session_line(e.id, e.len, "close_sent", &e.to);
+	}
+}
+
+/* ---- main leg ---------------------------------------------------------------------------- */
+
+static void line_of(const char *op, const struct ex_req *r, const struct ex_pool *pool,
+		    const struct kvr_sched_decision *d)
+{
+	ex_out_line(op);
+	ex_out_str("id", r->id);
+	decision_fields(pool, d);
+	if (strcmp(op, "admitted") == 0) {
+		if (d->waited_ns % 1000000 == 0)
+			ex_out_u64("waited_ms", d->waited_ns / 1000000);
+		else
+			ex_out_f64("waited_ms", (double)d->waited_ns / 1e6);
+	}
+	ex_out_end();
+}
+
+static void decide(struct ex_world *w, struct ex_req *r, struct ex_pool *pool, struct ex_leg *leg,
+		   struct kvr_sched_decision *d)
+{
+	struct kvr_sched_overlap ov;
+
+	if (!ex_leg_take(pool, r, leg)) {
+		*d = (struct kvr_sched_decision){.result = KVR_SCHED_ERROR,
+						 .err = KVR_SCHED_BAD_SLOT};
+		return;
+	}
+	ex_index_score(pool->index, leg->req.sh, leg->req.n, w->now, &ov);
+	kvr_sched_route(pool->sched, leg->slot, &leg->req, &ov, w->now, d);
+	if (d->result != KVR_SCHED_ROUTED && d->result != KVR_SCHED_QUEUED)
+		ex_leg_release(pool, leg);
+}
+
+/* Decide the main leg and write its line; the request may be over (and freed) afterwards. */
+static void main_leg(struct ex_world *w, struct ex_req *r, const char *op)
+{
+	struct kvr_sched_decision d;
+
+	decide(w, r, r->pool, &r->main, &d);
+	line_of(op, r, r->pool, &d);
+	if (d.result != KVR_SCHED_ROUTED && d.result != KVR_SCHED_QUEUED) {
+		ex_req_end(w, r, false);
+		return;
+	}
+	if (!r->entered)
+		ex_req_enter(w, r);
+	if (d.result == KVR_SCHED_ROUTED) {
+		predict(w, r, r->pool, d.rank);
+		session_routed(w, r, &d);
+	}
+}
+
+/* ---- prefill leg ------------------------------------------------------------------------- */
+
+/* The taint a decode worker should share with the prefill worker. */
+static bool transfer_of(const struct ex_worker *k, struct ex_req *r, struct kvr_disagg_transfer *t)
+{
+	const json_t *policy = ex_get(k->line, "kv_transfer");
+	const char *domain = ex_str_or(policy, "domain", NULL);
+	const char *value =
+		domain != NULL ? ex_str_or(ex_get(k->line, "topology"), domain, NULL) : NULL;
+
+	*t = (struct kvr_disagg_transfer){.weight = 1};
+	t->required = strcmp(ex_str_or(policy, "enforcement", "preferred"), "required") == 0;
+	if (ex_get(policy, "weight") != NULL)
+		t->weight = ex_real(ex_get(policy, "weight"));
+	if (domain == NULL)
+		return true;
+	if (value == NULL)
+		return !t->required; /* nowhere to transfer from: fail closed */
+	if (asprintf(&r->transfer, "dynamo.topology/%s=%s", domain, value) < 0)
+		abort();
+	t->taint = (struct kvr_sched_str){r->transfer, (uint32_t)strlen(r->transfer)};
+	return true;
+}
+
+/* What the decode leg asks for once the prefill worker is known; false = fail closed. */
+static bool decode_request(struct ex_world *w, struct ex_req *r, uint64_t prefill_worker)
+{
+	const struct ex_worker *k = ex_worker_find(w, prefill_worker);
+	struct kvr_sched_override over;
+	struct kvr_sched_hints hints = r->main.hints;
+	struct kvr_disagg_transfer t;
+
+	kvr_disagg_decode_override(r->main.req.override, &over);
+	r->main.override = over;
+	r->main.req.override = &r->main.override;
+	r->main.req.phase = KVR_SPHASE_DECODE;
+	if (k == NULL || !transfer_of(k, r, &t))
+		return false;
+	kvr_disagg_merge(&hints, &t, r->required, r->preferred, &r->main.hints);
+	return true;
+}
+
+static void prefill_line(struct ex_world *w, const struct ex_req *r,
+			 const struct kvr_sched_decision *d, bool bootstrap)
+{
+	const struct ex_worker *k = ex_worker_find(w, d->worker);
+
+	ex_out_line("prefill");
+	ex_out_str("id", r->id);
+	ex_out_u64("worker", d->worker);
+	ex_out_u64("dp_rank", d->dp_rank);
+	ex_out_str("path", bootstrap ? "bootstrap" : "sync");
+	if (bootstrap) {
+		uint32_t size = (uint32_t)ex_u64_or(k->line, "dp_size", 1);
+
+		ex_out_u64("bootstrap_room", kvr_disagg_room(&w->rand, d->dp_rank % size, size));
+	}
+	ex_out_end();
+}
+
+static void refuse_line(struct ex_world *w, struct ex_req *r, enum kvr_sched_err e, const char *op)
+{
+	const struct kvr_sched_decision d = {.result = KVR_SCHED_ERROR, .err = e};
+
+	line_of(op, r, r->pool, &d);
+	ex_req_end(w, r, false);
+}
+
+/* The prefill leg has its worker: with an address go on to decode at once. */
+static void prefill_chosen(struct ex_world *w, struct ex_req *r, const struct kvr_sched_decision *d,
+			   const char *op)
+{
+	const struct ex_worker *k = ex_worker_find(w, d->worker);
+	bool bootstrap = k != NULL && ex_get(k->line, "bootstrap") != NULL;
+	bool query = d->result == KVR_SCHED_QUERY;
+
+	prefill_line(w, r, d, bootstrap);
+	if (!query) {
+		predict(w, r, r->pool->peer, d->rank);
+		if (!r->entered)
+			ex_req_enter(w, r);
+	}
+	if (!decode_request(w, r, d->worker)) {
+		refuse_line(w, r, KVR_SCHED_NO_ENDPOINTS, op);
+		return;
+	}
+	r->stage = bootstrap || query ? EX_BOTH : EX_PREFILL_RUNS;
+	if (r->stage == EX_BOTH)
+		main_leg(w, r, op);
+}
+
+void ex_prefill_over(struct ex_world *w, struct ex_req *r)
+{
+	bool decode = r->stage == EX_PREFILL_RUNS;
+
+	ex_leg_end(w, r->pool->peer, &r->prefill, false);
+	r->stage = EX_BOTH;
+	if (decode)
+		main_leg(w, r, "route");
+	else if (!r->main.on)
+		ex_req_end(w, r, false); /* the decode leg was lost before */
+}
+
+static void prefill_request(const struct ex_world *w, struct ex_req *r)
+{
+	struct kvr_sched_hints *h = &r->prefill.hints;
+	bool any = false;
+
+	kvr_disagg_prefill_hints(&r->main.hints, h);
+	/* Allowed ids that name decode workers only say nothing about prefill. */
+	for (uint32_t i = 0; i < h->n_allowed; i++) {
+		const struct ex_worker *k = ex_worker_find(w, h->allowed[i]);
+
+		any = any || (k != NULL && k->pool == r->pool->peer);
+	}
+	if (!any && h->n_allowed > 0)
+		h->flags &= ~KVR_SHINT_ALLOWED;
+	if (h->policy_class != KVR_SCHED_NO_CLASS) {
+		const char *name = ex_str_or(ex_get(r->line, "routing"), "policy_class", "");
+
+		h->policy_class = kvr_sched_class_find(r->pool->peer->sched, name, strlen(name));
+	}
+	r->prefill.req = r->main.req;
+	r->prefill.req.hints = h;
+	r->prefill.req.phase = KVR_SPHASE_PREFILL;
+}
+
+static void disaggregated(struct ex_world *w, struct ex_req *r)
+{
+	struct ex_pool *pool = r->pool->peer;
+	struct kvr_sched_decision d;
+
+	if (!kvr_disagg_active(&pool->disagg)) {
+		if (r->pool->conf.enforce_disagg) {
+			refuse_line(w, r, KVR_SCHED_NOT_ACTIVATED, "route");
+			return;
+		}
+		ex_out_line("prefill");
+		ex_out_str("id", r->id);
+		ex_out_str("path", "bypassed");
+		ex_out_end();
+		main_leg(w, r, "route");
+		return;
+	}
+	prefill_request(w, r);
+	decide(w, r, pool, &r->prefill, &d);
+	if (d.result == KVR_SCHED_ERROR) {
+		line_of("route", r, pool, &d);
+		ex_req_end(w, r, false);
+	} else if (d.result == KVR_SCHED_QUEUED) {
+		r->stage = EX_PREFILL_WAITS;
+		line_of("route", r, pool, &d);
+		ex_req_enter(w, r);
+	} else {
+		prefill_chosen(w, r, &d, "route");
+	}
+}
+
+/* ---- the operation ----------------------------------------------------------------------- */
 
 bool ex_op_route(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 {
 	struct ex_req *r = ex_req_read(w, obj, p);
-	struct kvr_sched_decision d = {.result = KVR_SCHED_ERROR, .err = KVR_SCHED_DUPLICATE};
-	struct kvr_sched_overlap ov;
-	bool stays;
 
 	if (r == NULL)
 		return false;
-	if (r->pool->n_free == 0) {
+	if (ex_req_live(w, r->id)) {
+		const struct kvr_sched_decision d = {.result = KVR_SCHED_ERROR,
+						     .err = KVR_SCHED_DUPLICATE};
+
+		line_of("route", r, r->pool, &d);
 		ex_req_free(r);
-		return ex_bad(p, "more than %u requests at one time", 65536);
+		return true;
 	}
-	if (!ex_req_live(w, r->id)) {
-		r->slot = r->pool->free_slot[r->pool->n_free - 1];
-		ex_index_score(r->pool->index, r->sh, r->req.n, w->now, &ov);
-		kvr_sched_route(r->pool->sched, r->slot, &r->req, &ov, w->now, &d);
+	if (!session_enter(w, r, p)) {
+		ex_req_free(r);
+		return false;
 	}
-	stays = d.result == KVR_SCHED_ROUTED || d.result == KVR_SCHED_QUEUED;
-	if (stays)
-		ex_req_enter(w, r);
+	if (r->pool->peer != NULL && r->pool->conf.role == KVR_POOL_DECODE)
+		disaggregated(w, r);
 	else
-		ex_req_ended(w, r->id);
-	ex_out_line("route");
-	ex_out_str("id", r->id);
-	decision_fields(r->pool, &d);
-	ex_out_end();
-	if (d.result == KVR_SCHED_ROUTED)
-		predict(w, r, d.rank);
-	if (!stays)
-		ex_req_free(r);
+		main_leg(w, r, "route");
 	return true;
+}
+
+void ex_leg_dropped(struct ex_world *w, struct ex_pool *pool, uint32_t slot)
+{
+	struct ex_req *r = pool->by_slot[slot];
+
+	if (pool == r->pool) {
+		ex_leg_release(pool, &r->main);
+		if (r->prefill.on)
+			return; /* the prefill leg runs to its end */
+	} else {
+		ex_leg_release(pool, &r->prefill);
+		if (r->main.on)
+			return;
+	}
+	ex_req_end(w, r, false);
 }
 
 static void admitted(struct ex_world *w, struct ex_pool *pool, const struct kvr_sched_decision *d)
 {
 	struct ex_req *r = pool->by_slot[d->slot];
+	bool main = pool == r->pool;
 
-	ex_out_line("admitted");
-	ex_out_str("id", r->id);
-	decision_fields(pool, d);
-	if (d->waited_ns % 1000000 == 0)
-		ex_out_u64("waited_ms", d->waited_ns / 1000000);
-	else
-		ex_out_f64("waited_ms", (double)d->waited_ns / 1e6);
-	ex_out_end();
-	if (d->result == KVR_SCHED_ROUTED)
-		predict(w, r, d->rank);
-	else
-		ex_req_drop(w, r);
+	if (d->result != KVR_SCHED_ROUTED) {
+		ex_leg_release(pool, main ? &r->main : &r->prefill);
+		line_of("admitted", r, pool, d);
+		ex_req_end(w, r, false);
+		return;
+	}
+	if (!main) {
+		prefill_chosen(w, r, d, "admitted");
+		return;
+	}
+	line_of("admitted", r, pool, d);
+	predict(w, r, pool, d->rank);
+	session_routed(w, r, d);
 }
 
 void ex_poll(struct ex_world *w)

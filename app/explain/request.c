@@ -56,7 +56,7 @@ static bool required_read(const json_t *list, struct ex_req *r, struct ex_proble
 	size_t n = json_array_size(list), i;
 	json_t *v;
 
-	r->required = calloc(n + 1, sizeof(*r->required));
+	r->required = calloc(n + 2, sizeof(*r->required));
 	json_array_foreach(list, i, v)
 	{
 		const char *s = json_string_value(v);
@@ -65,8 +65,8 @@ static bool required_read(const json_t *list, struct ex_req *r, struct ex_proble
 			return ex_bad(p, "required_taints wants strings");
 		r->required[i] = (struct kvr_sched_str){s, (uint32_t)strlen(s)};
 	}
-	r->hints.required = r->required;
-	r->hints.n_required = (uint32_t)n;
+	r->main.hints.required = r->required;
+	r->main.hints.n_required = (uint32_t)n;
 	return true;
 }
 
@@ -75,11 +75,11 @@ static bool preferred_read(const json_t *map, struct ex_req *r, struct ex_proble
 	const char *key;
 	json_t *v;
 
-	r->preferred = calloc(json_object_size(map) + 1, sizeof(*r->preferred));
-	r->hints.preferred = r->preferred;
+	r->preferred = calloc(json_object_size(map) + 2, sizeof(*r->preferred));
+	r->main.hints.preferred = r->preferred;
 	json_object_foreach((json_t *)map, key, v)
 	{
-		struct kvr_sched_preferred *t = &r->preferred[r->hints.n_preferred++];
+		struct kvr_sched_preferred *t = &r->preferred[r->main.hints.n_preferred++];
 
 		if (!json_is_number(v) && !ex_is_number(v))
 			return ex_bad(p, "preferred_taints wants a weight for '%s'", key);
@@ -98,9 +98,9 @@ static bool constraints_read(const json_t *routing, struct ex_req *r, struct ex_
 						 {NULL}};
 	const json_t *c = ex_get(routing, "routing_constraints");
 
-	if (c == NULL)
-		return true;
-	return ex_check(c, fields, p) && required_read(ex_get(c, "required_taints"), r, p) &&
+	if (c != NULL && !ex_check(c, fields, p))
+		return false;
+	return required_read(ex_get(c, "required_taints"), r, p) &&
 	       preferred_read(ex_get(c, "preferred_taints"), r, p);
 }
 
@@ -113,21 +113,50 @@ static void allowed_read(const json_t *list, struct ex_req *r)
 	r->allowed = calloc(n + 1, sizeof(*r->allowed));
 	for (size_t i = 0; i < n; i++)
 		r->allowed[i] = ex_u64(json_array_get(list, i));
-	r->hints.allowed = r->allowed;
-	r->hints.n_allowed = (uint32_t)n;
-	r->hints.flags |= KVR_SHINT_ALLOWED;
+	r->main.hints.allowed = r->allowed;
+	r->main.hints.n_allowed = (uint32_t)n;
+	r->main.hints.flags |= KVR_SHINT_ALLOWED;
+}
+
+static bool session_read(const json_t *routing, struct ex_req *r, struct ex_problem *p)
+{
+	static const struct ex_field fields[] = {{"session_id", EX_STR, EX_REQUIRED},
+						 {"action", EX_STR, EX_NULL},
+						 {"timeout", EX_U64, EX_NULL},
+						 {NULL}};
+	const json_t *c = ex_get(routing, "session_control");
+	const char *action;
+
+	if (c == NULL)
+		return true;
+	if (!ex_check(c, fields, p))
+		return false;
+	r->session = ex_str_or(c, "session_id", "");
+	if (strlen(r->session) == 0 || strlen(r->session) > KVR_SESSION_ID_MAX)
+		return ex_bad(p, "a session id has 1 to %u bytes", KVR_SESSION_ID_MAX);
+	r->timeout_s = ex_u64_or(c, "timeout", 300);
+	if (r->timeout_s == 0 || r->timeout_s > 31536000)
+		return ex_bad(p, "a session timeout is 1 to 31536000 seconds");
+	action = ex_str_or(c, "action", "use");
+	if (ex_get(c, "action") == NULL)
+		r->action = EX_SESSION_USE;
+	else if (strcmp(action, "open") == 0)
+		r->action = EX_SESSION_OPEN;
+	else if (strcmp(action, "close") == 0)
+		r->action = EX_SESSION_CLOSE;
+	else
+		return ex_bad(p, "unknown session action '%s'", action);
+	return true;
 }
 
 static bool routing_read(const json_t *routing, struct ex_req *r, struct ex_problem *p)
 {
-	struct kvr_sched_hints *h = &r->hints;
+	struct kvr_sched_hints *h = &r->main.hints;
 	const char *cls;
 
 	h->policy_class = KVR_SCHED_NO_CLASS;
-	r->req.hints = h;
-	if (routing == NULL)
-		return true;
-	if (!ex_check(routing, routing_fields, p))
+	r->main.req.hints = h;
+	if (routing != NULL && !ex_check(routing, routing_fields, p))
 		return false;
 	h->backend_id = id_hint(routing, "backend_instance_id", h, KVR_SHINT_BACKEND_ID);
 	h->prefill_id = id_hint(routing, "prefill_worker_id", h, KVR_SHINT_PREFILL_ID);
@@ -144,7 +173,7 @@ static bool routing_read(const json_t *routing, struct ex_req *r, struct ex_prob
 	if (cls != NULL) /* a name that no class has means the first one */
 		h->policy_class = kvr_sched_class_find(r->pool->sched, cls, strlen(cls));
 	allowed_read(ex_get(routing, "allowed_worker_ids"), r);
-	return constraints_read(routing, r, p);
+	return constraints_read(routing, r, p) && session_read(routing, r, p);
 }
 
 /* ---- override ---------------------------------------------------------------------------- */
@@ -161,13 +190,13 @@ static double part(const json_t *o, const char *name, struct kvr_sched_override 
 
 static bool override_read(const json_t *o, struct ex_req *r, struct ex_problem *p)
 {
-	struct kvr_sched_override *out = &r->override;
+	struct kvr_sched_override *out = &r->main.override;
 
 	if (o == NULL)
 		return true;
 	if (!ex_check(o, override_fields, p))
 		return false;
-	r->req.override = out;
+	r->main.req.override = out;
 	out->overlap_score_weight = part(o, "overlap_score_weight", out, KVR_SOVER_SCORE_WEIGHT);
 	out->temperature = part(o, "router_temperature", out, KVR_SOVER_TEMPERATURE);
 	out->assume_kv_reuse = part(o, "assume_kv_reuse", out, KVR_SOVER_KV_REUSE) != 0;
@@ -189,7 +218,7 @@ static bool shared_read(const json_t *list, struct ex_req *r, struct ex_problem 
 	json_t *v;
 
 	r->shared = calloc(json_array_size(list) + 1, sizeof(*r->shared));
-	r->req.shared = r->shared;
+	r->main.req.shared = r->shared;
 	json_array_foreach(list, i, v)
 	{
 		const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
@@ -205,7 +234,7 @@ static bool shared_read(const json_t *list, struct ex_req *r, struct ex_problem 
 		r->shared[i] = (struct kvr_sched_range){(uint32_t)lo, (uint32_t)hi};
 		last = hi;
 	}
-	r->req.n_shared = (uint32_t)json_array_size(list);
+	r->main.req.n_shared = (uint32_t)json_array_size(list);
 	return true;
 }
 
@@ -227,7 +256,7 @@ static bool phase_read(const json_t *obj, struct ex_req *r, struct ex_problem *p
 
 	for (int i = 0; i < 3; i++)
 		if (strcmp(s, name[i]) == 0) {
-			r->req.phase = (enum kvr_sched_phase)i;
+			r->main.req.phase = (enum kvr_sched_phase)i;
 			return true;
 		}
 	return ex_bad(p, "unknown phase '%s'", s);
@@ -246,9 +275,9 @@ static bool prompt_read(const json_t *obj, struct ex_req *r, struct ex_problem *
 			    ex_str_or(routing, "cache_namespace", NULL), &prompt, p))
 		return false;
 	r->sh = prompt.sh;
-	r->req.sh = prompt.sh;
-	r->req.n = prompt.n;
-	r->req.isl = (uint32_t)ex_u64_or(obj, "isl", prompt.isl);
+	r->main.req.sh = prompt.sh;
+	r->main.req.n = prompt.n;
+	r->main.req.isl = (uint32_t)ex_u64_or(obj, "isl", prompt.isl);
 	return true;
 }
 
@@ -261,8 +290,10 @@ struct ex_req *ex_req_read(struct ex_world *w, const json_t *obj, struct ex_prob
 	r = calloc(1, sizeof(*r));
 	r->line = json_incref((json_t *)obj);
 	r->id = strdup(ex_str_or(obj, "id", ""));
-	r->slot = UINT32_MAX;
 	r->pool = ex_pool_of(w, obj, p);
+	if (r->pool != NULL && ex_get(obj, "pool") == NULL && r->pool->peer != NULL &&
+	    r->pool->conf.role == KVR_POOL_PREFILL)
+		r->pool = r->pool->peer;
 	if (r->pool == NULL || !prompt_read(obj, r, p) || !phase_read(obj, r, p) ||
 	    !routing_read(ex_get(obj, "routing"), r, p) ||
 	    !override_read(ex_get(obj, "override"), r, p) ||
@@ -270,7 +301,7 @@ struct ex_req *ex_req_read(struct ex_world *w, const json_t *obj, struct ex_prob
 		ex_req_free(r);
 		return NULL;
 	}
-	r->req.query_only = is_query(ex_get(obj, "annotations"));
+	r->main.req.query_only = is_query(ex_get(obj, "annotations"));
 	return r;
 }
 
@@ -283,6 +314,7 @@ void ex_req_free(struct ex_req *r)
 	free(r->allowed);
 	free(r->required);
 	free(r->preferred);
+	free(r->transfer);
 	free(r);
 }
 
@@ -315,25 +347,21 @@ void ex_req_ended(struct ex_world *w, const char *id)
 		json_object_set_new(w->ids, id, json_null());
 }
 
-bool ex_req_enter(struct ex_world *w, struct ex_req *r)
+void ex_req_enter(struct ex_world *w, struct ex_req *r)
 {
-	struct ex_pool *pool = r->pool;
-
 	if (w->n_live == w->cap_live) {
 		w->cap_live = w->cap_live * 2 + 64;
 		w->live = realloc(w->live, w->cap_live * sizeof(*w->live));
 		if (w->live == NULL)
-			return false;
+			abort();
 	}
-	pool->n_free--;
-	pool->by_slot[r->slot] = r;
+	r->entered = true;
 	r->at = w->n_live;
 	w->live[w->n_live++] = r;
 	json_object_set_new(w->ids, r->id, json_integer((json_int_t)r->at));
-	return true;
 }
 
-void ex_req_drop(struct ex_world *w, struct ex_req *r)
+static void leave(struct ex_world *w, struct ex_req *r)
 {
 	struct ex_req *last = w->live[--w->n_live];
 
@@ -341,7 +369,46 @@ void ex_req_drop(struct ex_world *w, struct ex_req *r)
 	last->at = r->at;
 	json_object_set_new(w->ids, last->id, json_integer((json_int_t)last->at));
 	json_object_set_new(w->ids, r->id, json_null());
-	r->pool->by_slot[r->slot] = NULL;
-	r->pool->free_slot[r->pool->n_free++] = r->slot;
+}
+
+bool ex_leg_take(struct ex_pool *pool, struct ex_req *r, struct ex_leg *leg)
+{
+	if (pool->n_free == 0)
+		return false;
+	leg->slot = pool->free_slot[--pool->n_free];
+	leg->on = true;
+	pool->by_slot[leg->slot] = r;
+	return true;
+}
+
+void ex_leg_release(struct ex_pool *pool, struct ex_leg *leg)
+{
+	if (!leg->on)
+		return;
+	leg->on = false;
+	pool->by_slot[leg->slot] = NULL;
+	pool->free_slot[pool->n_free++] = leg->slot;
+}
+
+void ex_leg_end(struct ex_world *w, struct ex_pool *pool, struct ex_leg *leg, bool cancel)
+{
+	if (!leg->on)
+		return;
+	if (cancel)
+		kvr_sched_cancel(pool->sched, leg->slot, w->now);
+	else
+		kvr_sched_finish(pool->sched, leg->slot, w->now);
+	ex_leg_release(pool, leg);
+}
+
+void ex_req_end(struct ex_world *w, struct ex_req *r, bool cancel)
+{
+	ex_leg_end(w, r->pool, &r->main, cancel);
+	if (r->pool->peer != NULL)
+		ex_leg_end(w, r->pool->peer, &r->prefill, cancel);
+	if (r->entered)
+		leave(w, r);
+	else
+		ex_req_ended(w, r->id);
 	ex_req_free(r);
 }

@@ -2,7 +2,7 @@
 #ifndef EX_REQUEST_H
 #define EX_REQUEST_H
 
-/** @file Making, naming and ending requests; see world.h. */
+/** @file Making, naming and ending requests and their legs; see world.h. */
 
 #include "world.h"
 
@@ -17,7 +17,34 @@ bool ex_req_live(const struct ex_world *w, const char *id);
 /** Remember an id whose request is over. */
 void ex_req_ended(struct ex_world *w, const char *id);
 
-/** Make it known; r->slot is the top of the pool's free slots. */
-bool ex_req_enter(struct ex_world *w, struct ex_req *r);
+/** Make it live under its id. */
+void ex_req_enter(struct ex_world *w, struct ex_req *r);
+
+/** Give a leg a slot of the pool; false when there is none. */
+bool ex_leg_take(struct ex_pool *pool, struct ex_req *r, struct ex_leg *leg);
+
+/** The slot is free in the scheduler already. */
+void ex_leg_release(struct ex_pool *pool, struct ex_leg *leg);
+
+/** End a booking or a wait, if there is one. */
+void ex_leg_end(struct ex_world *w, struct ex_pool *pool, struct ex_leg *leg, bool cancel);
+
+/** End both legs, forget the request but for its id, free it. Writes nothing. */
+void ex_req_end(struct ex_world *w, struct ex_req *r, bool cancel);
+
+/* ---- legs and sessions (flow.c) ---------------------------------------------------------- */
+
+/** The prefill leg is over: free it, and decide the decode leg if that waited for it. */
+void ex_prefill_over(struct ex_world *w, struct ex_req *r);
+
+/** A booking went with its rank. */
+void ex_leg_dropped(struct ex_world *w, struct ex_pool *pool, uint32_t slot);
+
+/** Write close_sent when this request was to close its session. */
+void ex_session_finish(const struct ex_req *r);
+
+/** Expired sessions: lines for each. Returns the time of the next look, or UINT64_MAX. */
+uint64_t ex_session_timer(const struct ex_world *w);
+void ex_session_expire(struct ex_world *w);
 
 #endif

@@ -11,7 +11,9 @@
 
 #include "in.h"
 #include "index.h"
+#include "kvr_disagg.h"
 #include "kvr_sched.h"
+#include "kvr_session.h"
 
 #define EX_MAX_RANKS 1024u
 #define EX_MAX_POOLS 64u
@@ -26,8 +28,9 @@ struct ex_pool {
 	uint32_t *free_slot;
 	uint32_t n_free;
 	struct kvr_sched_terms terms;
-	struct ex_pool *peer; /* other half of a disaggregated model */
-	bool active;	      /* prefill pools: has a worker */
+	struct ex_pool *peer;	  /* other half of a disaggregated model */
+	struct kvr_disagg disagg; /* prefill pools: whether the side is active */
+	uint32_t n_workers;
 };
 
 enum ex_state { EX_JOINING, EX_SERVING, EX_DRAINING, EX_DRAINED, EX_GONE };
@@ -40,22 +43,47 @@ struct ex_worker {
 	json_t *line; /* its configuration, as given */
 };
 
-/** One booking or waiting request; a disaggregated request has two. */
-struct ex_req {
-	char *id;
-	struct ex_pool *pool;
+/** Where a disaggregated request is. */
+enum ex_stage {
+	EX_ONE_LEG,	  /* not disaggregated */
+	EX_PREFILL_WAITS, /* in the prefill pool's queue */
+	EX_PREFILL_RUNS,  /* synchronous: decode follows */
+	EX_BOTH		  /* decode was decided; the prefill leg may still be booked */
+};
+
+enum ex_session_action { EX_SESSION_USE, EX_SESSION_OPEN, EX_SESSION_CLOSE };
+
+/** A booking or a place in a queue. */
+struct ex_leg {
+	bool on;
 	uint32_t slot;
-	uint64_t generated;
-	size_t at;    /* in world.live */
-	json_t *line; /* what strings in the hints point into */
-	uint64_t *sh;
 	struct kvr_sched_req req;
 	struct kvr_sched_hints hints;
 	struct kvr_sched_override override;
+};
+
+/** One request; the main leg is in `pool`, a prefill leg in its peer. */
+struct ex_req {
+	char *id;
+	struct ex_pool *pool;
+	uint64_t generated;
+	size_t at;    /* in world.live */
+	bool entered; /* live under its id */
+	json_t *line; /* what strings in the hints point into */
+	struct ex_leg main, prefill;
+	enum ex_stage stage;
+	uint64_t *sh;
 	struct kvr_sched_range *shared;
 	uint64_t *allowed;
-	struct kvr_sched_str *required;
-	struct kvr_sched_preferred *preferred;
+	struct kvr_sched_str *required;	       /* room for one more */
+	struct kvr_sched_preferred *preferred; /* the same */
+	char *transfer;			       /* taint of the KV transfer */
+
+	const char *session; /* id, or NULL */
+	enum ex_session_action action;
+	uint64_t timeout_s;
+	bool opening, closing;
+	struct kvr_session_binding to; /* where it was routed */
 };
 
 struct ex_world {
@@ -65,7 +93,9 @@ struct ex_world {
 	json_t *ids;		   /* id -> index of a live request, or null once it ended */
 	struct ex_req **live;	   /* [index] */
 	size_t n_live, cap_live;
-	uint64_t now; /* ns */
+	struct kvr_session *sessions;
+	struct kvr_rand rand; /* bootstrap rooms */
+	uint64_t now;	      /* ns */
 };
 
 typedef bool ex_op_fn(struct ex_world *w, const json_t *obj, struct ex_problem *p);
@@ -79,6 +109,9 @@ ex_op_fn ex_op_load, ex_op_advance, ex_op_loads, ex_op_session_ack;
 
 /** Pool named by `pool`, or the first one. NULL with the problem noted. */
 struct ex_pool *ex_pool_of(struct ex_world *w, const json_t *obj, struct ex_problem *p);
+
+/** NULL when unknown. */
+struct ex_worker *ex_worker_find(const struct ex_world *w, uint64_t id);
 
 /** Worker named by `worker`; NULL with the problem noted. */
 struct ex_worker *ex_worker_of(struct ex_world *w, const json_t *obj, struct ex_problem *p);
@@ -107,9 +140,6 @@ bool ex_prompt_read(const json_t *obj, uint32_t block_size, const char *lora, co
 
 /** Find the request called `id`: 1 live, 0 ended before, -1 never seen (problem noted). */
 int ex_req_find(struct ex_world *w, const json_t *obj, struct ex_req **r, struct ex_problem *p);
-
-/** Take a request out of the world; its slot is free already. */
-void ex_req_drop(struct ex_world *w, struct ex_req *r);
 
 /** Admit what waits, in every pool, and settle draining workers. After every operation. */
 void ex_poll(struct ex_world *w);
