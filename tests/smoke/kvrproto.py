@@ -1,0 +1,936 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A client and an agent of kvroute, written from lib/wire/PROTOCOL.md alone.
+
+Standard library only and plain UDP sockets: what a front end or an engine in another language would
+look like. Section numbers in comments are those of the document. One thread drives any number of
+endpoints: run_until(endpoints, condition, seconds).
+"""
+
+import select
+import socket
+import struct
+import time
+
+MAGIC, VERSION, PORT = 0x564B, 1, 7650
+HEADER = struct.Struct('<HBBHHQQQIIII')
+REQUEST = struct.Struct('<HBBIIIIIIIIIQIIII16sHHI')
+ACCEPTED_BODY = struct.Struct('<QIIIIHHIII')
+REJECTED_BODY = struct.Struct('<HBBHH4Q')
+RESPONSE_BODY = struct.Struct('<IHHIIIIQ')
+HELLO_BODY = struct.Struct('<IIIIQIHBBQQ')
+EVENTS_BODY = struct.Struct('<QQIHHQ')
+EVENT = struct.Struct('<BBHIQ')
+KV_ACK_BODY = struct.Struct('<QQIHH')
+FRAME_LEAST, FRAME_USUAL, FRAME_MOST = 560, 1432, 8952
+M64 = (1 << 64) - 1
+NONE32 = 0xFFFFFFFF
+
+KINDS = {
+    'CONNECT': 1, 'CONNECTED': 2, 'ROUTE': 16, 'ACCEPTED': 17, 'REJECTED': 18, 'CANCEL': 19,
+    'CANCELLED': 20, 'PROBE': 21, 'DISPATCH': 24, 'DISPATCH_ACK': 25, 'RESPONSE': 26,
+    'RESPONSE_ACK': 27, 'PROGRESS': 28, 'PROGRESS_ACK': 29, 'ABORT': 30, 'ABORT_ACK': 31,
+    'HELLO': 32, 'WELCOME': 33, 'HEARTBEAT': 34, 'HEARTBEAT_ACK': 35, 'GOODBYE': 36,
+    'GOODBYE_ACK': 37, 'KV_EVENTS': 48, 'KV_ACK': 49, 'SESSION_OPEN': 64, 'SESSION_OPENED': 65,
+    'SESSION_CLOSE': 66, 'SESSION_CLOSED': 67, 'SESSION_RELEASE': 68, 'SESSION_RELEASED': 69,
+    'POTENTIAL_LOADS': 80, 'LOADS': 81,
+}
+KIND_NAMES = {number: name for name, number in KINDS.items()}
+CODES = {
+    1: 'UnknownVersion', 2: 'UnknownKind', 3: 'BadLength', 4: 'BadFragment', 5: 'TooLarge',
+    6: 'ReassemblyFull', 7: 'BadHint', 8: 'BadFlags', 9: 'NotAllowed', 32: 'UnknownPool',
+    33: 'EmptyPrompt', 34: 'PromptTooLong', 35: 'InvalidOverride', 36: 'UnknownPolicyClass',
+    37: 'InvalidRequest', 38: 'UnknownRequest', 39: 'Ended', 48: 'NoEndpoints',
+    49: 'AllEligibleWorkersOverloaded', 50: 'PinnedWorkerNotAllowed',
+    51: 'PinnedWorkerOverloaded', 52: 'DpRankRequired', 53: 'WorkerIdRequired',
+    54: 'QueueRejected', 55: 'NotActivated', 56: 'DuplicateRequest', 64: 'Busy', 65: 'NoMemory',
+    66: 'DispatchFailed', 67: 'WorkerLost', 68: 'Expired', 69: 'Shutdown',
+    80: 'SessionOpenFailed', 81: 'SessionLimit', 82: 'UnknownSession', 96: 'UnknownWorker',
+    97: 'StaleEpoch', 98: 'WorkerConfig', 99: 'WorkerLimit',
+}
+FRAME_CODES = range(1, 10)  # the frame was refused, not the request
+ROUTE_QUERY, ROUTE_RESEND, ROUTE_DIRECT, ROUTE_EAGLE = 1, 2, 4, 8
+STATES = ('QUERY', 'QUEUED', 'DISPATCHED', 'RUNNING')
+ITEM_FIN, ITEM_ERROR, ITEM_CANCELLED, ITEM_TOKENS = 1, 2, 4, 8
+STORED, REMOVED, CLEARED = 1, 2, 3
+TIERS = {'device': 0, 'host': 1, 'disk': 2, 'external': 3}
+DUMP_BEGIN, DUMP, DUMP_END = 1, 2, 4
+ACK_OK, ACK_GAP, ACK_DUMP_WANTED, ACK_HELLO, ACK_BUSY = range(5)
+OVERRIDES = {
+    'overlap_score_weight': 1, 'router_temperature': 2, 'assume_kv_reuse': 3,
+    'track_prefill_tokens': 4, 'shared_cache_multiplier': 5, 'overlap_score_credit': 6,
+    'prefill_load_scale': 7,
+}
+
+# ---- section 13: XXH3, 64 bit, from the xxHash specification ----
+
+P32 = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D)
+P64 = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63,
+       0x27D4EB2F165667C5)
+SECRET = bytes.fromhex(
+    'b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671f'
+    'cb79e64eccc0e578825ad07dccff7221b8084674f743248ee03590e6813a264c'
+    '3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8'
+    'a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364'
+    'eac5ac8334d3ebc3c581a0fffa1363eb170ddd51b7f0da49d316552629d4689e'
+    '2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e')
+
+
+def _r32(data, at):
+    return int.from_bytes(data[at:at + 4], 'little')
+
+
+def _r64(data, at):
+    return int.from_bytes(data[at:at + 8], 'little')
+
+
+def _fold(a, b):
+    product = a * b
+    return (product & M64) ^ (product >> 64)
+
+
+def _rotl(value, by):
+    return (value << by | value >> 64 - by) & M64
+
+
+def _avalanche64(h):
+    h = (h ^ h >> 33) * P64[1] & M64
+    h = (h ^ h >> 29) * P64[2] & M64
+    return h ^ h >> 32
+
+
+def _avalanche(h):
+    h = (h ^ h >> 37) * 0x165667919E3779F9 & M64
+    return h ^ h >> 32
+
+
+def _mix16(data, at, sec, seed):
+    return _fold(_r64(data, at) ^ (_r64(SECRET, sec) + seed & M64),
+                 _r64(data, at + 8) ^ (_r64(SECRET, sec + 8) - seed & M64))
+
+
+def _xxh3_short(data, n, seed):
+    if n > 8:
+        low = _r64(data, 0) ^ ((_r64(SECRET, 24) ^ _r64(SECRET, 32)) + seed & M64)
+        high = _r64(data, n - 8) ^ ((_r64(SECRET, 40) ^ _r64(SECRET, 48)) - seed & M64)
+        swapped = int.from_bytes(low.to_bytes(8, 'little'), 'big')
+        return _avalanche(n + swapped + high + _fold(low, high) & M64)
+    if n >= 4:
+        seed ^= int.from_bytes((seed & NONE32).to_bytes(4, 'little'), 'big') << 32
+        h = _r32(data, n - 4) + (_r32(data, 0) << 32)
+        h ^= (_r64(SECRET, 8) ^ _r64(SECRET, 16)) - seed & M64
+        h ^= _rotl(h, 49) ^ _rotl(h, 24)
+        h = h * 0x9FB21C651E98DF25 & M64
+        h = (h ^ (h >> 35) + n) * 0x9FB21C651E98DF25 & M64
+        return h ^ h >> 28
+    if n:
+        h = data[0] << 16 | data[n >> 1] << 24 | data[n - 1] | n << 8
+        return _avalanche64(h ^ ((_r32(SECRET, 0) ^ _r32(SECRET, 4)) + seed & M64))
+    return _avalanche64(seed ^ _r64(SECRET, 56) ^ _r64(SECRET, 64))
+
+
+def _xxh3_middle(data, n, seed):
+    acc = n * P64[0]
+    if n <= 128:
+        for i in range((n - 1) // 32 + 1):
+            acc += _mix16(data, 16 * i, 32 * i, seed)
+            acc += _mix16(data, n - 16 * (i + 1), 32 * i + 16, seed)
+        return _avalanche(acc & M64)
+    for i in range(8):
+        acc += _mix16(data, 16 * i, 16 * i, seed)
+    acc = _avalanche(acc & M64)
+    for i in range(8, n // 16):
+        acc += _mix16(data, 16 * i, 16 * (i - 8) + 3, seed)
+    return _avalanche(acc + _mix16(data, n - 16, 136 - 17, seed) & M64)
+
+
+def _accumulate(acc, data, at, secret, sec):
+    for i, value in enumerate(struct.unpack_from('<8Q', data, at)):
+        key = value ^ _r64(secret, sec + 8 * i)
+        acc[i ^ 1] = acc[i ^ 1] + value & M64
+        acc[i] = acc[i] + (key & NONE32) * (key >> 32) & M64
+
+
+def _xxh3_long(data, n, seed):
+    secret = b''.join(struct.pack('<QQ', _r64(SECRET, i) + seed & M64, _r64(SECRET, i + 8) - seed & M64)
+                      for i in range(0, 192, 16))
+    acc = [P32[2], P64[0], P64[1], P64[2], P64[3], P32[1], P64[4], P32[0]]
+    stripes = (n - 1) // 64
+    for stripe in range(stripes):
+        _accumulate(acc, data, 64 * stripe, secret, stripe % 16 * 8)
+        if stripe % 16 == 15:
+            for i in range(8):
+                acc[i] = (acc[i] ^ acc[i] >> 47 ^ _r64(secret, 128 + 8 * i)) * P32[0] & M64
+    _accumulate(acc, data, n - 64, secret, 192 - 64 - 7)
+    h = n * P64[0]
+    for i in range(0, 8, 2):
+        h += _fold(acc[i] ^ _r64(secret, 11 + 8 * i), acc[i + 1] ^ _r64(secret, 19 + 8 * i))
+    return _avalanche(h & M64)
+
+
+def xxh3_64(data, seed=0):
+    """XXH3_64bits_withSeed of bytes."""
+    n = len(data)
+    if n <= 16:
+        return _xxh3_short(data, n, seed)
+    return _xxh3_middle(data, n, seed) if n <= 240 else _xxh3_long(data, n, seed)
+
+
+def hash_seed(lora='', namespace=''):
+    seed = 1337
+    if lora:
+        seed += xxh3_64(lora.encode(), 0)
+    if namespace:
+        seed += xxh3_64(namespace.encode(), 1)
+    return seed & M64
+
+
+def block_hashes(tokens, block_size, seed=1337, mm=None, eagle=False):
+    """LBH of the complete blocks; mm: block -> list of multimodal hashes."""
+    width = block_size + 1 if eagle else block_size
+    hashes = []
+    for at in range(0, len(tokens) - width + 1, block_size):
+        data = struct.pack(f'<{width}I', *tokens[at:at + width])
+        extra = sorted((mm or {}).get(at // block_size) or [])
+        hashes.append(xxh3_64(data + struct.pack(f'<{len(extra)}Q', *extra), seed))
+    return hashes
+
+
+def sequence_hashes(tokens, block_size, **how):
+    """SH of the complete blocks."""
+    hashes = []
+    for lbh in block_hashes(tokens, block_size, **how):
+        hashes.append(xxh3_64(struct.pack('<QQ', hashes[-1], lbh), 1337) if hashes else lbh)
+    return hashes
+
+
+# ---- sections 3, 4 and 8: frames, fragments, hints ----
+
+
+def padded(data):
+    return data + bytes(-len(data) % 8)
+
+
+class Header:
+    FIELDS = ('magic', 'version', 'kind', 'flags', 'frag_len', 'source', 'id', 'handle', 'msg_len',
+              'frag_off', 'epoch', 'msg_seq')
+
+    def __init__(self, data):
+        for field, value in zip(self.FIELDS, HEADER.unpack_from(data)):
+            setattr(self, field, value)
+
+    @property
+    def name(self):
+        return KIND_NAMES.get(self.kind, str(self.kind))
+
+
+def frame(kind, body=b'', *, source=0, id=0, handle=0, epoch=1, seq=0, **forged):
+    """One frame. What is in `forged` replaces header fields, for tests of refusals."""
+    part = forged.pop('part', body)
+    fields = dict(magic=MAGIC, version=VERSION, kind=KINDS.get(kind, kind), flags=0,
+                  frag_len=len(part), source=source, id=id, handle=handle, msg_len=len(body),
+                  frag_off=0, epoch=epoch, msg_seq=seq)
+    fields.update(forged)
+    return HEADER.pack(*(fields[field] for field in Header.FIELDS)) + part
+
+
+def fragments(kind, body, max_frame, unit=None, **fields):
+    """The frames of one message, cut as section 4 wants it."""
+    unit = unit or (min(max_frame, FRAME_MOST) - HEADER.size) // 8 * 8
+    if len(body) <= unit:
+        return [frame(kind, body, **fields)]
+    return [frame(kind, body, part=body[at:at + unit], frag_off=at, **fields)
+            for at in range(0, len(body), unit)]
+
+
+class Reassembly:
+    """Joins fragments; one instance for each socket."""
+
+    def __init__(self, lifetime=3.0, most=64):
+        self.unfinished, self.lifetime, self.most = {}, lifetime, most
+
+    def add(self, header, part, now):
+        """The whole body, or None."""
+        if header.frag_len == header.msg_len:
+            return part
+        for key in [k for k, m in self.unfinished.items() if m['since'] + self.lifetime < now]:
+            del self.unfinished[key]
+        key = (header.source, header.kind, header.id, header.msg_seq)
+        message = self.unfinished.get(key)
+        last = header.frag_off + header.frag_len == header.msg_len
+        if header.frag_off + header.frag_len > header.msg_len or not header.frag_len:
+            return None
+        if message is None:
+            if len(self.unfinished) >= self.most:
+                del self.unfinished[min(self.unfinished, key=lambda k: self.unfinished[k]['since'])]
+            message = {'since': now, 'len': header.msg_len, 'unit': None, 'parts': {}, 'have': 0}
+            self.unfinished[key] = message
+        if header.msg_len != message['len']:
+            return None
+        if not last:
+            if message['unit'] not in (None, header.frag_len) or header.frag_off % header.frag_len:
+                return None
+            message['unit'] = header.frag_len
+        if header.frag_off in message['parts']:
+            return None
+        message['parts'][header.frag_off] = part
+        message['have'] += len(part)
+        if message['have'] < header.msg_len:
+            return None
+        del self.unfinished[key]
+        return b''.join(part for _, part in sorted(message['parts'].items()))
+
+
+def hint(kind, value):
+    return padded(struct.pack('<HH', kind, len(value)) + value)
+
+
+def route_hints(lora=None, namespace=None, backend=None, prefill_worker=None, decode_worker=None,
+                dp_rank=None, prefill_dp_rank=None, allowed=None, required_taints=(),
+                preferred_taints=None, override=None, mm=None, shared_hits=()):
+    """Hints of a ROUTE as bytes."""
+    out = b''
+    for kind, text in ((1, lora), (2, namespace)):
+        out += hint(kind, text.encode()) if text is not None else b''
+    for kind, form, value in ((0x8003, '<Q', backend), (0x8004, '<Q', prefill_worker),
+                              (0x8005, '<Q', decode_worker), (0x8006, '<I', dp_rank),
+                              (0x8007, '<I', prefill_dp_rank)):
+        out += hint(kind, struct.pack(form, value)) if value is not None else b''
+    if allowed is not None:
+        out += hint(0x8008, struct.pack(f'<{len(allowed)}Q', *allowed))
+    for taint in required_taints:
+        out += hint(0x8009, taint.encode())
+    for taint, weight in (preferred_taints or {}).items():
+        out += hint(0x000A, struct.pack('<d', weight) + taint.encode())
+    for name, value in (override or {}).items():
+        out += hint(0x800F, struct.pack('<IId', OVERRIDES.get(name, name), 0, float(value)))
+    for block, hashes in sorted((mm or {}).items()):
+        out += hint(0x0011, struct.pack(f'<II{len(hashes)}Q', block, len(hashes), *hashes))
+    for start, end in shared_hits:
+        out += hint(0x0012, struct.pack('<II', start, end))
+    return out
+
+
+def route_body(pool, isl, hashes=(), tokens=(), *, hints=b'', body=b'', flags=0, phase=0,
+               max_tokens=NONE32, expected=NONE32, deadline_ms=0, client_frame=FRAME_USUAL):
+    fixed = REQUEST.pack(pool, phase, 0, flags, isl, len(hashes), len(tokens), len(hints),
+                         len(body), max_tokens, expected, deadline_ms, 0, 0, 0, 0, 0, bytes(16), 0,
+                         client_frame, 0)
+    return (fixed + struct.pack(f'<{len(hashes)}Q', *hashes)
+            + padded(struct.pack(f'<{len(tokens)}I', *tokens)) + hints + padded(body))
+
+
+class Dispatch:
+    """What an agent reads in a DISPATCH; raises ValueError when it is malformed."""
+
+    def __init__(self, header, body):
+        (self.pool, self.phase, _, self.flags, self.isl, hashes, tokens, hints, size,
+         self.max_tokens, self.expected, _, self.worker, self.dp_rank, self.overlap_blocks,
+         self.cached_tokens, self.attempt, address, self.client_port, self.client_frame,
+         _) = REQUEST.unpack_from(body)
+        at = REQUEST.size
+        token_at = at + 8 * hashes
+        hint_at = token_at + (tokens * 4 + 7) // 8 * 8
+        body_at = hint_at + hints
+        if body_at + (size + 7) // 8 * 8 != len(body):
+            raise ValueError('lengths')
+        self.source, self.id, self.handle = header.source, header.id, header.handle
+        self.hashes = struct.unpack_from(f'<{hashes}Q', body, at)
+        self.tokens = struct.unpack_from(f'<{tokens}I', body, token_at)
+        self.hints, self.body = body[hint_at:body_at], body[body_at:body_at + size]
+        v4 = address[:12] == bytes(10) + b'\xff\xff'
+        self.client = socket.inet_ntop(socket.AF_INET if v4 else socket.AF_INET6,
+                                       address[12:] if v4 else address)
+
+
+class Rejection:
+    def __init__(self, body):
+        (self.code, self.retryable, self.kind, size, self.policy_class, *self.detail) = (
+            REJECTED_BODY.unpack_from(body))
+        self.name = CODES.get(self.code, str(self.code))
+        self.text = body[REJECTED_BODY.size:REJECTED_BODY.size + size].decode()
+
+    def __repr__(self):
+        return f'{self.name} of {KIND_NAMES.get(self.kind, self.kind)} {self.detail} "{self.text}"'
+
+
+# ---- timers and sockets ----
+
+
+class Backoff:
+    """first, doubling to most (section 2)."""
+
+    def __init__(self, first, most):
+        self.first, self.most = first / 1000, most / 1000
+        self.reset()
+
+    def reset(self):
+        self.gap = self.first
+        self.due = time.monotonic() + self.gap
+
+    def passed(self, now):
+        """True when it is time to repeat; sets the next time."""
+        if now < self.due:
+            return False
+        self.gap = min(2 * self.gap, self.most)
+        self.due = now + self.gap
+        return True
+
+
+class Endpoint:
+    """One socket that talks to a router."""
+
+    def __init__(self, router, port=PORT, max_frame=FRAME_USUAL, source=0, epoch=None):
+        family = socket.AF_INET6 if ':' in router else socket.AF_INET
+        self.sock = socket.socket(family, socket.SOCK_DGRAM)
+        self.sock.setblocking(False)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        self.router, self.max_frame, self.source = (router, port), max_frame, source
+        self.epoch = epoch or int(time.time()) & NONE32 or 1
+        self.seq = time.monotonic_ns() & NONE32
+        self.router_frame = FRAME_USUAL
+        self.reassembly = Reassembly()
+        self.refusals = []  # every REJECTED, (header, Rejection)
+        self.ignored = 0
+        self.drop = lambda header: False  # tests: lose what arrives
+
+    def next_seq(self):
+        self.seq = self.seq + 1 & NONE32
+        return self.seq
+
+    def put(self, data, to=None):
+        """The whole datagram goes to the router, or to another address."""
+        try:
+            self.sock.sendto(data, to or self.router)
+        except BlockingIOError:
+            pass  # lost, like any datagram; timers repeat it
+
+    def send(self, kind, id, body=b'', *, source=None, handle=0, seq=None, to=None):
+        """One message of one frame; `seq` is given for a repetition. Answers its number."""
+        seq = self.next_seq() if seq is None else seq
+        self.put(frame(kind, body, source=self.source if source is None else source, id=id,
+                       handle=handle, epoch=self.epoch, seq=seq), to)
+        return seq
+
+    def receive(self):
+        while True:
+            try:
+                data, sender = self.sock.recvfrom(65536)
+            except (BlockingIOError, ConnectionRefusedError):
+                return
+            if len(data) < HEADER.size:
+                self.ignored += 1
+                continue
+            header = Header(data)
+            bad = (header.magic != MAGIC or header.version != VERSION or header.flags
+                   or len(data) != HEADER.size + header.frag_len)
+            if bad or self.drop(header):
+                self.ignored += 1
+                continue
+            body = self.reassembly.add(header, data[HEADER.size:], time.monotonic())
+            if body is not None:
+                if header.name == 'REJECTED':
+                    self.refusals.append((header, Rejection(body)))
+                self.message(header, body, sender)
+
+    def message(self, header, body, sender):
+        self.ignored += 1
+
+    def tick(self, now):
+        pass
+
+    def close(self):
+        self.sock.close()
+
+
+def run_until(endpoints, condition, seconds=5.0):
+    """Drives the endpoints until condition() is true; answers whether it became so."""
+    end = time.monotonic() + seconds
+    while True:
+        now = time.monotonic()
+        for endpoint in endpoints:
+            endpoint.tick(now)
+        if condition():
+            return True
+        if now >= end:
+            return False
+        ready, _, _ = select.select([e.sock for e in endpoints], [], [], 0.002)
+        for endpoint in endpoints:
+            if endpoint.sock in ready:
+                endpoint.receive()
+
+
+# ---- section 6: the client ----
+
+
+class Request:
+    """One request as its client sees it."""
+
+    def __init__(self, id, body):
+        self.id, self.body, self.state, self.handle = id, body, 'SENT', 0
+        self.accepted, self.rejected, self.answers = None, None, []
+        self.items, self.next, self.data, self.fin, self.cancelled = {}, 0, b'', None, False
+        self.cached_tokens, self.unacked, self.ack_due = None, 0, None
+        self.route_sends = self.probes = 0
+
+    @property
+    def ended(self):
+        return self.state == 'END'
+
+    @property
+    def running(self):
+        return self.accepted and self.accepted['state'] == 'RUNNING' or self.next > 0
+
+
+class Client(Endpoint):
+    def __init__(self, router, **how):
+        how.setdefault('source', int.from_bytes(__import__('os').urandom(8), 'little'))
+        super().__init__(router, **how)
+        self.requests, self.last_id = {}, 0
+        self.pools, self.limits, self.connecting = {}, None, None
+
+    def connect(self, *names):
+        """CONNECT, section 5.1; pools: name -> (number, role, block_size, ranks)."""
+        hints = b''.join(hint(0x8020, name.encode()) for name in names)
+        body = struct.pack('<IHH', len(hints), self.max_frame, 0) + hints
+        seq = self.send('CONNECT', 1, body)
+        self.limits, self.connecting = None, (seq, body, Backoff(100, 1000))
+
+    def route(self, pool, isl, hashes=(), tokens=(), *, id=None, unit=None, **how):
+        """Starts a request; follow it in what is returned."""
+        self.last_id += 1
+        how.setdefault('client_frame', self.max_frame)
+        request = Request(id or self.last_id, route_body(pool, isl, hashes, tokens, **how))
+        request.unit, request.seq = unit, self.next_seq()
+        request.timer = Backoff(20, 1000)
+        self.requests[request.id] = request
+        self.send_route(request)
+        return request
+
+    def send_route(self, request, only=None):
+        body = request.body
+        if request.route_sends:
+            flags = _r32(body, 4) | ROUTE_RESEND
+            body = body[:4] + struct.pack('<I', flags) + body[8:]
+        request.route_sends += 1
+        frames = fragments('ROUTE', body, self.router_frame, request.unit, source=self.source,
+                           id=request.id, handle=0, epoch=self.epoch, seq=request.seq)
+        for number, data in enumerate(frames):
+            if only is None or only(number):
+                self.put(data)
+
+    def probe(self, request):
+        request.probes += 1
+        self.send('PROBE', request.id, handle=request.handle)
+
+    def cancel(self, request):
+        request.state, request.timer = 'CANCELLING', Backoff(20, 1000)
+        request.cancel_seq = self.send('CANCEL', request.id, handle=request.handle)
+
+    def message(self, header, body, sender):
+        if header.source != self.source:
+            self.ignored += 1
+            return
+        if header.name == 'CONNECTED':
+            self.connected(body)
+            return
+        request = self.requests.get(header.id)
+        action = {'ACCEPTED': self.accepted, 'REJECTED': self.rejected, 'RESPONSE': self.response,
+                  'CANCELLED': self.cancelled}.get(header.name)
+        if request is None or action is None:
+            self.ignored += 1
+            return
+        if header.handle:
+            request.handle = header.handle
+        action(request, body, sender)
+
+    def connected(self, body):
+        n, frame_size, tokens, hashes, size, total, _ = struct.unpack_from('<6IQ', body)
+        at, pools = 32 + 16 * n, {}
+        for i in range(n):
+            pool, role, _, block_size, ranks, name_len, _ = struct.unpack_from(
+                '<HBBIIHH', body, 32 + 16 * i)
+            pools[body[at:at + name_len].decode()] = (pool, role, block_size, ranks)
+            at += (name_len + 7) // 8 * 8
+        self.pools, self.connecting, self.router_frame = pools, None, min(frame_size, self.max_frame)
+        self.limits = dict(max_frame=frame_size, max_tokens=tokens, max_hashes=hashes,
+                           max_body=size, total_pools=total)
+
+    def accepted(self, request, body, _):
+        fields = ('worker', 'dp_rank', 'overlap_blocks', 'required_blocks', 'cached_tokens', 'state',
+                  'reserved', 'queue_len', 'pending_tokens', 'reserved1')
+        answer = dict(zip(fields, ACCEPTED_BODY.unpack_from(body)))
+        answer['state'] = STATES[answer['state']]
+        request.accepted = answer
+        request.answers.append(answer['state'])
+        if request.state == 'SENT':
+            request.state = 'END' if answer['state'] == 'QUERY' else 'WAIT'
+            request.timer = Backoff(250, 2000)
+        elif request.state == 'WAIT':
+            request.timer.reset()
+            if answer['state'] == 'DISPATCHED' and request.probes:
+                self.send_route(request)
+        elif request.state == 'STREAM':
+            request.timer.reset()
+
+    def rejected(self, request, body, _):
+        rejection = Rejection(body)
+        request.answers.append(rejection.name)
+        if rejection.name == 'UnknownRequest' and request.state == 'WAIT' and not request.next:
+            request.state, request.seq, request.handle = 'SENT', self.next_seq(), 0
+            request.timer = Backoff(20, 1000)
+            self.send_route(request)
+        elif request.state in ('SENT', 'WAIT', 'STREAM'):
+            request.state, request.rejected = 'END', rejection
+
+    def response(self, request, body, sender):
+        if request.state in ('SENT', 'WAIT'):
+            request.state, request.timer = 'STREAM', Backoff(250, 2000)
+        elif request.state == 'STREAM':
+            request.timer.reset()
+        request.peer = sender
+        seq, flags, status, generated, size, cached, _, _ = RESPONSE_BODY.unpack_from(body)
+        if seq < request.next or seq in request.items:
+            self.acknowledge(request)
+            return
+        if seq >= request.next + 64:
+            return
+        data = body[RESPONSE_BODY.size:RESPONSE_BODY.size + size]
+        request.items[seq] = (flags, status, generated, data, cached)
+        request.unacked += 1
+        request.ack_due = request.ack_due or time.monotonic() + 0.005
+        while request.next in request.items:
+            flags, status, request.generated, data, request.cached_tokens = (
+                request.items.pop(request.next))
+            request.data += data
+            request.next += 1
+            if flags & ITEM_FIN:
+                request.fin = (flags, status)
+        if request.fin or request.unacked >= 16:
+            self.acknowledge(request)
+        if request.fin and request.state == 'STREAM':
+            request.state = 'END'
+
+    def acknowledge(self, request):
+        request.unacked, request.ack_due = 0, None
+        direct = _r32(request.body, 4) & ROUTE_DIRECT
+        self.send('RESPONSE_ACK', request.id, struct.pack('<II', request.next, bool(request.fin)),
+                  handle=request.handle, to=request.peer if direct else None)
+
+    def cancelled(self, request, body, _):
+        request.cancelled = True
+        if request.state == 'CANCELLING':
+            request.state = 'END'
+
+    def tick(self, now):
+        if self.connecting and self.connecting[2].passed(now):
+            self.send('CONNECT', 1, self.connecting[1], seq=self.connecting[0])
+        for request in self.requests.values():
+            if request.ack_due and now >= request.ack_due:
+                self.acknowledge(request)
+            if request.ended or not request.timer.passed(now):
+                continue
+            if request.state == 'SENT':
+                self.send_route(request)
+            elif request.state == 'CANCELLING':
+                self.send('CANCEL', request.id, handle=request.handle, seq=request.cancel_seq)
+            else:
+                self.probe(request)
+
+
+# ---- sections 7, 9 and 10: the agent ----
+
+
+class Job:
+    """One request as its agent sees it."""
+
+    def __init__(self, dispatch):
+        self.dispatch, self.handle, self.copies = dispatch, dispatch.handle, 1
+        self.sent, self.acked, self.fin, self.done = [], 0, False, False
+        self.aborted, self.timer, self.gone, self.progressed = None, None, False, 0.0
+        self.generated = 0
+
+
+class Rank:
+    """KV events of one rank: number, what is not acknowledged, and a dump under way."""
+
+    def __init__(self):
+        self.next = self.acked = 0
+        self.ring = []  # (number, bytes of the event)
+        self.timer = self.dump = self.dump_timer = None
+        self.dump_pos = self.dumps = self.gaps = 0
+        self.busy_until = 0.0
+
+
+class Agent(Endpoint):
+    def __init__(self, router, worker, pool, block_size, ranks=1, dp_start=0, hints=b'',
+                 max_num_batched_tokens=0, total_kv_blocks=0, role=0, **how):
+        super().__init__(router, source=worker, **how)
+        self.worker, self.dp_start, self.refuse = worker, dp_start, 0
+        hints = hint(0x8020, pool.encode()) + hints
+        self.hello_body = HELLO_BODY.pack(block_size, dp_start, ranks, max_num_batched_tokens,
+                                          total_kv_blocks, len(hints), self.max_frame, role, 0, 0,
+                                          0) + hints
+        self.ranks = {dp_start + i: Rank() for i in range(ranks)}
+        self.jobs, self.state, self.welcome, self.bookings = {}, None, None, None
+        self.hello_timer = self.beat_due = self.leaving = None
+        self.gone, self.refused, self.answer = False, None, lambda job: None
+        self.dump_blocks = lambda rank: []  # [(tier, [SH, ...])] of what the rank caches
+
+    def hello(self):
+        self.welcome, self.refused = None, None
+        self.hello_timer = Backoff(200, 2000)
+        self.hello_seq = self.send('HELLO', 1, self.hello_body)
+
+    def goodbye(self):
+        self.leaving, self.goodbyes = Backoff(200, 2000), 1
+        self.beat_due = None
+        self.goodbye_seq = self.send('GOODBYE', 2)
+
+    def heartbeat(self, now):
+        self.beat_due = now + self.welcome['heartbeat_ms'] / 1000
+        body = struct.pack('<II', len(self.ranks), 0)
+        for number, rank in self.ranks.items():
+            active = sum(1 for job in self.jobs.values()
+                         if job.dispatch.dp_rank == number and not job.fin)
+            body += struct.pack('<IIQQQ', number, active, M64, rank.next, 0)
+        self.send('HEARTBEAT', 3, body)
+
+    # KV events
+
+    def event(self, dp_rank, kind, tier='device', hashes=(), parent=None):
+        """One event of a rank, at most one frame of it."""
+        rank = self.ranks[dp_rank]
+        rank.ring.append((rank.next, EVENT.pack(
+            kind, TIERS[tier], int(parent is not None), len(hashes), parent or 0)
+            + struct.pack(f'<{len(hashes)}Q', *hashes)))
+        rank.next += 1
+        if rank.timer is None:
+            rank.timer = Backoff(20, 1000)
+        return rank
+
+    def stored(self, dp_rank, hashes, tier='device', first=0):
+        """Blocks from `first` of a prefix are in a tier; in as many events as frames need."""
+        most = (self.router_frame - HEADER.size - EVENTS_BODY.size - EVENT.size) // 8
+        for at in range(first, len(hashes), most):
+            self.event(dp_rank, STORED, tier, hashes[at:at + most], hashes[at - 1] if at else None)
+        self.flush(dp_rank)
+
+    def flush(self, dp_rank):
+        """Sends all live events that are not acknowledged."""
+        rank = self.ranks[dp_rank]
+        if rank.dump is not None:
+            return
+        room = self.router_frame - HEADER.size - EVENTS_BODY.size
+        batch, first = [], None
+        for number, event in rank.ring + [(None, None)]:
+            full = batch and (event is None or sum(map(len, batch)) + len(event) > room)
+            if full:
+                self.send('KV_EVENTS', 4, EVENTS_BODY.pack(first, 0, dp_rank, len(batch), 0, 0)
+                          + b''.join(batch))
+                batch = []
+            if event is not None:
+                first = first if batch else number
+                batch.append(event)
+
+    def start_dump(self, dp_rank):
+        rank = self.ranks[dp_rank]
+        most = (self.router_frame - HEADER.size - EVENTS_BODY.size - EVENT.size) // 8
+        events = []
+        for tier, hashes in self.dump_blocks(dp_rank):
+            for at in range(0, len(hashes), most):
+                part = hashes[at:at + most]
+                events.append(EVENT.pack(STORED, TIERS[tier], int(at > 0), len(part),
+                                         hashes[at - 1] if at else 0)
+                              + struct.pack(f'<{len(part)}Q', *part))
+        events = events or [b'']
+        rank.ring, rank.dump, rank.dump_pos = [], [], 0
+        rank.dumps += 1
+        for pos, event in enumerate(events):
+            end = pos == len(events) - 1
+            flags = DUMP | (DUMP_BEGIN if pos == 0 else 0) | (DUMP_END if end else 0)
+            rank.dump.append(EVENTS_BODY.pack(pos, rank.next if end else 0, dp_rank,
+                                              1 if event else 0, flags, 0) + event)
+        rank.dump_timer = Backoff(20, 1000)
+        self.send_dump(dp_rank)
+
+    def send_dump(self, dp_rank):
+        rank = self.ranks[dp_rank]
+        for body in rank.dump[rank.dump_pos:]:
+            self.send('KV_EVENTS', 5, body)
+
+    def kv_ack(self, body):
+        next_event, next_pos, dp_rank, code, _ = KV_ACK_BODY.unpack_from(body)
+        rank = self.ranks.get(dp_rank)
+        if rank is None:
+            return
+        if code == ACK_HELLO:
+            if self.hello_timer is None:
+                self.hello()
+            return
+        if code == ACK_DUMP_WANTED:
+            if rank.dump is None:
+                self.start_dump(dp_rank)
+            return
+        if rank.dump is not None:
+            if next_pos > rank.dump_pos:
+                rank.dump_pos = next_pos
+                rank.dump_timer.reset()
+            if rank.dump_pos >= len(rank.dump):
+                rank.dump = rank.dump_timer = None
+                self.flush(dp_rank)
+            return
+        if next_event > rank.acked:
+            rank.acked = next_event
+            rank.ring = [entry for entry in rank.ring if entry[0] >= next_event]
+            rank.timer = Backoff(20, 1000) if rank.ring else None
+        if code == ACK_GAP:
+            rank.gaps += 1
+            if rank.ring and rank.ring[0][0] <= next_event:
+                self.flush(dp_rank)
+            else:
+                self.start_dump(dp_rank)
+        elif code == ACK_BUSY:
+            rank.busy_until = time.monotonic() + 0.02
+
+    # requests
+
+    def dispatch(self, header, body):
+        try:
+            dispatch = Dispatch(header, body)
+            fits = dispatch.worker == self.worker and dispatch.dp_rank in self.ranks
+        except (ValueError, struct.error):
+            fits = False
+        key = (header.source, header.id)
+        job = self.jobs.get(key)
+        code = 0 if fits else 1
+        if fits and job is not None and job.handle == header.handle:
+            job.copies += 1
+        elif fits and self.refuse:
+            code = self.refuse
+        elif fits:
+            job = self.jobs[key] = Job(dispatch)
+        self.send('DISPATCH_ACK', header.id, struct.pack('<HHI', code, 0, 0),
+                  source=header.source, handle=header.handle)
+        if job is not None and job.copies == 1 and not job.sent and not code:
+            self.answer(job)
+
+    def item(self, job, data=b'', tokens=0, fin=False, flags=0, cached=NONE32, status=0):
+        """Sends the next item; `tokens` more have been generated."""
+        job.generated += tokens
+        flags |= ITEM_FIN if fin else 0
+        job.fin = job.fin or fin
+        body = RESPONSE_BODY.pack(len(job.sent), flags, status, job.generated, len(data), cached, 0,
+                                  0) + padded(data)
+        job.sent.append((self.next_seq(), body))
+        if job.timer is None:
+            job.timer = Backoff(20, 1000)
+        job.progressed = time.monotonic()
+        if len(job.sent) - job.acked <= 64:
+            self.send_item(job, len(job.sent) - 1)
+
+    def send_item(self, job, number):
+        seq, body = job.sent[number]
+        direct = job.dispatch.flags & ROUTE_DIRECT
+        self.send('RESPONSE', job.dispatch.id, body, source=job.dispatch.source, handle=job.handle,
+                  seq=seq, to=(job.dispatch.client, job.dispatch.client_port) if direct else None)
+
+    def progress(self, job, first=True, fin=False):
+        """DIRECT: one report to the router."""
+        job.reports = getattr(job, 'reports', -1) + 1
+        body = struct.pack('<IHHII', job.reports, int(first) | 2 * int(fin), 0, job.generated, NONE32)
+        job.report = (self.send('PROGRESS', job.dispatch.id, body, source=job.dispatch.source,
+                                handle=job.handle), body, Backoff(20, 1000)) if fin else None
+        if not fin:
+            self.send('PROGRESS', job.dispatch.id, body, source=job.dispatch.source,
+                      handle=job.handle)
+
+    def response_ack(self, job, body):
+        upto, flags = struct.unpack_from('<II', body)
+        if upto > job.acked:
+            job.acked, job.progressed = min(upto, len(job.sent)), time.monotonic()
+            job.timer = Backoff(20, 1000) if job.acked < len(job.sent) else None
+        if flags & 1 and job.fin:
+            job.done, job.timer = True, None
+
+    def abort(self, header, body):
+        self.send('ABORT_ACK', header.id, source=header.source, handle=header.handle)
+        job = self.jobs.get((header.source, header.id))
+        if job is not None and job.aborted is None:
+            job.aborted = struct.unpack_from('<H', body)[0]
+            if not job.fin:
+                self.item(job, fin=True, flags=ITEM_CANCELLED)
+
+    def message(self, header, body, sender):
+        if header.name == 'DISPATCH':
+            self.dispatch(header, body)
+        elif header.name == 'ABORT':
+            self.abort(header, body)
+        elif header.name in ('RESPONSE_ACK', 'PROGRESS_ACK') or (
+                header.name == 'REJECTED' and Rejection(body).kind in (KINDS['RESPONSE'],
+                                                                       KINDS['PROGRESS'])):
+            job = self.jobs.get((header.source, header.id))
+            if job is None:
+                self.ignored += 1
+            elif header.name == 'RESPONSE_ACK':
+                self.response_ack(job, body)
+            elif header.name == 'PROGRESS_ACK':
+                if getattr(job, 'report', None) and _r32(body, 0) > job.reports:
+                    job.report, job.progress_done = None, True
+            else:
+                job.gone, job.timer = True, None
+        elif header.source == self.worker:
+            self.life(header, body)
+        else:
+            self.ignored += 1
+
+    def life(self, header, body):
+        if header.name == 'WELCOME':
+            pool, _, beat, dead, frame_size, _, _ = struct.unpack_from('<HHIIIII', body)
+            self.welcome = dict(pool=pool, heartbeat_ms=beat, dead_ms=dead, max_frame=frame_size)
+            self.router_frame = min(frame_size, self.max_frame)
+            self.hello_timer, self.beat_due = None, 0.0
+        elif header.name == 'HEARTBEAT_ACK':
+            state, _, self.bookings = struct.unpack_from('<HHI', body)
+            self.state = (None, 'JOINING', 'SERVING', 'SUSPECT', 'DRAINING', 'DRAINED',
+                          'GONE')[state]
+            if self.state == 'GONE' and not self.leaving and self.hello_timer is None:
+                self.hello()
+        elif header.name == 'KV_ACK':
+            self.kv_ack(body)
+        elif header.name == 'GOODBYE_ACK':
+            self.gone, self.leaving, self.beat_due = True, None, None
+        elif header.name == 'REJECTED':
+            rejection = Rejection(body)
+            if rejection.kind == KINDS['HELLO']:
+                self.refused, self.hello_timer = rejection, None
+            elif rejection.name == 'UnknownWorker' and not self.leaving and not self.gone:
+                self.hello()
+
+    def tick(self, now):
+        if self.hello_timer and self.hello_timer.passed(now):
+            self.send('HELLO', 1, self.hello_body, seq=self.hello_seq)
+        if self.leaving and self.goodbyes < 5 and self.leaving.passed(now):
+            self.goodbyes += 1
+            self.send('GOODBYE', 2, seq=self.goodbye_seq)
+        if self.beat_due is not None and self.welcome and now >= self.beat_due:
+            self.heartbeat(now)
+        for number, rank in self.ranks.items():
+            if rank.dump is not None:
+                if rank.dump_timer.passed(now):
+                    self.send_dump(number)
+            elif rank.busy_until and now >= rank.busy_until:
+                rank.busy_until = 0.0
+                self.flush(number)
+            elif rank.ring and rank.timer and rank.timer.passed(now):
+                self.flush(number)
+        for job in self.jobs.values():
+            if getattr(job, 'report', None) and job.report[2].passed(now):
+                self.send('PROGRESS', job.dispatch.id, job.report[1], source=job.dispatch.source,
+                          handle=job.handle, seq=job.report[0])
+            if job.timer is None or job.gone:
+                continue
+            if now - job.progressed > 10:
+                job.gone, job.timer = True, None
+            elif job.timer.passed(now):
+                for seq in range(job.acked, min(len(job.sent), job.acked + 64)):
+                    self.send_item(job, seq)
