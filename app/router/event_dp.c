@@ -21,7 +21,9 @@ static void ack(struct lcore *lc, const struct kvr_path *to, const struct kvr_wi
 {
 	const struct kvr_wire_kv_ack a = {
 		.next_event_id = c != NULL ? c->next : 0,
-		.next_dump_pos = c != NULL ? c->dump_pos : 0,
+		/* Of the dump that the frame belongs to: 0 for another one's. */
+		.next_dump_pos =
+			c != NULL && (c->dump_id == h->id || !c->has_dump) ? c->dump_pos : 0,
 		.dp_rank = dp_rank,
 		.code = (uint16_t)code,
 	};
@@ -129,16 +131,16 @@ static void apply_from(struct pool *p, uint32_t rank, const struct kvr_wire_kv_e
 }
 
 /*
- * A dump begins: the rank is emptied. The frame that begins it is known by its msg_seq, so a late
- * copy of it does not begin the dump again.
+ * A dump begins: the rank is emptied. All frames of a dump carry one header id, so a late copy
+ * of the first one does not begin it again, and a late frame of another dump is not taken.
  */
-static void dump_begin(struct pool *p, uint32_t rank, struct event_cursor *c, uint32_t msg_seq)
+static void dump_begin(struct pool *p, uint32_t rank, struct event_cursor *c, uint64_t id)
 {
-	if (c->has_dump && c->dump_seq == msg_seq)
+	if (c->has_dump && c->dump_id == id)
 		return;
 	kvr_prefix_clear_rank(p->prefix, (uint16_t)rank);
 	c->has_dump = 1;
-	c->dump_seq = msg_seq;
+	c->dump_id = id;
 	c->dumping = 1;
 	c->dump_pos = 0;
 	c->authoritative = 0;
@@ -146,10 +148,14 @@ static void dump_begin(struct pool *p, uint32_t rank, struct event_cursor *c, ui
 
 /* One frame of a dump, positions in order; next_dump_pos of the answer says where to go on. */
 static enum kvr_wire_kv_code dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
-					const struct kvr_wire_kv_events *e, uint32_t msg_seq)
+					const struct kvr_wire_kv_events *e, uint64_t id)
 {
 	if ((e->flags & KVR_KV_F_DUMP_BEGIN) != 0)
-		dump_begin(p, rank, c, msg_seq);
+		dump_begin(p, rank, c, id);
+	if (!c->has_dump || c->dump_id != id) {
+		event_count(p, EC_STALE, 1);
+		return KVR_KV_DUMP_WANTED; /* its beginning was never seen, or it is over */
+	}
 	if (!c->dumping || e->first_event_id != c->dump_pos) {
 		event_count(p, c->dumping && e->first_event_id > c->dump_pos ? EC_GAPS : EC_STALE,
 			    1);
@@ -169,8 +175,12 @@ static enum kvr_wire_kv_code dump_frame(struct pool *p, uint32_t rank, struct ev
 static enum kvr_wire_kv_code live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 					const struct kvr_wire_kv_events *e)
 {
-	/* What is under way while a dump is received is older than the dump. */
-	if (c->dumping || e->first_event_id + e->n_events <= c->next) {
+	/* Older than the dump that is being received, or its sender knows nothing of a dump. */
+	if (c->dumping) {
+		event_count(p, EC_STALE, 1);
+		return KVR_KV_DUMP_WANTED;
+	}
+	if (e->first_event_id + e->n_events <= c->next) {
 		event_count(p, EC_STALE, 1);
 		return KVR_KV_OK;
 	}
@@ -223,7 +233,7 @@ static void event_frame(struct lcore *lc, struct pool *p, const struct event_not
 		ack(lc, path_kept(n->m), h, e->dp_rank, KVR_KV_HELLO, NULL);
 	} else {
 		code = (e->flags & (KVR_KV_F_DUMP | KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END)) != 0
-			       ? dump_frame(p, n->rank, c, e, h->msg_seq)
+			       ? dump_frame(p, n->rank, c, e, h->id)
 			       : live_frame(p, n->rank, c, e);
 		ack(lc, path_kept(n->m), h, e->dp_rank, code, c);
 	}

@@ -189,8 +189,8 @@ struct event_cursor {
 	uint8_t dumping;
 	uint8_t authoritative; /* nothing is known to be missing */
 	uint16_t pad;
-	uint32_t dump_seq; /* msg_seq of the frame that began the last dump */
-	uint32_t has_dump; /* dump_seq is valid */
+	uint32_t has_dump; /* dump_id is valid */
+	uint64_t dump_id;  /* header id of the frames of the last dump */
 	uint64_t next;	   /* event id */
 	uint64_t dump_pos; /* next frame of the dump; 0 outside dumps */
 	uint64_t lag;	   /* `next` when a heartbeat last said that more exists; else UINT64_MAX */

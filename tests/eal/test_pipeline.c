@@ -264,15 +264,15 @@ static void overlap_follows_the_events(void)
 	end();
 }
 
-/* A frame of a dump: position, flags, one stored event of @p n blocks (0: none). */
-static void dump_frame(uint64_t pos, uint16_t flags, uint32_t msg_seq, uint64_t hash0, uint32_t n,
+/* A frame of dump @p id: position, flags, one stored event of @p n blocks (0: none). */
+static void dump_frame(uint64_t pos, uint16_t flags, uint64_t id, uint64_t hash0, uint32_t n,
 		       uint64_t resume)
 {
 	uint8_t buf[KVR_WIRE_DEF_FRAME] = {0};
 	struct kvr_wire_hdr *h = (void *)buf;
 	struct kvr_wire_kv_events *e = (void *)(h + 1);
 	struct kvr_wire_kv_event *ev = (void *)(e + 1);
-	const struct kvr_wire_ids ids = {.source = WORKER, .epoch = 1, .msg_seq = msg_seq};
+	const struct kvr_wire_ids ids = {.source = WORKER, .id = id, .epoch = 1};
 	uint32_t body = (uint32_t)(sizeof(*e) + (n != 0 ? sizeof(*ev) + n * 8 : 0));
 
 	kvr_hdr_put(h, KVR_KV_EVENTS, &ids, body, 0, (uint16_t)body);
@@ -314,12 +314,14 @@ static void dump_replaces_what_the_rank_holds(void)
 	dump_frame(0, KVR_KV_F_DUMP_BEGIN, 50, 100, 4, 0);
 	CU_ASSERT_EQUAL(last_ack().next_dump_pos, 1);
 	CU_ASSERT_EQUAL(overlap(2), 4);
-	dump_frame(2, KVR_KV_F_DUMP_END, 52, 106, 1, 20); /* frame 1 is missing */
+	dump_frame(2, KVR_KV_F_DUMP_END, 50, 106, 1, 20); /* frame 1 is missing */
 	CU_ASSERT_EQUAL(last_ack().next_dump_pos, 1);
 	kv_event(WORKER, 1, 1, KVR_KV_STORED, 106, 6); /* from before the dump */
 	CU_ASSERT_EQUAL(overlap(3), 4);
-	dump_frame(1, 0, 51, 104, 2, 0);
-	dump_frame(2, KVR_KV_F_DUMP_END, 52, 106, 1, 20);
+	dump_frame(1, 0, 49, 200, 2, 0); /* of another dump */
+	CU_ASSERT_EQUAL(last_ack().code, KVR_KV_DUMP_WANTED);
+	dump_frame(1, 0, 50, 104, 2, 0);
+	dump_frame(2, KVR_KV_F_DUMP_END, 50, 106, 1, 20);
 	CU_ASSERT_EQUAL(last_ack().next_dump_pos, 3);
 	CU_ASSERT_EQUAL(overlap(4), 7);
 	dump_frame(0, KVR_KV_F_DUMP_BEGIN, 50, 100, 4, 0); /* late copy: nothing is emptied */
@@ -490,6 +492,8 @@ static void lost_worker_fails_its_requests_and_is_forgotten(void)
 	pipeline_flush();
 	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 2)); /* restarted */
 	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_WORKER_LOST);
+	CU_ASSERT_FALSE(pipeline_hello(WORKER, 1, "a", 2)); /* late, from the life before */
+	CU_ASSERT_EQUAL(rejected(PEER_AGENT), KVR_E_STALE_EPOCH);
 	CU_ASSERT_EQUAL(live(), 0);
 	pipeline_route(2, 100, 10, KVR_REQ_F_QUERY, NULL);
 	CU_ASSERT_EQUAL(accepted()->overlap_blocks, 0);
@@ -557,6 +561,44 @@ static void direct_path_is_accounted_by_progress(void)
 }
 
 /* ---- who may do what ---- */
+
+static void other_prompt_under_a_live_id_is_refused(void)
+{
+	uint64_t h;
+
+	begin();
+	pipeline_route(1, 100, 10, 0, NULL);
+	h = dispatched();
+	accepted();
+	pipeline_route(1, 900, 10, KVR_REQ_F_RESEND, NULL); /* same length, other blocks */
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_DUPLICATE_REQUEST);
+	CU_ASSERT_EQUAL(dispatched(), 0);
+	respond(1, h, 0, 1, KVR_RESP_F_FIN);
+	response_ack(1, h, 1, KVR_RACK_F_FIN);
+	end();
+}
+
+static void reserved_bits_of_relayed_frames_are_refused(void)
+{
+	struct kvr_wire_response r = {.flags = 0x4000, .generated_tokens = 1};
+	struct kvr_wire_ids ids;
+	uint8_t buf[128];
+	uint64_t h;
+
+	begin();
+	pipeline_route(1, 100, 10, 0, NULL);
+	h = dispatched();
+	ids = ids_of(1, h);
+	pipeline_send(
+		PEER_AGENT, buf,
+		(size_t)kvr_put_response(buf, sizeof(buf), &ids, r, (struct kvr_slice){NULL, 0}));
+	pipeline_turn();
+	CU_ASSERT_EQUAL(rejected(PEER_AGENT), KVR_E_FLAGS);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	respond(1, h, 0, 1, KVR_RESP_F_FIN);
+	response_ack(1, h, 1, KVR_RACK_F_FIN);
+	end();
+}
 
 static void strangers_cannot_touch_a_request(void)
 {
@@ -813,6 +855,8 @@ int main(void)
 			       {"lost worker", lost_worker_fails_its_requests_and_is_forgotten},
 			       {"drain", draining_worker_takes_nothing_new_and_ends_drained},
 			       {"direct", direct_path_is_accounted_by_progress},
+			       {"other prompt", other_prompt_under_a_live_id_is_refused},
+			       {"reserved", reserved_bits_of_relayed_frames_are_refused},
 			       {"strangers", strangers_cannot_touch_a_request},
 			       {"refusals", every_refusal_has_its_code},
 			       {"hello", hello_is_checked_against_the_pool},
