@@ -9,6 +9,7 @@
  *   [router]       lcore map, memory, liveness, reassembly bounds
  *   [port NAME]    one Ethernet port (lib/port)
  *   [pool NAME]    one pool: identity and sizes here, routing options of lib/sched
+ *   [class POOL NAME]  a policy class of a pool's queue
  */
 
 #include <stdint.h>

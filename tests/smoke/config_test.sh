@@ -48,13 +48,16 @@ bad cpu-absent 's/^ingress.*/ingress = 1000/' 'ingress.*1000'
 bad liveness 's/^ingress.*/dead_ms = 200/' 'dead_ms'
 bad pool-id-twice '$a [pool n]\nid = 0' 'id.*pool m'
 bad event-cpu 's/^block_size.*/event_cpu = x/' 'event_cpu'
+bad class-of-nobody '$a [class x gold]' 'class x gold'
+bad class-twice '$a [class m gold]\n[class m gold]' 'class m gold'
+bad class-quantum '$a [class m gold]\nquantum = 0' 'r.conf:10: .*quantum'
 bad no-value 's/^block_size.*/block_size/' 'r.conf:7'
 "$kvroute" --config "$dir/absent.conf" --check >"$dir/out" 2>&1
 if [ $? -eq 1 ] && grep -q absent.conf "$dir/out"; then passed=$((passed + 1)); else
 	failed=$((failed + 1)) && cat "$dir/out"
 fi
 # What --dump-config prints is a configuration again, and the same one.
-echo "$good" >"$dir/r.conf"
+printf '%s[class m gold]\nquantum = 3\n' "$good" >"$dir/r.conf"
 "$kvroute" --config "$dir/r.conf" --dump-config >"$dir/one.conf" &&
 	"$kvroute" --config "$dir/one.conf" --dump-config >"$dir/two.conf"
 if [ -s "$dir/one.conf" ] && cmp -s "$dir/one.conf" "$dir/two.conf"; then
