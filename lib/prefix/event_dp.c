@@ -12,7 +12,7 @@
 
 #define AHEAD 4u /* events between two links of the chain */
 
-struct pfx_loc pfx_event__find(const struct kvr_prefix *t, uint64_t sh)
+struct pfx_loc kvr_prefix__event_find(const struct kvr_prefix *t, uint64_t sh)
 {
 	uint32_t at, slot = pfx_index_find(t, pfx_tag(pfx_mix(t, sh)), sh, &at);
 
@@ -25,7 +25,8 @@ static const void *skip(const void *sh, uint32_t n)
 }
 
 /* How many of the n SHs stand in the run one behind the other from `at` on. */
-uint32_t pfx_event__same(const struct kvr_prefix *t, struct pfx_loc at, const void *sh, uint32_t n)
+uint32_t kvr_prefix__event_same(const struct kvr_prefix *t, struct pfx_loc at, const void *sh,
+				uint32_t n)
 {
 	struct pfx_hdr *h = pfx_hdr_of(t, at.meta);
 	uint32_t len = pfx_len(h), i = 0;
@@ -60,8 +61,8 @@ static struct pfx_loc before(const struct kvr_prefix *t, const struct kvr_prefix
 			     uint32_t i)
 {
 	if (i > 0)
-		return pfx_event__find(t, pfx_ld64(e->sh, i - 1));
-	return e->has_parent ? pfx_event__find(t, e->parent) : (struct pfx_loc){PFX_NONE, 0};
+		return kvr_prefix__event_find(t, pfx_ld64(e->sh, i - 1));
+	return e->has_parent ? kvr_prefix__event_find(t, e->parent) : (struct pfx_loc){PFX_NONE, 0};
 }
 
 /* Stretch of new blocks behind `at` (or at a root, or behind an unknown parent). */
@@ -71,8 +72,8 @@ static uint32_t store_new(struct kvr_prefix *t, const struct kvr_prefix_event *e
 	struct pfx_new as = {.has_parent = i > 0 || e->has_parent};
 	uint32_t n = RTE_MIN(e->n - i, PFX_RUN);
 
-	if (pfx_evict__low(t, n)) {
-		pfx_evict__make_room(t, n);
+	if (kvr_prefix__evict_low(t, n)) {
+		kvr_prefix__evict_make_room(t, n);
 		*at = before(t, e, i);
 	}
 	n = RTE_MIN(n, t->max_blocks - (uint32_t)t->st.blocks);
@@ -81,14 +82,14 @@ static uint32_t store_new(struct kvr_prefix *t, const struct kvr_prefix_event *e
 	if (at->meta != PFX_NONE) {
 		uint32_t len = pfx_len(pfx_hdr_of(t, at->meta));
 
-		if (at->off + 1 == len && pfx_run__can_grow(t, at->meta, e->rank, e->tier)) {
-			n = pfx_run__grow(t, at->meta, e->rank, e->tier, skip(e->sh, i), n);
+		if (at->off + 1 == len && kvr_prefix__run_can_grow(t, at->meta, e->rank, e->tier)) {
+			n = kvr_prefix__run_grow(t, at->meta, e->rank, e->tier, skip(e->sh, i), n);
 			at->off += n;
 			return n;
 		}
 		as.parent = at->meta;
 		if (at->off + 1 < len)
-			as.parent = pfx_run__split(t, at->meta, at->off + 1);
+			as.parent = kvr_prefix__run_split(t, at->meta, at->off + 1);
 		if (as.parent == PFX_NONE)
 			return 0;
 		as.pos = (t->meta[as.parent].pos + at->off + 1) % PFX_RUN;
@@ -97,7 +98,7 @@ static uint32_t store_new(struct kvr_prefix *t, const struct kvr_prefix_event *e
 		as.parent_sh = i > 0 ? pfx_ld64(e->sh, i - 1) : e->parent;
 	if (as.has_parent && as.parent == PFX_NONE)
 		pfx_add(&t->st.orphans, e->n - i);
-	at->meta = pfx_run__create(t, &as, e->rank, e->tier, skip(e->sh, i), &n);
+	at->meta = kvr_prefix__run_create(t, &as, e->rank, e->tier, skip(e->sh, i), &n);
 	at->off = n - 1;
 	return at->meta != PFX_NONE ? n : 0;
 }
@@ -110,11 +111,11 @@ static uint32_t store_some(struct kvr_prefix *t, const struct kvr_prefix_event *
 	uint32_t n;
 
 	if (at->meta == PFX_NONE || !is_at(t, loc, first))
-		loc = pfx_event__find(t, first);
+		loc = kvr_prefix__event_find(t, first);
 	if (loc.meta == PFX_NONE)
 		return store_new(t, e, i, at);
-	n = pfx_event__same(t, loc, skip(e->sh, i), e->n - i);
-	*at = pfx_run__own(t, loc, n, e->rank, e->tier);
+	n = kvr_prefix__event_same(t, loc, skip(e->sh, i), e->n - i);
+	*at = kvr_prefix__run_own(t, loc, n, e->rank, e->tier);
 	return at->meta != PFX_NONE ? n : 0;
 }
 
@@ -125,8 +126,8 @@ static void store(struct kvr_prefix *t, const struct kvr_prefix_event *e)
 
 	for (uint32_t i = 0, n; i < e->n; i += n) {
 		/* Blocks that are there need no room, but perhaps a split. */
-		if (pfx_evict__low(t, 0)) {
-			pfx_evict__make_room(t, 0);
+		if (kvr_prefix__evict_low(t, 0)) {
+			kvr_prefix__evict_make_room(t, 0);
 			lost = true;
 		}
 		if (lost)
@@ -150,21 +151,21 @@ static uint32_t stretch(const struct kvr_prefix *t, struct pfx_loc at, const voi
 	while (k < n && k <= at.off && *pfx_sh(t, h, at.off - k) == pfx_ld64(sh, k))
 		k++;
 	*down = k > 1;
-	return *down ? k : pfx_event__same(t, at, sh, n);
+	return *down ? k : kvr_prefix__event_same(t, at, sh, n);
 }
 
 /* Remove blocks lo..lo+n-1 as far as the rank has them. Gives the place of block lo - 1. */
 static struct pfx_loc remove_range(struct kvr_prefix *t, const struct kvr_prefix_event *e,
 				   struct pfx_loc lo, uint32_t n)
 {
-	uint32_t lead = pfx_owner__get(t, pfx_hdr_of(t, lo.meta), e->tier, e->rank);
+	uint32_t lead = kvr_prefix__owner_get(t, pfx_hdr_of(t, lo.meta), e->tier, e->rank);
 	uint32_t has = lead > lo.off ? RTE_MIN(n, lead - lo.off) : 0;
 
 	pfx_add(&t->st.unknown_removes, n - has);
 	if (has == 0)
 		return (struct pfx_loc){lo.off > 0 ? lo.meta : PFX_NONE, lo.off - 1};
 	pfx_add(&t->st.removed, has);
-	return pfx_run__disown(t, lo, has, e->rank, e->tier);
+	return kvr_prefix__run_disown(t, lo, has, e->rank, e->tier);
 }
 
 static void remove_blocks(struct kvr_prefix *t, const struct kvr_prefix_event *e)
@@ -178,9 +179,9 @@ static void remove_blocks(struct kvr_prefix *t, const struct kvr_prefix_event *e
 
 		if (pfx_pool_free(&t->hdrs) < 4 || pfx_pool_free(&t->chunks) < 4 ||
 		    pfx_pool_free(&t->metas) < 4)
-			pfx_pool__reclaim(t);
+			kvr_prefix__pool_reclaim(t);
 		if (at.meta == PFX_NONE || !is_at(t, at, sh))
-			at = pfx_event__find(t, sh);
+			at = kvr_prefix__event_find(t, sh);
 		if (at.meta == PFX_NONE) {
 			pfx_add(&t->st.unknown_removes, 1);
 			below.meta = PFX_NONE;
@@ -271,7 +272,7 @@ void kvr_prefix_apply_burst(struct kvr_prefix *t, const struct kvr_prefix_event 
 	}
 	if (n == 1)
 		apply(t, ev);
-	pfx_pool__reclaim(t);
+	kvr_prefix__pool_reclaim(t);
 }
 
 void kvr_prefix_store(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier,
@@ -302,19 +303,19 @@ static void clear_planes(struct kvr_prefix *t, uint16_t rank, uint32_t from, uin
 {
 	for (uint32_t m = 1; m < t->metas.fresh && rank < t->max_ranks; m++) {
 		for (uint32_t p = from; p < to && t->meta[m].hdr != PFX_NONE; p++) {
-			uint32_t lead = pfx_owner__get(t, pfx_hdr_of(t, m), p, rank);
+			uint32_t lead = kvr_prefix__owner_get(t, pfx_hdr_of(t, m), p, rank);
 
 			if (lead == 0)
 				continue;
 			if (p == PFX_PRED) {
-				pfx_pred__drop_rank(t, m, rank);
+				kvr_prefix__pred_drop_rank(t, m, rank);
 				continue;
 			}
 			pfx_add(&t->st.cleared, lead);
-			pfx_run__disown(t, (struct pfx_loc){m, 0}, lead, rank, p);
+			kvr_prefix__run_disown(t, (struct pfx_loc){m, 0}, lead, rank, p);
 		}
 	}
-	pfx_pool__reclaim(t);
+	kvr_prefix__pool_reclaim(t);
 }
 
 void kvr_prefix_clear_tier(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier)

@@ -15,7 +15,7 @@ static uint32_t list_of(const struct kvr_prefix *t, uint32_t age)
 	return age <= t->ancient ? PFX_AGES : age % PFX_AGES;
 }
 
-void pfx_evict__link(struct kvr_prefix *t, uint32_t meta, uint32_t age)
+void kvr_prefix__evict_link(struct kvr_prefix *t, uint32_t meta, uint32_t age)
 {
 	struct pfx_meta *m = &t->meta[meta];
 	uint32_t l = list_of(t, age), last = t->ages[l].last;
@@ -31,7 +31,7 @@ void pfx_evict__link(struct kvr_prefix *t, uint32_t meta, uint32_t age)
 	t->oldest = RTE_MIN(t->oldest, age);
 }
 
-void pfx_evict__unlink(struct kvr_prefix *t, uint32_t meta)
+void kvr_prefix__evict_unlink(struct kvr_prefix *t, uint32_t meta)
 {
 	struct pfx_meta *m = &t->meta[meta];
 	uint32_t l = list_of(t, m->age);
@@ -47,7 +47,7 @@ void pfx_evict__unlink(struct kvr_prefix *t, uint32_t meta)
 }
 
 /* A second passes: the list that is to be used again is hung behind the ancient one. */
-void pfx_evict__next_age(struct kvr_prefix *t)
+void kvr_prefix__evict_next_age(struct kvr_prefix *t)
 {
 	uint32_t now = pfx_ld32(&t->age) + 1, l = now % PFX_AGES;
 	uint32_t first = t->ages[l].first, last = t->ages[PFX_AGES].last;
@@ -74,7 +74,7 @@ static bool pool_low(const struct pfx_pool *p, uint32_t need)
 }
 
 /* Is there too little for a step that adds up to `blocks` blocks? */
-bool pfx_evict__low(const struct kvr_prefix *t, uint32_t blocks)
+bool kvr_prefix__evict_low(const struct kvr_prefix *t, uint32_t blocks)
 {
 	return t->st.blocks + blocks > t->max_blocks || pool_low(&t->metas, 2) ||
 	       pool_low(&t->hdrs, 4) || pool_low(&t->bigs, 2 * PFX_PLANES) ||
@@ -119,25 +119,25 @@ static bool evict_one(struct kvr_prefix *t)
 		bool inner = t->meta[meta].nchild > 0;
 
 		if (!inner && age <= t->meta[meta].age) {
-			pfx_owner__forget(t, h);
-			pfx_run__destroy(t, meta);
+			kvr_prefix__owner_forget(t, h);
+			kvr_prefix__run_destroy(t, meta);
 			pfx_note_loss(t, PFX_ALL);
 			pfx_add(&t->st.evicted_runs, 1);
 			return true;
 		}
-		pfx_evict__unlink(t, meta);
-		pfx_evict__link(t, meta, inner ? pfx_ld32(&t->age) : age);
+		kvr_prefix__evict_unlink(t, meta);
+		kvr_prefix__evict_link(t, meta, inner ? pfx_ld32(&t->age) : age);
 	}
 	return false;
 }
 
 /* Runs may be split or dropped: places known before must be looked up again. */
-void pfx_evict__make_room(struct kvr_prefix *t, uint32_t blocks)
+void kvr_prefix__evict_make_room(struct kvr_prefix *t, uint32_t blocks)
 {
-	pfx_pool__reclaim(t);
+	kvr_prefix__pool_reclaim(t);
 	while (scarce(t, blocks)) {
-		if (!pfx_pred__drop_first(t) && !evict_one(t))
+		if (!kvr_prefix__pred_drop_first(t) && !evict_one(t))
 			break;
 	}
-	pfx_pool__reclaim(t);
+	kvr_prefix__pool_reclaim(t);
 }

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-int pfx_index__add(struct pfx_index *x, uint32_t tag, uint32_t value)
+int kvr_prefix__index_add(struct pfx_index *x, uint32_t tag, uint32_t value)
 {
 	for (uint32_t i = pfx_index_home(x, tag) * PFX_BUCKET;; i += PFX_BUCKET) {
 		uint32_t empty = pfx_index_masks(&x->e[i], tag).empty;
@@ -50,7 +50,7 @@ static uint32_t displaced(const struct pfx_index *x, uint32_t b, bool *full)
 	return 0;
 }
 
-void pfx_index__del(struct pfx_index *x, uint32_t tag, uint32_t value)
+void kvr_prefix__index_del(struct pfx_index *x, uint32_t tag, uint32_t value)
 {
 	bool full;
 	uint32_t hole = place_of(x, tag, value, &full), from;
@@ -68,7 +68,7 @@ void pfx_index__del(struct pfx_index *x, uint32_t tag, uint32_t value)
 	x->used--;
 }
 
-void pfx_index__move(struct pfx_index *x, uint32_t tag, uint32_t from, uint32_t to)
+void kvr_prefix__index_move(struct pfx_index *x, uint32_t tag, uint32_t from, uint32_t to)
 {
 	bool full;
 	uint32_t i = place_of(x, tag, from, &full);

@@ -81,8 +81,8 @@ static inline struct pfx_masks pfx_index_masks(const uint64_t *e, uint32_t tag)
 }
 #endif
 
-int pfx_index__add(struct pfx_index *x, uint32_t tag, uint32_t value);
-void pfx_index__del(struct pfx_index *x, uint32_t tag, uint32_t value);
-void pfx_index__move(struct pfx_index *x, uint32_t tag, uint32_t from, uint32_t to);
+int kvr_prefix__index_add(struct pfx_index *x, uint32_t tag, uint32_t value);
+void kvr_prefix__index_del(struct pfx_index *x, uint32_t tag, uint32_t value);
+void kvr_prefix__index_move(struct pfx_index *x, uint32_t tag, uint32_t from, uint32_t to);
 
 #endif

@@ -48,8 +48,8 @@ static void put_bit(struct pfx_big *b, uint16_t rank, bool on)
 	atomic_store_explicit(&b->bits[rank / 64], on ? w | bit : w & ~bit, memory_order_release);
 }
 
-uint32_t pfx_owner__get(const struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane,
-			uint16_t rank)
+uint32_t kvr_prefix__owner_get(const struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane,
+			       uint16_t rank)
 {
 	struct pfx_oset s = pfx_oset(t, h, plane);
 	uint32_t at, big;
@@ -66,7 +66,7 @@ uint32_t pfx_owner__get(const struct kvr_prefix *t, struct pfx_hdr *h, uint32_t 
 
 static uint32_t new_big(struct kvr_prefix *t)
 {
-	uint32_t big = pfx_pool__take(&t->bigs);
+	uint32_t big = kvr_prefix__pool_take(&t->bigs);
 
 	if (big != PFX_NONE)
 		memset((void *)pfx_big(t, big), 0, t->big_bytes);
@@ -140,7 +140,7 @@ static int need_ext(struct kvr_prefix *t, struct pfx_hdr *h)
 
 	if (pfx_ld32(&h->ext) != PFX_NONE)
 		return 0;
-	ext = pfx_pool__take(&t->exts);
+	ext = kvr_prefix__pool_take(&t->exts);
 	if (ext == PFX_NONE)
 		return -ENOMEM;
 	memset((void *)&t->ext[ext], 0, sizeof(t->ext[ext]));
@@ -150,8 +150,8 @@ static int need_ext(struct kvr_prefix *t, struct pfx_hdr *h)
 }
 
 /* 0; -ENOMEM: no block left; -ENOSPC: too many partial owners, so split the run at `lead`. */
-int pfx_owner__set(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane, uint16_t rank,
-		   uint32_t lead)
+int kvr_prefix__owner_set(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane, uint16_t rank,
+			  uint32_t lead)
 {
 	struct pfx_oset s;
 	uint32_t at;
@@ -185,7 +185,7 @@ static uint32_t longest_of(_Atomic uint32_t *w, uint32_t n)
 }
 
 /* Blocks of the run that anybody holds in any plane. */
-uint32_t pfx_owner__longest(const struct kvr_prefix *t, struct pfx_hdr *h)
+uint32_t kvr_prefix__owner_longest(const struct kvr_prefix *t, struct pfx_hdr *h)
 {
 	uint32_t planes = pfx_ld32(&h->ext) == PFX_NONE ? 1 : PFX_PLANES;
 	uint32_t max = 0;
@@ -207,7 +207,7 @@ uint32_t pfx_owner__longest(const struct kvr_prefix *t, struct pfx_hdr *h)
 	return max;
 }
 
-bool pfx_owner__any_big(const struct kvr_prefix *t, struct pfx_hdr *h)
+bool kvr_prefix__owner_any_big(const struct kvr_prefix *t, struct pfx_hdr *h)
 {
 	if (pfx_ld32(&h->big) != PFX_NONE)
 		return true;
@@ -253,8 +253,8 @@ static void collect(const struct kvr_prefix *t, struct pfx_oset s, uint32_t lo, 
 }
 
 /* Copy the owners of blocks lo..hi-1 to a header nobody sees yet, whose length is hi - lo. */
-int pfx_owner__copy(struct kvr_prefix *t, struct pfx_hdr *from, struct pfx_hdr *to, uint32_t lo,
-		    uint32_t hi)
+int kvr_prefix__owner_copy(struct kvr_prefix *t, struct pfx_hdr *from, struct pfx_hdr *to,
+			   uint32_t lo, uint32_t hi)
 {
 	uint32_t planes = pfx_ld32(&from->ext) == PFX_NONE ? 1 : PFX_PLANES;
 	struct owner_list l;
@@ -282,7 +282,7 @@ int pfx_owner__copy(struct kvr_prefix *t, struct pfx_hdr *from, struct pfx_hdr *
 }
 
 /* The header is no longer to be found: its blocks go when the readers have left. */
-void pfx_owner__retire(struct kvr_prefix *t, struct pfx_hdr *h)
+void kvr_prefix__owner_retire(struct kvr_prefix *t, struct pfx_hdr *h)
 {
 	uint32_t ext = pfx_ld32(&h->ext);
 
@@ -290,14 +290,14 @@ void pfx_owner__retire(struct kvr_prefix *t, struct pfx_hdr *h)
 		uint32_t big = pfx_ld32(pfx_oset(t, h, p).big);
 
 		if (big != PFX_NONE)
-			pfx_pool__retire(t, &t->bigs, big);
+			kvr_prefix__pool_retire(t, &t->bigs, big);
 	}
 	if (ext != PFX_NONE)
-		pfx_pool__retire(t, &t->exts, ext);
+		kvr_prefix__pool_retire(t, &t->exts, ext);
 }
 
 /* Take what the run's owners hold off the books; it is about to be dropped. */
-void pfx_owner__forget(struct kvr_prefix *t, struct pfx_hdr *h)
+void kvr_prefix__owner_forget(struct kvr_prefix *t, struct pfx_hdr *h)
 {
 	uint32_t planes = pfx_ld32(&h->ext) == PFX_NONE ? 1 : PFX_PLANES;
 	struct owner_list l;

@@ -8,7 +8,7 @@
 
 #include "prefix_pvt.h"
 
-uint32_t pfx_pool__take(struct pfx_pool *p)
+uint32_t kvr_prefix__pool_take(struct pfx_pool *p)
 {
 	uint32_t i = p->free;
 
@@ -20,14 +20,14 @@ uint32_t pfx_pool__take(struct pfx_pool *p)
 	return p->fresh <= p->n ? p->fresh++ : PFX_NONE;
 }
 
-void pfx_pool__give(struct pfx_pool *p, uint32_t i)
+void kvr_prefix__pool_give(struct pfx_pool *p, uint32_t i)
 {
 	p->next[i] = p->free;
 	p->free = i;
 	p->nfree++;
 }
 
-void pfx_pool__retire(struct kvr_prefix *t, struct pfx_pool *p, uint32_t i)
+void kvr_prefix__pool_retire(struct kvr_prefix *t, struct pfx_pool *p, uint32_t i)
 {
 	p->next[i] = p->cur;
 	if (p->cur == PFX_NONE)
@@ -83,7 +83,7 @@ static void close_batch(struct pfx_pool *p)
 	p->cur = PFX_NONE;
 }
 
-void pfx_pool__reclaim(struct kvr_prefix *t)
+void kvr_prefix__pool_reclaim(struct kvr_prefix *t)
 {
 	struct pfx_pool *const pools[] = {&t->hdrs, &t->chunks, &t->bigs, &t->exts};
 

@@ -74,14 +74,14 @@ static void enter_run(struct kvr_prefix *t, uint32_t i, uint32_t meta)
 	if (first != PFX_NONE)
 		t->pred[first].run_prev = i;
 	t->meta[meta].pred = i;
-	pfx_index__add(&t->predx, tag_of(t, meta, p->rank), i);
+	kvr_prefix__index_add(&t->predx, tag_of(t, meta, p->rank), i);
 }
 
 static void leave_run(struct kvr_prefix *t, uint32_t i)
 {
 	struct pfx_pred *p = &t->pred[i];
 
-	pfx_index__del(&t->predx, tag_of(t, p->meta, p->rank), i);
+	kvr_prefix__index_del(&t->predx, tag_of(t, p->meta, p->rank), i);
 	if (p->run_prev != PFX_NONE)
 		t->pred[p->run_prev].run_next = p->run_next;
 	else
@@ -92,7 +92,7 @@ static void leave_run(struct kvr_prefix *t, uint32_t i)
 
 static int add(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint64_t until_ms)
 {
-	uint32_t i = pfx_pool__take(&t->preds);
+	uint32_t i = kvr_prefix__pool_take(&t->preds);
 
 	if (i == PFX_NONE)
 		return -ENOMEM;
@@ -108,12 +108,12 @@ static void del(struct kvr_prefix *t, uint32_t i)
 {
 	leave_run(t, i);
 	leave_wheel(t, i);
-	pfx_pool__give(&t->preds, i);
+	kvr_prefix__pool_give(&t->preds, i);
 	pfx_sub(&t->st.predicted, 1);
 }
 
 /* The blocks that `rank` is predicted to hold of the run end at until_ms. */
-int pfx_pred__touch(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint64_t until_ms)
+int kvr_prefix__pred_touch(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint64_t until_ms)
 {
 	uint32_t i = find(t, meta, rank);
 
@@ -127,19 +127,19 @@ static void lose(struct kvr_prefix *t, uint32_t meta, uint16_t rank)
 {
 	struct pfx_hdr *h = pfx_hdr_of(t, meta);
 
-	pfx_sub(&t->rank_blocks[rank][PFX_PRED], pfx_owner__get(t, h, PFX_PRED, rank));
-	pfx_owner__set(t, h, PFX_PRED, rank, 0);
+	pfx_sub(&t->rank_blocks[rank][PFX_PRED], kvr_prefix__owner_get(t, h, PFX_PRED, rank));
+	kvr_prefix__owner_set(t, h, PFX_PRED, rank, 0);
 	pfx_note_loss(t, rank);
 }
 
 /* A run was split: entries follow the blocks; what reached over the cut stands in both. */
-void pfx_pred__split(struct kvr_prefix *t, uint32_t head, uint32_t tail)
+void kvr_prefix__pred_split(struct kvr_prefix *t, uint32_t head, uint32_t tail)
 {
 	for (uint32_t i = t->meta[tail].pred, next; i != PFX_NONE; i = next) {
 		uint16_t rank = t->pred[i].rank;
 
 		next = t->pred[i].run_next;
-		if (pfx_owner__get(t, pfx_hdr_of(t, tail), PFX_PRED, rank) == 0) {
+		if (kvr_prefix__owner_get(t, pfx_hdr_of(t, tail), PFX_PRED, rank) == 0) {
 			leave_run(t, i);
 			enter_run(t, i, head);
 		} else {
@@ -150,7 +150,7 @@ void pfx_pred__split(struct kvr_prefix *t, uint32_t head, uint32_t tail)
 }
 
 /* Are there entries enough to split this run? */
-bool pfx_pred__can_split(const struct kvr_prefix *t, uint32_t meta)
+bool kvr_prefix__pred_can_split(const struct kvr_prefix *t, uint32_t meta)
 {
 	uint32_t room = pfx_pool_free(&t->preds);
 
@@ -162,7 +162,7 @@ bool pfx_pred__can_split(const struct kvr_prefix *t, uint32_t meta)
 }
 
 /* The run goes: so do its entries. */
-void pfx_pred__drop_all(struct kvr_prefix *t, uint32_t meta)
+void kvr_prefix__pred_drop_all(struct kvr_prefix *t, uint32_t meta)
 {
 	while (t->meta[meta].pred != PFX_NONE)
 		del(t, t->meta[meta].pred);
@@ -174,10 +174,10 @@ static void end(struct kvr_prefix *t, uint32_t i)
 
 	lose(t, meta, t->pred[i].rank);
 	del(t, i);
-	pfx_run__trim(t, meta);
+	kvr_prefix__run_trim(t, meta);
 }
 
-void pfx_pred__drop_rank(struct kvr_prefix *t, uint32_t meta, uint16_t rank)
+void kvr_prefix__pred_drop_rank(struct kvr_prefix *t, uint32_t meta, uint16_t rank)
 {
 	uint32_t i = find(t, meta, rank);
 
@@ -186,7 +186,7 @@ void pfx_pred__drop_rank(struct kvr_prefix *t, uint32_t meta, uint16_t rank)
 }
 
 /* Drop the entry that would end first; false when there is none. */
-bool pfx_pred__drop_first(struct kvr_prefix *t)
+bool kvr_prefix__pred_drop_first(struct kvr_prefix *t)
 {
 	for (uint32_t n = 0, b; n < PFX_WHEEL && t->st.predicted > 0; n++) {
 		b = (uint32_t)((t->tick + n) % PFX_WHEEL);
@@ -240,7 +240,7 @@ uint32_t kvr_prefix_expire(struct kvr_prefix *t, uint64_t now_ms)
 static struct pfx_loc predict_known(struct kvr_prefix *t, struct pfx_loc loc, uint32_t *k,
 				    uint16_t rank, uint64_t until_ms)
 {
-	uint32_t lead = pfx_owner__get(t, pfx_hdr_of(t, loc.meta), PFX_PRED, rank);
+	uint32_t lead = kvr_prefix__owner_get(t, pfx_hdr_of(t, loc.meta), PFX_PRED, rank);
 	uint32_t i = lead ? find(t, loc.meta, rank) : PFX_NONE;
 	bool sooner = i != PFX_NONE && until_ms < t->pred[i].until_ms && loc.off < lead;
 
@@ -248,15 +248,15 @@ static struct pfx_loc predict_known(struct kvr_prefix *t, struct pfx_loc loc, ui
 		return (struct pfx_loc){loc.meta, loc.off + *k - 1};
 	if (sooner) {
 		*k = lead - loc.off;
-		loc.meta = pfx_run__split(t, loc.meta, lead);
+		loc.meta = kvr_prefix__run_split(t, loc.meta, lead);
 		return (struct pfx_loc){loc.meta, lead - 1};
 	}
 	if (loc.off + *k < lead) {
-		loc.meta = pfx_run__split(t, loc.meta, loc.off + *k);
+		loc.meta = kvr_prefix__run_split(t, loc.meta, loc.off + *k);
 		if (loc.meta == PFX_NONE)
 			return loc;
 	}
-	return pfx_run__own(t, loc, *k, rank, PFX_PRED);
+	return kvr_prefix__run_own(t, loc, *k, rank, PFX_PRED);
 }
 
 /* Up to *k blocks that are new, from number i on; the chain so far ends at `at`. */
@@ -267,23 +267,23 @@ static struct pfx_loc predict_new(struct kvr_prefix *t, uint16_t rank, const voi
 	uint32_t meta;
 
 	*k = RTE_MIN(*k, PFX_RUN);
-	if (pfx_evict__low(t, *k)) {
-		pfx_evict__make_room(t, *k);
+	if (kvr_prefix__evict_low(t, *k)) {
+		kvr_prefix__evict_make_room(t, *k);
 		at.meta = PFX_NONE;
 		if (i > 0)
-			at = pfx_event__find(t, pfx_ld64(sh, i - 1));
+			at = kvr_prefix__event_find(t, pfx_ld64(sh, i - 1));
 	}
 	*k = RTE_MIN(*k, t->max_blocks - (uint32_t)t->st.blocks);
 	if (*k == 0)
 		return (struct pfx_loc){PFX_NONE, 0};
 	as.parent = at.meta;
 	if (at.meta != PFX_NONE && at.off + 1 < pfx_len(pfx_hdr_of(t, at.meta)))
-		as.parent = pfx_run__split(t, at.meta, at.off + 1);
+		as.parent = kvr_prefix__run_split(t, at.meta, at.off + 1);
 	if (i > 0)
 		as.parent_sh = pfx_ld64(sh, i - 1);
 	if (as.parent != PFX_NONE)
 		as.pos = (t->meta[as.parent].pos + at.off + 1) % PFX_RUN;
-	meta = pfx_run__create(t, &as, rank, PFX_PRED, (const char *)sh + (size_t)i * 8, k);
+	meta = kvr_prefix__run_create(t, &as, rank, PFX_PRED, (const char *)sh + (size_t)i * 8, k);
 	return (struct pfx_loc){meta, *k - 1};
 }
 
@@ -295,20 +295,20 @@ static uint32_t step(struct kvr_prefix *t, uint16_t rank, const void *sh, uint32
 		     struct pfx_loc *at, uint64_t until_ms)
 {
 	const char *from = (const char *)sh + (size_t)i * 8;
-	struct pfx_loc loc = pfx_event__find(t, pfx_ld64(from, 0));
+	struct pfx_loc loc = kvr_prefix__event_find(t, pfx_ld64(from, 0));
 	uint32_t k = n - i;
 
 	if (loc.meta != PFX_NONE) {
-		k = pfx_event__same(t, loc, from, k);
+		k = kvr_prefix__event_same(t, loc, from, k);
 		*at = predict_known(t, loc, &k, rank, until_ms);
 	} else {
 		*at = predict_new(t, rank, sh, i, &k, *at);
 	}
 	if (at->meta == PFX_NONE)
 		return 0;
-	if (pfx_pred__touch(t, at->meta, rank, until_ms) < 0) {
+	if (kvr_prefix__pred_touch(t, at->meta, rank, until_ms) < 0) {
 		lose(t, at->meta, rank);
-		pfx_run__trim(t, at->meta);
+		kvr_prefix__run_trim(t, at->meta);
 		return 0;
 	}
 	return k;
@@ -323,17 +323,17 @@ void kvr_prefix_predict(struct kvr_prefix *t, uint16_t rank, const void *sh, uin
 		return;
 	n = RTE_MIN(n, (uint32_t)KVR_PREFIX_MAX_QUERY);
 	for (uint32_t i = 0, k; i < n; i += k) {
-		if (pfx_evict__low(t, 0)) {
-			pfx_evict__make_room(t, 0);
+		if (kvr_prefix__evict_low(t, 0)) {
+			kvr_prefix__evict_make_room(t, 0);
 			at.meta = PFX_NONE;
 		}
 		if (i > 0 && at.meta == PFX_NONE)
-			at = pfx_event__find(t, pfx_ld64(sh, i - 1));
+			at = kvr_prefix__event_find(t, pfx_ld64(sh, i - 1));
 		k = step(t, rank, sh, i, n, &at, now_ms + ttl_ms);
 		if (k == 0) {
 			pfx_add(&t->st.dropped, n - i);
 			break;
 		}
 	}
-	pfx_pool__reclaim(t);
+	kvr_prefix__pool_reclaim(t);
 }

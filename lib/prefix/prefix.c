@@ -40,11 +40,11 @@ static int pick_isa(struct kvr_prefix *t, enum kvr_prefix_isa want)
 			      : KVR_PREFIX_ISA_SCALAR;
 	t->isa = want;
 	if (want == KVR_PREFIX_ISA_SCALAR)
-		t->score = pfx_score__scalar;
+		t->score = kvr_prefix__score_scalar;
 	else if (want == KVR_PREFIX_ISA_AVX2 && avx2)
-		t->score = pfx_score__avx2;
+		t->score = kvr_prefix__score_avx2;
 	else if (want == KVR_PREFIX_ISA_AVX512 && avx512)
-		t->score = pfx_score__avx512;
+		t->score = kvr_prefix__score_avx512;
 	else
 		return want > KVR_PREFIX_ISA_AVX512 ? -EINVAL : -ENOTSUP;
 	return 0;
@@ -241,8 +241,8 @@ uint32_t kvr_prefix_maintain(struct kvr_prefix *t, uint64_t now_ms)
 	if (now_ms > t->epoch_ms + 2000ull * PFX_AGES)
 		t->epoch_ms = now_ms - 2000ull * PFX_AGES;
 	for (; now_ms >= t->epoch_ms + 1000; t->epoch_ms += 1000)
-		pfx_evict__next_age(t);
-	pfx_pool__reclaim(t);
+		kvr_prefix__evict_next_age(t);
+	kvr_prefix__pool_reclaim(t);
 	return t->hdrs.nretired + t->chunks.nretired + t->bigs.nretired + t->exts.nretired;
 }
 

@@ -241,7 +241,8 @@ static inline uint64_t pfx_rd(const uint64_t *p)
 
 static inline uint32_t pfx_len(const struct pfx_hdr *h)
 {
-	/* Acquire: pairs with the release in pfx_run__publish_len(); the SHs below len are there.
+	/* Acquire: pairs with the release in kvr_prefix__run_publish_len(); the SHs below len are
+	 * there.
 	 */
 	return atomic_load_explicit(&h->len, memory_order_acquire);
 }
@@ -302,10 +303,10 @@ static inline struct pfx_loc pfx_loc_of(const struct kvr_prefix *t, uint32_t slo
 }
 
 /* pool_dp.c */
-uint32_t pfx_pool__take(struct pfx_pool *p);
-void pfx_pool__give(struct pfx_pool *p, uint32_t i);
-void pfx_pool__retire(struct kvr_prefix *t, struct pfx_pool *p, uint32_t i);
-void pfx_pool__reclaim(struct kvr_prefix *t);
+uint32_t kvr_prefix__pool_take(struct pfx_pool *p);
+void kvr_prefix__pool_give(struct pfx_pool *p, uint32_t i);
+void kvr_prefix__pool_retire(struct kvr_prefix *t, struct pfx_pool *p, uint32_t i);
+void kvr_prefix__pool_reclaim(struct kvr_prefix *t);
 
 static inline uint32_t pfx_pool_free(const struct pfx_pool *p)
 {
@@ -340,16 +341,16 @@ static inline uint32_t pfx_index_find(const struct kvr_prefix *t, uint32_t tag, 
 }
 
 /* owner_dp.c: (rank, lead) of one plane of one run. */
-uint32_t pfx_owner__get(const struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane,
-			uint16_t rank);
-int pfx_owner__set(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane, uint16_t rank,
-		   uint32_t lead);
-uint32_t pfx_owner__longest(const struct kvr_prefix *t, struct pfx_hdr *h);
-int pfx_owner__copy(struct kvr_prefix *t, struct pfx_hdr *from, struct pfx_hdr *to, uint32_t lo,
-		    uint32_t hi);
-void pfx_owner__retire(struct kvr_prefix *t, struct pfx_hdr *h);
-void pfx_owner__forget(struct kvr_prefix *t, struct pfx_hdr *h);
-bool pfx_owner__any_big(const struct kvr_prefix *t, struct pfx_hdr *h);
+uint32_t kvr_prefix__owner_get(const struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane,
+			       uint16_t rank);
+int kvr_prefix__owner_set(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane, uint16_t rank,
+			  uint32_t lead);
+uint32_t kvr_prefix__owner_longest(const struct kvr_prefix *t, struct pfx_hdr *h);
+int kvr_prefix__owner_copy(struct kvr_prefix *t, struct pfx_hdr *from, struct pfx_hdr *to,
+			   uint32_t lo, uint32_t hi);
+void kvr_prefix__owner_retire(struct kvr_prefix *t, struct pfx_hdr *h);
+void kvr_prefix__owner_forget(struct kvr_prefix *t, struct pfx_hdr *h);
+bool kvr_prefix__owner_any_big(const struct kvr_prefix *t, struct pfx_hdr *h);
 
 /*
  * A rank has lost blocks: readers that walk several runs meanwhile must not add up what it had
@@ -372,45 +373,47 @@ struct pfx_new {
 	uint64_t parent_sh;
 	uint32_t pos;
 };
-uint32_t pfx_run__create(struct kvr_prefix *t, const struct pfx_new *as, uint16_t rank,
-			 uint32_t plane, const void *sh, uint32_t *n);
-bool pfx_run__can_grow(const struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint32_t plane);
-uint32_t pfx_run__grow(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint32_t plane,
-		       const void *sh, uint32_t n);
-uint32_t pfx_run__split(struct kvr_prefix *t, uint32_t meta, uint32_t at);
-void pfx_run__trim(struct kvr_prefix *t, uint32_t meta);
-void pfx_run__destroy(struct kvr_prefix *t, uint32_t meta);
-struct pfx_loc pfx_run__own(struct kvr_prefix *t, struct pfx_loc at, uint32_t n, uint16_t rank,
-			    uint32_t plane);
-struct pfx_loc pfx_run__disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t n, uint16_t rank,
-			       uint32_t plane);
+uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, uint16_t rank,
+				uint32_t plane, const void *sh, uint32_t *n);
+bool kvr_prefix__run_can_grow(const struct kvr_prefix *t, uint32_t meta, uint16_t rank,
+			      uint32_t plane);
+uint32_t kvr_prefix__run_grow(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint32_t plane,
+			      const void *sh, uint32_t n);
+uint32_t kvr_prefix__run_split(struct kvr_prefix *t, uint32_t meta, uint32_t at);
+void kvr_prefix__run_trim(struct kvr_prefix *t, uint32_t meta);
+void kvr_prefix__run_destroy(struct kvr_prefix *t, uint32_t meta);
+struct pfx_loc kvr_prefix__run_own(struct kvr_prefix *t, struct pfx_loc at, uint32_t n,
+				   uint16_t rank, uint32_t plane);
+struct pfx_loc kvr_prefix__run_disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t n,
+				      uint16_t rank, uint32_t plane);
 
 /* evict_dp.c */
-void pfx_evict__link(struct kvr_prefix *t, uint32_t meta, uint32_t age);
-void pfx_evict__unlink(struct kvr_prefix *t, uint32_t meta);
-void pfx_evict__next_age(struct kvr_prefix *t);
-bool pfx_evict__low(const struct kvr_prefix *t, uint32_t blocks);
-void pfx_evict__make_room(struct kvr_prefix *t, uint32_t blocks);
+void kvr_prefix__evict_link(struct kvr_prefix *t, uint32_t meta, uint32_t age);
+void kvr_prefix__evict_unlink(struct kvr_prefix *t, uint32_t meta);
+void kvr_prefix__evict_next_age(struct kvr_prefix *t);
+bool kvr_prefix__evict_low(const struct kvr_prefix *t, uint32_t blocks);
+void kvr_prefix__evict_make_room(struct kvr_prefix *t, uint32_t blocks);
 
 /* predict_dp.c */
-int pfx_pred__touch(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint64_t until_ms);
-void pfx_pred__split(struct kvr_prefix *t, uint32_t head, uint32_t tail);
-bool pfx_pred__can_split(const struct kvr_prefix *t, uint32_t meta);
-void pfx_pred__drop_all(struct kvr_prefix *t, uint32_t meta);
-void pfx_pred__drop_rank(struct kvr_prefix *t, uint32_t meta, uint16_t rank);
-bool pfx_pred__drop_first(struct kvr_prefix *t);
+int kvr_prefix__pred_touch(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint64_t until_ms);
+void kvr_prefix__pred_split(struct kvr_prefix *t, uint32_t head, uint32_t tail);
+bool kvr_prefix__pred_can_split(const struct kvr_prefix *t, uint32_t meta);
+void kvr_prefix__pred_drop_all(struct kvr_prefix *t, uint32_t meta);
+void kvr_prefix__pred_drop_rank(struct kvr_prefix *t, uint32_t meta, uint16_t rank);
+bool kvr_prefix__pred_drop_first(struct kvr_prefix *t);
 
 /* event_dp.c */
-struct pfx_loc pfx_event__find(const struct kvr_prefix *t, uint64_t sh);
-uint32_t pfx_event__same(const struct kvr_prefix *t, struct pfx_loc at, const void *sh, uint32_t n);
+struct pfx_loc kvr_prefix__event_find(const struct kvr_prefix *t, uint64_t sh);
+uint32_t kvr_prefix__event_same(const struct kvr_prefix *t, struct pfx_loc at, const void *sh,
+				uint32_t n);
 
 #ifdef PFX_POISON
-extern void (*pfx_test__between_runs)(void);
+extern void (*kvr_prefix__test_between_runs)(void);
 #endif
 
 /* score_dp.c and its wide forms */
-void pfx_score__scalar(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);
-void pfx_score__avx2(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);
-void pfx_score__avx512(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);
+void kvr_prefix__score_scalar(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);
+void kvr_prefix__score_avx2(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);
+void kvr_prefix__score_avx512(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);
 
 #endif

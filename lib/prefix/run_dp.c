@@ -43,14 +43,14 @@ static int publish_hdr(struct kvr_prefix *t, uint32_t hdr)
 static void retire_hdr(struct kvr_prefix *t, uint32_t hdr, int32_t key)
 {
 	atomic_store_explicit(&t->birth[hdr], 0, memory_order_relaxed);
-	pfx_owner__retire(t, &t->hdr[hdr]);
+	kvr_prefix__owner_retire(t, &t->hdr[hdr]);
 	t->key[hdr] = key;
-	pfx_pool__retire(t, &t->hdrs, hdr);
+	kvr_prefix__pool_retire(t, &t->hdrs, hdr);
 }
 
 static uint32_t new_hdr(struct kvr_prefix *t, uint32_t start)
 {
-	uint32_t i = pfx_pool__take(&t->hdrs);
+	uint32_t i = kvr_prefix__pool_take(&t->hdrs);
 
 	if (i == PFX_NONE)
 		return PFX_NONE;
@@ -98,7 +98,7 @@ static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint
 			uint32_t k = pfx_ld32(&h->chunk[c]);
 
 			if (k == PFX_NONE) {
-				k = pfx_pool__take(&t->chunks);
+				k = kvr_prefix__pool_take(&t->chunks);
 				if (k == PFX_NONE)
 					break;
 				t->chunk[k] = (struct pfx_chunk_info){meta, c};
@@ -135,7 +135,7 @@ static void unappend(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t from, uin
 			pfx_index_prefetch(&t->index, tag[i++ % (2 * AHEAD)]);
 			continue;
 		}
-		pfx_index__del(&t->index, tag[done % (2 * AHEAD)], slot[done % (2 * AHEAD)]);
+		kvr_prefix__index_del(&t->index, tag[done % (2 * AHEAD)], slot[done % (2 * AHEAD)]);
 		done++;
 	}
 	for (uint32_t c = from == 0 ? 0 : keep; c < PFX_CHUNKS; c++) {
@@ -143,7 +143,7 @@ static void unappend(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t from, uin
 
 		if (k == PFX_NONE)
 			break;
-		pfx_pool__retire(t, &t->chunks, k);
+		kvr_prefix__pool_retire(t, &t->chunks, k);
 		if (stays)
 			pfx_st32(&h->chunk[c], PFX_NONE);
 	}
@@ -154,7 +154,7 @@ static void free_meta(struct kvr_prefix *t, uint32_t meta)
 {
 	t->meta[meta].hdr = PFX_NONE;
 	t->meta[meta].gen++;
-	pfx_pool__give(&t->metas, meta);
+	kvr_prefix__pool_give(&t->metas, meta);
 	pfx_sub(&t->st.runs, 1);
 }
 
@@ -196,17 +196,17 @@ static void count_owner(struct kvr_prefix *t, uint16_t rank, uint32_t plane, uin
  * A new run with up to *n of the SHs, owned by rank; the first of them must be new. *n becomes
  * the number taken. Gives the meta, or PFX_NONE when something was short (nothing changed).
  */
-uint32_t pfx_run__create(struct kvr_prefix *t, const struct pfx_new *as, uint16_t rank,
-			 uint32_t plane, const void *sh, uint32_t *n)
+uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, uint16_t rank,
+				uint32_t plane, const void *sh, uint32_t *n)
 {
-	uint32_t meta = pfx_pool__take(&t->metas), hdr, len;
+	uint32_t meta = kvr_prefix__pool_take(&t->metas), hdr, len;
 	struct pfx_hdr *h;
 
 	if (meta == PFX_NONE)
 		return PFX_NONE;
 	hdr = new_hdr(t, 0);
 	if (hdr == PFX_NONE) {
-		pfx_pool__give(&t->metas, meta);
+		kvr_prefix__pool_give(&t->metas, meta);
 		return PFX_NONE;
 	}
 	h = &t->hdr[hdr];
@@ -219,7 +219,7 @@ uint32_t pfx_run__create(struct kvr_prefix *t, const struct pfx_new *as, uint16_
 		goto fail;
 	set_last(t, h, len);
 	atomic_store_explicit(&h->len, (uint16_t)len, memory_order_relaxed);
-	if (pfx_owner__set(t, h, plane, rank, len) < 0)
+	if (kvr_prefix__owner_set(t, h, plane, rank, len) < 0)
 		goto fail;
 	count_owner(t, rank, plane, len);
 	if (publish_hdr(t, hdr) < 0) {
@@ -230,31 +230,32 @@ uint32_t pfx_run__create(struct kvr_prefix *t, const struct pfx_new *as, uint16_
 	}
 	if (as->parent != PFX_NONE)
 		t->meta[as->parent].nchild++;
-	pfx_evict__link(t, meta, pfx_ld32(&t->age));
+	kvr_prefix__evict_link(t, meta, pfx_ld32(&t->age));
 	*n = len;
 	return meta;
 fail:
 	unappend(t, h, 0, len, false);
-	pfx_owner__retire(t, h);
-	pfx_pool__give(&t->hdrs, hdr);
+	kvr_prefix__owner_retire(t, h);
+	kvr_prefix__pool_give(&t->hdrs, hdr);
 	free_meta(t, meta);
 	return PFX_NONE;
 }
 
 /* May `rank`, owner of the last block, append to this run in place? */
-bool pfx_run__can_grow(const struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint32_t plane)
+bool kvr_prefix__run_can_grow(const struct kvr_prefix *t, uint32_t meta, uint16_t rank,
+			      uint32_t plane)
 {
 	const struct pfx_meta *m = &t->meta[meta];
 	struct pfx_hdr *h = &t->hdr[m->hdr];
 	uint32_t len = pfx_len(h);
 
 	return m->nchild == 0 && m->shrunk <= t->done && len < room_of(m, h) &&
-	       !pfx_owner__any_big(t, h) && pfx_owner__get(t, h, plane, rank) == len;
+	       !kvr_prefix__owner_any_big(t, h) && kvr_prefix__owner_get(t, h, plane, rank) == len;
 }
 
 /* Append in place; gives the number of blocks taken. */
-uint32_t pfx_run__grow(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint32_t plane,
-		       const void *sh, uint32_t n)
+uint32_t kvr_prefix__run_grow(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint32_t plane,
+			      const void *sh, uint32_t n)
 {
 	struct pfx_hdr *h = pfx_hdr_of(t, meta);
 	uint32_t old = pfx_len(h), len = append(t, meta, sh, n);
@@ -262,7 +263,7 @@ uint32_t pfx_run__grow(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint3
 	if (len == old)
 		return 0;
 	/* The place of the owner is there already: this cannot fail. */
-	pfx_owner__set(t, h, plane, rank, len);
+	kvr_prefix__owner_set(t, h, plane, rank, len);
 	count_owner(t, rank, plane, len - old);
 	set_last(t, h, len);
 	publish_len(h, len);
@@ -311,7 +312,7 @@ static uint32_t tail_hdr(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at, u
 /* Copy the tail's blocks out of the chunk that block `at` shares with the head. */
 static uint32_t copy_chunk(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at)
 {
-	uint32_t k = pfx_pool__take(&t->chunks), len = pfx_len(h);
+	uint32_t k = kvr_prefix__pool_take(&t->chunks), len = pfx_len(h);
 
 	if (k == PFX_NONE)
 		return PFX_NONE;
@@ -328,8 +329,8 @@ static void repoint(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at, uint32
 	for (uint32_t i = at; i < len && (i == at || (h->start + i) % PFX_CHUNK != 0); i++) {
 		uint64_t *p = pfx_sh(t, h, i);
 
-		pfx_index__move(&t->index, pfx_tag(pfx_mix(t, *p)), (uint32_t)(p - t->sh),
-				spare * PFX_CHUNK + (h->start + i) % PFX_CHUNK);
+		kvr_prefix__index_move(&t->index, pfx_tag(pfx_mix(t, *p)), (uint32_t)(p - t->sh),
+				       spare * PFX_CHUNK + (h->start + i) % PFX_CHUNK);
 	}
 }
 
@@ -357,25 +358,25 @@ static void relink(struct kvr_prefix *t, uint32_t head, uint32_t hh, uint32_t me
 	n->pos = m->pos;
 	n->nchild = 1;
 	n->shrunk = t->batch; /* readers of the old header may still compare its last chunk */
-	pfx_evict__link(t, head, m->age);
+	kvr_prefix__evict_link(t, head, m->age);
 	m->hdr = ht;
 	m->parent = head;
 	m->parent_gen = n->gen;
 	m->pos += at;
 	adopt_chunks(t, head);
 	adopt_chunks(t, meta);
-	pfx_pred__split(t, head, meta);
+	kvr_prefix__pred_split(t, head, meta);
 }
 
 /* Split before block `at`, 0 < at < len. Gives the meta of the head, or PFX_NONE. */
-uint32_t pfx_run__split(struct kvr_prefix *t, uint32_t meta, uint32_t at)
+uint32_t kvr_prefix__run_split(struct kvr_prefix *t, uint32_t meta, uint32_t at)
 {
 	struct pfx_hdr *h = pfx_hdr_of(t, meta);
 	uint32_t old = t->meta[meta].hdr, head, hh, ht, spare = PFX_NONE, len = pfx_len(h);
 
-	if (!pfx_pred__can_split(t, meta))
+	if (!kvr_prefix__pred_can_split(t, meta))
 		return PFX_NONE;
-	head = pfx_pool__take(&t->metas);
+	head = kvr_prefix__pool_take(&t->metas);
 	if (head == PFX_NONE)
 		return PFX_NONE;
 	if ((h->start + at) % PFX_CHUNK != 0) {
@@ -385,8 +386,9 @@ uint32_t pfx_run__split(struct kvr_prefix *t, uint32_t meta, uint32_t at)
 	}
 	hh = head_hdr(t, h, at);
 	ht = tail_hdr(t, h, at, spare);
-	if (hh == PFX_NONE || ht == PFX_NONE || pfx_owner__copy(t, h, &t->hdr[hh], 0, at) < 0 ||
-	    pfx_owner__copy(t, h, &t->hdr[ht], at, len) < 0 || publish_hdr(t, ht) < 0)
+	if (hh == PFX_NONE || ht == PFX_NONE ||
+	    kvr_prefix__owner_copy(t, h, &t->hdr[hh], 0, at) < 0 ||
+	    kvr_prefix__owner_copy(t, h, &t->hdr[ht], at, len) < 0 || publish_hdr(t, ht) < 0)
 		goto no_hdr;
 	/* The tail can be found: now the head may take the place of the whole. */
 	publish_hdr(t, hh);
@@ -401,17 +403,17 @@ no_hdr:
 
 		if (x == PFX_NONE)
 			continue;
-		pfx_owner__retire(t, &t->hdr[x]);
-		pfx_pool__give(&t->hdrs, x);
+		kvr_prefix__owner_retire(t, &t->hdr[x]);
+		kvr_prefix__pool_give(&t->hdrs, x);
 	}
 	if (spare != PFX_NONE)
-		pfx_pool__give(&t->chunks, spare);
+		kvr_prefix__pool_give(&t->chunks, spare);
 no_chunk:
-	pfx_pool__give(&t->metas, head);
+	kvr_prefix__pool_give(&t->metas, head);
 	return PFX_NONE;
 }
 
-void pfx_run__destroy(struct kvr_prefix *t, uint32_t meta)
+void kvr_prefix__run_destroy(struct kvr_prefix *t, uint32_t meta)
 {
 	struct pfx_meta *m = &t->meta[meta];
 	struct pfx_hdr *h = &t->hdr[m->hdr];
@@ -421,8 +423,8 @@ void pfx_run__destroy(struct kvr_prefix *t, uint32_t meta)
 	if (parent_lives(t, m))
 		t->meta[m->parent].nchild--;
 	if (m->pred != PFX_NONE)
-		pfx_pred__drop_all(t, meta);
-	pfx_evict__unlink(t, meta);
+		kvr_prefix__pred_drop_all(t, meta);
+	kvr_prefix__evict_unlink(t, meta);
 	key = rte_hash_del_key_with_hash(t->hash, &sh, (uint32_t)pfx_mix(t, sh));
 	unappend(t, h, 0, pfx_len(h), false);
 	retire_hdr(t, m->hdr, key);
@@ -436,9 +438,9 @@ static bool renew(struct kvr_prefix *t, uint32_t meta, uint32_t len)
 
 	if (i == PFX_NONE)
 		return false;
-	if (pfx_owner__copy(t, &t->hdr[old], &t->hdr[i], 0, len) < 0) {
-		pfx_owner__retire(t, &t->hdr[i]);
-		pfx_pool__give(&t->hdrs, i);
+	if (kvr_prefix__owner_copy(t, &t->hdr[old], &t->hdr[i], 0, len) < 0) {
+		kvr_prefix__owner_retire(t, &t->hdr[i]);
+		kvr_prefix__pool_give(&t->hdrs, i);
 		return false;
 	}
 	publish_hdr(t, i);
@@ -448,20 +450,20 @@ static bool renew(struct kvr_prefix *t, uint32_t meta, uint32_t len)
 }
 
 /* Drop the blocks at the end that nobody holds any more; all of them: the run goes. */
-void pfx_run__trim(struct kvr_prefix *t, uint32_t meta)
+void kvr_prefix__run_trim(struct kvr_prefix *t, uint32_t meta)
 {
 	struct pfx_hdr *h = pfx_hdr_of(t, meta);
-	uint32_t len = pfx_len(h), keep = pfx_owner__longest(t, h);
+	uint32_t len = pfx_len(h), keep = kvr_prefix__owner_longest(t, h);
 	bool stays;
 
 	if (keep == len)
 		return;
 	if (keep == 0) {
-		pfx_run__destroy(t, meta);
+		kvr_prefix__run_destroy(t, meta);
 		return;
 	}
 	/* Bits of a big block stand for the length they were made with. */
-	if (pfx_owner__any_big(t, h) && !renew(t, meta, keep))
+	if (kvr_prefix__owner_any_big(t, h) && !renew(t, meta, keep))
 		return;
 	stays = h == pfx_hdr_of(t, meta);
 	if (stays) {
@@ -480,31 +482,31 @@ void pfx_run__trim(struct kvr_prefix *t, uint32_t meta)
  * `rank` now holds blocks off..off+n-1 of the run. Gives the place of the last of them (the run
  * may have been split), or PFX_NONE when something was short.
  */
-struct pfx_loc pfx_run__own(struct kvr_prefix *t, struct pfx_loc at, uint32_t n, uint16_t rank,
-			    uint32_t plane)
+struct pfx_loc kvr_prefix__run_own(struct kvr_prefix *t, struct pfx_loc at, uint32_t n,
+				   uint16_t rank, uint32_t plane)
 {
 	const struct pfx_loc none = {PFX_NONE, 0};
 	struct pfx_hdr *h = pfx_hdr_of(t, at.meta);
-	uint32_t lead = pfx_owner__get(t, h, plane, rank), end = at.off + n;
+	uint32_t lead = kvr_prefix__owner_get(t, h, plane, rank), end = at.off + n;
 	int ret;
 
 	if (at.off > lead) {
-		if (pfx_run__split(t, at.meta, at.off) == PFX_NONE)
+		if (kvr_prefix__run_split(t, at.meta, at.off) == PFX_NONE)
 			return none;
-		return pfx_run__own(t, (struct pfx_loc){at.meta, 0}, n, rank, plane);
+		return kvr_prefix__run_own(t, (struct pfx_loc){at.meta, 0}, n, rank, plane);
 	}
 	if (plane != PFX_PRED)
 		pfx_add(&t->st.duplicates, RTE_MIN(lead, end) - at.off);
 	if (end <= lead)
 		return (struct pfx_loc){at.meta, end - 1};
-	ret = pfx_owner__set(t, h, plane, rank, end);
+	ret = kvr_prefix__owner_set(t, h, plane, rank, end);
 	if (ret == -ENOSPC) {
-		uint32_t head = pfx_run__split(t, at.meta, end);
+		uint32_t head = kvr_prefix__run_split(t, at.meta, end);
 
 		if (head == PFX_NONE)
 			return none;
 		at.meta = head;
-		ret = pfx_owner__set(t, pfx_hdr_of(t, head), plane, rank, end);
+		ret = kvr_prefix__owner_set(t, pfx_hdr_of(t, head), plane, rank, end);
 	}
 	if (ret < 0)
 		return none;
@@ -516,15 +518,15 @@ struct pfx_loc pfx_run__own(struct kvr_prefix *t, struct pfx_loc at, uint32_t n,
  * `rank` lost blocks off..off+n-1 of a tier, all of which it held. Gives the run that now holds the
  * block before them, if there is one.
  */
-struct pfx_loc pfx_run__disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t n, uint16_t rank,
-			       uint32_t plane)
+struct pfx_loc kvr_prefix__run_disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t n,
+				      uint16_t rank, uint32_t plane)
 {
-	uint32_t meta = at.meta, lead = pfx_owner__get(t, pfx_hdr_of(t, meta), plane, rank);
+	uint32_t meta = at.meta, lead = kvr_prefix__owner_get(t, pfx_hdr_of(t, meta), plane, rank);
 	const uint32_t asked = n;
 	int ret;
 
 	if (at.off + n < lead) {
-		uint32_t head = pfx_run__split(t, meta, at.off + n);
+		uint32_t head = kvr_prefix__run_split(t, meta, at.off + n);
 
 		/* Without room to split the rank loses what is behind, too: never too much. */
 		if (head != PFX_NONE)
@@ -532,16 +534,16 @@ struct pfx_loc pfx_run__disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t
 		else
 			n = lead - at.off;
 	}
-	ret = pfx_owner__set(t, pfx_hdr_of(t, meta), plane, rank, at.off);
+	ret = kvr_prefix__owner_set(t, pfx_hdr_of(t, meta), plane, rank, at.off);
 	if (ret == -ENOSPC) {
-		uint32_t head = pfx_run__split(t, meta, at.off);
+		uint32_t head = kvr_prefix__run_split(t, meta, at.off);
 
 		if (head == PFX_NONE) {
 			n += at.off;
 			at.off = 0;
 		}
-		pfx_owner__set(t, pfx_hdr_of(t, meta), plane, rank, 0);
-		pfx_run__trim(t, meta);
+		kvr_prefix__owner_set(t, pfx_hdr_of(t, meta), plane, rank, 0);
+		kvr_prefix__run_trim(t, meta);
 		meta = head;
 	}
 	pfx_note_loss(t, rank);
@@ -549,6 +551,6 @@ struct pfx_loc pfx_run__disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t
 	pfx_sub(&t->st.entries, n);
 	pfx_add(&t->st.evicted_entries, n - asked);
 	if (ret == 0)
-		pfx_run__trim(t, meta);
+		kvr_prefix__run_trim(t, meta);
 	return (struct pfx_loc){at.off > 0 ? meta : PFX_NONE, at.off - 1};
 }

@@ -55,7 +55,7 @@ static inline uint32_t vec_same(const uint64_t *p, const void *q, uint32_t n)
 	return i;
 }
 
-#define SCORE_BURST pfx_score__avx2
+#define SCORE_BURST kvr_prefix__score_avx2
 #include "score_pvt.h"
 
 #pragma GCC pop_options

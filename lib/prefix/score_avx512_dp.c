@@ -45,7 +45,7 @@ static inline uint32_t vec_same(const uint64_t *p, const void *q, uint32_t n)
 	return n;
 }
 
-#define SCORE_BURST pfx_score__avx512
+#define SCORE_BURST kvr_prefix__score_avx512
 #include "score_pvt.h"
 
 #pragma GCC pop_options

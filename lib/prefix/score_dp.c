@@ -5,7 +5,7 @@
 #include "prefix_pvt.h"
 
 #ifdef PFX_POISON
-void (*pfx_test__between_runs)(void);
+void (*kvr_prefix__test_between_runs)(void);
 #endif
 
 static inline void vec_spread(uint32_t *out, const uint64_t *bits, uint32_t lanes, uint32_t v,
@@ -34,7 +34,7 @@ static inline uint32_t vec_same(const uint64_t *p, const void *q, uint32_t n)
 	return i;
 }
 
-#define SCORE_BURST pfx_score__scalar
+#define SCORE_BURST kvr_prefix__score_scalar
 #include "score_pvt.h"
 
 void kvr_prefix_score_burst(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n)

@@ -201,8 +201,8 @@ static void meet_list(const struct kvr_prefix *t, struct active *a, const struct
 static inline void between_runs(void)
 {
 #ifdef PFX_POISON
-	if (pfx_test__between_runs != NULL)
-		pfx_test__between_runs();
+	if (kvr_prefix__test_between_runs != NULL)
+		kvr_prefix__test_between_runs();
 #endif
 }
 

@@ -28,9 +28,9 @@ static const struct kvr_overlap *score_with(void (*f)(void), uint32_t at)
 	calls = 0;
 	act_at = at;
 	act = f;
-	pfx_test__between_runs = between;
+	kvr_prefix__test_between_runs = between;
 	pt_score(&p, sh, LEN);
-	pfx_test__between_runs = NULL;
+	kvr_prefix__test_between_runs = NULL;
 	return p.out;
 }
 
