@@ -115,6 +115,7 @@ static int build_workload(struct load *l, const struct load_options *o, struct l
 		.arrivals = (enum load_arrivals)o->arrivals,
 		.rate = o->rate,
 		.seconds = o->seconds,
+		.ramp_s = o->ramp,
 		.requests = o->requests,
 		.trace = o->trace[0] != '\0' ? t : NULL,
 		.speedup = o->speedup,

@@ -76,6 +76,8 @@ static const struct kvr_opt table[] = {
 	F64("seconds", seconds, 0, 1e6, "0", "s",
 	    "length of the schedule; 0 = until --requests or the trace ends (10 without both)"),
 	F64("warmup", warmup, 0, 1e6, "0", "s", "first part of it that is not measured"),
+	F64("ramp", ramp, 0, 1e6, "0", "s",
+	    "first part in which --rate is reached from a tenth of it"),
 	F64("drain", drain, 0, 3600, "5", "s", "wait for answers after the last request"),
 	U64("requests", requests, 0, 0, "0", "requests", "end after so many; 0 = no limit"),
 	U32("max-inflight", max_inflight, 1, 1 << 20, "65536", "requests",

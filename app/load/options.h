@@ -50,6 +50,7 @@ struct load_options {
 	int arrivals;
 	double seconds;
 	double warmup;
+	double ramp;
 	double drain;
 	uint64_t requests;
 	uint32_t max_inflight;

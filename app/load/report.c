@@ -66,6 +66,14 @@ static double per_second(const struct load *l, uint64_t n)
 	return s > 0 ? (double)n / s : 0;
 }
 
+/* The same for what was due after the warm-up. */
+static double measured_per_second(const struct load *l, uint64_t n)
+{
+	return l->run_end > l->warm_end
+		       ? (double)n * (double)l->hz / (double)(l->run_end - l->warm_end)
+		       : 0;
+}
+
 static void table_latency(const struct load *l, FILE *out, const char *name,
 			  const struct kvr_hist *h, double unit)
 {
@@ -175,6 +183,8 @@ static void put_result(json_t *o, const struct load *l, const uint64_t v[])
 			    json_real(share(v[LOAD_PREDICTION_ERROR], l->m->forward.count)));
 	json_object_set_new(o, "seconds", json_real(run_seconds(l)));
 	json_object_set_new(o, "completed_per_s", json_real(per_second(l, v[LOAD_COMPLETED])));
+	json_object_set_new(o, "measured_per_s",
+			    json_real(measured_per_second(l, v[LOAD_MEASURED])));
 	json_object_set_new(o, "decisions_per_s", json_real(per_second(l, v[LOAD_DISPATCHES])));
 	json_object_set_new(o, "busy_share",
 			    json_real(share(v[LOAD_BUSY_CYCLES],

@@ -349,6 +349,14 @@ void load_workload_destroy(struct load_workload *w)
 	free(w);
 }
 
+/* Share of the rate that holds at a time: rises from a tenth to all of it. */
+static double ramp(const struct load_workload_cfg *cfg, double now_ns)
+{
+	const double end = cfg->ramp_s * SECOND_NS;
+
+	return now_ns < end ? 0.1 + 0.9 * now_ns / end : 1.0;
+}
+
 const struct load_prompt *load_workload_next(struct load_workload *w, double *at_ns)
 {
 	const struct load_workload_cfg *cfg = &w->cfg;
@@ -356,7 +364,8 @@ const struct load_prompt *load_workload_next(struct load_workload *w, double *at
 
 	if (w->n_prompts == 0 || w->sent >= load_workload_total(w))
 		return NULL;
-	w->now_ns = w->at_ns != NULL ? w->at_ns[i] : w->now_ns + w->gaps[w->sent % N_GAPS];
+	w->now_ns = w->at_ns != NULL ? w->at_ns[i]
+				     : w->now_ns + w->gaps[w->sent % N_GAPS] / ramp(cfg, w->now_ns);
 	if (cfg->seconds > 0 && w->now_ns >= cfg->seconds * SECOND_NS)
 		return NULL;
 	w->sent++;

@@ -44,9 +44,10 @@ struct load_workload_cfg {
 	uint32_t block_size;
 	bool tokens; /* prompts are tokens, hashes follow from them */
 	enum load_arrivals arrivals;
-	double rate;			/* requests/s; trace: 0 = by its timestamps and speedup */
-	double seconds;			/* 0: not limited */
-	uint64_t requests;		/* 0: not limited */
+	double rate;	   /* requests/s; trace: 0 = by its timestamps and speedup */
+	double seconds;	   /* 0: not limited */
+	double ramp_s;	   /* the rate rises from a tenth to all of it during this time */
+	uint64_t requests; /* 0: not limited */
 	const struct load_trace *trace; /* NULL: conversations */
 	double speedup;
 	uint32_t copies;
