@@ -543,7 +543,7 @@ void control_run(struct router *rt)
 {
 	const struct timespec pause = {.tv_nsec = ROUND_NS};
 
-	while (!atomic_load_explicit(&rt->stop, memory_order_relaxed)) {
+	while (!atomic_load_explicit(&rt->quit, memory_order_relaxed)) {
 		control_round(rt);
 		nanosleep(&pause, NULL);
 	}

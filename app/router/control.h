@@ -14,7 +14,7 @@
 struct router;
 struct lcore;
 
-/** Run rounds until router::stop. Main thread. */
+/** Run rounds until router::quit. Main thread. */
 void control_run(struct router *rt);
 
 /** One round: frames for control, and the timers that are due. Takes the lock itself. */

@@ -23,7 +23,7 @@ static struct router *router; /* for the signal handler only */
 static void on_signal(int sig)
 {
 	RTE_SET_USED(sig);
-	atomic_store_explicit(&router->stop, 1, memory_order_relaxed);
+	atomic_store_explicit(&router->quit, 1, memory_order_relaxed);
 }
 
 /* What is started, low to high; each fini undoes its init. */
@@ -39,8 +39,9 @@ static const struct module {
 	{"registry", start_registry, stop_registry},
 	{"lcores", start_lcores, stop_lcores},
 	{"pools", start_pools, stop_pools},
-	{"telemetry", telemetry_start, telemetry_stop},
 	{"traffic", start_traffic, stop_traffic},
+	/* Last up, first down: its handlers and control call packet lcores, which must poll. */
+	{"telemetry", telemetry_start, telemetry_stop},
 };
 
 static void usage(FILE *out)

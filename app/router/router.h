@@ -251,7 +251,8 @@ struct router {
 	struct kvr_stats *reject_stats;
 	_Atomic(struct kvr_view *) view;
 	_Atomic int running; /* packet lcores poll */
-	_Atomic int stop;
+	_Atomic int quit;    /* the control thread ends its rounds */
+	_Atomic int stop;    /* packet lcores end; only when nobody calls them any more */
 	/* control thread, telemetry threads; under the lock of lib/ctl */
 	struct kvr_registry *registry;
 	uint64_t last_tick_ns;

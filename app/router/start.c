@@ -432,7 +432,6 @@ int start_traffic(struct router *rt, char *err, size_t errlen)
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
 		if (rte_eal_remote_launch(lcore_loop, rt->lcore[i], EAL_LCORE(i)) != 0) {
 			snprintf(err, errlen, "cannot launch polling lcore %u", i);
-			atomic_store_explicit(&rt->stop, 1, memory_order_relaxed);
 			stop_traffic(rt);
 			return -EBUSY;
 		}
@@ -441,6 +440,7 @@ int start_traffic(struct router *rt, char *err, size_t errlen)
 
 void stop_traffic(struct router *rt)
 {
+	atomic_store_explicit(&rt->stop, 1, memory_order_relaxed);
 	rte_eal_mp_wait_lcore();
 	atomic_store_explicit(&rt->running, 0, memory_order_relaxed);
 }
