@@ -94,11 +94,32 @@ static void route_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kv
 
 /* ---- kinds ---- */
 
+/*
+ * Overload: the device has been full for so long that requests must be turned away, before their
+ * cost is spent, or everything is lost in turn. A copy of a request that may be live is left to its
+ * client's next repetition; anything else is refused, and may come again.
+ */
+static void shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_request *q = kvr_frame_body(h);
+
+	if (h->frag_off == 0 && (q->flags & KVR_REQ_F_RESEND) == 0) {
+		reject(lc, m, from, KVR_E_BUSY);
+		return;
+	}
+	in_count(lc, IN_IGNORED);
+	in_count(lc, IN_RING_FULL);
+	rte_pktmbuf_free(m);
+}
+
 static void route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 
-	if (likely(kvr_frame_whole(h)))
+	if (unlikely(lc->full_bursts > lc->rt->conf.opt.overload_bursts))
+		shed(lc, m, from);
+	else if (likely(kvr_frame_whole(h)))
 		route_whole(lc, m, from);
 	else
 		route_fragment(lc, m, from);
@@ -143,20 +164,39 @@ static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 	}
 }
 
+/* The slots that a burst of frames is about: their lines arrive while the first are handled. */
+static void prefetch_slots(struct router *rt, struct rte_mbuf *m[], uint16_t n)
+{
+	for (uint16_t k = 0; k < n; k++) {
+		const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m[k], const struct kvr_wire_hdr *);
+		const struct pool *p;
+
+		if (m[k]->data_len < sizeof(*h) || h->handle == 0)
+			continue;
+		p = pool_of_handle(rt, h->handle);
+		if (p != NULL)
+			kvr_flight_prefetch_relay(p->requests, h->handle);
+	}
+}
+
 uint32_t ingress_poll(struct lcore *lc)
 {
 	struct rte_mbuf *m[BURST];
 	struct kvr_pkt pkt[BURST];
 	uint32_t total = 0;
+	bool full = false;
 
 	for (uint32_t i = 0; i < lc->rt->n_ports; i++) {
 		uint16_t n = kvr_port_rx_burst(lc->queue[i], m, pkt, BURST);
 
+		prefetch_slots(lc->rt, m, n);
 		for (uint16_t k = 0; k < n; k++)
 			frame(lc, m[k], &pkt[k].path);
+		full = full || n == BURST;
 		kvr_stats_add(lc->in, IN_FRAMES, n);
 		total += n;
 	}
+	lc->full_bursts = full ? lc->full_bursts + 1 : 0;
 	kvr_reasm_expire(lc->reasm, lc->now_ns, 4);
 	return total;
 }

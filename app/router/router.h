@@ -173,6 +173,7 @@ struct lcore {
 	uint32_t n_event, n_sched;
 	struct pool *event_pool[KVR_ROUTER_MAX_POOLS];
 	struct pool *sched_pool[KVR_ROUTER_MAX_POOLS];
+	uint32_t full_bursts; /* receive bursts in a row that were full */
 	uint32_t n_jobs;
 	struct job *job[JOBS_MAX]; /* scored together */
 	struct kvr_slice slices[KVR_WIRE_MAX_FRAGMENTS];

@@ -521,6 +521,9 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 	uint32_t got = rte_ring_dequeue_burst_elem(p->notes, n, sizeof(n[0]), BURST, NULL);
 
 	for (uint32_t i = 0; i < got; i++)
+		if (n[i].handle != 0)
+			kvr_flight_prefetch(p->requests, n[i].handle);
+	for (uint32_t i = 0; i < got; i++)
 		handlers[n[i].type](lc, p, &n[i]);
 	admit(lc, p);
 	timers(lc, p);

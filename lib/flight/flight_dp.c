@@ -9,6 +9,7 @@
 
 #include <rte_branch_prediction.h>
 #include <rte_hash.h>
+#include <rte_prefetch.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -49,8 +50,6 @@ struct kvr_flight *kvr_flight_alloc(struct kvr_flight_table *t, uint64_t source,
 
 	if (t->n_free == 0)
 		return kvr_null(ENOSPC);
-	if (rte_hash_lookup_with_hash(t->index, &k, sig) >= 0)
-		return kvr_null(EEXIST);
 	r = &t->slots[t->free[t->n_free - 1]];
 	if (rte_hash_add_key_with_hash_data(t->index, &k, sig, (void *)(uintptr_t)r->slot) < 0)
 		return kvr_null(ENOSPC);
@@ -164,6 +163,28 @@ struct kvr_flight *kvr_flight_relay(struct kvr_flight_table *t, uint64_t handle,
 	if (unlikely(atomic_load_explicit(&r->gen, memory_order_relaxed) != gen))
 		return NULL;
 	return r;
+}
+
+void kvr_flight_prefetch_relay(const struct kvr_flight_table *t, uint64_t handle)
+{
+	const uint32_t slot = (uint32_t)handle & (KVR_FLIGHT_MAX_SLOTS - 1);
+
+	/* Generation and relay part: 128 bytes from the start. */
+	if (slot < t->n) {
+		rte_prefetch0(&t->slots[slot]);
+		rte_prefetch0((const uint8_t *)&t->slots[slot] + RTE_CACHE_LINE_SIZE);
+		rte_prefetch0(&t->slots[slot].seen);
+	}
+}
+
+void kvr_flight_prefetch(const struct kvr_flight_table *t, uint64_t handle)
+{
+	const uint32_t slot = (uint32_t)handle & (KVR_FLIGHT_MAX_SLOTS - 1);
+
+	if (slot < t->n) {
+		rte_prefetch0(&t->slots[slot]);
+		rte_prefetch0(&t->slots[slot].state);
+	}
 }
 
 uint32_t kvr_flight_count(const struct kvr_flight_table *t)

@@ -115,9 +115,10 @@ struct kvr_flight *kvr_flight_lookup(struct kvr_flight_table *t, uint64_t source
 bool kvr_flight_has_ended(const struct kvr_flight_table *t, uint64_t source, uint64_t id);
 
 /**
- * Take a slot for a new request, state QUEUED, and make it findable. The relay part is zero but for
- * source and id; the caller fills it and then calls kvr_flight_publish().
- * @return slot, or NULL with errno EEXIST (the pair is in use) or ENOSPC (no slot).
+ * Take a slot for a new request, state QUEUED, and make it findable. The pair must not be in use:
+ * kvr_flight_lookup() has just said NULL. The relay part is zero but for source and id; the caller
+ * fills it and then calls kvr_flight_publish().
+ * @return slot, or NULL with errno ENOSPC (no slot).
  */
 struct kvr_flight *kvr_flight_alloc(struct kvr_flight_table *t, uint64_t source, uint64_t id);
 
@@ -157,6 +158,13 @@ struct kvr_flight *kvr_flight_by_handle(struct kvr_flight_table *t, uint64_t han
  */
 struct kvr_flight *kvr_flight_relay(struct kvr_flight_table *t, uint64_t handle,
 				    struct kvr_relay *out);
+
+/** Begin to load what kvr_flight_relay() will read; any 64-bit value is allowed. Any ingress lcore.
+ */
+void kvr_flight_prefetch_relay(const struct kvr_flight_table *t, uint64_t handle);
+
+/** The same for kvr_flight_by_handle() and what the scheduler does next. Scheduler lcore. */
+void kvr_flight_prefetch(const struct kvr_flight_table *t, uint64_t handle);
 
 /** Slots in use, and slots lingering among them. Any thread; may be a moment old. */
 uint32_t kvr_flight_count(const struct kvr_flight_table *t);
