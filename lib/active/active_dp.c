@@ -46,6 +46,14 @@ static void fetch(const struct kvr_active *a, uint32_t run)
 		__builtin_prefetch(&a->hash[run][i]);
 }
 
+void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint32_t n)
+{
+	for (uint32_t i = 0; i < n && i < PREFETCH_HASHES; i += 8)
+		__builtin_prefetch((const char *)sh + 8 * (size_t)i);
+	if (n > 0)
+		kvr_active__prefetch_child(a, ROOT, hash_at(sh, 0));
+}
+
 void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_booking *b)
 {
 	if (b->tail != 0) {

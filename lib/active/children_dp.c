@@ -10,6 +10,11 @@ static uint32_t home(const struct kvr_active *a, uint32_t parent, uint64_t hash)
 	return (uint32_t)kvr_mix64(x + parent * UINT64_C(0x9E3779B97F4A7C15)) & a->index_mask;
 }
 
+void kvr_active__prefetch_child(const struct kvr_active *a, uint32_t parent, uint64_t hash)
+{
+	__builtin_prefetch(&a->index[home(a, parent, hash)]);
+}
+
 struct child *kvr_active__find(const struct kvr_active *a, uint32_t parent, uint64_t hash)
 {
 	uint32_t i = home(a, parent, hash);

@@ -96,6 +96,14 @@ void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
 	}
 }
 
+void kvr_sched_prefetch_route(const struct kvr_sched *s, uint32_t slot,
+			      const struct kvr_sched_req *req)
+{
+	kvr_sched_prefetch(s, slot, 0);
+	if (s->conf.mode == KVR_MODE_KV)
+		kvr_active_prefetch_match(s->active, req->sh, req->n);
+}
+
 static bool booked(struct kvr_sched *s, uint32_t slot)
 {
 	if (slot < s->conf.max_requests && s->slot[slot].state == KVR_SLOT_BOOKED)

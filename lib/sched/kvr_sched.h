@@ -399,6 +399,10 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
  */
 void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step);
 
+/** The same for a request that will be routed one or two calls later. */
+void kvr_sched_prefetch_route(const struct kvr_sched *s, uint32_t slot,
+			      const struct kvr_sched_req *req);
+
 /** First token seen. Idempotent. @return true the first time on a booked slot. */
 bool kvr_sched_prefill_done(struct kvr_sched *s, uint32_t slot, uint64_t now);
 
