@@ -394,8 +394,8 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
 
 /**
  * Fetch what a later call about a slot will touch. For callers that have a burst of messages:
- * step 0 for the message two or more ahead, step 1 (which reads what step 0 fetched) for the
- * next one. Never needed for correctness.
+ * step 0 some messages ahead, then step 1, then step 2, each reading what the one before
+ * fetched. Never needed for correctness.
  */
 void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step);
 

@@ -218,8 +218,9 @@ static uint32_t prepare(struct bench *b, uint32_t k)
 	b->req[slot] =
 		(struct kvr_sched_req){.sh = prompt(b, k), .n = b->w.d, .isl = b->w.d * BLOCK_SIZE};
 	b->now += 1000;
-	kvr_sched_prefetch(b->s, (k + 4) % b->slots, 0);
-	kvr_sched_prefetch(b->s, (k + 2) % b->slots, 1);
+	kvr_sched_prefetch(b->s, (k + 6) % b->slots, 0);
+	kvr_sched_prefetch(b->s, (k + 4) % b->slots, 1);
+	kvr_sched_prefetch(b->s, (k + 2) % b->slots, 2);
 	*next = (struct kvr_sched_req){.sh = prompt(b, k + 1), .n = b->w.d};
 	kvr_sched_prefetch_route(b->s, (k + 1) % b->slots, next);
 	return slot;
