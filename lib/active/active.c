@@ -41,7 +41,7 @@ static void *take(struct kvr_active *a, uint64_t n, size_t size, bool *ok)
 static bool reserve(struct kvr_active *a)
 {
 	uint64_t runs = a->runs.max, wides = a->wides.max;
-	uint32_t slots = pow2_at_least(2 * runs);
+	uint32_t slots = pow2_at_least(runs + runs / 2);
 	bool ok = true;
 
 	a->index_mask = slots - 1;

@@ -46,11 +46,30 @@ static void fetch(const struct kvr_active *a, uint32_t run)
 		__builtin_prefetch(&a->hash[run][i]);
 }
 
-void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_booking *b)
+void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint32_t n)
 {
-	if (b->tail != 0) {
-		__builtin_prefetch(&a->run[b->tail - 1]);
+	for (uint32_t i = 0; i < n && i < PREFETCH_HASHES; i += 8)
+		__builtin_prefetch((const char *)sh + 8 * (size_t)i);
+	if (n > 0)
+		kvr_active__prefetch_child(a, ROOT, hash_at(sh, 0));
+}
+
+void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_booking *b, int step)
+{
+	const struct run *r = &a->run[b->tail - 1];
+
+	if (b->tail == 0)
+		return;
+	if (step == 0) {
+		__builtin_prefetch(r);
+		__builtin_prefetch((const char *)r + 64);
 		__builtin_prefetch(a->hash[b->tail - 1]);
+		return;
+	}
+	kvr_active__prefetch_child(a, r->parent, run_hash(a, b->tail - 1)[0]);
+	if (r->parent != ROOT) {
+		__builtin_prefetch(&a->run[r->parent]);
+		__builtin_prefetch((const char *)&a->run[r->parent] + 64);
 	}
 }
 
@@ -76,6 +95,8 @@ void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t
 		fetch(a, run);
 		len = a->run[run].len;
 		want = len < n - done ? len : n - done;
+		if (len < n - done) /* the next probe's latency beside the comparison's */
+			kvr_active__prefetch_child(a, run, hash_at(sh, done + len));
 		got = a->same(run_hash(a, run), (const char *)sh + 8 * (size_t)done, want);
 		spread(a, run, done + got, depth);
 		if (got < len) {

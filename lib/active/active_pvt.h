@@ -95,6 +95,7 @@ bool kvr_active__kernels(enum active_isa isa, active_same_fn *same, active_sprea
 
 /* index of children */
 struct child *kvr_active__find(const struct kvr_active *a, uint32_t parent, uint64_t hash);
+void kvr_active__prefetch_child(const struct kvr_active *a, uint32_t parent, uint64_t hash);
 void kvr_active__link(struct kvr_active *a, uint32_t parent, uint64_t hash, uint32_t run);
 void kvr_active__unlink(struct kvr_active *a, uint32_t parent, uint64_t hash);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* (run, first hash) -> child run: linear probing, at most half full, holes closed on removal. */
+/* (run, first hash) -> child run: linear probing, at most two thirds full, holes closed on removal. */
 #include "active_pvt.h"
 
 static uint32_t home(const struct kvr_active *a, uint32_t parent, uint64_t hash)
@@ -8,6 +8,11 @@ static uint32_t home(const struct kvr_active *a, uint32_t parent, uint64_t hash)
 	uint64_t x = kvr_mix64(hash ^ a->seed);
 
 	return (uint32_t)kvr_mix64(x + parent * UINT64_C(0x9E3779B97F4A7C15)) & a->index_mask;
+}
+
+void kvr_active__prefetch_child(const struct kvr_active *a, uint32_t parent, uint64_t hash)
+{
+	__builtin_prefetch(&a->index[home(a, parent, hash)]);
 }
 
 struct child *kvr_active__find(const struct kvr_active *a, uint32_t parent, uint64_t hash)

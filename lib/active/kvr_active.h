@@ -86,8 +86,15 @@ uint32_t kvr_active_book(struct kvr_active *a, const void *sh, uint32_t n, uint3
 void kvr_active_book_private(struct kvr_active *a, uint32_t n, uint32_t rank,
 			     struct kvr_active_booking *b);
 
-/** Fetch what ending a booking will touch; call some calls ahead of kvr_active_free(). */
-void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_booking *b);
+/** Fetch what matching this prompt will touch first; call some calls ahead of kvr_active_match().
+ */
+void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint32_t n);
+
+/**
+ * Fetch what ending a booking will touch, some calls ahead of kvr_active_free(): step 0, then
+ * step 1, which reads what step 0 fetched.
+ */
+void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_booking *b, int step);
 
 /** End a booking and zero it; an empty one is a no-op. */
 void kvr_active_free(struct kvr_active *a, struct kvr_active_booking *b);

@@ -83,6 +83,13 @@ void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	s->changed = true;
 }
 
+/* The list links of a slot are in its second line. */
+static void fetch_links(const struct kvr_sched *s, uint32_t slot)
+{
+	if (slot != NIL)
+		__builtin_prefetch((const char *)&s->slot[slot] + 64);
+}
+
 void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
 {
 	if (slot >= s->conf.max_requests)
@@ -91,9 +98,27 @@ void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
 		__builtin_prefetch(&s->slot[slot]);
 		__builtin_prefetch((const char *)&s->slot[slot] + 64);
 	} else if (s->slot[slot].state == KVR_SLOT_BOOKED) {
-		__builtin_prefetch(&s->rank[s->slot[slot].rank]);
-		kvr_active_prefetch(s->active, &s->slot[slot].act);
+		const struct slot *b = &s->slot[slot];
+
+		if (step == 1) {
+			__builtin_prefetch(&s->rank[b->rank]);
+			fetch_links(s, b->bk_prev);
+			fetch_links(s, b->bk_next);
+			if (b->in_prefill) {
+				fetch_links(s, b->pf_prev);
+				fetch_links(s, b->pf_next);
+			}
+		}
+		kvr_active_prefetch(s->active, &b->act, step - 1);
 	}
+}
+
+void kvr_sched_prefetch_route(const struct kvr_sched *s, uint32_t slot,
+			      const struct kvr_sched_req *req)
+{
+	kvr_sched_prefetch(s, slot, 0);
+	if (s->conf.mode == KVR_MODE_KV)
+		kvr_active_prefetch_match(s->active, req->sh, req->n);
 }
 
 static bool booked(struct kvr_sched *s, uint32_t slot)

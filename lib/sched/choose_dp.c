@@ -22,33 +22,53 @@ double kvr_sched__effective(const struct kvr_sched *s, const struct kvr_sched_ov
 	       at(ov->external, rank) * s->conf.disk_cache_hit_weight;
 }
 
-/* Largest effective overlap over a set; *rank, when asked for, is the first that has it. */
+/* Largest effective overlap over a set. */
 double kvr_sched__best_effective(const struct kvr_sched *s, const struct kvr_sched_overlap *ov,
-				 const uint64_t *mask, uint32_t *rank)
+				 const uint64_t *mask)
 {
 	double best = 0;
 
 	if (ov == NULL)
 		return 0;
 	if (!more_tiers(ov) && ov->device != NULL)
-		best = s->k.max(ov->device, mask, s->words);
-	else
-		for (uint32_t w = 0; w < s->words; w++)
-			for (uint64_t b = mask[w]; b != 0; b &= b - 1) {
-				uint32_t r = w * 64 + (uint32_t)__builtin_ctzll(b);
-				double e = kvr_sched__effective(s, ov, r);
+		return s->k.max(ov->device, mask, s->words);
+	for (uint32_t w = 0; w < s->words; w++)
+		for (uint64_t b = mask[w]; b != 0; b &= b - 1) {
+			uint32_t r = w * 64 + (uint32_t)__builtin_ctzll(b);
+			double e = kvr_sched__effective(s, ov, r);
 
-				best = e > best ? e : best;
-			}
-	for (uint32_t i = 0; rank != NULL && i < s->n_ranks; i++) {
-		uint32_t r = s->order[i];
-
-		if (bit(mask, r) && kvr_sched__effective(s, ov, r) == best) {
-			*rank = r;
-			break;
+			best = e > best ? e : best;
 		}
-	}
 	return best;
+}
+
+static uint64_t worker_id(const struct kvr_sched *s, uint32_t rank)
+{
+	return s->worker[s->rank[rank].worker].id;
+}
+
+/* Eligible rank with that overlap; of several the lowest worker id, then the lowest rank. */
+static uint32_t who_has(struct kvr_sched *s, const struct kvr_sched_overlap *ov, double best)
+{
+	const uint64_t *set = s->elig;
+	uint32_t who = NIL;
+
+	if (!more_tiers(ov)) {
+		s->k.having(ov->device, (uint32_t)best, s->elig, s->words, s->ties);
+		set = s->ties;
+	}
+	for (uint32_t w = 0; w < s->words; w++)
+		for (uint64_t b = set[w]; b != 0; b &= b - 1) {
+			uint32_t r = w * 64 + (uint32_t)__builtin_ctzll(b);
+
+			if (set == s->elig && kvr_sched__effective(s, ov, r) != best)
+				continue;
+			if (who == NIL || worker_id(s, r) < worker_id(s, who) ||
+			    (s->rank[r].worker == s->rank[who].worker &&
+			     s->rank[r].dp_rank < s->rank[who].dp_rank))
+				who = r;
+		}
+	return who;
 }
 
 /* ---- inputs of the cost ------------------------------------------------------------------ */
@@ -327,9 +347,9 @@ void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_s
 	describe(s, c, rank, d);
 	if (c->pinned)
 		return;
-	d->better_overlap = kvr_sched__best_effective(s, c->ov, s->elig, NULL);
+	d->better_overlap = kvr_sched__best_effective(s, c->ov, s->elig);
 	if (d->better_overlap > d->effective_overlap)
-		kvr_sched__best_effective(s, c->ov, s->elig, &d->better_rank);
+		d->better_rank = who_has(s, c->ov, d->better_overlap);
 }
 
 enum kvr_sched_err kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint64_t now,

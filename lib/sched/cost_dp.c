@@ -87,6 +87,18 @@ static uint32_t max_scalar(const uint32_t *v, const uint64_t *mask, uint32_t wor
 	return most;
 }
 
+static void having_scalar(const uint32_t *v, uint32_t want, const uint64_t *mask, uint32_t words,
+			  uint64_t *out)
+{
+	for (uint32_t w = 0; w < words; w++) {
+		uint64_t bits = 0;
+
+		for (uint32_t i = 0; i < 64; i++)
+			bits |= (uint64_t)(v[w * 64 + i] == want) << i;
+		out[w] = bits & mask[w];
+	}
+}
+
 static bool any_free_scalar(const double *tokens, const double *limit, const uint64_t *mask,
 			    uint32_t words)
 {
@@ -183,8 +195,10 @@ I512 __m512d step512(const struct cost_in *in, uint32_t r, bool plain, bool pow2
 	return dec;
 }
 
-I512 double loop512(const struct cost_in *in, double *cost, bool plain, bool pow2)
+/* A copy of the inputs: stores to cost[] cannot change it, so constants stay in registers. */
+I512 double loop512(const struct cost_in *from, double *restrict cost, bool plain, bool pow2)
 {
+	const struct cost_in copy = *from, *in = &copy;
 	__m512d low = _mm512_set1_pd(INFINITY);
 
 	for (uint32_t r = 0; r < in->words * 64; r += 8) {
@@ -231,6 +245,22 @@ T512 static uint32_t max_avx512(const uint32_t *v, const uint64_t *mask, uint32_
 		most = _mm512_max_epu32(
 			most, _mm512_maskz_loadu_epi32((__mmask16)(mask[r / 64] >> r % 64), v + r));
 	return _mm512_reduce_max_epu32(most);
+}
+
+T512 static void having_avx512(const uint32_t *v, uint32_t want, const uint64_t *mask,
+			       uint32_t words, uint64_t *out)
+{
+	const __m512i x = _mm512_set1_epi32((int)want);
+
+	for (uint32_t w = 0; w < words; w++) {
+		uint64_t bits = 0;
+
+		for (uint32_t i = 0; i < 64; i += 16)
+			bits |= (uint64_t)_mm512_cmpeq_epi32_mask(
+					_mm512_loadu_si512(v + w * 64 + i), x)
+				<< i;
+		out[w] = bits & mask[w];
+	}
 }
 
 T512 static bool any_free_avx512(const double *tokens, const double *limit, const uint64_t *mask,
@@ -329,8 +359,9 @@ I256 __m256d step256(const struct cost_in *in, uint32_t r)
 	return dec;
 }
 
-T256 static double cost_avx2(const struct cost_in *in, double *cost)
+T256 static double cost_avx2(const struct cost_in *from, double *restrict cost)
 {
+	const struct cost_in copy = *from, *in = &copy;
 	const __m256d inf = _mm256_set1_pd(INFINITY);
 	const __m256i lane = _mm256_setr_epi64x(1, 2, 4, 8);
 	__m256d low = inf;
@@ -441,11 +472,11 @@ T512 static double weights_avx512(double *cost, uint32_t words, double low, doub
 bool kvr_sched__kernels(enum sched_isa isa, struct kernels *k)
 {
 	__builtin_cpu_init();
-	*k = (struct kernels){cost_scalar, equal_scalar, max_scalar, any_free_scalar,
-			      weights_scalar};
+	*k = (struct kernels){cost_scalar,   equal_scalar,    max_scalar,
+			      having_scalar, any_free_scalar, weights_scalar};
 	if (isa == SCHED_AVX512 && __builtin_cpu_supports("avx512f")) {
-		*k = (struct kernels){cost_avx512, equal_avx512, max_avx512, any_free_avx512,
-				      weights_avx512};
+		*k = (struct kernels){cost_avx512,   equal_avx512,    max_avx512,
+				      having_avx512, any_free_avx512, weights_avx512};
 		return true;
 	}
 	if (isa == SCHED_AVX2 && __builtin_cpu_supports("avx2")) {

@@ -161,7 +161,7 @@ struct kvr_sched_override {
 /**
  * Overlap of the prompt with each rank's cache, in blocks, by dense rank index: `host` is the
  * extension beyond device, `disk` beyond host, `external` beyond disk. NULL = none anywhere.
- * Entries of indices not in use must be 0. Each array has kvr_sched_max_ranks() entries (the
+ * Entries of indices not in use are ignored. Each array has kvr_sched_max_ranks() entries (the
  * multiple of 64) and any alignment of 4. Borrowed for the call only: what a waiting request
  * needs is copied.
  */
@@ -269,8 +269,8 @@ struct kvr_sched_ops {
 };
 
 /**
- * Build a scheduler; @p conf is copied. About 1 KiB a slot, 640 B per 64 active blocks, 8 B per
- * (shared run, rank).
+ * Build a scheduler; @p conf is copied. About 0.6 KiB a slot, 640 B per 64 active blocks, 8 B per
+ * (shared run, rank); pages take memory when touched.
  * @return NULL with errno EINVAL (kvr_pool_conf_check() tells why) or ENOMEM.
  */
 struct kvr_sched *kvr_sched_create(const struct kvr_pool_conf *conf,
@@ -394,10 +394,14 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
 
 /**
  * Fetch what a later call about a slot will touch. For callers that have a burst of messages:
- * step 0 for the message two or more ahead, step 1 (which reads what step 0 fetched) for the
- * next one. Never needed for correctness.
+ * step 0 some messages ahead, then step 1, then step 2, each reading what the one before
+ * fetched. Never needed for correctness.
  */
 void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step);
+
+/** The same for a request that will be routed one or two calls later. */
+void kvr_sched_prefetch_route(const struct kvr_sched *s, uint32_t slot,
+			      const struct kvr_sched_req *req);
 
 /** First token seen. Idempotent. @return true the first time on a booked slot. */
 bool kvr_sched_prefill_done(struct kvr_sched *s, uint32_t slot, uint64_t now);

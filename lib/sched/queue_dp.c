@@ -155,7 +155,7 @@ static double key(const struct kvr_sched *s, const struct cls *k, double jump,
 static double cached_tokens(struct kvr_sched *s, const struct choice *c)
 {
 	double eff = c->pinned ? kvr_sched__effective(s, c->ov, c->pin_rank)
-			       : kvr_sched__best_effective(s, c->ov, c->open, NULL);
+			       : kvr_sched__best_effective(s, c->ov, c->open);
 
 	return round_up_half(eff * s->block);
 }

@@ -41,6 +41,7 @@ bool kvr_sched_err_retryable(enum kvr_sched_err e)
 }
 
 #define HUGE_BYTES (UINT64_C(2) << 20)
+#define HUGE_FROM  (UINT64_C(1) << 19) /* a part so large is worth a huge page */
 
 /* What stands in front of a part: where its mapping begins and how long it is. */
 struct mapping {
@@ -51,7 +52,7 @@ struct mapping {
 /* Zero pages that take memory only when touched, huge ones where the kernel has them. */
 static void *map_alloc(void *arg, size_t bytes)
 {
-	const size_t align = bytes >= HUGE_BYTES ? HUGE_BYTES : 64;
+	const size_t align = bytes >= HUGE_FROM ? HUGE_BYTES : 64;
 	struct mapping m = {.bytes = bytes + align + sizeof(struct mapping)};
 	char *p;
 

@@ -163,6 +163,9 @@ struct kernels {
 	uint32_t (*equal)(const double *cost, double v, uint32_t words, uint64_t *out);
 	/** Largest v[r] over the bits of mask. */
 	uint32_t (*max)(const uint32_t *v, const uint64_t *mask, uint32_t words);
+	/** Bit set of the ranks of mask with v[r] == want. */
+	void (*having)(const uint32_t *v, uint32_t want, const uint64_t *mask, uint32_t words,
+		       uint64_t *out);
 	/** Whether tokens[r] <= limit[r] for any bit of mask. */
 	bool (*any_free)(const double *tokens, const double *limit, const uint64_t *mask,
 			 uint32_t words);
@@ -326,7 +329,7 @@ void kvr_sched__params(const struct kvr_sched *s, const struct kvr_sched_req *re
 double kvr_sched__effective(const struct kvr_sched *s, const struct kvr_sched_overlap *ov,
 			    uint32_t rank);
 double kvr_sched__best_effective(const struct kvr_sched *s, const struct kvr_sched_overlap *ov,
-				 const uint64_t *mask, uint32_t *rank);
+				 const uint64_t *mask);
 enum kvr_sched_err kvr_sched__eligible(struct kvr_sched *s, struct choice *c);
 void kvr_sched__project(struct kvr_sched *s, const struct choice *c, uint64_t now);
 void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_sched_decision *d);

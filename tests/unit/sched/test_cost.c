@@ -121,6 +121,9 @@ static void all_instruction_sets_agree_to_the_bit(void)
 					k.equal(cost[1], low, R / 64, ties[1]));
 			CU_ASSERT_EQUAL(memcmp(ties[0], ties[1], sizeof(ties[0])), 0);
 			CU_ASSERT_EQUAL(s.max(tier[0], mask, R / 64), k.max(tier[0], mask, R / 64));
+			s.having(tier[0], tier[0][7], mask, R / 64, ties[0]);
+			k.having(tier[0], tier[0][7], mask, R / 64, ties[1]);
+			CU_ASSERT_EQUAL(memcmp(ties[0], ties[1], sizeof(ties[0])), 0);
 			for (uint32_t i = 0; i < R; i++)
 				limit[i] = kvr_rand_below(&r, 200) ? tokens[i] - 1 : tokens[i];
 			CU_ASSERT_EQUAL(s.any_free(tokens, limit, mask, R / 64),

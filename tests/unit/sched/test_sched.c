@@ -284,6 +284,50 @@ static void each_bad_input_has_its_code(void)
 	kvr_sched_destroy(s);
 }
 
+/* Section 5.9: who had more, the lowest worker id of several; nothing when nobody had. */
+static void a_larger_overlap_elsewhere_is_told(void)
+{
+	uint32_t device[MAX_RANK] = {0}, host[MAX_RANK] = {0};
+	struct kvr_sched_overlap ov = {.device = device};
+	const struct kvr_sched_req req = {.isl = 16};
+	struct kvr_sched_decision d;
+	struct kvr_sched *s;
+
+	defaults();
+	conf.overlap_score_credit = 0;
+	conf.decode_active_request_weight = 100;
+	s = make();
+	worker(s, 9, 0, 1);
+	worker(s, 5, 0, 1);
+	worker(s, 7, 0, 1);
+	route(s, 0, 4, 0, &d);
+	route(s, 1, 4, 0, &d);
+	route(s, 2, 4, 0, &d);
+	kvr_sched_finish(s,
+			 kvr_sched_slot_rank(s, 0) == 0	  ? 0
+			 : kvr_sched_slot_rank(s, 1) == 0 ? 1
+							  : 2,
+			 0);
+	device[1] = device[2] = 2;
+	device[0] = 1;
+	CU_ASSERT_EQUAL(kvr_sched_route(s, 9, &req, &ov, 0, &d), KVR_SCHED_ROUTED);
+	CU_ASSERT_EQUAL(d.worker, 9);
+	CU_ASSERT_EQUAL(d.better_rank, 1); /* worker 5 */
+	CU_ASSERT_EQUAL(d.better_overlap, 2);
+	kvr_sched_finish(s, 9, 0);
+	host[2] = 1;
+	ov.host = host;
+	kvr_sched_route(s, 9, &req, &ov, 0, &d);
+	CU_ASSERT_EQUAL(d.better_rank, 2);
+	CU_ASSERT_EQUAL(d.better_overlap, 2.75);
+	kvr_sched_finish(s, 9, 0);
+	device[0] = 3;
+	kvr_sched_route(s, 9, &req, &ov, 0, &d);
+	CU_ASSERT_EQUAL(d.better_rank, KVR_SCHED_NO_RANK);
+	CU_ASSERT_EQUAL(kvr_sched_counters(s)->non_max_overlap, 2);
+	kvr_sched_destroy(s);
+}
+
 static void codes_have_names(void)
 {
 	for (int e = 0; e < KVR_SCHED_ERRS; e++)
@@ -621,6 +665,7 @@ int main(void)
 			       {"indices", indices_stay_and_are_reused_and_held},
 			       {"taints", taints_are_bounded_and_reused},
 			       {"codes", each_bad_input_has_its_code},
+			       {"better", a_larger_overlap_elsewhere_is_told},
 			       {"names", codes_have_names},
 			       {"end", an_end_frees_once_and_only_on_the_rank_named},
 			       {"output", lost_and_repeated_output_reports_repair_themselves},
