@@ -174,7 +174,7 @@ static void start_eal(struct bench *b, uint64_t bytes)
 			 mb,
 			 NULL};
 	char *hugepages[] = {"bench-prefix",  "--in-memory", "--no-pci", "--no-telemetry",
-			     "--log-level=4", "-l",	     lcore,	 NULL};
+			     "--log-level=4", "--lcores",    lcore,	 NULL};
 	cpu_set_t set;
 
 	sched_getaffinity(0, sizeof(set), &set);
