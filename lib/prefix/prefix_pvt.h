@@ -158,13 +158,17 @@ struct kvr_prefix {
 	enum kvr_prefix_isa isa;
 	void (*score)(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);
 
-	/* Writer: rw, readers: ro. */
+	/* Writer: rw, seldom; readers: ro, with every query. */
 	alignas(64) _Atomic uint32_t nranks; /* lanes in use */
 	_Atomic uint32_t planes;	     /* bit of each plane that ever had an owner */
 	_Atomic uint32_t age;		     /* now, in seconds from 1 */
-	_Atomic uint64_t losses;	     /* owners that lost blocks, ever */
+
+	/* Writer: rw, with every loss; readers: ro, twice a group of queries. */
+	alignas(64) _Atomic uint64_t losses; /* owners that lost blocks, ever */
 	_Atomic uint16_t loser[PFX_LOSSES];  /* the ranks of the last of them */
-	_Atomic uint64_t *birth;	     /* by header: 0 or a rising number, for dump */
+
+	/* Writer: rw; dump: ro. */
+	alignas(64) _Atomic uint64_t *birth; /* by header: 0 or a rising number */
 	_Atomic uint64_t births;
 
 	/* Writer only. */
