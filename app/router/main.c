@@ -26,6 +26,20 @@ static void on_signal(int sig)
 	atomic_store_explicit(&router->quit, 1, memory_order_relaxed);
 }
 
+static int start_memif_guard(struct router *rt, char *err, size_t errlen)
+{
+	RTE_SET_USED(err);
+	RTE_SET_USED(errlen);
+	memif_guard(rt);
+	return 0;
+}
+
+static void stop_memif_guard(struct router *rt)
+{
+	RTE_SET_USED(rt);
+	memif_guard(NULL);
+}
+
 /* What is started, low to high; each fini undoes its init. */
 static const struct module {
 	const char *name;
@@ -39,6 +53,7 @@ static const struct module {
 	{"registry", start_registry, stop_registry},
 	{"lcores", start_lcores, stop_lcores},
 	{"pools", start_pools, stop_pools},
+	{"memif guard", start_memif_guard, stop_memif_guard},
 	{"traffic", start_traffic, stop_traffic},
 	/* Last up, first down: its handlers and control call packet lcores, which must poll. */
 	{"telemetry", telemetry_start, telemetry_stop},

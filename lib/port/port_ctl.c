@@ -13,6 +13,8 @@
 
 #include "kvr_errno.h"
 
+#define MEMIF_SETTLE_US 50000
+
 /* Does an interface of this machine's kernel have the address? */
 static bool kernel_has(int family, const void *ip)
 {
@@ -161,6 +163,13 @@ void kvr_port_destroy(struct kvr_port *p)
 	if (p == NULL)
 		return;
 	kvr_port_stop(p);
+	/*
+	 * A peer that has just left is taken apart by memif on the interrupt thread, without a lock
+	 * against close: let it finish, or both free the same memory ("EAL: Error: Invalid
+	 * memory").
+	 */
+	if (strcmp(p->dev.driver_name, "net_memif") == 0)
+		rte_delay_us_sleep(MEMIF_SETTLE_US);
 	kvr_port__close(p);
 	kvr_stats_destroy(p->stats);
 	free(p->queues);
