@@ -745,6 +745,7 @@ class Agent(Endpoint):
         events = events or [b'']
         rank.ring, rank.dump, rank.dump_pos = [], [], 0
         rank.dumps += 1
+        rank.dump_id = (1 << 63) + (self.epoch << 20) + rank.dumps
         for pos, event in enumerate(events):
             end = pos == len(events) - 1
             flags = DUMP | (DUMP_BEGIN if pos == 0 else 0) | (DUMP_END if end else 0)
@@ -756,7 +757,7 @@ class Agent(Endpoint):
     def send_dump(self, dp_rank):
         rank = self.ranks[dp_rank]
         for body in rank.dump[rank.dump_pos:]:
-            self.send('KV_EVENTS', 5, body)
+            self.send('KV_EVENTS', rank.dump_id, body)
 
     def kv_ack(self, body):
         next_event, next_pos, dp_rank, code, _ = KV_ACK_BODY.unpack_from(body)
