@@ -334,6 +334,8 @@ static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)
 	if (r == NULL || !r->booked)
 		return; /* ended already: repeats of the last items */
 	r->state = KVR_RQ_RUNNING;
+	if ((n->flags & KVR_PROG_F_FIRST) != 0)
+		kvr_sched_prefill_done(p->sched, r->slot, lc->now_ns);
 	if (n->tokens != 0)
 		kvr_sched_output(p->sched, r->slot, n->tokens, lc->now_ns);
 	if ((n->flags & KVR_PROG_F_FIN) == 0)

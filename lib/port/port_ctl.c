@@ -168,7 +168,7 @@ void kvr_port_destroy(struct kvr_port *p)
 	 * against close: let it finish, or both free the same memory ("EAL: Error: Invalid
 	 * memory").
 	 */
-	if (strcmp(p->dev.driver_name, "net_memif") == 0)
+	if (p->dev.driver_name != NULL && strcmp(p->dev.driver_name, "net_memif") == 0)
 		rte_delay_us_sleep(MEMIF_SETTLE_US);
 	kvr_port__close(p);
 	kvr_stats_destroy(p->stats);

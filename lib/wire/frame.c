@@ -66,6 +66,9 @@ int kvr_frame_check(const void *payload, size_t len, uint8_t receiver)
 		return KVR_E_FRAGMENT;
 	if (h->frag_off != 0 && h->frag_off < KVR_WIRE_MIN_FRAGMENT)
 		return KVR_E_FRAGMENT;
+	/* All but the last are one unit long, so they start at multiples of their own length. */
+	if (h->frag_off + h->frag_len != h->msg_len && h->frag_off % h->frag_len != 0)
+		return KVR_E_FRAGMENT;
 	return 0;
 }
 
