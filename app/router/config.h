@@ -41,7 +41,7 @@ struct kvr_router_options {
 	uint64_t reassembly_source_bytes;
 	uint32_t reassembly_ms;
 	uint32_t ring_size;
-	uint32_t overload_bursts;
+	uint32_t overload_ms;
 	uint32_t large_buffers;
 };
 

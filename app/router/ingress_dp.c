@@ -10,6 +10,9 @@
 #include "kvr_frame.h"
 #include "kvr_message.h"
 
+/* More frames than a device ring holds: what has piled up during a stall is not overload. */
+#define OVERLOAD_BURSTS 1024u
+
 static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 		   enum kvr_wire_code code)
 {
@@ -117,7 +120,7 @@ static void route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 
-	if (unlikely(lc->full_bursts > lc->rt->conf.opt.overload_bursts))
+	if (unlikely(lc->overloaded))
 		shed(lc, m, from);
 	else if (likely(kvr_frame_whole(h)))
 		route_whole(lc, m, from);
@@ -196,7 +199,14 @@ uint32_t ingress_poll(struct lcore *lc)
 		kvr_stats_add(lc->in, IN_FRAMES, n);
 		total += n;
 	}
-	lc->full_bursts = full ? lc->full_bursts + 1 : 0;
+	if (likely(!full)) {
+		lc->full_since_ns = lc->now_ns;
+		lc->full_bursts = 0;
+	}
+	/* Both: after a stall of this lcore alone, one full burst looks like a long time. */
+	lc->overloaded =
+		++lc->full_bursts > OVERLOAD_BURSTS &&
+		lc->now_ns - lc->full_since_ns >= lc->rt->conf.opt.overload_ms * UINT64_C(1000000);
 	kvr_reasm_expire(lc->reasm, lc->now_ns, 4);
 	return total;
 }

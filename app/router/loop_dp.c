@@ -54,7 +54,7 @@ void lcore_turn(struct lcore *lc)
 	uint64_t t = rte_rdtsc();
 	uint32_t n;
 
-	lc->now_ns = now_ns(lc->rt);
+	lc->now_ns = tsc_ns(lc->rt, t);
 	/* Pairs with the release store in publish_view(). */
 	lc->view = atomic_load_explicit(&lc->rt->view, memory_order_acquire);
 

@@ -173,7 +173,9 @@ struct lcore {
 	uint32_t n_event, n_sched;
 	struct pool *event_pool[KVR_ROUTER_MAX_POOLS];
 	struct pool *sched_pool[KVR_ROUTER_MAX_POOLS];
-	uint32_t full_bursts; /* receive bursts in a row that were full */
+	uint32_t full_bursts;	/* receive bursts in a row that were full */
+	bool overloaded;	/* new requests are shed */
+	uint64_t full_since_ns; /* last receive burst that was not full */
 	uint32_t n_jobs;
 	struct job *job[JOBS_MAX]; /* scored together */
 	struct kvr_slice slices[KVR_WIRE_MAX_FRAGMENTS];
@@ -260,10 +262,15 @@ struct router {
 	uint64_t start_ns;
 };
 
-/** The TSC as nanoseconds: one multiplication; wraps with the TSC, in centuries. */
+/** A TSC value as nanoseconds: one multiplication; wraps with the TSC, in centuries. */
+static inline uint64_t tsc_ns(const struct router *rt, uint64_t tsc)
+{
+	return (uint64_t)((unsigned __int128)tsc * rt->ns_per_tsc >> 32);
+}
+
 static inline uint64_t now_ns(const struct router *rt)
 {
-	return (uint64_t)((unsigned __int128)rte_rdtsc() * rt->ns_per_tsc >> 32);
+	return tsc_ns(rt, rte_rdtsc());
 }
 
 static inline void in_count(struct lcore *lc, enum in_counter c)

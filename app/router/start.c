@@ -332,6 +332,7 @@ static void lcore_init(struct router *rt, struct lcore *lc, uint32_t row)
 	lc->reject = kvr_stats_row(rt->reject_stats, row);
 	lc->view = atomic_load_explicit(&rt->view, memory_order_relaxed);
 	lc->now_ns = now_ns(rt);
+	lc->full_since_ns = lc->now_ns;
 }
 
 static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
