@@ -517,6 +517,17 @@ void sched_dropped(void *arg, uint32_t slot, uint32_t rank)
 	fail_request(p->sched_lcore, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
 }
 
+static void prefetch_note(struct pool *p, const struct note *n, int step)
+{
+	if (n->type == NOTE_ROUTE && step == 0)
+		rte_prefetch0(n->ptr);
+	else if (n->type == NOTE_ROUTE && step == 2)
+		kvr_sched_prefetch_route(p->sched, 0, &((const struct job *)n->ptr)->req);
+	else if (n->type == NOTE_PROGRESS)
+		kvr_sched_prefetch(p->sched, (uint32_t)n->handle & (KVR_FLIGHT_MAX_SLOTS - 1),
+				   step);
+}
+
 uint32_t sched_poll(struct lcore *lc, struct pool *p)
 {
 	struct note n[BURST];
@@ -525,8 +536,16 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 	for (uint32_t i = 0; i < got; i++)
 		if (n[i].handle != 0)
 			kvr_flight_prefetch(p->requests, n[i].handle);
-	for (uint32_t i = 0; i < got; i++)
+	for (uint32_t i = 0; i < got; i++) {
+		/* Each step reads what the one before has fetched; see kvr_sched_prefetch(). */
+		if (i + 6 < got)
+			prefetch_note(p, &n[i + 6], 0);
+		if (i + 4 < got)
+			prefetch_note(p, &n[i + 4], 1);
+		if (i + 2 < got)
+			prefetch_note(p, &n[i + 2], 2);
 		handlers[n[i].type](lc, p, &n[i]);
+	}
 	admit(lc, p);
 	timers(lc, p);
 	kvr_stats_set(p->count, PC_WAITING, kvr_sched_counters(p->sched)->waiting_now);
