@@ -267,21 +267,12 @@ bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t rank
 	return pipeline_expect(PEER_AGENT, KVR_WELCOME) != NULL;
 }
 
-void pipeline_route(uint64_t id, uint64_t hash0, uint32_t n, uint32_t flags,
-		    const struct kvr_hint_buf *hints)
+uint32_t pipeline_body_len = 4;
+
+/* Send a request whose prompt and counts are set: all its frames, a device ring at a time. */
+static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hint_buf *hints)
 {
-	static uint64_t hash[KVR_WIRE_MAX_HASHES];
-	struct kvr_request_src src = {
-		.fixed = {.pool = 5,
-			  .flags = flags,
-			  .isl = n * 4,
-			  .max_tokens = KVR_NONE32,
-			  .expected_output_tokens = KVR_NONE32},
-		.hashes = hash,
-		.n_hashes = n,
-		.body = "body",
-		.body_len = 4,
-	};
+	static const uint8_t body[KVR_WIRE_MAX_BODY] = "body";
 	const struct kvr_wire_ids ids = {
 		.source = 77, .id = id, .epoch = 1, .msg_seq = (uint32_t)id};
 	struct kvr_slice s[KVR_REQUEST_SLICES];
@@ -289,13 +280,16 @@ void pipeline_route(uint64_t id, uint64_t hash0, uint32_t n, uint32_t flags,
 	uint32_t len, off, part;
 	uint8_t frame[KVR_WIRE_DEF_FRAME];
 
-	for (uint32_t i = 0; i < n; i++)
-		hash[i] = hash0 + i;
+	src->fixed.pool = 5;
+	src->fixed.max_tokens = KVR_NONE32;
+	src->fixed.expected_output_tokens = KVR_NONE32;
+	src->body = body;
+	src->body_len = pipeline_body_len;
 	if (hints != NULL) {
-		src.hints = hints->p;
-		src.hints_len = hints->len;
+		src->hints = hints->p;
+		src->hints_len = hints->len;
 	}
-	len = kvr_request_build(&src, s);
+	len = kvr_request_build(src, s);
 	need(len != 0 && kvr_frag_init(&frag, KVR_ROUTE, &ids, len, sizeof(frame)) == 0, "route");
 	while (kvr_frag_next(&frag, frame, &off, &part)) {
 		kvr_slices_copy(s, KVR_REQUEST_SLICES, off, part,
@@ -303,4 +297,28 @@ void pipeline_route(uint64_t id, uint64_t hash0, uint32_t n, uint32_t flags,
 		pipeline_send(PEER_CLIENT, frame, sizeof(struct kvr_wire_hdr) + part);
 	}
 	pipeline_turn();
+}
+
+void pipeline_route(uint64_t id, uint64_t hash0, uint32_t n, uint32_t flags,
+		    const struct kvr_hint_buf *hints)
+{
+	static uint64_t hash[KVR_WIRE_MAX_HASHES];
+	struct kvr_request_src src = {
+		.fixed = {.flags = flags, .isl = n * 4}, .hashes = hash, .n_hashes = n};
+
+	for (uint32_t i = 0; i < n; i++)
+		hash[i] = hash0 + i;
+	route(&src, id, hints);
+}
+
+void pipeline_route_tokens(uint64_t id, uint32_t first, uint32_t n, uint32_t flags,
+			   const struct kvr_hint_buf *hints)
+{
+	static uint32_t token[KVR_WIRE_MAX_TOKENS];
+	struct kvr_request_src src = {
+		.fixed = {.flags = flags, .isl = n}, .tokens = token, .n_tokens = n};
+
+	for (uint32_t i = 0; i < n; i++)
+		token[i] = first + i;
+	route(&src, id, hints);
 }

@@ -62,6 +62,13 @@ bool pipeline_balanced(void);
 /** Worker @p id joins pool @p pool with @p ranks ranks; true when WELCOMEd. */
 bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t ranks);
 
+/** Bytes of the opaque body of what pipeline_route() sends; 4 unless a test changes it. */
+extern uint32_t pipeline_body_len;
+
+/** Send a ROUTE of tokens first, first + 1, ... instead of hashes. */
+void pipeline_route_tokens(uint64_t id, uint32_t first, uint32_t n, uint32_t flags,
+			   const struct kvr_hint_buf *hints);
+
 /** Send a ROUTE of @p n hashes (values hash0, hash0 + 1, ...) as request @p id; hints may be NULL.
  */
 void pipeline_route(uint64_t id, uint64_t hash0, uint32_t n, uint32_t flags,

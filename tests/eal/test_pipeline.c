@@ -4,6 +4,7 @@
 
 #include "control.h"
 #include "kvr_frame.h"
+#include "kvr_hash.h"
 #include "kvr_put.h"
 #include "kvr_rand.h"
 #include "kvr_test.h"
@@ -385,6 +386,65 @@ static void fragments_in_any_order_are_one_request(void)
 	CU_ASSERT_EQUAL(accepted()->required_blocks, 4000);
 	respond(1, h, 0, 1, KVR_RESP_F_FIN);
 	response_ack(1, h, 1, KVR_RACK_F_FIN);
+	end();
+}
+
+static void longest_prompt_with_the_largest_body_passes(void)
+{
+	const struct out *o;
+	uint64_t bytes = 0, h = 0;
+
+	begin();
+	pipeline_body_len = KVR_WIRE_MAX_BODY;
+	pipeline_route(1, 1 << 20, KVR_WIRE_MAX_HASHES, 0, NULL);
+	pipeline_body_len = 4;
+	while ((o = pipeline_next(PEER_AGENT)) != NULL)
+		if (o->hdr.kind == KVR_DISPATCH) {
+			h = o->hdr.handle;
+			bytes += o->hdr.frag_len;
+		}
+	CU_ASSERT_EQUAL(bytes, sizeof(struct kvr_wire_request) + KVR_WIRE_MAX_HASHES * 8 +
+				       KVR_WIRE_MAX_BODY);
+	CU_ASSERT_EQUAL(accepted()->required_blocks, KVR_WIRE_MAX_HASHES);
+	respond(1, h, 0, 1, KVR_RESP_F_FIN);
+	response_ack(1, h, 1, KVR_RACK_F_FIN);
+	end();
+}
+
+static void tokens_are_hashed_with_lora_and_namespace(void)
+{
+	static const char *const lora = "adapter-a", *const ns = "tenant-a";
+	const struct kvr_hash_params params = {.seed = kvr_hash_seed(lora, 9, ns, 8),
+					       .block_size = 4};
+	uint32_t token[40];
+	uint64_t sh[10];
+	uint8_t tlv[64], buf[512] = {0};
+	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
+	struct kvr_wire_kv_events *e = (void *)(buf + 48);
+	struct kvr_wire_kv_event *ev = (void *)(e + 1);
+	const struct kvr_wire_ids ids = {.source = WORKER, .epoch = 1};
+
+	begin();
+	for (uint32_t i = 0; i < 40; i++)
+		token[i] = 7 + i;
+	CU_ASSERT_EQUAL(kvr_hash_tokens(&params, token, 40, NULL, sh, 10), 10);
+	kvr_hdr_put(buf, KVR_KV_EVENTS, &ids, 48 + 80, 0, 48 + 80);
+	e->n_events = 1;
+	ev->type = KVR_KV_STORED;
+	ev->n_blocks = 10;
+	memcpy(ev + 1, sh, sizeof(sh));
+	pipeline_send(PEER_AGENT, buf, 48 + 48 + 80);
+	pipeline_turn();
+	kvr_hint_put_str(&hints, KVR_HINT_LORA, lora);
+	kvr_hint_put_str(&hints, KVR_HINT_NAMESPACE, ns);
+	pipeline_route_tokens(1, 7, 40, KVR_REQ_F_QUERY, &hints);
+	CU_ASSERT_EQUAL(accepted()->overlap_blocks, 10);
+	pipeline_route_tokens(2, 7, 40, KVR_REQ_F_QUERY, NULL);
+	CU_ASSERT_EQUAL(accepted()->overlap_blocks, 0);
+	pipeline_route_tokens(3, 7, 2000, KVR_REQ_F_QUERY, &hints); /* in fragments */
+	CU_ASSERT_EQUAL(accepted()->overlap_blocks, 10);
+	pipeline_route_tokens(4, 7, KVR_WIRE_MAX_TOKENS, 0, NULL); /* 262,144 blocks of 4 */
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_PROMPT_TOO_LONG);
 	end();
 }
 
@@ -848,6 +908,8 @@ int main(void)
 			       {"dump", dump_replaces_what_the_rank_holds},
 			       {"heartbeat", heartbeat_finds_events_that_never_came},
 			       {"fragments", fragments_in_any_order_are_one_request},
+			       {"largest", longest_prompt_with_the_largest_body_passes},
+			       {"tokens", tokens_are_hashed_with_lora_and_namespace},
 			       {"lost fragment", lost_fragment_leaves_nothing_behind},
 			       {"cancel", cancel_frees_and_tells_the_worker},
 			       {"refused", refused_dispatch_frees_the_booking},
