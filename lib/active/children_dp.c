@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* (run, first hash) -> child run: linear probing, at most two thirds full, holes closed on removal. */
+/* (run, first hash) -> child run: linear probing, at most two thirds full, holes closed on removal.
+ */
 #include "active_pvt.h"
 
 static uint32_t home(const struct kvr_active *a, uint32_t parent, uint64_t hash)
