@@ -125,7 +125,7 @@ void kvr_active_stats(const struct kvr_active *a, struct kvr_active_stats *st)
 }
 
 static const char *check_owner(const struct kvr_active *a, uint32_t run, uint32_t rank,
-			       uint32_t *seen)
+			       uint32_t *seen, uint32_t *bookings)
 {
 	const struct run *r = &a->run[run];
 	struct owner o, up;
@@ -133,6 +133,7 @@ static const char *check_owner(const struct kvr_active *a, uint32_t run, uint32_
 	if (!kvr_active__owner(a, run, rank, &o))
 		return NULL;
 	++*seen;
+	*bookings += *o.refs;
 	if (*o.weight > KVR_ACTIVE_ONE)
 		return "weight above one";
 	if (r->parent == ROOT)
@@ -146,7 +147,7 @@ static const char *check_run(const struct kvr_active *a, uint32_t run, uint64_t 
 {
 	const struct run *r = &a->run[run];
 	const struct child *c;
-	uint32_t seen = 0;
+	uint32_t seen = 0, bookings = 0;
 
 	if (r->len > KVR_ACTIVE_RUN || r->start + r->len > KVR_ACTIVE_RUN)
 		return "run out of its slot";
@@ -154,7 +155,7 @@ static const char *check_run(const struct kvr_active *a, uint32_t run, uint64_t 
 	if (c == NULL || c->run != run + 1)
 		return "run not in the index";
 	for (uint32_t rank = 0; rank < a->max_ranks; rank++) {
-		const char *bad = check_owner(a, run, rank, &seen);
+		const char *bad = check_owner(a, run, rank, &seen, &bookings);
 		struct owner o;
 
 		if (bad != NULL)
@@ -162,6 +163,8 @@ static const char *check_run(const struct kvr_active *a, uint32_t run, uint64_t 
 		if (kvr_active__owner(a, run, rank, &o))
 			sum[rank] += (uint64_t)r->len * *o.weight;
 	}
+	if (bookings != r->bookings)
+		return "bookings of a run do not add up";
 	return seen == r->n_owner && seen > 0 ? NULL : "owner count is wrong";
 }
 

@@ -141,6 +141,50 @@ static uint32_t split(struct kvr_active *a, uint32_t run, uint32_t m)
 	return id;
 }
 
+/*
+ * Whether a prompt that once ended or left between the two is gone: all who hold the upper run
+ * hold the lower one too. Faded runs are left alone, their weights may differ.
+ */
+static bool joinable(const struct run *up, const struct run *low)
+{
+	return up->bookings == low->bookings && up->len + low->len <= (int)KVR_ACTIVE_RUN &&
+	       !up->faded && !low->faded;
+}
+
+/* The inverse of split: the lower run takes in the upper one and keeps its id and its end. */
+static void join(struct kvr_active *a, uint32_t up, uint32_t run)
+{
+	struct run *low = &a->run[run], *gone = &a->run[up];
+	uint16_t start = (uint16_t)(low->start >= gone->len ? low->start - gone->len : 0);
+
+	kvr_active__unlink(a, up, run_hash(a, run)[0]);
+	kvr_active__find(a, gone->parent, run_hash(a, up)[0])->run = run + 1;
+	memmove(a->hash[run] + start + gone->len, run_hash(a, run), low->len * sizeof(uint64_t));
+	memcpy(a->hash[run] + start, run_hash(a, up), gone->len * sizeof(uint64_t));
+	low->parent = gone->parent;
+	low->start = start;
+	low->len = (uint16_t)(low->len + gone->len);
+	kvr_active__own_none(a, up);
+	gone->len = 0;
+	pool_give(&a->runs, up);
+	a->stats.joins++;
+}
+
+/* Cuts that nobody needs any more would cost every later walk a step each. */
+static void heal_path(struct kvr_active *a)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < a->n_path; i++) {
+		uint32_t run = a->path[i];
+
+		if (n > 0 && joinable(&a->run[a->path[n - 1]], &a->run[run]))
+			join(a, a->path[--n], run);
+		a->path[n++] = run;
+	}
+	a->n_path = n;
+}
+
 /* A new run with one owner; false when the pool is empty. */
 static bool grow(struct kvr_active *a, uint32_t *at, const void *sh, uint32_t len, uint32_t rank)
 {
@@ -159,6 +203,8 @@ static bool grow(struct kvr_active *a, uint32_t *at, const void *sh, uint32_t le
 	r->rank[0] = rank;
 	r->refs[0] = 1;
 	r->weight[0] = KVR_ACTIVE_ONE;
+	r->bookings = 1;
+	r->faded = false;
 	a->sum[rank] += (uint64_t)len * KVR_ACTIVE_ONE;
 	kvr_active__link(a, *at, a->hash[id][0], id);
 	*at = id;
@@ -193,6 +239,7 @@ uint32_t kvr_active_book(struct kvr_active *a, const void *sh, uint32_t n, uint3
 	uint64_t before = a->sum[rank];
 	uint32_t at = ROOT, done = 0, limit = n < a->max_prompt ? n : a->max_prompt;
 
+	heal_path(a);
 	if (own_path(a, rank, &at, &done)) {
 		while (done < limit) {
 			uint32_t len =
@@ -269,13 +316,14 @@ void kvr_active_fade(struct kvr_active *a, struct kvr_active_booking *b, uint32_
 	*sum += (uint64_t)b->n_private * weight - (uint64_t)b->n_private * b->private_weight;
 	b->private_weight = weight;
 	while (at != ROOT) {
-		const struct run *r = &a->run[at];
+		struct run *r = &a->run[at];
 		struct owner o;
 
 		if (!kvr_active__owner(a, at, b->rank, &o) || *o.refs > 1)
 			break;
 		*sum += (uint64_t)r->len * weight - (uint64_t)r->len * *o.weight;
 		*o.weight = weight;
+		r->faded = true;
 		at = r->parent;
 	}
 	refresh(a, b->rank);

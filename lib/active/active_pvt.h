@@ -26,6 +26,8 @@ struct run {
 	uint32_t rank[INLINE];
 	uint32_t refs[INLINE];
 	uint32_t weight[INLINE];
+	uint32_t bookings; /* sum of refs over all owners */
+	bool faded;	   /* a weight is or was below one */
 };
 
 _Static_assert(sizeof(struct run) == 128, "two cache lines");
@@ -108,6 +110,7 @@ bool kvr_active__owner(const struct kvr_active *a, uint32_t run, uint32_t rank, 
 bool kvr_active__own(struct kvr_active *a, uint32_t run, uint32_t rank);
 void kvr_active__disown(struct kvr_active *a, uint32_t run, uint32_t rank);
 bool kvr_active__own_copy(struct kvr_active *a, uint32_t to, uint32_t from);
+void kvr_active__own_none(struct kvr_active *a, uint32_t run);
 
 static inline bool pool_take(struct pool *p, uint32_t *id)
 {

@@ -15,6 +15,9 @@
  *     run 7 [h0 .. h63] owners r2 x3, r9 x1 --+-- run 8 [h64 .. h99]  owner r2 x1
  *                                              +-- run 9 [g64 .. g127] owner r9 x1, r2 x1
  *
+ * When the booking that caused a cut is gone, both parts have the same holders again; the next
+ * booking that walks over them joins them, so a popular prefix does not stay in pieces.
+ *
  * Children are found by (run, first hash) in a private open-addressing index, one probe per run.
  * Up to 8 owners stand inside the run's header (two cache lines); beyond that a *wide* record is
  * attached: a bit set of ranks, and counts and weights indexed by rank, so projecting a prompt
@@ -116,6 +119,7 @@ struct kvr_active_stats {
 	uint32_t wide;		 /**< in use */
 	uint64_t private_blocks; /**< ever booked privately for want of memory */
 	uint64_t splits;
+	uint64_t joins; /**< splits healed */
 };
 
 void kvr_active_stats(const struct kvr_active *a, struct kvr_active_stats *st);

@@ -49,6 +49,7 @@ static bool widen(struct kvr_active *a, struct run *r)
 	return true;
 }
 
+/* Give the wide record back, zero as widen() expects it; owners inline, when they fit. */
 static void narrow(struct kvr_active *a, struct run *r)
 {
 	uint64_t *set = wide_set(a, r->wide);
@@ -59,9 +60,11 @@ static void narrow(struct kvr_active *a, struct run *r)
 		for (uint64_t bits = set[w]; bits != 0; bits &= bits - 1) {
 			uint32_t rank = w * 64 + (uint32_t)__builtin_ctzll(bits);
 
-			r->rank[n] = rank;
-			r->refs[n] = refs[rank];
-			r->weight[n++] = weight[rank];
+			if (n < INLINE) {
+				r->rank[n] = rank;
+				r->refs[n] = refs[rank];
+				r->weight[n++] = weight[rank];
+			}
 			refs[rank] = 0;
 			weight[rank] = 0;
 		}
@@ -76,6 +79,7 @@ bool kvr_active__own(struct kvr_active *a, uint32_t run, uint32_t rank)
 	struct run *r = &a->run[run];
 	uint32_t i;
 
+	r->bookings++;
 	if (r->wide == 0) {
 		i = inline_find(r, rank);
 		if (i < r->n_owner) {
@@ -88,8 +92,10 @@ bool kvr_active__own(struct kvr_active *a, uint32_t run, uint32_t rank)
 			r->weight[i] = KVR_ACTIVE_ONE;
 			goto added;
 		}
-		if (!widen(a, r))
+		if (!widen(a, r)) {
+			r->bookings--;
 			return false;
+		}
 	}
 	if (wide_refs(a, r->wide)[rank]++ > 0)
 		return true;
@@ -107,7 +113,10 @@ void kvr_active__disown(struct kvr_active *a, uint32_t run, uint32_t rank)
 	struct owner o;
 	uint32_t i;
 
-	if (!kvr_active__owner(a, run, rank, &o) || --*o.refs > 0)
+	if (!kvr_active__owner(a, run, rank, &o))
+		return;
+	r->bookings--;
+	if (--*o.refs > 0)
 		return;
 	a->sum[rank] -= (uint64_t)r->len * *o.weight;
 	*o.weight = 0;
@@ -132,6 +141,8 @@ bool kvr_active__own_copy(struct kvr_active *a, uint32_t to, uint32_t from)
 	uint32_t id;
 
 	t->n_owner = f->n_owner;
+	t->bookings = f->bookings;
+	t->faded = f->faded;
 	t->wide = 0;
 	if (f->wide == 0) {
 		memcpy(t->rank, f->rank, sizeof(t->rank));
@@ -146,4 +157,15 @@ bool kvr_active__own_copy(struct kvr_active *a, uint32_t to, uint32_t from)
 	memcpy(wide_refs(a, t->wide), wide_refs(a, f->wide), a->max_ranks * sizeof(uint32_t));
 	memcpy(wide_weight(a, t->wide), wide_weight(a, f->wide), a->max_ranks * sizeof(uint32_t));
 	return true;
+}
+
+/* The run goes, and its blocks are counted by another one of the same owners. */
+void kvr_active__own_none(struct kvr_active *a, uint32_t run)
+{
+	struct run *r = &a->run[run];
+
+	if (r->wide != 0)
+		narrow(a, r);
+	r->n_owner = 0;
+	r->bookings = 0;
 }

@@ -192,6 +192,69 @@ static void wide_records_come_and_go(void)
 	kvr_active_destroy(a);
 }
 
+/* Cuts of a prompt that is gone: booked by `ranks` ranks each, so inline or wide. */
+static void cuts_heal(uint32_t ranks)
+{
+	struct kvr_active *a = make(64, 256, 16);
+	struct kvr_active_booking whole[32], cut[8], last;
+	struct kvr_active_stats st;
+	uint64_t sh[100];
+
+	for (uint32_t i = 0; i < 100; i++)
+		sh[i] = i + 1;
+	for (uint32_t i = 0; i < ranks; i++)
+		book(a, i, sh, 100, &whole[i]);
+	for (uint32_t i = 0; i < 8; i++)
+		book(a, 40, sh, 7 * (i + 1), &cut[i]); /* 7 .. 56, all in the first run */
+	kvr_active_stats(a, &st);
+	CU_ASSERT_EQUAL(st.runs, 10);
+	for (uint32_t i = 0; i < 8; i++)
+		if (i != 3)
+			kvr_active_free(a, &cut[i]);
+	CU_ASSERT_EQUAL(book(a, 41, sh, 100, &last), 100);
+	kvr_active_stats(a, &st);
+	CU_ASSERT_EQUAL(st.runs, 3); /* 28, 36 and 36 blocks */
+	CU_ASSERT_EQUAL(st.joins, 7);
+	CU_ASSERT_PTR_NULL(kvr_active_check(a));
+	CU_ASSERT_EQUAL(depth_of(a, 0, sh, 100), 100);
+	CU_ASSERT_EQUAL(depth_of(a, 40, sh, 100), 28);
+	CU_ASSERT_EQUAL(depth_of(a, 41, sh, 60), 60);
+	kvr_active_free(a, &cut[3]);
+	kvr_active_free(a, &last);
+	for (uint32_t i = 0; i < ranks; i++)
+		kvr_active_free(a, &whole[i]);
+	kvr_active_stats(a, &st);
+	CU_ASSERT_EQUAL(st.runs + st.wide, 0);
+	CU_ASSERT_PTR_NULL(kvr_active_check(a));
+	kvr_active_destroy(a);
+}
+
+static void cuts_of_a_prompt_that_is_gone_heal(void)
+{
+	cuts_heal(1);
+	cuts_heal(32);
+}
+
+/* A faded part is not joined to one of full weight, or its blocks would change theirs. */
+static void faded_runs_stay_apart(void)
+{
+	const uint64_t p[] = {1, 2, 3, 4};
+	struct kvr_active *a = make(8, 64, 4);
+	struct kvr_active_booking r1, r2, r3;
+
+	book(a, 0, p, 4, &r1);
+	book(a, 0, p, 2, &r2);
+	kvr_active_fade(a, &r1, HALF); /* 3 and 4 */
+	kvr_active_free(a, &r2);
+	CU_ASSERT_EQUAL(kvr_active_blocks(a)[0], 3);
+	book(a, 1, p, 4, &r3);
+	CU_ASSERT_EQUAL(kvr_active_blocks(a)[0], 3);
+	kvr_active_free(a, &r1);
+	CU_ASSERT_EQUAL(a->sum[0], 0);
+	kvr_active_free(a, &r3);
+	kvr_active_destroy(a);
+}
+
 static void create_refuses_nonsense(void)
 {
 	struct kvr_active_conf conf = {
@@ -427,6 +490,8 @@ int main(void)
 			       {"private", private_blocks_are_shared_with_nobody},
 			       {"full", a_full_tree_counts_the_rest_privately},
 			       {"wide", wide_records_come_and_go},
+			       {"heal", cuts_of_a_prompt_that_is_gone_heal},
+			       {"heal-fade", faded_runs_stay_apart},
 			       {"create", create_refuses_nonsense},
 			       {"enomem", every_failed_allocation_is_undone},
 			       {"naive", behaves_as_the_naive_tree},
