@@ -194,6 +194,8 @@ static void reorder(struct kvr_sched *s, uint32_t worker)
 	}
 	s->order = s->order_next;
 	s->order_next = old;
+	for (uint32_t i = 0; i < n; i++)
+		s->place[s->order[i]] = i;
 }
 
 static void open_put(struct kvr_sched *s, const struct worker *w)

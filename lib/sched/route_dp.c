@@ -251,15 +251,15 @@ uint32_t kvr_sched_loads(struct kvr_sched *s, const struct kvr_sched_req *req,
 	kvr_active_match(s->active, req->sh, p.reuse ? n : 0, s->depth);
 	for (uint32_t i = 0; i < s->n_ranks && i < cap; i++) {
 		uint32_t r = s->order[i];
-		double cached = round_up_half(kvr_sched__effective(s, ov, r) * s->block);
-		double fresh = req->isl > cached ? req->isl - cached : 0;
+		uint64_t cached = round_up_half(kvr_sched__effective(s, ov, r) * s->block);
+		uint64_t fresh = req->isl > cached ? req->isl - cached : 0;
 
 		v[i] = (struct kvr_sched_load){
 			.worker = s->worker[s->rank[r].worker].id,
 			.dp_rank = s->rank[r].dp_rank,
 			.rank = r,
 			.potential_prefill_tokens = kvr_sched__prefill_tokens(s, r, now) +
-						    (p.track_prefill ? (uint64_t)fresh : 0),
+						    (p.track_prefill ? fresh : 0),
 			.potential_decode_blocks = s->blocks[r] + (n - s->depth[r]),
 			.active_requests = s->requests[r],
 		};

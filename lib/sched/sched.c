@@ -110,6 +110,7 @@ static void take_ranks(struct kvr_sched *s)
 	s->rank = take(s, n, sizeof(*s->rank));
 	s->order = take(s, n, sizeof(uint32_t));
 	s->order_next = take(s, n, sizeof(uint32_t));
+	s->place = take(s, n, sizeof(uint32_t));
 	s->mine = take(s, mine, sizeof(uint32_t));
 	s->worker = take(s, s->conf.max_workers, sizeof(*s->worker));
 	s->sorted = take(s, s->conf.max_workers, sizeof(uint32_t));

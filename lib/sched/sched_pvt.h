@@ -157,15 +157,18 @@ struct cost_in {
 
 /** Loops over ranks, one set per instruction set; tested equal to the bit. */
 struct kernels {
-	/** cost[r] for every bit of the mask, +inf elsewhere; returns the lowest. */
-	double (*cost)(const struct cost_in *in, double *cost);
+	/**
+	 * cost[r] for every bit of the mask, +inf elsewhere; returns the lowest. top = largest
+	 * device overlap over the mask.
+	 */
+	double (*cost)(const struct cost_in *in, double *cost, uint32_t *top);
 	/** Bit set of entries equal to v; returns how many. */
 	uint32_t (*equal)(const double *cost, double v, uint32_t words, uint64_t *out);
 	/** Largest v[r] over the bits of mask. */
 	uint32_t (*max)(const uint32_t *v, const uint64_t *mask, uint32_t words);
-	/** Bit set of the ranks of mask with v[r] == want. */
-	void (*having)(const uint32_t *v, uint32_t want, const uint64_t *mask, uint32_t words,
-		       uint64_t *out);
+	/** Lowest place[r] of the ranks of mask with v[r] == want, or NIL. */
+	uint32_t (*first)(const uint32_t *v, uint32_t want, const uint64_t *mask, uint32_t words,
+			  const uint32_t *place);
 	/** Whether tokens[r] <= limit[r] for any bit of mask. */
 	bool (*any_free)(const double *tokens, const double *limit, const uint64_t *mask,
 			 uint32_t words);
@@ -215,6 +218,7 @@ struct kvr_sched {
 	uint32_t *sorted; /* worker entries by id */
 	uint32_t n_workers;
 	uint32_t *order; /* rank indices by (worker, dp_rank) */
+	uint32_t *place; /* per rank: where in order */
 	uint32_t n_ranks;
 	uint32_t *order_next; /* scratch of worker_set, as is mine */
 	uint32_t *mine;
@@ -295,10 +299,10 @@ static inline bool any_bit(const uint64_t *set, uint32_t words)
 	return x != 0;
 }
 
-/** Nearest integer, halves up; v >= 0. */
-static inline double round_up_half(double v)
+/** Nearest integer, halves up; 0 <= v < 2^63. */
+static inline uint64_t round_up_half(double v)
 {
-	return floor(v + 0.5);
+	return (uint64_t)(int64_t)(v + 0.5);
 }
 
 /* workers (ranks.c) */
