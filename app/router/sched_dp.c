@@ -15,6 +15,7 @@
 
 #define ABORT_TRIES    5
 #define ABORT_EVERY_NS UINT64_C(500000000)
+#define STEPS_AHEAD    (1 + KVR_SCHED_AHEAD) /* the job, then its path */
 
 static const enum kvr_wire_code sched_code[KVR_SCHED_ERRS] = {
 	[KVR_SCHED_NO_ENDPOINTS] = KVR_E_NO_ENDPOINTS,
@@ -517,12 +518,13 @@ void sched_dropped(void *arg, uint32_t slot, uint32_t rank)
 	fail_request(p->sched_lcore, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
 }
 
-static void prefetch_note(struct pool *p, const struct note *n, int step)
+static void prefetch_note(struct pool *p, const struct note *n, struct kvr_active_ahead *ahead,
+			  int step)
 {
 	if (n->type == NOTE_ROUTE && step == 0)
-		rte_prefetch0(n->ptr);
-	else if (n->type == NOTE_ROUTE && step == 2)
-		kvr_sched_prefetch_route(p->sched, 0, &((const struct job *)n->ptr)->req);
+		rte_prefetch0(&((const struct job *)n->ptr)->req);
+	else if (n->type == NOTE_ROUTE)
+		kvr_sched_prefetch_route(p->sched, &((const struct job *)n->ptr)->req, ahead);
 	else if (n->type == NOTE_PROGRESS)
 		kvr_sched_prefetch(p->sched, (uint32_t)n->handle & (KVR_FLIGHT_MAX_SLOTS - 1),
 				   step);
@@ -530,21 +532,23 @@ static void prefetch_note(struct pool *p, const struct note *n, int step)
 
 uint32_t sched_poll(struct lcore *lc, struct pool *p)
 {
+	struct kvr_active_ahead ahead[BURST] = {0};
 	struct note n[BURST];
 	uint32_t got = rte_ring_dequeue_burst_elem(p->notes, n, sizeof(n[0]), BURST, NULL);
 
 	for (uint32_t i = 0; i < got; i++)
 		if (n[i].handle != 0)
 			kvr_flight_prefetch(p->requests, n[i].handle);
-	for (uint32_t i = 0; i < got; i++) {
-		/* Each step reads what the one before has fetched; see kvr_sched_prefetch(). */
-		if (i + 6 < got)
-			prefetch_note(p, &n[i + 6], 0);
-		if (i + 4 < got)
-			prefetch_note(p, &n[i + 4], 1);
-		if (i + 2 < got)
-			prefetch_note(p, &n[i + 2], 2);
-		handlers[n[i].type](lc, p, &n[i]);
+	/* Each step reads what the one before has fetched; see kvr_sched_prefetch(). */
+	for (int i = got > 1 ? -2 * STEPS_AHEAD : 0; i < (int)got; i++) {
+		for (int step = 0; step < STEPS_AHEAD; step++) {
+			int at = i + 2 * (STEPS_AHEAD - step);
+
+			if (at >= 0 && at < (int)got)
+				prefetch_note(p, &n[at], &ahead[at], step);
+		}
+		if (i >= 0)
+			handlers[n[i].type](lc, p, &n[i]);
 	}
 	admit(lc, p);
 	timers(lc, p);

@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+/* States of kvr_active_ahead: what to fetch next; a zeroed one is at the beginning. */
+enum { AHEAD_PROMPT, AHEAD_CHILD, AHEAD_RUN, AHEAD_END };
+
 #define PREFETCH_HASHES 256u /* of a prompt: 32 lines, what the load buffers can have in flight */
 
 static uint64_t hash_at(const void *sh, uint32_t i)
@@ -46,12 +49,42 @@ static void fetch(const struct kvr_active *a, uint32_t run)
 		__builtin_prefetch(&a->hash[run][i]);
 }
 
-void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint32_t n)
+void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint32_t n,
+			       struct kvr_active_ahead *ahead)
 {
-	for (uint32_t i = 0; i < n && i < PREFETCH_HASHES; i += 8)
-		__builtin_prefetch((const char *)sh + 8 * (size_t)i);
-	if (n > 0)
-		kvr_active__prefetch_child(a, ROOT, hash_at(sh, 0));
+	const struct child *c;
+	uint32_t len;
+
+	switch (ahead->step) {
+	case AHEAD_PROMPT:
+		if (n == 0)
+			break;
+		ahead->step = AHEAD_CHILD;
+		ahead->run = ROOT;
+		ahead->home = child_fetch(a, ROOT, hash_at(sh, 0));
+		for (uint32_t i = 8; i < n && i < PREFETCH_HASHES; i += 8)
+			__builtin_prefetch((const char *)sh + 8 * (size_t)i);
+		return;
+	case AHEAD_CHILD:
+		c = child_find(a, ahead->home, ahead->run, hash_at(sh, ahead->done));
+		if (c == NULL)
+			break;
+		ahead->step = AHEAD_RUN;
+		ahead->run = c->run - 1;
+		fetch(a, ahead->run);
+		return;
+	case AHEAD_RUN:
+		len = a->run[ahead->run].len;
+		if (len >= n - ahead->done)
+			break;
+		ahead->step = AHEAD_CHILD;
+		ahead->done += len;
+		ahead->home = child_fetch(a, ahead->run, hash_at(sh, ahead->done));
+		return;
+	default:
+		return;
+	}
+	ahead->step = AHEAD_END;
 }
 
 void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_booking *b, int step)
@@ -66,7 +99,7 @@ void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_boo
 		__builtin_prefetch(a->hash[b->tail - 1]);
 		return;
 	}
-	kvr_active__prefetch_child(a, r->parent, run_hash(a, b->tail - 1)[0]);
+	child_fetch(a, r->parent, run_hash(a, b->tail - 1)[0]);
 	if (r->parent != ROOT) {
 		__builtin_prefetch(&a->run[r->parent]);
 		__builtin_prefetch((const char *)&a->run[r->parent] + 64);
@@ -75,18 +108,17 @@ void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_boo
 
 void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t depth[])
 {
-	uint32_t at = ROOT, done = 0;
+	uint32_t at = ROOT, done = 0, home;
 
-	for (uint32_t i = 0; i < n && i < PREFETCH_HASHES; i += 8)
-		__builtin_prefetch((const char *)sh + 8 * (size_t)i);
 	memset(depth, 0, a->max_ranks * sizeof(depth[0]));
 	a->n_path = 0;
 	a->partial = 0;
 	a->next = ROOT;
 	if (n > a->max_prompt)
 		n = a->max_prompt;
+	home = n > 0 ? child_home(a, ROOT, hash_at(sh, 0)) : 0;
 	while (done < n) {
-		const struct child *c = kvr_active__find(a, at, hash_at(sh, done));
+		const struct child *c = child_find(a, home, at, hash_at(sh, done));
 		uint32_t run, len, want, got;
 
 		if (c == NULL)
@@ -96,7 +128,7 @@ void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t
 		len = a->run[run].len;
 		want = len < n - done ? len : n - done;
 		if (len < n - done) /* the next probe's latency beside the comparison's */
-			kvr_active__prefetch_child(a, run, hash_at(sh, done + len));
+			home = child_fetch(a, run, hash_at(sh, done + len));
 		got = a->same(run_hash(a, run), (const char *)sh + 8 * (size_t)done, want);
 		spread(a, run, done + got, depth);
 		if (got < len) {

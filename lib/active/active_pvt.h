@@ -96,8 +96,33 @@ enum active_isa {
 bool kvr_active__kernels(enum active_isa isa, active_same_fn *same, active_spread_fn *spread);
 
 /* index of children */
+static inline uint32_t child_home(const struct kvr_active *a, uint32_t parent, uint64_t hash)
+{
+	/* Two rounds, so that neither hash nor parent alone chooses the slot. */
+	uint64_t x = kvr_mix64(hash ^ a->seed);
+
+	return (uint32_t)kvr_mix64(x + parent * UINT64_C(0x9E3779B97F4A7C15)) & a->index_mask;
+}
+
+/** Where to look for a child, fetched ahead. */
+static inline uint32_t child_fetch(const struct kvr_active *a, uint32_t parent, uint64_t hash)
+{
+	uint32_t home = child_home(a, parent, hash);
+
+	__builtin_prefetch(&a->index[home]);
+	return home;
+}
+
+static inline struct child *child_find(const struct kvr_active *a, uint32_t home, uint32_t parent,
+				       uint64_t hash)
+{
+	for (uint32_t i = home; a->index[i].run != 0; i = (i + 1) & a->index_mask)
+		if (a->index[i].hash == hash && a->index[i].parent == parent)
+			return &a->index[i];
+	return NULL;
+}
+
 struct child *kvr_active__find(const struct kvr_active *a, uint32_t parent, uint64_t hash);
-void kvr_active__prefetch_child(const struct kvr_active *a, uint32_t parent, uint64_t hash);
 void kvr_active__link(struct kvr_active *a, uint32_t parent, uint64_t hash, uint32_t run);
 void kvr_active__unlink(struct kvr_active *a, uint32_t parent, uint64_t hash);
 

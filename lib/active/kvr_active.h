@@ -89,9 +89,21 @@ uint32_t kvr_active_book(struct kvr_active *a, const void *sh, uint32_t n, uint3
 void kvr_active_book_private(struct kvr_active *a, uint32_t n, uint32_t rank,
 			     struct kvr_active_booking *b);
 
-/** Fetch what matching this prompt will touch first; call some calls ahead of kvr_active_match().
+/** How far the path of a prompt is fetched ahead; fields are private. Zero it first. */
+struct kvr_active_ahead {
+	uint32_t step;
+	uint32_t run;
+	uint32_t done;
+	uint32_t home;
+};
+
+/**
+ * Fetch what matching this prompt will touch, one level deeper each time: the prompt and its first
+ * index entry, the run found there, the entry of the next, and so on. Call it some work apart and
+ * before kvr_active_match(). What the calls see may change between them; that costs speed only.
  */
-void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint32_t n);
+void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint32_t n,
+			       struct kvr_active_ahead *ahead);
 
 /**
  * Fetch what ending a booking will touch, some calls ahead of kvr_active_free(): step 0, then

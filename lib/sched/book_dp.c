@@ -113,12 +113,11 @@ void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
 	}
 }
 
-void kvr_sched_prefetch_route(const struct kvr_sched *s, uint32_t slot,
-			      const struct kvr_sched_req *req)
+void kvr_sched_prefetch_route(const struct kvr_sched *s, const struct kvr_sched_req *req,
+			      struct kvr_active_ahead *ahead)
 {
-	kvr_sched_prefetch(s, slot, 0);
 	if (s->conf.mode == KVR_MODE_KV)
-		kvr_active_prefetch_match(s->active, req->sh, req->n);
+		kvr_active_prefetch_match(s->active, req->sh, req->n, ahead);
 }
 
 static bool booked(struct kvr_sched *s, uint32_t slot)

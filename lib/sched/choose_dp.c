@@ -128,43 +128,41 @@ static uint32_t request_blocks(const struct kvr_sched *s, uint32_t isl)
 	return (uint32_t)(((uint64_t)isl + s->conf.block_size - 1) / s->conf.block_size);
 }
 
+/* Field by field: clearing the struct first would cost more than the selection of 64 ranks. */
 static void fill(struct kvr_sched *s, const struct choice *c, struct cost_in *in)
 {
 	const struct kvr_sched_overlap *ov = c->ov;
 	const struct params *p = &c->p;
 
-	*in = (struct cost_in){
-		.tier = {ov && ov->device ? ov->device : s->zeros,
-			 ov && ov->host ? ov->host : s->zeros, ov && ov->disk ? ov->disk : s->zeros,
-			 ov && ov->external ? ov->external : s->zeros},
-		.shared = shared_beyond(s, c),
-		.tokens = s->tokens,
-		.blocks = s->blocks,
-		.depth = s->depth,
-		.requests = s->requests,
-		.mult = c->pinned ? NULL : taint_factors(s, c->req->hints),
-		.mask = s->elig,
-		.words = s->words,
-		.pow2 = s->pow2,
-		.track = p->track_prefill,
-		.decode_pool =
-			s->conf.role == KVR_POOL_DECODE && !p->track_prefill && p->credit > 0,
-		.isl = c->req->isl,
-		.block = s->block,
-		.inv_block = s->inv_block,
-		.n = c->n,
-		.credit = p->credit,
-		.scale = p->scale,
-		.host_w = s->conf.host_cache_hit_weight,
-		.disk_w = s->conf.disk_cache_hit_weight,
-		.shared_w = p->shared,
-		.request_w = s->conf.decode_active_request_weight,
-		.decay = s->conf.overlap_score_credit_decay,
-		.request_blocks = request_blocks(s, c->req->isl),
-	};
+	in->tier[0] = ov && ov->device ? ov->device : s->zeros;
+	in->tier[1] = ov && ov->host ? ov->host : s->zeros;
+	in->tier[2] = ov && ov->disk ? ov->disk : s->zeros;
+	in->tier[3] = ov && ov->external ? ov->external : s->zeros;
+	in->shared = shared_beyond(s, c);
+	in->tokens = s->tokens;
+	in->blocks = s->blocks;
+	in->depth = s->depth;
+	in->requests = s->requests;
+	in->mult = c->pinned ? NULL : taint_factors(s, c->req->hints);
+	in->mask = s->elig;
+	in->words = s->words;
+	in->pow2 = s->pow2;
+	in->decode_pool = s->conf.role == KVR_POOL_DECODE && !p->track_prefill && p->credit > 0;
+	in->track = p->track_prefill;
+	in->isl = c->req->isl;
+	in->block = s->block;
+	in->inv_block = s->inv_block;
+	in->n = c->n;
+	in->credit = p->credit;
+	in->scale = p->scale;
+	in->host_w = s->conf.host_cache_hit_weight;
+	in->disk_w = s->conf.disk_cache_hit_weight;
+	in->shared_w = p->shared;
+	in->request_w = s->conf.decode_active_request_weight;
+	in->decay = s->conf.overlap_score_credit_decay;
+	in->min_tokens = in->decay > 0 ? least_tokens(s) : 0;
+	in->request_blocks = request_blocks(s, c->req->isl);
 	in->plain = !more_tiers(ov) && in->mult == NULL && in->shared == NULL && in->decay == 0;
-	if (in->decay > 0)
-		in->min_tokens = least_tokens(s);
 }
 
 /* ---- pick -------------------------------------------------------------------------------- */

@@ -125,7 +125,8 @@ static bool any_free_scalar(const double *tokens, const double *limit, const uin
 
 I512 __m512d u32x8(const uint32_t *p)
 {
-	return _mm512_cvtepu32_pd(_mm256_loadu_si256((const __m256i *)p));
+	/* lddqu, as generic tuning takes a plain unaligned load apart. */
+	return _mm512_cvtepu32_pd(_mm256_lddqu_si256((const __m256i *)p));
 }
 
 struct lanes512 {
@@ -174,8 +175,8 @@ I512 __m512d credit512(const struct cost_in *in, uint32_t r, const struct lanes5
 I512 __m512d lean512(const struct cost_in *in, uint32_t r, __m512d dev, bool pow2)
 {
 	const __m256i n = _mm256_set1_epi32((int)(uint32_t)in->n);
-	__m256i blocks = _mm256_loadu_si256((const __m256i *)(in->blocks + r));
-	__m256i depth = _mm256_loadu_si256((const __m256i *)(in->depth + r));
+	__m256i blocks = _mm256_lddqu_si256((const __m256i *)(in->blocks + r));
+	__m256i depth = _mm256_lddqu_si256((const __m256i *)(in->depth + r));
 	__m512d cached = _mm512_mul_pd(dev, _mm512_set1_pd(in->block)), raw, pre;
 
 	raw = _mm512_add_pd(_mm512_loadu_pd(in->tokens + r),

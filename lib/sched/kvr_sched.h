@@ -33,6 +33,7 @@
  * number for another request before it has seen its end.
  */
 
+#include "kvr_active.h"
 #include "kvr_pool_conf.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -399,9 +400,15 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
  */
 void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step);
 
-/** The same for a request that will be routed one or two calls later. */
-void kvr_sched_prefetch_route(const struct kvr_sched *s, uint32_t slot,
-			      const struct kvr_sched_req *req);
+/**
+ * The same for a request that will be routed some messages later: each call goes one level deeper
+ * into the active prompts, KVR_SCHED_AHEAD of them reach as deep as is worth while. @p ahead
+ * remembers where; zero it before the first.
+ */
+void kvr_sched_prefetch_route(const struct kvr_sched *s, const struct kvr_sched_req *req,
+			      struct kvr_active_ahead *ahead);
+
+#define KVR_SCHED_AHEAD 3
 
 /** First token seen. Idempotent. @return true the first time on a booked slot. */
 bool kvr_sched_prefill_done(struct kvr_sched *s, uint32_t slot, uint64_t now);

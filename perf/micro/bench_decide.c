@@ -9,11 +9,11 @@
  *   bench-decide --ranks W --blocks D [--passes N] [--json]
  *
  * Prompts are scored in bursts of 32, as an ingress lcore does, and the scheduler is told of the
- * next messages of its burst (kvr_sched_prefetch), as its lcore does. Means are of processor
- * time over passes through the public interface (least: of the fastest pass); p50 and p99 of single
- * decisions, with their share of the scoring; step_ns from a pass that calls the same functions one
- * by one with a clock read each (some 10 ns are in every step). machine_factor is this machine
- * against the reference one.
+ * next messages of its burst (kvr_sched_prefetch, as its lcore does; in no step_ns). Means are of
+ * processor time over passes through the public interface (least: of the fastest pass); p50 and p99
+ * of single decisions, with their share of the scoring; step_ns from a pass that calls the same
+ * functions one by one with a clock read each (some 10 ns are in every step). machine_factor is
+ * this machine against the reference one.
  */
 
 #include "kvr_hist.h"
@@ -47,6 +47,7 @@ struct bench {
 	struct kvr_overlap *out[BURST];
 	struct kvr_sched *s;
 	struct kvr_sched_req *req; /* by slot */
+	struct kvr_active_ahead ahead[BURST];
 	uint32_t slots, done, passes;
 	uint64_t chosen; /* hash of all ranks chosen: two programs that decide alike agree */
 	uint64_t now;
@@ -212,29 +213,38 @@ static struct kvr_sched_overlap overlap(const struct bench *b, uint32_t k)
 	return (struct kvr_sched_overlap){.device = kvr_overlap_tier(o, KVR_PREFIX_DEVICE)};
 }
 
-/* The next messages are in the same burst, so the scheduler lcore sees them coming. */
-static uint32_t prepare(struct bench *b, uint32_t k)
+/* The requests of a burst have arrived. */
+static void arrive(struct bench *b, uint32_t first)
 {
-	uint32_t slot = k % b->slots;
-	struct kvr_sched_req *next = &b->req[(k + 1) % b->slots];
+	for (uint32_t k = first; k < first + BURST; k++)
+		b->req[k % b->slots] = (struct kvr_sched_req){
+			.sh = prompt(b, k), .n = b->w.d, .isl = b->w.d * BLOCK_SIZE};
+	memset(b->ahead, 0, sizeof(b->ahead));
+	find(b, first);
+}
 
-	b->req[slot] =
-		(struct kvr_sched_req){.sh = prompt(b, k), .n = b->w.d, .isl = b->w.d * BLOCK_SIZE};
-	b->now += 1000;
-	kvr_sched_prefetch(b->s, (k + 6) % b->slots, 0);
-	kvr_sched_prefetch(b->s, (k + 4) % b->slots, 1);
-	kvr_sched_prefetch(b->s, (k + 2) % b->slots, 2);
-	*next = (struct kvr_sched_req){.sh = prompt(b, k + 1), .n = b->w.d};
-	kvr_sched_prefetch_route(b->s, (k + 1) % b->slots, next);
-	return slot;
+/* The messages of a burst are known, so the scheduler lcore sees them coming. */
+static void fetch_ahead(struct bench *b, uint32_t first, int i)
+{
+	for (int step = 0; step < KVR_SCHED_AHEAD; step++) {
+		int at = i + 2 * (KVR_SCHED_AHEAD - step);
+		uint32_t slot = (first + (uint32_t)at) % b->slots;
+
+		if (at < 0 || at >= (int)BURST)
+			continue;
+		kvr_sched_prefetch(b->s, slot, step);
+		kvr_sched_prefetch_route(b->s, &b->req[slot], &b->ahead[at]);
+	}
 }
 
 /* Through the public interface; the slot's former request ends first once all are active. */
 static void decide(struct bench *b, uint32_t k)
 {
-	uint32_t slot = prepare(b, k);
 	const struct kvr_sched_overlap ov = overlap(b, k);
+	uint32_t slot = k % b->slots;
 	struct kvr_sched_decision d;
+
+	b->now += 1000;
 
 	if (k >= b->slots) {
 		kvr_sched_prefill_done(b->s, slot, b->now);
@@ -248,12 +258,13 @@ static void decide(struct bench *b, uint32_t k)
 /* The same, taken apart. */
 static bool decide_steps(struct bench *b, uint32_t k, uint64_t step[STEPS])
 {
-	uint32_t slot = prepare(b, k);
+	uint32_t slot = k % b->slots;
 	struct choice c = {.req = &b->req[slot], .n = b->w.d, .open = b->s->open};
 	struct kvr_sched_decision d = {.slot = slot, .better_rank = KVR_SCHED_NO_RANK};
 	const struct kvr_sched_overlap ov = overlap(b, k);
 	uint64_t t[STEPS];
 
+	b->now += 1000;
 	t[0] = rte_rdtsc_precise();
 	kvr_sched_prefill_done(b->s, slot, b->now);
 	t[1] = rte_rdtsc_precise();
@@ -279,6 +290,19 @@ static bool decide_steps(struct bench *b, uint32_t k, uint64_t step[STEPS])
 	return true;
 }
 
+/* One burst; each decision in between what is fetched for the later ones. */
+static void burst(struct bench *b)
+{
+	uint32_t first = b->done;
+
+	arrive(b, first);
+	for (int i = -2 * KVR_SCHED_AHEAD; i < (int)BURST; i++) {
+		fetch_ahead(b, first, i);
+		if (i >= 0)
+			decide(b, b->done++);
+	}
+}
+
 struct result {
 	double mean, least, p50, p99, per_s, step[STEPS];
 };
@@ -288,11 +312,8 @@ static double pass(struct bench *b)
 {
 	double start = cpu_ns();
 
-	for (uint32_t i = 0; i < DECISIONS; i += BURST) {
-		find(b, b->done);
-		for (uint32_t k = 0; k < BURST; k++)
-			decide(b, b->done++);
-	}
+	for (uint32_t i = 0; i < DECISIONS; i += BURST)
+		burst(b);
 	return (cpu_ns() - start) / DECISIONS;
 }
 
@@ -303,11 +324,15 @@ static void quantiles(struct bench *b, struct result *r)
 
 	for (uint32_t i = 0; i < DECISIONS; i += BURST) {
 		uint64_t t = rte_rdtsc_precise(), share;
+		uint32_t first = b->done;
 
-		find(b, b->done);
+		arrive(b, first);
+		for (int k = -2 * KVR_SCHED_AHEAD; k < 0; k++)
+			fetch_ahead(b, first, k);
 		share = (rte_rdtsc_precise() - t) / BURST;
-		for (uint32_t k = 0; k < BURST; k++) {
+		for (int k = 0; k < (int)BURST; k++) {
 			t = rte_rdtsc_precise();
+			fetch_ahead(b, first, k);
 			decide(b, b->done++);
 			t = rte_rdtsc_precise() - t + share;
 			kvr_hist_add(&h, (uint64_t)((double)t * b->tick * 10)); /* tenths */
@@ -324,13 +349,17 @@ static void steps(struct bench *b, struct result *r)
 
 	for (uint32_t i = 0; i < DECISIONS; i += BURST) {
 		uint64_t t = rte_rdtsc_precise();
+		uint32_t first = b->done;
 
-		find(b, b->done);
+		arrive(b, first);
 		t = rte_rdtsc_precise() - t;
 		step[FIND] += (double)t * b->tick > 500000 ? 0 : t;
 		finds += (double)t * b->tick > 500000 ? 0 : BURST;
-		for (uint32_t k = 0; k < BURST; k++)
-			n += decide_steps(b, b->done++, step);
+		for (int k = -2 * KVR_SCHED_AHEAD; k < (int)BURST; k++) {
+			fetch_ahead(b, first, k);
+			if (k >= 0)
+				n += decide_steps(b, b->done++, step);
+		}
 	}
 	for (uint32_t i = 0; i < STEPS; i++)
 		r->step[i] = (double)step[i] * b->tick / (i == FIND ? finds : n);
@@ -340,11 +369,8 @@ static void run(struct bench *b, struct result *r)
 {
 	static double mean[PASSES_MAX];
 
-	for (uint32_t i = 0; i < b->slots; i += BURST) {
-		find(b, b->done);
-		for (uint32_t k = 0; k < BURST; k++)
-			decide(b, b->done++);
-	}
+	for (uint32_t i = 0; i < b->slots; i += BURST)
+		burst(b);
 	for (uint32_t p = 0; p < b->passes; p++)
 		mean[p] = pass(b);
 	qsort(mean, b->passes, sizeof(mean[0]), by_value);
