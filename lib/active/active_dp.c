@@ -233,8 +233,7 @@ static bool grow(struct kvr_active *a, uint32_t *at, const void *sh, uint32_t le
 	r->n_owner = 1;
 	r->wide = 0;
 	r->rank[0] = rank;
-	r->refs[0] = 1;
-	r->weight[0] = KVR_ACTIVE_ONE;
+	r->owner[0] = (struct owner){1, KVR_ACTIVE_ONE};
 	r->bookings = 1;
 	r->faded = false;
 	a->sum[rank] += (uint64_t)len * KVR_ACTIVE_ONE;
@@ -349,12 +348,12 @@ void kvr_active_fade(struct kvr_active *a, struct kvr_active_booking *b, uint32_
 	b->private_weight = weight;
 	while (at != ROOT) {
 		struct run *r = &a->run[at];
-		struct owner o;
+		struct owner *o = kvr_active__owner(a, at, b->rank);
 
-		if (!kvr_active__owner(a, at, b->rank, &o) || *o.refs > 1)
+		if (o == NULL || o->refs > 1)
 			break;
-		*sum += (uint64_t)r->len * weight - (uint64_t)r->len * *o.weight;
-		*o.weight = weight;
+		*sum += (uint64_t)r->len * weight - (uint64_t)r->len * o->weight;
+		o->weight = weight;
 		r->faded = true;
 		at = r->parent;
 	}

@@ -2,13 +2,10 @@
 /* The two ways to a decision: a new request, and one whose turn in the queue has come. */
 #include "sched_pvt.h"
 
-/* A copy of a constant: clearing so many bytes is slower. */
-static void blank(struct kvr_sched_decision *d, uint32_t slot)
+/* A copy, as clearing so many bytes is slower. */
+static void blank(const struct kvr_sched *s, struct kvr_sched_decision *d, uint32_t slot)
 {
-	static const struct kvr_sched_decision none = {.rank = KVR_SCHED_NO_RANK,
-						       .better_rank = KVR_SCHED_NO_RANK};
-
-	*d = none;
+	*d = s->blank;
 	d->slot = slot;
 }
 
@@ -119,7 +116,7 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 	struct choice c;
 	enum kvr_sched_err e;
 
-	blank(d, slot);
+	blank(s, d, slot);
 	s->cnt.routed_calls++;
 	if (s->terms != NULL)
 		s->terms->n = 0;
@@ -162,7 +159,7 @@ static void admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_s
 	struct kvr_sched_overlap ov;
 	enum kvr_sched_err e;
 
-	blank(d, slot);
+	blank(s, d, slot);
 	d->waited_ns = now - w->since;
 	d->refreshed = fresh_overlap(s, slot, now, &ov);
 	if (!d->refreshed)
@@ -226,7 +223,7 @@ uint32_t kvr_sched_close_queue(struct kvr_sched *s, struct kvr_sched_decision d[
 		if (s->slot[slot].state != KVR_SLOT_WAITING)
 			continue;
 		kvr_sched__leave(s, slot);
-		blank(&d[done], slot);
+		blank(s, &d[done], slot);
 		s->cnt.poll_errors[KVR_SCHED_SHUTDOWN]++;
 		refuse(s, &d[done++], KVR_SCHED_SHUTDOWN);
 	}

@@ -197,6 +197,8 @@ static void init(struct kvr_sched *s, uint64_t now)
 	s->watch = !isnan(c->decode_blocks_threshold) ||
 		   c->prefill_tokens_threshold != KVR_POOL_NONE ||
 		   !isnan(c->prefill_tokens_threshold_frac);
+	s->blank.rank = KVR_SCHED_NO_RANK;
+	s->blank.better_rank = KVR_SCHED_NO_RANK;
 	s->words = 1;
 	s->carry = NIL;
 	s->chunk_free = NIL;

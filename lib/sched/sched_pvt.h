@@ -212,6 +212,7 @@ struct kvr_sched {
 	struct kvr_rand rand;
 	uint32_t n_modelled; /* ranks whose prefill load falls with time */
 	struct kvr_sched_terms *terms;
+	struct kvr_sched_decision blank; /* nothing decided */
 
 	/* workers */
 	struct worker *worker;
