@@ -82,13 +82,19 @@ struct slot {
 
 _Static_assert(sizeof(struct slot) == 128, "two cache lines a booking");
 
+/** A heap or a part of one. */
+struct tree {
+	uint32_t root; /* NIL = empty */
+	uint32_t dist; /* 1 + shorter way to a missing child; 0 when empty */
+};
+
 /** One waiting request: node of a leftist heap, one cache line, and the rest beside it. */
 struct node {
 	alignas(64) double key;
 	uint64_t seq;
 	uint32_t strict;
-	uint32_t left, right, up;
-	uint32_t dist; /* 1 + shorter way to a missing child */
+	uint32_t up;
+	struct tree left, right;
 	uint32_t lane; /* rank, max_ranks = rank went, NIL = not pinned */
 	uint32_t cls;
 	uint32_t kept; /* first chunk of the overlap, NIL = none */
@@ -358,6 +364,8 @@ enum kvr_sched_err kvr_sched__enqueue(struct kvr_sched *s, const struct choice *
 void kvr_sched__leave(struct kvr_sched *s, uint32_t slot);
 void kvr_sched__limits(struct kvr_sched *s);
 void kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank);
+
+_Static_assert(sizeof(struct node) == 64, "one cache line");
 
 /* heap_dp.c: leftist heaps over sched.node */
 void kvr_sched__heap_add(struct node *nodes, uint32_t *root, uint32_t n);
