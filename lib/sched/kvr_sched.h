@@ -22,8 +22,10 @@
  * accessors marked "any thread" read words that are written whole and may be one event old.
  * Nothing allocates, locks, logs or calls the kernel.
  *
- * Budget (64 ranks x 128 blocks / 512 ranks): project 100 / 200 ns, choose at most 2 ns a rank,
- * book 100 ns, mark 20 ns, free 100 ns; queue operations 100 ns with 10,000 waiting.
+ * Budget (128 blocks; 64 / 512 ranks) in cycles of a 2.1 GHz time stamp counter: project 250 / 700,
+ * choose at most 4 a rank, book 330 / 500, mark 100 / 200, free 270 / 530; with the scoring of the
+ * prompt and what is fetched ahead a decision takes 1,575 / 3,150 (0.75 / 1.5 us). Queue operations
+ * 210 (100 ns) with 10,000 waiting. perf/micro/bench-decide and bench-queue measure them.
  *
  * Life of a slot:   free --route--> booked --finish/cancel/expire/worker gone--> free
  *                     \--route--> waiting --poll--> booked, or free with an error
