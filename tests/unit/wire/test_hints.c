@@ -51,7 +51,7 @@ static void every_request_hint_comes_out_as_it_went_in(void)
 	kvr_hint_put_str(&buf, KVR_HINT_POLICY_CLASS, "batch");
 	kvr_hint_put_override(&buf, KVR_OVERRIDE_PREFILL_LOAD_SCALE, 0.75);
 	kvr_hint_put_override(&buf, KVR_OVERRIDE_TRACK_PREFILL_TOKENS, 0.0);
-	kvr_hint_put_session(&buf, 2, 0, "s\xc3\xa9ssion");
+	kvr_hint_put_session(&buf, KVR_ACTION_CLOSE, KVR_NONE32, "s\xc3\xa9ssion");
 	kvr_hint_put_mm(&buf, 3, mm, 2);
 	kvr_hint_put_mm(&buf, 4, NULL, 0);
 	kvr_hint_put_shared(&buf, 0, 4);
@@ -71,7 +71,7 @@ static void every_request_hint_comes_out_as_it_went_in(void)
 	CU_ASSERT_EQUAL(got.overrides, 1u << KVR_OVERRIDE_PREFILL_LOAD_SCALE |
 					       1u << KVR_OVERRIDE_TRACK_PREFILL_TOKENS);
 	CU_ASSERT_EQUAL(got.override_value[KVR_OVERRIDE_PREFILL_LOAD_SCALE], 0.75);
-	CU_ASSERT(got.session_action == 2 && got.session_timeout_s == 300);
+	CU_ASSERT(got.session_action == KVR_ACTION_CLOSE && got.session_timeout_s == 300);
 	CU_ASSERT(is(got.session, "s\xc3\xa9ssion"));
 	CU_ASSERT(got.n_shared == 2 && got.shared[1].start == 4 && got.shared[1].end == 9);
 	CU_ASSERT_EQUAL(got.trace.len, 3);
@@ -166,9 +166,8 @@ static void bad_values_are_refused(void)
 		{KVR_HINT_PREFERRED_TAINT, 7, "1234567"},
 		{KVR_HINT_PRIORITY_JUMP, 4, "1234"},
 		{KVR_HINT_POLICY_CLASS, 0, ""},
-		{KVR_HINT_SESSION, 8, "\1\0\0\0\0\0\0\0"},
-		{KVR_HINT_SESSION, 9, "\3\0\0\0\0\0\0\0a"},
-		{KVR_HINT_SESSION, 9, "\1\1\0\0\0\0\0\0a"},
+		{KVR_HINT_SESSION, 7, "\1\0\0\0\1\0\0"},
+		{KVR_HINT_SESSION, 9, "\1\1\0\0\1\0\0\0a"},
 		{KVR_HINT_MM, 7, "\0\0\0\0\0\0\0"},
 		{KVR_HINT_MM, 8, "\0\0\0\0\1\0\0\0"},
 		{KVR_HINT_MM, 16, "\0\0\0\0\0\0\0\x20zzzzzzzz"},
@@ -217,6 +216,36 @@ static void overrides_out_of_range_have_their_own_code(void)
 	kvr_hint_put_override(&buf, 2, 1);
 	kvr_hint_put_override(&buf, 2, 1);
 	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_INVALID_OVERRIDE);
+}
+
+static int parse_session(uint8_t action, uint32_t timeout_s, const char *id)
+{
+	begin();
+	kvr_hint_put_session(&buf, action, timeout_s, id);
+	return parse(KVR_HINTS_ROUTE);
+}
+
+static void sessions_out_of_range_have_their_own_code(void)
+{
+	static char longest[KVR_HINT_MAX_SESSION + 2];
+
+	memset(longest, 'a', KVR_HINT_MAX_SESSION);
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_NONE, 1, "a"), 0);
+	CU_ASSERT(got.session_action == KVR_ACTION_NONE && got.session_timeout_s == 1);
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_OPEN, KVR_WIRE_SESSION_MAX_S, longest), 0);
+	CU_ASSERT_EQUAL(got.session_timeout_s, 31536000);
+	CU_ASSERT_EQUAL(got.session.len, 256);
+	CU_ASSERT_EQUAL(parse_session(3, 1, "a"), KVR_E_INVALID_SESSION);
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_NONE, 0, "a"), KVR_E_INVALID_SESSION);
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_OPEN, KVR_WIRE_SESSION_MAX_S + 1, "a"),
+			KVR_E_INVALID_SESSION);
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_OPEN, KVR_NONE32 - 1, "a"), KVR_E_INVALID_SESSION);
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_OPEN, 1, ""), KVR_E_INVALID_SESSION);
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_OPEN, 1, "a\nb"), KVR_E_INVALID_SESSION);
+	longest[KVR_HINT_MAX_SESSION] = 'a';
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_CLOSE, 1, longest), KVR_E_INVALID_SESSION);
+	CU_ASSERT(kvr_session_id_ok(longest, 256) && !kvr_session_id_ok(longest, 257));
+	CU_ASSERT(!kvr_session_id_ok(longest, 0));
 }
 
 static void repeats_order_and_counts_are_checked(void)
@@ -297,6 +326,7 @@ int main(void)
 		{"unknown", unknown_hints_are_skipped_unless_critical},
 		{"bad values", bad_values_are_refused},
 		{"overrides", overrides_out_of_range_have_their_own_code},
+		{"sessions", sessions_out_of_range_have_their_own_code},
 		{"repeats", repeats_order_and_counts_are_checked},
 		{"framing", framing_is_checked},
 		{"writer", the_writer_stops_at_its_end},
