@@ -160,8 +160,19 @@ struct kvr_hint_buf {
 	uint8_t *p;
 	uint32_t cap;
 	uint32_t len; /* bytes written, a multiple of 8: hints_len */
-	int err;      /* 0, or -EMSGSIZE: did not fit, -EINVAL: a value is not legal */
+	int err;      /* 0, or -EMSGSIZE: did not fit, -EINVAL: a value is not legal, -EBADMSG:
+		       * what was to be copied is malformed */
 };
+
+/**
+ * Append the hints of another message as they are, but for PAD and the types in @p drop (which have
+ * KVR_HINT_CRITICAL if they are): a router makes the hints of a DISPATCH so, and puts its own
+ * behind. @p in may be hostile, must not overlap the buffer, and needs no alignment.
+ * @return out->err: 0; -EBADMSG a TLV leaves its bytes or its padding is not zero; -EMSGSIZE no
+ * room. What was copied before an error stays.
+ */
+int kvr_hints_rewrite(const void *in, uint32_t in_len, const uint16_t drop[], uint32_t n_drop,
+		      struct kvr_hint_buf *out);
 
 /** Append one TLV whose value is @p a followed by @p b (either may be empty). */
 void kvr_hint_put(struct kvr_hint_buf *h, uint16_t type, const void *a, uint32_t a_len,

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static uint8_t bytes[KVR_WIRE_MAX_HINTS + 8];
@@ -316,6 +317,79 @@ static void the_writer_stops_at_its_end(void)
 	CU_ASSERT_EQUAL(b.err, -EINVAL);
 }
 
+static void rewriting_keeps_all_but_what_is_dropped(void)
+{
+	static const uint16_t drop[] = {KVR_HINT_PREFILL_WORKER, KVR_HINT_BOOTSTRAP};
+	uint8_t made[128];
+	struct kvr_hint_buf out = {.p = made, .cap = sizeof(made)};
+
+	begin();
+	kvr_hint_put_str(&buf, KVR_HINT_LORA, "adapter");
+	kvr_hint_put_u64(&buf, KVR_HINT_PREFILL_WORKER, 2);
+	kvr_hint_put(&buf, KVR_HINT_PAD, "xyz", 3, NULL, 0);
+	kvr_hint_put_str(&buf, KVR_HINT_REQUIRED_TAINT, "a");
+	kvr_hint_put_u32(&buf, 0x1234, 7); /* unknown ones go along */
+	kvr_hint_put_u64(&buf, 0x0004, 9); /* without CRITICAL it is another type */
+	kvr_hint_put_str(&buf, KVR_HINT_REQUIRED_TAINT, "b");
+	CU_ASSERT_EQUAL(kvr_hints_rewrite(bytes, buf.len, drop, 2, &out), 0);
+	CU_ASSERT_EQUAL(out.len, buf.len - 16 - 8);
+	kvr_hint_put_u64(&out, KVR_HINT_PREFILL_WORKER, 3);
+	CU_ASSERT_EQUAL(kvr_hints_parse(made, out.len, KVR_HINTS_DISPATCH, &got), 0);
+	CU_ASSERT(got.prefill_worker == 3 && is(got.lora, "adapter") && got.n_required == 2);
+	CU_ASSERT(is(got.required[0], "a") && is(got.required[1], "b"));
+	/* nothing in, nothing dropped, nothing before */
+	CU_ASSERT_EQUAL(kvr_hints_rewrite(NULL, 0, NULL, 0, &out), 0);
+	out = (struct kvr_hint_buf){.p = made, .cap = sizeof(made)};
+	CU_ASSERT_EQUAL(kvr_hints_rewrite(bytes, buf.len, NULL, 0, &out), 0);
+	CU_ASSERT_EQUAL(out.len, buf.len - 8);
+}
+
+/* Every length of the input and of the room, at the very end of the memory: no byte is read or
+ * written outside, and what could not be copied is told. */
+static void rewriting_is_safe_with_any_bytes(void)
+{
+	uint8_t guarded[72];
+	struct kvr_hint_buf out;
+
+	begin();
+	kvr_hint_put_str(&buf, KVR_HINT_LORA, "abc");
+	kvr_hint_put_u64(&buf, KVR_HINT_BACKEND, 1);
+	kvr_hint_put_str(&buf, KVR_HINT_TRACE, "0123456789");
+	CU_ASSERT_EQUAL(buf.len, 40);
+	for (uint32_t n = 0; n <= 40; n++) {
+		uint8_t *in = malloc(n + (n == 0));
+
+		memcpy(in, bytes, n);
+		out = (struct kvr_hint_buf){.p = guarded, .cap = sizeof(guarded)};
+		CU_ASSERT_EQUAL(kvr_hints_rewrite(in, n, NULL, 0, &out),
+				n == 0 || n == 8 || n == 24 || n == 40 ? 0 : -EBADMSG);
+		free(in);
+	}
+	for (uint32_t cap = 0; cap < 48; cap++) {
+		memset(guarded, 0xee, sizeof(guarded));
+		out = (struct kvr_hint_buf){.p = guarded, .cap = cap};
+		CU_ASSERT_EQUAL(kvr_hints_rewrite(bytes, 40, NULL, 0, &out),
+				cap < 40 ? -EMSGSIZE : 0);
+		CU_ASSERT(out.len <= cap);
+		for (uint32_t i = cap; i < sizeof(guarded); i++)
+			CU_ASSERT_EQUAL(guarded[i], 0xee);
+	}
+	CU_ASSERT_EQUAL(memcmp(guarded, bytes, 40), 0);
+	/* a length that leaves the bytes, padding that is not zero, an error that was there before
+	 */
+	memcpy(guarded, bytes, 40);
+	guarded[2] = 0xff;
+	guarded[3] = 0xff;
+	out = (struct kvr_hint_buf){.p = bytes, .cap = sizeof(bytes)};
+	CU_ASSERT_EQUAL(kvr_hints_rewrite(guarded, 40, NULL, 0, &out), -EBADMSG);
+	guarded[2] = 2;
+	guarded[3] = 0;
+	CU_ASSERT_EQUAL(kvr_hints_rewrite(guarded, 40, NULL, 0, &out), -EBADMSG);
+	out.err = -EINVAL;
+	CU_ASSERT_EQUAL(kvr_hints_rewrite(guarded, 0, NULL, 0, &out), -EINVAL);
+	CU_ASSERT_EQUAL(out.len, 0);
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -330,6 +404,8 @@ int main(void)
 		{"repeats", repeats_order_and_counts_are_checked},
 		{"framing", framing_is_checked},
 		{"writer", the_writer_stops_at_its_end},
+		{"rewrite", rewriting_keeps_all_but_what_is_dropped},
+		{"hostile rewrite", rewriting_is_safe_with_any_bytes},
 		CU_TEST_INFO_NULL,
 	};
 
