@@ -120,6 +120,7 @@ struct kvr_sched_preferred {
 #define KVR_SHINT_PREFILL_DP_RANK 0x10u
 #define KVR_SHINT_EXPECTED_OUTPUT 0x20u
 #define KVR_SHINT_ALLOWED	  0x40u /**< `allowed` restricts; n_allowed = 0 allows nobody */
+#define KVR_SHINT_EXCLUDE	  0x80u /**< not this worker again, unless it is pinned (8.5) */
 
 /** Routing hints (section 11.1); a field counts only when its flag or length says so. */
 struct kvr_sched_hints {
@@ -130,6 +131,7 @@ struct kvr_sched_hints {
 	uint64_t backend_id;
 	uint64_t prefill_id;
 	uint64_t decode_id;
+	uint64_t exclude_id;
 	const uint64_t *allowed; /**< worker ids, any order */
 	const struct kvr_sched_str *required;
 	const struct kvr_sched_preferred *preferred;
