@@ -143,6 +143,7 @@ static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const stru
 		.strict_priority = h->strict_priority,
 		.priority_jump = h->priority_jump,
 		.policy_class = KVR_SCHED_NO_CLASS,
+		.lora = str(h->lora),
 	};
 	for (uint32_t i = 0; i < h->n_required; i++)
 		j->required[i] = str(h->required[i]);

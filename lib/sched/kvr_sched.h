@@ -139,8 +139,9 @@ struct kvr_sched_hints {
 	uint32_t n_required;
 	uint32_t n_preferred;
 	uint32_t strict_priority;
-	double priority_jump;  /**< seconds; below 0 counts as 0 */
-	uint32_t policy_class; /**< index, or KVR_SCHED_NO_CLASS for the first class */
+	double priority_jump;	   /**< seconds; below 0 counts as 0 */
+	uint32_t policy_class;	   /**< index, or KVR_SCHED_NO_CLASS for the first class */
+	struct kvr_sched_str lora; /**< adapter, counted only; len 0 = the base model */
 };
 
 #define KVR_SOVER_TEMPERATURE	0x01u
@@ -474,6 +475,30 @@ struct kvr_sched_load {
 uint32_t kvr_sched_loads(struct kvr_sched *s, const struct kvr_sched_req *req,
 			 const struct kvr_sched_overlap *ov, uint64_t now,
 			 struct kvr_sched_load v[], uint32_t cap);
+
+#define KVR_SCHED_ADAPTERS  128u /* LoRA adapters told apart */
+#define KVR_SCHED_LORA_NAME 255u /* bytes */
+
+/** Load of one LoRA adapter (6.1, 11.1). */
+struct kvr_sched_lora {
+	uint32_t active; /**< bookings now */
+	uint32_t len;
+	uint64_t booked;		    /**< since the name has its place in the table */
+	char name[KVR_SCHED_LORA_NAME + 1]; /**< len bytes and a NUL */
+};
+
+/**
+ * Adapters in no order, from number @p from on, at most @p cap. One without bookings stays until
+ * its place is needed. @return how many there are.
+ */
+uint32_t kvr_sched_loras(const struct kvr_sched *s, uint32_t from, struct kvr_sched_lora v[],
+			 uint32_t cap);
+
+/** Bookings of the adapter called @p name, 0 for an unknown one. */
+uint32_t kvr_sched_lora_active(const struct kvr_sched *s, const char *name, size_t len);
+
+/** Bookings of the adapters for which the table had no place, together; without a name. */
+void kvr_sched_lora_other(const struct kvr_sched *s, struct kvr_sched_lora *out);
 
 /** What waits, whole pool. Any thread. */
 struct kvr_sched_pending {

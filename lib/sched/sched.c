@@ -128,6 +128,8 @@ static bool take_queue(struct kvr_sched *s)
 	s->node = take(s, n, sizeof(*s->node));
 	s->wait = take(s, n, sizeof(*s->wait));
 	s->chunk = take(s, s->chunk_max, sizeof(*s->chunk));
+	s->lora = take(s, KVR_SCHED_ADAPTERS, sizeof(*s->lora));
+	s->lora_hash = take(s, KVR_SCHED_ADAPTERS, sizeof(*s->lora_hash));
 	s->cls = take(s, s->n_cls, sizeof(*s->cls));
 	if (s->cls == NULL)
 		return false;
@@ -188,6 +190,7 @@ static void init(struct kvr_sched *s, uint64_t now)
 	init_classes(s);
 	init_model(s);
 	kvr_rand_init(&s->rand, c->seed);
+	s->lora_seed = kvr_mix64(c->seed ^ UINT64_C(0x6c6f726100000000));
 	if (!kvr_sched__kernels(SCHED_AVX512, &s->k) && !kvr_sched__kernels(SCHED_AVX2, &s->k))
 		kvr_sched__kernels(SCHED_SCALAR, &s->k);
 	s->blocks = kvr_active_blocks(s->active);

@@ -78,6 +78,7 @@ struct slot {
 	uint32_t exec_isl;
 	uint32_t generated;
 	uint32_t expected;
+	uint16_t adapter; /* see lora_dp.c */
 };
 
 _Static_assert(sizeof(struct slot) == 128, "two cache lines a booking");
@@ -258,6 +259,12 @@ struct kvr_sched {
 	uint64_t refresh_ns; /* 0 = never */
 	uint32_t sweep_rank; /* where an unfinished sweep goes on */
 
+	/* LoRA adapters */
+	struct kvr_sched_lora *lora, lora_other;
+	uint64_t *lora_hash;
+	uint64_t lora_seed; /* clients choose the names */
+	uint32_t n_loras;
+
 	/* prefill model */
 	uint32_t n_points;
 	double point_tokens[MODEL_POINTS], point_ns[MODEL_POINTS];
@@ -356,6 +363,10 @@ enum kvr_sched_err kvr_sched__choose_simple(struct kvr_sched *s, struct choice *
 void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		     const struct kvr_sched_decision *d);
 void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now);
+
+/* lora_dp.c */
+uint16_t kvr_sched__lora_begin(struct kvr_sched *s, const struct kvr_sched_hints *h);
+void kvr_sched__lora_end(struct kvr_sched *s, uint16_t adapter);
 
 /* queue_dp.c */
 bool kvr_sched__all_busy(const struct kvr_sched *s, const struct cls *k, const uint64_t *mask);
