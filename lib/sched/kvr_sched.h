@@ -331,12 +331,6 @@ int kvr_sched_load_report(struct kvr_sched *s, uint64_t id, uint32_t dp_rank,
 /** Bookings on all ranks of a worker; 0 for an unknown one. */
 uint32_t kvr_sched_worker_bookings(const struct kvr_sched *s, uint64_t id);
 
-/**
- * Keep a dense index that is not in use from being given out again (call it from rank_removed)
- * until the tables indexed by it are clean, then let go.
- */
-void kvr_sched_rank_hold(struct kvr_sched *s, uint32_t rank, bool hold);
-
 /** Number of workers known. */
 uint32_t kvr_sched_n_workers(const struct kvr_sched *s);
 

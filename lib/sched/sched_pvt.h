@@ -211,7 +211,6 @@ struct kvr_sched {
 	const uint32_t *zeros;
 	uint64_t *used, *open, *over; /* open = in use, available, not draining */
 	uint64_t *ready;	      /* open and not overloaded */
-	uint64_t *held;		      /* not in use and not to be given out */
 	uint64_t *fit, *elig, *ties;  /* scratch: of open_set, choose, equal */
 	struct kvr_active *active;
 	struct slot *slot;
