@@ -423,7 +423,7 @@ def route_faults():
     yield 'BOOTSTRAP', ('BadHint',), hinted(p.hint(0x13, bytes(16) + b'host'))
     yield 'PREFILL_RESULT', ('BadHint',), hinted(p.hint(0x14, b'x'))
     yield 'overlapping SHARED_HITS', ('BadHint',), hinted(p.route_hints(shared_hits=[(0, 4), (3, 6)]))
-    yield 'infinite weight', ('BadHint',), hinted(p.route_hints(preferred_taints={'a': float('inf')}))
+    yield 'infinite weight', ('InvalidWeight',), hinted(p.route_hints(preferred_taints={'a': float('inf')}))
     yield 'unknown override', ('InvalidOverride',), hinted(p.route_hints(override={99: 0}))
     yield 'negative override', ('InvalidOverride',), hinted(
         p.route_hints(override={'router_temperature': -1}))
