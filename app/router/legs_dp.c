@@ -555,12 +555,29 @@ static void happened(struct lcore *lc, struct pool *d, struct legs *l, enum kvr_
 
 /* ---- entries ---- */
 
-bool legs_wanted(const struct pool *d, const struct job *j)
+/* Conditional disaggregation: is the decode pool alone better? */
+static bool better_alone(const struct lcore *lc, struct pool *d, const struct job *j)
 {
-	RTE_SET_USED(j);
-	return d->prefill != NULL &&
-	       (kvr_disagg_active(&d->prefill->disagg) ||
-		!kvr_disagg_can_serve(&d->prefill->disagg, d->conf->enforce_disagg));
+	struct legs *l = j->legs;
+	struct kvr_sched_overlap pov, dov;
+	const struct kvr_disagg_side prefill = {d->prefill->sched, &l->preq, &pov};
+	const struct kvr_disagg_side decode = {d->sched, &j->req, &dov};
+
+	if (d->conf->disagg_policy == KVR_DISAGG_ALWAYS)
+		return false;
+	prefill_request(lc, d, l);
+	overlap_view(l->overlap, &pov);
+	overlap_view(j->overlap, &dov);
+	return kvr_disagg_bypass(d->conf, &prefill, &decode, lc->now_ns);
+}
+
+bool legs_wanted(struct lcore *lc, struct pool *d, const struct job *j)
+{
+	if (d->prefill == NULL)
+		return false;
+	if (kvr_disagg_active(&d->prefill->disagg))
+		return !better_alone(lc, d, j);
+	return !kvr_disagg_can_serve(&d->prefill->disagg, d->conf->enforce_disagg);
 }
 
 void legs_start(struct lcore *lc, struct pool *d, struct kvr_flight *r, struct job *j)

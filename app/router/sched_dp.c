@@ -226,7 +226,7 @@ static void answer_query(struct lcore *lc, struct pool *p, struct job *j)
 	struct kvr_sched_overlap ov;
 	enum kvr_wire_code code = KVR_OK;
 
-	if (legs_wanted(p, j)) {
+	if (legs_wanted(lc, p, j)) {
 		code = legs_query(lc, p, j, &a, &d);
 	} else {
 		overlap_view(j->overlap, &ov);
@@ -318,7 +318,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 	r->start_ns = j->arrival_ns;
 	r->n_hashes = j->n_hashes;
 	r->prompt = job_prompt(j);
-	if (legs_wanted(p, j)) {
+	if (legs_wanted(lc, p, j)) {
 		legs_start(lc, p, r, j);
 		return;
 	}

@@ -133,7 +133,7 @@ void legs_detach(struct job *j);
 void legs_drop_all(struct lcore *lc, struct pool *d);
 
 /** Whether the request goes through the prefill pool (or is refused because it cannot). */
-bool legs_wanted(const struct pool *d, const struct job *j);
+bool legs_wanted(struct lcore *lc, struct pool *d, const struct job *j);
 
 /** A new request, with a fresh slot of the decode pool; takes the job, answers the client. */
 void legs_start(struct lcore *lc, struct pool *d, struct kvr_flight *r, struct job *j);

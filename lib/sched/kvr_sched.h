@@ -367,7 +367,8 @@ uint32_t kvr_sched_rank_order(const struct kvr_sched *s, const uint32_t **order)
 /* ---- requests ------------------------------------------------------------------------- */
 
 /**
- * Route @p req under the name @p slot: choose and book, queue, answer a query, or refuse.
+ * Route @p req under the name @p slot: choose and book, queue, answer a query, or refuse. A query
+ * touches no slot: any number in range will do, that of a live request too.
  * @param ov overlap; NULL = none anywhere.
  * @return d->result.
  */
