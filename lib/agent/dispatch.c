@@ -154,11 +154,9 @@ static void view_leg(const struct kvr_request *q, struct kvr_agent_request *out,
 static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_request *w)
 {
 	const uint32_t client = w->client_frame != 0 ? w->client_frame : KVR_WIRE_DEF_FRAME;
-	uint32_t frame = RTE_MIN(a->frame_bytes, client);
+	const uint32_t frame = RTE_MIN(a->frame_bytes, client);
 
 	r->prefill = (w->flags & KVR_REQ_F_PREFILL_LEG) != 0;
-	if (r->prefill) /* its items end at the router */
-		frame = a->frame_bytes;
 	r->item_bytes = frame - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_response);
 	r->item_bytes &= ~7u;
 	r->isl = w->isl;

@@ -190,14 +190,15 @@ static inline void push_dispatch_hints(uint64_t id, uint64_t handle, uint32_t fl
 	struct kvr_frag f;
 	uint32_t len, off, n;
 
-	src.fixed = (struct kvr_wire_request){.flags = flags,
-					      .isl = 8,
-					      .max_tokens = 5,
-					      .worker = WORKER,
-					      .dp_rank = 5,
-					      .overlap_blocks = 1,
-					      .client_port = client_at.port,
-					      .client_frame = 1432};
+	src.fixed = (struct kvr_wire_request){
+		.flags = flags,
+		.isl = 8,
+		.max_tokens = 5,
+		.worker = WORKER,
+		.dp_rank = 5,
+		.overlap_blocks = 1,
+		.client_port = client_at.port,
+		.client_frame = flags & KVR_REQ_F_PREFILL_LEG ? KVR_WIRE_MAX_FRAME : 1432};
 	memcpy(src.fixed.client_ip, client_at.ip, 16);
 	len = kvr_request_build(&src, s);
 	CU_ASSERT_EQUAL_FATAL(kvr_frag_init(&f, KVR_DISPATCH, &ids, len, 1432), 0);
