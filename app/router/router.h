@@ -268,6 +268,7 @@ struct pool {
 	struct kvr_prefix *prefix;
 	struct kvr_flight_table *requests; /* scheduler: rw; ingress: relay parts */
 	struct kvr_sched *sched;	   /* scheduler lcore */
+	struct decision_log *log;	   /* scheduler lcore writes */
 	kvr_cell_t *count;		   /* enum pool_counter; scheduler lcore */
 	kvr_cell_t *event_count;	   /* enum event_counter; event lcore */
 	struct kvr_stats *stats;

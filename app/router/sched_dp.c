@@ -232,7 +232,7 @@ static void answer_query(struct lcore *lc, struct pool *p, struct job *j)
 		overlap_view(j->overlap, &ov);
 		a.path = p->prefill != NULL ? KVR_PATH_BYPASSED : KVR_PATH_AGGREGATED;
 		/* No slot is touched by a query; any number in range will do. */
-		if (kvr_sched_route(p->sched, 0, &j->req, &ov, lc->now_ns, &d) != KVR_SCHED_QUERY)
+		if (decide(lc, p, j, 0, &j->req, &ov, &d) != KVR_SCHED_QUERY)
 			code = sched_code(d.err);
 	}
 	if (code != KVR_OK) {
@@ -327,7 +327,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		r->path = KVR_PATH_BYPASSED;
 	}
 	overlap_view(j->overlap, &ov);
-	switch (kvr_sched_route(p->sched, r->slot, &j->req, &ov, lc->now_ns, &d)) {
+	switch (decide(lc, p, j, r->slot, &j->req, &ov, &d)) {
 	case KVR_SCHED_ROUTED:
 		pool_count(p, PC_ROUTED, 1);
 		routed(lc, p, r, j, &d);
@@ -529,7 +529,7 @@ static void admit(struct lcore *lc, struct pool *p)
 	uint32_t got;
 
 	do {
-		got = kvr_sched_poll(p->sched, lc->now_ns, d, RTE_DIM(d));
+		got = decide_waiting(lc, p, d, RTE_DIM(d));
 		for (uint32_t i = 0; i < got; i++) {
 			struct kvr_flight *r = kvr_flight_slot(p->requests, d[i].slot);
 			struct job *j = r->job;

@@ -9,6 +9,7 @@
 #include <rte_version.h>
 
 #include "control.h"
+#include "decisions.h"
 #include "kvr_ctl.h"
 #include "router.h"
 
@@ -397,6 +398,11 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 {
 	int rc = kvr_ctl_register(commands, rt);
 
+	if (rc == 0) {
+		rc = decisions_start(rt);
+		if (rc < 0)
+			kvr_ctl_unregister(commands);
+	}
 	if (rc < 0)
 		snprintf(err, errlen, "cannot register the /kvroute commands");
 	return rc;
@@ -405,5 +411,6 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 void telemetry_stop(struct router *rt)
 {
 	RTE_SET_USED(rt);
+	decisions_stop();
 	kvr_ctl_unregister(commands);
 }
