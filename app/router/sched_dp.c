@@ -84,7 +84,7 @@ static void reject_job(struct lcore *lc, struct pool *p, struct job *j, enum kvr
 
 	if (d != NULL)
 		sched_detail(d, detail);
-	out_reject(lc, &j->client, KVR_ROUTE, j->source, j->id, code, detail);
+	out_reject(lc, &j->client, j->kind, j->source, j->id, code, detail);
 	job_free(lc, j);
 }
 
@@ -250,6 +250,43 @@ static void answer_query(struct lcore *lc, struct pool *p, struct job *j)
 	job_free(lc, j);
 }
 
+/* What every rank would have to do, draining ones too; nothing is chosen. */
+static void on_loads(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	struct job *j = n->ptr;
+	struct kvr_sched_overlap ov;
+	struct kvr_sched_pending waiting;
+	struct kvr_wire_loads head;
+	struct kvr_wire_hdr h = *job_header(j);
+	uint32_t ranks;
+
+	overlap_view(j->overlap, &ov);
+	kvr_sched_pending(p->sched, &waiting);
+	ranks = kvr_sched_loads(p->sched, &j->req, &ov, lc->now_ns, p->loads, p->max_ranks);
+	for (uint32_t i = 0; i < ranks; i++)
+		p->loads_wire[i] = (struct kvr_wire_rank_potential){
+			.worker = p->loads[i].worker,
+			.dp_rank = p->loads[i].dp_rank,
+			.active_requests = p->loads[i].active_requests,
+			.prefill_tokens = p->loads[i].potential_prefill_tokens,
+			.decode_blocks = p->loads[i].potential_decode_blocks,
+		};
+	head = (struct kvr_wire_loads){
+		.n_ranks = ranks, .queue_len = waiting.count, .pending_tokens = waiting.isl_tokens};
+	h.kind = KVR_LOADS;
+	h.epoch = lc->rt->epoch;
+	h.handle = 0;
+	h.msg_len = (uint32_t)(sizeof(head) + ranks * sizeof(p->loads_wire[0]));
+	h.msg_seq = (uint32_t)kvr_stats_get(p->count, PC_LOADS); /* answers differ */
+	out_slices(lc, &h,
+		   (const struct kvr_slice[]){
+			   {&head, sizeof(head)},
+			   {p->loads_wire, ranks * (uint32_t)sizeof(p->loads_wire[0])}},
+		   2, &j->client);
+	pool_count(p, PC_LOADS, 1);
+	job_free(lc, j);
+}
+
 /* The last sequence hash names the prompt. */
 static uint64_t job_prompt(const struct job *j)
 {
@@ -269,6 +306,7 @@ static uint64_t job_prompt(const struct job *j)
 static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j)
 {
 	pool_count(p, PC_REPEATS, 1);
+	r->heard_ns = lc->now_ns;
 	if (r->end_code != KVR_OK) {
 		reject_job(lc, p, j, (enum kvr_wire_code)r->end_code, NULL);
 		return;
@@ -315,7 +353,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		reject_job(lc, p, j, KVR_E_NO_MEMORY, NULL);
 		return;
 	}
-	r->start_ns = j->arrival_ns;
+	r->start_ns = r->heard_ns = j->arrival_ns;
 	r->n_hashes = j->n_hashes;
 	r->prompt = job_prompt(j);
 	if (legs_wanted(lc, p, j)) {
@@ -445,6 +483,7 @@ static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
 				 ended ? KVR_E_ENDED : KVR_E_UNKNOWN_REQUEST);
 		return;
 	}
+	r->heard_ns = lc->now_ns;
 	if (r->end_code != KVR_OK)
 		out_reject(lc, path_kept(n->ptr), KVR_ROUTE, h->source, h->id,
 			   (enum kvr_wire_code)r->end_code, NULL);
@@ -464,11 +503,14 @@ static void on_abort_ack(struct lcore *lc, struct pool *p, const struct note *n)
 
 /*
  * Look at a part of the slots each tick (10 ms), all of them every 160 ms: waiting requests whose
- * client has said how long it wants to wait.
+ * client has said how long it wants to wait, or has not been heard for long. Clients that wait
+ * send PROBE every 2 s at least.
  */
 static void deadlines(struct lcore *lc, struct pool *p)
 {
+	const uint64_t gone_ns = lc->rt->conf.opt.client_timeout_ms * UINT64_C(1000000);
 	const uint32_t n = kvr_flight_size(p->requests);
+	bool gone;
 
 	if (kvr_sched_counters(p->sched)->waiting_now == 0 && p->n_prefilling == 0)
 		return;
@@ -478,10 +520,17 @@ static void deadlines(struct lcore *lc, struct pool *p)
 
 		p->sweep = p->sweep + 1 == n ? 0 : p->sweep + 1;
 		if (r->state != KVR_RQ_QUEUED || r->relay.leg == KVR_FLIGHT_PREFILL ||
-		    j->deadline_ns == 0 || lc->now_ns < j->deadline_ns)
+		    r->end_code != KVR_OK)
 			continue;
+		gone = lc->now_ns - r->heard_ns > gone_ns;
+		if (!gone && (j->deadline_ns == 0 || lc->now_ns < j->deadline_ns))
+			continue;
+		pool_count(p, PC_CLIENT_GONE, gone);
 		if (r->legs != NULL) {
-			legs_late(lc, p, r);
+			if (gone)
+				legs_cancel(lc, p, r);
+			else
+				legs_late(lc, p, r);
 			continue;
 		}
 		kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
@@ -518,6 +567,7 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 	[NOTE_PROBE] = on_probe,	 [NOTE_DISPATCH_ACK] = on_dispatch_ack,
 	[NOTE_PROGRESS] = on_progress,	 [NOTE_FIN_ACKED] = on_fin_acked,
 	[NOTE_ABORT_ACK] = on_abort_ack, [NOTE_TICK] = on_tick,
+	[NOTE_LOADS] = on_loads,
 };
 
 /* ---- time ---- */
