@@ -74,6 +74,16 @@ void decision_log_destroy(struct decision_log *log)
 	rte_free(log);
 }
 
+/* A dictionary in a dictionary, by number: arrays of dictionaries are not shown inside one. */
+static void add_numbered(struct rte_tel_data *list, uint64_t number, struct rte_tel_data *part)
+{
+	char key[24];
+
+	snprintf(key, sizeof(key), "%" PRIu64, number);
+	if (rte_tel_data_add_dict_container(list, key, part, 0) != 0)
+		rte_tel_data_free(part);
+}
+
 /* ---- decisions ---- */
 
 static const char *result_name(const struct kvr_sched_decision *d)
@@ -91,7 +101,6 @@ static void add_decision(const struct router *rt, struct rte_tel_data *t, const 
 {
 	const struct kvr_sched_decision *d = &v->d;
 
-	rte_tel_data_add_dict_u64(t, "number", v->number);
 	rte_tel_data_add_dict_u64(t, "age_ms", (now_ns(rt) - v->at_ns) / 1000000);
 	rte_tel_data_add_dict_u64(t, "source", v->source);
 	rte_tel_data_add_dict_u64(t, "id", v->id);
@@ -146,11 +155,11 @@ static int one_decision(struct router *rt, const struct pool *p, uint64_t number
 	list = rte_tel_data_alloc();
 	if (list == NULL)
 		return kvr_ctl_error(d, ENOMEM, "no memory");
-	rte_tel_data_start_array(list, RTE_TEL_CONTAINER);
+	rte_tel_data_start_dict(list);
 	for (uint32_t i = 0; i < v.n_terms; i++) {
 		t = term_dict(&v.term[i], v.flags[i], v.d.result != KVR_SCHED_ERROR);
 		if (t != NULL)
-			rte_tel_data_add_array_container(list, t, 0);
+			add_numbered(list, i, t);
 	}
 	rte_tel_data_start_dict(d);
 	add_decision(rt, d, &v);
@@ -175,7 +184,7 @@ static int cmd_decisions(void *arg, const char *params, struct rte_tel_data *d)
 	if (list == NULL)
 		return kvr_ctl_error(d, ENOMEM, "no memory");
 	written = decision_written(p->log);
-	rte_tel_data_start_array(list, RTE_TEL_CONTAINER);
+	rte_tel_data_start_dict(list);
 	for (uint64_t i = 0; i < RTE_MIN(written, PAGE); i++) {
 		struct rte_tel_data *t;
 		struct decision v;
@@ -187,7 +196,7 @@ static int cmd_decisions(void *arg, const char *params, struct rte_tel_data *d)
 			break;
 		rte_tel_data_start_dict(t);
 		add_decision(rt, t, &v);
-		rte_tel_data_add_array_container(list, t, 0);
+		add_numbered(list, v.number, t);
 	}
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "sample", decision_every(p->log));
@@ -244,7 +253,7 @@ static void add_name(struct rte_tel_data *list, const char *name)
 	}
 }
 
-static void add_adapter(struct rte_tel_data *list, const struct kvr_sched_lora *v)
+static void add_adapter(struct rte_tel_data *list, uint32_t number, const struct kvr_sched_lora *v)
 {
 	struct rte_tel_data *t = rte_tel_data_alloc(), *name = rte_tel_data_alloc();
 
@@ -259,7 +268,7 @@ static void add_adapter(struct rte_tel_data *list, const struct kvr_sched_lora *
 	rte_tel_data_add_dict_container(t, "name", name, 0);
 	rte_tel_data_add_dict_u64(t, "active", v->active);
 	rte_tel_data_add_dict_u64(t, "booked", v->booked);
-	rte_tel_data_add_array_container(list, t, 0);
+	add_numbered(list, number, t);
 }
 
 static int cmd_adapters(void *arg, const char *params, struct rte_tel_data *d)
@@ -279,9 +288,9 @@ static int cmd_adapters(void *arg, const char *params, struct rte_tel_data *d)
 	list = rte_tel_data_alloc();
 	if (list == NULL)
 		return kvr_ctl_error(d, ENOMEM, "no memory");
-	rte_tel_data_start_array(list, RTE_TEL_CONTAINER);
+	rte_tel_data_start_dict(list);
 	for (uint32_t i = 0; i < PAGE && a.from + i < a.n; i++)
-		add_adapter(list, &a.v[i]);
+		add_adapter(list, a.from + i, &a.v[i]);
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "total", a.n);
 	if (a.from + PAGE < a.n)

@@ -476,6 +476,9 @@ def main():
         check('balance', answer.get('balance') == 'ok' and answer['bookings'] == 0, answer)
         workers = router.telemetry('/kvroute/workers')
         check('no worker is left', workers['total'] == 0, workers)
+        kept = router.telemetry('/kvroute/decisions,llama')
+        newest = router.telemetry(f'/kvroute/decisions,llama,{kept["kept"] - 1}')
+        check('decisions are explained', kept['decisions'] and 'terms' in newest, kept)
     except Exception as error:  # the router's log is wanted then, too
         failures.append('exception')
         import traceback
