@@ -429,6 +429,13 @@ def route_faults():
         p.route_hints(override={'router_temperature': -1}))
     yield 'override not a truth', ('InvalidOverride',), hinted(
         p.route_hints(override={'assume_kv_reuse': 0.5}))
+    yield 'session, timeout 0', ('InvalidSession',), hinted(p.session_hint('a', p.OPEN, 0))
+    yield 'session, timeout above a year', ('InvalidSession',), hinted(
+        p.session_hint('a', p.USE, 31536001))
+    yield 'session, action', ('InvalidSession',), hinted(p.session_hint('a', 3))
+    yield 'session, empty id', ('InvalidSession',), hinted(p.session_hint(''))
+    yield 'session, long id', ('InvalidSession',), hinted(p.session_hint('a' * 257))
+    yield 'session, id is no text', ('InvalidSession',), hinted(p.session_hint(b'\xff'))
     yield 'infinite override', ('InvalidOverride', 'BadHint'), hinted(
         p.route_hints(override={'prefill_load_scale': float('inf')}))
     yield 'pin without rank', ('DpRankRequired',), hinted(p.route_hints(backend=100))
