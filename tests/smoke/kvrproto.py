@@ -954,7 +954,9 @@ class Agent(Endpoint):
         job = self.jobs.get((header.source, header.id))
         if job is not None and job.handle == header.handle and job.aborted is None:
             job.aborted = struct.unpack_from('<H', body)[0]
-            if not job.fin:
+            if job.dispatch.leg == 'decode' and CODES.get(job.aborted) in ('PrefillFailed', 'WorkerLost'):
+                job.gone, job.fin, job.timer = True, True, None  # it may go on elsewhere: silence
+            elif not job.fin:
                 self.item(job, fin=True, flags=ITEM_CANCELLED)
 
     def session(self, header, body):
