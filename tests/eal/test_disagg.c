@@ -292,6 +292,25 @@ static void many_long_prompts_may_be_in_prefill(void)
 	end();
 }
 
+static void an_operator_deactivates_the_prefill_pool(void)
+{
+	struct dispatch p, d;
+
+	begin(true);
+	CU_ASSERT_EQUAL(control_deactivate(rt, "x", true), -ENOENT);
+	CU_ASSERT_EQUAL(control_deactivate(rt, "d", true), -EINVAL);
+	CU_ASSERT_EQUAL(control_deactivate(rt, "p", true), 0);
+	pipeline_route(1, 100, 6, 0, NULL);
+	CU_ASSERT_EQUAL(rejected(), KVR_E_NOT_ACTIVATED);
+	CU_ASSERT_EQUAL(control_deactivate(rt, "p", false), 1);
+	pipeline_route(2, 100, 6, 0, NULL);
+	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
+	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
+	item(PEER_P, 2, p.handle, 0, 1, KVR_RESP_F_FIN, "");
+	item(PEER_D, 2, d.handle, 0, 1, KVR_RESP_F_FIN, "x");
+	end();
+}
+
 static void cancel_of_both(void)
 {
 	struct dispatch p, d;
@@ -315,6 +334,7 @@ int main(void)
 			       {"again", a_failed_prefill_leg_is_tried_once_more},
 			       {"given up", a_run_that_is_given_up_does_not_end_the_request},
 			       {"long", many_long_prompts_may_be_in_prefill},
+			       {"operator", an_operator_deactivates_the_prefill_pool},
 			       {"cancel", cancel_of_both},
 			       CU_TEST_INFO_NULL};
 
