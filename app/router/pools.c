@@ -82,7 +82,13 @@ static int pool_tables(struct pool *p, const struct kvr_router_pool_conf *c)
 	p->requests = kvr_flight_create(name, c->sched.max_requests, p->number, rte_rand(),
 					SOCKET_ID_ANY);
 	p->cursor = rte_zmalloc("cursor", p->max_ranks * sizeof(*p->cursor), RTE_CACHE_LINE_SIZE);
-	return p->prefix == NULL || p->requests == NULL || p->cursor == NULL ? -ENOMEM : 0;
+	p->loads = rte_zmalloc("loads", p->max_ranks * sizeof(*p->loads), RTE_CACHE_LINE_SIZE);
+	p->loads_wire =
+		rte_zmalloc("loads", p->max_ranks * sizeof(*p->loads_wire), RTE_CACHE_LINE_SIZE);
+	return p->prefix == NULL || p->requests == NULL || p->cursor == NULL || p->loads == NULL ||
+			       p->loads_wire == NULL
+		       ? -ENOMEM
+		       : 0;
 }
 
 static int pool_rings(struct pool *p, const struct kvr_router_pool_conf *c)
@@ -118,7 +124,7 @@ static void pool_fini(struct pool *p)
 	struct event_note e;
 
 	while (p->notes != NULL && rte_ring_dequeue_elem(p->notes, &n, sizeof(n)) == 0) {
-		if (n.type == NOTE_ROUTE)
+		if (n.type == NOTE_ROUTE || n.type == NOTE_LOADS)
 			job_free(&p->rt->control, n.ptr);
 		else if (n.type == NOTE_CANCEL || n.type == NOTE_PROBE || n.type == NOTE_PROGRESS)
 			rte_pktmbuf_free(n.ptr);
@@ -135,6 +141,8 @@ static void pool_fini(struct pool *p)
 	kvr_prefix_destroy(p->prefix);
 	kvr_flight_destroy(p->requests);
 	rte_free(p->cursor);
+	rte_free(p->loads);
+	rte_free(p->loads_wire);
 	rte_ring_free(p->notes);
 	rte_ring_free(p->events);
 	rte_mempool_free(p->jobs);

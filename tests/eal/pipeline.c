@@ -286,6 +286,7 @@ bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t rank
 }
 
 uint32_t pipeline_body_len = 4;
+uint8_t pipeline_kind = KVR_ROUTE;
 
 /* Send a request whose prompt and counts are set: all its frames, a device ring at a time. */
 static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hint_buf *hints)
@@ -308,7 +309,8 @@ static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hin
 		src->hints_len = hints->len;
 	}
 	len = kvr_request_build(src, s);
-	need(len != 0 && kvr_frag_init(&frag, KVR_ROUTE, &ids, len, sizeof(frame)) == 0, "route");
+	need(len != 0 && kvr_frag_init(&frag, pipeline_kind, &ids, len, sizeof(frame)) == 0,
+	     "route");
 	while (kvr_frag_next(&frag, frame, &off, &part)) {
 		kvr_slices_copy(s, KVR_REQUEST_SLICES, off, part,
 				frame + sizeof(struct kvr_wire_hdr));

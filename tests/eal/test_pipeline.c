@@ -850,6 +850,41 @@ static void waiting_request_of_a_silent_client_leaves(void)
 	end();
 }
 
+/* POTENTIAL_LOADS asks what every rank would have to do, and changes nothing. */
+static void potential_loads_of_every_rank(void)
+{
+	const struct kvr_wire_loads *l;
+	const struct kvr_wire_rank_potential *r;
+	const struct out *o;
+	uint64_t h;
+
+	begin();
+	pipeline_route(1, 100, 6, 0, NULL);
+	h = dispatched();
+	pipeline_flush();
+	pipeline_kind = KVR_POTENTIAL_LOADS;
+	pipeline_route(2, 500, 3, 0, NULL);
+	o = pipeline_expect(PEER_CLIENT, KVR_LOADS);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(o->hdr.id, 2);
+	l = (const void *)(&o->hdr + 1);
+	r = (const void *)(l + 1);
+	CU_ASSERT_EQUAL_FATAL(l->n_ranks, 2);
+	CU_ASSERT_EQUAL(l->queue_len, 0);
+	CU_ASSERT_EQUAL(o->hdr.msg_len, sizeof(*l) + 2 * sizeof(*r));
+	CU_ASSERT(r[0].worker == WORKER && r[1].worker == WORKER && r[1].dp_rank == 1);
+	CU_ASSERT_EQUAL(r[0].active_requests + r[1].active_requests, 1);
+	CU_ASSERT_EQUAL(r[0].prefill_tokens + r[1].prefill_tokens, 24 + 12 + 12);
+	CU_ASSERT_EQUAL(r[0].decode_blocks + r[1].decode_blocks, 6 + 3 + 3);
+	pipeline_route(3, 500, 400, 0, NULL); /* a question of several frames */
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_LOADS));
+	pipeline_kind = KVR_ROUTE;
+	CU_ASSERT_EQUAL(live(), 1);
+	CU_ASSERT_EQUAL(dispatched(), 0);
+	respond(1, h, 0, 1, KVR_RESP_F_FIN);
+	end();
+}
+
 /* ---- hostile ---- */
 
 /* A valid frame of a random kind, from whoever may send it. */
@@ -961,6 +996,7 @@ int main(void)
 			       {"refusals", every_refusal_has_its_code},
 			       {"hello", hello_is_checked_against_the_pool},
 			       {"silent client", waiting_request_of_a_silent_client_leaves},
+			       {"loads", potential_loads_of_every_rank},
 			       {"queue", busy_pool_makes_requests_wait_and_admits_them_in_turn},
 			       {"mutations", mutated_frames_by_the_million_leak_nothing},
 			       CU_TEST_INFO_NULL};
