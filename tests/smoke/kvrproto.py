@@ -22,6 +22,8 @@ EVENTS_BODY = struct.Struct('<QQIHHQ')
 EVENT = struct.Struct('<BBHIQ')
 KV_ACK_BODY = struct.Struct('<QQIHH')
 SESSION_BODY = struct.Struct('<IHH')
+LOADS_BODY = struct.Struct('<IIQ')
+RANK_LOADS = struct.Struct('<QIIQQ')
 FRAME_LEAST, FRAME_USUAL, FRAME_MOST = 560, 1432, 8952
 M64 = (1 << 64) - 1
 NONE32 = 0xFFFFFFFF
@@ -546,11 +548,32 @@ class Release:
         return self.code is not None or self.rejected is not None or self.lost
 
 
+class Loads:
+    """What every rank of a pool would have to do (section 11.3)."""
+
+    def __init__(self, id, body):
+        self.id, self.body, self.timer = id, body, Backoff(20, 1000)
+        self.ranks, self.rejected, self.queue = None, None, None
+
+    @property
+    def ended(self):
+        return self.ranks is not None or self.rejected is not None
+
+    def answer(self, header, body):
+        if header.name == 'REJECTED':
+            self.rejected = Rejection(body)
+        elif header.name == 'LOADS':
+            count, *self.queue = LOADS_BODY.unpack_from(body)
+            fields = ('worker', 'dp_rank', 'active_requests', 'prefill_tokens', 'decode_blocks')
+            self.ranks = [dict(zip(fields, RANK_LOADS.unpack_from(body, LOADS_BODY.size + i * RANK_LOADS.size)))
+                          for i in range(count)]
+
+
 class Client(Endpoint):
     def __init__(self, router, **how):
         how.setdefault('source', int.from_bytes(__import__('os').urandom(8), 'little'))
         super().__init__(router, **how)
-        self.requests, self.releases, self.last_id = {}, {}, 0
+        self.requests, self.releases, self.questions, self.last_id = {}, {}, {}, 0
         self.pools, self.limits, self.connecting = {}, None, None
 
     def connect(self, *names):
@@ -591,6 +614,19 @@ class Client(Endpoint):
         request.state, request.timer = 'CANCELLING', Backoff(20, 1000)
         request.cancel_seq = self.send('CANCEL', request.id, handle=request.handle)
 
+    def loads(self, pool, isl, hashes=(), tokens=(), **how):
+        self.last_id += 1
+        loads = Loads(self.last_id, route_body(pool, isl, hashes, tokens, client_frame=self.max_frame, **how))
+        self.questions[loads.id] = loads
+        loads.seq = self.next_seq()
+        self.send_loads(loads)
+        return loads
+
+    def send_loads(self, loads):
+        for data in fragments('POTENTIAL_LOADS', loads.body, self.router_frame, source=self.source,
+                              id=loads.id, handle=0, epoch=self.epoch, seq=loads.seq):
+            self.put(data)
+
     def release(self, pool, session):
         self.last_id += 1
         name = session.encode()
@@ -613,6 +649,9 @@ class Client(Endpoint):
             return
         if header.name == 'CONNECTED':
             self.connected(body)
+            return
+        if header.id in self.questions:
+            self.questions[header.id].answer(header, body)
             return
         if header.id in self.releases:
             self.released(self.releases[header.id], header, body)
@@ -710,6 +749,9 @@ class Client(Endpoint):
     def tick(self, now):
         if self.connecting and self.connecting[2].passed(now):
             self.send('CONNECT', 1, self.connecting[1], seq=self.connecting[0])
+        for loads in self.questions.values():
+            if not loads.ended and loads.timer.passed(now):
+                self.send_loads(loads)
         for release in self.releases.values():
             if release.ended:
                 continue
