@@ -371,8 +371,6 @@ void ex_prefill_over(struct ex_world *w, struct ex_req *r)
 	r->stage = EX_BOTH;
 	if (decode)
 		main_leg(w, r, "route");
-	else if (!r->main.on)
-		ex_req_end(w, r, false); /* the decode leg was lost before */
 }
 
 static void prefill_request(const struct ex_world *w, struct ex_req *r)
@@ -458,16 +456,9 @@ void ex_leg_dropped(struct ex_world *w, struct ex_pool *pool, uint32_t slot)
 {
 	struct ex_req *r = pool->by_slot[slot];
 
-	if (pool == r->pool) {
-		ex_leg_release(pool, &r->main);
-		if (r->prefill.on)
-			return; /* the prefill leg runs to its end */
-	} else {
-		ex_leg_release(pool, &r->prefill);
-		if (r->main.on)
-			return;
-	}
-	ex_req_end(w, r, false);
+	ex_leg_release(pool, pool == r->pool ? &r->main : &r->prefill);
+	if (!r->main.on)
+		ex_req_end(w, r, false);
 }
 
 static void admitted(struct ex_world *w, struct ex_pool *pool, const struct kvr_sched_decision *d)
