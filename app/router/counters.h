@@ -10,10 +10,13 @@
  * every datagram for kvroute, one row per polling lcore:
  *   frames = routes + fragments + relayed + notes + events + control + rejected + ignored
  * every ROUTE message that reached a pool's scheduler:
- *   routes = queries + repeats + rejected + routed + queued
- *   queued = admitted + queue_left + queue_failed + waiting
+ *   routes = queries + repeats + rejected + routed + queued + disagg
+ *   queued + leg_queued = admitted + queue_left + queue_failed + waiting
+ * every request of a decode pool that began with a prefill leg, and every time it started over:
+ *   disagg + started_over = leg_routed + leg_queued + leg_refused + undecided + prefilling
  * every booking:
- *   routed + admitted = finished + errored + cancelled + refused + lost + expired + live
+ *   routed + leg_routed + admitted = finished + errored + cancelled + refused + lost + expired
+ *                                  + stopped + live
  * every KV_EVENTS frame that reached a pool's event stage:
  *   frames = applied + stale + gaps + dumps + unknown
  */
@@ -63,6 +66,16 @@ enum pool_counter {
 	PC_LOST,
 	PC_EXPIRED,
 	PC_LIVE, /* gauge: bookings */
+	PC_DISAGG,
+	PC_BYPASSED,
+	PC_STARTED_OVER,
+	PC_LEG_ROUTED,
+	PC_LEG_QUEUED,
+	PC_LEG_REFUSED,
+	PC_UNDECIDED,
+	PC_PREFILLING, /* gauge */
+	PC_STOPPED,
+	PC_CLIENT_GONE,
 	PC_DISPATCHES,
 	PC_PREDICTED_TOKENS,
 	PC_ACTUAL_TOKENS,

@@ -25,28 +25,28 @@ static struct job *job_new(struct lcore *lc, struct pool *p)
 	j->hash_buf = NULL;
 	j->hint_buf = NULL;
 	j->allowed_buf = NULL;
+	j->legs = NULL;
 	j->arrival_ns = lc->now_ns;
 	return j;
 }
 
-static void frames_free(struct router *rt, struct frame_list *l)
+static void frames_free(struct frame_list *l)
 {
 	for (uint32_t i = 0; i < l->n; i++)
 		rte_pktmbuf_free(l->m[i]);
-	rte_mempool_put(rt->frame_lists, l);
+	buf_put(l);
 }
 
 void job_free(struct lcore *lc, struct job *j)
 {
 	rte_pktmbuf_free(j->frame);
 	if (j->frames != NULL)
-		frames_free(lc->rt, j->frames);
-	if (j->hash_buf != NULL)
-		rte_mempool_put(lc->rt->hash_bufs, j->hash_buf);
-	if (j->hint_buf != NULL)
-		rte_mempool_put(lc->rt->hint_bufs, j->hint_buf);
-	if (j->allowed_buf != NULL)
-		rte_mempool_put(lc->rt->hint_bufs, j->allowed_buf);
+		frames_free(j->frames);
+	if (j->legs != NULL)
+		legs_detach(j);
+	buf_put(j->hash_buf);
+	buf_put(j->hint_buf);
+	buf_put(j->allowed_buf);
 	rte_mempool_put(j->pool->jobs, j);
 }
 
@@ -82,10 +82,9 @@ static enum kvr_wire_code copy_allowed(struct lcore *lc, struct job *j, const st
 {
 	if (h->n_allowed == 0)
 		return KVR_OK;
-	if (rte_mempool_get(lc->rt->hint_bufs, &j->allowed_buf) < 0) {
-		j->allowed_buf = NULL;
+	j->allowed_buf = buf_get(lc->rt, lc->rt->hint_bufs, h->n_allowed * sizeof(uint64_t));
+	if (j->allowed_buf == NULL)
 		return KVR_E_NO_MEMORY;
-	}
 	memcpy(j->allowed_buf, h->allowed, h->n_allowed * sizeof(uint64_t));
 	j->hints.allowed = j->allowed_buf;
 	j->hints.n_allowed = h->n_allowed;
@@ -163,12 +162,10 @@ static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const stru
 
 /* ---- hashes ---- */
 
-static enum kvr_wire_code hash_buf(struct lcore *lc, struct job *j)
+static enum kvr_wire_code hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes)
 {
-	if (rte_mempool_get(lc->rt->hash_bufs, &j->hash_buf) == 0)
-		return KVR_OK;
-	j->hash_buf = NULL;
-	return KVR_E_NO_MEMORY;
+	j->hash_buf = buf_get(lc->rt, lc->rt->hash_bufs, n_hashes * sizeof(uint64_t));
+	return j->hash_buf != NULL ? KVR_OK : KVR_E_NO_MEMORY;
 }
 
 /* The multimodal hashes of the hints, in the form the hash library takes. */
@@ -195,9 +192,10 @@ static enum kvr_wire_code hash_tokens(struct lcore *lc, struct job *j, const str
 		.mm_next = h->n_mm != 0 ? next_mm : NULL,
 		.mm_arg = &mm,
 	};
+	const uint32_t most = q->fixed.n_tokens / j->pool->block_size;
 	uint32_t at = q->tokens_off, end = at + q->fixed.n_tokens * 4, base = 0;
 	struct kvr_hash_stream stream;
-	enum kvr_wire_code code = hash_buf(lc, j);
+	enum kvr_wire_code code = hash_buf(lc, j, most);
 
 	if (code != KVR_OK)
 		return code;
@@ -209,7 +207,7 @@ static enum kvr_wire_code hash_tokens(struct lcore *lc, struct job *j, const str
 			continue;
 		len = RTE_MIN(end, base + s[i].len) - at; /* slices end on multiples of 8 bytes */
 		if (kvr_hash_stream_add(&stream, (const uint8_t *)s[i].p + (at - base), len / 4,
-					NULL, j->hash_buf, KVR_WIRE_MAX_HASHES) < 0)
+					NULL, j->hash_buf, most) < 0)
 			return KVR_E_HINT;
 		at += len;
 	}
@@ -230,7 +228,7 @@ static enum kvr_wire_code find_hashes(struct lcore *lc, struct job *j, const str
 		return hash_tokens(lc, j, q, h, s, n_slices);
 	if (j->hashes != NULL)
 		return KVR_OK;
-	code = hash_buf(lc, j);
+	code = hash_buf(lc, j, j->n_hashes);
 	if (code == KVR_OK)
 		j->hashes = kvr_slices_at(s, n_slices, q->hashes_off, j->n_hashes * 8, j->hash_buf);
 	return code;
@@ -263,10 +261,9 @@ static enum kvr_wire_code gather_hints(struct lcore *lc, struct job *j, const st
 	*hints = q->hints;
 	if (q->fixed.hints_len == 0 || q->hints != NULL)
 		return KVR_OK;
-	if (rte_mempool_get(lc->rt->hint_bufs, &j->hint_buf) < 0) {
-		j->hint_buf = NULL;
+	j->hint_buf = buf_get(lc->rt, lc->rt->hint_bufs, q->fixed.hints_len);
+	if (j->hint_buf == NULL)
 		return KVR_E_NO_MEMORY;
-	}
 	*hints = kvr_slices_at(s, n, q->hints_off, q->fixed.hints_len, j->hint_buf);
 	return KVR_OK;
 }
@@ -305,7 +302,13 @@ static enum kvr_wire_code job_fill(struct lcore *lc, struct job *j, const struct
 	}
 	j->req.sh = j->hashes;
 	j->req.n = j->n_hashes;
-	return code;
+	if (j->pool->prefill == NULL || code != KVR_OK)
+		return code;
+	j->tlvs = raw;
+	j->tlvs_len = q->fixed.hints_len;
+	j->hints_off = q->hints_off;
+	j->body_off = q->body_off;
+	return legs_attach(j);
 }
 
 static uint32_t slices_of(struct kvr_slice *s, struct rte_mbuf *const m[], uint32_t n)
@@ -316,6 +319,18 @@ static uint32_t slices_of(struct kvr_slice *s, struct rte_mbuf *const m[], uint3
 		s[i] = (struct kvr_slice){kvr_frame_body(h), h->frag_len};
 	}
 	return n;
+}
+
+const struct kvr_wire_hdr *job_header(const struct job *j)
+{
+	return rte_pktmbuf_mtod(j->frames != NULL ? j->frames->m[0] : j->frame,
+				const struct kvr_wire_hdr *);
+}
+
+uint32_t job_slices(struct lcore *lc, const struct job *j)
+{
+	return j->frames != NULL ? slices_of(lc->slices, j->frames->m, j->frames->n)
+				 : slices_of(lc->slices, &j->frame, 1);
 }
 
 enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
@@ -356,20 +371,16 @@ enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct
 
 /* ---- scores ---- */
 
-void job_pad(struct job *j)
+void overlap_pad(struct kvr_overlap *o)
 {
-	struct kvr_overlap *o = j->overlap;
-
 	for (int t = KVR_PREFIX_DEVICE; t < KVR_PREFIX_TIERS; t++)
 		if (t == KVR_PREFIX_DEVICE || (o->flags & 1u << t) != 0)
 			memset(&o->count[(size_t)t * o->stride + o->nranks], 0,
 			       (o->stride - o->nranks) * sizeof(o->count[0]));
 }
 
-void job_overlap(const struct job *j, struct kvr_sched_overlap *ov)
+void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov)
 {
-	const struct kvr_overlap *o = j->overlap;
-
 	*ov = (struct kvr_sched_overlap){
 		.device = kvr_overlap_tier(o, KVR_PREFIX_DEVICE),
 		.host = (o->flags & KVR_OVERLAP_HOST) ? kvr_overlap_tier(o, KVR_PREFIX_HOST) : NULL,
@@ -404,9 +415,16 @@ void jobs_flush(struct lcore *lc)
 			q[n] = (struct kvr_prefix_query){j->hashes, j->n_hashes, j->overlap};
 		}
 		kvr_prefix_score_burst(p->prefix, q, n);
+		if (p->prefill == NULL)
+			continue;
+		for (uint32_t k = 0; k < n; k++)
+			q[k].out = lc->job[i + k]->legs->overlap;
+		kvr_prefix_score_burst(p->prefill->prefix, q, n);
 	}
 	for (uint32_t i = 0; i < lc->n_jobs; i++) {
-		job_pad(lc->job[i]);
+		overlap_pad(lc->job[i]->overlap);
+		if (lc->job[i]->legs != NULL)
+			overlap_pad(lc->job[i]->legs->overlap);
 		job_put(lc, lc->job[i]);
 	}
 	lc->n_jobs = 0;

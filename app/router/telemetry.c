@@ -121,6 +121,36 @@ static int cmd_resume(void *arg, const char *params, struct rte_tel_data *d)
 	return drain(arg, params, false, d);
 }
 
+/* ---- prefill pools ---- */
+
+static int deactivate(struct router *rt, const char *params, bool off, struct rte_tel_data *d)
+{
+	struct kvr_ctl_args a;
+	int rc;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n != 1)
+		return kvr_ctl_error(d, EINVAL, "expected the name of a prefill pool");
+	rc = control_deactivate(rt, a.v[0], off);
+	if (rc == -ENOENT)
+		return kvr_ctl_error(d, ENOENT, "no pool %s", a.v[0]);
+	if (rc < 0)
+		return kvr_ctl_error(d, EINVAL, "%s is not the prefill pool of a pair", a.v[0]);
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "pool", a.v[0]);
+	rte_tel_data_add_dict_string(d, "prefill", rc != 0 ? "active" : "inactive");
+	return 0;
+}
+
+static int cmd_deactivate(void *arg, const char *params, struct rte_tel_data *d)
+{
+	return deactivate(arg, params, true, d);
+}
+
+static int cmd_reactivate(void *arg, const char *params, struct rte_tel_data *d)
+{
+	return deactivate(arg, params, false, d);
+}
+
 /* ---- pools ---- */
 
 static struct rte_tel_data *prefix_dict(const struct pool *p)
@@ -183,6 +213,14 @@ static struct rte_tel_data *pool_dict(const struct pool *p)
 	rte_tel_data_add_dict_u64(d, "slots_used", kvr_flight_count(p->requests));
 	rte_tel_data_add_dict_u64(d, "slots_lingering", kvr_flight_lingering(p->requests));
 	rte_tel_data_add_dict_u64(d, "jobs_free", rte_mempool_avail_count(p->jobs));
+	if (p->prefill != NULL || p->decode != NULL)
+		rte_tel_data_add_dict_string(d, "peer",
+					     (p->prefill != NULL ? p->prefill : p->decode)->name);
+	if (p->decode != NULL)
+		rte_tel_data_add_dict_string(d, "prefill",
+					     kvr_disagg_active(&p->disagg) ? "active" : "inactive");
+	if (p->legs != NULL)
+		rte_tel_data_add_dict_u64(d, "legs", rte_mempool_in_use_count(p->legs));
 	add_part(d, "requests", stats_dict(p->stats));
 	add_part(d, "events", stats_dict(p->event_stats));
 	add_part(d, "prefix", prefix_dict(p));
@@ -382,6 +420,9 @@ static const struct kvr_ctl_cmd commands[] = {
 	 cmd_balance},
 	{"/kvroute/drain", "ID", "no new requests for worker ID", cmd_drain},
 	{"/kvroute/resume", "ID", "take worker ID back into service", cmd_resume},
+	{"/kvroute/deactivate", "POOL", "no new requests for prefill pool POOL", cmd_deactivate},
+	{"/kvroute/reactivate", "POOL", "prefill pool POOL again, if it has workers",
+	 cmd_reactivate},
 	{NULL, NULL, NULL, NULL},
 };
 

@@ -24,6 +24,7 @@
 struct kvr_disagg {
 	bool activated;	  /**< a prefill worker was seen once */
 	bool deactivated; /**< the last one is gone */
+	bool held;	  /**< switched off by an operator, workers or not */
 };
 
 enum kvr_disagg_path {
@@ -36,11 +37,30 @@ enum kvr_disagg_path {
 /** The number of prefill workers changed. @return true when the side became (in)active. */
 bool kvr_disagg_workers(struct kvr_disagg *d, uint32_t n_prefill_workers);
 
+/** An operator switches the side off, or leaves it to its workers again. @return true on change. */
+bool kvr_disagg_hold(struct kvr_disagg *d, bool hold);
+
 /** Section 9.1: whether requests of this model can be served at all. */
 bool kvr_disagg_can_serve(const struct kvr_disagg *d, bool enforce);
 
 /** Whether the prefill leg can be taken now. */
 bool kvr_disagg_active(const struct kvr_disagg *d);
+
+/** One leg as its pool would decide it. */
+struct kvr_disagg_side {
+	struct kvr_sched *sched;
+	const struct kvr_sched_req *req;
+	const struct kvr_sched_overlap *overlap;
+};
+
+/**
+ * Conditional disaggregation (section 9.5): whether the request is better served by the decode
+ * pool alone. Asks both pools where the request would go and books nothing; @p conf is the decode
+ * pool's. Tokens to compute are those that the decode worker does not hold, as it would compute
+ * them. A pinned prefill worker, and a decode pool that has nobody, are never bypassed.
+ */
+bool kvr_disagg_bypass(const struct kvr_pool_conf *conf, const struct kvr_disagg_side *prefill,
+		       const struct kvr_disagg_side *decode, uint64_t now);
 
 /** Section 9.3: uniform room below 2^63 with room mod dp_size = the rank's place; dp_size >= 1. */
 uint64_t kvr_disagg_room(struct kvr_rand *r, uint32_t rank_place, uint32_t dp_size);
