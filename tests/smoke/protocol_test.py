@@ -374,7 +374,6 @@ def route_faults():
 
     yield 'version', ('UnknownVersion',), body(fixed, version=2)
     yield 'kind 99', ('UnknownKind',), body(fixed, kind=99)
-    yield 'POTENTIAL_LOADS (later)', ('UnknownKind',), body(fixed, kind='POTENTIAL_LOADS')
     yield 'flag 1', ('BadFlags',), body(fixed, flags=1)
     yield 'flag 0x8000', ('BadFlags',), body(fixed, flags=0x8000)
     yield 'version before kind and flags', ('UnknownVersion',), body(fixed, kind=99, flags=1, version=9)
