@@ -118,32 +118,34 @@ static void session_event(const struct ex_req *r, const char *event,
 	session_line(r->session, strlen(r->session), event, to);
 }
 
-/* A bound session pins the request to its (worker, rank) unless the client pinned it. */
-static bool session_enter(struct ex_world *w, struct ex_req *r, struct ex_problem *p)
+/*
+ * Without a generic pin of its own a request of a bound session is pinned to the worker of the
+ * binding. The binding names no rank: that is the hint's, or the only one the worker has.
+ */
+static void session_enter(struct ex_world *w, struct ex_req *r)
 {
 	struct kvr_sched_hints *h = &r->main.hints;
 	struct kvr_session_binding to;
 
-	if (r->session == NULL)
-		return true;
+	if (r->session == NULL || (h->flags & KVR_SHINT_BACKEND_ID))
+		return;
 	switch (kvr_session_resolve(w->sessions, r->session, strlen(r->session), w->now, &to)) {
 	case KVR_SESSION_EXPIRED:
 		session_event(r, "expired", &to);
 		session_event(r, "close_sent", &to);
-		return true;
+		return;
 	case KVR_SESSION_NONE:
-		if (r->action == EX_SESSION_CLOSE)
-			return ex_bad(p, "unknown session '%s'", r->session);
-		return true;
+		return;
 	default:
 		break;
 	}
-	if (h->flags & (KVR_SHINT_BACKEND_ID | KVR_SHINT_DECODE_ID))
-		return true;
-	h->flags |= KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK;
+	h->flags |= KVR_SHINT_BACKEND_ID;
 	h->backend_id = to.worker;
+	if ((h->flags & (KVR_SHINT_DP_RANK | KVR_SHINT_DECODE_ID)) ||
+	    ex_worker_find(w, to.worker) != NULL)
+		return;
+	h->flags |= KVR_SHINT_DP_RANK; /* it left: nobody serves */
 	h->dp_rank = to.dp_rank;
-	return true;
 }
 
 /* The main leg was routed: open or close. */
@@ -369,8 +371,6 @@ void ex_prefill_over(struct ex_world *w, struct ex_req *r)
 	r->stage = EX_BOTH;
 	if (decode)
 		main_leg(w, r, "route");
-	else if (!r->main.on)
-		ex_req_end(w, r, false); /* the decode leg was lost before */
 }
 
 static void prefill_request(const struct ex_world *w, struct ex_req *r)
@@ -467,10 +467,7 @@ bool ex_op_route(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 		ex_req_free(r);
 		return true;
 	}
-	if (!session_enter(w, r, p)) {
-		ex_req_free(r);
-		return false;
-	}
+	session_enter(w, r);
 	if (r->pool->peer != NULL && r->pool->conf.role == KVR_POOL_DECODE)
 		disaggregated(w, r);
 	else
@@ -482,16 +479,9 @@ void ex_leg_dropped(struct ex_world *w, struct ex_pool *pool, uint32_t slot)
 {
 	struct ex_req *r = pool->by_slot[slot];
 
-	if (pool == r->pool) {
-		ex_leg_release(pool, &r->main);
-		if (r->prefill.on)
-			return; /* the prefill leg runs to its end */
-	} else {
-		ex_leg_release(pool, &r->prefill);
-		if (r->main.on)
-			return;
-	}
-	ex_req_end(w, r, false);
+	ex_leg_release(pool, pool == r->pool ? &r->main : &r->prefill);
+	if (!r->main.on)
+		ex_req_end(w, r, false);
 }
 
 static void admitted(struct ex_world *w, struct ex_pool *pool, const struct kvr_sched_decision *d)

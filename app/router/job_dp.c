@@ -26,6 +26,7 @@ static struct job *job_new(struct lcore *lc, struct pool *p)
 	j->hint_buf = NULL;
 	j->allowed_buf = NULL;
 	j->legs = NULL;
+	j->held = 0;
 	j->arrival_ns = lc->now_ns;
 	return j;
 }
@@ -37,8 +38,20 @@ static void frames_free(struct frame_list *l)
 	buf_put(l);
 }
 
+bool job_hold(struct job *j)
+{
+	const uint32_t n = j->frames != NULL ? j->frames->n : 1;
+
+	if (j->pool->held + n > j->pool->max_held)
+		return false;
+	j->held = n;
+	j->pool->held += n;
+	return true;
+}
+
 void job_free(struct lcore *lc, struct job *j)
 {
+	j->pool->held -= j->held; /* not 0 only on the scheduler lcore */
 	rte_pktmbuf_free(j->frame);
 	if (j->frames != NULL)
 		frames_free(j->frames);

@@ -142,6 +142,7 @@ struct job {
 	uint32_t hints_off; /* where they stand in the message's body, and what follows them */
 	uint32_t body_off;
 	struct legs *legs;	  /* the pool is the decode pool of a pair; else NULL */
+	uint32_t held;		  /* its frames, counted in pool::held; 0: it does not wait */
 	struct kvr_sched_req req; /* points at the next five */
 	struct kvr_sched_hints hints;
 	struct kvr_sched_override over;
@@ -283,6 +284,8 @@ struct pool {
 	/* scheduler lcore */
 	struct kvr_flight_list aborts; /* by abort_ns */
 	uint32_t sweep;		       /* next slot to look at for deadlines */
+	uint32_t held;		       /* frames kept by requests that wait */
+	uint32_t max_held;
 	/* pairs of a prefill and a decode pool, on one scheduler lcore; else NULL */
 	struct pool *prefill; /* of a decode pool */
 	struct pool *decode;  /* of a prefill pool */

@@ -357,7 +357,13 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 	r->n_hashes = j->n_hashes;
 	r->prompt = job_prompt(j);
 	if (legs_wanted(lc, p, j)) {
-		legs_start(lc, p, r, j);
+		if (likely(job_hold(j))) {
+			legs_start(lc, p, r, j);
+			return;
+		}
+		pool_count(p, PC_REJECTED, 1);
+		kvr_flight_release(p->requests, r);
+		reject_job(lc, p, j, KVR_E_NO_MEMORY, NULL);
 		return;
 	}
 	if (p->prefill != NULL) {
@@ -371,6 +377,13 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		routed(lc, p, r, j, &d);
 		break;
 	case KVR_SCHED_QUEUED:
+		if (unlikely(!job_hold(j))) {
+			kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
+			pool_count(p, PC_REJECTED, 1);
+			kvr_flight_release(p->requests, r);
+			reject_job(lc, p, j, KVR_E_NO_MEMORY, NULL);
+			break;
+		}
 		pool_count(p, PC_QUEUED, 1);
 		r->state = KVR_RQ_QUEUED;
 		r->relay.client = j->client;

@@ -51,6 +51,12 @@ const struct kvr_wire_hdr *job_header(const struct job *j);
 /** The body of the job's message as lc->slices. @return how many. */
 uint32_t job_slices(struct lcore *lc, const struct job *j);
 
+/**
+ * The job is going to wait with its frames: they are the buffers that ports receive into, and only
+ * a part of them may wait. @return false when that part is used up. Scheduler lcore.
+ */
+bool job_hold(struct job *j);
+
 /** Free a job and whatever frames it still has. */
 void job_free(struct lcore *lc, struct job *j);
 

@@ -287,6 +287,7 @@ bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t rank
 
 uint32_t pipeline_body_len = 4;
 uint8_t pipeline_kind = KVR_ROUTE;
+uint16_t pipeline_pool = 5;
 
 /* Send a request whose prompt and counts are set: all its frames, a device ring at a time. */
 static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hint_buf *hints)
@@ -299,7 +300,7 @@ static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hin
 	uint32_t len, off, part;
 	uint8_t frame[KVR_WIRE_DEF_FRAME];
 
-	src->fixed.pool = 5;
+	src->fixed.pool = pipeline_pool;
 	src->fixed.max_tokens = KVR_NONE32;
 	src->fixed.expected_output_tokens = KVR_NONE32;
 	src->body = body;

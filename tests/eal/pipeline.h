@@ -91,6 +91,9 @@ bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t rank
 /** Bytes of the opaque body of what pipeline_route() sends; 4 unless a test changes it. */
 extern uint32_t pipeline_body_len;
 
+/** Pool number of what pipeline_route() sends; 5 unless a test changes it. */
+extern uint16_t pipeline_pool;
+
 /** Kind of what pipeline_route() sends; KVR_ROUTE unless a test changes it. */
 extern uint8_t pipeline_kind;
 
