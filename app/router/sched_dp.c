@@ -15,7 +15,7 @@
 
 #define ABORT_TRIES    5
 #define ABORT_EVERY_NS UINT64_C(500000000)
-#define STEPS_AHEAD    (1 + KVR_SCHED_AHEAD) /* the job, then its path */
+#define STEPS_AHEAD    (1 + KVR_SCHED_AHEAD) /* the job, then what it or the slot leads to */
 
 static const enum kvr_wire_code sched_codes[KVR_SCHED_ERRS] = {
 	[KVR_SCHED_NO_ENDPOINTS] = KVR_E_NO_ENDPOINTS,
@@ -653,9 +653,23 @@ static void prefetch_note(struct pool *p, const struct note *n, struct kvr_activ
 		rte_prefetch0(&((const struct job *)n->ptr)->req);
 	else if (n->type == NOTE_ROUTE)
 		kvr_sched_prefetch_route(p->sched, &((const struct job *)n->ptr)->req, ahead);
-	else if (n->type == NOTE_PROGRESS)
+	else if (n->type == NOTE_PROGRESS && step > 0)
 		kvr_sched_prefetch(p->sched, (uint32_t)n->handle & (KVR_FLIGHT_MAX_SLOTS - 1),
-				   step);
+				   step - 1);
+}
+
+/* Before note i is handled: the next step of some notes behind it. Each step reads what the one
+ * before has fetched; see kvr_sched_prefetch().
+ */
+static void fetch_ahead(struct pool *p, const struct note n[], int got,
+			struct kvr_active_ahead ahead[], int i)
+{
+	for (int step = 0; step < STEPS_AHEAD; step++) {
+		int at = i + 2 * (STEPS_AHEAD - step);
+
+		if (at >= 0 && at < got)
+			prefetch_note(p, &n[at], &ahead[at], step);
+	}
 }
 
 uint32_t sched_poll(struct lcore *lc, struct pool *p)
@@ -668,14 +682,8 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 	for (uint32_t i = 0; i < got; i++)
 		if (n[i].handle != 0)
 			kvr_flight_prefetch(p->requests, n[i].handle);
-	/* Each step reads what the one before has fetched; see kvr_sched_prefetch(). */
 	for (int i = got > 1 ? -2 * STEPS_AHEAD : 0; i < (int)got; i++) {
-		for (int step = 0; step < STEPS_AHEAD; step++) {
-			int at = i + 2 * (STEPS_AHEAD - step);
-
-			if (at >= 0 && at < (int)got)
-				prefetch_note(p, &n[at], &ahead[at], step);
-		}
+		fetch_ahead(p, n, (int)got, ahead, i);
 		if (i >= 0)
 			handlers[n[i].type](lc, p, &n[i]);
 	}

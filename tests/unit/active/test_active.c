@@ -235,6 +235,42 @@ static void cuts_of_a_prompt_that_is_gone_heal(void)
 	cuts_heal(32);
 }
 
+/* Whatever ends between the calls, fetching ahead comes to its end and touches what exists. */
+static void fetching_ahead_may_be_late(void)
+{
+	struct kvr_active *a = make(8, 64, 4);
+	struct kvr_active_booking b[16] = {0};
+	struct kvr_active_ahead ahead = {0};
+	uint64_t sh[300];
+	struct kvr_rand r;
+
+	kvr_rand_init(&r, 9);
+	for (uint32_t i = 0; i < 300; i++)
+		sh[i] = i + 1;
+	for (uint32_t round = 0; round < 20000; round++) {
+		uint32_t i = kvr_rand_below(&r, 16), n = kvr_rand_below(&r, 300);
+
+		if (round % 40 == 0)
+			ahead = (struct kvr_active_ahead){0};
+		kvr_active_prefetch_match(a, sh, 300, &ahead);
+		CU_ASSERT_FATAL(ahead.done < 300);
+		kvr_active_free(a, &b[i]);
+		book(a, kvr_rand_below(&r, 8), sh, n, &b[i]);
+		if (round % 500 == 0)
+			CU_ASSERT_PTR_NULL_FATAL(kvr_active_check(a));
+	}
+	/* In peace it ends at the last run that the match finds. */
+	for (uint32_t i = 0; i < 16; i++)
+		kvr_active_free(a, &b[i]);
+	book(a, 0, sh, 170, &b[0]);
+	book(a, 1, sh, 100, &b[1]);
+	ahead = (struct kvr_active_ahead){0};
+	for (uint32_t i = 0; i < 8; i++) /* runs of 64, 36, 28 and 42: the prompt, then two a run */
+		kvr_active_prefetch_match(a, sh, 150, &ahead);
+	CU_ASSERT_EQUAL(ahead.done, 128);
+	kvr_active_destroy(a);
+}
+
 /* A faded part is not joined to one of full weight, or its blocks would change theirs. */
 static void faded_runs_stay_apart(void)
 {
@@ -491,6 +527,7 @@ int main(void)
 			       {"full", a_full_tree_counts_the_rest_privately},
 			       {"wide", wide_records_come_and_go},
 			       {"heal", cuts_of_a_prompt_that_is_gone_heal},
+			       {"ahead", fetching_ahead_may_be_late},
 			       {"heal-fade", faded_runs_stay_apart},
 			       {"create", create_refuses_nonsense},
 			       {"enomem", every_failed_allocation_is_undone},
