@@ -446,6 +446,7 @@ static struct kvr_flight *renew(struct pool *d, struct legs *l)
 {
 	struct kvr_flight *old = l->decode, *r;
 
+	kvr_flight_mute(old); /* its last item would be taken for the end */
 	kvr_flight_unname(d->requests, old);
 	r = kvr_flight_alloc(d->requests, l->job->source, l->job->id);
 	old->legs = NULL;
