@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <rte_random.h>
+
 #include "kvr_frame.h"
 #include "kvr_rand.h"
 #include "kvr_test.h"
@@ -497,6 +499,7 @@ static void play(const char *decode_keys, const char *prefill_keys, uint64_t see
 	uint64_t untold = 0;
 
 	kvr_rand_init(&rnd, seed);
+	rte_srand(seed); /* what the router draws its own seeds from */
 	last_id = 0;
 	pair_start(decode_keys, prefill_keys);
 	joins(PAIR_P, true);
