@@ -42,7 +42,7 @@ CODES = {
     1: 'UnknownVersion', 2: 'UnknownKind', 3: 'BadLength', 4: 'BadFragment', 5: 'TooLarge',
     6: 'ReassemblyFull', 7: 'BadHint', 8: 'BadFlags', 9: 'NotAllowed', 32: 'UnknownPool',
     33: 'EmptyPrompt', 34: 'PromptTooLong', 35: 'InvalidOverride', 36: 'UnknownPolicyClass',
-    37: 'InvalidRequest', 38: 'UnknownRequest', 39: 'Ended', 48: 'NoEndpoints',
+    37: 'InvalidRequest', 38: 'UnknownRequest', 39: 'Ended', 40: 'InvalidWeight', 48: 'NoEndpoints',
     49: 'AllEligibleWorkersOverloaded', 50: 'PinnedWorkerNotAllowed',
     51: 'PinnedWorkerOverloaded', 52: 'DpRankRequired', 53: 'WorkerIdRequired',
     54: 'QueueRejected', 55: 'NotActivated', 56: 'DuplicateRequest', 64: 'Busy', 65: 'NoMemory',
