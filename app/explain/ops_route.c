@@ -163,6 +163,7 @@ static void session_routed(struct ex_world *w, struct ex_req *r, const struct kv
 	}
 	if (kvr_session_unbind(w->sessions, r->session, strlen(r->session), &bound)) {
 		session_event(r, "unbound", &bound);
+		r->to = bound; /* the one that holds the session, wherever the request went */
 		r->closing = true;
 	}
 }
