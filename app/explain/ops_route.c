@@ -4,6 +4,7 @@
 #include "request.h"
 
 #include <inttypes.h>
+#include <rte_common.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,15 +119,25 @@ static void session_event(const struct ex_req *r, const char *event,
 	session_line(r->session, strlen(r->session), event, to);
 }
 
+static struct kvr_session_key session_key(const struct ex_world *w, const struct ex_req *r)
+{
+	struct kvr_session_key key = {0};
+
+	kvr_session_key(w->sessions, r->session, strlen(r->session), &key); /* was checked */
+	return key;
+}
+
 /* A bound session pins the request to its (worker, rank) unless the client pinned it. */
 static bool session_enter(struct ex_world *w, struct ex_req *r, struct ex_problem *p)
 {
 	struct kvr_sched_hints *h = &r->main.hints;
 	struct kvr_session_binding to;
+	struct kvr_session_key key;
 
 	if (r->session == NULL)
 		return true;
-	switch (kvr_session_resolve(w->sessions, r->session, strlen(r->session), w->now, &to)) {
+	key = session_key(w, r);
+	switch (kvr_session_resolve(w->sessions, &key, w->now, &to, NULL)) {
 	case KVR_SESSION_EXPIRED:
 		session_event(r, "expired", &to);
 		session_event(r, "close_sent", &to);
@@ -150,6 +161,7 @@ static bool session_enter(struct ex_world *w, struct ex_req *r, struct ex_proble
 static void session_routed(struct ex_world *w, struct ex_req *r, const struct kvr_sched_decision *d)
 {
 	struct kvr_session_binding bound;
+	struct kvr_session_key key;
 
 	r->to = (struct kvr_session_binding){d->worker, d->dp_rank};
 	if (r->session == NULL || r->action == EX_SESSION_USE)
@@ -159,7 +171,8 @@ static void session_routed(struct ex_world *w, struct ex_req *r, const struct kv
 		session_event(r, "open_sent", &r->to);
 		return;
 	}
-	if (kvr_session_unbind(w->sessions, r->session, strlen(r->session), &bound)) {
+	key = session_key(w, r);
+	if (kvr_session_unbind(w->sessions, &key, &bound)) {
 		session_event(r, "unbound", &bound);
 		r->closing = true;
 	}
@@ -177,6 +190,7 @@ bool ex_op_session_ack(struct ex_world *w, const json_t *obj, struct ex_problem 
 						 {"id", EX_STR, EX_REQUIRED},
 						 {"status", EX_STR, EX_NULL},
 						 {NULL}};
+	struct kvr_session_key key;
 	struct ex_req *r;
 	int known;
 
@@ -188,9 +202,10 @@ bool ex_op_session_ack(struct ex_world *w, const json_t *obj, struct ex_problem 
 	if (!r->opening)
 		return ex_bad(p, "request '%s' opens no session", r->id);
 	r->opening = false;
+	key = session_key(w, r);
 	if (strcmp(ex_str_or(obj, "status", "ok"), "ok") == 0 &&
-	    kvr_session_bind(w->sessions, r->session, strlen(r->session), &r->to,
-			     r->timeout_s * UINT64_C(1000000000), w->now) == 0) {
+	    kvr_session_bind(w->sessions, &key, &r->to, r->timeout_s * UINT64_C(1000000000), w->now,
+			     NULL) == 0) {
 		session_event(r, "bound", &r->to);
 		return true;
 	}
@@ -199,23 +214,31 @@ bool ex_op_session_ack(struct ex_world *w, const json_t *obj, struct ex_problem 
 	return true;
 }
 
-#define REAP_NS UINT64_C(30000000000)
+#define REAP_NS UINT64_C(15000000000) /* so that none is over for 30 s */
 
 uint64_t ex_session_timer(const struct ex_world *w)
 {
 	return kvr_session_count(w->sessions) == 0 ? UINT64_MAX : (w->now / REAP_NS + 1) * REAP_NS;
 }
 
+/* Both sides of the table are this thread. */
 void ex_session_expire(struct ex_world *w)
 {
+	struct kvr_session_ref due[16];
 	struct kvr_session_ended e;
 
 	if (w->now % REAP_NS != 0)
 		return;
-	while (kvr_session_expire(w->sessions, w->now, &e, 1) == 1) {
-		session_line(e.id, e.len, "expired", &e.to);
-		session_line(e.id, e.len, "close_sent", &e.to);
-	}
+	do {
+		uint32_t n = kvr_session_due(w->sessions, w->now, due, RTE_DIM(due));
+
+		for (uint32_t i = 0; i < n; i++) {
+			if (!kvr_session_confirm(w->sessions, due[i], w->now, &e))
+				continue;
+			session_line(e.id, e.len, "expired", &e.to);
+			session_line(e.id, e.len, "close_sent", &e.to);
+		}
+	} while (kvr_session_behind(w->sessions, w->now));
 }
 
 /* ---- main leg ---------------------------------------------------------------------------- */
