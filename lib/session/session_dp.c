@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <string.h>
+
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 /* Words with one writer: this side. */
