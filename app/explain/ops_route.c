@@ -163,7 +163,7 @@ static void session_routed(struct ex_world *w, struct ex_req *r, const struct kv
 	struct kvr_session_binding bound;
 	struct kvr_session_key key;
 
-	r->to = (struct kvr_session_binding){d->worker, d->dp_rank};
+	r->to = (struct kvr_session_binding){d->worker, d->dp_rank, 0};
 	if (r->session == NULL || r->action == EX_SESSION_USE)
 		return;
 	if (r->action == EX_SESSION_OPEN) {

@@ -119,6 +119,10 @@ struct kvr_pool_conf {
 
 	/* disaggregation (9) */
 	bool enforce_disagg;
+
+	/* sessions (10) */
+	uint32_t max_sessions;	 /**< 0 = no sessions */
+	uint64_t affinity_ttl_s; /**< KVR_POOL_NONE = no affinity */
 };
 
 /** The option table: every key above that has a text form, by the names operators use. */

@@ -11,7 +11,7 @@
  *
  *   scheduler side                                     control side
  *   index[ ] (tag, entry) --> entry[ ]  320 bytes      wheel: link[ ], 8,192 slots of 134 ms
- *     bind resolve unbind      hot 44 | id 256           kvr_session_due(): what seems over
+ *     bind resolve unbind      hot 52 | id 256           kvr_session_due(): what seems over
  *     enter leave confirm        |                          |
  *        |                       +---- expires, ttl, active, read by control ---->+
  *        +-- queue of entries to arm ------------------------------------------->-+
@@ -54,6 +54,7 @@ struct kvr_session;
 struct kvr_session_binding {
 	uint64_t worker;
 	uint32_t dp_rank;
+	uint64_t tag; /* the caller's own */
 };
 
 /** An id with its hash. The id's bytes stay the caller's. */

@@ -74,6 +74,11 @@ static bool is_over(const struct entry *e, uint64_t now)
 	return GET(e->active) == 0 && GET(e->expires) <= now;
 }
 
+static struct kvr_session_binding binding_of(const struct entry *e)
+{
+	return (struct kvr_session_binding){e->worker, e->dp_rank, e->caller_tag};
+}
+
 /* The entry of a life that is not over, or NULL. */
 static struct entry *entry_of(struct kvr_session *s, struct kvr_session_ref ref)
 {
@@ -154,8 +159,7 @@ void kvr_session_prefetch(const struct kvr_session *s, const struct kvr_session_
 		return;
 	e = &s->entry[p->entry - 1];
 	__builtin_prefetch(e, 1);
-	if (key->len > 20)
-		__builtin_prefetch((const char *)e + 64);
+	__builtin_prefetch((const char *)e + 64);
 }
 
 bool kvr_session_reserve(struct kvr_session *s)
@@ -200,6 +204,7 @@ int kvr_session_bind(struct kvr_session *s, const struct kvr_session_key *key,
 	}
 	e->worker = to->worker;
 	e->dp_rank = to->dp_rank;
+	e->caller_tag = to->tag;
 	SET(e->ttl, ttl_ns);
 	SET(e->expires, later(now, ttl_ns));
 	arm(s, n);
@@ -218,7 +223,7 @@ enum kvr_session_found kvr_session_resolve(struct kvr_session *s, const struct k
 	if (s->index[i].entry == 0)
 		return KVR_SESSION_NONE;
 	e = &s->entry[n];
-	*to = (struct kvr_session_binding){e->worker, e->dp_rank};
+	*to = binding_of(e);
 	if (is_over(e, now)) {
 		drop(s, i);
 		return KVR_SESSION_EXPIRED;
@@ -239,7 +244,7 @@ bool kvr_session_unbind(struct kvr_session *s, const struct kvr_session_key *key
 		return false;
 	e = &s->entry[s->index[i].entry - 1];
 	if (to != NULL)
-		*to = (struct kvr_session_binding){e->worker, e->dp_rank};
+		*to = binding_of(e);
 	drop(s, i);
 	return true;
 }
@@ -277,7 +282,7 @@ bool kvr_session_confirm(struct kvr_session *s, struct kvr_session_ref ref, uint
 
 	if (e == NULL || !is_over(e, now))
 		return false;
-	*out = (struct kvr_session_ended){e->id, e->len, {e->worker, e->dp_rank}};
+	*out = (struct kvr_session_ended){e->id, e->len, binding_of(e)};
 	drop(s, place_of_entry(s, ref.entry));
 	return true;
 }

@@ -31,6 +31,7 @@ struct entry {
 	alignas(64) _Atomic uint64_t expires; /* 0: free */
 	_Atomic uint64_t ttl;
 	uint64_t worker;
+	uint64_t caller_tag;
 	uint32_t dp_rank;
 	_Atomic uint32_t gen;	 /* odd: bound */
 	_Atomic uint32_t active; /* requests that have entered */
@@ -38,8 +39,8 @@ struct entry {
 	uint32_t len;
 	char id[KVR_SESSION_ID_MAX];
 };
-_Static_assert(sizeof(struct entry) == 320 && offsetof(struct entry, id) == 44,
-	       "ids of 20 bytes lie in the first line, of 84 in two");
+_Static_assert(sizeof(struct entry) == 320 && offsetof(struct entry, id) == 52,
+	       "ids of 12 bytes lie in the first line, of 76 in two");
 
 /** Circular lists; the first SLOTS are the heads, entry n is link SLOTS + n. Alone: in no slot. */
 struct link {

@@ -169,7 +169,7 @@ static uint32_t control_turn(struct bench *b, struct kvr_session_ref due[], uint
 
 static struct kvr_session_binding binding_of(uint32_t i)
 {
-	return (struct kvr_session_binding){(uint64_t)i * 7 + 1, i % 8};
+	return (struct kvr_session_binding){(uint64_t)i * 7 + 1, i % 8, 0};
 }
 
 static void op_bind(struct bench *b, uint32_t i)

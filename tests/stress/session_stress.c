@@ -130,7 +130,7 @@ static void use(struct life *l, const struct kvr_session_key *k, uint32_t i, uin
 
 static void bind(uint32_t i, uint64_t ttl, uint64_t t)
 {
-	const struct kvr_session_binding b = {i, 0};
+	const struct kvr_session_binding b = {i, 0, 0};
 	struct kvr_session_key k;
 
 	need(kvr_session_key(table, &i, sizeof(i), &k), "no key\n");

@@ -11,7 +11,7 @@
 #define SEC  UINT64_C(1000000000)
 #define LATE KVR_SESSION_LATE
 
-static const struct kvr_session_binding w42 = {42, 0}, w7 = {7, 3};
+static const struct kvr_session_binding w42 = {42, 0, 0}, w7 = {7, 3, UINT64_MAX - 1};
 
 static struct kvr_session_key key_of(const struct kvr_session *s, const char *id)
 {
@@ -78,7 +78,7 @@ static void unknown_bound_unbound(void)
 	CU_ASSERT_EQUAL(bind(s, "a", &w7, SEC, 0), 0); /* overwrites */
 	CU_ASSERT_EQUAL(kvr_session_count(s), 1);
 	CU_ASSERT(unbind(s, "a", &b));
-	CU_ASSERT(b.worker == 7 && b.dp_rank == 3);
+	CU_ASSERT(b.worker == 7 && b.dp_rank == 3 && b.tag == UINT64_MAX - 1);
 	CU_ASSERT_FALSE(unbind(s, "a", NULL));
 	CU_ASSERT_EQUAL(resolve(s, "a", 0, &b), KVR_SESSION_NONE);
 	CU_ASSERT_EQUAL(kvr_session_count(s), 0);
@@ -111,7 +111,7 @@ static void an_expired_one_is_told_once(void)
 	struct kvr_session_binding b;
 	struct kvr_session_ended e;
 
-	bind(s, "sess-expired", &(struct kvr_session_binding){99, 0}, SEC, 0);
+	bind(s, "sess-expired", &(struct kvr_session_binding){99, 0, 0}, SEC, 0);
 	CU_ASSERT_EQUAL(resolve(s, "sess-expired", SEC, &b), KVR_SESSION_EXPIRED);
 	CU_ASSERT_EQUAL(b.worker, 99);
 	CU_ASSERT_EQUAL(resolve(s, "sess-expired", SEC, &b), KVR_SESSION_NONE);
@@ -156,7 +156,7 @@ static void hostile_ids_are_told_apart(void)
 		for (uint32_t len = 1; len <= 256; len++) {
 			memset(id, (int)fill, sizeof(id));
 			CU_ASSERT(kvr_session_key(s, id, len, &k));
-			b = (struct kvr_session_binding){fill * 1000 + len, len};
+			b = (struct kvr_session_binding){fill * 1000 + len, len, 0};
 			CU_ASSERT_EQUAL(kvr_session_bind(s, &k, &b, SEC, 0, NULL), 0);
 		}
 	CU_ASSERT_EQUAL(kvr_session_count(s), 3 * 256);
@@ -185,7 +185,7 @@ static void colliding_hashes_are_told_apart(void)
 
 	for (uint32_t i = 0; i < 6; i++) {
 		k[i] = (struct kvr_session_key){id[i], 1, i < 4 ? 15 : 16}; /* over the end */
-		b = (struct kvr_session_binding){i, 0};
+		b = (struct kvr_session_binding){i, 0, 0};
 		CU_ASSERT_EQUAL(kvr_session_bind(s, &k[i], &b, SEC, 0, NULL), 0);
 	}
 	CU_ASSERT(kvr_session_unbind(s, &k[1], NULL));
@@ -222,7 +222,7 @@ static void reused_entry_expires_at_its_own_time(void)
 				CU_ASSERT_EQUAL_FATAL(expire(s, t, &e), 0);
 			CU_ASSERT_EQUAL(expire(s, over - 1, &e), 0);
 			CU_ASSERT_EQUAL(expire(s, over + LATE, &e), 1);
-			CU_ASSERT(e.to.worker == 7 && e.len == 3);
+			CU_ASSERT(e.to.worker == 7 && e.to.tag == w7.tag && e.len == 3);
 			CU_ASSERT_EQUAL(expire(s, over + 9000 * SEC, &e), 0);
 			kvr_session_destroy(s);
 		}
@@ -437,7 +437,7 @@ static void step(struct kvr_session *s, struct kvr_rand *r, uint64_t now)
 	struct model *m = &model[i];
 	char id[KVR_SESSION_ID_MAX];
 	const struct kvr_session_key k = nth(s, i, id);
-	struct kvr_session_binding b = {i, i};
+	struct kvr_session_binding b = {i, i, 0};
 	enum kvr_session_found found;
 
 	switch (kvr_rand_below(r, 7)) {
