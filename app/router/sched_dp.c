@@ -39,7 +39,7 @@ static const enum kvr_wire_code sched_code[KVR_SCHED_ERRS] = {
 
 static void send_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r)
 {
-	struct kvr_wire_accepted a = {.state = KVR_STATE_QUEUED};
+	struct kvr_wire_accepted a = {.state = KVR_STATE_QUEUED, .prefill_dp_rank = KVR_NONE32};
 	struct kvr_sched_pending waiting;
 
 	if (r->state != KVR_RQ_QUEUED) {
@@ -205,7 +205,7 @@ static void routed(struct lcore *lc, struct pool *p, struct kvr_flight *r, struc
 
 static void answer_query(struct lcore *lc, struct pool *p, struct job *j)
 {
-	struct kvr_wire_accepted a = {.state = KVR_STATE_QUERY};
+	struct kvr_wire_accepted a = {.state = KVR_STATE_QUERY, .prefill_dp_rank = KVR_NONE32};
 	struct kvr_sched_decision d;
 	struct kvr_sched_overlap ov;
 

@@ -214,12 +214,14 @@ int kvr_client_hint_session(struct kvr_client_hints *h, const char *id,
 {
 	const size_t len = strlen(id);
 
-	if (len == 0 || (unsigned int)action > KVR_CLIENT_SESSION_CLOSE)
+	if (len == 0 || (unsigned int)action > KVR_CLIENT_SESSION_CLOSE ||
+	    timeout_s > KVR_WIRE_SESSION_MAX_S)
 		return mark(h, -EINVAL);
 	if (len > KVR_HINT_MAX_SESSION)
 		return mark(h, -EMSGSIZE);
 	if (reserve(h, 8 + len) == 0)
-		kvr_hint_put_session(&h->buf, (uint8_t)action, timeout_s, id);
+		kvr_hint_put_session(&h->buf, (uint8_t)action,
+				     timeout_s != 0 ? timeout_s : KVR_NONE32, id);
 	return h->buf.err;
 }
 

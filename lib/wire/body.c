@@ -131,11 +131,13 @@ static int check_accepted(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_accepted *m = body;
 
-	if (m->reserved != 0 || m->reserved1 != 0)
+	if (m->reserved != 0 || m->reserved1 != 0 || m->reserved2 != 0)
 		return reserved_set(f);
-	return m->state <= KVR_STATE_RUNNING
-		       ? 0
-		       : bad_value(f, "unknown state", m->state, KVR_STATE_RUNNING);
+	if (m->state > KVR_STATE_RUNNING)
+		return bad_value(f, "unknown state", m->state, KVR_STATE_RUNNING);
+	if (m->path > KVR_PATH_BYPASSED)
+		return bad_value(f, "unknown path", m->path, KVR_PATH_BYPASSED);
+	return 0;
 }
 
 static int check_rejected(const void *body, uint32_t len, struct kvr_fault *f)
@@ -278,10 +280,31 @@ static int check_kv_ack(const void *body, uint32_t len, struct kvr_fault *f)
 static int check_session(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_session *m = body;
+	const int r = check_tail(body, len, sizeof(*m), m->id_len, f);
 
-	if (m->id_len == 0 || m->id_len > KVR_HINT_MAX_SESSION)
-		return bad_length(f, m->id_len, KVR_HINT_MAX_SESSION);
-	return check_tail(body, len, sizeof(*m), m->id_len, f);
+	if (r != 0)
+		return r;
+	return kvr_session_id_ok(m + 1, m->id_len)
+		       ? 0
+		       : refuse(f, KVR_E_INVALID_SESSION, "session id is not legal", m->id_len,
+				KVR_HINT_MAX_SESSION);
+}
+
+static int check_session_open(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_session *m = body;
+	const uint32_t most = KVR_WIRE_SESSION_MAX_S + KVR_WIRE_SESSION_GRACE_S;
+
+	if (m->timeout_s == 0 || m->timeout_s > most)
+		return refuse(f, KVR_E_INVALID_SESSION, "timeout out of range", m->timeout_s, most);
+	return check_session(body, len, f);
+}
+
+static int check_session_end(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_session *m = body;
+
+	return m->timeout_s != 0 ? reserved_set(f) : check_session(body, len, f);
 }
 
 static int check_session_status(const void *body, uint32_t len, struct kvr_fault *f)
@@ -384,11 +407,11 @@ static check_fn *const checkers[KVR_WIRE_KIND_MAX] = {
 	[KVR_HEARTBEAT_ACK] = check_heartbeat_ack,
 	[KVR_KV_EVENTS] = check_kv_events,
 	[KVR_KV_ACK] = check_kv_ack,
-	[KVR_SESSION_OPEN] = check_session,
+	[KVR_SESSION_OPEN] = check_session_open,
 	[KVR_SESSION_OPENED] = check_session_status,
-	[KVR_SESSION_CLOSE] = check_session,
+	[KVR_SESSION_CLOSE] = check_session_end,
 	[KVR_SESSION_CLOSED] = check_session_status,
-	[KVR_SESSION_RELEASE] = check_session,
+	[KVR_SESSION_RELEASE] = check_session_end,
 	[KVR_SESSION_RELEASED] = check_session_status,
 	[KVR_POTENTIAL_LOADS] = check_route,
 	[KVR_LOADS] = check_loads,

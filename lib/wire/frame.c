@@ -10,7 +10,7 @@
 SIZE_IS(kvr_wire_hdr, 48);
 SIZE_IS(kvr_wire_request, 88);
 SIZE_IS(kvr_wire_tlv, 4);
-SIZE_IS(kvr_wire_accepted, 40);
+SIZE_IS(kvr_wire_accepted, 56);
 SIZE_IS(kvr_wire_rejected, 40);
 SIZE_IS(kvr_wire_dispatch_ack, 8);
 SIZE_IS(kvr_wire_response, 32);

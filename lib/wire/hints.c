@@ -133,15 +133,25 @@ static int take_override(const struct kvr_tlv *t, struct kvr_hints *h)
 	return 0;
 }
 
-static bool take_session(const struct kvr_tlv *t, struct kvr_hints *h)
+bool kvr_session_id_ok(const void *id, uint32_t len)
 {
-	if (!text(t, 8, 1, KVR_HINT_MAX_SESSION, &h->session))
-		return false;
+	return len > 0 && len <= KVR_HINT_MAX_SESSION && is_text(id, len);
+}
+
+static int take_session(const struct kvr_tlv *t, struct kvr_hints *h)
+{
+	if (t->len < 8 || !all_zero(t->value + 1, 3))
+		return KVR_E_HINT;
+	h->session = (struct kvr_str){(const char *)t->value + 8, t->len - 8u};
 	h->session_action = t->value[0];
 	h->session_timeout_s = get32(t->value + 4);
-	if (h->session_timeout_s == 0)
-		h->session_timeout_s = 300;
-	return h->session_action <= 2 && all_zero(t->value + 1, 3);
+	if (h->session_timeout_s == KVR_NONE32)
+		h->session_timeout_s = KVR_WIRE_SESSION_DEF_S;
+	if (!kvr_session_id_ok(h->session.p, h->session.len) ||
+	    h->session_action > KVR_ACTION_CLOSE || h->session_timeout_s == 0 ||
+	    h->session_timeout_s > KVR_WIRE_SESSION_MAX_S)
+		return KVR_E_INVALID_SESSION;
+	return 0;
 }
 
 /* Blocks ascend, so that hashing can merge them in one pass. `last` is the block before + 1. */
@@ -306,8 +316,7 @@ static int take_request(const struct kvr_tlv *t, struct kvr_hints *h, uint64_t *
 	case KVR_HINT_OVERRIDE:
 		return take_override(t, h);
 	case KVR_HINT_SESSION:
-		ok = take_session(t, h);
-		break;
+		return take_session(t, h);
 	case KVR_HINT_MM:
 		ok = take_mm(t, h, mm_last);
 		break;

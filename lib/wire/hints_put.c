@@ -32,6 +32,29 @@ void kvr_hint_put(struct kvr_hint_buf *h, uint16_t type, const void *a, uint32_t
 	h->len += (uint32_t)padded;
 }
 
+static bool listed(uint16_t type, const uint16_t list[], uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (list[i] == type)
+			return true;
+	return false;
+}
+
+int kvr_hints_rewrite(const void *in, uint32_t in_len, const uint16_t drop[], uint32_t n_drop,
+		      struct kvr_hint_buf *out)
+{
+	struct kvr_tlv_iter it = kvr_tlv_begin(in, in_len);
+	struct kvr_tlv t;
+	int more = 0;
+
+	while (out->err == 0 && (more = kvr_tlv_next(&it, &t)) > 0)
+		if (t.type != KVR_HINT_PAD && !listed(t.type, drop, n_drop))
+			kvr_hint_put(out, t.type, t.value, t.len, NULL, 0);
+	if (out->err == 0)
+		out->err = more;
+	return out->err;
+}
+
 static uint32_t str_len(const char *s)
 {
 	return (uint32_t)strnlen(s, UINT16_MAX + 1u);

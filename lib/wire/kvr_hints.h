@@ -75,8 +75,8 @@ struct kvr_hints {
 	uint32_t overrides;	  /* bit n: override n (enum kvr_wire_override) is given */
 	double override_value[8]; /* by enum kvr_wire_override; in its legal range */
 
-	uint8_t session_action;	    /* 0 none, 1 open, 2 close */
-	uint32_t session_timeout_s; /* 0 replaced by 300 */
+	uint8_t session_action;	    /* enum kvr_wire_session_action */
+	uint32_t session_timeout_s; /* 1..KVR_WIRE_SESSION_MAX_S, the default when not given */
 	struct kvr_str session;
 
 	const uint8_t *tlvs; /* the hint bytes, for walking */
@@ -131,10 +131,13 @@ int kvr_tlv_next(struct kvr_tlv_iter *it, struct kvr_tlv *out);
 /**
  * Parse and check all hints of a message.
  * @param p hint bytes, unaligned; @p len a multiple of 8, at most KVR_WIRE_MAX_HINTS.
- * @return 0 or KVR_E_HINT, KVR_E_INVALID_OVERRIDE, KVR_E_TOO_LARGE; *out is then partly filled
- * and must not be used.
+ * @return 0 or KVR_E_HINT, KVR_E_INVALID_OVERRIDE, KVR_E_INVALID_SESSION, KVR_E_TOO_LARGE; *out is
+ * then partly filled and must not be used.
  */
 int kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in, struct kvr_hints *out);
+
+/** True for 1 to KVR_HINT_MAX_SESSION bytes of text: what names a session, here and in messages. */
+bool kvr_session_id_ok(const void *id, uint32_t len);
 
 /** Allowed worker @p i of n_allowed. */
 uint64_t kvr_hints_allowed(const struct kvr_hints *h, uint32_t i);
@@ -157,8 +160,19 @@ struct kvr_hint_buf {
 	uint8_t *p;
 	uint32_t cap;
 	uint32_t len; /* bytes written, a multiple of 8: hints_len */
-	int err;      /* 0, or -EMSGSIZE: did not fit, -EINVAL: a value is not legal */
+	int err;      /* 0, or -EMSGSIZE: did not fit, -EINVAL: a value is not legal, -EBADMSG:
+		       * what was to be copied is malformed */
 };
+
+/**
+ * Append the hints of another message as they are, but for PAD and the types in @p drop (which have
+ * KVR_HINT_CRITICAL if they are): a router makes the hints of a DISPATCH so, and puts its own
+ * behind. @p in may be hostile, must not overlap the buffer, and needs no alignment.
+ * @return out->err: 0; -EBADMSG a TLV leaves its bytes or its padding is not zero; -EMSGSIZE no
+ * room. What was copied before an error stays.
+ */
+int kvr_hints_rewrite(const void *in, uint32_t in_len, const uint16_t drop[], uint32_t n_drop,
+		      struct kvr_hint_buf *out);
 
 /** Append one TLV whose value is @p a followed by @p b (either may be empty). */
 void kvr_hint_put(struct kvr_hint_buf *h, uint16_t type, const void *a, uint32_t a_len,
@@ -174,7 +188,7 @@ void kvr_hint_put_allowed(struct kvr_hint_buf *h, const uint64_t worker[], uint3
 void kvr_hint_put_preferred(struct kvr_hint_buf *h, double weight, const char *taint);
 /** OVERRIDE of one field. */
 void kvr_hint_put_override(struct kvr_hint_buf *h, uint32_t field, double value);
-/** SESSION. */
+/** SESSION; @p timeout_s KVR_NONE32: the default. */
 void kvr_hint_put_session(struct kvr_hint_buf *h, uint8_t action, uint32_t timeout_s,
 			  const char *id);
 /** MM hashes of one block; call with ascending blocks. */

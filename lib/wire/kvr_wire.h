@@ -44,7 +44,7 @@
 #define KVR_WIRE_MAX_FRAME 8952u /* 9,000 byte IP packets less IPv6 40 and UDP 8 */
 #define KVR_WIRE_DEF_FRAME 1432u /* 1,500 byte IPv6 packets less a VLAN tag's worth of slack */
 
-/** Message kinds. Numbers are for ever; kinds marked (later) are reserved and laid out now. */
+/** Message kinds. Numbers are for ever; kinds marked (later) are laid out, and refused today. */
 enum kvr_wire_kind {
 	KVR_CONNECT = 1,	 /* client -> router: pools and limits, please */
 	KVR_CONNECTED = 2,	 /* router -> client */
@@ -70,12 +70,12 @@ enum kvr_wire_kind {
 	KVR_GOODBYE_ACK = 37,	 /* router -> agent: empty */
 	KVR_KV_EVENTS = 48,	 /* agent -> router: struct kvr_wire_kv_events */
 	KVR_KV_ACK = 49,	 /* router -> agent: struct kvr_wire_kv_ack */
-	KVR_SESSION_OPEN = 64,	 /* (later) router -> agent: struct kvr_wire_session */
-	KVR_SESSION_OPENED = 65, /* (later) agent -> router: struct kvr_wire_session_status */
-	KVR_SESSION_CLOSE = 66,	 /* (later) router -> agent: struct kvr_wire_session */
-	KVR_SESSION_CLOSED = 67, /* (later) agent -> router: struct kvr_wire_session_status */
-	KVR_SESSION_RELEASE = 68,  /* (later) client -> router: struct kvr_wire_session */
-	KVR_SESSION_RELEASED = 69, /* (later) router -> client: struct kvr_wire_session_status */
+	KVR_SESSION_OPEN = 64,	 /* router -> agent: struct kvr_wire_session */
+	KVR_SESSION_OPENED = 65, /* agent -> router: struct kvr_wire_session_status */
+	KVR_SESSION_CLOSE = 66,	 /* router -> agent: struct kvr_wire_session */
+	KVR_SESSION_CLOSED = 67, /* agent -> router: struct kvr_wire_session_status */
+	KVR_SESSION_RELEASE = 68,  /* client -> router: struct kvr_wire_session */
+	KVR_SESSION_RELEASED = 69, /* router -> client: struct kvr_wire_session_status */
 	KVR_POTENTIAL_LOADS = 80,  /* (later) client -> router: struct kvr_wire_request */
 	KVR_LOADS = 81,		   /* (later) router -> client */
 	KVR_WIRE_KIND_MAX = 82,
@@ -103,15 +103,14 @@ struct kvr_wire_hdr {
 #define KVR_WIRE_F_KNOWN 0x0000u
 
 /** Flags of struct kvr_wire_request. */
-#define KVR_REQ_F_QUERY	 0x0001u /* choose, change nothing, send nothing to a worker */
-#define KVR_REQ_F_RESEND 0x0002u /* the client has sent this request before */
-#define KVR_REQ_F_DIRECT 0x0004u /* return path: agent to client without the router */
-#define KVR_REQ_F_EAGLE	 0x0008u /* tokens are hashed in eagle windows (spec 1.2) */
-#define KVR_REQ_F_PREFILL_LEG                                                                      \
-	0x0010u			     /* (later) DISPATCH: prefill leg of a disaggregated request   \
-				      */
-#define KVR_REQ_F_DECODE_LEG 0x0020u /* (later) DISPATCH: decode leg */
-#define KVR_REQ_F_CLIENT     (KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE)
+#define KVR_REQ_F_QUERY	      0x0001u /* choose, change nothing, send nothing to a worker */
+#define KVR_REQ_F_RESEND      0x0002u /* the client has sent this request before */
+#define KVR_REQ_F_DIRECT      0x0004u /* return path: agent to client without the router */
+#define KVR_REQ_F_EAGLE	      0x0008u /* tokens are hashed in eagle windows (spec 1.2) */
+#define KVR_REQ_F_PREFILL_LEG 0x0010u /* DISPATCH: prefill leg of a disaggregated request */
+#define KVR_REQ_F_DECODE_LEG  0x0020u /* DISPATCH: its decode leg */
+#define KVR_REQ_F_CLIENT      (KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE)
+#define KVR_REQ_F_LEGS	      (KVR_REQ_F_PREFILL_LEG | KVR_REQ_F_DECODE_LEG)
 
 enum kvr_wire_phase { KVR_PHASE_AGGREGATED = 0, KVR_PHASE_PREFILL = 1, KVR_PHASE_DECODE = 2 };
 
@@ -160,7 +159,7 @@ enum kvr_wire_hint {
 	KVR_HINT_LORA = 1,		       /* string: adapter name, at most 255 bytes */
 	KVR_HINT_NAMESPACE = 2,		       /* string: cache namespace, at most 255 bytes */
 	KVR_HINT_BACKEND = 3 | 0x8000,	       /* u64 backend_instance_id */
-	KVR_HINT_PREFILL_WORKER = 4 | 0x8000,  /* u64 */
+	KVR_HINT_PREFILL_WORKER = 4 | 0x8000,  /* u64; in a decode leg: where it was prefilled */
 	KVR_HINT_DECODE_WORKER = 5 | 0x8000,   /* u64 */
 	KVR_HINT_DP_RANK = 6 | 0x8000,	       /* u32 */
 	KVR_HINT_PREFILL_DP_RANK = 7 | 0x8000, /* u32 */
@@ -173,12 +172,12 @@ enum kvr_wire_hint {
 	KVR_HINT_POLICY_CLASS = 14,	       /* string */
 	KVR_HINT_OVERRIDE = 15 | 0x8000, /* u32 field (enum kvr_wire_override), u32 0, f64 value;
 					  * repeatable; booleans are 0.0 or 1.0 */
-	KVR_HINT_SESSION = 16,		 /* u8 action (0 none, 1 open, 2 close), u8[3] 0,
-					  * u32 timeout_s (0 = default 300), then session id */
+	KVR_HINT_SESSION = 16,		 /* u8 action (enum kvr_wire_session_action), u8[3] 0,
+					  * u32 timeout_s (KVR_NONE32: the default), session id */
 	KVR_HINT_MM = 17, /* u32 block, u32 n <= 64, u64 mm_hash[n]; repeatable, ascending */
 	KVR_HINT_SHARED_HITS = 18,    /* u32 start, u32 end: half-open block range; repeatable */
 	KVR_HINT_BOOTSTRAP = 19,      /* DISPATCH: u64 room, u16 port, u8[6] 0, host string */
-	KVR_HINT_PREFILL_RESULT = 20, /* DISPATCH: opaque bytes */
+	KVR_HINT_PREFILL_RESULT = 20, /* DISPATCH: data of the last item of the prefill leg */
 	KVR_HINT_TRACE = 21,	      /* opaque, at most 64 bytes, passed on */
 	/* In HELLO only: */
 	KVR_HINT_POOL = 32 | 0x8000,  /* string: pool name (CONNECT too, repeatable) */
@@ -199,6 +198,16 @@ enum kvr_wire_override {
 	KVR_OVERRIDE_PREFILL_LOAD_SCALE = 7,
 };
 
+enum kvr_wire_session_action {
+	KVR_ACTION_NONE = 0, /* go where the session is */
+	KVR_ACTION_OPEN = 1,
+	KVR_ACTION_CLOSE = 2
+};
+
+#define KVR_WIRE_SESSION_DEF_S	 300u	   /* idle time of a session that names none */
+#define KVR_WIRE_SESSION_MAX_S	 31536000u /* longest idle time: 365 days */
+#define KVR_WIRE_SESSION_GRACE_S 30u	   /* the worker keeps a session this much longer */
+
 struct kvr_wire_tlv {
 	uint16_t type;
 	uint16_t len;
@@ -211,7 +220,15 @@ enum kvr_wire_state {
 	KVR_STATE_RUNNING = 3,	  /* acknowledged by the worker or answering */
 };
 
-/** ACCEPTED: 40 bytes. */
+/** How a request is served. */
+enum kvr_wire_path {
+	KVR_PATH_AGGREGATED = 0, /* one worker does all */
+	KVR_PATH_BOOTSTRAP = 1,	 /* prefill and decode leg at once; they find each other */
+	KVR_PATH_SYNC = 2,	 /* prefill leg first, its result goes with the decode leg */
+	KVR_PATH_BYPASSED = 3,	 /* there is a prefill pool, and this request does not use it */
+};
+
+/** ACCEPTED: 56 bytes. Without a prefill leg the worker is 0 and its rank KVR_NONE32. */
 struct kvr_wire_accepted {
 	uint64_t worker;
 	uint32_t dp_rank;
@@ -223,6 +240,10 @@ struct kvr_wire_accepted {
 	uint32_t queue_len;	 /* requests waiting in this pool */
 	uint32_t pending_tokens; /* their prompt tokens, saturated */
 	uint32_t reserved1;
+	uint64_t prefill_worker;
+	uint32_t prefill_dp_rank;
+	uint16_t path; /* enum kvr_wire_path */
+	uint16_t reserved2;
 } __rte_packed;
 
 /** Why a message was refused. Stable numbers; names are those of the metrics and tools. */
@@ -264,10 +285,12 @@ enum kvr_wire_code {
 	KVR_E_WORKER_LOST = 67,	    /* retryable: the worker died with the request */
 	KVR_E_EXPIRED = 68,	    /* the booking reached its age limit, or the deadline passed */
 	KVR_E_SHUTDOWN = 69,	    /* retryable elsewhere: the router is stopping */
+	KVR_E_PREFILL_FAILED = 70,  /* retryable: the prefill leg failed */
 	/* sessions */
 	KVR_E_SESSION_OPEN_FAILED = 80,
 	KVR_E_SESSION_LIMIT = 81, /* retryable */
 	KVR_E_UNKNOWN_SESSION = 82,
+	KVR_E_INVALID_SESSION = 83, /* id, action or timeout of a session is not legal */
 	/* workers */
 	KVR_E_UNKNOWN_WORKER = 96, /* say HELLO (again) */
 	KVR_E_STALE_EPOCH = 97,
@@ -489,14 +512,14 @@ struct kvr_wire_pool {
 
 /** SESSION_OPEN, _CLOSE, _RELEASE: 8 bytes and the session id (1..256 bytes, padded to 8). */
 struct kvr_wire_session {
-	uint32_t timeout_s;
+	uint32_t timeout_s; /* OPEN: the worker may drop it after this idle time; else 0 */
 	uint16_t id_len;
 	uint16_t pool;
 } __rte_packed;
 
 /** SESSION_OPENED, _CLOSED, _RELEASED: 8 bytes. */
 struct kvr_wire_session_status {
-	uint16_t code; /* 0 ok */
+	uint16_t code; /* 0 ok; RELEASED: enum kvr_wire_code; else engine-defined */
 	uint16_t reserved0;
 	uint32_t reserved1;
 } __rte_packed;

@@ -40,12 +40,14 @@ static int check_limits(const struct kvr_wire_request *q, struct kvr_fault *f)
 
 static int check_flags(const struct kvr_wire_request *q, uint8_t kind, struct kvr_fault *f)
 {
-	const uint32_t known = kind == KVR_DISPATCH ? KVR_REQ_F_CLIENT | KVR_REQ_F_PREFILL_LEG |
-							      KVR_REQ_F_DECODE_LEG
-						    : KVR_REQ_F_CLIENT;
+	const uint32_t known =
+		kind == KVR_DISPATCH ? KVR_REQ_F_CLIENT | KVR_REQ_F_LEGS : KVR_REQ_F_CLIENT;
 
 	if ((q->flags & ~known) != 0)
 		return refuse(f, KVR_E_FLAGS, "unknown request flags", q->flags, known);
+	if ((q->flags & KVR_REQ_F_PREFILL_LEG) != 0 &&
+	    (q->flags & (KVR_REQ_F_DECODE_LEG | KVR_REQ_F_DIRECT)) != 0)
+		return refuse(f, KVR_E_FLAGS, "flags that no prefill leg has", q->flags, known);
 	if (q->reserved0 != 0 || q->reserved1 != 0)
 		return refuse(f, KVR_E_FLAGS, "reserved bytes set", 0, 0);
 	if (kind != KVR_DISPATCH &&

@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CLIENT	 UINT64_C(0x1122334455667788)
-#define WORKER	 UINT64_C(0xa1)
-#define HANDLE	 UINT64_C(0x0000000500000007)
-#define ROUTER_E 0x00c0ffeeu
-#define AGENT_E	 0x000a0001u
-#define CLIENT_E 0x00c11e01u
+#define CLIENT	  UINT64_C(0x1122334455667788)
+#define WORKER	  UINT64_C(0xa1)
+#define PREFILLER UINT64_C(0xb1)
+#define HANDLE	  UINT64_C(0x0000000500000007)
+#define ROUTER_E  0x00c0ffeeu
+#define AGENT_E	  0x000a0001u
+#define CLIENT_E  0x00c11e01u
 
 struct maker {
 	struct sample *out;
@@ -94,7 +95,7 @@ static void fill_hints(struct kvr_hint_buf *h)
 	kvr_hint_put_str(h, KVR_HINT_POLICY_CLASS, "batch");
 	kvr_hint_put_override(h, KVR_OVERRIDE_ROUTER_TEMPERATURE, 0.25);
 	kvr_hint_put_override(h, KVR_OVERRIDE_ASSUME_KV_REUSE, 1.0);
-	kvr_hint_put_session(h, 1, 0, "chat-1");
+	kvr_hint_put_session(h, KVR_ACTION_OPEN, KVR_NONE32, "chat-1");
 	kvr_hint_put_mm(h, 0, mm, 2);
 	kvr_hint_put_shared(h, 0, 4);
 	kvr_hint_put_shared(h, 6, 8);
@@ -157,8 +158,9 @@ static void routes(struct maker *m)
 static void dispatches(struct maker *m)
 {
 	static const uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 9};
-	static uint8_t hint_bytes[256];
-	struct kvr_hint_buf h = {.p = hint_bytes, .cap = sizeof(hint_bytes)};
+	static uint8_t prefill_hints[64], decode_hints[64];
+	struct kvr_hint_buf p = {.p = prefill_hints, .cap = sizeof(prefill_hints)},
+			    d = {.p = decode_hints, .cap = sizeof(decode_hints)};
 	struct kvr_wire_ids ids = about_request(ROUTER_E, HANDLE, 100);
 	struct kvr_request_src src = {.fixed = fixed_part(8, 0),
 				      .hashes = hashes,
@@ -174,14 +176,26 @@ static void dispatches(struct maker *m)
 	src.fixed.client_port = 40000;
 	cut(next(m, "dispatch", KVR_DISPATCH, KVR_ROLE_BIT_AGENT), &ids, &src, SAMPLE_FRAME);
 
-	kvr_hint_put_bootstrap(&h, 77, 8998, "10.0.0.7");
-	kvr_hint_put(&h, KVR_HINT_PREFILL_RESULT, "result", 6, NULL, 0);
+	/* The legs of two disaggregated requests: prefill by bootstrap, decode after a result. */
+	kvr_hint_put_bootstrap(&p, 77, 8998, "10.0.0.7");
+	src.fixed.flags = KVR_REQ_F_PREFILL_LEG;
+	src.fixed.phase = KVR_PHASE_PREFILL;
+	src.fixed.max_tokens = 1;
+	src.hints = prefill_hints;
+	src.hints_len = p.len;
+	ids.msg_seq = 101;
+	cut(next(m, "dispatch-prefill", KVR_DISPATCH, KVR_ROLE_BIT_AGENT), &ids, &src,
+	    SAMPLE_FRAME);
+
+	kvr_hint_put_u64(&d, KVR_HINT_PREFILL_WORKER, PREFILLER);
+	kvr_hint_put(&d, KVR_HINT_PREFILL_RESULT, "result", 6, NULL, 0);
 	src.fixed.flags = KVR_REQ_F_DECODE_LEG;
 	src.fixed.phase = KVR_PHASE_DECODE;
+	src.fixed.max_tokens = 16;
 	src.fixed.attempt = 1;
-	src.hints = hint_bytes;
-	src.hints_len = h.len;
-	ids.msg_seq = 101;
+	src.hints = decode_hints;
+	src.hints_len = d.len;
+	ids.msg_seq = 102;
 	cut(next(m, "dispatch-decode", KVR_DISPATCH, KVR_ROLE_BIT_AGENT), &ids, &src, SAMPLE_FRAME);
 }
 
@@ -232,13 +246,23 @@ static void answers(struct maker *m)
 						  .overlap_blocks = 1,
 						  .required_blocks = 2,
 						  .cached_tokens = 4,
-						  .state = KVR_STATE_RUNNING};
-	const struct kvr_wire_accepted queued = {
-		.state = KVR_STATE_QUEUED, .queue_len = 3, .pending_tokens = 4096};
+						  .state = KVR_STATE_RUNNING,
+						  .prefill_dp_rank = KVR_NONE32};
+	const struct kvr_wire_accepted queued = {.state = KVR_STATE_QUEUED,
+						 .queue_len = 3,
+						 .pending_tokens = 4096,
+						 .prefill_dp_rank = KVR_NONE32};
+	const struct kvr_wire_accepted legs = {.worker = WORKER,
+					       .dp_rank = 1,
+					       .required_blocks = 2,
+					       .state = KVR_STATE_DISPATCHED,
+					       .prefill_worker = PREFILLER,
+					       .path = KVR_PATH_BOOTSTRAP};
 	const struct kvr_fault full = {1000, 1000, "no room to reassemble"};
 
 	PUT("accepted", KVR_ACCEPTED, C, kvr_put_accepted(b, cap, &rh, &running));
 	PUT("accepted-queued", KVR_ACCEPTED, C, kvr_put_accepted(b, cap, &rh, &queued));
+	PUT("accepted-legs", KVR_ACCEPTED, C, kvr_put_accepted(b, cap, &rh, &legs));
 	PUT("rejected", KVR_REJECTED, C,
 	    kvr_put_rejected(b, cap, &r, KVR_E_REASSEMBLY_FULL, KVR_ROUTE, &full));
 	PUT("rejected-bare", KVR_REJECTED, A,
@@ -349,13 +373,31 @@ static void events(struct maker *m)
 	PUT("kv-ack-dump-wanted", KVR_KV_ACK, A, kvr_put_kv_ack(b, cap, &r, &wanted));
 }
 
-static void later(struct maker *m)
+static void sessions(struct maker *m)
 {
 	const struct kvr_wire_ids a = about_worker(AGENT_E, 3, 3), r = about_worker(ROUTER_E, 3, 3),
 				  c = about_request(CLIENT_E, 0, 13),
 				  rc = about_request(ROUTER_E, 0, 13);
-	const struct kvr_wire_session session = {.timeout_s = 330, .pool = 1};
+	const struct kvr_wire_session begin = {.timeout_s = 330, .pool = 1}, end = {.pool = 1};
 	const struct kvr_str id = {"chat-1", 6};
+
+	PUT("session-open", KVR_SESSION_OPEN, A,
+	    kvr_put_session(b, cap, KVR_SESSION_OPEN, &r, begin, id));
+	PUT("session-opened", KVR_SESSION_OPENED, R,
+	    kvr_put_session_status(b, cap, KVR_SESSION_OPENED, &a, 0));
+	PUT("session-close", KVR_SESSION_CLOSE, A,
+	    kvr_put_session(b, cap, KVR_SESSION_CLOSE, &r, end, id));
+	PUT("session-closed", KVR_SESSION_CLOSED, R,
+	    kvr_put_session_status(b, cap, KVR_SESSION_CLOSED, &a, 0));
+	PUT("session-release", KVR_SESSION_RELEASE, R,
+	    kvr_put_session(b, cap, KVR_SESSION_RELEASE, &c, end, id));
+	PUT("session-released", KVR_SESSION_RELEASED, C,
+	    kvr_put_session_status(b, cap, KVR_SESSION_RELEASED, &rc, KVR_E_UNKNOWN_SESSION));
+}
+
+static void later(struct maker *m)
+{
+	const struct kvr_wire_ids rc = about_request(ROUTER_E, 0, 13);
 	const struct kvr_wire_loads loads = {.n_ranks = 1, .queue_len = 2, .pending_tokens = 100};
 	const struct kvr_wire_rank_potential rank = {.worker = WORKER,
 						     .dp_rank = 1,
@@ -363,18 +405,6 @@ static void later(struct maker *m)
 						     .prefill_tokens = 16,
 						     .decode_blocks = 4};
 
-	PUT("session-open", KVR_SESSION_OPEN, A,
-	    kvr_put_session(b, cap, KVR_SESSION_OPEN, &r, session, id));
-	PUT("session-opened", KVR_SESSION_OPENED, R,
-	    kvr_put_session_status(b, cap, KVR_SESSION_OPENED, &a, 0));
-	PUT("session-close", KVR_SESSION_CLOSE, A,
-	    kvr_put_session(b, cap, KVR_SESSION_CLOSE, &r, session, id));
-	PUT("session-closed", KVR_SESSION_CLOSED, R,
-	    kvr_put_session_status(b, cap, KVR_SESSION_CLOSED, &a, 0));
-	PUT("session-release", KVR_SESSION_RELEASE, R,
-	    kvr_put_session(b, cap, KVR_SESSION_RELEASE, &c, session, id));
-	PUT("session-released", KVR_SESSION_RELEASED, C,
-	    kvr_put_session_status(b, cap, KVR_SESSION_RELEASED, &rc, KVR_E_UNKNOWN_SESSION));
 	PUT("loads", KVR_LOADS, C,
 	    kvr_put_message(b, cap, KVR_LOADS, &rc, (struct kvr_slice){&loads, sizeof(loads)},
 			    (struct kvr_slice){&rank, sizeof(rank)}));
@@ -391,6 +421,7 @@ uint32_t samples_make(struct sample *out)
 	streams(&m);
 	workers(&m);
 	events(&m);
+	sessions(&m);
 	later(&m);
 	return m.n;
 }

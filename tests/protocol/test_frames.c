@@ -282,9 +282,14 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"route-tokens-query", 108, 1, KVR_E_FLAGS}, /* padding of the tokens */
 		{"dispatch", 4, 0x40, KVR_E_FLAGS},
 		{"dispatch", 84, 1, KVR_E_FLAGS},
+		{"dispatch-prefill", 4, 0x14, KVR_E_FLAGS}, /* its items are the router's */
+		{"dispatch-prefill", 4, 0x30, KVR_E_FLAGS}, /* both legs */
+		{"dispatch-decode", 4, 0x24, 0},	    /* DIRECT is fine here */
 		{"accepted", 24, 4, KVR_E_INVALID_REQUEST},
 		{"accepted", 26, 1, KVR_E_FLAGS},
 		{"accepted", 36, 1, KVR_E_FLAGS},
+		{"accepted-legs", 52, 4, KVR_E_INVALID_REQUEST}, /* path */
+		{"accepted-legs", 54, 1, KVR_E_FLAGS},
 		{"rejected", 2, 2, KVR_E_FLAGS},
 		{"rejected", 4, 40, KVR_E_LENGTH},
 		{"rejected", 5, 1, KVR_E_LENGTH},
@@ -345,10 +350,18 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"kv-dump", 32, 2, KVR_E_INVALID_REQUEST}, /* a dump only stores */
 		{"kv-ack", 20, 5, KVR_E_INVALID_REQUEST},
 		{"kv-ack", 22, 1, KVR_E_FLAGS},
+		{"session-open", 3, 2, KVR_E_INVALID_SESSION}, /* timeout */
 		{"session-open", 4, 0, KVR_E_LENGTH},
 		{"session-open", 4, 9, KVR_E_LENGTH},
 		{"session-open", 5, 2, KVR_E_LENGTH},
+		{"session-open", 8, 0x1f, KVR_E_INVALID_SESSION}, /* the id is text */
 		{"session-open", 15, 1, KVR_E_FLAGS},
+		{"session-close", 0, 1, KVR_E_FLAGS}, /* no timeout is meant */
+		{"session-close", 8, 0xff, KVR_E_INVALID_SESSION},
+		{"session-release", 3, 1, KVR_E_FLAGS},
+		{"session-release", 4, 9, KVR_E_LENGTH},
+		{"session-release", 9, 0x7f, KVR_E_INVALID_SESSION},
+		{"session-released", 4, 1, KVR_E_FLAGS},
 		{"session-opened", 2, 1, KVR_E_FLAGS},
 		{"loads", 0, 2, KVR_E_LENGTH},
 		{"loads", 3, 0x80, KVR_E_LENGTH},

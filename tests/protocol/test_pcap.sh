@@ -37,8 +37,11 @@ while read -r want filter; do
 done <<'LIST'
 1 kvroute.kind == 16 && kvroute.hash == 14643705804678351452 && kvroute.isl == 8
 1 kvroute.kind == 16 && kvroute.request.flags.query == 1 && kvroute.token == 5
-1 kvroute.kind == 24 && kvroute.client_ip == ::ffff:192.0.2.9 && kvroute.client_port == 40000 && kvroute.attempt == 0
-1 kvroute.hint.room == 77 && kvroute.hint.port == 8998 && kvroute.hint.bootstrap_host == "10.0.0.7"
+1 kvroute.kind == 24 && kvroute.client_ip == ::ffff:192.0.2.9 && kvroute.client_port == 40000 && kvroute.request.flags == 0
+1 kvroute.request.flags.prefill_leg == 1 && kvroute.hint.room == 77 && kvroute.hint.port == 8998 && kvroute.hint.bootstrap_host == "10.0.0.7"
+1 kvroute.request.flags.decode_leg == 1 && kvroute.hint.prefill_worker == 0xb1 && kvroute.hint.opaque == 72:65:73:75:6c:74
+1 kvroute.kind == 17 && kvroute.prefill_worker == 0xb1 && kvroute.path == 1
+2 kvroute.kind == 17 && kvroute.prefill_dp_rank == 4294967295 && kvroute.path == 0
 1 kvroute.kind == 18 && kvroute.code == 6 && kvroute.text == "no room to reassemble" && kvroute.retryable == 1
 1 kvroute.kind == 26 && kvroute.response.flags.tokens == 1 && kvroute.token == 103
 1 kvroute.kind == 26 && kvroute.response.flags.fin == 1 && kvroute.data == 62:79:65
@@ -50,6 +53,8 @@ done <<'LIST'
 1 kvroute.kind == 34 && kvroute.kv_used_blocks == 1234
 1 kvroute.kind == 81 && kvroute.prefill_tokens == 16
 3 kvroute.session_id == "chat-1"
+1 kvroute.kind == 64 && kvroute.timeout_s == 330
+1 kvroute.kind == 69 && kvroute.code == 82
 4 kvroute.kind == 80 && kvroute.fragment
 3 kvroute.kind == 80 && kvroute.frag_off > 0
 LIST

@@ -14,7 +14,7 @@ import time
 MAGIC, VERSION, PORT = 0x564B, 1, 7650
 HEADER = struct.Struct('<HBBHHQQQIIII')
 REQUEST = struct.Struct('<HBBIIIIIIIIIQIIII16sHHI')
-ACCEPTED_BODY = struct.Struct('<QIIIIHHIII')
+ACCEPTED_BODY = struct.Struct('<QIIIIHHIIIQIHH')
 REJECTED_BODY = struct.Struct('<HBBHH4Q')
 RESPONSE_BODY = struct.Struct('<IHHIIIIQ')
 HELLO_BODY = struct.Struct('<IIIIQIHBBQQ')
@@ -44,12 +44,14 @@ CODES = {
     51: 'PinnedWorkerOverloaded', 52: 'DpRankRequired', 53: 'WorkerIdRequired',
     54: 'QueueRejected', 55: 'NotActivated', 56: 'DuplicateRequest', 64: 'Busy', 65: 'NoMemory',
     66: 'DispatchFailed', 67: 'WorkerLost', 68: 'Expired', 69: 'Shutdown',
-    80: 'SessionOpenFailed', 81: 'SessionLimit', 82: 'UnknownSession', 96: 'UnknownWorker',
-    97: 'StaleEpoch', 98: 'WorkerConfig', 99: 'WorkerLimit',
+    70: 'PrefillFailed', 80: 'SessionOpenFailed', 81: 'SessionLimit', 82: 'UnknownSession',
+    83: 'InvalidSession', 96: 'UnknownWorker', 97: 'StaleEpoch', 98: 'WorkerConfig',
+    99: 'WorkerLimit',
 }
 FRAME_CODES = range(1, 10)  # the frame was refused, not the request
 ROUTE_QUERY, ROUTE_RESEND, ROUTE_DIRECT, ROUTE_EAGLE = 1, 2, 4, 8
 STATES = ('QUERY', 'QUEUED', 'DISPATCHED', 'RUNNING')
+PATHS = ('aggregated', 'bootstrap', 'sync', 'bypassed')
 ITEM_FIN, ITEM_ERROR, ITEM_CANCELLED, ITEM_TOKENS = 1, 2, 4, 8
 STORED, REMOVED, CLEARED = 1, 2, 3
 TIERS = {'device': 0, 'host': 1, 'disk': 2, 'external': 3}
@@ -557,9 +559,10 @@ class Client(Endpoint):
 
     def accepted(self, request, body, _):
         fields = ('worker', 'dp_rank', 'overlap_blocks', 'required_blocks', 'cached_tokens', 'state',
-                  'reserved', 'queue_len', 'pending_tokens', 'reserved1')
+                  'reserved', 'queue_len', 'pending_tokens', 'reserved1', 'prefill_worker',
+                  'prefill_dp_rank', 'path', 'reserved2')
         answer = dict(zip(fields, ACCEPTED_BODY.unpack_from(body)))
-        answer['state'] = STATES[answer['state']]
+        answer['state'], answer['path'] = STATES[answer['state']], PATHS[answer['path']]
         request.accepted = answer
         request.answers.append(answer['state'])
         if request.state == 'SENT':

@@ -39,11 +39,13 @@ local CODES = {
 	[52] = "DpRankRequired", [53] = "WorkerIdRequired", [54] = "QueueRejected",
 	[55] = "NotActivated", [56] = "DuplicateRequest",
 	[64] = "Busy", [65] = "NoMemory", [66] = "DispatchFailed", [67] = "WorkerLost",
-	[68] = "Expired", [69] = "Shutdown",
+	[68] = "Expired", [69] = "Shutdown", [70] = "PrefillFailed",
 	[80] = "SessionOpenFailed", [81] = "SessionLimit", [82] = "UnknownSession",
+	[83] = "InvalidSession",
 	[96] = "UnknownWorker", [97] = "StaleEpoch", [98] = "WorkerConfig", [99] = "WorkerLimit",
 }
 
+local PATHS = {[0] = "aggregated", [1] = "bootstrap", [2] = "sync", [3] = "bypassed"}
 local STATES = {[0] = "QUERY", [1] = "QUEUED", [2] = "DISPATCHED", [3] = "RUNNING"}
 local WORKER_STATES = {[1] = "JOINING", [2] = "SERVING", [3] = "SUSPECT", [4] = "DRAINING",
 	[5] = "DRAINED", [6] = "GONE"}
@@ -131,7 +133,9 @@ local request = {
 local structs = {
 	accepted = {{f_worker, 8}, {f_dp_rank, 4}, {fields.overlap_blocks, 4},
 		{u32("required_blocks", "Required blocks"), 4}, {f_cached, 4}, {u16("state", "State", STATES), 2},
-		{skip, 2}, {f_queue_len, 4}, {u32("pending_tokens", "Prompt tokens waiting"), 4}, {skip, 4}},
+		{skip, 2}, {f_queue_len, 4}, {u32("pending_tokens", "Prompt tokens waiting"), 4}, {skip, 4},
+		{x64("prefill_worker", "Prefill worker"), 8}, {u32("prefill_dp_rank", "Prefill rank"), 4},
+		{u16("path", "Path", PATHS), 2}, {skip, 2}},
 	rejected = {{f_code, 2}, {u8("retryable", "Retryable"), 1}, {u8("refused_kind", "Refused kind", KINDS), 1},
 		{u16("text_len", "Text bytes"), 2}, {u16("policy_class", "Policy class"), 2},
 		{u64("detail", "Detail"), 8}, {fields.detail, 8}, {fields.detail, 8}, {fields.detail, 8}},

@@ -94,7 +94,8 @@ static inline struct relay_req *relay_by_handle(struct relay *r, const struct kv
 static inline void relay_accepted(struct relay *r, const struct relay_req *q,
 				  const struct kvr_wire_hdr *h, uint16_t state)
 {
-	const struct kvr_wire_accepted w = {.worker = r->worker, .dp_rank = 0, .state = state};
+	const struct kvr_wire_accepted w = {
+		.worker = r->worker, .state = state, .prefill_dp_rank = KVR_NONE32};
 
 	relay_send(r, &q->client, KVR_ACCEPTED,
 		   relay_ids(h, state == KVR_STATE_QUERY ? 0 : relay_handle(r, q)), &w, sizeof(w));

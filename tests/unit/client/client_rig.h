@@ -149,7 +149,8 @@ static inline void push_accepted(uint64_t id, uint64_t handle, uint16_t state, u
 					    .cached_tokens = 80,
 					    .state = state,
 					    .queue_len = 2,
-					    .pending_tokens = 100};
+					    .pending_tokens = 100,
+					    .prefill_dp_rank = KVR_NONE32};
 
 	fake_push(&net, router_at, kvr_put_accepted(fake_slot(&net), 1984, &ids, &w));
 }

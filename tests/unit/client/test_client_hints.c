@@ -111,6 +111,7 @@ static void values_out_of_range_are_refused(void)
 	REFUSED(kvr_client_hint_session(h, "", KVR_CLIENT_SESSION_OPEN, 1), -EINVAL);
 	REFUSED(kvr_client_hint_session(h, "s", (enum kvr_client_session)7, 1), -EINVAL);
 	REFUSED(kvr_client_hint_session(h, longname, KVR_CLIENT_SESSION_OPEN, 1), -EMSGSIZE);
+	REFUSED(kvr_client_hint_session(h, "s", KVR_CLIENT_SESSION_OPEN, 31536001), -EINVAL);
 	REFUSED(kvr_client_hint_trace(h, longname, 65), -EMSGSIZE);
 #undef REFUSED
 }

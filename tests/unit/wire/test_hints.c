@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static uint8_t bytes[KVR_WIRE_MAX_HINTS + 8];
@@ -51,7 +52,7 @@ static void every_request_hint_comes_out_as_it_went_in(void)
 	kvr_hint_put_str(&buf, KVR_HINT_POLICY_CLASS, "batch");
 	kvr_hint_put_override(&buf, KVR_OVERRIDE_PREFILL_LOAD_SCALE, 0.75);
 	kvr_hint_put_override(&buf, KVR_OVERRIDE_TRACK_PREFILL_TOKENS, 0.0);
-	kvr_hint_put_session(&buf, 2, 0, "s\xc3\xa9ssion");
+	kvr_hint_put_session(&buf, KVR_ACTION_CLOSE, KVR_NONE32, "s\xc3\xa9ssion");
 	kvr_hint_put_mm(&buf, 3, mm, 2);
 	kvr_hint_put_mm(&buf, 4, NULL, 0);
 	kvr_hint_put_shared(&buf, 0, 4);
@@ -71,7 +72,7 @@ static void every_request_hint_comes_out_as_it_went_in(void)
 	CU_ASSERT_EQUAL(got.overrides, 1u << KVR_OVERRIDE_PREFILL_LOAD_SCALE |
 					       1u << KVR_OVERRIDE_TRACK_PREFILL_TOKENS);
 	CU_ASSERT_EQUAL(got.override_value[KVR_OVERRIDE_PREFILL_LOAD_SCALE], 0.75);
-	CU_ASSERT(got.session_action == 2 && got.session_timeout_s == 300);
+	CU_ASSERT(got.session_action == KVR_ACTION_CLOSE && got.session_timeout_s == 300);
 	CU_ASSERT(is(got.session, "s\xc3\xa9ssion"));
 	CU_ASSERT(got.n_shared == 2 && got.shared[1].start == 4 && got.shared[1].end == 9);
 	CU_ASSERT_EQUAL(got.trace.len, 3);
@@ -166,9 +167,8 @@ static void bad_values_are_refused(void)
 		{KVR_HINT_PREFERRED_TAINT, 7, "1234567"},
 		{KVR_HINT_PRIORITY_JUMP, 4, "1234"},
 		{KVR_HINT_POLICY_CLASS, 0, ""},
-		{KVR_HINT_SESSION, 8, "\1\0\0\0\0\0\0\0"},
-		{KVR_HINT_SESSION, 9, "\3\0\0\0\0\0\0\0a"},
-		{KVR_HINT_SESSION, 9, "\1\1\0\0\0\0\0\0a"},
+		{KVR_HINT_SESSION, 7, "\1\0\0\0\1\0\0"},
+		{KVR_HINT_SESSION, 9, "\1\1\0\0\1\0\0\0a"},
 		{KVR_HINT_MM, 7, "\0\0\0\0\0\0\0"},
 		{KVR_HINT_MM, 8, "\0\0\0\0\1\0\0\0"},
 		{KVR_HINT_MM, 16, "\0\0\0\0\0\0\0\x20zzzzzzzz"},
@@ -217,6 +217,36 @@ static void overrides_out_of_range_have_their_own_code(void)
 	kvr_hint_put_override(&buf, 2, 1);
 	kvr_hint_put_override(&buf, 2, 1);
 	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_INVALID_OVERRIDE);
+}
+
+static int parse_session(uint8_t action, uint32_t timeout_s, const char *id)
+{
+	begin();
+	kvr_hint_put_session(&buf, action, timeout_s, id);
+	return parse(KVR_HINTS_ROUTE);
+}
+
+static void sessions_out_of_range_have_their_own_code(void)
+{
+	static char longest[KVR_HINT_MAX_SESSION + 2];
+
+	memset(longest, 'a', KVR_HINT_MAX_SESSION);
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_NONE, 1, "a"), 0);
+	CU_ASSERT(got.session_action == KVR_ACTION_NONE && got.session_timeout_s == 1);
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_OPEN, KVR_WIRE_SESSION_MAX_S, longest), 0);
+	CU_ASSERT_EQUAL(got.session_timeout_s, 31536000);
+	CU_ASSERT_EQUAL(got.session.len, 256);
+	CU_ASSERT_EQUAL(parse_session(3, 1, "a"), KVR_E_INVALID_SESSION);
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_NONE, 0, "a"), KVR_E_INVALID_SESSION);
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_OPEN, KVR_WIRE_SESSION_MAX_S + 1, "a"),
+			KVR_E_INVALID_SESSION);
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_OPEN, KVR_NONE32 - 1, "a"), KVR_E_INVALID_SESSION);
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_OPEN, 1, ""), KVR_E_INVALID_SESSION);
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_OPEN, 1, "a\nb"), KVR_E_INVALID_SESSION);
+	longest[KVR_HINT_MAX_SESSION] = 'a';
+	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_CLOSE, 1, longest), KVR_E_INVALID_SESSION);
+	CU_ASSERT(kvr_session_id_ok(longest, 256) && !kvr_session_id_ok(longest, 257));
+	CU_ASSERT(!kvr_session_id_ok(longest, 0));
 }
 
 static void repeats_order_and_counts_are_checked(void)
@@ -287,6 +317,79 @@ static void the_writer_stops_at_its_end(void)
 	CU_ASSERT_EQUAL(b.err, -EINVAL);
 }
 
+static void rewriting_keeps_all_but_what_is_dropped(void)
+{
+	static const uint16_t drop[] = {KVR_HINT_PREFILL_WORKER, KVR_HINT_BOOTSTRAP};
+	uint8_t made[128];
+	struct kvr_hint_buf out = {.p = made, .cap = sizeof(made)};
+
+	begin();
+	kvr_hint_put_str(&buf, KVR_HINT_LORA, "adapter");
+	kvr_hint_put_u64(&buf, KVR_HINT_PREFILL_WORKER, 2);
+	kvr_hint_put(&buf, KVR_HINT_PAD, "xyz", 3, NULL, 0);
+	kvr_hint_put_str(&buf, KVR_HINT_REQUIRED_TAINT, "a");
+	kvr_hint_put_u32(&buf, 0x1234, 7); /* unknown ones go along */
+	kvr_hint_put_u64(&buf, 0x0004, 9); /* without CRITICAL it is another type */
+	kvr_hint_put_str(&buf, KVR_HINT_REQUIRED_TAINT, "b");
+	CU_ASSERT_EQUAL(kvr_hints_rewrite(bytes, buf.len, drop, 2, &out), 0);
+	CU_ASSERT_EQUAL(out.len, buf.len - 16 - 8);
+	kvr_hint_put_u64(&out, KVR_HINT_PREFILL_WORKER, 3);
+	CU_ASSERT_EQUAL(kvr_hints_parse(made, out.len, KVR_HINTS_DISPATCH, &got), 0);
+	CU_ASSERT(got.prefill_worker == 3 && is(got.lora, "adapter") && got.n_required == 2);
+	CU_ASSERT(is(got.required[0], "a") && is(got.required[1], "b"));
+	/* nothing in, nothing dropped, nothing before */
+	CU_ASSERT_EQUAL(kvr_hints_rewrite(NULL, 0, NULL, 0, &out), 0);
+	out = (struct kvr_hint_buf){.p = made, .cap = sizeof(made)};
+	CU_ASSERT_EQUAL(kvr_hints_rewrite(bytes, buf.len, NULL, 0, &out), 0);
+	CU_ASSERT_EQUAL(out.len, buf.len - 8);
+}
+
+/* Every length of the input and of the room, at the very end of the memory: no byte is read or
+ * written outside, and what could not be copied is told. */
+static void rewriting_is_safe_with_any_bytes(void)
+{
+	uint8_t guarded[72];
+	struct kvr_hint_buf out;
+
+	begin();
+	kvr_hint_put_str(&buf, KVR_HINT_LORA, "abc");
+	kvr_hint_put_u64(&buf, KVR_HINT_BACKEND, 1);
+	kvr_hint_put_str(&buf, KVR_HINT_TRACE, "0123456789");
+	CU_ASSERT_EQUAL(buf.len, 40);
+	for (uint32_t n = 0; n <= 40; n++) {
+		uint8_t *in = malloc(n + (n == 0));
+
+		memcpy(in, bytes, n);
+		out = (struct kvr_hint_buf){.p = guarded, .cap = sizeof(guarded)};
+		CU_ASSERT_EQUAL(kvr_hints_rewrite(in, n, NULL, 0, &out),
+				n == 0 || n == 8 || n == 24 || n == 40 ? 0 : -EBADMSG);
+		free(in);
+	}
+	for (uint32_t cap = 0; cap < 48; cap++) {
+		memset(guarded, 0xee, sizeof(guarded));
+		out = (struct kvr_hint_buf){.p = guarded, .cap = cap};
+		CU_ASSERT_EQUAL(kvr_hints_rewrite(bytes, 40, NULL, 0, &out),
+				cap < 40 ? -EMSGSIZE : 0);
+		CU_ASSERT(out.len <= cap);
+		for (uint32_t i = cap; i < sizeof(guarded); i++)
+			CU_ASSERT_EQUAL(guarded[i], 0xee);
+	}
+	CU_ASSERT_EQUAL(memcmp(guarded, bytes, 40), 0);
+	/* a length that leaves the bytes, padding that is not zero, an error that was there before
+	 */
+	memcpy(guarded, bytes, 40);
+	guarded[2] = 0xff;
+	guarded[3] = 0xff;
+	out = (struct kvr_hint_buf){.p = bytes, .cap = sizeof(bytes)};
+	CU_ASSERT_EQUAL(kvr_hints_rewrite(guarded, 40, NULL, 0, &out), -EBADMSG);
+	guarded[2] = 2;
+	guarded[3] = 0;
+	CU_ASSERT_EQUAL(kvr_hints_rewrite(guarded, 40, NULL, 0, &out), -EBADMSG);
+	out.err = -EINVAL;
+	CU_ASSERT_EQUAL(kvr_hints_rewrite(guarded, 0, NULL, 0, &out), -EINVAL);
+	CU_ASSERT_EQUAL(out.len, 0);
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -297,9 +400,12 @@ int main(void)
 		{"unknown", unknown_hints_are_skipped_unless_critical},
 		{"bad values", bad_values_are_refused},
 		{"overrides", overrides_out_of_range_have_their_own_code},
+		{"sessions", sessions_out_of_range_have_their_own_code},
 		{"repeats", repeats_order_and_counts_are_checked},
 		{"framing", framing_is_checked},
 		{"writer", the_writer_stops_at_its_end},
+		{"rewrite", rewriting_keeps_all_but_what_is_dropped},
+		{"hostile rewrite", rewriting_is_safe_with_any_bytes},
 		CU_TEST_INFO_NULL,
 	};
 

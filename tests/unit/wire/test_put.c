@@ -142,6 +142,25 @@ static void session_ids_are_bounded(void)
 			-EMSGSIZE);
 }
 
+static void timeouts_of_an_open_are_bounded(void)
+{
+	static const struct {
+		uint32_t timeout_s;
+		bool ok;
+	} rows[] = {{0, false},
+		    {1, true},
+		    {31536030, true}, /* the client's most and what the worker adds */
+		    {31536031, false}};
+
+	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct kvr_wire_session s = {.timeout_s = rows[i].timeout_s};
+		const int len = kvr_put_session(buf, sizeof(buf), KVR_SESSION_OPEN, &ids, s,
+						(struct kvr_str){"a", 1});
+
+		CU_ASSERT_EQUAL(valid(len, KVR_ROLE_BIT_AGENT), rows[i].ok);
+	}
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -152,6 +171,7 @@ int main(void)
 		{"events", events_fill_a_frame_to_the_last_block},
 		{"empty dump", an_empty_dump_is_one_frame},
 		{"session", session_ids_are_bounded},
+		{"session timeout", timeouts_of_an_open_are_bounded},
 		CU_TEST_INFO_NULL,
 	};
 
