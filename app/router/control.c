@@ -11,6 +11,7 @@
  */
 #include "control.h"
 #include "router.h"
+#include "session.h"
 #include "stages.h"
 
 #include <errno.h>
@@ -536,6 +537,7 @@ void control_round(struct router *rt)
 		rt->last_tick_ns = rt->control.now_ns;
 		tick(rt);
 	}
+	session_round(rt);
 	kvr_ctl_unlock();
 }
 

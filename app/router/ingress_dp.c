@@ -3,6 +3,7 @@
  * Ingress: one burst from each queue, every frame checked and given to whoever handles its kind.
  * Each frame ends in exactly one of the counters of the equation in counters.h.
  */
+#include "session.h"
 #include "stages.h"
 
 #include <string.h>
@@ -143,6 +144,9 @@ static void (*const kinds[KVR_WIRE_KIND_MAX])(struct lcore *, struct rte_mbuf *,
 	[KVR_HEARTBEAT] = to_control,
 	[KVR_GOODBYE] = to_control,
 	[KVR_KV_EVENTS] = event_ingress,
+	[KVR_SESSION_OPENED] = session_from_agent,
+	[KVR_SESSION_CLOSED] = session_from_agent,
+	[KVR_SESSION_RELEASE] = session_from_client,
 };
 
 static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)

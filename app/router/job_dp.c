@@ -3,6 +3,7 @@
  * ROUTE messages: check, hints, hashes, score. A message of one frame is used in place; of one in
  * fragments only the fixed part, the hashes (or tokens) and the hints are gathered, never the body.
  */
+#include "session.h"
 #include "stages.h"
 
 #include <string.h>
@@ -25,6 +26,7 @@ static struct job *job_new(struct lcore *lc, struct pool *p)
 	j->hash_buf = NULL;
 	j->hint_buf = NULL;
 	j->allowed_buf = NULL;
+	j->session.reserved = false;
 	j->arrival_ns = lc->now_ns;
 	return j;
 }
@@ -38,6 +40,7 @@ static void frames_free(struct router *rt, struct frame_list *l)
 
 void job_free(struct lcore *lc, struct job *j)
 {
+	session_job_free(j);
 	rte_pktmbuf_free(j->frame);
 	if (j->frames != NULL)
 		frames_free(lc->rt, j->frames);
@@ -158,6 +161,7 @@ static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const stru
 	if (h->overrides != 0)
 		copy_override(j, h);
 	j->req.hints = s;
+	session_hint(j, h);
 	return copy_allowed(lc, j, h);
 }
 
@@ -238,7 +242,7 @@ static enum kvr_wire_code find_hashes(struct lcore *lc, struct job *j, const str
 
 /* ---- jobs ---- */
 
-static struct pool *pool_by_id(struct router *rt, uint32_t id)
+struct pool *pool_by_id(struct router *rt, uint32_t id)
 {
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		if (rt->pool[i].id == id)

@@ -8,6 +8,7 @@
  *   time    lingering slots, unanswered ABORTs and the queue, once per call
  */
 #include "router.h"
+#include "session.h"
 #include "stages.h"
 
 #include <errno.h>
@@ -42,7 +43,7 @@ static void send_accepted(struct lcore *lc, struct pool *p, const struct kvr_fli
 	struct kvr_wire_accepted a = {.state = KVR_STATE_QUEUED, .prefill_dp_rank = KVR_NONE32};
 	struct kvr_sched_pending waiting;
 
-	if (r->state != KVR_RQ_QUEUED) {
+	if (r->state != KVR_RQ_QUEUED && r->state != KVR_RQ_HELD) {
 		a.worker = r->relay.worker;
 		a.dp_rank = r->dp_rank;
 		a.overlap_blocks = r->overlap_blocks;
@@ -110,6 +111,7 @@ static void end_request(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 	if (r->booked)
 		kvr_sched_finish(p->sched, r->slot, lc->now_ns);
 	r->booked = 0;
+	session_ended(lc, p, r, how);
 	r->job = NULL;
 	pool_count(p, how, 1);
 	kvr_flight_end(p->requests, r, lc->now_ns);
@@ -121,9 +123,8 @@ static void release(struct pool *p, struct kvr_flight *r)
 	kvr_flight_release(p->requests, r);
 }
 
-/* Tell the client that its accepted request has failed, then end it. */
-static void fail_request(struct lcore *lc, struct pool *p, struct kvr_flight *r,
-			 enum kvr_wire_code code, uint64_t detail0, enum pool_counter how)
+void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr_wire_code code,
+		uint64_t detail0, enum pool_counter how)
 {
 	const uint64_t detail[4] = {detail0};
 
@@ -185,6 +186,16 @@ static int bind_worker(struct lcore *lc, struct pool *p, struct kvr_flight *r, c
 	return 0;
 }
 
+void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j)
+{
+	r->state = KVR_RQ_DISPATCHED;
+	if (p->predict)
+		predict(lc, p, j, r->rank);
+	dispatch(lc, p, r, j);
+	send_accepted(lc, p, r);
+	job_free(lc, j);
+}
+
 /* A request was booked, at once or after waiting: dispatch it, answer, predict its blocks. */
 static void routed(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j,
 		   const struct kvr_sched_decision *d)
@@ -192,26 +203,52 @@ static void routed(struct lcore *lc, struct pool *p, struct kvr_flight *r, struc
 	if (unlikely(bind_worker(lc, p, r, j, d) < 0)) {
 		/* The scheduler has heard of the worker before this lcore's view has. */
 		job_free(lc, j);
-		fail_request(lc, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
+		sched_fail(lc, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
 		return;
 	}
-	r->state = KVR_RQ_DISPATCHED;
-	if (p->predict)
-		predict(lc, p, j, d->rank);
-	dispatch(lc, p, r, j);
-	send_accepted(lc, p, r);
-	job_free(lc, j);
+	if (session_routed(lc, p, r, j)) {
+		r->state = KVR_RQ_HELD;
+		r->job = j;
+		send_accepted(lc, p, r);
+		return;
+	}
+	sched_go_on(lc, p, r, j);
+}
+
+/* Decide; a request whose session names a worker that cannot take it is decided anew without. */
+static enum kvr_sched_result decide(struct lcore *lc, struct pool *p, uint32_t slot, struct job *j,
+				    struct kvr_sched_decision *d)
+{
+	struct kvr_sched_overlap ov;
+
+	do {
+		job_overlap(j, &ov);
+		kvr_sched_route(p->sched, slot, &j->req, &ov, lc->now_ns, d);
+	} while (d->result == KVR_SCHED_ERROR && session_unpin(lc, p, j, d->err));
+	return d->result;
+}
+
+/* @return true: refused for its session, and answered. */
+static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
+{
+	enum kvr_wire_code code = session_enter(lc, p, j);
+
+	if (likely(code == KVR_OK))
+		return false;
+	pool_count(p, PC_REJECTED, 1);
+	reject_job(lc, p, j, code, NULL);
+	return true;
 }
 
 static void answer_query(struct lcore *lc, struct pool *p, struct job *j)
 {
 	struct kvr_wire_accepted a = {.state = KVR_STATE_QUERY, .prefill_dp_rank = KVR_NONE32};
 	struct kvr_sched_decision d;
-	struct kvr_sched_overlap ov;
 
-	job_overlap(j, &ov);
+	if (session_refused(lc, p, j))
+		return;
 	/* No slot is touched by a query; any number in range will do. */
-	if (kvr_sched_route(p->sched, 0, &j->req, &ov, lc->now_ns, &d) != KVR_SCHED_QUERY) {
+	if (decide(lc, p, 0, j, &d) != KVR_SCHED_QUERY) {
 		pool_count(p, PC_REJECTED, 1);
 		reject_job(lc, p, j, sched_code[d.err], &d);
 		return;
@@ -265,7 +302,6 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	struct job *j = n->ptr;
 	struct kvr_sched_decision d;
-	struct kvr_sched_overlap ov;
 	struct kvr_flight *r;
 
 	pool_count(p, PC_ROUTES, 1);
@@ -283,6 +319,8 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		reject_job(lc, p, j, KVR_E_ENDED, NULL);
 		return;
 	}
+	if (session_refused(lc, p, j))
+		return;
 	r = kvr_flight_alloc(p->requests, j->source, j->id);
 	if (unlikely(r == NULL)) {
 		pool_count(p, PC_REJECTED, 1);
@@ -292,8 +330,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 	r->start_ns = j->arrival_ns;
 	r->n_hashes = j->n_hashes;
 	r->prompt = job_prompt(j);
-	job_overlap(j, &ov);
-	switch (kvr_sched_route(p->sched, r->slot, &j->req, &ov, lc->now_ns, &d)) {
+	switch (decide(lc, p, r->slot, j, &d)) {
 	case KVR_SCHED_ROUTED:
 		pool_count(p, PC_ROUTED, 1);
 		routed(lc, p, r, j, &d);
@@ -321,10 +358,12 @@ static void on_dispatch_ack(struct lcore *lc, struct pool *p, const struct note 
 
 	if (r == NULL || r->state != KVR_RQ_DISPATCHED)
 		return; /* late or repeated */
-	if (n->code == 0)
-		r->state = KVR_RQ_RUNNING;
-	else
-		fail_request(lc, p, r, KVR_E_DISPATCH_FAILED, n->code, PC_REFUSED);
+	if (n->code != 0) {
+		sched_fail(lc, p, r, KVR_E_DISPATCH_FAILED, n->code, PC_REFUSED);
+		return;
+	}
+	r->state = KVR_RQ_RUNNING;
+	session_success(lc, p, r);
 }
 
 static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)
@@ -334,6 +373,8 @@ static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)
 	if (r == NULL || !r->booked)
 		return; /* ended already: repeats of the last items */
 	r->state = KVR_RQ_RUNNING;
+	if ((n->flags & KVR_PROG_F_ERROR) == 0)
+		session_success(lc, p, r);
 	if ((n->flags & KVR_PROG_F_FIRST) != 0)
 		kvr_sched_prefill_done(p->sched, r->slot, lc->now_ns);
 	if (n->tokens != 0)
@@ -374,9 +415,12 @@ static void on_cancel(struct lcore *lc, struct pool *p, const struct note *n)
 		kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
 		leave_queue(lc, p, r, KVR_E_ENDED);
 	} else if (r != NULL && r->state != KVR_RQ_ENDED) {
+		const bool held = r->state == KVR_RQ_HELD; /* its worker knows nothing of it */
+
 		r->end_code = KVR_E_ENDED; /* by its client's wish */
 		end_request(lc, p, r, PC_CANCELLED);
-		abort_start(lc, p, r);
+		if (!held)
+			abort_start(lc, p, r);
 	}
 	out_message(lc, path_kept(n->ptr), KVR_CANCELLED, h->source, h->id,
 		    r != NULL ? kvr_flight_handle(p->requests, r) : h->handle, NULL, 0);
@@ -449,7 +493,7 @@ static void on_tick(struct lcore *lc, struct pool *p, const struct note *n)
 			struct kvr_flight *r = kvr_flight_slot(p->requests, slot[i]);
 
 			r->booked = 0;
-			fail_request(lc, p, r, KVR_E_EXPIRED, 0, PC_EXPIRED);
+			sched_fail(lc, p, r, KVR_E_EXPIRED, 0, PC_EXPIRED);
 			abort_start(lc, p, r);
 		}
 	} while (got == BURST);
@@ -457,10 +501,18 @@ static void on_tick(struct lcore *lc, struct pool *p, const struct note *n)
 }
 
 static void (*const handlers[])(struct lcore *, struct pool *, const struct note *) = {
-	[NOTE_ROUTE] = on_route,	 [NOTE_CANCEL] = on_cancel,
-	[NOTE_PROBE] = on_probe,	 [NOTE_DISPATCH_ACK] = on_dispatch_ack,
-	[NOTE_PROGRESS] = on_progress,	 [NOTE_FIN_ACKED] = on_fin_acked,
-	[NOTE_ABORT_ACK] = on_abort_ack, [NOTE_TICK] = on_tick,
+	[NOTE_ROUTE] = on_route,
+	[NOTE_CANCEL] = on_cancel,
+	[NOTE_PROBE] = on_probe,
+	[NOTE_DISPATCH_ACK] = on_dispatch_ack,
+	[NOTE_PROGRESS] = on_progress,
+	[NOTE_FIN_ACKED] = on_fin_acked,
+	[NOTE_ABORT_ACK] = on_abort_ack,
+	[NOTE_TICK] = on_tick,
+	[NOTE_SESSION_OPENED] = session_on_opened,
+	[NOTE_SESSION_CLOSED] = session_on_closed,
+	[NOTE_SESSION_RELEASE] = session_on_release,
+	[NOTE_SESSION_DUE] = session_on_due,
 };
 
 /* ---- time ---- */
@@ -505,6 +557,7 @@ static void timers(struct lcore *lc, struct pool *p)
 		TAILQ_INSERT_TAIL(&p->aborts, r, abort_link);
 		abort_send(lc, p, r);
 	}
+	session_timers(lc, p);
 }
 
 void sched_dropped(void *arg, uint32_t slot, uint32_t rank)
@@ -514,15 +567,23 @@ void sched_dropped(void *arg, uint32_t slot, uint32_t rank)
 
 	RTE_SET_USED(rank);
 	r->booked = 0;
-	fail_request(p->sched_lcore, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
+	sched_fail(p->sched_lcore, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
+}
+
+static void prefetch_job(struct pool *p, const struct job *j, int step)
+{
+	if (j->session.key.len != 0 && p->sessions != NULL)
+		kvr_session_prefetch(p->sessions->table, &j->session.key, step - 1);
+	if (step == 2)
+		kvr_sched_prefetch_route(p->sched, 0, &j->req);
 }
 
 static void prefetch_note(struct pool *p, const struct note *n, int step)
 {
 	if (n->type == NOTE_ROUTE && step == 0)
 		rte_prefetch0(n->ptr);
-	else if (n->type == NOTE_ROUTE && step == 2)
-		kvr_sched_prefetch_route(p->sched, 0, &((const struct job *)n->ptr)->req);
+	else if (n->type == NOTE_ROUTE)
+		prefetch_job(p, n->ptr, step);
 	else if (n->type == NOTE_PROGRESS)
 		kvr_sched_prefetch(p->sched, (uint32_t)n->handle & (KVR_FLIGHT_MAX_SLOTS - 1),
 				   step);

@@ -44,6 +44,9 @@ void job_pad(struct job *j);
 /** The scores of a job as the scheduler takes them. */
 void job_overlap(const struct job *j, struct kvr_sched_overlap *ov);
 
+/** Pool of a number on the wire, or NULL. */
+struct pool *pool_by_id(struct router *rt, uint32_t id);
+
 /** Free a job and whatever frames it still has. */
 void job_free(struct lcore *lc, struct job *j);
 
@@ -89,6 +92,13 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p);
 
 /** kvr_sched_ops::dropped: a booking ended because its rank went. */
 void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
+
+/** A booked request that was held goes on: dispatch the job, tell the client. Takes the job. */
+void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j);
+
+/** Tell the client that its accepted request has failed, then end it, counted under @p how. */
+void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr_wire_code code,
+		uint64_t detail0, enum pool_counter how);
 
 /** kvr_sched_ops::refresh: look up the overlap of a waiting request again. */
 bool sched_refresh(void *pool, uint32_t slot, const struct kvr_sched_req *req,

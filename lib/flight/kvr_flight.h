@@ -44,6 +44,7 @@
 enum kvr_flight_state {
 	KVR_RQ_FREE = 0,
 	KVR_RQ_QUEUED,	   /* accepted, waits for capacity */
+	KVR_RQ_HELD,	   /* booked, its worker must do something first */
 	KVR_RQ_DISPATCHED, /* sent to its worker */
 	KVR_RQ_RUNNING,	   /* acknowledged by the worker */
 	KVR_RQ_ENDED,	   /* no booking any more; frames are still relayed */
@@ -87,7 +88,7 @@ struct kvr_flight {
 	uint64_t end_ns;       /* ENDED: when lingering is over; else deadline or 0 */
 	uint64_t abort_ns;     /* when the next ABORT is due */
 	uint64_t start_ns;     /* arrival */
-	void *job;	       /* QUEUED: the message that waits; owner: scheduler stage */
+	void *job;	       /* QUEUED, HELD: the message that waits; owner: scheduler stage */
 	TAILQ_ENTRY(kvr_flight) link;	    /* lingering list */
 	TAILQ_ENTRY(kvr_flight) abort_link; /* unacknowledged ABORTs */
 };

@@ -12,12 +12,14 @@
 #include "control.h"
 #include "kvr_eal.h"
 #include "kvr_put.h"
+#include "session.h"
 #include "stages.h"
 #include "start.h"
 
 #define HEADERS 42 /* Ethernet, IPv4, UDP */
 
 struct router *rt;
+const char *pipeline_pool_keys = "";
 static struct rte_ring *to_router, *from_router;
 static struct rte_mempool *peer_pool;
 static struct kvr_local peer_local;
@@ -49,8 +51,8 @@ static void configure(struct kvr_router_conf *c, const char *device, uint32_t po
 		fprintf(f,
 			"[pool %s]\nid = %u\nblock_size = 4\nmax_ranks = 64\n"
 			"max_requests = 256\nmax_jobs = 128\nmax_blocks = 64k\n"
-			"max_active_blocks = 65536\nrouter_queue_threshold = %s\n",
-			names[i], i + 5, i == 0 ? "none" : "0.5");
+			"max_active_blocks = 65536\nrouter_queue_threshold = %s\n%s",
+			names[i], i + 5, i == 0 ? "none" : "0.5", pipeline_pool_keys);
 	fclose(f);
 	if (kvr_router_conf_load(c, path, err, sizeof(err)) < 0) {
 		fprintf(stderr, "%s\n", err);
@@ -118,6 +120,7 @@ void pipeline_stop(void)
 	stop_buffers(rt);
 	stop_ports(rt);
 	stop_counters(rt);
+	need(rte_mempool_in_use_count(peer_pool) == 0, "frames left after the stop");
 	rte_mempool_free(peer_pool);
 	free(rt);
 	rt = NULL;
@@ -186,6 +189,22 @@ void pipeline_turn(void)
 	}
 }
 
+void pipeline_skip(uint32_t ms)
+{
+	const uint64_t ns = ms * UINT64_C(1000000), tsc = rte_rdtsc();
+
+	/* The clock runs faster from now on by what is missing since its beginning. */
+	rt->ns_per_tsc += (uint64_t)(((unsigned __int128)ns << 32) / tsc) + 1;
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
+		kvr_registry_at(rt->registry, i)->last_seen_ns += ns;
+}
+
+void pipeline_advance(uint32_t ms)
+{
+	pipeline_skip(ms);
+	pipeline_turn();
+}
+
 const struct out *pipeline_next(uint32_t to)
 {
 	while (next_out < n_out) {
@@ -241,7 +260,8 @@ bool pipeline_balanced(void)
 	bool ok = adds_up(rt->in_stats) && adds_up(kvr_port_stats(rt->port[0]));
 
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		ok = adds_up(rt->pool[i].stats) && adds_up(rt->pool[i].event_stats) && ok;
+		ok = adds_up(rt->pool[i].stats) && adds_up(rt->pool[i].event_stats) &&
+		     (rt->pool[i].sessions == NULL || adds_up(rt->pool[i].sessions->stats)) && ok;
 	return ok;
 }
 

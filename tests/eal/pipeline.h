@@ -5,7 +5,7 @@
 /**
  * @file
  * The whole router on one thread, without lcores: frames go into a ring device, turn() runs every
- * stage once, frames that come out are read back. Time moves only by the TSC.
+ * stage once, frames that come out are read back. Time moves by the TSC and pipeline_advance().
  */
 
 #include <stdbool.h>
@@ -31,6 +31,9 @@ struct out {
 
 extern struct router *rt;
 
+/** More lines for the section of each pool; set before pipeline_start(). */
+extern const char *pipeline_pool_keys;
+
 /** Start a router with one or two pools ("a" and, with @p pools 2, "b"); aborts on failure. */
 void pipeline_start(uint32_t pools);
 void pipeline_stop(void);
@@ -43,6 +46,12 @@ void pipeline_send_raw(const void *bytes, size_t len);
 
 /** Run every stage until nothing moves. */
 void pipeline_turn(void);
+
+/** Let time pass, in which all workers are heard. Real time passes too: margins are seconds. */
+void pipeline_skip(uint32_t ms);
+
+/** The same, then run every stage. */
+void pipeline_advance(uint32_t ms);
 
 /** Next frame the router has sent to @p to (0: anybody), or NULL; valid until the next call. */
 const struct out *pipeline_next(uint32_t to);
