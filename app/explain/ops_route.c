@@ -420,6 +420,29 @@ static void prefill_request(const struct ex_world *w, struct ex_req *r)
 	r->prefill.req.phase = KVR_SPHASE_PREFILL;
 }
 
+static void bypassed(struct ex_world *w, struct ex_req *r)
+{
+	ex_out_line("prefill");
+	ex_out_str("id", r->id);
+	ex_out_str("path", "bypassed");
+	ex_out_end();
+	main_leg(w, r, "route");
+}
+
+/* Conditional disaggregation: is the decode pool alone better? */
+static bool better_alone(struct ex_world *w, struct ex_req *r)
+{
+	struct kvr_sched_overlap pov, dov;
+	const struct kvr_disagg_side prefill = {r->pool->peer->sched, &r->prefill.req, &pov};
+	const struct kvr_disagg_side decode = {r->pool->sched, &r->main.req, &dov};
+
+	if (r->pool->conf.disagg_policy == KVR_DISAGG_ALWAYS)
+		return false;
+	ex_index_score(r->pool->peer->index, r->main.req.sh, r->main.req.n, w->now, &pov);
+	ex_index_score(r->pool->index, r->main.req.sh, r->main.req.n, w->now, &dov);
+	return kvr_disagg_bypass(&r->pool->conf, &prefill, &decode, w->now);
+}
+
 static void disaggregated(struct ex_world *w, struct ex_req *r)
 {
 	struct ex_pool *pool = r->pool->peer;
@@ -430,14 +453,14 @@ static void disaggregated(struct ex_world *w, struct ex_req *r)
 			refuse_line(w, r, KVR_SCHED_NOT_ACTIVATED, "route");
 			return;
 		}
-		ex_out_line("prefill");
-		ex_out_str("id", r->id);
-		ex_out_str("path", "bypassed");
-		ex_out_end();
-		main_leg(w, r, "route");
+		bypassed(w, r);
 		return;
 	}
 	prefill_request(w, r);
+	if (better_alone(w, r)) {
+		bypassed(w, r);
+		return;
+	}
 	decide(w, r, pool, &r->prefill, &d);
 	if (d.result == KVR_SCHED_ERROR) {
 		line_of("route", r, pool, &d);

@@ -65,6 +65,8 @@ static const struct kvr_opt pool_own_opts[] = {
 	 .unit = "blocks", .help = "blocks the prefix table tells apart"},
 	{"max_runs", KVR_OPT_U64, POOL(max_runs), .min = 0, .max = 2147483648.0, .def = "0",
 	 .unit = "runs", .help = "runs of consecutive blocks; 0 = from max_blocks"},
+	{"disagg_reroutes", KVR_OPT_U32, POOL(disagg_reroutes), .min = 0, .max = 16, .def = "1",
+	 .unit = "times", .help = "decode pool: starts over when a prefill leg has failed"},
 	{"event_cpu", KVR_OPT_STRING, POOL_S(event), .def = "", .unit = "CPU",
 	 .help = "where KV events are applied; empty = first ingress CPU"},
 	{"scheduler_cpu", KVR_OPT_STRING, POOL_S(scheduler), .def = "", .unit = "CPU",
@@ -329,6 +331,68 @@ static int check_pools(struct kvr_router_conf *c, const struct blame *b)
 	return 0;
 }
 
+static const char *model_of(const struct kvr_router_pool_conf *p)
+{
+	return p->sched.model[0] != '\0' ? p->sched.model : p->name;
+}
+
+/* A prefill pool serves the decode pool of its model, and both are decided on one lcore. */
+static int check_pair(struct kvr_router_conf *c, uint32_t i, const struct blame *b)
+{
+	struct kvr_router_pool_conf *p = &c->pool[i], *d;
+	char section[KVR_ROUTER_NAME + 8];
+
+	snprintf(section, sizeof(section), "pool %s", p->name);
+	if (p->peer == KVR_ROUTER_NO_POOL)
+		return complain(b, section, "role",
+				"prefill pool without a decode pool of model \"%s\"", model_of(p));
+	d = &c->pool[p->peer];
+	if (p->sched.block_size != d->sched.block_size)
+		return complain(b, section, "block_size",
+				"%u, but the decode pool %s of the model has %u; equal is needed",
+				p->sched.block_size, d->name, d->sched.block_size);
+	if (p->sched_lcore != d->sched_lcore)
+		return complain(
+			b, section, "scheduler_cpu",
+			"\"%s\", but the decode pool %s has \"%s\"; both are decided on one",
+			p->own.scheduler, d->name, d->own.scheduler);
+	return 0;
+}
+
+/* Pools of one model: at most one of each role, aggregated alone. */
+static int check_models(struct kvr_router_conf *c, const struct blame *b)
+{
+	char section[KVR_ROUTER_NAME + 8];
+	int rc = 0;
+
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		struct kvr_router_pool_conf *p = &c->pool[i];
+
+		p->peer = KVR_ROUTER_NO_POOL;
+		snprintf(section, sizeof(section), "pool %s", p->name);
+		for (uint32_t k = 0; k < i; k++) {
+			struct kvr_router_pool_conf *q = &c->pool[k];
+
+			if (strcmp(model_of(p), model_of(q)) != 0)
+				continue;
+			if (p->sched.role == q->sched.role ||
+			    p->sched.role == KVR_POOL_AGGREGATED ||
+			    q->sched.role == KVR_POOL_AGGREGATED)
+				return complain(
+					b, section, "role",
+					"pool %s serves model \"%s\" already; a model has "
+					"one aggregated pool, or one prefill and one decode",
+					q->name, model_of(p));
+			p->peer = k;
+			q->peer = i;
+		}
+	}
+	for (uint32_t i = 0; rc == 0 && i < c->n_pools; i++)
+		if (c->pool[i].sched.role == KVR_POOL_PREFILL)
+			rc = check_pair(c, i, b);
+	return rc;
+}
+
 static int check(struct kvr_router_conf *c, const struct blame *b)
 {
 	int rc;
@@ -349,6 +413,8 @@ static int check(struct kvr_router_conf *c, const struct blame *b)
 	rc = resolve_ingress(c, b);
 	if (rc == 0)
 		rc = check_pools(c, b);
+	if (rc == 0)
+		rc = check_models(c, b);
 	for (uint32_t i = 0; rc == 0 && i < c->n_ports; i++)
 		c->port[i].port.queues = c->n_ingress; /* one for each polling lcore */
 	return rc;

@@ -22,6 +22,7 @@
 #define KVR_ROUTER_MAX_POOLS  16u
 #define KVR_ROUTER_MAX_LCORES 32u
 #define KVR_ROUTER_NAME	      64u
+#define KVR_ROUTER_NO_POOL    UINT32_MAX
 
 enum kvr_hugepages { KVR_HUGEPAGES_AUTO, KVR_HUGEPAGES_ON, KVR_HUGEPAGES_OFF };
 
@@ -51,6 +52,7 @@ struct kvr_router_pool_options {
 	uint32_t max_jobs;
 	uint64_t max_blocks;
 	uint64_t max_runs;
+	uint32_t disagg_reroutes;
 	char event[16];	    /* CPU; "" = first ingress CPU */
 	char scheduler[16]; /* CPU; "" = first ingress CPU */
 };
@@ -66,6 +68,7 @@ struct kvr_router_pool_conf {
 	struct kvr_pool_conf sched;
 	uint32_t event_lcore; /* resolved: index into kvr_router_conf::cpu[] */
 	uint32_t sched_lcore;
+	uint32_t peer; /* the other pool of a prefill and decode pair, else KVR_ROUTER_NO_POOL */
 };
 
 struct kvr_router_conf {

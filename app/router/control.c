@@ -86,10 +86,30 @@ struct worker_call {
 	uint32_t value;
 };
 
+#define TOPOLOGY_TAINT "dynamo.topology/" /* + "key=value": section 9.4 */
+
+/* The taints a worker says, and one for each place it is in. @return how many. */
+static uint32_t worker_taints(const struct kvr_hints *h, struct kvr_sched_str out[],
+			      char text[][KVR_WORKER_TEXT + sizeof(TOPOLOGY_TAINT)])
+{
+	uint32_t n = 0;
+
+	for (; n < h->n_taints; n++)
+		out[n] = (struct kvr_sched_str){h->taint[n].p, h->taint[n].len};
+	for (uint32_t i = 0; i < h->n_topology; i++) {
+		const int len = snprintf(text[i], sizeof(text[i]), TOPOLOGY_TAINT "%.*s",
+					 (int)h->topology[i].len, h->topology[i].p);
+
+		out[n++] = (struct kvr_sched_str){text[i], (uint32_t)len};
+	}
+	return n;
+}
+
 static void on_sched_set(struct lcore *lc, void *arg)
 {
 	struct worker_call *c = arg;
-	struct kvr_sched_str taint[KVR_HINTS_MAX_TAINTS];
+	struct kvr_sched_str taint[KVR_HINTS_MAX_TAINTS + KVR_HINTS_MAX_TOPOLOGY];
+	char text[KVR_HINTS_MAX_TOPOLOGY][KVR_WORKER_TEXT + sizeof(TOPOLOGY_TAINT)];
 	struct kvr_sched_worker sw = {
 		.id = c->w->id,
 		.dp_start = c->w->dp_start,
@@ -100,9 +120,7 @@ static void on_sched_set(struct lcore *lc, void *arg)
 		.taints = taint,
 	};
 
-	for (; sw.n_taints < c->hints->n_taints; sw.n_taints++)
-		taint[sw.n_taints] = (struct kvr_sched_str){c->hints->taint[sw.n_taints].p,
-							    c->hints->taint[sw.n_taints].len};
+	sw.n_taints = worker_taints(c->hints, taint, text);
 	c->rc = kvr_sched_worker_set(c->pool->sched, &sw, lc->now_ns);
 	if (c->rc < 0)
 		return;
@@ -149,6 +167,15 @@ static void on_event_reset(struct lcore *lc, void *arg)
 		event_reset_rank(lc, c->pool, c->w->rank[i], c->w->epoch);
 }
 
+/* The number of a prefill pool's workers changed. */
+static void on_sched_disagg(struct lcore *lc, void *arg)
+{
+	struct worker_call *c = arg;
+
+	RTE_SET_USED(lc);
+	c->flag = kvr_disagg_workers(&c->pool->disagg, c->value);
+}
+
 static void call_sched(struct router *rt, struct worker_call *c, void (*fn)(struct lcore *, void *))
 {
 	call_lcore(rt, c->pool->sched_lcore, fn, c);
@@ -165,6 +192,21 @@ static void set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_wor
 			kvr_worker_state_name(from), kvr_worker_state_name(to));
 }
 
+/* A prefill side takes part while its pool has a worker: section 9.1. */
+static void count_prefill(struct router *rt, struct pool *p)
+{
+	struct worker_call c = {.pool = p};
+
+	if (p->decode == NULL)
+		return;
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
+		c.value += kvr_registry_at(rt->registry, i)->pool == p->number;
+	call_sched(rt, &c, on_sched_disagg);
+	if (c.flag)
+		RTE_LOG(NOTICE, USER1, "kvroute: prefill pool %s %s\n", p->name,
+			c.value > 0 ? "active" : "inactive");
+}
+
 static void leave(struct router *rt, struct kvr_worker *w)
 {
 	struct worker_call c = {.pool = &rt->pool[w->pool], .w = w};
@@ -174,6 +216,7 @@ static void leave(struct router *rt, struct kvr_worker *w)
 	call_lcore(rt, c.pool->event_lcore, on_event_reset, &c);
 	kvr_registry_del(rt->registry, w);
 	publish_view(rt);
+	count_prefill(rt, c.pool);
 }
 
 static void welcome(struct router *rt, const struct kvr_worker *w, uint64_t id)
@@ -214,6 +257,30 @@ static enum kvr_wire_code check_hello(struct router *rt, const struct kvr_wire_h
 	return KVR_OK;
 }
 
+/* Where the blocks of a prefill worker can go, and how they are fetched. */
+static enum kvr_wire_code read_transfer(const struct kvr_hints *h, struct kvr_worker_transfer *t)
+{
+	const struct kvr_str *domain = &h->kv_transfer_domain;
+
+	*t = (struct kvr_worker_transfer){.port = h->bootstrap_port,
+					  .enforcement = h->kv_transfer_enforcement,
+					  .weight = h->kv_transfer_weight};
+	if (h->bootstrap_host.len != 0 && h->bootstrap_port == 0)
+		return KVR_E_WORKER_CONFIG;
+	snprintf(t->host, sizeof(t->host), "%.*s", (int)h->bootstrap_host.len, h->bootstrap_host.p);
+	for (uint32_t i = 0; i < h->n_topology && domain->len != 0; i++) {
+		const struct kvr_str *at = &h->topology[i];
+
+		if (at->len <= domain->len || at->p[domain->len] != '=' ||
+		    memcmp(at->p, domain->p, domain->len) != 0)
+			continue;
+		if (snprintf(t->taint, sizeof(t->taint), TOPOLOGY_TAINT "%.*s", (int)at->len,
+			     at->p) >= (int)sizeof(t->taint))
+			return KVR_E_WORKER_CONFIG;
+	}
+	return KVR_OK;
+}
+
 static enum kvr_wire_code join(struct router *rt, struct kvr_worker *w, struct pool *p,
 			       const struct kvr_wire_hello *h, const struct kvr_hints *hints)
 {
@@ -239,6 +306,7 @@ static enum kvr_wire_code join(struct router *rt, struct kvr_worker *w, struct p
 	}
 	c.flag = true;
 	call_sched(rt, &c, on_sched_available);
+	count_prefill(rt, p);
 	return KVR_OK;
 }
 
@@ -247,9 +315,12 @@ static enum kvr_wire_code hello(struct router *rt, const struct ctl_frame *f,
 {
 	struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
 	struct pool *p = NULL;
+	struct kvr_worker_transfer transfer;
 	uint32_t before = 0;
 	enum kvr_wire_code code = check_hello(rt, h, hints, &p);
 
+	if (code == KVR_OK)
+		code = read_transfer(hints, &transfer);
 	if (code != KVR_OK)
 		return code;
 	if (w != NULL && w->epoch == f->hdr->epoch && w->pool == p->number &&
@@ -277,6 +348,7 @@ static enum kvr_wire_code hello(struct router *rt, const struct ctl_frame *f,
 	w->last_epoch = before;
 	w->path = f->path;
 	w->path.max_frame = h->max_frame;
+	w->transfer = transfer;
 	code = join(rt, w, p, h, hints);
 	if (code == KVR_OK)
 		welcome(rt, w, f->hdr->id);

@@ -59,6 +59,16 @@ static const struct kvr_counter pool_counters[] = {
 	[PC_LOST] = {"lost", "requests", "bookings lost with their worker"},
 	[PC_EXPIRED] = {"expired", "requests", "bookings that reached the age limit"},
 	[PC_LIVE] = {"live", "requests", "bookings now", KVR_COUNTER_F_GAUGE},
+	[PC_DISAGG] = {"disagg", "requests", "requests that began with a prefill leg"},
+	[PC_BYPASSED] = {"bypassed", "requests", "requests that went past the prefill pool"},
+	[PC_STARTED_OVER] = {"started_over", "requests", "new tries after a failed prefill leg"},
+	[PC_LEG_ROUTED] = {"leg_routed", "legs", "decode legs booked at once"},
+	[PC_LEG_QUEUED] = {"leg_queued", "legs", "decode legs that had to wait"},
+	[PC_LEG_REFUSED] = {"leg_refused", "legs", "decode legs refused by the scheduler"},
+	[PC_UNDECIDED] = {"undecided", "legs", "tries that ended before the decode leg's turn"},
+	[PC_PREFILLING] = {"prefilling", "requests", "decode legs whose turn has not come",
+			   KVR_COUNTER_F_GAUGE},
+	[PC_STOPPED] = {"stopped", "legs", "decode bookings that ended with their prefill leg"},
 	[PC_DISPATCHES] = {"dispatches", "requests", "DISPATCH messages sent, repeats included"},
 	[PC_PREDICTED_TOKENS] = {"predicted_cached", "tokens",
 				 "cached tokens predicted at routing"},
@@ -69,14 +79,19 @@ static const struct kvr_counter pool_counters[] = {
 };
 
 static const struct kvr_equation pool_equations[] = {
-	{"routes = queries + repeats + rejected + routed + queued", KVR_TERMS(PC_ROUTES),
-	 KVR_TERMS(PC_QUERIES, PC_REPEATS, PC_REJECTED, PC_ROUTED, PC_QUEUED)},
-	{"queued = admitted + queue_left + queue_failed + waiting", KVR_TERMS(PC_QUEUED),
+	{"routes = queries + repeats + rejected + routed + queued + disagg", KVR_TERMS(PC_ROUTES),
+	 KVR_TERMS(PC_QUERIES, PC_REPEATS, PC_REJECTED, PC_ROUTED, PC_QUEUED, PC_DISAGG)},
+	{"queued + leg_queued = admitted + queue_left + queue_failed + waiting",
+	 KVR_TERMS(PC_QUEUED, PC_LEG_QUEUED),
 	 KVR_TERMS(PC_ADMITTED, PC_QUEUE_LEFT, PC_QUEUE_FAILED, PC_WAITING)},
-	{"routed + admitted = finished + errored + cancelled + refused + lost + expired + live",
-	 KVR_TERMS(PC_ROUTED, PC_ADMITTED),
+	{"disagg + started_over = leg_routed + leg_queued + leg_refused + undecided + prefilling",
+	 KVR_TERMS(PC_DISAGG, PC_STARTED_OVER),
+	 KVR_TERMS(PC_LEG_ROUTED, PC_LEG_QUEUED, PC_LEG_REFUSED, PC_UNDECIDED, PC_PREFILLING)},
+	{"routed + leg_routed + admitted = finished + errored + cancelled + refused + lost + "
+	 "expired + stopped + live",
+	 KVR_TERMS(PC_ROUTED, PC_LEG_ROUTED, PC_ADMITTED),
 	 KVR_TERMS(PC_FINISHED, PC_ERRORED, PC_CANCELLED, PC_REFUSED, PC_LOST, PC_EXPIRED,
-		   PC_LIVE)},
+		   PC_STOPPED, PC_LIVE)},
 	{NULL, NULL, NULL},
 };
 

@@ -10,10 +10,13 @@
  * every datagram for kvroute, one row per polling lcore:
  *   frames = routes + fragments + relayed + notes + events + control + rejected + ignored
  * every ROUTE message that reached a pool's scheduler:
- *   routes = queries + repeats + rejected + routed + queued
- *   queued = admitted + queue_left + queue_failed + waiting
+ *   routes = queries + repeats + rejected + routed + queued + disagg
+ *   queued + leg_queued = admitted + queue_left + queue_failed + waiting
+ * every request of a decode pool that began with a prefill leg, and every time it started over:
+ *   disagg + started_over = leg_routed + leg_queued + leg_refused + undecided + prefilling
  * every booking:
- *   routed + admitted = finished + errored + cancelled + refused + lost + expired + live
+ *   routed + leg_routed + admitted = finished + errored + cancelled + refused + lost + expired
+ *                                  + stopped + live
  * every session that was to be opened, every binding, every SESSION_CLOSE of a pool:
  *   opens = bound + open_refused + open_unanswered + open_ended + opening
  *   bound + affinity_bound = rebound + unbound + expired + invalidated + live
@@ -67,6 +70,15 @@ enum pool_counter {
 	PC_LOST,
 	PC_EXPIRED,
 	PC_LIVE, /* gauge: bookings */
+	PC_DISAGG,
+	PC_BYPASSED,
+	PC_STARTED_OVER,
+	PC_LEG_ROUTED,
+	PC_LEG_QUEUED,
+	PC_LEG_REFUSED,
+	PC_UNDECIDED,
+	PC_PREFILLING, /* gauge */
+	PC_STOPPED,
 	PC_DISPATCHES,
 	PC_PREDICTED_TOKENS,
 	PC_ACTUAL_TOKENS,

@@ -27,6 +27,7 @@ static struct job *job_new(struct lcore *lc, struct pool *p)
 	j->hint_buf = NULL;
 	j->allowed_buf = NULL;
 	j->session.reserved = false;
+	j->legs = NULL;
 	j->arrival_ns = lc->now_ns;
 	return j;
 }
@@ -44,6 +45,8 @@ void job_free(struct lcore *lc, struct job *j)
 	rte_pktmbuf_free(j->frame);
 	if (j->frames != NULL)
 		frames_free(lc->rt, j->frames);
+	if (j->legs != NULL)
+		legs_detach(j);
 	if (j->hash_buf != NULL)
 		rte_mempool_put(lc->rt->hash_bufs, j->hash_buf);
 	if (j->hint_buf != NULL)
@@ -309,7 +312,13 @@ static enum kvr_wire_code job_fill(struct lcore *lc, struct job *j, const struct
 	}
 	j->req.sh = j->hashes;
 	j->req.n = j->n_hashes;
-	return code;
+	if (j->pool->prefill == NULL || code != KVR_OK)
+		return code;
+	j->tlvs = raw;
+	j->tlvs_len = q->fixed.hints_len;
+	j->hints_off = q->hints_off;
+	j->body_off = q->body_off;
+	return legs_attach(j);
 }
 
 static uint32_t slices_of(struct kvr_slice *s, struct rte_mbuf *const m[], uint32_t n)
@@ -320,6 +329,18 @@ static uint32_t slices_of(struct kvr_slice *s, struct rte_mbuf *const m[], uint3
 		s[i] = (struct kvr_slice){kvr_frame_body(h), h->frag_len};
 	}
 	return n;
+}
+
+const struct kvr_wire_hdr *job_header(const struct job *j)
+{
+	return rte_pktmbuf_mtod(j->frames != NULL ? j->frames->m[0] : j->frame,
+				const struct kvr_wire_hdr *);
+}
+
+uint32_t job_slices(struct lcore *lc, const struct job *j)
+{
+	return j->frames != NULL ? slices_of(lc->slices, j->frames->m, j->frames->n)
+				 : slices_of(lc->slices, &j->frame, 1);
 }
 
 enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
@@ -360,20 +381,16 @@ enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct
 
 /* ---- scores ---- */
 
-void job_pad(struct job *j)
+void overlap_pad(struct kvr_overlap *o)
 {
-	struct kvr_overlap *o = j->overlap;
-
 	for (int t = KVR_PREFIX_DEVICE; t < KVR_PREFIX_TIERS; t++)
 		if (t == KVR_PREFIX_DEVICE || (o->flags & 1u << t) != 0)
 			memset(&o->count[(size_t)t * o->stride + o->nranks], 0,
 			       (o->stride - o->nranks) * sizeof(o->count[0]));
 }
 
-void job_overlap(const struct job *j, struct kvr_sched_overlap *ov)
+void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov)
 {
-	const struct kvr_overlap *o = j->overlap;
-
 	*ov = (struct kvr_sched_overlap){
 		.device = kvr_overlap_tier(o, KVR_PREFIX_DEVICE),
 		.host = (o->flags & KVR_OVERLAP_HOST) ? kvr_overlap_tier(o, KVR_PREFIX_HOST) : NULL,
@@ -408,9 +425,16 @@ void jobs_flush(struct lcore *lc)
 			q[n] = (struct kvr_prefix_query){j->hashes, j->n_hashes, j->overlap};
 		}
 		kvr_prefix_score_burst(p->prefix, q, n);
+		if (p->prefill == NULL)
+			continue;
+		for (uint32_t k = 0; k < n; k++)
+			q[k].out = lc->job[i + k]->legs->overlap;
+		kvr_prefix_score_burst(p->prefill->prefix, q, n);
 	}
 	for (uint32_t i = 0; i < lc->n_jobs; i++) {
-		job_pad(lc->job[i]);
+		overlap_pad(lc->job[i]->overlap);
+		if (lc->job[i]->legs != NULL)
+			overlap_pad(lc->job[i]->legs->overlap);
 		job_put(lc, lc->job[i]);
 	}
 	lc->n_jobs = 0;

@@ -47,7 +47,6 @@ static void send_cut(struct lcore *lc, const struct kvr_wire_hdr *h, const struc
 	uint8_t hdr[sizeof(*h)];
 	uint32_t off, len;
 
-	in_count(lc, IN_SPLIT);
 	if (kvr_frag_init(&frag, h->kind, &ids, h->msg_len, limit) < 0) {
 		in_count(lc, IN_UNSENDABLE);
 		return;
@@ -69,6 +68,12 @@ static void send_cut(struct lcore *lc, const struct kvr_wire_hdr *h, const struc
 	}
 }
 
+void out_slices(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr_slice *s,
+		uint32_t n, const struct kvr_path *to)
+{
+	send_cut(lc, h, s, n, to, out_limit(lc, to));
+}
+
 void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
@@ -79,10 +84,12 @@ void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
 		return;
 	}
 	/* A fragment alone cannot be cut: all of a message have the same length. */
-	if (kvr_frame_whole(h))
+	if (kvr_frame_whole(h)) {
+		in_count(lc, IN_SPLIT);
 		send_cut(lc, h, &(struct kvr_slice){kvr_frame_body(h), h->frag_len}, 1, to, limit);
-	else
+	} else {
 		in_count(lc, IN_UNSENDABLE);
+	}
 	rte_pktmbuf_free(m);
 }
 
@@ -198,6 +205,7 @@ static void dispatch_frames(struct lcore *lc, const struct frame_list *l, const 
 
 		lc->slices[i] = (struct kvr_slice){kvr_frame_body(f), f->frag_len};
 	}
+	in_count(lc, IN_SPLIT);
 	send_cut(lc, h, lc->slices, l->n, to, limit);
 	for (uint32_t i = 0; i < l->n; i++)
 		rte_pktmbuf_free(l->m[i]);

@@ -23,6 +23,16 @@ static void job_obj_init(struct rte_mempool *mp, void *arg, void *obj, unsigned 
 	j->overlap = (void *)RTE_PTR_ALIGN(j + 1, RTE_CACHE_LINE_SIZE);
 }
 
+static void legs_obj_init(struct rte_mempool *mp, void *arg, void *obj, unsigned int i)
+{
+	struct legs *l = obj;
+
+	RTE_SET_USED(mp);
+	RTE_SET_USED(arg);
+	RTE_SET_USED(i);
+	l->overlap = (void *)RTE_PTR_ALIGN(l + 1, RTE_CACHE_LINE_SIZE);
+}
+
 static void *sched_alloc(void *arg, size_t bytes)
 {
 	RTE_SET_USED(arg);
@@ -111,7 +121,7 @@ static void pool_fini(struct pool *p)
 	while (p->notes != NULL && rte_ring_dequeue_elem(p->notes, &n, sizeof(n)) == 0) {
 		if (n.type == NOTE_ROUTE)
 			job_free(&p->rt->control, n.ptr);
-		else if (n.type == NOTE_CANCEL || n.type == NOTE_PROBE ||
+		else if (n.type == NOTE_CANCEL || n.type == NOTE_PROBE || n.type == NOTE_PROGRESS ||
 			 n.type == NOTE_SESSION_RELEASE)
 			rte_pktmbuf_free(n.ptr);
 	}
@@ -131,6 +141,7 @@ static void pool_fini(struct pool *p)
 	rte_ring_free(p->notes);
 	rte_ring_free(p->events);
 	rte_mempool_free(p->jobs);
+	rte_mempool_free(p->legs);
 	kvr_stats_destroy(p->stats);
 	kvr_stats_destroy(p->event_stats);
 	memset(p, 0, sizeof(*p));
@@ -154,7 +165,11 @@ static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_c
 		(uint32_t)(1000 * (p->events_used ? c->sched.predicted_ttl_s : c->sched.ttl_s));
 	if (!p->predict)
 		p->predict_ttl_ms = 0;
+	p->own = &c->own;
 	TAILQ_INIT(&p->aborts);
+	TAILQ_INIT(&p->resends);
+	TAILQ_INIT(&p->lost);
+	kvr_rand_init(&p->rand, rte_rand());
 	rc = pool_sched(p, c);
 	if (rc == 0)
 		rc = pool_tables(p, c);
@@ -175,6 +190,39 @@ static void pool_assign(struct router *rt, struct pool *p, const struct kvr_rout
 	s->sched_pool[s->n_sched++] = p;
 }
 
+/* A decode pool and its prefill pool learn of each other when both are there. */
+static int pool_pair(struct router *rt, struct pool *d, const struct kvr_router_pool_conf *c)
+{
+	struct lcore *s = d->sched_lcore;
+	struct pool *p;
+	char name[RTE_MEMPOOL_NAMESIZE];
+
+	if (c->peer == KVR_ROUTER_NO_POOL || c->sched.role != KVR_POOL_DECODE)
+		return 0;
+	p = &rt->pool[c->peer];
+	d->prefill = p;
+	p->decode = d;
+	snprintf(name, sizeof(name), "legs%u", d->number);
+	d->legs = rte_mempool_create(name, c->own.max_jobs,
+				     (unsigned int)(sizeof(struct legs) + RTE_CACHE_LINE_SIZE +
+						    kvr_overlap_size(p->max_ranks)),
+				     RTE_MIN(c->own.max_jobs / 4, 64u), 0, NULL, NULL,
+				     legs_obj_init, NULL, SOCKET_ID_ANY, 0);
+	if (s->hints == NULL)
+		s->hints = rte_malloc("hints", KVR_WIRE_MAX_HINTS, RTE_CACHE_LINE_SIZE);
+	return d->legs == NULL || s->hints == NULL ? -ENOMEM : 0;
+}
+
+static int no_memory(struct router *rt, const char *pool, char *err, size_t errlen)
+{
+	snprintf(err, errlen,
+		 "no memory for pool %s: raise [router] memory_mb (now %u), or lower max_blocks, "
+		 "max_requests, max_jobs or max_ranks of the pool",
+		 pool, rt->conf.opt.memory_mb);
+	stop_pools(rt);
+	return -ENOMEM;
+}
+
 int start_pools(struct router *rt, char *err, size_t errlen)
 {
 	while (rt->n_pools < rt->conf.n_pools) {
@@ -183,17 +231,13 @@ int start_pools(struct router *rt, char *err, size_t errlen)
 		int rc = pool_init(rt, p, c);
 
 		rt->n_pools++;
-		if (rc < 0) {
-			snprintf(
-				err, errlen,
-				"no memory for pool %s: raise [router] memory_mb (now %u), or "
-				"lower max_blocks, max_requests, max_jobs or max_ranks of the pool",
-				c->name, rt->conf.opt.memory_mb);
-			stop_pools(rt);
-			return rc;
-		}
+		if (rc < 0)
+			return no_memory(rt, c->name, err, errlen);
 		pool_assign(rt, p, c);
 	}
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		if (pool_pair(rt, &rt->pool[i], &rt->conf.pool[i]) < 0)
+			return no_memory(rt, rt->pool[i].name, err, errlen);
 	return 0;
 }
 
@@ -203,6 +247,9 @@ void stop_pools(struct router *rt)
 
 	while (rt->control_ring != NULL && rte_ring_dequeue(rt->control_ring, (void **)&m) == 0)
 		rte_pktmbuf_free(m);
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		if (rt->pool[i].prefill != NULL)
+			legs_drop_all(&rt->control, &rt->pool[i]);
 	while (rt->n_pools > 0)
 		pool_fini(&rt->pool[--rt->n_pools]);
 }

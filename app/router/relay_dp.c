@@ -84,20 +84,25 @@ static bool is_news(const struct pool *p, uint32_t isl, uint32_t seen, uint32_t 
 				    blocks((uint64_t)isl + seen - 1, p->block_size);
 }
 
-/* Tell the scheduler what an item changes. @return -1 when the ring is full. */
-static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_relay *relay,
-			 uint64_t handle, const struct kvr_wire_response *w)
+static struct note progress_of(const struct kvr_wire_hdr *h, const struct kvr_wire_response *w)
 {
-	const uint32_t seen = atomic_load_explicit(&r->seen, memory_order_relaxed);
-	const struct note n = {
+	return (struct note){
 		.type = NOTE_PROGRESS,
 		.flags = (uint16_t)((w->flags & KVR_RESP_F_FIN ? KVR_PROG_F_FIN : 0) |
 				    (w->flags & KVR_RESP_F_ERROR ? KVR_PROG_F_ERROR : 0) |
 				    (w->flags & KVR_RESP_F_CANCELLED ? KVR_PROG_F_CANCELLED : 0)),
 		.tokens = w->generated_tokens,
 		.cached = w->cached_tokens,
-		.handle = handle,
+		.handle = h->handle,
 	};
+}
+
+/* Tell the scheduler what an item changes. @return -1 when the ring is full. */
+static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_relay *relay,
+			 const struct kvr_wire_hdr *h, const struct kvr_wire_response *w)
+{
+	const uint32_t seen = atomic_load_explicit(&r->seen, memory_order_relaxed);
+	const struct note n = progress_of(h, w);
 
 	if ((w->flags & KVR_RESP_F_FIN) == 0 && !is_news(p, relay->isl, seen, w->generated_tokens))
 		return 0;
@@ -109,6 +114,32 @@ static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_
 	return 0;
 }
 
+/*
+ * An item of a prefill leg is the router's: it is acknowledged here, and the last one goes to the
+ * scheduler with its data, the result that the decode leg may need. The client never sees it.
+ */
+static void prefill_item(struct lcore *lc, struct pool *p, const struct kvr_relay *relay,
+			 struct rte_mbuf *m)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	const struct kvr_wire_response *w = kvr_frame_body(h);
+	const bool fin = (w->flags & KVR_RESP_F_FIN) != 0;
+	const struct kvr_wire_response_ack ack = {.next_seq = w->seq + 1,
+						  .flags = fin ? KVR_RACK_F_FIN : 0};
+	struct note n = progress_of(h, w);
+
+	n.ptr = fin ? m : NULL;
+	if (note_put(p, &n) != 0) {
+		ignore(lc, m, IN_RING_FULL);
+		return;
+	}
+	in_count(lc, IN_NOTES);
+	out_message(lc, &relay->agent, KVR_RESPONSE_ACK, relay->source, relay->id, n.handle, &ack,
+		    sizeof(ack));
+	if (!fin)
+		rte_pktmbuf_free(m);
+}
+
 void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = hdr_of(m);
@@ -118,8 +149,11 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 
 	if (r == NULL)
 		return;
-	if (h->frag_off == 0 &&
-	    unlikely(response_note(p, r, &relay, h->handle, kvr_frame_body(h)) < 0)) {
+	if (relay.leg == KVR_FLIGHT_PREFILL) {
+		prefill_item(lc, p, &relay, m);
+		return;
+	}
+	if (h->frag_off == 0 && unlikely(response_note(p, r, &relay, h, kvr_frame_body(h)) < 0)) {
 		ignore(lc, m, IN_RING_FULL);
 		return;
 	}

@@ -38,8 +38,10 @@
 
 #include "config.h"
 #include "counters.h"
+#include "kvr_disagg.h"
 #include "kvr_flight.h"
 #include "kvr_hints.h"
+#include "kvr_legs.h"
 #include "kvr_port.h"
 #include "kvr_prefix.h"
 #include "kvr_reasm.h"
@@ -63,7 +65,8 @@ enum note_type {
 	NOTE_CANCEL,	      /* ptr = the CANCEL frame, becomes the answer */
 	NOTE_PROBE,	      /* ptr = the PROBE frame, becomes the answer */
 	NOTE_DISPATCH_ACK,    /* handle, code */
-	NOTE_PROGRESS,	      /* handle, tokens, flags (KVR_PROG_F_*), cached */
+	NOTE_PROGRESS,	      /* handle, tokens, flags (KVR_PROG_F_*), cached; of a prefill leg's
+			       * last item ptr = the frame */
 	NOTE_FIN_ACKED,	      /* handle: the client has the last item */
 	NOTE_ABORT_ACK,	      /* handle */
 	NOTE_TICK,	      /* from control: expire bookings, look after deadlines */
@@ -131,6 +134,8 @@ struct job_session {
  * One ROUTE from its arrival to its dispatch or refusal. From pool::jobs. Written by the ingress
  * lcore, then owned by the scheduler lcore; a waiting request keeps its job.
  */
+struct legs;
+
 struct job {
 	uint64_t source;
 	uint64_t id;
@@ -147,7 +152,12 @@ struct job {
 	struct pool *pool;
 	struct job_session session;
 	const void *hashes; /* n u64, unaligned; in the frame or in hash_buf */
+	const void *tlvs;   /* the hints, in the frame or in hint_buf */
 	uint32_t n_hashes;
+	uint32_t tlvs_len;
+	uint32_t hints_off; /* where they stand in the message's body, and what follows them */
+	uint32_t body_off;
+	struct legs *legs;	  /* the pool is the decode pool of a pair; else NULL */
 	struct kvr_sched_req req; /* points at the next five */
 	struct kvr_sched_hints hints;
 	struct kvr_sched_override over;
@@ -156,6 +166,41 @@ struct job {
 	struct kvr_sched_range shared[KVR_HINTS_MAX_SHARED];
 	struct kvr_overlap *overlap; /* follows the struct */
 };
+
+/**
+ * A request that is served by a pair of pools: what its two slots share, from the job's arrival
+ * until the prefill leg has ended and the decode leg's worker has acknowledged (or the leg has
+ * ended). It owns the job, and with it the message: a leg may have to be sent again. From
+ * pool::legs of the decode pool. Writers: as the job.
+ */
+struct legs {
+	struct kvr_legs run;
+	struct job *job;
+	struct kvr_flight *prefill; /* slot in the prefill pool, or NULL */
+	struct kvr_flight *decode;  /* slot in the decode pool: the request */
+	struct rte_mbuf *result;    /* sync: last item of the prefill leg, or NULL */
+	uint64_t room;		    /* bootstrap */
+	uint64_t worker;	    /* of the prefill leg */
+	uint32_t dp_rank;
+	uint8_t path;	 /* enum kvr_wire_path */
+	uint8_t lost;	 /* stands in pool::lost: its prefill worker has gone */
+	uint8_t decided; /* the decode leg, once for this try */
+	uint16_t port;
+	struct job_session session; /* of the prefill leg: affinity alone */
+	struct kvr_sched_req preq;  /* of the prefill leg */
+	struct kvr_sched_hints phints;
+	struct kvr_sched_req dreq; /* of the decode leg, once the prefill worker is known */
+	struct kvr_sched_hints dhints;
+	struct kvr_sched_override dover;
+	struct kvr_sched_str required[KVR_HINTS_MAX_TAINTS + 1];
+	struct kvr_sched_preferred preferred[KVR_HINTS_MAX_TAINTS + 1];
+	char taint[KVR_WORKER_TEXT];
+	char host[KVR_WORKER_TEXT];
+	TAILQ_ENTRY(legs) lost_link;
+	struct kvr_overlap *overlap; /* with the prefill pool's caches; follows the struct */
+};
+
+TAILQ_HEAD(legs_list, legs);
 
 /* ---- lcores ---- */
 
@@ -198,6 +243,8 @@ struct lcore {
 	uint32_t n_jobs;
 	struct job *job[JOBS_MAX]; /* scored together */
 	struct kvr_slice slices[KVR_WIRE_MAX_FRAGMENTS];
+	struct kvr_slice cut[2 * KVR_WIRE_MAX_FRAGMENTS + 2]; /* a message with other hints */
+	uint8_t *hints; /* KVR_WIRE_MAX_HINTS bytes to write them to; lcores that schedule a pair */
 	struct stage_work work[STAGES];
 	unsigned int qsbr_id;
 	unsigned int lcore_id; /* EAL's */
@@ -251,6 +298,16 @@ struct pool {
 	struct sessions *sessions;     /* session.h; NULL: off */
 	struct kvr_flight_list aborts; /* by abort_ns */
 	uint32_t sweep;		       /* next slot to look at for deadlines */
+	/* pairs of a prefill and a decode pool, on one scheduler lcore; else NULL */
+	struct pool *prefill; /* of a decode pool */
+	struct pool *decode;  /* of a prefill pool */
+	const struct kvr_router_pool_options *own;
+	struct rte_mempool *legs;	/* decode pool */
+	struct kvr_rand rand;		/* decode pool: rooms */
+	struct kvr_disagg disagg;	/* prefill pool: whether it takes part */
+	struct kvr_flight_list resends; /* legs without DISPATCH_ACK, by resend_ns */
+	struct legs_list lost;		/* decode pool: prefill worker gone, not dealt with yet */
+	uint32_t n_prefilling;		/* decode pool: decode leg not decided yet */
 };
 
 struct router {

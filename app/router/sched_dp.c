@@ -4,7 +4,7 @@
  *
  *   ROUTE   known (source, id)? repeat the answer : decide -> slot, booking, DISPATCH, ACCEPTED
  *   notes   PROGRESS, DISPATCH_ACK, CANCEL, ... move the slot along; each booking is freed once, in
- *           end_request(), whatever ends the request
+ *           sched_end(), whatever ends the request
  *   time    lingering slots, unanswered ABORTs and the queue, once per call
  */
 #include "router.h"
@@ -17,7 +17,7 @@
 #define ABORT_TRIES    5
 #define ABORT_EVERY_NS UINT64_C(500000000)
 
-static const enum kvr_wire_code sched_code[KVR_SCHED_ERRS] = {
+static const enum kvr_wire_code sched_codes[KVR_SCHED_ERRS] = {
 	[KVR_SCHED_NO_ENDPOINTS] = KVR_E_NO_ENDPOINTS,
 	[KVR_SCHED_ALL_OVERLOADED] = KVR_E_ALL_OVERLOADED,
 	[KVR_SCHED_PIN_NOT_ALLOWED] = KVR_E_PINNED_NOT_ALLOWED,
@@ -36,9 +36,23 @@ static const enum kvr_wire_code sched_code[KVR_SCHED_ERRS] = {
 	[KVR_SCHED_SHUTDOWN] = KVR_E_SHUTDOWN,
 };
 
+enum kvr_wire_code sched_code(enum kvr_sched_err err)
+{
+	return sched_codes[err];
+}
+
+void sched_detail(const struct kvr_sched_decision *d, uint64_t detail[4])
+{
+	if (d->err != KVR_SCHED_QUEUE_REJECTED)
+		return;
+	detail[0] = (uint64_t)d->reject.kind + 1;
+	detail[1] = d->reject.current;
+	detail[2] = d->reject.limit;
+}
+
 /* ---- answers ---- */
 
-static void send_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r)
+void sched_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r)
 {
 	struct kvr_wire_accepted a = {.state = KVR_STATE_QUEUED, .prefill_dp_rank = KVR_NONE32};
 	struct kvr_sched_pending waiting;
@@ -50,6 +64,11 @@ static void send_accepted(struct lcore *lc, struct pool *p, const struct kvr_fli
 		a.required_blocks = r->required_blocks;
 		a.cached_tokens = r->cached_tokens;
 		a.state = r->state == KVR_RQ_DISPATCHED ? KVR_STATE_DISPATCHED : KVR_STATE_RUNNING;
+		a.path = r->path;
+	}
+	if (a.path == KVR_PATH_BOOTSTRAP || a.path == KVR_PATH_SYNC) {
+		a.prefill_worker = r->prefill_worker;
+		a.prefill_dp_rank = r->prefill_dp_rank;
 	}
 	kvr_sched_pending(p->sched, &waiting);
 	a.queue_len = waiting.count;
@@ -63,11 +82,8 @@ static void reject_job(struct lcore *lc, struct pool *p, struct job *j, enum kvr
 {
 	uint64_t detail[4] = {0};
 
-	if (d != NULL && d->err == KVR_SCHED_QUEUE_REJECTED) {
-		detail[0] = (uint64_t)d->reject.kind + 1;
-		detail[1] = d->reject.current;
-		detail[2] = d->reject.limit;
-	}
+	if (d != NULL)
+		sched_detail(d, detail);
 	out_reject(lc, &j->client, KVR_ROUTE, j->source, j->id, code, detail);
 	job_free(lc, j);
 }
@@ -85,7 +101,7 @@ static void abort_send(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 	r->abort_ns = lc->now_ns + ABORT_EVERY_NS;
 }
 
-static void abort_start(struct lcore *lc, struct pool *p, struct kvr_flight *r)
+void sched_abort(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 {
 	if (r->abort_ns != 0)
 		return;
@@ -103,14 +119,15 @@ static void abort_stop(struct pool *p, struct kvr_flight *r)
 }
 
 /* The booking is over, counted under `how`; the slot lingers for repeats of the last frames. */
-static void end_request(struct lcore *lc, struct pool *p, struct kvr_flight *r,
-			enum pool_counter how)
+void sched_end(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool_counter how)
 {
 	if (r->state == KVR_RQ_ENDED)
 		return;
 	if (r->booked)
 		kvr_sched_finish(p->sched, r->slot, lc->now_ns);
 	r->booked = 0;
+	if (r->state == KVR_RQ_HELD && r->legs == NULL)
+		job_free(lc, r->job);
 	session_ended(lc, p, r, how);
 	r->job = NULL;
 	pool_count(p, how, 1);
@@ -130,9 +147,13 @@ void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr
 
 	if (r->state == KVR_RQ_ENDED)
 		return;
+	if (r->legs != NULL) {
+		legs_fail(lc, p, r, code, how);
+		return;
+	}
 	r->end_code = (uint16_t)code;
 	out_reject(lc, &r->relay.client, KVR_ROUTE, r->relay.source, r->relay.id, code, detail);
-	end_request(lc, p, r, how);
+	sched_end(lc, p, r, how);
 }
 
 /* The request is not in the scheduler's queue any more and was not admitted. */
@@ -142,7 +163,7 @@ static void leave_queue(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 	job_free(lc, r->job);
 	r->job = NULL;
 	r->end_code = (uint16_t)code;
-	end_request(lc, p, r, PC_QUEUE_LEFT);
+	sched_end(lc, p, r, PC_QUEUE_LEFT);
 }
 
 /* ---- decisions ---- */
@@ -164,8 +185,8 @@ static void dispatch(struct lcore *lc, struct pool *p, struct kvr_flight *r, str
 }
 
 /* Fill the slot from the decision and make it known to the ingress lcores. */
-static int bind_worker(struct lcore *lc, struct pool *p, struct kvr_flight *r, const struct job *j,
-		       const struct kvr_sched_decision *d)
+int sched_bind(struct lcore *lc, struct pool *p, struct kvr_flight *r, const struct job *j,
+	       const struct kvr_sched_decision *d)
 {
 	const struct kvr_view_worker *w = kvr_view_find(lc->view, d->worker);
 
@@ -186,13 +207,20 @@ static int bind_worker(struct lcore *lc, struct pool *p, struct kvr_flight *r, c
 	return 0;
 }
 
-void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j)
+void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 {
+	struct job *j = r->job;
+
+	if (r->legs != NULL) {
+		legs_go_on(lc, p, r);
+		return;
+	}
 	r->state = KVR_RQ_DISPATCHED;
+	r->job = NULL;
 	if (p->predict)
 		predict(lc, p, j, r->rank);
 	dispatch(lc, p, r, j);
-	send_accepted(lc, p, r);
+	sched_accepted(lc, p, r);
 	job_free(lc, j);
 }
 
@@ -200,19 +228,19 @@ void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct 
 static void routed(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j,
 		   const struct kvr_sched_decision *d)
 {
-	if (unlikely(bind_worker(lc, p, r, j, d) < 0)) {
+	if (unlikely(sched_bind(lc, p, r, j, d) < 0)) {
 		/* The scheduler has heard of the worker before this lcore's view has. */
 		job_free(lc, j);
 		sched_fail(lc, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
 		return;
 	}
-	if (session_routed(lc, p, r, j)) {
+	r->job = j;
+	if (session_routed(lc, p, r, &j->session)) {
 		r->state = KVR_RQ_HELD;
-		r->job = j;
-		send_accepted(lc, p, r);
-		return;
+		sched_accepted(lc, p, r);
+	} else {
+		sched_go_on(lc, p, r);
 	}
-	sched_go_on(lc, p, r, j);
 }
 
 /* Decide; a request whose session names a worker that cannot take it is decided anew without. */
@@ -222,16 +250,17 @@ static enum kvr_sched_result decide(struct lcore *lc, struct pool *p, uint32_t s
 	struct kvr_sched_overlap ov;
 
 	do {
-		job_overlap(j, &ov);
+		overlap_view(j->overlap, &ov);
 		kvr_sched_route(p->sched, slot, &j->req, &ov, lc->now_ns, d);
-	} while (d->result == KVR_SCHED_ERROR && session_unpin(lc, p, j, d->err));
+	} while (d->result == KVR_SCHED_ERROR &&
+		 session_unpin(p, &j->session, &j->hints, d->err, j->req.query_only));
 	return d->result;
 }
 
 /* @return true: refused for its session, and answered. */
 static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
 {
-	enum kvr_wire_code code = session_enter(lc, p, j);
+	enum kvr_wire_code code = session_enter(lc, p, &j->session, &j->hints, j->req.query_only);
 
 	if (likely(code == KVR_OK))
 		return false;
@@ -243,14 +272,22 @@ static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
 static void answer_query(struct lcore *lc, struct pool *p, struct job *j)
 {
 	struct kvr_wire_accepted a = {.state = KVR_STATE_QUERY, .prefill_dp_rank = KVR_NONE32};
-	struct kvr_sched_decision d;
+	struct kvr_sched_decision d = {0};
+	enum kvr_wire_code code = KVR_OK;
 
 	if (session_refused(lc, p, j))
 		return;
-	/* No slot is touched by a query; any number in range will do. */
-	if (decide(lc, p, 0, j, &d) != KVR_SCHED_QUERY) {
+	if (legs_wanted(lc, p, j)) {
+		code = legs_query(lc, p, j, &a, &d);
+	} else {
+		a.path = p->prefill != NULL ? KVR_PATH_BYPASSED : KVR_PATH_AGGREGATED;
+		/* No slot is touched by a query; any number in range will do. */
+		if (decide(lc, p, 0, j, &d) != KVR_SCHED_QUERY)
+			code = sched_code(d.err);
+	}
+	if (code != KVR_OK) {
 		pool_count(p, PC_REJECTED, 1);
-		reject_job(lc, p, j, sched_code[d.err], &d);
+		reject_job(lc, p, j, code, &d);
 		return;
 	}
 	pool_count(p, PC_QUERIES, 1);
@@ -282,7 +319,7 @@ static uint64_t job_prompt(const struct job *j)
 static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j)
 {
 	pool_count(p, PC_REPEATS, 1);
-	if (r->state == KVR_RQ_ENDED && r->end_code != KVR_OK) {
+	if (r->end_code != KVR_OK) {
 		reject_job(lc, p, j, (enum kvr_wire_code)r->end_code, NULL);
 		return;
 	}
@@ -290,11 +327,13 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *r, str
 		reject_job(lc, p, j, KVR_E_DUPLICATE_REQUEST, NULL);
 		return;
 	}
-	if (r->state == KVR_RQ_DISPATCHED && (j->flags & KVR_REQ_F_RESEND) != 0) {
+	/* Legs are sent again by the router itself. */
+	if (r->state == KVR_RQ_DISPATCHED && (j->flags & KVR_REQ_F_RESEND) != 0 &&
+	    r->legs == NULL) {
 		r->attempt++;
 		dispatch(lc, p, r, j);
 	}
-	send_accepted(lc, p, r);
+	sched_accepted(lc, p, r);
 	job_free(lc, j);
 }
 
@@ -330,6 +369,14 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 	r->start_ns = j->arrival_ns;
 	r->n_hashes = j->n_hashes;
 	r->prompt = job_prompt(j);
+	if (legs_wanted(lc, p, j)) {
+		legs_start(lc, p, r, j);
+		return;
+	}
+	if (p->prefill != NULL) {
+		pool_count(p, PC_BYPASSED, 1);
+		r->path = KVR_PATH_BYPASSED;
+	}
 	switch (decide(lc, p, r->slot, j, &d)) {
 	case KVR_SCHED_ROUTED:
 		pool_count(p, PC_ROUTED, 1);
@@ -341,12 +388,12 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		r->relay.client = j->client;
 		r->relay.isl = j->isl;
 		r->job = j;
-		send_accepted(lc, p, r);
+		sched_accepted(lc, p, r);
 		break;
 	default:
 		pool_count(p, PC_REJECTED, 1);
 		kvr_flight_release(p->requests, r);
-		reject_job(lc, p, j, sched_code[d.err], &d);
+		reject_job(lc, p, j, sched_code(d.err), &d);
 	}
 }
 
@@ -358,23 +405,35 @@ static void on_dispatch_ack(struct lcore *lc, struct pool *p, const struct note 
 
 	if (r == NULL || r->state != KVR_RQ_DISPATCHED)
 		return; /* late or repeated */
-	if (n->code != 0) {
+	if (r->legs != NULL) {
+		legs_acked(lc, p, r, n->code);
+	} else if (n->code != 0) {
 		sched_fail(lc, p, r, KVR_E_DISPATCH_FAILED, n->code, PC_REFUSED);
-		return;
+	} else {
+		r->state = KVR_RQ_RUNNING;
 	}
-	r->state = KVR_RQ_RUNNING;
-	session_success(lc, p, r);
+	if (n->code == 0)
+		session_success(lc, p, r);
 }
 
 static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	struct kvr_flight *r = kvr_flight_by_handle(p->requests, n->handle);
+	enum pool_counter how = PC_FINISHED;
 
-	if (r == NULL || !r->booked)
+	if (r == NULL || !r->booked) {
+		rte_pktmbuf_free(n->ptr);
 		return; /* ended already: repeats of the last items */
-	r->state = KVR_RQ_RUNNING;
+	}
 	if ((n->flags & KVR_PROG_F_ERROR) == 0)
 		session_success(lc, p, r);
+	if (r->relay.leg == KVR_FLIGHT_PREFILL) {
+		legs_prefill_item(lc, p, r, n);
+		return;
+	}
+	r->state = KVR_RQ_RUNNING;
+	if (r->legs != NULL)
+		legs_decode_item(lc, p, r, n);
 	if ((n->flags & KVR_PROG_F_FIRST) != 0)
 		kvr_sched_prefill_done(p->sched, r->slot, lc->now_ns);
 	if (n->tokens != 0)
@@ -385,10 +444,11 @@ static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)
 		pool_count(p, PC_PREDICTED_TOKENS, r->cached_tokens);
 		pool_count(p, PC_ACTUAL_TOKENS, n->cached);
 	}
-	end_request(lc, p, r,
-		    (n->flags & KVR_PROG_F_ERROR)	? PC_ERRORED
-		    : (n->flags & KVR_PROG_F_CANCELLED) ? PC_CANCELLED
-							: PC_FINISHED);
+	if ((n->flags & (KVR_PROG_F_ERROR | KVR_PROG_F_CANCELLED)) != 0)
+		how = (n->flags & KVR_PROG_F_ERROR) != 0 ? PC_ERRORED : PC_CANCELLED;
+	sched_end(lc, p, r, how);
+	if (r->legs != NULL)
+		legs_decode_done(lc, p, r, how);
 	abort_stop(p, r);
 }
 
@@ -411,16 +471,18 @@ static void on_cancel(struct lcore *lc, struct pool *p, const struct note *n)
 
 	if (r == NULL && note_next_pool(lc, p, n) == 0)
 		return;
-	if (r != NULL && r->state == KVR_RQ_QUEUED) {
+	if (r != NULL && r->legs != NULL) {
+		legs_cancel(lc, p, r);
+	} else if (r != NULL && r->state == KVR_RQ_QUEUED) {
 		kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
 		leave_queue(lc, p, r, KVR_E_ENDED);
 	} else if (r != NULL && r->state != KVR_RQ_ENDED) {
 		const bool held = r->state == KVR_RQ_HELD; /* its worker knows nothing of it */
 
 		r->end_code = KVR_E_ENDED; /* by its client's wish */
-		end_request(lc, p, r, PC_CANCELLED);
+		sched_end(lc, p, r, PC_CANCELLED);
 		if (!held)
-			abort_start(lc, p, r);
+			sched_abort(lc, p, r);
 	}
 	out_message(lc, path_kept(n->ptr), KVR_CANCELLED, h->source, h->id,
 		    r != NULL ? kvr_flight_handle(p->requests, r) : h->handle, NULL, 0);
@@ -441,11 +503,11 @@ static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
 				 ended ? KVR_E_ENDED : KVR_E_UNKNOWN_REQUEST);
 		return;
 	}
-	if (r->state == KVR_RQ_ENDED && r->end_code != KVR_OK)
+	if (r->end_code != KVR_OK)
 		out_reject(lc, path_kept(n->ptr), KVR_ROUTE, h->source, h->id,
 			   (enum kvr_wire_code)r->end_code, NULL);
 	else
-		send_accepted(lc, p, r);
+		sched_accepted(lc, p, r);
 	rte_pktmbuf_free(n->ptr);
 }
 
@@ -466,15 +528,20 @@ static void deadlines(struct lcore *lc, struct pool *p)
 {
 	const uint32_t n = kvr_flight_size(p->requests);
 
-	if (kvr_sched_counters(p->sched)->waiting_now == 0)
+	if (kvr_sched_counters(p->sched)->waiting_now == 0 && p->n_prefilling == 0)
 		return;
 	for (uint32_t i = 0; i < n / 16 + 1; i++) {
 		struct kvr_flight *r = kvr_flight_slot(p->requests, p->sweep);
 		struct job *j = r->job;
 
 		p->sweep = p->sweep + 1 == n ? 0 : p->sweep + 1;
-		if (r->state != KVR_RQ_QUEUED || j->deadline_ns == 0 || lc->now_ns < j->deadline_ns)
+		if (r->state != KVR_RQ_QUEUED || r->relay.leg == KVR_FLIGHT_PREFILL ||
+		    j->deadline_ns == 0 || lc->now_ns < j->deadline_ns)
 			continue;
+		if (r->legs != NULL) {
+			legs_late(lc, p, r);
+			continue;
+		}
 		kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
 		out_reject(lc, &r->relay.client, KVR_ROUTE, r->relay.source, r->relay.id,
 			   KVR_E_EXPIRED, NULL);
@@ -493,8 +560,12 @@ static void on_tick(struct lcore *lc, struct pool *p, const struct note *n)
 			struct kvr_flight *r = kvr_flight_slot(p->requests, slot[i]);
 
 			r->booked = 0;
+			if (r->legs != NULL) {
+				legs_expired(lc, p, r);
+				continue;
+			}
 			sched_fail(lc, p, r, KVR_E_EXPIRED, 0, PC_EXPIRED);
-			abort_start(lc, p, r);
+			sched_abort(lc, p, r);
 		}
 	} while (got == BURST);
 	deadlines(lc, p);
@@ -529,14 +600,18 @@ static void admit(struct lcore *lc, struct pool *p)
 			struct kvr_flight *r = kvr_flight_slot(p->requests, d[i].slot);
 			struct job *j = r->job;
 
+			if (r->legs != NULL) {
+				legs_admitted(lc, p, r, &d[i]);
+				continue;
+			}
 			r->job = NULL;
 			if (d[i].result == KVR_SCHED_ROUTED) {
 				pool_count(p, PC_ADMITTED, 1);
 				routed(lc, p, r, j, &d[i]);
 			} else {
-				reject_job(lc, p, j, sched_code[d[i].err], &d[i]);
-				r->end_code = (uint16_t)sched_code[d[i].err];
-				end_request(lc, p, r, PC_QUEUE_FAILED);
+				reject_job(lc, p, j, sched_code(d[i].err), &d[i]);
+				r->end_code = (uint16_t)sched_code(d[i].err);
+				sched_end(lc, p, r, PC_QUEUE_FAILED);
 			}
 		}
 	} while (got == RTE_DIM(d));
@@ -557,6 +632,7 @@ static void timers(struct lcore *lc, struct pool *p)
 		TAILQ_INSERT_TAIL(&p->aborts, r, abort_link);
 		abort_send(lc, p, r);
 	}
+	legs_resend(lc, p);
 	session_timers(lc, p);
 }
 
@@ -567,6 +643,10 @@ void sched_dropped(void *arg, uint32_t slot, uint32_t rank)
 
 	RTE_SET_USED(rank);
 	r->booked = 0;
+	if (r->legs != NULL) {
+		legs_dropped(p, r);
+		return;
+	}
 	sched_fail(p->sched_lcore, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
 }
 
@@ -594,6 +674,7 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 	struct note n[BURST];
 	uint32_t got = rte_ring_dequeue_burst_elem(p->notes, n, sizeof(n[0]), BURST, NULL);
 
+	legs_lost(lc, p);
 	for (uint32_t i = 0; i < got; i++)
 		if (n[i].handle != 0)
 			kvr_flight_prefetch(p->requests, n[i].handle);
@@ -611,6 +692,7 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 	timers(lc, p);
 	kvr_stats_set(p->count, PC_WAITING, kvr_sched_counters(p->sched)->waiting_now);
 	kvr_stats_set(p->count, PC_LIVE, kvr_sched_counters(p->sched)->booked_now);
+	kvr_stats_set(p->count, PC_PREFILLING, p->n_prefilling);
 	return got;
 }
 
@@ -618,12 +700,14 @@ bool sched_refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,
 		   struct kvr_sched_overlap *out)
 {
 	struct pool *p = arg;
-	struct job *j = kvr_flight_slot(p->requests, slot)->job;
-	const struct kvr_prefix_query q = {req->sh, req->n, j->overlap};
+	const struct kvr_flight *r = kvr_flight_slot(p->requests, slot);
+	const struct job *j = r->job;
+	struct kvr_overlap *o = r->relay.leg == KVR_FLIGHT_PREFILL ? j->legs->overlap : j->overlap;
+	const struct kvr_prefix_query q = {req->sh, req->n, o};
 
 	/* The scheduler lcore is a reader of the table like the ingress lcores. */
 	kvr_prefix_score_burst(p->prefix, &q, 1);
-	job_pad(j);
-	job_overlap(j, out);
+	overlap_pad(o);
+	overlap_view(o, out);
 	return true;
 }

@@ -102,20 +102,26 @@ void session_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_
 
 /** Before the decision: pin the request to its binding, keep room for an open. @return KVR_OK or
  * why it is refused. */
-enum kvr_wire_code session_enter(struct lcore *lc, struct pool *p, struct job *j);
+enum kvr_wire_code session_enter(struct lcore *lc, struct pool *p, struct job_session *js,
+				 struct kvr_sched_hints *h, bool query);
 
 /** The decision failed with @p err. @return true: it was pinned by an affinity which is forgotten
  * now; decide again. */
-bool session_unpin(struct lcore *lc, struct pool *p, struct job *j, enum kvr_sched_err err);
+bool session_unpin(struct pool *p, struct job_session *js, struct kvr_sched_hints *h,
+		   enum kvr_sched_err err, bool query);
 
-/** Booked on the worker of @p r. @return true: the job is held and will be given to
- * sched_go_on(). */
-bool session_routed(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j);
+/** The session of a prefill leg, in pool @p p, whose request has @p js: affinity alone. */
+void session_prefill(const struct pool *p, const struct job_session *js, struct job_session *out);
+
+/** Booked on the worker of @p r. @return true: the request is held; sched_go_on() or
+ * sched_fail() follows. */
+bool session_routed(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+		    const struct job_session *js);
 
 /** The worker has taken @p r, or has sent its first item. Idempotent. */
 void session_success(struct lcore *lc, struct pool *p, struct kvr_flight *r);
 
-/** The request ends, counted under @p how. Frees the job that was held. */
+/** The request ends, counted under @p how. */
 void session_ended(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool_counter how);
 
 /** A job that is not needed any more gives back the room it has kept. */

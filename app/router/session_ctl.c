@@ -7,8 +7,9 @@
 #include <rte_malloc.h>
 #include <rte_random.h>
 
-#define DUE_ROUND 32u /* of a pool and round of 1 ms: the closes they cause are answered in time   \
-		       */
+#define DUE_ROUND                                                                                  \
+	32u /* of a pool and round of 1 ms: the closes they cause are answered in time             \
+	     */
 
 int sessions_create(struct pool *p, uint64_t seed)
 {

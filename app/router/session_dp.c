@@ -223,33 +223,40 @@ static bool pinned_by_client(const struct pool *p, const struct kvr_sched_hints 
 					     : KVR_SHINT_DECODE_ID | KVR_SHINT_BACKEND_ID)) != 0;
 }
 
-static void pin(const struct pool *p, struct job *j, const struct kvr_session_binding *to)
+/* The hints that pin in the way of the pool's phase. */
+static uint32_t pin_flags(const struct pool *p)
 {
-	struct kvr_sched_hints *h = &j->hints;
+	/* Not backend_id: that would name the worker of the other leg as well. */
+	return p->role == KVR_POOL_PREFILL ? KVR_SHINT_PREFILL_ID | KVR_SHINT_PREFILL_DP_RANK
+					   : KVR_SHINT_DECODE_ID | KVR_SHINT_DP_RANK;
+}
+
+static void pin(const struct pool *p, struct job_session *js, struct kvr_sched_hints *h,
+		const struct kvr_session_binding *to)
+{
 	const bool keep_rank = !is_affinity(to) && (h->flags & KVR_SHINT_DP_RANK) != 0;
 
-	j->session.pin = is_affinity(to) ? SESSION_PIN_AFFINITY : SESSION_PIN_EXPLICIT;
-	j->session.flags_before = h->flags;
+	js->pin = is_affinity(to) ? SESSION_PIN_AFFINITY : SESSION_PIN_EXPLICIT;
+	js->flags_before = h->flags;
+	h->flags |= pin_flags(p);
 	if (p->role == KVR_POOL_PREFILL) {
-		h->flags |= KVR_SHINT_PREFILL_ID | KVR_SHINT_PREFILL_DP_RANK;
 		h->prefill_id = to->worker;
 		h->prefill_dp_rank = to->dp_rank;
 	} else {
-		/* Not backend_id: that would name the worker of a prefill leg as well. */
-		h->flags |= KVR_SHINT_DECODE_ID | KVR_SHINT_DP_RANK;
 		h->decode_id = to->worker;
 		h->dp_rank = keep_rank ? h->dp_rank : to->dp_rank;
 	}
 }
 
 /* A request of a session that is bound. */
-static enum kvr_wire_code enter_bound(struct lcore *lc, struct pool *p, struct job *j,
+static enum kvr_wire_code enter_bound(struct lcore *lc, struct pool *p, struct job_session *js,
+				      struct kvr_sched_hints *h,
 				      const struct kvr_session_binding *to,
 				      struct kvr_session_ref ref)
 {
 	if (worker_lives(lc, to)) {
-		if (!pinned_by_client(p, &j->hints))
-			pin(p, j, to);
+		if (!pinned_by_client(p, h))
+			pin(p, js, h, to);
 		return KVR_OK;
 	}
 	if (is_affinity(to)) {
@@ -257,46 +264,59 @@ static enum kvr_wire_code enter_bound(struct lcore *lc, struct pool *p, struct j
 		count(p->sessions, SC_INVALIDATED);
 		return KVR_OK;
 	}
-	return pinned_by_client(p, &j->hints) ? KVR_OK : KVR_E_NO_ENDPOINTS;
+	return pinned_by_client(p, h) ? KVR_OK : KVR_E_NO_ENDPOINTS;
 }
 
-enum kvr_wire_code session_enter(struct lcore *lc, struct pool *p, struct job *j)
+/* A pool without sessions. */
+static enum kvr_wire_code enter_off(uint8_t action)
 {
-	const uint8_t action = j->session.action;
+	return action == KVR_ACTION_OPEN    ? KVR_E_SESSION_LIMIT
+	       : action == KVR_ACTION_CLOSE ? KVR_E_UNKNOWN_SESSION
+					    : KVR_OK;
+}
+
+enum kvr_wire_code session_enter(struct lcore *lc, struct pool *p, struct job_session *js,
+				 struct kvr_sched_hints *h, bool query)
+{
 	struct kvr_session_binding to;
 	struct kvr_session_ref ref;
 	enum kvr_wire_code code = KVR_OK;
 
-	if (likely(j->session.key.len == 0))
+	if (likely(js->key.len == 0))
 		return KVR_OK;
 	if (p->sessions == NULL)
-		return action == KVR_ACTION_OPEN    ? KVR_E_SESSION_LIMIT
-		       : action == KVR_ACTION_CLOSE ? KVR_E_UNKNOWN_SESSION
-						    : KVR_OK;
-	if (find(lc, p, &j->session.key, &to, &ref))
-		code = enter_bound(lc, p, j, &to, ref);
-	else if (action == KVR_ACTION_CLOSE)
+		return enter_off(js->action);
+	if (find(lc, p, &js->key, &to, &ref))
+		code = enter_bound(lc, p, js, h, &to, ref);
+	else if (js->action == KVR_ACTION_CLOSE)
 		code = KVR_E_UNKNOWN_SESSION;
-	if (code != KVR_OK || action != KVR_ACTION_OPEN || j->req.query_only)
+	if (code != KVR_OK || js->action != KVR_ACTION_OPEN || query)
 		return code;
-	j->session.reserved = kvr_session_reserve(p->sessions->table);
-	if (j->session.reserved)
+	js->reserved = kvr_session_reserve(p->sessions->table);
+	if (js->reserved)
 		return KVR_OK;
 	count(p->sessions, SC_REFUSED);
 	return KVR_E_SESSION_LIMIT;
 }
 
-bool session_unpin(struct lcore *lc, struct pool *p, struct job *j, enum kvr_sched_err err)
+bool session_unpin(struct pool *p, struct job_session *js, struct kvr_sched_hints *h,
+		   enum kvr_sched_err err, bool query)
 {
-	if (j->session.pin != SESSION_PIN_AFFINITY ||
+	if (js->pin != SESSION_PIN_AFFINITY ||
 	    (err != KVR_SCHED_NO_ENDPOINTS && err != KVR_SCHED_PIN_NOT_ALLOWED))
 		return false;
-	RTE_SET_USED(lc);
-	j->session.pin = SESSION_PIN_NONE;
-	j->hints.flags = j->session.flags_before;
-	if (!j->req.query_only && kvr_session_unbind(p->sessions->table, &j->session.key, NULL))
+	js->pin = SESSION_PIN_NONE;
+	h->flags = (h->flags & ~pin_flags(p)) | (js->flags_before & pin_flags(p));
+	if (!query && kvr_session_unbind(p->sessions->table, &js->key, NULL))
 		count(p->sessions, SC_INVALIDATED);
 	return true;
+}
+
+void session_prefill(const struct pool *p, const struct job_session *js, struct job_session *out)
+{
+	*out = (struct job_session){.key = {js->key.id, js->key.len, 0}};
+	if (js->key.len != 0 && p->sessions != NULL)
+		kvr_session_key(p->sessions->table, js->key.id, js->key.len, &out->key);
 }
 
 void session_job_free(struct job *j)
@@ -309,7 +329,24 @@ void session_job_free(struct job *j)
 
 /* ---- after the decision ---- */
 
-static void open_start(struct lcore *lc, struct pool *p, struct kvr_flight *r, const struct job *j)
+/* Closes of the session at the worker that is to open it come too late now. */
+static void closes_stop(struct sessions *s, const struct session_ask *open)
+{
+	struct session_ask *a, *next;
+
+	for (uint32_t i = 0; i < SESSION_WAITS; i++)
+		for (a = TAILQ_FIRST(&s->close_step[i]); a != NULL; a = next) {
+			next = TAILQ_NEXT(a, link);
+			if (a->worker != open->worker || a->id_len != open->id_len ||
+			    memcmp(a->id, open->id, a->id_len) != 0)
+				continue;
+			ask_stop(s, a);
+			close_over(s, a, SC_CLOSE_DROPPED);
+		}
+}
+
+static void open_start(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+		       const struct job_session *js)
 {
 	struct session_use *u = &p->sessions->use[r->slot];
 	struct session_ask *a = &u->ask;
@@ -321,25 +358,26 @@ static void open_start(struct lcore *lc, struct pool *p, struct kvr_flight *r, c
 	a->step = 0;
 	a->worker = r->relay.worker;
 	a->number = kvr_flight_handle(p->requests, r);
-	a->timeout_s = j->session.timeout_s + KVR_WIRE_SESSION_GRACE_S;
-	ask_id(a, j->session.key.id, j->session.key.len);
+	a->timeout_s = js->timeout_s + KVR_WIRE_SESSION_GRACE_S;
+	ask_id(a, js->key.id, js->key.len);
+	closes_stop(p->sessions, a);
 	sent = ask_send(lc, p->sessions, a);
 	assert(sent); /* its worker was found a moment ago, in this view */
 	RTE_SET_USED(sent);
 }
 
 /* Unbind now, tell the worker later: it is still needed for this request. */
-static void close_later(struct pool *p, struct kvr_flight *r, const struct job *j)
+static void close_later(struct pool *p, struct kvr_flight *r, const struct kvr_session_key *key)
 {
 	struct session_use *u = &p->sessions->use[r->slot];
 	struct kvr_session_binding to;
 
-	if (!kvr_session_unbind(p->sessions->table, &j->session.key, &to))
+	if (!kvr_session_unbind(p->sessions->table, key, &to))
 		return;
 	count(p->sessions, SC_UNBOUND);
 	u->part = SESSION_CLOSES_IT;
 	u->ask.worker = to.worker;
-	ask_id(&u->ask, j->session.key.id, j->session.key.len);
+	ask_id(&u->ask, key->id, key->len);
 }
 
 /* With affinity: into the binding when the request went there, to be bound when there is none. */
@@ -358,20 +396,21 @@ static void use_affinity(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 	}
 }
 
-bool session_routed(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j)
+bool session_routed(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+		    const struct job_session *js)
 {
-	if (likely(j->session.key.len == 0) || p->sessions == NULL)
+	if (likely(js->key.len == 0) || p->sessions == NULL)
 		return false;
-	switch (j->session.action) {
+	switch (js->action) {
 	case KVR_ACTION_OPEN:
-		open_start(lc, p, r, j);
+		open_start(lc, p, r, js);
 		return true;
 	case KVR_ACTION_CLOSE:
-		close_later(p, r, j);
+		close_later(p, r, &js->key);
 		return false;
 	default:
 		if (p->sessions->affinity_ttl_ns != 0)
-			use_affinity(lc, p, r, &j->session.key);
+			use_affinity(lc, p, r, &js->key);
 		return false;
 	}
 }
@@ -422,44 +461,39 @@ void session_success(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 
 /* ---- the end of a request ---- */
 
-/* Its worker may have opened the session all the same, unless it is bound there already. */
-static void close_unwanted(struct lcore *lc, struct pool *p, const struct session_ask *a)
+/* Tell a worker that a session is over, unless it has been opened there again. */
+static void close_unless_bound(struct lcore *lc, struct pool *p, const struct session_ask *a)
 {
 	struct kvr_session_binding to;
 	struct kvr_session_key key;
 
 	kvr_session_key(p->sessions->table, a->id, a->id_len, &key);
-	if (!find(lc, p, &key, &to, NULL) || to.worker != a->worker)
+	if (!find(lc, p, &key, &to, NULL) || is_affinity(&to) || to.worker != a->worker)
 		close_start(lc, p, a->worker, a->id, a->id_len);
-}
-
-/* Held, and ended by something else than the answer. */
-static void open_ended(struct lcore *lc, struct pool *p, struct kvr_flight *r,
-		       struct session_use *u)
-{
-	ask_stop(p->sessions, &u->ask);
-	count(p->sessions, SC_OPEN_ENDED);
-	close_unwanted(lc, p, &u->ask);
-	job_free(lc, r->job);
-	r->job = NULL;
 }
 
 void session_ended(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool_counter how)
 {
 	struct session_use *u;
+	enum session_part part;
 
 	if (p->sessions == NULL)
 		return;
 	u = &p->sessions->use[r->slot];
-	switch (u->part) {
-	case SESSION_OPENS:
-		open_ended(lc, p, r, u);
+	part = u->part;
+	u->part = SESSION_NO_PART;
+	switch (part) {
+	case SESSION_OPENS: /* by something else than the answer: it may be opened all the same */
+		ask_stop(p->sessions, &u->ask);
+		count(p->sessions, SC_OPEN_ENDED);
+		close_unless_bound(lc, p, &u->ask);
 		break;
 	case SESSION_CLOSES_IT:
-		close_start(lc, p, u->ask.worker, u->ask.id, u->ask.id_len);
+		close_unless_bound(lc, p, &u->ask);
 		break;
 	case SESSION_INSIDE:
-		if (how == PC_FINISHED || how == PC_CANCELLED)
+		/* A leg that ends because the other one has failed says nothing of its worker. */
+		if (how == PC_FINISHED || how == PC_CANCELLED || how == PC_STOPPED)
 			kvr_session_leave(p->sessions->table, u->ref, lc->now_ns);
 		else if (kvr_session_unbind_ref(p->sessions->table, u->ref))
 			count(p->sessions, SC_INVALIDATED);
@@ -467,7 +501,6 @@ void session_ended(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum 
 	default:
 		break;
 	}
-	u->part = SESSION_NO_PART;
 }
 
 /* ---- answers ---- */
@@ -476,12 +509,8 @@ void session_ended(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum 
 static void open_failed(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 			enum session_counter how)
 {
-	struct session_use *u = &p->sessions->use[r->slot];
-
 	count(p->sessions, how);
-	u->part = SESSION_NO_PART;
-	job_free(lc, r->job);
-	r->job = NULL;
+	p->sessions->use[r->slot].part = SESSION_NO_PART;
 	sched_fail(lc, p, r, KVR_E_SESSION_OPEN_FAILED, 0, PC_REFUSED);
 }
 
@@ -504,12 +533,11 @@ void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n)
 	}
 	u->part = SESSION_NO_PART;
 	j = r->job;
-	r->job = NULL;
 	session_job_free(j); /* the room that was kept for this */
 	rc = bind(lc, p, r, &j->session.key, j->session.timeout_s * 1000 * MS, 0, NULL);
 	assert(rc == 0);
 	RTE_SET_USED(rc);
-	sched_go_on(lc, p, r, j);
+	sched_go_on(lc, p, r);
 }
 
 void session_on_closed(struct lcore *lc, struct pool *p, const struct note *n)
@@ -564,7 +592,7 @@ static void open_given_up(struct lcore *lc, struct pool *p, struct session_ask *
 {
 	struct kvr_flight *r = kvr_flight_by_handle(p->requests, a->number);
 
-	close_unwanted(lc, p, a);
+	close_unless_bound(lc, p, a);
 	open_failed(lc, p, r, SC_OPEN_UNANSWERED);
 }
 

@@ -39,10 +39,16 @@ enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct
 void jobs_flush(struct lcore *lc);
 
 /** Zero the scores of ranks that the table did not write: the scheduler reads all lanes. */
-void job_pad(struct job *j);
+void overlap_pad(struct kvr_overlap *o);
 
-/** The scores of a job as the scheduler takes them. */
-void job_overlap(const struct job *j, struct kvr_sched_overlap *ov);
+/** Scores as the scheduler takes them. */
+void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov);
+
+/** Header of the first frame of the job's message. */
+const struct kvr_wire_hdr *job_header(const struct job *j);
+
+/** The body of the job's message as lc->slices. @return how many. */
+uint32_t job_slices(struct lcore *lc, const struct job *j);
 
 /** Pool of a number on the wire, or NULL. */
 struct pool *pool_by_id(struct router *rt, uint32_t id);
@@ -93,8 +99,8 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p);
 /** kvr_sched_ops::dropped: a booking ended because its rank went. */
 void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
 
-/** A booked request that was held goes on: dispatch the job, tell the client. Takes the job. */
-void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j);
+/** A booked request that was held goes on: dispatch it, tell the client. */
+void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r);
 
 /** Tell the client that its accepted request has failed, then end it, counted under @p how. */
 void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr_wire_code code,
@@ -103,6 +109,71 @@ void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr
 /** kvr_sched_ops::refresh: look up the overlap of a waiting request again. */
 bool sched_refresh(void *pool, uint32_t slot, const struct kvr_sched_req *req,
 		   struct kvr_sched_overlap *out);
+
+/* What the files of the scheduler stage share. */
+
+enum kvr_wire_code sched_code(enum kvr_sched_err err);
+
+/** Fill the detail of a REJECTED from a decision that refused. */
+void sched_detail(const struct kvr_sched_decision *d, uint64_t detail[4]);
+
+/** Tell the client what has become of its request so far. */
+void sched_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r);
+
+/** Fill the slot from a decision that booked and make it known to the ingress lcores.
+ * @return 0, or -ENOENT: this lcore's view does not have the worker (yet, or any more). */
+int sched_bind(struct lcore *lc, struct pool *p, struct kvr_flight *r, const struct job *j,
+	       const struct kvr_sched_decision *d);
+
+/** The booking, if any, is over and counted under @p how; the slot lingers. Idempotent. */
+void sched_end(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool_counter how);
+
+/** Tell the worker to stop, until it says so or the slot is released. */
+void sched_abort(struct lcore *lc, struct pool *p, struct kvr_flight *r);
+
+/* ---- legs_dp.c: requests of a decode pool that has a prefill pool ---- */
+
+/** Give a job what its legs need. @return KVR_OK, E_TOO_LARGE, E_NO_MEMORY. Ingress lcore. */
+enum kvr_wire_code legs_attach(struct job *j);
+
+/** Give it back, with the job. */
+void legs_detach(struct job *j);
+
+/** Give back all that requests in flight hold; at the stop. */
+void legs_drop_all(struct lcore *lc, struct pool *d);
+
+/** Whether the request goes through the prefill pool (or is refused because it cannot). */
+bool legs_wanted(struct lcore *lc, struct pool *d, const struct job *j);
+
+/** A new request, with a fresh slot of the decode pool; takes the job, answers the client. */
+void legs_start(struct lcore *lc, struct pool *d, struct kvr_flight *r, struct job *j);
+
+/** Choose both workers and book nothing: fills *a's prefill part and *dec for decode. */
+enum kvr_wire_code legs_query(struct lcore *lc, struct pool *d, struct job *j,
+			      struct kvr_wire_accepted *a, struct kvr_sched_decision *dec);
+
+/** What happens to a slot that has `legs`; @p p is the slot's pool. */
+void legs_admitted(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+		   const struct kvr_sched_decision *dec);
+void legs_acked(struct lcore *lc, struct pool *p, struct kvr_flight *r, uint32_t code);
+void legs_prefill_item(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+		       const struct note *n); /* takes n->ptr */
+void legs_decode_item(struct lcore *lc, struct pool *d, struct kvr_flight *r, const struct note *n);
+void legs_decode_done(struct lcore *lc, struct pool *d, struct kvr_flight *r,
+		      enum pool_counter how);
+void legs_go_on(struct lcore *lc, struct pool *d, struct kvr_flight *r);
+void legs_fail(struct lcore *lc, struct pool *d, struct kvr_flight *r, enum kvr_wire_code code,
+	       enum pool_counter how);
+void legs_cancel(struct lcore *lc, struct pool *d, struct kvr_flight *r);
+void legs_late(struct lcore *lc, struct pool *d, struct kvr_flight *r);
+void legs_expired(struct lcore *lc, struct pool *p, struct kvr_flight *r);
+void legs_dropped(struct pool *p, struct kvr_flight *r);
+
+/** Requests whose prefill worker has gone since the last call. */
+void legs_lost(struct lcore *lc, struct pool *d);
+
+/** DISPATCH again of legs that were not acknowledged. */
+void legs_resend(struct lcore *lc, struct pool *p);
 
 /* ---- out_dp.c ---- */
 
@@ -115,6 +186,10 @@ void out_message(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint
 
 /** Send @p len bytes that are a whole frame, header included. */
 void out_frame(struct lcore *lc, const struct kvr_path *to, const void *frame, size_t len);
+
+/** Send the message of header @p h whose body is @p s, cut as the path needs it. */
+void out_slices(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr_slice *s,
+		uint32_t n, const struct kvr_path *to);
 
 /** Largest frame (UDP payload) on the way to @p to. */
 uint32_t out_limit(const struct lcore *lc, const struct kvr_path *to);

@@ -406,6 +406,7 @@ void stop_lcores(struct router *rt)
 		kvr_reasm_destroy(lc->reasm);
 		rte_ring_free(lc->egress);
 		rte_ring_free(lc->calls);
+		rte_free(lc->hints);
 		rte_free(lc);
 	}
 }

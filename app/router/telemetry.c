@@ -184,6 +184,14 @@ static struct rte_tel_data *pool_dict(const struct pool *p)
 	rte_tel_data_add_dict_u64(d, "slots_used", kvr_flight_count(p->requests));
 	rte_tel_data_add_dict_u64(d, "slots_lingering", kvr_flight_lingering(p->requests));
 	rte_tel_data_add_dict_u64(d, "jobs_free", rte_mempool_avail_count(p->jobs));
+	if (p->prefill != NULL || p->decode != NULL)
+		rte_tel_data_add_dict_string(d, "peer",
+					     (p->prefill != NULL ? p->prefill : p->decode)->name);
+	if (p->decode != NULL)
+		rte_tel_data_add_dict_string(d, "prefill",
+					     kvr_disagg_active(&p->disagg) ? "active" : "inactive");
+	if (p->legs != NULL)
+		rte_tel_data_add_dict_u64(d, "legs", rte_mempool_in_use_count(p->legs));
 	add_part(d, "requests", stats_dict(p->stats));
 	add_part(d, "events", stats_dict(p->event_stats));
 	add_part(d, "prefix", prefix_dict(p));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "kvr_disagg.h"
 
+#include <math.h>
 #include <string.h>
 
 bool kvr_disagg_workers(struct kvr_disagg *d, uint32_t n_prefill_workers)
@@ -23,6 +24,58 @@ bool kvr_disagg_can_serve(const struct kvr_disagg *d, bool enforce)
 bool kvr_disagg_active(const struct kvr_disagg *d)
 {
 	return d->activated && !d->deactivated;
+}
+
+/* Where the request would go; false when nobody takes it. */
+static bool ask(const struct kvr_disagg_side *side, uint64_t now, struct kvr_sched_decision *d,
+		struct kvr_sched_rank_info *rank)
+{
+	struct kvr_sched_req req = *side->req;
+
+	req.query_only = true;
+	return kvr_sched_route(side->sched, 0, &req, side->overlap, now, d) == KVR_SCHED_QUERY &&
+	       kvr_sched_rank_get(side->sched, d->rank, rank) == 0;
+}
+
+static bool little_left(const struct kvr_pool_conf *c, uint32_t isl, uint64_t cached)
+{
+	const uint64_t left = cached < isl ? isl - cached : 0;
+
+	return left < c->disagg_isl_threshold && (double)left < c->disagg_isl_ratio * isl;
+}
+
+static bool prefill_busy(const struct kvr_pool_conf *c, const struct kvr_disagg_side *prefill,
+			 uint64_t now)
+{
+	struct kvr_sched_decision d;
+	struct kvr_sched_rank_info rank;
+	uint64_t batch;
+
+	if (!ask(prefill, now, &d, &rank))
+		return false;
+	batch = rank.max_num_batched_tokens != 0 ? rank.max_num_batched_tokens : 10000000;
+	return (double)rank.active_prefill_tokens > c->disagg_prefill_busy * (double)batch;
+}
+
+bool kvr_disagg_bypass(const struct kvr_pool_conf *conf, const struct kvr_disagg_side *prefill,
+		       const struct kvr_disagg_side *decode, uint64_t now)
+{
+	const struct kvr_sched_hints *h = prefill->req->hints;
+	struct kvr_sched_decision d;
+	struct kvr_sched_rank_info rank;
+	bool isl, load;
+
+	if (conf->disagg_policy == KVR_DISAGG_ALWAYS ||
+	    (h != NULL && (h->flags & KVR_SHINT_PREFILL_ID) != 0) || !ask(decode, now, &d, &rank))
+		return false;
+	if (!isnan(conf->disagg_decode_busy) && rank.total_kv_blocks != 0 &&
+	    d.potential_decode_blocks > conf->disagg_decode_busy * (double)rank.total_kv_blocks)
+		return false;
+	isl = conf->disagg_policy != KVR_DISAGG_PREFILL_LOAD &&
+	      little_left(conf, decode->req->isl, d.cached_tokens);
+	load = conf->disagg_policy != KVR_DISAGG_ISL_BOUNDING && !isl &&
+	       prefill_busy(conf, prefill, now);
+	return isl || load;
 }
 
 uint64_t kvr_disagg_room(struct kvr_rand *r, uint32_t rank_place, uint32_t dp_size)

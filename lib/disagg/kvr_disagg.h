@@ -42,6 +42,22 @@ bool kvr_disagg_can_serve(const struct kvr_disagg *d, bool enforce);
 /** Whether the prefill leg can be taken now. */
 bool kvr_disagg_active(const struct kvr_disagg *d);
 
+/** One leg as its pool would decide it. */
+struct kvr_disagg_side {
+	struct kvr_sched *sched;
+	const struct kvr_sched_req *req;
+	const struct kvr_sched_overlap *overlap;
+};
+
+/**
+ * Conditional disaggregation (section 9.5): whether the request is better served by the decode
+ * pool alone. Asks both pools where the request would go and books nothing; @p conf is the decode
+ * pool's. Tokens to compute are those that the decode worker does not hold, as it would compute
+ * them. A pinned prefill worker, and a decode pool that has nobody, are never bypassed.
+ */
+bool kvr_disagg_bypass(const struct kvr_pool_conf *conf, const struct kvr_disagg_side *prefill,
+		       const struct kvr_disagg_side *decode, uint64_t now);
+
 /** Section 9.3: uniform room below 2^63 with room mod dp_size = the rank's place; dp_size >= 1. */
 uint64_t kvr_disagg_room(struct kvr_rand *r, uint32_t rank_place, uint32_t dp_size);
 

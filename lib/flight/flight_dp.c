@@ -42,19 +42,12 @@ bool kvr_flight_has_ended(const struct kvr_flight_table *t, uint64_t source, uin
 	return t->ended[h >> t->ended_shift] == (h | 1);
 }
 
-struct kvr_flight *kvr_flight_alloc(struct kvr_flight_table *t, uint64_t source, uint64_t id)
+/* The next free slot, cleared, under this name but not in the index. */
+static struct kvr_flight *slot_take(struct kvr_flight_table *t, uint64_t source, uint64_t id)
 {
-	const struct kvr_flight_key k = {source, id};
-	const hash_sig_t sig = (hash_sig_t)name_hash(t, &k);
-	struct kvr_flight *r;
+	struct kvr_flight *r = &t->slots[t->free[t->n_free - 1]];
 
-	if (t->n_free == 0)
-		return kvr_null(ENOSPC);
-	r = &t->slots[t->free[t->n_free - 1]];
-	if (rte_hash_add_key_with_hash_data(t->index, &k, sig, (void *)(uintptr_t)r->slot) < 0)
-		return kvr_null(ENOSPC);
 	atomic_store_explicit(&t->n_used, t->n - --t->n_free, memory_order_relaxed);
-
 	memset(&r->relay, 0, sizeof(r->relay));
 	memset(&r->state, 0, sizeof(*r) - offsetof(struct kvr_flight, state));
 	atomic_store_explicit(&r->seen, 0, memory_order_relaxed);
@@ -62,6 +55,41 @@ struct kvr_flight *kvr_flight_alloc(struct kvr_flight_table *t, uint64_t source,
 	r->relay.source = source;
 	r->relay.id = id;
 	return r;
+}
+
+struct kvr_flight *kvr_flight_alloc(struct kvr_flight_table *t, uint64_t source, uint64_t id)
+{
+	const struct kvr_flight_key k = {source, id};
+	const hash_sig_t sig = (hash_sig_t)name_hash(t, &k);
+	uint32_t slot;
+
+	if (t->n_free == 0)
+		return kvr_null(ENOSPC);
+	slot = t->free[t->n_free - 1];
+	if (rte_hash_add_key_with_hash_data(t->index, &k, sig, (void *)(uintptr_t)slot) < 0)
+		return kvr_null(ENOSPC);
+	return slot_take(t, source, id);
+}
+
+struct kvr_flight *kvr_flight_alloc_unnamed(struct kvr_flight_table *t, uint64_t source,
+					    uint64_t id)
+{
+	struct kvr_flight *r;
+
+	if (t->n_free == 0)
+		return kvr_null(ENOSPC);
+	r = slot_take(t, source, id);
+	r->unnamed = 1;
+	return r;
+}
+
+void kvr_flight_unname(struct kvr_flight_table *t, struct kvr_flight *r)
+{
+	const struct kvr_flight_key k = {r->relay.source, r->relay.id};
+
+	if (!r->unnamed)
+		rte_hash_del_key_with_hash(t->index, &k, (hash_sig_t)name_hash(t, &k));
+	r->unnamed = 1;
 }
 
 /*
@@ -108,10 +136,12 @@ void kvr_flight_release(struct kvr_flight_table *t, struct kvr_flight *r)
 				      atomic_load_explicit(&t->n_lingering, memory_order_relaxed) -
 					      1,
 				      memory_order_relaxed);
-		t->ended[h >> t->ended_shift] = h | 1;
+		if (!r->unnamed)
+			t->ended[h >> t->ended_shift] = h | 1;
 	}
 	kvr_flight_rename(r); /* nobody relays for the slot until it is published again */
-	rte_hash_del_key_with_hash(t->index, &k, (hash_sig_t)h);
+	if (!r->unnamed)
+		rte_hash_del_key_with_hash(t->index, &k, (hash_sig_t)h);
 	r->state = KVR_RQ_FREE;
 	t->free[t->n_free++] = r->slot;
 	atomic_store_explicit(&t->n_used, t->n - t->n_free, memory_order_relaxed);

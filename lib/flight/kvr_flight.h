@@ -12,7 +12,7 @@
  * client finds the slot of a repeated ROUTE, a PROBE or a CANCEL through one rte_hash.
  *
  *   lookup by (source, id) -> rte_hash -> slot number -+
- *   handle = generation:32 | pool:8 | slot:24 ---------+-> slot[ ]  320 bytes each
+ *   handle = generation:32 | pool:8 | slot:24 ---------+-> slot[ ]  384 bytes each
  *
  * Writers. The pool's scheduler lcore allocates, fills, changes and releases slots; ingress lcores
  * read `relay` to switch frames. Reuse is detected the way a sequence lock does it: the generation
@@ -50,6 +50,13 @@ enum kvr_flight_state {
 	KVR_RQ_ENDED,	   /* no booking any more; frames are still relayed */
 };
 
+/** Which part of a request a slot stands for. */
+enum kvr_flight_leg {
+	KVR_FLIGHT_WHOLE = 0,
+	KVR_FLIGHT_PREFILL, /* its items are the router's, not the client's */
+	KVR_FLIGHT_DECODE,
+};
+
 /** What an ingress lcore needs to switch a frame. Copied out under the generation. */
 struct kvr_relay {
 	struct kvr_path client;
@@ -58,7 +65,8 @@ struct kvr_relay {
 	uint64_t id;
 	uint64_t worker;
 	uint32_t isl;
-	uint32_t direct; /* 1: items do not pass here */
+	uint16_t direct; /* 1: items do not pass here */
+	uint16_t leg;	 /* enum kvr_flight_leg */
 };
 
 struct kvr_flight {
@@ -74,7 +82,7 @@ struct kvr_flight {
 	alignas(RTE_CACHE_LINE_SIZE) uint8_t state; /* enum kvr_flight_state */
 	uint8_t booked;				    /* the scheduler library holds a booking */
 	uint8_t abort_tries;			    /* ABORTs still to send */
-	uint8_t reserved;
+	uint8_t unnamed;			    /* cannot be found by (source, id) */
 	uint32_t dp_rank;
 	uint16_t end_code; /* ENDED: enum kvr_wire_code to repeat; 0: by its last item */
 	uint32_t rank;
@@ -83,12 +91,19 @@ struct kvr_flight {
 	uint32_t cached_tokens;
 	uint32_t attempt;
 	uint32_t n_hashes;
-	uint64_t prompt;       /* its last hash, which names the whole prompt; 0 without hashes */
-	uint32_t progress_seq; /* next PROGRESS expected, direct path */
-	uint64_t end_ns;       /* ENDED: when lingering is over; else deadline or 0 */
-	uint64_t abort_ns;     /* when the next ABORT is due */
-	uint64_t start_ns;     /* arrival */
-	void *job;	       /* QUEUED, HELD: the message that waits; owner: scheduler stage */
+	uint64_t prompt;	 /* its last hash, which names the whole prompt; 0 without hashes */
+	uint32_t progress_seq;	 /* next PROGRESS expected, direct path */
+	uint64_t end_ns;	 /* ENDED: when lingering is over; else deadline or 0 */
+	uint64_t abort_ns;	 /* when the next ABORT is due */
+	uint64_t start_ns;	 /* arrival */
+	void *job;		 /* QUEUED, HELD: the message that waits; owner: scheduler stage */
+	void *legs;		 /* what two slots of one request share; owner: scheduler stage */
+	uint64_t prefill_worker; /* decode legs: where the prompt was computed */
+	uint32_t prefill_dp_rank;
+	uint16_t path; /* enum kvr_wire_path */
+	uint16_t reserved;
+	uint64_t resend_ns; /* when DISPATCH is due again; 0 = never */
+	TAILQ_ENTRY(kvr_flight) resend_link;
 	TAILQ_ENTRY(kvr_flight) link;	    /* lingering list */
 	TAILQ_ENTRY(kvr_flight) abort_link; /* unacknowledged ABORTs */
 };
@@ -122,6 +137,15 @@ bool kvr_flight_has_ended(const struct kvr_flight_table *t, uint64_t source, uin
  * @return slot, or NULL with errno ENOSPC (no slot).
  */
 struct kvr_flight *kvr_flight_alloc(struct kvr_flight_table *t, uint64_t source, uint64_t id);
+
+/**
+ * The same for a slot that only its handle finds: a leg of a request that has its name elsewhere.
+ */
+struct kvr_flight *kvr_flight_alloc_unnamed(struct kvr_flight_table *t, uint64_t source,
+					    uint64_t id);
+
+/** From now on only the handle finds the slot; its name may be given to another one. */
+void kvr_flight_unname(struct kvr_flight_table *t, struct kvr_flight *r);
 
 /** Let ingress lcores see the relay part; from now on it must not change. Scheduler lcore. */
 void kvr_flight_publish(struct kvr_flight *r);

@@ -204,6 +204,14 @@ static void allow_only(const struct kvr_sched *s, const struct kvr_sched_hints *
 	}
 }
 
+static void allow_all_but(const struct kvr_sched *s, uint64_t worker, uint64_t *set)
+{
+	uint32_t at = kvr_sched__worker(s, worker);
+
+	for (uint32_t k = 0; at != NIL && k < s->worker[at].dp_size; k++)
+		bit_put(set, s->order[s->worker[at].at + k], false);
+}
+
 /* Ranks that fit, overload ignored: in use, available, allowed, with every required taint. */
 void kvr_sched__open_set(struct kvr_sched *s, struct choice *c)
 {
@@ -211,13 +219,16 @@ void kvr_sched__open_set(struct kvr_sched *s, struct choice *c)
 	uint64_t *set = s->fit;
 
 	c->open = s->open;
-	if (h == NULL || (!(h->flags & KVR_SHINT_ALLOWED) && h->n_required == 0))
+	if (h == NULL ||
+	    (!(h->flags & (KVR_SHINT_ALLOWED | KVR_SHINT_EXCLUDE)) && h->n_required == 0))
 		return;
 	c->open = set;
 	if (h->flags & KVR_SHINT_ALLOWED)
 		allow_only(s, h, set);
 	else
 		memset(set, 0xFF, s->words * sizeof(*set));
+	if (h->flags & KVR_SHINT_EXCLUDE)
+		allow_all_but(s, h->exclude_id, set);
 	for (uint32_t w = 0; w < s->words; w++)
 		set[w] &= s->open[w];
 	for (uint32_t i = 0; i < h->n_required; i++) {

@@ -48,6 +48,13 @@ enum kvr_prefill_model {
 	KVR_PREFILL_MODEL_TABLE,  /* points of uncached tokens -> ms, straight lines between */
 };
 
+enum kvr_disagg_policy {
+	KVR_DISAGG_ALWAYS,	 /* every request goes through the prefill pool */
+	KVR_DISAGG_ISL_BOUNDING, /* not when little is left to compute */
+	KVR_DISAGG_PREFILL_LOAD, /* not when the prefill worker is busy */
+	KVR_DISAGG_ISL_OR_LOAD,
+};
+
 /** One policy class (section 7.6). */
 struct kvr_pool_class {
 	char name[KVR_POOL_NAME_MAX];
@@ -119,6 +126,11 @@ struct kvr_pool_conf {
 
 	/* disaggregation (9) */
 	bool enforce_disagg;
+	int disagg_policy; /**< enum kvr_disagg_policy: conditional disaggregation (9.5) */
+	uint32_t disagg_isl_threshold;
+	double disagg_isl_ratio;
+	double disagg_prefill_busy; /**< fraction of max_num_batched_tokens; NaN = unset */
+	double disagg_decode_busy;  /**< fraction of total_kv_blocks; NaN = unset */
 
 	/* sessions (10) */
 	uint32_t max_sessions;	 /**< 0 = no sessions */

@@ -117,6 +117,7 @@ struct kvr_sched_preferred {
 #define KVR_SHINT_PREFILL_DP_RANK 0x10u
 #define KVR_SHINT_EXPECTED_OUTPUT 0x20u
 #define KVR_SHINT_ALLOWED	  0x40u /**< `allowed` restricts; n_allowed = 0 allows nobody */
+#define KVR_SHINT_EXCLUDE	  0x80u /**< not this worker again, unless it is pinned (8.5) */
 
 /** Routing hints (section 11.1); a field counts only when its flag or length says so. */
 struct kvr_sched_hints {
@@ -127,6 +128,7 @@ struct kvr_sched_hints {
 	uint64_t backend_id;
 	uint64_t prefill_id;
 	uint64_t decode_id;
+	uint64_t exclude_id;
 	const uint64_t *allowed; /**< worker ids, any order */
 	const struct kvr_sched_str *required;
 	const struct kvr_sched_preferred *preferred;
@@ -367,7 +369,8 @@ uint32_t kvr_sched_rank_order(const struct kvr_sched *s, const uint32_t **order)
 /* ---- requests ------------------------------------------------------------------------- */
 
 /**
- * Route @p req under the name @p slot: choose and book, queue, answer a query, or refuse.
+ * Route @p req under the name @p slot: choose and book, queue, answer a query, or refuse. A query
+ * touches no slot: any number in range will do, that of a live request too.
  * @param ov overlap; NULL = none anywhere.
  * @return d->result.
  */

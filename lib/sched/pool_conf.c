@@ -13,6 +13,8 @@ static const char *const modes[] = {
 	"kv",		"round-robin",		 "random", "power-of-two",
 	"least-loaded", "device-aware-weighted", "direct", NULL};
 static const char *const policies[] = {"fcfs", "lcfs", "wspt", NULL};
+static const char *const disagg_policies[] = {"none", "isl_bounding", "prefill_load", "isl_or_load",
+					      NULL};
 static const char *const models[] = {"none", "linear", "table", NULL};
 
 #define AT(f)  .offset = offsetof(struct kvr_pool_conf, f)
@@ -116,6 +118,19 @@ const struct kvr_opt kvr_pool_opts[] = {
 	 .help = "the same as a fraction"},
 	{"enforce_disagg", KVR_OPT_BOOL, AT(enforce_disagg), .def = "true",
 	 .help = "refuse requests while the prefill pool is inactive"},
+	{"conditional_disagg_policy", KVR_OPT_ENUM, AT(disagg_policy), .choices = disagg_policies,
+	 .def = "none", .help = "decode pool: when a request is served past the prefill pool"},
+	{"conditional_disagg_eff_isl_threshold", KVR_OPT_U32, AT(disagg_isl_threshold), .min = 0,
+	 .max = UINT32_MAX, .def = "2048", .unit = "tokens",
+	 .help = "isl_bounding: fewer tokens to compute than this, and ..."},
+	{"conditional_disagg_eff_isl_ratio_threshold", KVR_OPT_F64, AT(disagg_isl_ratio), .min = 0,
+	 .max = 1, .def = "0.7", .unit = "prompt", .help = "... a smaller part of the prompt"},
+	{"conditional_disagg_prefill_busy_threshold", KVR_OPT_F64, KVR_OPT_F_NONE,
+	 AT(disagg_prefill_busy), ANY_F, .def = "none", .unit = "max_num_batched_tokens",
+	 .help = "prefill_load: more active prefill tokens on the chosen prefill worker"},
+	{"conditional_disagg_decode_busy_threshold", KVR_OPT_F64, KVR_OPT_F_NONE,
+	 AT(disagg_decode_busy), ANY_F, .def = "none", .unit = "total_kv_blocks",
+	 .help = "a decode worker that would hold more is not given prefills"},
 
 	{"max_sessions", KVR_OPT_U32, AT(max_sessions), .min = 0, .max = 16777216, .def = "65536",
 	 .unit = "sessions", .help = "sticky sessions bound or being opened; 0 = none at all"},
@@ -221,6 +236,13 @@ int kvr_pool_conf_check(const struct kvr_pool_conf *c, char *err, size_t errlen)
 			return -EINVAL;
 	if (c->prefill_model == KVR_PREFILL_MODEL_TABLE && !table_ascends(c->prefill_table)) {
 		snprintf(err, errlen, "prefill_model_table: want 'tokens:ms,...' ascending");
+		return -EINVAL;
+	}
+	if (c->disagg_policy >= KVR_DISAGG_PREFILL_LOAD && isnan(c->disagg_prefill_busy)) {
+		snprintf(err, errlen,
+			 "conditional_disagg_policy %s needs "
+			 "conditional_disagg_prefill_busy_threshold",
+			 disagg_policies[c->disagg_policy]);
 		return -EINVAL;
 	}
 	return 0;

@@ -120,7 +120,7 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 		s->terms->n = 0;
 	if (slot >= s->conf.max_requests)
 		return refuse(s, d, KVR_SCHED_BAD_SLOT);
-	if (s->slot[slot].state != KVR_SLOT_FREE)
+	if (!req->query_only && s->slot[slot].state != KVR_SLOT_FREE)
 		return refuse(s, d, KVR_SCHED_DUPLICATE);
 	e = kvr_sched__check(s, req);
 	if (e != KVR_SCHED_OK)

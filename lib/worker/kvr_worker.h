@@ -27,6 +27,17 @@
 #define KVR_WORKER_MAX_RANKS 256u /* dp_size of one worker */
 #define KVR_RANK_NONE	     UINT32_MAX
 
+#define KVR_WORKER_TEXT 256u
+
+/** How blocks leave a prefill worker (behaviour specification, sections 9.2 to 9.4). */
+struct kvr_worker_transfer {
+	char host[KVR_WORKER_TEXT]; /* bootstrap address; "" = none: synchronous path */
+	uint16_t port;
+	uint8_t enforcement;	     /* 0 none, 1 preferred, 2 required */
+	double weight;		     /* when preferred */
+	char taint[KVR_WORKER_TEXT]; /* of decode workers that can be reached; "" = not known */
+};
+
 /** What a worker says of itself when it joins, and what the router knows of it. Control: rw. */
 struct kvr_worker {
 	uint64_t id;
@@ -44,6 +55,7 @@ struct kvr_worker {
 	uint64_t last_seen_ns;
 	uint64_t since_ns;		     /* of this state */
 	uint32_t bookings;		     /* as last told by the scheduler */
+	struct kvr_worker_transfer transfer; /* prefill workers */
 	uint32_t rank[KVR_WORKER_MAX_RANKS]; /* dense index of rank dp_start + i in its pool */
 };
 
@@ -57,6 +69,7 @@ struct kvr_view_worker {
 	uint32_t dp_size;
 	uint32_t first_rank; /* index into kvr_view::rank of dp_start's dense rank index */
 	struct kvr_path path;
+	const struct kvr_worker_transfer *transfer; /* in the view; prefill workers, else NULL */
 };
 
 /** Immutable copy of the registry for packet lcores. */
@@ -67,6 +80,7 @@ struct kvr_view {
 	uint32_t *index; /* worker number + 1, 0 = empty */
 	uint32_t *rank;
 	struct kvr_view_worker *worker;
+	struct kvr_worker_transfer *transfer; /* of the prefill workers, in their order */
 };
 
 struct kvr_registry;

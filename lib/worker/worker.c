@@ -149,12 +149,14 @@ static void index_add(struct kvr_view *v, uint32_t number)
 struct kvr_view *kvr_view_build(const struct kvr_registry *r)
 {
 	struct kvr_view *v = calloc(1, sizeof(*v));
-	uint32_t ranks = 0, size = 2;
+	uint32_t ranks = 0, size = 2, prefill = 0;
 
 	if (v == NULL)
 		return NULL;
-	for (uint32_t i = 0; i < r->n; i++)
+	for (uint32_t i = 0; i < r->n; i++) {
 		ranks += r->worker[i]->dp_size;
+		prefill += r->worker[i]->role == KVR_ROLE_PREFILL;
+	}
 	while (size < 2 * r->n)
 		size *= 2;
 	v->n = r->n;
@@ -163,11 +165,12 @@ struct kvr_view *kvr_view_build(const struct kvr_registry *r)
 	v->index = calloc(size, sizeof(*v->index));
 	v->rank = calloc(ranks + 1, sizeof(*v->rank));
 	v->worker = calloc(r->n + 1, sizeof(*v->worker));
-	if (v->index == NULL || v->rank == NULL || v->worker == NULL) {
+	v->transfer = calloc(prefill + 1, sizeof(*v->transfer));
+	if (v->index == NULL || v->rank == NULL || v->worker == NULL || v->transfer == NULL) {
 		kvr_view_free(v);
 		return kvr_null(ENOMEM);
 	}
-	ranks = 0;
+	ranks = prefill = 0;
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct kvr_worker *w = r->worker[i];
 
@@ -183,6 +186,10 @@ struct kvr_view *kvr_view_build(const struct kvr_registry *r)
 		};
 		memcpy(&v->rank[ranks], w->rank, w->dp_size * sizeof(*v->rank));
 		ranks += w->dp_size;
+		if (w->role == KVR_ROLE_PREFILL) {
+			v->transfer[prefill] = w->transfer;
+			v->worker[i].transfer = &v->transfer[prefill++];
+		}
 		index_add(v, i);
 	}
 	return v;
@@ -195,5 +202,6 @@ void kvr_view_free(struct kvr_view *v)
 	free(v->index);
 	free(v->rank);
 	free(v->worker);
+	free(v->transfer);
 	free(v);
 }

@@ -19,7 +19,6 @@
 #define HEADERS 42 /* Ethernet, IPv4, UDP */
 
 struct router *rt;
-const char *pipeline_pool_keys = "";
 static struct rte_ring *to_router, *from_router;
 static struct rte_mempool *peer_pool;
 static struct kvr_local peer_local;
@@ -35,9 +34,8 @@ static void need(bool ok, const char *what)
 	}
 }
 
-static void configure(struct kvr_router_conf *c, const char *device, uint32_t pools)
+static void configure(struct kvr_router_conf *c, const char *device, const char *pools)
 {
-	static const char *const names[] = {"a", "b"};
 	char path[] = "/tmp/kvr-pipeline-XXXXXX", err[300];
 	FILE *f = fdopen(mkstemp(path), "w");
 
@@ -47,12 +45,7 @@ static void configure(struct kvr_router_conf *c, const char *device, uint32_t po
 		"[port p]\ndevice = %s\nipv4 = 10.0.0.1\nudp_port = 7650\nmbufs = 16383\n"
 		"answer_arp = off\n",
 		device);
-	for (uint32_t i = 0; i < pools; i++)
-		fprintf(f,
-			"[pool %s]\nid = %u\nblock_size = 4\nmax_ranks = 64\n"
-			"max_requests = 256\nmax_jobs = 128\nmax_blocks = 64k\n"
-			"max_active_blocks = 65536\nrouter_queue_threshold = %s\n%s",
-			names[i], i + 5, i == 0 ? "none" : "0.5", pipeline_pool_keys);
+	fputs(pools, f);
 	fclose(f);
 	if (kvr_router_conf_load(c, path, err, sizeof(err)) < 0) {
 		fprintf(stderr, "%s\n", err);
@@ -62,6 +55,17 @@ static void configure(struct kvr_router_conf *c, const char *device, uint32_t po
 }
 
 void pipeline_start(uint32_t pools)
+{
+	char text[1024];
+	int n = snprintf(text, sizeof(text), "[pool a]\nid = 5\n" PIPELINE_POOL);
+
+	if (pools > 1)
+		snprintf(text + n, sizeof(text) - (size_t)n,
+			 "[pool b]\nid = 6\nrouter_queue_threshold = 0.5\n" PIPELINE_POOL);
+	pipeline_start_with(text);
+}
+
+void pipeline_start_with(const char *pools)
 {
 	static bool eal;
 	char err[300] = "", device[64];
@@ -265,26 +269,39 @@ bool pipeline_balanced(void)
 	return ok;
 }
 
-bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t ranks)
+bool pipeline_hello_as(const struct pipeline_worker *w)
 {
-	const struct kvr_wire_ids ids = {.source = id, .id = 1, .epoch = epoch};
+	const struct kvr_wire_ids ids = {.source = w->id, .id = 1, .epoch = w->epoch};
 	const struct kvr_wire_hello h = {
 		.block_size = 4,
-		.dp_size = ranks,
+		.dp_size = w->ranks,
 		.max_num_batched_tokens = 64,
 		.total_kv_blocks = 1000,
 		.max_frame = 1432,
+		.role = w->role,
 	};
-	uint8_t tlv[64], buf[256];
+	uint8_t tlv[512], buf[1024];
 	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
 	int len;
 
-	kvr_hint_put_str(&hints, KVR_HINT_POOL, pool);
+	kvr_hint_put_str(&hints, KVR_HINT_POOL, w->pool);
+	if (w->topology != NULL)
+		kvr_hint_put_str(&hints, KVR_HINT_TOPOLOGY, w->topology);
+	if (w->domain != NULL)
+		kvr_hint_put_kv_transfer(&hints, w->enforcement, 0.5, w->domain);
+	if (w->host != NULL)
+		kvr_hint_put_bootstrap_addr(&hints, w->port, w->host);
 	len = kvr_put_hello(buf, sizeof(buf), &ids, h, &hints);
 	need(len > 0, "hello");
-	pipeline_send(PEER_AGENT, buf, (size_t)len);
+	pipeline_send(w->from, buf, (size_t)len);
 	pipeline_turn();
-	return pipeline_expect(PEER_AGENT, KVR_WELCOME) != NULL;
+	return pipeline_expect(w->from, KVR_WELCOME) != NULL;
+}
+
+bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t ranks)
+{
+	return pipeline_hello_as(&(const struct pipeline_worker){
+		.id = id, .epoch = epoch, .pool = pool, .ranks = ranks, .from = PEER_AGENT});
 }
 
 uint32_t pipeline_body_len = 4;

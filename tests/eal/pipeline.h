@@ -31,11 +31,16 @@ struct out {
 
 extern struct router *rt;
 
-/** More lines for the section of each pool; set before pipeline_start(). */
-extern const char *pipeline_pool_keys;
-
 /** Start a router with one or two pools ("a" and, with @p pools 2, "b"); aborts on failure. */
 void pipeline_start(uint32_t pools);
+
+/** Sizes that every pool of these tests has. */
+#define PIPELINE_POOL                                                                              \
+	"block_size = 4\nmax_ranks = 64\nmax_requests = 256\nmax_jobs = 128\nmax_blocks = 64k\n"   \
+	"max_active_blocks = 65536\n"
+
+/** Start a router with the pools of this text, sections as in the configuration file. */
+void pipeline_start_with(const char *pools);
 void pipeline_stop(void);
 
 /** Put one UDP payload from a peer into the router's port. */
@@ -67,6 +72,24 @@ uint32_t pipeline_mbufs_used(void);
 
 /** Whether all counters add up; prints the violated equation. */
 bool pipeline_balanced(void);
+
+/** What a worker says of itself; the peer at UDP port `from` speaks for it. */
+struct pipeline_worker {
+	uint64_t id;
+	uint32_t epoch;
+	uint32_t ranks;
+	const char *pool;
+	uint32_t from;
+	uint8_t role;
+	uint8_t enforcement;  /* of `domain` */
+	uint16_t port;	      /* of `host` */
+	const char *host;     /* bootstrap address, or NULL */
+	const char *topology; /* "key=value", or NULL */
+	const char *domain;   /* of transfers, or NULL */
+};
+
+/** The worker joins; true when WELCOMEd. */
+bool pipeline_hello_as(const struct pipeline_worker *w);
 
 /** Worker @p id joins pool @p pool with @p ranks ranks; true when WELCOMEd. */
 bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t ranks);

@@ -43,6 +43,31 @@ static void a_name_finds_its_slot_until_released(void)
 	kvr_flight_destroy(t);
 }
 
+/* Legs of a request share its name: only one slot may be found by it. */
+static void an_unnamed_slot_is_found_by_its_handle_alone(void)
+{
+	struct kvr_flight_table *t = table();
+	struct kvr_flight *first = take(t, 1, 2), *leg = kvr_flight_alloc_unnamed(t, 1, 2), *second;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(leg);
+	CU_ASSERT_PTR_EQUAL(kvr_flight_lookup(t, 1, 2), first);
+	CU_ASSERT_PTR_EQUAL(kvr_flight_by_handle(t, kvr_flight_handle(t, leg)), leg);
+	kvr_flight_end(t, leg, 0);
+	kvr_flight_release(t, leg);
+	CU_ASSERT_PTR_EQUAL(kvr_flight_lookup(t, 1, 2), first);
+	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 1, 2));
+
+	kvr_flight_unname(t, first);
+	CU_ASSERT_PTR_NULL(kvr_flight_lookup(t, 1, 2));
+	second = take(t, 1, 2);
+	kvr_flight_end(t, first, 0);
+	kvr_flight_release(t, first);
+	CU_ASSERT_PTR_EQUAL(kvr_flight_lookup(t, 1, 2), second);
+	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 1, 2));
+	CU_ASSERT_EQUAL(kvr_flight_count(t), 1);
+	kvr_flight_destroy(t);
+}
+
 static void full_table_refuses_and_recovers(void)
 {
 	struct kvr_flight_table *t = table();
@@ -163,6 +188,7 @@ int main(void)
 {
 	CU_TestInfo tests[] = {{"name", a_name_finds_its_slot_until_released},
 			       {"full", full_table_refuses_and_recovers},
+			       {"unnamed", an_unnamed_slot_is_found_by_its_handle_alone},
 			       {"relay", relay_needs_a_published_slot_and_the_right_handle},
 			       {"linger", ended_request_lingers_then_is_remembered},
 			       {"model", random_life_agrees_with_a_model},

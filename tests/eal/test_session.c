@@ -10,8 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define W1 9u
-#define W2 10u
+#define POOL "[pool a]\nid = 5\n" PIPELINE_POOL "router_queue_threshold = none\n"
+#define W1   9u
+#define W2   10u
 
 static struct pool *pool(void)
 {
@@ -188,8 +189,7 @@ static void close_answered(const char *session, uint64_t worker)
 
 static void begin_with(const char *keys)
 {
-	pipeline_pool_keys = keys;
-	pipeline_start(1);
+	pipeline_start_with(keys);
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(W1, 1, "a", 1));
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(W2, 1, "a", 1));
 	pipeline_flush();
@@ -197,7 +197,7 @@ static void begin_with(const char *keys)
 
 static void begin(void)
 {
-	begin_with("max_sessions = 64\n");
+	begin_with(POOL "max_sessions = 64\n");
 }
 
 /* Nothing may be left but what is bound. */
@@ -682,7 +682,7 @@ static void limit_counts_what_is_being_opened(void)
 {
 	uint64_t worker = 0, to = 0, number, h;
 
-	begin_with("max_sessions = 2\n");
+	begin_with(POOL "max_sessions = 2\n");
 	open_session(1, "a", KVR_NONE32, 0);
 	route(2, KVR_ACTION_OPEN, "b");
 	number = asked(KVR_SESSION_OPEN, "b", &worker, NULL);
@@ -705,7 +705,7 @@ static void limit_counts_what_is_being_opened(void)
 
 static void refused_requests_give_their_room_back(void)
 {
-	begin_with("max_sessions = 1\n");
+	begin_with(POOL "max_sessions = 1\n");
 	for (uint64_t id = 1; id < 4; id++) {
 		route_pinned(id, KVR_ACTION_OPEN, "a", KVR_NONE32, 12345, 0);
 		CU_ASSERT_EQUAL(rejected(), KVR_E_NO_ENDPOINTS);
@@ -718,8 +718,7 @@ static void sessions_can_be_off(void)
 {
 	uint64_t to = 0, h;
 
-	pipeline_pool_keys = "max_sessions = 0\n";
-	pipeline_start(1);
+	pipeline_start_with(POOL "max_sessions = 0\n");
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(W1, 1, "a", 1));
 	pipeline_flush();
 	route(1, KVR_ACTION_OPEN, "a");
@@ -812,7 +811,7 @@ static void session_of_a_lost_worker_answers_no_endpoints(void)
 
 /* ---- affinity ---- */
 
-#define AFFINITY "max_sessions = 2\nsession_affinity_ttl_secs = 100\n"
+#define AFFINITY POOL "max_sessions = 2\nsession_affinity_ttl_secs = 100\n"
 
 /* Send request `id` of `session`. @return its handle, and where it went. */
 static uint64_t use(uint64_t id, const char *session, uint64_t *to)

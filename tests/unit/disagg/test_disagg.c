@@ -2,6 +2,8 @@
 #include "kvr_disagg.h"
 
 #include "kvr_test.h"
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Every row of the table of section 9.1. */
@@ -94,12 +96,119 @@ static void the_prefill_leg_has_its_own_pin(void)
 	CU_ASSERT_EQUAL(out.prefill_id, 2);
 }
 
+/* ---- conditional disaggregation (9.5) ---- */
+
+static struct kvr_sched *pool_of(struct kvr_pool_conf *c, int role)
+{
+	const struct kvr_sched_worker w = {.id = (uint64_t)role,
+					   .dp_size = 1,
+					   .total_kv_blocks = 100,
+					   .max_num_batched_tokens = 100};
+	struct kvr_sched *s;
+
+	kvr_pool_conf_defaults(c);
+	strcpy(c->name, "t");
+	c->block_size = 4;
+	c->role = role;
+	c->max_ranks = 64;
+	c->max_requests = 8;
+	c->max_active_blocks = 1024;
+	s = kvr_sched_create(c, &(const struct kvr_sched_ops){0}, 0);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+	CU_ASSERT_EQUAL(kvr_sched_worker_set(s, &w, 0), 0);
+	return s;
+}
+
+/* What is asked: 100 tokens, so many blocks cached by the decode worker, so many tokens being
+ * computed by the prefill worker, so many blocks on the decode worker already. */
+struct cond {
+	const char *what;
+	int policy;
+	uint32_t cached_blocks, prefill_tokens, decode_blocks;
+	double decode_busy;
+	bool pinned;
+	bool bypass;
+};
+
+static const struct cond conds[] = {
+	{"off", KVR_DISAGG_ALWAYS, 25, 0, 0, NAN, false, false},
+	{"little left, all cached", KVR_DISAGG_ISL_BOUNDING, 25, 0, 0, NAN, false, true},
+	{"left 48 < 50, ratio 0.48", KVR_DISAGG_ISL_BOUNDING, 13, 0, 0, NAN, false, true},
+	{"left 52 is not below 50", KVR_DISAGG_ISL_BOUNDING, 12, 0, 0, NAN, false, false},
+	{"load does not matter there", KVR_DISAGG_ISL_BOUNDING, 12, 100, 0, NAN, false, false},
+	{"prefill busy: 52 > 50", KVR_DISAGG_PREFILL_LOAD, 0, 52, 0, NAN, false, true},
+	{"50 is not above 50", KVR_DISAGG_PREFILL_LOAD, 25, 50, 0, NAN, false, false},
+	{"either: isl", KVR_DISAGG_ISL_OR_LOAD, 25, 0, 0, NAN, false, true},
+	{"either: load", KVR_DISAGG_ISL_OR_LOAD, 0, 52, 0, NAN, false, true},
+	{"neither", KVR_DISAGG_ISL_OR_LOAD, 0, 0, 0, NAN, false, false},
+	{"decode busy: 25 + 26 > 50", KVR_DISAGG_ISL_OR_LOAD, 25, 52, 26, 0.5, false, false},
+	{"25 + 25 is not above 50", KVR_DISAGG_ISL_OR_LOAD, 25, 52, 25, 0.5, false, true},
+	{"a prefill pin wins", KVR_DISAGG_ISL_OR_LOAD, 25, 52, 0, NAN, true, false},
+};
+
+static void bypass_when_little_is_left_or_prefill_is_busy(void)
+{
+	static uint64_t sh[25];
+	static uint32_t device[64];
+
+	for (size_t i = 0; i < sizeof(conds) / sizeof(conds[0]); i++) {
+		const struct cond *k = &conds[i];
+		const struct kvr_sched_hints pin = {.flags = k->pinned ? KVR_SHINT_PREFILL_ID : 0,
+						    .prefill_id = KVR_POOL_PREFILL};
+		struct kvr_pool_conf pc, dc;
+		struct kvr_sched *p = pool_of(&pc, KVR_POOL_PREFILL);
+		struct kvr_sched *d = pool_of(&dc, KVR_POOL_DECODE);
+		const struct kvr_sched_overlap ov = {.device = device};
+		struct kvr_sched_req load = {.isl = k->prefill_tokens};
+		struct kvr_sched_req held = {.isl = k->decode_blocks * 4, .sh = sh};
+		struct kvr_sched_req req = {.isl = 100, .sh = sh, .n = 25, .hints = &pin};
+		uint64_t other[25];
+		struct kvr_sched_decision dec;
+
+		dc.disagg_policy = k->policy;
+		dc.disagg_isl_threshold = 50;
+		dc.disagg_isl_ratio = 0.7;
+		dc.disagg_prefill_busy = 0.5;
+		dc.disagg_decode_busy = k->decode_busy;
+		for (int b = 0; b < 25; b++) {
+			sh[b] = 1000u + (uint64_t)b;
+			other[b] = 5000u + (uint64_t)b;
+		}
+		if (k->prefill_tokens != 0)
+			CU_ASSERT_EQUAL(kvr_sched_route(p, 1, &load, NULL, 0, &dec),
+					KVR_SCHED_ROUTED);
+		held.sh = other;
+		held.n = k->decode_blocks < 25 ? k->decode_blocks : 25;
+		if (k->decode_blocks != 0)
+			CU_ASSERT_EQUAL(kvr_sched_route(d, 1, &held, NULL, 0, &dec),
+					KVR_SCHED_ROUTED);
+		if (k->decode_blocks == 26) { /* one more than the array above names */
+			load = (struct kvr_sched_req){.isl = 4, .sh = &(uint64_t){9}, .n = 1};
+			kvr_sched_route(d, 2, &load, NULL, 0, &dec);
+		}
+		device[0] = k->cached_blocks;
+		if (kvr_disagg_bypass(&dc, &(const struct kvr_disagg_side){p, &req, NULL},
+				      &(const struct kvr_disagg_side){d, &req, &ov},
+				      0) != k->bypass) {
+			fprintf(stderr, "%s\n", k->what);
+			CU_FAIL("bypass");
+		}
+		CU_ASSERT_EQUAL(kvr_sched_counters(d)->booked_now,
+				(k->decode_blocks != 0) + (k->decode_blocks == 26));
+		kvr_sched_destroy(p);
+		kvr_sched_destroy(d);
+	}
+}
+
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"serve", can_serve_follows_the_table},	      {"room", room_names_the_rank},
-		{"override", decode_override_keeps_the_rest}, {"merge", constraints_are_united},
-		{"pin", the_prefill_leg_has_its_own_pin},     CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {{"serve", can_serve_follows_the_table},
+			       {"room", room_names_the_rank},
+			       {"override", decode_override_keeps_the_rest},
+			       {"merge", constraints_are_united},
+			       {"pin", the_prefill_leg_has_its_own_pin},
+			       {"bypass", bypass_when_little_is_left_or_prefill_is_busy},
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("disagg", tests);
 }

@@ -106,6 +106,49 @@ static void equal_costs_are_drawn_uniformly(void)
 	kvr_sched_destroy(s);
 }
 
+static void a_query_may_name_the_slot_of_a_live_request(void)
+{
+	const struct kvr_sched_req query = {.isl = 8, .query_only = true};
+	struct kvr_sched_decision d;
+	struct kvr_sched *s;
+
+	defaults();
+	s = make();
+	worker(s, 1, 0, 1);
+	CU_ASSERT_EQUAL(route(s, 0, 8, 0, &d), KVR_SCHED_ROUTED);
+	CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &query, NULL, 0, &d), KVR_SCHED_QUERY);
+	CU_ASSERT_EQUAL(kvr_sched_slot_state(s, 0), KVR_SLOT_BOOKED);
+	CU_ASSERT_EQUAL(route(s, 0, 8, 0, &d), KVR_SCHED_ERROR);
+	CU_ASSERT_EQUAL(d.err, KVR_SCHED_DUPLICATE);
+	balance(s);
+	kvr_sched_destroy(s);
+}
+
+/* A request that failed on a worker goes to another one, or to none; a pin wins. */
+static void an_excluded_worker_is_not_chosen_again(void)
+{
+	struct kvr_sched_hints h = {.flags = KVR_SHINT_EXCLUDE, .exclude_id = 1};
+	const struct kvr_sched_req req = {.isl = 8, .hints = &h, .query_only = true};
+	struct kvr_sched_decision d;
+	struct kvr_sched *s;
+
+	defaults();
+	s = make();
+	worker(s, 1, 0, 2);
+	worker(s, 2, 0, 1);
+	for (int i = 0; i < 50; i++) {
+		CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, NULL, 0, &d), KVR_SCHED_QUERY);
+		CU_ASSERT_EQUAL(d.worker, 2);
+	}
+	kvr_sched_worker_gone(s, 2, 0);
+	CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, NULL, 0, &d), KVR_SCHED_ERROR);
+	CU_ASSERT_EQUAL(d.err, KVR_SCHED_NO_ENDPOINTS);
+	h.flags |= KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK;
+	h.backend_id = 1;
+	CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, NULL, 0, &d), KVR_SCHED_QUERY);
+	kvr_sched_destroy(s);
+}
+
 /* Two candidates: the odds are e^(1/T) whatever the costs; three: by their place in the range. */
 static void temperature_gives_the_shares_of_the_softmax(void)
 {
@@ -660,6 +703,8 @@ int main(void)
 {
 	CU_TestInfo tests[] = {{"ties", equal_costs_are_drawn_uniformly},
 			       {"softmax", temperature_gives_the_shares_of_the_softmax},
+			       {"query", a_query_may_name_the_slot_of_a_live_request},
+			       {"exclude", an_excluded_worker_is_not_chosen_again},
 			       {"seed", same_seed_same_choices},
 			       {"modes", other_modes_share_as_they_say},
 			       {"indices", indices_stay_and_are_reused_and_held},

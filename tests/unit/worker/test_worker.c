@@ -64,6 +64,8 @@ static void view_finds_every_worker_and_rank_and_no_other(void)
 		w->dp_start = (uint32_t)i % 5;
 		w->dp_size = 1 + (uint32_t)i % 3;
 		w->pool = (uint32_t)i % 2;
+		w->role = i % 2 ? KVR_ROLE_PREFILL : KVR_ROLE_DECODE;
+		w->transfer.port = (uint16_t)i;
 		for (uint32_t k = 0; k < w->dp_size; k++)
 			w->rank[k] = (uint32_t)i * 4 + k;
 	}
@@ -74,6 +76,8 @@ static void view_finds_every_worker_and_rank_and_no_other(void)
 
 		CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 		CU_ASSERT_EQUAL(w->pool, i % 2);
+		CU_ASSERT_EQUAL(w->transfer != NULL, i % 2);
+		CU_ASSERT(w->transfer == NULL || w->transfer->port == i);
 		for (uint32_t k = 0; k < w->dp_size; k++)
 			CU_ASSERT_EQUAL(kvr_view_rank(v, w, w->dp_start + k), i * 4 + k);
 		CU_ASSERT_EQUAL(kvr_view_rank(v, w, w->dp_start + w->dp_size), KVR_RANK_NONE);

@@ -1,0 +1,819 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Requests served by a pair of pools: a prefill leg and a decode leg, each a slot and a booking of
+ * its own pool. lib/disagg says what an event means (kvr_legs_step()); this file makes it so.
+ * Both pools are scheduled on one lcore, so a request's legs are chosen in one step and nobody
+ * sees it in between.
+ *
+ *   legs_start()   choose the prefill worker -> DISPATCH; bootstrap: choose the decode worker too
+ *   happened()     the one place where the state machine moves and its orders are carried out
+ *   resends        DISPATCH of either leg again until its worker has answered: the client's ROUTE
+ *                  does not carry what the legs are sent with
+ */
+#include "session.h"
+#include "stages.h"
+
+#include <string.h>
+
+#include "kvr_frame.h"
+#include "kvr_message.h"
+
+#define RESEND_NS UINT64_C(50000000)
+/* What a leg's hints may have more than the client's: PREFILL_WORKER, BOOTSTRAP, PREFILL_RESULT. */
+#define MORE_HINTS (16u + 288u + KVR_WIRE_MAX_FRAME)
+
+/* Why a leg ends: what the client is told, and under what the bookings are counted. */
+struct why {
+	enum kvr_wire_code code;
+	uint64_t detail[4];
+	enum pool_counter prefill;
+	enum pool_counter decode;
+	bool exclude; /* the prefill worker is to blame: not again */
+};
+
+static void happened(struct lcore *lc, struct pool *d, struct legs *l, enum kvr_legs_event ev,
+		     const struct why *why);
+
+/* ---- memory ---- */
+
+enum kvr_wire_code legs_attach(struct job *j)
+{
+	struct legs *l;
+
+	if (j->tlvs_len > KVR_WIRE_MAX_HINTS - MORE_HINTS)
+		return KVR_E_TOO_LARGE;
+	if (rte_mempool_get(j->pool->legs, (void **)&l) < 0)
+		return KVR_E_NO_MEMORY;
+	l->job = j;
+	l->prefill = l->decode = NULL;
+	l->result = NULL;
+	l->lost = 0;
+	l->decided = 0;
+	j->legs = l;
+	return KVR_OK;
+}
+
+void legs_detach(struct job *j)
+{
+	rte_pktmbuf_free(j->legs->result);
+	rte_mempool_put(j->pool->legs, j->legs);
+	j->legs = NULL;
+}
+
+/* The slots go on alone. */
+static void legs_release(struct lcore *lc, struct pool *d, struct legs *l)
+{
+	if (l->lost)
+		TAILQ_REMOVE(&d->lost, l, lost_link);
+	if (l->prefill != NULL)
+		l->prefill->legs = l->prefill->job = NULL;
+	if (l->decode != NULL)
+		l->decode->legs = l->decode->job = NULL;
+	job_free(lc, l->job);
+}
+
+void legs_drop_all(struct lcore *lc, struct pool *d)
+{
+	struct kvr_flight_table *tables[] = {d->requests, d->prefill->requests};
+
+	for (uint32_t t = 0; t < RTE_DIM(tables); t++)
+		for (uint32_t i = 0; tables[t] != NULL && i < kvr_flight_size(tables[t]); i++) {
+			struct kvr_flight *r = kvr_flight_slot(tables[t], i);
+
+			if (r->state != KVR_RQ_FREE && r->legs != NULL)
+				legs_release(lc, d, r->legs);
+		}
+}
+
+/* ---- sending a leg to its worker ---- */
+
+static void resend_stop(struct pool *p, struct kvr_flight *r)
+{
+	if (r->resend_ns == 0)
+		return;
+	TAILQ_REMOVE(&p->resends, r, resend_link);
+	r->resend_ns = 0;
+}
+
+/* The client's hints with those of the leg, in lc->hints. @return their length. */
+static uint32_t leg_hints(struct lcore *lc, const struct legs *l, uint16_t leg)
+{
+	static const uint16_t ours[] = {KVR_HINT_PREFILL_WORKER};
+	struct kvr_hint_buf b = {.p = lc->hints, .cap = KVR_WIRE_MAX_HINTS};
+
+	kvr_hints_rewrite(l->job->tlvs, l->job->tlvs_len, ours, leg != KVR_FLIGHT_WHOLE, &b);
+	if (leg == KVR_FLIGHT_WHOLE)
+		return b.len;
+	kvr_hint_put_u64(&b, KVR_HINT_PREFILL_WORKER, l->worker);
+	if (l->path == KVR_PATH_BOOTSTRAP)
+		kvr_hint_put_bootstrap(&b, l->room, l->port, l->host);
+	if (leg == KVR_FLIGHT_DECODE && l->path == KVR_PATH_SYNC) {
+		const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(l->result, const void *);
+		const struct kvr_wire_response *w = kvr_frame_body(h);
+
+		kvr_hint_put(&b, KVR_HINT_PREFILL_RESULT, w + 1, w->data_len, NULL, 0);
+	}
+	return b.len; /* it fits: see legs_attach() */
+}
+
+/* Bytes [from, to) of the slices at `s` as slices at `out`. */
+static uint32_t slices_range(const struct kvr_slice *s, uint32_t n, uint32_t from, uint32_t to,
+			     struct kvr_slice *out)
+{
+	uint32_t base = 0, k = 0;
+
+	for (uint32_t i = 0; i < n && base < to; base += s[i++].len) {
+		const uint32_t first = RTE_MAX(from, base), last = RTE_MIN(to, base + s[i].len);
+
+		if (first < last)
+			out[k++] = (struct kvr_slice){(const uint8_t *)s[i].p + (first - base),
+						      last - first};
+	}
+	return k;
+}
+
+static void leg_send(struct lcore *lc, struct pool *p, const struct legs *l, struct kvr_flight *r)
+{
+	static const struct {
+		uint8_t phase;
+		uint32_t flag;
+	} as[] = {
+		[KVR_FLIGHT_PREFILL] = {KVR_PHASE_PREFILL, KVR_REQ_F_PREFILL_LEG},
+		[KVR_FLIGHT_DECODE] = {KVR_PHASE_DECODE, KVR_REQ_F_DECODE_LEG},
+	};
+	const uint16_t leg = r->relay.leg;
+	const struct job *j = l->job;
+	const uint32_t n = job_slices(lc, j);
+	const uint32_t len = kvr_slices_len(lc->slices, n);
+	struct kvr_wire_request q;
+	struct kvr_wire_hdr h = *job_header(j);
+	uint32_t k = 1;
+
+	kvr_slices_copy(lc->slices, n, 0, sizeof(q), &q);
+	q.pool = (uint16_t)p->id;
+	q.hints_len = leg_hints(lc, l, leg);
+	q.client_frame = (uint16_t)out_limit(lc, &j->client);
+	if (leg != KVR_FLIGHT_WHOLE)
+		q.phase = as[leg].phase;
+	q.flags = (q.flags & ~KVR_REQ_F_RESEND) | as[leg].flag;
+	if (leg == KVR_FLIGHT_PREFILL) { /* its items are for the router */
+		q.flags &= ~KVR_REQ_F_DIRECT;
+		q.max_tokens = 1;
+		q.client_frame = (uint16_t)lc->rt->max_frame;
+	}
+	q.worker = r->relay.worker;
+	q.dp_rank = r->dp_rank;
+	q.overlap_blocks = r->overlap_blocks;
+	q.cached_tokens = r->cached_tokens;
+	q.attempt = r->attempt;
+	memcpy(q.client_ip, j->client.ip, sizeof(q.client_ip));
+	q.client_port = j->client.udp_port;
+
+	lc->cut[0] = (struct kvr_slice){&q, sizeof(q)};
+	k += slices_range(lc->slices, n, sizeof(q), j->hints_off, &lc->cut[k]);
+	lc->cut[k++] = (struct kvr_slice){lc->hints, q.hints_len};
+	k += slices_range(lc->slices, n, j->body_off, len, &lc->cut[k]);
+	h.kind = KVR_DISPATCH;
+	h.handle = kvr_flight_handle(p->requests, r);
+	h.epoch = lc->rt->epoch;
+	h.msg_len = len - j->tlvs_len + q.hints_len;
+	/* Copies complete one another; another try of the request is another message. */
+	h.msg_seq = (uint32_t)(h.handle >> 32);
+	out_slices(lc, &h, lc->cut, k, &r->relay.agent);
+	pool_count(p, PC_DISPATCHES, 1);
+}
+
+static void leg_dispatch(struct lcore *lc, struct pool *p, const struct legs *l,
+			 struct kvr_flight *r)
+{
+	leg_send(lc, p, l, r);
+	r->state = KVR_RQ_DISPATCHED;
+	r->resend_ns = lc->now_ns + RESEND_NS;
+	TAILQ_INSERT_TAIL(&p->resends, r, resend_link);
+}
+
+void legs_resend(struct lcore *lc, struct pool *p)
+{
+	struct kvr_flight *r;
+
+	while ((r = TAILQ_FIRST(&p->resends)) != NULL && r->resend_ns <= lc->now_ns) {
+		TAILQ_REMOVE(&p->resends, r, resend_link);
+		r->attempt++;
+		leg_dispatch(lc, p, r->legs, r);
+	}
+}
+
+/* ---- what the decode leg asks for ---- */
+
+static void decode_request(struct legs *l, const struct kvr_worker_transfer *t)
+{
+	struct kvr_disagg_transfer transfer = {
+		.required = t->enforcement == 2,
+		.weight = t->weight,
+	};
+
+	memcpy(l->taint, t->taint, sizeof(l->taint));
+	if (t->enforcement != 0)
+		transfer.taint = (struct kvr_sched_str){l->taint, (uint32_t)strlen(l->taint)};
+	l->dreq = l->job->req;
+	l->dreq.phase = KVR_SPHASE_DECODE;
+	l->dreq.hints = &l->dhints;
+	l->dreq.override = &l->dover;
+	kvr_disagg_decode_override(l->job->req.override, &l->dover);
+	kvr_disagg_merge(&l->job->hints, &transfer, l->required, l->preferred, &l->dhints);
+}
+
+/* Allowed ids that name decode workers only say nothing about the prefill leg. */
+static void prefill_allowed(const struct lcore *lc, const struct pool *p, struct kvr_sched_hints *h)
+{
+	for (uint32_t i = 0; i < h->n_allowed; i++) {
+		const struct kvr_view_worker *w = kvr_view_find(lc->view, h->allowed[i]);
+
+		if (w != NULL && w->pool == p->number)
+			return;
+	}
+	if (h->n_allowed > 0)
+		h->flags &= ~KVR_SHINT_ALLOWED;
+}
+
+static void prefill_request(const struct lcore *lc, const struct pool *d, struct legs *l)
+{
+	struct kvr_sched_hints *h = &l->phints;
+
+	kvr_disagg_prefill_hints(&l->job->hints, h);
+	/* The rank that a session of the decode pool has put there is none of this pool's. */
+	if (l->job->session.pin != SESSION_PIN_NONE &&
+	    (l->job->session.flags_before & KVR_SHINT_DP_RANK) == 0)
+		h->flags &= ~KVR_SHINT_DP_RANK;
+	prefill_allowed(lc, d->prefill, h);
+	if (h->policy_class != KVR_SCHED_NO_CLASS) {
+		const char *name = kvr_sched_conf(d->sched)->classes[h->policy_class].name;
+
+		h->policy_class = kvr_sched_class_find(d->prefill->sched, name, strlen(name));
+	}
+	l->preq = l->job->req;
+	l->preq.phase = KVR_SPHASE_PREFILL;
+	l->preq.hints = h;
+}
+
+/* ---- decisions ---- */
+
+static void refused(struct lcore *lc, struct pool *d, struct legs *l,
+		    const struct kvr_sched_decision *dec, enum pool_counter how)
+{
+	struct why why = {.code = sched_code(dec->err), .prefill = how};
+
+	sched_detail(dec, why.detail);
+	l->run.reroutes = 0; /* a pool that says no is not asked again */
+	happened(lc, d, l, KVR_LEGS_PREFILL_FAILED, &why);
+}
+
+static void prefill_failed(struct lcore *lc, struct pool *d, struct legs *l,
+			   enum kvr_wire_code code, enum pool_counter how)
+{
+	happened(lc, d, l, KVR_LEGS_PREFILL_FAILED,
+		 &(const struct why){.code = code, .prefill = how, .exclude = how != PC_LOST});
+}
+
+/* The prefill leg is booked: send it, and go on to decode when the transfer needs no result. */
+static void prefill_booked(struct lcore *lc, struct pool *d, struct legs *l,
+			   const struct kvr_sched_decision *dec)
+{
+	static const struct kvr_worker_transfer nothing;
+	const struct kvr_view_worker *w = kvr_view_find(lc->view, dec->worker);
+	const struct kvr_worker_transfer *t =
+		w != NULL && w->transfer != NULL ? w->transfer : &nothing;
+	struct pool *p = d->prefill;
+
+	l->worker = dec->worker;
+	l->dp_rank = dec->dp_rank;
+	if (unlikely(sched_bind(lc, p, l->prefill, l->job, dec) < 0)) {
+		prefill_failed(lc, d, l, KVR_E_WORKER_LOST, PC_LOST);
+		return;
+	}
+	if (t->enforcement == 2 && t->taint[0] == '\0') {
+		l->run.reroutes = 0; /* nobody can say where its blocks may go: fail closed */
+		prefill_failed(lc, d, l, KVR_E_NO_ENDPOINTS, PC_REFUSED);
+		return;
+	}
+	l->run.bootstrap = t->host[0] != '\0';
+	l->path = l->run.bootstrap ? KVR_PATH_BOOTSTRAP : KVR_PATH_SYNC;
+	if (l->run.bootstrap) {
+		memcpy(l->host, t->host, sizeof(l->host));
+		l->port = t->port;
+		l->room = kvr_disagg_room(&d->rand, dec->dp_rank % w->dp_size, w->dp_size);
+	}
+	decode_request(l, t);
+	if (p->predict)
+		predict(lc, p, l->job, dec->rank);
+	session_routed(lc, p, l->prefill, &l->session); /* names no action: nothing is held */
+	leg_dispatch(lc, p, l, l->prefill);
+	happened(lc, d, l, KVR_LEGS_PREFILL_LIVE, NULL);
+}
+
+static void decode_booked(struct lcore *lc, struct pool *d, struct legs *l,
+			  const struct kvr_sched_decision *dec)
+{
+	struct kvr_flight *r = l->decode;
+
+	r->prefill_worker = l->path == KVR_PATH_BYPASSED ? 0 : l->worker;
+	r->prefill_dp_rank = l->path == KVR_PATH_BYPASSED ? KVR_NONE32 : l->dp_rank;
+	r->path = l->path;
+	r->relay.leg = l->path == KVR_PATH_BYPASSED ? KVR_FLIGHT_WHOLE : KVR_FLIGHT_DECODE;
+	if (unlikely(sched_bind(lc, d, r, l->job, dec) < 0)) {
+		l->run.decode = KVR_LEG_LIVE;
+		happened(lc, d, l, KVR_LEGS_DECODE_FAILED,
+			 &(const struct why){.code = KVR_E_WORKER_LOST, .decode = PC_LOST});
+		return;
+	}
+	/* A leg that only goes to its worker to be aborted there opens nothing. */
+	if (!l->run.cancelled && session_routed(lc, d, r, &l->job->session))
+		r->state = KVR_RQ_HELD;
+	else
+		legs_go_on(lc, d, r);
+	happened(lc, d, l, KVR_LEGS_DECODE_LIVE, NULL);
+}
+
+void legs_go_on(struct lcore *lc, struct pool *d, struct kvr_flight *r)
+{
+	struct legs *l = r->legs;
+
+	if (d->predict)
+		predict(lc, d, l->job, r->rank);
+	leg_dispatch(lc, d, l, r);
+	if (!l->run.cancelled)
+		sched_accepted(lc, d, r);
+}
+
+static void decided(struct pool *d, struct legs *l, enum pool_counter how)
+{
+	if (l->decided)
+		return;
+	l->decided = 1;
+	d->n_prefilling--;
+	pool_count(d, how, 1);
+}
+
+/* The decode worker of the session's affinity cannot take the leg: it may go elsewhere. */
+static bool decode_unpin(struct pool *d, struct legs *l, enum kvr_sched_err err)
+{
+	if (!session_unpin(d, &l->job->session, &l->job->hints, err, false))
+		return false;
+	l->dhints.flags = l->job->hints.flags; /* made from them */
+	return true;
+}
+
+static void route_decode(struct lcore *lc, struct pool *d, struct legs *l)
+{
+	struct kvr_sched_decision dec;
+	struct kvr_sched_overlap ov;
+	struct why why = {0};
+
+	do {
+		overlap_view(l->job->overlap, &ov);
+		kvr_sched_route(d->sched, l->decode->slot, &l->dreq, &ov, lc->now_ns, &dec);
+	} while (dec.result == KVR_SCHED_ERROR && decode_unpin(d, l, dec.err));
+	switch (dec.result) {
+	case KVR_SCHED_ROUTED:
+		decided(d, l, PC_LEG_ROUTED);
+		decode_booked(lc, d, l, &dec);
+		break;
+	case KVR_SCHED_QUEUED:
+		decided(d, l, PC_LEG_QUEUED);
+		happened(lc, d, l, KVR_LEGS_DECODE_WAITS, NULL);
+		break;
+	default:
+		decided(d, l, PC_LEG_REFUSED);
+		why.code = sched_code(dec.err);
+		sched_detail(&dec, why.detail);
+		happened(lc, d, l, KVR_LEGS_DECODE_REFUSED, &why);
+	}
+}
+
+/* Without a prefill side, where that is allowed: the decode pool does both. */
+static void bypass(struct lcore *lc, struct pool *d, struct legs *l)
+{
+	pool_count(d, PC_BYPASSED, 1);
+	l->path = KVR_PATH_BYPASSED;
+	l->dreq = l->job->req;
+	route_decode(lc, d, l);
+}
+
+static void route_prefill(struct lcore *lc, struct pool *d, struct legs *l)
+{
+	struct pool *p = d->prefill;
+	struct kvr_sched_decision dec = {.err = KVR_SCHED_NOT_ACTIVATED};
+	struct kvr_sched_overlap ov;
+
+	if (!kvr_disagg_active(&p->disagg)) {
+		if (kvr_disagg_can_serve(&p->disagg, d->conf->enforce_disagg))
+			bypass(lc, d, l);
+		else
+			refused(lc, d, l, &dec, PC_REJECTED);
+		return;
+	}
+	pool_count(p, PC_ROUTES, 1);
+	l->prefill = kvr_flight_alloc_unnamed(p->requests, l->job->source, l->job->id);
+	if (unlikely(l->prefill == NULL)) {
+		pool_count(p, PC_REJECTED, 1);
+		dec.err = KVR_SCHED_BAD_SLOT;
+		refused(lc, d, l, &dec, PC_REJECTED);
+		return;
+	}
+	l->prefill->relay.leg = KVR_FLIGHT_PREFILL;
+	l->prefill->legs = l;
+	l->prefill->job = l->job;
+	session_prefill(p, &l->job->session, &l->session);
+	session_enter(lc, p, &l->session, &l->phints, false);
+	do {
+		overlap_view(l->overlap, &ov);
+		kvr_sched_route(p->sched, l->prefill->slot, &l->preq, &ov, lc->now_ns, &dec);
+	} while (dec.result == KVR_SCHED_ERROR &&
+		 session_unpin(p, &l->session, &l->phints, dec.err, false));
+	switch (dec.result) {
+	case KVR_SCHED_ROUTED:
+		pool_count(p, PC_ROUTED, 1);
+		prefill_booked(lc, d, l, &dec);
+		break;
+	case KVR_SCHED_QUEUED:
+		pool_count(p, PC_QUEUED, 1);
+		happened(lc, d, l, KVR_LEGS_PREFILL_WAITS, NULL);
+		break;
+	default:
+		pool_count(p, PC_REJECTED, 1);
+		kvr_flight_release(p->requests, l->prefill);
+		l->prefill = NULL;
+		refused(lc, d, l, &dec, PC_REJECTED);
+	}
+}
+
+/* ---- the state machine's orders ---- */
+
+static void prefill_over(struct lcore *lc, struct pool *p, struct legs *l, enum pool_counter how)
+{
+	struct kvr_flight *r = l->prefill;
+
+	if (r == NULL)
+		return;
+	resend_stop(p, r);
+	sched_end(lc, p, r, how);
+	r->legs = NULL;
+	l->prefill = NULL;
+}
+
+/* The request is over for its client: its slot lingers, and answers repeats with its last code. */
+static void decode_over(struct lcore *lc, struct pool *d, struct legs *l)
+{
+	struct kvr_flight *r = l->decode;
+
+	if (r == NULL)
+		return;
+	resend_stop(d, r);
+	decided(d, l, PC_UNDECIDED);
+	r->job = NULL;
+	r->legs = NULL;
+	kvr_flight_end(d->requests, r, lc->now_ns);
+	l->decode = NULL;
+}
+
+/* A slot for the next try; the old one is still being aborted. NULL: none is free. */
+static struct kvr_flight *renew(struct pool *d, struct legs *l)
+{
+	struct kvr_flight *old = l->decode, *r;
+
+	kvr_flight_unname(d->requests, old);
+	r = kvr_flight_alloc(d->requests, l->job->source, l->job->id);
+	old->legs = NULL;
+	l->decode = r;
+	if (r == NULL)
+		return NULL;
+	r->start_ns = old->start_ns;
+	r->n_hashes = old->n_hashes;
+	r->prompt = old->prompt;
+	return r;
+}
+
+static void slot_take(struct legs *l)
+{
+	struct kvr_flight *r = l->decode;
+
+	r->legs = l;
+	r->job = l->job;
+	r->relay.client = l->job->client;
+	r->relay.isl = l->job->isl;
+}
+
+static void start_over(struct lcore *lc, struct pool *d, struct legs *l, const struct why *why)
+{
+	const uint64_t failed = l->worker;
+
+	decided(d, l, PC_UNDECIDED);
+	pool_count(d, PC_STARTED_OVER, 1);
+	l->decided = 0;
+	d->n_prefilling++;
+	if (l->decode->state == KVR_RQ_ENDED && renew(d, l) == NULL) {
+		decided(d, l, PC_UNDECIDED);
+		out_reject(lc, &l->job->client, KVR_ROUTE, l->job->source, l->job->id,
+			   KVR_E_NO_MEMORY, NULL);
+		legs_release(lc, d, l);
+		return;
+	}
+	slot_take(l);
+	rte_pktmbuf_free(l->result);
+	l->result = NULL;
+	if (why->exclude) {
+		l->phints.flags |= KVR_SHINT_EXCLUDE;
+		l->phints.exclude_id = failed;
+	}
+	route_prefill(lc, d, l);
+}
+
+static void reject(struct lcore *lc, struct legs *l, const struct why *why)
+{
+	out_reject(lc, &l->job->client, KVR_ROUTE, l->job->source, l->job->id, why->code,
+		   why->detail);
+}
+
+static void stop_decode(struct lcore *lc, struct pool *d, struct legs *l)
+{
+	struct kvr_flight *r = l->decode;
+
+	resend_stop(d, r);
+	sched_end(lc, d, r, l->run.cancelled ? PC_CANCELLED : PC_STOPPED);
+	sched_abort(lc, d, r);
+}
+
+/* Nothing needs the message any more: the slots go on alone. */
+static void settle(struct lcore *lc, struct pool *d, struct legs *l)
+{
+	const bool prefill_open =
+		l->run.prefill == KVR_LEG_WAITING || l->run.prefill == KVR_LEG_LIVE;
+
+	if (kvr_legs_over(&l->run) ||
+	    (!prefill_open && l->run.decode == KVR_LEG_LIVE && l->decode->state == KVR_RQ_RUNNING))
+		legs_release(lc, d, l);
+}
+
+static void happened(struct lcore *lc, struct pool *d, struct legs *l, enum kvr_legs_event ev,
+		     const struct why *why)
+{
+	const uint32_t todo = kvr_legs_step(&l->run, ev);
+
+	if ((todo & KVR_LEGS_PREFILL_LEAVE) != 0) {
+		kvr_sched_cancel(d->prefill->sched, l->prefill->slot, lc->now_ns);
+		prefill_over(lc, d->prefill, l, PC_QUEUE_LEFT);
+	}
+	if ((todo & KVR_LEGS_PREFILL_END) != 0)
+		prefill_over(lc, d->prefill, l, why->prefill);
+	if ((todo & KVR_LEGS_DECODE_LEAVE) != 0) {
+		kvr_sched_cancel(d->sched, l->decode->slot, lc->now_ns);
+		pool_count(d, PC_QUEUE_LEFT, 1);
+	}
+	if (why != NULL && (todo & (KVR_LEGS_REJECT | KVR_LEGS_DECODE_ABORT)) != 0)
+		l->decode->end_code = (uint16_t)why->code;
+	if ((todo & KVR_LEGS_DECODE_END) != 0)
+		sched_end(lc, d, l->decode, why->decode);
+	if ((todo & KVR_LEGS_DECODE_ABORT) != 0)
+		stop_decode(lc, d, l);
+	if ((todo & KVR_LEGS_REJECT) != 0)
+		reject(lc, l, why);
+	if (l->run.decode == KVR_LEG_ENDED)
+		decode_over(lc, d, l);
+	/* These two go on with other events, and may end with everything released. */
+	if ((todo & KVR_LEGS_START_OVER) != 0)
+		start_over(lc, d, l, why);
+	else if ((todo & KVR_LEGS_ROUTE_DECODE) != 0)
+		route_decode(lc, d, l);
+	else
+		settle(lc, d, l);
+}
+
+/* ---- entries ---- */
+
+/* Conditional disaggregation: is the decode pool alone better? */
+static bool better_alone(const struct lcore *lc, struct pool *d, const struct job *j)
+{
+	struct legs *l = j->legs;
+	struct kvr_sched_overlap pov, dov;
+	const struct kvr_disagg_side prefill = {d->prefill->sched, &l->preq, &pov};
+	const struct kvr_disagg_side decode = {d->sched, &j->req, &dov};
+
+	if (d->conf->disagg_policy == KVR_DISAGG_ALWAYS)
+		return false;
+	prefill_request(lc, d, l);
+	overlap_view(l->overlap, &pov);
+	overlap_view(j->overlap, &dov);
+	return kvr_disagg_bypass(d->conf, &prefill, &decode, lc->now_ns);
+}
+
+bool legs_wanted(struct lcore *lc, struct pool *d, const struct job *j)
+{
+	if (d->prefill == NULL)
+		return false;
+	if (kvr_disagg_active(&d->prefill->disagg))
+		return !better_alone(lc, d, j);
+	return !kvr_disagg_can_serve(&d->prefill->disagg, d->conf->enforce_disagg);
+}
+
+void legs_start(struct lcore *lc, struct pool *d, struct kvr_flight *r, struct job *j)
+{
+	struct legs *l = j->legs;
+
+	kvr_legs_init(&l->run, (uint8_t)d->own->disagg_reroutes);
+	l->decode = r;
+	slot_take(l);
+	prefill_request(lc, d, l);
+	pool_count(d, PC_DISAGG, 1);
+	d->n_prefilling++;
+	route_prefill(lc, d, l);
+	if (r->state == KVR_RQ_QUEUED || r->state == KVR_RQ_HELD)
+		sched_accepted(lc, d, r);
+}
+
+enum kvr_wire_code legs_query(struct lcore *lc, struct pool *d, struct job *j,
+			      struct kvr_wire_accepted *a, struct kvr_sched_decision *dec)
+{
+	static const struct kvr_worker_transfer nothing;
+	const struct kvr_view_worker *w;
+	const struct kvr_worker_transfer *t;
+	struct legs *l = j->legs;
+	struct kvr_sched_overlap ov;
+
+	if (!kvr_disagg_active(&d->prefill->disagg))
+		return KVR_E_NOT_ACTIVATED;
+	prefill_request(lc, d, l);
+	overlap_view(l->overlap, &ov);
+	if (kvr_sched_route(d->prefill->sched, 0, &l->preq, &ov, lc->now_ns, dec) !=
+	    KVR_SCHED_QUERY)
+		return sched_code(dec->err);
+	w = kvr_view_find(lc->view, dec->worker);
+	t = w != NULL && w->transfer != NULL ? w->transfer : &nothing;
+	if (t->enforcement == 2 && t->taint[0] == '\0')
+		return KVR_E_NO_ENDPOINTS;
+	a->prefill_worker = dec->worker;
+	a->prefill_dp_rank = dec->dp_rank;
+	a->path = t->host[0] != '\0' ? KVR_PATH_BOOTSTRAP : KVR_PATH_SYNC;
+	decode_request(l, t);
+	overlap_view(j->overlap, &ov);
+	return kvr_sched_route(d->sched, 0, &l->dreq, &ov, lc->now_ns, dec) == KVR_SCHED_QUERY
+		       ? KVR_OK
+		       : sched_code(dec->err);
+}
+
+void legs_admitted(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+		   const struct kvr_sched_decision *dec)
+{
+	struct pool *d = p->decode != NULL ? p->decode : p;
+	struct why why = {.code = sched_code(dec->err)};
+
+	if (dec->result == KVR_SCHED_ROUTED) {
+		pool_count(p, PC_ADMITTED, 1);
+		if (p == d)
+			decode_booked(lc, d, r->legs, dec);
+		else
+			prefill_booked(lc, d, r->legs, dec);
+		return;
+	}
+	if (p != d) {
+		refused(lc, d, r->legs, dec, PC_QUEUE_FAILED);
+		return;
+	}
+	pool_count(d, PC_QUEUE_FAILED, 1);
+	sched_detail(dec, why.detail);
+	happened(lc, d, r->legs, KVR_LEGS_DECODE_REFUSED, &why);
+}
+
+void legs_acked(struct lcore *lc, struct pool *p, struct kvr_flight *r, uint32_t code)
+{
+	struct pool *d = p->decode != NULL ? p->decode : p;
+	const struct why why = {.code = p == d ? KVR_E_DISPATCH_FAILED : KVR_E_PREFILL_FAILED,
+				.detail = {code},
+				.prefill = PC_REFUSED,
+				.decode = PC_REFUSED,
+				.exclude = true};
+
+	resend_stop(p, r);
+	if (code != 0) {
+		happened(lc, d, r->legs, p == d ? KVR_LEGS_DECODE_FAILED : KVR_LEGS_PREFILL_FAILED,
+			 &why);
+		return;
+	}
+	r->state = KVR_RQ_RUNNING;
+	settle(lc, d, r->legs);
+}
+
+void legs_prefill_item(struct lcore *lc, struct pool *p, struct kvr_flight *r, const struct note *n)
+{
+	struct legs *l = r->legs;
+	struct pool *d = p->decode;
+	uint32_t data = 0;
+
+	resend_stop(p, r);
+	r->state = KVR_RQ_RUNNING;
+	if (n->ptr != NULL)
+		data = ((const struct kvr_wire_response *)kvr_frame_body(
+				rte_pktmbuf_mtod((struct rte_mbuf *)n->ptr, const void *)))
+			       ->data_len;
+	if ((n->flags & KVR_PROG_F_FIN) == 0) {
+		rte_pktmbuf_free(n->ptr);
+		return;
+	}
+	if ((n->flags & (KVR_PROG_F_ERROR | KVR_PROG_F_CANCELLED)) != 0 ||
+	    (l->path == KVR_PATH_SYNC && data == 0)) {
+		rte_pktmbuf_free(n->ptr); /* an end without a result is no end: nothing to decode */
+		prefill_failed(lc, d, l, KVR_E_PREFILL_FAILED, PC_ERRORED);
+		return;
+	}
+	if (n->cached != KVR_NONE32) {
+		pool_count(p, PC_PREDICTED_TOKENS, r->cached_tokens);
+		pool_count(p, PC_ACTUAL_TOKENS, n->cached);
+	}
+	l->result = n->ptr;
+	happened(lc, d, l, KVR_LEGS_PREFILL_DONE, &(const struct why){.prefill = PC_FINISHED});
+}
+
+void legs_decode_item(struct lcore *lc, struct pool *d, struct kvr_flight *r, const struct note *n)
+{
+	const struct why why = {.prefill = PC_FINISHED};
+
+	resend_stop(d, r);
+	if (n->tokens != 0 || (n->flags & KVR_PROG_F_FIRST) != 0)
+		happened(lc, d, r->legs, KVR_LEGS_DECODE_OUTPUT, &why);
+	else
+		settle(lc, d, r->legs);
+}
+
+void legs_decode_done(struct lcore *lc, struct pool *d, struct kvr_flight *r, enum pool_counter how)
+{
+	happened(lc, d, r->legs, KVR_LEGS_DECODE_DONE, &(const struct why){.decode = how});
+}
+
+void legs_fail(struct lcore *lc, struct pool *d, struct kvr_flight *r, enum kvr_wire_code code,
+	       enum pool_counter how)
+{
+	happened(lc, d, r->legs, KVR_LEGS_DECODE_FAILED,
+		 &(const struct why){.code = code, .decode = how});
+}
+
+void legs_cancel(struct lcore *lc, struct pool *d, struct kvr_flight *r)
+{
+	r->end_code = KVR_E_ENDED; /* by its client's wish */
+	happened(lc, d, r->legs, KVR_LEGS_CANCEL, NULL);
+}
+
+void legs_late(struct lcore *lc, struct pool *d, struct kvr_flight *r)
+{
+	struct legs *l = r->legs;
+	const struct why why = {.code = KVR_E_EXPIRED};
+
+	if (l->run.cancelled)
+		return;
+	if (l->run.prefill == KVR_LEG_WAITING) {
+		reject(lc, l, &why);
+		r->end_code = KVR_E_EXPIRED;
+		happened(lc, d, l, KVR_LEGS_CANCEL, NULL);
+	} else if (l->run.decode == KVR_LEG_WAITING) {
+		happened(lc, d, l, KVR_LEGS_DECODE_FAILED, &why);
+	}
+}
+
+void legs_expired(struct lcore *lc, struct pool *p, struct kvr_flight *r)
+{
+	struct pool *d = p->decode != NULL ? p->decode : p;
+	struct legs *l = r->legs;
+	const struct why why = {.code = KVR_E_EXPIRED, .prefill = PC_EXPIRED, .decode = PC_EXPIRED};
+
+	r->end_code = KVR_E_EXPIRED;
+	sched_abort(lc, p, r);
+	l->run.reroutes = 0; /* it is too old for another try */
+	happened(lc, d, l, p == d ? KVR_LEGS_DECODE_FAILED : KVR_LEGS_PREFILL_FAILED, &why);
+}
+
+/*
+ * A booking went with its worker. This is called from within the scheduler library of its pool: a
+ * prefill leg's request may have to be routed anew, which must wait for legs_lost().
+ */
+void legs_dropped(struct pool *p, struct kvr_flight *r)
+{
+	struct legs *l = r->legs;
+	struct pool *d = p->decode != NULL ? p->decode : p;
+
+	if (p == d) {
+		happened(p->sched_lcore, d, l, KVR_LEGS_DECODE_FAILED,
+			 &(const struct why){.code = KVR_E_WORKER_LOST, .decode = PC_LOST});
+	} else if (!l->lost) {
+		l->lost = 1;
+		TAILQ_INSERT_TAIL(&d->lost, l, lost_link);
+	}
+}
+
+void legs_lost(struct lcore *lc, struct pool *d)
+{
+	struct legs *l;
+
+	while ((l = TAILQ_FIRST(&d->lost)) != NULL) {
+		TAILQ_REMOVE(&d->lost, l, lost_link);
+		l->lost = 0;
+		prefill_failed(lc, d, l, KVR_E_WORKER_LOST, PC_LOST);
+	}
+}

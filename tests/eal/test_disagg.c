@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Requests of a pair of pools by the frame: both legs, their failures, and what is left behind. */
+#include "pipeline.h"
+
+#include "control.h"
+#include "kvr_frame.h"
+#include "kvr_put.h"
+#include "kvr_test.h"
+#include "stages.h"
+#include <string.h>
+
+#define PREFILL 21u /* worker ids */
+#define DECODE	31u
+#define PEER_P	2000u /* UDP ports of the agents */
+#define PEER_D	3000u
+#define CLIENT	77u
+
+#define PAIR                                                                                       \
+	"[pool d]\nid = 5\nmodel = m\nrole = decode\n" PIPELINE_POOL                               \
+	"[pool p]\nid = 6\nmodel = m\nrole = prefill\n" PIPELINE_POOL
+
+static struct pool *decode_pool(void)
+{
+	return &rt->pool[0];
+}
+
+static struct pool *prefill_pool(void)
+{
+	return &rt->pool[1];
+}
+
+static bool prefill_joins(uint64_t id, uint32_t epoch, bool bootstrap)
+{
+	return pipeline_hello_as(&(const struct pipeline_worker){
+		.id = id,
+		.epoch = epoch,
+		.pool = "p",
+		.ranks = 2,
+		.from = PEER_P,
+		.role = KVR_ROLE_PREFILL,
+		.host = bootstrap ? "10.9.8.7" : NULL,
+		.port = bootstrap ? 8998 : 0,
+	});
+}
+
+static bool decode_joins(uint64_t id, uint32_t epoch)
+{
+	return pipeline_hello_as(&(const struct pipeline_worker){
+		.id = id,
+		.epoch = epoch,
+		.pool = "d",
+		.ranks = 1,
+		.from = PEER_D,
+		.role = KVR_ROLE_DECODE,
+	});
+}
+
+static void begin(bool bootstrap)
+{
+	pipeline_start_with(PAIR);
+	CU_ASSERT_TRUE_FATAL(prefill_joins(PREFILL, 1, bootstrap));
+	CU_ASSERT_TRUE_FATAL(decode_joins(DECODE, 1));
+}
+
+/* Nothing may be left: counters add up, no booking, no request, no frame. */
+static void end(void)
+{
+	pipeline_turn();
+	CU_ASSERT_EQUAL(kvr_sched_counters(decode_pool()->sched)->booked_now, 0);
+	CU_ASSERT_EQUAL(kvr_sched_counters(prefill_pool()->sched)->booked_now, 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->legs), 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->jobs), 0);
+	CU_ASSERT_EQUAL(decode_pool()->n_prefilling, 0);
+	CU_ASSERT(pipeline_balanced());
+	pipeline_flush();
+	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
+	pipeline_stop();
+}
+
+/* A DISPATCH that an agent has got: parsed, in place until the next frame is read. */
+struct dispatch {
+	uint64_t handle;
+	struct kvr_request q;
+	struct kvr_hints hints;
+};
+
+static bool dispatched(uint32_t peer, struct dispatch *d)
+{
+	const struct out *o = pipeline_expect(peer, KVR_DISPATCH);
+
+	if (o == NULL)
+		return false;
+	d->handle = o->hdr.handle;
+	CU_ASSERT_EQUAL(o->hdr.source, CLIENT);
+	CU_ASSERT_EQUAL_FATAL(kvr_request_parse(&o->hdr + 1, o->hdr.msg_len, KVR_DISPATCH, &d->q),
+			      0);
+	CU_ASSERT_EQUAL_FATAL(
+		kvr_hints_parse(d->q.hints, d->q.fixed.hints_len, KVR_HINTS_DISPATCH, &d->hints),
+		0);
+	return true;
+}
+
+static const struct kvr_wire_accepted *accepted(void)
+{
+	const struct out *o = pipeline_expect(PEER_CLIENT, KVR_ACCEPTED);
+
+	return o == NULL ? NULL : (const struct kvr_wire_accepted *)(&o->hdr + 1);
+}
+
+static int rejected(void)
+{
+	const struct out *o = pipeline_expect(PEER_CLIENT, KVR_REJECTED);
+
+	return o == NULL ? -1 : ((const struct kvr_wire_rejected *)(&o->hdr + 1))->code;
+}
+
+static void item(uint32_t from, uint64_t id, uint64_t handle, uint32_t seq, uint32_t tokens,
+		 uint16_t flags, const char *data)
+{
+	const struct kvr_wire_ids ids = {.source = CLIENT, .id = id, .handle = handle, .epoch = 1};
+	const struct kvr_wire_response r = {.seq = seq,
+					    .flags = flags,
+					    .generated_tokens = tokens,
+					    .cached_tokens = KVR_NONE32};
+	uint8_t buf[256];
+	int len = kvr_put_response(buf, sizeof(buf), &ids, r,
+				   (struct kvr_slice){data, (uint32_t)strlen(data)});
+
+	CU_ASSERT_FATAL(len > 0);
+	pipeline_send(from, buf, (size_t)len);
+	pipeline_turn();
+}
+
+static void empty(uint32_t from, uint8_t kind, uint64_t id, uint64_t handle)
+{
+	const struct kvr_wire_ids ids = {.source = CLIENT, .id = id, .handle = handle, .epoch = 1};
+	uint8_t buf[64];
+	int len = kvr_put_empty(buf, sizeof(buf), kind, &ids);
+
+	pipeline_send(from, buf, (size_t)len);
+	pipeline_turn();
+}
+
+static void dispatch_ack(uint32_t from, uint64_t id, uint64_t handle, uint16_t code)
+{
+	const struct kvr_wire_ids ids = {.source = CLIENT, .id = id, .handle = handle, .epoch = 1};
+	const struct kvr_wire_dispatch_ack a = {.code = code};
+	uint8_t buf[64];
+	int len = kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &a);
+
+	pipeline_send(from, buf, (size_t)len);
+	pipeline_turn();
+}
+
+static void both_legs_go_at_once_with_a_bootstrap_address(void)
+{
+	const struct kvr_wire_accepted *a;
+	struct dispatch p, d;
+
+	begin(true);
+	pipeline_route(1, 100, 6, 0, NULL);
+	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
+	CU_ASSERT_EQUAL(p.q.fixed.flags, KVR_REQ_F_PREFILL_LEG);
+	CU_ASSERT_EQUAL(p.q.fixed.phase, KVR_PHASE_PREFILL);
+	CU_ASSERT_EQUAL(p.q.fixed.max_tokens, 1);
+	CU_ASSERT_EQUAL(p.q.fixed.pool, 6);
+	CU_ASSERT_EQUAL(p.q.fixed.worker, PREFILL);
+	CU_ASSERT_EQUAL(p.hints.bootstrap_port, 8998);
+	CU_ASSERT_EQUAL(p.hints.bootstrap_room % 2, p.q.fixed.dp_rank);
+	CU_ASSERT_NSTRING_EQUAL(p.hints.bootstrap_host.p, "10.9.8.7", 8);
+	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
+	CU_ASSERT_EQUAL(d.q.fixed.flags, KVR_REQ_F_DECODE_LEG);
+	CU_ASSERT_EQUAL(d.q.fixed.max_tokens, KVR_NONE32);
+	CU_ASSERT_EQUAL(d.q.fixed.worker, DECODE);
+	CU_ASSERT_EQUAL(d.hints.bootstrap_room, p.hints.bootstrap_room);
+	CU_ASSERT_EQUAL(d.hints.prefill_worker, PREFILL);
+	CU_ASSERT_NOT_EQUAL(d.handle, p.handle);
+	a = accepted();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT_EQUAL(a->worker, DECODE);
+	CU_ASSERT_EQUAL(a->prefill_worker, PREFILL);
+	CU_ASSERT_EQUAL(a->path, KVR_PATH_BOOTSTRAP);
+
+	dispatch_ack(PEER_P, 1, p.handle, 0);
+	dispatch_ack(PEER_D, 1, d.handle, 0);
+	item(PEER_P, 1, p.handle, 0, 1, KVR_RESP_F_FIN, "");
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_P, KVR_RESPONSE_ACK));
+	CU_ASSERT_EQUAL(kvr_sched_counters(prefill_pool()->sched)->booked_now, 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->legs), 0);
+	item(PEER_D, 1, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE)); /* one, not the prefill's */
+	end();
+}
+
+static void the_result_of_a_sync_prefill_goes_to_decode(void)
+{
+	const struct kvr_wire_accepted *a;
+	struct dispatch p, d;
+
+	begin(false);
+	pipeline_route(1, 100, 6, 0, NULL);
+	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
+	CU_ASSERT_FALSE(dispatched(PEER_D, &d));
+	a = accepted();
+	CU_ASSERT_FATAL(a != NULL);
+	CU_ASSERT_EQUAL(a->state, KVR_STATE_QUEUED);
+	item(PEER_P, 1, p.handle, 0, 1, KVR_RESP_F_FIN, "opaque-bytes");
+	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
+	CU_ASSERT_EQUAL(d.hints.prefill_result.len, 12);
+	CU_ASSERT_NSTRING_EQUAL(d.hints.prefill_result.p, "opaque-bytes", 12);
+	CU_ASSERT_EQUAL(d.hints.prefill_worker, PREFILL);
+	a = accepted();
+	CU_ASSERT_FATAL(a != NULL);
+	CU_ASSERT_EQUAL(a->path, KVR_PATH_SYNC);
+	CU_ASSERT_EQUAL(a->state, KVR_STATE_DISPATCHED);
+	item(PEER_D, 1, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	end();
+}
+
+static void a_failed_prefill_leg_is_tried_once_more(void)
+{
+	struct dispatch p, d;
+
+	begin(true);
+	CU_ASSERT_TRUE_FATAL(prefill_joins(PREFILL + 1, 1, true));
+	pipeline_route(1, 100, 6, 0, NULL);
+	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
+	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
+	const uint64_t first = p.q.fixed.worker;
+	pipeline_flush();
+	item(PEER_P, 1, p.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "no");
+	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
+	CU_ASSERT_NOT_EQUAL(p.q.fixed.worker, first);
+	CU_ASSERT_EQUAL(decode_pool()->n_prefilling, 0);
+	item(PEER_P, 1, p.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "no");
+	CU_ASSERT_EQUAL(rejected(), KVR_E_PREFILL_FAILED);
+	end();
+}
+
+static void cancel_of_both(void)
+{
+	struct dispatch p, d;
+
+	begin(true);
+	pipeline_route(1, 100, 6, 0, NULL);
+	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
+	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
+	empty(PEER_CLIENT, KVR_CANCEL, 1, 0);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_D, KVR_ABORT));
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_P, KVR_ABORT));
+	item(PEER_P, 1, p.handle, 0, 1, KVR_RESP_F_FIN, "");
+	end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"bootstrap", both_legs_go_at_once_with_a_bootstrap_address},
+			       {"sync", the_result_of_a_sync_prefill_goes_to_decode},
+			       {"again", a_failed_prefill_leg_is_tried_once_more},
+			       {"cancel", cancel_of_both},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("disagg", tests);
+}
