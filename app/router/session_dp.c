@@ -255,7 +255,9 @@ static enum kvr_wire_code enter_bound(struct lcore *lc, struct pool *p, struct j
 				      struct kvr_session_ref ref)
 {
 	if (worker_lives(lc, to)) {
-		if (!pinned_by_client(p, h))
+		/* Direct mode wants the client's own word; only an explicit session is one. */
+		if (!pinned_by_client(p, h) &&
+		    !(is_affinity(to) && p->conf->mode == KVR_MODE_DIRECT))
 			pin(p, js, h, to);
 		return KVR_OK;
 	}
