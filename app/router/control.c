@@ -176,6 +176,15 @@ static void on_sched_disagg(struct lcore *lc, void *arg)
 	c->flag = kvr_disagg_workers(&c->pool->disagg, c->value);
 }
 
+static void on_sched_hold(struct lcore *lc, void *arg)
+{
+	struct worker_call *c = arg;
+
+	RTE_SET_USED(lc);
+	c->rc = kvr_disagg_hold(&c->pool->disagg, c->flag);
+	c->flag = kvr_disagg_active(&c->pool->disagg);
+}
+
 static void call_sched(struct router *rt, struct worker_call *c, void (*fn)(struct lcore *, void *))
 {
 	call_lcore(rt, c->pool->sched_lcore, fn, c);
@@ -192,6 +201,12 @@ static void set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_wor
 			kvr_worker_state_name(from), kvr_worker_state_name(to));
 }
 
+static void log_prefill(const struct pool *p, bool active)
+{
+	RTE_LOG(NOTICE, USER1, "kvroute: prefill pool %s %s\n", p->name,
+		active ? "active" : "inactive");
+}
+
 /* A prefill side takes part while its pool has a worker: section 9.1. */
 static void count_prefill(struct router *rt, struct pool *p)
 {
@@ -203,8 +218,7 @@ static void count_prefill(struct router *rt, struct pool *p)
 		c.value += kvr_registry_at(rt->registry, i)->pool == p->number;
 	call_sched(rt, &c, on_sched_disagg);
 	if (c.flag)
-		RTE_LOG(NOTICE, USER1, "kvroute: prefill pool %s %s\n", p->name,
-			c.value > 0 ? "active" : "inactive");
+		log_prefill(p, c.value > 0);
 }
 
 static void leave(struct router *rt, struct kvr_worker *w)
@@ -587,6 +601,23 @@ int control_drain(struct router *rt, uint64_t id, bool draining)
 	call_sched(rt, &c, on_sched_drain);
 	set_state(rt, w, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING);
 	return 0;
+}
+
+int control_deactivate(struct router *rt, const char *name, bool off)
+{
+	struct worker_call c = {.flag = off};
+
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		if (strcmp(rt->pool[i].name, name) == 0)
+			c.pool = &rt->pool[i];
+	if (c.pool == NULL)
+		return -ENOENT;
+	if (c.pool->decode == NULL)
+		return -EINVAL;
+	call_sched(rt, &c, on_sched_hold);
+	if (c.rc != 0)
+		log_prefill(c.pool, c.flag);
+	return c.flag;
 }
 
 void control_bookings(struct router *rt)

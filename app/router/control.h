@@ -26,6 +26,14 @@ void call_lcore(struct router *rt, struct lcore *lc, void (*fn)(struct lcore *, 
 /** Start or stop draining a worker. @return 0, -ENOENT, -EALREADY, -EPERM (its state forbids). */
 int control_drain(struct router *rt, uint64_t id, bool draining);
 
+/**
+ * Switch a prefill pool off, whatever workers it has, or leave it to its workers again. Requests
+ * under way are not touched.
+ * @return 1 active now, 0 inactive now, -ENOENT no such pool, -EINVAL not the prefill pool of a
+ * pair.
+ */
+int control_deactivate(struct router *rt, const char *name, bool off);
+
 /** Bring kvr_worker::bookings of every worker up to date. */
 void control_bookings(struct router *rt);
 

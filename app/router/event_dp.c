@@ -68,14 +68,15 @@ void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t ran
 {
 	struct event_note n = {.rank = rank};
 
-	if (rte_mempool_get(lc->rt->hash_bufs, (void **)&n.p) == 0) {
+	n.p = buf_get(lc->rt, lc->rt->hash_bufs, sizeof(*n.p) + j->n_hashes * sizeof(n.p->sh[0]));
+	if (likely(n.p != NULL)) {
 		n.p->n = j->n_hashes;
 		memcpy(n.p->sh, j->hashes, j->n_hashes * sizeof(uint64_t));
 		if (rte_ring_enqueue_elem(p->events, &n, sizeof(n)) == 0) {
 			pool_count(p, PC_PREDICTIONS, 1);
 			return;
 		}
-		rte_mempool_put(lc->rt->hash_bufs, n.p);
+		buf_put(n.p);
 	}
 	pool_count(p, PC_PREDICTIONS_LOST, 1);
 }
@@ -252,7 +253,7 @@ uint32_t event_poll(struct lcore *lc, struct pool *p)
 		}
 		kvr_prefix_predict(p->prefix, (uint16_t)n[i].rank, n[i].p->sh, n[i].p->n,
 				   lc->now_ns / 1000000, p->predict_ttl_ms);
-		rte_mempool_put(lc->rt->hash_bufs, n[i].p);
+		buf_put(n[i].p);
 	}
 	if (p->predict && lc->now_ns >= p->expire_ns) {
 		p->expire_ns = lc->now_ns + EXPIRE_EVERY_NS;

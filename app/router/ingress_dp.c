@@ -55,20 +55,21 @@ void ingress_reasm_drop(void *arg, void *frame)
 static void route_complete(struct lcore *lc, const struct kvr_reasm_msg *msg,
 			   const struct kvr_path *from)
 {
-	struct frame_list *l = NULL;
+	struct frame_list *l;
 	enum kvr_wire_code code = KVR_E_NO_MEMORY;
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod((struct rte_mbuf *)msg->frag[0].frame,
 							const struct kvr_wire_hdr *);
 	const uint64_t source = h->source, id = h->id;
 
 	in_count(lc, IN_MESSAGES);
-	if (rte_mempool_get(lc->rt->frame_lists, (void **)&l) == 0) {
+	l = buf_get(lc->rt, lc->rt->frame_lists, sizeof(*l) + msg->n_frags * sizeof(l->m[0]));
+	if (likely(l != NULL)) {
 		for (l->n = 0; l->n < msg->n_frags; l->n++)
 			l->m[l->n] = msg->frag[l->n].frame;
 		code = job_add(lc, from, NULL, l);
 		if (likely(code == KVR_OK))
 			return;
-		rte_mempool_put(lc->rt->frame_lists, l);
+		buf_put(l);
 	}
 	/* Its frames have been counted as fragments; the message is refused here. */
 	for (uint32_t i = 0; i < msg->n_frags; i++)

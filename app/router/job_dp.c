@@ -32,11 +32,11 @@ static struct job *job_new(struct lcore *lc, struct pool *p)
 	return j;
 }
 
-static void frames_free(struct router *rt, struct frame_list *l)
+static void frames_free(struct frame_list *l)
 {
 	for (uint32_t i = 0; i < l->n; i++)
 		rte_pktmbuf_free(l->m[i]);
-	rte_mempool_put(rt->frame_lists, l);
+	buf_put(l);
 }
 
 void job_free(struct lcore *lc, struct job *j)
@@ -44,15 +44,12 @@ void job_free(struct lcore *lc, struct job *j)
 	session_job_free(j);
 	rte_pktmbuf_free(j->frame);
 	if (j->frames != NULL)
-		frames_free(lc->rt, j->frames);
+		frames_free(j->frames);
 	if (j->legs != NULL)
 		legs_detach(j);
-	if (j->hash_buf != NULL)
-		rte_mempool_put(lc->rt->hash_bufs, j->hash_buf);
-	if (j->hint_buf != NULL)
-		rte_mempool_put(lc->rt->hint_bufs, j->hint_buf);
-	if (j->allowed_buf != NULL)
-		rte_mempool_put(lc->rt->hint_bufs, j->allowed_buf);
+	buf_put(j->hash_buf);
+	buf_put(j->hint_buf);
+	buf_put(j->allowed_buf);
 	rte_mempool_put(j->pool->jobs, j);
 }
 
@@ -88,10 +85,9 @@ static enum kvr_wire_code copy_allowed(struct lcore *lc, struct job *j, const st
 {
 	if (h->n_allowed == 0)
 		return KVR_OK;
-	if (rte_mempool_get(lc->rt->hint_bufs, &j->allowed_buf) < 0) {
-		j->allowed_buf = NULL;
+	j->allowed_buf = buf_get(lc->rt, lc->rt->hint_bufs, h->n_allowed * sizeof(uint64_t));
+	if (j->allowed_buf == NULL)
 		return KVR_E_NO_MEMORY;
-	}
 	memcpy(j->allowed_buf, h->allowed, h->n_allowed * sizeof(uint64_t));
 	j->hints.allowed = j->allowed_buf;
 	j->hints.n_allowed = h->n_allowed;
@@ -170,12 +166,10 @@ static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const stru
 
 /* ---- hashes ---- */
 
-static enum kvr_wire_code hash_buf(struct lcore *lc, struct job *j)
+static enum kvr_wire_code hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes)
 {
-	if (rte_mempool_get(lc->rt->hash_bufs, &j->hash_buf) == 0)
-		return KVR_OK;
-	j->hash_buf = NULL;
-	return KVR_E_NO_MEMORY;
+	j->hash_buf = buf_get(lc->rt, lc->rt->hash_bufs, n_hashes * sizeof(uint64_t));
+	return j->hash_buf != NULL ? KVR_OK : KVR_E_NO_MEMORY;
 }
 
 /* The multimodal hashes of the hints, in the form the hash library takes. */
@@ -202,9 +196,10 @@ static enum kvr_wire_code hash_tokens(struct lcore *lc, struct job *j, const str
 		.mm_next = h->n_mm != 0 ? next_mm : NULL,
 		.mm_arg = &mm,
 	};
+	const uint32_t most = q->fixed.n_tokens / j->pool->block_size;
 	uint32_t at = q->tokens_off, end = at + q->fixed.n_tokens * 4, base = 0;
 	struct kvr_hash_stream stream;
-	enum kvr_wire_code code = hash_buf(lc, j);
+	enum kvr_wire_code code = hash_buf(lc, j, most);
 
 	if (code != KVR_OK)
 		return code;
@@ -216,7 +211,7 @@ static enum kvr_wire_code hash_tokens(struct lcore *lc, struct job *j, const str
 			continue;
 		len = RTE_MIN(end, base + s[i].len) - at; /* slices end on multiples of 8 bytes */
 		if (kvr_hash_stream_add(&stream, (const uint8_t *)s[i].p + (at - base), len / 4,
-					NULL, j->hash_buf, KVR_WIRE_MAX_HASHES) < 0)
+					NULL, j->hash_buf, most) < 0)
 			return KVR_E_HINT;
 		at += len;
 	}
@@ -237,7 +232,7 @@ static enum kvr_wire_code find_hashes(struct lcore *lc, struct job *j, const str
 		return hash_tokens(lc, j, q, h, s, n_slices);
 	if (j->hashes != NULL)
 		return KVR_OK;
-	code = hash_buf(lc, j);
+	code = hash_buf(lc, j, j->n_hashes);
 	if (code == KVR_OK)
 		j->hashes = kvr_slices_at(s, n_slices, q->hashes_off, j->n_hashes * 8, j->hash_buf);
 	return code;
@@ -270,10 +265,9 @@ static enum kvr_wire_code gather_hints(struct lcore *lc, struct job *j, const st
 	*hints = q->hints;
 	if (q->fixed.hints_len == 0 || q->hints != NULL)
 		return KVR_OK;
-	if (rte_mempool_get(lc->rt->hint_bufs, &j->hint_buf) < 0) {
-		j->hint_buf = NULL;
+	j->hint_buf = buf_get(lc->rt, lc->rt->hint_bufs, q->fixed.hints_len);
+	if (j->hint_buf == NULL)
 		return KVR_E_NO_MEMORY;
-	}
 	*hints = kvr_slices_at(s, n, q->hints_off, q->fixed.hints_len, j->hint_buf);
 	return KVR_OK;
 }

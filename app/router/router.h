@@ -104,17 +104,18 @@ struct egress_note {
 };
 _Static_assert(sizeof(struct egress_note) % 4 == 0, "rte_ring element size");
 
-/** Hashes of a decision on their way to the event stage. From router::hash_bufs. */
+/** Hashes of a decision on their way to the event stage; buf_get() of router::hash_bufs. */
 struct prediction {
 	uint32_t n;
 	uint32_t pad;
 	uint64_t sh[];
 };
 
-/** Frames of a ROUTE longer than one; from router::frame_lists. */
+/** Frames of a ROUTE longer than one; buf_get() of router::frame_lists. */
 struct frame_list {
 	uint32_t n;
-	struct rte_mbuf *m[KVR_WIRE_MAX_FRAGMENTS];
+	uint32_t pad;
+	struct rte_mbuf *m[];
 };
 
 /** How a session has pinned a request. */
@@ -146,8 +147,8 @@ struct job {
 	struct kvr_path client;
 	struct rte_mbuf *frame;	   /* single frame: data starts at the frame header */
 	struct frame_list *frames; /* several frames; frame is NULL */
-	void *hash_buf;		   /* from router::hash_bufs, or NULL */
-	void *hint_buf;		   /* gathered hints, from router::hint_bufs, or NULL */
+	void *hash_buf;		   /* buf_get() of router::hash_bufs, or NULL */
+	void *hint_buf;		   /* gathered hints, of router::hint_bufs, or NULL */
 	void *allowed_buf;	   /* aligned allowed worker ids, likewise */
 	struct pool *pool;
 	struct job_session session;
@@ -322,6 +323,8 @@ struct router {
 	struct pool pool[KVR_ROUTER_MAX_POOLS];
 	struct lcore *lcore[KVR_ROUTER_MAX_LCORES];
 	struct lcore control; /* context of the control thread: sends through `via` */
+	/* See buf_get(): requests that wait hold small ones, the longest take a large one. */
+	struct rte_mempool *small_bufs;
 	struct rte_mempool *hash_bufs;
 	struct rte_mempool *hint_bufs;
 	struct rte_mempool *frame_lists;
@@ -348,6 +351,24 @@ static inline uint64_t tsc_ns(const struct router *rt, uint64_t tsc)
 static inline uint64_t now_ns(const struct router *rt)
 {
 	return tsc_ns(rt, rte_rdtsc());
+}
+
+#define SMALL_BUF 8192u
+
+/** Memory of @p len bytes: a small buffer, or one of the pool of large ones. NULL: none left. */
+static inline void *buf_get(struct router *rt, struct rte_mempool *large, size_t len)
+{
+	void *b;
+
+	if (len <= SMALL_BUF && rte_mempool_get(rt->small_bufs, &b) == 0)
+		return b;
+	return rte_mempool_get(large, &b) == 0 ? b : NULL;
+}
+
+static inline void buf_put(void *b)
+{
+	if (b != NULL)
+		rte_mempool_put(rte_mempool_from_obj(b), b);
 }
 
 static inline void in_count(struct lcore *lc, enum in_counter c)

@@ -251,25 +251,32 @@ void stop_ports(struct router *rt)
 int start_buffers(struct router *rt, char *err, size_t errlen)
 {
 	const unsigned int n = rt->conf.opt.large_buffers;
-	uint32_t blocks = 0;
+	uint32_t blocks = 0, jobs = 0;
 
+	for (uint32_t i = 0; i < rt->conf.n_pools; i++)
+		jobs += rt->conf.pool[i].own.max_jobs;
 	for (uint32_t i = 0; i < rt->conf.n_pools; i++)
 		blocks = RTE_MAX(blocks, rt->conf.pool[i].sched.max_prompt_blocks);
 	blocks = RTE_MIN(blocks, KVR_WIRE_MAX_HASHES);
+	/* Hashes and the list of frames of every job: 1,024 blocks are enough for most. */
+	rt->small_bufs = rte_mempool_create("small_bufs", 2 * jobs, SMALL_BUF, 0, 0, NULL, NULL,
+					    NULL, NULL, SOCKET_ID_ANY, 0);
 	rt->hash_bufs = rte_mempool_create("hash_bufs", n,
 					   (unsigned int)(sizeof(struct prediction) + blocks * 8),
 					   0, 0, NULL, NULL, NULL, NULL, SOCKET_ID_ANY, 0);
 	rt->hint_bufs = rte_mempool_create("hint_bufs", n, KVR_WIRE_MAX_HINTS, 0, 0, NULL, NULL,
 					   NULL, NULL, SOCKET_ID_ANY, 0);
-	rt->frame_lists = rte_mempool_create("frame_lists", n, sizeof(struct frame_list), 0, 0,
-					     NULL, NULL, NULL, NULL, SOCKET_ID_ANY, 0);
+	rt->frame_lists = rte_mempool_create(
+		"frame_lists", n,
+		sizeof(struct frame_list) + KVR_WIRE_MAX_FRAGMENTS * sizeof(struct rte_mbuf *), 0,
+		0, NULL, NULL, NULL, NULL, SOCKET_ID_ANY, 0);
 	rt->control_ring = rte_ring_create("control", rte_align32pow2(rt->conf.opt.ring_size),
 					   SOCKET_ID_ANY, RING_F_SC_DEQ);
-	if (rt->hash_bufs == NULL || rt->hint_bufs == NULL || rt->frame_lists == NULL ||
-	    rt->control_ring == NULL) {
+	if (rt->small_bufs == NULL || rt->hash_bufs == NULL || rt->hint_bufs == NULL ||
+	    rt->frame_lists == NULL || rt->control_ring == NULL) {
 		snprintf(err, errlen,
 			 "no memory for %u large buffers: raise [router] memory_mb (now %u) or "
-			 "lower large_buffers",
+			 "lower large_buffers or the pools' max_jobs",
 			 n, rt->conf.opt.memory_mb);
 		stop_buffers(rt);
 		return -ENOMEM;
@@ -283,8 +290,9 @@ void stop_buffers(struct router *rt)
 	rte_mempool_free(rt->frame_lists);
 	rte_mempool_free(rt->hint_bufs);
 	rte_mempool_free(rt->hash_bufs);
+	rte_mempool_free(rt->small_bufs);
 	rt->control_ring = NULL;
-	rt->frame_lists = rt->hint_bufs = rt->hash_bufs = NULL;
+	rt->frame_lists = rt->hint_bufs = rt->hash_bufs = rt->small_bufs = NULL;
 }
 
 /* ---- registry ---- */

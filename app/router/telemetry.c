@@ -122,6 +122,36 @@ static int cmd_resume(void *arg, const char *params, struct rte_tel_data *d)
 	return drain(arg, params, false, d);
 }
 
+/* ---- prefill pools ---- */
+
+static int deactivate(struct router *rt, const char *params, bool off, struct rte_tel_data *d)
+{
+	struct kvr_ctl_args a;
+	int rc;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n != 1)
+		return kvr_ctl_error(d, EINVAL, "expected the name of a prefill pool");
+	rc = control_deactivate(rt, a.v[0], off);
+	if (rc == -ENOENT)
+		return kvr_ctl_error(d, ENOENT, "no pool %s", a.v[0]);
+	if (rc < 0)
+		return kvr_ctl_error(d, EINVAL, "%s is not the prefill pool of a pair", a.v[0]);
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "pool", a.v[0]);
+	rte_tel_data_add_dict_string(d, "prefill", rc != 0 ? "active" : "inactive");
+	return 0;
+}
+
+static int cmd_deactivate(void *arg, const char *params, struct rte_tel_data *d)
+{
+	return deactivate(arg, params, true, d);
+}
+
+static int cmd_reactivate(void *arg, const char *params, struct rte_tel_data *d)
+{
+	return deactivate(arg, params, false, d);
+}
+
 /* ---- pools ---- */
 
 static struct rte_tel_data *prefix_dict(const struct pool *p)
@@ -421,6 +451,9 @@ static const struct kvr_ctl_cmd commands[] = {
 	 cmd_balance},
 	{"/kvroute/drain", "ID", "no new requests for worker ID", cmd_drain},
 	{"/kvroute/resume", "ID", "take worker ID back into service", cmd_resume},
+	{"/kvroute/deactivate", "POOL", "no new requests for prefill pool POOL", cmd_deactivate},
+	{"/kvroute/reactivate", "POOL", "prefill pool POOL again, if it has workers",
+	 cmd_reactivate},
 	{NULL, NULL, NULL, NULL},
 };
 

@@ -24,6 +24,9 @@ static_assert((int)KVR_AGENT_JOINING == (int)KVR_WORKER_JOINING &&
 static_assert(KVR_AGENT_LAST == KVR_RESP_F_FIN && KVR_AGENT_ERROR == KVR_RESP_F_ERROR &&
 		      KVR_AGENT_TOKENS == KVR_RESP_F_TOKENS,
 	      "item flags go to the wire as they are");
+static_assert(KVR_AGENT_PREFILL_LEG == KVR_REQ_F_PREFILL_LEG &&
+		      KVR_AGENT_DECODE_LEG == KVR_REQ_F_DECODE_LEG,
+	      "legs come from the wire as they are");
 
 static bool wants(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
 {
@@ -53,7 +56,11 @@ static void worker_message(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 	case KVR_GOODBYE_ACK:
 		kvr_agent__on_goodbye_ack(a);
 		break;
-	default: /* sessions: none are held here */
+	case KVR_SESSION_OPEN:
+	case KVR_SESSION_CLOSE:
+		kvr_agent__on_session(a, h, body);
+		break;
+	default:
 		break;
 	}
 }
@@ -139,7 +146,8 @@ static int init_requests(struct kvr_agent *a)
 	TAILQ_INIT(&a->over);
 	a->req = calloc(a->n_req, sizeof(*a->req));
 	a->bucket = calloc(buckets, sizeof(*a->bucket));
-	if (a->req == NULL || a->bucket == NULL)
+	a->answer = calloc(AGENT_ANSWER_BUCKETS * AGENT_ANSWER_WAYS, sizeof(*a->answer));
+	if (a->req == NULL || a->bucket == NULL || a->answer == NULL)
 		return -ENOMEM;
 	a->bucket_mask = buckets - 1;
 	for (uint32_t i = 0; i < a->n_req; i++)
@@ -254,6 +262,7 @@ void kvr_agent_destroy(struct kvr_agent *a)
 		kvr_agent__dump_drop(&a->rank[i]);
 	}
 	kvr_link_fini(&a->link);
+	free(a->answer);
 	free(a->rank);
 	free(a->bucket);
 	free(a->req);

@@ -4,12 +4,13 @@
 
 /**
  * @file
- * Inside of the agent. Three independent state machines on one link:
+ * Inside of the agent. Four independent state machines on one link:
  *
  * - registration (register.c): HELLO until WELCOME, then HEARTBEAT; silence or "unknown worker"
  *   leads back to HELLO with the same epoch; GOODBYE until answered.
  * - requests (dispatch.c, respond.c): one slot per handle. A slot that is over is kept, oldest
  *   first to go, so that late copies of its DISPATCH are answered and not run.
+ * - sessions (session.c): the answers given lately, so that copies get the same and call nobody.
  * - KV events of each rank (kv.c, dump.c): a list in id order; [first, acked) is kept for repair,
  *   [acked, sent) is on its way, [sent, next) waits. A dump is built at once and replaces it all.
  */
@@ -38,8 +39,10 @@
 #define AGENT_DUMP_ID	       (UINT64_C(1) << 63) /* header ids of dumps, apart from events */
 #define AGENT_DUMP_WINDOW      32u		   /* frames on their way at once */
 #define AGENT_MAX_ITEM	       (1u << 20)
-#define AGENT_CODE_FULL	       503u /* engine-defined code of our own refusals */
-#define AGENT_CODE_NOT_OURS    1u   /* another worker, or a rank we do not have */
+#define AGENT_ANSWER_BUCKETS   1024u /* answers about sessions that are remembered: a router */
+#define AGENT_ANSWER_WAYS      8u    /* repeats its question for 5 s */
+#define AGENT_CODE_FULL	       503u  /* engine-defined code of our own refusals */
+#define AGENT_CODE_NOT_OURS    1u    /* another worker, or a rank we do not have */
 
 enum agent_timer { AGENT_T_REGISTER = 1, AGENT_T_REPEAT, AGENT_T_KV };
 
@@ -65,6 +68,8 @@ struct agent_req {
 	struct kvr_udp_addr client;    /* direct: where items go */
 	uint8_t state;		       /* enum agent_req_state */
 	bool direct, aborted, calling; /* calling: inside on_dispatch */
+	bool prefill;		       /* a prefill leg: its last item is the transfer result */
+	bool bootstrap;		       /* its engine meets the decode engine by itself */
 	uint16_t code;		       /* refused with this */
 	uint32_t item_bytes;	       /* data of one item at most */
 	uint32_t isl, generated, cached_tokens;
@@ -83,6 +88,16 @@ struct agent_req {
 
 LIST_HEAD(agent_bucket, agent_req);
 TAILQ_HEAD(agent_order, agent_req);
+
+/** What was said about a session. */
+struct agent_answer {
+	uint64_t id;	/* of the question */
+	uint64_t given; /* a rising number; 0: never */
+	uint32_t epoch; /* of the router that asked */
+	uint16_t code;
+	uint8_t kind;
+	bool calling; /* inside the callback */
+};
 
 struct agent_event {
 	TAILQ_ENTRY(agent_event) link;
@@ -141,6 +156,8 @@ struct kvr_agent {
 	struct agent_bucket *bucket;
 	uint32_t bucket_mask;
 	struct agent_order free, over;
+	struct agent_answer *answer; /* AGENT_ANSWER_BUCKETS of AGENT_ANSWER_WAYS */
+	uint64_t answers_given;
 	struct agent_rank *rank;
 };
 
@@ -183,6 +200,10 @@ void kvr_agent__on_response_ack(struct kvr_agent *a, const struct kvr_udp_addr *
 void kvr_agent__on_progress_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,
 				const uint8_t *body);
 void kvr_agent__drop_items(struct agent_req *r);
+
+/* session.c */
+/** SESSION_OPEN and SESSION_CLOSE. */
+void kvr_agent__on_session(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 
 /* kv.c */
 void kvr_agent__kv_timer(struct kvr_agent *a, struct agent_rank *k);

@@ -127,11 +127,36 @@ static struct kvr_agent_request view(const struct kvr_wire_hdr *h, const struct 
 					  .body_len = w->body_len};
 }
 
+/* What the router says about the legs; @p host gets the bootstrap host with its end. */
+static void view_leg(const struct kvr_request *q, struct kvr_agent_request *out,
+		     char host[KVR_HINT_MAX_NAME + 1])
+{
+	struct kvr_hints h;
+
+	out->leg = (enum kvr_agent_leg)(q->fixed.flags & KVR_REQ_F_LEGS);
+	if (out->leg == KVR_AGENT_NO_LEG ||
+	    kvr_hints_parse(q->hints, q->fixed.hints_len, KVR_HINTS_DISPATCH, &h) != 0)
+		return; /* they were parsed when the message came in: only the former happens */
+	if ((h.present & KVR_HAS(KVR_HINT_BOOTSTRAP)) != 0) {
+		memcpy(host, h.bootstrap_host.p, h.bootstrap_host.len);
+		host[h.bootstrap_host.len] = '\0';
+		out->bootstrap_host = host;
+		out->bootstrap_port = h.bootstrap_port;
+		out->bootstrap_room = h.bootstrap_room;
+	}
+	if (out->leg == KVR_AGENT_DECODE_LEG) {
+		out->prefill_worker = h.prefill_worker;
+		out->prefill_result = h.prefill_result.p;
+		out->prefill_result_len = h.prefill_result.len;
+	}
+}
+
 static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_request *w)
 {
 	const uint32_t client = w->client_frame != 0 ? w->client_frame : KVR_WIRE_DEF_FRAME;
 	const uint32_t frame = RTE_MIN(a->frame_bytes, client);
 
+	r->prefill = (w->flags & KVR_REQ_F_PREFILL_LEG) != 0;
 	r->item_bytes = frame - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_response);
 	r->item_bytes &= ~7u;
 	r->isl = w->isl;
@@ -144,10 +169,13 @@ static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_
 static void run(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_hdr *h,
 		const struct kvr_request *q)
 {
-	const struct kvr_agent_request req = view(h, q);
+	struct kvr_agent_request req = view(h, q);
+	char host[KVR_HINT_MAX_NAME + 1];
 	int rc;
 
 	set_path(a, r, &q->fixed);
+	view_leg(q, &req, host);
+	r->bootstrap = req.bootstrap_host != NULL;
 	r->calling = true;
 	rc = a->conf.ops->on_dispatch(a, &req, a->conf.user);
 	r->calling = false;

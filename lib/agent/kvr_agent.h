@@ -16,7 +16,12 @@
  * What is repaired without the operator's doing: lost, repeated and reordered datagrams, requests
  * dispatched twice (a handle is never run twice), a router that restarts (the worker says HELLO
  * again and the router asks for a dump of the cache), KV events lost on the way (resent from a
- * ring; when the ring no longer has them, the application is asked for a dump).
+ * ring; when the ring no longer has them, the application is asked for a dump), sessions opened and
+ * closed twice (copies are answered, and not told).
+ *
+ * Disaggregated serving: an agent with role prefill gets the prefill legs of requests, and ends
+ *each with the transfer result as the data of its last item; one with role decode gets the decode
+ *legs, which say where to fetch the blocks. struct kvr_agent_request tells which leg it is.
  *
  * Functions return 0 or a count, or -errno; pointers: NULL and errno. In all structures zero means
  * default or not given, unless said.
@@ -30,6 +35,11 @@ struct kvr_agent_ops;
 
 /** Numbers of the protocol, repeated here so that this header stands alone (asserted equal). */
 enum kvr_agent_role { KVR_AGENT_AGGREGATED = 0, KVR_AGENT_PREFILL = 1, KVR_AGENT_DECODE = 2 };
+enum kvr_agent_leg {
+	KVR_AGENT_NO_LEG = 0, /**< the whole request */
+	KVR_AGENT_PREFILL_LEG = 0x10,
+	KVR_AGENT_DECODE_LEG = 0x20
+};
 enum kvr_agent_tier {
 	KVR_AGENT_DEVICE = 0,
 	KVR_AGENT_HOST = 1,
@@ -57,7 +67,9 @@ struct kvr_agent_conf {
 	uint8_t kv_transfer_enforcement; /**< 0 none, 1 preferred, 2 required */
 	double kv_transfer_weight;
 	const char *kv_transfer_domain; /**< NULL: no hint is sent */
-	const char *bootstrap_host;	/**< NULL: none */
+	/** Prefill: where the engine waits for decode engines. NULL: they get its results instead.
+	 */
+	const char *bootstrap_host;
 	uint16_t bootstrap_port;
 	uint32_t frame_bytes;		 /**< largest UDP payload sent, 560..8952; default 1432 */
 	uint32_t receive_bytes;		 /**< largest UDP payload that reaches us; default 8952 */
@@ -91,6 +103,21 @@ struct kvr_agent_request {
 	uint32_t hints_len;
 	const void *body;
 	uint32_t body_len;
+	/* Disaggregated serving; all zero without a leg. */
+	enum kvr_agent_leg leg;
+	const char
+		*bootstrap_host; /**< both legs: the engines meet here; NULL: by result instead */
+	uint16_t bootstrap_port;
+	uint64_t bootstrap_room;    /**< the name of the meeting, the same in both legs */
+	uint64_t prefill_worker;    /**< decode leg: who computed the prompt */
+	const void *prefill_result; /**< decode leg without bootstrap: what its last item said */
+	uint32_t prefill_result_len;
+};
+
+/** A session to be opened or closed; valid during the callback. */
+struct kvr_agent_session {
+	const char *id;	    /**< 1..256 bytes of UTF-8 */
+	uint32_t timeout_s; /**< open: after so much idle time the engine may drop it by itself */
 };
 
 /** One hint of a request. */
@@ -141,7 +168,11 @@ struct kvr_agent_ops {
 	 * @return 0 taken; 1..65535 refused, the number reaches the client.
 	 */
 	int (*on_dispatch)(struct kvr_agent *a, const struct kvr_agent_request *r, void *user);
-	/** Stop it; the handle is dead when this returns (the library ends the stream). */
+	/**
+	 * Stop it; the handle is dead when this returns (the library ends the stream). A decode leg
+	 * may be stopped before it did anything: what waits for it at the prefill engine must be
+	 * released all the same.
+	 */
 	void (*on_abort)(struct kvr_agent *a, uint64_t handle, enum kvr_agent_abort why,
 			 uint16_t code, void *user);
 	/** The last item was acknowledged by the client; only now the handle is dead. */
@@ -155,6 +186,15 @@ struct kvr_agent_ops {
 	 */
 	int (*on_dump)(struct kvr_agent *a, uint32_t dp_rank, uint64_t pos, struct kvr_agent_kv *kv,
 		       void *user);
+	/**
+	 * Open a session, or take the new timeout of one that is open. Called once for each wish of
+	 * the router, whatever the network repeats. NULL: always 0.
+	 * @return 0; 1..65535 refused, the number reaches the client.
+	 */
+	int (*on_session_open)(struct kvr_agent *a, const struct kvr_agent_session *s, void *user);
+	/** Close it; one that is not open too. NULL: always 0. @return 0, or a number for the log
+	 * of the router. */
+	int (*on_session_close)(struct kvr_agent *a, const struct kvr_agent_session *s, void *user);
 };
 
 struct kvr_agent_stats {
@@ -163,6 +203,7 @@ struct kvr_agent_stats {
 	uint64_t items, items_resent;
 	uint64_t kv_events, kv_frames, kv_resent, kv_gaps, kv_dumps, kv_overruns;
 	uint64_t hellos, heartbeats;
+	uint64_t sessions_opened, sessions_closed, sessions_refused, session_copies;
 };
 
 /**
@@ -191,7 +232,7 @@ int kvr_agent_process(struct kvr_agent *a);
 /** One item of an answer. data is copied. */
 struct kvr_agent_item {
 	const void *data;
-	uint32_t len; /**< at most 1 MiB */
+	uint32_t len; /**< at most 1 MiB; transfer result: at most frame_bytes - 80, in one piece */
 	uint32_t flags;
 	uint16_t status;	   /**< engine-defined, 0 fine */
 	uint32_t generated_tokens; /**< so far, this item included; must not fall */
@@ -200,9 +241,12 @@ struct kvr_agent_item {
 };
 
 /**
- * Send an item of a running request; after LAST the handle takes no more.
- * @return 0, -ENOENT (unknown, ended or aborted handle), -EINVAL (flags), -EMSGSIZE, -ENOBUFS
- * (request_bytes are unacknowledged: try again after kvr_agent_process()), -ENOMEM.
+ * Send an item of a running request; after LAST the handle takes no more. On a prefill leg the data
+ * of the last item is the transfer result, items before it are dropped by the router, and without
+ * bootstrap a result there must be.
+ * @return 0, -ENOENT (unknown, ended or aborted handle), -EINVAL (flags, no transfer result),
+ * -EMSGSIZE, -ENOBUFS (request_bytes are unacknowledged: try again after kvr_agent_process()),
+ * -ENOMEM.
  */
 int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_agent_item *item);
 

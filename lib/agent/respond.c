@@ -167,6 +167,12 @@ int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_age
 		return -EINVAL;
 	if (item->len > AGENT_MAX_ITEM)
 		return -EMSGSIZE;
+	if (r->prefill && (item->flags & (KVR_AGENT_LAST | KVR_AGENT_ERROR)) == KVR_AGENT_LAST) {
+		if (item->len > r->item_bytes)
+			return -EMSGSIZE; /* cut in two, its end would be taken for the result */
+		if (item->len == 0 && !r->bootstrap)
+			return -EINVAL;
+	}
 	if (r->bytes > 0 && r->bytes + item->len > a->conf.request_bytes)
 		return -ENOBUFS;
 	kvr_link_tick(&a->link);

@@ -3,6 +3,12 @@
 
 #include <rte_common.h>
 
+static bool same_place(const struct kvr_client_choice *a, const struct kvr_client_choice *b)
+{
+	return a->worker == b->worker && a->dp_rank == b->dp_rank && a->path == b->path &&
+	       a->prefill_worker == b->prefill_worker && a->prefill_dp_rank == b->prefill_dp_rank;
+}
+
 /* Tell the choice when it is new: first time, or the request was sent somewhere else. */
 static void tell_choice(struct kvr_client *c, struct client_req *r,
 			const struct kvr_wire_accepted *w)
@@ -11,9 +17,12 @@ static void tell_choice(struct kvr_client *c, struct client_req *r,
 					     .dp_rank = w->dp_rank,
 					     .overlap_blocks = w->overlap_blocks,
 					     .required_blocks = w->required_blocks,
-					     .cached_tokens = w->cached_tokens};
+					     .cached_tokens = w->cached_tokens,
+					     .path = (enum kvr_client_path)w->path,
+					     .prefill_worker = w->prefill_worker,
+					     .prefill_dp_rank = w->prefill_dp_rank};
 
-	if (r->accepted && r->choice.worker == ch.worker && r->choice.dp_rank == ch.dp_rank)
+	if (r->accepted && same_place(&r->choice, &ch))
 		return;
 	r->accepted = true;
 	r->choice = ch;
@@ -32,12 +41,15 @@ static void queued(struct kvr_client *c, struct client_req *r, const struct kvr_
 		r->ops->on_queued(c, r->id, &q, r->user);
 }
 
+/* @p anew: under another handle than before, as a disaggregated request that starts over is. */
 static void dispatched(struct kvr_client *c, struct client_req *r,
-		       const struct kvr_wire_accepted *w, bool answers_probe)
+		       const struct kvr_wire_accepted *w, bool answers_probe, bool anew)
 {
-	if (r->state == CLIENT_RUNNING)
+	const bool legs = w->path == KVR_PATH_BOOTSTRAP || w->path == KVR_PATH_SYNC;
+
+	if (r->state == CLIENT_RUNNING && (!anew || r->next_seq > 0))
 		return; /* overtaken by what made it run */
-	if (answers_probe && r->state == CLIENT_DISPATCHED && r->msg != NULL) {
+	if (answers_probe && r->state == CLIENT_DISPATCHED && r->msg != NULL && !legs) {
 		/* The worker has not acknowledged: only we can send the request again. */
 		kvr_client__restart(c, r);
 		return;
@@ -62,6 +74,7 @@ void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
 {
 	const struct kvr_wire_accepted *w = (const void *)body;
 	const bool answers_probe = r->probing;
+	const bool anew = h->handle != 0 && r->handle != 0 && h->handle != r->handle;
 
 	if (r->state == CLIENT_CANCELLING || r->state == CLIENT_FRESH ||
 	    (h->handle != 0 && h->handle == r->dead_handle) ||
@@ -81,7 +94,7 @@ void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
 		queued(c, r, w);
 		break;
 	case KVR_STATE_DISPATCHED:
-		dispatched(c, r, w, answers_probe);
+		dispatched(c, r, w, answers_probe, anew);
 		break;
 	case KVR_STATE_RUNNING:
 		running(c, r, w);

@@ -2,6 +2,7 @@
 #include "client_pvt.h"
 
 #include "kvr_errno.h"
+#include <assert.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
@@ -9,6 +10,17 @@
 #include <rte_common.h>
 
 #define CLIENT_MAX_REQUESTS (1u << 20)
+
+static_assert((int)KVR_CLIENT_BOOTSTRAP == (int)KVR_PATH_BOOTSTRAP &&
+		      (int)KVR_CLIENT_SYNC == (int)KVR_PATH_SYNC &&
+		      (int)KVR_CLIENT_BYPASSED == (int)KVR_PATH_BYPASSED,
+	      "paths come from the wire as they are");
+
+static bool about_release(const struct kvr_wire_hdr *h, const uint8_t *body)
+{
+	return h->kind == KVR_REJECTED &&
+	       ((const struct kvr_wire_rejected *)body)->kind == KVR_SESSION_RELEASE;
+}
 
 static bool wants(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
 {
@@ -29,6 +41,10 @@ static void message(void *user, const struct kvr_udp_addr *from, const struct kv
 		kvr_client__saw_epoch(c, h->epoch);
 	if (h->kind == KVR_CONNECTED)
 		kvr_client__on_connected(c, h, body, len);
+	else if (h->kind == KVR_SESSION_RELEASED)
+		kvr_client__on_released(c, h, body);
+	else if (about_release(h, body))
+		kvr_client__release_refused(c, h, body);
 	else if (h->kind == KVR_REJECTED && h->id == c->connect_ids.id)
 		kvr_client__connect_refused(c);
 	else if (r == NULL || r->state == CLIENT_ENDED)
@@ -62,6 +78,8 @@ static void timer(void *user, struct kvr_timer *t)
 		kvr_client__connect_timer(c);
 	else if (t->kind == CLIENT_T_REPEAT)
 		kvr_client__repeat(c, container_of(t, struct client_req, repeat));
+	else if (t->kind == CLIENT_T_RELEASE)
+		kvr_client__release_timer(c, container_of(t, struct client_release, timer));
 	else if (t->kind == CLIENT_T_ACK)
 		kvr_client__send_ack(c, container_of(t, struct client_req, ack), 0);
 	else
@@ -135,7 +153,7 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 	c->max_tokens = KVR_WIRE_MAX_TOKENS;
 	c->max_hashes = KVR_WIRE_MAX_HASHES;
 	c->max_body = KVR_WIRE_MAX_BODY;
-	lc.timers = 3 * c->conf.max_requests + 1;
+	lc.timers = 3 * c->conf.max_requests + CLIENT_RELEASES + 1;
 	lc.user = c;
 	if (rc == 0)
 		rc = kvr_link_init(&c->link, &u, &lc);
@@ -181,6 +199,7 @@ void kvr_client_destroy(struct kvr_client *c)
 	for (uint32_t i = 0; c->req != NULL && i < c->conf.max_requests; i++)
 		if (c->req[i].state != CLIENT_FREE)
 			close_request(c, &c->req[i]);
+	kvr_client__drop_releases(c);
 	kvr_link_flush(&c->link);
 	kvr_link_fini(&c->link);
 	free(c->req);

@@ -21,23 +21,29 @@
 #include "kvr_client_hints.h"
 #include "kvr_link.h"
 
-#define CLIENT_CONNECT_US     100000u
-#define CLIENT_CONNECT_MAX_US 1000000u
-#define CLIENT_ROUTE_US	      20000u
-#define CLIENT_ROUTE_MAX_US   1000000u
-#define CLIENT_PROBE_US	      250000u
-#define CLIENT_PROBE_MAX_US   2000000u
-#define CLIENT_CANCEL_US      20000u
-#define CLIENT_CANCEL_MAX_US  1000000u
-#define CLIENT_CANCEL_TRIES   10u
-#define CLIENT_ACK_US	      5000u
-#define CLIENT_ACK_ITEMS      16u
-#define CLIENT_ENDED_US	      3000000u /* items of a request that ended elsewhere may still come */
-#define CLIENT_PACE_US	      1000u    /* large messages: so many frames in each of these */
-#define CLIENT_PACE_FRAMES    64u      /* at first; a socket buffer of the usual size takes 90 */
-#define CLIENT_PACE_LEAST     8u       /* halved with every copy: equal pace would lose the same */
-#define CLIENT_HOLD_ITEMS     64u      /* items held back until the ones before them arrive */
-#define CLIENT_TEXT	      256u
+#include <sys/queue.h>
+
+#define CLIENT_CONNECT_US	100000u
+#define CLIENT_CONNECT_MAX_US	1000000u
+#define CLIENT_ROUTE_US		20000u
+#define CLIENT_ROUTE_MAX_US	1000000u
+#define CLIENT_PROBE_US		250000u
+#define CLIENT_PROBE_MAX_US	2000000u
+#define CLIENT_CANCEL_US	20000u
+#define CLIENT_CANCEL_MAX_US	1000000u
+#define CLIENT_CANCEL_TRIES	10u
+#define CLIENT_RELEASE_US	20000u
+#define CLIENT_RELEASE_MAX_US	1000000u
+#define CLIENT_RELEASE_LIMIT_US 5000000u
+#define CLIENT_RELEASES		1024u /* of sessions, that wait for their answer */
+#define CLIENT_ACK_US		5000u
+#define CLIENT_ACK_ITEMS	16u
+#define CLIENT_ENDED_US		3000000u /* items of a request that ended elsewhere may still come */
+#define CLIENT_PACE_US		1000u	 /* large messages: so many frames in each of these */
+#define CLIENT_PACE_FRAMES	64u	 /* at first; a socket buffer of the usual size takes 90 */
+#define CLIENT_PACE_LEAST	8u  /* halved with every copy: equal pace would lose the same */
+#define CLIENT_HOLD_ITEMS	64u /* items held back until the ones before them arrive */
+#define CLIENT_TEXT		256u
 
 enum client_state {
 	CLIENT_FREE = 0,
@@ -51,7 +57,13 @@ enum client_state {
 	CLIENT_ENDED, /* without callbacks only: the end waits to be read */
 };
 
-enum client_timer { CLIENT_T_CONNECT = 1, CLIENT_T_REPEAT, CLIENT_T_ACK, CLIENT_T_LIMIT };
+enum client_timer {
+	CLIENT_T_CONNECT = 1,
+	CLIENT_T_REPEAT,
+	CLIENT_T_ACK,
+	CLIENT_T_LIMIT,
+	CLIENT_T_RELEASE
+};
 
 /** An item that waits: for the ones before it (held), or for its reader (ready). */
 struct client_item {
@@ -97,6 +109,21 @@ struct client_req {
 	char *text; /* of the end, kept for its reader */
 };
 
+/** A session whose release has not been answered yet. */
+struct client_release {
+	LIST_ENTRY(client_release) link;
+	struct kvr_wire_ids ids; /* of all copies */
+	struct kvr_timer timer;
+	uint64_t until_us;
+	uint32_t backoff_us;
+	uint16_t pool;
+	void (*on_released)(struct kvr_client *c, const char *session, int status, uint16_t code,
+			    void *user);
+	void *user;
+	uint32_t len;
+	char session[KVR_HINT_MAX_SESSION + 1];
+};
+
 struct kvr_client {
 	struct kvr_link link;
 	struct kvr_udp_addr router;
@@ -122,6 +149,10 @@ struct kvr_client {
 	uint32_t free_head, free_tail; /* slot numbers + 1, oldest first */
 	uint32_t live;
 	uint64_t dead_id; /* next_item has told its end: freed by the next call */
+	/* sessions */
+	LIST_HEAD(, client_release) releases;
+	uint32_t n_releases;
+	uint64_t last_release; /* number given to the last one */
 };
 
 /** kvr_client_create() on a given outside world, which is taken over (also on failure). */
@@ -169,6 +200,16 @@ void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
 void kvr_client__on_stray(struct kvr_client *c, const struct kvr_udp_addr *from,
 			  const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_client__send_ack(struct kvr_client *c, struct client_req *r, uint32_t flags);
+
+/* release.c */
+void kvr_client__release_timer(struct kvr_client *c, struct client_release *r);
+void kvr_client__on_released(struct kvr_client *c, const struct kvr_wire_hdr *h,
+			     const uint8_t *body);
+/** REJECTED of a SESSION_RELEASE. */
+void kvr_client__release_refused(struct kvr_client *c, const struct kvr_wire_hdr *h,
+				 const uint8_t *body);
+/** End all of them: the client is being destroyed. */
+void kvr_client__drop_releases(struct kvr_client *c);
 
 /** Bytes of a hint list; hints.c. */
 const uint8_t *kvr_client__hints_bytes(const struct kvr_client_hints *h, uint32_t *len);

@@ -78,6 +78,14 @@ struct kvr_client_pool {
 			       */
 #define KVR_CLIENT_EAGLE 0x4u /**< the router hashes tokens in eagle windows */
 
+/** How a request is served; numbers of the protocol. */
+enum kvr_client_path {
+	KVR_CLIENT_AGGREGATED = 0, /**< one worker does all */
+	KVR_CLIENT_BOOTSTRAP = 1,  /**< one prefills, another generates, told at the same time */
+	KVR_CLIENT_SYNC = 2,	   /**< the same, one after the other */
+	KVR_CLIENT_BYPASSED = 3,   /**< one worker does all, although there is a prefill pool */
+};
+
 /** Where the request was sent, or would be. */
 struct kvr_client_choice {
 	uint64_t worker;
@@ -85,6 +93,9 @@ struct kvr_client_choice {
 	uint32_t overlap_blocks;  /**< leading blocks believed cached there */
 	uint32_t required_blocks; /**< blocks of the prompt */
 	uint32_t cached_tokens;
+	enum kvr_client_path path;
+	uint64_t prefill_worker;  /**< BOOTSTRAP and SYNC: who computes the prompt */
+	uint32_t prefill_dp_rank; /**< UINT32_MAX without one */
 };
 
 /** The pool's queue at the time the request joined it. */
@@ -133,7 +144,11 @@ struct kvr_client_end {
 
 /** Events of a request; any may be NULL. They may submit and cancel, but not destroy or wait. */
 struct kvr_client_ops {
-	/** It waits in the router's queue; on_accepted follows when it is sent. */
+	/**
+	 * It waits, in the router's queue, for another worker to compute its prompt, or for its
+	 * session to be opened; on_accepted follows when it is sent. This may take long, and may
+	 * come again after on_accepted, when a prefill has failed.
+	 */
 	void (*on_queued)(struct kvr_client *c, uint64_t id, const struct kvr_client_queue *q,
 			  void *user);
 	/** It was sent (again, if the choice had to be made again), or the query was answered. */
@@ -224,6 +239,29 @@ KVR_CLIENT_API int kvr_client_submit(struct kvr_client *c, const struct kvr_clie
  * after about 6 s. @return 0, -ENOENT when it has ended.
  */
 KVR_CLIENT_API int kvr_client_cancel(struct kvr_client *c, uint64_t id);
+
+/** A session to be ended; strings are copied. */
+struct kvr_client_release {
+	const char *pool_name; /**< needs a finished connect; NULL: use pool */
+	uint16_t pool;	       /**< number, when pool_name is NULL; decode pool, if there are two */
+	const char *session;   /**< 1..256 bytes of UTF-8 */
+	/**
+	 * Exactly once; may be NULL. @p status 0: it is bound to no worker any more, and its worker
+	 * is told; -ENOENT: it was not bound (or the first answer was lost); -EACCES: refused, and
+	 * @p code says why; -ETIMEDOUT: no answer in 5 s; -ECANCELED: kvr_client_destroy().
+	 * @p session is valid during the callback.
+	 */
+	void (*on_released)(struct kvr_client *c, const char *session, int status, uint16_t code,
+			    void *user);
+	void *user; /**< for on_released */
+};
+
+/**
+ * End a session without a request (with one: kvr_client_hint_session() with CLOSE).
+ * @return 0, -EINVAL (session is not legal), -EMSGSIZE (it is too long), -ENOTCONN, -ENOENT
+ * (pool_name), -EBUSY (1,024 wait for their answer), -ENOMEM.
+ */
+KVR_CLIENT_API int kvr_client_release(struct kvr_client *c, const struct kvr_client_release *r);
 
 KVR_CLIENT_API uint32_t kvr_client_in_flight(const struct kvr_client *c);
 KVR_CLIENT_API void kvr_client_stats_get(const struct kvr_client *c, struct kvr_client_stats *out);

@@ -79,11 +79,13 @@ KVR_CLIENT_API int kvr_client_hint_override(struct kvr_client_hints *h,
 					    enum kvr_client_override field, double value);
 
 enum kvr_client_session {
-	KVR_CLIENT_SESSION_USE,
-	KVR_CLIENT_SESSION_OPEN,
-	KVR_CLIENT_SESSION_CLOSE
+	KVR_CLIENT_SESSION_USE,	 /**< go where the session is; pools with affinity begin one */
+	KVR_CLIENT_SESSION_OPEN, /**< begin one on the chosen worker, before the request is sent */
+	KVR_CLIENT_SESSION_CLOSE /**< go there, and end it when the request ends */
 };
-/** @param id 1..256 bytes; @param timeout_s 0: the router's default */
+/** The request belongs to session @p id, 1..256 bytes; the session ends when no request names it
+ * for
+ * @p timeout_s, given with OPEN: 1..31,536,000, 0: the default, 300. */
 KVR_CLIENT_API int kvr_client_hint_session(struct kvr_client_hints *h, const char *id,
 					   enum kvr_client_session action, uint32_t timeout_s);
 

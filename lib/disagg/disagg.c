@@ -14,16 +14,24 @@ bool kvr_disagg_workers(struct kvr_disagg *d, uint32_t n_prefill_workers)
 	return kvr_disagg_active(d) != was;
 }
 
+bool kvr_disagg_hold(struct kvr_disagg *d, bool hold)
+{
+	bool was = kvr_disagg_active(d);
+
+	d->held = hold;
+	return kvr_disagg_active(d) != was;
+}
+
 bool kvr_disagg_can_serve(const struct kvr_disagg *d, bool enforce)
 {
-	if (d->deactivated)
+	if (d->deactivated || d->held)
 		return !enforce;
 	return !enforce || d->activated;
 }
 
 bool kvr_disagg_active(const struct kvr_disagg *d)
 {
-	return d->activated && !d->deactivated;
+	return d->activated && !d->deactivated && !d->held;
 }
 
 /* Where the request would go; false when nobody takes it. */

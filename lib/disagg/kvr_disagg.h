@@ -24,6 +24,7 @@
 struct kvr_disagg {
 	bool activated;	  /**< a prefill worker was seen once */
 	bool deactivated; /**< the last one is gone */
+	bool held;	  /**< switched off by an operator, workers or not */
 };
 
 enum kvr_disagg_path {
@@ -35,6 +36,9 @@ enum kvr_disagg_path {
 
 /** The number of prefill workers changed. @return true when the side became (in)active. */
 bool kvr_disagg_workers(struct kvr_disagg *d, uint32_t n_prefill_workers);
+
+/** An operator switches the side off, or leaves it to its workers again. @return true on change. */
+bool kvr_disagg_hold(struct kvr_disagg *d, bool hold);
 
 /** Section 9.1: whether requests of this model can be served at all. */
 bool kvr_disagg_can_serve(const struct kvr_disagg *d, bool enforce);

@@ -70,6 +70,7 @@ static void end(void)
 	CU_ASSERT_EQUAL(kvr_sched_counters(prefill_pool()->sched)->booked_now, 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->legs), 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->jobs), 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->small_bufs), 0);
 	CU_ASSERT_EQUAL(decode_pool()->n_prefilling, 0);
 	CU_ASSERT(pipeline_balanced());
 	pipeline_flush();
@@ -239,6 +240,51 @@ static void a_failed_prefill_leg_is_tried_once_more(void)
 	end();
 }
 
+/* Requests that wait for their prefill hold memory by their size: more than large_buffers (8). */
+static void many_long_prompts_may_be_in_prefill(void)
+{
+	uint64_t p[20], d[20];
+	const struct out *o;
+
+	begin(false);
+	for (uint64_t i = 0; i < 20; i++) {
+		pipeline_route(i + 1, 1000 * (i + 1), 300, 0, NULL); /* two frames */
+		o = pipeline_expect(PEER_P, KVR_DISPATCH);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+		p[i] = o->hdr.handle;
+		pipeline_flush();
+	}
+	for (uint64_t i = 0; i < 20; i++) {
+		item(PEER_P, i + 1, p[i], 0, 1, KVR_RESP_F_FIN, "r");
+		o = pipeline_expect(PEER_D, KVR_DISPATCH);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+		d[i] = o->hdr.handle;
+		pipeline_flush();
+	}
+	for (uint64_t i = 0; i < 20; i++)
+		item(PEER_D, i + 1, d[i], 0, 3, KVR_RESP_F_FIN, "abc");
+	end();
+}
+
+static void an_operator_deactivates_the_prefill_pool(void)
+{
+	struct dispatch p, d;
+
+	begin(true);
+	CU_ASSERT_EQUAL(control_deactivate(rt, "x", true), -ENOENT);
+	CU_ASSERT_EQUAL(control_deactivate(rt, "d", true), -EINVAL);
+	CU_ASSERT_EQUAL(control_deactivate(rt, "p", true), 0);
+	pipeline_route(1, 100, 6, 0, NULL);
+	CU_ASSERT_EQUAL(rejected(), KVR_E_NOT_ACTIVATED);
+	CU_ASSERT_EQUAL(control_deactivate(rt, "p", false), 1);
+	pipeline_route(2, 100, 6, 0, NULL);
+	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
+	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
+	item(PEER_P, 2, p.handle, 0, 1, KVR_RESP_F_FIN, "");
+	item(PEER_D, 2, d.handle, 0, 1, KVR_RESP_F_FIN, "x");
+	end();
+}
+
 static void cancel_of_both(void)
 {
 	struct dispatch p, d;
@@ -260,6 +306,8 @@ int main(void)
 	CU_TestInfo tests[] = {{"bootstrap", both_legs_go_at_once_with_a_bootstrap_address},
 			       {"sync", the_result_of_a_sync_prefill_goes_to_decode},
 			       {"again", a_failed_prefill_leg_is_tried_once_more},
+			       {"long", many_long_prompts_may_be_in_prefill},
+			       {"operator", an_operator_deactivates_the_prefill_pool},
 			       {"cancel", cancel_of_both},
 			       CU_TEST_INFO_NULL};
 

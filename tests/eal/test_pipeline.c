@@ -122,6 +122,7 @@ static void end(void)
 	CU_ASSERT_EQUAL(live(), 0);
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(pool()->jobs), 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->small_bufs), 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->hash_bufs), 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->hint_bufs), 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->frame_lists), 0);

@@ -7,8 +7,10 @@
  * accepts a score only if it is not above every count that held during its query. In a second
  * part the table only grows and no reader may see a count fall. Built with PFX_POISON: memory is
  * overwritten as soon as the grace period is over. A block
- * may be dropped when a starved reader holds on to memory: counts are then below. Also built with
- * ThreadSanitizer.
+ * may be dropped when a starved reader holds on to memory: counts are then below. A third reader
+ * dumps the table again and again: one rank is left alone all the time, though the runs it shares
+ * with the others split, shrink and move, and a dump that says it is whole must have given all its
+ * blocks, after their parents, and nothing that was never stored. Also built with ThreadSanitizer.
  */
 
 #include "kvr_prefix_test.h"
@@ -23,6 +25,7 @@
 #define NOTES  1024u /* power of two */
 #define BURST  4u
 #define READS  2u
+#define FIXED  RANKS /* the rank that is left alone, with two chains */
 
 static uint64_t sh[CHAINS][LEN];
 static uint32_t node[CHAINS][LEN]; /* blocks of chains are equal where they share */
@@ -32,6 +35,9 @@ static _Atomic uint64_t notes; /* written so far; the last one holds now */
 static _Atomic bool stop;
 static _Atomic uint32_t growing; /* number of the growing part, 0: none */
 static _Atomic uint64_t bad, fell, queries, skipped;
+static _Atomic uint64_t dumps, wild, missed;
+static uint64_t names[CHAINS * LEN]; /* all sequence hashes, ascending */
+static uint32_t n_names;
 static struct pt_table p;
 static uint32_t planned;
 
@@ -45,6 +51,30 @@ static void make_chains(struct kvr_rand *r)
 			node[c][i] = i < from ? node[like][i] : c * LEN + i;
 		}
 	}
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void make_names(void)
+{
+	memcpy(names, sh, sizeof(sh));
+	qsort(names, CHAINS * LEN, sizeof(names[0]), by_value);
+	for (uint32_t i = 0; i < CHAINS * LEN; i++)
+		if (i == 0 || names[i] != names[n_names - 1])
+			names[n_names++] = names[i];
+}
+
+/* Place of a sequence hash among all, or n_names. */
+static uint32_t name_of(uint64_t h)
+{
+	const uint64_t *at = bsearch(&h, names, n_names, sizeof(names[0]), by_value);
+
+	return at != NULL ? (uint32_t)(at - names) : n_names;
 }
 
 static uint32_t leading(uint32_t rank, uint32_t c)
@@ -223,6 +253,60 @@ static void *reader(void *arg)
 	return NULL;
 }
 
+/* ---- dumps ---- */
+
+static bool given[CHAINS * LEN];
+
+/* Whether some chain has @p next right behind @p parent. */
+static bool follows(uint64_t parent, uint64_t next)
+{
+	for (uint32_t c = 0; c < CHAINS; c++)
+		for (uint32_t i = 1; i < LEN; i++)
+			if (sh[c][i - 1] == parent && sh[c][i] == next)
+				return true;
+	return false;
+}
+
+static bool piece(void *ctx, const struct kvr_prefix_piece *d)
+{
+	(void)ctx;
+	if (d->rank > FIXED || d->tier != KVR_PREFIX_DEVICE || d->n == 0) {
+		wild++;
+		return true;
+	}
+	for (uint32_t i = 0; i < d->n; i++) {
+		uint32_t name = name_of(d->sh[i]);
+
+		if (name == n_names || (i > 0 && !follows(d->sh[i - 1], d->sh[i])))
+			wild++;
+		else if (d->rank == FIXED)
+			given[name] = true;
+	}
+	if (d->has_parent && !follows(d->parent, d->sh[0]))
+		wild++;
+	return true;
+}
+
+static void *dumper(void *arg)
+{
+	const uint32_t id = (uint32_t)(uintptr_t)arg;
+
+	rte_rcu_qsbr_thread_register(p.qsbr, id);
+	rte_rcu_qsbr_thread_online(p.qsbr, id);
+	while (!stop) {
+		memset(given, 0, sizeof(given));
+		if (kvr_prefix_dump(p.t, id, piece, NULL) != 0)
+			continue; /* it says itself that something may be missing */
+		dumps++;
+		for (uint32_t c = 0; c < 2; c++)
+			for (uint32_t i = 0; i < LEN; i++)
+				missed += !given[name_of(sh[c][i])];
+	}
+	rte_rcu_qsbr_thread_offline(p.qsbr, id);
+	rte_rcu_qsbr_thread_unregister(p.qsbr, id);
+	return NULL;
+}
+
 static void churn(struct kvr_rand *r, uint32_t steps, bool grow)
 {
 	for (uint32_t i = 0; i < steps; i++) {
@@ -246,7 +330,7 @@ static void part_growing(struct kvr_rand *r, uint32_t steps, uint32_t number)
 
 int main(void)
 {
-	struct kvr_prefix_conf c = {.max_ranks = RANKS,
+	struct kvr_prefix_conf c = {.max_ranks = RANKS + 1,
 				    .max_blocks = 1 << 14,
 				    .max_runs = 1 << 14,
 #ifdef __SANITIZE_THREAD__
@@ -256,7 +340,7 @@ int main(void)
 	const char *s = getenv("KVR_STRESS_STEPS");
 	struct kvr_rand r = {42};
 	struct kvr_prefix_stats st;
-	pthread_t id[READS];
+	pthread_t id[READS + 1];
 
 	pt_eal();
 	p = pt_open(c);
@@ -265,6 +349,10 @@ int main(void)
 	rte_rcu_qsbr_thread_unregister(p.qsbr, 0);
 	planned = s ? (uint32_t)atoi(s) : 60000;
 	make_chains(&r);
+	make_names();
+	for (uint32_t i = 0; i < 2; i++)
+		kvr_prefix_store(p.t, FIXED, KVR_PREFIX_DEVICE, NULL, sh[i], LEN);
+	pthread_create(&id[READS], NULL, dumper, (void *)(uintptr_t)(READS + 1));
 	for (uint32_t i = 0; i < READS; i++)
 		pthread_create(&id[i], NULL, reader, (void *)(uintptr_t)(i + 1));
 	churn(&r, planned, false);
@@ -272,9 +360,9 @@ int main(void)
 		part_growing(&r, planned / 40, i + 1);
 	churn(&r, planned / 4, false);
 	stop = true;
-	for (uint32_t i = 0; i < READS; i++)
+	for (uint32_t i = 0; i < READS + 1; i++)
 		pthread_join(id[i], NULL);
-	for (uint32_t k = 0; k < RANKS; k++)
+	for (uint32_t k = 0; k <= FIXED; k++)
 		kvr_prefix_clear_rank(p.t, (uint16_t)k);
 	while (kvr_prefix_maintain(p.t, 1) > 0)
 		;
@@ -283,6 +371,10 @@ int main(void)
 	       kvr_prefix_isa_name(p.t), (unsigned long)queries, (unsigned long)skipped,
 	       (unsigned long)bad, (unsigned long)fell, (unsigned long)st.dropped,
 	       (unsigned long)st.used_bytes);
+	printf("whole dumps %lu, blocks missed %lu, wild %lu\n", (unsigned long)dumps,
+	       (unsigned long)missed, (unsigned long)wild);
 	pt_close(&p);
-	return bad > 0 || fell > 0 || queries == 0 || st.used_bytes > 0;
+	/* What was dropped for want of memory may be missing; nothing may be invented. */
+	return bad > 0 || fell > 0 || queries == 0 || dumps == 0 || wild > 0 ||
+	       (missed > 0 && st.dropped == 0) || st.used_bytes > 0;
 }

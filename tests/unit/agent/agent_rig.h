@@ -32,6 +32,12 @@ static struct {
 	struct kvr_agent_status status;
 	uint64_t dump_runs;   /* on_dump tells so many runs of ... */
 	uint32_t dump_blocks; /* ... so many blocks */
+	int opens, closes;
+	char session[260];
+	uint32_t timeout_s;
+	int session_code;    /* the callbacks return this */
+	bool receive_inside; /* a session callback receives more */
+	char leg_host[260], leg_result[16];
 } saw;
 
 static int on_dispatch(struct kvr_agent *ag, const struct kvr_agent_request *r, void *u)
@@ -44,6 +50,10 @@ static int on_dispatch(struct kvr_agent *ag, const struct kvr_agent_request *r, 
 		saw.first_hash_low = (uint32_t)r->hashes[0];
 	if (r->body_len > 0 && r->body_len < sizeof(saw.body))
 		memcpy(saw.body, r->body, r->body_len);
+	if (r->bootstrap_host != NULL)
+		snprintf(saw.leg_host, sizeof(saw.leg_host), "%s", r->bootstrap_host);
+	if (r->prefill_result_len > 0 && r->prefill_result_len < sizeof(saw.leg_result))
+		memcpy(saw.leg_result, r->prefill_result, r->prefill_result_len);
 	if (saw.answer_inside)
 		CU_ASSERT_EQUAL(
 			kvr_agent_respond(ag, r->handle,
@@ -85,7 +95,34 @@ static int on_dump(struct kvr_agent *ag, uint32_t rank, uint64_t pos, struct kvr
 	return 1;
 }
 
-static const struct kvr_agent_ops rig_ops = {on_dispatch, on_abort, on_done, on_state, on_dump};
+static int session_called(struct kvr_agent *ag, const struct kvr_agent_session *s)
+{
+	snprintf(saw.session, sizeof(saw.session), "%s", s->id);
+	saw.timeout_s = s->timeout_s;
+	if (saw.receive_inside)
+		kvr_agent_process(ag);
+	return saw.session_code;
+}
+
+static int on_session_open(struct kvr_agent *ag, const struct kvr_agent_session *s, void *u)
+{
+	saw.opens++;
+	return session_called(ag, s);
+}
+
+static int on_session_close(struct kvr_agent *ag, const struct kvr_agent_session *s, void *u)
+{
+	saw.closes++;
+	return session_called(ag, s);
+}
+
+static const struct kvr_agent_ops rig_ops = {.on_dispatch = on_dispatch,
+					     .on_abort = on_abort,
+					     .on_done = on_done,
+					     .on_state = on_state,
+					     .on_dump = on_dump,
+					     .on_session_open = on_session_open,
+					     .on_session_close = on_session_close};
 
 static struct kvr_wire_ids ids_of(uint64_t source, uint64_t id, uint64_t handle)
 {
@@ -136,7 +173,8 @@ static inline void push_kv_ack(uint64_t next, uint16_t code, uint64_t dump_pos)
 
 static const uint32_t tokens[] = {10, 11, 12, 13, 14, 15, 16, 17};
 
-static inline void push_dispatch(uint64_t id, uint64_t handle, uint32_t flags)
+static inline void push_dispatch_hints(uint64_t id, uint64_t handle, uint32_t flags,
+				       const struct kvr_hint_buf *hints)
 {
 	const uint64_t hashes[] = {99, 98};
 	const struct kvr_wire_ids ids = ids_of(SOURCE, id, handle);
@@ -144,20 +182,23 @@ static inline void push_dispatch(uint64_t id, uint64_t handle, uint32_t flags)
 				      .n_hashes = 2,
 				      .tokens = tokens,
 				      .n_tokens = 8,
+				      .hints = hints->p,
+				      .hints_len = hints->len,
 				      .body = "do it",
 				      .body_len = 5};
 	struct kvr_slice s[KVR_REQUEST_SLICES];
 	struct kvr_frag f;
 	uint32_t len, off, n;
 
-	src.fixed = (struct kvr_wire_request){.flags = flags,
-					      .isl = 8,
-					      .max_tokens = 5,
-					      .worker = WORKER,
-					      .dp_rank = 5,
-					      .overlap_blocks = 1,
-					      .client_port = client_at.port,
-					      .client_frame = 1432};
+	src.fixed = (struct kvr_wire_request){
+		.flags = flags,
+		.isl = 8,
+		.max_tokens = 5,
+		.worker = WORKER,
+		.dp_rank = 5,
+		.overlap_blocks = 1,
+		.client_port = client_at.port,
+		.client_frame = flags & KVR_REQ_F_PREFILL_LEG ? KVR_WIRE_MAX_FRAME : 1432};
 	memcpy(src.fixed.client_ip, client_at.ip, 16);
 	len = kvr_request_build(&src, s);
 	CU_ASSERT_EQUAL_FATAL(kvr_frag_init(&f, KVR_DISPATCH, &ids, len, 1432), 0);
@@ -165,6 +206,11 @@ static inline void push_dispatch(uint64_t id, uint64_t handle, uint32_t flags)
 		kvr_slices_copy(s, KVR_REQUEST_SLICES, off, n, fake_slot(&net) + 48);
 		fake_push(&net, router_at, (int)(48 + n));
 	}
+}
+
+static inline void push_dispatch(uint64_t id, uint64_t handle, uint32_t flags)
+{
+	push_dispatch_hints(id, handle, flags, &(struct kvr_hint_buf){0});
 }
 
 static inline void push_response_ack(struct kvr_udp_addr from, uint64_t id, uint64_t handle,

@@ -26,6 +26,21 @@ static void can_serve_follows_the_table(void)
 	CU_ASSERT(kvr_disagg_can_serve(&d, true) && kvr_disagg_active(&d));
 }
 
+static void an_operator_may_switch_the_prefill_side_off(void)
+{
+	struct kvr_disagg d = {0};
+
+	CU_ASSERT_FALSE(kvr_disagg_hold(&d, true)); /* it was not active */
+	CU_ASSERT_FALSE(kvr_disagg_workers(&d, 1));
+	CU_ASSERT_FALSE(kvr_disagg_active(&d) || kvr_disagg_can_serve(&d, true));
+	CU_ASSERT(kvr_disagg_can_serve(&d, false));
+	CU_ASSERT(kvr_disagg_hold(&d, false));
+	CU_ASSERT(kvr_disagg_active(&d) && kvr_disagg_can_serve(&d, true));
+	CU_ASSERT(kvr_disagg_hold(&d, true));
+	CU_ASSERT_FALSE(kvr_disagg_workers(&d, 0));
+	CU_ASSERT_FALSE(kvr_disagg_hold(&d, false)); /* nobody is left */
+}
+
 static void room_names_the_rank(void)
 {
 	struct kvr_rand r;
@@ -202,7 +217,8 @@ static void bypass_when_little_is_left_or_prefill_is_busy(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"serve", can_serve_follows_the_table},
+	CU_TestInfo tests[] = {{"hold", an_operator_may_switch_the_prefill_side_off},
+			       {"serve", can_serve_follows_the_table},
 			       {"room", room_names_the_rank},
 			       {"override", decode_override_keeps_the_rest},
 			       {"merge", constraints_are_united},

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent_rig.h"
+
+#define PREFILLER 0xb1u
+
+static uint8_t hint_bytes[2048];
+static struct kvr_hint_buf hints;
+
+static struct kvr_hint_buf *fresh_hints(void)
+{
+	hints = (struct kvr_hint_buf){.p = hint_bytes, .cap = sizeof(hint_bytes)};
+	return &hints;
+}
+
+static const struct kvr_wire_response *next_item(void)
+{
+	const struct kvr_wire_hdr *h = fake_next(&net, KVR_RESPONSE);
+
+	return h != NULL ? kvr_frame_body(h) : NULL;
+}
+
+static int answer(uint64_t handle, const void *data, uint32_t len, uint32_t flags)
+{
+	const struct kvr_agent_item it = {
+		.data = data, .len = len, .flags = flags, .generated_tokens = 1};
+
+	return kvr_agent_respond(a, handle, &it);
+}
+
+static void hello_says_what_disaggregation_needs(void)
+{
+	static const char *const topology[] = {"zone=b", "rack=7", NULL};
+	const struct kvr_wire_hello *w;
+	struct kvr_hints h;
+
+	rig_start_conf((struct kvr_agent_conf){.role = KVR_AGENT_PREFILL,
+					       .topology = topology,
+					       .kv_transfer_enforcement = 2,
+					       .kv_transfer_weight = 0.75,
+					       .kv_transfer_domain = "zone",
+					       .bootstrap_host = "10.0.0.7",
+					       .bootstrap_port = 8998});
+	kvr_agent_process(a);
+	w = kvr_frame_body(fake_next(&net, KVR_HELLO));
+	CU_ASSERT_EQUAL(w->role, KVR_ROLE_PREFILL);
+	CU_ASSERT_EQUAL_FATAL(kvr_hints_parse(w + 1, w->hints_len, KVR_HINTS_HELLO, &h), 0);
+	CU_ASSERT_EQUAL_FATAL(h.n_topology, 2);
+	CU_ASSERT_EQUAL(memcmp(h.topology[1].p, "rack=7", 6), 0);
+	CU_ASSERT(h.kv_transfer_enforcement == 2 && h.kv_transfer_weight == 0.75);
+	CU_ASSERT(h.kv_transfer_domain.len == 4 && h.bootstrap_host.len == 8);
+	CU_ASSERT_EQUAL(memcmp(h.bootstrap_host.p, "10.0.0.7", 8), 0);
+	CU_ASSERT_EQUAL(h.bootstrap_port, 8998);
+	rig_stop();
+	rig_start_conf((struct kvr_agent_conf){.role = KVR_AGENT_DECODE});
+	kvr_agent_process(a);
+	w = kvr_frame_body(fake_next(&net, KVR_HELLO));
+	CU_ASSERT_EQUAL(w->role, KVR_ROLE_DECODE);
+	CU_ASSERT_EQUAL_FATAL(kvr_hints_parse(w + 1, w->hints_len, KVR_HINTS_HELLO, &h), 0);
+	CU_ASSERT_EQUAL(h.present, KVR_HAS(KVR_HINT_POOL));
+	rig_stop();
+}
+
+static void a_whole_request_has_no_leg(void)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	fresh_hints();
+	kvr_hint_put_u64(&hints, KVR_HINT_PREFILL_WORKER, PREFILLER); /* a wish of the client */
+	push_dispatch_hints(1, 100, 0, &hints);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL_FATAL(saw.dispatches, 1);
+	CU_ASSERT_EQUAL(saw.req.leg, KVR_AGENT_NO_LEG);
+	CU_ASSERT_PTR_NULL(saw.req.bootstrap_host);
+	CU_ASSERT_EQUAL(saw.req.prefill_worker, 0);
+	CU_ASSERT_EQUAL(saw.req.prefill_result_len, 0);
+	rig_stop();
+}
+
+static void a_prefill_leg_shows_its_bootstrap(void)
+{
+	static char longest[256];
+
+	memset(longest, 'h', 255);
+	rig_welcomed((struct kvr_agent_conf){.role = KVR_AGENT_PREFILL});
+	fresh_hints();
+	kvr_hint_put_str(&hints, KVR_HINT_LORA, "adapter");
+	kvr_hint_put_bootstrap(&hints, INT64_MAX, 8998, longest);
+	push_dispatch_hints(1, 100, KVR_REQ_F_PREFILL_LEG, &hints);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL_FATAL(saw.dispatches, 1);
+	CU_ASSERT_EQUAL(saw.req.leg, KVR_AGENT_PREFILL_LEG);
+	CU_ASSERT_EQUAL(saw.req.bootstrap_room, INT64_MAX);
+	CU_ASSERT_EQUAL(saw.req.bootstrap_port, 8998);
+	CU_ASSERT_STRING_EQUAL(saw.leg_host, longest);
+	CU_ASSERT_EQUAL(saw.req.prefill_worker, 0);
+	/* The engines meet by themselves: there may be nothing to tell. */
+	CU_ASSERT_EQUAL(answer(100, NULL, 0, KVR_AGENT_LAST), 0);
+	rig_stop();
+}
+
+static void a_decode_leg_shows_where_the_blocks_are(void)
+{
+	rig_welcomed((struct kvr_agent_conf){.role = KVR_AGENT_DECODE});
+	fresh_hints();
+	kvr_hint_put_u64(&hints, KVR_HINT_PREFILL_WORKER, PREFILLER);
+	kvr_hint_put(&hints, KVR_HINT_PREFILL_RESULT, "r\0sult", 6, NULL, 0);
+	push_dispatch_hints(1, 100, KVR_REQ_F_DECODE_LEG | KVR_REQ_F_DIRECT, &hints);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL_FATAL(saw.dispatches, 1);
+	CU_ASSERT_EQUAL(saw.req.leg, KVR_AGENT_DECODE_LEG);
+	CU_ASSERT(saw.req.direct);
+	CU_ASSERT_EQUAL(saw.req.prefill_worker, PREFILLER);
+	CU_ASSERT_EQUAL(saw.req.prefill_result_len, 6);
+	CU_ASSERT_EQUAL(memcmp(saw.leg_result, "r\0sult", 6), 0);
+	CU_ASSERT_PTR_NULL(saw.req.bootstrap_host);
+	fresh_hints();
+	kvr_hint_put_u64(&hints, KVR_HINT_PREFILL_WORKER, PREFILLER);
+	kvr_hint_put_bootstrap(&hints, 77, 8998, "10.0.0.7");
+	push_dispatch_hints(2, 101, KVR_REQ_F_DECODE_LEG, &hints);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL_FATAL(saw.dispatches, 2);
+	CU_ASSERT_EQUAL(saw.req.bootstrap_room, 77);
+	CU_ASSERT_STRING_EQUAL(saw.leg_host, "10.0.0.7");
+	CU_ASSERT_EQUAL(saw.req.prefill_result_len, 0);
+	/* Its items go the usual way, in the client's frames, and may be empty at the end. */
+	CU_ASSERT_EQUAL(answer(101, hint_bytes, 2000, 0), 0);
+	CU_ASSERT_EQUAL(answer(101, NULL, 0, KVR_AGENT_LAST), 0);
+	rig_stop();
+}
+
+/* The result in one item, larger than what the client would take, from the router acknowledged. */
+static void the_last_item_of_a_prefill_leg_is_the_transfer_result(void)
+{
+	static uint8_t result[1888];
+	const struct kvr_wire_response *w;
+
+	for (uint32_t i = 0; i < sizeof(result); i++)
+		result[i] = (uint8_t)(i * 3);
+	rig_start_conf((struct kvr_agent_conf){.role = KVR_AGENT_PREFILL, .frame_bytes = 1968});
+	kvr_agent_process(a);
+	const struct kvr_wire_ids ids = ids_of(WORKER, 0, 0);
+	const struct kvr_wire_welcome wl = {
+		.heartbeat_ms = 500, .dead_ms = 2000, .max_frame = KVR_WIRE_MAX_FRAME};
+	fake_push(&net, router_at, kvr_put_welcome(fake_slot(&net), 1984, &ids, &wl));
+	kvr_agent_process(a);
+	fake_skip(&net);
+	push_dispatch_hints(1, 100, KVR_REQ_F_PREFILL_LEG, fresh_hints());
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(answer(100, result, sizeof(result) + 1, KVR_AGENT_LAST), -EMSGSIZE);
+	CU_ASSERT_EQUAL(answer(100, NULL, 0, KVR_AGENT_LAST), -EINVAL); /* no way to the blocks */
+	CU_ASSERT_EQUAL(answer(100, result, sizeof(result), KVR_AGENT_LAST), 0);
+	kvr_agent_process(a);
+	w = next_item();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT(kvr_udp_addr_equal(fake_to(&net), &router_at));
+	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN);
+	CU_ASSERT_EQUAL(w->data_len, sizeof(result));
+	CU_ASSERT_EQUAL(memcmp(w + 1, result, sizeof(result)), 0);
+	CU_ASSERT_PTR_NULL(next_item());
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_PROGRESS), 0);
+	rig_run_ms(20); /* the acknowledgement was lost */
+	CU_ASSERT_PTR_NOT_NULL(next_item());
+	push_response_ack(router_at, 1, 100, 1, KVR_RACK_F_FIN);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dones, 1);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	rig_stop();
+}
+
+static void a_failed_prefill_needs_no_result(void)
+{
+	const struct kvr_wire_response *w;
+
+	rig_welcomed((struct kvr_agent_conf){.role = KVR_AGENT_PREFILL});
+	push_dispatch_hints(1, 100, KVR_REQ_F_PREFILL_LEG, fresh_hints());
+	push_dispatch_hints(2, 101, KVR_REQ_F_PREFILL_LEG, fresh_hints());
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(answer(100, NULL, 0, KVR_AGENT_LAST | KVR_AGENT_ERROR), 0);
+	CU_ASSERT_EQUAL(kvr_agent_refuse(a, 101, 9), 0);
+	kvr_agent_process(a);
+	for (int i = 0; i < 2; i++) {
+		w = next_item();
+		CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+		CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+	}
+	rig_stop();
+}
+
+static void copies_of_a_leg_run_once_and_another_handle_is_another_run(void)
+{
+	rig_welcomed((struct kvr_agent_conf){.role = KVR_AGENT_DECODE});
+	fresh_hints();
+	kvr_hint_put_bootstrap(&hints, 77, 8998, "h");
+	for (int i = 0; i < 5; i++)
+		push_dispatch_hints(1, 100, KVR_REQ_F_DECODE_LEG, &hints);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 5);
+	/* The prefill has failed: this run ends, and the request comes once more. */
+	push_abort(1, 100, KVR_E_PREFILL_FAILED);
+	push_dispatch_hints(1, 105, KVR_REQ_F_DECODE_LEG, &hints);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(saw.code, KVR_E_PREFILL_FAILED);
+	CU_ASSERT_EQUAL(saw.dispatches, 2);
+	CU_ASSERT_EQUAL(saw.req.handle, 105);
+	CU_ASSERT_EQUAL(answer(100, "x", 1, 0), -ENOENT);
+	CU_ASSERT_EQUAL(answer(105, "x", 1, KVR_AGENT_LAST), 0);
+	rig_stop();
+}
+
+static void contradicting_legs_are_no_dispatch(void)
+{
+	struct kvr_agent_stats st;
+
+	rig_welcomed((struct kvr_agent_conf){.role = KVR_AGENT_PREFILL});
+	push_dispatch(1, 100, KVR_REQ_F_PREFILL_LEG | KVR_REQ_F_DIRECT);
+	push_dispatch(2, 101, KVR_REQ_F_PREFILL_LEG | KVR_REQ_F_DECODE_LEG);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 0);
+	kvr_agent_stats_get(a, &st);
+	CU_ASSERT_EQUAL(st.frames_bad, 2);
+	rig_stop();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"hello", hello_says_what_disaggregation_needs},
+		{"no leg", a_whole_request_has_no_leg},
+		{"bootstrap", a_prefill_leg_shows_its_bootstrap},
+		{"decode", a_decode_leg_shows_where_the_blocks_are},
+		{"result", the_last_item_of_a_prefill_leg_is_the_transfer_result},
+		{"failed prefill", a_failed_prefill_needs_no_result},
+		{"copies", copies_of_a_leg_run_once_and_another_handle_is_another_run},
+		{"contradictions", contradicting_legs_are_no_dispatch},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("agent_legs", tests);
+}

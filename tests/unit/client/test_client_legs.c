@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "client_rig.h"
+
+#include "kvr_rand.h"
+#include <rte_common.h>
+
+#define PREFILLER 0xb1u
+
+static uint64_t prefiller = PREFILLER;
+
+static void push_legs(uint64_t id, uint64_t handle, uint16_t state, uint16_t path, uint64_t worker)
+{
+	const bool legs = path == KVR_PATH_BOOTSTRAP || path == KVR_PATH_SYNC;
+	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_accepted w = {.worker = worker,
+					    .dp_rank = 3,
+					    .state = state,
+					    .prefill_worker = legs ? prefiller : 0,
+					    .prefill_dp_rank = legs ? 2 : KVR_NONE32,
+					    .path = path};
+
+	fake_push(&net, router_at, kvr_put_accepted(fake_slot(&net), 1984, &ids, &w));
+	kvr_client_process(c);
+}
+
+static void the_choice_names_both_workers(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(0);
+	push_legs(id, HANDLE, KVR_STATE_DISPATCHED, KVR_PATH_BOOTSTRAP, 7);
+	CU_ASSERT_EQUAL(saw.accepted, 1);
+	CU_ASSERT_EQUAL(saw.choice.worker, 7);
+	CU_ASSERT_EQUAL(saw.choice.path, KVR_CLIENT_BOOTSTRAP);
+	CU_ASSERT_EQUAL(saw.choice.prefill_worker, PREFILLER);
+	CU_ASSERT_EQUAL(saw.choice.prefill_dp_rank, 2);
+	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_PATH_BOOTSTRAP, 7);
+	CU_ASSERT_EQUAL(saw.accepted, 1); /* no news */
+	prefiller = PREFILLER + 1;	  /* only the prompt goes elsewhere */
+	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_PATH_BOOTSTRAP, 7);
+	CU_ASSERT_EQUAL(saw.accepted, 2);
+	CU_ASSERT_EQUAL(saw.choice.prefill_worker, PREFILLER + 1);
+	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_PATH_SYNC, 7);
+	CU_ASSERT_EQUAL(saw.accepted, 3);
+	prefiller = PREFILLER;
+	id = rig_submit(KVR_CLIENT_QUERY);
+	push_legs(id, 0, KVR_STATE_QUERY, KVR_PATH_BYPASSED, 7);
+	CU_ASSERT_EQUAL(saw.choice.path, KVR_CLIENT_BYPASSED);
+	CU_ASSERT_EQUAL(saw.choice.prefill_worker, 0);
+	CU_ASSERT_EQUAL(saw.choice.prefill_dp_rank, UINT32_MAX);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_QUERIED);
+	rig_stop();
+}
+
+/* A prompt that takes a minute: the router says QUEUED to every PROBE. Nothing is lost, nothing is
+ * sent again, and the answer follows. */
+static void a_long_prefill_is_waited_for(void)
+{
+	uint32_t probes = 0;
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(0);
+	push_legs(id, 0, KVR_STATE_QUEUED, KVR_PATH_SYNC, 0);
+	CU_ASSERT_EQUAL(saw.queued, 1);
+	fake_skip(&net);
+	for (uint32_t s = 0; s < 60; s++) {
+		rig_run_ms(1000);
+		while (fake_next(&net, KVR_PROBE) != NULL) {
+			probes++;
+			push_legs(id, 0, KVR_STATE_QUEUED, KVR_PATH_SYNC, 0);
+		}
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 0);
+	}
+	CU_ASSERT(probes >= 30 && probes <= 40); /* 0.25, 0.5, 1, then each 2 s */
+	CU_ASSERT(saw.ends == 0 && saw.queued == 1 && saw.accepted == 0);
+	push_legs(id, HANDLE, KVR_STATE_DISPATCHED, KVR_PATH_SYNC, 7);
+	CU_ASSERT_EQUAL(saw.accepted, 1);
+	CU_ASSERT_EQUAL(saw.choice.path, KVR_CLIENT_SYNC);
+	push_item(id, 0, KVR_RESP_F_FIN, "done");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
+	rig_stop();
+}
+
+static void a_router_that_falls_silent_in_a_prefill_is_given_up(void)
+{
+	uint64_t id;
+
+	rig_start_conf((struct kvr_client_conf){.silence_ms = 5000});
+	id = rig_submit(0);
+	push_legs(id, 0, KVR_STATE_QUEUED, KVR_PATH_SYNC, 0);
+	rig_run_ms(8000);
+	CU_ASSERT_EQUAL(saw.ends, 1);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_LOST);
+	rig_stop();
+}
+
+/* DISPATCHED as answer to a PROBE: without legs only we can repeat, with legs the router does. */
+static void the_router_repeats_what_legs_need(void)
+{
+	static const struct {
+		uint16_t path;
+		unsigned int routes;
+	} rows[] = {{KVR_PATH_AGGREGATED, 1},
+		    {KVR_PATH_BYPASSED, 1},
+		    {KVR_PATH_BOOTSTRAP, 0},
+		    {KVR_PATH_SYNC, 0}};
+
+	for (uint32_t i = 0; i < RTE_DIM(rows); i++) {
+		uint64_t id;
+
+		rig_start();
+		id = rig_submit(0);
+		push_legs(id, HANDLE, KVR_STATE_DISPATCHED, rows[i].path, 7);
+		rig_run_ms(250);
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_PROBE), 1);
+		fake_skip(&net);
+		push_legs(id, HANDLE, KVR_STATE_DISPATCHED, rows[i].path, 7);
+		kvr_client_process(c);
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), rows[i].routes);
+		rig_stop();
+	}
+}
+
+/* The prefill has failed after the decode worker took its leg: the request waits and goes
+ * elsewhere, under another handle, and its stream is taken from there. */
+static void a_request_that_starts_over_is_followed(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(0);
+	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_PATH_BOOTSTRAP, 7);
+	push_legs(id, 0, KVR_STATE_QUEUED, KVR_PATH_AGGREGATED, 0);
+	CU_ASSERT_EQUAL(saw.queued, 1);
+	push_legs(id, HANDLE + 1, KVR_STATE_DISPATCHED, KVR_PATH_BOOTSTRAP, 8);
+	CU_ASSERT_EQUAL(saw.accepted, 2);
+	CU_ASSERT_EQUAL(saw.choice.worker, 8);
+	/* And once more, this time at once. */
+	push_legs(id, HANDLE + 1, KVR_STATE_RUNNING, KVR_PATH_BOOTSTRAP, 8);
+	push_legs(id, HANDLE + 2, KVR_STATE_DISPATCHED, KVR_PATH_BOOTSTRAP, 9);
+	CU_ASSERT_EQUAL(saw.accepted, 3);
+	CU_ASSERT_EQUAL(saw.choice.worker, 9);
+	push_item_from(router_at, id, HANDLE + 2, 0, 0, "a");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items, 1);
+	push_legs(id, HANDLE + 3, KVR_STATE_DISPATCHED, KVR_PATH_BOOTSTRAP,
+		  6); /* too late for that */
+	push_item_from(router_at, id, HANDLE + 2, 1, KVR_RESP_F_FIN, "b");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.accepted, 3);
+	CU_ASSERT_EQUAL(saw.items, 2);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
+	rig_stop();
+}
+
+static void a_failed_prefill_may_be_tried_again(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(0);
+	push_legs(id, 0, KVR_STATE_QUEUED, KVR_PATH_SYNC, 0);
+	push_rejected(id, KVR_E_PREFILL_FAILED, KVR_ROUTE, "no");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_REJECTED);
+	CU_ASSERT(saw.end.retryable);
+	CU_ASSERT_STRING_EQUAL(kvr_client_code_name(saw.end.code), "PrefillFailed");
+	rig_stop();
+}
+
+/* Any order and number of the router's words about one request, lost, repeated and late, lead to
+ * one end. */
+static void whatever_is_lost_or_repeated_there_is_one_end(void)
+{
+	static const uint16_t states[] = {KVR_STATE_QUEUED, KVR_STATE_DISPATCHED,
+					  KVR_STATE_RUNNING};
+	struct kvr_rand rnd;
+
+	kvr_rand_init(&rnd, 17);
+	for (uint32_t round = 0; round < 300; round++) {
+		uint64_t id, handle = HANDLE;
+
+		rig_start();
+		id = rig_submit(0);
+		for (uint32_t i = 0; i < 30; i++) {
+			if (kvr_rand_below(&rnd, 8) == 0)
+				handle++;
+			push_legs(id, handle - kvr_rand_below(&rnd, 2),
+				  states[kvr_rand_below(&rnd, 3)],
+				  (uint16_t)kvr_rand_below(&rnd, 4), 1 + kvr_rand_below(&rnd, 3));
+			rig_run_ms(kvr_rand_below(&rnd, 400));
+		}
+		CU_ASSERT_EQUAL_FATAL(saw.ends, 0);
+		for (uint32_t seq = 3; seq-- > 0;) /* the last one first, each twice */
+			for (int copy = 0; copy < 2; copy++)
+				push_item_from(router_at, id, handle, seq,
+					       seq == 2 ? KVR_RESP_F_FIN : 0, "x");
+		kvr_client_process(c);
+		CU_ASSERT_EQUAL(saw.items, 3);
+		CU_ASSERT_EQUAL(saw.ends, 1);
+		rig_stop();
+	}
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"choice", the_choice_names_both_workers},
+		{"long prefill", a_long_prefill_is_waited_for},
+		{"silence", a_router_that_falls_silent_in_a_prefill_is_given_up},
+		{"repetition", the_router_repeats_what_legs_need},
+		{"start over", a_request_that_starts_over_is_followed},
+		{"failed", a_failed_prefill_may_be_tried_again},
+		{"any order", whatever_is_lost_or_repeated_there_is_one_end},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("client_legs", tests);
+}
