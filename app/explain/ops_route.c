@@ -4,7 +4,6 @@
 #include "request.h"
 
 #include <inttypes.h>
-#include <rte_common.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,147 +99,6 @@ static void predict(struct ex_world *w, const struct ex_req *r, const struct ex_
 		ex_index_predict(pool->index, rank, r->main.req.sh, r->main.req.n, w->now, ttl);
 }
 
-/* ---- sessions ---------------------------------------------------------------------------- */
-
-static void session_line(const char *id, size_t len, const char *event,
-			 const struct kvr_session_binding *to)
-{
-	ex_out_line("session");
-	ex_out_strn("session_id", id, len);
-	ex_out_str("event", event);
-	ex_out_u64("worker", to->worker);
-	ex_out_u64("dp_rank", to->dp_rank);
-	ex_out_end();
-}
-
-static void session_event(const struct ex_req *r, const char *event,
-			  const struct kvr_session_binding *to)
-{
-	session_line(r->session, strlen(r->session), event, to);
-}
-
-static struct kvr_session_key session_key(const struct ex_world *w, const struct ex_req *r)
-{
-	struct kvr_session_key key = {0};
-
-	kvr_session_key(w->sessions, r->session, strlen(r->session), &key); /* was checked */
-	return key;
-}
-
-/* A bound session pins the request to its (worker, rank) unless the client pinned it. */
-static bool session_enter(struct ex_world *w, struct ex_req *r, struct ex_problem *p)
-{
-	struct kvr_sched_hints *h = &r->main.hints;
-	struct kvr_session_binding to;
-	struct kvr_session_key key;
-
-	if (r->session == NULL)
-		return true;
-	key = session_key(w, r);
-	switch (kvr_session_resolve(w->sessions, &key, w->now, &to, NULL)) {
-	case KVR_SESSION_EXPIRED:
-		session_event(r, "expired", &to);
-		session_event(r, "close_sent", &to);
-		return true;
-	case KVR_SESSION_NONE:
-		if (r->action == EX_SESSION_CLOSE)
-			return ex_bad(p, "unknown session '%s'", r->session);
-		return true;
-	default:
-		break;
-	}
-	if (h->flags & (KVR_SHINT_BACKEND_ID | KVR_SHINT_DECODE_ID))
-		return true;
-	h->flags |= KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK;
-	h->backend_id = to.worker;
-	h->dp_rank = to.dp_rank;
-	return true;
-}
-
-/* The main leg was routed: open or close. */
-static void session_routed(struct ex_world *w, struct ex_req *r, const struct kvr_sched_decision *d)
-{
-	struct kvr_session_binding bound;
-	struct kvr_session_key key;
-
-	r->to = (struct kvr_session_binding){d->worker, d->dp_rank, 0};
-	if (r->session == NULL || r->action == EX_SESSION_USE)
-		return;
-	if (r->action == EX_SESSION_OPEN) {
-		r->opening = true;
-		session_event(r, "open_sent", &r->to);
-		return;
-	}
-	key = session_key(w, r);
-	if (kvr_session_unbind(w->sessions, &key, &bound)) {
-		session_event(r, "unbound", &bound);
-		r->closing = true;
-	}
-}
-
-void ex_session_finish(const struct ex_req *r)
-{
-	if (r->closing)
-		session_event(r, "close_sent", &r->to);
-}
-
-bool ex_op_session_ack(struct ex_world *w, const json_t *obj, struct ex_problem *p)
-{
-	static const struct ex_field fields[] = {{"op", EX_STR, 0},
-						 {"id", EX_STR, EX_REQUIRED},
-						 {"status", EX_STR, EX_NULL},
-						 {NULL}};
-	struct kvr_session_key key;
-	struct ex_req *r;
-	int known;
-
-	if (!ex_check(obj, fields, p))
-		return false;
-	known = ex_req_find(w, obj, &r, p);
-	if (known != 1)
-		return known == 0;
-	if (!r->opening)
-		return ex_bad(p, "request '%s' opens no session", r->id);
-	r->opening = false;
-	key = session_key(w, r);
-	if (strcmp(ex_str_or(obj, "status", "ok"), "ok") == 0 &&
-	    kvr_session_bind(w->sessions, &key, &r->to, r->timeout_s * UINT64_C(1000000000), w->now,
-			     NULL) == 0) {
-		session_event(r, "bound", &r->to);
-		return true;
-	}
-	session_event(r, "open_failed", &r->to);
-	ex_req_end(w, r, false);
-	return true;
-}
-
-#define REAP_NS UINT64_C(15000000000) /* so that none is over for 30 s */
-
-uint64_t ex_session_timer(const struct ex_world *w)
-{
-	return kvr_session_count(w->sessions) == 0 ? UINT64_MAX : (w->now / REAP_NS + 1) * REAP_NS;
-}
-
-/* Both sides of the table are this thread. */
-void ex_session_expire(struct ex_world *w)
-{
-	struct kvr_session_ref due[16];
-	struct kvr_session_ended e;
-
-	if (w->now % REAP_NS != 0)
-		return;
-	do {
-		uint32_t n = kvr_session_due(w->sessions, w->now, due, RTE_DIM(due));
-
-		for (uint32_t i = 0; i < n; i++) {
-			if (!kvr_session_confirm(w->sessions, due[i], w->now, &e))
-				continue;
-			session_line(e.id, e.len, "expired", &e.to);
-			session_line(e.id, e.len, "close_sent", &e.to);
-		}
-	} while (kvr_session_behind(w->sessions, w->now));
-}
-
 /* ---- main leg ---------------------------------------------------------------------------- */
 
 static void line_of(const char *op, const struct ex_req *r, const struct ex_pool *pool,
@@ -268,10 +126,12 @@ static void decide(struct ex_world *w, struct ex_req *r, struct ex_pool *pool, s
 						 .err = KVR_SCHED_BAD_SLOT};
 		return;
 	}
-	ex_index_score(pool->index, leg->req.sh, leg->req.n, w->now, &ov);
-	kvr_sched_route(pool->sched, leg->slot, &leg->req, &ov, w->now, d);
+	do {
+		ex_index_score(pool->index, leg->req.sh, leg->req.n, w->now, &ov);
+		kvr_sched_route(pool->sched, leg->slot, &leg->req, &ov, w->now, d);
+	} while (d->result == KVR_SCHED_ERROR && ex_session_unpin(w, r, pool, leg, d->err));
 	if (d->result != KVR_SCHED_ROUTED && d->result != KVR_SCHED_QUEUED)
-		ex_leg_release(pool, leg);
+		ex_leg_release(w, pool, leg);
 }
 
 /* Decide the main leg and write its line; the request may be over (and freed) afterwards. */
@@ -289,7 +149,7 @@ static void main_leg(struct ex_world *w, struct ex_req *r, const char *op)
 		ex_req_enter(w, r);
 	if (d.result == KVR_SCHED_ROUTED) {
 		predict(w, r, r->pool, d.rank);
-		session_routed(w, r, &d);
+		ex_session_routed(w, r, r->pool, &r->main, &d);
 	}
 }
 
@@ -372,6 +232,7 @@ static void prefill_chosen(struct ex_world *w, struct ex_req *r, const struct kv
 	prefill_line(w, r, d, bootstrap);
 	if (!query) {
 		predict(w, r, r->pool->peer, d->rank);
+		ex_session_routed(w, r, r->pool->peer, &r->prefill, d);
 		if (!r->entered)
 			ex_req_enter(w, r);
 	}
@@ -474,6 +335,20 @@ static void disaggregated(struct ex_world *w, struct ex_req *r)
 	}
 }
 
+/* ---- sessions without room --------------------------------------------------------------- */
+
+static void limit_line(struct ex_world *w, struct ex_req *r)
+{
+	ex_out_line("route");
+	ex_out_str("id", r->id);
+	ex_out_str("result", "error");
+	ex_out_str("error", "SessionLimit");
+	ex_out_bool("retryable", true);
+	ex_out_str("message", "too many sessions are bound or being opened");
+	ex_out_end();
+	ex_req_end(w, r, false);
+}
+
 /* ---- the operation ----------------------------------------------------------------------- */
 
 bool ex_op_route(struct ex_world *w, const json_t *obj, struct ex_problem *p)
@@ -490,9 +365,15 @@ bool ex_op_route(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 		ex_req_free(r);
 		return true;
 	}
-	if (!session_enter(w, r, p)) {
+	switch (ex_session_enter(w, r, p)) {
+	case EX_SESSION_BAD:
 		ex_req_free(r);
 		return false;
+	case EX_SESSION_LIMIT:
+		limit_line(w, r);
+		return true;
+	default:
+		break;
 	}
 	if (r->pool->peer != NULL && r->pool->conf.role == KVR_POOL_DECODE)
 		disaggregated(w, r);
@@ -505,12 +386,13 @@ void ex_leg_dropped(struct ex_world *w, struct ex_pool *pool, uint32_t slot)
 {
 	struct ex_req *r = pool->by_slot[slot];
 
+	(pool == r->pool ? &r->main : &r->prefill)->failed = true;
 	if (pool == r->pool) {
-		ex_leg_release(pool, &r->main);
+		ex_leg_release(w, pool, &r->main);
 		if (r->prefill.on)
 			return; /* the prefill leg runs to its end */
 	} else {
-		ex_leg_release(pool, &r->prefill);
+		ex_leg_release(w, pool, &r->prefill);
 		if (r->main.on)
 			return;
 	}
@@ -523,7 +405,7 @@ static void admitted(struct ex_world *w, struct ex_pool *pool, const struct kvr_
 	bool main = pool == r->pool;
 
 	if (d->result != KVR_SCHED_ROUTED) {
-		ex_leg_release(pool, main ? &r->main : &r->prefill);
+		ex_leg_release(w, pool, main ? &r->main : &r->prefill);
 		line_of("admitted", r, pool, d);
 		ex_req_end(w, r, false);
 		return;
@@ -534,7 +416,7 @@ static void admitted(struct ex_world *w, struct ex_pool *pool, const struct kvr_
 	}
 	line_of("admitted", r, pool, d);
 	predict(w, r, pool, d->rank);
-	session_routed(w, r, d);
+	ex_session_routed(w, r, pool, &r->main, d);
 }
 
 void ex_poll(struct ex_world *w)

@@ -226,9 +226,10 @@ static bool pinned_by_client(const struct pool *p, const struct kvr_sched_hints 
 /* The hints that pin in the way of the pool's phase. */
 static uint32_t pin_flags(const struct pool *p)
 {
-	/* Not backend_id: that would name the worker of the other leg as well. */
-	return p->role == KVR_POOL_PREFILL ? KVR_SHINT_PREFILL_ID | KVR_SHINT_PREFILL_DP_RANK
-					   : KVR_SHINT_DECODE_ID | KVR_SHINT_DP_RANK;
+	/* In a pair backend_id would name the worker of the other leg as well. */
+	return p->role == KVR_POOL_PREFILL  ? KVR_SHINT_PREFILL_ID | KVR_SHINT_PREFILL_DP_RANK
+	       : p->role == KVR_POOL_DECODE ? KVR_SHINT_DECODE_ID | KVR_SHINT_DP_RANK
+					    : KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK;
 }
 
 static void pin(const struct pool *p, struct job_session *js, struct kvr_sched_hints *h,
@@ -243,7 +244,7 @@ static void pin(const struct pool *p, struct job_session *js, struct kvr_sched_h
 		h->prefill_id = to->worker;
 		h->prefill_dp_rank = to->dp_rank;
 	} else {
-		h->decode_id = to->worker;
+		h->backend_id = h->decode_id = to->worker; /* pin_flags() says which counts */
 		h->dp_rank = keep_rank ? h->dp_rank : to->dp_rank;
 	}
 }
