@@ -322,6 +322,7 @@ static void disaggregated(struct ex_world *w, struct ex_req *r)
 		bypassed(w, r);
 		return;
 	}
+	ex_session_enter_prefill(w, r);
 	decide(w, r, pool, &r->prefill, &d);
 	if (d.result == KVR_SCHED_ERROR) {
 		line_of("route", r, pool, &d);
