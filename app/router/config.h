@@ -43,6 +43,7 @@ struct kvr_router_options {
 	uint32_t reassembly_ms;
 	uint32_t ring_size;
 	uint32_t overload_ms;
+	uint32_t client_timeout_ms;
 	uint32_t large_buffers;
 };
 

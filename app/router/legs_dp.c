@@ -488,6 +488,7 @@ static struct kvr_flight *renew(struct pool *d, struct legs *l)
 	if (r == NULL)
 		return NULL;
 	r->start_ns = old->start_ns;
+	r->heard_ns = old->heard_ns;
 	r->n_hashes = old->n_hashes;
 	r->prompt = old->prompt;
 	return r;

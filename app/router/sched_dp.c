@@ -319,6 +319,7 @@ static uint64_t job_prompt(const struct job *j)
 static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j)
 {
 	pool_count(p, PC_REPEATS, 1);
+	r->heard_ns = lc->now_ns;
 	if (r->end_code != KVR_OK) {
 		reject_job(lc, p, j, (enum kvr_wire_code)r->end_code, NULL);
 		return;
@@ -366,7 +367,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		reject_job(lc, p, j, KVR_E_NO_MEMORY, NULL);
 		return;
 	}
-	r->start_ns = j->arrival_ns;
+	r->start_ns = r->heard_ns = j->arrival_ns;
 	r->n_hashes = j->n_hashes;
 	r->prompt = job_prompt(j);
 	if (legs_wanted(lc, p, j)) {
@@ -503,6 +504,7 @@ static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
 				 ended ? KVR_E_ENDED : KVR_E_UNKNOWN_REQUEST);
 		return;
 	}
+	r->heard_ns = lc->now_ns;
 	if (r->end_code != KVR_OK)
 		out_reject(lc, path_kept(n->ptr), KVR_ROUTE, h->source, h->id,
 			   (enum kvr_wire_code)r->end_code, NULL);
@@ -522,11 +524,14 @@ static void on_abort_ack(struct lcore *lc, struct pool *p, const struct note *n)
 
 /*
  * Look at a part of the slots each tick (10 ms), all of them every 160 ms: waiting requests whose
- * client has said how long it wants to wait.
+ * client has said how long it wants to wait, or has not been heard for long. Clients that wait
+ * send PROBE every 2 s at least.
  */
 static void deadlines(struct lcore *lc, struct pool *p)
 {
+	const uint64_t gone_ns = lc->rt->conf.opt.client_timeout_ms * UINT64_C(1000000);
 	const uint32_t n = kvr_flight_size(p->requests);
+	bool gone;
 
 	if (kvr_sched_counters(p->sched)->waiting_now == 0 && p->n_prefilling == 0)
 		return;
@@ -536,10 +541,17 @@ static void deadlines(struct lcore *lc, struct pool *p)
 
 		p->sweep = p->sweep + 1 == n ? 0 : p->sweep + 1;
 		if (r->state != KVR_RQ_QUEUED || r->relay.leg == KVR_FLIGHT_PREFILL ||
-		    j->deadline_ns == 0 || lc->now_ns < j->deadline_ns)
+		    r->end_code != KVR_OK)
 			continue;
+		gone = lc->now_ns - r->heard_ns > gone_ns;
+		if (!gone && (j->deadline_ns == 0 || lc->now_ns < j->deadline_ns))
+			continue;
+		pool_count(p, PC_CLIENT_GONE, gone);
 		if (r->legs != NULL) {
-			legs_late(lc, p, r);
+			if (gone)
+				legs_cancel(lc, p, r);
+			else
+				legs_late(lc, p, r);
 			continue;
 		}
 		kvr_sched_cancel(p->sched, r->slot, lc->now_ns);

@@ -96,6 +96,7 @@ struct kvr_flight {
 	uint64_t end_ns;	 /* ENDED: when lingering is over; else deadline or 0 */
 	uint64_t abort_ns;	 /* when the next ABORT is due */
 	uint64_t start_ns;	 /* arrival */
+	uint64_t heard_ns;	 /* last ROUTE or PROBE of the client */
 	void *job;		 /* QUEUED, HELD: the message that waits; owner: scheduler stage */
 	void *legs;		 /* what two slots of one request share; owner: scheduler stage */
 	uint64_t prefill_worker; /* decode legs: where the prompt was computed */

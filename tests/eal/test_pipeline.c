@@ -815,6 +815,41 @@ static void busy_pool_makes_requests_wait_and_admits_them_in_turn(void)
 	end();
 }
 
+/* Clients that wait say so; one that is silent for client_timeout_ms has gone. */
+static void waiting_request_of_a_silent_client_leaves(void)
+{
+	const struct note tick = {.type = NOTE_TICK};
+	struct pool *b;
+	uint64_t h1;
+
+	pipeline_start(2);
+	b = &rt->pool[1];
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "b", 1));
+	route_b(1);
+	h1 = dispatched();
+	route_b(2);
+	route_b(3);
+	CU_ASSERT_EQUAL(kvr_sched_counters(b->sched)->waiting_now, 2);
+	kvr_flight_lookup(b->requests, 77, 2)->heard_ns -= UINT64_C(10000000001);
+	kvr_flight_lookup(b->requests, 77, 3)->heard_ns -= UINT64_C(10000000001);
+	empty(PEER_CLIENT, KVR_PROBE, 3, 0); /* this one is there */
+	pipeline_flush();
+	for (int i = 0; i < 17; i++) {
+		rte_ring_enqueue_elem(b->notes, (void *)(uintptr_t)&tick, sizeof(tick));
+		pipeline_turn();
+	}
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_EXPIRED);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), -1);
+	CU_ASSERT_EQUAL(kvr_sched_counters(b->sched)->waiting_now, 1);
+	CU_ASSERT_EQUAL(kvr_stats_get(b->count, PC_CLIENT_GONE), 1);
+	empty(PEER_CLIENT, KVR_PROBE, 2, 0);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_EXPIRED);
+	empty(PEER_CLIENT, KVR_CANCEL, 3, 0);
+	respond(1, h1, 0, 1, KVR_RESP_F_FIN);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(b->jobs), 0);
+	end();
+}
+
 /* ---- hostile ---- */
 
 /* A valid frame of a random kind, from whoever may send it. */
@@ -930,6 +965,7 @@ int main(void)
 			       {"strangers", strangers_cannot_touch_a_request},
 			       {"refusals", every_refusal_has_its_code},
 			       {"hello", hello_is_checked_against_the_pool},
+			       {"silent client", waiting_request_of_a_silent_client_leaves},
 			       {"queue", busy_pool_makes_requests_wait_and_admits_them_in_turn},
 			       {"mutations", mutated_frames_by_the_million_leak_nothing},
 			       CU_TEST_INFO_NULL};
