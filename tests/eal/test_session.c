@@ -579,6 +579,37 @@ static void too_many_closes_give_up_the_oldest(void)
 	end(0);
 }
 
+/* A close that was lost must not close what has been opened since at the same worker. */
+static void close_of_before_spares_what_is_opened_again(void)
+{
+	uint64_t to = 0, h;
+
+	begin();
+	open_session(1, "chat", KVR_NONE32, W1);
+	route(2, KVR_ACTION_CLOSE, "chat");
+	h = dispatched(&to);
+	finish(2, h, 0);
+	CU_ASSERT_NOT_EQUAL(asked(KVR_SESSION_CLOSE, "chat", &to, NULL), 0); /* lost */
+	CU_ASSERT_EQUAL(open_session(3, "chat", KVR_NONE32, W1), W1);
+	CU_ASSERT_EQUAL(counter(SC_CLOSE_DROPPED), 1);
+	pipeline_advance(3000);
+	CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE, "chat", &to, NULL), 0);
+	/* The same while the request that closes still runs. */
+	route(4, KVR_ACTION_CLOSE, "chat");
+	h = dispatched(&to);
+	CU_ASSERT_EQUAL(open_session(5, "chat", KVR_NONE32, W1), W1);
+	finish(4, h, 0);
+	CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE, "chat", &to, NULL), 0);
+	goes_to(6, "chat", W1);
+	/* Opened at another worker, it is closed at the first. */
+	route(7, KVR_ACTION_CLOSE, "chat");
+	h = dispatched(&to);
+	CU_ASSERT_EQUAL(open_session(8, "chat", KVR_NONE32, W2), W2);
+	finish(7, h, 0);
+	close_answered("chat", W1);
+	end(1);
+}
+
 /* ---- release ---- */
 
 static void release_unbinds_and_tells_the_worker(void)
@@ -1001,6 +1032,7 @@ int main(void)
 		{"close lost worker", close_to_a_lost_worker_is_counted},
 		{"close repeated", close_is_repeated_and_given_up},
 		{"close unknown", close_of_an_unknown_session_is_refused},
+		{"close and open", close_of_before_spares_what_is_opened_again},
 		{"close many", too_many_closes_give_up_the_oldest},
 		{"release", release_unbinds_and_tells_the_worker},
 		{"expiry", session_slides_and_expires_with_a_close},
