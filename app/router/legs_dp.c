@@ -423,7 +423,7 @@ static void route_prefill(struct lcore *lc, struct pool *d, struct legs *l)
 	l->prefill->relay.leg = KVR_FLIGHT_PREFILL;
 	l->prefill->legs = l;
 	l->prefill->job = l->job;
-	session_prefill(p, &l->job->session, &l->session);
+	session_prefill(p, &l->job->session, &l->session, &l->phints);
 	session_enter(lc, p, &l->session, &l->phints, false);
 	do {
 		overlap_view(l->overlap, &ov);
@@ -522,6 +522,9 @@ static void start_over(struct lcore *lc, struct pool *d, struct legs *l, const s
 	slot_take(l);
 	rte_pktmbuf_free(l->result);
 	l->result = NULL;
+	/* The try before may have bound the session. */
+	if (l->job->session.action == KVR_ACTION_NONE && l->job->session.pin == SESSION_PIN_NONE)
+		session_enter(lc, d, &l->job->session, &l->job->hints, false);
 	if (why->exclude) {
 		l->phints.flags |= KVR_SHINT_EXCLUDE;
 		l->phints.exclude_id = failed;
@@ -621,6 +624,7 @@ void legs_start(struct lcore *lc, struct pool *d, struct kvr_flight *r, struct j
 	struct legs *l = j->legs;
 
 	kvr_legs_init(&l->run, (uint8_t)d->own->disagg_reroutes);
+	l->session = (struct job_session){0};
 	l->decode = r;
 	slot_take(l);
 	prefill_request(lc, d, l);

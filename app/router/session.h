@@ -110,8 +110,10 @@ enum kvr_wire_code session_enter(struct lcore *lc, struct pool *p, struct job_se
 bool session_unpin(struct pool *p, struct job_session *js, struct kvr_sched_hints *h,
 		   enum kvr_sched_err err, bool query);
 
-/** The session of a prefill leg, in pool @p p, whose request has @p js: affinity alone. */
-void session_prefill(const struct pool *p, const struct job_session *js, struct job_session *out);
+/** The session of a prefill leg in pool @p p, whose request has @p js: affinity alone. @p out is
+ * zeroed, or that of the try before, whose pin is taken out of @p h. */
+void session_prefill(const struct pool *p, const struct job_session *js, struct job_session *out,
+		     struct kvr_sched_hints *h);
 
 /** Booked on the worker of @p r. @return true: the request is held; sched_go_on() or
  * sched_fail() follows. */

@@ -302,21 +302,29 @@ enum kvr_wire_code session_enter(struct lcore *lc, struct pool *p, struct job_se
 	return KVR_E_SESSION_LIMIT;
 }
 
+static void unpin(const struct pool *p, struct job_session *js, struct kvr_sched_hints *h)
+{
+	js->pin = SESSION_PIN_NONE;
+	h->flags = (h->flags & ~pin_flags(p)) | (js->flags_before & pin_flags(p));
+}
+
 bool session_unpin(struct pool *p, struct job_session *js, struct kvr_sched_hints *h,
 		   enum kvr_sched_err err, bool query)
 {
 	if (js->pin != SESSION_PIN_AFFINITY ||
 	    (err != KVR_SCHED_NO_ENDPOINTS && err != KVR_SCHED_PIN_NOT_ALLOWED))
 		return false;
-	js->pin = SESSION_PIN_NONE;
-	h->flags = (h->flags & ~pin_flags(p)) | (js->flags_before & pin_flags(p));
+	unpin(p, js, h);
 	if (!query && kvr_session_unbind(p->sessions->table, &js->key, NULL))
 		count(p->sessions, SC_INVALIDATED);
 	return true;
 }
 
-void session_prefill(const struct pool *p, const struct job_session *js, struct job_session *out)
+void session_prefill(const struct pool *p, const struct job_session *js, struct job_session *out,
+		     struct kvr_sched_hints *h)
 {
+	if (out->pin != SESSION_PIN_NONE)
+		unpin(p, out, h);
 	*out = (struct job_session){.key = {js->key.id, js->key.len, 0}};
 	if (js->key.len != 0 && p->sessions != NULL)
 		kvr_session_key(p->sessions->table, js->key.id, js->key.len, &out->key);

@@ -333,6 +333,51 @@ static void each_leg_has_an_affinity(void)
 	end(0, 1);
 }
 
+/* A prefill leg that fails ends its own affinity; the decode worker has done nothing wrong. */
+static void failed_prefill_leg_ends_its_own_affinity(void)
+{
+	uint64_t p, d, p_worker = 0, d_worker = 0, to = 0;
+
+	begin(AFFINITY_PAIR, true);
+	route(1, KVR_ACTION_NONE, "chat");
+	p = leg(PEER_P, &p_worker);
+	d = leg(PEER_D, &d_worker);
+	ack(PEER_P, 1, p);
+	ack(PEER_D, 1, d);
+	done(PEER_P, 1, p, KVR_RESP_F_ERROR); /* starts over */
+	CU_ASSERT_EQUAL(counter(0, SC_INVALIDATED), 0);
+	CU_ASSERT_EQUAL(counter(1, SC_INVALIDATED), 1);
+	p = leg(PEER_P, &to);
+	CU_ASSERT_NOT_EQUAL(to, p_worker);
+	d = leg(PEER_D, &to);
+	CU_ASSERT_EQUAL(to, d_worker);
+	ack(PEER_P, 1, p);
+	ack(PEER_D, 1, d);
+	done(PEER_P, 1, p, 0);
+	done(PEER_D, 1, d, 0);
+	CU_ASSERT_EQUAL(counter(0, SC_AFFINITY_BOUND), 1);
+	CU_ASSERT_EQUAL(counter(1, SC_AFFINITY_BOUND), 2);
+	pipeline_flush();
+	/* Now the leg that fails was pinned: the next try is not. */
+	route(2, KVR_ACTION_NONE, "chat");
+	p = leg(PEER_P, &to);
+	CU_ASSERT_NOT_EQUAL(to, p_worker);
+	d = leg(PEER_D, &to);
+	ack(PEER_P, 2, p);
+	ack(PEER_D, 2, d);
+	done(PEER_P, 2, p, KVR_RESP_F_ERROR);
+	p = leg(PEER_P, &to);
+	CU_ASSERT_NOT_EQUAL_FATAL(p, 0);
+	CU_ASSERT_EQUAL(to, p_worker);
+	d = leg(PEER_D, &to);
+	CU_ASSERT_EQUAL(to, d_worker);
+	ack(PEER_P, 2, p);
+	ack(PEER_D, 2, d);
+	done(PEER_P, 2, p, 0);
+	done(PEER_D, 2, d, 0);
+	end(1, 1);
+}
+
 static void stop_while_held_frees_the_message(void)
 {
 	uint64_t worker = 0;
@@ -351,6 +396,7 @@ int main(void)
 		{"open silent", silence_and_cancel_close_what_may_be_open},
 		{"start over", failed_prefill_leg_opens_again},
 		{"affinity", each_leg_has_an_affinity},
+		{"affinity start over", failed_prefill_leg_ends_its_own_affinity},
 		{"stop", stop_while_held_frees_the_message},
 		CU_TEST_INFO_NULL};
 
