@@ -53,6 +53,10 @@ bool ex_op_output(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 	if (known != 1 || !r->main.on ||
 	    kvr_sched_slot_state(r->pool->sched, r->main.slot) != KVR_SLOT_BOOKED)
 		return true;
+	if (n > 0) {
+		kvr_sched_prefill_done(r->pool->sched, r->main.slot, w->now);
+		ex_poll(w); /* the end of prefill comes before the blocks of the item */
+	}
 	r->generated += n;
 	kvr_sched_output(r->pool->sched, r->main.slot, (uint32_t)r->generated, w->now);
 	return true;

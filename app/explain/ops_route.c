@@ -253,8 +253,6 @@ void ex_prefill_over(struct ex_world *w, struct ex_req *r)
 	r->stage = EX_BOTH;
 	if (decode)
 		main_leg(w, r, "route");
-	else if (!r->main.on)
-		ex_req_end(w, r, false); /* the decode leg was lost before */
 }
 
 static void prefill_request(const struct ex_world *w, struct ex_req *r)
@@ -366,15 +364,9 @@ bool ex_op_route(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 		ex_req_free(r);
 		return true;
 	}
-	switch (ex_session_enter(w, r, p)) {
-	case EX_SESSION_BAD:
-		ex_req_free(r);
-		return false;
-	case EX_SESSION_LIMIT:
+	if (!ex_session_enter(w, r)) {
 		limit_line(w, r);
 		return true;
-	default:
-		break;
 	}
 	if (r->pool->peer != NULL && r->pool->conf.role == KVR_POOL_DECODE)
 		disaggregated(w, r);
@@ -386,18 +378,12 @@ bool ex_op_route(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 void ex_leg_dropped(struct ex_world *w, struct ex_pool *pool, uint32_t slot)
 {
 	struct ex_req *r = pool->by_slot[slot];
+	struct ex_leg *leg = pool == r->pool ? &r->main : &r->prefill;
 
-	(pool == r->pool ? &r->main : &r->prefill)->failed = true;
-	if (pool == r->pool) {
-		ex_leg_release(w, pool, &r->main);
-		if (r->prefill.on)
-			return; /* the prefill leg runs to its end */
-	} else {
-		ex_leg_release(w, pool, &r->prefill);
-		if (r->main.on)
-			return;
-	}
-	ex_req_end(w, r, false);
+	leg->failed = true;
+	ex_leg_release(w, pool, leg);
+	if (!r->main.on)
+		ex_req_end(w, r, false);
 }
 
 static void admitted(struct ex_world *w, struct ex_pool *pool, const struct kvr_sched_decision *d)

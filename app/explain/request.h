@@ -42,13 +42,8 @@ void ex_leg_dropped(struct ex_world *w, struct ex_pool *pool, uint32_t slot);
 
 /* ---- sessions (session.c) ---------------------------------------------------------------- */
 
-enum ex_session_answer { EX_SESSION_FINE, EX_SESSION_BAD, EX_SESSION_LIMIT };
-
-/**
- * Before the decision: pin the main leg to the binding, keep room for an open.
- * @return BAD with the problem noted, LIMIT when there is no room.
- */
-enum ex_session_answer ex_session_enter(struct ex_world *w, struct ex_req *r, struct ex_problem *p);
+/** Before the decision: pin the main leg to the binding; false: there is no room for an open. */
+bool ex_session_enter(struct ex_world *w, struct ex_req *r);
 
 /** The same for the prefill leg, which has affinity alone. */
 void ex_session_enter_prefill(struct ex_world *w, struct ex_req *r);

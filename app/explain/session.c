@@ -71,54 +71,63 @@ static bool find(struct ex_world *w, struct ex_pool *pool, const struct ex_req *
 
 /* ---- before the decision ----------------------------------------------------------------- */
 
-/* Pin a leg to a binding, unless the client has pinned it in the way of its phase. */
-static void pin(const struct ex_pool *pool, struct ex_leg *leg,
-		const struct kvr_session_binding *to)
+/* The affinity of a leg is to a rank. */
+static void pin_affinity(const struct ex_pool *pool, struct ex_leg *leg,
+			 const struct kvr_session_binding *to)
 {
-	const int role = pool->conf.role;
 	struct kvr_sched_hints *h = &leg->hints;
 
-	if (h->flags & (KVR_SHINT_BACKEND_ID |
-			(role == KVR_POOL_PREFILL ? KVR_SHINT_PREFILL_ID : KVR_SHINT_DECODE_ID)))
-		return;
-	if (to->tag == AFFINITY && pool->conf.mode == KVR_MODE_DIRECT)
+	if (pool->conf.mode == KVR_MODE_DIRECT)
 		return; /* it wants the client's own word */
-	leg->sticks = to->tag == AFFINITY;
+	leg->sticks = true;
 	leg->flags_before = h->flags;
-	if (role == KVR_POOL_PREFILL) {
+	if (pool->conf.role == KVR_POOL_PREFILL) {
 		h->flags |= KVR_SHINT_PREFILL_ID | KVR_SHINT_PREFILL_DP_RANK;
 		h->prefill_id = to->worker;
 		h->prefill_dp_rank = to->dp_rank;
 		return;
 	}
-	if (to->tag == AFFINITY || (h->flags & KVR_SHINT_DP_RANK) == 0)
-		h->dp_rank = to->dp_rank;
-	/* In a pair backend_id would name the worker of the prefill leg as well. */
-	h->flags |= KVR_SHINT_DP_RANK |
-		    (role == KVR_POOL_DECODE ? KVR_SHINT_DECODE_ID : KVR_SHINT_BACKEND_ID);
-	h->backend_id = h->decode_id = to->worker;
+	h->flags |= KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK;
+	h->backend_id = to->worker;
+	h->dp_rank = to->dp_rank;
 }
 
-enum ex_session_answer ex_session_enter(struct ex_world *w, struct ex_req *r, struct ex_problem *p)
+/*
+ * A session that was opened names a worker and no rank: that is the hint's, or the only one the
+ * worker has.
+ */
+static void pin_explicit(const struct ex_world *w, struct kvr_sched_hints *h,
+			 const struct kvr_session_binding *to)
 {
+	h->flags |= KVR_SHINT_BACKEND_ID;
+	h->backend_id = to->worker;
+	if ((h->flags & (KVR_SHINT_DP_RANK | KVR_SHINT_DECODE_ID)) ||
+	    ex_worker_find(w, to->worker) != NULL)
+		return;
+	h->flags |= KVR_SHINT_DP_RANK; /* it left: nobody serves */
+	h->dp_rank = to->dp_rank;
+}
+
+/* A request with a generic pin of its own does not use the session. */
+bool ex_session_enter(struct ex_world *w, struct ex_req *r)
+{
+	struct kvr_sched_hints *h = &r->main.hints;
 	struct kvr_session_binding to;
 	struct kvr_session *t;
-	bool bound;
 
 	if (r->session == NULL)
-		return EX_SESSION_FINE;
+		return true;
 	t = table(w, r->pool);
-	bound = t != NULL && find(w, r->pool, r, &to, NULL);
-	if (bound)
-		pin(r->pool, &r->main, &to);
-	if (r->action == EX_SESSION_CLOSE && !bound) {
-		ex_bad(p, "unknown session '%s'", r->session);
-		return EX_SESSION_BAD;
+	if ((h->flags & KVR_SHINT_BACKEND_ID) == 0 && t != NULL && find(w, r->pool, r, &to, NULL)) {
+		if (to.tag != AFFINITY)
+			pin_explicit(w, h, &to);
+		else if ((h->flags & KVR_SHINT_DECODE_ID) == 0)
+			pin_affinity(r->pool, &r->main, &to);
 	}
 	if (r->action != EX_SESSION_OPEN || r->main.req.query_only)
-		return EX_SESSION_FINE;
+		return true;
 	r->reserved = t != NULL && kvr_session_reserve(t);
-	return r->reserved ? EX_SESSION_FINE : EX_SESSION_LIMIT;
+	return r->reserved;
 }
 
 void ex_session_enter_prefill(struct ex_world *w, struct ex_req *r)
@@ -126,11 +135,13 @@ void ex_session_enter_prefill(struct ex_world *w, struct ex_req *r)
 	struct ex_pool *pool = r->pool->peer;
 	struct kvr_session_binding to;
 
-	/* The rank that the decode pool's session has put there is none of this pool's. */
-	if ((r->main.hints.flags & ~r->main.flags_before & KVR_SHINT_DP_RANK) != 0)
+	/* The rank that the decode pool's affinity has put there is none of this pool's. */
+	if (r->main.sticks && (r->main.flags_before & KVR_SHINT_DP_RANK) == 0)
 		r->prefill.hints.flags &= ~KVR_SHINT_DP_RANK;
-	if (r->session != NULL && table(w, pool) != NULL && find(w, pool, r, &to, NULL))
-		pin(pool, &r->prefill, &to);
+	if (r->session == NULL || (r->prefill.hints.flags & KVR_SHINT_PREFILL_ID) != 0)
+		return;
+	if (table(w, pool) != NULL && find(w, pool, r, &to, NULL))
+		pin_affinity(pool, &r->prefill, &to);
 }
 
 bool ex_session_unpin(struct ex_world *w, struct ex_req *r, struct ex_pool *pool,
@@ -195,6 +206,8 @@ void ex_session_routed(struct ex_world *w, struct ex_req *r, struct ex_pool *poo
 		event(r, "open_sent", &r->to);
 		return;
 	}
+	if (table(w, pool) == NULL)
+		return;
 	key = key_of(pool, r);
 	if (kvr_session_unbind(pool->sessions, &key, &bound)) {
 		event(r, "unbound", &bound);

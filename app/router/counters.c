@@ -70,6 +70,7 @@ static const struct kvr_counter pool_counters[] = {
 			   KVR_COUNTER_F_GAUGE},
 	[PC_STOPPED] = {"stopped", "legs", "decode bookings that ended with their prefill leg"},
 	[PC_CLIENT_GONE] = {"client_gone", "requests", "waiting requests whose client fell silent"},
+	[PC_LOADS] = {"loads", "messages", "POTENTIAL_LOADS answered"},
 	[PC_DISPATCHES] = {"dispatches", "requests", "DISPATCH messages sent, repeats included"},
 	[PC_PREDICTED_TOKENS] = {"predicted_cached", "tokens",
 				 "cached tokens predicted at routing"},

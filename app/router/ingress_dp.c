@@ -60,6 +60,7 @@ static void route_complete(struct lcore *lc, const struct kvr_reasm_msg *msg,
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod((struct rte_mbuf *)msg->frag[0].frame,
 							const struct kvr_wire_hdr *);
 	const uint64_t source = h->source, id = h->id;
+	const uint8_t kind = h->kind;
 
 	in_count(lc, IN_MESSAGES);
 	l = buf_get(lc->rt, lc->rt->frame_lists, sizeof(*l) + msg->n_frags * sizeof(l->m[0]));
@@ -74,7 +75,7 @@ static void route_complete(struct lcore *lc, const struct kvr_reasm_msg *msg,
 	/* Its frames have been counted as fragments; the message is refused here. */
 	for (uint32_t i = 0; i < msg->n_frags; i++)
 		rte_pktmbuf_free(msg->frag[i].frame);
-	out_reject(lc, from, KVR_ROUTE, source, id, code, NULL);
+	out_reject(lc, from, kind, source, id, code, NULL);
 }
 
 static void route_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
@@ -134,6 +135,7 @@ static void (*const kinds[KVR_WIRE_KIND_MAX])(struct lcore *, struct rte_mbuf *,
 					      const struct kvr_path *) = {
 	[KVR_CONNECT] = to_control,
 	[KVR_ROUTE] = route,
+	[KVR_POTENTIAL_LOADS] = route,
 	[KVR_CANCEL] = note_from_client,
 	[KVR_PROBE] = note_from_client,
 	[KVR_DISPATCH_ACK] = note_from_agent,
@@ -163,12 +165,12 @@ static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 		reject(lc, m, from, (enum kvr_wire_code)code);
 	} else if (unlikely(kinds[h->kind] == NULL)) {
 		reject(lc, m, from, KVR_E_KIND); /* laid out, not served yet */
-	} else if (h->kind != KVR_ROUTE &&
+	} else if (kinds[h->kind] != route &&
 		   unlikely((code = kvr_body_check(h->kind, kvr_frame_body(h), h->msg_len, NULL)) !=
 			    0)) {
 		reject(lc, m, from, (enum kvr_wire_code)code);
 	} else {
-		kinds[h->kind](lc, m, from); /* a ROUTE is checked when all of it is here */
+		kinds[h->kind](lc, m, from); /* requests are checked when all of it is here */
 	}
 }
 

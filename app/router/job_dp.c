@@ -28,6 +28,7 @@ static struct job *job_new(struct lcore *lc, struct pool *p)
 	j->allowed_buf = NULL;
 	j->session.reserved = false;
 	j->legs = NULL;
+	j->held = 0;
 	j->arrival_ns = lc->now_ns;
 	return j;
 }
@@ -39,9 +40,23 @@ static void frames_free(struct frame_list *l)
 	buf_put(l);
 }
 
+bool job_hold(struct job *j)
+{
+	const uint32_t n = j->frames != NULL ? j->frames->n : 1;
+
+	if (j->held != 0)
+		return true;
+	if (j->pool->held + n > j->pool->max_held)
+		return false;
+	j->held = n;
+	j->pool->held += n;
+	return true;
+}
+
 void job_free(struct lcore *lc, struct job *j)
 {
 	session_job_free(j);
+	j->pool->held -= j->held; /* not 0 only on the scheduler lcore */
 	rte_pktmbuf_free(j->frame);
 	if (j->frames != NULL)
 		frames_free(j->frames);
@@ -282,6 +297,7 @@ static enum kvr_wire_code job_fill(struct lcore *lc, struct job *j, const struct
 
 	j->source = h->source;
 	j->id = h->id;
+	j->kind = h->kind;
 	j->flags = q->fixed.flags;
 	j->isl = q->fixed.isl;
 	j->deadline_ns = q->fixed.deadline_ms == 0
@@ -306,7 +322,7 @@ static enum kvr_wire_code job_fill(struct lcore *lc, struct job *j, const struct
 	}
 	j->req.sh = j->hashes;
 	j->req.n = j->n_hashes;
-	if (j->pool->prefill == NULL || code != KVR_OK)
+	if (j->pool->prefill == NULL || j->kind != KVR_ROUTE || code != KVR_OK)
 		return code;
 	j->tlvs = raw;
 	j->tlvs_len = q->fixed.hints_len;
@@ -348,7 +364,7 @@ enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct
 	struct pool *p;
 	struct job *j;
 
-	code = (enum kvr_wire_code)kvr_request_parse_slices(lc->slices, n, KVR_ROUTE, &q);
+	code = (enum kvr_wire_code)kvr_request_parse_slices(lc->slices, n, h->kind, &q);
 	if (unlikely(code != KVR_OK))
 		return code;
 	p = pool_by_id(lc->rt, q.fixed.pool);
@@ -397,12 +413,25 @@ void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov)
 
 static void job_put(struct lcore *lc, struct job *j)
 {
-	const struct note n = {.type = NOTE_ROUTE, .ptr = j};
+	const struct note n = {.type = j->kind == KVR_ROUTE ? NOTE_ROUTE : NOTE_LOADS, .ptr = j};
 
 	if (likely(rte_ring_enqueue_elem(j->pool->notes, (void *)(uintptr_t)&n, sizeof(n)) == 0))
 		return;
-	out_reject(lc, &j->client, KVR_ROUTE, j->source, j->id, KVR_E_BUSY, NULL);
+	out_reject(lc, &j->client, j->kind, j->source, j->id, KVR_E_BUSY, NULL);
 	job_free(lc, j);
+}
+
+/* The same for the prefill legs of @p n jobs. */
+static void score_prefill(const struct pool *p, struct job *const job[], uint32_t n)
+{
+	struct kvr_prefix_query q[BURST];
+	uint32_t k = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (job[i]->legs != NULL)
+			q[k++] = (struct kvr_prefix_query){job[i]->hashes, job[i]->n_hashes,
+							   job[i]->legs->overlap};
+	kvr_prefix_score_burst(p->prefill->prefix, q, k);
 }
 
 void jobs_flush(struct lcore *lc)
@@ -419,11 +448,8 @@ void jobs_flush(struct lcore *lc)
 			q[n] = (struct kvr_prefix_query){j->hashes, j->n_hashes, j->overlap};
 		}
 		kvr_prefix_score_burst(p->prefix, q, n);
-		if (p->prefill == NULL)
-			continue;
-		for (uint32_t k = 0; k < n; k++)
-			q[k].out = lc->job[i + k]->legs->overlap;
-		kvr_prefix_score_burst(p->prefill->prefix, q, n);
+		if (p->prefill != NULL)
+			score_prefill(p, &lc->job[i], n);
 	}
 	for (uint32_t i = 0; i < lc->n_jobs; i++) {
 		overlap_pad(lc->job[i]->overlap);

@@ -481,6 +481,7 @@ static struct kvr_flight *renew(struct pool *d, struct legs *l)
 {
 	struct kvr_flight *old = l->decode, *r;
 
+	kvr_flight_mute(old); /* its last item would be taken for the end */
 	kvr_flight_unname(d->requests, old);
 	r = kvr_flight_alloc(d->requests, l->job->source, l->job->id);
 	old->legs = NULL;
@@ -754,10 +755,10 @@ void legs_decode_done(struct lcore *lc, struct pool *d, struct kvr_flight *r, en
 }
 
 void legs_fail(struct lcore *lc, struct pool *d, struct kvr_flight *r, enum kvr_wire_code code,
-	       enum pool_counter how)
+	       uint64_t detail0, enum pool_counter how)
 {
 	happened(lc, d, r->legs, KVR_LEGS_DECODE_FAILED,
-		 &(const struct why){.code = code, .decode = how});
+		 &(const struct why){.code = code, .detail = {detail0}, .decode = how});
 }
 
 void legs_cancel(struct lcore *lc, struct pool *d, struct kvr_flight *r)

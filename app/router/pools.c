@@ -83,7 +83,13 @@ static int pool_tables(struct pool *p, const struct kvr_router_pool_conf *c)
 	p->requests = kvr_flight_create(name, c->sched.max_requests, p->number, rte_rand(),
 					SOCKET_ID_ANY);
 	p->cursor = rte_zmalloc("cursor", p->max_ranks * sizeof(*p->cursor), RTE_CACHE_LINE_SIZE);
-	return p->prefix == NULL || p->requests == NULL || p->cursor == NULL ? -ENOMEM : 0;
+	p->loads = rte_zmalloc("loads", p->max_ranks * sizeof(*p->loads), RTE_CACHE_LINE_SIZE);
+	p->loads_wire =
+		rte_zmalloc("loads", p->max_ranks * sizeof(*p->loads_wire), RTE_CACHE_LINE_SIZE);
+	return p->prefix == NULL || p->requests == NULL || p->cursor == NULL || p->loads == NULL ||
+			       p->loads_wire == NULL
+		       ? -ENOMEM
+		       : 0;
 }
 
 static int pool_rings(struct pool *p, const struct kvr_router_pool_conf *c)
@@ -119,7 +125,7 @@ static void pool_fini(struct pool *p)
 	struct event_note e;
 
 	while (p->notes != NULL && rte_ring_dequeue_elem(p->notes, &n, sizeof(n)) == 0) {
-		if (n.type == NOTE_ROUTE)
+		if (n.type == NOTE_ROUTE || n.type == NOTE_LOADS)
 			job_free(&p->rt->control, n.ptr);
 		else if (n.type == NOTE_CANCEL || n.type == NOTE_PROBE || n.type == NOTE_PROGRESS ||
 			 n.type == NOTE_SESSION_RELEASE)
@@ -138,6 +144,8 @@ static void pool_fini(struct pool *p)
 	kvr_prefix_destroy(p->prefix);
 	kvr_flight_destroy(p->requests);
 	rte_free(p->cursor);
+	rte_free(p->loads);
+	rte_free(p->loads_wire);
 	rte_ring_free(p->notes);
 	rte_ring_free(p->events);
 	rte_mempool_free(p->jobs);
@@ -223,6 +231,19 @@ static int no_memory(struct router *rt, const char *pool, char *err, size_t errl
 	return -ENOMEM;
 }
 
+/* Half of the receive buffers may wait with their requests, an equal part for each pool. */
+static uint32_t max_held(const struct router *rt)
+{
+	struct kvr_port_info info;
+	uint32_t least = UINT32_MAX;
+
+	for (uint32_t i = 0; i < rt->n_ports; i++) {
+		kvr_port_info(rt->port[i], &info);
+		least = RTE_MIN(least, info.mbufs);
+	}
+	return least / 2 / rt->conf.n_pools;
+}
+
 int start_pools(struct router *rt, char *err, size_t errlen)
 {
 	while (rt->n_pools < rt->conf.n_pools) {
@@ -233,6 +254,7 @@ int start_pools(struct router *rt, char *err, size_t errlen)
 		rt->n_pools++;
 		if (rc < 0)
 			return no_memory(rt, c->name, err, errlen);
+		p->max_held = max_held(rt);
 		pool_assign(rt, p, c);
 	}
 	for (uint32_t i = 0; i < rt->n_pools; i++)

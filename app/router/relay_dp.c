@@ -114,6 +114,30 @@ static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_
 	return 0;
 }
 
+/* What acknowledges an item that is the router's own. */
+static struct kvr_wire_response_ack ack_of(const struct kvr_wire_response *w)
+{
+	return (struct kvr_wire_response_ack){
+		.next_seq = w->seq + 1,
+		.flags = (w->flags & KVR_RESP_F_FIN) != 0 ? KVR_RACK_F_FIN : 0,
+	};
+}
+
+/* An item of a run that was given up: the client hears another one. */
+static void muted_item(struct lcore *lc, struct pool *p, const struct kvr_relay *relay,
+		       struct rte_mbuf *m)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	const struct kvr_wire_response_ack ack = ack_of(kvr_frame_body(h));
+	const struct note n = {.type = NOTE_FIN_ACKED, .handle = h->handle};
+
+	if (ack.flags != 0)
+		note_put(p, &n); /* lost for want of room, the end of lingering makes up for it */
+	out_message(lc, &relay->agent, KVR_RESPONSE_ACK, relay->source, relay->id, h->handle, &ack,
+		    sizeof(ack));
+	ignore(lc, m, IN_LATE);
+}
+
 /*
  * An item of a prefill leg is the router's: it is acknowledged here, and the last one goes to the
  * scheduler with its data, the result that the decode leg may need. The client never sees it.
@@ -124,8 +148,7 @@ static void prefill_item(struct lcore *lc, struct pool *p, const struct kvr_rela
 	const struct kvr_wire_hdr *h = hdr_of(m);
 	const struct kvr_wire_response *w = kvr_frame_body(h);
 	const bool fin = (w->flags & KVR_RESP_F_FIN) != 0;
-	const struct kvr_wire_response_ack ack = {.next_seq = w->seq + 1,
-						  .flags = fin ? KVR_RACK_F_FIN : 0};
+	const struct kvr_wire_response_ack ack = ack_of(w);
 	struct note n = progress_of(h, w);
 
 	n.ptr = fin ? m : NULL;
@@ -151,6 +174,10 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 		return;
 	if (relay.leg == KVR_FLIGHT_PREFILL) {
 		prefill_item(lc, p, &relay, m);
+		return;
+	}
+	if (unlikely(kvr_flight_muted(r))) {
+		muted_item(lc, p, &relay, m);
 		return;
 	}
 	if (h->frag_off == 0 && unlikely(response_note(p, r, &relay, h, kvr_frame_body(h)) < 0)) {

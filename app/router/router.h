@@ -62,6 +62,7 @@ struct router;
 
 enum note_type {
 	NOTE_ROUTE = 1,	      /* ptr = struct job */
+	NOTE_LOADS,	      /* the same: POTENTIAL_LOADS */
 	NOTE_CANCEL,	      /* ptr = the CANCEL frame, becomes the answer */
 	NOTE_PROBE,	      /* ptr = the PROBE frame, becomes the answer */
 	NOTE_DISPATCH_ACK,    /* handle, code */
@@ -140,6 +141,7 @@ struct legs;
 struct job {
 	uint64_t source;
 	uint64_t id;
+	uint8_t kind; /* KVR_ROUTE, or KVR_POTENTIAL_LOADS: a question */
 	uint64_t arrival_ns;
 	uint64_t deadline_ns; /* 0 none */
 	uint32_t flags;	      /* KVR_REQ_F_* */
@@ -159,6 +161,7 @@ struct job {
 	uint32_t hints_off; /* where they stand in the message's body, and what follows them */
 	uint32_t body_off;
 	struct legs *legs;	  /* the pool is the decode pool of a pair; else NULL */
+	uint32_t held;		  /* its frames, counted in pool::held; 0: it does not wait */
 	struct kvr_sched_req req; /* points at the next five */
 	struct kvr_sched_hints hints;
 	struct kvr_sched_override over;
@@ -288,8 +291,10 @@ struct pool {
 	struct kvr_prefix *prefix;
 	struct kvr_flight_table *requests; /* scheduler: rw; ingress: relay parts */
 	struct kvr_sched *sched;	   /* scheduler lcore */
-	kvr_cell_t *count;		   /* enum pool_counter; scheduler lcore */
-	kvr_cell_t *event_count;	   /* enum event_counter; event lcore */
+	struct kvr_sched_load *loads;	   /* max_ranks each: answers to POTENTIAL_LOADS */
+	struct kvr_wire_rank_potential *loads_wire;
+	kvr_cell_t *count;	 /* enum pool_counter; scheduler lcore */
+	kvr_cell_t *event_count; /* enum event_counter; event lcore */
 	struct kvr_stats *stats;
 	struct kvr_stats *event_stats;
 	/* event lcore */
@@ -299,6 +304,8 @@ struct pool {
 	struct sessions *sessions;     /* session.h; NULL: off */
 	struct kvr_flight_list aborts; /* by abort_ns */
 	uint32_t sweep;		       /* next slot to look at for deadlines */
+	uint32_t held;		       /* frames kept by requests that wait */
+	uint32_t max_held;
 	/* pairs of a prefill and a decode pool, on one scheduler lcore; else NULL */
 	struct pool *prefill; /* of a decode pool */
 	struct pool *decode;  /* of a prefill pool */

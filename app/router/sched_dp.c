@@ -84,7 +84,7 @@ static void reject_job(struct lcore *lc, struct pool *p, struct job *j, enum kvr
 
 	if (d != NULL)
 		sched_detail(d, detail);
-	out_reject(lc, &j->client, KVR_ROUTE, j->source, j->id, code, detail);
+	out_reject(lc, &j->client, j->kind, j->source, j->id, code, detail);
 	job_free(lc, j);
 }
 
@@ -148,7 +148,7 @@ void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr
 	if (r->state == KVR_RQ_ENDED)
 		return;
 	if (r->legs != NULL) {
-		legs_fail(lc, p, r, code, how);
+		legs_fail(lc, p, r, code, detail0, how);
 		return;
 	}
 	r->end_code = (uint16_t)code;
@@ -262,6 +262,8 @@ static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
 {
 	enum kvr_wire_code code = session_enter(lc, p, &j->session, &j->hints, j->req.query_only);
 
+	if (code == KVR_OK && j->session.reserved && !job_hold(j))
+		code = KVR_E_NO_MEMORY; /* it will wait for its worker's answer */
 	if (likely(code == KVR_OK))
 		return false;
 	pool_count(p, PC_REJECTED, 1);
@@ -297,6 +299,43 @@ static void answer_query(struct lcore *lc, struct pool *p, struct job *j)
 	a.required_blocks = d.required_blocks;
 	a.cached_tokens = (uint32_t)RTE_MIN(d.cached_tokens, UINT32_MAX);
 	out_message(lc, &j->client, KVR_ACCEPTED, j->source, j->id, 0, &a, sizeof(a));
+	job_free(lc, j);
+}
+
+/* What every rank would have to do, draining ones too; nothing is chosen. */
+static void on_loads(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	struct job *j = n->ptr;
+	struct kvr_sched_overlap ov;
+	struct kvr_sched_pending waiting;
+	struct kvr_wire_loads head;
+	struct kvr_wire_hdr h = *job_header(j);
+	uint32_t ranks;
+
+	overlap_view(j->overlap, &ov);
+	kvr_sched_pending(p->sched, &waiting);
+	ranks = kvr_sched_loads(p->sched, &j->req, &ov, lc->now_ns, p->loads, p->max_ranks);
+	for (uint32_t i = 0; i < ranks; i++)
+		p->loads_wire[i] = (struct kvr_wire_rank_potential){
+			.worker = p->loads[i].worker,
+			.dp_rank = p->loads[i].dp_rank,
+			.active_requests = p->loads[i].active_requests,
+			.prefill_tokens = p->loads[i].potential_prefill_tokens,
+			.decode_blocks = p->loads[i].potential_decode_blocks,
+		};
+	head = (struct kvr_wire_loads){
+		.n_ranks = ranks, .queue_len = waiting.count, .pending_tokens = waiting.isl_tokens};
+	h.kind = KVR_LOADS;
+	h.epoch = lc->rt->epoch;
+	h.handle = 0;
+	h.msg_len = (uint32_t)(sizeof(head) + ranks * sizeof(p->loads_wire[0]));
+	h.msg_seq = (uint32_t)kvr_stats_get(p->count, PC_LOADS); /* answers differ */
+	out_slices(lc, &h,
+		   (const struct kvr_slice[]){
+			   {&head, sizeof(head)},
+			   {p->loads_wire, ranks * (uint32_t)sizeof(p->loads_wire[0])}},
+		   2, &j->client);
+	pool_count(p, PC_LOADS, 1);
 	job_free(lc, j);
 }
 
@@ -371,7 +410,13 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 	r->n_hashes = j->n_hashes;
 	r->prompt = job_prompt(j);
 	if (legs_wanted(lc, p, j)) {
-		legs_start(lc, p, r, j);
+		if (likely(job_hold(j))) {
+			legs_start(lc, p, r, j);
+			return;
+		}
+		pool_count(p, PC_REJECTED, 1);
+		kvr_flight_release(p->requests, r);
+		reject_job(lc, p, j, KVR_E_NO_MEMORY, NULL);
 		return;
 	}
 	if (p->prefill != NULL) {
@@ -384,6 +429,13 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		routed(lc, p, r, j, &d);
 		break;
 	case KVR_SCHED_QUEUED:
+		if (unlikely(!job_hold(j))) {
+			kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
+			pool_count(p, PC_REJECTED, 1);
+			kvr_flight_release(p->requests, r);
+			reject_job(lc, p, j, KVR_E_NO_MEMORY, NULL);
+			break;
+		}
 		pool_count(p, PC_QUEUED, 1);
 		r->state = KVR_RQ_QUEUED;
 		r->relay.client = j->client;
@@ -596,6 +648,7 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 	[NOTE_SESSION_CLOSED] = session_on_closed,
 	[NOTE_SESSION_RELEASE] = session_on_release,
 	[NOTE_SESSION_DUE] = session_on_due,
+	[NOTE_LOADS] = on_loads,
 };
 
 /* ---- time ---- */

@@ -518,11 +518,11 @@ void session_ended(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum 
 
 /* The open of `r` is over without a session. The ask is not waiting any more. */
 static void open_failed(struct lcore *lc, struct pool *p, struct kvr_flight *r,
-			enum session_counter how)
+			enum session_counter how, uint32_t code)
 {
 	count(p->sessions, how);
 	p->sessions->use[r->slot].part = SESSION_NO_PART;
-	sched_fail(lc, p, r, KVR_E_SESSION_OPEN_FAILED, 0, PC_REFUSED);
+	sched_fail(lc, p, r, KVR_E_SESSION_OPEN_FAILED, code, PC_REFUSED);
 }
 
 void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n)
@@ -539,7 +539,7 @@ void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n)
 		return; /* repeated, or not its business */
 	ask_stop(p->sessions, &u->ask);
 	if (n->code != 0) {
-		open_failed(lc, p, r, SC_OPEN_REFUSED);
+		open_failed(lc, p, r, SC_OPEN_REFUSED, n->code);
 		return;
 	}
 	u->part = SESSION_NO_PART;
@@ -604,7 +604,7 @@ static void open_given_up(struct lcore *lc, struct pool *p, struct session_ask *
 	struct kvr_flight *r = kvr_flight_by_handle(p->requests, a->number);
 
 	close_unless_bound(lc, p, a);
-	open_failed(lc, p, r, SC_OPEN_UNANSWERED);
+	open_failed(lc, p, r, SC_OPEN_UNANSWERED, 0);
 }
 
 /* The first of a list, when its wait is over: once more, or give up. */

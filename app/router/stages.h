@@ -53,6 +53,13 @@ uint32_t job_slices(struct lcore *lc, const struct job *j);
 /** Pool of a number on the wire, or NULL. */
 struct pool *pool_by_id(struct router *rt, uint32_t id);
 
+/**
+ * The job is going to wait with its frames: they are the buffers that ports receive into, and only
+ * a part of them may wait. Idempotent. @return false when that part is used up. Scheduler
+ * lcore.
+ */
+bool job_hold(struct job *j);
+
 /** Free a job and whatever frames it still has. */
 void job_free(struct lcore *lc, struct job *j);
 
@@ -163,7 +170,7 @@ void legs_decode_done(struct lcore *lc, struct pool *d, struct kvr_flight *r,
 		      enum pool_counter how);
 void legs_go_on(struct lcore *lc, struct pool *d, struct kvr_flight *r);
 void legs_fail(struct lcore *lc, struct pool *d, struct kvr_flight *r, enum kvr_wire_code code,
-	       enum pool_counter how);
+	       uint64_t detail0, enum pool_counter how);
 void legs_cancel(struct lcore *lc, struct pool *d, struct kvr_flight *r);
 void legs_late(struct lcore *lc, struct pool *d, struct kvr_flight *r);
 void legs_expired(struct lcore *lc, struct pool *p, struct kvr_flight *r);

@@ -68,7 +68,7 @@ struct agent_req {
 	struct kvr_udp_addr client;    /* direct: where items go */
 	uint8_t state;		       /* enum agent_req_state */
 	bool direct, aborted, calling; /* calling: inside on_dispatch */
-	bool prefill;		       /* a prefill leg: its last item is the transfer result */
+	uint8_t leg;		       /* enum kvr_agent_leg */
 	bool bootstrap;		       /* its engine meets the decode engine by itself */
 	uint16_t code;		       /* refused with this */
 	uint32_t item_bytes;	       /* data of one item at most */

@@ -156,7 +156,7 @@ static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_
 	const uint32_t client = w->client_frame != 0 ? w->client_frame : KVR_WIRE_DEF_FRAME;
 	const uint32_t frame = RTE_MIN(a->frame_bytes, client);
 
-	r->prefill = (w->flags & KVR_REQ_F_PREFILL_LEG) != 0;
+	r->leg = (uint8_t)(w->flags & KVR_REQ_F_LEGS);
 	r->item_bytes = frame - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_response);
 	r->item_bytes &= ~7u;
 	r->isl = w->isl;
@@ -241,6 +241,14 @@ void kvr_agent__on_unknown(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 	kvr_agent__over(a, r, false);
 }
 
+/* The prefill of a decode leg has failed: the request may go on elsewhere, and its client would
+ * take any last item of ours for the end. */
+static bool must_fall_silent(const struct agent_req *r, uint16_t code)
+{
+	return r->leg == KVR_AGENT_DECODE_LEG &&
+	       (code == KVR_E_PREFILL_FAILED || code == KVR_E_WORKER_LOST);
+}
+
 void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	static const struct kvr_agent_item nothing;
@@ -249,8 +257,15 @@ void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, cons
 
 	kvr_link_send(&a->link, &a->router, KVR_ABORT_ACK,
 		      kvr_link_ids(&a->link, h->source, h->id, h->handle), NULL, 0);
-	if (r == NULL || r->state != AGENT_RUNNING || r->source != h->source || r->id != h->id)
-		return; /* over, or its last item is on its way */
+	if (r == NULL || r->state == AGENT_OVER || r->source != h->source || r->id != h->id)
+		return;
+	if (must_fall_silent(r, w->code)) {
+		kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
+		kvr_agent__over(a, r, false);
+		return;
+	}
+	if (r->state != AGENT_RUNNING)
+		return; /* its last item is on its way */
 	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
 	if (r->state == AGENT_RUNNING &&
 	    kvr_agent__put(a, r, &nothing, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED) < 0)

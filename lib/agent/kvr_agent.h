@@ -169,7 +169,7 @@ struct kvr_agent_ops {
 	 */
 	int (*on_dispatch)(struct kvr_agent *a, const struct kvr_agent_request *r, void *user);
 	/**
-	 * Stop it; the handle is dead when this returns (the library ends the stream). A decode leg
+	 * Stop it; the handle is dead when this returns (the library does the rest). A decode leg
 	 * may be stopped before it did anything: what waits for it at the prefill engine must be
 	 * released all the same.
 	 */

@@ -167,7 +167,8 @@ int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_age
 		return -EINVAL;
 	if (item->len > AGENT_MAX_ITEM)
 		return -EMSGSIZE;
-	if (r->prefill && (item->flags & (KVR_AGENT_LAST | KVR_AGENT_ERROR)) == KVR_AGENT_LAST) {
+	if (r->leg == KVR_AGENT_PREFILL_LEG &&
+	    (item->flags & (KVR_AGENT_LAST | KVR_AGENT_ERROR)) == KVR_AGENT_LAST) {
 		if (item->len > r->item_bytes)
 			return -EMSGSIZE; /* cut in two, its end would be taken for the result */
 		if (item->len == 0 && !r->bootstrap)

@@ -72,7 +72,7 @@ void kvr_client__release_refused(struct kvr_client *c, const struct kvr_wire_hdr
 	struct client_release *r = find(c, h->id);
 
 	if (r != NULL && w->retryable == 0) /* else repetition may yet succeed */
-		end(c, r, -EACCES, w->code);
+		end(c, r, w->code == KVR_E_UNKNOWN_SESSION ? -ENOENT : -EACCES, w->code);
 }
 
 void kvr_client__drop_releases(struct kvr_client *c)

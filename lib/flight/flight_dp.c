@@ -51,6 +51,7 @@ static struct kvr_flight *slot_take(struct kvr_flight_table *t, uint64_t source,
 	memset(&r->relay, 0, sizeof(r->relay));
 	memset(&r->state, 0, sizeof(*r) - offsetof(struct kvr_flight, state));
 	atomic_store_explicit(&r->seen, 0, memory_order_relaxed);
+	atomic_store_explicit(&r->mute, 0, memory_order_relaxed);
 	r->state = KVR_RQ_QUEUED;
 	r->relay.source = source;
 	r->relay.id = id;

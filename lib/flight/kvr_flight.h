@@ -77,6 +77,8 @@ struct kvr_flight {
 
 	/* ingress lcore of the stream: rw (relaxed, publishes nothing), scheduler: resets */
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t seen; /* 1 + generated tokens reported */
+	/* scheduler: rw (relaxed, publishes nothing), ingress: ro */
+	_Atomic uint32_t mute; /* 1: the request goes on elsewhere, no item passes to its client */
 
 	/* scheduler only */
 	alignas(RTE_CACHE_LINE_SIZE) uint8_t state; /* enum kvr_flight_state */
@@ -150,6 +152,20 @@ void kvr_flight_unname(struct kvr_flight_table *t, struct kvr_flight *r);
 
 /** Let ingress lcores see the relay part; from now on it must not change. Scheduler lcore. */
 void kvr_flight_publish(struct kvr_flight *r);
+
+/** The run in this slot is given up, its request is not. Takes effect within a burst. Scheduler
+ * lcore.
+ */
+static inline void kvr_flight_mute(struct kvr_flight *r)
+{
+	atomic_store_explicit(&r->mute, 1, memory_order_relaxed);
+}
+
+/** Whether items of the slot are the router's to acknowledge. Any ingress lcore. */
+static inline bool kvr_flight_muted(const struct kvr_flight *r)
+{
+	return atomic_load_explicit(&r->mute, memory_order_relaxed) != 0;
+}
 
 /**
  * Give a published request a new handle (the old one is dead from now on), so that its relay part

@@ -44,7 +44,7 @@
 #define KVR_WIRE_MAX_FRAME 8952u /* 9,000 byte IP packets less IPv6 40 and UDP 8 */
 #define KVR_WIRE_DEF_FRAME 1432u /* 1,500 byte IPv6 packets less a VLAN tag's worth of slack */
 
-/** Message kinds. Numbers are for ever; kinds marked (later) are laid out, and refused today. */
+/** Message kinds. Numbers are for ever. */
 enum kvr_wire_kind {
 	KVR_CONNECT = 1,	 /* client -> router: pools and limits, please */
 	KVR_CONNECTED = 2,	 /* router -> client */
@@ -76,8 +76,8 @@ enum kvr_wire_kind {
 	KVR_SESSION_CLOSED = 67, /* agent -> router: struct kvr_wire_session_status */
 	KVR_SESSION_RELEASE = 68,  /* client -> router: struct kvr_wire_session */
 	KVR_SESSION_RELEASED = 69, /* router -> client: struct kvr_wire_session_status */
-	KVR_POTENTIAL_LOADS = 80,  /* (later) client -> router: struct kvr_wire_request */
-	KVR_LOADS = 81,		   /* (later) router -> client */
+	KVR_POTENTIAL_LOADS = 80,  /* client -> router: struct kvr_wire_request */
+	KVR_LOADS = 81,		   /* router -> client: struct kvr_wire_loads and its entries */
 	KVR_WIRE_KIND_MAX = 82,
 };
 

@@ -305,6 +305,8 @@ bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t rank
 }
 
 uint32_t pipeline_body_len = 4;
+uint8_t pipeline_kind = KVR_ROUTE;
+uint16_t pipeline_pool = 5;
 
 /* Send a request whose prompt and counts are set: all its frames, a device ring at a time. */
 static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hint_buf *hints)
@@ -317,7 +319,7 @@ static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hin
 	uint32_t len, off, part;
 	uint8_t frame[KVR_WIRE_DEF_FRAME];
 
-	src->fixed.pool = 5;
+	src->fixed.pool = pipeline_pool;
 	src->fixed.max_tokens = KVR_NONE32;
 	src->fixed.expected_output_tokens = KVR_NONE32;
 	src->body = body;
@@ -327,7 +329,8 @@ static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hin
 		src->hints_len = hints->len;
 	}
 	len = kvr_request_build(src, s);
-	need(len != 0 && kvr_frag_init(&frag, KVR_ROUTE, &ids, len, sizeof(frame)) == 0, "route");
+	need(len != 0 && kvr_frag_init(&frag, pipeline_kind, &ids, len, sizeof(frame)) == 0,
+	     "route");
 	while (kvr_frag_next(&frag, frame, &off, &part)) {
 		kvr_slices_copy(s, KVR_REQUEST_SLICES, off, part,
 				frame + sizeof(struct kvr_wire_hdr));

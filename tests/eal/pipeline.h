@@ -97,6 +97,12 @@ bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t rank
 /** Bytes of the opaque body of what pipeline_route() sends; 4 unless a test changes it. */
 extern uint32_t pipeline_body_len;
 
+/** Pool number of what pipeline_route() sends; 5 unless a test changes it. */
+extern uint16_t pipeline_pool;
+
+/** Kind of what pipeline_route() sends; KVR_ROUTE unless a test changes it. */
+extern uint8_t pipeline_kind;
+
 /** Send a ROUTE of tokens first, first + 1, ... instead of hashes. */
 void pipeline_route_tokens(uint64_t id, uint32_t first, uint32_t n, uint32_t flags,
 			   const struct kvr_hint_buf *hints);

@@ -240,6 +240,32 @@ static void a_failed_prefill_leg_is_tried_once_more(void)
 	end();
 }
 
+/* The decode leg is stopped and its last words are not for the client, who hears the next one. */
+static void a_run_that_is_given_up_does_not_end_the_request(void)
+{
+	struct dispatch p, old, d;
+
+	begin(true);
+	CU_ASSERT_TRUE_FATAL(prefill_joins(PREFILL + 1, 1, true));
+	pipeline_route(1, 100, 6, 0, NULL);
+	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
+	CU_ASSERT_FATAL(dispatched(PEER_D, &old));
+	item(PEER_P, 1, p.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "no");
+	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
+	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
+	CU_ASSERT_NOT_EQUAL(d.handle, old.handle);
+	pipeline_flush();
+	item(PEER_D, 1, old.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED, "");
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	pipeline_flush();
+	item(PEER_D, 1, old.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "late");
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	item(PEER_P, 1, p.handle, 0, 1, KVR_RESP_F_FIN, "");
+	item(PEER_D, 1, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	end();
+}
+
 /* Requests that wait for their prefill hold memory by their size: more than large_buffers (8). */
 static void many_long_prompts_may_be_in_prefill(void)
 {
@@ -306,6 +332,7 @@ int main(void)
 	CU_TestInfo tests[] = {{"bootstrap", both_legs_go_at_once_with_a_bootstrap_address},
 			       {"sync", the_result_of_a_sync_prefill_goes_to_decode},
 			       {"again", a_failed_prefill_leg_is_tried_once_more},
+			       {"given up", a_run_that_is_given_up_does_not_end_the_request},
 			       {"long", many_long_prompts_may_be_in_prefill},
 			       {"operator", an_operator_deactivates_the_prefill_pool},
 			       {"cancel", cancel_of_both},

@@ -850,6 +850,73 @@ static void waiting_request_of_a_silent_client_leaves(void)
 	end();
 }
 
+/* Frames that wait are receive buffers: the queue may not take them all. */
+static void waiting_requests_leave_buffers_to_receive_into(void)
+{
+	const uint32_t before = pipeline_body_len;
+	struct pool *b;
+	uint32_t refused = 0;
+	uint64_t h;
+
+	pipeline_start(2);
+	b = &rt->pool[1];
+	CU_ASSERT_EQUAL(b->max_held, 16383 / 2 / 2);
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "b", 1));
+	route_b(1);
+	h = dispatched();
+	pipeline_pool = 6;
+	pipeline_body_len = KVR_WIRE_MAX_BODY; /* about 760 frames */
+	for (uint64_t id = 2; id < 12; id++) {
+		pipeline_route(id, id * 100, 10, 0, NULL);
+		refused += rejected(PEER_CLIENT) == KVR_E_NO_MEMORY;
+	}
+	CU_ASSERT_EQUAL(kvr_sched_counters(b->sched)->waiting_now, 5);
+	CU_ASSERT_EQUAL(refused, 5);
+	CU_ASSERT(b->held > 3500 && b->held <= b->max_held);
+	for (uint64_t id = 2; id < 12; id++)
+		empty(PEER_CLIENT, KVR_CANCEL, id, 0);
+	CU_ASSERT_EQUAL(b->held, 0);
+	pipeline_body_len = before;
+	pipeline_pool = 5;
+	respond(1, h, 0, 1, KVR_RESP_F_FIN);
+	end();
+}
+
+/* POTENTIAL_LOADS asks what every rank would have to do, and changes nothing. */
+static void potential_loads_of_every_rank(void)
+{
+	const struct kvr_wire_loads *l;
+	const struct kvr_wire_rank_potential *r;
+	const struct out *o;
+	uint64_t h;
+
+	begin();
+	pipeline_route(1, 100, 6, 0, NULL);
+	h = dispatched();
+	pipeline_flush();
+	pipeline_kind = KVR_POTENTIAL_LOADS;
+	pipeline_route(2, 500, 3, 0, NULL);
+	o = pipeline_expect(PEER_CLIENT, KVR_LOADS);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(o->hdr.id, 2);
+	l = (const void *)(&o->hdr + 1);
+	r = (const void *)(l + 1);
+	CU_ASSERT_EQUAL_FATAL(l->n_ranks, 2);
+	CU_ASSERT_EQUAL(l->queue_len, 0);
+	CU_ASSERT_EQUAL(o->hdr.msg_len, sizeof(*l) + 2 * sizeof(*r));
+	CU_ASSERT(r[0].worker == WORKER && r[1].worker == WORKER && r[1].dp_rank == 1);
+	CU_ASSERT_EQUAL(r[0].active_requests + r[1].active_requests, 1);
+	CU_ASSERT_EQUAL(r[0].prefill_tokens + r[1].prefill_tokens, 24 + 12 + 12);
+	CU_ASSERT_EQUAL(r[0].decode_blocks + r[1].decode_blocks, 6 + 3 + 3);
+	pipeline_route(3, 500, 400, 0, NULL); /* a question of several frames */
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_LOADS));
+	pipeline_kind = KVR_ROUTE;
+	CU_ASSERT_EQUAL(live(), 1);
+	CU_ASSERT_EQUAL(dispatched(), 0);
+	respond(1, h, 0, 1, KVR_RESP_F_FIN);
+	end();
+}
+
 /* ---- hostile ---- */
 
 /* A valid frame of a random kind, from whoever may send it. */
@@ -966,6 +1033,8 @@ int main(void)
 			       {"refusals", every_refusal_has_its_code},
 			       {"hello", hello_is_checked_against_the_pool},
 			       {"silent client", waiting_request_of_a_silent_client_leaves},
+			       {"held", waiting_requests_leave_buffers_to_receive_into},
+			       {"loads", potential_loads_of_every_rank},
 			       {"queue", busy_pool_makes_requests_wait_and_admits_them_in_turn},
 			       {"mutations", mutated_frames_by_the_million_leak_nothing},
 			       CU_TEST_INFO_NULL};

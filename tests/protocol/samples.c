@@ -395,10 +395,10 @@ static void sessions(struct maker *m)
 	    kvr_put_session_status(b, cap, KVR_SESSION_RELEASED, &rc, KVR_E_UNKNOWN_SESSION));
 }
 
-static void later(struct maker *m)
+static void loads(struct maker *m)
 {
 	const struct kvr_wire_ids rc = about_request(ROUTER_E, 0, 13);
-	const struct kvr_wire_loads loads = {.n_ranks = 1, .queue_len = 2, .pending_tokens = 100};
+	const struct kvr_wire_loads answer = {.n_ranks = 1, .queue_len = 2, .pending_tokens = 100};
 	const struct kvr_wire_rank_potential rank = {.worker = WORKER,
 						     .dp_rank = 1,
 						     .active_requests = 2,
@@ -406,7 +406,7 @@ static void later(struct maker *m)
 						     .decode_blocks = 4};
 
 	PUT("loads", KVR_LOADS, C,
-	    kvr_put_message(b, cap, KVR_LOADS, &rc, (struct kvr_slice){&loads, sizeof(loads)},
+	    kvr_put_message(b, cap, KVR_LOADS, &rc, (struct kvr_slice){&answer, sizeof(answer)},
 			    (struct kvr_slice){&rank, sizeof(rank)}));
 }
 
@@ -422,7 +422,7 @@ uint32_t samples_make(struct sample *out)
 	workers(&m);
 	events(&m);
 	sessions(&m);
-	later(&m);
+	loads(&m);
 	return m.n;
 }
 

@@ -21,6 +21,9 @@ HELLO_BODY = struct.Struct('<IIIIQIHBBQQ')
 EVENTS_BODY = struct.Struct('<QQIHHQ')
 EVENT = struct.Struct('<BBHIQ')
 KV_ACK_BODY = struct.Struct('<QQIHH')
+SESSION_BODY = struct.Struct('<IHH')
+LOADS_BODY = struct.Struct('<IIQ')
+RANK_LOADS = struct.Struct('<QIIQQ')
 FRAME_LEAST, FRAME_USUAL, FRAME_MOST = 560, 1432, 8952
 M64 = (1 << 64) - 1
 NONE32 = 0xFFFFFFFF
@@ -50,6 +53,8 @@ CODES = {
 }
 FRAME_CODES = range(1, 10)  # the frame was refused, not the request
 ROUTE_QUERY, ROUTE_RESEND, ROUTE_DIRECT, ROUTE_EAGLE = 1, 2, 4, 8
+PREFILL_LEG, DECODE_LEG = 0x10, 0x20
+USE, OPEN, CLOSE = 0, 1, 2  # what a request does with its session
 STATES = ('QUERY', 'QUEUED', 'DISPATCHED', 'RUNNING')
 PATHS = ('aggregated', 'bootstrap', 'sync', 'bypassed')
 ITEM_FIN, ITEM_ERROR, ITEM_CANCELLED, ITEM_TOKENS = 1, 2, 4, 8
@@ -286,9 +291,37 @@ def hint(kind, value):
     return padded(struct.pack('<HH', kind, len(value)) + value)
 
 
+def read_hints(data):
+    """(type, value) of every hint; raises ValueError or struct.error when they are malformed."""
+    at = 0
+    while at < len(data):
+        kind, size = struct.unpack_from('<HH', data, at)
+        if at + 4 + size > len(data) or any(data[at + 4 + size:at + (4 + size + 7) // 8 * 8]):
+            raise ValueError('hint')
+        yield kind, data[at + 4:at + 4 + size]
+        at += (4 + size + 7) // 8 * 8
+
+
+def session_hint(session, action=USE, timeout=NONE32):
+    name = session if isinstance(session, bytes) else session.encode()
+    return hint(0x0010, struct.pack('<B3xI', action, timeout) + name)
+
+
+def worker_hints(taints=(), topology=(), kv_transfer=None, bootstrap=None):
+    """Hints of a HELLO; kv_transfer: (enforcement, weight, domain), bootstrap: (host, port)."""
+    out = b''.join(hint(0x0021, taint.encode()) for taint in taints)
+    out += b''.join(hint(0x0022, place.encode()) for place in topology)
+    if kv_transfer:
+        enforcement, weight, domain = kv_transfer
+        out += hint(0x0023, struct.pack('<B7xd', enforcement, weight) + domain.encode())
+    if bootstrap:
+        out += hint(0x0024, struct.pack('<H6x', bootstrap[1]) + bootstrap[0].encode())
+    return out
+
+
 def route_hints(lora=None, namespace=None, backend=None, prefill_worker=None, decode_worker=None,
                 dp_rank=None, prefill_dp_rank=None, allowed=None, required_taints=(),
-                preferred_taints=None, override=None, mm=None, shared_hits=()):
+                preferred_taints=None, override=None, mm=None, shared_hits=(), session=None):
     """Hints of a ROUTE as bytes."""
     out = b''
     for kind, text in ((1, lora), (2, namespace)):
@@ -309,6 +342,8 @@ def route_hints(lora=None, namespace=None, backend=None, prefill_worker=None, de
         out += hint(0x0011, struct.pack(f'<II{len(hashes)}Q', block, len(hashes), *hashes))
     for start, end in shared_hits:
         out += hint(0x0012, struct.pack('<II', start, end))
+    if session is not None:
+        out += session_hint(*session)
     return out
 
 
@@ -339,9 +374,27 @@ class Dispatch:
         self.hashes = struct.unpack_from(f'<{hashes}Q', body, at)
         self.tokens = struct.unpack_from(f'<{tokens}I', body, token_at)
         self.hints, self.body = body[hint_at:body_at], body[body_at:body_at + size]
+        self.leg = {0: '', PREFILL_LEG: 'prefill', DECODE_LEG: 'decode'}[
+            self.flags & (PREFILL_LEG | DECODE_LEG)]
+        if self.leg == 'prefill' and self.flags & ROUTE_DIRECT:
+            raise ValueError('a prefill leg is not DIRECT')
+        self.bootstrap = self.prefill_worker = self.result = self.session = None
+        self.read(dict(read_hints(self.hints)))
         v4 = address[:12] == bytes(10) + b'\xff\xff'
         self.client = socket.inet_ntop(socket.AF_INET if v4 else socket.AF_INET6,
                                        address[12:] if v4 else address)
+
+
+    def read(self, hints):
+        """Section 7.5; a pin of the client is no prefill worker of a leg."""
+        if self.leg:
+            self.prefill_worker, = struct.unpack('<Q', hints[0x8004])
+            self.result = hints.get(0x0014)
+            if 0x0013 in hints:
+                room, port = struct.unpack_from('<QH6x', hints[0x0013])
+                self.bootstrap = (room, port, hints[0x0013][16:].decode())
+        if 0x0010 in hints:
+            self.session = hints[0x0010][8:]
 
 
 class Rejection:
@@ -483,11 +536,44 @@ class Request:
         return self.accepted and self.accepted['state'] == 'RUNNING' or self.next > 0
 
 
+class Release:
+    """A session that its client ends without a request (section 11.1)."""
+
+    def __init__(self, id, body):
+        self.id, self.body, self.code, self.rejected, self.lost = id, body, None, None, False
+        self.timer, self.end = Backoff(20, 1000), time.monotonic() + 5
+
+    @property
+    def ended(self):
+        return self.code is not None or self.rejected is not None or self.lost
+
+
+class Loads:
+    """What every rank of a pool would have to do (section 11.3)."""
+
+    def __init__(self, id, body):
+        self.id, self.body, self.timer = id, body, Backoff(20, 1000)
+        self.ranks, self.rejected, self.queue = None, None, None
+
+    @property
+    def ended(self):
+        return self.ranks is not None or self.rejected is not None
+
+    def answer(self, header, body):
+        if header.name == 'REJECTED':
+            self.rejected = Rejection(body)
+        elif header.name == 'LOADS':
+            count, *self.queue = LOADS_BODY.unpack_from(body)
+            fields = ('worker', 'dp_rank', 'active_requests', 'prefill_tokens', 'decode_blocks')
+            self.ranks = [dict(zip(fields, RANK_LOADS.unpack_from(body, LOADS_BODY.size + i * RANK_LOADS.size)))
+                          for i in range(count)]
+
+
 class Client(Endpoint):
     def __init__(self, router, **how):
         how.setdefault('source', int.from_bytes(__import__('os').urandom(8), 'little'))
         super().__init__(router, **how)
-        self.requests, self.last_id = {}, 0
+        self.requests, self.releases, self.questions, self.last_id = {}, {}, {}, 0
         self.pools, self.limits, self.connecting = {}, None, None
 
     def connect(self, *names):
@@ -528,12 +614,47 @@ class Client(Endpoint):
         request.state, request.timer = 'CANCELLING', Backoff(20, 1000)
         request.cancel_seq = self.send('CANCEL', request.id, handle=request.handle)
 
+    def loads(self, pool, isl, hashes=(), tokens=(), **how):
+        self.last_id += 1
+        loads = Loads(self.last_id, route_body(pool, isl, hashes, tokens, client_frame=self.max_frame, **how))
+        self.questions[loads.id] = loads
+        loads.seq = self.next_seq()
+        self.send_loads(loads)
+        return loads
+
+    def send_loads(self, loads):
+        for data in fragments('POTENTIAL_LOADS', loads.body, self.router_frame, source=self.source,
+                              id=loads.id, handle=0, epoch=self.epoch, seq=loads.seq):
+            self.put(data)
+
+    def release(self, pool, session):
+        self.last_id += 1
+        name = session.encode()
+        release = Release(self.last_id, SESSION_BODY.pack(0, len(name), pool) + padded(name))
+        self.releases[release.id] = release
+        release.seq = self.send('SESSION_RELEASE', release.id, release.body)
+        return release
+
+    def released(self, release, header, body):
+        if release.ended:
+            self.ignored += 1
+        elif header.name == 'SESSION_RELEASED':
+            release.code, = struct.unpack_from('<H', body)
+        elif header.name == 'REJECTED':
+            release.rejected = Rejection(body)
+
     def message(self, header, body, sender):
         if header.source != self.source:
             self.ignored += 1
             return
         if header.name == 'CONNECTED':
             self.connected(body)
+            return
+        if header.id in self.questions:
+            self.questions[header.id].answer(header, body)
+            return
+        if header.id in self.releases:
+            self.released(self.releases[header.id], header, body)
             return
         request = self.requests.get(header.id)
         action = {'ACCEPTED': self.accepted, 'REJECTED': self.rejected, 'RESPONSE': self.response,
@@ -570,7 +691,8 @@ class Client(Endpoint):
             request.timer = Backoff(250, 2000)
         elif request.state == 'WAIT':
             request.timer.reset()
-            if answer['state'] == 'DISPATCHED' and request.probes:
+            alone = answer['path'] in ('aggregated', 'bypassed')  # legs are repeated by the router
+            if answer['state'] == 'DISPATCHED' and request.probes and alone:
                 self.send_route(request)
         elif request.state == 'STREAM':
             request.timer.reset()
@@ -627,6 +749,15 @@ class Client(Endpoint):
     def tick(self, now):
         if self.connecting and self.connecting[2].passed(now):
             self.send('CONNECT', 1, self.connecting[1], seq=self.connecting[0])
+        for loads in self.questions.values():
+            if not loads.ended and loads.timer.passed(now):
+                self.send_loads(loads)
+        for release in self.releases.values():
+            if release.ended:
+                continue
+            release.lost = now >= release.end
+            if release.timer.passed(now):
+                self.send('SESSION_RELEASE', release.id, release.body, seq=release.seq)
         for request in self.requests.values():
             if request.ack_due and now >= request.ack_due:
                 self.acknowledge(request)
@@ -640,7 +771,7 @@ class Client(Endpoint):
                 self.probe(request)
 
 
-# ---- sections 7, 9 and 10: the agent ----
+# ---- sections 7, 9, 10 and 11: the agent ----
 
 
 class Job:
@@ -678,6 +809,9 @@ class Agent(Endpoint):
         self.hello_timer = self.beat_due = self.leaving = None
         self.gone, self.refused, self.answer = False, None, lambda job: None
         self.dump_blocks = lambda rank: []  # [(tier, [SH, ...])] of what the rank caches
+        self.sessions, self.session_calls, self.refuse_session = {}, [], 0
+        self.session_answers = {}  # (kind, epoch, id): code
+        self.runs = []  # every Job, those that started over too
 
     def hello(self):
         self.welcome, self.refused = None, None
@@ -802,7 +936,7 @@ class Agent(Endpoint):
         try:
             dispatch = Dispatch(header, body)
             fits = dispatch.worker == self.worker and dispatch.dp_rank in self.ranks
-        except (ValueError, struct.error):
+        except (ValueError, KeyError, struct.error):
             fits = False
         key = (header.source, header.id)
         job = self.jobs.get(key)
@@ -812,7 +946,8 @@ class Agent(Endpoint):
         elif fits and self.refuse:
             code = self.refuse
         elif fits:
-            job = self.jobs[key] = Job(dispatch)
+            job = self.jobs[key] = Job(dispatch)  # another handle: a new run
+            self.runs.append(job)
         self.send('DISPATCH_ACK', header.id, struct.pack('<HHI', code, 0, 0),
                   source=header.source, handle=header.handle)
         if job is not None and job.copies == 1 and not job.sent and not code:
@@ -859,10 +994,28 @@ class Agent(Endpoint):
     def abort(self, header, body):
         self.send('ABORT_ACK', header.id, source=header.source, handle=header.handle)
         job = self.jobs.get((header.source, header.id))
-        if job is not None and job.aborted is None:
+        if job is not None and job.handle == header.handle and job.aborted is None:
             job.aborted = struct.unpack_from('<H', body)[0]
-            if not job.fin:
+            if job.dispatch.leg == 'decode' and CODES.get(job.aborted) in ('PrefillFailed', 'WorkerLost'):
+                job.gone, job.fin, job.timer = True, True, None  # it may go on elsewhere: silence
+            elif not job.fin:
                 self.item(job, fin=True, flags=ITEM_CANCELLED)
+
+    def session(self, header, body):
+        """Every copy is answered, the first one acts."""
+        timeout, size, _ = SESSION_BODY.unpack_from(body)
+        name = body[SESSION_BODY.size:SESSION_BODY.size + size].decode()
+        key = (header.kind, header.epoch, header.id)
+        opening = header.name == 'SESSION_OPEN'
+        if key not in self.session_answers:
+            self.session_calls.append((header.name, name, timeout))
+            code = self.session_answers[key] = self.refuse_session if opening else 0
+            if not opening:
+                self.sessions.pop(name, None)
+            elif not code:
+                self.sessions[name] = timeout
+        self.send('SESSION_OPENED' if opening else 'SESSION_CLOSED', header.id,
+                  struct.pack('<HHI', self.session_answers[key], 0, 0))
 
     def message(self, header, body, sender):
         if header.name == 'DISPATCH':
@@ -875,6 +1028,8 @@ class Agent(Endpoint):
             job = self.jobs.get((header.source, header.id))
             if job is None:
                 self.ignored += 1
+            elif header.handle and header.handle != job.handle:
+                self.ignored += 1  # about a run that is over
             elif header.name == 'RESPONSE_ACK':
                 self.response_ack(job, body)
             elif header.name == 'PROGRESS_ACK':
@@ -901,6 +1056,8 @@ class Agent(Endpoint):
                 self.hello()
         elif header.name == 'KV_ACK':
             self.kv_ack(body)
+        elif header.name in ('SESSION_OPEN', 'SESSION_CLOSE'):
+            self.session(header, body)
         elif header.name == 'GOODBYE_ACK':
             self.gone, self.leaving, self.beat_due = True, None, None
         elif header.name == 'REJECTED':

@@ -68,6 +68,7 @@ class Family:
     def run(self):
         self.connect()
         self.overlap()
+        self.loads()
         self.answer()
         self.direct()
         self.cancel()
@@ -128,6 +129,25 @@ class Family:
         got = self.query(prompt)
         self.check('overlap after CLEARED', got.get('overlap_blocks') == 0, got)
         self.check('a query is not dispatched', not self.jobs(), len(self.jobs()))
+
+    def loads(self):
+        """What every rank would have to do; long questions, and refusals."""
+        tokens = self.prompt('loads', 4000)
+        agent = self.agents[0]
+        agent.stored(1, p.sequence_hashes(tokens, B)[:100])
+        self.until('events acknowledged', lambda: agent.ranks[1].acked == agent.ranks[1].next)
+        loads = self.client.loads(POOL, len(tokens), tokens=tokens)
+        self.until('LOADS', lambda: loads.ended, lambda: loads.rejected)
+        ranks = loads.ranks or []
+        self.check('every rank in order', [(r['worker'], r['dp_rank']) for r in ranks] == [
+            (100, 0), (100, 1), (101, 0), (101, 1)], ranks)
+        self.check('tokens to compute', [r['prefill_tokens'] for r in ranks] == [
+            4000, 2400, 4000, 4000], ranks)
+        self.check('nothing booked or sent', not any(r['active_requests'] for r in ranks)
+                   and not self.jobs(), ranks)
+        loads = self.client.loads(999, 4, tokens=[1, 2, 3, 4])
+        self.until('LOADS of no pool', lambda: loads.ended)
+        self.check('UnknownPool', loads.rejected and loads.rejected.name == 'UnknownPool', loads.rejected)
 
     def answer(self):
         """A full answer: hashes of tokens by the router, LoRA, 100 items, and losses of items."""
@@ -374,7 +394,6 @@ def route_faults():
 
     yield 'version', ('UnknownVersion',), body(fixed, version=2)
     yield 'kind 99', ('UnknownKind',), body(fixed, kind=99)
-    yield 'POTENTIAL_LOADS (later)', ('UnknownKind',), body(fixed, kind='POTENTIAL_LOADS')
     yield 'flag 1', ('BadFlags',), body(fixed, flags=1)
     yield 'flag 0x8000', ('BadFlags',), body(fixed, flags=0x8000)
     yield 'version before kind and flags', ('UnknownVersion',), body(fixed, kind=99, flags=1, version=9)
@@ -429,6 +448,13 @@ def route_faults():
         p.route_hints(override={'router_temperature': -1}))
     yield 'override not a truth', ('InvalidOverride',), hinted(
         p.route_hints(override={'assume_kv_reuse': 0.5}))
+    yield 'session, timeout 0', ('InvalidSession',), hinted(p.session_hint('a', p.OPEN, 0))
+    yield 'session, timeout above a year', ('InvalidSession',), hinted(
+        p.session_hint('a', p.USE, 31536001))
+    yield 'session, action', ('InvalidSession',), hinted(p.session_hint('a', 3))
+    yield 'session, empty id', ('InvalidSession',), hinted(p.session_hint(''))
+    yield 'session, long id', ('InvalidSession',), hinted(p.session_hint('a' * 257))
+    yield 'session, id is no text', ('InvalidSession',), hinted(p.session_hint(b'\xff'))
     yield 'infinite override', ('InvalidOverride', 'BadHint'), hinted(
         p.route_hints(override={'prefill_load_scale': float('inf')}))
     yield 'pin without rank', ('DpRankRequired',), hinted(p.route_hints(backend=100))

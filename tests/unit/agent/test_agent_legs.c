@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent_rig.h"
 
+#include <rte_common.h>
+
 #define PREFILLER 0xb1u
 
 static uint8_t hint_bytes[2048];
@@ -208,6 +210,44 @@ static void copies_of_a_leg_run_once_and_another_handle_is_another_run(void)
 	rig_stop();
 }
 
+/* Its client would take a last item for the end of a request that goes on elsewhere. */
+static void a_decode_leg_without_its_prefill_falls_silent(void)
+{
+	static const struct {
+		uint16_t code;
+		bool silent;
+	} rows[] = {{KVR_E_PREFILL_FAILED, true},
+		    {KVR_E_WORKER_LOST, true},
+		    {KVR_E_EXPIRED, false},
+		    {0, false}};
+
+	for (uint32_t i = 0; i < RTE_DIM(rows); i++) {
+		for (int ended = 0; ended < 2; ended++) {
+			rig_welcomed((struct kvr_agent_conf){.role = KVR_AGENT_DECODE});
+			fresh_hints();
+			kvr_hint_put_bootstrap(&hints, 77, 8998, "h");
+			push_dispatch_hints(1, 100, KVR_REQ_F_DECODE_LEG | KVR_REQ_F_DIRECT,
+					    &hints);
+			kvr_agent_process(a);
+			if (ended) /* the engine has seen the failure by itself */
+				CU_ASSERT_EQUAL(
+					answer(100, NULL, 0, KVR_AGENT_LAST | KVR_AGENT_ERROR), 0);
+			kvr_agent_process(a);
+			fake_skip(&net);
+			push_abort(1, 100, rows[i].code);
+			push_abort(1, 100, rows[i].code);
+			rig_run_ms(400);
+			CU_ASSERT_EQUAL(fake_count(&net, KVR_ABORT_ACK), 2);
+			CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE) == 0, rows[i].silent);
+			CU_ASSERT_EQUAL(fake_count(&net, KVR_PROGRESS) == 0, rows[i].silent);
+			CU_ASSERT_EQUAL(saw.aborts, rows[i].silent || !ended);
+			CU_ASSERT_EQUAL(kvr_agent_running(a), !rows[i].silent);
+			CU_ASSERT_EQUAL(answer(100, "x", 1, 0), -ENOENT);
+			rig_stop();
+		}
+	}
+}
+
 static void contradicting_legs_are_no_dispatch(void)
 {
 	struct kvr_agent_stats st;
@@ -232,6 +272,7 @@ int main(void)
 		{"result", the_last_item_of_a_prefill_leg_is_the_transfer_result},
 		{"failed prefill", a_failed_prefill_needs_no_result},
 		{"copies", copies_of_a_leg_run_once_and_another_handle_is_another_run},
+		{"silent", a_decode_leg_without_its_prefill_falls_silent},
 		{"contradictions", contradicting_legs_are_no_dispatch},
 		CU_TEST_INFO_NULL,
 	};

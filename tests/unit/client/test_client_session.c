@@ -118,17 +118,22 @@ static void every_outcome_is_told_once(void)
 	push_rejected(id, KVR_E_UNKNOWN_POOL, KVR_SESSION_RELEASE, "");
 	kvr_client_process(c);
 	CU_ASSERT(told.n == 2 && told.status == -EACCES && told.code == KVR_E_UNKNOWN_POOL);
+	CU_ASSERT_EQUAL(release("a", 78), 0); /* a pool without sessions */
+	kvr_client_process(c);
+	push_rejected(next_release()->id, KVR_E_UNKNOWN_SESSION, KVR_SESSION_RELEASE, "");
+	kvr_client_process(c);
+	CU_ASSERT(told.n == 3 && told.status == -ENOENT);
 	fake_skip(&net);
 	CU_ASSERT_EQUAL(release("silence", 0), 0);
 	rig_run_ms(4999);
-	CU_ASSERT_EQUAL(told.n, 2);
+	CU_ASSERT_EQUAL(told.n, 3);
 	rig_run_ms(1);
-	CU_ASSERT(told.n == 3 && told.status == -ETIMEDOUT);
+	CU_ASSERT(told.n == 4 && told.status == -ETIMEDOUT);
 	/* 0, 20, 60, 140, 300, 620, 1260, 2260, 3260, 4260 ms */
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_SESSION_RELEASE), 10);
 	CU_ASSERT_EQUAL(release("left", 0), 0);
 	rig_stop();
-	CU_ASSERT(told.n == 4 && told.status == -ECANCELED);
+	CU_ASSERT(told.n == 5 && told.status == -ECANCELED);
 	CU_ASSERT_STRING_EQUAL(told.session, "left");
 }
 
