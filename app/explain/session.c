@@ -211,6 +211,7 @@ void ex_session_routed(struct ex_world *w, struct ex_req *r, struct ex_pool *poo
 	key = key_of(pool, r);
 	if (kvr_session_unbind(pool->sessions, &key, &bound)) {
 		event(r, "unbound", &bound);
+		r->to = bound; /* the one that holds the session, wherever the request went */
 		r->closing = true;
 	}
 }

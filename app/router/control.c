@@ -134,6 +134,9 @@ static void on_sched_gone(struct lcore *lc, void *arg)
 {
 	struct worker_call *c = arg;
 
+	/* First, so that its requests are not offered to a prefill side that nobody is left of. */
+	if (c->pool->decode != NULL)
+		c->flag = kvr_disagg_workers(&c->pool->disagg, c->value);
 	c->rc = kvr_sched_worker_gone(c->pool->sched, c->w->id, lc->now_ns);
 }
 
@@ -167,7 +170,7 @@ static void on_event_reset(struct lcore *lc, void *arg)
 		event_reset_rank(lc, c->pool, c->w->rank[i], c->w->epoch);
 }
 
-/* The number of a prefill pool's workers changed. */
+/* A prefill pool has got a worker. */
 static void on_sched_disagg(struct lcore *lc, void *arg)
 {
 	struct worker_call *c = arg;
@@ -201,36 +204,45 @@ static void set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_wor
 			kvr_worker_state_name(from), kvr_worker_state_name(to));
 }
 
+static uint32_t pool_workers(const struct router *rt, const struct pool *p)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
+		n += kvr_registry_at(rt->registry, i)->pool == p->number;
+	return n;
+}
+
 static void log_prefill(const struct pool *p, bool active)
 {
 	RTE_LOG(NOTICE, USER1, "kvroute: prefill pool %s %s\n", p->name,
 		active ? "active" : "inactive");
 }
 
-/* A prefill side takes part while its pool has a worker: section 9.1. */
-static void count_prefill(struct router *rt, struct pool *p)
+/* A prefill side takes part from its pool's first worker on: section 9.1. */
+static void activate_prefill(struct router *rt, struct pool *p)
 {
-	struct worker_call c = {.pool = p};
+	struct worker_call c = {.pool = p, .value = pool_workers(rt, p)};
 
 	if (p->decode == NULL)
 		return;
-	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
-		c.value += kvr_registry_at(rt->registry, i)->pool == p->number;
 	call_sched(rt, &c, on_sched_disagg);
 	if (c.flag)
-		log_prefill(p, c.value > 0);
+		log_prefill(p, true);
 }
 
 static void leave(struct router *rt, struct kvr_worker *w)
 {
 	struct worker_call c = {.pool = &rt->pool[w->pool], .w = w};
 
+	c.value = pool_workers(rt, c.pool) - 1;
 	set_state(rt, w, KVR_WORKER_GONE);
 	call_sched(rt, &c, on_sched_gone);
+	if (c.flag)
+		log_prefill(c.pool, false);
 	call_lcore(rt, c.pool->event_lcore, on_event_reset, &c);
 	kvr_registry_del(rt->registry, w);
 	publish_view(rt);
-	count_prefill(rt, c.pool);
 }
 
 static void welcome(struct router *rt, const struct kvr_worker *w, uint64_t id)
@@ -320,7 +332,7 @@ static enum kvr_wire_code join(struct router *rt, struct kvr_worker *w, struct p
 	}
 	c.flag = true;
 	call_sched(rt, &c, on_sched_available);
-	count_prefill(rt, p);
+	activate_prefill(rt, p);
 	return KVR_OK;
 }
 

@@ -18,7 +18,8 @@
 #include "kvr_frame.h"
 #include "kvr_message.h"
 
-#define RESEND_NS UINT64_C(50000000)
+#define RESEND_NS     UINT64_C(20000000)
+#define RESEND_MAX_NS UINT64_C(1000000000)
 /* What a leg's hints may have more than the client's: PREFILL_WORKER, BOOTSTRAP, PREFILL_RESULT. */
 #define MORE_HINTS (16u + 288u + KVR_WIRE_MAX_FRAME)
 
@@ -49,6 +50,7 @@ enum kvr_wire_code legs_attach(struct job *j)
 	l->result = NULL;
 	l->lost = 0;
 	l->decided = 0;
+	l->failed = KVR_OK;
 	j->legs = l;
 	return KVR_OK;
 }
@@ -60,11 +62,17 @@ void legs_detach(struct job *j)
 	j->legs = NULL;
 }
 
-/* The slots go on alone. */
-static void legs_release(struct lcore *lc, struct pool *d, struct legs *l)
+static void lost_forget(struct pool *d, struct legs *l)
 {
 	if (l->lost)
 		TAILQ_REMOVE(&d->lost, l, lost_link);
+	l->lost = 0;
+}
+
+/* The slots go on alone. */
+static void legs_release(struct lcore *lc, struct pool *d, struct legs *l)
+{
+	lost_forget(d, l);
 	if (l->prefill != NULL)
 		l->prefill->legs = l->prefill->job = NULL;
 	if (l->decode != NULL)
@@ -87,11 +95,25 @@ void legs_drop_all(struct lcore *lc, struct pool *d)
 
 /* ---- sending a leg to its worker ---- */
 
+/* The list for the attempts made so far: all that stand in it wait equally long, so in order. */
+static uint32_t resend_step(const struct kvr_flight *r)
+{
+	return RTE_MIN(r->attempt, LEG_STEPS - 1);
+}
+
+static void resend_start(struct lcore *lc, struct pool *p, struct kvr_flight *r)
+{
+	const uint32_t step = resend_step(r);
+
+	r->resend_ns = lc->now_ns + RTE_MIN(RESEND_NS << step, RESEND_MAX_NS);
+	TAILQ_INSERT_TAIL(&p->resends[step], r, resend_link);
+}
+
 static void resend_stop(struct pool *p, struct kvr_flight *r)
 {
 	if (r->resend_ns == 0)
 		return;
-	TAILQ_REMOVE(&p->resends, r, resend_link);
+	TAILQ_REMOVE(&p->resends[resend_step(r)], r, resend_link);
 	r->resend_ns = 0;
 }
 
@@ -188,19 +210,21 @@ static void leg_dispatch(struct lcore *lc, struct pool *p, const struct legs *l,
 {
 	leg_send(lc, p, l, r);
 	r->state = KVR_RQ_DISPATCHED;
-	r->resend_ns = lc->now_ns + RESEND_NS;
-	TAILQ_INSERT_TAIL(&p->resends, r, resend_link);
+	resend_start(lc, p, r);
 }
 
 void legs_resend(struct lcore *lc, struct pool *p)
 {
 	struct kvr_flight *r;
 
-	while ((r = TAILQ_FIRST(&p->resends)) != NULL && r->resend_ns <= lc->now_ns) {
-		TAILQ_REMOVE(&p->resends, r, resend_link);
-		r->attempt++;
-		leg_dispatch(lc, p, r->legs, r);
-	}
+	/* From the longest wait down: what is sent now comes into a list that has been looked at.
+	 */
+	for (uint32_t i = LEG_STEPS; i-- > 0;)
+		while ((r = TAILQ_FIRST(&p->resends[i])) != NULL && r->resend_ns <= lc->now_ns) {
+			resend_stop(p, r);
+			r->attempt++;
+			leg_dispatch(lc, p, r->legs, r);
+		}
 }
 
 /* ---- what the decode leg asks for ---- */
@@ -264,6 +288,12 @@ static void refused(struct lcore *lc, struct pool *d, struct legs *l,
 	struct why why = {.code = sched_code(dec->err), .prefill = how};
 
 	sched_detail(dec, why.detail);
+	/* Nobody is left for another try: what counts is why the first one failed (8.5). */
+	if (l->failed != KVR_OK &&
+	    (dec->err == KVR_SCHED_NO_ENDPOINTS || dec->err == KVR_SCHED_NOT_ACTIVATED))
+		why = (struct why){.code = (enum kvr_wire_code)l->failed,
+				   .detail = {l->failed_detail},
+				   .prefill = how};
 	l->run.reroutes = 0; /* a pool that says no is not asked again */
 	happened(lc, d, l, KVR_LEGS_PREFILL_FAILED, &why);
 }
@@ -399,18 +429,20 @@ static void bypass(struct lcore *lc, struct pool *d, struct legs *l)
 	route_decode(lc, d, l);
 }
 
-static void route_prefill(struct lcore *lc, struct pool *d, struct legs *l)
+/* @return false: refused, and nothing of this try has been sent to anybody. */
+static bool route_prefill(struct lcore *lc, struct pool *d, struct legs *l)
 {
 	struct pool *p = d->prefill;
 	struct kvr_sched_decision dec = {.err = KVR_SCHED_NOT_ACTIVATED};
 	struct kvr_sched_overlap ov;
 
 	if (!kvr_disagg_active(&p->disagg)) {
-		if (kvr_disagg_can_serve(&p->disagg, d->conf->enforce_disagg))
+		if (kvr_disagg_can_serve(&p->disagg, d->conf->enforce_disagg)) {
 			bypass(lc, d, l);
-		else
-			refused(lc, d, l, &dec, PC_REJECTED);
-		return;
+			return true;
+		}
+		refused(lc, d, l, &dec, PC_REJECTED);
+		return false;
 	}
 	pool_count(p, PC_ROUTES, 1);
 	l->prefill = kvr_flight_alloc_unnamed(p->requests, l->job->source, l->job->id);
@@ -418,7 +450,7 @@ static void route_prefill(struct lcore *lc, struct pool *d, struct legs *l)
 		pool_count(p, PC_REJECTED, 1);
 		dec.err = KVR_SCHED_BAD_SLOT;
 		refused(lc, d, l, &dec, PC_REJECTED);
-		return;
+		return false;
 	}
 	l->prefill->relay.leg = KVR_FLIGHT_PREFILL;
 	l->prefill->legs = l;
@@ -434,16 +466,17 @@ static void route_prefill(struct lcore *lc, struct pool *d, struct legs *l)
 	case KVR_SCHED_ROUTED:
 		pool_count(p, PC_ROUTED, 1);
 		prefill_booked(lc, d, l, &dec);
-		break;
+		return true;
 	case KVR_SCHED_QUEUED:
 		pool_count(p, PC_QUEUED, 1);
 		happened(lc, d, l, KVR_LEGS_PREFILL_WAITS, NULL);
-		break;
+		return true;
 	default:
 		pool_count(p, PC_REJECTED, 1);
 		kvr_flight_release(p->requests, l->prefill);
 		l->prefill = NULL;
 		refused(lc, d, l, &dec, PC_REJECTED);
+		return false;
 	}
 }
 
@@ -459,6 +492,7 @@ static void prefill_over(struct lcore *lc, struct pool *p, struct legs *l, enum 
 	sched_end(lc, p, r, how);
 	r->legs = NULL;
 	l->prefill = NULL;
+	lost_forget(p->decode, l);
 }
 
 /* The request is over for its client: its slot lingers, and answers repeats with its last code. */
@@ -476,23 +510,28 @@ static void decode_over(struct lcore *lc, struct pool *d, struct legs *l)
 	l->decode = NULL;
 }
 
-/* A slot for the next try; the old one is still being aborted. NULL: none is free. */
-static struct kvr_flight *renew(struct pool *d, struct legs *l)
+/*
+ * A slot for the next try. The old one is still being aborted, and what its worker says until then
+ * is not for the client. @return false: no slot is free, and the old one keeps the name.
+ */
+static bool renew(struct pool *d, struct legs *l)
 {
 	struct kvr_flight *old = l->decode, *r;
 
-	kvr_flight_mute(old); /* its last item would be taken for the end */
+	if (kvr_flight_count(d->requests) == kvr_flight_size(d->requests))
+		return false;
 	kvr_flight_unname(d->requests, old);
 	r = kvr_flight_alloc(d->requests, l->job->source, l->job->id);
+	if (unlikely(r == NULL))
+		return false;
+	kvr_flight_mute(old); /* its last item would be taken for the end */
 	old->legs = NULL;
-	l->decode = r;
-	if (r == NULL)
-		return NULL;
 	r->start_ns = old->start_ns;
 	r->heard_ns = old->heard_ns;
 	r->n_hashes = old->n_hashes;
 	r->prompt = old->prompt;
-	return r;
+	l->decode = r;
+	return true;
 }
 
 static void slot_take(struct legs *l)
@@ -508,18 +547,23 @@ static void slot_take(struct legs *l)
 static void start_over(struct lcore *lc, struct pool *d, struct legs *l, const struct why *why)
 {
 	const uint64_t failed = l->worker;
+	const bool sent = l->decode->state == KVR_RQ_ENDED;
+	struct kvr_flight *r;
 
-	decided(d, l, PC_UNDECIDED);
-	pool_count(d, PC_STARTED_OVER, 1);
-	l->decided = 0;
-	d->n_prefilling++;
-	if (l->decode->state == KVR_RQ_ENDED && renew(d, l) == NULL) {
-		decided(d, l, PC_UNDECIDED);
+	if (sent && !renew(d, l)) {
+		l->decode->end_code = KVR_E_NO_MEMORY;
 		out_reject(lc, &l->job->client, KVR_ROUTE, l->job->source, l->job->id,
 			   KVR_E_NO_MEMORY, NULL);
 		legs_release(lc, d, l);
 		return;
 	}
+	decided(d, l, PC_UNDECIDED);
+	pool_count(d, PC_STARTED_OVER, 1);
+	l->decided = 0;
+	d->n_prefilling++;
+	l->failed = (uint16_t)why->code;
+	l->failed_detail = why->detail[0];
+	r = l->decode;
 	slot_take(l);
 	rte_pktmbuf_free(l->result);
 	l->result = NULL;
@@ -531,6 +575,8 @@ static void start_over(struct lcore *lc, struct pool *d, struct legs *l, const s
 		l->phints.exclude_id = failed;
 	}
 	route_prefill(lc, d, l);
+	if (sent && (r->state == KVR_RQ_QUEUED || r->state == KVR_RQ_HELD))
+		sched_accepted(lc, d, r); /* what it was told is over, and so is that handle */
 }
 
 static void reject(struct lcore *lc, struct legs *l, const struct why *why)
@@ -562,8 +608,12 @@ static void settle(struct lcore *lc, struct pool *d, struct legs *l)
 static void happened(struct lcore *lc, struct pool *d, struct legs *l, enum kvr_legs_event ev,
 		     const struct why *why)
 {
-	const uint32_t todo = kvr_legs_step(&l->run, ev);
+	uint32_t todo;
 
+	/* What has gone to the client cannot be taken back for another try. */
+	if (ev == KVR_LEGS_PREFILL_FAILED && l->decode != NULL && kvr_flight_answered(l->decode))
+		l->run.reroutes = 0;
+	todo = kvr_legs_step(&l->run, ev);
 	if ((todo & KVR_LEGS_PREFILL_LEAVE) != 0) {
 		kvr_sched_cancel(d->prefill->sched, l->prefill->slot, lc->now_ns);
 		prefill_over(lc, d->prefill, l, PC_QUEUE_LEFT);
@@ -631,9 +681,13 @@ void legs_start(struct lcore *lc, struct pool *d, struct kvr_flight *r, struct j
 	prefill_request(lc, d, l);
 	pool_count(d, PC_DISAGG, 1);
 	d->n_prefilling++;
-	route_prefill(lc, d, l);
-	if (r->state == KVR_RQ_QUEUED || r->state == KVR_RQ_HELD)
+	if (!route_prefill(lc, d, l)) {
+		/* As if it had never come: in overload, refusals must not use up the slots. */
+		kvr_flight_unname(d->requests, r);
+		kvr_flight_release(d->requests, r);
+	} else if (r->state == KVR_RQ_QUEUED || r->state == KVR_RQ_HELD) {
 		sched_accepted(lc, d, r);
+	}
 }
 
 enum kvr_wire_code legs_query(struct lcore *lc, struct pool *d, struct job *j,
@@ -670,23 +724,29 @@ void legs_admitted(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 		   const struct kvr_sched_decision *dec)
 {
 	struct pool *d = p->decode != NULL ? p->decode : p;
+	struct legs *l = r->legs;
 	struct why why = {.code = sched_code(dec->err)};
 
 	if (dec->result == KVR_SCHED_ROUTED) {
 		pool_count(p, PC_ADMITTED, 1);
 		if (p == d)
-			decode_booked(lc, d, r->legs, dec);
+			decode_booked(lc, d, l, dec);
 		else
-			prefill_booked(lc, d, r->legs, dec);
+			prefill_booked(lc, d, l, dec);
+		return;
+	}
+	if (p != d && dec->err == KVR_SCHED_NO_ENDPOINTS && !kvr_disagg_active(&p->disagg)) {
+		l->run.reroutes++; /* not a failed try: the prefill side has gone meanwhile */
+		prefill_failed(lc, d, l, KVR_E_NOT_ACTIVATED, PC_QUEUE_FAILED);
 		return;
 	}
 	if (p != d) {
-		refused(lc, d, r->legs, dec, PC_QUEUE_FAILED);
+		refused(lc, d, l, dec, PC_QUEUE_FAILED);
 		return;
 	}
 	pool_count(d, PC_QUEUE_FAILED, 1);
 	sched_detail(dec, why.detail);
-	happened(lc, d, r->legs, KVR_LEGS_DECODE_REFUSED, &why);
+	happened(lc, d, l, KVR_LEGS_DECODE_REFUSED, &why);
 }
 
 void legs_acked(struct lcore *lc, struct pool *p, struct kvr_flight *r, uint32_t code)
@@ -818,8 +878,7 @@ void legs_lost(struct lcore *lc, struct pool *d)
 	struct legs *l;
 
 	while ((l = TAILQ_FIRST(&d->lost)) != NULL) {
-		TAILQ_REMOVE(&d->lost, l, lost_link);
-		l->lost = 0;
+		lost_forget(d, l);
 		prefill_failed(lc, d, l, KVR_E_WORKER_LOST, PC_LOST);
 	}
 }

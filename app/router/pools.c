@@ -175,7 +175,8 @@ static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_c
 		p->predict_ttl_ms = 0;
 	p->own = &c->own;
 	TAILQ_INIT(&p->aborts);
-	TAILQ_INIT(&p->resends);
+	for (uint32_t i = 0; i < LEG_STEPS; i++)
+		TAILQ_INIT(&p->resends[i]);
 	TAILQ_INIT(&p->lost);
 	kvr_rand_init(&p->rand, rte_rand());
 	rc = pool_sched(p, c);

@@ -190,6 +190,8 @@ struct legs {
 	uint8_t lost;	 /* stands in pool::lost: its prefill worker has gone */
 	uint8_t decided; /* the decode leg, once for this try */
 	uint16_t port;
+	uint16_t failed; /* why the try before this one failed, enum kvr_wire_code; 0: none */
+	uint64_t failed_detail;
 	struct job_session session; /* of the prefill leg: affinity alone */
 	struct kvr_sched_req preq;  /* of the prefill leg */
 	struct kvr_sched_hints phints;
@@ -205,6 +207,9 @@ struct legs {
 };
 
 TAILQ_HEAD(legs_list, legs);
+
+/** How long a DISPATCH waits for its acknowledgement: 20 ms << step, at most 1 s. */
+#define LEG_STEPS 7u
 
 /* ---- lcores ---- */
 
@@ -310,12 +315,12 @@ struct pool {
 	struct pool *prefill; /* of a decode pool */
 	struct pool *decode;  /* of a prefill pool */
 	const struct kvr_router_pool_options *own;
-	struct rte_mempool *legs;	/* decode pool */
-	struct kvr_rand rand;		/* decode pool: rooms */
-	struct kvr_disagg disagg;	/* prefill pool: whether it takes part */
-	struct kvr_flight_list resends; /* legs without DISPATCH_ACK, by resend_ns */
-	struct legs_list lost;		/* decode pool: prefill worker gone, not dealt with yet */
-	uint32_t n_prefilling;		/* decode pool: decode leg not decided yet */
+	struct rte_mempool *legs;		   /* decode pool */
+	struct kvr_rand rand;			   /* decode pool: rooms */
+	struct kvr_disagg disagg;		   /* prefill pool: whether it takes part */
+	struct kvr_flight_list resends[LEG_STEPS]; /* legs without DISPATCH_ACK, by wait */
+	struct legs_list lost; /* decode pool: prefill worker gone, not dealt with yet */
+	uint32_t n_prefilling; /* decode pool: decode leg not decided yet */
 };
 
 struct router {
@@ -324,7 +329,8 @@ struct router {
 	uint32_t epoch; /* of this process, in every frame it makes */
 	uint32_t max_frame;
 	uint64_t tsc_hz;
-	uint64_t ns_per_tsc; /* 32.32 fixed point */
+	uint64_t ns_per_tsc; /* 32.32 fixed point; 0: the clock stands still, in tests */
+	uint64_t ns_offset;  /* what it shows then */
 	uint64_t seed;
 	struct kvr_port *port[KVR_ROUTER_MAX_PORTS];
 	struct pool pool[KVR_ROUTER_MAX_POOLS];
@@ -352,7 +358,7 @@ struct router {
 /** A TSC value as nanoseconds: one multiplication; wraps with the TSC, in centuries. */
 static inline uint64_t tsc_ns(const struct router *rt, uint64_t tsc)
 {
-	return (uint64_t)((unsigned __int128)tsc * rt->ns_per_tsc >> 32);
+	return rt->ns_offset + (uint64_t)((unsigned __int128)tsc * rt->ns_per_tsc >> 32);
 }
 
 static inline uint64_t now_ns(const struct router *rt)

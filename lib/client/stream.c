@@ -146,7 +146,7 @@ static void acknowledge(struct kvr_client *c, struct client_req *r, bool at_once
 
 /* @return true when this frame may speak for the request's stream. */
 static bool belongs(struct kvr_client *c, struct client_req *r, const struct kvr_udp_addr *from,
-		    const struct kvr_wire_hdr *h)
+		    const struct kvr_wire_hdr *h, uint16_t flags)
 {
 	if (h->handle == 0 || h->handle == r->dead_handle || r->query)
 		return false;
@@ -154,6 +154,9 @@ static bool belongs(struct kvr_client *c, struct client_req *r, const struct kvr
 		return false;
 	if (r->handle == h->handle)
 		return true;
+	/* The router has stopped a former try: that is not the end of the request. */
+	if (r->handle != 0 && (flags & KVR_RESP_F_CANCELLED) != 0)
+		return false;
 	/* It overtook its ACCEPTED, or the request was dispatched anew before it said anything. */
 	return r->next_seq == 0 && r->held == NULL;
 }
@@ -190,7 +193,7 @@ void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
 	const struct kvr_wire_response *w = (const void *)body;
 	const struct kvr_client_item it = view(w, body + sizeof(*w));
 
-	if (!belongs(c, r, from, h)) {
+	if (!belongs(c, r, from, h, w->flags)) {
 		c->stats.frames_foreign++;
 		return;
 	}

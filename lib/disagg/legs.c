@@ -19,7 +19,7 @@ static uint32_t prefill_failed(struct kvr_legs *l)
 {
 	uint32_t todo = KVR_LEGS_PREFILL_END;
 
-	if (l->prefill == KVR_LEG_ENDED)
+	if (l->prefill == KVR_LEG_ENDED || kvr_legs_over(l))
 		return 0;
 	l->prefill = KVR_LEG_ENDED;
 	if (l->decode == KVR_LEG_ENDED || l->output)
@@ -77,6 +77,10 @@ static uint32_t cancel(struct kvr_legs *l)
 	if (l->decode == KVR_LEG_LIVE) {
 		l->decode = KVR_LEG_ENDED;
 		return KVR_LEGS_DECODE_ABORT;
+	}
+	if (l->prefill == KVR_LEG_NONE && l->decode == KVR_LEG_WAITING) {
+		l->decode = KVR_LEG_ENDED; /* without a prefill leg nothing is under way */
+		return KVR_LEGS_DECODE_LEAVE;
 	}
 	if (l->prefill != KVR_LEG_WAITING)
 		return 0;

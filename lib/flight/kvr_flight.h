@@ -161,6 +161,12 @@ static inline void kvr_flight_mute(struct kvr_flight *r)
 	atomic_store_explicit(&r->mute, 1, memory_order_relaxed);
 }
 
+/** Whether an item of the slot's stream has gone to the client. Any thread. */
+static inline bool kvr_flight_answered(const struct kvr_flight *r)
+{
+	return atomic_load_explicit(&r->seen, memory_order_relaxed) != 0;
+}
+
 /** Whether items of the slot are the router's to acknowledge. Any ingress lcore. */
 static inline bool kvr_flight_muted(const struct kvr_flight *r)
 {

@@ -90,6 +90,8 @@ void pipeline_start_with(const char *pools)
 
 	configure(&rt->conf, device, pools);
 	start_clock(rt);
+	rt->ns_per_tsc = 0; /* from now on time passes when a test says so */
+	rt->ns_offset = rt->start_ns;
 	need(start_counters(rt, err, sizeof(err)) == 0 && start_ports(rt, err, sizeof(err)) == 0 &&
 		     start_buffers(rt, err, sizeof(err)) == 0 &&
 		     start_registry(rt, err, sizeof(err)) == 0 &&
@@ -176,6 +178,21 @@ static void collect(void)
 	}
 }
 
+void pipeline_skip(uint32_t ms)
+{
+	const uint64_t ns = ms * UINT64_C(1000000);
+
+	rt->ns_offset += ns;
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
+		kvr_registry_at(rt->registry, i)->last_seen_ns += ns;
+}
+
+void pipeline_advance(uint32_t ms)
+{
+	pipeline_skip(ms);
+	pipeline_turn();
+}
+
 void pipeline_turn(void)
 {
 	uint32_t quiet = 0;
@@ -185,28 +202,13 @@ void pipeline_turn(void)
 		uint32_t before = n_out;
 		bool idle = rte_ring_empty(to_router);
 
+		rt->ns_offset += 1000;
 		lcore_turn(rt->lcore[0]);
 		rt->last_tick_ns = 0; /* every round ticks */
 		control_round(rt);
 		collect();
 		quiet = idle && n_out == before ? quiet + 1 : 0;
 	}
-}
-
-void pipeline_skip(uint32_t ms)
-{
-	const uint64_t ns = ms * UINT64_C(1000000), tsc = rte_rdtsc();
-
-	/* The clock runs faster from now on by what is missing since its beginning. */
-	rt->ns_per_tsc += (uint64_t)(((unsigned __int128)ns << 32) / tsc) + 1;
-	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
-		kvr_registry_at(rt->registry, i)->last_seen_ns += ns;
-}
-
-void pipeline_advance(uint32_t ms)
-{
-	pipeline_skip(ms);
-	pipeline_turn();
 }
 
 const struct out *pipeline_next(uint32_t to)
@@ -305,6 +307,7 @@ bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t rank
 }
 
 uint32_t pipeline_body_len = 4;
+uint32_t pipeline_deadline_ms;
 uint8_t pipeline_kind = KVR_ROUTE;
 uint16_t pipeline_pool = 5;
 
@@ -322,6 +325,7 @@ static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hin
 	src->fixed.pool = pipeline_pool;
 	src->fixed.max_tokens = KVR_NONE32;
 	src->fixed.expected_output_tokens = KVR_NONE32;
+	src->fixed.deadline_ms = pipeline_deadline_ms;
 	src->body = body;
 	src->body_len = pipeline_body_len;
 	if (hints != NULL) {

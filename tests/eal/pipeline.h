@@ -5,7 +5,7 @@
 /**
  * @file
  * The whole router on one thread, without lcores: frames go into a ring device, turn() runs every
- * stage once, frames that come out are read back. Time moves by the TSC and pipeline_advance().
+ * stage once, frames that come out are read back. Time stands still but for pipeline_advance().
  */
 
 #include <stdbool.h>
@@ -52,7 +52,7 @@ void pipeline_send_raw(const void *bytes, size_t len);
 /** Run every stage until nothing moves. */
 void pipeline_turn(void);
 
-/** Let time pass, in which all workers are heard. Real time passes too: margins are seconds. */
+/** Let time pass, in which all workers are heard. */
 void pipeline_skip(uint32_t ms);
 
 /** The same, then run every stage. */
@@ -96,6 +96,9 @@ bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t rank
 
 /** Bytes of the opaque body of what pipeline_route() sends; 4 unless a test changes it. */
 extern uint32_t pipeline_body_len;
+
+/** Deadline of what pipeline_route() sends; 0 (none) unless a test changes it. */
+extern uint32_t pipeline_deadline_ms;
 
 /** Pool number of what pipeline_route() sends; 5 unless a test changes it. */
 extern uint16_t pipeline_pool;

@@ -57,12 +57,33 @@ bad class-of-nobody '$a [class x gold]' 'class x gold'
 bad class-twice '$a [class m gold]\n[class m gold]' 'class m gold'
 bad class-quantum '$a [class m gold]\nquantum = 0' 'r.conf:10: .*quantum'
 bad no-value 's/^block_size.*/block_size/' 'r.conf:7'
+# Pairs of pools: one decode and one prefill pool of a model, alike where they must be.
+pair='[pool p]\nmodel = m\nrole = prefill\nblock_size = 16'
+good_pair='s/^block_size.*/&\nrole = decode/;$a '$pair
+bad prefill-alone 's/^block_size.*/&\nrole = prefill/' 'pool m.*role.*without a decode pool.*"m"'
+bad prefill-of-another-model 's/^block_size.*/&\nrole = decode/;$a [pool p]\nrole = prefill' \
+	'pool p.*role.*without a decode pool.*"p"'
+bad decode-twice 's/^block_size.*/&\nrole = decode/;$a [pool n]\nmodel = m\nrole = decode' \
+	'pool n.*role.*pool m.*"m".*one prefill and one decode'
+bad prefill-twice "$good_pair\n[pool q]\nmodel = m\nrole = prefill" 'pool q.*role.*pool p.*"m"'
+bad aggregated-beside "s/x/x/;\$a $pair" 'pool p.*role.*pool m.*"m"'
+bad aggregated-twice '$a [pool n]\nmodel = m' 'pool n.*role.*pool m.*"m"'
+bad pair-block-size "${good_pair%16}32" 'pool p.*block_size.*32.*pool m.*16'
+bad pair-scheduler "$good_pair\nscheduler_cpu = 1" 'pool p.*scheduler_cpu'
+bad reroutes "$good_pair\ndisagg_reroutes = 17" 'r.conf:14: .*disagg_reroutes.*16'
+bad enforce "$good_pair\nenforce_disagg = perhaps" 'r.conf:14: .*enforce_disagg.*perhaps'
+sed "$good_pair" <<<"$good" >"$dir/r.conf"
+if out=$("$kvroute" --config "$dir/r.conf" --check 2>&1) && [ -z "$out" ]; then
+	passed=$((passed + 1))
+else
+	failed=$((failed + 1)) && echo "good pair refused: $out"
+fi
 "$kvroute" --config "$dir/absent.conf" --check >"$dir/out" 2>&1
 if [ $? -eq 1 ] && grep -q absent.conf "$dir/out"; then passed=$((passed + 1)); else
 	failed=$((failed + 1)) && cat "$dir/out"
 fi
 # What --dump-config prints is a configuration again, and the same one.
-printf '%s[class m gold]\nquantum = 3\n' "$good" >"$dir/r.conf"
+{ sed "$good_pair" <<<"$good" && printf '[class m gold]\nquantum = 3\n'; } >"$dir/r.conf"
 "$kvroute" --config "$dir/r.conf" --dump-config >"$dir/one.conf" &&
 	"$kvroute" --config "$dir/one.conf" --dump-config >"$dir/two.conf"
 if [ -s "$dir/one.conf" ] && cmp -s "$dir/one.conf" "$dir/two.conf"; then

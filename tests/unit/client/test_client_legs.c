@@ -156,6 +156,25 @@ static void a_request_that_starts_over_is_followed(void)
 	rig_stop();
 }
 
+/* With direct items the router cannot hold back the end of the try that it has stopped. */
+static void the_end_of_a_former_try_is_not_the_end(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(KVR_CLIENT_DIRECT);
+	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_PATH_BOOTSTRAP, 7);
+	push_legs(id, HANDLE + 1, KVR_STATE_DISPATCHED, KVR_PATH_BOOTSTRAP, 8);
+	push_item_from(agent_at, id, HANDLE, 0, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED, "");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.ends, 0);
+	push_item_from(agent_at, id, HANDLE + 1, 0, KVR_RESP_F_FIN, "a");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items, 1);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
+	rig_stop();
+}
+
 static void a_failed_prefill_may_be_tried_again(void)
 {
 	uint64_t id;
@@ -213,6 +232,7 @@ int main(void)
 		{"silence", a_router_that_falls_silent_in_a_prefill_is_given_up},
 		{"repetition", the_router_repeats_what_legs_need},
 		{"start over", a_request_that_starts_over_is_followed},
+		{"former try", the_end_of_a_former_try_is_not_the_end},
 		{"failed", a_failed_prefill_may_be_tried_again},
 		{"any order", whatever_is_lost_or_repeated_there_is_one_end},
 		CU_TEST_INFO_NULL,

@@ -98,6 +98,9 @@ static void decide_prefill(struct world w)
 	struct world v = w;
 
 	v.undecided = false;
+	v.decode_ready = true; /* bypassed: the decode pool does both */
+	play(v);
+	v.decode_ready = false;
 	after(v, KVR_LEGS_PREFILL_FAILED); /* refused by its pool */
 	v.prefill = QUEUE;
 	after(v, KVR_LEGS_PREFILL_WAITS);
@@ -294,6 +297,11 @@ static const struct row rows[] = {
 	 1,
 	 {P_LIVE, CANCEL, P_FAILED, END},
 	 KVR_LEGS_PREFILL_END},
+	{"cancel of a waiting decode leg that has no prefill leg",
+	 false,
+	 1,
+	 {D_WAITS, CANCEL, END},
+	 KVR_LEGS_DECODE_LEAVE},
 	{"the end", true, 1, {P_LIVE, D_LIVE, D_OUTPUT, D_DONE, END}, KVR_LEGS_DECODE_END},
 };
 

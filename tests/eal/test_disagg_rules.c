@@ -1,0 +1,813 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What decides where the legs of a request go, and whether they go at all: activation, pins,
+ * limits, topology. And the corners of the faults in test_disagg_faults.c.
+ */
+#include "pair.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "control.h"
+#include "kvr_frame.h"
+#include "kvr_put.h"
+#include "kvr_test.h"
+#include "stages.h"
+
+static void expect(const char *text, unsigned int line)
+{
+	const char *is = pair_said();
+
+	if (strcmp(is, text) != 0)
+		fprintf(stderr, "line %u: %s\n", line, is);
+	CU_ASSERT_STRING_EQUAL(is, text);
+}
+
+#define SAID(text) expect(text, __LINE__)
+
+static uint8_t hint_bytes[4096];
+static struct kvr_hint_buf hints;
+
+static struct kvr_hint_buf *no_hints(void)
+{
+	hints = (struct kvr_hint_buf){.p = hint_bytes, .cap = sizeof(hint_bytes)};
+	return &hints;
+}
+
+static struct kvr_hint_buf *hint_u64(uint16_t type, uint64_t v)
+{
+	kvr_hint_put_u64(no_hints(), type, v);
+	return &hints;
+}
+
+static struct pool *pool(uint32_t id)
+{
+	return rt->pool[0].id == id ? &rt->pool[0] : &rt->pool[1];
+}
+
+static uint32_t slots_used(uint32_t id)
+{
+	return kvr_flight_count(pool(id)->requests);
+}
+
+static void join(uint64_t worker, uint32_t epoch, bool bootstrap)
+{
+	CU_ASSERT_TRUE_FATAL(pair_join(worker, epoch, bootstrap));
+}
+
+static void join_as(struct pipeline_worker w)
+{
+	CU_ASSERT_TRUE_FATAL(pipeline_hello_as(&w));
+}
+
+/* ---- activation: section 9.1 ---- */
+
+enum history { FRESH, SERVING, GONE, BACK };
+
+static const struct can_serve {
+	bool enforce;
+	enum history history;
+	const char *said;
+	uint16_t path; /* when it is served */
+} can_serve[] = {
+	{true, FRESH, "c.NotActivated", 0},
+	{false, FRESH, "d.DISPATCH c.DISPATCHED", KVR_PATH_BYPASSED},
+	{true, SERVING, "p.DISPATCH d.DISPATCH c.DISPATCHED", KVR_PATH_BOOTSTRAP},
+	{false, SERVING, "p.DISPATCH d.DISPATCH c.DISPATCHED", KVR_PATH_BOOTSTRAP},
+	{true, GONE, "c.NotActivated", 0},
+	{false, GONE, "d.DISPATCH c.DISPATCHED", KVR_PATH_BYPASSED},
+	{true, BACK, "p.DISPATCH d.DISPATCH c.DISPATCHED", KVR_PATH_BOOTSTRAP},
+	{false, BACK, "p.DISPATCH d.DISPATCH c.DISPATCHED", KVR_PATH_BOOTSTRAP},
+};
+
+static void live(enum history h)
+{
+	if (h >= SERVING)
+		join(PAIR_P, 1, true);
+	if (h >= GONE)
+		pair_leave(PAIR_P);
+	if (h >= BACK)
+		join(PAIR_P, 2, true);
+}
+
+static void what_can_be_served(void)
+{
+	for (size_t i = 0; i < RTE_DIM(can_serve); i++) {
+		const struct can_serve *c = &can_serve[i];
+
+		pair_start(c->enforce ? "" : "enforce_disagg = false\n", "");
+		join(PAIR_D, 1, false);
+		live(c->history);
+		pair_route(1, NULL);
+		SAID(c->said);
+		CU_ASSERT_EQUAL(pair_told[1].accepted.path, c->path);
+		CU_ASSERT_EQUAL(pair_told[1].why.retryable, pair_told[1].rejected != 0);
+		/* A query is told the same. */
+		pipeline_route(2, 1, 6, KVR_REQ_F_QUERY, NULL);
+		pair_take();
+		CU_ASSERT_EQUAL(pair_told[2].rejected, pair_told[1].rejected);
+		CU_ASSERT_EQUAL(pair_told[2].accepted.path, c->path);
+		pair_finish();
+		pair_stop();
+	}
+}
+
+static void waiting_when_the_last_prefill_worker_goes(bool enforce, const char *said)
+{
+	pair_start(enforce ? "" : "enforce_disagg = false\n", "router_queue_threshold = 0\n");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	pair_route(1, NULL);
+	pair_route(2, NULL);
+	SAID("c.QUEUED");
+	pair_leave(PAIR_P);
+	SAID(said);
+	pair_finish();
+	pair_stop();
+}
+
+static void the_prefill_side_goes_while_requests_wait(void)
+{
+	waiting_when_the_last_prefill_worker_goes(true, "c.NotActivated");
+	waiting_when_the_last_prefill_worker_goes(false, "d.DISPATCH c.DISPATCHED");
+}
+
+static void draining_and_suspect_workers_are_not_chosen(void)
+{
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	join(PAIR_Q, 1, true);
+	CU_ASSERT_EQUAL(control_drain(rt, PAIR_P, true), 0);
+	pair_route(1, NULL);
+	CU_ASSERT_EQUAL(pair_leg(1, true)->worker, PAIR_Q);
+	CU_ASSERT_EQUAL(control_drain(rt, PAIR_P, false), 0);
+	kvr_registry_find(rt->registry, PAIR_Q)->last_seen_ns -= UINT64_C(400000000);
+	pipeline_turn();
+	pair_route(2, NULL);
+	CU_ASSERT_EQUAL(pair_leg(2, true)->worker, PAIR_P);
+	/* All are draining: the side is active still, and nobody may take it. */
+	CU_ASSERT_EQUAL(control_drain(rt, PAIR_P, true), 0);
+	pair_route(3, NULL);
+	SAID("c.NoEndpoints");
+	/* A draining worker finishes what it has. */
+	pair_finish();
+	CU_ASSERT_TRUE(pair_told[1].fin && pair_told[2].fin);
+	CU_ASSERT_EQUAL(kvr_registry_find(rt->registry, PAIR_P)->state, KVR_WORKER_DRAINED);
+	pair_stop();
+}
+
+/* ---- pins ---- */
+
+static const struct pin {
+	const char *what;
+	struct {
+		uint16_t type;
+		uint64_t value;
+	} hint[3];
+	uint64_t allowed[3];
+	uint64_t prefill, decode; /* 0: any */
+	uint32_t prefill_rank;
+	uint16_t code;
+} pins[] = {
+	{"prefill worker and rank",
+	 {{KVR_HINT_PREFILL_WORKER, PAIR_Q}, {KVR_HINT_PREFILL_DP_RANK, 1}},
+	 {0},
+	 PAIR_Q,
+	 0,
+	 1,
+	 0},
+	{"its rank may be the general one",
+	 {{KVR_HINT_PREFILL_WORKER, PAIR_Q},
+	  {KVR_HINT_DP_RANK, 1},
+	  {KVR_HINT_DECODE_WORKER, PAIR_E}},
+	 {0},
+	 PAIR_Q,
+	 PAIR_E,
+	 1,
+	 KVR_E_NO_ENDPOINTS}, /* e has rank 0 only */
+	{"both, each with its rank",
+	 {{KVR_HINT_PREFILL_WORKER, PAIR_Q},
+	  {KVR_HINT_PREFILL_DP_RANK, 1},
+	  {KVR_HINT_DECODE_WORKER, PAIR_E}},
+	 {0},
+	 PAIR_Q,
+	 PAIR_E,
+	 1,
+	 0},
+	{"several ranks, none named",
+	 {{KVR_HINT_PREFILL_WORKER, PAIR_Q}},
+	 {0},
+	 0,
+	 0,
+	 0,
+	 KVR_E_DP_RANK_REQUIRED},
+	{"decode worker", {{KVR_HINT_DECODE_WORKER, PAIR_E}}, {0}, 0, PAIR_E, 0, 0},
+	{"the general pin is the decode worker's",
+	 {{KVR_HINT_BACKEND, PAIR_E}},
+	 {0},
+	 0,
+	 PAIR_E,
+	 0,
+	 0},
+	{"a prefill worker that is not there: its ranks are not known",
+	 {{KVR_HINT_PREFILL_WORKER, 99}},
+	 {0},
+	 0,
+	 0,
+	 0,
+	 KVR_E_DP_RANK_REQUIRED},
+	{"a decode worker that is not there",
+	 {{KVR_HINT_DECODE_WORKER, 99}},
+	 {0},
+	 0,
+	 0,
+	 0,
+	 KVR_E_DP_RANK_REQUIRED},
+	{"allowed, both sides", {{0}}, {PAIR_P, PAIR_E}, PAIR_P, PAIR_E, 0, 0},
+	{"allowed decode workers leave prefill free", {{0}}, {PAIR_E}, 0, PAIR_E, 0, 0},
+	{"allowed prefill workers leave no decode worker",
+	 {{0}},
+	 {PAIR_P},
+	 PAIR_P,
+	 0,
+	 0,
+	 KVR_E_NO_ENDPOINTS},
+	{"pinned, not allowed",
+	 {{KVR_HINT_PREFILL_WORKER, PAIR_P}},
+	 {PAIR_Q, PAIR_D},
+	 0,
+	 0,
+	 0,
+	 KVR_E_PINNED_NOT_ALLOWED},
+};
+
+static void put_hint(uint16_t type, uint64_t value)
+{
+	if (type == KVR_HINT_DP_RANK || type == KVR_HINT_PREFILL_DP_RANK)
+		kvr_hint_put_u32(&hints, type, (uint32_t)value);
+	else if (type != 0)
+		kvr_hint_put_u64(&hints, type, value);
+}
+
+static void pinned(const struct pin *c, uint64_t id)
+{
+	const struct pair_run *p, *d;
+	uint32_t n = 0;
+
+	no_hints();
+	for (size_t i = 0; i < RTE_DIM(c->hint); i++)
+		put_hint(c->hint[i].type, c->hint[i].value);
+	while (c->allowed[n] != 0)
+		n++;
+	if (n > 0)
+		kvr_hint_put_allowed(&hints, c->allowed, n);
+	pair_route(id, &hints);
+	p = pair_leg(id, true);
+	d = pair_leg(id, false);
+	if (pair_told[id].rejected != c->code)
+		fprintf(stderr, "%s: %s\n", c->what, pair_said());
+	CU_ASSERT_EQUAL(pair_told[id].rejected, c->code);
+	if (c->prefill != 0)
+		CU_ASSERT(p != NULL && p->worker == c->prefill &&
+			  p->request.dp_rank == c->prefill_rank);
+	if (c->code != 0)
+		return;
+	CU_ASSERT(d != NULL && (c->decode == 0 || d->worker == c->decode));
+	CU_ASSERT_EQUAL(pair_told[id].accepted.worker, d->worker);
+	CU_ASSERT_EQUAL(pair_told[id].accepted.prefill_worker, p->worker);
+	CU_ASSERT_EQUAL(pair_told[id].accepted.prefill_dp_rank, p->request.dp_rank);
+	/* Both are told which prefill worker it is. */
+	CU_ASSERT_EQUAL(d->prefill_worker, p->worker);
+	CU_ASSERT_EQUAL(p->prefill_worker, p->worker);
+}
+
+static void each_leg_has_its_own_pins(void)
+{
+	struct pipeline_worker q = pair_worker(PAIR_Q, 1, true);
+
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_E, 1, false);
+	join(PAIR_P, 1, true);
+	q.ranks = 2;
+	join_as(q);
+	for (size_t i = 0; i < RTE_DIM(pins); i++)
+		pinned(&pins[i], i + 1);
+	pair_finish();
+	pair_stop();
+}
+
+static void direct_mode_wants_both_workers(void)
+{
+	pair_start("router_mode = direct\n", "router_mode = direct\n");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	pair_route(1, NULL);
+	SAID("c.WorkerIdRequired");
+	pair_route(2, hint_u64(KVR_HINT_DECODE_WORKER, PAIR_D));
+	SAID("c.WorkerIdRequired");
+	pair_route(3, hint_u64(KVR_HINT_PREFILL_WORKER, PAIR_P));
+	SAID("p.DISPATCH c.WorkerIdRequired");
+	hint_u64(KVR_HINT_PREFILL_WORKER, PAIR_P);
+	kvr_hint_put_u64(&hints, KVR_HINT_DECODE_WORKER, PAIR_D);
+	pair_route(4, &hints);
+	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
+	pair_finish();
+	pair_stop();
+}
+
+/* ---- queries ---- */
+
+static void a_query_goes_through_both_pools_and_books_nothing(void)
+{
+	const struct kvr_wire_accepted *a;
+
+	for (int bootstrap = 0; bootstrap < 2; bootstrap++) {
+		pair_start("", "");
+		join(PAIR_D, 1, false);
+		join(PAIR_P, 1, bootstrap);
+		pair_route(1, NULL); /* slots with the number of a query's are taken */
+		pipeline_route(2, 1, 6, KVR_REQ_F_QUERY, NULL);
+		pair_take();
+		a = &pair_told[2].accepted;
+		CU_ASSERT_EQUAL(pair_told[2].rejected, 0);
+		CU_ASSERT_EQUAL(a->state, KVR_STATE_QUERY);
+		CU_ASSERT_EQUAL(a->worker, PAIR_D);
+		CU_ASSERT_EQUAL(a->prefill_worker, PAIR_P);
+		CU_ASSERT_EQUAL(a->prefill_dp_rank, 0);
+		CU_ASSERT_EQUAL(a->path, bootstrap ? KVR_PATH_BOOTSTRAP : KVR_PATH_SYNC);
+		CU_ASSERT_PTR_NULL(pair_leg(2, true));
+		CU_ASSERT_PTR_NULL(pair_leg(2, false));
+		CU_ASSERT_EQUAL(slots_used(5), 1);
+		CU_ASSERT_EQUAL(slots_used(6), 1);
+		pair_finish();
+		pair_stop();
+	}
+}
+
+/* ---- limits ---- */
+
+static void back_pressure_of_the_prefill_pool_is_a_retryable_refusal(void)
+{
+	pair_start("", "[class p only]\nprefill_busy_threshold = 0\n"
+		       "request_queue_limit_per_worker = 1\n");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	pair_route(1, NULL);
+	pair_route(2, NULL);
+	SAID("c.QUEUED");
+	/* More than there are slots: a refusal leaves none behind. */
+	for (uint64_t id = 3; id < 3 + 300; id++) {
+		pair_route(id, NULL);
+		CU_ASSERT_EQUAL(pair_told[id].rejected, KVR_E_QUEUE_REJECTED);
+		CU_ASSERT_EQUAL(pair_told[id].why.retryable, 1);
+		CU_ASSERT_EQUAL(pair_told[id].why.detail[0], 1); /* requests */
+		CU_ASSERT_EQUAL(pair_told[id].why.detail[1], 1);
+		CU_ASSERT_EQUAL(pair_told[id].why.detail[2], 1);
+	}
+	CU_ASSERT_EQUAL(slots_used(5), 2);
+	CU_ASSERT_EQUAL(slots_used(6), 2);
+	pair_finish();
+	CU_ASSERT_TRUE(pair_told[1].fin && pair_told[2].fin);
+	pair_stop();
+}
+
+static void no_slot_in_the_prefill_pool(void)
+{
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, false);
+	/* The prefill pool takes requests of its own, too. */
+	while (kvr_flight_alloc_unnamed(pool(6)->requests, 1, 1) != NULL)
+		;
+	pair_route(1, NULL);
+	SAID("c.NoMemory");
+	CU_ASSERT_EQUAL(slots_used(5), 0);
+	for (uint32_t i = 0; i < kvr_flight_size(pool(6)->requests); i++)
+		kvr_flight_release(pool(6)->requests, kvr_flight_slot(pool(6)->requests, i));
+	pair_route(2, NULL);
+	SAID("p.DISPATCH c.QUEUED");
+	pair_finish();
+	pair_stop();
+}
+
+/* ---- topology ---- */
+
+static void in_zone(uint64_t worker, const char *zone, uint8_t enforcement)
+{
+	struct pipeline_worker w = pair_worker(worker, 1, true);
+
+	w.topology = zone;
+	if (enforcement != 0) {
+		w.domain = "zone";
+		w.enforcement = enforcement;
+	}
+	join_as(w);
+}
+
+/* Where sixteen requests at once are decoded. */
+static uint32_t decoded_at(uint64_t worker)
+{
+	uint32_t n = 0;
+
+	for (uint64_t id = 1; id <= 16; id++) {
+		pair_route(id, NULL);
+		n += pair_leg(id, false) != NULL && pair_leg(id, false)->worker == worker;
+	}
+	pair_finish();
+	return n;
+}
+
+static void blocks_go_where_the_topology_lets_them(void)
+{
+	pair_start("", "");
+	in_zone(PAIR_P, "zone=east", 2);
+	in_zone(PAIR_D, "zone=west", 0);
+	in_zone(PAIR_E, "zone=east", 0);
+	CU_ASSERT_EQUAL(decoded_at(PAIR_E), 16); /* required: only there */
+	pair_leave(PAIR_E);
+	pair_route(100, NULL);
+	SAID("p.DISPATCH c.NoEndpoints");
+	pair_finish();
+	pair_stop();
+
+	pair_start("", "");
+	in_zone(PAIR_P, "zone=east", 1);
+	in_zone(PAIR_D, "zone=west", 0);
+	in_zone(PAIR_E, "zone=east", 0);
+	CU_ASSERT(decoded_at(PAIR_E) > 8); /* preferred: until its load outweighs it */
+	pair_leave(PAIR_E);
+	pair_route(100, NULL);
+	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
+	pair_finish();
+	pair_stop();
+
+	/* Required, and nobody knows where the prefill worker is: nothing is sent. */
+	pair_start("", "");
+	in_zone(PAIR_P, "rack=7", 2);
+	in_zone(PAIR_E, "zone=east", 0);
+	pair_route(1, NULL);
+	SAID("c.NoEndpoints");
+	pipeline_route(2, 1, 6, KVR_REQ_F_QUERY, NULL);
+	pair_take();
+	CU_ASSERT_EQUAL(pair_told[2].rejected, KVR_E_NO_ENDPOINTS);
+	pair_stop();
+}
+
+/* ---- another try ---- */
+
+static void fails(uint64_t id)
+{
+	pair_item(pair_leg(id, true), KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "no");
+}
+
+static void nobody_is_left_for_another_try(void)
+{
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	pair_route(1, NULL);
+	pair_said();
+	fails(1);
+	SAID("d.ABORT c.PrefillFailed");
+	CU_ASSERT_EQUAL(pair_told[1].why.retryable, 1);
+	pair_route(2, NULL);
+	pair_said();
+	pair_leave(PAIR_P);
+	SAID("d.ABORT c.WorkerLost");
+	pair_finish();
+	pair_stop();
+	/* With the code of the agent that refused. */
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, false);
+	pair_route(1, NULL);
+	pair_said();
+	pair_ack(pair_leg(1, true), 9);
+	SAID("c.PrefillFailed");
+	CU_ASSERT_EQUAL(pair_told[1].why.detail[0], 9);
+	pair_stop();
+	/* A pinned worker is asked again. */
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	pair_route(1, hint_u64(KVR_HINT_PREFILL_WORKER, PAIR_P));
+	pair_said();
+	fails(1);
+	SAID("d.ABORT p.DISPATCH d.DISPATCH c.DISPATCHED");
+	pair_finish();
+	pair_stop();
+}
+
+static void as_many_tries_as_configured(void)
+{
+	pair_start("disagg_reroutes = 0\n", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	join(PAIR_Q, 1, true);
+	pair_route(1, NULL);
+	pair_said();
+	fails(1);
+	SAID("d.ABORT c.PrefillFailed");
+	pair_finish();
+	pair_stop();
+	pair_start("disagg_reroutes = 3\n", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	join(PAIR_Q, 1, true);
+	pair_route(1, NULL);
+	pair_said();
+	fails(1);
+	SAID("d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
+	fails(1);
+	SAID("d.ABORT p.DISPATCH d.DISPATCH c.DISPATCHED");
+	fails(1);
+	SAID("d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
+	fails(1);
+	SAID("d.ABORT c.PrefillFailed");
+	pair_finish();
+	pair_stop();
+}
+
+static void the_client_hears_that_it_waits_again(void)
+{
+	pair_start("", "router_queue_threshold = 0\n");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	pair_route(1, NULL);
+	join(PAIR_Q, 1, true);
+	pair_route(2, NULL);
+	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
+	fails(2); /* the other prefill worker is busy */
+	SAID("d.ABORT c.QUEUED");
+	pair_client(2, KVR_PROBE);
+	SAID("c.QUEUED");
+	pair_finish();
+	CU_ASSERT_TRUE(pair_told[2].fin);
+	CU_ASSERT_EQUAL(pair_told[2].items, 1);
+	pair_stop();
+}
+
+static void what_the_client_has_seen_is_not_computed_again(void)
+{
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	join(PAIR_Q, 1, true);
+	pair_route(1, NULL);
+	pair_said();
+	pair_item(pair_leg(1, false), 0, ""); /* an item without a token */
+	SAID("c.ITEM");
+	fails(1);
+	SAID("d.ABORT c.PrefillFailed");
+	pair_finish();
+	pair_stop();
+}
+
+static void items_of_the_try_before_end_here(void)
+{
+	struct pair_run *first;
+
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	join(PAIR_Q, 1, true);
+	pair_route(1, NULL);
+	first = pair_leg(1, false);
+	fails(1);
+	pair_said();
+	/* Sent before the ABORT came, and the end that follows it. */
+	first->tokens = 1;
+	pair_item(first, 0, "x");
+	pair_item(first, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED, "");
+	SAID("");
+	CU_ASSERT_EQUAL(first->acks, 2); /* or it would go on repeating them */
+	CU_ASSERT_EQUAL(pair_told[1].items, 0);
+	pair_finish();
+	CU_ASSERT_EQUAL(pair_told[1].items, 1);
+	pair_stop();
+}
+
+static void no_slot_for_another_try(void)
+{
+	pair_start("enforce_disagg = false\n", "");
+	join(PAIR_D, 1, false);
+	for (uint64_t id = 1; id < 256; id++) /* aggregated, as no prefill side is there */
+		pair_route(id, NULL);
+	CU_ASSERT_EQUAL(slots_used(5), 255);
+	join(PAIR_P, 1, true);
+	join(PAIR_Q, 1, true);
+	pair_route(300, NULL);
+	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
+	fails(300);
+	SAID("d.ABORT c.NoMemory");
+	pair_route_again(300); /* known still: not a new request */
+	SAID("c.NoMemory");
+	pair_finish();
+	pair_stop();
+}
+
+/* The worker goes, and before that is dealt with, its refusal is read. */
+static void lost_and_refused_in_one_turn(void)
+{
+	struct kvr_wire_ids ids = {.source = PAIR_P, .id = 9, .epoch = 1};
+	const struct kvr_wire_dispatch_ack refusal = {.code = 9};
+	uint8_t buf[64];
+	int len;
+
+	pair_start_prefill_first("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	pair_route(1, NULL);
+	join(PAIR_Q, 1, true);
+	pair_said();
+	len = kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids);
+	pipeline_send(2000 + PAIR_P, buf, (size_t)len);
+	lcore_turn(rt->lcore[0]);
+	ids = (struct kvr_wire_ids){
+		.source = PAIR_CLIENT, .id = 1, .handle = pair_leg(1, true)->handle, .epoch = 1};
+	len = kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &refusal);
+	pipeline_send(2000 + PAIR_P, buf, (size_t)len);
+	control_round(rt);
+	pipeline_turn();
+	SAID("d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
+	pair_finish();
+	CU_ASSERT_TRUE(pair_told[1].fin);
+	pair_stop();
+}
+
+static void a_bypassed_request_leaves_its_queue_at_once(void)
+{
+	pair_start("enforce_disagg = false\nrouter_queue_threshold = 0\n",
+		   "router_queue_threshold = 0\n");
+	join(PAIR_D, 1, false);
+	pair_route(1, NULL);
+	join(PAIR_P, 1, true);
+	pair_route(2, NULL);
+	pair_route(3, NULL);
+	SAID("c.QUEUED");
+	pair_leave(PAIR_P); /* from one queue into the other */
+	SAID("");
+	pair_client(3, KVR_CANCEL);
+	SAID("c.CANCELLED");
+	pair_client(3, KVR_CANCEL);
+	SAID("c.CANCELLED");
+	pair_finish();
+	SAID("");
+	CU_ASSERT_PTR_NULL(pair_leg(3, false));
+	pair_stop();
+}
+
+/* ---- messages ---- */
+
+static void dispatch_is_repeated_ever_more_slowly(void)
+{
+	static const uint32_t after_ms[] = {20, 40, 80, 160, 320, 640, 1000, 1000, 1000};
+	struct pair_run *r;
+
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	pair_route(1, NULL);
+	pair_said();
+	pair_ack(pair_leg(1, true), 0);
+	r = pair_leg(1, false);
+	for (size_t i = 0; i < RTE_DIM(after_ms); i++) {
+		pipeline_advance(after_ms[i] - 2);
+		SAID("");
+		pipeline_advance(2);
+		SAID("d.DISPATCH");
+		CU_ASSERT_EQUAL(r->attempt, i + 1);
+	}
+	pair_ack(r, 0);
+	pipeline_advance(5000);
+	SAID("");
+	pair_finish();
+	pair_stop();
+}
+
+/* Put the fragments of the DISPATCH to this worker together. @return length, 0: not all there. */
+static uint32_t gather(uint64_t worker, uint8_t *msg, uint32_t cap)
+{
+	const struct out *o;
+	uint32_t have = 0, len = 0;
+
+	while ((o = pipeline_next(2000 + (uint32_t)worker)) != NULL) {
+		if (o->hdr.kind != KVR_DISPATCH)
+			continue;
+		CU_ASSERT_FATAL(o->hdr.msg_len <= cap);
+		memcpy(msg + o->hdr.frag_off, &o->hdr + 1, o->hdr.frag_len);
+		have += o->hdr.frag_len;
+		len = o->hdr.msg_len;
+	}
+	return have == len ? len : 0;
+}
+
+static void check_long(uint64_t worker, uint32_t n, const struct kvr_hints **out)
+{
+	static uint8_t msg[1 << 20];
+	static struct kvr_hints h;
+	static struct kvr_request q;
+	uint32_t len = gather(worker, msg, sizeof(msg));
+	uint64_t sh;
+
+	CU_ASSERT_FATAL(len > 0);
+	CU_ASSERT_EQUAL_FATAL(kvr_request_parse(msg, len, KVR_DISPATCH, &q), 0);
+	CU_ASSERT_EQUAL_FATAL(kvr_hints_parse(q.hints, q.fixed.hints_len, KVR_HINTS_DISPATCH, &h),
+			      0);
+	CU_ASSERT_EQUAL(q.fixed.n_hashes, n);
+	for (uint32_t i = 0; i < n; i++) {
+		memcpy(&sh, (const uint8_t *)q.hashes + i * 8, 8);
+		CU_ASSERT_EQUAL(sh, 7 + i);
+	}
+	CU_ASSERT_EQUAL(q.fixed.body_len, pipeline_body_len);
+	CU_ASSERT_NSTRING_EQUAL(q.body, "body", RTE_MIN(4u, pipeline_body_len));
+	*out = &h;
+}
+
+/* In one frame or in many, with hints of the client or without: both legs get all of it. */
+static void long_messages(void)
+{
+	static const struct {
+		uint32_t n, body;
+		bool hints;
+	} sizes[] = {{1, 0, false},	{1, 0, true},	   {160, 3, true},   {1000, 0, false},
+		     {1000, 5, true},	{3, 20000, false}, {3, 20000, true}, {2000, 30001, true},
+		     {150, 100, false}, {7, 1200, true}};
+	const struct kvr_hints *h;
+
+	for (size_t i = 0; i < RTE_DIM(sizes); i++) {
+		pair_start("", "");
+		join(PAIR_D, 1, false);
+		join(PAIR_P, 1, true);
+		pair_take();
+		no_hints();
+		kvr_hint_put_str(&hints, KVR_HINT_LORA, "adapter");
+		kvr_hint_put_u64(&hints, KVR_HINT_PREFILL_WORKER, PAIR_P);
+		kvr_hint_put_str(&hints, KVR_HINT_NAMESPACE, "space");
+		pipeline_body_len = sizes[i].body;
+		pipeline_route(1, 7, sizes[i].n, 0, sizes[i].hints ? &hints : NULL);
+		check_long(PAIR_P, sizes[i].n, &h);
+		CU_ASSERT_EQUAL(h->bootstrap_port, 8998);
+		CU_ASSERT_EQUAL(h->lora.len, sizes[i].hints ? 7 : 0);
+		pipeline_flush();
+		pipeline_advance(21); /* again: the first was read to its end above */
+		check_long(PAIR_D, sizes[i].n, &h);
+		CU_ASSERT_EQUAL(h->bootstrap_port, 8998);
+		CU_ASSERT_EQUAL(h->prefill_worker, PAIR_P);
+		CU_ASSERT_EQUAL(h->lora.len, sizes[i].hints ? 7 : 0);
+		CU_ASSERT_EQUAL(h->ns.len, sizes[i].hints ? 5 : 0);
+		pipeline_body_len = 4;
+		pipeline_flush();
+		pair_leave(PAIR_D);
+		pair_leave(PAIR_P);
+		pair_stop();
+	}
+}
+
+static void a_bootstrap_address_needs_a_port(void)
+{
+	struct pipeline_worker w = pair_worker(PAIR_P, 1, true);
+	const struct out *o;
+
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	w.port = 0;
+	CU_ASSERT_FALSE(pipeline_hello_as(&w));
+	o = pipeline_expect(2000 + PAIR_P, KVR_REJECTED);
+	CU_ASSERT_FATAL(o != NULL);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_rejected *)(&o->hdr + 1))->code,
+			KVR_E_WORKER_CONFIG);
+	pair_route(1, NULL);
+	SAID("c.NotActivated");
+	pair_stop();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"can serve", what_can_be_served},
+		{"gone while waiting", the_prefill_side_goes_while_requests_wait},
+		{"draining, suspect", draining_and_suspect_workers_are_not_chosen},
+		{"pins", each_leg_has_its_own_pins},
+		{"direct", direct_mode_wants_both_workers},
+		{"query", a_query_goes_through_both_pools_and_books_nothing},
+		{"back-pressure", back_pressure_of_the_prefill_pool_is_a_retryable_refusal},
+		{"no slot", no_slot_in_the_prefill_pool},
+		{"topology", blocks_go_where_the_topology_lets_them},
+		{"nobody left", nobody_is_left_for_another_try},
+		{"tries", as_many_tries_as_configured},
+		{"waits again", the_client_hears_that_it_waits_again},
+		{"answered", what_the_client_has_seen_is_not_computed_again},
+		{"muted", items_of_the_try_before_end_here},
+		{"no slot again", no_slot_for_another_try},
+		{"lost and refused", lost_and_refused_in_one_turn},
+		{"bypassed", a_bypassed_request_leaves_its_queue_at_once},
+		{"repeats", dispatch_is_repeated_ever_more_slowly},
+		{"long", long_messages},
+		{"bootstrap port", a_bootstrap_address_needs_a_port},
+		CU_TEST_INFO_NULL};
+
+	return kvr_test_run("disagg_rules", tests);
+}
