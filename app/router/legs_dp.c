@@ -401,7 +401,7 @@ static void route_decode(struct lcore *lc, struct pool *d, struct legs *l)
 
 	do {
 		overlap_view(l->job->overlap, &ov);
-		kvr_sched_route(d->sched, l->decode->slot, &l->dreq, &ov, lc->now_ns, &dec);
+		decide(lc, d, l->job, l->decode->slot, &l->dreq, &ov, &dec);
 	} while (dec.result == KVR_SCHED_ERROR && decode_unpin(d, l, dec.err));
 	switch (dec.result) {
 	case KVR_SCHED_ROUTED:
@@ -459,7 +459,7 @@ static bool route_prefill(struct lcore *lc, struct pool *d, struct legs *l)
 	session_enter(lc, p, &l->session, &l->phints, false);
 	do {
 		overlap_view(l->overlap, &ov);
-		kvr_sched_route(p->sched, l->prefill->slot, &l->preq, &ov, lc->now_ns, &dec);
+		decide(lc, p, l->job, l->prefill->slot, &l->preq, &ov, &dec);
 	} while (dec.result == KVR_SCHED_ERROR &&
 		 session_unpin(p, &l->session, &l->phints, dec.err, false));
 	switch (dec.result) {
@@ -703,8 +703,7 @@ enum kvr_wire_code legs_query(struct lcore *lc, struct pool *d, struct job *j,
 		return KVR_E_NOT_ACTIVATED;
 	prefill_request(lc, d, l);
 	overlap_view(l->overlap, &ov);
-	if (kvr_sched_route(d->prefill->sched, 0, &l->preq, &ov, lc->now_ns, dec) !=
-	    KVR_SCHED_QUERY)
+	if (decide(lc, d->prefill, j, 0, &l->preq, &ov, dec) != KVR_SCHED_QUERY)
 		return sched_code(dec->err);
 	w = kvr_view_find(lc->view, dec->worker);
 	t = w != NULL && w->transfer != NULL ? w->transfer : &nothing;
@@ -715,9 +714,8 @@ enum kvr_wire_code legs_query(struct lcore *lc, struct pool *d, struct job *j,
 	a->path = t->host[0] != '\0' ? KVR_PATH_BOOTSTRAP : KVR_PATH_SYNC;
 	decode_request(l, t);
 	overlap_view(j->overlap, &ov);
-	return kvr_sched_route(d->sched, 0, &l->dreq, &ov, lc->now_ns, dec) == KVR_SCHED_QUERY
-		       ? KVR_OK
-		       : sched_code(dec->err);
+	return decide(lc, d, j, 0, &l->dreq, &ov, dec) == KVR_SCHED_QUERY ? KVR_OK
+									  : sched_code(dec->err);
 }
 
 void legs_admitted(struct lcore *lc, struct pool *p, struct kvr_flight *r,
