@@ -364,6 +364,10 @@ bool ex_op_route(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 		ex_req_free(r);
 		return true;
 	}
+	if (!ex_session_known(w, r, p)) {
+		ex_req_free(r);
+		return false;
+	}
 	if (!ex_session_enter(w, r)) {
 		limit_line(w, r);
 		return true;

@@ -45,6 +45,9 @@ void ex_leg_dropped(struct ex_world *w, struct ex_pool *pool, uint32_t slot);
 /** Before the decision: pin the main leg to the binding; false: there is no room for an open. */
 bool ex_session_enter(struct ex_world *w, struct ex_req *r);
 
+/** Whether what the request closes is there; else a problem. */
+bool ex_session_known(struct ex_world *w, const struct ex_req *r, struct ex_problem *p);
+
 /** The same for the prefill leg, which has affinity alone. */
 void ex_session_enter_prefill(struct ex_world *w, struct ex_req *r);
 

@@ -108,6 +108,22 @@ static void pin_explicit(const struct ex_world *w, struct kvr_sched_hints *h,
 	h->dp_rank = to->dp_rank;
 }
 
+bool ex_session_known(struct ex_world *w, const struct ex_req *r, struct ex_problem *p)
+{
+	struct kvr_session *t;
+	struct kvr_session_key key;
+
+	if (r->session == NULL || r->action != EX_SESSION_CLOSE)
+		return true;
+	t = table(w, r->pool);
+	if (t != NULL) {
+		key = key_of(r->pool, r);
+		if (kvr_session_left(t, &key, w->now) != 0)
+			return true;
+	}
+	return ex_bad(p, "unknown session '%s'", r->session);
+}
+
 /* A request with a generic pin of its own does not use the session. */
 bool ex_session_enter(struct ex_world *w, struct ex_req *r)
 {
