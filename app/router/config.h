@@ -54,6 +54,7 @@ struct kvr_router_pool_options {
 	uint64_t max_blocks;
 	uint64_t max_runs;
 	uint32_t disagg_reroutes;
+	uint32_t decision_sample;
 	char event[16];	    /* CPU; "" = first ingress CPU */
 	char scheduler[16]; /* CPU; "" = first ingress CPU */
 };

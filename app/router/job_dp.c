@@ -152,12 +152,13 @@ static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const stru
 		.strict_priority = h->strict_priority,
 		.priority_jump = h->priority_jump,
 		.policy_class = KVR_SCHED_NO_CLASS,
+		.lora = str(h->lora),
 	};
 	for (uint32_t i = 0; i < h->n_required; i++)
 		j->required[i] = str(h->required[i]);
 	for (uint32_t i = 0; i < h->n_preferred; i++)
-		j->preferred[i] = (struct kvr_sched_preferred){str(h->preferred[i]),
-							       (float)h->preferred_weight[i]};
+		j->preferred[i] =
+			(struct kvr_sched_preferred){str(h->preferred[i]), h->preferred_weight[i]};
 	for (uint32_t i = 0; i < h->n_shared; i++)
 		j->shared[i] = (struct kvr_sched_range){h->shared[i].start, h->shared[i].end};
 	j->req.shared = j->shared;

@@ -391,7 +391,7 @@ static void route_decode(struct lcore *lc, struct pool *d, struct legs *l)
 	struct why why = {0};
 
 	overlap_view(l->job->overlap, &ov);
-	switch (kvr_sched_route(d->sched, l->decode->slot, &l->dreq, &ov, lc->now_ns, &dec)) {
+	switch (decide(lc, d, l->job, l->decode->slot, &l->dreq, &ov, &dec)) {
 	case KVR_SCHED_ROUTED:
 		decided(d, l, PC_LEG_ROUTED);
 		decode_booked(lc, d, l, &dec);
@@ -444,7 +444,7 @@ static bool route_prefill(struct lcore *lc, struct pool *d, struct legs *l)
 	l->prefill->legs = l;
 	l->prefill->job = l->job;
 	overlap_view(l->overlap, &ov);
-	switch (kvr_sched_route(p->sched, l->prefill->slot, &l->preq, &ov, lc->now_ns, &dec)) {
+	switch (decide(lc, p, l->job, l->prefill->slot, &l->preq, &ov, &dec)) {
 	case KVR_SCHED_ROUTED:
 		pool_count(p, PC_ROUTED, 1);
 		prefill_booked(lc, d, l, &dec);
@@ -681,8 +681,7 @@ enum kvr_wire_code legs_query(struct lcore *lc, struct pool *d, struct job *j,
 		return KVR_E_NOT_ACTIVATED;
 	prefill_request(lc, d, l);
 	overlap_view(l->overlap, &ov);
-	if (kvr_sched_route(d->prefill->sched, 0, &l->preq, &ov, lc->now_ns, dec) !=
-	    KVR_SCHED_QUERY)
+	if (decide(lc, d->prefill, j, 0, &l->preq, &ov, dec) != KVR_SCHED_QUERY)
 		return sched_code(dec->err);
 	w = kvr_view_find(lc->view, dec->worker);
 	t = w != NULL && w->transfer != NULL ? w->transfer : &nothing;
@@ -693,9 +692,8 @@ enum kvr_wire_code legs_query(struct lcore *lc, struct pool *d, struct job *j,
 	a->path = t->host[0] != '\0' ? KVR_PATH_BOOTSTRAP : KVR_PATH_SYNC;
 	decode_request(l, t);
 	overlap_view(j->overlap, &ov);
-	return kvr_sched_route(d->sched, 0, &l->dreq, &ov, lc->now_ns, dec) == KVR_SCHED_QUERY
-		       ? KVR_OK
-		       : sched_code(dec->err);
+	return decide(lc, d, j, 0, &l->dreq, &ov, dec) == KVR_SCHED_QUERY ? KVR_OK
+									  : sched_code(dec->err);
 }
 
 void legs_admitted(struct lcore *lc, struct pool *p, struct kvr_flight *r,

@@ -60,7 +60,8 @@ static int pool_sched(struct pool *p, struct kvr_router_pool_conf *c)
 	if (p->sched == NULL)
 		return -errno;
 	p->max_ranks = kvr_sched_max_ranks(p->sched);
-	return 0;
+	p->log = decision_log_create(p->max_ranks, c->own.decision_sample);
+	return p->log == NULL ? -ENOMEM : 0;
 }
 
 static int pool_tables(struct pool *p, const struct kvr_router_pool_conf *c)
@@ -138,6 +139,7 @@ static void pool_fini(struct pool *p)
 			job_free(&p->rt->control, r->job);
 	}
 	kvr_sched_destroy(p->sched);
+	decision_log_destroy(p->log);
 	kvr_prefix_destroy(p->prefix);
 	kvr_flight_destroy(p->requests);
 	rte_free(p->cursor);

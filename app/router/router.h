@@ -277,6 +277,7 @@ struct pool {
 	struct kvr_prefix *prefix;
 	struct kvr_flight_table *requests; /* scheduler: rw; ingress: relay parts */
 	struct kvr_sched *sched;	   /* scheduler lcore */
+	struct decision_log *log;	   /* scheduler lcore writes */
 	struct kvr_sched_load *loads;	   /* max_ranks each: answers to POTENTIAL_LOADS */
 	struct kvr_wire_rank_potential *loads_wire;
 	kvr_cell_t *count;	 /* enum pool_counter; scheduler lcore */

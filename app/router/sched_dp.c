@@ -15,6 +15,7 @@
 
 #define ABORT_TRIES    5
 #define ABORT_EVERY_NS UINT64_C(500000000)
+#define STEPS_AHEAD    (1 + KVR_SCHED_AHEAD) /* the job, then what it or the slot leads to */
 
 static const enum kvr_wire_code sched_codes[KVR_SCHED_ERRS] = {
 	[KVR_SCHED_NO_ENDPOINTS] = KVR_E_NO_ENDPOINTS,
@@ -29,7 +30,7 @@ static const enum kvr_wire_code sched_codes[KVR_SCHED_ERRS] = {
 	[KVR_SCHED_DUPLICATE] = KVR_E_DUPLICATE_REQUEST,
 	[KVR_SCHED_EMPTY_PROMPT] = KVR_E_EMPTY_PROMPT,
 	[KVR_SCHED_PROMPT_TOO_LONG] = KVR_E_PROMPT_TOO_LONG,
-	[KVR_SCHED_INVALID_WEIGHT] = KVR_E_INVALID_REQUEST,
+	[KVR_SCHED_INVALID_WEIGHT] = KVR_E_INVALID_WEIGHT,
 	[KVR_SCHED_UNKNOWN_CLASS] = KVR_E_UNKNOWN_POLICY_CLASS,
 	[KVR_SCHED_BAD_SLOT] = KVR_E_NO_MEMORY,
 	[KVR_SCHED_SHUTDOWN] = KVR_E_SHUTDOWN,
@@ -231,7 +232,7 @@ static void answer_query(struct lcore *lc, struct pool *p, struct job *j)
 		overlap_view(j->overlap, &ov);
 		a.path = p->prefill != NULL ? KVR_PATH_BYPASSED : KVR_PATH_AGGREGATED;
 		/* No slot is touched by a query; any number in range will do. */
-		if (kvr_sched_route(p->sched, 0, &j->req, &ov, lc->now_ns, &d) != KVR_SCHED_QUERY)
+		if (decide(lc, p, j, 0, &j->req, &ov, &d) != KVR_SCHED_QUERY)
 			code = sched_code(d.err);
 	}
 	if (code != KVR_OK) {
@@ -370,7 +371,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		r->path = KVR_PATH_BYPASSED;
 	}
 	overlap_view(j->overlap, &ov);
-	switch (kvr_sched_route(p->sched, r->slot, &j->req, &ov, lc->now_ns, &d)) {
+	switch (decide(lc, p, j, r->slot, &j->req, &ov, &d)) {
 	case KVR_SCHED_ROUTED:
 		pool_count(p, PC_ROUTED, 1);
 		routed(lc, p, r, j, &d);
@@ -591,7 +592,7 @@ static void admit(struct lcore *lc, struct pool *p)
 	uint32_t got;
 
 	do {
-		got = kvr_sched_poll(p->sched, lc->now_ns, d, RTE_DIM(d));
+		got = decide_waiting(lc, p, d, RTE_DIM(d));
 		for (uint32_t i = 0; i < got; i++) {
 			struct kvr_flight *r = kvr_flight_slot(p->requests, d[i].slot);
 			struct job *j = r->job;
@@ -645,19 +646,35 @@ void sched_dropped(void *arg, uint32_t slot, uint32_t rank)
 	fail_request(p->sched_lcore, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
 }
 
-static void prefetch_note(struct pool *p, const struct note *n, int step)
+static void prefetch_note(struct pool *p, const struct note *n, struct kvr_active_ahead *ahead,
+			  int step)
 {
 	if (n->type == NOTE_ROUTE && step == 0)
-		rte_prefetch0(n->ptr);
-	else if (n->type == NOTE_ROUTE && step == 2)
-		kvr_sched_prefetch_route(p->sched, 0, &((const struct job *)n->ptr)->req);
-	else if (n->type == NOTE_PROGRESS)
+		rte_prefetch0(&((const struct job *)n->ptr)->req);
+	else if (n->type == NOTE_ROUTE)
+		kvr_sched_prefetch_route(p->sched, &((const struct job *)n->ptr)->req, ahead);
+	else if (n->type == NOTE_PROGRESS && step > 0)
 		kvr_sched_prefetch(p->sched, (uint32_t)n->handle & (KVR_FLIGHT_MAX_SLOTS - 1),
-				   step);
+				   step - 1);
+}
+
+/* Before note i is handled: the next step of some notes behind it. Each step reads what the one
+ * before has fetched; see kvr_sched_prefetch().
+ */
+static void fetch_ahead(struct pool *p, const struct note n[], int got,
+			struct kvr_active_ahead ahead[], int i)
+{
+	for (int step = 0; step < STEPS_AHEAD; step++) {
+		int at = i + 2 * (STEPS_AHEAD - step);
+
+		if (at >= 0 && at < got)
+			prefetch_note(p, &n[at], &ahead[at], step);
+	}
 }
 
 uint32_t sched_poll(struct lcore *lc, struct pool *p)
 {
+	struct kvr_active_ahead ahead[BURST] = {0};
 	struct note n[BURST];
 	uint32_t got = rte_ring_dequeue_burst_elem(p->notes, n, sizeof(n[0]), BURST, NULL);
 
@@ -665,15 +682,10 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 	for (uint32_t i = 0; i < got; i++)
 		if (n[i].handle != 0)
 			kvr_flight_prefetch(p->requests, n[i].handle);
-	for (uint32_t i = 0; i < got; i++) {
-		/* Each step reads what the one before has fetched; see kvr_sched_prefetch(). */
-		if (i + 6 < got)
-			prefetch_note(p, &n[i + 6], 0);
-		if (i + 4 < got)
-			prefetch_note(p, &n[i + 4], 1);
-		if (i + 2 < got)
-			prefetch_note(p, &n[i + 2], 2);
-		handlers[n[i].type](lc, p, &n[i]);
+	for (int i = got > 1 ? -2 * STEPS_AHEAD : 0; i < (int)got; i++) {
+		fetch_ahead(p, n, (int)got, ahead, i);
+		if (i >= 0)
+			handlers[n[i].type](lc, p, &n[i]);
 	}
 	admit(lc, p);
 	timers(lc, p);

@@ -8,6 +8,7 @@
  * on the lcore it is given, and takes the frame or job it is given in every case.
  */
 
+#include "decision.h"
 #include "router.h"
 
 /* ---- loop_dp.c ---- */
@@ -106,7 +107,7 @@ void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
 bool sched_refresh(void *pool, uint32_t slot, const struct kvr_sched_req *req,
 		   struct kvr_sched_overlap *out);
 
-/* What the files of the scheduler stage share. */
+/* What the files of the scheduler stage share. decide() and decide_waiting() are in decision.h. */
 
 enum kvr_wire_code sched_code(enum kvr_sched_err err);
 

@@ -9,6 +9,7 @@
 #include <rte_version.h>
 
 #include "control.h"
+#include "decisions.h"
 #include "kvr_ctl.h"
 #include "router.h"
 
@@ -44,12 +45,11 @@ static int cmd_info(void *arg, const char *params, struct rte_tel_data *d)
 static void add_worker(struct router *rt, struct rte_tel_data *list, const struct kvr_worker *w)
 {
 	struct rte_tel_data *d = rte_tel_data_alloc();
-	char text[KVR_PATH_TEXT];
+	char text[KVR_PATH_TEXT], id[24];
 
 	if (d == NULL)
 		return;
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_u64(d, "id", w->id);
 	rte_tel_data_add_dict_string(d, "state", kvr_worker_state_name(w->state));
 	rte_tel_data_add_dict_string(d, "pool", rt->pool[w->pool].name);
 	rte_tel_data_add_dict_u64(d, "dp_start", w->dp_start);
@@ -60,7 +60,10 @@ static void add_worker(struct router *rt, struct rte_tel_data *list, const struc
 	rte_tel_data_add_dict_u64(d, "state_ms", (now_ns(rt) - w->since_ns) / 1000000);
 	rte_tel_data_add_dict_u64(d, "total_kv_blocks", w->total_kv_blocks);
 	rte_tel_data_add_dict_string(d, "address", kvr_path_text(&w->path, text, sizeof(text)));
-	rte_tel_data_add_array_container(list, d, 0);
+	/* By id, as arrays of dictionaries are not shown inside a dictionary. */
+	snprintf(id, sizeof(id), "%" PRIu64, w->id);
+	if (rte_tel_data_add_dict_container(list, id, d, 0) != 0)
+		rte_tel_data_free(d);
 }
 
 static int cmd_workers(void *arg, const char *params, struct rte_tel_data *d)
@@ -79,7 +82,7 @@ static int cmd_workers(void *arg, const char *params, struct rte_tel_data *d)
 	list = rte_tel_data_alloc();
 	if (list == NULL)
 		return kvr_ctl_error(d, ENOMEM, "no memory");
-	rte_tel_data_start_array(list, RTE_TEL_CONTAINER);
+	rte_tel_data_start_dict(list);
 	for (uint64_t i = from; i < n && i < from + PAGE; i++)
 		add_worker(rt, list, kvr_registry_at(rt->registry, (uint32_t)i));
 	rte_tel_data_start_dict(d);
@@ -432,6 +435,11 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 {
 	int rc = kvr_ctl_register(commands, rt);
 
+	if (rc == 0) {
+		rc = decisions_start(rt);
+		if (rc < 0)
+			kvr_ctl_unregister(commands);
+	}
 	if (rc < 0)
 		snprintf(err, errlen, "cannot register the /kvroute commands");
 	return rc;
@@ -440,5 +448,6 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 void telemetry_stop(struct router *rt)
 {
 	RTE_SET_USED(rt);
+	decisions_stop();
 	kvr_ctl_unregister(commands);
 }

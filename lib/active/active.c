@@ -51,8 +51,7 @@ static bool reserve(struct kvr_active *a)
 	a->runs.free = take(a, runs, sizeof(uint32_t), &ok);
 	a->wides.free = take(a, wides, sizeof(uint32_t), &ok);
 	a->wide_set = take(a, wides * (a->max_ranks / 64), sizeof(uint64_t), &ok);
-	a->wide_refs = take(a, wides * a->max_ranks, sizeof(uint32_t), &ok);
-	a->wide_weight = take(a, wides * a->max_ranks, sizeof(uint32_t), &ok);
+	a->wide_owner = take(a, wides * a->max_ranks, sizeof(struct owner), &ok);
 	a->path = take(a, a->max_prompt, sizeof(uint32_t), &ok);
 	a->sum = take(a, a->max_ranks, sizeof(uint64_t), &ok);
 	a->blocks = take(a, a->max_ranks, sizeof(uint32_t), &ok);
@@ -91,7 +90,7 @@ struct kvr_active *kvr_active_create(const struct kvr_active_conf *conf)
 
 void kvr_active_destroy(struct kvr_active *a)
 {
-	void *part[11];
+	void *part[10];
 
 	if (a == NULL)
 		return;
@@ -101,12 +100,11 @@ void kvr_active_destroy(struct kvr_active *a)
 	part[3] = a->runs.free;
 	part[4] = a->wides.free;
 	part[5] = a->wide_set;
-	part[6] = a->wide_refs;
-	part[7] = a->wide_weight;
-	part[8] = a->path;
-	part[9] = a->sum;
-	part[10] = a->blocks;
-	for (uint32_t i = 0; i < 11; i++)
+	part[6] = a->wide_owner;
+	part[7] = a->path;
+	part[8] = a->sum;
+	part[9] = a->blocks;
+	for (uint32_t i = 0; i < 10; i++)
 		if (part[i] != NULL)
 			a->release(a->arg, part[i]);
 	a->release(a->arg, a);
@@ -125,28 +123,30 @@ void kvr_active_stats(const struct kvr_active *a, struct kvr_active_stats *st)
 }
 
 static const char *check_owner(const struct kvr_active *a, uint32_t run, uint32_t rank,
-			       uint32_t *seen)
+			       uint32_t *seen, uint32_t *bookings)
 {
 	const struct run *r = &a->run[run];
-	struct owner o, up;
+	const struct owner *o = kvr_active__owner(a, run, rank), *up;
 
-	if (!kvr_active__owner(a, run, rank, &o))
+	if (o == NULL)
 		return NULL;
 	++*seen;
-	if (*o.weight > KVR_ACTIVE_ONE)
+	*bookings += o->refs;
+	if (o->weight > KVR_ACTIVE_ONE)
 		return "weight above one";
 	if (r->parent == ROOT)
 		return NULL;
-	if (!kvr_active__owner(a, r->parent, rank, &up))
+	up = kvr_active__owner(a, r->parent, rank);
+	if (up == NULL)
 		return "owner of a run does not own its parent";
-	return *up.refs < *o.refs ? "fewer bookings on the parent than on the run" : NULL;
+	return up->refs < o->refs ? "fewer bookings on the parent than on the run" : NULL;
 }
 
 static const char *check_run(const struct kvr_active *a, uint32_t run, uint64_t sum[])
 {
 	const struct run *r = &a->run[run];
 	const struct child *c;
-	uint32_t seen = 0;
+	uint32_t seen = 0, bookings = 0;
 
 	if (r->len > KVR_ACTIVE_RUN || r->start + r->len > KVR_ACTIVE_RUN)
 		return "run out of its slot";
@@ -154,14 +154,16 @@ static const char *check_run(const struct kvr_active *a, uint32_t run, uint64_t 
 	if (c == NULL || c->run != run + 1)
 		return "run not in the index";
 	for (uint32_t rank = 0; rank < a->max_ranks; rank++) {
-		const char *bad = check_owner(a, run, rank, &seen);
-		struct owner o;
+		const char *bad = check_owner(a, run, rank, &seen, &bookings);
+		const struct owner *o = kvr_active__owner(a, run, rank);
 
 		if (bad != NULL)
 			return bad;
-		if (kvr_active__owner(a, run, rank, &o))
-			sum[rank] += (uint64_t)r->len * *o.weight;
+		if (o != NULL)
+			sum[rank] += (uint64_t)r->len * o->weight;
 	}
+	if (bookings != r->bookings)
+		return "bookings of a run do not add up";
 	return seen == r->n_owner && seen > 0 ? NULL : "owner count is wrong";
 }
 

@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+/* States of kvr_active_ahead: what to fetch next; a zeroed one is at the beginning. */
+enum { AHEAD_PROMPT, AHEAD_CHILD, AHEAD_RUN, AHEAD_END };
+
 #define PREFETCH_HASHES 256u /* of a prompt: 32 lines, what the load buffers can have in flight */
 
 static uint64_t hash_at(const void *sh, uint32_t i)
@@ -46,12 +49,42 @@ static void fetch(const struct kvr_active *a, uint32_t run)
 		__builtin_prefetch(&a->hash[run][i]);
 }
 
-void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint32_t n)
+void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint32_t n,
+			       struct kvr_active_ahead *ahead)
 {
-	for (uint32_t i = 0; i < n && i < PREFETCH_HASHES; i += 8)
-		__builtin_prefetch((const char *)sh + 8 * (size_t)i);
-	if (n > 0)
-		kvr_active__prefetch_child(a, ROOT, hash_at(sh, 0));
+	const struct child *c;
+	uint32_t len;
+
+	switch (ahead->step) {
+	case AHEAD_PROMPT:
+		if (n == 0)
+			break;
+		ahead->step = AHEAD_CHILD;
+		ahead->run = ROOT;
+		ahead->home = child_fetch(a, ROOT, hash_at(sh, 0));
+		for (uint32_t i = 8; i < n && i < PREFETCH_HASHES; i += 8)
+			__builtin_prefetch((const char *)sh + 8 * (size_t)i);
+		return;
+	case AHEAD_CHILD:
+		c = child_find(a, ahead->home, ahead->run, hash_at(sh, ahead->done));
+		if (c == NULL)
+			break;
+		ahead->step = AHEAD_RUN;
+		ahead->run = c->run - 1;
+		fetch(a, ahead->run);
+		return;
+	case AHEAD_RUN:
+		len = a->run[ahead->run].len;
+		if (len >= n - ahead->done)
+			break;
+		ahead->step = AHEAD_CHILD;
+		ahead->done += len;
+		ahead->home = child_fetch(a, ahead->run, hash_at(sh, ahead->done));
+		return;
+	default:
+		return;
+	}
+	ahead->step = AHEAD_END;
 }
 
 void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_booking *b, int step)
@@ -66,7 +99,7 @@ void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_boo
 		__builtin_prefetch(a->hash[b->tail - 1]);
 		return;
 	}
-	kvr_active__prefetch_child(a, r->parent, run_hash(a, b->tail - 1)[0]);
+	child_fetch(a, r->parent, run_hash(a, b->tail - 1)[0]);
 	if (r->parent != ROOT) {
 		__builtin_prefetch(&a->run[r->parent]);
 		__builtin_prefetch((const char *)&a->run[r->parent] + 64);
@@ -75,18 +108,17 @@ void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_boo
 
 void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t depth[])
 {
-	uint32_t at = ROOT, done = 0;
+	uint32_t at = ROOT, done = 0, home;
 
-	for (uint32_t i = 0; i < n && i < PREFETCH_HASHES; i += 8)
-		__builtin_prefetch((const char *)sh + 8 * (size_t)i);
 	memset(depth, 0, a->max_ranks * sizeof(depth[0]));
 	a->n_path = 0;
 	a->partial = 0;
 	a->next = ROOT;
 	if (n > a->max_prompt)
 		n = a->max_prompt;
+	home = n > 0 ? child_home(a, ROOT, hash_at(sh, 0)) : 0;
 	while (done < n) {
-		const struct child *c = kvr_active__find(a, at, hash_at(sh, done));
+		const struct child *c = child_find(a, home, at, hash_at(sh, done));
 		uint32_t run, len, want, got;
 
 		if (c == NULL)
@@ -96,7 +128,7 @@ void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t
 		len = a->run[run].len;
 		want = len < n - done ? len : n - done;
 		if (len < n - done) /* the next probe's latency beside the comparison's */
-			kvr_active__prefetch_child(a, run, hash_at(sh, done + len));
+			home = child_fetch(a, run, hash_at(sh, done + len));
 		got = a->same(run_hash(a, run), (const char *)sh + 8 * (size_t)done, want);
 		spread(a, run, done + got, depth);
 		if (got < len) {
@@ -141,6 +173,50 @@ static uint32_t split(struct kvr_active *a, uint32_t run, uint32_t m)
 	return id;
 }
 
+/*
+ * Whether a prompt that once ended or left between the two is gone: all who hold the upper run
+ * hold the lower one too. Faded runs are left alone, their weights may differ.
+ */
+static bool joinable(const struct run *up, const struct run *low)
+{
+	return up->bookings == low->bookings && up->len + low->len <= (int)KVR_ACTIVE_RUN &&
+	       !up->faded && !low->faded;
+}
+
+/* The inverse of split: the lower run takes in the upper one and keeps its id and its end. */
+static void join(struct kvr_active *a, uint32_t up, uint32_t run)
+{
+	struct run *low = &a->run[run], *gone = &a->run[up];
+	uint16_t start = (uint16_t)(low->start >= gone->len ? low->start - gone->len : 0);
+
+	kvr_active__unlink(a, up, run_hash(a, run)[0]);
+	kvr_active__find(a, gone->parent, run_hash(a, up)[0])->run = run + 1;
+	memmove(a->hash[run] + start + gone->len, run_hash(a, run), low->len * sizeof(uint64_t));
+	memcpy(a->hash[run] + start, run_hash(a, up), gone->len * sizeof(uint64_t));
+	low->parent = gone->parent;
+	low->start = start;
+	low->len = (uint16_t)(low->len + gone->len);
+	kvr_active__own_none(a, up);
+	gone->len = 0;
+	pool_give(&a->runs, up);
+	a->stats.joins++;
+}
+
+/* Cuts that nobody needs any more would cost every later walk a step each. */
+static void heal_path(struct kvr_active *a)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < a->n_path; i++) {
+		uint32_t run = a->path[i];
+
+		if (n > 0 && joinable(&a->run[a->path[n - 1]], &a->run[run]))
+			join(a, a->path[--n], run);
+		a->path[n++] = run;
+	}
+	a->n_path = n;
+}
+
 /* A new run with one owner; false when the pool is empty. */
 static bool grow(struct kvr_active *a, uint32_t *at, const void *sh, uint32_t len, uint32_t rank)
 {
@@ -157,8 +233,9 @@ static bool grow(struct kvr_active *a, uint32_t *at, const void *sh, uint32_t le
 	r->n_owner = 1;
 	r->wide = 0;
 	r->rank[0] = rank;
-	r->refs[0] = 1;
-	r->weight[0] = KVR_ACTIVE_ONE;
+	r->owner[0] = (struct owner){1, KVR_ACTIVE_ONE};
+	r->bookings = 1;
+	r->faded = false;
 	a->sum[rank] += (uint64_t)len * KVR_ACTIVE_ONE;
 	kvr_active__link(a, *at, a->hash[id][0], id);
 	*at = id;
@@ -193,6 +270,7 @@ uint32_t kvr_active_book(struct kvr_active *a, const void *sh, uint32_t n, uint3
 	uint64_t before = a->sum[rank];
 	uint32_t at = ROOT, done = 0, limit = n < a->max_prompt ? n : a->max_prompt;
 
+	heal_path(a);
 	if (own_path(a, rank, &at, &done)) {
 		while (done < limit) {
 			uint32_t len =
@@ -269,13 +347,14 @@ void kvr_active_fade(struct kvr_active *a, struct kvr_active_booking *b, uint32_
 	*sum += (uint64_t)b->n_private * weight - (uint64_t)b->n_private * b->private_weight;
 	b->private_weight = weight;
 	while (at != ROOT) {
-		const struct run *r = &a->run[at];
-		struct owner o;
+		struct run *r = &a->run[at];
+		struct owner *o = kvr_active__owner(a, at, b->rank);
 
-		if (!kvr_active__owner(a, at, b->rank, &o) || *o.refs > 1)
+		if (o == NULL || o->refs > 1)
 			break;
-		*sum += (uint64_t)r->len * weight - (uint64_t)r->len * *o.weight;
-		*o.weight = weight;
+		*sum += (uint64_t)r->len * weight - (uint64_t)r->len * o->weight;
+		o->weight = weight;
+		r->faded = true;
 		at = r->parent;
 	}
 	refresh(a, b->rank);

@@ -17,6 +17,12 @@
 /** Rounds the weighted sum to blocks; the small part absorbs 2^-32 per block of weight error. */
 #define ROUND_HALF ((UINT64_C(1) << 30) + (UINT64_C(1) << 13))
 
+/** What a rank has of a run. */
+struct owner {
+	uint32_t refs; /* bookings */
+	uint32_t weight;
+};
+
 struct run {
 	alignas(64) uint32_t parent; /* run id, or ROOT; next free run while free */
 	uint16_t start;		     /* of the hashes in the run's slot */
@@ -24,8 +30,9 @@ struct run {
 	uint32_t n_owner;
 	uint32_t wide; /* record + 1; 0 = owners are inline */
 	uint32_t rank[INLINE];
-	uint32_t refs[INLINE];
-	uint32_t weight[INLINE];
+	struct owner owner[INLINE];
+	uint32_t bookings; /* sum of refs over all owners */
+	bool faded;	   /* a weight is or was below one */
 };
 
 _Static_assert(sizeof(struct run) == 128, "two cache lines");
@@ -51,10 +58,9 @@ struct kvr_active {
 	uint32_t max_ranks;
 	uint64_t seed;
 
-	/* wide records: one bit set, counts and weights per rank */
+	/* wide records: a bit set, count and weight of every rank */
 	uint64_t *wide_set;
-	uint32_t *wide_refs;
-	uint32_t *wide_weight;
+	struct owner *wide_owner;
 
 	/* the last match */
 	uint32_t *path; /* runs, root first, all matched fully */
@@ -94,20 +100,42 @@ enum active_isa {
 bool kvr_active__kernels(enum active_isa isa, active_same_fn *same, active_spread_fn *spread);
 
 /* index of children */
+static inline uint32_t child_home(const struct kvr_active *a, uint32_t parent, uint64_t hash)
+{
+	/* Two rounds, so that neither hash nor parent alone chooses the slot. */
+	uint64_t x = kvr_mix64(hash ^ a->seed);
+
+	return (uint32_t)kvr_mix64(x + parent * UINT64_C(0x9E3779B97F4A7C15)) & a->index_mask;
+}
+
+/** Where to look for a child, fetched ahead. */
+static inline uint32_t child_fetch(const struct kvr_active *a, uint32_t parent, uint64_t hash)
+{
+	uint32_t home = child_home(a, parent, hash);
+
+	__builtin_prefetch(&a->index[home]);
+	return home;
+}
+
+static inline struct child *child_find(const struct kvr_active *a, uint32_t home, uint32_t parent,
+				       uint64_t hash)
+{
+	for (uint32_t i = home; a->index[i].run != 0; i = (i + 1) & a->index_mask)
+		if (a->index[i].hash == hash && a->index[i].parent == parent)
+			return &a->index[i];
+	return NULL;
+}
+
 struct child *kvr_active__find(const struct kvr_active *a, uint32_t parent, uint64_t hash);
-void kvr_active__prefetch_child(const struct kvr_active *a, uint32_t parent, uint64_t hash);
 void kvr_active__link(struct kvr_active *a, uint32_t parent, uint64_t hash, uint32_t run);
 void kvr_active__unlink(struct kvr_active *a, uint32_t parent, uint64_t hash);
 
-/* owners of a run */
-struct owner {
-	uint32_t *refs;
-	uint32_t *weight;
-};
-bool kvr_active__owner(const struct kvr_active *a, uint32_t run, uint32_t rank, struct owner *o);
+/* owners of a run; NULL when the rank is none */
+struct owner *kvr_active__owner(const struct kvr_active *a, uint32_t run, uint32_t rank);
 bool kvr_active__own(struct kvr_active *a, uint32_t run, uint32_t rank);
 void kvr_active__disown(struct kvr_active *a, uint32_t run, uint32_t rank);
 bool kvr_active__own_copy(struct kvr_active *a, uint32_t to, uint32_t from);
+void kvr_active__own_none(struct kvr_active *a, uint32_t run);
 
 static inline bool pool_take(struct pool *p, uint32_t *id)
 {
@@ -130,14 +158,9 @@ static inline uint64_t *wide_set(const struct kvr_active *a, uint32_t wide)
 	return a->wide_set + (size_t)(wide - 1) * (a->max_ranks / 64);
 }
 
-static inline uint32_t *wide_refs(const struct kvr_active *a, uint32_t wide)
+static inline struct owner *wide_owner(const struct kvr_active *a, uint32_t wide)
 {
-	return a->wide_refs + (size_t)(wide - 1) * a->max_ranks;
-}
-
-static inline uint32_t *wide_weight(const struct kvr_active *a, uint32_t wide)
-{
-	return a->wide_weight + (size_t)(wide - 1) * a->max_ranks;
+	return a->wide_owner + (size_t)(wide - 1) * a->max_ranks;
 }
 
 #endif

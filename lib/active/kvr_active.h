@@ -15,6 +15,9 @@
  *     run 7 [h0 .. h63] owners r2 x3, r9 x1 --+-- run 8 [h64 .. h99]  owner r2 x1
  *                                              +-- run 9 [g64 .. g127] owner r9 x1, r2 x1
  *
+ * When the booking that caused a cut is gone, both parts have the same holders again; the next
+ * booking that walks over them joins them, so a popular prefix does not stay in pieces.
+ *
  * Children are found by (run, first hash) in a private open-addressing index, one probe per run.
  * Up to 8 owners stand inside the run's header (two cache lines); beyond that a *wide* record is
  * attached: a bit set of ranks, and counts and weights indexed by rank, so projecting a prompt
@@ -86,9 +89,21 @@ uint32_t kvr_active_book(struct kvr_active *a, const void *sh, uint32_t n, uint3
 void kvr_active_book_private(struct kvr_active *a, uint32_t n, uint32_t rank,
 			     struct kvr_active_booking *b);
 
-/** Fetch what matching this prompt will touch first; call some calls ahead of kvr_active_match().
+/** How far the path of a prompt is fetched ahead; fields are private. Zero it first. */
+struct kvr_active_ahead {
+	uint32_t step;
+	uint32_t run;
+	uint32_t done;
+	uint32_t home;
+};
+
+/**
+ * Fetch what matching this prompt will touch, one level deeper each time: the prompt and its first
+ * index entry, the run found there, the entry of the next, and so on. Call it some work apart and
+ * before kvr_active_match(). What the calls see may change between them; that costs speed only.
  */
-void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint32_t n);
+void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint32_t n,
+			       struct kvr_active_ahead *ahead);
 
 /**
  * Fetch what ending a booking will touch, some calls ahead of kvr_active_free(): step 0, then
@@ -116,6 +131,7 @@ struct kvr_active_stats {
 	uint32_t wide;		 /**< in use */
 	uint64_t private_blocks; /**< ever booked privately for want of memory */
 	uint64_t splits;
+	uint64_t joins; /**< splits healed */
 };
 
 void kvr_active_stats(const struct kvr_active *a, struct kvr_active_stats *st);

@@ -13,22 +13,18 @@ static uint32_t inline_find(const struct run *r, uint32_t rank)
 	return i;
 }
 
-bool kvr_active__owner(const struct kvr_active *a, uint32_t run, uint32_t rank, struct owner *o)
+struct owner *kvr_active__owner(const struct kvr_active *a, uint32_t run, uint32_t rank)
 {
 	struct run *r = &a->run[run];
+	struct owner *o;
 	uint32_t i;
 
 	if (r->wide != 0) {
-		o->refs = &wide_refs(a, r->wide)[rank];
-		o->weight = &wide_weight(a, r->wide)[rank];
-		return *o->refs > 0;
+		o = &wide_owner(a, r->wide)[rank];
+		return o->refs > 0 ? o : NULL;
 	}
 	i = inline_find(r, rank);
-	if (i == r->n_owner)
-		return false;
-	o->refs = &r->refs[i];
-	o->weight = &r->weight[i];
-	return true;
+	return i < r->n_owner ? &r->owner[i] : NULL;
 }
 
 /* Counts and weights of ranks outside the set are left as they are: zero. */
@@ -43,27 +39,27 @@ static bool widen(struct kvr_active *a, struct run *r)
 		uint32_t rank = r->rank[i];
 
 		wide_set(a, r->wide)[rank / 64] |= UINT64_C(1) << rank % 64;
-		wide_refs(a, r->wide)[rank] = r->refs[i];
-		wide_weight(a, r->wide)[rank] = r->weight[i];
+		wide_owner(a, r->wide)[rank] = r->owner[i];
 	}
 	return true;
 }
 
+/* Give the wide record back, zero as widen() expects it; owners inline, when they fit. */
 static void narrow(struct kvr_active *a, struct run *r)
 {
+	struct owner *owner = wide_owner(a, r->wide);
 	uint64_t *set = wide_set(a, r->wide);
-	uint32_t *refs = wide_refs(a, r->wide), *weight = wide_weight(a, r->wide);
 	uint32_t n = 0;
 
 	for (uint32_t w = 0; w < a->max_ranks / 64; w++) {
 		for (uint64_t bits = set[w]; bits != 0; bits &= bits - 1) {
 			uint32_t rank = w * 64 + (uint32_t)__builtin_ctzll(bits);
 
-			r->rank[n] = rank;
-			r->refs[n] = refs[rank];
-			r->weight[n++] = weight[rank];
-			refs[rank] = 0;
-			weight[rank] = 0;
+			if (n < INLINE) {
+				r->rank[n] = rank;
+				r->owner[n++] = owner[rank];
+			}
+			owner[rank] = (struct owner){0};
 		}
 		set[w] = 0;
 	}
@@ -74,27 +70,31 @@ static void narrow(struct kvr_active *a, struct run *r)
 bool kvr_active__own(struct kvr_active *a, uint32_t run, uint32_t rank)
 {
 	struct run *r = &a->run[run];
+	struct owner *o;
 	uint32_t i;
 
+	r->bookings++;
 	if (r->wide == 0) {
 		i = inline_find(r, rank);
 		if (i < r->n_owner) {
-			r->refs[i]++;
+			r->owner[i].refs++;
 			return true;
 		}
 		if (i < INLINE) {
 			r->rank[i] = rank;
-			r->refs[i] = 1;
-			r->weight[i] = KVR_ACTIVE_ONE;
+			r->owner[i] = (struct owner){1, KVR_ACTIVE_ONE};
 			goto added;
 		}
-		if (!widen(a, r))
+		if (!widen(a, r)) {
+			r->bookings--;
 			return false;
+		}
 	}
-	if (wide_refs(a, r->wide)[rank]++ > 0)
+	o = &wide_owner(a, r->wide)[rank];
+	if (o->refs++ > 0)
 		return true;
+	o->weight = KVR_ACTIVE_ONE;
 	wide_set(a, r->wide)[rank / 64] |= UINT64_C(1) << rank % 64;
-	wide_weight(a, r->wide)[rank] = KVR_ACTIVE_ONE;
 added:
 	r->n_owner++;
 	a->sum[rank] += (uint64_t)r->len * KVR_ACTIVE_ONE;
@@ -104,13 +104,16 @@ added:
 void kvr_active__disown(struct kvr_active *a, uint32_t run, uint32_t rank)
 {
 	struct run *r = &a->run[run];
-	struct owner o;
+	struct owner *o = kvr_active__owner(a, run, rank);
 	uint32_t i;
 
-	if (!kvr_active__owner(a, run, rank, &o) || --*o.refs > 0)
+	if (o == NULL)
 		return;
-	a->sum[rank] -= (uint64_t)r->len * *o.weight;
-	*o.weight = 0;
+	r->bookings--;
+	if (--o->refs > 0)
+		return;
+	a->sum[rank] -= (uint64_t)r->len * o->weight;
+	o->weight = 0;
 	r->n_owner--;
 	if (r->wide != 0) {
 		wide_set(a, r->wide)[rank / 64] &= ~(UINT64_C(1) << rank % 64);
@@ -118,10 +121,9 @@ void kvr_active__disown(struct kvr_active *a, uint32_t run, uint32_t rank)
 			narrow(a, r);
 		return;
 	}
-	i = (uint32_t)(o.refs - r->refs);
+	i = (uint32_t)(o - r->owner);
 	r->rank[i] = r->rank[r->n_owner];
-	r->refs[i] = r->refs[r->n_owner];
-	r->weight[i] = r->weight[r->n_owner];
+	r->owner[i] = r->owner[r->n_owner];
 }
 
 /* Same owners for a run cut off another; sums do not change, as no block is added. */
@@ -132,18 +134,29 @@ bool kvr_active__own_copy(struct kvr_active *a, uint32_t to, uint32_t from)
 	uint32_t id;
 
 	t->n_owner = f->n_owner;
+	t->bookings = f->bookings;
+	t->faded = f->faded;
 	t->wide = 0;
 	if (f->wide == 0) {
 		memcpy(t->rank, f->rank, sizeof(t->rank));
-		memcpy(t->refs, f->refs, sizeof(t->refs));
-		memcpy(t->weight, f->weight, sizeof(t->weight));
+		memcpy(t->owner, f->owner, sizeof(t->owner));
 		return true;
 	}
 	if (!pool_take(&a->wides, &id))
 		return false;
 	t->wide = id + 1;
 	memcpy(wide_set(a, t->wide), wide_set(a, f->wide), a->max_ranks / 8);
-	memcpy(wide_refs(a, t->wide), wide_refs(a, f->wide), a->max_ranks * sizeof(uint32_t));
-	memcpy(wide_weight(a, t->wide), wide_weight(a, f->wide), a->max_ranks * sizeof(uint32_t));
+	memcpy(wide_owner(a, t->wide), wide_owner(a, f->wide), a->max_ranks * sizeof(struct owner));
 	return true;
+}
+
+/* The run goes, and its blocks are counted by another one of the same owners. */
+void kvr_active__own_none(struct kvr_active *a, uint32_t run)
+{
+	struct run *r = &a->run[run];
+
+	if (r->wide != 0)
+		narrow(a, r);
+	r->n_owner = 0;
+	r->bookings = 0;
 }

@@ -257,6 +257,12 @@ void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, cons
 
 	kvr_link_send(&a->link, &a->router, KVR_ABORT_ACK,
 		      kvr_link_ids(&a->link, h->source, h->id, h->handle), NULL, 0);
+	if (r == NULL && h->handle != 0) {
+		/* It has overtaken the DISPATCH, of which no copy must be run any more. */
+		r = take_slot(a, h);
+		r->code = AGENT_CODE_ABORTED;
+		kvr_agent__over(a, r, false);
+	}
 	if (r == NULL || r->state == AGENT_OVER || r->source != h->source || r->id != h->id)
 		return;
 	if (must_fall_silent(r, w->code)) {

@@ -341,6 +341,7 @@ static void begin(const struct kvr_prefix *t, struct look *l, const struct kvr_p
 {
 	struct kvr_overlap *o = q->out;
 
+	__builtin_prefetch(q->sh); /* of all queries before the first is read */
 	o->flags = pfx_ld32(&t->planes) & ~1u;
 	o->nranks = pfx_ld32(&t->nranks);
 	o->stride = t->stride;

@@ -48,6 +48,7 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	b->generated = 0;
 	b->fades = req->hints != NULL && (req->hints->flags & KVR_SHINT_EXPECTED_OUTPUT);
 	b->expected = b->fades ? req->hints->expected_output_tokens : 0;
+	b->adapter = kvr_sched__lora_begin(s, req->hints);
 	if (c->p.reuse && c->n > 0) {
 		kvr_active_book(s->active, req->sh, c->n, d->rank, &b->act);
 		s->cnt.unshared_blocks += b->act.n_private;
@@ -74,6 +75,7 @@ void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	kvr_sched__prefill_remove(s, slot, now);
 	age_remove(s, slot);
 	kvr_active_free(s->active, &b->act);
+	kvr_sched__lora_end(s, b->adapter);
 	s->requests[rank]--;
 	s->worker[s->rank[rank].worker].bookings--;
 	s->cnt.booked_now--;
@@ -113,12 +115,11 @@ void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
 	}
 }
 
-void kvr_sched_prefetch_route(const struct kvr_sched *s, uint32_t slot,
-			      const struct kvr_sched_req *req)
+void kvr_sched_prefetch_route(const struct kvr_sched *s, const struct kvr_sched_req *req,
+			      struct kvr_active_ahead *ahead)
 {
-	kvr_sched_prefetch(s, slot, 0);
 	if (s->conf.mode == KVR_MODE_KV)
-		kvr_active_prefetch_match(s->active, req->sh, req->n);
+		kvr_active_prefetch_match(s->active, req->sh, req->n, ahead);
 }
 
 static bool booked(struct kvr_sched *s, uint32_t slot)

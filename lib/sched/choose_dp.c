@@ -42,33 +42,18 @@ double kvr_sched__best_effective(const struct kvr_sched *s, const struct kvr_sch
 	return best;
 }
 
-static uint64_t worker_id(const struct kvr_sched *s, uint32_t rank)
-{
-	return s->worker[s->rank[rank].worker].id;
-}
-
 /* Eligible rank with that overlap; of several the lowest worker id, then the lowest rank. */
-static uint32_t who_has(struct kvr_sched *s, const struct kvr_sched_overlap *ov, double best)
+static uint32_t who_has(const struct kvr_sched *s, const struct kvr_sched_overlap *ov, double best)
 {
-	const uint64_t *set = s->elig;
-	uint32_t who = NIL;
+	uint32_t at = 0;
 
-	if (!more_tiers(ov)) {
-		s->k.having(ov->device, (uint32_t)best, s->elig, s->words, s->ties);
-		set = s->ties;
-	}
-	for (uint32_t w = 0; w < s->words; w++)
-		for (uint64_t b = set[w]; b != 0; b &= b - 1) {
-			uint32_t r = w * 64 + (uint32_t)__builtin_ctzll(b);
-
-			if (set == s->elig && kvr_sched__effective(s, ov, r) != best)
-				continue;
-			if (who == NIL || worker_id(s, r) < worker_id(s, who) ||
-			    (s->rank[r].worker == s->rank[who].worker &&
-			     s->rank[r].dp_rank < s->rank[who].dp_rank))
-				who = r;
-		}
-	return who;
+	if (!more_tiers(ov))
+		at = s->k.first(ov->device, (uint32_t)best, s->elig, s->words, s->place);
+	else
+		while (!bit(s->elig, s->order[at]) ||
+		       kvr_sched__effective(s, ov, s->order[at]) != best)
+			at++;
+	return s->order[at];
 }
 
 /* ---- inputs of the cost ------------------------------------------------------------------ */
@@ -143,43 +128,41 @@ static uint32_t request_blocks(const struct kvr_sched *s, uint32_t isl)
 	return (uint32_t)(((uint64_t)isl + s->conf.block_size - 1) / s->conf.block_size);
 }
 
+/* Field by field: clearing the struct first would cost more than the selection of 64 ranks. */
 static void fill(struct kvr_sched *s, const struct choice *c, struct cost_in *in)
 {
 	const struct kvr_sched_overlap *ov = c->ov;
 	const struct params *p = &c->p;
 
-	*in = (struct cost_in){
-		.tier = {ov && ov->device ? ov->device : s->zeros,
-			 ov && ov->host ? ov->host : s->zeros, ov && ov->disk ? ov->disk : s->zeros,
-			 ov && ov->external ? ov->external : s->zeros},
-		.shared = shared_beyond(s, c),
-		.tokens = s->tokens,
-		.blocks = s->blocks,
-		.depth = s->depth,
-		.requests = s->requests,
-		.mult = c->pinned ? NULL : taint_factors(s, c->req->hints),
-		.mask = s->elig,
-		.words = s->words,
-		.pow2 = s->pow2,
-		.track = p->track_prefill,
-		.decode_pool =
-			s->conf.role == KVR_POOL_DECODE && !p->track_prefill && p->credit > 0,
-		.isl = c->req->isl,
-		.block = s->block,
-		.inv_block = s->inv_block,
-		.n = c->n,
-		.credit = p->credit,
-		.scale = p->scale,
-		.host_w = s->conf.host_cache_hit_weight,
-		.disk_w = s->conf.disk_cache_hit_weight,
-		.shared_w = p->shared,
-		.request_w = s->conf.decode_active_request_weight,
-		.decay = s->conf.overlap_score_credit_decay,
-		.request_blocks = request_blocks(s, c->req->isl),
-	};
+	in->tier[0] = ov && ov->device ? ov->device : s->zeros;
+	in->tier[1] = ov && ov->host ? ov->host : s->zeros;
+	in->tier[2] = ov && ov->disk ? ov->disk : s->zeros;
+	in->tier[3] = ov && ov->external ? ov->external : s->zeros;
+	in->shared = shared_beyond(s, c);
+	in->tokens = s->tokens;
+	in->blocks = s->blocks;
+	in->depth = s->depth;
+	in->requests = s->requests;
+	in->mult = c->pinned ? NULL : taint_factors(s, c->req->hints);
+	in->mask = s->elig;
+	in->words = s->words;
+	in->pow2 = s->pow2;
+	in->decode_pool = s->conf.role == KVR_POOL_DECODE && !p->track_prefill && p->credit > 0;
+	in->track = p->track_prefill;
+	in->isl = c->req->isl;
+	in->block = s->block;
+	in->inv_block = s->inv_block;
+	in->n = c->n;
+	in->credit = p->credit;
+	in->scale = p->scale;
+	in->host_w = s->conf.host_cache_hit_weight;
+	in->disk_w = s->conf.disk_cache_hit_weight;
+	in->shared_w = p->shared;
+	in->request_w = s->conf.decode_active_request_weight;
+	in->decay = s->conf.overlap_score_credit_decay;
+	in->min_tokens = in->decay > 0 ? least_tokens(s) : 0;
+	in->request_blocks = request_blocks(s, c->req->isl);
 	in->plain = !more_tiers(ov) && in->mult == NULL && in->shared == NULL && in->decay == 0;
-	if (in->decay > 0)
-		in->min_tokens = least_tokens(s);
 }
 
 /* ---- pick -------------------------------------------------------------------------------- */
@@ -259,8 +242,8 @@ static void explain(struct kvr_sched *s, const struct choice *c, const struct co
 
 	for (uint32_t i = 0; i < s->n_ranks; i++) {
 		uint32_t r = s->order[i];
-		double cached = round_up_half(kvr_sched__effective(s, c->ov, r) * s->block);
-		double fresh = c->req->isl > cached ? c->req->isl - cached : 0;
+		uint64_t cached = round_up_half(kvr_sched__effective(s, c->ov, r) * s->block);
+		uint64_t fresh = c->req->isl > cached ? c->req->isl - cached : 0;
 
 		if (!bit(s->elig, r))
 			continue;
@@ -275,25 +258,24 @@ static void explain(struct kvr_sched *s, const struct choice *c, const struct co
 			.host = in->tier[1][r],
 			.disk = in->tier[2][r] + in->tier[3][r],
 			.shared = in->shared != NULL ? in->shared[r] : 0,
-			.prefill_tokens = (uint64_t)(s->tokens[r] + (in->track ? fresh : 0)),
+			.prefill_tokens = (uint64_t)s->tokens[r] + (in->track ? fresh : 0),
 			.decode_blocks = s->blocks[r] + (c->n - s->depth[r]),
 			.active_requests = s->requests[r],
 		};
 	}
 }
 
-static void describe(struct kvr_sched *s, const struct choice *c, uint32_t rank,
-		     struct kvr_sched_decision *d)
+static void describe(const struct kvr_sched *s, const struct choice *c, uint32_t rank,
+		     uint32_t blocks, struct kvr_sched_decision *d)
 {
 	double eff = kvr_sched__effective(s, c->ov, rank);
-	uint32_t blocks = request_blocks(s, c->req->isl);
 
 	d->rank = rank;
 	d->worker = s->worker[s->rank[rank].worker].id;
 	d->dp_rank = s->rank[rank].dp_rank;
 	d->effective_overlap = eff;
 	d->overlap_blocks = (uint32_t)round_up_half(eff);
-	d->cached_tokens = (uint64_t)round_up_half(eff * s->block);
+	d->cached_tokens = round_up_half(eff * s->block);
 	d->required_blocks = blocks;
 	d->potential_decode_blocks =
 		s->blocks[rank] + (c->n - s->depth[rank]) + (blocks > c->n ? blocks - c->n : 0);
@@ -330,11 +312,11 @@ void kvr_sched__project(struct kvr_sched *s, const struct choice *c, uint64_t no
 void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_sched_decision *d)
 {
 	struct cost_in in;
-	uint32_t rank;
+	uint32_t rank, top;
 	double low;
 
 	fill(s, c, &in);
-	low = s->k.cost(&in, s->cost);
+	low = s->k.cost(&in, s->cost, &top);
 	if (s->terms != NULL)
 		explain(s, c, &in);
 	if (c->pinned)
@@ -344,10 +326,10 @@ void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_s
 	else
 		rank = lowest(s, low);
 	d->cost = c->p.temperature > 0 && !c->pinned ? kvr_sched__cost_one(&in, rank) : low;
-	describe(s, c, rank, d);
+	describe(s, c, rank, (uint32_t)in.request_blocks, d);
 	if (c->pinned)
 		return;
-	d->better_overlap = kvr_sched__best_effective(s, c->ov, s->elig);
+	d->better_overlap = more_tiers(c->ov) ? kvr_sched__best_effective(s, c->ov, s->elig) : top;
 	if (d->better_overlap > d->effective_overlap)
 		d->better_rank = who_has(s, c->ov, d->better_overlap);
 }

@@ -50,13 +50,16 @@ double kvr_sched__cost_one(const struct cost_in *in, uint32_t r)
 	return in->mult != NULL ? dec * in->mult[r] : dec;
 }
 
-static double cost_scalar(const struct cost_in *in, double *cost)
+static double cost_scalar(const struct cost_in *in, double *cost, uint32_t *top)
 {
 	double low = INFINITY;
 
+	*top = 0;
 	for (uint32_t r = 0; r < in->words * 64; r++) {
 		cost[r] = bit(in->mask, r) ? kvr_sched__cost_one(in, r) : INFINITY;
 		low = cost[r] < low ? cost[r] : low;
+		if (bit(in->mask, r) && in->tier[0][r] > *top)
+			*top = in->tier[0][r];
 	}
 	return low;
 }
@@ -87,16 +90,19 @@ static uint32_t max_scalar(const uint32_t *v, const uint64_t *mask, uint32_t wor
 	return most;
 }
 
-static void having_scalar(const uint32_t *v, uint32_t want, const uint64_t *mask, uint32_t words,
-			  uint64_t *out)
+static uint32_t first_scalar(const uint32_t *v, uint32_t want, const uint64_t *mask, uint32_t words,
+			     const uint32_t *place)
 {
-	for (uint32_t w = 0; w < words; w++) {
-		uint64_t bits = 0;
+	uint32_t first = NIL;
 
-		for (uint32_t i = 0; i < 64; i++)
-			bits |= (uint64_t)(v[w * 64 + i] == want) << i;
-		out[w] = bits & mask[w];
-	}
+	for (uint32_t w = 0; w < words; w++)
+		for (uint64_t bits = mask[w]; bits != 0; bits &= bits - 1) {
+			uint32_t r = w * 64 + (uint32_t)__builtin_ctzll(bits);
+
+			if (v[r] == want && place[r] < first)
+				first = place[r];
+		}
+	return first;
 }
 
 static bool any_free_scalar(const double *tokens, const double *limit, const uint64_t *mask,
@@ -119,7 +125,8 @@ static bool any_free_scalar(const double *tokens, const double *limit, const uin
 
 I512 __m512d u32x8(const uint32_t *p)
 {
-	return _mm512_cvtepu32_pd(_mm256_loadu_si256((const __m256i *)p));
+	/* lddqu, as generic tuning takes a plain unaligned load apart. */
+	return _mm512_cvtepu32_pd(_mm256_lddqu_si256((const __m256i *)p));
 }
 
 struct lanes512 {
@@ -161,14 +168,33 @@ I512 __m512d credit512(const struct cost_in *in, uint32_t r, const struct lanes5
 	return c;
 }
 
-I512 __m512d step512(const struct cost_in *in, uint32_t r, bool plain, bool pow2)
+/*
+ * The usual case, with all that changes no bit left out: whole blocks need no rounding, block
+ * counts add up exactly as integers, a weight of 0 adds nothing.
+ */
+I512 __m512d lean512(const struct cost_in *in, uint32_t r, __m512d dev, bool pow2)
+{
+	const __m256i n = _mm256_set1_epi32((int)(uint32_t)in->n);
+	__m256i blocks = _mm256_lddqu_si256((const __m256i *)(in->blocks + r));
+	__m256i depth = _mm256_lddqu_si256((const __m256i *)(in->depth + r));
+	__m512d cached = _mm512_mul_pd(dev, _mm512_set1_pd(in->block)), raw, pre;
+
+	raw = _mm512_add_pd(_mm512_loadu_pd(in->tokens + r),
+			    _mm512_max_pd(cached, _mm512_set1_pd(in->isl)));
+	raw = pow2 ? _mm512_mul_pd(raw, _mm512_set1_pd(in->inv_block))
+		   : _mm512_div_pd(raw, _mm512_set1_pd(in->block));
+	pre = _mm512_sub_pd(raw, _mm512_mul_pd(_mm512_set1_pd(in->credit), dev));
+	pre = _mm512_mul_pd(_mm512_set1_pd(in->scale), _mm512_max_pd(pre, _mm512_setzero_pd()));
+	blocks = _mm256_add_epi32(blocks, _mm256_sub_epi32(n, depth));
+	return _mm512_add_pd(pre, _mm512_cvtepu32_pd(blocks));
+}
+
+I512 __m512d step512(const struct cost_in *in, uint32_t r, __m512d dev, bool plain, bool pow2)
 {
 	const __m512d zero = _mm512_setzero_pd();
-	struct lanes512 l = {.decay = _mm512_set1_pd(1)};
+	struct lanes512 l = {.dev = dev, .eff = dev, .decay = _mm512_set1_pd(1)};
 	__m512d cached, raw = zero, credit, dec, pre;
 
-	l.dev = u32x8(in->tier[0] + r);
-	l.eff = l.dev;
 	if (!plain)
 		tiers512(in, r, &l);
 	cached = _mm512_mul_pd(l.eff, _mm512_set1_pd(in->block));
@@ -196,27 +222,36 @@ I512 __m512d step512(const struct cost_in *in, uint32_t r, bool plain, bool pow2
 }
 
 /* A copy of the inputs: stores to cost[] cannot change it, so constants stay in registers. */
-I512 double loop512(const struct cost_in *from, double *restrict cost, bool plain, bool pow2)
+I512 double loop512(const struct cost_in *from, double *restrict cost, uint32_t *top, bool lean,
+		    bool plain, bool pow2)
 {
 	const struct cost_in copy = *from, *in = &copy;
-	__m512d low = _mm512_set1_pd(INFINITY);
+	__m512d low = _mm512_set1_pd(INFINITY), most = _mm512_setzero_pd();
 
 	for (uint32_t r = 0; r < in->words * 64; r += 8) {
 		__mmask8 m = (__mmask8)(in->mask[r / 64] >> r % 64);
-		__m512d c = _mm512_mask_mov_pd(_mm512_set1_pd(INFINITY), m,
-					       step512(in, r, plain, pow2));
+		__m512d dev = u32x8(in->tier[0] + r);
+		__m512d c = lean ? lean512(in, r, dev, pow2) : step512(in, r, dev, plain, pow2);
 
+		c = _mm512_mask_mov_pd(_mm512_set1_pd(INFINITY), m, c);
 		_mm512_storeu_pd(cost + r, c);
 		low = _mm512_min_pd(low, c);
+		most = _mm512_mask_max_pd(most, m, most, dev);
 	}
+	*top = (uint32_t)_mm512_reduce_max_pd(most);
 	return _mm512_reduce_min_pd(low);
 }
 
-T512 static double cost_avx512(const struct cost_in *in, double *cost)
+T512 static double cost_avx512(const struct cost_in *in, double *cost, uint32_t *top)
 {
+	if (in->plain && in->track && !in->decode_pool && in->request_w == 0)
+		return in->pow2 ? loop512(in, cost, top, true, true, true)
+				: loop512(in, cost, top, true, true, false);
 	if (in->plain)
-		return in->pow2 ? loop512(in, cost, true, true) : loop512(in, cost, true, false);
-	return in->pow2 ? loop512(in, cost, false, true) : loop512(in, cost, false, false);
+		return in->pow2 ? loop512(in, cost, top, false, true, true)
+				: loop512(in, cost, top, false, true, false);
+	return in->pow2 ? loop512(in, cost, top, false, false, true)
+			: loop512(in, cost, top, false, false, false);
 }
 
 T512 static uint32_t equal_avx512(const double *cost, double v, uint32_t words, uint64_t *out)
@@ -247,20 +282,19 @@ T512 static uint32_t max_avx512(const uint32_t *v, const uint64_t *mask, uint32_
 	return _mm512_reduce_max_epu32(most);
 }
 
-T512 static void having_avx512(const uint32_t *v, uint32_t want, const uint64_t *mask,
-			       uint32_t words, uint64_t *out)
+T512 static uint32_t first_avx512(const uint32_t *v, uint32_t want, const uint64_t *mask,
+				  uint32_t words, const uint32_t *place)
 {
 	const __m512i x = _mm512_set1_epi32((int)want);
+	__m512i first = _mm512_set1_epi32(-1);
 
-	for (uint32_t w = 0; w < words; w++) {
-		uint64_t bits = 0;
+	for (uint32_t r = 0; r < words * 64; r += 16) {
+		__mmask16 m = (__mmask16)(mask[r / 64] >> r % 64);
 
-		for (uint32_t i = 0; i < 64; i += 16)
-			bits |= (uint64_t)_mm512_cmpeq_epi32_mask(
-					_mm512_loadu_si512(v + w * 64 + i), x)
-				<< i;
-		out[w] = bits & mask[w];
+		m = _mm512_mask_cmpeq_epi32_mask(m, _mm512_loadu_si512(v + r), x);
+		first = _mm512_mask_min_epu32(first, m, first, _mm512_loadu_si512(place + r));
 	}
+	return _mm512_reduce_min_epu32(first);
 }
 
 T512 static bool any_free_avx512(const double *tokens, const double *limit, const uint64_t *mask,
@@ -326,14 +360,12 @@ I256 __m256d credit256(const struct cost_in *in, uint32_t r, const struct lanes2
 	return c;
 }
 
-I256 __m256d step256(const struct cost_in *in, uint32_t r)
+I256 __m256d step256(const struct cost_in *in, uint32_t r, __m256d dev)
 {
 	const __m256d zero = _mm256_setzero_pd();
-	struct lanes256 l = {.decay = _mm256_set1_pd(1)};
+	struct lanes256 l = {.dev = dev, .eff = dev, .decay = _mm256_set1_pd(1)};
 	__m256d cached, raw = zero, credit, dec, pre;
 
-	l.dev = u32x4(in->tier[0] + r);
-	l.eff = l.dev;
 	if (!in->plain)
 		tiers256(in, r, &l);
 	cached = _mm256_mul_pd(l.eff, _mm256_set1_pd(in->block));
@@ -359,22 +391,28 @@ I256 __m256d step256(const struct cost_in *in, uint32_t r)
 	return dec;
 }
 
-T256 static double cost_avx2(const struct cost_in *from, double *restrict cost)
+T256 static double cost_avx2(const struct cost_in *from, double *restrict cost, uint32_t *top)
 {
 	const struct cost_in copy = *from, *in = &copy;
 	const __m256d inf = _mm256_set1_pd(INFINITY);
 	const __m256i lane = _mm256_setr_epi64x(1, 2, 4, 8);
-	__m256d low = inf;
+	__m256d low = inf, most = _mm256_setzero_pd();
 	double v[4];
 
 	for (uint32_t r = 0; r < in->words * 64; r += 4) {
 		__m256i b = _mm256_set1_epi64x((long long)(in->mask[r / 64] >> r % 64 & 0xF));
 		__m256i m = _mm256_cmpeq_epi64(_mm256_and_si256(b, lane), lane);
-		__m256d c = _mm256_blendv_pd(inf, step256(in, r), _mm256_castsi256_pd(m));
+		__m256d dev = u32x4(in->tier[0] + r);
+		__m256d c = _mm256_blendv_pd(inf, step256(in, r, dev), _mm256_castsi256_pd(m));
 
 		_mm256_storeu_pd(cost + r, c);
 		low = _mm256_min_pd(low, c);
+		most = _mm256_max_pd(most, _mm256_and_pd(dev, _mm256_castsi256_pd(m)));
 	}
+	_mm256_storeu_pd(v, most);
+	v[0] = v[1] > v[0] ? v[1] : v[0];
+	v[2] = v[3] > v[2] ? v[3] : v[2];
+	*top = (uint32_t)(v[2] > v[0] ? v[2] : v[0]);
 	_mm256_storeu_pd(v, low);
 	v[0] = v[1] < v[0] ? v[1] : v[0];
 	v[2] = v[3] < v[2] ? v[3] : v[2];
@@ -472,11 +510,11 @@ T512 static double weights_avx512(double *cost, uint32_t words, double low, doub
 bool kvr_sched__kernels(enum sched_isa isa, struct kernels *k)
 {
 	__builtin_cpu_init();
-	*k = (struct kernels){cost_scalar,   equal_scalar,    max_scalar,
-			      having_scalar, any_free_scalar, weights_scalar};
+	*k = (struct kernels){cost_scalar,  equal_scalar,    max_scalar,
+			      first_scalar, any_free_scalar, weights_scalar};
 	if (isa == SCHED_AVX512 && __builtin_cpu_supports("avx512f")) {
-		*k = (struct kernels){cost_avx512,   equal_avx512,    max_avx512,
-				      having_avx512, any_free_avx512, weights_avx512};
+		*k = (struct kernels){cost_avx512,  equal_avx512,    max_avx512,
+				      first_avx512, any_free_avx512, weights_avx512};
 		return true;
 	}
 	if (isa == SCHED_AVX2 && __builtin_cpu_supports("avx2")) {

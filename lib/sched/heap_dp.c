@@ -1,106 +1,117 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Leftist heaps linked through slots (Crane 1972): the shorter way to a missing child is always
- * on the right, so merging walks O(log n) nodes, and so does taking out any node.
+ * on the right, so merging walks O(log n) nodes, and so does taking out any node. A node keeps
+ * the distances of its children, so that a walk touches the nodes on its way and no others.
  */
 #include "sched_pvt.h"
 
-/* Section 7.2: strict priority, then key, then who came first. */
+static const struct tree empty = {.root = NIL};
+
+/* Section 7.2: strict priority, then key, then who came first. Only the keys are hard to guess. */
+static inline bool before(const struct node *a, const struct node *b)
+{
+	if (__builtin_expect(a->strict != b->strict, 0))
+		return a->strict > b->strict;
+	if (__builtin_expect(a->key == b->key, 0))
+		return a->seq < b->seq;
+	return a->key > b->key;
+}
+
 bool kvr_sched__before(const struct node *a, const struct node *b)
 {
-	if (a->strict != b->strict)
-		return a->strict > b->strict;
-	if (a->key != b->key)
-		return a->key > b->key;
-	return a->seq < b->seq;
+	return before(a, b);
 }
 
-static uint32_t dist(const struct node *n, uint32_t i)
+/* Longer side to the left; the tree it makes. */
+static struct tree settle(struct node *n, uint32_t i)
 {
-	return i == NIL ? 0 : n[i].dist;
+	struct node *x = &n[i];
+	const struct tree l = x->left, r = x->right;
+	const bool turn = l.dist < r.dist;
+
+	x->left = turn ? r : l;
+	x->right = turn ? l : r;
+	return (struct tree){i, x->right.dist + 1};
 }
 
-/* Restore shape at i; true when its distance changed. */
-static bool settle(struct node *n, uint32_t i)
+static void hang(struct node *n, struct tree t, uint32_t up)
 {
-	uint32_t d;
-
-	if (dist(n, n[i].left) < dist(n, n[i].right)) {
-		uint32_t t = n[i].left;
-
-		n[i].left = n[i].right;
-		n[i].right = t;
-	}
-	d = dist(n, n[i].right) + 1;
-	if (d == n[i].dist)
-		return false;
-	n[i].dist = d;
-	return true;
+	if (t.root != NIL)
+		n[t.root].up = up;
 }
 
 /* Merge two heaps without recursion: down the right spines, then up settling. */
-static uint32_t merge(struct node *n, uint32_t a, uint32_t b)
+static struct tree merge(struct node *n, struct tree a, struct tree b)
 {
-	uint32_t root, last = NIL;
+	uint32_t last = NIL;
 
-	if (a == NIL || b == NIL)
-		return a == NIL ? b : a;
-	root = kvr_sched__before(&n[a], &n[b]) ? a : b;
-	while (a != NIL && b != NIL) {
-		if (kvr_sched__before(&n[b], &n[a])) {
-			uint32_t t = a;
+	while (a.root != NIL && b.root != NIL) {
+		const bool turn = before(&n[b.root], &n[a.root]);
+		const struct tree top = turn ? b : a;
 
-			a = b;
-			b = t;
-		}
-		if (last != NIL) {
-			n[last].right = a;
-			n[a].up = last;
-		}
-		last = a;
-		a = n[a].right;
+		b = turn ? a : b;
+		n[top.root].up = last;
+		if (last != NIL)
+			n[last].right.root = top.root;
+		last = top.root;
+		a = n[last].right;
 	}
-	if (a == NIL)
-		a = b;
-	n[last].right = a;
-	if (a != NIL)
-		n[a].up = last;
-	for (;;) {
-		settle(n, last);
-		if (last == root)
-			return root;
+	a = a.root == NIL ? b : a;
+	hang(n, a, last);
+	while (last != NIL) {
+		n[last].right = a;
+		a = settle(n, last);
 		last = n[last].up;
+	}
+	return a;
+}
+
+/* `sub` takes the place of `child` below `up`; as far up as that changes a distance. */
+static void replace(struct node *n, uint32_t up, uint32_t child, struct tree sub)
+{
+	while (up != NIL) {
+		const uint32_t was = n[up].right.dist;
+
+		if (n[up].right.root == child)
+			n[up].right = sub;
+		else
+			n[up].left = sub;
+		sub = settle(n, up);
+		if (n[up].right.dist == was)
+			return;
+		child = up;
+		up = n[up].up;
 	}
 }
 
+/* Down the right spine to the first that has to come later; it goes below the new one. */
 void kvr_sched__heap_add(struct node *n, uint32_t *root, uint32_t i)
 {
-	n[i].left = NIL;
-	n[i].right = NIL;
-	n[i].dist = 1;
-	*root = merge(n, *root, i);
-	n[*root].up = NIL;
+	struct tree below = {*root, *root == NIL ? 0 : n[*root].right.dist + 1};
+	uint32_t up = NIL;
+
+	while (below.root != NIL && !before(&n[i], &n[below.root])) {
+		up = below.root;
+		below = n[up].right;
+	}
+	n[i].up = up;
+	n[i].left = below;
+	n[i].right = empty;
+	hang(n, below, i);
+	if (up == NIL)
+		*root = i;
+	else
+		replace(n, up, below.root, (struct tree){i, 1});
 }
 
 void kvr_sched__heap_del(struct node *n, uint32_t *root, uint32_t i)
 {
-	uint32_t up = n[i].up, left = n[i].left, right = n[i].right, sub;
+	struct tree sub = merge(n, n[i].left, n[i].right);
 
-	if (left != NIL)
-		n[left].up = NIL;
-	if (right != NIL)
-		n[right].up = NIL;
-	sub = merge(n, left, right);
-	if (sub != NIL)
-		n[sub].up = up;
-	if (up == NIL) {
-		*root = sub;
-		return;
-	}
-	if (n[up].left == i)
-		n[up].left = sub;
+	hang(n, sub, n[i].up);
+	if (n[i].up == NIL)
+		*root = sub.root;
 	else
-		n[up].right = sub;
-	while (up != NIL && settle(n, up))
-		up = n[up].up;
+		replace(n, n[i].up, i, sub);
 }

@@ -22,8 +22,10 @@
  * accessors marked "any thread" read words that are written whole and may be one event old.
  * Nothing allocates, locks, logs or calls the kernel.
  *
- * Budget (64 ranks x 128 blocks / 512 ranks): project 100 / 200 ns, choose at most 2 ns a rank,
- * book 100 ns, mark 20 ns, free 100 ns; queue operations 100 ns with 10,000 waiting.
+ * Budget (128 blocks; 64 / 512 ranks) in cycles of a 2.1 GHz time stamp counter: project 250 / 700,
+ * choose at most 4 a rank, book 330 / 500, mark 100 / 200, free 270 / 530; with the scoring of the
+ * prompt and what is fetched ahead a decision takes 1,575 / 3,150 (0.75 / 1.5 us). Queue operations
+ * 210 (100 ns) with 10,000 waiting. perf/micro/bench-decide and bench-queue measure them.
  *
  * Life of a slot:   free --route--> booked --finish/cancel/expire/worker gone--> free
  *                     \--route--> waiting --poll--> booked, or free with an error
@@ -33,6 +35,7 @@
  * number for another request before it has seen its end.
  */
 
+#include "kvr_active.h"
 #include "kvr_pool_conf.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -136,8 +139,9 @@ struct kvr_sched_hints {
 	uint32_t n_required;
 	uint32_t n_preferred;
 	uint32_t strict_priority;
-	double priority_jump;  /**< seconds; below 0 counts as 0 */
-	uint32_t policy_class; /**< index, or KVR_SCHED_NO_CLASS for the first class */
+	double priority_jump;	   /**< seconds; below 0 counts as 0 */
+	uint32_t policy_class;	   /**< index, or KVR_SCHED_NO_CLASS for the first class */
+	struct kvr_sched_str lora; /**< adapter, counted only; len 0 = the base model */
 };
 
 #define KVR_SOVER_TEMPERATURE	0x01u
@@ -327,12 +331,6 @@ int kvr_sched_load_report(struct kvr_sched *s, uint64_t id, uint32_t dp_rank,
 /** Bookings on all ranks of a worker; 0 for an unknown one. */
 uint32_t kvr_sched_worker_bookings(const struct kvr_sched *s, uint64_t id);
 
-/**
- * Keep a dense index that is not in use from being given out again (call it from rank_removed)
- * until the tables indexed by it are clean, then let go.
- */
-void kvr_sched_rank_hold(struct kvr_sched *s, uint32_t rank, bool hold);
-
 /** Number of workers known. */
 uint32_t kvr_sched_n_workers(const struct kvr_sched *s);
 
@@ -402,9 +400,15 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
  */
 void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step);
 
-/** The same for a request that will be routed one or two calls later. */
-void kvr_sched_prefetch_route(const struct kvr_sched *s, uint32_t slot,
-			      const struct kvr_sched_req *req);
+/**
+ * The same for a request that will be routed some messages later: each call goes one level deeper
+ * into the active prompts, KVR_SCHED_AHEAD of them reach as deep as is worth while. @p ahead
+ * remembers where; zero it before the first.
+ */
+void kvr_sched_prefetch_route(const struct kvr_sched *s, const struct kvr_sched_req *req,
+			      struct kvr_active_ahead *ahead);
+
+#define KVR_SCHED_AHEAD 3
 
 /** First token seen. Idempotent. @return true the first time on a booked slot. */
 bool kvr_sched_prefill_done(struct kvr_sched *s, uint32_t slot, uint64_t now);
@@ -466,6 +470,30 @@ struct kvr_sched_load {
 uint32_t kvr_sched_loads(struct kvr_sched *s, const struct kvr_sched_req *req,
 			 const struct kvr_sched_overlap *ov, uint64_t now,
 			 struct kvr_sched_load v[], uint32_t cap);
+
+#define KVR_SCHED_ADAPTERS  128u /* LoRA adapters told apart */
+#define KVR_SCHED_LORA_NAME 255u /* bytes */
+
+/** Load of one LoRA adapter (6.1, 11.1). */
+struct kvr_sched_lora {
+	uint32_t active; /**< bookings now */
+	uint32_t len;
+	uint64_t booked;		    /**< since the name has its place in the table */
+	char name[KVR_SCHED_LORA_NAME + 1]; /**< len bytes and a NUL */
+};
+
+/**
+ * Adapters in no order, from number @p from on, at most @p cap. One without bookings stays until
+ * its place is needed. @return how many there are.
+ */
+uint32_t kvr_sched_loras(const struct kvr_sched *s, uint32_t from, struct kvr_sched_lora v[],
+			 uint32_t cap);
+
+/** Bookings of the adapter called @p name, 0 for an unknown one. */
+uint32_t kvr_sched_lora_active(const struct kvr_sched *s, const char *name, size_t len);
+
+/** Bookings of the adapters for which the table had no place, together; without a name. */
+void kvr_sched_lora_other(const struct kvr_sched *s, struct kvr_sched_lora *out);
 
 /** What waits, whole pool. Any thread. */
 struct kvr_sched_pending {

@@ -152,7 +152,7 @@ static double key(const struct kvr_sched *s, const struct cls *k, double jump,
 	}
 }
 
-static double cached_tokens(struct kvr_sched *s, const struct choice *c)
+static uint64_t cached_tokens(struct kvr_sched *s, const struct choice *c)
 {
 	double eff = c->pinned ? kvr_sched__effective(s, c->ov, c->pin_rank)
 			       : kvr_sched__best_effective(s, c->ov, c->open);
@@ -184,7 +184,7 @@ enum kvr_sched_err kvr_sched__enqueue(struct kvr_sched *s, const struct choice *
 	w->isl = c->req->isl;
 	w->pin_worker = c->pin_worker;
 	w->pin_dp = c->pin_dp;
-	w->cached = (uint64_t)cached_tokens(s, c);
+	w->cached = cached_tokens(s, c);
 	w->cached = w->cached < w->isl ? w->cached : w->isl;
 	w->uncached = w->isl - w->cached;
 	n->key = key(s, k, h != NULL ? h->priority_jump : 0, w);

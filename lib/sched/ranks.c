@@ -159,7 +159,7 @@ static uint32_t rank_add(struct kvr_sched *s, uint32_t worker, uint32_t dp)
 {
 	uint32_t r = 0;
 
-	while (bit(s->used, r) || bit(s->held, r))
+	while (bit(s->used, r))
 		r++;
 	bit_put(s->used, r, true);
 	s->rank[r].worker = worker;
@@ -175,7 +175,7 @@ static uint32_t ranks_free(const struct kvr_sched *s)
 	uint32_t taken = 0;
 
 	for (uint32_t w = 0; w < s->max_ranks / 64; w++)
-		taken += (uint32_t)__builtin_popcountll(s->used[w] | s->held[w]);
+		taken += (uint32_t)__builtin_popcountll(s->used[w]);
 	return taken < s->conf.max_ranks ? s->conf.max_ranks - taken : 0;
 }
 
@@ -194,6 +194,8 @@ static void reorder(struct kvr_sched *s, uint32_t worker)
 	}
 	s->order = s->order_next;
 	s->order_next = old;
+	for (uint32_t i = 0; i < n; i++)
+		s->place[s->order[i]] = i;
 }
 
 static void open_put(struct kvr_sched *s, const struct worker *w)
@@ -339,12 +341,6 @@ int kvr_sched_worker_available(struct kvr_sched *s, uint64_t id, bool available,
 		return -ENOENT;
 	s->worker[at].available = available;
 	return reopen(s, at);
-}
-
-void kvr_sched_rank_hold(struct kvr_sched *s, uint32_t rank, bool hold)
-{
-	if (rank < s->max_ranks)
-		bit_put(s->held, rank, hold);
 }
 
 /* ---- questions --------------------------------------------------------------------------- */

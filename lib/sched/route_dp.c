@@ -2,10 +2,11 @@
 /* The two ways to a decision: a new request, and one whose turn in the queue has come. */
 #include "sched_pvt.h"
 
-static void blank(struct kvr_sched_decision *d, uint32_t slot)
+/* A copy, as clearing so many bytes is slower. */
+static void blank(const struct kvr_sched *s, struct kvr_sched_decision *d, uint32_t slot)
 {
-	*d = (struct kvr_sched_decision){
-		.slot = slot, .rank = KVR_SCHED_NO_RANK, .better_rank = KVR_SCHED_NO_RANK};
+	*d = s->blank;
+	d->slot = slot;
 }
 
 static enum kvr_sched_result refuse(struct kvr_sched *s, struct kvr_sched_decision *d,
@@ -30,6 +31,7 @@ static void choice_init(const struct kvr_sched *s, struct choice *c,
 {
 	c->req = req;
 	c->ov = ov;
+	c->pinned = false;
 	c->open = s->open;
 	c->n = s->conf.track_active_blocks && s->conf.mode == KVR_MODE_KV ? req->n : 0;
 	kvr_sched__params(s, req, &c->p);
@@ -111,10 +113,10 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 				      const struct kvr_sched_overlap *ov, uint64_t now,
 				      struct kvr_sched_decision *d)
 {
-	struct choice c = {0};
+	struct choice c;
 	enum kvr_sched_err e;
 
-	blank(d, slot);
+	blank(s, d, slot);
 	s->cnt.routed_calls++;
 	if (s->terms != NULL)
 		s->terms->n = 0;
@@ -153,18 +155,19 @@ static bool fresh_overlap(struct kvr_sched *s, uint32_t slot, uint64_t now,
 static void admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_sched_decision *d)
 {
 	const struct waiting *w = &s->wait[slot];
-	struct choice c = {.pinned = s->node[slot].lane != NIL,
-			   .pin_worker = w->pin_worker,
-			   .pin_dp = w->pin_dp};
+	struct choice c;
 	struct kvr_sched_overlap ov;
 	enum kvr_sched_err e;
 
-	blank(d, slot);
+	blank(s, d, slot);
 	d->waited_ns = now - w->since;
 	d->refreshed = fresh_overlap(s, slot, now, &ov);
 	if (!d->refreshed)
 		kvr_sched__recall(s, slot, &ov);
 	choice_init(s, &c, w->req, &ov);
+	c.pinned = s->node[slot].lane != NIL;
+	c.pin_worker = w->pin_worker;
+	c.pin_dp = w->pin_dp;
 	e = kvr_sched__choose(s, &c, now, d);
 	if (!d->refreshed)
 		kvr_sched__recall_end(s, slot);
@@ -220,7 +223,7 @@ uint32_t kvr_sched_close_queue(struct kvr_sched *s, struct kvr_sched_decision d[
 		if (s->slot[slot].state != KVR_SLOT_WAITING)
 			continue;
 		kvr_sched__leave(s, slot);
-		blank(&d[done], slot);
+		blank(s, &d[done], slot);
 		s->cnt.poll_errors[KVR_SCHED_SHUTDOWN]++;
 		refuse(s, &d[done++], KVR_SCHED_SHUTDOWN);
 	}
@@ -251,15 +254,15 @@ uint32_t kvr_sched_loads(struct kvr_sched *s, const struct kvr_sched_req *req,
 	kvr_active_match(s->active, req->sh, p.reuse ? n : 0, s->depth);
 	for (uint32_t i = 0; i < s->n_ranks && i < cap; i++) {
 		uint32_t r = s->order[i];
-		double cached = round_up_half(kvr_sched__effective(s, ov, r) * s->block);
-		double fresh = req->isl > cached ? req->isl - cached : 0;
+		uint64_t cached = round_up_half(kvr_sched__effective(s, ov, r) * s->block);
+		uint64_t fresh = req->isl > cached ? req->isl - cached : 0;
 
 		v[i] = (struct kvr_sched_load){
 			.worker = s->worker[s->rank[r].worker].id,
 			.dp_rank = s->rank[r].dp_rank,
 			.rank = r,
 			.potential_prefill_tokens = kvr_sched__prefill_tokens(s, r, now) +
-						    (p.track_prefill ? (uint64_t)fresh : 0),
+						    (p.track_prefill ? fresh : 0),
 			.potential_decode_blocks = s->blocks[r] + (n - s->depth[r]),
 			.active_requests = s->requests[r],
 		};

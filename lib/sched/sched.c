@@ -92,10 +92,9 @@ static void take_ranks(struct kvr_sched *s)
 {
 	uint32_t n = s->max_ranks, words = n / 64;
 	uint32_t mine = n > s->conf.max_workers ? n : s->conf.max_workers;
-	uint64_t **set[] = {&s->used, &s->open, &s->over, &s->ready,
-			    &s->held, &s->fit,	&s->elig, &s->ties};
+	uint64_t **set[] = {&s->used, &s->open, &s->over, &s->ready, &s->fit, &s->elig, &s->ties};
 
-	for (uint32_t i = 0; i < 8; i++)
+	for (uint32_t i = 0; i < sizeof(set) / sizeof(set[0]); i++)
 		*set[i] = take(s, words, sizeof(uint64_t));
 	s->tokens = take(s, n, sizeof(double));
 	s->cost = take(s, n, sizeof(double));
@@ -110,6 +109,7 @@ static void take_ranks(struct kvr_sched *s)
 	s->rank = take(s, n, sizeof(*s->rank));
 	s->order = take(s, n, sizeof(uint32_t));
 	s->order_next = take(s, n, sizeof(uint32_t));
+	s->place = take(s, n, sizeof(uint32_t));
 	s->mine = take(s, mine, sizeof(uint32_t));
 	s->worker = take(s, s->conf.max_workers, sizeof(*s->worker));
 	s->sorted = take(s, s->conf.max_workers, sizeof(uint32_t));
@@ -127,6 +127,8 @@ static bool take_queue(struct kvr_sched *s)
 	s->node = take(s, n, sizeof(*s->node));
 	s->wait = take(s, n, sizeof(*s->wait));
 	s->chunk = take(s, s->chunk_max, sizeof(*s->chunk));
+	s->lora = take(s, KVR_SCHED_ADAPTERS, sizeof(*s->lora));
+	s->lora_hash = take(s, KVR_SCHED_ADAPTERS, sizeof(*s->lora_hash));
 	s->cls = take(s, s->n_cls, sizeof(*s->cls));
 	if (s->cls == NULL)
 		return false;
@@ -187,6 +189,7 @@ static void init(struct kvr_sched *s, uint64_t now)
 	init_classes(s);
 	init_model(s);
 	kvr_rand_init(&s->rand, c->seed);
+	s->lora_seed = kvr_mix64(c->seed ^ UINT64_C(0x6c6f726100000000));
 	if (!kvr_sched__kernels(SCHED_AVX512, &s->k) && !kvr_sched__kernels(SCHED_AVX2, &s->k))
 		kvr_sched__kernels(SCHED_SCALAR, &s->k);
 	s->blocks = kvr_active_blocks(s->active);
@@ -196,6 +199,8 @@ static void init(struct kvr_sched *s, uint64_t now)
 	s->watch = !isnan(c->decode_blocks_threshold) ||
 		   c->prefill_tokens_threshold != KVR_POOL_NONE ||
 		   !isnan(c->prefill_tokens_threshold_frac);
+	s->blank.rank = KVR_SCHED_NO_RANK;
+	s->blank.better_rank = KVR_SCHED_NO_RANK;
 	s->words = 1;
 	s->carry = NIL;
 	s->chunk_free = NIL;

@@ -78,17 +78,24 @@ struct slot {
 	uint32_t exec_isl;
 	uint32_t generated;
 	uint32_t expected;
+	uint16_t adapter; /* see lora_dp.c */
 };
 
 _Static_assert(sizeof(struct slot) == 128, "two cache lines a booking");
+
+/** A heap or a part of one. */
+struct tree {
+	uint32_t root; /* NIL = empty */
+	uint32_t dist; /* 1 + shorter way to a missing child; 0 when empty */
+};
 
 /** One waiting request: node of a leftist heap, one cache line, and the rest beside it. */
 struct node {
 	alignas(64) double key;
 	uint64_t seq;
 	uint32_t strict;
-	uint32_t left, right, up;
-	uint32_t dist; /* 1 + shorter way to a missing child */
+	uint32_t up;
+	struct tree left, right;
 	uint32_t lane; /* rank, max_ranks = rank went, NIL = not pinned */
 	uint32_t cls;
 	uint32_t kept; /* first chunk of the overlap, NIL = none */
@@ -157,15 +164,18 @@ struct cost_in {
 
 /** Loops over ranks, one set per instruction set; tested equal to the bit. */
 struct kernels {
-	/** cost[r] for every bit of the mask, +inf elsewhere; returns the lowest. */
-	double (*cost)(const struct cost_in *in, double *cost);
+	/**
+	 * cost[r] for every bit of the mask, +inf elsewhere; returns the lowest. top = largest
+	 * device overlap over the mask.
+	 */
+	double (*cost)(const struct cost_in *in, double *cost, uint32_t *top);
 	/** Bit set of entries equal to v; returns how many. */
 	uint32_t (*equal)(const double *cost, double v, uint32_t words, uint64_t *out);
 	/** Largest v[r] over the bits of mask. */
 	uint32_t (*max)(const uint32_t *v, const uint64_t *mask, uint32_t words);
-	/** Bit set of the ranks of mask with v[r] == want. */
-	void (*having)(const uint32_t *v, uint32_t want, const uint64_t *mask, uint32_t words,
-		       uint64_t *out);
+	/** Lowest place[r] of the ranks of mask with v[r] == want, or NIL. */
+	uint32_t (*first)(const uint32_t *v, uint32_t want, const uint64_t *mask, uint32_t words,
+			  const uint32_t *place);
 	/** Whether tokens[r] <= limit[r] for any bit of mask. */
 	bool (*any_free)(const double *tokens, const double *limit, const uint64_t *mask,
 			 uint32_t words);
@@ -201,7 +211,6 @@ struct kvr_sched {
 	const uint32_t *zeros;
 	uint64_t *used, *open, *over; /* open = in use, available, not draining */
 	uint64_t *ready;	      /* open and not overloaded */
-	uint64_t *held;		      /* not in use and not to be given out */
 	uint64_t *fit, *elig, *ties;  /* scratch: of open_set, choose, equal */
 	struct kvr_active *active;
 	struct slot *slot;
@@ -209,12 +218,14 @@ struct kvr_sched {
 	struct kvr_rand rand;
 	uint32_t n_modelled; /* ranks whose prefill load falls with time */
 	struct kvr_sched_terms *terms;
+	struct kvr_sched_decision blank; /* nothing decided */
 
 	/* workers */
 	struct worker *worker;
 	uint32_t *sorted; /* worker entries by id */
 	uint32_t n_workers;
 	uint32_t *order; /* rank indices by (worker, dp_rank) */
+	uint32_t *place; /* per rank: where in order */
 	uint32_t n_ranks;
 	uint32_t *order_next; /* scratch of worker_set, as is mine */
 	uint32_t *mine;
@@ -246,6 +257,12 @@ struct kvr_sched {
 	uint64_t expiry_ns;
 	uint64_t refresh_ns; /* 0 = never */
 	uint32_t sweep_rank; /* where an unfinished sweep goes on */
+
+	/* LoRA adapters */
+	struct kvr_sched_lora *lora, lora_other;
+	uint64_t *lora_hash;
+	uint64_t lora_seed; /* clients choose the names */
+	uint32_t n_loras;
 
 	/* prefill model */
 	uint32_t n_points;
@@ -295,10 +312,10 @@ static inline bool any_bit(const uint64_t *set, uint32_t words)
 	return x != 0;
 }
 
-/** Nearest integer, halves up; v >= 0. */
-static inline double round_up_half(double v)
+/** Nearest integer, halves up; 0 <= v < 2^63. */
+static inline uint64_t round_up_half(double v)
 {
-	return floor(v + 0.5);
+	return (uint64_t)(int64_t)(v + 0.5);
 }
 
 /* workers (ranks.c) */
@@ -346,6 +363,10 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		     const struct kvr_sched_decision *d);
 void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now);
 
+/* lora_dp.c */
+uint16_t kvr_sched__lora_begin(struct kvr_sched *s, const struct kvr_sched_hints *h);
+void kvr_sched__lora_end(struct kvr_sched *s, uint16_t adapter);
+
 /* queue_dp.c */
 bool kvr_sched__all_busy(const struct kvr_sched *s, const struct cls *k, const uint64_t *mask);
 enum kvr_sched_err kvr_sched__enqueue(struct kvr_sched *s, const struct choice *c, uint64_t now,
@@ -353,6 +374,8 @@ enum kvr_sched_err kvr_sched__enqueue(struct kvr_sched *s, const struct choice *
 void kvr_sched__leave(struct kvr_sched *s, uint32_t slot);
 void kvr_sched__limits(struct kvr_sched *s);
 void kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank);
+
+_Static_assert(sizeof(struct node) == 64, "one cache line");
 
 /* heap_dp.c: leftist heaps over sched.node */
 void kvr_sched__heap_add(struct node *nodes, uint32_t *root, uint32_t n);

@@ -193,9 +193,12 @@ static bool take_number(const struct kvr_tlv *t, uint32_t len, void *dst)
 	return true;
 }
 
-static bool take_f64(const struct kvr_tlv *t, double *dst)
+/* A number that the choice computes with: NaN or infinity would spoil every cost. */
+static int take_weight(const struct kvr_tlv *t, double *dst)
 {
-	return take_number(t, sizeof(*dst), dst) && isfinite(*dst);
+	if (!take_number(t, sizeof(*dst), dst))
+		return KVR_E_HINT;
+	return isfinite(*dst) ? 0 : KVR_E_INVALID_WEIGHT;
 }
 
 static bool take_list(const struct kvr_tlv *t, struct kvr_str list[], uint32_t *n, uint32_t max,
@@ -204,17 +207,18 @@ static bool take_list(const struct kvr_tlv *t, struct kvr_str list[], uint32_t *
 	return *n < max && text(t, 0, 1, max_len, &list[(*n)++]);
 }
 
-static bool take_preferred(const struct kvr_tlv *t, struct kvr_hints *h)
+static int take_preferred(const struct kvr_tlv *t, struct kvr_hints *h)
 {
 	double w;
 
-	if (t->len < 8 || h->n_preferred == KVR_HINTS_MAX_TAINTS)
-		return false;
+	if (t->len < 8 || h->n_preferred == KVR_HINTS_MAX_TAINTS ||
+	    !text(t, 8, 1, KVR_HINT_MAX_NAME, &h->preferred[h->n_preferred]))
+		return KVR_E_HINT;
 	w = get_f64(t->value);
-	if (!isfinite(w) || !text(t, 8, 1, KVR_HINT_MAX_NAME, &h->preferred[h->n_preferred]))
-		return false;
+	if (!isfinite(w))
+		return KVR_E_INVALID_WEIGHT;
 	h->preferred_weight[h->n_preferred++] = w;
-	return true;
+	return 0;
 }
 
 static bool take_opaque(const struct kvr_tlv *t, uint32_t max, struct kvr_str *out)
@@ -253,13 +257,14 @@ static bool take_topology(const struct kvr_tlv *t, struct kvr_hints *h)
 	return eq != NULL && eq != s->p && eq != s->p + s->len - 1;
 }
 
-static bool take_kv_transfer(const struct kvr_tlv *t, struct kvr_hints *h)
+static int take_kv_transfer(const struct kvr_tlv *t, struct kvr_hints *h)
 {
-	if (!text(t, 16, 1, KVR_HINT_MAX_NAME, &h->kv_transfer_domain))
-		return false;
+	if (!text(t, 16, 1, KVR_HINT_MAX_NAME, &h->kv_transfer_domain) || t->value[0] > 2 ||
+	    !all_zero(t->value + 1, 7))
+		return KVR_E_HINT;
 	h->kv_transfer_enforcement = t->value[0];
 	h->kv_transfer_weight = get_f64(t->value + 8);
-	return t->value[0] <= 2 && all_zero(t->value + 1, 7) && isfinite(h->kv_transfer_weight);
+	return isfinite(h->kv_transfer_weight) ? 0 : KVR_E_INVALID_WEIGHT;
 }
 
 /* 0 taken, 1 unknown in a request, or a code. */
@@ -299,11 +304,9 @@ static int take_request(const struct kvr_tlv *t, struct kvr_hints *h, uint64_t *
 			       KVR_HINT_MAX_NAME);
 		break;
 	case KVR_HINT_PREFERRED_TAINT:
-		ok = take_preferred(t, h);
-		break;
+		return take_preferred(t, h);
 	case KVR_HINT_PRIORITY_JUMP:
-		ok = take_f64(t, &h->priority_jump);
-		break;
+		return take_weight(t, &h->priority_jump);
 	case KVR_HINT_STRICT_PRIORITY:
 		ok = take_number(t, 4, &h->strict_priority);
 		break;
@@ -360,7 +363,7 @@ static int take_worker(const struct kvr_tlv *t, struct kvr_hints *h, enum kvr_hi
 	else if (t->type == KVR_HINT_TOPOLOGY)
 		ok = take_topology(t, h);
 	else if (t->type == KVR_HINT_KV_TRANSFER)
-		ok = take_kv_transfer(t, h);
+		return take_kv_transfer(t, h);
 	else if (t->type == KVR_HINT_BOOTSTRAP_ADDR)
 		ok = take_bootstrap_addr(t, h);
 	else

@@ -267,7 +267,8 @@ enum kvr_wire_code {
 	KVR_E_UNKNOWN_POLICY_CLASS = 36,
 	KVR_E_INVALID_REQUEST = 37, /* contradicting fields, e.g. isl below n_hashes * block_size */
 	KVR_E_UNKNOWN_REQUEST = 38,
-	KVR_E_ENDED = 39, /* a late duplicate of a request that has ended */
+	KVR_E_ENDED = 39,	   /* a late duplicate of a request that has ended */
+	KVR_E_INVALID_WEIGHT = 40, /* a weight or the priority jump is NaN or infinite */
 	/* the choice: names of spec 5.5 */
 	KVR_E_NO_ENDPOINTS = 48,
 	KVR_E_ALL_OVERLOADED = 49,     /* AllEligibleWorkersOverloaded, retryable */

@@ -70,6 +70,7 @@ static const struct {
 	[KVR_E_INVALID_REQUEST] = {"InvalidRequest", false},
 	[KVR_E_UNKNOWN_REQUEST] = {"UnknownRequest", false},
 	[KVR_E_ENDED] = {"Ended", false},
+	[KVR_E_INVALID_WEIGHT] = {"InvalidWeight", false},
 	[KVR_E_NO_ENDPOINTS] = {"NoEndpoints", false},
 	[KVR_E_ALL_OVERLOADED] = {"AllEligibleWorkersOverloaded", true},
 	[KVR_E_PINNED_NOT_ALLOWED] = {"PinnedWorkerNotAllowed", false},

@@ -42,7 +42,7 @@ CODES = {
     1: 'UnknownVersion', 2: 'UnknownKind', 3: 'BadLength', 4: 'BadFragment', 5: 'TooLarge',
     6: 'ReassemblyFull', 7: 'BadHint', 8: 'BadFlags', 9: 'NotAllowed', 32: 'UnknownPool',
     33: 'EmptyPrompt', 34: 'PromptTooLong', 35: 'InvalidOverride', 36: 'UnknownPolicyClass',
-    37: 'InvalidRequest', 38: 'UnknownRequest', 39: 'Ended', 48: 'NoEndpoints',
+    37: 'InvalidRequest', 38: 'UnknownRequest', 39: 'Ended', 40: 'InvalidWeight', 48: 'NoEndpoints',
     49: 'AllEligibleWorkersOverloaded', 50: 'PinnedWorkerNotAllowed',
     51: 'PinnedWorkerOverloaded', 52: 'DpRankRequired', 53: 'WorkerIdRequired',
     54: 'QueueRejected', 55: 'NotActivated', 56: 'DuplicateRequest', 64: 'Busy', 65: 'NoMemory',
@@ -810,6 +810,7 @@ class Agent(Endpoint):
         self.gone, self.refused, self.answer = False, None, lambda job: None
         self.dump_blocks = lambda rank: []  # [(tier, [SH, ...])] of what the rank caches
         self.sessions, self.session_calls, self.refuse_session = {}, [], 0
+        self.aborted = set()  # handles; the DISPATCH of one may come late
         self.session_answers = {}  # (kind, epoch, id): code
         self.runs = []  # every Job, those that started over too
 
@@ -943,8 +944,8 @@ class Agent(Endpoint):
         code = 0 if fits else 1
         if fits and job is not None and job.handle == header.handle:
             job.copies += 1
-        elif fits and self.refuse:
-            code = self.refuse
+        elif fits and (self.refuse or header.handle in self.aborted):
+            code = self.refuse or 1
         elif fits:
             job = self.jobs[key] = Job(dispatch)  # another handle: a new run
             self.runs.append(job)
@@ -993,6 +994,7 @@ class Agent(Endpoint):
 
     def abort(self, header, body):
         self.send('ABORT_ACK', header.id, source=header.source, handle=header.handle)
+        self.aborted.add(header.handle)
         job = self.jobs.get((header.source, header.id))
         if job is not None and job.handle == header.handle and job.aborted is None:
             job.aborted = struct.unpack_from('<H', body)[0]

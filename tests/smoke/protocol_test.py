@@ -442,7 +442,7 @@ def route_faults():
     yield 'BOOTSTRAP', ('BadHint',), hinted(p.hint(0x13, bytes(16) + b'host'))
     yield 'PREFILL_RESULT', ('BadHint',), hinted(p.hint(0x14, b'x'))
     yield 'overlapping SHARED_HITS', ('BadHint',), hinted(p.route_hints(shared_hits=[(0, 4), (3, 6)]))
-    yield 'infinite weight', ('BadHint',), hinted(p.route_hints(preferred_taints={'a': float('inf')}))
+    yield 'infinite weight', ('InvalidWeight',), hinted(p.route_hints(preferred_taints={'a': float('inf')}))
     yield 'unknown override', ('InvalidOverride',), hinted(p.route_hints(override={99: 0}))
     yield 'negative override', ('InvalidOverride',), hinted(
         p.route_hints(override={'router_temperature': -1}))
@@ -503,6 +503,9 @@ def main():
         check('balance', answer.get('balance') == 'ok' and answer['bookings'] == 0, answer)
         workers = router.telemetry('/kvroute/workers')
         check('no worker is left', workers['total'] == 0, workers)
+        kept = router.telemetry('/kvroute/decisions,llama')
+        newest = router.telemetry(f'/kvroute/decisions,llama,{kept["kept"] - 1}')
+        check('decisions are explained', kept['decisions'] and 'terms' in newest, kept)
     except Exception as error:  # the router's log is wanted then, too
         failures.append('exception')
         import traceback

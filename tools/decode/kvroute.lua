@@ -33,7 +33,7 @@ local CODES = {
 	[8] = "BadFlags", [9] = "NotAllowed",
 	[32] = "UnknownPool", [33] = "EmptyPrompt", [34] = "PromptTooLong",
 	[35] = "InvalidOverride", [36] = "UnknownPolicyClass", [37] = "InvalidRequest",
-	[38] = "UnknownRequest", [39] = "Ended",
+	[38] = "UnknownRequest", [39] = "Ended", [40] = "InvalidWeight",
 	[48] = "NoEndpoints", [49] = "AllEligibleWorkersOverloaded",
 	[50] = "PinnedWorkerNotAllowed", [51] = "PinnedWorkerOverloaded",
 	[52] = "DpRankRequired", [53] = "WorkerIdRequired", [54] = "QueueRejected",

@@ -192,6 +192,105 @@ static void wide_records_come_and_go(void)
 	kvr_active_destroy(a);
 }
 
+/* Cuts of a prompt that is gone: booked by `ranks` ranks each, so inline or wide. */
+static void cuts_heal(uint32_t ranks)
+{
+	struct kvr_active *a = make(64, 256, 16);
+	struct kvr_active_booking whole[32], cut[8], last;
+	struct kvr_active_stats st;
+	uint64_t sh[100];
+
+	for (uint32_t i = 0; i < 100; i++)
+		sh[i] = i + 1;
+	for (uint32_t i = 0; i < ranks; i++)
+		book(a, i, sh, 100, &whole[i]);
+	for (uint32_t i = 0; i < 8; i++)
+		book(a, 40, sh, 7 * (i + 1), &cut[i]); /* 7 .. 56, all in the first run */
+	kvr_active_stats(a, &st);
+	CU_ASSERT_EQUAL(st.runs, 10);
+	for (uint32_t i = 0; i < 8; i++)
+		if (i != 3)
+			kvr_active_free(a, &cut[i]);
+	CU_ASSERT_EQUAL(book(a, 41, sh, 100, &last), 100);
+	kvr_active_stats(a, &st);
+	CU_ASSERT_EQUAL(st.runs, 3); /* 28, 36 and 36 blocks */
+	CU_ASSERT_EQUAL(st.joins, 7);
+	CU_ASSERT_PTR_NULL(kvr_active_check(a));
+	CU_ASSERT_EQUAL(depth_of(a, 0, sh, 100), 100);
+	CU_ASSERT_EQUAL(depth_of(a, 40, sh, 100), 28);
+	CU_ASSERT_EQUAL(depth_of(a, 41, sh, 60), 60);
+	kvr_active_free(a, &cut[3]);
+	kvr_active_free(a, &last);
+	for (uint32_t i = 0; i < ranks; i++)
+		kvr_active_free(a, &whole[i]);
+	kvr_active_stats(a, &st);
+	CU_ASSERT_EQUAL(st.runs + st.wide, 0);
+	CU_ASSERT_PTR_NULL(kvr_active_check(a));
+	kvr_active_destroy(a);
+}
+
+static void cuts_of_a_prompt_that_is_gone_heal(void)
+{
+	cuts_heal(1);
+	cuts_heal(32);
+}
+
+/* Whatever ends between the calls, fetching ahead comes to its end and touches what exists. */
+static void fetching_ahead_may_be_late(void)
+{
+	struct kvr_active *a = make(8, 64, 4);
+	struct kvr_active_booking b[16] = {0};
+	struct kvr_active_ahead ahead = {0};
+	uint64_t sh[300];
+	struct kvr_rand r;
+
+	kvr_rand_init(&r, 9);
+	for (uint32_t i = 0; i < 300; i++)
+		sh[i] = i + 1;
+	for (uint32_t round = 0; round < 20000; round++) {
+		uint32_t i = kvr_rand_below(&r, 16), n = kvr_rand_below(&r, 300);
+
+		if (round % 40 == 0)
+			ahead = (struct kvr_active_ahead){0};
+		kvr_active_prefetch_match(a, sh, 300, &ahead);
+		CU_ASSERT_FATAL(ahead.done < 300);
+		kvr_active_free(a, &b[i]);
+		book(a, kvr_rand_below(&r, 8), sh, n, &b[i]);
+		if (round % 500 == 0)
+			CU_ASSERT_PTR_NULL_FATAL(kvr_active_check(a));
+	}
+	/* In peace it ends at the last run that the match finds. */
+	for (uint32_t i = 0; i < 16; i++)
+		kvr_active_free(a, &b[i]);
+	book(a, 0, sh, 170, &b[0]);
+	book(a, 1, sh, 100, &b[1]);
+	ahead = (struct kvr_active_ahead){0};
+	for (uint32_t i = 0; i < 8; i++) /* runs of 64, 36, 28 and 42: the prompt, then two a run */
+		kvr_active_prefetch_match(a, sh, 150, &ahead);
+	CU_ASSERT_EQUAL(ahead.done, 128);
+	kvr_active_destroy(a);
+}
+
+/* A faded part is not joined to one of full weight, or its blocks would change theirs. */
+static void faded_runs_stay_apart(void)
+{
+	const uint64_t p[] = {1, 2, 3, 4};
+	struct kvr_active *a = make(8, 64, 4);
+	struct kvr_active_booking r1, r2, r3;
+
+	book(a, 0, p, 4, &r1);
+	book(a, 0, p, 2, &r2);
+	kvr_active_fade(a, &r1, HALF); /* 3 and 4 */
+	kvr_active_free(a, &r2);
+	CU_ASSERT_EQUAL(kvr_active_blocks(a)[0], 3);
+	book(a, 1, p, 4, &r3);
+	CU_ASSERT_EQUAL(kvr_active_blocks(a)[0], 3);
+	kvr_active_free(a, &r1);
+	CU_ASSERT_EQUAL(a->sum[0], 0);
+	kvr_active_free(a, &r3);
+	kvr_active_destroy(a);
+}
+
 static void create_refuses_nonsense(void)
 {
 	struct kvr_active_conf conf = {
@@ -427,6 +526,9 @@ int main(void)
 			       {"private", private_blocks_are_shared_with_nobody},
 			       {"full", a_full_tree_counts_the_rest_privately},
 			       {"wide", wide_records_come_and_go},
+			       {"heal", cuts_of_a_prompt_that_is_gone_heal},
+			       {"ahead", fetching_ahead_may_be_late},
+			       {"heal-fade", faded_runs_stay_apart},
 			       {"create", create_refuses_nonsense},
 			       {"enomem", every_failed_allocation_is_undone},
 			       {"naive", behaves_as_the_naive_tree},

@@ -395,6 +395,32 @@ static void abort_ends_the_stream_as_cancelled(void)
 	rig_stop();
 }
 
+static void an_abort_that_overtakes_its_dispatch_counts(void)
+{
+	const struct kvr_wire_hdr *h;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_abort(1, 100, KVR_E_EXPIRED);
+	push_abort(1, 0, KVR_E_EXPIRED); /* names nothing */
+	push_dispatch(1, 100, 0);
+	push_dispatch(1, 100, KVR_REQ_F_RESEND);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 0);
+	CU_ASSERT_EQUAL(saw.aborts, 0);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ABORT_ACK), 2);
+	for (int i = 0; i < 2; i++) {
+		h = fake_next(&net, KVR_DISPATCH_ACK);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+		CU_ASSERT_NOT_EQUAL(((const struct kvr_wire_dispatch_ack *)kvr_frame_body(h))->code,
+				    0);
+	}
+	push_dispatch(1, 101, 0); /* the request has started over */
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	rig_stop();
+}
+
 static void silence_of_ten_seconds_gives_up(void)
 {
 	const struct kvr_wire_response *w;
@@ -629,6 +655,7 @@ int main(void)
 			       {"long", long_answers_are_cut_into_items},
 			       {"respond refused", respond_refuses_what_makes_no_sense},
 			       {"abort", abort_ends_the_stream_as_cancelled},
+			       {"early abort", an_abort_that_overtakes_its_dispatch_counts},
 			       {"silence", silence_of_ten_seconds_gives_up},
 			       {"unknown", a_router_that_does_not_know_it_stops_the_repeats},
 			       {"direct", direct_items_go_to_the_client_and_progress_to_the_router},

@@ -4,114 +4,12 @@
  * Virtual time, seeded: a failure repeats with its seed.
  */
 #include "ends.h"
+#include "lossy_net.h"
 #include "relay.h"
-
-#include <stdlib.h>
-
-#define FLIGHTS 65536
-
-struct flight {
-	uint64_t at_us;
-	struct kvr_udp_addr from, to;
-	uint32_t len;
-	uint8_t *data;
-};
-
-/* The network; one object for all ends. */
-static struct {
-	uint64_t now_us;
-	struct kvr_rand rnd;
-	uint32_t loss, dup; /* per 1,000 */
-	uint32_t max_delay_us;
-	struct flight f[FLIGHTS];
-	uint32_t n;
-} wire;
-
-struct end {
-	struct kvr_udp_addr at;
-	struct kvr_udp udp;
-	_Alignas(64) uint8_t rx[KVR_UDP_BURST][2048];
-};
 
 static struct end client_end, agent_end;
 static struct kvr_udp_addr router_at;
 static struct relay relay;
-
-static void put_flight(const struct kvr_udp_addr *from, const struct kvr_udp_addr *to,
-		       const void *data, uint32_t len)
-{
-	struct flight *f = &wire.f[wire.n++];
-
-	CU_ASSERT_FATAL(wire.n < FLIGHTS && len <= 2048);
-	*f = (struct flight){.at_us = wire.now_us + 20 +
-				      kvr_rand_below(&wire.rnd, wire.max_delay_us + 1),
-			     .from = *from,
-			     .to = *to,
-			     .len = len};
-	f->data = aligned_alloc(64, 2048);
-	CU_ASSERT_PTR_NOT_NULL_FATAL(f->data);
-	memcpy(f->data, data, len);
-}
-
-static void fly(const struct kvr_udp_addr *from, const struct kvr_udp_addr *to, const void *data,
-		uint32_t len)
-{
-	if (kvr_rand_below(&wire.rnd, 1000) < wire.loss)
-		return;
-	put_flight(from, to, data, len);
-	if (kvr_rand_below(&wire.rnd, 1000) < wire.dup)
-		put_flight(from, to, data, len);
-}
-
-static unsigned int end_send(void *ctx, const struct kvr_udp_msg m[], unsigned int n)
-{
-	for (unsigned int i = 0; i < n; i++)
-		fly(&((struct end *)ctx)->at, &m[i].addr, m[i].data, m[i].len);
-	return n;
-}
-
-/* Take a frame that has arrived at @p at out of the air; any order, delays are random anyway. */
-static bool land(const struct kvr_udp_addr *at, struct flight *out)
-{
-	for (uint32_t i = 0; i < wire.n; i++) {
-		if (wire.f[i].at_us <= wire.now_us && kvr_udp_addr_equal(&wire.f[i].to, at)) {
-			*out = wire.f[i];
-			wire.f[i] = wire.f[--wire.n];
-			return true;
-		}
-	}
-	return false;
-}
-
-static unsigned int end_recv(void *ctx, struct kvr_udp_msg m[], unsigned int n)
-{
-	struct end *e = ctx;
-	struct flight f;
-	unsigned int i;
-
-	for (i = 0; i < n && land(&e->at, &f); i++) {
-		memcpy(e->rx[i], f.data, f.len);
-		free(f.data);
-		m[i] = (struct kvr_udp_msg){f.from, e->rx[i], f.len};
-	}
-	return i;
-}
-
-static uint64_t end_now(void *ctx)
-{
-	return wire.now_us;
-}
-
-static int end_fd(void *ctx)
-{
-	return -1;
-}
-
-static void end_close(void *ctx)
-{
-}
-
-static const struct kvr_udp_io end_io = {end_send, end_recv, end_now, end_fd, end_close};
 
 static void relay_emit(void *ctx, const struct kvr_udp_addr *to, const void *frame, uint32_t len)
 {
@@ -130,15 +28,10 @@ static void start(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t max_delay
 
 	memset(&ends, 0, sizeof(ends));
 	memset(&relay, 0, sizeof(relay));
-	wire.now_us = 1000000;
-	wire.n = 0;
-	wire.loss = loss;
-	wire.dup = dup;
-	wire.max_delay_us = max_delay_us;
-	kvr_rand_init(&wire.rnd, seed);
-	router_at = (struct kvr_udp_addr){.ip = {[15] = 1}, .port = 7650};
-	client_end.at = (struct kvr_udp_addr){.ip = {[15] = 2}, .port = 1000};
-	agent_end.at = (struct kvr_udp_addr){.ip = {[15] = 3}, .port = 2000};
+	net_start(seed, loss, dup, max_delay_us);
+	router_at = net_addr(1, 7650);
+	client_end.at = net_addr(2, 1000);
+	agent_end.at = net_addr(3, 2000);
 	client_end.udp = (struct kvr_udp){&end_io, &client_end};
 	agent_end.udp = (struct kvr_udp){&end_io, &agent_end};
 	relay.emit = relay_emit;
@@ -152,8 +45,7 @@ static void stop(void)
 {
 	kvr_client_destroy(ends.client);
 	kvr_agent_destroy(ends.agent);
-	while (wire.n > 0)
-		free(wire.f[--wire.n].data);
+	net_stop();
 }
 
 static void turn(uint64_t us)

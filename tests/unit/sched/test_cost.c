@@ -29,7 +29,7 @@ static void fill(struct kvr_rand *r, struct cost_in *in)
 			       .host_w = kvr_rand_unit(r),
 			       .disk_w = kvr_rand_unit(r),
 			       .shared_w = kvr_rand_unit(r),
-			       .request_w = kvr_rand_unit(r) * 3,
+			       .request_w = kvr_rand_below(r, 2) * kvr_rand_unit(r) * 3,
 			       .request_blocks = 1 + kvr_rand_below(r, 300)};
 	in->pow2 = ((uint32_t)in->block & ((uint32_t)in->block - 1)) == 0;
 	in->inv_block = 1 / in->block;
@@ -110,20 +110,23 @@ static void all_instruction_sets_agree_to_the_bit(void)
 			continue;
 		for (int round = 0; round < 300; round++) {
 			struct cost_in in;
+			uint32_t top[2];
 			double low;
 
 			fill(&r, &in);
-			low = s.cost(&in, cost[0]);
-			CU_ASSERT_EQUAL_FATAL(k.cost(&in, cost[1]), low);
+			low = s.cost(&in, cost[0], &top[0]);
+			CU_ASSERT_EQUAL_FATAL(k.cost(&in, cost[1], &top[1]), low);
+			CU_ASSERT_EQUAL(top[0], s.max(tier[0], mask, R / 64));
+			CU_ASSERT_EQUAL(top[1], top[0]);
 			CU_ASSERT_EQUAL_FATAL(memcmp(cost[0], cost[1], sizeof(cost[0])), 0);
 			cost[0][5] = cost[1][5] = cost[0][9] = cost[1][9] = low;
 			CU_ASSERT_EQUAL(s.equal(cost[0], low, R / 64, ties[0]),
 					k.equal(cost[1], low, R / 64, ties[1]));
 			CU_ASSERT_EQUAL(memcmp(ties[0], ties[1], sizeof(ties[0])), 0);
 			CU_ASSERT_EQUAL(s.max(tier[0], mask, R / 64), k.max(tier[0], mask, R / 64));
-			s.having(tier[0], tier[0][7], mask, R / 64, ties[0]);
-			k.having(tier[0], tier[0][7], mask, R / 64, ties[1]);
-			CU_ASSERT_EQUAL(memcmp(ties[0], ties[1], sizeof(ties[0])), 0);
+			CU_ASSERT_EQUAL(s.first(tier[0], tier[0][7], mask, R / 64, shared),
+					k.first(tier[0], tier[0][7], mask, R / 64, shared));
+			CU_ASSERT_EQUAL(k.first(tier[0], 200, mask, R / 64, shared), NIL);
 			for (uint32_t i = 0; i < R; i++)
 				limit[i] = kvr_rand_below(&r, 200) ? tokens[i] - 1 : tokens[i];
 			CU_ASSERT_EQUAL(s.any_free(tokens, limit, mask, R / 64),

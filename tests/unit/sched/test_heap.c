@@ -18,20 +18,27 @@ static uint32_t naive_best(void)
 	return best;
 }
 
+static uint32_t dist(uint32_t i)
+{
+	return i == NIL ? 0 : nodes[i].right.dist + 1;
+}
+
 /* Order, shape and links of a subtree; returns how many nodes it has. */
 static uint32_t check(uint32_t i, uint32_t up)
 {
-	uint32_t l, r;
+	const struct tree *l = &nodes[i].left, *r = &nodes[i].right;
+	uint32_t sum = 1;
 
-	if (i == NIL)
-		return 0;
 	CU_ASSERT_EQUAL_FATAL(nodes[i].up, up);
 	CU_ASSERT_FATAL(up == NIL || !kvr_sched__before(&nodes[i], &nodes[up]));
-	l = nodes[i].left == NIL ? 0 : nodes[nodes[i].left].dist;
-	r = nodes[i].right == NIL ? 0 : nodes[nodes[i].right].dist;
-	CU_ASSERT_FATAL(l >= r);
-	CU_ASSERT_EQUAL_FATAL(nodes[i].dist, r + 1);
-	return 1 + check(nodes[i].left, i) + check(nodes[i].right, i);
+	CU_ASSERT_FATAL(l->dist >= r->dist);
+	CU_ASSERT_EQUAL_FATAL(l->dist, dist(l->root));
+	CU_ASSERT_EQUAL_FATAL(r->dist, dist(r->root));
+	if (l->root != NIL)
+		sum += check(l->root, i);
+	if (r->root != NIL)
+		sum += check(r->root, i);
+	return sum;
 }
 
 static void random_order_agrees_with_a_scan(void)
@@ -58,7 +65,7 @@ static void random_order_agrees_with_a_scan(void)
 		}
 		CU_ASSERT_EQUAL_FATAL(root, naive_best());
 		if (step % 50 == 0) {
-			CU_ASSERT_EQUAL_FATAL(check(root, NIL), held);
+			CU_ASSERT_EQUAL_FATAL(root == NIL ? 0 : check(root, NIL), held);
 		}
 	}
 }

@@ -24,8 +24,6 @@ static void on_added(void *arg, uint32_t rank, uint64_t worker, uint32_t dp)
 static void on_removed(void *arg, uint32_t rank, uint64_t worker, uint32_t dp)
 {
 	removed_n++;
-	if (arg != NULL)
-		kvr_sched_rank_hold(*(struct kvr_sched **)arg, rank, true);
 }
 
 static void defaults(void)
@@ -226,7 +224,7 @@ static void other_modes_share_as_they_say(void)
 	}
 }
 
-static void indices_stay_and_are_reused_and_held(void)
+static void indices_stay_and_are_reused(void)
 {
 	struct kvr_sched *s;
 	uint32_t r5;
@@ -249,13 +247,6 @@ static void indices_stay_and_are_reused_and_held(void)
 	CU_ASSERT_EQUAL(worker(s, 7, 5, 3), -ENOSPC);
 	CU_ASSERT_EQUAL(kvr_sched_worker_gone(s, 3, 0), 0);
 	CU_ASSERT_EQUAL(kvr_sched_worker_gone(s, 3, 0), -ENOENT);
-	kvr_sched_rank_hold(s, 0, true);
-	kvr_sched_rank_hold(s, 1, true);
-	kvr_sched_rank_hold(s, 2, true);
-	kvr_sched_rank_hold(s, 3, true);
-	CU_ASSERT_EQUAL(worker(s, 9, 0, 1), -ENOSPC);
-	for (uint32_t r = 0; r < 4; r++)
-		kvr_sched_rank_hold(s, r, false);
 	CU_ASSERT_EQUAL(worker(s, 9, 0, 2), 0);
 	kvr_sched_destroy(s);
 }
@@ -707,7 +698,7 @@ int main(void)
 			       {"exclude", an_excluded_worker_is_not_chosen_again},
 			       {"seed", same_seed_same_choices},
 			       {"modes", other_modes_share_as_they_say},
-			       {"indices", indices_stay_and_are_reused_and_held},
+			       {"indices", indices_stay_and_are_reused},
 			       {"taints", taints_are_bounded_and_reused},
 			       {"codes", each_bad_input_has_its_code},
 			       {"better", a_larger_overlap_elsewhere_is_told},

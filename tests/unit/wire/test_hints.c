@@ -219,6 +219,27 @@ static void overrides_out_of_range_have_their_own_code(void)
 	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_INVALID_OVERRIDE);
 }
 
+static void weights_that_are_no_numbers_have_their_own_code(void)
+{
+	const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
+
+	for (uint32_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		begin();
+		kvr_hint_put_preferred(&buf, bad[i], "zone");
+		CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_INVALID_WEIGHT);
+		begin();
+		kvr_hint_put_f64(&buf, KVR_HINT_PRIORITY_JUMP, bad[i]);
+		CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_INVALID_WEIGHT);
+		begin();
+		kvr_hint_put_kv_transfer(&buf, 1, bad[i], "zone");
+		CU_ASSERT_EQUAL(parse(KVR_HINTS_HELLO), KVR_E_INVALID_WEIGHT);
+	}
+	begin();
+	kvr_hint_put_preferred(&buf, -1e300, "zone"); /* repels */
+	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), 0);
+	CU_ASSERT_EQUAL(got.preferred_weight[0], -1e300);
+}
+
 static int parse_session(uint8_t action, uint32_t timeout_s, const char *id)
 {
 	begin();
@@ -400,6 +421,7 @@ int main(void)
 		{"unknown", unknown_hints_are_skipped_unless_critical},
 		{"bad values", bad_values_are_refused},
 		{"overrides", overrides_out_of_range_have_their_own_code},
+		{"weights", weights_that_are_no_numbers_have_their_own_code},
 		{"sessions", sessions_out_of_range_have_their_own_code},
 		{"repeats", repeats_order_and_counts_are_checked},
 		{"framing", framing_is_checked},

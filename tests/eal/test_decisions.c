@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The decision log and the adapters' load, by the frame and through the telemetry commands. */
+#include "pipeline.h"
+
+#include "control.h"
+#include "decision.h"
+#include "decisions.h"
+#include "kvr_ctl.h"
+#include "kvr_put.h"
+#include "kvr_test.h"
+
+#include <errno.h>
+#include <rte_telemetry.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WORKER 9u
+
+static struct decision got;
+
+static struct pool *pool(void)
+{
+	return &rt->pool[0];
+}
+
+static void begin(const char *keys, uint32_t ranks)
+{
+	char text[512];
+
+	snprintf(text, sizeof(text), "[pool a]\nid = 5\n" PIPELINE_POOL "%s", keys);
+	pipeline_start_with(text);
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", ranks));
+}
+
+/* The newest decision kept. */
+static const struct decision *newest(void)
+{
+	uint64_t n = decision_written(pool()->log);
+
+	CU_ASSERT_NOT_EQUAL_FATAL(n, 0);
+	CU_ASSERT_EQUAL_FATAL(decision_read(pool()->log, n - 1, &got), 0);
+	return &got;
+}
+
+static void route_pinned(uint64_t id, uint64_t worker)
+{
+	uint8_t tlv[64];
+	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
+
+	kvr_hint_put_u64(&hints, KVR_HINT_BACKEND, worker);
+	kvr_hint_put_u32(&hints, KVR_HINT_DP_RANK, 0);
+	pipeline_route(id, 100, 10, 0, &hints);
+}
+
+static void sampled_decisions_keep_the_best_terms(void)
+{
+	const struct decision *v;
+
+	begin("decision_sample = 1\n", 40);
+	pipeline_route(1, 100, 10, 0, NULL);
+	v = newest();
+	CU_ASSERT_EQUAL(v->number, 0);
+	CU_ASSERT_EQUAL(v->source, 77);
+	CU_ASSERT_EQUAL(v->id, 1);
+	CU_ASSERT_EQUAL(v->d.result, KVR_SCHED_ROUTED);
+	CU_ASSERT_EQUAL(v->n_eligible, 40);
+	CU_ASSERT_EQUAL(v->n_terms, DECISION_TERMS);
+	/* 38 more fill the other ranks but one, which then is the best of all. */
+	for (uint64_t id = 2; id <= 39; id++)
+		pipeline_route(id, 1000 * id, 10, 0, NULL);
+	pipeline_route(40, 500000, 10, 0, NULL);
+	v = newest();
+	CU_ASSERT_EQUAL(v->id, 40);
+	CU_ASSERT_EQUAL(v->term[0].rank, v->d.rank);
+	CU_ASSERT_EQUAL(v->term[0].cost, v->d.cost);
+	CU_ASSERT_EQUAL(v->term[0].active_requests, 0);
+	CU_ASSERT_EQUAL(v->term[1].active_requests, 1);
+	CU_ASSERT_EQUAL(v->term[1].decode_blocks, 20);
+	for (uint32_t i = 1; i < v->n_terms; i++)
+		CU_ASSERT(v->term[i - 1].cost <= v->term[i].cost);
+	CU_ASSERT_EQUAL(v->flags[0], 0);
+	pipeline_stop();
+}
+
+/* With a temperature any rank may be chosen; it is among the terms all the same. */
+static void the_chosen_rank_is_always_there(void)
+{
+	begin("decision_sample = 1\nrouter_temperature = 10\n", 64);
+	for (uint64_t id = 1; id <= 100; id++) {
+		const struct decision *v;
+		uint32_t found = 0;
+
+		pipeline_route(id, 1000 * id, (uint32_t)(1 + id % 30), 0, NULL);
+		v = newest();
+		for (uint32_t i = 0; i < v->n_terms; i++)
+			found += v->term[i].rank == v->d.rank;
+		CU_ASSERT_EQUAL(found, 1);
+		CU_ASSERT_EQUAL(v->n_terms, DECISION_TERMS);
+	}
+	pipeline_stop();
+}
+
+static void one_in_so_many_is_sampled(void)
+{
+	struct decision_sample s;
+
+	begin("decision_sample = 4\n", 2);
+	for (uint64_t id = 1; id <= 12; id++)
+		pipeline_route(id, 1000 * id, 10, 0, NULL);
+	CU_ASSERT_EQUAL(decision_written(pool()->log), 3);
+	CU_ASSERT_EQUAL(newest()->id, 9);
+	s = (struct decision_sample){.pool = pool(), .every = 0};
+	decision_sample(rt->lcore[0], &s);
+	for (uint64_t id = 13; id <= 40; id++)
+		pipeline_route(id, 1000 * id, 10, 0, NULL);
+	CU_ASSERT_EQUAL(decision_written(pool()->log), 3);
+	s.every = 2;
+	decision_sample(rt->lcore[0], &s);
+	pipeline_route(41, 41000, 10, 0, NULL);
+	CU_ASSERT_EQUAL(newest()->id, 41);
+	CU_ASSERT_EQUAL(decision_every(pool()->log), 2);
+	pipeline_stop();
+}
+
+static void failed_decisions_are_all_kept_and_the_ring_is_bounded(void)
+{
+	const struct decision *v;
+
+	begin("decision_sample = 0\n", 2);
+	pipeline_route(1, 100, 10, 0, NULL);
+	CU_ASSERT_EQUAL(decision_written(pool()->log), 0);
+	CU_ASSERT_EQUAL(kvr_sched_worker_drain(pool()->sched, WORKER, true, 0), 0);
+	pipeline_route(2, 100, 10, 0, NULL);
+	v = newest();
+	CU_ASSERT_EQUAL(v->id, 2);
+	CU_ASSERT_EQUAL(v->d.result, KVR_SCHED_ERROR);
+	CU_ASSERT_EQUAL(v->d.err, KVR_SCHED_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(v->n_eligible, 2); /* what the ranks carry, and why they do not serve */
+	CU_ASSERT_EQUAL(v->n_terms, 2);
+	CU_ASSERT_EQUAL(v->flags[0], DECISION_DRAINING);
+	CU_ASSERT_EQUAL(v->term[0].active_requests + v->term[1].active_requests, 1);
+	kvr_sched_worker_drain(pool()->sched, WORKER, false, 0);
+	for (uint64_t id = 3; id < 3 + 2 * DECISIONS_KEPT; id++)
+		route_pinned(id, 12345);
+	CU_ASSERT_EQUAL(decision_written(pool()->log), 1 + 2 * DECISIONS_KEPT);
+	CU_ASSERT_EQUAL(newest()->id, 2 + 2 * DECISIONS_KEPT);
+	CU_ASSERT_EQUAL(decision_read(pool()->log, DECISIONS_KEPT, &got), -ENOENT);
+	CU_ASSERT_EQUAL(decision_read(pool()->log, DECISIONS_KEPT + 1, &got), 0);
+	CU_ASSERT_EQUAL(decision_read(pool()->log, 1 + 2 * DECISIONS_KEPT, &got), -ENOENT);
+	pipeline_stop();
+}
+
+static void an_admission_is_a_decision(void)
+{
+	const struct decision *v;
+	struct kvr_wire_ids ids = {.source = 77, .id = 1, .epoch = 1};
+	uint8_t buf[64];
+	uint64_t n;
+	int len;
+
+	begin("decision_sample = 1\nrouter_queue_threshold = 0.1\n", 1);
+	pipeline_route(1, 100, 10, 0, NULL); /* 40 tokens of 64: busy */
+	n = decision_written(pool()->log);
+	CU_ASSERT_EQUAL(n, 1);
+	pipeline_route(2, 900, 10, 0, NULL);
+	CU_ASSERT_EQUAL(kvr_sched_counters(pool()->sched)->waiting_now, 1);
+	CU_ASSERT_EQUAL(decision_written(pool()->log), 1); /* waits: nothing is decided */
+	len = kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids);
+	pipeline_send(PEER_CLIENT, buf, (size_t)len);
+	pipeline_turn();
+	CU_ASSERT_EQUAL(kvr_sched_counters(pool()->sched)->waiting_now, 0);
+	v = newest();
+	CU_ASSERT_EQUAL(v->number, 1);
+	CU_ASSERT_EQUAL(v->id, 2);
+	CU_ASSERT_EQUAL(v->d.result, KVR_SCHED_ROUTED);
+	CU_ASSERT_EQUAL(v->n_terms, 1);
+	pipeline_stop();
+}
+
+/* ---- commands ---- */
+
+/* The leak checker, when there is one: without a socket nobody frees what an answer contains. */
+void __lsan_disable(void) __attribute__((weak));
+void __lsan_enable(void) __attribute__((weak));
+
+static void run(const char *path, const char *params)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+
+	if (__lsan_disable != NULL)
+		__lsan_disable();
+	CU_ASSERT_EQUAL(kvr_ctl_call(path, params, d), 0);
+	if (__lsan_enable != NULL)
+		__lsan_enable();
+	rte_tel_data_free(d);
+}
+
+static void commands_answer_whatever_is_asked(void)
+{
+	static const char *const path[] = {"/kvroute/decisions", "/kvroute/sample",
+					   "/kvroute/adapters"};
+	static const char *const params[] = {"",    "a",     "a,0",  "a,1",
+					     "b",   "a,999", "a,-1", "a,18446744073709551615",
+					     "a,x", "a,0,0"};
+	uint8_t tlv[300];
+	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
+	char name[256];
+
+	begin("decision_sample = 1\n", 40);
+	CU_ASSERT_EQUAL_FATAL(decisions_start(rt), 0);
+	memset(name, 'l', 255);
+	memcpy(name + 126, "\xc3\xa4", 2); /* a character across the first part's end */
+	name[255] = '\0';
+	kvr_hint_put_str(&hints, KVR_HINT_LORA, name);
+	pipeline_route(1, 100, 10, 0, &hints);
+	CU_ASSERT_EQUAL(kvr_sched_lora_active(pool()->sched, name, 255), 1);
+	route_pinned(2, 12345);
+	for (uint32_t i = 0; i < RTE_DIM(path); i++)
+		for (uint32_t k = 0; k < RTE_DIM(params); k++)
+			run(path[i], params[k]);
+	run("/kvroute/sample", "a,7");
+	CU_ASSERT_EQUAL(decision_every(pool()->log), 7);
+	decisions_stop();
+	pipeline_stop();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"best", sampled_decisions_keep_the_best_terms},
+		{"chosen", the_chosen_rank_is_always_there},
+		{"sample", one_in_so_many_is_sampled},
+		{"failed", failed_decisions_are_all_kept_and_the_ring_is_bounded},
+		{"admission", an_admission_is_a_decision},
+		{"commands", commands_answer_whatever_is_asked},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("decisions", tests);
+}
