@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kvr_errno.h"
 #include "kvr_rand.h"
@@ -43,6 +44,17 @@ static uint64_t entry_of(uint64_t h, uint32_t node)
 	return (h & 0xffffffff00000000u) | node;
 }
 
+void load_cache_clear(struct load_cache *c)
+{
+	memset(c->index, 0, (c->mask + 1) * sizeof(*c->index));
+	memset(c->nodes, 0, ((size_t)c->capacity + 1) * sizeof(*c->nodes));
+	for (uint32_t i = 1; i <= c->capacity; i++)
+		c->nodes[i].mark = i < c->capacity ? i + 1 : NONE;
+	c->free = 1;
+	c->used = 0;
+	c->walk = 0;
+}
+
 struct load_cache *load_cache_create(uint32_t capacity, uint64_t seed)
 {
 	struct load_cache *c;
@@ -58,15 +70,13 @@ struct load_cache *load_cache_create(uint32_t capacity, uint64_t seed)
 	c->capacity = capacity;
 	c->seed = seed;
 	c->mask = size - 1;
-	c->index = calloc(size, sizeof(*c->index));
-	c->nodes = calloc((size_t)capacity + 1, sizeof(*c->nodes));
+	c->index = malloc(size * sizeof(*c->index));
+	c->nodes = malloc(((size_t)capacity + 1) * sizeof(*c->nodes));
 	if (c->index == NULL || c->nodes == NULL) {
 		load_cache_destroy(c);
 		return kvr_null(ENOMEM);
 	}
-	for (uint32_t i = 1; i <= capacity; i++)
-		c->nodes[i].mark = i < capacity ? i + 1 : NONE;
-	c->free = 1;
+	load_cache_clear(c);
 	return c;
 }
 

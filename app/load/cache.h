@@ -31,6 +31,9 @@ struct load_cache;
  */
 struct load_cache *load_cache_create(uint32_t capacity, uint64_t seed);
 
+/** Forget everything. */
+void load_cache_clear(struct load_cache *c);
+
 /** Free it; NULL is fine. */
 void load_cache_destroy(struct load_cache *c);
 

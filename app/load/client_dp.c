@@ -6,9 +6,9 @@
 #include "frame.h"
 #include "kvr_message.h"
 
-#define PROBE_MS     250
-#define HINT_PIN_LEN 24u
-#define HDR_LEN	     ((uint32_t)sizeof(struct kvr_wire_hdr))
+#define PROBE_MS  250
+#define HINT_ROOM 96u /* a pin and a session */
+#define HDR_LEN	  ((uint32_t)sizeof(struct kvr_wire_hdr))
 
 static uint32_t pad8(uint32_t n)
 {
@@ -17,15 +17,17 @@ static uint32_t pad8(uint32_t n)
 
 /* ---- ROUTE ---- */
 
-/* The hints that pin a request: backend id and rank. */
-static uint32_t put_pin(const struct load *l, const struct load_slot *s, uint8_t out[HINT_PIN_LEN])
+/* The hints of a request: the rank it is pinned to, the session it is a turn of. */
+static uint32_t put_hints(const struct load *l, const struct load_slot *s, uint8_t out[HINT_ROOM])
 {
-	struct kvr_hint_buf h = {.p = out, .cap = HINT_PIN_LEN};
+	struct kvr_hint_buf h = {.p = out, .cap = HINT_ROOM};
 
-	if (s->pin == LOAD_UNPINNED)
-		return 0;
-	kvr_hint_put_u64(&h, KVR_HINT_BACKEND, l->engines[l->ranks[s->pin].engine].worker);
-	kvr_hint_put_u32(&h, KVR_HINT_DP_RANK, l->ranks[s->pin].dp_rank);
+	if (s->pin != LOAD_UNPINNED) {
+		kvr_hint_put_u64(&h, KVR_HINT_BACKEND, l->engines[l->ranks[s->pin].engine].worker);
+		kvr_hint_put_u32(&h, KVR_HINT_DP_RANK, l->ranks[s->pin].dp_rank);
+	}
+	if (s->session != 0)
+		load_session_hint(l, s, &h);
 	return h.len;
 }
 
@@ -56,7 +58,7 @@ static void describe(struct load *l, const struct load_slot *s, struct kvr_reque
 static void send_route(struct load *l, struct load_slot *s)
 {
 	struct kvr_wire_ids ids = load_client_ids(l, s);
-	uint8_t hints[HINT_PIN_LEN], hdr[sizeof(struct kvr_wire_hdr)];
+	uint8_t hints[HINT_ROOM], hdr[sizeof(struct kvr_wire_hdr)];
 	struct kvr_slice slices[KVR_REQUEST_SLICES];
 	struct kvr_request_src q;
 	struct kvr_frag cut;
@@ -67,7 +69,7 @@ static void send_route(struct load *l, struct load_slot *s)
 	ids.msg_seq = s->msg_seq;
 	describe(l, s, &q);
 	q.hints = hints;
-	q.hints_len = put_pin(l, s, hints);
+	q.hints_len = put_hints(l, s, hints);
 	if (kvr_frag_init(&cut, KVR_ROUTE, &ids, kvr_request_build(&q, slices), l->max_frame) < 0)
 		return; /* cannot be: sizes were checked at the start */
 	while (kvr_frag_next(&cut, hdr, &off, &len)) {
@@ -101,16 +103,21 @@ static void add_check(struct load *l, uint32_t slot)
 	l->slots[slot].flags |= LOAD_S_CHECKED;
 }
 
-static void start_request(struct load *l, const struct load_prompt *p, uint64_t intended)
+void load_client_start(struct load *l, const struct load_prompt *p, uint64_t intended,
+		       uint64_t session, uint8_t action)
 {
 	const uint32_t slot = l->free[--l->n_free];
 	struct load_slot *s = &l->slots[slot];
-	const uint8_t kept = s->flags & LOAD_S_CHECKED;
-	const uint32_t gen = s->gen;
+	const uint16_t kept = s->flags & LOAD_S_CHECKED;
+	const uint32_t gen = s->leg.gen;
 
 	memset(s, 0, sizeof(*s));
-	s->gen = gen + 1;
+	s->leg.gen = gen + 1;
+	if (l->pairs != NULL)
+		load_pair_begin(l, slot);
 	s->id = (++l->sequence << LOAD_SLOT_BITS) | slot;
+	s->session = session;
+	s->action = action;
 	s->prompt = p;
 	s->intended = intended;
 	s->client = (uint16_t)(l->sequence % l->n_clients);
@@ -142,7 +149,7 @@ void load_client_arrivals(struct load *l)
 
 		kvr_stats_inc(l->row, LOAD_REQUESTS);
 		if (l->n_free > 0)
-			start_request(l, l->due, l->due_at);
+			load_client_start(l, l->due, l->due_at, 0, KVR_ACTION_NONE);
 		else
 			kvr_stats_inc(l->row, LOAD_NOT_SENT);
 		l->due = load_workload_next(l->work, &at_ns);
@@ -154,15 +161,16 @@ void load_slot_release(struct load *l, uint32_t slot)
 {
 	struct load_slot *s = &l->slots[slot];
 
-	if (s->cstate != LOAD_C_ENDED || s->estate != LOAD_E_IDLE || (s->flags & LOAD_S_ACK) ||
-	    s->id == 0)
+	if (s->cstate != LOAD_C_ENDED || s->leg.estate != LOAD_E_IDLE || (s->flags & LOAD_S_ACK) ||
+	    s->id == 0 || (l->pairs != NULL && l->pairs[slot].prefill.estate != LOAD_E_IDLE))
 		return;
 	s->id = 0;
 	s->cstate = LOAD_C_FREE;
 	l->free[l->n_free++] = slot;
 }
 
-static void end_request(struct load *l, uint32_t slot, enum load_counter how)
+/* @code: of the REJECTED that ended it, else 0. */
+static void end_request(struct load *l, uint32_t slot, enum load_counter how, uint16_t code)
 {
 	struct load_slot *s = &l->slots[slot];
 
@@ -175,6 +183,12 @@ static void end_request(struct load *l, uint32_t slot, enum load_counter how)
 	kvr_stats_inc(l->row, how);
 	kvr_stats_sub(l->row, LOAD_IN_FLIGHT, 1);
 	l->run_end = l->now;
+	if (s->flags & LOAD_S_KILLED)
+		load_kill_survived(l, how, code);
+	if (l->pairs != NULL)
+		load_pair_over(l, slot, how == LOAD_COMPLETED);
+	if (s->session != 0)
+		load_session_turn_over(l, slot, how, code);
 	load_slot_release(l, slot);
 }
 
@@ -191,7 +205,7 @@ static void send_empty(struct load *l, struct load_slot *s, uint8_t kind)
 static void cancel(struct load *l, struct load_slot *s)
 {
 	s->cstate = LOAD_C_CANCELLING;
-	s->flags &= (uint8_t)~LOAD_S_CANCEL;
+	s->flags &= (uint16_t)~LOAD_S_CANCEL;
 	s->tries = 0;
 	kvr_stats_inc(l->row, LOAD_CANCELS);
 	send_empty(l, s, KVR_CANCEL);
@@ -218,7 +232,7 @@ void load_client_acks(struct load *l)
 		if (a != NULL)
 			*a = (struct kvr_wire_response_ack){
 				s->next_seq, s->flags & LOAD_S_FIN ? KVR_RACK_F_FIN : 0};
-		s->flags &= (uint8_t)~LOAD_S_ACK;
+		s->flags &= (uint16_t)~LOAD_S_ACK;
 		load_slot_release(l, l->acks[i]);
 	}
 	l->n_acks = 0;
@@ -236,7 +250,7 @@ static void measure_first(struct load *l, const struct load_slot *s, uint64_t rx
 
 static void measure_back(struct load *l, const struct load_slot *s, uint64_t rx, uint64_t forward)
 {
-	const uint64_t back = rx > s->resp_tx ? rx - s->resp_tx : 0;
+	const uint64_t back = rx > s->leg.resp_tx ? rx - s->leg.resp_tx : 0;
 
 	if (!(s->flags & LOAD_S_MEASURED))
 		return;
@@ -244,7 +258,7 @@ static void measure_back(struct load *l, const struct load_slot *s, uint64_t rx,
 		kvr_hist_add(&l->m->added, forward);
 		return;
 	}
-	if (s->resp_tx == 0)
+	if (s->leg.resp_tx == 0)
 		return;
 	kvr_hist_add(&l->m->back, back);
 	kvr_hist_add(&l->m->added, back + forward);
@@ -257,15 +271,15 @@ static void last_item(struct load *l, uint32_t slot, const struct kvr_wire_respo
 
 	s->flags |= LOAD_S_FIN;
 	if (s->cstate == LOAD_C_CANCELLING || (item->flags & KVR_RESP_F_CANCELLED)) {
-		end_request(l, slot, LOAD_CANCELLED);
+		end_request(l, slot, LOAD_CANCELLED, 0);
 	} else if (item->flags & KVR_RESP_F_ERROR) {
-		end_request(l, slot, LOAD_FAILED);
+		end_request(l, slot, LOAD_FAILED, 0);
 	} else {
 		if (s->cstate != LOAD_C_ENDED && (s->flags & LOAD_S_MEASURED)) {
 			kvr_hist_add(&l->m->total, rx > s->intended ? rx - s->intended : 0);
 			kvr_stats_inc(l->row, LOAD_MEASURED);
 		}
-		end_request(l, slot, LOAD_COMPLETED);
+		end_request(l, slot, LOAD_COMPLETED, 0);
 	}
 }
 
@@ -319,14 +333,14 @@ static void on_accepted(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 	const struct kvr_wire_accepted *a = kvr_frame_body(h);
 	struct load_slot *s = &l->slots[slot];
 
-	if (h->handle != 0)
-		s->handle = h->handle;
 	s->last_io = l->now;
 	s->tries = 0;
+	if (l->pairs != NULL)
+		load_pair_accepted(l, slot, a);
 	if (a->state == KVR_STATE_DISPATCHED && (s->flags & LOAD_S_PROBED) &&
 	    s->cstate == LOAD_C_ACCEPTED && s->next_seq == 0)
 		repeat_route(l, s); /* DISPATCH was lost: the message is only kept here */
-	s->flags &= (uint8_t)~LOAD_S_PROBED;
+	s->flags &= (uint16_t)~LOAD_S_PROBED;
 	if (s->cstate == LOAD_C_ROUTED) {
 		s->cstate = LOAD_C_ACCEPTED;
 		if (a->state == KVR_STATE_QUEUED)
@@ -344,7 +358,7 @@ static void on_rejected(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 	struct load_slot *s = &l->slots[slot];
 
 	if (r->kind == KVR_CANCEL && s->cstate == LOAD_C_CANCELLING) {
-		end_request(l, slot, LOAD_CANCELLED);
+		end_request(l, slot, LOAD_CANCELLED, 0);
 		return;
 	}
 	if (s->cstate == LOAD_C_ENDED)
@@ -361,7 +375,7 @@ static void on_rejected(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 		return;
 	}
 	l->m->code[r->code < KVR_E_MAX ? r->code : 0]++;
-	end_request(l, slot, LOAD_FAILED);
+	end_request(l, slot, LOAD_FAILED, r->code);
 }
 
 void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx)
@@ -372,6 +386,8 @@ void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx
 		kvr_stats_inc(l->row, LOAD_STALE);
 		return;
 	}
+	if (h->handle != 0)
+		l->slots[slot].handle = h->handle;
 	switch (h->kind) {
 	case KVR_ACCEPTED:
 		on_accepted(l, slot, h);
@@ -380,7 +396,7 @@ void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx
 		on_rejected(l, slot, h);
 		break;
 	case KVR_CANCELLED:
-		end_request(l, slot, LOAD_CANCELLED);
+		end_request(l, slot, LOAD_CANCELLED, 0);
 		break;
 	default: /* RESPONSE */
 		if (item_intact(l, h, kvr_frame_body(h)))
@@ -404,8 +420,8 @@ static void check_client(struct load *l, uint32_t slot)
 			    : load_patience(l, s->tries)))
 		return;
 	if (++s->tries > l->opt->max_tries) {
-		load_engine_drop(l, slot);
-		end_request(l, slot, LOAD_LOST);
+		load_engine_forget(l, slot);
+		end_request(l, slot, LOAD_LOST, 0);
 	} else if (waits) {
 		kvr_stats_inc(l->row, LOAD_PROBES);
 		s->flags |= LOAD_S_PROBED;
@@ -426,7 +442,7 @@ void load_client_checks(struct load *l)
 			return;
 		l->check_head = (l->check_head + 1) % l->n_slots;
 		l->check_n--;
-		l->slots[c.slot].flags &= (uint8_t)~LOAD_S_CHECKED;
+		l->slots[c.slot].flags &= (uint16_t)~LOAD_S_CHECKED;
 		if (l->slots[c.slot].id == 0)
 			continue;
 		check_client(l, c.slot);
@@ -441,8 +457,8 @@ void load_client_give_up(struct load *l)
 	for (uint32_t i = 0; i < l->n_slots; i++) {
 		if (l->slots[i].id == 0 || l->slots[i].cstate == LOAD_C_ENDED)
 			continue;
-		load_engine_drop(l, i);
-		end_request(l, i, LOAD_LOST);
+		load_engine_forget(l, i);
+		end_request(l, i, LOAD_LOST, 0);
 	}
 }
 

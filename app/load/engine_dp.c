@@ -13,224 +13,306 @@
  * ends. Instant engines do all of that in the call that receives DISPATCH.
  *
  *	IDLE -> QUEUED -> PREFILL -> DECODE -> SENT -> IDLE        (ABORT: to IDLE from anywhere)
+ *
+ * A prefill leg's decode is one item that carries the transfer result. A decode leg's prefill takes
+ * no time; with a bootstrap room it first waits in TRANSFER for the prefill leg (pair_dp.c).
  */
 
 #define REPEAT_ITEMS 16u
 #define GIVE_UP_S    10
-#define REFUSE_GONE  2 /* DISPATCH_ACK: the request has ended here */
-#define REFUSE_RANK  1 /* DISPATCH_ACK: not a rank of this engine */
 
 /* ---- items ---- */
 
 /* Tokens generated when item `seq` leaves: the first token, then even shares. */
-static uint32_t tokens_at(const struct load_slot *s, uint32_t seq)
+static uint32_t tokens_at(const struct load_slot *s, const struct load_leg *g, uint32_t seq)
 {
-	if (seq + 1 >= s->n_items)
+	if (g->flags & (LOAD_L_PREFILL | LOAD_L_FAILED))
+		return g->flags & LOAD_L_PREFILL ? 1 : 0;
+	if (seq + 1 >= g->n_items)
 		return s->prompt->osl;
-	return 1 + (uint32_t)((uint64_t)seq * (s->prompt->osl - 1) / (s->n_items - 1));
+	return 1 + (uint32_t)((uint64_t)seq * (s->prompt->osl - 1) / (g->n_items - 1));
 }
 
-static void send_progress(struct load *l, struct load_slot *s, uint32_t seq, uint32_t flags)
+static uint16_t port_of(const struct load *l, const struct load_leg *g)
 {
-	const struct kvr_wire_ids ids = load_engine_ids(l, s);
+	return load_port_of_engine(l, l->ranks[g->rank].engine);
+}
+
+static void send_progress(struct load *l, uint32_t task, uint32_t seq, uint32_t flags)
+{
+	const struct load_leg *g = load_leg(l, task);
+	const struct kvr_wire_ids ids = load_leg_ids(l, task);
 	struct kvr_wire_progress *p;
 
-	p = load_message(l, load_port_of_engine(l, l->ranks[s->rank].engine), KVR_PROGRESS, &ids,
-			 sizeof(*p), NULL);
+	p = load_message(l, port_of(l, g), KVR_PROGRESS, &ids, sizeof(*p), NULL);
 	if (p != NULL)
 		*p = (struct kvr_wire_progress){.seq = seq,
 						.flags = (uint16_t)flags,
-						.generated_tokens = tokens_at(s, seq),
-						.cached_tokens = s->cached * l->opt->block_size};
+						.generated_tokens =
+							tokens_at(load_slot(l, task), g, seq),
+						.cached_tokens = g->cached * l->opt->block_size};
+}
+
+static uint32_t item_bytes(const struct load *l, const struct load_leg *g)
+{
+	if (g->flags & LOAD_L_FAILED)
+		return 0;
+	return g->flags & LOAD_L_PREFILL ? sizeof(struct load_transfer) : l->opt->item_bytes;
 }
 
 static struct kvr_wire_response item_of(const struct load *l, const struct load_slot *s,
-					uint32_t seq)
+					const struct load_leg *g, uint32_t seq)
 {
 	return (struct kvr_wire_response){
 		.seq = seq,
-		.flags = seq + 1 == s->n_items ? KVR_RESP_F_FIN : 0,
-		.generated_tokens = tokens_at(s, seq),
-		.data_len = l->opt->item_bytes,
-		.cached_tokens = s->cached * l->opt->block_size,
+		.flags = (uint16_t)((seq + 1 == g->n_items ? KVR_RESP_F_FIN : 0) |
+				    (g->flags & LOAD_L_FAILED ? KVR_RESP_F_ERROR : 0)),
+		.generated_tokens = tokens_at(s, g, seq),
+		.data_len = item_bytes(l, g),
+		.cached_tokens = g->cached * l->opt->block_size,
 	};
 }
 
-static void send_item(struct load *l, struct load_slot *s, uint32_t seq)
+static void put_data(const struct load *l, uint32_t task, uint32_t seq, uint8_t *out, uint32_t len)
 {
-	const struct kvr_wire_ids ids = load_engine_ids(l, s);
-	const uint16_t len =
-		(uint16_t)(sizeof(struct kvr_wire_response) + ((l->opt->item_bytes + 7u) & ~7u));
-	const uint64_t mark[2] = {s->id, seq};
-	uint8_t *p;
+	const uint64_t mark[2] = {l->slots[load_slot_no(task)].id, seq};
 
-	p = load_message(l, load_port_of_engine(l, l->ranks[s->rank].engine), KVR_RESPONSE, &ids,
-			 len, seq == 0 ? &s->resp_tx : NULL);
-	if (p == NULL)
-		return;
-	*(struct kvr_wire_response *)p = item_of(l, s, seq);
-	memcpy(p + sizeof(struct kvr_wire_response), l->item,
-	       len - sizeof(struct kvr_wire_response));
-	memcpy(p + sizeof(struct kvr_wire_response), mark, sizeof(mark));
-}
+	if (task & LOAD_PREFILL) {
+		const struct load_transfer t = load_pair_result(l, load_slot_no(task));
 
-/* Make item `s->made`: to the router, or (direct) to the client while the router hears of it. */
-static void make_item(struct load *l, uint32_t slot)
-{
-	struct load_slot *s = &l->slots[slot];
-	const uint32_t seq = s->made++;
-	const struct kvr_wire_response item = item_of(l, s, seq);
-
-	s->elast_tx = s->progress_at = l->now;
-	if (!l->opt->direct) {
-		send_item(l, s, seq);
+		memcpy(out, &t, sizeof(t));
 		return;
 	}
-	send_progress(l, s, seq,
+	memcpy(out, l->item, len);
+	memcpy(out, mark, len < sizeof(mark) ? len : sizeof(mark));
+}
+
+static void send_item(struct load *l, uint32_t task, uint32_t seq)
+{
+	const struct kvr_wire_ids ids = load_leg_ids(l, task);
+	struct load_leg *g = load_leg(l, task);
+	const uint32_t data = (item_bytes(l, g) + 7u) & ~7u;
+	uint8_t *p;
+
+	p = load_message(l, port_of(l, g), KVR_RESPONSE, &ids,
+			 (uint16_t)(sizeof(struct kvr_wire_response) + data),
+			 seq == 0 ? &g->resp_tx : NULL);
+	if (p == NULL)
+		return;
+	*(struct kvr_wire_response *)p = item_of(l, load_slot(l, task), g, seq);
+	put_data(l, task, seq, p + sizeof(struct kvr_wire_response), data);
+}
+
+/* Prefill legs answer the router itself, whatever the client wants. */
+static bool is_direct(const struct load *l, const struct load_leg *g)
+{
+	return l->opt->direct && !(g->flags & LOAD_L_PREFILL);
+}
+
+/* Make item `made`: to the router, or (direct) to the client while the router hears of it. */
+static void make_item(struct load *l, uint32_t task)
+{
+	struct load_leg *g = load_leg(l, task);
+	const uint32_t seq = g->made++;
+	const struct kvr_wire_response item = item_of(l, load_slot(l, task), g, seq);
+
+	g->elast_tx = g->progress_at = l->now;
+	if (!is_direct(l, g)) {
+		send_item(l, task, seq);
+		return;
+	}
+	send_progress(l, task, seq,
 		      (seq == 0 ? KVR_PROG_F_FIRST : 0) |
-			      (item.flags & KVR_RESP_F_FIN ? KVR_PROG_F_FIN : 0));
-	load_client_item(l, slot, &item, l->now);
+			      (item.flags & KVR_RESP_F_FIN ? KVR_PROG_F_FIN : 0) |
+			      (item.flags & KVR_RESP_F_ERROR ? KVR_PROG_F_ERROR : 0));
+	load_client_item(l, load_slot_no(task), &item, l->now);
 }
 
 /* ---- the cache ---- */
 
 /* Make the first n blocks resident on the rank, tell the router, return what was before. */
-static uint32_t store(struct load *l, const struct load_slot *s, uint32_t n)
+static uint32_t store(struct load *l, uint32_t task, uint32_t n)
 {
-	struct load_rank *r = &l->ranks[s->rank];
-	const uint64_t *h = s->prompt->hashes;
+	const uint32_t rank = load_leg(l, task)->rank;
+	const uint64_t *h = load_slot(l, task)->prompt->hashes;
+	struct load_rank *r = &l->ranks[rank];
 	struct load_cache_change c;
 
 	if (r->cache == NULL || n == 0)
 		return 0;
 	c = load_cache_store(r->cache, h, n, l->removed);
 	if (c.n_removed > 0)
-		load_kv_add(l, s->rank, KVR_KV_REMOVED, NULL, l->removed, c.n_removed);
+		load_kv_add(l, rank, KVR_KV_REMOVED, NULL, l->removed, c.n_removed);
 	if (c.n > c.have)
-		load_kv_add(l, s->rank, KVR_KV_STORED, c.have > 0 ? &h[c.have - 1] : NULL,
-			    &h[c.have], c.n - c.have);
+		load_kv_add(l, rank, KVR_KV_STORED, c.have > 0 ? &h[c.have - 1] : NULL, &h[c.have],
+			    c.n - c.have);
 	return c.have;
 }
 
-/* The prefill found so many blocks in the cache: what the router believed, against it. */
-static void note_cached(struct load *l, struct load_slot *s, uint32_t cached)
+/* Blocks of a leg when it has ended: a prefill engine never sees the answer. */
+static uint32_t blocks_after(const struct load *l, uint32_t task)
 {
+	const struct load_prompt *p = l->slots[load_slot_no(task)].prompt;
+
+	return task & LOAD_PREFILL ? p->n_blocks : p->n_after;
+}
+
+/* The prefill found so many blocks in the cache: what the router believed, against it. */
+static void note_cached(struct load *l, uint32_t task, uint32_t cached)
+{
+	const struct load_slot *s = load_slot(l, task);
+	struct load_leg *g = load_leg(l, task);
 	const uint32_t n = s->prompt->n_blocks;
 	uint32_t diff;
 
-	s->cached = cached < n ? cached : n;
-	if (!(s->flags & LOAD_S_MEASURED))
+	g->cached = cached < n ? cached : n;
+	if (!(s->flags & LOAD_S_MEASURED) || (g->flags & LOAD_L_DECODE))
 		return;
-	diff = s->predicted > s->cached ? s->predicted - s->cached : s->cached - s->predicted;
+	diff = g->predicted > g->cached ? g->predicted - g->cached : g->cached - g->predicted;
 	kvr_stats_add(l->row, LOAD_PROMPT_BLOCKS, n);
-	kvr_stats_add(l->row, LOAD_CACHED_BLOCKS, s->cached);
-	kvr_stats_add(l->row, LOAD_PREDICTED_BLOCKS, s->predicted);
+	kvr_stats_add(l->row, LOAD_CACHED_BLOCKS, g->cached);
+	kvr_stats_add(l->row, LOAD_PREDICTED_BLOCKS, g->predicted);
 	kvr_stats_add(l->row, LOAD_PREDICTION_ERROR, diff);
-	if (s->predicted > s->cached)
+	if (g->predicted > g->cached)
 		kvr_stats_add(l->row, LOAD_PREDICTION_OVER, diff);
 	if (diff == 0)
 		kvr_stats_inc(l->row, LOAD_PREDICTION_EXACT);
 }
 
-static void look_up(struct load *l, struct load_slot *s)
+static void look_up(struct load *l, uint32_t task)
 {
-	const struct load_rank *r = &l->ranks[s->rank];
+	const struct load_rank *r = &l->ranks[load_leg(l, task)->rank];
+	const struct load_prompt *p = load_slot(l, task)->prompt;
 
-	note_cached(l, s,
-		    r->cache != NULL
-			    ? load_cache_match(r->cache, s->prompt->hashes, s->prompt->n_blocks)
-			    : 0);
+	note_cached(l, task,
+		    r->cache != NULL ? load_cache_match(r->cache, p->hashes, p->n_blocks) : 0);
 }
 
 /* ---- a rank's work ---- */
 
-static void at(struct load *l, uint32_t slot, double cycles)
+static void at(struct load *l, uint32_t task, double cycles)
 {
-	/* Room for a timer per slot and stale ones; at most one of each slot's is current. */
-	load_timers_add(&l->timers,
-			(struct load_timer){l->now + (uint64_t)cycles, slot, l->slots[slot].gen});
+	/* Room for a timer per leg and stale ones; at most one of each leg's is current. */
+	load_timers_add(&l->timers, (struct load_timer){l->now + (uint64_t)cycles, task,
+							load_leg(l, task)->gen});
+}
+
+/* Tokens that the prefill of this leg must compute. */
+static uint32_t fresh_tokens(const struct load *l, const struct load_slot *s,
+			     const struct load_leg *g)
+{
+	const uint32_t cached = g->cached * l->opt->block_size;
+
+	if (g->flags & LOAD_L_DECODE)
+		return 0; /* its blocks have been transferred */
+	return s->prompt->isl > cached ? s->prompt->isl - cached : 1;
 }
 
 static void start_prefills(struct load *l, struct load_rank *r)
 {
 	while (r->prefilling == LOAD_NO_SLOT && r->q_head != LOAD_NO_SLOT &&
 	       r->running < l->opt->max_running) {
-		const uint32_t slot = r->q_head;
-		struct load_slot *s = &l->slots[slot];
-		uint32_t cached, fresh;
+		const uint32_t task = r->q_head;
+		struct load_leg *g = load_leg(l, task);
 
-		r->q_head = s->next;
+		r->q_head = g->next;
 		if (r->q_head == LOAD_NO_SLOT)
 			r->q_tail = LOAD_NO_SLOT;
-		look_up(l, s);
-		cached = s->cached * l->opt->block_size;
-		fresh = s->prompt->isl > cached ? s->prompt->isl - cached : 1;
-		s->estate = LOAD_E_PREFILL;
-		r->prefilling = slot;
+		look_up(l, task);
+		g->estate = LOAD_E_PREFILL;
+		r->prefilling = task;
 		r->running++;
-		at(l, slot, fresh * l->prefill_cycles);
+		at(l, task, fresh_tokens(l, load_slot(l, task), g) * l->prefill_cycles);
 	}
 }
 
-static void enqueue(struct load *l, uint32_t slot)
+static void enqueue(struct load *l, uint32_t task)
 {
-	struct load_slot *s = &l->slots[slot];
-	struct load_rank *r = &l->ranks[s->rank];
+	struct load_leg *g = load_leg(l, task);
+	struct load_rank *r = &l->ranks[g->rank];
 
-	s->next = LOAD_NO_SLOT;
-	s->estate = LOAD_E_QUEUED;
+	g->next = LOAD_NO_SLOT;
+	g->estate = LOAD_E_QUEUED;
 	if (r->q_tail != LOAD_NO_SLOT)
-		l->slots[r->q_tail].next = slot;
+		load_leg(l, r->q_tail)->next = task;
 	else
-		r->q_head = slot;
-	r->q_tail = slot;
+		r->q_head = task;
+	r->q_tail = task;
 	start_prefills(l, r);
 }
 
-static void unqueue(struct load *l, uint32_t slot)
+static void unqueue(struct load *l, uint32_t task)
 {
-	struct load_rank *r = &l->ranks[l->slots[slot].rank];
+	struct load_rank *r = &l->ranks[load_leg(l, task)->rank];
 	uint32_t before = LOAD_NO_SLOT, i = r->q_head;
 
-	while (i != slot) {
+	while (i != task) {
 		before = i;
-		i = l->slots[i].next;
+		i = load_leg(l, i)->next;
 	}
 	if (before == LOAD_NO_SLOT)
-		r->q_head = l->slots[slot].next;
+		r->q_head = load_leg(l, task)->next;
 	else
-		l->slots[before].next = l->slots[slot].next;
-	if (r->q_tail == slot)
+		load_leg(l, before)->next = load_leg(l, task)->next;
+	if (r->q_tail == task)
 		r->q_tail = before;
 }
 
-/* Next item of a decoding request, or its end. */
-static void next_item(struct load *l, uint32_t slot)
+/* The last item has been made. */
+static void all_made(struct load *l, uint32_t task)
 {
-	struct load_slot *s = &l->slots[slot];
-	struct load_rank *r = &l->ranks[s->rank];
+	load_leg(l, task)->estate = LOAD_E_SENT;
+	if (task & LOAD_PREFILL)
+		load_pair_finished(l, load_slot_no(task));
+}
 
-	make_item(l, slot);
-	if (s->made < s->n_items) {
-		at(l, slot, (tokens_at(s, s->made) - tokens_at(s, s->made - 1)) * l->decode_cycles);
+/* Next item of a decoding leg, or its end. */
+static void next_item(struct load *l, uint32_t task)
+{
+	const struct load_slot *s = load_slot(l, task);
+	struct load_leg *g = load_leg(l, task);
+	struct load_rank *r = &l->ranks[g->rank];
+
+	make_item(l, task);
+	if (g->made < g->n_items) {
+		at(l, task,
+		   (tokens_at(s, g, g->made) - tokens_at(s, g, g->made - 1)) * l->decode_cycles);
 		return;
 	}
-	store(l, s, s->prompt->n_after);
-	s->estate = LOAD_E_SENT;
+	store(l, task, blocks_after(l, task));
 	r->running--;
+	all_made(l, task);
 	start_prefills(l, r);
 }
 
 /* Prefill, decode and the end in one: the cache is looked up once for all of them. */
-static void answer_at_once(struct load *l, uint32_t slot)
+static void answer_at_once(struct load *l, uint32_t task)
 {
-	struct load_slot *s = &l->slots[slot];
+	struct load_leg *g = load_leg(l, task);
 
-	note_cached(l, s, store(l, s, s->prompt->n_after));
-	s->estate = LOAD_E_DECODE;
-	while (s->made < s->n_items)
-		make_item(l, slot);
-	s->estate = LOAD_E_SENT;
+	note_cached(l, task, store(l, task, blocks_after(l, task)));
+	g->estate = LOAD_E_DECODE;
+	while (g->made < g->n_items)
+		make_item(l, task);
+	all_made(l, task);
+}
+
+void load_engine_run(struct load *l, uint32_t task)
+{
+	if (l->opt->instant)
+		answer_at_once(l, task);
+	else
+		enqueue(l, task);
+}
+
+void load_engine_fail(struct load *l, uint32_t task)
+{
+	struct load_leg *g = load_leg(l, task);
+
+	g->flags |= LOAD_L_FAILED;
+	g->n_items = 1;
+	make_item(l, task);
+	g->estate = LOAD_E_SENT;
 }
 
 void load_engine_timers(struct load *l)
@@ -238,270 +320,173 @@ void load_engine_timers(struct load *l)
 	struct load_timer t;
 
 	for (uint32_t n = 0; n < LOAD_BURST && load_timers_pop(&l->timers, l->now, &t); n++) {
-		struct load_slot *s = &l->slots[t.slot];
+		struct load_leg *g = load_leg(l, t.slot);
 		struct load_rank *r;
 
-		if (s->gen != t.gen || s->id == 0)
+		if (g->gen != t.gen || load_slot(l, t.slot)->id == 0)
 			continue;
-		r = &l->ranks[s->rank];
-		if (s->estate == LOAD_E_PREFILL) {
+		r = &l->ranks[g->rank];
+		if (g->estate == LOAD_E_PREFILL) {
 			r->prefilling = LOAD_NO_SLOT;
-			s->estate = LOAD_E_DECODE;
-			store(l, s, s->prompt->n_blocks);
+			g->estate = LOAD_E_DECODE;
+			store(l, t.slot, load_slot(l, t.slot)->prompt->n_blocks);
 			next_item(l, t.slot);
 			start_prefills(l, r);
-		} else if (s->estate == LOAD_E_DECODE) {
+		} else if (g->estate == LOAD_E_DECODE) {
 			next_item(l, t.slot);
 		}
 	}
 }
 
-static void finish(struct load *l, uint32_t slot)
+static void finish(struct load *l, uint32_t task)
 {
-	struct load_slot *s = &l->slots[slot];
-	struct load_rank *r = &l->ranks[s->rank];
+	struct load_leg *g = load_leg(l, task);
+	struct load_rank *r = &l->ranks[g->rank];
 
-	if (s->estate == LOAD_E_QUEUED) {
-		unqueue(l, slot);
-	} else if (s->estate == LOAD_E_PREFILL || s->estate == LOAD_E_DECODE) {
-		if (r->prefilling == slot)
+	if (g->estate == LOAD_E_QUEUED) {
+		unqueue(l, task);
+	} else if (g->estate == LOAD_E_PREFILL || g->estate == LOAD_E_DECODE) {
+		if (r->prefilling == task)
 			r->prefilling = LOAD_NO_SLOT;
 		r->running--;
 	}
-	s->estate = LOAD_E_IDLE;
-	s->gen++; /* its timers mean nothing from here on */
+	g->estate = LOAD_E_IDLE;
+	g->gen++; /* its timers mean nothing from here on */
 	if (!l->opt->instant)
 		start_prefills(l, r);
 }
 
-void load_engine_drop(struct load *l, uint32_t slot)
+void load_engine_drop(struct load *l, uint32_t task)
 {
-	if (l->slots[slot].estate != LOAD_E_IDLE)
-		finish(l, slot);
+	if (load_leg(l, task)->estate != LOAD_E_IDLE)
+		finish(l, task);
 }
 
-/* ---- DISPATCH ---- */
-
-/* Rank a DISPATCH names, or LOAD_UNPINNED. */
-static uint32_t rank_of(const struct load *l, const struct kvr_wire_request *q)
+void load_engine_forget(struct load *l, uint32_t slot)
 {
-	const uint64_t engine = q->worker - l->opt->worker_base;
-
-	if (engine >= l->n_engines || q->dp_rank >= l->opt->ranks)
-		return LOAD_UNPINNED;
-	return (uint32_t)engine * l->opt->ranks + q->dp_rank;
+	load_engine_drop(l, slot);
+	if (l->pairs != NULL)
+		load_engine_drop(l, slot | LOAD_PREFILL);
 }
 
-/* Is body[off, off + len) what the client sent? Hashes and tokens are compared, byte by byte. */
-static bool intact(struct load *l, const struct load_slot *s, uint32_t off, uint32_t len,
-		   const uint8_t *body)
+/* ---- frames ---- */
+
+static void on_ack(struct load *l, uint32_t task, uint32_t next_seq)
 {
-	const uint32_t at_content = sizeof(struct kvr_wire_request), end = off + len;
-	const uint32_t bytes = l->opt->tokens ? s->prompt->isl * 4 : s->prompt->n_blocks * 8;
-	uint32_t from = off > at_content ? off : at_content, to = at_content + bytes, first;
+	struct load_leg *g = load_leg(l, task);
 
-	if (to > end)
-		to = end;
-	if (from >= to)
-		return true;
-	first = (from - at_content) / 4;
-	if (!l->opt->tokens)
-		return memcmp(body + (from - off),
-			      (const uint8_t *)s->prompt->hashes + (from - at_content),
-			      to - from) == 0;
-	load_workload_fill_tokens(l->work, s->prompt, first, (to - from) / 4, l->tokens);
-	return memcmp(body + (from - off), l->tokens, to - from) == 0;
-}
-
-static struct kvr_wire_ids answer_ids(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
-{
-	return (struct kvr_wire_ids){.source = h->source,
-				     .id = h->id,
-				     .handle = h->handle,
-				     .epoch = l->engines[engine].epoch,
-				     .msg_seq = ++l->engine_seq};
-}
-
-static void ack_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine,
-			 uint16_t code)
-{
-	const struct kvr_wire_ids ids = answer_ids(l, h, engine);
-	struct kvr_wire_dispatch_ack *a;
-
-	a = load_message(l, load_port_of_engine(l, engine), KVR_DISPATCH_ACK, &ids, sizeof(*a),
-			 NULL);
-	if (a != NULL)
-		*a = (struct kvr_wire_dispatch_ack){.code = code};
-}
-
-/* The first frame of a DISPATCH: where it goes. False when it must not be followed up. */
-static bool begin_dispatch(struct load *l, uint32_t slot, const struct kvr_wire_hdr *h,
-			   uint32_t engine, uint64_t rx)
-{
-	const struct kvr_wire_request *q = kvr_frame_body(h);
-	struct load_slot *s = &l->slots[slot];
-	const uint32_t rank = rank_of(l, q);
-
-	if (rank == LOAD_UNPINNED || l->ranks[rank].engine != engine || h->frag_len < sizeof(*q)) {
-		kvr_stats_inc(l->row, LOAD_CORRUPT);
-		ack_dispatch(l, h, engine, REFUSE_RANK);
-		return false;
+	if (next_seq > g->acked && next_seq <= g->made) {
+		g->acked = next_seq;
+		g->etries = 0;
+		g->elast_tx = g->progress_at = l->now;
 	}
-	if (s->estate != LOAD_E_IDLE && s->rank == rank && s->handle == h->handle) {
-		kvr_stats_inc(l->row, LOAD_DISPATCH_REPEATS);
-		ack_dispatch(l, h, l->ranks[rank].engine, 0);
-		return false;
-	}
-	load_engine_drop(l, slot); /* dispatched again, to another rank */
-	s->rank = rank;
-	s->attempt = q->attempt;
-	s->predicted = q->overlap_blocks;
-	s->handle = h->handle;
-	s->got = 0;
-	if (!(s->flags & LOAD_S_DISPATCHED)) {
-		s->flags |= LOAD_S_DISPATCHED;
-		kvr_stats_inc(l->row, LOAD_DISPATCHES);
-		s->forward = rx > s->route_tx ? rx - s->route_tx : 0;
-		if (s->flags & LOAD_S_MEASURED)
-			kvr_hist_add(&l->m->forward, s->forward);
-	}
-	if (s->load_on == LOAD_UNPINNED && s->cstate != LOAD_C_ENDED) {
-		s->load_on = rank;
-		l->in_flight[rank]++;
-	}
-	return true;
-}
-
-static void run_request(struct load *l, uint32_t slot, const struct kvr_wire_hdr *h)
-{
-	struct load_slot *s = &l->slots[slot];
-
-	s->n_items = l->opt->items < s->prompt->osl ? l->opt->items : s->prompt->osl;
-	s->made = s->acked = s->etries = 0;
-	s->resp_tx = 0;
-	if (l->opt->instant) {
-		answer_at_once(l, slot);
+	if (g->estate != LOAD_E_SENT || g->acked < g->n_items)
 		return;
-	}
-	ack_dispatch(l, h, l->ranks[s->rank].engine, 0);
-	enqueue(l, slot);
-}
-
-static void on_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint64_t rx)
-{
-	const uint32_t slot = load_slot_of(l, h->id);
-	struct load_slot *s = slot != LOAD_NO_SLOT ? &l->slots[slot] : NULL;
-
-	if (s == NULL || l->clients[s->client].source != h->source ||
-	    (s->cstate == LOAD_C_ENDED && h->frag_off == 0)) {
-		kvr_stats_inc(l->row, LOAD_DISPATCH_STALE);
-		if (h->frag_off == 0)
-			ack_dispatch(l, h, engine, REFUSE_GONE);
-		return;
-	}
-	if (h->frag_off == 0 && !begin_dispatch(l, slot, h, engine, rx))
-		return;
-	if (h->frag_off != s->got || s->estate != LOAD_E_IDLE)
-		return; /* a piece before it is missing: the repeat brings all again */
-	s->got += h->frag_len;
-	if (!intact(l, s, h->frag_off, h->frag_len, kvr_frame_body(h)))
-		kvr_stats_inc(l->row, LOAD_CORRUPT);
-	if (s->got == h->msg_len)
-		run_request(l, slot, h);
-}
-
-/* ---- other frames ---- */
-
-static void on_ack(struct load *l, uint32_t slot, uint32_t next_seq)
-{
-	struct load_slot *s = &l->slots[slot];
-
-	if (next_seq > s->acked && next_seq <= s->made) {
-		s->acked = next_seq;
-		s->etries = 0;
-		s->elast_tx = s->progress_at = l->now;
-	}
-	if (s->estate != LOAD_E_SENT || s->acked < s->n_items)
-		return;
-	s->estate = LOAD_E_IDLE;
-	load_slot_release(l, slot);
+	g->estate = LOAD_E_IDLE;
+	load_slot_release(l, load_slot_no(task));
 }
 
 /* Acknowledged also when the request is long gone: the router repeats it until then. */
-static void on_abort(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint32_t slot)
+static void on_abort(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint32_t task)
 {
-	const struct kvr_wire_ids ids = answer_ids(l, h, engine);
+	const struct kvr_wire_ids ids = load_answer_ids(l, h, engine);
 
 	kvr_stats_inc(l->row, LOAD_ABORTS);
 	load_message(l, load_port_of_engine(l, engine), KVR_ABORT_ACK, &ids, 0, NULL);
-	if (slot == LOAD_NO_SLOT || l->ranks[l->slots[slot].rank].engine != engine)
+	if (task == LOAD_NO_SLOT || load_leg(l, task)->handle != h->handle)
 		return;
-	load_engine_drop(l, slot);
-	load_slot_release(l, slot);
+	load_engine_drop(l, task);
+	load_slot_release(l, load_slot_no(task));
+}
+
+/* The leg of a frame's request that engine @engine has or had, or LOAD_NO_SLOT. */
+static uint32_t task_at(const struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
+{
+	uint32_t task = load_slot_of(l, h->id);
+
+	if (task == LOAD_NO_SLOT || !(l->slots[task].flags & LOAD_S_DISPATCHED))
+		return LOAD_NO_SLOT;
+	if (l->engines[engine].role == KVR_ROLE_PREFILL)
+		task |= LOAD_PREFILL;
+	return l->ranks[load_leg_ro(l, task)->rank].engine == engine ? task : LOAD_NO_SLOT;
 }
 
 void load_engine_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint64_t rx)
 {
-	uint32_t slot;
+	uint32_t task;
 
 	if (h->kind == KVR_DISPATCH) {
-		on_dispatch(l, h, engine, rx);
+		load_dispatch(l, h, engine, rx);
 		return;
 	}
-	slot = load_slot_of(l, h->id);
+	task = task_at(l, h, engine);
 	if (h->kind == KVR_ABORT) {
-		on_abort(l, h, engine, slot);
+		on_abort(l, h, engine, task);
 		return;
 	}
-	if (slot == LOAD_NO_SLOT || !(l->slots[slot].flags & LOAD_S_DISPATCHED)) {
+	if (task == LOAD_NO_SLOT) {
 		kvr_stats_inc(l->row, LOAD_STALE);
 		return;
 	}
 	if (h->kind == KVR_RESPONSE_ACK)
-		on_ack(l, slot,
+		on_ack(l, task,
 		       ((const struct kvr_wire_response_ack *)kvr_frame_body(h))->next_seq);
 	else /* PROGRESS_ACK */
-		on_ack(l, slot,
+		on_ack(l, task,
 		       ((const struct kvr_wire_progress_ack *)kvr_frame_body(h))->next_seq);
 }
 
-void load_engine_refused(struct load *l, const struct kvr_wire_hdr *h)
+void load_engine_refused(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
 {
-	const uint32_t slot = load_slot_of(l, h->id);
+	const uint32_t task = task_at(l, h, engine);
 
-	if (slot == LOAD_NO_SLOT || l->slots[slot].handle != h->handle) {
+	if (task == LOAD_NO_SLOT || load_leg(l, task)->handle != h->handle) {
 		kvr_stats_inc(l->row, LOAD_STALE);
 		return;
 	}
-	load_engine_drop(l, slot); /* stop repeating */
-	load_slot_release(l, slot);
+	load_engine_drop(l, task); /* stop repeating */
+	load_slot_release(l, load_slot_no(task));
 }
 
-/* Items the client has not acknowledged for too long are sent again, the oldest first. */
-void load_engine_check(struct load *l, uint32_t slot)
+/* ---- time ---- */
+
+/* Items not acknowledged for too long are sent again, the oldest first. */
+static void check_leg(struct load *l, uint32_t task)
 {
-	struct load_slot *s = &l->slots[slot];
+	struct load_leg *g = load_leg(l, task);
 	uint32_t last;
 
-	if (s->id == 0 || s->acked >= s->made || s->estate < LOAD_E_DECODE ||
-	    l->now - s->elast_tx < load_patience(l, s->etries))
+	if (g->acked >= g->made || g->estate < LOAD_E_DECODE ||
+	    l->now - g->elast_tx < load_patience(l, g->etries))
 		return;
-	s->etries++;
-	if (l->now - s->progress_at > GIVE_UP_S * l->hz) {
+	g->etries++;
+	if (l->now - g->progress_at > GIVE_UP_S * l->hz) {
 		kvr_stats_inc(l->row, LOAD_ENGINE_GAVE_UP);
-		finish(l, slot);
-		load_slot_release(l, slot);
+		finish(l, task);
+		load_slot_release(l, load_slot_no(task));
 		return;
 	}
-	s->elast_tx = l->now;
-	if (l->opt->direct) { /* the last report says it all */
+	g->elast_tx = l->now;
+	if (is_direct(l, g)) { /* the last report says it all */
 		kvr_stats_inc(l->row, LOAD_ITEM_REPEATS);
-		send_progress(l, s, s->made - 1,
-			      KVR_PROG_F_FIRST | (s->made == s->n_items ? KVR_PROG_F_FIN : 0));
+		send_progress(l, task, g->made - 1,
+			      KVR_PROG_F_FIRST | (g->made == g->n_items ? KVR_PROG_F_FIN : 0) |
+				      (g->flags & LOAD_L_FAILED ? KVR_PROG_F_ERROR : 0));
 		return;
 	}
-	last = s->made < s->acked + REPEAT_ITEMS ? s->made : s->acked + REPEAT_ITEMS;
-	kvr_stats_add(l->row, LOAD_ITEM_REPEATS, last - s->acked);
-	for (uint32_t seq = s->acked; seq < last; seq++)
-		send_item(l, s, seq);
+	last = g->made < g->acked + REPEAT_ITEMS ? g->made : g->acked + REPEAT_ITEMS;
+	kvr_stats_add(l->row, LOAD_ITEM_REPEATS, last - g->acked);
+	for (uint32_t seq = g->acked; seq < last; seq++)
+		send_item(l, task, seq);
+}
+
+void load_engine_check(struct load *l, uint32_t slot)
+{
+	if (l->slots[slot].id != 0)
+		check_leg(l, slot);
+	if (l->pairs == NULL || l->slots[slot].id == 0)
+		return;
+	check_leg(l, slot | LOAD_PREFILL);
+	if (l->slots[slot].id != 0)
+		load_pair_check(l, slot);
 }

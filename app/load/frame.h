@@ -15,6 +15,12 @@ static inline uint16_t load_port_of_engine(const struct load *l, uint32_t engine
 	return (uint16_t)(l->n_clients + engine);
 }
 
+/** UDP port that a prefill engine publishes for bootstraps. */
+static inline uint16_t load_bootstrap_port(const struct load *l, uint32_t engine)
+{
+	return (uint16_t)(l->opt->base_port + load_port_of_engine(l, engine));
+}
+
 /**
  * One whole message of @p len body bytes (a multiple of 8) from sender @p from.
  * @return its body, to be filled completely, or NULL when there is no buffer.
@@ -43,13 +49,27 @@ static inline struct kvr_wire_ids load_client_ids(struct load *l, const struct l
 				     .msg_seq = ++c->msg_seq};
 }
 
-/** Identity of a message of the engine about a request. */
-static inline struct kvr_wire_ids load_engine_ids(struct load *l, const struct load_slot *s)
+/** Identity of a message of the engine about a leg it has. */
+static inline struct kvr_wire_ids load_leg_ids(struct load *l, uint32_t task)
 {
+	const struct load_slot *s = load_slot(l, task);
+	const struct load_leg *g = load_leg(l, task);
+
 	return (struct kvr_wire_ids){.source = l->clients[s->client].source,
 				     .id = s->id,
-				     .handle = s->handle,
-				     .epoch = l->engines[l->ranks[s->rank].engine].epoch,
+				     .handle = g->handle,
+				     .epoch = l->engines[l->ranks[g->rank].engine].epoch,
+				     .msg_seq = ++l->engine_seq};
+}
+
+/** Identity of the engine's answer to a message about a request. */
+static inline struct kvr_wire_ids load_answer_ids(struct load *l, const struct kvr_wire_hdr *h,
+						  uint32_t engine)
+{
+	return (struct kvr_wire_ids){.source = h->source,
+				     .id = h->id,
+				     .handle = h->handle,
+				     .epoch = l->engines[engine].epoch,
 				     .msg_seq = ++l->engine_seq};
 }
 

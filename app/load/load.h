@@ -16,6 +16,10 @@
  * its slot by a mask. The sides share nothing else: the engine acts on DISPATCH alone, and the
  * content that arrives is compared with what was sent.
  *
+ * What an engine does is a *task*: a leg of a slot. A request served by one engine has one leg; a
+ * disaggregated one has a prefill leg and a decode leg, each with a handle and an engine of its
+ *own.
+ *
  * Cost of one instant request: four frames out (ROUTE, first and last item, ACK), five in, three
  * slot lines. Nothing here allocates after the start; times are cycles of the TSC.
  */
@@ -26,17 +30,21 @@
 
 #include "cache.h"
 #include "kvr_frame.h"
+#include "kvr_hints.h"
 #include "kvr_hist.h"
 #include "kvr_wire.h"
 #include "link.h"
+#include "marks.h"
 #include "options.h"
 #include "policy.h"
+#include "session.h"
 #include "stats.h"
 #include "timers.h"
 #include "workload.h"
 
 #define LOAD_SLOT_BITS 20u
 #define LOAD_NO_SLOT   UINT32_MAX
+#define LOAD_HINT_ROOM 256u /* hints of a DISPATCH that are looked at */
 
 /** What the client side of a slot waits for. */
 enum load_client_state {
@@ -47,23 +55,52 @@ enum load_client_state {
 	LOAD_C_ENDED, /* answered, refused, cancelled or given up */
 };
 
-/** What the engine side of a slot does. */
+/** What the engine does for a leg. */
 enum load_engine_state {
 	LOAD_E_IDLE = 0,
-	LOAD_E_QUEUED, /* in its rank's queue */
+	LOAD_E_TRANSFER, /* decode leg: waits for the prefill leg's blocks */
+	LOAD_E_QUEUED,	 /* in its rank's queue */
 	LOAD_E_PREFILL,
 	LOAD_E_DECODE,
 	LOAD_E_SENT, /* all items made, not all acknowledged */
 };
 
-#define LOAD_S_MEASURED	  0x01u /* intended after the warm-up */
-#define LOAD_S_CANCEL	  0x02u /* chosen to be cancelled */
-#define LOAD_S_ACK	  0x04u /* RESPONSE_ACK owed (in the list of acks) */
-#define LOAD_S_CHECKED	  0x08u /* has an entry in the ring of checks */
-#define LOAD_S_FIN	  0x10u /* last item received */
-#define LOAD_S_DISPATCHED 0x20u /* an engine has had it */
-#define LOAD_S_RESEND	  0x80u /* ROUTE has been repeated */
-#define LOAD_S_PROBED	  0x40u /* the last thing sent was a PROBE */
+#define LOAD_S_MEASURED	  0x01u	 /* intended after the warm-up */
+#define LOAD_S_CANCEL	  0x02u	 /* chosen to be cancelled */
+#define LOAD_S_ACK	  0x04u	 /* RESPONSE_ACK owed (in the list of acks) */
+#define LOAD_S_CHECKED	  0x08u	 /* has an entry in the ring of checks */
+#define LOAD_S_FIN	  0x10u	 /* last item received */
+#define LOAD_S_DISPATCHED 0x20u	 /* an engine has had it */
+#define LOAD_S_RESEND	  0x80u	 /* ROUTE has been repeated */
+#define LOAD_S_PROBED	  0x40u	 /* the last thing sent was a PROBE */
+#define LOAD_S_KILLED	  0x100u /* an engine was killed with it */
+
+#define LOAD_L_PREFILL 0x01u /* flags of the DISPATCH: prefill leg */
+#define LOAD_L_DECODE  0x02u /* decode leg */
+#define LOAD_L_TAKEN   0x04u /* complete, and not to be run again */
+#define LOAD_L_FAILED  0x08u /* ends with an ERROR item */
+
+/** A leg: what an engine owes the router. Load lcore: rw. */
+struct load_leg {
+	uint64_t handle;      /* the router's name */
+	uint64_t resp_tx;     /* first item given to the device */
+	uint64_t elast_tx;    /* last items sent */
+	uint64_t progress_at; /* last item made or acknowledged */
+	uint32_t rank;
+	uint32_t gen; /* rises when timers of the past must be ignored */
+	uint32_t n_items;
+	uint32_t made; /* items sent at least once */
+	uint32_t acked;
+	uint32_t cached;    /* blocks found in the rank's cache */
+	uint32_t predicted; /* blocks the router believed cached */
+	uint32_t next;	    /* task behind it in the rank's queue */
+	uint32_t got;	    /* DISPATCH: body bytes received in order */
+	uint32_t hints_off; /* where its hints stand */
+	uint16_t hints_len;
+	uint8_t estate; /* enum load_engine_state */
+	uint8_t etries;
+	uint8_t flags; /* LOAD_L_* */
+};
 
 /** One request, both sides. Load lcore: rw. */
 struct load_slot {
@@ -79,27 +116,29 @@ struct load_slot {
 	uint32_t msg_seq;  /* of ROUTE: repeats keep it */
 	uint32_t load_on;  /* rank whose in_flight counts it, or LOAD_UNPINNED */
 	uint16_t client;   /* which client source */
+	uint16_t flags;	   /* LOAD_S_* */
 	uint8_t cstate;	   /* enum load_client_state */
-	uint8_t flags;	   /* LOAD_S_* */
 	uint8_t tries;
-	uint8_t etries;
-	uint8_t estate; /* enum load_engine_state */
-	/* engine */
-	uint32_t rank;
-	uint32_t gen; /* rises when timers of the past must be ignored */
-	uint32_t attempt;
-	uint64_t forward;     /* ROUTE left to DISPATCH arrived */
-	uint64_t resp_tx;     /* first item given to the device */
-	uint64_t elast_tx;    /* last items sent */
-	uint64_t progress_at; /* last item made or acknowledged */
-	uint32_t n_items;
-	uint32_t made; /* items sent at least once */
-	uint32_t acked;
-	uint32_t cached;    /* blocks found in the rank's cache */
-	uint32_t predicted; /* blocks the router believed cached */
-	uint32_t next;	    /* queue of the rank */
-	uint32_t got;	    /* DISPATCH: body bytes received in order */
+	uint8_t action;	  /* of its session: enum kvr_wire_session_action */
+	uint64_t session; /* number of the session it is a turn of, or 0 */
+	uint64_t forward; /* ROUTE left to DISPATCH arrived */
+	/* engine: the decode leg, or the only one */
+	struct load_leg leg;
 } __rte_cache_aligned;
+
+/** What disaggregated serving adds to a slot. Load lcore: rw. */
+struct load_pair {
+	struct load_leg prefill;
+	uint64_t room[2];	/* of the decode and the prefill leg; 0 = no bootstrap */
+	uint64_t hinted;	/* prefill worker the decode leg was told */
+	uint64_t accepted;	/* prefill worker the client was told */
+	uint64_t decode;	/* worker the client was told */
+	uint32_t accepted_rank; /* rank of it */
+	uint16_t path;		/* enum kvr_wire_path the client was told */
+	uint8_t told;		/* the client was told */
+	uint8_t finished;	/* the prefill leg has given its result */
+	uint8_t runs[2];	/* decode and prefill legs begun, saturated */
+};
 
 /** Events of one rank not yet acknowledged, as wire bytes in a ring. Load lcore: rw. */
 struct load_kvlog {
@@ -120,21 +159,32 @@ struct load_rank {
 	struct load_kvlog log;
 	uint32_t engine;
 	uint32_t dp_rank;
-	uint32_t in_flight;  /* client side: sent there and not ended */
-	uint32_t running;    /* past the queue */
-	uint32_t prefilling; /* slot, or LOAD_NO_SLOT */
-	uint32_t q_head, q_tail;
+	uint32_t in_flight;	 /* client side: sent there and not ended */
+	uint32_t running;	 /* past the queue */
+	uint32_t prefilling;	 /* task, or LOAD_NO_SLOT */
+	uint32_t q_head, q_tail; /* tasks */
 } __rte_cache_aligned;
 
-enum load_worker_state { LOAD_W_HELLO = 0, LOAD_W_SERVING, LOAD_W_LEAVING, LOAD_W_GONE };
+enum load_worker_state {
+	LOAD_W_HELLO = 0,
+	LOAD_W_SERVING,
+	LOAD_W_LEAVING,
+	LOAD_W_GONE,
+	LOAD_W_DYING, /* killed, saying GOODBYE */
+	LOAD_W_DEAD,  /* killed, silent until it returns */
+};
 
 /** One simulated engine. Load lcore: rw. */
 struct load_engine {
 	uint64_t worker;
 	uint64_t heartbeat; /* period */
 	uint64_t next_tx;   /* next HELLO, HEARTBEAT or GOODBYE */
+	uint64_t revive_at; /* killed: when it returns */
 	uint32_t epoch;
-	uint8_t state; /* enum load_worker_state */
+	uint8_t state;	/* enum load_worker_state */
+	uint8_t role;	/* enum kvr_wire_role */
+	bool bootstrap; /* a prefill engine that publishes its address */
+	bool deaf;	/* killed, and not greeted in its new life */
 };
 
 /** One client source. Load lcore: rw. */
@@ -175,6 +225,8 @@ struct load {
 	uint64_t hz;
 
 	struct load_slot *slots;
+	struct load_pair *pairs; /* of each slot, with --disagg, else NULL */
+	uint8_t *hints;		 /* LOAD_HINT_ROOM for each leg, when hints are looked at */
 	uint32_t n_slots;
 	uint32_t n_free;
 	uint32_t *free;
@@ -185,6 +237,15 @@ struct load {
 	uint32_t acks[LOAD_BURST * 2];
 	uint32_t n_acks;
 
+	struct load_session *sessions; /* by number, with --sessions, else NULL */
+	struct load_lane *lanes;
+	struct load_timers lane_timers;
+	uint64_t session_mask;
+	uint64_t n_sessions; /* so far */
+	uint32_t n_lanes;    /* that go on */
+	bool sessions_end;   /* no new session, and those there are end */
+
+	uint64_t next_kill, last_kill;
 	const struct load_prompt *due; /* next arrival, NULL: none left */
 	uint64_t due_at;
 	uint64_t start, warm_end, run_end; /* run_end: when the last request ended */
@@ -222,24 +283,30 @@ struct load {
 	bool never_began;
 };
 
-/* ---- client_dp.c ---- */
+/* ---- slots and legs ---- */
 
-/** Send every request that is due, at most a burst. */
-void load_client_arrivals(struct load *l);
-/** A frame for a client. @p rx is when it was received. */
-void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx);
-/** One item reached its client, by the router or directly. */
-void load_client_item(struct load *l, uint32_t slot, const struct kvr_wire_response *item,
-		      uint64_t rx);
-/** Send the acknowledgements that frames of this burst made due. */
-void load_client_acks(struct load *l);
-/** Look at slots whose check is due: repeat, probe, give up. */
-void load_client_checks(struct load *l);
-/** Count what is left as lost. */
-void load_client_give_up(struct load *l);
-void load_client_connect(struct load *l, uint32_t client);
-/** Give the slot back when neither side needs it. */
-void load_slot_release(struct load *l, uint32_t slot);
+#define LOAD_PREFILL (1u << LOAD_SLOT_BITS) /* bit of a task: the prefill leg */
+
+static inline uint32_t load_slot_no(uint32_t task)
+{
+	return task & (LOAD_PREFILL - 1);
+}
+
+static inline struct load_slot *load_slot(struct load *l, uint32_t task)
+{
+	return &l->slots[load_slot_no(task)];
+}
+
+static inline const struct load_leg *load_leg_ro(const struct load *l, uint32_t task)
+{
+	return task & LOAD_PREFILL ? &l->pairs[load_slot_no(task)].prefill : &l->slots[task].leg;
+}
+
+static inline struct load_leg *load_leg(struct load *l, uint32_t task)
+{
+	return task & LOAD_PREFILL ? &l->pairs[load_slot_no(task)].prefill : &l->slots[task].leg;
+}
+
 /** Slot of a request id, or LOAD_NO_SLOT when that request is over. */
 static inline uint32_t load_slot_of(const struct load *l, uint64_t id)
 {
@@ -257,18 +324,97 @@ static inline uint64_t load_patience(const struct load *l, uint32_t tries)
 	return p < l->hz ? p : l->hz;
 }
 
+/* ---- client_dp.c ---- */
+
+/** Send every request that is due, at most a burst. */
+void load_client_arrivals(struct load *l);
+/** Send one request; there is a free slot. @p session 0: it is no turn of one. */
+void load_client_start(struct load *l, const struct load_prompt *p, uint64_t intended,
+		       uint64_t session, uint8_t action);
+/** A frame for a client. @p rx is when it was received. */
+void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx);
+/** One item reached its client, by the router or directly. */
+void load_client_item(struct load *l, uint32_t slot, const struct kvr_wire_response *item,
+		      uint64_t rx);
+/** Send the acknowledgements that frames of this burst made due. */
+void load_client_acks(struct load *l);
+/** Look at slots whose check is due: repeat, probe, give up. */
+void load_client_checks(struct load *l);
+/** Count what is left as lost. */
+void load_client_give_up(struct load *l);
+void load_client_connect(struct load *l, uint32_t client);
+/** Give the slot back when neither side needs it. */
+void load_slot_release(struct load *l, uint32_t slot);
+
 /* ---- engine_dp.c ---- */
 
 /** A frame for engine number @p engine. */
 void load_engine_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint64_t rx);
+/** Begin the work of a leg that has been taken. */
+void load_engine_run(struct load *l, uint32_t task);
+/** End a leg that has made no item with an ERROR item. */
+void load_engine_fail(struct load *l, uint32_t task);
 /** Timers due: prefills and items. */
 void load_engine_timers(struct load *l);
 /** The engine's part of a slot's check. */
 void load_engine_check(struct load *l, uint32_t slot);
 /** The router knows nothing of the request that a message of this engine was about. */
-void load_engine_refused(struct load *l, const struct kvr_wire_hdr *h);
-/** Forget a request without an answer. */
-void load_engine_drop(struct load *l, uint32_t slot);
+void load_engine_refused(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine);
+/** Forget a leg, or all legs of a slot, without an answer. */
+void load_engine_drop(struct load *l, uint32_t task);
+void load_engine_forget(struct load *l, uint32_t slot);
+
+/* ---- dispatch_dp.c ---- */
+
+void load_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint64_t rx);
+
+/* ---- pair_dp.c ---- */
+
+/** A slot begins a request. */
+void load_pair_begin(struct load *l, uint32_t slot);
+/** A complete DISPATCH of one of its legs. */
+void load_pair_dispatched(struct load *l, uint32_t task, const struct kvr_hints *h);
+/** True when the decode leg must wait for the prefill leg. */
+bool load_pair_waits(struct load *l, uint32_t slot);
+/** What the prefill leg answers. */
+struct load_transfer load_pair_result(const struct load *l, uint32_t slot);
+/** The prefill leg has answered. */
+void load_pair_finished(struct load *l, uint32_t slot);
+/** Give up waiting for it. */
+void load_pair_check(struct load *l, uint32_t slot);
+void load_pair_accepted(struct load *l, uint32_t slot, const struct kvr_wire_accepted *a);
+/** The request has ended for its client. */
+void load_pair_over(struct load *l, uint32_t slot, bool completed);
+
+/* ---- session_dp.c ---- */
+
+/** Start all lanes; let all sessions end. */
+void load_session_begin(struct load *l);
+void load_session_end(struct load *l);
+/** Turns and releases that are due. */
+void load_session_duty(struct load *l);
+/** True when all lanes have ended and no engine has a session open. */
+bool load_session_settled(const struct load *l);
+/** The SESSION hint of a turn. */
+void load_session_hint(const struct load *l, const struct load_slot *s, struct kvr_hint_buf *h);
+/** A turn has ended for its client. @p code: of the REJECTED that ended it. */
+void load_session_turn_over(struct load *l, uint32_t slot, enum load_counter how, uint16_t code);
+void load_session_released(struct load *l, const struct kvr_wire_hdr *h);
+/** SESSION_OPEN or SESSION_CLOSE for an engine. */
+void load_session_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine);
+/** A complete DISPATCH of a turn. */
+void load_session_dispatched(struct load *l, uint32_t task, const struct kvr_hints *h);
+/** What this engine had open is gone with it. */
+void load_session_killed(struct load *l, uint32_t engine);
+
+/* ---- kill_dp.c ---- */
+
+/** Kill the next engine when it is time. */
+void load_kill_duty(struct load *l);
+/** True when a killed engine does not receive a frame of this kind. */
+bool load_kill_deaf(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine);
+/** A request that was at a killed engine has ended. */
+void load_kill_survived(struct load *l, enum load_counter how, uint16_t code);
 
 /* ---- member_dp.c ---- */
 

@@ -13,6 +13,16 @@
 #define LEAVE_LIMIT_S 0.5
 #define SETTLE_S      0.2 /* a worker joins, then serves */
 
+static void on_session(struct load *l, const struct kvr_wire_hdr *h, uint16_t to)
+{
+	if (l->sessions == NULL)
+		kvr_stats_inc(l->row, LOAD_STALE);
+	else if (h->kind == KVR_SESSION_RELEASED)
+		load_session_released(l, h);
+	else
+		load_session_frame(l, h, to - l->n_clients);
+}
+
 static void on_frame(struct load *l, const struct rte_mbuf *m, uint64_t rx)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
@@ -25,6 +35,8 @@ static void on_frame(struct load *l, const struct rte_mbuf *m, uint64_t rx)
 		kvr_stats_inc(l->row, LOAD_BAD_FRAMES);
 		return;
 	}
+	if (to_engine && load_kill_deaf(l, h, to - l->n_clients))
+		return;
 	switch (h->kind) {
 	case KVR_ACCEPTED:
 	case KVR_CANCELLED:
@@ -40,13 +52,18 @@ static void on_frame(struct load *l, const struct rte_mbuf *m, uint64_t rx)
 	case KVR_KV_ACK:
 		load_kv_ack(l, h);
 		return;
+	case KVR_SESSION_OPEN:
+	case KVR_SESSION_CLOSE:
+	case KVR_SESSION_RELEASED:
+		on_session(l, h, to);
+		return;
 	case KVR_REJECTED:
 		if (!to_engine && h->id >> LOAD_SLOT_BITS != 0) {
 			load_client_frame(l, h, rx);
 			return;
 		}
 		if (to_engine && h->source - l->opt->worker_base >= l->n_engines) {
-			load_engine_refused(l, h);
+			load_engine_refused(l, h, to - l->n_clients);
 			return;
 		}
 		break;
@@ -103,9 +120,12 @@ static void begin_run(struct load *l)
 	l->start = l->now + (uint64_t)(SETTLE_S * (double)l->hz);
 	l->warm_end = l->start + (uint64_t)(l->opt->warmup * (double)l->hz);
 	l->run_end = l->start;
+	l->next_kill = l->start + (uint64_t)(l->opt->kill_every * (double)l->hz);
+	enter(l, LOAD_RUN, SETTLE_S + l->opt->seconds);
+	if (l->sessions != NULL)
+		return;
 	l->due = load_workload_next(l->work, &at_ns);
 	l->due_at = l->start + (uint64_t)(at_ns * 1e-9 * (double)l->hz);
-	enter(l, LOAD_RUN, 0);
 }
 
 static void leave(struct load *l)
@@ -115,6 +135,34 @@ static void leave(struct load *l)
 		l->engines[i].next_tx = l->now;
 	}
 	enter(l, LOAD_LEAVE, LEAVE_LIMIT_S);
+}
+
+/* Send what is due. @return false when the schedule is over. */
+static bool run(struct load *l, bool late)
+{
+	load_kill_duty(l);
+	if (l->sessions == NULL) {
+		load_client_arrivals(l);
+		return l->due != NULL;
+	}
+	if (l->n_lanes == 0 && l->now >= l->start)
+		load_session_begin(l);
+	load_session_duty(l);
+	return !late;
+}
+
+static void begin_drain(struct load *l, bool stop)
+{
+	if (l->sessions != NULL)
+		load_session_end(l);
+	enter(l, LOAD_DRAIN, stop ? 0.2 : l->opt->drain);
+}
+
+static bool drained(struct load *l)
+{
+	if (l->sessions != NULL)
+		load_session_duty(l);
+	return l->n_free == l->n_slots && (l->sessions == NULL || load_session_settled(l));
 }
 
 static bool all_gone(const struct load *l)
@@ -154,12 +202,11 @@ static void step(struct load *l)
 		}
 		break;
 	case LOAD_RUN:
-		load_client_arrivals(l);
-		if (l->due == NULL || stop)
-			enter(l, LOAD_DRAIN, stop ? 0.2 : l->opt->drain);
+		if (!run(l, late) || stop)
+			begin_drain(l, stop);
 		break;
 	case LOAD_DRAIN:
-		if (l->n_free == l->n_slots || late) {
+		if (drained(l) || late) {
 			load_client_give_up(l);
 			leave(l);
 		}

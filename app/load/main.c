@@ -120,7 +120,7 @@ static int build_workload(struct load *l, const struct load_options *o, struct l
 		.trace = o->trace[0] != '\0' ? t : NULL,
 		.speedup = o->speedup,
 		.copies = o->copies,
-		.conversations = o->conversations,
+		.conversations = o->sessions > 0 ? o->sessions : o->conversations,
 		.think_s = o->think_time,
 		.turns = o->turns,
 		.system_prompts = o->system_prompts,

@@ -16,17 +16,21 @@ static void hello(struct load *l, uint32_t engine)
 {
 	const struct load_options *o = l->opt;
 	const struct kvr_wire_ids ids = load_worker_ids(l, engine, 0);
+	const struct load_engine *e = &l->engines[engine];
 	const struct kvr_wire_hello body = {.block_size = o->block_size,
 					    .dp_size = o->ranks,
 					    .total_kv_blocks = o->blocks_per_rank,
 					    .max_frame = (uint16_t)l->max_frame,
-					    .role = KVR_ROLE_AGGREGATED};
-	uint8_t room[80];
+					    .role = e->role};
+	uint8_t room[160];
 	struct kvr_hint_buf hints = {.p = room, .cap = sizeof(room)};
 	uint32_t cap;
 	void *f;
 
-	kvr_hint_put_str(&hints, KVR_HINT_POOL, o->pool);
+	kvr_hint_put_str(&hints, KVR_HINT_POOL,
+			 e->role == KVR_ROLE_PREFILL ? o->prefill_pool : o->pool);
+	if (e->bootstrap)
+		kvr_hint_put_bootstrap_addr(&hints, load_bootstrap_port(l, engine), o->ip);
 	cap = (uint32_t)(sizeof(struct kvr_wire_hdr) + sizeof(body)) + hints.len;
 	f = load_link_frame(l->link, load_port_of_engine(l, engine), (uint16_t)cap, NULL);
 	if (f != NULL)
@@ -66,6 +70,22 @@ static void goodbye(struct load *l, uint32_t engine)
 	load_message(l, load_port_of_engine(l, engine), KVR_GOODBYE, &ids, 0, NULL);
 }
 
+/* Say GOODBYE if that is how it died; return as a new life when it is time. */
+static void killed_duty(struct load *l, uint32_t engine)
+{
+	struct load_engine *e = &l->engines[engine];
+
+	if (l->now >= e->revive_at) {
+		e->state = LOAD_W_HELLO;
+		e->epoch++;
+		e->next_tx = l->now;
+		return;
+	}
+	if (e->state == LOAD_W_DYING)
+		goodbye(l, engine);
+	e->next_tx = RTE_MIN(l->now + GREET_US * l->us, e->revive_at);
+}
+
 static void engine_duty(struct load *l, uint32_t engine)
 {
 	struct load_engine *e = &l->engines[engine];
@@ -82,6 +102,10 @@ static void engine_duty(struct load *l, uint32_t engine)
 	case LOAD_W_LEAVING:
 		goodbye(l, engine);
 		e->next_tx = l->now + GREET_US * l->us;
+		break;
+	case LOAD_W_DYING:
+	case LOAD_W_DEAD:
+		killed_duty(l, engine);
 		break;
 	default:
 		e->next_tx = UINT64_MAX;
@@ -143,9 +167,11 @@ static void on_welcome(struct load *l, const struct kvr_wire_hdr *h, uint32_t en
 	if (e->state != LOAD_W_HELLO)
 		return; /* its repeat */
 	e->state = LOAD_W_SERVING;
+	e->deaf = false;
 	e->heartbeat = w->heartbeat_ms * 1000ull * l->us;
 	e->next_tx = l->now;
-	l->pool = w->pool;
+	if (e->role != KVR_ROLE_PREFILL)
+		l->pool = w->pool; /* ROUTE names the decode pool */
 	for (uint32_t i = 0; i < l->opt->ranks; i++)
 		load_kv_restart(l, engine * l->opt->ranks + i);
 }
@@ -187,7 +213,8 @@ void load_member_frame(struct load *l, const struct kvr_wire_hdr *h)
 		on_refused(l, h, (uint32_t)engine);
 		break;
 	case KVR_GOODBYE_ACK:
-		l->engines[engine].state = LOAD_W_GONE;
+		l->engines[engine].state =
+			l->engines[engine].state == LOAD_W_DYING ? LOAD_W_DEAD : LOAD_W_GONE;
 		break;
 	default: /* HEARTBEAT_ACK */
 		break;

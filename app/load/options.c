@@ -11,6 +11,7 @@
 #include "kvr_wire.h"
 
 const char *const load_policy_names[] = {"kv", "round-robin", "random", "least-loaded", NULL};
+static const char *const kill_names[] = {"goodbye", "silent", NULL};
 static const char *const arrival_names[] = {"poisson", "fixed", NULL};
 
 #define FIELD(f) .offset = offsetof(struct load_options, f)
@@ -54,7 +55,8 @@ static const struct kvr_opt table[] = {
 	U32("core", core, 0, 1023, "1", "CPU", "CPU of the polling lcore"),
 	TEXT("eal", eal, "", "more EAL arguments, separated by blanks"),
 
-	TEXT("pool", pool, "default", "pool the engines join and the clients use"),
+	TEXT("pool", pool, "",
+	     "pool the engines join and the clients use; empty = default, with --disagg decode"),
 	U32("engines", engines, 1, LOAD_MAX_ENGINES, "8", "workers", "simulated engines"),
 	U32("ranks", ranks, 1, 64, "2", "ranks", "data-parallel ranks of each"),
 	U64("worker-base", worker_base, 1, 0x1p63, "1", "", "worker id of the first engine"),
@@ -110,6 +112,26 @@ static const struct kvr_opt table[] = {
 	U32("content-memory", pool_mb, 1, 1 << 20, "512", "MiB",
 	    "prompts made beforehand; conversations repeat when that is used up"),
 
+	TEXT("disagg", disagg, "",
+	     "P:D = P prefill and D decode engines instead of --engines, in a pair of pools as in "
+	     "drivers-cfg/profiles/memif-disagg.conf"),
+	TEXT("prefill-pool", prefill_pool, "prefill", "pool of the prefill engines"),
+	F64("bootstrap-share", bootstrap_share, 0, 1, "0.5", "",
+	    "share of the prefill engines that publish a bootstrap address"),
+
+	U32("sessions", sessions, 0, 65536, "0", "sessions",
+	    "sessions going on at once, --turns turns each; --rate is that of their turns"),
+	U32("session-timeout", session_timeout, 1, 86400, "2", "s", "idle time of a session"),
+	F64("abandon-share", abandon_share, 0, 1, "0.1", "", "share that just stops"),
+	F64("release-share", release_share, 0, 1, "0.1", "", "share ended by SESSION_RELEASE"),
+	F64("open-fail-share", open_fail_share, 0, 1, "0", "", "share that engines do not open"),
+	FLAG("affinity", affinity, "sessions have ids and no actions: affinity alone binds them"),
+
+	F64("kill-every", kill_every, 0, 1e6, "0", "s",
+	    "an engine dies this often and returns as a new life; 0 = never"),
+	F64("kill-down", kill_down, 0.01, 1e6, "1", "s", "how long it is away"),
+	PICK("kill-mode", kill_mode, kill_names, "goodbye", "whether the router is told"),
+
 	FLAG("json", json, "print the result as one JSON object, nothing else on stdout"),
 	FLAG("quiet", quiet, "no progress"),
 	{0},
@@ -145,10 +167,44 @@ static void help(void)
 	printf("  --%-22s this text\n", "help");
 }
 
+/* --disagg P:D */
+static const char *read_disagg(struct load_options *o)
+{
+	unsigned int p = 0, d = 0;
+	char rest;
+
+	if (o->disagg[0] == '\0')
+		return NULL;
+	if (sscanf(o->disagg, "%4u:%4u%c", &p, &d, &rest) != 2 || p == 0 || d == 0 ||
+	    p + d > LOAD_MAX_ENGINES)
+		return "--disagg takes P:D, the numbers of prefill and decode engines, both above "
+		       "0";
+	if (o->policy != 0)
+		return "--disagg goes with --policy kv only";
+	o->prefills = p;
+	o->engines = p + d;
+	return NULL;
+}
+
+static const char *check_sessions(const struct load_options *o)
+{
+	if (o->sessions == 0)
+		return NULL;
+	if (o->trace[0] != '\0')
+		return "--sessions make conversations, not those of a --trace";
+	if (o->seconds == 0 || o->requests > 0)
+		return "--sessions end after --seconds, not after --requests";
+	if (o->turns < 2)
+		return "--sessions take --turns 2 or more";
+	if (o->abandon_share + o->release_share > 1)
+		return "--abandon-share + --release-share must not exceed 1";
+	return NULL;
+}
+
 /* What one table row alone cannot say. */
 static int check(struct load_options *o, char *err, size_t errlen)
 {
-	const char *bad = NULL;
+	const char *bad = read_disagg(o);
 
 	if (o->rate == 0 && o->trace[0] == '\0')
 		o->rate = 50;
@@ -156,7 +212,13 @@ static int check(struct load_options *o, char *err, size_t errlen)
 		o->seconds = 10;
 	if (o->osl == 0 && o->trace[0] == '\0')
 		o->osl = 128;
-	if (o->base_port + o->clients + o->engines > 65536)
+	if (o->pool[0] == '\0')
+		snprintf(o->pool, sizeof(o->pool), o->prefills > 0 ? "decode" : "default");
+	if (bad == NULL)
+		bad = check_sessions(o);
+	if (bad != NULL)
+		; /* said */
+	else if (o->base_port + o->clients + o->engines > 65536)
 		bad = "--base-port + --clients + --engines must stay below 65536";
 	else if (o->system_tokens % o->block_size != 0)
 		bad = "--system-tokens must be a multiple of --block-size";

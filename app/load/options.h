@@ -79,7 +79,25 @@ struct load_options {
 	/* output */
 	bool json;
 	bool quiet;
+	/* disaggregated serving */
+	char disagg[16];
+	char prefill_pool[64];
+	double bootstrap_share;
+	uint32_t prefills; /* of --disagg: the first of the engines; 0 = aggregated */
+	/* sessions */
+	uint32_t sessions;
+	uint32_t session_timeout;
+	double abandon_share;
+	double release_share;
+	double open_fail_share;
+	bool affinity;
+	/* deaths */
+	double kill_every;
+	double kill_down;
+	int kill_mode;
 };
+
+enum load_kill_mode { LOAD_KILL_GOODBYE, LOAD_KILL_SILENT };
 
 /** Name of each value of `policy`. */
 extern const char *const load_policy_names[];

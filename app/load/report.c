@@ -167,6 +167,92 @@ static void put_counts(json_t *o, const struct load *l, const uint64_t v[])
 	json_object_set_new(o, "counters", all);
 }
 
+/* Counters of one topic under short names: {"name", counter}, ... */
+struct field {
+	const char *name;
+	enum load_counter counter;
+};
+
+static void put_group(json_t *o, const char *name, const struct field f[], size_t n,
+		      const uint64_t v[])
+{
+	json_t *g = json_object();
+
+	for (size_t i = 0; i < n; i++)
+		json_object_set_new(g, f[i].name, json_integer((json_int_t)v[f[i].counter]));
+	json_object_set_new(o, name, g);
+}
+
+static uint64_t violations(const uint64_t v[])
+{
+	uint64_t sum = 0;
+
+	for (unsigned int i = LOAD_V_MAX_TOKENS; i <= LOAD_V_SESSION; i++)
+		sum += v[i];
+	return sum;
+}
+
+static void put_disagg(json_t *o, const uint64_t v[])
+{
+	static const struct field f[] = {
+		{"path_bootstrap", LOAD_PATH_BOOTSTRAP},
+		{"path_sync", LOAD_PATH_SYNC},
+		{"path_bypassed", LOAD_PATH_BYPASSED},
+		{"path_aggregated", LOAD_PATH_AGGREGATED},
+		{"prefill_dispatches", LOAD_PREFILL_LEGS},
+		{"decode_bootstrap", LOAD_BOOTSTRAP_LEGS},
+		{"decode_sync", LOAD_SYNC_LEGS},
+		{"decode_bypass", LOAD_BYPASS_LEGS},
+		{"transfers_verified", LOAD_TRANSFERS},
+		{"transfer_timeouts", LOAD_TRANSFER_TIMEOUTS},
+		{"rerouted", LOAD_REROUTED},
+	};
+
+	put_group(o, "disagg", f, RTE_DIM(f), v);
+}
+
+static void put_sessions(json_t *o, const uint64_t v[])
+{
+	static const struct field f[] = {
+		{"begun", LOAD_SESSIONS},
+		{"opened", LOAD_OPENED},
+		{"bound", LOAD_BOUND},
+		{"turns", LOAD_TURNS},
+		{"turns_on_bound", LOAD_TURNS_ON_BOUND},
+		{"turns_unbound", LOAD_TURNS_UNBOUND},
+		{"misplaced", LOAD_MISPLACED},
+		{"opens_refused", LOAD_OPENS_REFUSED},
+		{"open_failed", LOAD_OPEN_FAILED},
+		{"closed", LOAD_CLOSED},
+		{"released", LOAD_CLOSED_RELEASED},
+		{"abandoned", LOAD_ABANDONED},
+		{"expired", LOAD_CLOSED_EXPIRED},
+		{"lost_with_worker", LOAD_SESSIONS_LOST},
+		{"closed_early", LOAD_CLOSED_EARLY},
+		{"closed_twice", LOAD_CLOSED_TWICE},
+		{"closed_unknown", LOAD_CLOSED_UNKNOWN},
+		{"opened_twice", LOAD_OPENED_TWICE},
+		{"unknown", LOAD_SESSION_UNKNOWN},
+		{"release_lost", LOAD_RELEASE_LOST},
+		{"still_open", LOAD_SESSIONS_OPEN},
+	};
+
+	put_group(o, "sessions", f, RTE_DIM(f), v);
+}
+
+static void put_kills(json_t *o, const uint64_t v[])
+{
+	static const struct field f[] = {
+		{"kills", LOAD_KILLS},
+		{"requests", LOAD_KILLED_REQUESTS},
+		{"completed", LOAD_KILLED_COMPLETED},
+		{"refused", LOAD_KILLED_REFUSED},
+		{"other", LOAD_KILLED_OTHER},
+	};
+
+	put_group(o, "killed", f, RTE_DIM(f), v);
+}
+
 static void put_result(json_t *o, const struct load *l, const uint64_t v[])
 {
 	json_object_set_new(o, "requests", json_integer((json_int_t)v[LOAD_SENT]));
@@ -201,6 +287,13 @@ void load_report_json(const struct load *l, FILE *out)
 	snapshot(l, v);
 	json_object_set_new(o, "policy", json_string(load_policy_names[l->opt->policy]));
 	put_result(o, l, v);
+	json_object_set_new(o, "violations", json_integer((json_int_t)violations(v)));
+	if (l->pairs != NULL)
+		put_disagg(o, v);
+	if (l->sessions != NULL)
+		put_sessions(o, v);
+	if (l->opt->kill_every > 0)
+		put_kills(o, v);
 	put_latency(o, "ttft_ms", l, &l->m->ttft, 1e3);
 	put_latency(o, "total_ms", l, &l->m->total, 1e3);
 	put_latency(o, "added_us", l, &l->m->added, 1);

@@ -2,6 +2,7 @@
 #include "load.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 
 #include "kvr_rand.h"
 
-#define KVLOG_WORDS 65536u /* 512 KiB a rank: what one rank may have unacknowledged */
+#define MIN_SESSIONS 65536u
+#define KVLOG_WORDS  65536u /* 512 KiB a rank: what one rank may have unacknowledged */
 
 static void *zeroed(size_t n, size_t size)
 {
@@ -34,7 +36,38 @@ static int setup_slots(struct load *l)
 	for (uint32_t i = 0; i < l->n_slots; i++)
 		l->free[i] = l->n_slots - 1 - i;
 	l->n_free = l->n_slots;
-	return load_timers_init(&l->timers, l->opt->instant ? 1 : 4 * l->n_slots);
+	return load_timers_init(&l->timers, l->opt->instant ? 1 : 8 * l->n_slots);
+}
+
+/* What disaggregated serving and sessions need beside each slot. */
+static int setup_legs(struct load *l)
+{
+	const bool pairs = l->opt->prefills > 0;
+
+	if (pairs)
+		l->pairs = zeroed(l->n_slots, sizeof(*l->pairs));
+	if (pairs || l->opt->sessions > 0)
+		l->hints = zeroed(l->n_slots * 2ull, LOAD_HINT_ROOM);
+	return (pairs && l->pairs == NULL) || ((pairs || l->opt->sessions > 0) && l->hints == NULL)
+		       ? -ENOMEM
+		       : 0;
+}
+
+/* Records by number: those that engines have open must not be met again before they are closed. */
+static int setup_sessions(struct load *l)
+{
+	uint64_t n = MIN_SESSIONS;
+
+	if (l->opt->sessions == 0)
+		return 0;
+	while (n < 16ull * l->opt->sessions)
+		n *= 2;
+	l->session_mask = n - 1;
+	l->sessions = zeroed(n, sizeof(*l->sessions));
+	l->lanes = zeroed(l->opt->sessions, sizeof(*l->lanes));
+	if (l->sessions == NULL || l->lanes == NULL)
+		return -ENOMEM;
+	return load_timers_init(&l->lane_timers, 2 * l->opt->sessions);
 }
 
 static int setup_rank(struct load *l, uint32_t i)
@@ -73,6 +106,9 @@ static int setup_members(struct load *l)
 	for (uint32_t i = 0; i < l->n_engines; i++) {
 		l->engines[i].worker = o->worker_base + i;
 		l->engines[i].epoch = l->epoch;
+		if (o->prefills > 0)
+			l->engines[i].role = i < o->prefills ? KVR_ROLE_PREFILL : KVR_ROLE_DECODE;
+		l->engines[i].bootstrap = i < lround(o->prefills * o->bootstrap_share);
 	}
 	for (uint32_t i = 0; i < l->n_ranks && rc == 0; i++)
 		rc = setup_rank(l, i);
@@ -154,6 +190,10 @@ int load_setup(struct load *l, const struct load_options *opt, char *err, size_t
 	l->m = zeroed(1, sizeof(*l->m));
 	rc = l->m == NULL ? -ENOMEM : setup_slots(l);
 	if (rc == 0)
+		rc = setup_legs(l);
+	if (rc == 0)
+		rc = setup_sessions(l);
+	if (rc == 0)
 		rc = setup_members(l);
 	if (rc == 0)
 		rc = setup_dump(l);
@@ -172,6 +212,11 @@ void load_teardown(struct load *l)
 		free(l->ranks[i].log.words);
 	}
 	load_timers_fini(&l->timers);
+	load_timers_fini(&l->lane_timers);
+	free(l->sessions);
+	free(l->lanes);
+	free(l->pairs);
+	free(l->hints);
 	free(l->slots);
 	free(l->free);
 	free(l->checks);

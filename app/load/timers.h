@@ -14,7 +14,7 @@
 
 struct load_timer {
 	uint64_t at;   /* cycles */
-	uint32_t slot; /* whose */
+	uint32_t slot; /* whose: a task, a lane */
 	uint32_t gen;  /* the slot's generation when it was added */
 };
 

@@ -373,6 +373,14 @@ const struct load_prompt *load_workload_next(struct load_workload *w, double *at
 	return &w->prompts[w->order != NULL ? w->order[i] : i];
 }
 
+const struct load_prompt *load_workload_turn(const struct load_workload *w, uint32_t conv,
+					     uint32_t turn)
+{
+	const uint32_t turns = w->cfg.turns;
+
+	return &w->prompts[conv % (w->n_prompts / turns) * turns + turn];
+}
+
 void load_workload_fill_tokens(const struct load_workload *w, const struct load_prompt *p,
 			       uint32_t first, uint32_t n, uint32_t out[])
 {

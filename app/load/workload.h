@@ -79,6 +79,10 @@ void load_workload_destroy(struct load_workload *w);
  */
 const struct load_prompt *load_workload_next(struct load_workload *w, double *at_ns);
 
+/** Turn @p turn (from 0) of conversation @p conv; conversations repeat when there are no more. */
+const struct load_prompt *load_workload_turn(const struct load_workload *w, uint32_t conv,
+					     uint32_t turn);
+
 /** Tokens [first, first + n) of a prompt; only for a workload made of tokens. */
 void load_workload_fill_tokens(const struct load_workload *w, const struct load_prompt *p,
 			       uint32_t first, uint32_t n, uint32_t out[]);

@@ -475,6 +475,9 @@ static void prefill_over(struct lcore *lc, struct pool *p, struct legs *l, enum 
 	r->legs = NULL;
 	l->prefill = NULL;
 	lost_forget(p->decode, l);
+	/* Repeats of its last item are acknowledged without a slot; an ABORT needs it. */
+	if (r->abort_ns == 0)
+		kvr_flight_release(p->requests, r);
 }
 
 /* The request is over for its client: its slot lingers, and answers repeats with its last code. */

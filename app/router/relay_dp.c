@@ -39,6 +39,42 @@ static int note_put(struct pool *p, const struct note *n)
 	return rte_ring_enqueue_elem(p->notes, (void *)(uintptr_t)n, sizeof(*n));
 }
 
+/* What acknowledges an item that is the router's own. */
+static struct kvr_wire_response_ack ack_of(const struct kvr_wire_response *w)
+{
+	return (struct kvr_wire_response_ack){
+		.next_seq = w->seq + 1,
+		.flags = (w->flags & KVR_RESP_F_FIN) != 0 ? KVR_RACK_F_FIN : 0,
+	};
+}
+
+/*
+ * Nobody knows the request. The sender of a stream must learn that nobody listens; others need
+ * nothing. The last item of a prefill leg, though, was taken: only its acknowledgement was lost,
+ * and an agent that is told to stop could drop what the decode worker still fetches.
+ */
+static void unknown(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		    const struct pool *p)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	struct kvr_wire_response_ack ack;
+
+	if (h->kind != KVR_RESPONSE && h->kind != KVR_PROGRESS) {
+		ignore(lc, m, IN_LATE);
+		return;
+	}
+	if (h->kind == KVR_RESPONSE && p != NULL && p->decode != NULL) {
+		ack = ack_of(kvr_frame_body(h));
+		if (ack.flags != 0) {
+			out_message(lc, from, KVR_RESPONSE_ACK, h->source, h->id, h->handle, &ack,
+				    sizeof(ack));
+			ignore(lc, m, IN_LATE);
+			return;
+		}
+	}
+	reject(lc, m, from, KVR_E_UNKNOWN_REQUEST);
+}
+
 /*
  * The slot behind the frame's handle, when the frame comes from the side of the request that may
  * send it; else the frame has been dealt with.
@@ -53,11 +89,7 @@ static struct kvr_flight *slot_of(struct lcore *lc, struct rte_mbuf *m, const st
 	if (likely(*p != NULL))
 		r = kvr_flight_relay((*p)->requests, h->handle, relay);
 	if (unlikely(r == NULL)) {
-		/* The sender of a stream must learn that nobody listens; others need nothing. */
-		if (h->kind == KVR_RESPONSE || h->kind == KVR_PROGRESS)
-			reject(lc, m, from, KVR_E_UNKNOWN_REQUEST);
-		else
-			ignore(lc, m, IN_LATE);
+		unknown(lc, m, from, *p);
 		return NULL;
 	}
 	if (unlikely(!kvr_path_same(from, agent ? &relay->agent : &relay->client) ||
@@ -112,15 +144,6 @@ static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_
 	if (w->generated_tokens >= seen && w->generated_tokens != UINT32_MAX)
 		atomic_store_explicit(&r->seen, w->generated_tokens + 1, memory_order_relaxed);
 	return 0;
-}
-
-/* What acknowledges an item that is the router's own. */
-static struct kvr_wire_response_ack ack_of(const struct kvr_wire_response *w)
-{
-	return (struct kvr_wire_response_ack){
-		.next_seq = w->seq + 1,
-		.flags = (w->flags & KVR_RESP_F_FIN) != 0 ? KVR_RACK_F_FIN : 0,
-	};
 }
 
 /* An item of a run that was given up: the client hears another one. */

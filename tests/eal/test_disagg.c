@@ -311,6 +311,36 @@ static void an_operator_deactivates_the_prefill_pool(void)
 	end();
 }
 
+/* A prefill slot is free when its leg has ended: not the pool's size in every two seconds. */
+static void prefill_slots_do_not_linger(void)
+{
+	struct dispatch p, d;
+
+	begin(true);
+	for (uint64_t i = 1; i <= 300; i++) { /* max_requests is 256 */
+		const struct kvr_wire_ids ids = {.source = CLIENT, .id = i, .epoch = 1};
+		const struct kvr_wire_response_ack fin = {1, KVR_RACK_F_FIN};
+		struct kvr_wire_ids back = ids;
+		uint8_t buf[128];
+
+		pipeline_route(i, 100, 6, 0, NULL);
+		CU_ASSERT_FATAL(dispatched(PEER_P, &p));
+		CU_ASSERT_FATAL(dispatched(PEER_D, &d));
+		item(PEER_P, i, p.handle, 0, 1, KVR_RESP_F_FIN, "");
+		CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_P, KVR_RESPONSE_ACK));
+		item(PEER_P, i, p.handle, 0, 1, KVR_RESP_F_FIN, ""); /* the ack was lost */
+		CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_P, KVR_RESPONSE_ACK));
+		item(PEER_D, i, d.handle, 0, 1, KVR_RESP_F_FIN, "x");
+		back.handle = d.handle;
+		pipeline_send(PEER_CLIENT, buf,
+			      (size_t)kvr_put_response_ack(buf, sizeof(buf), &back, &fin));
+		pipeline_turn();
+		pipeline_flush();
+	}
+	CU_ASSERT_EQUAL(kvr_flight_count(prefill_pool()->requests), 0);
+	end();
+}
+
 static void cancel_of_both(void)
 {
 	struct dispatch p, d;
@@ -335,6 +365,7 @@ int main(void)
 			       {"given up", a_run_that_is_given_up_does_not_end_the_request},
 			       {"long", many_long_prompts_may_be_in_prefill},
 			       {"operator", an_operator_deactivates_the_prefill_pool},
+			       {"slots", prefill_slots_do_not_linger},
 			       {"cancel", cancel_of_both},
 			       CU_TEST_INFO_NULL};
 

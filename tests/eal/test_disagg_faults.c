@@ -137,10 +137,9 @@ static const struct row {
 	 "c.FIN-CANCELLED"},
 	{BIT(EXPIRY), BOOTSTRAP, BIT(D_QUEUED), "d.DISPATCH c.DISPATCHED p.ABORT d.ABORT c.Expired",
 	 "c.FIN-CANCELLED"},
-	{BIT(EXPIRY), BOOTSTRAP, BIT(P_DONE), "c.Expired d.ABORT", "c.FIN-CANCELLED"},
+	{BIT(EXPIRY), BOOTSTRAP, BIT(P_DONE) | BIT(ANSWERED), "c.Expired d.ABORT",
+	 "c.FIN-CANCELLED"},
 	{BIT(EXPIRY), BOTH, BIT(D_SENT), "d.ABORT c.Expired", "c.FIN-CANCELLED"},
-	{BIT(EXPIRY), BOOTSTRAP, BIT(ANSWERED), "c.Expired d.ABORT",
-	 "p.UnknownRequest c.FIN-CANCELLED"},
 	/* A client that waits and is not heard for so long is gone. */
 	{BIT(EXPIRY), SYNC, BIT(P_QUEUED), "p.DISPATCH", "d.DISPATCH d.ABORT c.FIN-CANCELLED"},
 	{BIT(EXPIRY), SYNC, BIT(SENT) | BIT(ACKED), "p.ABORT c.Expired", ""},

@@ -220,9 +220,30 @@ static void trace_replay_stores_and_removes_as_published(void)
 	load_trace_free(&t);
 }
 
+static void a_cleared_cache_is_as_new(void)
+{
+	const uint64_t h[5] = {1, 2, 3, 4, 5};
+	struct load_cache *c = load_cache_create(4, 9);
+	struct load_cache_change r;
+	uint64_t removed[5];
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(c);
+	load_cache_store(c, h, 4, removed);
+	load_cache_clear(c);
+	CU_ASSERT_EQUAL(load_cache_used(c), 0);
+	CU_ASSERT_EQUAL(load_cache_match(c, h, 4), 0);
+	r = load_cache_store(c, &h[1], 4, removed);
+	CU_ASSERT(r.n == 4 && r.have == 0 && r.n_removed == 0);
+	CU_ASSERT_EQUAL(load_cache_match(c, &h[1], 4), 4);
+	r = load_cache_store(c, h, 1, removed);
+	CU_ASSERT(r.n_removed == 1 && removed[0] == 5);
+	load_cache_destroy(c);
+}
+
 int main(void)
 {
-	CU_TestInfo tests[] = {{"evicts_exactly_as_touching_every_block_would",
+	CU_TestInfo tests[] = {{"a_cleared_cache_is_as_new", a_cleared_cache_is_as_new},
+			       {"evicts_exactly_as_touching_every_block_would",
 				evicts_exactly_as_touching_every_block_would},
 			       {"walk_gives_every_block_once_and_parents_first",
 				walk_gives_every_block_once_and_parents_first},

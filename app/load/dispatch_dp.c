@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "load.h"
+
+#include <string.h>
+
+#include "frame.h"
+#include "kvr_message.h"
+
+/*
+ * A DISPATCH arrives, in one frame or more: it is compared with what the client sent as its pieces
+ * come, its hints are kept aside, and when it is complete the engine takes it.
+ */
+
+#define REFUSE_RANK 1 /* DISPATCH_ACK: not a rank of this engine */
+#define REFUSE_GONE 2 /* the request has ended here */
+
+static void ack_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine,
+			 uint16_t code)
+{
+	const struct kvr_wire_ids ids = load_answer_ids(l, h, engine);
+	struct kvr_wire_dispatch_ack *a;
+
+	a = load_message(l, load_port_of_engine(l, engine), KVR_DISPATCH_ACK, &ids, sizeof(*a),
+			 NULL);
+	if (a != NULL)
+		*a = (struct kvr_wire_dispatch_ack){.code = code};
+}
+
+/* Rank a DISPATCH names, or LOAD_UNPINNED. */
+static uint32_t rank_of(const struct load *l, const struct kvr_wire_request *q)
+{
+	const uint64_t engine = q->worker - l->opt->worker_base;
+
+	if (engine >= l->n_engines || q->dp_rank >= l->opt->ranks)
+		return LOAD_UNPINNED;
+	return (uint32_t)engine * l->opt->ranks + q->dp_rank;
+}
+
+/* Is body[off, off + len) what the client sent? Hashes and tokens are compared, byte by byte. */
+static bool intact(struct load *l, const struct load_slot *s, uint32_t off, uint32_t len,
+		   const uint8_t *body)
+{
+	const uint32_t at_content = sizeof(struct kvr_wire_request), end = off + len;
+	const uint32_t bytes = l->opt->tokens ? s->prompt->isl * 4 : s->prompt->n_blocks * 8;
+	uint32_t from = off > at_content ? off : at_content, to = at_content + bytes, first;
+
+	if (to > end)
+		to = end;
+	if (from >= to)
+		return true;
+	first = (from - at_content) / 4;
+	if (!l->opt->tokens)
+		return memcmp(body + (from - off),
+			      (const uint8_t *)s->prompt->hashes + (from - at_content),
+			      to - from) == 0;
+	load_workload_fill_tokens(l->work, s->prompt, first, (to - from) / 4, l->tokens);
+	return memcmp(body + (from - off), l->tokens, to - from) == 0;
+}
+
+/* ---- hints ---- */
+
+static uint8_t *hints_of(const struct load *l, uint32_t task)
+{
+	return &l->hints[(load_slot_no(task) * 2ull + (task & LOAD_PREFILL ? 1 : 0)) *
+			 LOAD_HINT_ROOM];
+}
+
+/* Keep what body[off, off + len) has of the hints. */
+static void keep_hints(struct load *l, uint32_t task, uint32_t off, uint32_t len,
+		       const uint8_t *body)
+{
+	const struct load_leg *g = load_leg(l, task);
+	const uint32_t end = RTE_MIN(off + len, g->hints_off + g->hints_len);
+	const uint32_t from = RTE_MAX(off, g->hints_off);
+
+	if (l->hints != NULL && g->hints_len <= LOAD_HINT_ROOM && from < end)
+		memcpy(hints_of(l, task) + (from - g->hints_off), body + (from - off), end - from);
+}
+
+static void read_hints(struct load *l, uint32_t task)
+{
+	const struct load_leg *g = load_leg(l, task);
+	struct kvr_hints h;
+
+	if (l->hints == NULL)
+		return;
+	if (g->hints_len > LOAD_HINT_ROOM ||
+	    kvr_hints_parse(hints_of(l, task), g->hints_len, KVR_HINTS_DISPATCH, &h) != 0) {
+		kvr_stats_inc(l->row, LOAD_V_HINTS);
+		return;
+	}
+	if (l->pairs != NULL)
+		load_pair_dispatched(l, task, &h);
+	if (l->sessions != NULL)
+		load_session_dispatched(l, task, &h);
+}
+
+/* ---- pieces ---- */
+
+/* What the fixed part must say to a leg of this engine. */
+static void check_fixed(struct load *l, uint32_t task, const struct kvr_wire_request *q)
+{
+	const struct load_prompt *p = load_slot(l, task)->prompt;
+	const uint32_t legs = q->flags & KVR_REQ_F_LEGS;
+	const uint8_t phase = legs == KVR_REQ_F_PREFILL_LEG  ? KVR_PHASE_PREFILL
+			      : legs == KVR_REQ_F_DECODE_LEG ? KVR_PHASE_DECODE
+							     : KVR_PHASE_AGGREGATED;
+
+	if (q->phase != phase)
+		kvr_stats_inc(l->row, LOAD_V_FLAGS);
+	if (q->max_tokens != (task & LOAD_PREFILL ? 1 : p->osl))
+		kvr_stats_inc(l->row, LOAD_V_MAX_TOKENS);
+	if (task & LOAD_PREFILL) {
+		if (legs != KVR_REQ_F_PREFILL_LEG || (q->flags & KVR_REQ_F_DIRECT))
+			kvr_stats_inc(l->row, LOAD_V_FLAGS);
+	} else if ((legs != 0 && (legs != KVR_REQ_F_DECODE_LEG || l->pairs == NULL)) ||
+		   !(q->flags & KVR_REQ_F_DIRECT) != !l->opt->direct) {
+		kvr_stats_inc(l->row, LOAD_V_FLAGS);
+	}
+}
+
+static void note_first(struct load *l, struct load_slot *s, uint32_t rank, uint64_t rx)
+{
+	if (!(s->flags & LOAD_S_DISPATCHED)) {
+		s->flags |= LOAD_S_DISPATCHED;
+		kvr_stats_inc(l->row, LOAD_DISPATCHES);
+		s->forward = rx > s->route_tx ? rx - s->route_tx : 0;
+		if (s->flags & LOAD_S_MEASURED)
+			kvr_hist_add(&l->m->forward, s->forward);
+	}
+	if (s->load_on == LOAD_UNPINNED && s->cstate != LOAD_C_ENDED) {
+		s->load_on = rank;
+		l->in_flight[rank]++;
+	}
+}
+
+/* The first frame of a DISPATCH: where it goes. False when it must not be followed up. */
+static bool begin(struct load *l, uint32_t task, const struct kvr_wire_hdr *h, uint32_t engine,
+		  uint64_t rx)
+{
+	const struct kvr_wire_request *q = kvr_frame_body(h);
+	struct load_leg *g = load_leg(l, task);
+	const uint32_t rank = h->frag_len < sizeof(*q) ? LOAD_UNPINNED : rank_of(l, q);
+
+	if (rank == LOAD_UNPINNED || l->ranks[rank].engine != engine) {
+		kvr_stats_inc(l->row, LOAD_CORRUPT);
+		ack_dispatch(l, h, engine, REFUSE_RANK);
+		return false;
+	}
+	if ((g->flags & LOAD_L_TAKEN) && g->rank == rank && g->handle == h->handle) {
+		kvr_stats_inc(l->row, LOAD_DISPATCH_REPEATS);
+		ack_dispatch(l, h, engine, 0);
+		return false;
+	}
+	load_engine_drop(l, task); /* dispatched again, by another name or to another rank */
+	*g = (struct load_leg){.handle = h->handle,
+			       .rank = rank,
+			       .gen = g->gen,
+			       .predicted = q->overlap_blocks,
+			       .hints_off = (uint32_t)sizeof(*q) + q->n_hashes * 8 +
+					    ((q->n_tokens * 4 + 7) & ~7u),
+			       .hints_len = (uint16_t)RTE_MIN(q->hints_len, UINT16_MAX),
+			       .flags = task & LOAD_PREFILL			 ? LOAD_L_PREFILL
+					: (q->flags & KVR_REQ_F_DECODE_LEG) != 0 ? LOAD_L_DECODE
+										 : 0};
+	check_fixed(l, task, q);
+	note_first(l, load_slot(l, task), rank, rx);
+	return true;
+}
+
+static void take(struct load *l, uint32_t task, const struct kvr_wire_hdr *h, uint32_t engine)
+{
+	const struct load_slot *s = load_slot(l, task);
+	struct load_leg *g = load_leg(l, task);
+	bool waits;
+
+	g->flags |= LOAD_L_TAKEN;
+	g->n_items = task & LOAD_PREFILL ? 1 : RTE_MIN(l->opt->items, s->prompt->osl);
+	read_hints(l, task);
+	waits = (g->flags & LOAD_L_DECODE) && load_pair_waits(l, task);
+	if (waits || !l->opt->instant)
+		ack_dispatch(l, h, engine, 0);
+	if (!waits) {
+		load_engine_run(l, task);
+		return;
+	}
+	g->estate = LOAD_E_TRANSFER;
+	g->progress_at = l->now;
+}
+
+/* The leg of its slot that a DISPATCH to @engine is about, or LOAD_NO_SLOT when that has ended. */
+static uint32_t find(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
+{
+	const uint32_t slot = load_slot_of(l, h->id);
+	const struct load_slot *s = slot != LOAD_NO_SLOT ? &l->slots[slot] : NULL;
+
+	if (s == NULL || l->clients[s->client].source != h->source ||
+	    (s->cstate == LOAD_C_ENDED && h->frag_off == 0))
+		return LOAD_NO_SLOT;
+	return l->engines[engine].role == KVR_ROLE_PREFILL ? slot | LOAD_PREFILL : slot;
+}
+
+void load_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint64_t rx)
+{
+	const uint32_t task = find(l, h, engine);
+	const void *body = kvr_frame_body(h);
+	struct load_leg *g;
+
+	if (task == LOAD_NO_SLOT) {
+		kvr_stats_inc(l->row, LOAD_DISPATCH_STALE);
+		if (h->frag_off == 0)
+			ack_dispatch(l, h, engine, REFUSE_GONE);
+		return;
+	}
+	if (h->frag_off == 0 && !begin(l, task, h, engine, rx))
+		return;
+	g = load_leg(l, task);
+	if (h->frag_off != g->got || h->handle != g->handle || (g->flags & LOAD_L_TAKEN))
+		return; /* a piece before it is missing: the repeat brings all again */
+	g->got += h->frag_len;
+	if (!intact(l, load_slot(l, task), h->frag_off, h->frag_len, body))
+		kvr_stats_inc(l->row, LOAD_CORRUPT);
+	keep_hints(l, task, h->frag_off, h->frag_len, body);
+	if (g->got == h->msg_len)
+		take(l, task, h, engine);
+}

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "session.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "frame.h"
+#include "kvr_put.h"
+
+/* Sessions: lanes of the client's side, and what engines have open. See session.h. */
+
+#define RELEASE_LIMIT_S 5u
+#define OPEN_REFUSED	7 /* SESSION_OPENED: the simulated engine does not want it */
+
+static struct load_session *session_of(const struct load *l, uint64_t number)
+{
+	struct load_session *x = &l->sessions[number & l->session_mask];
+
+	return number != 0 && x->number == number ? x : NULL;
+}
+
+static struct load_session *named(const struct load *l, struct kvr_str id)
+{
+	return session_of(l, load_session_number(id.p, id.len, l->clients[0].source));
+}
+
+/* ---- lanes ---- */
+
+static void wake(struct load *l, uint32_t lane, uint64_t at)
+{
+	load_timers_add(&l->lane_timers, (struct load_timer){at, lane, 0}); /* one a lane */
+}
+
+/* Exponential, so that turns of all lanes make Poisson arrivals; too long would be an expiry. */
+static void pause_lane(struct load *l, uint32_t lane)
+{
+	const double mean = l->opt->sessions / l->opt->rate;
+	const double s =
+		fmin(-mean * log(1.0 - kvr_rand_unit(&l->rand)), l->opt->session_timeout / 2.0);
+
+	l->lanes[lane].state = LOAD_LANE_PAUSE;
+	wake(l, lane, l->now + (l->sessions_end ? 0 : (uint64_t)(s * (double)l->hz)));
+}
+
+static enum load_session_end draw_end(struct load *l)
+{
+	const double x = kvr_rand_unit(&l->rand);
+
+	if (x < l->opt->abandon_share)
+		return LOAD_END_ABANDON;
+	if (l->opt->affinity)
+		return LOAD_END_ABANDON; /* nothing else ends one that was not opened */
+	return x < l->opt->abandon_share + l->opt->release_share ? LOAD_END_RELEASE
+								 : LOAD_END_CLOSE;
+}
+
+/* The record of a new session, or NULL while the place is still taken: engines have it open. */
+static struct load_session *new_session(struct load *l, uint32_t lane)
+{
+	struct load_session *x = &l->sessions[(l->n_sessions + 1) & l->session_mask];
+
+	if (x->at != LOAD_UNPINNED && x->number != 0)
+		return NULL;
+	*x = (struct load_session){.number = ++l->n_sessions,
+				   .lane = lane,
+				   .last = l->opt->turns,
+				   .at = LOAD_UNPINNED,
+				   .bound = {LOAD_UNPINNED, LOAD_UNPINNED},
+				   .end = (uint8_t)draw_end(l)};
+	if (x->end == LOAD_END_ABANDON && !l->opt->affinity)
+		x->last = 1 + kvr_rand_below(&l->rand, l->opt->turns);
+	l->lanes[lane].session = x->number;
+	kvr_stats_inc(l->row, LOAD_SESSIONS);
+	return x;
+}
+
+static uint8_t action_of(const struct load *l, const struct load_session *x)
+{
+	if (l->opt->affinity)
+		return KVR_ACTION_NONE;
+	if (x->turns == 0)
+		return KVR_ACTION_OPEN;
+	return x->turns + 1 == x->last && x->end == LOAD_END_CLOSE ? KVR_ACTION_CLOSE
+								   : KVR_ACTION_NONE;
+}
+
+static void next_turn(struct load *l, uint32_t lane)
+{
+	struct load_session *x = session_of(l, l->lanes[lane].session);
+	uint8_t action;
+
+	kvr_stats_inc(l->row, LOAD_REQUESTS);
+	if (l->n_free == 0 || (x == NULL && (x = new_session(l, lane)) == NULL)) {
+		kvr_stats_inc(l->row, LOAD_NOT_SENT);
+		pause_lane(l, lane);
+		return;
+	}
+	action = action_of(l, x);
+	x->over = action == KVR_ACTION_CLOSE;
+	x->used_before = x->turns > 0 ? x->used : l->now;
+	x->used = l->now;
+	l->lanes[lane].state = LOAD_LANE_TURN;
+	kvr_stats_inc(l->row, LOAD_TURNS);
+	load_client_start(l, load_workload_turn(l->work, (uint32_t)x->number, x->turns++), l->now,
+			  x->number, action);
+}
+
+/* The lane is done with its session. */
+static void leave_session(struct load *l, uint32_t lane)
+{
+	struct load_session *x = session_of(l, l->lanes[lane].session);
+
+	if (x != NULL) {
+		x->over = true;
+		if (x->end == LOAD_END_ABANDON && !l->opt->affinity)
+			kvr_stats_inc(l->row, LOAD_ABANDONED);
+	}
+	l->lanes[lane].session = 0;
+	if (l->sessions_end) {
+		l->lanes[lane].state = LOAD_LANE_OFF;
+		l->n_lanes--;
+	} else {
+		pause_lane(l, lane);
+	}
+}
+
+static void send_release(struct load *l, uint32_t lane)
+{
+	struct load_lane *w = &l->lanes[lane];
+	struct load_client *c = &l->clients[lane % l->n_clients];
+	const struct kvr_wire_ids ids = {
+		.source = c->source, .id = w->session, .epoch = l->epoch, .msg_seq = ++c->msg_seq};
+	const uint32_t cap =
+		sizeof(struct kvr_wire_hdr) + sizeof(struct kvr_wire_session) + LOAD_SESSION_NAME;
+	char name[LOAD_SESSION_NAME];
+	void *f;
+
+	load_session_name(name, l->clients[0].source, w->session);
+	f = load_link_frame(l->link, (uint16_t)(lane % l->n_clients), (uint16_t)cap, NULL);
+	if (f != NULL)
+		load_link_trim(l->link, (uint16_t)kvr_put_session(
+						f, cap, KVR_SESSION_RELEASE, &ids,
+						(struct kvr_wire_session){.pool = l->pool},
+						(struct kvr_str){name, (uint32_t)strlen(name)}));
+	wake(l, lane, l->now + load_patience(l, w->tries++));
+}
+
+static void begin_release(struct load *l, uint32_t lane)
+{
+	struct load_session *x = session_of(l, l->lanes[lane].session);
+
+	x->over = true;
+	x->end = LOAD_END_RELEASE;
+	l->lanes[lane].state = LOAD_LANE_RELEASE;
+	l->lanes[lane].since = l->now;
+	l->lanes[lane].tries = 0;
+	kvr_stats_inc(l->row, LOAD_RELEASES);
+	send_release(l, lane);
+}
+
+/* The pause is over. */
+static void go_on(struct load *l, uint32_t lane)
+{
+	if (!l->sessions_end)
+		next_turn(l, lane);
+	else if (l->lanes[lane].session != 0 && !l->opt->affinity)
+		begin_release(l, lane);
+	else
+		leave_session(l, lane);
+}
+
+void load_session_duty(struct load *l)
+{
+	struct load_timer t;
+
+	for (uint32_t n = 0; n < LOAD_BURST && load_timers_pop(&l->lane_timers, l->now, &t); n++) {
+		struct load_lane *w = &l->lanes[t.slot];
+
+		if (w->state == LOAD_LANE_PAUSE) {
+			go_on(l, t.slot);
+		} else if (w->state == LOAD_LANE_RELEASED) {
+			leave_session(l, t.slot);
+		} else if (l->now - w->since < RELEASE_LIMIT_S * l->hz) {
+			send_release(l, t.slot);
+		} else {
+			kvr_stats_inc(l->row, LOAD_RELEASE_LOST);
+			leave_session(l, t.slot);
+		}
+	}
+}
+
+void load_session_begin(struct load *l)
+{
+	for (uint32_t i = 0; i < l->opt->sessions; i++)
+		pause_lane(l, i);
+	l->n_lanes = l->opt->sessions;
+}
+
+void load_session_end(struct load *l)
+{
+	l->sessions_end = true;
+	l->lane_timers.n = 0; /* pauses end now, releases go on */
+	for (uint32_t i = 0; i < l->opt->sessions; i++)
+		if (l->lanes[i].state != LOAD_LANE_TURN)
+			wake(l, i, l->now);
+}
+
+bool load_session_settled(const struct load *l)
+{
+	return l->n_lanes == 0 && kvr_stats_get(l->row, LOAD_SESSIONS_OPEN) == 0;
+}
+
+/* ---- the client's side of a turn ---- */
+
+void load_session_hint(const struct load *l, const struct load_slot *s, struct kvr_hint_buf *h)
+{
+	char name[LOAD_SESSION_NAME];
+
+	load_session_name(name, l->clients[0].source, s->session);
+	kvr_hint_put_session(h, s->action,
+			     s->action == KVR_ACTION_OPEN ? l->opt->session_timeout : KVR_NONE32,
+			     name);
+}
+
+/* Idle for so long that the router may have ended it. */
+static bool expired(const struct load *l, uint64_t idle)
+{
+	return idle >= l->opt->session_timeout * l->hz;
+}
+
+/* A turn that failed ends its session: nobody knows what the router kept of it. */
+static void turn_failed(struct load *l, uint32_t lane, uint16_t code)
+{
+	struct load_session *x = session_of(l, l->lanes[lane].session);
+
+	x->failed = true;
+	x->bound[0] = x->bound[1] = LOAD_UNPINNED;
+	if (code == KVR_E_SESSION_OPEN_FAILED)
+		kvr_stats_inc(l->row, LOAD_OPEN_FAILED);
+	if (code == KVR_E_UNKNOWN_SESSION && !x->lost && !x->closed &&
+	    !expired(l, x->used - x->used_before))
+		kvr_stats_inc(l->row, LOAD_SESSION_UNKNOWN);
+	if (code == KVR_E_SESSION_OPEN_FAILED)
+		x->end = LOAD_END_CLOSE; /* there is nothing to end */
+	if (l->opt->affinity || code == KVR_E_SESSION_OPEN_FAILED)
+		leave_session(l, lane);
+	else
+		begin_release(l, lane);
+}
+
+void load_session_turn_over(struct load *l, uint32_t slot, enum load_counter how, uint16_t code)
+{
+	const struct load_slot *s = &l->slots[slot];
+	struct load_session *x = session_of(l, s->session);
+	const uint32_t lane = x->lane;
+
+	if (how != LOAD_COMPLETED && how != LOAD_CANCELLED) {
+		turn_failed(l, lane, code);
+		return;
+	}
+	if (x->turns < x->last && !l->sessions_end)
+		pause_lane(l, lane);
+	else if (x->end == LOAD_END_ABANDON && !l->sessions_end)
+		leave_session(l, lane);
+	else if (l->opt->affinity || s->action == KVR_ACTION_CLOSE)
+		leave_session(l, lane);
+	else
+		begin_release(l, lane);
+}
+
+void load_session_released(struct load *l, const struct kvr_wire_hdr *h)
+{
+	const struct kvr_wire_session_status *status = kvr_frame_body(h);
+	const struct load_session *x = session_of(l, h->id);
+	struct load_lane *w = x != NULL ? &l->lanes[x->lane] : NULL;
+
+	if (w == NULL || w->session != h->id || w->state != LOAD_LANE_RELEASE) {
+		kvr_stats_inc(l->row, LOAD_STALE);
+		return;
+	}
+	/* A second copy may find it unbound by the first, whose answer was lost. */
+	if (status->code == KVR_E_UNKNOWN_SESSION && x->at != LOAD_UNPINNED && !x->failed &&
+	    w->tries == 1)
+		kvr_stats_inc(l->row, LOAD_SESSION_UNKNOWN);
+	w->state = LOAD_LANE_RELEASED; /* the timer of its repeat takes it from here */
+}
+
+/* ---- the engines' side ---- */
+
+static void answer(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint8_t kind,
+		   uint16_t code)
+{
+	const struct kvr_wire_ids ids = load_worker_ids(l, engine, h->id);
+	struct kvr_wire_session_status *m;
+
+	m = load_message(l, load_port_of_engine(l, engine), kind, &ids, sizeof(*m), NULL);
+	if (m != NULL)
+		*m = (struct kvr_wire_session_status){.code = code};
+}
+
+/* The session decides, not the moment: repeats get the same answer. */
+static bool refuses(const struct load *l, const struct load_session *x)
+{
+	return (double)(kvr_mix64(x->number ^ l->opt->seed) >> 11) * 0x1p-53 <
+	       l->opt->open_fail_share;
+}
+
+static void on_open(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine,
+		    struct load_session *x)
+{
+	const struct kvr_wire_session *m = kvr_frame_body(h);
+	const bool repeat = x->open_id == h->id;
+
+	if (refuses(l, x)) {
+		kvr_stats_add(l->row, LOAD_OPENS_REFUSED, !repeat);
+		x->open_id = h->id;
+		answer(l, h, engine, KVR_SESSION_OPENED, OPEN_REFUSED);
+		return;
+	}
+	answer(l, h, engine, KVR_SESSION_OPENED, 0);
+	if (repeat)
+		return;
+	if (m->timeout_s != l->opt->session_timeout + KVR_WIRE_SESSION_GRACE_S)
+		kvr_stats_inc(l->row, LOAD_V_SESSION);
+	x->open_id = h->id;
+	if (x->at == engine)
+		return; /* the timeout is all that is new */
+	if (x->at != LOAD_UNPINNED)
+		kvr_stats_inc(l->row, LOAD_OPENED_TWICE);
+	else
+		kvr_stats_inc(l->row, LOAD_SESSIONS_OPEN);
+	kvr_stats_inc(l->row, LOAD_OPENED);
+	x->at = engine;
+	x->opened = true;
+}
+
+/* Who ended the session that an engine is told to close. */
+static enum load_counter cause(struct load *l, const struct load_session *x)
+{
+	if (!x->over)
+		return expired(l, l->now - x->used) || expired(l, x->used - x->used_before)
+			       ? LOAD_CLOSED_EXPIRED
+			       : LOAD_CLOSED_EARLY;
+	if (x->end == LOAD_END_ABANDON)
+		return LOAD_CLOSED_EXPIRED;
+	return x->end == LOAD_END_CLOSE ? LOAD_CLOSED : LOAD_CLOSED_RELEASED;
+}
+
+static void on_close(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine,
+		     struct load_session *x)
+{
+	answer(l, h, engine, KVR_SESSION_CLOSED, 0); /* also when it is not open here */
+	if (x->close_id == h->id)
+		return;
+	if (x->at != engine) {
+		kvr_stats_inc(l->row, x->closed ? LOAD_CLOSED_TWICE : LOAD_CLOSED_UNKNOWN);
+		return;
+	}
+	kvr_stats_inc(l->row, cause(l, x));
+	kvr_stats_sub(l->row, LOAD_SESSIONS_OPEN, 1);
+	x->close_id = h->id;
+	x->at = LOAD_UNPINNED;
+	x->closed = true;
+}
+
+void load_session_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
+{
+	const struct kvr_wire_session *m = kvr_frame_body(h);
+	struct load_session *x;
+
+	if (kvr_body_check(h->kind, m, h->msg_len, NULL) != 0) {
+		kvr_stats_inc(l->row, LOAD_CORRUPT);
+		return;
+	}
+	x = named(l, (struct kvr_str){(const char *)(m + 1), m->id_len});
+	if (x == NULL || l->engines[engine].worker != h->source) {
+		kvr_stats_inc(l->row, LOAD_V_SESSION);
+		return;
+	}
+	if (h->kind == KVR_SESSION_OPEN)
+		on_open(l, h, engine, x);
+	else
+		on_close(l, h, engine, x);
+}
+
+/*
+ * Affinity: the first turn binds each of its legs to a rank, all others come there too. Where a
+ * turn that is routed again binds depends on how far it had come: the next one will tell.
+ */
+static void check_affinity(struct load *l, uint32_t task, struct load_session *x)
+{
+	const uint32_t leg = task & LOAD_PREFILL ? 1 : 0, rank = load_leg(l, task)->rank;
+	const bool again = l->pairs != NULL && l->pairs[load_slot_no(task)].runs[leg] > 1;
+	uint32_t *bound = &x->bound[leg];
+
+	if (again) {
+		*bound = LOAD_UNPINNED;
+		return;
+	}
+	if (*bound == LOAD_UNPINNED)
+		kvr_stats_inc(l->row, LOAD_BOUND);
+	else
+		kvr_stats_inc(l->row, *bound == rank ? LOAD_TURNS_ON_BOUND : LOAD_MISPLACED);
+	*bound = rank;
+}
+
+void load_session_dispatched(struct load *l, uint32_t task, const struct kvr_hints *h)
+{
+	const struct load_slot *s = load_slot(l, task);
+	const uint32_t engine = l->ranks[load_leg(l, task)->rank].engine;
+	struct load_session *x = named(l, h->session);
+
+	if (x == NULL || x->number != s->session) {
+		kvr_stats_inc(l->row, LOAD_V_SESSION);
+		return;
+	}
+	if (l->opt->affinity) {
+		check_affinity(l, task, x);
+		return;
+	}
+	if (task & LOAD_PREFILL)
+		return; /* decode engines have sessions open */
+	if (x->at == engine) {
+		kvr_stats_inc(l->row,
+			      s->action == KVR_ACTION_OPEN ? LOAD_BOUND : LOAD_TURNS_ON_BOUND);
+	} else if (x->at == LOAD_UNPINNED && (x->lost || x->closed)) {
+		kvr_stats_inc(l->row, LOAD_TURNS_UNBOUND);
+	} else {
+		kvr_stats_inc(l->row, LOAD_MISPLACED); /* open elsewhere, or never opened */
+	}
+}
+
+void load_session_killed(struct load *l, uint32_t engine)
+{
+	for (uint64_t i = 0; i <= l->session_mask; i++) {
+		struct load_session *x = &l->sessions[i];
+
+		for (uint32_t k = 0; k < 2 && x->number != 0; k++)
+			if (x->bound[k] != LOAD_UNPINNED && l->ranks[x->bound[k]].engine == engine)
+				x->bound[k] = LOAD_UNPINNED;
+		if (x->number == 0 || x->at != engine)
+			continue;
+		x->at = LOAD_UNPINNED;
+		x->lost = true;
+		kvr_stats_inc(l->row, LOAD_SESSIONS_LOST);
+		kvr_stats_sub(l->row, LOAD_SESSIONS_OPEN, 1);
+	}
+}
