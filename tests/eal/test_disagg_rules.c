@@ -744,6 +744,62 @@ static void dispatch_is_repeated_ever_more_slowly(void)
 	pair_stop();
 }
 
+static void without_buffers_nothing_is_lost(void)
+{
+	struct rte_mempool *mp;
+	struct rte_mbuf *m[16384];
+	uint32_t n = 0;
+
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	mp = rt->lcore[0]->mbufs;
+	while (n < RTE_DIM(m) && (m[n] = rte_pktmbuf_alloc(mp)) != NULL)
+		n++;
+	pair_route(1, NULL);
+	SAID("");
+	CU_ASSERT(kvr_stats_get(rt->lcore[0]->in, IN_NO_MBUF) >= 3); /* both legs, the answer */
+	while (n > 0)
+		rte_pktmbuf_free(m[--n]);
+	pair_client(1, KVR_PROBE);
+	SAID("c.DISPATCHED");
+	pipeline_advance(20);
+	SAID("d.DISPATCH p.DISPATCH");
+	pair_finish();
+	CU_ASSERT_TRUE(pair_told[1].fin);
+	pair_stop();
+}
+
+/* What the scheduler cannot take is not acknowledged, so it comes again. */
+static void a_full_ring_loses_no_result(void)
+{
+	const struct note nothing = {.type = NOTE_ABORT_ACK};
+	struct pair_run *r;
+
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, false);
+	pair_route(1, NULL);
+	r = pair_leg(1, true);
+	pair_ack(r, 0);
+	pair_said();
+	while (rte_ring_enqueue_elem(pool(6)->notes, (void *)(uintptr_t)&nothing,
+				     sizeof(nothing)) == 0)
+		;
+	pair_item(r, KVR_RESP_F_FIN, "result");
+	SAID("");
+	CU_ASSERT_EQUAL(r->acks, 0);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_RING_FULL), 1);
+	while (rte_ring_count(pool(6)->notes) > 1) /* a burst in each turn */
+		pipeline_turn();
+	r->next_seq--;
+	pair_item(r, KVR_RESP_F_FIN, "result");
+	SAID("d.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(r->acks, 1);
+	pair_finish();
+	pair_stop();
+}
+
 /* Put the fragments of the DISPATCH to this worker together. @return length, 0: not all there. */
 static uint32_t gather(uint64_t worker, uint8_t *msg, uint32_t cap)
 {
@@ -864,6 +920,8 @@ int main(void)
 		{"cancelled", repeats_of_a_cancelled_request_are_told_so},
 		{"each leg", what_each_leg_is_sent},
 		{"repeats", dispatch_is_repeated_ever_more_slowly},
+		{"no buffers", without_buffers_nothing_is_lost},
+		{"ring full", a_full_ring_loses_no_result},
 		{"long", long_messages},
 		{"bootstrap port", a_bootstrap_address_needs_a_port},
 		CU_TEST_INFO_NULL};
