@@ -8,8 +8,8 @@
  * must be done comes out (behaviour specification, section 9.2). Pure: six bytes and a table of
  * rules, so that every leg x moment x cause can be tried in a unit test.
  *
- *            prefill   none -> waiting -> live -> ended        decode  none -> waiting -> live ->
- * ended
+ *   prefill    none -> waiting -> live -> ended
+ *   decode     none -> waiting -> live -> ended
  *
  *   bootstrap  the decode leg is routed when the prefill leg is live
  *   sync       the decode leg is routed when the prefill leg is done; its result goes along
