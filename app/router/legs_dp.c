@@ -328,6 +328,7 @@ static void prefill_booked(struct lcore *lc, struct pool *d, struct legs *l,
 	}
 	l->run.bootstrap = t->host[0] != '\0';
 	l->path = l->run.bootstrap ? KVR_PATH_BOOTSTRAP : KVR_PATH_SYNC;
+	l->epoch = w->epoch;
 	if (l->run.bootstrap) {
 		memcpy(l->host, t->host, sizeof(l->host));
 		l->port = t->port;
@@ -339,6 +340,17 @@ static void prefill_booked(struct lcore *lc, struct pool *d, struct legs *l,
 	session_routed(lc, p, l->prefill, &l->session); /* names no action: nothing is held */
 	leg_dispatch(lc, p, l, l->prefill);
 	happened(lc, d, l, KVR_LEGS_PREFILL_LIVE, NULL);
+}
+
+/* A result is of no use when the worker that holds the blocks has gone. */
+static bool result_lost(const struct lcore *lc, const struct legs *l)
+{
+	const struct kvr_view_worker *w;
+
+	if (l->path != KVR_PATH_SYNC)
+		return false;
+	w = kvr_view_find(lc->view, l->worker);
+	return w == NULL || w->epoch != l->epoch;
 }
 
 static void decode_booked(struct lcore *lc, struct pool *d, struct legs *l,
@@ -354,6 +366,11 @@ static void decode_booked(struct lcore *lc, struct pool *d, struct legs *l,
 		l->run.decode = KVR_LEG_LIVE;
 		happened(lc, d, l, KVR_LEGS_DECODE_FAILED,
 			 &(const struct why){.code = KVR_E_WORKER_LOST, .decode = PC_LOST});
+		return;
+	}
+	if (unlikely(result_lost(lc, l))) {
+		happened(lc, d, l, KVR_LEGS_RESULT_LOST,
+			 &(const struct why){.code = KVR_E_WORKER_LOST, .decode = PC_STOPPED});
 		return;
 	}
 	/* A leg that only goes to its worker to be aborted there opens nothing. */

@@ -185,6 +185,7 @@ struct legs {
 	struct rte_mbuf *result;    /* sync: last item of the prefill leg, or NULL */
 	uint64_t room;		    /* bootstrap */
 	uint64_t worker;	    /* of the prefill leg */
+	uint32_t epoch;		    /* its life */
 	uint32_t dp_rank;
 	uint8_t path;	 /* enum kvr_wire_path */
 	uint8_t lost;	 /* stands in pool::lost: its prefill worker has gone */

@@ -42,11 +42,12 @@ static enum session_counter ask_gauge(const struct session_ask *a)
 }
 
 /* Send it and wait. @return false: the worker has left; the ask is not waiting. */
-static bool ask_send(struct lcore *lc, struct sessions *s, struct session_ask *a)
+static bool ask_send(struct lcore *lc, struct pool *p, struct session_ask *a)
 {
+	struct sessions *s = p->sessions;
 	const struct kvr_view_worker *w = kvr_view_find(lc->view, a->worker);
 	const struct kvr_wire_ids ids = {a->worker, a->number, 0, lc->rt->epoch, 0};
-	const struct kvr_wire_session body = {.timeout_s = a->timeout_s};
+	const struct kvr_wire_session body = {.timeout_s = a->timeout_s, .pool = (uint16_t)p->id};
 	uint8_t buf[sizeof(struct kvr_wire_hdr) + sizeof(body) + KVR_SESSION_ID_MAX];
 	int len;
 
@@ -108,7 +109,7 @@ static void close_start(struct lcore *lc, struct pool *p, uint64_t worker, const
 	a->number = (uint64_t)s->next_close++ << 32 | (uint64_t)p->number << 24 |
 		    (uint64_t)(a - s->close);
 	ask_id(a, id, len);
-	if (!ask_send(lc, s, a))
+	if (!ask_send(lc, p, a))
 		close_over(s, a, SC_CLOSE_GONE);
 }
 
@@ -372,7 +373,7 @@ static void open_start(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 	a->timeout_s = js->timeout_s + KVR_WIRE_SESSION_GRACE_S;
 	ask_id(a, js->key.id, js->key.len);
 	closes_stop(p->sessions, a);
-	sent = ask_send(lc, p->sessions, a);
+	sent = ask_send(lc, p, a);
 	assert(sent); /* its worker was found a moment ago, in this view */
 	RTE_SET_USED(sent);
 }
@@ -619,7 +620,7 @@ static bool repeat_first(struct lcore *lc, struct pool *p, struct session_asks *
 	ask_stop(s, a);
 	if (a->step + 1u < SESSION_WAITS) {
 		a->step++;
-		if (ask_send(lc, s, a))
+		if (ask_send(lc, p, a))
 			return true;
 		gone = true;
 	}

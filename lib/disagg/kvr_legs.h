@@ -8,8 +8,8 @@
  * must be done comes out (behaviour specification, section 9.2). Pure: six bytes and a table of
  * rules, so that every leg x moment x cause can be tried in a unit test.
  *
- *            prefill   none -> waiting -> live -> ended        decode  none -> waiting -> live ->
- * ended
+ *   prefill    none -> waiting -> live -> ended
+ *   decode     none -> waiting -> live -> ended
  *
  *   bootstrap  the decode leg is routed when the prefill leg is live
  *   sync       the decode leg is routed when the prefill leg is done; its result goes along
@@ -20,6 +20,7 @@
  *
  * Failure rules. A prefill leg that fails before the decode leg has produced anything takes the
  * decode leg with it; the request starts over while reroutes are left, else it is rejected. A
+ * prefill worker that goes when its leg has ended and the decode leg waits is a failure, too. A
  * decode leg that fails rejects the request and leaves the prefill leg alone: it runs to its end
  * so that its worker frees the blocks. A client that goes away stops a decode leg that runs and a
  * prefill leg that waits; with a transfer under way (prefill live or done, decode not sent yet)
@@ -60,6 +61,8 @@ enum kvr_legs_event {
 	KVR_LEGS_DECODE_REFUSED, /**< by its pool: it was never booked, and does not wait */
 	KVR_LEGS_DECODE_FAILED,	 /**< refused by the worker, worker lost, expired; deadline when it
 				  * waits */
+	KVR_LEGS_RESULT_LOST,	 /**< sync: the decode leg is booked, but the prefill worker has
+				  * gone, and what it has computed with it */
 	KVR_LEGS_CANCEL,
 	KVR_LEGS_EVENTS
 };

@@ -15,6 +15,18 @@ static uint32_t prefill_done(struct kvr_legs *l)
 	return KVR_LEGS_PREFILL_END | (l->decode == KVR_LEG_NONE ? KVR_LEGS_ROUTE_DECODE : 0);
 }
 
+/* Both legs anew, or never. */
+static uint32_t again(struct kvr_legs *l)
+{
+	if (!l->cancelled && l->reroutes > 0) {
+		l->reroutes--;
+		l->prefill = l->decode = KVR_LEG_NONE;
+		return KVR_LEGS_START_OVER;
+	}
+	l->decode = KVR_LEG_ENDED;
+	return l->cancelled ? 0 : KVR_LEGS_REJECT;
+}
+
 static uint32_t prefill_failed(struct kvr_legs *l)
 {
 	uint32_t todo = KVR_LEGS_PREFILL_END;
@@ -28,13 +40,7 @@ static uint32_t prefill_failed(struct kvr_legs *l)
 		todo |= KVR_LEGS_DECODE_LEAVE;
 	else if (l->decode == KVR_LEG_LIVE)
 		todo |= KVR_LEGS_DECODE_ABORT;
-	if (!l->cancelled && l->reroutes > 0) {
-		l->reroutes--;
-		l->prefill = l->decode = KVR_LEG_NONE;
-		return todo | KVR_LEGS_START_OVER;
-	}
-	l->decode = KVR_LEG_ENDED;
-	return l->cancelled ? todo : todo | KVR_LEGS_REJECT;
+	return todo | again(l);
 }
 
 static uint32_t decode_live(struct kvr_legs *l)
@@ -120,6 +126,8 @@ uint32_t kvr_legs_step(struct kvr_legs *l, enum kvr_legs_event event)
 		return l->cancelled ? 0 : KVR_LEGS_REJECT;
 	case KVR_LEGS_DECODE_FAILED:
 		return decode_failed(l);
+	case KVR_LEGS_RESULT_LOST:
+		return KVR_LEGS_DECODE_END | again(l);
 	case KVR_LEGS_CANCEL:
 		return cancel(l);
 	case KVR_LEGS_EVENTS:

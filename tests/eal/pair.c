@@ -130,11 +130,16 @@ void pair_silence(uint64_t worker)
 
 void pair_route(uint64_t id, const struct kvr_hint_buf *hints)
 {
+	pair_route_flags(id, 0, hints);
+}
+
+void pair_route_flags(uint64_t id, uint32_t flags, const struct kvr_hint_buf *hints)
+{
 	pair_take();
 	watched = id;
 	chosen = 0;
 	said[0] = '\0';
-	pipeline_route(id, 1000 * id, 6, 0, hints);
+	pipeline_route(id, 1000 * id, 6, flags, hints);
 	pair_take();
 }
 
@@ -289,6 +294,7 @@ static void agent_got(const struct out *o)
 	case KVR_ABORT:
 		CU_ASSERT_PTR_NOT_NULL_FATAL(r);
 		r->aborted = true;
+		r->abort_code = ((const struct kvr_wire_abort *)(&o->hdr + 1))->code;
 		note(o->hdr.id, "%c.ABORT", peer);
 		break;
 	case KVR_REJECTED:

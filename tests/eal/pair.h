@@ -38,7 +38,8 @@ struct pair_run {
 	uint32_t next_seq; /* of its items */
 	uint16_t flags;	   /* of the last one */
 	uint32_t tokens;
-	uint32_t acks;			 /* RESPONSE_ACK */
+	uint32_t acks; /* RESPONSE_ACK */
+	uint16_t abort_code;
 	struct kvr_wire_request request; /* of the last copy */
 	uint64_t prefill_worker;	 /* hint, or 0 */
 	uint32_t result_len;		 /* of the hint PREFILL_RESULT, or 0 */
@@ -81,6 +82,9 @@ void pair_silence(uint64_t worker);
 
 /** The client asks; frames of request @p id are those pair_said() tells of. */
 void pair_route(uint64_t id, const struct kvr_hint_buf *hints);
+
+/** The same, with flags. */
+void pair_route_flags(uint64_t id, uint32_t flags, const struct kvr_hint_buf *hints);
 
 /** The same ROUTE again, as a client that has heard nothing sends it. */
 void pair_route_again(uint64_t id);

@@ -602,7 +602,11 @@ static void no_slot_for_another_try(void)
 	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
 	fails(300);
 	SAID("d.ABORT c.NoMemory");
-	pair_route_again(300); /* known still: not a new request */
+	pair_ack(pair_leg(1, false), 0);
+	pair_item(pair_leg(1, false), KVR_RESP_F_FIN, "x");
+	pair_fin_ack(1);
+	CU_ASSERT_EQUAL(slots_used(5), 255); /* there is room again */
+	pair_route_again(300);		     /* known still: not a new request */
 	SAID("c.NoMemory");
 	pair_finish();
 	pair_stop();
@@ -659,7 +663,60 @@ static void a_bypassed_request_leaves_its_queue_at_once(void)
 	pair_stop();
 }
 
+static void repeats_of_a_cancelled_request_are_told_so(void)
+{
+	for (int bootstrap = 0; bootstrap < 2; bootstrap++) {
+		pair_start("", "");
+		join(PAIR_D, 1, false);
+		join(PAIR_P, 1, bootstrap);
+		pair_route(1, NULL);
+		pair_client(1, KVR_CANCEL);
+		pair_said();
+		pair_route_again(1);
+		pair_client(1, KVR_PROBE);
+		pair_client(1, KVR_CANCEL);
+		SAID("c.Ended c.Ended c.CANCELLED");
+		pair_finish();
+		CU_ASSERT_EQUAL(pair_leg(1, false)->abort_code, 0);
+		CU_ASSERT_EQUAL(pair_leg(1, false)->result_len, bootstrap ? 0 : strlen("result"));
+		CU_ASSERT_FALSE(pair_leg(1, true)->aborted);
+		pair_stop();
+	}
+}
+
 /* ---- messages ---- */
+
+static void what_each_leg_is_sent(void)
+{
+	struct kvr_sched_rank_info rank;
+	const struct pair_run *p, *d;
+
+	pair_start("[class d a]\n[class d b]\n", "[class p b]\n");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	/* A class is the same by name, whatever its number; one that is not there is the first. */
+	kvr_hint_put_str(no_hints(), KVR_HINT_POLICY_CLASS, "b");
+	pair_route_flags(1, KVR_REQ_F_DIRECT, &hints);
+	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
+	p = pair_leg(1, true);
+	d = pair_leg(1, false);
+	CU_ASSERT_EQUAL(p->request.flags, KVR_REQ_F_PREFILL_LEG);
+	CU_ASSERT_EQUAL(d->request.flags, KVR_REQ_F_DECODE_LEG | KVR_REQ_F_DIRECT);
+	CU_ASSERT_EQUAL(p->request.client_frame, rt->max_frame);
+	/* The prompt is the prefill worker's work. */
+	CU_ASSERT_EQUAL(kvr_sched_rank_get(pool(6)->sched, 0, &rank), 0);
+	CU_ASSERT_EQUAL(rank.active_prefill_tokens, 24);
+	CU_ASSERT_EQUAL(kvr_sched_rank_get(pool(5)->sched, 0, &rank), 0);
+	CU_ASSERT_EQUAL(rank.active_prefill_tokens, 0);
+	CU_ASSERT_EQUAL(rank.active_blocks, 6);
+	kvr_hint_put_str(no_hints(), KVR_HINT_POLICY_CLASS, "a");
+	pair_route(2, &hints);
+	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
+	fails(2);
+	CU_ASSERT_EQUAL(pair_leg(2, false)->abort_code, KVR_E_PREFILL_FAILED);
+	pair_finish();
+	pair_stop();
+}
 
 static void dispatch_is_repeated_ever_more_slowly(void)
 {
@@ -683,6 +740,62 @@ static void dispatch_is_repeated_ever_more_slowly(void)
 	pair_ack(r, 0);
 	pipeline_advance(5000);
 	SAID("");
+	pair_finish();
+	pair_stop();
+}
+
+static void without_buffers_nothing_is_lost(void)
+{
+	struct rte_mempool *mp;
+	struct rte_mbuf *m[16384];
+	uint32_t n = 0;
+
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	mp = rt->lcore[0]->mbufs;
+	while (n < RTE_DIM(m) && (m[n] = rte_pktmbuf_alloc(mp)) != NULL)
+		n++;
+	pair_route(1, NULL);
+	SAID("");
+	CU_ASSERT(kvr_stats_get(rt->lcore[0]->in, IN_NO_MBUF) >= 3); /* both legs, the answer */
+	while (n > 0)
+		rte_pktmbuf_free(m[--n]);
+	pair_client(1, KVR_PROBE);
+	SAID("c.DISPATCHED");
+	pipeline_advance(20);
+	SAID("d.DISPATCH p.DISPATCH");
+	pair_finish();
+	CU_ASSERT_TRUE(pair_told[1].fin);
+	pair_stop();
+}
+
+/* What the scheduler cannot take is not acknowledged, so it comes again. */
+static void a_full_ring_loses_no_result(void)
+{
+	const struct note nothing = {.type = NOTE_ABORT_ACK};
+	struct pair_run *r;
+
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, false);
+	pair_route(1, NULL);
+	r = pair_leg(1, true);
+	pair_ack(r, 0);
+	pair_said();
+	while (rte_ring_enqueue_elem(pool(6)->notes, (void *)(uintptr_t)&nothing,
+				     sizeof(nothing)) == 0)
+		;
+	pair_item(r, KVR_RESP_F_FIN, "result");
+	SAID("");
+	CU_ASSERT_EQUAL(r->acks, 0);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_RING_FULL), 1);
+	while (rte_ring_count(pool(6)->notes) > 1) /* a burst in each turn */
+		pipeline_turn();
+	r->next_seq--;
+	pair_item(r, KVR_RESP_F_FIN, "result");
+	SAID("d.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(r->acks, 1);
 	pair_finish();
 	pair_stop();
 }
@@ -804,7 +917,11 @@ int main(void)
 		{"no slot again", no_slot_for_another_try},
 		{"lost and refused", lost_and_refused_in_one_turn},
 		{"bypassed", a_bypassed_request_leaves_its_queue_at_once},
+		{"cancelled", repeats_of_a_cancelled_request_are_told_so},
+		{"each leg", what_each_leg_is_sent},
 		{"repeats", dispatch_is_repeated_ever_more_slowly},
+		{"no buffers", without_buffers_nothing_is_lost},
+		{"ring full", a_full_ring_loses_no_result},
 		{"long", long_messages},
 		{"bootstrap port", a_bootstrap_address_needs_a_port},
 		CU_TEST_INFO_NULL};

@@ -810,6 +810,7 @@ class Agent(Endpoint):
         self.gone, self.refused, self.answer = False, None, lambda job: None
         self.dump_blocks = lambda rank: []  # [(tier, [SH, ...])] of what the rank caches
         self.sessions, self.session_calls, self.refuse_session = {}, [], 0
+        self.session_pools = set()
         self.aborted = set()  # handles; the DISPATCH of one may come late
         self.session_answers = {}  # (kind, epoch, id): code
         self.runs = []  # every Job, those that started over too
@@ -1005,12 +1006,13 @@ class Agent(Endpoint):
 
     def session(self, header, body):
         """Every copy is answered, the first one acts."""
-        timeout, size, _ = SESSION_BODY.unpack_from(body)
+        timeout, size, pool = SESSION_BODY.unpack_from(body)
         name = body[SESSION_BODY.size:SESSION_BODY.size + size].decode()
         key = (header.kind, header.epoch, header.id)
         opening = header.name == 'SESSION_OPEN'
         if key not in self.session_answers:
             self.session_calls.append((header.name, name, timeout))
+            self.session_pools.add(pool)
             code = self.session_answers[key] = self.refuse_session if opening else 0
             if not opening:
                 self.sessions.pop(name, None)

@@ -121,10 +121,12 @@ static void decide_decode(struct world w, bool waited)
 	v.decode = BOOKED;
 	v.decode_sent = true;
 	after(v, KVR_LEGS_DECODE_LIVE);
+	v.decode_sent = false;
+	if (v.legs.prefill == KVR_LEG_ENDED)
+		after(v, KVR_LEGS_RESULT_LOST);
 	if (waited)
 		return;
 	v.decode = QUEUE;
-	v.decode_sent = false;
 	after(v, KVR_LEGS_DECODE_WAITS);
 }
 
@@ -297,6 +299,16 @@ static const struct row rows[] = {
 	 1,
 	 {P_LIVE, CANCEL, P_FAILED, END},
 	 KVR_LEGS_PREFILL_END},
+	{"the result is lost while decode waits",
+	 false,
+	 1,
+	 {P_LIVE, P_DONE, D_WAITS, KVR_LEGS_RESULT_LOST, END},
+	 KVR_LEGS_DECODE_END | KVR_LEGS_START_OVER},
+	{"and nobody wants it",
+	 false,
+	 1,
+	 {P_LIVE, P_DONE, D_WAITS, CANCEL, KVR_LEGS_RESULT_LOST, END},
+	 KVR_LEGS_DECODE_END},
 	{"cancel of a waiting decode leg that has no prefill leg",
 	 false,
 	 1,
