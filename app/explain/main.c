@@ -28,7 +28,7 @@ static const struct {
 	{"output", ex_op_output},
 	{"finish", ex_op_finish},
 	{"cancel", ex_op_cancel},
-	{"fail", ex_op_finish},
+	{"fail", ex_op_fail},
 	{"load", ex_op_load},
 	{"session_ack", ex_op_session_ack},
 	{"advance", ex_op_advance},
@@ -92,8 +92,7 @@ static int run(FILE *in)
 	ssize_t n;
 
 	w.ids = json_object();
-	w.sessions = kvr_session_create(65536, 0, 0);
-	if (w.ids == NULL || w.sessions == NULL)
+	if (w.ids == NULL)
 		return 2;
 	while ((n = getline(&text, &cap, in)) >= 0) {
 		line++;

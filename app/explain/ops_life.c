@@ -62,7 +62,9 @@ bool ex_op_output(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 	return true;
 }
 
-static bool end(struct ex_world *w, const json_t *obj, struct ex_problem *p, bool cancel)
+enum how { FINISH, CANCEL, FAIL };
+
+static bool end(struct ex_world *w, const json_t *obj, struct ex_problem *p, enum how how)
 {
 	struct ex_req *r;
 	int known;
@@ -72,19 +74,25 @@ static bool end(struct ex_world *w, const json_t *obj, struct ex_problem *p, boo
 	known = ex_req_find(w, obj, &r, p);
 	if (known != 1)
 		return known == 0;
+	r->main.failed = r->prefill.failed = how == FAIL;
 	ex_session_finish(r);
-	ex_req_end(w, r, cancel);
+	ex_req_end(w, r, how == CANCEL);
 	return true;
 }
 
 bool ex_op_finish(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 {
-	return end(w, obj, p, false);
+	return end(w, obj, p, FINISH);
+}
+
+bool ex_op_fail(struct ex_world *w, const json_t *obj, struct ex_problem *p)
+{
+	return end(w, obj, p, FAIL);
 }
 
 bool ex_op_cancel(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 {
-	return end(w, obj, p, true);
+	return end(w, obj, p, CANCEL);
 }
 
 bool ex_op_load(struct ex_world *w, const json_t *obj, struct ex_problem *p)
@@ -165,7 +173,8 @@ void ex_expire(struct ex_world *w, struct ex_pool *pool)
 	while (kvr_sched_expire(pool->sched, w->now, &slot, 1) == 1) {
 		struct ex_req *r = pool->by_slot[slot];
 
-		ex_leg_release(pool, pool == r->pool ? &r->main : &r->prefill);
+		(pool == r->pool ? &r->main : &r->prefill)->failed = true;
+		ex_leg_release(w, pool, pool == r->pool ? &r->main : &r->prefill);
 		ex_out_line("expired");
 		ex_out_str("id", r->id);
 		ex_out_end();

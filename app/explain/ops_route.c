@@ -99,128 +99,6 @@ static void predict(struct ex_world *w, const struct ex_req *r, const struct ex_
 		ex_index_predict(pool->index, rank, r->main.req.sh, r->main.req.n, w->now, ttl);
 }
 
-/* ---- sessions ---------------------------------------------------------------------------- */
-
-static void session_line(const char *id, size_t len, const char *event,
-			 const struct kvr_session_binding *to)
-{
-	ex_out_line("session");
-	ex_out_strn("session_id", id, len);
-	ex_out_str("event", event);
-	ex_out_u64("worker", to->worker);
-	ex_out_u64("dp_rank", to->dp_rank);
-	ex_out_end();
-}
-
-static void session_event(const struct ex_req *r, const char *event,
-			  const struct kvr_session_binding *to)
-{
-	session_line(r->session, strlen(r->session), event, to);
-}
-
-/*
- * Without a generic pin of its own a request of a bound session is pinned to the worker of the
- * binding. The binding names no rank: that is the hint's, or the only one the worker has.
- */
-static void session_enter(struct ex_world *w, struct ex_req *r)
-{
-	struct kvr_sched_hints *h = &r->main.hints;
-	struct kvr_session_binding to;
-
-	if (r->session == NULL || (h->flags & KVR_SHINT_BACKEND_ID))
-		return;
-	switch (kvr_session_resolve(w->sessions, r->session, strlen(r->session), w->now, &to)) {
-	case KVR_SESSION_EXPIRED:
-		session_event(r, "expired", &to);
-		session_event(r, "close_sent", &to);
-		return;
-	case KVR_SESSION_NONE:
-		return;
-	default:
-		break;
-	}
-	h->flags |= KVR_SHINT_BACKEND_ID;
-	h->backend_id = to.worker;
-	if ((h->flags & (KVR_SHINT_DP_RANK | KVR_SHINT_DECODE_ID)) ||
-	    ex_worker_find(w, to.worker) != NULL)
-		return;
-	h->flags |= KVR_SHINT_DP_RANK; /* it left: nobody serves */
-	h->dp_rank = to.dp_rank;
-}
-
-/* The main leg was routed: open or close. */
-static void session_routed(struct ex_world *w, struct ex_req *r, const struct kvr_sched_decision *d)
-{
-	struct kvr_session_binding bound;
-
-	r->to = (struct kvr_session_binding){d->worker, d->dp_rank};
-	if (r->session == NULL || r->action == EX_SESSION_USE)
-		return;
-	if (r->action == EX_SESSION_OPEN) {
-		r->opening = true;
-		session_event(r, "open_sent", &r->to);
-		return;
-	}
-	if (kvr_session_unbind(w->sessions, r->session, strlen(r->session), &bound)) {
-		session_event(r, "unbound", &bound);
-		r->to = bound; /* the one that holds the session, wherever the request went */
-		r->closing = true;
-	}
-}
-
-void ex_session_finish(const struct ex_req *r)
-{
-	if (r->closing)
-		session_event(r, "close_sent", &r->to);
-}
-
-bool ex_op_session_ack(struct ex_world *w, const json_t *obj, struct ex_problem *p)
-{
-	static const struct ex_field fields[] = {{"op", EX_STR, 0},
-						 {"id", EX_STR, EX_REQUIRED},
-						 {"status", EX_STR, EX_NULL},
-						 {NULL}};
-	struct ex_req *r;
-	int known;
-
-	if (!ex_check(obj, fields, p))
-		return false;
-	known = ex_req_find(w, obj, &r, p);
-	if (known != 1)
-		return known == 0;
-	if (!r->opening)
-		return ex_bad(p, "request '%s' opens no session", r->id);
-	r->opening = false;
-	if (strcmp(ex_str_or(obj, "status", "ok"), "ok") == 0 &&
-	    kvr_session_bind(w->sessions, r->session, strlen(r->session), &r->to,
-			     r->timeout_s * UINT64_C(1000000000), w->now) == 0) {
-		session_event(r, "bound", &r->to);
-		return true;
-	}
-	session_event(r, "open_failed", &r->to);
-	ex_req_end(w, r, false);
-	return true;
-}
-
-#define REAP_NS UINT64_C(30000000000)
-
-uint64_t ex_session_timer(const struct ex_world *w)
-{
-	return kvr_session_count(w->sessions) == 0 ? UINT64_MAX : (w->now / REAP_NS + 1) * REAP_NS;
-}
-
-void ex_session_expire(struct ex_world *w)
-{
-	struct kvr_session_ended e;
-
-	if (w->now % REAP_NS != 0)
-		return;
-	while (kvr_session_expire(w->sessions, w->now, &e, 1) == 1) {
-		session_line(e.id, e.len, "expired", &e.to);
-		session_line(e.id, e.len, "close_sent", &e.to);
-	}
-}
-
 /* ---- main leg ---------------------------------------------------------------------------- */
 
 static void line_of(const char *op, const struct ex_req *r, const struct ex_pool *pool,
@@ -248,10 +126,12 @@ static void decide(struct ex_world *w, struct ex_req *r, struct ex_pool *pool, s
 						 .err = KVR_SCHED_BAD_SLOT};
 		return;
 	}
-	ex_index_score(pool->index, leg->req.sh, leg->req.n, w->now, &ov);
-	kvr_sched_route(pool->sched, leg->slot, &leg->req, &ov, w->now, d);
+	do {
+		ex_index_score(pool->index, leg->req.sh, leg->req.n, w->now, &ov);
+		kvr_sched_route(pool->sched, leg->slot, &leg->req, &ov, w->now, d);
+	} while (d->result == KVR_SCHED_ERROR && ex_session_unpin(w, r, pool, leg, d->err));
 	if (d->result != KVR_SCHED_ROUTED && d->result != KVR_SCHED_QUEUED)
-		ex_leg_release(pool, leg);
+		ex_leg_release(w, pool, leg);
 }
 
 /* Decide the main leg and write its line; the request may be over (and freed) afterwards. */
@@ -269,7 +149,7 @@ static void main_leg(struct ex_world *w, struct ex_req *r, const char *op)
 		ex_req_enter(w, r);
 	if (d.result == KVR_SCHED_ROUTED) {
 		predict(w, r, r->pool, d.rank);
-		session_routed(w, r, &d);
+		ex_session_routed(w, r, r->pool, &r->main, &d);
 	}
 }
 
@@ -352,6 +232,7 @@ static void prefill_chosen(struct ex_world *w, struct ex_req *r, const struct kv
 	prefill_line(w, r, d, bootstrap);
 	if (!query) {
 		predict(w, r, r->pool->peer, d->rank);
+		ex_session_routed(w, r, r->pool->peer, &r->prefill, d);
 		if (!r->entered)
 			ex_req_enter(w, r);
 	}
@@ -439,6 +320,7 @@ static void disaggregated(struct ex_world *w, struct ex_req *r)
 		bypassed(w, r);
 		return;
 	}
+	ex_session_enter_prefill(w, r);
 	decide(w, r, pool, &r->prefill, &d);
 	if (d.result == KVR_SCHED_ERROR) {
 		line_of("route", r, pool, &d);
@@ -450,6 +332,20 @@ static void disaggregated(struct ex_world *w, struct ex_req *r)
 	} else {
 		prefill_chosen(w, r, &d, "route");
 	}
+}
+
+/* ---- sessions without room --------------------------------------------------------------- */
+
+static void limit_line(struct ex_world *w, struct ex_req *r)
+{
+	ex_out_line("route");
+	ex_out_str("id", r->id);
+	ex_out_str("result", "error");
+	ex_out_str("error", "SessionLimit");
+	ex_out_bool("retryable", true);
+	ex_out_str("message", "too many sessions are bound or being opened");
+	ex_out_end();
+	ex_req_end(w, r, false);
 }
 
 /* ---- the operation ----------------------------------------------------------------------- */
@@ -468,7 +364,10 @@ bool ex_op_route(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 		ex_req_free(r);
 		return true;
 	}
-	session_enter(w, r);
+	if (!ex_session_enter(w, r)) {
+		limit_line(w, r);
+		return true;
+	}
 	if (r->pool->peer != NULL && r->pool->conf.role == KVR_POOL_DECODE)
 		disaggregated(w, r);
 	else
@@ -479,8 +378,10 @@ bool ex_op_route(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 void ex_leg_dropped(struct ex_world *w, struct ex_pool *pool, uint32_t slot)
 {
 	struct ex_req *r = pool->by_slot[slot];
+	struct ex_leg *leg = pool == r->pool ? &r->main : &r->prefill;
 
-	ex_leg_release(pool, pool == r->pool ? &r->main : &r->prefill);
+	leg->failed = true;
+	ex_leg_release(w, pool, leg);
 	if (!r->main.on)
 		ex_req_end(w, r, false);
 }
@@ -491,7 +392,7 @@ static void admitted(struct ex_world *w, struct ex_pool *pool, const struct kvr_
 	bool main = pool == r->pool;
 
 	if (d->result != KVR_SCHED_ROUTED) {
-		ex_leg_release(pool, main ? &r->main : &r->prefill);
+		ex_leg_release(w, pool, main ? &r->main : &r->prefill);
 		line_of("admitted", r, pool, d);
 		ex_req_end(w, r, false);
 		return;
@@ -502,7 +403,7 @@ static void admitted(struct ex_world *w, struct ex_pool *pool, const struct kvr_
 	}
 	line_of("admitted", r, pool, d);
 	predict(w, r, pool, d->rank);
-	session_routed(w, r, d);
+	ex_session_routed(w, r, pool, &r->main, d);
 }
 
 void ex_poll(struct ex_world *w)

@@ -307,6 +307,8 @@ struct ex_req *ex_req_read(struct ex_world *w, const json_t *obj, struct ex_prob
 
 void ex_req_free(struct ex_req *r)
 {
+	if (r->reserved)
+		kvr_session_unreserve(r->pool->sessions);
 	json_decref(r->line);
 	free(r->id);
 	free(r->sh);
@@ -381,10 +383,11 @@ bool ex_leg_take(struct ex_pool *pool, struct ex_req *r, struct ex_leg *leg)
 	return true;
 }
 
-void ex_leg_release(struct ex_pool *pool, struct ex_leg *leg)
+void ex_leg_release(struct ex_world *w, struct ex_pool *pool, struct ex_leg *leg)
 {
 	if (!leg->on)
 		return;
+	ex_session_leg_over(w, pool, leg);
 	leg->on = false;
 	pool->by_slot[leg->slot] = NULL;
 	pool->free_slot[pool->n_free++] = leg->slot;
@@ -398,7 +401,7 @@ void ex_leg_end(struct ex_world *w, struct ex_pool *pool, struct ex_leg *leg, bo
 		kvr_sched_cancel(pool->sched, leg->slot, w->now);
 	else
 		kvr_sched_finish(pool->sched, leg->slot, w->now);
-	ex_leg_release(pool, leg);
+	ex_leg_release(w, pool, leg);
 }
 
 void ex_req_end(struct ex_world *w, struct ex_req *r, bool cancel)

@@ -24,7 +24,7 @@ void ex_req_enter(struct ex_world *w, struct ex_req *r);
 bool ex_leg_take(struct ex_pool *pool, struct ex_req *r, struct ex_leg *leg);
 
 /** The slot is free in the scheduler already. */
-void ex_leg_release(struct ex_pool *pool, struct ex_leg *leg);
+void ex_leg_release(struct ex_world *w, struct ex_pool *pool, struct ex_leg *leg);
 
 /** End a booking or a wait, if there is one. */
 void ex_leg_end(struct ex_world *w, struct ex_pool *pool, struct ex_leg *leg, bool cancel);
@@ -32,13 +32,32 @@ void ex_leg_end(struct ex_world *w, struct ex_pool *pool, struct ex_leg *leg, bo
 /** End both legs, forget the request but for its id, free it. Writes nothing. */
 void ex_req_end(struct ex_world *w, struct ex_req *r, bool cancel);
 
-/* ---- legs and sessions (flow.c) ---------------------------------------------------------- */
+/* ---- legs (ops_route.c) ------------------------------------------------------------------ */
 
 /** The prefill leg is over: free it, and decide the decode leg if that waited for it. */
 void ex_prefill_over(struct ex_world *w, struct ex_req *r);
 
 /** A booking went with its rank. */
 void ex_leg_dropped(struct ex_world *w, struct ex_pool *pool, uint32_t slot);
+
+/* ---- sessions (session.c) ---------------------------------------------------------------- */
+
+/** Before the decision: pin the main leg to the binding; false: there is no room for an open. */
+bool ex_session_enter(struct ex_world *w, struct ex_req *r);
+
+/** The same for the prefill leg, which has affinity alone. */
+void ex_session_enter_prefill(struct ex_world *w, struct ex_req *r);
+
+/** The decision failed. @return true: an affinity has pinned it and is gone; decide again. */
+bool ex_session_unpin(struct ex_world *w, struct ex_req *r, struct ex_pool *pool,
+		      struct ex_leg *leg, enum kvr_sched_err err);
+
+/** A leg was booked: open, close, or be bound. */
+void ex_session_routed(struct ex_world *w, struct ex_req *r, struct ex_pool *pool,
+		       struct ex_leg *leg, const struct kvr_sched_decision *d);
+
+/** A booked leg has ended: leave its affinity, or end it with a failure. */
+void ex_session_leg_over(struct ex_world *w, struct ex_pool *pool, struct ex_leg *leg);
 
 /** Write close_sent when this request was to close its session. */
 void ex_session_finish(const struct ex_req *r);

@@ -31,6 +31,7 @@ struct ex_pool {
 	struct ex_pool *peer;	  /* other half of a disaggregated model */
 	struct kvr_disagg disagg; /* prefill pools: whether the side is active */
 	uint32_t n_workers;
+	struct kvr_session *sessions; /* from the first request that names one */
 };
 
 enum ex_state { EX_JOINING, EX_SERVING, EX_DRAINING, EX_DRAINED, EX_GONE };
@@ -60,6 +61,12 @@ struct ex_leg {
 	struct kvr_sched_req req;
 	struct kvr_sched_hints hints;
 	struct kvr_sched_override override;
+	uint32_t flags_before; /* of the hints, while an affinity pins the leg */
+	bool sticks;	       /* pinned by an affinity */
+	bool inside;	       /* counts in the affinity `ref` */
+	bool failed;	       /* ends by a failure */
+	struct kvr_session_ref ref;
+	struct kvr_session_binding at; /* of `ref` */
 };
 
 /** One request; the main leg is in `pool`, a prefill leg in its peer. */
@@ -82,7 +89,7 @@ struct ex_req {
 	const char *session; /* id, or NULL */
 	enum ex_session_action action;
 	uint64_t timeout_s;
-	bool opening, closing;
+	bool opening, closing, reserved;
 	struct kvr_session_binding to; /* where it was routed */
 };
 
@@ -93,7 +100,6 @@ struct ex_world {
 	json_t *ids;		   /* id -> index of a live request, or null once it ended */
 	struct ex_req **live;	   /* [index] */
 	size_t n_live, cap_live;
-	struct kvr_session *sessions;
 	struct kvr_rand rand; /* bootstrap rooms */
 	uint64_t now;	      /* ns */
 };
@@ -102,7 +108,7 @@ typedef bool ex_op_fn(struct ex_world *w, const json_t *obj, struct ex_problem *
 
 ex_op_fn ex_op_pool, ex_op_worker, ex_op_worker_gone, ex_op_drain, ex_op_resume;
 ex_op_fn ex_op_store, ex_op_remove, ex_op_clear, ex_op_scores, ex_op_hash;
-ex_op_fn ex_op_route, ex_op_prefill_done, ex_op_output, ex_op_finish, ex_op_cancel;
+ex_op_fn ex_op_route, ex_op_prefill_done, ex_op_output, ex_op_finish, ex_op_cancel, ex_op_fail;
 ex_op_fn ex_op_load, ex_op_advance, ex_op_loads, ex_op_session_ack;
 
 /* ---- shared between the operations ------------------------------------------------------- */

@@ -11,6 +11,7 @@
  */
 #include "control.h"
 #include "router.h"
+#include "session.h"
 #include "stages.h"
 
 #include <errno.h>
@@ -651,6 +652,7 @@ void control_round(struct router *rt)
 		rt->last_tick_ns = rt->control.now_ns;
 		tick(rt);
 	}
+	session_round(rt);
 	kvr_ctl_unlock();
 }
 

@@ -99,6 +99,44 @@ static const struct kvr_equation pool_equations[] = {
 
 const struct kvr_stats_def router_pool_stats = {"pool", pool_counters, pool_equations};
 
+static const struct kvr_counter session_counters[] = {
+	[SC_OPENS] = {"opens", "sessions", "sessions that workers were asked to open"},
+	[SC_OPENING] = {"opening", "sessions", "opens not answered yet", KVR_COUNTER_F_GAUGE},
+	[SC_BOUND] = {"bound", "sessions", "sessions opened and bound"},
+	[SC_OPEN_REFUSED] = {"open_refused", "sessions", "opens refused by the worker"},
+	[SC_OPEN_UNANSWERED] = {"open_unanswered", "sessions", "opens without answer for 5 s"},
+	[SC_OPEN_ENDED] = {"open_ended", "sessions", "opens whose request ended before the answer"},
+	[SC_REFUSED] = {"refused", "sessions", "sessions beyond max_sessions"},
+	[SC_AFFINITY_BOUND] = {"affinity_bound", "sessions", "ids bound by their first success"},
+	[SC_REBOUND] = {"rebound", "sessions", "bindings that replaced one of the same id"},
+	[SC_UNBOUND] = {"unbound", "sessions", "bindings closed or released by clients"},
+	[SC_EXPIRED] = {"expired", "sessions", "bindings that were idle for too long"},
+	[SC_INVALIDATED] = {"invalidated", "sessions", "affinities ended by a failure"},
+	[SC_LIVE] = {"live", "sessions", "bindings now", KVR_COUNTER_F_GAUGE},
+	[SC_CLOSES] = {"closes", "sessions", "sessions that workers were told to close"},
+	[SC_CLOSED] = {"closed", "sessions", "closes answered"},
+	[SC_CLOSE_UNANSWERED] = {"close_unanswered", "sessions", "closes without answer for 5 s"},
+	[SC_CLOSE_DROPPED] = {"close_dropped", "sessions", "closes given up for newer ones"},
+	[SC_CLOSE_GONE] = {"close_gone", "sessions", "closes whose worker has left"},
+	[SC_CLOSING] = {"closing", "sessions", "closes not answered yet", KVR_COUNTER_F_GAUGE},
+	{NULL, NULL, NULL, 0},
+};
+
+static const struct kvr_equation session_equations[] = {
+	{"opens = bound + open_refused + open_unanswered + open_ended + opening",
+	 KVR_TERMS(SC_OPENS),
+	 KVR_TERMS(SC_BOUND, SC_OPEN_REFUSED, SC_OPEN_UNANSWERED, SC_OPEN_ENDED, SC_OPENING)},
+	{"bound + affinity_bound = rebound + unbound + expired + invalidated + live",
+	 KVR_TERMS(SC_BOUND, SC_AFFINITY_BOUND),
+	 KVR_TERMS(SC_REBOUND, SC_UNBOUND, SC_EXPIRED, SC_INVALIDATED, SC_LIVE)},
+	{"closes = closed + close_unanswered + close_dropped + close_gone + closing",
+	 KVR_TERMS(SC_CLOSES),
+	 KVR_TERMS(SC_CLOSED, SC_CLOSE_UNANSWERED, SC_CLOSE_DROPPED, SC_CLOSE_GONE, SC_CLOSING)},
+	{NULL, NULL, NULL},
+};
+
+const struct kvr_stats_def router_session_stats = {"session", session_counters, session_equations};
+
 static const struct kvr_counter event_counters[] = {
 	[EC_FRAMES] = {"frames", "frames", "KV_EVENTS frames that reached the event stage"},
 	[EC_APPLIED] = {"applied", "frames", "frames applied, at least in part"},

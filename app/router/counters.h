@@ -17,6 +17,10 @@
  * every booking:
  *   routed + leg_routed + admitted = finished + errored + cancelled + refused + lost + expired
  *                                  + stopped + live
+ * every session that was to be opened, every binding, every SESSION_CLOSE of a pool:
+ *   opens = bound + open_refused + open_unanswered + open_ended + opening
+ *   bound + affinity_bound = rebound + unbound + expired + invalidated + live
+ *   closes = closed + close_unanswered + close_dropped + close_gone + closing
  * every KV_EVENTS frame that reached a pool's event stage:
  *   frames = applied + stale + gaps + dumps + unknown
  */
@@ -85,6 +89,29 @@ enum pool_counter {
 	PC_COUNTERS
 };
 
+enum session_counter {
+	SC_OPENS,
+	SC_OPENING, /* gauge */
+	SC_BOUND,
+	SC_OPEN_REFUSED,
+	SC_OPEN_UNANSWERED,
+	SC_OPEN_ENDED,
+	SC_REFUSED,
+	SC_AFFINITY_BOUND,
+	SC_REBOUND,
+	SC_UNBOUND,
+	SC_EXPIRED,
+	SC_INVALIDATED,
+	SC_LIVE, /* gauge */
+	SC_CLOSES,
+	SC_CLOSED,
+	SC_CLOSE_UNANSWERED,
+	SC_CLOSE_DROPPED,
+	SC_CLOSE_GONE,
+	SC_CLOSING, /* gauge */
+	SC_COUNTERS
+};
+
 enum event_counter {
 	EC_FRAMES,
 	EC_APPLIED,
@@ -101,6 +128,7 @@ enum event_counter {
 extern const struct kvr_stats_def router_in_stats;
 extern const struct kvr_stats_def router_pool_stats;
 extern const struct kvr_stats_def router_event_stats;
+extern const struct kvr_stats_def router_session_stats;
 /** One counter for each enum kvr_wire_code. */
 const struct kvr_stats_def *router_reject_stats(void);
 

@@ -3,6 +3,7 @@
  * Ingress: one burst from each queue, every frame checked and given to whoever handles its kind.
  * Each frame ends in exactly one of the counters of the equation in counters.h.
  */
+#include "session.h"
 #include "stages.h"
 
 #include <string.h>
@@ -132,13 +133,23 @@ static void route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 
 static void (*const kinds[KVR_WIRE_KIND_MAX])(struct lcore *, struct rte_mbuf *,
 					      const struct kvr_path *) = {
-	[KVR_CONNECT] = to_control,	  [KVR_ROUTE] = route,
-	[KVR_POTENTIAL_LOADS] = route,	  [KVR_CANCEL] = note_from_client,
-	[KVR_PROBE] = note_from_client,	  [KVR_DISPATCH_ACK] = note_from_agent,
-	[KVR_RESPONSE] = relay_response,  [KVR_RESPONSE_ACK] = relay_response_ack,
-	[KVR_PROGRESS] = note_from_agent, [KVR_ABORT_ACK] = note_from_agent,
-	[KVR_HELLO] = to_control,	  [KVR_HEARTBEAT] = to_control,
-	[KVR_GOODBYE] = to_control,	  [KVR_KV_EVENTS] = event_ingress,
+	[KVR_CONNECT] = to_control,
+	[KVR_ROUTE] = route,
+	[KVR_POTENTIAL_LOADS] = route,
+	[KVR_CANCEL] = note_from_client,
+	[KVR_PROBE] = note_from_client,
+	[KVR_DISPATCH_ACK] = note_from_agent,
+	[KVR_RESPONSE] = relay_response,
+	[KVR_RESPONSE_ACK] = relay_response_ack,
+	[KVR_PROGRESS] = note_from_agent,
+	[KVR_ABORT_ACK] = note_from_agent,
+	[KVR_HELLO] = to_control,
+	[KVR_HEARTBEAT] = to_control,
+	[KVR_GOODBYE] = to_control,
+	[KVR_KV_EVENTS] = event_ingress,
+	[KVR_SESSION_OPENED] = session_from_agent,
+	[KVR_SESSION_CLOSED] = session_from_agent,
+	[KVR_SESSION_RELEASE] = session_from_client,
 };
 
 static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)

@@ -3,6 +3,7 @@
  * ROUTE messages: check, hints, hashes, score. A message of one frame is used in place; of one in
  * fragments only the fixed part, the hashes (or tokens) and the hints are gathered, never the body.
  */
+#include "session.h"
 #include "stages.h"
 
 #include <string.h>
@@ -25,6 +26,7 @@ static struct job *job_new(struct lcore *lc, struct pool *p)
 	j->hash_buf = NULL;
 	j->hint_buf = NULL;
 	j->allowed_buf = NULL;
+	j->session.reserved = false;
 	j->legs = NULL;
 	j->held = 0;
 	j->arrival_ns = lc->now_ns;
@@ -42,6 +44,8 @@ bool job_hold(struct job *j)
 {
 	const uint32_t n = j->frames != NULL ? j->frames->n : 1;
 
+	if (j->held != 0)
+		return true;
 	if (j->pool->held + n > j->pool->max_held)
 		return false;
 	j->held = n;
@@ -51,6 +55,7 @@ bool job_hold(struct job *j)
 
 void job_free(struct lcore *lc, struct job *j)
 {
+	session_job_free(j);
 	j->pool->held -= j->held; /* not 0 only on the scheduler lcore */
 	rte_pktmbuf_free(j->frame);
 	if (j->frames != NULL)
@@ -171,6 +176,7 @@ static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const stru
 	if (h->overrides != 0)
 		copy_override(j, h);
 	j->req.hints = s;
+	session_hint(j, h);
 	return copy_allowed(lc, j, h);
 }
 
@@ -250,7 +256,7 @@ static enum kvr_wire_code find_hashes(struct lcore *lc, struct job *j, const str
 
 /* ---- jobs ---- */
 
-static struct pool *pool_by_id(struct router *rt, uint32_t id)
+struct pool *pool_by_id(struct router *rt, uint32_t id)
 {
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		if (rt->pool[i].id == id)

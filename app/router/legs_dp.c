@@ -10,6 +10,7 @@
  *   resends        DISPATCH of either leg again until its worker has answered: the client's ROUTE
  *                  does not carry what the legs are sent with
  */
+#include "session.h"
 #include "stages.h"
 
 #include <string.h>
@@ -264,6 +265,10 @@ static void prefill_request(const struct lcore *lc, const struct pool *d, struct
 	struct kvr_sched_hints *h = &l->phints;
 
 	kvr_disagg_prefill_hints(&l->job->hints, h);
+	/* The rank that a session of the decode pool has put there is none of this pool's. */
+	if (l->job->session.pin != SESSION_PIN_NONE &&
+	    (l->job->session.flags_before & KVR_SHINT_DP_RANK) == 0)
+		h->flags &= ~KVR_SHINT_DP_RANK;
 	prefill_allowed(lc, d->prefill, h);
 	if (h->policy_class != KVR_SCHED_NO_CLASS) {
 		const char *name = kvr_sched_conf(d->sched)->classes[h->policy_class].name;
@@ -331,6 +336,7 @@ static void prefill_booked(struct lcore *lc, struct pool *d, struct legs *l,
 	decode_request(l, t);
 	if (p->predict)
 		predict(lc, p, l->job, dec->rank);
+	session_routed(lc, p, l->prefill, &l->session); /* names no action: nothing is held */
 	leg_dispatch(lc, p, l, l->prefill);
 	happened(lc, d, l, KVR_LEGS_PREFILL_LIVE, NULL);
 }
@@ -350,12 +356,23 @@ static void decode_booked(struct lcore *lc, struct pool *d, struct legs *l,
 			 &(const struct why){.code = KVR_E_WORKER_LOST, .decode = PC_LOST});
 		return;
 	}
+	/* A leg that only goes to its worker to be aborted there opens nothing. */
+	if (!l->run.cancelled && session_routed(lc, d, r, &l->job->session))
+		r->state = KVR_RQ_HELD;
+	else
+		legs_go_on(lc, d, r);
+	happened(lc, d, l, KVR_LEGS_DECODE_LIVE, NULL);
+}
+
+void legs_go_on(struct lcore *lc, struct pool *d, struct kvr_flight *r)
+{
+	struct legs *l = r->legs;
+
 	if (d->predict)
-		predict(lc, d, l->job, dec->rank);
+		predict(lc, d, l->job, r->rank);
 	leg_dispatch(lc, d, l, r);
 	if (!l->run.cancelled)
 		sched_accepted(lc, d, r);
-	happened(lc, d, l, KVR_LEGS_DECODE_LIVE, NULL);
 }
 
 static void decided(struct pool *d, struct legs *l, enum pool_counter how)
@@ -367,14 +384,26 @@ static void decided(struct pool *d, struct legs *l, enum pool_counter how)
 	pool_count(d, how, 1);
 }
 
+/* The decode worker of the session's affinity cannot take the leg: it may go elsewhere. */
+static bool decode_unpin(struct pool *d, struct legs *l, enum kvr_sched_err err)
+{
+	if (!session_unpin(d, &l->job->session, &l->job->hints, err, false))
+		return false;
+	l->dhints.flags = l->job->hints.flags; /* made from them */
+	return true;
+}
+
 static void route_decode(struct lcore *lc, struct pool *d, struct legs *l)
 {
 	struct kvr_sched_decision dec;
 	struct kvr_sched_overlap ov;
 	struct why why = {0};
 
-	overlap_view(l->job->overlap, &ov);
-	switch (decide(lc, d, l->job, l->decode->slot, &l->dreq, &ov, &dec)) {
+	do {
+		overlap_view(l->job->overlap, &ov);
+		decide(lc, d, l->job, l->decode->slot, &l->dreq, &ov, &dec);
+	} while (dec.result == KVR_SCHED_ERROR && decode_unpin(d, l, dec.err));
+	switch (dec.result) {
 	case KVR_SCHED_ROUTED:
 		decided(d, l, PC_LEG_ROUTED);
 		decode_booked(lc, d, l, &dec);
@@ -426,8 +455,14 @@ static bool route_prefill(struct lcore *lc, struct pool *d, struct legs *l)
 	l->prefill->relay.leg = KVR_FLIGHT_PREFILL;
 	l->prefill->legs = l;
 	l->prefill->job = l->job;
-	overlap_view(l->overlap, &ov);
-	switch (decide(lc, p, l->job, l->prefill->slot, &l->preq, &ov, &dec)) {
+	session_prefill(p, &l->job->session, &l->session, &l->phints);
+	session_enter(lc, p, &l->session, &l->phints, false);
+	do {
+		overlap_view(l->overlap, &ov);
+		decide(lc, p, l->job, l->prefill->slot, &l->preq, &ov, &dec);
+	} while (dec.result == KVR_SCHED_ERROR &&
+		 session_unpin(p, &l->session, &l->phints, dec.err, false));
+	switch (dec.result) {
 	case KVR_SCHED_ROUTED:
 		pool_count(p, PC_ROUTED, 1);
 		prefill_booked(lc, d, l, &dec);
@@ -535,12 +570,15 @@ static void start_over(struct lcore *lc, struct pool *d, struct legs *l, const s
 	slot_take(l);
 	rte_pktmbuf_free(l->result);
 	l->result = NULL;
+	/* The try before may have bound the session. */
+	if (l->job->session.action == KVR_ACTION_NONE && l->job->session.pin == SESSION_PIN_NONE)
+		session_enter(lc, d, &l->job->session, &l->job->hints, false);
 	if (why->exclude) {
 		l->phints.flags |= KVR_SHINT_EXCLUDE;
 		l->phints.exclude_id = failed;
 	}
 	route_prefill(lc, d, l);
-	if (sent && r->state == KVR_RQ_QUEUED)
+	if (sent && (r->state == KVR_RQ_QUEUED || r->state == KVR_RQ_HELD))
 		sched_accepted(lc, d, r); /* what it was told is over, and so is that handle */
 }
 
@@ -640,6 +678,7 @@ void legs_start(struct lcore *lc, struct pool *d, struct kvr_flight *r, struct j
 	struct legs *l = j->legs;
 
 	kvr_legs_init(&l->run, (uint8_t)d->own->disagg_reroutes);
+	l->session = (struct job_session){0};
 	l->decode = r;
 	slot_take(l);
 	prefill_request(lc, d, l);
@@ -649,7 +688,7 @@ void legs_start(struct lcore *lc, struct pool *d, struct kvr_flight *r, struct j
 		/* As if it had never come: in overload, refusals must not use up the slots. */
 		kvr_flight_unname(d->requests, r);
 		kvr_flight_release(d->requests, r);
-	} else if (r->state == KVR_RQ_QUEUED) {
+	} else if (r->state == KVR_RQ_QUEUED || r->state == KVR_RQ_HELD) {
 		sched_accepted(lc, d, r);
 	}
 }
@@ -774,6 +813,13 @@ void legs_decode_item(struct lcore *lc, struct pool *d, struct kvr_flight *r, co
 void legs_decode_done(struct lcore *lc, struct pool *d, struct kvr_flight *r, enum pool_counter how)
 {
 	happened(lc, d, r->legs, KVR_LEGS_DECODE_DONE, &(const struct why){.decode = how});
+}
+
+void legs_fail(struct lcore *lc, struct pool *d, struct kvr_flight *r, enum kvr_wire_code code,
+	       uint64_t detail0, enum pool_counter how)
+{
+	happened(lc, d, r->legs, KVR_LEGS_DECODE_FAILED,
+		 &(const struct why){.code = code, .detail = {detail0}, .decode = how});
 }
 
 void legs_cancel(struct lcore *lc, struct pool *d, struct kvr_flight *r)

@@ -9,6 +9,7 @@
 #include <rte_malloc.h>
 #include <rte_random.h>
 
+#include "session.h"
 #include "stages.h"
 
 /* The overlap arrays follow each job; pointers in it never change. */
@@ -127,7 +128,8 @@ static void pool_fini(struct pool *p)
 	while (p->notes != NULL && rte_ring_dequeue_elem(p->notes, &n, sizeof(n)) == 0) {
 		if (n.type == NOTE_ROUTE || n.type == NOTE_LOADS)
 			job_free(&p->rt->control, n.ptr);
-		else if (n.type == NOTE_CANCEL || n.type == NOTE_PROBE || n.type == NOTE_PROGRESS)
+		else if (n.type == NOTE_CANCEL || n.type == NOTE_PROBE || n.type == NOTE_PROGRESS ||
+			 n.type == NOTE_SESSION_RELEASE)
 			rte_pktmbuf_free(n.ptr);
 	}
 	while (p->events != NULL && rte_ring_dequeue_elem(p->events, &e, sizeof(e)) == 0)
@@ -135,9 +137,10 @@ static void pool_fini(struct pool *p)
 	for (uint32_t i = 0; p->requests != NULL && i < kvr_flight_size(p->requests); i++) {
 		struct kvr_flight *r = kvr_flight_slot(p->requests, i);
 
-		if (r->state == KVR_RQ_QUEUED && r->job != NULL)
+		if ((r->state == KVR_RQ_QUEUED || r->state == KVR_RQ_HELD) && r->job != NULL)
 			job_free(&p->rt->control, r->job);
 	}
+	sessions_destroy(p);
 	kvr_sched_destroy(p->sched);
 	decision_log_destroy(p->log);
 	kvr_prefix_destroy(p->prefix);
@@ -183,6 +186,8 @@ static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_c
 		rc = pool_tables(p, c);
 	if (rc == 0)
 		rc = pool_rings(p, c);
+	if (rc == 0)
+		rc = sessions_create(p, rte_rand());
 	return rc;
 }
 

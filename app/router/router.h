@@ -46,6 +46,7 @@
 #include "kvr_prefix.h"
 #include "kvr_reasm.h"
 #include "kvr_sched.h"
+#include "kvr_session.h"
 #include "kvr_wire.h"
 #include "kvr_worker.h"
 
@@ -60,16 +61,20 @@ struct router;
 /* ---- what travels on the rings ---- */
 
 enum note_type {
-	NOTE_ROUTE = 1,	   /* ptr = struct job */
-	NOTE_LOADS,	   /* the same: POTENTIAL_LOADS */
-	NOTE_CANCEL,	   /* ptr = the CANCEL frame, becomes the answer */
-	NOTE_PROBE,	   /* ptr = the PROBE frame, becomes the answer */
-	NOTE_DISPATCH_ACK, /* handle, code */
-	NOTE_PROGRESS,	   /* handle, tokens, flags (KVR_PROG_F_*), cached; of a prefill leg's
-			    * last item ptr = the frame */
-	NOTE_FIN_ACKED,	   /* handle: the client has the last item */
-	NOTE_ABORT_ACK,	   /* handle */
-	NOTE_TICK,	   /* from control: expire bookings, look after deadlines */
+	NOTE_ROUTE = 1,	      /* ptr = struct job */
+	NOTE_LOADS,	      /* the same: POTENTIAL_LOADS */
+	NOTE_CANCEL,	      /* ptr = the CANCEL frame, becomes the answer */
+	NOTE_PROBE,	      /* ptr = the PROBE frame, becomes the answer */
+	NOTE_DISPATCH_ACK,    /* handle, code */
+	NOTE_PROGRESS,	      /* handle, tokens, flags (KVR_PROG_F_*), cached; of a prefill leg's
+			       * last item ptr = the frame */
+	NOTE_FIN_ACKED,	      /* handle: the client has the last item */
+	NOTE_ABORT_ACK,	      /* handle */
+	NOTE_TICK,	      /* from control: expire bookings, look after deadlines */
+	NOTE_SESSION_OPENED,  /* handle = number of the ask, code, ptr = worker id */
+	NOTE_SESSION_CLOSED,  /* the same */
+	NOTE_SESSION_RELEASE, /* ptr = the frame */
+	NOTE_SESSION_DUE,     /* from control: tokens, cached = struct kvr_session_ref */
 };
 
 /** Element of a pool's note ring. */
@@ -114,6 +119,19 @@ struct frame_list {
 	struct rte_mbuf *m[];
 };
 
+/** How a session has pinned a request. */
+enum session_pin { SESSION_PIN_NONE, SESSION_PIN_EXPLICIT, SESSION_PIN_AFFINITY };
+
+/** The session of a job. Ingress writes the key, action and timeout; scheduler the rest. */
+struct job_session {
+	struct kvr_session_key key; /* its id lies with the hints; len 0: no session */
+	uint32_t timeout_s;
+	uint32_t flags_before; /* hint flags of the client, while pinned */
+	uint8_t action;	       /* enum kvr_wire_session_action */
+	uint8_t pin;	       /* enum session_pin */
+	bool reserved;	       /* room is kept in the table */
+};
+
 /**
  * One ROUTE from its arrival to its dispatch or refusal. From pool::jobs. Written by the ingress
  * lcore, then owned by the scheduler lcore; a waiting request keeps its job.
@@ -135,6 +153,7 @@ struct job {
 	void *hint_buf;		   /* gathered hints, of router::hint_bufs, or NULL */
 	void *allowed_buf;	   /* aligned allowed worker ids, likewise */
 	struct pool *pool;
+	struct job_session session;
 	const void *hashes; /* n u64, unaligned; in the frame or in hash_buf */
 	const void *tlvs;   /* the hints, in the frame or in hint_buf */
 	uint32_t n_hashes;
@@ -173,7 +192,8 @@ struct legs {
 	uint16_t port;
 	uint16_t failed; /* why the try before this one failed, enum kvr_wire_code; 0: none */
 	uint64_t failed_detail;
-	struct kvr_sched_req preq; /* of the prefill leg */
+	struct job_session session; /* of the prefill leg: affinity alone */
+	struct kvr_sched_req preq;  /* of the prefill leg */
 	struct kvr_sched_hints phints;
 	struct kvr_sched_req dreq; /* of the decode leg, once the prefill worker is known */
 	struct kvr_sched_hints dhints;
@@ -287,6 +307,7 @@ struct pool {
 	struct event_cursor *cursor; /* per dense rank */
 	uint64_t expire_ns;	     /* next kvr_prefix_expire() */
 	/* scheduler lcore */
+	struct sessions *sessions;     /* session.h; NULL: off */
 	struct kvr_flight_list aborts; /* by abort_ns */
 	uint32_t sweep;		       /* next slot to look at for deadlines */
 	uint32_t held;		       /* frames kept by requests that wait */

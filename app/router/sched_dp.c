@@ -8,6 +8,7 @@
  *   time    lingering slots, unanswered ABORTs and the queue, once per call
  */
 #include "router.h"
+#include "session.h"
 #include "stages.h"
 
 #include <errno.h>
@@ -57,7 +58,7 @@ void sched_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r
 	struct kvr_wire_accepted a = {.state = KVR_STATE_QUEUED, .prefill_dp_rank = KVR_NONE32};
 	struct kvr_sched_pending waiting;
 
-	if (r->state != KVR_RQ_QUEUED) {
+	if (r->state != KVR_RQ_QUEUED && r->state != KVR_RQ_HELD) {
 		a.worker = r->relay.worker;
 		a.dp_rank = r->dp_rank;
 		a.overlap_blocks = r->overlap_blocks;
@@ -126,6 +127,9 @@ void sched_end(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool
 	if (r->booked)
 		kvr_sched_finish(p->sched, r->slot, lc->now_ns);
 	r->booked = 0;
+	if (r->state == KVR_RQ_HELD && r->legs == NULL)
+		job_free(lc, r->job);
+	session_ended(lc, p, r, how);
 	r->job = NULL;
 	pool_count(p, how, 1);
 	kvr_flight_end(p->requests, r, lc->now_ns);
@@ -137,14 +141,17 @@ static void release(struct pool *p, struct kvr_flight *r)
 	kvr_flight_release(p->requests, r);
 }
 
-/* Tell the client that its accepted request has failed, then end it. */
-static void fail_request(struct lcore *lc, struct pool *p, struct kvr_flight *r,
-			 enum kvr_wire_code code, uint64_t detail0, enum pool_counter how)
+void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr_wire_code code,
+		uint64_t detail0, enum pool_counter how)
 {
 	const uint64_t detail[4] = {detail0};
 
 	if (r->state == KVR_RQ_ENDED)
 		return;
+	if (r->legs != NULL) {
+		legs_fail(lc, p, r, code, detail0, how);
+		return;
+	}
 	r->end_code = (uint16_t)code;
 	out_reject(lc, &r->relay.client, KVR_ROUTE, r->relay.source, r->relay.id, code, detail);
 	sched_end(lc, p, r, how);
@@ -201,6 +208,23 @@ int sched_bind(struct lcore *lc, struct pool *p, struct kvr_flight *r, const str
 	return 0;
 }
 
+void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r)
+{
+	struct job *j = r->job;
+
+	if (r->legs != NULL) {
+		legs_go_on(lc, p, r);
+		return;
+	}
+	r->state = KVR_RQ_DISPATCHED;
+	r->job = NULL;
+	if (p->predict)
+		predict(lc, p, j, r->rank);
+	dispatch(lc, p, r, j);
+	sched_accepted(lc, p, r);
+	job_free(lc, j);
+}
+
 /* A request was booked, at once or after waiting: dispatch it, answer, predict its blocks. */
 static void routed(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j,
 		   const struct kvr_sched_decision *d)
@@ -208,31 +232,60 @@ static void routed(struct lcore *lc, struct pool *p, struct kvr_flight *r, struc
 	if (unlikely(sched_bind(lc, p, r, j, d) < 0)) {
 		/* The scheduler has heard of the worker before this lcore's view has. */
 		job_free(lc, j);
-		fail_request(lc, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
+		sched_fail(lc, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
 		return;
 	}
-	r->state = KVR_RQ_DISPATCHED;
-	if (p->predict)
-		predict(lc, p, j, d->rank);
-	dispatch(lc, p, r, j);
-	sched_accepted(lc, p, r);
-	job_free(lc, j);
+	r->job = j;
+	if (session_routed(lc, p, r, &j->session)) {
+		r->state = KVR_RQ_HELD;
+		sched_accepted(lc, p, r);
+	} else {
+		sched_go_on(lc, p, r);
+	}
+}
+
+/* Decide; a request whose session names a worker that cannot take it is decided anew without. */
+static enum kvr_sched_result decide_whole(struct lcore *lc, struct pool *p, uint32_t slot,
+					  struct job *j, struct kvr_sched_decision *d)
+{
+	struct kvr_sched_overlap ov;
+
+	do {
+		overlap_view(j->overlap, &ov);
+		decide(lc, p, j, slot, &j->req, &ov, d);
+	} while (d->result == KVR_SCHED_ERROR &&
+		 session_unpin(p, &j->session, &j->hints, d->err, j->req.query_only));
+	return d->result;
+}
+
+/* @return true: refused for its session, and answered. */
+static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
+{
+	enum kvr_wire_code code = session_enter(lc, p, &j->session, &j->hints, j->req.query_only);
+
+	if (code == KVR_OK && j->session.reserved && !job_hold(j))
+		code = KVR_E_NO_MEMORY; /* it will wait for its worker's answer */
+	if (likely(code == KVR_OK))
+		return false;
+	pool_count(p, PC_REJECTED, 1);
+	reject_job(lc, p, j, code, NULL);
+	return true;
 }
 
 static void answer_query(struct lcore *lc, struct pool *p, struct job *j)
 {
 	struct kvr_wire_accepted a = {.state = KVR_STATE_QUERY, .prefill_dp_rank = KVR_NONE32};
 	struct kvr_sched_decision d = {0};
-	struct kvr_sched_overlap ov;
 	enum kvr_wire_code code = KVR_OK;
 
+	if (session_refused(lc, p, j))
+		return;
 	if (legs_wanted(lc, p, j)) {
 		code = legs_query(lc, p, j, &a, &d);
 	} else {
-		overlap_view(j->overlap, &ov);
 		a.path = p->prefill != NULL ? KVR_PATH_BYPASSED : KVR_PATH_AGGREGATED;
 		/* No slot is touched by a query; any number in range will do. */
-		if (decide(lc, p, j, 0, &j->req, &ov, &d) != KVR_SCHED_QUERY)
+		if (decide_whole(lc, p, 0, j, &d) != KVR_SCHED_QUERY)
 			code = sched_code(d.err);
 	}
 	if (code != KVR_OK) {
@@ -329,7 +382,6 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	struct job *j = n->ptr;
 	struct kvr_sched_decision d;
-	struct kvr_sched_overlap ov;
 	struct kvr_flight *r;
 
 	pool_count(p, PC_ROUTES, 1);
@@ -347,6 +399,8 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		reject_job(lc, p, j, KVR_E_ENDED, NULL);
 		return;
 	}
+	if (session_refused(lc, p, j))
+		return;
 	r = kvr_flight_alloc(p->requests, j->source, j->id);
 	if (unlikely(r == NULL)) {
 		pool_count(p, PC_REJECTED, 1);
@@ -370,8 +424,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		pool_count(p, PC_BYPASSED, 1);
 		r->path = KVR_PATH_BYPASSED;
 	}
-	overlap_view(j->overlap, &ov);
-	switch (decide(lc, p, j, r->slot, &j->req, &ov, &d)) {
+	switch (decide_whole(lc, p, r->slot, j, &d)) {
 	case KVR_SCHED_ROUTED:
 		pool_count(p, PC_ROUTED, 1);
 		routed(lc, p, r, j, &d);
@@ -406,12 +459,15 @@ static void on_dispatch_ack(struct lcore *lc, struct pool *p, const struct note 
 
 	if (r == NULL || r->state != KVR_RQ_DISPATCHED)
 		return; /* late or repeated */
-	if (r->legs != NULL)
+	if (r->legs != NULL) {
 		legs_acked(lc, p, r, n->code);
-	else if (n->code == 0)
+	} else if (n->code != 0) {
+		sched_fail(lc, p, r, KVR_E_DISPATCH_FAILED, n->code, PC_REFUSED);
+	} else {
 		r->state = KVR_RQ_RUNNING;
-	else
-		fail_request(lc, p, r, KVR_E_DISPATCH_FAILED, n->code, PC_REFUSED);
+	}
+	if (n->code == 0)
+		session_success(lc, p, r);
 }
 
 static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)
@@ -423,6 +479,8 @@ static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)
 		rte_pktmbuf_free(n->ptr);
 		return; /* ended already: repeats of the last items */
 	}
+	if ((n->flags & KVR_PROG_F_ERROR) == 0)
+		session_success(lc, p, r);
 	if (r->relay.leg == KVR_FLIGHT_PREFILL) {
 		legs_prefill_item(lc, p, r, n);
 		return;
@@ -473,9 +531,12 @@ static void on_cancel(struct lcore *lc, struct pool *p, const struct note *n)
 		kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
 		leave_queue(lc, p, r, KVR_E_ENDED);
 	} else if (r != NULL && r->state != KVR_RQ_ENDED) {
+		const bool held = r->state == KVR_RQ_HELD; /* its worker knows nothing of it */
+
 		r->end_code = KVR_E_ENDED; /* by its client's wish */
 		sched_end(lc, p, r, PC_CANCELLED);
-		sched_abort(lc, p, r);
+		if (!held)
+			sched_abort(lc, p, r);
 	}
 	out_message(lc, path_kept(n->ptr), KVR_CANCELLED, h->source, h->id,
 		    r != NULL ? kvr_flight_handle(p->requests, r) : h->handle, NULL, 0);
@@ -568,7 +629,7 @@ static void on_tick(struct lcore *lc, struct pool *p, const struct note *n)
 				legs_expired(lc, p, r);
 				continue;
 			}
-			fail_request(lc, p, r, KVR_E_EXPIRED, 0, PC_EXPIRED);
+			sched_fail(lc, p, r, KVR_E_EXPIRED, 0, PC_EXPIRED);
 			sched_abort(lc, p, r);
 		}
 	} while (got == BURST);
@@ -576,10 +637,18 @@ static void on_tick(struct lcore *lc, struct pool *p, const struct note *n)
 }
 
 static void (*const handlers[])(struct lcore *, struct pool *, const struct note *) = {
-	[NOTE_ROUTE] = on_route,	 [NOTE_CANCEL] = on_cancel,
-	[NOTE_PROBE] = on_probe,	 [NOTE_DISPATCH_ACK] = on_dispatch_ack,
-	[NOTE_PROGRESS] = on_progress,	 [NOTE_FIN_ACKED] = on_fin_acked,
-	[NOTE_ABORT_ACK] = on_abort_ack, [NOTE_TICK] = on_tick,
+	[NOTE_ROUTE] = on_route,
+	[NOTE_CANCEL] = on_cancel,
+	[NOTE_PROBE] = on_probe,
+	[NOTE_DISPATCH_ACK] = on_dispatch_ack,
+	[NOTE_PROGRESS] = on_progress,
+	[NOTE_FIN_ACKED] = on_fin_acked,
+	[NOTE_ABORT_ACK] = on_abort_ack,
+	[NOTE_TICK] = on_tick,
+	[NOTE_SESSION_OPENED] = session_on_opened,
+	[NOTE_SESSION_CLOSED] = session_on_closed,
+	[NOTE_SESSION_RELEASE] = session_on_release,
+	[NOTE_SESSION_DUE] = session_on_due,
 	[NOTE_LOADS] = on_loads,
 };
 
@@ -630,6 +699,7 @@ static void timers(struct lcore *lc, struct pool *p)
 		abort_send(lc, p, r);
 	}
 	legs_resend(lc, p);
+	session_timers(lc, p);
 }
 
 void sched_dropped(void *arg, uint32_t slot, uint32_t rank)
@@ -643,16 +713,30 @@ void sched_dropped(void *arg, uint32_t slot, uint32_t rank)
 		legs_dropped(p, r);
 		return;
 	}
-	fail_request(p->sched_lcore, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
+	sched_fail(p->sched_lcore, p, r, KVR_E_WORKER_LOST, 0, PC_LOST);
+}
+
+static void prefetch_first(const struct job *j)
+{
+	rte_prefetch0(&j->req);
+	rte_prefetch0(&j->session);
+}
+
+static void prefetch_job(struct pool *p, const struct job *j, struct kvr_active_ahead *ahead,
+			 int step)
+{
+	if (step <= 2 && j->session.key.len != 0 && p->sessions != NULL)
+		kvr_session_prefetch(p->sessions->table, &j->session.key, step - 1);
+	kvr_sched_prefetch_route(p->sched, &j->req, ahead);
 }
 
 static void prefetch_note(struct pool *p, const struct note *n, struct kvr_active_ahead *ahead,
 			  int step)
 {
 	if (n->type == NOTE_ROUTE && step == 0)
-		rte_prefetch0(&((const struct job *)n->ptr)->req);
+		prefetch_first(n->ptr);
 	else if (n->type == NOTE_ROUTE)
-		kvr_sched_prefetch_route(p->sched, &((const struct job *)n->ptr)->req, ahead);
+		prefetch_job(p, n->ptr, ahead, step);
 	else if (n->type == NOTE_PROGRESS && step > 0)
 		kvr_sched_prefetch(p->sched, (uint32_t)n->handle & (KVR_FLIGHT_MAX_SLOTS - 1),
 				   step - 1);

@@ -51,9 +51,13 @@ const struct kvr_wire_hdr *job_header(const struct job *j);
 /** The body of the job's message as lc->slices. @return how many. */
 uint32_t job_slices(struct lcore *lc, const struct job *j);
 
+/** Pool of a number on the wire, or NULL. */
+struct pool *pool_by_id(struct router *rt, uint32_t id);
+
 /**
  * The job is going to wait with its frames: they are the buffers that ports receive into, and only
- * a part of them may wait. @return false when that part is used up. Scheduler lcore.
+ * a part of them may wait. Idempotent. @return false when that part is used up. Scheduler
+ * lcore.
  */
 bool job_hold(struct job *j);
 
@@ -102,6 +106,13 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p);
 
 /** kvr_sched_ops::dropped: a booking ended because its rank went. */
 void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
+
+/** A booked request that was held goes on: dispatch it, tell the client. */
+void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r);
+
+/** Tell the client that its accepted request has failed, then end it, counted under @p how. */
+void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr_wire_code code,
+		uint64_t detail0, enum pool_counter how);
 
 /** kvr_sched_ops::refresh: look up the overlap of a waiting request again. */
 bool sched_refresh(void *pool, uint32_t slot, const struct kvr_sched_req *req,
@@ -158,6 +169,9 @@ void legs_prefill_item(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 void legs_decode_item(struct lcore *lc, struct pool *d, struct kvr_flight *r, const struct note *n);
 void legs_decode_done(struct lcore *lc, struct pool *d, struct kvr_flight *r,
 		      enum pool_counter how);
+void legs_go_on(struct lcore *lc, struct pool *d, struct kvr_flight *r);
+void legs_fail(struct lcore *lc, struct pool *d, struct kvr_flight *r, enum kvr_wire_code code,
+	       uint64_t detail0, enum pool_counter how);
 void legs_cancel(struct lcore *lc, struct pool *d, struct kvr_flight *r);
 void legs_late(struct lcore *lc, struct pool *d, struct kvr_flight *r);
 void legs_expired(struct lcore *lc, struct pool *p, struct kvr_flight *r);

@@ -12,6 +12,7 @@
 #include "decisions.h"
 #include "kvr_ctl.h"
 #include "router.h"
+#include "session.h"
 
 #ifndef KVROUTE_VERSION
 #define KVROUTE_VERSION "unknown"
@@ -243,6 +244,33 @@ static int cmd_pools(void *arg, const char *params, struct rte_tel_data *d)
 	return 0;
 }
 
+/* ---- sessions ---- */
+
+static struct rte_tel_data *sessions_dict(const struct sessions *s)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+
+	if (d == NULL)
+		return NULL;
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "limit", s->max);
+	rte_tel_data_add_dict_u64(d, "affinity_ttl_s", s->affinity_ttl_ns / UINT64_C(1000000000));
+	add_part(d, "counters", stats_dict(s->stats));
+	return d;
+}
+
+static int cmd_sessions(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+
+	RTE_SET_USED(params);
+	rte_tel_data_start_dict(d);
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		if (rt->pool[i].sessions != NULL)
+			add_part(d, rt->pool[i].name, sessions_dict(rt->pool[i].sessions));
+	return 0;
+}
+
 /* ---- drops and stages ---- */
 
 /* Counters of one set that say why something was not served, when they are not zero. */
@@ -390,6 +418,8 @@ static int cmd_balance(void *arg, const char *params, struct rte_tel_data *d)
 
 		check_stats(p->stats, err, sizeof(err));
 		check_stats(p->event_stats, err, sizeof(err));
+		if (p->sessions != NULL)
+			check_stats(p->sessions->stats, err, sizeof(err));
 		live += kvr_stats_get(p->count, PC_LIVE);
 		waiting += kvr_stats_get(p->count, PC_WAITING);
 		slots += kvr_flight_count(p->requests);
@@ -416,6 +446,7 @@ static const struct kvr_ctl_cmd commands[] = {
 	{"/kvroute/workers", "[FROM]", "workers with state and bookings, 32 at a time",
 	 cmd_workers},
 	{"/kvroute/pools", NULL, "requests, events and prefix table of every pool", cmd_pools},
+	{"/kvroute/sessions", NULL, "sticky sessions of every pool", cmd_sessions},
 	{"/kvroute/drops", NULL, "what was not served, by reason; zeros left out", cmd_drops},
 	{"/kvroute/stages", NULL, "cycles per item and burst of every stage, ring depths",
 	 cmd_stages},

@@ -44,6 +44,7 @@
 enum kvr_flight_state {
 	KVR_RQ_FREE = 0,
 	KVR_RQ_QUEUED,	   /* accepted, waits for capacity */
+	KVR_RQ_HELD,	   /* booked, its worker must do something first */
 	KVR_RQ_DISPATCHED, /* sent to its worker */
 	KVR_RQ_RUNNING,	   /* acknowledged by the worker */
 	KVR_RQ_ENDED,	   /* no booking any more; frames are still relayed */
@@ -98,7 +99,7 @@ struct kvr_flight {
 	uint64_t abort_ns;	 /* when the next ABORT is due */
 	uint64_t start_ns;	 /* arrival */
 	uint64_t heard_ns;	 /* last ROUTE or PROBE of the client */
-	void *job;		 /* QUEUED: the message that waits; owner: scheduler stage */
+	void *job;		 /* QUEUED, HELD: the message that waits; owner: scheduler stage */
 	void *legs;		 /* what two slots of one request share; owner: scheduler stage */
 	uint64_t prefill_worker; /* decode legs: where the prompt was computed */
 	uint32_t prefill_dp_rank;

@@ -131,6 +131,10 @@ struct kvr_pool_conf {
 	double disagg_isl_ratio;
 	double disagg_prefill_busy; /**< fraction of max_num_batched_tokens; NaN = unset */
 	double disagg_decode_busy;  /**< fraction of total_kv_blocks; NaN = unset */
+
+	/* sessions (10) */
+	uint32_t max_sessions;	 /**< 0 = no sessions */
+	uint64_t affinity_ttl_s; /**< KVR_POOL_NONE = no affinity */
 };
 
 /** The option table: every key above that has a text form, by the names operators use. */

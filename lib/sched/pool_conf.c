@@ -131,6 +131,12 @@ const struct kvr_opt kvr_pool_opts[] = {
 	{"conditional_disagg_decode_busy_threshold", KVR_OPT_F64, KVR_OPT_F_NONE,
 	 AT(disagg_decode_busy), ANY_F, .def = "none", .unit = "total_kv_blocks",
 	 .help = "a decode worker that would hold more is not given prefills"},
+
+	{"max_sessions", KVR_OPT_U32, AT(max_sessions), .min = 0, .max = 16777216, .def = "65536",
+	 .unit = "sessions", .help = "sticky sessions bound or being opened; 0 = none at all"},
+	{"session_affinity_ttl_secs", KVR_OPT_U64, KVR_OPT_F_NONE, AT(affinity_ttl_s), .min = 1,
+	 .max = 31536000, .def = "none", .unit = "s",
+	 .help = "bind a session id to the worker of its first request until idle for so long"},
 	{NULL},
 };
 

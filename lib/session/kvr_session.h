@@ -7,14 +7,37 @@
  * Sticky sessions: session id -> (worker, rank), with a time to live that slides on every use
  * (behaviour specification, section 10).
  *
- * Data structure: entries in one array sized at create, found through an open-addressing index of
- * (hash tag, entry), at most half full; ids are any bytes up to 256. Expiry is a wheel of 1,024
- * slots of one second: an entry stands in the slot of its time when it was put there, is looked
- * at once when that second comes, and moves on when its time has slid. So a tick costs what is
- * due or has slid, not what exists, and kvr_session_expire() works in bursts.
+ * Two owners, each a thread of its own (or one thread that plays both):
  *
- * Budget: resolve, bind, unbind 150 ns with a million sessions. One owner thread; time is passed
- * in (nanoseconds, never falling). Nothing allocates after create. Pure.
+ *   scheduler side                                     control side
+ *   index[ ] (tag, entry) --> entry[ ]  320 bytes      wheel: link[ ], 8,192 slots of 134 ms
+ *     bind resolve unbind      hot 52 | id 256           kvr_session_due(): what seems over
+ *     enter leave confirm        |                          |
+ *        |                       +---- expires, ttl, active, read by control ---->+
+ *        +-- queue of entries to arm ------------------------------------------->-+
+ *        <-- struct kvr_session_ref, by whatever way the caller has ------------- +
+ *
+ * - The scheduler side owns index, entries and free list. No call costs more than one probe of
+ *   the index and one entry: ids hash with a secret seed, the index is at most half full.
+ * - The control side owns the wheel. An entry is armed when it is bound: its number goes through a
+ *   queue inside the table. It is looked at when its time comes; one whose time has slid moves on,
+ *   one that seems over is reported, and looked at again a second later until it is gone. So what
+ *   is reported may be lost on its way, and a call costs what is due or has slid, at most
+ *   KVR_SESSION_LOOKS entries, never what exists.
+ * - What is due is only a guess of control; kvr_session_confirm() on the scheduler side decides.
+ *   The time never moves to before the next look of control except by a bind, so binds alone arm.
+ * - An entry is in the queue at most once (`queued`), so the queue has room for all and is never
+ *   full: there is no session that cannot expire.
+ *
+ * Writers. Entries, index, free list, queue tail: scheduler side. Wheel, queue head: control side.
+ * `queued` of an entry is set by the scheduler side and cleared by control.
+ *
+ * Budget, a million sessions and cold caches: resolve, bind and unbind 150 ns when the lines are
+ * fetched ahead for a burst (kvr_session_prefetch()); two misses one after the other without.
+ * About 350 bytes a session, in huge pages where there are some, touched at create.
+ *
+ * Ids are any 1 to 256 bytes. Time is passed in, nanoseconds, never falling. Nothing allocates
+ * after create. Pure: no EAL.
  */
 
 #include <stdbool.h>
@@ -22,12 +45,29 @@
 #include <stdint.h>
 
 #define KVR_SESSION_ID_MAX 256u
+#define KVR_SESSION_MAX	   (1u << 30)	       /* sessions of a table */
+#define KVR_SESSION_LOOKS  1024u	       /* entries one kvr_session_due() looks at */
+#define KVR_SESSION_LATE   (UINT64_C(2) << 27) /* ns, two ticks of the wheel */
 
 struct kvr_session;
 
 struct kvr_session_binding {
 	uint64_t worker;
 	uint32_t dp_rank;
+	uint64_t tag; /* the caller's own */
+};
+
+/** An id with its hash. The id's bytes stay the caller's. */
+struct kvr_session_key {
+	const void *id;
+	uint32_t len;
+	uint32_t hash;
+};
+
+/** One life of a binding; a zeroed one is nobody's. */
+struct kvr_session_ref {
+	uint32_t entry;
+	uint32_t gen;
 };
 
 /** One that expired; the id is valid until the next call that changes the table. */
@@ -43,36 +83,86 @@ enum kvr_session_found {
 	KVR_SESSION_EXPIRED, /**< its time was over: it is removed now; tell the worker */
 };
 
-/** At most @p max_sessions, about 340 B each. @return NULL with errno EINVAL or ENOMEM. */
+/** At most @p max_sessions (1..KVR_SESSION_MAX). @return NULL with errno EINVAL or ENOMEM. */
 struct kvr_session *kvr_session_create(uint32_t max_sessions, uint64_t seed, uint64_t now);
 
 /** Accepts NULL. */
 void kvr_session_destroy(struct kvr_session *s);
 
-/**
- * Bind, or bind anew; @p ttl_ns from now.
- * @return 0; -EINVAL id empty or too long, or ttl 0; -ENOSPC table full (counted).
- */
-int kvr_session_bind(struct kvr_session *s, const void *id, size_t len,
-		     const struct kvr_session_binding *to, uint64_t ttl_ns, uint64_t now);
+/** Hash an id. Any thread. @return false when it is empty or too long; @p key is not usable. */
+bool kvr_session_key(const struct kvr_session *s, const void *id, size_t len,
+		     struct kvr_session_key *key);
 
-/** Where the session is bound; @p to is filled unless NONE. */
-enum kvr_session_found kvr_session_resolve(struct kvr_session *s, const void *id, size_t len,
-					   uint64_t now, struct kvr_session_binding *to);
+/* ---- scheduler side ---------------------------------------------------------------------- */
+
+/**
+ * Fetch what a call about @p key will touch: step 0 some calls ahead, step 1 one or two calls
+ * later, reading what step 0 has fetched. Never needed for correctness.
+ */
+void kvr_session_prefetch(const struct kvr_session *s, const struct kvr_session_key *key, int step);
+
+/**
+ * Bind, or bind anew; @p ttl_ns from now. A new binding of the same id is a new life: requests
+ * that have entered the old one do not count for it.
+ * @param ref filled unless NULL.
+ * @return 0; -EINVAL ttl 0; -ENOSPC no room (counted).
+ */
+int kvr_session_bind(struct kvr_session *s, const struct kvr_session_key *key,
+		     const struct kvr_session_binding *to, uint64_t ttl_ns, uint64_t now,
+		     struct kvr_session_ref *ref);
+
+/**
+ * Keep room for one that will be bound later: kvr_session_bind() right after
+ * kvr_session_unreserve() does not fail for want of room.
+ * @return false when there is none (counted).
+ */
+bool kvr_session_reserve(struct kvr_session *s);
+void kvr_session_unreserve(struct kvr_session *s);
+
+/** Where the session is bound; @p to is filled unless NONE, @p ref (may be NULL) when BOUND. */
+enum kvr_session_found kvr_session_resolve(struct kvr_session *s, const struct kvr_session_key *key,
+					   uint64_t now, struct kvr_session_binding *to,
+					   struct kvr_session_ref *ref);
 
 /** Forget a binding. @return false when there was none. @p to may be NULL. */
-bool kvr_session_unbind(struct kvr_session *s, const void *id, size_t len,
+bool kvr_session_unbind(struct kvr_session *s, const struct kvr_session_key *key,
 			struct kvr_session_binding *to);
 
-/** Time left of a binding at @p now, without using it; 0 = none or over. */
-uint64_t kvr_session_left(const struct kvr_session *s, const void *id, size_t len, uint64_t now);
+/** The same by its life; false when that is over already. */
+bool kvr_session_unbind_ref(struct kvr_session *s, struct kvr_session_ref ref);
 
 /**
- * Remove up to @p n sessions whose time is over.
- * @return how many; when it equals @p n, use them and call again.
+ * A request begins to use the binding, which does not expire before as many have left; its idle
+ * time starts anew when the last one leaves. Both do nothing when that life is over.
  */
-uint32_t kvr_session_expire(struct kvr_session *s, uint64_t now, struct kvr_session_ended out[],
-			    uint32_t n);
+void kvr_session_enter(struct kvr_session *s, struct kvr_session_ref ref);
+void kvr_session_leave(struct kvr_session *s, struct kvr_session_ref ref, uint64_t now);
+
+/**
+ * kvr_session_due() has reported @p ref: remove it when it is still there, really over and not in
+ * use. @return true: removed, @p e says what it was.
+ */
+bool kvr_session_confirm(struct kvr_session *s, struct kvr_session_ref ref, uint64_t now,
+			 struct kvr_session_ended *e);
+
+/** Time left of a binding at @p now, without using it; 0 = none or over. */
+uint64_t kvr_session_left(const struct kvr_session *s, const struct kvr_session_key *key,
+			  uint64_t now);
+
+/* ---- control side ------------------------------------------------------------------------ */
+
+/**
+ * Take over what was bound and turn the wheel: up to @p n sessions whose time seems over. Called
+ * until kvr_session_behind() is false, it has told of all that were over KVR_SESSION_LATE ago.
+ * @return how many.
+ */
+uint32_t kvr_session_due(struct kvr_session *s, uint64_t now, struct kvr_session_ref due[],
+			 uint32_t n);
+
+/** Whether the last call left work undone that is due at @p now. */
+bool kvr_session_behind(const struct kvr_session *s, uint64_t now);
+
+/* ---- any thread -------------------------------------------------------------------------- */
 
 /** Bindings held now; how many were refused for want of room, ever. */
 uint32_t kvr_session_count(const struct kvr_session *s);

@@ -1,35 +1,89 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Create and destroy. */
+/* Create and destroy: one mapping holds all parts. */
 #include "session_pvt.h"
 
 #include "kvr_errno.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#define LINE	   64u
+#define HUGE_BYTES (UINT64_C(2) << 20)
+
+static uint64_t pow2_from(uint64_t n)
+{
+	uint64_t p = 16;
+
+	while (p < n)
+		p *= 2;
+	return p;
+}
+
+/* A part of `bytes` bytes; with a base NULL only its place is counted. */
+static void *part(char *base, size_t *at, size_t bytes)
+{
+	void *p = base == NULL ? NULL : base + *at;
+
+	*at += (bytes + LINE - 1) / LINE * LINE;
+	return p;
+}
+
+/* Lay the parts out from `base` on. @return bytes of all. */
+static size_t lay_out(struct kvr_session *s, char *base)
+{
+	size_t at = 0;
+
+	s->index = part(base, &at, ((size_t)s->mask + 1) * sizeof(*s->index));
+	s->entry = part(base, &at, (size_t)s->max * sizeof(*s->entry));
+	s->link = part(base, &at, ((size_t)SLOTS + s->max) * sizeof(*s->link));
+	s->queue = part(base, &at, ((size_t)s->queue_mask + 1) * sizeof(*s->queue));
+	s->queued = part(base, &at, s->max * sizeof(*s->queued));
+	return at;
+}
+
+/* Zeroed memory that is there: a packet lcore must not be the first to touch a page. */
+static char *map_parts(struct kvr_session *s, size_t bytes)
+{
+	char *p;
+
+	s->map_bytes = bytes + HUGE_BYTES;
+	s->map = mmap(NULL, s->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		      0);
+	if (s->map == MAP_FAILED) {
+		s->map = NULL;
+		return NULL;
+	}
+	p = (char *)(((uintptr_t)s->map + HUGE_BYTES - 1) & ~(uintptr_t)(HUGE_BYTES - 1));
+	(void)madvise(p, bytes, MADV_HUGEPAGE); /* only a wish */
+	memset(p, 0, bytes);
+	return p;
+}
 
 struct kvr_session *kvr_session_create(uint32_t max_sessions, uint64_t seed, uint64_t now)
 {
 	struct kvr_session *s;
-	uint64_t slots = 16;
+	char *base;
 
-	if (max_sessions == 0 || max_sessions > UINT32_MAX / 4)
+	if (max_sessions == 0 || max_sessions > KVR_SESSION_MAX)
 		return kvr_null(EINVAL);
-	while (slots < 2 * (uint64_t)max_sessions)
-		slots *= 2;
-	s = calloc(1, sizeof(*s));
+	s = aligned_alloc(LINE, sizeof(*s));
 	if (s == NULL)
 		return kvr_null(ENOMEM);
-	s->entry = aligned_alloc(64, (size_t)max_sessions * sizeof(*s->entry));
-	s->index = calloc(slots, sizeof(*s->index));
-	if (s->entry == NULL || s->index == NULL) {
+	memset(s, 0, sizeof(*s));
+	s->max = max_sessions;
+	s->mask = (uint32_t)(pow2_from(2 * (uint64_t)max_sessions) - 1);
+	s->queue_mask = (uint32_t)(pow2_from(max_sessions) - 1);
+	base = map_parts(s, lay_out(s, NULL));
+	if (base == NULL) {
 		kvr_session_destroy(s);
 		return kvr_null(ENOMEM);
 	}
-	s->mask = (uint32_t)(slots - 1);
-	s->max = max_sessions;
+	lay_out(s, base);
+	for (uint32_t i = 0; i < SLOTS + max_sessions; i++)
+		s->link[i] = (struct link){i, i};
 	s->free = NIL;
 	s->seed = seed;
-	s->tick = now / TICK;
-	memset(s->at, 0xFF, sizeof(s->at));
+	s->tick = now >> TICK_SHIFT;
 	return s;
 }
 
@@ -37,7 +91,7 @@ void kvr_session_destroy(struct kvr_session *s)
 {
 	if (s == NULL)
 		return;
-	free(s->entry);
-	free(s->index);
+	if (s->map != NULL)
+		munmap(s->map, s->map_bytes);
 	free(s);
 }

@@ -1,239 +1,312 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Index, wheel, and the operations. */
+/* The scheduler side: index, entries, and what is done with them. */
 #include "session_pvt.h"
 
 #include <errno.h>
 #include <string.h>
+
+#define XXH_INLINE_ALL
 #include <xxhash.h>
+
+/* Words with one writer: this side. */
+#define GET(x)	  atomic_load_explicit(&(x), memory_order_relaxed)
+#define SET(x, v) atomic_store_explicit(&(x), v, memory_order_relaxed)
+
+bool kvr_session_key(const struct kvr_session *s, const void *id, size_t len,
+		     struct kvr_session_key *key)
+{
+	if (len == 0 || len > KVR_SESSION_ID_MAX)
+		return false;
+	*key = (struct kvr_session_key){id, (uint32_t)len,
+					(uint32_t)XXH3_64bits_withSeed(id, len, s->seed)};
+	return true;
+}
 
 /* ---- index ------------------------------------------------------------------------------- */
 
-static uint32_t place(const struct kvr_session *s, const void *id, size_t len, uint64_t hash)
+static bool is(const struct entry *e, const struct kvr_session_key *key)
 {
-	uint32_t i = (uint32_t)hash & s->mask;
+	return e->len == key->len && memcmp(e->id, key->id, key->len) == 0;
+}
 
-	while (s->index[i] != 0) {
-		const struct entry *e = &s->entry[s->index[i] - 1];
+/* Place of a key: where it is, or the empty one where it would be put. */
+static uint32_t place_of(const struct kvr_session *s, const struct kvr_session_key *key)
+{
+	uint32_t i = key->hash & s->mask;
 
-		if (e->hash == hash && e->len == len && memcmp(e->id, id, len) == 0)
+	for (; s->index[i].entry != 0; i = (i + 1) & s->mask)
+		if (s->index[i].tag == key->hash && is(&s->entry[s->index[i].entry - 1], key))
 			break;
-		i = (i + 1) & s->mask;
-	}
 	return i;
 }
 
+/* Place of an entry that is bound. */
+static uint32_t place_of_entry(const struct kvr_session *s, uint32_t n)
+{
+	uint32_t i = s->entry[n].tag & s->mask;
+
+	while (s->index[i].entry != n + 1)
+		i = (i + 1) & s->mask;
+	return i;
+}
+
+/* Close the gap: what stands behind and would like to be at the hole or before moves there. */
 static void index_remove(struct kvr_session *s, uint32_t hole)
 {
-	for (uint32_t i = (hole + 1) & s->mask; s->index[i] != 0; i = (i + 1) & s->mask) {
-		uint32_t want = (uint32_t)s->entry[s->index[i] - 1].hash & s->mask;
-
-		if (((i - want) & s->mask) < ((i - hole) & s->mask))
+	for (uint32_t i = (hole + 1) & s->mask; s->index[i].entry != 0; i = (i + 1) & s->mask) {
+		if (((i - s->index[i].tag) & s->mask) < ((i - hole) & s->mask))
 			continue;
 		s->index[hole] = s->index[i];
 		hole = i;
 	}
-	s->index[hole] = 0;
+	s->index[hole].entry = 0;
 }
 
-static uint64_t hash_of(const struct kvr_session *s, const void *id, size_t len)
-{
-	return XXH3_64bits_withSeed(id, len, s->seed);
-}
-
-/* ---- wheel ------------------------------------------------------------------------------- */
-
-static void wheel_remove(struct kvr_session *s, uint32_t n)
-{
-	struct entry *e = &s->entry[n];
-
-	if (e->prev == NIL)
-		s->at[e->slot] = e->next;
-	else
-		s->entry[e->prev].next = e->next;
-	if (e->next != NIL)
-		s->entry[e->next].prev = e->prev;
-}
-
-/* Never into a slot already passed, never a full turn ahead. */
-static void wheel_add(struct kvr_session *s, uint32_t n)
-{
-	struct entry *e = &s->entry[n];
-	uint64_t due = e->expires / TICK;
-
-	if (due <= s->tick)
-		due = s->tick;
-	if (due > s->tick + SLOTS - 1)
-		due = s->tick + SLOTS - 1;
-	e->slot = (uint16_t)(due % SLOTS);
-	e->prev = NIL;
-	e->next = s->at[e->slot];
-	if (e->next != NIL)
-		s->entry[e->next].prev = n;
-	s->at[e->slot] = n;
-}
-
-static void drop(struct kvr_session *s, uint32_t i)
-{
-	uint32_t n = s->index[i] - 1;
-
-	wheel_remove(s, n);
-	index_remove(s, i);
-	s->entry[n].next = s->free;
-	s->free = n;
-	s->count--;
-}
-
-/* ---- operations -------------------------------------------------------------------------- */
+/* ---- entries ----------------------------------------------------------------------------- */
 
 static uint64_t later(uint64_t now, uint64_t ttl)
 {
-	return ttl > UINT64_MAX - TICK - now ? UINT64_MAX - TICK : now + ttl;
+	return ttl > UINT64_MAX - now ? UINT64_MAX : now + ttl;
+}
+
+static bool is_over(const struct entry *e, uint64_t now)
+{
+	return GET(e->active) == 0 && GET(e->expires) <= now;
+}
+
+static struct kvr_session_binding binding_of(const struct entry *e)
+{
+	return (struct kvr_session_binding){e->worker, e->dp_rank, e->caller_tag};
+}
+
+/* The entry of a life that is not over, or NULL. */
+static struct entry *entry_of(struct kvr_session *s, struct kvr_session_ref ref)
+{
+	if (ref.entry >= s->max || (ref.gen & 1) == 0 || GET(s->entry[ref.entry].gen) != ref.gen)
+		return NULL;
+	return &s->entry[ref.entry];
+}
+
+/*
+ * Tell control to look at an entry. The exchange pairs with the one in take_over(): what this side
+ * wrote before it is seen by control after its own, whether the entry is queued by this call or was
+ * queued already.
+ */
+static void arm(struct kvr_session *s, uint32_t n)
+{
+	const uint32_t tail = GET(s->tail);
+
+	if (atomic_exchange_explicit(&s->queued[n], 1, memory_order_acq_rel) != 0)
+		return;
+	s->queue[tail & s->queue_mask] = n;
+	/* Pairs with the acquire load in take_over(). */
+	atomic_store_explicit(&s->tail, tail + 1, memory_order_release);
+}
+
+static bool has_room(const struct kvr_session *s)
+{
+	return GET(s->count) + GET(s->reserved) < s->max;
+}
+
+static bool refuse(struct kvr_session *s)
+{
+	SET(s->refused, GET(s->refused) + 1);
+	return false;
 }
 
 static uint32_t entry_take(struct kvr_session *s)
 {
 	uint32_t n = s->free;
 
-	if (n != NIL) {
-		s->free = s->entry[n].next;
-		return n;
-	}
-	return s->fresh < s->max ? s->fresh++ : NIL;
+	if (n == NIL)
+		n = s->fresh++;
+	else
+		s->free = s->entry[n].tag;
+	SET(s->count, GET(s->count) + 1);
+	return n;
 }
 
-int kvr_session_bind(struct kvr_session *s, const void *id, size_t len,
-		     const struct kvr_session_binding *to, uint64_t ttl_ns, uint64_t now)
+/* Forget the binding at place `i`; its wheel slot learns of it when its time comes. */
+static void drop(struct kvr_session *s, uint32_t i)
 {
-	uint64_t hash;
-	struct entry *e;
-	uint32_t i, n;
+	const uint32_t n = s->index[i].entry - 1;
+	struct entry *e = &s->entry[n];
 
-	if (len == 0 || len > KVR_SESSION_ID_MAX || ttl_ns == 0)
+	index_remove(s, i);
+	SET(e->gen, GET(e->gen) + 1);
+	SET(e->active, 0);
+	SET(e->expires, 0);
+	e->tag = s->free;
+	s->free = n;
+	SET(s->count, GET(s->count) - 1);
+}
+
+/* ---- operations -------------------------------------------------------------------------- */
+
+void kvr_session_prefetch(const struct kvr_session *s, const struct kvr_session_key *key, int step)
+{
+	const struct place *p = &s->index[key->hash & s->mask];
+	const struct entry *e;
+
+	if (step == 0) {
+		__builtin_prefetch(p);
+		return;
+	}
+	for (; p->entry != 0 && p->tag != key->hash; p++)
+		if (p == &s->index[s->mask])
+			return;
+	if (p->entry == 0)
+		return;
+	e = &s->entry[p->entry - 1];
+	__builtin_prefetch(e, 1);
+	__builtin_prefetch((const char *)e + 64);
+}
+
+bool kvr_session_reserve(struct kvr_session *s)
+{
+	if (!has_room(s))
+		return refuse(s);
+	SET(s->reserved, GET(s->reserved) + 1);
+	return true;
+}
+
+void kvr_session_unreserve(struct kvr_session *s)
+{
+	SET(s->reserved, GET(s->reserved) - 1);
+}
+
+int kvr_session_bind(struct kvr_session *s, const struct kvr_session_key *key,
+		     const struct kvr_session_binding *to, uint64_t ttl_ns, uint64_t now,
+		     struct kvr_session_ref *ref)
+{
+	const uint32_t i = place_of(s, key);
+	uint32_t n = s->index[i].entry - 1;
+	struct entry *e;
+
+	if (ttl_ns == 0)
 		return -EINVAL;
-	hash = hash_of(s, id, len);
-	i = place(s, id, len, hash);
-	if (s->index[i] == 0) {
-		n = entry_take(s);
-		if (n == NIL) {
-			s->refused++;
+	if (s->index[i].entry == 0) {
+		if (!has_room(s)) {
+			refuse(s);
 			return -ENOSPC;
 		}
-		s->index[i] = n + 1;
-		s->count++;
+		n = entry_take(s);
+		s->index[i] = (struct place){key->hash, n + 1};
 		e = &s->entry[n];
-		e->hash = hash;
-		e->len = (uint16_t)len;
-		memcpy(e->id, id, len);
+		e->tag = key->hash;
+		e->len = key->len;
+		memcpy(e->id, key->id, key->len);
+		SET(e->gen, GET(e->gen) + 1);
 	} else {
-		n = s->index[i] - 1;
 		e = &s->entry[n];
-		wheel_remove(s, n);
+		SET(e->gen, GET(e->gen) + 2);
+		SET(e->active, 0);
 	}
-	e->to = *to;
-	e->ttl = ttl_ns;
-	e->expires = later(now, ttl_ns);
-	wheel_add(s, n);
+	e->worker = to->worker;
+	e->dp_rank = to->dp_rank;
+	e->caller_tag = to->tag;
+	SET(e->ttl, ttl_ns);
+	SET(e->expires, later(now, ttl_ns));
+	arm(s, n);
+	if (ref != NULL)
+		*ref = (struct kvr_session_ref){n, GET(e->gen)};
 	return 0;
 }
 
-enum kvr_session_found kvr_session_resolve(struct kvr_session *s, const void *id, size_t len,
-					   uint64_t now, struct kvr_session_binding *to)
+enum kvr_session_found kvr_session_resolve(struct kvr_session *s, const struct kvr_session_key *key,
+					   uint64_t now, struct kvr_session_binding *to,
+					   struct kvr_session_ref *ref)
 {
+	const uint32_t i = place_of(s, key), n = s->index[i].entry - 1;
 	struct entry *e;
-	uint32_t i;
 
-	if (len == 0 || len > KVR_SESSION_ID_MAX)
+	if (s->index[i].entry == 0)
 		return KVR_SESSION_NONE;
-	i = place(s, id, len, hash_of(s, id, len));
-	if (s->index[i] == 0)
-		return KVR_SESSION_NONE;
-	e = &s->entry[s->index[i] - 1];
-	*to = e->to;
-	if (e->expires <= now) {
+	e = &s->entry[n];
+	*to = binding_of(e);
+	if (is_over(e, now)) {
 		drop(s, i);
 		return KVR_SESSION_EXPIRED;
 	}
-	e->expires = later(now, e->ttl); /* the wheel finds out when the old time comes */
+	SET(e->expires, later(now, GET(e->ttl))); /* control finds out when the old time comes */
+	if (ref != NULL)
+		*ref = (struct kvr_session_ref){n, GET(e->gen)};
 	return KVR_SESSION_BOUND;
 }
 
-bool kvr_session_unbind(struct kvr_session *s, const void *id, size_t len,
+bool kvr_session_unbind(struct kvr_session *s, const struct kvr_session_key *key,
 			struct kvr_session_binding *to)
 {
-	uint32_t i;
+	const uint32_t i = place_of(s, key);
+	const struct entry *e;
 
-	if (len == 0 || len > KVR_SESSION_ID_MAX)
+	if (s->index[i].entry == 0)
 		return false;
-	i = place(s, id, len, hash_of(s, id, len));
-	if (s->index[i] == 0)
-		return false;
+	e = &s->entry[s->index[i].entry - 1];
 	if (to != NULL)
-		*to = s->entry[s->index[i] - 1].to;
+		*to = binding_of(e);
 	drop(s, i);
 	return true;
 }
 
-uint64_t kvr_session_left(const struct kvr_session *s, const void *id, size_t len, uint64_t now)
+bool kvr_session_unbind_ref(struct kvr_session *s, struct kvr_session_ref ref)
 {
-	const struct entry *e;
-	uint32_t i;
-
-	if (len == 0 || len > KVR_SESSION_ID_MAX)
-		return 0;
-	i = place(s, id, len, hash_of(s, id, len));
-	if (s->index[i] == 0)
-		return 0;
-	e = &s->entry[s->index[i] - 1];
-	return e->expires > now ? e->expires - now : 0;
-}
-
-/* One slot of the wheel; false when `out` is full before it is done. */
-static bool sweep(struct kvr_session *s, uint64_t now, struct kvr_session_ended out[], uint32_t n,
-		  uint32_t *done)
-{
-	uint32_t next, slot = (uint32_t)(s->tick % SLOTS);
-
-	for (uint32_t at = s->at[slot]; at != NIL; at = next) {
-		struct entry *e = &s->entry[at];
-
-		next = e->next;
-		if (e->expires > now) {
-			if (e->expires / TICK <= s->tick)
-				continue; /* later in this very second */
-			wheel_remove(s, at);
-			s->tick++; /* so that it cannot come back into this slot */
-			wheel_add(s, at);
-			s->tick--;
-			continue;
-		}
-		if (*done == n)
-			return false;
-		out[(*done)++] = (struct kvr_session_ended){e->id, e->len, e->to};
-		drop(s, place(s, e->id, e->len, e->hash));
-	}
+	if (entry_of(s, ref) == NULL)
+		return false;
+	drop(s, place_of_entry(s, ref.entry));
 	return true;
 }
 
-uint32_t kvr_session_expire(struct kvr_session *s, uint64_t now, struct kvr_session_ended out[],
-			    uint32_t n)
+void kvr_session_enter(struct kvr_session *s, struct kvr_session_ref ref)
 {
-	const uint64_t last = now / TICK;
-	uint32_t done = 0;
+	struct entry *e = entry_of(s, ref);
 
-	if (last >= SLOTS && s->tick < last - SLOTS)
-		s->tick = last - SLOTS; /* one whole turn sees everybody */
-	for (;; s->tick++) {
-		if (!sweep(s, now, out, n, &done) || s->tick >= last)
-			return done;
-	}
+	if (e != NULL)
+		SET(e->active, GET(e->active) + 1);
+}
+
+void kvr_session_leave(struct kvr_session *s, struct kvr_session_ref ref, uint64_t now)
+{
+	struct entry *e = entry_of(s, ref);
+
+	if (e == NULL || GET(e->active) == 0)
+		return;
+	SET(e->expires, later(now, GET(e->ttl)));
+	SET(e->active, GET(e->active) - 1);
+}
+
+bool kvr_session_confirm(struct kvr_session *s, struct kvr_session_ref ref, uint64_t now,
+			 struct kvr_session_ended *out)
+{
+	const struct entry *e = entry_of(s, ref);
+
+	if (e == NULL || !is_over(e, now))
+		return false;
+	*out = (struct kvr_session_ended){e->id, e->len, binding_of(e)};
+	drop(s, place_of_entry(s, ref.entry));
+	return true;
+}
+
+uint64_t kvr_session_left(const struct kvr_session *s, const struct kvr_session_key *key,
+			  uint64_t now)
+{
+	const uint32_t i = place_of(s, key);
+	const struct entry *e;
+
+	if (s->index[i].entry == 0)
+		return 0;
+	e = &s->entry[s->index[i].entry - 1];
+	if (is_over(e, now))
+		return 0;
+	return GET(e->active) != 0 ? GET(e->ttl) : GET(e->expires) - now;
 }
 
 uint32_t kvr_session_count(const struct kvr_session *s)
 {
-	return s->count;
+	return GET(s->count);
 }
 
 uint64_t kvr_session_refused(const struct kvr_session *s)
 {
-	return s->refused;
+	return GET(s->refused);
 }

@@ -7,31 +7,71 @@
 #include "kvr_session.h"
 
 #include <stdalign.h>
+#include <stdatomic.h>
 
-#define NIL   UINT32_MAX
-#define SLOTS 1024u
-#define TICK  UINT64_C(1000000000) /* ns */
+#define NIL	   UINT32_MAX
+#define TICK_SHIFT 27 /* 134 ms */
+#define SLOTS	   8192u
+#define LOOK_AGAIN 8u /* ticks until an entry that was reported is looked at again */
 
+_Static_assert(UINT64_C(2) << TICK_SHIFT == KVR_SESSION_LATE,
+	       "armed late in the tick of its time, it stands in the next");
+
+/** Place of the index; empty when entry is 0. The tag's low bits say where it would like to be. */
+struct place {
+	uint32_t tag;
+	uint32_t entry; /* + 1 */
+};
+
+/**
+ * Scheduler side: rw. Control reads the atomics, relaxed: what it decides from an old value is
+ * looked at again (it slides or is confirmed), and arm() orders what a bind writes.
+ */
 struct entry {
-	alignas(64) uint64_t hash;
-	uint64_t expires;
-	uint64_t ttl;
-	struct kvr_session_binding to;
-	uint32_t prev, next; /* in its wheel slot; next free entry while free */
-	uint16_t slot;
-	uint16_t len; /* 0 = free */
+	alignas(64) _Atomic uint64_t expires; /* 0: free */
+	_Atomic uint64_t ttl;
+	uint64_t worker;
+	uint64_t caller_tag;
+	uint32_t dp_rank;
+	_Atomic uint32_t gen;	 /* odd: bound */
+	_Atomic uint32_t active; /* requests that have entered */
+	uint32_t tag;		 /* next free entry while free */
+	uint32_t len;
 	char id[KVR_SESSION_ID_MAX];
+};
+_Static_assert(sizeof(struct entry) == 320 && offsetof(struct entry, id) == 52,
+	       "ids of 12 bytes lie in the first line, of 76 in two");
+
+/** Circular lists; the first SLOTS are the heads, entry n is link SLOTS + n. Alone: in no slot. */
+struct link {
+	uint32_t prev, next;
 };
 
 struct kvr_session {
+	/* written at create */
 	struct entry *entry;
-	uint32_t *index; /* entry + 1, 0 = empty */
-	uint32_t mask;
-	uint32_t max, fresh, free, count;
+	struct place *index;
+	struct link *link;
+	uint32_t *queue;
+	_Atomic uint8_t
+		*queued; /* by entry: it is in the queue; set by sched, cleared by control */
+	void *map;
+	size_t map_bytes;
 	uint64_t seed;
-	uint64_t tick; /* all seconds before this one were looked at */
-	uint64_t refused;
-	uint32_t at[SLOTS]; /* heads of the wheel */
+	uint32_t mask; /* of the index */
+	uint32_t queue_mask;
+	uint32_t max;
+
+	/* scheduler side: rw, others: ro (relaxed) */
+	alignas(64) _Atomic uint32_t count;
+	_Atomic uint32_t reserved;
+	_Atomic uint64_t refused;
+	uint32_t fresh, free;
+	_Atomic uint32_t tail; /* release; pairs with the acquire load in take_over() */
+
+	/* control side: rw */
+	alignas(64) uint64_t tick; /* all slots before this one were looked at */
+	uint32_t head;
 };
 
 #endif

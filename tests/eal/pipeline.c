@@ -12,6 +12,7 @@
 #include "control.h"
 #include "kvr_eal.h"
 #include "kvr_put.h"
+#include "session.h"
 #include "stages.h"
 #include "start.h"
 
@@ -125,6 +126,7 @@ void pipeline_stop(void)
 	stop_buffers(rt);
 	stop_ports(rt);
 	stop_counters(rt);
+	need(rte_mempool_in_use_count(peer_pool) == 0, "frames left after the stop");
 	rte_mempool_free(peer_pool);
 	free(rt);
 	rt = NULL;
@@ -264,7 +266,8 @@ bool pipeline_balanced(void)
 	bool ok = adds_up(rt->in_stats) && adds_up(kvr_port_stats(rt->port[0]));
 
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		ok = adds_up(rt->pool[i].stats) && adds_up(rt->pool[i].event_stats) && ok;
+		ok = adds_up(rt->pool[i].stats) && adds_up(rt->pool[i].event_stats) &&
+		     (rt->pool[i].sessions == NULL || adds_up(rt->pool[i].sessions->stats)) && ok;
 	return ok;
 }
 

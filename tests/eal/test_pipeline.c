@@ -927,10 +927,11 @@ static size_t some_frame(struct kvr_rand *rnd, uint8_t *buf, uint64_t handle, ui
 					 .handle = handle,
 					 .epoch = 1,
 					 .msg_seq = kvr_rand_below(rnd, 50)};
-	static const uint8_t kinds[] = {KVR_ROUTE,	  KVR_CANCEL,	    KVR_PROBE,
-					KVR_RESPONSE,	  KVR_RESPONSE_ACK, KVR_PROGRESS,
-					KVR_DISPATCH_ACK, KVR_KV_EVENTS,    KVR_HEARTBEAT,
-					KVR_CONNECT,	  KVR_ABORT_ACK};
+	static const uint8_t kinds[] = {KVR_ROUTE,	    KVR_CANCEL,		KVR_PROBE,
+					KVR_RESPONSE,	    KVR_RESPONSE_ACK,	KVR_PROGRESS,
+					KVR_DISPATCH_ACK,   KVR_KV_EVENTS,	KVR_HEARTBEAT,
+					KVR_CONNECT,	    KVR_ABORT_ACK,	KVR_SESSION_OPENED,
+					KVR_SESSION_CLOSED, KVR_SESSION_RELEASE};
 	const uint8_t kind = kinds[kvr_rand_below(rnd, sizeof(kinds))];
 	const struct kvr_kind_info *info = kvr_kind_info(kind);
 	uint32_t body = info->min_body + 8 * kvr_rand_below(rnd, 12);
@@ -949,6 +950,10 @@ static size_t some_frame(struct kvr_rand *rnd, uint8_t *buf, uint64_t handle, ui
 		q->isl = n * 4 + kvr_rand_below(rnd, 4);
 		q->max_tokens = KVR_NONE32;
 		q->expected_output_tokens = KVR_NONE32;
+	}
+	if (kind == KVR_SESSION_RELEASE) {
+		((struct kvr_wire_session *)(buf + 48))->pool = 5;
+		((struct kvr_wire_session *)(buf + 48))->id_len = (uint16_t)(body - 8);
 	}
 	if (kind == KVR_KV_EVENTS) {
 		struct kvr_wire_kv_events *e = (void *)(buf + 48);

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sessions: memory, and the control thread's part of the table. */
+#include "session.h"
+
+#include <errno.h>
+
+#include <rte_malloc.h>
+#include <rte_random.h>
+
+#define DUE_ROUND                                                                                  \
+	32u /* of a pool and round of 1 ms: the closes they cause are answered in time             \
+	     */
+
+int sessions_create(struct pool *p, uint64_t seed)
+{
+	const struct kvr_pool_conf *c = p->conf;
+	struct sessions *s;
+
+	if (c->max_sessions == 0)
+		return 0;
+	s = rte_zmalloc("sessions", sizeof(*s), RTE_CACHE_LINE_SIZE);
+	if (s == NULL)
+		return -ENOMEM;
+	p->sessions = s;
+	s->max = c->max_sessions;
+	s->affinity_ttl_ns =
+		c->affinity_ttl_s == KVR_POOL_NONE ? 0 : c->affinity_ttl_s * UINT64_C(1000000000);
+	s->next_close = (uint32_t)rte_rand();
+	s->table = kvr_session_create(s->max, seed, now_ns(p->rt));
+	s->use = rte_zmalloc("session uses", kvr_flight_size(p->requests) * sizeof(*s->use),
+			     RTE_CACHE_LINE_SIZE);
+	s->close = rte_zmalloc("session closes", SESSION_CLOSES * sizeof(*s->close),
+			       RTE_CACHE_LINE_SIZE);
+	s->stats = kvr_stats_create(&router_session_stats, 1);
+	if (s->table == NULL || s->use == NULL || s->close == NULL || s->stats == NULL) {
+		sessions_destroy(p);
+		return -ENOMEM;
+	}
+	s->count = kvr_stats_row(s->stats, 0);
+	TAILQ_INIT(&s->free);
+	for (uint32_t i = 0; i < SESSION_CLOSES; i++)
+		TAILQ_INSERT_TAIL(&s->free, &s->close[i], link);
+	for (uint32_t i = 0; i < SESSION_WAITS; i++) {
+		TAILQ_INIT(&s->open_step[i]);
+		TAILQ_INIT(&s->close_step[i]);
+	}
+	return 0;
+}
+
+void sessions_destroy(struct pool *p)
+{
+	struct sessions *s = p->sessions;
+
+	if (s == NULL)
+		return;
+	kvr_stats_destroy(s->stats);
+	rte_free(s->close);
+	rte_free(s->use);
+	kvr_session_destroy(s->table);
+	rte_free(s);
+	p->sessions = NULL;
+}
+
+void session_round(struct router *rt)
+{
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		const struct pool *p = &rt->pool[i];
+		struct kvr_session_ref due[DUE_ROUND];
+		uint32_t n;
+
+		if (p->sessions == NULL ||
+		    !kvr_session_behind(p->sessions->table, rt->control.now_ns))
+			continue;
+		n = kvr_session_due(p->sessions->table, rt->control.now_ns, due, DUE_ROUND);
+		for (uint32_t k = 0; k < n; k++) {
+			const struct note note = {.type = NOTE_SESSION_DUE,
+						  .tokens = due[k].entry,
+						  .cached = due[k].gen};
+
+			/* Lost when the ring is full; the table tells again in a second. */
+			rte_ring_enqueue_elem(p->notes, (void *)(uintptr_t)&note, sizeof(note));
+		}
+	}
+}
