@@ -121,6 +121,9 @@ static const struct kvr_counter counters[] = {
 	[LOAD_LOOPS] = {"loops", "loops", "iterations of the load lcore"},
 	[LOAD_LOOPS_BUSY] = {"loops_busy", "loops", "of them that moved a frame"},
 	[LOAD_BUSY_CYCLES] = {"busy_cycles", "cycles", "time of loops that moved a frame"},
+	[LOAD_LONGEST_LOOP] = {"longest_loop", "microseconds",
+			       "longest time between two looks at the link: what held us up",
+			       KVR_COUNTER_F_GAUGE},
 	[LOAD_COUNTERS] = {0},
 };
 
