@@ -48,7 +48,8 @@ static enum kvr_sched_err must_wait(struct kvr_sched *s, struct choice *c, uint6
 	if (c->pinned) {
 		enum kvr_sched_err e = kvr_sched__pin_check(s, c);
 
-		if (e != KVR_SCHED_OK)
+		/* overload counts when a worker is chosen, not before */
+		if (e != KVR_SCHED_OK && e != KVR_SCHED_PIN_OVERLOADED)
 			return e;
 	} else {
 		kvr_sched__open_set(s, c);
