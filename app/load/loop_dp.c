@@ -99,6 +99,10 @@ static bool receive(struct load *l)
 /* How much of the lcore the load takes: a generator at its limit would measure itself. */
 static void account(struct load *l, bool busy)
 {
+	const uint64_t us = (rte_rdtsc() - l->now) / l->us;
+
+	if (us > kvr_stats_get(l->row, LOAD_LONGEST_LOOP))
+		kvr_stats_set(l->row, LOAD_LONGEST_LOOP, us);
 	kvr_stats_inc(l->row, LOAD_LOOPS);
 	if (!busy)
 		return;

@@ -228,7 +228,8 @@ static bool expired(const struct load *l, uint64_t idle)
 	return idle >= l->opt->session_timeout * l->hz;
 }
 
-/* A turn that failed ends its session: nobody knows what the router kept of it. */
+/* A turn that failed ends its session: nobody knows what the router kept of it. So does the first
+ * one when it is cancelled. */
 static void turn_failed(struct load *l, uint32_t lane, uint16_t code)
 {
 	struct load_session *x = session_of(l, l->lanes[lane].session);
@@ -254,7 +255,7 @@ void load_session_turn_over(struct load *l, uint32_t slot, enum load_counter how
 	struct load_session *x = session_of(l, s->session);
 	const uint32_t lane = x->lane;
 
-	if (how != LOAD_COMPLETED && how != LOAD_CANCELLED) {
+	if (how != LOAD_COMPLETED && (how != LOAD_CANCELLED || s->action == KVR_ACTION_OPEN)) {
 		turn_failed(l, lane, code);
 		return;
 	}
@@ -332,11 +333,16 @@ static void on_open(struct load *l, const struct kvr_wire_hdr *h, uint32_t engin
 	kvr_stats_inc(l->row, LOAD_OPENED);
 	x->at = engine;
 	x->opened = true;
+	x->closed = false;
 }
 
 /* Who ended the session that an engine is told to close. */
 static enum load_counter cause(struct load *l, const struct load_session *x)
 {
+	const struct load_lane *w = &l->lanes[x->lane];
+
+	if (x->turns == 1 && w->session == x->number && w->state == LOAD_LANE_TURN)
+		return LOAD_CLOSED_RELEASED; /* its first turn has failed, or starts over */
 	if (!x->over)
 		return expired(l, l->now - x->used) || expired(l, x->used - x->used_before)
 			       ? LOAD_CLOSED_EXPIRED

@@ -92,7 +92,8 @@ static const struct kvr_counter counters[] = {
 	[LOAD_MISPLACED] = {"misplaced", "turns",
 			    "turns that came to another engine than the session's"},
 	[LOAD_CLOSED] = {"closed", "sessions", "engines told to close: the client's last turn"},
-	[LOAD_CLOSED_RELEASED] = {"closed_released", "sessions", "engines told to close: released"},
+	[LOAD_CLOSED_RELEASED] = {"closed_released", "sessions",
+				  "engines told to close: released, or the first turn failed"},
 	[LOAD_CLOSED_EXPIRED] = {"closed_expired", "sessions", "engines told to close: expired"},
 	[LOAD_CLOSED_EARLY] = {"closed_early", "sessions",
 			       "engines told to close although the session went on"},
@@ -120,6 +121,9 @@ static const struct kvr_counter counters[] = {
 	[LOAD_LOOPS] = {"loops", "loops", "iterations of the load lcore"},
 	[LOAD_LOOPS_BUSY] = {"loops_busy", "loops", "of them that moved a frame"},
 	[LOAD_BUSY_CYCLES] = {"busy_cycles", "cycles", "time of loops that moved a frame"},
+	[LOAD_LONGEST_LOOP] = {"longest_loop", "microseconds",
+			       "longest time between two looks at the link: what held us up",
+			       KVR_COUNTER_F_GAUGE},
 	[LOAD_COUNTERS] = {0},
 };
 

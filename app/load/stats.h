@@ -110,6 +110,7 @@ enum load_counter {
 	LOAD_LOOPS,
 	LOAD_LOOPS_BUSY,
 	LOAD_BUSY_CYCLES,
+	LOAD_LONGEST_LOOP,
 	LOAD_COUNTERS
 };
 extern const struct kvr_stats_def load_stats_def;

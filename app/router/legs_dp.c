@@ -77,6 +77,7 @@ static void legs_release(struct lcore *lc, struct pool *d, struct legs *l)
 		l->prefill->legs = l->prefill->job = NULL;
 	if (l->decode != NULL)
 		l->decode->legs = l->decode->job = NULL;
+	session_close_left(lc, d, &l->job->session);
 	job_free(lc, l->job);
 }
 

@@ -130,6 +130,8 @@ struct job_session {
 	uint8_t action;	       /* enum kvr_wire_session_action */
 	uint8_t pin;	       /* enum session_pin */
 	bool reserved;	       /* room is kept in the table */
+	bool closes;	       /* unbound by a leg that was stopped: tell `closing` in the end */
+	uint64_t closing;
 };
 
 /**

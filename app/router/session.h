@@ -117,14 +117,16 @@ void session_prefill(const struct pool *p, const struct job_session *js, struct 
 
 /** Booked on the worker of @p r. @return true: the request is held; sched_go_on() or
  * sched_fail() follows. */
-bool session_routed(struct lcore *lc, struct pool *p, struct kvr_flight *r,
-		    const struct job_session *js);
+bool session_routed(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job_session *js);
 
 /** The worker has taken @p r, or has sent its first item. Idempotent. */
 void session_success(struct lcore *lc, struct pool *p, struct kvr_flight *r);
 
 /** The request ends, counted under @p how. */
 void session_ended(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool_counter how);
+
+/** The request whose stopped leg was to close its session has no other leg. */
+void session_close_left(struct lcore *lc, struct pool *p, struct job_session *js);
 
 /** A job that is not needed any more gives back the room it has kept. */
 void session_job_free(struct job *j);

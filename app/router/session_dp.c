@@ -379,17 +379,20 @@ static void open_start(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 }
 
 /* Unbind now, tell the worker later: it is still needed for this request. */
-static void close_later(struct pool *p, struct kvr_flight *r, const struct kvr_session_key *key)
+static void close_later(struct pool *p, struct kvr_flight *r, struct job_session *js)
 {
 	struct session_use *u = &p->sessions->use[r->slot];
-	struct kvr_session_binding to;
+	struct kvr_session_binding to = {.worker = js->closing};
 
-	if (!kvr_session_unbind(p->sessions->table, key, &to))
-		return;
-	count(p->sessions, SC_UNBOUND);
+	if (!js->closes) {
+		if (!kvr_session_unbind(p->sessions->table, &js->key, &to))
+			return;
+		count(p->sessions, SC_UNBOUND);
+	}
+	js->closes = false; /* by the leg that was stopped: this one takes it over */
 	u->part = SESSION_CLOSES_IT;
 	u->ask.worker = to.worker;
-	ask_id(&u->ask, key->id, key->len);
+	ask_id(&u->ask, js->key.id, js->key.len);
 }
 
 /* With affinity: into the binding when the request went there, to be bound when there is none. */
@@ -408,8 +411,7 @@ static void use_affinity(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 	}
 }
 
-bool session_routed(struct lcore *lc, struct pool *p, struct kvr_flight *r,
-		    const struct job_session *js)
+bool session_routed(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job_session *js)
 {
 	if (likely(js->key.len == 0) || p->sessions == NULL)
 		return false;
@@ -418,7 +420,7 @@ bool session_routed(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 		open_start(lc, p, r, js);
 		return true;
 	case KVR_ACTION_CLOSE:
-		close_later(p, r, &js->key);
+		close_later(p, r, js);
 		return false;
 	default:
 		if (p->sessions->affinity_ttl_ns != 0)
@@ -474,20 +476,37 @@ void session_success(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 /* ---- the end of a request ---- */
 
 /* Tell a worker that a session is over, unless it has been opened there again. */
-static void close_unless_bound(struct lcore *lc, struct pool *p, const struct session_ask *a)
+static void close_unless_bound(struct lcore *lc, struct pool *p, uint64_t worker,
+			       const struct kvr_session_key *key)
 {
 	struct kvr_session_binding to;
+
+	if (!find(lc, p, key, &to, NULL) || is_affinity(&to) || to.worker != worker)
+		close_start(lc, p, worker, key->id, key->len);
+}
+
+/* A leg ends that has opened or closed a session. */
+static void close_asked(struct lcore *lc, struct pool *p, const struct session_ask *a)
+{
 	struct kvr_session_key key;
 
 	kvr_session_key(p->sessions->table, a->id, a->id_len, &key);
-	if (!find(lc, p, &key, &to, NULL) || is_affinity(&to) || to.worker != a->worker)
-		close_start(lc, p, a->worker, a->id, a->id_len);
+	close_unless_bound(lc, p, a->worker, &key);
+}
+
+void session_close_left(struct lcore *lc, struct pool *p, struct job_session *js)
+{
+	if (likely(!js->closes))
+		return;
+	js->closes = false;
+	close_unless_bound(lc, p, js->closing, &js->key);
 }
 
 void session_ended(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool_counter how)
 {
 	struct session_use *u;
 	enum session_part part;
+	struct job *j = r->job;
 
 	if (p->sessions == NULL)
 		return;
@@ -498,10 +517,16 @@ void session_ended(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum 
 	case SESSION_OPENS: /* by something else than the answer: it may be opened all the same */
 		ask_stop(p->sessions, &u->ask);
 		count(p->sessions, SC_OPEN_ENDED);
-		close_unless_bound(lc, p, &u->ask);
+		close_asked(lc, p, &u->ask);
 		break;
 	case SESSION_CLOSES_IT:
-		close_unless_bound(lc, p, &u->ask);
+		if (how != PC_STOPPED) {
+			close_asked(lc, p, &u->ask);
+			break;
+		}
+		/* Only the prefill leg has failed: the request may go on, in the same session. */
+		j->session.closes = true;
+		j->session.closing = u->ask.worker;
 		break;
 	case SESSION_INSIDE:
 		/* A leg that ends because the other one has failed says nothing of its worker. */
@@ -524,6 +549,18 @@ static void open_failed(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 	count(p->sessions, how);
 	p->sessions->use[r->slot].part = SESSION_NO_PART;
 	sched_fail(lc, p, r, KVR_E_SESSION_OPEN_FAILED, code, PC_REFUSED);
+}
+
+/* Should this leg be stopped, the next try is a request of the session like any other. */
+static void went_open(const struct pool *p, const struct kvr_flight *r, struct job *j)
+{
+	const struct kvr_session_binding to = {r->relay.worker, r->dp_rank, 0};
+
+	if (r->legs == NULL)
+		return; /* its job is not needed again */
+	j->session.action = KVR_ACTION_NONE;
+	if (!pinned_by_client(p, &j->hints))
+		pin(p, &j->session, &j->hints, &to);
 }
 
 void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n)
@@ -549,6 +586,7 @@ void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n)
 	rc = bind(lc, p, r, &j->session.key, j->session.timeout_s * 1000 * MS, 0, NULL);
 	assert(rc == 0);
 	RTE_SET_USED(rc);
+	went_open(p, r, j);
 	sched_go_on(lc, p, r);
 }
 
@@ -604,7 +642,7 @@ static void open_given_up(struct lcore *lc, struct pool *p, struct session_ask *
 {
 	struct kvr_flight *r = kvr_flight_by_handle(p->requests, a->number);
 
-	close_unless_bound(lc, p, a);
+	close_asked(lc, p, a);
 	open_failed(lc, p, r, SC_OPEN_UNANSWERED, 0);
 }
 

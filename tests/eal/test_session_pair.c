@@ -300,6 +300,89 @@ static void failed_prefill_leg_opens_again(void)
 	end(1, 0);
 }
 
+/* The same when the session is open already: the next try is a request of it like any other. */
+static void failed_prefill_leg_does_not_open_twice(void)
+{
+	uint64_t p, d, number, worker = 0, to = 0;
+
+	begin(PAIR, true);
+	for (uint64_t id = 1; id < 9; id++) { /* load at both, so that a free choice changes */
+		char name[8] = {'c', (char)('0' + id), 0};
+
+		route(id, KVR_ACTION_OPEN, name);
+		p = leg(PEER_P, &to);
+		ack(PEER_P, id, p);
+		number = asked(KVR_SESSION_OPEN, &worker);
+		CU_ASSERT_NOT_EQUAL_FATAL(number, 0);
+		answer(KVR_SESSION_OPENED, worker, number, 0);
+		d = leg(PEER_D, &to);
+		ack(PEER_D, id, d);
+		done(PEER_P, id, p, KVR_RESP_F_ERROR);
+		p = leg(PEER_P, &to);
+		CU_ASSERT_NOT_EQUAL_FATAL(p, 0);
+		ack(PEER_P, id, p);
+		CU_ASSERT_EQUAL(asked(KVR_SESSION_OPEN, &to), 0);
+		d = leg(PEER_D, &to);
+		CU_ASSERT_NOT_EQUAL_FATAL(d, 0);
+		CU_ASSERT_EQUAL(to, worker);
+		ack(PEER_D, id, d);
+		done(PEER_P, id, p, 0);
+		done(PEER_D, id, d, 0);
+		CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE, &to), 0);
+		if (id == 4) { /* max_sessions */
+			end(4, 0);
+			return;
+		}
+		pipeline_flush();
+	}
+}
+
+/* A closing turn whose prefill leg fails: the session is closed when the request has ended. */
+static void closing_turn_that_starts_over_closes_once(bool again)
+{
+	uint64_t p, d, number, worker = 0, to = 0;
+
+	begin(PAIR, true);
+	route(1, KVR_ACTION_OPEN, "chat");
+	p = leg(PEER_P, &to);
+	ack(PEER_P, 1, p);
+	number = asked(KVR_SESSION_OPEN, &worker);
+	answer(KVR_SESSION_OPENED, worker, number, 0);
+	d = leg(PEER_D, &to);
+	ack(PEER_D, 1, d);
+	done(PEER_P, 1, p, 0);
+	done(PEER_D, 1, d, 0);
+	pipeline_flush();
+	route(2, KVR_ACTION_CLOSE, "chat");
+	for (int i = 0; i < 2; i++) {
+		p = leg(PEER_P, &to);
+		CU_ASSERT_NOT_EQUAL_FATAL(p, 0);
+		ack(PEER_P, 2, p);
+		d = leg(PEER_D, &to);
+		CU_ASSERT_EQUAL(to, worker);
+		ack(PEER_D, 2, d);
+		CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE, &to), 0);
+		pipeline_flush();
+		done(PEER_P, 2, p, i == 0 || again ? KVR_RESP_F_ERROR : 0);
+	}
+	if (again) { /* no third try */
+		CU_ASSERT_EQUAL(rejected(), KVR_E_PREFILL_FAILED);
+	} else {
+		CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE, &to), 0);
+		done(PEER_D, 2, d, 0);
+	}
+	close_answered(worker);
+	CU_ASSERT_EQUAL(counter(0, SC_UNBOUND), 1);
+	CU_ASSERT_EQUAL(counter(0, SC_CLOSES), 1);
+	end(0, 0);
+}
+
+static void closing_turns_that_start_over(void)
+{
+	closing_turn_that_starts_over_closes_once(false);
+	closing_turn_that_starts_over_closes_once(true);
+}
+
 static void each_leg_has_an_affinity(void)
 {
 	uint64_t p, d, p_worker = 0, d_worker = 0, to = 0;
@@ -395,6 +478,8 @@ int main(void)
 		{"open refused", refused_open_ends_the_request_and_lets_the_prefill_leg_run_out},
 		{"open silent", silence_and_cancel_close_what_may_be_open},
 		{"start over", failed_prefill_leg_opens_again},
+		{"open, start over", failed_prefill_leg_does_not_open_twice},
+		{"close, start over", closing_turns_that_start_over},
 		{"affinity", each_leg_has_an_affinity},
 		{"affinity start over", failed_prefill_leg_ends_its_own_affinity},
 		{"stop", stop_while_held_frees_the_message},

@@ -558,8 +558,11 @@ static void a_close_that_nobody_asked_for_is_early(void)
 	load_session_begin(&load);
 	slot = next_turn();
 	session_message(KVR_SESSION_OPEN, 1, 5);
+	session_message(KVR_SESSION_CLOSE, 1, 6); /* the first turn starts over */
+	CU_ASSERT_EQUAL(count(LOAD_CLOSED_EARLY), 0);
+	session_message(KVR_SESSION_OPEN, 1, 7);
 	turn_comes_to(slot, 1);
-	session_message(KVR_SESSION_CLOSE, 1, 6);
+	session_message(KVR_SESSION_CLOSE, 1, 8);
 	CU_ASSERT_EQUAL(count(LOAD_CLOSED_EARLY), 1);
 	end();
 }
