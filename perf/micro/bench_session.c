@@ -13,7 +13,10 @@
  * without fetching ahead, two misses one after the other. expire_ns is all that both sides do for
  * a session whose time is over. pause_*_us are the longest single calls of a side over the whole
  * run, those in which the thread was switched out left out and counted (switched). Every result is
- * compared with what was bound. machine_factor is this machine against the reference one.
+ * compared with what was bound. over_100us counts the calls above 100 us; host_gap_us and
+ * host_over_100us are the same of a loop that only reads the clock, as long as the measured calls
+ * took: what this machine does to a program that does nothing. machine_factor is this machine
+ * against the reference one.
  */
 
 #include "kvr_hist.h"
@@ -49,6 +52,8 @@ struct id {
 struct side {
 	double longest_us;
 	uint64_t switched;
+	uint64_t over_100us;
+	uint64_t tsc; /* of all calls */
 };
 
 struct bench {
@@ -59,7 +64,7 @@ struct bench {
 	uint64_t now, checksum;
 	double tick_ns, control_ns;
 	long switches;
-	struct side sched, control;
+	struct side sched, control, host;
 	struct kvr_hist single; /* 1/16 ns */
 	/* the burst */
 	struct id here[BURST];
@@ -146,12 +151,29 @@ static void note_pause(struct bench *b, struct side *side, uint64_t tsc)
 {
 	double us = (double)tsc * b->tick_ns / 1e3;
 
-	if (us <= side->longest_us)
-		return;
-	if (us >= LONG_US && switched(b))
+	side->tsc += tsc;
+	if (us < LONG_US) {
+		side->longest_us = RTE_MAX(us, side->longest_us);
+	} else if (switched(b)) {
 		side->switched++;
-	else
-		side->longest_us = us;
+	} else {
+		side->longest_us = RTE_MAX(us, side->longest_us);
+		side->over_100us += us > 100;
+	}
+}
+
+/* What the machine does to a thread that only reads the clock. */
+static void host_gaps(struct bench *b)
+{
+	const uint64_t start = rte_rdtsc();
+	uint64_t last = start, now;
+
+	switched(b);
+	while (last - start < b->sched.tsc) {
+		now = rte_rdtsc();
+		note_pause(b, &b->host, now - last);
+		last = rte_rdtsc();
+	}
 }
 
 /* ---- what is measured ---- */
@@ -374,6 +396,7 @@ static void run(struct bench *b, struct result *r)
 	r->unbind = all(b, op_unbind, AHEAD, BY_BURST);
 	if (kvr_session_count(b->s) != 0)
 		fail("some were left");
+	host_gaps(b);
 }
 
 static void print(const struct bench *b, const struct result *r, bool json)
@@ -393,6 +416,9 @@ static void print(const struct bench *b, const struct result *r, bool json)
 		{"expire_ns", r->expire},
 		{"pause_sched_us", b->sched.longest_us},
 		{"pause_control_us", b->control.longest_us},
+		{"over_100us", (double)b->sched.over_100us},
+		{"host_gap_us", b->host.longest_us},
+		{"host_over_100us", (double)b->host.over_100us},
 		{"switched", (double)(b->sched.switched + b->control.switched)},
 		{"chain_ns", chain},
 		{"machine_factor", chain / REFERENCE_NS},
