@@ -132,6 +132,7 @@ struct job_session {
 	bool reserved;	       /* room is kept in the table */
 	bool closes;	       /* unbound by a leg that was stopped: tell `closing` in the end */
 	uint64_t closing;
+	uint32_t closing_epoch;
 };
 
 /**

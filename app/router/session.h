@@ -38,6 +38,7 @@ struct session_ask {
 	TAILQ_ENTRY(session_ask) link; /* waiting list of its step, or free closes */
 	uint64_t due_ns;
 	uint64_t worker;
+	uint32_t epoch;	 /* the life of the worker that has the session: not told to another one */
 	uint64_t number; /* header id: flight handle of an open; generation, pool, index of a close
 			  */
 	uint32_t timeout_s;

@@ -51,8 +51,8 @@ static bool ask_send(struct lcore *lc, struct pool *p, struct session_ask *a)
 	uint8_t buf[sizeof(struct kvr_wire_hdr) + sizeof(body) + KVR_SESSION_ID_MAX];
 	int len;
 
-	if (w == NULL)
-		return false;
+	if (w == NULL || w->epoch != a->epoch)
+		return false; /* and the session with it */
 	len = kvr_put_session(buf, sizeof(buf), a->kind, &ids, body,
 			      (struct kvr_str){a->id, a->id_len});
 	assert(len > 0);
@@ -91,8 +91,8 @@ static void give_up_oldest(struct sessions *s)
 }
 
 /* Tell a worker that a session is over. */
-static void close_start(struct lcore *lc, struct pool *p, uint64_t worker, const void *id,
-			uint32_t len)
+static void close_start(struct lcore *lc, struct pool *p, uint64_t worker, uint32_t epoch,
+			const void *id, uint32_t len)
 {
 	struct sessions *s = p->sessions;
 	struct session_ask *a;
@@ -105,6 +105,7 @@ static void close_start(struct lcore *lc, struct pool *p, uint64_t worker, const
 	a->kind = KVR_SESSION_CLOSE;
 	a->step = 0;
 	a->worker = worker;
+	a->epoch = epoch;
 	a->timeout_s = 0;
 	a->number = (uint64_t)s->next_close++ << 32 | (uint64_t)p->number << 24 |
 		    (uint64_t)(a - s->close);
@@ -209,7 +210,7 @@ static bool find(struct lcore *lc, struct pool *p, const struct kvr_session_key 
 	case KVR_SESSION_EXPIRED:
 		count(p->sessions, SC_EXPIRED);
 		if (!is_affinity(to))
-			close_start(lc, p, to->worker, key->id, key->len);
+			close_start(lc, p, to->worker, (uint32_t)to->tag, key->id, key->len);
 		return false;
 	default:
 		return false;
@@ -369,6 +370,7 @@ static void open_start(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 	a->kind = KVR_SESSION_OPEN;
 	a->step = 0;
 	a->worker = r->relay.worker;
+	a->epoch = kvr_view_find(lc->view, a->worker)->epoch; /* found a moment ago */
 	a->number = kvr_flight_handle(p->requests, r);
 	a->timeout_s = js->timeout_s + KVR_WIRE_SESSION_GRACE_S;
 	ask_id(a, js->key.id, js->key.len);
@@ -382,7 +384,7 @@ static void open_start(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 static void close_later(struct pool *p, struct kvr_flight *r, struct job_session *js)
 {
 	struct session_use *u = &p->sessions->use[r->slot];
-	struct kvr_session_binding to = {.worker = js->closing};
+	struct kvr_session_binding to = {.worker = js->closing, .tag = js->closing_epoch};
 
 	if (!js->closes) {
 		if (!kvr_session_unbind(p->sessions->table, &js->key, &to))
@@ -392,6 +394,7 @@ static void close_later(struct pool *p, struct kvr_flight *r, struct job_session
 	js->closes = false; /* by the leg that was stopped: this one takes it over */
 	u->part = SESSION_CLOSES_IT;
 	u->ask.worker = to.worker;
+	u->ask.epoch = (uint32_t)to.tag;
 	ask_id(&u->ask, js->key.id, js->key.len);
 }
 
@@ -476,13 +479,13 @@ void session_success(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 /* ---- the end of a request ---- */
 
 /* Tell a worker that a session is over, unless it has been opened there again. */
-static void close_unless_bound(struct lcore *lc, struct pool *p, uint64_t worker,
+static void close_unless_bound(struct lcore *lc, struct pool *p, uint64_t worker, uint32_t epoch,
 			       const struct kvr_session_key *key)
 {
 	struct kvr_session_binding to;
 
 	if (!find(lc, p, key, &to, NULL) || is_affinity(&to) || to.worker != worker)
-		close_start(lc, p, worker, key->id, key->len);
+		close_start(lc, p, worker, epoch, key->id, key->len);
 }
 
 /* A leg ends that has opened or closed a session. */
@@ -491,7 +494,7 @@ static void close_asked(struct lcore *lc, struct pool *p, const struct session_a
 	struct kvr_session_key key;
 
 	kvr_session_key(p->sessions->table, a->id, a->id_len, &key);
-	close_unless_bound(lc, p, a->worker, &key);
+	close_unless_bound(lc, p, a->worker, a->epoch, &key);
 }
 
 void session_close_left(struct lcore *lc, struct pool *p, struct job_session *js)
@@ -499,7 +502,7 @@ void session_close_left(struct lcore *lc, struct pool *p, struct job_session *js
 	if (likely(!js->closes))
 		return;
 	js->closes = false;
-	close_unless_bound(lc, p, js->closing, &js->key);
+	close_unless_bound(lc, p, js->closing, js->closing_epoch, &js->key);
 }
 
 void session_ended(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool_counter how)
@@ -527,6 +530,7 @@ void session_ended(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum 
 		/* Only the prefill leg has failed: the request may go on, in the same session. */
 		j->session.closes = true;
 		j->session.closing = u->ask.worker;
+		j->session.closing_epoch = u->ask.epoch;
 		break;
 	case SESSION_INSIDE:
 		/* A leg that ends because the other one has failed says nothing of its worker. */
@@ -616,7 +620,7 @@ void session_on_release(struct lcore *lc, struct pool *p, const struct note *n)
 	if (find(lc, p, &key, &to, NULL)) {
 		kvr_session_unbind(p->sessions->table, &key, NULL);
 		count(p->sessions, SC_UNBOUND);
-		close_start(lc, p, to.worker, key.id, key.len);
+		close_start(lc, p, to.worker, (uint32_t)to.tag, key.id, key.len);
 		st.code = KVR_OK;
 	}
 	out_message(lc, path_kept(m), KVR_SESSION_RELEASED, h->source, h->id, 0, &st, sizeof(st));
@@ -632,7 +636,7 @@ void session_on_due(struct lcore *lc, struct pool *p, const struct note *n)
 		return;
 	count(p->sessions, SC_EXPIRED);
 	if (!is_affinity(&e.to))
-		close_start(lc, p, e.to.worker, e.id, e.len);
+		close_start(lc, p, e.to.worker, (uint32_t)e.to.tag, e.id, e.len);
 }
 
 /* ---- time ---- */
