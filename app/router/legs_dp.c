@@ -851,15 +851,14 @@ void legs_late(struct lcore *lc, struct pool *d, struct kvr_flight *r)
 	struct legs *l = r->legs;
 	const struct why why = {.code = KVR_E_EXPIRED};
 
-	if (l->run.cancelled)
+	if (l->run.cancelled ||
+	    (l->run.prefill != KVR_LEG_WAITING && l->run.decode != KVR_LEG_WAITING))
 		return;
-	if (l->run.prefill == KVR_LEG_WAITING) {
-		reject(lc, l, &why);
-		r->end_code = KVR_E_EXPIRED;
-		happened(lc, d, l, KVR_LEGS_CANCEL, NULL);
-	} else if (l->run.decode == KVR_LEG_WAITING) {
-		happened(lc, d, l, KVR_LEGS_DECODE_FAILED, &why);
-	}
+	reject(lc, l, &why);
+	r->end_code = KVR_E_EXPIRED;
+	/* As a cancel: a decode leg whose blocks are ready must still tell its worker to free them.
+	 */
+	happened(lc, d, l, KVR_LEGS_CANCEL, NULL);
 }
 
 void legs_expired(struct lcore *lc, struct pool *p, struct kvr_flight *r)

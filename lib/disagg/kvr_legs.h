@@ -59,8 +59,7 @@ enum kvr_legs_event {
 	KVR_LEGS_DECODE_OUTPUT,	 /**< first item */
 	KVR_LEGS_DECODE_DONE,	 /**< last item */
 	KVR_LEGS_DECODE_REFUSED, /**< by its pool: it was never booked, and does not wait */
-	KVR_LEGS_DECODE_FAILED,	 /**< refused by the worker, worker lost, expired; deadline when it
-				  * waits */
+	KVR_LEGS_DECODE_FAILED,	 /**< refused by the worker, worker lost, expired */
 	KVR_LEGS_RESULT_LOST,	 /**< sync: the decode leg is booked, but the prefill worker has
 				  * gone, and what it has computed with it */
 	KVR_LEGS_CANCEL,

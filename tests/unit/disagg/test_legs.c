@@ -154,7 +154,7 @@ static void decode_moves(struct world w)
 
 	if (w.decode == QUEUE) {
 		decide_decode(w, true);
-		after(w, KVR_LEGS_DECODE_FAILED); /* its deadline has passed */
+		after(w, KVR_LEGS_DECODE_FAILED); /* whatever else takes it out */
 	} else if (w.decode == BOOKED) {
 		if (!w.legs.output)
 			after(w, KVR_LEGS_DECODE_OUTPUT);
