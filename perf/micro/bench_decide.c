@@ -16,6 +16,7 @@
  * this machine against the reference one.
  */
 
+#include "bench_machine.h"
 #include "kvr_hist.h"
 #include "kvr_peerbench.h"
 #include "sched_pvt.h"
@@ -35,7 +36,6 @@
 #define PASSES_MAX	  1000u
 #define BURST		  32u /* divides the fill and the passes */
 #define BLOCK_SIZE	  16u
-#define REFERENCE_NS	  3.7
 
 enum { FIND, PROJECT, SELECT, BOOK, MARK, FREE, STEPS };
 static const char *const step_name[STEPS] = {"find", "project", "select", "book", "mark", "free"};
@@ -64,50 +64,12 @@ static void *lines(size_t n)
 	return p;
 }
 
-static double now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
-}
-
 static double cpu_ns(void)
 {
 	struct timespec ts;
 
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
 	return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double chain_ns(void)
-{
-	static volatile uint64_t sink;
-	uint64_t local[512], s = 0;
-	struct kvr_rand r = {1};
-	double v[25];
-
-	for (uint32_t i = 0; i < 512; i++)
-		local[i] = kvr_rand_u64(&r);
-	for (uint32_t k = 0; k < 25; k++) {
-		double start = now_ns();
-
-		for (uint32_t rep = 0; rep < 100; rep++)
-			for (uint32_t i = 0; i < 512; i++)
-				s = pb_chain(s, local[i]);
-		v[k] = (now_ns() - start) / 51200;
-	}
-	sink = s;
-	(void)sink;
-	qsort(v, 25, sizeof(v[0]), by_value);
-	return v[12];
 }
 
 static void start_eal(void)
@@ -373,7 +335,7 @@ static void run(struct bench *b, struct result *r)
 		burst(b);
 	for (uint32_t p = 0; p < b->passes; p++)
 		mean[p] = pass(b);
-	qsort(mean, b->passes, sizeof(mean[0]), by_value);
+	qsort(mean, b->passes, sizeof(mean[0]), bench_by_value);
 	r->mean = mean[b->passes / 2];
 	r->least = mean[0];
 	r->per_s = 1e9 / r->mean;
@@ -398,7 +360,7 @@ static bool balanced(struct bench *b)
 
 static void print(const struct bench *b, const struct result *r, bool json)
 {
-	double chain = chain_ns();
+	double chain = bench_chain_ns();
 	const struct {
 		const char *name;
 		double v;
@@ -410,7 +372,7 @@ static void print(const struct bench *b, const struct result *r, bool json)
 		 {"total_ns_p99", r->p99},
 		 {"decisions_per_s", r->per_s},
 		 {"chain_ns", chain},
-		 {"machine_factor", chain / REFERENCE_NS}};
+		 {"machine_factor", chain / BENCH_REFERENCE_NS}};
 
 	for (uint32_t i = 0; i < sizeof(f) / sizeof(f[0]); i++)
 		printf(json ? "%s\"%s\": %.*f" : "%s%-18s %.*f\n",

@@ -13,6 +13,7 @@
  * one (chain hash of a block: 3.7 ns there): reference figures times it compare with ours.
  */
 
+#include "bench_machine.h"
 #include "kvr_hist.h"
 #include "kvr_pbtrace.h"
 
@@ -25,10 +26,9 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#define BURST	     32u
-#define REPS	     5u
-#define REFERENCE_NS 3.7
-#define READERS	     4u
+#define BURST	32u
+#define REPS	5u
+#define READERS 4u
 
 struct bench {
 	struct kvr_prefix *t;
@@ -81,24 +81,9 @@ static void print_fields(bool json)
 		printf("}\n");
 }
 
-static double now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static double median(double *v, uint32_t n)
 {
-	qsort(v, n, sizeof(*v), by_value);
+	qsort(v, n, sizeof(*v), bench_by_value);
 	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
@@ -110,29 +95,6 @@ static void *lines(size_t n)
 		exit(1);
 	memset(p, 0, n);
 	return p;
-}
-
-/* Chain hash of one block, hot cache, as the reference measures it: 8,192 tokens of 16. */
-static double chain_ns(void)
-{
-	static volatile uint64_t sink;
-	uint64_t local[512], s = 0;
-	struct kvr_rand r = {1};
-	double v[25];
-
-	for (uint32_t i = 0; i < 512; i++)
-		local[i] = kvr_rand_u64(&r);
-	for (uint32_t k = 0; k < 25; k++) {
-		double start = now_ns();
-
-		for (uint32_t rep = 0; rep < 100; rep++)
-			for (uint32_t i = 0; i < 512; i++)
-				s = pb_chain(s, local[i]);
-		v[k] = (now_ns() - start) / 51200;
-	}
-	sink = s;
-	(void)sink;
-	return median(v, 25);
 }
 
 static void pin(int cpu)
@@ -232,7 +194,7 @@ static struct kvr_prefix_stats stats(const struct bench *b)
 /* All events; ns a block of `blocks`. The clock stops when the memory is back in the pools. */
 static double apply(struct bench *b, const struct pb_events *e, uint64_t blocks)
 {
-	double start = now_ns();
+	double start = bench_now_ns();
 
 	for (uint32_t i = 0; i < e->n; i += BURST) {
 		kvr_prefix_apply_burst(b->t, &e->ev[i], e->n - i < BURST ? e->n - i : BURST);
@@ -240,7 +202,7 @@ static double apply(struct bench *b, const struct pb_events *e, uint64_t blocks)
 	}
 	while (kvr_prefix_maintain(b->t, 1) > 0)
 		rte_rcu_qsbr_quiescent(b->qsbr, 0);
-	return (now_ns() - start) / (double)blocks;
+	return (bench_now_ns() - start) / (double)blocks;
 }
 
 struct reader {
@@ -269,7 +231,7 @@ static double pass(struct reader *r, uint32_t burst)
 {
 	const struct pb *w = &r->b->w;
 	struct kvr_prefix_query q[BURST];
-	double start = now_ns();
+	double start = bench_now_ns();
 
 	for (uint32_t i = r->from; i < r->to; i += burst) {
 		uint32_t n = r->to - i < burst ? r->to - i : burst;
@@ -280,7 +242,7 @@ static double pass(struct reader *r, uint32_t burst)
 		kvr_prefix_score_burst(r->b->t, q, n);
 		rte_rcu_qsbr_quiescent(r->b->qsbr, r->id);
 	}
-	return (now_ns() - start) / (r->to - r->from);
+	return (bench_now_ns() - start) / (r->to - r->from);
 }
 
 /* The first pass dropped, two kept. */
@@ -337,10 +299,10 @@ static void *read_half(void *arg)
 	pin(r->cpu);
 	rte_rcu_qsbr_thread_register(r->b->qsbr, r->id);
 	rte_rcu_qsbr_thread_online(r->b->qsbr, r->id);
-	start = now_ns();
+	start = bench_now_ns();
 	for (uint32_t i = 0; i < r->passes; i++)
 		pass(r, BURST);
-	r->ns = now_ns() - start;
+	r->ns = bench_now_ns() - start;
 	rte_rcu_qsbr_thread_offline(r->b->qsbr, r->id);
 	rte_rcu_qsbr_thread_unregister(r->b->qsbr, r->id);
 	return NULL;
@@ -409,7 +371,7 @@ static void *write_churn(void *arg)
 	rte_rcu_qsbr_thread_register(w->b->qsbr, 3);
 	rte_rcu_qsbr_thread_online(w->b->qsbr, 3);
 	w->runs = true;
-	start = now_ns();
+	start = bench_now_ns();
 	while (!w->stop) {
 		for (int k = 0; k < 2; k++) {
 			const struct pb_events *e = k ? &w->removal : &w->store;
@@ -422,7 +384,7 @@ static void *write_churn(void *arg)
 		}
 		w->done += 2 * w->blocks;
 	}
-	w->ns = now_ns() - start;
+	w->ns = bench_now_ns() - start;
 	rte_rcu_qsbr_thread_offline(w->b->qsbr, 3);
 	rte_rcu_qsbr_thread_unregister(w->b->qsbr, 3);
 	return NULL;
@@ -546,7 +508,7 @@ static int run_workload(struct bench *b, uint32_t w, uint32_t d, uint64_t t)
 	pb_init(&b->w, w, d, t);
 	unique = (uint64_t)PB_GROUPS * b->w.p + (uint64_t)b->w.nseq * (d - b->w.p);
 	start_eal(b, (unique + (1u << 20)) * 40);
-	b->chain_ns = chain_ns();
+	b->chain_ns = bench_chain_ns();
 	open_table(b, w, unique + (1u << 19),
 		   (uint64_t)b->w.nseq * ((d - b->w.p + 511) / 512) + 262144 / (d - b->w.p) +
 			   PB_GROUPS * (b->w.p / 512 + 2) + 4096);
@@ -601,7 +563,7 @@ static int run_workload(struct bench *b, uint32_t w, uint32_t d, uint64_t t)
 	close_table(b);
 	one_block_events(w);
 	say("chain_ns", b->chain_ns);
-	say("machine_factor", b->chain_ns / REFERENCE_NS);
+	say("machine_factor", b->chain_ns / BENCH_REFERENCE_NS);
 	return (want != 0 && sum != want) || left != 0;
 }
 
@@ -652,7 +614,7 @@ static int run_trace(struct bench *b, const char *file, uint32_t workers)
 		return 1;
 	}
 	start_eal(b, (uint64_t)workers * PBT_LRU * 40);
-	b->chain_ns = chain_ns();
+	b->chain_ns = bench_chain_ns();
 	want = expected_trace(&t, workers);
 	for (uint32_t i = 0; i < REPS; i++) {
 		open_table(b, workers, (uint64_t)workers * PBT_LRU + 65536, workers * PBT_LRU / 16);
@@ -679,7 +641,7 @@ static int run_trace(struct bench *b, const char *file, uint32_t workers)
 	say_text("checksum", hex(acc));
 	say_text("checksum_is", verdict(acc, want));
 	say("chain_ns", b->chain_ns);
-	say("machine_factor", b->chain_ns / REFERENCE_NS);
+	say("machine_factor", b->chain_ns / BENCH_REFERENCE_NS);
 	free(out);
 	return want != 0 && acc != want;
 }

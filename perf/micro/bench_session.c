@@ -19,6 +19,7 @@
  * against the reference one.
  */
 
+#include "bench_machine.h"
 #include "kvr_hist.h"
 #include "kvr_rand.h"
 #include "kvr_session.h"
@@ -34,15 +35,14 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define BURST	     32u
-#define AHEAD	     8u /* calls from the first fetch to the use; half of it to the second */
-#define PASSES	     3u
-#define ID_MAX	     40u
-#define SEC	     UINT64_C(1000000000)
-#define TTL	     (600 * SEC)
-#define TURN_EVERY   32u /* bursts between two turns of the control side */
-#define LONG_US	     20
-#define REFERENCE_NS 3.7
+#define BURST	   32u
+#define AHEAD	   8u /* calls from the first fetch to the use; half of it to the second */
+#define PASSES	   3u
+#define ID_MAX	   40u
+#define SEC	   UINT64_C(1000000000)
+#define TTL	   (600 * SEC)
+#define TURN_EVERY 32u /* bursts between two turns of the control side */
+#define LONG_US	   20
 
 struct id {
 	uint8_t len;
@@ -89,38 +89,6 @@ static void fail(const char *what)
 }
 
 /* ---- the machine ---- */
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double chain_ns(void)
-{
-	static volatile uint64_t sink;
-	uint64_t local[512], s = 0;
-	struct kvr_rand r = {1};
-	double v[25];
-
-	for (uint32_t i = 0; i < 512; i++)
-		local[i] = kvr_rand_u64(&r);
-	for (uint32_t k = 0; k < 25; k++) {
-		double start = cpu_ns();
-
-		for (uint32_t i = 0; i < 51200; i++) {
-			uint64_t in[2] = {s, local[i % 512]};
-
-			s = XXH3_64bits_withSeed(in, sizeof(in), 1337);
-		}
-		v[k] = (cpu_ns() - start) / 51200;
-	}
-	sink = s;
-	(void)sink;
-	qsort(v, 25, sizeof(v[0]), by_value);
-	return v[12];
-}
 
 static double tick_ns(void)
 {
@@ -367,7 +335,7 @@ struct result {
 
 static double middle(double v[PASSES])
 {
-	qsort(v, PASSES, sizeof(v[0]), by_value);
+	qsort(v, PASSES, sizeof(v[0]), bench_by_value);
 	return v[PASSES / 2];
 }
 
@@ -401,7 +369,7 @@ static void run(struct bench *b, struct result *r)
 
 static void print(const struct bench *b, const struct result *r, bool json)
 {
-	const double chain = chain_ns();
+	const double chain = bench_chain_ns();
 	const struct {
 		const char *name;
 		double value;
@@ -421,7 +389,7 @@ static void print(const struct bench *b, const struct result *r, bool json)
 		{"host_over_100us", (double)b->host.over_100us},
 		{"switched", (double)(b->sched.switched + b->control.switched)},
 		{"chain_ns", chain},
-		{"machine_factor", chain / REFERENCE_NS},
+		{"machine_factor", chain / BENCH_REFERENCE_NS},
 	};
 
 	for (uint32_t i = 0; i < RTE_DIM(v); i++)
