@@ -8,7 +8,7 @@
  * (behaviour specification, section 9): activation of the prefill side, the two legs' requests
  * derived from the client's, the bootstrap room, and the topology constraint of the transfer.
  *
- * Pure rules over the caller's memory; nothing is kept but two flags. The order of the legs is
+ * Pure rules over the caller's memory; nothing is kept but three flags. The order of the legs is
  * the caller's: prefill leg first; with a bootstrap address the decode leg at once, else after
  * the prefill has ended. Each leg is a booking of its own pool, ended by prefill done (prefill
  * leg), by the first output (prefill leg) or by the end of the request (both).

@@ -8,7 +8,7 @@ import sys
 import time
 
 import kvrproto as p
-from protocol_router import ADDRESSES, Router
+from protocol_router import Peers, Router, Tally
 
 DECODE, PREFILL, B = 3, 4, 16
 POOLS = '''[pool llama]
@@ -29,26 +29,14 @@ seed = 2
 max_ranks = 16
 max_blocks = 65536
 '''
-END = time.monotonic() + 140
-PATIENCE = 20.0  # of one step: the machine may have other things to do
-passed, failures = 0, []
+TALLY = Tally(140, patience=20.0)  # the machine may have other things to do
 
 
-def check(name, good, detail=''):
-    global passed
-    if good:
-        passed += 1
-    else:
-        failures.append(name)
-        print(f'FAIL {name}: {detail}', flush=True)
-    return good
-
-
-class Family:
+class Family(Peers):
     """Everything that is tried over one version of IP."""
 
     def __init__(self, address):
-        self.ip, self.v6 = address, ':' in address
+        super().__init__(TALLY, address)
         self.client = p.Client(address)
         self.decoder = p.Agent(address, 300, 'llama', B, ranks=2, role=2)
         self.prefillers = [p.Agent(address, 200 + i, 'llama-prefill', B, ranks=2, role=1)
@@ -60,13 +48,6 @@ class Family:
         self.agents = [self.decoder, *self.prefillers, self.meeting, self.meeting2]
         self.all = [self.client, *self.agents]
         self.count = 0
-
-    def check(self, name, good, detail=''):
-        return check(f'{"IPv6" if self.v6 else "IPv4"} {name}', good, detail)
-
-    def until(self, name, condition, detail=lambda: ''):
-        left = max(0.0, min(PATIENCE, END - time.monotonic()))
-        return self.check(name, p.run_until(self.all, condition, left), detail())
 
     def pause(self, seconds):
         p.run_until(self.all, lambda: False, seconds)
@@ -117,7 +98,7 @@ class Family:
 
     def settled(self, agent, there):
         """Waits until a worker that has come or gone can be chosen, or cannot any more."""
-        rank, end = min(agent.ranks), time.monotonic() + PATIENCE
+        rank, end = min(agent.ranks), time.monotonic() + TALLY.patience
         pin = (dict(decode_worker=agent.worker, dp_rank=rank) if agent is self.decoder else
                dict(prefill_worker=agent.worker, prefill_dp_rank=rank))
         while time.monotonic() < end:
@@ -361,26 +342,7 @@ class Family:
 
 def main():
     # A test that does not run for a moment is no lost worker.
-    router = Router(sys.argv[1], POOLS, 'suspect_ms = 10000\ndead_ms = 20000\n')
-    try:
-        router.telemetry('/kvroute/balance')
-        for address in ADDRESSES:
-            Family(address).run()
-        answer = {}
-        while time.monotonic() < END:
-            answer = router.telemetry('/kvroute/balance')
-            if answer['balance'] == 'ok' and not answer['bookings'] and not answer['waiting']:
-                break
-        check('balance', answer.get('balance') == 'ok' and answer['bookings'] == 0, answer)
-        workers = router.telemetry('/kvroute/workers')
-        check('no worker is left', workers['total'] == 0, workers)
-    except Exception:  # the router's log is wanted then, too
-        failures.append('exception')
-        import traceback
-        traceback.print_exc()
-    failed = router.finish(bool(failures))
-    print(f'{passed} passed, {len(failures)} failed')
-    sys.exit(1 if failed else 0)
+    TALLY.run(Router(sys.argv[1], POOLS, 'suspect_ms = 10000\ndead_ms = 20000\n'), Family)
 
 
 main()

@@ -8,6 +8,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
+
+from kvrproto import run_until
 
 ADDRESSES = ('10.9.0.1', 'fd09::1')
 
@@ -79,3 +82,58 @@ answer_arp = auto
         else:
             shutil.rmtree(self.dir)
         return failed
+
+
+class Tally:
+    """What a test has seen so far, and how long it and one of its steps may take."""
+
+    def __init__(self, seconds, patience):
+        self.end, self.patience = time.monotonic() + seconds, patience
+        self.passed, self.failures = 0, []
+
+    def check(self, name, good, detail=''):
+        if good:
+            self.passed += 1
+        else:
+            self.failures.append(name)
+            print(f'FAIL {name}: {detail}', flush=True)
+        return good
+
+    def left(self):
+        return max(0.0, self.end - time.monotonic())
+
+    def run(self, router, family, last=lambda: None):
+        """A family over each address, `last`, and a router that has nothing left; then exit."""
+        try:
+            router.telemetry('/kvroute/balance')
+            for address in ADDRESSES:
+                family(address).run()
+            answer = {}
+            while self.left():
+                answer = router.telemetry('/kvroute/balance')
+                if answer['balance'] == 'ok' and not answer['bookings'] and not answer['waiting']:
+                    break
+            self.check('balance', answer.get('balance') == 'ok' and answer['bookings'] == 0, answer)
+            workers = router.telemetry('/kvroute/workers')
+            self.check('no worker is left', workers['total'] == 0, workers)
+            last()
+        except Exception:  # the router's log is wanted then, too
+            self.failures.append('exception')
+            traceback.print_exc()
+        failed = router.finish(bool(self.failures))
+        print(f'{self.passed} passed, {len(self.failures)} failed')
+        sys.exit(1 if failed else 0)
+
+
+class Peers:
+    """Endpoints over one version of IP; subclasses fill `all` with them."""
+
+    def __init__(self, tally, address):
+        self.tally, self.ip, self.v6, self.all = tally, address, ':' in address, []
+
+    def check(self, name, good, detail=''):
+        return self.tally.check(f'{"IPv6" if self.v6 else "IPv4"} {name}', good, detail)
+
+    def until(self, name, condition, detail=lambda: ''):
+        seconds = min(self.tally.patience, self.tally.left())
+        return self.check(name, run_until(self.all, condition, seconds), detail())

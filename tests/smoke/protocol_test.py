@@ -6,10 +6,9 @@ protocol_test.sh starts it: protocol_test.py KVROUTE
 
 import struct
 import sys
-import time
 
 import kvrproto as p
-from protocol_router import ADDRESSES, Router
+from protocol_router import Peers, Router, Tally
 
 POOLS = '''[pool llama]
 id = 3
@@ -19,18 +18,7 @@ max_ranks = 16
 max_blocks = 65536
 '''
 POOL, B = 3, 16
-END = time.monotonic() + 50
-passed, failures = 0, []
-
-
-def check(name, good, detail=''):
-    global passed
-    if good:
-        passed += 1
-    else:
-        failures.append(name)
-        print(f'FAIL {name}: {detail}', flush=True)
-    return good
+TALLY = Tally(50, patience=5.0)
 
 
 def tokens_of(name, count):
@@ -39,21 +27,14 @@ def tokens_of(name, count):
     return list(range(first, first + count))
 
 
-class Family:
+class Family(Peers):
     """Everything that is tried over one version of IP."""
 
     def __init__(self, address):
-        self.ip, self.v6 = address, ':' in address
+        super().__init__(TALLY, address)
         self.client = p.Client(address)
         self.agents = [p.Agent(address, 100 + i, 'llama', B, ranks=2) for i in range(2)]
         self.all = [self.client, *self.agents]
-
-    def check(self, name, good, detail=''):
-        return check(f'{"IPv6" if self.v6 else "IPv4"} {name}', good, detail)
-
-    def until(self, name, condition, detail=lambda: ''):
-        left = max(0.0, min(5.0, END - time.monotonic()))
-        return self.check(name, p.run_until(self.all, condition, left), detail())
 
     def prompt(self, name, count):
         return tokens_of(self.ip + name, count)
@@ -491,28 +472,13 @@ def worker_faults(epoch):
 
 def main():
     router = Router(sys.argv[1], POOLS)
-    try:
-        router.telemetry('/kvroute/balance')
-        for address in ADDRESSES:
-            Family(address).run()
-        answer = {}
-        while time.monotonic() < END:
-            answer = router.telemetry('/kvroute/balance')
-            if answer['balance'] == 'ok' and not answer['bookings'] and not answer['waiting']:
-                break
-        check('balance', answer.get('balance') == 'ok' and answer['bookings'] == 0, answer)
-        workers = router.telemetry('/kvroute/workers')
-        check('no worker is left', workers['total'] == 0, workers)
+
+    def decisions():
         kept = router.telemetry('/kvroute/decisions,llama')
         newest = router.telemetry(f'/kvroute/decisions,llama,{kept["kept"] - 1}')
-        check('decisions are explained', kept['decisions'] and 'terms' in newest, kept)
-    except Exception as error:  # the router's log is wanted then, too
-        failures.append('exception')
-        import traceback
-        traceback.print_exc()
-    failed = router.finish(bool(failures))
-    print(f'{passed} passed, {len(failures)} failed')
-    sys.exit(1 if failed else 0)
+        TALLY.check('decisions are explained', kept['decisions'] and 'terms' in newest, kept)
+
+    TALLY.run(router, Family, decisions)
 
 
 main()

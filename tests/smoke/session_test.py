@@ -8,7 +8,7 @@ import sys
 import time
 
 import kvrproto as p
-from protocol_router import ADDRESSES, Router
+from protocol_router import Peers, Router, Tally
 
 POOL, TINY, BINDING, NONE, B = 3, 4, 5, 6, 16
 POOLS = ''.join(f'''[pool {name}]
@@ -21,26 +21,14 @@ max_blocks = 16384
 ''' for name, number, option in (('llama', POOL, ''), ('tiny', TINY, 'max_sessions = 2'),
                                  ('binding', BINDING, 'session_affinity_ttl_secs = 60'),
                                  ('none', NONE, 'max_sessions = 0')))
-END = time.monotonic() + 140
-PATIENCE = 20.0  # of one step: the machine may have other things to do
-passed, failures = 0, []
+TALLY = Tally(140, patience=20.0)  # the machine may have other things to do
 
 
-def check(name, good, detail=''):
-    global passed
-    if good:
-        passed += 1
-    else:
-        failures.append(name)
-        print(f'FAIL {name}: {detail}', flush=True)
-    return good
-
-
-class Family:
+class Family(Peers):
     """Everything that is tried over one version of IP."""
 
     def __init__(self, address):
-        self.ip, self.v6 = address, ':' in address
+        super().__init__(TALLY, address)
         self.client = p.Client(address)
         self.agents = [p.Agent(address, 100 + i, 'llama', B, ranks=2) for i in range(2)]
         self.tiny = p.Agent(address, 120, 'tiny', B)
@@ -49,13 +37,6 @@ class Family:
         self.everybody = [*self.agents, self.tiny, *self.binders, self.none]
         self.all = [self.client, *self.everybody]
         self.count = 0
-
-    def check(self, name, good, detail=''):
-        return check(f'{"IPv6" if self.v6 else "IPv4"} {name}', good, detail)
-
-    def until(self, name, condition, detail=lambda: ''):
-        left = max(0.0, min(PATIENCE, END - time.monotonic()))
-        return self.check(name, p.run_until(self.all, condition, left), detail())
 
     def pause(self, seconds):
         p.run_until(self.all, lambda: False, seconds)
@@ -253,7 +234,7 @@ class Family:
 
     def settled(self, session, pool, condition):
         """Asks where a session would go until the answer is as it must become."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TALLY.patience
         while time.monotonic() < end:
             request = self.client.route(pool, B, self.hashes(1), flags=p.ROUTE_QUERY,
                                         hints=p.route_hints(session=(session, p.USE, p.NONE32)))
@@ -305,24 +286,7 @@ class Family:
 
 def main():
     # A test that does not run for a moment is no lost worker.
-    router = Router(sys.argv[1], POOLS, 'suspect_ms = 10000\ndead_ms = 20000\n')
-    try:
-        router.telemetry('/kvroute/balance')
-        for address in ADDRESSES:
-            Family(address).run()
-        answer = {}
-        while time.monotonic() < END:
-            answer = router.telemetry('/kvroute/balance')
-            if answer['balance'] == 'ok' and not answer['bookings'] and not answer['waiting']:
-                break
-        check('balance', answer.get('balance') == 'ok' and answer['bookings'] == 0, answer)
-    except Exception:  # the router's log is wanted then, too
-        failures.append('exception')
-        import traceback
-        traceback.print_exc()
-    failed = router.finish(bool(failures))
-    print(f'{passed} passed, {len(failures)} failed')
-    sys.exit(1 if failed else 0)
+    TALLY.run(Router(sys.argv[1], POOLS, 'suspect_ms = 10000\ndead_ms = 20000\n'), Family)
 
 
 main()
