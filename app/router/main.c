@@ -15,6 +15,7 @@
 #include <rte_lcore.h>
 
 #include "control.h"
+#include "memif_guard.h"
 #include "start.h"
 #include "telemetry.h"
 
@@ -26,11 +27,29 @@ static void on_signal(int sig)
 	atomic_store_explicit(&router->quit, 1, memory_order_relaxed);
 }
 
+/* The driver's burst calls of every packet lcore that were running have ended. */
+static void lcores_pass(void *arg)
+{
+	struct router *rt = arg;
+
+	if (atomic_load_explicit(&rt->running, memory_order_relaxed))
+		rte_rcu_qsbr_synchronize(rt->qsbr, RTE_QSBR_THRID_INVALID);
+}
+
+static void say(const char *line)
+{
+	RTE_LOG(WARNING, USER1, "kvroute: %s\n", line);
+}
+
+static struct memif_guard guard = {.wait = lcores_pass, .say = say};
+
 static int start_memif_guard(struct router *rt, char *err, size_t errlen)
 {
 	RTE_SET_USED(err);
 	RTE_SET_USED(errlen);
-	memif_guard(rt);
+	guard.arg = rt;
+	guard.queues = rt->conf.n_ingress;
+	memif_guard(&guard);
 	return 0;
 }
 
@@ -48,12 +67,12 @@ static const struct module {
 } modules[] = {
 	{"eal", start_eal, stop_eal},
 	{"counters", start_counters, stop_counters},
+	{"memif guard", start_memif_guard, stop_memif_guard},
 	{"ports", start_ports, stop_ports},
 	{"buffers", start_buffers, stop_buffers},
 	{"registry", start_registry, stop_registry},
 	{"lcores", start_lcores, stop_lcores},
 	{"pools", start_pools, stop_pools},
-	{"memif guard", start_memif_guard, stop_memif_guard},
 	{"traffic", start_traffic, stop_traffic},
 	/* Last up, first down: its handlers and control call packet lcores, which must poll. */
 	{"telemetry", telemetry_start, telemetry_stop},

@@ -39,10 +39,6 @@ void stop_lcores(struct router *rt);
 int start_pools(struct router *rt, char *err, size_t errlen);
 void stop_pools(struct router *rt);
 
-/** From now on unmapping by the EAL's interrupt thread waits for the lcores of @p rt; NULL: no
- * more. */
-void memif_guard(struct router *rt);
-
 /** Launch and join the polling lcores. */
 int start_traffic(struct router *rt, char *err, size_t errlen);
 void stop_traffic(struct router *rt);
