@@ -551,8 +551,8 @@ static void control_frame(struct router *rt, struct rte_mbuf *m)
 			break;
 		}
 	if (code != KVR_OK)
-		out_reject(&rt->control, &f.path, f.hdr->kind, f.hdr->source, f.hdr->id, code,
-			   NULL);
+		out_reject(&rt->control, &f.path, f.hdr->kind, f.hdr->source, f.hdr->id,
+			   &(const struct refusal){.code = code});
 	rte_pktmbuf_free(m);
 }
 

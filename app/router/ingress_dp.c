@@ -18,7 +18,7 @@ static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 		   enum kvr_wire_code code)
 {
 	in_count(lc, IN_REJECTED);
-	out_reject_frame(lc, m, from, code);
+	out_reject_frame(lc, m, from, &(const struct refusal){.code = code});
 }
 
 static void to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
@@ -83,7 +83,7 @@ static void route_complete(struct lcore *lc, const struct kvr_reasm_msg *msg,
 	/* Its frames have been counted as fragments; the message is refused here. */
 	for (uint32_t i = 0; i < msg->n_frags; i++)
 		rte_pktmbuf_free(msg->frag[i].frame);
-	out_reject(lc, from, kind, source, id, code, NULL);
+	out_reject(lc, from, kind, source, id, &(const struct refusal){.code = code});
 }
 
 static void route_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)

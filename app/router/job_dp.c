@@ -418,7 +418,8 @@ static void job_put(struct lcore *lc, struct job *j)
 
 	if (likely(rte_ring_enqueue_elem(j->pool->notes, (void *)(uintptr_t)&n, sizeof(n)) == 0))
 		return;
-	out_reject(lc, &j->client, j->kind, j->source, j->id, KVR_E_BUSY, NULL);
+	out_reject(lc, &j->client, j->kind, j->source, j->id,
+		   &(const struct refusal){.code = KVR_E_BUSY});
 	job_free(lc, j);
 }
 

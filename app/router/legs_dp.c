@@ -574,7 +574,7 @@ static void start_over(struct lcore *lc, struct pool *d, struct legs *l, const s
 	if (sent && !renew(d, l)) {
 		l->decode->end_code = KVR_E_NO_MEMORY;
 		out_reject(lc, &l->job->client, KVR_ROUTE, l->job->source, l->job->id,
-			   KVR_E_NO_MEMORY, NULL);
+			   &(const struct refusal){.code = KVR_E_NO_MEMORY});
 		legs_release(lc, d, l);
 		return;
 	}
@@ -602,8 +602,10 @@ static void start_over(struct lcore *lc, struct pool *d, struct legs *l, const s
 
 static void reject(struct lcore *lc, struct legs *l, const struct why *why)
 {
-	out_reject(lc, &l->job->client, KVR_ROUTE, l->job->source, l->job->id, why->code,
-		   why->detail);
+	struct refusal refusal = {.code = why->code};
+
+	memcpy(refusal.detail, why->detail, sizeof(refusal.detail));
+	out_reject(lc, &l->job->client, KVR_ROUTE, l->job->source, l->job->id, &refusal);
 }
 
 static void stop_decode(struct lcore *lc, struct pool *d, struct legs *l)

@@ -10,7 +10,8 @@
 
 #include "kvr_frame.h"
 
-#define FRAME_HDR ((uint32_t)sizeof(struct kvr_wire_hdr))
+#define FRAME_HDR   ((uint32_t)sizeof(struct kvr_wire_hdr))
+#define REJECT_TEXT 255u
 
 uint32_t out_limit(const struct lcore *lc, const struct kvr_path *to)
 {
@@ -137,33 +138,33 @@ void out_frame(struct lcore *lc, const struct kvr_path *to, const void *frame, s
 }
 
 void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
-		uint64_t id, enum kvr_wire_code code, const uint64_t detail[4])
+		uint64_t id, const struct refusal *why)
 {
-	uint8_t buf[sizeof(struct kvr_wire_rejected) + 64] = {0};
+	uint8_t buf[sizeof(struct kvr_wire_rejected) + REJECT_TEXT] = {0};
 	struct kvr_wire_rejected *r = (void *)buf;
-	const char *text = kvr_code_name(code);
-	size_t len = strnlen(text, 64);
+	const char *text = why->text != NULL ? why->text : kvr_code_name(why->code);
+	size_t len = strnlen(text, REJECT_TEXT);
 
-	kvr_stats_inc(lc->reject, code);
-	r->code = (uint16_t)code;
-	r->retryable = kvr_code_retryable(code);
+	kvr_stats_inc(lc->reject, why->code);
+	r->code = (uint16_t)why->code;
+	r->retryable = why->retry == RETRY_BY_CODE ? kvr_code_retryable(why->code)
+						   : why->retry == RETRY_YES;
 	r->kind = kind;
 	r->text_len = (uint16_t)len;
-	if (detail != NULL)
-		memcpy(r->detail, detail, sizeof(r->detail));
+	memcpy(r->detail, why->detail, sizeof(r->detail));
 	memcpy(r + 1, text, len);
 	out_message(lc, to, KVR_REJECTED, source, id, 0, r, sizeof(*r) + len);
 }
 
 void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
-		      enum kvr_wire_code code)
+		      const struct refusal *why)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 
 	if (kvr_frame_answerable(h))
-		out_reject(lc, from, h->kind, h->source, h->id, code, NULL);
+		out_reject(lc, from, h->kind, h->source, h->id, why);
 	else
-		kvr_stats_inc(lc->reject, code);
+		kvr_stats_inc(lc->reject, why->code);
 	rte_pktmbuf_free(m);
 }
 

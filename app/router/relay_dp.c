@@ -31,7 +31,7 @@ static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 		   enum kvr_wire_code code)
 {
 	in_count(lc, IN_REJECTED);
-	out_reject_frame(lc, m, from, code);
+	out_reject_frame(lc, m, from, &(const struct refusal){.code = code});
 }
 
 static int note_put(struct pool *p, const struct note *n)

@@ -81,11 +81,11 @@ void sched_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r
 static void reject_job(struct lcore *lc, struct pool *p, struct job *j, enum kvr_wire_code code,
 		       const struct kvr_sched_decision *d)
 {
-	uint64_t detail[4] = {0};
+	struct refusal why = {.code = code};
 
 	if (d != NULL)
-		sched_detail(d, detail);
-	out_reject(lc, &j->client, j->kind, j->source, j->id, code, detail);
+		sched_detail(d, why.detail);
+	out_reject(lc, &j->client, j->kind, j->source, j->id, &why);
 	job_free(lc, j);
 }
 
@@ -144,7 +144,7 @@ static void release(struct pool *p, struct kvr_flight *r)
 void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr_wire_code code,
 		uint64_t detail0, enum pool_counter how)
 {
-	const uint64_t detail[4] = {detail0};
+	const struct refusal why = {.code = code, .detail = {detail0}};
 
 	if (r->state == KVR_RQ_ENDED)
 		return;
@@ -153,7 +153,7 @@ void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr
 		return;
 	}
 	r->end_code = (uint16_t)code;
-	out_reject(lc, &r->relay.client, KVR_ROUTE, r->relay.source, r->relay.id, code, detail);
+	out_reject(lc, &r->relay.client, KVR_ROUTE, r->relay.source, r->relay.id, &why);
 	sched_end(lc, p, r, how);
 }
 
@@ -553,14 +553,15 @@ static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
 	if (r == NULL && !ended && note_next_pool(lc, p, n) == 0)
 		return;
 	if (r == NULL) {
-		out_reject_frame(lc, n->ptr, path_kept(n->ptr),
-				 ended ? KVR_E_ENDED : KVR_E_UNKNOWN_REQUEST);
+		const struct refusal why = {.code = ended ? KVR_E_ENDED : KVR_E_UNKNOWN_REQUEST};
+
+		out_reject_frame(lc, n->ptr, path_kept(n->ptr), &why);
 		return;
 	}
 	r->heard_ns = lc->now_ns;
 	if (r->end_code != KVR_OK)
 		out_reject(lc, path_kept(n->ptr), KVR_ROUTE, h->source, h->id,
-			   (enum kvr_wire_code)r->end_code, NULL);
+			   &(const struct refusal){.code = (enum kvr_wire_code)r->end_code});
 	else
 		sched_accepted(lc, p, r);
 	rte_pktmbuf_free(n->ptr);
@@ -609,7 +610,7 @@ static void deadlines(struct lcore *lc, struct pool *p)
 		}
 		kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
 		out_reject(lc, &r->relay.client, KVR_ROUTE, r->relay.source, r->relay.id,
-			   KVR_E_EXPIRED, NULL);
+			   &(const struct refusal){.code = KVR_E_EXPIRED});
 		leave_queue(lc, p, r, KVR_E_EXPIRED);
 	}
 }

@@ -144,7 +144,7 @@ static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 		   enum kvr_wire_code code)
 {
 	in_count(lc, IN_REJECTED);
-	out_reject_frame(lc, m, from, code);
+	out_reject_frame(lc, m, from, &(const struct refusal){.code = code});
 }
 
 void session_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)

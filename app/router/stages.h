@@ -207,13 +207,24 @@ void out_slices(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr
 /** Largest frame (UDP payload) on the way to @p to. */
 uint32_t out_limit(const struct lcore *lc, const struct kvr_path *to);
 
-/** Count @p code and tell @p to that its message was refused. @p detail may be NULL. */
+/** Whether the same message may succeed later. */
+enum refusal_retry { RETRY_BY_CODE, RETRY_YES, RETRY_NO };
+
+/** What a REJECTED says; all but `code` may be left 0. */
+struct refusal {
+	enum kvr_wire_code code;
+	enum refusal_retry retry; /* 0: kvr_code_retryable(code) */
+	uint64_t detail[4];
+	const char *text; /* for people, cut at 255 bytes; NULL: the code's name */
+};
+
+/** Count the code of @p why and tell @p to that its message was refused. */
 void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
-		uint64_t id, enum kvr_wire_code code, const uint64_t detail[4]);
+		uint64_t id, const struct refusal *why);
 
 /** The same for a received frame, which it frees; quiet for kinds that are never answered. */
 void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
-		      enum kvr_wire_code code);
+		      const struct refusal *why);
 
 /** What the router fills into a ROUTE to make it a DISPATCH. */
 struct dispatch_fields {
