@@ -131,8 +131,8 @@ int kvr_port_start(struct kvr_port *p, char *err, size_t errlen)
 
 	rc = rte_eth_dev_start(p->ethdev);
 	if (rc != 0)
-		return kvr_port__fail(e, rc, "device: %s does not start: %s", p->dev.driver_name,
-				      strerror(-rc));
+		return kvr_port__fail(e, rc, "device: %s does not start%s%s", p->dev.driver_name,
+				      rc == -1 ? "" : ": ", rc == -1 ? "" : strerror(-rc));
 	p->started = true;
 	/* Software ports have no filters and say "not supported", which is as good. */
 	if (p->conf.promiscuous) {
