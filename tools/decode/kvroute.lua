@@ -133,7 +133,8 @@ local request = {
 local structs = {
 	accepted = {{f_worker, 8}, {f_dp_rank, 4}, {fields.overlap_blocks, 4},
 		{u32("required_blocks", "Required blocks"), 4}, {f_cached, 4}, {u16("state", "State", STATES), 2},
-		{skip, 2}, {f_queue_len, 4}, {u32("pending_tokens", "Prompt tokens waiting"), 4}, {skip, 4},
+		{skip, 2}, {f_queue_len, 4}, {u32("pending_tokens", "Prompt tokens waiting"), 4},
+		{u32("prefill_overlap_blocks", "Prefill overlap blocks"), 4},
 		{x64("prefill_worker", "Prefill worker"), 8}, {u32("prefill_dp_rank", "Prefill rank"), 4},
 		{u16("path", "Path", PATHS), 2}, {skip, 2}},
 	rejected = {{f_code, 2}, {u8("retryable", "Retryable"), 1}, {u8("refused_kind", "Refused kind", KINDS), 1},
