@@ -15,11 +15,13 @@
 #include "session.h"
 #include "stages.h"
 #include "start.h"
+#include "threads.h"
 
 #define HEADERS 42 /* Ethernet, IPv4, UDP */
 
 struct router *rt;
-static struct rte_ring *to_router, *from_router;
+static uint32_t n_queues, next_queue;
+static struct rte_ring *to_router[THREADS_MAX], *from_router[THREADS_MAX];
 static struct rte_mempool *peer_pool;
 static struct kvr_local peer_local;
 static struct kvr_path peer_path;
@@ -52,6 +54,34 @@ static void configure(struct kvr_router_conf *c, const char *device, const char 
 		exit(1);
 	}
 	unlink(path);
+	if (threads_used() != NULL)
+		threads_configure(c);
+}
+
+/* The device: two rings for each queue. Returns its name. */
+static const char *make_device(void)
+{
+	static char name[RTE_ETH_NAME_MAX_LEN];
+	static int round;
+	int port;
+
+	n_queues = threads_used() != NULL ? threads_used()->ingress : 1;
+	next_queue = 0;
+	for (uint32_t q = 0; q < n_queues; q++) {
+		snprintf(name, sizeof(name), "t%d.%u", round, q);
+		to_router[q] = rte_ring_create(name, 8192, SOCKET_ID_ANY, 0);
+		snprintf(name, sizeof(name), "f%d.%u", round, q);
+		from_router[q] = rte_ring_create(name, 16384, SOCKET_ID_ANY, 0);
+		need(to_router[q] != NULL && from_router[q] != NULL, "no memory");
+	}
+	snprintf(name, sizeof(name), "peers%d", round);
+	peer_pool = rte_pktmbuf_pool_create(name, 16383, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
+					    SOCKET_ID_ANY);
+	snprintf(name, sizeof(name), "dev%d", round++);
+	need(peer_pool != NULL, "no memory");
+	port = rte_eth_from_rings(name, to_router, n_queues, from_router, n_queues, 0);
+	need(port >= 0 && rte_eth_dev_get_name_by_port((uint16_t)port, name) == 0, "no port");
+	return name;
 }
 
 void pipeline_start(uint32_t pools)
@@ -68,27 +98,16 @@ void pipeline_start(uint32_t pools)
 void pipeline_start_with(const char *pools)
 {
 	static bool eal;
-	char err[300] = "", device[64];
-	static int round;
+	char err[300] = "";
 
-	if (!eal)
+	if (!eal && threads_used() != NULL)
+		threads_eal("600");
+	else if (!eal)
 		kvr_eal_start("600");
 	eal = true;
 	rt = aligned_alloc(RTE_CACHE_LINE_SIZE, RTE_ALIGN_CEIL(sizeof(*rt), RTE_CACHE_LINE_SIZE));
 	memset(rt, 0, sizeof(*rt));
-	snprintf(device, sizeof(device), "t%d", round);
-	to_router = rte_ring_create(device, 8192, SOCKET_ID_ANY, 0);
-	snprintf(device, sizeof(device), "f%d", round);
-	from_router = rte_ring_create(device, 16384, SOCKET_ID_ANY, 0);
-	snprintf(device, sizeof(device), "peers%d", round);
-	peer_pool = rte_pktmbuf_pool_create(device, 16383, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
-					    SOCKET_ID_ANY);
-	snprintf(device, sizeof(device), "dev%d", round++);
-	need(to_router != NULL && from_router != NULL && peer_pool != NULL, "no memory");
-	int port = rte_eth_from_rings(device, &to_router, 1, &from_router, 1, 0);
-	need(port >= 0 && rte_eth_dev_get_name_by_port((uint16_t)port, device) == 0, "no port");
-
-	configure(&rt->conf, device, pools);
+	configure(&rt->conf, make_device(), pools);
 	start_clock(rt);
 	rt->ns_per_tsc = 0; /* from now on time passes when a test says so */
 	rt->ns_offset = rt->start_ns;
@@ -98,8 +117,12 @@ void pipeline_start_with(const char *pools)
 		     start_lcores(rt, err, sizeof(err)) == 0 &&
 		     start_pools(rt, err, sizeof(err)) == 0,
 	     err);
-	rte_rcu_qsbr_thread_register(rt->qsbr, 0);
-	rte_rcu_qsbr_thread_online(rt->qsbr, 0);
+	if (threads_used() != NULL) {
+		threads_start();
+	} else {
+		rte_rcu_qsbr_thread_register(rt->qsbr, 0);
+		rte_rcu_qsbr_thread_online(rt->qsbr, 0);
+	}
 
 	const struct kvr_local *l = kvr_port_local(rt->port[0]);
 	memset(&peer_local, 0, sizeof(peer_local));
@@ -118,8 +141,12 @@ void pipeline_stop(void)
 {
 	pipeline_turn();
 	pipeline_flush();
-	rte_rcu_qsbr_thread_offline(rt->qsbr, 0);
-	rte_rcu_qsbr_thread_unregister(rt->qsbr, 0);
+	if (threads_used() != NULL) {
+		threads_stop();
+	} else {
+		rte_rcu_qsbr_thread_offline(rt->qsbr, 0);
+		rte_rcu_qsbr_thread_unregister(rt->qsbr, 0);
+	}
 	stop_pools(rt);
 	stop_lcores(rt);
 	stop_registry(rt);
@@ -132,12 +159,23 @@ void pipeline_stop(void)
 	rt = NULL;
 }
 
+uint32_t pipeline_queue = PIPELINE_SPREAD;
+
+static void collect(void);
+
 static void inject(struct rte_mbuf *m)
 {
-	if (rte_ring_enqueue(to_router, m) != 0) {
-		pipeline_turn();
-		need(rte_ring_enqueue(to_router, m) == 0, "device ring full");
-	}
+	const uint32_t q = pipeline_queue == PIPELINE_SPREAD ? next_queue++ : pipeline_queue;
+	struct rte_ring *to = to_router[q % n_queues];
+	uint64_t since = 0;
+
+	while (rte_ring_enqueue(to, m) != 0)
+		if (threads_running()) {
+			collect();
+			threads_wait(&since);
+		} else {
+			pipeline_turn();
+		}
 }
 
 void pipeline_send(uint32_t from, const void *payload, size_t len)
@@ -160,11 +198,11 @@ void pipeline_send_raw(const void *bytes, size_t len)
 	inject(m);
 }
 
-static void collect(void)
+static void collect_queue(struct rte_ring *from)
 {
 	struct rte_mbuf *m;
 
-	while (rte_ring_dequeue(from_router, (void **)&m) == 0) {
+	while (rte_ring_dequeue(from, (void **)&m) == 0) {
 		const uint8_t *p = rte_pktmbuf_mtod(m, const uint8_t *);
 
 		if (m->pkt_len >= HEADERS && n_out < RTE_DIM(slots)) {
@@ -176,6 +214,12 @@ static void collect(void)
 		}
 		rte_pktmbuf_free(m);
 	}
+}
+
+static void collect(void)
+{
+	for (uint32_t q = 0; q < n_queues; q++)
+		collect_queue(from_router[q]);
 }
 
 void pipeline_skip(uint32_t ms)
@@ -193,26 +237,51 @@ void pipeline_advance(uint32_t ms)
 	pipeline_turn();
 }
 
+/* Every stage once, and control. */
+static void stages(void)
+{
+	rt->ns_offset += 1000;
+	rt->last_tick_ns = 0; /* every round ticks */
+	if (threads_used() == NULL) {
+		lcore_turn(rt->lcore[0]);
+		control_round(rt);
+		return;
+	}
+	threads_run();
+	control_round(rt);
+	threads_two_turns();
+	threads_pause();
+}
+
+static bool nothing_to_read(void)
+{
+	bool empty = true;
+
+	for (uint32_t q = 0; q < n_queues; q++)
+		empty = empty && rte_ring_empty(to_router[q]);
+	return empty;
+}
+
 void pipeline_turn(void)
 {
 	uint32_t quiet = 0;
 
-	/* Two turns in which nothing arrived or left: rings between stages are drained too. */
+	/* Turns in which nothing arrived or left: rings between stages are drained too. */
 	while (quiet < 3) {
 		uint32_t before = n_out;
-		bool idle = rte_ring_empty(to_router);
+		bool idle = nothing_to_read();
 
-		rt->ns_offset += 1000;
-		lcore_turn(rt->lcore[0]);
-		rt->last_tick_ns = 0; /* every round ticks */
-		control_round(rt);
+		stages();
 		collect();
+		idle = idle && (threads_used() == NULL || threads_idle());
 		quiet = idle && n_out == before ? quiet + 1 : 0;
 	}
 }
 
 const struct out *pipeline_next(uint32_t to)
 {
+	if (threads_running())
+		collect();
 	while (next_out < n_out) {
 		const struct out *o = &slots[next_out++];
 

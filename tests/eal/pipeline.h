@@ -6,6 +6,7 @@
  * @file
  * The whole router on one thread, without lcores: frames go into a ring device, turn() runs every
  * stage once, frames that come out are read back. Time stands still but for pipeline_advance().
+ * With real polling threads, when threads.h says so: then a turn lasts until nothing moves.
  */
 
 #include <stdbool.h>
@@ -42,6 +43,12 @@ void pipeline_start(uint32_t pools);
 /** Start a router with the pools of this text, sections as in the configuration file. */
 void pipeline_start_with(const char *pools);
 void pipeline_stop(void);
+
+#define PIPELINE_SPREAD UINT32_MAX
+
+/** Device queue that frames arrive on, when there are several; PIPELINE_SPREAD: each on the next.
+ */
+extern uint32_t pipeline_queue;
 
 /** Put one UDP payload from a peer into the router's port. */
 void pipeline_send(uint32_t from, const void *payload, size_t len);
