@@ -70,6 +70,9 @@ static int publish_view(struct router *rt)
 	atomic_store_explicit(&rt->view, v, memory_order_release);
 	if (atomic_load_explicit(&rt->running, memory_order_relaxed))
 		rte_rcu_qsbr_synchronize(rt->qsbr, RTE_QSBR_THRID_INVALID);
+	else /* nobody polls: this thread plays the lcores, see call_lcore() */
+		for (uint32_t i = 0; i < rt->n_lcores; i++)
+			rt->lcore[i]->view = v;
 	kvr_view_free(old);
 	rt->control.view = v;
 	return 0;
@@ -503,6 +506,8 @@ static enum kvr_wire_code on_connect(struct router *rt, const struct ctl_frame *
 		.max_tokens = KVR_WIRE_MAX_TOKENS,
 		.max_hashes = KVR_WIRE_MAX_HASHES,
 		.max_body = KVR_WIRE_MAX_BODY,
+		.max_message = KVR_WIRE_MAX_MESSAGE,
+		.max_frames = KVR_WIRE_MAX_FRAGMENTS,
 	};
 	struct kvr_hints hints;
 	uint32_t n = 0;
