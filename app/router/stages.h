@@ -27,6 +27,11 @@ uint32_t ingress_poll(struct lcore *lc);
 /** kvr_reasm_conf::drop. @p lc is the struct lcore. */
 void ingress_reasm_drop(void *lc, void *frame);
 
+/* ---- source_dp.c: what one source address may use ---- */
+
+/** Whether a CONNECT or HELLO of @p from is within its source's rate. Ingress lcores. */
+bool source_control(struct lcore *lc, const struct kvr_path *from);
+
 /* ---- job_dp.c ---- */
 
 /**
