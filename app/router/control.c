@@ -50,6 +50,9 @@ int publish_view(struct router *rt)
 	atomic_store_explicit(&rt->view, v, memory_order_release);
 	if (atomic_load_explicit(&rt->running, memory_order_relaxed))
 		rte_rcu_qsbr_synchronize(rt->qsbr, RTE_QSBR_THRID_INVALID);
+	else /* nobody polls: this thread plays the lcores, see call_lcore() */
+		for (uint32_t i = 0; i < rt->n_lcores; i++)
+			rt->lcore[i]->view = v;
 	kvr_view_free(old);
 	rt->control.view = v;
 	return 0;
