@@ -59,14 +59,18 @@ uint32_t job_slices(struct lcore *lc, const struct job *j);
 /** Pool of a number on the wire, or NULL. */
 struct pool *pool_by_id(struct router *rt, uint32_t id);
 
+/** Free a job that has not been handed to a scheduler, and whatever frames it has. Any lcore. */
+void job_drop(struct job *j);
+
+/* ---- held_dp.c: jobs at their pool's scheduler lcore, and nowhere else ---- */
+
 /**
  * The job is going to wait with its frames: they are the buffers that ports receive into, and only
- * a part of them may wait. Idempotent. @return false when that part is used up. Scheduler
- * lcore.
+ * a part of them may wait. Idempotent. @return false when that part is used up.
  */
 bool job_hold(struct job *j);
 
-/** Free a job and whatever frames it still has. */
+/** Free a job, whatever frames it still has, and what is kept for it. */
 void job_free(struct lcore *lc, struct job *j);
 
 /* ---- relay_dp.c ---- */
