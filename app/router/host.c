@@ -155,26 +155,30 @@ static int no_device(char *err, size_t errlen, const char *kind, const char *nam
 	return -ENODEV;
 }
 
-/* The drivers of the packaged DPDK are libraries in one folder, by name but for a few. */
+/*
+ * The drivers of the packaged DPDK are libraries in one folder, by name but for a few. A driver
+ * takes every device whose name begins with its own.
+ */
 static bool have_driver(const char *device)
 {
 #ifdef RTE_EAL_PMD_PATH
-	static const struct {
-		const char *driver, *library;
-	} others[] = {{"tun", "tap"}, {"virtio_user", "virtio"}, {"bonding", "bond"}};
+	static const char *const others[][2] = {
+		{"tun", "tap"}, {"virtio_user", "virtio"}, {"bonding", "bond"}};
 	const char *name = device + strlen("net_");
-	size_t len = strspn(name, "abcdefghijklmnopqrstuvwxyz_");
 	char path[512];
 
-	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-		if (strlen(others[i].driver) == len && strncmp(name, others[i].driver, len) == 0) {
-			name = others[i].library;
-			len = strlen(name);
-		}
 	if (access(RTE_EAL_PMD_PATH, R_OK) != 0)
 		return true; /* linked in, or elsewhere */
-	snprintf(path, sizeof(path), RTE_EAL_PMD_PATH "/librte_net_%.*s.so", (int)len, name);
-	return access(path, R_OK) == 0;
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (strncmp(name, others[i][0], strlen(others[i][0])) == 0)
+			name = others[i][1];
+	for (size_t len = strcspn(name, ","); len > 1; len--) {
+		snprintf(path, sizeof(path), RTE_EAL_PMD_PATH "/librte_net_%.*s.so", (int)len,
+			 name);
+		if (access(path, R_OK) == 0)
+			return true;
+	}
+	return false;
 #else
 	return device != NULL;
 #endif

@@ -57,34 +57,33 @@ static double seconds(void)
 
 /* ---- into the ring, with the lock ---- */
 
-static bool put(const char *text, size_t len)
+static void put(const char *text, size_t len)
 {
 	const size_t at = lg.head % LOG_BYTES;
 	const size_t first = len < LOG_BYTES - at ? len : LOG_BYTES - at;
 
-	if (LOG_BYTES - (lg.head - lg.tail) < len)
-		return false;
 	memcpy(lg.ring + at, text, first);
 	memcpy(lg.ring, text + first, len - first);
 	lg.head += len;
-	return true;
 }
 
+/* A line, after one about those that were dropped before it; all or nothing. */
 static void put_line(const char *text, size_t len)
 {
-	char line[64];
-	int n;
+	char told[64];
+	size_t n = 0;
 
-	if (lg.counts.dropped != lg.reported) {
-		n = snprintf(line, sizeof(line), "kvroute: log: %llu lines were dropped\n",
-			     (unsigned long long)(lg.counts.dropped - lg.reported));
-		if (put(line, (size_t)n))
-			lg.reported = lg.counts.dropped;
-	}
-	if (lg.counts.dropped == lg.reported && put(text, len))
-		lg.counts.lines++;
-	else
+	if (lg.counts.dropped != lg.reported)
+		n = (size_t)snprintf(told, sizeof(told), "kvroute: log: %llu lines were dropped\n",
+				     (unsigned long long)(lg.counts.dropped - lg.reported));
+	if (LOG_BYTES - (lg.head - lg.tail) < n + len) {
 		lg.counts.dropped++;
+		return;
+	}
+	put(told, n);
+	put(text, len);
+	lg.reported = lg.counts.dropped;
+	lg.counts.lines++;
 	pthread_cond_signal(&lg.more);
 }
 

@@ -30,7 +30,7 @@ struct kvr_port {
 	struct rte_mempool *pool;
 	struct kvr_port_queue *queues;
 	uint64_t owner; /* ethdev owner id, 0 = not taken */
-	int lock; /* of a memif server's socket; 0: none */
+	int lock;	/* of a memif server's socket; 0: none */
 	char lock_name[128];
 	uint16_t ethdev;
 	bool probed, configured, started;
