@@ -133,16 +133,15 @@ static struct note progress_of(const struct kvr_wire_hdr *h, const struct kvr_wi
 static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_relay *relay,
 			 const struct kvr_wire_hdr *h, const struct kvr_wire_response *w)
 {
-	const uint32_t seen = atomic_load_explicit(&r->seen, memory_order_relaxed);
+	const uint32_t seen = kvr_flight_seen(r, h->handle);
 	const struct note n = progress_of(h, w);
 
 	if ((w->flags & KVR_RESP_F_FIN) == 0 && !is_news(p, relay->isl, seen, w->generated_tokens))
 		return 0;
 	if (unlikely(note_put(p, &n) != 0))
 		return -1;
-	/* Only this stream's lcore writes it; the scheduler resets it before the slot is known. */
 	if (w->generated_tokens >= seen && w->generated_tokens != UINT32_MAX)
-		atomic_store_explicit(&r->seen, w->generated_tokens + 1, memory_order_relaxed);
+		kvr_flight_saw(r, h->handle, w->generated_tokens);
 	return 0;
 }
 

@@ -319,7 +319,7 @@ struct pool {
 	struct sessions *sessions;     /* session.h; NULL: off */
 	struct kvr_flight_list aborts; /* by abort_ns */
 	uint32_t sweep;		       /* next slot to look at for deadlines */
-	uint32_t held;		       /* frames kept by requests that wait */
+	_Atomic uint32_t held;	       /* frames kept by requests that wait; held_dp.c */
 	uint32_t max_held;
 	/* pairs of a prefill and a decode pool, on one scheduler lcore; else NULL */
 	struct pool *prefill; /* of a decode pool */
