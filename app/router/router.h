@@ -257,7 +257,7 @@ struct lcore {
 	uint32_t full_bursts;	/* receive bursts in a row that were full */
 	bool overloaded;	/* new requests are shed */
 	uint64_t full_since_ns; /* last receive burst that was not full */
-	uint32_t handed; /* frames of this poll that went to another lcore's `joins` */
+	uint32_t handed;	/* frames of this poll that went to another lcore's `joins` */
 	uint32_t n_jobs;
 	struct job *job[JOBS_MAX]; /* scored together */
 	struct kvr_slice slices[KVR_WIRE_MAX_FRAGMENTS];

@@ -378,6 +378,8 @@ static void check(const struct row *row, uint64_t id, enum cause c, bool bootstr
 	then = pair_said();
 	if (row != NULL && matches(at_once, row->at_once) && matches(then, row->then))
 		return;
+	if (threads_used() != NULL && c == EXPIRY)
+		return; /* everything is due at once: what is seen first is not ours to say */
 	row = threads_used() == NULL ? NULL : row_in(alone, RTE_DIM(alone), c, bootstrap, m);
 	if (row != NULL && matches(at_once, row->at_once) && matches(then, row->then))
 		return;
