@@ -104,10 +104,15 @@ static int check_connected(const void *body, uint32_t len, struct kvr_fault *f)
 	const struct kvr_wire_pool *pool = (const struct kvr_wire_pool *)(m + 1);
 	uint64_t off = sizeof(*m) + (uint64_t)m->n_pools * sizeof(*pool);
 
-	if (m->reserved != 0)
-		return reserved_set(f);
 	if (off > len)
 		return bad_length(f, off, len);
+	if (m->max_message > KVR_WIRE_MAX_MESSAGE ||
+	    m->max_message < sizeof(struct kvr_wire_request))
+		return bad_value(f, "max_message out of range", m->max_message,
+				 KVR_WIRE_MAX_MESSAGE);
+	if (m->max_frames == 0 || m->max_frames > KVR_WIRE_MAX_FRAGMENTS)
+		return bad_value(f, "max_frames out of range", m->max_frames,
+				 KVR_WIRE_MAX_FRAGMENTS);
 	if (m->total_pools < m->n_pools || !frame_size_ok(m->max_frame))
 		return bad_value(f, "limits out of range", m->max_frame, KVR_WIRE_MAX_FRAME);
 	for (uint32_t i = 0; i < m->n_pools; i++) {
@@ -131,7 +136,7 @@ static int check_accepted(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_accepted *m = body;
 
-	if (m->reserved != 0 || m->reserved1 != 0 || m->reserved2 != 0)
+	if ((m->flags & ~KVR_ACC_F_KEPT) != 0 || m->reserved1 != 0 || m->reserved2 != 0)
 		return reserved_set(f);
 	if (m->state > KVR_STATE_RUNNING)
 		return bad_value(f, "unknown state", m->state, KVR_STATE_RUNNING);
@@ -149,6 +154,32 @@ static int check_rejected(const void *body, uint32_t len, struct kvr_fault *f)
 	if (m->text_len > 255)
 		return bad_length(f, m->text_len, 255);
 	return check_tail(body, len, sizeof(*m), m->text_len, f);
+}
+
+static int check_missing(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_missing *m = body;
+	uint32_t n_frags, last;
+	uint64_t word;
+
+	if (m->reserved0 != 0 || m->reserved1 != 0)
+		return reserved_set(f);
+	if (sizeof(*m) + (uint64_t)m->n_words * 8 != len)
+		return bad_length(f, m->n_words, (len - sizeof(*m)) / 8);
+	if (m->kind != KVR_ROUTE && m->kind != KVR_DISPATCH && m->kind != KVR_POTENTIAL_LOADS)
+		return bad_value(f, "kind is not asked for again", m->kind, KVR_ROUTE);
+	if (m->unit % 8 != 0 || m->unit < KVR_WIRE_MIN_FRAGMENT ||
+	    m->unit > KVR_WIRE_MAX_FRAME - KVR_WIRE_MIN_FRAME || m->msg_len % 8 != 0 ||
+	    m->msg_len <= m->unit || m->msg_len > KVR_WIRE_MAX_MESSAGE)
+		return bad_value(f, "no message in fragments", m->msg_len, m->unit);
+	n_frags = (m->msg_len + m->unit - 1) / m->unit;
+	if (m->first % 64 != 0 || m->first >= n_frags ||
+	    m->n_words > (n_frags - m->first + 63) / 64)
+		return bad_value(f, "fragments beyond the last", m->first, n_frags);
+	/* Bits behind the last fragment name nothing. */
+	last = n_frags - m->first - (m->n_words - 1u) * 64;
+	memcpy(&word, (const uint8_t *)body + len - 8, 8);
+	return last < 64 && word >> last != 0 ? reserved_set(f) : 0;
 }
 
 static int check_dispatch_ack(const void *body, uint32_t len, struct kvr_fault *f)
@@ -394,6 +425,7 @@ static check_fn *const checkers[KVR_WIRE_KIND_MAX] = {
 	[KVR_ROUTE] = check_route,
 	[KVR_ACCEPTED] = check_accepted,
 	[KVR_REJECTED] = check_rejected,
+	[KVR_MISSING] = check_missing,
 	[KVR_DISPATCH] = check_dispatch,
 	[KVR_DISPATCH_ACK] = check_dispatch_ack,
 	[KVR_RESPONSE] = check_response,

@@ -12,6 +12,7 @@ SIZE_IS(kvr_wire_request, 88);
 SIZE_IS(kvr_wire_tlv, 4);
 SIZE_IS(kvr_wire_accepted, 56);
 SIZE_IS(kvr_wire_rejected, 40);
+SIZE_IS(kvr_wire_missing, 24);
 SIZE_IS(kvr_wire_dispatch_ack, 8);
 SIZE_IS(kvr_wire_response, 32);
 SIZE_IS(kvr_wire_response_ack, 8);

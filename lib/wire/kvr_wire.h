@@ -54,6 +54,7 @@ enum kvr_wire_kind {
 	KVR_CANCEL = 19,	 /* client -> router: empty */
 	KVR_CANCELLED = 20,	 /* router -> client: empty; sent for unknown ids too */
 	KVR_PROBE = 21,		 /* client -> router: empty; answered ACCEPTED or REJECTED */
+	KVR_MISSING = 22,	 /* receiver of a message in fragments -> its sender */
 	KVR_DISPATCH = 24,	 /* router -> agent: struct kvr_wire_request */
 	KVR_DISPATCH_ACK = 25,	 /* agent -> router: struct kvr_wire_dispatch_ack */
 	KVR_RESPONSE = 26,	 /* agent -> client (relayed or direct): struct kvr_wire_response */
@@ -235,8 +236,8 @@ struct kvr_wire_accepted {
 	uint32_t overlap_blocks; /* effective overlap, rounded */
 	uint32_t required_blocks;
 	uint32_t cached_tokens;
-	uint16_t state; /* enum kvr_wire_state; when QUEUED the fields above are 0 */
-	uint16_t reserved;
+	uint16_t state;		 /* enum kvr_wire_state; when QUEUED the fields above are 0 */
+	uint16_t flags;		 /* KVR_ACC_F_* */
 	uint32_t queue_len;	 /* requests waiting in this pool */
 	uint32_t pending_tokens; /* their prompt tokens, saturated */
 	uint32_t reserved1;
@@ -244,6 +245,25 @@ struct kvr_wire_accepted {
 	uint32_t prefill_dp_rank;
 	uint16_t path; /* enum kvr_wire_path */
 	uint16_t reserved2;
+} __rte_packed;
+
+/** Flag of struct kvr_wire_accepted. */
+#define KVR_ACC_F_KEPT 0x0001u /* the router has the message and repeats its DISPATCH itself */
+
+/**
+ * MISSING: what its sender lacks of a message that came in fragments: 24 bytes and n_words u64.
+ * Fragments are numbered by frag_off / unit. Bit b of word w set: number first + 64 * w + b is
+ * missing. Source, id and handle of the header are those of the message.
+ */
+struct kvr_wire_missing {
+	uint8_t kind; /* of the message: ROUTE, DISPATCH or POTENTIAL_LOADS */
+	uint8_t reserved0;
+	uint16_t n_words; /* 1 or more */
+	uint32_t msg_seq; /* of the message */
+	uint32_t msg_len;
+	uint32_t unit;	/* body bytes of every fragment but the last */
+	uint32_t first; /* number of the fragment of bit 0, a multiple of 64 */
+	uint32_t reserved1;
 } __rte_packed;
 
 /** Why a message was refused. Stable numbers; names are those of the metrics and tools. */
@@ -498,7 +518,8 @@ struct kvr_wire_connected {
 	uint32_t max_hashes;
 	uint32_t max_body;
 	uint32_t total_pools; /* pools that match; above n_pools when the frame was too small */
-	uint64_t reserved;
+	uint32_t max_message; /* largest body of a ROUTE, in frames of max_frame */
+	uint32_t max_frames;  /* most frames that one may take */
 } __rte_packed;
 
 struct kvr_wire_pool {

@@ -21,6 +21,7 @@ static const struct kvr_kind_info kinds[KVR_WIRE_KIND_MAX] = {
 	[KVR_CANCEL] = {"CANCEL", 0, 0, C, R, false, true},
 	[KVR_CANCELLED] = {"CANCELLED", 0, 0, R, C, false, false},
 	[KVR_PROBE] = {"PROBE", 0, 0, C, R, false, true},
+	[KVR_MISSING] = {"MISSING", SIZE(missing) + 8, ONE, A | R, C | R, false, false},
 	[KVR_DISPATCH] = {"DISPATCH", REQUEST, R, A, true, false},
 	[KVR_DISPATCH_ACK] = {"DISPATCH_ACK", FIXED(dispatch_ack), A, R, false, false},
 	[KVR_RESPONSE] = {"RESPONSE", SIZE(response), ONE, A | R, C | R, false, true},

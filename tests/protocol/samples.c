@@ -223,7 +223,9 @@ static void connects(struct maker *m)
 	const struct kvr_wire_connected limits = {.max_frame = 8952,
 						  .max_tokens = KVR_WIRE_MAX_TOKENS,
 						  .max_hashes = KVR_WIRE_MAX_HASHES,
-						  .max_body = KVR_WIRE_MAX_BODY};
+						  .max_body = KVR_WIRE_MAX_BODY,
+						  .max_message = 1 << 20,
+						  .max_frames = 758};
 	const struct kvr_wire_pool pools[] = {{.pool = 1, .block_size = 16, .ranks = 4},
 					      {.pool = 2, .block_size = 64, .role = 1}};
 	const struct kvr_str names[] = {{"llama-70b", 9}, {"qwen", 4}};
@@ -259,6 +261,11 @@ static void answers(struct maker *m)
 					       .prefill_worker = PREFILLER,
 					       .path = KVR_PATH_BOOTSTRAP};
 	const struct kvr_fault full = {1000, 1000, "no room to reassemble"};
+	const struct kvr_wire_ids ah = about_request(AGENT_E, HANDLE, 19);
+	/* Of a message of 6 fragments, numbers 1 and 5 (the last one). */
+	struct kvr_wire_missing lacks = {
+		.kind = KVR_ROUTE, .n_words = 1, .msg_seq = 9, .msg_len = 6008, .unit = 1200};
+	const uint64_t which = 0x22;
 
 	PUT("accepted", KVR_ACCEPTED, C, kvr_put_accepted(b, cap, &rh, &running));
 	PUT("accepted-queued", KVR_ACCEPTED, C, kvr_put_accepted(b, cap, &rh, &queued));
@@ -270,6 +277,13 @@ static void answers(struct maker *m)
 	PUT("cancel", KVR_CANCEL, R, kvr_put_empty(b, cap, KVR_CANCEL, &ch));
 	PUT("cancelled", KVR_CANCELLED, C, kvr_put_empty(b, cap, KVR_CANCELLED, &rh));
 	PUT("probe", KVR_PROBE, R, kvr_put_empty(b, cap, KVR_PROBE, &c));
+	PUT("missing", KVR_MISSING, C,
+	    kvr_put_message(b, cap, KVR_MISSING, &r, (struct kvr_slice){&lacks, sizeof(lacks)},
+			    (struct kvr_slice){&which, sizeof(which)}));
+	lacks.kind = KVR_DISPATCH;
+	PUT("missing-dispatch", KVR_MISSING, R,
+	    kvr_put_message(b, cap, KVR_MISSING, &ah, (struct kvr_slice){&lacks, sizeof(lacks)},
+			    (struct kvr_slice){&which, sizeof(which)}));
 }
 
 static void streams(struct maker *m)

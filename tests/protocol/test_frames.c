@@ -249,7 +249,9 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"connect", 8, 3, KVR_E_HINT},
 		{"connected", 0, 1, KVR_E_FLAGS},
 		{"connected", 20, 1, KVR_E_INVALID_REQUEST}, /* fewer in total than listed */
-		{"connected", 24, 1, KVR_E_FLAGS},
+		{"connected", 27, 1, KVR_E_INVALID_REQUEST}, /* more than a message may have */
+		{"connected", 26, 0, KVR_E_INVALID_REQUEST}, /* not even an empty ROUTE */
+		{"connected", 30, 1, KVR_E_INVALID_REQUEST},
 		{"connected", 34, 3, KVR_E_INVALID_REQUEST},
 		{"connected", 35, 1, KVR_E_FLAGS},
 		{"connected", 46, 1, KVR_E_FLAGS},
@@ -286,7 +288,7 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"dispatch-prefill", 4, 0x30, KVR_E_FLAGS}, /* both legs */
 		{"dispatch-decode", 4, 0x24, 0},	    /* DIRECT is fine here */
 		{"accepted", 24, 4, KVR_E_INVALID_REQUEST},
-		{"accepted", 26, 1, KVR_E_FLAGS},
+		{"accepted", 26, 2, KVR_E_FLAGS},
 		{"accepted", 36, 1, KVR_E_FLAGS},
 		{"accepted-legs", 52, 4, KVR_E_INVALID_REQUEST}, /* path */
 		{"accepted-legs", 54, 1, KVR_E_FLAGS},
@@ -327,6 +329,18 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"heartbeat", 32, 1, KVR_E_FLAGS},
 		{"heartbeat-ack", 0, 0, KVR_E_INVALID_REQUEST},
 		{"heartbeat-ack", 0, 7, KVR_E_INVALID_REQUEST},
+		{"missing", 0, KVR_LOADS, KVR_E_INVALID_REQUEST},
+		{"missing", 1, 1, KVR_E_FLAGS},
+		{"missing", 2, 0, KVR_E_LENGTH},
+		{"missing", 2, 2, KVR_E_LENGTH},
+		{"missing", 8, 0x79, KVR_E_INVALID_REQUEST}, /* length of the message */
+		{"missing", 9, 0, KVR_E_INVALID_REQUEST},    /* one that fits a frame */
+		{"missing", 12, 0xb1, KVR_E_INVALID_REQUEST},
+		{"missing", 13, 0, KVR_E_INVALID_REQUEST}, /* fragments too small */
+		{"missing", 16, 8, KVR_E_INVALID_REQUEST},
+		{"missing", 16, 64, KVR_E_INVALID_REQUEST}, /* behind the last */
+		{"missing", 20, 1, KVR_E_FLAGS},
+		{"missing", 24, 0x40, KVR_E_FLAGS}, /* number 6 of 6 */
 		{"heartbeat-ack", 2, 1, KVR_E_FLAGS},
 		{"kv-events", 8, 1, KVR_E_FLAGS},   /* resume id outside a dump's end */
 		{"kv-events", 20, 0, KVR_E_LENGTH}, /* no events */

@@ -30,7 +30,7 @@ NONE32 = 0xFFFFFFFF
 
 KINDS = {
     'CONNECT': 1, 'CONNECTED': 2, 'ROUTE': 16, 'ACCEPTED': 17, 'REJECTED': 18, 'CANCEL': 19,
-    'CANCELLED': 20, 'PROBE': 21, 'DISPATCH': 24, 'DISPATCH_ACK': 25, 'RESPONSE': 26,
+    'CANCELLED': 20, 'PROBE': 21, 'MISSING': 22, 'DISPATCH': 24, 'DISPATCH_ACK': 25, 'RESPONSE': 26,
     'RESPONSE_ACK': 27, 'PROGRESS': 28, 'PROGRESS_ACK': 29, 'ABORT': 30, 'ABORT_ACK': 31,
     'HELLO': 32, 'WELCOME': 33, 'HEARTBEAT': 34, 'HEARTBEAT_ACK': 35, 'GOODBYE': 36,
     'GOODBYE_ACK': 37, 'KV_EVENTS': 48, 'KV_ACK': 49, 'SESSION_OPEN': 64, 'SESSION_OPENED': 65,
@@ -667,7 +667,7 @@ class Client(Endpoint):
         action(request, body, sender)
 
     def connected(self, body):
-        n, frame_size, tokens, hashes, size, total, _ = struct.unpack_from('<6IQ', body)
+        n, frame_size, tokens, hashes, size, total, message, frames = struct.unpack_from('<8I', body)
         at, pools = 32 + 16 * n, {}
         for i in range(n):
             pool, role, _, block_size, ranks, name_len, _ = struct.unpack_from(
@@ -676,11 +676,12 @@ class Client(Endpoint):
             at += (name_len + 7) // 8 * 8
         self.pools, self.connecting, self.router_frame = pools, None, min(frame_size, self.max_frame)
         self.limits = dict(max_frame=frame_size, max_tokens=tokens, max_hashes=hashes,
-                           max_body=size, total_pools=total)
+                           max_body=size, total_pools=total, max_message=message,
+                           max_frames=frames)
 
     def accepted(self, request, body, _):
         fields = ('worker', 'dp_rank', 'overlap_blocks', 'required_blocks', 'cached_tokens', 'state',
-                  'reserved', 'queue_len', 'pending_tokens', 'reserved1', 'prefill_worker',
+                  'flags', 'queue_len', 'pending_tokens', 'reserved1', 'prefill_worker',
                   'prefill_dp_rank', 'path', 'reserved2')
         answer = dict(zip(fields, ACCEPTED_BODY.unpack_from(body)))
         answer['state'], answer['path'] = STATES[answer['state']], PATHS[answer['path']]

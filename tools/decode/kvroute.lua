@@ -16,7 +16,7 @@ local HDR = 48
 local KINDS = {
 	[1] = "CONNECT", [2] = "CONNECTED",
 	[16] = "ROUTE", [17] = "ACCEPTED", [18] = "REJECTED", [19] = "CANCEL", [20] = "CANCELLED",
-	[21] = "PROBE",
+	[21] = "PROBE", [22] = "MISSING",
 	[24] = "DISPATCH", [25] = "DISPATCH_ACK", [26] = "RESPONSE", [27] = "RESPONSE_ACK",
 	[28] = "PROGRESS", [29] = "PROGRESS_ACK", [30] = "ABORT", [31] = "ABORT_ACK",
 	[32] = "HELLO", [33] = "WELCOME", [34] = "HEARTBEAT", [35] = "HEARTBEAT_ACK",
@@ -96,6 +96,7 @@ local header = {
 
 local req_bits = bits("request.flags", 32, {{0x1, "QUERY"}, {0x2, "RESEND"}, {0x4, "DIRECT"},
 	{0x8, "EAGLE"}, {0x10, "PREFILL_LEG"}, {0x20, "DECODE_LEG"}})
+local acc_bits = bits("accepted.flags", 16, {{0x1, "KEPT"}})
 local resp_bits = bits("response.flags", 16, {{0x1, "FIN"}, {0x2, "ERROR"}, {0x4, "CANCELLED"},
 	{0x8, "TOKENS"}})
 local rack_bits = bits("response_ack.flags", 32, {{0x1, "FIN"}})
@@ -133,12 +134,16 @@ local request = {
 local structs = {
 	accepted = {{f_worker, 8}, {f_dp_rank, 4}, {fields.overlap_blocks, 4},
 		{u32("required_blocks", "Required blocks"), 4}, {f_cached, 4}, {u16("state", "State", STATES), 2},
-		{skip, 2}, {f_queue_len, 4}, {u32("pending_tokens", "Prompt tokens waiting"), 4}, {skip, 4},
+		{field("accepted.flags", ProtoField.uint16, "Flags", base.HEX), 2, acc_bits}, {f_queue_len, 4},
+		{u32("pending_tokens", "Prompt tokens waiting"), 4}, {skip, 4},
 		{x64("prefill_worker", "Prefill worker"), 8}, {u32("prefill_dp_rank", "Prefill rank"), 4},
 		{u16("path", "Path", PATHS), 2}, {skip, 2}},
 	rejected = {{f_code, 2}, {u8("retryable", "Retryable"), 1}, {u8("refused_kind", "Refused kind", KINDS), 1},
 		{u16("text_len", "Text bytes"), 2}, {u16("policy_class", "Policy class"), 2},
 		{u64("detail", "Detail"), 8}, {fields.detail, 8}, {fields.detail, 8}, {fields.detail, 8}},
+	missing = {{fields.refused_kind, 1}, {skip, 1}, {u16("n_words", "Words"), 2},
+		{u32("missing_seq", "Of message number"), 4}, {u32("missing_len", "Of message length"), 4},
+		{u32("unit", "Bytes of a fragment"), 4}, {u32("first", "First fragment"), 4}, {skip, 4}},
 	dispatch_ack = {{u16("dispatch_code", "Code"), 2}, {skip, 6}},
 	response = {{u32("seq", "Item"), 4},
 		{field("response.flags", ProtoField.uint16, "Flags", base.HEX), 2, resp_bits},
@@ -173,7 +178,8 @@ local structs = {
 	connect = {{f_hints_len, 4}, {fields.hello_max_frame, 2}, {skip, 2}},
 	connected = {{u32("n_pools", "Pools"), 4}, {f_max_frame, 4}, {u32("limit_tokens", "Most tokens"), 4},
 		{u32("limit_hashes", "Most hashes"), 4}, {u32("limit_body", "Largest body"), 4},
-		{u32("total_pools", "Pools that match"), 4}, {skip, 8}},
+		{u32("total_pools", "Pools that match"), 4}, {u32("limit_message", "Largest message"), 4},
+		{u32("limit_frames", "Most frames"), 4}},
 	pool = {{f_pool, 2}, {f_role, 1}, {skip, 1}, {f_block_size, 4}, {u32("ranks", "Ranks"), 4},
 		{u16("name_len", "Name bytes"), 2}, {skip, 2}},
 	session = {{u32("timeout_s", "Timeout (s)"), 4}, {u16("id_len", "Id bytes"), 2}, {f_pool, 2}},
@@ -184,6 +190,7 @@ local structs = {
 }
 
 local f_hash = x64("hash", "Hash")
+local f_missing = x64("missing", "Missing")
 local f_token = u32("token", "Token")
 local f_body = field("body", ProtoField.bytes, "Body")
 local f_data = field("data", ProtoField.bytes, "Data")
@@ -433,6 +440,13 @@ local function tail_connected(tree, tvb, at, fixed)
 	return name_at
 end
 
+local function tail_missing(tree, tvb, at, fixed)
+	local n = tvb(at - fixed + 2, 2):le_uint()
+	if n * 8 > tvb:len() - at then return malformed(tree, "words leave the message") end
+	numbers(tree, "Missing", tvb, at, n, 8, f_missing)
+	return at + n * 8
+end
+
 local function tail_events(tree, tvb, at, fixed)
 	local n, size = tvb(at - fixed + 20, 2):le_uint(), size_of(structs.kv_event)
 	for i = 1, n do
@@ -455,6 +469,7 @@ local BODY = {
 	[16] = {request, tail_request},
 	[17] = {structs.accepted},
 	[18] = {structs.rejected, bytes_tail(f_text, {off = 4, size = 2})},
+	[22] = {structs.missing, tail_missing},
 	[24] = {request, tail_request},
 	[25] = {structs.dispatch_ack},
 	[26] = {structs.response, tail_response},

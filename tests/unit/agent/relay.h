@@ -177,7 +177,9 @@ static inline void relay_client(struct relay *r, const struct kvr_udp_addr *from
 		const struct kvr_wire_connected w = {.max_frame = KVR_WIRE_MAX_FRAME,
 						     .max_tokens = KVR_WIRE_MAX_TOKENS,
 						     .max_hashes = KVR_WIRE_MAX_HASHES,
-						     .max_body = KVR_WIRE_MAX_BODY};
+						     .max_body = KVR_WIRE_MAX_BODY,
+						     .max_message = KVR_WIRE_MAX_MESSAGE,
+						     .max_frames = KVR_WIRE_MAX_FRAGMENTS};
 		const struct kvr_wire_pool pool = {
 			.pool = 0, .block_size = r->block_size, .ranks = 1};
 		const struct kvr_str name = {"pool", 4};

@@ -192,8 +192,12 @@ static inline void push_item(uint64_t id, uint32_t seq, uint16_t flags, const ch
 static inline void push_connected(uint64_t id, uint32_t epoch)
 {
 	const struct kvr_wire_ids ids = {.source = SOURCE, .id = id, .epoch = epoch, .msg_seq = 1};
-	const struct kvr_wire_connected w = {
-		.max_frame = 1432, .max_tokens = 100000, .max_hashes = 1000, .max_body = 5000};
+	const struct kvr_wire_connected w = {.max_frame = 1432,
+					     .max_tokens = 100000,
+					     .max_hashes = 1000,
+					     .max_body = 5000,
+					     .max_message = 1000000,
+					     .max_frames = 1000};
 	const struct kvr_wire_pool pool[] = {{.pool = 0, .block_size = 16, .ranks = 4},
 					     {.pool = 7, .block_size = 64, .ranks = 2}};
 	const struct kvr_str name[] = {{"llama", 5}, {"qwen", 4}};

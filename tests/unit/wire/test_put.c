@@ -45,7 +45,8 @@ static void an_item_must_fit_the_largest_frame(void)
 
 static void connected_lists_what_fits_and_says_how_many_there_are(void)
 {
-	const struct kvr_wire_connected limits = {.max_frame = 1432};
+	const struct kvr_wire_connected limits = {
+		.max_frame = 1432, .max_message = 1 << 20, .max_frames = 758};
 	struct kvr_wire_pool pools[100];
 	struct kvr_str names[100];
 	const struct kvr_wire_connected *m = (const struct kvr_wire_connected *)(buf + 48);
