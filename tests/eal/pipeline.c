@@ -36,6 +36,8 @@ static void need(bool ok, const char *what)
 	}
 }
 
+const char *pipeline_port = "cookie = off\n";
+
 static void configure(struct kvr_router_conf *c, const char *device, const char *pools)
 {
 	char path[] = "/tmp/kvr-pipeline-XXXXXX", err[300];
@@ -45,8 +47,8 @@ static void configure(struct kvr_router_conf *c, const char *device, const char 
 		   "reassembly_bytes = 8M\nreassembly_source_bytes = 7M\n");
 	fprintf(f,
 		"[port p]\ndevice = %s\nipv4 = 10.0.0.1\nudp_port = 7650\nmbufs = 16383\n"
-		"answer_arp = off\n",
-		device);
+		"answer_arp = off\n%s",
+		device, pipeline_port);
 	fputs(pools, f);
 	fclose(f);
 	if (kvr_router_conf_load(c, path, err, sizeof(err)) < 0) {

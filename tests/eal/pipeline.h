@@ -50,6 +50,9 @@ void pipeline_stop(void);
  */
 extern uint32_t pipeline_queue;
 
+/** More keys of the port; by default nobody proves his address or has a share. */
+extern const char *pipeline_port;
+
 /** Put one UDP payload from a peer into the router's port. */
 void pipeline_send(uint32_t from, const void *payload, size_t len);
 
