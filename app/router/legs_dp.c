@@ -181,6 +181,8 @@ static void leg_send(struct lcore *lc, struct pool *p, const struct legs *l, str
 	q.flags = (q.flags & ~KVR_REQ_F_RESEND) | as[leg].flag;
 	if (leg != KVR_FLIGHT_PREFILL && !lc->rt->rules[j->client.port].cookie)
 		q.flags |= KVR_REQ_F_UNPROVEN;
+	if (!r->relay.direct)
+		q.flags &= ~KVR_REQ_F_DIRECT;
 	if (leg == KVR_FLIGHT_PREFILL) { /* its items are for the router */
 		q.flags &= ~KVR_REQ_F_DIRECT;
 		q.max_tokens = 1;
@@ -211,8 +213,9 @@ static void leg_send(struct lcore *lc, struct pool *p, const struct legs *l, str
 static void leg_dispatch(struct lcore *lc, struct pool *p, const struct legs *l,
 			 struct kvr_flight *r)
 {
+	sched_step(r, KVR_LIFE_SEND);
+	kvr_flight_publish(r); /* before this its worker has nothing to say about it */
 	leg_send(lc, p, l, r);
-	r->state = KVR_RQ_DISPATCHED;
 	resend_start(lc, p, r);
 }
 
@@ -320,6 +323,7 @@ static void prefill_booked(struct lcore *lc, struct pool *d, struct legs *l,
 
 	l->worker = dec->worker;
 	l->dp_rank = dec->dp_rank;
+	l->overlap_blocks = dec->overlap_blocks;
 	if (unlikely(sched_bind(lc, p, l->prefill, l->job, dec) < 0)) {
 		prefill_failed(lc, d, l, KVR_E_WORKER_LOST, PC_LOST);
 		return;
@@ -363,6 +367,7 @@ static void decode_booked(struct lcore *lc, struct pool *d, struct legs *l,
 
 	r->prefill_worker = l->path == KVR_PATH_BYPASSED ? 0 : l->worker;
 	r->prefill_dp_rank = l->path == KVR_PATH_BYPASSED ? KVR_NONE32 : l->dp_rank;
+	r->prefill_overlap = l->path == KVR_PATH_BYPASSED ? 0 : l->overlap_blocks;
 	r->path = l->path;
 	r->relay.leg = l->path == KVR_PATH_BYPASSED ? KVR_FLIGHT_WHOLE : KVR_FLIGHT_DECODE;
 	if (unlikely(sched_bind(lc, d, r, l->job, dec) < 0)) {
@@ -378,7 +383,7 @@ static void decode_booked(struct lcore *lc, struct pool *d, struct legs *l,
 	}
 	/* A leg that only goes to its worker to be aborted there opens nothing. */
 	if (!l->run.cancelled && session_routed(lc, d, r, &l->job->session))
-		r->state = KVR_RQ_HELD;
+		sched_step(r, KVR_LIFE_HOLD);
 	else
 		legs_go_on(lc, d, r);
 	happened(lc, d, l, KVR_LEGS_DECODE_LIVE, NULL);
@@ -736,6 +741,7 @@ enum kvr_wire_code legs_query(struct lcore *lc, struct pool *d, struct job *j,
 		return KVR_E_NO_ENDPOINTS;
 	a->prefill_worker = dec->worker;
 	a->prefill_dp_rank = dec->dp_rank;
+	a->prefill_overlap_blocks = dec->overlap_blocks;
 	a->path = t->host[0] != '\0' ? KVR_PATH_BOOTSTRAP : KVR_PATH_SYNC;
 	decode_request(l, t);
 	overlap_view(j->overlap, &ov);
@@ -787,7 +793,7 @@ void legs_acked(struct lcore *lc, struct pool *p, struct kvr_flight *r, uint32_t
 			 &why);
 		return;
 	}
-	r->state = KVR_RQ_RUNNING;
+	sched_step(r, KVR_LIFE_TAKEN);
 	settle(lc, d, r->legs);
 }
 
@@ -798,7 +804,7 @@ void legs_prefill_item(struct lcore *lc, struct pool *p, struct kvr_flight *r, c
 	uint32_t data = 0;
 
 	resend_stop(p, r);
-	r->state = KVR_RQ_RUNNING;
+	sched_step(r, KVR_LIFE_ITEM);
 	if (n->ptr != NULL)
 		data = ((const struct kvr_wire_response *)kvr_frame_body(
 				rte_pktmbuf_mtod((struct rte_mbuf *)n->ptr, const void *)))

@@ -75,14 +75,18 @@ uint32_t job_slices(struct lcore *lc, const struct job *j);
 /** Pool of a number on the wire, or NULL. */
 struct pool *pool_by_id(struct router *rt, uint32_t id);
 
+/** Free a job that has not been handed to a scheduler, and whatever frames it has. Any lcore. */
+void job_drop(struct job *j);
+
+/* ---- held_dp.c: jobs at their pool's scheduler lcore, and nowhere else ---- */
+
 /**
  * The job is going to wait with its frames: they are the buffers that ports receive into, and only
- * a part of them may wait. Idempotent. @return false when that part is used up. Scheduler
- * lcore.
+ * a part of them may wait. Idempotent. @return false when that part is used up.
  */
 bool job_hold(struct job *j);
 
-/** Free a job and whatever frames it still has. */
+/** Free a job, whatever frames it still has, and what is kept for it. */
 void job_free(struct lcore *lc, struct job *j);
 
 /* ---- relay_dp.c ---- */
@@ -149,10 +153,16 @@ void sched_detail(const struct kvr_sched_decision *d, uint64_t detail[4]);
 /** Tell the client what has become of its request so far. */
 void sched_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r);
 
-/** Fill the slot from a decision that booked and make it known to the ingress lcores.
+/** Fill the slot from a decision that booked. Ingress lcores know it from its first DISPATCH on.
  * @return 0, or -ENOENT: this lcore's view does not have the worker (yet, or any more). */
 int sched_bind(struct lcore *lc, struct pool *p, struct kvr_flight *r, const struct job *j,
 	       const struct kvr_sched_decision *d);
+
+/** Whether what @p event says may be acted on; counted when not. @p r may be NULL: gone. */
+bool sched_may(struct pool *p, const struct kvr_flight *r, enum kvr_life_event event);
+
+/** The slot's state after an event that sched_may() allows. */
+void sched_step(struct kvr_flight *r, enum kvr_life_event event);
 
 /** The booking, if any, is over and counted under @p how; the slot lingers. Idempotent. */
 void sched_end(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool_counter how);
@@ -209,6 +219,9 @@ void legs_resend(struct lcore *lc, struct pool *p);
 /** Send @p m (data = frame header and body slice) to @p to, cut when the path needs it. */
 void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to);
 
+/** The same for a frame that is known to fit: out_limit() is not below its length. */
+void out_send_fitting(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to);
+
 /** Send a message of one frame. @p body may be NULL when len is 0. Also on the control thread. */
 void out_message(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
 		 uint64_t id, uint64_t handle, const void *body, size_t len);
@@ -251,6 +264,7 @@ struct dispatch_fields {
 	uint32_t overlap_blocks;
 	uint32_t cached_tokens;
 	uint32_t attempt;
+	bool direct; /* the agent may send items to the client itself */
 };
 
 /** Send the frames of @p j as DISPATCH; takes the frames, leaves the job. */
