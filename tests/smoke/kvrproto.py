@@ -599,6 +599,14 @@ class Client(Endpoint):
         self.send_route(request)
         return request
 
+    def proven(self, data):
+        """A frame with the cookie in its place, when it has one: the first of a ROUTE."""
+        header = Header(data) if len(data) >= HEADER.size + REQUEST.size else None
+        if header is None or header.kind != KINDS['ROUTE'] or header.frag_off:
+            return data
+        at = HEADER.size + 40
+        return data[:at] + struct.pack('<Q', self.cookie) + data[at + 8:]
+
     def send_route(self, request, only=None):
         body = request.body[:40] + struct.pack('<Q', self.cookie) + request.body[48:]
         request.cookie = self.cookie
