@@ -12,6 +12,7 @@
  *   event (1 per pool)     KV events -> prefix table; KV_ACK
  *   scheduler (1 per pool) notes -> decide, book, dispatch, free; owns the request slots
  *   egress                 frames of lcores without a queue of their own -> tx
+ *   joins                  fragments of one sender that came to several ingress lcores
  *   control (main thread)  HELLO, HEARTBEAT, CONNECT, liveness, views, telemetry
  *
  * An lcore that owns a queue sends through it at once; the egress ring carries only the frames of
@@ -245,6 +246,7 @@ struct lcore {
 	struct kvr_port_queue *queue[KVR_ROUTER_MAX_PORTS]; /* NULL: sends through `via` */
 	struct lcore *via;	   /* ingress lcore that sends for this one */
 	struct rte_ring *egress;   /* struct egress_note; ingress lcores */
+	struct rte_ring *joins;	   /* fragments that other ingress lcores received; NULL: none do */
 	struct rte_ring *calls;	   /* struct call * */
 	struct rte_mempool *mbufs; /* for answers */
 	struct kvr_reasm *reasm;
@@ -260,6 +262,7 @@ struct lcore {
 	bool overloaded;	/* new requests of the busiest sources are shed */
 	uint32_t shed_level;	/* how busy is busy: see kvr_source_heavy() */
 	uint64_t full_since_ns; /* last receive burst that was not full */
+	uint32_t handed;	/* frames of this poll that went to another lcore's `joins` */
 	uint32_t n_jobs;
 	struct job *job[JOBS_MAX]; /* scored together */
 	struct kvr_slice slices[KVR_WIRE_MAX_FRAGMENTS];
