@@ -37,6 +37,16 @@ void worker_heard(struct router *rt, struct kvr_worker *w);
 /** What time does to workers: silence, drained ones. */
 void workers_tick(struct router *rt);
 
+/* ---- stop_ctl.c ---- */
+
+/** Nobody new is let in, live requests have stop_ms to end, the rest is told. Takes the lock. */
+void stop_in_order(struct router *rt);
+
+/* ---- reload_ctl.c ---- */
+
+/** SIGHUP: read the configuration again; what may change at run time does. Takes the lock. */
+void reload(struct router *rt);
+
 /* ---- hello_ctl.c ---- */
 
 /** HELLO, HEARTBEAT, GOODBYE, CONNECT; takes the frame. */

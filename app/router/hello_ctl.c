@@ -91,6 +91,8 @@ static enum kvr_wire_code hello(struct router *rt, const struct ctl_frame *f,
 	uint32_t before = 0;
 	enum kvr_wire_code code = check_hello(rt, h, hints, &p);
 
+	if (code == KVR_OK && rt->stopping && (w == NULL || w->epoch != f->hdr->epoch))
+		code = KVR_E_SHUTDOWN;
 	if (code == KVR_OK)
 		code = read_transfer(hints, &transfer);
 	if (code != KVR_OK)
@@ -265,6 +267,8 @@ static enum kvr_wire_code on_connect(struct router *rt, const struct ctl_frame *
 
 	if (rc != 0)
 		return (enum kvr_wire_code)rc;
+	if (rt->stopping)
+		return KVR_E_SHUTDOWN;
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		if (!pool_wanted(&rt->pool[i], &hints))
 			continue;

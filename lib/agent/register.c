@@ -201,7 +201,7 @@ void kvr_agent__on_rejected(struct kvr_agent *a, const uint8_t *body)
 		tell_state(a, KVR_AGENT_OFFLINE, 0, w->code, text);
 	} else if (w->code == KVR_E_UNKNOWN_WORKER) {
 		kvr_agent__say_hello(a);
-	} else if (w->code == KVR_E_STALE_EPOCH && a->registered) {
+	} else if ((w->code == KVR_E_STALE_EPOCH || w->code == KVR_E_SHUTDOWN) && a->registered) {
 		kvr_agent__say_hello(a);
 		tell_state(a, KVR_AGENT_OFFLINE, 0, w->code, text);
 	}
