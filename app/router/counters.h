@@ -37,10 +37,11 @@ enum in_counter {
 	IN_EVENTS,    /* KV_EVENTS handed to the event stage, or told to wait */
 	IN_CONTROL,   /* frames handed to the control thread */
 	IN_REJECTED, /* refused, answered with REJECTED when that is allowed: see rejects by code */
-	IN_IGNORED,  /* not ours, or nothing to do: sum of the next four */
+	IN_IGNORED,  /* not ours, or nothing to do: sum of the next five */
 	IN_SHORT,    /* shorter than a header */
 	IN_MAGIC,    /* another protocol */
 	IN_LATE,     /* acknowledgement of a request that is gone */
+	IN_LIMITED,  /* repeatable frame of a source above its rate */
 	IN_RING_FULL, /* repeatable frame dropped because a ring was full; its sender repeats it */
 	/* outside the sum */
 	IN_MESSAGES,	/* ROUTE messages completed from fragments */
@@ -80,6 +81,8 @@ enum pool_counter {
 	PC_PREFILLING, /* gauge */
 	PC_STOPPED,
 	PC_CLIENT_GONE,
+	PC_LATE,
+	PC_OUT_OF_TURN,
 	PC_LOADS,
 	PC_DISPATCHES,
 	PC_PREDICTED_TOKENS,

@@ -23,6 +23,14 @@ static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 
 static void to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+
+	if ((h->kind == KVR_CONNECT || h->kind == KVR_HELLO) && !source_control(lc, from)) {
+		in_count(lc, IN_IGNORED);
+		in_count(lc, IN_LIMITED); /* it is repeated, ever more slowly */
+		rte_pktmbuf_free(m);
+		return;
+	}
 	path_keep(m, from);
 	if (rte_ring_enqueue(lc->rt->control_ring, m) != 0)
 		reject(lc, m, from, KVR_E_BUSY);

@@ -209,8 +209,9 @@ static void leg_send(struct lcore *lc, struct pool *p, const struct legs *l, str
 static void leg_dispatch(struct lcore *lc, struct pool *p, const struct legs *l,
 			 struct kvr_flight *r)
 {
+	sched_step(r, KVR_LIFE_SEND);
+	kvr_flight_publish(r); /* before this its worker has nothing to say about it */
 	leg_send(lc, p, l, r);
-	r->state = KVR_RQ_DISPATCHED;
 	resend_start(lc, p, r);
 }
 
@@ -376,7 +377,7 @@ static void decode_booked(struct lcore *lc, struct pool *d, struct legs *l,
 	}
 	/* A leg that only goes to its worker to be aborted there opens nothing. */
 	if (!l->run.cancelled && session_routed(lc, d, r, &l->job->session))
-		r->state = KVR_RQ_HELD;
+		sched_step(r, KVR_LIFE_HOLD);
 	else
 		legs_go_on(lc, d, r);
 	happened(lc, d, l, KVR_LEGS_DECODE_LIVE, NULL);
@@ -785,7 +786,7 @@ void legs_acked(struct lcore *lc, struct pool *p, struct kvr_flight *r, uint32_t
 			 &why);
 		return;
 	}
-	r->state = KVR_RQ_RUNNING;
+	sched_step(r, KVR_LIFE_TAKEN);
 	settle(lc, d, r->legs);
 }
 
@@ -796,7 +797,7 @@ void legs_prefill_item(struct lcore *lc, struct pool *p, struct kvr_flight *r, c
 	uint32_t data = 0;
 
 	resend_stop(p, r);
-	r->state = KVR_RQ_RUNNING;
+	sched_step(r, KVR_LIFE_ITEM);
 	if (n->ptr != NULL)
 		data = ((const struct kvr_wire_response *)kvr_frame_body(
 				rte_pktmbuf_mtod((struct rte_mbuf *)n->ptr, const void *)))

@@ -47,6 +47,7 @@
 #include "kvr_reasm.h"
 #include "kvr_sched.h"
 #include "kvr_session.h"
+#include "kvr_source.h"
 #include "kvr_wire.h"
 #include "kvr_worker.h"
 
@@ -245,8 +246,9 @@ struct lcore {
 	struct rte_ring *calls;	   /* struct call * */
 	struct rte_mempool *mbufs; /* for answers */
 	struct kvr_reasm *reasm;
-	kvr_cell_t *in;	    /* enum in_counter */
-	kvr_cell_t *reject; /* enum kvr_wire_code */
+	struct kvr_source_table *sources; /* ingress lcores: addresses that may be forged */
+	kvr_cell_t *in;			  /* enum in_counter */
+	kvr_cell_t *reject;		  /* enum kvr_wire_code */
 	uint32_t n_event, n_sched;
 	struct pool *event_pool[KVR_ROUTER_MAX_POOLS];
 	struct pool *sched_pool[KVR_ROUTER_MAX_POOLS];
@@ -328,6 +330,11 @@ struct pool {
 	uint32_t n_prefilling; /* decode pool: decode leg not decided yet */
 };
 
+/** Limits of one source on one port; written at start. */
+struct source_limits {
+	struct kvr_source_rate rate[KVR_SOURCE_BUCKETS];
+};
+
 struct router {
 	struct kvr_router_conf conf;
 	uint32_t n_ports, n_pools, n_lcores;
@@ -338,6 +345,7 @@ struct router {
 	uint64_t ns_offset;  /* what it shows then */
 	uint64_t seed;
 	struct kvr_port *port[KVR_ROUTER_MAX_PORTS];
+	struct source_limits limits[KVR_ROUTER_MAX_PORTS];
 	struct pool pool[KVR_ROUTER_MAX_POOLS];
 	struct lcore *lcore[KVR_ROUTER_MAX_LCORES];
 	struct lcore control; /* context of the control thread: sends through `via` */

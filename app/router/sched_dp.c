@@ -11,6 +11,7 @@
 #include "session.h"
 #include "stages.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -49,6 +50,28 @@ void sched_detail(const struct kvr_sched_decision *d, uint64_t detail[4])
 	detail[0] = (uint64_t)d->reject.kind + 1;
 	detail[1] = d->reject.current;
 	detail[2] = d->reject.limit;
+}
+
+/* ---- states ---- */
+
+bool sched_may(struct pool *p, const struct kvr_flight *r, enum kvr_life_event event)
+{
+	const enum kvr_life_verdict v = r != NULL ? kvr_life(r->state, event, NULL) : KVR_LIFE_LATE;
+
+	if (likely(v == KVR_LIFE_GO))
+		return true;
+	pool_count(p, v == KVR_LIFE_LATE ? PC_LATE : PC_OUT_OF_TURN, 1);
+	return false;
+}
+
+void sched_step(struct kvr_flight *r, enum kvr_life_event event)
+{
+	enum kvr_flight_state next;
+	const enum kvr_life_verdict v = kvr_life(r->state, event, &next);
+
+	assert(v == KVR_LIFE_GO);
+	RTE_SET_USED(v);
+	r->state = (uint8_t)next;
 }
 
 /* ---- answers ---- */
@@ -137,6 +160,7 @@ void sched_end(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool
 
 static void release(struct pool *p, struct kvr_flight *r)
 {
+	assert(kvr_life(r->state, KVR_LIFE_RELEASE, NULL) == KVR_LIFE_GO);
 	abort_stop(p, r);
 	kvr_flight_release(p->requests, r);
 }
@@ -181,11 +205,12 @@ static void dispatch(struct lcore *lc, struct pool *p, struct kvr_flight *r, str
 		.attempt = r->attempt,
 	};
 
+	sched_step(r, KVR_LIFE_SEND);
+	kvr_flight_publish(r); /* before this its worker has nothing to say about it */
 	out_dispatch(lc, j, &r->relay.agent, &f);
 	pool_count(p, PC_DISPATCHES, 1);
 }
 
-/* Fill the slot from the decision and make it known to the ingress lcores. */
 int sched_bind(struct lcore *lc, struct pool *p, struct kvr_flight *r, const struct job *j,
 	       const struct kvr_sched_decision *d)
 {
@@ -204,7 +229,6 @@ int sched_bind(struct lcore *lc, struct pool *p, struct kvr_flight *r, const str
 	if (w == NULL)
 		return -ENOENT;
 	r->relay.agent = w->path;
-	kvr_flight_publish(r);
 	return 0;
 }
 
@@ -216,7 +240,6 @@ void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 		legs_go_on(lc, p, r);
 		return;
 	}
-	r->state = KVR_RQ_DISPATCHED;
 	r->job = NULL;
 	if (p->predict)
 		predict(lc, p, j, r->rank);
@@ -237,7 +260,7 @@ static void routed(struct lcore *lc, struct pool *p, struct kvr_flight *r, struc
 	}
 	r->job = j;
 	if (session_routed(lc, p, r, &j->session)) {
-		r->state = KVR_RQ_HELD;
+		sched_step(r, KVR_LIFE_HOLD);
 		sched_accepted(lc, p, r);
 	} else {
 		sched_go_on(lc, p, r);
@@ -438,7 +461,6 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 			break;
 		}
 		pool_count(p, PC_QUEUED, 1);
-		r->state = KVR_RQ_QUEUED;
 		r->relay.client = j->client;
 		r->relay.isl = j->isl;
 		r->job = j;
@@ -457,15 +479,14 @@ static void on_dispatch_ack(struct lcore *lc, struct pool *p, const struct note 
 {
 	struct kvr_flight *r = kvr_flight_by_handle(p->requests, n->handle);
 
-	if (r == NULL || r->state != KVR_RQ_DISPATCHED)
-		return; /* late or repeated */
-	if (r->legs != NULL) {
+	if (!sched_may(p, r, n->code != 0 ? KVR_LIFE_REFUSED : KVR_LIFE_TAKEN))
+		return;
+	if (r->legs != NULL)
 		legs_acked(lc, p, r, n->code);
-	} else if (n->code != 0) {
+	else if (n->code != 0)
 		sched_fail(lc, p, r, KVR_E_DISPATCH_FAILED, n->code, PC_REFUSED);
-	} else {
-		r->state = KVR_RQ_RUNNING;
-	}
+	else
+		sched_step(r, KVR_LIFE_TAKEN);
 	if (n->code == 0)
 		session_success(lc, p, r);
 }
@@ -473,11 +494,12 @@ static void on_dispatch_ack(struct lcore *lc, struct pool *p, const struct note 
 static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	struct kvr_flight *r = kvr_flight_by_handle(p->requests, n->handle);
+	const bool fin = (n->flags & KVR_PROG_F_FIN) != 0;
 	enum pool_counter how = PC_FINISHED;
 
-	if (r == NULL || !r->booked) {
+	if (!sched_may(p, r, fin ? KVR_LIFE_FIN : KVR_LIFE_ITEM)) {
 		rte_pktmbuf_free(n->ptr);
-		return; /* ended already: repeats of the last items */
+		return;
 	}
 	if ((n->flags & KVR_PROG_F_ERROR) == 0)
 		session_success(lc, p, r);
@@ -485,14 +507,14 @@ static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)
 		legs_prefill_item(lc, p, r, n);
 		return;
 	}
-	r->state = KVR_RQ_RUNNING;
+	sched_step(r, KVR_LIFE_ITEM);
 	if (r->legs != NULL)
 		legs_decode_item(lc, p, r, n);
 	if ((n->flags & KVR_PROG_F_FIRST) != 0)
 		kvr_sched_prefill_done(p->sched, r->slot, lc->now_ns);
 	if (n->tokens != 0)
 		kvr_sched_output(p->sched, r->slot, n->tokens, lc->now_ns);
-	if ((n->flags & KVR_PROG_F_FIN) == 0)
+	if (!fin)
 		return;
 	if (n->cached != KVR_NONE32) {
 		pool_count(p, PC_PREDICTED_TOKENS, r->cached_tokens);
@@ -511,7 +533,7 @@ static void on_fin_acked(struct lcore *lc, struct pool *p, const struct note *n)
 	struct kvr_flight *r = kvr_flight_by_handle(p->requests, n->handle);
 
 	RTE_SET_USED(lc);
-	if (r != NULL && r->state == KVR_RQ_ENDED)
+	if (sched_may(p, r, KVR_LIFE_FIN_ACKED))
 		release(p, r);
 }
 
@@ -572,7 +594,7 @@ static void on_abort_ack(struct lcore *lc, struct pool *p, const struct note *n)
 	struct kvr_flight *r = kvr_flight_by_handle(p->requests, n->handle);
 
 	RTE_SET_USED(lc);
-	if (r != NULL)
+	if (sched_may(p, r, KVR_LIFE_ABORT_ACKED))
 		abort_stop(p, r);
 }
 

@@ -574,11 +574,14 @@ void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n)
 	struct job *j;
 	int rc;
 
-	if (r == NULL)
-		return; /* ended meanwhile: it has been closed */
+	if (!sched_may(p, r, KVR_LIFE_OPENED))
+		return; /* ended meanwhile: it has been closed; or repeated */
 	u = &p->sessions->use[r->slot];
-	if (u->part != SESSION_OPENS || u->ask.worker != (uintptr_t)n->ptr)
-		return; /* repeated, or not its business */
+	if (u->ask.worker != (uintptr_t)n->ptr) {
+		pool_count(p, PC_OUT_OF_TURN, 1); /* not its business */
+		return;
+	}
+	assert(u->part == SESSION_OPENS); /* what holds a request */
 	ask_stop(p->sessions, &u->ask);
 	if (n->code != 0) {
 		open_failed(lc, p, r, SC_OPEN_REFUSED, n->code);
@@ -601,8 +604,10 @@ void session_on_closed(struct lcore *lc, struct pool *p, const struct note *n)
 
 	RTE_SET_USED(lc);
 	if (i >= SESSION_CLOSES || a->kind == 0 || a->number != n->handle ||
-	    a->worker != (uintptr_t)n->ptr)
-		return; /* repeated, or not its business */
+	    a->worker != (uintptr_t)n->ptr) {
+		pool_count(p, PC_LATE, 1); /* repeated, or not its business */
+		return;
+	}
 	ask_stop(p->sessions, a);
 	close_over(p->sessions, a, SC_CLOSED);
 }

@@ -27,6 +27,11 @@ uint32_t ingress_poll(struct lcore *lc);
 /** kvr_reasm_conf::drop. @p lc is the struct lcore. */
 void ingress_reasm_drop(void *lc, void *frame);
 
+/* ---- source_dp.c: what one source address may use ---- */
+
+/** Whether a CONNECT or HELLO of @p from is within its source's rate. Ingress lcores. */
+bool source_control(struct lcore *lc, const struct kvr_path *from);
+
 /* ---- job_dp.c ---- */
 
 /**
@@ -128,10 +133,16 @@ void sched_detail(const struct kvr_sched_decision *d, uint64_t detail[4]);
 /** Tell the client what has become of its request so far. */
 void sched_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r);
 
-/** Fill the slot from a decision that booked and make it known to the ingress lcores.
+/** Fill the slot from a decision that booked. Ingress lcores know it from its first DISPATCH on.
  * @return 0, or -ENOENT: this lcore's view does not have the worker (yet, or any more). */
 int sched_bind(struct lcore *lc, struct pool *p, struct kvr_flight *r, const struct job *j,
 	       const struct kvr_sched_decision *d);
+
+/** Whether what @p event says may be acted on; counted when not. @p r may be NULL: gone. */
+bool sched_may(struct pool *p, const struct kvr_flight *r, enum kvr_life_event event);
+
+/** The slot's state after an event that sched_may() allows. */
+void sched_step(struct kvr_flight *r, enum kvr_life_event event);
 
 /** The booking, if any, is over and counted under @p how; the slot lingers. Idempotent. */
 void sched_end(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool_counter how);

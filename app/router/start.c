@@ -18,7 +18,9 @@
 
 #include "stages.h"
 
-#define EAL_ARGS 64
+#define EAL_ARGS      64
+#define SOURCES	      4096u /* that an ingress lcore tells apart: 288 KiB */
+#define CONTROL_BURST 1024u /* CONNECT and HELLO of a source at once: a host's engines start */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
@@ -365,11 +367,25 @@ static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 		rte_ring_create_elem(name, sizeof(struct egress_note),
 				     rte_align32pow2(o->ring_size), SOCKET_ID_ANY, RING_F_SC_DEQ);
 	lc->reasm = kvr_reasm_create(&rc);
-	return lc->egress == NULL || lc->reasm == NULL ? -ENOMEM : 0;
+	lc->sources = kvr_source_create(SOURCES, rte_rand());
+	return lc->egress == NULL || lc->reasm == NULL || lc->sources == NULL ? -ENOMEM : 0;
+}
+
+static void limits_init(struct router *rt)
+{
+	for (uint32_t i = 0; i < rt->n_ports; i++) {
+		const struct kvr_port_conf *c = &rt->conf.port[i].port;
+		struct kvr_source_rate *r = rt->limits[i].rate;
+
+		r[KVR_SOURCE_REQUESTS] = kvr_source_rate(c->source_rate, c->source_burst);
+		r[KVR_SOURCE_ANSWERS] = kvr_source_rate(c->source_answers, c->source_answers);
+		r[KVR_SOURCE_CONTROL] = kvr_source_rate(c->source_control, CONTROL_BURST);
+	}
 }
 
 int start_lcores(struct router *rt, char *err, size_t errlen)
 {
+	limits_init(rt);
 	for (uint32_t i = 0; i < rt->conf.n_lcores; i++) {
 		struct lcore *lc = rte_zmalloc("lcore", sizeof(*lc), RTE_CACHE_LINE_SIZE);
 		char name[RTE_RING_NAMESIZE];
@@ -412,6 +428,7 @@ void stop_lcores(struct router *rt)
 
 		drain_egress(lc);
 		kvr_reasm_destroy(lc->reasm);
+		kvr_source_destroy(lc->sources);
 		rte_ring_free(lc->egress);
 		rte_ring_free(lc->calls);
 		rte_free(lc->hints);

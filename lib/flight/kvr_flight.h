@@ -35,20 +35,12 @@
 
 #include <rte_common.h>
 
+#include "kvr_life.h"
 #include "kvr_path.h"
 
 #define KVR_FLIGHT_MAX_SLOTS (1u << 24)
 #define KVR_FLIGHT_MAX_POOLS 256u
 #define KVR_FLIGHT_LINGER_NS UINT64_C(2000000000)
-
-enum kvr_flight_state {
-	KVR_RQ_FREE = 0,
-	KVR_RQ_QUEUED,	   /* accepted, waits for capacity */
-	KVR_RQ_HELD,	   /* booked, its worker must do something first */
-	KVR_RQ_DISPATCHED, /* sent to its worker */
-	KVR_RQ_RUNNING,	   /* acknowledged by the worker */
-	KVR_RQ_ENDED,	   /* no booking any more; frames are still relayed */
-};
 
 /** Which part of a request a slot stands for. */
 enum kvr_flight_leg {

@@ -79,6 +79,25 @@ const struct kvr_opt kvr_port_opts[] = {
 	{.name = "allow2", TEXT(allow2), .help = "more of allow"},
 	{.name = "allow3", TEXT(allow3), .help = "more of allow"},
 	{.name = "allow4", TEXT(allow4), .help = "more of allow"},
+	{.name = "source_rate",
+	 NUMBER(source_rate, 0, 100000000, "0"),
+	 .unit = "requests/s",
+	 .help = "ROUTE and POTENTIAL_LOADS of one source address (IPv4 address, IPv6 /64); 0 = no "
+		 "limit"},
+	{.name = "source_burst",
+	 NUMBER(source_burst, 0, 100000000, "1000"),
+	 .unit = "requests",
+	 .help = "what a source may send at once below source_rate"},
+	{.name = "source_control",
+	 NUMBER(source_control, 0, 1000000, "200"),
+	 .unit = "frames/s",
+	 .help = "CONNECT and HELLO of one source address, 1,024 at once; 0 = no limit"},
+	{.name = "source_answers",
+	 NUMBER(source_answers, 0, 100000000, "1000"),
+	 .unit = "frames/s",
+	 .help = "REJECTED to frames of one source address that are not legal, as many at once; 0 "
+		 "= "
+		 "no limit"},
 	{0},
 };
 
