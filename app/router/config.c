@@ -39,14 +39,21 @@ static const struct kvr_opt router_opts[] = {
 	 .unit = "ms", .help = "silence after which a worker gets no new requests"},
 	{"dead_ms", KVR_OPT_U32, ROUTER(dead_ms), .min = 30, .max = 3600000, .def = "1000",
 	 .unit = "ms", .help = "silence after which a worker is gone"},
-	{"reassembly_bytes", KVR_OPT_U64, ROUTER(reassembly_bytes), .min = 65536, .max = 1e12,
-	 .def = "32M", .unit = "bytes", .help = "fragments kept by one ingress lcore"},
-	{"reassembly_source_bytes", KVR_OPT_U64, ROUTER(reassembly_source_bytes), .min = 65536,
-	 .max = 1e12, .def = "12M", .unit = "bytes", .help = "fragments kept for one sender"},
+	{"reassembly_frames", KVR_OPT_U32, ROUTER(reassembly_frames), .min = 0, .max = 16777215,
+	 .def = "0", .unit = "buffers",
+	 .help = "fragments kept by all ingress lcores; 0 = from the number of buffers"},
+	{"reassembly_source_frames", KVR_OPT_U32, ROUTER(reassembly_source_frames), .min = 0,
+	 .max = 16777215, .def = "0", .unit = "buffers",
+	 .help = "fragments kept for one source address; 0 = half of an ingress lcore's"},
+	{"waiting_frames", KVR_OPT_U32, ROUTER(waiting_frames), .min = 0, .max = 16777215,
+	 .def = "0", .unit = "buffers",
+	 .help = "frames of requests that wait, all pools; 0 = from the number of buffers"},
 	{"reassembly_ms", KVR_OPT_U32, ROUTER(reassembly_ms), .min = 1, .max = 60000, .def = "3000",
 	 .unit = "ms", .help = "how long a message may stay incomplete"},
-	{"ring_size", KVR_OPT_U32, ROUTER(ring_size), .min = 64, .max = 1048576, .def = "8192",
-	 .unit = "entries", .help = "rings between stages; rounded up to a power of two"},
+	{"ring_size", KVR_OPT_U32, ROUTER(ring_size), .min = 0, .max = 1048576, .def = "0",
+	 .unit = "entries",
+	 .help = "rings between stages; rounded up to a power of two; 0 = from the number of "
+		 "buffers, at most 8,192"},
 	{"overload_ms", KVR_OPT_U32, ROUTER(overload_ms), .min = 1, .max = 60000, .def = "100",
 	 .unit = "ms",
 	 .help = "every receive burst full for so long: new requests are refused (Busy)"},
@@ -401,6 +408,7 @@ static int check_models(struct kvr_router_conf *c, const struct blame *b)
 
 static int check(struct kvr_router_conf *c, const struct blame *b)
 {
+	char why[400];
 	int rc;
 
 	if (c->n_ports == 0)
@@ -413,9 +421,6 @@ static int check(struct kvr_router_conf *c, const struct blame *b)
 		return complain(b, "router", "dead_ms",
 				"needed: heartbeat_ms (%u) < suspect_ms (%u) < dead_ms (%u)",
 				c->opt.heartbeat_ms, c->opt.suspect_ms, c->opt.dead_ms);
-	if (c->opt.reassembly_source_bytes > c->opt.reassembly_bytes)
-		return complain(b, "router", "reassembly_source_bytes",
-				"above reassembly_bytes (%" PRIu64 ")", c->opt.reassembly_bytes);
 	rc = resolve_ingress(c, b);
 	if (rc == 0)
 		rc = check_pools(c, b);
@@ -423,6 +428,8 @@ static int check(struct kvr_router_conf *c, const struct blame *b)
 		rc = check_models(c, b);
 	for (uint32_t i = 0; rc == 0 && i < c->n_ports; i++)
 		c->port[i].port.queues = c->n_ingress; /* one for each polling lcore */
+	if (rc == 0 && kvr_router_conf_sizes(c, why, sizeof(why)) < 0)
+		rc = complain(b, "router", NULL, "%s", why);
 	return rc;
 }
 

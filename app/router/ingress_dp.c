@@ -48,64 +48,6 @@ static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 		reject(lc, m, from, code);
 }
 
-/* ---- fragments ---- */
-
-/* kvr_reasm gives up a message: its frames come back one by one. */
-void ingress_reasm_drop(void *arg, void *frame)
-{
-	struct lcore *lc = arg;
-
-	in_count(lc, IN_REASM_OUT);
-	rte_pktmbuf_free(frame);
-}
-
-/* All frames of a ROUTE are here. */
-static void route_complete(struct lcore *lc, const struct kvr_reasm_msg *msg,
-			   const struct kvr_path *from)
-{
-	struct frame_list *l;
-	enum kvr_wire_code code = KVR_E_NO_MEMORY;
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod((struct rte_mbuf *)msg->frag[0].frame,
-							const struct kvr_wire_hdr *);
-	const uint64_t source = h->source, id = h->id;
-	const uint8_t kind = h->kind;
-
-	in_count(lc, IN_MESSAGES);
-	l = buf_get(lc->rt, lc->rt->frame_lists, sizeof(*l) + msg->n_frags * sizeof(l->m[0]));
-	if (likely(l != NULL)) {
-		for (l->n = 0; l->n < msg->n_frags; l->n++)
-			l->m[l->n] = msg->frag[l->n].frame;
-		code = job_add(lc, from, NULL, l);
-		if (likely(code == KVR_OK))
-			return;
-		buf_put(l);
-	}
-	/* Its frames have been counted as fragments; the message is refused here. */
-	for (uint32_t i = 0; i < msg->n_frags; i++)
-		rte_pktmbuf_free(msg->frag[i].frame);
-	out_reject(lc, from, kind, source, id, &(const struct refusal){.code = code});
-}
-
-static void route_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
-{
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	struct kvr_reasm_msg msg;
-	struct kvr_peer peer;
-	int rc;
-
-	memcpy(peer.b, from, sizeof(peer.b)); /* address, port, VLAN */
-	rc = kvr_reasm_add(lc->reasm, &peer, h, kvr_frame_body(h), m, lc->now_ns, &msg);
-	if (unlikely(rc < 0)) {
-		reject(lc, m, from, (enum kvr_wire_code) - rc);
-		return;
-	}
-	in_count(lc, IN_FRAGMENTS);
-	if (rc == KVR_REASM_DUPLICATE)
-		rte_pktmbuf_free(m);
-	else if (rc == KVR_REASM_COMPLETE)
-		route_complete(lc, &msg, from);
-}
-
 /* ---- kinds ---- */
 
 /*
@@ -136,7 +78,7 @@ static void route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 	else if (likely(kvr_frame_whole(h)))
 		route_whole(lc, m, from);
 	else
-		route_fragment(lc, m, from);
+		fragment_in(lc, m, from);
 }
 
 static void (*const kinds[KVR_WIRE_KIND_MAX])(struct lcore *, struct rte_mbuf *,
@@ -222,6 +164,6 @@ uint32_t ingress_poll(struct lcore *lc)
 	lc->overloaded =
 		++lc->full_bursts > OVERLOAD_BURSTS &&
 		lc->now_ns - lc->full_since_ns >= lc->rt->conf.opt.overload_ms * UINT64_C(1000000);
-	kvr_reasm_expire(lc->reasm, lc->now_ns, 4);
+	fragments_poll(lc);
 	return total;
 }

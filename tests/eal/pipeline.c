@@ -36,17 +36,22 @@ static void need(bool ok, const char *what)
 	}
 }
 
+const char *pipeline_router = "";
+uint32_t pipeline_mbufs = PIPELINE_MBUFS;
+uint8_t pipeline_host = 2;
+
 static void configure(struct kvr_router_conf *c, const char *device, const char *pools)
 {
 	char path[] = "/tmp/kvr-pipeline-XXXXXX", err[300];
 	FILE *f = fdopen(mkstemp(path), "w");
 
-	fprintf(f, "[router]\nmemory_mb = 256\nlarge_buffers = 8\nring_size = 256\n"
-		   "reassembly_bytes = 8M\nreassembly_source_bytes = 7M\n");
+	/* Buffers for the largest message of the protocol, twice. */
+	fprintf(f, "[router]\nmemory_mb = 512\nlarge_buffers = 8\nring_size = 256\n%s",
+		pipeline_router);
 	fprintf(f,
-		"[port p]\ndevice = %s\nipv4 = 10.0.0.1\nudp_port = 7650\nmbufs = 16383\n"
+		"[port p]\ndevice = %s\nipv4 = 10.0.0.1\nudp_port = 7650\nmbufs = %u\n"
 		"answer_arp = off\n",
-		device);
+		device, pipeline_mbufs);
 	fputs(pools, f);
 	fclose(f);
 	if (kvr_router_conf_load(c, path, err, sizeof(err)) < 0) {
@@ -185,6 +190,7 @@ void pipeline_send(uint32_t from, const void *payload, size_t len)
 	need(m != NULL, "no peer mbuf");
 	memcpy(rte_pktmbuf_append(m, (uint16_t)len), payload, len);
 	peer_local.udp_port = (uint16_t)from;
+	peer_local.ip4[3] = pipeline_host;
 	need(kvr_path_write(&peer_local, &peer_path, m) > 0, "payload too long");
 	inject(m);
 }
