@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#include <rte_jhash.h>
+
 #include "kvr_frame.h"
 #include "kvr_source.h"
 
@@ -152,6 +154,35 @@ static void again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 	rte_pktmbuf_free(m);
 }
 
+/*
+ * The ingress lcore that joins the fragments of this sender. A device that spreads by flow gives
+ * one lcore all of them; where the sender of a frame, or the kernel, chooses the queue, they may
+ * come to several, and all but one hand them on. Without that no lcore had the whole message.
+ */
+static struct lcore *joiner(struct lcore *lc, const struct kvr_peer *peer)
+{
+	const struct router *rt = lc->rt;
+
+	if (likely(lc->joins == NULL))
+		return lc;
+	return rt->lcore[rte_jhash(peer->b, sizeof(peer->b), (uint32_t)rt->seed) %
+			 rt->conf.n_ingress];
+}
+
+/* Its owner counts it as received. */
+static void hand_over(struct lcore *lc, struct lcore *to, struct rte_mbuf *m,
+		      const struct kvr_path *from)
+{
+	path_keep(m, from);
+	if (likely(rte_ring_enqueue(to->joins, m) == 0)) {
+		lc->handed++;
+		return;
+	}
+	in_count(lc, IN_IGNORED); /* it comes again */
+	in_count(lc, IN_RING_FULL);
+	rte_pktmbuf_free(m);
+}
+
 void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
@@ -159,8 +190,14 @@ void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 	int rc = -KVR_E_REASSEMBLY_FULL;
 	struct kvr_reasm_msg msg;
 	struct kvr_peer peer;
+	struct lcore *to;
 
 	memcpy(peer.b, from, sizeof(peer.b)); /* address, port, VLAN */
+	to = joiner(lc, &peer);
+	if (unlikely(to != lc)) {
+		hand_over(lc, to, m, from);
+		return;
+	}
 	if (low(lc, from->port) || held >= lc->rt->sizes.reassembly_lcore)
 		evict(lc);
 	if (!low(lc, from->port) && in_transit(lc) < lc->rt->sizes.reassembly_lcore / 2)

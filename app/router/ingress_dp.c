@@ -139,21 +139,40 @@ static void prefetch_slots(struct router *rt, struct rte_mbuf *m[], uint16_t n)
 	}
 }
 
+/* Fragments that other lcores have received. */
+static uint32_t joins_poll(struct lcore *lc)
+{
+	struct rte_mbuf *m[BURST];
+	uint32_t n;
+
+	if (likely(lc->joins == NULL))
+		return 0;
+	n = rte_ring_sc_dequeue_burst(lc->joins, (void **)m, BURST, NULL);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct kvr_path from = *path_kept(m[i]);
+
+		fragment_in(lc, m[i], &from);
+	}
+	kvr_stats_add(lc->in, IN_FRAMES, n);
+	return n;
+}
+
 uint32_t ingress_poll(struct lcore *lc)
 {
 	struct rte_mbuf *m[BURST];
 	struct kvr_pkt pkt[BURST];
-	uint32_t total = 0;
+	uint32_t total = joins_poll(lc);
 	bool full = false;
 
 	for (uint32_t i = 0; i < lc->rt->n_ports; i++) {
 		uint16_t n = kvr_port_rx_burst(lc->queue[i], m, pkt, BURST);
 
 		prefetch_slots(lc->rt, m, n);
+		lc->handed = 0;
 		for (uint16_t k = 0; k < n; k++)
 			frame(lc, m[k], &pkt[k].path);
 		full = full || n == BURST;
-		kvr_stats_add(lc->in, IN_FRAMES, n);
+		kvr_stats_add(lc->in, IN_FRAMES, n - lc->handed);
 		total += n;
 	}
 	if (likely(!full)) {

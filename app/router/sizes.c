@@ -59,7 +59,7 @@ static uint32_t room_of(const struct sizes_in *in, bool *given)
 }
 
 /* Share the room out. What is configured is taken as it is; the sum may then be too large. */
-static uint64_t share(const struct sizes_in *in, uint32_t room, struct sizes *s)
+static uint64_t share(const struct sizes_in *in, uint32_t room, uint64_t extra, struct sizes *s)
 {
 	uint64_t left = room, rings;
 
@@ -75,7 +75,7 @@ static uint64_t share(const struct sizes_in *in, uint32_t room, struct sizes *s)
 		for (s->ring_size = RING_MOST; s->ring_size > RING_LEAST; s->ring_size /= 2)
 			if ((uint64_t)in->rings * s->ring_size <= left / 2)
 				break;
-	rings = (uint64_t)in->rings * s->ring_size;
+	rings = (uint64_t)in->rings * s->ring_size + extra;
 	left -= least(left, rings);
 	s->reassembly = in->reassembly_frames;
 	s->waiting = in->waiting_frames;
@@ -156,17 +156,36 @@ static int message(const struct sizes_in *in, struct sizes *s, char *err, size_t
 	return 0;
 }
 
-int sizes_derive(const struct sizes_in *in, struct sizes *out, char *err, size_t errlen)
+/* With `extra` more entries of egress rings than ring_size gives them. */
+static int derive(const struct sizes_in *in, uint64_t extra, struct sizes *s, char *err,
+		  size_t errlen)
 {
 	bool given;
 	uint64_t sum;
 	int rc;
 
-	*out = (struct sizes){0};
-	out->room = room_of(in, &given);
-	sum = share(in, out->room, out);
-	rc = place(in, out, sum, err, errlen);
-	if (rc == 0)
-		out->room = least(sum, UINT32_MAX);
-	return rc == 0 ? message(in, out, err, errlen) : rc;
+	*s = (struct sizes){0};
+	s->room = room_of(in, &given);
+	sum = share(in, s->room, extra, s);
+	rc = place(in, s, sum, err, errlen);
+	if (rc < 0)
+		return rc;
+	s->room = least(sum, UINT32_MAX);
+	s->egress_size = s->ring_size;
+	return message(in, s, err, errlen);
+}
+
+int sizes_derive(const struct sizes_in *in, struct sizes *out, char *err, size_t errlen)
+{
+	uint32_t egress;
+	int rc = derive(in, 0, out, err, errlen);
+
+	/* Longer rings leave less for messages, so what follows is not longer. */
+	if (rc < 0 || in->apart == 0 || out->max_frames < out->ring_size)
+		return rc;
+	egress = power_of_two(out->max_frames + 1);
+	rc = derive(in, (uint64_t)in->n_ingress * (egress - out->ring_size), out, err, errlen);
+	if (egress > out->egress_size)
+		out->egress_size = egress;
+	return rc;
 }

@@ -352,6 +352,19 @@ static void lcore_init(struct router *rt, struct lcore *lc, uint32_t row)
 /* A message that nothing came to for so long is asked for: PROTOCOL.md, section 4. */
 #define QUIET_NS UINT64_C(5000000)
 
+/* Whether frames of one sender may arrive on several queues of a port. */
+static bool spreads_frames(const struct router *rt)
+{
+	struct kvr_port_info info;
+
+	for (uint32_t i = 0; i < rt->n_ports; i++) {
+		kvr_port_info(rt->port[i], &info);
+		if (info.queues > 1 && !info.rss)
+			return true;
+	}
+	return false;
+}
+
 static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 {
 	const struct kvr_router_options *o = &rt->conf.opt;
@@ -375,8 +388,14 @@ static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 	for (uint32_t p = 0; p < rt->n_ports; p++)
 		lc->queue[p] = kvr_port_queue(rt->port[p], i);
 	snprintf(name, sizeof(name), "egress%u", i);
-	lc->egress = rte_ring_create_elem(name, sizeof(struct egress_note), s->ring_size,
+	lc->egress = rte_ring_create_elem(name, sizeof(struct egress_note), s->egress_size,
 					  SOCKET_ID_ANY, RING_F_SC_DEQ);
+	if (spreads_frames(rt)) {
+		snprintf(name, sizeof(name), "joins%u", i);
+		lc->joins = rte_ring_create(name, s->ring_size, SOCKET_ID_ANY, RING_F_SC_DEQ);
+		if (lc->joins == NULL)
+			return -ENOMEM;
+	}
 	lc->reasm = kvr_reasm_create(&rc);
 	lc->sources = kvr_source_create(SOURCES, rte_rand());
 	return lc->egress == NULL || lc->reasm == NULL || lc->sources == NULL ? -ENOMEM : 0;
@@ -427,9 +446,12 @@ fail:
 static void drain_egress(struct lcore *lc)
 {
 	struct egress_note e;
+	struct rte_mbuf *m;
 
 	while (lc->egress != NULL && rte_ring_dequeue_elem(lc->egress, &e, sizeof(e)) == 0)
 		rte_pktmbuf_free(e.m);
+	while (lc->joins != NULL && rte_ring_dequeue(lc->joins, (void **)&m) == 0)
+		rte_pktmbuf_free(m);
 }
 
 void stop_lcores(struct router *rt)
@@ -441,6 +463,7 @@ void stop_lcores(struct router *rt)
 		kvr_reasm_destroy(lc->reasm);
 		kvr_source_destroy(lc->sources);
 		rte_ring_free(lc->egress);
+		rte_ring_free(lc->joins);
 		rte_ring_free(lc->calls);
 		rte_free(lc->hints);
 		rte_free(lc);
