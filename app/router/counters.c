@@ -26,6 +26,7 @@ static const struct kvr_counter in_counters[] = {
 	[IN_REASM_EVICTED] = {"reassembly_evicted", "messages",
 			      "oldest messages given up for room"},
 	[IN_ASKED] = {"missing_sent", "frames", "MISSING sent: what a message lacks"},
+	[IN_UNANSWERED] = {"unanswered", "frames", "refusals not answered: address or rate"},
 	[IN_NO_MBUF] = {"no_mbuf", "frames", "answers not sent for want of a buffer"},
 	[IN_EGRESS_FULL] = {"egress_full", "frames", "frames of other lcores dropped, ring full"},
 	[IN_SPLIT] = {"split", "messages", "messages cut anew for a smaller path"},

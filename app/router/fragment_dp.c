@@ -222,7 +222,7 @@ void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 		too_large(lc, m, from);
 		break;
 	default:
-		reject(lc, m, from, &(const struct refusal){.code = (enum kvr_wire_code) - rc});
+		source_refuse(lc, m, from, (enum kvr_wire_code) - rc);
 	}
 }
 

@@ -398,24 +398,32 @@ static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 	}
 	lc->reasm = kvr_reasm_create(&rc);
 	lc->sources = kvr_source_create(SOURCES, rte_rand());
-	return lc->egress == NULL || lc->reasm == NULL || lc->sources == NULL ? -ENOMEM : 0;
+	lc->proven = kvr_source_create(SOURCES, rte_rand());
+	return lc->egress == NULL || lc->reasm == NULL || lc->sources == NULL || lc->proven == NULL
+		       ? -ENOMEM
+		       : 0;
 }
 
-static void limits_init(struct router *rt)
+static int rules_init(struct router *rt)
 {
 	for (uint32_t i = 0; i < rt->n_ports; i++) {
 		const struct kvr_port_conf *c = &rt->conf.port[i].port;
-		struct kvr_source_rate *r = rt->limits[i].rate;
+		struct kvr_source_rate *r = rt->rules[i].rate;
 
 		r[KVR_SOURCE_REQUESTS] = kvr_source_rate(c->source_rate, c->source_burst);
 		r[KVR_SOURCE_ANSWERS] = kvr_source_rate(c->source_answers, c->source_answers);
+		rt->rules[i].cookie = c->cookie;
 		r[KVR_SOURCE_CONTROL] = kvr_source_rate(c->source_control, CONTROL_BURST);
 	}
+	return kvr_cookie_key_init(&rt->cookie_key);
 }
 
 int start_lcores(struct router *rt, char *err, size_t errlen)
 {
-	limits_init(rt);
+	if (rules_init(rt) < 0) {
+		snprintf(err, errlen, "no randomness for cookies");
+		return -EIO;
+	}
 	for (uint32_t i = 0; i < rt->conf.n_lcores; i++) {
 		struct lcore *lc = rte_zmalloc("lcore", sizeof(*lc), RTE_CACHE_LINE_SIZE);
 		char name[RTE_RING_NAMESIZE];
@@ -462,6 +470,7 @@ void stop_lcores(struct router *rt)
 		drain_egress(lc);
 		kvr_reasm_destroy(lc->reasm);
 		kvr_source_destroy(lc->sources);
+		kvr_source_destroy(lc->proven);
 		rte_ring_free(lc->egress);
 		rte_ring_free(lc->joins);
 		rte_ring_free(lc->calls);

@@ -40,6 +40,7 @@ static void need(bool ok, const char *what)
 const char *pipeline_router = "";
 uint32_t pipeline_mbufs = PIPELINE_MBUFS;
 uint8_t pipeline_host = 2;
+const char *pipeline_port = "cookie = off\n";
 
 static void configure(struct kvr_router_conf *c, const char *device, const char *pools)
 {
@@ -52,8 +53,8 @@ static void configure(struct kvr_router_conf *c, const char *device, const char 
 	fprintf(f,
 		"[port p]\ndevice = %s\nipv4 = 10.0.0.1\nipv6 = fd00::1\nudp_port = 7650\nmbufs = "
 		"%u\n"
-		"answer_arp = off\n",
-		device, pipeline_mbufs);
+		"answer_arp = off\n%s",
+		device, pipeline_mbufs, pipeline_port);
 	fputs(pools, f);
 	fclose(f);
 	if (kvr_router_conf_load(c, path, err, sizeof(err)) < 0) {
