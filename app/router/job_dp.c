@@ -369,7 +369,7 @@ enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct
 		return code;
 	}
 	j->client = *from;
-	j->client.max_frame = q.fixed.client_frame;
+	j->client.max_frame = q.fixed.client_frame != 0 ? q.fixed.client_frame : KVR_WIRE_DEF_FRAME;
 	j->frame = list != NULL ? NULL : m;
 	j->frames = list;
 	lc->job[lc->n_jobs++] = j;

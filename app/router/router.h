@@ -191,9 +191,10 @@ struct legs {
 	uint64_t worker;	    /* of the prefill leg */
 	uint32_t epoch;		    /* its life */
 	uint32_t dp_rank;
-	uint8_t path;	 /* enum kvr_wire_path */
-	uint8_t lost;	 /* stands in pool::lost: its prefill worker has gone */
-	uint8_t decided; /* the decode leg, once for this try */
+	uint32_t overlap_blocks; /* at the prefill rank */
+	uint8_t path;		 /* enum kvr_wire_path */
+	uint8_t lost;		 /* stands in pool::lost: its prefill worker has gone */
+	uint8_t decided;	 /* the decode leg, once for this try */
 	uint16_t port;
 	uint16_t failed; /* why the try before this one failed, enum kvr_wire_code; 0: none */
 	uint64_t failed_detail;

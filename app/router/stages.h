@@ -203,6 +203,9 @@ void legs_resend(struct lcore *lc, struct pool *p);
 /** Send @p m (data = frame header and body slice) to @p to, cut when the path needs it. */
 void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to);
 
+/** The same for a frame that is known to fit: out_limit() is not below its length. */
+void out_send_fitting(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to);
+
 /** Send a message of one frame. @p body may be NULL when len is 0. Also on the control thread. */
 void out_message(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
 		 uint64_t id, uint64_t handle, const void *body, size_t len);
@@ -244,6 +247,7 @@ struct dispatch_fields {
 	uint32_t overlap_blocks;
 	uint32_t cached_tokens;
 	uint32_t attempt;
+	bool direct; /* the agent may send items to the client itself */
 };
 
 /** Send the frames of @p j as DISPATCH; takes the frames, leaves the job. */

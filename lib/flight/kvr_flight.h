@@ -87,15 +87,16 @@ struct kvr_flight {
 	uint32_t cached_tokens;
 	uint32_t attempt;
 	uint32_t n_hashes;
-	uint64_t prompt;	 /* its last hash, which names the whole prompt; 0 without hashes */
-	uint32_t progress_seq;	 /* next PROGRESS expected, direct path */
-	uint64_t end_ns;	 /* ENDED: when lingering is over; else deadline or 0 */
-	uint64_t abort_ns;	 /* when the next ABORT is due */
-	uint64_t start_ns;	 /* arrival */
-	uint64_t heard_ns;	 /* last ROUTE or PROBE of the client */
-	void *job;		 /* QUEUED, HELD: the message that waits; owner: scheduler stage */
-	void *legs;		 /* what two slots of one request share; owner: scheduler stage */
-	uint64_t prefill_worker; /* decode legs: where the prompt was computed */
+	uint64_t prompt; /* its last hash, which names the whole prompt; 0 without hashes */
+	uint32_t prefill_overlap; /* decode legs: blocks that the prefill worker was believed to
+				     hold */
+	uint64_t end_ns;	  /* ENDED: when lingering is over; else deadline or 0 */
+	uint64_t abort_ns;	  /* when the next ABORT is due */
+	uint64_t start_ns;	  /* arrival */
+	uint64_t heard_ns;	  /* last ROUTE or PROBE of the client */
+	void *job;		  /* QUEUED, HELD: the message that waits; owner: scheduler stage */
+	void *legs;		  /* what two slots of one request share; owner: scheduler stage */
+	uint64_t prefill_worker;  /* decode legs: where the prompt was computed */
 	uint32_t prefill_dp_rank;
 	uint16_t path; /* enum kvr_wire_path */
 	uint16_t reserved;
