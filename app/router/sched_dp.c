@@ -639,6 +639,8 @@ static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
 		return;
 	if (r == NULL) {
 		/* As the first time: it is the ROUTE that was refused. */
+		why.room = source_room(lc->rt, path_kept(n->ptr),
+				       ((const struct rte_mbuf *)n->ptr)->pkt_len);
 		out_reject(lc, path_kept(n->ptr), ended ? KVR_ROUTE : KVR_PROBE, h->source, h->id,
 			   &why);
 		rte_pktmbuf_free(n->ptr);
