@@ -37,6 +37,17 @@ void worker_heard(struct router *rt, struct kvr_worker *w);
 /** What time does to workers: silence, drained ones. */
 void workers_tick(struct router *rt);
 
+/* ---- hello_says_ctl.c ---- */
+
+struct refusal;
+
+/**
+ * Complete and log the refusal of a HELLO (a checked @p body): which field, its value, what is
+ * needed. @p text is memory for it.
+ */
+void hello_says(struct router *rt, uint64_t worker, const uint8_t *body, struct refusal *why,
+		char *text, size_t len);
+
 /* ---- stop_ctl.c ---- */
 
 /** Nobody new is let in, live requests have stop_ms to end, the rest is told. Takes the lock. */

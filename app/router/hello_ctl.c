@@ -258,8 +258,8 @@ static enum kvr_wire_code on_connect(struct router *rt, const struct ctl_frame *
 		.max_tokens = KVR_WIRE_MAX_TOKENS,
 		.max_hashes = KVR_WIRE_MAX_HASHES,
 		.max_body = KVR_WIRE_MAX_BODY,
-		.max_message = KVR_WIRE_MAX_MESSAGE,
-		.max_frames = KVR_WIRE_MAX_FRAGMENTS,
+		.max_message = rt->sizes.max_message,
+		.max_frames = rt->sizes.max_frames,
 	};
 	struct kvr_hints hints;
 	uint32_t n = 0;
@@ -314,9 +314,13 @@ void control_frame(struct router *rt, struct rte_mbuf *m)
 			code = on_connect(rt, &f);
 			break;
 		}
-	if (code != KVR_OK)
-		out_reject(&rt->control, &f.path, f.hdr->kind, f.hdr->source, f.hdr->id,
-			   &(const struct refusal){.code = code,
-						   .room = source_room(rt, &f.path, f.len)});
+	if (code != KVR_OK) {
+		struct refusal why = {.code = code, .room = source_room(rt, &f.path, f.len)};
+		char text[256];
+
+		if (f.hdr->kind == KVR_HELLO)
+			hello_says(rt, f.hdr->source, f.body, &why, text, sizeof(text));
+		out_reject(&rt->control, &f.path, f.hdr->kind, f.hdr->source, f.hdr->id, &why);
+	}
 	rte_pktmbuf_free(m);
 }

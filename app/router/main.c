@@ -238,6 +238,10 @@ int main(int argc, char **argv)
 		free(rt);
 		return 1;
 	}
+	rt->loaded = malloc(sizeof(*rt->loaded)); /* the end of the process frees it */
+	if (rt->loaded == NULL)
+		return 1;
+	*rt->loaded = rt->conf;
 	rc = 0;
 	if (action == DUMP) {
 		kvr_router_conf_dump(&rt->conf, stdout);

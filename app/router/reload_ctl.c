@@ -105,7 +105,8 @@ void reload(struct router *rt)
 	kvr_ctl_lock();
 	apply(&rt->conf.opt, &next->opt, &changed);
 	kvr_ctl_unlock();
-	was = dump(&rt->conf);
+	apply(&rt->loaded->opt, &next->opt, &(struct names){.len = 0});
+	was = dump(rt->loaded);
 	is = dump(next);
 	if (was != NULL && is != NULL)
 		compare(was, is, &fixed);

@@ -39,7 +39,7 @@ void stop_cut(struct lcore *lc, void *arg)
 		struct kvr_flight *r = kvr_flight_slot(s->pool->requests, i);
 
 		/* A prefill leg ends with its request, whose slot is the decode pool's. */
-		if (r->state == KVR_RQ_FREE || r->state == KVR_RQ_ENDED || r->end_code != KVR_OK ||
+		if (r->state == KVR_RQ_FREE || r->state == KVR_RQ_ENDED || r->end.code != KVR_OK ||
 		    r->relay.leg == KVR_FLIGHT_PREFILL)
 			continue;
 		cut(lc, s->pool, r);
