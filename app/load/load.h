@@ -129,15 +129,16 @@ struct load_slot {
 /** What disaggregated serving adds to a slot. Load lcore: rw. */
 struct load_pair {
 	struct load_leg prefill;
-	uint64_t room[2];	/* of the decode and the prefill leg; 0 = no bootstrap */
-	uint64_t hinted;	/* prefill worker the decode leg was told */
-	uint64_t accepted;	/* prefill worker the client was told */
-	uint64_t decode;	/* worker the client was told */
-	uint32_t accepted_rank; /* rank of it */
-	uint16_t path;		/* enum kvr_wire_path the client was told */
-	uint8_t told;		/* the client was told */
-	uint8_t finished;	/* the prefill leg has given its result */
-	uint8_t runs[2];	/* decode and prefill legs begun, saturated */
+	uint64_t room[2];	   /* of the decode and the prefill leg; 0 = no bootstrap */
+	uint64_t hinted;	   /* prefill worker the decode leg was told */
+	uint64_t accepted;	   /* prefill worker the client was told */
+	uint64_t decode;	   /* worker the client was told */
+	uint32_t accepted_rank;	   /* rank of it */
+	uint32_t accepted_overlap; /* blocks that it was believed to hold */
+	uint16_t path;		   /* enum kvr_wire_path the client was told */
+	uint8_t told;		   /* the client was told */
+	uint8_t finished;	   /* the prefill leg has given its result */
+	uint8_t runs[2];	   /* decode and prefill legs begun, saturated */
 };
 
 /** Events of one rank not yet acknowledged, as wire bytes in a ring. Load lcore: rw. */

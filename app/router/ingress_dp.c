@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include <rte_jhash.h>
+
 #include "kvr_frame.h"
 #include "kvr_message.h"
 
@@ -50,6 +52,35 @@ static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 
 /* ---- fragments ---- */
 
+/*
+ * The ingress lcore that joins the fragments of this sender. A device that spreads by flow gives
+ * one lcore all of them; where the sender of a frame, or the kernel, chooses the queue, they may
+ * come to several, and all but one hand them on. Without that no lcore had the whole message.
+ */
+static struct lcore *joiner(struct lcore *lc, const struct kvr_peer *peer)
+{
+	const struct router *rt = lc->rt;
+
+	if (likely(lc->joins == NULL))
+		return lc;
+	return rt->lcore[rte_jhash(peer->b, sizeof(peer->b), (uint32_t)rt->seed) %
+			 rt->conf.n_ingress];
+}
+
+/* Its owner counts it as received. */
+static void hand_over(struct lcore *lc, struct lcore *to, struct rte_mbuf *m,
+		      const struct kvr_path *from)
+{
+	path_keep(m, from);
+	if (likely(rte_ring_enqueue(to->joins, m) == 0)) {
+		lc->handed++;
+		return;
+	}
+	in_count(lc, IN_IGNORED); /* it comes again */
+	in_count(lc, IN_RING_FULL);
+	rte_pktmbuf_free(m);
+}
+
 /* kvr_reasm gives up a message: its frames come back one by one. */
 void ingress_reasm_drop(void *arg, void *frame)
 {
@@ -91,9 +122,15 @@ static void route_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kv
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	struct kvr_reasm_msg msg;
 	struct kvr_peer peer;
+	struct lcore *to;
 	int rc;
 
 	memcpy(peer.b, from, sizeof(peer.b)); /* address, port, VLAN */
+	to = joiner(lc, &peer);
+	if (unlikely(to != lc)) {
+		hand_over(lc, to, m, from);
+		return;
+	}
 	rc = kvr_reasm_add(lc->reasm, &peer, h, kvr_frame_body(h), m, lc->now_ns, &msg);
 	if (unlikely(rc < 0)) {
 		reject(lc, m, from, (enum kvr_wire_code) - rc);
@@ -197,21 +234,40 @@ static void prefetch_slots(struct router *rt, struct rte_mbuf *m[], uint16_t n)
 	}
 }
 
+/* Fragments that other lcores have received. */
+static uint32_t joins_poll(struct lcore *lc)
+{
+	struct rte_mbuf *m[BURST];
+	uint32_t n;
+
+	if (likely(lc->joins == NULL))
+		return 0;
+	n = rte_ring_sc_dequeue_burst(lc->joins, (void **)m, BURST, NULL);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct kvr_path from = *path_kept(m[i]);
+
+		route_fragment(lc, m[i], &from);
+	}
+	kvr_stats_add(lc->in, IN_FRAMES, n);
+	return n;
+}
+
 uint32_t ingress_poll(struct lcore *lc)
 {
 	struct rte_mbuf *m[BURST];
 	struct kvr_pkt pkt[BURST];
-	uint32_t total = 0;
+	uint32_t total = joins_poll(lc);
 	bool full = false;
 
 	for (uint32_t i = 0; i < lc->rt->n_ports; i++) {
 		uint16_t n = kvr_port_rx_burst(lc->queue[i], m, pkt, BURST);
 
 		prefetch_slots(lc->rt, m, n);
+		lc->handed = 0;
 		for (uint16_t k = 0; k < n; k++)
 			frame(lc, m[k], &pkt[k].path);
 		full = full || n == BURST;
-		kvr_stats_add(lc->in, IN_FRAMES, n);
+		kvr_stats_add(lc->in, IN_FRAMES, n - lc->handed);
 		total += n;
 	}
 	if (likely(!full)) {

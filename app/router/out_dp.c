@@ -23,7 +23,7 @@ uint32_t out_limit(const struct lcore *lc, const struct kvr_path *to)
 	return limit;
 }
 
-static void send_one(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
+void out_send_fitting(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
 {
 	struct kvr_port_queue *q = lc->queue[to->port];
 	struct egress_note e;
@@ -65,7 +65,7 @@ static void send_cut(struct lcore *lc, const struct kvr_wire_hdr *h, const struc
 		}
 		memcpy(p, hdr, FRAME_HDR);
 		kvr_slices_copy(s, n, off, len, p + FRAME_HDR);
-		send_one(lc, m, to);
+		out_send_fitting(lc, m, to);
 	}
 }
 
@@ -81,7 +81,7 @@ void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
 	const uint32_t limit = out_limit(lc, to);
 
 	if (likely(m->pkt_len <= limit)) {
-		send_one(lc, m, to);
+		out_send_fitting(lc, m, to);
 		return;
 	}
 	/* A fragment alone cannot be cut: all of a message have the same length. */
@@ -184,6 +184,8 @@ static void dispatch_header(struct lcore *lc, struct rte_mbuf *m, const struct j
 	q->overlap_blocks = f->overlap_blocks;
 	q->cached_tokens = f->cached_tokens;
 	q->attempt = f->attempt;
+	if (!f->direct)
+		q->flags &= ~KVR_REQ_F_DIRECT;
 	memcpy(q->client_ip, j->client.ip, sizeof(q->client_ip));
 	q->client_port = j->client.udp_port;
 	/* What agents may put into a frame that is relayed as it is. */
@@ -198,7 +200,7 @@ static void dispatch_frames(struct lcore *lc, const struct frame_list *l, const 
 
 	if (l->m[0]->pkt_len <= limit) { /* the first is as long as any */
 		for (uint32_t i = 0; i < l->n; i++)
-			send_one(lc, l->m[i], to);
+			out_send_fitting(lc, l->m[i], to);
 		return;
 	}
 	for (uint32_t i = 0; i < l->n; i++) {

@@ -133,16 +133,15 @@ static struct note progress_of(const struct kvr_wire_hdr *h, const struct kvr_wi
 static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_relay *relay,
 			 const struct kvr_wire_hdr *h, const struct kvr_wire_response *w)
 {
-	const uint32_t seen = atomic_load_explicit(&r->seen, memory_order_relaxed);
+	const uint32_t seen = kvr_flight_seen(r, h->handle);
 	const struct note n = progress_of(h, w);
 
 	if ((w->flags & KVR_RESP_F_FIN) == 0 && !is_news(p, relay->isl, seen, w->generated_tokens))
 		return 0;
 	if (unlikely(note_put(p, &n) != 0))
 		return -1;
-	/* Only this stream's lcore writes it; the scheduler resets it before the slot is known. */
 	if (w->generated_tokens >= seen && w->generated_tokens != UINT32_MAX)
-		atomic_store_explicit(&r->seen, w->generated_tokens + 1, memory_order_relaxed);
+		kvr_flight_saw(r, h->handle, w->generated_tokens);
 	return 0;
 }
 
@@ -186,12 +185,25 @@ static void prefill_item(struct lcore *lc, struct pool *p, const struct kvr_rela
 		rte_pktmbuf_free(m);
 }
 
+/* An item that does not fit its client can never arrive: its sender is told which one it is. */
+static void item_too_large(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+			   uint32_t most)
+{
+	const struct kvr_wire_response *w = kvr_frame_body(hdr_of(m));
+
+	in_count(lc, IN_REJECTED);
+	out_reject_frame(lc, m, from,
+			 &(const struct refusal){.code = KVR_E_TOO_LARGE,
+						 .detail = {m->pkt_len, most, w->seq}});
+}
+
 void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = hdr_of(m);
 	struct kvr_relay relay;
 	struct pool *p;
 	struct kvr_flight *r = slot_of(lc, m, from, true, &p, &relay);
+	uint32_t most;
 
 	if (r == NULL)
 		return;
@@ -203,12 +215,17 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 		muted_item(lc, p, &relay, m);
 		return;
 	}
-	if (h->frag_off == 0 && unlikely(response_note(p, r, &relay, h, kvr_frame_body(h)) < 0)) {
+	most = out_limit(lc, &relay.client);
+	if (unlikely(m->pkt_len > most)) {
+		item_too_large(lc, m, from, most);
+		return;
+	}
+	if (unlikely(response_note(p, r, &relay, h, kvr_frame_body(h)) < 0)) {
 		ignore(lc, m, IN_RING_FULL);
 		return;
 	}
 	in_count(lc, IN_RELAYED);
-	out_send(lc, m, &relay.client);
+	out_send_fitting(lc, m, &relay.client);
 }
 
 void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)

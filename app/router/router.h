@@ -12,6 +12,7 @@
  *   event (1 per pool)     KV events -> prefix table; KV_ACK
  *   scheduler (1 per pool) notes -> decide, book, dispatch, free; owns the request slots
  *   egress                 frames of lcores without a queue of their own -> tx
+ *   joins                  fragments of one sender that came to several ingress lcores
  *   control (main thread)  HELLO, HEARTBEAT, CONNECT, liveness, views, telemetry
  *
  * An lcore that owns a queue sends through it at once; the egress ring carries only the frames of
@@ -192,9 +193,10 @@ struct legs {
 	uint64_t worker;	    /* of the prefill leg */
 	uint32_t epoch;		    /* its life */
 	uint32_t dp_rank;
-	uint8_t path;	 /* enum kvr_wire_path */
-	uint8_t lost;	 /* stands in pool::lost: its prefill worker has gone */
-	uint8_t decided; /* the decode leg, once for this try */
+	uint32_t overlap_blocks; /* at the prefill rank */
+	uint8_t path;		 /* enum kvr_wire_path */
+	uint8_t lost;		 /* stands in pool::lost: its prefill worker has gone */
+	uint8_t decided;	 /* the decode leg, once for this try */
 	uint16_t port;
 	uint16_t failed; /* why the try before this one failed, enum kvr_wire_code; 0: none */
 	uint64_t failed_detail;
@@ -244,6 +246,7 @@ struct lcore {
 	struct kvr_port_queue *queue[KVR_ROUTER_MAX_PORTS]; /* NULL: sends through `via` */
 	struct lcore *via;	   /* ingress lcore that sends for this one */
 	struct rte_ring *egress;   /* struct egress_note; ingress lcores */
+	struct rte_ring *joins;	   /* fragments that other ingress lcores received; NULL: none do */
 	struct rte_ring *calls;	   /* struct call * */
 	struct rte_mempool *mbufs; /* for answers */
 	struct kvr_reasm *reasm;
@@ -256,6 +259,7 @@ struct lcore {
 	uint32_t full_bursts;	/* receive bursts in a row that were full */
 	bool overloaded;	/* new requests are shed */
 	uint64_t full_since_ns; /* last receive burst that was not full */
+	uint32_t handed;	/* frames of this poll that went to another lcore's `joins` */
 	uint32_t n_jobs;
 	struct job *job[JOBS_MAX]; /* scored together */
 	struct kvr_slice slices[KVR_WIRE_MAX_FRAGMENTS];
@@ -318,7 +322,7 @@ struct pool {
 	struct sessions *sessions;     /* session.h; NULL: off */
 	struct kvr_flight_list aborts; /* by abort_ns */
 	uint32_t sweep;		       /* next slot to look at for deadlines */
-	uint32_t held;		       /* frames kept by requests that wait */
+	_Atomic uint32_t held;	       /* frames kept by requests that wait; held_dp.c */
 	uint32_t max_held;
 	/* pairs of a prefill and a decode pool, on one scheduler lcore; else NULL */
 	struct pool *prefill; /* of a decode pool */

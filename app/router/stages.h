@@ -59,14 +59,18 @@ uint32_t job_slices(struct lcore *lc, const struct job *j);
 /** Pool of a number on the wire, or NULL. */
 struct pool *pool_by_id(struct router *rt, uint32_t id);
 
+/** Free a job that has not been handed to a scheduler, and whatever frames it has. Any lcore. */
+void job_drop(struct job *j);
+
+/* ---- held_dp.c: jobs at their pool's scheduler lcore, and nowhere else ---- */
+
 /**
  * The job is going to wait with its frames: they are the buffers that ports receive into, and only
- * a part of them may wait. Idempotent. @return false when that part is used up. Scheduler
- * lcore.
+ * a part of them may wait. Idempotent. @return false when that part is used up.
  */
 bool job_hold(struct job *j);
 
-/** Free a job and whatever frames it still has. */
+/** Free a job, whatever frames it still has, and what is kept for it. */
 void job_free(struct lcore *lc, struct job *j);
 
 /* ---- relay_dp.c ---- */
@@ -205,6 +209,9 @@ void legs_resend(struct lcore *lc, struct pool *p);
 /** Send @p m (data = frame header and body slice) to @p to, cut when the path needs it. */
 void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to);
 
+/** The same for a frame that is known to fit: out_limit() is not below its length. */
+void out_send_fitting(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to);
+
 /** Send a message of one frame. @p body may be NULL when len is 0. Also on the control thread. */
 void out_message(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
 		 uint64_t id, uint64_t handle, const void *body, size_t len);
@@ -246,6 +253,7 @@ struct dispatch_fields {
 	uint32_t overlap_blocks;
 	uint32_t cached_tokens;
 	uint32_t attempt;
+	bool direct; /* the agent may send items to the client itself */
 };
 
 /** Send the frames of @p j as DISPATCH; takes the frames, leaves the job. */

@@ -20,7 +20,8 @@ static void tell_choice(struct kvr_client *c, struct client_req *r,
 					     .cached_tokens = w->cached_tokens,
 					     .path = (enum kvr_client_path)w->path,
 					     .prefill_worker = w->prefill_worker,
-					     .prefill_dp_rank = w->prefill_dp_rank};
+					     .prefill_dp_rank = w->prefill_dp_rank,
+					     .prefill_overlap_blocks = w->prefill_overlap_blocks};
 
 	if (r->accepted && same_place(&r->choice, &ch))
 		return;

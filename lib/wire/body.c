@@ -136,7 +136,7 @@ static int check_accepted(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_accepted *m = body;
 
-	if ((m->flags & ~KVR_ACC_F_KEPT) != 0 || m->reserved1 != 0 || m->reserved2 != 0)
+	if ((m->flags & ~KVR_ACC_F_KEPT) != 0 || m->reserved2 != 0)
 		return reserved_set(f);
 	if (m->state > KVR_STATE_RUNNING)
 		return bad_value(f, "unknown state", m->state, KVR_STATE_RUNNING);

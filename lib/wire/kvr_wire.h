@@ -233,14 +233,14 @@ enum kvr_wire_path {
 struct kvr_wire_accepted {
 	uint64_t worker;
 	uint32_t dp_rank;
-	uint32_t overlap_blocks; /* effective overlap, rounded */
+	uint32_t overlap_blocks; /* effective overlap at the worker, rounded */
 	uint32_t required_blocks;
 	uint32_t cached_tokens;
 	uint16_t state;		 /* enum kvr_wire_state; when QUEUED the fields above are 0 */
 	uint16_t flags;		 /* KVR_ACC_F_* */
 	uint32_t queue_len;	 /* requests waiting in this pool */
 	uint32_t pending_tokens; /* their prompt tokens, saturated */
-	uint32_t reserved1;
+	uint32_t prefill_overlap_blocks; /* as overlap_blocks, at the prefill worker */
 	uint64_t prefill_worker;
 	uint32_t prefill_dp_rank;
 	uint16_t path; /* enum kvr_wire_path */

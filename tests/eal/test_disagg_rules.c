@@ -13,6 +13,7 @@
 #include "kvr_put.h"
 #include "kvr_test.h"
 #include "stages.h"
+#include "threads.h"
 
 static void expect(const char *text, unsigned int line)
 {
@@ -748,6 +749,7 @@ static void without_buffers_nothing_is_lost(void)
 {
 	struct rte_mempool *mp;
 	struct rte_mbuf *m[16384];
+	uint64_t in[KVR_STATS_MAX];
 	uint32_t n = 0;
 
 	pair_start("", "");
@@ -758,7 +760,8 @@ static void without_buffers_nothing_is_lost(void)
 		n++;
 	pair_route(1, NULL);
 	SAID("");
-	CU_ASSERT(kvr_stats_get(rt->lcore[0]->in, IN_NO_MBUF) >= 3); /* both legs, the answer */
+	kvr_stats_snapshot(rt->in_stats, in);
+	CU_ASSERT(in[IN_NO_MBUF] >= 3); /* both legs, the answer */
 	while (n > 0)
 		rte_pktmbuf_free(m[--n]);
 	pair_client(1, KVR_PROBE);
@@ -776,6 +779,8 @@ static void a_full_ring_loses_no_result(void)
 	const struct note nothing = {.type = NOTE_ABORT_ACK};
 	struct pair_run *r;
 
+	if (threads_used() != NULL && threads_used()->sched >= threads_used()->ingress)
+		return; /* another thread empties it meanwhile */
 	pair_start("", "");
 	join(PAIR_D, 1, false);
 	join(PAIR_P, 1, false);

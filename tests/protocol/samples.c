@@ -258,6 +258,7 @@ static void answers(struct maker *m)
 					       .dp_rank = 1,
 					       .required_blocks = 2,
 					       .state = KVR_STATE_DISPATCHED,
+					       .prefill_overlap_blocks = 2,
 					       .prefill_worker = PREFILLER,
 					       .path = KVR_PATH_BOOTSTRAP};
 	const struct kvr_fault full = {1000, 1000, "no room to reassemble"};

@@ -69,7 +69,7 @@ static const struct {
 	F(accepted, flags),
 	F(accepted, queue_len),
 	F(accepted, pending_tokens),
-	F(accepted, reserved1),
+	F(accepted, prefill_overlap_blocks),
 	F(accepted, prefill_worker),
 	F(accepted, prefill_dp_rank),
 	F(accepted, path),

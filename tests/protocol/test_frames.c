@@ -289,7 +289,6 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"dispatch-decode", 4, 0x24, 0},	    /* DIRECT is fine here */
 		{"accepted", 24, 4, KVR_E_INVALID_REQUEST},
 		{"accepted", 26, 2, KVR_E_FLAGS},
-		{"accepted", 36, 1, KVR_E_FLAGS},
 		{"accepted-legs", 52, 4, KVR_E_INVALID_REQUEST}, /* path */
 		{"accepted-legs", 54, 1, KVR_E_FLAGS},
 		{"rejected", 2, 2, KVR_E_FLAGS},

@@ -681,7 +681,7 @@ class Client(Endpoint):
 
     def accepted(self, request, body, _):
         fields = ('worker', 'dp_rank', 'overlap_blocks', 'required_blocks', 'cached_tokens', 'state',
-                  'flags', 'queue_len', 'pending_tokens', 'reserved1', 'prefill_worker',
+                  'flags', 'queue_len', 'pending_tokens', 'prefill_overlap_blocks', 'prefill_worker',
                   'prefill_dp_rank', 'path', 'reserved2')
         answer = dict(zip(fields, ACCEPTED_BODY.unpack_from(body)))
         answer['state'], answer['path'] = STATES[answer['state']], PATHS[answer['path']]
