@@ -11,7 +11,7 @@
 
 #define GROUP 16u /* runs fetched together */
 
-/* Units (about 16 ns) beside the blocks: of a run, and of each of a group for what it misses. */
+/* Units (16 to 30 ns) beside the blocks: of a run, and of each of a group for what it misses. */
 #define RUN_UNITS 20u
 
 /* First hidden, then noted; nothing that is stored afterwards is seen without both. */
@@ -125,6 +125,12 @@ static bool advance(struct kvr_prefix *t, uint16_t rank)
 		n = kvr_prefix__hold_some(t, rank, meta, n);
 		fetch(t, meta, n);
 		for (uint32_t i = 0; i < n && t->credit > 0; i++) {
+			/* Not a long run at the end of a turn. */
+			if (t->credit < t->slice / 2 &&
+			    pfx_len(pfx_hdr_of(t, meta[i])) > t->credit) {
+				t->credit = 0;
+				break;
+			}
 			units = kvr_prefix__clear_run(t, meta[i], rank, NULL);
 			t->work += units;
 			t->credit -= RTE_MIN(units, t->credit);
