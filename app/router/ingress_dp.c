@@ -16,13 +16,6 @@
 /* More frames than a device ring holds: what has piled up during a stall is not overload. */
 #define OVERLOAD_BURSTS 1024u
 
-static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
-		   enum kvr_wire_code code)
-{
-	in_count(lc, IN_REJECTED);
-	out_reject_frame(lc, m, from, &(const struct refusal){.code = code});
-}
-
 static void to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
@@ -35,7 +28,7 @@ static void to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pa
 	}
 	path_keep(m, from);
 	if (rte_ring_enqueue(lc->rt->control_ring, m) != 0)
-		reject(lc, m, from, KVR_E_BUSY);
+		source_refuse(lc, m, from, KVR_E_BUSY);
 	else
 		in_count(lc, IN_CONTROL);
 }
@@ -47,7 +40,7 @@ static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	if (likely(code == KVR_OK))
 		in_count(lc, IN_ROUTES);
 	else
-		reject(lc, m, from, code);
+		source_refuse(lc, m, from, code);
 }
 
 /* ---- fragments ---- */
@@ -133,7 +126,7 @@ static void route_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kv
 	}
 	rc = kvr_reasm_add(lc->reasm, &peer, h, kvr_frame_body(h), m, lc->now_ns, &msg);
 	if (unlikely(rc < 0)) {
-		reject(lc, m, from, (enum kvr_wire_code) - rc);
+		source_refuse(lc, m, from, (enum kvr_wire_code) - rc);
 		return;
 	}
 	in_count(lc, IN_FRAGMENTS);
@@ -146,9 +139,9 @@ static void route_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kv
 /* ---- kinds ---- */
 
 /*
- * Overload: the device has been full for so long that requests must be turned away, before their
- * cost is spent, or everything is lost in turn. A copy of a request that may be live is left to its
- * client's next repetition; anything else is refused, and may come again.
+ * Overload: the device has been full for so long that requests of this source must be turned away,
+ * before their cost is spent, or everything is lost in turn. A copy of a request that may be live
+ * is left to its client's next repetition; anything else is refused, and may come again.
  */
 static void shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
@@ -156,7 +149,7 @@ static void shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 	const struct kvr_wire_request *q = kvr_frame_body(h);
 
 	if (h->frag_off == 0 && (q->flags & KVR_REQ_F_RESEND) == 0) {
-		reject(lc, m, from, KVR_E_BUSY);
+		source_refuse(lc, m, from, KVR_E_BUSY);
 		return;
 	}
 	in_count(lc, IN_IGNORED);
@@ -168,8 +161,12 @@ static void route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 
-	if (unlikely(lc->overloaded))
+	const enum kvr_wire_code code = source_route(lc, m, from);
+
+	if (unlikely(code == KVR_E_BUSY))
 		shed(lc, m, from);
+	else if (unlikely(code != KVR_OK))
+		source_refuse(lc, m, from, code);
 	else if (likely(kvr_frame_whole(h)))
 		route_whole(lc, m, from);
 	else
@@ -207,13 +204,13 @@ static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 		in_count(lc, code == KVR_FRAME_SHORT ? IN_SHORT : IN_MAGIC);
 		rte_pktmbuf_free(m);
 	} else if (unlikely(code > 0)) {
-		reject(lc, m, from, (enum kvr_wire_code)code);
+		source_refuse(lc, m, from, (enum kvr_wire_code)code);
 	} else if (unlikely(kinds[h->kind] == NULL)) {
-		reject(lc, m, from, KVR_E_KIND); /* laid out, not served yet */
+		source_refuse(lc, m, from, KVR_E_KIND); /* laid out, not served yet */
 	} else if (kinds[h->kind] != route &&
 		   unlikely((code = kvr_body_check(h->kind, kvr_frame_body(h), h->msg_len, NULL)) !=
 			    0)) {
-		reject(lc, m, from, (enum kvr_wire_code)code);
+		source_refuse(lc, m, from, (enum kvr_wire_code)code);
 	} else {
 		kinds[h->kind](lc, m, from); /* requests are checked when all of it is here */
 	}
@@ -232,6 +229,21 @@ static void prefetch_slots(struct router *rt, struct rte_mbuf *m[], uint16_t n)
 		if (p != NULL)
 			kvr_flight_prefetch_relay(p->requests, h->handle);
 	}
+}
+
+/*
+ * The busiest source is turned away first; as long as that is not enough, those with half as many
+ * requests, a quarter, and so on.
+ */
+static void overload(struct lcore *lc)
+{
+	const uint64_t step_ns = lc->rt->conf.opt.overload_ms * UINT64_C(1000000);
+	const uint64_t full_ns = lc->now_ns - lc->full_since_ns;
+
+	/* Both: after a stall of this lcore alone, one full burst looks like a long time. */
+	lc->overloaded = ++lc->full_bursts > OVERLOAD_BURSTS && full_ns >= step_ns;
+	if (unlikely(lc->overloaded))
+		lc->shed_level = (uint32_t)RTE_MIN(full_ns / step_ns - 1, UINT64_C(31));
 }
 
 /* Fragments that other lcores have received. */
@@ -274,10 +286,7 @@ uint32_t ingress_poll(struct lcore *lc)
 		lc->full_since_ns = lc->now_ns;
 		lc->full_bursts = 0;
 	}
-	/* Both: after a stall of this lcore alone, one full burst looks like a long time. */
-	lc->overloaded =
-		++lc->full_bursts > OVERLOAD_BURSTS &&
-		lc->now_ns - lc->full_since_ns >= lc->rt->conf.opt.overload_ms * UINT64_C(1000000);
+	overload(lc);
 	kvr_reasm_expire(lc->reasm, lc->now_ns, 4);
 	return total;
 }

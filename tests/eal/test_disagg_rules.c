@@ -702,7 +702,8 @@ static void what_each_leg_is_sent(void)
 	p = pair_leg(1, true);
 	d = pair_leg(1, false);
 	CU_ASSERT_EQUAL(p->request.flags, KVR_REQ_F_PREFILL_LEG);
-	CU_ASSERT_EQUAL(d->request.flags, KVR_REQ_F_DECODE_LEG | KVR_REQ_F_DIRECT);
+	CU_ASSERT_EQUAL(d->request.flags,
+			KVR_REQ_F_DECODE_LEG | KVR_REQ_F_DIRECT | KVR_REQ_F_UNPROVEN);
 	CU_ASSERT_EQUAL(p->request.client_frame, rt->max_frame);
 	/* The prompt is the prefill worker's work. */
 	CU_ASSERT_EQUAL(kvr_sched_rank_get(pool(6)->sched, 0, &rank), 0);
