@@ -51,7 +51,7 @@ static void clear(struct bench_clear *b, uint32_t from, uint32_t to, const char 
 	uint64_t entries = held(b, from, to), units = kvr_prefix_work(b->t), before;
 	double sum = 0, call, t, most = 0;
 	uint32_t n = 0;
-	char name[5][64];
+	char name[6][64];
 
 	call = cpu_us();
 	for (uint32_t r = from; r < to; r++)
@@ -68,9 +68,9 @@ static void clear(struct bench_clear *b, uint32_t from, uint32_t to, const char 
 		rte_rcu_qsbr_quiescent(b->qsbr, 0);
 	}
 	qsort(us, n, sizeof(us[0]), bench_by_value);
-	for (uint32_t i = 0; i < 5; i++) {
-		static const char *const of[] = {"entries", "ns_entry", "turns", "slice_us_p50",
-						 "slice_us_max"};
+	for (uint32_t i = 0; i < 6; i++) {
+		static const char *const of[] = {"entries",	 "ns_entry",	 "turns",
+						 "slice_us_p50", "slice_us_p99", "slice_us_max"};
 
 		snprintf(name[i], sizeof(name[i]), "clear_%s_%s", what, of[i]);
 	}
@@ -78,7 +78,8 @@ static void clear(struct bench_clear *b, uint32_t from, uint32_t to, const char 
 	b->say(name[1], entries > 0 ? sum * 1e3 / (double)entries : 0);
 	b->say(name[2], n);
 	b->say(name[3], n > 0 ? us[n / 2] : 0);
-	b->say(name[4], n > 0 ? us[n - 1] : 0);
+	b->say(name[4], n > 0 ? us[n * 99 / 100] : 0);
+	b->say(name[5], n > 0 ? us[n - 1] : 0);
 	snprintf(name[0], sizeof(name[0]), "clear_%s_call_us", what);
 	b->say(name[0], call);
 	snprintf(name[0], sizeof(name[0]), "clear_%s_slice_units_max", what);

@@ -248,7 +248,7 @@ static void run(uint64_t seed, uint32_t planes, uint32_t ranks, uint32_t steps,
 				    .max_runs = 40000, /* many bitmaps: no bound is to be met */
 				    .max_predicted = 1 << 16,
 				    .isa = isa,
-				    .slice = seed % 3 ? 60 : 500, /* clears take many turns */
+				    .slice = seed % 3 && !bounded ? 60 : 500, /* clears take many turns */
 				    .seed = seed};
 
 	if (bounded) {
