@@ -52,6 +52,7 @@
 #include "kvr_source.h"
 #include "kvr_wire.h"
 #include "kvr_worker.h"
+#include "sizes.h"
 
 struct lcore;
 struct pool;
@@ -148,7 +149,8 @@ struct legs;
 struct job {
 	uint64_t source;
 	uint64_t id;
-	uint8_t kind; /* KVR_ROUTE, or KVR_POTENTIAL_LOADS: a question */
+	uint64_t digest; /* of the client's message; 0: nobody will compare it */
+	uint8_t kind;	 /* KVR_ROUTE, or KVR_POTENTIAL_LOADS: a question */
 	uint64_t arrival_ns;
 	uint64_t deadline_ns; /* 0 none */
 	uint32_t flags;	      /* KVR_REQ_F_* */
@@ -167,8 +169,10 @@ struct job {
 	uint32_t tlvs_len;
 	uint32_t hints_off; /* where they stand in the message's body, and what follows them */
 	uint32_t body_off;
-	struct legs *legs;	  /* the pool is the decode pool of a pair; else NULL */
-	uint32_t held;		  /* its frames, counted in pool::held; 0: it does not wait */
+	struct legs *legs; /* the pool is the decode pool of a pair; else NULL */
+	uint32_t held;	   /* its frames, counted in pool::held; 0: it does not wait */
+	uint32_t moved;	   /* its frames, counted in lcore::moved until the scheduler takes it */
+	uint32_t lcore;	   /* ingress lcore that made it */
 	struct kvr_sched_req req; /* points at the next five */
 	struct kvr_sched_hints hints;
 	struct kvr_sched_override over;
@@ -251,6 +255,7 @@ struct lcore {
 	struct rte_ring *calls;	   /* struct call * */
 	struct rte_mempool *mbufs; /* for answers */
 	struct kvr_reasm *reasm;
+	uint32_t moved[KVR_ROUTER_MAX_POOLS]; /* frames of fragmented messages given to pools */
 	/* ingress lcores: senders of frames with a good cookie, and all others */
 	struct kvr_source_table *proven;
 	struct kvr_source_table *sources;
@@ -328,6 +333,7 @@ struct pool {
 	uint32_t sweep;		       /* next slot to look at for deadlines */
 	_Atomic uint32_t held;	       /* frames kept by requests that wait; held_dp.c */
 	uint32_t max_held;
+	_Atomic uint32_t taken[KVR_ROUTER_MAX_LCORES]; /* frames of lcore::moved; ingress: ro */
 	/* pairs of a prefill and a decode pool, on one scheduler lcore; else NULL */
 	struct pool *prefill; /* of a decode pool */
 	struct pool *decode;  /* of a prefill pool */
@@ -348,6 +354,7 @@ struct source_rules {
 
 struct router {
 	struct kvr_router_conf conf;
+	struct sizes sizes; /* derived at start; constant afterwards */
 	uint32_t n_ports, n_pools, n_lcores;
 	uint32_t epoch; /* of this process, in every frame it makes */
 	bool verbose;	/* what EAL and drivers say is shown */
@@ -390,6 +397,13 @@ static inline uint64_t tsc_ns(const struct router *rt, uint64_t tsc)
 static inline uint64_t now_ns(const struct router *rt)
 {
 	return tsc_ns(rt, rte_rdtsc());
+}
+
+/** Time from @p then to @p now; 0 when @p then is ahead: clocks of lcores are read at their turns.
+ */
+static inline uint64_t since_ns(uint64_t now, uint64_t then)
+{
+	return now > then ? now - then : 0;
 }
 
 #define SMALL_BUF 8192u

@@ -197,7 +197,8 @@ static void random_step(uint32_t planes, uint32_t ranks)
 	else if (op < 950 && planes == PLANES)
 		random_predict(rank);
 	else if (op < 955) {
-		for (uint32_t n = below(4) ? 1 : RANKS; n > 0; n--) /* at times all at once */
+		for (uint32_t n = below(4) || bounded ? 1 : RANKS; n > 0;
+		     n--) /* at times all at once */
 			clear(n > 1 ? n - 1 : rank);
 	} else if (op < 980 && planes == PLANES) {
 		now += 32 * below(20);
@@ -248,7 +249,7 @@ static void run(uint64_t seed, uint32_t planes, uint32_t ranks, uint32_t steps,
 				    .max_runs = 40000, /* many bitmaps: no bound is to be met */
 				    .max_predicted = 1 << 16,
 				    .isa = isa,
-				    .slice = seed % 3 && !bounded ? 60 : 500, /* clears take many turns */
+				    .slice = seed % 3 ? 60 : 500, /* many turns a clear */
 				    .seed = seed};
 
 	if (bounded) {
