@@ -122,7 +122,10 @@ for closed in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
 		[ -S "/var/run/dpdk/$prefix/dpdk_telemetry.v2" ] || [ -S "/tmp/dpdk/$prefix/dpdk_telemetry.v2" ] && break
 		sleep 0.1
 	done
-	sleep 0.3
+	for _ in $(seq 100); do # while the EAL starts, what it prints is caught
+		ls -l "/proc/$pid/fd" | grep -q kvr_eal || break
+		sleep 0.1
+	done
 	for fd in 0 1 2; do
 		to=$(readlink "/proc/$pid/fd/$fd")
 		case $to in
