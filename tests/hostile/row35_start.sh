@@ -113,6 +113,7 @@ fi
 # Row 34: without standard files; the router becomes ready, and file 1 is nobody else's.
 conf net_null0 >"$dir/s.conf"
 for closed in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
+	rm -rf "/var/run/dpdk/kvr-rs35-$$" "/tmp/dpdk/kvr-rs35-$$" # what a router that was ended early has left
 	eval "exec 9>'$dir/s.log'; '$kvroute' --config '$dir/s.conf' >&9 2>&9 $closed 9>&- &"
 	pid=$!
 	exec 9>&-
