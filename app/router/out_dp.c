@@ -153,16 +153,18 @@ void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint6
 	r->text_len = (uint16_t)len;
 	memcpy(r->detail, why->detail, sizeof(r->detail));
 	memcpy(r + 1, text, len);
-	out_message(lc, to, KVR_REJECTED, source, id, 0, r, sizeof(*r) + len);
+	out_message(lc, to, KVR_REJECTED, source, id, why->handle, r, sizeof(*r) + len);
 }
 
 void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 		      const struct refusal *why)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	struct refusal w = *why;
 
+	w.handle = h->handle;
 	if (kvr_frame_answerable(h))
-		out_reject(lc, from, h->kind, h->source, h->id, why);
+		out_reject(lc, from, h->kind, h->source, h->id, &w);
 	else
 		kvr_stats_inc(lc->reject, why->code);
 	rte_pktmbuf_free(m);

@@ -585,8 +585,9 @@ static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
 	}
 	r->heard_ns = lc->now_ns;
 	if (r->end_code != KVR_OK)
-		out_reject(lc, path_kept(n->ptr), KVR_ROUTE, h->source, h->id,
-			   &(const struct refusal){.code = (enum kvr_wire_code)r->end_code});
+		out_reject(lc, path_kept(n->ptr), h->kind, h->source, h->id,
+			   &(const struct refusal){.code = (enum kvr_wire_code)r->end_code,
+						   .handle = h->handle});
 	else
 		sched_accepted(lc, p, r);
 	rte_pktmbuf_free(n->ptr);

@@ -71,6 +71,7 @@ void kvr_client__send_empty(struct kvr_client *c, struct client_req *r, enum kvr
 static void again_in(struct kvr_client *c, struct client_req *r, uint32_t max_us)
 {
 	kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + r->backoff_us);
+	r->gap_us = r->backoff_us;
 	r->backoff_us = RTE_MIN(2 * r->backoff_us, max_us);
 }
 
@@ -88,25 +89,31 @@ static void send_route(struct kvr_client *c, struct client_req *r)
 		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + CLIENT_PACE_US);
 		return;
 	}
-	if (r->sent_on) {
-		kvr_client__watch(c, r, CLIENT_DISPATCHED);
+	if (r->sent_on) { /* the gap to the next PROBE goes on as it was */
+		r->state = CLIENT_DISPATCHED;
+		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + r->gap_us);
 		return;
 	}
 	r->state = CLIENT_ROUTING;
 	again_in(c, r, CLIENT_ROUTE_MAX_US);
 }
 
-void kvr_client__start_route(struct kvr_client *c, struct client_req *r)
+static void send_copy(struct kvr_client *c, struct client_req *r, bool waiting)
 {
 	r->state = CLIENT_SENDING;
-	r->sent_on = false;
+	r->sent_on = waiting;
 	r->frame_bytes = c->frame_bytes;
 	/* Cannot fail: both sizes were checked before. */
 	kvr_frag_init(&r->frag, KVR_ROUTE, &r->ids, r->msg_len, c->frame_bytes);
 	send_route(c, r);
 }
 
-static void resend_route(struct kvr_client *c, struct client_req *r)
+void kvr_client__start_route(struct kvr_client *c, struct client_req *r)
+{
+	send_copy(c, r, false);
+}
+
+static void send_again(struct kvr_client *c, struct client_req *r, bool waiting)
 {
 	struct kvr_wire_request *w = (void *)r->msg;
 
@@ -116,13 +123,33 @@ static void resend_route(struct kvr_client *c, struct client_req *r)
 		r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
 	r->pace = RTE_MAX(r->pace / 2, CLIENT_PACE_LEAST);
 	c->stats.resent++;
-	kvr_client__start_route(c, r);
+	send_copy(c, r, waiting);
 }
 
 void kvr_client__restart(struct kvr_client *c, struct client_req *r)
 {
 	r->backoff_us = CLIENT_ROUTE_US;
-	resend_route(c, r);
+	r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
+	send_again(c, r, false);
+}
+
+static void first_gap(struct client_req *r)
+{
+	r->gap_us = CLIENT_PROBE_US;
+	r->backoff_us = 2 * CLIENT_PROBE_US;
+}
+
+void kvr_client__sent_on(struct client_req *r)
+{
+	r->sent_on = true;
+	first_gap(r);
+}
+
+void kvr_client__resend(struct kvr_client *c, struct client_req *r)
+{
+	if (r->frag.n_frames > 1) /* its copies must meet before the first is given up */
+		first_gap(r);
+	send_again(c, r, true);
 }
 
 void kvr_client__start_cancel(struct kvr_client *c, struct client_req *r,
@@ -167,11 +194,12 @@ void kvr_client__repeat(struct kvr_client *c, struct client_req *r)
 	}
 	if (c->link.now_us - r->heard_us >= patience) {
 		kvr_client__send_empty(c, r, KVR_CANCEL); /* should it live on somewhere */
-		kvr_client__end_reason(c, r, KVR_CLIENT_LOST, true);
+		kvr_client__end_reason(c, r, r->ended_there ? KVR_CLIENT_LOST : KVR_CLIENT_SILENT,
+				       true);
 		return;
 	}
 	if (r->state == CLIENT_ROUTING) {
-		resend_route(c, r);
+		send_again(c, r, false);
 		return;
 	}
 	if (!r->ended_there) {
@@ -194,6 +222,8 @@ void kvr_client__tell_end(struct kvr_client *c, struct client_req *r,
 	c->stats.ended++;
 	r->end = *e;
 	r->end.items = r->next_seq;
+	if (ops == NULL && e->text != NULL) /* for its reader, who may come late */
+		r->end.text = r->text = strdup(e->text);
 	if (r->end.text == NULL)
 		r->end.text = "";
 	if (ops != NULL && ops->on_end != NULL)
@@ -202,8 +232,6 @@ void kvr_client__tell_end(struct kvr_client *c, struct client_req *r,
 
 void kvr_client__end(struct kvr_client *c, struct client_req *r, const struct kvr_client_end *e)
 {
-	const bool first = !r->told;
-
 	/* Quiet before the callback: it may call in, and must not find a running request. */
 	kvr_timer_stop(&c->link.timers, &r->repeat);
 	kvr_timer_stop(&c->link.timers, &r->ack);
@@ -216,10 +244,6 @@ void kvr_client__end(struct kvr_client *c, struct client_req *r, const struct kv
 	}
 	kvr_client__drop_msg(r);
 	free_items(&r->held);
-	if (first && e->text != NULL) {
-		r->text = strdup(e->text);
-		r->end.text = r->text != NULL ? r->text : "";
-	}
 }
 
 void kvr_client__end_reason(struct kvr_client *c, struct client_req *r,
