@@ -79,6 +79,7 @@ enum load_engine_state {
 #define LOAD_L_DECODE  0x02u /* decode leg */
 #define LOAD_L_TAKEN   0x04u /* complete, and not to be run again */
 #define LOAD_L_FAILED  0x08u /* ends with an ERROR item */
+#define LOAD_L_FEW     0x10u /* its client is unproven: few items before an acknowledgement */
 
 /** A leg: what an engine owes the router. Load lcore: rw. */
 struct load_leg {
@@ -192,6 +193,7 @@ struct load_engine {
 struct load_client {
 	uint64_t source;
 	uint64_t next_tx; /* next CONNECT */
+	uint64_t cookie;  /* for ROUTE */
 	uint32_t msg_seq;
 	bool connected;
 };

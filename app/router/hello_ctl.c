@@ -16,6 +16,7 @@ struct ctl_frame {
 	const struct kvr_wire_hdr *hdr;
 	const uint8_t *body;
 	struct kvr_path path;
+	uint32_t len; /* of the frame */
 };
 
 /* ---- HELLO ---- */
@@ -230,13 +231,17 @@ static uint32_t ranks_of(struct router *rt, uint32_t pool)
 	return n;
 }
 
-/* The answer must fit what the client takes and what the path carries. */
+/* The answer must fit what the client takes, what the path carries, and may not be longer than the
+ * question: whoever asks has not proven his address yet. */
 static size_t client_limit(struct router *rt, const struct kvr_wire_connect *c,
-			   const struct kvr_path *path)
+			   const struct kvr_path *path, uint32_t question)
 {
-	const size_t port = out_limit(&rt->control, path);
+	size_t limit = out_limit(&rt->control, path);
+	const uint32_t room = source_room(rt, path, question);
 
-	return c->max_frame != 0 && c->max_frame < port ? c->max_frame : port;
+	if (c->max_frame != 0)
+		limit = RTE_MIN(limit, c->max_frame);
+	return room != 0 ? RTE_MIN(limit, room) : limit;
 }
 
 static enum kvr_wire_code on_connect(struct router *rt, const struct ctl_frame *f)
@@ -271,16 +276,21 @@ static enum kvr_wire_code on_connect(struct router *rt, const struct ctl_frame *
 			.ranks = ranks_of(rt, i),
 		};
 	}
-	rc = kvr_put_connected(buf, client_limit(rt, c, &f->path), &ids, limits, pools, names, n);
-	if (rc > 0)
-		out_frame(&rt->control, &f->path, buf, (size_t)rc);
+	if (rt->rules[f->path.port].cookie)
+		limits.cookie = kvr_cookie(&rt->cookie_key, &f->path, rt->control.now_ns);
+	rc = kvr_put_connected(buf, client_limit(rt, c, &f->path, f->len), &ids, limits, pools,
+			       names, n);
+	if (rc < 0)
+		return KVR_E_LENGTH; /* shorter than the least answer */
+	out_frame(&rt->control, &f->path, buf, (size_t)rc);
 	return KVR_OK;
 }
 
 void control_frame(struct router *rt, struct rte_mbuf *m)
 {
 	struct ctl_frame f = {.hdr = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *),
-			      .path = *path_kept(m)};
+			      .path = *path_kept(m),
+			      .len = m->pkt_len};
 	enum kvr_wire_code code;
 
 	f.body = kvr_frame_body(f.hdr);
@@ -302,6 +312,7 @@ void control_frame(struct router *rt, struct rte_mbuf *m)
 		}
 	if (code != KVR_OK)
 		out_reject(&rt->control, &f.path, f.hdr->kind, f.hdr->source, f.hdr->id,
-			   &(const struct refusal){.code = code});
+			   &(const struct refusal){.code = code,
+						   .room = source_room(rt, &f.path, f.len)});
 	rte_pktmbuf_free(m);
 }

@@ -179,6 +179,8 @@ static void leg_send(struct lcore *lc, struct pool *p, const struct legs *l, str
 	if (leg != KVR_FLIGHT_WHOLE)
 		q.phase = as[leg].phase;
 	q.flags = (q.flags & ~KVR_REQ_F_RESEND) | as[leg].flag;
+	if (leg != KVR_FLIGHT_PREFILL && !lc->rt->rules[j->client.port].cookie)
+		q.flags |= KVR_REQ_F_UNPROVEN;
 	if (!r->relay.direct)
 		q.flags &= ~KVR_REQ_F_DIRECT;
 	if (leg == KVR_FLIGHT_PREFILL) { /* its items are for the router */

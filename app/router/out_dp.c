@@ -137,6 +137,20 @@ void out_frame(struct lcore *lc, const struct kvr_path *to, const void *frame, s
 	out_send(lc, m, to);
 }
 
+/* As much of a REJECTED with @p text bytes of text as an answer of @p room bytes has place for:
+ * all, without the text, without details, or nothing. */
+static size_t reject_len(struct kvr_wire_rejected *r, size_t text, uint32_t room)
+{
+	const size_t whole = FRAME_HDR + sizeof(*r) + RTE_ALIGN_CEIL(text, 8u);
+
+	if (room == 0 || whole <= room)
+		return sizeof(*r) + text;
+	r->text_len = 0;
+	if (FRAME_HDR + sizeof(*r) <= room)
+		return sizeof(*r);
+	return FRAME_HDR + KVR_WIRE_REJECTED_LEAST <= room ? KVR_WIRE_REJECTED_LEAST : 0;
+}
+
 void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
 		uint64_t id, const struct refusal *why)
 {
@@ -153,7 +167,11 @@ void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint6
 	r->text_len = (uint16_t)len;
 	memcpy(r->detail, why->detail, sizeof(r->detail));
 	memcpy(r + 1, text, len);
-	out_message(lc, to, KVR_REJECTED, source, id, why->handle, r, sizeof(*r) + len);
+	len = reject_len(r, len, why->room);
+	if (likely(len != 0))
+		out_message(lc, to, KVR_REJECTED, source, id, why->handle, r, len);
+	else
+		in_count(lc, IN_UNANSWERED);
 }
 
 void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
@@ -162,11 +180,13 @@ void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	struct refusal w = *why;
 
-	w.handle = h->handle;
-	if (kvr_frame_answerable(h))
+	if (kvr_frame_answerable(h)) {
+		w.handle = h->handle;
+		w.room = source_room(lc->rt, from, m->pkt_len);
 		out_reject(lc, from, h->kind, h->source, h->id, &w);
-	else
+	} else {
 		kvr_stats_inc(lc->reject, why->code);
+	}
 	rte_pktmbuf_free(m);
 }
 
@@ -181,6 +201,8 @@ static void dispatch_header(struct lcore *lc, struct rte_mbuf *m, const struct j
 	h->epoch = lc->rt->epoch;
 	if (h->frag_off != 0)
 		return;
+	if (!lc->rt->rules[j->client.port].cookie)
+		q->flags |= KVR_REQ_F_UNPROVEN;
 	q->worker = f->worker;
 	q->dp_rank = f->dp_rank;
 	q->overlap_blocks = f->overlap_blocks;

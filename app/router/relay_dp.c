@@ -27,13 +27,6 @@ static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
 	rte_pktmbuf_free(m);
 }
 
-static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
-		   enum kvr_wire_code code)
-{
-	in_count(lc, IN_REJECTED);
-	out_reject_frame(lc, m, from, &(const struct refusal){.code = code});
-}
-
 static int note_put(struct pool *p, const struct note *n)
 {
 	return rte_ring_enqueue_elem(p->notes, (void *)(uintptr_t)n, sizeof(*n));
@@ -72,7 +65,7 @@ static void unknown(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 			return;
 		}
 	}
-	reject(lc, m, from, KVR_E_UNKNOWN_REQUEST);
+	source_refuse(lc, m, from, KVR_E_UNKNOWN_REQUEST);
 }
 
 /*
@@ -94,7 +87,7 @@ static struct kvr_flight *slot_of(struct lcore *lc, struct rte_mbuf *m, const st
 	}
 	if (unlikely(!kvr_path_same(from, agent ? &relay->agent : &relay->client) ||
 		     h->source != relay->source || h->id != relay->id)) {
-		reject(lc, m, from, KVR_E_NOT_ALLOWED);
+		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
 		return NULL;
 	}
 	return r;
@@ -304,8 +297,13 @@ void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 		.ptr = m,
 	};
 
+	if (p == NULL && h->kind == KVR_CANCEL) { /* always answered so, unknown ones too */
+		out_message(lc, from, KVR_CANCELLED, h->source, h->id, h->handle, NULL, 0);
+		ignore(lc, m, IN_LATE);
+		return;
+	}
 	if (p == NULL) {
-		reject(lc, m, from, KVR_E_UNKNOWN_REQUEST);
+		source_refuse(lc, m, from, KVR_E_UNKNOWN_REQUEST);
 		return;
 	}
 	path_keep(m, from);

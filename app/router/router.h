@@ -12,6 +12,7 @@
  *   event (1 per pool)     KV events -> prefix table; KV_ACK
  *   scheduler (1 per pool) notes -> decide, book, dispatch, free; owns the request slots
  *   egress                 frames of lcores without a queue of their own -> tx
+ *   joins                  fragments of one sender that came to several ingress lcores
  *   control (main thread)  HELLO, HEARTBEAT, CONNECT, liveness, views, telemetry
  *
  * An lcore that owns a queue sends through it at once; the egress ring carries only the frames of
@@ -38,6 +39,7 @@
 
 #include "config.h"
 #include "counters.h"
+#include "kvr_cookie.h"
 #include "kvr_disagg.h"
 #include "kvr_flight.h"
 #include "kvr_hints.h"
@@ -244,18 +246,23 @@ struct lcore {
 	struct kvr_port_queue *queue[KVR_ROUTER_MAX_PORTS]; /* NULL: sends through `via` */
 	struct lcore *via;	   /* ingress lcore that sends for this one */
 	struct rte_ring *egress;   /* struct egress_note; ingress lcores */
+	struct rte_ring *joins;	   /* fragments that other ingress lcores received; NULL: none do */
 	struct rte_ring *calls;	   /* struct call * */
 	struct rte_mempool *mbufs; /* for answers */
 	struct kvr_reasm *reasm;
-	struct kvr_source_table *sources; /* ingress lcores: addresses that may be forged */
-	kvr_cell_t *in;			  /* enum in_counter */
-	kvr_cell_t *reject;		  /* enum kvr_wire_code */
+	/* ingress lcores: senders of frames with a good cookie, and all others */
+	struct kvr_source_table *proven;
+	struct kvr_source_table *sources;
+	kvr_cell_t *in;	    /* enum in_counter */
+	kvr_cell_t *reject; /* enum kvr_wire_code */
 	uint32_t n_event, n_sched;
 	struct pool *event_pool[KVR_ROUTER_MAX_POOLS];
 	struct pool *sched_pool[KVR_ROUTER_MAX_POOLS];
 	uint32_t full_bursts;	/* receive bursts in a row that were full */
-	bool overloaded;	/* new requests are shed */
+	bool overloaded;	/* new requests of the busiest sources are shed */
+	uint32_t shed_level;	/* how busy is busy: see kvr_source_heavy() */
 	uint64_t full_since_ns; /* last receive burst that was not full */
+	uint32_t handed;	/* frames of this poll that went to another lcore's `joins` */
 	uint32_t n_jobs;
 	struct job *job[JOBS_MAX]; /* scored together */
 	struct kvr_slice slices[KVR_WIRE_MAX_FRAGMENTS];
@@ -331,9 +338,10 @@ struct pool {
 	uint32_t n_prefilling; /* decode pool: decode leg not decided yet */
 };
 
-/** Limits of one source on one port; written at start. */
-struct source_limits {
+/** What one source may do on one port; written at start. */
+struct source_rules {
 	struct kvr_source_rate rate[KVR_SOURCE_BUCKETS];
+	bool cookie; /* addresses are not believed without */
 };
 
 struct router {
@@ -346,7 +354,8 @@ struct router {
 	uint64_t ns_offset;  /* what it shows then */
 	uint64_t seed;
 	struct kvr_port *port[KVR_ROUTER_MAX_PORTS];
-	struct source_limits limits[KVR_ROUTER_MAX_PORTS];
+	struct source_rules rules[KVR_ROUTER_MAX_PORTS];
+	struct kvr_cookie_key cookie_key;
 	struct pool pool[KVR_ROUTER_MAX_POOLS];
 	struct lcore *lcore[KVR_ROUTER_MAX_LCORES];
 	struct lcore control; /* context of the control thread: sends through `via` */

@@ -32,6 +32,22 @@ void ingress_reasm_drop(void *lc, void *frame);
 /** Whether a CONNECT or HELLO of @p from is within its source's rate. Ingress lcores. */
 bool source_control(struct lcore *lc, const struct kvr_path *from);
 
+/**
+ * Whether a frame of a ROUTE or POTENTIAL_LOADS may go on: its cookie, its source's rate, and its
+ * source's part of an overload. Takes the cookie out of the message. Ingress lcores.
+ * @return KVR_OK, else the code; the frame stays the caller's.
+ */
+enum kvr_wire_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** Refuse a received frame, which it frees, and count it; answered as far as its source may have
+ * answers. Ingress lcores. */
+void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		   enum kvr_wire_code code);
+
+/** Most bytes of an answer to @p question bytes from @p from, whose address is not proven; 0: any
+ * number. */
+uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question);
+
 /* ---- job_dp.c ---- */
 
 /**
@@ -230,6 +246,7 @@ struct refusal {
 	uint64_t handle;	  /* of the refused message; out_reject_frame() fills it in */
 	uint64_t detail[4];
 	const char *text; /* for people, cut at 255 bytes; NULL: the code's name */
+	uint32_t room;	  /* bytes the answer may have, source_room(); 0: as many as it needs */
 };
 
 /** Count the code of @p why and tell @p to that its message was refused. */

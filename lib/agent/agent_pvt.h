@@ -67,9 +67,10 @@ struct agent_req {
 	LIST_ENTRY(agent_req) hash;
 	TAILQ_ENTRY(agent_req) order; /* free list, or the ones that are over by age */
 	uint64_t handle, source, id;
-	uint32_t epoch;		       /* life of the router that knows it */
-	struct kvr_udp_addr client;    /* direct: where items go */
-	uint8_t state;		       /* enum agent_req_state */
+	uint32_t epoch;		    /* life of the router that knows it */
+	struct kvr_udp_addr client; /* direct: where items go */
+	uint8_t state;		    /* enum agent_req_state */
+	bool unproven; /* no acknowledgement yet, and the client's address may be forged */
 	bool direct, aborted, calling; /* calling: inside on_dispatch */
 	uint8_t leg;		       /* enum kvr_agent_leg */
 	bool bootstrap;		       /* its engine meets the decode engine by itself */

@@ -137,7 +137,7 @@ static void refused(struct kvr_client *c, struct client_req *r, const struct kvr
 
 	memcpy(text, w + 1, n);
 	text[n] = '\0';
-	e.text = text;
+	e.text = n != 0 ? text : kvr_code_name(w->code);
 	memcpy(e.detail, w->detail, sizeof(e.detail));
 	if (goes_on)
 		kvr_client__tell_end(c, r, &e);
@@ -203,6 +203,8 @@ void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r,
 			kvr_client__end_reason(c, r, r->end_reason, false);
 	} else if (what == KVR_REFUSAL_END || (what == KVR_REFUSAL_FIRST && sent)) {
 		refused(c, r, w, false);
+	} else if (what == KVR_REFUSAL_COOKIE) {
+		kvr_client__prove(c, r, w->detail[0], sent);
 	} else if (what == KVR_REFUSAL_BUSY && sent) {
 		no_room(c, r, w);
 	} else if (what == KVR_REFUSAL_LINGER) {

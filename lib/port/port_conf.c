@@ -79,6 +79,12 @@ const struct kvr_opt kvr_port_opts[] = {
 	{.name = "allow2", TEXT(allow2), .help = "more of allow"},
 	{.name = "allow3", TEXT(allow3), .help = "more of allow"},
 	{.name = "allow4", TEXT(allow4), .help = "more of allow"},
+	{.name = "cookie",
+	 .type = KVR_OPT_BOOL,
+	 AT(cookie),
+	 .def = "on",
+	 .help = "clients prove their address before they get more than they send; off where "
+		 "addresses cannot be forged"},
 	{.name = "source_rate",
 	 NUMBER(source_rate, 0, 100000000, "0"),
 	 .unit = "requests/s",

@@ -17,10 +17,11 @@ enum kvr_refusal {
 	KVR_REFUSAL_NONE = 0, /* nobody refuses this kind: ignore */
 	KVR_REFUSAL_REPEAT,   /* nothing: the timer repeats it, or the next one makes up for it */
 	/* clients */
-	KVR_REFUSAL_END,   /* it is over: report the code */
-	KVR_REFUSAL_FIRST, /* SENT: as end; else a copy of it is known, and this one is ignored */
-	KVR_REFUSAL_BUSY,  /* SENT: report; if it was sent twice, one may live: CANCEL. Else ignore
-			    */
+	KVR_REFUSAL_END,    /* it is over: report the code */
+	KVR_REFUSAL_FIRST,  /* SENT: as end; else a copy of it is known, and this one is ignored */
+	KVR_REFUSAL_BUSY,   /* SENT: report; if it was sent twice, one may live: CANCEL. Else ignore
+			     */
+	KVR_REFUSAL_COOKIE, /* the same again at once, with the cookie detail[0] */
 	KVR_REFUSAL_RESTART, /* start over when that is possible, else report that it is lost */
 	KVR_REFUSAL_LINGER,  /* its last items may be on their way: 3 s more */
 	KVR_REFUSAL_DONE,    /* what it asked for needs nobody any more */

@@ -4,25 +4,29 @@
 #include "kvr_wire.h"
 
 static const char *const names[KVR_REFUSALS] = {
-	[KVR_REFUSAL_NONE] = "-",	 [KVR_REFUSAL_REPEAT] = "repeat",
-	[KVR_REFUSAL_END] = "end",	 [KVR_REFUSAL_FIRST] = "first",
-	[KVR_REFUSAL_BUSY] = "busy",	 [KVR_REFUSAL_RESTART] = "restart",
-	[KVR_REFUSAL_LINGER] = "linger", [KVR_REFUSAL_DONE] = "done",
-	[KVR_REFUSAL_SLOW] = "slow",	 [KVR_REFUSAL_HELLO] = "hello",
-	[KVR_REFUSAL_STOP] = "stop",	 [KVR_REFUSAL_ITEM] = "item",
+	[KVR_REFUSAL_NONE] = "-",	   [KVR_REFUSAL_REPEAT] = "repeat",
+	[KVR_REFUSAL_END] = "end",	   [KVR_REFUSAL_FIRST] = "first",
+	[KVR_REFUSAL_BUSY] = "busy",	   [KVR_REFUSAL_COOKIE] = "cookie",
+	[KVR_REFUSAL_RESTART] = "restart", [KVR_REFUSAL_LINGER] = "linger",
+	[KVR_REFUSAL_DONE] = "done",	   [KVR_REFUSAL_SLOW] = "slow",
+	[KVR_REFUSAL_HELLO] = "hello",	   [KVR_REFUSAL_STOP] = "stop",
+	[KVR_REFUSAL_ITEM] = "item",
 };
 
 /* Codes that say nothing about the request, only that there was no room for this copy of it. */
 static bool no_room(unsigned int code)
 {
-	return code == KVR_E_BUSY || code == KVR_E_NO_MEMORY;
+	return code == KVR_E_BUSY || code == KVR_E_NO_MEMORY || code == KVR_E_RATE_LIMITED ||
+	       code == KVR_E_SOURCE_LIMIT;
 }
 
 /* What is refused and what is known of it is the same for ROUTE and for the question about loads.
  */
 static enum kvr_refusal of_question(unsigned int code)
 {
-	return code == KVR_E_REASSEMBLY_FULL ? KVR_REFUSAL_REPEAT : KVR_REFUSAL_END;
+	if (code == KVR_E_REASSEMBLY_FULL)
+		return KVR_REFUSAL_REPEAT;
+	return code == KVR_E_COOKIE ? KVR_REFUSAL_COOKIE : KVR_REFUSAL_END;
 }
 
 static enum kvr_refusal of_route(unsigned int code)

@@ -37,6 +37,8 @@ static void need(bool ok, const char *what)
 	}
 }
 
+const char *pipeline_port = "cookie = off\n";
+
 static void configure(struct kvr_router_conf *c, const char *device, const char *pools)
 {
 	char path[] = "/tmp/kvr-pipeline-XXXXXX", err[300];
@@ -47,8 +49,8 @@ static void configure(struct kvr_router_conf *c, const char *device, const char 
 	fprintf(f,
 		"[port p]\ndevice = %s\nipv4 = 10.0.0.1\nipv6 = fd00::1\nudp_port = 7650\nmbufs = "
 		"16383\n"
-		"answer_arp = off\n",
-		device);
+		"answer_arp = off\n%s",
+		device, pipeline_port);
 	fputs(pools, f);
 	fclose(f);
 	if (kvr_router_conf_load(c, path, err, sizeof(err)) < 0) {

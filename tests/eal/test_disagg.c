@@ -170,7 +170,7 @@ static void both_legs_go_at_once_with_a_bootstrap_address(void)
 	CU_ASSERT_EQUAL(p.hints.bootstrap_room % 2, p.q.fixed.dp_rank);
 	CU_ASSERT_NSTRING_EQUAL(p.hints.bootstrap_host.p, "10.9.8.7", 8);
 	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
-	CU_ASSERT_EQUAL(d.q.fixed.flags, KVR_REQ_F_DECODE_LEG);
+	CU_ASSERT_EQUAL(d.q.fixed.flags, KVR_REQ_F_DECODE_LEG | KVR_REQ_F_UNPROVEN);
 	CU_ASSERT_EQUAL(d.q.fixed.max_tokens, KVR_NONE32);
 	CU_ASSERT_EQUAL(d.q.fixed.worker, DECODE);
 	CU_ASSERT_EQUAL(d.hints.bootstrap_room, p.hints.bootstrap_room);

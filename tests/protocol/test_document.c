@@ -167,6 +167,7 @@ static const struct {
 	F(connected, total_pools),
 	F(connected, max_message),
 	F(connected, max_frames),
+	F(connected, cookie),
 	F(pool, pool),
 	F(pool, role),
 	F(pool, flags),

@@ -56,6 +56,8 @@ static bool ends(enum kvr_refusal what, enum phase p, uint8_t kind)
 
 static bool asks_again(enum kvr_refusal what, enum phase p, uint8_t kind)
 {
+	if (what == KVR_REFUSAL_COOKIE)
+		return p < STREAMING; /* of ROUTE alone; later nothing of it is kept */
 	return what == KVR_REFUSAL_RESTART && p == WAITING && kind != KVR_CANCEL;
 }
 
