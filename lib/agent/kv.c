@@ -262,8 +262,9 @@ static void gap(struct kvr_agent *a, struct agent_rank *k, uint64_t id, uint64_t
 	if (id == k->gap_id && a->link.now_us - k->gap_us < AGENT_KV_REPEAT_US)
 		return; /* said once for every frame after the hole */
 	if (id < k->confirmed)
-		return;	   /* overtaken by what made progress */
-	k->confirmed = id; /* all below is applied */
+		return; /* overtaken by what made progress */
+	if (wait_us == 0)
+		k->confirmed = id; /* all below is applied; BUSY may only repeat what we think */
 	a->stats.kv_gaps++;
 	k->gap_id = id;
 	k->gap_us = a->link.now_us;

@@ -150,7 +150,6 @@ static void a_gap_is_repaired_at_once_and_once(void)
 	kvr_agent_process(a);
 	rig_run_ms(100);
 	push_kv_ack(2, KVR_KV_GAP, 0);
-	push_kv_ack(2, KVR_KV_BUSY, 0);
 	kvr_agent_process(a);
 	rig_run_ms(100);
 	CU_ASSERT_PTR_NULL(next_events());
