@@ -58,7 +58,8 @@ static void dispatched(struct kvr_client *c, struct client_req *r,
 
 	if (r->state == CLIENT_RUNNING && (!anew || r->next_seq > 0))
 		return; /* overtaken by what made it run */
-	if (answers_probe && r->state == CLIENT_DISPATCHED && r->msg != NULL && !legs) {
+	if (answers_probe && r->state == CLIENT_DISPATCHED && r->msg != NULL && !legs &&
+	    (w->flags & KVR_ACC_F_KEPT) == 0) {
 		/* The worker has not acknowledged: only we can send the request again. */
 		kvr_client__resend(c, r);
 		return;
@@ -171,7 +172,7 @@ static void forgotten(struct kvr_client *c, struct client_req *r, bool sent)
 	if (r->msg == NULL)
 		kvr_client__end_reason(c, r, KVR_CLIENT_LOST, true);
 	else if (sent) /* with its next repetition, or the two would chase each other */
-		r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
+		r->frame_bytes = 0; /* cut anew: all of it, as another message */
 	else
 		kvr_client__restart(c, r);
 }

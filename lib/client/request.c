@@ -44,6 +44,9 @@ void kvr_client__drop_msg(struct client_req *r)
 {
 	free(r->msg);
 	r->msg = NULL;
+	free(r->again);
+	r->again = NULL;
+	r->n_again = 0;
 }
 
 void kvr_client__free(struct kvr_client *c, struct client_req *r)
@@ -90,10 +93,34 @@ void kvr_client__watch(struct kvr_client *c, struct client_req *r, enum client_s
 	again_in(c, r, CLIENT_PROBE_MAX_US);
 }
 
+/* Send fragment number @p k. */
+static void send_fragment(struct kvr_client *c, const struct client_req *r, uint32_t k)
+{
+	struct kvr_frag f = r->frag;
+
+	kvr_frag_seek(&f, k);
+	kvr_link_send_frames(&c->link, &c->router, &f, r->msg, 1);
+}
+
+/* Send up to @p max fragments of those to be sent again. @return true when there are more. */
+static bool send_again(struct kvr_client *c, struct client_req *r, uint32_t max)
+{
+	for (uint32_t w = 0; r->n_again > 0 && max > 0; w++)
+		for (; r->again[w] != 0 && max > 0; max--) {
+			send_fragment(c, r, w * 64 + (uint32_t)__builtin_ctzll(r->again[w]));
+			r->again[w] &= r->again[w] - 1;
+			r->n_again--;
+			c->stats.fragments_again++;
+		}
+	return r->n_again > 0;
+}
+
 /* Send the next frames of the ROUTE; wait for its answer after the last one. */
 static void send_route(struct kvr_client *c, struct client_req *r)
 {
-	if (kvr_link_send_frames(&c->link, &c->router, &r->frag, r->msg, r->pace)) {
+	const bool more = kvr_link_send_frames(&c->link, &c->router, &r->frag, r->msg, r->pace);
+
+	if (more || send_again(c, r, r->pace)) {
 		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + CLIENT_PACE_US);
 		return;
 	}
@@ -116,6 +143,9 @@ static void send_copy(struct kvr_client *c, struct client_req *r, bool waiting)
 	r->frame_bytes = c->frame_bytes;
 	/* Cannot fail: both sizes were checked before. */
 	kvr_frag_init(&r->frag, KVR_ROUTE, &r->ids, r->msg_len, c->frame_bytes);
+	free(r->again);
+	r->again = NULL;
+	r->n_again = 0;
 	send_route(c, r);
 }
 
@@ -124,30 +154,90 @@ void kvr_client__start_route(struct kvr_client *c, struct client_req *r)
 	send_copy(c, r, false);
 }
 
-static void send_again(struct kvr_client *c, struct client_req *r, bool waiting)
+/* What is sent from now on is a repetition. */
+static void mark_resent(struct kvr_client *c, struct client_req *r)
 {
 	struct kvr_wire_request *w = (void *)r->msg;
 
 	/* This and the cookie are the differences that copies of a message may have. */
 	w->flags |= KVR_REQ_F_RESEND;
-	if (r->frame_bytes != c->frame_bytes) /* cut in another way it is another message */
+	w->worker = c->cookie;
+	c->stats.resent++;
+}
+
+/* All of it again; as @p another message, or when it is cut in another way, under a new number. */
+static void send_whole(struct kvr_client *c, struct client_req *r, bool another, bool waiting)
+{
+	mark_resent(c, r);
+	if (another || r->frame_bytes != c->frame_bytes)
 		r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
 	r->pace = RTE_MAX(r->pace / 2, CLIENT_PACE_LEAST);
-	c->stats.resent++;
 	send_copy(c, r, waiting);
 }
 
 void kvr_client__restart(struct kvr_client *c, struct client_req *r)
 {
 	r->backoff_us = CLIENT_ROUTE_US;
-	r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
-	send_again(c, r, false);
+	send_whole(c, r, true, false);
+}
+
+/* Nobody has answered. Of a message of several frames the first one makes the router say what it
+ * lacks, or what has become of the request. */
+static void repeat_route(struct kvr_client *c, struct client_req *r)
+{
+	if (r->frag.n_frames == 1 || r->frame_bytes != c->frame_bytes) {
+		send_whole(c, r, false, false);
+		return;
+	}
+	mark_resent(c, r);
+	send_fragment(c, r, 0);
+	again_in(c, r, CLIENT_ROUTE_MAX_US);
 }
 
 static void first_gap(struct client_req *r)
 {
 	r->gap_us = CLIENT_PROBE_US;
 	r->backoff_us = 2 * CLIENT_PROBE_US;
+}
+
+void kvr_client__on_missing(struct kvr_client *c, struct client_req *r, const uint8_t *body)
+{
+	const struct kvr_wire_missing *m = (const void *)body;
+	const uint32_t sent = kvr_frag_sent(&r->frag);
+	uint64_t word;
+
+	if (r->msg == NULL || m->kind != KVR_ROUTE || m->msg_seq != r->ids.msg_seq ||
+	    m->msg_len != r->msg_len || m->unit != r->frag.unit ||
+	    (r->state != CLIENT_SENDING && r->state != CLIENT_ROUTING &&
+	     r->state != CLIENT_DISPATCHED))
+		return;
+	if (r->again == NULL)
+		r->again = calloc((r->frag.n_frames + 63) / 64, sizeof(*r->again));
+	if (r->again == NULL)
+		return;
+	r->heard_us = c->link.now_us;
+	r->n_again = 0;
+	for (uint32_t i = 0; i < (r->frag.n_frames + 63) / 64; i++) {
+		const uint32_t at = i - m->first / 64, left = sent > i * 64 ? sent - i * 64 : 0;
+
+		word = 0;
+		if (at < m->n_words)
+			memcpy(&word, body + sizeof(*m) + at * 8u, sizeof(word));
+		/* What has not been sent yet is on its way anyway. */
+		r->again[i] = left < 64 ? word & ((UINT64_C(1) << left) - 1) : word;
+		r->n_again += (uint32_t)__builtin_popcountll(r->again[i]);
+	}
+	if (r->n_again > sent / 4)
+		r->pace = RTE_MAX(r->pace / 2, CLIENT_PACE_LEAST);
+	r->sent_on = r->sent_on || r->state == CLIENT_DISPATCHED;
+	if (r->sent_on)
+		first_gap(r);
+	else
+		r->backoff_us = CLIENT_ROUTE_US;
+	if (r->state != CLIENT_SENDING) {
+		r->state = CLIENT_SENDING;
+		send_route(c, r);
+	}
 }
 
 void kvr_client__sent_on(struct client_req *r)
@@ -158,9 +248,11 @@ void kvr_client__sent_on(struct client_req *r)
 
 void kvr_client__resend(struct kvr_client *c, struct client_req *r)
 {
-	if (r->frag.n_frames > 1) /* its copies must meet before the first is given up */
+	const bool several = r->frag.n_frames > 1;
+
+	if (several) /* its copies must meet before the first is given up */
 		first_gap(r);
-	send_again(c, r, true);
+	send_whole(c, r, several, true);
 }
 
 void kvr_client__prove(struct kvr_client *c, struct client_req *r, uint64_t cookie, bool sent)
@@ -170,10 +262,12 @@ void kvr_client__prove(struct kvr_client *c, struct client_req *r, uint64_t cook
 	if (r->msg == NULL || w->worker == cookie)
 		return; /* an old refusal: a copy with it is on its way */
 	c->cookie = cookie;
-	if (sent)
-		kvr_client__restart(c, r);
-	else
+	if (sent) {
+		r->backoff_us = CLIENT_ROUTE_US;
+		send_whole(c, r, false, false);
+	} else {
 		kvr_client__resend(c, r);
+	}
 }
 
 void kvr_client__start_cancel(struct kvr_client *c, struct client_req *r,
@@ -223,7 +317,7 @@ void kvr_client__repeat(struct kvr_client *c, struct client_req *r)
 		return;
 	}
 	if (r->state == CLIENT_ROUTING) {
-		send_again(c, r, false);
+		repeat_route(c, r);
 		return;
 	}
 	if (!r->ended_there) {
