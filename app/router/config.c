@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "config.h"
+#include "config_pvt.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -39,14 +40,21 @@ static const struct kvr_opt router_opts[] = {
 	 .unit = "ms", .help = "silence after which a worker gets no new requests"},
 	{"dead_ms", KVR_OPT_U32, ROUTER(dead_ms), .min = 30, .max = 3600000, .def = "1000",
 	 .unit = "ms", .help = "silence after which a worker is gone"},
-	{"reassembly_bytes", KVR_OPT_U64, ROUTER(reassembly_bytes), .min = 65536, .max = 1e12,
-	 .def = "32M", .unit = "bytes", .help = "fragments kept by one ingress lcore"},
-	{"reassembly_source_bytes", KVR_OPT_U64, ROUTER(reassembly_source_bytes), .min = 65536,
-	 .max = 1e12, .def = "12M", .unit = "bytes", .help = "fragments kept for one sender"},
+	{"reassembly_frames", KVR_OPT_U32, ROUTER(reassembly_frames), .min = 0, .max = 16777215,
+	 .def = "0", .unit = "buffers",
+	 .help = "fragments kept by all ingress lcores; 0 = from the number of buffers"},
+	{"reassembly_source_frames", KVR_OPT_U32, ROUTER(reassembly_source_frames), .min = 0,
+	 .max = 16777215, .def = "0", .unit = "buffers",
+	 .help = "fragments kept for one source address; 0 = half of an ingress lcore's"},
+	{"waiting_frames", KVR_OPT_U32, ROUTER(waiting_frames), .min = 0, .max = 16777215,
+	 .def = "0", .unit = "buffers",
+	 .help = "frames of requests that wait, all pools; 0 = from the number of buffers"},
 	{"reassembly_ms", KVR_OPT_U32, ROUTER(reassembly_ms), .min = 1, .max = 60000, .def = "3000",
 	 .unit = "ms", .help = "how long a message may stay incomplete"},
-	{"ring_size", KVR_OPT_U32, ROUTER(ring_size), .min = 64, .max = 1048576, .def = "8192",
-	 .unit = "entries", .help = "rings between stages; rounded up to a power of two"},
+	{"ring_size", KVR_OPT_U32, ROUTER(ring_size), .min = 0, .max = 1048576, .def = "0",
+	 .unit = "entries",
+	 .help = "rings between stages; rounded up to a power of two; 0 = from the number of "
+		 "buffers, at most 8,192"},
 	{"overload_ms", KVR_OPT_U32, ROUTER(overload_ms), .min = 1, .max = 60000, .def = "100",
 	 .unit = "ms",
 	 .help = "every receive burst full for so long: new requests are refused (Busy)"},
@@ -203,229 +211,6 @@ static void *get_class(void *arg, const char *instance)
 	return &p->classes[p->n_classes++];
 }
 
-/* ---- lcore map ---- */
-
-/* Where complaints go. */
-struct blame {
-	const char *path;
-	char *err;
-	size_t errlen;
-};
-
-/* One line about a key of the file; always -EINVAL. */
-#define complain(b, section, key, ...)                                                             \
-	(kvr_conf_blame((b)->path, section, key, (b)->err, (b)->errlen, __VA_ARGS__), -EINVAL)
-
-/* Index of @p cpu in the map, added when new; -ENOSPC. */
-static int map_cpu(struct kvr_router_conf *c, uint32_t cpu)
-{
-	for (uint32_t i = 0; i < c->n_lcores; i++)
-		if (c->cpu[i] == cpu)
-			return (int)i;
-	if (c->n_lcores == KVR_ROUTER_MAX_LCORES)
-		return -ENOSPC;
-	c->cpu[c->n_lcores] = cpu;
-	return (int)c->n_lcores++;
-}
-
-/* "0,2-3" -> calls add for each CPU; -EINVAL malformed, else what add returns when negative. */
-static int each_cpu(const char *text, int (*add)(struct kvr_router_conf *, uint32_t),
-		    struct kvr_router_conf *c)
-{
-	char *end;
-
-	do {
-		unsigned long first, last;
-		int rc;
-
-		if (!isdigit((unsigned char)*text))
-			return -EINVAL;
-		first = last = strtoul(text, &end, 10);
-		if (*end == '-' && isdigit((unsigned char)end[1]))
-			last = strtoul(end + 1, &end, 10);
-		if (last < first || last >= CPU_SETSIZE || (*end != ',' && *end != '\0'))
-			return -EINVAL;
-		for (; first <= last; first++) {
-			rc = add(c, (uint32_t)first);
-			if (rc < 0)
-				return rc;
-		}
-		text = end + 1;
-	} while (*end == ',');
-	return 0;
-}
-
-static int add_ingress(struct kvr_router_conf *c, uint32_t cpu)
-{
-	cpu_set_t allowed;
-
-	for (uint32_t i = 0; i < c->n_lcores; i++)
-		if (c->cpu[i] == cpu)
-			return -EEXIST;
-	if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0 && !CPU_ISSET(cpu, &allowed))
-		return -ENODEV;
-	return map_cpu(c, cpu);
-}
-
-static int resolve_ingress(struct kvr_router_conf *c, const struct blame *b)
-{
-	int rc = each_cpu(c->opt.ingress, add_ingress, c);
-
-	c->n_ingress = c->n_lcores;
-	if (rc == -EEXIST)
-		return complain(b, "router", "ingress",
-				"\"%s\" uses a CPU twice; each may poll once", c->opt.ingress);
-	if (rc == -ENODEV)
-		return complain(b, "router", "ingress",
-				"\"%s\" names a CPU this process may not use", c->opt.ingress);
-	if (rc < 0)
-		return complain(b, "router", "ingress",
-				"\"%s\" is not a list of at most %u CPUs like 0 or 0,2-3",
-				c->opt.ingress, KVR_ROUTER_MAX_LCORES);
-	return 0;
-}
-
-/* An event or scheduler CPU: an ingress CPU, or one for this role (of any number of pools). */
-static int resolve_role(struct kvr_router_conf *c, const struct kvr_router_pool_conf *p,
-			const char *key, const char *text, uint32_t *lcore, const struct blame *b)
-{
-	char section[KVR_ROUTER_NAME + 8];
-	cpu_set_t allowed;
-	unsigned long cpu;
-	char *end;
-	int rc;
-
-	*lcore = 0;
-	if (text[0] == '\0')
-		return 0;
-	snprintf(section, sizeof(section), "pool %s", p->name);
-	cpu = strtoul(text, &end, 10);
-	if (*end != '\0' || !isdigit((unsigned char)text[0]) || cpu >= CPU_SETSIZE)
-		return complain(b, section, key, "\"%s\" is not a CPU number", text);
-	if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0 && !CPU_ISSET(cpu, &allowed))
-		return complain(b, section, key, "CPU %lu may not be used by this process", cpu);
-	rc = map_cpu(c, (uint32_t)cpu);
-	if (rc < 0)
-		return complain(b, section, key, "more than %u polling CPUs",
-				KVR_ROUTER_MAX_LCORES);
-	*lcore = (uint32_t)rc;
-	return 0;
-}
-
-static int check_pools(struct kvr_router_conf *c, const struct blame *b)
-{
-	char section[KVR_ROUTER_NAME + 8], why[200];
-
-	for (uint32_t i = 0; i < c->n_pools; i++) {
-		struct kvr_router_pool_conf *p = &c->pool[i];
-		int rc;
-
-		snprintf(section, sizeof(section), "pool %s", p->name);
-		for (uint32_t k = 0; k < i; k++)
-			if (c->pool[k].own.id == p->own.id)
-				return complain(b, section, "id", "%u is the id of pool %s already",
-						p->own.id, c->pool[k].name);
-		if (kvr_pool_conf_check(&p->sched, why, sizeof(why)) < 0)
-			return complain(b, section, NULL, "%s", why);
-		rc = resolve_role(c, p, "event_cpu", p->own.event, &p->event_lcore, b);
-		if (rc == 0)
-			rc = resolve_role(c, p, "scheduler_cpu", p->own.scheduler, &p->sched_lcore,
-					  b);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
-}
-
-static const char *model_of(const struct kvr_router_pool_conf *p)
-{
-	return p->sched.model[0] != '\0' ? p->sched.model : p->name;
-}
-
-/* A prefill pool serves the decode pool of its model, and both are decided on one lcore. */
-static int check_pair(struct kvr_router_conf *c, uint32_t i, const struct blame *b)
-{
-	struct kvr_router_pool_conf *p = &c->pool[i], *d;
-	char section[KVR_ROUTER_NAME + 8];
-
-	snprintf(section, sizeof(section), "pool %s", p->name);
-	if (p->peer == KVR_ROUTER_NO_POOL)
-		return complain(b, section, "role",
-				"prefill pool without a decode pool of model \"%s\"", model_of(p));
-	d = &c->pool[p->peer];
-	if (p->sched.block_size != d->sched.block_size)
-		return complain(b, section, "block_size",
-				"%u, but the decode pool %s of the model has %u; equal is needed",
-				p->sched.block_size, d->name, d->sched.block_size);
-	if (p->sched_lcore != d->sched_lcore)
-		return complain(
-			b, section, "scheduler_cpu",
-			"\"%s\", but the decode pool %s has \"%s\"; both are decided on one",
-			p->own.scheduler, d->name, d->own.scheduler);
-	return 0;
-}
-
-/* Pools of one model: at most one of each role, aggregated alone. */
-static int check_models(struct kvr_router_conf *c, const struct blame *b)
-{
-	char section[KVR_ROUTER_NAME + 8];
-	int rc = 0;
-
-	for (uint32_t i = 0; i < c->n_pools; i++) {
-		struct kvr_router_pool_conf *p = &c->pool[i];
-
-		p->peer = KVR_ROUTER_NO_POOL;
-		snprintf(section, sizeof(section), "pool %s", p->name);
-		for (uint32_t k = 0; k < i; k++) {
-			struct kvr_router_pool_conf *q = &c->pool[k];
-
-			if (strcmp(model_of(p), model_of(q)) != 0)
-				continue;
-			if (p->sched.role == q->sched.role ||
-			    p->sched.role == KVR_POOL_AGGREGATED ||
-			    q->sched.role == KVR_POOL_AGGREGATED)
-				return complain(
-					b, section, "role",
-					"pool %s serves model \"%s\" already; a model has "
-					"one aggregated pool, or one prefill and one decode",
-					q->name, model_of(p));
-			p->peer = k;
-			q->peer = i;
-		}
-	}
-	for (uint32_t i = 0; rc == 0 && i < c->n_pools; i++)
-		if (c->pool[i].sched.role == KVR_POOL_PREFILL)
-			rc = check_pair(c, i, b);
-	return rc;
-}
-
-static int check(struct kvr_router_conf *c, const struct blame *b)
-{
-	int rc;
-
-	if (c->n_ports == 0)
-		return complain(b, "port NAME", NULL,
-				"no port; at least one [port NAME] section is needed");
-	if (c->n_pools == 0)
-		return complain(b, "pool NAME", NULL,
-				"no pool; at least one [pool NAME] section is needed");
-	if (c->opt.suspect_ms <= c->opt.heartbeat_ms || c->opt.dead_ms <= c->opt.suspect_ms)
-		return complain(b, "router", "dead_ms",
-				"needed: heartbeat_ms (%u) < suspect_ms (%u) < dead_ms (%u)",
-				c->opt.heartbeat_ms, c->opt.suspect_ms, c->opt.dead_ms);
-	if (c->opt.reassembly_source_bytes > c->opt.reassembly_bytes)
-		return complain(b, "router", "reassembly_source_bytes",
-				"above reassembly_bytes (%" PRIu64 ")", c->opt.reassembly_bytes);
-	rc = resolve_ingress(c, b);
-	if (rc == 0)
-		rc = check_pools(c, b);
-	if (rc == 0)
-		rc = check_models(c, b);
-	for (uint32_t i = 0; rc == 0 && i < c->n_ports; i++)
-		c->port[i].port.queues = c->n_ingress; /* one for each polling lcore */
-	return rc;
-}
-
 int kvr_router_conf_load(struct kvr_router_conf *c, const char *path, char *err, size_t errlen)
 {
 	const struct kvr_conf_section sections[] = {
@@ -441,7 +226,7 @@ int kvr_router_conf_load(struct kvr_router_conf *c, const char *path, char *err,
 	snprintf(c->path, sizeof(c->path), "%s", path);
 	kvr_conf_defaults(router_opts, &c->opt);
 	rc = kvr_conf_load(path, sections, c, err, errlen);
-	return rc < 0 ? rc : check(c, &(struct blame){path, err, errlen});
+	return rc < 0 ? rc : kvr_router_conf__check(c, &(struct blame){path, err, errlen});
 }
 
 void kvr_router_conf_dump(const struct kvr_router_conf *c, FILE *out)

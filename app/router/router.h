@@ -53,6 +53,7 @@
 #include "kvr_source.h"
 #include "kvr_wire.h"
 #include "kvr_worker.h"
+#include "sizes.h"
 
 struct lcore;
 struct pool;
@@ -170,8 +171,10 @@ struct job {
 	uint32_t tlvs_len;
 	uint32_t hints_off; /* where they stand in the message's body, and what follows them */
 	uint32_t body_off;
-	struct legs *legs;	  /* the pool is the decode pool of a pair; else NULL */
-	uint32_t held;		  /* its frames, counted in pool::held; 0: it does not wait */
+	struct legs *legs; /* the pool is the decode pool of a pair; else NULL */
+	uint32_t held;	   /* its frames, counted in pool::held; 0: it does not wait */
+	uint32_t moved;	   /* its frames, counted in lcore::moved until the scheduler takes it */
+	uint32_t lcore;	   /* ingress lcore that made it */
 	struct kvr_sched_req req; /* points at the next five */
 	struct kvr_sched_hints hints;
 	struct kvr_sched_override over;
@@ -254,6 +257,7 @@ struct lcore {
 	struct rte_ring *calls;	   /* struct call * */
 	struct rte_mempool *mbufs; /* for answers */
 	struct kvr_reasm *reasm;
+	uint32_t moved[KVR_ROUTER_MAX_POOLS]; /* frames of fragmented messages given to pools */
 	/* ingress lcores: senders of frames with a good cookie, and all others */
 	struct kvr_source_table *proven;
 	struct kvr_source_table *sources;
@@ -330,6 +334,7 @@ struct pool {
 	uint32_t sweep;		       /* next slot to look at for deadlines */
 	_Atomic uint32_t held;	       /* frames kept by requests that wait; held_dp.c */
 	uint32_t max_held;
+	_Atomic uint32_t taken[KVR_ROUTER_MAX_LCORES]; /* frames of lcore::moved; ingress: ro */
 	/* pairs of a prefill and a decode pool, on one scheduler lcore; else NULL */
 	struct pool *prefill; /* of a decode pool */
 	struct pool *decode;  /* of a prefill pool */
@@ -350,8 +355,10 @@ struct source_rules {
 
 struct router {
 	struct kvr_router_conf conf;
+	struct sizes sizes; /* derived at start; constant afterwards */
 	uint32_t n_ports, n_pools, n_lcores;
 	uint32_t epoch; /* of this process, in every frame it makes */
+	bool verbose;	/* what EAL and drivers say is shown */
 	uint32_t max_frame;
 	uint64_t tsc_hz;
 	uint64_t ns_per_tsc; /* 32.32 fixed point; 0: the clock stands still, in tests */
