@@ -34,7 +34,7 @@
 #define AGENT_KV_WINDOW_BYTES  65536u /* on their way at once, of one rank */
 #define AGENT_KV_REPEAT_US     20000u
 #define AGENT_KV_REPEAT_MAX_US 1000000u
-#define AGENT_KV_BUSY_US       20000u  /* the router's event ring was full: let it drain */
+#define AGENT_KV_BUSY_US       20000u  /* the router cannot take events now: let it drain */
 #define AGENT_KV_STALE_US      100000u /* a step back is believed after this without progress */
 #define AGENT_DUMP_ID	       (UINT64_C(1) << 63) /* header ids of dumps, apart from events */
 #define AGENT_DUMP_WINDOW      32u		   /* frames on their way at once */
@@ -182,6 +182,8 @@ void kvr_agent__say_hello(struct kvr_agent *a);
 struct agent_req *kvr_agent__find(const struct kvr_agent *a, uint64_t handle);
 void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body,
 			    uint32_t len);
+/** The first fragment of a DISPATCH that is whole already. */
+void kvr_agent__dispatch_again(struct kvr_agent *a, const struct kvr_wire_hdr *h);
 /** The router knows nothing of a request that we sent something about. */
 void kvr_agent__on_unknown(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
