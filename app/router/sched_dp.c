@@ -353,7 +353,11 @@ static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
 	if (likely(code == KVR_OK))
 		return false;
 	pool_count(p, PC_REJECTED, 1);
-	reject_job(lc, j, code, NULL);
+	/* What its worker has not said may be otherwise in a moment. */
+	refuse_job(lc, j,
+		   &(const struct refusal){
+			   .code = code,
+			   .retry = code == KVR_E_SESSION_OPEN_FAILED ? RETRY_YES : RETRY_BY_CODE});
 	return true;
 }
 
