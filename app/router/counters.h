@@ -4,8 +4,8 @@
 
 /**
  * @file
- * What the router counts beside its ports. Equations (checked by tests and by the demo when the
- * writers are quiet):
+ * What the router counts beside its ports. Equations, for each row between two turns of its writer
+ * (balance.h):
  *
  * every datagram for kvroute, one row per polling lcore:
  *   frames = routes + fragments + relayed + notes + events + control + rejected + ignored
@@ -106,6 +106,7 @@ enum session_counter {
 	SC_OPEN_UNANSWERED,
 	SC_OPEN_ENDED,
 	SC_REFUSED,
+	SC_OPEN_BUSY,
 	SC_AFFINITY_BOUND,
 	SC_REBOUND,
 	SC_UNBOUND,

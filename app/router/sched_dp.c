@@ -353,7 +353,11 @@ static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
 	if (likely(code == KVR_OK))
 		return false;
 	pool_count(p, PC_REJECTED, 1);
-	reject_job(lc, j, code, NULL);
+	/* What its worker has not said may be otherwise in a moment. */
+	refuse_job(lc, j,
+		   &(const struct refusal){
+			   .code = code,
+			   .retry = code == KVR_E_SESSION_OPEN_FAILED ? RETRY_YES : RETRY_BY_CODE});
 	return true;
 }
 
@@ -645,12 +649,7 @@ static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
 	if (r == NULL && !ended && note_next_pool(lc, p, n) == 0)
 		return;
 	if (r == NULL) {
-		/* As the first time: it is the ROUTE that was refused. */
-		why.room = source_room(lc->rt, path_kept(n->ptr),
-				       ((const struct rte_mbuf *)n->ptr)->pkt_len);
-		out_reject(lc, path_kept(n->ptr), ended ? KVR_ROUTE : KVR_PROBE, h->source, h->id,
-			   &why);
-		rte_pktmbuf_free(n->ptr);
+		out_reject_frame(lc, n->ptr, path_kept(n->ptr), &why);
 		return;
 	}
 	if (!is_client(p, r, path_kept(n->ptr))) {
@@ -661,7 +660,8 @@ static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
 	r->heard_ns = lc->now_ns;
 	if (r->end.code != KVR_OK) {
 		why = said(&r->end);
-		out_reject(lc, &r->relay.client, KVR_ROUTE, h->source, h->id, &why);
+		why.handle = h->handle;
+		out_reject(lc, &r->relay.client, h->kind, h->source, h->id, &why);
 	} else {
 		sched_accepted(lc, p, r);
 	}
@@ -874,6 +874,15 @@ static void fetch_ahead(struct pool *p, const struct note n[], int got,
 	}
 }
 
+void sched_gauges(struct pool *p)
+{
+	kvr_stats_set(p->count, PC_WAITING, kvr_sched_counters(p->sched)->waiting_now);
+	kvr_stats_set(p->count, PC_LIVE, kvr_sched_counters(p->sched)->booked_now);
+	kvr_stats_set(p->count, PC_PREFILLING, p->n_prefilling);
+	if (p->sessions != NULL)
+		kvr_stats_set(p->sessions->count, SC_LIVE, kvr_session_count(p->sessions->table));
+}
+
 uint32_t sched_poll(struct lcore *lc, struct pool *p)
 {
 	struct kvr_active_ahead ahead[BURST] = {0};
@@ -891,9 +900,7 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 	}
 	admit(lc, p);
 	timers(lc, p);
-	kvr_stats_set(p->count, PC_WAITING, kvr_sched_counters(p->sched)->waiting_now);
-	kvr_stats_set(p->count, PC_LIVE, kvr_sched_counters(p->sched)->booked_now);
-	kvr_stats_set(p->count, PC_PREFILLING, p->n_prefilling);
+	sched_gauges(p);
 	return got;
 }
 

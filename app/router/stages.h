@@ -18,6 +18,7 @@ enum refusal_retry { RETRY_BY_CODE, RETRY_YES, RETRY_NO };
 struct refusal {
 	enum kvr_wire_code code;
 	enum refusal_retry retry; /* 0: kvr_code_retryable(code) */
+	uint64_t handle;	  /* of the refused message; out_reject_frame() fills it in */
 	uint64_t detail[4];
 	const char *text; /* for people, cut at 255 bytes; NULL: the code's name */
 	uint32_t room;	  /* bytes the answer may have, source_room(); 0: as many as it needs */
@@ -164,6 +165,9 @@ void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t ran
 
 /** Handle one burst of notes of @p p, admit waiting requests, serve timers. @return notes. */
 uint32_t sched_poll(struct lcore *lc, struct pool *p);
+
+/** Bring the gauges among the pool's counters up to date. */
+void sched_gauges(struct pool *p);
 
 /** kvr_sched_ops::dropped: a booking ended because its rank went. */
 void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
