@@ -198,16 +198,15 @@ static enum kvr_wire_kv_code live_frame(struct pool *p, uint32_t rank, struct ev
 	return KVR_KV_OK;
 }
 
-void event_heartbeat(struct lcore *lc, struct pool *p, const struct kvr_worker *w,
-		     const struct kvr_wire_rank_load *load)
+void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *load)
 {
-	const struct kvr_wire_hdr h = {.source = w->id};
+	const struct kvr_wire_hdr h = {.source = load->worker};
+	const struct kvr_view_worker *w;
 	struct event_cursor *c;
-	uint32_t i = load->dp_rank - w->dp_start;
 
-	if (load->dp_rank < w->dp_start || i >= w->dp_size || w->rank[i] >= p->max_ranks)
-		return;
-	c = &p->cursor[w->rank[i]];
+	if (load->rank >= p->max_ranks || p->cursor[load->rank].epoch != load->epoch)
+		return; /* the rank has changed hands on the way here */
+	c = &p->cursor[load->rank];
 	if (c->dumping || load->next_event_id <= c->next) {
 		c->lag = UINT64_MAX;
 		return;
@@ -215,8 +214,10 @@ void event_heartbeat(struct lcore *lc, struct pool *p, const struct kvr_worker *
 	/* Events may be under way: it is a gap when nothing has come for a whole heartbeat. */
 	if (c->lag == c->next) {
 		c->authoritative = 0;
-		ack(lc, &w->path, &h, load->dp_rank, c->next == 0 ? KVR_KV_DUMP_WANTED : KVR_KV_GAP,
-		    c);
+		w = kvr_view_find(lc->view, load->worker);
+		if (w != NULL && w->epoch == load->epoch)
+			ack(lc, &w->path, &h, load->dp_rank,
+			    c->next == 0 ? KVR_KV_DUMP_WANTED : KVR_KV_GAP, c);
 	}
 	c->lag = c->next;
 }

@@ -603,7 +603,7 @@ static void start_over(struct lcore *lc, struct pool *d, struct legs *l, const s
 
 static void reject(struct lcore *lc, struct legs *l, const struct why *why)
 {
-	struct refusal refusal = {.code = why->code};
+	struct refusal refusal = sched_refusal(l->job->pool, why->code);
 
 	memcpy(refusal.detail, why->detail, sizeof(refusal.detail));
 	out_reject(lc, &l->job->client, KVR_ROUTE, l->job->source, l->job->id, &refusal);

@@ -101,10 +101,25 @@ void sched_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r
 		    kvr_flight_handle(p->requests, r), &a, sizeof(a));
 }
 
+static bool is_expected(const struct pool *p)
+{
+	/* Publishes nothing: control looks every 10 ms. */
+	return p != NULL && atomic_load_explicit(&p->expected, memory_order_relaxed);
+}
+
+struct refusal sched_refusal(const struct pool *p, enum kvr_wire_code code)
+{
+	struct refusal why = {.code = code};
+
+	if (code == KVR_E_NO_ENDPOINTS && (is_expected(p) || is_expected(p->prefill)))
+		why.retry = RETRY_YES;
+	return why;
+}
+
 static void reject_job(struct lcore *lc, struct pool *p, struct job *j, enum kvr_wire_code code,
 		       const struct kvr_sched_decision *d)
 {
-	struct refusal why = {.code = code};
+	struct refusal why = sched_refusal(p, code);
 
 	if (d != NULL)
 		sched_detail(d, why.detail);
@@ -168,8 +183,9 @@ static void release(struct pool *p, struct kvr_flight *r)
 void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr_wire_code code,
 		uint64_t detail0, enum pool_counter how)
 {
-	const struct refusal why = {.code = code, .detail = {detail0}};
+	struct refusal why = sched_refusal(p, code);
 
+	why.detail[0] = detail0;
 	if (r->state == KVR_RQ_ENDED)
 		return;
 	if (r->legs != NULL) {
@@ -637,26 +653,27 @@ static void deadlines(struct lcore *lc, struct pool *p)
 	}
 }
 
-static void on_tick(struct lcore *lc, struct pool *p, const struct note *n)
+bool sched_tick(struct lcore *lc, void *arg)
 {
+	struct pool *p = arg;
 	uint32_t slot[BURST], got;
 
-	RTE_SET_USED(n);
-	do {
-		got = kvr_sched_expire(p->sched, lc->now_ns, slot, BURST);
-		for (uint32_t i = 0; i < got; i++) {
-			struct kvr_flight *r = kvr_flight_slot(p->requests, slot[i]);
+	got = kvr_sched_expire(p->sched, lc->now_ns, slot, BURST);
+	for (uint32_t i = 0; i < got; i++) {
+		struct kvr_flight *r = kvr_flight_slot(p->requests, slot[i]);
 
-			r->booked = 0;
-			if (r->legs != NULL) {
-				legs_expired(lc, p, r);
-				continue;
-			}
-			sched_fail(lc, p, r, KVR_E_EXPIRED, 0, PC_EXPIRED);
-			sched_abort(lc, p, r);
+		r->booked = 0;
+		if (r->legs != NULL) {
+			legs_expired(lc, p, r);
+			continue;
 		}
-	} while (got == BURST);
+		sched_fail(lc, p, r, KVR_E_EXPIRED, 0, PC_EXPIRED);
+		sched_abort(lc, p, r);
+	}
+	if (got == BURST)
+		return false;
 	deadlines(lc, p);
+	return true;
 }
 
 static void (*const handlers[])(struct lcore *, struct pool *, const struct note *) = {
@@ -667,11 +684,9 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 	[NOTE_PROGRESS] = on_progress,
 	[NOTE_FIN_ACKED] = on_fin_acked,
 	[NOTE_ABORT_ACK] = on_abort_ack,
-	[NOTE_TICK] = on_tick,
 	[NOTE_SESSION_OPENED] = session_on_opened,
 	[NOTE_SESSION_CLOSED] = session_on_closed,
 	[NOTE_SESSION_RELEASE] = session_on_release,
-	[NOTE_SESSION_DUE] = session_on_due,
 	[NOTE_LOADS] = on_loads,
 };
 

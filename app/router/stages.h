@@ -11,6 +11,17 @@
 #include "decision.h"
 #include "router.h"
 
+/** Whether the same message may succeed later. */
+enum refusal_retry { RETRY_BY_CODE, RETRY_YES, RETRY_NO };
+
+/** What a REJECTED says; all but `code` may be left 0. */
+struct refusal {
+	enum kvr_wire_code code;
+	enum refusal_retry retry; /* 0: kvr_code_retryable(code) */
+	uint64_t detail[4];
+	const char *text; /* for people, cut at 255 bytes; NULL: the code's name */
+};
+
 /* ---- loop_dp.c ---- */
 
 /** EAL lcore function: poll until router::stop. @p arg is the struct lcore. */
@@ -31,6 +42,11 @@ void ingress_reasm_drop(void *lc, void *frame);
 
 /** Whether a CONNECT or HELLO of @p from is within its source's rate. Ingress lcores. */
 bool source_control(struct lcore *lc, const struct kvr_path *from);
+
+/* ---- heartbeat_dp.c ---- */
+
+/** HEARTBEAT: mark it and answer. */
+void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /* ---- job_dp.c ---- */
 
@@ -98,8 +114,7 @@ uint32_t event_poll(struct lcore *lc, struct pool *p);
 void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, uint32_t epoch);
 
 /** A heartbeat says which event comes next: ask for what is missing, a dump if that is all. */
-void event_heartbeat(struct lcore *lc, struct pool *p, const struct kvr_worker *w,
-		     const struct kvr_wire_rank_load *load);
+void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *load);
 
 /** Enter a decision as predicted blocks, through the event lcore. Leaves the job alone. */
 void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank);
@@ -108,6 +123,13 @@ void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t ran
 
 /** Handle one burst of notes of @p p, admit waiting requests, serve timers. @return notes. */
 uint32_t sched_poll(struct lcore *lc, struct pool *p);
+
+/** Expire bookings and look after deadlines, every 10 ms. A struct call's function: @p pool is the
+ * struct pool. */
+bool sched_tick(struct lcore *lc, void *pool);
+
+/** What to tell a client whose request was refused with @p code. */
+struct refusal sched_refusal(const struct pool *p, enum kvr_wire_code code);
 
 /** kvr_sched_ops::dropped: a booking ended because its rank went. */
 void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
@@ -212,17 +234,6 @@ void out_slices(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr
 
 /** Largest frame (UDP payload) on the way to @p to. */
 uint32_t out_limit(const struct lcore *lc, const struct kvr_path *to);
-
-/** Whether the same message may succeed later. */
-enum refusal_retry { RETRY_BY_CODE, RETRY_YES, RETRY_NO };
-
-/** What a REJECTED says; all but `code` may be left 0. */
-struct refusal {
-	enum kvr_wire_code code;
-	enum refusal_retry retry; /* 0: kvr_code_retryable(code) */
-	uint64_t detail[4];
-	const char *text; /* for people, cut at 255 bytes; NULL: the code's name */
-};
 
 /** Count the code of @p why and tell @p to that its message was refused. */
 void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,

@@ -212,7 +212,9 @@ bool threads_idle(void)
 		       rte_ring_empty(rt->pool[i].events);
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
 		idle = idle &&
-		       (rt->lcore[i]->egress == NULL || rte_ring_empty(rt->lcore[i]->egress));
+		       (rt->lcore[i]->egress == NULL || rte_ring_empty(rt->lcore[i]->egress)) &&
+		       rt->lcore[i]->call == NULL && rte_ring_empty(rt->lcore[i]->calls);
+	idle = idle && rte_ring_empty(rt->control.out);
 	return idle;
 }
 
