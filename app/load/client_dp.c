@@ -40,6 +40,7 @@ static void describe(struct load *l, const struct load_slot *s, struct kvr_reque
 	q->fixed.flags = (l->opt->direct ? KVR_REQ_F_DIRECT : 0) |
 			 (s->flags & LOAD_S_RESEND ? KVR_REQ_F_RESEND : 0);
 	q->fixed.isl = p->isl;
+	q->fixed.worker = l->clients[s->client].cookie;
 	q->fixed.max_tokens = p->osl;
 	q->fixed.expected_output_tokens = KVR_NONE32;
 	q->fixed.client_frame = (uint16_t)l->max_frame;
@@ -199,6 +200,16 @@ static void send_empty(struct load *l, struct load_slot *s, uint8_t kind)
 	const struct kvr_wire_ids ids = load_client_ids(l, s);
 
 	load_message(l, s->client, kind, &ids, 0, NULL);
+	s->last_io = l->now;
+}
+
+static void send_probe(struct load *l, struct load_slot *s)
+{
+	const struct kvr_wire_ids ids = load_client_ids(l, s);
+	uint64_t *room = load_message(l, s->client, KVR_PROBE, &ids, sizeof(*room), NULL);
+
+	if (room != NULL)
+		memset(room, 0, sizeof(*room));
 	s->last_io = l->now;
 }
 
@@ -363,6 +374,13 @@ static void on_rejected(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 	}
 	if (s->cstate == LOAD_C_ENDED)
 		return;
+	if (r->code == KVR_E_COOKIE) {
+		if (r->kind == KVR_ROUTE && h->msg_len >= sizeof(*r)) {
+			l->clients[s->client].cookie = r->detail[0];
+			repeat_route(l, s);
+		}
+		return;
+	}
 	if (r->code == KVR_E_UNKNOWN_REQUEST && s->next_seq == 0) {
 		s->cstate = LOAD_C_ROUTED; /* the router has lost it: start over */
 		repeat_route(l, s);
@@ -425,7 +443,7 @@ static void check_client(struct load *l, uint32_t slot)
 	} else if (waits) {
 		kvr_stats_inc(l->row, LOAD_PROBES);
 		s->flags |= LOAD_S_PROBED;
-		send_empty(l, s, KVR_PROBE);
+		send_probe(l, s);
 	} else if (s->cstate == LOAD_C_CANCELLING) {
 		send_empty(l, s, KVR_CANCEL);
 	} else {
@@ -467,9 +485,20 @@ void load_client_connect(struct load *l, uint32_t client)
 	struct load_client *c = &l->clients[client];
 	const struct kvr_wire_ids ids = {
 		.source = c->source, .id = client + 1, .epoch = l->epoch, .msg_seq = ++c->msg_seq};
+	/* As long as the answer may become. */
+	const uint16_t len =
+		(uint16_t)((RTE_MIN(l->max_frame, KVR_WIRE_DEF_FRAME) & ~7u) - HDR_LEN);
+	const uint16_t hints = (uint16_t)(len - sizeof(struct kvr_wire_connect));
 	struct kvr_wire_connect *m;
+	struct kvr_wire_tlv *pad;
 
-	m = load_message(l, (uint16_t)client, KVR_CONNECT, &ids, sizeof(*m), NULL);
-	if (m != NULL)
-		*m = (struct kvr_wire_connect){.max_frame = (uint16_t)l->max_frame};
+	m = load_message(l, (uint16_t)client, KVR_CONNECT, &ids, len, NULL);
+	if (m == NULL)
+		return;
+	memset(m, 0, len);
+	m->max_frame = (uint16_t)l->max_frame;
+	m->hints_len = hints;
+	pad = (void *)(m + 1);
+	pad->type = KVR_HINT_PAD;
+	pad->len = (uint16_t)(hints - sizeof(*pad));
 }

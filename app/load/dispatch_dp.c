@@ -163,6 +163,8 @@ static bool begin(struct load *l, uint32_t task, const struct kvr_wire_hdr *h, u
 			       .flags = task & LOAD_PREFILL			 ? LOAD_L_PREFILL
 					: (q->flags & KVR_REQ_F_DECODE_LEG) != 0 ? LOAD_L_DECODE
 										 : 0};
+	if (q->flags & KVR_REQ_F_UNPROVEN)
+		g->flags |= LOAD_L_FEW;
 	check_fixed(l, task, q);
 	note_first(l, load_slot(l, task), rank, rx);
 	return true;

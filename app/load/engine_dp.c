@@ -109,6 +109,12 @@ static bool is_direct(const struct load *l, const struct load_leg *g)
 	return l->opt->direct && !(g->flags & LOAD_L_PREFILL);
 }
 
+/* Items below may be sent: the first acknowledgement shows that an unproven client lives. */
+static uint32_t window_end(const struct load_leg *g)
+{
+	return (g->flags & LOAD_L_FEW) != 0 && g->acked == 0 ? KVR_WIRE_UNPROVEN_ITEMS : UINT32_MAX;
+}
+
 /* Make item `made`: to the router, or (direct) to the client while the router hears of it. */
 static void make_item(struct load *l, uint32_t task)
 {
@@ -118,7 +124,8 @@ static void make_item(struct load *l, uint32_t task)
 
 	g->elast_tx = g->progress_at = l->now;
 	if (!is_direct(l, g)) {
-		send_item(l, task, seq);
+		if (seq < window_end(g))
+			send_item(l, task, seq);
 		return;
 	}
 	send_progress(l, task, seq,
@@ -376,7 +383,11 @@ static void on_ack(struct load *l, uint32_t task, uint32_t next_seq)
 	struct load_leg *g = load_leg(l, task);
 
 	if (next_seq > g->acked && next_seq <= g->made) {
+		const uint32_t held = window_end(g);
+
 		g->acked = next_seq;
+		for (uint32_t seq = held; seq < g->made; seq++)
+			send_item(l, task, seq);
 		g->etries = 0;
 		g->elast_tx = g->progress_at = l->now;
 	}
@@ -475,6 +486,7 @@ static void check_leg(struct load *l, uint32_t task)
 		return;
 	}
 	last = g->made < g->acked + REPEAT_ITEMS ? g->made : g->acked + REPEAT_ITEMS;
+	last = RTE_MIN(last, window_end(g));
 	kvr_stats_add(l->row, LOAD_ITEM_REPEATS, last - g->acked);
 	for (uint32_t seq = g->acked; seq < last; seq++)
 		send_item(l, task, seq);

@@ -79,6 +79,7 @@ enum load_engine_state {
 #define LOAD_L_DECODE  0x02u /* decode leg */
 #define LOAD_L_TAKEN   0x04u /* complete, and not to be run again */
 #define LOAD_L_FAILED  0x08u /* ends with an ERROR item */
+#define LOAD_L_FEW     0x10u /* its client is unproven: few items before an acknowledgement */
 
 /** A leg: what an engine owes the router. Load lcore: rw. */
 struct load_leg {
@@ -129,15 +130,16 @@ struct load_slot {
 /** What disaggregated serving adds to a slot. Load lcore: rw. */
 struct load_pair {
 	struct load_leg prefill;
-	uint64_t room[2];	/* of the decode and the prefill leg; 0 = no bootstrap */
-	uint64_t hinted;	/* prefill worker the decode leg was told */
-	uint64_t accepted;	/* prefill worker the client was told */
-	uint64_t decode;	/* worker the client was told */
-	uint32_t accepted_rank; /* rank of it */
-	uint16_t path;		/* enum kvr_wire_path the client was told */
-	uint8_t told;		/* the client was told */
-	uint8_t finished;	/* the prefill leg has given its result */
-	uint8_t runs[2];	/* decode and prefill legs begun, saturated */
+	uint64_t room[2];	   /* of the decode and the prefill leg; 0 = no bootstrap */
+	uint64_t hinted;	   /* prefill worker the decode leg was told */
+	uint64_t accepted;	   /* prefill worker the client was told */
+	uint64_t decode;	   /* worker the client was told */
+	uint32_t accepted_rank;	   /* rank of it */
+	uint32_t accepted_overlap; /* blocks that it was believed to hold */
+	uint16_t path;		   /* enum kvr_wire_path the client was told */
+	uint8_t told;		   /* the client was told */
+	uint8_t finished;	   /* the prefill leg has given its result */
+	uint8_t runs[2];	   /* decode and prefill legs begun, saturated */
 };
 
 /** Events of one rank not yet acknowledged, as wire bytes in a ring. Load lcore: rw. */
@@ -191,6 +193,7 @@ struct load_engine {
 struct load_client {
 	uint64_t source;
 	uint64_t next_tx; /* next CONNECT */
+	uint64_t cookie;  /* for ROUTE */
 	uint32_t msg_seq;
 	bool connected;
 };

@@ -154,7 +154,11 @@ static void on_connected(struct load *l, const struct kvr_wire_hdr *h)
 
 	for (uint32_t i = 0; i < l->n_clients; i++)
 		if (l->clients[i].source == h->source)
-			l->clients[i].connected = true;
+			l->clients[i] = (struct load_client){.source = h->source,
+							     .next_tx = l->clients[i].next_tx,
+							     .msg_seq = l->clients[i].msg_seq,
+							     .cookie = c->cookie,
+							     .connected = true};
 	if (c->max_frame >= KVR_WIRE_LEAST_MAX_FRAME && c->max_frame < l->max_frame)
 		l->max_frame = c->max_frame;
 }

@@ -194,6 +194,7 @@ void load_pair_accepted(struct load *l, uint32_t slot, const struct kvr_wire_acc
 	p->decode = a->worker;
 	p->accepted = a->prefill_worker;
 	p->accepted_rank = a->prefill_dp_rank;
+	p->accepted_overlap = a->prefill_overlap_blocks;
 }
 
 static bool told_true(const struct load *l, uint32_t slot)
@@ -205,9 +206,10 @@ static bool told_true(const struct load *l, uint32_t slot)
 	if (p->decode != l->engines[l->ranks[l->slots[slot].leg.rank].engine].worker)
 		return false;
 	if (p->path == KVR_PATH_BYPASSED)
-		return p->runs[PREFILL] == 0 && p->accepted == 0 && p->accepted_rank == KVR_NONE32;
+		return p->runs[PREFILL] == 0 && p->accepted == 0 &&
+		       p->accepted_rank == KVR_NONE32 && p->accepted_overlap == 0;
 	return p->runs[PREFILL] == 1 && p->accepted == e->worker &&
-	       p->accepted_rank == r->dp_rank &&
+	       p->accepted_rank == r->dp_rank && p->accepted_overlap == p->prefill.predicted &&
 	       p->path == (e->bootstrap ? KVR_PATH_BOOTSTRAP : KVR_PATH_SYNC);
 }
 

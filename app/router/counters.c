@@ -24,6 +24,7 @@ static const struct kvr_counter in_counters[] = {
 	[IN_RING_FULL] = {"ring_full", "frames", "ignored: ring full, the sender repeats it"},
 	[IN_MESSAGES] = {"messages", "messages", "ROUTE messages completed from fragments"},
 	[IN_REASM_OUT] = {"reassembly_dropped", "frames", "fragments of messages given up"},
+	[IN_UNANSWERED] = {"unanswered", "frames", "refusals not answered: address or rate"},
 	[IN_NO_MBUF] = {"no_mbuf", "frames", "answers not sent for want of a buffer"},
 	[IN_EGRESS_FULL] = {"egress_full", "frames", "frames of other lcores dropped, ring full"},
 	[IN_SPLIT] = {"split", "messages", "messages cut anew for a smaller path"},

@@ -48,6 +48,7 @@ enum in_counter {
 	/* outside the sum */
 	IN_MESSAGES,	/* ROUTE messages completed from fragments */
 	IN_REASM_OUT,	/* fragments given up: their message never became whole */
+	IN_UNANSWERED,	/* refusals not answered: no room, or too many for one source */
 	IN_NO_MBUF,	/* an answer could not be sent for want of a buffer */
 	IN_EGRESS_FULL, /* frames of other lcores dropped: egress ring full */
 	IN_SPLIT,	/* messages cut anew for a smaller path */

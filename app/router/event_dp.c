@@ -49,8 +49,7 @@ void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 		return;
 	}
 	if (!kvr_path_same(from, &w->path)) {
-		in_count(lc, IN_REJECTED);
-		out_reject_frame(lc, m, from, &(const struct refusal){.code = KVR_E_NOT_ALLOWED});
+		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
 		return;
 	}
 	path_keep(m, from);

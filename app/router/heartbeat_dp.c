@@ -16,12 +16,11 @@ static enum kvr_wire_code known(const struct kvr_view_worker *w, const struct kv
 {
 	if (w == NULL)
 		return KVR_E_UNKNOWN_WORKER;
-	if (!kvr_path_same(from, &w->path))
-		return KVR_E_NOT_ALLOWED;
-	if (w->epoch == h->epoch)
-		return KVR_OK;
-	why->detail[0] = w->epoch;
-	return KVR_E_STALE_EPOCH;
+	if (w->epoch != h->epoch) {
+		why->detail[0] = w->epoch;
+		return KVR_E_STALE_EPOCH;
+	}
+	return kvr_path_same(from, &w->path) ? KVR_OK : KVR_E_NOT_ALLOWED;
 }
 
 /* Every rank is the worker's, and said once. */
@@ -95,8 +94,7 @@ void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pa
 	if (why.code == KVR_OK)
 		why.code = check_loads(w, load, b->n_ranks, &why);
 	if (unlikely(why.code != KVR_OK)) {
-		in_count(lc, IN_REJECTED);
-		out_reject_frame(lc, m, from, &why);
+		source_refuse_as(lc, m, from, &why);
 		return;
 	}
 	in_count(lc, IN_HEARTBEATS);

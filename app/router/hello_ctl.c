@@ -15,6 +15,7 @@ struct ctl_frame {
 	const struct kvr_wire_hdr *hdr;
 	const uint8_t *body;
 	const struct kvr_path *path;
+	uint32_t len;	     /* of the frame */
 	struct ctl_buf *buf; /* NULL: somebody else answers, and has taken it */
 };
 
@@ -36,8 +37,10 @@ void hello_welcome(struct router *rt, const struct kvr_worker *w, const struct c
 void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refusal *why)
 {
 	const struct kvr_wire_hdr *h = (const void *)b->frame;
+	struct refusal r = *why;
 
-	out_reject(&rt->control, &b->path, h->kind, h->source, h->id, why);
+	r.room = source_room(rt, &b->path, b->len);
+	out_reject(&rt->control, &b->path, h->kind, h->source, h->id, &r);
 }
 
 static struct pool *pool_by_name(struct router *rt, const struct kvr_str *name)
@@ -269,13 +272,17 @@ static uint32_t ranks_of(struct router *rt, uint32_t pool)
 	return n;
 }
 
-/* The answer must fit what the client takes and what the path carries. */
+/* The answer must fit what the client takes, what the path carries, and may not be longer than the
+ * question: whoever asks has not proven his address yet. */
 static size_t client_limit(struct router *rt, const struct kvr_wire_connect *c,
-			   const struct kvr_path *path)
+			   const struct kvr_path *path, uint32_t question)
 {
-	const size_t port = out_limit(&rt->control, path);
+	size_t limit = out_limit(&rt->control, path);
+	const uint32_t room = source_room(rt, path, question);
 
-	return c->max_frame != 0 && c->max_frame < port ? c->max_frame : port;
+	if (c->max_frame != 0)
+		limit = RTE_MIN(limit, c->max_frame);
+	return room != 0 ? RTE_MIN(limit, room) : limit;
 }
 
 static void on_connect(struct router *rt, struct ctl_frame *f, struct refusal *why)
@@ -312,14 +319,20 @@ static void on_connect(struct router *rt, struct ctl_frame *f, struct refusal *w
 			.ranks = ranks_of(rt, i),
 		};
 	}
-	rc = kvr_put_connected(buf, client_limit(rt, c, f->path), &ids, limits, pools, names, n);
-	if (rc > 0)
+	if (rt->rules[f->path->port].cookie)
+		limits.cookie = kvr_cookie(&rt->cookie_key, f->path, rt->control.now_ns);
+	rc = kvr_put_connected(buf, client_limit(rt, c, f->path, f->len), &ids, limits, pools,
+			       names, n);
+	if (rc < 0)
+		why->code = KVR_E_LENGTH; /* shorter than the least answer */
+	else
 		out_frame(&rt->control, f->path, buf, (size_t)rc);
 }
 
 void control_frame(struct router *rt, struct ctl_buf *b)
 {
-	struct ctl_frame f = {.hdr = (const void *)b->frame, .path = &b->path, .buf = b};
+	struct ctl_frame f = {
+		.hdr = (const void *)b->frame, .path = &b->path, .len = b->len, .buf = b};
 	struct refusal why = {.code = KVR_OK};
 
 	f.body = kvr_frame_body(f.hdr);

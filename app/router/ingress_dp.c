@@ -8,18 +8,13 @@
 
 #include <string.h>
 
+#include <rte_jhash.h>
+
 #include "kvr_frame.h"
 #include "kvr_message.h"
 
 /* More frames than a device ring holds: what has piled up during a stall is not overload. */
 #define OVERLOAD_BURSTS 1024u
-
-static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
-		   enum kvr_wire_code code)
-{
-	in_count(lc, IN_REJECTED);
-	out_reject_frame(lc, m, from, &(const struct refusal){.code = code});
-}
 
 static void to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
@@ -34,14 +29,15 @@ static void to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pa
 	/* A copy: no number of them takes anything from the buffers to receive into. */
 	if (m->data_len > lc->rt->ctl_frame ||
 	    rte_mempool_get(lc->rt->ctl_bufs, (void **)&b) != 0) {
-		reject(lc, m, from, KVR_E_BUSY);
+		source_refuse(lc, m, from, KVR_E_BUSY);
 		return;
 	}
 	b->path = *from;
+	b->len = m->data_len;
 	memcpy(b->frame, rte_pktmbuf_mtod(m, const void *), m->data_len);
 	if (unlikely(rte_ring_enqueue(lc->rt->control_ring, b) != 0)) {
 		rte_mempool_put(lc->rt->ctl_bufs, b);
-		reject(lc, m, from, KVR_E_BUSY);
+		source_refuse(lc, m, from, KVR_E_BUSY);
 		return;
 	}
 	in_count(lc, IN_CONTROL);
@@ -53,7 +49,7 @@ static void to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pa
 static void hello(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	if (unlikely(!kvr_port_agent_allowed(lc->rt->port[from->port], from->ip)))
-		reject(lc, m, from, KVR_E_NOT_ALLOWED);
+		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
 	else
 		to_control(lc, m, from);
 }
@@ -65,10 +61,39 @@ static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	if (likely(code == KVR_OK))
 		in_count(lc, IN_ROUTES);
 	else
-		reject(lc, m, from, code);
+		source_refuse(lc, m, from, code);
 }
 
 /* ---- fragments ---- */
+
+/*
+ * The ingress lcore that joins the fragments of this sender. A device that spreads by flow gives
+ * one lcore all of them; where the sender of a frame, or the kernel, chooses the queue, they may
+ * come to several, and all but one hand them on. Without that no lcore had the whole message.
+ */
+static struct lcore *joiner(struct lcore *lc, const struct kvr_peer *peer)
+{
+	const struct router *rt = lc->rt;
+
+	if (likely(lc->joins == NULL))
+		return lc;
+	return rt->lcore[rte_jhash(peer->b, sizeof(peer->b), (uint32_t)rt->seed) %
+			 rt->conf.n_ingress];
+}
+
+/* Its owner counts it as received. */
+static void hand_over(struct lcore *lc, struct lcore *to, struct rte_mbuf *m,
+		      const struct kvr_path *from)
+{
+	path_keep(m, from);
+	if (likely(rte_ring_enqueue(to->joins, m) == 0)) {
+		lc->handed++;
+		return;
+	}
+	in_count(lc, IN_IGNORED); /* it comes again */
+	in_count(lc, IN_RING_FULL);
+	rte_pktmbuf_free(m);
+}
 
 /* kvr_reasm gives up a message: its frames come back one by one. */
 void ingress_reasm_drop(void *arg, void *frame)
@@ -111,12 +136,18 @@ static void route_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kv
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	struct kvr_reasm_msg msg;
 	struct kvr_peer peer;
+	struct lcore *to;
 	int rc;
 
 	memcpy(peer.b, from, sizeof(peer.b)); /* address, port, VLAN */
+	to = joiner(lc, &peer);
+	if (unlikely(to != lc)) {
+		hand_over(lc, to, m, from);
+		return;
+	}
 	rc = kvr_reasm_add(lc->reasm, &peer, h, kvr_frame_body(h), m, lc->now_ns, &msg);
 	if (unlikely(rc < 0)) {
-		reject(lc, m, from, (enum kvr_wire_code) - rc);
+		source_refuse(lc, m, from, (enum kvr_wire_code) - rc);
 		return;
 	}
 	in_count(lc, IN_FRAGMENTS);
@@ -129,9 +160,9 @@ static void route_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kv
 /* ---- kinds ---- */
 
 /*
- * Overload: the device has been full for so long that requests must be turned away, before their
- * cost is spent, or everything is lost in turn. A copy of a request that may be live is left to its
- * client's next repetition; anything else is refused, and may come again.
+ * Overload: the device has been full for so long that requests of this source must be turned away,
+ * before their cost is spent, or everything is lost in turn. A copy of a request that may be live
+ * is left to its client's next repetition; anything else is refused, and may come again.
  */
 static void shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
@@ -139,7 +170,7 @@ static void shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 	const struct kvr_wire_request *q = kvr_frame_body(h);
 
 	if (h->frag_off == 0 && (q->flags & KVR_REQ_F_RESEND) == 0) {
-		reject(lc, m, from, KVR_E_BUSY);
+		source_refuse(lc, m, from, KVR_E_BUSY);
 		return;
 	}
 	in_count(lc, IN_IGNORED);
@@ -151,8 +182,12 @@ static void route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 
-	if (unlikely(lc->overloaded))
+	const enum kvr_wire_code code = source_route(lc, m, from);
+
+	if (unlikely(code == KVR_E_BUSY))
 		shed(lc, m, from);
+	else if (unlikely(code != KVR_OK))
+		source_refuse(lc, m, from, code);
 	else if (likely(kvr_frame_whole(h)))
 		route_whole(lc, m, from);
 	else
@@ -190,13 +225,13 @@ static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 		in_count(lc, code == KVR_FRAME_SHORT ? IN_SHORT : IN_MAGIC);
 		rte_pktmbuf_free(m);
 	} else if (unlikely(code > 0)) {
-		reject(lc, m, from, (enum kvr_wire_code)code);
+		source_refuse(lc, m, from, (enum kvr_wire_code)code);
 	} else if (unlikely(kinds[h->kind] == NULL)) {
-		reject(lc, m, from, KVR_E_KIND); /* laid out, not served yet */
+		source_refuse(lc, m, from, KVR_E_KIND); /* laid out, not served yet */
 	} else if (kinds[h->kind] != route &&
 		   unlikely((code = kvr_body_check(h->kind, kvr_frame_body(h), h->msg_len, NULL)) !=
 			    0)) {
-		reject(lc, m, from, (enum kvr_wire_code)code);
+		source_refuse(lc, m, from, (enum kvr_wire_code)code);
 	} else {
 		kinds[h->kind](lc, m, from); /* requests are checked when all of it is here */
 	}
@@ -217,21 +252,55 @@ static void prefetch_slots(struct router *rt, struct rte_mbuf *m[], uint16_t n)
 	}
 }
 
+/*
+ * The busiest source is turned away first; as long as that is not enough, those with half as many
+ * requests, a quarter, and so on.
+ */
+static void overload(struct lcore *lc)
+{
+	const uint64_t step_ns = lc->rt->conf.opt.overload_ms * UINT64_C(1000000);
+	const uint64_t full_ns = lc->now_ns - lc->full_since_ns;
+
+	/* Both: after a stall of this lcore alone, one full burst looks like a long time. */
+	lc->overloaded = ++lc->full_bursts > OVERLOAD_BURSTS && full_ns >= step_ns;
+	if (unlikely(lc->overloaded))
+		lc->shed_level = (uint32_t)RTE_MIN(full_ns / step_ns - 1, UINT64_C(31));
+}
+
+/* Fragments that other lcores have received. */
+static uint32_t joins_poll(struct lcore *lc)
+{
+	struct rte_mbuf *m[BURST];
+	uint32_t n;
+
+	if (likely(lc->joins == NULL))
+		return 0;
+	n = rte_ring_sc_dequeue_burst(lc->joins, (void **)m, BURST, NULL);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct kvr_path from = *path_kept(m[i]);
+
+		route_fragment(lc, m[i], &from);
+	}
+	kvr_stats_add(lc->in, IN_FRAMES, n);
+	return n;
+}
+
 uint32_t ingress_poll(struct lcore *lc)
 {
 	struct rte_mbuf *m[BURST];
 	struct kvr_pkt pkt[BURST];
-	uint32_t total = 0;
+	uint32_t total = joins_poll(lc);
 	bool full = false;
 
 	for (uint32_t i = 0; i < lc->rt->n_ports; i++) {
 		uint16_t n = kvr_port_rx_burst(lc->queue[i], m, pkt, BURST);
 
 		prefetch_slots(lc->rt, m, n);
+		lc->handed = 0;
 		for (uint16_t k = 0; k < n; k++)
 			frame(lc, m[k], &pkt[k].path);
 		full = full || n == BURST;
-		kvr_stats_add(lc->in, IN_FRAMES, n);
+		kvr_stats_add(lc->in, IN_FRAMES, n - lc->handed);
 		total += n;
 	}
 	/* As many full bursts as a device ring holds: what they began with has been read, too. */
@@ -244,10 +313,7 @@ uint32_t ingress_poll(struct lcore *lc)
 		lc->full_since_ns = lc->now_ns;
 		lc->full_bursts = 0;
 	}
-	/* Both: after a stall of this lcore alone, one full burst looks like a long time. */
-	lc->overloaded =
-		++lc->full_bursts > OVERLOAD_BURSTS &&
-		lc->now_ns - lc->full_since_ns >= lc->rt->conf.opt.overload_ms * UINT64_C(1000000);
+	overload(lc);
 	kvr_reasm_expire(lc->reasm, lc->now_ns, 4);
 	return total;
 }

@@ -40,23 +40,9 @@ static void frames_free(struct frame_list *l)
 	buf_put(l);
 }
 
-bool job_hold(struct job *j)
+/* Touches pools of memory only, which any thread may use: never a word of the scheduler's. */
+void job_drop(struct job *j)
 {
-	const uint32_t n = j->frames != NULL ? j->frames->n : 1;
-
-	if (j->held != 0)
-		return true;
-	if (j->pool->held + n > j->pool->max_held)
-		return false;
-	j->held = n;
-	j->pool->held += n;
-	return true;
-}
-
-void job_free(struct lcore *lc, struct job *j)
-{
-	session_job_free(j);
-	j->pool->held -= j->held; /* not 0 only on the scheduler lcore */
 	rte_pktmbuf_free(j->frame);
 	if (j->frames != NULL)
 		frames_free(j->frames);
@@ -379,11 +365,11 @@ enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct
 		return KVR_E_NO_MEMORY;
 	code = job_fill(lc, j, h, &q, lc->slices, n);
 	if (unlikely(code != KVR_OK)) {
-		job_free(lc, j);
+		job_drop(j);
 		return code;
 	}
 	j->client = *from;
-	j->client.max_frame = q.fixed.client_frame;
+	j->client.max_frame = q.fixed.client_frame != 0 ? q.fixed.client_frame : KVR_WIRE_DEF_FRAME;
 	j->frame = list != NULL ? NULL : m;
 	j->frames = list;
 	lc->job[lc->n_jobs++] = j;
@@ -420,7 +406,7 @@ static void job_put(struct lcore *lc, struct job *j)
 		return;
 	out_reject(lc, &j->client, j->kind, j->source, j->id,
 		   &(const struct refusal){.code = KVR_E_BUSY});
-	job_free(lc, j);
+	job_drop(j);
 }
 
 /* The same for the prefill legs of @p n jobs. */

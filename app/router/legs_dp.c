@@ -179,6 +179,10 @@ static void leg_send(struct lcore *lc, struct pool *p, const struct legs *l, str
 	if (leg != KVR_FLIGHT_WHOLE)
 		q.phase = as[leg].phase;
 	q.flags = (q.flags & ~KVR_REQ_F_RESEND) | as[leg].flag;
+	if (leg != KVR_FLIGHT_PREFILL && !lc->rt->rules[j->client.port].cookie)
+		q.flags |= KVR_REQ_F_UNPROVEN;
+	if (!r->relay.direct)
+		q.flags &= ~KVR_REQ_F_DIRECT;
 	if (leg == KVR_FLIGHT_PREFILL) { /* its items are for the router */
 		q.flags &= ~KVR_REQ_F_DIRECT;
 		q.max_tokens = 1;
@@ -319,6 +323,7 @@ static void prefill_booked(struct lcore *lc, struct pool *d, struct legs *l,
 
 	l->worker = dec->worker;
 	l->dp_rank = dec->dp_rank;
+	l->overlap_blocks = dec->overlap_blocks;
 	if (unlikely(sched_bind(lc, p, l->prefill, l->job, dec) < 0)) {
 		prefill_failed(lc, d, l, KVR_E_WORKER_LOST, PC_LOST);
 		return;
@@ -362,6 +367,7 @@ static void decode_booked(struct lcore *lc, struct pool *d, struct legs *l,
 
 	r->prefill_worker = l->path == KVR_PATH_BYPASSED ? 0 : l->worker;
 	r->prefill_dp_rank = l->path == KVR_PATH_BYPASSED ? KVR_NONE32 : l->dp_rank;
+	r->prefill_overlap = l->path == KVR_PATH_BYPASSED ? 0 : l->overlap_blocks;
 	r->path = l->path;
 	r->relay.leg = l->path == KVR_PATH_BYPASSED ? KVR_FLIGHT_WHOLE : KVR_FLIGHT_DECODE;
 	if (unlikely(sched_bind(lc, d, r, l->job, dec) < 0)) {
@@ -735,6 +741,7 @@ enum kvr_wire_code legs_query(struct lcore *lc, struct pool *d, struct job *j,
 		return KVR_E_NO_ENDPOINTS;
 	a->prefill_worker = dec->worker;
 	a->prefill_dp_rank = dec->dp_rank;
+	a->prefill_overlap_blocks = dec->overlap_blocks;
 	a->path = t->host[0] != '\0' ? KVR_PATH_BOOTSTRAP : KVR_PATH_SYNC;
 	decode_request(l, t);
 	overlap_view(j->overlap, &ov);

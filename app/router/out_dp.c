@@ -23,7 +23,7 @@ uint32_t out_limit(const struct lcore *lc, const struct kvr_path *to)
 	return limit;
 }
 
-static void send_one(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
+void out_send_fitting(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
 {
 	struct kvr_port_queue *q = lc->queue[to->port];
 	struct egress_note e;
@@ -65,7 +65,7 @@ static void send_cut(struct lcore *lc, const struct kvr_wire_hdr *h, const struc
 		}
 		memcpy(p, hdr, FRAME_HDR);
 		kvr_slices_copy(s, n, off, len, p + FRAME_HDR);
-		send_one(lc, m, to);
+		out_send_fitting(lc, m, to);
 	}
 }
 
@@ -81,7 +81,7 @@ void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
 	const uint32_t limit = out_limit(lc, to);
 
 	if (likely(m->pkt_len <= limit)) {
-		send_one(lc, m, to);
+		out_send_fitting(lc, m, to);
 		return;
 	}
 	/* A fragment alone cannot be cut: all of a message have the same length. */
@@ -137,6 +137,20 @@ void out_frame(struct lcore *lc, const struct kvr_path *to, const void *frame, s
 	out_send(lc, m, to);
 }
 
+/* As much of a REJECTED with @p text bytes of text as an answer of @p room bytes has place for:
+ * all, without the text, without details, or nothing. */
+static size_t reject_len(struct kvr_wire_rejected *r, size_t text, uint32_t room)
+{
+	const size_t whole = FRAME_HDR + sizeof(*r) + RTE_ALIGN_CEIL(text, 8u);
+
+	if (room == 0 || whole <= room)
+		return sizeof(*r) + text;
+	r->text_len = 0;
+	if (FRAME_HDR + sizeof(*r) <= room)
+		return sizeof(*r);
+	return FRAME_HDR + KVR_WIRE_REJECTED_LEAST <= room ? KVR_WIRE_REJECTED_LEAST : 0;
+}
+
 void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
 		uint64_t id, const struct refusal *why)
 {
@@ -153,7 +167,11 @@ void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint6
 	r->text_len = (uint16_t)len;
 	memcpy(r->detail, why->detail, sizeof(r->detail));
 	memcpy(r + 1, text, len);
-	out_message(lc, to, KVR_REJECTED, source, id, 0, r, sizeof(*r) + len);
+	len = reject_len(r, len, why->room);
+	if (likely(len != 0))
+		out_message(lc, to, KVR_REJECTED, source, id, 0, r, len);
+	else
+		in_count(lc, IN_UNANSWERED);
 }
 
 void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
@@ -161,10 +179,14 @@ void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 
-	if (kvr_frame_answerable(h))
-		out_reject(lc, from, h->kind, h->source, h->id, why);
-	else
+	if (kvr_frame_answerable(h)) {
+		struct refusal w = *why;
+
+		w.room = source_room(lc->rt, from, m->pkt_len);
+		out_reject(lc, from, h->kind, h->source, h->id, &w);
+	} else {
 		kvr_stats_inc(lc->reject, why->code);
+	}
 	rte_pktmbuf_free(m);
 }
 
@@ -179,11 +201,15 @@ static void dispatch_header(struct lcore *lc, struct rte_mbuf *m, const struct j
 	h->epoch = lc->rt->epoch;
 	if (h->frag_off != 0)
 		return;
+	if (!lc->rt->rules[j->client.port].cookie)
+		q->flags |= KVR_REQ_F_UNPROVEN;
 	q->worker = f->worker;
 	q->dp_rank = f->dp_rank;
 	q->overlap_blocks = f->overlap_blocks;
 	q->cached_tokens = f->cached_tokens;
 	q->attempt = f->attempt;
+	if (!f->direct)
+		q->flags &= ~KVR_REQ_F_DIRECT;
 	memcpy(q->client_ip, j->client.ip, sizeof(q->client_ip));
 	q->client_port = j->client.udp_port;
 	/* What agents may put into a frame that is relayed as it is. */
@@ -198,7 +224,7 @@ static void dispatch_frames(struct lcore *lc, const struct frame_list *l, const 
 
 	if (l->m[0]->pkt_len <= limit) { /* the first is as long as any */
 		for (uint32_t i = 0; i < l->n; i++)
-			send_one(lc, l->m[i], to);
+			out_send_fitting(lc, l->m[i], to);
 		return;
 	}
 	for (uint32_t i = 0; i < l->n; i++) {

@@ -27,13 +27,6 @@ static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
 	rte_pktmbuf_free(m);
 }
 
-static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
-		   enum kvr_wire_code code)
-{
-	in_count(lc, IN_REJECTED);
-	out_reject_frame(lc, m, from, &(const struct refusal){.code = code});
-}
-
 static int note_put(struct pool *p, const struct note *n)
 {
 	return rte_ring_enqueue_elem(p->notes, (void *)(uintptr_t)n, sizeof(*n));
@@ -72,7 +65,7 @@ static void unknown(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 			return;
 		}
 	}
-	reject(lc, m, from, KVR_E_UNKNOWN_REQUEST);
+	source_refuse(lc, m, from, KVR_E_UNKNOWN_REQUEST);
 }
 
 /*
@@ -94,7 +87,7 @@ static struct kvr_flight *slot_of(struct lcore *lc, struct rte_mbuf *m, const st
 	}
 	if (unlikely(!kvr_path_same(from, agent ? &relay->agent : &relay->client) ||
 		     h->source != relay->source || h->id != relay->id)) {
-		reject(lc, m, from, KVR_E_NOT_ALLOWED);
+		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
 		return NULL;
 	}
 	return r;
@@ -133,16 +126,15 @@ static struct note progress_of(const struct kvr_wire_hdr *h, const struct kvr_wi
 static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_relay *relay,
 			 const struct kvr_wire_hdr *h, const struct kvr_wire_response *w)
 {
-	const uint32_t seen = atomic_load_explicit(&r->seen, memory_order_relaxed);
+	const uint32_t seen = kvr_flight_seen(r, h->handle);
 	const struct note n = progress_of(h, w);
 
 	if ((w->flags & KVR_RESP_F_FIN) == 0 && !is_news(p, relay->isl, seen, w->generated_tokens))
 		return 0;
 	if (unlikely(note_put(p, &n) != 0))
 		return -1;
-	/* Only this stream's lcore writes it; the scheduler resets it before the slot is known. */
 	if (w->generated_tokens >= seen && w->generated_tokens != UINT32_MAX)
-		atomic_store_explicit(&r->seen, w->generated_tokens + 1, memory_order_relaxed);
+		kvr_flight_saw(r, h->handle, w->generated_tokens);
 	return 0;
 }
 
@@ -186,12 +178,25 @@ static void prefill_item(struct lcore *lc, struct pool *p, const struct kvr_rela
 		rte_pktmbuf_free(m);
 }
 
+/* An item that does not fit its client can never arrive: its sender is told which one it is. */
+static void item_too_large(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+			   uint32_t most)
+{
+	const struct kvr_wire_response *w = kvr_frame_body(hdr_of(m));
+
+	in_count(lc, IN_REJECTED);
+	out_reject_frame(lc, m, from,
+			 &(const struct refusal){.code = KVR_E_TOO_LARGE,
+						 .detail = {m->pkt_len, most, w->seq}});
+}
+
 void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = hdr_of(m);
 	struct kvr_relay relay;
 	struct pool *p;
 	struct kvr_flight *r = slot_of(lc, m, from, true, &p, &relay);
+	uint32_t most;
 
 	if (r == NULL)
 		return;
@@ -203,12 +208,17 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 		muted_item(lc, p, &relay, m);
 		return;
 	}
-	if (h->frag_off == 0 && unlikely(response_note(p, r, &relay, h, kvr_frame_body(h)) < 0)) {
+	most = out_limit(lc, &relay.client);
+	if (unlikely(m->pkt_len > most)) {
+		item_too_large(lc, m, from, most);
+		return;
+	}
+	if (unlikely(response_note(p, r, &relay, h, kvr_frame_body(h)) < 0)) {
 		ignore(lc, m, IN_RING_FULL);
 		return;
 	}
 	in_count(lc, IN_RELAYED);
-	out_send(lc, m, &relay.client);
+	out_send_fitting(lc, m, &relay.client);
 }
 
 void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
@@ -287,8 +297,13 @@ void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 		.ptr = m,
 	};
 
+	if (p == NULL && h->kind == KVR_CANCEL) { /* always answered so, unknown ones too */
+		out_message(lc, from, KVR_CANCELLED, h->source, h->id, h->handle, NULL, 0);
+		ignore(lc, m, IN_LATE);
+		return;
+	}
 	if (p == NULL) {
-		reject(lc, m, from, KVR_E_UNKNOWN_REQUEST);
+		source_refuse(lc, m, from, KVR_E_UNKNOWN_REQUEST);
 		return;
 	}
 	path_keep(m, from);

@@ -13,6 +13,7 @@
  *   event (1 per pool)     KV events -> prefix table; KV_ACK
  *   scheduler (1 per pool) notes -> decide, book, dispatch, free; owns the request slots
  *   egress                 frames of lcores without a queue of their own -> tx
+ *   joins                  fragments of one sender that came to several ingress lcores
  *   control (main thread)  HELLO, GOODBYE, CONNECT, liveness, views, telemetry
  *
  * An lcore that owns a queue sends through it at once; the egress ring carries only the frames of
@@ -44,6 +45,7 @@
 
 #include "config.h"
 #include "counters.h"
+#include "kvr_cookie.h"
 #include "kvr_disagg.h"
 #include "kvr_flight.h"
 #include "kvr_hints.h"
@@ -113,6 +115,8 @@ _Static_assert(sizeof(struct egress_note) % 4 == 0, "rte_ring element size");
 /** A frame for control, copied out of its mbuf at ingress. From router::ctl_bufs. */
 struct ctl_buf {
 	struct kvr_path path;
+	uint32_t len; /* of the frame */
+	uint32_t pad;
 	uint64_t frame[]; /* header and body, aligned */
 };
 
@@ -201,9 +205,10 @@ struct legs {
 	uint64_t worker;	    /* of the prefill leg */
 	uint32_t epoch;		    /* its life */
 	uint32_t dp_rank;
-	uint8_t path;	 /* enum kvr_wire_path */
-	uint8_t lost;	 /* stands in pool::lost: its prefill worker has gone */
-	uint8_t decided; /* the decode leg, once for this try */
+	uint32_t overlap_blocks; /* at the prefill rank */
+	uint8_t path;		 /* enum kvr_wire_path */
+	uint8_t lost;		 /* stands in pool::lost: its prefill worker has gone */
+	uint8_t decided;	 /* the decode leg, once for this try */
 	uint16_t port;
 	uint16_t failed; /* why the try before this one failed, enum kvr_wire_code; 0: none */
 	uint64_t failed_detail;
@@ -267,19 +272,24 @@ struct lcore {
 	struct rte_ring *egress;     /* struct egress_note, from packet lcores; ingress lcores */
 	struct rte_ring *egress_ctl; /* the same, from control; lcore 0 */
 	struct rte_ring *out;	     /* where its frames go without a queue of its own */
-	struct rte_ring *calls;	     /* struct call *, from control */
-	struct call *call;	     /* it goes on in the next turn, or NULL */
-	struct rte_mempool *mbufs;   /* for answers */
+	struct rte_ring *joins;	   /* fragments that other ingress lcores received; NULL: none do */
+	struct rte_ring *calls;	   /* struct call *, from control */
+	struct call *call;	   /* it goes on in the next turn, or NULL */
+	struct rte_mempool *mbufs; /* for answers */
 	struct kvr_reasm *reasm;
-	struct kvr_source_table *sources; /* ingress lcores: addresses that may be forged */
-	kvr_cell_t *in;			  /* enum in_counter */
-	kvr_cell_t *reject;		  /* enum kvr_wire_code */
+	/* ingress lcores: senders of frames with a good cookie, and all others */
+	struct kvr_source_table *proven;
+	struct kvr_source_table *sources;
+	kvr_cell_t *in;	    /* enum in_counter */
+	kvr_cell_t *reject; /* enum kvr_wire_code */
 	uint32_t n_event, n_sched;
 	struct pool *event_pool[KVR_ROUTER_MAX_POOLS];
 	struct pool *sched_pool[KVR_ROUTER_MAX_POOLS];
 	uint32_t full_bursts;	  /* receive bursts in a row that were full */
-	bool overloaded;	  /* new requests are shed */
+	bool overloaded;	  /* new requests of the busiest sources are shed */
+	uint32_t shed_level;	  /* how busy is busy: see kvr_source_heavy() */
 	uint64_t full_since_ns;	  /* last receive burst that was not full */
+	uint32_t handed;	  /* frames of this poll that went to another lcore's `joins` */
 	_Atomic uint64_t read_up; /* grows when all is read that had arrived some turns ago */
 	uint32_t n_jobs;
 	struct job *job[JOBS_MAX]; /* scored together */
@@ -342,7 +352,7 @@ struct pool {
 	struct sessions *sessions;     /* session.h; NULL: off */
 	struct kvr_flight_list aborts; /* by abort_ns */
 	uint32_t sweep;		       /* next slot to look at for deadlines */
-	uint32_t held;		       /* frames kept by requests that wait */
+	_Atomic uint32_t held;	       /* frames kept by requests that wait; held_dp.c */
 	uint32_t max_held;
 	/* pairs of a prefill and a decode pool, on one scheduler lcore; else NULL */
 	struct pool *prefill; /* of a decode pool */
@@ -358,9 +368,10 @@ struct pool {
 	_Atomic bool expected; /* a worker may come (back) soon: NoEndpoints is worth a retry */
 };
 
-/** Limits of one source on one port; written at start. */
-struct source_limits {
+/** What one source may do on one port; written at start. */
+struct source_rules {
 	struct kvr_source_rate rate[KVR_SOURCE_BUCKETS];
+	bool cookie; /* addresses are not believed without */
 };
 
 struct router {
@@ -373,7 +384,8 @@ struct router {
 	uint64_t ns_offset;  /* what it shows then */
 	uint64_t seed;
 	struct kvr_port *port[KVR_ROUTER_MAX_PORTS];
-	struct source_limits limits[KVR_ROUTER_MAX_PORTS];
+	struct source_rules rules[KVR_ROUTER_MAX_PORTS];
+	struct kvr_cookie_key cookie_key;
 	struct pool pool[KVR_ROUTER_MAX_POOLS];
 	struct lcore *lcore[KVR_ROUTER_MAX_LCORES];
 	struct lcore control; /* context of the control thread: sends through `via` */

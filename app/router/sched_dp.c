@@ -93,6 +93,7 @@ void sched_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r
 	if (a.path == KVR_PATH_BOOTSTRAP || a.path == KVR_PATH_SYNC) {
 		a.prefill_worker = r->prefill_worker;
 		a.prefill_dp_rank = r->prefill_dp_rank;
+		a.prefill_overlap_blocks = r->prefill_overlap;
 	}
 	kvr_sched_pending(p->sched, &waiting);
 	a.queue_len = waiting.count;
@@ -219,6 +220,7 @@ static void dispatch(struct lcore *lc, struct pool *p, struct kvr_flight *r, str
 		.overlap_blocks = r->overlap_blocks,
 		.cached_tokens = r->cached_tokens,
 		.attempt = r->attempt,
+		.direct = r->relay.direct != 0,
 	};
 
 	sched_step(r, KVR_LIFE_SEND);
@@ -241,10 +243,11 @@ int sched_bind(struct lcore *lc, struct pool *p, struct kvr_flight *r, const str
 	r->relay.client = j->client;
 	r->relay.worker = d->worker;
 	r->relay.isl = j->isl;
-	r->relay.direct = (j->flags & KVR_REQ_F_DIRECT) != 0;
 	if (w == NULL)
 		return -ENOENT;
 	r->relay.agent = w->path;
+	/* From one address family to the other the agent's socket does not reach the client. */
+	r->relay.direct = (j->flags & KVR_REQ_F_DIRECT) != 0 && j->client.family == w->path.family;
 	return 0;
 }
 

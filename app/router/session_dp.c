@@ -140,13 +140,6 @@ static void note_put(struct lcore *lc, struct pool *p, const struct note *n, str
 	rte_pktmbuf_free(m);
 }
 
-static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
-		   enum kvr_wire_code code)
-{
-	in_count(lc, IN_REJECTED);
-	out_reject_frame(lc, m, from, &(const struct refusal){.code = code});
-}
-
 void session_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
@@ -161,7 +154,7 @@ void session_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	};
 
 	if (w == NULL || !kvr_path_same(from, &w->path)) {
-		reject(lc, m, from, KVR_E_NOT_ALLOWED);
+		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
 	} else if (p == NULL || p->sessions == NULL) {
 		in_count(lc, IN_IGNORED);
 		in_count(lc, IN_LATE);
@@ -179,7 +172,7 @@ void session_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_
 	struct pool *p = pool_by_id(lc->rt, b->pool);
 
 	if (p == NULL || p->sessions == NULL) {
-		reject(lc, m, from, p == NULL ? KVR_E_UNKNOWN_POOL : KVR_E_UNKNOWN_SESSION);
+		source_refuse(lc, m, from, p == NULL ? KVR_E_UNKNOWN_POOL : KVR_E_UNKNOWN_SESSION);
 		return;
 	}
 	path_keep(m, from);

@@ -20,6 +20,7 @@ struct refusal {
 	enum refusal_retry retry; /* 0: kvr_code_retryable(code) */
 	uint64_t detail[4];
 	const char *text; /* for people, cut at 255 bytes; NULL: the code's name */
+	uint32_t room;	  /* bytes the answer may have, source_room(); 0: as many as it needs */
 };
 
 /* ---- loop_dp.c ---- */
@@ -42,6 +43,26 @@ void ingress_reasm_drop(void *lc, void *frame);
 
 /** Whether a CONNECT or HELLO of @p from is within its source's rate. Ingress lcores. */
 bool source_control(struct lcore *lc, const struct kvr_path *from);
+
+/**
+ * Whether a frame of a ROUTE or POTENTIAL_LOADS may go on: its cookie, its source's rate, and its
+ * source's part of an overload. Takes the cookie out of the message. Ingress lcores.
+ * @return KVR_OK, else the code; the frame stays the caller's.
+ */
+enum kvr_wire_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** Refuse a received frame, which it frees, and count it; answered as far as its source may have
+ * answers. Ingress lcores. */
+void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		   enum kvr_wire_code code);
+
+/** The same with more than a code to say. */
+void source_refuse_as(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		      const struct refusal *why);
+
+/** Most bytes of an answer to @p question bytes from @p from, whose address is not proven; 0: any
+ * number. */
+uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question);
 
 /* ---- heartbeat_dp.c ---- */
 
@@ -75,14 +96,18 @@ uint32_t job_slices(struct lcore *lc, const struct job *j);
 /** Pool of a number on the wire, or NULL. */
 struct pool *pool_by_id(struct router *rt, uint32_t id);
 
+/** Free a job that has not been handed to a scheduler, and whatever frames it has. Any lcore. */
+void job_drop(struct job *j);
+
+/* ---- held_dp.c: jobs at their pool's scheduler lcore, and nowhere else ---- */
+
 /**
  * The job is going to wait with its frames: they are the buffers that ports receive into, and only
- * a part of them may wait. Idempotent. @return false when that part is used up. Scheduler
- * lcore.
+ * a part of them may wait. Idempotent. @return false when that part is used up.
  */
 bool job_hold(struct job *j);
 
-/** Free a job and whatever frames it still has. */
+/** Free a job, whatever frames it still has, and what is kept for it. */
 void job_free(struct lcore *lc, struct job *j);
 
 /* ---- relay_dp.c ---- */
@@ -221,6 +246,9 @@ void legs_resend(struct lcore *lc, struct pool *p);
 /** Send @p m (data = frame header and body slice) to @p to, cut when the path needs it. */
 void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to);
 
+/** The same for a frame that is known to fit: out_limit() is not below its length. */
+void out_send_fitting(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to);
+
 /** Send a message of one frame. @p body may be NULL when len is 0. Also on the control thread. */
 void out_message(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
 		 uint64_t id, uint64_t handle, const void *body, size_t len);
@@ -251,6 +279,7 @@ struct dispatch_fields {
 	uint32_t overlap_blocks;
 	uint32_t cached_tokens;
 	uint32_t attempt;
+	bool direct; /* the agent may send items to the client itself */
 };
 
 /** Send the frames of @p j as DISPATCH; takes the frames, leaves the job. */

@@ -360,6 +360,33 @@ static void lcore_init(struct router *rt, struct lcore *lc, uint32_t row)
 	lc->full_since_ns = lc->now_ns;
 }
 
+/* A ring that a longest message fits, frame by frame: it comes at once. */
+static uint32_t frames_ring(const struct router *rt)
+{
+	return rte_align32pow2(
+		RTE_MAX(rt->conf.opt.ring_size, (uint32_t)KVR_WIRE_MAX_FRAGMENTS + 1));
+}
+
+/* Frames of lcores without a queue, which send whole messages, and of control, which does not. */
+static uint32_t egress_size(const struct router *rt)
+{
+	return rt->conf.n_lcores > rt->conf.n_ingress ? frames_ring(rt)
+						      : rte_align32pow2(rt->conf.opt.ring_size);
+}
+
+/* Whether frames of one sender may arrive on several queues of a port. */
+static bool spreads_frames(const struct router *rt)
+{
+	struct kvr_port_info info;
+
+	for (uint32_t i = 0; i < rt->n_ports; i++) {
+		kvr_port_info(rt->port[i], &info);
+		if (info.queues > 1 && !info.rss)
+			return true;
+	}
+	return false;
+}
+
 static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 {
 	const struct kvr_router_options *o = &rt->conf.opt;
@@ -378,36 +405,47 @@ static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 	for (uint32_t p = 0; p < rt->n_ports; p++)
 		lc->queue[p] = kvr_port_queue(rt->port[p], i);
 	snprintf(name, sizeof(name), "egress%u", i);
-	lc->egress =
-		rte_ring_create_elem(name, sizeof(struct egress_note),
-				     rte_align32pow2(o->ring_size), SOCKET_ID_ANY, RING_F_SC_DEQ);
+	lc->egress = rte_ring_create_elem(name, sizeof(struct egress_note), egress_size(rt),
+					  SOCKET_ID_ANY, RING_F_SC_DEQ);
+	if (spreads_frames(rt)) {
+		snprintf(name, sizeof(name), "joins%u", i);
+		lc->joins = rte_ring_create(name, frames_ring(rt), SOCKET_ID_ANY, RING_F_SC_DEQ);
+		if (lc->joins == NULL)
+			return -ENOMEM;
+	}
 	lc->reasm = kvr_reasm_create(&rc);
 	if (i == 0)
 		lc->egress_ctl = rte_ring_create_elem("egress_ctl", sizeof(struct egress_note),
 						      rte_align32pow2(CTL_MBUFS + 1), SOCKET_ID_ANY,
 						      RING_F_SP_ENQ | RING_F_SC_DEQ);
 	lc->sources = kvr_source_create(SOURCES, rte_rand());
+	lc->proven = kvr_source_create(SOURCES, rte_rand());
 	return lc->egress == NULL || (i == 0 && lc->egress_ctl == NULL) || lc->reasm == NULL ||
-			       lc->sources == NULL
+			       lc->sources == NULL || lc->proven == NULL
 		       ? -ENOMEM
 		       : 0;
 }
 
-static void limits_init(struct router *rt)
+static int rules_init(struct router *rt)
 {
 	for (uint32_t i = 0; i < rt->n_ports; i++) {
 		const struct kvr_port_conf *c = &rt->conf.port[i].port;
-		struct kvr_source_rate *r = rt->limits[i].rate;
+		struct kvr_source_rate *r = rt->rules[i].rate;
 
 		r[KVR_SOURCE_REQUESTS] = kvr_source_rate(c->source_rate, c->source_burst);
 		r[KVR_SOURCE_ANSWERS] = kvr_source_rate(c->source_answers, c->source_answers);
+		rt->rules[i].cookie = c->cookie;
 		r[KVR_SOURCE_CONTROL] = kvr_source_rate(c->source_control, CONTROL_BURST);
 	}
+	return kvr_cookie_key_init(&rt->cookie_key);
 }
 
 int start_lcores(struct router *rt, char *err, size_t errlen)
 {
-	limits_init(rt);
+	if (rules_init(rt) < 0) {
+		snprintf(err, errlen, "no randomness for cookies");
+		return -EIO;
+	}
 	for (uint32_t i = 0; i < rt->conf.n_lcores; i++) {
 		struct lcore *lc = rte_zmalloc("lcore", sizeof(*lc), RTE_CACHE_LINE_SIZE);
 		char name[RTE_RING_NAMESIZE];
@@ -447,6 +485,15 @@ static void drain_egress(struct rte_ring *r)
 	rte_ring_free(r);
 }
 
+static void drain_joins(struct rte_ring *r)
+{
+	struct rte_mbuf *m;
+
+	while (r != NULL && rte_ring_dequeue(r, (void **)&m) == 0)
+		rte_pktmbuf_free(m);
+	rte_ring_free(r);
+}
+
 void stop_lcores(struct router *rt)
 {
 	while (rt->n_lcores > 0) {
@@ -456,6 +503,8 @@ void stop_lcores(struct router *rt)
 		drain_egress(lc->egress_ctl);
 		kvr_reasm_destroy(lc->reasm);
 		kvr_source_destroy(lc->sources);
+		kvr_source_destroy(lc->proven);
+		drain_joins(lc->joins);
 		rte_ring_free(lc->calls);
 		rte_free(lc->hints);
 		rte_free(lc);

@@ -217,7 +217,8 @@ static struct rte_tel_data *pool_dict(const struct pool *p)
 	rte_tel_data_add_dict_u64(d, "slots_used", kvr_flight_count(p->requests));
 	rte_tel_data_add_dict_u64(d, "slots_lingering", kvr_flight_lingering(p->requests));
 	rte_tel_data_add_dict_u64(d, "jobs_free", rte_mempool_avail_count(p->jobs));
-	rte_tel_data_add_dict_u64(d, "frames_held", p->held);
+	rte_tel_data_add_dict_u64(d, "frames_held",
+				  atomic_load_explicit(&p->held, memory_order_relaxed));
 	rte_tel_data_add_dict_u64(d, "frames_held_max", p->max_held);
 	if (p->prefill != NULL || p->decode != NULL)
 		rte_tel_data_add_dict_string(d, "peer",

@@ -6,8 +6,9 @@
  * @file
  * Inside of the agent. Four independent state machines on one link:
  *
- * - registration (register.c): HELLO until WELCOME, then HEARTBEAT; silence or "unknown worker"
- *   leads back to HELLO with the same epoch; GOODBYE until answered.
+ * - registration (register.c): HELLO until WELCOME, then HEARTBEAT; silence, "unknown worker",
+ *   "stale epoch" or "not allowed" lead back to HELLO with the same epoch; when that one is stale,
+ * a new life begins with a greater one; GOODBYE until answered.
  * - requests (dispatch.c, respond.c): one slot per handle. A slot that is over is kept, oldest
  *   first to go, so that late copies of its DISPATCH are answered and not run.
  * - sessions (session.c): the answers given lately, so that copies get the same and call nobody.
@@ -66,8 +67,9 @@ struct agent_req {
 	LIST_ENTRY(agent_req) hash;
 	TAILQ_ENTRY(agent_req) order; /* free list, or the ones that are over by age */
 	uint64_t handle, source, id;
-	struct kvr_udp_addr client;    /* direct: where items go */
-	uint8_t state;		       /* enum agent_req_state */
+	struct kvr_udp_addr client; /* direct: where items go */
+	uint8_t state;		    /* enum agent_req_state */
+	bool unproven; /* no acknowledgement yet, and the client's address may be forged */
 	bool direct, aborted, calling; /* calling: inside on_dispatch */
 	uint8_t leg;		       /* enum kvr_agent_leg */
 	bool bootstrap;		       /* its engine meets the decode engine by itself */
@@ -149,6 +151,7 @@ struct kvr_agent {
 	uint32_t heartbeat_ms, dead_ms;
 	uint64_t heard_us; /* last answer to a heartbeat */
 	bool registered, leaving;
+	bool reborn; /* a new life of ours begins with the next WELCOME */
 	struct kvr_agent_status status;
 	uint32_t frame_bytes; /* both sides take */
 	/* requests */

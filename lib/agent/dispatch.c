@@ -162,6 +162,7 @@ static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_
 	r->isl = w->isl;
 	r->prog_blocks = w->isl / a->conf.block_size;
 	r->direct = (w->flags & KVR_REQ_F_DIRECT) != 0;
+	r->unproven = (w->flags & KVR_REQ_F_UNPROVEN) != 0;
 	memcpy(r->client.ip, w->client_ip, sizeof(r->client.ip));
 	r->client.port = w->client_port;
 }

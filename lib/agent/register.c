@@ -146,11 +146,12 @@ static void adopt_frame(struct kvr_agent *a, uint32_t router_max)
 void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_welcome *w = (const void *)body;
-	const bool new_life = a->router_epoch != 0 && a->router_epoch != h->epoch;
+	const bool new_life = a->reborn || (a->router_epoch != 0 && a->router_epoch != h->epoch);
 
 	if (a->registered || a->leaving)
 		return; /* a late copy */
 	a->registered = true;
+	a->reborn = false;
 	a->router_epoch = h->epoch;
 	a->heartbeat_ms = w->heartbeat_ms;
 	a->dead_ms = w->dead_ms;
@@ -185,6 +186,38 @@ void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr 
 	tell_state(a, (enum kvr_agent_state)w->state, w->bookings, 0, "");
 }
 
+/*
+ * The router has given this life up: what it had of us has ended there. Another one begins, above
+ * the last it knows; events start with a dump.
+ */
+static bool begin_life(struct kvr_agent *a, uint64_t last)
+{
+	const uint64_t epoch = RTE_MAX(last, a->link.conf.epoch) + 1;
+
+	if (epoch > UINT32_MAX)
+		return false; /* somebody has used them up: an operator must look */
+	a->link.conf.epoch = (uint32_t)epoch;
+	a->reborn = true;
+	kvr_agent__forget_all(a);
+	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);
+	a->backoff_us = AGENT_HELLO_US;
+	send_hello(a);
+	return true;
+}
+
+/* HELLO was refused: with a greater epoch at once, soon, or when an operator may have changed
+ * something. */
+static void hello_refused(struct kvr_agent *a, const struct kvr_wire_rejected *w, const char *text)
+{
+	if (w->code == KVR_E_STALE_EPOCH && begin_life(a, w->detail[0]))
+		return;
+	tell_state(a, KVR_AGENT_OFFLINE, 0, w->code, text);
+	if (w->retryable)
+		return; /* the next repetition is due anyway */
+	a->backoff_us = AGENT_HELLO_US;
+	kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + AGENT_REFUSED_US);
+}
+
 void kvr_agent__on_rejected(struct kvr_agent *a, const uint8_t *body)
 {
 	const struct kvr_wire_rejected *w = (const void *)body;
@@ -193,15 +226,15 @@ void kvr_agent__on_rejected(struct kvr_agent *a, const uint8_t *body)
 	memcpy(text, w + 1, w->text_len); /* at most 255, checked */
 	text[w->text_len] = '\0';
 	if (a->leaving) {
-		if (w->kind == KVR_GOODBYE)
+		if (w->kind == KVR_GOODBYE && !w->retryable)
 			kvr_agent__on_goodbye_ack(a);
 	} else if (w->kind == KVR_HELLO && !a->registered) {
-		a->backoff_us = AGENT_HELLO_US; /* keep asking, without hurry */
-		kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + AGENT_REFUSED_US);
-		tell_state(a, KVR_AGENT_OFFLINE, 0, w->code, text);
+		hello_refused(a, w, text);
 	} else if (w->code == KVR_E_UNKNOWN_WORKER) {
 		kvr_agent__say_hello(a);
-	} else if (w->code == KVR_E_STALE_EPOCH && a->registered) {
+	} else if ((w->code == KVR_E_STALE_EPOCH || w->code == KVR_E_NOT_ALLOWED) &&
+		   a->registered) {
+		/* Another life, or another address, is known: HELLO says what is right now. */
 		kvr_agent__say_hello(a);
 		tell_state(a, KVR_AGENT_OFFLINE, 0, w->code, text);
 	}

@@ -36,7 +36,8 @@ static void send_new(struct kvr_agent *a, struct agent_req *r)
 	STAILQ_FOREACH (it, &r->items, link) {
 		if (it->w.seq < r->sent)
 			continue;
-		if (it->w.seq - r->acked >= AGENT_WINDOW_ITEMS)
+		if (it->w.seq - r->acked >=
+		    (r->unproven ? KVR_WIRE_UNPROVEN_ITEMS : AGENT_WINDOW_ITEMS))
 			break;
 		send_item(a, r, it);
 		r->sent = it->w.seq + 1;
@@ -259,6 +260,7 @@ void kvr_agent__on_response_ack(struct kvr_agent *a, const struct kvr_udp_addr *
 		free(it);
 	}
 	r->acked = w->next_seq;
+	r->unproven = false;
 	kvr_timer_stop(&a->link.timers, &r->repeat);
 	r->progress_us = a->link.now_us;
 	r->backoff_us = AGENT_REPEAT_US;

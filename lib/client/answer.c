@@ -20,7 +20,8 @@ static void tell_choice(struct kvr_client *c, struct client_req *r,
 					     .cached_tokens = w->cached_tokens,
 					     .path = (enum kvr_client_path)w->path,
 					     .prefill_worker = w->prefill_worker,
-					     .prefill_dp_rank = w->prefill_dp_rank};
+					     .prefill_dp_rank = w->prefill_dp_rank,
+					     .prefill_overlap_blocks = w->prefill_overlap_blocks};
 
 	if (r->accepted && same_place(&r->choice, &ch))
 		return;
@@ -124,7 +125,7 @@ static void refused(struct kvr_client *c, struct client_req *r, const struct kvr
 
 	memcpy(text, w + 1, n);
 	text[n] = '\0';
-	e.text = text;
+	e.text = n != 0 ? text : kvr_code_name(w->code);
 	memcpy(e.detail, w->detail, sizeof(e.detail));
 	kvr_client__end(c, r, &e);
 }
@@ -143,6 +144,11 @@ void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r, const u
 	if (w->code == KVR_E_REASSEMBLY_FULL ||
 	    (w->code < KVR_E_UNKNOWN_POOL && r->state > CLIENT_ROUTING))
 		return; /* a frame was refused, not the request: repetition repairs it */
+	if (w->code == KVR_E_COOKIE) {
+		if (w->kind == KVR_ROUTE)
+			kvr_client__prove(c, r, w->detail[0]);
+		return;
+	}
 	r->probing = false;
 	if (w->code == KVR_E_ENDED) {
 		ended_there(c, r);

@@ -38,6 +38,7 @@
 #define CLIENT_RELEASES		1024u /* of sessions, that wait for their answer */
 #define CLIENT_ACK_US		5000u
 #define CLIENT_ACK_ITEMS	16u
+#define CLIENT_ACK_FIRST	KVR_WIRE_UNPROVEN_ITEMS /* before the first acknowledgement */
 #define CLIENT_ENDED_US		3000000u /* items of a request that ended elsewhere may still come */
 #define CLIENT_PACE_US		1000u	 /* large messages: so many frames in each of these */
 #define CLIENT_PACE_FRAMES	64u	 /* at first; a socket buffer of the usual size takes 90 */
@@ -95,6 +96,7 @@ struct client_req {
 	uint32_t pace;		 /* frames sent each CLIENT_PACE_US */
 	uint32_t next_seq;	 /* of the item to deliver next */
 	uint32_t unacked;	 /* items since the last ack */
+	bool acked;		 /* one has been sent */
 	uint32_t held_n;
 	uint32_t ready_bytes;			/* of ready items and the one being read */
 	struct kvr_udp_addr item_from;		/* where acks go */
@@ -139,6 +141,7 @@ struct kvr_client {
 	bool closing;			   /* being destroyed: submits are refused */
 	int connect_status;
 	uint32_t router_epoch;
+	uint64_t cookie;			   /* proves our address to the router */
 	uint32_t frame_bytes;			   /* both sides take */
 	uint32_t max_tokens, max_hashes, max_body; /* of the router */
 	struct kvr_client_pool *pools;
@@ -171,7 +174,10 @@ void kvr_client__saw_epoch(struct kvr_client *c, uint32_t epoch);
 /* request.c: the slot and what it sends */
 struct client_req *kvr_client__find(const struct kvr_client *c, uint64_t id);
 void kvr_client__send_empty(struct kvr_client *c, struct client_req *r, enum kvr_wire_kind kind);
+void kvr_client__send_probe(struct kvr_client *c, struct client_req *r);
 void kvr_client__start_route(struct kvr_client *c, struct client_req *r);
+/** The router wants this cookie with the ROUTE: again, at once. */
+void kvr_client__prove(struct kvr_client *c, struct client_req *r, uint64_t cookie);
 void kvr_client__repeat(struct kvr_client *c, struct client_req *r);
 void kvr_client__restart(struct kvr_client *c, struct client_req *r);
 void kvr_client__watch(struct kvr_client *c, struct client_req *r, enum client_state state);

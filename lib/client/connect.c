@@ -17,13 +17,20 @@ static void finish(struct kvr_client *c, int status)
 		c->conf.on_connect(c, status, c->conf.user);
 }
 
+/* As long as the answer may become: the router says nothing longer to an unproven address. */
 static void send_connect(struct kvr_client *c)
 {
-	uint8_t *f = kvr_link_frame(&c->link);
+	static const uint8_t zeros[KVR_WIRE_MAX_FRAME];
+	const uint32_t overhead =
+		KVR_WIRE_MIN_FRAME + sizeof(struct kvr_wire_connect) + sizeof(struct kvr_wire_tlv);
+	uint8_t tlvs[KVR_WIRE_MAX_FRAME], *f = kvr_link_frame(&c->link);
+	struct kvr_hint_buf pad = {.p = tlvs, .cap = sizeof(tlvs)};
 
+	kvr_hint_put(&pad, KVR_HINT_PAD, zeros,
+		     RTE_MIN(c->conf.frame_bytes, KVR_WIRE_DEF_FRAME) / 8 * 8 - overhead, NULL, 0);
 	kvr_link_queue(&c->link, &c->router,
 		       kvr_put_connect(f, KVR_WIRE_MAX_FRAME, &c->connect_ids,
-				       (uint16_t)c->conf.frame_bytes, NULL));
+				       (uint16_t)c->conf.frame_bytes, &pad));
 	kvr_timer_set(&c->link.timers, &c->connect, c->link.now_us + c->connect_backoff_us);
 	c->connect_backoff_us = RTE_MIN(2 * c->connect_backoff_us, CLIENT_CONNECT_MAX_US);
 }
@@ -110,6 +117,7 @@ void kvr_client__on_connected(struct kvr_client *c, const struct kvr_wire_hdr *h
 		return; /* asked again by the timer */
 	c->connected = true;
 	c->router_epoch = h->epoch;
+	c->cookie = w->cookie;
 	c->max_tokens = w->max_tokens;
 	c->max_hashes = w->max_hashes;
 	c->max_body = w->max_body;

@@ -90,12 +90,13 @@ enum kvr_client_path {
 struct kvr_client_choice {
 	uint64_t worker;
 	uint32_t dp_rank;
-	uint32_t overlap_blocks;  /**< leading blocks believed cached there */
+	uint32_t overlap_blocks;  /**< leading blocks believed cached at this worker */
 	uint32_t required_blocks; /**< blocks of the prompt */
 	uint32_t cached_tokens;
 	enum kvr_client_path path;
-	uint64_t prefill_worker;  /**< BOOTSTRAP and SYNC: who computes the prompt */
-	uint32_t prefill_dp_rank; /**< UINT32_MAX without one */
+	uint64_t prefill_worker;	 /**< BOOTSTRAP and SYNC: who computes the prompt */
+	uint32_t prefill_dp_rank;	 /**< UINT32_MAX without one */
+	uint32_t prefill_overlap_blocks; /**< leading blocks believed cached there */
 };
 
 /** The pool's queue at the time the request joined it. */

@@ -135,10 +135,19 @@ void kvr_link_flush(struct kvr_link *l)
 static void message_in(struct kvr_link *l, const struct kvr_udp_addr *from,
 		       const struct kvr_wire_hdr *h, const void *body)
 {
-	if (kvr_body_check(h->kind, body, h->msg_len, NULL) == 0)
-		l->conf.ops->message(l->conf.user, from, h, body, h->msg_len);
-	else
+	uint8_t whole[sizeof(struct kvr_wire_rejected)] = {0};
+	uint32_t len = h->msg_len;
+
+	if (kvr_body_check(h->kind, body, len, NULL) != 0) {
 		l->stats.bad++;
+		return;
+	}
+	if (h->kind == KVR_REJECTED && len < sizeof(whole)) {
+		memcpy(whole, body, len); /* without details: they are zero */
+		body = whole;
+		len = sizeof(whole);
+	}
+	l->conf.ops->message(l->conf.user, from, h, body, len);
 }
 
 /* All frames are there: join them, hand the message up, and let go of everything. */

@@ -68,6 +68,14 @@ void kvr_client__send_empty(struct kvr_client *c, struct client_req *r, enum kvr
 		      kvr_link_ids(&c->link, c->source, r->id, r->handle), NULL, 0);
 }
 
+void kvr_client__send_probe(struct kvr_client *c, struct client_req *r)
+{
+	static const uint8_t room[8]; /* for the answer of a router that does not know us */
+
+	kvr_link_send(&c->link, &c->router, KVR_PROBE,
+		      kvr_link_ids(&c->link, c->source, r->id, r->handle), room, sizeof(room));
+}
+
 static void again_in(struct kvr_client *c, struct client_req *r, uint32_t max_us)
 {
 	kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + r->backoff_us);
@@ -98,6 +106,9 @@ static void send_route(struct kvr_client *c, struct client_req *r)
 
 void kvr_client__start_route(struct kvr_client *c, struct client_req *r)
 {
+	struct kvr_wire_request *w = (void *)r->msg;
+
+	w->worker = c->cookie;
 	r->state = CLIENT_SENDING;
 	r->sent_on = false;
 	r->frame_bytes = c->frame_bytes;
@@ -110,7 +121,7 @@ static void resend_route(struct kvr_client *c, struct client_req *r)
 {
 	struct kvr_wire_request *w = (void *)r->msg;
 
-	/* The one difference that copies of a message may have. */
+	/* This and the cookie are the differences that copies of a message may have. */
 	w->flags |= KVR_REQ_F_RESEND;
 	if (r->frame_bytes != c->frame_bytes) /* cut in another way it is another message */
 		r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
@@ -123,6 +134,16 @@ void kvr_client__restart(struct kvr_client *c, struct client_req *r)
 {
 	r->backoff_us = CLIENT_ROUTE_US;
 	resend_route(c, r);
+}
+
+void kvr_client__prove(struct kvr_client *c, struct client_req *r, uint64_t cookie)
+{
+	const struct kvr_wire_request *w = (const void *)r->msg;
+
+	if (r->msg == NULL || w->worker == cookie)
+		return; /* an old refusal: a copy with it is on its way */
+	c->cookie = cookie;
+	kvr_client__restart(c, r);
 }
 
 void kvr_client__start_cancel(struct kvr_client *c, struct client_req *r,
@@ -177,7 +198,7 @@ void kvr_client__repeat(struct kvr_client *c, struct client_req *r)
 	if (!r->ended_there) {
 		r->probing = true;
 		c->stats.probes++;
-		kvr_client__send_empty(c, r, KVR_PROBE);
+		kvr_client__send_probe(c, r);
 	}
 	again_in(c, r, CLIENT_PROBE_MAX_US);
 }

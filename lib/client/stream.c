@@ -19,6 +19,7 @@ void kvr_client__send_ack(struct kvr_client *c, struct client_req *r, uint32_t f
 	put_ack(c, &r->item_from, &h,
 		(struct kvr_wire_response_ack){.next_seq = r->next_seq, .flags = flags});
 	r->unacked = 0;
+	r->acked = true;
 	kvr_timer_stop(&c->link.timers, &r->ack);
 }
 
@@ -138,7 +139,10 @@ static bool deliver(struct kvr_client *c, struct client_req *r, struct kvr_clien
 
 static void acknowledge(struct kvr_client *c, struct client_req *r, bool at_once)
 {
-	if (at_once || r->unacked >= CLIENT_ACK_ITEMS)
+	/* Who does not ask for cookies does not believe our address: the agent waits for this. */
+	const uint32_t most = r->acked || c->cookie != 0 ? CLIENT_ACK_ITEMS : CLIENT_ACK_FIRST;
+
+	if (at_once || r->unacked >= most)
 		kvr_client__send_ack(c, r, 0);
 	else if (r->unacked > 0 && !kvr_timer_running(&r->ack))
 		kvr_timer_set(&c->link.timers, &r->ack, c->link.now_us + CLIENT_ACK_US);
@@ -210,7 +214,7 @@ void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
 	kvr_client__drop_msg(r);
 	kvr_client__watch(c, r, CLIENT_RUNNING);
 	if (!r->accepted && r->next_seq == 0 && it.seq == 0)
-		kvr_client__send_empty(c, r, KVR_PROBE); /* its ACCEPTED is late: ask again */
+		kvr_client__send_probe(c, r); /* its ACCEPTED is late: ask again */
 	if (it.seq < r->next_seq) {
 		c->stats.items_repeated++;
 		acknowledge(c, r, true);

@@ -50,7 +50,6 @@ static struct kvr_flight *slot_take(struct kvr_flight_table *t, uint64_t source,
 	atomic_store_explicit(&t->n_used, t->n - --t->n_free, memory_order_relaxed);
 	memset(&r->relay, 0, sizeof(r->relay));
 	memset(&r->state, 0, sizeof(*r) - offsetof(struct kvr_flight, state));
-	atomic_store_explicit(&r->seen, 0, memory_order_relaxed);
 	atomic_store_explicit(&r->mute, 0, memory_order_relaxed);
 	r->state = KVR_RQ_QUEUED;
 	r->relay.source = source;

@@ -17,7 +17,8 @@
  * Writers. The pool's scheduler lcore allocates, fills, changes and releases slots; ingress lcores
  * read `relay` to switch frames. Reuse is detected the way a sequence lock does it: the generation
  * changes at alloc and at release, a reader copies `relay` and then looks at the generation again.
- * `seen` alone is written by the ingress lcore that relays the stream.
+ * `seen` alone is written by the ingress lcore that relays the stream, and names the generation it
+ * is about: a lcore that was slow writes about an earlier request of the slot, not about this one.
  *
  * An ended request stays for KVR_FLIGHT_LINGER_NS or until the client has acknowledged the end,
  * so that repeated last items still reach it. After that its name goes into a filter of recently
@@ -67,8 +68,9 @@ struct kvr_flight {
 	uint32_t slot;
 	struct kvr_relay relay;
 
-	/* ingress lcore of the stream: rw (relaxed, publishes nothing), scheduler: resets */
-	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t seen; /* 1 + generated tokens reported */
+	/* ingress lcore of the stream: rw (relaxed, publishes nothing), scheduler: ro */
+	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint64_t seen; /* generation:32 | 1 + generated tokens
+							     * reported:32 */
 	/* scheduler: rw (relaxed, publishes nothing), ingress: ro */
 	_Atomic uint32_t mute; /* 1: the request goes on elsewhere, no item passes to its client */
 
@@ -85,15 +87,16 @@ struct kvr_flight {
 	uint32_t cached_tokens;
 	uint32_t attempt;
 	uint32_t n_hashes;
-	uint64_t prompt;	 /* its last hash, which names the whole prompt; 0 without hashes */
-	uint32_t progress_seq;	 /* next PROGRESS expected, direct path */
-	uint64_t end_ns;	 /* ENDED: when lingering is over; else deadline or 0 */
-	uint64_t abort_ns;	 /* when the next ABORT is due */
-	uint64_t start_ns;	 /* arrival */
-	uint64_t heard_ns;	 /* last ROUTE or PROBE of the client */
-	void *job;		 /* QUEUED, HELD: the message that waits; owner: scheduler stage */
-	void *legs;		 /* what two slots of one request share; owner: scheduler stage */
-	uint64_t prefill_worker; /* decode legs: where the prompt was computed */
+	uint64_t prompt; /* its last hash, which names the whole prompt; 0 without hashes */
+	uint32_t prefill_overlap; /* decode legs: blocks that the prefill worker was believed to
+				     hold */
+	uint64_t end_ns;	  /* ENDED: when lingering is over; else deadline or 0 */
+	uint64_t abort_ns;	  /* when the next ABORT is due */
+	uint64_t start_ns;	  /* arrival */
+	uint64_t heard_ns;	  /* last ROUTE or PROBE of the client */
+	void *job;		  /* QUEUED, HELD: the message that waits; owner: scheduler stage */
+	void *legs;		  /* what two slots of one request share; owner: scheduler stage */
+	uint64_t prefill_worker;  /* decode legs: where the prompt was computed */
 	uint32_t prefill_dp_rank;
 	uint16_t path; /* enum kvr_wire_path */
 	uint16_t reserved;
@@ -153,10 +156,28 @@ static inline void kvr_flight_mute(struct kvr_flight *r)
 	atomic_store_explicit(&r->mute, 1, memory_order_relaxed);
 }
 
+/** 1 + the generated tokens reported to the scheduler under @p handle, 0: nothing yet. Any thread.
+ */
+static inline uint32_t kvr_flight_seen(const struct kvr_flight *r, uint64_t handle)
+{
+	const uint64_t seen = atomic_load_explicit(&r->seen, memory_order_relaxed);
+
+	return seen >> 32 == handle >> 32 ? (uint32_t)seen : 0;
+}
+
+/** @p generated tokens have been reported under @p handle. Ingress lcore of the stream. */
+static inline void kvr_flight_saw(struct kvr_flight *r, uint64_t handle, uint32_t generated)
+{
+	atomic_store_explicit(&r->seen, (handle & ~(uint64_t)UINT32_MAX) | (generated + 1),
+			      memory_order_relaxed);
+}
+
 /** Whether an item of the slot's stream has gone to the client. Any thread. */
 static inline bool kvr_flight_answered(const struct kvr_flight *r)
 {
-	return atomic_load_explicit(&r->seen, memory_order_relaxed) != 0;
+	const uint64_t gen = atomic_load_explicit(&r->gen, memory_order_relaxed) | 1u;
+
+	return kvr_flight_seen(r, gen << 32) != 0;
 }
 
 /** Whether items of the slot are the router's to acknowledge. Any ingress lcore. */

@@ -57,6 +57,7 @@ struct kvr_port_conf {
 	char allow[256]; /* source prefixes, blank-separated; all empty = everybody */
 	char allow2[256], allow3[256], allow4[256];
 	char allow_agents[256], allow_agents2[256]; /* of these, whose agents may say HELLO */
+	bool cookie; /* addresses must prove themselves before they get more than they send */
 	uint32_t source_rate;	 /* requests a second of one source; 0 = no limit */
 	uint32_t source_burst;	 /* at once */
 	uint32_t source_control; /* CONNECT and HELLO a second of one source; 0 = no limit */

@@ -83,6 +83,12 @@ const struct kvr_opt kvr_port_opts[] = {
 	 TEXT(allow_agents),
 	 .help = "of these, source prefixes whose agents may register workers; none = all of them"},
 	{.name = "allow_agents2", TEXT(allow_agents2), .help = "more of allow_agents"},
+	{.name = "cookie",
+	 .type = KVR_OPT_BOOL,
+	 AT(cookie),
+	 .def = "on",
+	 .help = "clients prove their address before they get more than they send; off where "
+		 "addresses cannot be forged"},
 	{.name = "source_rate",
 	 NUMBER(source_rate, 0, 100000000, "0"),
 	 .unit = "requests/s",

@@ -136,7 +136,7 @@ static int check_accepted(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_accepted *m = body;
 
-	if ((m->flags & ~KVR_ACC_F_KEPT) != 0 || m->reserved1 != 0 || m->reserved2 != 0)
+	if ((m->flags & ~KVR_ACC_F_KEPT) != 0 || m->reserved2 != 0)
 		return reserved_set(f);
 	if (m->state > KVR_STATE_RUNNING)
 		return bad_value(f, "unknown state", m->state, KVR_STATE_RUNNING);
@@ -153,6 +153,10 @@ static int check_rejected(const void *body, uint32_t len, struct kvr_fault *f)
 		return reserved_set(f);
 	if (m->text_len > 255)
 		return bad_length(f, m->text_len, 255);
+	if (len == KVR_WIRE_REJECTED_LEAST) /* short, see kvr_wire_rejected */
+		return m->text_len == 0 ? 0 : bad_length(f, m->text_len, 0);
+	if (len < sizeof(*m))
+		return bad_length(f, len, sizeof(*m));
 	return check_tail(body, len, sizeof(*m), m->text_len, f);
 }
 
@@ -180,6 +184,12 @@ static int check_missing(const void *body, uint32_t len, struct kvr_fault *f)
 	last = n_frags - m->first - (m->n_words - 1u) * 64;
 	memcpy(&word, (const uint8_t *)body + len - 8, 8);
 	return last < 64 && word >> last != 0 ? reserved_set(f) : 0;
+}
+
+/* Zeros that make room for the answer. */
+static int check_probe(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	return padding_set(body, 0, len) ? reserved_set(f) : 0;
 }
 
 static int check_dispatch_ack(const void *body, uint32_t len, struct kvr_fault *f)
@@ -425,6 +435,7 @@ static check_fn *const checkers[KVR_WIRE_KIND_MAX] = {
 	[KVR_ROUTE] = check_route,
 	[KVR_ACCEPTED] = check_accepted,
 	[KVR_REJECTED] = check_rejected,
+	[KVR_PROBE] = check_probe,
 	[KVR_MISSING] = check_missing,
 	[KVR_DISPATCH] = check_dispatch,
 	[KVR_DISPATCH_ACK] = check_dispatch_ack,

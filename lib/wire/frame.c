@@ -28,7 +28,7 @@ SIZE_IS(kvr_wire_kv_events, 32);
 SIZE_IS(kvr_wire_kv_event, 16);
 SIZE_IS(kvr_wire_kv_ack, 24);
 SIZE_IS(kvr_wire_connect, 8);
-SIZE_IS(kvr_wire_connected, 32);
+SIZE_IS(kvr_wire_connected, 40);
 SIZE_IS(kvr_wire_pool, 16);
 SIZE_IS(kvr_wire_session, 8);
 SIZE_IS(kvr_wire_session_status, 8);

@@ -53,7 +53,7 @@ enum kvr_wire_kind {
 	KVR_REJECTED = 18,	 /* router -> anyone: struct kvr_wire_rejected */
 	KVR_CANCEL = 19,	 /* client -> router: empty */
 	KVR_CANCELLED = 20,	 /* router -> client: empty; sent for unknown ids too */
-	KVR_PROBE = 21,		 /* client -> router: empty; answered ACCEPTED or REJECTED */
+	KVR_PROBE = 21,		 /* client -> router: 8 zero bytes; answered ACCEPTED or REJECTED */
 	KVR_MISSING = 22,	 /* receiver of a message in fragments -> its sender */
 	KVR_DISPATCH = 24,	 /* router -> agent: struct kvr_wire_request */
 	KVR_DISPATCH_ACK = 25,	 /* agent -> router: struct kvr_wire_dispatch_ack */
@@ -110,8 +110,11 @@ struct kvr_wire_hdr {
 #define KVR_REQ_F_EAGLE	      0x0008u /* tokens are hashed in eagle windows (spec 1.2) */
 #define KVR_REQ_F_PREFILL_LEG 0x0010u /* DISPATCH: prefill leg of a disaggregated request */
 #define KVR_REQ_F_DECODE_LEG  0x0020u /* DISPATCH: its decode leg */
+#define KVR_REQ_F_UNPROVEN    0x0040u /* DISPATCH: the client's address may be forged */
 #define KVR_REQ_F_CLIENT      (KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE)
 #define KVR_REQ_F_LEGS	      (KVR_REQ_F_PREFILL_LEG | KVR_REQ_F_DECODE_LEG)
+/** Items that an agent sends to an unproven address before its first acknowledgement. */
+#define KVR_WIRE_UNPROVEN_ITEMS 3u
 
 enum kvr_wire_phase { KVR_PHASE_AGGREGATED = 0, KVR_PHASE_PREFILL = 1, KVR_PHASE_DECODE = 2 };
 
@@ -137,8 +140,9 @@ struct kvr_wire_request {
 	uint32_t max_tokens;		 /* KVR_NONE32: not limited here */
 	uint32_t expected_output_tokens; /* KVR_NONE32: unknown */
 	uint32_t deadline_ms; /* 0: none; the router gives up waiting in its queue after this */
-	/* Owned by the router: the client sends zeros, DISPATCH carries values. */
-	uint64_t worker;
+	/* Owned by the router: the client sends zeros (but for the cookie), DISPATCH carries
+	 * values. */
+	uint64_t worker; /* ROUTE, POTENTIAL_LOADS: the client's cookie, 0 = none */
 	uint32_t dp_rank;
 	uint32_t overlap_blocks; /* device blocks predicted to be cached */
 	uint32_t cached_tokens;	 /* predicted cached tokens over all tiers */
@@ -233,14 +237,14 @@ enum kvr_wire_path {
 struct kvr_wire_accepted {
 	uint64_t worker;
 	uint32_t dp_rank;
-	uint32_t overlap_blocks; /* effective overlap, rounded */
+	uint32_t overlap_blocks; /* effective overlap at the worker, rounded */
 	uint32_t required_blocks;
 	uint32_t cached_tokens;
 	uint16_t state;		 /* enum kvr_wire_state; when QUEUED the fields above are 0 */
 	uint16_t flags;		 /* KVR_ACC_F_* */
 	uint32_t queue_len;	 /* requests waiting in this pool */
 	uint32_t pending_tokens; /* their prompt tokens, saturated */
-	uint32_t reserved1;
+	uint32_t prefill_overlap_blocks; /* as overlap_blocks, at the prefill worker */
 	uint64_t prefill_worker;
 	uint32_t prefill_dp_rank;
 	uint16_t path; /* enum kvr_wire_path */
@@ -279,6 +283,11 @@ enum kvr_wire_code {
 	KVR_E_HINT = 7,		   /* malformed or unknown critical hint */
 	KVR_E_FLAGS = 8,	   /* unknown flag bits or reserved bytes set */
 	KVR_E_NOT_ALLOWED = 9,	   /* source address or role may not send this */
+	/* the sender */
+	KVR_E_COOKIE = 10,	 /* retryable, at once: with the cookie of detail[0] */
+	KVR_E_RATE_LIMITED = 11, /* retryable: more requests than a source may send */
+	KVR_E_SOURCE_LIMIT = 12, /* retryable: the source's share; detail: enum
+				  * kvr_wire_source_limit, what it has, what it may have */
 	/* the request */
 	KVR_E_UNKNOWN_POOL = 32,
 	KVR_E_EMPTY_PROMPT = 33,
@@ -321,7 +330,18 @@ enum kvr_wire_code {
 	KVR_E_MAX = 101,
 };
 
-/** REJECTED: 40 bytes and a text of text_len bytes, padded to 8. */
+/** What a source has too much of: detail[0] of SourceLimit. */
+enum kvr_wire_source_limit {
+	KVR_SHARE_REQUESTS = 1, /* live */
+	KVR_SHARE_WAITING = 2,	/* for capacity, or for another leg */
+	KVR_SHARE_SESSIONS = 3,
+};
+
+/**
+ * REJECTED: 40 bytes and a text of text_len bytes, padded to 8. An answer is not longer than its
+ * question when the address may be forged: the text, or all from `detail` on, may be missing.
+ */
+#define KVR_WIRE_REJECTED_LEAST 8u
 struct kvr_wire_rejected {
 	uint16_t code;	       /* enum kvr_wire_code */
 	uint8_t retryable;     /* 1: the same request may succeed later */
@@ -521,6 +541,7 @@ struct kvr_wire_connected {
 	uint32_t total_pools; /* pools that match; above n_pools when the frame was too small */
 	uint32_t max_message; /* largest body of a ROUTE, in frames of max_frame */
 	uint32_t max_frames;  /* most frames that one may take */
+	uint64_t cookie;      /* for ROUTE and POTENTIAL_LOADS; 0: none is needed */
 } __rte_packed;
 
 struct kvr_wire_pool {

@@ -40,8 +40,9 @@ static int check_limits(const struct kvr_wire_request *q, struct kvr_fault *f)
 
 static int check_flags(const struct kvr_wire_request *q, uint8_t kind, struct kvr_fault *f)
 {
-	const uint32_t known =
-		kind == KVR_DISPATCH ? KVR_REQ_F_CLIENT | KVR_REQ_F_LEGS : KVR_REQ_F_CLIENT;
+	const uint32_t known = kind == KVR_DISPATCH
+				       ? KVR_REQ_F_CLIENT | KVR_REQ_F_LEGS | KVR_REQ_F_UNPROVEN
+				       : KVR_REQ_F_CLIENT;
 
 	if ((q->flags & ~known) != 0)
 		return refuse(f, KVR_E_FLAGS, "unknown request flags", q->flags, known);
@@ -50,8 +51,9 @@ static int check_flags(const struct kvr_wire_request *q, uint8_t kind, struct kv
 		return refuse(f, KVR_E_FLAGS, "flags that no prefill leg has", q->flags, known);
 	if (q->reserved0 != 0 || q->reserved1 != 0)
 		return refuse(f, KVR_E_FLAGS, "reserved bytes set", 0, 0);
+	/* `worker` is the cookie then, which whoever gave it has looked at. */
 	if (kind != KVR_DISPATCH &&
-	    (q->worker != 0 || q->dp_rank != 0 || q->overlap_blocks != 0 || q->cached_tokens != 0 ||
+	    (q->dp_rank != 0 || q->overlap_blocks != 0 || q->cached_tokens != 0 ||
 	     q->attempt != 0 || q->client_port != 0 || !is_zero(q->client_ip, 16)))
 		return refuse(f, KVR_E_FLAGS, "fields of the router set", 0, 0);
 	return 0;

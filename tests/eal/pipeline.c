@@ -17,7 +17,8 @@
 #include "start.h"
 #include "threads.h"
 
-#define HEADERS 42 /* Ethernet, IPv4, UDP */
+#define HEADERS4 42u /* Ethernet, IPv4, UDP */
+#define HEADERS6 62u
 
 struct router *rt;
 static uint32_t n_queues, next_queue;
@@ -36,6 +37,8 @@ static void need(bool ok, const char *what)
 	}
 }
 
+const char *pipeline_port = "cookie = off\n";
+
 static void configure(struct kvr_router_conf *c, const char *device, const char *pools)
 {
 	char path[] = "/tmp/kvr-pipeline-XXXXXX", err[300];
@@ -44,9 +47,10 @@ static void configure(struct kvr_router_conf *c, const char *device, const char 
 	fprintf(f, "[router]\nmemory_mb = 256\nlarge_buffers = 8\nring_size = 256\n"
 		   "reassembly_bytes = 8M\nreassembly_source_bytes = 7M\n");
 	fprintf(f,
-		"[port p]\ndevice = %s\nipv4 = 10.0.0.1\nudp_port = 7650\nmbufs = 16383\n"
-		"answer_arp = off\n",
-		device);
+		"[port p]\ndevice = %s\nipv4 = 10.0.0.1\nipv6 = fd00::1\nudp_port = 7650\nmbufs = "
+		"16383\n"
+		"answer_arp = off\n%s",
+		device, pipeline_port);
 	fputs(pools, f);
 	fclose(f);
 	if (kvr_router_conf_load(c, path, err, sizeof(err)) < 0) {
@@ -130,11 +134,9 @@ void pipeline_start_with(const char *pools)
 	peer_local = *l;
 	memcpy(peer_local.mac, "\x02\0\0\0\0\x02", 6);
 	memcpy(peer_local.ip4, (const uint8_t[]){10, 0, 0, 2}, 4);
-	peer_path.family = 4;
+	kvr_ip_parse("fd00::2", peer_local.ip6);
 	peer_path.udp_port = 7650;
-	kvr_ip_parse("10.0.0.1", peer_path.ip);
 	memcpy(peer_path.mac, l->mac, 6);
-	peer_path.max_frame = l->max_frame4;
 }
 
 void pipeline_stop(void)
@@ -178,6 +180,8 @@ static void inject(struct rte_mbuf *m)
 		}
 }
 
+bool pipeline_ipv6;
+
 void pipeline_send(uint32_t from, const void *payload, size_t len)
 {
 	struct rte_mbuf *m = rte_pktmbuf_alloc(peer_pool);
@@ -185,6 +189,8 @@ void pipeline_send(uint32_t from, const void *payload, size_t len)
 	need(m != NULL, "no peer mbuf");
 	memcpy(rte_pktmbuf_append(m, (uint16_t)len), payload, len);
 	peer_local.udp_port = (uint16_t)from;
+	peer_path.family = pipeline_ipv6 ? 6 : 4;
+	kvr_ip_parse(pipeline_ipv6 ? "fd00::1" : "10.0.0.1", peer_path.ip);
 	need(kvr_path_write(&peer_local, &peer_path, m) > 0, "payload too long");
 	inject(m);
 }
@@ -204,13 +210,14 @@ static void collect_queue(struct rte_ring *from)
 
 	while (rte_ring_dequeue(from, (void **)&m) == 0) {
 		const uint8_t *p = rte_pktmbuf_mtod(m, const uint8_t *);
+		const uint32_t headers = p[12] == 0x86 ? HEADERS6 : HEADERS4;
 
-		if (m->pkt_len >= HEADERS && n_out < RTE_DIM(slots)) {
+		if (m->pkt_len >= headers && n_out < RTE_DIM(slots)) {
 			struct out *o = &slots[n_out++];
 
-			o->to = (uint16_t)(p[36] << 8 | p[37]);
-			o->len = m->pkt_len - HEADERS;
-			memcpy(o->bytes, p + HEADERS, RTE_MIN(o->len, sizeof(o->bytes)));
+			o->to = (uint16_t)(p[headers - 6] << 8 | p[headers - 5]);
+			o->len = m->pkt_len - headers;
+			memcpy(o->bytes, p + headers, RTE_MIN(o->len, sizeof(o->bytes)));
 		}
 		rte_pktmbuf_free(m);
 	}
@@ -380,6 +387,7 @@ uint32_t pipeline_body_len = 4;
 uint32_t pipeline_deadline_ms;
 uint8_t pipeline_kind = KVR_ROUTE;
 uint16_t pipeline_pool = 5;
+uint16_t pipeline_client_frame;
 
 /* Send a request whose prompt and counts are set: all its frames, a device ring at a time. */
 static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hint_buf *hints)
@@ -396,6 +404,7 @@ static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hin
 	src->fixed.max_tokens = KVR_NONE32;
 	src->fixed.expected_output_tokens = KVR_NONE32;
 	src->fixed.deadline_ms = pipeline_deadline_ms;
+	src->fixed.client_frame = pipeline_client_frame;
 	src->body = body;
 	src->body_len = pipeline_body_len;
 	if (hints != NULL) {

@@ -50,6 +50,12 @@ void pipeline_stop(void);
  */
 extern uint32_t pipeline_queue;
 
+/** More keys of the port; by default nobody proves his address or has a share. */
+extern const char *pipeline_port;
+
+/** Peers send over IPv6 from now on, from fd00::2. */
+extern bool pipeline_ipv6;
+
 /** Put one UDP payload from a peer into the router's port. */
 void pipeline_send(uint32_t from, const void *payload, size_t len);
 
@@ -109,6 +115,9 @@ extern uint32_t pipeline_deadline_ms;
 
 /** Pool number of what pipeline_route() sends; 5 unless a test changes it. */
 extern uint16_t pipeline_pool;
+
+/** client_frame of what pipeline_route() sends; 0 unless a test changes it. */
+extern uint16_t pipeline_client_frame;
 
 /** Kind of what pipeline_route() sends; KVR_ROUTE unless a test changes it. */
 extern uint8_t pipeline_kind;

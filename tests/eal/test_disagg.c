@@ -170,7 +170,7 @@ static void both_legs_go_at_once_with_a_bootstrap_address(void)
 	CU_ASSERT_EQUAL(p.hints.bootstrap_room % 2, p.q.fixed.dp_rank);
 	CU_ASSERT_NSTRING_EQUAL(p.hints.bootstrap_host.p, "10.9.8.7", 8);
 	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
-	CU_ASSERT_EQUAL(d.q.fixed.flags, KVR_REQ_F_DECODE_LEG);
+	CU_ASSERT_EQUAL(d.q.fixed.flags, KVR_REQ_F_DECODE_LEG | KVR_REQ_F_UNPROVEN);
 	CU_ASSERT_EQUAL(d.q.fixed.max_tokens, KVR_NONE32);
 	CU_ASSERT_EQUAL(d.q.fixed.worker, DECODE);
 	CU_ASSERT_EQUAL(d.hints.bootstrap_room, p.hints.bootstrap_room);
@@ -191,6 +191,48 @@ static void both_legs_go_at_once_with_a_bootstrap_address(void)
 	item(PEER_D, 1, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE)); /* one, not the prefill's */
+	end();
+}
+
+/* Rank 0 of a worker has cached the @p n blocks from @p hash0 on. */
+static void stored(uint32_t from, uint64_t worker, uint64_t hash0, uint32_t n)
+{
+	const struct kvr_wire_ids ids = {.source = worker, .id = 0, .epoch = 1};
+	const struct kvr_wire_kv_events head = {0};
+	uint64_t hashes[16];
+	uint8_t buf[512];
+	struct kvr_kv_put put;
+
+	for (uint32_t i = 0; i < n; i++)
+		hashes[i] = hash0 + i;
+	kvr_kv_put_begin(&put, buf, sizeof(buf) & ~7u, &ids, &head);
+	CU_ASSERT_EQUAL(kvr_kv_put_event(&put, KVR_KV_STORED, 0, NULL, hashes, n), 0);
+	pipeline_send(from, buf, (size_t)kvr_kv_put_end(&put));
+	pipeline_turn();
+}
+
+/* ACCEPTED says what is cached at either worker; the decode worker's count is not the prefill's. */
+static void the_client_hears_both_overlaps(void)
+{
+	const struct kvr_wire_accepted *a;
+	struct dispatch p, d;
+
+	begin(true);
+	stored(PEER_P, PREFILL, 100, 5);
+	stored(PEER_D, DECODE, 100, 2);
+	pipeline_route(1, 100, 6, KVR_REQ_F_QUERY, NULL);
+	a = accepted();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT_EQUAL(a->prefill_overlap_blocks, 5);
+	pipeline_route(2, 100, 6, 0, NULL);
+	CU_ASSERT_FATAL(dispatched(PEER_P, &p) && dispatched(PEER_D, &d));
+	CU_ASSERT_EQUAL(p.q.fixed.overlap_blocks, 5);
+	a = accepted();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT_EQUAL(a->prefill_overlap_blocks, 5);
+	CU_ASSERT_EQUAL(a->overlap_blocks, d.q.fixed.overlap_blocks);
+	item(PEER_P, 2, p.handle, 0, 1, KVR_RESP_F_FIN, "");
+	item(PEER_D, 2, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
 	end();
 }
 
@@ -360,6 +402,7 @@ static void cancel_of_both(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {{"bootstrap", both_legs_go_at_once_with_a_bootstrap_address},
+			       {"both overlaps", the_client_hears_both_overlaps},
 			       {"sync", the_result_of_a_sync_prefill_goes_to_decode},
 			       {"again", a_failed_prefill_leg_is_tried_once_more},
 			       {"given up", a_run_that_is_given_up_does_not_end_the_request},

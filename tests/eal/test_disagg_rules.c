@@ -13,6 +13,7 @@
 #include "kvr_put.h"
 #include "kvr_test.h"
 #include "stages.h"
+#include "threads.h"
 
 static void expect(const char *text, unsigned int line)
 {
@@ -701,7 +702,8 @@ static void what_each_leg_is_sent(void)
 	p = pair_leg(1, true);
 	d = pair_leg(1, false);
 	CU_ASSERT_EQUAL(p->request.flags, KVR_REQ_F_PREFILL_LEG);
-	CU_ASSERT_EQUAL(d->request.flags, KVR_REQ_F_DECODE_LEG | KVR_REQ_F_DIRECT);
+	CU_ASSERT_EQUAL(d->request.flags,
+			KVR_REQ_F_DECODE_LEG | KVR_REQ_F_DIRECT | KVR_REQ_F_UNPROVEN);
 	CU_ASSERT_EQUAL(p->request.client_frame, rt->max_frame);
 	/* The prompt is the prefill worker's work. */
 	CU_ASSERT_EQUAL(kvr_sched_rank_get(pool(6)->sched, 0, &rank), 0);
@@ -748,6 +750,7 @@ static void without_buffers_nothing_is_lost(void)
 {
 	struct rte_mempool *mp;
 	struct rte_mbuf *m[16384];
+	uint64_t in[KVR_STATS_MAX];
 	uint32_t n = 0;
 
 	pair_start("", "");
@@ -758,7 +761,8 @@ static void without_buffers_nothing_is_lost(void)
 		n++;
 	pair_route(1, NULL);
 	SAID("");
-	CU_ASSERT(kvr_stats_get(rt->lcore[0]->in, IN_NO_MBUF) >= 3); /* both legs, the answer */
+	kvr_stats_snapshot(rt->in_stats, in);
+	CU_ASSERT(in[IN_NO_MBUF] >= 3); /* both legs, the answer */
 	while (n > 0)
 		rte_pktmbuf_free(m[--n]);
 	pair_client(1, KVR_PROBE);
@@ -776,6 +780,8 @@ static void a_full_ring_loses_no_result(void)
 	const struct note nothing = {.type = NOTE_ABORT_ACK};
 	struct pair_run *r;
 
+	if (threads_used() != NULL && threads_used()->sched >= threads_used()->ingress)
+		return; /* another thread empties it meanwhile */
 	pair_start("", "");
 	join(PAIR_D, 1, false);
 	join(PAIR_P, 1, false);

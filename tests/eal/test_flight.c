@@ -123,6 +123,29 @@ static void relay_needs_a_published_slot_and_the_right_handle(void)
 	kvr_flight_destroy(t);
 }
 
+/* A slow ingress lcore writes after the slot has got another request: that one is not touched. */
+static void what_was_seen_belongs_to_one_request(void)
+{
+	struct kvr_flight_table *t = table();
+	struct kvr_flight *r = take(t, 1, 2), *next;
+	uint64_t old = kvr_flight_handle(t, r);
+
+	CU_ASSERT_FALSE(kvr_flight_answered(r));
+	CU_ASSERT_EQUAL(kvr_flight_seen(r, old), 0);
+	kvr_flight_saw(r, old, 0);
+	CU_ASSERT_TRUE(kvr_flight_answered(r));
+	kvr_flight_saw(r, old, 9);
+	CU_ASSERT_EQUAL(kvr_flight_seen(r, old), 10);
+	kvr_flight_release(t, r);
+	next = take(t, 1, 3);
+	CU_ASSERT_PTR_EQUAL_FATAL(next, r);
+	kvr_flight_saw(r, old, 11);
+	CU_ASSERT_FALSE(kvr_flight_answered(next));
+	CU_ASSERT_EQUAL(kvr_flight_seen(next, kvr_flight_handle(t, next)), 0);
+	kvr_flight_release(t, next);
+	kvr_flight_destroy(t);
+}
+
 static void ended_request_lingers_then_is_remembered(void)
 {
 	struct kvr_flight_table *t = table();
@@ -190,6 +213,7 @@ int main(void)
 			       {"full", full_table_refuses_and_recovers},
 			       {"unnamed", an_unnamed_slot_is_found_by_its_handle_alone},
 			       {"relay", relay_needs_a_published_slot_and_the_right_handle},
+			       {"seen", what_was_seen_belongs_to_one_request},
 			       {"linger", ended_request_lingers_then_is_remembered},
 			       {"model", random_life_agrees_with_a_model},
 			       {"sizes", bad_sizes_are_refused},

@@ -203,6 +203,11 @@ void threads_two_turns(void)
 			threads_wait(&since);
 }
 
+static bool empty(const struct rte_ring *r)
+{
+	return r == NULL || rte_ring_empty(r);
+}
+
 bool threads_idle(void)
 {
 	bool idle = rte_ring_empty(rt->control_ring);
@@ -211,10 +216,9 @@ bool threads_idle(void)
 		idle = idle && rte_ring_empty(rt->pool[i].notes) &&
 		       rte_ring_empty(rt->pool[i].events);
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
-		idle = idle &&
-		       (rt->lcore[i]->egress == NULL || rte_ring_empty(rt->lcore[i]->egress)) &&
-		       rt->lcore[i]->call == NULL && rte_ring_empty(rt->lcore[i]->calls);
-	idle = idle && rte_ring_empty(rt->control.out);
+		idle = idle && empty(rt->lcore[i]->egress) && empty(rt->lcore[i]->joins) &&
+		       empty(rt->lcore[i]->calls) && rt->lcore[i]->call == NULL;
+	idle = idle && empty(rt->control.out);
 	return idle;
 }
 

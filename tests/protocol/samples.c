@@ -8,6 +8,7 @@
 #define CLIENT	  UINT64_C(0x1122334455667788)
 #define WORKER	  UINT64_C(0xa1)
 #define PREFILLER UINT64_C(0xb1)
+#define COOKIE	  UINT64_C(0xc00c1ec00c1ec00c)
 #define HANDLE	  UINT64_C(0x0000000500000007)
 #define ROUTER_E  0x00c0ffeeu
 #define AGENT_E	  0x000a0001u
@@ -108,6 +109,7 @@ static const uint64_t hashes[2] = {UINT64_C(14643705804678351452), UINT64_C(4945
 static struct kvr_wire_request fixed_part(uint32_t isl, uint32_t flags)
 {
 	return (struct kvr_wire_request){.pool = 1,
+					 .worker = COOKIE,
 					 .flags = flags,
 					 .isl = isl,
 					 .max_tokens = 16,
@@ -214,7 +216,7 @@ static void dispatches(struct maker *m)
 
 static void connects(struct maker *m)
 {
-	uint8_t hint_bytes[64];
+	uint8_t hint_bytes[128];
 	struct kvr_hint_buf h = {.p = hint_bytes, .cap = sizeof(hint_bytes)};
 	const struct kvr_wire_ids from_client = {
 		.source = CLIENT, .id = 1, .epoch = CLIENT_E, .msg_seq = 1};
@@ -225,12 +227,16 @@ static void connects(struct maker *m)
 						  .max_hashes = KVR_WIRE_MAX_HASHES,
 						  .max_body = KVR_WIRE_MAX_BODY,
 						  .max_message = 1 << 20,
-						  .max_frames = 758};
+						  .max_frames = 758,
+						  .cookie = COOKIE};
 	const struct kvr_wire_pool pools[] = {{.pool = 1, .block_size = 16, .ranks = 4},
 					      {.pool = 2, .block_size = 64, .role = 1}};
 	const struct kvr_str names[] = {{"llama-70b", 9}, {"qwen", 4}};
 
+	const uint8_t zeros[68] = {0};
+
 	kvr_hint_put_str(&h, KVR_HINT_POOL, "llama-70b");
+	kvr_hint_put(&h, KVR_HINT_PAD, zeros, sizeof(zeros), NULL, 0); /* as long as the answer */
 	PUT("connect-all", KVR_CONNECT, R, kvr_put_connect(b, cap, &from_client, 1432, NULL));
 	PUT("connect", KVR_CONNECT, R, kvr_put_connect(b, cap, &from_client, 1432, &h));
 	PUT("connected", KVR_CONNECTED, C,
@@ -258,6 +264,7 @@ static void answers(struct maker *m)
 					       .dp_rank = 1,
 					       .required_blocks = 2,
 					       .state = KVR_STATE_DISPATCHED,
+					       .prefill_overlap_blocks = 2,
 					       .prefill_worker = PREFILLER,
 					       .path = KVR_PATH_BOOTSTRAP};
 	const struct kvr_fault full = {1000, 1000, "no room to reassemble"};
@@ -267,6 +274,10 @@ static void answers(struct maker *m)
 		.kind = KVR_ROUTE, .n_words = 1, .msg_seq = 9, .msg_len = 6008, .unit = 1200};
 	const uint64_t which = 0x22;
 
+	const struct kvr_fault cookie = {.seen = COOKIE};
+	const uint8_t short_form[8] = {KVR_E_UNKNOWN_REQUEST, 0, 0, KVR_PROBE};
+	const uint64_t room = 0;
+
 	PUT("accepted", KVR_ACCEPTED, C, kvr_put_accepted(b, cap, &rh, &running));
 	PUT("accepted-queued", KVR_ACCEPTED, C, kvr_put_accepted(b, cap, &rh, &queued));
 	PUT("accepted-legs", KVR_ACCEPTED, C, kvr_put_accepted(b, cap, &rh, &legs));
@@ -274,9 +285,17 @@ static void answers(struct maker *m)
 	    kvr_put_rejected(b, cap, &r, KVR_E_REASSEMBLY_FULL, KVR_ROUTE, &full));
 	PUT("rejected-bare", KVR_REJECTED, A,
 	    kvr_put_rejected(b, cap, &r, KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT, NULL));
+	PUT("rejected-cookie", KVR_REJECTED, C,
+	    kvr_put_rejected(b, cap, &r, KVR_E_COOKIE, KVR_ROUTE, &cookie));
+	PUT("rejected-short", KVR_REJECTED, C,
+	    kvr_put_message(b, cap, KVR_REJECTED, &r, (struct kvr_slice){short_form, 8},
+			    (struct kvr_slice){NULL, 0}));
 	PUT("cancel", KVR_CANCEL, R, kvr_put_empty(b, cap, KVR_CANCEL, &ch));
 	PUT("cancelled", KVR_CANCELLED, C, kvr_put_empty(b, cap, KVR_CANCELLED, &rh));
-	PUT("probe", KVR_PROBE, R, kvr_put_empty(b, cap, KVR_PROBE, &c));
+	PUT("probe", KVR_PROBE, R,
+	    kvr_put_message(b, cap, KVR_PROBE, &c, (struct kvr_slice){&room, sizeof(room)},
+			    (struct kvr_slice){NULL, 0}));
+	PUT("probe-empty", KVR_PROBE, R, kvr_put_empty(b, cap, KVR_PROBE, &c));
 	PUT("missing", KVR_MISSING, C,
 	    kvr_put_message(b, cap, KVR_MISSING, &r, (struct kvr_slice){&lacks, sizeof(lacks)},
 			    (struct kvr_slice){&which, sizeof(which)}));

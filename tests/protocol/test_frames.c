@@ -58,6 +58,13 @@ static void truncated_at_every_byte_is_refused(void)
 	}
 }
 
+/* A PROBE may be empty, and a REJECTED end before its details. */
+static bool may_be_short(uint8_t kind, uint32_t len)
+{
+	return (kind == KVR_PROBE && len == 0) ||
+	       (kind == KVR_REJECTED && len == KVR_WIRE_REJECTED_LEAST);
+}
+
 /* The header tells of a shorter body and the payload agrees: the inner lengths must not. */
 static void body_cut_at_every_word_is_refused(void)
 {
@@ -68,8 +75,9 @@ static void body_cut_at_every_word_is_refused(void)
 		if (s->n_frames > 1)
 			continue;
 		for (uint32_t len = 0; len < whole; len += 8)
-			CU_ASSERT_NOT_EQUAL(kvr_body_check(s->kind, s->frame[0] + 48, len, NULL),
-					    0);
+			if (!may_be_short(s->kind, len))
+				CU_ASSERT_NOT_EQUAL(
+					kvr_body_check(s->kind, s->frame[0] + 48, len, NULL), 0);
 	}
 }
 
@@ -84,7 +92,9 @@ static void body_with_more_behind_it_is_refused(void)
 			continue;
 		memset(buf, 0, sizeof(buf));
 		memcpy(buf, s->frame[0], s->len[0]);
-		CU_ASSERT_NOT_EQUAL(kvr_body_check(s->kind, buf + 48, s->len[0] - 48 + 8, NULL), 0);
+		if (!may_be_short(s->kind, s->len[0] - 48))
+			CU_ASSERT_NOT_EQUAL(
+				kvr_body_check(s->kind, buf + 48, s->len[0] - 48 + 8, NULL), 0);
 	}
 }
 
@@ -252,11 +262,11 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"connected", 27, 1, KVR_E_INVALID_REQUEST}, /* more than a message may have */
 		{"connected", 26, 0, KVR_E_INVALID_REQUEST}, /* not even an empty ROUTE */
 		{"connected", 30, 1, KVR_E_INVALID_REQUEST},
-		{"connected", 34, 3, KVR_E_INVALID_REQUEST},
-		{"connected", 35, 1, KVR_E_FLAGS},
-		{"connected", 46, 1, KVR_E_FLAGS},
-		{"connected", 44, 64, KVR_E_INVALID_REQUEST},
-		{"connected", 79, 1, KVR_E_FLAGS}, /* padding of the name */
+		{"connected", 42, 3, KVR_E_INVALID_REQUEST},
+		{"connected", 43, 1, KVR_E_FLAGS},
+		{"connected", 54, 1, KVR_E_FLAGS},
+		{"connected", 52, 64, KVR_E_INVALID_REQUEST},
+		{"connected", 87, 1, KVR_E_FLAGS}, /* padding of the name */
 		{"route-hashes", 2, 3, KVR_E_INVALID_REQUEST},
 		{"route-hashes", 3, 1, KVR_E_FLAGS},
 		{"route-hashes", 4, 0x10, KVR_E_FLAGS}, /* a leg is the router's word */
@@ -270,7 +280,6 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"route-hashes", 20, 4, KVR_E_LENGTH},
 		{"route-hashes", 23, 0x80, KVR_E_TOO_LARGE},
 		{"route-hashes", 27, 0x80, KVR_E_TOO_LARGE},
-		{"route-hashes", 40, 1, KVR_E_FLAGS}, /* worker */
 		{"route-hashes", 48, 1, KVR_E_FLAGS},
 		{"route-hashes", 52, 1, KVR_E_FLAGS},
 		{"route-hashes", 56, 1, KVR_E_FLAGS},
@@ -282,14 +291,13 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"route-hashes", 109, 1, KVR_E_FLAGS}, /* padding of the body */
 		{"route-tokens-query", 8, 6, KVR_E_INVALID_REQUEST},
 		{"route-tokens-query", 108, 1, KVR_E_FLAGS}, /* padding of the tokens */
-		{"dispatch", 4, 0x40, KVR_E_FLAGS},
+		{"dispatch", 4, 0x80, KVR_E_FLAGS},
 		{"dispatch", 84, 1, KVR_E_FLAGS},
 		{"dispatch-prefill", 4, 0x14, KVR_E_FLAGS}, /* its items are the router's */
 		{"dispatch-prefill", 4, 0x30, KVR_E_FLAGS}, /* both legs */
 		{"dispatch-decode", 4, 0x24, 0},	    /* DIRECT is fine here */
 		{"accepted", 24, 4, KVR_E_INVALID_REQUEST},
 		{"accepted", 26, 2, KVR_E_FLAGS},
-		{"accepted", 36, 1, KVR_E_FLAGS},
 		{"accepted-legs", 52, 4, KVR_E_INVALID_REQUEST}, /* path */
 		{"accepted-legs", 54, 1, KVR_E_FLAGS},
 		{"rejected", 2, 2, KVR_E_FLAGS},

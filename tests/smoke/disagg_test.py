@@ -191,6 +191,8 @@ class Family(Peers):
         got = request.accepted
         self.check(f'{name}: ACCEPTED names both', (got['path'], got['worker'], got['prefill_worker'])
                    == ('sync', 300, 200) and got['prefill_dp_rank'] < 2, got)
+        self.check(f'{name}: both overlaps', (got['prefill_overlap_blocks'], got['overlap_blocks'])
+                   == (job.dispatch.overlap_blocks, second.dispatch.overlap_blocks), got)
         self.answer(name, request, decoder, second)
 
     def fragmented_synchronous(self):

@@ -210,6 +210,16 @@ static unsigned int raw(struct kvr_udp *u, const struct kvr_udp_addr *router, ui
 	return 0;
 }
 
+/* With room for its answer. */
+#define PROBE_LEN (KVR_WIRE_MIN_FRAME + 8u)
+static void probe(uint8_t *f, size_t cap, const struct kvr_wire_ids *ids)
+{
+	static const uint8_t room[8];
+
+	kvr_put_message(f, cap, KVR_PROBE, ids, (struct kvr_slice){room, sizeof(room)},
+			(struct kvr_slice){NULL, 0});
+}
+
 static void bad_frames_are_refused(const char *where)
 {
 	static const struct {
@@ -221,7 +231,7 @@ static void bad_frames_are_refused(const char *where)
 		   {"an unknown kind", 3, 99, KVR_E_KIND},
 		   {"a kind of routers", 3, KVR_ACCEPTED, KVR_E_KIND},
 		   {"an unknown flag", 4, 2, KVR_E_FLAGS},
-		   {"a wrong frag_len", 6, 8, KVR_E_LENGTH},
+		   {"a wrong frag_len", 6, 16, KVR_E_LENGTH},
 		   {"an odd msg_len", 32, 3, KVR_E_LENGTH}};
 	const struct kvr_wire_ids ids = {.source = run_seed | 1, .id = 1, .epoch = 1, .msg_seq = 1};
 	_Alignas(8) uint8_t f[64];
@@ -236,20 +246,20 @@ static void bad_frames_are_refused(const char *where)
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		unsigned int code;
 
-		kvr_put_empty(f, sizeof(f), KVR_PROBE, &ids);
+		probe(f, sizeof(f), &ids);
 		f[bad[i].byte] = bad[i].value;
-		code = raw(&u, &router, f, KVR_WIRE_MIN_FRAME);
+		code = raw(&u, &router, f, PROBE_LEN);
 		snprintf(what, sizeof(what), "%s is refused as %s, not %s", bad[i].what,
 			 kvr_code_name(bad[i].code), kvr_code_name(code));
 		/* ACCEPTED is an answer: never answered itself. */
 		check(code == (bad[i].value == KVR_ACCEPTED ? 0 : bad[i].code), what);
 	}
-	kvr_put_empty(f, sizeof(f), KVR_PROBE, &ids);
+	probe(f, sizeof(f), &ids);
 	f[0] = 0;
-	check(raw(&u, &router, f, KVR_WIRE_MIN_FRAME) == 0, "a foreign magic is not answered");
+	check(raw(&u, &router, f, PROBE_LEN) == 0, "a foreign magic is not answered");
 	check(raw(&u, &router, f, 10) == 0, "a stub is not answered");
-	kvr_put_empty(f, sizeof(f), KVR_PROBE, &ids);
-	check(raw(&u, &router, f, KVR_WIRE_MIN_FRAME) == KVR_E_UNKNOWN_REQUEST,
+	probe(f, sizeof(f), &ids);
+	check(raw(&u, &router, f, PROBE_LEN) == KVR_E_UNKNOWN_REQUEST,
 	      "a good PROBE is still answered");
 	kvr_udp_close(&u);
 }

@@ -40,7 +40,8 @@ KINDS = {
 KIND_NAMES = {number: name for name, number in KINDS.items()}
 CODES = {
     1: 'UnknownVersion', 2: 'UnknownKind', 3: 'BadLength', 4: 'BadFragment', 5: 'TooLarge',
-    6: 'ReassemblyFull', 7: 'BadHint', 8: 'BadFlags', 9: 'NotAllowed', 32: 'UnknownPool',
+    6: 'ReassemblyFull', 7: 'BadHint', 8: 'BadFlags', 9: 'NotAllowed', 10: 'CookieRequired',
+    11: 'RateLimited', 12: 'SourceLimit', 32: 'UnknownPool',
     33: 'EmptyPrompt', 34: 'PromptTooLong', 35: 'InvalidOverride', 36: 'UnknownPolicyClass',
     37: 'InvalidRequest', 38: 'UnknownRequest', 39: 'Ended', 40: 'InvalidWeight', 48: 'NoEndpoints',
     49: 'AllEligibleWorkersOverloaded', 50: 'PinnedWorkerNotAllowed',
@@ -49,11 +50,12 @@ CODES = {
     66: 'DispatchFailed', 67: 'WorkerLost', 68: 'Expired', 69: 'Shutdown',
     70: 'PrefillFailed', 80: 'SessionOpenFailed', 81: 'SessionLimit', 82: 'UnknownSession',
     83: 'InvalidSession', 96: 'UnknownWorker', 97: 'StaleEpoch', 98: 'WorkerConfig',
-    99: 'WorkerLimit',
+    99: 'WorkerLimit', 100: 'WorkerAlive',
 }
 FRAME_CODES = range(1, 10)  # the frame was refused, not the request
 ROUTE_QUERY, ROUTE_RESEND, ROUTE_DIRECT, ROUTE_EAGLE = 1, 2, 4, 8
-PREFILL_LEG, DECODE_LEG = 0x10, 0x20
+PREFILL_LEG, DECODE_LEG, UNPROVEN = 0x10, 0x20, 0x40
+PROBE_ROOM = bytes(8)
 USE, OPEN, CLOSE = 0, 1, 2  # what a request does with its session
 STATES = ('QUERY', 'QUEUED', 'DISPATCHED', 'RUNNING')
 PATHS = ('aggregated', 'bootstrap', 'sync', 'bypassed')
@@ -399,8 +401,9 @@ class Dispatch:
 
 class Rejection:
     def __init__(self, body):
+        # Short when its question was: without details they are 0.
         (self.code, self.retryable, self.kind, size, self.policy_class, *self.detail) = (
-            REJECTED_BODY.unpack_from(body))
+            REJECTED_BODY.unpack_from(body.ljust(REJECTED_BODY.size, b'\0')))
         self.name = CODES.get(self.code, str(self.code))
         self.text = body[REJECTED_BODY.size:REJECTED_BODY.size + size].decode()
 
@@ -524,7 +527,7 @@ class Request:
         self.id, self.body, self.state, self.handle = id, body, 'SENT', 0
         self.accepted, self.rejected, self.answers = None, None, []
         self.items, self.next, self.data, self.fin, self.cancelled = {}, 0, b'', None, False
-        self.cached_tokens, self.unacked, self.ack_due = None, 0, None
+        self.cached_tokens, self.unacked, self.ack_due, self.acks = None, 0, None, False
         self.route_sends = self.probes = 0
 
     @property
@@ -574,11 +577,13 @@ class Client(Endpoint):
         how.setdefault('source', int.from_bytes(__import__('os').urandom(8), 'little'))
         super().__init__(router, **how)
         self.requests, self.releases, self.questions, self.last_id = {}, {}, {}, 0
-        self.pools, self.limits, self.connecting = {}, None, None
+        self.pools, self.limits, self.connecting, self.cookie = {}, None, None, 0
 
     def connect(self, *names):
         """CONNECT, section 5.1; pools: name -> (number, role, block_size, ranks)."""
         hints = b''.join(hint(0x8020, name.encode()) for name in names)
+        # CONNECTED is never longer than CONNECT.
+        hints += hint(0, bytes(max(0, (min(self.max_frame, FRAME_USUAL) - 56 - len(hints)) // 8 * 8 - 4)))
         body = struct.pack('<IHH', len(hints), self.max_frame, 0) + hints
         seq = self.send('CONNECT', 1, body)
         self.limits, self.connecting = None, (seq, body, Backoff(100, 1000))
@@ -594,8 +599,17 @@ class Client(Endpoint):
         self.send_route(request)
         return request
 
+    def proven(self, data):
+        """A frame with the cookie in its place, when it has one: the first of a ROUTE."""
+        header = Header(data) if len(data) >= HEADER.size + REQUEST.size else None
+        if header is None or header.kind != KINDS['ROUTE'] or header.frag_off:
+            return data
+        at = HEADER.size + 40
+        return data[:at] + struct.pack('<Q', self.cookie) + data[at + 8:]
+
     def send_route(self, request, only=None):
-        body = request.body
+        body = request.body[:40] + struct.pack('<Q', self.cookie) + request.body[48:]
+        request.cookie = self.cookie
         if request.route_sends:
             flags = _r32(body, 4) | ROUTE_RESEND
             body = body[:4] + struct.pack('<I', flags) + body[8:]
@@ -608,7 +622,7 @@ class Client(Endpoint):
 
     def probe(self, request):
         request.probes += 1
-        self.send('PROBE', request.id, handle=request.handle)
+        self.send('PROBE', request.id, PROBE_ROOM, handle=request.handle)
 
     def cancel(self, request):
         request.state, request.timer = 'CANCELLING', Backoff(20, 1000)
@@ -623,7 +637,8 @@ class Client(Endpoint):
         return loads
 
     def send_loads(self, loads):
-        for data in fragments('POTENTIAL_LOADS', loads.body, self.router_frame, source=self.source,
+        body = loads.body[:40] + struct.pack('<Q', self.cookie) + loads.body[48:]
+        for data in fragments('POTENTIAL_LOADS', body, self.router_frame, source=self.source,
                               id=loads.id, handle=0, epoch=self.epoch, seq=loads.seq):
             self.put(data)
 
@@ -651,7 +666,12 @@ class Client(Endpoint):
             self.connected(body)
             return
         if header.id in self.questions:
-            self.questions[header.id].answer(header, body)
+            loads = self.questions[header.id]
+            if header.name == 'REJECTED' and Rejection(body).name == 'CookieRequired':
+                self.cookie = Rejection(body).detail[0]
+                self.send_loads(loads)
+            else:
+                loads.answer(header, body)
             return
         if header.id in self.releases:
             self.released(self.releases[header.id], header, body)
@@ -668,10 +688,11 @@ class Client(Endpoint):
 
     def connected(self, body):
         n, frame_size, tokens, hashes, size, total, message, frames = struct.unpack_from('<8I', body)
-        at, pools = 32 + 16 * n, {}
+        self.cookie, = struct.unpack_from('<Q', body, 32)
+        at, pools = 40 + 16 * n, {}
         for i in range(n):
             pool, role, _, block_size, ranks, name_len, _ = struct.unpack_from(
-                '<HBBIIHH', body, 32 + 16 * i)
+                '<HBBIIHH', body, 40 + 16 * i)
             pools[body[at:at + name_len].decode()] = (pool, role, block_size, ranks)
             at += (name_len + 7) // 8 * 8
         self.pools, self.connecting, self.router_frame = pools, None, min(frame_size, self.max_frame)
@@ -681,7 +702,7 @@ class Client(Endpoint):
 
     def accepted(self, request, body, _):
         fields = ('worker', 'dp_rank', 'overlap_blocks', 'required_blocks', 'cached_tokens', 'state',
-                  'flags', 'queue_len', 'pending_tokens', 'reserved1', 'prefill_worker',
+                  'flags', 'queue_len', 'pending_tokens', 'prefill_overlap_blocks', 'prefill_worker',
                   'prefill_dp_rank', 'path', 'reserved2')
         answer = dict(zip(fields, ACCEPTED_BODY.unpack_from(body)))
         answer['state'], answer['path'] = STATES[answer['state']], PATHS[answer['path']]
@@ -700,6 +721,11 @@ class Client(Endpoint):
 
     def rejected(self, request, body, _):
         rejection = Rejection(body)
+        if rejection.name == 'CookieRequired':
+            if rejection.kind == KINDS['ROUTE'] and request.cookie != rejection.detail[0]:
+                self.cookie = rejection.detail[0]
+                self.send_route(request)
+            return
         request.answers.append(rejection.name)
         if rejection.name == 'UnknownRequest' and request.state == 'WAIT' and not request.next:
             request.state, request.seq, request.handle = 'SENT', self.next_seq(), 0
@@ -731,13 +757,13 @@ class Client(Endpoint):
             request.next += 1
             if flags & ITEM_FIN:
                 request.fin = (flags, status)
-        if request.fin or request.unacked >= 16:
+        if request.fin or request.unacked >= (16 if request.acks else 3):
             self.acknowledge(request)
         if request.fin and request.state == 'STREAM':
             request.state = 'END'
 
     def acknowledge(self, request):
-        request.unacked, request.ack_due = 0, None
+        request.unacked, request.ack_due, request.acks = 0, None, True
         direct = _r32(request.body, 4) & ROUTE_DIRECT
         self.send('RESPONSE_ACK', request.id, struct.pack('<II', request.next, bool(request.fin)),
                   handle=request.handle, to=request.peer if direct else None)
@@ -967,8 +993,12 @@ class Agent(Endpoint):
         if job.timer is None:
             job.timer = Backoff(20, 1000)
         job.progressed = time.monotonic()
-        if len(job.sent) - job.acked <= 64:
+        if len(job.sent) - job.acked <= self.window(job):
             self.send_item(job, len(job.sent) - 1)
+
+    def window(self, job):
+        """Few items to an address that may be forged, until it acknowledges one."""
+        return 3 if job.dispatch.flags & UNPROVEN and not job.acked else 64
 
     def send_item(self, job, number):
         seq, body = job.sent[number]
@@ -989,6 +1019,9 @@ class Agent(Endpoint):
     def response_ack(self, job, body):
         upto, flags = struct.unpack_from('<II', body)
         if upto > job.acked:
+            if not job.acked and job.dispatch.flags & UNPROVEN:
+                for seq in range(3, min(len(job.sent), upto + 64)):
+                    self.send_item(job, seq)
             job.acked, job.progressed = min(upto, len(job.sent)), time.monotonic()
             job.timer = Backoff(20, 1000) if job.acked < len(job.sent) else None
         if flags & 1 and job.fin:
@@ -1098,5 +1131,5 @@ class Agent(Endpoint):
             if now - job.progressed > 10:
                 job.gone, job.timer = True, None
             elif job.timer.passed(now):
-                for seq in range(job.acked, min(len(job.sent), job.acked + 64)):
+                for seq in range(job.acked, min(len(job.sent), job.acked + self.window(job))):
                     self.send_item(job, seq)

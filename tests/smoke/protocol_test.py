@@ -167,7 +167,7 @@ class Family(Peers):
         self.check('counts of the answer', (request.generated, request.cached_tokens) == (100, 160))
         self.until('FIN acknowledged', lambda: job.done)
         before = len(c.refusals)
-        c.send('PROBE', request.id, handle=request.handle)
+        c.send('PROBE', request.id, p.PROBE_ROOM, handle=request.handle)
         self.until('PROBE after the end', lambda: len(c.refusals) > before)
         self.check('Ended', c.refusals[-1][1].name == 'Ended', c.refusals[-1][1])
 
@@ -218,7 +218,7 @@ class Family(Peers):
         other = p.route_body(POOL, 5 * B, hashes + [77], client_frame=c.max_frame)
         before = len(c.refusals)
         state = request.state
-        c.send('ROUTE', request.id, other)
+        c.send('ROUTE', request.id, other[:40] + struct.pack('<Q', c.cookie) + other[48:])
         self.until('other contents refused', lambda: len(c.refusals) > before)
         self.check('DuplicateRequest', c.refusals[-1][1].name == 'DuplicateRequest', c.refusals[-1][1])
         request.state = state
@@ -285,7 +285,7 @@ class Family(Peers):
             id = 10_000 + number
             before = len(c.refusals)
             for data in frames(dict(source=c.source, id=id, epoch=c.epoch, seq=c.next_seq())):
-                c.put(data)
+                c.put(data if name == 'cookie of another' else c.proven(data))
             p.run_until(self.all, lambda: len(c.refusals) > before, 2)
             new = [r for h, r in c.refusals[before:] if h.id == id]
             self.check(f'refused: {name}', new and new[0].name in want,
@@ -400,7 +400,8 @@ def route_faults():
     yield 'hints_len not of 8', ('BadLength',), poked(20, '<I', 4)
     yield 'flag of the router', ('BadFlags',), poked(4, '<I', 0x10)
     yield 'unknown flag', ('BadFlags',), poked(4, '<I', 0x10000)
-    for at, field in ((3, 'reserved0'), (40, 'worker'), (48, 'dp_rank'), (52, 'overlap'),
+    yield 'cookie of another', ('CookieRequired',), poked(40, '<Q', 12345)
+    for at, field in ((3, 'reserved0'), (48, 'dp_rank'), (52, 'overlap'),
                       (56, 'cached'), (60, 'attempt'), (64, 'client_ip'), (80, 'client_port'),
                       (84, 'reserved1')):
         yield f'{field} not 0', ('BadFlags',), poked(at, '<B', 1)
@@ -444,7 +445,7 @@ def route_faults():
         p.route_hints(backend=100, dp_rank=0, allowed=[101]))
     yield 'nobody allowed', ('NoEndpoints',), hinted(p.route_hints(allowed=[]))
     yield 'missing taint', ('NoEndpoints',), hinted(p.route_hints(required_taints=['gpu=none']))
-    yield 'PROBE of nothing', ('UnknownRequest',), body(b'', kind='PROBE')
+    yield 'PROBE of nothing', ('UnknownRequest',), body(p.PROBE_ROOM, kind='PROBE')
     yield 'RESPONSE of nothing', ('UnknownRequest',), body(
         p.RESPONSE_BODY.pack(0, 1, 0, 0, 0, 0, 0, 0), kind='RESPONSE', handle=0x123456)
 

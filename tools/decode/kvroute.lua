@@ -30,7 +30,8 @@ local KINDS = {
 local CODES = {
 	[0] = "Ok", [1] = "UnknownVersion", [2] = "UnknownKind", [3] = "BadLength",
 	[4] = "BadFragment", [5] = "TooLarge", [6] = "ReassemblyFull", [7] = "BadHint",
-	[8] = "BadFlags", [9] = "NotAllowed",
+	[8] = "BadFlags", [9] = "NotAllowed", [10] = "CookieRequired", [11] = "RateLimited",
+	[12] = "SourceLimit",
 	[32] = "UnknownPool", [33] = "EmptyPrompt", [34] = "PromptTooLong",
 	[35] = "InvalidOverride", [36] = "UnknownPolicyClass", [37] = "InvalidRequest",
 	[38] = "UnknownRequest", [39] = "Ended", [40] = "InvalidWeight",
@@ -43,6 +44,7 @@ local CODES = {
 	[80] = "SessionOpenFailed", [81] = "SessionLimit", [82] = "UnknownSession",
 	[83] = "InvalidSession",
 	[96] = "UnknownWorker", [97] = "StaleEpoch", [98] = "WorkerConfig", [99] = "WorkerLimit",
+	[100] = "WorkerAlive",
 }
 
 local PATHS = {[0] = "aggregated", [1] = "bootstrap", [2] = "sync", [3] = "bypassed"}
@@ -95,7 +97,7 @@ local header = {
 }
 
 local req_bits = bits("request.flags", 32, {{0x1, "QUERY"}, {0x2, "RESEND"}, {0x4, "DIRECT"},
-	{0x8, "EAGLE"}, {0x10, "PREFILL_LEG"}, {0x20, "DECODE_LEG"}})
+	{0x8, "EAGLE"}, {0x10, "PREFILL_LEG"}, {0x20, "DECODE_LEG"}, {0x40, "UNPROVEN"}})
 local acc_bits = bits("accepted.flags", 16, {{0x1, "KEPT"}})
 local resp_bits = bits("response.flags", 16, {{0x1, "FIN"}, {0x2, "ERROR"}, {0x4, "CANCELLED"},
 	{0x8, "TOKENS"}})
@@ -135,7 +137,8 @@ local structs = {
 	accepted = {{f_worker, 8}, {f_dp_rank, 4}, {fields.overlap_blocks, 4},
 		{u32("required_blocks", "Required blocks"), 4}, {f_cached, 4}, {u16("state", "State", STATES), 2},
 		{field("accepted.flags", ProtoField.uint16, "Flags", base.HEX), 2, acc_bits}, {f_queue_len, 4},
-		{u32("pending_tokens", "Prompt tokens waiting"), 4}, {skip, 4},
+		{u32("pending_tokens", "Prompt tokens waiting"), 4},
+		{u32("prefill_overlap_blocks", "Prefill overlap blocks"), 4},
 		{x64("prefill_worker", "Prefill worker"), 8}, {u32("prefill_dp_rank", "Prefill rank"), 4},
 		{u16("path", "Path", PATHS), 2}, {skip, 2}},
 	rejected = {{f_code, 2}, {u8("retryable", "Retryable"), 1}, {u8("refused_kind", "Refused kind", KINDS), 1},
@@ -179,7 +182,7 @@ local structs = {
 	connected = {{u32("n_pools", "Pools"), 4}, {f_max_frame, 4}, {u32("limit_tokens", "Most tokens"), 4},
 		{u32("limit_hashes", "Most hashes"), 4}, {u32("limit_body", "Largest body"), 4},
 		{u32("total_pools", "Pools that match"), 4}, {u32("limit_message", "Largest message"), 4},
-		{u32("limit_frames", "Most frames"), 4}},
+		{u32("limit_frames", "Most frames"), 4}, {x64("cookie", "Cookie"), 8}},
 	pool = {{f_pool, 2}, {f_role, 1}, {skip, 1}, {f_block_size, 4}, {u32("ranks", "Ranks"), 4},
 		{u16("name_len", "Name bytes"), 2}, {skip, 2}},
 	session = {{u32("timeout_s", "Timeout (s)"), 4}, {u16("id_len", "Id bytes"), 2}, {f_pool, 2}},
@@ -469,6 +472,7 @@ local BODY = {
 	[16] = {request, tail_request},
 	[17] = {structs.accepted},
 	[18] = {structs.rejected, bytes_tail(f_text, {off = 4, size = 2})},
+	[21] = {{{skip, 8}}},
 	[22] = {structs.missing, tail_missing},
 	[24] = {request, tail_request},
 	[25] = {structs.dispatch_ack},
@@ -493,6 +497,8 @@ local BODY = {
 	[81] = {structs.loads, entries(structs.rank_potential, "Rank")},
 }
 
+local REJECTED_SHORT = 8
+
 local function dissect_body(tree, body, kind, whole)
 	local layout = BODY[kind]
 	if layout == nil then
@@ -500,6 +506,9 @@ local function dissect_body(tree, body, kind, whole)
 		return
 	end
 	local fixed = size_of(layout[1])
+	if kind == 18 and body:len() == REJECTED_SHORT then -- its question was short, too
+		return add_struct(tree, body, 0, {table.unpack(layout[1], 1, 5)})
+	end
 	if body:len() < fixed then return malformed(tree, "body is shorter than its fixed part") end
 	local at = add_struct(tree, body, 0, layout[1])
 	if layout[2] then at = layout[2](tree, body, at, fixed) end
@@ -540,7 +549,7 @@ function kvr.dissector(tvb, pinfo, root)
 	elseif frag_len > 0 then
 		dissect_body(tree:add(kvr, tvb(HDR), name .. " body"), tvb(HDR):tvb(), kind,
 			frag_len == msg_len)
-	elseif BODY[kind] then
+	elseif BODY[kind] and kind ~= 21 then -- a PROBE may be empty
 		malformed(tree, "no body")
 	end
 	return tvb:len()

@@ -303,6 +303,8 @@ static void whatever_the_network_does_both_legs_are_served_once(void)
 /* One prefill in five fails: the second try serves most, none is answered by two runs. */
 static void failed_prefills_start_over(void)
 {
+	uint32_t refused = 0; /* 4 in 100; of one seed it may be none */
+
 	for (uint64_t seed = 1; seed <= 4; seed++) {
 		start(seed, 100, 50, 5000, 200);
 		for (uint32_t i = 0; i < 150; i++) {
@@ -314,13 +316,14 @@ static void failed_prefills_start_over(void)
 					all.by_reason[KVR_CLIENT_REJECTED],
 				150);
 		CU_ASSERT(all.by_reason[KVR_CLIENT_FINISHED] > 120);
-		CU_ASSERT(all.by_reason[KVR_CLIENT_REJECTED] > 0);
+		refused += all.by_reason[KVR_CLIENT_REJECTED];
 		CU_ASSERT(pair.started_over > 10);
 		for (uint32_t i = 0; i < all.n; i++)
 			if (all.req[i].end.reason == KVR_CLIENT_REJECTED)
 				CU_ASSERT_EQUAL(all.req[i].end.code, KVR_E_PREFILL_FAILED);
 		stop();
 	}
+	CU_ASSERT(refused > 0);
 }
 
 static void cancels_leave_nothing_running(void)

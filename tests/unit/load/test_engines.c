@@ -408,7 +408,7 @@ static void conclude(uint32_t slot, struct kvr_wire_accepted a)
 
 static void the_client_must_be_told_what_the_engines_saw(void)
 {
-	for (uint32_t bad = 0; bad < 5; bad++) {
+	for (uint32_t bad = 0; bad < 6; bad++) {
 		struct dispatch p, d;
 		struct kvr_wire_accepted a;
 
@@ -425,6 +425,7 @@ static void the_client_must_be_told_what_the_engines_saw(void)
 			.state = KVR_STATE_DISPATCHED,
 			.prefill_worker = load.engines[bad == 2 ? P_SYNC : P_BOOTSTRAP].worker,
 			.prefill_dp_rank = bad == 3 ? 0 : 1,
+			.prefill_overlap_blocks = bad == 5 ? 1 : 0,
 			.path = bad == 4 ? KVR_PATH_SYNC : KVR_PATH_BOOTSTRAP};
 		conclude(p.slot, a);
 		CU_ASSERT_EQUAL(count(LOAD_COMPLETED), 1);

@@ -114,7 +114,7 @@ static void names_follow_the_specification(void)
 	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_E_PINNED_NOT_ALLOWED), "PinnedWorkerNotAllowed");
 	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_E_PINNED_OVERLOADED), "PinnedWorkerOverloaded");
 	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_E_QUEUE_REJECTED), "QueueRejected");
-	CU_ASSERT_STRING_EQUAL(kvr_code_name(10), "?");
+	CU_ASSERT_STRING_EQUAL(kvr_code_name(13), "?");
 	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_E_MAX), "?");
 	CU_ASSERT_STRING_EQUAL(kvr_code_name(UINT32_MAX), "?");
 	CU_ASSERT_STRING_EQUAL(kvr_wire_kind_name(KVR_ROUTE), "ROUTE");
@@ -128,6 +128,7 @@ static void exactly_these_codes_are_retryable(void)
 		KVR_E_QUEUE_REJECTED,  KVR_E_NOT_ACTIVATED,   KVR_E_BUSY,
 		KVR_E_NO_MEMORY,       KVR_E_DISPATCH_FAILED, KVR_E_WORKER_LOST,
 		KVR_E_SHUTDOWN,	       KVR_E_PREFILL_FAILED,  KVR_E_SESSION_LIMIT,
+		KVR_E_COOKIE,	       KVR_E_RATE_LIMITED,    KVR_E_SOURCE_LIMIT,
 		KVR_E_WORKER_ALIVE};
 	unsigned int n = 0;
 

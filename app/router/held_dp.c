@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Jobs that a scheduler has got: the frames they may wait with, the session room they have kept.
+ * The scheduler lcore of the pool is the only writer of both; an ingress lcore gives back a job
+ * with job_drop(), which does not know them.
+ */
+#include "session.h"
+#include "stages.h"
+
+#include <assert.h>
+
+static void held_set(struct pool *p, uint32_t n)
+{
+	/* One writer; telemetry reads a word that is whole, nothing is published. */
+	atomic_store_explicit(&p->held, n, memory_order_relaxed);
+}
+
+bool job_hold(struct job *j)
+{
+	const uint32_t n = j->frames != NULL ? j->frames->n : 1;
+	const uint32_t held = atomic_load_explicit(&j->pool->held, memory_order_relaxed);
+
+	if (j->held != 0)
+		return true;
+	if (held + n > j->pool->max_held)
+		return false;
+	j->held = n;
+	held_set(j->pool, held + n);
+	return true;
+}
+
+void job_free(struct lcore *lc, struct job *j)
+{
+	struct pool *p = j->pool;
+
+	/* At the stop control frees what is left, and nobody else runs. */
+	assert(lc == p->sched_lcore || lc == &lc->rt->control);
+	RTE_SET_USED(lc);
+	session_job_free(j);
+	if (j->held != 0)
+		held_set(p, atomic_load_explicit(&p->held, memory_order_relaxed) - j->held);
+	job_drop(j);
+}

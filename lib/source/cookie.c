@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_cookie.h"
+
+#include <errno.h>
+
+#include <sodium.h>
+
+_Static_assert(sizeof(struct kvr_cookie_key) == crypto_shorthash_KEYBYTES, "key of SipHash");
+
+int kvr_cookie_key_init(struct kvr_cookie_key *k)
+{
+	if (sodium_init() < 0)
+		return -EIO;
+	randombytes_buf(k->b, sizeof(k->b));
+	return 0;
+}

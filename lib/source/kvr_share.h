@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_SHARE_H
+#define KVR_SHARE_H
+
+/**
+ * @file
+ * Shares of something there is a fixed number of: request slots, room to wait, sessions. A source
+ * may have another one as long as what it has is below `times` what is free (the dynamic threshold
+ * of Choudhury and Hahne). One source alone thus gets times / (1 + times) of all and leaves the
+ * rest to others; n that want everything get times / (1 + n * times) each; nobody has to say how
+ * many there are. IPv6 sources (/64) of one /48 share once more in the same way, as whoever has
+ * one /64 often has 65,535 others.
+ *
+ * A source has an entry only while it has something, so there are never more entries than things
+ * and nobody can use them up. Buckets are seeded at random. Pure; one owner, no locking; a line or
+ * two a call, about 15 ns.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct kvr_share;
+
+/** Why kvr_share_may() says no. */
+struct kvr_share_state {
+	uint64_t have; /* of the source, or of its /48 */
+	uint64_t may;
+};
+
+/** One of the sources that have most. */
+struct kvr_share_top {
+	uint64_t key;
+	uint32_t have;
+};
+
+/**
+ * For @p n things in all (1 to 2^26). @p times 0: everybody may take everything.
+ * @return NULL with errno EINVAL, ENOMEM.
+ */
+struct kvr_share *kvr_share_create(uint32_t n, uint32_t times, uint64_t seed);
+
+/** NULL is accepted. */
+void kvr_share_destroy(struct kvr_share *s);
+
+/** Whether source @p key (kvr_source_key()) may have another one while @p free are free. Fills @p
+ * st, which may be NULL, in any case. */
+bool kvr_share_may(const struct kvr_share *s, uint64_t key, uint64_t free,
+		   struct kvr_share_state *st);
+
+/** The source has @p n more. Does not ask kvr_share_may(). @return what to give back with, not 0.
+ */
+uint32_t kvr_share_take(struct kvr_share *s, uint64_t key, uint32_t n);
+
+/** @p n of what came with @p ref are free again; ref 0 is accepted. */
+void kvr_share_give(struct kvr_share *s, uint32_t ref, uint32_t n);
+
+/** What the source has. */
+uint32_t kvr_share_have(const struct kvr_share *s, uint64_t key);
+
+/** Those that have most, most first. @return how many, at most @p n. Owner; walks all entries. */
+uint32_t kvr_share_top(const struct kvr_share *s, struct kvr_share_top out[], uint32_t n);
+
+#endif

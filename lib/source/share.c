@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "share_pvt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_common.h>
+
+#include "kvr_errno.h"
+
+struct kvr_share *kvr_share_create(uint32_t n, uint32_t times, uint64_t seed)
+{
+	struct kvr_share *s;
+
+	if (n == 0 || n > 1u << 26)
+		return kvr_null(EINVAL);
+	s = calloc(1, sizeof(*s));
+	if (s == NULL)
+		return kvr_null(ENOMEM);
+	s->seed = seed;
+	s->times = times;
+	s->n_entries = 2 * n; /* each thing has a source, and that a /48 at most */
+	s->mask = rte_align32pow2(s->n_entries) - 1;
+	s->free = NIL;
+	s->bucket = malloc((s->mask + (size_t)1) * sizeof(*s->bucket));
+	s->entry = malloc(s->n_entries * sizeof(*s->entry));
+	if (s->bucket == NULL || s->entry == NULL) {
+		kvr_share_destroy(s);
+		return kvr_null(ENOMEM);
+	}
+	/* Touched now: packet lcores shall have no page faults. */
+	memset(s->bucket, 0xff, (s->mask + (size_t)1) * sizeof(*s->bucket));
+	memset(s->entry, 0, s->n_entries * sizeof(*s->entry));
+	return s;
+}
+
+void kvr_share_destroy(struct kvr_share *s)
+{
+	if (s == NULL)
+		return;
+	free(s->bucket);
+	free(s->entry);
+	free(s);
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "share_pvt.h"
+
+#include <assert.h>
+
+#include "kvr_rand.h"
+#include "source_pvt.h"
+
+static uint32_t *bucket_of(const struct kvr_share *s, uint64_t key)
+{
+	return &s->bucket[(kvr_mix64(key ^ s->seed) >> 32) & s->mask];
+}
+
+static uint32_t find(const struct kvr_share *s, uint64_t key)
+{
+	uint32_t i = *bucket_of(s, key);
+
+	while (i != NIL && s->entry[i].key != key)
+		i = s->entry[i].next;
+	return i;
+}
+
+/* IPv6 sources have a /48 that shares, too; IPv4 addresses and hosts on a link do not. */
+static bool has_net(uint64_t key)
+{
+	return key >> 32 != 0xffff && key >> 48 != 0xfe80 && key >> 48 != SHARED_6;
+}
+
+static bool below(const struct kvr_share *s, uint32_t entry, uint64_t may,
+		  struct kvr_share_state *st)
+{
+	st->have = entry != NIL ? s->entry[entry].have : 0;
+	st->may = may;
+	return st->have < may;
+}
+
+bool kvr_share_may(const struct kvr_share *s, uint64_t key, uint64_t free,
+		   struct kvr_share_state *st)
+{
+	const uint64_t may = s->times != 0 ? s->times * free : UINT64_MAX;
+	struct kvr_share_state unused;
+
+	if (st == NULL)
+		st = &unused;
+	if (!below(s, find(s, key), may, st))
+		return false;
+	return !has_net(key) || below(s, find(s, shared_key(key)), may, st);
+}
+
+static uint32_t get(struct kvr_share *s, uint64_t key)
+{
+	uint32_t i = find(s, key), *b = bucket_of(s, key);
+
+	if (i != NIL)
+		return i;
+	i = s->free;
+	if (i != NIL)
+		s->free = s->entry[i].next;
+	else
+		i = s->fresh++;
+	assert(i < s->n_entries);
+	s->entry[i] = (struct share_entry){.key = key, .next = *b, .net = NIL};
+	*b = i;
+	return i;
+}
+
+static void give(struct kvr_share *s, uint32_t i, uint32_t n)
+{
+	struct share_entry *e = &s->entry[i];
+	uint32_t *link = bucket_of(s, e->key);
+
+	assert(e->have >= n);
+	e->have -= n;
+	if (e->have > 0)
+		return;
+	while (*link != i)
+		link = &s->entry[*link].next;
+	*link = e->next;
+	e->key = 0;
+	e->next = s->free;
+	s->free = i;
+}
+
+uint32_t kvr_share_take(struct kvr_share *s, uint64_t key, uint32_t n)
+{
+	const uint32_t i = get(s, key);
+
+	if (s->entry[i].have == 0 && has_net(key))
+		s->entry[i].net = get(s, shared_key(key));
+	s->entry[i].have += n;
+	if (s->entry[i].net != NIL)
+		s->entry[s->entry[i].net].have += n;
+	return i + 1;
+}
+
+void kvr_share_give(struct kvr_share *s, uint32_t ref, uint32_t n)
+{
+	uint32_t net;
+
+	if (ref == 0)
+		return;
+	net = s->entry[ref - 1].net;
+	give(s, ref - 1, n);
+	if (net != NIL)
+		give(s, net, n);
+}
+
+uint32_t kvr_share_have(const struct kvr_share *s, uint64_t key)
+{
+	const uint32_t i = find(s, key);
+
+	return i != NIL ? s->entry[i].have : 0;
+}
+
+uint32_t kvr_share_top(const struct kvr_share *s, struct kvr_share_top out[], uint32_t n)
+{
+	uint32_t got = 0;
+
+	for (uint32_t i = 0; i < s->fresh; i++) {
+		const struct share_entry *e = &s->entry[i];
+		uint32_t k;
+
+		if (e->have == 0)
+			continue;
+		for (k = got; k > 0 && out[k - 1].have < e->have; k--)
+			if (k < n)
+				out[k] = out[k - 1];
+		if (k < n)
+			out[k] = (struct kvr_share_top){e->key, e->have};
+		got += got < n;
+	}
+	return got;
+}
