@@ -162,6 +162,13 @@ void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
 /** A booked request that was held goes on: dispatch it, tell the client. */
 void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r);
 
+/** What the client of @p r is told from now on whenever it asks. */
+void sched_says(struct kvr_flight *r, const struct refusal *why);
+
+/** A slot for a request of @p p, or for a leg of one when not @p named; when there is none, the
+ * one that has ended first gives way. @return NULL: all are in use. */
+struct kvr_flight *sched_slot(struct pool *p, uint64_t source, uint64_t id, bool named);
+
 /** Tell the client that its accepted request has failed, then end it, counted under @p how. */
 void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr_wire_code code,
 		uint64_t detail0, enum pool_counter how);

@@ -14,6 +14,7 @@
  *              clock that stands still while the router does not listen (struct kvr_live)
  */
 #include "control_pvt.h"
+#include "log.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -33,8 +34,8 @@ void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_wor
 	enum kvr_wire_worker_state from = w->state;
 
 	if (kvr_worker_set_state(w, to, rt->control.now_ns) == 0)
-		RTE_LOG(NOTICE, USER1, "kvroute: worker %" PRIu64 " %s -> %s\n", w->id,
-			kvr_worker_state_name(from), kvr_worker_state_name(to));
+		log_worker(w->id, "worker %" PRIu64 " %s -> %s", w->id, kvr_worker_state_name(from),
+			   kvr_worker_state_name(to));
 }
 
 static uint32_t pool_workers(const struct router *rt, const struct pool *p)
@@ -48,8 +49,8 @@ static uint32_t pool_workers(const struct router *rt, const struct pool *p)
 
 static void log_prefill(const struct pool *p, bool active)
 {
-	RTE_LOG(NOTICE, USER1, "kvroute: prefill pool %s %s\n", p->name,
-		active ? "active" : "inactive");
+	log_worker(~(uint64_t)p->number, "prefill pool %s %s", p->name,
+		   active ? "active" : "inactive");
 }
 
 /* ---- changes: on the lcores ---- */
@@ -259,7 +260,7 @@ static void finish(struct router *rt, struct change *c)
 		rte_mempool_put(rt->ctl_bufs, c->frame);
 	if (c->flag && (c->kind == CHANGE_JOIN || c->kind == CHANGE_LEAVE))
 		log_prefill(p, kvr_disagg_active(&p->disagg));
-	if (c->kind == CHANGE_LEAVE || c->rc < 0)
+	if (c->kind == CHANGE_LEAVE || (c->kind == CHANGE_JOIN && c->rc < 0))
 		kvr_worker_free(c->w);
 }
 
