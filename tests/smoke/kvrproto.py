@@ -847,6 +847,15 @@ class Agent(Endpoint):
         self.hello_timer = Backoff(200, 2000)
         self.hello_seq = self.send('HELLO', 1, self.hello_body)
 
+    def begin_life(self, last):
+        """The router has ended this life: what runs for it is over, events begin with a dump."""
+        self.epoch = max(self.epoch, last) + 1
+        self.jobs = {}
+        for number, rank in self.ranks.items():
+            if rank.next:
+                self.start_dump(number)
+        self.hello()
+
     def goodbye(self):
         self.leaving, self.goodbyes = Backoff(200, 2000), 1
         self.beat_due = None
@@ -1101,8 +1110,12 @@ class Agent(Endpoint):
         elif header.name == 'REJECTED':
             rejection = Rejection(body)
             if rejection.kind == KINDS['HELLO']:
-                self.refused, self.hello_timer = rejection, None
-            elif rejection.name == 'UnknownWorker' and not self.leaving and not self.gone:
+                if rejection.name == 'StaleEpoch' and self.hello_timer:
+                    self.begin_life(rejection.detail[0])
+                elif not rejection.retryable:
+                    self.refused, self.hello_timer = rejection, None
+            elif (rejection.name in ('UnknownWorker', 'StaleEpoch', 'NotAllowed')
+                  and self.hello_timer is None and not self.leaving and not self.gone):
                 self.hello()
 
     def tick(self, now):
