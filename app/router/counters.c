@@ -24,6 +24,9 @@ static const struct kvr_counter in_counters[] = {
 	[IN_RING_FULL] = {"ring_full", "frames", "ignored: ring full, the sender repeats it"},
 	[IN_MESSAGES] = {"messages", "messages", "ROUTE messages completed from fragments"},
 	[IN_REASM_OUT] = {"reassembly_dropped", "frames", "fragments of messages given up"},
+	[IN_REASM_EVICTED] = {"reassembly_evicted", "messages",
+			      "oldest messages given up for room"},
+	[IN_ASKED] = {"missing_sent", "frames", "MISSING sent: what a message lacks"},
 	[IN_UNANSWERED] = {"unanswered", "frames", "refusals not answered: address or rate"},
 	[IN_NO_MBUF] = {"no_mbuf", "frames", "answers not sent for want of a buffer"},
 	[IN_EGRESS_FULL] = {"egress_full", "frames", "frames of other lcores dropped, ring full"},
@@ -160,7 +163,8 @@ static const struct kvr_counter event_counters[] = {
 	[EC_GAPS] = {"gaps", "frames", "frames refused because earlier events are missing"},
 	[EC_DUMPS] = {"dumps", "frames", "frames of dumps applied"},
 	[EC_UNKNOWN] = {"unknown", "frames",
-			"frames of a rank or epoch that is not there any more"},
+			"frames of a worker or a life of it that the rank is not of any more"},
+	[EC_BUSY] = {"busy", "frames", "frames put off: the rank's old blocks are being freed"},
 	[EC_STORED_BLOCKS] = {"stored", "blocks", "blocks stored"},
 	[EC_REMOVED_BLOCKS] = {"removed", "blocks", "blocks removed"},
 	[EC_CLEARS] = {"clears", "events", "ranks cleared by events"},
@@ -168,8 +172,8 @@ static const struct kvr_counter event_counters[] = {
 };
 
 static const struct kvr_equation event_equations[] = {
-	{"frames = applied + stale + gaps + dumps + unknown", KVR_TERMS(EC_FRAMES),
-	 KVR_TERMS(EC_APPLIED, EC_STALE, EC_GAPS, EC_DUMPS, EC_UNKNOWN)},
+	{"frames = applied + stale + gaps + dumps + unknown + busy", KVR_TERMS(EC_FRAMES),
+	 KVR_TERMS(EC_APPLIED, EC_STALE, EC_GAPS, EC_DUMPS, EC_UNKNOWN, EC_BUSY)},
 	{NULL, NULL, NULL},
 };
 

@@ -297,8 +297,8 @@ static void on_connect(struct router *rt, struct ctl_frame *f, struct refusal *w
 		.max_tokens = KVR_WIRE_MAX_TOKENS,
 		.max_hashes = KVR_WIRE_MAX_HASHES,
 		.max_body = KVR_WIRE_MAX_BODY,
-		.max_message = KVR_WIRE_MAX_MESSAGE,
-		.max_frames = KVR_WIRE_MAX_FRAGMENTS,
+		.max_message = rt->sizes.max_message,
+		.max_frames = rt->sizes.max_frames,
 	};
 	struct kvr_hints hints;
 	uint32_t n = 0;

@@ -58,6 +58,7 @@
 #include "kvr_source.h"
 #include "kvr_wire.h"
 #include "kvr_worker.h"
+#include "sizes.h"
 
 struct lcore;
 struct pool;
@@ -122,8 +123,9 @@ struct ctl_buf {
 
 /** Hashes of a decision on their way to the event stage; buf_get() of router::hash_bufs. */
 struct prediction {
+	uint64_t worker; /* and its life: the rank may pass to another on the way */
+	uint32_t epoch;
 	uint32_t n;
-	uint32_t pad;
 	uint64_t sh[];
 };
 
@@ -179,8 +181,10 @@ struct job {
 	uint32_t tlvs_len;
 	uint32_t hints_off; /* where they stand in the message's body, and what follows them */
 	uint32_t body_off;
-	struct legs *legs;	  /* the pool is the decode pool of a pair; else NULL */
-	uint32_t held;		  /* its frames, counted in pool::held; 0: it does not wait */
+	struct legs *legs; /* the pool is the decode pool of a pair; else NULL */
+	uint32_t held;	   /* its frames, counted in pool::held; 0: it does not wait */
+	uint32_t moved;	   /* its frames, counted in lcore::moved until the scheduler takes it */
+	uint32_t lcore;	   /* ingress lcore that made it */
 	struct kvr_sched_req req; /* points at the next five */
 	struct kvr_sched_hints hints;
 	struct kvr_sched_override over;
@@ -278,6 +282,7 @@ struct lcore {
 	struct call *call;	   /* it goes on in the next turn, or NULL */
 	struct rte_mempool *mbufs; /* for answers */
 	struct kvr_reasm *reasm;
+	uint32_t moved[KVR_ROUTER_MAX_POOLS]; /* frames of fragmented messages given to pools */
 	/* ingress lcores: senders of frames with a good cookie, and all others */
 	struct kvr_source_table *proven;
 	struct kvr_source_table *sources;
@@ -306,7 +311,8 @@ struct lcore {
 
 /** Where a rank's event stream stands. Event lcore only. */
 struct event_cursor {
-	uint32_t epoch; /* 0: nobody there */
+	uint64_t worker; /* whose rank it is */
+	uint32_t epoch;	 /* its life; 0: nobody's */
 	uint8_t dumping;
 	uint8_t authoritative; /* nothing is known to be missing */
 	uint16_t pad;
@@ -355,6 +361,7 @@ struct pool {
 	uint32_t sweep;		       /* next slot to look at for deadlines */
 	_Atomic uint32_t held;	       /* frames kept by requests that wait; held_dp.c */
 	uint32_t max_held;
+	_Atomic uint32_t taken[KVR_ROUTER_MAX_LCORES]; /* frames of lcore::moved; ingress: ro */
 	/* pairs of a prefill and a decode pool, on one scheduler lcore; else NULL */
 	struct pool *prefill; /* of a decode pool */
 	struct pool *decode;  /* of a prefill pool */
@@ -377,6 +384,7 @@ struct source_rules {
 
 struct router {
 	struct kvr_router_conf conf;
+	struct sizes sizes; /* derived at start; constant afterwards */
 	uint32_t n_ports, n_pools, n_lcores;
 	uint32_t epoch; /* of this process, in every frame it makes */
 	bool verbose;	/* what EAL and drivers say is shown */

@@ -320,7 +320,7 @@ void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 	}
 	r->job = NULL;
 	if (p->predict)
-		predict(lc, p, j, r->rank);
+		predict(lc, p, j, r->rank, r->relay.worker);
 	dispatch(lc, p, r, j);
 	sched_accepted(lc, p, r);
 	job_free(lc, j);
@@ -414,6 +414,7 @@ static void on_loads(struct lcore *lc, struct pool *p, const struct note *n)
 	struct kvr_wire_hdr h = *job_header(j);
 	uint32_t ranks;
 
+	fragments_taken(lc, j);
 	overlap_view(j->overlap, &ov);
 	kvr_sched_pending(p->sched, &waiting);
 	ranks = kvr_sched_loads(p->sched, &j->req, &ov, lc->now_ns, p->loads, p->max_ranks);
@@ -481,6 +482,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 	struct refusal ended;
 	struct kvr_flight *r;
 
+	fragments_taken(lc, j);
 	pool_count(p, PC_ROUTES, 1);
 	if (j->req.query_only) {
 		answer_query(lc, p, j);

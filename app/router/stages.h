@@ -36,6 +36,24 @@ void lcore_turn(struct lcore *lc);
 /** Receive one burst from every queue of this lcore. @return frames received. */
 uint32_t ingress_poll(struct lcore *lc);
 
+/* ---- fragment_dp.c ---- */
+
+/** A fragment of ROUTE or POTENTIAL_LOADS. */
+void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** Give up and ask for what is due. */
+void fragments_poll(struct lcore *lc);
+
+/** The scheduler has taken the job: its frames are not the ingress lcore's any more. Idempotent.
+ * Scheduler lcore. */
+void fragments_taken(const struct lcore *lc, struct job *j);
+
+/** No scheduler will take it. The ingress lcore that made it. */
+void fragments_back(struct lcore *lc, struct job *j);
+
+/** kvr_reasm_conf::share: whatever the port, all of an address is one source. */
+struct kvr_peer fragment_share(const struct kvr_peer *peer);
+
 /** kvr_reasm_conf::drop. @p lc is the struct lcore. */
 void ingress_reasm_drop(void *lc, void *frame);
 
@@ -135,14 +153,20 @@ void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 /** Apply one burst of events of @p p. @return notes handled. */
 uint32_t event_poll(struct lcore *lc, struct pool *p);
 
-/** Forget all blocks of a rank and expect events of @p epoch from 0 on (0: nobody). */
-void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, uint32_t epoch);
+/**
+ * Forget all blocks of a rank. It is now of worker @p w, whose events are expected from 0 on, or of
+ * nobody (NULL). Short, whatever the rank had. Event lcore.
+ */
+void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, const struct kvr_worker *w);
 
 /** A heartbeat says which event comes next: ask for what is missing, a dump if that is all. */
 void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *load);
 
-/** Enter a decision as predicted blocks, through the event lcore. Leaves the job alone. */
-void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank);
+/**
+ * Enter a decision for @p rank of @p worker as predicted blocks, through the event lcore. Leaves
+ * the job alone.
+ */
+void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank, uint64_t worker);
 
 /* ---- sched_dp.c ---- */
 

@@ -152,7 +152,7 @@ static bool of_event(const struct lcore *lc, const struct pool *p, const struct 
 static bool at_event(struct lcore *lc, struct pool *p, struct change *c)
 {
 	for (uint32_t i = 0; i < c->w->dp_size; i++)
-		event_reset_rank(lc, p, c->w->rank[i], c->kind == CHANGE_JOIN ? c->w->epoch : 0);
+		event_reset_rank(lc, p, c->w->rank[i], c->kind == CHANGE_JOIN ? c->w : NULL);
 	return true;
 }
 

@@ -37,6 +37,9 @@ static void need(bool ok, const char *what)
 	}
 }
 
+const char *pipeline_router = "";
+uint32_t pipeline_mbufs = PIPELINE_MBUFS;
+uint8_t pipeline_host = 2;
 const char *pipeline_port = "cookie = off\n";
 
 static void configure(struct kvr_router_conf *c, const char *device, const char *pools)
@@ -44,13 +47,14 @@ static void configure(struct kvr_router_conf *c, const char *device, const char 
 	char path[] = "/tmp/kvr-pipeline-XXXXXX", err[300];
 	FILE *f = fdopen(mkstemp(path), "w");
 
-	fprintf(f, "[router]\nmemory_mb = 256\nlarge_buffers = 8\nring_size = 256\n"
-		   "reassembly_bytes = 8M\nreassembly_source_bytes = 7M\n");
+	/* Buffers for the largest message of the protocol, twice. */
+	fprintf(f, "[router]\nmemory_mb = 512\nlarge_buffers = 8\nring_size = 256\n%s",
+		pipeline_router);
 	fprintf(f,
 		"[port p]\ndevice = %s\nipv4 = 10.0.0.1\nipv6 = fd00::1\nudp_port = 7650\nmbufs = "
-		"16383\n"
+		"%u\n"
 		"answer_arp = off\n%s",
-		device, pipeline_port);
+		device, pipeline_mbufs, pipeline_port);
 	fputs(pools, f);
 	fclose(f);
 	if (kvr_router_conf_load(c, path, err, sizeof(err)) < 0) {
@@ -189,6 +193,7 @@ void pipeline_send(uint32_t from, const void *payload, size_t len)
 	need(m != NULL, "no peer mbuf");
 	memcpy(rte_pktmbuf_append(m, (uint16_t)len), payload, len);
 	peer_local.udp_port = (uint16_t)from;
+	peer_local.ip4[3] = pipeline_host;
 	peer_path.family = pipeline_ipv6 ? 6 : 4;
 	kvr_ip_parse(pipeline_ipv6 ? "fd00::1" : "10.0.0.1", peer_path.ip);
 	need(kvr_path_write(&peer_local, &peer_path, m) > 0, "payload too long");
@@ -355,7 +360,7 @@ bool pipeline_hello_as(const struct pipeline_worker *w)
 		.block_size = 4,
 		.dp_size = w->ranks,
 		.max_num_batched_tokens = 64,
-		.total_kv_blocks = 1000,
+		.total_kv_blocks = w->kv_blocks != 0 ? w->kv_blocks : 1000,
 		.max_frame = 1432,
 		.role = w->role,
 	};

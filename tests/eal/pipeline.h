@@ -32,6 +32,17 @@ struct out {
 
 extern struct router *rt;
 
+#define PIPELINE_MBUFS 49151u
+
+/** More keys of [router] for the next start; "" unless a test changes it. */
+extern const char *pipeline_router;
+
+/** Packet buffers of the next start; PIPELINE_MBUFS unless a test changes it. */
+extern uint32_t pipeline_mbufs;
+
+/** Last byte of the address that pipeline_send() sends from; 2 unless a test changes it. */
+extern uint8_t pipeline_host;
+
 /** Start a router with one or two pools ("a" and, with @p pools 2, "b"); aborts on failure. */
 void pipeline_start(uint32_t pools);
 
@@ -99,6 +110,7 @@ struct pipeline_worker {
 	const char *host;     /* bootstrap address, or NULL */
 	const char *topology; /* "key=value", or NULL */
 	const char *domain;   /* of transfers, or NULL */
+	uint64_t kv_blocks;   /* of each rank; 0: 1,000 */
 };
 
 /** The worker joins; true when WELCOMEd. */
