@@ -7,6 +7,7 @@
  *           sched_end(), whatever ends the request
  *   time    lingering slots, unanswered ABORTs and the queue, once per call
  */
+#include "agent_path.h"
 #include "router.h"
 #include "session.h"
 #include "stages.h"
@@ -178,7 +179,7 @@ static void abort_send(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 	/* Ended by the client's wish: 0. */
 	const struct kvr_wire_abort a = {.code = r->end.code == KVR_E_ENDED ? 0 : r->end.code};
 
-	out_message(lc, &r->relay.agent, KVR_ABORT, r->relay.source, r->relay.id,
+	out_message(lc, agent_path(lc, &r->relay), KVR_ABORT, r->relay.source, r->relay.id,
 		    kvr_flight_handle(p->requests, r), &a, sizeof(a));
 	r->abort_tries--;
 	r->abort_ns = lc->now_ns + ABORT_EVERY_NS;
@@ -284,7 +285,7 @@ static void dispatch(struct lcore *lc, struct pool *p, struct kvr_flight *r, str
 
 	sched_step(r, KVR_LIFE_SEND);
 	kvr_flight_publish(r); /* before this its worker has nothing to say about it */
-	out_dispatch(lc, j, &r->relay.agent, &f);
+	out_dispatch(lc, j, agent_path(lc, &r->relay), &f);
 	pool_count(p, PC_DISPATCHES, 1);
 }
 
