@@ -181,6 +181,9 @@ bool sched_tick(struct lcore *lc, void *pool);
 /** What to tell a client whose request was refused with @p code. */
 struct refusal sched_refusal(const struct pool *p, enum kvr_wire_code code);
 
+/** Bring the gauges among the pool's counters up to date. */
+void sched_gauges(struct pool *p);
+
 /** kvr_sched_ops::dropped: a booking ended because its rank went. */
 void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
 
