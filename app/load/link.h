@@ -35,7 +35,12 @@ struct load_link {
 	uint16_t base_port;
 	uint16_t n_ports;
 	uint16_t n_tx;
-	kvr_cell_t *row; /* LOAD_RX, LOAD_TX, ... */
+	bool memif_client; /* its server may come again */
+	bool down;	   /* the server has gone, the device is stopped */
+	bool lost;	   /* the router's address is asked for again */
+	bool settled;	   /* the driver has had time to forget the connection */
+	uint64_t look_at;  /* TSC */
+	kvr_cell_t *row;   /* LOAD_RX, LOAD_TX, ... */
 	struct rte_mbuf *tx[LOAD_TX_BUFFER];
 	uint64_t *stamp[LOAD_TX_BUFFER];
 };
@@ -74,6 +79,12 @@ static inline void load_link_trim(struct load_link *k, uint16_t len)
 
 	rte_pktmbuf_trim(m, (uint16_t)(m->data_len - len));
 }
+
+/**
+ * A memif client whose server has gone does not come back by itself: look after it, @p now in TSC
+ * cycles. Between two calls the caller is outside rx and flush.
+ */
+void load_link_look_after(struct load_link *k, uint64_t now);
 
 /** Give what is buffered to the device. @return whether there was anything. */
 bool load_link_flush(struct load_link *k);

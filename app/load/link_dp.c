@@ -62,7 +62,7 @@ static bool take(struct load_link *k, struct rte_mbuf *m)
 uint16_t load_link_rx(struct load_link *k, struct rte_mbuf *mbufs[], uint64_t *rx, bool *busy)
 {
 	struct rte_mbuf *all[LOAD_BURST];
-	uint16_t n = rte_eth_rx_burst(k->ethdev, 0, all, LOAD_BURST), kept = 0;
+	uint16_t n = k->down ? 0 : rte_eth_rx_burst(k->ethdev, 0, all, LOAD_BURST), kept = 0;
 
 	*rx = rte_rdtsc();
 	*busy = n > 0;
@@ -118,7 +118,7 @@ bool load_link_flush(struct load_link *k)
 	for (uint16_t i = 0; i < k->n_tx; i++)
 		if (k->stamp[i] != NULL && *k->stamp[i] == 0)
 			*k->stamp[i] = tsc;
-	for (uint32_t tries = 0; done < n && tries < TX_TRIES; tries++) {
+	for (uint32_t tries = 0; !k->down && done < n && tries < TX_TRIES; tries++) {
 		done += rte_eth_tx_burst(k->ethdev, 0, &k->tx[done], (uint16_t)(n - done));
 		if (done < n)
 			rte_pause();

@@ -234,6 +234,7 @@ int load_loop(void *arg)
 		bool busy = receive(l);
 
 		busy |= load_link_flush(l->link);
+		load_link_look_after(l->link, l->now);
 		step(l);
 		load_engine_timers(l);
 		load_client_checks(l);

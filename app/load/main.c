@@ -14,6 +14,7 @@
 #include <rte_launch.h>
 #include <rte_lcore.h>
 
+#include "memif_guard.h"
 #include "report.h"
 
 #define MAX_EAL_ARGS   48
@@ -170,6 +171,22 @@ static int connect_router(struct load *l, struct load_link *link, char *err, siz
 	return 0;
 }
 
+/* The load lcore is out of the device's calls: it has begun another turn, or does not run. */
+static void lcore_passes(void *arg)
+{
+	const struct load *l = arg;
+	const uint64_t turn = kvr_stats_get(l->row, LOAD_LOOPS);
+
+	for (uint32_t ms = 0; ms < 2000; ms++) {
+		if (rte_eal_get_lcore_state(1) != RUNNING ||
+		    kvr_stats_get(l->row, LOAD_LOOPS) != turn)
+			return;
+		usleep(1000);
+	}
+}
+
+static struct memif_guard guard = {.wait = lcore_passes, .queues = 1};
+
 /* Launch the load lcore and sleep beside it, with a line a second. */
 static void watch(struct load *l)
 {
@@ -188,6 +205,26 @@ static void watch(struct load *l)
 		next = rte_rdtsc() + l->hz;
 	}
 	rte_eal_mp_wait_lcore();
+}
+
+/* What must be 0 whatever dies. @return 0, or -EBADE with a line of what is not. */
+static int check_zeros(const uint64_t v[], char *err, size_t errlen)
+{
+	static const enum load_counter zero[] = {LOAD_LOST, LOAD_MISPLACED, LOAD_SESSIONS_OPEN};
+	uint64_t violations = 0;
+	size_t n = 0;
+
+	for (size_t i = 0; i < RTE_DIM(zero); i++)
+		if (v[zero[i]] != 0 && n < errlen)
+			n += (size_t)snprintf(err + n, errlen - n, "%s %lu, ",
+					      load_stats_def.counters[zero[i]].name, v[zero[i]]);
+	for (unsigned int i = LOAD_V_MAX_TOKENS; i <= LOAD_V_SESSION; i++)
+		violations += v[i];
+	if (violations != 0 && n < errlen)
+		n += (size_t)snprintf(err + n, errlen - n, "violations %lu, ", violations);
+	if (n != 0 && n < errlen)
+		snprintf(err + n, errlen - n, "must be 0");
+	return n != 0 ? -EBADE : 0;
 }
 
 static int report(const struct load *l, char *err, size_t errlen)
@@ -212,7 +249,9 @@ static int report(const struct load *l, char *err, size_t errlen)
 		load_report_table(l, stdout);
 	for (unsigned int i = 0; i < LOAD_COUNTERS; i++)
 		v[i] = kvr_stats_get(l->row, i);
-	return kvr_stats_check(&load_stats_def, v, err, errlen) == NULL ? 0 : -EBADE;
+	if (kvr_stats_check(&load_stats_def, v, err, errlen) != NULL)
+		return -EBADE;
+	return check_zeros(v, err, errlen);
 }
 
 int main(int argc, char **argv)
@@ -243,7 +282,10 @@ int main(int argc, char **argv)
 	if (rc == 0) {
 		signal(SIGINT, on_signal);
 		signal(SIGTERM, on_signal);
+		guard.arg = &load;
+		memif_guard(&guard);
 		watch(&load);
+		memif_guard(NULL);
 		rc = report(&load, err, sizeof(err));
 	}
 	load_link_close(&link);

@@ -108,6 +108,7 @@ static const struct kvr_counter counters[] = {
 	[LOAD_RELEASE_LOST] = {"release_lost", "sessions", "releases that were never answered"},
 	[LOAD_SESSION_UNKNOWN] = {"session_unknown", "sessions",
 				  "UnknownSession for one that an engine has open"},
+	[LOAD_LINK_LOST] = {"link_lost", "times", "the memif server went away"},
 	[LOAD_SESSIONS_LOST] = {"sessions_lost", "sessions", "sessions killed with their engine"},
 	[LOAD_KILLS] = {"kills", "workers", "engines killed"},
 	[LOAD_KILLED_REQUESTS] = {"killed_requests", "requests",

@@ -184,6 +184,9 @@ void control_run(struct router *rt)
 
 	while (!atomic_load_explicit(&rt->quit, memory_order_relaxed)) {
 		control_round(rt);
+		if (atomic_exchange_explicit(&rt->reload, 0, memory_order_relaxed))
+			reload(rt);
 		nanosleep(&pause, NULL);
 	}
+	stop_in_order(rt);
 }

@@ -115,6 +115,25 @@ void workers_flush(struct router *rt);
 /** What time does to workers: silence, drained ones, who is expected back. */
 void workers_tick(struct router *rt);
 
+/* ---- hello_says_ctl.c ---- */
+
+/**
+ * Complete and log the refusal of a HELLO (a checked @p body): which field, its value, what is
+ * needed. @p text is memory for it.
+ */
+void hello_says(struct router *rt, uint64_t worker, const uint8_t *body, struct refusal *why,
+		char *text, size_t len);
+
+/* ---- stop_ctl.c ---- */
+
+/** Nobody new is let in, live requests have stop_ms to end, the rest is told. Takes the lock. */
+void stop_in_order(struct router *rt);
+
+/* ---- reload_ctl.c ---- */
+
+/** SIGHUP: read the configuration again; what may change at run time does. Takes the lock. */
+void reload(struct router *rt);
+
 /* ---- beats_ctl.c ---- */
 
 /** See which workers have been heard, and pass on what they said. */

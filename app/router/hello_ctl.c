@@ -38,7 +38,10 @@ void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refus
 {
 	const struct kvr_wire_hdr *h = (const void *)b->frame;
 	struct refusal r = *why;
+	char text[256];
 
+	if (h->kind == KVR_HELLO && r.text == NULL)
+		hello_says(rt, h->source, kvr_frame_body(h), &r, text, sizeof(text));
 	r.room = source_room(rt, &b->path, b->len);
 	out_reject(&rt->control, &b->path, h->kind, h->source, h->id, &r);
 }
@@ -211,6 +214,8 @@ static void hello(struct router *rt, struct ctl_frame *f, const struct kvr_wire_
 	if (w != NULL && !may_speak(rt, w, f, why))
 		return;
 	why->code = check_hello(rt, h, hints, &p);
+	if (why->code == KVR_OK && rt->stopping && (w == NULL || epoch != w->epoch))
+		why->code = KVR_E_SHUTDOWN;
 	if (why->code != KVR_OK)
 		return;
 	if (w != NULL && epoch == w->epoch)
@@ -304,6 +309,8 @@ static void on_connect(struct router *rt, struct ctl_frame *f, struct refusal *w
 	uint32_t n = 0;
 	int rc = kvr_hints_parse(f->body + sizeof(*c), c->hints_len, KVR_HINTS_CONNECT, &hints);
 
+	if (rc == 0 && rt->stopping)
+		rc = KVR_E_SHUTDOWN;
 	if (rc != 0) {
 		why->code = (enum kvr_wire_code)rc;
 		return;

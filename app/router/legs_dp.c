@@ -869,6 +869,18 @@ void legs_cancel(struct lcore *lc, struct pool *d, struct kvr_flight *r)
 	happened(lc, d, r->legs, KVR_LEGS_CANCEL, NULL);
 }
 
+void legs_stop(struct lcore *lc, struct pool *d, struct kvr_flight *r)
+{
+	const struct why why = {.code = KVR_E_SHUTDOWN};
+	struct legs *l = r->legs;
+
+	if (l->run.cancelled)
+		return;
+	reject(lc, l, &why);
+	r->end.code = KVR_E_SHUTDOWN;
+	happened(lc, d, l, KVR_LEGS_CANCEL, NULL);
+}
+
 void legs_late(struct lcore *lc, struct pool *d, struct kvr_flight *r)
 {
 	struct legs *l = r->legs;

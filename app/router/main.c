@@ -27,8 +27,10 @@ static struct router *router; /* for the signal handler only */
 
 static void on_signal(int sig)
 {
-	RTE_SET_USED(sig);
-	atomic_store_explicit(&router->quit, 1, memory_order_relaxed);
+	if (sig == SIGHUP)
+		atomic_store_explicit(&router->reload, 1, memory_order_relaxed);
+	else
+		atomic_fetch_add_explicit(&router->quit, 1, memory_order_relaxed);
 }
 
 /* ---- memif ---- */
@@ -174,8 +176,11 @@ static void handle_signals(struct router *rt)
 	router = rt;
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGHUP, &sa, NULL);
 	sa.sa_handler = SIG_IGN;
 	sigaction(SIGPIPE, &sa, NULL);
+	sigaction(SIGUSR1, &sa, NULL);
+	sigaction(SIGUSR2, &sa, NULL);
 }
 
 static int run(struct router *rt, bool serve)
@@ -233,6 +238,10 @@ int main(int argc, char **argv)
 		free(rt);
 		return 1;
 	}
+	rt->loaded = malloc(sizeof(*rt->loaded)); /* the end of the process frees it */
+	if (rt->loaded == NULL)
+		return 1;
+	*rt->loaded = rt->conf;
 	rc = 0;
 	if (action == DUMP) {
 		kvr_router_conf_dump(&rt->conf, stdout);

@@ -361,6 +361,7 @@ struct pool {
 	/* scheduler lcore */
 	struct sessions *sessions;     /* session.h; NULL: off */
 	struct kvr_flight_list aborts; /* by abort_ns */
+	bool closed;		       /* nothing new is admitted: the router stops */
 	uint32_t sweep;		       /* next slot to look at for deadlines */
 	_Atomic uint32_t held;	       /* frames kept by requests that wait; held_dp.c */
 	uint32_t max_held;
@@ -387,7 +388,8 @@ struct source_rules {
 
 struct router {
 	struct kvr_router_conf conf;
-	struct sizes sizes; /* derived at start; constant afterwards */
+	struct kvr_router_conf *loaded; /* as the file says it, before sizes are derived */
+	struct sizes sizes;		/* derived at start; constant afterwards */
 	uint32_t n_ports, n_pools, n_lcores;
 	uint32_t epoch; /* of this process, in every frame it makes */
 	bool verbose;	/* what EAL and drivers say is shown */
@@ -416,12 +418,14 @@ struct router {
 	struct kvr_stats *reject_stats;
 	_Atomic(struct kvr_view *) view;
 	_Atomic int running; /* packet lcores poll */
-	_Atomic int quit;    /* the control thread ends its rounds */
+	_Atomic int quit;    /* signals to end: 1 stop in good order, more: at once */
+	_Atomic int reload;  /* SIGHUP */
 	_Atomic int stop;    /* packet lcores end; only when nobody calls them any more */
 	/* control thread, telemetry threads; under the lock of lib/ctl */
 	struct kvr_registry *registry;
 	struct control *ctl; /* control_pvt.h */
 	uint64_t last_tick_ns;
+	bool stopping; /* nobody new is let in */
 	uint64_t start_ns;
 };
 

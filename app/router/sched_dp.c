@@ -503,6 +503,11 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		refuse_job(lc, j, &ended);
 		return;
 	}
+	if (unlikely(p->closed)) {
+		pool_count(p, PC_REJECTED, 1);
+		reject_job(lc, j, KVR_E_SHUTDOWN, NULL);
+		return;
+	}
 	if (session_refused(lc, p, j))
 		return;
 	r = sched_slot(p, j->source, j->id, true);
@@ -767,6 +772,23 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 
 /* ---- time ---- */
 
+void sched_not_admitted(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+			const struct kvr_sched_decision *d)
+{
+	struct refusal why = {.code = sched_code(d->err)};
+	struct job *j = r->job;
+
+	if (r->legs != NULL) {
+		legs_admitted(lc, p, r, d);
+		return;
+	}
+	r->job = NULL;
+	sched_detail(d, why.detail);
+	sched_says(r, &why);
+	refuse_job(lc, j, &why);
+	sched_end(lc, p, r, PC_QUEUE_FAILED);
+}
+
 /* Waiting requests whose turn has come, or whose admission failed. */
 static void admit(struct lcore *lc, struct pool *p)
 {
@@ -779,22 +801,13 @@ static void admit(struct lcore *lc, struct pool *p)
 			struct kvr_flight *r = kvr_flight_slot(p->requests, d[i].slot);
 			struct job *j = r->job;
 
-			if (r->legs != NULL) {
-				legs_admitted(lc, p, r, &d[i]);
+			if (r->legs != NULL || d[i].result != KVR_SCHED_ROUTED) {
+				sched_not_admitted(lc, p, r, &d[i]);
 				continue;
 			}
 			r->job = NULL;
-			if (d[i].result == KVR_SCHED_ROUTED) {
-				pool_count(p, PC_ADMITTED, 1);
-				routed(lc, p, r, j, &d[i]);
-			} else {
-				struct refusal why = {.code = sched_code(d[i].err)};
-
-				sched_detail(&d[i], why.detail);
-				sched_says(r, &why);
-				refuse_job(lc, j, &why);
-				sched_end(lc, p, r, PC_QUEUE_FAILED);
-			}
+			pool_count(p, PC_ADMITTED, 1);
+			routed(lc, p, r, j, &d[i]);
 		}
 	} while (got == RTE_DIM(d));
 }

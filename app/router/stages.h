@@ -230,6 +230,9 @@ void sched_step(struct kvr_flight *r, enum kvr_life_event event);
 void sched_end(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool_counter how);
 
 /** Tell the worker to stop, until it says so or the slot is released. */
+/** A request that waited was refused (@p d says why): tell its client. */
+void sched_not_admitted(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+			const struct kvr_sched_decision *d);
 void sched_abort(struct lcore *lc, struct pool *p, struct kvr_flight *r);
 
 /* ---- legs_dp.c: requests of a decode pool that has a prefill pool ---- */
@@ -266,6 +269,8 @@ void legs_go_on(struct lcore *lc, struct pool *d, struct kvr_flight *r);
 void legs_fail(struct lcore *lc, struct pool *d, struct kvr_flight *r, enum kvr_wire_code code,
 	       uint64_t detail0, enum pool_counter how);
 void legs_cancel(struct lcore *lc, struct pool *d, struct kvr_flight *r);
+/** The router stops: the request ends, whatever its legs do. */
+void legs_stop(struct lcore *lc, struct pool *d, struct kvr_flight *r);
 void legs_late(struct lcore *lc, struct pool *d, struct kvr_flight *r);
 void legs_expired(struct lcore *lc, struct pool *p, struct kvr_flight *r);
 void legs_dropped(struct pool *p, struct kvr_flight *r);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What is wrong with a HELLO that was refused: field, value, and what the pool has. For the
+ * engine's operator (REJECTED) and the router's (log).
+ */
+#include "control_pvt.h"
+#include "log.h"
+#include "stages.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kvr_message.h"
+
+static const char *const roles[] = {"aggregated", "prefill", "decode"};
+
+static const char *role_name(unsigned int role)
+{
+	return role < RTE_DIM(roles) ? roles[role] : "unknown";
+}
+
+static void unknown_pool(const struct router *rt, const struct kvr_hints *h, char *text, size_t len)
+{
+	size_t n = (size_t)snprintf(text, len, "pool: got \"%.*s\", this router has",
+				    (int)h->pool[0].len, h->pool[0].p);
+
+	for (uint32_t i = 0; i < rt->n_pools && n < len; i++)
+		n += (size_t)snprintf(text + n, len - n, "%s %s", i != 0 ? "," : "",
+				      rt->pool[i].name);
+}
+
+/* The first field that does not fit the pool; details: what was said, what is needed. */
+static void wrong_field(const struct pool *p, const struct kvr_wire_hello *h, struct refusal *why,
+			char *text, size_t len)
+{
+	if (h->block_size != p->block_size) {
+		why->detail[0] = h->block_size;
+		why->detail[1] = p->block_size;
+		snprintf(text, len, "block_size: got %u, pool %s has %u", h->block_size, p->name,
+			 p->block_size);
+	} else if (h->role != p->role) {
+		why->detail[0] = h->role;
+		why->detail[1] = p->role;
+		snprintf(text, len, "role: got %s, pool %s is %s", role_name(h->role), p->name,
+			 role_name(p->role));
+	} else if (h->dp_size == 0 || h->dp_size > KVR_WORKER_MAX_RANKS ||
+		   h->dp_start > UINT32_MAX - h->dp_size) {
+		why->detail[0] = h->dp_size;
+		why->detail[1] = KVR_WORKER_MAX_RANKS;
+		snprintf(text, len, "dp_size: got %u from %u, allowed: 1 to %u ranks", h->dp_size,
+			 h->dp_start, KVR_WORKER_MAX_RANKS);
+	} else if (h->max_frame < KVR_WIRE_MIN_FRAME + sizeof(struct kvr_wire_request)) {
+		why->detail[0] = h->max_frame;
+		why->detail[1] = KVR_WIRE_MIN_FRAME + sizeof(struct kvr_wire_request);
+		snprintf(text, len, "max_frame: got %u, needed: at least %zu bytes", h->max_frame,
+			 KVR_WIRE_MIN_FRAME + sizeof(struct kvr_wire_request));
+	} else {
+		snprintf(text, len,
+			 "bootstrap or topology of the HELLO, or a rank that pool %s has "
+			 "already or has no room for (max_ranks %u)",
+			 p->name, p->max_ranks);
+	}
+}
+
+void hello_says(struct router *rt, uint64_t worker, const uint8_t *body, struct refusal *why,
+		char *text, size_t len)
+{
+	const struct kvr_wire_hello *h = (const void *)body;
+	const struct pool *p = NULL;
+	struct kvr_hints hints;
+
+	if (why->code != KVR_E_WORKER_CONFIG && why->code != KVR_E_UNKNOWN_POOL &&
+	    why->code != KVR_E_WORKER_LIMIT)
+		return;
+	if (kvr_hints_parse(body + sizeof(*h), h->hints_len, KVR_HINTS_HELLO, &hints) != 0 ||
+	    hints.n_pools != 1)
+		return;
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		if (strlen(rt->pool[i].name) == hints.pool[0].len &&
+		    memcmp(rt->pool[i].name, hints.pool[0].p, hints.pool[0].len) == 0)
+			p = &rt->pool[i];
+	if (p == NULL) {
+		unknown_pool(rt, &hints, text, len);
+	} else if (why->code == KVR_E_WORKER_CONFIG) {
+		wrong_field(p, h, why, text, len);
+	} else {
+		why->detail[0] = kvr_registry_count(rt->registry);
+		why->detail[1] = rt->conf.opt.max_workers;
+		snprintf(text, len,
+			 "no room: %u workers of max_workers %u, pool %s takes max_ranks %u",
+			 kvr_registry_count(rt->registry), rt->conf.opt.max_workers, p->name,
+			 p->max_ranks);
+	}
+	why->text = text;
+	log_worker(worker, "worker %" PRIu64 " refused (%s): %s", worker, kvr_code_name(why->code),
+		   text);
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "stop_dp.h"
+
+#include "stages.h"
+
+void stop_admission(struct lcore *lc, void *arg)
+{
+	struct kvr_sched_decision d[8];
+	struct pool *p = arg;
+	uint32_t got;
+
+	p->closed = true;
+	do {
+		got = kvr_sched_close_queue(p->sched, d, RTE_DIM(d));
+		for (uint32_t i = 0; i < got; i++)
+			sched_not_admitted(lc, p, kvr_flight_slot(p->requests, d[i].slot), &d[i]);
+	} while (got == RTE_DIM(d));
+}
+
+static void cut(struct lcore *lc, struct pool *p, struct kvr_flight *r)
+{
+	const bool held = r->state == KVR_RQ_HELD; /* its worker knows nothing of it */
+
+	if (r->legs != NULL) {
+		legs_stop(lc, p, r);
+		return;
+	}
+	sched_fail(lc, p, r, KVR_E_SHUTDOWN, 0, PC_CANCELLED);
+	if (!held)
+		sched_abort(lc, p, r);
+}
+
+void stop_cut(struct lcore *lc, void *arg)
+{
+	struct stop_slice *s = arg;
+	const uint32_t n = kvr_flight_size(s->pool->requests);
+
+	for (uint32_t i = s->from; i < s->from + STOP_SLICE && i < n; i++) {
+		struct kvr_flight *r = kvr_flight_slot(s->pool->requests, i);
+
+		/* A prefill leg ends with its request, whose slot is the decode pool's. */
+		if (r->state == KVR_RQ_FREE || r->state == KVR_RQ_ENDED || r->end.code != KVR_OK ||
+		    r->relay.leg == KVR_FLIGHT_PREFILL)
+			continue;
+		cut(lc, s->pool, r);
+		s->cut++;
+	}
+}

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Row 36: SIGTERM with live requests, a second one, SIGHUP, SIGUSR1.
+
+protocol_test.sh of tests/smoke starts it: row36_stop.py KVROUTE
+"""
+
+import os
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'smoke'))
+import kvrproto as p  # noqa: E402
+from protocol_router import Peers, Router, Tally  # noqa: E402
+
+POOL, B = 3, 16
+POOLS = f'''[pool llama]
+id = {POOL}
+block_size = {B}
+seed = 1
+max_ranks = 8
+max_blocks = 16384
+'''
+TALLY = Tally(100, patience=20.0)
+
+
+class Stop(Peers):
+    def __init__(self, address):
+        super().__init__(TALLY, address)
+        self.client = p.Client(address)
+        self.agent = p.Agent(address, 100, 'llama', B, ranks=2)
+        self.all = [self.client, self.agent]
+        self.count = 0
+
+    def route(self):
+        self.count += 1
+        first = p.xxh3_64(f'{self.ip} {self.count}'.encode()) >> 34
+        hashes = p.sequence_hashes(list(range(first, first + 4 * B)), B)
+        return self.client.route(POOL, 4 * B, hashes)
+
+    def job(self, request):
+        return self.agent.jobs.get((self.client.source, request.id))
+
+    def begin(self):
+        self.client.connect()
+        self.agent.hello()
+        self.until('they are let in', lambda: self.client.pools and self.agent.welcome)
+
+    def live(self, n):
+        requests = [self.route() for _ in range(n)]
+        self.until('requests are with the worker', lambda: all(self.job(r) for r in requests))
+        return requests
+
+
+def log(router):
+    router.log.flush()
+    with open(router.log.name) as f:
+        return f.read()
+
+
+def ended(router, peers, seconds):
+    peers.until('the router ends', lambda: not router.alive())
+    return router.process.poll()
+
+
+def in_order(program):
+    router = Router(program, POOLS, 'stop_ms = 1500')
+    router.telemetry('/kvroute/info')
+    s = Stop('10.9.0.1')
+    s.begin()
+    requests = s.live(6)
+    router.process.send_signal(signal.SIGUSR1)
+    s.until('SIGUSR1 does no harm', router.alive)
+    begin = time.monotonic()
+    router.process.terminate()
+    s.until('said', lambda: 'stopping: 6 requests are live' in log(router), lambda: log(router)[-300:])
+    late = s.route()
+    s.until('a new request is refused', lambda: late.rejected)
+    s.check('with Shutdown', late.rejected and late.rejected.name == 'Shutdown' and late.rejected.retryable, late.rejected)
+    done = requests[0]
+    s.agent.item(s.job(done), b'ok', tokens=1, fin=True)
+    s.until('a live request ends well', lambda: done.ended and not done.rejected, lambda: done.rejected)
+    rest = requests[1:]
+    s.until('the rest is told', lambda: all(r.rejected for r in rest), lambda: [r.rejected for r in rest])
+    s.check('the rest: Shutdown', all(r.rejected and r.rejected.name == 'Shutdown' for r in rest))
+    s.check('they had their time', time.monotonic() - begin > 1.4, time.monotonic() - begin)
+    s.until('workers are told to stop', lambda: all(s.job(r) is None or s.job(r).aborted for r in rest))
+    status = ended(router, s, 5)
+    s.check('exit 0', status == 0, status)
+    s.check('what was left is said', 'of 6 requests 5 were cut off' in log(router), log(router)[-300:])
+    return router
+
+
+def at_once(program):
+    router = Router(program, POOLS, 'stop_ms = 60000')
+    router.telemetry('/kvroute/info')
+    s = Stop('10.9.0.1')
+    s.begin()
+    s.live(3)
+    router.process.terminate()
+    s.until('said', lambda: 'stopping: 3 requests' in log(router))
+    router.process.terminate()
+    begin = time.monotonic()
+    status = ended(router, s, 5)
+    s.check('a second signal ends at once', status == 0 and time.monotonic() - begin < 5, status)
+    return router
+
+
+def reload(program):
+    router = Router(program, POOLS, 'dead_ms = 3000')
+    router.telemetry('/kvroute/info')
+    s = Stop('10.9.0.1')
+    config = f'{router.dir}/router.conf'
+    with open(config) as f:
+        text = f.read()
+    with open(config, 'w') as f:
+        f.write(text.replace('dead_ms = 3000', 'dead_ms = 4000\nstop_ms = 7').replace('max_ranks = 8', 'max_ranks = 9'))
+    router.process.send_signal(signal.SIGHUP)
+    s.until('a reload says what it did', lambda: 'reload: changed: [router] dead_ms 3000 -> 4000, [router] stop_ms 5000 -> 7; '
+            'only with a restart: [pool llama] max_ranks' in log(router), lambda: log(router)[-400:])
+    with open(config, 'w') as f:
+        f.write(text.replace('dead_ms = 3000', 'dead_ms = never'))
+    router.process.send_signal(signal.SIGHUP)
+    s.until('a mistake changes nothing', lambda: 'reload: nothing is changed' in log(router) and 'dead_ms' in log(router),
+            lambda: log(router)[-400:])
+    s.begin()
+    s.live(1)
+    return router
+
+
+failed = False
+for case in (in_order, at_once, reload):
+    router = case(sys.argv[1])
+    bad = len(TALLY.failures)
+    if router.alive() and router.stop() != 0:
+        failed = True
+        print('FAIL end')
+    if bad:
+        print(log(router)[-3000:])
+        break
+print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
+sys.exit(bool(TALLY.failures) or failed)
