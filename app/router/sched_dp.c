@@ -109,6 +109,11 @@ static void reject_job(struct lcore *lc, struct pool *p, struct job *j, enum kvr
 
 	if (d != NULL)
 		sched_detail(d, why.detail);
+	if (code == KVR_E_SOURCE_LIMIT) {
+		why.detail[0] = j->excess_of;
+		why.detail[1] = j->excess.have;
+		why.detail[2] = j->excess.may;
+	}
 	out_reject(lc, &j->client, j->kind, j->source, j->id, &why);
 	job_free(lc, j);
 }
@@ -163,7 +168,7 @@ static void release(struct pool *p, struct kvr_flight *r)
 {
 	assert(kvr_life(r->state, KVR_LIFE_RELEASE, NULL) == KVR_LIFE_GO);
 	abort_stop(p, r);
-	kvr_flight_release(p->requests, r);
+	slot_release(p, r);
 }
 
 void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr_wire_code code,
@@ -289,8 +294,10 @@ static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
 {
 	enum kvr_wire_code code = session_enter(lc, p, &j->session, &j->hints, j->req.query_only);
 
-	if (code == KVR_OK && j->session.reserved && !job_hold(j))
-		code = KVR_E_NO_MEMORY; /* it will wait for its worker's answer */
+	if (code == KVR_OK && j->session.reserved && !share_session_open(p, j))
+		code = KVR_E_SOURCE_LIMIT;
+	if (code == KVR_OK && j->session.reserved)
+		code = job_hold(j); /* it will wait for its worker's answer */
 	if (likely(code == KVR_OK))
 		return false;
 	pool_count(p, PC_REJECTED, 1);
@@ -409,6 +416,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 	struct job *j = n->ptr;
 	struct kvr_sched_decision d;
 	struct kvr_flight *r;
+	enum kvr_wire_code code;
 
 	pool_count(p, PC_ROUTES, 1);
 	if (j->req.query_only) {
@@ -425,6 +433,11 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		reject_job(lc, p, j, KVR_E_ENDED, NULL);
 		return;
 	}
+	if (unlikely(!share_slot_may(p, j))) {
+		pool_count(p, PC_REJECTED, 1);
+		reject_job(lc, p, j, KVR_E_SOURCE_LIMIT, NULL);
+		return;
+	}
 	if (session_refused(lc, p, j))
 		return;
 	r = kvr_flight_alloc(p->requests, j->source, j->id);
@@ -433,17 +446,19 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		reject_job(lc, p, j, KVR_E_NO_MEMORY, NULL);
 		return;
 	}
+	share_slot_take(p, r, j);
 	r->start_ns = r->heard_ns = j->arrival_ns;
 	r->n_hashes = j->n_hashes;
 	r->prompt = job_prompt(j);
 	if (legs_wanted(lc, p, j)) {
-		if (likely(job_hold(j))) {
+		code = job_hold(j);
+		if (likely(code == KVR_OK)) {
 			legs_start(lc, p, r, j);
 			return;
 		}
 		pool_count(p, PC_REJECTED, 1);
-		kvr_flight_release(p->requests, r);
-		reject_job(lc, p, j, KVR_E_NO_MEMORY, NULL);
+		slot_release(p, r);
+		reject_job(lc, p, j, code, NULL);
 		return;
 	}
 	if (p->prefill != NULL) {
@@ -456,11 +471,12 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		routed(lc, p, r, j, &d);
 		break;
 	case KVR_SCHED_QUEUED:
-		if (unlikely(!job_hold(j))) {
+		code = job_hold(j);
+		if (unlikely(code != KVR_OK)) {
 			kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
 			pool_count(p, PC_REJECTED, 1);
-			kvr_flight_release(p->requests, r);
-			reject_job(lc, p, j, KVR_E_NO_MEMORY, NULL);
+			slot_release(p, r);
+			reject_job(lc, p, j, code, NULL);
 			break;
 		}
 		pool_count(p, PC_QUEUED, 1);
@@ -471,7 +487,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		break;
 	default:
 		pool_count(p, PC_REJECTED, 1);
-		kvr_flight_release(p->requests, r);
+		slot_release(p, r);
 		reject_job(lc, p, j, sched_code(d.err), &d);
 	}
 }

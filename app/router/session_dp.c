@@ -3,6 +3,7 @@
 #include "session.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
 
 #include "kvr_frame.h"
@@ -17,6 +18,7 @@ static const uint64_t waits[SESSION_WAITS] = {20 * MS,	40 * MS,   80 * MS,   160
 
 /* kvr_session_binding::tag: what kind of binding, and the epoch of its worker. */
 #define TAG_AFFINITY (UINT64_C(1) << 32)
+#define TAG_SHARE    33u /* from this bit on: what kvr_share_take() gave */
 
 static void count(struct sessions *s, enum session_counter c)
 {
@@ -425,6 +427,13 @@ bool session_routed(struct lcore *lc, struct pool *p, struct kvr_flight *r, stru
 	}
 }
 
+void session_dropped(void *pool, uint64_t tag)
+{
+	struct pool *p = pool;
+
+	kvr_share_give(p->shares.sessions, (uint32_t)(tag >> TAG_SHARE), 1);
+}
+
 /* Bind to the worker of `r`. @return 0 or -ENOSPC. */
 static int bind(struct lcore *lc, struct pool *p, const struct kvr_flight *r,
 		const struct kvr_session_key *key, uint64_t ttl_ns, uint64_t kind,
@@ -432,13 +441,22 @@ static int bind(struct lcore *lc, struct pool *p, const struct kvr_flight *r,
 {
 	struct sessions *s = p->sessions;
 	const struct kvr_view_worker *w = kvr_view_find(lc->view, r->relay.worker);
-	const struct kvr_session_binding to = {r->relay.worker, r->dp_rank,
-					       kind | (w != NULL ? w->epoch : 0)};
+	struct kvr_session_binding to = {r->relay.worker, r->dp_rank,
+					 kind | (w != NULL ? w->epoch : 0)};
 	const uint32_t before = kvr_session_count(s->table);
-	int rc = kvr_session_bind(s->table, key, &to, ttl_ns, lc->now_ns, ref);
+	uint32_t share;
+	int rc;
 
-	if (rc < 0)
+	/* Opened ones have been asked for when they came. */
+	if (kind == TAG_AFFINITY && !share_session_may(p, &r->relay.client, NULL))
+		return -ENOSPC;
+	share = kvr_share_take(p->shares.sessions, kvr_source_key(&r->relay.client), 1);
+	to.tag |= (uint64_t)share << TAG_SHARE;
+	rc = kvr_session_bind(s->table, key, &to, ttl_ns, lc->now_ns, ref);
+	if (rc < 0) {
+		kvr_share_give(p->shares.sessions, share, 1);
 		return rc;
+	}
 	count(s, kind == TAG_AFFINITY ? SC_AFFINITY_BOUND : SC_BOUND);
 	if (kvr_session_count(s->table) == before)
 		count(s, SC_REBOUND);

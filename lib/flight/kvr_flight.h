@@ -86,6 +86,7 @@ struct kvr_flight {
 	uint32_t required_blocks;
 	uint32_t cached_tokens;
 	uint32_t attempt;
+	uint32_t share; /* of its source: the scheduler stage's, to be given back */
 	uint32_t n_hashes;
 	uint64_t prompt; /* its last hash, which names the whole prompt; 0 without hashes */
 	uint32_t prefill_overlap; /* decode legs: blocks that the prefill worker was believed to

@@ -37,6 +37,7 @@ static void need(bool ok, const char *what)
 	}
 }
 
+const char *pipeline_router = "source_share = 0\n";
 const char *pipeline_port = "cookie = off\n";
 
 static void configure(struct kvr_router_conf *c, const char *device, const char *pools)
@@ -44,8 +45,10 @@ static void configure(struct kvr_router_conf *c, const char *device, const char 
 	char path[] = "/tmp/kvr-pipeline-XXXXXX", err[300];
 	FILE *f = fdopen(mkstemp(path), "w");
 
-	fprintf(f, "[router]\nmemory_mb = 256\nlarge_buffers = 8\nring_size = 256\n"
-		   "reassembly_bytes = 8M\nreassembly_source_bytes = 7M\n");
+	fprintf(f,
+		"[router]\nmemory_mb = 256\nlarge_buffers = 8\nring_size = 256\n"
+		"reassembly_bytes = 8M\nreassembly_source_bytes = 7M\n%s",
+		pipeline_router);
 	fprintf(f,
 		"[port p]\ndevice = %s\nipv4 = 10.0.0.1\nipv6 = fd00::1\nudp_port = 7650\nmbufs = "
 		"16383\n"

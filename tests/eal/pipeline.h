@@ -50,7 +50,8 @@ void pipeline_stop(void);
  */
 extern uint32_t pipeline_queue;
 
-/** More keys of the port; by default nobody proves his address or has a share. */
+/** More keys of [router] and of the port; by default nobody proves his address or has a share. */
+extern const char *pipeline_router;
 extern const char *pipeline_port;
 
 /** Peers send over IPv6 from now on, from fd00::2. */
