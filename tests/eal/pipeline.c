@@ -37,6 +37,8 @@ static void need(bool ok, const char *what)
 	}
 }
 
+uint8_t pipeline_host = 2;
+uint64_t pipeline_cookie;
 const char *pipeline_router = "source_share = 0\n";
 const char *pipeline_port = "cookie = off\n";
 
@@ -192,6 +194,7 @@ void pipeline_send(uint32_t from, const void *payload, size_t len)
 	need(m != NULL, "no peer mbuf");
 	memcpy(rte_pktmbuf_append(m, (uint16_t)len), payload, len);
 	peer_local.udp_port = (uint16_t)from;
+	peer_local.ip4[3] = pipeline_host;
 	peer_path.family = pipeline_ipv6 ? 6 : 4;
 	kvr_ip_parse(pipeline_ipv6 ? "fd00::1" : "10.0.0.1", peer_path.ip);
 	need(kvr_path_write(&peer_local, &peer_path, m) > 0, "payload too long");
@@ -403,6 +406,7 @@ static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hin
 	uint8_t frame[KVR_WIRE_DEF_FRAME];
 
 	src->fixed.pool = pipeline_pool;
+	src->fixed.worker = pipeline_cookie;
 	src->fixed.max_tokens = KVR_NONE32;
 	src->fixed.expected_output_tokens = KVR_NONE32;
 	src->fixed.deadline_ms = pipeline_deadline_ms;

@@ -57,6 +57,12 @@ extern const char *pipeline_port;
 /** Peers send over IPv6 from now on, from fd00::2. */
 extern bool pipeline_ipv6;
 
+/** Peers send from 10.0.0.HOST from now on; 2 unless a test changes it. */
+extern uint8_t pipeline_host;
+
+/** Cookie of what pipeline_route() sends. */
+extern uint64_t pipeline_cookie;
+
 /** Put one UDP payload from a peer into the router's port. */
 void pipeline_send(uint32_t from, const void *payload, size_t len);
 
