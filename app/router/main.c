@@ -5,18 +5,23 @@
  */
 #include <errno.h>
 #include <getopt.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <rte_eal.h>
-#include <rte_launch.h>
 #include <rte_lcore.h>
 
 #include "control.h"
+#include "host.h"
+#include "log.h"
+#include "memif_guard.h"
 #include "start.h"
 #include "telemetry.h"
+#include "watch.h"
 
 static struct router *router; /* for the signal handler only */
 
@@ -26,11 +31,31 @@ static void on_signal(int sig)
 	atomic_store_explicit(&router->quit, 1, memory_order_relaxed);
 }
 
+/* ---- memif ---- */
+
+/* The driver's burst calls of every packet lcore that were running have ended. */
+static void lcores_pass(void *arg)
+{
+	struct router *rt = arg;
+
+	if (atomic_load_explicit(&rt->running, memory_order_relaxed))
+		rte_rcu_qsbr_synchronize(rt->qsbr, RTE_QSBR_THRID_INVALID);
+}
+
+static void say(const char *line)
+{
+	log_worker(0, "%s", line);
+}
+
+static struct memif_guard guard = {.wait = lcores_pass, .say = say};
+
 static int start_memif_guard(struct router *rt, char *err, size_t errlen)
 {
 	RTE_SET_USED(err);
 	RTE_SET_USED(errlen);
-	memif_guard(rt);
+	guard.arg = rt;
+	guard.queues = rt->conf.n_ingress;
+	memif_guard(&guard);
 	return 0;
 }
 
@@ -40,60 +65,79 @@ static void stop_memif_guard(struct router *rt)
 	memif_guard(NULL);
 }
 
+/* ---- start ---- */
+
 /* What is started, low to high; each fini undoes its init. */
 static const struct module {
 	const char *name;
 	int (*init)(struct router *rt, char *err, size_t errlen);
 	void (*fini)(struct router *rt);
+	bool serves; /* left out with --check=full */
 } modules[] = {
 	{"eal", start_eal, stop_eal},
 	{"counters", start_counters, stop_counters},
+	{"memif guard", start_memif_guard, stop_memif_guard},
 	{"ports", start_ports, stop_ports},
 	{"buffers", start_buffers, stop_buffers},
 	{"registry", start_registry, stop_registry},
 	{"lcores", start_lcores, stop_lcores},
 	{"pools", start_pools, stop_pools},
-	{"memif guard", start_memif_guard, stop_memif_guard},
-	{"traffic", start_traffic, stop_traffic},
+	{"memory", start_memory, stop_memory},
+	{"traffic", start_traffic, stop_traffic, true},
 	/* Last up, first down: its handlers and control call packet lcores, which must poll. */
-	{"telemetry", telemetry_start, telemetry_stop},
+	{"telemetry", telemetry_start, telemetry_stop, true},
 };
+
+enum action { RUN, CHECK, CHECK_FULL, DUMP };
 
 static void usage(FILE *out)
 {
-	fputs("usage: kvroute --config FILE [--check] [--dump-config]\n"
+	fputs("usage: kvroute --config FILE [--verbose | --check[=full] | --dump-config]\n"
 	      "  -c, --config FILE   configuration (drivers-cfg/profiles has complete examples)\n"
 	      "      --check         read and check the configuration, then exit\n"
+	      "      --check=full    try devices, huge pages and memory, too; needs what a start "
+	      "needs\n"
 	      "      --dump-config   print every option with value, unit and help, then exit\n"
+	      "  -v, --verbose       show what DPDK's EAL and drivers say\n"
 	      "  -h, --help          this text\n",
 	      out);
 }
 
-enum action { RUN, CHECK, DUMP };
+static int parse_check(const char *how, enum action *action)
+{
+	*action = how == NULL ? CHECK : CHECK_FULL;
+	if (how == NULL || strcmp(how, "full") == 0)
+		return 0;
+	fprintf(stderr, "kvroute: --check: got \"%s\", allowed: nothing or full\n", how);
+	return -EINVAL;
+}
 
-static int parse_args(int argc, char **argv, const char **config, enum action *action)
+static int parse_args(int argc, char **argv, const char **config, enum action *action,
+		      bool *verbose)
 {
 	static const struct option options[] = {
-		{"config", required_argument, NULL, 'c'},
-		{"check", no_argument, NULL, 'k'},
-		{"dump-config", no_argument, NULL, 'd'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"config", required_argument, NULL, 'c'}, {"check", optional_argument, NULL, 'k'},
+		{"dump-config", no_argument, NULL, 'd'},  {"verbose", no_argument, NULL, 'v'},
+		{"help", no_argument, NULL, 'h'},	  {NULL, 0, NULL, 0},
 	};
 	int c;
 
 	*config = NULL;
 	*action = RUN;
-	while ((c = getopt_long(argc, argv, "c:h", options, NULL)) != -1)
+	while ((c = getopt_long(argc, argv, "c:hv", options, NULL)) != -1)
 		switch (c) {
 		case 'c':
 			*config = optarg;
 			break;
 		case 'k':
-			*action = CHECK;
+			if (parse_check(optarg, action) < 0)
+				return -EINVAL;
 			break;
 		case 'd':
 			*action = DUMP;
+			break;
+		case 'v':
+			*verbose = true;
 			break;
 		case 'h':
 			usage(stdout);
@@ -109,30 +153,56 @@ static int parse_args(int argc, char **argv, const char **config, enum action *a
 	return 0;
 }
 
-static int run(struct router *rt)
+/* On standard output, when somebody takes it. */
+static void ready(const struct router *rt)
+{
+	struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
+	char line[200];
+	const int n = snprintf(line, sizeof(line),
+			       "kvroute: ready, %u pools, %u ports, %u polling lcores, telemetry "
+			       "prefix %s\n",
+			       rt->n_pools, rt->n_ports, rt->n_lcores, rt->conf.opt.file_prefix);
+
+	if (poll(&p, 1, 0) == 1 && (p.revents & POLLOUT) != 0)
+		(void)!write(STDOUT_FILENO, line, (size_t)n);
+}
+
+static void handle_signals(struct router *rt)
 {
 	struct sigaction sa = {.sa_handler = on_signal};
-	char err[512] = "";
-	size_t up;
-	int rc = 0;
 
 	router = rt;
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
-	for (up = 0; up < RTE_DIM(modules) && rc == 0; up++) {
+	sa.sa_handler = SIG_IGN;
+	sigaction(SIGPIPE, &sa, NULL);
+}
+
+static int run(struct router *rt, bool serve)
+{
+	char err[512] = "";
+	size_t up;
+	int rc = 0;
+
+	watch_start(rt);
+	for (up = 0; up < RTE_DIM(modules) && rc == 0 && (serve || !modules[up].serves) &&
+		     !atomic_load_explicit(&rt->quit, memory_order_relaxed);
+	     up++) {
+		watch_stage(modules[up].name);
+		log_capture();
 		rc = modules[up].init(rt, err, sizeof(err));
 		if (rc < 0)
-			fprintf(stderr, "kvroute: %s: %s\n", modules[up].name,
-				err[0] != '\0' ? err : strerror(-rc));
+			log_line("%s: %s", modules[up].name, err[0] != '\0' ? err : strerror(-rc));
 	}
-	if (rc == 0) {
-		printf("kvroute: ready, %u pools, %u ports, %u polling lcores, telemetry prefix "
-		       "%s\n",
-		       rt->n_pools, rt->n_ports, rt->n_lcores, rt->conf.opt.file_prefix);
-		fflush(stdout);
-		control_run(rt);
-	} else {
+	watch_stage(NULL);
+	log_release();
+	if (rc < 0) {
 		up--; /* the one that failed has undone itself */
+	} else if (atomic_load_explicit(&rt->quit, memory_order_relaxed)) {
+		log_line("stopped during the start");
+	} else if (serve) {
+		ready(rt);
+		control_run(rt);
 	}
 	while (up > 0)
 		modules[--up].fini(rt);
@@ -145,9 +215,11 @@ int main(int argc, char **argv)
 	enum action action;
 	const char *config;
 	char err[512];
+	bool verbose = false;
 	int rc;
 
-	if (parse_args(argc, argv, &config, &action) < 0)
+	host_std_files();
+	if (parse_args(argc, argv, &config, &action, &verbose) < 0)
 		return 2;
 	rt = aligned_alloc(RTE_CACHE_LINE_SIZE, RTE_ALIGN_CEIL(sizeof(*rt), RTE_CACHE_LINE_SIZE));
 	if (rt == NULL) {
@@ -155,16 +227,25 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	memset(rt, 0, sizeof(*rt));
+	rt->verbose = verbose;
 	if (kvr_router_conf_load(&rt->conf, config, err, sizeof(err)) < 0) {
 		fprintf(stderr, "kvroute: %s\n", err);
 		free(rt);
 		return 1;
 	}
 	rc = 0;
-	if (action == DUMP)
+	if (action == DUMP) {
 		kvr_router_conf_dump(&rt->conf, stdout);
-	else if (action == RUN)
-		rc = run(rt);
-	free(rt);
+	} else if (action != CHECK) {
+		rc = log_open(STDERR_FILENO, verbose);
+		handle_signals(rt);
+		if (action == CHECK_FULL) /* beside the router that runs */
+			snprintf(rt->conf.opt.file_prefix, sizeof(rt->conf.opt.file_prefix),
+				 "kvr-check-%d", (int)getpid());
+		if (rc == 0)
+			rc = run(rt, action == RUN);
+		log_flush(500);
+	}
+	/* The log's thread and the EAL's may still look at it. */
 	return rc < 0;
 }

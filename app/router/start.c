@@ -1,187 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "start.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include <rte_eal.h>
 #include <rte_errno.h>
-#include <rte_launch.h>
 #include <rte_lcore.h>
 #include <rte_malloc.h>
 #include <rte_memory.h>
-#include <rte_pci.h>
 #include <rte_random.h>
 
+#include "host.h"
+#include "log.h"
 #include "stages.h"
 
-#define EAL_ARGS      64
 #define SOURCES	      4096u /* that an ingress lcore tells apart: 288 KiB */
 #define CONTROL_BURST 1024u /* CONNECT and HELLO of a source at once: a host's engines start */
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
-#endif
-
-/* EAL lcore 0 is control; polling lcore i is EAL lcore i + 1 on the CPU of the configuration. */
-#define EAL_LCORE(i) ((i) + 1)
-
-/* ---- EAL ---- */
-
-/* Free huge pages of all sizes, in MiB. */
-static uint64_t free_hugepages_mb(void)
-{
-	DIR *d = opendir("/sys/kernel/mm/hugepages");
-	struct dirent *e;
-	uint64_t mb = 0;
-
-	if (d == NULL)
-		return 0;
-	while ((e = readdir(d)) != NULL) {
-		unsigned long kb, n = 0;
-		char path[320];
-		FILE *f;
-
-		if (sscanf(e->d_name, "hugepages-%lukB", &kb) != 1)
-			continue;
-		snprintf(path, sizeof(path), "/sys/kernel/mm/hugepages/%s/free_hugepages",
-			 e->d_name);
-		f = fopen(path, "r");
-		if (f == NULL)
-			continue;
-		if (fscanf(f, "%lu", &n) == 1)
-			mb += (uint64_t)n * kb / 1024;
-		fclose(f);
-	}
-	closedir(d);
-	return mb;
-}
-
-static bool use_hugepages(const struct kvr_router_options *o)
-{
-	if (o->hugepages != KVR_HUGEPAGES_AUTO)
-		return o->hugepages == KVR_HUGEPAGES_ON;
-	return free_hugepages_mb() >= o->memory_mb;
-}
-
-struct eal_args {
-	int n;
-	char *arg[EAL_ARGS];
-};
-
-static void add(struct eal_args *a, const char *text)
-{
-	if (a->n < EAL_ARGS)
-		a->arg[a->n++] = strdup(text);
-}
-
-static void add_value(struct eal_args *a, const char *name, const char *value)
-{
-	add(a, name);
-	add(a, value);
-}
-
-/* "0@0-7,1@2,2@3": control floats, each polling lcore has its CPU. */
-static void add_lcores(struct eal_args *a, const struct kvr_router_conf *c)
-{
-	char map[1024];
-	int n;
-
-	if (c->opt.control_cpus[0] != '\0') {
-		n = snprintf(map, sizeof(map), "0@(%s)", c->opt.control_cpus);
-	} else {
-		cpu_set_t all;
-
-		n = snprintf(map, sizeof(map), "0@(");
-		sched_getaffinity(0, sizeof(all), &all);
-		for (int i = 0, k = 0; i < CPU_SETSIZE && n < (int)sizeof(map) - 16; i++)
-			if (CPU_ISSET(i, &all))
-				n += snprintf(map + n, sizeof(map) - (size_t)n, "%s%d",
-					      k++ ? "," : "", i);
-		n += snprintf(map + n, sizeof(map) - (size_t)n, ")");
-	}
-	for (uint32_t i = 0; i < c->n_lcores && n < (int)sizeof(map) - 24; i++)
-		n += snprintf(map + n, sizeof(map) - (size_t)n, ",%u@%u", EAL_LCORE(i), c->cpu[i]);
-	add_value(a, "--lcores", map);
-	add_value(a, "--main-lcore", "0");
-}
-
-/* Only the devices of the ports are probed: the host's other NICs are none of our business. */
-static void add_devices(struct eal_args *a, const struct kvr_router_conf *c)
-{
-	struct rte_pci_addr pci;
-	bool any = strstr(c->opt.eal, "-a ") != NULL;
-
-	for (uint32_t i = 0; i < c->n_ports; i++) {
-		const char *device = c->port[i].port.device;
-		char address[32];
-
-		/* "0000:3b:00.0" or "3b:00.0", device arguments after a comma. */
-		snprintf(address, sizeof(address), "%.*s", (int)strcspn(device, ","), device);
-		if (rte_pci_addr_parse(address, &pci) != 0)
-			continue;
-		if (strstr(c->opt.eal, address) == NULL)
-			add_value(a, "-a", device);
-		any = true;
-	}
-	if (!any)
-		add(a, "--no-pci");
-}
-
-int start_eal(struct router *rt, char *err, size_t errlen)
-{
-	const struct kvr_router_options *o = &rt->conf.opt;
-	struct eal_args a = {0};
-	char mb[16], extra[sizeof(o->eal)], *save, *word;
-	int rc;
-
-	add(&a, "kvroute");
-	add_lcores(&a, &rt->conf);
-	add_value(&a, "--file-prefix", o->file_prefix);
-	snprintf(mb, sizeof(mb), "%u", o->memory_mb);
-	add_value(&a, "-m", mb);
-	if (use_hugepages(o))
-		add(&a, "--in-memory");
-	else
-		add(&a, "--no-huge");
-	add_devices(&a, &rt->conf);
-	add(&a, "--log-level=lib.eal:warning");
-	add(&a, "--log-level=lib.telemetry:error");
-	snprintf(extra, sizeof(extra), "%s", o->eal);
-	for (word = strtok_r(extra, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
-		add(&a, word);
-	rc = rte_eal_init(a.n, a.arg);
-	if (rc < 0) {
-		snprintf(err, errlen,
-			 "rte_eal_init failed: check [router] memory_mb = %u (MiB free?), "
-			 "hugepages, "
-			 "ingress and eal",
-			 o->memory_mb);
-		return rte_errno > 0 ? -rte_errno : -EIO;
-	}
-	/* The EAL keeps pointers into the arguments: they live as long as the process. */
-	start_clock(rt);
-	return 0;
-}
-
-void start_clock(struct router *rt)
-{
-	rt->tsc_hz = rte_get_tsc_hz();
-	rt->ns_per_tsc = (UINT64_C(1000000000) << 32) / rt->tsc_hz;
-	rt->seed = rte_rand();
-	do
-		rt->epoch = (uint32_t)rte_rand();
-	while (rt->epoch == 0);
-	rt->start_ns = now_ns(rt);
-}
-
-void stop_eal(struct router *rt)
-{
-	RTE_SET_USED(rt);
-	rte_eal_cleanup();
-}
 
 /* ---- counters ---- */
 
@@ -210,25 +46,55 @@ void stop_counters(struct router *rt)
 
 /* ---- ports ---- */
 
+/* What the driver has said last: it knows more than its number. */
+static void add_reason(char *line, size_t len)
+{
+	const char *said = log_captured(), *last = said;
+	const size_t n = strlen(line);
+
+	for (const char *p = said; (p = strchr(p, '\n')) != NULL && *++p != '\0';)
+		last = p;
+	if (said[0] != '\0')
+		snprintf(line + n, len - n, "; the driver says: %.*s", (int)strcspn(last, "\n"),
+			 last);
+}
+
+static struct kvr_port *start_port(struct kvr_router_port_conf *c, uint32_t index, char *line,
+				   size_t len)
+{
+	struct kvr_port *p;
+
+	if (host_driver(c->port.device, line, len) < 0 ||
+	    host_device(c->port.device, line, len) < 0)
+		return NULL;
+	log_capture();
+	p = kvr_port_create(c->name, &c->port, index, line, len);
+	if (p != NULL && kvr_port_start(p, line, len) < 0) {
+		kvr_port_destroy(p);
+		p = NULL;
+	}
+	if (p == NULL)
+		add_reason(line, len);
+	return p;
+}
+
 int start_ports(struct router *rt, char *err, size_t errlen)
 {
-	char line[300] = "", section[KVR_ROUTER_NAME + 8];
+	char line[480] = "", section[KVR_ROUTER_NAME + 8];
 
 	rt->max_frame = KVR_WIRE_MAX_FRAME;
 	for (; rt->n_ports < rt->conf.n_ports; rt->n_ports++) {
 		struct kvr_router_port_conf *c = &rt->conf.port[rt->n_ports];
-		struct kvr_port *p =
-			kvr_port_create(c->name, &c->port, rt->n_ports, line, sizeof(line));
+		struct kvr_port *p = start_port(c, rt->n_ports, line, sizeof(line));
 		const struct kvr_local *l;
 
-		snprintf(section, sizeof(section), "port %s", c->name);
-		if (p == NULL)
-			goto fail;
-		rt->port[rt->n_ports] = p;
-		if (kvr_port_start(p, line, sizeof(line)) < 0) {
-			kvr_port_destroy(p);
-			goto fail;
+		if (p == NULL) {
+			snprintf(section, sizeof(section), "port %s", c->name);
+			kvr_conf_blame_line(rt->conf.path, section, line, err, errlen);
+			stop_ports(rt);
+			return -EINVAL;
 		}
+		rt->port[rt->n_ports] = p;
 		l = kvr_port_local(p);
 		if (l->max_frame4 != 0)
 			rt->max_frame = RTE_MIN(rt->max_frame, l->max_frame4);
@@ -236,10 +102,6 @@ int start_ports(struct router *rt, char *err, size_t errlen)
 			rt->max_frame = RTE_MIN(rt->max_frame, l->max_frame6);
 	}
 	return 0;
-fail:
-	kvr_conf_blame_line(rt->conf.path, section, line, err, errlen);
-	stop_ports(rt);
-	return -EINVAL;
 }
 
 void stop_ports(struct router *rt)
@@ -479,40 +341,4 @@ void stop_lcores(struct router *rt)
 		rte_free(lc->hints);
 		rte_free(lc);
 	}
-}
-
-/* ---- traffic ---- */
-
-/* One memory segment of the EAL: give it its pages now. */
-static int populate(const struct rte_memseg_list *msl, const struct rte_memseg *ms, void *arg)
-{
-	RTE_SET_USED(msl);
-	RTE_SET_USED(arg);
-	/* Kernels before 5.14 do not know the advice: touch the pages, whose content is kept. */
-	if (madvise(ms->addr, ms->len, MADV_POPULATE_WRITE) == 0)
-		return 0;
-	for (size_t i = 0; i < ms->len; i += 4096)
-		__atomic_fetch_or((uint8_t *)ms->addr + i, 0, __ATOMIC_RELAXED);
-	return 0;
-}
-
-int start_traffic(struct router *rt, char *err, size_t errlen)
-{
-	/* Without huge pages memory comes by page faults; packet lcores shall have none. */
-	rte_memseg_walk(populate, NULL);
-	atomic_store_explicit(&rt->running, 1, memory_order_relaxed);
-	for (uint32_t i = 0; i < rt->n_lcores; i++)
-		if (rte_eal_remote_launch(lcore_loop, rt->lcore[i], EAL_LCORE(i)) != 0) {
-			snprintf(err, errlen, "cannot launch polling lcore %u", i);
-			stop_traffic(rt);
-			return -EBUSY;
-		}
-	return 0;
-}
-
-void stop_traffic(struct router *rt)
-{
-	atomic_store_explicit(&rt->stop, 1, memory_order_relaxed);
-	rte_eal_mp_wait_lcore();
-	atomic_store_explicit(&rt->running, 0, memory_order_relaxed);
 }

@@ -10,6 +10,12 @@
 
 #include "router.h"
 
+/** EAL lcore 0 is control; polling lcore i is EAL lcore i + 1 on the CPU of the configuration. */
+#define EAL_LCORE(i) ((i) + 1)
+
+/** Is there the memory that is asked for? -ENOMEM. No EAL; part of start_eal(). */
+int check_memory(struct router *rt, char *err, size_t errlen);
+
 int start_eal(struct router *rt, char *err, size_t errlen);
 void stop_eal(struct router *rt);
 
@@ -39,9 +45,9 @@ void stop_lcores(struct router *rt);
 int start_pools(struct router *rt, char *err, size_t errlen);
 void stop_pools(struct router *rt);
 
-/** From now on unmapping by the EAL's interrupt thread waits for the lcores of @p rt; NULL: no
- * more. */
-void memif_guard(struct router *rt);
+/** Give all memory its pages; ends early when the router shall quit. */
+int start_memory(struct router *rt, char *err, size_t errlen);
+void stop_memory(struct router *rt);
 
 /** Launch and join the polling lcores. */
 int start_traffic(struct router *rt, char *err, size_t errlen);

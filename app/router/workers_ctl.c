@@ -9,6 +9,7 @@
  *   gone       bookings end with WorkerLost, blocks are forgotten, the view is published
  */
 #include "control_pvt.h"
+#include "log.h"
 #include "stages.h"
 
 #include <errno.h>
@@ -140,8 +141,8 @@ void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_wor
 	enum kvr_wire_worker_state from = w->state;
 
 	if (kvr_worker_set_state(w, to, rt->control.now_ns) == 0)
-		RTE_LOG(NOTICE, USER1, "kvroute: worker %" PRIu64 " %s -> %s\n", w->id,
-			kvr_worker_state_name(from), kvr_worker_state_name(to));
+		log_worker(w->id, "worker %" PRIu64 " %s -> %s", w->id, kvr_worker_state_name(from),
+			   kvr_worker_state_name(to));
 }
 
 static uint32_t pool_workers(const struct router *rt, const struct pool *p)
@@ -155,8 +156,8 @@ static uint32_t pool_workers(const struct router *rt, const struct pool *p)
 
 static void log_prefill(const struct pool *p, bool active)
 {
-	RTE_LOG(NOTICE, USER1, "kvroute: prefill pool %s %s\n", p->name,
-		active ? "active" : "inactive");
+	log_worker(~(uint64_t)p->number, "prefill pool %s %s", p->name,
+		   active ? "active" : "inactive");
 }
 
 /* A prefill side takes part from its pool's first worker on: section 9.1. */

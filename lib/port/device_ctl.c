@@ -83,6 +83,8 @@ static int probe(struct kvr_port *p, const char *name, struct port_err e)
 	/* -EFAULT: no bus knows the name. */
 	if (rc == -EFAULT || rc == -ENOENT || rc == -ENODEV)
 		return no_device(p, e, "no such device or driver");
+	if (rc == -1) /* what drivers say for want of a better number */
+		return no_device(p, e, "its driver refuses it or its arguments");
 	if (rc != 0)
 		return no_device(p, e, strerror(-rc));
 	p->probed = true;

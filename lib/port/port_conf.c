@@ -209,6 +209,70 @@ static int parse_own(const char *key, const char *text, int family, uint8_t *out
 	return 0;
 }
 
+/* A unicast address, six bytes in hexadecimal. */
+static int check_mac(const char *text, struct port_err e)
+{
+	unsigned int b[6];
+	char rest;
+
+	if (text[0] == '\0')
+		return 0;
+	if (strlen(text) == 17 && strspn(text, "0123456789abcdefABCDEF:") == 17 &&
+	    sscanf(text, "%2x:%2x:%2x:%2x:%2x:%2x%c", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5],
+		   &rest) == 6 &&
+	    (b[0] & 1) == 0 && (b[0] | b[1] | b[2] | b[3] | b[4] | b[5]) != 0)
+		return 0;
+	return kvr_port__fail(e, -EINVAL,
+			      "mac: got \"%s\", allowed: a unicast address such as "
+			      "02:00:00:00:00:01",
+			      text);
+}
+
+static bool in_list(const char *const list[], const char *text, size_t len)
+{
+	for (; *list != NULL; list++)
+		if (strlen(*list) == len && strncmp(*list, text, len) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * net_memif ignores all of its arguments when it does not know one of them, and becomes a client
+ * of its default socket.
+ */
+static int check_memif(const char *device, struct port_err e)
+{
+	static const char *const known[] = {
+		"id",  "role",	    "bsize",  "rsize", "socket", "socket-abstract",
+		"mac", "zero-copy", "secret", NULL};
+	static const char *const roles[] = {"server", "client", "master", "slave", NULL};
+
+	for (const char *p = strchr(device, ','); p != NULL; p = strchr(p, ',')) {
+		const size_t len = strcspn(++p, "=,"), all = strcspn(p, ",");
+		const char *value = p + len + (len < all);
+		const size_t n = all - len - (len < all);
+
+		if (!in_list(known, p, len))
+			return kvr_port__fail(
+				e, -EINVAL,
+				"device: net_memif has no argument \"%.*s\", allowed: "
+				"id, role, bsize, rsize, socket, socket-abstract, "
+				"mac, secret",
+				(int)len, p);
+		if (strncmp(p, "role=", 5) == 0 && !in_list(roles, value, n))
+			return kvr_port__fail(e, -EINVAL,
+					      "device: role: got \"%.*s\", allowed: server, client",
+					      (int)n, value);
+		if (strncmp(p, "zero-copy", 9) == 0 && (n != 2 || strncmp(value, "no", 2) != 0))
+			return kvr_port__fail(
+				e, -EINVAL,
+				"device: zero-copy: got \"%.*s\", allowed: no; the peer "
+				"could change frames after they have been checked",
+				(int)n, value);
+	}
+	return 0;
+}
+
 int kvr_port_rules(const struct kvr_port_conf *conf, unsigned int index, struct kvr_pkt_rules *r,
 		   char *err, size_t errlen)
 {
@@ -226,6 +290,10 @@ int kvr_port_rules(const struct kvr_port_conf *conf, unsigned int index, struct 
 	if (rc == 0 && conf->ipv4[0] == '\0' && conf->ipv6[0] == '\0')
 		rc = kvr_port__fail(e, -EINVAL,
 				    "ipv4: neither ipv4 nor ipv6 is given, one is needed");
+	if (rc == 0)
+		rc = check_mac(conf->mac, e);
+	if (rc == 0 && strncmp(conf->device, "net_memif", 9) == 0)
+		rc = check_memif(conf->device, e);
 	if (rc == 0)
 		rc = parse_allow(r, "allow", conf->allow, e);
 	if (rc == 0)

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <rte_cycles.h>
@@ -82,29 +81,6 @@ static void init_queues(struct kvr_port *p)
 	}
 }
 
-/*
- * A memif server that was killed leaves its socket behind, and the driver cannot bind it again.
- * Nobody listens there when a connection is refused: then, and only then, remove it.
- */
-static void remove_stale_socket(const char *device)
-{
-	struct sockaddr_un un = {.sun_family = AF_UNIX};
-	const char *path = strstr(device, "socket=");
-	int fd;
-
-	if (strncmp(device, "net_memif", 9) != 0 || strstr(device, "role=server") == NULL ||
-	    strstr(device, "socket-abstract=no") == NULL || path == NULL)
-		return;
-	path += strlen("socket=");
-	snprintf(un.sun_path, sizeof(un.sun_path), "%.*s", (int)strcspn(path, ","), path);
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return;
-	if (connect(fd, (const struct sockaddr *)&un, sizeof(un)) < 0 && errno == ECONNREFUSED)
-		unlink(un.sun_path);
-	close(fd);
-}
-
 struct kvr_port *kvr_port_create(const char *name, const struct kvr_port_conf *conf,
 				 unsigned int index, char *err, size_t errlen)
 {
@@ -132,8 +108,9 @@ struct kvr_port *kvr_port_create(const char *name, const struct kvr_port_conf *c
 		goto err_free;
 	}
 	memset(p->queues, 0, bytes);
-	remove_stale_socket(conf->device);
-	rc = kvr_port__open(p, e);
+	rc = kvr_port__memif_claim(p, e);
+	if (rc == 0)
+		rc = kvr_port__open(p, e);
 	if (rc == 0)
 		rc = kvr_port__configure(p, e);
 	if (rc != 0)
@@ -154,8 +131,8 @@ int kvr_port_start(struct kvr_port *p, char *err, size_t errlen)
 
 	rc = rte_eth_dev_start(p->ethdev);
 	if (rc != 0)
-		return kvr_port__fail(e, rc, "device: %s does not start: %s", p->dev.driver_name,
-				      strerror(-rc));
+		return kvr_port__fail(e, rc, "device: %s does not start%s%s", p->dev.driver_name,
+				      rc == -1 ? "" : ": ", rc == -1 ? "" : strerror(-rc));
 	p->started = true;
 	/* Software ports have no filters and say "not supported", which is as good. */
 	if (p->conf.promiscuous) {
@@ -198,6 +175,7 @@ void kvr_port_destroy(struct kvr_port *p)
 	if (p->dev.driver_name != NULL && strcmp(p->dev.driver_name, "net_memif") == 0)
 		rte_delay_us_sleep(MEMIF_SETTLE_US);
 	kvr_port__close(p);
+	kvr_port__memif_release(p);
 	kvr_stats_destroy(p->stats);
 	free(p->queues);
 	free(p);

@@ -30,6 +30,8 @@ struct kvr_port {
 	struct rte_mempool *pool;
 	struct kvr_port_queue *queues;
 	uint64_t owner; /* ethdev owner id, 0 = not taken */
+	int lock;	/* of a memif server's socket; 0: none */
+	char lock_name[128];
 	uint16_t ethdev;
 	bool probed, configured, started;
 	bool rss, rx_cksum_hw, answers4, answers6;
@@ -44,6 +46,9 @@ struct port_err {
 int kvr_port__fail(struct port_err e, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* Take the socket of a memif server: -EADDRINUSE when another process serves it. */
+int kvr_port__memif_claim(struct kvr_port *p, struct port_err e);
+void kvr_port__memif_release(struct kvr_port *p);
 /* Find or probe conf.device and own it. */
 int kvr_port__open(struct kvr_port *p, struct port_err e);
 /* Configure queues and offloads, allocate the pool. */

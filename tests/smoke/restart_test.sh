@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # A router that was killed starts again on the memif socket it left; a live one keeps its socket.
-#   restart_test.sh KVROUTE
+#   restart_test.sh KVROUTE KVROUTE_LOAD
 set -u
 dir=$(mktemp -d)
 pid=
 trap '[ -z "$pid" ] || kill -9 $pid 2>/dev/null; rm -rf "$dir"' EXIT
 conf() {
-	printf '[router]\nfile_prefix = kvr-rs-%s-%s\nmemory_mb = 256\nlarge_buffers = 4\n[port p]\ndevice = net_memif0,role=server,id=0,socket=%s,socket-abstract=no\nipv4 = 10.0.0.1\n[pool m]\nmax_requests = 256\nmax_blocks = 65536\nmax_active_blocks = 65536\nmax_ranks = 64\n' \
+	printf '[router]\nfile_prefix = kvr-rs-%s-%s\nmemory_mb = 256\nlarge_buffers = 4\n[port p]\ndevice = net_memif0,role=server,id=0,socket=%s,socket-abstract=no\nipv4 = 10.0.0.1\n[pool default]\nmax_requests = 1024\nmax_blocks = 65536\nmax_active_blocks = 65536\nmax_ranks = 64\n' \
 		$$ "$1" "$dir/m.sock" >"$dir/$1.conf"
 }
 # start NAME: 0 when it became ready
@@ -22,15 +22,28 @@ start() {
 	done
 	return 1
 }
-kvroute=$1 bad=0
+# routes WHAT: the router on the socket serves requests
+routes() {
+	"$load" --socket "$dir/m.sock" --router 10.0.0.1 --engines 2 --rate 200 --seconds 1 --quiet >"$dir/load.log" 2>&1 && return
+	echo "$1"
+	tail -5 "$dir/load.log"
+	bad=1
+}
+kvroute=$1 load=$2 bad=0
 start one || { echo "first start failed"; cat "$dir/one.log"; exit 1; }
 first=$pid
 start two && { echo "took the socket of a live router"; bad=1; kill -9 $pid; }
+[ "$(wc -l <"$dir/two.log")" -eq 1 ] && grep -q 'm.sock.*served by another process' "$dir/two.log" ||
+	{ echo "the second router says:"; cat "$dir/two.log"; bad=1; }
+kill -0 $first || { echo "the second router has ended the first"; exit 1; }
+routes "the first router does not route after the second was refused"
 kill -9 $first
 wait $first 2>/dev/null
 [ -S "$dir/m.sock" ] || { echo "no socket left: nothing tested"; bad=1; }
 start three || { echo "no start after kill -9"; cat "$dir/three.log"; bad=1; }
+routes "no routing after the restart"
 kill $pid 2>/dev/null
-wait $pid 2>/dev/null
+wait $pid || { echo "end of the third: $?"; bad=1; }
+[ ! -e "$dir/m.sock.lock" ] || { echo "the lock is left"; bad=1; }
 pid=
 exit $bad

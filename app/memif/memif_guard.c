@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * net_memif of DPDK 22.11 believes its peers and its own luck. Everything it does with a peer
+ * happens on the EAL's interrupt thread, through a handful of calls to the C library; this file
+ * stands in for these calls there (anywhere else they are the system calls and nothing more).
+ *
+ *   munmap   The rings of a peer that has left are unmapped while a packet lcore may be inside its
+ *            receive or transmit call, which then faults. The driver clears its "connected" flag
+ *            first, so a call that starts afterwards touches nothing: all that is missing is a
+ *            grace period between the flag and the unmapping.
+ *   sendmsg  When the greeting of a new connection cannot be sent, because its peer has closed it
+ *            at once, the driver closes the socket but leaves it among the EAL's interrupt sources.
+ *            The EAL then polls a file that is not open, which it takes for a reason to panic. A
+ *            send that fails is therefore said to have been done, and the connection shut down:
+ *            the hang-up is an event, whose handler removes source and socket as it should. Nor
+ *            does it block: a peer that does not read would stop the thread for all.
+ *   recvmsg  What the driver does not check: order of the messages, number of rings, where they
+ *            lie. A message with a file that is not wanted would leak it. A bad message is given to
+ *            the driver as a short one, which it refuses in the right way.
+ *   accept   Connections that say nothing, or begin and do not end, hold a descriptor each. There
+ *            may be CHANNELS of them, and one that is not connected after HANDSHAKE_S makes room.
+ *
+ * What stays is trust in the memory of a connected peer: the descriptors in its rings say where
+ * frames lie, and the driver follows them. Whoever may connect to the socket can therefore end the
+ * process; the socket's folder says who that is. Remove what the packaged DPDK has repaired.
+ */
+#include "memif_guard.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rte_interrupts.h>
+
+#define CHANNELS    32u
+#define HANDSHAKE_S 2
+#define REGIONS	    256u
+#define MESSAGE	    128u /* bytes of every message */
+#define RING_HEAD   128u /* bytes before a ring's descriptors */
+#define DESCRIPTOR  16u
+#define MAX_LOG2    14u
+
+/* Messages of a client to its server; the rest may come at any time, or never. */
+enum {
+	MSG_ACK = 1,
+	MSG_INIT = 3,
+	MSG_ADD_REGION = 4,
+	MSG_ADD_RING = 5,
+	MSG_CONNECT = 6,
+	MSG_DISCONNECT = 8
+};
+
+/* A connection that the driver has accepted. Interrupt thread only. */
+struct channel {
+	int fd; /* 0: free */
+	bool named, connected;
+	time_t since;
+	uint32_t rings[2]; /* to the server, from it */
+	uint32_t n_regions;
+	struct {
+		uint64_t bytes;
+		int fd;
+	} region[REGIONS];
+};
+
+/* The C library's own: other threads are cancelled inside them. */
+static struct {
+	int (*accept)(int, struct sockaddr *, socklen_t *);
+	int (*close)(int);
+	ssize_t (*sendmsg)(int, const struct msghdr *, int);
+	ssize_t (*recvmsg)(int, struct msghdr *, int);
+} libc;
+
+__attribute__((constructor)) static void find_libc(void)
+{
+	*(void **)&libc.accept = dlsym(RTLD_NEXT, "accept");
+	*(void **)&libc.close = dlsym(RTLD_NEXT, "close");
+	*(void **)&libc.sendmsg = dlsym(RTLD_NEXT, "sendmsg");
+	*(void **)&libc.recvmsg = dlsym(RTLD_NEXT, "recvmsg");
+}
+
+static struct channel channels[CHANNELS];
+static _Atomic(const struct memif_guard *) guard;
+
+void memif_guard(const struct memif_guard *g)
+{
+	atomic_store_explicit(&guard, g, memory_order_release); /* pairs with the load below */
+}
+
+static const struct memif_guard *guarded(void)
+{
+	return atomic_load_explicit(&guard, memory_order_acquire);
+}
+
+/* ---- connections ---- */
+
+static struct channel *channel_of(int fd)
+{
+	for (uint32_t i = 0; fd > 0 && i < CHANNELS; i++)
+		if (channels[i].fd == fd)
+			return &channels[i];
+	return NULL;
+}
+
+static time_t seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec;
+}
+
+/* A free place; else that of the oldest connection that is none yet, which is hung up. */
+static struct channel *channel_new(void)
+{
+	struct channel *oldest = NULL;
+	const time_t now = seconds();
+
+	for (uint32_t i = 0; i < CHANNELS; i++) {
+		struct channel *c = &channels[i];
+
+		if (c->fd > 0 && c->named && !c->connected && now - c->since > HANDSHAKE_S)
+			shutdown(c->fd, SHUT_RDWR); /* it holds a device */
+	}
+	for (uint32_t i = 0; i < CHANNELS; i++) {
+		struct channel *c = &channels[i];
+
+		if (c->fd <= 0)
+			return c;
+		if (!c->connected && (oldest == NULL || c->since < oldest->since))
+			oldest = c;
+	}
+	if (oldest != NULL)
+		shutdown(oldest->fd, SHUT_RDWR);
+	return oldest;
+}
+
+static bool is_memif(int fd)
+{
+	int type = 0, domain = 0;
+	socklen_t len = sizeof(int);
+
+	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_SEQPACKET &&
+	       getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
+}
+
+int accept(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	struct channel *c;
+	int got;
+
+	if (!rte_thread_is_intr() || !is_memif(fd))
+		return libc.accept(fd, addr, len);
+	got = (int)syscall(SYS_accept4, fd, addr, len, SOCK_CLOEXEC);
+	if (got < 0)
+		return got;
+	c = channel_of(got);
+	if (c == NULL)
+		c = channel_new();
+	if (c == NULL) {
+		syscall(SYS_close, got);
+		errno = ECONNABORTED;
+		return -1;
+	}
+	memset(c, 0, sizeof(*c));
+	c->fd = got;
+	c->since = seconds();
+	return got;
+}
+
+int close(int fd)
+{
+	struct channel *c = rte_thread_is_intr() ? channel_of(fd) : NULL;
+
+	if (c == NULL)
+		return libc.close != NULL ? libc.close(fd) : (int)syscall(SYS_close, fd);
+	/* The driver closes what it has mapped. */
+	for (uint32_t i = 0; !c->connected && i < c->n_regions; i++)
+		syscall(SYS_close, c->region[i].fd);
+	c->fd = 0;
+	return (int)syscall(SYS_close, fd);
+}
+
+/* ---- messages ---- */
+
+ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	const bool peer = rte_thread_is_intr() && channel_of(fd) != NULL;
+	ssize_t n;
+
+	if (!peer)
+		return libc.sendmsg(fd, m, flags);
+	n = syscall(SYS_sendmsg, fd, m, flags | MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (n >= 0)
+		return n;
+	shutdown(fd, SHUT_RDWR);
+	return (ssize_t)m->msg_iov[0].iov_len;
+}
+
+/* Files that came with the message; all but the first are closed, which the driver would not do. */
+static int take_files(struct msghdr *m)
+{
+	int first = -1;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR(m, c)) {
+		const size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(fd), sizeof(fd));
+			if (first < 0)
+				first = fd;
+			else
+				syscall(SYS_close, fd);
+		}
+	}
+	return first;
+}
+
+static bool add_region(struct channel *c, const uint8_t *b, int fd)
+{
+	struct stat st;
+	uint16_t index;
+	uint64_t size;
+
+	memcpy(&index, b, sizeof(index));
+	memcpy(&size, b + 2, sizeof(size));
+	if (index != c->n_regions || index >= REGIONS || size == 0 || fstat(fd, &st) != 0 ||
+	    (uint64_t)st.st_size < size)
+		return false;
+	c->region[c->n_regions].bytes = size;
+	c->region[c->n_regions++].fd = fd;
+	return true;
+}
+
+static uint32_t queues(void)
+{
+	const struct memif_guard *g = guarded();
+
+	return g != NULL && g->queues > 1 ? g->queues : 1;
+}
+
+static bool add_ring(struct channel *c, const uint8_t *b)
+{
+	uint16_t flags, index, region;
+	uint32_t offset;
+	const uint8_t log2 = b[10];
+
+	memcpy(&flags, b, sizeof(flags));
+	memcpy(&index, b + 2, sizeof(index));
+	memcpy(&region, b + 4, sizeof(region));
+	memcpy(&offset, b + 6, sizeof(offset));
+	if (index != c->rings[!(flags & 1)] || index >= queues() || log2 > MAX_LOG2 ||
+	    region >= c->n_regions ||
+	    offset + RING_HEAD + ((uint64_t)DESCRIPTOR << log2) > c->region[region].bytes)
+		return false;
+	c->rings[!(flags & 1)]++;
+	return true;
+}
+
+static bool connect_ready(struct channel *c)
+{
+	const struct memif_guard *g = guarded();
+	const uint32_t want = queues();
+	char line[160];
+
+	/* A queue without a ring would poll that of another queue. */
+	if (c->rings[0] >= want && c->rings[1] >= want) {
+		c->connected = true;
+		return true;
+	}
+	snprintf(
+		line, sizeof(line),
+		"memif: peer refused: it brings %u and %u rings, needed: %u each way, one for each "
+		"ingress CPU",
+		c->rings[0], c->rings[1], want);
+	if (g != NULL && g->say != NULL)
+		g->say(line);
+	return false;
+}
+
+/* May the driver see this message? It has no file but where one is wanted. */
+static bool sound(struct channel *c, const uint8_t *msg, int fd)
+{
+	const uint8_t *body = msg + 2;
+	uint16_t type;
+
+	memcpy(&type, msg, sizeof(type));
+	if ((fd >= 0) != (type == MSG_ADD_REGION || type == MSG_ADD_RING))
+		return false;
+	switch (type) {
+	case MSG_ACK:
+	case MSG_DISCONNECT:
+		return c->named;
+	case MSG_INIT:
+		if (c->named)
+			return false;
+		c->named = true;
+		return true;
+	case MSG_ADD_REGION:
+		return c->named && !c->connected && add_region(c, body, fd);
+	case MSG_ADD_RING:
+		return c->named && !c->connected && add_ring(c, body);
+	case MSG_CONNECT:
+		return c->named && !c->connected && connect_ready(c);
+	default:
+		return false;
+	}
+}
+
+ssize_t recvmsg(int fd, struct msghdr *m, int flags)
+{
+	struct channel *c = rte_thread_is_intr() ? channel_of(fd) : NULL;
+	ssize_t n;
+	int file;
+
+	if (c == NULL)
+		return libc.recvmsg(fd, m, flags);
+	n = syscall(SYS_recvmsg, fd, m, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (n < 0)
+		return n;
+	file = take_files(m);
+	if (n == 0 || (n == (ssize_t)MESSAGE && sound(c, m->msg_iov[0].iov_base, file)))
+		return n;
+	if (file >= 0)
+		syscall(SYS_close, file);
+	m->msg_controllen = 0;
+	return 1; /* "invalid message size" */
+}
+
+/* ---- memory ---- */
+
+int munmap(void *addr, size_t len)
+{
+	const struct memif_guard *g = guarded();
+
+	if (g != NULL && rte_thread_is_intr())
+		g->wait(g->arg);
+	return (int)syscall(SYS_munmap, addr, len);
+}

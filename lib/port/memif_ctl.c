@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The socket of a memif server. One process may serve a path; a second one is refused by a lock
+ * beside it (PATH.lock), and never by connecting, which is an event for the process that serves it.
+ * A server that was killed leaves its socket behind, and the driver cannot bind it again: with the
+ * lock taken and nobody listening, it is removed.
+ */
+#include "port_pvt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SOCKET_PATH 108 /* sun_path */
+#define LISTENS	    0x10000u
+
+/* Value of a device argument, "" when it is not given. */
+static void argument(const char *device, const char *name, char *out, size_t len)
+{
+	const size_t n = strlen(name);
+
+	out[0] = '\0';
+	for (const char *p = strchr(device, ','); p != NULL; p = strchr(p + 1, ',')) {
+		if (strncmp(p + 1, name, n) != 0 || p[1 + n] != '=')
+			continue;
+		p += 2 + n;
+		snprintf(out, len, "%.*s", (int)strcspn(p, ","), p);
+		return;
+	}
+}
+
+/*
+ * Is a process of this network namespace listening at @p path? Read from the kernel's table, which
+ * the listener does not notice.
+ */
+static bool somebody_listens(const char *path)
+{
+	FILE *f = fopen("/proc/net/unix", "re");
+	char line[512];
+	bool found = false;
+
+	while (f != NULL && !found && fgets(line, sizeof(line), f) != NULL) {
+		unsigned int flags;
+		int at = 0;
+
+		if (sscanf(line, "%*[^:]: %*x %*x %x %*x %*x %*u %n", &flags, &at) != 1 || at == 0)
+			continue;
+		line[strcspn(line, "\n")] = '\0';
+		found = (flags & LISTENS) != 0 && strcmp(line + at, path) == 0;
+	}
+	if (f != NULL)
+		fclose(f);
+	return found;
+}
+
+static int in_use(const char *path, struct port_err e)
+{
+	return kvr_port__fail(e, -EADDRINUSE,
+			      "device: socket \"%s\" is served by another process, allowed: one "
+			      "router for each socket; stop the other or give another path",
+			      path);
+}
+
+/* The lock, of the file that is there now: its holder removes it at the end. */
+static int take_lock(const char *path, int *lock, struct port_err e)
+{
+	struct stat here, there;
+	char name[SOCKET_PATH + 8];
+	int fd;
+
+	snprintf(name, sizeof(name), "%s.lock", path);
+	for (;;) {
+		fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (fd < 0)
+			return kvr_port__fail(e, -errno,
+					      "device: cannot create \"%s\" (%s), allowed: a "
+					      "socket path in a folder this user may write to",
+					      name, strerror(errno));
+		if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+			close(fd);
+			return in_use(path, e);
+		}
+		if (fstat(fd, &here) == 0 && stat(name, &there) == 0 &&
+		    here.st_ino == there.st_ino && here.st_dev == there.st_dev)
+			break;
+		close(fd);
+	}
+	*lock = fd;
+	return 0;
+}
+
+int kvr_port__memif_claim(struct kvr_port *p, struct port_err e)
+{
+	char role[16], abstract[8], path[SOCKET_PATH], folder[SOCKET_PATH];
+	const char *device = p->conf.device;
+	struct stat st;
+	int rc;
+
+	if (strncmp(device, "net_memif", 9) != 0)
+		return 0;
+	argument(device, "role", role, sizeof(role));
+	argument(device, "socket-abstract", abstract, sizeof(abstract));
+	argument(device, "socket", path, sizeof(path));
+	if (strcmp(role, "server") != 0 && strcmp(role, "master") != 0)
+		return 0;
+	if (path[0] == '\0')
+		snprintf(path, sizeof(path), "/run/memif.sock"); /* the driver's own */
+	if (strcmp(abstract, "no") != 0) {
+		char name[SOCKET_PATH + 1];
+
+		snprintf(name, sizeof(name), "@%s", path);
+		return somebody_listens(name) ? in_use(path, e) : 0;
+	}
+	snprintf(folder, sizeof(folder), "%s", path);
+	if (access(dirname(folder), R_OK | W_OK) != 0)
+		return kvr_port__fail(e, -errno,
+				      "device: socket \"%s\": %s, allowed: a path in a folder this "
+				      "user may write to",
+				      path, strerror(errno));
+	rc = take_lock(path, &p->lock, e);
+	if (rc != 0)
+		return rc;
+	snprintf(p->lock_name, sizeof(p->lock_name), "%s.lock", path);
+	if (somebody_listens(path)) /* not one of us */
+		return in_use(path, e);
+	if (lstat(path, &st) == 0) {
+		if (!S_ISSOCK(st.st_mode))
+			return kvr_port__fail(e, -EEXIST,
+					      "device: \"%s\" exists and is no socket, allowed: a "
+					      "free path",
+					      path);
+		unlink(path);
+	}
+	return 0;
+}
+
+void kvr_port__memif_release(struct kvr_port *p)
+{
+	if (p->lock <= 0)
+		return;
+	if (p->lock_name[0] != '\0')
+		unlink(p->lock_name);
+	close(p->lock);
+	p->lock = 0;
+}

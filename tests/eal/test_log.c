@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The bounded log: writers never wait, what finds no room is counted, limits say what they hid. */
+#include "log.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_log.h>
+
+#include "kvr_test.h"
+
+static int pipe_fd[2];
+static char text[4 * LOG_BYTES];
+static size_t text_len;
+
+/* Read what is there until @word has been seen; false after 10 s without. */
+static bool read_until(const char *word)
+{
+	struct pollfd p = {.fd = pipe_fd[0], .events = POLLIN};
+
+	while (strstr(text, word) == NULL) {
+		ssize_t n;
+
+		if (text_len > 3 * LOG_BYTES) { /* keep the newest */
+			memmove(text, text + 2 * LOG_BYTES, text_len - 2 * LOG_BYTES + 1);
+			text_len -= 2 * LOG_BYTES;
+		}
+		if (poll(&p, 1, 10000) != 1)
+			return false;
+		n = read(pipe_fd[0], text + text_len, sizeof(text) - 1 - text_len);
+		if (n <= 0)
+			return false;
+		text_len += (size_t)n;
+		text[text_len] = '\0';
+	}
+	return true;
+}
+
+static void test_lines_come_out_in_order(void)
+{
+	log_line("first %d", 1);
+	RTE_LOG(NOTICE, USER1, "kvroute: second\n");
+	RTE_LOG(ERR, USER2, "a driver complains\n");
+	RTE_LOG(NOTICE, USER2, "a driver chats\n");
+	log_line("last");
+	CU_ASSERT_TRUE_FATAL(read_until("kvroute: last\n"));
+	CU_ASSERT_STRING_EQUAL(
+		text, "kvroute: first 1\nkvroute: second\nkvroute: driver: USER2: a driver "
+		      "complains\nkvroute: last\n");
+}
+
+static void test_nobody_reads(void)
+{
+	struct log_counts before, after;
+
+	log_counts(&before);
+	for (int i = 0; i < 20000; i++) /* ten times what ring and pipe take; would hang here */
+		log_line("line %d of many, long enough to fill what there is to fill", i);
+	log_counts(&after);
+	CU_ASSERT(after.dropped > before.dropped);
+	CU_ASSERT_EQUAL(after.lines + after.dropped, before.lines + before.dropped + 20000);
+	log_flush(1); /* comes back although nothing goes out */
+}
+
+static void test_drops_are_told(void)
+{
+	struct log_counts before, after;
+	char seen[32];
+
+	/* Somebody reads now: at some line there is room again, and it tells what is missing. */
+	for (int i = 0;; i += 20) {
+		snprintf(seen, sizeof(seen), "line %d ", i);
+		CU_ASSERT_TRUE_FATAL(read_until(seen));
+		log_counts(&before);
+		log_line("after");
+		log_counts(&after);
+		if (after.lines > before.lines)
+			break;
+	}
+	CU_ASSERT_EQUAL(after.dropped, before.dropped);
+	CU_ASSERT_TRUE(read_until("kvroute: after\n"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(text, "lines were dropped\n"));
+}
+
+static void test_one_worker_is_limited(void)
+{
+	struct log_counts before, after;
+
+	log_flush(1000);
+	log_counts(&before);
+	for (int i = 0; i < 1000; i++)
+		log_worker(7, "worker 7 flaps %d", i);
+	log_worker(8, "worker 8 is fine");
+	log_counts(&after);
+	CU_ASSERT(after.limited - before.limited > 900);
+	CU_ASSERT(after.lines - before.lines >= LOG_WORKER_BURST + 1);
+	CU_ASSERT_TRUE(read_until("worker 8 is fine\n"));
+	CU_ASSERT_PTR_NULL(strstr(text, "worker 7 flaps 500"));
+}
+
+static void test_long_lines_are_cut(void)
+{
+	char longer[2 * LOG_LINE];
+	const char *at;
+
+	memset(longer, 'y', sizeof(longer) - 1);
+	longer[sizeof(longer) - 1] = '\0';
+	log_line("%s", longer);
+	log_line("after the long one");
+	CU_ASSERT_TRUE_FATAL(read_until("after the long one\n"));
+	at = strstr(text, "kvroute: yyy");
+	CU_ASSERT_PTR_NOT_NULL_FATAL(at);
+	CU_ASSERT(strcspn(at, "\n") < LOG_LINE);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"lines come out in order", test_lines_come_out_in_order},
+			       {"nobody reads", test_nobody_reads},
+			       {"drops are told", test_drops_are_told},
+			       {"one worker is limited", test_one_worker_is_limited},
+			       {"long lines are cut", test_long_lines_are_cut},
+			       CU_TEST_INFO_NULL};
+
+	if (pipe(pipe_fd) != 0 || log_open(pipe_fd[1], false) != 0)
+		return 1;
+	return kvr_test_run("log", tests);
+}
