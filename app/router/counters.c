@@ -76,6 +76,13 @@ static const struct kvr_counter pool_counters[] = {
 		     "frames about requests that came again, or too late to matter"},
 	[PC_OUT_OF_TURN] = {"out_of_turn", "frames",
 			    "frames that the state of their request does not allow, ignored"},
+	[PC_STRANGERS] = {"strangers", "frames",
+			  "ROUTE, CANCEL, PROBE from another address than that of the request"},
+	[PC_NOTES_LOST] =
+		{"notes_lost", "frames",
+		 "CANCEL, PROBE dropped on their way to the next pool, its ring was full"},
+	[PC_MADE_ROOM] = {"made_room", "requests",
+			  "ended requests forgotten early, as their slot was needed"},
 	[PC_LOADS] = {"loads", "messages", "POTENTIAL_LOADS answered"},
 	[PC_DISPATCHES] = {"dispatches", "requests", "DISPATCH messages sent, repeats included"},
 	[PC_PREDICTED_TOKENS] = {"predicted_cached", "tokens",

@@ -368,6 +368,9 @@ enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct
 		job_drop(j);
 		return code;
 	}
+	/* Of what nothing is remembered no copy is known either. */
+	j->digest =
+		j->kind == KVR_ROUTE && !j->req.query_only ? kvr_request_digest(lc->slices, n) : 0;
 	j->client = *from;
 	j->client.max_frame = q.fixed.client_frame != 0 ? q.fixed.client_frame : KVR_WIRE_DEF_FRAME;
 	j->frame = list != NULL ? NULL : m;

@@ -470,7 +470,7 @@ static bool route_prefill(struct lcore *lc, struct pool *d, struct legs *l)
 		return false;
 	}
 	pool_count(p, PC_ROUTES, 1);
-	l->prefill = kvr_flight_alloc_unnamed(p->requests, l->job->source, l->job->id);
+	l->prefill = sched_slot(p, l->job->source, l->job->id, false);
 	if (unlikely(l->prefill == NULL)) {
 		pool_count(p, PC_REJECTED, 1);
 		dec.err = KVR_SCHED_BAD_SLOT;
@@ -534,7 +534,7 @@ static void decode_over(struct lcore *lc, struct pool *d, struct legs *l)
 	decided(d, l, PC_UNDECIDED);
 	r->job = NULL;
 	r->legs = NULL;
-	kvr_flight_end(d->requests, r, lc->now_ns);
+	slot_end(d, r, lc->now_ns);
 	l->decode = NULL;
 }
 
@@ -546,20 +546,20 @@ static bool renew(struct pool *d, struct legs *l)
 {
 	struct kvr_flight *old = l->decode, *r;
 
-	if (kvr_flight_count(d->requests) == kvr_flight_size(d->requests))
+	/* When all slots are in use the one that has ended first gives way; not this one. */
+	if (unlikely(kvr_flight_count(d->requests) == kvr_flight_size(d->requests) &&
+		     kvr_flight_oldest(d->requests) == old))
 		return false;
 	kvr_flight_unname(d->requests, old);
-	r = kvr_flight_alloc(d->requests, l->job->source, l->job->id);
+	r = sched_slot(d, l->job->source, l->job->id, true);
 	if (unlikely(r == NULL))
 		return false;
 	kvr_flight_mute(old); /* its last item would be taken for the end */
 	old->legs = NULL;
 	r->share = old->share; /* one request, whatever lingers */
 	old->share = 0;
-	r->start_ns = old->start_ns;
 	r->heard_ns = old->heard_ns;
-	r->n_hashes = old->n_hashes;
-	r->prompt = old->prompt;
+	r->digest = old->digest;
 	l->decode = r;
 	return true;
 }
@@ -581,9 +581,10 @@ static void start_over(struct lcore *lc, struct pool *d, struct legs *l, const s
 	struct kvr_flight *r;
 
 	if (sent && !renew(d, l)) {
-		l->decode->end_code = KVR_E_NO_MEMORY;
-		out_reject(lc, &l->job->client, KVR_ROUTE, l->job->source, l->job->id,
-			   &(const struct refusal){.code = KVR_E_NO_MEMORY});
+		const struct refusal full = {.code = KVR_E_NO_MEMORY};
+
+		sched_says(l->decode, &full);
+		out_reject(lc, &l->job->client, KVR_ROUTE, l->job->source, l->job->id, &full);
 		legs_release(lc, d, l);
 		return;
 	}
@@ -609,12 +610,19 @@ static void start_over(struct lcore *lc, struct pool *d, struct legs *l, const s
 		sched_accepted(lc, d, r); /* what it was told is over, and so is that handle */
 }
 
+static struct refusal refusal_of(const struct why *why)
+{
+	struct refusal r = {.code = why->code};
+
+	memcpy(r.detail, why->detail, sizeof(r.detail));
+	return r;
+}
+
 static void reject(struct lcore *lc, struct legs *l, const struct why *why)
 {
-	struct refusal refusal = {.code = why->code};
+	const struct refusal r = refusal_of(why);
 
-	memcpy(refusal.detail, why->detail, sizeof(refusal.detail));
-	out_reject(lc, &l->job->client, KVR_ROUTE, l->job->source, l->job->id, &refusal);
+	out_reject(lc, &l->job->client, KVR_ROUTE, l->job->source, l->job->id, &r);
 }
 
 static void stop_decode(struct lcore *lc, struct pool *d, struct legs *l)
@@ -656,8 +664,11 @@ static void happened(struct lcore *lc, struct pool *d, struct legs *l, enum kvr_
 		kvr_sched_cancel(d->sched, l->decode->slot, lc->now_ns);
 		pool_count(d, PC_QUEUE_LEFT, 1);
 	}
-	if (why != NULL && (todo & (KVR_LEGS_REJECT | KVR_LEGS_DECODE_ABORT)) != 0)
-		l->decode->end_code = (uint16_t)why->code;
+	if (why != NULL && (todo & (KVR_LEGS_REJECT | KVR_LEGS_DECODE_ABORT)) != 0) {
+		const struct refusal r = refusal_of(why);
+
+		sched_says(l->decode, &r);
+	}
 	if ((todo & KVR_LEGS_DECODE_END) != 0)
 		sched_end(lc, d, l->decode, why->decode);
 	if ((todo & KVR_LEGS_DECODE_ABORT) != 0)
@@ -854,7 +865,7 @@ void legs_fail(struct lcore *lc, struct pool *d, struct kvr_flight *r, enum kvr_
 
 void legs_cancel(struct lcore *lc, struct pool *d, struct kvr_flight *r)
 {
-	r->end_code = KVR_E_ENDED; /* by its client's wish */
+	r->end.code = KVR_E_ENDED; /* by its client's wish */
 	happened(lc, d, r->legs, KVR_LEGS_CANCEL, NULL);
 }
 
@@ -867,7 +878,7 @@ void legs_late(struct lcore *lc, struct pool *d, struct kvr_flight *r)
 	    (l->run.prefill != KVR_LEG_WAITING && l->run.decode != KVR_LEG_WAITING))
 		return;
 	reject(lc, l, &why);
-	r->end_code = KVR_E_EXPIRED;
+	r->end.code = KVR_E_EXPIRED;
 	/* As a cancel: a decode leg whose blocks are ready must still tell its worker to free them.
 	 */
 	happened(lc, d, l, KVR_LEGS_CANCEL, NULL);
@@ -879,7 +890,7 @@ void legs_expired(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 	struct legs *l = r->legs;
 	const struct why why = {.code = KVR_E_EXPIRED, .prefill = PC_EXPIRED, .decode = PC_EXPIRED};
 
-	r->end_code = KVR_E_EXPIRED;
+	r->end.code = KVR_E_EXPIRED;
 	sched_abort(lc, p, r);
 	l->run.reroutes = 0; /* it is too old for another try */
 	happened(lc, d, l, p == d ? KVR_LEGS_DECODE_FAILED : KVR_LEGS_PREFILL_FAILED, &why);

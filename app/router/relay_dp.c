@@ -319,6 +319,7 @@ int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n)
 		return -1;
 	if (note_put(&lc->rt->pool[p->number + 1], n) == 0)
 		return 0;
+	pool_count(p, PC_NOTES_LOST, 1);
 	rte_pktmbuf_free(n->ptr); /* the client repeats it */
 	return 0;
 }

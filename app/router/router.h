@@ -148,7 +148,8 @@ struct legs;
 struct job {
 	uint64_t source;
 	uint64_t id;
-	uint8_t kind; /* KVR_ROUTE, or KVR_POTENTIAL_LOADS: a question */
+	uint64_t digest; /* of the client's message; 0: nobody will compare it */
+	uint8_t kind;	 /* KVR_ROUTE, or KVR_POTENTIAL_LOADS: a question */
 	uint64_t arrival_ns;
 	uint64_t deadline_ns; /* 0 none */
 	uint32_t flags;	      /* KVR_REQ_F_* */
@@ -403,6 +404,13 @@ static inline uint64_t tsc_ns(const struct router *rt, uint64_t tsc)
 static inline uint64_t now_ns(const struct router *rt)
 {
 	return tsc_ns(rt, rte_rdtsc());
+}
+
+/** Time from @p then to @p now; 0 when @p then is ahead: clocks of lcores are read at their turns.
+ */
+static inline uint64_t since_ns(uint64_t now, uint64_t then)
+{
+	return now > then ? now - then : 0;
 }
 
 #define SMALL_BUF 8192u

@@ -102,7 +102,13 @@ void sched_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r
 		    kvr_flight_handle(p->requests, r), &a, sizeof(a));
 }
 
-static void reject_job(struct lcore *lc, struct pool *p, struct job *j, enum kvr_wire_code code,
+static void refuse_job(struct lcore *lc, struct job *j, const struct refusal *why)
+{
+	out_reject(lc, &j->client, j->kind, j->source, j->id, why);
+	job_free(lc, j);
+}
+
+static void reject_job(struct lcore *lc, struct job *j, enum kvr_wire_code code,
 		       const struct kvr_sched_decision *d)
 {
 	struct refusal why = {.code = code};
@@ -114,8 +120,45 @@ static void reject_job(struct lcore *lc, struct pool *p, struct job *j, enum kvr
 		why.detail[1] = j->excess.have;
 		why.detail[2] = j->excess.may;
 	}
-	out_reject(lc, &j->client, j->kind, j->source, j->id, &why);
-	job_free(lc, j);
+	refuse_job(lc, j, &why);
+}
+
+/* ---- what is said again ---- */
+
+void sched_says(struct kvr_flight *r, const struct refusal *why)
+{
+	r->end = (struct kvr_flight_end){.code = (uint16_t)why->code, .retry = (uint8_t)why->retry};
+	memcpy(r->end.detail, why->detail, sizeof(r->end.detail));
+}
+
+static struct refusal said(const struct kvr_flight_end *end)
+{
+	struct refusal why = {.code = end->code != KVR_OK ? (enum kvr_wire_code)end->code
+							  : KVR_E_ENDED,
+			      .retry = (enum refusal_retry)end->retry};
+
+	memcpy(why.detail, end->detail, sizeof(why.detail));
+	return why;
+}
+
+/* Whether (source, id) has ended lately; then what its client has been told. */
+static bool has_ended(const struct pool *p, uint64_t source, uint64_t id, struct refusal *why)
+{
+	struct kvr_flight_end end;
+
+	if (likely(!kvr_flight_has_ended(p->requests, source, id, &end)))
+		return false;
+	*why = said(&end);
+	return true;
+}
+
+/* Whether a frame about a request comes from where its ROUTE came from. */
+static bool is_client(struct pool *p, const struct kvr_flight *r, const struct kvr_path *from)
+{
+	if (likely(kvr_path_same(from, &r->relay.client)))
+		return true;
+	pool_count(p, PC_STRANGERS, 1);
+	return false;
 }
 
 /* ---- ends ---- */
@@ -123,7 +166,7 @@ static void reject_job(struct lcore *lc, struct pool *p, struct job *j, enum kvr
 static void abort_send(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 {
 	/* Ended by the client's wish: 0. */
-	const struct kvr_wire_abort a = {.code = r->end_code == KVR_E_ENDED ? 0 : r->end_code};
+	const struct kvr_wire_abort a = {.code = r->end.code == KVR_E_ENDED ? 0 : r->end.code};
 
 	out_message(lc, &r->relay.agent, KVR_ABORT, r->relay.source, r->relay.id,
 		    kvr_flight_handle(p->requests, r), &a, sizeof(a));
@@ -161,7 +204,7 @@ void sched_end(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool
 	session_ended(lc, p, r, how);
 	r->job = NULL;
 	pool_count(p, how, 1);
-	kvr_flight_end(p->requests, r, lc->now_ns);
+	slot_end(p, r, lc->now_ns);
 }
 
 static void release(struct pool *p, struct kvr_flight *r)
@@ -182,9 +225,25 @@ void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr
 		legs_fail(lc, p, r, code, detail0, how);
 		return;
 	}
-	r->end_code = (uint16_t)code;
+	sched_says(r, &why);
 	out_reject(lc, &r->relay.client, KVR_ROUTE, r->relay.source, r->relay.id, &why);
 	sched_end(lc, p, r, how);
+}
+
+struct kvr_flight *sched_slot(struct pool *p, uint64_t source, uint64_t id, bool named)
+{
+	struct kvr_flight *(*const alloc)(struct kvr_flight_table *, uint64_t, uint64_t) =
+		named ? kvr_flight_alloc : kvr_flight_alloc_unnamed;
+	struct kvr_flight *r = alloc(p->requests, source, id), *oldest;
+
+	if (likely(r != NULL))
+		return r;
+	oldest = kvr_flight_oldest(p->requests);
+	if (oldest == NULL)
+		return NULL;
+	pool_count(p, PC_MADE_ROOM, 1);
+	release(p, oldest);
+	return alloc(p->requests, source, id);
 }
 
 /* The request is not in the scheduler's queue any more and was not admitted. */
@@ -193,7 +252,7 @@ static void leave_queue(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 {
 	job_free(lc, r->job);
 	r->job = NULL;
-	r->end_code = (uint16_t)code;
+	sched_says(r, &(const struct refusal){.code = code});
 	sched_end(lc, p, r, PC_QUEUE_LEFT);
 }
 
@@ -301,7 +360,7 @@ static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
 	if (likely(code == KVR_OK))
 		return false;
 	pool_count(p, PC_REJECTED, 1);
-	reject_job(lc, p, j, code, NULL);
+	reject_job(lc, j, code, NULL);
 	return true;
 }
 
@@ -323,7 +382,7 @@ static void answer_query(struct lcore *lc, struct pool *p, struct job *j)
 	}
 	if (code != KVR_OK) {
 		pool_count(p, PC_REJECTED, 1);
-		reject_job(lc, p, j, code, &d);
+		reject_job(lc, j, code, &d);
 		return;
 	}
 	pool_count(p, PC_QUERIES, 1);
@@ -373,17 +432,6 @@ static void on_loads(struct lcore *lc, struct pool *p, const struct note *n)
 	job_free(lc, j);
 }
 
-/* The last sequence hash names the prompt. */
-static uint64_t job_prompt(const struct job *j)
-{
-	uint64_t sh = 0;
-
-	if (j->n_hashes != 0)
-		memcpy(&sh, (const uint8_t *)j->hashes + (j->n_hashes - 1) * sizeof(sh),
-		       sizeof(sh));
-	return sh;
-}
-
 /*
  * ROUTE of a request that is known: say again what was said, send again what may be lost. A
  * request whose stream has ended is still RUNNING to a client that has not acknowledged the end:
@@ -392,13 +440,19 @@ static uint64_t job_prompt(const struct job *j)
 static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j)
 {
 	pool_count(p, PC_REPEATS, 1);
-	r->heard_ns = lc->now_ns;
-	if (r->end_code != KVR_OK) {
-		reject_job(lc, p, j, (enum kvr_wire_code)r->end_code, NULL);
+	if (!is_client(p, r, &j->client)) {
+		reject_job(lc, j, KVR_E_NOT_ALLOWED, NULL);
 		return;
 	}
-	if (j->isl != r->relay.isl || j->n_hashes != r->n_hashes || job_prompt(j) != r->prompt) {
-		reject_job(lc, p, j, KVR_E_DUPLICATE_REQUEST, NULL);
+	r->heard_ns = lc->now_ns;
+	if (r->end.code != KVR_OK) {
+		const struct refusal why = said(&r->end);
+
+		refuse_job(lc, j, &why);
+		return;
+	}
+	if (j->digest != r->digest) {
+		reject_job(lc, j, KVR_E_DUPLICATE_REQUEST, NULL);
 		return;
 	}
 	/* Legs are sent again by the router itself. */
@@ -415,6 +469,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	struct job *j = n->ptr;
 	struct kvr_sched_decision d;
+	struct refusal ended;
 	struct kvr_flight *r;
 	enum kvr_wire_code code;
 
@@ -428,28 +483,28 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		repeated(lc, p, r, j);
 		return;
 	}
-	if (unlikely(kvr_flight_has_ended(p->requests, j->source, j->id))) {
+	if (unlikely(has_ended(p, j->source, j->id, &ended))) {
 		pool_count(p, PC_REPEATS, 1);
-		reject_job(lc, p, j, KVR_E_ENDED, NULL);
+		refuse_job(lc, j, &ended);
 		return;
 	}
 	if (unlikely(!share_slot_may(p, j))) {
 		pool_count(p, PC_REJECTED, 1);
-		reject_job(lc, p, j, KVR_E_SOURCE_LIMIT, NULL);
+		reject_job(lc, j, KVR_E_SOURCE_LIMIT, NULL);
 		return;
 	}
 	if (session_refused(lc, p, j))
 		return;
-	r = kvr_flight_alloc(p->requests, j->source, j->id);
+	r = sched_slot(p, j->source, j->id, true);
 	if (unlikely(r == NULL)) {
 		pool_count(p, PC_REJECTED, 1);
-		reject_job(lc, p, j, KVR_E_NO_MEMORY, NULL);
+		reject_job(lc, j, KVR_E_NO_MEMORY, NULL);
 		return;
 	}
 	share_slot_take(p, r, j);
-	r->start_ns = r->heard_ns = j->arrival_ns;
-	r->n_hashes = j->n_hashes;
-	r->prompt = job_prompt(j);
+	r->heard_ns = j->arrival_ns;
+	r->digest = j->digest;
+	r->relay.client = j->client;
 	if (legs_wanted(lc, p, j)) {
 		code = job_hold(j);
 		if (likely(code == KVR_OK)) {
@@ -458,7 +513,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		}
 		pool_count(p, PC_REJECTED, 1);
 		slot_release(p, r);
-		reject_job(lc, p, j, code, NULL);
+		reject_job(lc, j, code, NULL);
 		return;
 	}
 	if (p->prefill != NULL) {
@@ -476,11 +531,10 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 			kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
 			pool_count(p, PC_REJECTED, 1);
 			slot_release(p, r);
-			reject_job(lc, p, j, code, NULL);
+			reject_job(lc, j, code, NULL);
 			break;
 		}
 		pool_count(p, PC_QUEUED, 1);
-		r->relay.client = j->client;
 		r->relay.isl = j->isl;
 		r->job = j;
 		sched_accepted(lc, p, r);
@@ -488,7 +542,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 	default:
 		pool_count(p, PC_REJECTED, 1);
 		slot_release(p, r);
-		reject_job(lc, p, j, sched_code(d.err), &d);
+		reject_job(lc, j, sched_code(d.err), &d);
 	}
 }
 
@@ -566,6 +620,11 @@ static void on_cancel(struct lcore *lc, struct pool *p, const struct note *n)
 
 	if (r == NULL && note_next_pool(lc, p, n) == 0)
 		return;
+	if (r != NULL && !is_client(p, r, path_kept(n->ptr))) {
+		out_reject_frame(lc, n->ptr, path_kept(n->ptr),
+				 &(const struct refusal){.code = KVR_E_NOT_ALLOWED});
+		return;
+	}
 	if (r != NULL && r->legs != NULL) {
 		legs_cancel(lc, p, r);
 	} else if (r != NULL && r->state == KVR_RQ_QUEUED) {
@@ -574,7 +633,7 @@ static void on_cancel(struct lcore *lc, struct pool *p, const struct note *n)
 	} else if (r != NULL && r->state != KVR_RQ_ENDED) {
 		const bool held = r->state == KVR_RQ_HELD; /* its worker knows nothing of it */
 
-		r->end_code = KVR_E_ENDED; /* by its client's wish */
+		r->end.code = KVR_E_ENDED; /* by its client's wish */
 		sched_end(lc, p, r, PC_CANCELLED);
 		if (!held)
 			sched_abort(lc, p, r);
@@ -589,22 +648,32 @@ static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
 	const struct kvr_wire_hdr *h =
 		rte_pktmbuf_mtod((struct rte_mbuf *)n->ptr, const struct kvr_wire_hdr *);
 	struct kvr_flight *r = kvr_flight_lookup(p->requests, h->source, h->id);
-	bool ended = kvr_flight_has_ended(p->requests, h->source, h->id);
+	struct refusal why = {.code = KVR_E_UNKNOWN_REQUEST};
+	bool ended = has_ended(p, h->source, h->id, &why);
 
 	if (r == NULL && !ended && note_next_pool(lc, p, n) == 0)
 		return;
 	if (r == NULL) {
-		const struct refusal why = {.code = ended ? KVR_E_ENDED : KVR_E_UNKNOWN_REQUEST};
-
-		out_reject_frame(lc, n->ptr, path_kept(n->ptr), &why);
+		/* As the first time: it is the ROUTE that was refused. */
+		why.room = source_room(lc->rt, path_kept(n->ptr),
+				       ((const struct rte_mbuf *)n->ptr)->pkt_len);
+		out_reject(lc, path_kept(n->ptr), ended ? KVR_ROUTE : KVR_PROBE, h->source, h->id,
+			   &why);
+		rte_pktmbuf_free(n->ptr);
+		return;
+	}
+	if (!is_client(p, r, path_kept(n->ptr))) {
+		out_reject_frame(lc, n->ptr, path_kept(n->ptr),
+				 &(const struct refusal){.code = KVR_E_NOT_ALLOWED});
 		return;
 	}
 	r->heard_ns = lc->now_ns;
-	if (r->end_code != KVR_OK)
-		out_reject(lc, path_kept(n->ptr), KVR_ROUTE, h->source, h->id,
-			   &(const struct refusal){.code = (enum kvr_wire_code)r->end_code});
-	else
+	if (r->end.code != KVR_OK) {
+		why = said(&r->end);
+		out_reject(lc, &r->relay.client, KVR_ROUTE, h->source, h->id, &why);
+	} else {
 		sched_accepted(lc, p, r);
+	}
 	rte_pktmbuf_free(n->ptr);
 }
 
@@ -636,9 +705,9 @@ static void deadlines(struct lcore *lc, struct pool *p)
 
 		p->sweep = p->sweep + 1 == n ? 0 : p->sweep + 1;
 		if (r->state != KVR_RQ_QUEUED || r->relay.leg == KVR_FLIGHT_PREFILL ||
-		    r->end_code != KVR_OK)
+		    r->end.code != KVR_OK)
 			continue;
-		gone = lc->now_ns - r->heard_ns > gone_ns;
+		gone = since_ns(lc->now_ns, r->heard_ns) > gone_ns;
 		if (!gone && (j->deadline_ns == 0 || lc->now_ns < j->deadline_ns))
 			continue;
 		pool_count(p, PC_CLIENT_GONE, gone);
@@ -717,8 +786,11 @@ static void admit(struct lcore *lc, struct pool *p)
 				pool_count(p, PC_ADMITTED, 1);
 				routed(lc, p, r, j, &d[i]);
 			} else {
-				reject_job(lc, p, j, sched_code(d[i].err), &d[i]);
-				r->end_code = (uint16_t)sched_code(d[i].err);
+				struct refusal why = {.code = sched_code(d[i].err)};
+
+				sched_detail(&d[i], why.detail);
+				sched_says(r, &why);
+				refuse_job(lc, j, &why);
 				sched_end(lc, p, r, PC_QUEUE_FAILED);
 			}
 		}
@@ -729,8 +801,13 @@ static void timers(struct lcore *lc, struct pool *p)
 {
 	struct kvr_flight *r;
 
-	while ((r = kvr_flight_lingered(p->requests, lc->now_ns)) != NULL)
+	/* As many as can end in a turn, and a few of what has piled up. */
+	for (uint32_t i = 0; i < 2 * BURST; i++) {
+		r = kvr_flight_lingered(p->requests, lc->now_ns);
+		if (r == NULL)
+			break;
 		release(p, r);
+	}
 	while ((r = TAILQ_FIRST(&p->aborts)) != NULL && r->abort_ns <= lc->now_ns) {
 		TAILQ_REMOVE(&p->aborts, r, abort_link);
 		if (r->abort_tries == 0) {

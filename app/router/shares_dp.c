@@ -18,7 +18,9 @@ static bool may(struct job *j, const struct kvr_share *s, enum kvr_wire_source_l
 
 bool share_slot_may(struct pool *p, struct job *j)
 {
-	const uint64_t free = kvr_flight_size(p->requests) - kvr_flight_count(p->requests);
+	/* Those that linger make room when it is needed. */
+	const uint64_t free = kvr_flight_size(p->requests) - kvr_flight_count(p->requests) +
+			      kvr_flight_lingering(p->requests);
 
 	/* Without a free slot it is not the share that is missing. */
 	return free == 0 || may(j, p->shares.slots, KVR_SHARE_REQUESTS, free);
@@ -29,10 +31,21 @@ void share_slot_take(struct pool *p, struct kvr_flight *r, const struct job *j)
 	r->share = kvr_share_take(p->shares.slots, kvr_source_key(&j->client), 1);
 }
 
-void slot_release(struct pool *p, struct kvr_flight *r)
+static void give_back(struct pool *p, struct kvr_flight *r)
 {
 	kvr_share_give(p->shares.slots, r->share, 1);
 	r->share = 0;
+}
+
+void slot_end(struct pool *p, struct kvr_flight *r, uint64_t now_ns)
+{
+	give_back(p, r);
+	kvr_flight_end(p->requests, r, now_ns);
+}
+
+void slot_release(struct pool *p, struct kvr_flight *r)
+{
+	give_back(p, r);
 	kvr_flight_release(p->requests, r);
 }
 

@@ -11,6 +11,18 @@
 #include "decision.h"
 #include "router.h"
 
+/** Whether the same message may succeed later. */
+enum refusal_retry { RETRY_BY_CODE, RETRY_YES, RETRY_NO };
+
+/** What a REJECTED says; all but `code` may be left 0. */
+struct refusal {
+	enum kvr_wire_code code;
+	enum refusal_retry retry; /* 0: kvr_code_retryable(code) */
+	uint64_t detail[4];
+	const char *text; /* for people, cut at 255 bytes; NULL: the code's name */
+	uint32_t room;	  /* bytes the answer may have, source_room(); 0: as many as it needs */
+};
+
 /* ---- loop_dp.c ---- */
 
 /** EAL lcore function: poll until router::stop. @p arg is the struct lcore. */
@@ -53,8 +65,11 @@ uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint3
 /** Whether the job's source may have another request; else j->excess says why not. */
 bool share_slot_may(struct pool *p, struct job *j);
 
-/** Charge the slot to the job's source; slot_release() gives back. */
+/** Charge the slot to the job's source; slot_end() and slot_release() give back. */
 void share_slot_take(struct pool *p, struct kvr_flight *r, const struct job *j);
+
+/** kvr_flight_end() of a slot that may be charged to somebody: what lingers is nobody's. */
+void slot_end(struct pool *p, struct kvr_flight *r, uint64_t now_ns);
 
 /** kvr_flight_release() of a slot that may be charged to somebody. */
 void slot_release(struct pool *p, struct kvr_flight *r);
@@ -156,6 +171,13 @@ void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
 /** A booked request that was held goes on: dispatch it, tell the client. */
 void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r);
 
+/** What the client of @p r is told from now on whenever it asks. */
+void sched_says(struct kvr_flight *r, const struct refusal *why);
+
+/** A slot for a request of @p p, or for a leg of one when not @p named; when there is none, the
+ * one that has ended first gives way. @return NULL: all are in use. */
+struct kvr_flight *sched_slot(struct pool *p, uint64_t source, uint64_t id, bool named);
+
 /** Tell the client that its accepted request has failed, then end it, counted under @p how. */
 void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr_wire_code code,
 		uint64_t detail0, enum pool_counter how);
@@ -256,18 +278,6 @@ void out_slices(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr
 
 /** Largest frame (UDP payload) on the way to @p to. */
 uint32_t out_limit(const struct lcore *lc, const struct kvr_path *to);
-
-/** Whether the same message may succeed later. */
-enum refusal_retry { RETRY_BY_CODE, RETRY_YES, RETRY_NO };
-
-/** What a REJECTED says; all but `code` may be left 0. */
-struct refusal {
-	enum kvr_wire_code code;
-	enum refusal_retry retry; /* 0: kvr_code_retryable(code) */
-	uint64_t detail[4];
-	const char *text; /* for people, cut at 255 bytes; NULL: the code's name */
-	uint32_t room;	  /* bytes the answer may have, source_room(); 0: as many as it needs */
-};
 
 /** Count the code of @p why and tell @p to that its message was refused. */
 void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,

@@ -28,7 +28,7 @@
 #define AGENT_GOODBYE_TRIES    5u
 #define AGENT_REPEAT_US	       20000u
 #define AGENT_REPEAT_MAX_US    1000000u
-#define AGENT_GIVE_UP_US       10000000u
+#define AGENT_GIVE_UP_US       (KVR_WIRE_ITEMS_KEPT_S * 1000000u)
 #define AGENT_WINDOW_ITEMS     64u    /* on their way at once, of one request */
 #define AGENT_OVER_KEPT	       4096u  /* handles remembered after their end, beside the slots */
 #define AGENT_KV_WINDOW_BYTES  65536u /* on their way at once, of one rank */

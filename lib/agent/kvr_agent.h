@@ -157,7 +157,7 @@ struct kvr_agent_status {
 /** Why a request is to be stopped. */
 enum kvr_agent_abort {
 	KVR_AGENT_ABORT_ROUTER = 1,  /**< cancelled by the client or the router; code says why */
-	KVR_AGENT_ABORT_SILENCE = 2, /**< nobody acknowledged its items for 10 s */
+	KVR_AGENT_ABORT_SILENCE = 2, /**< nobody acknowledged its items for 17 s */
 	KVR_AGENT_ABORT_CLOSED = 3,  /**< kvr_agent_destroy() */
 };
 

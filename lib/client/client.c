@@ -93,7 +93,7 @@ static int fill_defaults(struct kvr_client_conf *c)
 	c->frame_bytes = c->frame_bytes != 0 ? c->frame_bytes : KVR_WIRE_DEF_FRAME;
 	c->max_requests = c->max_requests != 0 ? c->max_requests : 16384;
 	c->connect_ms = c->connect_ms != 0 ? c->connect_ms : 5000;
-	c->silence_ms = c->silence_ms != 0 ? c->silence_ms : 15000;
+	c->silence_ms = c->silence_ms != 0 ? c->silence_ms : KVR_WIRE_CLIENT_SILENCE_S * 1000;
 	c->buffer_bytes = c->buffer_bytes != 0 ? c->buffer_bytes : 4u << 20;
 	if (c->frame_bytes < KVR_WIRE_LEAST_MAX_FRAME || c->frame_bytes > KVR_WIRE_MAX_FRAME ||
 	    c->max_requests > CLIENT_MAX_REQUESTS)

@@ -45,7 +45,7 @@ struct kvr_flight_table *kvr_flight_create(const char *name, uint32_t n, uint32_
 	TAILQ_INIT(&t->lingering);
 	t->slots = rte_zmalloc_socket(name, n * sizeof(*t->slots), RTE_CACHE_LINE_SIZE, socket_id);
 	t->free = rte_zmalloc_socket(name, n * sizeof(*t->free), RTE_CACHE_LINE_SIZE, socket_id);
-	t->ended = rte_zmalloc_socket(name, sizeof(uint64_t) << ended_bits(n), RTE_CACHE_LINE_SIZE,
+	t->ended = rte_zmalloc_socket(name, sizeof(*t->ended) << ended_bits(n), RTE_CACHE_LINE_SIZE,
 				      socket_id);
 	t->index = rte_hash_create(&hp);
 	if (t->slots == NULL || t->free == NULL || t->ended == NULL || t->index == NULL) {

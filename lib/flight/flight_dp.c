@@ -34,12 +34,26 @@ struct kvr_flight *kvr_flight_lookup(struct kvr_flight_table *t, uint64_t source
 	return &t->slots[(uintptr_t)slot];
 }
 
-bool kvr_flight_has_ended(const struct kvr_flight_table *t, uint64_t source, uint64_t id)
+bool kvr_flight_has_ended(const struct kvr_flight_table *t, uint64_t source, uint64_t id,
+			  struct kvr_flight_end *end)
 {
 	const struct kvr_flight_key k = {source, id};
-	uint64_t h = name_hash(t, &k);
+	const uint64_t h = name_hash(t, &k);
+	const struct ended *e = &t->ended[h >> t->ended_shift];
 
-	return t->ended[h >> t->ended_shift] == (h | 1);
+	if (likely(e->name != (h | 1)))
+		return false;
+	if (end != NULL)
+		*end = (struct kvr_flight_end){.code = (uint16_t)e->how,
+					       .retry = (uint8_t)(e->how >> 16),
+					       .detail = {e->how >> 24}};
+	return true;
+}
+
+static void remember(struct kvr_flight_table *t, uint64_t name, const struct kvr_flight_end *end)
+{
+	t->ended[name >> t->ended_shift] = (struct ended){
+		name | 1, end->detail[0] << 24 | (uint64_t)end->retry << 16 | end->code};
 }
 
 /* The next free slot, cleared, under this name but not in the index. */
@@ -137,7 +151,7 @@ void kvr_flight_release(struct kvr_flight_table *t, struct kvr_flight *r)
 					      1,
 				      memory_order_relaxed);
 		if (!r->unnamed)
-			t->ended[h >> t->ended_shift] = h | 1;
+			remember(t, h, &r->end);
 	}
 	kvr_flight_rename(r); /* nobody relays for the slot until it is published again */
 	if (!r->unnamed)
@@ -152,6 +166,11 @@ struct kvr_flight *kvr_flight_lingered(struct kvr_flight_table *t, uint64_t now_
 	struct kvr_flight *r = TAILQ_FIRST(&t->lingering);
 
 	return r != NULL && r->end_ns <= now_ns ? r : NULL;
+}
+
+struct kvr_flight *kvr_flight_oldest(struct kvr_flight_table *t)
+{
+	return TAILQ_FIRST(&t->lingering);
 }
 
 uint64_t kvr_flight_handle(const struct kvr_flight_table *t, const struct kvr_flight *r)

@@ -7,6 +7,12 @@
 
 struct rte_hash;
 
+/** A request that ended. */
+struct ended {
+	uint64_t name; /* fingerprint, 0 = empty */
+	uint64_t how;  /* detail[0]:40 | retry:8 | code:16 */
+};
+
 /** Owner: the scheduler lcore; other threads read n_used and n_lingering only. */
 struct kvr_flight_table {
 	uint32_t n;
@@ -17,7 +23,7 @@ struct kvr_flight_table {
 	uint32_t *free; /* stack of slot numbers */
 	uint32_t n_free;
 	uint32_t ended_shift;		  /* 64 - log2 of the fingerprints */
-	uint64_t *ended;		  /* fingerprints of recently ended requests, 0 = empty */
+	struct ended *ended;		  /* recently ended requests */
 	struct kvr_flight_list lingering; /* by end_ns: all linger equally long */
 	_Atomic uint32_t n_used;
 	_Atomic uint32_t n_lingering;

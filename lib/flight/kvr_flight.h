@@ -21,9 +21,10 @@
  * is about: a lcore that was slow writes about an earlier request of the slot, not about this one.
  *
  * An ended request stays for KVR_FLIGHT_LINGER_NS or until the client has acknowledged the end,
- * so that repeated last items still reach it. After that its name goes into a filter of recently
- * ended requests (2^k 64-bit fingerprints, direct mapped) which tells a late duplicate of ROUTE
- * from a new request; old names are overwritten by new ones.
+ * so that repeated last items still reach it; when slots are needed the one that has ended first
+ * goes first (kvr_flight_oldest()). After that its name goes into a filter of recently ended
+ * requests (2^k fingerprints with what the client was told, direct mapped) which tells a late
+ * duplicate of ROUTE from a new request; old names are overwritten by new ones.
  *
  * Cost: handle to slot 1 line; lookup, alloc and release one rte_hash operation each.
  */
@@ -38,10 +39,11 @@
 
 #include "kvr_life.h"
 #include "kvr_path.h"
+#include "kvr_wire.h"
 
 #define KVR_FLIGHT_MAX_SLOTS (1u << 24)
 #define KVR_FLIGHT_MAX_POOLS 256u
-#define KVR_FLIGHT_LINGER_NS UINT64_C(2000000000)
+#define KVR_FLIGHT_LINGER_NS (KVR_WIRE_LINGER_S * UINT64_C(1000000000))
 
 /** Which part of a request a slot stands for. */
 enum kvr_flight_leg {
@@ -62,11 +64,20 @@ struct kvr_relay {
 	uint16_t leg;	 /* enum kvr_flight_leg */
 };
 
+/** What the client of a request that has ended without its answer is told, again and again. */
+struct kvr_flight_end {
+	uint16_t code; /* enum kvr_wire_code; 0: it has ended by its last item */
+	uint8_t retry; /* the caller's: whether it may be tried again */
+	uint8_t pad[5];
+	uint64_t detail[4];
+};
+
 struct kvr_flight {
 	/* scheduler: rw, ingress: ro */
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t gen; /* odd = in use */
 	uint32_t slot;
 	struct kvr_relay relay;
+	uint32_t share; /* scheduler only: what its source is charged; 0: nothing */
 
 	/* ingress lcore of the stream: rw (relaxed, publishes nothing), scheduler: ro */
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint64_t seen; /* generation:32 | 1 + generated tokens
@@ -80,32 +91,29 @@ struct kvr_flight {
 	uint8_t abort_tries;			    /* ABORTs still to send */
 	uint8_t unnamed;			    /* cannot be found by (source, id) */
 	uint32_t dp_rank;
-	uint16_t end_code; /* ENDED: enum kvr_wire_code to repeat; 0: by its last item */
 	uint32_t rank;
 	uint32_t overlap_blocks;
 	uint32_t required_blocks;
 	uint32_t cached_tokens;
 	uint32_t attempt;
-	uint32_t share; /* of its source: the scheduler stage's, to be given back */
-	uint32_t n_hashes;
-	uint64_t prompt; /* its last hash, which names the whole prompt; 0 without hashes */
-	uint32_t prefill_overlap; /* decode legs: blocks that the prefill worker was believed to
-				     hold */
-	uint64_t end_ns;	  /* ENDED: when lingering is over; else deadline or 0 */
-	uint64_t abort_ns;	  /* when the next ABORT is due */
-	uint64_t start_ns;	  /* arrival */
-	uint64_t heard_ns;	  /* last ROUTE or PROBE of the client */
-	void *job;		  /* QUEUED, HELD: the message that waits; owner: scheduler stage */
-	void *legs;		  /* what two slots of one request share; owner: scheduler stage */
-	uint64_t prefill_worker;  /* decode legs: where the prompt was computed */
 	uint32_t prefill_dp_rank;
-	uint16_t path; /* enum kvr_wire_path */
+	uint64_t digest;	 /* of the client's ROUTE: kvr_request_digest() */
+	uint64_t end_ns;	 /* ENDED: when lingering is over; else deadline or 0 */
+	uint64_t abort_ns;	 /* when the next ABORT is due */
+	uint64_t heard_ns;	 /* last ROUTE or PROBE of the client */
+	void *job;		 /* QUEUED, HELD: the message that waits; owner: scheduler stage */
+	void *legs;		 /* what two slots of one request share; owner: scheduler stage */
+	uint64_t prefill_worker; /* decode legs: where the prompt was computed */
+	uint16_t path;		 /* enum kvr_wire_path */
 	uint16_t reserved;
-	uint64_t resend_ns; /* when DISPATCH is due again; 0 = never */
+	uint32_t prefill_overlap; /* decode legs: blocks the prefill worker was believed to hold */
+	uint64_t resend_ns;	  /* when DISPATCH is due again; 0 = never */
 	TAILQ_ENTRY(kvr_flight) resend_link;
 	TAILQ_ENTRY(kvr_flight) link;	    /* lingering list */
 	TAILQ_ENTRY(kvr_flight) abort_link; /* unacknowledged ABORTs */
+	struct kvr_flight_end end;	    /* how it ended, or what it will end with */
 };
+_Static_assert(sizeof(struct kvr_flight) == 384, "six cache lines");
 
 TAILQ_HEAD(kvr_flight_list, kvr_flight);
 
@@ -125,9 +133,13 @@ void kvr_flight_destroy(struct kvr_flight_table *t);
 /** Slot of a live or lingering request, or NULL. Scheduler lcore. */
 struct kvr_flight *kvr_flight_lookup(struct kvr_flight_table *t, uint64_t source, uint64_t id);
 
-/** Whether (source, id) has ended not long ago. Scheduler lcore. False with certainty is not
- * promised for requests that ended more than about half the table's fingerprints ago. */
-bool kvr_flight_has_ended(const struct kvr_flight_table *t, uint64_t source, uint64_t id);
+/**
+ * Whether (source, id) has ended not long ago. Scheduler lcore. False with certainty is not
+ * promised for requests that ended more than about half the table's fingerprints ago.
+ * @param end filled when true: its code, retry, and of detail[0] the low 40 bits. May be NULL.
+ */
+bool kvr_flight_has_ended(const struct kvr_flight_table *t, uint64_t source, uint64_t id,
+			  struct kvr_flight_end *end);
 
 /**
  * Take a slot for a new request, state QUEUED, and make it findable. The pair must not be in use:
@@ -201,6 +213,10 @@ void kvr_flight_release(struct kvr_flight_table *t, struct kvr_flight *r);
 
 /** First lingering request whose time is over at @p now, or NULL. Scheduler lcore. */
 struct kvr_flight *kvr_flight_lingered(struct kvr_flight_table *t, uint64_t now_ns);
+
+/** The lingering request that has ended first, or NULL: who must go when slots are needed.
+ * Scheduler lcore. */
+struct kvr_flight *kvr_flight_oldest(struct kvr_flight_table *t);
 
 /** Handle of a slot in use. */
 uint64_t kvr_flight_handle(const struct kvr_flight_table *t, const struct kvr_flight *r);

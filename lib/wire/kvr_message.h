@@ -125,4 +125,11 @@ static inline bool kvr_kv_events_next(struct kvr_kv_iter *it, struct kvr_kv_even
 	return true;
 }
 
+/**
+ * Digest of all of a ROUTE that is the client's: two copies of one message have the same, however
+ * they were cut. RESEND and the fields that routers fill in do not count. @p s: the whole body,
+ * checked by kvr_request_parse_slices(). Not keyed: it tells a sender's own messages apart.
+ */
+uint64_t kvr_request_digest(const struct kvr_slice *s, uint32_t n);
+
 #endif

@@ -209,9 +209,19 @@ enum kvr_wire_session_action {
 	KVR_ACTION_CLOSE = 2
 };
 
-#define KVR_WIRE_SESSION_DEF_S	 300u	   /* idle time of a session that names none */
-#define KVR_WIRE_SESSION_MAX_S	 31536000u /* longest idle time: 365 days */
-#define KVR_WIRE_SESSION_GRACE_S 30u	   /* the worker keeps a session this much longer */
+#define KVR_WIRE_SESSION_DEF_S 300u	 /* idle time of a session that names none */
+#define KVR_WIRE_SESSION_MAX_S 31536000u /* longest idle time: 365 days */
+/*
+ * Who remembers a request for how long, each longer than what it serves: a client that hears
+ * nothing asks at least every 2 s and gives up after CLIENT_SILENCE_S; an agent keeps items that
+ * nobody has acknowledged, and repeats them at least every second, so that the client's last
+ * question finds them; a router relays for as long as an agent may repeat.
+ */
+#define KVR_WIRE_CLIENT_SILENCE_S 15u
+#define KVR_WIRE_ITEMS_KEPT_S	  (KVR_WIRE_CLIENT_SILENCE_S + 2u)
+#define KVR_WIRE_LINGER_S	  (KVR_WIRE_ITEMS_KEPT_S + 1u)
+
+#define KVR_WIRE_SESSION_GRACE_S 30u /* the worker keeps a session this much longer */
 
 struct kvr_wire_tlv {
 	uint16_t type;

@@ -426,6 +426,10 @@ void pair_at_rest(void)
 	CU_ASSERT_EQUAL(d->n_prefilling, 0);
 	CU_ASSERT(TAILQ_EMPTY(&d->lost));
 	pipeline_advance(KVR_FLIGHT_LINGER_NS / 1000000 + 1);
+	/* They go a few a turn. */
+	for (uint32_t i = 0;
+	     i < kvr_flight_size(d->requests) && kvr_flight_lingering(d->requests) != 0; i++)
+		pipeline_turn();
 	pool_at_rest(d);
 	pool_at_rest(pool(6));
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->hash_bufs), 0);

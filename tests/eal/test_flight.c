@@ -55,7 +55,7 @@ static void an_unnamed_slot_is_found_by_its_handle_alone(void)
 	kvr_flight_end(t, leg, 0);
 	kvr_flight_release(t, leg);
 	CU_ASSERT_PTR_EQUAL(kvr_flight_lookup(t, 1, 2), first);
-	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 1, 2));
+	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 1, 2, NULL));
 
 	kvr_flight_unname(t, first);
 	CU_ASSERT_PTR_NULL(kvr_flight_lookup(t, 1, 2));
@@ -63,7 +63,7 @@ static void an_unnamed_slot_is_found_by_its_handle_alone(void)
 	kvr_flight_end(t, first, 0);
 	kvr_flight_release(t, first);
 	CU_ASSERT_PTR_EQUAL(kvr_flight_lookup(t, 1, 2), second);
-	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 1, 2));
+	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 1, 2, NULL));
 	CU_ASSERT_EQUAL(kvr_flight_count(t), 1);
 	kvr_flight_destroy(t);
 }
@@ -151,7 +151,7 @@ static void ended_request_lingers_then_is_remembered(void)
 	struct kvr_flight_table *t = table();
 	struct kvr_flight *r = take(t, 5, 6);
 
-	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 5, 6));
+	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 5, 6, NULL));
 	kvr_flight_end(t, r, 1000);
 	kvr_flight_end(t, r, 999999); /* once */
 	CU_ASSERT_EQUAL(kvr_flight_lingering(t), 1);
@@ -161,12 +161,54 @@ static void ended_request_lingers_then_is_remembered(void)
 	kvr_flight_release(t, r);
 	CU_ASSERT_PTR_NULL(kvr_flight_lingered(t, UINT64_MAX));
 	CU_ASSERT_EQUAL(kvr_flight_lingering(t), 0);
-	CU_ASSERT_TRUE(kvr_flight_has_ended(t, 5, 6));
-	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 6, 5));
+	CU_ASSERT_TRUE(kvr_flight_has_ended(t, 5, 6, NULL));
+	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 6, 5, NULL));
 
 	r = take(t, 7, 7); /* refused before it was booked: not an ended request */
 	kvr_flight_release(t, r);
-	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 7, 7));
+	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 7, 7, NULL));
+	kvr_flight_destroy(t);
+}
+
+/* What the client was told is told again when the slot has gone. */
+static void an_end_is_remembered_with_its_reason(void)
+{
+	struct kvr_flight_table *t = table();
+	struct kvr_flight *r = take(t, 5, 6);
+	struct kvr_flight_end end = {0};
+
+	r->end = (struct kvr_flight_end){.code = 66, .retry = 2, .detail = {503, 1, 2, 3}};
+	kvr_flight_end(t, r, 0);
+	kvr_flight_release(t, r);
+	CU_ASSERT_TRUE(kvr_flight_has_ended(t, 5, 6, &end));
+	CU_ASSERT_EQUAL(end.code, 66);
+	CU_ASSERT_EQUAL(end.retry, 2);
+	CU_ASSERT_EQUAL(end.detail[0], 503);
+	CU_ASSERT_EQUAL(end.detail[1], 0);
+
+	r = take(t, 5, 7); /* nothing of it stays with the slot */
+	CU_ASSERT_EQUAL(r->end.code, 0);
+	CU_ASSERT_EQUAL(r->end.detail[0], 0);
+	kvr_flight_end(t, r, 0);
+	kvr_flight_release(t, r);
+	CU_ASSERT_TRUE(kvr_flight_has_ended(t, 5, 7, &end));
+	CU_ASSERT_EQUAL(end.code, 0);
+	kvr_flight_destroy(t);
+}
+
+static void the_oldest_lingers_first(void)
+{
+	struct kvr_flight_table *t = table();
+	struct kvr_flight *a = take(t, 1, 1), *b = take(t, 1, 2);
+
+	CU_ASSERT_PTR_NULL(kvr_flight_oldest(t));
+	kvr_flight_end(t, b, 10);
+	kvr_flight_end(t, a, 20);
+	CU_ASSERT_PTR_EQUAL(kvr_flight_oldest(t), b);
+	kvr_flight_release(t, b);
+	CU_ASSERT_PTR_EQUAL(kvr_flight_oldest(t), a);
+	kvr_flight_release(t, a);
+	CU_ASSERT_PTR_NULL(kvr_flight_oldest(t));
 	kvr_flight_destroy(t);
 }
 
@@ -215,6 +257,8 @@ int main(void)
 			       {"relay", relay_needs_a_published_slot_and_the_right_handle},
 			       {"seen", what_was_seen_belongs_to_one_request},
 			       {"linger", ended_request_lingers_then_is_remembered},
+			       {"reason", an_end_is_remembered_with_its_reason},
+			       {"oldest", the_oldest_lingers_first},
 			       {"model", random_life_agrees_with_a_model},
 			       {"sizes", bad_sizes_are_refused},
 			       CU_TEST_INFO_NULL};
