@@ -17,6 +17,7 @@
 
 #include "kvr_port.h"
 #include "kvr_sched.h"
+#include "sizes.h"
 
 #define KVR_ROUTER_MAX_PORTS  8u
 #define KVR_ROUTER_MAX_POOLS  16u
@@ -38,8 +39,9 @@ struct kvr_router_options {
 	uint32_t heartbeat_ms;
 	uint32_t suspect_ms;
 	uint32_t dead_ms;
-	uint64_t reassembly_bytes;
-	uint64_t reassembly_source_bytes;
+	uint32_t reassembly_frames;
+	uint32_t reassembly_source_frames;
+	uint32_t waiting_frames;
 	uint32_t reassembly_ms;
 	uint32_t ring_size;
 	uint32_t overload_ms;
@@ -85,6 +87,7 @@ struct kvr_router_conf {
 	uint32_t n_lcores;
 	uint32_t n_ingress;
 	uint32_t cpu[KVR_ROUTER_MAX_LCORES];
+	struct sizes sizes; /* of the packet buffers, derived from all this */
 };
 
 /**
@@ -92,6 +95,12 @@ struct kvr_router_conf {
  * allowed. @return 0 or -errno.
  */
 int kvr_router_conf_load(struct kvr_router_conf *c, const char *path, char *err, size_t errlen);
+
+/**
+ * Derive c->sizes: part of loading. @return 0, or -EINVAL with one line in @p err that names the
+ * keys that contradict each other.
+ */
+int kvr_router_conf_sizes(struct kvr_router_conf *c, char *err, size_t errlen);
 
 /** Print every option with its value, unit and help, as a file that could be loaded again. */
 void kvr_router_conf_dump(const struct kvr_router_conf *c, FILE *out);

@@ -259,6 +259,7 @@ static int check_ports(struct kvr_router_conf *c, const struct blame *b)
 
 int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
 {
+	char why[400];
 	int rc;
 
 	if (c->n_ports == 0)
@@ -271,9 +272,6 @@ int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
 		return complain(b, "router", "dead_ms",
 				"needed: heartbeat_ms (%u) < suspect_ms (%u) < dead_ms (%u)",
 				c->opt.heartbeat_ms, c->opt.suspect_ms, c->opt.dead_ms);
-	if (c->opt.reassembly_source_bytes > c->opt.reassembly_bytes)
-		return complain(b, "router", "reassembly_source_bytes",
-				"above reassembly_bytes (%" PRIu64 ")", c->opt.reassembly_bytes);
 	rc = check_ports(c, b);
 	if (rc == 0)
 		rc = resolve_ingress(c, b);
@@ -283,5 +281,7 @@ int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
 		rc = check_models(c, b);
 	for (uint32_t i = 0; rc == 0 && i < c->n_ports; i++)
 		c->port[i].port.queues = c->n_ingress; /* one for each polling lcore */
+	if (rc == 0 && kvr_router_conf_sizes(c, why, sizeof(why)) < 0)
+		rc = complain(b, "router", NULL, "%s", why);
 	return rc;
 }

@@ -44,13 +44,15 @@ enum in_counter {
 	IN_LIMITED,  /* repeatable frame of a source above its rate */
 	IN_RING_FULL, /* repeatable frame dropped because a ring was full; its sender repeats it */
 	/* outside the sum */
-	IN_MESSAGES,	/* ROUTE messages completed from fragments */
-	IN_REASM_OUT,	/* fragments given up: their message never became whole */
-	IN_UNANSWERED,	/* refusals not answered: no room, or too many for one source */
-	IN_NO_MBUF,	/* an answer could not be sent for want of a buffer */
-	IN_EGRESS_FULL, /* frames of other lcores dropped: egress ring full */
-	IN_SPLIT,	/* messages cut anew for a smaller path */
-	IN_UNSENDABLE,	/* messages or frames that fit no frame of their path */
+	IN_MESSAGES,	  /* ROUTE messages completed from fragments */
+	IN_REASM_OUT,	  /* fragments given up: their message never became whole */
+	IN_REASM_EVICTED, /* messages given up because of a bound or because buffers were scarce */
+	IN_ASKED,	  /* MISSING sent */
+	IN_UNANSWERED,	  /* refusals not answered: no room, or too many for one source */
+	IN_NO_MBUF,	  /* an answer could not be sent for want of a buffer */
+	IN_EGRESS_FULL,	  /* frames of other lcores dropped: egress ring full */
+	IN_SPLIT,	  /* messages cut anew for a smaller path */
+	IN_UNSENDABLE,	  /* messages or frames that fit no frame of their path */
 	IN_COUNTERS
 };
 

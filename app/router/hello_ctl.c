@@ -256,8 +256,8 @@ static enum kvr_wire_code on_connect(struct router *rt, const struct ctl_frame *
 		.max_tokens = KVR_WIRE_MAX_TOKENS,
 		.max_hashes = KVR_WIRE_MAX_HASHES,
 		.max_body = KVR_WIRE_MAX_BODY,
-		.max_message = KVR_WIRE_MAX_MESSAGE,
-		.max_frames = KVR_WIRE_MAX_FRAGMENTS,
+		.max_message = rt->sizes.max_message,
+		.max_frames = rt->sizes.max_frames,
 	};
 	struct kvr_hints hints;
 	uint32_t n = 0;

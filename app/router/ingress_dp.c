@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-#include <rte_jhash.h>
-
 #include "kvr_frame.h"
 #include "kvr_message.h"
 
@@ -41,99 +39,6 @@ static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 		in_count(lc, IN_ROUTES);
 	else
 		source_refuse(lc, m, from, code);
-}
-
-/* ---- fragments ---- */
-
-/*
- * The ingress lcore that joins the fragments of this sender. A device that spreads by flow gives
- * one lcore all of them; where the sender of a frame, or the kernel, chooses the queue, they may
- * come to several, and all but one hand them on. Without that no lcore had the whole message.
- */
-static struct lcore *joiner(struct lcore *lc, const struct kvr_peer *peer)
-{
-	const struct router *rt = lc->rt;
-
-	if (likely(lc->joins == NULL))
-		return lc;
-	return rt->lcore[rte_jhash(peer->b, sizeof(peer->b), (uint32_t)rt->seed) %
-			 rt->conf.n_ingress];
-}
-
-/* Its owner counts it as received. */
-static void hand_over(struct lcore *lc, struct lcore *to, struct rte_mbuf *m,
-		      const struct kvr_path *from)
-{
-	path_keep(m, from);
-	if (likely(rte_ring_enqueue(to->joins, m) == 0)) {
-		lc->handed++;
-		return;
-	}
-	in_count(lc, IN_IGNORED); /* it comes again */
-	in_count(lc, IN_RING_FULL);
-	rte_pktmbuf_free(m);
-}
-
-/* kvr_reasm gives up a message: its frames come back one by one. */
-void ingress_reasm_drop(void *arg, void *frame)
-{
-	struct lcore *lc = arg;
-
-	in_count(lc, IN_REASM_OUT);
-	rte_pktmbuf_free(frame);
-}
-
-/* All frames of a ROUTE are here. */
-static void route_complete(struct lcore *lc, const struct kvr_reasm_msg *msg,
-			   const struct kvr_path *from)
-{
-	struct frame_list *l;
-	enum kvr_wire_code code = KVR_E_NO_MEMORY;
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod((struct rte_mbuf *)msg->frag[0].frame,
-							const struct kvr_wire_hdr *);
-	const uint64_t source = h->source, id = h->id;
-	const uint8_t kind = h->kind;
-
-	in_count(lc, IN_MESSAGES);
-	l = buf_get(lc->rt, lc->rt->frame_lists, sizeof(*l) + msg->n_frags * sizeof(l->m[0]));
-	if (likely(l != NULL)) {
-		for (l->n = 0; l->n < msg->n_frags; l->n++)
-			l->m[l->n] = msg->frag[l->n].frame;
-		code = job_add(lc, from, NULL, l);
-		if (likely(code == KVR_OK))
-			return;
-		buf_put(l);
-	}
-	/* Its frames have been counted as fragments; the message is refused here. */
-	for (uint32_t i = 0; i < msg->n_frags; i++)
-		rte_pktmbuf_free(msg->frag[i].frame);
-	out_reject(lc, from, kind, source, id, &(const struct refusal){.code = code});
-}
-
-static void route_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
-{
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	struct kvr_reasm_msg msg;
-	struct kvr_peer peer;
-	struct lcore *to;
-	int rc;
-
-	memcpy(peer.b, from, sizeof(peer.b)); /* address, port, VLAN */
-	to = joiner(lc, &peer);
-	if (unlikely(to != lc)) {
-		hand_over(lc, to, m, from);
-		return;
-	}
-	rc = kvr_reasm_add(lc->reasm, &peer, h, kvr_frame_body(h), m, lc->now_ns, &msg);
-	if (unlikely(rc < 0)) {
-		source_refuse(lc, m, from, (enum kvr_wire_code) - rc);
-		return;
-	}
-	in_count(lc, IN_FRAGMENTS);
-	if (rc == KVR_REASM_DUPLICATE)
-		rte_pktmbuf_free(m);
-	else if (rc == KVR_REASM_COMPLETE)
-		route_complete(lc, &msg, from);
 }
 
 /* ---- kinds ---- */
@@ -170,7 +75,7 @@ static void route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 	else if (likely(kvr_frame_whole(h)))
 		route_whole(lc, m, from);
 	else
-		route_fragment(lc, m, from);
+		fragment_in(lc, m, from);
 }
 
 static void (*const kinds[KVR_WIRE_KIND_MAX])(struct lcore *, struct rte_mbuf *,
@@ -258,7 +163,7 @@ static uint32_t joins_poll(struct lcore *lc)
 	for (uint32_t i = 0; i < n; i++) {
 		const struct kvr_path from = *path_kept(m[i]);
 
-		route_fragment(lc, m[i], &from);
+		fragment_in(lc, m[i], &from);
 	}
 	kvr_stats_add(lc->in, IN_FRAMES, n);
 	return n;
@@ -287,6 +192,6 @@ uint32_t ingress_poll(struct lcore *lc)
 		lc->full_bursts = 0;
 	}
 	overload(lc);
-	kvr_reasm_expire(lc->reasm, lc->now_ns, 4);
+	fragments_poll(lc);
 	return total;
 }

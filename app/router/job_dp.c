@@ -29,6 +29,7 @@ static struct job *job_new(struct lcore *lc, struct pool *p)
 	j->session.reserved = false;
 	j->legs = NULL;
 	j->held = 0;
+	j->moved = 0;
 	j->arrival_ns = lc->now_ns;
 	return j;
 }
@@ -375,6 +376,11 @@ enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct
 	j->client.max_frame = q.fixed.client_frame != 0 ? q.fixed.client_frame : KVR_WIRE_DEF_FRAME;
 	j->frame = list != NULL ? NULL : m;
 	j->frames = list;
+	j->lcore = lc->index;
+	if (list != NULL) {
+		j->moved = list->n;
+		lc->moved[p->number] += list->n;
+	}
 	lc->job[lc->n_jobs++] = j;
 	return KVR_OK;
 }
@@ -409,6 +415,7 @@ static void job_put(struct lcore *lc, struct job *j)
 		return;
 	out_reject(lc, &j->client, j->kind, j->source, j->id,
 		   &(const struct refusal){.code = KVR_E_BUSY});
+	fragments_back(lc, j);
 	job_drop(j);
 }
 

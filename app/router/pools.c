@@ -109,7 +109,7 @@ static int pool_shares(struct pool *p, const struct kvr_router_pool_conf *c)
 
 static int pool_rings(struct pool *p, const struct kvr_router_pool_conf *c)
 {
-	const unsigned int size = rte_align32pow2(p->rt->conf.opt.ring_size);
+	const unsigned int size = p->rt->sizes.ring_size;
 	const unsigned int job_size = (unsigned int)(sizeof(struct job) + RTE_CACHE_LINE_SIZE +
 						     kvr_overlap_size(p->max_ranks));
 	char name[RTE_RING_NAMESIZE];
@@ -254,19 +254,6 @@ static int no_memory(struct router *rt, const char *pool, char *err, size_t errl
 	return -ENOMEM;
 }
 
-/* Half of the receive buffers may wait with their requests, an equal part for each pool. */
-static uint32_t max_held(const struct router *rt)
-{
-	struct kvr_port_info info;
-	uint32_t least = UINT32_MAX;
-
-	for (uint32_t i = 0; i < rt->n_ports; i++) {
-		kvr_port_info(rt->port[i], &info);
-		least = RTE_MIN(least, info.mbufs);
-	}
-	return least / 2 / rt->conf.n_pools;
-}
-
 int start_pools(struct router *rt, char *err, size_t errlen)
 {
 	while (rt->n_pools < rt->conf.n_pools) {
@@ -277,7 +264,7 @@ int start_pools(struct router *rt, char *err, size_t errlen)
 		rt->n_pools++;
 		if (rc < 0)
 			return no_memory(rt, c->name, err, errlen);
-		p->max_held = max_held(rt);
+		p->max_held = rt->sizes.waiting_pool;
 		pool_assign(rt, p, c);
 	}
 	for (uint32_t i = 0; i < rt->n_pools; i++)

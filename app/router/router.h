@@ -53,6 +53,7 @@
 #include "kvr_source.h"
 #include "kvr_wire.h"
 #include "kvr_worker.h"
+#include "sizes.h"
 
 struct lcore;
 struct pool;
@@ -170,6 +171,8 @@ struct job {
 	uint32_t body_off;
 	struct legs *legs;  /* the pool is the decode pool of a pair; else NULL */
 	uint32_t held;	    /* its frames, counted in pool::held; 0: it does not wait */
+	uint32_t moved;	    /* its frames, counted in lcore::moved until the scheduler takes it */
+	uint32_t lcore;	    /* ingress lcore that made it */
 	uint32_t share_job; /* while it waits: of its source, shares_dp.c */
 	uint32_t share_frames;
 	uint8_t excess_of;	       /* refused SourceLimit: enum kvr_wire_source_limit */
@@ -256,6 +259,7 @@ struct lcore {
 	struct rte_ring *calls;	   /* struct call * */
 	struct rte_mempool *mbufs; /* for answers */
 	struct kvr_reasm *reasm;
+	uint32_t moved[KVR_ROUTER_MAX_POOLS]; /* frames of fragmented messages given to pools */
 	/* ingress lcores: senders of frames with a good cookie, and all others */
 	struct kvr_source_table *proven;
 	struct kvr_source_table *sources;
@@ -342,6 +346,7 @@ struct pool {
 	struct shares shares;
 	_Atomic uint32_t held; /* frames kept by requests that wait; held_dp.c */
 	uint32_t max_held;
+	_Atomic uint32_t taken[KVR_ROUTER_MAX_LCORES]; /* frames of lcore::moved; ingress: ro */
 	/* pairs of a prefill and a decode pool, on one scheduler lcore; else NULL */
 	struct pool *prefill; /* of a decode pool */
 	struct pool *decode;  /* of a prefill pool */
@@ -362,6 +367,7 @@ struct source_rules {
 
 struct router {
 	struct kvr_router_conf conf;
+	struct sizes sizes; /* derived at start; constant afterwards */
 	uint32_t n_ports, n_pools, n_lcores;
 	uint32_t epoch; /* of this process, in every frame it makes */
 	bool verbose;	/* what EAL and drivers say is shown */

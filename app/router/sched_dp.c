@@ -405,6 +405,7 @@ static void on_loads(struct lcore *lc, struct pool *p, const struct note *n)
 	struct kvr_wire_hdr h = *job_header(j);
 	uint32_t ranks;
 
+	fragments_taken(lc, j);
 	overlap_view(j->overlap, &ov);
 	kvr_sched_pending(p->sched, &waiting);
 	ranks = kvr_sched_loads(p->sched, &j->req, &ov, lc->now_ns, p->loads, p->max_ranks);
@@ -473,6 +474,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 	struct kvr_flight *r;
 	enum kvr_wire_code code;
 
+	fragments_taken(lc, j);
 	pool_count(p, PC_ROUTES, 1);
 	if (j->req.query_only) {
 		answer_query(lc, p, j);

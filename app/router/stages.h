@@ -36,6 +36,24 @@ void lcore_turn(struct lcore *lc);
 /** Receive one burst from every queue of this lcore. @return frames received. */
 uint32_t ingress_poll(struct lcore *lc);
 
+/* ---- fragment_dp.c ---- */
+
+/** A fragment of ROUTE or POTENTIAL_LOADS. */
+void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** Give up and ask for what is due. */
+void fragments_poll(struct lcore *lc);
+
+/** The scheduler has taken the job: its frames are not the ingress lcore's any more. Idempotent.
+ * Scheduler lcore. */
+void fragments_taken(const struct lcore *lc, struct job *j);
+
+/** No scheduler will take it. The ingress lcore that made it. */
+void fragments_back(struct lcore *lc, struct job *j);
+
+/** kvr_reasm_conf::share: whatever the port, all of an address is one source. */
+struct kvr_peer fragment_share(const struct kvr_peer *peer);
+
 /** kvr_reasm_conf::drop. @p lc is the struct lcore. */
 void ingress_reasm_drop(void *lc, void *frame);
 

@@ -83,10 +83,14 @@ int start_ports(struct router *rt, char *err, size_t errlen)
 	char line[480] = "", section[KVR_ROUTER_NAME + 8];
 
 	rt->max_frame = KVR_WIRE_MAX_FRAME;
+	rt->sizes = rt->conf.sizes;
 	for (; rt->n_ports < rt->conf.n_ports; rt->n_ports++) {
 		struct kvr_router_port_conf *c = &rt->conf.port[rt->n_ports];
-		struct kvr_port *p = start_port(c, rt->n_ports, line, sizeof(line));
+		struct kvr_port *p;
 		const struct kvr_local *l;
+
+		c->port.mbufs = rt->sizes.mbufs[rt->n_ports];
+		p = start_port(c, rt->n_ports, line, sizeof(line));
 
 		if (p == NULL) {
 			snprintf(section, sizeof(section), "port %s", c->name);
@@ -134,8 +138,8 @@ int start_buffers(struct router *rt, char *err, size_t errlen)
 		"frame_lists", n,
 		sizeof(struct frame_list) + KVR_WIRE_MAX_FRAGMENTS * sizeof(struct rte_mbuf *), 0,
 		0, NULL, NULL, NULL, NULL, SOCKET_ID_ANY, 0);
-	rt->control_ring = rte_ring_create("control", rte_align32pow2(rt->conf.opt.ring_size),
-					   SOCKET_ID_ANY, RING_F_SC_DEQ);
+	rt->control_ring =
+		rte_ring_create("control", rt->sizes.ring_size, SOCKET_ID_ANY, RING_F_SC_DEQ);
 	if (rt->small_bufs == NULL || rt->hash_bufs == NULL || rt->hint_bufs == NULL ||
 	    rt->frame_lists == NULL || rt->control_ring == NULL) {
 		snprintf(err, errlen,
@@ -207,19 +211,10 @@ static void lcore_init(struct router *rt, struct lcore *lc, uint32_t row)
 	lc->full_since_ns = lc->now_ns;
 }
 
-/* A ring that a longest message fits, frame by frame: it comes at once. */
-static uint32_t frames_ring(const struct router *rt)
-{
-	return rte_align32pow2(
-		RTE_MAX(rt->conf.opt.ring_size, (uint32_t)KVR_WIRE_MAX_FRAGMENTS + 1));
-}
-
-/* Frames of lcores without a queue, which send whole messages, and of control, which does not. */
-static uint32_t egress_size(const struct router *rt)
-{
-	return rt->conf.n_lcores > rt->conf.n_ingress ? frames_ring(rt)
-						      : rte_align32pow2(rt->conf.opt.ring_size);
-}
+/* Fragments of messages that are whole are known for reassembly_ms. */
+#define REMEMBER 4096u
+/* A message that nothing came to for so long is asked for: PROTOCOL.md, section 4. */
+#define QUIET_NS UINT64_C(5000000)
 
 /* Whether frames of one sender may arrive on several queues of a port. */
 static bool spreads_frames(const struct router *rt)
@@ -237,12 +232,17 @@ static bool spreads_frames(const struct router *rt)
 static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 {
 	const struct kvr_router_options *o = &rt->conf.opt;
+	const struct sizes *s = &rt->sizes;
 	const struct kvr_reasm_conf rc = {
-		.max_bytes = o->reassembly_bytes,
-		.max_frames = (uint32_t)(o->reassembly_bytes / KVR_WIRE_MIN_FRAGMENT),
-		.peer_max_bytes = o->reassembly_source_bytes,
-		.peer_max_frames = (uint32_t)(o->reassembly_source_bytes / KVR_WIRE_MIN_FRAGMENT),
+		.max_bytes = (uint64_t)s->reassembly_lcore * KVR_WIRE_MAX_FRAME,
+		.max_frames = s->reassembly_lcore,
+		.peer_max_bytes = (uint64_t)s->reassembly_source * KVR_WIRE_MAX_FRAME,
+		.peer_max_frames = s->reassembly_source,
+		.msg_max_frames = s->max_frames,
+		.remember = REMEMBER,
 		.timeout = o->reassembly_ms * UINT64_C(1000000),
+		.quiet = QUIET_NS,
+		.share = fragment_share,
 		.seed = rte_rand(),
 		.drop = ingress_reasm_drop,
 		.drop_arg = lc,
@@ -252,11 +252,11 @@ static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 	for (uint32_t p = 0; p < rt->n_ports; p++)
 		lc->queue[p] = kvr_port_queue(rt->port[p], i);
 	snprintf(name, sizeof(name), "egress%u", i);
-	lc->egress = rte_ring_create_elem(name, sizeof(struct egress_note), egress_size(rt),
+	lc->egress = rte_ring_create_elem(name, sizeof(struct egress_note), s->egress_size,
 					  SOCKET_ID_ANY, RING_F_SC_DEQ);
 	if (spreads_frames(rt)) {
 		snprintf(name, sizeof(name), "joins%u", i);
-		lc->joins = rte_ring_create(name, frames_ring(rt), SOCKET_ID_ANY, RING_F_SC_DEQ);
+		lc->joins = rte_ring_create(name, s->ring_size, SOCKET_ID_ANY, RING_F_SC_DEQ);
 		if (lc->joins == NULL)
 			return -ENOMEM;
 	}

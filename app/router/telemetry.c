@@ -38,6 +38,14 @@ static int cmd_info(void *arg, const char *params, struct rte_tel_data *d)
 	rte_tel_data_add_dict_u64(d, "pools", rt->n_pools);
 	rte_tel_data_add_dict_u64(d, "workers", kvr_registry_count(rt->registry));
 	rte_tel_data_add_dict_u64(d, "max_frame", rt->max_frame);
+	rte_tel_data_add_dict_u64(d, "max_message", rt->sizes.max_message);
+	rte_tel_data_add_dict_u64(d, "max_frames", rt->sizes.max_frames);
+	rte_tel_data_add_dict_u64(d, "mbufs", rt->sizes.mbufs[0]);
+	rte_tel_data_add_dict_u64(d, "ring_size", rt->sizes.ring_size);
+	rte_tel_data_add_dict_u64(d, "reassembly_frames", rt->sizes.reassembly);
+	rte_tel_data_add_dict_u64(d, "reassembly_source_frames", rt->sizes.reassembly_source);
+	rte_tel_data_add_dict_u64(d, "waiting_frames", rt->sizes.waiting);
+	rte_tel_data_add_dict_u64(d, "reserve_frames", rt->sizes.reserve);
 	rte_tel_data_add_dict_string(d, "hugepages", rte_eal_has_hugepages() ? "yes" : "no");
 	return 0;
 }

@@ -44,7 +44,7 @@ const struct kvr_opt kvr_port_opts[] = {
 	{.name = "mbufs",
 	 NUMBER(mbufs, 0, 16777215, "0"),
 	 .unit = "buffers",
-	 .help = "packet buffers of this port; 0 = enough for its queues and 4,096 more"},
+	 .help = "packet buffers of this port; 0 = kvroute derives them from what may hold them"},
 	{.name = "mbuf_cache",
 	 NUMBER(mbuf_cache, 0, 512, "256"),
 	 .unit = "buffers",

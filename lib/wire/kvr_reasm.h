@@ -14,12 +14,16 @@
  * fragment that comes first waits aside until another one tells the unit.
  *
  *   entry: key, msg_len, unit, tail, pages[] -> page: present mask, 64 x {frame, data}
- *   peer:  what one sender holds            (frames, bytes, messages)
- *   age list of entries: oldest first, for expiry and for eviction
+ *   peer:  what one source holds            (frames, bytes, messages)
+ *   age list of entries: oldest first, for eviction
+ *   quiet lists: entries that a fragment has come to, longest ago first; and those that have been
+ *          asked for since. For questions (MISSING) and for expiry.
+ *   done:  names of messages completed lately, so that late copies do not begin them anew
  *
- * Bounds: frames, bytes, messages in total; the same per peer. Above the bound of a peer its
- * fragment is refused; above a total bound the oldest partial messages are dropped, so that a
- * flood of first fragments cannot lock others out. The time limit counts from the first fragment.
+ * Bounds: frames, bytes, messages in total; the same per source, of which one sender may be only a
+ * part (its address without the port). Above the bound of a source its fragment is refused; above a
+ * total bound the oldest partial messages are dropped, so that a flood of first fragments cannot
+ * lock others out. A message is given up when nothing new has come to it for the time limit.
  * Every fragment costs one hash lookup and one store, about 35 ns, in order or not; the default
  * limits take 6.5 MB.
  *
@@ -37,6 +41,10 @@ struct kvr_peer {
 	uint8_t b[20];
 };
 
+/** Most words of a bitmap of missing fragments that fit a frame of the usual size. */
+#define KVR_REASM_LACK_WORDS                                                                       \
+	((KVR_WIRE_DEF_FRAME - KVR_WIRE_MIN_FRAME - sizeof(struct kvr_wire_missing)) / 8)
+
 /** Sizes and limits; 0 = the default in brackets. */
 struct kvr_reasm_conf {
 	uint32_t max_messages;	    /* partial messages [1024] */
@@ -45,8 +53,14 @@ struct kvr_reasm_conf {
 	uint32_t peer_max_messages; /* of one peer [256] */
 	uint32_t peer_max_frames;   /* of one peer [KVR_WIRE_MAX_FRAGMENTS, at most max_frames] */
 	uint64_t peer_max_bytes;    /* of one peer [4 largest messages] */
-	uint64_t timeout;	    /* in units of `now`, from the first fragment; never 0 */
-	uint64_t seed;		    /* random per start */
+	uint32_t msg_max_frames;    /* fragments of one message [KVR_WIRE_MAX_FRAGMENTS] */
+	uint32_t remember;	    /* messages completed lately, a power of two [0: none] */
+	uint64_t
+		timeout; /* in units of `now`, from the last new fragment, or completion; never 0 */
+	uint64_t quiet;	 /* a message to which nothing came for so long is asked for [never] */
+	uint64_t seed;	 /* random per start */
+	/** Whose share a sender's frames count in. NULL: its own. */
+	struct kvr_peer (*share)(const struct kvr_peer *peer);
 	/** Takes back one frame of a message that will not be completed. May not call reasm. */
 	void (*drop)(void *arg, void *frame);
 	void *drop_arg;
@@ -67,18 +81,28 @@ struct kvr_reasm_msg {
 	uint32_t len; /* body bytes */
 };
 
+/** What a message lacks; the body of a MISSING is the `len` bytes from `missing` on. */
+struct kvr_reasm_lack {
+	void *frame; /* one that is held, to learn header and sender from */
+	uint32_t len;
+	uint32_t pad;
+	struct kvr_wire_missing missing;
+	uint64_t word[KVR_REASM_LACK_WORDS];
+};
+
 /**
  * Counters; one writer. Every fragment given to add is one of: held, completing, duplicate, or
- * refused: fragments = duplicates + refused_fragment + refused_full + accepted, and
+ * refused: fragments = duplicates + refused_fragment + refused_full + refused_large + accepted, and
  * accepted = delivered_frames + dropped_frames + frames (held now). Messages: started =
  * completed + expired + evicted + flushed + messages (now). Whole frames are not counted.
  */
 struct kvr_reasm_stats {
 	uint64_t fragments;
 	uint64_t accepted;
-	uint64_t duplicates;
+	uint64_t duplicates;	   /* of completed messages, too */
 	uint64_t refused_fragment; /* overlap, changed length or unit */
 	uint64_t refused_full;
+	uint64_t refused_large; /* more fragments than a message may have */
 	uint64_t delivered_frames;
 	uint64_t dropped_frames;
 	uint64_t started;
@@ -86,6 +110,7 @@ struct kvr_reasm_stats {
 	uint64_t expired;
 	uint64_t evicted;
 	uint64_t flushed;
+	uint64_t asked;
 	/* now */
 	uint32_t messages;
 	uint32_t frames;
@@ -96,6 +121,7 @@ enum kvr_reasm_result {
 	KVR_REASM_HELD = 0,	 /* the frame is kept */
 	KVR_REASM_COMPLETE = 1,	 /* *out lists all frames, this one too; they are the caller's */
 	KVR_REASM_DUPLICATE = 2, /* already held; the frame stays the caller's */
+	KVR_REASM_DONE = 3,	 /* its message has been completed; the frame stays the caller's */
 };
 
 /**
@@ -117,7 +143,8 @@ size_t kvr_reasm_footprint(const struct kvr_reasm_conf *conf);
  * @param data its body bytes, given back in the message (not read).
  * @param now time, never decreasing.
  * @return enum kvr_reasm_result, or a negative enum kvr_wire_code and the frame stays the
- * caller's: -KVR_E_FRAGMENT (contradicts fragments held), -KVR_E_REASSEMBLY_FULL.
+ * caller's: -KVR_E_FRAGMENT (contradicts fragments held), -KVR_E_REASSEMBLY_FULL,
+ * -KVR_E_TOO_LARGE (more fragments than msg_max_frames).
  */
 int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct kvr_wire_hdr *hdr,
 		  const void *data, void *frame, uint64_t now, struct kvr_reasm_msg *out);
@@ -127,6 +154,19 @@ int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct
  * @return how many were dropped.
  */
 uint32_t kvr_reasm_expire(struct kvr_reasm *r, uint64_t now, uint32_t max);
+
+/**
+ * Next message that has been quiet, to be asked for. Each is given once, until another fragment of
+ * it (or a copy of one) has come. The question is not longer than what has come since the last one.
+ * @return true: *out is filled.
+ */
+bool kvr_reasm_lacking(struct kvr_reasm *r, uint64_t now, struct kvr_reasm_lack *out);
+
+/** When kvr_reasm_lacking() has something to say if nothing comes; UINT64_MAX: never. */
+uint64_t kvr_reasm_quiet_at(const struct kvr_reasm *r);
+
+/** Drop the @p max oldest partial messages: memory is short. @return how many were dropped. */
+uint32_t kvr_reasm_evict(struct kvr_reasm *r, uint32_t max);
 
 /** Drop everything partial, e.g. before a port stops. @return how many messages. */
 uint32_t kvr_reasm_flush(struct kvr_reasm *r);

@@ -32,11 +32,16 @@ static bool complete(struct kvr_reasm_conf *c)
 		c->peer_max_messages = least(DEF_PEER_MESSAGES, c->max_messages);
 	if (c->peer_max_frames == 0)
 		c->peer_max_frames = least(c->max_frames, KVR_WIRE_MAX_FRAGMENTS);
+	if (c->msg_max_frames == 0)
+		c->msg_max_frames = KVR_WIRE_MAX_FRAGMENTS;
+	if (c->quiet == 0)
+		c->quiet = UINT64_MAX;
 	if (c->peer_max_bytes == 0)
 		c->peer_max_bytes = c->max_bytes < 4 * KVR_WIRE_MAX_MESSAGE
 					    ? c->max_bytes
 					    : 4 * KVR_WIRE_MAX_MESSAGE;
-	return c->max_messages <= LIMIT_MESSAGES && c->max_frames <= LIMIT_FRAMES &&
+	return (c->remember & (c->remember - 1)) == 0 && c->remember <= LIMIT_MESSAGES &&
+	       c->max_messages <= LIMIT_MESSAGES && c->max_frames <= LIMIT_FRAMES &&
 	       c->max_frames >= 2 && c->peer_max_messages <= c->max_messages &&
 	       c->peer_max_frames <= c->max_frames && c->peer_max_bytes <= c->max_bytes;
 }
@@ -66,6 +71,7 @@ size_t kvr_reasm_footprint(const struct kvr_reasm_conf *conf)
 	       (size_t)bucket_count(c.max_messages) * 2 * sizeof(uint32_t) +
 	       (size_t)c.max_messages * (sizeof(struct reasm_entry) + sizeof(struct reasm_peer)) +
 	       (size_t)page_count(c.max_frames, c.max_messages) * sizeof(struct reasm_page) +
+	       (size_t)c.remember * sizeof(struct reasm_done) +
 	       KVR_WIRE_MAX_FRAGMENTS * sizeof(struct kvr_reasm_frag);
 }
 
@@ -81,6 +87,8 @@ static void link_free_lists(struct kvr_reasm *r, uint32_t n_pages)
 		r->pages[i].present = i + 1 < n_pages ? i + 1 : NONE;
 	r->oldest = NONE;
 	r->youngest = NONE;
+	for (uint32_t i = 0; i < QUIET_LISTS; i++)
+		r->quiet[i] = (struct reasm_list){NONE, NONE};
 }
 
 struct kvr_reasm *kvr_reasm_create(const struct kvr_reasm_conf *conf)
@@ -105,8 +113,9 @@ struct kvr_reasm *kvr_reasm_create(const struct kvr_reasm_conf *conf)
 	r->peers = calloc(c.max_messages, sizeof(*r->peers));
 	r->pages = calloc(n_pages, sizeof(*r->pages));
 	r->done = calloc(KVR_WIRE_MAX_FRAGMENTS, sizeof(*r->done));
+	r->lately = calloc(c.remember + 1u, sizeof(*r->lately));
 	if (r->buckets == NULL || r->peer_buckets == NULL || r->entries == NULL ||
-	    r->peers == NULL || r->pages == NULL || r->done == NULL)
+	    r->peers == NULL || r->pages == NULL || r->done == NULL || r->lately == NULL)
 		goto err_memory;
 	memset(r->buckets, 0xff, n_buckets * sizeof(*r->buckets));
 	memset(r->peer_buckets, 0xff, n_buckets * sizeof(*r->peer_buckets));
@@ -129,6 +138,16 @@ uint32_t kvr_reasm_flush(struct kvr_reasm *r)
 	return n;
 }
 
+uint32_t kvr_reasm_evict(struct kvr_reasm *r, uint32_t max)
+{
+	uint32_t n = 0;
+
+	for (; n < max && r->oldest != NONE; n++)
+		kvr_reasm__drop(r, r->oldest);
+	r->stats.evicted += n;
+	return n;
+}
+
 void kvr_reasm_destroy(struct kvr_reasm *r)
 {
 	if (r == NULL)
@@ -140,6 +159,7 @@ void kvr_reasm_destroy(struct kvr_reasm *r)
 	free(r->peers);
 	free(r->pages);
 	free(r->done);
+	free(r->lately);
 	free(r);
 }
 

@@ -5,9 +5,14 @@
 #define XXH_NO_STDLIB
 #include <xxhash.h>
 
+static uint64_t hash_of(const struct kvr_reasm *r, const void *key, size_t len)
+{
+	return XXH3_64bits_withSeed(key, len, r->conf.seed);
+}
+
 static uint32_t bucket_of(const struct kvr_reasm *r, const void *key, size_t len)
 {
-	return (uint32_t)XXH3_64bits_withSeed(key, len, r->conf.seed) & r->mask;
+	return (uint32_t)hash_of(r, key, len) & r->mask;
 }
 
 static uint32_t entry_find(const struct kvr_reasm *r, const struct reasm_key *key, uint32_t bucket)
@@ -58,8 +63,8 @@ static void peer_put(struct kvr_reasm *r, uint32_t i)
 	r->free_peer = i;
 }
 
-static uint32_t entry_new(struct kvr_reasm *r, const struct reasm_key *key, uint32_t bucket,
-			  uint32_t msg_len, uint64_t now)
+static uint32_t entry_new(struct kvr_reasm *r, const struct reasm_key *key,
+			  const struct kvr_peer *share, uint32_t bucket, uint32_t msg_len)
 {
 	const uint32_t i = r->free_entry;
 	struct reasm_entry *e = &r->entries[i];
@@ -69,7 +74,7 @@ static uint32_t entry_new(struct kvr_reasm *r, const struct reasm_key *key, uint
 	e->bucket = bucket;
 	e->next = r->buckets[bucket];
 	r->buckets[bucket] = i;
-	e->peer = peer_get(r, &key->peer);
+	e->peer = peer_get(r, share);
 	r->peers[e->peer].messages++;
 	e->msg_len = msg_len;
 	e->unit = 0;
@@ -77,7 +82,7 @@ static uint32_t entry_new(struct kvr_reasm *r, const struct reasm_key *key, uint
 	e->n_have = 0;
 	e->bytes = 0;
 	e->tail_off = 0;
-	e->started = now;
+	e->since = 0;
 	e->younger = NONE;
 	e->older = r->youngest;
 	if (r->youngest != NONE)
@@ -85,6 +90,7 @@ static uint32_t entry_new(struct kvr_reasm *r, const struct reasm_key *key, uint
 	else
 		r->oldest = i;
 	r->youngest = i;
+	kvr_reasm__quiet_append(r, i, QUIET_FRESH);
 	r->stats.started++;
 	r->stats.messages++;
 	return i;
@@ -115,6 +121,7 @@ static void entry_free(struct kvr_reasm *r, uint32_t i)
 	while (*link != i)
 		link = &r->entries[*link].next;
 	*link = e->next;
+	kvr_reasm__quiet_unlink(r, i);
 	*(e->older != NONE ? &r->entries[e->older].younger : &r->oldest) = e->younger;
 	*(e->younger != NONE ? &r->entries[e->younger].older : &r->youngest) = e->older;
 	e->next = r->free_entry;
@@ -255,6 +262,26 @@ static void deliver(struct kvr_reasm *r, uint32_t i, struct kvr_reasm_msg *out)
 	entry_free(r, i);
 }
 
+/* A fragment of a partial message has come, new or not. */
+static void touch(struct kvr_reasm *r, uint32_t i, uint32_t frag_len, uint64_t now)
+{
+	struct reasm_entry *e = &r->entries[i];
+
+	e->touched = now;
+	e->since += KVR_WIRE_MIN_FRAME + frag_len;
+	kvr_reasm__quiet_unlink(r, i);
+	kvr_reasm__quiet_append(r, i, QUIET_FRESH);
+}
+
+/* Its last fragment does not tell the unit; one that does may show that it is too long. */
+static bool too_long(const struct kvr_reasm *r, const struct kvr_wire_hdr *h)
+{
+	const bool last = h->frag_off + h->frag_len == h->msg_len;
+	const uint32_t unit = last ? KVR_WIRE_MAX_FRAME - KVR_WIRE_MIN_FRAME : h->frag_len;
+
+	return (h->msg_len + unit - 1) / unit > r->conf.msg_max_frames;
+}
+
 static int refuse_full(struct kvr_reasm *r)
 {
 	r->stats.refused_full++;
@@ -292,7 +319,9 @@ int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct
 		  const void *data, void *frame, uint64_t now, struct kvr_reasm_msg *out)
 {
 	const struct reasm_key key = {*peer, hdr->msg_seq, hdr->source, hdr->id, hdr->kind};
+	const struct kvr_peer share = r->conf.share != NULL ? r->conf.share(peer) : *peer;
 	uint32_t bucket, i;
+	uint64_t name;
 	int verdict = 0;
 
 	if (kvr_frame_whole(hdr)) {
@@ -301,35 +330,58 @@ int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct
 		return KVR_REASM_COMPLETE;
 	}
 	r->stats.fragments++;
-	bucket = bucket_of(r, &key, sizeof(key));
+	name = hash_of(r, &key, sizeof(key));
+	bucket = (uint32_t)name & r->mask;
 	i = entry_find(r, &key, bucket);
 	if (i != NONE)
 		verdict = agrees(r, &r->entries[i], hdr);
+	else if (kvr_reasm__done_find(r, name, now))
+		verdict = KVR_REASM_DONE;
 	if (verdict != 0) {
-		r->stats.duplicates += verdict == KVR_REASM_DUPLICATE;
+		r->stats.duplicates += verdict > 0;
 		r->stats.refused_fragment += verdict < 0;
+		if (verdict == KVR_REASM_DUPLICATE)
+			touch(r, i, hdr->frag_len, now);
 		return verdict;
 	}
-	if (!peer_has_room(r, i, peer, hdr) || !make_room(r, i, hdr->frag_len))
+	if (too_long(r, hdr)) {
+		r->stats.refused_large++;
+		return -KVR_E_TOO_LARGE;
+	}
+	if (!peer_has_room(r, i, &share, hdr) || !make_room(r, i, hdr->frag_len))
 		return refuse_full(r);
 	if (i == NONE)
-		i = entry_new(r, &key, bucket, hdr->msg_len, now);
+		i = entry_new(r, &key, &share, bucket, hdr->msg_len);
 	hold(r, &r->entries[i], hdr, (struct reasm_slot){frame, data});
+	r->entries[i].progress = now;
+	touch(r, i, hdr->frag_len, now);
 	if (r->entries[i].n_frags == 0 || r->entries[i].n_have < r->entries[i].n_frags)
 		return KVR_REASM_HELD;
 	deliver(r, i, out);
+	if (hdr->kind != KVR_POTENTIAL_LOADS)
+		kvr_reasm__done_add(r, name, now);
 	return KVR_REASM_COMPLETE;
+}
+
+/* The entry whose time is over, or NONE. Copies move an entry back in its list and not its time:
+ * one that only copies come to is found when it has been asked for. */
+static uint32_t overdue(const struct kvr_reasm *r, uint64_t now)
+{
+	for (uint32_t k = 0; k < QUIET_LISTS; k++) {
+		const uint32_t i = r->quiet[k].first;
+
+		if (i != NONE && now - r->entries[i].progress >= r->conf.timeout)
+			return i;
+	}
+	return NONE;
 }
 
 uint32_t kvr_reasm_expire(struct kvr_reasm *r, uint64_t now, uint32_t max)
 {
-	uint32_t n = 0;
+	uint32_t n = 0, i;
 
-	while (n < max && r->oldest != NONE &&
-	       now - r->entries[r->oldest].started >= r->conf.timeout) {
-		kvr_reasm__drop(r, r->oldest);
-		n++;
-	}
+	for (; n < max && (i = overdue(r, now)) != NONE; n++)
+		kvr_reasm__drop(r, i);
 	r->stats.expired += n;
 	return n;
 }

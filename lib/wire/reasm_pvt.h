@@ -31,12 +31,28 @@ struct reasm_page {
 	struct reasm_slot slot[PAGE_SLOTS];
 };
 
-/* One partial message: 880 bytes, of which a two-fragment message touches three lines. */
+/* Where an entry stands in the order of its last fragment. */
+enum { QUIET_FRESH, QUIET_ASKED, QUIET_LISTS };
+
+struct reasm_list {
+	uint32_t first, last; /* longest ago first */
+};
+
+/* A completed message. */
+struct reasm_done {
+	uint64_t name; /* hash of its key; 0: none */
+	uint64_t at;
+};
+
+/* One partial message: 920 bytes, of which a two-fragment message touches three lines. */
 struct reasm_entry {
 	struct reasm_key key;
 	uint32_t next; /* in its bucket, or in the free list */
 	uint32_t bucket;
 	uint32_t older, younger; /* age list */
+	uint32_t before, behind; /* in its quiet list */
+	uint32_t quiet;		 /* QUIET_FRESH or QUIET_ASKED */
+	uint32_t since;		 /* bytes of its frames that have come since it was asked for */
 	uint32_t peer;
 	uint32_t msg_len;
 	uint32_t unit;	  /* body bytes of every fragment but the last; 0 = not known yet */
@@ -44,7 +60,8 @@ struct reasm_entry {
 	uint32_t n_have;
 	uint32_t bytes;	   /* held */
 	uint32_t tail_off; /* last fragment held aside while unit is unknown; 0 = none */
-	uint64_t started;
+	uint64_t touched;  /* last fragment or copy */
+	uint64_t progress; /* last new fragment */
 	struct reasm_slot tail;
 	uint32_t page[MAX_PAGES]; /* page numbers, NONE where nothing came */
 };
@@ -64,6 +81,8 @@ struct kvr_reasm {
 	uint32_t mask;		 /* buckets - 1, of both tables */
 	uint32_t peer_max_pages; /* sparse messages must not take all pages */
 	uint32_t oldest, youngest;
+	struct reasm_list quiet[QUIET_LISTS];
+	struct reasm_done *lately;
 	uint32_t free_entry, free_peer, free_page;
 	uint32_t *buckets;
 	uint32_t *peer_buckets;
@@ -72,6 +91,14 @@ struct kvr_reasm {
 	struct reasm_page *pages; /* a free page keeps the next free one in `present` */
 	struct kvr_reasm_frag *done;
 };
+
+/* Move an entry to the end of one of the quiet lists; unlink it from its own before. */
+void kvr_reasm__quiet_unlink(struct kvr_reasm *r, uint32_t i);
+void kvr_reasm__quiet_append(struct kvr_reasm *r, uint32_t i, uint32_t list);
+
+/* Messages completed lately, by the 64-bit hash of their key. */
+bool kvr_reasm__done_find(const struct kvr_reasm *r, uint64_t name, uint64_t now);
+void kvr_reasm__done_add(struct kvr_reasm *r, uint64_t name, uint64_t now);
 
 /* Give all frames of an entry to the drop callback and free it. */
 void kvr_reasm__drop(struct kvr_reasm *r, uint32_t i);

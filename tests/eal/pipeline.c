@@ -37,9 +37,10 @@ static void need(bool ok, const char *what)
 	}
 }
 
-uint8_t pipeline_host = 2;
 uint64_t pipeline_cookie;
 const char *pipeline_router = "source_share = 0\n";
+uint32_t pipeline_mbufs = PIPELINE_MBUFS;
+uint8_t pipeline_host = 2;
 const char *pipeline_port = "cookie = off\n";
 
 static void configure(struct kvr_router_conf *c, const char *device, const char *pools)
@@ -47,15 +48,14 @@ static void configure(struct kvr_router_conf *c, const char *device, const char 
 	char path[] = "/tmp/kvr-pipeline-XXXXXX", err[300];
 	FILE *f = fdopen(mkstemp(path), "w");
 
-	fprintf(f,
-		"[router]\nmemory_mb = 256\nlarge_buffers = 8\nring_size = 256\n"
-		"reassembly_bytes = 8M\nreassembly_source_bytes = 7M\n%s",
+	/* Buffers for the largest message of the protocol, twice. */
+	fprintf(f, "[router]\nmemory_mb = 512\nlarge_buffers = 8\nring_size = 256\n%s",
 		pipeline_router);
 	fprintf(f,
 		"[port p]\ndevice = %s\nipv4 = 10.0.0.1\nipv6 = fd00::1\nudp_port = 7650\nmbufs = "
-		"16383\n"
+		"%u\n"
 		"answer_arp = off\n%s",
-		device, pipeline_port);
+		device, pipeline_mbufs, pipeline_port);
 	fputs(pools, f);
 	fclose(f);
 	if (kvr_router_conf_load(c, path, err, sizeof(err)) < 0) {

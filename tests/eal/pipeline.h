@@ -32,6 +32,17 @@ struct out {
 
 extern struct router *rt;
 
+#define PIPELINE_MBUFS 49151u
+
+/** More keys of [router] for the next start; no shares of sources unless a test changes it. */
+extern const char *pipeline_router;
+
+/** Packet buffers of the next start; PIPELINE_MBUFS unless a test changes it. */
+extern uint32_t pipeline_mbufs;
+
+/** Last byte of the address that pipeline_send() sends from; 2 unless a test changes it. */
+extern uint8_t pipeline_host;
+
 /** Start a router with one or two pools ("a" and, with @p pools 2, "b"); aborts on failure. */
 void pipeline_start(uint32_t pools);
 
@@ -50,15 +61,11 @@ void pipeline_stop(void);
  */
 extern uint32_t pipeline_queue;
 
-/** More keys of [router] and of the port; by default nobody proves his address or has a share. */
-extern const char *pipeline_router;
+/** More keys of the port; nobody has to prove his address unless a test changes it. */
 extern const char *pipeline_port;
 
 /** Peers send over IPv6 from now on, from fd00::2. */
 extern bool pipeline_ipv6;
-
-/** Peers send from 10.0.0.HOST from now on; 2 unless a test changes it. */
-extern uint8_t pipeline_host;
 
 /** Cookie of what pipeline_route() sends. */
 extern uint64_t pipeline_cookie;

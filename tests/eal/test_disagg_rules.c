@@ -749,7 +749,7 @@ static void dispatch_is_repeated_ever_more_slowly(void)
 static void without_buffers_nothing_is_lost(void)
 {
 	struct rte_mempool *mp;
-	struct rte_mbuf *m[16384];
+	static struct rte_mbuf *m[PIPELINE_MBUFS];
 	uint64_t in[KVR_STATS_MAX];
 	uint32_t n = 0;
 

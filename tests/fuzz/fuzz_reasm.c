@@ -6,6 +6,7 @@
  */
 #include "fuzz.h"
 
+#include "kvr_message.h"
 #include "kvr_reasm.h"
 
 #include <stdlib.h>
@@ -48,12 +49,17 @@ static void step(struct kvr_reasm *r, const uint8_t *d, uint64_t *now)
 	const uint32_t rest = off < msg_len ? msg_len - off : 0;
 	const uint32_t len = (d[3] & 1) != 0 ? 8u * (d[3] >> 1) : rest < unit ? rest : unit;
 	uint8_t frame[48 + 2048];
+	struct kvr_reasm_lack lack;
 	struct kvr_reasm_msg m;
 	void *ref;
 	int res;
 
 	*now += d[5];
 	kvr_reasm_expire(r, *now, 2);
+	if (kvr_reasm_lacking(r, *now, &lack)) {
+		REQUIRE(kvr_body_check(KVR_MISSING, &lack.missing, lack.len, NULL) == 0);
+		REQUIRE(lack.frame != NULL);
+	}
 	kvr_hdr_put(frame, KVR_ROUTE, &ids, msg_len, off, (uint16_t)len);
 	if (len > 2048 || kvr_frame_check(frame, 48 + len, KVR_ROLE_BIT_ROUTER) != 0)
 		return;
@@ -76,6 +82,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 					    .peer_max_messages = 3,
 					    .peer_max_frames = 30,
 					    .timeout = 200,
+					    .quiet = 20,
+					    .remember = 2,
 					    .seed = 1,
 					    .drop = on_drop};
 	struct kvr_reasm *r = kvr_reasm_create(&conf);

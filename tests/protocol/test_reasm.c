@@ -71,7 +71,7 @@ static int add(struct kvr_reasm *r, const struct kvr_peer *peer, uint64_t id, ui
 	owner[f] = REASM; /* until we learn otherwise: the drop callback may run inside */
 	res = kvr_reasm_add(r, peer, (struct kvr_wire_hdr *)hdr, (void *)(uintptr_t)(off + 0x1000),
 			    frame_ref(f), now, out);
-	if (res < 0 || res == KVR_REASM_DUPLICATE) {
+	if (res < 0 || res == KVR_REASM_DUPLICATE || res == KVR_REASM_DONE) {
 		CU_ASSERT_EQUAL(owner[f], REASM);
 		owner[f] = CALLER;
 	}
@@ -102,8 +102,8 @@ static void check_equations(const struct kvr_reasm *r)
 		held += owner[i] == REASM;
 	CU_ASSERT_EQUAL(s->frames, held);
 	CU_ASSERT_EQUAL(s->dropped_frames, dropped);
-	CU_ASSERT_EQUAL(s->fragments,
-			s->duplicates + s->refused_fragment + s->refused_full + s->accepted);
+	CU_ASSERT_EQUAL(s->fragments, s->duplicates + s->refused_fragment + s->refused_full +
+					      s->refused_large + s->accepted);
 	CU_ASSERT_EQUAL(s->accepted, s->delivered_frames + s->dropped_frames + s->frames);
 	CU_ASSERT_EQUAL(s->started,
 			s->completed + s->expired + s->evicted + s->flushed + s->messages);
@@ -222,21 +222,150 @@ static void every_part_of_the_key_counts(void)
 	finish(r);
 }
 
-static void messages_expire_by_age_of_the_first_fragment(void)
+static void messages_expire_when_nothing_new_comes(void)
 {
 	struct kvr_reasm *r = make((struct kvr_reasm_conf){.timeout = 100});
 	struct kvr_reasm_msg m;
 
 	add(r, &peer_a, 1, 2504, 0, 1000, 0, &m);
 	add(r, &peer_a, 2, 2504, 0, 1000, 50, &m);
-	add(r, &peer_a, 1, 2504, 1000, 1000, 90, &m); /* does not prolong */
-	CU_ASSERT_EQUAL(kvr_reasm_expire(r, 99, 10), 0);
-	CU_ASSERT_EQUAL(kvr_reasm_expire(r, 100, 10), 1);
-	CU_ASSERT_EQUAL(drop_calls, 2);
-	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 2000, 504, 101, &m), KVR_REASM_HELD); /* anew */
+	add(r, &peer_a, 1, 2504, 1000, 1000, 90, &m);
+	add(r, &peer_a, 2, 2504, 0, 1000, 140, &m); /* a copy does not prolong */
+	CU_ASSERT_EQUAL(kvr_reasm_expire(r, 149, 10), 0);
+	CU_ASSERT_EQUAL(kvr_reasm_expire(r, 190, 10), 2);
+	CU_ASSERT_EQUAL(drop_calls, 3);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 2000, 504, 191, &m), KVR_REASM_HELD); /* anew */
+	CU_ASSERT_EQUAL(add(r, &peer_a, 3, 2504, 2000, 504, 191, &m), KVR_REASM_HELD);
 	CU_ASSERT_EQUAL(kvr_reasm_expire(r, 1000, 1), 1); /* no more than asked */
 	CU_ASSERT_EQUAL(kvr_reasm_expire(r, 1000, 1), 1);
 	CU_ASSERT_EQUAL(kvr_reasm_expire(r, 1000, 1), 0);
+	finish(r);
+}
+
+static void what_is_missing_is_named_once_for_each_burst(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){.timeout = 1000, .quiet = 5});
+	struct kvr_reasm_lack l;
+	struct kvr_reasm_msg m;
+
+	CU_ASSERT_EQUAL(kvr_reasm_quiet_at(r), UINT64_MAX);
+	/* 131 fragments of 512 bytes; 0, 1, 66 and the last one come. */
+	for (uint32_t i = 0; i < 131; i += i == 0 ? 1 : i == 1 ? 65 : 64)
+		add(r, &peer_a, 1, 131 * 512, i * 512, 512, 0, &m);
+	CU_ASSERT_EQUAL(kvr_reasm_quiet_at(r), 5);
+	CU_ASSERT_FALSE(kvr_reasm_lacking(r, 4, &l));
+	CU_ASSERT_TRUE_FATAL(kvr_reasm_lacking(r, 5, &l));
+	CU_ASSERT_EQUAL(owner[frame_no(l.frame)], REASM);
+	CU_ASSERT_EQUAL(l.missing.kind, KVR_ROUTE);
+	CU_ASSERT_EQUAL(l.missing.msg_len, 131 * 512);
+	CU_ASSERT_EQUAL(l.missing.unit, 512);
+	CU_ASSERT_EQUAL(l.missing.first, 0);
+	CU_ASSERT_EQUAL(l.missing.n_words, 3);
+	CU_ASSERT_EQUAL(l.len, 24 + 3 * 8);
+	CU_ASSERT_EQUAL(l.word[0], ~UINT64_C(3));
+	CU_ASSERT_EQUAL(l.word[1], ~UINT64_C(4));
+	CU_ASSERT_EQUAL(l.word[2], 3); /* number 130 is there, 131 does not exist */
+	CU_ASSERT_FALSE(kvr_reasm_lacking(r, 500, &l)); /* nobody has said anything since */
+	CU_ASSERT_EQUAL(kvr_reasm_quiet_at(r), UINT64_MAX);
+	/* A copy of the first one makes it speak again; words that lack nothing are left out. */
+	for (uint32_t i = 2; i < 128; i++)
+		add(r, &peer_a, 1, 131 * 512, i * 512, 512, 500, &m);
+	CU_ASSERT_TRUE(kvr_reasm_lacking(r, 505, &l));
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 131 * 512, 0, 512, 600, &m), KVR_REASM_DUPLICATE);
+	CU_ASSERT_TRUE_FATAL(kvr_reasm_lacking(r, 605, &l));
+	CU_ASSERT_EQUAL(l.missing.first, 128);
+	CU_ASSERT_EQUAL(l.missing.n_words, 1);
+	CU_ASSERT_EQUAL(l.word[0], 3);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 131 * 512, 129 * 512, 512, 606, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 131 * 512, 128 * 512, 512, 606, &m), KVR_REASM_COMPLETE);
+	CU_ASSERT_FALSE(kvr_reasm_lacking(r, 700, &l));
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->asked, 3);
+	finish(r);
+}
+
+/* Nothing that comes makes a longer question than itself; what does not fit is asked for later. */
+static void a_question_is_not_longer_than_what_came(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){.timeout = 100000, .quiet = 5});
+	const uint32_t len = KVR_WIRE_MAX_FRAGMENTS * 512;
+	uint32_t came = 560;
+	struct kvr_reasm_lack l;
+	struct kvr_reasm_msg m;
+
+	/* The last fragment alone, however short, asks nothing. */
+	add(r, &peer_a, 1, len + 8, len, 8, 0, &m);
+	CU_ASSERT_FALSE(kvr_reasm_lacking(r, 10, &l));
+	CU_ASSERT_EQUAL(kvr_reasm_expire(r, 100000, 1), 1);
+	add(r, &peer_a, 2, len, 0, 512, 0, &m);
+	CU_ASSERT_TRUE_FATAL(kvr_reasm_lacking(r, 10, &l));
+	CU_ASSERT(48 + l.len <= came && l.len > 400);
+	for (uint32_t i = 1; i < 4; i++)
+		add(r, &peer_a, 2, len, i * 512, 512, 20, &m);
+	CU_ASSERT_TRUE_FATAL(kvr_reasm_lacking(r, 30, &l));
+	CU_ASSERT(48 + l.len <= KVR_WIRE_DEF_FRAME && l.missing.n_words == KVR_REASM_LACK_WORDS);
+	finish(r);
+}
+
+static void completed_messages_are_remembered(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){.timeout = 100, .remember = 64});
+	struct kvr_reasm_msg m;
+
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 1512, 0, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 1512, 1000, 512, 50, &m), KVR_REASM_COMPLETE);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 1512, 0, 1000, 149, &m), KVR_REASM_DONE);
+	CU_ASSERT_EQUAL(add(r, &peer_b, 1, 1512, 0, 1000, 149, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 1512, 0, 1000, 150, &m), KVR_REASM_HELD); /* forgotten */
+	finish(r);
+}
+
+static struct kvr_peer first_byte(const struct kvr_peer *p)
+{
+	return (struct kvr_peer){{p->b[0]}};
+}
+
+/* Senders that are one source share its bounds, and are told apart all the same. */
+static void senders_of_one_source_share(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){
+		.max_frames = 100, .peer_max_frames = 3, .share = first_byte});
+	const struct kvr_peer other = {{11}};
+	struct kvr_reasm_msg m;
+
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_b, 1, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_b, 1, 2504, 1000, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 1000, 1000, 0, &m), -KVR_E_REASSEMBLY_FULL);
+	CU_ASSERT_EQUAL(add(r, &other, 1, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	finish(r);
+}
+
+static void messages_of_too_many_fragments_are_refused_at_once(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){.msg_max_frames = 4});
+	struct kvr_reasm_msg m;
+
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 4008, 0, 1000, 0, &m), -KVR_E_TOO_LARGE);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 4008, 2000, 1000, 0, &m), -KVR_E_TOO_LARGE);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 36000, 35000, 1000, 0, &m), -KVR_E_TOO_LARGE);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 4000, 0, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->refused_large, 3);
+	finish(r);
+}
+
+static void the_oldest_go_when_memory_is_short(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){0});
+	struct kvr_reasm_msg m;
+
+	add(r, &peer_a, 1, 2504, 0, 1000, 0, &m);
+	add(r, &peer_a, 2, 2504, 0, 1000, 0, &m);
+	add(r, &peer_a, 1, 2504, 1000, 1000, 0, &m);
+	CU_ASSERT_EQUAL(kvr_reasm_evict(r, 1), 1);
+	CU_ASSERT_EQUAL(drop_calls, 2);
+	CU_ASSERT_EQUAL(kvr_reasm_evict(r, 5), 1);
+	CU_ASSERT_EQUAL(kvr_reasm_evict(r, 5), 0);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->evicted, 2);
 	finish(r);
 }
 
@@ -511,7 +640,13 @@ int main(void)
 		{"duplicates", duplicates_stay_with_the_caller},
 		{"contradictions", contradictions_are_refused_and_harmless},
 		{"key", every_part_of_the_key_counts},
-		{"expiry", messages_expire_by_age_of_the_first_fragment},
+		{"expiry", messages_expire_when_nothing_new_comes},
+		{"missing", what_is_missing_is_named_once_for_each_burst},
+		{"question", a_question_is_not_longer_than_what_came},
+		{"remembered", completed_messages_are_remembered},
+		{"source", senders_of_one_source_share},
+		{"too large", messages_of_too_many_fragments_are_refused_at_once},
+		{"short", the_oldest_go_when_memory_is_short},
 		{"share of a peer", a_peer_cannot_exceed_its_share},
 		{"flood", a_flood_of_first_fragments_evicts_the_oldest},
 		{"totals", total_frames_and_bytes_hold},

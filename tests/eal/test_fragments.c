@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Messages in fragments through the whole router: floods of them starve nobody, what is too large
+ * is refused at once, what is missing is asked for.
+ */
+#include "pipeline.h"
+
+#include <string.h>
+
+#include "kvr_frame.h"
+#include "kvr_put.h"
+#include "kvr_test.h"
+#include "stages.h"
+
+#define WORKER	31u
+#define UNIT	1384u
+#define HEADER	sizeof(struct kvr_wire_hdr)
+#define MSG_MAX 1024u /* frames of the messages that are sent by hand here */
+
+static void begin(void)
+{
+	pipeline_start(1);
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 1));
+	pipeline_flush();
+}
+
+static void end(void)
+{
+	pipeline_turn();
+	kvr_reasm_flush(rt->lcore[0]->reasm);
+	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
+	CU_ASSERT_EQUAL(rt->pool[0].held, 0);
+	CU_ASSERT_TRUE(pipeline_balanced());
+	pipeline_stop();
+}
+
+/* ---- a ROUTE by hand: tokens in fragments ---- */
+
+static struct {
+	uint8_t frame[MSG_MAX][KVR_WIRE_DEF_FRAME];
+	uint32_t len[MSG_MAX];
+	uint32_t n;
+} msg;
+
+static void make(uint64_t id, uint32_t tokens, uint32_t flags)
+{
+	static uint32_t token[300000];
+	const struct kvr_wire_ids ids = {
+		.source = 77, .id = id, .epoch = 1, .msg_seq = (uint32_t)id};
+	struct kvr_request_src src = {.fixed = {.pool = 5,
+						.flags = flags,
+						.isl = tokens,
+						.max_tokens = KVR_NONE32,
+						.expected_output_tokens = KVR_NONE32},
+				      .tokens = token,
+				      .n_tokens = tokens};
+	struct kvr_slice s[KVR_REQUEST_SLICES];
+	struct kvr_frag f;
+	uint32_t off, part, len;
+
+	for (uint32_t i = 0; i < tokens; i++)
+		token[i] = (uint32_t)id * 1000 + i;
+	len = kvr_request_build(&src, s);
+	CU_ASSERT_FATAL(kvr_frag_init(&f, KVR_ROUTE, &ids, len, KVR_WIRE_DEF_FRAME) == 0 &&
+			f.n_frames <= MSG_MAX);
+	for (msg.n = 0; kvr_frag_next(&f, msg.frame[msg.n], &off, &part); msg.n++) {
+		kvr_slices_copy(s, KVR_REQUEST_SLICES, off, part, msg.frame[msg.n] + HEADER);
+		msg.len[msg.n] = (uint32_t)HEADER + part;
+	}
+}
+
+static void send_frame(uint32_t i)
+{
+	pipeline_send(PEER_CLIENT, msg.frame[i], msg.len[i]);
+}
+
+static uint32_t count(uint32_t to, uint8_t kind)
+{
+	uint32_t n = 0;
+
+	while (pipeline_expect(to, kind) != NULL)
+		n++;
+	return n;
+}
+
+/* MISSING in the router's last words, or NULL. */
+static const struct kvr_wire_missing *asked(uint64_t *word)
+{
+	const struct out *o = pipeline_expect(PEER_CLIENT, KVR_MISSING);
+	const struct kvr_wire_missing *m;
+
+	if (o == NULL)
+		return NULL;
+	m = (const void *)(&o->hdr + 1);
+	CU_ASSERT_EQUAL(kvr_body_check(KVR_MISSING, m, o->hdr.msg_len, NULL), 0);
+	memcpy(word, m + 1, m->n_words * 8u);
+	return m;
+}
+
+/* All frames of the last DISPATCH have come out. @return its handle. */
+static uint64_t dispatched(uint32_t bytes)
+{
+	const struct out *o;
+	uint64_t h = 0;
+	uint32_t n = 0;
+
+	while ((o = pipeline_expect(PEER_AGENT, KVR_DISPATCH)) != NULL) {
+		h = o->hdr.handle;
+		n += o->hdr.frag_len;
+	}
+	CU_ASSERT_EQUAL(n, bytes);
+	return h;
+}
+
+/* The engine answers with one item, the client acknowledges it. */
+static void finish(uint64_t id, uint64_t handle)
+{
+	const struct kvr_wire_ids ids = {.source = 77, .id = id, .handle = handle, .epoch = 1};
+	const struct kvr_wire_response w = {.flags = KVR_RESP_F_FIN, .cached_tokens = KVR_NONE32};
+	const struct kvr_wire_response_ack ack = {.next_seq = 1, .flags = KVR_RACK_F_FIN};
+	uint8_t buf[256];
+
+	pipeline_send(
+		PEER_AGENT, buf,
+		(size_t)kvr_put_response(buf, sizeof(buf), &ids, w, (struct kvr_slice){NULL, 0}));
+	pipeline_turn();
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_response_ack(buf, sizeof(buf), &ids, &ack));
+	pipeline_turn();
+}
+
+/* ---- floods ---- */
+
+static void heartbeat(void)
+{
+	const struct kvr_wire_ids ids = {.source = WORKER, .id = 3, .epoch = 1};
+	const struct kvr_wire_rank_load load = {.kv_used_blocks = UINT64_MAX};
+	uint8_t buf[256];
+
+	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_heartbeat(buf, sizeof(buf), &ids, &load, 1));
+	pipeline_turn();
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_HEARTBEAT_ACK));
+}
+
+/* A small request goes all its way. */
+static void life(uint64_t id)
+{
+	pipeline_route(id, id * 100, 4, 0, NULL);
+	finish(id, dispatched(sizeof(struct kvr_wire_request) + 4 * 8 + 8));
+}
+
+/* `n` fragments of messages of `frames` fragments each that never become whole. */
+static void flood(uint32_t from, uint32_t n, uint32_t frames, uint64_t first_id)
+{
+	uint8_t f[HEADER + UNIT] = {0};
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct kvr_wire_ids ids = {
+			.source = 666, .id = first_id + i / (frames - 1), .epoch = 1};
+
+		kvr_hdr_put(f, KVR_ROUTE, &ids, frames * UNIT, i % (frames - 1) * UNIT, UNIT);
+		pipeline_send(from, f, sizeof(f));
+		if (i % 256 == 255)
+			pipeline_turn();
+	}
+	pipeline_turn();
+	pipeline_flush();
+}
+
+static uint32_t free_buffers(void)
+{
+	struct kvr_port_info info;
+
+	kvr_port_info(rt->port[0], &info);
+	return info.mbufs_free;
+}
+
+/* As many buffers as a small configuration has; the flood of the issue, again and again. */
+static void flooded(uint32_t ports, uint8_t hosts, uint32_t frames)
+{
+	uint64_t id = 1;
+
+	pipeline_mbufs = 8191;
+	begin();
+	pipeline_mbufs = PIPELINE_MBUFS;
+	for (uint32_t round = 0; round < 6; round++) {
+		for (uint32_t k = 0; k < ports * hosts; k++) {
+			pipeline_host = (uint8_t)(100 + k % hosts);
+			flood(5000 + k / hosts, 6600 / (ports * hosts), frames, round * 10000 + k);
+			if (k % 4 == 0) {
+				pipeline_host = 2;
+				heartbeat();
+				life(id++);
+			}
+		}
+		pipeline_host = 2;
+		CU_ASSERT(free_buffers() > rt->sizes.reserve);
+		CU_ASSERT(kvr_reasm_stats(rt->lcore[0]->reasm)->frames <=
+			  rt->sizes.reassembly_lcore);
+		heartbeat();
+		life(id++);
+		/* Another large one, which is honest: what is older goes. */
+		make(id, rt->sizes.max_frames * UNIT / 4 - 100, 0);
+		for (uint32_t i = 0; i < msg.n; i++)
+			send_frame(i);
+		pipeline_advance(2);
+		for (int i = 0; i < 20; i++)
+			pipeline_advance(1);
+		finish(id, dispatched((msg.n - 1) * UNIT + msg.len[msg.n - 1] - (uint32_t)HEADER));
+		id++;
+		pipeline_flush();
+	}
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_ROUTED), id - 1);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_FINISHED), id - 1);
+	end();
+}
+
+static void one_socket_takes_only_its_share(void)
+{
+	flooded(1, 1, 4000);
+	flooded(1, 1, 3);
+}
+
+static void ports_are_one_source(void)
+{
+	flooded(60, 1, 100);
+}
+
+static void many_addresses_push_out_each_other(void)
+{
+	flooded(1, 100, 100);
+}
+
+/* Should buffers become scarce all the same, unfinished messages go first. */
+static void scarce_buffers_are_kept_for_short_frames(void)
+{
+	static struct rte_mbuf *m[PIPELINE_MBUFS];
+	struct rte_mempool *mp;
+	uint32_t n = 0;
+
+	begin();
+	flood(5000, 2000, 4000, 1);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(rt->lcore[0]->reasm)->frames, 2000);
+	mp = rt->lcore[0]->mbufs;
+	while (rte_mempool_avail_count(mp) > rt->sizes.low_water / 2)
+		m[n++] = rte_pktmbuf_alloc(mp);
+	flood(5000, 10, 4000, 2);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(rt->lcore[0]->reasm)->frames, 0);
+	CU_ASSERT(kvr_stats_get(rt->lcore[0]->in, IN_REASM_EVICTED) > 0);
+	CU_ASSERT(kvr_stats_get(rt->lcore[0]->reject, KVR_E_REASSEMBLY_FULL) > 0);
+	heartbeat();
+	while (n > 0)
+		rte_pktmbuf_free(m[--n]);
+	life(1);
+	end();
+}
+
+/* ---- the largest message ---- */
+
+static void what_is_too_large_is_refused_on_its_first_fragment(void)
+{
+	uint8_t f[HEADER + UNIT] = {0};
+	const struct kvr_wire_ids ids = {.source = 77, .id = 9, .epoch = 1};
+	const struct kvr_wire_rejected *r;
+	const struct out *o;
+	uint32_t frames;
+
+	pipeline_mbufs = 8191;
+	begin();
+	pipeline_mbufs = PIPELINE_MBUFS;
+	frames = rt->sizes.max_frames;
+	CU_ASSERT(rt->sizes.max_message >= frames * UNIT);
+	kvr_hdr_put(f, KVR_ROUTE, &ids, frames * UNIT + 8, 0, UNIT);
+	pipeline_send(PEER_CLIENT, f, sizeof(f));
+	pipeline_turn();
+	o = pipeline_expect(PEER_CLIENT, KVR_REJECTED);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	r = (const void *)(&o->hdr + 1);
+	CU_ASSERT_EQUAL(r->code, KVR_E_TOO_LARGE);
+	CU_ASSERT_EQUAL(r->detail[0], frames * UNIT + 8);
+	CU_ASSERT_EQUAL(r->detail[1], frames * UNIT);
+	/* The others are not answered, each would be a copy of the first answer. */
+	kvr_hdr_put(f, KVR_ROUTE, &ids, frames * UNIT + 8, UNIT, UNIT);
+	pipeline_send(PEER_CLIENT, f, sizeof(f));
+	pipeline_turn();
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_REJECTED));
+	CU_ASSERT_EQUAL(kvr_reasm_stats(rt->lcore[0]->reasm)->frames, 0);
+	end();
+}
+
+/* Their fragments come in turns, from one address. */
+static void two_of_the_largest_fit_at_the_same_time(void)
+{
+	static uint8_t first[MSG_MAX][KVR_WIRE_DEF_FRAME];
+	static uint32_t len[MSG_MAX];
+	uint32_t n, bytes;
+
+	pipeline_mbufs = 8191;
+	begin();
+	pipeline_mbufs = PIPELINE_MBUFS;
+	make(1, (rt->sizes.max_frames * UNIT - 88) / 8 * 2, 0);
+	CU_ASSERT_EQUAL(msg.n, rt->sizes.max_frames);
+	n = msg.n;
+	bytes = (n - 1) * UNIT + msg.len[n - 1] - (uint32_t)HEADER;
+	memcpy(first, msg.frame, sizeof(first));
+	memcpy(len, msg.len, sizeof(len));
+	make(2, (rt->sizes.max_frames * UNIT - 88) / 8 * 2, 0);
+	for (uint32_t i = 0; i < n; i++) {
+		pipeline_send(PEER_CLIENT, first[i], len[i]);
+		send_frame(i);
+	}
+	for (int i = 0; i < 30; i++)
+		pipeline_advance(1);
+	CU_ASSERT_EQUAL(count(PEER_CLIENT, KVR_ACCEPTED), 2);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_REJECTED));
+	dispatched(2 * bytes);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_ROUTED), 2);
+	for (uint64_t id = 1; id <= 2; id++) {
+		const struct kvr_wire_ids ids = {.source = 77, .id = id, .epoch = 1};
+		uint8_t buf[64];
+
+		pipeline_send(PEER_CLIENT, buf,
+			      (size_t)kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids));
+	}
+	pipeline_turn();
+	end();
+}
+
+/* ---- what is missing ---- */
+
+static void the_router_asks_for_what_it_lacks(void)
+{
+	const struct kvr_wire_missing *m;
+	uint64_t word[KVR_REASM_LACK_WORDS];
+
+	begin();
+	make(1, 200000, 0); /* 578 frames */
+	for (uint32_t i = 0; i < msg.n; i++)
+		if (i != 0 && i != 70 && i != msg.n - 1)
+			send_frame(i);
+	pipeline_turn();
+	CU_ASSERT_PTR_NULL(asked(word));
+	pipeline_advance(5);
+	m = asked(word);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(m);
+	CU_ASSERT_EQUAL(m->kind, KVR_ROUTE);
+	CU_ASSERT_EQUAL(m->msg_seq, 1);
+	CU_ASSERT_EQUAL(m->unit, UNIT);
+	CU_ASSERT_EQUAL(m->first, 0);
+	CU_ASSERT_EQUAL(word[0], 1);
+	CU_ASSERT_EQUAL(word[1], 1 << 6);
+	CU_ASSERT_EQUAL(word[(msg.n - 1) / 64], UINT64_C(1) << (msg.n - 1) % 64);
+	pipeline_advance(500);
+	CU_ASSERT_PTR_NULL(asked(word)); /* once: the client has said nothing since */
+	send_frame(1);			 /* it speaks, and says nothing new */
+	pipeline_turn();
+	pipeline_advance(5);
+	CU_ASSERT_PTR_NOT_NULL(asked(word));
+	send_frame(0);
+	send_frame(70);
+	send_frame(msg.n - 1);
+	pipeline_turn();
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_MESSAGES), 1);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_ASKED), 2);
+	for (int i = 0; i < 20; i++)
+		pipeline_advance(1);
+	finish(1, dispatched(88 + 800000));
+	end();
+}
+
+/* Its ACCEPTED was lost: the first fragment asks what has become of it, and begins nothing. */
+static void a_copy_of_a_whole_message_is_answered_as_probe(void)
+{
+	const struct out *o;
+
+	begin();
+	make(1, 2000, 0);
+	for (uint32_t i = 0; i < msg.n; i++)
+		send_frame(i);
+	pipeline_turn();
+	CU_ASSERT_EQUAL(count(PEER_CLIENT, KVR_ACCEPTED), 1);
+	((struct kvr_wire_request *)(msg.frame[0] + HEADER))->flags |= KVR_REQ_F_RESEND;
+	for (uint32_t i = msg.n; i-- > 0;)
+		send_frame(i);
+	pipeline_turn();
+	o = pipeline_expect(PEER_CLIENT, KVR_ACCEPTED);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_accepted *)(&o->hdr + 1))->state,
+			KVR_STATE_DISPATCHED);
+	CU_ASSERT_EQUAL(count(PEER_CLIENT, KVR_ACCEPTED), 0);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(rt->lcore[0]->reasm)->frames, 0);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_MESSAGES), 1);
+	finish(1, dispatched(88 + 8000));
+	end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"one socket", one_socket_takes_only_its_share},
+			       {"ports", ports_are_one_source},
+			       {"addresses", many_addresses_push_out_each_other},
+			       {"scarce", scarce_buffers_are_kept_for_short_frames},
+			       {"too large", what_is_too_large_is_refused_on_its_first_fragment},
+			       {"two largest", two_of_the_largest_fit_at_the_same_time},
+			       {"missing", the_router_asks_for_what_it_lacks},
+			       {"copy", a_copy_of_a_whole_message_is_answered_as_probe},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("fragments", tests);
+}
