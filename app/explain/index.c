@@ -134,12 +134,6 @@ void ex_index_clear(struct ex_index *x, uint32_t rank)
 	settle(x);
 }
 
-void ex_index_drop(struct ex_index *x, uint32_t rank)
-{
-	kvr_prefix_drop_rank(x->t, (uint16_t)rank);
-	settle(x);
-}
-
 void ex_index_predict(struct ex_index *x, uint32_t rank, const uint64_t *sh, uint32_t n,
 		      uint64_t now_ns, double ttl_s)
 {
@@ -156,7 +150,8 @@ void ex_index_score(struct ex_index *x, const uint64_t *sh, uint32_t n, uint64_t
 	const struct kvr_prefix_query q = {sh, n, x->out};
 	const struct kvr_overlap *o = x->out;
 
-	kvr_prefix_expire(x->t, now_ns / MS);
+	while (!kvr_prefix_expire(x->t, now_ns / MS))
+		;
 	settle(x);
 	kvr_prefix_score_burst(x->t, &q, 1);
 	*ov = (struct kvr_sched_overlap){.device = kvr_overlap_tier(o, KVR_PREFIX_DEVICE)};

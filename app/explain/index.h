@@ -25,9 +25,8 @@ void ex_index_store(struct ex_index *x, uint32_t rank, enum ex_tier tier, const 
 		    uint32_t n, const uint64_t *parent);
 void ex_index_remove(struct ex_index *x, uint32_t rank, enum ex_tier tier, const uint64_t *sh,
 		     uint32_t n);
+/** The rank has nothing any more, predictions neither. */
 void ex_index_clear(struct ex_index *x, uint32_t rank);
-/** The rank is gone: predictions too. */
-void ex_index_drop(struct ex_index *x, uint32_t rank);
 void ex_index_predict(struct ex_index *x, uint32_t rank, const uint64_t *sh, uint32_t n,
 		      uint64_t now_ns, double ttl_s);
 /** Overlap of a prompt at a time; the arrays stay valid until the next call. */

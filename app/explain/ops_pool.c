@@ -297,7 +297,7 @@ static void rank_removed(void *arg, uint32_t rank, uint64_t worker, uint32_t dp_
 {
 	struct ex_pool *pool = arg;
 
-	ex_index_drop(pool->index, rank);
+	ex_index_clear(pool->index, rank);
 }
 
 static bool refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,

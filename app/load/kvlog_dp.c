@@ -312,8 +312,8 @@ static void ack_dump(struct load *l, uint32_t rank, const struct kvr_wire_kv_ack
 		d->acked = d->n_frames;
 	if (d->acked == d->n_frames)
 		d->rank = LOAD_UNPINNED;
-	else if (a->code == KVR_KV_GAP || a->code == KVR_KV_BUSY)
-		d->sent = d->acked;
+	else if (a->code == KVR_KV_GAP)
+		d->sent = d->acked; /* BUSY: the timer sends again */
 	list(l, rank);
 }
 

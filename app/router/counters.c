@@ -160,7 +160,8 @@ static const struct kvr_counter event_counters[] = {
 	[EC_GAPS] = {"gaps", "frames", "frames refused because earlier events are missing"},
 	[EC_DUMPS] = {"dumps", "frames", "frames of dumps applied"},
 	[EC_UNKNOWN] = {"unknown", "frames",
-			"frames of a rank or epoch that is not there any more"},
+			"frames of a worker or a life of it that the rank is not of any more"},
+	[EC_BUSY] = {"busy", "frames", "frames put off: the rank's old blocks are being freed"},
 	[EC_STORED_BLOCKS] = {"stored", "blocks", "blocks stored"},
 	[EC_REMOVED_BLOCKS] = {"removed", "blocks", "blocks removed"},
 	[EC_CLEARS] = {"clears", "events", "ranks cleared by events"},
@@ -168,8 +169,8 @@ static const struct kvr_counter event_counters[] = {
 };
 
 static const struct kvr_equation event_equations[] = {
-	{"frames = applied + stale + gaps + dumps + unknown", KVR_TERMS(EC_FRAMES),
-	 KVR_TERMS(EC_APPLIED, EC_STALE, EC_GAPS, EC_DUMPS, EC_UNKNOWN)},
+	{"frames = applied + stale + gaps + dumps + unknown + busy", KVR_TERMS(EC_FRAMES),
+	 KVR_TERMS(EC_APPLIED, EC_STALE, EC_GAPS, EC_DUMPS, EC_UNKNOWN, EC_BUSY)},
 	{NULL, NULL, NULL},
 };
 

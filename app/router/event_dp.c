@@ -2,10 +2,15 @@
 /*
  * KV events: from a worker's frame to the prefix table, in order.
  *
- * Each rank has a cursor (epoch, next event id). A frame is applied from the cursor on: events
- * below it are repeats, a frame that starts above it is a gap, and the agent is told where to go
- * on. A dump replaces what the rank holds; its frames are numbered from 0 and must come in order
- * too. Every frame is answered with the cumulative KV_ACK, so any loss on the way repairs itself.
+ * Each rank has a cursor (worker, its life, next event id). A frame of anybody else is refused; one
+ * of its worker is applied from the cursor on: events below it are repeats, a frame that starts
+ * above it is a gap, and the agent is told where to go on. A dump replaces what the rank holds; its
+ * frames are numbered from 0 and must come in order too. Every frame is answered with the
+ * cumulative KV_ACK, so any loss on the way repairs itself.
+ *
+ * Emptying a rank takes no time here, freeing what it had is sliced (lib/prefix). Until that is
+ * done the rank scores nothing and blocks are not stored: the agent is told BUSY, with the event to
+ * go on from. It is so for milliseconds at worst, and only for ranks that had many blocks.
  */
 #include "stages.h"
 
@@ -15,6 +20,7 @@
 #include "kvr_message.h"
 
 #define EXPIRE_EVERY_NS UINT64_C(50000000) /* predicted blocks die at most 100 ms late */
+#define TURN_UNITS	1536u /* of kvr_prefix_work(), then no more frames: 25 to 45 us */
 
 static void ack(struct lcore *lc, const struct kvr_path *to, const struct kvr_wire_hdr *h,
 		uint32_t dp_rank, enum kvr_wire_kv_code code, const struct event_cursor *c)
@@ -57,18 +63,22 @@ void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 		/* The cursor is the event lcore's: the agent goes on from what it knows. */
 		in_count(lc, IN_IGNORED);
 		in_count(lc, IN_RING_FULL);
+		ack(lc, from, h, e->dp_rank, KVR_KV_BUSY, NULL);
 		rte_pktmbuf_free(m);
 		return;
 	}
 	in_count(lc, IN_EVENTS);
 }
 
-void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank)
+void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank, uint64_t worker)
 {
+	const struct kvr_view_worker *w = kvr_view_find(lc->view, worker);
 	struct event_note n = {.rank = rank};
 
 	n.p = buf_get(lc->rt, lc->rt->hash_bufs, sizeof(*n.p) + j->n_hashes * sizeof(n.p->sh[0]));
 	if (likely(n.p != NULL)) {
+		n.p->worker = worker;
+		n.p->epoch = w != NULL ? w->epoch : 0;
 		n.p->n = j->n_hashes;
 		memcpy(n.p->sh, j->hashes, j->n_hashes * sizeof(uint64_t));
 		if (rte_ring_enqueue_elem(p->events, &n, sizeof(n)) == 0) {
@@ -87,22 +97,39 @@ static void event_count(struct pool *p, enum event_counter c, uint64_t n)
 	kvr_stats_add(p->event_count, c, n);
 }
 
-void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, uint32_t epoch)
+/*
+ * What the rank can have on its device: a quarter more than the worker says, for what is under way
+ * between an engine and its books. 0: it does not say.
+ */
+static uint64_t limit_of(const struct kvr_worker *w)
+{
+	const uint64_t n = w != NULL ? w->total_kv_blocks : 0;
+
+	return n > UINT32_MAX / 2 ? 0 : n == 0 ? 0 : n + n / 4 + 64;
+}
+
+void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, const struct kvr_worker *w)
 {
 	RTE_SET_USED(lc);
 	if (rank >= p->max_ranks)
 		return;
-	kvr_prefix_drop_rank(p->prefix, (uint16_t)rank);
-	p->cursor[rank] = (struct event_cursor){
-		.epoch = epoch, .authoritative = epoch != 0, .lag = UINT64_MAX};
+	kvr_prefix_clear_rank(p->prefix, (uint16_t)rank);
+	kvr_prefix_limit(p->prefix, (uint16_t)rank, limit_of(w));
+	p->cursor[rank] = (struct event_cursor){.worker = w != NULL ? w->id : 0,
+						.epoch = w != NULL ? w->epoch : 0,
+						.authoritative = w != NULL,
+						.lag = UINT64_MAX};
 }
 
-static void apply(struct pool *p, uint32_t rank, const struct kvr_kv_event *ev)
+/* False: not now, the rank is being emptied. */
+static bool apply(struct pool *p, uint32_t rank, const struct kvr_kv_event *ev)
 {
 	const enum kvr_prefix_tier tier = (enum kvr_prefix_tier)ev->tier;
 
 	switch (ev->type) {
 	case KVR_KV_STORED:
+		if (!kvr_prefix_ready(p->prefix, (uint16_t)rank))
+			return false;
 		kvr_prefix_store(p->prefix, (uint16_t)rank, tier,
 				 (ev->flags & KVR_KV_EV_F_PARENT) != 0 ? &ev->parent : NULL,
 				 ev->hashes, ev->n_blocks);
@@ -117,17 +144,21 @@ static void apply(struct pool *p, uint32_t rank, const struct kvr_kv_event *ev)
 		event_count(p, EC_CLEARS, 1);
 		break;
 	}
+	return true;
 }
 
-static void apply_from(struct pool *p, uint32_t rank, const struct kvr_wire_kv_events *e,
-		       uint64_t skip)
+/* Apply all but the first @p skip events. @return how many are done with, those included. */
+static uint64_t apply_from(struct pool *p, uint32_t rank, const struct kvr_wire_kv_events *e,
+			   uint64_t skip)
 {
 	struct kvr_kv_iter it = kvr_kv_events_begin(e);
 	struct kvr_kv_event ev;
+	uint64_t i = 0;
 
-	for (uint64_t i = 0; kvr_kv_events_next(&it, &ev); i++)
-		if (i >= skip && p->events_used)
-			apply(p, rank, &ev);
+	for (; kvr_kv_events_next(&it, &ev); i++)
+		if (i >= skip && p->events_used && !apply(p, rank, &ev))
+			break;
+	return i;
 }
 
 /*
@@ -161,7 +192,11 @@ static enum kvr_wire_kv_code dump_frame(struct pool *p, uint32_t rank, struct ev
 			    1);
 		return KVR_KV_OK;
 	}
-	apply_from(p, rank, e, 0);
+	/* A dump only stores: the first event is put off, or none. */
+	if (apply_from(p, rank, e, 0) < e->n_events) {
+		event_count(p, EC_BUSY, 1);
+		return KVR_KV_BUSY;
+	}
 	c->dump_pos++;
 	if ((e->flags & KVR_KV_F_DUMP_END) != 0) {
 		c->dumping = 0;
@@ -175,6 +210,8 @@ static enum kvr_wire_kv_code dump_frame(struct pool *p, uint32_t rank, struct ev
 static enum kvr_wire_kv_code live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 					const struct kvr_wire_kv_events *e)
 {
+	uint64_t before;
+
 	/* Older than the dump that is being received, or its sender knows nothing of a dump. */
 	if (c->dumping) {
 		event_count(p, EC_STALE, 1);
@@ -184,17 +221,25 @@ static enum kvr_wire_kv_code live_frame(struct pool *p, uint32_t rank, struct ev
 		event_count(p, EC_STALE, 1);
 		return KVR_KV_OK;
 	}
+	if (e->first_event_id > c->next && !kvr_prefix_ready(p->prefix, (uint16_t)rank)) {
+		event_count(p, EC_BUSY, 1); /* what is before it was put off, perhaps */
+		return KVR_KV_BUSY;
+	}
 	if (e->first_event_id > c->next) {
 		event_count(p, EC_GAPS, 1);
 		c->authoritative = 0;
 		return KVR_KV_GAP;
 	}
-	apply_from(p, rank, e, c->next - e->first_event_id);
-	c->next = e->first_event_id + e->n_events;
+	before = c->next;
+	c->next = e->first_event_id + apply_from(p, rank, e, c->next - e->first_event_id);
+	if (c->next == before) {
+		event_count(p, EC_BUSY, 1);
+		return KVR_KV_BUSY;
+	}
 	c->dump_pos = 0;
 	c->authoritative = 1;
 	event_count(p, EC_APPLIED, 1);
-	return KVR_KV_OK;
+	return c->next < e->first_event_id + e->n_events ? KVR_KV_BUSY : KVR_KV_OK;
 }
 
 void event_heartbeat(struct lcore *lc, struct pool *p, const struct kvr_worker *w,
@@ -207,6 +252,8 @@ void event_heartbeat(struct lcore *lc, struct pool *p, const struct kvr_worker *
 	if (load->dp_rank < w->dp_start || i >= w->dp_size || w->rank[i] >= p->max_ranks)
 		return;
 	c = &p->cursor[w->rank[i]];
+	if (c->worker != w->id || c->epoch != w->epoch)
+		return;
 	if (c->dumping || load->next_event_id <= c->next) {
 		c->lag = UINT64_MAX;
 		return;
@@ -228,7 +275,8 @@ static void event_frame(struct lcore *lc, struct pool *p, const struct event_not
 	enum kvr_wire_kv_code code;
 
 	event_count(p, EC_FRAMES, 1);
-	if (c->epoch != h->epoch) { /* the rank has changed hands on the way here */
+	/* The rank has changed hands on the way here. */
+	if (c->epoch == 0 || c->worker != h->source || c->epoch != h->epoch) {
 		event_count(p, EC_UNKNOWN, 1);
 		ack(lc, path_kept(n->m), h, e->dp_rank, KVR_KV_HELLO, NULL);
 	} else {
@@ -240,24 +288,41 @@ static void event_frame(struct lcore *lc, struct pool *p, const struct event_not
 	rte_pktmbuf_free(n->m);
 }
 
+static void event_prediction(struct lcore *lc, struct pool *p, const struct event_note *n)
+{
+	const struct event_cursor *c = &p->cursor[n->rank];
+
+	/* Not of an earlier owner of the rank; nobody's rank is of life 0, as an unknown worker. */
+	if (c->worker == n->p->worker && c->epoch == n->p->epoch && c->epoch != 0)
+		kvr_prefix_predict(p->prefix, (uint16_t)n->rank, n->p->sh, n->p->n,
+				   lc->now_ns / 1000000, p->predict_ttl_ms);
+	buf_put(n->p);
+}
+
+static void event_expire(struct lcore *lc, struct pool *p)
+{
+	if (!p->predict || lc->now_ns < p->expire_ns)
+		return;
+	if (kvr_prefix_expire(p->prefix, lc->now_ns / 1000000))
+		p->expire_ns = lc->now_ns + EXPIRE_EVERY_NS; /* else the next turn goes on */
+}
+
 uint32_t event_poll(struct lcore *lc, struct pool *p)
 {
-	struct event_note n[BURST];
-	uint32_t got = rte_ring_dequeue_burst_elem(p->events, n, sizeof(n[0]), BURST, NULL);
+	const uint64_t end = kvr_prefix_work(p->prefix) + TURN_UNITS;
+	struct event_note n;
+	uint32_t got = 0;
 
-	for (uint32_t i = 0; i < got; i++) {
-		if (n[i].m != NULL) {
-			event_frame(lc, p, &n[i]);
-			continue;
-		}
-		kvr_prefix_predict(p->prefix, (uint16_t)n[i].rank, n[i].p->sh, n[i].p->n,
-				   lc->now_ns / 1000000, p->predict_ttl_ms);
-		buf_put(n[i].p);
+	/* One by one: what one costs is known when it is done. */
+	for (; got < BURST && kvr_prefix_work(p->prefix) < end &&
+	       rte_ring_dequeue_elem(p->events, &n, sizeof(n)) == 0;
+	     got++) {
+		if (n.m != NULL)
+			event_frame(lc, p, &n);
+		else
+			event_prediction(lc, p, &n);
 	}
-	if (p->predict && lc->now_ns >= p->expire_ns) {
-		p->expire_ns = lc->now_ns + EXPIRE_EVERY_NS;
-		kvr_prefix_expire(p->prefix, lc->now_ns / 1000000);
-	}
+	event_expire(lc, p);
 	kvr_prefix_maintain(p->prefix, lc->now_ns / 1000000);
 	return got;
 }

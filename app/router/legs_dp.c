@@ -343,7 +343,7 @@ static void prefill_booked(struct lcore *lc, struct pool *d, struct legs *l,
 	}
 	decode_request(l, t);
 	if (p->predict)
-		predict(lc, p, l->job, dec->rank);
+		predict(lc, p, l->job, dec->rank, dec->worker);
 	session_routed(lc, p, l->prefill, &l->session); /* names no action: nothing is held */
 	leg_dispatch(lc, p, l, l->prefill);
 	happened(lc, d, l, KVR_LEGS_PREFILL_LIVE, NULL);
@@ -394,7 +394,7 @@ void legs_go_on(struct lcore *lc, struct pool *d, struct kvr_flight *r)
 	struct legs *l = r->legs;
 
 	if (d->predict)
-		predict(lc, d, l->job, r->rank);
+		predict(lc, d, l->job, r->rank, r->relay.worker);
 	leg_dispatch(lc, d, l, r);
 	if (!l->run.cancelled)
 		sched_accepted(lc, d, r);

@@ -112,8 +112,9 @@ _Static_assert(sizeof(struct egress_note) % 4 == 0, "rte_ring element size");
 
 /** Hashes of a decision on their way to the event stage; buf_get() of router::hash_bufs. */
 struct prediction {
+	uint64_t worker; /* and its life: the rank may pass to another on the way */
+	uint32_t epoch;
 	uint32_t n;
-	uint32_t pad;
 	uint64_t sh[];
 };
 
@@ -287,7 +288,8 @@ struct lcore {
 
 /** Where a rank's event stream stands. Event lcore only. */
 struct event_cursor {
-	uint32_t epoch; /* 0: nobody there */
+	uint64_t worker; /* whose rank it is */
+	uint32_t epoch;	 /* its life; 0: nobody's */
 	uint8_t dumping;
 	uint8_t authoritative; /* nothing is known to be missing */
 	uint16_t pad;

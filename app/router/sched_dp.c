@@ -309,7 +309,7 @@ void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 	}
 	r->job = NULL;
 	if (p->predict)
-		predict(lc, p, j, r->rank);
+		predict(lc, p, j, r->rank, r->relay.worker);
 	dispatch(lc, p, r, j);
 	sched_accepted(lc, p, r);
 	job_free(lc, j);

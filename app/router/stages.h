@@ -168,15 +168,21 @@ void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 /** Apply one burst of events of @p p. @return notes handled. */
 uint32_t event_poll(struct lcore *lc, struct pool *p);
 
-/** Forget all blocks of a rank and expect events of @p epoch from 0 on (0: nobody). */
-void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, uint32_t epoch);
+/**
+ * Forget all blocks of a rank. It is now of worker @p w, whose events are expected from 0 on, or of
+ * nobody (NULL). Short, whatever the rank had. Event lcore.
+ */
+void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, const struct kvr_worker *w);
 
 /** A heartbeat says which event comes next: ask for what is missing, a dump if that is all. */
 void event_heartbeat(struct lcore *lc, struct pool *p, const struct kvr_worker *w,
 		     const struct kvr_wire_rank_load *load);
 
-/** Enter a decision as predicted blocks, through the event lcore. Leaves the job alone. */
-void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank);
+/**
+ * Enter a decision for @p rank of @p worker as predicted blocks, through the event lcore. Leaves
+ * the job alone.
+ */
+void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank, uint64_t worker);
 
 /* ---- sched_dp.c ---- */
 

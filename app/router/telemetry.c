@@ -179,6 +179,7 @@ static struct rte_tel_data *prefix_dict(const struct pool *p)
 	rte_tel_data_add_dict_u64(d, "entries", s.entries);
 	rte_tel_data_add_dict_u64(d, "runs", s.runs);
 	rte_tel_data_add_dict_u64(d, "predicted", s.predicted);
+	rte_tel_data_add_dict_u64(d, "clearing", s.clearing);
 	rte_tel_data_add_dict_u64(d, "stored", s.stored);
 	rte_tel_data_add_dict_u64(d, "removed", s.removed);
 	rte_tel_data_add_dict_u64(d, "duplicates", s.duplicates);

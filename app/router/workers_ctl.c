@@ -108,7 +108,16 @@ static void on_event_reset(struct lcore *lc, void *arg)
 	struct worker_call *c = arg;
 
 	for (uint32_t i = 0; i < c->w->dp_size; i++)
-		event_reset_rank(lc, c->pool, c->w->rank[i], c->w->epoch);
+		event_reset_rank(lc, c->pool, c->w->rank[i], c->w);
+}
+
+/* What is still under way of it finds nobody. */
+static void on_event_gone(struct lcore *lc, void *arg)
+{
+	struct worker_call *c = arg;
+
+	for (uint32_t i = 0; i < c->w->dp_size; i++)
+		event_reset_rank(lc, c->pool, c->w->rank[i], NULL);
 }
 
 /* A prefill pool has got a worker. */
@@ -181,7 +190,7 @@ void worker_leave(struct router *rt, struct kvr_worker *w)
 	call_sched(rt, &c, on_sched_gone);
 	if (c.flag)
 		log_prefill(c.pool, false);
-	call_lcore(rt, c.pool->event_lcore, on_event_reset, &c);
+	call_lcore(rt, c.pool->event_lcore, on_event_gone, &c);
 	kvr_registry_del(rt->registry, w);
 	publish_view(rt);
 }

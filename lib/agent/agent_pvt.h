@@ -34,7 +34,7 @@
 #define AGENT_KV_WINDOW_BYTES  65536u /* on their way at once, of one rank */
 #define AGENT_KV_REPEAT_US     20000u
 #define AGENT_KV_REPEAT_MAX_US 1000000u
-#define AGENT_KV_BUSY_US       20000u  /* the router's event ring was full: let it drain */
+#define AGENT_KV_BUSY_US       20000u  /* the router cannot take events now: let it drain */
 #define AGENT_KV_STALE_US      100000u /* a step back is believed after this without progress */
 #define AGENT_DUMP_ID	       (UINT64_C(1) << 63) /* header ids of dumps, apart from events */
 #define AGENT_DUMP_WINDOW      32u		   /* frames on their way at once */

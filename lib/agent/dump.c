@@ -170,6 +170,8 @@ void kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k, const struct
 			finish(a, k);
 		else if (k->dump_sent < k->dump_n)
 			kvr_agent__dump_send(a, k);
+	} else if (w->code == KVR_KV_BUSY) {
+		k->backoff_us = AGENT_KV_REPEAT_US; /* the timer sends again */
 	} else if (w->next_dump_pos == 0 && w->code == KVR_KV_OK &&
 		   w->next_event_id == k->dump_resume) {
 		finish(a, k); /* complete at the router: it counts live events again */

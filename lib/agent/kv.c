@@ -312,7 +312,8 @@ void kvr_agent__on_kv_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, con
 		gap(a, k, w->next_event_id, 0);
 		break;
 	case KVR_KV_BUSY:
-		gap(a, k, w->next_event_id, AGENT_KV_BUSY_US);
+		/* Of a full queue it is 0: that takes back nothing. */
+		gap(a, k, RTE_MAX(w->next_event_id, k->acked), AGENT_KV_BUSY_US);
 		break;
 	default:
 		if (w->next_event_id <= k->acked)

@@ -18,6 +18,7 @@ struct dump {
 	kvr_prefix_dump_cb cb;
 	void *ctx;
 	uint64_t sh[PFX_RUN];
+	uint64_t hidden[PFX_WORDS];
 	uint32_t owner[KVR_PREFIX_MAX_RANKS + 64];
 };
 
@@ -51,6 +52,14 @@ static uint32_t owners_of(struct dump *d, struct pfx_hdr *h, uint32_t plane)
 	return n;
 }
 
+/* Ranks that are being cleared now have nothing, whatever stands in the runs. */
+static void add_hidden(struct dump *d)
+{
+	for (uint32_t i = 0; i < PFX_WORDS; i++)
+		/* Acquire: pairs with the release in show(). */
+		d->hidden[i] |= atomic_load_explicit(&d->t->hidden[i], memory_order_acquire);
+}
+
 /* All pieces of one header; content before owners, as for a score. */
 static int dump_hdr(struct dump *d, struct pfx_hdr *h)
 {
@@ -60,12 +69,19 @@ static int dump_hdr(struct dump *d, struct pfx_hdr *h)
 	for (uint32_t i = 0; i < len; i++)
 		d->sh[i] = pfx_rd(pfx_sh(d->t, h, i));
 	p.sh = d->sh;
+	memset(d->hidden, 0, sizeof(d->hidden));
+	add_hidden(d);
 	for (uint32_t plane = 0; plane < KVR_PREFIX_TIERS; plane++) {
 		n = owners_of(d, h, plane);
+		/* Pairs with the release in hide(): owners stored since are seen with it. */
+		atomic_thread_fence(memory_order_acquire);
+		add_hidden(d);
 		p.tier = (uint8_t)plane;
 		for (uint32_t i = 0; i < n; i++) {
 			p.rank = PFX_RANK(d->owner[i]);
 			p.n = RTE_MIN(PFX_LEAD(d->owner[i]), len);
+			if (d->hidden[p.rank / 64] >> (p.rank % 64) & 1)
+				continue;
 			if (p.n > 0 && !d->cb(d->ctx, &p))
 				return -ECANCELED;
 		}

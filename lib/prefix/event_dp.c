@@ -10,7 +10,8 @@
 
 #include "prefix_pvt.h"
 
-#define AHEAD 4u /* events between two links of the chain */
+#define AHEAD	    4u /* events between two links of the chain */
+#define EVENT_UNITS 8u /* of work, beside the blocks */
 
 struct pfx_loc kvr_prefix__event_find(const struct kvr_prefix *t, uint64_t sh)
 {
@@ -73,7 +74,7 @@ static uint32_t store_new(struct kvr_prefix *t, const struct kvr_prefix_event *e
 	uint32_t n = RTE_MIN(e->n - i, PFX_RUN);
 
 	if (kvr_prefix__evict_low(t, n)) {
-		kvr_prefix__evict_make_room(t, n);
+		kvr_prefix__evict_make_room(t, e->rank, n, at->meta);
 		*at = before(t, e, i);
 	}
 	n = RTE_MIN(n, t->max_blocks - (uint32_t)t->st.blocks);
@@ -127,7 +128,7 @@ static void store(struct kvr_prefix *t, const struct kvr_prefix_event *e)
 	for (uint32_t i = 0, n; i < e->n; i += n) {
 		/* Blocks that are there need no room, but perhaps a split. */
 		if (kvr_prefix__evict_low(t, 0)) {
-			kvr_prefix__evict_make_room(t, 0);
+			kvr_prefix__evict_make_room(t, e->rank, 0, at.meta);
 			lost = true;
 		}
 		if (lost)
@@ -139,6 +140,8 @@ static void store(struct kvr_prefix *t, const struct kvr_prefix_event *e)
 			break;
 		}
 	}
+	if (unlikely(t->rank[e->rank].limit != 0))
+		kvr_prefix__evict_to_limit(t, e->rank, e->n + 8);
 }
 
 /* Blocks of the stretch that goes on from `at` downwards, or else upwards. */
@@ -248,6 +251,11 @@ static void apply(struct kvr_prefix *t, const struct kvr_prefix_event *e)
 {
 	if (e->n == 0 || e->rank >= t->max_ranks || e->tier >= KVR_PREFIX_TIERS)
 		return;
+	t->work += EVENT_UNITS + e->n / 4;
+	if (unlikely(t->rank[e->rank].hidden)) { /* it has nothing, and takes nothing */
+		pfx_add(e->op == KVR_PREFIX_STORE ? &t->st.dropped : &t->st.unknown_removes, e->n);
+		return;
+	}
 	if (e->op == KVR_PREFIX_STORE)
 		store(t, e);
 	else if (e->op == KVR_PREFIX_REMOVE)
@@ -296,40 +304,4 @@ void kvr_prefix_remove(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier
 		.op = KVR_PREFIX_REMOVE, .tier = (uint8_t)tier, .rank = rank, .n = n, .sh = sh};
 
 	kvr_prefix_apply_burst(t, &e, 1);
-}
-
-/* Walk all runs; runs split off on the way hold nothing of the rank any more, or come later. */
-static void clear_planes(struct kvr_prefix *t, uint16_t rank, uint32_t from, uint32_t to)
-{
-	for (uint32_t m = 1; m < t->metas.fresh && rank < t->max_ranks; m++) {
-		for (uint32_t p = from; p < to && t->meta[m].hdr != PFX_NONE; p++) {
-			uint32_t lead = kvr_prefix__owner_get(t, pfx_hdr_of(t, m), p, rank);
-
-			if (lead == 0)
-				continue;
-			if (p == PFX_PRED) {
-				kvr_prefix__pred_drop_rank(t, m, rank);
-				continue;
-			}
-			pfx_add(&t->st.cleared, lead);
-			kvr_prefix__run_disown(t, (struct pfx_loc){m, 0}, lead, rank, p);
-		}
-	}
-	kvr_prefix__pool_reclaim(t);
-}
-
-void kvr_prefix_clear_tier(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier)
-{
-	if (tier < KVR_PREFIX_TIERS)
-		clear_planes(t, rank, tier, tier + 1u);
-}
-
-void kvr_prefix_clear_rank(struct kvr_prefix *t, uint16_t rank)
-{
-	clear_planes(t, rank, 0, KVR_PREFIX_TIERS);
-}
-
-void kvr_prefix_drop_rank(struct kvr_prefix *t, uint16_t rank)
-{
-	clear_planes(t, rank, 0, PFX_PLANES);
 }

@@ -1,71 +1,84 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The bound. Runs stand in lists by the second they were last matched, as far as the writer
- * knows; readers note the true second in the header. The first run of the oldest list is taken
- * out: if readers matched it since, it goes to the list of that second, else it is dropped. So
- * the order is exact to a second and costs O(1). A run with children waits until they are gone:
- * dropping it would leave them out of reach.
+ * The bound. A run without children stands in the list of the rank it is charged to, by the
+ * second it was last matched, as far as the writer knows; readers note the true second in the
+ * header. The first run of a list is taken out: if readers matched it since, it is put where that
+ * second belongs, else the rank gives it up. A run with children waits until they are gone:
+ * dropping it would leave them out of reach; so that nobody has to look for one that may go, it
+ * is in no list.
+ *
+ * Who gives up: the rank that wants to store, if it has more than its share; else a rank that has;
+ * else the one with the oldest run. A rank that stores more than it may have pays itself.
  */
 
 #include "prefix_pvt.h"
 
-static uint32_t list_of(const struct kvr_prefix *t, uint32_t age)
+#define PLACES	   16u /* steps to find the place of a run in its list: then it is nearly right */
+#define MOVES	   32u /* runs moved on, because they were matched, in one call */
+#define REUSE	   16u /* runs given up by one victim before the ranks are compared again */
+#define RUN_UNITS  24u
+#define MOVE_UNITS 8u
+
+/* Before which run of the list one of this age belongs; PFX_NONE: at the end. */
+static uint32_t place_of(const struct kvr_prefix *t, const struct pfx_rank *r, uint32_t age)
 {
-	return age <= t->ancient ? PFX_AGES : age % PFX_AGES;
+	uint32_t up = r->first, down = r->last, after = PFX_NONE;
+
+	for (uint32_t i = 0; i < PLACES; i++) {
+		if (up == PFX_NONE || t->meta[up].age > age)
+			return up;
+		if (t->meta[down].age <= age)
+			return after;
+		up = t->meta[up].newer;
+		after = down;
+		down = t->meta[down].older;
+	}
+	return after;
+}
+
+static void set_first(const struct kvr_prefix *t, struct pfx_rank *r, uint32_t meta)
+{
+	r->first = meta;
+	r->age = meta != PFX_NONE ? t->meta[meta].age : UINT32_MAX;
 }
 
 void kvr_prefix__evict_link(struct kvr_prefix *t, uint32_t meta, uint32_t age)
 {
 	struct pfx_meta *m = &t->meta[meta];
-	uint32_t l = list_of(t, age), last = t->ages[l].last;
+	struct pfx_rank *r = &t->rank[m->charge];
+	uint32_t next = PFX_NONE, prev = r->last;
 
 	m->age = age;
-	m->older = last;
-	m->newer = PFX_NONE;
-	if (last != PFX_NONE)
-		t->meta[last].newer = meta;
+	if (prev != PFX_NONE && t->meta[prev].age > age) {
+		next = place_of(t, r, age);
+		prev = next != PFX_NONE ? t->meta[next].older : r->last;
+	}
+	m->older = prev;
+	m->newer = next;
+	if (prev != PFX_NONE)
+		t->meta[prev].newer = meta;
 	else
-		t->ages[l].first = meta;
-	t->ages[l].last = meta;
-	t->oldest = RTE_MIN(t->oldest, age);
+		set_first(t, r, meta);
+	if (next != PFX_NONE)
+		t->meta[next].older = meta;
+	else
+		r->last = meta;
 }
 
 void kvr_prefix__evict_unlink(struct kvr_prefix *t, uint32_t meta)
 {
 	struct pfx_meta *m = &t->meta[meta];
-	uint32_t l = list_of(t, m->age);
+	struct pfx_rank *r = &t->rank[m->charge];
 
 	if (m->older != PFX_NONE)
 		t->meta[m->older].newer = m->newer;
 	else
-		t->ages[l].first = m->newer;
+		set_first(t, r, m->newer);
 	if (m->newer != PFX_NONE)
 		t->meta[m->newer].older = m->older;
 	else
-		t->ages[l].last = m->older;
-}
-
-/* A second passes: the list that is to be used again is hung behind the ancient one. */
-void kvr_prefix__evict_next_age(struct kvr_prefix *t)
-{
-	uint32_t now = pfx_ld32(&t->age) + 1, l = now % PFX_AGES;
-	uint32_t first = t->ages[l].first, last = t->ages[PFX_AGES].last;
-
-	/* Readers note it with their matches; publishes nothing. */
-	pfx_st32(&t->age, now);
-	if (now <= PFX_AGES)
-		return;
-	t->ancient = now - PFX_AGES;
-	if (first == PFX_NONE)
-		return;
-	t->meta[first].older = last;
-	if (last != PFX_NONE)
-		t->meta[last].newer = first;
-	else
-		t->ages[PFX_AGES].first = first;
-	t->ages[PFX_AGES].last = t->ages[l].last;
-	t->ages[l].first = t->ages[l].last = PFX_NONE;
+		r->last = m->older;
 }
 
 static bool pool_low(const struct pfx_pool *p, uint32_t need)
@@ -96,48 +109,121 @@ static bool scarce(const struct kvr_prefix *t, uint32_t blocks)
 	return t->st.blocks + blocks > t->max_blocks;
 }
 
-/* The run to look at next; PFX_NONE when the table is empty. */
-static uint32_t oldest(struct kvr_prefix *t)
+/*
+ * Has the rank more than its share of the blocks or of the runs? A run more than that is nobody's
+ * fault: ranks take whole runs.
+ */
+static bool above_share(const struct kvr_prefix *t, const struct pfx_rank *r)
 {
-	uint32_t now = pfx_ld32(&t->age);
+	uint32_t n = RTE_MAX(t->charged, 1u);
 
-	if (t->ages[PFX_AGES].first != PFX_NONE)
-		return t->ages[PFX_AGES].first;
-	t->oldest = RTE_MAX(t->oldest, t->ancient + 1);
-	for (; t->oldest <= now; t->oldest++) {
-		if (t->ages[t->oldest % PFX_AGES].first != PFX_NONE)
-			return t->ages[t->oldest % PFX_AGES].first;
-	}
-	return PFX_NONE;
+	return r->blocks > t->max_blocks / n + PFX_RUN || r->runs > t->metas.n / n + 8;
 }
 
-static bool evict_one(struct kvr_prefix *t)
+/* The oldest run that the rank may give up. */
+static uint32_t oldest_of(const struct kvr_prefix *t, const struct pfx_rank *r, uint32_t keep)
 {
-	for (uint32_t meta; (meta = oldest(t)) != PFX_NONE;) {
-		struct pfx_hdr *h = pfx_hdr_of(t, meta);
-		uint32_t age = pfx_ld32(&h->age);
-		bool inner = t->meta[meta].nchild > 0;
+	return r->first != keep || keep == PFX_NONE ? r->first : t->meta[keep].newer;
+}
 
-		if (!inner && age <= t->meta[meta].age) {
-			kvr_prefix__owner_forget(t, h);
-			kvr_prefix__run_destroy(t, meta);
-			pfx_note_loss(t, PFX_ALL);
-			pfx_add(&t->st.evicted_runs, 1);
-			return true;
+/* The rank above its share whose oldest run is the oldest; if none is above, of all ranks. */
+static uint32_t choose(struct kvr_prefix *t, uint32_t keep)
+{
+	uint32_t best = UINT32_MAX, age = UINT32_MAX, best_above = UINT32_MAX,
+		 age_above = UINT32_MAX;
+
+	if (t->nvictim > 0 && oldest_of(t, &t->rank[t->victim], keep) != PFX_NONE) {
+		t->nvictim--;
+		return t->victim;
+	}
+	t->work += t->max_ranks / 16;
+	for (uint32_t i = 0; i < t->max_ranks; i++) {
+		const struct pfx_rank *r = &t->rank[i];
+
+		if (r->age >= age && r->age >= age_above)
+			continue;
+		if (r->first == keep && oldest_of(t, r, keep) == PFX_NONE)
+			continue;
+		if (r->age < age) {
+			age = r->age;
+			best = i;
 		}
-		kvr_prefix__evict_unlink(t, meta);
-		kvr_prefix__evict_link(t, meta, inner ? pfx_ld32(&t->age) : age);
+		if (r->age < age_above && above_share(t, r)) {
+			age_above = r->age;
+			best_above = i;
+		}
 	}
-	return false;
+	t->victim = best_above != UINT32_MAX ? best_above : best;
+	/* Among ranks within their shares the oldest run of all goes: compare each time. */
+	t->nvictim = best_above != UINT32_MAX ? REUSE : 0;
+	return t->victim;
 }
 
-/* Runs may be split or dropped: places known before must be looked up again. */
-void kvr_prefix__evict_make_room(struct kvr_prefix *t, uint32_t blocks)
+/*
+ * The rank gives up its oldest run, but not `keep`; or it is moved on, as readers have matched it
+ * since. False: it has none.
+ */
+static bool give_up(struct kvr_prefix *t, uint16_t rank, uint32_t keep, uint32_t *moves)
 {
+	uint32_t meta = oldest_of(t, &t->rank[rank], keep), age;
+
+	if (meta == PFX_NONE)
+		return false;
+	age = pfx_ld32(&pfx_hdr_of(t, meta)->age);
+	if (age > t->meta[meta].age && *moves > 0) {
+		--*moves;
+		t->work += MOVE_UNITS;
+		kvr_prefix__evict_unlink(t, meta);
+		kvr_prefix__evict_link(t, meta, age);
+		return true;
+	}
+	pfx_add(&t->st.evicted_runs, 1);
+	t->work += RUN_UNITS + kvr_prefix__clear_run(t, meta, rank, &t->st.evicted_entries);
+	return true;
+}
+
+static bool give_up_any(struct kvr_prefix *t, uint16_t rank, uint32_t keep, uint32_t *moves)
+{
+	uint32_t v;
+
+	if (t->charged > 1 && above_share(t, &t->rank[rank]))
+		return give_up(t, rank, keep, moves);
+	if (kvr_prefix__pred_drop_first(t))
+		return true;
+	v = choose(t, keep);
+	return v != UINT32_MAX && give_up(t, (uint16_t)v, keep, moves);
+}
+
+/*
+ * Make room for `rank` to store. Runs may be split or dropped, but not `keep`: other places known
+ * before must be looked up again.
+ */
+void kvr_prefix__evict_make_room(struct kvr_prefix *t, uint16_t rank, uint32_t blocks,
+				 uint32_t keep)
+{
+	uint32_t moves = MOVES, steps = 2 * blocks + 32 + moves;
+
 	kvr_prefix__pool_reclaim(t);
-	while (scarce(t, blocks)) {
-		if (!kvr_prefix__pred_drop_first(t) && !evict_one(t))
+	while (scarce(t, blocks) && steps-- > 0) {
+		if (!give_up_any(t, rank, keep, &moves))
 			break;
 	}
 	kvr_prefix__pool_reclaim(t);
+}
+
+/* The rank has more on its device than there can be: its own oldest go. */
+void kvr_prefix__evict_to_limit(struct kvr_prefix *t, uint16_t rank, uint32_t steps)
+{
+	const struct pfx_rank *r = &t->rank[rank];
+	uint32_t meta, moves = MOVES;
+
+	while (steps-- > 0 && t->rank_blocks[rank][KVR_PREFIX_DEVICE] > r->limit) {
+		if (give_up(t, rank, PFX_NONE, &moves))
+			continue;
+		/* Nothing that is its own has no children: any that it has. */
+		if (kvr_prefix__hold_some(t, rank, &meta, 1) == 0)
+			return;
+		pfx_add(&t->st.evicted_runs, 1);
+		t->work += kvr_prefix__clear_run(t, meta, rank, &t->st.evicted_entries);
+	}
 }

@@ -14,7 +14,9 @@
  * and online on the rte_rcu_qsbr variable handed to kvr_prefix_create(); they must report a
  * quiescent state between bursts and hold nothing of the table across it. No call locks or waits.
  * Memory is allocated by create alone: hugepages when the EAL has some, else pages advised to be
- * huge. At a bound predicted entries go first, then the least recently matched blocks.
+ * huge. At a bound a rank above its share of the table gives up its own blocks, least recently
+ * matched first; within the shares predicted entries go first, then the least recently matched
+ * blocks of all.
  *
  * A quiet table is scored exactly. While the writer changes it, a reader may count less, never
  * more: there was a moment during the call at which the rank had all blocks counted for it.
@@ -63,6 +65,7 @@ struct kvr_prefix_conf {
 	int socket_id;		   /**< NUMA socket, or SOCKET_ID_ANY. */
 	enum kvr_prefix_isa isa;   /**< Forces a code path (tests) [AUTO]. */
 	uint64_t seed;		   /**< Random per start: keeps peers from aiming at a bucket. */
+	uint32_t slice;		   /**< Units of clearing a turn, 16 to 30 ns each [512]. */
 };
 
 /** Bits of kvr_overlap.flags: which arrays were written. The device array always is. */
@@ -151,11 +154,13 @@ struct kvr_prefix_stats {
 	uint64_t dropped;	  /**< Blocks not stored for want of memory even after eviction. */
 	uint64_t expired;	  /**< Predicted entries whose time was over. */
 	uint64_t evicted_predicted; /**< Predicted entries dropped at a bound. */
-	uint64_t evicted_runs;	    /**< Runs dropped at a bound, least recently matched first. */
-	uint64_t evicted_entries;   /**< Reported entries that went with them. */
-	uint64_t retired;	    /**< Objects waiting for the readers now. */
-	uint64_t used_bytes;	    /**< Pool memory in use now: 0 when everything was removed. */
-	uint64_t memory_bytes;	    /**< Memory reserved by create. */
+	uint64_t evicted_runs; /**< Runs that a rank gave up at a bound, its least recently matched
+				  first. */
+	uint64_t evicted_entries; /**< Reported entries that went with them. */
+	uint64_t clearing;	  /**< Ranks being cleared now. */
+	uint64_t retired;	  /**< Objects waiting for the readers now. */
+	uint64_t used_bytes;	  /**< Pool memory in use now: 0 when everything was removed. */
+	uint64_t memory_bytes;	  /**< Memory reserved by create. */
 };
 
 struct kvr_prefix;
@@ -184,17 +189,27 @@ void kvr_prefix_store(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier 
 void kvr_prefix_remove(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier,
 		       const void *sh, uint32_t n);
 
-/** Remove all blocks of @p rank in one tier. Walks all runs: some 10 ns each. Writer. */
-void kvr_prefix_clear_tier(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier);
-
 /**
- * Remove all reported blocks of @p rank in all tiers (a cleared event). Predictions stay, they
- * end by themselves. Walks all runs. Writer.
+ * Remove all that @p rank has, reported or predicted: it was cleared, or it left and its index may
+ * be given to another. Writer. It counts nothing from now on. A rank that has nothing costs a load;
+ * else its blocks are freed in slices, by this call as far as the turn's work allows, then by
+ * kvr_prefix_maintain(). Until that is done it takes nothing new: see kvr_prefix_ready(). Any
+ * number of ranks may be under way.
  */
 void kvr_prefix_clear_rank(struct kvr_prefix *t, uint16_t rank);
 
-/** As clear_rank, predictions too: the rank left, its index may be given to another. Writer. */
-void kvr_prefix_drop_rank(struct kvr_prefix *t, uint16_t rank);
+/**
+ * May blocks of @p rank be stored or predicted? False: it is still being cleared, also after this
+ * call has spent on it what is left of the turn's work. Stores and predictions are then dropped and
+ * counted so, removes are unknown: ask before, and let the sender wait. Writer.
+ */
+bool kvr_prefix_ready(struct kvr_prefix *t, uint16_t rank);
+
+/**
+ * The rank can have @p blocks on its device (0: any number). What is above goes at once, its own
+ * oldest first. Holds until it is set again. Writer.
+ */
+void kvr_prefix_limit(struct kvr_prefix *t, uint16_t rank, uint64_t blocks);
 
 /**
  * Predict that @p rank will hold @p n blocks from the root on: they count as held from now until
@@ -205,15 +220,23 @@ void kvr_prefix_drop_rank(struct kvr_prefix *t, uint16_t rank);
 void kvr_prefix_predict(struct kvr_prefix *t, uint16_t rank, const void *sh, uint32_t n,
 			uint64_t now_ms, uint32_t ttl_ms);
 
-/** Drop predictions whose time is over at @p now_ms; returns how many. Writer. */
-uint32_t kvr_prefix_expire(struct kvr_prefix *t, uint64_t now_ms);
+/**
+ * Drop predictions whose time is over at @p now_ms, about 20 us of them. Writer.
+ * @return false: there are more, call again soon.
+ */
+bool kvr_prefix_expire(struct kvr_prefix *t, uint64_t now_ms);
 
 /**
- * Once per loop of the writer: returns memory that no reader can see any more to the pools and
- * moves the clock of "least recently matched" (resolution: one second of @p now_ms). Writer.
- * @return objects still waiting for readers.
+ * Once per turn of the writer: goes on with ranks that are being cleared (at most conf.slice units
+ * of work a turn, shared with clears and kvr_prefix_ready() until the next call), returns memory
+ * that no reader can see any more to the pools and moves the clock of "least recently matched"
+ * (resolution: one second of @p now_ms). Writer.
+ * @return objects still waiting for readers, and runs for being cleared.
  */
 uint32_t kvr_prefix_maintain(struct kvr_prefix *t, uint64_t now_ms);
+
+/** Work done ever by stores, removes, predictions, evictions and clears, in units. Writer. */
+uint64_t kvr_prefix_work(const struct kvr_prefix *t);
 
 /** Score a burst of queries into their `out`. Reader. Allocates nothing, cannot fail. */
 void kvr_prefix_score_burst(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);

@@ -187,10 +187,9 @@ static uint32_t longest_of(_Atomic uint32_t *w, uint32_t n)
 /* Blocks of the run that anybody holds in any plane. */
 uint32_t kvr_prefix__owner_longest(const struct kvr_prefix *t, struct pfx_hdr *h)
 {
-	uint32_t planes = pfx_ld32(&h->ext) == PFX_NONE ? 1 : PFX_PLANES;
 	uint32_t max = 0;
 
-	for (uint32_t p = 0; p < planes; p++) {
+	for (uint32_t p = 0; p < pfx_planes_of(h); p++) {
 		struct pfx_oset s = pfx_oset(t, h, p);
 		uint32_t big = pfx_ld32(s.big);
 
@@ -220,6 +219,16 @@ bool kvr_prefix__owner_any_big(const struct kvr_prefix *t, struct pfx_hdr *h)
 	return false;
 }
 
+/* Has the rank anything of the run, in any plane? */
+bool kvr_prefix__owner_has(const struct kvr_prefix *t, struct pfx_hdr *h, uint16_t rank)
+{
+	for (uint32_t p = 0; p < pfx_planes_of(h); p++) {
+		if (kvr_prefix__owner_get(t, h, p, rank) != 0)
+			return true;
+	}
+	return false;
+}
+
 /* Owner `o` of a run of which only blocks lo..hi-1 are copied; 0: nothing is left. */
 static uint32_t cut(uint32_t o, uint32_t lo, uint32_t hi)
 {
@@ -228,14 +237,11 @@ static uint32_t cut(uint32_t o, uint32_t lo, uint32_t hi)
 	return lead > lo ? PFX_OWNER(PFX_RANK(o), lead - lo) : 0;
 }
 
-struct owner_list {
-	uint32_t n;
-	uint32_t o[KVR_PREFIX_MAX_RANKS];
-};
-
-static void collect(const struct kvr_prefix *t, struct pfx_oset s, uint32_t lo, uint32_t hi,
-		    struct owner_list *l)
+/* Owners of blocks lo..hi-1 in one plane that the run has, with what they have of those. */
+void kvr_prefix__owner_list(const struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane,
+			    uint32_t lo, uint32_t hi, struct pfx_owners *l)
 {
+	struct pfx_oset s = pfx_oset(t, h, plane);
 	uint32_t big = pfx_ld32(s.big), n = big == PFX_NONE ? s.inl : t->big_parts;
 	_Atomic uint32_t *w = big == PFX_NONE ? s.owner : pfx_parts(t, pfx_big(t, big));
 
@@ -256,13 +262,12 @@ static void collect(const struct kvr_prefix *t, struct pfx_oset s, uint32_t lo, 
 int kvr_prefix__owner_copy(struct kvr_prefix *t, struct pfx_hdr *from, struct pfx_hdr *to,
 			   uint32_t lo, uint32_t hi)
 {
-	uint32_t planes = pfx_ld32(&from->ext) == PFX_NONE ? 1 : PFX_PLANES;
-	struct owner_list l;
+	struct pfx_owners l;
 
-	for (uint32_t p = 0; p < planes; p++) {
+	for (uint32_t p = 0; p < pfx_planes_of(from); p++) {
 		struct pfx_oset s;
 
-		collect(t, pfx_oset(t, from, p), lo, hi, &l);
+		kvr_prefix__owner_list(t, from, p, lo, hi, &l);
 		if (l.n == 0)
 			continue;
 		if (p != KVR_PREFIX_DEVICE && need_ext(t, to) < 0)
@@ -294,22 +299,4 @@ void kvr_prefix__owner_retire(struct kvr_prefix *t, struct pfx_hdr *h)
 	}
 	if (ext != PFX_NONE)
 		kvr_prefix__pool_retire(t, &t->exts, ext);
-}
-
-/* Take what the run's owners hold off the books; it is about to be dropped. */
-void kvr_prefix__owner_forget(struct kvr_prefix *t, struct pfx_hdr *h)
-{
-	uint32_t planes = pfx_ld32(&h->ext) == PFX_NONE ? 1 : PFX_PLANES;
-	struct owner_list l;
-
-	for (uint32_t p = 0; p < planes; p++) {
-		collect(t, pfx_oset(t, h, p), 0, pfx_len(h), &l);
-		for (uint32_t i = 0; i < l.n; i++) {
-			pfx_sub(&t->rank_blocks[PFX_RANK(l.o[i])][p], PFX_LEAD(l.o[i]));
-			if (p != PFX_PRED) {
-				pfx_sub(&t->st.entries, PFX_LEAD(l.o[i]));
-				pfx_add(&t->st.evicted_entries, PFX_LEAD(l.o[i]));
-			}
-		}
-	}
 }

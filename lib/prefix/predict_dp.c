@@ -11,6 +11,11 @@
 
 #include <errno.h>
 
+#define RENEWED 64u   /* renewed entries moved on in search of one that was not */
+#define EXPIRE	1024u /* units of work of one call of expire */
+#define MOVE	2u    /* of them for an entry that was renewed */
+#define END	24u   /* for one that ends, beside the blocks that go with it */
+
 static uint32_t tag_of(const struct kvr_prefix *t, uint32_t meta, uint16_t rank)
 {
 	return pfx_tag(pfx_mix(t, (uint64_t)meta << 16 | rank));
@@ -34,13 +39,16 @@ static uint32_t find(const struct kvr_prefix *t, uint32_t meta, uint16_t rank)
 	}
 }
 
-/* The first bucket that comes up after the end, or the last of the wheel if it is farther off. */
+/*
+ * The first bucket that comes up after the end, or a last one of the wheel if it is farther off:
+ * not the one that was left a tick ago, move_on() empties it.
+ */
 static void enter_wheel(struct kvr_prefix *t, uint32_t i)
 {
 	uint64_t tick = (t->pred[i].until_ms + PFX_TICK_MS - 1) / PFX_TICK_MS;
 	uint32_t b, first;
 
-	tick = RTE_MIN(RTE_MAX(tick, t->tick), t->tick + PFX_WHEEL - 1);
+	tick = RTE_MIN(RTE_MAX(tick, t->tick), t->tick + PFX_WHEEL - 2);
 	b = (uint32_t)(tick % PFX_WHEEL);
 	first = t->wheel[b];
 	t->pred[i].bucket = (uint16_t)b;
@@ -127,9 +135,10 @@ static void lose(struct kvr_prefix *t, uint32_t meta, uint16_t rank)
 {
 	struct pfx_hdr *h = pfx_hdr_of(t, meta);
 
-	pfx_sub(&t->rank_blocks[rank][PFX_PRED], kvr_prefix__owner_get(t, h, PFX_PRED, rank));
+	pfx_uncount(t, rank, PFX_PRED, kvr_prefix__owner_get(t, h, PFX_PRED, rank), NULL);
 	kvr_prefix__owner_set(t, h, PFX_PRED, rank, 0);
 	pfx_note_loss(t, rank);
+	kvr_prefix__hold_drop(t, rank, meta);
 }
 
 /* A run was split: entries follow the blocks; what reached over the cut stands in both. */
@@ -177,17 +186,24 @@ static void end(struct kvr_prefix *t, uint32_t i)
 	kvr_prefix__run_trim(t, meta);
 }
 
-void kvr_prefix__pred_drop_rank(struct kvr_prefix *t, uint32_t meta, uint16_t rank)
+/* The rank gives up the run: its entry goes, the owner is the caller's. */
+bool kvr_prefix__pred_forget(struct kvr_prefix *t, uint32_t meta, uint16_t rank)
 {
-	uint32_t i = find(t, meta, rank);
+	uint32_t i = t->meta[meta].pred != PFX_NONE ? find(t, meta, rank) : PFX_NONE;
 
 	if (i != PFX_NONE)
-		end(t, i);
+		del(t, i);
+	return i != PFX_NONE;
 }
 
-/* Drop the entry that would end first; false when there is none. */
+/*
+ * Drop the entry that would end first, or one of the first if many were renewed; false when there
+ * is none.
+ */
 bool kvr_prefix__pred_drop_first(struct kvr_prefix *t)
 {
+	uint32_t renewed = 0;
+
 	for (uint32_t n = 0, b; n < PFX_WHEEL && t->st.predicted > 0; n++) {
 		b = (uint32_t)((t->tick + n) % PFX_WHEEL);
 		while (t->wheel[b] != PFX_NONE) {
@@ -195,8 +211,8 @@ bool kvr_prefix__pred_drop_first(struct kvr_prefix *t)
 
 			leave_wheel(t, i);
 			enter_wheel(t, i);
-			if (t->pred[i].bucket != b)
-				continue; /* was renewed */
+			if (t->pred[i].bucket != b && renewed++ < RENEWED)
+				continue;
 			end(t, i);
 			pfx_add(&t->st.evicted_predicted, 1);
 			return true;
@@ -205,31 +221,39 @@ bool kvr_prefix__pred_drop_first(struct kvr_prefix *t)
 	return false;
 }
 
-uint32_t kvr_prefix_expire(struct kvr_prefix *t, uint64_t now_ms)
+/* Not into the bucket that is being emptied. */
+static void move_on(struct kvr_prefix *t, uint32_t i)
 {
-	uint64_t last = now_ms / PFX_TICK_MS;
-	uint32_t n = 0;
+	leave_wheel(t, i);
+	t->tick++;
+	enter_wheel(t, i);
+	t->tick--;
+}
+
+bool kvr_prefix_expire(struct kvr_prefix *t, uint64_t now_ms)
+{
+	uint64_t last = now_ms / PFX_TICK_MS, before, spent = 0;
 
 	if (last >= t->tick + PFX_WHEEL)
 		t->tick = last - PFX_WHEEL + 1; /* a whole turn: every bucket is looked at once */
 	for (; t->tick <= last; t->tick++) {
-		uint32_t b = (uint32_t)(t->tick % PFX_WHEEL), i = t->wheel[b], next;
+		uint32_t b = (uint32_t)(t->tick % PFX_WHEEL), i;
 
-		for (; i != PFX_NONE; i = next) {
-			next = t->pred[i].next;
-			if (t->pred[i].until_ms <= now_ms) {
-				end(t, i);
-				n++;
-			} else {
-				leave_wheel(t, i);
-				t->tick++; /* not into the bucket being emptied */
-				enter_wheel(t, i);
-				t->tick--;
+		while ((i = t->wheel[b]) != PFX_NONE) {
+			if (spent >= EXPIRE)
+				return false;
+			if (t->pred[i].until_ms > now_ms) {
+				move_on(t, i);
+				spent += MOVE;
+				continue;
 			}
+			before = t->st.blocks;
+			end(t, i);
+			spent += END + before - t->st.blocks;
+			pfx_add(&t->st.expired, 1);
 		}
 	}
-	pfx_add(&t->st.expired, n);
-	return n;
+	return true;
 }
 
 /*
@@ -268,7 +292,7 @@ static struct pfx_loc predict_new(struct kvr_prefix *t, uint16_t rank, const voi
 
 	*k = RTE_MIN(*k, PFX_RUN);
 	if (kvr_prefix__evict_low(t, *k)) {
-		kvr_prefix__evict_make_room(t, *k);
+		kvr_prefix__evict_make_room(t, rank, *k, at.meta);
 		at.meta = PFX_NONE;
 		if (i > 0)
 			at = kvr_prefix__event_find(t, pfx_ld64(sh, i - 1));
@@ -276,6 +300,7 @@ static struct pfx_loc predict_new(struct kvr_prefix *t, uint16_t rank, const voi
 	*k = RTE_MIN(*k, t->max_blocks - (uint32_t)t->st.blocks);
 	if (*k == 0)
 		return (struct pfx_loc){PFX_NONE, 0};
+	t->work += *k;
 	as.parent = at.meta;
 	if (at.meta != PFX_NONE && at.off + 1 < pfx_len(pfx_hdr_of(t, at.meta)))
 		as.parent = kvr_prefix__run_split(t, at.meta, at.off + 1);
@@ -322,9 +347,13 @@ void kvr_prefix_predict(struct kvr_prefix *t, uint16_t rank, const void *sh, uin
 	if (rank >= t->max_ranks || ttl_ms == 0)
 		return;
 	n = RTE_MIN(n, (uint32_t)KVR_PREFIX_MAX_QUERY);
+	if (t->rank[rank].hidden) {
+		pfx_add(&t->st.dropped, n);
+		return;
+	}
 	for (uint32_t i = 0, k; i < n; i += k) {
 		if (kvr_prefix__evict_low(t, 0)) {
-			kvr_prefix__evict_make_room(t, 0);
+			kvr_prefix__evict_make_room(t, rank, 0, at.meta);
 			at.meta = PFX_NONE;
 		}
 		if (i > 0 && at.meta == PFX_NONE)

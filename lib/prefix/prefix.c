@@ -105,6 +105,9 @@ static int lay_out(struct kvr_prefix *t, int socket_id)
 		{&t->predx.e, (size_t)t->predx.end * sizeof(*t->predx.e)},
 		{&t->birth, hdrs * sizeof(*t->birth)},
 		{&t->key, hdrs * sizeof(*t->key)},
+		{&t->hold, (metas / PFX_LINE + 1) * t->max_ranks * (PFX_LINE / 8)},
+		{&t->sum, (size_t)t->max_ranks * t->sum_words * sizeof(*t->sum)},
+		{&t->rank, t->max_ranks * sizeof(*t->rank)},
 		{&t->rank_blocks, t->max_ranks * sizeof(*t->rank_blocks)},
 		{&t->hdrs.next, hdrs * 4},
 		{&t->metas.next, metas * 4},
@@ -160,6 +163,7 @@ static void size_all(struct kvr_prefix *t, const struct kvr_prefix_conf *c)
 	t->big_bytes = RTE_ALIGN_CEIL(t->big_words * 8 + 48, 64);
 	t->big_parts = (t->big_bytes - t->big_words * 8) / 4;
 	size_pool(&t->metas, runs + 8ull);
+	t->sum_words = (t->metas.n / 64 + 1 + 63) / 64;
 	size_pool(&t->hdrs, runs + runs / 8 + 64ull);
 	size_pool(&t->chunks, chunks + chunks / 16 + 64);
 	size_pool(&t->bigs, runs / 4 + 64ull);
@@ -208,7 +212,7 @@ struct kvr_prefix *kvr_prefix_create(const struct kvr_prefix_conf *c)
 	t->qsbr = c->qsbr;
 	t->age = 1;
 	t->batch = 1;
-	t->oldest = 1;
+	t->slice = t->credit = c->slice ? c->slice : PFX_SLICE;
 	size_all(t, c);
 	ret = pick_isa(t, c->isa);
 	if (ret == 0)
@@ -219,6 +223,8 @@ struct kvr_prefix *kvr_prefix_create(const struct kvr_prefix_conf *c)
 		kvr_prefix_destroy(t);
 		return kvr_null(-ret);
 	}
+	for (uint32_t i = 0; i < t->max_ranks; i++)
+		t->rank[i].age = UINT32_MAX;
 	return t;
 }
 
@@ -234,17 +240,31 @@ void kvr_prefix_destroy(struct kvr_prefix *t)
 	rte_free(t);
 }
 
+static uint32_t retired(const struct kvr_prefix *t)
+{
+	return t->hdrs.nretired + t->chunks.nretired + t->bigs.nretired + t->exts.nretired;
+}
+
 uint32_t kvr_prefix_maintain(struct kvr_prefix *t, uint64_t now_ms)
 {
+	uint64_t secs;
+
 	if (t->epoch_ms == 0)
 		t->epoch_ms = now_ms;
-	/* After a long sleep only the last lists count. */
-	if (now_ms > t->epoch_ms + 2000ull * PFX_AGES)
-		t->epoch_ms = now_ms - 2000ull * PFX_AGES;
-	for (; now_ms >= t->epoch_ms + 1000; t->epoch_ms += 1000)
-		kvr_prefix__evict_next_age(t);
+	secs = now_ms > t->epoch_ms ? (now_ms - t->epoch_ms) / 1000 : 0;
+	if (secs > 0) {
+		/* Readers note it with their matches; publishes nothing. */
+		pfx_st32(&t->age, pfx_ld32(&t->age) + (uint32_t)secs);
+		t->epoch_ms += secs * 1000;
+	}
+	kvr_prefix__clear_slice(t);
 	kvr_prefix__pool_reclaim(t);
-	return t->hdrs.nretired + t->chunks.nretired + t->bigs.nretired + t->exts.nretired;
+	return retired(t) + kvr_prefix__clear_left(t);
+}
+
+uint64_t kvr_prefix_work(const struct kvr_prefix *t)
+{
+	return t->work;
 }
 
 /* The pools are the writer's; a reader of these gauges may see them some events old. */
@@ -263,7 +283,7 @@ void kvr_prefix_stats_get(const struct kvr_prefix *t, struct kvr_prefix_stats *o
 
 	for (size_t i = 0; i < sizeof(*out) / sizeof(*to); i++)
 		to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
-	out->retired = t->hdrs.nretired + t->chunks.nretired + t->bigs.nretired + t->exts.nretired;
+	out->retired = retired(t);
 	out->used_bytes = used(&t->hdrs, sizeof(*t->hdr) + sizeof(*t->birth) + sizeof(*t->key)) +
 			  used(&t->metas, sizeof(*t->meta)) +
 			  used(&t->chunks, PFX_CHUNK * 8 + sizeof(*t->chunk)) +

@@ -30,7 +30,32 @@
  * noted, and a reader cuts the ranks that lost something during its burst to what one run said.
  *
  * Private to the writer: metas (the tree, eviction order), the index SH -> slot, where slot =
- * chunk * 32 + position, predicted entries and their timing wheel, all free lists.
+ * chunk * 32 + position, predicted entries and their timing wheel, all free lists, and:
+ *
+ * What a rank holds. A bit for each (rank, run) of which the rank has anything in any plane, in
+ * lines of 512 runs of one rank, the lines of all ranks side by side; a summary bit for each word
+ * of 64; the number of bits. A bit changes only when a rank gets the first or loses the last block
+ * of a run: one line, fetched when the run is, so 1 to 3 ns of an event; a split sets a bit for
+ * each owner, in neighbouring lines. max_ranks / 8 bytes a run: a quarter of a byte a block of
+ * 64 ranks, two of 512, if runs have 32 blocks.
+ *
+ * Clearing a rank. Nothing is there: one load. Else the rank is hidden: its bit is set among the
+ * hidden, which a reader loads before a group of queries (one word while there are none), a loss is
+ * noted for those that have begun, and its books are closed. From then on it scores 0, takes no
+ * blocks and no predictions, and its bits are walked in slices: for each run about 200 ns of
+ * misses, fetched sixteen runs at a time, and 5 to 15 ns a block when nobody else has it.
+ * kvr_prefix_maintain() gives a turn's work (conf.slice, in units of 16 to 30 ns) to all ranks that
+ * wait; what clears and kvr_prefix_ready() do on the spot comes out of the same. The last bit
+ * gone, the rank is shown again. So no run is ever owned by two lives of a rank, and splits
+ * meanwhile need no rule of their own.
+ *
+ * The bound. Each run is charged to one of its owners. The runs without children that are charged
+ * to a rank stand in a list of that rank, least recently matched first; readers note the second of
+ * a match in the header, and a run that was matched since is moved on when it comes up. At the
+ * bound a rank with more than its share (of as many as there are ranks with charges) gives up its
+ * own oldest; else the oldest of all go. Giving up a run that others own, too, takes one owner
+ * word and charges another owner. Every step frees a block or an owner, or moves one run: work is
+ * bounded by the blocks of the event.
  *
  * Cache lines of a find: two of rte_hash, header line 0, one of the query, bitmap when more than
  * eight ranks own the run; about 30 cycles of work a run. A stored block costs its share of a
@@ -59,10 +84,9 @@
 #define PFX_NONE      0u			  /* no object: every pool starts at 1 */
 #define PFX_WHEEL     4096u			  /* buckets of the timing wheel */
 #define PFX_TICK_MS   32u			  /* of one bucket */
-#define PFX_AGES      1024u			  /* seconds of matching told apart by eviction */
-
-#define PFX_LOSSES 256u	      /* losses remembered for readers */
-#define PFX_ALL	   UINT16_MAX /* a loser: any rank */
+#define PFX_LOSSES    256u			  /* losses remembered for readers */
+#define PFX_LINE      512u			  /* runs whose bits of one rank share a line */
+#define PFX_SLICE     512u			  /* units of work a turn: a long run and no more */
 
 /* An owner word: rank and how many leading blocks of the run it has; 0 is a free place. */
 #define PFX_OWNER(rank, lead) ((uint32_t)(rank) << 16 | (lead))
@@ -111,12 +135,29 @@ struct pfx_meta {
 	uint32_t parent;       /* meta of the run before, or PFX_NONE */
 	uint32_t parent_gen;   /* its gen when linked */
 	uint32_t nchild;       /* runs whose parent link leads here */
-	uint32_t pos;	       /* blocks before this run, modulo 512 */
-	uint32_t older, newer; /* eviction order: list of one age */
-	uint32_t age;	       /* the list this meta is in */
+	uint16_t pos;	       /* blocks before this run, modulo 512 */
+	uint16_t charge;       /* the rank it is charged to: an owner, while there is one */
+	uint32_t older, newer; /* list of that rank; only while there are no children */
+	uint32_t age;	       /* of the last match, as far as the list knows */
 	uint32_t pred;	       /* first predicted entry, or PFX_NONE */
 	uint64_t shrunk;       /* batch in which it got shorter; may grow when that is done */
 };
+
+/* The writer's view of a rank. */
+struct pfx_rank {
+	uint32_t first, last; /* runs without children charged to it, oldest first */
+	uint32_t age;	      /* of the first; UINT32_MAX: none */
+	uint32_t runs;	      /* all that are charged to it */
+	uint32_t blocks;      /* of those */
+	uint32_t held;	      /* runs it has something of: bits of its row */
+	uint32_t hint;	      /* no word of its row before this one is set */
+	uint32_t limit;	      /* blocks of the device tier it may have; 0: any number */
+	uint16_t next;	      /* rank + 1 behind it in the queue of those that are cleared */
+	bool hidden;	      /* is being cleared */
+	bool queued;	      /* stands in that queue */
+	uint32_t spare[7];
+};
+_Static_assert(sizeof(struct pfx_rank) == 64, "one line");
 
 struct pfx_pred {
 	uint32_t meta;
@@ -135,8 +176,9 @@ struct pfx_pool {
 	uint32_t free;
 	uint32_t nfree; /* on the free list, without the fresh */
 	uint32_t cur, cur_tail, wait, wait_tail;
-	uint32_t nretired;
-	uint32_t low; /* make room below this many free */
+	uint32_t ncur, nwait;
+	uint32_t nretired; /* both */
+	uint32_t low;	   /* make room below this many free */
 };
 
 struct pfx_chunk_info {
@@ -165,7 +207,9 @@ struct kvr_prefix {
 
 	/* Writer: rw, with every loss; readers: ro, twice a group of queries. */
 	alignas(64) _Atomic uint64_t losses; /* owners that lost blocks, ever */
-	_Atomic uint16_t loser[PFX_LOSSES];  /* the ranks of the last of them */
+	_Atomic uint32_t nhidden;	     /* ranks that are being cleared; once a group */
+	_Atomic uint16_t loser[PFX_LOSSES];  /* the ranks of the last losses */
+	_Atomic uint64_t hidden[PFX_WORDS];  /* the ranks that are being cleared */
 
 	/* Writer: rw; dump: ro. */
 	alignas(64) _Atomic uint64_t *birth; /* by header: 0 or a rising number */
@@ -179,17 +223,20 @@ struct kvr_prefix {
 	int32_t *key; /* by header: rte_hash position to free with it, or -1 */
 	struct pfx_pool hdrs, metas, chunks, bigs, exts, preds;
 	uint32_t max_blocks;
-	uint64_t batch, done; /* current batch; last batch that all readers have left */
-	uint64_t token;	      /* of the waiting batch */
-	bool waiting, dirty;
+	uint64_t batch, done;	     /* current batch; last batch that all readers have left */
+	uint64_t token;		     /* of the waiting batch */
+	bool waiting, passed, dirty; /* passed: the readers have left the waiting batch */
 	uint64_t epoch_ms;
-	uint32_t oldest;  /* no list of an age before it has a meta, but the ancient one */
-	uint32_t ancient; /* ages up to it share the last list */
-	uint64_t tick;	  /* wheel: next tick to look at */
-	uint64_t npred;
-	struct {
-		uint32_t first, last;
-	} ages[PFX_AGES + 1];
+	uint64_t tick; /* wheel: next tick to look at */
+	struct pfx_rank *rank;
+	uint64_t *hold;		  /* lines of 512 bits: of each rank for runs 0..511, then 512.. */
+	uint64_t *sum;		  /* by rank: a bit for each word of its lines */
+	uint32_t sum_words;	  /* of one rank */
+	uint32_t charged;	  /* ranks that something is charged to */
+	uint32_t victim, nvictim; /* of the last choice, and how often it may still be taken */
+	uint32_t clear_first, clear_last; /* rank + 1; queue of those that are cleared */
+	uint64_t work;			  /* units ever */
+	uint32_t slice, credit;		  /* units of clearing a turn, and left in this one */
 	uint32_t wheel[PFX_WHEEL];
 	uint64_t (*rank_blocks)[PFX_PLANES];
 	struct kvr_prefix_stats st;
@@ -298,6 +345,20 @@ static inline struct pfx_hdr *pfx_hdr_of(const struct kvr_prefix *t, uint32_t me
 	return &t->hdr[t->meta[meta].hdr];
 }
 
+/* The word with the bit of (rank, meta), and its number in the rank's row. */
+static inline uint64_t *pfx_hold(const struct kvr_prefix *t, uint32_t rank, uint32_t word)
+{
+	const uint32_t per_line = PFX_LINE / 64;
+
+	return &t->hold[((size_t)(word / per_line) * t->max_ranks + rank) * per_line +
+			word % per_line];
+}
+
+static inline bool pfx_holds(const struct kvr_prefix *t, uint32_t rank, uint32_t meta)
+{
+	return *pfx_hold(t, rank, meta / 64) >> (meta % 64) & 1;
+}
+
 static inline struct pfx_loc pfx_loc_of(const struct kvr_prefix *t, uint32_t slot)
 {
 	struct pfx_chunk_info c = t->chunk[slot / PFX_CHUNK];
@@ -353,8 +414,20 @@ uint32_t kvr_prefix__owner_longest(const struct kvr_prefix *t, struct pfx_hdr *h
 int kvr_prefix__owner_copy(struct kvr_prefix *t, struct pfx_hdr *from, struct pfx_hdr *to,
 			   uint32_t lo, uint32_t hi);
 void kvr_prefix__owner_retire(struct kvr_prefix *t, struct pfx_hdr *h);
-void kvr_prefix__owner_forget(struct kvr_prefix *t, struct pfx_hdr *h);
 bool kvr_prefix__owner_any_big(const struct kvr_prefix *t, struct pfx_hdr *h);
+bool kvr_prefix__owner_has(const struct kvr_prefix *t, struct pfx_hdr *h, uint16_t rank);
+
+/* Owners of one plane as words; a full owner's lead is `len`. */
+struct pfx_owners {
+	uint32_t n;
+	uint32_t o[KVR_PREFIX_MAX_RANKS];
+};
+void kvr_prefix__owner_list(const struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane,
+			    uint32_t lo, uint32_t hi, struct pfx_owners *l);
+static inline uint32_t pfx_planes_of(const struct pfx_hdr *h)
+{
+	return pfx_ld32(&h->ext) == PFX_NONE ? 1 : PFX_PLANES;
+}
 
 /*
  * A rank has lost blocks: readers that walk several runs meanwhile must not add up what it had
@@ -370,13 +443,47 @@ static inline void pfx_note_loss(struct kvr_prefix *t, uint16_t rank)
 	atomic_store_explicit(&t->losses, n, memory_order_release);
 }
 
-/* run_dp.c */
+/* hold_dp.c: which runs a rank has something of, and whom a run is charged to. */
+void kvr_prefix__hold_fetch(const struct kvr_prefix *t, uint16_t rank, uint32_t meta);
+void kvr_prefix__hold_add(struct kvr_prefix *t, uint16_t rank, uint32_t meta);
+void kvr_prefix__hold_drop(struct kvr_prefix *t, uint16_t rank, uint32_t meta);
+uint32_t kvr_prefix__hold_some(struct kvr_prefix *t, uint16_t rank, uint32_t meta[], uint32_t max);
+void kvr_prefix__charge(struct kvr_prefix *t, uint16_t rank, uint32_t runs, uint32_t blocks);
+void kvr_prefix__discharge(struct kvr_prefix *t, uint16_t rank, uint32_t runs, uint32_t blocks);
+
+/* clear_dp.c */
+uint32_t kvr_prefix__clear_left(const struct kvr_prefix *t);
+void kvr_prefix__clear_slice(struct kvr_prefix *t);
+uint32_t kvr_prefix__clear_run(struct kvr_prefix *t, uint32_t meta, uint16_t rank,
+			       uint64_t *counter);
+
+/* The books of a rank that is being cleared are closed. */
+static inline void pfx_uncount(struct kvr_prefix *t, uint16_t rank, uint32_t plane, uint32_t n,
+			       uint64_t *counter)
+{
+	if (t->rank[rank].hidden)
+		return;
+	pfx_sub(&t->rank_blocks[rank][plane], n);
+	if (plane == PFX_PRED)
+		return;
+	pfx_sub(&t->st.entries, n);
+	if (counter != NULL)
+		pfx_add(counter, n);
+}
+
+/* run_dp.c, split_dp.c */
 struct pfx_new {
 	uint32_t parent; /* meta, or PFX_NONE */
 	bool has_parent;
 	uint64_t parent_sh;
 	uint32_t pos;
 };
+/* What run_dp.c and split_dp.c share. */
+uint32_t kvr_prefix__run_new_hdr(struct kvr_prefix *t, uint32_t start);
+int kvr_prefix__run_publish(struct kvr_prefix *t, uint32_t hdr);
+void kvr_prefix__run_retire(struct kvr_prefix *t, uint32_t hdr, int32_t key);
+void kvr_prefix__run_init(struct kvr_prefix *t, uint32_t meta, uint32_t hdr, uint32_t parent);
+bool kvr_prefix__run_renew(struct kvr_prefix *t, uint32_t meta, uint32_t len);
 uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, uint16_t rank,
 				uint32_t plane, const void *sh, uint32_t *n);
 bool kvr_prefix__run_can_grow(const struct kvr_prefix *t, uint32_t meta, uint16_t rank,
@@ -394,16 +501,17 @@ struct pfx_loc kvr_prefix__run_disown(struct kvr_prefix *t, struct pfx_loc at, u
 /* evict_dp.c */
 void kvr_prefix__evict_link(struct kvr_prefix *t, uint32_t meta, uint32_t age);
 void kvr_prefix__evict_unlink(struct kvr_prefix *t, uint32_t meta);
-void kvr_prefix__evict_next_age(struct kvr_prefix *t);
 bool kvr_prefix__evict_low(const struct kvr_prefix *t, uint32_t blocks);
-void kvr_prefix__evict_make_room(struct kvr_prefix *t, uint32_t blocks);
+void kvr_prefix__evict_make_room(struct kvr_prefix *t, uint16_t rank, uint32_t blocks,
+				 uint32_t keep);
+void kvr_prefix__evict_to_limit(struct kvr_prefix *t, uint16_t rank, uint32_t steps);
 
 /* predict_dp.c */
 int kvr_prefix__pred_touch(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint64_t until_ms);
 void kvr_prefix__pred_split(struct kvr_prefix *t, uint32_t head, uint32_t tail);
 bool kvr_prefix__pred_can_split(const struct kvr_prefix *t, uint32_t meta);
 void kvr_prefix__pred_drop_all(struct kvr_prefix *t, uint32_t meta);
-void kvr_prefix__pred_drop_rank(struct kvr_prefix *t, uint32_t meta, uint16_t rank);
+bool kvr_prefix__pred_forget(struct kvr_prefix *t, uint32_t meta, uint16_t rank);
 bool kvr_prefix__pred_drop_first(struct kvr_prefix *t);
 
 /* event_dp.c */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Runs: create, grow, split, shorten, destroy. The caller has made room beforehand, so that the
- * few objects one step needs are there; a step that finds none all the same does nothing and
- * says so.
+ * Runs: create, grow, shorten, destroy; split_dp.c has what makes new headers. The caller has made
+ * room beforehand, so that the few objects one step needs are there; a step that finds none all the
+ * same does nothing and says so.
  */
 
 #include "prefix_pvt.h"
@@ -23,7 +23,7 @@ static void publish_len(struct pfx_hdr *h, uint32_t len)
 	atomic_store_explicit(&h->len, (uint16_t)len, memory_order_release);
 }
 
-static int publish_hdr(struct kvr_prefix *t, uint32_t hdr)
+int kvr_prefix__run_publish(struct kvr_prefix *t, uint32_t hdr)
 {
 	uint64_t sh = *pfx_sh(t, &t->hdr[hdr], 0);
 	uint64_t n = atomic_load_explicit(&t->births, memory_order_relaxed) + 1;
@@ -40,7 +40,7 @@ static int publish_hdr(struct kvr_prefix *t, uint32_t hdr)
 	return 0;
 }
 
-static void retire_hdr(struct kvr_prefix *t, uint32_t hdr, int32_t key)
+void kvr_prefix__run_retire(struct kvr_prefix *t, uint32_t hdr, int32_t key)
 {
 	atomic_store_explicit(&t->birth[hdr], 0, memory_order_relaxed);
 	kvr_prefix__owner_retire(t, &t->hdr[hdr]);
@@ -48,7 +48,7 @@ static void retire_hdr(struct kvr_prefix *t, uint32_t hdr, int32_t key)
 	kvr_prefix__pool_retire(t, &t->hdrs, hdr);
 }
 
-static uint32_t new_hdr(struct kvr_prefix *t, uint32_t start)
+uint32_t kvr_prefix__run_new_hdr(struct kvr_prefix *t, uint32_t start)
 {
 	uint32_t i = kvr_prefix__pool_take(&t->hdrs);
 
@@ -163,7 +163,7 @@ static bool parent_lives(const struct kvr_prefix *t, const struct pfx_meta *m)
 	return m->parent != PFX_NONE && t->meta[m->parent].gen == m->parent_gen;
 }
 
-static void init_meta(struct kvr_prefix *t, uint32_t meta, uint32_t hdr, uint32_t parent)
+void kvr_prefix__run_init(struct kvr_prefix *t, uint32_t meta, uint32_t hdr, uint32_t parent)
 {
 	struct pfx_meta *m = &t->meta[meta];
 	uint32_t gen = m->gen;
@@ -204,7 +204,8 @@ uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, 
 
 	if (meta == PFX_NONE)
 		return PFX_NONE;
-	hdr = new_hdr(t, 0);
+	kvr_prefix__hold_fetch(t, rank, meta);
+	hdr = kvr_prefix__run_new_hdr(t, 0);
 	if (hdr == PFX_NONE) {
 		kvr_prefix__pool_give(&t->metas, meta);
 		return PFX_NONE;
@@ -212,8 +213,8 @@ uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, 
 	h = &t->hdr[hdr];
 	h->parent_sh = as->parent_sh;
 	h->has_parent = as->has_parent;
-	init_meta(t, meta, hdr, as->parent);
-	t->meta[meta].pos = as->pos;
+	kvr_prefix__run_init(t, meta, hdr, as->parent);
+	t->meta[meta].pos = (uint16_t)as->pos;
 	len = append(t, meta, sh, *n);
 	if (len == 0)
 		goto fail;
@@ -222,15 +223,19 @@ uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, 
 	if (kvr_prefix__owner_set(t, h, plane, rank, len) < 0)
 		goto fail;
 	count_owner(t, rank, plane, len);
-	if (publish_hdr(t, hdr) < 0) {
+	if (kvr_prefix__run_publish(t, hdr) < 0) {
 		pfx_sub(&t->st.stored, plane == PFX_PRED ? 0 : len);
 		pfx_sub(&t->st.entries, plane == PFX_PRED ? 0 : len);
 		pfx_sub(&t->rank_blocks[rank][plane], len);
 		goto fail;
 	}
-	if (as->parent != PFX_NONE)
-		t->meta[as->parent].nchild++;
+	if (as->parent != PFX_NONE && t->meta[as->parent].nchild++ == 0)
+		kvr_prefix__evict_unlink(t, as->parent);
+	t->meta[meta].charge = rank;
+	kvr_prefix__charge(t, rank, 1, len);
 	kvr_prefix__evict_link(t, meta, pfx_ld32(&t->age));
+	kvr_prefix__hold_add(t, rank, meta);
+	t->work += len;
 	*n = len;
 	return meta;
 fail:
@@ -265,152 +270,11 @@ uint32_t kvr_prefix__run_grow(struct kvr_prefix *t, uint32_t meta, uint16_t rank
 	/* The place of the owner is there already: this cannot fail. */
 	kvr_prefix__owner_set(t, h, plane, rank, len);
 	count_owner(t, rank, plane, len - old);
+	t->rank[t->meta[meta].charge].blocks += len - old;
+	t->work += len - old;
 	set_last(t, h, len);
 	publish_len(h, len);
 	return len - old;
-}
-
-/* Header of the head 0..at-1 of a run. */
-static uint32_t head_hdr(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at)
-{
-	uint32_t i = new_hdr(t, h->start), n = (h->start + at + PFX_CHUNK - 1) / PFX_CHUNK;
-	struct pfx_hdr *to = &t->hdr[i];
-
-	if (i == PFX_NONE)
-		return PFX_NONE;
-	to->parent_sh = h->parent_sh;
-	to->has_parent = h->has_parent;
-	pfx_st32(&to->age, pfx_ld32(&h->age));
-	for (uint32_t c = 0; c < n; c++)
-		pfx_st32(&to->chunk[c], pfx_ld32(&h->chunk[c]));
-	atomic_store_explicit(&to->len, (uint16_t)at, memory_order_relaxed);
-	set_last(t, to, at);
-	return i;
-}
-
-/* Header of the tail at..len-1; a chunk that both need is copied to `spare`. */
-static uint32_t tail_hdr(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at, uint32_t spare)
-{
-	uint32_t place = h->start + at, i = new_hdr(t, place % PFX_CHUNK), c0 = place / PFX_CHUNK;
-	struct pfx_hdr *to = &t->hdr[i];
-
-	if (i == PFX_NONE)
-		return PFX_NONE;
-	to->parent_sh = *pfx_sh(t, h, at - 1);
-	to->has_parent = true;
-	pfx_st32(&to->age, pfx_ld32(&h->age));
-	for (uint32_t c = c0; c < PFX_CHUNKS; c++)
-		pfx_st32(&to->chunk[c - c0], pfx_ld32(&h->chunk[c]));
-	if (spare != PFX_NONE)
-		pfx_st32(&to->chunk[0], spare);
-	atomic_store_explicit(&to->len, (uint16_t)(pfx_len(h) - at), memory_order_relaxed);
-	atomic_store_explicit(&to->last_sh, atomic_load_explicit(&h->last_sh, memory_order_relaxed),
-			      memory_order_relaxed);
-	return i;
-}
-
-/* Copy the tail's blocks out of the chunk that block `at` shares with the head. */
-static uint32_t copy_chunk(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at)
-{
-	uint32_t k = kvr_prefix__pool_take(&t->chunks), len = pfx_len(h);
-
-	if (k == PFX_NONE)
-		return PFX_NONE;
-	for (uint32_t i = at; i < len && (i == at || (h->start + i) % PFX_CHUNK != 0); i++)
-		__atomic_store_n(&t->sh[k * PFX_CHUNK + (h->start + i) % PFX_CHUNK],
-				 *pfx_sh(t, h, i), __ATOMIC_RELAXED);
-	return k;
-}
-
-static void repoint(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at, uint32_t spare)
-{
-	uint32_t len = pfx_len(h);
-
-	for (uint32_t i = at; i < len && (i == at || (h->start + i) % PFX_CHUNK != 0); i++) {
-		uint64_t *p = pfx_sh(t, h, i);
-
-		kvr_prefix__index_move(&t->index, pfx_tag(pfx_mix(t, *p)), (uint32_t)(p - t->sh),
-				       spare * PFX_CHUNK + (h->start + i) % PFX_CHUNK);
-	}
-}
-
-static void adopt_chunks(struct kvr_prefix *t, uint32_t meta)
-{
-	struct pfx_hdr *h = pfx_hdr_of(t, meta);
-
-	for (uint32_t c = 0; c < PFX_CHUNKS; c++) {
-		uint32_t k = pfx_ld32(&h->chunk[c]);
-
-		if (k != PFX_NONE)
-			t->chunk[k] = (struct pfx_chunk_info){meta, c};
-	}
-}
-
-/* After both headers are published: the tail keeps the meta, the head gets `head`. */
-static void relink(struct kvr_prefix *t, uint32_t head, uint32_t hh, uint32_t meta, uint32_t ht,
-		   uint32_t at)
-{
-	struct pfx_meta *m = &t->meta[meta], *n = &t->meta[head];
-
-	init_meta(t, head, hh, PFX_NONE);
-	n->parent = m->parent;
-	n->parent_gen = m->parent_gen;
-	n->pos = m->pos;
-	n->nchild = 1;
-	n->shrunk = t->batch; /* readers of the old header may still compare its last chunk */
-	kvr_prefix__evict_link(t, head, m->age);
-	m->hdr = ht;
-	m->parent = head;
-	m->parent_gen = n->gen;
-	m->pos += at;
-	adopt_chunks(t, head);
-	adopt_chunks(t, meta);
-	kvr_prefix__pred_split(t, head, meta);
-}
-
-/* Split before block `at`, 0 < at < len. Gives the meta of the head, or PFX_NONE. */
-uint32_t kvr_prefix__run_split(struct kvr_prefix *t, uint32_t meta, uint32_t at)
-{
-	struct pfx_hdr *h = pfx_hdr_of(t, meta);
-	uint32_t old = t->meta[meta].hdr, head, hh, ht, spare = PFX_NONE, len = pfx_len(h);
-
-	if (!kvr_prefix__pred_can_split(t, meta))
-		return PFX_NONE;
-	head = kvr_prefix__pool_take(&t->metas);
-	if (head == PFX_NONE)
-		return PFX_NONE;
-	if ((h->start + at) % PFX_CHUNK != 0) {
-		spare = copy_chunk(t, h, at);
-		if (spare == PFX_NONE)
-			goto no_chunk;
-	}
-	hh = head_hdr(t, h, at);
-	ht = tail_hdr(t, h, at, spare);
-	if (hh == PFX_NONE || ht == PFX_NONE ||
-	    kvr_prefix__owner_copy(t, h, &t->hdr[hh], 0, at) < 0 ||
-	    kvr_prefix__owner_copy(t, h, &t->hdr[ht], at, len) < 0 || publish_hdr(t, ht) < 0)
-		goto no_hdr;
-	/* The tail can be found: now the head may take the place of the whole. */
-	publish_hdr(t, hh);
-	if (spare != PFX_NONE)
-		repoint(t, h, at, spare);
-	relink(t, head, hh, meta, ht, at);
-	retire_hdr(t, old, -1);
-	return head;
-no_hdr:
-	for (uint32_t i = 0; i < 2; i++) {
-		uint32_t x = i ? ht : hh;
-
-		if (x == PFX_NONE)
-			continue;
-		kvr_prefix__owner_retire(t, &t->hdr[x]);
-		kvr_prefix__pool_give(&t->hdrs, x);
-	}
-	if (spare != PFX_NONE)
-		kvr_prefix__pool_give(&t->chunks, spare);
-no_chunk:
-	kvr_prefix__pool_give(&t->metas, head);
-	return PFX_NONE;
 }
 
 void kvr_prefix__run_destroy(struct kvr_prefix *t, uint32_t meta)
@@ -420,33 +284,17 @@ void kvr_prefix__run_destroy(struct kvr_prefix *t, uint32_t meta)
 	uint64_t sh = *pfx_sh(t, h, 0);
 	int32_t key;
 
-	if (parent_lives(t, m))
-		t->meta[m->parent].nchild--;
+	if (parent_lives(t, m) && --t->meta[m->parent].nchild == 0)
+		kvr_prefix__evict_link(t, m->parent, pfx_ld32(&pfx_hdr_of(t, m->parent)->age));
 	if (m->pred != PFX_NONE)
 		kvr_prefix__pred_drop_all(t, meta);
-	kvr_prefix__evict_unlink(t, meta);
+	if (m->nchild == 0)
+		kvr_prefix__evict_unlink(t, meta);
+	kvr_prefix__discharge(t, m->charge, 1, pfx_len(h));
 	key = rte_hash_del_key_with_hash(t->hash, &sh, (uint32_t)pfx_mix(t, sh));
 	unappend(t, h, 0, pfx_len(h), false);
-	retire_hdr(t, m->hdr, key);
+	kvr_prefix__run_retire(t, m->hdr, key);
 	free_meta(t, meta);
-}
-
-/* A new header with the same content, so that the old one may be shortened for good. */
-static bool renew(struct kvr_prefix *t, uint32_t meta, uint32_t len)
-{
-	uint32_t old = t->meta[meta].hdr, i = head_hdr(t, &t->hdr[old], len);
-
-	if (i == PFX_NONE)
-		return false;
-	if (kvr_prefix__owner_copy(t, &t->hdr[old], &t->hdr[i], 0, len) < 0) {
-		kvr_prefix__owner_retire(t, &t->hdr[i]);
-		kvr_prefix__pool_give(&t->hdrs, i);
-		return false;
-	}
-	publish_hdr(t, i);
-	t->meta[meta].hdr = i;
-	retire_hdr(t, old, -1);
-	return true;
 }
 
 /* Drop the blocks at the end that nobody holds any more; all of them: the run goes. */
@@ -463,7 +311,7 @@ void kvr_prefix__run_trim(struct kvr_prefix *t, uint32_t meta)
 		return;
 	}
 	/* Bits of a big block stand for the length they were made with. */
-	if (kvr_prefix__owner_any_big(t, h) && !renew(t, meta, keep))
+	if (kvr_prefix__owner_any_big(t, h) && !kvr_prefix__run_renew(t, meta, keep))
 		return;
 	stays = h == pfx_hdr_of(t, meta);
 	if (stays) {
@@ -471,7 +319,10 @@ void kvr_prefix__run_trim(struct kvr_prefix *t, uint32_t meta)
 		publish_len(h, keep);
 	}
 	unappend(t, h, keep, len, stays);
+	t->rank[t->meta[meta].charge].blocks -= len - keep;
 	/* What followed the lost blocks follows this run no more. */
+	if (t->meta[meta].nchild != 0)
+		kvr_prefix__evict_link(t, meta, pfx_ld32(&pfx_hdr_of(t, meta)->age));
 	t->meta[meta].nchild = 0;
 	t->meta[meta].gen++;
 	t->meta[meta].shrunk = t->batch;
@@ -511,6 +362,8 @@ struct pfx_loc kvr_prefix__run_own(struct kvr_prefix *t, struct pfx_loc at, uint
 	if (ret < 0)
 		return none;
 	count_owner(t, rank, plane, end - lead);
+	if (lead == 0)
+		kvr_prefix__hold_add(t, rank, at.meta);
 	return (struct pfx_loc){at.meta, end - 1};
 }
 
@@ -525,6 +378,8 @@ struct pfx_loc kvr_prefix__run_disown(struct kvr_prefix *t, struct pfx_loc at, u
 	const uint32_t asked = n;
 	int ret;
 
+	if (at.off == 0)
+		kvr_prefix__hold_fetch(t, rank, meta);
 	if (at.off + n < lead) {
 		uint32_t head = kvr_prefix__run_split(t, meta, at.off + n);
 
@@ -543,6 +398,7 @@ struct pfx_loc kvr_prefix__run_disown(struct kvr_prefix *t, struct pfx_loc at, u
 			at.off = 0;
 		}
 		kvr_prefix__owner_set(t, pfx_hdr_of(t, meta), plane, rank, 0);
+		kvr_prefix__hold_drop(t, rank, meta);
 		kvr_prefix__run_trim(t, meta);
 		meta = head;
 	}
@@ -550,6 +406,8 @@ struct pfx_loc kvr_prefix__run_disown(struct kvr_prefix *t, struct pfx_loc at, u
 	pfx_sub(&t->rank_blocks[rank][plane], n);
 	pfx_sub(&t->st.entries, n);
 	pfx_add(&t->st.evicted_entries, n - asked);
+	if (ret == 0 && at.off == 0)
+		kvr_prefix__hold_drop(t, rank, meta);
 	if (ret == 0)
 		kvr_prefix__run_trim(t, meta);
 	return (struct pfx_loc){at.off > 0 ? meta : PFX_NONE, at.off - 1};

@@ -528,7 +528,7 @@ static void clip_losers(const struct kvr_prefix *t, struct look *l, uint32_t n, 
 		bool forgotten = atomic_load_explicit(&t->losses, memory_order_acquire) - since >=
 				 PFX_LOSSES - 2;
 
-		if (forgotten || rank == PFX_ALL) {
+		if (forgotten) {
 			for (uint32_t k = 0; k < n; k++)
 				clip(&l[k], 0, KVR_PREFIX_MAX_RANKS);
 			return;
@@ -538,10 +538,38 @@ static void clip_losers(const struct kvr_prefix *t, struct look *l, uint32_t n, 
 	}
 }
 
+/*
+ * Ranks that are being cleared when a group begins have nothing; for those whose clearing begins
+ * later there is a note. False: none.
+ */
+static bool load_hidden(const struct kvr_prefix *t, uint64_t mask[])
+{
+	/* Acquire both: pair with the releases in hide() and show(). */
+	if (likely(atomic_load_explicit(&t->nhidden, memory_order_acquire) == 0))
+		return false;
+	for (uint32_t i = 0; i < t->big_words; i++)
+		mask[i] = atomic_load_explicit(&t->hidden[i], memory_order_acquire);
+	return true;
+}
+
+static void hide(const struct kvr_prefix *t, struct look *l, const uint64_t mask[])
+{
+	l->first = 0;
+	for (uint32_t i = 0; i < t->big_words; i++) {
+		for (uint64_t b = mask[i]; b != 0; b &= b - 1) {
+			uint32_t r = i * 64 + (uint32_t)__builtin_ctzll(b);
+
+			clip(l, r, r + 1);
+		}
+	}
+}
+
 static void score_group(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n)
 {
 	/* Acquire: what is noted later is later than what is looked up from here on. */
 	uint64_t losses = atomic_load_explicit(&t->losses, memory_order_acquire);
+	uint64_t mask[PFX_WORDS];
+	bool hidden = load_hidden(t, mask); /* not before the losses */
 	struct look l[GROUP];
 	uint32_t live = n;
 
@@ -557,6 +585,8 @@ static void score_group(struct kvr_prefix *t, const struct kvr_prefix_query q[],
 	for (uint32_t i = 0; i < n; i++)
 		finish(t, &l[i]);
 	clip_losers(t, l, n, losses);
+	for (uint32_t i = 0; hidden && i < n; i++)
+		hide(t, &l[i], mask);
 }
 
 void SCORE_BURST(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n)

@@ -521,7 +521,7 @@ enum kvr_wire_kv_code {
 	KVR_KV_GAP = 1,		/* send again from next_event_id on, or a dump if that is gone */
 	KVR_KV_DUMP_WANTED = 2, /* send a dump */
 	KVR_KV_HELLO = 3,	/* worker or epoch unknown here: say HELLO first */
-	KVR_KV_BUSY = 4,	/* the event ring was full: send again from next_event_id */
+	KVR_KV_BUSY = 4,	/* not now: send again what is not acknowledged after 20 ms */
 };
 
 /** KV_ACK: 24 bytes, cumulative per rank. */

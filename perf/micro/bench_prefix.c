@@ -4,6 +4,7 @@
  * The prefix table on the workload of the reference measurements.
  *
  *   bench-prefix --ranks W --blocks D --entries T [--json]
+ *   bench-prefix --clear --ranks W --blocks D --entries T [--json]
  *   bench-prefix --trace FILE --workers W [--json]
  *
  * Work is built beforehand and is the same to the bit; the checksum proves it. Queries go in
@@ -13,6 +14,7 @@
  * one (chain hash of a block: 3.7 ns there): reference figures times it compare with ours.
  */
 
+#include "bench_clear.h"
 #include "bench_machine.h"
 #include "kvr_hist.h"
 #include "kvr_pbtrace.h"
@@ -646,6 +648,40 @@ static int run_trace(struct bench *b, const char *file, uint32_t workers)
 	return want != 0 && acc != want;
 }
 
+static void say_copy(const char *name, double v)
+{
+	say(strdup(name), v);
+}
+
+/* One rank of a full table is cleared, then all others at once. */
+static int run_clear(struct bench *b, uint32_t w, uint32_t d, uint64_t t)
+{
+	struct bench_clear c = {.ranks = w, .say = say_copy};
+	uint64_t unique;
+
+	pb_init(&b->w, w, d, t);
+	unique = (uint64_t)PB_GROUPS * b->w.p + (uint64_t)b->w.nseq * (d - b->w.p);
+	start_eal(b, (unique + (1u << 20)) * 40);
+	b->chain_ns = bench_chain_ns();
+	open_table(b, w + 1, unique + (1u << 12),
+		   (uint64_t)b->w.nseq * ((d - b->w.p + 511) / 512) +
+			   PB_GROUPS * (b->w.p / 512 + 2) + 4096);
+	apply(b, &b->w.store, b->w.entries);
+	say("ranks", w);
+	say("blocks", d);
+	say("entries", (double)stats(b).entries);
+	say("runs", (double)stats(b).runs);
+	c.t = b->t;
+	c.qsbr = b->qsbr;
+	bench_clear(&c);
+	while (kvr_prefix_maintain(b->t, 1) > 0)
+		rte_rcu_qsbr_quiescent(b->qsbr, 0);
+	say("left_bytes", (double)stats(b).used_bytes);
+	say("chain_ns", b->chain_ns);
+	say("machine_factor", b->chain_ns / BENCH_REFERENCE_NS);
+	return stats(b).used_bytes != 0;
+}
+
 static uint64_t number(const char *s)
 {
 	char *end;
@@ -660,6 +696,7 @@ static int usage(void)
 {
 	fprintf(stderr,
 		"usage: bench-prefix --ranks W --blocks D --entries T [--json]\n"
+		"       bench-prefix --clear --ranks W --blocks D --entries T [--json]\n"
 		"       bench-prefix --trace FILE --workers W [--json]\n"
 		"W 1..%u, D 2..65536, T from 1000 on (4M is 4,000,000)\n",
 		KVR_PREFIX_MAX_RANKS);
@@ -668,16 +705,15 @@ static int usage(void)
 
 int main(int argc, char **argv)
 {
-	static const struct option opt[] = {{"ranks", required_argument, NULL, 'r'},
-					    {"blocks", required_argument, NULL, 'b'},
-					    {"entries", required_argument, NULL, 'e'},
-					    {"trace", required_argument, NULL, 't'},
-					    {"workers", required_argument, NULL, 'w'},
-					    {"json", no_argument, NULL, 'j'},
-					    {NULL, 0, NULL, 0}};
+	static const struct option opt[] = {
+		{"ranks", required_argument, NULL, 'r'},   {"blocks", required_argument, NULL, 'b'},
+		{"entries", required_argument, NULL, 'e'}, {"trace", required_argument, NULL, 't'},
+		{"workers", required_argument, NULL, 'w'}, {"clear", no_argument, NULL, 'c'},
+		{"json", no_argument, NULL, 'j'},	   {NULL, 0, NULL, 0}};
 	uint64_t ranks = 64, blocks = 512, entries = 1000000;
 	const char *trace = NULL;
 	static struct bench b;
+	bool clear = false;
 	int c, ret;
 
 	while ((c = getopt_long(argc, argv, "", opt, NULL)) != -1) {
@@ -689,6 +725,8 @@ int main(int argc, char **argv)
 			entries = number(optarg);
 		else if (c == 't')
 			trace = optarg;
+		else if (c == 'c')
+			clear = true;
 		else if (c == 'j')
 			b.json = true;
 		else
@@ -697,8 +735,11 @@ int main(int argc, char **argv)
 	if (optind != argc || ranks < 1 || ranks > KVR_PREFIX_MAX_RANKS || blocks < 2 ||
 	    blocks > 65536 || entries < 1000 || entries > 1000000000)
 		return usage();
-	ret = trace ? run_trace(&b, trace, (uint32_t)ranks)
-		    : run_workload(&b, (uint32_t)ranks, (uint32_t)blocks, entries);
+	if (clear && ranks == KVR_PREFIX_MAX_RANKS)
+		return usage(); /* one more has nothing */
+	ret = trace   ? run_trace(&b, trace, (uint32_t)ranks)
+	      : clear ? run_clear(&b, (uint32_t)ranks, (uint32_t)blocks, entries)
+		      : run_workload(&b, (uint32_t)ranks, (uint32_t)blocks, entries);
 	print_fields(b.json);
 	return ret;
 }

@@ -360,7 +360,7 @@ bool pipeline_hello_as(const struct pipeline_worker *w)
 		.block_size = 4,
 		.dp_size = w->ranks,
 		.max_num_batched_tokens = 64,
-		.total_kv_blocks = 1000,
+		.total_kv_blocks = w->kv_blocks != 0 ? w->kv_blocks : 1000,
 		.max_frame = 1432,
 		.role = w->role,
 	};

@@ -113,6 +113,7 @@ struct pipeline_worker {
 	const char *host;     /* bootstrap address, or NULL */
 	const char *topology; /* "key=value", or NULL */
 	const char *domain;   /* of transfers, or NULL */
+	uint64_t kv_blocks;   /* of each rank; 0: 1,000 */
 };
 
 /** The worker joins; true when WELCOMEd. */

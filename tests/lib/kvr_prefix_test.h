@@ -75,10 +75,20 @@ static inline void pt_close(struct pt_table *p)
 /** The reader passes and the writer collects, until nothing waits. */
 static inline void pt_quiesce(struct pt_table *p, uint64_t now_ms)
 {
-	for (int i = 0; i < 4; i++) {
+	uint32_t left = 1;
+
+	for (int i = 0; i < 3 || (left > 0 && i < 100000); i++) {
 		rte_rcu_qsbr_quiescent(p->qsbr, 0);
-		kvr_prefix_maintain(p->t, now_ms);
+		left = kvr_prefix_maintain(p->t, now_ms);
 	}
+}
+
+/** Clear a rank to the end, however many slices that takes. */
+static inline void pt_clear(struct pt_table *p, uint16_t rank)
+{
+	kvr_prefix_clear_rank(p->t, rank);
+	while (!kvr_prefix_ready(p->t, rank))
+		pt_quiesce(p, 0);
 }
 
 static inline struct kvr_overlap *pt_score(struct pt_table *p, const void *sh, uint32_t n)

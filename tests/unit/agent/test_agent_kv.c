@@ -177,6 +177,34 @@ static void a_busy_router_gets_a_moment(void)
 	rig_stop();
 }
 
+/* The router's queue was full: nothing that was acknowledged is taken back, nothing is a gap. */
+static void a_full_queue_takes_nothing_back(void)
+{
+	struct kvr_agent_stats st;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	for (uint32_t i = 0; i < 6; i++)
+		store(1 + i, 1);
+	kvr_agent_process(a);
+	push_kv_ack(4, KVR_KV_OK, 0);
+	kvr_agent_process(a);
+	fake_skip(&net);
+	rig_run_ms(10);
+	push_kv_ack(0, KVR_KV_BUSY, 0);
+	kvr_agent_process(a);
+	rig_run_ms(19);
+	CU_ASSERT_PTR_NULL(next_events());
+	rig_run_ms(1);
+	CU_ASSERT_EQUAL(next_events()->first_event_id, 4);
+	rig_run_ms(5000); /* late copies do no harm either */
+	push_kv_ack(0, KVR_KV_BUSY, 0);
+	kvr_agent_process(a);
+	rig_run_ms(100);
+	kvr_agent_stats_get(a, &st);
+	CU_ASSERT_EQUAL(st.kv_dumps, 0);
+	rig_stop();
+}
+
 static void the_window_bounds_what_is_on_its_way(void)
 {
 	struct kvr_agent_stats st;
@@ -410,6 +438,7 @@ int main(void)
 			       {"resend", unacknowledged_events_are_resent_after_20_ms},
 			       {"gap", a_gap_is_repaired_at_once_and_once},
 			       {"busy", a_busy_router_gets_a_moment},
+			       {"full", a_full_queue_takes_nothing_back},
 			       {"window", the_window_bounds_what_is_on_its_way},
 			       {"hello first", nothing_is_sent_before_welcome},
 			       {"dump", a_wanted_dump_tells_everything_then_goes_on},
