@@ -106,7 +106,15 @@ static void timer(void *user, struct kvr_timer *t)
 		kvr_agent__kv_timer(a, container_of(t, struct agent_rank, timer));
 }
 
-static const struct kvr_link_user link_user = {.wants = wants, .message = message, .timer = timer};
+/* Copies of a DISPATCH that has been taken are answered by their first fragment. */
+static void again(void *user, const struct kvr_wire_hdr *h)
+{
+	if (h->kind == KVR_DISPATCH)
+		kvr_agent__dispatch_again(user, h);
+}
+
+static const struct kvr_link_user link_user = {
+	.wants = wants, .message = message, .again = again, .timer = timer};
 
 static int fill_defaults(struct kvr_agent_conf *c)
 {

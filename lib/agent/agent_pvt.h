@@ -182,6 +182,8 @@ void kvr_agent__say_hello(struct kvr_agent *a);
 struct agent_req *kvr_agent__find(const struct kvr_agent *a, uint64_t handle);
 void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body,
 			    uint32_t len);
+/** The first fragment of a DISPATCH that is whole already. */
+void kvr_agent__dispatch_again(struct kvr_agent *a, const struct kvr_wire_hdr *h);
 /** The router knows nothing of a request that we sent something about. */
 void kvr_agent__on_unknown(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);

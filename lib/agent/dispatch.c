@@ -221,6 +221,16 @@ void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 	}
 }
 
+void kvr_agent__dispatch_again(struct kvr_agent *a, const struct kvr_wire_hdr *h)
+{
+	const struct agent_req *r = kvr_agent__find(a, h->handle);
+
+	if (r == NULL || r->calling)
+		return;
+	a->stats.duplicates++;
+	send_ack(a, h, r->code);
+}
+
 void kvr_agent__on_unknown(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_rejected *w = (const void *)body;

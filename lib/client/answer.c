@@ -50,9 +50,10 @@ static void dispatched(struct kvr_client *c, struct client_req *r,
 
 	if (r->state == CLIENT_RUNNING && (!anew || r->next_seq > 0))
 		return; /* overtaken by what made it run */
-	if (answers_probe && r->state == CLIENT_DISPATCHED && r->msg != NULL && !legs) {
+	if (answers_probe && r->state == CLIENT_DISPATCHED && r->msg != NULL && !legs &&
+	    (w->flags & KVR_ACC_F_KEPT) == 0) {
 		/* The worker has not acknowledged: only we can send the request again. */
-		kvr_client__restart(c, r);
+		kvr_client__start_over(c, r);
 		return;
 	}
 	if (r->state == CLIENT_SENDING)
@@ -158,7 +159,7 @@ void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r, const u
 		r->accepted = false;
 		c->stats.restarted++;
 		if (r->msg != NULL)
-			kvr_client__restart(c, r);
+			kvr_client__start_over(c, r);
 		else
 			kvr_client__end_reason(c, r, KVR_CLIENT_LOST, true);
 	} else {

@@ -51,6 +51,8 @@ static void message(void *user, const struct kvr_udp_addr *from, const struct kv
 		h->kind == KVR_RESPONSE ? kvr_client__on_stray(c, from, h, body) : (void)0;
 	else if (h->kind == KVR_RESPONSE)
 		kvr_client__on_response(c, r, from, h, body);
+	else if (h->kind == KVR_MISSING)
+		kvr_client__on_missing(c, r, body);
 	else if (h->kind == KVR_ACCEPTED)
 		kvr_client__on_accepted(c, r, h, body);
 	else if (h->kind == KVR_REJECTED)

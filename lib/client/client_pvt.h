@@ -92,6 +92,8 @@ struct client_req {
 	uint32_t msg_len;
 	struct kvr_wire_ids ids; /* of the copies being sent */
 	struct kvr_frag frag;	 /* where sending one is */
+	uint64_t *again;	 /* bit map of the fragments to send again, or NULL */
+	uint32_t n_again;	 /* bits set in it */
 	uint32_t frame_bytes;	 /* they are cut to */
 	uint32_t pace;		 /* frames sent each CLIENT_PACE_US */
 	uint32_t next_seq;	 /* of the item to deliver next */
@@ -180,6 +182,10 @@ void kvr_client__start_route(struct kvr_client *c, struct client_req *r);
 void kvr_client__prove(struct kvr_client *c, struct client_req *r, uint64_t cookie);
 void kvr_client__repeat(struct kvr_client *c, struct client_req *r);
 void kvr_client__restart(struct kvr_client *c, struct client_req *r);
+/** The same as another message: the router has put the former one together. */
+void kvr_client__start_over(struct kvr_client *c, struct client_req *r);
+/** MISSING: send again what the router lacks of a ROUTE in fragments. */
+void kvr_client__on_missing(struct kvr_client *c, struct client_req *r, const uint8_t *body);
 void kvr_client__watch(struct kvr_client *c, struct client_req *r, enum client_state state);
 void kvr_client__drop_msg(struct client_req *r);
 void kvr_client__start_cancel(struct kvr_client *c, struct client_req *r,

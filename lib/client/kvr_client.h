@@ -191,6 +191,7 @@ struct kvr_client_stats {
 	uint64_t submitted, ended, resent, probes, restarted; /**< restarted: submitted again to a
 							       * router that had lost it */
 	uint64_t items, items_repeated;
+	uint64_t fragments_again; /**< of large requests, because the router lacked them */
 };
 
 /**

@@ -8,10 +8,13 @@
 #include <rte_common.h>
 
 #define LINK_ASSEMBLY_US 5000000 /* a message incomplete for so long is dropped */
+#define LINK_QUIET_US	 5000	 /* then what is missing of a message is asked for */
+#define LINK_REMEMBERED	 4096	 /* messages put together lately */
 #define LINK_RX_BURSTS	 16	 /* a call; what is left makes the descriptor readable again */
 
 /* A frame kept for reassembly; its body follows. */
 struct held_frame {
+	struct kvr_udp_addr from;
 	struct kvr_wire_hdr h;
 	uint8_t body[];
 };
@@ -33,7 +36,9 @@ static int init_assembly(struct kvr_link *l)
 					  .peer_max_messages = 1024,
 					  .peer_max_frames = frames,
 					  .peer_max_bytes = bytes,
+					  .remember = LINK_REMEMBERED,
 					  .timeout = LINK_ASSEMBLY_US,
+					  .quiet = LINK_QUIET_US,
 					  .seed = l->conf.seed,
 					  .drop = drop_frame};
 
@@ -174,12 +179,14 @@ static void fragment_in(struct kvr_link *l, const struct kvr_udp_msg *m)
 	struct kvr_reasm_msg msg;
 	int rc;
 
-	f = l->reasm != NULL ? malloc(m->len) : NULL;
+	f = l->reasm != NULL ? malloc(offsetof(struct held_frame, h) + m->len) : NULL;
 	if (f == NULL) {
 		l->stats.bad++;
 		return;
 	}
-	memcpy(f, m->data, m->len);
+	f->from = m->addr;
+	memcpy(&f->h, m->data, sizeof(f->h));
+	memcpy(f->body, m->data + sizeof(f->h), m->len - sizeof(f->h));
 	h = f->h;
 	memcpy(peer.b, m->addr.ip, sizeof(m->addr.ip));
 	rc = kvr_reasm_add(l->reasm, &peer, &f->h, f->body, f, l->now_us, &msg);
@@ -188,6 +195,8 @@ static void fragment_in(struct kvr_link *l, const struct kvr_udp_msg *m)
 	} else if (rc != KVR_REASM_HELD) {
 		l->stats.bad += rc < 0;
 		free(f);
+		if (rc == KVR_REASM_DONE && h.frag_off == 0 && l->conf.ops->again != NULL)
+			l->conf.ops->again(l->conf.user, &h);
 	}
 }
 
@@ -207,6 +216,20 @@ static void frame_in(struct kvr_link *l, const struct kvr_udp_msg *m)
 	}
 }
 
+/* What has been quiet is named to its sender. */
+static void ask(struct kvr_link *l)
+{
+	struct kvr_reasm_lack lack;
+
+	while (kvr_reasm_lacking(l->reasm, l->now_us, &lack)) {
+		const struct held_frame *f = lack.frame;
+
+		kvr_link_send(l, &f->from, KVR_MISSING,
+			      kvr_link_ids(l, f->h.source, f->h.id, f->h.handle), &lack.missing,
+			      lack.len);
+	}
+}
+
 unsigned int kvr_link_process(struct kvr_link *l)
 {
 	struct kvr_udp_msg m[KVR_UDP_BURST];
@@ -222,8 +245,10 @@ unsigned int kvr_link_process(struct kvr_link *l)
 		if (n < KVR_UDP_BURST)
 			break;
 	}
-	if (l->reasm != NULL)
+	if (l->reasm != NULL) {
 		l->stats.expired += kvr_reasm_expire(l->reasm, l->now_us, UINT32_MAX);
+		ask(l);
+	}
 	while ((t = kvr_timers_expire(&l->timers, l->now_us)) != NULL)
 		l->conf.ops->timer(l->conf.user, t);
 	kvr_link_flush(l);
@@ -232,9 +257,10 @@ unsigned int kvr_link_process(struct kvr_link *l)
 
 int kvr_link_timeout_ms(const struct kvr_link *l)
 {
-	const uint64_t next = kvr_timers_next(&l->timers);
-	uint64_t now;
+	uint64_t next = kvr_timers_next(&l->timers), now;
 
+	if (l->reasm != NULL)
+		next = RTE_MIN(next, kvr_reasm_quiet_at(l->reasm));
 	if (l->n_tx > 0)
 		return 0;
 	if (next == KVR_TIMER_NEVER)

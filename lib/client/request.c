@@ -44,6 +44,9 @@ void kvr_client__drop_msg(struct client_req *r)
 {
 	free(r->msg);
 	r->msg = NULL;
+	free(r->again);
+	r->again = NULL;
+	r->n_again = 0;
 }
 
 void kvr_client__free(struct kvr_client *c, struct client_req *r)
@@ -89,10 +92,34 @@ void kvr_client__watch(struct kvr_client *c, struct client_req *r, enum client_s
 	again_in(c, r, CLIENT_PROBE_MAX_US);
 }
 
+/* Send fragment number @p k. */
+static void send_fragment(struct kvr_client *c, const struct client_req *r, uint32_t k)
+{
+	struct kvr_frag f = r->frag;
+
+	kvr_frag_seek(&f, k);
+	kvr_link_send_frames(&c->link, &c->router, &f, r->msg, 1);
+}
+
+/* Send up to @p max fragments of those to be sent again. @return true when there are more. */
+static bool send_again(struct kvr_client *c, struct client_req *r, uint32_t max)
+{
+	for (uint32_t w = 0; r->n_again > 0 && max > 0; w++)
+		for (; r->again[w] != 0 && max > 0; max--) {
+			send_fragment(c, r, w * 64 + (uint32_t)__builtin_ctzll(r->again[w]));
+			r->again[w] &= r->again[w] - 1;
+			r->n_again--;
+			c->stats.fragments_again++;
+		}
+	return r->n_again > 0;
+}
+
 /* Send the next frames of the ROUTE; wait for its answer after the last one. */
 static void send_route(struct kvr_client *c, struct client_req *r)
 {
-	if (kvr_link_send_frames(&c->link, &c->router, &r->frag, r->msg, r->pace)) {
+	const bool more = kvr_link_send_frames(&c->link, &c->router, &r->frag, r->msg, r->pace);
+
+	if (more || send_again(c, r, r->pace)) {
 		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + CLIENT_PACE_US);
 		return;
 	}
@@ -114,26 +141,91 @@ void kvr_client__start_route(struct kvr_client *c, struct client_req *r)
 	r->frame_bytes = c->frame_bytes;
 	/* Cannot fail: both sizes were checked before. */
 	kvr_frag_init(&r->frag, KVR_ROUTE, &r->ids, r->msg_len, c->frame_bytes);
+	free(r->again);
+	r->again = NULL;
+	r->n_again = 0;
 	send_route(c, r);
 }
 
-static void resend_route(struct kvr_client *c, struct client_req *r)
+/* What is sent from now on is a repetition. */
+static void mark_resent(struct kvr_client *c, struct client_req *r)
 {
 	struct kvr_wire_request *w = (void *)r->msg;
 
 	/* This and the cookie are the differences that copies of a message may have. */
 	w->flags |= KVR_REQ_F_RESEND;
-	if (r->frame_bytes != c->frame_bytes) /* cut in another way it is another message */
-		r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
-	r->pace = RTE_MAX(r->pace / 2, CLIENT_PACE_LEAST);
+	w->worker = c->cookie;
 	c->stats.resent++;
-	kvr_client__start_route(c, r);
 }
 
 void kvr_client__restart(struct kvr_client *c, struct client_req *r)
 {
 	r->backoff_us = CLIENT_ROUTE_US;
-	resend_route(c, r);
+	mark_resent(c, r);
+	if (r->frame_bytes != c->frame_bytes) /* cut in another way it is another message */
+		r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
+	r->pace = RTE_MAX(r->pace / 2, CLIENT_PACE_LEAST);
+	kvr_client__start_route(c, r);
+}
+
+void kvr_client__start_over(struct kvr_client *c, struct client_req *r)
+{
+	r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
+	kvr_client__restart(c, r);
+}
+
+/* Nobody has answered. Of a message of several frames the first one makes the router say what it
+ * lacks, or what has become of the request. */
+static void repeat_route(struct kvr_client *c, struct client_req *r)
+{
+	const uint32_t backoff_us = r->backoff_us;
+
+	if (r->frag.n_frames == 1 || r->frame_bytes != c->frame_bytes) {
+		kvr_client__restart(c, r);
+		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + backoff_us);
+		r->backoff_us = RTE_MIN(2 * backoff_us, CLIENT_ROUTE_MAX_US);
+		return;
+	}
+	mark_resent(c, r);
+	send_fragment(c, r, 0);
+	again_in(c, r, CLIENT_ROUTE_MAX_US);
+}
+
+void kvr_client__on_missing(struct kvr_client *c, struct client_req *r, const uint8_t *body)
+{
+	const struct kvr_wire_missing *m = (const void *)body;
+	const uint32_t sent = kvr_frag_sent(&r->frag);
+	uint64_t word;
+
+	if (r->msg == NULL || m->kind != KVR_ROUTE || m->msg_seq != r->ids.msg_seq ||
+	    m->msg_len != r->msg_len || m->unit != r->frag.unit ||
+	    (r->state != CLIENT_SENDING && r->state != CLIENT_ROUTING &&
+	     r->state != CLIENT_DISPATCHED))
+		return;
+	if (r->again == NULL)
+		r->again = calloc((r->frag.n_frames + 63) / 64, sizeof(*r->again));
+	if (r->again == NULL)
+		return;
+	r->heard_us = c->link.now_us;
+	r->n_again = 0;
+	for (uint32_t i = 0; i < (r->frag.n_frames + 63) / 64; i++) {
+		const uint32_t at = i - m->first / 64, left = sent > i * 64 ? sent - i * 64 : 0;
+
+		word = 0;
+		if (at < m->n_words)
+			memcpy(&word, body + sizeof(*m) + at * 8u, sizeof(word));
+		/* What has not been sent yet is on its way anyway. */
+		r->again[i] = left < 64 ? word & ((UINT64_C(1) << left) - 1) : word;
+		r->n_again += (uint32_t)__builtin_popcountll(r->again[i]);
+	}
+	if (r->n_again > sent / 4)
+		r->pace = RTE_MAX(r->pace / 2, CLIENT_PACE_LEAST);
+	r->backoff_us = CLIENT_ROUTE_US;
+	r->sent_on = r->sent_on || r->state == CLIENT_DISPATCHED;
+	if (r->state != CLIENT_SENDING) {
+		r->state = CLIENT_SENDING;
+		send_route(c, r);
+	}
 }
 
 void kvr_client__prove(struct kvr_client *c, struct client_req *r, uint64_t cookie)
@@ -192,7 +284,7 @@ void kvr_client__repeat(struct kvr_client *c, struct client_req *r)
 		return;
 	}
 	if (r->state == CLIENT_ROUTING) {
-		resend_route(c, r);
+		repeat_route(c, r);
 		return;
 	}
 	if (!r->ended_there) {

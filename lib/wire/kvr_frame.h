@@ -148,4 +148,17 @@ int kvr_frag_init(struct kvr_frag *f, uint8_t kind, const struct kvr_wire_ids *i
  */
 bool kvr_frag_next(struct kvr_frag *f, void *hdr, uint32_t *off, uint32_t *len);
 
+/** Go on with fragment number @p k (below n_frames): what has been lost is sent again. */
+static inline void kvr_frag_seek(struct kvr_frag *f, uint32_t k)
+{
+	f->next = k * f->unit;
+	f->done = false;
+}
+
+/** Fragments given out so far. */
+static inline uint32_t kvr_frag_sent(const struct kvr_frag *f)
+{
+	return f->done ? f->n_frames : f->next / f->unit;
+}
+
 #endif

@@ -7,7 +7,9 @@
  * The router's rules as one worker and any client see them, small enough to read: accept, send to
  * the only worker, relay both ways, count KV events. No choice, no queue. Frames come in through
  * relay_frame() and leave through emit, so it runs on sockets and in simulated networks alike.
- * Fragments are forwarded as they come; like a router it keeps nothing of a request but its names.
+ * Fragments are forwarded as they come; it keeps nothing of a request but its names and, of one in
+ * fragments, the first one, which it repeats until the worker has acknowledged. What the worker
+ * lacks the client sends again.
  */
 
 #include "kvr_put.h"
@@ -24,6 +26,9 @@ struct relay_req {
 	struct kvr_udp_addr client;
 	uint16_t state; /* enum kvr_wire_state */
 	bool ended, cancelled;
+	uint8_t first[1440]; /* first of several fragments */
+	uint32_t first_len;
+	uint64_t again_us;
 };
 
 struct relay {
@@ -94,8 +99,10 @@ static inline struct relay_req *relay_by_handle(struct relay *r, const struct kv
 static inline void relay_accepted(struct relay *r, const struct relay_req *q,
 				  const struct kvr_wire_hdr *h, uint16_t state)
 {
-	const struct kvr_wire_accepted w = {
-		.worker = r->worker, .state = state, .prefill_dp_rank = KVR_NONE32};
+	const struct kvr_wire_accepted w = {.worker = r->worker,
+					    .state = state,
+					    .flags = q->first_len != 0 ? KVR_ACC_F_KEPT : 0,
+					    .prefill_dp_rank = KVR_NONE32};
 
 	relay_send(r, &q->client, KVR_ACCEPTED,
 		   relay_ids(h, state == KVR_STATE_QUERY ? 0 : relay_handle(r, q)), &w, sizeof(w));
@@ -132,12 +139,12 @@ static inline void relay_route(struct relay *r, const struct kvr_udp_addr *from,
 		return;
 	}
 	if (q == NULL) {
-		if (h->frag_off != 0 || r->n_req == RELAY_MAX)
-			return; /* its first frame is lost or late: a copy will come */
+		if (r->n_req == RELAY_MAX)
+			return;
 		q = &r->req[r->n_req++];
 		*q = (struct relay_req){.source = h->source, .id = h->id, .client = *from};
 		q->state = KVR_STATE_DISPATCHED;
-		if (w->flags & KVR_REQ_F_QUERY) {
+		if (h->frag_off == 0 && (w->flags & KVR_REQ_F_QUERY) != 0) {
 			relay_accepted(r, q, h, KVR_STATE_QUERY);
 			r->n_req--;
 			return;
@@ -147,6 +154,10 @@ static inline void relay_route(struct relay *r, const struct kvr_udp_addr *from,
 	if (q->ended) {
 		relay_reject(r, from, h, KVR_E_ENDED);
 		return;
+	}
+	if (h->frag_off == 0 && !kvr_frame_whole(h) && len <= sizeof(q->first)) {
+		q->first_len = len;
+		memcpy(q->first, frame, len);
 	}
 	if (h->frag_off == 0)
 		relay_accepted(r, q, h, q->state);
@@ -308,7 +319,8 @@ static inline void relay_agent(struct relay *r, const struct kvr_udp_addr *from,
 			relay_reject(r, from, h, KVR_E_UNKNOWN_REQUEST);
 		return;
 	}
-	q->state = KVR_STATE_RUNNING;
+	if (h->kind != KVR_MISSING)
+		q->state = KVR_STATE_RUNNING;
 	if (h->kind == KVR_DISPATCH_ACK) {
 		const struct kvr_wire_dispatch_ack *w = (const void *)(h + 1);
 
@@ -320,6 +332,10 @@ static inline void relay_agent(struct relay *r, const struct kvr_udp_addr *from,
 			r->refused++;
 			relay_reject(r, &q->client, &about, KVR_E_DISPATCH_FAILED);
 		}
+	} else if (h->kind == KVR_MISSING) {
+		/* It keeps nothing: the client has what the worker lacks. */
+		((struct kvr_wire_missing *)(h + 1))->kind = KVR_ROUTE;
+		r->emit(r->ctx, &q->client, frame, len);
 	} else if (h->kind == KVR_RESPONSE) {
 		const struct kvr_wire_response *w = (const void *)(h + 1);
 
@@ -360,12 +376,29 @@ static inline void relay_frame(struct relay *r, const struct kvr_udp_addr *from,
 		relay_events(r, from, h);
 		break;
 	case KVR_DISPATCH_ACK:
+	case KVR_MISSING:
 	case KVR_RESPONSE:
 	case KVR_PROGRESS:
 		relay_agent(r, from, frame, len);
 		break;
 	default:
 		relay_client(r, from, frame, len);
+	}
+}
+
+/** Repeat what has not been acknowledged: every 20 ms. */
+static inline void relay_timers(struct relay *r, uint64_t now_us)
+{
+	for (uint32_t i = 0; i < r->n_req; i++) {
+		struct relay_req *q = &r->req[i];
+		uint8_t copy[sizeof(q->first)];
+
+		if (q->first_len == 0 || q->ended || q->state != KVR_STATE_DISPATCHED ||
+		    now_us < q->again_us)
+			continue;
+		q->again_us = now_us + 20000;
+		memcpy(copy, q->first, q->first_len);
+		relay_dispatch(r, q, copy, q->first_len);
 	}
 }
 

@@ -337,6 +337,99 @@ static void silence_ends_a_request(void)
 	rig_stop();
 }
 
+/* A large request under way: all its frames have been sent once. @return its id. */
+static uint64_t large_sent(struct kvr_wire_missing *m)
+{
+	static uint32_t tokens[4000]; /* 16,088 bytes: 12 frames */
+	const struct kvr_client_request q = {.tokens = tokens, .n_tokens = 4000, .ops = &rig_ops};
+	const struct kvr_wire_hdr *h;
+	uint64_t id;
+
+	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(c, &q, &id), 0);
+	rig_run_ms(1);
+	CU_ASSERT_EQUAL_FATAL(fake_count(&net, KVR_ROUTE), 12);
+	h = fake_next(&net, KVR_ROUTE);
+	*m = (struct kvr_wire_missing){.kind = KVR_ROUTE,
+				       .n_words = 1,
+				       .msg_seq = h->msg_seq,
+				       .msg_len = h->msg_len,
+				       .unit = h->frag_len};
+	fake_skip(&net);
+	return id;
+}
+
+static void push_missing(uint64_t id, const struct kvr_wire_missing *m, uint64_t word)
+{
+	const struct kvr_wire_ids ids = ids_of(id, 0);
+
+	fake_push(&net, router_at,
+		  kvr_put_message(fake_slot(&net), 1984, KVR_MISSING, &ids,
+				  (struct kvr_slice){m, sizeof(*m)},
+				  (struct kvr_slice){&word, sizeof(word)}));
+}
+
+static void only_what_is_missing_is_sent_again(void)
+{
+	const struct kvr_wire_hdr *h;
+	struct kvr_wire_missing m, other;
+	unsigned int sent;
+	uint64_t id;
+
+	rig_start();
+	id = large_sent(&m);
+	push_missing(id, &m, 1 << 3 | 1 << 11);
+	rig_run_ms(1);
+	h = fake_next(&net, KVR_ROUTE);
+	CU_ASSERT_EQUAL_FATAL(h->frag_off, 3 * m.unit);
+	CU_ASSERT_EQUAL(h->msg_seq, m.msg_seq);
+	h = fake_next(&net, KVR_ROUTE);
+	CU_ASSERT_EQUAL_FATAL(h->frag_off, 11 * m.unit);
+	CU_ASSERT_PTR_NULL(fake_next(&net, KVR_ROUTE));
+	/* About another message: nothing. */
+	other = m;
+	other.msg_seq++;
+	push_missing(id, &other, 1);
+	rig_run_ms(1);
+	CU_ASSERT_PTR_NULL(fake_next(&net, KVR_ROUTE));
+	/* Nobody answers: the first fragment alone, after 20 ms, 40 ms, ... */
+	sent = fake_count(&net, KVR_ROUTE);
+	rig_run_ms(70);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), sent + 2);
+	while ((h = fake_next(&net, KVR_ROUTE)) != NULL) {
+		CU_ASSERT_EQUAL(h->frag_off, 0);
+		CU_ASSERT_EQUAL(h->msg_seq, m.msg_seq);
+		CU_ASSERT((((const struct kvr_wire_request *)(h + 1))->flags & KVR_REQ_F_RESEND) !=
+			  0);
+	}
+	/* Once it runs nothing is sent any more. */
+	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 9);
+	rig_run_ms(1);
+	push_missing(id, &m, 1);
+	rig_run_ms(1);
+	CU_ASSERT_PTR_NULL(fake_next(&net, KVR_ROUTE));
+	rig_stop();
+}
+
+/* The router has put the message together and lost it, or its worker has: another message. */
+static void starting_over_takes_a_new_number(void)
+{
+	const struct kvr_wire_hdr *h;
+	struct kvr_wire_missing m;
+	uint32_t n = 0;
+	uint64_t id;
+
+	rig_start();
+	id = large_sent(&m);
+	push_rejected(id, KVR_E_UNKNOWN_REQUEST, KVR_ROUTE, "");
+	rig_run_ms(3);
+	while ((h = fake_next(&net, KVR_ROUTE)) != NULL) {
+		CU_ASSERT_NOT_EQUAL(h->msg_seq, m.msg_seq);
+		n++;
+	}
+	CU_ASSERT_EQUAL(n, 12);
+	rig_stop();
+}
+
 static void a_large_request_is_paced_and_complete(void)
 {
 	static uint32_t tokens[200000];
@@ -438,6 +531,8 @@ int main(void)
 			       {"not acknowledged", an_unacknowledged_dispatch_is_sent_again},
 			       {"forgotten", a_router_that_forgot_gets_the_request_again},
 			       {"silence", silence_ends_a_request},
+			       {"missing", only_what_is_missing_is_sent_again},
+			       {"new number", starting_over_takes_a_new_number},
 			       {"large", a_large_request_is_paced_and_complete},
 			       {"refused", submit_refuses_what_the_router_would},
 			       {"configuration", bad_configurations_are_refused},
