@@ -102,7 +102,11 @@ static int pool_shares(struct pool *p, const struct kvr_router_pool_conf *c)
 	s->jobs = kvr_share_create(c->own.max_jobs, times, rte_rand());
 	s->frames = kvr_share_create(c->own.max_jobs, times, rte_rand());
 	s->sessions = kvr_share_create(RTE_MAX(c->sched.max_sessions, 1u), times, rte_rand());
-	return s->slots == NULL || s->jobs == NULL || s->frames == NULL || s->sessions == NULL
+	s->session =
+		rte_zmalloc("session shares", RTE_MAX(c->sched.max_sessions, 1u) * sizeof(uint32_t),
+			    RTE_CACHE_LINE_SIZE);
+	return s->session == NULL || s->slots == NULL || s->jobs == NULL || s->frames == NULL ||
+			       s->sessions == NULL
 		       ? -ENOMEM
 		       : 0;
 }
@@ -163,6 +167,7 @@ static void pool_fini(struct pool *p)
 	kvr_share_destroy(p->shares.jobs);
 	kvr_share_destroy(p->shares.frames);
 	kvr_share_destroy(p->shares.sessions);
+	rte_free(p->shares.session);
 	rte_free(p->cursor);
 	rte_free(p->loads);
 	rte_free(p->loads_wire);

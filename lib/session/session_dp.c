@@ -133,7 +133,7 @@ static void drop(struct kvr_session *s, uint32_t i)
 	struct entry *e = &s->entry[n];
 
 	if (s->on_drop != NULL)
-		s->on_drop(s->drop_arg, e->caller_tag);
+		s->on_drop(s->drop_arg, n);
 	index_remove(s, i);
 	SET(e->gen, GET(e->gen) + 1);
 	SET(e->active, 0);
@@ -202,7 +202,7 @@ int kvr_session_bind(struct kvr_session *s, const struct kvr_session_key *key,
 	} else {
 		e = &s->entry[n];
 		if (s->on_drop != NULL)
-			s->on_drop(s->drop_arg, e->caller_tag);
+			s->on_drop(s->drop_arg, n);
 		SET(e->gen, GET(e->gen) + 2);
 		SET(e->active, 0);
 	}
