@@ -334,16 +334,19 @@ static void disaggregated(struct ex_world *w, struct ex_req *r)
 	}
 }
 
-/* ---- sessions without room --------------------------------------------------------------- */
+/* ---- sessions without room, or without worker --------------------------------------------- */
 
-static void limit_line(struct ex_world *w, struct ex_req *r)
+static void refused_line(struct ex_world *w, struct ex_req *r, enum ex_session_entry why)
 {
+	const bool full = why == EX_SESSION_FULL;
+
 	ex_out_line("route");
 	ex_out_str("id", r->id);
 	ex_out_str("result", "error");
-	ex_out_str("error", "SessionLimit");
-	ex_out_bool("retryable", true);
-	ex_out_str("message", "too many sessions are bound or being opened");
+	ex_out_str("error", full ? "SessionLimit" : "SessionWorkerGone");
+	ex_out_bool("retryable", full);
+	ex_out_str("message", full ? "too many sessions are bound or being opened"
+				   : "the worker of the session has left");
 	ex_out_end();
 	ex_req_end(w, r, false);
 }
@@ -353,6 +356,7 @@ static void limit_line(struct ex_world *w, struct ex_req *r)
 bool ex_op_route(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 {
 	struct ex_req *r = ex_req_read(w, obj, p);
+	enum ex_session_entry entry;
 
 	if (r == NULL)
 		return false;
@@ -368,8 +372,9 @@ bool ex_op_route(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 		ex_req_free(r);
 		return false;
 	}
-	if (!ex_session_enter(w, r)) {
-		limit_line(w, r);
+	entry = ex_session_enter(w, r);
+	if (entry != EX_SESSION_FINE) {
+		refused_line(w, r, entry);
 		return true;
 	}
 	if (r->pool->peer != NULL && r->pool->conf.role == KVR_POOL_DECODE)

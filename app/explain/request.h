@@ -42,8 +42,14 @@ void ex_leg_dropped(struct ex_world *w, struct ex_pool *pool, uint32_t slot);
 
 /* ---- sessions (session.c) ---------------------------------------------------------------- */
 
-/** Before the decision: pin the main leg to the binding; false: there is no room for an open. */
-bool ex_session_enter(struct ex_world *w, struct ex_req *r);
+enum ex_session_entry {
+	EX_SESSION_FINE,
+	EX_SESSION_FULL, /**< no room for another session */
+	EX_SESSION_GONE, /**< the worker that it names has left */
+};
+
+/** Before the decision: pin the main leg to the binding, keep room for an open. */
+enum ex_session_entry ex_session_enter(struct ex_world *w, struct ex_req *r);
 
 /** Whether what the request closes is there; else a problem. */
 bool ex_session_known(struct ex_world *w, const struct ex_req *r, struct ex_problem *p);

@@ -96,16 +96,10 @@ static void pin_affinity(const struct ex_pool *pool, struct ex_leg *leg,
  * A session that was opened names a worker and no rank: that is the hint's, or the only one the
  * worker has.
  */
-static void pin_explicit(const struct ex_world *w, struct kvr_sched_hints *h,
-			 const struct kvr_session_binding *to)
+static void pin_explicit(struct kvr_sched_hints *h, const struct kvr_session_binding *to)
 {
 	h->flags |= KVR_SHINT_BACKEND_ID;
 	h->backend_id = to->worker;
-	if ((h->flags & (KVR_SHINT_DP_RANK | KVR_SHINT_DECODE_ID)) ||
-	    ex_worker_find(w, to->worker) != NULL)
-		return;
-	h->flags |= KVR_SHINT_DP_RANK; /* it left: nobody serves */
-	h->dp_rank = to->dp_rank;
 }
 
 bool ex_session_known(struct ex_world *w, const struct ex_req *r, struct ex_problem *p)
@@ -125,25 +119,28 @@ bool ex_session_known(struct ex_world *w, const struct ex_req *r, struct ex_prob
 }
 
 /* A request with a generic pin of its own does not use the session. */
-bool ex_session_enter(struct ex_world *w, struct ex_req *r)
+enum ex_session_entry ex_session_enter(struct ex_world *w, struct ex_req *r)
 {
 	struct kvr_sched_hints *h = &r->main.hints;
 	struct kvr_session_binding to;
 	struct kvr_session *t;
 
 	if (r->session == NULL)
-		return true;
+		return EX_SESSION_FINE;
 	t = table(w, r->pool);
 	if ((h->flags & KVR_SHINT_BACKEND_ID) == 0 && t != NULL && find(w, r->pool, r, &to, NULL)) {
+		if (to.tag != AFFINITY && (h->flags & KVR_SHINT_DECODE_ID) == 0 &&
+		    ex_worker_find(w, to.worker) == NULL)
+			return EX_SESSION_GONE;
 		if (to.tag != AFFINITY)
-			pin_explicit(w, h, &to);
+			pin_explicit(h, &to);
 		else if ((h->flags & KVR_SHINT_DECODE_ID) == 0)
 			pin_affinity(r->pool, &r->main, &to);
 	}
 	if (r->action != EX_SESSION_OPEN || r->main.req.query_only)
-		return true;
+		return EX_SESSION_FINE;
 	r->reserved = t != NULL && kvr_session_reserve(t);
-	return r->reserved;
+	return r->reserved ? EX_SESSION_FINE : EX_SESSION_FULL;
 }
 
 void ex_session_enter_prefill(struct ex_world *w, struct ex_req *r)

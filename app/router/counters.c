@@ -79,8 +79,9 @@ static const struct kvr_counter pool_counters[] = {
 		     "frames about requests that came again, or too late to matter"},
 	[PC_OUT_OF_TURN] = {"out_of_turn", "frames",
 			    "frames that the state of their request does not allow, ignored"},
-	[PC_STRANGERS] = {"strangers", "frames",
-			  "ROUTE, CANCEL, PROBE from another address than that of the request"},
+	[PC_STRANGERS] =
+		{"strangers", "frames",
+		 "frames about a request or session from another address than its client's"},
 	[PC_NOTES_LOST] =
 		{"notes_lost", "frames",
 		 "CANCEL, PROBE dropped on their way to the next pool, its ring was full"},
@@ -123,6 +124,7 @@ static const struct kvr_counter session_counters[] = {
 	[SC_OPEN_UNANSWERED] = {"open_unanswered", "sessions", "opens without answer for 5 s"},
 	[SC_OPEN_ENDED] = {"open_ended", "sessions", "opens whose request ended before the answer"},
 	[SC_REFUSED] = {"refused", "sessions", "sessions beyond max_sessions"},
+	[SC_OPEN_BUSY] = {"open_busy", "sessions", "opens refused: another request opens the id"},
 	[SC_AFFINITY_BOUND] = {"affinity_bound", "sessions", "ids bound by their first success"},
 	[SC_REBOUND] = {"rebound", "sessions", "bindings that replaced one of the same id"},
 	[SC_UNBOUND] = {"unbound", "sessions", "bindings closed or released by clients"},

@@ -169,7 +169,7 @@ void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint6
 	memcpy(r + 1, text, len);
 	len = reject_len(r, len, why->room);
 	if (likely(len != 0))
-		out_message(lc, to, KVR_REJECTED, source, id, 0, r, len);
+		out_message(lc, to, KVR_REJECTED, source, id, why->handle, r, len);
 	else
 		in_count(lc, IN_UNANSWERED);
 }
@@ -178,10 +178,10 @@ void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 		      const struct refusal *why)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	struct refusal w = *why;
 
 	if (kvr_frame_answerable(h)) {
-		struct refusal w = *why;
-
+		w.handle = h->handle;
 		w.room = source_room(lc->rt, from, m->pkt_len);
 		out_reject(lc, from, h->kind, h->source, h->id, &w);
 	} else {

@@ -30,6 +30,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include <rte_cycles.h>
 #include <rte_mbuf.h>
@@ -136,7 +137,9 @@ struct job_session {
 	uint8_t action;	       /* enum kvr_wire_session_action */
 	uint8_t pin;	       /* enum session_pin */
 	bool reserved;	       /* room is kept in the table */
-	bool closes;	       /* unbound by a leg that was stopped: tell `closing` in the end */
+	LIST_ENTRY(job_session)
+	opening;     /* while reserved: the id is being opened by this job alone */
+	bool closes; /* unbound by a leg that was stopped: tell `closing` in the end */
 	uint64_t closing;
 	uint32_t closing_epoch;
 };

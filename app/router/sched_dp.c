@@ -361,7 +361,11 @@ static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
 	if (likely(code == KVR_OK))
 		return false;
 	pool_count(p, PC_REJECTED, 1);
-	reject_job(lc, j, code, NULL);
+	/* What its worker has not said may be otherwise in a moment. */
+	refuse_job(lc, j,
+		   &(const struct refusal){
+			   .code = code,
+			   .retry = code == KVR_E_SESSION_OPEN_FAILED ? RETRY_YES : RETRY_BY_CODE});
 	return true;
 }
 
@@ -649,12 +653,7 @@ static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
 	if (r == NULL && !ended && note_next_pool(lc, p, n) == 0)
 		return;
 	if (r == NULL) {
-		/* As the first time: it is the ROUTE that was refused. */
-		why.room = source_room(lc->rt, path_kept(n->ptr),
-				       ((const struct rte_mbuf *)n->ptr)->pkt_len);
-		out_reject(lc, path_kept(n->ptr), ended ? KVR_ROUTE : KVR_PROBE, h->source, h->id,
-			   &why);
-		rte_pktmbuf_free(n->ptr);
+		out_reject_frame(lc, n->ptr, path_kept(n->ptr), &why);
 		return;
 	}
 	if (!is_client(p, r, path_kept(n->ptr))) {
@@ -665,7 +664,8 @@ static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
 	r->heard_ns = lc->now_ns;
 	if (r->end.code != KVR_OK) {
 		why = said(&r->end);
-		out_reject(lc, &r->relay.client, KVR_ROUTE, h->source, h->id, &why);
+		why.handle = h->handle;
+		out_reject(lc, &r->relay.client, h->kind, h->source, h->id, &why);
 	} else {
 		sched_accepted(lc, p, r);
 	}

@@ -9,7 +9,9 @@
  *
  * Explicit control: a ROUTE with action open is chosen and booked, then held while SESSION_OPEN is
  * repeated to its worker; SESSION_OPENED binds and dispatches, a refusal or 5 s of silence ends
- * it. Room is reserved before anything is booked. Action close unbinds with the decision;
+ * it. Room is reserved before anything is booked, and with it the id: it is opened by one request
+ * at a time, another one is refused (SessionOpenFailed, retryable). So every open that a worker
+ * has taken ends in the binding or in SESSION_CLOSE. Action close unbinds with the decision;
  * SESSION_CLOSE follows when the request has ended, whatever ended it. Expiry and SESSION_RELEASE
  * send it at once.
  * Affinity (session_affinity_ttl_secs): an id without action is bound to the worker of its first
@@ -30,25 +32,30 @@
 
 #include "router.h"
 
-#define SESSION_CLOSES 4096u /* SESSION_CLOSE unanswered at one time */
-#define SESSION_WAITS  10u
+#define SESSION_CLOSES	4096u /* SESSION_CLOSE unanswered at one time */
+#define SESSION_BUCKETS 4096u /* power of two: ids that are being opened, closed, by their hash */
+#define SESSION_WAITS	10u
 
 /** A message that is repeated until it is answered. */
 struct session_ask {
 	TAILQ_ENTRY(session_ask) link; /* waiting list of its step, or free closes */
+	LIST_ENTRY(session_ask) by_id; /* closes under way */
 	uint64_t due_ns;
 	uint64_t worker;
 	uint32_t epoch;	 /* the life of the worker that has the session: not told to another one */
 	uint64_t number; /* header id: flight handle of an open; generation, pool, index of a close
 			  */
 	uint32_t timeout_s;
-	uint8_t kind; /* KVR_SESSION_OPEN or _CLOSE; 0: not waiting */
-	uint8_t step; /* waits that are over */
+	uint32_t hash; /* of the id */
+	uint8_t kind;  /* KVR_SESSION_OPEN or _CLOSE; 0: not waiting */
+	uint8_t step;  /* waits that are over */
 	uint16_t id_len;
 	char id[KVR_SESSION_ID_MAX];
 };
 
 TAILQ_HEAD(session_asks, session_ask);
+LIST_HEAD(session_closing, session_ask);
+LIST_HEAD(session_opening, job_session);
 
 /** What a request in flight has to do with a session. */
 enum session_part {
@@ -76,7 +83,10 @@ struct sessions {
 	struct session_asks free;
 	struct session_asks open_step[SESSION_WAITS];
 	struct session_asks close_step[SESSION_WAITS];
-	kvr_cell_t *count; /* enum session_counter */
+	struct session_closing *closing; /* SESSION_BUCKETS */
+	struct session_opening *opening; /* SESSION_BUCKETS */
+	uint64_t looked;		 /* entries of buckets looked at, ever */
+	kvr_cell_t *count;		 /* enum session_counter */
 	struct kvr_stats *stats;
 };
 

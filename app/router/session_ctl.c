@@ -31,8 +31,13 @@ int sessions_create(struct pool *p, uint64_t seed)
 			     RTE_CACHE_LINE_SIZE);
 	s->close = rte_zmalloc("session closes", SESSION_CLOSES * sizeof(*s->close),
 			       RTE_CACHE_LINE_SIZE);
+	s->closing = rte_zmalloc("session closing", SESSION_BUCKETS * sizeof(*s->closing),
+				 RTE_CACHE_LINE_SIZE);
+	s->opening = rte_zmalloc("session opening", SESSION_BUCKETS * sizeof(*s->opening),
+				 RTE_CACHE_LINE_SIZE);
 	s->stats = kvr_stats_create(&router_session_stats, 1);
-	if (s->table == NULL || s->use == NULL || s->close == NULL || s->stats == NULL) {
+	if (s->table == NULL || s->use == NULL || s->close == NULL || s->stats == NULL ||
+	    s->closing == NULL || s->opening == NULL) {
 		sessions_destroy(p);
 		return -ENOMEM;
 	}
@@ -54,6 +59,8 @@ void sessions_destroy(struct pool *p)
 	if (s == NULL)
 		return;
 	kvr_stats_destroy(s->stats);
+	rte_free(s->opening);
+	rte_free(s->closing);
 	rte_free(s->close);
 	rte_free(s->use);
 	kvr_session_destroy(s->table);

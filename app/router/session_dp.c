@@ -15,8 +15,15 @@
 static const uint64_t waits[SESSION_WAITS] = {20 * MS,	40 * MS,   80 * MS,   160 * MS,	 320 * MS,
 					      640 * MS, 1000 * MS, 1000 * MS, 1000 * MS, 740 * MS};
 
-/* kvr_session_binding::tag: what kind of binding, and the epoch of its worker. */
-#define TAG_AFFINITY (UINT64_C(1) << 32)
+/* kvr_session_binding::tag: epoch of the worker:32, what kind of binding:1, its client's path:31.
+ */
+#define TAG_AFFINITY	 (UINT64_C(1) << 32)
+#define TAG_CLIENT_SHIFT 33
+
+static uint64_t client_tag(const struct router *rt, const struct kvr_path *client)
+{
+	return (uint64_t)(kvr_path_hash(client, rt->seed) >> 1) << TAG_CLIENT_SHIFT;
+}
 
 static void count(struct sessions *s, enum session_counter c)
 {
@@ -72,6 +79,7 @@ static void ask_stop(struct sessions *s, struct session_ask *a)
 static void close_over(struct sessions *s, struct session_ask *a, enum session_counter how)
 {
 	a->kind = 0;
+	LIST_REMOVE(a, by_id);
 	TAILQ_INSERT_HEAD(&s->free, a, link);
 	count(s, how);
 }
@@ -95,7 +103,10 @@ static void close_start(struct lcore *lc, struct pool *p, uint64_t worker, uint3
 			const void *id, uint32_t len)
 {
 	struct sessions *s = p->sessions;
+	struct kvr_session_key key = {0};
 	struct session_ask *a;
+
+	kvr_session_key(s->table, id, len, &key); /* it was legal once */
 
 	count(s, SC_CLOSES);
 	if (TAILQ_EMPTY(&s->free))
@@ -110,6 +121,8 @@ static void close_start(struct lcore *lc, struct pool *p, uint64_t worker, uint3
 	a->number = (uint64_t)s->next_close++ << 32 | (uint64_t)p->number << 24 |
 		    (uint64_t)(a - s->close);
 	ask_id(a, id, len);
+	a->hash = key.hash;
+	LIST_INSERT_HEAD(&s->closing[key.hash & (SESSION_BUCKETS - 1)], a, by_id);
 	if (!ask_send(lc, p, a))
 		close_over(s, a, SC_CLOSE_GONE);
 }
@@ -262,7 +275,7 @@ static enum kvr_wire_code enter_bound(struct lcore *lc, struct pool *p, struct j
 		count(p->sessions, SC_INVALIDATED);
 		return KVR_OK;
 	}
-	return pinned_by_client(p, h) ? KVR_OK : KVR_E_NO_ENDPOINTS;
+	return pinned_by_client(p, h) ? KVR_OK : KVR_E_SESSION_WORKER_GONE;
 }
 
 /* A pool without sessions. */
@@ -271,6 +284,36 @@ static enum kvr_wire_code enter_off(uint8_t action)
 	return action == KVR_ACTION_OPEN    ? KVR_E_SESSION_LIMIT
 	       : action == KVR_ACTION_CLOSE ? KVR_E_UNKNOWN_SESSION
 					    : KVR_OK;
+}
+
+/* Whether another request opens the id now. */
+static bool being_opened(struct sessions *s, const struct kvr_session_key *key)
+{
+	const struct job_session *js;
+
+	LIST_FOREACH (js, &s->opening[key->hash & (SESSION_BUCKETS - 1)], opening) {
+		s->looked++;
+		if (js->key.hash == key->hash && js->key.len == key->len &&
+		    memcmp(js->key.id, key->id, key->len) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Room for a binding, and the id for this request alone, until session_job_free(). */
+static enum kvr_wire_code open_reserve(struct sessions *s, struct job_session *js)
+{
+	if (being_opened(s, &js->key)) {
+		count(s, SC_OPEN_BUSY);
+		return KVR_E_SESSION_OPEN_FAILED;
+	}
+	js->reserved = kvr_session_reserve(s->table);
+	if (!js->reserved) {
+		count(s, SC_REFUSED);
+		return KVR_E_SESSION_LIMIT;
+	}
+	LIST_INSERT_HEAD(&s->opening[js->key.hash & (SESSION_BUCKETS - 1)], js, opening);
+	return KVR_OK;
 }
 
 enum kvr_wire_code session_enter(struct lcore *lc, struct pool *p, struct job_session *js,
@@ -290,11 +333,7 @@ enum kvr_wire_code session_enter(struct lcore *lc, struct pool *p, struct job_se
 		code = KVR_E_UNKNOWN_SESSION;
 	if (code != KVR_OK || js->action != KVR_ACTION_OPEN || query)
 		return code;
-	js->reserved = kvr_session_reserve(p->sessions->table);
-	if (js->reserved)
-		return KVR_OK;
-	count(p->sessions, SC_REFUSED);
-	return KVR_E_SESSION_LIMIT;
+	return open_reserve(p->sessions, js);
 }
 
 static void unpin(const struct pool *p, struct job_session *js, struct kvr_sched_hints *h)
@@ -329,6 +368,7 @@ void session_job_free(struct job *j)
 {
 	if (likely(!j->session.reserved))
 		return;
+	LIST_REMOVE(&j->session, opening);
 	kvr_session_unreserve(j->pool->sessions->table);
 	j->session.reserved = false;
 }
@@ -340,15 +380,15 @@ static void closes_stop(struct sessions *s, const struct session_ask *open)
 {
 	struct session_ask *a, *next;
 
-	for (uint32_t i = 0; i < SESSION_WAITS; i++)
-		for (a = TAILQ_FIRST(&s->close_step[i]); a != NULL; a = next) {
-			next = TAILQ_NEXT(a, link);
-			if (a->worker != open->worker || a->id_len != open->id_len ||
-			    memcmp(a->id, open->id, a->id_len) != 0)
-				continue;
-			ask_stop(s, a);
-			close_over(s, a, SC_CLOSE_DROPPED);
-		}
+	for (a = LIST_FIRST(&s->closing[open->hash & (SESSION_BUCKETS - 1)]); a != NULL; a = next) {
+		next = LIST_NEXT(a, by_id);
+		s->looked++;
+		if (a->hash != open->hash || a->worker != open->worker ||
+		    a->id_len != open->id_len || memcmp(a->id, open->id, a->id_len) != 0)
+			continue;
+		ask_stop(s, a);
+		close_over(s, a, SC_CLOSE_DROPPED);
+	}
 }
 
 static void open_start(struct lcore *lc, struct pool *p, struct kvr_flight *r,
@@ -367,6 +407,7 @@ static void open_start(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 	a->number = kvr_flight_handle(p->requests, r);
 	a->timeout_s = js->timeout_s + KVR_WIRE_SESSION_GRACE_S;
 	ask_id(a, js->key.id, js->key.len);
+	a->hash = js->key.hash;
 	closes_stop(p->sessions, a);
 	sent = ask_send(lc, p, a);
 	assert(sent); /* its worker was found a moment ago, in this view */
@@ -433,7 +474,8 @@ static int bind(struct lcore *lc, struct pool *p, const struct kvr_flight *r,
 	struct sessions *s = p->sessions;
 	const struct kvr_view_worker *w = kvr_view_find(lc->view, r->relay.worker);
 	const struct kvr_session_binding to = {r->relay.worker, r->dp_rank,
-					       kind | (w != NULL ? w->epoch : 0)};
+					       client_tag(lc->rt, &r->relay.client) | kind |
+						       (w != NULL ? w->epoch : 0)};
 	const uint32_t before = kvr_session_count(s->table);
 	int rc = kvr_session_bind(s->table, key, &to, ttl_ns, lc->now_ns, ref);
 
@@ -560,11 +602,32 @@ static void went_open(const struct pool *p, const struct kvr_flight *r, struct j
 		pin(p, &j->session, &j->hints, &to);
 }
 
+/*
+ * Whether the id, opened now at @p at, was opened elsewhere before: that worker must be told, as
+ * nobody will name it there any more.
+ */
+static bool opened_elsewhere(struct lcore *lc, struct pool *p, const struct kvr_session_key *key,
+			     const struct session_ask *at, struct kvr_session_binding *old)
+{
+	switch (kvr_session_resolve(p->sessions->table, key, lc->now_ns, old, NULL)) {
+	case KVR_SESSION_NONE:
+		return false;
+	case KVR_SESSION_EXPIRED:
+		count(p->sessions, SC_EXPIRED);
+		break;
+	case KVR_SESSION_BOUND:
+		break;
+	}
+	return !is_affinity(old) && (old->worker != at->worker || (uint32_t)old->tag != at->epoch);
+}
+
 void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	struct kvr_flight *r = kvr_flight_by_handle(p->requests, n->handle);
+	struct kvr_session_binding old;
 	struct session_use *u;
 	struct job *j;
+	bool elsewhere;
 	int rc;
 
 	if (!sched_may(p, r, KVR_LIFE_OPENED))
@@ -582,10 +645,13 @@ void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n)
 	}
 	u->part = SESSION_NO_PART;
 	j = r->job;
+	elsewhere = opened_elsewhere(lc, p, &j->session.key, &u->ask, &old);
 	session_job_free(j); /* the room that was kept for this */
 	rc = bind(lc, p, r, &j->session.key, j->session.timeout_s * 1000 * MS, 0, NULL);
 	assert(rc == 0);
 	RTE_SET_USED(rc);
+	if (elsewhere)
+		close_start(lc, p, old.worker, (uint32_t)old.tag, u->ask.id, u->ask.id_len);
 	went_open(p, r, j);
 	sched_go_on(lc, p, r);
 }
@@ -616,6 +682,13 @@ void session_on_release(struct lcore *lc, struct pool *p, const struct note *n)
 
 	kvr_session_key(p->sessions->table, b + 1, b->id_len, &key);
 	if (find(lc, p, &key, &to, NULL)) {
+		if (to.tag >> TAG_CLIENT_SHIFT !=
+		    client_tag(lc->rt, path_kept(m)) >> TAG_CLIENT_SHIFT) {
+			pool_count(p, PC_STRANGERS, 1);
+			out_reject_frame(lc, m, path_kept(m),
+					 &(const struct refusal){.code = KVR_E_NOT_ALLOWED});
+			return;
+		}
 		kvr_session_unbind(p->sessions->table, &key, NULL);
 		count(p->sessions, SC_UNBOUND);
 		close_start(lc, p, to.worker, (uint32_t)to.tag, key.id, key.len);

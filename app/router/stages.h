@@ -18,6 +18,7 @@ enum refusal_retry { RETRY_BY_CODE, RETRY_YES, RETRY_NO };
 struct refusal {
 	enum kvr_wire_code code;
 	enum refusal_retry retry; /* 0: kvr_code_retryable(code) */
+	uint64_t handle;	  /* of the refused message; out_reject_frame() fills it in */
 	uint64_t detail[4];
 	const char *text; /* for people, cut at 255 bytes; NULL: the code's name */
 	uint32_t room;	  /* bytes the answer may have, source_room(); 0: as many as it needs */

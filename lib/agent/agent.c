@@ -65,6 +65,18 @@ static void worker_message(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 	}
 }
 
+static void rejected(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
+{
+	const uint8_t kind = ((const struct kvr_wire_rejected *)body)->kind;
+
+	if (kind == KVR_RESPONSE || kind == KVR_PROGRESS)
+		kvr_agent__on_refused(a, h, body);
+	else if (h->source == a->conf.worker)
+		kvr_agent__on_rejected(a, body);
+	else
+		a->stats.frames_foreign++;
+}
+
 static void message(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
 		    const uint8_t *body, uint32_t len)
 {
@@ -84,10 +96,7 @@ static void message(void *user, const struct kvr_udp_addr *from, const struct kv
 		kvr_agent__on_abort(a, h, body);
 		break;
 	case KVR_REJECTED:
-		if (h->source != a->conf.worker)
-			kvr_agent__on_unknown(a, h, body);
-		else
-			kvr_agent__on_rejected(a, body);
+		rejected(a, h, body);
 		break;
 	default:
 		worker_message(a, h, body);

@@ -23,6 +23,7 @@
 #define AGENT_HELLO_US	       200000u
 #define AGENT_HELLO_MAX_US     2000000u
 #define AGENT_REFUSED_US       10000000u /* a HELLO that was refused is tried again after this */
+#define AGENT_AGAIN_US	       1000000u	 /* HELLO because the router says so: no more often */
 #define AGENT_GOODBYE_US       200000u
 #define AGENT_GOODBYE_MAX_US   2000000u
 #define AGENT_GOODBYE_TRIES    5u
@@ -66,6 +67,7 @@ struct agent_req {
 	LIST_ENTRY(agent_req) hash;
 	TAILQ_ENTRY(agent_req) order; /* free list, or the ones that are over by age */
 	uint64_t handle, source, id;
+	uint32_t epoch;		    /* life of the router that knows it */
 	struct kvr_udp_addr client; /* direct: where items go */
 	uint8_t state;		    /* enum agent_req_state */
 	bool unproven; /* no acknowledgement yet, and the client's address may be forged */
@@ -121,6 +123,7 @@ struct agent_rank {
 	TAILQ_HEAD(, agent_event) events;
 	struct agent_event *to_send; /* first not sent, NULL: none */
 	uint64_t next_id, acked;
+	uint64_t confirmed;	   /* acknowledged since the last WELCOME: no GAP goes below it */
 	uint64_t bytes, in_flight; /* of the list; of what is between acked and to_send */
 	struct kvr_timer timer;
 	uint32_t backoff_us;
@@ -149,6 +152,7 @@ struct kvr_agent {
 	uint32_t router_epoch; /* 0: never welcomed */
 	uint32_t heartbeat_ms, dead_ms;
 	uint64_t heard_us; /* last answer to a heartbeat */
+	uint64_t again_us; /* when the router has made us say HELLO again; 0: never */
 	bool registered, leaving;
 	struct kvr_agent_status status;
 	uint32_t frame_bytes; /* both sides take */
@@ -175,7 +179,7 @@ void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr 
 				 const uint8_t *body);
 void kvr_agent__on_rejected(struct kvr_agent *a, const uint8_t *body);
 void kvr_agent__on_goodbye_ack(struct kvr_agent *a);
-/** The router does not know us: HELLO now, everything else after WELCOME. */
+/** The router does not know us: HELLO, once a second at most, everything else after WELCOME. */
 void kvr_agent__say_hello(struct kvr_agent *a);
 
 /* dispatch.c */
@@ -184,26 +188,30 @@ void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 			    uint32_t len);
 /** The first fragment of a DISPATCH that is whole already. */
 void kvr_agent__dispatch_again(struct kvr_agent *a, const struct kvr_wire_hdr *h);
-/** The router knows nothing of a request that we sent something about. */
-void kvr_agent__on_unknown(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
+/** REJECTED of RESPONSE or PROGRESS. */
+void kvr_agent__on_refused(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 /** The slot's work is over; tells on_done when asked. */
 void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell);
 /** Tell on_abort and stop taking items. */
 void kvr_agent__tell_abort(struct kvr_agent *a, struct agent_req *r, enum kvr_agent_abort why,
 			   uint16_t code);
-/** A new life of the router: handles of the old one mean nothing now. */
-void kvr_agent__forget_all(struct kvr_agent *a);
+/** A new life of the router: handles of others mean nothing now. */
+void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch);
 
 /* respond.c */
 int kvr_agent__put(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_item *item,
 		   uint16_t wire_flags);
 void kvr_agent__repeat(struct kvr_agent *a, struct agent_req *r);
+/** The request is over when both sides have heard of its end. */
+void kvr_agent__finish_if_heard(struct kvr_agent *a, struct agent_req *r);
 void kvr_agent__on_response_ack(struct kvr_agent *a, const struct kvr_udp_addr *from,
 				const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__on_progress_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,
 				const uint8_t *body);
 void kvr_agent__drop_items(struct agent_req *r);
+/** Item @p seq can never reach its client: the request ends with an error in its place. */
+void kvr_agent__undeliverable(struct kvr_agent *a, struct agent_req *r, uint64_t seq);
 
 /* session.c */
 /** SESSION_OPEN and SESSION_CLOSE. */

@@ -3,6 +3,7 @@
 
 #include "kvr_message.h"
 #include "kvr_rand.h"
+#include "kvr_refusal.h"
 
 #include <rte_common.h>
 
@@ -54,19 +55,20 @@ void kvr_agent__tell_abort(struct kvr_agent *a, struct agent_req *r, enum kvr_ag
 		a->conf.ops->on_abort(a, r->handle, why, code, a->conf.user);
 }
 
-void kvr_agent__forget_all(struct kvr_agent *a)
+/* A DISPATCH of the new life may have come before its WELCOME: that one stays. */
+void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch)
 {
-	struct agent_req *r;
-
 	for (uint32_t i = 0; i < a->n_req; i++) {
-		r = &a->req[i];
-		if (r->state == AGENT_RUNNING || r->state == AGENT_ENDING) {
+		struct agent_req *r = &a->req[i];
+
+		if (r->state == AGENT_FREE || r->epoch == epoch)
+			continue;
+		if (r->state != AGENT_OVER) {
 			kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, KVR_E_UNKNOWN_REQUEST);
 			kvr_agent__over(a, r, false);
 		}
-	}
-	while ((r = TAILQ_FIRST(&a->over)) != NULL)
 		forget(a, r);
+	}
 }
 
 static void send_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, uint16_t code)
@@ -89,6 +91,7 @@ static struct agent_req *take_slot(struct kvr_agent *a, const struct kvr_wire_hd
 	*r = (struct agent_req){.handle = h->handle,
 				.source = h->source,
 				.id = h->id,
+				.epoch = h->epoch,
 				.state = AGENT_RUNNING,
 				.cached_tokens = KVR_NONE32,
 				.backoff_us = AGENT_REPEAT_US,
@@ -231,25 +234,27 @@ void kvr_agent__dispatch_again(struct kvr_agent *a, const struct kvr_wire_hdr *h
 	send_ack(a, h, r->code);
 }
 
-void kvr_agent__on_unknown(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
+void kvr_agent__on_refused(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_rejected *w = (const void *)body;
-	struct agent_req *r = NULL;
+	const enum kvr_refusal what = kvr_refusal(w->kind, w->code, w->retryable != 0);
+	struct agent_req *r = kvr_agent__find(a, h->handle);
 
-	if (h->handle != 0)
-		r = kvr_agent__find(a, h->handle);
-	for (uint32_t i = 0; h->handle == 0 && r == NULL && i < a->n_req; i++)
-		if (a->req[i].source == h->source && a->req[i].id == h->id)
-			r = &a->req[i];
+	/* By its handle alone: the same request may have started over under another one. */
 	if (r == NULL || (r->state != AGENT_RUNNING && r->state != AGENT_ENDING) ||
-	    r->source != h->source || r->id != h->id || w->code != KVR_E_UNKNOWN_REQUEST)
+	    r->source != h->source || r->id != h->id)
 		return;
-	if (r->direct) {
+	if (what == KVR_REFUSAL_HELLO) {
+		kvr_agent__say_hello(a); /* items are repeated meanwhile */
+	} else if (what == KVR_REFUSAL_ITEM && !r->direct) {
+		kvr_agent__undeliverable(a, r, w->detail[2]);
+	} else if (what == KVR_REFUSAL_STOP && r->direct) {
 		r->prog_done = true; /* nobody waits for the report; the client may for items */
-		return;
+		kvr_agent__finish_if_heard(a, r);
+	} else if (what == KVR_REFUSAL_STOP) {
+		kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
+		kvr_agent__over(a, r, false);
 	}
-	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
-	kvr_agent__over(a, r, false);
 }
 
 /* The prefill of a decode leg has failed: the request may go on elsewhere, and its client would

@@ -154,7 +154,7 @@ static void finish(struct kvr_agent *a, struct agent_rank *k)
 {
 	kvr_agent__dump_drop(k);
 	kvr_timer_stop(&a->link.timers, &k->timer);
-	k->acked = k->dump_resume;
+	k->acked = k->confirmed = k->dump_resume;
 	kvr_agent__kv_rewind(k, k->dump_resume);
 	kvr_agent__kv_kick(a, k);
 }

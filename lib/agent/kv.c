@@ -251,7 +251,7 @@ static void advance(struct agent_rank *k, uint64_t next_id)
 	}
 	if (k->to_send != NULL && k->to_send->id < next_id)
 		kvr_agent__kv_rewind(k, next_id);
-	k->acked = next_id;
+	k->acked = k->confirmed = next_id;
 }
 
 /* The router misses events from @p id on. */
@@ -261,8 +261,10 @@ static void gap(struct kvr_agent *a, struct agent_rank *k, uint64_t id, uint64_t
 
 	if (id == k->gap_id && a->link.now_us - k->gap_us < AGENT_KV_REPEAT_US)
 		return; /* said once for every frame after the hole */
-	if (id < k->acked && a->link.now_us < k->progress_us + AGENT_KV_STALE_US)
+	if (id < k->confirmed)
 		return; /* overtaken by what made progress */
+	if (wait_us == 0)
+		k->confirmed = id; /* all below is applied; BUSY may only repeat what we think */
 	a->stats.kv_gaps++;
 	k->gap_id = id;
 	k->gap_us = a->link.now_us;
@@ -316,8 +318,11 @@ void kvr_agent__on_kv_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, con
 		gap(a, k, RTE_MAX(w->next_event_id, k->acked), AGENT_KV_BUSY_US);
 		break;
 	default:
-		if (w->next_event_id <= k->acked)
-			break; /* overtaken by a later one */
+		if (w->next_event_id <= k->acked) {
+			/* Overtaken by a later one, or said of what it knew before WELCOME. */
+			k->confirmed = RTE_MAX(k->confirmed, w->next_event_id);
+			break;
+		}
 		advance(k, w->next_event_id);
 		k->progress_us = a->link.now_us;
 		k->backoff_us = AGENT_KV_REPEAT_US;

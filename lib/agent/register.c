@@ -2,6 +2,7 @@
 #include "agent_pvt.h"
 
 #include "kvr_hints.h"
+#include "kvr_refusal.h"
 #include <errno.h>
 #include <stdlib.h>
 
@@ -67,6 +68,8 @@ static void send_hello(struct kvr_agent *a)
 	kvr_link_queue(&a->link, &a->router,
 		       kvr_put_hello(f, KVR_WIRE_MAX_FRAME, &a->hello_ids, w, &hints));
 	a->stats.hellos++;
+	if (a->again_us != 0)
+		a->again_us = a->link.now_us;
 	kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + a->backoff_us);
 	a->backoff_us = RTE_MIN(2 * a->backoff_us, AGENT_HELLO_MAX_US);
 }
@@ -78,6 +81,11 @@ void kvr_agent__say_hello(struct kvr_agent *a)
 	a->registered = false;
 	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);
 	a->backoff_us = AGENT_HELLO_US;
+	if (a->again_us != 0 && a->link.now_us - a->again_us < AGENT_AGAIN_US) {
+		kvr_timer_set(&a->link.timers, &a->timer, a->again_us + AGENT_AGAIN_US);
+		return;
+	}
+	a->again_us = a->link.now_us;
 	send_hello(a);
 }
 
@@ -157,13 +165,14 @@ void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 	a->heard_us = a->link.now_us;
 	adopt_frame(a, w->max_frame);
 	if (new_life)
-		kvr_agent__forget_all(a);
+		kvr_agent__forget_others(a, h->epoch);
 	tell_state(a, KVR_AGENT_JOINING, 0, 0, "");
 	for (uint32_t i = 0; i < a->conf.dp_size; i++) {
 		struct agent_rank *k = &a->rank[i];
 
 		if (new_life && k->next_id > 0)
 			k->overrun = true; /* it knows nothing of what we told its predecessor */
+		k->confirmed = 0;	   /* it may have forgotten us meanwhile */
 		kvr_agent__kv_rewind(k, k->acked);
 		kvr_agent__kv_kick(a, k);
 	}
@@ -185,25 +194,35 @@ void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr 
 	tell_state(a, (enum kvr_agent_state)w->state, w->bookings, 0, "");
 }
 
+/* HELLO was refused: tell why; what will pass by itself is asked for as before. */
+static void hello_refused(struct kvr_agent *a, enum kvr_refusal what, uint16_t code,
+			  const char *text)
+{
+	if (what == KVR_REFUSAL_SLOW) {
+		a->backoff_us = AGENT_HELLO_US; /* keep asking, without hurry */
+		kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + AGENT_REFUSED_US);
+	}
+	tell_state(a, KVR_AGENT_OFFLINE, 0, code, text);
+}
+
 void kvr_agent__on_rejected(struct kvr_agent *a, const uint8_t *body)
 {
 	const struct kvr_wire_rejected *w = (const void *)body;
+	const enum kvr_refusal what = kvr_refusal(w->kind, w->code, w->retryable != 0);
+	const bool registered = a->registered;
 	char text[256];
 
 	memcpy(text, w + 1, w->text_len); /* at most 255, checked */
 	text[w->text_len] = '\0';
 	if (a->leaving) {
-		if (w->kind == KVR_GOODBYE)
+		if (w->kind == KVR_GOODBYE && what == KVR_REFUSAL_DONE)
 			kvr_agent__on_goodbye_ack(a);
-	} else if (w->kind == KVR_HELLO && !a->registered) {
-		a->backoff_us = AGENT_HELLO_US; /* keep asking, without hurry */
-		kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + AGENT_REFUSED_US);
-		tell_state(a, KVR_AGENT_OFFLINE, 0, w->code, text);
-	} else if (w->code == KVR_E_UNKNOWN_WORKER) {
+	} else if (w->kind == KVR_HELLO && !registered) {
+		hello_refused(a, what, w->code, text);
+	} else if (what == KVR_REFUSAL_HELLO && registered) {
 		kvr_agent__say_hello(a);
-	} else if (w->code == KVR_E_STALE_EPOCH && a->registered) {
-		kvr_agent__say_hello(a);
-		tell_state(a, KVR_AGENT_OFFLINE, 0, w->code, text);
+		if (w->code != KVR_E_UNKNOWN_WORKER) /* which is no more than a restart */
+			tell_state(a, KVR_AGENT_OFFLINE, 0, w->code, text);
 	}
 }
 

@@ -197,10 +197,31 @@ int kvr_agent_refuse(struct kvr_agent *a, uint64_t handle, uint16_t code)
 }
 
 /* Both sides have heard of the end (the router hears it from PROGRESS on the direct path). */
-static void finish_if_heard(struct kvr_agent *a, struct agent_req *r)
+void kvr_agent__finish_if_heard(struct kvr_agent *a, struct agent_req *r)
 {
 	if (r->state == AGENT_ENDING && r->acked == r->next_seq && (!r->direct || r->prog_done))
 		kvr_agent__over(a, r, !r->aborted);
+}
+
+void kvr_agent__undeliverable(struct kvr_agent *a, struct agent_req *r, uint64_t seq)
+{
+	static const struct kvr_agent_item nothing;
+	struct agent_item *it, *next;
+
+	if (seq < r->acked || seq >= r->sent)
+		return; /* of a frame that we have not sent, or have replaced already */
+	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, KVR_E_TOO_LARGE);
+	for (it = STAILQ_FIRST(&r->items); it != NULL; it = next) {
+		next = STAILQ_NEXT(it, link);
+		if (it->w.seq < seq)
+			continue;
+		STAILQ_REMOVE(&r->items, it, agent_item, link);
+		r->bytes -= it->w.data_len;
+		free(it);
+	}
+	r->next_seq = r->sent = (uint32_t)seq;
+	if (kvr_agent__put(a, r, &nothing, KVR_RESP_F_FIN | KVR_RESP_F_ERROR) < 0)
+		kvr_agent__over(a, r, false); /* no memory even for that */
 }
 
 /* Nobody acknowledges any more. */
@@ -267,7 +288,7 @@ void kvr_agent__on_response_ack(struct kvr_agent *a, const struct kvr_udp_addr *
 	send_new(a, r);
 	if (r->prog_fin && !r->prog_done && !kvr_timer_running(&r->repeat))
 		kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
-	finish_if_heard(a, r);
+	kvr_agent__finish_if_heard(a, r);
 }
 
 void kvr_agent__on_progress_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,
@@ -279,5 +300,5 @@ void kvr_agent__on_progress_ack(struct kvr_agent *a, const struct kvr_wire_hdr *
 	if (r == NULL || !r->direct || !r->prog_fin || r->prog_done || w->next_seq <= r->prog.seq)
 		return;
 	r->prog_done = true;
-	finish_if_heard(a, r);
+	kvr_agent__finish_if_heard(a, r);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "client_pvt.h"
 
+#include "kvr_refusal.h"
+
 #include <rte_common.h>
 
 static bool same_place(const struct kvr_client_choice *a, const struct kvr_client_choice *b)
@@ -9,19 +11,25 @@ static bool same_place(const struct kvr_client_choice *a, const struct kvr_clien
 	       a->prefill_worker == b->prefill_worker && a->prefill_dp_rank == b->prefill_dp_rank;
 }
 
+static struct kvr_client_choice choice_of(const struct kvr_wire_accepted *w)
+{
+	return (struct kvr_client_choice){.known = true,
+					  .worker = w->worker,
+					  .dp_rank = w->dp_rank,
+					  .overlap_blocks = w->overlap_blocks,
+					  .required_blocks = w->required_blocks,
+					  .cached_tokens = w->cached_tokens,
+					  .path = (enum kvr_client_path)w->path,
+					  .prefill_worker = w->prefill_worker,
+					  .prefill_dp_rank = w->prefill_dp_rank,
+					  .prefill_overlap_blocks = w->prefill_overlap_blocks};
+}
+
 /* Tell the choice when it is new: first time, or the request was sent somewhere else. */
 static void tell_choice(struct kvr_client *c, struct client_req *r,
 			const struct kvr_wire_accepted *w)
 {
-	const struct kvr_client_choice ch = {.worker = w->worker,
-					     .dp_rank = w->dp_rank,
-					     .overlap_blocks = w->overlap_blocks,
-					     .required_blocks = w->required_blocks,
-					     .cached_tokens = w->cached_tokens,
-					     .path = (enum kvr_client_path)w->path,
-					     .prefill_worker = w->prefill_worker,
-					     .prefill_dp_rank = w->prefill_dp_rank,
-					     .prefill_overlap_blocks = w->prefill_overlap_blocks};
+	const struct kvr_client_choice ch = choice_of(w);
 
 	if (r->accepted && same_place(&r->choice, &ch))
 		return;
@@ -53,12 +61,14 @@ static void dispatched(struct kvr_client *c, struct client_req *r,
 	if (answers_probe && r->state == CLIENT_DISPATCHED && r->msg != NULL && !legs &&
 	    (w->flags & KVR_ACC_F_KEPT) == 0) {
 		/* The worker has not acknowledged: only we can send the request again. */
-		kvr_client__start_over(c, r);
+		kvr_client__resend(c, r);
 		return;
 	}
-	if (r->state == CLIENT_SENDING)
-		r->sent_on = true; /* its first frames are: the rest must follow */
-	else if (r->state != CLIENT_DISPATCHED)
+	if (r->state == CLIENT_SENDING && !r->sent_on) {
+		kvr_client__sent_on(r); /* its first frames are: the rest must follow */
+	} else if (r->state == CLIENT_SENDING) {
+		return;
+	} else if (r->state != CLIENT_DISPATCHED)
 		kvr_client__watch(c, r, CLIENT_DISPATCHED);
 	tell_choice(c, r, w);
 }
@@ -117,7 +127,9 @@ static void ended_there(struct kvr_client *c, struct client_req *r)
 		kvr_client__watch(c, r, CLIENT_RUNNING);
 }
 
-static void refused(struct kvr_client *c, struct client_req *r, const struct kvr_wire_rejected *w)
+/* Tell the user; @p goes_on: the slot is still needed. */
+static void refused(struct kvr_client *c, struct client_req *r, const struct kvr_wire_rejected *w,
+		    bool goes_on)
 {
 	struct kvr_client_end e = {
 		.reason = KVR_CLIENT_REJECTED, .retryable = w->retryable != 0, .code = w->code};
@@ -128,41 +140,85 @@ static void refused(struct kvr_client *c, struct client_req *r, const struct kvr
 	text[n] = '\0';
 	e.text = n != 0 ? text : kvr_code_name(w->code);
 	memcpy(e.detail, w->detail, sizeof(e.detail));
-	kvr_client__end(c, r, &e);
+	if (goes_on)
+		kvr_client__tell_end(c, r, &e);
+	else
+		kvr_client__end(c, r, &e);
 }
 
-void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r, const uint8_t *body)
+/* A refusal for want of room says nothing about other copies: when there are some, one of them may
+ * have been taken. The user may try again at once; that one must not run for nobody. */
+static void no_room(struct kvr_client *c, struct client_req *r, const struct kvr_wire_rejected *w)
+{
+	const struct kvr_wire_request *q = (const void *)r->msg;
+	const uint64_t id = r->id;
+
+	if ((q->flags & KVR_REQ_F_RESEND) == 0) {
+		refused(c, r, w, false);
+		return;
+	}
+	refused(c, r, w, true);
+	if (kvr_client__find(c, id) == r && r->state != CLIENT_CANCELLING)
+		kvr_client__start_cancel(c, r, KVR_CLIENT_REJECTED);
+}
+
+/* The router knows nothing of it. */
+static void forgotten(struct kvr_client *c, struct client_req *r, bool sent)
+{
+	r->dead_handle = r->handle;
+	r->handle = 0;
+	r->accepted = false;
+	c->stats.restarted++;
+	if (r->msg == NULL)
+		kvr_client__end_reason(c, r, KVR_CLIENT_LOST, true);
+	else if (sent) /* with its next repetition, or the two would chase each other */
+		r->frame_bytes = 0; /* cut anew: all of it, as another message */
+	else
+		kvr_client__restart(c, r);
+}
+
+/* What was refused may be a copy, or something that is of no interest any more. */
+static bool matters(const struct client_req *r, uint8_t kind, bool sent)
+{
+	if (r->state == CLIENT_FRESH)
+		return false;
+	if (r->state == CLIENT_CANCELLING)
+		return kind == KVR_CANCEL || kind == KVR_ROUTE;
+	return kind == KVR_ROUTE || (kind == KVR_PROBE && !sent);
+}
+
+void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r,
+			     const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_rejected *w = (const void *)body;
+	const enum kvr_refusal what = kvr_refusal(w->kind, w->code, w->retryable != 0);
+	const bool sent = r->state == CLIENT_ROUTING || (r->state == CLIENT_SENDING && !r->sent_on);
 
+	if (!matters(r, w->kind, sent) || (w->kind == KVR_PROBE && h->handle != r->handle))
+		return; /* or it answers a PROBE of before the request started over */
+	if (w->kind == KVR_PROBE)
+		r->probing = false;
 	if (r->state == CLIENT_CANCELLING) {
-		if (w->kind == KVR_CANCEL || w->kind == KVR_ROUTE)
+		if (what == KVR_REFUSAL_DONE || what == KVR_REFUSAL_END ||
+		    what == KVR_REFUSAL_LINGER)
 			kvr_client__end_reason(c, r, r->end_reason, false);
-		return;
-	}
-	if (w->kind == KVR_RESPONSE_ACK || w->kind == KVR_CANCEL)
-		return; /* crossed something: nothing changes */
-	if (w->code == KVR_E_REASSEMBLY_FULL ||
-	    (w->code < KVR_E_UNKNOWN_POOL && r->state > CLIENT_ROUTING))
-		return; /* a frame was refused, not the request: repetition repairs it */
-	if (w->code == KVR_E_COOKIE) {
-		if (w->kind == KVR_ROUTE)
-			kvr_client__prove(c, r, w->detail[0]);
-		return;
-	}
-	r->probing = false;
-	if (w->code == KVR_E_ENDED) {
+	} else if (what == KVR_REFUSAL_END || (what == KVR_REFUSAL_FIRST && sent)) {
+		refused(c, r, w, false);
+	} else if (what == KVR_REFUSAL_COOKIE) {
+		kvr_client__prove(c, r, w->detail[0], sent);
+	} else if (what == KVR_REFUSAL_BUSY && sent) {
+		no_room(c, r, w);
+	} else if (what == KVR_REFUSAL_LINGER) {
 		ended_there(c, r);
-	} else if (w->code == KVR_E_UNKNOWN_REQUEST) {
-		r->dead_handle = r->handle;
-		r->handle = 0;
-		r->accepted = false;
-		c->stats.restarted++;
-		if (r->msg != NULL)
-			kvr_client__start_over(c, r);
-		else
-			kvr_client__end_reason(c, r, KVR_CLIENT_LOST, true);
-	} else {
-		refused(c, r, w);
+	} else if (what == KVR_REFUSAL_RESTART) {
+		forgotten(c, r, sent);
 	}
+}
+
+void kvr_client__on_late_accepted(struct client_req *r, const uint8_t *body)
+{
+	const struct kvr_wire_accepted *w = (const void *)body;
+
+	if (!r->accepted && (w->state == KVR_STATE_DISPATCHED || w->state == KVR_STATE_RUNNING))
+		r->choice = choice_of(w);
 }

@@ -16,12 +16,6 @@ static_assert((int)KVR_CLIENT_BOOTSTRAP == (int)KVR_PATH_BOOTSTRAP &&
 		      (int)KVR_CLIENT_BYPASSED == (int)KVR_PATH_BYPASSED,
 	      "paths come from the wire as they are");
 
-static bool about_release(const struct kvr_wire_hdr *h, const uint8_t *body)
-{
-	return h->kind == KVR_REJECTED &&
-	       ((const struct kvr_wire_rejected *)body)->kind == KVR_SESSION_RELEASE;
-}
-
 static bool wants(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
 {
 	const struct kvr_client *c = user;
@@ -29,6 +23,29 @@ static bool wants(void *user, const struct kvr_udp_addr *from, const struct kvr_
 	/* Items may come from engines; everything else from the router alone. */
 	return h->source == c->source &&
 	       (h->kind == KVR_RESPONSE || kvr_udp_addr_equal(from, &c->router));
+}
+
+static void rejected(struct kvr_client *c, struct client_req *r, const struct kvr_wire_hdr *h,
+		     const uint8_t *body)
+{
+	const uint8_t kind = ((const struct kvr_wire_rejected *)body)->kind;
+
+	if (kind == KVR_CONNECT && h->id == c->connect_ids.id)
+		kvr_client__connect_refused(c, body);
+	else if (kind == KVR_SESSION_RELEASE)
+		kvr_client__release_refused(c, h, body);
+	else if (kind != KVR_CONNECT && r != NULL && r->state != CLIENT_ENDED)
+		kvr_client__on_rejected(c, r, h, body);
+}
+
+/* A request that has ended, or that we have never had. */
+static void late(struct kvr_client *c, struct client_req *r, const struct kvr_udp_addr *from,
+		 const struct kvr_wire_hdr *h, const uint8_t *body)
+{
+	if (h->kind == KVR_RESPONSE)
+		kvr_client__on_stray(c, from, h, body);
+	else if (h->kind == KVR_ACCEPTED && r != NULL)
+		kvr_client__on_late_accepted(r, body);
 }
 
 static void message(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
@@ -43,20 +60,16 @@ static void message(void *user, const struct kvr_udp_addr *from, const struct kv
 		kvr_client__on_connected(c, h, body, len);
 	else if (h->kind == KVR_SESSION_RELEASED)
 		kvr_client__on_released(c, h, body);
-	else if (about_release(h, body))
-		kvr_client__release_refused(c, h, body);
-	else if (h->kind == KVR_REJECTED && h->id == c->connect_ids.id)
-		kvr_client__connect_refused(c);
+	else if (h->kind == KVR_REJECTED)
+		rejected(c, r, h, body);
 	else if (r == NULL || r->state == CLIENT_ENDED)
-		h->kind == KVR_RESPONSE ? kvr_client__on_stray(c, from, h, body) : (void)0;
+		late(c, r, from, h, body);
 	else if (h->kind == KVR_RESPONSE)
 		kvr_client__on_response(c, r, from, h, body);
 	else if (h->kind == KVR_MISSING)
 		kvr_client__on_missing(c, r, body);
 	else if (h->kind == KVR_ACCEPTED)
 		kvr_client__on_accepted(c, r, h, body);
-	else if (h->kind == KVR_REJECTED)
-		kvr_client__on_rejected(c, r, body);
 	else if (h->kind == KVR_CANCELLED && r->state == CLIENT_CANCELLING)
 		kvr_client__end_reason(c, r, r->end_reason, false);
 }
@@ -155,6 +168,8 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 	c->max_tokens = KVR_WIRE_MAX_TOKENS;
 	c->max_hashes = KVR_WIRE_MAX_HASHES;
 	c->max_body = KVR_WIRE_MAX_BODY;
+	c->max_message = KVR_WIRE_MAX_MESSAGE;
+	c->max_frames = KVR_WIRE_MAX_FRAGMENTS;
 	lc.timers = 3 * c->conf.max_requests + CLIENT_RELEASES + 1;
 	lc.user = c;
 	if (rc == 0)

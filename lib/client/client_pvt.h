@@ -40,6 +40,7 @@
 #define CLIENT_ACK_ITEMS	16u
 #define CLIENT_ACK_FIRST	KVR_WIRE_UNPROVEN_ITEMS /* before the first acknowledgement */
 #define CLIENT_ENDED_US		3000000u /* items of a request that ended elsewhere may still come */
+#define CLIENT_LATE_US		100000u	 /* route_wait: ACCEPTED may come so long after items */
 #define CLIENT_PACE_US		1000u	 /* large messages: so many frames in each of these */
 #define CLIENT_PACE_FRAMES	64u	 /* at first; a socket buffer of the usual size takes 90 */
 #define CLIENT_PACE_LEAST	8u  /* halved with every copy: equal pace would lose the same */
@@ -78,15 +79,16 @@ struct client_req {
 	uint64_t dead_handle; /* name at a router that has lost it */
 	uint8_t state;	      /* enum client_state */
 	bool query, direct;
-	bool told;	    /* the user has been told the end */
-	bool accepted;	    /* the choice is known */
-	bool probing;	    /* a PROBE is unanswered */
-	bool sent_on;	    /* SENDING: ACCEPTED has come before the last frame was sent */
-	bool ended_there;   /* the router says Ended: give up after CLIENT_ENDED_US */
-	uint8_t end_reason; /* CANCELLING: enum kvr_client_reason for the end */
-	uint32_t tries;	    /* CANCELs sent */
-	uint32_t backoff_us;
-	uint64_t heard_us; /* last time anybody spoke about it */
+	bool told;	     /* the user has been told the end */
+	bool accepted;	     /* the choice is known */
+	bool probing;	     /* a PROBE is unanswered */
+	bool sent_on;	     /* SENDING: ACCEPTED has come before the last frame was sent */
+	bool ended_there;    /* the router says Ended: give up after CLIENT_ENDED_US */
+	uint8_t end_reason;  /* CANCELLING: enum kvr_client_reason for the end */
+	uint32_t tries;	     /* CANCELs sent */
+	uint32_t backoff_us; /* next gap of its repetitions */
+	uint32_t gap_us;     /* the gap it is in */
+	uint64_t heard_us;   /* last time anybody spoke about it */
 	struct kvr_timer repeat, ack, limit;
 	uint8_t *msg; /* ROUTE, until it cannot be needed any more */
 	uint32_t msg_len;
@@ -142,10 +144,14 @@ struct kvr_client {
 	bool connecting, connected, quiet; /* quiet: a refresh of our own */
 	bool closing;			   /* being destroyed: submits are refused */
 	int connect_status;
+	uint16_t connect_code; /* the last refusal of this connect; 0: none */
+	bool connect_retryable;
+	char connect_text[CLIENT_TEXT];
 	uint32_t router_epoch;
 	uint64_t cookie;			   /* proves our address to the router */
 	uint32_t frame_bytes;			   /* both sides take */
 	uint32_t max_tokens, max_hashes, max_body; /* of the router */
+	uint32_t max_message, max_frames;
 	struct kvr_client_pool *pools;
 	char *pool_names;
 	uint32_t n_pools;
@@ -169,7 +175,9 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 void kvr_client__connect_timer(struct kvr_client *c);
 void kvr_client__on_connected(struct kvr_client *c, const struct kvr_wire_hdr *h,
 			      const uint8_t *body, uint32_t len);
-void kvr_client__connect_refused(struct kvr_client *c);
+void kvr_client__connect_refused(struct kvr_client *c, const uint8_t *body);
+/** Largest body of a ROUTE that the router takes. */
+uint32_t kvr_client__max_message(const struct kvr_client *c);
 /** A frame of the router's own making carries this epoch: ask again when it is a new life. */
 void kvr_client__saw_epoch(struct kvr_client *c, uint32_t epoch);
 
@@ -179,11 +187,14 @@ void kvr_client__send_empty(struct kvr_client *c, struct client_req *r, enum kvr
 void kvr_client__send_probe(struct kvr_client *c, struct client_req *r);
 void kvr_client__start_route(struct kvr_client *c, struct client_req *r);
 /** The router wants this cookie with the ROUTE: again, at once. */
-void kvr_client__prove(struct kvr_client *c, struct client_req *r, uint64_t cookie);
+void kvr_client__prove(struct kvr_client *c, struct client_req *r, uint64_t cookie, bool sent);
 void kvr_client__repeat(struct kvr_client *c, struct client_req *r);
+/** Start over: the router knows nothing of it. */
 void kvr_client__restart(struct kvr_client *c, struct client_req *r);
-/** The same as another message: the router has put the former one together. */
-void kvr_client__start_over(struct kvr_client *c, struct client_req *r);
+/** ACCEPTED has come while its frames are still being sent. */
+void kvr_client__sent_on(struct client_req *r);
+/** Send it once more while waiting: the worker has not acknowledged it. */
+void kvr_client__resend(struct kvr_client *c, struct client_req *r);
 /** MISSING: send again what the router lacks of a ROUTE in fragments. */
 void kvr_client__on_missing(struct kvr_client *c, struct client_req *r, const uint8_t *body);
 void kvr_client__watch(struct kvr_client *c, struct client_req *r, enum client_state state);
@@ -202,7 +213,10 @@ void kvr_client__free(struct kvr_client *c, struct client_req *r);
 /* answer.c: what the router says about a request */
 void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
 			     const struct kvr_wire_hdr *h, const uint8_t *body);
-void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r, const uint8_t *body);
+void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r,
+			     const struct kvr_wire_hdr *h, const uint8_t *body);
+/** ACCEPTED of a request whose whole answer has overtaken it. */
+void kvr_client__on_late_accepted(struct client_req *r, const uint8_t *body);
 
 /* stream.c: items and their acknowledgement */
 void kvr_client__on_response(struct kvr_client *c, struct client_req *r,

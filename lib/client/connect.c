@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "client_pvt.h"
 
+#include "kvr_refusal.h"
 #include <errno.h>
 #include <stdlib.h>
 
@@ -31,7 +32,8 @@ static void send_connect(struct kvr_client *c)
 	kvr_link_queue(&c->link, &c->router,
 		       kvr_put_connect(f, KVR_WIRE_MAX_FRAME, &c->connect_ids,
 				       (uint16_t)c->conf.frame_bytes, &pad));
-	kvr_timer_set(&c->link.timers, &c->connect, c->link.now_us + c->connect_backoff_us);
+	kvr_timer_set(&c->link.timers, &c->connect,
+		      RTE_MIN(c->link.now_us + c->connect_backoff_us, c->connect_until_us));
 	c->connect_backoff_us = RTE_MIN(2 * c->connect_backoff_us, CLIENT_CONNECT_MAX_US);
 }
 
@@ -40,7 +42,7 @@ void kvr_client__connect_timer(struct kvr_client *c)
 	if (!c->connecting)
 		return;
 	if (c->link.now_us >= c->connect_until_us)
-		finish(c, -ETIMEDOUT);
+		finish(c, c->connect_code != 0 ? -EBUSY : -ETIMEDOUT);
 	else
 		send_connect(c);
 }
@@ -51,6 +53,7 @@ static void start(struct kvr_client *c, bool quiet)
 	c->connecting = true;
 	c->quiet = quiet;
 	c->connect_status = -EINPROGRESS;
+	c->connect_code = 0;
 	/* Ids of requests have a slot in their low half; this one has none. */
 	c->connect_ids =
 		kvr_link_ids(&c->link, c->source, c->connect_ids.id + (UINT64_C(1) << 32), 0);
@@ -116,20 +119,60 @@ void kvr_client__on_connected(struct kvr_client *c, const struct kvr_wire_hdr *h
 	if (read_pools(c, w) < 0)
 		return; /* asked again by the timer */
 	c->connected = true;
+	c->connect_code = 0;
 	c->router_epoch = h->epoch;
 	c->cookie = w->cookie;
 	c->max_tokens = w->max_tokens;
 	c->max_hashes = w->max_hashes;
 	c->max_body = w->max_body;
+	c->max_message = w->max_message;
+	c->max_frames = w->max_frames;
 	c->frame_bytes = RTE_MIN(c->conf.frame_bytes, w->max_frame);
 	c->frame_bytes = RTE_MAX(c->frame_bytes, KVR_WIRE_LEAST_MAX_FRAME);
 	finish(c, 0);
 }
 
-void kvr_client__connect_refused(struct kvr_client *c)
+void kvr_client__connect_refused(struct kvr_client *c, const uint8_t *body)
 {
-	if (c->connecting)
-		finish(c, -EACCES);
+	const struct kvr_wire_rejected *w = (const void *)body;
+	const uint32_t n = RTE_MIN((uint32_t)w->text_len, CLIENT_TEXT - 1);
+
+	if (!c->connecting)
+		return;
+	c->connect_code = w->code;
+	c->connect_retryable = w->retryable != 0;
+	memcpy(c->connect_text, w + 1, n);
+	c->connect_text[n] = '\0';
+	if (kvr_refusal(KVR_CONNECT, w->code, c->connect_retryable) == KVR_REFUSAL_END)
+		finish(c, w->code == KVR_E_NOT_ALLOWED ? -EACCES : -EPROTO);
+}
+
+struct kvr_client_refusal kvr_client_connect_refusal(const struct kvr_client *c)
+{
+	return (struct kvr_client_refusal){.code = c->connect_code,
+					   .retryable =
+						   c->connect_code != 0 && c->connect_retryable,
+					   .text = c->connect_code != 0 ? c->connect_text : ""};
+}
+
+/* A message is bounded by its bytes, and by its frames when they are small. */
+uint32_t kvr_client__max_message(const struct kvr_client *c)
+{
+	const uint64_t unit = (c->frame_bytes - KVR_WIRE_MIN_FRAME) / 8 * 8;
+
+	return (uint32_t)RTE_MIN((uint64_t)c->max_message, c->max_frames * unit);
+}
+
+int kvr_client_limits(const struct kvr_client *c, struct kvr_client_limits *out)
+{
+	if (!c->connected)
+		return -ENOTCONN;
+	*out = (struct kvr_client_limits){.frame_bytes = c->frame_bytes,
+					  .max_tokens = c->max_tokens,
+					  .max_hashes = c->max_hashes,
+					  .max_body = c->max_body,
+					  .max_message = kvr_client__max_message(c)};
+	return 0;
 }
 
 const struct kvr_client_pool *kvr_client_pools(const struct kvr_client *c, uint32_t *n)

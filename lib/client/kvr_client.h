@@ -55,12 +55,29 @@ struct kvr_client_conf {
 	uint32_t max_requests; /**< in flight at once, 1..1048576; default 16384 */
 	uint32_t connect_ms;   /**< give up connecting after this; default 5000 */
 	uint32_t request_ms;   /**< default time limit of a request, submit to end; default none */
-	uint32_t silence_ms; /**< a request nobody answers for is lost after this; default 15000 */
+	/** A request that nobody answers for is given up after this; default 15000, and routers and
+	 * agents remember it for that long and not much longer. */
+	uint32_t silence_ms;
 	uint32_t buffer_bytes; /**< unread items of one request without callbacks; default 4 MiB */
-	/** The router answered (status 0), or not (-ETIMEDOUT), or refused (-EACCES). May be NULL.
-	 */
+	/** The outcome of kvr_client_connect(); see kvr_client_connect_wait(). May be NULL. */
 	void (*on_connect)(struct kvr_client *c, int status, void *user);
 	void *user; /**< for on_connect */
+};
+
+/** What the router takes, as it told when connecting. */
+struct kvr_client_limits {
+	uint32_t frame_bytes; /**< of frames: the smaller limit of both sides */
+	uint32_t max_tokens;  /**< of a request, and of its isl */
+	uint32_t max_hashes;
+	uint32_t max_body;    /**< bytes */
+	uint32_t max_message; /**< bytes of everything together: kvr_client_submit() -EMSGSIZE */
+};
+
+/** How the router has refused something. */
+struct kvr_client_refusal {
+	uint16_t code;	  /**< number of PROTOCOL.md, kvr_client_code_name(); 0: it has not */
+	bool retryable;	  /**< later it may not */
+	const char *text; /**< in words, never NULL; valid until the next connect */
 };
 
 /** What a pool is, as the router told it when connecting. */
@@ -88,6 +105,7 @@ enum kvr_client_path {
 
 /** Where the request was sent, or would be. */
 struct kvr_client_choice {
+	bool known; /**< false: the answer came, and what would be here was lost; the rest is 0 */
 	uint64_t worker;
 	uint32_t dp_rank;
 	uint32_t overlap_blocks;  /**< leading blocks believed cached at this worker */
@@ -128,8 +146,10 @@ enum kvr_client_reason {
 	KVR_CLIENT_REJECTED = 3,  /**< by the router; see code, text, retryable, detail */
 	KVR_CLIENT_CANCELLED = 4, /**< kvr_client_cancel(), or the engine was told to stop */
 	KVR_CLIENT_TIMEOUT = 5,	  /**< its time limit passed; the engine has been told to stop */
-	KVR_CLIENT_LOST = 6,	  /**< silence, or the router forgot a request that was running */
+	KVR_CLIENT_LOST = 6,	  /**< the router is there, but has forgotten it: a restart */
 	KVR_CLIENT_CLOSED = 7,	  /**< kvr_client_destroy() */
+	KVR_CLIENT_SILENT = 8,	  /**< nobody answered for silence_ms: the router is down, or the
+				   * way to it */
 };
 
 struct kvr_client_end {
@@ -209,6 +229,16 @@ KVR_CLIENT_API void kvr_client_destroy(struct kvr_client *c);
  */
 KVR_CLIENT_API int kvr_client_connect(struct kvr_client *c);
 
+/**
+ * What the router takes. Another life of the router may take something else: ask again after it.
+ * @return 0, -ENOTCONN before connecting.
+ */
+KVR_CLIENT_API int kvr_client_limits(const struct kvr_client *c, struct kvr_client_limits *out);
+
+/** How the router has answered the last connect when it was not CONNECTED; code 0 when it has been,
+ * or nobody has answered. */
+KVR_CLIENT_API struct kvr_client_refusal kvr_client_connect_refusal(const struct kvr_client *c);
+
 /** Pools known; none before connecting. The array is valid until the next connect. */
 KVR_CLIENT_API const struct kvr_client_pool *kvr_client_pools(const struct kvr_client *c,
 							      uint32_t *n);
@@ -274,14 +304,19 @@ KVR_CLIENT_API const char *kvr_client_code_name(uint16_t code);
 
 /* --- one thing at a time ------------------------------------------------------------------- */
 
-/** Connect and wait. @return 0, -ETIMEDOUT, -EACCES. */
+/**
+ * Connect and wait. A router that is down, or drops us by its allow-list, says nothing; one that is
+ * there and refuses says why: kvr_client_connect_refusal().
+ * @return 0; -ETIMEDOUT: nobody answered for connect_ms; -EBUSY: for so long it had no time or room
+ * for us; -EACCES: we may not talk to it (NotAllowed); -EPROTO: it does not understand us.
+ */
 KVR_CLIENT_API int kvr_client_connect_wait(struct kvr_client *c);
 
 /**
  * Submit (ops must be NULL) and wait until it is sent to a worker, answered (query), or ended.
- * @param choice may be NULL
- * @return 0: *choice and *id are valid, read on with kvr_client_next_item() (for a query too: it
- * returns the end); -ECANCELED: it ended before, kvr_client_next_item() says why; or an error of
+ * @param choice may be NULL; choice->known is false when the whole answer came without it
+ * @return 0: it was sent or answered, read on with kvr_client_next_item() (for a query too: it
+ * returns the end); -ECANCELED: it ended without, kvr_client_next_item() says why; or an error of
  * kvr_client_submit(), *id is 0 then.
  */
 KVR_CLIENT_API int kvr_client_route_wait(struct kvr_client *c, const struct kvr_client_request *req,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "client_pvt.h"
 
+#include "kvr_refusal.h"
 #include <errno.h>
 #include <stdlib.h>
 
@@ -71,7 +72,8 @@ void kvr_client__release_refused(struct kvr_client *c, const struct kvr_wire_hdr
 	const struct kvr_wire_rejected *w = (const void *)body;
 	struct client_release *r = find(c, h->id);
 
-	if (r != NULL && w->retryable == 0) /* else repetition may yet succeed */
+	if (r != NULL &&
+	    kvr_refusal(KVR_SESSION_RELEASE, w->code, w->retryable != 0) == KVR_REFUSAL_END)
 		end(c, r, w->code == KVR_E_UNKNOWN_SESSION ? -ENOENT : -EACCES, w->code);
 }
 

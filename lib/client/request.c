@@ -82,6 +82,7 @@ void kvr_client__send_probe(struct kvr_client *c, struct client_req *r)
 static void again_in(struct kvr_client *c, struct client_req *r, uint32_t max_us)
 {
 	kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + r->backoff_us);
+	r->gap_us = r->backoff_us;
 	r->backoff_us = RTE_MIN(2 * r->backoff_us, max_us);
 }
 
@@ -123,21 +124,22 @@ static void send_route(struct kvr_client *c, struct client_req *r)
 		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + CLIENT_PACE_US);
 		return;
 	}
-	if (r->sent_on) {
-		kvr_client__watch(c, r, CLIENT_DISPATCHED);
+	if (r->sent_on) { /* the gap to the next PROBE goes on as it was */
+		r->state = CLIENT_DISPATCHED;
+		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + r->gap_us);
 		return;
 	}
 	r->state = CLIENT_ROUTING;
 	again_in(c, r, CLIENT_ROUTE_MAX_US);
 }
 
-void kvr_client__start_route(struct kvr_client *c, struct client_req *r)
+static void send_copy(struct kvr_client *c, struct client_req *r, bool waiting)
 {
 	struct kvr_wire_request *w = (void *)r->msg;
 
 	w->worker = c->cookie;
 	r->state = CLIENT_SENDING;
-	r->sent_on = false;
+	r->sent_on = waiting;
 	r->frame_bytes = c->frame_bytes;
 	/* Cannot fail: both sizes were checked before. */
 	kvr_frag_init(&r->frag, KVR_ROUTE, &r->ids, r->msg_len, c->frame_bytes);
@@ -145,6 +147,11 @@ void kvr_client__start_route(struct kvr_client *c, struct client_req *r)
 	r->again = NULL;
 	r->n_again = 0;
 	send_route(c, r);
+}
+
+void kvr_client__start_route(struct kvr_client *c, struct client_req *r)
+{
+	send_copy(c, r, false);
 }
 
 /* What is sent from now on is a repetition. */
@@ -158,37 +165,39 @@ static void mark_resent(struct kvr_client *c, struct client_req *r)
 	c->stats.resent++;
 }
 
+/* All of it again; as @p another message, or when it is cut in another way, under a new number. */
+static void send_whole(struct kvr_client *c, struct client_req *r, bool another, bool waiting)
+{
+	mark_resent(c, r);
+	if (another || r->frame_bytes != c->frame_bytes)
+		r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
+	r->pace = RTE_MAX(r->pace / 2, CLIENT_PACE_LEAST);
+	send_copy(c, r, waiting);
+}
+
 void kvr_client__restart(struct kvr_client *c, struct client_req *r)
 {
 	r->backoff_us = CLIENT_ROUTE_US;
-	mark_resent(c, r);
-	if (r->frame_bytes != c->frame_bytes) /* cut in another way it is another message */
-		r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
-	r->pace = RTE_MAX(r->pace / 2, CLIENT_PACE_LEAST);
-	kvr_client__start_route(c, r);
-}
-
-void kvr_client__start_over(struct kvr_client *c, struct client_req *r)
-{
-	r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
-	kvr_client__restart(c, r);
+	send_whole(c, r, true, false);
 }
 
 /* Nobody has answered. Of a message of several frames the first one makes the router say what it
  * lacks, or what has become of the request. */
 static void repeat_route(struct kvr_client *c, struct client_req *r)
 {
-	const uint32_t backoff_us = r->backoff_us;
-
 	if (r->frag.n_frames == 1 || r->frame_bytes != c->frame_bytes) {
-		kvr_client__restart(c, r);
-		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + backoff_us);
-		r->backoff_us = RTE_MIN(2 * backoff_us, CLIENT_ROUTE_MAX_US);
+		send_whole(c, r, false, false);
 		return;
 	}
 	mark_resent(c, r);
 	send_fragment(c, r, 0);
 	again_in(c, r, CLIENT_ROUTE_MAX_US);
+}
+
+static void first_gap(struct client_req *r)
+{
+	r->gap_us = CLIENT_PROBE_US;
+	r->backoff_us = 2 * CLIENT_PROBE_US;
 }
 
 void kvr_client__on_missing(struct kvr_client *c, struct client_req *r, const uint8_t *body)
@@ -220,22 +229,45 @@ void kvr_client__on_missing(struct kvr_client *c, struct client_req *r, const ui
 	}
 	if (r->n_again > sent / 4)
 		r->pace = RTE_MAX(r->pace / 2, CLIENT_PACE_LEAST);
-	r->backoff_us = CLIENT_ROUTE_US;
 	r->sent_on = r->sent_on || r->state == CLIENT_DISPATCHED;
+	if (r->sent_on)
+		first_gap(r);
+	else
+		r->backoff_us = CLIENT_ROUTE_US;
 	if (r->state != CLIENT_SENDING) {
 		r->state = CLIENT_SENDING;
 		send_route(c, r);
 	}
 }
 
-void kvr_client__prove(struct kvr_client *c, struct client_req *r, uint64_t cookie)
+void kvr_client__sent_on(struct client_req *r)
+{
+	r->sent_on = true;
+	first_gap(r);
+}
+
+void kvr_client__resend(struct kvr_client *c, struct client_req *r)
+{
+	const bool several = r->frag.n_frames > 1;
+
+	if (several) /* its copies must meet before the first is given up */
+		first_gap(r);
+	send_whole(c, r, several, true);
+}
+
+void kvr_client__prove(struct kvr_client *c, struct client_req *r, uint64_t cookie, bool sent)
 {
 	const struct kvr_wire_request *w = (const void *)r->msg;
 
 	if (r->msg == NULL || w->worker == cookie)
 		return; /* an old refusal: a copy with it is on its way */
 	c->cookie = cookie;
-	kvr_client__restart(c, r);
+	if (sent) {
+		r->backoff_us = CLIENT_ROUTE_US;
+		send_whole(c, r, false, false);
+	} else {
+		kvr_client__resend(c, r);
+	}
 }
 
 void kvr_client__start_cancel(struct kvr_client *c, struct client_req *r,
@@ -280,7 +312,8 @@ void kvr_client__repeat(struct kvr_client *c, struct client_req *r)
 	}
 	if (c->link.now_us - r->heard_us >= patience) {
 		kvr_client__send_empty(c, r, KVR_CANCEL); /* should it live on somewhere */
-		kvr_client__end_reason(c, r, KVR_CLIENT_LOST, true);
+		kvr_client__end_reason(c, r, r->ended_there ? KVR_CLIENT_LOST : KVR_CLIENT_SILENT,
+				       true);
 		return;
 	}
 	if (r->state == CLIENT_ROUTING) {
@@ -307,6 +340,8 @@ void kvr_client__tell_end(struct kvr_client *c, struct client_req *r,
 	c->stats.ended++;
 	r->end = *e;
 	r->end.items = r->next_seq;
+	if (ops == NULL && e->text != NULL) /* for its reader, who may come late */
+		r->end.text = r->text = strdup(e->text);
 	if (r->end.text == NULL)
 		r->end.text = "";
 	if (ops != NULL && ops->on_end != NULL)
@@ -315,8 +350,6 @@ void kvr_client__tell_end(struct kvr_client *c, struct client_req *r,
 
 void kvr_client__end(struct kvr_client *c, struct client_req *r, const struct kvr_client_end *e)
 {
-	const bool first = !r->told;
-
 	/* Quiet before the callback: it may call in, and must not find a running request. */
 	kvr_timer_stop(&c->link.timers, &r->repeat);
 	kvr_timer_stop(&c->link.timers, &r->ack);
@@ -329,10 +362,6 @@ void kvr_client__end(struct kvr_client *c, struct client_req *r, const struct kv
 	}
 	kvr_client__drop_msg(r);
 	free_items(&r->held);
-	if (first && e->text != NULL) {
-		r->text = strdup(e->text);
-		r->end.text = r->text != NULL ? r->text : "";
-	}
 }
 
 void kvr_client__end_reason(struct kvr_client *c, struct client_req *r,

@@ -60,12 +60,13 @@ static void fill(const struct kvr_client *c, const struct kvr_client_request *q,
 }
 
 /* The message in one piece, as it is kept until nobody can ask for it again. */
-static int build(struct kvr_request_src *src, uint8_t **msg, uint32_t *len)
+static int build(const struct kvr_client *c, struct kvr_request_src *src, uint8_t **msg,
+		 uint32_t *len)
 {
 	struct kvr_slice part[KVR_REQUEST_SLICES];
 
 	*len = kvr_request_build(src, part);
-	if (*len == 0)
+	if (*len == 0 || *len > kvr_client__max_message(c))
 		return -EMSGSIZE;
 	*msg = malloc(*len);
 	if (*msg == NULL)
@@ -129,7 +130,7 @@ int kvr_client_submit(struct kvr_client *c, const struct kvr_client_request *q, 
 	if (rc == 0 && c->free_head == 0)
 		rc = -EBUSY;
 	if (rc == 0)
-		rc = build(&src, &msg, &len);
+		rc = build(c, &src, &msg, &len);
 	if (rc < 0)
 		return rc;
 	r = take_slot(c);

@@ -49,6 +49,24 @@ int kvr_client_connect_wait(struct kvr_client *c)
 	return c->connect_status;
 }
 
+/* The engine has said all; that nobody has said where it ran is a loss on the way. */
+static bool answered(const struct client_req *r)
+{
+	return r->end.reason == KVR_CLIENT_FINISHED || r->end.reason == KVR_CLIENT_FAILED;
+}
+
+/* Until something is known, or items are there that must be read: ACCEPTED may be lost. */
+static void wait_accepted(struct kvr_client *c, const struct client_req *r)
+{
+	uint64_t until = WAIT_FOREVER;
+
+	while (!r->accepted && !r->told && c->link.now_us < until) {
+		step(c, until);
+		if (until == WAIT_FOREVER && r->ready != NULL)
+			until = c->link.now_us + CLIENT_LATE_US;
+	}
+}
+
 int kvr_client_route_wait(struct kvr_client *c, const struct kvr_client_request *req,
 			  struct kvr_client_choice *choice, uint64_t *id)
 {
@@ -63,13 +81,10 @@ int kvr_client_route_wait(struct kvr_client *c, const struct kvr_client_request 
 	if (rc < 0)
 		return rc;
 	r = kvr_client__find(c, *id);
-	while (!r->accepted && !r->told)
-		step(c, WAIT_FOREVER);
-	if (!r->accepted)
-		return -ECANCELED;
+	wait_accepted(c, r);
 	if (choice != NULL)
 		*choice = r->choice;
-	return 0;
+	return !r->told || r->accepted || answered(r) ? 0 : -ECANCELED;
 }
 
 static bool take_item(struct client_req *r, struct kvr_client_item *out)

@@ -330,7 +330,8 @@ enum kvr_wire_code {
 	KVR_E_SESSION_OPEN_FAILED = 80,
 	KVR_E_SESSION_LIMIT = 81, /* retryable */
 	KVR_E_UNKNOWN_SESSION = 82,
-	KVR_E_INVALID_SESSION = 83, /* id, action or timeout of a session is not legal */
+	KVR_E_INVALID_SESSION = 83,	/* id, action or timeout of a session is not legal */
+	KVR_E_SESSION_WORKER_GONE = 84, /* the worker of the session has left */
 	/* workers */
 	KVR_E_UNKNOWN_WORKER = 96, /* say HELLO (again) */
 	KVR_E_STALE_EPOCH = 97,

@@ -95,6 +95,7 @@ static const struct {
 	[KVR_E_SESSION_LIMIT] = {"SessionLimit", true},
 	[KVR_E_UNKNOWN_SESSION] = {"UnknownSession", false},
 	[KVR_E_INVALID_SESSION] = {"InvalidSession", false},
+	[KVR_E_SESSION_WORKER_GONE] = {"SessionWorkerGone", false},
 	[KVR_E_UNKNOWN_WORKER] = {"UnknownWorker", false},
 	[KVR_E_STALE_EPOCH] = {"StaleEpoch", false},
 	[KVR_E_WORKER_CONFIG] = {"WorkerConfig", false},

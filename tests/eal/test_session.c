@@ -816,7 +816,7 @@ static void strangers_cannot_answer(void)
 
 /* ---- workers that leave with bindings ---- */
 
-static void session_of_a_lost_worker_answers_no_endpoints(void)
+static void session_of_a_lost_worker_says_so(void)
 {
 	uint64_t worker, to = 0, h;
 
@@ -824,7 +824,7 @@ static void session_of_a_lost_worker_answers_no_endpoints(void)
 	worker = open_session(1, "chat", 10, 0);
 	goodbye(worker);
 	route(2, KVR_ACTION_NONE, "chat");
-	CU_ASSERT_EQUAL(rejected(), KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(rejected(), KVR_E_SESSION_WORKER_GONE);
 	route_pinned(3, KVR_ACTION_NONE, "chat", KVR_NONE32, other(worker), 0);
 	h = dispatched(&to);
 	CU_ASSERT_EQUAL(to, other(worker));
@@ -833,7 +833,7 @@ static void session_of_a_lost_worker_answers_no_endpoints(void)
 	/* A new life of the worker knows nothing of the session. */
 	CU_ASSERT_TRUE(pipeline_hello(worker, 2, "a", 1));
 	route(4, KVR_ACTION_NONE, "chat");
-	CU_ASSERT_EQUAL(rejected(), KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(rejected(), KVR_E_SESSION_WORKER_GONE);
 	release("chat", 5);
 	CU_ASSERT_EQUAL(code_of(KVR_SESSION_RELEASED), 0);
 	CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE, "chat", NULL, NULL), 0); /* nor of its end */
@@ -1045,7 +1045,7 @@ int main(void)
 		{"off", sessions_can_be_off},
 		{"bad hints", bad_hints_are_refused},
 		{"strangers", strangers_cannot_answer},
-		{"lost worker", session_of_a_lost_worker_answers_no_endpoints},
+		{"lost worker", session_of_a_lost_worker_says_so},
 		{"affinity", affinity_binds_with_the_first_success},
 		{"affinity time", affinity_lasts_while_requests_run_and_then_expires},
 		{"affinity failure", cancel_keeps_an_affinity_and_failure_ends_it},

@@ -137,6 +137,7 @@ static void an_item_above_client_frame_is_answered(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	CU_ASSERT_EQUAL(o->hdr.source, 77);
 	CU_ASSERT_EQUAL(o->hdr.id, 1);
+	CU_ASSERT_EQUAL(o->hdr.handle, h); /* which run it is about */
 	w = (const void *)(&o->hdr + 1);
 	CU_ASSERT_EQUAL(w->code, KVR_E_TOO_LARGE);
 	CU_ASSERT_EQUAL(w->kind, KVR_RESPONSE);

@@ -100,10 +100,12 @@ static void a_long_message_has_one_digest(void)
 	pipeline_body_len = 100000;
 	pipeline_route(1, 7, 64, 0, NULL);
 	pipeline_flush();
+	pipeline_advance(5000); /* until then its name alone tells that it is here */
 	pipeline_route(1, 7, 64, KVR_REQ_F_RESEND, NULL);
 	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, 0);
-	pipeline_body_len = 99992;
-	pipeline_route(1, 7, 64, KVR_REQ_F_RESEND, NULL);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_REPEATS), 1);
+	pipeline_advance(5000);
+	pipeline_route(1, 8, 64, KVR_REQ_F_RESEND, NULL); /* of the same length */
 	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_DUPLICATE_REQUEST);
 	pipeline_body_len = 4;
 	end();

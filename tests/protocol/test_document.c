@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * PROTOCOL.md against the code: every field's offset and size, every kind and code, every hex
- * dump, the hashes of long inputs. With --kinds, --codes, --vectors or --hex NAME it prints the
- * text to paste instead.
+ * dump, the hashes of long inputs. With --kinds, --codes, --refusals, --vectors or --hex NAME it
+ * prints the text to paste instead.
  */
 #include "samples.h"
 
 #include "kvr_hash.h"
+#include "kvr_refusal.h"
 #include "kvr_test.h"
 
 #include <ctype.h>
@@ -293,6 +294,73 @@ static void every_code_has_its_row(void)
 	CU_ASSERT(n >= 41);
 }
 
+/* Kinds that are refused, in the order of the two tables' columns. */
+static const uint8_t refusable[2][6] = {
+	{KVR_CONNECT, KVR_ROUTE, KVR_PROBE, KVR_CANCEL, KVR_SESSION_RELEASE, KVR_POTENTIAL_LOADS},
+	{KVR_HELLO, KVR_HEARTBEAT, KVR_GOODBYE, KVR_KV_EVENTS, KVR_RESPONSE, KVR_PROGRESS},
+};
+
+static void refusal_head(int side, char *row, size_t cap)
+{
+	int n = snprintf(row, cap, "| code | name |");
+
+	for (int k = 0; k < 6; k++)
+		n += snprintf(row + n, cap - (size_t)n, " %s |",
+			      kvr_wire_kind_name(refusable[side][k]));
+}
+
+static void refusal_row(int side, unsigned int code, char *row, size_t cap)
+{
+	int n = snprintf(row, cap, "| %u | %s |", code, kvr_code_name(code));
+
+	for (int k = 0; k < 6; k++)
+		n += snprintf(row + n, cap - (size_t)n, " %s |",
+			      kvr_refusal_name(kvr_refusal(refusable[side][k], code,
+							   kvr_code_retryable(code))));
+}
+
+/* Both tables are complete: a row for every code, a column for every kind that is refused. */
+static void every_refusal_has_its_cell(void)
+{
+	char row[300];
+
+	for (int side = 0; side < 2; side++) {
+		const char *at;
+
+		refusal_head(side, row, sizeof(row));
+		at = strstr(doc, row);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(at);
+		for (unsigned int c = 1; c < 1000; c++) {
+			if (strcmp(kvr_code_name(c), "?") == 0)
+				continue;
+			refusal_row(side, c, row, sizeof(row));
+			at = strstr(at, row); /* in rising order */
+			if (at == NULL)
+				fprintf(stderr, "missing: %s\n", row);
+			CU_ASSERT_PTR_NOT_NULL_FATAL(at);
+		}
+	}
+	for (unsigned int k = 0; k < 256; k++) {
+		const struct kvr_kind_info *info = kvr_kind_info((uint8_t)k);
+		const bool refused = memchr(refusable, (int)k, sizeof(refusable)) != NULL;
+
+		CU_ASSERT_EQUAL(info != NULL && info->answerable, refused);
+		CU_ASSERT_EQUAL(kvr_refusal((uint8_t)k, KVR_E_LENGTH, false) != KVR_REFUSAL_NONE,
+				refused);
+	}
+}
+
+/* The words of the cells are explained. */
+static void every_word_is_explained(void)
+{
+	char row[40];
+
+	for (int w = KVR_REFUSAL_REPEAT; w < KVR_REFUSALS; w++) {
+		snprintf(row, sizeof(row), "\n| %s | ", kvr_refusal_name((enum kvr_refusal)w));
+		CU_ASSERT_PTR_NOT_NULL(strstr(doc, row));
+	}
+}
+
 static void hex_line(const struct sample *s, uint32_t at, char line[80])
 {
 	int n = sprintf(line, "%04x ", at);
@@ -428,6 +496,21 @@ static int print(int argc, char **argv)
 			}
 		return 0;
 	}
+	if (strcmp(argv[1], "--refusals") == 0) {
+		char row[300];
+
+		for (int side = 0; side < 2; side++) {
+			refusal_head(side, row, sizeof(row));
+			printf("%s\n|---|---|---|---|---|---|---|---|\n", row);
+			for (unsigned int c = 1; c < 1000; c++)
+				if (strcmp(kvr_code_name(c), "?") != 0) {
+					refusal_row(side, c, row, sizeof(row));
+					puts(row);
+				}
+			puts("");
+		}
+		return 0;
+	}
 	if (strcmp(argv[1], "--vectors") == 0) {
 		for (size_t i = 0; i < N_VECTORS; i++) {
 			vector_row(i, line, sizeof(line));
@@ -444,7 +527,9 @@ static int print(int argc, char **argv)
 		}
 		return 0;
 	}
-	fprintf(stderr, "usage: %s FILE | --kinds | --codes | --vectors | --hex NAME\n", argv[0]);
+	fprintf(stderr,
+		"usage: %s FILE | --kinds | --codes | --refusals | --vectors | --hex NAME\n",
+		argv[0]);
 	return 2;
 }
 
@@ -455,6 +540,8 @@ int main(int argc, char **argv)
 		{"structs", fields_fill_their_structs},
 		{"kinds", every_kind_has_its_row},
 		{"codes", every_code_has_its_row},
+		{"refusals", every_refusal_has_its_cell},
+		{"words of refusals", every_word_is_explained},
 		{"examples", every_example_is_what_the_encoder_makes},
 		{"long hashes", long_inputs_have_their_hashes},
 		{"limits", limits_are_those_of_the_code},

@@ -49,7 +49,7 @@ CODES = {
     54: 'QueueRejected', 55: 'NotActivated', 56: 'DuplicateRequest', 64: 'Busy', 65: 'NoMemory',
     66: 'DispatchFailed', 67: 'WorkerLost', 68: 'Expired', 69: 'Shutdown',
     70: 'PrefillFailed', 80: 'SessionOpenFailed', 81: 'SessionLimit', 82: 'UnknownSession',
-    83: 'InvalidSession', 96: 'UnknownWorker', 97: 'StaleEpoch', 98: 'WorkerConfig',
+    83: 'InvalidSession', 84: 'SessionWorkerGone', 96: 'UnknownWorker', 97: 'StaleEpoch', 98: 'WorkerConfig',
     99: 'WorkerLimit',
 }
 FRAME_CODES = range(1, 10)  # the frame was refused, not the request

@@ -42,7 +42,7 @@ local CODES = {
 	[64] = "Busy", [65] = "NoMemory", [66] = "DispatchFailed", [67] = "WorkerLost",
 	[68] = "Expired", [69] = "Shutdown", [70] = "PrefillFailed",
 	[80] = "SessionOpenFailed", [81] = "SessionLimit", [82] = "UnknownSession",
-	[83] = "InvalidSession",
+	[83] = "InvalidSession", [84] = "SessionWorkerGone",
 	[96] = "UnknownWorker", [97] = "StaleEpoch", [98] = "WorkerConfig", [99] = "WorkerLimit",
 }
 

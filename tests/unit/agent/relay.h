@@ -71,7 +71,7 @@ static inline void relay_reject(struct relay *r, const struct kvr_udp_addr *to,
 	const struct kvr_wire_rejected w = {
 		.code = (uint16_t)code, .retryable = kvr_code_retryable(code), .kind = h->kind};
 
-	relay_send(r, to, KVR_REJECTED, relay_ids(h, 0), &w, sizeof(w));
+	relay_send(r, to, KVR_REJECTED, relay_ids(h, h->handle), &w, sizeof(w));
 }
 
 static inline struct relay_req *relay_find(struct relay *r, const struct kvr_wire_hdr *h)
@@ -328,6 +328,7 @@ static inline void relay_agent(struct relay *r, const struct kvr_udp_addr *from,
 			struct kvr_wire_hdr about = *h;
 
 			about.kind = KVR_ROUTE;
+			about.handle = 0;
 			q->ended = true;
 			r->refused++;
 			relay_reject(r, &q->client, &about, KVR_E_DISPATCH_FAILED);

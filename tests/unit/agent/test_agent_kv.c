@@ -144,12 +144,18 @@ static void a_gap_is_repaired_at_once_and_once(void)
 	w = next_events();
 	CU_ASSERT_EQUAL(w->first_event_id, 4);
 	CU_ASSERT_EQUAL(w->n_events, 6);
-	/* Acknowledged events are still there for a router that steps back, if it means it. */
+	/* An older answer that was overtaken, however late it comes. */
 	push_kv_ack(10, KVR_KV_OK, 0);
 	push_kv_ack(2, KVR_KV_GAP, 0);
 	kvr_agent_process(a);
-	CU_ASSERT_PTR_NULL(next_events()); /* an older answer that was overtaken */
 	rig_run_ms(100);
+	push_kv_ack(2, KVR_KV_GAP, 0);
+	kvr_agent_process(a);
+	rig_run_ms(100);
+	CU_ASSERT_PTR_NULL(next_events());
+	/* A router that has forgotten us steps back, and acknowledged events are still there. */
+	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
+	push_welcome_epoch(ROUTER_EPOCH);
 	push_kv_ack(2, KVR_KV_GAP, 0);
 	kvr_agent_process(a);
 	w = next_events();
@@ -331,6 +337,36 @@ static void lost_dump_frames_are_resent(void)
 	rig_stop();
 }
 
+/* DUMP_WANTED says by its id which frame it answers; 0 is unasked. */
+static void dump_wanted_of_another_dump_is_ignored(void)
+{
+	uint64_t pos = 0, resume = 0, first;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	saw.dump_runs = 10;
+	saw.dump_blocks = 300;
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
+	kvr_agent_process(a);
+	take_dump(&pos, &resume, 5);
+	CU_ASSERT(kv_ack_id > AGENT_DUMP_ID);
+	first = kv_ack_id;
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 5); /* of this dump: it goes on */
+	kv_ack_id = first - 1;
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0); /* of one before */
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dumps, 1);
+	take_dump(&pos, &resume, UINT64_MAX);
+	kv_ack_id = first; /* late, when it is over */
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dumps, 1);
+	kv_ack_id = 0; /* unasked */
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dumps, 2);
+	rig_stop();
+}
+
 static void an_empty_cache_is_one_frame(void)
 {
 	const struct kvr_wire_kv_events *w;
@@ -392,7 +428,8 @@ static void acknowledged_events_make_room(void)
 	CU_ASSERT_EQUAL(st.kv_overruns, 0);
 	CU_ASSERT_EQUAL(st.kv_events, 500);
 	/* A gap in what has been dropped needs a dump. */
-	rig_run_ms(100);
+	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
+	push_welcome_epoch(ROUTER_EPOCH);
 	push_kv_ack(100, KVR_KV_GAP, 0);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dumps, 1);
@@ -443,6 +480,7 @@ int main(void)
 			       {"hello first", nothing_is_sent_before_welcome},
 			       {"dump", a_wanted_dump_tells_everything_then_goes_on},
 			       {"dump loss", lost_dump_frames_are_resent},
+			       {"dump ids", dump_wanted_of_another_dump_is_ignored},
 			       {"dump empty", an_empty_cache_is_one_frame},
 			       {"overrun", an_overrun_ring_leads_to_a_dump},
 			       {"room", acknowledged_events_make_room},

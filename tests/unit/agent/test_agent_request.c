@@ -449,8 +449,8 @@ static void long_silence_gives_up(void)
 
 static void a_router_that_does_not_know_it_stops_the_repeats(void)
 {
-	const struct kvr_wire_ids other = ids_of(SOURCE, 2, 100);
-	struct kvr_wire_ids ids = ids_of(SOURCE, 1, 0);
+	const struct kvr_wire_ids other = ids_of(SOURCE, 2, 100), before = ids_of(SOURCE, 1, 99);
+	const struct kvr_wire_ids ids = ids_of(SOURCE, 1, 100);
 
 	rig_welcomed((struct kvr_agent_conf){0});
 	push_dispatch(1, 100, 0);
@@ -458,6 +458,9 @@ static void a_router_that_does_not_know_it_stops_the_repeats(void)
 	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
 	fake_push(&net, router_at,
 		  kvr_put_rejected(fake_slot(&net), 1984, &other, KVR_E_UNKNOWN_REQUEST,
+				   KVR_RESPONSE, NULL));
+	fake_push(&net, router_at, /* of the same request, before it started over */
+		  kvr_put_rejected(fake_slot(&net), 1984, &before, KVR_E_UNKNOWN_REQUEST,
 				   KVR_RESPONSE, NULL));
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.aborts, 0);
@@ -548,6 +551,23 @@ static void a_new_router_life_ends_the_old_requests(void)
 	push_dispatch(7, 100, 0); /* the same handle is another request now */
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 2);
+	rig_stop();
+}
+
+/* The WELCOME of a new life is late: what it has dispatched already goes on. */
+static void a_dispatch_before_welcome_is_of_the_new_life(void)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, 0);
+	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
+	push_dispatch(2, 200, 0);
+	((struct kvr_wire_hdr *)net.in[net.n_in - 1].data)->epoch = ROUTER_EPOCH + 1;
+	push_welcome_epoch(ROUTER_EPOCH + 1);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 2);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(respond(100, "x", 0, 1), -ENOENT);
+	CU_ASSERT_EQUAL(respond(200, "x", 0, 1), 0);
 	rig_stop();
 }
 
@@ -662,6 +682,7 @@ int main(void)
 			       {"direct", direct_items_go_to_the_client_and_progress_to_the_router},
 			       {"direct address", direct_items_find_the_client},
 			       {"new router", a_new_router_life_ends_the_old_requests},
+			       {"before welcome", a_dispatch_before_welcome_is_of_the_new_life},
 			       {"fragments", a_fragmented_dispatch_is_put_together},
 			       {"hostile", hostile_frames_change_nothing},
 			       {"configuration", bad_configurations_are_refused},

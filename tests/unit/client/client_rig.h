@@ -157,7 +157,8 @@ static inline void push_accepted(uint64_t id, uint64_t handle, uint16_t state, u
 
 static inline void push_rejected(uint64_t id, unsigned int code, uint8_t kind, const char *text)
 {
-	const struct kvr_wire_ids ids = ids_of(id, 0);
+	const struct client_req *r = kvr_client__find(c, id);
+	const struct kvr_wire_ids ids = ids_of(id, kind == KVR_PROBE && r != NULL ? r->handle : 0);
 	const struct kvr_fault f = {.seen = 7, .allowed = 5, .text = text};
 
 	fake_push(&net, router_at, kvr_put_rejected(fake_slot(&net), 1984, &ids, code, kind, &f));

@@ -27,6 +27,7 @@ struct fake_io {
 	unsigned int n_out, seen; /* seen: how far fake_next() has looked */
 	unsigned int n_in, taken;
 	bool closed;
+	bool in_after_send; /* nothing is received before something has been sent */
 	struct fake_frame out[FAKE_FRAMES];
 	struct fake_frame in[512];
 };
@@ -50,7 +51,8 @@ static unsigned int fake_recv(void *ctx, struct kvr_udp_msg m[], unsigned int n)
 	struct fake_io *f = ctx;
 	unsigned int i;
 
-	for (i = 0; i < n && f->taken < f->n_in; i++, f->taken++) {
+	for (i = 0; i < n && f->taken < f->n_in && !(f->in_after_send && f->n_out == 0);
+	     i++, f->taken++) {
 		m[i].addr = f->in[f->taken].addr;
 		m[i].data = f->in[f->taken].data;
 		m[i].len = f->in[f->taken].len;
@@ -91,7 +93,7 @@ static inline void fake_reset(struct fake_io *f)
 	f->udp = (struct kvr_udp){.io = &fake_ops, .ctx = f};
 	f->now_us = 1000000;
 	f->n_out = f->seen = f->n_in = f->taken = 0;
-	f->closed = false;
+	f->closed = f->in_after_send = false;
 }
 
 /** Room for one incoming frame; the caller puts a frame there and calls fake_push(). */

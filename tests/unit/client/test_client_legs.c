@@ -93,7 +93,7 @@ static void a_router_that_falls_silent_in_a_prefill_is_given_up(void)
 	push_legs(id, 0, KVR_STATE_QUEUED, KVR_PATH_SYNC, 0);
 	rig_run_ms(8000);
 	CU_ASSERT_EQUAL(saw.ends, 1);
-	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_LOST);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_SILENT);
 	rig_stop();
 }
 

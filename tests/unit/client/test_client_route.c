@@ -270,6 +270,37 @@ static void an_unacknowledged_dispatch_is_sent_again(void)
 	rig_stop();
 }
 
+/* One ROUTE for each PROBE that is answered, and neither the more often the longer it lasts. */
+static void repetition_slows_down_while_nothing_changes(void)
+{
+	static const uint32_t gap_ms[] = {250, 500, 1000, 2000, 2000};
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(0);
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 6);
+	kvr_client_process(c);
+	for (unsigned int i = 0; i < RTE_DIM(gap_ms); i++) {
+		fake_skip(&net);
+		rig_run_ms(gap_ms[i] - 1);
+		CU_ASSERT_EQUAL(net.n_out, 0);
+		rig_run_ms(1);
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_PROBE), 1);
+		for (int k = 0; k < 50; k++) { /* the ROUTE is answered, too, and each may twice */
+			push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 6);
+			kvr_client_process(c);
+		}
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_PROBE), 1);
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 1);
+	}
+	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 6); /* news: from the start */
+	kvr_client_process(c);
+	fake_skip(&net);
+	rig_run_ms(250);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_PROBE), 1);
+	rig_stop();
+}
+
 static void a_router_that_forgot_gets_the_request_again(void)
 {
 	uint64_t id;
@@ -307,7 +338,7 @@ static void silence_ends_a_request(void)
 	CU_ASSERT_EQUAL(saw.ends, 0);
 	rig_run_ms(3000);
 	CU_ASSERT_EQUAL(saw.ends, 1);
-	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_LOST);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_SILENT);
 	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), -1);
 	rig_stop();
 }
@@ -397,6 +428,8 @@ static void starting_over_takes_a_new_number(void)
 	id = large_sent(&m);
 	push_rejected(id, KVR_E_UNKNOWN_REQUEST, KVR_ROUTE, "");
 	rig_run_ms(3);
+	CU_ASSERT_PTR_NULL(fake_next(&net, KVR_ROUTE)); /* by the timer: see "no storm" */
+	rig_run_ms(20);
 	while ((h = fake_next(&net, KVR_ROUTE)) != NULL) {
 		CU_ASSERT_NOT_EQUAL(h->msg_seq, m.msg_seq);
 		n++;
@@ -503,6 +536,7 @@ int main(void)
 			       {"rejected", a_rejection_ends_with_code_and_text},
 			       {"queued", a_queued_request_is_probed_and_told_when_sent},
 			       {"not acknowledged", an_unacknowledged_dispatch_is_sent_again},
+			       {"slower", repetition_slows_down_while_nothing_changes},
 			       {"forgotten", a_router_that_forgot_gets_the_request_again},
 			       {"silence", silence_ends_a_request},
 			       {"missing", only_what_is_missing_is_sent_again},

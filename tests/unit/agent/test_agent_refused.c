@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * REJECTED of every code for every kind an agent sends: what PROTOCOL.md's table says (which
+ * tests/protocol compares with kvr_refusal()) is what the agent does.
+ */
+#include "agent_rig.h"
+
+#include "kvr_refusal.h"
+
+#define HANDLE 100u
+
+static void push_about(unsigned int code, uint8_t kind, bool retryable, uint64_t seq)
+{
+	const bool request = kind == KVR_RESPONSE || kind == KVR_PROGRESS;
+	const struct kvr_wire_ids ids = request ? ids_of(SOURCE, 1, HANDLE) : ids_of(WORKER, 0, 0);
+	struct kvr_wire_rejected *w = (void *)(fake_slot(&net) + 48);
+
+	fake_push(&net, router_at, kvr_put_rejected(fake_slot(&net), 1984, &ids, code, kind, NULL));
+	w->retryable = retryable;
+	w->detail[2] = seq;
+	kvr_agent_process(a);
+}
+
+/* Registered, and one request has sent an item. */
+static void begin(uint32_t flags)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, HANDLE, flags);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(respond(HANDLE, "x", 0, 1), 0);
+	kvr_agent_process(a);
+	fake_skip(&net);
+}
+
+static void one(unsigned int code, uint8_t kind, bool retryable, uint32_t flags)
+{
+	const enum kvr_refusal what = kvr_refusal(kind, code, retryable);
+	const bool stops = what == KVR_REFUSAL_STOP && (flags & KVR_REQ_F_DIRECT) == 0;
+	const bool fails = what == KVR_REFUSAL_ITEM && (flags & KVR_REQ_F_DIRECT) == 0;
+
+	begin(flags);
+	push_about(code, kind, retryable, 0);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), what == KVR_REFUSAL_HELLO);
+	CU_ASSERT_EQUAL(saw.aborts, stops || fails);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), stops ? 0 : 1);
+	if (!stops && !fails) { /* what was sent is repeated as if nothing had been said */
+		fake_skip(&net);
+		rig_run_ms(21);
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 1);
+	}
+	if (what == KVR_REFUSAL_HELLO) {
+		CU_ASSERT_NOT_EQUAL(kvr_agent_running(a), 0);
+		if (code == KVR_E_NOT_ALLOWED || code == KVR_E_STALE_EPOCH)
+			CU_ASSERT(kind == KVR_RESPONSE || kind == KVR_PROGRESS ||
+				  saw.status.reject == code);
+	}
+	rig_stop();
+}
+
+static void every_code_does_what_the_table_says(void)
+{
+	static const uint8_t kinds[] = {KVR_HEARTBEAT, KVR_KV_EVENTS, KVR_RESPONSE, KVR_PROGRESS};
+
+	for (unsigned int code = 1; code < 128; code++)
+		for (unsigned int k = 0; k < RTE_DIM(kinds); k++) {
+			one(code, kinds[k], false, 0);
+			one(code, kinds[k], true, KVR_REQ_F_DIRECT);
+		}
+}
+
+static void a_refused_hello_comes_again_soon_or_slowly(void)
+{
+	for (unsigned int code = 1; code < 128; code++)
+		for (int retryable = 0; retryable < 2; retryable++) {
+			const bool slow =
+				kvr_refusal(KVR_HELLO, code, retryable != 0) == KVR_REFUSAL_SLOW;
+
+			rig_start_conf((struct kvr_agent_conf){0});
+			kvr_agent_process(a);
+			push_about(code, KVR_HELLO, retryable != 0, 0);
+			CU_ASSERT_EQUAL(saw.status.reject, code);
+			fake_skip(&net);
+			rig_run_ms(slow ? 9999 : 199);
+			CU_ASSERT_EQUAL(net.n_out, 0);
+			rig_run_ms(1);
+			CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), 1);
+			rig_stop();
+		}
+}
+
+static void a_refused_goodbye_is_said_again_or_over(void)
+{
+	for (unsigned int code = 1; code < 128; code++)
+		for (int retryable = 0; retryable < 2; retryable++) {
+			rig_welcomed((struct kvr_agent_conf){0});
+			kvr_agent_goodbye(a);
+			push_about(code, KVR_GOODBYE, retryable != 0, 0);
+			CU_ASSERT_EQUAL(saw.status.state == KVR_AGENT_GONE, retryable == 0);
+			rig_stop();
+		}
+}
+
+/* A router that refuses everything gets a HELLO a second, not one for each refusal. */
+static void hello_again_is_no_storm(void)
+{
+	begin(0);
+	for (int i = 0; i < 3000; i++) {
+		push_about(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT, false, 0);
+		push_welcome_epoch(ROUTER_EPOCH);
+		rig_run_ms(1);
+		kvr_agent_process(a); /* nothing waits: the fake world makes room */
+	}
+	CU_ASSERT(fake_count(&net, KVR_HELLO) >= 3);
+	CU_ASSERT(fake_count(&net, KVR_HELLO) <= 4);
+	rig_stop();
+}
+
+static const struct kvr_wire_response *next_item(void)
+{
+	const struct kvr_wire_hdr *h = fake_next(&net, KVR_RESPONSE);
+
+	return h != NULL ? kvr_frame_body(h) : NULL;
+}
+
+/* An item that no frame of the client takes: the stream ends in its place, what is before stays. */
+static void an_undeliverable_item_ends_the_request(void)
+{
+	const struct kvr_wire_response *w;
+
+	begin(0);
+	CU_ASSERT_EQUAL(respond(HANDLE, "y", 0, 2), 0);
+	CU_ASSERT_EQUAL(respond(HANDLE, "z", KVR_AGENT_LAST, 3), 0);
+	kvr_agent_process(a);
+	fake_skip(&net);
+	push_about(KVR_E_TOO_LARGE, KVR_RESPONSE, false, 7); /* never sent */
+	CU_ASSERT_EQUAL(saw.aborts, 0);
+	push_about(KVR_E_TOO_LARGE, KVR_RESPONSE, false, 1);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(saw.code, KVR_E_TOO_LARGE);
+	CU_ASSERT_EQUAL(respond(HANDLE, "more", 0, 4), -ENOENT);
+	w = next_item();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(w->seq, 1);
+	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+	CU_ASSERT_PTR_NULL(next_item());
+	rig_run_ms(21); /* repeated: the item before it, and it */
+	CU_ASSERT_EQUAL(next_item()->seq, 0);
+	CU_ASSERT_EQUAL(next_item()->seq, 1);
+	CU_ASSERT_PTR_NULL(next_item());
+	push_response_ack(router_at, 1, HANDLE, 2, KVR_RACK_F_FIN);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dones, 0);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	rig_stop();
+}
+
+/* DIRECT: the client may have all items, and the router nothing of the end. */
+static void a_direct_request_ends_without_the_router(void)
+{
+	begin(KVR_REQ_F_DIRECT);
+	CU_ASSERT_EQUAL(respond(HANDLE, "z", KVR_AGENT_LAST, 3), 0);
+	kvr_agent_process(a);
+	push_response_ack(client_at, 1, HANDLE, 2, KVR_RACK_F_FIN);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 1);
+	push_about(KVR_E_UNKNOWN_REQUEST, KVR_PROGRESS, false, 0);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	CU_ASSERT_EQUAL(saw.dones, 1);
+	rig_stop();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"every code", every_code_does_what_the_table_says},
+			       {"hello", a_refused_hello_comes_again_soon_or_slowly},
+			       {"goodbye", a_refused_goodbye_is_said_again_or_over},
+			       {"no storm", hello_again_is_no_storm},
+			       {"undeliverable", an_undeliverable_item_ends_the_request},
+			       {"direct", a_direct_request_ends_without_the_router},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("agent_refused", tests);
+}
