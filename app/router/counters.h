@@ -4,8 +4,8 @@
 
 /**
  * @file
- * What the router counts beside its ports. Equations (checked by tests and by the demo when the
- * writers are quiet):
+ * What the router counts beside its ports. Equations, for each row between two turns of its writer
+ * (balance.h):
  *
  * every datagram for kvroute, one row per polling lcore:
  *   frames = routes + fragments + relayed + notes + events + control + rejected + ignored

@@ -173,10 +173,9 @@ static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_c
 	p->role = (uint8_t)c->sched.role;
 	p->events_used = c->sched.use_kv_events;
 	p->predict = !p->events_used || !isnan(c->sched.predicted_ttl_s);
-	p->predict_ttl_ms =
-		(uint32_t)(1000 * (p->events_used ? c->sched.predicted_ttl_s : c->sched.ttl_s));
-	if (!p->predict)
-		p->predict_ttl_ms = 0;
+	if (p->predict) /* a time that is not given is not a number */
+		p->predict_ttl_ms = (uint32_t)(1000 * (p->events_used ? c->sched.predicted_ttl_s
+								      : c->sched.ttl_s));
 	p->own = &c->own;
 	TAILQ_INIT(&p->aborts);
 	for (uint32_t i = 0; i < LEG_STEPS; i++)

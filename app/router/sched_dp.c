@@ -881,6 +881,15 @@ static void fetch_ahead(struct pool *p, const struct note n[], int got,
 	}
 }
 
+void sched_gauges(struct pool *p)
+{
+	kvr_stats_set(p->count, PC_WAITING, kvr_sched_counters(p->sched)->waiting_now);
+	kvr_stats_set(p->count, PC_LIVE, kvr_sched_counters(p->sched)->booked_now);
+	kvr_stats_set(p->count, PC_PREFILLING, p->n_prefilling);
+	if (p->sessions != NULL)
+		kvr_stats_set(p->sessions->count, SC_LIVE, kvr_session_count(p->sessions->table));
+}
+
 uint32_t sched_poll(struct lcore *lc, struct pool *p)
 {
 	struct kvr_active_ahead ahead[BURST] = {0};
@@ -898,9 +907,7 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 	}
 	admit(lc, p);
 	timers(lc, p);
-	kvr_stats_set(p->count, PC_WAITING, kvr_sched_counters(p->sched)->waiting_now);
-	kvr_stats_set(p->count, PC_LIVE, kvr_sched_counters(p->sched)->booked_now);
-	kvr_stats_set(p->count, PC_PREFILLING, p->n_prefilling);
+	sched_gauges(p);
 	return got;
 }
 

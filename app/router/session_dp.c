@@ -758,5 +758,4 @@ void session_timers(struct lcore *lc, struct pool *p)
 			while (room > 0 && repeat_first(lc, p, &s->close_step[i]))
 				room--;
 		}
-	kvr_stats_set(s->count, SC_LIVE, kvr_session_count(s->table));
 }

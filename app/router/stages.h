@@ -166,6 +166,9 @@ void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t ran
 /** Handle one burst of notes of @p p, admit waiting requests, serve timers. @return notes. */
 uint32_t sched_poll(struct lcore *lc, struct pool *p);
 
+/** Bring the gauges among the pool's counters up to date. */
+void sched_gauges(struct pool *p);
+
 /** kvr_sched_ops::dropped: a booking ended because its rank went. */
 void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
 

@@ -8,6 +8,7 @@
 #include <rte_telemetry.h>
 #include <rte_version.h>
 
+#include "balance.h"
 #include "control.h"
 #include "decisions.h"
 #include "kvr_ctl.h"
@@ -403,43 +404,20 @@ static int cmd_ports(void *arg, const char *params, struct rte_tel_data *d)
 
 /* ---- balance ---- */
 
-static void check_stats(struct kvr_stats *s, char *err, size_t errlen)
-{
-	uint64_t v[KVR_STATS_MAX];
-
-	if (err[0] != '\0')
-		return;
-	kvr_stats_snapshot(s, v);
-	kvr_stats_check(kvr_stats_def(s), v, err, errlen);
-}
-
 static int cmd_balance(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct router *rt = arg;
-	char err[RTE_TEL_MAX_STRING_LEN] = "";
-	uint64_t live = 0, waiting = 0, slots = 0;
+	struct balance b;
 
 	RTE_SET_USED(params);
-	for (uint32_t i = 0; i < rt->n_ports; i++)
-		check_stats(kvr_port_stats(rt->port[i]), err, sizeof(err));
-	check_stats(rt->in_stats, err, sizeof(err));
-	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		const struct pool *p = &rt->pool[i];
-
-		check_stats(p->stats, err, sizeof(err));
-		check_stats(p->event_stats, err, sizeof(err));
-		if (p->sessions != NULL)
-			check_stats(p->sessions->stats, err, sizeof(err));
-		live += kvr_stats_get(p->count, PC_LIVE);
-		waiting += kvr_stats_get(p->count, PC_WAITING);
-		slots += kvr_flight_count(p->requests);
-	}
+	if (balance_read(rt, &b) < 0)
+		return kvr_ctl_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_string(d, "balance", err[0] == '\0' ? "ok" : "violated");
-	rte_tel_data_add_dict_string(d, "violation", err);
-	rte_tel_data_add_dict_u64(d, "bookings", live);
-	rte_tel_data_add_dict_u64(d, "waiting", waiting);
-	rte_tel_data_add_dict_u64(d, "slots_used", slots);
+	rte_tel_data_add_dict_string(d, "balance", b.violation[0] == '\0' ? "ok" : "violated");
+	rte_tel_data_add_dict_string(d, "violation", b.violation);
+	rte_tel_data_add_dict_u64(d, "bookings", b.bookings);
+	rte_tel_data_add_dict_u64(d, "waiting", b.waiting);
+	rte_tel_data_add_dict_u64(d, "slots_used", b.slots);
 	for (uint32_t i = 0; i < rt->n_ports; i++) {
 		struct kvr_port_info info;
 		char name[RTE_TEL_MAX_STRING_LEN];
@@ -462,8 +440,7 @@ static const struct kvr_ctl_cmd commands[] = {
 	 cmd_stages},
 	{"/kvroute/ingress", NULL, "datagrams by what became of them", cmd_ingress},
 	{"/kvroute/ports", NULL, "counters of every port", cmd_ports},
-	{"/kvroute/balance", NULL, "whether the counters add up; meant for quiet moments",
-	 cmd_balance},
+	{"/kvroute/balance", NULL, "whether the counters add up", cmd_balance},
 	{"/kvroute/drain", "ID", "no new requests for worker ID", cmd_drain},
 	{"/kvroute/resume", "ID", "take worker ID back into service", cmd_resume},
 	{"/kvroute/deactivate", "POOL", "no new requests for prefill pool POOL", cmd_deactivate},

@@ -6,8 +6,13 @@
 
 #include <immintrin.h>
 
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt"))),                \
+			     apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt")
+#endif
 
 static inline void vec_spread(uint32_t *out, const uint64_t *bits, uint32_t lanes, uint32_t v,
 			      bool fill)
@@ -58,4 +63,8 @@ static inline uint32_t vec_same(const uint64_t *p, const void *q, uint32_t n)
 #define SCORE_BURST kvr_prefix__score_avx2
 #include "score_pvt.h"
 
+#ifdef __clang__
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif

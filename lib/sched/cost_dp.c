@@ -4,7 +4,11 @@
  * order are the same in all of them and contraction to fused multiply-add is off, so the costs
  * agree to the bit and equal costs stay equal.
  */
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF
+#else
 #pragma GCC optimize("fp-contract=off")
+#endif
 
 #include "sched_pvt.h"
 

@@ -21,8 +21,9 @@
  * creates with kvr_stats_create(), gives each lcore kvr_stats_row(), and the lcore calls
  * kvr_stats_add(row, X_RX, n).
  *
- * An equation holds whenever its writers are between two bursts. A reader that sums while they
- * run may see it violated by the items in flight; check it when they are quiet.
+ * An equation holds for each row whenever its writer is between two bursts. A reader that sums
+ * while they run may see it violated by the items in flight; check it when they are quiet, or
+ * rows that their owners have copied.
  */
 
 #include <stdatomic.h>
@@ -84,6 +85,10 @@ kvr_cell_t *kvr_stats_row(struct kvr_stats *s, unsigned int writer);
 
 /** Sum all rows into @p out (kvr_stats_count() values). Any thread. */
 void kvr_stats_snapshot(const struct kvr_stats *s, uint64_t out[]);
+
+/** Copy one writer's row into @p out (kvr_stats_count() values): consistent when the owner calls.
+ */
+void kvr_stats_row_get(const struct kvr_stats *s, unsigned int writer, uint64_t out[]);
 
 /** Add @p n to counter @p i of a row. Only the row's owner. */
 static inline void kvr_stats_add(kvr_cell_t *row, unsigned int i, uint64_t n)

@@ -79,6 +79,13 @@ void kvr_stats_snapshot(const struct kvr_stats *s, uint64_t out[])
 			out[i] += kvr_stats_get(&s->cells[(size_t)w * s->stride], i);
 }
 
+void kvr_stats_row_get(const struct kvr_stats *s, unsigned int writer, uint64_t out[])
+{
+	assert(writer < s->n_writers);
+	for (unsigned int i = 0; i < s->n; i++)
+		out[i] = kvr_stats_get(&s->cells[(size_t)writer * s->stride], i);
+}
+
 static uint64_t sum(const uint64_t v[], const uint16_t *terms)
 {
 	uint64_t total = 0;

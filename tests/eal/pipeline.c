@@ -106,6 +106,7 @@ void pipeline_start(uint32_t pools)
 void pipeline_start_with(const char *pools)
 {
 	static bool eal;
+	struct kvr_port_info info;
 	char err[300] = "";
 
 	if (!eal && threads_used() != NULL)
@@ -126,6 +127,8 @@ void pipeline_start_with(const char *pools)
 		     start_pools(rt, err, sizeof(err)) == 0,
 	     err);
 	if (threads_used() != NULL) {
+		kvr_port_info(rt->port[0], &info);
+		threads_show_port(info.ethdev);
 		threads_start();
 	} else {
 		rte_rcu_qsbr_thread_register(rt->qsbr, 0);
@@ -175,6 +178,9 @@ static void inject(struct rte_mbuf *m)
 	struct rte_ring *to = to_router[q % n_queues];
 	uint64_t since = 0;
 
+	/* Half of them change lcores through a ring of ring_size: a sender that leaves it time. */
+	if (n_queues > 1 && !threads_running() && rte_ring_count(to) >= 96)
+		pipeline_turn();
 	while (rte_ring_enqueue(to, m) != 0)
 		if (threads_running()) {
 			collect();
@@ -249,20 +255,20 @@ void pipeline_advance(uint32_t ms)
 	pipeline_turn();
 }
 
-/* Every stage once, and control. */
-static void stages(void)
+void pipeline_step(void)
 {
 	rt->ns_offset += 1000;
 	rt->last_tick_ns = 0; /* every round ticks */
 	if (threads_used() == NULL) {
 		lcore_turn(rt->lcore[0]);
 		control_round(rt);
-		return;
+	} else {
+		threads_run();
+		control_round(rt);
+		threads_two_turns();
+		threads_pause();
 	}
-	threads_run();
-	control_round(rt);
-	threads_two_turns();
-	threads_pause();
+	collect();
 }
 
 static bool nothing_to_read(void)
@@ -283,8 +289,7 @@ void pipeline_turn(void)
 		uint32_t before = n_out;
 		bool idle = nothing_to_read();
 
-		stages();
-		collect();
+		pipeline_step();
 		idle = idle && (threads_used() == NULL || threads_idle());
 		quiet = idle && n_out == before ? quiet + 1 : 0;
 	}

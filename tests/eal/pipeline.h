@@ -76,6 +76,9 @@ void pipeline_send_raw(const void *bytes, size_t len);
 /** Run every stage until nothing moves. */
 void pipeline_turn(void);
 
+/** Run every stage once, and control. */
+void pipeline_step(void);
+
 /** Let time pass, in which all workers are heard. */
 void pipeline_skip(uint32_t ms);
 

@@ -86,10 +86,13 @@ void threads_eal(const char *memory_mb)
 				      i != 0 ? "," : "", i, cpus);
 	if (rte_eal_init((int)RTE_DIM(argv), (char **)(uintptr_t)argv) < 0)
 		exit(1);
+	threads_show_mempools();
 }
 
 void threads_configure(struct kvr_router_conf *c)
 {
+	char err[300];
+
 	c->n_lcores = map->threads;
 	c->n_ingress = map->ingress;
 	for (uint32_t i = 0; i < c->n_lcores; i++)
@@ -100,6 +103,11 @@ void threads_configure(struct kvr_router_conf *c)
 		c->pool[i].event_lcore = map->event;
 		c->pool[i].sched_lcore = map->sched;
 	}
+	/* More lcores, longer rings. */
+	if (kvr_router_conf_sizes(c, err, sizeof(err)) < 0) {
+		fprintf(stderr, "threads: %s\n", err);
+		exit(1);
+	}
 }
 
 /* lcore_loop(), but it can be told to stand still, and lets others have its CPU. */
@@ -107,6 +115,8 @@ static int loop(void *arg)
 {
 	struct lcore *lc = arg;
 
+	/* Pairs with threads_start(): the router is there. */
+	(void)atomic_load_explicit(&phase, memory_order_acquire);
 	rte_rcu_qsbr_thread_register(lc->rt->qsbr, lc->qsbr_id);
 	rte_rcu_qsbr_thread_online(lc->rt->qsbr, lc->qsbr_id);
 	while (!atomic_load_explicit(&lc->rt->stop, memory_order_relaxed)) {
@@ -124,6 +134,8 @@ static int loop(void *arg)
 	}
 	rte_rcu_qsbr_thread_offline(lc->rt->qsbr, lc->qsbr_id);
 	rte_rcu_qsbr_thread_unregister(lc->rt->qsbr, lc->qsbr_id);
+	/* Pairs with threads_stop(): whatever it did is over. */
+	atomic_store_explicit(&thread[lc->index].parked, 0, memory_order_release);
 	return 0;
 }
 
@@ -187,6 +199,8 @@ void threads_stop(void)
 	atomic_store_explicit(&rt->stop, 1, memory_order_relaxed);
 	threads_run();
 	rte_eal_mp_wait_lcore();
+	for (uint32_t i = 0; i < rt->n_lcores; i++)
+		(void)atomic_load_explicit(&thread[i].parked, memory_order_acquire);
 	atomic_store_explicit(&rt->running, 0, memory_order_relaxed);
 	launched = false;
 }

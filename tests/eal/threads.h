@@ -66,6 +66,10 @@ void threads_configure(struct kvr_router_conf *c);
 void threads_start(void);
 void threads_stop(void);
 
+/** ThreadSanitizer: see threads_tsan.c. Nothing without it. */
+void threads_show_mempools(void);
+void threads_show_port(uint16_t ethdev);
+
 /** Whether they run. */
 bool threads_running(void);
 

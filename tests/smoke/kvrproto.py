@@ -6,6 +6,7 @@ look like. Section numbers in comments are those of the document. One thread dri
 endpoints: run_until(endpoints, condition, seconds).
 """
 
+import os
 import select
 import socket
 import struct
@@ -52,13 +53,13 @@ CODES = {
     83: 'InvalidSession', 84: 'SessionWorkerGone', 96: 'UnknownWorker', 97: 'StaleEpoch', 98: 'WorkerConfig',
     99: 'WorkerLimit',
 }
-FRAME_CODES = range(1, 10)  # the frame was refused, not the request
 ROUTE_QUERY, ROUTE_RESEND, ROUTE_DIRECT, ROUTE_EAGLE = 1, 2, 4, 8
 PREFILL_LEG, DECODE_LEG, UNPROVEN = 0x10, 0x20, 0x40
 PROBE_ROOM = bytes(8)
 USE, OPEN, CLOSE = 0, 1, 2  # what a request does with its session
 STATES = ('QUERY', 'QUEUED', 'DISPATCHED', 'RUNNING')
 PATHS = ('aggregated', 'bootstrap', 'sync', 'bypassed')
+KEPT = 1  # the router repeats the DISPATCH itself
 ITEM_FIN, ITEM_ERROR, ITEM_CANCELLED, ITEM_TOKENS = 1, 2, 4, 8
 STORED, REMOVED, CLEARED = 1, 2, 3
 TIERS = {'device': 0, 'host': 1, 'disk': 2, 'external': 3}
@@ -69,6 +70,28 @@ OVERRIDES = {
     'track_prefill_tokens': 4, 'shared_cache_multiplier': 5, 'overlap_score_credit': 6,
     'prefill_load_scale': 7,
 }
+
+# ---- section 12.1: what to do about REJECTED, read from the document itself ----
+
+
+def read_refusals():
+    """{(refused kind, code): word}, from the two tables."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../../lib/wire/PROTOCOL.md')
+    words, kinds = {}, None
+    with open(path, encoding='utf-8') as document:
+        for line in document:
+            cells = [cell.strip() for cell in line.strip().strip('|').split('|')]
+            if cells[:3] in (['code', 'name', 'CONNECT'], ['code', 'name', 'HELLO']):
+                kinds = [KINDS[name] for name in cells[2:]]
+            elif kinds and not line.startswith('|'):
+                kinds = None
+            elif kinds and cells[0].isdigit():
+                words.update(((kind, int(cells[0])), word) for kind, word in zip(kinds, cells[2:]))
+    return words
+
+
+REFUSALS = read_refusals()
+BY_BYTE = {'CONNECT': 'end', 'CANCEL': 'done', 'SESSION_RELEASE': 'end', 'HELLO': 'slow', 'GOODBYE': 'done'}
 
 # ---- section 13: XXH3, 64 bit, from the xxHash specification ----
 
@@ -407,6 +430,15 @@ class Rejection:
         self.name = CODES.get(self.code, str(self.code))
         self.text = body[REJECTED_BODY.size:REJECTED_BODY.size + size].decode()
 
+    @property
+    def word(self):
+        """What to do about it."""
+        kind = KIND_NAMES.get(self.kind)
+        if kind in BY_BYTE:
+            return 'repeat' if self.retryable else BY_BYTE[kind]
+        rest = 'end' if kind in ('ROUTE', 'PROBE', 'POTENTIAL_LOADS') else 'repeat'
+        return REFUSALS.get((self.kind, self.code), rest)
+
     def __repr__(self):
         return f'{self.name} of {KIND_NAMES.get(self.kind, self.kind)} {self.detail} "{self.text}"'
 
@@ -529,6 +561,8 @@ class Request:
         self.items, self.next, self.data, self.fin, self.cancelled = {}, 0, b'', None, False
         self.cached_tokens, self.unacked, self.ack_due, self.acks = None, 0, None, False
         self.route_sends = self.probes = 0
+        self.asked, self.told, self.lingers, self.several = False, None, None, False
+        self.heard = time.monotonic()
 
     @property
     def ended(self):
@@ -574,7 +608,7 @@ class Loads:
 
 class Client(Endpoint):
     def __init__(self, router, **how):
-        how.setdefault('source', int.from_bytes(__import__('os').urandom(8), 'little'))
+        how.setdefault('source', int.from_bytes(os.urandom(8), 'little'))
         super().__init__(router, **how)
         self.requests, self.releases, self.questions, self.last_id = {}, {}, {}, 0
         self.pools, self.limits, self.connecting, self.cookie = {}, None, None, 0
@@ -622,6 +656,7 @@ class Client(Endpoint):
 
     def probe(self, request):
         request.probes += 1
+        request.asked = True
         self.send('PROBE', request.id, PROBE_ROOM, handle=request.handle)
 
     def cancel(self, request):
@@ -708,38 +743,55 @@ class Client(Endpoint):
         answer['state'], answer['path'] = STATES[answer['state']], PATHS[answer['path']]
         request.accepted = answer
         request.answers.append(answer['state'])
+        asked, request.asked = request.asked, False
+        now = (answer['state'], request.handle)
+        news, request.told = now != request.told, now
+        request.heard = time.monotonic()
         if request.state == 'SENT':
             request.state = 'END' if answer['state'] == 'QUERY' else 'WAIT'
             request.timer = Backoff(250, 2000)
-        elif request.state == 'WAIT':
+        elif request.state in ('WAIT', 'STREAM') and news:
             request.timer.reset()
-            alone = answer['path'] in ('aggregated', 'bypassed')  # legs are repeated by the router
-            if answer['state'] == 'DISPATCHED' and request.probes and alone:
-                self.send_route(request)
-        elif request.state == 'STREAM':
-            request.timer.reset()
+        elif request.state == 'WAIT' and asked and answer['state'] == 'DISPATCHED' and not answer['flags'] & KEPT:
+            if request.several:
+                request.seq = self.next_seq()
+                request.timer.reset()
+            self.send_route(request)
 
     def rejected(self, request, body, _):
         rejection = Rejection(body)
-        if rejection.name == 'CookieRequired':
-            if rejection.kind == KINDS['ROUTE'] and request.cookie != rejection.detail[0]:
+        kind, word, state = KIND_NAMES.get(rejection.kind), rejection.word, request.state
+        if word == 'cookie':
+            if kind == 'ROUTE' and state in ('SENT', 'WAIT') and request.cookie != rejection.detail[0]:
                 self.cookie = rejection.detail[0]
                 self.send_route(request)
             return
         request.answers.append(rejection.name)
-        if rejection.name == 'UnknownRequest' and request.state == 'WAIT' and not request.next:
-            request.state, request.seq, request.handle = 'SENT', self.next_seq(), 0
-            request.timer = Backoff(20, 1000)
-            self.send_route(request)
-        elif request.state in ('SENT', 'WAIT', 'STREAM'):
+        if state == 'CANCELLING':
+            if (kind, word) in (('CANCEL', 'done'), ('ROUTE', 'end'), ('ROUTE', 'linger')):
+                request.state = 'END'
+        elif kind == 'ROUTE' and state in ('SENT', 'WAIT', 'STREAM') or kind == 'PROBE' and state in ('WAIT', 'STREAM'):
+            self.refused(request, rejection, word)
+
+    def refused(self, request, rejection, word):
+        if word == 'restart' and not request.next:
+            request.seq, request.handle = self.next_seq(), 0
+            if request.state != 'SENT':  # there with the next repetition
+                request.state, request.timer = 'SENT', Backoff(20, 1000)
+                self.send_route(request)
+        elif word in ('end', 'restart') or word in ('first', 'busy') and request.state == 'SENT':
+            if word == 'busy' and request.route_sends > 1:
+                self.send('CANCEL', request.id, handle=request.handle)  # one copy may live
             request.state, request.rejected = 'END', rejection
+        elif word == 'linger' and request.lingers is None:
+            request.lingers, request.rejected_late = time.monotonic() + 3, rejection
 
     def response(self, request, body, sender):
         if request.state in ('SENT', 'WAIT'):
             request.state, request.timer = 'STREAM', Backoff(250, 2000)
         elif request.state == 'STREAM':
             request.timer.reset()
-        request.peer = sender
+        request.heard, request.peer = time.monotonic(), sender
         seq, flags, status, generated, size, cached, _, _ = RESPONSE_BODY.unpack_from(body)
         if seq < request.next or seq in request.items:
             self.acknowledge(request)
@@ -788,7 +840,12 @@ class Client(Endpoint):
         for request in self.requests.values():
             if request.ack_due and now >= request.ack_due:
                 self.acknowledge(request)
-            if request.ended or not request.timer.passed(now):
+            if request.lingers and now >= request.lingers and not request.ended:
+                request.state, request.rejected = 'END', request.rejected_late
+            if not request.ended and request.state != 'CANCELLING' and now - request.heard > 15:
+                self.send('CANCEL', request.id, handle=request.handle)
+                request.state, request.silent = 'END', True
+            if request.ended or request.lingers or not request.timer.passed(now):
                 continue
             if request.state == 'SENT':
                 self.send_route(request)
@@ -815,7 +872,7 @@ class Rank:
     """KV events of one rank: number, what is not acknowledged, and a dump under way."""
 
     def __init__(self):
-        self.next = self.acked = 0
+        self.next = self.acked = self.confirmed = 0
         self.ring = []  # (number, bytes of the event)
         self.timer = self.dump = self.dump_timer = None
         self.dump_pos = self.dumps = self.gaps = 0
@@ -834,6 +891,7 @@ class Agent(Endpoint):
         self.ranks = {dp_start + i: Rank() for i in range(ranks)}
         self.jobs, self.state, self.welcome, self.bookings = {}, None, None, None
         self.hello_timer = self.beat_due = self.leaving = None
+        self.hello_again = 0.0  # when REJECTED has made it say HELLO
         self.gone, self.refused, self.answer = False, None, lambda job: None
         self.dump_blocks = lambda rank: []  # [(tier, [SH, ...])] of what the rank caches
         self.sessions, self.session_calls, self.refuse_session = {}, [], 0
@@ -909,7 +967,7 @@ class Agent(Endpoint):
                                          hashes[at - 1] if at else 0)
                               + struct.pack(f'<{len(part)}Q', *part))
         events = events or [b'']
-        rank.ring, rank.dump, rank.dump_pos = [], [], 0
+        rank.ring, rank.dump, rank.dump_pos, rank.resume = [], [], 0, rank.next
         rank.dumps += 1
         rank.dump_id = (1 << 63) + (self.epoch << 20) + rank.dumps
         for pos, event in enumerate(events):
@@ -925,7 +983,7 @@ class Agent(Endpoint):
         for body in rank.dump[rank.dump_pos:]:
             self.send('KV_EVENTS', rank.dump_id, body)
 
-    def kv_ack(self, body):
+    def kv_ack(self, id, body):
         next_event, next_pos, dp_rank, code, _ = KV_ACK_BODY.unpack_from(body)
         rank = self.ranks.get(dp_rank)
         if rank is None:
@@ -935,17 +993,24 @@ class Agent(Endpoint):
                 self.hello()
             return
         if code == ACK_DUMP_WANTED:
-            if rank.dump is None:
+            if rank.dump is None and id < 1 << 63:  # not about another dump
                 self.start_dump(dp_rank)
             return
         if rank.dump is not None:
+            if id != rank.dump_id:
+                return
             if next_pos > rank.dump_pos:
                 rank.dump_pos = next_pos
                 rank.dump_timer.reset()
             if rank.dump_pos >= len(rank.dump):
                 rank.dump = rank.dump_timer = None
+                rank.acked = rank.confirmed = rank.resume
                 self.flush(dp_rank)
             return
+        if next_event < rank.confirmed and code != ACK_BUSY:
+            return  # overtaken
+        if code != ACK_BUSY:
+            rank.confirmed = next_event
         if next_event > rank.acked:
             rank.acked = next_event
             rank.ring = [entry for entry in rank.ring if entry[0] >= next_event]
@@ -1074,11 +1139,26 @@ class Agent(Endpoint):
                 if getattr(job, 'report', None) and _r32(body, 0) > job.reports:
                     job.report, job.progress_done = None, True
             else:
-                job.gone, job.timer = True, None
+                self.item_refused(job, Rejection(body))
         elif header.source == self.worker:
             self.life(header, body)
         else:
             self.ignored += 1
+
+    def item_refused(self, job, rejection):
+        """REJECTED of RESPONSE or PROGRESS."""
+        word = rejection.word
+        if word == 'stop' and KIND_NAMES[rejection.kind] == 'PROGRESS':
+            job.report = None
+        elif word == 'stop':
+            job.gone, job.timer = True, None
+        elif word == 'hello' and self.hello_timer is None and time.monotonic() - self.hello_again > 1:
+            self.hello_again = time.monotonic()
+            self.hello()
+        elif word == 'item' and job.acked <= rejection.detail[2] < len(job.sent):
+            del job.sent[rejection.detail[2]:]
+            job.fin = False
+            self.item(job, fin=True, flags=ITEM_ERROR)
 
     def life(self, header, body):
         if header.name == 'WELCOME':
@@ -1086,6 +1166,8 @@ class Agent(Endpoint):
             self.welcome = dict(pool=pool, heartbeat_ms=beat, dead_ms=dead, max_frame=frame_size)
             self.router_frame = min(frame_size, self.max_frame)
             self.hello_timer, self.beat_due = None, 0.0
+            for rank in self.ranks.values():
+                rank.confirmed = 0  # it may have forgotten us
         elif header.name == 'HEARTBEAT_ACK':
             state, _, self.bookings = struct.unpack_from('<HHI', body)
             self.state = (None, 'JOINING', 'SERVING', 'SUSPECT', 'DRAINING', 'DRAINED',
@@ -1093,7 +1175,7 @@ class Agent(Endpoint):
             if self.state == 'GONE' and not self.leaving and self.hello_timer is None:
                 self.hello()
         elif header.name == 'KV_ACK':
-            self.kv_ack(body)
+            self.kv_ack(header.id, body)
         elif header.name in ('SESSION_OPEN', 'SESSION_CLOSE'):
             self.session(header, body)
         elif header.name == 'GOODBYE_ACK':
@@ -1102,8 +1184,10 @@ class Agent(Endpoint):
             rejection = Rejection(body)
             if rejection.kind == KINDS['HELLO']:
                 self.refused, self.hello_timer = rejection, None
-            elif rejection.name == 'UnknownWorker' and not self.leaving and not self.gone:
-                self.hello()
+            elif rejection.word == 'hello' and not self.leaving and not self.gone:
+                if self.hello_timer is None and time.monotonic() - self.hello_again > 1:
+                    self.hello_again = time.monotonic()
+                    self.hello()
 
     def tick(self, now):
         if self.hello_timer and self.hello_timer.passed(now):
@@ -1128,7 +1212,7 @@ class Agent(Endpoint):
                           handle=job.handle, seq=job.report[0])
             if job.timer is None or job.gone:
                 continue
-            if now - job.progressed > 10:
+            if now - job.progressed > 17:
                 job.gone, job.timer = True, None
             elif job.timer.passed(now):
                 for seq in range(job.acked, min(len(job.sent), job.acked + self.window(job))):

@@ -302,7 +302,7 @@ class Family(Peers):
         self.all.append(stranger)
         stranger.welcome = dict(heartbeat_ms=100)
         acks = []
-        stranger.kv_ack = lambda body: acks.append(p.KV_ACK_BODY.unpack_from(body)[3])
+        stranger.kv_ack = lambda id, body: acks.append(p.KV_ACK_BODY.unpack_from(body)[3])
         stranger.event(0, p.STORED, 'device', [1, 2])
         stranger.flush(0)
         self.until('KV_ACK to a stranger', lambda: acks)

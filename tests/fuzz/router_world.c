@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "router_world.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <rte_random.h>
+
+#include "control.h"
+#include "kvr_put.h"
+#include "session.h"
+#include "stages.h"
+
+#define SIZES                                                                                      \
+	"block_size = 4\nmax_ranks = 8\nmax_requests = 16\nmax_jobs = 64\nmax_blocks = 4k\n"       \
+	"max_active_blocks = 4096\nmax_sessions = 4\ndecision_sample = 1\n"
+#define POOLS                                                                                      \
+	"[pool d]\nid = 5\nmodel = m\nrole = decode\nrouter_queue_threshold = 1.0\n" SIZES         \
+	"[pool p]\nid = 6\nmodel = m\nrole = prefill\nrouter_queue_threshold = 1.0\n" SIZES        \
+	"[pool a]\nid = 7\nrouter_queue_threshold = 0.5\nsession_affinity_ttl_secs = 60\n"         \
+	"router_predicted_ttl_secs = 30\n" SIZES
+
+static struct rte_mbuf *taken[16384];
+static uint32_t n_taken, round_number;
+
+void world_begin(void)
+{
+	round_number++;
+	if (rt != NULL)
+		return;
+	rte_srand(1);
+	pipeline_start_with(POOLS);
+}
+
+uint32_t world_round(void)
+{
+	return round_number;
+}
+
+uint64_t world_worker(uint32_t i)
+{
+	return (uint64_t)round_number << 8 | i;
+}
+
+void world_take(uint32_t n)
+{
+	while (n-- > 0 && n_taken < RTE_DIM(taken) &&
+	       (taken[n_taken] = rte_pktmbuf_alloc(rt->lcore[0]->mbufs)) != NULL)
+		n_taken++;
+}
+
+void world_give_back(void)
+{
+	while (n_taken > 0)
+		rte_pktmbuf_free(taken[--n_taken]);
+}
+
+void world_pass(uint32_t ms, bool heard)
+{
+	if (heard)
+		pipeline_skip(ms);
+	else
+		rt->ns_offset += ms * UINT64_C(1000000);
+}
+
+/* ---- rest ---- */
+
+#define ZERO(what, value)                                                                          \
+	do {                                                                                       \
+		const uint64_t v = (value);                                                        \
+		if (v != 0) {                                                                      \
+			fprintf(stderr, "left in %s: %s = %" PRIu64 "\n", where, what, v);         \
+			ok = false;                                                                \
+		}                                                                                  \
+	} while (0)
+
+static bool sessions_at_rest(const struct pool *p, const char *where)
+{
+	bool ok = true;
+
+	if (p->sessions == NULL)
+		return true;
+	ZERO("sessions", kvr_stats_get(p->sessions->count, SC_LIVE));
+	ZERO("sessions opening", kvr_stats_get(p->sessions->count, SC_OPENING));
+	ZERO("sessions closing", kvr_stats_get(p->sessions->count, SC_CLOSING));
+	return ok;
+}
+
+static bool pool_at_rest(const struct pool *p)
+{
+	const char *where = p->name;
+	struct kvr_prefix_stats s;
+	bool ok = sessions_at_rest(p, where);
+
+	kvr_prefix_stats_get(p->prefix, &s);
+	ZERO("blocks", s.blocks);
+	ZERO("bookings", kvr_sched_counters(p->sched)->booked_now);
+	ZERO("waiting", kvr_sched_counters(p->sched)->waiting_now);
+	ZERO("slots", kvr_flight_count(p->requests));
+	ZERO("jobs", rte_mempool_in_use_count(p->jobs));
+	ZERO("held", p->held);
+	ZERO("prefilling", p->n_prefilling);
+	ZERO("aborts", !TAILQ_EMPTY(&p->aborts));
+	ZERO("lost", !TAILQ_EMPTY(&p->lost));
+	for (uint32_t i = 0; i < LEG_STEPS; i++)
+		ZERO("resends", !TAILQ_EMPTY(&p->resends[i]));
+	if (p->legs != NULL)
+		ZERO("legs", rte_mempool_in_use_count(p->legs));
+	return ok;
+}
+
+static bool at_rest(void)
+{
+	const char *where = "router";
+	bool ok = pipeline_balanced();
+
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		ok = pool_at_rest(&rt->pool[i]) && ok;
+	ZERO("workers", kvr_registry_count(rt->registry));
+	ZERO("small_bufs", rte_mempool_in_use_count(rt->small_bufs));
+	ZERO("hash_bufs", rte_mempool_in_use_count(rt->hash_bufs));
+	ZERO("hint_bufs", rte_mempool_in_use_count(rt->hint_bufs));
+	ZERO("frame_lists", rte_mempool_in_use_count(rt->frame_lists));
+	ZERO("mbufs", pipeline_mbufs_used());
+	return ok;
+}
+
+static void turns(uint32_t n)
+{
+	while (n-- > 0)
+		pipeline_turn();
+	pipeline_flush();
+}
+
+/* Nobody is heard any more; waits long enough for every deadline, each in its turn. */
+void world_end(void)
+{
+	static const uint32_t ms[] = {600000, 31000, 31000, 11000, 11000, 5000, 5000, 3000, 3000};
+
+	world_give_back();
+	turns(1);
+	for (uint32_t i = 0; i < RTE_DIM(ms); i++) {
+		world_pass(ms[i], false);
+		turns(3);
+	}
+	world_pass(KVR_FLIGHT_LINGER_NS / 1000000 + 1, false);
+	turns(2);
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		control_deactivate(rt, rt->pool[i].name, false);
+	if (!at_rest())
+		abort();
+}
