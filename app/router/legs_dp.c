@@ -103,7 +103,7 @@ static uint32_t resend_step(const struct kvr_flight *r)
 	return RTE_MIN(r->attempt, LEG_STEPS - 1);
 }
 
-static void resend_start(struct lcore *lc, struct pool *p, struct kvr_flight *r)
+void legs_resend_start(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 {
 	const uint32_t step = resend_step(r);
 
@@ -111,7 +111,7 @@ static void resend_start(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 	TAILQ_INSERT_TAIL(&p->resends[step], r, resend_link);
 }
 
-static void resend_stop(struct pool *p, struct kvr_flight *r)
+void legs_resend_stop(struct pool *p, struct kvr_flight *r)
 {
 	if (r->resend_ns == 0)
 		return;
@@ -217,7 +217,7 @@ static void leg_dispatch(struct lcore *lc, struct pool *p, const struct legs *l,
 	sched_step(r, KVR_LIFE_SEND);
 	kvr_flight_publish(r); /* before this its worker has nothing to say about it */
 	leg_send(lc, p, l, r);
-	resend_start(lc, p, r);
+	legs_resend_start(lc, p, r);
 }
 
 void legs_resend(struct lcore *lc, struct pool *p)
@@ -228,9 +228,12 @@ void legs_resend(struct lcore *lc, struct pool *p)
 	 */
 	for (uint32_t i = LEG_STEPS; i-- > 0;)
 		while ((r = TAILQ_FIRST(&p->resends[i])) != NULL && r->resend_ns <= lc->now_ns) {
-			resend_stop(p, r);
+			legs_resend_stop(p, r);
 			r->attempt++;
-			leg_dispatch(lc, p, r->legs, r);
+			if (keep_job(r) != NULL)
+				keep_again(lc, r);
+			else
+				leg_dispatch(lc, p, r->legs, r);
 		}
 }
 
@@ -514,7 +517,7 @@ static void prefill_over(struct lcore *lc, struct pool *p, struct legs *l, enum 
 
 	if (r == NULL)
 		return;
-	resend_stop(p, r);
+	legs_resend_stop(p, r);
 	sched_end(lc, p, r, how);
 	r->legs = NULL;
 	l->prefill = NULL;
@@ -531,7 +534,7 @@ static void decode_over(struct lcore *lc, struct pool *d, struct legs *l)
 
 	if (r == NULL)
 		return;
-	resend_stop(d, r);
+	legs_resend_stop(d, r);
 	decided(d, l, PC_UNDECIDED);
 	r->job = NULL;
 	r->legs = NULL;
@@ -631,7 +634,7 @@ static void stop_decode(struct lcore *lc, struct pool *d, struct legs *l)
 {
 	struct kvr_flight *r = l->decode;
 
-	resend_stop(d, r);
+	legs_resend_stop(d, r);
 	sched_end(lc, d, r, l->run.cancelled ? PC_CANCELLED : PC_STOPPED);
 	sched_abort(lc, d, r);
 }
@@ -802,7 +805,7 @@ void legs_acked(struct lcore *lc, struct pool *p, struct kvr_flight *r, uint32_t
 				.decode = PC_REFUSED,
 				.exclude = true};
 
-	resend_stop(p, r);
+	legs_resend_stop(p, r);
 	if (code != 0) {
 		happened(lc, d, r->legs, p == d ? KVR_LEGS_DECODE_FAILED : KVR_LEGS_PREFILL_FAILED,
 			 &why);
@@ -818,7 +821,7 @@ void legs_prefill_item(struct lcore *lc, struct pool *p, struct kvr_flight *r, c
 	struct pool *d = p->decode;
 	uint32_t data = 0;
 
-	resend_stop(p, r);
+	legs_resend_stop(p, r);
 	sched_step(r, KVR_LIFE_ITEM);
 	if (n->ptr != NULL)
 		data = ((const struct kvr_wire_response *)kvr_frame_body(
@@ -846,7 +849,7 @@ void legs_decode_item(struct lcore *lc, struct pool *d, struct kvr_flight *r, co
 {
 	const struct why why = {.prefill = PC_FINISHED};
 
-	resend_stop(d, r);
+	legs_resend_stop(d, r);
 	if (n->tokens != 0 || (n->flags & KVR_PROG_F_FIRST) != 0)
 		happened(lc, d, r->legs, KVR_LEGS_DECODE_OUTPUT, &why);
 	else

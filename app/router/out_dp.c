@@ -253,6 +253,80 @@ void out_dispatch(struct lcore *lc, struct job *j, const struct kvr_path *to,
 	j->frames->n = 0;
 }
 
+/* Is fragment number @p k one of those asked for? */
+static bool lacks(const struct kvr_wire_missing *lack, uint32_t k)
+{
+	const uint32_t at = (k - lack->first) / 64;
+	uint64_t word;
+
+	if (k < lack->first || at >= lack->n_words)
+		return false;
+	memcpy(&word, (const uint8_t *)(lack + 1) + at * 8u, sizeof(word));
+	return (word >> k % 64 & 1) != 0;
+}
+
+/* Body bytes of fragment @p k of the job's message, cut into @p unit, to @p dst. */
+static void copy_part(const struct job *j, uint32_t off, uint32_t len, uint8_t *dst)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(j->frames->m[0], const void *);
+	const uint32_t unit = h->frag_len; /* all but the last are as long */
+
+	while (len > 0) {
+		const struct kvr_wire_hdr *f =
+			rte_pktmbuf_mtod(j->frames->m[off / unit], const void *);
+		const uint32_t n = RTE_MIN(len, f->frag_len - off % unit);
+
+		memcpy(dst, (const uint8_t *)(f + 1) + off % unit, n);
+		dst += n;
+		off += n;
+		len -= n;
+	}
+}
+
+void out_again(struct lcore *lc, const struct job *j, const struct kvr_path *to,
+	       const struct kvr_wire_missing *lack, uint32_t max)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(j->frames->m[0], const void *);
+	const struct kvr_wire_ids ids = {h->source, h->id, h->handle, h->epoch, h->msg_seq};
+	/* In the client's cut when the path takes it. */
+	const uint32_t limit = RTE_MIN(out_limit(lc, to), j->frames->m[0]->pkt_len);
+	struct kvr_frag frag;
+	uint32_t off, len;
+
+	if (kvr_frag_init(&frag, h->kind, &ids, h->msg_len, limit) < 0) {
+		in_count(lc, IN_UNSENDABLE);
+		return;
+	}
+	if (lack != NULL &&
+	    (lack->msg_seq != h->msg_seq || lack->msg_len != h->msg_len || lack->unit != frag.unit))
+		return;
+	for (uint32_t k = 0; k < frag.n_frames && max > 0; k++) {
+		uint8_t hdr[sizeof(*h)];
+		struct kvr_wire_hdr *out;
+		struct rte_mbuf *m;
+
+		if (lack != NULL && !lacks(lack, k))
+			continue;
+		max--;
+		kvr_frag_seek(&frag, k);
+		kvr_frag_next(&frag, hdr, &off, &len);
+		out = frame_new(lc, &m, len);
+		if (unlikely(out == NULL))
+			return; /* it is asked for again */
+		memcpy(out, hdr, sizeof(hdr));
+		copy_part(j, off, len, (uint8_t *)(out + 1));
+		out_send_fitting(lc, m, to);
+	}
+}
+
+void out_dispatch_copy(struct lcore *lc, const struct job *j, const struct kvr_path *to,
+		       const struct dispatch_fields *f)
+{
+	for (uint32_t i = 0; i < j->frames->n; i++)
+		dispatch_header(lc, j->frames->m[i], j, f);
+	out_again(lc, j, to, NULL, UINT32_MAX);
+}
+
 static uint32_t egress(struct lcore *lc, struct rte_ring *r)
 {
 	struct egress_note e[BURST];

@@ -147,7 +147,7 @@ static void pool_fini(struct pool *p)
 		if (n.type == NOTE_ROUTE || n.type == NOTE_LOADS)
 			job_free(&p->rt->control, n.ptr);
 		else if (n.type == NOTE_CANCEL || n.type == NOTE_PROBE || n.type == NOTE_PROGRESS ||
-			 n.type == NOTE_SESSION_RELEASE)
+			 n.type == NOTE_SESSION_RELEASE || n.type == NOTE_MISSING)
 			rte_pktmbuf_free(n.ptr);
 	}
 	while (p->events != NULL && rte_ring_dequeue_elem(p->events, &e, sizeof(e)) == 0)
@@ -157,6 +157,8 @@ static void pool_fini(struct pool *p)
 
 		if ((r->state == KVR_RQ_QUEUED || r->state == KVR_RQ_HELD) && r->job != NULL)
 			job_free(&p->rt->control, r->job);
+		if (r->state != KVR_RQ_FREE)
+			keep_end(r);
 	}
 	sessions_destroy(p);
 	kvr_sched_destroy(p->sched);

@@ -278,6 +278,10 @@ void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path
 		return;
 	}
 	n.type = NOTE_ABORT_ACK;
+	if (h->kind == KVR_MISSING) {
+		n.type = NOTE_MISSING;
+		n.ptr = m;
+	}
 	if (h->kind == KVR_DISPATCH_ACK) {
 		n.type = NOTE_DISPATCH_ACK;
 		n.code = ((const struct kvr_wire_dispatch_ack *)kvr_frame_body(h))->code;
@@ -287,7 +291,8 @@ void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path
 		return;
 	}
 	in_count(lc, IN_NOTES);
-	rte_pktmbuf_free(m);
+	if (n.ptr == NULL)
+		rte_pktmbuf_free(m);
 }
 
 void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)

@@ -85,6 +85,7 @@ enum note_type {
 	NOTE_SESSION_OPENED,  /* handle = number of the ask, code, ptr = worker id */
 	NOTE_SESSION_CLOSED,  /* the same */
 	NOTE_SESSION_RELEASE, /* ptr = the frame */
+	NOTE_MISSING,	      /* ptr = the frame: what a worker lacks of a DISPATCH */
 };
 
 /** Element of a pool's note ring. */

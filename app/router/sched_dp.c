@@ -72,6 +72,8 @@ void sched_step(struct kvr_flight *r, enum kvr_life_event event)
 
 	assert(v == KVR_LIFE_GO);
 	RTE_SET_USED(v);
+	if (next != KVR_RQ_DISPATCHED)
+		keep_end(r);
 	r->state = (uint8_t)next;
 }
 
@@ -90,6 +92,7 @@ void sched_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r
 		a.cached_tokens = r->cached_tokens;
 		a.state = r->state == KVR_RQ_DISPATCHED ? KVR_STATE_DISPATCHED : KVR_STATE_RUNNING;
 		a.path = r->path;
+		a.flags = keep_job(r) != NULL || r->legs != NULL ? KVR_ACC_F_KEPT : 0;
 	}
 	if (a.path == KVR_PATH_BOOTSTRAP || a.path == KVR_PATH_SYNC) {
 		a.prefill_worker = r->prefill_worker;
@@ -217,6 +220,7 @@ void sched_end(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool
 	r->booked = 0;
 	if (r->state == KVR_RQ_HELD && r->legs == NULL)
 		job_free(lc, r->job);
+	keep_end(r);
 	session_ended(lc, p, r, how);
 	r->job = NULL;
 	pool_count(p, how, 1);
@@ -290,7 +294,10 @@ static void dispatch(struct lcore *lc, struct pool *p, struct kvr_flight *r, str
 
 	sched_step(r, KVR_LIFE_SEND);
 	kvr_flight_publish(r); /* before this its worker has nothing to say about it */
-	out_dispatch(lc, j, agent_path(lc, &r->relay), &f);
+	if (unlikely(j->frames != NULL) && keep_start(lc, r, j))
+		out_dispatch_copy(lc, j, agent_path(lc, &r->relay), &f);
+	else
+		out_dispatch(lc, j, agent_path(lc, &r->relay), &f);
 	pool_count(p, PC_DISPATCHES, 1);
 }
 
@@ -329,7 +336,8 @@ void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 		predict(lc, p, j, r->rank, r->relay.worker);
 	dispatch(lc, p, r, j);
 	sched_accepted(lc, p, r);
-	job_free(lc, j);
+	if (keep_job(r) != j)
+		job_free(lc, j);
 }
 
 /* A request was booked, at once or after waiting: dispatch it, answer, predict its blocks. */
@@ -477,14 +485,15 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *r, str
 		reject_job(lc, j, KVR_E_DUPLICATE_REQUEST, NULL);
 		return;
 	}
-	/* Legs are sent again by the router itself. */
+	/* Legs and what is kept are sent again by the router itself. */
 	if (r->state == KVR_RQ_DISPATCHED && (j->flags & KVR_REQ_F_RESEND) != 0 &&
-	    r->legs == NULL) {
+	    r->legs == NULL && keep_job(r) == NULL) {
 		r->attempt++;
 		dispatch(lc, p, r, j);
 	}
 	sched_accepted(lc, p, r);
-	job_free(lc, j);
+	if (keep_job(r) != j)
+		job_free(lc, j);
 }
 
 static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
@@ -772,6 +781,16 @@ bool sched_tick(struct lcore *lc, void *arg)
 	return true;
 }
 
+static void on_missing(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod((struct rte_mbuf *)n->ptr, const void *);
+	struct kvr_flight *r = kvr_flight_by_handle(p->requests, n->handle);
+
+	if (r != NULL)
+		keep_missing(lc, r, kvr_frame_body(h));
+	rte_pktmbuf_free(n->ptr);
+}
+
 static void (*const handlers[])(struct lcore *, struct pool *, const struct note *) = {
 	[NOTE_ROUTE] = on_route,
 	[NOTE_CANCEL] = on_cancel,
@@ -783,6 +802,7 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 	[NOTE_SESSION_OPENED] = session_on_opened,
 	[NOTE_SESSION_CLOSED] = session_on_closed,
 	[NOTE_SESSION_RELEASE] = session_on_release,
+	[NOTE_MISSING] = on_missing,
 	[NOTE_LOADS] = on_loads,
 };
 

@@ -302,8 +302,33 @@ void legs_dropped(struct pool *p, struct kvr_flight *r);
 /** Requests whose prefill worker has gone since the last call. */
 void legs_lost(struct lcore *lc, struct pool *d);
 
-/** DISPATCH again of legs that were not acknowledged. */
+/** DISPATCH again of legs, and of what is kept, that were not acknowledged. */
 void legs_resend(struct lcore *lc, struct pool *p);
+
+/** Send it again after a while that doubles with r->attempt, which may not change in between. */
+void legs_resend_start(struct lcore *lc, struct pool *p, struct kvr_flight *r);
+void legs_resend_stop(struct pool *p, struct kvr_flight *r);
+
+/* ---- keep_dp.c: DISPATCH of several frames; scheduler lcore ---- */
+
+/** Keep the message of a request that is about to be sent. @return false: no room, or not one that
+ * is kept; the caller keeps the job. */
+bool keep_start(struct lcore *lc, struct kvr_flight *r, struct job *j);
+
+/** What is kept of a request, or NULL: in the place of the job of one that waits. */
+static inline struct job *keep_job(const struct kvr_flight *r)
+{
+	return r->state == KVR_RQ_DISPATCHED && r->legs == NULL ? r->job : NULL;
+}
+
+/** It is not needed any more. Idempotent; before the request leaves its state. */
+void keep_end(struct kvr_flight *r);
+
+/** Nobody has acknowledged it. */
+void keep_again(struct lcore *lc, struct kvr_flight *r);
+
+/** The worker says what it lacks. */
+void keep_missing(struct lcore *lc, struct kvr_flight *r, const struct kvr_wire_missing *lack);
 
 /* ---- out_dp.c ---- */
 
@@ -349,6 +374,15 @@ struct dispatch_fields {
 /** Send the frames of @p j as DISPATCH; takes the frames, leaves the job. */
 void out_dispatch(struct lcore *lc, struct job *j, const struct kvr_path *to,
 		  const struct dispatch_fields *f);
+
+/** The same with copies: the job keeps its frames, of which there are several. */
+void out_dispatch_copy(struct lcore *lc, const struct job *j, const struct kvr_path *to,
+		       const struct dispatch_fields *f);
+
+/** Copies of fragments that out_dispatch_copy() has sent: the first @p max of those that @p lack
+ * names, or of all when it is NULL. */
+void out_again(struct lcore *lc, const struct job *j, const struct kvr_path *to,
+	       const struct kvr_wire_missing *lack, uint32_t max);
 
 /** Send the frames that other lcores left in this lcore's egress ring. @return frames. */
 uint32_t out_egress(struct lcore *lc);

@@ -262,6 +262,12 @@ static void deliver(struct kvr_reasm *r, uint32_t i, struct kvr_reasm_msg *out)
 	entry_free(r, i);
 }
 
+/* A message of another length is none of the copies of one that is complete. */
+static uint64_t done_name(uint64_t name, const struct kvr_wire_hdr *h)
+{
+	return name ^ h->msg_len * UINT64_C(0x9e3779b97f4a7c15);
+}
+
 /* A fragment of a partial message has come, new or not. */
 static void touch(struct kvr_reasm *r, uint32_t i, uint32_t frag_len, uint64_t now)
 {
@@ -335,7 +341,7 @@ int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct
 	i = entry_find(r, &key, bucket);
 	if (i != NONE)
 		verdict = agrees(r, &r->entries[i], hdr);
-	else if (kvr_reasm__done_find(r, name, now))
+	else if (kvr_reasm__done_find(r, done_name(name, hdr), now))
 		verdict = KVR_REASM_DONE;
 	if (verdict != 0) {
 		r->stats.duplicates += verdict > 0;
@@ -359,7 +365,7 @@ int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct
 		return KVR_REASM_HELD;
 	deliver(r, i, out);
 	if (hdr->kind != KVR_POTENTIAL_LOADS)
-		kvr_reasm__done_add(r, name, now);
+		kvr_reasm__done_add(r, done_name(name, hdr), now);
 	return KVR_REASM_COMPLETE;
 }
 

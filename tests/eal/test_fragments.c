@@ -203,9 +203,7 @@ static void flooded(uint32_t ports, uint8_t hosts, uint32_t frames)
 		make(id, rt->sizes.max_frames * UNIT / 4 - 100, 0);
 		for (uint32_t i = 0; i < msg.n; i++)
 			send_frame(i);
-		pipeline_advance(2);
-		for (int i = 0; i < 20; i++)
-			pipeline_advance(1);
+		pipeline_turn();
 		finish(id, dispatched((msg.n - 1) * UNIT + msg.len[msg.n - 1] - (uint32_t)HEADER));
 		id++;
 		pipeline_flush();
@@ -309,8 +307,7 @@ static void two_of_the_largest_fit_at_the_same_time(void)
 		pipeline_send(PEER_CLIENT, first[i], len[i]);
 		send_frame(i);
 	}
-	for (int i = 0; i < 30; i++)
-		pipeline_advance(1);
+	pipeline_turn();
 	CU_ASSERT_EQUAL(count(PEER_CLIENT, KVR_ACCEPTED), 2);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_REJECTED));
 	dispatched(2 * bytes);
@@ -362,8 +359,6 @@ static void the_router_asks_for_what_it_lacks(void)
 	pipeline_turn();
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_MESSAGES), 1);
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_ASKED), 2);
-	for (int i = 0; i < 20; i++)
-		pipeline_advance(1);
 	finish(1, dispatched(88 + 800000));
 	end();
 }
@@ -394,6 +389,64 @@ static void a_copy_of_a_whole_message_is_answered_as_probe(void)
 	end();
 }
 
+/* What a worker has lost of a DISPATCH it gets from the router, not from the client. */
+static void dispatch_is_kept_until_it_is_acknowledged(void)
+{
+	struct kvr_wire_missing m = {.kind = KVR_DISPATCH, .n_words = 1, .unit = UNIT};
+	struct kvr_wire_ids ids = {.source = 77, .id = 1, .epoch = 1};
+	const struct kvr_wire_dispatch_ack taken = {0};
+	const uint64_t lost = 1 << 2 | 1 << 5;
+	uint8_t buf[256];
+	const struct out *o;
+
+	begin();
+	make(1, 2000, 0);
+	for (uint32_t i = 0; i < msg.n; i++)
+		send_frame(i);
+	pipeline_turn();
+	o = pipeline_expect(PEER_CLIENT, KVR_ACCEPTED);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_accepted *)(&o->hdr + 1))->flags, KVR_ACC_F_KEPT);
+	CU_ASSERT_EQUAL(rt->pool[0].held, msg.n);
+	o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
+	ids.handle = o->hdr.handle;
+	m.msg_seq = o->hdr.msg_seq;
+	m.msg_len = o->hdr.msg_len;
+	pipeline_flush();
+	pipeline_send(PEER_AGENT, buf,
+		      (size_t)kvr_put_message(buf, sizeof(buf), KVR_MISSING, &ids,
+					      (struct kvr_slice){&m, sizeof(m)},
+					      (struct kvr_slice){&lost, sizeof(lost)}));
+	pipeline_turn();
+	o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(o->hdr.frag_off, 2 * UNIT);
+	CU_ASSERT_EQUAL(memcmp(&o->hdr + 1, msg.frame[2] + HEADER, UNIT), 0);
+	o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(o->hdr.frag_off, 5 * UNIT);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_DISPATCH));
+	/* Silence: the first fragment, ever more slowly. */
+	pipeline_advance(20);
+	o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(o->hdr.frag_off, 0);
+	pipeline_advance(20);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_DISPATCH));
+	pipeline_advance(20);
+	CU_ASSERT_EQUAL(count(PEER_AGENT, KVR_DISPATCH), 1);
+	/* Acknowledged: nothing more, and nothing kept. */
+	pipeline_send(PEER_AGENT, buf,
+		      (size_t)kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &taken));
+	pipeline_turn();
+	CU_ASSERT_EQUAL(rt->pool[0].held, 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].jobs), 0);
+	pipeline_advance(2000);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_DISPATCH));
+	finish(1, ids.handle);
+	end();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"one socket", one_socket_takes_only_its_share},
@@ -404,6 +457,7 @@ int main(void)
 			       {"two largest", two_of_the_largest_fit_at_the_same_time},
 			       {"missing", the_router_asks_for_what_it_lacks},
 			       {"copy", a_copy_of_a_whole_message_is_answered_as_probe},
+			       {"kept", dispatch_is_kept_until_it_is_acknowledged},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("fragments", tests);
