@@ -21,9 +21,13 @@ static const uint64_t waits[SESSION_WAITS] = {20 * MS,	40 * MS,   80 * MS,   160
 #define TAG_AFFINITY	 (UINT64_C(1) << 32)
 #define TAG_CLIENT_SHIFT 33
 
+/* By its address: a front end that has started anew, or has several sockets, has other ports. */
 static uint64_t client_tag(const struct router *rt, const struct kvr_path *client)
 {
-	return (uint64_t)(kvr_path_hash(client, rt->seed) >> 1) << TAG_CLIENT_SHIFT;
+	struct kvr_path host = *client;
+
+	host.udp_port = 0;
+	return (uint64_t)(kvr_path_hash(&host, rt->seed) >> 1) << TAG_CLIENT_SHIFT;
 }
 
 static void count(struct sessions *s, enum session_counter c)

@@ -366,7 +366,8 @@ uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w)
 	/* A heartbeat that nobody has looked at yet. */
 	if (atomic_load_explicit(&w->beat->heard_ns, memory_order_relaxed) != w->told_ns)
 		return 0;
-	return rt->ctl->live.now_ns - w->last_seen_ns;
+	/* A time ahead of the clock, which may stand, is no silence. */
+	return rt->ctl->live.now_ns > w->last_seen_ns ? rt->ctl->live.now_ns - w->last_seen_ns : 0;
 }
 
 static void check_silence(struct router *rt, struct kvr_worker *w)
