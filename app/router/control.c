@@ -6,9 +6,10 @@
  */
 #include "control_pvt.h"
 #include "session.h"
-#include "stages.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include <rte_cycles.h>
@@ -18,23 +19,85 @@
 #define ROUND_NS     1000000 /* 1 ms */
 #define TICK_NS	     UINT64_C(10000000)
 #define FRAMES_ROUND 256u
+#define CTL_BUFS     511u /* HELLO, GOODBYE and CONNECT that wait */
+
+int control_create(struct router *rt)
+{
+	const unsigned int size = (unsigned int)sizeof(struct ctl_buf) + rt->ctl_frame;
+
+	rt->ctl = calloc(1, sizeof(*rt->ctl));
+	/* Room for every buffer: it is never full. */
+	rt->control_ring = rte_ring_create("control", rte_align32pow2(CTL_BUFS + 1), SOCKET_ID_ANY,
+					   RING_F_SC_DEQ);
+	rt->ctl_bufs = rte_mempool_create_empty("ctl_bufs", CTL_BUFS, RTE_ALIGN_CEIL(size, 8u), 0,
+						0, SOCKET_ID_ANY, 0);
+	if (rt->ctl == NULL || rt->control_ring == NULL || rt->ctl_bufs == NULL ||
+	    rte_mempool_set_ops_byname(rt->ctl_bufs, "ring_sp_mc", NULL) != 0 ||
+	    rte_mempool_populate_default(rt->ctl_bufs) < 0) {
+		control_destroy(rt);
+		return -ENOMEM;
+	}
+	/* Like the other clock, so that their times look alike to people. */
+	rt->ctl->live = (struct kvr_live){now_ns(rt), now_ns(rt), LIVE_STEP};
+	return 0;
+}
+
+void control_destroy(struct router *rt)
+{
+	rte_mempool_free(rt->ctl_bufs);
+	rte_ring_free(rt->control_ring);
+	free(rt->ctl);
+	rt->ctl = NULL;
+	rt->control_ring = NULL;
+	rt->ctl_bufs = NULL;
+}
 
 /* ---- calling packet lcores ---- */
 
-void call_lcore(struct router *rt, struct lcore *lc, void (*fn)(struct lcore *, void *), void *arg)
+void call_start(struct router *rt, struct lcore *lc, struct call *c)
 {
-	struct call c = {.fn = fn, .arg = arg};
-
-	atomic_init(&c.done, 0);
 	if (!atomic_load_explicit(&rt->running, memory_order_relaxed)) {
-		fn(lc, arg); /* nobody polls: before the start and after the stop */
+		while (!c->fn(lc, c->arg)) /* nobody polls: before the start, after the stop */
+			;
 		return;
 	}
-	while (rte_ring_sp_enqueue(lc->calls, &c) != 0)
+	atomic_store_explicit(&c->busy, 1, memory_order_relaxed);
+	while (rte_ring_sp_enqueue(lc->calls, c) != 0)
 		rte_delay_us_sleep(10);
+}
+
+bool call_busy(const struct call *c)
+{
 	/* Pairs with the release store in calls_poll(): the callee's writes are visible. */
-	while (atomic_load_explicit(&c.done, memory_order_acquire) == 0)
+	return atomic_load_explicit(&c->busy, memory_order_acquire) != 0;
+}
+
+void call_wait(struct call *c)
+{
+	while (call_busy(c))
 		rte_delay_us_sleep(10);
+}
+
+struct once {
+	void (*fn)(struct lcore *lc, void *arg);
+	void *arg;
+};
+
+static bool call_once(struct lcore *lc, void *arg)
+{
+	const struct once *o = arg;
+
+	o->fn(lc, o->arg);
+	return true;
+}
+
+void call_lcore(struct router *rt, struct lcore *lc, void (*fn)(struct lcore *, void *), void *arg)
+{
+	struct once o = {fn, arg};
+	struct call c = {.fn = call_once, .arg = &o};
+
+	call_start(rt, lc, &c);
+	call_wait(&c);
 }
 
 /* ---- views ---- */
@@ -57,29 +120,56 @@ int publish_view(struct router *rt)
 	rt->control.view = v;
 	return 0;
 }
+
 /* ---- time ---- */
 
 static void tick(struct router *rt)
 {
+	beats_tick(rt);
 	workers_tick(rt);
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		const struct note n = {.type = NOTE_TICK};
+		struct call *c = &rt->ctl->tick[i];
 
-		/* A full ring only delays expiry to the next tick. */
-		rte_ring_enqueue_elem(rt->pool[i].notes, (void *)(uintptr_t)&n, sizeof(n));
+		if (call_busy(c))
+			continue; /* the one before is not done: the next will do */
+		c->fn = sched_tick;
+		c->arg = &rt->pool[i];
+		call_start(rt, rt->pool[i].sched_lcore, c);
 	}
+}
+
+/*
+ * Time passes for the silence of workers only while every ingress lcore reads what comes: see
+ * struct kvr_live.
+ */
+static void live_pass(struct router *rt)
+{
+	struct control *ctl = rt->ctl;
+	uint64_t up[KVR_ROUTER_MAX_LCORES];
+	bool read = true;
+
+	for (uint32_t i = 0; i < rt->conf.n_ingress; i++) {
+		/* Pairs with the release store in ingress_poll(): what it read is in the beats. */
+		up[i] = atomic_load_explicit(&rt->lcore[i]->read_up, memory_order_acquire);
+		read = read && up[i] != ctl->read_up[i];
+	}
+	if (read)
+		memcpy(ctl->read_up, up, rt->conf.n_ingress * sizeof(up[0]));
+	kvr_live_pass(&ctl->live, rt->control.now_ns, read);
 }
 
 void control_round(struct router *rt)
 {
-	struct rte_mbuf *m[FRAMES_ROUND];
+	struct ctl_buf *b[FRAMES_ROUND];
 	unsigned int n;
 
 	kvr_ctl_lock();
 	rt->control.now_ns = now_ns(rt);
-	n = rte_ring_sc_dequeue_burst(rt->control_ring, (void **)m, FRAMES_ROUND, NULL);
+	live_pass(rt);
+	n = rte_ring_sc_dequeue_burst(rt->control_ring, (void **)b, FRAMES_ROUND, NULL);
 	for (unsigned int i = 0; i < n; i++)
-		control_frame(rt, m[i]);
+		control_frame(rt, b[i]);
+	workers_flush(rt);
 	if (rt->control.now_ns - rt->last_tick_ns >= TICK_NS) {
 		rt->last_tick_ns = rt->control.now_ns;
 		tick(rt);

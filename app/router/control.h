@@ -14,6 +14,10 @@
 struct router;
 struct lcore;
 
+/** The control thread's own memory. @return 0 or -ENOMEM. */
+int control_create(struct router *rt);
+void control_destroy(struct router *rt);
+
 /** Run rounds until router::quit. Main thread. */
 void control_run(struct router *rt);
 
@@ -34,7 +38,7 @@ int control_drain(struct router *rt, uint64_t id, bool draining);
  */
 int control_deactivate(struct router *rt, const char *name, bool off);
 
-/** Bring kvr_worker::bookings of every worker up to date. */
-void control_bookings(struct router *rt);
+/** Bring kvr_worker::bookings of @p n workers from number @p from on up to date. */
+void control_bookings(struct router *rt, uint32_t from, uint32_t n);
 
 #endif

@@ -14,6 +14,7 @@ static const struct kvr_counter in_counters[] = {
 	[IN_NOTES] = {"notes", "frames", "other frames about requests given to a scheduler"},
 	[IN_EVENTS] = {"events", "frames", "KV_EVENTS given to an event stage or told to wait"},
 	[IN_CONTROL] = {"control", "frames", "frames given to the control thread"},
+	[IN_HEARTBEATS] = {"heartbeats", "frames", "HEARTBEAT answered"},
 	[IN_REJECTED] = {"rejected", "frames", "frames refused, by code under rejects"},
 	[IN_IGNORED] = {"ignored", "frames", "frames neither used nor answered"},
 	[IN_SHORT] = {"short", "frames", "ignored: shorter than a header"},
@@ -35,10 +36,12 @@ static const struct kvr_counter in_counters[] = {
 };
 
 static const struct kvr_equation in_equations[] = {
-	{"frames = routes + fragments + relayed + notes + events + control + rejected + ignored",
+	{"frames = routes + fragments + relayed + notes + events + control + heartbeats + rejected "
+	 "+ "
+	 "ignored",
 	 KVR_TERMS(IN_FRAMES),
 	 KVR_TERMS(IN_ROUTES, IN_FRAGMENTS, IN_RELAYED, IN_NOTES, IN_EVENTS, IN_CONTROL,
-		   IN_REJECTED, IN_IGNORED)},
+		   IN_HEARTBEATS, IN_REJECTED, IN_IGNORED)},
 	{"ignored = short + magic + late + limited + ring_full", KVR_TERMS(IN_IGNORED),
 	 KVR_TERMS(IN_SHORT, IN_MAGIC, IN_LATE, IN_LIMITED, IN_RING_FULL)},
 	{NULL, NULL, NULL},

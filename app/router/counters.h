@@ -8,7 +8,8 @@
  * (balance.h):
  *
  * every datagram for kvroute, one row per polling lcore:
- *   frames = routes + fragments + relayed + notes + events + control + rejected + ignored
+ *   frames = routes + fragments + relayed + notes + events + control + heartbeats + rejected
+ *          + ignored
  * every ROUTE message that reached a pool's scheduler:
  *   routes = queries + repeats + rejected + routed + queued + disagg
  *   queued + leg_queued = admitted + queue_left + queue_failed + waiting
@@ -30,12 +31,13 @@
 
 enum in_counter {
 	IN_FRAMES,
-	IN_ROUTES,    /* whole ROUTE in one frame, handed to the scheduler */
-	IN_FRAGMENTS, /* taken for reassembly */
-	IN_RELAYED,   /* RESPONSE, RESPONSE_ACK switched */
-	IN_NOTES,     /* other frames about requests, handed to the scheduler */
-	IN_EVENTS,    /* KV_EVENTS handed to the event stage, or told to wait */
-	IN_CONTROL,   /* frames handed to the control thread */
+	IN_ROUTES,     /* whole ROUTE in one frame, handed to the scheduler */
+	IN_FRAGMENTS,  /* taken for reassembly */
+	IN_RELAYED,    /* RESPONSE, RESPONSE_ACK switched */
+	IN_NOTES,      /* other frames about requests, handed to the scheduler */
+	IN_EVENTS,     /* KV_EVENTS handed to the event stage, or told to wait */
+	IN_CONTROL,    /* frames handed to the control thread */
+	IN_HEARTBEATS, /* HEARTBEAT answered */
 	IN_REJECTED, /* refused, answered with REJECTED when that is allowed: see rejects by code */
 	IN_IGNORED,  /* not ours, or nothing to do: sum of the next five */
 	IN_SHORT,    /* shorter than a header */

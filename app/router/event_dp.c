@@ -242,18 +242,17 @@ static enum kvr_wire_kv_code live_frame(struct pool *p, uint32_t rank, struct ev
 	return c->next < e->first_event_id + e->n_events ? KVR_KV_BUSY : KVR_KV_OK;
 }
 
-void event_heartbeat(struct lcore *lc, struct pool *p, const struct kvr_worker *w,
-		     const struct kvr_wire_rank_load *load)
+void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *load)
 {
-	const struct kvr_wire_hdr h = {.source = w->id};
+	const struct kvr_wire_hdr h = {.source = load->worker};
+	const struct kvr_view_worker *w;
 	struct event_cursor *c;
-	uint32_t i = load->dp_rank - w->dp_start;
 
-	if (load->dp_rank < w->dp_start || i >= w->dp_size || w->rank[i] >= p->max_ranks)
+	if (load->rank >= p->max_ranks)
 		return;
-	c = &p->cursor[w->rank[i]];
-	if (c->worker != w->id || c->epoch != w->epoch)
-		return;
+	c = &p->cursor[load->rank];
+	if (c->worker != load->worker || c->epoch != load->epoch)
+		return; /* the rank has changed hands on the way here */
 	if (c->dumping || load->next_event_id <= c->next) {
 		c->lag = UINT64_MAX;
 		return;
@@ -261,8 +260,10 @@ void event_heartbeat(struct lcore *lc, struct pool *p, const struct kvr_worker *
 	/* Events may be under way: it is a gap when nothing has come for a whole heartbeat. */
 	if (c->lag == c->next) {
 		c->authoritative = 0;
-		ack(lc, &w->path, &h, load->dp_rank, c->next == 0 ? KVR_KV_DUMP_WANTED : KVR_KV_GAP,
-		    c);
+		w = kvr_view_find(lc->view, load->worker);
+		if (w != NULL && w->epoch == load->epoch)
+			ack(lc, &w->path, &h, load->dp_rank,
+			    c->next == 0 ? KVR_KV_DUMP_WANTED : KVR_KV_GAP, c);
 	}
 	c->lag = c->next;
 }

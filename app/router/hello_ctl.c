@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Frames for the control thread: agents that come and go, clients that learn the pools. */
 #include "control_pvt.h"
-#include "stages.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,14 +14,16 @@
 struct ctl_frame {
 	const struct kvr_wire_hdr *hdr;
 	const uint8_t *body;
-	struct kvr_path path;
-	uint32_t len; /* of the frame */
+	const struct kvr_path *path;
+	uint32_t len;	     /* of the frame */
+	struct ctl_buf *buf; /* NULL: somebody else answers, and has taken it */
 };
 
 /* ---- HELLO ---- */
 
-static void welcome(struct router *rt, const struct kvr_worker *w, uint64_t id)
+void hello_welcome(struct router *rt, const struct kvr_worker *w, const struct ctl_buf *b)
 {
+	const struct kvr_wire_hdr *h = (const void *)b->frame;
 	const struct kvr_wire_welcome m = {
 		.pool = (uint16_t)rt->pool[w->pool].id,
 		.heartbeat_ms = rt->conf.opt.heartbeat_ms,
@@ -30,7 +31,16 @@ static void welcome(struct router *rt, const struct kvr_worker *w, uint64_t id)
 		.max_frame = rt->max_frame,
 	};
 
-	out_message(&rt->control, &w->path, KVR_WELCOME, w->id, id, 0, &m, sizeof(m));
+	out_message(&rt->control, &b->path, KVR_WELCOME, w->id, h->id, 0, &m, sizeof(m));
+}
+
+void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refusal *why)
+{
+	const struct kvr_wire_hdr *h = (const void *)b->frame;
+	struct refusal r = *why;
+
+	r.room = source_room(rt, &b->path, b->len);
+	out_reject(&rt->control, &b->path, h->kind, h->source, h->id, &r);
 }
 
 static struct pool *pool_by_name(struct router *rt, const struct kvr_str *name)
@@ -82,132 +92,163 @@ static enum kvr_wire_code read_transfer(const struct kvr_hints *h, struct kvr_wo
 	}
 	return KVR_OK;
 }
-static enum kvr_wire_code hello(struct router *rt, const struct ctl_frame *f,
-				const struct kvr_wire_hello *h, const struct kvr_hints *hints)
+/* What a worker says of itself but for the frame it takes: the same in all of a life. */
+static uint64_t hello_digest(const struct kvr_wire_hello *h)
 {
-	struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
-	struct pool *p = NULL;
-	struct kvr_worker_transfer transfer;
-	uint32_t before = 0;
-	enum kvr_wire_code code = check_hello(rt, h, hints, &p);
+	struct kvr_wire_hello fixed = *h;
+	uint64_t d, v;
 
-	if (code == KVR_OK)
-		code = read_transfer(hints, &transfer);
-	if (code != KVR_OK)
-		return code;
-	if (w != NULL && w->epoch == f->hdr->epoch && w->pool == p->number &&
-	    w->dp_start == h->dp_start && w->dp_size == h->dp_size) {
-		/* Said again; the answer was lost, or the agent has a new socket. */
-		w->last_seen_ns = rt->control.now_ns;
-		if (!kvr_path_same(&w->path, &f->path) || w->path.max_frame != h->max_frame) {
-			w->path = f->path;
-			w->path.max_frame = h->max_frame;
-			publish_view(rt);
-		}
-		welcome(rt, w, f->hdr->id);
-		return KVR_OK;
+	fixed.max_frame = 0;
+	d = kvr_mix64(h->hints_len);
+	for (size_t i = 0; i < sizeof(fixed); i += sizeof(v)) {
+		memcpy(&v, (const uint8_t *)&fixed + i, sizeof(v));
+		d = kvr_mix64(d ^ v);
 	}
-	if (w != NULL && f->hdr->epoch == w->last_epoch)
-		return KVR_E_STALE_EPOCH; /* a late copy from the life before this one */
-	if (w != NULL) {
-		before = w->epoch;
-		worker_leave(rt, w); /* a new life: nothing of the old one stays */
+	for (size_t i = 0; i + sizeof(v) <= h->hints_len; i += sizeof(v)) {
+		memcpy(&v, (const uint8_t *)(h + 1) + i, sizeof(v));
+		d = kvr_mix64(d ^ v);
 	}
-	w = kvr_registry_add(rt->registry, f->hdr->source, rt->control.now_ns);
-	if (w == NULL)
-		return errno == ENOSPC ? KVR_E_WORKER_LIMIT : KVR_E_NO_MEMORY;
-	w->epoch = f->hdr->epoch;
-	w->last_epoch = before;
-	w->path = f->path;
+	return d;
+}
+
+/* @return whether @p f may speak for @p w, by its address or because the present one is silent. */
+static bool may_speak(struct router *rt, const struct kvr_worker *w, const struct ctl_frame *f,
+		      struct refusal *why)
+{
+	const uint64_t silent_ms = worker_silence(rt, w) / 1000000;
+
+	if (kvr_path_same(&w->path, f->path) || silent_ms >= rt->conf.opt.suspect_ms)
+		return true;
+	*why = (struct refusal){.code = KVR_E_WORKER_ALIVE,
+				.detail = {rt->conf.opt.suspect_ms - silent_ms},
+				.text = "another address speaks for this worker"};
+	return false;
+}
+
+/* HELLO of the life that is known. */
+static void hello_again(struct router *rt, struct ctl_frame *f, struct kvr_worker *w,
+			const struct kvr_wire_hello *h, struct refusal *why)
+{
+	if (w->said != hello_digest(h)) {
+		*why = (struct refusal){.code = KVR_E_WORKER_CONFIG,
+					.text = "a life does not change: HELLO needs a greater "
+						"epoch"};
+		return;
+	}
+	w->last_seen_ns = rt->ctl->live.now_ns;
+	if (kvr_path_same(&w->path, f->path) && w->path.max_frame == h->max_frame &&
+	    memcmp(w->path.mac, f->path->mac, sizeof(w->path.mac)) == 0) {
+		hello_welcome(rt, w, f->buf); /* the answer was lost */
+		return;
+	}
+	w->moved = w->moved || !kvr_path_same(&w->path, f->path);
+	w->path = *f->path;
 	w->path.max_frame = h->max_frame;
-	w->transfer = transfer;
-	w->pool = p->number;
+	worker_moved(rt, w, f->buf);
+	f->buf = NULL;
+}
+
+/* HELLO of a life that is not known. */
+static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
+		      const struct kvr_wire_hello *h, const struct kvr_hints *hints,
+		      struct refusal *why)
+{
+	struct kvr_worker_transfer transfer;
+	struct kvr_worker *w;
+
+	why->code = read_transfer(hints, &transfer);
+	if (why->code != KVR_OK)
+		return;
+	w = kvr_registry_find(rt->registry, f->hdr->source);
+	if (w != NULL)
+		worker_leave(rt, w); /* nothing of the old one stays */
+	w = kvr_registry_add(rt->registry, f->hdr->source, rt->control.now_ns);
+	if (w == NULL) {
+		why->code = errno == ENOSPC ? KVR_E_WORKER_LIMIT : KVR_E_NO_MEMORY;
+		return;
+	}
 	w->dp_start = h->dp_start;
 	w->dp_size = h->dp_size;
+	if (kvr_worker_beat(w) < 0) {
+		kvr_registry_del(rt->registry, w);
+		why->code = KVR_E_NO_MEMORY;
+		return;
+	}
+	w->epoch = f->hdr->epoch;
+	w->said = hello_digest(h);
+	w->path = *f->path;
+	w->path.max_frame = h->max_frame;
+	w->last_seen_ns = rt->ctl->live.now_ns;
+	w->transfer = transfer;
+	w->pool = p->number;
 	w->max_num_batched_tokens = h->max_num_batched_tokens;
 	w->total_kv_blocks = h->total_kv_blocks;
 	w->role = h->role;
 	w->flags = h->flags;
-	code = worker_join(rt, w, hints);
-	if (code == KVR_OK)
-		welcome(rt, w, f->hdr->id);
-	return code;
+	worker_join(rt, w, hints, f->buf);
+	f->buf = NULL;
 }
 
-/* ---- frames for control ---- */
+/* Who says it, then what: a stranger learns nothing of the pool from a worker's name. */
+static void hello(struct router *rt, struct ctl_frame *f, const struct kvr_wire_hello *h,
+		  const struct kvr_hints *hints, struct refusal *why)
+{
+	const uint32_t epoch = f->hdr->epoch;
+	struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
+	struct pool *p = NULL;
+	uint32_t last;
 
-static enum kvr_wire_code on_hello(struct router *rt, const struct ctl_frame *f)
+	if (w != NULL && w->state == KVR_WORKER_JOINING) {
+		workers_flush(rt); /* it has said so in this very round */
+		w = kvr_registry_find(rt->registry, f->hdr->source);
+	}
+	last = w != NULL ? w->epoch : kvr_registry_last_epoch(rt->registry, f->hdr->source);
+	/* A life that is over does not come back. */
+	if (epoch == 0 || epoch < last || (w == NULL && epoch == last)) {
+		*why = (struct refusal){.code = KVR_E_STALE_EPOCH, .detail = {last}};
+		return;
+	}
+	if (w != NULL && !may_speak(rt, w, f, why))
+		return;
+	why->code = check_hello(rt, h, hints, &p);
+	if (why->code != KVR_OK)
+		return;
+	if (w != NULL && epoch == w->epoch)
+		hello_again(rt, f, w, h, why);
+	else
+		hello_new(rt, f, p, h, hints, why);
+}
+
+static void on_hello(struct router *rt, struct ctl_frame *f, struct refusal *why)
 {
 	const struct kvr_wire_hello *h = (const void *)f->body;
 	struct kvr_hints hints;
-	int code;
+	const int rc = kvr_hints_parse(f->body + sizeof(*h), h->hints_len, KVR_HINTS_HELLO, &hints);
 
-	if (f->hdr->epoch == 0)
-		return KVR_E_STALE_EPOCH;
-	code = kvr_hints_parse(f->body + sizeof(*h), h->hints_len, KVR_HINTS_HELLO, &hints);
-	return code != 0 ? (enum kvr_wire_code)code : hello(rt, f, h, &hints);
+	if (rc != 0)
+		why->code = (enum kvr_wire_code)rc;
+	else
+		hello(rt, f, h, &hints, why);
 }
 
-struct load_call {
-	struct pool *pool;
-	const struct kvr_worker *w;
-	const struct kvr_wire_rank_load *load;
-	uint32_t n;
-};
+/* ---- GOODBYE, CONNECT ---- */
 
-static void on_sched_load(struct lcore *lc, void *arg)
+/* Answered also when there is nothing to leave: the first copy's answer may have been lost. */
+static void on_goodbye(struct router *rt, struct ctl_frame *f, struct refusal *why)
 {
-	struct load_call *c = arg;
-
-	for (uint32_t i = 0; i < c->n; i++)
-		if (c->load[i].kv_used_blocks != UINT64_MAX)
-			kvr_sched_load_report(c->pool->sched, c->w->id, c->load[i].dp_rank,
-					      c->load[i].kv_used_blocks, lc->now_ns);
-}
-
-static void on_event_load(struct lcore *lc, void *arg)
-{
-	struct load_call *c = arg;
-
-	for (uint32_t i = 0; i < c->n; i++)
-		event_heartbeat(lc, c->pool, c->w, &c->load[i]);
-}
-
-static enum kvr_wire_code on_heartbeat(struct router *rt, const struct ctl_frame *f)
-{
-	const struct kvr_wire_heartbeat *h = (const void *)f->body;
 	struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
-	struct kvr_wire_heartbeat_ack ack = {0};
-	struct pool *p;
 
-	if (w == NULL)
-		return KVR_E_UNKNOWN_WORKER;
-	if (w->epoch != f->hdr->epoch)
-		return KVR_E_STALE_EPOCH;
-	worker_heard(rt, w);
-	p = &rt->pool[w->pool];
-	if (h->n_ranks != 0) {
-		struct load_call lc = {p, w, (const void *)(f->body + sizeof(*h)), h->n_ranks};
-
-		call_lcore(rt, p->sched_lcore, on_sched_load, &lc);
-		call_lcore(rt, p->event_lcore, on_event_load, &lc);
+	if (w != NULL && !kvr_path_same(&w->path, f->path)) {
+		why->code = KVR_E_NOT_ALLOWED;
+		return;
 	}
-	ack.state = (uint16_t)w->state;
-	ack.bookings = w->bookings;
-	out_message(&rt->control, &f->path, KVR_HEARTBEAT_ACK, w->id, f->hdr->id, 0, &ack,
-		    sizeof(ack));
-	return KVR_OK;
-}
-
-static enum kvr_wire_code on_goodbye(struct router *rt, const struct ctl_frame *f)
-{
-	struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
-
+	if (w != NULL && w->state == KVR_WORKER_JOINING) {
+		workers_flush(rt);
+		w = kvr_registry_find(rt->registry, f->hdr->source);
+	}
 	if (w != NULL && w->epoch == f->hdr->epoch)
 		worker_leave(rt, w);
-	out_message(&rt->control, &f->path, KVR_GOODBYE_ACK, f->hdr->source, f->hdr->id, 0, NULL,
-		    0);
-	return KVR_OK;
+	out_message(&rt->control, f->path, KVR_GOODBYE_ACK, f->hdr->source, f->hdr->id, 0, NULL, 0);
 }
 
 static bool pool_wanted(const struct pool *p, const struct kvr_hints *hints)
@@ -244,7 +285,7 @@ static size_t client_limit(struct router *rt, const struct kvr_wire_connect *c,
 	return room != 0 ? RTE_MIN(limit, room) : limit;
 }
 
-static enum kvr_wire_code on_connect(struct router *rt, const struct ctl_frame *f)
+static void on_connect(struct router *rt, struct ctl_frame *f, struct refusal *why)
 {
 	const struct kvr_wire_connect *c = (const void *)f->body;
 	uint8_t buf[KVR_WIRE_MAX_FRAME];
@@ -263,8 +304,10 @@ static enum kvr_wire_code on_connect(struct router *rt, const struct ctl_frame *
 	uint32_t n = 0;
 	int rc = kvr_hints_parse(f->body + sizeof(*c), c->hints_len, KVR_HINTS_CONNECT, &hints);
 
-	if (rc != 0)
-		return (enum kvr_wire_code)rc;
+	if (rc != 0) {
+		why->code = (enum kvr_wire_code)rc;
+		return;
+	}
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		if (!pool_wanted(&rt->pool[i], &hints))
 			continue;
@@ -276,43 +319,36 @@ static enum kvr_wire_code on_connect(struct router *rt, const struct ctl_frame *
 			.ranks = ranks_of(rt, i),
 		};
 	}
-	if (rt->rules[f->path.port].cookie)
-		limits.cookie = kvr_cookie(&rt->cookie_key, &f->path, rt->control.now_ns);
-	rc = kvr_put_connected(buf, client_limit(rt, c, &f->path, f->len), &ids, limits, pools,
+	if (rt->rules[f->path->port].cookie)
+		limits.cookie = kvr_cookie(&rt->cookie_key, f->path, rt->control.now_ns);
+	rc = kvr_put_connected(buf, client_limit(rt, c, f->path, f->len), &ids, limits, pools,
 			       names, n);
 	if (rc < 0)
-		return KVR_E_LENGTH; /* shorter than the least answer */
-	out_frame(&rt->control, &f->path, buf, (size_t)rc);
-	return KVR_OK;
+		why->code = KVR_E_LENGTH; /* shorter than the least answer */
+	else
+		out_frame(&rt->control, f->path, buf, (size_t)rc);
 }
 
-void control_frame(struct router *rt, struct rte_mbuf *m)
+void control_frame(struct router *rt, struct ctl_buf *b)
 {
-	struct ctl_frame f = {.hdr = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *),
-			      .path = *path_kept(m),
-			      .len = m->pkt_len};
-	enum kvr_wire_code code;
+	struct ctl_frame f = {
+		.hdr = (const void *)b->frame, .path = &b->path, .len = b->len, .buf = b};
+	struct refusal why = {.code = KVR_OK};
 
 	f.body = kvr_frame_body(f.hdr);
-	code = (enum kvr_wire_code)kvr_body_check(f.hdr->kind, f.body, f.hdr->msg_len, NULL);
-	if (code == KVR_OK)
-		switch (f.hdr->kind) {
-		case KVR_HELLO:
-			code = on_hello(rt, &f);
-			break;
-		case KVR_HEARTBEAT:
-			code = on_heartbeat(rt, &f);
-			break;
-		case KVR_GOODBYE:
-			code = on_goodbye(rt, &f);
-			break;
-		case KVR_CONNECT:
-			code = on_connect(rt, &f);
-			break;
-		}
-	if (code != KVR_OK)
-		out_reject(&rt->control, &f.path, f.hdr->kind, f.hdr->source, f.hdr->id,
-			   &(const struct refusal){.code = code,
-						   .room = source_room(rt, &f.path, f.len)});
-	rte_pktmbuf_free(m);
+	switch (f.hdr->kind) {
+	case KVR_HELLO:
+		on_hello(rt, &f, &why);
+		break;
+	case KVR_GOODBYE:
+		on_goodbye(rt, &f, &why);
+		break;
+	case KVR_CONNECT:
+		on_connect(rt, &f, &why);
+		break;
+	}
+	if (why.code != KVR_OK)
+		hello_refuse(rt, b, &why);
+	if (f.buf != NULL)
+		rte_mempool_put(rt->ctl_bufs, b);
 }

@@ -16,19 +16,40 @@
 
 static void to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	struct ctl_buf *b;
 
-	if ((h->kind == KVR_CONNECT || h->kind == KVR_HELLO) && !source_control(lc, from)) {
+	if (!source_control(lc, from)) {
 		in_count(lc, IN_IGNORED);
 		in_count(lc, IN_LIMITED); /* it is repeated, ever more slowly */
 		rte_pktmbuf_free(m);
 		return;
 	}
-	path_keep(m, from);
-	if (rte_ring_enqueue(lc->rt->control_ring, m) != 0)
+	/* A copy: no number of them takes anything from the buffers to receive into. */
+	if (m->data_len > lc->rt->ctl_frame ||
+	    rte_mempool_get(lc->rt->ctl_bufs, (void **)&b) != 0) {
 		source_refuse(lc, m, from, KVR_E_BUSY);
+		return;
+	}
+	b->path = *from;
+	b->len = m->data_len;
+	memcpy(b->frame, rte_pktmbuf_mtod(m, const void *), m->data_len);
+	if (unlikely(rte_ring_enqueue(lc->rt->control_ring, b) != 0)) {
+		rte_mempool_put(lc->rt->ctl_bufs, b);
+		source_refuse(lc, m, from, KVR_E_BUSY);
+		return;
+	}
+	in_count(lc, IN_CONTROL);
+	rte_pktmbuf_free(m);
+}
+
+/* The address of a worker's first frame is the worker's: what else comes in its name is measured
+ * against it. */
+static void hello(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	if (unlikely(!kvr_port_agent_allowed(lc->rt->port[from->port], from->ip)))
+		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
 	else
-		in_count(lc, IN_CONTROL);
+		to_control(lc, m, from);
 }
 
 static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
@@ -91,8 +112,8 @@ static void (*const kinds[KVR_WIRE_KIND_MAX])(struct lcore *, struct rte_mbuf *,
 	[KVR_PROGRESS] = note_from_agent,
 	[KVR_ABORT_ACK] = note_from_agent,
 	[KVR_MISSING] = note_from_agent,
-	[KVR_HELLO] = to_control,
-	[KVR_HEARTBEAT] = to_control,
+	[KVR_HELLO] = hello,
+	[KVR_HEARTBEAT] = ingress_heartbeat,
 	[KVR_GOODBYE] = to_control,
 	[KVR_KV_EVENTS] = event_ingress,
 	[KVR_SESSION_OPENED] = session_from_agent,
@@ -188,6 +209,12 @@ uint32_t ingress_poll(struct lcore *lc)
 		kvr_stats_add(lc->in, IN_FRAMES, n - lc->handed);
 		total += n;
 	}
+	/* As many full bursts as a device ring holds: what they began with has been read, too. */
+	if (likely(!full) || lc->full_bursts % OVERLOAD_BURSTS == OVERLOAD_BURSTS - 1)
+		/* Pairs with the acquire load in live_pass(): the heartbeats read so far. */
+		atomic_store_explicit(&lc->read_up,
+				      atomic_load_explicit(&lc->read_up, memory_order_relaxed) + 1,
+				      memory_order_release);
 	if (likely(!full)) {
 		lc->full_since_ns = lc->now_ns;
 		lc->full_bursts = 0;

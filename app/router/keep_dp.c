@@ -9,6 +9,7 @@
  *   20 ms, doubling    the first fragment: the worker says what it lacks, or acknowledges again
  *   acknowledged, an item, ended   the job is given back
  */
+#include "agent_path.h"
 #include "stages.h"
 
 #include "kvr_frame.h"
@@ -46,7 +47,7 @@ void keep_again(struct lcore *lc, struct kvr_flight *r)
 {
 	const struct job *j = keep_job(r);
 
-	out_again(lc, j, &r->relay.agent, NULL, 1);
+	out_again(lc, j, agent_path(lc, &r->relay), NULL, 1);
 	legs_resend_start(lc, j->pool, r);
 }
 
@@ -59,6 +60,6 @@ void keep_missing(struct lcore *lc, struct kvr_flight *r, const struct kvr_wire_
 	/* It is being heard: from here on it is waited for as at first. */
 	legs_resend_stop(j->pool, r);
 	r->attempt = 0;
-	out_again(lc, j, &r->relay.agent, lack, KEEP_BURST);
+	out_again(lc, j, agent_path(lc, &r->relay), lack, KEEP_BURST);
 	legs_resend_start(lc, j->pool, r);
 }

@@ -10,6 +10,7 @@
  *   resends        DISPATCH of either leg again until its worker has answered: the client's ROUTE
  *                  does not carry what the legs are sent with
  */
+#include "agent_path.h"
 #include "session.h"
 #include "stages.h"
 
@@ -206,7 +207,7 @@ static void leg_send(struct lcore *lc, struct pool *p, const struct legs *l, str
 	h.msg_len = len - j->tlvs_len + q.hints_len;
 	/* Copies complete one another; another try of the request is another message. */
 	h.msg_seq = (uint32_t)(h.handle >> 32);
-	out_slices(lc, &h, lc->cut, k, &r->relay.agent);
+	out_slices(lc, &h, lc->cut, k, agent_path(lc, &r->relay));
 	pool_count(p, PC_DISPATCHES, 1);
 }
 
@@ -621,8 +622,9 @@ static struct refusal refusal_of(const struct why *why)
 
 static void reject(struct lcore *lc, struct legs *l, const struct why *why)
 {
-	const struct refusal r = refusal_of(why);
+	struct refusal r = sched_refusal(l->job->pool, why->code);
 
+	memcpy(r.detail, why->detail, sizeof(r.detail));
 	out_reject(lc, &l->job->client, KVR_ROUTE, l->job->source, l->job->id, &r);
 }
 

@@ -6,6 +6,8 @@
  */
 #include "stages.h"
 
+#define CALLS_TURN 4u
+
 static void stage_add(struct stage_work *w, uint64_t items, uint64_t cycles)
 {
 	/* Single writer; telemetry reads words that are whole, nothing is published. */
@@ -40,12 +42,17 @@ static uint64_t lap(struct lcore *lc, enum stage stage, uint32_t items, uint64_t
 
 static void calls_poll(struct lcore *lc)
 {
-	struct call *c;
+	for (uint32_t i = 0; i < CALLS_TURN; i++) {
+		struct call *c = lc->call;
 
-	while (rte_ring_sc_dequeue(lc->calls, (void **)&c) == 0) {
-		c->fn(lc, c->arg);
-		/* Pairs with the acquire load in call_lcore(): what fn wrote is visible. */
-		atomic_store_explicit(&c->done, 1, memory_order_release);
+		if (c == NULL && rte_ring_sc_dequeue(lc->calls, (void **)&c) != 0)
+			return;
+		lc->call = c;
+		if (!c->fn(lc, c->arg))
+			return;
+		lc->call = NULL;
+		/* Pairs with the acquire load in call_busy(): what fn wrote is visible. */
+		atomic_store_explicit(&c->busy, 0, memory_order_release);
 	}
 }
 

@@ -33,7 +33,7 @@ void out_send_fitting(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 		return;
 	}
 	e = (struct egress_note){m, *to};
-	if (unlikely(rte_ring_enqueue_elem(lc->via->egress, &e, sizeof(e)) != 0)) {
+	if (unlikely(rte_ring_enqueue_elem(lc->out, &e, sizeof(e)) != 0)) {
 		in_count(lc, IN_EGRESS_FULL);
 		rte_pktmbuf_free(m);
 	}
@@ -327,14 +327,19 @@ void out_dispatch_copy(struct lcore *lc, const struct job *j, const struct kvr_p
 	out_again(lc, j, to, NULL, UINT32_MAX);
 }
 
-uint32_t out_egress(struct lcore *lc)
+static uint32_t egress(struct lcore *lc, struct rte_ring *r)
 {
 	struct egress_note e[BURST];
-	uint32_t n = rte_ring_dequeue_burst_elem(lc->egress, e, sizeof(e[0]), BURST, NULL);
+	uint32_t n = rte_ring_dequeue_burst_elem(r, e, sizeof(e[0]), BURST, NULL);
 
 	for (uint32_t i = 0; i < n; i++)
 		kvr_port_send(lc->queue[e[i].path.port], &e[i].path, e[i].m);
 	return n;
+}
+
+uint32_t out_egress(struct lcore *lc)
+{
+	return egress(lc, lc->egress) + (lc->egress_ctl != NULL ? egress(lc, lc->egress_ctl) : 0);
 }
 
 /* The headroom's first bytes: headers are written right before the data, at most 70 bytes. */

@@ -256,10 +256,6 @@ int start_pools(struct router *rt, char *err, size_t errlen)
 
 void stop_pools(struct router *rt)
 {
-	struct rte_mbuf *m;
-
-	while (rt->control_ring != NULL && rte_ring_dequeue(rt->control_ring, (void **)&m) == 0)
-		rte_pktmbuf_free(m);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		if (rt->pool[i].prefill != NULL)
 			legs_drop_all(&rt->control, &rt->pool[i]);

@@ -4,6 +4,7 @@
  * the frame; what changes the state of a request goes to its scheduler as a note. A note that
  * must not be lost and finds the ring full stops its frame too, so that the sender repeats it.
  */
+#include "agent_path.h"
 #include "stages.h"
 
 #include "kvr_frame.h"
@@ -85,6 +86,8 @@ static struct kvr_flight *slot_of(struct lcore *lc, struct rte_mbuf *m, const st
 		unknown(lc, m, from, *p);
 		return NULL;
 	}
+	if (unlikely(lc->view->moved != 0))
+		relay->agent = *agent_path(lc, relay);
 	if (unlikely(!kvr_path_same(from, agent ? &relay->agent : &relay->client) ||
 		     h->source != relay->source || h->id != relay->id)) {
 		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);

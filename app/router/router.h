@@ -6,17 +6,23 @@
  * @file
  * The router's own structures: lcores, pools, and what travels on the rings between stages.
  *
- *   ingress (n lcores)     rx -> check -> reassemble -> hash -> score -> note ring of the pool
+ *   ingress (n lcores)     rx -> check -> reassemble -> hash -> score -> note ring of the pool;
+ *                          HEARTBEAT is answered here and leaves its marks in the worker's beat
  *                          RESPONSE, RESPONSE_ACK: switched here, by handle; state changes
  *                          become notes
  *   event (1 per pool)     KV events -> prefix table; KV_ACK
  *   scheduler (1 per pool) notes -> decide, book, dispatch, free; owns the request slots
  *   egress                 frames of lcores without a queue of their own -> tx
  *   joins                  fragments of one sender that came to several ingress lcores
- *   control (main thread)  HELLO, HEARTBEAT, CONNECT, liveness, views, telemetry
+ *   control (main thread)  HELLO, GOODBYE, CONNECT, liveness, views, telemetry
  *
  * An lcore that owns a queue sends through it at once; the egress ring carries only the frames of
  * lcores without one (a scheduler or event lcore apart, and control).
+ *
+ * Control is preempted where packet lcores are not: whoever is stopped between the two steps of a
+ * ring operation makes every other writer of that ring wait. So it writes to rings of its own only
+ * (calls and an egress ring for each lcore, one producer), sends mbufs of a pool that only it takes
+ * from, and gets frames as copies in buffers that only it gives back.
  *
  * Ownership of frames: whoever holds an mbuf either sends it (out_send(), which always takes it)
  * or frees it. A note that carries a job or an mbuf hands it over with the note; when the ring is
@@ -75,12 +81,10 @@ enum note_type {
 			       * last item ptr = the frame */
 	NOTE_FIN_ACKED,	      /* handle: the client has the last item */
 	NOTE_ABORT_ACK,	      /* handle */
-	NOTE_TICK,	      /* from control: expire bookings, look after deadlines */
 	NOTE_SESSION_OPENED,  /* handle = number of the ask, code, ptr = worker id */
 	NOTE_SESSION_CLOSED,  /* the same */
 	NOTE_SESSION_RELEASE, /* ptr = the frame */
 	NOTE_MISSING,	      /* ptr = the frame: what a worker lacks of a DISPATCH */
-	NOTE_SESSION_DUE,     /* from control: tokens, cached = struct kvr_session_ref */
 };
 
 /** Element of a pool's note ring. */
@@ -110,6 +114,14 @@ struct egress_note {
 	struct kvr_path path;
 };
 _Static_assert(sizeof(struct egress_note) % 4 == 0, "rte_ring element size");
+
+/** A frame for control, copied out of its mbuf at ingress. From router::ctl_bufs. */
+struct ctl_buf {
+	struct kvr_path path;
+	uint32_t len; /* of the frame */
+	uint32_t pad;
+	uint64_t frame[]; /* header and body, aligned */
+};
 
 /** Hashes of a decision on their way to the event stage; buf_get() of router::hash_bufs. */
 struct prediction {
@@ -240,11 +252,23 @@ struct stage_work {
 	_Atomic uint64_t depth;	 /* most ring entries seen by one poll */
 };
 
-/** A function for a packet lcore to run, see call_lcore(). */
+/** A function for a packet lcore to run, see call_start(). It does a little and returns false when
+ * there is more, for the lcore's next turn. */
 struct call {
-	void (*fn)(struct lcore *lc, void *arg);
+	bool (*fn)(struct lcore *lc, void *arg);
 	void *arg;
-	_Atomic int done;
+	_Atomic int busy;
+};
+
+/** What a worker has said of a rank, on its way to the pool's lcores. */
+struct rank_load {
+	uint64_t worker;
+	uint32_t epoch;
+	uint32_t rank; /* dense index */
+	uint32_t dp_rank;
+	uint32_t pad;
+	uint64_t kv_used_blocks; /* UINT64_MAX: not said */
+	uint64_t next_event_id;
 };
 
 struct lcore {
@@ -253,10 +277,13 @@ struct lcore {
 	const struct kvr_view *view;
 	uint64_t now_ns;
 	struct kvr_port_queue *queue[KVR_ROUTER_MAX_PORTS]; /* NULL: sends through `via` */
-	struct lcore *via;	   /* ingress lcore that sends for this one */
-	struct rte_ring *egress;   /* struct egress_note; ingress lcores */
+	struct lcore *via;	     /* ingress lcore that sends for this one */
+	struct rte_ring *egress;     /* struct egress_note, from packet lcores; ingress lcores */
+	struct rte_ring *egress_ctl; /* the same, from control; lcore 0 */
+	struct rte_ring *out;	     /* where its frames go without a queue of its own */
 	struct rte_ring *joins;	   /* fragments that other ingress lcores received; NULL: none do */
-	struct rte_ring *calls;	   /* struct call * */
+	struct rte_ring *calls;	   /* struct call *, from control */
+	struct call *call;	   /* it goes on in the next turn, or NULL */
 	struct rte_mempool *mbufs; /* for answers */
 	struct kvr_reasm *reasm;
 	uint32_t moved[KVR_ROUTER_MAX_POOLS]; /* frames of fragmented messages given to pools */
@@ -268,11 +295,12 @@ struct lcore {
 	uint32_t n_event, n_sched;
 	struct pool *event_pool[KVR_ROUTER_MAX_POOLS];
 	struct pool *sched_pool[KVR_ROUTER_MAX_POOLS];
-	uint32_t full_bursts;	/* receive bursts in a row that were full */
-	bool overloaded;	/* new requests of the busiest sources are shed */
-	uint32_t shed_level;	/* how busy is busy: see kvr_source_heavy() */
-	uint64_t full_since_ns; /* last receive burst that was not full */
-	uint32_t handed;	/* frames of this poll that went to another lcore's `joins` */
+	uint32_t full_bursts;	  /* receive bursts in a row that were full */
+	bool overloaded;	  /* new requests of the busiest sources are shed */
+	uint32_t shed_level;	  /* how busy is busy: see kvr_source_heavy() */
+	uint64_t full_since_ns;	  /* last receive burst that was not full */
+	uint32_t handed;	  /* frames of this poll that went to another lcore's `joins` */
+	_Atomic uint64_t read_up; /* grows when all is read that had arrived some turns ago */
 	uint32_t n_jobs;
 	struct job *job[JOBS_MAX]; /* scored together */
 	struct kvr_slice slices[KVR_WIRE_MAX_FRAGMENTS];
@@ -348,6 +376,8 @@ struct pool {
 	struct kvr_flight_list resends[LEG_STEPS]; /* legs without DISPATCH_ACK, by wait */
 	struct legs_list lost; /* decode pool: prefill worker gone, not dealt with yet */
 	uint32_t n_prefilling; /* decode pool: decode leg not decided yet */
+	/* control: w; scheduler: r */
+	_Atomic bool expected; /* a worker may come (back) soon: NoEndpoints is worth a retry */
 };
 
 /** What one source may do on one port; written at start. */
@@ -378,7 +408,10 @@ struct router {
 	struct rte_mempool *hash_bufs;
 	struct rte_mempool *hint_bufs;
 	struct rte_mempool *frame_lists;
-	struct rte_ring *control_ring; /* mbufs; many producers */
+	struct rte_ring *control_ring; /* struct ctl_buf *, from the ingress lcores */
+	uint32_t ctl_frame;	       /* bytes of the longest frame in one of them */
+	struct rte_mempool *ctl_bufs;  /* ingress takes, control gives back */
+	struct rte_mempool *ctl_mbufs; /* control takes, whoever has sent gives back */
 	struct rte_rcu_qsbr *qsbr;
 	struct kvr_stats *in_stats;
 	struct kvr_stats *reject_stats;
@@ -388,6 +421,7 @@ struct router {
 	_Atomic int stop;    /* packet lcores end; only when nobody calls them any more */
 	/* control thread, telemetry threads; under the lock of lib/ctl */
 	struct kvr_registry *registry;
+	struct control *ctl; /* control_pvt.h */
 	uint64_t last_tick_ns;
 	uint64_t start_ns;
 };

@@ -7,6 +7,7 @@
  *           sched_end(), whatever ends the request
  *   time    lingering slots, unanswered ABORTs and the queue, once per call
  */
+#include "agent_path.h"
 #include "router.h"
 #include "session.h"
 #include "stages.h"
@@ -105,6 +106,21 @@ void sched_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r
 		    kvr_flight_handle(p->requests, r), &a, sizeof(a));
 }
 
+static bool is_expected(const struct pool *p)
+{
+	/* Publishes nothing: control looks every 10 ms. */
+	return p != NULL && atomic_load_explicit(&p->expected, memory_order_relaxed);
+}
+
+struct refusal sched_refusal(const struct pool *p, enum kvr_wire_code code)
+{
+	struct refusal why = {.code = code};
+
+	if (code == KVR_E_NO_ENDPOINTS && (is_expected(p) || is_expected(p->prefill)))
+		why.retry = RETRY_YES;
+	return why;
+}
+
 static void refuse_job(struct lcore *lc, struct job *j, const struct refusal *why)
 {
 	out_reject(lc, &j->client, j->kind, j->source, j->id, why);
@@ -114,7 +130,7 @@ static void refuse_job(struct lcore *lc, struct job *j, const struct refusal *wh
 static void reject_job(struct lcore *lc, struct job *j, enum kvr_wire_code code,
 		       const struct kvr_sched_decision *d)
 {
-	struct refusal why = {.code = code};
+	struct refusal why = sched_refusal(j->pool, code);
 
 	if (d != NULL)
 		sched_detail(d, why.detail);
@@ -166,7 +182,7 @@ static void abort_send(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 	/* Ended by the client's wish: 0. */
 	const struct kvr_wire_abort a = {.code = r->end.code == KVR_E_ENDED ? 0 : r->end.code};
 
-	out_message(lc, &r->relay.agent, KVR_ABORT, r->relay.source, r->relay.id,
+	out_message(lc, agent_path(lc, &r->relay), KVR_ABORT, r->relay.source, r->relay.id,
 		    kvr_flight_handle(p->requests, r), &a, sizeof(a));
 	r->abort_tries--;
 	r->abort_ns = lc->now_ns + ABORT_EVERY_NS;
@@ -216,8 +232,9 @@ static void release(struct pool *p, struct kvr_flight *r)
 void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr_wire_code code,
 		uint64_t detail0, enum pool_counter how)
 {
-	const struct refusal why = {.code = code, .detail = {detail0}};
+	struct refusal why = sched_refusal(p, code);
 
+	why.detail[0] = detail0;
 	if (r->state == KVR_RQ_ENDED)
 		return;
 	if (r->legs != NULL) {
@@ -273,9 +290,9 @@ static void dispatch(struct lcore *lc, struct pool *p, struct kvr_flight *r, str
 	sched_step(r, KVR_LIFE_SEND);
 	kvr_flight_publish(r); /* before this its worker has nothing to say about it */
 	if (unlikely(j->frames != NULL) && keep_start(lc, r, j))
-		out_dispatch_copy(lc, j, &r->relay.agent, &f);
+		out_dispatch_copy(lc, j, agent_path(lc, &r->relay), &f);
 	else
-		out_dispatch(lc, j, &r->relay.agent, &f);
+		out_dispatch(lc, j, agent_path(lc, &r->relay), &f);
 	pool_count(p, PC_DISPATCHES, 1);
 }
 
@@ -720,26 +737,27 @@ static void deadlines(struct lcore *lc, struct pool *p)
 	}
 }
 
-static void on_tick(struct lcore *lc, struct pool *p, const struct note *n)
+bool sched_tick(struct lcore *lc, void *arg)
 {
+	struct pool *p = arg;
 	uint32_t slot[BURST], got;
 
-	RTE_SET_USED(n);
-	do {
-		got = kvr_sched_expire(p->sched, lc->now_ns, slot, BURST);
-		for (uint32_t i = 0; i < got; i++) {
-			struct kvr_flight *r = kvr_flight_slot(p->requests, slot[i]);
+	got = kvr_sched_expire(p->sched, lc->now_ns, slot, BURST);
+	for (uint32_t i = 0; i < got; i++) {
+		struct kvr_flight *r = kvr_flight_slot(p->requests, slot[i]);
 
-			r->booked = 0;
-			if (r->legs != NULL) {
-				legs_expired(lc, p, r);
-				continue;
-			}
-			sched_fail(lc, p, r, KVR_E_EXPIRED, 0, PC_EXPIRED);
-			sched_abort(lc, p, r);
+		r->booked = 0;
+		if (r->legs != NULL) {
+			legs_expired(lc, p, r);
+			continue;
 		}
-	} while (got == BURST);
+		sched_fail(lc, p, r, KVR_E_EXPIRED, 0, PC_EXPIRED);
+		sched_abort(lc, p, r);
+	}
+	if (got == BURST)
+		return false;
 	deadlines(lc, p);
+	return true;
 }
 
 static void on_missing(struct lcore *lc, struct pool *p, const struct note *n)
@@ -760,11 +778,9 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 	[NOTE_PROGRESS] = on_progress,
 	[NOTE_FIN_ACKED] = on_fin_acked,
 	[NOTE_ABORT_ACK] = on_abort_ack,
-	[NOTE_TICK] = on_tick,
 	[NOTE_SESSION_OPENED] = session_on_opened,
 	[NOTE_SESSION_CLOSED] = session_on_closed,
 	[NOTE_SESSION_RELEASE] = session_on_release,
-	[NOTE_SESSION_DUE] = session_on_due,
 	[NOTE_MISSING] = on_missing,
 	[NOTE_LOADS] = on_loads,
 };

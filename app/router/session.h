@@ -149,6 +149,8 @@ void session_timers(struct lcore *lc, struct pool *p);
 void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n);
 void session_on_closed(struct lcore *lc, struct pool *p, const struct note *n);
 void session_on_release(struct lcore *lc, struct pool *p, const struct note *n);
-void session_on_due(struct lcore *lc, struct pool *p, const struct note *n);
+
+/** The wheel says that this session seems over. */
+void session_due(struct lcore *lc, struct pool *p, struct kvr_session_ref ref);
 
 #endif

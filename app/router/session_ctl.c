@@ -2,14 +2,12 @@
 /* Sessions: memory, and the control thread's part of the table. */
 #include "session.h"
 
+#include "control_pvt.h"
+
 #include <errno.h>
 
 #include <rte_malloc.h>
 #include <rte_random.h>
-
-#define DUE_ROUND                                                                                  \
-	32u /* of a pool and round of 1 ms: the closes they cause are answered in time             \
-	     */
 
 int sessions_create(struct pool *p, uint64_t seed)
 {
@@ -68,24 +66,30 @@ void sessions_destroy(struct pool *p)
 	p->sessions = NULL;
 }
 
+static bool on_due(struct lcore *lc, void *arg)
+{
+	struct due_batch *b = arg;
+
+	while (b->n > 0)
+		session_due(lc, b->pool, b->ref[--b->n]);
+	return true;
+}
+
 void session_round(struct router *rt)
 {
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		const struct pool *p = &rt->pool[i];
-		struct kvr_session_ref due[DUE_ROUND];
-		uint32_t n;
+		struct pool *p = &rt->pool[i];
+		struct due_batch *b = &rt->ctl->due[i];
 
-		if (p->sessions == NULL ||
+		if (p->sessions == NULL || call_busy(&b->call) ||
 		    !kvr_session_behind(p->sessions->table, rt->control.now_ns))
 			continue;
-		n = kvr_session_due(p->sessions->table, rt->control.now_ns, due, DUE_ROUND);
-		for (uint32_t k = 0; k < n; k++) {
-			const struct note note = {.type = NOTE_SESSION_DUE,
-						  .tokens = due[k].entry,
-						  .cached = due[k].gen};
-
-			/* Lost when the ring is full; the table tells again in a second. */
-			rte_ring_enqueue_elem(p->notes, (void *)(uintptr_t)&note, sizeof(note));
-		}
+		b->n = kvr_session_due(p->sessions->table, rt->control.now_ns, b->ref, DUE_ROUND);
+		if (b->n == 0)
+			continue;
+		b->pool = p;
+		b->call.fn = on_due;
+		b->call.arg = b;
+		call_start(rt, p->sched_lcore, &b->call);
 	}
 }

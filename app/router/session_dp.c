@@ -698,9 +698,8 @@ void session_on_release(struct lcore *lc, struct pool *p, const struct note *n)
 	rte_pktmbuf_free(m);
 }
 
-void session_on_due(struct lcore *lc, struct pool *p, const struct note *n)
+void session_due(struct lcore *lc, struct pool *p, struct kvr_session_ref ref)
 {
-	const struct kvr_session_ref ref = {n->tokens, n->cached};
 	struct kvr_session_ended e;
 
 	if (!kvr_session_confirm(p->sessions->table, ref, lc->now_ns, &e))

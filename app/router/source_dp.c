@@ -79,9 +79,17 @@ void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 {
 	struct refusal why = {.code = code};
 
-	in_count(lc, IN_REJECTED);
 	if (code == KVR_E_COOKIE)
 		why.detail[0] = kvr_cookie(&lc->rt->cookie_key, from, lc->now_ns);
+	source_refuse_as(lc, m, from, &why);
+}
+
+void source_refuse_as(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		      const struct refusal *why)
+{
+	const enum kvr_wire_code code = why->code;
+
+	in_count(lc, IN_REJECTED);
 	if ((code == KVR_E_RATE_LIMITED || !kvr_code_retryable(code)) &&
 	    !take(lc, from, KVR_SOURCE_ANSWERS)) {
 		in_count(lc, IN_UNANSWERED);
@@ -89,7 +97,7 @@ void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 		rte_pktmbuf_free(m);
 		return;
 	}
-	out_reject_frame(lc, m, from, &why);
+	out_reject_frame(lc, m, from, why);
 }
 
 uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question)

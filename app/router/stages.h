@@ -75,9 +75,18 @@ enum kvr_wire_code source_route(struct lcore *lc, struct rte_mbuf *m, const stru
 void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 		   enum kvr_wire_code code);
 
+/** The same with more than a code to say. */
+void source_refuse_as(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		      const struct refusal *why);
+
 /** Most bytes of an answer to @p question bytes from @p from, whose address is not proven; 0: any
  * number. */
 uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question);
+
+/* ---- heartbeat_dp.c ---- */
+
+/** HEARTBEAT: mark it and answer. */
+void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /* ---- job_dp.c ---- */
 
@@ -152,8 +161,7 @@ uint32_t event_poll(struct lcore *lc, struct pool *p);
 void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, const struct kvr_worker *w);
 
 /** A heartbeat says which event comes next: ask for what is missing, a dump if that is all. */
-void event_heartbeat(struct lcore *lc, struct pool *p, const struct kvr_worker *w,
-		     const struct kvr_wire_rank_load *load);
+void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *load);
 
 /**
  * Enter a decision for @p rank of @p worker as predicted blocks, through the event lcore. Leaves
@@ -165,6 +173,13 @@ void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t ran
 
 /** Handle one burst of notes of @p p, admit waiting requests, serve timers. @return notes. */
 uint32_t sched_poll(struct lcore *lc, struct pool *p);
+
+/** Expire bookings and look after deadlines, every 10 ms. A struct call's function: @p pool is the
+ * struct pool. */
+bool sched_tick(struct lcore *lc, void *pool);
+
+/** What to tell a client whose request was refused with @p code. */
+struct refusal sched_refusal(const struct pool *p, enum kvr_wire_code code);
 
 /** Bring the gauges among the pool's counters up to date. */
 void sched_gauges(struct pool *p);

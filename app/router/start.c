@@ -12,10 +12,12 @@
 #include <rte_memory.h>
 #include <rte_random.h>
 
+#include "control.h"
 #include "host.h"
 #include "log.h"
 #include "stages.h"
 
+#define CTL_MBUFS     511u  /* frames of control on their way out */
 #define SOURCES	      4096u /* that an ingress lcore tells apart: 288 KiB */
 #define CONTROL_BURST 1024u /* CONNECT and HELLO of a source at once: a host's engines start */
 
@@ -104,6 +106,20 @@ int start_ports(struct router *rt, char *err, size_t errlen)
 			rt->max_frame = RTE_MIN(rt->max_frame, l->max_frame4);
 		if (l->max_frame6 != 0)
 			rt->max_frame = RTE_MIN(rt->max_frame, l->max_frame6);
+		rt->ctl_frame = RTE_MAX(rt->ctl_frame, RTE_MAX(l->max_frame4, l->max_frame6));
+	}
+	/* As long as the ports: they may hold what control has sent to the very end. */
+	rt->ctl_mbufs = rte_pktmbuf_pool_create_by_ops(
+		"ctl_mbufs", CTL_MBUFS, 0, 0,
+		rte_pktmbuf_data_room_size(kvr_port_pool(rt->port[0])), SOCKET_ID_ANY,
+		"ring_mp_sc");
+	if (rt->ctl_mbufs == NULL) {
+		snprintf(err, errlen,
+			 "no memory for the buffers of control: raise [router] "
+			 "memory_mb (now %u)",
+			 rt->conf.opt.memory_mb);
+		stop_ports(rt);
+		return -ENOMEM;
 	}
 	return 0;
 }
@@ -112,6 +128,8 @@ void stop_ports(struct router *rt)
 {
 	while (rt->n_ports > 0)
 		kvr_port_destroy(rt->port[--rt->n_ports]);
+	rte_mempool_free(rt->ctl_mbufs);
+	rt->ctl_mbufs = NULL;
 }
 
 /* ---- buffers ---- */
@@ -138,10 +156,8 @@ int start_buffers(struct router *rt, char *err, size_t errlen)
 		"frame_lists", n,
 		sizeof(struct frame_list) + KVR_WIRE_MAX_FRAGMENTS * sizeof(struct rte_mbuf *), 0,
 		0, NULL, NULL, NULL, NULL, SOCKET_ID_ANY, 0);
-	rt->control_ring =
-		rte_ring_create("control", rt->sizes.ring_size, SOCKET_ID_ANY, RING_F_SC_DEQ);
 	if (rt->small_bufs == NULL || rt->hash_bufs == NULL || rt->hint_bufs == NULL ||
-	    rt->frame_lists == NULL || rt->control_ring == NULL) {
+	    rt->frame_lists == NULL) {
 		snprintf(err, errlen,
 			 "no memory for %u large buffers: raise [router] memory_mb (now %u) or "
 			 "lower large_buffers or the pools' max_jobs",
@@ -154,12 +170,10 @@ int start_buffers(struct router *rt, char *err, size_t errlen)
 
 void stop_buffers(struct router *rt)
 {
-	rte_ring_free(rt->control_ring);
 	rte_mempool_free(rt->frame_lists);
 	rte_mempool_free(rt->hint_bufs);
 	rte_mempool_free(rt->hash_bufs);
 	rte_mempool_free(rt->small_bufs);
-	rt->control_ring = NULL;
 	rt->frame_lists = rt->hint_bufs = rt->hash_bufs = rt->small_bufs = NULL;
 }
 
@@ -174,7 +188,7 @@ int start_registry(struct router *rt, char *err, size_t errlen)
 	RTE_SET_USED(errlen);
 	rt->registry = kvr_registry_create(rt->conf.opt.max_workers, rt->seed);
 	rt->qsbr = rte_zmalloc("qsbr", size, RTE_CACHE_LINE_SIZE);
-	if (rt->registry != NULL)
+	if (rt->registry != NULL && control_create(rt) == 0)
 		v = kvr_view_build(rt->registry);
 	if (v == NULL || rt->qsbr == NULL) {
 		kvr_view_free(v);
@@ -191,6 +205,7 @@ void stop_registry(struct router *rt)
 	kvr_view_free(atomic_load_explicit(&rt->view, memory_order_relaxed));
 	atomic_store_explicit(&rt->view, NULL, memory_order_relaxed);
 	rte_free(rt->qsbr);
+	control_destroy(rt);
 	kvr_registry_destroy(rt->registry);
 	rt->qsbr = NULL;
 	rt->registry = NULL;
@@ -261,9 +276,14 @@ static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 			return -ENOMEM;
 	}
 	lc->reasm = kvr_reasm_create(&rc);
+	if (i == 0)
+		lc->egress_ctl = rte_ring_create_elem("egress_ctl", sizeof(struct egress_note),
+						      rte_align32pow2(CTL_MBUFS + 1), SOCKET_ID_ANY,
+						      RING_F_SP_ENQ | RING_F_SC_DEQ);
 	lc->sources = kvr_source_create(SOURCES, rte_rand());
 	lc->proven = kvr_source_create(SOURCES, rte_rand());
-	return lc->egress == NULL || lc->reasm == NULL || lc->sources == NULL || lc->proven == NULL
+	return lc->egress == NULL || (i == 0 && lc->egress_ctl == NULL) || lc->reasm == NULL ||
+			       lc->sources == NULL || lc->proven == NULL
 		       ? -ENOMEM
 		       : 0;
 }
@@ -299,6 +319,7 @@ int start_lcores(struct router *rt, char *err, size_t errlen)
 		lc->qsbr_id = i;
 		lc->lcore_id = EAL_LCORE(i);
 		lc->via = rt->lcore[0];
+		lc->out = rt->lcore[0]->egress;
 		snprintf(name, sizeof(name), "calls%u", i);
 		lc->calls = rte_ring_create(name, 64, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
 		if (lc->calls == NULL || (i < rt->conf.n_ingress && ingress_init(rt, lc, i) < 0))
@@ -306,6 +327,8 @@ int start_lcores(struct router *rt, char *err, size_t errlen)
 	}
 	lcore_init(rt, &rt->control, rt->conf.n_lcores);
 	rt->control.via = rt->lcore[0];
+	rt->control.out = rt->lcore[0]->egress_ctl;
+	rt->control.mbufs = rt->ctl_mbufs;
 	return 0;
 fail:
 	snprintf(err, errlen, "no memory for polling lcore %u: raise [router] memory_mb (now %u)",
@@ -315,15 +338,22 @@ fail:
 }
 
 /* Frames that were on their way when the lcores stopped. */
-static void drain_egress(struct lcore *lc)
+static void drain_egress(struct rte_ring *r)
 {
 	struct egress_note e;
+
+	while (r != NULL && rte_ring_dequeue_elem(r, &e, sizeof(e)) == 0)
+		rte_pktmbuf_free(e.m);
+	rte_ring_free(r);
+}
+
+static void drain_joins(struct rte_ring *r)
+{
 	struct rte_mbuf *m;
 
-	while (lc->egress != NULL && rte_ring_dequeue_elem(lc->egress, &e, sizeof(e)) == 0)
-		rte_pktmbuf_free(e.m);
-	while (lc->joins != NULL && rte_ring_dequeue(lc->joins, (void **)&m) == 0)
+	while (r != NULL && rte_ring_dequeue(r, (void **)&m) == 0)
 		rte_pktmbuf_free(m);
+	rte_ring_free(r);
 }
 
 void stop_lcores(struct router *rt)
@@ -331,12 +361,12 @@ void stop_lcores(struct router *rt)
 	while (rt->n_lcores > 0) {
 		struct lcore *lc = rt->lcore[--rt->n_lcores];
 
-		drain_egress(lc);
+		drain_egress(lc->egress);
+		drain_egress(lc->egress_ctl);
 		kvr_reasm_destroy(lc->reasm);
 		kvr_source_destroy(lc->sources);
 		kvr_source_destroy(lc->proven);
-		rte_ring_free(lc->egress);
-		rte_ring_free(lc->joins);
+		drain_joins(lc->joins);
 		rte_ring_free(lc->calls);
 		rte_free(lc->hints);
 		rte_free(lc);

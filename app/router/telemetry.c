@@ -9,7 +9,7 @@
 #include <rte_version.h>
 
 #include "balance.h"
-#include "control.h"
+#include "control_pvt.h"
 #include "decisions.h"
 #include "kvr_ctl.h"
 #include "router.h"
@@ -66,7 +66,7 @@ static void add_worker(struct router *rt, struct rte_tel_data *list, const struc
 	rte_tel_data_add_dict_u64(d, "dp_size", w->dp_size);
 	rte_tel_data_add_dict_u64(d, "epoch", w->epoch);
 	rte_tel_data_add_dict_u64(d, "bookings", w->bookings);
-	rte_tel_data_add_dict_u64(d, "silent_ms", (now_ns(rt) - w->last_seen_ns) / 1000000);
+	rte_tel_data_add_dict_u64(d, "silent_ms", worker_silence(rt, w) / 1000000);
 	rte_tel_data_add_dict_u64(d, "state_ms", (now_ns(rt) - w->since_ns) / 1000000);
 	rte_tel_data_add_dict_u64(d, "total_kv_blocks", w->total_kv_blocks);
 	rte_tel_data_add_dict_string(d, "address", kvr_path_text(&w->path, text, sizeof(text)));
@@ -87,7 +87,7 @@ static int cmd_workers(void *arg, const char *params, struct rte_tel_data *d)
 	if (kvr_ctl_args(&a, params) < 0 || a.n > 1 ||
 	    (a.n == 1 && kvr_ctl_arg_u64(&a, 0, 0, UINT32_MAX, &from) < 0))
 		return kvr_ctl_error(d, EINVAL, "expected nothing or the number to start from");
-	control_bookings(rt);
+	control_bookings(rt, (uint32_t)from, PAGE);
 	n = kvr_registry_count(rt->registry);
 	list = rte_tel_data_alloc();
 	if (list == NULL)

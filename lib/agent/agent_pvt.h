@@ -6,8 +6,9 @@
  * @file
  * Inside of the agent. Four independent state machines on one link:
  *
- * - registration (register.c): HELLO until WELCOME, then HEARTBEAT; silence or "unknown worker"
- *   leads back to HELLO with the same epoch; GOODBYE until answered.
+ * - registration (register.c): HELLO until WELCOME, then HEARTBEAT; silence, "unknown worker",
+ *   "stale epoch" or "not allowed" lead back to HELLO with the same epoch; when that one is stale,
+ * a new life begins with a greater one; GOODBYE until answered.
  * - requests (dispatch.c, respond.c): one slot per handle. A slot that is over is kept, oldest
  *   first to go, so that late copies of its DISPATCH are answered and not run.
  * - sessions (session.c): the answers given lately, so that copies get the same and call nobody.
@@ -154,6 +155,7 @@ struct kvr_agent {
 	uint64_t heard_us; /* last answer to a heartbeat */
 	uint64_t again_us; /* when the router has made us say HELLO again; 0: never */
 	bool registered, leaving;
+	bool reborn; /* a new life of ours begins with the next WELCOME */
 	struct kvr_agent_status status;
 	uint32_t frame_bytes; /* both sides take */
 	/* requests */

@@ -154,11 +154,12 @@ static void adopt_frame(struct kvr_agent *a, uint32_t router_max)
 void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_welcome *w = (const void *)body;
-	const bool new_life = a->router_epoch != 0 && a->router_epoch != h->epoch;
+	const bool new_life = a->reborn || (a->router_epoch != 0 && a->router_epoch != h->epoch);
 
 	if (a->registered || a->leaving)
 		return; /* a late copy */
 	a->registered = true;
+	a->reborn = false;
 	a->router_epoch = h->epoch;
 	a->heartbeat_ms = w->heartbeat_ms;
 	a->dead_ms = w->dead_ms;
@@ -194,15 +195,36 @@ void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr 
 	tell_state(a, (enum kvr_agent_state)w->state, w->bookings, 0, "");
 }
 
-/* HELLO was refused: tell why; what will pass by itself is asked for as before. */
-static void hello_refused(struct kvr_agent *a, enum kvr_refusal what, uint16_t code,
-			  const char *text)
+/*
+ * The router has given this life up: what it had of us has ended there. Another one begins, above
+ * the last it knows; events start with a dump.
+ */
+static bool begin_life(struct kvr_agent *a, uint64_t last)
 {
+	const uint64_t epoch = RTE_MAX(last, a->link.conf.epoch) + 1;
+
+	if (last == 0 || epoch > UINT32_MAX)
+		return false; /* somebody has used them up: an operator must look */
+	a->link.conf.epoch = (uint32_t)epoch;
+	a->reborn = true;
+	kvr_agent__forget_others(a, 0); /* no router has epoch 0: all of it */
+	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);
+	a->backoff_us = AGENT_HELLO_US;
+	send_hello(a);
+	return true;
+}
+
+/* HELLO was refused: tell why; what will pass by itself is asked for as before. */
+static void hello_refused(struct kvr_agent *a, enum kvr_refusal what,
+			  const struct kvr_wire_rejected *w, const char *text)
+{
+	if (w->code == KVR_E_STALE_EPOCH && begin_life(a, w->detail[0]))
+		return;
 	if (what == KVR_REFUSAL_SLOW) {
 		a->backoff_us = AGENT_HELLO_US; /* keep asking, without hurry */
 		kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + AGENT_REFUSED_US);
 	}
-	tell_state(a, KVR_AGENT_OFFLINE, 0, code, text);
+	tell_state(a, KVR_AGENT_OFFLINE, 0, w->code, text);
 }
 
 void kvr_agent__on_rejected(struct kvr_agent *a, const uint8_t *body)
@@ -218,7 +240,7 @@ void kvr_agent__on_rejected(struct kvr_agent *a, const uint8_t *body)
 		if (w->kind == KVR_GOODBYE && what == KVR_REFUSAL_DONE)
 			kvr_agent__on_goodbye_ack(a);
 	} else if (w->kind == KVR_HELLO && !registered) {
-		hello_refused(a, what, w->code, text);
+		hello_refused(a, what, w, text);
 	} else if (what == KVR_REFUSAL_HELLO && registered) {
 		kvr_agent__say_hello(a);
 		if (w->code != KVR_E_UNKNOWN_WORKER) /* which is no more than a restart */

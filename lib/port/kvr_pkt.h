@@ -69,6 +69,8 @@ struct kvr_pkt_rules {
 	bool verify_udp;  /* verify UDP checksums the NIC did not; else they are trusted */
 	uint16_t n_allow; /* 0: everybody */
 	struct kvr_prefix allow[KVR_PKT_MAX_ALLOW];
+	uint16_t n_agents; /* 0: everybody who may speak */
+	struct kvr_prefix agents[KVR_PKT_MAX_ALLOW];
 };
 
 /** What the NIC said about checksums. */
@@ -107,5 +109,8 @@ bool kvr_pkt_reply_for(const struct kvr_pkt *p, const uint8_t *data, struct kvr_
 
 /** Parse "10.0.0.0/8" or "fd00::/8" (no length: one address). @return 0 or -EINVAL. */
 int kvr_prefix_parse(const char *text, struct kvr_prefix *out);
+
+/** Whether agents at @p ip (IPv4 mapped) may register workers. Any thread. */
+bool kvr_pkt_agent_allowed(const struct kvr_pkt_rules *r, const uint8_t ip[16]);
 
 #endif

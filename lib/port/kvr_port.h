@@ -56,6 +56,7 @@ struct kvr_port_conf {
 	bool promiscuous;
 	char allow[256]; /* source prefixes, blank-separated; all empty = everybody */
 	char allow2[256], allow3[256], allow4[256];
+	char allow_agents[256], allow_agents2[256]; /* of these, whose agents may say HELLO */
 	bool cookie; /* addresses must prove themselves before they get more than they send */
 	uint32_t source_rate;	 /* requests a second of one source; 0 = no limit */
 	uint32_t source_burst;	 /* at once */
@@ -129,6 +130,9 @@ int kvr_port_tel(struct kvr_port *p, struct rte_tel_data *d);
 /** Getters. Any thread. */
 unsigned int kvr_port_index(const struct kvr_port *p);
 const struct kvr_local *kvr_port_local(const struct kvr_port *p);
+
+/** Whether agents at @p ip (IPv4 mapped) may register workers here. Any thread. */
+bool kvr_port_agent_allowed(const struct kvr_port *p, const uint8_t ip[16]);
 struct rte_mempool *kvr_port_pool(struct kvr_port *p);
 struct kvr_stats *kvr_port_stats(struct kvr_port *p);
 

@@ -21,21 +21,31 @@ static inline uint32_t left(const struct cursor *c)
 	return c->end - c->at;
 }
 
-static bool allowed(const struct kvr_pkt_rules *r, const uint8_t ip[16])
+static bool one_of(const struct kvr_prefix list[], uint32_t n, const uint8_t ip[16])
 {
 	uint64_t a[2];
 
-	if (r->n_allow == 0)
+	if (n == 0)
 		return true;
 	memcpy(a, ip, sizeof(a));
 	/* At most 64 prefixes: a walk over 2 KiB beats a trie's dependent loads. */
-	for (uint32_t i = 0; i < r->n_allow; i++) {
-		const struct kvr_prefix *p = &r->allow[i];
+	for (uint32_t i = 0; i < n; i++) {
+		const struct kvr_prefix *p = &list[i];
 
 		if ((((a[0] & p->mask[0]) ^ p->addr[0]) | ((a[1] & p->mask[1]) ^ p->addr[1])) == 0)
 			return true;
 	}
 	return false;
+}
+
+static bool allowed(const struct kvr_pkt_rules *r, const uint8_t ip[16])
+{
+	return one_of(r->allow, r->n_allow, ip);
+}
+
+bool kvr_pkt_agent_allowed(const struct kvr_pkt_rules *r, const uint8_t ip[16])
+{
+	return one_of(r->agents, r->n_agents, ip);
 }
 
 /* 0xffff when the checksum over pseudo header and `len` bytes is right. */

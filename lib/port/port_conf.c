@@ -79,6 +79,10 @@ const struct kvr_opt kvr_port_opts[] = {
 	{.name = "allow2", TEXT(allow2), .help = "more of allow"},
 	{.name = "allow3", TEXT(allow3), .help = "more of allow"},
 	{.name = "allow4", TEXT(allow4), .help = "more of allow"},
+	{.name = "allow_agents",
+	 TEXT(allow_agents),
+	 .help = "of these, source prefixes whose agents may register workers; none = all of them"},
+	{.name = "allow_agents2", TEXT(allow_agents2), .help = "more of allow_agents"},
 	{.name = "cookie",
 	 .type = KVR_OPT_BOOL,
 	 AT(cookie),
@@ -169,7 +173,7 @@ int kvr_port__fail(struct port_err e, int rc, const char *fmt, ...)
 	return rc;
 }
 
-static int parse_allow(struct kvr_pkt_rules *r, const char *key, const char *list,
+static int parse_allow(struct kvr_prefix out[], uint16_t *n, const char *key, const char *list,
 		       struct port_err e)
 {
 	char text[sizeof(((struct kvr_port_conf *)0)->allow)], *save = NULL;
@@ -177,17 +181,17 @@ static int parse_allow(struct kvr_pkt_rules *r, const char *key, const char *lis
 	snprintf(text, sizeof(text), "%s", list);
 	for (char *w = strtok_r(text, " \t,", &save); w != NULL;
 	     w = strtok_r(NULL, " \t,", &save)) {
-		if (r->n_allow == KVR_PKT_MAX_ALLOW)
+		if (*n == KVR_PKT_MAX_ALLOW)
 			return kvr_port__fail(e, -EINVAL,
 					      "%s: \"%s\" is one too many, allowed: %u "
-					      "prefixes in all allow keys",
+					      "prefixes in all keys of this name",
 					      key, w, KVR_PKT_MAX_ALLOW);
-		if (kvr_prefix_parse(w, &r->allow[r->n_allow]) != 0)
+		if (kvr_prefix_parse(w, &out[*n]) != 0)
 			return kvr_port__fail(e, -EINVAL,
 					      "%s: got \"%s\", allowed: prefixes such as "
 					      "10.0.0.0/8 fd00::/8, blank-separated",
 					      key, w);
-		r->n_allow++;
+		(*n)++;
 	}
 	return 0;
 }
@@ -295,13 +299,17 @@ int kvr_port_rules(const struct kvr_port_conf *conf, unsigned int index, struct 
 	if (rc == 0 && strncmp(conf->device, "net_memif", 9) == 0)
 		rc = check_memif(conf->device, e);
 	if (rc == 0)
-		rc = parse_allow(r, "allow", conf->allow, e);
+		rc = parse_allow(r->allow, &r->n_allow, "allow", conf->allow, e);
 	if (rc == 0)
-		rc = parse_allow(r, "allow2", conf->allow2, e);
+		rc = parse_allow(r->allow, &r->n_allow, "allow2", conf->allow2, e);
 	if (rc == 0)
-		rc = parse_allow(r, "allow3", conf->allow3, e);
+		rc = parse_allow(r->allow, &r->n_allow, "allow3", conf->allow3, e);
 	if (rc == 0)
-		rc = parse_allow(r, "allow4", conf->allow4, e);
+		rc = parse_allow(r->allow, &r->n_allow, "allow4", conf->allow4, e);
+	if (rc == 0)
+		rc = parse_allow(r->agents, &r->n_agents, "allow_agents", conf->allow_agents, e);
+	if (rc == 0)
+		rc = parse_allow(r->agents, &r->n_agents, "allow_agents2", conf->allow_agents2, e);
 	l->udp_port = (uint16_t)conf->udp_port;
 	l->max_frame4 = (uint16_t)(conf->mtu - 20 - 8);
 	l->max_frame6 = (uint16_t)(conf->mtu - 40 - 8);

@@ -174,3 +174,8 @@ uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
 	kvr_stats_add(q->row, KVR_PORT_RX_VERDICT + KVR_PKT_UDP, kept);
 	return kept;
 }
+
+bool kvr_port_agent_allowed(const struct kvr_port *p, const uint8_t ip[16])
+{
+	return kvr_pkt_agent_allowed(&p->rules, ip);
+}

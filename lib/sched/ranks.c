@@ -125,20 +125,27 @@ static void taints_put(struct kvr_sched *s, const struct worker *e,
 
 /* ---- ranks ------------------------------------------------------------------------------- */
 
-static void rank_remove(struct kvr_sched *s, uint32_t r, uint64_t now)
+/* End up to n bookings of the rank. @return how many of the n are left. */
+static uint32_t rank_drop(struct kvr_sched *s, uint32_t r, uint32_t n, uint64_t now)
 {
-	struct rank *rank = &s->rank[r];
-	uint64_t id = s->worker[rank->worker].id;
-	uint32_t dp = rank->dp_rank, gen = rank->gen + 1;
-
-	while (rank->bk_head != NIL) {
-		uint32_t slot = rank->bk_head;
+	for (; n > 0 && s->rank[r].bk_head != NIL; n--) {
+		uint32_t slot = s->rank[r].bk_head;
 
 		kvr_sched__unbook(s, slot, now);
 		s->cnt.dropped++;
 		if (s->ops.dropped != NULL)
 			s->ops.dropped(s->ops.arg, slot, r);
 	}
+	return n;
+}
+
+static void rank_remove(struct kvr_sched *s, uint32_t r, uint64_t now)
+{
+	struct rank *rank = &s->rank[r];
+	uint64_t id = s->worker[rank->worker].id;
+	uint32_t dp = rank->dp_rank, gen = rank->gen + 1;
+
+	rank_drop(s, r, UINT32_MAX, now);
 	kvr_sched__lane_lost(s, r);
 	taints_clear(s, r);
 	bit_put(s->used, r, false);
@@ -294,6 +301,17 @@ int kvr_sched_worker_set(struct kvr_sched *s, const struct kvr_sched_worker *w, 
 	kvr_sched__ready(s);
 	s->changed = true;
 	return 0;
+}
+
+uint32_t kvr_sched_worker_drop(struct kvr_sched *s, uint64_t id, uint32_t n, uint64_t now)
+{
+	uint32_t at = kvr_sched__worker(s, id);
+
+	if (at == NIL)
+		return 0;
+	for (uint32_t i = 0; i < s->worker[at].dp_size && n > 0; i++)
+		n = rank_drop(s, s->order[s->worker[at].at + i], n, now);
+	return s->worker[at].bookings;
 }
 
 int kvr_sched_worker_gone(struct kvr_sched *s, uint64_t id, uint64_t now)

@@ -337,7 +337,8 @@ enum kvr_wire_code {
 	KVR_E_STALE_EPOCH = 97,
 	KVR_E_WORKER_CONFIG = 98, /* block size, ranks or another field does not fit the pool */
 	KVR_E_WORKER_LIMIT = 99,  /* no room for more workers or ranks */
-	KVR_E_MAX = 100,
+	KVR_E_WORKER_ALIVE = 100, /* retryable: another address speaks for the worker */
+	KVR_E_MAX = 101,
 };
 
 /** What a source has too much of: detail[0] of SourceLimit. */

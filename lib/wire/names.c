@@ -100,6 +100,7 @@ static const struct {
 	[KVR_E_STALE_EPOCH] = {"StaleEpoch", false},
 	[KVR_E_WORKER_CONFIG] = {"WorkerConfig", false},
 	[KVR_E_WORKER_LIMIT] = {"WorkerLimit", false},
+	[KVR_E_WORKER_ALIVE] = {"WorkerAlive", true},
 };
 
 const struct kvr_kind_info *kvr_kind_info(uint8_t kind)

@@ -15,9 +15,17 @@
  * after a QSBR grace period (the caller's part). Lookups in a view cost one or two cache lines:
  * an open-addressed array of worker numbers at most half full, then the worker's entry.
  *
+ * The one thing that packet lcores write is a worker's *beat*: words in which the lcore that sees a
+ * heartbeat leaves when it was and what it said. A beat lives as long as its worker or a view that
+ * has it.
+ *
+ * Of workers that have gone the registry keeps the last epoch (a tombstone), so that a late frame
+ * does not bring back a life that is over. Tombstones are bounded, the oldest are forgotten.
+ *
  * Pure: links without EAL; time is handed in as nanoseconds of any monotonic clock.
  */
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -38,11 +46,30 @@ struct kvr_worker_transfer {
 	char taint[KVR_WORKER_TEXT]; /* of decode workers that can be reached; "" = not known */
 };
 
+/** What a heartbeat has said of one rank. */
+struct kvr_beat_load {
+	_Atomic uint64_t kv_used_blocks; /* UINT64_MAX: not reported */
+	_Atomic uint64_t next_event_id;
+	_Atomic uint32_t fresh; /* not taken yet */
+};
+
+/**
+ * Where the heartbeats of a worker leave their marks. Two lcores may write at one time, when the
+ * worker has just moved: each word is whole by itself.
+ */
+struct kvr_beat {
+	_Atomic uint64_t heard_ns; /* clock of the lcore that heard it; 0 never. Lcores: w */
+	_Atomic uint32_t state; /* answered to the next one; enum kvr_wire_worker_state. Control */
+	_Atomic uint32_t bookings; /* the same */
+	uint32_t refs;		   /* the worker, and every view that has it. Control */
+	uint32_t n;
+	struct kvr_beat_load load[]; /* of rank dp_start + i */
+};
+
 /** What a worker says of itself when it joins, and what the router knows of it. Control: rw. */
 struct kvr_worker {
 	uint64_t id;
 	uint32_t epoch;
-	uint32_t last_epoch; /* of the life before, 0 none: a late HELLO must not end this one */
 	uint32_t pool;
 	enum kvr_wire_worker_state state;
 	uint32_t dp_start;
@@ -51,10 +78,14 @@ struct kvr_worker {
 	uint64_t total_kv_blocks;	 /* 0 unknown */
 	uint8_t role;			 /* enum kvr_wire_role */
 	uint8_t flags;			 /* KVR_HELLO_F_* */
+	bool moved;			 /* `path` has changed in this life */
+	uint64_t said; /* digest of the HELLO: a life does not change what it is */
 	struct kvr_path path;
-	uint64_t last_seen_ns;
-	uint64_t since_ns;		     /* of this state */
-	uint32_t bookings;		     /* as last told by the scheduler */
+	struct kvr_beat *beat; /* from kvr_worker_beat() */
+	uint64_t told_ns;      /* beat->heard_ns when it was last looked at */
+	uint64_t last_seen_ns; /* a heartbeat was found then, on the clock of kvr_live */
+	uint64_t since_ns;     /* of this state */
+	uint32_t bookings;     /* as last told by the scheduler */
 	struct kvr_worker_transfer transfer; /* prefill workers */
 	uint32_t rank[KVR_WORKER_MAX_RANKS]; /* dense index of rank dp_start + i in its pool */
 };
@@ -70,12 +101,14 @@ struct kvr_view_worker {
 	uint32_t first_rank; /* index into kvr_view::rank of dp_start's dense rank index */
 	struct kvr_path path;
 	const struct kvr_worker_transfer *transfer; /* in the view; prefill workers, else NULL */
+	struct kvr_beat *beat;
 };
 
 /** Immutable copy of the registry for packet lcores. */
 struct kvr_view {
 	uint32_t n;
-	uint32_t mask; /* of the index */
+	uint32_t mask;	/* of the index */
+	uint32_t moved; /* workers whose path is not the one they joined with */
 	uint64_t seed;
 	uint32_t *index; /* worker number + 1, 0 = empty */
 	uint32_t *rank;
@@ -98,8 +131,18 @@ struct kvr_worker *kvr_registry_find(struct kvr_registry *r, uint64_t id);
  */
 struct kvr_worker *kvr_registry_add(struct kvr_registry *r, uint64_t id, uint64_t now_ns);
 
-/** Forget a worker. Its memory may be reused by the next add. */
+/** Forget a worker but for its epoch. Its memory may be reused by the next add. */
 void kvr_registry_del(struct kvr_registry *r, struct kvr_worker *w);
+
+/** The same in two steps: it is not found any more; then its memory is given back. */
+void kvr_registry_take(struct kvr_registry *r, struct kvr_worker *w);
+void kvr_worker_free(struct kvr_worker *w);
+
+/** Last epoch of a worker that has gone, as far as that is remembered; else 0. */
+uint32_t kvr_registry_last_epoch(const struct kvr_registry *r, uint64_t id);
+
+/** Give @p w its beat, for the ranks it has. @return 0 or -ENOMEM. */
+int kvr_worker_beat(struct kvr_worker *w);
 
 /** Workers alive, in order of joining; @p i below kvr_registry_count(). */
 uint32_t kvr_registry_count(const struct kvr_registry *r);
@@ -123,5 +166,31 @@ const struct kvr_view_worker *kvr_view_find(const struct kvr_view *v, uint64_t i
 
 /** Dense rank index of (worker, dp_rank), or KVR_RANK_NONE. Any lcore. */
 uint32_t kvr_view_rank(const struct kvr_view *v, const struct kvr_view_worker *w, uint32_t dp_rank);
+
+/* ---- the clock that silence is measured with ---- */
+
+/**
+ * A clock that stands still while its owner could not listen. Silence of a worker counts only while
+ * the router reads what arrives: a stop of the process, of the virtual machine or of one lcore is
+ * credited to every worker, and nobody is judged before what has piled up has been read.
+ */
+struct kvr_live {
+	uint64_t now_ns;  /* of this clock */
+	uint64_t real_ns; /* of the other one when this one last moved */
+	uint64_t most_ns; /* one step is never longer */
+};
+
+/** Let the clock go on to @p real_ns, by at most one step; not at all unless @p read: all that had
+ * arrived when it last moved has been read. @return its time. */
+static inline uint64_t kvr_live_pass(struct kvr_live *l, uint64_t real_ns, bool read)
+{
+	const uint64_t passed = real_ns - l->real_ns;
+
+	if (!read)
+		return l->now_ns;
+	l->real_ns = real_ns;
+	l->now_ns += passed < l->most_ns ? passed : l->most_ns;
+	return l->now_ns;
+}
 
 #endif

@@ -1,17 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "kvr_worker.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <rte_common.h>
+
 #include "kvr_errno.h"
 #include "kvr_rand.h"
+
+#define TOMB_WAYS 8u
+
+struct tomb {
+	uint64_t id;
+	uint32_t epoch; /* 0: free */
+	uint32_t age;	/* number of the death: the least is the oldest, wrapping */
+};
 
 struct kvr_registry {
 	uint32_t max;
 	uint32_t n;
 	uint64_t seed;
 	struct kvr_worker **worker; /* in order of joining */
+	uint32_t tomb_mask;	    /* of rows of TOMB_WAYS */
+	uint32_t deaths;
+	struct tomb *tomb;
 };
 
 static const char *const state_names[] = {
@@ -43,20 +57,83 @@ struct kvr_registry *kvr_registry_create(uint32_t max_workers, uint64_t seed)
 		return NULL;
 	r->max = max_workers;
 	r->seed = seed;
+	/* Four for every worker that may live. */
+	while ((r->tomb_mask + 1) * TOMB_WAYS < 4 * max_workers)
+		r->tomb_mask = 2 * r->tomb_mask + 1;
 	r->worker = calloc(max_workers, sizeof(*r->worker));
-	if (r->worker == NULL) {
-		free(r);
+	r->tomb = calloc((r->tomb_mask + 1) * TOMB_WAYS, sizeof(*r->tomb));
+	if (r->worker == NULL || r->tomb == NULL) {
+		kvr_registry_destroy(r);
 		return kvr_null(ENOMEM);
 	}
 	return r;
 }
+
+static struct tomb *tomb_row(const struct kvr_registry *r, uint64_t id)
+{
+	return &r->tomb[((uint32_t)kvr_mix64(id ^ ~r->seed) & r->tomb_mask) * TOMB_WAYS];
+}
+
+/* In the place of the same worker, of nobody, or of the one that has been dead for longest. */
+static void bury(struct kvr_registry *r, uint64_t id, uint32_t epoch)
+{
+	struct tomb *row = tomb_row(r, id), *best = &row[0];
+
+	for (uint32_t i = 0; i < TOMB_WAYS; i++) {
+		struct tomb *t = &row[i];
+
+		if (t->epoch != 0 && t->id == id) {
+			best = t;
+			break;
+		}
+		if (best->epoch != 0 && (t->epoch == 0 || (int32_t)(t->age - best->age) < 0))
+			best = t;
+	}
+	*best = (struct tomb){id, epoch, r->deaths++};
+}
+
+uint32_t kvr_registry_last_epoch(const struct kvr_registry *r, uint64_t id)
+{
+	const struct tomb *row = tomb_row(r, id);
+
+	for (uint32_t i = 0; i < TOMB_WAYS; i++)
+		if (row[i].epoch != 0 && row[i].id == id)
+			return row[i].epoch;
+	return 0;
+}
+
+/* ---- beats ---- */
+
+int kvr_worker_beat(struct kvr_worker *w)
+{
+	const size_t bytes = sizeof(*w->beat) + w->dp_size * sizeof(w->beat->load[0]);
+	struct kvr_beat *b = aligned_alloc(RTE_CACHE_LINE_SIZE,
+					   RTE_ALIGN_CEIL(bytes, (size_t)RTE_CACHE_LINE_SIZE));
+
+	if (b == NULL)
+		return -ENOMEM;
+	memset(b, 0, bytes);
+	b->refs = 1;
+	b->n = w->dp_size;
+	w->beat = b;
+	return 0;
+}
+
+static void beat_put(struct kvr_beat *b)
+{
+	if (b != NULL && --b->refs == 0)
+		free(b);
+}
+
+/* ---- workers ---- */
 
 void kvr_registry_destroy(struct kvr_registry *r)
 {
 	if (r == NULL)
 		return;
 	for (uint32_t i = 0; i < r->n; i++)
-		free(r->worker[i]);
+		kvr_worker_free(r->worker[i]);
+	free(r->tomb);
 	free(r->worker);
 	free(r);
 }
@@ -89,7 +166,19 @@ struct kvr_worker *kvr_registry_add(struct kvr_registry *r, uint64_t id, uint64_
 	return w;
 }
 
+void kvr_worker_free(struct kvr_worker *w)
+{
+	beat_put(w->beat);
+	free(w);
+}
+
 void kvr_registry_del(struct kvr_registry *r, struct kvr_worker *w)
+{
+	kvr_registry_take(r, w);
+	kvr_worker_free(w);
+}
+
+void kvr_registry_take(struct kvr_registry *r, struct kvr_worker *w)
 {
 	uint32_t i;
 
@@ -97,7 +186,8 @@ void kvr_registry_del(struct kvr_registry *r, struct kvr_worker *w)
 		;
 	if (i == r->n)
 		return;
-	free(w);
+	if (w->epoch != 0)
+		bury(r, w->id, w->epoch);
 	memmove(&r->worker[i], &r->worker[i + 1], (r->n - i - 1) * sizeof(*r->worker));
 	r->n--;
 }
@@ -127,6 +217,8 @@ int kvr_worker_set_state(struct kvr_worker *w, enum kvr_wire_worker_state to, ui
 		return -EPERM;
 	w->state = to;
 	w->since_ns = now_ns;
+	if (w->beat != NULL) /* publishes nothing */
+		atomic_store_explicit(&w->beat->state, to, memory_order_relaxed);
 	return 0;
 }
 
@@ -183,7 +275,11 @@ struct kvr_view *kvr_view_build(const struct kvr_registry *r)
 			.dp_size = w->dp_size,
 			.first_rank = ranks,
 			.path = w->path,
+			.beat = w->beat,
 		};
+		if (w->beat != NULL)
+			w->beat->refs++;
+		v->moved += w->moved;
 		memcpy(&v->rank[ranks], w->rank, w->dp_size * sizeof(*v->rank));
 		ranks += w->dp_size;
 		if (w->role == KVR_ROLE_PREFILL) {
@@ -199,6 +295,8 @@ void kvr_view_free(struct kvr_view *v)
 {
 	if (v == NULL)
 		return;
+	for (uint32_t i = 0; v->worker != NULL && i < v->n; i++)
+		beat_put(v->worker[i].beat);
 	free(v->index);
 	free(v->rank);
 	free(v->worker);

@@ -9,7 +9,7 @@
 #include <rte_eth_ring.h>
 #include <rte_ethdev.h>
 
-#include "control.h"
+#include "control_pvt.h"
 #include "kvr_eal.h"
 #include "kvr_put.h"
 #include "session.h"
@@ -245,8 +245,9 @@ void pipeline_skip(uint32_t ms)
 	const uint64_t ns = ms * UINT64_C(1000000);
 
 	rt->ns_offset += ns;
+	/* The next round lets this much count as silence. */
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
-		kvr_registry_at(rt->registry, i)->last_seen_ns += ns;
+		kvr_registry_at(rt->registry, i)->last_seen_ns += RTE_MIN(ns, LIVE_STEP);
 }
 
 void pipeline_advance(uint32_t ms)

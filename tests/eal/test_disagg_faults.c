@@ -6,6 +6,7 @@
  * left: no booking, slot, message or frame.
  */
 #include "pair.h"
+#include "stages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -261,6 +262,19 @@ static void turns(void)
 		pipeline_turn();
 }
 
+/* Bookings expire before a deadline is seen or a timer ends, as all of them are due. */
+static void expire(void)
+{
+	rt->lcore[0]->now_ns = now_ns(rt);
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		struct pool *p = &rt->pool[i];
+
+		p->sweep = kvr_flight_size(p->requests) / 2;
+		sched_tick(rt->lcore[0], p);
+		sched_poll(rt->lcore[0], p);
+	}
+}
+
 static void strike(uint64_t id, enum cause c, bool bootstrap)
 {
 	struct pair_run *p = pair_leg(id, true), *d = pair_leg(id, false);
@@ -306,6 +320,7 @@ static void strike(uint64_t id, enum cause c, bool bootstrap)
 		break;
 	case EXPIRY:
 		pipeline_skip(400000);
+		expire();
 		turns();
 		break;
 	case TWICE:

@@ -821,7 +821,6 @@ static void busy_pool_makes_requests_wait_and_admits_them_in_turn(void)
 /* Clients that wait say so; one that is silent for client_timeout_ms has gone. */
 static void waiting_request_of_a_silent_client_leaves(void)
 {
-	const struct note tick = {.type = NOTE_TICK};
 	struct pool *b;
 	uint64_t h1;
 
@@ -838,7 +837,7 @@ static void waiting_request_of_a_silent_client_leaves(void)
 	empty(PEER_CLIENT, KVR_PROBE, 3, 0); /* this one is there */
 	pipeline_flush();
 	for (int i = 0; i < 17; i++) {
-		rte_ring_enqueue_elem(b->notes, (void *)(uintptr_t)&tick, sizeof(tick));
+		sched_tick(b->sched_lcore, b);
 		pipeline_turn();
 	}
 	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_EXPIRED);

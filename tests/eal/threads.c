@@ -230,7 +230,9 @@ bool threads_idle(void)
 		idle = idle && rte_ring_empty(rt->pool[i].notes) &&
 		       rte_ring_empty(rt->pool[i].events);
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
-		idle = idle && empty(rt->lcore[i]->egress) && empty(rt->lcore[i]->joins);
+		idle = idle && empty(rt->lcore[i]->egress) && empty(rt->lcore[i]->joins) &&
+		       empty(rt->lcore[i]->calls) && rt->lcore[i]->call == NULL;
+	idle = idle && empty(rt->control.out);
 	return idle;
 }
 

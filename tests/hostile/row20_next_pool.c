@@ -4,7 +4,7 @@
 
 static void what_the_next_pool_cannot_take_is_counted(void)
 {
-	struct note n = {.type = NOTE_TICK};
+	struct note n = {.type = NOTE_ABORT_ACK}; /* about nobody */
 	uint32_t sent = 0;
 	struct pool *a, *b;
 

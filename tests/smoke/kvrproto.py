@@ -50,8 +50,8 @@ CODES = {
     54: 'QueueRejected', 55: 'NotActivated', 56: 'DuplicateRequest', 64: 'Busy', 65: 'NoMemory',
     66: 'DispatchFailed', 67: 'WorkerLost', 68: 'Expired', 69: 'Shutdown',
     70: 'PrefillFailed', 80: 'SessionOpenFailed', 81: 'SessionLimit', 82: 'UnknownSession',
-    83: 'InvalidSession', 84: 'SessionWorkerGone', 96: 'UnknownWorker', 97: 'StaleEpoch', 98: 'WorkerConfig',
-    99: 'WorkerLimit',
+    83: 'InvalidSession', 84: 'SessionWorkerGone', 96: 'UnknownWorker', 97: 'StaleEpoch',
+    98: 'WorkerConfig', 99: 'WorkerLimit', 100: 'WorkerAlive',
 }
 ROUTE_QUERY, ROUTE_RESEND, ROUTE_DIRECT, ROUTE_EAGLE = 1, 2, 4, 8
 PREFILL_LEG, DECODE_LEG, UNPROVEN = 0x10, 0x20, 0x40
@@ -905,6 +905,15 @@ class Agent(Endpoint):
         self.hello_timer = Backoff(200, 2000)
         self.hello_seq = self.send('HELLO', 1, self.hello_body)
 
+    def begin_life(self, last):
+        """The router has ended this life: what runs for it is over, events begin with a dump."""
+        self.epoch = max(self.epoch, last) + 1
+        self.jobs = {}
+        for number, rank in self.ranks.items():
+            if rank.next:
+                self.start_dump(number)
+        self.hello()
+
     def goodbye(self):
         self.leaving, self.goodbyes = Backoff(200, 2000), 1
         self.beat_due = None
@@ -1183,7 +1192,10 @@ class Agent(Endpoint):
         elif header.name == 'REJECTED':
             rejection = Rejection(body)
             if rejection.kind == KINDS['HELLO']:
-                self.refused, self.hello_timer = rejection, None
+                if rejection.name == 'StaleEpoch' and self.hello_timer:
+                    self.begin_life(rejection.detail[0])
+                elif not rejection.retryable:
+                    self.refused, self.hello_timer = rejection, None
             elif rejection.word == 'hello' and not self.leaving and not self.gone:
                 if self.hello_timer is None and time.monotonic() - self.hello_again > 1:
                     self.hello_again = time.monotonic()

@@ -44,6 +44,7 @@ local CODES = {
 	[80] = "SessionOpenFailed", [81] = "SessionLimit", [82] = "UnknownSession",
 	[83] = "InvalidSession", [84] = "SessionWorkerGone",
 	[96] = "UnknownWorker", [97] = "StaleEpoch", [98] = "WorkerConfig", [99] = "WorkerLimit",
+	[100] = "WorkerAlive",
 }
 
 local PATHS = {[0] = "aggregated", [1] = "bootstrap", [2] = "sync", [3] = "bypassed"}

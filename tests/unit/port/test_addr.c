@@ -157,7 +157,7 @@ static void bad_configuration_names_the_key(void)
 	strcpy(conf.allow4, "::3");
 	CU_ASSERT_EQUAL(kvr_port_rules(&conf, 0, &r, err, sizeof(err)), -EINVAL);
 	CU_ASSERT_STRING_EQUAL(err, "allow4: \"::3\" is one too many, allowed: 64 prefixes in all "
-				    "allow keys");
+				    "keys of this name");
 }
 
 /* Every verdict stands in the receive equation, every counter has a name of its own. */
