@@ -47,6 +47,7 @@ struct kvr_router_options {
 	uint32_t overload_ms;
 	uint32_t client_timeout_ms;
 	uint32_t large_buffers;
+	uint32_t source_share; /* 0: none */
 };
 
 /** Keys of [pool NAME] beside those of struct kvr_pool_conf. */

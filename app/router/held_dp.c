@@ -15,18 +15,23 @@ static void held_set(struct pool *p, uint32_t n)
 	atomic_store_explicit(&p->held, n, memory_order_relaxed);
 }
 
-bool job_hold(struct job *j)
+enum kvr_wire_code job_hold(struct job *j)
 {
 	const uint32_t n = j->frames != NULL ? j->frames->n : 1;
 	const uint32_t held = atomic_load_explicit(&j->pool->held, memory_order_relaxed);
 
+	enum kvr_wire_code code;
+
 	if (j->held != 0)
-		return true;
+		return KVR_OK;
 	if (held + n > j->pool->max_held)
-		return false;
+		return KVR_E_NO_MEMORY;
+	code = share_wait(j->pool, j, n, j->pool->max_held - held);
+	if (code != KVR_OK)
+		return code;
 	j->held = n;
 	held_set(j->pool, held + n);
-	return true;
+	return KVR_OK;
 }
 
 void job_free(struct lcore *lc, struct job *j)
@@ -37,7 +42,9 @@ void job_free(struct lcore *lc, struct job *j)
 	assert(lc == p->sched_lcore || lc == &lc->rt->control);
 	RTE_SET_USED(lc);
 	session_job_free(j);
-	if (j->held != 0)
+	if (j->held != 0) {
 		held_set(p, atomic_load_explicit(&p->held, memory_order_relaxed) - j->held);
+		share_go_on(p, j, j->held);
+	}
 	job_drop(j);
 }

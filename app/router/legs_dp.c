@@ -502,7 +502,7 @@ static bool route_prefill(struct lcore *lc, struct pool *d, struct legs *l)
 		return true;
 	default:
 		pool_count(p, PC_REJECTED, 1);
-		kvr_flight_release(p->requests, l->prefill);
+		slot_release(p, l->prefill);
 		l->prefill = NULL;
 		refused(lc, d, l, &dec, PC_REJECTED);
 		return false;
@@ -524,7 +524,7 @@ static void prefill_over(struct lcore *lc, struct pool *p, struct legs *l, enum 
 	lost_forget(p->decode, l);
 	/* Repeats of its last item are acknowledged without a slot; an ABORT needs it. */
 	if (r->abort_ns == 0)
-		kvr_flight_release(p->requests, r);
+		slot_release(p, r);
 }
 
 /* The request is over for its client: its slot lingers, and answers repeats with its last code. */
@@ -538,7 +538,7 @@ static void decode_over(struct lcore *lc, struct pool *d, struct legs *l)
 	decided(d, l, PC_UNDECIDED);
 	r->job = NULL;
 	r->legs = NULL;
-	kvr_flight_end(d->requests, r, lc->now_ns);
+	slot_end(d, r, lc->now_ns);
 	l->decode = NULL;
 }
 
@@ -560,6 +560,8 @@ static bool renew(struct pool *d, struct legs *l)
 		return false;
 	kvr_flight_mute(old); /* its last item would be taken for the end */
 	old->legs = NULL;
+	r->share = old->share; /* one request, whatever lingers */
+	old->share = 0;
 	r->heard_ns = old->heard_ns;
 	r->digest = old->digest;
 	l->decode = r;
@@ -730,7 +732,7 @@ void legs_start(struct lcore *lc, struct pool *d, struct kvr_flight *r, struct j
 	if (!route_prefill(lc, d, l)) {
 		/* As if it had never come: in overload, refusals must not use up the slots. */
 		kvr_flight_unname(d->requests, r);
-		kvr_flight_release(d->requests, r);
+		slot_release(d, r);
 	} else if (r->state == KVR_RQ_QUEUED || r->state == KVR_RQ_HELD) {
 		sched_accepted(lc, d, r);
 	}

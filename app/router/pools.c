@@ -93,6 +93,24 @@ static int pool_tables(struct pool *p, const struct kvr_router_pool_conf *c)
 		       : 0;
 }
 
+static int pool_shares(struct pool *p, const struct kvr_router_pool_conf *c)
+{
+	const uint32_t times = p->rt->conf.opt.source_share;
+	struct shares *s = &p->shares;
+
+	s->slots = kvr_share_create(c->sched.max_requests, times, rte_rand());
+	s->jobs = kvr_share_create(c->own.max_jobs, times, rte_rand());
+	s->frames = kvr_share_create(c->own.max_jobs, times, rte_rand());
+	s->sessions = kvr_share_create(RTE_MAX(c->sched.max_sessions, 1u), times, rte_rand());
+	s->session =
+		rte_zmalloc("session shares", RTE_MAX(c->sched.max_sessions, 1u) * sizeof(uint32_t),
+			    RTE_CACHE_LINE_SIZE);
+	return s->session == NULL || s->slots == NULL || s->jobs == NULL || s->frames == NULL ||
+			       s->sessions == NULL
+		       ? -ENOMEM
+		       : 0;
+}
+
 static int pool_rings(struct pool *p, const struct kvr_router_pool_conf *c)
 {
 	const unsigned int size = p->rt->sizes.ring_size;
@@ -147,6 +165,11 @@ static void pool_fini(struct pool *p)
 	decision_log_destroy(p->log);
 	kvr_prefix_destroy(p->prefix);
 	kvr_flight_destroy(p->requests);
+	kvr_share_destroy(p->shares.slots);
+	kvr_share_destroy(p->shares.jobs);
+	kvr_share_destroy(p->shares.frames);
+	kvr_share_destroy(p->shares.sessions);
+	rte_free(p->shares.session);
 	rte_free(p->cursor);
 	rte_free(p->loads);
 	rte_free(p->loads_wire);
@@ -187,6 +210,8 @@ static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_c
 		rc = pool_tables(p, c);
 	if (rc == 0)
 		rc = pool_rings(p, c);
+	if (rc == 0)
+		rc = pool_shares(p, c);
 	if (rc == 0)
 		rc = sessions_create(p, rte_rand());
 	return rc;

@@ -56,6 +56,7 @@
 #include "kvr_reasm.h"
 #include "kvr_sched.h"
 #include "kvr_session.h"
+#include "kvr_share.h"
 #include "kvr_source.h"
 #include "kvr_wire.h"
 #include "kvr_worker.h"
@@ -185,11 +186,15 @@ struct job {
 	uint32_t tlvs_len;
 	uint32_t hints_off; /* where they stand in the message's body, and what follows them */
 	uint32_t body_off;
-	struct legs *legs; /* the pool is the decode pool of a pair; else NULL */
-	uint32_t held;	   /* its frames, counted in pool::held; 0: it does not wait */
-	uint32_t moved;	   /* its frames, counted in lcore::moved until the scheduler takes it */
-	uint32_t lcore;	   /* ingress lcore that made it */
-	struct kvr_sched_req req; /* points at the next five */
+	struct legs *legs;  /* the pool is the decode pool of a pair; else NULL */
+	uint32_t held;	    /* its frames, counted in pool::held; 0: it does not wait */
+	uint32_t moved;	    /* its frames, counted in lcore::moved until the scheduler takes it */
+	uint32_t lcore;	    /* ingress lcore that made it */
+	uint32_t share_job; /* while it waits: of its source, shares_dp.c */
+	uint32_t share_frames;
+	uint8_t excess_of;	       /* refused SourceLimit: enum kvr_wire_source_limit */
+	struct kvr_share_state excess; /* ... and how much it was */
+	struct kvr_sched_req req;      /* points at the next five */
 	struct kvr_sched_hints hints;
 	struct kvr_sched_override over;
 	struct kvr_sched_str required[KVR_HINTS_MAX_TAINTS];
@@ -327,6 +332,16 @@ struct event_cursor {
 	uint64_t lag;	   /* `next` when a heartbeat last said that more exists; else UINT64_MAX */
 };
 
+/** What sources have of a pool. Scheduler lcore; shares_dp.c. */
+struct shares {
+	struct kvr_share *slots;
+	struct kvr_share *jobs;	  /* that wait */
+	struct kvr_share *frames; /* of those */
+	struct kvr_share *sessions;
+	uint32_t *session;  /* by its entry: what its source is charged */
+	uint32_t n_waiting; /* jobs */
+};
+
 struct pool {
 	/* written at start */
 	struct router *rt;
@@ -363,7 +378,8 @@ struct pool {
 	struct sessions *sessions;     /* session.h; NULL: off */
 	struct kvr_flight_list aborts; /* by abort_ns */
 	uint32_t sweep;		       /* next slot to look at for deadlines */
-	_Atomic uint32_t held;	       /* frames kept by requests that wait; held_dp.c */
+	struct shares shares;
+	_Atomic uint32_t held; /* frames kept by requests that wait; held_dp.c */
 	uint32_t max_held;
 	_Atomic uint32_t taken[KVR_ROUTER_MAX_LCORES]; /* frames of lcore::moved; ingress: ro */
 	/* pairs of a prefill and a decode pool, on one scheduler lcore; else NULL */

@@ -134,6 +134,11 @@ static void reject_job(struct lcore *lc, struct job *j, enum kvr_wire_code code,
 
 	if (d != NULL)
 		sched_detail(d, why.detail);
+	if (code == KVR_E_SOURCE_LIMIT) {
+		why.detail[0] = j->excess_of;
+		why.detail[1] = j->excess.have;
+		why.detail[2] = j->excess.may;
+	}
 	refuse_job(lc, j, &why);
 }
 
@@ -219,14 +224,14 @@ void sched_end(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool
 	session_ended(lc, p, r, how);
 	r->job = NULL;
 	pool_count(p, how, 1);
-	kvr_flight_end(p->requests, r, lc->now_ns);
+	slot_end(p, r, lc->now_ns);
 }
 
 static void release(struct pool *p, struct kvr_flight *r)
 {
 	assert(kvr_life(r->state, KVR_LIFE_RELEASE, NULL) == KVR_LIFE_GO);
 	abort_stop(p, r);
-	kvr_flight_release(p->requests, r);
+	slot_release(p, r);
 }
 
 void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr_wire_code code,
@@ -373,8 +378,10 @@ static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
 {
 	enum kvr_wire_code code = session_enter(lc, p, &j->session, &j->hints, j->req.query_only);
 
-	if (code == KVR_OK && j->session.reserved && !job_hold(j))
-		code = KVR_E_NO_MEMORY; /* it will wait for its worker's answer */
+	if (code == KVR_OK && j->session.reserved && !share_session_open(p, j))
+		code = KVR_E_SOURCE_LIMIT;
+	if (code == KVR_OK && j->session.reserved)
+		code = job_hold(j); /* it will wait for its worker's answer */
 	if (likely(code == KVR_OK))
 		return false;
 	pool_count(p, PC_REJECTED, 1);
@@ -495,6 +502,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 	struct kvr_sched_decision d;
 	struct refusal ended;
 	struct kvr_flight *r;
+	enum kvr_wire_code code;
 
 	fragments_taken(lc, j);
 	pool_count(p, PC_ROUTES, 1);
@@ -512,6 +520,11 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		refuse_job(lc, j, &ended);
 		return;
 	}
+	if (unlikely(!share_slot_may(p, j))) {
+		pool_count(p, PC_REJECTED, 1);
+		reject_job(lc, j, KVR_E_SOURCE_LIMIT, NULL);
+		return;
+	}
 	if (session_refused(lc, p, j))
 		return;
 	r = sched_slot(p, j->source, j->id, true);
@@ -520,17 +533,19 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		reject_job(lc, j, KVR_E_NO_MEMORY, NULL);
 		return;
 	}
+	share_slot_take(p, r, j);
 	r->heard_ns = j->arrival_ns;
 	r->digest = j->digest;
 	r->relay.client = j->client;
 	if (legs_wanted(lc, p, j)) {
-		if (likely(job_hold(j))) {
+		code = job_hold(j);
+		if (likely(code == KVR_OK)) {
 			legs_start(lc, p, r, j);
 			return;
 		}
 		pool_count(p, PC_REJECTED, 1);
-		kvr_flight_release(p->requests, r);
-		reject_job(lc, j, KVR_E_NO_MEMORY, NULL);
+		slot_release(p, r);
+		reject_job(lc, j, code, NULL);
 		return;
 	}
 	if (p->prefill != NULL) {
@@ -543,11 +558,12 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		routed(lc, p, r, j, &d);
 		break;
 	case KVR_SCHED_QUEUED:
-		if (unlikely(!job_hold(j))) {
+		code = job_hold(j);
+		if (unlikely(code != KVR_OK)) {
 			kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
 			pool_count(p, PC_REJECTED, 1);
-			kvr_flight_release(p->requests, r);
-			reject_job(lc, j, KVR_E_NO_MEMORY, NULL);
+			slot_release(p, r);
+			reject_job(lc, j, code, NULL);
 			break;
 		}
 		pool_count(p, PC_QUEUED, 1);
@@ -557,7 +573,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 		break;
 	default:
 		pool_count(p, PC_REJECTED, 1);
-		kvr_flight_release(p->requests, r);
+		slot_release(p, r);
 		reject_job(lc, j, sched_code(d.err), &d);
 	}
 }

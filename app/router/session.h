@@ -100,6 +100,9 @@ void sessions_destroy(struct pool *p);
 /** Turn the wheels: tell the schedulers which sessions seem over. Bounded. */
 void session_round(struct router *rt);
 
+/** kvr_session_on_drop(): its source has one less. Scheduler lcore. */
+void session_dropped(void *pool, uint32_t entry);
+
 /* ---- session_dp.c: ingress lcores ---- */
 
 /** The session hint of a ROUTE, into its job. The id stays where the hints are. */

@@ -39,6 +39,7 @@ int sessions_create(struct pool *p, uint64_t seed)
 		sessions_destroy(p);
 		return -ENOMEM;
 	}
+	kvr_session_on_drop(s->table, session_dropped, p);
 	s->count = kvr_stats_row(s->stats, 0);
 	TAILQ_INIT(&s->free);
 	for (uint32_t i = 0; i < SESSION_CLOSES; i++)

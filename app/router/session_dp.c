@@ -3,6 +3,7 @@
 #include "session.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
 
 #include "kvr_frame.h"
@@ -20,9 +21,13 @@ static const uint64_t waits[SESSION_WAITS] = {20 * MS,	40 * MS,   80 * MS,   160
 #define TAG_AFFINITY	 (UINT64_C(1) << 32)
 #define TAG_CLIENT_SHIFT 33
 
+/* By its address: a front end that has started anew, or has several sockets, has other ports. */
 static uint64_t client_tag(const struct router *rt, const struct kvr_path *client)
 {
-	return (uint64_t)(kvr_path_hash(client, rt->seed) >> 1) << TAG_CLIENT_SHIFT;
+	struct kvr_path host = *client;
+
+	host.udp_port = 0;
+	return (uint64_t)(kvr_path_hash(&host, rt->seed) >> 1) << TAG_CLIENT_SHIFT;
 }
 
 static void count(struct sessions *s, enum session_counter c)
@@ -466,6 +471,14 @@ bool session_routed(struct lcore *lc, struct pool *p, struct kvr_flight *r, stru
 	}
 }
 
+void session_dropped(void *pool, uint32_t entry)
+{
+	struct pool *p = pool;
+
+	kvr_share_give(p->shares.sessions, p->shares.session[entry], 1);
+	p->shares.session[entry] = 0;
+}
+
 /* Bind to the worker of `r`. @return 0 or -ENOSPC. */
 static int bind(struct lcore *lc, struct pool *p, const struct kvr_flight *r,
 		const struct kvr_session_key *key, uint64_t ttl_ns, uint64_t kind,
@@ -477,10 +490,22 @@ static int bind(struct lcore *lc, struct pool *p, const struct kvr_flight *r,
 					       client_tag(lc->rt, &r->relay.client) | kind |
 						       (w != NULL ? w->epoch : 0)};
 	const uint32_t before = kvr_session_count(s->table);
-	int rc = kvr_session_bind(s->table, key, &to, ttl_ns, lc->now_ns, ref);
+	struct kvr_session_ref bound;
+	uint32_t share;
+	int rc;
 
-	if (rc < 0)
+	/* Opened ones have been asked for when they came. */
+	if (kind == TAG_AFFINITY && !share_session_may(p, &r->relay.client, NULL))
+		return -ENOSPC;
+	share = kvr_share_take(p->shares.sessions, kvr_source_key(&r->relay.client), 1);
+	rc = kvr_session_bind(s->table, key, &to, ttl_ns, lc->now_ns, &bound);
+	if (rc < 0) {
+		kvr_share_give(p->shares.sessions, share, 1);
 		return rc;
+	}
+	p->shares.session[bound.entry] = share;
+	if (ref != NULL)
+		*ref = bound;
 	count(s, kind == TAG_AFFINITY ? SC_AFFINITY_BOUND : SC_BOUND);
 	if (kvr_session_count(s->table) == before)
 		count(s, SC_REBOUND);

@@ -83,6 +83,29 @@ void source_refuse_as(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
  * number. */
 uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question);
 
+/* ---- shares_dp.c: what one source may have of a pool. Scheduler lcore ---- */
+
+/** Whether the job's source may have another request; else j->excess says why not. */
+bool share_slot_may(struct pool *p, struct job *j);
+
+/** Charge the slot to the job's source; slot_end() and slot_release() give back. */
+void share_slot_take(struct pool *p, struct kvr_flight *r, const struct job *j);
+
+/** kvr_flight_end() of a slot that may be charged to somebody: what lingers is nobody's. */
+void slot_end(struct pool *p, struct kvr_flight *r, uint64_t now_ns);
+
+/** kvr_flight_release() of a slot that may be charged to somebody. */
+void slot_release(struct pool *p, struct kvr_flight *r);
+
+/** The job is going to wait with @p frames of the @p free frames that may.
+ * @return KVR_OK, or KVR_E_SOURCE_LIMIT and j->excess says why. */
+enum kvr_wire_code share_wait(struct pool *p, struct job *j, uint32_t frames, uint32_t free);
+void share_go_on(struct pool *p, struct job *j, uint32_t frames);
+
+/** Whether the source may have another session; of a job: else j->excess says why not. */
+bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_share_state *st);
+bool share_session_open(struct pool *p, struct job *j);
+
 /* ---- heartbeat_dp.c ---- */
 
 /** HEARTBEAT: mark it and answer. */
@@ -122,9 +145,10 @@ void job_drop(struct job *j);
 
 /**
  * The job is going to wait with its frames: they are the buffers that ports receive into, and only
- * a part of them may wait. Idempotent. @return false when that part is used up.
+ * a part of them may wait, and of that part each source has a share. Idempotent.
+ * @return KVR_OK; KVR_E_NO_MEMORY, KVR_E_SOURCE_LIMIT: nothing has changed.
  */
-bool job_hold(struct job *j);
+enum kvr_wire_code job_hold(struct job *j);
 
 /** Free a job, whatever frames it still has, and what is kept for it. */
 void job_free(struct lcore *lc, struct job *j);

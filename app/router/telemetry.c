@@ -14,6 +14,7 @@
 #include "kvr_ctl.h"
 #include "router.h"
 #include "session.h"
+#include "sources.h"
 
 #ifndef KVROUTE_VERSION
 #define KVROUTE_VERSION "unknown"
@@ -455,8 +456,12 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 
 	if (rc == 0) {
 		rc = decisions_start(rt);
-		if (rc < 0)
+		if (rc == 0)
+			rc = sources_start(rt);
+		if (rc < 0) {
+			decisions_stop();
 			kvr_ctl_unregister(commands);
+		}
 	}
 	if (rc < 0)
 		snprintf(err, errlen, "cannot register the /kvroute commands");
@@ -466,6 +471,7 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 void telemetry_stop(struct router *rt)
 {
 	RTE_SET_USED(rt);
+	sources_stop();
 	decisions_stop();
 	kvr_ctl_unregister(commands);
 }

@@ -77,6 +77,7 @@ struct kvr_flight {
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t gen; /* odd = in use */
 	uint32_t slot;
 	struct kvr_relay relay;
+	uint32_t share; /* scheduler only: what its source is charged; 0: nothing */
 
 	/* ingress lcore of the stream: rw (relaxed, publishes nothing), scheduler: ro */
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint64_t seen; /* generation:32 | 1 + generated tokens

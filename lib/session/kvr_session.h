@@ -89,6 +89,12 @@ struct kvr_session *kvr_session_create(uint32_t max_sessions, uint64_t seed, uin
 /** Accepts NULL. */
 void kvr_session_destroy(struct kvr_session *s);
 
+/**
+ * Call @p fn with the entry (of its ref, below max_sessions) of every binding that ends, whatever
+ * ends it (bound anew counts, too), on the scheduler side. NULL: nobody. Before the table is used.
+ */
+void kvr_session_on_drop(struct kvr_session *s, void (*fn)(void *arg, uint32_t entry), void *arg);
+
 /** Hash an id. Any thread. @return false when it is empty or too long; @p key is not usable. */
 bool kvr_session_key(const struct kvr_session *s, const void *id, size_t len,
 		     struct kvr_session_key *key);

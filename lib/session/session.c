@@ -87,6 +87,12 @@ struct kvr_session *kvr_session_create(uint32_t max_sessions, uint64_t seed, uin
 	return s;
 }
 
+void kvr_session_on_drop(struct kvr_session *s, void (*fn)(void *arg, uint32_t entry), void *arg)
+{
+	s->on_drop = fn;
+	s->drop_arg = arg;
+}
+
 void kvr_session_destroy(struct kvr_session *s)
 {
 	if (s == NULL)

@@ -132,6 +132,8 @@ static void drop(struct kvr_session *s, uint32_t i)
 	const uint32_t n = s->index[i].entry - 1;
 	struct entry *e = &s->entry[n];
 
+	if (s->on_drop != NULL)
+		s->on_drop(s->drop_arg, n);
 	index_remove(s, i);
 	SET(e->gen, GET(e->gen) + 1);
 	SET(e->active, 0);
@@ -199,6 +201,8 @@ int kvr_session_bind(struct kvr_session *s, const struct kvr_session_key *key,
 		SET(e->gen, GET(e->gen) + 1);
 	} else {
 		e = &s->entry[n];
+		if (s->on_drop != NULL)
+			s->on_drop(s->drop_arg, n);
 		SET(e->gen, GET(e->gen) + 2);
 		SET(e->active, 0);
 	}

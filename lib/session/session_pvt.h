@@ -61,6 +61,8 @@ struct kvr_session {
 	uint32_t mask; /* of the index */
 	uint32_t queue_mask;
 	uint32_t max;
+	void (*on_drop)(void *arg, uint32_t entry); /* scheduler side; or NULL */
+	void *drop_arg;
 
 	/* scheduler side: rw, others: ro (relaxed) */
 	alignas(64) _Atomic uint32_t count;

@@ -112,11 +112,13 @@ uint32_t kvr_share_have(const struct kvr_share *s, uint64_t key)
 	return i != NIL ? s->entry[i].have : 0;
 }
 
-uint32_t kvr_share_top(const struct kvr_share *s, struct kvr_share_top out[], uint32_t n)
+uint32_t kvr_share_top(const struct kvr_share *s, uint32_t *at, struct kvr_share_top out[],
+		       uint32_t got, uint32_t n)
 {
-	uint32_t got = 0;
+	uint32_t i = *at, end = i + KVR_SHARE_SLICE;
 
-	for (uint32_t i = 0; i < s->fresh; i++) {
+	*at = end >= s->fresh ? UINT32_MAX : end;
+	for (; i < end && i < s->fresh; i++) {
 		const struct share_entry *e = &s->entry[i];
 		uint32_t k;
 

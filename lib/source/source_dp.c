@@ -98,13 +98,14 @@ bool kvr_source_heavy(const struct kvr_source_table *t, const struct kvr_source 
 	return (uint64_t)halved(s->count, w - s->window) << level >= halved(t->most, w - t->window);
 }
 
-uint32_t kvr_source_top(const struct kvr_source_table *t, uint64_t now_ns, struct kvr_source out[],
-			uint32_t n)
+uint32_t kvr_source_top(const struct kvr_source_table *t, uint64_t now_ns, uint32_t *at,
+			struct kvr_source out[], uint32_t got, uint32_t n)
 {
 	const uint32_t w = window_of(now_ns), all = (t->mask + 1) * WAYS;
-	uint32_t got = 0;
+	uint32_t i = *at, end = i + KVR_SOURCE_SLICE;
 
-	for (uint32_t i = 0; i <= all; i++) {
+	*at = end > all ? UINT32_MAX : end;
+	for (; i < end && i <= all; i++) {
 		struct kvr_source s = i < all ? t->entry[i] : t->rest;
 		uint32_t k;
 

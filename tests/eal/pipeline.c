@@ -37,7 +37,8 @@ static void need(bool ok, const char *what)
 	}
 }
 
-const char *pipeline_router = "";
+uint64_t pipeline_cookie;
+const char *pipeline_router = "source_share = 0\n";
 uint32_t pipeline_mbufs = PIPELINE_MBUFS;
 uint8_t pipeline_host = 2;
 const char *pipeline_port = "cookie = off\n";
@@ -411,6 +412,7 @@ static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hin
 	uint8_t frame[KVR_WIRE_DEF_FRAME];
 
 	src->fixed.pool = pipeline_pool;
+	src->fixed.worker = pipeline_cookie;
 	src->fixed.max_tokens = KVR_NONE32;
 	src->fixed.expected_output_tokens = KVR_NONE32;
 	src->fixed.deadline_ms = pipeline_deadline_ms;

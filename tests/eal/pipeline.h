@@ -34,7 +34,7 @@ extern struct router *rt;
 
 #define PIPELINE_MBUFS 49151u
 
-/** More keys of [router] for the next start; "" unless a test changes it. */
+/** More keys of [router] for the next start; no shares of sources unless a test changes it. */
 extern const char *pipeline_router;
 
 /** Packet buffers of the next start; PIPELINE_MBUFS unless a test changes it. */
@@ -61,11 +61,14 @@ void pipeline_stop(void);
  */
 extern uint32_t pipeline_queue;
 
-/** More keys of the port; by default nobody proves his address or has a share. */
+/** More keys of the port; nobody has to prove his address unless a test changes it. */
 extern const char *pipeline_port;
 
 /** Peers send over IPv6 from now on, from fd00::2. */
 extern bool pipeline_ipv6;
+
+/** Cookie of what pipeline_route() sends. */
+extern uint64_t pipeline_cookie;
 
 /** Put one UDP payload from a peer into the router's port. */
 void pipeline_send(uint32_t from, const void *payload, size_t len);

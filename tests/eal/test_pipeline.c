@@ -860,9 +860,9 @@ static void waiting_requests_leave_buffers_to_receive_into(void)
 	uint32_t refused = 0;
 	uint64_t h;
 
-	pipeline_router = "waiting_frames = 8190\n";
+	pipeline_router = "source_share = 0\nwaiting_frames = 8190\n";
 	pipeline_start(2);
-	pipeline_router = "";
+	pipeline_router = "source_share = 0\n";
 	b = &rt->pool[1];
 	CU_ASSERT_EQUAL(b->max_held, 8190 / 2);
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "b", 1));

@@ -144,12 +144,14 @@ static void a_stranger_releases_nothing(void)
 	begin();
 	open_at(1, "chat", W1);
 	asked(KVR_SESSION_OPEN);
+	pipeline_host = 3;
 	release(PEER_OTHER, "chat");
+	pipeline_host = 2;
 	CU_ASSERT_EQUAL(peers_rejected(PEER_OTHER).code, KVR_E_NOT_ALLOWED);
 	CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE), 0);
 	CU_ASSERT_EQUAL(counter(SC_LIVE), 1);
-	release(PEER_CLIENT, "chat");
-	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_SESSION_RELEASED));
+	release(PEER_OTHER, "chat"); /* another socket of its client's host */
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_OTHER, KVR_SESSION_RELEASED));
 	CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE), W1);
 	CU_ASSERT_EQUAL(counter(SC_LIVE), 0);
 	pipeline_stop();

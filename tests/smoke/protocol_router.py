@@ -27,7 +27,7 @@ class Router:
             out.write(f'''[router]
 ingress = {cpus[-1]}
 hugepages = off
-memory_mb = 512
+memory_mb = 640
 file_prefix = {self.prefix}
 {router_options}
 [port p0]

@@ -310,6 +310,30 @@ static void the_window_is_64_items(void)
 	rig_stop();
 }
 
+/* A forged address gets three items, however often they are repeated; direct ones, too. */
+static void an_unproven_client_gets_three_items(void)
+{
+	static const uint32_t flags[] = {KVR_REQ_F_UNPROVEN, KVR_REQ_F_UNPROVEN | KVR_REQ_F_DIRECT};
+
+	for (uint32_t k = 0; k < 2; k++) {
+		rig_welcomed((struct kvr_agent_conf){0});
+		push_dispatch(1, 100, flags[k]);
+		kvr_agent_process(a);
+		for (uint32_t i = 0; i < 10; i++)
+			CU_ASSERT_EQUAL(respond(100, "x", i == 9 ? KVR_AGENT_LAST : 0, i), 0);
+		kvr_agent_process(a);
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 3);
+		fake_skip(&net);
+		rig_run_ms(25);
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 3); /* the same again */
+		fake_skip(&net);
+		push_response_ack(k == 0 ? router_at : client_at, 1, 100, 1, 0);
+		kvr_agent_process(a);
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 7); /* it lives */
+		rig_stop();
+	}
+}
+
 static void long_answers_are_cut_into_items(void)
 {
 	static char data[5000], got[5000];
@@ -673,6 +697,7 @@ int main(void)
 			       {"repeat", items_are_repeated_until_acknowledged},
 			       {"foreign acks", foreign_and_impossible_acks_change_nothing},
 			       {"window", the_window_is_64_items},
+			       {"unproven", an_unproven_client_gets_three_items},
 			       {"long", long_answers_are_cut_into_items},
 			       {"respond refused", respond_refuses_what_makes_no_sense},
 			       {"abort", abort_ends_the_stream_as_cancelled},

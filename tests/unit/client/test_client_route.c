@@ -301,6 +301,31 @@ static void repetition_slows_down_while_nothing_changes(void)
 	rig_stop();
 }
 
+static uint64_t cookie_of(const struct kvr_wire_hdr *h)
+{
+	return h == NULL ? 0 : ((const struct kvr_wire_request *)kvr_frame_body(h))->worker;
+}
+
+/* The detail of push_rejected() is 7: the cookie. */
+static void a_cookie_is_shown_at_once_and_from_then_on(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(0);
+	CU_ASSERT_EQUAL(cookie_of(fake_next(&net, KVR_ROUTE)), 0);
+	push_rejected(id, KVR_E_COOKIE, KVR_ROUTE, "");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(cookie_of(fake_next(&net, KVR_ROUTE)), 7);
+	push_rejected(id, KVR_E_COOKIE, KVR_ROUTE, ""); /* to the copy before: nothing new */
+	kvr_client_process(c);
+	CU_ASSERT_PTR_NULL(fake_next(&net, KVR_ROUTE));
+	CU_ASSERT_EQUAL(saw.ends, 0);
+	rig_submit(0);
+	CU_ASSERT_EQUAL(cookie_of(fake_next(&net, KVR_ROUTE)), 7);
+	rig_stop();
+}
+
 static void a_router_that_forgot_gets_the_request_again(void)
 {
 	uint64_t id;
@@ -528,6 +553,7 @@ static void bad_configurations_are_refused(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {{"connect", connect_is_repeated_until_answered},
+			       {"cookie", a_cookie_is_shown_at_once_and_from_then_on},
 			       {"connect fails", connect_gives_up_and_may_be_refused},
 			       {"new router", a_new_router_life_refreshes_the_pools},
 			       {"route", route_carries_the_request},

@@ -136,6 +136,7 @@ static void the_busiest_is_turned_away_first(void)
 {
 	struct kvr_source_table *t = kvr_source_create(64, 7);
 	struct kvr_source top[2], *flood, *steady;
+	uint32_t at;
 	uint64_t now = S;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(t);
@@ -149,16 +150,17 @@ static void the_busiest_is_turned_away_first(void)
 	CU_ASSERT_FALSE(kvr_source_heavy(t, steady, 0, now));
 	CU_ASSERT_FALSE(kvr_source_heavy(t, steady, 1, now));
 	CU_ASSERT_TRUE(kvr_source_heavy(t, steady, 2, now));
-	CU_ASSERT_EQUAL(kvr_source_top(t, now, top, 2), 2);
+	CU_ASSERT_EQUAL((at = 0, kvr_source_top(t, now, &at, top, 0, 2)), 2);
 	CU_ASSERT_EQUAL(top[0].key, key4(1));
 	CU_ASSERT_EQUAL(top[0].count, 1000);
 	CU_ASSERT_EQUAL(top[1].count, 300);
+	CU_ASSERT_EQUAL(at, UINT32_MAX);
 	/* What was long ago is forgotten. */
 	now += 20 * KVR_SOURCE_WINDOW_NS;
 	kvr_source_count(t, steady, now);
 	CU_ASSERT_TRUE(kvr_source_heavy(t, steady, 0, now));
 	CU_ASSERT_FALSE(kvr_source_heavy(t, flood, 0, now));
-	CU_ASSERT_EQUAL(kvr_source_top(t, now, top, 1), 1);
+	CU_ASSERT_EQUAL((at = 0, kvr_source_top(t, now, &at, top, 0, 1)), 1);
 	CU_ASSERT_EQUAL(top[0].key, key4(2));
 	kvr_source_destroy(t);
 }
