@@ -188,7 +188,8 @@ int host_driver(const char *device, char *err, size_t errlen)
 {
 	char name[64];
 
-	snprintf(name, sizeof(name), "%.*s", (int)strcspn(device, ","), device);
+	snprintf(name, sizeof(name), "%s", device);
+	name[strcspn(name, ",")] = '\0';
 	if (strncmp(device, "net_", 4) != 0 || have_driver(device))
 		return 0;
 	return no_device(err, errlen, "driver of the device", name,

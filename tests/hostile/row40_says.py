@@ -6,6 +6,7 @@ protocol_test.sh of tests/smoke starts it: row40_says.py KVROUTE
 
 import os
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'smoke'))
 import kvrproto as p  # noqa: E402
@@ -34,9 +35,15 @@ class Says(Peers):
             self.check(f'{code}: text', text.startswith(said.text), said)
             if detail:
                 self.check(f'{code}: detail', tuple(said.detail[:2]) == detail, said)
-            with open(router.log.name) as f:
-                log = f.read()
-            self.check(f'{code}: log', f'worker {100 + n} refused ({code}): {text}' in log, log[-500:])
+            line = f'worker {100 + n} refused ({code}): {text}'
+            end = time.monotonic() + 10
+            while True: # the log is written beside the answer
+                with open(router.log.name) as f:
+                    log = f.read()
+                if line in log or time.monotonic() > end:
+                    break
+                time.sleep(0.01)
+            self.check(f'{code}: log', line in log, log[-500:])
 
 
 router = Router(sys.argv[1], f'''[pool llama]
