@@ -265,13 +265,15 @@ static void turns(void)
 /* Bookings expire before a deadline is seen or a timer ends, as all of them are due. */
 static void expire(void)
 {
-	rt->lcore[0]->now_ns = now_ns(rt);
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		struct pool *p = &rt->pool[i];
 
+		/* The pool's own lcore, which stands still between turns: only it has the buffers.
+		 */
+		p->sched_lcore->now_ns = now_ns(rt);
 		p->sweep = kvr_flight_size(p->requests) / 2;
-		sched_tick(rt->lcore[0], p);
-		sched_poll(rt->lcore[0], p);
+		sched_tick(p->sched_lcore, p);
+		sched_poll(p->sched_lcore, p);
 	}
 }
 
