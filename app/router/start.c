@@ -106,7 +106,8 @@ int start_ports(struct router *rt, char *err, size_t errlen)
 			rt->max_frame = RTE_MIN(rt->max_frame, l->max_frame4);
 		if (l->max_frame6 != 0)
 			rt->max_frame = RTE_MIN(rt->max_frame, l->max_frame6);
-		rt->ctl_frame = RTE_MAX(rt->ctl_frame, RTE_MAX(l->max_frame4, l->max_frame6));
+		rt->ctl_frame = RTE_MAX(rt->ctl_frame, (uint32_t)l->max_frame4);
+		rt->ctl_frame = RTE_MAX(rt->ctl_frame, (uint32_t)l->max_frame6);
 	}
 	/* As long as the ports: they may hold what control has sent to the very end. */
 	rt->ctl_mbufs = rte_pktmbuf_pool_create_by_ops(

@@ -7,7 +7,7 @@
 
 #include <rte_random.h>
 
-#include "control.h"
+#include "control_pvt.h"
 #include "kvr_put.h"
 #include "session.h"
 #include "stages.h"
@@ -58,10 +58,15 @@ void world_give_back(void)
 
 void world_pass(uint32_t ms, bool heard)
 {
-	if (heard)
+	const uint64_t ns = ms * UINT64_C(1000000);
+
+	if (heard) {
 		pipeline_skip(ms);
-	else
-		rt->ns_offset += ms * UINT64_C(1000000);
+		return;
+	}
+	rt->ns_offset += ns;
+	/* The router was there all the time: this is silence, not a stall of its own. */
+	rt->ctl->live.now_ns += ns - RTE_MIN(ns, LIVE_STEP);
 }
 
 /* ---- rest ---- */
