@@ -139,7 +139,8 @@ static void open_sched(struct bench *b)
 	c.max_workers = b->w.ranks;
 	b->slots = (b->w.ranks * ACTIVE_PER_WORKER + BURST - 1) / BURST * BURST;
 	c.max_requests = b->slots;
-	c.max_active_blocks = b->slots * b->w.d * 2;
+	/* Short prompts leave the runs of 64 blocks that they are cut into half empty. */
+	c.max_active_blocks = b->slots * (b->w.d + RTE_MAX(b->w.d, 128u));
 	b->s = kvr_sched_create(&c, NULL, 0);
 	b->req = calloc(b->slots, sizeof(*b->req));
 	if (b->s == NULL || b->req == NULL)
