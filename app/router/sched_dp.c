@@ -318,6 +318,7 @@ int sched_bind(struct lcore *lc, struct pool *p, struct kvr_flight *r, const str
 	if (w == NULL)
 		return -ENOENT;
 	r->relay.agent = w->path;
+	r->relay.epoch = w->epoch;
 	/* From one address family to the other the agent's socket does not reach the client. */
 	r->relay.direct = (j->flags & KVR_REQ_F_DIRECT) != 0 && j->client.family == w->path.family;
 	return 0;
