@@ -812,7 +812,7 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 void sched_not_admitted(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 			const struct kvr_sched_decision *d)
 {
-	struct refusal why = {.code = sched_code(d->err)};
+	struct refusal why = sched_refusal(p, sched_code(d->err));
 	struct job *j = r->job;
 
 	if (r->legs != NULL) {
