@@ -7,7 +7,8 @@
  * Where the worker of a request is. A slot keeps the path its request was dispatched to; a worker
  * that has moved since takes its requests along, as its path in the view is what counts. Nothing is
  * written into slots, which ingress lcores read at any time: the one store that publishes the view
- * moves them all. The look-up is made only while some worker is not where it joined.
+ * moves them all. The look-up is made only while some worker is not where it joined. Another life
+ * of the worker has nothing to do with its requests, wherever it is.
  */
 
 #include "router.h"
@@ -19,7 +20,7 @@ static inline const struct kvr_path *agent_path(const struct lcore *lc, const st
 	if (likely(lc->view->moved == 0))
 		return &r->agent;
 	w = kvr_view_find(lc->view, r->worker);
-	return w != NULL ? &w->path : &r->agent;
+	return w != NULL && w->epoch == r->epoch ? &w->path : &r->agent;
 }
 
 #endif

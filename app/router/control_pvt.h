@@ -31,6 +31,7 @@
 enum change_kind {
 	CHANGE_JOIN,
 	CHANGE_LEAVE,
+	CHANGE_RENEW, /* a new life in the same pool: leave and join in one */
 	CHANGE_MOVE,  /* path, or what the path takes */
 	CHANGE_AVAIL, /* may be chosen, or not: `flag` */
 };
@@ -38,12 +39,15 @@ enum change_kind {
 /** One thing that is to happen to a worker. The lcores write what is marked so. */
 struct change {
 	enum change_kind kind;
-	bool flag;	  /* AVAIL; JOIN and LEAVE, scheduler: a prefill side came or went */
+	bool flag;	  /* AVAIL; the others, scheduler: a prefill side came or went */
 	bool begun;	  /* scheduler: not chosen any more */
-	int rc;		  /* JOIN, scheduler: 0 or why not */
-	uint32_t workers; /* of the pool, after it */
+	int rc;		  /* JOIN, RENEW, scheduler: 0 or why not */
+	uint32_t workers; /* of the pool, after it; RENEW: if it fails */
 	struct kvr_worker *w;
-	struct ctl_buf *frame; /* to answer, or NULL */
+	struct kvr_worker *old;	    /* RENEW: the life that ends */
+	struct kvr_worker *refused; /* LEAVE that was a RENEW: the life that did not fit ... */
+	int why;		    /* ... and its rc */
+	struct ctl_buf *frame;	    /* to answer, or NULL */
 	uint32_t n_taints;
 	struct kvr_sched_str taint[KVR_HINTS_MAX_TAINTS + KVR_HINTS_MAX_TOPOLOGY];
 	char text[KVR_HINTS_MAX_TOPOLOGY][TAINT_TEXT];
@@ -96,6 +100,10 @@ void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_wor
 /** @p w is filled in: give it to its pool. Takes @p frame, its HELLO, and answers it. */
 void worker_join(struct router *rt, struct kvr_worker *w, const struct kvr_hints *hints,
 		 struct ctl_buf *frame);
+
+/** The same for a new life of a worker of the same pool: @p old is not in the registry any more. */
+void worker_renew(struct router *rt, struct kvr_worker *old, struct kvr_worker *w,
+		  const struct kvr_hints *hints, struct ctl_buf *frame);
 
 /** Nothing of @p w stays; it must not be used again. */
 void worker_leave(struct router *rt, struct kvr_worker *w);

@@ -151,44 +151,55 @@ static void hello_again(struct router *rt, struct ctl_frame *f, struct kvr_worke
 	f->buf = NULL;
 }
 
+static enum kvr_wire_code new_life(struct kvr_worker *w, const struct pool *p,
+				   const struct kvr_wire_hello *h)
+{
+	w->pool = p->number;
+	w->dp_start = h->dp_start;
+	w->dp_size = h->dp_size;
+	return kvr_worker_beat(w) < 0 ? KVR_E_NO_MEMORY : KVR_OK;
+}
+
 /* HELLO of a life that is not known. */
 static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
 		      const struct kvr_wire_hello *h, const struct kvr_hints *hints,
 		      struct refusal *why)
 {
+	struct kvr_worker *w, *old = kvr_registry_find(rt->registry, f->hdr->source);
 	struct kvr_worker_transfer transfer;
-	struct kvr_worker *w;
 
 	why->code = read_transfer(hints, &transfer);
 	if (why->code != KVR_OK)
 		return;
-	w = kvr_registry_find(rt->registry, f->hdr->source);
-	if (w != NULL)
-		worker_leave(rt, w); /* nothing of the old one stays */
+	if (old != NULL)
+		kvr_registry_take(rt->registry, old); /* nothing of it stays */
 	w = kvr_registry_add(rt->registry, f->hdr->source, rt->control.now_ns);
-	if (w == NULL) {
+	if (w == NULL)
 		why->code = errno == ENOSPC ? KVR_E_WORKER_LIMIT : KVR_E_NO_MEMORY;
-		return;
-	}
-	w->dp_start = h->dp_start;
-	w->dp_size = h->dp_size;
-	if (kvr_worker_beat(w) < 0) {
+	else
+		why->code = new_life(w, p, h);
+	if (why->code != KVR_OK && w != NULL)
 		kvr_registry_del(rt->registry, w);
-		why->code = KVR_E_NO_MEMORY;
-		return;
+	if (old != NULL && (why->code != KVR_OK || old->pool != p->number)) {
+		worker_leave(rt, old);
+		old = NULL;
 	}
+	if (why->code != KVR_OK)
+		return;
 	w->epoch = f->hdr->epoch;
 	w->said = hello_digest(h);
 	w->path = *f->path;
 	w->path.max_frame = h->max_frame;
 	w->last_seen_ns = rt->ctl->live.now_ns;
 	w->transfer = transfer;
-	w->pool = p->number;
 	w->max_num_batched_tokens = h->max_num_batched_tokens;
 	w->total_kv_blocks = h->total_kv_blocks;
 	w->role = h->role;
 	w->flags = h->flags;
-	worker_join(rt, w, hints, f->buf);
+	if (old != NULL)
+		worker_renew(rt, old, w, hints, f->buf);
+	else
+		worker_join(rt, w, hints, f->buf);
 	f->buf = NULL;
 }
 

@@ -69,9 +69,22 @@ static void unknown(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 	source_refuse(lc, m, from, KVR_E_UNKNOWN_REQUEST);
 }
 
+/* What an agent is told whose frame is of another life than the request. */
+static enum kvr_wire_code other_life(const struct lcore *lc, const struct kvr_relay *relay,
+				     uint32_t epoch)
+{
+	const struct kvr_view_worker *w = kvr_view_find(lc->view, relay->worker);
+
+	if (w == NULL)
+		return KVR_E_UNKNOWN_WORKER;
+	/* The present life has not got this request: there is nothing to repeat. */
+	return w->epoch == epoch ? KVR_E_UNKNOWN_REQUEST : KVR_E_STALE_EPOCH;
+}
+
 /*
  * The slot behind the frame's handle, when the frame comes from the side of the request that may
- * send it; else the frame has been dealt with.
+ * send it, and from the life of the worker that has the request; else the frame has been dealt
+ * with.
  */
 static struct kvr_flight *slot_of(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 				  bool agent, struct pool **p, struct kvr_relay *relay)
@@ -91,6 +104,10 @@ static struct kvr_flight *slot_of(struct lcore *lc, struct rte_mbuf *m, const st
 	if (unlikely(!kvr_path_same(from, agent ? &relay->agent : &relay->client) ||
 		     h->source != relay->source || h->id != relay->id)) {
 		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
+		return NULL;
+	}
+	if (unlikely(agent && h->epoch != relay->epoch)) {
+		source_refuse(lc, m, from, other_life(lc, relay, h->epoch));
 		return NULL;
 	}
 	return r;

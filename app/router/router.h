@@ -82,7 +82,8 @@ enum note_type {
 			       * last item ptr = the frame */
 	NOTE_FIN_ACKED,	      /* handle: the client has the last item */
 	NOTE_ABORT_ACK,	      /* handle */
-	NOTE_SESSION_OPENED,  /* handle = number of the ask, code, ptr = worker id */
+	NOTE_SESSION_OPENED,  /* handle = number of the ask, code, ptr = worker id, tokens = its
+			       * epoch */
 	NOTE_SESSION_CLOSED,  /* the same */
 	NOTE_SESSION_RELEASE, /* ptr = the frame */
 	NOTE_MISSING,	      /* ptr = the frame: what a worker lacks of a DISPATCH */

@@ -318,6 +318,7 @@ int sched_bind(struct lcore *lc, struct pool *p, struct kvr_flight *r, const str
 	if (w == NULL)
 		return -ENOENT;
 	r->relay.agent = w->path;
+	r->relay.epoch = w->epoch;
 	/* From one address family to the other the agent's socket does not reach the client. */
 	r->relay.direct = (j->flags & KVR_REQ_F_DIRECT) != 0 && j->client.family == w->path.family;
 	return 0;
@@ -811,7 +812,7 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 void sched_not_admitted(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 			const struct kvr_sched_decision *d)
 {
-	struct refusal why = {.code = sched_code(d->err)};
+	struct refusal why = sched_refusal(p, sched_code(d->err));
 	struct job *j = r->job;
 
 	if (r->legs != NULL) {

@@ -169,10 +169,13 @@ void session_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 		.code = st->code,
 		.handle = h->id,
 		.ptr = (void *)(uintptr_t)h->source, /* the worker that says so */
+		.tokens = h->epoch,		     /* and its life */
 	};
 
 	if (w == NULL || !kvr_path_same(from, &w->path)) {
 		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
+	} else if (w->epoch != h->epoch) {
+		source_refuse(lc, m, from, KVR_E_STALE_EPOCH);
 	} else if (p == NULL || p->sessions == NULL) {
 		in_count(lc, IN_IGNORED);
 		in_count(lc, IN_LATE);
@@ -606,6 +609,12 @@ void session_ended(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum 
 
 /* ---- answers ---- */
 
+/* Whether the answer comes from the one who was asked, in the same life. */
+static bool was_asked(const struct session_ask *a, const struct note *n)
+{
+	return a->worker == (uintptr_t)n->ptr && a->epoch == n->tokens;
+}
+
 /* The open of `r` is over without a session. The ask is not waiting any more. */
 static void open_failed(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 			enum session_counter how, uint32_t code)
@@ -658,7 +667,7 @@ void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n)
 	if (!sched_may(p, r, KVR_LIFE_OPENED))
 		return; /* ended meanwhile: it has been closed; or repeated */
 	u = &p->sessions->use[r->slot];
-	if (u->ask.worker != (uintptr_t)n->ptr) {
+	if (!was_asked(&u->ask, n)) {
 		pool_count(p, PC_OUT_OF_TURN, 1); /* not its business */
 		return;
 	}
@@ -687,8 +696,7 @@ void session_on_closed(struct lcore *lc, struct pool *p, const struct note *n)
 	struct session_ask *a = &p->sessions->close[i % SESSION_CLOSES];
 
 	RTE_SET_USED(lc);
-	if (i >= SESSION_CLOSES || a->kind == 0 || a->number != n->handle ||
-	    a->worker != (uintptr_t)n->ptr) {
+	if (i >= SESSION_CLOSES || a->kind == 0 || a->number != n->handle || !was_asked(a, n)) {
 		pool_count(p, PC_LATE, 1); /* repeated, or not its business */
 		return;
 	}

@@ -4,7 +4,8 @@
  * lcores. Changes are gathered and done together:
  *
  *   scheduler  joining: dense indices for the ranks, not chosen yet; leaving: bookings end with
- *              WorkerLost, a few hundred in a turn; suspect, heard again
+ *              WorkerLost, a few hundred in a turn; suspect, heard again. A new life of a worker
+ *              is one change: who waits for the worker goes on waiting
  *   event      joining, leaving: index and cursor of each rank are emptied
  *   view       published once, when all lcores have seen it:
  *   scheduler  who has joined may be chosen
@@ -74,7 +75,7 @@ static bool walk_on(struct lcore *lc, void *arg)
 		struct change *c = &ctl->change[w->at];
 		struct pool *p = pool_of(w->rt, c->w);
 
-		if (c->rc < 0 || !w->mine(lc, p, c))
+		if (!w->mine(lc, p, c) || c->rc < 0)
 			continue;
 		if (w->step(lc, p, c))
 			w->at++;
@@ -127,6 +128,23 @@ static bool sched_leave(struct lcore *lc, struct pool *p, struct change *c)
 	return true;
 }
 
+static bool sched_renew(struct lcore *lc, struct pool *p, struct change *c)
+{
+	if (!c->begun) {
+		c->begun = true;
+		kvr_sched_worker_renew(p->sched, c->w->id, lc->now_ns);
+	}
+	if (kvr_sched_worker_drop(p->sched, c->w->id, DROPS_TURN, lc->now_ns) != 0)
+		return false;
+	sched_join(lc, p, c);
+	if (c->rc == 0)
+		return true;
+	if (p->decode != NULL)
+		c->flag = kvr_disagg_workers(&p->disagg, c->workers);
+	kvr_sched_worker_gone(p->sched, c->w->id, lc->now_ns);
+	return true;
+}
+
 static bool at_sched(struct lcore *lc, struct pool *p, struct change *c)
 {
 	switch (c->kind) {
@@ -135,6 +153,8 @@ static bool at_sched(struct lcore *lc, struct pool *p, struct change *c)
 		return true;
 	case CHANGE_LEAVE:
 		return sched_leave(lc, p, c);
+	case CHANGE_RENEW:
+		return sched_renew(lc, p, c);
 	case CHANGE_AVAIL:
 		kvr_sched_worker_available(p->sched, c->w->id, c->flag, lc->now_ns);
 		return true;
@@ -144,27 +164,35 @@ static bool at_sched(struct lcore *lc, struct pool *p, struct change *c)
 	return true;
 }
 
+/* Whether workers, and not only paths or marks, are others after it. */
+static bool changes_lives(const struct change *c)
+{
+	return c->kind == CHANGE_JOIN || c->kind == CHANGE_LEAVE || c->kind == CHANGE_RENEW;
+}
+
 static bool of_event(const struct lcore *lc, const struct pool *p, const struct change *c)
 {
-	return p->event_lcore == lc && (c->kind == CHANGE_JOIN || c->kind == CHANGE_LEAVE);
+	return p->event_lcore == lc && changes_lives(c);
 }
 
 static bool at_event(struct lcore *lc, struct pool *p, struct change *c)
 {
+	for (uint32_t i = 0; c->kind == CHANGE_RENEW && i < c->old->dp_size; i++)
+		event_reset_rank(lc, p, c->old->rank[i], NULL);
 	for (uint32_t i = 0; i < c->w->dp_size; i++)
-		event_reset_rank(lc, p, c->w->rank[i], c->kind == CHANGE_JOIN ? c->w : NULL);
+		event_reset_rank(lc, p, c->w->rank[i], c->kind != CHANGE_LEAVE ? c->w : NULL);
 	return true;
 }
 
 static bool of_open(const struct lcore *lc, const struct pool *p, const struct change *c)
 {
-	return p->sched_lcore == lc && (c->kind == CHANGE_JOIN || c->kind == CHANGE_LEAVE);
+	return p->sched_lcore == lc && changes_lives(c);
 }
 
 /* A prefill side takes part from its pool's first worker on: section 9.1. */
 static bool at_open(struct lcore *lc, struct pool *p, struct change *c)
 {
-	if (c->kind == CHANGE_JOIN)
+	if (c->kind != CHANGE_LEAVE)
 		kvr_sched_worker_available(p->sched, c->w->id, true, lc->now_ns);
 	if (p->decode != NULL && kvr_disagg_workers(&p->disagg, c->workers))
 		c->flag = true;
@@ -197,16 +225,30 @@ static void walk(struct router *rt,
 		call_wait(&w[i].call);
 }
 
-/* Who cannot join is not known any more; `rc` says why. */
+static bool joins(const struct change *c)
+{
+	return c->kind == CHANGE_JOIN || c->kind == CHANGE_RENEW;
+}
+
+/* Who cannot join is not known any more; `rc` says why. Its life before is over all the same. */
 static void drop_failed(struct router *rt)
 {
 	for (uint32_t i = 0; i < rt->ctl->n_changes; i++) {
-		const struct change *c = &rt->ctl->change[i];
+		struct change *c = &rt->ctl->change[i];
 
-		if (c->kind != CHANGE_JOIN || c->rc >= 0)
+		if (!joins(c) || c->rc >= 0)
 			continue;
 		c->w->epoch = 0; /* it has never lived: the same epoch may try again */
 		kvr_registry_take(rt->registry, c->w);
+		if (c->kind == CHANGE_JOIN)
+			continue;
+		rt->ctl->left_ns[c->w->pool] = rt->control.now_ns;
+		c->kind = CHANGE_LEAVE;
+		c->refused = c->w;
+		c->why = c->rc;
+		c->rc = 0;
+		c->w = c->old;
+		c->old = NULL;
 	}
 }
 
@@ -218,7 +260,7 @@ static void undo_joins(struct router *rt)
 	for (uint32_t i = 0; i < ctl->n_changes; i++) {
 		struct change *c = &ctl->change[i];
 
-		if (c->kind != CHANGE_JOIN || c->rc < 0)
+		if (!joins(c) || c->rc < 0)
 			c->rc = c->rc < 0 ? c->rc : -EALREADY;
 		else
 			c->kind = CHANGE_LEAVE;
@@ -234,16 +276,12 @@ static void undo_joins(struct router *rt)
 		}
 }
 
-static void answer_join(struct router *rt, const struct change *c)
+static void refuse_join(struct router *rt, const struct change *c, int rc)
 {
 	struct refusal why = {.code = KVR_E_WORKER_CONFIG};
 
-	if (c->rc == 0) {
-		hello_welcome(rt, c->w, c->frame);
-		return;
-	}
-	if (c->rc == -ENOSPC || c->rc == -ENOMEM)
-		why.code = c->rc == -ENOSPC ? KVR_E_WORKER_LIMIT : KVR_E_NO_MEMORY;
+	if (rc == -ENOSPC || rc == -ENOMEM)
+		why.code = rc == -ENOSPC ? KVR_E_WORKER_LIMIT : KVR_E_NO_MEMORY;
 	hello_refuse(rt, c->frame, &why);
 }
 
@@ -252,16 +290,22 @@ static void finish(struct router *rt, struct change *c)
 {
 	const struct pool *p = pool_of(rt, c->w);
 
-	if (c->kind == CHANGE_JOIN)
-		answer_join(rt, c);
-	else if (c->kind == CHANGE_MOVE)
+	if (c->refused != NULL)
+		refuse_join(rt, c, c->why);
+	else if (joins(c) && c->rc < 0)
+		refuse_join(rt, c, c->rc);
+	else if (joins(c) || c->kind == CHANGE_MOVE)
 		hello_welcome(rt, c->w, c->frame);
 	if (c->frame != NULL)
 		rte_mempool_put(rt->ctl_bufs, c->frame);
-	if (c->flag && (c->kind == CHANGE_JOIN || c->kind == CHANGE_LEAVE))
+	if (c->flag && changes_lives(c))
 		log_prefill(p, kvr_disagg_active(&p->disagg));
-	if (c->kind == CHANGE_LEAVE || (c->kind == CHANGE_JOIN && c->rc < 0))
+	if (c->kind == CHANGE_LEAVE || (joins(c) && c->rc < 0))
 		kvr_worker_free(c->w);
+	if (c->old != NULL)
+		kvr_worker_free(c->old);
+	if (c->refused != NULL)
+		kvr_worker_free(c->refused);
 }
 
 static void join_in_view(struct router *rt)
@@ -271,9 +315,9 @@ static void join_in_view(struct router *rt)
 	for (uint32_t i = 0; i < ctl->n_changes; i++) {
 		struct change *c = &ctl->change[i];
 
-		if (c->rc == 0 && c->kind == CHANGE_JOIN)
+		if (c->rc == 0 && joins(c))
 			worker_set_state(rt, c->w, KVR_WORKER_SERVING);
-		if (c->kind == CHANGE_JOIN || c->kind == CHANGE_LEAVE)
+		if (changes_lives(c))
 			c->workers = pool_workers(rt, pool_of(rt, c->w));
 		ctl->dirty = ctl->dirty || c->kind != CHANGE_AVAIL;
 	}
@@ -311,6 +355,7 @@ static struct change *change(struct router *rt, struct kvr_worker *w, enum chang
 	c->flag = c->begun = false;
 	c->rc = 0;
 	c->w = w;
+	c->old = c->refused = NULL;
 	c->frame = NULL;
 	c->n_taints = 0;
 	return c;
@@ -338,11 +383,31 @@ void worker_join(struct router *rt, struct kvr_worker *w, const struct kvr_hints
 	change_taints(c, hints);
 }
 
+/* From this moment on: the tick that looks at all pools comes later. */
+static void expect_back(struct router *rt, const struct kvr_worker *w)
+{
+	atomic_store_explicit(&pool_of(rt, w)->expected, true, memory_order_relaxed);
+}
+
+void worker_renew(struct router *rt, struct kvr_worker *old, struct kvr_worker *w,
+		  const struct kvr_hints *hints, struct ctl_buf *frame)
+{
+	struct change *c = change(rt, w, CHANGE_RENEW);
+
+	worker_set_state(rt, old, KVR_WORKER_GONE);
+	expect_back(rt, old);
+	c->old = old;
+	c->frame = frame; /* the taints point into it */
+	change_taints(c, hints);
+	c->workers = pool_workers(rt, pool_of(rt, w)) - 1;
+}
+
 void worker_leave(struct router *rt, struct kvr_worker *w)
 {
 	struct change *c;
 
 	worker_set_state(rt, w, KVR_WORKER_GONE);
+	expect_back(rt, w);
 	rt->ctl->left_ns[w->pool] = rt->control.now_ns;
 	c = change(rt, w, CHANGE_LEAVE);
 	kvr_registry_take(rt->registry, w);

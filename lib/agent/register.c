@@ -203,7 +203,7 @@ static bool begin_life(struct kvr_agent *a, uint64_t last)
 {
 	const uint64_t epoch = RTE_MAX(last, a->link.conf.epoch) + 1;
 
-	if (last == 0 || epoch > UINT32_MAX)
+	if (last == 0 || last >= UINT32_MAX || epoch > UINT32_MAX)
 		return false; /* somebody has used them up: an operator must look */
 	a->link.conf.epoch = (uint32_t)epoch;
 	a->reborn = true;

@@ -59,6 +59,7 @@ struct kvr_relay {
 	uint64_t source;
 	uint64_t id;
 	uint64_t worker;
+	uint32_t epoch; /* the worker's life that it was sent to */
 	uint32_t isl;
 	uint16_t direct; /* 1: items do not pass here */
 	uint16_t leg;	 /* enum kvr_flight_leg */

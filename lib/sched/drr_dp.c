@@ -10,14 +10,18 @@ static bool unpinned_ready(struct kvr_sched *s, const struct cls *k)
 	struct choice c = {.req = s->wait[k->root].req};
 
 	kvr_sched__open_set(s, &c);
-	/* With nobody eligible there is nothing to wait for: admission will refuse it. */
-	return !any_bit(c.open, s->words) || !kvr_sched__all_busy(s, k, c.open);
+	if (any_bit(c.open, s->words))
+		return !kvr_sched__all_busy(s, k, c.open);
+	/* With nobody to come there is nothing to wait for: admission will refuse it. */
+	return !kvr_sched__due(s, &c);
 }
 
 static bool lane_ready(const struct kvr_sched *s, const struct cls *k, uint32_t lane)
 {
-	if (lane == s->max_ranks || !k->has_threshold || !bit(s->open, lane))
+	if (lane == s->max_ranks || !k->has_threshold)
 		return true;
+	if (!bit(s->open, lane))
+		return !bit(s->due, lane);
 	return s->tokens[lane] <= k->limit[lane];
 }
 

@@ -212,17 +212,15 @@ static void allow_all_but(const struct kvr_sched *s, uint64_t worker, uint64_t *
 		bit_put(set, s->order[s->worker[at].at + k], false);
 }
 
-/* Ranks that fit, overload ignored: in use, available, allowed, with every required taint. */
-void kvr_sched__open_set(struct kvr_sched *s, struct choice *c)
+/* The ranks of @p base that the request's hints allow: @p base itself, or scratch. */
+static const uint64_t *fitting(struct kvr_sched *s, const struct kvr_sched_hints *h,
+			       const uint64_t *base)
 {
-	const struct kvr_sched_hints *h = c->req->hints;
 	uint64_t *set = s->fit;
 
-	c->open = s->open;
 	if (h == NULL ||
 	    (!(h->flags & (KVR_SHINT_ALLOWED | KVR_SHINT_EXCLUDE)) && h->n_required == 0))
-		return;
-	c->open = set;
+		return base;
 	if (h->flags & KVR_SHINT_ALLOWED)
 		allow_only(s, h, set);
 	else
@@ -230,11 +228,43 @@ void kvr_sched__open_set(struct kvr_sched *s, struct choice *c)
 	if (h->flags & KVR_SHINT_EXCLUDE)
 		allow_all_but(s, h->exclude_id, set);
 	for (uint32_t w = 0; w < s->words; w++)
-		set[w] &= s->open[w];
+		set[w] &= base[w];
 	for (uint32_t i = 0; i < h->n_required; i++) {
 		const uint64_t *tainted = taint_ranks(s, &h->required[i]);
 
 		for (uint32_t w = 0; w < s->words; w++)
 			set[w] &= tainted == NULL ? 0 : tainted[w];
 	}
+	return set;
+}
+
+/* Ranks that fit, overload ignored: in use, available, allowed, with every required taint. */
+void kvr_sched__open_set(struct kvr_sched *s, struct choice *c)
+{
+	c->open = fitting(s, c->req->hints, s->open);
+}
+
+/* Nobody fits now: whether somebody will who is between two lives. Taints may change with them. */
+bool kvr_sched__due(struct kvr_sched *s, const struct choice *c)
+{
+	struct kvr_sched_hints h;
+
+	if (!any_bit(s->due, s->words))
+		return false;
+	if (c->req->hints == NULL)
+		return true;
+	h = *c->req->hints;
+	h.n_required = 0;
+	return any_bit(fitting(s, &h, s->due), s->words);
+}
+
+/* The same for a pinned request; its rank is then c->pin_rank. */
+bool kvr_sched__pin_due(const struct kvr_sched *s, struct choice *c)
+{
+	const uint32_t rank = kvr_sched_rank_find(s, c->pin_worker, c->pin_dp);
+
+	if (rank == KVR_SCHED_NO_RANK || !bit(s->due, rank))
+		return false;
+	c->pin_rank = rank;
+	return true;
 }

@@ -322,6 +322,14 @@ uint32_t kvr_sched_worker_drop(struct kvr_sched *s, uint64_t id, uint32_t n, uin
 /** The worker left: ends its bookings (ops->dropped). @return 0, or -ENOENT. */
 int kvr_sched_worker_gone(struct kvr_sched *s, uint64_t id, uint64_t now);
 
+/**
+ * A new life of the worker begins: it is not chosen, but those who wait for it go on waiting,
+ * until kvr_sched_worker_available() says that it is there. Meanwhile its bookings are ended with
+ * kvr_sched_worker_drop(), and kvr_sched_worker_set() says what it is now; of the former life
+ * neither load reports nor the draining mark stay. @return 0, or -ENOENT.
+ */
+int kvr_sched_worker_renew(struct kvr_sched *s, uint64_t id, uint64_t now);
+
 /** Draining takes it out of selection and keeps its bookings. @return 0, or -ENOENT. */
 int kvr_sched_worker_drain(struct kvr_sched *s, uint64_t id, bool draining, uint64_t now);
 

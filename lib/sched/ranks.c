@@ -151,6 +151,7 @@ static void rank_remove(struct kvr_sched *s, uint32_t r, uint64_t now)
 	bit_put(s->used, r, false);
 	bit_put(s->open, r, false);
 	bit_put(s->over, r, false);
+	bit_put(s->due, r, false);
 	*rank = (struct rank){.worker = NIL,
 			      .gen = gen,
 			      .pf_head = NIL,
@@ -207,8 +208,21 @@ static void reorder(struct kvr_sched *s, uint32_t worker)
 
 static void open_put(struct kvr_sched *s, const struct worker *w)
 {
-	for (uint32_t i = 0; i < w->dp_size; i++)
+	for (uint32_t i = 0; i < w->dp_size; i++) {
 		bit_put(s->open, s->order[w->at + i], w->available && !w->draining);
+		bit_put(s->due, s->order[w->at + i], w->between_lives);
+	}
+}
+
+/* What was known of the worker's ranks in the life that is over. */
+static void reports_forget(struct kvr_sched *s, const struct worker *w)
+{
+	for (uint32_t i = 0; i < w->dp_size; i++) {
+		struct rank *r = &s->rank[s->order[w->at + i]];
+
+		r->reported = r->kv_reported = r->over = false;
+		r->gen++; /* the blocks that waiting requests were told of are gone */
+	}
 }
 
 static void judge_all(struct kvr_sched *s, struct worker *w)
@@ -292,6 +306,8 @@ int kvr_sched_worker_set(struct kvr_sched *s, const struct kvr_sched_worker *w, 
 	e->max_batched = w->max_num_batched_tokens;
 	reorder(s, at);
 	taints_put(s, e, w);
+	if (e->between_lives)
+		reports_forget(s, e);
 	e->n_over = 0;
 	for (uint32_t i = 0; i < e->dp_size; i++)
 		e->n_over += s->rank[s->order[e->at + i]].over;
@@ -351,6 +367,17 @@ int kvr_sched_worker_drain(struct kvr_sched *s, uint64_t id, bool draining, uint
 	return reopen(s, at);
 }
 
+int kvr_sched_worker_renew(struct kvr_sched *s, uint64_t id, uint64_t now)
+{
+	uint32_t at = kvr_sched__worker(s, id);
+
+	if (at == NIL)
+		return -ENOENT;
+	s->worker[at].between_lives = true;
+	s->worker[at].available = s->worker[at].draining = false;
+	return reopen(s, at);
+}
+
 int kvr_sched_worker_available(struct kvr_sched *s, uint64_t id, bool available, uint64_t now)
 {
 	uint32_t at = kvr_sched__worker(s, id);
@@ -358,6 +385,8 @@ int kvr_sched_worker_available(struct kvr_sched *s, uint64_t id, bool available,
 	if (at == NIL)
 		return -ENOENT;
 	s->worker[at].available = available;
+	if (available)
+		s->worker[at].between_lives = false;
 	return reopen(s, at);
 }
 

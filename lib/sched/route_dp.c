@@ -43,20 +43,27 @@ static enum kvr_sched_err must_wait(struct kvr_sched *s, struct choice *c, uint6
 	const struct kvr_sched_hints *h = c->req->hints;
 	uint32_t ki = h == NULL || h->policy_class == KVR_SCHED_NO_CLASS ? 0 : h->policy_class;
 	const struct cls *k = &s->cls[ki];
+	const bool may_wait = !c->req->query_only && k->has_threshold;
 
 	*wait = false;
 	if (c->pinned) {
 		enum kvr_sched_err e = kvr_sched__pin_check(s, c);
 
+		if (e == KVR_SCHED_NO_ENDPOINTS && may_wait && kvr_sched__pin_due(s, c)) {
+			*wait = true;
+			return KVR_SCHED_OK;
+		}
 		/* overload counts when a worker is chosen, not before */
 		if (e != KVR_SCHED_OK && e != KVR_SCHED_PIN_OVERLOADED)
 			return e;
 	} else {
 		kvr_sched__open_set(s, c);
-		if (!any_bit(c->open, s->words))
-			return KVR_SCHED_NO_ENDPOINTS;
+		if (!any_bit(c->open, s->words)) {
+			*wait = may_wait && kvr_sched__due(s, c);
+			return *wait ? KVR_SCHED_OK : KVR_SCHED_NO_ENDPOINTS;
+		}
 	}
-	if (c->req->query_only || !k->has_threshold)
+	if (!may_wait)
 		return KVR_SCHED_OK;
 	kvr_sched__prefill_now(s, now);
 	if (k->pending.count > 0)

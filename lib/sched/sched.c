@@ -92,7 +92,8 @@ static void take_ranks(struct kvr_sched *s)
 {
 	uint32_t n = s->max_ranks, words = n / 64;
 	uint32_t mine = n > s->conf.max_workers ? n : s->conf.max_workers;
-	uint64_t **set[] = {&s->used, &s->open, &s->over, &s->ready, &s->fit, &s->elig, &s->ties};
+	uint64_t **set[] = {&s->used,  &s->open, &s->over, &s->due,
+			    &s->ready, &s->fit,	 &s->elig, &s->ties};
 
 	for (uint32_t i = 0; i < sizeof(set) / sizeof(set[0]); i++)
 		*set[i] = take(s, words, sizeof(uint64_t));

@@ -36,6 +36,7 @@ struct worker {
 	uint32_t n_over; /* ranks overloaded */
 	bool available;
 	bool draining;
+	bool between_lives; /* not available, but it will be at once */
 	bool cpu;
 	uint64_t total_kv_blocks;
 	uint64_t max_batched; /* 0 = unknown */
@@ -210,6 +211,7 @@ struct kvr_sched {
 	const uint32_t *blocks;
 	const uint32_t *zeros;
 	uint64_t *used, *open, *over; /* open = in use, available, not draining */
+	uint64_t *due;		      /* their workers are between two lives */
 	uint64_t *ready;	      /* open and not overloaded */
 	uint64_t *fit, *elig, *ties;  /* scratch: of open_set, choose, equal */
 	struct kvr_active *active;
@@ -339,6 +341,8 @@ enum kvr_sched_err kvr_sched__check(const struct kvr_sched *s, const struct kvr_
 enum kvr_sched_err kvr_sched__resolve(struct kvr_sched *s, struct choice *c);
 enum kvr_sched_err kvr_sched__pin_check(const struct kvr_sched *s, struct choice *c);
 void kvr_sched__open_set(struct kvr_sched *s, struct choice *c);
+bool kvr_sched__due(struct kvr_sched *s, const struct choice *c);
+bool kvr_sched__pin_due(const struct kvr_sched *s, struct choice *c);
 void kvr_sched__params(const struct kvr_sched *s, const struct kvr_sched_req *req,
 		       struct params *p);
 

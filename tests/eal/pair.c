@@ -225,6 +225,7 @@ static void got_dispatch(const struct out *o)
 			.handle = o->hdr.handle,
 			.worker = q.fixed.worker,
 			.prefill = (q.fixed.flags & KVR_REQ_F_PREFILL_LEG) != 0,
+			.life = pipeline_life(o->hdr.handle),
 		};
 	} else {
 		CU_ASSERT(q.fixed.attempt > r->attempt);
@@ -338,7 +339,7 @@ struct pair_run *pair_leg(uint64_t id, bool prefill)
 static struct kvr_wire_ids ids_of(const struct pair_run *r)
 {
 	return (struct kvr_wire_ids){
-		.source = PAIR_CLIENT, .id = r->id, .handle = r->handle, .epoch = 1};
+		.source = PAIR_CLIENT, .id = r->id, .handle = r->handle, .epoch = r->life};
 }
 
 void pair_ack(struct pair_run *r, uint16_t code)

@@ -29,6 +29,7 @@ struct pair_run {
 	uint64_t id;
 	uint64_t handle;
 	uint64_t worker;
+	uint32_t life; /* of the worker */
 	bool prefill;
 	bool acked;
 	bool ended;	   /* its last item was sent */

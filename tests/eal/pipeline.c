@@ -388,6 +388,16 @@ bool pipeline_hello_as(const struct pipeline_worker *w)
 	return pipeline_expect(w->from, KVR_WELCOME) != NULL;
 }
 
+uint32_t pipeline_life(uint64_t handle)
+{
+	const uint32_t pool = kvr_flight_handle_pool(handle);
+	const struct kvr_flight *r = handle != 0 && pool < rt->n_pools
+					     ? kvr_flight_by_handle(rt->pool[pool].requests, handle)
+					     : NULL;
+
+	return r != NULL && r->relay.epoch != 0 ? r->relay.epoch : 1;
+}
+
 bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t ranks)
 {
 	return pipeline_hello_as(&(const struct pipeline_worker){

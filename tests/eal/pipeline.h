@@ -122,6 +122,10 @@ struct pipeline_worker {
 /** The worker joins; true when WELCOMEd. */
 bool pipeline_hello_as(const struct pipeline_worker *w);
 
+/** Life of the worker that has request @p handle: what frames of its agent carry. 1: nobody has it.
+ */
+uint32_t pipeline_life(uint64_t handle);
+
 /** Worker @p id joins pool @p pool with @p ranks ranks; true when WELCOMEd. */
 bool pipeline_hello(uint64_t id, uint32_t epoch, const char *pool, uint32_t ranks);
 

@@ -25,7 +25,8 @@ static uint64_t live(void)
 
 static struct kvr_wire_ids ids_of(uint64_t id, uint64_t handle)
 {
-	return (struct kvr_wire_ids){.source = 77, .id = id, .handle = handle, .epoch = 1};
+	return (struct kvr_wire_ids){
+		.source = 77, .id = id, .handle = handle, .epoch = pipeline_life(handle)};
 }
 
 /* One item of request @p id's answer, from the agent. */

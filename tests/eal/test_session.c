@@ -33,7 +33,8 @@ static uint64_t live(void)
 
 static struct kvr_wire_ids ids_of(uint64_t id, uint64_t handle)
 {
-	return (struct kvr_wire_ids){.source = 77, .id = id, .handle = handle, .epoch = 1};
+	return (struct kvr_wire_ids){
+		.source = 77, .id = id, .handle = handle, .epoch = pipeline_life(handle)};
 }
 
 static void respond(uint64_t id, uint64_t handle, uint16_t flags)
@@ -80,9 +81,16 @@ static void cancel(uint64_t id)
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
 }
 
+static uint32_t life(uint64_t worker)
+{
+	const struct kvr_worker *w = kvr_registry_find(rt->registry, worker);
+
+	return w != NULL ? w->epoch : 1;
+}
+
 static void answer(uint8_t kind, uint64_t worker, uint64_t number, uint16_t code)
 {
-	const struct kvr_wire_ids ids = {.source = worker, .id = number, .epoch = 1};
+	const struct kvr_wire_ids ids = {.source = worker, .id = number, .epoch = life(worker)};
 	uint8_t buf[128];
 	int len = kvr_put_session_status(buf, sizeof(buf), kind, &ids, code);
 

@@ -59,7 +59,7 @@ static void look(void)
 
 static void empty(uint32_t from, uint8_t kind, uint64_t h)
 {
-	const struct kvr_wire_ids ids = {77, id, h, 1, 0};
+	const struct kvr_wire_ids ids = {77, id, h, pipeline_life(h), 0};
 	uint8_t buf[64];
 
 	pipeline_send(from, buf, (size_t)kvr_put_empty(buf, sizeof(buf), kind, &ids));
@@ -68,7 +68,7 @@ static void empty(uint32_t from, uint8_t kind, uint64_t h)
 
 static void response(uint64_t h, uint16_t flags)
 {
-	const struct kvr_wire_ids ids = {77, id, h, 1, 0};
+	const struct kvr_wire_ids ids = {77, id, h, pipeline_life(h), 0};
 	const struct kvr_wire_response r = {
 		.flags = flags, .generated_tokens = 1, .cached_tokens = KVR_NONE32};
 	uint8_t buf[128];
@@ -81,7 +81,7 @@ static void response(uint64_t h, uint16_t flags)
 
 static void progress(uint64_t h, uint16_t flags)
 {
-	const struct kvr_wire_ids ids = {77, id, h, 1, 0};
+	const struct kvr_wire_ids ids = {77, id, h, pipeline_life(h), 0};
 	const struct kvr_wire_progress p = {
 		.flags = flags, .generated_tokens = 1, .cached_tokens = KVR_NONE32};
 	uint8_t buf[128];
@@ -93,7 +93,7 @@ static void progress(uint64_t h, uint16_t flags)
 static void dispatch_ack(uint64_t h, uint16_t code)
 {
 	const struct kvr_wire_dispatch_ack a = {.code = code};
-	const struct kvr_wire_ids ids = {77, id, h, 1, 0};
+	const struct kvr_wire_ids ids = {77, id, h, pipeline_life(h), 0};
 	uint8_t buf[128];
 
 	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &a));

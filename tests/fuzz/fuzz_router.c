@@ -151,6 +151,19 @@ static uint32_t answerer(uint16_t to, uint8_t how)
 	return to;
 }
 
+/* What the worker at @p to says about a request: in its present life, now and then in another. */
+static struct kvr_wire_ids in_life(const struct kvr_wire_ids *ids, uint16_t to, uint8_t how)
+{
+	const struct kvr_worker *w =
+		to >= WORLD_AGENTS && to < WORLD_AGENTS + WORLD_WORKERS
+			? kvr_registry_find(rt->registry, world_worker(to - WORLD_AGENTS))
+			: NULL;
+	struct kvr_wire_ids mine = *ids;
+
+	mine.epoch = w != NULL && (how & 0x70) != 0x70 ? w->epoch : (how & 3) + 1u;
+	return mine;
+}
+
 /* ---- agents ---- */
 
 static void do_hello(void)
@@ -388,10 +401,13 @@ static void do_dispatch_ack(void)
 	const struct kvr_wire_dispatch_ack a = {.code = (how & 15) == 15 ? 9 : 0};
 	uint16_t to;
 	const struct kvr_wire_ids *ids = recall(KVR_DISPATCH, back & 7, &to);
+	struct kvr_wire_ids mine;
 	uint8_t buf[128];
 
-	if (ids != NULL)
-		say(answerer(to, how), buf, kvr_put_dispatch_ack(buf, sizeof(buf), ids, &a));
+	if (ids == NULL)
+		return;
+	mine = in_life(ids, to, how);
+	say(answerer(to, how), buf, kvr_put_dispatch_ack(buf, sizeof(buf), &mine, &a));
 }
 
 static void do_response(void)
@@ -405,11 +421,14 @@ static void do_response(void)
 	};
 	uint16_t to;
 	const struct kvr_wire_ids *ids = recall(KVR_DISPATCH, back & 7, &to);
+	struct kvr_wire_ids mine;
 	uint8_t buf[512];
 
-	if (ids != NULL)
-		say(answerer(to, how), buf,
-		    kvr_put_response(buf, sizeof(buf), ids, r, (struct kvr_slice){"item", 4}));
+	if (ids == NULL)
+		return;
+	mine = in_life(ids, to, how);
+	say(answerer(to, how), buf,
+	    kvr_put_response(buf, sizeof(buf), &mine, r, (struct kvr_slice){"item", 4}));
 }
 
 static void do_response_ack(void)
@@ -434,10 +453,13 @@ static void do_progress(void)
 					    .cached_tokens = KVR_NONE32};
 	uint16_t to;
 	const struct kvr_wire_ids *ids = recall(KVR_DISPATCH, back & 7, &to);
+	struct kvr_wire_ids mine;
 	uint8_t buf[128];
 
-	if (ids != NULL)
-		say(answerer(to, how), buf, kvr_put_progress(buf, sizeof(buf), ids, &w));
+	if (ids == NULL)
+		return;
+	mine = in_life(ids, to, how);
+	say(answerer(to, how), buf, kvr_put_progress(buf, sizeof(buf), &mine, &w));
 }
 
 static void do_abort_ack(void)
@@ -446,10 +468,13 @@ static void do_abort_ack(void)
 	uint16_t to;
 	const struct kvr_wire_ids *ids =
 		recall((back & 8) ? KVR_DISPATCH : KVR_ABORT, back & 7, &to);
+	struct kvr_wire_ids mine;
 	uint8_t buf[128];
 
-	if (ids != NULL)
-		say(answerer(to, how), buf, kvr_put_empty(buf, sizeof(buf), KVR_ABORT_ACK, ids));
+	if (ids == NULL)
+		return;
+	mine = in_life(ids, to, how);
+	say(answerer(to, how), buf, kvr_put_empty(buf, sizeof(buf), KVR_ABORT_ACK, &mine));
 }
 
 static void do_session_status(void)
@@ -464,8 +489,7 @@ static void do_session_status(void)
 
 	if (ids == NULL)
 		return;
-	mine = *ids; /* in the worker's name and life */
-	mine.epoch = (how & 3) + 1u;
+	mine = in_life(ids, to, how);
 	say(answerer(to, how), buf,
 	    kvr_put_session_status(buf, sizeof(buf),
 				   (back & 16) == 0 ? open ? KVR_SESSION_OPENED : KVR_SESSION_CLOSED

@@ -6,6 +6,7 @@
 #include "peers.h"
 
 #include "control_pvt.h"
+#include "session.h"
 
 #define WORKER 9u
 
@@ -149,6 +150,176 @@ static void requests_follow_a_worker_that_moves(void)
 	pipeline_stop();
 }
 
+/* ---- frames about requests and sessions, of the life that has them and of another ---- */
+
+static struct kvr_flight *flight(uint64_t handle)
+{
+	return kvr_flight_by_handle(rt->pool[0].requests, handle);
+}
+
+static void about(uint8_t kind, uint64_t handle, uint32_t epoch)
+{
+	const struct kvr_wire_ids ids = {.source = 77, .id = 1, .handle = handle, .epoch = epoch};
+	const struct kvr_wire_response fin = {
+		.flags = KVR_RESP_F_FIN, .generated_tokens = 1, .cached_tokens = KVR_NONE32};
+	const struct kvr_wire_progress done = {
+		.flags = KVR_PROG_F_FIN, .generated_tokens = 1, .cached_tokens = KVR_NONE32};
+	const struct kvr_wire_dispatch_ack refused = {.code = 9};
+	uint8_t buf[128];
+	int len = kind == KVR_RESPONSE	 ? kvr_put_response(buf, sizeof(buf), &ids, fin,
+							    (struct kvr_slice){"item", 4})
+		  : kind == KVR_PROGRESS ? kvr_put_progress(buf, sizeof(buf), &ids, &done)
+		  : kind == KVR_DISPATCH_ACK
+			  ? kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &refused)
+			  : kvr_put_empty(buf, sizeof(buf), kind, &ids);
+
+	pipeline_send(PEER_AGENT, buf, (size_t)len);
+	pipeline_turn();
+}
+
+static void what_another_life_says_of_a_request_changes_nothing(void)
+{
+	static const uint8_t ends[] = {KVR_RESPONSE, KVR_PROGRESS, KVR_DISPATCH_ACK};
+	struct kvr_flight *r;
+	uint64_t h;
+
+	for (uint32_t i = 0; i < RTE_DIM(ends); i++) {
+		const bool refusable = ends[i] != KVR_DISPATCH_ACK;
+
+		pipeline_start(1);
+		CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
+		pipeline_route(1, 100, 10, 0, NULL);
+		h = peers_dispatched();
+		r = flight(h);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+		pipeline_flush();
+		about(ends[i], h, 4); /* late, of the life before */
+		CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), refusable ? KVR_E_STALE_EPOCH : -1);
+		about(ends[i], h, 6); /* early, its HELLO is still on the way */
+		CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), refusable ? KVR_E_STALE_EPOCH : -1);
+		CU_ASSERT_EQUAL(r->state, KVR_RQ_DISPATCHED);
+		CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+		CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_PROGRESS_ACK));
+		about(ends[i], h, 5);
+		CU_ASSERT_EQUAL(r->state, KVR_RQ_ENDED);
+		/* Its life is over, the present one has not got it. */
+		CU_ASSERT_TRUE_FATAL(hello(6, PEER_AGENT));
+		pipeline_flush();
+		about(ends[i], h, 6);
+		CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), refusable ? KVR_E_UNKNOWN_REQUEST : -1);
+		say(PEER_AGENT, KVR_GOODBYE, 6);
+		about(ends[i], h, 6);
+		CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), refusable ? KVR_E_UNKNOWN_WORKER : -1);
+		pipeline_stop();
+	}
+}
+
+static void an_abort_is_acknowledged_by_the_life_that_gets_it(void)
+{
+	uint64_t h;
+
+	pipeline_start(1);
+	CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
+	pipeline_route(1, 100, 10, 0, NULL);
+	h = peers_dispatched();
+	peers_empty(PEER_CLIENT, KVR_CANCEL, 1, h);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_ABORT));
+	about(KVR_ABORT_ACK, h, 4);
+	CU_ASSERT_NOT_EQUAL(flight(h)->abort_ns, 0);
+	about(KVR_ABORT_ACK, h, 5);
+	CU_ASSERT_EQUAL(flight(h)->abort_ns, 0);
+	pipeline_stop();
+}
+
+static void session_says(uint8_t kind, uint64_t number, uint32_t epoch)
+{
+	const struct kvr_wire_ids ids = {.source = WORKER, .id = number, .epoch = epoch};
+	uint8_t buf[64];
+
+	pipeline_send(PEER_AGENT, buf,
+		      (size_t)kvr_put_session_status(buf, sizeof(buf), kind, &ids, 0));
+	pipeline_turn();
+}
+
+/* The same answer from the ring, where it may have waited while the worker began anew. */
+static void session_note(uint8_t type, uint64_t number, uint32_t epoch)
+{
+	const struct note n = {
+		.type = type, .handle = number, .tokens = epoch, .ptr = (void *)(uintptr_t)WORKER};
+
+	CU_ASSERT_EQUAL(rte_ring_enqueue_elem(rt->pool[0].notes, (void *)(uintptr_t)&n, sizeof(n)),
+			0);
+	pipeline_turn();
+}
+
+static void what_another_life_says_of_a_session_changes_nothing(void)
+{
+	uint8_t tlv[128];
+	struct kvr_hint_buf open = {.p = tlv, .cap = sizeof(tlv)};
+	const struct sessions *s;
+	const struct out *o;
+	struct kvr_wire_ids ids;
+	uint8_t buf[128];
+	uint64_t number;
+
+	pipeline_start_with("[pool a]\nid = 5\nmax_sessions = 8\n" PIPELINE_POOL);
+	s = rt->pool[0].sessions;
+	CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
+	kvr_hint_put_session(&open, KVR_ACTION_OPEN, 60, "chat");
+	pipeline_route(1, 100, 4, 0, &open);
+	o = pipeline_expect(PEER_AGENT, KVR_SESSION_OPEN);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	number = o->hdr.id;
+	session_says(KVR_SESSION_OPENED, number, 4); /* does not get as far as the pool */
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_OUT_OF_TURN), 0);
+	session_note(NOTE_SESSION_OPENED, number, 4);
+	session_note(NOTE_SESSION_OPENED, number, 6);
+	CU_ASSERT_EQUAL(kvr_stats_get(s->count, SC_OPENING), 1);
+	CU_ASSERT_EQUAL(peers_dispatched(), 0);
+	session_says(KVR_SESSION_OPENED, number, 5);
+	CU_ASSERT_NOT_EQUAL(peers_dispatched(), 0);
+	CU_ASSERT_EQUAL(kvr_stats_get(s->count, SC_LIVE), 1);
+
+	ids = peers_ids(9, 0);
+	pipeline_send(PEER_CLIENT, buf,
+		      (size_t)kvr_put_session(buf, sizeof(buf), KVR_SESSION_RELEASE, &ids,
+					      (struct kvr_wire_session){.pool = 5},
+					      (struct kvr_str){"chat", 4}));
+	pipeline_turn();
+	o = pipeline_expect(PEER_AGENT, KVR_SESSION_CLOSE);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	number = o->hdr.id;
+	session_says(KVR_SESSION_CLOSED, number, 6);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_LATE), 0);
+	session_note(NOTE_SESSION_CLOSED, number, 4);
+	CU_ASSERT_EQUAL(kvr_stats_get(s->count, SC_CLOSING), 1);
+	session_says(KVR_SESSION_CLOSED, number, 5);
+	CU_ASSERT_EQUAL(kvr_stats_get(s->count, SC_CLOSING), 0);
+	pipeline_stop();
+}
+
+static void agents_speak_from_where_they_may(void)
+{
+	const char *before = pipeline_port;
+
+	pipeline_port = "cookie = off\nallow_agents = 10.0.0.4/31 10.0.0.3\n";
+	pipeline_start(1);
+	CU_ASSERT_FALSE(hello(5, PEER_AGENT)); /* 10.0.0.2 */
+	CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), KVR_E_NOT_ALLOWED);
+	CU_ASSERT_PTR_NULL(worker());
+	pipeline_host = 3;
+	CU_ASSERT_TRUE(hello(5, PEER_AGENT));
+	pipeline_host = 4;
+	CU_ASSERT_FALSE(hello(6, PEER_AGENT)); /* may speak, but another one does */
+	CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), KVR_E_WORKER_ALIVE);
+	/* Whoever may not register is a client like any other. */
+	pipeline_host = 2;
+	pipeline_route(1, 100, 10, 0, NULL);
+	CU_ASSERT_NOT_EQUAL(peers_dispatched(), 0);
+	pipeline_stop();
+	pipeline_port = before;
+}
+
 static void heartbeats_name_ranks_that_are_there_once(void)
 {
 	static const uint32_t other[] = {2}, twice[] = {1, 1}, both[] = {1, 0};
@@ -251,6 +422,10 @@ int main(void)
 	CU_TestInfo tests[] = {{"strangers", strangers_do_not_speak_for_a_worker},
 			       {"epochs", epochs_only_grow},
 			       {"moves", requests_follow_a_worker_that_moves},
+			       {"lives", what_another_life_says_of_a_request_changes_nothing},
+			       {"aborts", an_abort_is_acknowledged_by_the_life_that_gets_it},
+			       {"sessions", what_another_life_says_of_a_session_changes_nothing},
+			       {"allowed", agents_speak_from_where_they_may},
 			       {"ranks", heartbeats_name_ranks_that_are_there_once},
 			       {"expected", nobody_yet_is_worth_a_retry},
 			       {"stall", the_routers_own_stall_is_nobodys_silence},

@@ -115,6 +115,91 @@ static void hello_again_is_no_storm(void)
 	rig_stop();
 }
 
+/* HELLO was refused with StaleEpoch; the router's last epoch of this worker is @p last. */
+static void push_stale(uint64_t last)
+{
+	const struct kvr_wire_ids ids = ids_of(WORKER, 0, 0);
+	struct kvr_wire_rejected *w = (void *)(fake_slot(&net) + 48);
+
+	fake_push(
+		&net, router_at,
+		kvr_put_rejected(fake_slot(&net), 1984, &ids, KVR_E_STALE_EPOCH, KVR_HELLO, NULL));
+	w->detail[0] = last;
+	kvr_agent_process(a);
+}
+
+static uint32_t next_hello_epoch(void)
+{
+	const struct kvr_wire_hdr *h = fake_next(&net, KVR_HELLO);
+
+	return h != NULL ? h->epoch : 0;
+}
+
+/* The life that the router has given up ends with all it ran; the next one is above both epochs,
+ * says HELLO at once, and its events begin with a dump. */
+static void a_stale_epoch_begins_a_new_life(void)
+{
+	const uint64_t hash = 5;
+	const struct kvr_wire_hdr *h;
+
+	begin(0);
+	saw.dump_runs = saw.dump_blocks = 1;
+	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, 4, &(struct kvr_agent_kv){.hashes = &hash, .n = 1}),
+			0);
+	kvr_agent_process(a);
+	push_kv_ack(1, KVR_KV_OK, 0);
+	kvr_agent_process(a);
+	push_about(KVR_E_STALE_EPOCH, KVR_HEARTBEAT, false, 0);
+	fake_skip(&net);
+	rig_run_ms(200); /* said once already, with the same epoch */
+	CU_ASSERT_EQUAL(next_hello_epoch(), 9);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 1);
+	push_stale(20);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(saw.why, KVR_AGENT_ABORT_ROUTER);
+	CU_ASSERT_EQUAL(respond(HANDLE, "y", 0, 2), -ENOENT);
+	CU_ASSERT_EQUAL(next_hello_epoch(), 21);
+	push_stale(3); /* whatever the router says: never back */
+	CU_ASSERT_EQUAL(next_hello_epoch(), 22);
+	fake_skip(&net);
+	push_welcome_epoch(ROUTER_EPOCH);
+	kvr_agent_process(a);
+	h = fake_next(&net, KVR_KV_EVENTS);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	CU_ASSERT_EQUAL(h->epoch, 22);
+	CU_ASSERT_NOT_EQUAL(((const struct kvr_wire_kv_events *)kvr_frame_body(h))->flags &
+				    KVR_KV_F_DUMP_BEGIN,
+			    0);
+	CU_ASSERT_EQUAL(saw.dumps, 1);
+	fake_skip(&net);
+	rig_run_ms(1000);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0); /* of the life before */
+	h = fake_next(&net, KVR_HEARTBEAT);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	CU_ASSERT_EQUAL(h->epoch, 22);
+	rig_stop();
+}
+
+/* A router that has no epoch to tell, and one above which there is none: an operator must look. */
+static void without_a_greater_epoch_there_is_no_new_life(void)
+{
+	static const uint64_t last[] = {0, UINT32_MAX, UINT64_MAX};
+
+	for (unsigned int i = 0; i < RTE_DIM(last); i++) {
+		rig_start_conf((struct kvr_agent_conf){0});
+		kvr_agent_process(a);
+		push_stale(last[i]);
+		CU_ASSERT_EQUAL(saw.status.reject, KVR_E_STALE_EPOCH);
+		fake_skip(&net);
+		rig_run_ms(9999);
+		CU_ASSERT_EQUAL(net.n_out, 0);
+		rig_run_ms(1);
+		CU_ASSERT_EQUAL(next_hello_epoch(), 9);
+		rig_stop();
+	}
+}
+
 static const struct kvr_wire_response *next_item(void)
 {
 	const struct kvr_wire_hdr *h = fake_next(&net, KVR_RESPONSE);
@@ -175,6 +260,8 @@ int main(void)
 			       {"hello", a_refused_hello_comes_again_soon_or_slowly},
 			       {"goodbye", a_refused_goodbye_is_said_again_or_over},
 			       {"no storm", hello_again_is_no_storm},
+			       {"new life", a_stale_epoch_begins_a_new_life},
+			       {"no epoch", without_a_greater_epoch_there_is_no_new_life},
 			       {"undeliverable", an_undeliverable_item_ends_the_request},
 			       {"direct", a_direct_request_ends_without_the_router},
 			       CU_TEST_INFO_NULL};

@@ -251,6 +251,76 @@ static void indices_stay_and_are_reused(void)
 	kvr_sched_destroy(s);
 }
 
+/* A request that waits for a worker, for one of its ranks if @p pinned. */
+static void wait_for(struct kvr_sched *s, uint32_t slot, bool pinned, struct kvr_sched_decision *d)
+{
+	static struct kvr_sched_hints h[4];
+	static struct kvr_sched_req req[4];
+
+	h[slot] = (struct kvr_sched_hints){
+		.policy_class = KVR_SCHED_NO_CLASS,
+		.flags = pinned ? KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK : 0,
+		.backend_id = 7,
+		.dp_rank = 0};
+	req[slot] = (struct kvr_sched_req){.isl = 64, .hints = &h[slot]};
+	kvr_sched_route(s, slot, &req[slot], NULL, 0, d);
+}
+
+static void a_new_life_keeps_those_who_wait(void)
+{
+	struct kvr_sched_decision d;
+	struct kvr_sched_rank_info info;
+	struct kvr_sched *s;
+	uint32_t rank;
+
+	defaults();
+	conf.decode_blocks_threshold = 0.5;
+	conf.queue_threshold = 1e-6; /* 10 tokens */
+	s = make();
+	worker(s, 7, 0, 2);
+	rank = kvr_sched_rank_find(s, 7, 0);
+	for (uint32_t slot = 0; slot < 2; slot++)
+		CU_ASSERT_EQUAL(route(s, slot, 64, 0, &d), KVR_SCHED_ROUTED);
+	wait_for(s, 2, true, &d);
+	CU_ASSERT_EQUAL(d.result, KVR_SCHED_QUEUED);
+	kvr_sched_load_report(s, 7, 0, 1u << 30, 0);
+	CU_ASSERT_EQUAL(kvr_sched_worker_drain(s, 7, true, 0), 0);
+	CU_ASSERT_EQUAL(kvr_sched_worker_renew(s, 8, 0), -ENOENT);
+	CU_ASSERT_EQUAL(kvr_sched_worker_renew(s, 7, 0), 0);
+	/* Between the lives: nobody is admitted, nobody is refused, who may wait does. */
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0);
+	CU_ASSERT_EQUAL(kvr_sched_worker_drop(s, 7, 1, 0), 1);
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0);
+	wait_for(s, 3, false, &d);
+	CU_ASSERT_EQUAL(d.result, KVR_SCHED_QUEUED);
+	CU_ASSERT_EQUAL(kvr_sched_worker_drop(s, 7, 9, 0), 0);
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0);
+	CU_ASSERT_EQUAL(worker(s, 7, 0, 1), 0); /* rank 1 is no more */
+	CU_ASSERT_EQUAL(kvr_sched_rank_find(s, 7, 0), rank);
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0);
+	CU_ASSERT_EQUAL(kvr_sched_rank_get(s, rank, &info), 0);
+	CU_ASSERT_FALSE(info.overloaded || info.worker_overloaded || info.draining);
+	CU_ASSERT_EQUAL(info.kv_used_blocks, UINT64_MAX);
+	kvr_sched_worker_available(s, 7, true, 0);
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 1);
+	CU_ASSERT_EQUAL(d.result, KVR_SCHED_ROUTED);
+	CU_ASSERT_EQUAL(d.slot, 2);
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0); /* busy again */
+	CU_ASSERT_TRUE(kvr_sched_finish(s, 2, 0));
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 1);
+	CU_ASSERT_EQUAL(d.slot, 3);
+	kvr_sched_finish(s, 3, 0);
+	/* A life that does not come is nobody to wait for. */
+	CU_ASSERT_EQUAL(route(s, 0, 64, 0, &d), KVR_SCHED_ROUTED);
+	wait_for(s, 2, false, &d);
+	kvr_sched_worker_renew(s, 7, 0);
+	kvr_sched_worker_gone(s, 7, 0);
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 1);
+	CU_ASSERT_EQUAL(d.err, KVR_SCHED_NO_ENDPOINTS);
+	balance(s);
+	kvr_sched_destroy(s);
+}
+
 static void taints_are_bounded_and_reused(void)
 {
 	const struct kvr_sched_str t[] = {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}, {"e", 1}};
@@ -699,6 +769,7 @@ int main(void)
 			       {"seed", same_seed_same_choices},
 			       {"modes", other_modes_share_as_they_say},
 			       {"indices", indices_stay_and_are_reused},
+			       {"renew", a_new_life_keeps_those_who_wait},
 			       {"taints", taints_are_bounded_and_reused},
 			       {"codes", each_bad_input_has_its_code},
 			       {"better", a_larger_overlap_elsewhere_is_told},

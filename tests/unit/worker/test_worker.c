@@ -101,10 +101,53 @@ static void empty_registry_makes_an_empty_view(void)
 	kvr_registry_destroy(NULL);
 }
 
+/* A row of tombstones holds eight: who has been dead for longest goes first, and nobody else. */
+static void the_last_epochs_of_a_bounded_number_are_remembered(void)
+{
+	struct kvr_registry *r = kvr_registry_create(2, 7); /* one row */
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+	for (uint64_t id = 1; id <= 100; id++) {
+		struct kvr_worker *w = kvr_registry_add(r, id, 0);
+
+		CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+		CU_ASSERT_EQUAL(kvr_registry_last_epoch(r, id), 0);
+		w->epoch = (uint32_t)(1000 + id);
+		kvr_registry_del(r, w);
+		for (uint64_t k = 1; k <= id; k++)
+			CU_ASSERT_EQUAL(kvr_registry_last_epoch(r, k), id - k < 8 ? 1000 + k : 0);
+	}
+	/* The same worker dies again in its own place: the oldest is the next one then. */
+	for (uint32_t epoch = 2000; epoch < 2020; epoch++) {
+		struct kvr_worker *w = kvr_registry_add(r, 93, 0);
+
+		w->epoch = epoch;
+		kvr_registry_del(r, w);
+		CU_ASSERT_EQUAL(kvr_registry_last_epoch(r, 93), epoch);
+	}
+	for (uint64_t k = 94; k <= 100; k++)
+		CU_ASSERT_EQUAL(kvr_registry_last_epoch(r, k), 1000 + k);
+	for (uint64_t id = 200; id < 202; id++) {
+		struct kvr_worker *w = kvr_registry_add(r, id, 0);
+
+		w->epoch = 5;
+		kvr_registry_del(r, w);
+	}
+	CU_ASSERT_EQUAL(kvr_registry_last_epoch(r, 94), 0);
+	CU_ASSERT_EQUAL(kvr_registry_last_epoch(r, 95), 0);
+	CU_ASSERT_EQUAL(kvr_registry_last_epoch(r, 96), 1096);
+	CU_ASSERT_EQUAL(kvr_registry_last_epoch(r, 93), 2019);
+	/* One that has never lived leaves nothing. */
+	kvr_registry_del(r, kvr_registry_add(r, 300, 0));
+	CU_ASSERT_EQUAL(kvr_registry_last_epoch(r, 300), 0);
+	kvr_registry_destroy(r);
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"states", states_change_only_along_the_picture},
 			       {"registry", registry_refuses_twice_and_too_many},
+			       {"tombstones", the_last_epochs_of_a_bounded_number_are_remembered},
 			       {"view", view_finds_every_worker_and_rank_and_no_other},
 			       {"empty", empty_registry_makes_an_empty_view},
 			       CU_TEST_INFO_NULL};

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Row 24, workers: the sole worker of a pool begins a new life while requests wait for it. They
+ * go on waiting, whoever turns in between, and are sent to the new life; what the old one had is
+ * lost. In one thread, and with polling threads, where a turn passes between any two calls.
+ */
+#include "peers.h"
+
+#include "control.h"
+#include "kvr_hints.h"
+
+#define WORKER 9u
+
+static bool life(uint32_t epoch, uint32_t ranks, const char *pool)
+{
+	return pipeline_hello(WORKER, epoch, pool, ranks);
+}
+
+static uint32_t waiting(void)
+{
+	return kvr_sched_counters(rt->pool[1].sched)->waiting_now;
+}
+
+/* Pool b has a queue: the first request keeps the one rank busy, the next two wait for it, one of
+ * them pinned. @return the first one's handle. */
+static uint64_t one_runs_two_wait(uint32_t ranks)
+{
+	uint8_t tlv[64];
+	struct kvr_hint_buf pin = {.p = tlv, .cap = sizeof(tlv)};
+	uint64_t first;
+
+	pipeline_start(2);
+	pipeline_pool = 6;
+	CU_ASSERT_TRUE_FATAL(life(1, ranks, "b"));
+	pipeline_advance(1100); /* the router's start is no reason to expect anybody */
+	for (uint32_t i = 0; i < ranks; i++)
+		pipeline_route(1 + i, 100 * (1 + i), 20, 0, NULL);
+	first = peers_dispatched();
+	CU_ASSERT_NOT_EQUAL_FATAL(first, 0);
+	pipeline_flush();
+	pipeline_route(11, 1000, 20, 0, NULL);
+	kvr_hint_put_u64(&pin, KVR_HINT_BACKEND, WORKER);
+	kvr_hint_put_u32(&pin, KVR_HINT_DP_RANK, 0);
+	pipeline_route(12, 2000, 20, 0, &pin);
+	CU_ASSERT_EQUAL_FATAL(waiting(), 2);
+	pipeline_flush();
+	return first;
+}
+
+static void end(void)
+{
+	CU_ASSERT_TRUE(pipeline_balanced());
+	pipeline_pool = 5;
+	pipeline_stop();
+}
+
+static void requests_wait_for_the_next_life(void)
+{
+	struct kvr_wire_rejected why;
+	const struct out *o;
+	uint64_t h;
+
+	one_runs_two_wait(1);
+	CU_ASSERT_TRUE_FATAL(life(2, 1, "b"));
+	o = pipeline_expect(PEER_CLIENT, KVR_REJECTED); /* the one that ran, and no other */
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(o->hdr.id, 1);
+	memcpy(&why, &o->hdr + 1, sizeof(why));
+	CU_ASSERT_EQUAL(why.code, KVR_E_WORKER_LOST);
+	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, 0);
+	o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(o->hdr.id, 11);
+	CU_ASSERT_EQUAL(pipeline_life(o->hdr.handle), 2);
+	h = o->hdr.handle;
+	peers_item(11, h, KVR_RESP_F_FIN);
+	o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(o->hdr.id, 12);
+	peers_item(12, o->hdr.handle, KVR_RESP_F_FIN);
+	CU_ASSERT_EQUAL(waiting(), 0);
+	end();
+}
+
+/* Nothing of the life before stays: neither the operator's mark nor ranks that are not there. */
+static void the_next_life_is_what_it_says(void)
+{
+	one_runs_two_wait(2);
+	CU_ASSERT_EQUAL(control_drain(rt, WORKER, true), 0);
+	pipeline_flush();
+	CU_ASSERT_TRUE_FATAL(life(2, 1, "b"));
+	CU_ASSERT_EQUAL(kvr_registry_find(rt->registry, WORKER)->state, KVR_WORKER_SERVING);
+	CU_ASSERT_EQUAL(kvr_sched_rank_find(rt->pool[1].sched, WORKER, 1), KVR_SCHED_NO_RANK);
+	pipeline_flush();
+	pipeline_route(21, 3000, 1, KVR_REQ_F_QUERY, NULL);
+	CU_ASSERT_EQUAL(peers_accepted(), KVR_STATE_QUERY);
+	end();
+}
+
+/* A life that does not fit is refused, and the one before is over: nobody is left to wait for. */
+static void a_life_that_does_not_fit_ends_the_one_before(void)
+{
+	struct kvr_wire_rejected why;
+
+	one_runs_two_wait(1);
+	CU_ASSERT_FALSE(life(2, 65, "b"));
+	why = peers_rejected(PEER_AGENT);
+	CU_ASSERT_EQUAL(why.code, KVR_E_WORKER_LIMIT);
+	CU_ASSERT_PTR_NULL(kvr_registry_find(rt->registry, WORKER));
+	CU_ASSERT_EQUAL(kvr_sched_n_workers(rt->pool[1].sched), 0);
+	CU_ASSERT_EQUAL(waiting(), 0);
+	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_WORKER_LOST);
+	for (int i = 0; i < 2; i++) { /* it may come back: worth a retry */
+		why = peers_rejected(PEER_CLIENT);
+		CU_ASSERT_EQUAL(why.code, KVR_E_NO_ENDPOINTS);
+		CU_ASSERT_EQUAL(why.retryable, 1);
+	}
+	CU_ASSERT_TRUE(life(2, 1, "b")); /* it has never lived */
+	end();
+}
+
+static void a_worker_may_begin_anew_in_another_pool(void)
+{
+	one_runs_two_wait(1);
+	CU_ASSERT_TRUE_FATAL(life(2, 1, "a"));
+	CU_ASSERT_EQUAL(kvr_sched_n_workers(rt->pool[1].sched), 0);
+	CU_ASSERT_EQUAL(kvr_sched_n_workers(rt->pool[0].sched), 1);
+	CU_ASSERT_EQUAL(waiting(), 0);
+	pipeline_pool = 5;
+	pipeline_flush();
+	pipeline_route(31, 4000, 1, 0, NULL);
+	CU_ASSERT_NOT_EQUAL(peers_dispatched(), 0);
+	end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"wait", requests_wait_for_the_next_life},
+			       {"life", the_next_life_is_what_it_says},
+			       {"misfit", a_life_that_does_not_fit_ends_the_one_before},
+			       {"pool", a_worker_may_begin_anew_in_another_pool},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("row24_restart", tests);
+}
