@@ -7,55 +7,16 @@
 import array
 import os
 import random
-import signal
 import socket
 import struct
-import subprocess
 import sys
-import tempfile
 import time
+
+from scripts import Case
 
 KVROUTE, LOAD = sys.argv[1:3]
 INIT, ADD_REGION, ADD_RING, CONNECT, DISCONNECT = 3, 4, 5, 6, 8
-tmp = tempfile.mkdtemp(prefix='kvr-row33.')
-sock = os.path.join(tmp, 'm.sock')
-failures = []
-
-
-def check(ok, what):
-    if not ok:
-        failures.append(what)
-        print('FAILED:', what)
-
-
-def conf(name, path):
-    file = os.path.join(tmp, name + '.conf')
-    with open(file, 'w') as f:
-        f.write(f'''[router]
-file_prefix = kvr-row33-{os.getpid()}-{name}
-hugepages = off
-memory_mb = 256
-[port p]
-device = net_memif0,role=server,id=0,socket={path},socket-abstract=no
-ipv4 = 10.0.0.1
-[pool default]
-max_requests = 1024
-max_blocks = 65536
-max_active_blocks = 65536
-max_ranks = 64
-''')
-    return file
-
-
-def start(name, path):
-    log = open(os.path.join(tmp, name + '.log'), 'w+')
-    p = subprocess.Popen([KVROUTE, '--config', conf(name, path)], stdout=log, stderr=log)
-    for _ in range(300):
-        log.seek(0)
-        if 'kvroute: ready' in log.read() or p.poll() is not None:
-            break
-        time.sleep(0.1)
-    return p
+case = Case('row33')
 
 
 def message(kind, body=b''):
@@ -67,7 +28,7 @@ def connect():
     s.settimeout(2)
     for _ in range(200):  # its backlog is one
         try:
-            s.connect(sock)
+            s.connect(case.socket)
             return s
         except (BlockingIOError, InterruptedError, TimeoutError):
             time.sleep(0.01)
@@ -153,43 +114,39 @@ def crowd():
 
 
 def routes(what):
-    out = subprocess.run([LOAD, '--socket', sock, '--router', '10.0.0.1', '--rate', '500', '--seconds', '1', '--engines', '2',
-                          '--json', '--quiet'], capture_output=True, text=True, timeout=60)
-    check(out.returncode == 0, f'{what}: load failed: {out.stderr[-300:]} {out.stdout[-200:]}')
+    load = case.load(LOAD, 500, 1, 2)
+    out, err = load.communicate(timeout=60)
+    case.check(load.returncode == 0, f'{what}: load failed: {err[-300:]} {out[-1500:]}')
 
 
-first = start('one', sock)
-check(first.poll() is None, 'the router does not start')
+first = case.start(KVROUTE, 'one')
+case.check(first.poll() is None, 'the router does not start')
 before = fds(first)
 for attack in (at_once, garbage, lies, deaf):
     try:
         attack()
     except OSError as e:
-        check(False, f'{attack.__name__}: {e}')
+        case.check(False, f'{attack.__name__}: {e}')
     time.sleep(0.3)
-    check(first.poll() is None, f'{attack.__name__}: the router is dead')
+    case.check(first.poll() is None, f'{attack.__name__}: the router is dead')
     if first.poll() is None:
-        check(fds(first) <= before + 2, f'{attack.__name__}: {fds(first)} descriptors, were {before}')
+        case.check(fds(first) <= before + 2, f'{attack.__name__}: {fds(first)} descriptors, were {before}')
 routes('after hostile peers')
 held = crowd()
 time.sleep(0.5)
-check(first.poll() is None, 'crowd: the router is dead')
+case.check(first.poll() is None, 'crowd: the router is dead')
 if first.poll() is None:
-    check(fds(first) <= before + 40, f'crowd: {fds(first)} descriptors, were {before}')
+    case.check(fds(first) <= before + 40, f'crowd: {fds(first)} descriptors, were {before}')
 time.sleep(3)  # what began a handshake and does not end it loses its place
 routes('beside a crowd that says nothing')
 for s in held:
     s.close()
-second = start('two', sock)
-check(second.poll() == 1, 'a second router on the socket is not refused')
-with open(os.path.join(tmp, 'two.log')) as f:
-    said = f.read().strip()
-check('served by another process' in said and said.count('\n') == 0, f'the second router says: {said}')
+second = case.start(KVROUTE, 'two')
+case.check(second.poll() == 1, 'a second router on the socket is not refused')
+said = case.log('two').strip()
+case.check('served by another process' in said and said.count('\n') == 0, f'the second router says: {said}')
 routes('after a second router was refused')
-if first.poll() is None:
-    first.send_signal(signal.SIGTERM)
-check(first.wait(20) == 0, f'end: {first.returncode}')
-if failures:
-    with open(os.path.join(tmp, 'one.log')) as f:
-        print(f.read()[-2000:])
-sys.exit(bool(failures))
+case.end(first)
+if case.failures:
+    print(case.log('one')[-2000:])
+sys.exit(bool(case.failures))

@@ -4,14 +4,11 @@
 protocol_test.sh of tests/smoke starts it: row36_stop.py KVROUTE
 """
 
-import os
 import signal
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'smoke'))
-import kvrproto as p  # noqa: E402
-from protocol_router import Peers, Router, Tally  # noqa: E402
+from scripts import Peers, Router, Tally, conclude, proto, router_log as log
 
 POOL, B = 3, 16
 POOLS = f'''[pool llama]
@@ -27,15 +24,15 @@ TALLY = Tally(100, patience=20.0)
 class Stop(Peers):
     def __init__(self, address):
         super().__init__(TALLY, address)
-        self.client = p.Client(address)
-        self.agent = p.Agent(address, 100, 'llama', B, ranks=2)
+        self.client = proto.Client(address)
+        self.agent = proto.Agent(address, 100, 'llama', B, ranks=2)
         self.all = [self.client, self.agent]
         self.count = 0
 
     def route(self):
         self.count += 1
-        first = p.xxh3_64(f'{self.ip} {self.count}'.encode()) >> 34
-        hashes = p.sequence_hashes(list(range(first, first + 4 * B)), B)
+        first = proto.xxh3_64(f'{self.ip} {self.count}'.encode()) >> 34
+        hashes = proto.sequence_hashes(list(range(first, first + 4 * B)), B)
         return self.client.route(POOL, 4 * B, hashes)
 
     def job(self, request):
@@ -50,12 +47,6 @@ class Stop(Peers):
         requests = [self.route() for _ in range(n)]
         self.until('requests are with the worker', lambda: all(self.job(r) for r in requests))
         return requests
-
-
-def log(router):
-    router.log.flush()
-    with open(router.log.name) as f:
-        return f.read()
 
 
 def ended(router, peers, seconds):
@@ -138,5 +129,4 @@ for case in (in_order, at_once, reload):
     if bad:
         print(log(router)[-3000:])
         break
-print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
-sys.exit(bool(TALLY.failures) or failed)
+conclude(TALLY, failed)

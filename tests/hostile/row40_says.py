@@ -4,13 +4,9 @@
 protocol_test.sh of tests/smoke starts it: row40_says.py KVROUTE
 """
 
-import os
 import sys
-import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'smoke'))
-import kvrproto as p  # noqa: E402
-from protocol_router import Peers, Router, Tally  # noqa: E402
+from scripts import Peers, Router, Tally, conclude, proto, router_log
 
 B = 16
 TALLY = Tally(60, patience=20.0)
@@ -24,7 +20,7 @@ class Says(Peers):
 
     def run(self, router):
         for n, (text, code, detail, pool, block_size, ranks) in enumerate(CASES):
-            agent = p.Agent(self.ip, 100 + n, pool, block_size, ranks=ranks)
+            agent = proto.Agent(self.ip, 100 + n, pool, block_size, ranks=ranks)
             self.all = [agent]
             agent.hello()
             self.until(f'{code} comes', lambda: agent.refused)
@@ -54,6 +50,4 @@ max_blocks = 16384
 ''')
 router.telemetry('/kvroute/info')
 Says('10.9.0.1').run(router)
-failed = router.finish(bool(TALLY.failures))
-print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
-sys.exit(bool(TALLY.failures) or failed)
+conclude(TALLY, router.finish(bool(TALLY.failures)))

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the scripted cases share: a router on a memif socket with kvroute-load beside it, and the router of tests/smoke."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'smoke'))
+import kvrproto as proto  # noqa: E402,F401
+from protocol_router import Peers, Router, Tally  # noqa: E402,F401
+
+CONF = '''[router]
+file_prefix = {prefix}
+hugepages = off
+memory_mb = 256
+[port p]
+device = net_memif0,role={role},id=0,socket={socket},socket-abstract=no
+ipv4 = 10.0.0.1
+[pool default]
+max_requests = 4096
+max_blocks = 65536
+max_active_blocks = 65536
+max_ranks = 64
+'''
+
+
+class Case:
+    """A folder, a memif socket in it, the routers started there, and what went wrong."""
+
+    def __init__(self, name, role='server'):
+        self.name, self.role, self.failures = name, role, []
+        self.dir = tempfile.mkdtemp(prefix=f'kvr-{name}.')
+        self.socket = f'{self.dir}/m.sock'
+
+    def check(self, good, *what):
+        if not good:
+            self.failures.append(what)
+            print('FAILED:', *what, flush=True)
+        return good
+
+    def log(self, name):
+        with open(f'{self.dir}/{name}.log') as f:
+            return f.read()
+
+    def start(self, program, name, stderr=None):
+        """A router that is ready, or has ended. What it says goes to log(name), standard error to `stderr` if given."""
+        conf = f'{self.dir}/{name}.conf'
+        with open(conf, 'w') as f:
+            f.write(CONF.format(prefix=f'kvr-{self.name}-{os.getpid()}-{name}', role=self.role, socket=self.socket))
+        with open(f'{self.dir}/{name}.log', 'w') as out:
+            router = subprocess.Popen([program, '--config', conf], stdout=out, stderr=out if stderr is None else stderr)
+        end = time.monotonic() + 30
+        while 'kvroute: ready' not in self.log(name) and router.poll() is None and time.monotonic() < end:
+            time.sleep(0.05)
+        return router
+
+    def load(self, program, rate, seconds, engines, *more):
+        """kvroute-load at the other end of the socket; it reports as JSON on standard output."""
+        return subprocess.Popen([program, '--socket', self.socket, '--router', '10.0.0.1', '--rate', str(rate), '--seconds',
+                                 str(seconds), '--engines', str(engines), '--json', '--quiet', *more],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def end(self, router):
+        """SIGTERM, which must end it in good order."""
+        if router.poll() is None:
+            router.send_signal(signal.SIGTERM)
+        try:
+            self.check(router.wait(20) == 0, 'end:', router.returncode)
+        except subprocess.TimeoutExpired:
+            router.kill()
+            router.wait()
+            self.check(False, 'does not end')
+
+
+def router_log(router):
+    """What a protocol_router.Router has said so far."""
+    with open(router.log.name) as f:
+        return f.read()
+
+
+def conclude(tally, failed=False):
+    print(f'{tally.passed} passed, {len(tally.failures)} failed')
+    sys.exit(bool(tally.failures) or failed)
