@@ -74,6 +74,7 @@ struct control {
 	struct kvr_live live;
 	uint64_t read_up[KVR_ROUTER_MAX_LCORES]; /* lcore::read_up when `live` last moved */
 	bool dirty;				 /* the view is not what the registry is */
+	uint64_t began_ns;			 /* first tick; HELLOs can come since then */
 	uint64_t left_ns[KVR_ROUTER_MAX_POOLS];	 /* a worker left the pool then; 0: never */
 	uint32_t n_changes;
 	struct change change[CHANGES];

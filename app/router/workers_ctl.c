@@ -521,8 +521,10 @@ static void check_expected(struct router *rt)
 	const uint64_t now = rt->control.now_ns;
 	bool expected[KVR_ROUTER_MAX_POOLS];
 
+	if (rt->ctl->began_ns == 0) /* memory, ports and tables may have taken seconds before */
+		rt->ctl->began_ns = now;
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		expected[i] = now - rt->start_ns < grace_ns ||
+		expected[i] = now - rt->ctl->began_ns < grace_ns ||
 			      (rt->ctl->left_ns[i] != 0 && now - rt->ctl->left_ns[i] < grace_ns);
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
 		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
