@@ -634,6 +634,10 @@ static void stop_decode(struct lcore *lc, struct pool *d, struct legs *l)
 {
 	struct kvr_flight *r = l->decode;
 
+	/* Held for its session: all the same only its worker can release what the prefill leg has
+	 * got ready for it. */
+	if (l->run.cancelled && r->state == KVR_RQ_HELD && l->path != KVR_PATH_BYPASSED)
+		leg_dispatch(lc, d, l, r);
 	legs_resend_stop(d, r);
 	sched_end(lc, d, r, l->run.cancelled ? PC_CANCELLED : PC_STOPPED);
 	sched_abort(lc, d, r);

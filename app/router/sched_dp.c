@@ -74,6 +74,8 @@ void sched_step(struct kvr_flight *r, enum kvr_life_event event)
 	RTE_SET_USED(v);
 	if (next != KVR_RQ_DISPATCHED)
 		keep_end(r);
+	if (event == KVR_LIFE_SEND)
+		r->sent = 1;
 	r->state = (uint8_t)next;
 }
 
@@ -195,7 +197,8 @@ static void abort_send(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 
 void sched_abort(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 {
-	if (r->abort_ns != 0)
+	/* A worker that has got no DISPATCH has nothing to stop: ABORT alone is never sent. */
+	if (r->abort_ns != 0 || !r->sent)
 		return;
 	r->abort_tries = ABORT_TRIES;
 	TAILQ_INSERT_TAIL(&p->aborts, r, abort_link);
@@ -669,12 +672,9 @@ static void on_cancel(struct lcore *lc, struct pool *p, const struct note *n)
 		kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
 		leave_queue(lc, p, r, KVR_E_ENDED);
 	} else if (r != NULL && r->state != KVR_RQ_ENDED) {
-		const bool held = r->state == KVR_RQ_HELD; /* its worker knows nothing of it */
-
 		r->end.code = KVR_E_ENDED; /* by its client's wish */
 		sched_end(lc, p, r, PC_CANCELLED);
-		if (!held)
-			sched_abort(lc, p, r);
+		sched_abort(lc, p, r);
 	}
 	out_message(lc, path_kept(n->ptr), KVR_CANCELLED, h->source, h->id,
 		    r != NULL ? kvr_flight_handle(p->requests, r) : h->handle, NULL, 0);

@@ -253,10 +253,12 @@ void sched_step(struct kvr_flight *r, enum kvr_life_event event);
 /** The booking, if any, is over and counted under @p how; the slot lingers. Idempotent. */
 void sched_end(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool_counter how);
 
-/** Tell the worker to stop, until it says so or the slot is released. */
 /** A request that waited was refused (@p d says why): tell its client. */
 void sched_not_admitted(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 			const struct kvr_sched_decision *d);
+
+/** Tell the worker to stop, until it says so or the slot is released; nothing when it has got no
+ * DISPATCH. */
 void sched_abort(struct lcore *lc, struct pool *p, struct kvr_flight *r);
 
 /* ---- legs_dp.c: requests of a decode pool that has a prefill pool ---- */
