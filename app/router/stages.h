@@ -295,7 +295,7 @@ void legs_go_on(struct lcore *lc, struct pool *d, struct kvr_flight *r);
 void legs_fail(struct lcore *lc, struct pool *d, struct kvr_flight *r, enum kvr_wire_code code,
 	       uint64_t detail0, enum pool_counter how);
 void legs_cancel(struct lcore *lc, struct pool *d, struct kvr_flight *r);
-/** The router stops: the request ends, whatever its legs do. */
+/** The router stops: both legs end, and the workers that have got them hear it. */
 void legs_stop(struct lcore *lc, struct pool *d, struct kvr_flight *r);
 void legs_late(struct lcore *lc, struct pool *d, struct kvr_flight *r);
 void legs_expired(struct lcore *lc, struct pool *p, struct kvr_flight *r);

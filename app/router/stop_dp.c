@@ -36,10 +36,10 @@ void stop_cut(struct lcore *lc, void *arg)
 		struct kvr_flight *r = kvr_flight_slot(s->pool->requests, i);
 
 		/* A prefill leg ends with its request, whose slot is the decode pool's. */
-		if (r->state == KVR_RQ_FREE || r->state == KVR_RQ_ENDED || r->end.code != KVR_OK ||
+		if (r->state == KVR_RQ_FREE || r->state == KVR_RQ_ENDED ||
 		    r->relay.leg == KVR_FLIGHT_PREFILL)
 			continue;
+		s->cut += r->end.code == KVR_OK; /* else its client has gone already */
 		cut(lc, s->pool, r);
-		s->cut++;
 	}
 }
