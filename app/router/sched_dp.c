@@ -129,6 +129,16 @@ static void refuse_job(struct lcore *lc, struct job *j, const struct refusal *wh
 	job_free(lc, j);
 }
 
+/* What the job's source has its share of. */
+static void excess_detail(const struct job *j, struct refusal *why)
+{
+	if (why->code != KVR_E_SOURCE_LIMIT)
+		return;
+	why->detail[0] = j->excess_of;
+	why->detail[1] = j->excess.have;
+	why->detail[2] = j->excess.may;
+}
+
 static void reject_job(struct lcore *lc, struct job *j, enum kvr_wire_code code,
 		       const struct kvr_sched_decision *d)
 {
@@ -136,11 +146,7 @@ static void reject_job(struct lcore *lc, struct job *j, enum kvr_wire_code code,
 
 	if (d != NULL)
 		sched_detail(d, why.detail);
-	if (code == KVR_E_SOURCE_LIMIT) {
-		why.detail[0] = j->excess_of;
-		why.detail[1] = j->excess.have;
-		why.detail[2] = j->excess.may;
-	}
+	excess_detail(j, &why);
 	refuse_job(lc, j, &why);
 }
 
@@ -381,6 +387,7 @@ static enum kvr_sched_result decide_whole(struct lcore *lc, struct pool *p, uint
 static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
 {
 	enum kvr_wire_code code = session_enter(lc, p, &j->session, &j->hints, j->req.query_only);
+	struct refusal why = {0};
 
 	if (code == KVR_OK && j->session.reserved && !share_session_open(p, j))
 		code = KVR_E_SOURCE_LIMIT;
@@ -390,10 +397,10 @@ static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
 		return false;
 	pool_count(p, PC_REJECTED, 1);
 	/* What its worker has not said may be otherwise in a moment. */
-	refuse_job(lc, j,
-		   &(const struct refusal){
-			   .code = code,
-			   .retry = code == KVR_E_SESSION_OPEN_FAILED ? RETRY_YES : RETRY_BY_CODE});
+	why.code = code;
+	why.retry = code == KVR_E_SESSION_OPEN_FAILED ? RETRY_YES : RETRY_BY_CODE;
+	excess_detail(j, &why);
+	refuse_job(lc, j, &why);
 	return true;
 }
 

@@ -106,6 +106,18 @@ void share_go_on(struct pool *p, struct job *j, uint32_t frames);
 bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_share_state *st);
 bool share_session_open(struct pool *p, struct job *j);
 
+/* ---- the same of the event ring. Ingress lcores ---- */
+
+/** Whether the source may have another frame in the pool's event ring, which is then charged to
+ * it. */
+bool share_event_take(struct lcore *lc, struct pool *p, const struct kvr_path *from);
+
+/** The one that was charged last did not get there. */
+void share_event_back(struct lcore *lc, struct pool *p);
+
+/** The frame of @p n has left the ring. Event lcore. */
+void share_event_done(struct pool *p, const struct event_note *n);
+
 /* ---- heartbeat_dp.c ---- */
 
 /** HEARTBEAT: mark it and answer. */

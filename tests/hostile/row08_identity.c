@@ -353,6 +353,15 @@ static void nobody_yet_is_worth_a_retry(void)
 	pipeline_route(3, 100, 10, 0, NULL); /* suspect */
 	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
 	CU_ASSERT_EQUAL(retry, 1);
+	say(PEER_AGENT, KVR_GOODBYE, 5); /* it may come again, for dead_ms */
+	silence(900);
+	pipeline_route(4, 100, 10, 0, NULL);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(retry, 1);
+	silence(200);
+	pipeline_route(5, 100, 10, 0, NULL);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(retry, 0);
 	pipeline_stop();
 }
 
