@@ -129,6 +129,7 @@ static void a_life_that_does_not_fit_ends_the_one_before(void)
 static void a_worker_that_leaves_is_waited_for_by_nobody(void)
 {
 	const struct kvr_wire_ids ids = {.source = WORKER, .id = 3, .epoch = 1};
+	struct kvr_wire_rejected why;
 	uint8_t buf[64];
 
 	one_runs_two_wait(1);
@@ -137,6 +138,12 @@ static void a_worker_that_leaves_is_waited_for_by_nobody(void)
 	CU_ASSERT_EQUAL(waiting(), 0);
 	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_WORKER_LOST);
 	both_may_try_again();
+	/* Whoever asks again is told the same, long after nobody is expected any more. */
+	pipeline_advance(5000);
+	peers_empty(PEER_CLIENT, KVR_PROBE, 11, 0);
+	why = peers_rejected(PEER_CLIENT);
+	CU_ASSERT_EQUAL(why.code, KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(why.retryable, 1);
 	end();
 }
 
