@@ -32,8 +32,8 @@ static const struct kvr_opt router_opts[] = {
 	 .unit = "MiB", .help = "memory of the packet path: tables, rings, buffers"},
 	{"hugepages", KVR_OPT_ENUM, ROUTER(hugepages), .choices = hugepages, .def = "auto",
 	 .help = "auto uses them when enough are free"},
-	{"max_workers", KVR_OPT_U32, ROUTER(max_workers), .min = 1, .max = 65536, .def = "1024",
-	 .unit = "workers", .help = "workers of all pools"},
+	{"max_workers", KVR_OPT_U32, ROUTER(max_workers), .min = 0, .max = 1048576, .def = "0",
+	 .unit = "workers", .help = "workers of all pools; 0 = the sum of theirs"},
 	{"heartbeat_ms", KVR_OPT_U32, ROUTER(heartbeat_ms), .min = 10, .max = 60000, .def = "100",
 	 .unit = "ms", .help = "how often workers are asked to report. SIGHUP"},
 	{"suspect_ms", KVR_OPT_U32, ROUTER(suspect_ms), .min = 20, .max = 600000, .def = "350",
@@ -69,8 +69,9 @@ static const struct kvr_opt router_opts[] = {
 	 .unit = "buffers",
 	 .help = "prompts hashed here, fragmented or predicted at one time; 512 KiB each"},
 	{"source_share", KVR_OPT_U32, ROUTER(source_share), .min = 0, .max = 1000, .def = "2",
-	 .help = "one source address may have so many times what is free of requests, waiting room "
-		 "and sessions: 2 = at most 2/3 of all; 0 = everything"},
+	 .help = "one source address may have so many times what is free of requests, waiting "
+		 "room, "
+		 "sessions and the event ring: 2 = at most 2/3 of all; 0 = everything"},
 	{NULL},
 };
 

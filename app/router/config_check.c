@@ -257,6 +257,25 @@ static int check_ports(struct kvr_router_conf *c, const struct blame *b)
 	return rc;
 }
 
+/* As many workers as the pools can have, unless the operator wants less of all together. */
+static int check_workers(struct kvr_router_conf *c, const struct blame *b)
+{
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		const struct kvr_pool_conf *p = &c->pool[i].sched;
+
+		if (c->opt.max_workers != 0 && p->max_workers > c->opt.max_workers)
+			return complain(b, "router", "max_workers",
+					"got %u, but pool %s may have max_workers %u alone",
+					c->opt.max_workers, p->name, p->max_workers);
+		sum += p->max_workers != 0 ? p->max_workers : p->max_ranks;
+	}
+	if (c->opt.max_workers == 0)
+		c->opt.max_workers = sum;
+	return 0;
+}
+
 int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
 {
 	char why[400];
@@ -277,6 +296,8 @@ int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
 		rc = resolve_ingress(c, b);
 	if (rc == 0)
 		rc = check_pools(c, b);
+	if (rc == 0)
+		rc = check_workers(c, b);
 	if (rc == 0)
 		rc = check_models(c, b);
 	for (uint32_t i = 0; rc == 0 && i < c->n_ports; i++)

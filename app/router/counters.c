@@ -21,6 +21,7 @@ static const struct kvr_counter in_counters[] = {
 	[IN_MAGIC] = {"magic", "frames", "ignored: another protocol"},
 	[IN_LATE] = {"late", "frames", "ignored: about a request that is gone"},
 	[IN_LIMITED] = {"limited", "frames", "ignored: CONNECT, HELLO of a source above its rate"},
+	[IN_SHARE] = {"share", "frames", "ignored: KV events of a source above its share"},
 	[IN_RING_FULL] = {"ring_full", "frames", "ignored: ring full, the sender repeats it"},
 	[IN_MESSAGES] = {"messages", "messages", "ROUTE messages completed from fragments"},
 	[IN_REASM_OUT] = {"reassembly_dropped", "frames", "fragments of messages given up"},
@@ -42,8 +43,8 @@ static const struct kvr_equation in_equations[] = {
 	 KVR_TERMS(IN_FRAMES),
 	 KVR_TERMS(IN_ROUTES, IN_FRAGMENTS, IN_RELAYED, IN_NOTES, IN_EVENTS, IN_CONTROL,
 		   IN_HEARTBEATS, IN_REJECTED, IN_IGNORED)},
-	{"ignored = short + magic + late + limited + ring_full", KVR_TERMS(IN_IGNORED),
-	 KVR_TERMS(IN_SHORT, IN_MAGIC, IN_LATE, IN_LIMITED, IN_RING_FULL)},
+	{"ignored = short + magic + late + limited + share + ring_full", KVR_TERMS(IN_IGNORED),
+	 KVR_TERMS(IN_SHORT, IN_MAGIC, IN_LATE, IN_LIMITED, IN_SHARE, IN_RING_FULL)},
 	{NULL, NULL, NULL},
 };
 

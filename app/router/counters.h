@@ -44,6 +44,7 @@ enum in_counter {
 	IN_MAGIC,    /* another protocol */
 	IN_LATE,     /* acknowledgement of a request that is gone */
 	IN_LIMITED,  /* repeatable frame of a source above its rate */
+	IN_SHARE,    /* KV events of a source that has its share of the event ring */
 	IN_RING_FULL, /* repeatable frame dropped because a ring was full; its sender repeats it */
 	/* outside the sum */
 	IN_MESSAGES,	  /* ROUTE messages completed from fragments */

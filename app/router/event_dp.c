@@ -39,12 +39,26 @@ static void ack(struct lcore *lc, const struct kvr_path *to, const struct kvr_wi
 
 /* ---- ingress lcore ---- */
 
+/* No room. The cursor is the event lcore's: the agent goes on from what it knows. */
+static void busy(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		 enum in_counter why)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_kv_events *e = kvr_frame_body(h);
+
+	in_count(lc, IN_IGNORED);
+	in_count(lc, why);
+	ack(lc, from, h, e->dp_rank, KVR_KV_BUSY, NULL);
+	rte_pktmbuf_free(m);
+}
+
 void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const struct kvr_wire_kv_events *e = kvr_frame_body(h);
 	const struct kvr_view_worker *w = kvr_view_find(lc->view, h->source);
 	struct event_note n = {.m = m};
+	struct pool *p;
 
 	if (w != NULL && w->epoch == h->epoch)
 		n.rank = kvr_view_rank(lc->view, w, e->dp_rank);
@@ -58,13 +72,16 @@ void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
 		return;
 	}
+	p = &lc->rt->pool[w->pool];
+	if (unlikely(!share_event_take(lc, p, from))) {
+		busy(lc, m, from, IN_SHARE);
+		return;
+	}
 	path_keep(m, from);
-	if (rte_ring_enqueue_elem(lc->rt->pool[w->pool].events, &n, sizeof(n)) != 0) {
-		/* The cursor is the event lcore's: the agent goes on from what it knows. */
-		in_count(lc, IN_IGNORED);
-		in_count(lc, IN_RING_FULL);
-		ack(lc, from, h, e->dp_rank, KVR_KV_BUSY, NULL);
-		rte_pktmbuf_free(m);
+	n.charged = lc->index + 1;
+	if (rte_ring_enqueue_elem(p->events, &n, sizeof(n)) != 0) {
+		share_event_back(lc, p);
+		busy(lc, m, from, IN_RING_FULL);
 		return;
 	}
 	in_count(lc, IN_EVENTS);
@@ -318,6 +335,7 @@ uint32_t event_poll(struct lcore *lc, struct pool *p)
 	for (; got < BURST && kvr_prefix_work(p->prefix) < end &&
 	       rte_ring_dequeue_elem(p->events, &n, sizeof(n)) == 0;
 	     got++) {
+		share_event_done(p, &n);
 		if (n.m != NULL)
 			event_frame(lc, p, &n);
 		else

@@ -634,6 +634,10 @@ static void stop_decode(struct lcore *lc, struct pool *d, struct legs *l)
 {
 	struct kvr_flight *r = l->decode;
 
+	/* Held for its session: all the same only its worker can release what the prefill leg has
+	 * got ready for it. */
+	if (l->run.cancelled && r->state == KVR_RQ_HELD && l->path != KVR_PATH_BYPASSED)
+		leg_dispatch(lc, d, l, r);
 	legs_resend_stop(d, r);
 	sched_end(lc, d, r, l->run.cancelled ? PC_CANCELLED : PC_STOPPED);
 	sched_abort(lc, d, r);
@@ -876,14 +880,24 @@ void legs_cancel(struct lcore *lc, struct pool *d, struct kvr_flight *r)
 
 void legs_stop(struct lcore *lc, struct pool *d, struct kvr_flight *r)
 {
-	const struct why why = {.code = KVR_E_SHUTDOWN};
+	const struct why why = {
+		.code = KVR_E_SHUTDOWN, .prefill = PC_CANCELLED, .decode = PC_CANCELLED};
 	struct legs *l = r->legs;
 
-	if (l->run.cancelled)
+	l->run.reroutes = 0;
+	if (l->run.prefill == KVR_LEG_LIVE) {
+		/* Nobody will send the decode leg that could release its blocks. */
+		l->prefill->end.code = KVR_E_SHUTDOWN;
+		sched_abort(lc, d->prefill, l->prefill);
+		happened(lc, d, l, KVR_LEGS_PREFILL_FAILED, &why);
+	}
+	if (r->state == KVR_RQ_ENDED)
 		return;
-	reject(lc, l, &why);
-	r->end.code = KVR_E_SHUTDOWN;
-	happened(lc, d, l, KVR_LEGS_CANCEL, NULL);
+	if (r->legs != NULL)
+		happened(lc, d, l, KVR_LEGS_DECODE_FAILED, &why);
+	else /* its decode leg goes on alone */
+		sched_fail(lc, d, r, KVR_E_SHUTDOWN, 0, PC_CANCELLED);
+	sched_abort(lc, d, r);
 }
 
 void legs_late(struct lcore *lc, struct pool *d, struct kvr_flight *r)

@@ -111,6 +111,39 @@ static int pool_shares(struct pool *p, const struct kvr_router_pool_conf *c)
 		       : 0;
 }
 
+/* A frame may be out of the ring already when another one is counted. */
+#define EVENTS_UNSEEN 64u
+
+static void event_shares_fini(struct router *rt, uint32_t pool)
+{
+	for (uint32_t i = 0; i < rt->n_lcores; i++) {
+		struct event_share *e = &rt->lcore[i]->events[pool];
+
+		kvr_share_destroy(e->share);
+		rte_free(e->ref);
+		*e = (struct event_share){0};
+	}
+}
+
+static int event_shares(struct pool *p)
+{
+	struct router *rt = p->rt;
+	const uint32_t n = rt->sizes.ring_size + EVENTS_UNSEEN;
+
+	for (uint32_t i = 0; i < rt->conf.n_ingress; i++) {
+		struct event_share *e = &rt->lcore[i]->events[p->number];
+
+		e->most = n;
+		e->mask = rte_align32pow2(n) - 1;
+		e->share = kvr_share_create(n, rt->conf.opt.source_share, rte_rand());
+		e->ref = rte_zmalloc("event shares", (e->mask + (size_t)1) * sizeof(*e->ref),
+				     RTE_CACHE_LINE_SIZE);
+		if (e->share == NULL || e->ref == NULL)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 static int pool_rings(struct pool *p, const struct kvr_router_pool_conf *c)
 {
 	const unsigned int size = p->rt->sizes.ring_size;
@@ -170,6 +203,7 @@ static void pool_fini(struct pool *p)
 	kvr_share_destroy(p->shares.frames);
 	kvr_share_destroy(p->shares.sessions);
 	rte_free(p->shares.session);
+	event_shares_fini(p->rt, p->number);
 	rte_free(p->cursor);
 	rte_free(p->loads);
 	rte_free(p->loads_wire);
@@ -212,6 +246,8 @@ static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_c
 		rc = pool_rings(p, c);
 	if (rc == 0)
 		rc = pool_shares(p, c);
+	if (rc == 0)
+		rc = event_shares(p);
 	if (rc == 0)
 		rc = sessions_create(p, rte_rand());
 	return rc;

@@ -107,7 +107,7 @@ struct event_note {
 	struct rte_mbuf *m;
 	struct prediction *p; /* when m is NULL; the event stage puts it back */
 	uint32_t rank;	      /* dense index */
-	uint32_t pad;
+	uint32_t charged;     /* ingress lcore that has charged the frame to its source, + 1 */
 };
 
 /** Element of an egress ring. */
@@ -277,6 +277,19 @@ struct rank_load {
 	uint64_t next_event_id;
 };
 
+/**
+ * What sources have in the event ring of a pool, of the frames that one ingress lcore has put
+ * there. They leave the ring in their order, and pool::events_done says how many have. That ingress
+ * lcore; shares_dp.c.
+ */
+struct event_share {
+	struct kvr_share *share;
+	uint32_t *ref; /* of the frames in the ring, from `tail` on; a power of two of them */
+	uint32_t mask;
+	uint32_t most;
+	uint32_t head, tail; /* frames ever put there, and given back */
+};
+
 struct lcore {
 	struct router *rt;
 	uint32_t index;
@@ -296,6 +309,7 @@ struct lcore {
 	/* ingress lcores: senders of frames with a good cookie, and all others */
 	struct kvr_source_table *proven;
 	struct kvr_source_table *sources;
+	struct event_share events[KVR_ROUTER_MAX_POOLS];
 	kvr_cell_t *in;	    /* enum in_counter */
 	kvr_cell_t *reject; /* enum kvr_wire_code */
 	uint32_t n_event, n_sched;
@@ -375,6 +389,8 @@ struct pool {
 	/* event lcore */
 	struct event_cursor *cursor; /* per dense rank */
 	uint64_t expire_ns;	     /* next kvr_prefix_expire() */
+	/* event lcore: w, that ingress lcore: r; publishes nothing */
+	_Atomic uint32_t events_done[KVR_ROUTER_MAX_LCORES];
 	/* scheduler lcore */
 	struct sessions *sessions;     /* session.h; NULL: off */
 	struct kvr_flight_list aborts; /* by abort_ns */

@@ -74,6 +74,8 @@ void sched_step(struct kvr_flight *r, enum kvr_life_event event)
 	RTE_SET_USED(v);
 	if (next != KVR_RQ_DISPATCHED)
 		keep_end(r);
+	if (event == KVR_LIFE_SEND)
+		r->sent = 1;
 	r->state = (uint8_t)next;
 }
 
@@ -127,6 +129,16 @@ static void refuse_job(struct lcore *lc, struct job *j, const struct refusal *wh
 	job_free(lc, j);
 }
 
+/* What the job's source has its share of. */
+static void excess_detail(const struct job *j, struct refusal *why)
+{
+	if (why->code != KVR_E_SOURCE_LIMIT)
+		return;
+	why->detail[0] = j->excess_of;
+	why->detail[1] = j->excess.have;
+	why->detail[2] = j->excess.may;
+}
+
 static void reject_job(struct lcore *lc, struct job *j, enum kvr_wire_code code,
 		       const struct kvr_sched_decision *d)
 {
@@ -134,11 +146,7 @@ static void reject_job(struct lcore *lc, struct job *j, enum kvr_wire_code code,
 
 	if (d != NULL)
 		sched_detail(d, why.detail);
-	if (code == KVR_E_SOURCE_LIMIT) {
-		why.detail[0] = j->excess_of;
-		why.detail[1] = j->excess.have;
-		why.detail[2] = j->excess.may;
-	}
+	excess_detail(j, &why);
 	refuse_job(lc, j, &why);
 }
 
@@ -195,7 +203,8 @@ static void abort_send(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 
 void sched_abort(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 {
-	if (r->abort_ns != 0)
+	/* A worker that has got no DISPATCH has nothing to stop: ABORT alone is never sent. */
+	if (r->abort_ns != 0 || !r->sent)
 		return;
 	r->abort_tries = ABORT_TRIES;
 	TAILQ_INSERT_TAIL(&p->aborts, r, abort_link);
@@ -378,6 +387,7 @@ static enum kvr_sched_result decide_whole(struct lcore *lc, struct pool *p, uint
 static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
 {
 	enum kvr_wire_code code = session_enter(lc, p, &j->session, &j->hints, j->req.query_only);
+	struct refusal why = {0};
 
 	if (code == KVR_OK && j->session.reserved && !share_session_open(p, j))
 		code = KVR_E_SOURCE_LIMIT;
@@ -387,10 +397,10 @@ static bool session_refused(struct lcore *lc, struct pool *p, struct job *j)
 		return false;
 	pool_count(p, PC_REJECTED, 1);
 	/* What its worker has not said may be otherwise in a moment. */
-	refuse_job(lc, j,
-		   &(const struct refusal){
-			   .code = code,
-			   .retry = code == KVR_E_SESSION_OPEN_FAILED ? RETRY_YES : RETRY_BY_CODE});
+	why.code = code;
+	why.retry = code == KVR_E_SESSION_OPEN_FAILED ? RETRY_YES : RETRY_BY_CODE;
+	excess_detail(j, &why);
+	refuse_job(lc, j, &why);
 	return true;
 }
 
@@ -669,12 +679,9 @@ static void on_cancel(struct lcore *lc, struct pool *p, const struct note *n)
 		kvr_sched_cancel(p->sched, r->slot, lc->now_ns);
 		leave_queue(lc, p, r, KVR_E_ENDED);
 	} else if (r != NULL && r->state != KVR_RQ_ENDED) {
-		const bool held = r->state == KVR_RQ_HELD; /* its worker knows nothing of it */
-
 		r->end.code = KVR_E_ENDED; /* by its client's wish */
 		sched_end(lc, p, r, PC_CANCELLED);
-		if (!held)
-			sched_abort(lc, p, r);
+		sched_abort(lc, p, r);
 	}
 	out_message(lc, path_kept(n->ptr), KVR_CANCELLED, h->source, h->id,
 		    r != NULL ? kvr_flight_handle(p->requests, r) : h->handle, NULL, 0);

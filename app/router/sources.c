@@ -74,8 +74,8 @@ static void on_have(struct lcore *lc, void *arg)
 	c->n = kvr_share_top(c->share, &c->at, c->top, c->n, TOP);
 }
 
-static void add_have(struct router *rt, struct pool *p, struct rte_tel_data *d, const char *what,
-		     const struct kvr_share *share)
+static void add_have(struct router *rt, struct lcore *owner, struct rte_tel_data *d,
+		     const char *what, const struct kvr_share *share)
 {
 	struct have_call c = {.share = share};
 	struct rte_tel_data *list = rte_tel_data_alloc();
@@ -83,7 +83,7 @@ static void add_have(struct router *rt, struct pool *p, struct rte_tel_data *d, 
 	if (list == NULL)
 		return;
 	while (c.at != UINT32_MAX)
-		call_lcore(rt, p->sched_lcore, on_have, &c);
+		call_lcore(rt, owner, on_have, &c);
 	rte_tel_data_start_dict(list);
 	for (uint32_t i = 0; i < c.n; i++) {
 		char name[KVR_SOURCE_TEXT];
@@ -92,6 +92,17 @@ static void add_have(struct router *rt, struct pool *p, struct rte_tel_data *d, 
 					  c.top[i].have);
 	}
 	rte_tel_data_add_dict_container(d, what, list, 0);
+}
+
+/* Frames of KV events in the pool's ring, by ingress lcore. */
+static void add_events(struct router *rt, struct pool *p, struct rte_tel_data *d)
+{
+	char name[32];
+
+	for (uint32_t i = 0; i < rt->conf.n_ingress; i++) {
+		snprintf(name, sizeof(name), "events_lcore%u", i);
+		add_have(rt, rt->lcore[i], d, name, rt->lcore[i]->events[p->number].share);
+	}
 }
 
 /* ---- the command ---- */
@@ -111,6 +122,7 @@ static void add_refused(struct router *rt, struct rte_tel_data *d)
 		rte_tel_data_add_dict_u64(list, kvr_code_name(codes[i]), v[codes[i]]);
 	kvr_stats_snapshot(rt->in_stats, v);
 	rte_tel_data_add_dict_u64(list, "control_frames_dropped", v[IN_LIMITED]);
+	rte_tel_data_add_dict_u64(list, "event_frames_put_off", v[IN_SHARE]);
 	rte_tel_data_add_dict_u64(list, "not_answered", v[IN_UNANSWERED]);
 	rte_tel_data_add_dict_container(d, "refused", list, 0);
 }
@@ -142,9 +154,10 @@ static int cmd_sources(void *arg, const char *params, struct rte_tel_data *d)
 		if (list == NULL)
 			return kvr_ctl_error(d, ENOMEM, "no memory");
 		rte_tel_data_start_dict(list);
-		add_have(rt, p, list, "requests", p->shares.slots);
-		add_have(rt, p, list, "waiting", p->shares.jobs);
-		add_have(rt, p, list, "sessions", p->shares.sessions);
+		add_have(rt, p->sched_lcore, list, "requests", p->shares.slots);
+		add_have(rt, p->sched_lcore, list, "waiting", p->shares.jobs);
+		add_have(rt, p->sched_lcore, list, "sessions", p->shares.sessions);
+		add_events(rt, p, list);
 		snprintf(pool, sizeof(pool), "pool_%s", p->name);
 		rte_tel_data_add_dict_container(d, pool, list, 0);
 	}

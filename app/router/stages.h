@@ -106,6 +106,18 @@ void share_go_on(struct pool *p, struct job *j, uint32_t frames);
 bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_share_state *st);
 bool share_session_open(struct pool *p, struct job *j);
 
+/* ---- the same of the event ring. Ingress lcores ---- */
+
+/** Whether the source may have another frame in the pool's event ring, which is then charged to
+ * it. */
+bool share_event_take(struct lcore *lc, struct pool *p, const struct kvr_path *from);
+
+/** The one that was charged last did not get there. */
+void share_event_back(struct lcore *lc, struct pool *p);
+
+/** The frame of @p n has left the ring. Event lcore. */
+void share_event_done(struct pool *p, const struct event_note *n);
+
 /* ---- heartbeat_dp.c ---- */
 
 /** HEARTBEAT: mark it and answer. */
@@ -253,10 +265,12 @@ void sched_step(struct kvr_flight *r, enum kvr_life_event event);
 /** The booking, if any, is over and counted under @p how; the slot lingers. Idempotent. */
 void sched_end(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool_counter how);
 
-/** Tell the worker to stop, until it says so or the slot is released. */
 /** A request that waited was refused (@p d says why): tell its client. */
 void sched_not_admitted(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 			const struct kvr_sched_decision *d);
+
+/** Tell the worker to stop, until it says so or the slot is released; nothing when it has got no
+ * DISPATCH. */
 void sched_abort(struct lcore *lc, struct pool *p, struct kvr_flight *r);
 
 /* ---- legs_dp.c: requests of a decode pool that has a prefill pool ---- */
@@ -293,7 +307,7 @@ void legs_go_on(struct lcore *lc, struct pool *d, struct kvr_flight *r);
 void legs_fail(struct lcore *lc, struct pool *d, struct kvr_flight *r, enum kvr_wire_code code,
 	       uint64_t detail0, enum pool_counter how);
 void legs_cancel(struct lcore *lc, struct pool *d, struct kvr_flight *r);
-/** The router stops: the request ends, whatever its legs do. */
+/** The router stops: both legs end, and the workers that have got them hear it. */
 void legs_stop(struct lcore *lc, struct pool *d, struct kvr_flight *r);
 void legs_late(struct lcore *lc, struct pool *d, struct kvr_flight *r);
 void legs_expired(struct lcore *lc, struct pool *p, struct kvr_flight *r);

@@ -25,6 +25,8 @@ static uint32_t requests_left(struct router *rt, uint32_t *lingering)
 
 	*lingering = 0;
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		if (rt->pool[i].decode != NULL)
+			continue; /* legs of requests that the decode pool has */
 		const uint32_t ended = kvr_flight_lingering(rt->pool[i].requests);
 		const uint32_t all = kvr_flight_count(rt->pool[i].requests);
 

@@ -19,15 +19,12 @@ void stop_admission(struct lcore *lc, void *arg)
 
 static void cut(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 {
-	const bool held = r->state == KVR_RQ_HELD; /* its worker knows nothing of it */
-
 	if (r->legs != NULL) {
 		legs_stop(lc, p, r);
 		return;
 	}
 	sched_fail(lc, p, r, KVR_E_SHUTDOWN, 0, PC_CANCELLED);
-	if (!held)
-		sched_abort(lc, p, r);
+	sched_abort(lc, p, r);
 }
 
 void stop_cut(struct lcore *lc, void *arg)
@@ -39,10 +36,10 @@ void stop_cut(struct lcore *lc, void *arg)
 		struct kvr_flight *r = kvr_flight_slot(s->pool->requests, i);
 
 		/* A prefill leg ends with its request, whose slot is the decode pool's. */
-		if (r->state == KVR_RQ_FREE || r->state == KVR_RQ_ENDED || r->end.code != KVR_OK ||
+		if (r->state == KVR_RQ_FREE || r->state == KVR_RQ_ENDED ||
 		    r->relay.leg == KVR_FLIGHT_PREFILL)
 			continue;
+		s->cut += r->end.code == KVR_OK; /* else its client has gone already */
 		cut(lc, s->pool, r);
-		s->cut++;
 	}
 }

@@ -72,7 +72,7 @@ static void rejected(struct kvr_agent *a, const struct kvr_wire_hdr *h, const ui
 	if (kind == KVR_RESPONSE || kind == KVR_PROGRESS)
 		kvr_agent__on_refused(a, h, body);
 	else if (h->source == a->conf.worker)
-		kvr_agent__on_rejected(a, body);
+		kvr_agent__on_rejected(a, h, body);
 	else
 		a->stats.frames_foreign++;
 }

@@ -179,7 +179,7 @@ void kvr_agent__register_timer(struct kvr_agent *a);
 void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,
 				 const uint8_t *body);
-void kvr_agent__on_rejected(struct kvr_agent *a, const uint8_t *body);
+void kvr_agent__on_rejected(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__on_goodbye_ack(struct kvr_agent *a);
 /** The router does not know us: HELLO, once a second at most, everything else after WELCOME. */
 void kvr_agent__say_hello(struct kvr_agent *a);
@@ -198,6 +198,8 @@ void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell);
 /** Tell on_abort and stop taking items. */
 void kvr_agent__tell_abort(struct kvr_agent *a, struct agent_req *r, enum kvr_agent_abort why,
 			   uint16_t code);
+/** The router goes: what runs for it ends, with @p code for the engine; nobody hears of it. */
+void kvr_agent__end_all(struct kvr_agent *a, uint16_t code);
 /** A new life of the router: handles of others mean nothing now. */
 void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch);
 

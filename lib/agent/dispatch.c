@@ -55,6 +55,23 @@ void kvr_agent__tell_abort(struct kvr_agent *a, struct agent_req *r, enum kvr_ag
 		a->conf.ops->on_abort(a, r->handle, why, code, a->conf.user);
 }
 
+void kvr_agent__end_all(struct kvr_agent *a, uint16_t code)
+{
+	for (uint32_t i = 0; i < a->n_req; i++) {
+		struct agent_req *r = &a->req[i];
+
+		if (r->state != AGENT_RUNNING && r->state != AGENT_ENDING)
+			continue;
+		if (r->direct && r->state == AGENT_ENDING) {
+			r->prog_done = true; /* the client needs no router for the rest */
+			kvr_agent__finish_if_heard(a, r);
+			continue;
+		}
+		kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, code);
+		kvr_agent__over(a, r, false); /* remembered: a copy of its DISPATCH is not run */
+	}
+}
+
 /* A DISPATCH of the new life may have come before its WELCOME: that one stays. */
 void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch)
 {

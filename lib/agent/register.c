@@ -227,7 +227,18 @@ static void hello_refused(struct kvr_agent *a, enum kvr_refusal what,
 	tell_state(a, KVR_AGENT_OFFLINE, 0, w->code, text);
 }
 
-void kvr_agent__on_rejected(struct kvr_agent *a, const uint8_t *body)
+/* The router goes, and with it all it has given us. HELLO until there is one again. */
+static void router_goes(struct kvr_agent *a, uint16_t code, const char *text)
+{
+	a->registered = false;
+	kvr_agent__end_all(a, code);
+	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);
+	a->backoff_us = 2 * AGENT_HELLO_US;
+	kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + AGENT_HELLO_US);
+	tell_state(a, KVR_AGENT_OFFLINE, 0, code, text);
+}
+
+void kvr_agent__on_rejected(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_rejected *w = (const void *)body;
 	const enum kvr_refusal what = kvr_refusal(w->kind, w->code, w->retryable != 0);
@@ -241,6 +252,9 @@ void kvr_agent__on_rejected(struct kvr_agent *a, const uint8_t *body)
 			kvr_agent__on_goodbye_ack(a);
 	} else if (w->kind == KVR_HELLO && !registered) {
 		hello_refused(a, what, w, text);
+	} else if (what == KVR_REFUSAL_OVER) {
+		if (registered && h->epoch == a->router_epoch)
+			router_goes(a, w->code, text);
 	} else if (what == KVR_REFUSAL_HELLO && registered) {
 		kvr_agent__say_hello(a);
 		if (w->code != KVR_E_UNKNOWN_WORKER) /* which is no more than a restart */

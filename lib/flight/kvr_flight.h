@@ -106,7 +106,8 @@ struct kvr_flight {
 	void *legs;		 /* what two slots of one request share; owner: scheduler stage */
 	uint64_t prefill_worker; /* decode legs: where the prompt was computed */
 	uint16_t path;		 /* enum kvr_wire_path */
-	uint16_t reserved;
+	uint8_t sent;		 /* DISPATCH has gone to its worker */
+	uint8_t reserved;
 	uint32_t prefill_overlap; /* decode legs: blocks the prefill worker was believed to hold */
 	uint64_t resend_ns;	  /* when DISPATCH is due again; 0 = never */
 	TAILQ_ENTRY(kvr_flight) resend_link;

@@ -77,8 +77,8 @@ struct kvr_pool_conf {
 	uint64_t seed;		       /**< of ties and temperature; also of the private index */
 
 	/* sizes, fixed at create */
-	uint32_t max_ranks; /**< rounded up to a multiple of 64 */
-	uint32_t max_workers;
+	uint32_t max_ranks;	    /**< rounded up to a multiple of 64 */
+	uint32_t max_workers;	    /**< 0: max_ranks */
 	uint32_t max_requests;	    /**< booking slots, waiting ones included */
 	uint32_t max_active_blocks; /**< prompt blocks the load model tells apart */
 	uint32_t max_prompt_blocks; /**< longest prompt, in blocks */

@@ -33,8 +33,8 @@ const struct kvr_opt kvr_pool_opts[] = {
 
 	{"max_ranks", KVR_OPT_U32, AT(max_ranks), .min = 1, .max = 65536, .def = "512",
 	 .unit = "ranks", .help = "data-parallel ranks over all workers"},
-	{"max_workers", KVR_OPT_U32, AT(max_workers), .min = 1, .max = 65536, .def = "512",
-	 .unit = "workers", .help = "workers known at one time"},
+	{"max_workers", KVR_OPT_U32, AT(max_workers), .min = 0, .max = 65536, .def = "0",
+	 .unit = "workers", .help = "workers known at one time; 0 = max_ranks, as each has one"},
 	{"max_requests", KVR_OPT_U32, AT(max_requests), .min = 1, .max = 16777216, .def = "16384",
 	 .unit = "requests", .help = "requests booked or waiting at one time"},
 	{"max_active_blocks", KVR_OPT_U32, AT(max_active_blocks), .min = 64, .max = 2147483648.0,
@@ -220,9 +220,8 @@ static bool table_ascends(const char *t)
 int kvr_pool_conf_check(const struct kvr_pool_conf *c, char *err, size_t errlen)
 {
 	if (c->block_size == 0 || c->max_ranks == 0 || c->max_ranks > 65536 ||
-	    c->max_workers == 0 || c->max_requests == 0 || c->max_active_blocks == 0 ||
-	    c->max_prompt_blocks == 0 || c->max_taints == 0 ||
-	    (uint64_t)c->max_prompt_blocks * c->block_size > UINT32_MAX) {
+	    c->max_requests == 0 || c->max_active_blocks == 0 || c->max_prompt_blocks == 0 ||
+	    c->max_taints == 0 || (uint64_t)c->max_prompt_blocks * c->block_size > UINT32_MAX) {
 		snprintf(err, errlen, "pool '%s': a size is 0 or too large", c->name);
 		return -EINVAL;
 	}

@@ -247,6 +247,8 @@ struct kvr_sched *kvr_sched_create(const struct kvr_pool_conf *conf,
 		return kvr_null(ENOMEM);
 	s->ops = o;
 	s->conf = *conf;
+	if (s->conf.max_workers == 0)
+		s->conf.max_workers = conf->max_ranks;
 	if (!isnan(conf->overlap_score_weight)) {
 		s->conf.prefill_load_scale = conf->overlap_score_weight;
 		if (conf->overlap_score_weight == 0)

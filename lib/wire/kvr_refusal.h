@@ -29,6 +29,7 @@ enum kvr_refusal {
 	KVR_REFUSAL_SLOW,  /* tell the operator, again every 10 s */
 	KVR_REFUSAL_HELLO, /* say HELLO, at most once a second */
 	KVR_REFUSAL_STOP,  /* the router knows nothing of the request: do not repeat it any more */
+	KVR_REFUSAL_OVER,  /* the router goes: end what it has given, HELLO until one is there */
 	KVR_REFUSAL_ITEM,  /* replace the item detail[2], and those behind it */
 	KVR_REFUSALS
 };

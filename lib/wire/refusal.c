@@ -10,7 +10,7 @@ static const char *const names[KVR_REFUSALS] = {
 	[KVR_REFUSAL_RESTART] = "restart", [KVR_REFUSAL_LINGER] = "linger",
 	[KVR_REFUSAL_DONE] = "done",	   [KVR_REFUSAL_SLOW] = "slow",
 	[KVR_REFUSAL_HELLO] = "hello",	   [KVR_REFUSAL_STOP] = "stop",
-	[KVR_REFUSAL_ITEM] = "item",
+	[KVR_REFUSAL_OVER] = "over",	   [KVR_REFUSAL_ITEM] = "item",
 };
 
 /* Codes that say nothing about the request, only that there was no room for this copy of it. */
@@ -91,6 +91,8 @@ enum kvr_refusal kvr_refusal(uint8_t kind, unsigned int code, bool retryable)
 	case KVR_HELLO:
 		return retryable ? KVR_REFUSAL_REPEAT : KVR_REFUSAL_SLOW;
 	case KVR_HEARTBEAT:
+		/* Said unasked, too, by a router that goes. */
+		return code == KVR_E_SHUTDOWN ? KVR_REFUSAL_OVER : of_worker(code);
 	case KVR_KV_EVENTS:
 		return of_worker(code);
 	case KVR_RESPONSE:

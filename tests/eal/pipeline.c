@@ -241,6 +241,11 @@ static void collect(void)
 		collect_queue(from_router[q]);
 }
 
+void pipeline_collect(void)
+{
+	collect();
+}
+
 void pipeline_skip(uint32_t ms)
 {
 	const uint64_t ns = ms * UINT64_C(1000000);

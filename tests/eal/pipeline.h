@@ -76,6 +76,9 @@ void pipeline_send(uint32_t from, const void *payload, size_t len);
 /** Put raw bytes (from the Ethernet header on) into the router's port. */
 void pipeline_send_raw(const void *bytes, size_t len);
 
+/** Take what has been sent so far, without a turn. */
+void pipeline_collect(void);
+
 /** Run every stage until nothing moves. */
 void pipeline_turn(void);
 

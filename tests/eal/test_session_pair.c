@@ -271,6 +271,86 @@ static void silence_and_cancel_close_what_may_be_open(void)
 	end(0, 0);
 }
 
+/* The kinds of what was sent to @p peer, in their order. */
+static uint32_t sent_to(uint32_t peer, uint8_t kind[8])
+{
+	const struct out *o;
+	uint32_t n = 0;
+
+	while ((o = pipeline_next(peer)) != NULL)
+		if (n < 8)
+			kind[n++] = o->hdr.kind;
+	pipeline_flush();
+	return n;
+}
+
+/*
+ * The client goes while the decode leg is held for its session, the prefill leg under way or
+ * done: only the decode worker can release what waits for it, so it gets the leg, and stops it.
+ */
+static void cancel_while_held(bool bootstrap)
+{
+	const struct kvr_wire_ids ids = ids_of(1, 0);
+	uint64_t p, number, worker = 0, to = 0;
+	uint8_t buf[64], kind[8];
+
+	begin(PAIR, bootstrap);
+	route(1, KVR_ACTION_OPEN, "chat");
+	p = leg(PEER_P, &to);
+	ack(PEER_P, 1, p);
+	if (!bootstrap)
+		done(PEER_P, 1, p, 0);
+	number = asked(KVR_SESSION_OPEN, &worker);
+	CU_ASSERT_NOT_EQUAL_FATAL(number, 0);
+	pipeline_flush();
+	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids));
+	pipeline_turn();
+	CU_ASSERT_EQUAL(sent_to(PEER_D, kind), 3);
+	CU_ASSERT_EQUAL(kind[0], KVR_DISPATCH);
+	CU_ASSERT(kind[1] == KVR_SESSION_CLOSE && kind[2] == KVR_ABORT);
+	answer(KVR_SESSION_OPENED, worker, number, 0); /* late: nothing is bound */
+	CU_ASSERT_EQUAL(counter(0, SC_LIVE), 0);
+	if (bootstrap)
+		done(PEER_P, 1, p, 0);
+	for (int i = 0; i < 60; i++)
+		pipeline_advance(100); /* neither ABORT nor SESSION_CLOSE is answered */
+	end(0, 0);
+}
+
+static void cancel_while_held_sends_the_leg_and_stops_it(void)
+{
+	cancel_while_held(true);
+	cancel_while_held(false);
+}
+
+/* A decode leg that was never sent is not aborted. */
+static void held_leg_whose_prefill_leg_fails_hears_nothing(void)
+{
+	uint64_t p, worker = 0, to = 0;
+	uint8_t kind[8];
+
+	begin(PAIR, true);
+	route(1, KVR_ACTION_OPEN, "chat");
+	for (int i = 0; i < 2; i++) {
+		p = leg(PEER_P, &to);
+		CU_ASSERT_NOT_EQUAL_FATAL(p, 0);
+		ack(PEER_P, 1, p);
+		CU_ASSERT_NOT_EQUAL(asked(KVR_SESSION_OPEN, &worker), 0);
+		if (i == 1)
+			pipeline_flush();
+		done(PEER_P, 1, p, KVR_RESP_F_ERROR);
+	}
+	CU_ASSERT_EQUAL(rejected(), KVR_E_PREFILL_FAILED);
+	CU_ASSERT_EQUAL(sent_to(PEER_D, kind), 1);
+	CU_ASSERT_EQUAL(kind[0], KVR_SESSION_CLOSE);
+	for (int i = 0; i < 60; i++) {
+		pipeline_advance(100);
+		CU_ASSERT_PTR_NULL(pipeline_expect(PEER_D, KVR_ABORT));
+		CU_ASSERT_PTR_NULL(pipeline_expect(PEER_D, KVR_DISPATCH));
+	}
+	end(0, 0);
+}
+
 /* The prefill leg fails while the decode leg is held: the request starts over and opens again. */
 static void failed_prefill_leg_opens_again(void)
 {
@@ -477,6 +557,8 @@ int main(void)
 		{"open", open_with_either_path},
 		{"open refused", refused_open_ends_the_request_and_lets_the_prefill_leg_run_out},
 		{"open silent", silence_and_cancel_close_what_may_be_open},
+		{"cancel held", cancel_while_held_sends_the_leg_and_stops_it},
+		{"fail held", held_leg_whose_prefill_leg_fails_hears_nothing},
 		{"start over", failed_prefill_leg_opens_again},
 		{"open, start over", failed_prefill_leg_does_not_open_twice},
 		{"close, start over", closing_turns_that_start_over},

@@ -60,8 +60,8 @@ static inline void peers_fin_ack(uint64_t id, uint64_t handle)
 	pipeline_turn();
 }
 
-/** A ROUTE of one frame to pool 5 from any peer. */
-static inline void peers_route(uint32_t from, uint64_t id, uint32_t flags, const char *body)
+/** A ROUTE of one frame to pool 5 from any peer; it is not looked at yet. */
+static inline void peers_route_send(uint32_t from, uint64_t id, uint32_t flags, const char *body)
 {
 	const uint64_t hash[2] = {100 * id, 100 * id + 1};
 	const struct kvr_wire_ids ids = {
@@ -84,6 +84,12 @@ static inline void peers_route(uint32_t from, uint64_t id, uint32_t flags, const
 			kvr_frag_next(&frag, frame, &off, &part));
 	kvr_slices_copy(s, KVR_REQUEST_SLICES, off, part, frame + sizeof(struct kvr_wire_hdr));
 	pipeline_send(from, frame, sizeof(struct kvr_wire_hdr) + part);
+}
+
+/** The same, and the router takes it. */
+static inline void peers_route(uint32_t from, uint64_t id, uint32_t flags, const char *body)
+{
+	peers_route_send(from, id, flags, body);
 	pipeline_turn();
 }
 

@@ -354,6 +354,47 @@ static void nobody_yet_is_worth_a_retry(void)
 	pipeline_route(3, 100, 10, 0, NULL); /* suspect */
 	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
 	CU_ASSERT_EQUAL(retry, 1);
+	say(PEER_AGENT, KVR_GOODBYE, 5); /* it may come again, for dead_ms */
+	silence(900);
+	pipeline_route(4, 100, 10, 0, NULL);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(retry, 1);
+	silence(200);
+	pipeline_route(5, 100, 10, 0, NULL);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(retry, 0);
+	pipeline_stop();
+}
+
+/* Silent, then drained, then heard again: the operator's resume takes the silence back, too. */
+static void a_worker_drained_while_suspect_resumes(void)
+{
+	pipeline_start(1);
+	CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
+	silence(400);
+	CU_ASSERT_EQUAL_FATAL(worker()->state, KVR_WORKER_SUSPECT);
+	CU_ASSERT_EQUAL(control_drain(rt, WORKER, true), 0);
+	beat(PEER_AGENT, 5, NULL, 0);
+	CU_ASSERT_EQUAL(worker()->state, KVR_WORKER_DRAINED); /* it has nothing */
+	pipeline_flush();
+	pipeline_route(1, 100, 10, 0, NULL);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, NULL), KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(control_drain(rt, WORKER, false), 0);
+	CU_ASSERT_EQUAL(worker()->state, KVR_WORKER_SERVING);
+	pipeline_route(2, 100, 10, 0, NULL);
+	CU_ASSERT_NOT_EQUAL(peers_dispatched(), 0);
+	/* Resumed while it is silent: suspect again as soon as time passes. */
+	silence(400);
+	CU_ASSERT_EQUAL(control_drain(rt, WORKER, true), 0);
+	CU_ASSERT_EQUAL(control_drain(rt, WORKER, false), 0);
+	silence(10);
+	CU_ASSERT_EQUAL(worker()->state, KVR_WORKER_SUSPECT);
+	pipeline_flush();
+	pipeline_route(3, 100, 10, 0, NULL);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, NULL), KVR_E_NO_ENDPOINTS);
+	beat(PEER_AGENT, 5, NULL, 0);
+	pipeline_route(4, 100, 10, 0, NULL);
+	CU_ASSERT_NOT_EQUAL(peers_dispatched(), 0);
 	pipeline_stop();
 }
 
@@ -429,6 +470,7 @@ int main(void)
 			       {"allowed", agents_speak_from_where_they_may},
 			       {"ranks", heartbeats_name_ranks_that_are_there_once},
 			       {"expected", nobody_yet_is_worth_a_retry},
+			       {"resume", a_worker_drained_while_suspect_resumes},
 			       {"stall", the_routers_own_stall_is_nobodys_silence},
 			       {"hellos", hellos_take_nothing_from_heartbeats},
 			       CU_TEST_INFO_NULL};

@@ -3,22 +3,27 @@
  * Row 13: one source takes everything. Requests, waiting room, answers and control frames are
  * shared between source addresses; the other source (10.0.0.3) is always served.
  */
-#include "pipeline.h"
+#include "kv.h"
+#include "peers.h"
 
-#include "kvr_put.h"
-#include "kvr_test.h"
-#include <string.h>
+#include "session.h"
 
 #define WORKER 9u
 
-static void begin(const char *router, const char *port)
+static void begin_with(const char *router, const char *port, const char *pools)
 {
 	pipeline_router = router;
 	pipeline_port = port;
 	pipeline_host = 2;
-	pipeline_start_with("[pool a]\nid = 5\n" PIPELINE_POOL
-			    "[pool b]\nid = 6\nrouter_queue_threshold = 0.5\n" PIPELINE_POOL);
+	pipeline_start_with(pools);
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 2));
+}
+
+static void begin(const char *router, const char *port)
+{
+	begin_with(router, port,
+		   "[pool a]\nid = 5\n" PIPELINE_POOL
+		   "[pool b]\nid = 6\nrouter_queue_threshold = 0.5\n" PIPELINE_POOL);
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER + 1, 1, "b", 1));
 	pipeline_flush();
 }
@@ -119,6 +124,235 @@ static void waiting_requests_of_one_source_leave_room_for_others(void)
 	end();
 }
 
+/* ---- sessions ---- */
+
+static uint64_t session_counter(enum session_counter c)
+{
+	return kvr_stats_get(rt->pool[0].sessions->count, c);
+}
+
+/* A request of 10.0.0.HOST that names a session of its own. */
+static void route_in_session(uint8_t host, uint64_t id, uint8_t action)
+{
+	uint8_t tlv[64];
+	struct kvr_hint_buf h = {.p = tlv, .cap = sizeof(tlv)};
+	char name[24];
+
+	snprintf(name, sizeof(name), "chat %u.%u", host, (unsigned int)id);
+	kvr_hint_put_session(&h, action, 60, name);
+	pipeline_flush();
+	pipeline_host = host;
+	pipeline_route(id, 1000 * id, 4, 0, &h);
+	pipeline_host = 2; /* the worker's */
+}
+
+/* Its worker says yes. @return false: nobody was asked. */
+static bool opened(void)
+{
+	const struct out *o = pipeline_expect(PEER_AGENT, KVR_SESSION_OPEN);
+	struct kvr_wire_ids ids;
+	uint8_t buf[64];
+
+	if (o == NULL)
+		return false;
+	ids = (struct kvr_wire_ids){.source = o->hdr.source, .id = o->hdr.id, .epoch = 1};
+	pipeline_send(
+		PEER_AGENT, buf,
+		(size_t)kvr_put_session_status(buf, sizeof(buf), KVR_SESSION_OPENED, &ids, 0));
+	pipeline_turn();
+	return true;
+}
+
+static void sessions_of_one_source_leave_room_for_others(void)
+{
+	struct kvr_wire_rejected why = {0};
+	struct kvr_share_top top[2];
+	uint64_t id = 0;
+
+	begin_with("source_share = 2\n", "cookie = off\n",
+		   "[pool a]\nid = 5\nmax_sessions = 30\n" PIPELINE_POOL);
+	do
+		route_in_session(2, ++id, KVR_ACTION_OPEN);
+	while (opened());
+	why = peers_rejected(PEER_CLIENT);
+	CU_ASSERT_EQUAL(why.code, KVR_E_SOURCE_LIMIT);
+	CU_ASSERT_EQUAL(why.retryable, 1);
+	CU_ASSERT_EQUAL(why.detail[0], KVR_SHARE_SESSIONS);
+	CU_ASSERT_EQUAL(why.detail[1], 20); /* 2/3 of 30 */
+	CU_ASSERT_EQUAL(why.detail[2], 20);
+	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 20);
+	for (uint64_t i = 0; i < 6; i++) {
+		route_in_session(3, ++id, KVR_ACTION_OPEN);
+		CU_ASSERT_TRUE(opened());
+	}
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].shares.sessions, top), 2);
+	CU_ASSERT(top[0].have == 20 && top[1].have == 6);
+	for (int i = 0; i < 100; i++) /* their time is over: everything is given back */
+		pipeline_advance(1000);
+	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 0);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].shares.sessions, top), 0);
+	end();
+}
+
+/* Affinity asks for nothing: above the share a request is served, and not bound. */
+static void affinity_of_one_source_leaves_room_for_others(void)
+{
+	uint64_t id = 0;
+
+	begin_with("source_share = 2\n", "cookie = off\n",
+		   "[pool a]\nid = 5\nmax_sessions = 30\nsession_affinity_ttl_secs = "
+		   "100\n" PIPELINE_POOL);
+	for (int i = 0; i < 28; i++) {
+		route_in_session(2, ++id, KVR_ACTION_NONE);
+		peers_dispatch_ack(id, peers_dispatched(), 0);
+	}
+	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 20);
+	CU_ASSERT_EQUAL(session_counter(SC_REFUSED), 8);
+	route_in_session(3, ++id, KVR_ACTION_NONE);
+	peers_dispatch_ack(id, peers_dispatched(), 0);
+	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 21);
+	end();
+}
+
+/* ---- KV events ---- */
+
+static uint64_t counted(enum in_counter c)
+{
+	uint64_t v[KVR_STATS_MAX];
+
+	kvr_stats_snapshot(rt->in_stats, v);
+	return v[c];
+}
+
+/* The next @p n frames of a worker at 10.0.0.HOST come in while the event lcore does something
+ * else. @return how many of them found a place. */
+static uint32_t events_come(uint8_t host, uint64_t worker, uint64_t first, uint32_t n)
+{
+	const uint64_t before = counted(IN_EVENTS);
+	uint64_t sh[2];
+	struct kv_frame f;
+
+	pipeline_host = host;
+	for (uint32_t i = 0; i < n; i++) {
+		kv_chain(sh, 2, worker * 100000 + first + i);
+		kv_begin(&f, first + i);
+		kv_add(&f, KVR_KV_STORED, NULL, sh, 2);
+		kv_send(&f, worker, 1);
+	}
+	while (ingress_poll(rt->lcore[0]) != 0)
+		;
+	pipeline_host = 2;
+	return (uint32_t)(counted(IN_EVENTS) - before);
+}
+
+static uint32_t events_of(uint8_t host)
+{
+	return kvr_share_have(rt->lcore[0]->events[0].share, UINT64_C(0xffff0a000000) | host);
+}
+
+static void events_of_one_source_leave_room_for_others(void)
+{
+	const uint32_t places = 255; /* of a ring of 256 */
+
+	begin("source_share = 2\n", "cookie = off\n");
+	pipeline_host = 3;
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER + 2, 1, "a", 1));
+	pipeline_flush();
+	CU_ASSERT_EQUAL(events_come(2, WORKER, 0, 400), 170); /* 2/3 of them */
+	CU_ASSERT_EQUAL(counted(IN_SHARE), 230);
+	CU_ASSERT_EQUAL(rte_ring_count(rt->pool[0].events), 170);
+	CU_ASSERT_EQUAL(events_come(3, WORKER + 2, 0, 40), 40);
+	CU_ASSERT_EQUAL(events_of(2), 170);
+	CU_ASSERT_EQUAL(events_of(3), 40);
+	CU_ASSERT_TRUE(rte_ring_count(rt->pool[0].events) < places);
+	pipeline_turn();
+	CU_ASSERT_EQUAL(kv_acked().code, KVR_KV_BUSY); /* what was put off comes again */
+	/* All have left the ring; they are given back, and the next come in, many times over. */
+	for (uint64_t round = 0; round < 20; round++) {
+		pipeline_flush();
+		CU_ASSERT_EQUAL(events_come(2, WORKER, 170 + 100 * round, 100), 100);
+		CU_ASSERT_EQUAL(events_of(2), 100);
+		pipeline_turn();
+	}
+	CU_ASSERT_EQUAL(events_come(3, WORKER + 2, 40, 1), 1);
+	CU_ASSERT_EQUAL(events_of(2), 0);
+	CU_ASSERT_EQUAL(kvr_prefix_ready(rt->pool[0].prefix, 0), true);
+	end();
+}
+
+/* A ring that is full for another reason charges nobody. */
+static void a_full_event_ring_charges_nobody(void)
+{
+	begin("source_share = 0\n", "cookie = off\n");
+	CU_ASSERT_EQUAL(events_come(2, WORKER, 0, 300), 255);
+	CU_ASSERT_EQUAL(events_of(2), 255);
+	CU_ASSERT_EQUAL(counted(IN_RING_FULL), 45);
+	pipeline_turn();
+	CU_ASSERT_EQUAL(events_come(2, WORKER, 255, 10), 10);
+	CU_ASSERT_EQUAL(events_of(2), 10);
+	end();
+}
+
+/* ---- overload ---- */
+
+/* A burst of 32 that is full: @p heavy ROUTEs of 10.0.0.2, @p light of 10.0.0.3, the rest is
+ * nobody's. */
+static void full_burst(uint64_t *id, uint32_t heavy, uint32_t light)
+{
+	const struct kvr_wire_ids nobody = {.source = 5, .id = 1, .epoch = 1};
+	uint8_t probe[64];
+	const int len = kvr_put_empty(probe, sizeof(probe), KVR_PROBE, &nobody);
+
+	for (uint32_t i = 0; i < 32; i++) {
+		pipeline_host = i < heavy ? 2 : i < heavy + light ? 3 : 4;
+		if (i < heavy + light)
+			peers_route_send(i < heavy ? PEER_CLIENT : PEER_OTHER, ++*id, 0, "x");
+		else
+			pipeline_send(PEER_AGENT + 5, probe, (size_t)len);
+	}
+	pipeline_host = 2;
+}
+
+/* The device is full for longer than its ring is deep: the busiest source is turned away, the
+ * others are served. */
+static void overload_turns_the_busiest_source_away_first(void)
+{
+	uint64_t id = 0;
+	uint32_t busy = 0, served = 0;
+	const struct out *o;
+
+	begin("source_share = 0\n", "cookie = off\n");
+	for (uint32_t burst = 0; burst < 1200; burst++) {
+		full_burst(&id, burst < 8 ? 8 : 0, burst < 8 ? 1 : 0);
+		if (burst == 600)
+			rt->ns_offset += UINT64_C(150000000); /* overload_ms is 100 */
+		lcore_turn(rt->lcore[0]);
+		if (burst % 16 == 0) { /* what it says leaves the rings */
+			pipeline_flush();
+			pipeline_collect();
+		}
+	}
+	CU_ASSERT_TRUE_FATAL(rt->lcore[0]->overloaded);
+	CU_ASSERT_EQUAL(rt->lcore[0]->shed_level, 0);
+	pipeline_collect();
+	pipeline_flush();
+	full_burst(&id, 12, 4);
+	lcore_turn(rt->lcore[0]);
+	CU_ASSERT_TRUE(rt->lcore[0]->overloaded);
+	pipeline_turn(); /* with it the device is empty: it is over */
+	while ((o = pipeline_expect(PEER_CLIENT, KVR_REJECTED)) != NULL)
+		busy += ((const struct kvr_wire_rejected *)(&o->hdr + 1))->code == KVR_E_BUSY;
+	while (pipeline_expect(PEER_OTHER, KVR_ACCEPTED) != NULL)
+		served++;
+	CU_ASSERT_EQUAL(busy, 12);
+	CU_ASSERT_EQUAL(served, 4);
+	CU_ASSERT_FALSE(rt->lcore[0]->overloaded);
+	pipeline_flush();
+	peers_route(PEER_CLIENT, ++id, 0, "x");
+	CU_ASSERT_EQUAL(peers_accepted(), KVR_STATE_DISPATCHED);
+	end();
+}
+
 static void requests_above_the_rate_are_refused(void)
 {
 	struct kvr_wire_rejected why = {0};
@@ -132,14 +366,6 @@ static void requests_above_the_rate_are_refused(void)
 	pipeline_skip(300);
 	CU_ASSERT_EQUAL(route_until_refused(2, &id, 20, &why), 3);
 	end();
-}
-
-static uint64_t counted(enum in_counter c)
-{
-	uint64_t v[KVR_STATS_MAX];
-
-	kvr_stats_snapshot(rt->in_stats, v);
-	return v[c];
 }
 
 static void hellos_of_one_source_are_limited(void)
@@ -198,6 +424,11 @@ int main(void)
 {
 	CU_TestInfo tests[] = {{"requests", requests_of_one_source_leave_slots_for_others},
 			       {"waiting", waiting_requests_of_one_source_leave_room_for_others},
+			       {"sessions", sessions_of_one_source_leave_room_for_others},
+			       {"affinity", affinity_of_one_source_leaves_room_for_others},
+			       {"events", events_of_one_source_leave_room_for_others},
+			       {"full ring", a_full_event_ring_charges_nobody},
+			       {"overload", overload_turns_the_busiest_source_away_first},
 			       {"rate", requests_above_the_rate_are_refused},
 			       {"hello", hellos_of_one_source_are_limited},
 			       {"answers", answers_to_what_is_not_legal_are_limited},

@@ -97,6 +97,17 @@ static void the_next_life_is_what_it_says(void)
 	end();
 }
 
+/* Nobody is there, but the worker may come back: worth a retry from the first moment on. */
+static void both_may_try_again(void)
+{
+	for (int i = 0; i < 2; i++) {
+		const struct kvr_wire_rejected why = peers_rejected(PEER_CLIENT);
+
+		CU_ASSERT_EQUAL(why.code, KVR_E_NO_ENDPOINTS);
+		CU_ASSERT_EQUAL(why.retryable, 1);
+	}
+}
+
 /* A life that does not fit is refused, and the one before is over: nobody is left to wait for. */
 static void a_life_that_does_not_fit_ends_the_one_before(void)
 {
@@ -110,12 +121,29 @@ static void a_life_that_does_not_fit_ends_the_one_before(void)
 	CU_ASSERT_EQUAL(kvr_sched_n_workers(rt->pool[1].sched), 0);
 	CU_ASSERT_EQUAL(waiting(), 0);
 	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_WORKER_LOST);
-	for (int i = 0; i < 2; i++) { /* it may come back: worth a retry */
-		why = peers_rejected(PEER_CLIENT);
-		CU_ASSERT_EQUAL(why.code, KVR_E_NO_ENDPOINTS);
-		CU_ASSERT_EQUAL(why.retryable, 1);
-	}
+	both_may_try_again();
 	CU_ASSERT_TRUE(life(2, 1, "b")); /* it has never lived */
+	end();
+}
+
+static void a_worker_that_leaves_is_waited_for_by_nobody(void)
+{
+	const struct kvr_wire_ids ids = {.source = WORKER, .id = 3, .epoch = 1};
+	struct kvr_wire_rejected why;
+	uint8_t buf[64];
+
+	one_runs_two_wait(1);
+	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids));
+	pipeline_turn();
+	CU_ASSERT_EQUAL(waiting(), 0);
+	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_WORKER_LOST);
+	both_may_try_again();
+	/* Whoever asks again is told the same, long after nobody is expected any more. */
+	pipeline_advance(5000);
+	peers_empty(PEER_CLIENT, KVR_PROBE, 11, 0);
+	why = peers_rejected(PEER_CLIENT);
+	CU_ASSERT_EQUAL(why.code, KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(why.retryable, 1);
 	end();
 }
 
@@ -138,6 +166,7 @@ int main(void)
 	CU_TestInfo tests[] = {{"wait", requests_wait_for_the_next_life},
 			       {"life", the_next_life_is_what_it_says},
 			       {"misfit", a_life_that_does_not_fit_ends_the_one_before},
+			       {"leave", a_worker_that_leaves_is_waited_for_by_nobody},
 			       {"pool", a_worker_may_begin_anew_in_another_pool},
 			       CU_TEST_INFO_NULL};
 

@@ -18,6 +18,21 @@ seed = 1
 max_ranks = 8
 max_blocks = 16384
 '''
+PAIR_POOLS = f'''[pool llama]
+id = {POOL}
+model = llama
+role = decode
+block_size = {B}
+max_ranks = 8
+max_blocks = 16384
+[pool llama-prefill]
+id = {POOL + 1}
+model = llama
+role = prefill
+block_size = {B}
+max_ranks = 8
+max_blocks = 16384
+'''
 TALLY = Tally(100, patience=20.0)
 
 
@@ -55,7 +70,7 @@ def ended(router, peers, seconds):
 
 
 def in_order(program):
-    router = Router(program, POOLS, 'stop_ms = 1500')
+    router = Router(program, POOLS, 'stop_ms = 5000')
     router.telemetry('/kvroute/info')
     s = Stop('10.9.0.1')
     s.begin()
@@ -74,11 +89,72 @@ def in_order(program):
     rest = requests[1:]
     s.until('the rest is told', lambda: all(r.rejected for r in rest), lambda: [r.rejected for r in rest])
     s.check('the rest: Shutdown', all(r.rejected and r.rejected.name == 'Shutdown' for r in rest))
-    s.check('they had their time', time.monotonic() - begin > 1.4, time.monotonic() - begin)
+    s.check('they had their time', time.monotonic() - begin > 4.9, time.monotonic() - begin)
     s.until('workers are told to stop', lambda: all(s.job(r) is None or s.job(r).aborted for r in rest))
+    s.until('workers hear that the router goes', lambda: s.agent.shutdown)
+    s.check('and end what they run for it', all(s.job(r).gone for r in rest))
     status = ended(router, s, 5)
     s.check('exit 0', status == 0, status)
     s.check('what was left is said', 'of 6 requests 5 were cut off' in log(router), log(router)[-300:])
+    return router
+
+
+class Pair(Peers):
+    """A prefill pool and a decode pool: one prefill worker of either path."""
+
+    def __init__(self, address):
+        super().__init__(TALLY, address)
+        self.client = p.Client(address)
+        self.decoder = p.Agent(address, 300, 'llama', B, role=2)
+        self.sync = p.Agent(address, 200, 'llama-prefill', B, role=1)
+        self.meeting = p.Agent(address, 210, 'llama-prefill', B, role=1,
+                               hints=p.worker_hints(bootstrap=('10.0.0.7', 8998)))
+        self.agents = [self.decoder, self.sync, self.meeting]
+        self.all = [self.client, *self.agents]
+
+    def begin(self):
+        self.client.connect()
+        for agent in self.agents:
+            agent.hello()
+        self.until('they are let in', lambda: self.client.pools and all(a.state == 'SERVING' for a in self.agents))
+
+    def route(self, prefill):
+        first = p.xxh3_64(f'{self.ip} {len(self.client.requests)}'.encode()) >> 34
+        hints = p.route_hints(prefill_worker=prefill.worker, prefill_dp_rank=0)
+        return self.client.route(POOL, 4 * B, p.sequence_hashes(list(range(first, first + 4 * B)), B), hints=hints)
+
+    def job(self, agent, request):
+        return agent.jobs.get((self.client.source, request.id))
+
+
+def pair(program):
+    """Legs in every stage when the router stops: prefill alone, both, decode alone."""
+    router = Router(program, PAIR_POOLS, 'stop_ms = 5000')
+    router.telemetry('/kvroute/info')
+    s = Pair('10.9.0.1')
+    s.begin()
+    early, both, late, last = s.route(s.sync), s.route(s.meeting), s.route(s.sync), s.route(s.sync)
+    s.until('prefill legs are there', lambda: all(s.job(s.sync, r) for r in (early, late, last)) and s.job(s.meeting, both))
+    for request in (late, last):
+        s.sync.item(s.job(s.sync, request), b'result', tokens=1, fin=True)
+    s.until('decode legs are there', lambda: all(s.job(s.decoder, r) for r in (both, late, last)))
+    s.decoder.item(s.job(s.decoder, last), b'token', tokens=1)
+    s.until('one streams', lambda: last.next == 1)
+    router.process.terminate()
+    s.until('said', lambda: 'stopping: 4 requests are live' in log(router), lambda: log(router)[-300:])
+    s.decoder.item(s.job(s.decoder, late), b'ok', tokens=1, fin=True)
+    s.until('a live request ends well', lambda: late.ended and not late.rejected, lambda: late.rejected)
+    rest = (early, both, last)
+    s.until('the rest is told', lambda: all(r.rejected for r in rest), lambda: [r.rejected for r in rest])
+    s.check('the rest: Shutdown', all(r.rejected and r.rejected.name == 'Shutdown' for r in rest))
+    legs = [(s.sync, early), (s.meeting, both), (s.decoder, both), (s.decoder, last)]
+    s.until('every leg is stopped', lambda: all(p.CODES.get(s.job(*leg).aborted) == 'Shutdown' for leg in legs),
+            lambda: [s.job(*leg).aborted for leg in legs])
+    s.check('no leg is sent to be stopped', s.job(s.decoder, early) is None)
+    s.until('workers hear that the router goes', lambda: all(a.shutdown for a in s.agents))
+    status = ended(router, s, 5)
+    s.check('exit 0', status == 0, status)
+    s.check('what was left is said', 'of 4 requests 3 were cut off (their clients know), 0 left' in log(router), log(router)[-300:])
     return router
 
 
@@ -120,7 +196,7 @@ def reload(program):
 
 
 failed = False
-for case in (in_order, at_once, reload):
+for case in (in_order, pair, at_once, reload):
     router = case(sys.argv[1])
     bad = len(TALLY.failures)
     if router.alive() and router.stop() != 0:

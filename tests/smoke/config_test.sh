@@ -47,6 +47,7 @@ bad cpu-malformed 's/^ingress.*/ingress = zero/' 'ingress.*zero'
 bad cpu-absent 's/^ingress.*/ingress = 1000/' 'ingress.*1000'
 bad liveness 's/^ingress.*/dead_ms = 200/' 'dead_ms'
 bad pool-id-twice '$a [pool n]\nid = 0' 'id.*pool m'
+bad workers-of-a-pool 's/^ingress.*/max_workers = 3/; $a max_workers = 4' 'max_workers.*got 3.*pool m.*4'
 bad event-cpu 's/^block_size.*/event_cpu = x/' 'event_cpu'
 bad sessions-range 's/^block_size.*/max_sessions = 16777217/' 'r.conf:7: .*max_sessions.*16777216'
 bad sessions-negative 's/^block_size.*/max_sessions = -1/' 'r.conf:7: .*max_sessions'
@@ -101,6 +102,15 @@ fi
 "$kvroute" --config "$dir/absent.conf" --check >"$dir/out" 2>&1
 if [ $? -eq 1 ] && grep -q absent.conf "$dir/out"; then passed=$((passed + 1)); else
 	failed=$((failed + 1)) && cat "$dir/out"
+fi
+# Workers follow ranks: of each pool, and of the router from the pools.
+printf '%s\n[pool n]\nid = 1\nmax_ranks = 40\n[pool o]\nid = 2\nmax_ranks = 50\nmax_workers = 9\n' "$good" >"$dir/r.conf"
+sed -i 's/^block_size.*/&\nmax_ranks = 100/' "$dir/r.conf"
+if "$kvroute" --config "$dir/r.conf" --dump-config | sed -n '/^\[router\]/,/^\[port/p' | grep -qE '^max_workers = 149( |$)'; then
+	passed=$((passed + 1))
+else
+	failed=$((failed + 1))
+	echo "workers are not the sum of the pools': $("$kvroute" --config "$dir/r.conf" --dump-config | grep max_workers)"
 fi
 # What --dump-config prints is a configuration again, and the same one.
 { sed "$good_pair" <<<"$good" && printf '[class m gold]\nquantum = 3\n'; } >"$dir/r.conf"

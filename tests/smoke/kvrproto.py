@@ -896,6 +896,7 @@ class Agent(Endpoint):
         self.dump_blocks = lambda rank: []  # [(tier, [SH, ...])] of what the rank caches
         self.sessions, self.session_calls, self.refuse_session = {}, [], 0
         self.session_pools = set()
+        self.router_epoch, self.shutdown = None, False  # the router says that it goes
         self.aborted = set()  # handles; the DISPATCH of one may come late
         self.session_answers = {}  # (kind, epoch, id): code
         self.runs = []  # every Job, those that started over too
@@ -913,6 +914,15 @@ class Agent(Endpoint):
             if rank.next:
                 self.start_dump(number)
         self.hello()
+
+    def router_goes(self):
+        """What it has given is over, but for direct streams whose end has been handed over."""
+        self.shutdown, self.beat_due = True, None
+        for job in self.jobs.values():
+            job.report = None
+            if not (job.fin and job.dispatch.flags & ROUTE_DIRECT):
+                job.gone, job.timer = True, None
+        self.hello_timer, self.hello_seq = Backoff(200, 2000), self.next_seq()
 
     def goodbye(self):
         self.leaving, self.goodbyes = Backoff(200, 2000), 1
@@ -1175,6 +1185,7 @@ class Agent(Endpoint):
             self.welcome = dict(pool=pool, heartbeat_ms=beat, dead_ms=dead, max_frame=frame_size)
             self.router_frame = min(frame_size, self.max_frame)
             self.hello_timer, self.beat_due = None, 0.0
+            self.router_epoch, self.shutdown = header.epoch, False
             for rank in self.ranks.values():
                 rank.confirmed = 0  # it may have forgotten us
         elif header.name == 'HEARTBEAT_ACK':
@@ -1196,6 +1207,9 @@ class Agent(Endpoint):
                     self.begin_life(rejection.detail[0])
                 elif not rejection.retryable:
                     self.refused, self.hello_timer = rejection, None
+            elif rejection.word == 'over':
+                if header.epoch == self.router_epoch and not self.shutdown and not self.leaving:
+                    self.router_goes()
             elif rejection.word == 'hello' and not self.leaving and not self.gone:
                 if self.hello_timer is None and time.monotonic() - self.hello_again > 1:
                     self.hello_again = time.monotonic()

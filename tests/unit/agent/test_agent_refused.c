@@ -37,13 +37,14 @@ static void one(unsigned int code, uint8_t kind, bool retryable, uint32_t flags)
 	const enum kvr_refusal what = kvr_refusal(kind, code, retryable);
 	const bool stops = what == KVR_REFUSAL_STOP && (flags & KVR_REQ_F_DIRECT) == 0;
 	const bool fails = what == KVR_REFUSAL_ITEM && (flags & KVR_REQ_F_DIRECT) == 0;
+	const bool over = what == KVR_REFUSAL_OVER;
 
 	begin(flags);
 	push_about(code, kind, retryable, 0);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), what == KVR_REFUSAL_HELLO);
-	CU_ASSERT_EQUAL(saw.aborts, stops || fails);
-	CU_ASSERT_EQUAL(kvr_agent_running(a), stops ? 0 : 1);
-	if (!stops && !fails) { /* what was sent is repeated as if nothing had been said */
+	CU_ASSERT_EQUAL(saw.aborts, stops || fails || over);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), stops || over ? 0 : 1);
+	if (!stops && !fails && !over) { /* what was sent is repeated as if nothing had been said */
 		fake_skip(&net);
 		rig_run_ms(21);
 		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 1);
@@ -115,6 +116,79 @@ static void hello_again_is_no_storm(void)
 	rig_stop();
 }
 
+static uint32_t next_hello_epoch(void)
+{
+	const struct kvr_wire_hdr *h = fake_next(&net, KVR_HELLO);
+
+	return h != NULL ? h->epoch : 0;
+}
+
+static void push_shutdown(uint32_t epoch)
+{
+	struct kvr_wire_ids ids = ids_of(WORKER, 0, 0);
+
+	ids.epoch = epoch;
+	fake_push(
+		&net, router_at,
+		kvr_put_rejected(fake_slot(&net), 1984, &ids, KVR_E_SHUTDOWN, KVR_HEARTBEAT, NULL));
+	kvr_agent_process(a);
+}
+
+/* What the router has given ends with it, and no copy of it is run; HELLO until another is there.
+ */
+static void a_router_that_goes_takes_its_requests_along(void)
+{
+	begin(0);
+	push_shutdown(ROUTER_EPOCH - 1); /* a former one: it has gone long ago */
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 1);
+	CU_ASSERT_EQUAL(saw.aborts, 0);
+	push_shutdown(ROUTER_EPOCH);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT(saw.why == KVR_AGENT_ABORT_ROUTER && saw.code == KVR_E_SHUTDOWN);
+	CU_ASSERT(saw.status.state == KVR_AGENT_OFFLINE && saw.status.reject == KVR_E_SHUTDOWN);
+	CU_ASSERT_EQUAL(respond(HANDLE, "y", 0, 2), -ENOENT);
+	push_shutdown(ROUTER_EPOCH); /* said twice */
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	push_dispatch(1, HANDLE, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	fake_skip(&net);
+	rig_run_ms(199);
+	CU_ASSERT_EQUAL(net.n_out, 0);
+	rig_run_ms(1);
+	CU_ASSERT_EQUAL(next_hello_epoch(), 9);
+	rig_run_ms(399);
+	CU_ASSERT_EQUAL(net.n_out, 1);
+	rig_run_ms(1);
+	CU_ASSERT_EQUAL(next_hello_epoch(), 9);
+	push_welcome_epoch(ROUTER_EPOCH + 1);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.status.state, KVR_AGENT_JOINING);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_HEARTBEAT), 1);
+	rig_stop();
+}
+
+/* DIRECT: the end has been handed over, and the client needs no router to get it. */
+static void a_direct_end_outlives_the_router(void)
+{
+	begin(KVR_REQ_F_DIRECT);
+	CU_ASSERT_EQUAL(respond(HANDLE, "z", KVR_AGENT_LAST, 3), 0);
+	kvr_agent_process(a);
+	push_shutdown(ROUTER_EPOCH);
+	CU_ASSERT_EQUAL(saw.aborts, 0);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 1);
+	fake_skip(&net);
+	rig_run_ms(21);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 2);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_PROGRESS), 0);
+	push_response_ack(client_at, 1, HANDLE, 2, KVR_RACK_F_FIN);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	CU_ASSERT_EQUAL(saw.dones, 1);
+	rig_stop();
+}
+
 /* HELLO was refused with StaleEpoch; the router's last epoch of this worker is @p last. */
 static void push_stale(uint64_t last)
 {
@@ -126,13 +200,6 @@ static void push_stale(uint64_t last)
 		kvr_put_rejected(fake_slot(&net), 1984, &ids, KVR_E_STALE_EPOCH, KVR_HELLO, NULL));
 	w->detail[0] = last;
 	kvr_agent_process(a);
-}
-
-static uint32_t next_hello_epoch(void)
-{
-	const struct kvr_wire_hdr *h = fake_next(&net, KVR_HELLO);
-
-	return h != NULL ? h->epoch : 0;
 }
 
 /* The life that the router has given up ends with all it ran; the next one is above both epochs,
@@ -260,6 +327,8 @@ int main(void)
 			       {"hello", a_refused_hello_comes_again_soon_or_slowly},
 			       {"goodbye", a_refused_goodbye_is_said_again_or_over},
 			       {"no storm", hello_again_is_no_storm},
+			       {"router goes", a_router_that_goes_takes_its_requests_along},
+			       {"direct end", a_direct_end_outlives_the_router},
 			       {"new life", a_stale_epoch_begins_a_new_life},
 			       {"no epoch", without_a_greater_epoch_there_is_no_new_life},
 			       {"undeliverable", an_undeliverable_item_ends_the_request},

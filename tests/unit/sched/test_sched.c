@@ -251,6 +251,21 @@ static void indices_stay_and_are_reused(void)
 	kvr_sched_destroy(s);
 }
 
+static void without_a_limit_there_may_be_a_worker_for_each_rank(void)
+{
+	struct kvr_sched *s;
+
+	defaults();
+	conf.max_workers = 0;
+	conf.max_ranks = 40;
+	s = make();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+	for (uint64_t id = 0; id < 40; id++)
+		CU_ASSERT_EQUAL(worker(s, id, 0, 1), 0);
+	CU_ASSERT_EQUAL(worker(s, 40, 0, 1), -ENOSPC);
+	kvr_sched_destroy(s);
+}
+
 /* A request that waits for a worker, for one of its ranks if @p pinned. */
 static void wait_for(struct kvr_sched *s, uint32_t slot, bool pinned, struct kvr_sched_decision *d)
 {
@@ -769,6 +784,7 @@ int main(void)
 			       {"seed", same_seed_same_choices},
 			       {"modes", other_modes_share_as_they_say},
 			       {"indices", indices_stay_and_are_reused},
+			       {"workers", without_a_limit_there_may_be_a_worker_for_each_rank},
 			       {"renew", a_new_life_keeps_those_who_wait},
 			       {"taints", taints_are_bounded_and_reused},
 			       {"codes", each_bad_input_has_its_code},
