@@ -71,6 +71,7 @@ struct control {
 	uint64_t read_up[KVR_ROUTER_MAX_LCORES]; /* lcore::read_up when `live` last moved */
 	bool dirty;				 /* the view is not what the registry is */
 	uint64_t left_ns[KVR_ROUTER_MAX_POOLS];	 /* a worker left the pool then; 0: never */
+	uint64_t n_calls;			 /* call_start() so far; under the lock */
 	uint32_t n_changes;
 	struct change change[CHANGES];
 	struct call tick[KVR_ROUTER_MAX_POOLS];
