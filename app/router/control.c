@@ -56,6 +56,7 @@ void control_destroy(struct router *rt)
 
 void call_start(struct router *rt, struct lcore *lc, struct call *c)
 {
+	rt->ctl->n_calls++;
 	if (!atomic_load_explicit(&rt->running, memory_order_relaxed)) {
 		while (!c->fn(lc, c->arg)) /* nobody polls: before the start, after the stop */
 			;

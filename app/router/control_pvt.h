@@ -76,6 +76,7 @@ struct control {
 	bool dirty;				 /* the view is not what the registry is */
 	uint64_t began_ns;			 /* first tick; HELLOs can come since then */
 	uint64_t left_ns[KVR_ROUTER_MAX_POOLS];	 /* a worker left the pool then; 0: never */
+	uint64_t n_calls;			 /* call_start() so far; under the lock */
 	uint32_t n_changes;
 	struct change change[CHANGES];
 	struct call tick[KVR_ROUTER_MAX_POOLS];

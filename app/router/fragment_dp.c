@@ -85,7 +85,7 @@ static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 static void complete(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from)
 {
 	struct frame_list *l;
-	enum kvr_wire_code code = KVR_E_NO_MEMORY;
+	struct refusal why = {.code = KVR_E_NO_MEMORY};
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod((struct rte_mbuf *)msg->frag[0].frame,
 							const struct kvr_wire_hdr *);
 	const uint64_t source = h->source, id = h->id;
@@ -96,15 +96,15 @@ static void complete(struct lcore *lc, const struct kvr_reasm_msg *msg, const st
 	if (likely(l != NULL)) {
 		for (l->n = 0; l->n < msg->n_frags; l->n++)
 			l->m[l->n] = msg->frag[l->n].frame;
-		code = job_add(lc, from, NULL, l);
-		if (likely(code == KVR_OK))
+		why.code = job_add(lc, from, NULL, l, &why);
+		if (likely(why.code == KVR_OK))
 			return;
 		buf_put(l);
 	}
 	/* Its frames have been counted as fragments; the message is refused here. */
 	for (uint32_t i = 0; i < msg->n_frags; i++)
 		rte_pktmbuf_free(msg->frag[i].frame);
-	out_reject(lc, from, kind, source, id, &(const struct refusal){.code = code});
+	out_reject(lc, from, kind, source, id, &why);
 }
 
 /* Fewer free buffers than heartbeats shall find. Those in the caches of lcores do not count. */

@@ -62,6 +62,25 @@ static void wrong_field(const struct pool *p, const struct kvr_wire_hello *h, st
 	}
 }
 
+/* Which limit it is: of the router, of the pool, or of its ranks. */
+static void no_room(const struct router *rt, const struct pool *p, struct refusal *why, char *text,
+		    size_t len)
+{
+	const uint32_t all = kvr_registry_count(rt->registry);
+	uint32_t here = 0;
+
+	for (uint32_t i = 0; i < all; i++)
+		here += kvr_registry_at(rt->registry, i)->pool == p->number;
+	why->detail[0] = all;
+	why->detail[1] = rt->conf.opt.max_workers;
+	why->detail[2] = here;
+	why->detail[3] = p->conf->max_workers;
+	snprintf(text, len,
+		 "no room: [router] max_workers %u, there are %u; pool %s: max_workers %u, there "
+		 "are %u, max_ranks %u",
+		 rt->conf.opt.max_workers, all, p->name, p->conf->max_workers, here, p->max_ranks);
+}
+
 void hello_says(struct router *rt, uint64_t worker, const uint8_t *body, struct refusal *why,
 		char *text, size_t len)
 {
@@ -84,12 +103,7 @@ void hello_says(struct router *rt, uint64_t worker, const uint8_t *body, struct 
 	} else if (why->code == KVR_E_WORKER_CONFIG) {
 		wrong_field(p, h, why, text, len);
 	} else {
-		why->detail[0] = kvr_registry_count(rt->registry);
-		why->detail[1] = rt->conf.opt.max_workers;
-		snprintf(text, len,
-			 "no room: %u workers of max_workers %u, pool %s takes max_ranks %u",
-			 kvr_registry_count(rt->registry), rt->conf.opt.max_workers, p->name,
-			 p->max_ranks);
+		no_room(rt, p, why, text, len);
 	}
 	why->text = text;
 	log_worker(worker, "worker %" PRIu64 " refused (%s): %s", worker, kvr_code_name(why->code),

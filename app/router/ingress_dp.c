@@ -54,12 +54,13 @@ static void hello(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 
 static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
-	enum kvr_wire_code code = job_add(lc, from, m, NULL);
+	struct refusal why = {0};
 
-	if (likely(code == KVR_OK))
+	why.code = job_add(lc, from, m, NULL, &why);
+	if (likely(why.code == KVR_OK))
 		in_count(lc, IN_ROUTES);
 	else
-		source_refuse(lc, m, from, code);
+		source_refuse_as(lc, m, from, &why);
 }
 
 /* ---- kinds ---- */

@@ -251,14 +251,28 @@ struct pool *pool_by_id(struct router *rt, uint32_t id)
 	return NULL;
 }
 
+/* The pool that is meant is none of this router's: what it has instead. */
+static enum kvr_wire_code unknown_pool(const struct router *rt, uint32_t id, struct refusal *why)
+{
+	why->detail[0] = id;
+	why->detail[1] = rt->n_pools;
+	why->text = rt->pool_names;
+	return KVR_E_UNKNOWN_POOL;
+}
+
 /* What the request says against the pool it is for. */
-static enum kvr_wire_code check_request(const struct pool *p, const struct kvr_wire_request *f)
+static enum kvr_wire_code check_request(const struct pool *p, const struct kvr_wire_request *f,
+					struct refusal *why)
 {
 	if (f->n_hashes != 0 && (uint64_t)f->n_hashes * p->block_size > f->isl)
 		return KVR_E_INVALID_REQUEST;
-	if (f->isl / p->block_size > p->max_prompt_blocks)
-		return KVR_E_PROMPT_TOO_LONG;
-	return KVR_OK;
+	if (f->isl / p->block_size <= p->max_prompt_blocks)
+		return KVR_OK;
+	why->detail[0] = f->isl / p->block_size;
+	why->detail[1] = p->max_prompt_blocks;
+	why->detail[2] = p->block_size;
+	why->text = "isl: see detail for blocks of the prompt, max_prompt_blocks, block_size";
+	return KVR_E_PROMPT_TOO_LONG;
 }
 
 /* The hints in one piece: in place, or gathered into a buffer of the job. */
@@ -342,7 +356,7 @@ uint32_t job_slices(struct lcore *lc, const struct job *j)
 }
 
 enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
-			   struct frame_list *list)
+			   struct frame_list *list, struct refusal *why)
 {
 	struct rte_mbuf *const *frames = list != NULL ? list->m : &m;
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(frames[0], const struct kvr_wire_hdr *);
@@ -357,8 +371,8 @@ enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct
 		return code;
 	p = pool_by_id(lc->rt, q.fixed.pool);
 	if (unlikely(p == NULL))
-		return KVR_E_UNKNOWN_POOL;
-	code = check_request(p, &q.fixed);
+		return unknown_pool(lc->rt, q.fixed.pool, why);
+	code = check_request(p, &q.fixed, why);
 	if (unlikely(code != KVR_OK))
 		return code;
 	j = job_new(lc, p);

@@ -626,7 +626,8 @@ static void reject(struct lcore *lc, struct legs *l, const struct why *why)
 {
 	struct refusal r = sched_refusal(l->job->pool, why->code);
 
-	memcpy(r.detail, why->detail, sizeof(r.detail));
+	if (why->code != KVR_E_NO_ENDPOINTS) /* it has its own */
+		memcpy(r.detail, why->detail, sizeof(r.detail));
 	out_reject(lc, &l->job->client, KVR_ROUTE, l->job->source, l->job->id, &r);
 }
 

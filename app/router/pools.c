@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <rte_malloc.h>
@@ -296,6 +297,17 @@ static int no_memory(struct router *rt, const char *pool, char *err, size_t errl
 	return -ENOMEM;
 }
 
+/* For who names a pool that is not there. */
+static void name_pools(struct router *rt)
+{
+	size_t n = (size_t)snprintf(rt->pool_names, sizeof(rt->pool_names),
+				    "pool: no such number, this router has");
+
+	for (uint32_t i = 0; i < rt->n_pools && n < sizeof(rt->pool_names); i++)
+		n += (size_t)snprintf(rt->pool_names + n, sizeof(rt->pool_names) - n, "%s %u (%s)",
+				      i != 0 ? "," : "", rt->pool[i].id, rt->pool[i].name);
+}
+
 int start_pools(struct router *rt, char *err, size_t errlen)
 {
 	while (rt->n_pools < rt->conf.n_pools) {
@@ -309,6 +321,7 @@ int start_pools(struct router *rt, char *err, size_t errlen)
 		p->max_held = rt->sizes.waiting_pool;
 		pool_assign(rt, p, c);
 	}
+	name_pools(rt);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		if (pool_pair(rt, &rt->pool[i], &rt->conf.pool[i]) < 0)
 			return no_memory(rt, rt->pool[i].name, err, errlen);

@@ -425,8 +425,9 @@ struct router {
 	struct kvr_router_conf *loaded; /* as the file says it, before sizes are derived */
 	struct sizes sizes;		/* derived at start; constant afterwards */
 	uint32_t n_ports, n_pools, n_lcores;
-	uint32_t epoch; /* of this process, in every frame it makes */
-	bool verbose;	/* what EAL and drivers say is shown */
+	char pool_names[256]; /* numbers and names, for who names another */
+	uint32_t epoch;	      /* of this process, in every frame it makes */
+	bool verbose;	      /* what EAL and drivers say is shown */
 	uint32_t max_frame;
 	uint64_t tsc_hz;
 	uint64_t ns_per_tsc; /* 32.32 fixed point; 0: the clock stands still, in tests */

@@ -117,9 +117,17 @@ static bool is_expected(const struct pool *p)
 struct refusal sched_refusal(const struct pool *p, enum kvr_wire_code code)
 {
 	struct refusal why = {.code = code};
+	uint32_t ranks, open;
 
-	if (code == KVR_E_NO_ENDPOINTS && (is_expected(p) || is_expected(p->prefill)))
+	if (code != KVR_E_NO_ENDPOINTS)
+		return why;
+	if (is_expected(p) || is_expected(p->prefill))
 		why.retry = RETRY_YES;
+	kvr_sched_n_ranks(p->sched, &ranks, &open);
+	why.detail[0] = kvr_sched_n_workers(p->sched);
+	why.detail[1] = ranks;
+	why.detail[2] = open;
+	why.text = "no worker: see detail for workers and ranks of the pool, ranks to choose from";
 	return why;
 }
 
@@ -248,7 +256,8 @@ void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr
 {
 	struct refusal why = sched_refusal(p, code);
 
-	why.detail[0] = detail0;
+	if (code != KVR_E_NO_ENDPOINTS) /* it has its own */
+		why.detail[0] = detail0;
 	if (r->state == KVR_RQ_ENDED)
 		return;
 	if (r->legs != NULL) {

@@ -127,10 +127,11 @@ void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pa
 
 /**
  * Make a job of a whole ROUTE message and put it into the lcore's batch.
- * @return KVR_OK: the job has taken @p m or @p list; else the code, and the caller keeps them.
+ * @return KVR_OK: the job has taken @p m or @p list; else the code, and the caller keeps them;
+ * details and text of what is wrong, where there are any, are in *why.
  */
 enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
-			   struct frame_list *list);
+			   struct frame_list *list, struct refusal *why);
 
 /** Score the lcore's batch and hand it to the schedulers. */
 void jobs_flush(struct lcore *lc);

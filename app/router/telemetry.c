@@ -12,6 +12,7 @@
 #include "control_pvt.h"
 #include "decisions.h"
 #include "kvr_ctl.h"
+#include "log.h"
 #include "router.h"
 #include "session.h"
 #include "sources.h"
@@ -306,6 +307,7 @@ static void add_nonzero(struct rte_tel_data *d, const char *prefix, struct kvr_s
 static int cmd_drops(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct router *rt = arg;
+	struct log_counts log;
 
 	RTE_SET_USED(params);
 	rte_tel_data_start_dict(d);
@@ -321,6 +323,25 @@ static int cmd_drops(void *arg, const char *params, struct rte_tel_data *d)
 	add_nonzero(d, "ingress", rt->in_stats, IN_REASM_OUT, IN_EGRESS_FULL + 1);
 	add_nonzero(d, "ingress", rt->in_stats, IN_UNSENDABLE, IN_UNSENDABLE + 1);
 	add_nonzero(d, "reject", rt->reject_stats, 1, KVR_E_MAX);
+	log_counts(&log);
+	if (log.dropped != 0)
+		rte_tel_data_add_dict_u64(d, "log_dropped", log.dropped);
+	if (log.limited != 0)
+		rte_tel_data_add_dict_u64(d, "log_limited", log.limited);
+	return 0;
+}
+
+static int cmd_log(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct log_counts log;
+
+	RTE_SET_USED(arg);
+	RTE_SET_USED(params);
+	log_counts(&log);
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "lines", log.lines);
+	rte_tel_data_add_dict_u64(d, "dropped", log.dropped);
+	rte_tel_data_add_dict_u64(d, "limited", log.limited);
 	return 0;
 }
 
@@ -437,6 +458,8 @@ static const struct kvr_ctl_cmd commands[] = {
 	{"/kvroute/pools", NULL, "requests, events and prefix table of every pool", cmd_pools},
 	{"/kvroute/sessions", NULL, "sticky sessions of every pool", cmd_sessions},
 	{"/kvroute/drops", NULL, "what was not served, by reason; zeros left out", cmd_drops},
+	{"/kvroute/log", NULL, "lines logged, dropped for want of room, left out by a limit",
+	 cmd_log},
 	{"/kvroute/stages", NULL, "cycles per item and burst of every stage, ring depths",
 	 cmd_stages},
 	{"/kvroute/ingress", NULL, "datagrams by what became of them", cmd_ingress},

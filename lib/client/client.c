@@ -3,6 +3,7 @@
 
 #include "kvr_errno.h"
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
@@ -253,6 +254,30 @@ uint64_t kvr_client_source(const struct kvr_client *c)
 const char *kvr_client_code_name(uint16_t code)
 {
 	return kvr_code_name(code);
+}
+
+int kvr_client_explain(const struct kvr_client_end *e, char *buf, size_t len)
+{
+	const char *name = kvr_code_name(e->code);
+	const unsigned long long d[] = {e->detail[0], e->detail[1], e->detail[2]};
+
+	if (e->code == KVR_E_UNKNOWN_POOL && d[1] != 0)
+		return snprintf(buf, len, "%s: pool %llu of %llu pools there are; %s", name, d[0],
+				d[1], e->text);
+	if (e->code == KVR_E_PROMPT_TOO_LONG && d[1] != 0)
+		return snprintf(
+			buf, len,
+			"%s: the prompt has %llu blocks of %llu tokens, the pool takes %llu", name,
+			d[0], d[2], d[1]);
+	if (e->code == KVR_E_NO_ENDPOINTS)
+		return snprintf(buf, len,
+				"%s: the pool has %llu workers with %llu ranks, %llu of them to "
+				"choose from",
+				name, d[0], d[1], d[2]);
+	if (d[0] != 0 && e->code != KVR_E_COOKIE)
+		return snprintf(buf, len, "%s: %s (%llu, %llu, %llu)", name, e->text, d[0], d[1],
+				d[2]);
+	return snprintf(buf, len, "%s: %s", name, e->text);
 }
 
 void kvr_client_stats_get(const struct kvr_client *c, struct kvr_client_stats *out)

@@ -302,6 +302,13 @@ KVR_CLIENT_API uint64_t kvr_client_source(const struct kvr_client *c);
 /** Name of a reject code, as metrics and tools write it; "Unknown" for others. Any thread. */
 KVR_CLIENT_API const char *kvr_client_code_name(uint16_t code);
 
+/**
+ * Why a request was REJECTED, in one line for people: the code, the router's text, and what its
+ * details say (field, value, what the pool has). Any thread; @p e as in on_end.
+ * @return bytes of the line without its end, which may be more than fit @p len.
+ */
+KVR_CLIENT_API int kvr_client_explain(const struct kvr_client_end *e, char *buf, size_t len);
+
 /* --- one thing at a time ------------------------------------------------------------------- */
 
 /**

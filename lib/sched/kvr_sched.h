@@ -346,6 +346,10 @@ uint32_t kvr_sched_worker_bookings(const struct kvr_sched *s, uint64_t id);
 /** Number of workers known. */
 uint32_t kvr_sched_n_workers(const struct kvr_sched *s);
 
+/** Ranks of the workers known, and those of them that may be chosen: neither suspect nor draining.
+ * Cost: max_ranks / 64 words. */
+void kvr_sched_n_ranks(const struct kvr_sched *s, uint32_t *ranks, uint32_t *open);
+
 /** Ids of the workers known, ascending: the first @p cap of them. @return how many there are. */
 uint32_t kvr_sched_workers(const struct kvr_sched *s, uint64_t id[], uint32_t cap);
 

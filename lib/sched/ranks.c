@@ -404,6 +404,14 @@ uint32_t kvr_sched_n_workers(const struct kvr_sched *s)
 	return s->n_workers;
 }
 
+void kvr_sched_n_ranks(const struct kvr_sched *s, uint32_t *ranks, uint32_t *open)
+{
+	*ranks = s->n_ranks;
+	*open = 0;
+	for (uint32_t w = 0; w < s->max_ranks / 64; w++)
+		*open += (uint32_t)__builtin_popcountll(s->open[w]);
+}
+
 uint32_t kvr_sched_workers(const struct kvr_sched *s, uint64_t id[], uint32_t cap)
 {
 	for (uint32_t i = 0; i < s->n_workers && i < cap; i++)

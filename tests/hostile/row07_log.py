@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from scripts import Case
+from scripts import PATIENT, Case
 
 KVROUTE, LOAD = sys.argv[1:3]
 
@@ -34,8 +34,8 @@ os.close(wr)
 if 'kvroute: ready' not in case.log('one'):
     sys.exit('FAILED: the router did not become ready')
 # Engines die and return: lines about them.
-load = case.load(LOAD, 200, 3, 4, '--kill-every', '0.1', '--kill-down', '0.05', '--drain', '5')
-_, err = load.communicate(timeout=60)
+load = case.load(LOAD, 200, 3, 4, '--kill-every', '0.1', '--kill-down', '0.05', *PATIENT)
+_, err = load.communicate(timeout=120)
 case.check(load.returncode == 0, 'no routing while nobody reads the log:', err[-300:])
 # Now somebody reads: all that was kept is there.
 os.set_blocking(rd, False)

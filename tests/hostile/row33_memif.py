@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 
-from scripts import Case
+from scripts import PATIENT, Case
 
 KVROUTE, LOAD = sys.argv[1:3]
 INIT, ADD_REGION, ADD_RING, CONNECT, DISCONNECT = 3, 4, 5, 6, 8
@@ -114,8 +114,8 @@ def crowd():
 
 
 def routes(what):
-    load = case.load(LOAD, 500, 1, 2)
-    out, err = load.communicate(timeout=60)
+    load = case.load(LOAD, 500, 1, 2, *PATIENT)
+    out, err = load.communicate(timeout=120)
     case.check(load.returncode == 0, f'{what}: load failed: {err[-300:]} {out[-1500:]}')
 
 

@@ -10,14 +10,14 @@ import signal
 import sys
 import time
 
-from scripts import Case
+from scripts import PATIENT, Case
 
 KVROUTE, LOAD = sys.argv[1:3]
 
 
 def report(case, peer, what):
     """What kvroute-load has counted; {} when it reports nothing."""
-    out, err = peer.communicate(timeout=90)
+    out, err = peer.communicate(timeout=120)
     try:
         return json.loads(out), err
     except ValueError:
@@ -33,7 +33,7 @@ def kill(router):
 def router_dies():
     case = Case('row37')
     router = case.start(KVROUTE, 'one')
-    peer = case.load(LOAD, 200, 8, 4, '--drain', '20', '--max-tries', '60')
+    peer = case.load(LOAD, 200, 8, 4, *PATIENT)
     time.sleep(2.5)
     kill(router)
     time.sleep(0.5)

@@ -26,6 +26,10 @@ max_active_blocks = 65536
 max_ranks = 64
 '''
 
+# kvroute-load gives a request up after 0.4 s unless told otherwise (20 tries, 20 ms apart): a busy machine keeps the router
+# from its CPU for longer. What is lost with these is lost.
+PATIENT = ('--repeat-ms', '200', '--max-tries', '200', '--drain', '60')
+
 
 class Case:
     """A folder, a memif socket in it, the routers started there, and what went wrong."""

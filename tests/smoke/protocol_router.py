@@ -15,6 +15,9 @@ from kvrproto import run_until
 ADDRESSES = ('10.9.0.1', 'fd09::1')
 
 
+LONGEST = 60  # s: a busy machine keeps a program from its CPU; only one that hangs takes longer
+
+
 class Router:
     """Starts kvroute on the interface kvr-router; stops it, and shows its log when told so."""
 
@@ -48,7 +51,7 @@ answer_arp = auto
         """The answer of one telemetry command; waits for the socket to come up."""
         for _ in range(tries):
             answer = subprocess.run(['dpdk-telemetry.py', '-f', self.prefix], input=command + '\n',
-                                    capture_output=True, text=True, timeout=10).stdout
+                                    capture_output=True, text=True, timeout=LONGEST).stdout
             for line in answer.splitlines():
                 if line.startswith('{"' + command.split(',')[0] + '"'):
                     value = json.loads(line)[command.split(',')[0]]
@@ -63,7 +66,7 @@ answer_arp = auto
         """Exit status of the router after SIGTERM."""
         self.process.terminate()
         try:
-            return self.process.wait(10)
+            return self.process.wait(LONGEST)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -218,6 +218,33 @@ static void a_rejection_ends_with_code_and_text(void)
 	rig_stop();
 }
 
+static const char *explained(uint16_t code, uint64_t d0, uint64_t d1, uint64_t d2)
+{
+	static char line[200];
+	const struct kvr_client_end e = {.reason = KVR_CLIENT_REJECTED,
+					 .code = code,
+					 .detail = {d0, d1, d2},
+					 .text = "text"};
+
+	CU_ASSERT_EQUAL(kvr_client_explain(&e, line, sizeof(line)), (int)strlen(line));
+	return line;
+}
+
+static void a_rejection_is_explained_with_its_numbers(void)
+{
+	CU_ASSERT_STRING_EQUAL(
+		explained(KVR_E_PROMPT_TOO_LONG, 9000, 4096, 16),
+		"PromptTooLong: the prompt has 9000 blocks of 16 tokens, the pool takes 4096");
+	CU_ASSERT_STRING_EQUAL(explained(KVR_E_UNKNOWN_POOL, 9, 2, 0),
+			       "UnknownPool: pool 9 of 2 pools there are; text");
+	CU_ASSERT_STRING_EQUAL(
+		explained(KVR_E_NO_ENDPOINTS, 3, 6, 0),
+		"NoEndpoints: the pool has 3 workers with 6 ranks, 0 of them to choose from");
+	CU_ASSERT_STRING_EQUAL(explained(KVR_E_QUEUE_REJECTED, 1, 20, 16),
+			       "QueueRejected: text (1, 20, 16)");
+	CU_ASSERT_STRING_EQUAL(explained(KVR_E_BUSY, 0, 0, 0), "Busy: text");
+}
+
 static void a_queued_request_is_probed_and_told_when_sent(void)
 {
 	uint64_t id;
@@ -560,6 +587,7 @@ int main(void)
 			       {"resend", route_is_resent_with_the_flag_until_answered},
 			       {"query", a_query_ends_with_its_answer},
 			       {"rejected", a_rejection_ends_with_code_and_text},
+			       {"explained", a_rejection_is_explained_with_its_numbers},
 			       {"queued", a_queued_request_is_probed_and_told_when_sent},
 			       {"not acknowledged", an_unacknowledged_dispatch_is_sent_again},
 			       {"slower", repetition_slows_down_while_nothing_changes},

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Row 19: what operators ask for costs a packet lcore the same, however many workers there are. A
+ * page of /kvroute/workers is one call to each lcore that has a scheduler.
+ */
+#include "peers.h"
+
+#include "control.h"
+#include "control_pvt.h"
+
+#define PAGE 32u /* of /kvroute/workers */
+
+static uint32_t scheduler_lcores(void)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < rt->n_lcores; i++)
+		n += rt->lcore[i]->n_sched != 0;
+	return n;
+}
+
+static uint64_t calls_of_a_page(uint32_t from, uint32_t page)
+{
+	const uint64_t before = rt->ctl->n_calls;
+
+	control_bookings(rt, from, page);
+	return rt->ctl->n_calls - before;
+}
+
+static void join(uint64_t from, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		CU_ASSERT_TRUE_FATAL(pipeline_hello(from + i, 1, i % 2 ? "a" : "b", 1));
+	pipeline_flush();
+}
+
+static void a_page_of_workers_is_one_call(void)
+{
+	pipeline_start(2);
+	CU_ASSERT_EQUAL(calls_of_a_page(0, PAGE), 0);
+	join(100, 1);
+	CU_ASSERT_EQUAL(calls_of_a_page(0, PAGE), scheduler_lcores());
+	join(200, 79);
+	CU_ASSERT_EQUAL_FATAL(kvr_registry_count(rt->registry), 80);
+	CU_ASSERT_EQUAL(calls_of_a_page(0, PAGE), scheduler_lcores());
+	CU_ASSERT_EQUAL(calls_of_a_page(64, PAGE), scheduler_lcores()); /* the last 16 */
+	CU_ASSERT_EQUAL(calls_of_a_page(80, PAGE), 0);
+	CU_ASSERT_EQUAL(calls_of_a_page(1000, PAGE), 0);
+	pipeline_stop();
+}
+
+/* The one call has looked at every worker. */
+static void the_call_asks_for_every_worker(void)
+{
+	pipeline_start(1);
+	for (uint64_t id = 1; id <= 40; id++)
+		CU_ASSERT_TRUE_FATAL(pipeline_hello(id, 1, "a", 1));
+	for (uint64_t id = 1; id <= 80; id++)
+		pipeline_route(id, 1000 * id, 10, 0, NULL);
+	pipeline_flush();
+	control_bookings(rt, 0, PAGE);
+	control_bookings(rt, PAGE, PAGE);
+	for (uint32_t i = 0; i < 40; i++)
+		CU_ASSERT_EQUAL(kvr_registry_at(rt->registry, i)->bookings, 2);
+	pipeline_stop();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"calls", a_page_of_workers_is_one_call},
+			       {"bookings", the_call_asks_for_every_worker},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("row19", tests);
+}
