@@ -22,6 +22,7 @@ static const struct kvr_counter in_counters[] = {
 	[IN_LATE] = {"late", "frames", "ignored: about a request that is gone"},
 	[IN_LIMITED] = {"limited", "frames", "ignored: CONNECT, HELLO of a source above its rate"},
 	[IN_RING_FULL] = {"ring_full", "frames", "ignored: ring full, the sender repeats it"},
+	[IN_HANDED] = {"handed", "frames", "fragments that came to another ingress lcore"},
 	[IN_MESSAGES] = {"messages", "messages", "ROUTE messages completed from fragments"},
 	[IN_REASM_OUT] = {"reassembly_dropped", "frames", "fragments of messages given up"},
 	[IN_REASM_EVICTED] = {"reassembly_evicted", "messages",

@@ -46,6 +46,7 @@ enum in_counter {
 	IN_LIMITED,  /* repeatable frame of a source above its rate */
 	IN_RING_FULL, /* repeatable frame dropped because a ring was full; its sender repeats it */
 	/* outside the sum */
+	IN_HANDED,	  /* fragments that another ingress lcore received and handed over */
 	IN_MESSAGES,	  /* ROUTE messages completed from fragments */
 	IN_REASM_OUT,	  /* fragments given up: their message never became whole */
 	IN_REASM_EVICTED, /* messages given up because of a bound or because buffers were scarce */

@@ -47,20 +47,20 @@ void threads_show_mempools(void)
 
 /* ---- net_ring: a queue begins with its ring ---- */
 
-static uint16_t receive(void *queue, struct rte_mbuf **m, uint16_t n)
+static uint16_t from_ring(void *queue, struct rte_mbuf **m, uint16_t n)
 {
 	return (uint16_t)rte_ring_dequeue_burst(*(struct rte_ring **)queue, (void **)m, n, NULL);
 }
 
-static uint16_t send(void *queue, struct rte_mbuf **m, uint16_t n)
+static uint16_t to_ring(void *queue, struct rte_mbuf **m, uint16_t n)
 {
 	return (uint16_t)rte_ring_enqueue_burst(*(struct rte_ring **)queue, (void **)m, n, NULL);
 }
 
 void threads_show_port(uint16_t ethdev)
 {
-	rte_eth_fp_ops[ethdev].rx_pkt_burst = receive;
-	rte_eth_fp_ops[ethdev].tx_pkt_burst = send;
+	rte_eth_fp_ops[ethdev].rx_pkt_burst = from_ring;
+	rte_eth_fp_ops[ethdev].tx_pkt_burst = to_ring;
 }
 
 /* ---- rte_hash, and the wait for readers ---- */
