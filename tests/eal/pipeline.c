@@ -243,6 +243,7 @@ void pipeline_skip(uint32_t ms)
 {
 	const uint64_t ns = ms * UINT64_C(1000000);
 
+	threads_pause();
 	rt->ns_offset += ns;
 	/* The next round lets this much count as silence. */
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
@@ -257,6 +258,7 @@ void pipeline_advance(uint32_t ms)
 
 void pipeline_step(void)
 {
+	threads_pause(); /* time is read by every turn */
 	rt->ns_offset += 1000;
 	rt->last_tick_ns = 0; /* every round ticks */
 	if (threads_used() == NULL) {

@@ -3,8 +3,8 @@
  * What ThreadSanitizer cannot see: DPDK's own objects are not instrumented, so that what one thread
  * hands to another through a mempool, a ring device or the hash table looks like a race. Here the
  * same is done where it is seen: the two operations of the mempools' rings and of net_ring are
- * compiled in (with the C11 rings, as fences are invisible, too), and the hash table says that a
- * reader has seen what its writer wrote before. Nothing of the router is left out.
+ * compiled in (with the C11 rings, as fences are invisible, too: tsan.h), and the hash table says
+ * that a reader has seen what its writer wrote before. Nothing of the router is left out.
  */
 #include "threads.h"
 
