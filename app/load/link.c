@@ -36,6 +36,7 @@ int load_link_open(struct load_link *k, const struct kvr_port_conf *conf, uint16
 	k->pool = kvr_port_pool(k->port);
 	k->base_port = (uint16_t)conf->udp_port;
 	k->n_ports = n_ports;
+	k->n_queues = (uint16_t)conf->queues;
 	k->rules.local = *kvr_port_local(k->port);
 	k->memif_client = strcmp(info.driver, "net_memif") == 0 &&
 			  strstr(conf->device, "role=server") == NULL;
@@ -44,14 +45,27 @@ int load_link_open(struct load_link *k, const struct kvr_port_conf *conf, uint16
 	return 0;
 }
 
+/* The answer may come to another queue than the one that is listened to: each has its turn. */
+static int resolve(struct load_link *k, const uint8_t ip[16], uint16_t port, uint32_t timeout_ms,
+		   struct kvr_path *path)
+{
+	const uint32_t turn_ms = k->n_queues > 1 ? RESOLVE_MS : timeout_ms;
+	int rc = -EHOSTUNREACH;
+
+	for (uint32_t i = 0, ms = 0; rc == -EHOSTUNREACH && (i < k->n_queues || ms < timeout_ms);
+	     i++, ms += turn_ms)
+		rc = kvr_port_resolve(kvr_port_queue(k->port, i % k->n_queues), ip, port, turn_ms,
+				      path);
+	return rc;
+}
+
 /* A new router may have a new MAC address. */
 static void find_again(struct load_link *k)
 {
 	const struct kvr_path was = k->router;
 	struct kvr_path now;
 
-	if (kvr_port_resolve(kvr_port_queue(k->port, 0), was.ip, was.udp_port, RESOLVE_MS, &now) !=
-	    0)
+	if (resolve(k, was.ip, was.udp_port, RESOLVE_MS, &now) != 0)
 		return;
 	k->router = now;
 	k->lost = false;
@@ -113,6 +127,5 @@ int load_link_resolve(struct load_link *k, const char *router_ip, uint16_t route
 	}
 	if (!info.link_up)
 		return -ENOLINK;
-	return kvr_port_resolve(kvr_port_queue(k->port, 0), ip, router_port, timeout_ms,
-				&k->router);
+	return resolve(k, ip, router_port, timeout_ms, &k->router);
 }

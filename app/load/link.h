@@ -4,10 +4,13 @@
 
 /**
  * @file
- * The load's end of the wire: one ethdev queue, one address, and as many UDP ports as there are
+ * The load's end of the wire: one ethdev, one address, and as many UDP ports as there are
  * clients and engines (so a NIC's RSS spreads them). Opening, addresses and parsing are
  * lib/port's; what is added is the source port per sender, and the time stamps: a frame's receive
  * time is read after the burst that brought it, its send time before the burst that takes it.
+ *
+ * The device may have several queues, as a router with several ingress CPUs wants of a memif peer.
+ * All are read in turn; a sender's frames leave through one of them, or each through the next.
  *
  * Load lcore, but for open, resolve and close.
  */
@@ -21,6 +24,7 @@
 #include "kvr_pkt.h"
 #include "kvr_port.h"
 #include "kvr_stats.h"
+#include "options.h"
 
 #define LOAD_BURST     32u
 #define LOAD_TX_BUFFER 64u
@@ -35,6 +39,9 @@ struct load_link {
 	uint16_t base_port;
 	uint16_t n_ports;
 	uint16_t n_tx;
+	uint16_t n_queues;
+	uint16_t next_rx, next_tx; /* queues */
+	enum load_spread spread;
 	bool memif_client; /* its server may come again */
 	bool down;	   /* the server has gone, the device is stopped */
 	bool lost;	   /* the router's address is asked for again */
@@ -46,7 +53,8 @@ struct load_link {
 };
 
 /**
- * Open the device and start it. @p n_ports UDP ports from conf->udp_port on are ours.
+ * Open the device with conf->queues queues and start it. @p n_ports UDP ports from conf->udp_port
+ * on are ours.
  * @return 0 or -errno with a line in @p err.
  */
 int load_link_open(struct load_link *k, const struct kvr_port_conf *conf, uint16_t n_ports,

@@ -59,10 +59,22 @@ static bool take(struct load_link *k, struct rte_mbuf *m)
 	return false;
 }
 
+/* A burst of the next queue that has one. */
+static uint16_t receive(struct load_link *k, struct rte_mbuf *all[])
+{
+	uint16_t n = 0;
+
+	for (uint16_t i = 0; i < k->n_queues && n == 0 && !k->down; i++) {
+		n = rte_eth_rx_burst(k->ethdev, k->next_rx, all, LOAD_BURST);
+		k->next_rx = k->next_rx + 1u < k->n_queues ? (uint16_t)(k->next_rx + 1) : 0;
+	}
+	return n;
+}
+
 uint16_t load_link_rx(struct load_link *k, struct rte_mbuf *mbufs[], uint64_t *rx, bool *busy)
 {
 	struct rte_mbuf *all[LOAD_BURST];
-	uint16_t n = k->down ? 0 : rte_eth_rx_burst(k->ethdev, 0, all, LOAD_BURST), kept = 0;
+	uint16_t n = receive(k, all), kept = 0;
 
 	*rx = rte_rdtsc();
 	*busy = n > 0;
@@ -95,37 +107,72 @@ void *load_link_frame(struct load_link *k, uint16_t from, uint16_t len, uint64_t
 	return rte_pktmbuf_mtod(m, void *);
 }
 
+/* Give frames to a queue; what it does not take is counted and freed. */
+static void transmit(struct load_link *k, uint16_t queue, struct rte_mbuf *m[], uint16_t n)
+{
+	uint16_t done = 0;
+
+	for (uint32_t tries = 0; !k->down && done < n && tries < TX_TRIES; tries++) {
+		done += rte_eth_tx_burst(k->ethdev, queue, &m[done], (uint16_t)(n - done));
+		if (done < n)
+			rte_pause();
+	}
+	kvr_stats_add(k->row, LOAD_TX, done);
+	kvr_stats_add(k->row, LOAD_TX_DROPPED, (uint64_t)(n - done));
+	rte_pktmbuf_free_bulk(&m[done], (unsigned int)(n - done));
+}
+
+/* Each frame to its queue; the order of those of one queue stays. */
+static void transmit_spread(struct load_link *k, const uint16_t queue[], uint16_t n)
+{
+	for (uint16_t q = 0; q < k->n_queues; q++) {
+		struct rte_mbuf *m[LOAD_TX_BUFFER];
+		uint16_t of = 0;
+
+		for (uint16_t i = 0; i < n; i++)
+			if (queue[i] == q)
+				m[of++] = k->tx[i];
+		if (of > 0)
+			transmit(k, q, m, of);
+	}
+}
+
+static uint16_t queue_of(struct load_link *k, uint16_t sender)
+{
+	if (k->spread == LOAD_SPREAD_FRAME)
+		return k->next_tx++ % k->n_queues;
+	return sender % k->n_queues;
+}
+
 bool load_link_flush(struct load_link *k)
 {
 	struct kvr_local from = k->rules.local;
-	uint16_t n = 0, done = 0;
+	uint16_t queue[LOAD_TX_BUFFER], n = 0;
 	uint64_t tsc;
 
 	if (k->n_tx == 0)
 		return false;
 	for (uint16_t i = 0; i < k->n_tx; i++) {
 		struct rte_mbuf *m = k->tx[i];
+		const uint16_t sender = m->port;
 
-		from.udp_port = (uint16_t)(k->base_port + m->port);
+		from.udp_port = (uint16_t)(k->base_port + sender);
 		if (kvr_path_write(&from, &k->router, m) < 0) {
 			kvr_stats_inc(k->row, LOAD_TX_DROPPED);
 			rte_pktmbuf_free(m);
 			continue;
 		}
+		queue[n] = queue_of(k, sender);
 		k->tx[n++] = m;
 	}
 	tsc = rte_rdtsc();
 	for (uint16_t i = 0; i < k->n_tx; i++)
 		if (k->stamp[i] != NULL && *k->stamp[i] == 0)
 			*k->stamp[i] = tsc;
-	for (uint32_t tries = 0; !k->down && done < n && tries < TX_TRIES; tries++) {
-		done += rte_eth_tx_burst(k->ethdev, 0, &k->tx[done], (uint16_t)(n - done));
-		if (done < n)
-			rte_pause();
-	}
-	kvr_stats_add(k->row, LOAD_TX, done);
-	kvr_stats_add(k->row, LOAD_TX_DROPPED, (uint64_t)(n - done));
-	rte_pktmbuf_free_bulk(&k->tx[done], (unsigned int)(n - done));
+	if (k->n_queues == 1)
+		transmit(k, 0, k->tx, n);
+	else
+		transmit_spread(k, queue, n);
 	k->n_tx = 0;
 	return true;
 }

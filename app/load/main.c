@@ -101,7 +101,7 @@ static void describe_port(const struct load_options *o, struct kvr_port_conf *c)
 	snprintf(v6 ? c->ipv6 : c->ipv4, v6 ? sizeof(c->ipv6) : sizeof(c->ipv4), "%s", o->ip);
 	snprintf(c->mac, sizeof(c->mac), "%s", o->mac);
 	c->udp_port = o->base_port;
-	c->queues = 1;
+	c->queues = o->queues;
 	c->mtu = o->mtu;
 	c->tx_checksum = o->device[0] == '\0' ? KVR_PORT_TX_NONE : KVR_PORT_TX_AUTO;
 }
@@ -149,6 +149,7 @@ static int connect_router(struct load *l, struct load_link *link, char *err, siz
 
 	describe_port(o, &conf);
 	link->row = l->row;
+	link->spread = (enum load_spread)o->spread;
 	rc = load_link_open(link, &conf, (uint16_t)(o->clients + o->engines), err, errlen);
 	if (rc < 0)
 		return rc;
@@ -185,7 +186,7 @@ static void lcore_passes(void *arg)
 	}
 }
 
-static struct memif_guard guard = {.wait = lcore_passes, .queues = 1};
+static struct memif_guard guard = {.wait = lcore_passes};
 
 /* Launch the load lcore and sleep beside it, with a line a second. */
 static void watch(struct load *l)
@@ -283,6 +284,7 @@ int main(int argc, char **argv)
 		signal(SIGINT, on_signal);
 		signal(SIGTERM, on_signal);
 		guard.arg = &load;
+		guard.queues = opt.queues;
 		memif_guard(&guard);
 		watch(&load);
 		memif_guard(NULL);

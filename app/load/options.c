@@ -12,6 +12,7 @@
 
 const char *const load_policy_names[] = {"kv", "round-robin", "random", "least-loaded", NULL};
 static const char *const kill_names[] = {"goodbye", "silent", NULL};
+static const char *const spread_names[] = {"flow", "frame", NULL};
 static const char *const arrival_names[] = {"poisson", "fixed", NULL};
 
 #define FIELD(f) .offset = offsetof(struct load_options, f)
@@ -49,6 +50,10 @@ static const struct kvr_opt table[] = {
 	U32("base-port", base_port, 1024, 65535, "20000", "UDP port",
 	    "our first port: one for each client, then one for each engine"),
 	U32("mtu", mtu, 1280, 9000, "1500", "bytes", "IP packet size of the link"),
+	U32("queues", queues, 1, LOAD_QUEUES, "1", "queues",
+	    "of the device, each way; a memif router wants one for each ingress CPU"),
+	PICK("spread", spread, spread_names, "flow",
+	     "queue of a frame: its sender's, or the next, whatever message it is part of"),
 	U32("memif-ring", ring_log2, 6, 14, "12", "log2", "frames in each memif ring"),
 	U32("memory", memory_mb, 32, 65536, "128", "MiB",
 	    "DPDK memory when there are no hugepages"),

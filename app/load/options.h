@@ -13,6 +13,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#define LOAD_QUEUES 16u
+
+/** What decides the queue that a frame leaves through. */
+enum load_spread { LOAD_SPREAD_FLOW, LOAD_SPREAD_FRAME };
+
 #define LOAD_MAX_CLIENTS 1024u
 #define LOAD_MAX_ENGINES 4096u
 
@@ -26,6 +31,8 @@ struct load_options {
 	uint32_t router_port;
 	uint32_t base_port;
 	uint32_t mtu;
+	uint32_t queues;
+	int spread; /* enum load_spread */
 	uint32_t ring_log2;
 	uint32_t memory_mb;
 	uint32_t core;

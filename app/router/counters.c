@@ -23,6 +23,7 @@ static const struct kvr_counter in_counters[] = {
 	[IN_LIMITED] = {"limited", "frames", "ignored: CONNECT, HELLO of a source above its rate"},
 	[IN_SHARE] = {"share", "frames", "ignored: KV events of a source above its share"},
 	[IN_RING_FULL] = {"ring_full", "frames", "ignored: ring full, the sender repeats it"},
+	[IN_HANDED] = {"handed", "frames", "fragments that came to another ingress lcore"},
 	[IN_MESSAGES] = {"messages", "messages", "ROUTE messages completed from fragments"},
 	[IN_REASM_OUT] = {"reassembly_dropped", "frames", "fragments of messages given up"},
 	[IN_REASM_EVICTED] = {"reassembly_evicted", "messages",

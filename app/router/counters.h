@@ -47,6 +47,7 @@ enum in_counter {
 	IN_SHARE,    /* KV events of a source that has its share of the event ring */
 	IN_RING_FULL, /* repeatable frame dropped because a ring was full; its sender repeats it */
 	/* outside the sum */
+	IN_HANDED,	  /* fragments that another ingress lcore received and handed over */
 	IN_MESSAGES,	  /* ROUTE messages completed from fragments */
 	IN_REASM_OUT,	  /* fragments given up: their message never became whole */
 	IN_REASM_EVICTED, /* messages given up because of a bound or because buffers were scarce */

@@ -154,19 +154,29 @@ static void again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 	rte_pktmbuf_free(m);
 }
 
+static struct kvr_peer sender(const struct kvr_path *from)
+{
+	struct kvr_peer peer;
+
+	memcpy(peer.b, from, sizeof(peer.b)); /* address, port, VLAN */
+	return peer;
+}
+
 /*
  * The ingress lcore that joins the fragments of this sender. A device that spreads by flow gives
  * one lcore all of them; where the sender of a frame, or the kernel, chooses the queue, they may
  * come to several, and all but one hand them on. Without that no lcore had the whole message.
  */
-static struct lcore *joiner(struct lcore *lc, const struct kvr_peer *peer)
+struct lcore *fragment_joiner(struct lcore *lc, const struct kvr_path *from)
 {
 	const struct router *rt = lc->rt;
+	const struct kvr_peer peer = sender(from);
+	uint32_t hash;
 
 	if (likely(lc->joins == NULL))
 		return lc;
-	return rt->lcore[rte_jhash(peer->b, sizeof(peer->b), (uint32_t)rt->seed) %
-			 rt->conf.n_ingress];
+	hash = rte_jhash(peer.b, sizeof(peer.b), (uint32_t)rt->seed);
+	return rt->lcore[hash % rt->conf.n_ingress];
 }
 
 /* Its owner counts it as received. */
@@ -188,14 +198,16 @@ void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const uint32_t held = kvr_reasm_stats(lc->reasm)->frames + in_transit(lc);
 	int rc = -KVR_E_REASSEMBLY_FULL;
+	const struct kvr_peer peer = sender(from);
+	struct lcore *to = fragment_joiner(lc, from);
 	struct kvr_reasm_msg msg;
-	struct kvr_peer peer;
-	struct lcore *to;
 
-	memcpy(peer.b, from, sizeof(peer.b)); /* address, port, VLAN */
-	to = joiner(lc, &peer);
 	if (unlikely(to != lc)) {
-		hand_over(lc, to, m, from);
+		/* What no lcore would join is refused by whoever has it. */
+		if (unlikely(kvr_reasm_too_long(lc->reasm, h)))
+			too_large(lc, m, from);
+		else
+			hand_over(lc, to, m, from);
 		return;
 	}
 	if (low(lc, from->port) || held >= lc->rt->sizes.reassembly_lcore)

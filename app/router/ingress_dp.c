@@ -174,21 +174,22 @@ static void overload(struct lcore *lc)
 		lc->shed_level = (uint32_t)RTE_MIN(full_ns / step_ns - 1, UINT64_C(31));
 }
 
-/* Fragments that other lcores have received. */
+/* Fragments that other lcores have received: of one sender up to as many as each of them reads. */
 static uint32_t joins_poll(struct lcore *lc)
 {
-	struct rte_mbuf *m[BURST];
+	struct rte_mbuf *m[JOINS_TURN];
 	uint32_t n;
 
 	if (likely(lc->joins == NULL))
 		return 0;
-	n = rte_ring_sc_dequeue_burst(lc->joins, (void **)m, BURST, NULL);
+	n = rte_ring_sc_dequeue_burst(lc->joins, (void **)m, JOINS_TURN, NULL);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct kvr_path from = *path_kept(m[i]);
 
 		fragment_in(lc, m[i], &from);
 	}
 	kvr_stats_add(lc->in, IN_FRAMES, n);
+	kvr_stats_add(lc->in, IN_HANDED, n);
 	return n;
 }
 

@@ -67,8 +67,10 @@ struct pool;
 struct router;
 
 #define BURST 32u
-/* Most jobs one turn of an ingress lcore can make: a burst from every port. */
-#define JOBS_MAX (BURST * KVR_ROUTER_MAX_PORTS)
+/* Most jobs one turn of an ingress lcore can make: a burst from every port, and fragments that
+ * other lcores have received, any of which may be the last of its message. */
+#define JOINS_TURN (4u * BURST)
+#define JOBS_MAX   (BURST * KVR_ROUTER_MAX_PORTS + JOINS_TURN)
 
 /* ---- what travels on the rings ---- */
 

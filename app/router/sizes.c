@@ -156,7 +156,7 @@ static int message(const struct sizes_in *in, struct sizes *s, char *err, size_t
 	return 0;
 }
 
-/* With `extra` more entries of egress rings than ring_size gives them. */
+/* With `extra` more entries of rings than ring_size gives them. */
 static int derive(const struct sizes_in *in, uint64_t extra, struct sizes *s, char *err,
 		  size_t errlen)
 {
@@ -171,21 +171,25 @@ static int derive(const struct sizes_in *in, uint64_t extra, struct sizes *s, ch
 	if (rc < 0)
 		return rc;
 	s->room = least(sum, UINT32_MAX);
-	s->egress_size = s->ring_size;
+	s->egress_size = s->joins_size = s->ring_size;
 	return message(in, s, err, errlen);
 }
 
 int sizes_derive(const struct sizes_in *in, struct sizes *out, char *err, size_t errlen)
 {
-	uint32_t egress;
+	/* Rings in which all of a message may lie at once. */
+	const uint32_t egress = in->apart != 0 ? in->n_ingress : 0, n = egress + in->joins;
 	int rc = derive(in, 0, out, err, errlen);
+	uint32_t size;
 
 	/* Longer rings leave less for messages, so what follows is not longer. */
-	if (rc < 0 || in->apart == 0 || out->max_frames < out->ring_size)
+	if (rc < 0 || n == 0 || out->max_frames < out->ring_size)
 		return rc;
-	egress = power_of_two(out->max_frames + 1);
-	rc = derive(in, (uint64_t)in->n_ingress * (egress - out->ring_size), out, err, errlen);
-	if (egress > out->egress_size)
-		out->egress_size = egress;
+	size = power_of_two(out->max_frames + 1);
+	rc = derive(in, (uint64_t)n * (size - out->ring_size), out, err, errlen);
+	if (egress != 0)
+		out->egress_size = size;
+	if (in->joins != 0)
+		out->joins_size = size;
 	return rc;
 }

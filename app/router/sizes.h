@@ -10,8 +10,8 @@
  *
  *   mbufs = device + room      device: descriptors, driver, caches and bursts of lcores
  *   room  = reserve            always free, so that heartbeats and other short frames are received
- *         + rings * ring_size  rings between stages that carry frames; those for whole messages
- *                              are as long as the largest
+ *         + rings * ring_size  rings between stages that carry frames; those in which all of a
+ *                              message may lie at once are longer than the largest
  *         + reassembly         fragments of unfinished messages, all ingress lcores; whole messages
  *                              until the scheduler has taken them count here, too
  *         + waiting            requests that wait, or wait for their worker's acknowledgement
@@ -35,6 +35,7 @@ struct sizes_in {
 	uint32_t n_ingress;
 	uint32_t n_pools;
 	uint32_t rings;	    /* that carry frames, n_ingress of them egress rings */
+	uint32_t joins;	    /* of them: fragments on their way to the lcore that joins them */
 	uint32_t apart;	    /* lcores without a queue send whole messages through egress rings */
 	uint32_t max_frame; /* UDP payload of the smallest port */
 	uint32_t memory_mb;
@@ -52,6 +53,7 @@ struct sizes {
 	uint32_t low_water;	    /* below so many free ones unfinished messages are given up */
 	uint32_t ring_size;	    /* entries, a power of two */
 	uint32_t egress_size;	    /* of egress rings: a message comes at once */
+	uint32_t joins_size;	    /* of rings of fragments: so does it there */
 	uint32_t reassembly;	    /* all ingress lcores together */
 	uint32_t reassembly_lcore;  /* one of them */
 	uint32_t reassembly_source; /* one source address at one of them */

@@ -42,6 +42,10 @@ uint32_t ingress_poll(struct lcore *lc);
 /** A fragment of ROUTE or POTENTIAL_LOADS. */
 void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
+/** The ingress lcore that joins the fragments of this sender; @p lc itself unless they may come to
+ * several. Ingress lcores. */
+struct lcore *fragment_joiner(struct lcore *lc, const struct kvr_path *from);
+
 /** Give up and ask for what is due. */
 void fragments_poll(struct lcore *lc);
 

@@ -272,7 +272,7 @@ static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 					  SOCKET_ID_ANY, RING_F_SC_DEQ);
 	if (spreads_frames(rt)) {
 		snprintf(name, sizeof(name), "joins%u", i);
-		lc->joins = rte_ring_create(name, s->ring_size, SOCKET_ID_ANY, RING_F_SC_DEQ);
+		lc->joins = rte_ring_create(name, s->joins_size, SOCKET_ID_ANY, RING_F_SC_DEQ);
 		if (lc->joins == NULL)
 			return -ENOMEM;
 	}

@@ -150,6 +150,12 @@ int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct
 		  const void *data, void *frame, uint64_t now, struct kvr_reasm_msg *out);
 
 /**
+ * Whether the fragment's message has more fragments than msg_max_frames, as far as this one tells:
+ * kvr_reasm_add() would answer -KVR_E_TOO_LARGE. Looks at the limits only.
+ */
+bool kvr_reasm_too_long(const struct kvr_reasm *r, const struct kvr_wire_hdr *h);
+
+/**
  * Drop partial messages older than the timeout, at most @p max of them; call it once per loop.
  * @return how many were dropped.
  */

@@ -280,7 +280,7 @@ static void touch(struct kvr_reasm *r, uint32_t i, uint32_t frag_len, uint64_t n
 }
 
 /* Its last fragment does not tell the unit; one that does may show that it is too long. */
-static bool too_long(const struct kvr_reasm *r, const struct kvr_wire_hdr *h)
+bool kvr_reasm_too_long(const struct kvr_reasm *r, const struct kvr_wire_hdr *h)
 {
 	const bool last = h->frag_off + h->frag_len == h->msg_len;
 	const uint32_t unit = last ? KVR_WIRE_MAX_FRAME - KVR_WIRE_MIN_FRAME : h->frag_len;
@@ -350,7 +350,7 @@ int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct
 			touch(r, i, hdr->frag_len, now);
 		return verdict;
 	}
-	if (too_long(r, hdr)) {
+	if (kvr_reasm_too_long(r, hdr)) {
 		r->stats.refused_large++;
 		return -KVR_E_TOO_LARGE;
 	}

@@ -41,6 +41,7 @@ uint64_t pipeline_cookie;
 const char *pipeline_router = "source_share = 0\n";
 uint32_t pipeline_mbufs = PIPELINE_MBUFS;
 uint8_t pipeline_host = 2;
+uint32_t pipeline_block_size = 4;
 const char *pipeline_port = "cookie = off\n";
 
 static void configure(struct kvr_router_conf *c, const char *device, const char *pools)
@@ -179,9 +180,6 @@ static void inject(struct rte_mbuf *m)
 	struct rte_ring *to = to_router[q % n_queues];
 	uint64_t since = 0;
 
-	/* Half of them change lcores through a ring of ring_size: a sender that leaves it time. */
-	if (n_queues > 1 && !threads_running() && rte_ring_count(to) >= 96)
-		pipeline_turn();
 	while (rte_ring_enqueue(to, m) != 0)
 		if (threads_running()) {
 			collect();
@@ -250,6 +248,7 @@ void pipeline_skip(uint32_t ms)
 {
 	const uint64_t ns = ms * UINT64_C(1000000);
 
+	threads_pause();
 	rt->ns_offset += ns;
 	/* The next round lets this much count as silence. */
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
@@ -264,6 +263,7 @@ void pipeline_advance(uint32_t ms)
 
 void pipeline_step(void)
 {
+	threads_pause(); /* time is read by every turn */
 	rt->ns_offset += 1000;
 	rt->last_tick_ns = 0; /* every round ticks */
 	if (threads_used() == NULL) {
@@ -368,7 +368,7 @@ bool pipeline_hello_as(const struct pipeline_worker *w)
 {
 	const struct kvr_wire_ids ids = {.source = w->id, .id = 1, .epoch = w->epoch};
 	const struct kvr_wire_hello h = {
-		.block_size = 4,
+		.block_size = pipeline_block_size,
 		.dp_size = w->ranks,
 		.max_num_batched_tokens = 64,
 		.total_kv_blocks = w->kv_blocks != 0 ? w->kv_blocks : 1000,

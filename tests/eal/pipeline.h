@@ -43,6 +43,9 @@ extern uint32_t pipeline_mbufs;
 /** Last byte of the address that pipeline_send() sends from; 2 unless a test changes it. */
 extern uint8_t pipeline_host;
 
+/** Block size that workers name; 4 unless a test changes it. */
+extern uint32_t pipeline_block_size;
+
 /** Start a router with one or two pools ("a" and, with @p pools 2, "b"); aborts on failure. */
 void pipeline_start(uint32_t pools);
 

@@ -3,8 +3,8 @@
  * What ThreadSanitizer cannot see: DPDK's own objects are not instrumented, so that what one thread
  * hands to another through a mempool, a ring device or the hash table looks like a race. Here the
  * same is done where it is seen: the two operations of the mempools' rings and of net_ring are
- * compiled in (with the C11 rings, as fences are invisible, too), and the hash table says that a
- * reader has seen what its writer wrote before. Nothing of the router is left out.
+ * compiled in (with the C11 rings, as fences are invisible, too: tsan.h), and the hash table says
+ * that a reader has seen what its writer wrote before. Nothing of the router is left out.
  */
 #include "threads.h"
 
@@ -47,20 +47,20 @@ void threads_show_mempools(void)
 
 /* ---- net_ring: a queue begins with its ring ---- */
 
-static uint16_t receive(void *queue, struct rte_mbuf **m, uint16_t n)
+static uint16_t from_ring(void *queue, struct rte_mbuf **m, uint16_t n)
 {
 	return (uint16_t)rte_ring_dequeue_burst(*(struct rte_ring **)queue, (void **)m, n, NULL);
 }
 
-static uint16_t send(void *queue, struct rte_mbuf **m, uint16_t n)
+static uint16_t to_ring(void *queue, struct rte_mbuf **m, uint16_t n)
 {
 	return (uint16_t)rte_ring_enqueue_burst(*(struct rte_ring **)queue, (void **)m, n, NULL);
 }
 
 void threads_show_port(uint16_t ethdev)
 {
-	rte_eth_fp_ops[ethdev].rx_pkt_burst = receive;
-	rte_eth_fp_ops[ethdev].tx_pkt_burst = send;
+	rte_eth_fp_ops[ethdev].rx_pkt_burst = from_ring;
+	rte_eth_fp_ops[ethdev].tx_pkt_burst = to_ring;
 }
 
 /* ---- rte_hash, and the wait for readers ---- */

@@ -6,16 +6,79 @@
 #include "pipeline.h"
 #include "threads.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "balance.h"
-#include "control.h"
+#include "control_pvt.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
 
 #define REQUESTS 3000u
 #define AHEAD	 64u
+
+/*
+ * A writer in the middle of its turn: one side of an equation has been counted, the other not yet.
+ * It goes on when somebody waits for the turn's end, or when the question has been answered.
+ */
+struct half {
+	struct call call;
+	enum { OF_INGRESS, OF_POOL } of;
+	_Atomic int begun, answered;
+};
+
+static void count(struct lcore *lc, const struct half *h, bool second)
+{
+	if (h->of == OF_INGRESS)
+		in_count(lc, second ? IN_NOTES : IN_FRAMES);
+	else
+		pool_count(lc->sched_pool[0], second ? PC_QUERIES : PC_ROUTES, 1);
+}
+
+static bool in_the_middle(struct lcore *lc, void *arg)
+{
+	struct half *h = arg;
+
+	count(lc, h, false);
+	/* Pairs with the load in asked_in_the_middle(). */
+	atomic_store_explicit(&h->begun, 1, memory_order_release);
+	while (rte_ring_empty(lc->calls) &&
+	       atomic_load_explicit(&h->answered, memory_order_acquire) == 0)
+		sched_yield();
+	count(lc, h, true);
+	return true;
+}
+
+static void asked_in_the_middle(struct lcore *lc, int of)
+{
+	struct half h = {.call = {.fn = in_the_middle, .arg = &h}, .of = of};
+	uint64_t since = 0;
+	struct balance b;
+
+	call_start(rt, lc, &h.call);
+	while (atomic_load_explicit(&h.begun, memory_order_acquire) == 0)
+		threads_wait(&since);
+	CU_ASSERT_EQUAL(balance_read(rt, &b), 0);
+	CU_ASSERT_STRING_EQUAL(b.violation, "");
+	atomic_store_explicit(&h.answered, 1, memory_order_release);
+	call_wait(&h.call);
+}
+
+static void each_writer_is_asked_between_two_turns(void)
+{
+	pipeline_start(1);
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(9, 1, "a", 2));
+	threads_run();
+	for (uint32_t i = 0; i < rt->n_lcores; i++) {
+		asked_in_the_middle(rt->lcore[i], OF_INGRESS);
+		if (rt->lcore[i]->n_sched > 0)
+			asked_in_the_middle(rt->lcore[i], OF_POOL);
+	}
+	threads_pause();
+	CU_ASSERT_TRUE(pipeline_balanced());
+	pipeline_stop();
+}
 
 static struct kvr_request_src source(uint64_t *hash, uint64_t id)
 {
@@ -111,7 +174,9 @@ static void adds_up_while_requests_run(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"under load", adds_up_while_requests_run}, CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {{"between turns", each_writer_is_asked_between_two_turns},
+			       {"under load", adds_up_while_requests_run},
+			       CU_TEST_INFO_NULL};
 
 	if (threads_used() == NULL)
 		threads_use(&threads_maps[3]);

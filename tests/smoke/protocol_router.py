@@ -21,20 +21,22 @@ LONGEST = 60  # s: a busy machine keeps a program from its CPU; only one that ha
 class Router:
     """Starts kvroute on the interface kvr-router; stops it, and shows its log when told so."""
 
-    def __init__(self, program, pools, router_options=''):
-        cpus = sorted(os.sched_getaffinity(0))[:2]
+    def __init__(self, program, pools, router_options='', ingress=1, memory_mb=640, frames=1024):
+        """`ingress` CPUs poll a packet socket each, which has room for so many `frames`."""
+        cpus = sorted(os.sched_getaffinity(0))
+        polling = cpus[:2][-1:] if ingress == 1 else cpus[:ingress]
         self.prefix = f'kvr-proto-{os.getpid()}'
         self.dir = tempfile.mkdtemp(prefix='kvroute-protocol-')
         config = f'{self.dir}/router.conf'
         with open(config, 'w') as out:
             out.write(f'''[router]
-ingress = {cpus[-1]}
+ingress = {','.join(map(str, polling))}
 hugepages = off
-memory_mb = 640
+memory_mb = {memory_mb}
 file_prefix = {self.prefix}
 {router_options}
 [port p0]
-device = net_af_packet0,iface=kvr-router,blocksz=16384,framesz=2048,framecnt=1024
+device = net_af_packet0,iface=kvr-router,blocksz=16384,framesz=2048,framecnt={frames},qpairs={ingress}
 ipv4 = {ADDRESSES[0]}
 ipv6 = {ADDRESSES[1]}
 rx_checksum = trust

@@ -29,7 +29,8 @@ static void check_sum(const struct sizes_in *in, const struct sizes *s)
 {
 	const uint64_t sum = s->reserve + (uint64_t)in->rings * s->ring_size +
 			     (uint64_t)in->n_ingress * (s->egress_size - s->ring_size) +
-			     s->reassembly + s->waiting;
+			     (uint64_t)in->joins * (s->joins_size - s->ring_size) + s->reassembly +
+			     s->waiting;
 
 	for (uint32_t i = 0; i < in->n_ports; i++) {
 		CU_ASSERT(in->device[i] + sum <= s->mbufs[i]);
@@ -41,7 +42,8 @@ static void check_sum(const struct sizes_in *in, const struct sizes *s)
 	CU_ASSERT(s->waiting_pool * in->n_pools <= s->waiting);
 	CU_ASSERT(2 * s->max_frames <= s->reassembly_source);
 	CU_ASSERT(2 * s->max_frames <= s->waiting_pool);
-	CU_ASSERT(s->egress_size >= s->ring_size);
+	CU_ASSERT(s->egress_size >= s->ring_size && s->joins_size >= s->ring_size);
+	CU_ASSERT(in->joins == 0 || s->joins_size > s->max_frames);
 	CU_ASSERT(in->apart == 0 || s->egress_size > s->max_frames);
 	CU_ASSERT(s->low_water > 0 && s->low_water <= s->reserve);
 	CU_ASSERT(s->max_message <= (uint64_t)s->max_frames * (in->max_frame - 48));
@@ -162,7 +164,8 @@ static void any_configuration_fits_or_is_refused(void)
 		in.n_ingress = 1 + kvr_rand_below(&r, 16);
 		in.n_pools = 1 + kvr_rand_below(&r, 16);
 		in.apart = kvr_rand_below(&r, 2);
-		in.rings = 2 * in.n_pools + in.n_ingress + 1;
+		in.joins = in.n_ingress > 1 ? in.n_ingress : 0;
+		in.rings = 2 * in.n_pools + in.n_ingress + 1 + in.joins;
 		in.memory_mb = 64 + kvr_rand_below(&r, 16384);
 		in.max_frame = 1232 + kvr_rand_below(&r, 7720);
 		for (uint32_t p = 0; p < in.n_ports; p++) {

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Several ingress lcores, and every frame of a message on the next queue: whichever lcore joins
+ * them, and however late it comes to them, a message is joined, or refused when it is too large.
+ */
+#include "peers.h"
+#include "threads.h"
+
+#include <sched.h>
+
+#include "kvr_frame.h"
+#include "stages.h"
+
+#define MBUFS  100000u
+#define TOKENS 1000000u /* a message of 4 MB */
+#define HEADER sizeof(struct kvr_wire_hdr)
+#define UNIT   (KVR_WIRE_DEF_FRAME - HEADER)
+
+static uint64_t counted(enum in_counter c)
+{
+	return kvr_stats_get(rt->lcore[0]->in, c) + kvr_stats_get(rt->lcore[1]->in, c);
+}
+
+static void begin(uint32_t mbufs)
+{
+	pipeline_mbufs = mbufs;
+	pipeline_block_size = 16;
+	pipeline_start_with("[pool a]\nid = 5\nblock_size = 16\nmax_ranks = 8\nmax_requests = 64\n"
+			    "max_jobs = 64\nmax_blocks = 64k\nmax_active_blocks = 262144\n");
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(9, 1, "a", 1));
+	CU_ASSERT_PTR_NOT_NULL_FATAL(rt->lcore[1]->joins);
+}
+
+static void end(void)
+{
+	pipeline_turn();
+	pipeline_flush();
+	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
+	CU_ASSERT_TRUE(pipeline_balanced());
+	pipeline_stop();
+}
+
+/* The lcore that joins what PEER_CLIENT sends. */
+static struct lcore *joiner(void)
+{
+	struct kvr_path from = {.udp_port = PEER_CLIENT, .family = 4};
+
+	kvr_ip_parse("10.0.0.2", from.ip);
+	return fragment_joiner(rt->lcore[0], &from);
+}
+
+/* It does something else until the other one has read, and handed over, all there is. */
+static bool is_away(struct lcore *lc, void *arg)
+{
+	struct lcore *other = lc->rt->lcore[1 - lc->index];
+	const uint64_t from = atomic_load_explicit(&other->read_up, memory_order_acquire);
+
+	(void)arg;
+	while (atomic_load_explicit(&other->read_up, memory_order_acquire) < from + 2)
+		sched_yield();
+	return true;
+}
+
+static void a_message_on_all_queues_is_joined(void)
+{
+	const uint32_t frames = (TOKENS * 4 + (uint32_t)UNIT - 1) / (uint32_t)UNIT;
+	uint32_t bytes = 0;
+	const struct out *o;
+
+	begin(MBUFS);
+	CU_ASSERT_FATAL(frames < rt->sizes.max_frames && rt->sizes.ring_size < frames / 2);
+	for (uint64_t id = 1; id <= 2; id++, bytes = 0) {
+		struct call away = {.fn = is_away};
+
+		CU_ASSERT_EQUAL_FATAL(rte_ring_sp_enqueue(joiner()->calls, &away), 0);
+		pipeline_route_tokens(id, 0, TOKENS, 0, NULL);
+		CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_ACCEPTED));
+		while ((o = pipeline_expect(PEER_AGENT, KVR_DISPATCH)) != NULL)
+			bytes += o->hdr.frag_len;
+		CU_ASSERT(bytes >= TOKENS * 4);
+		peers_empty(PEER_CLIENT, KVR_CANCEL, id, 0);
+		CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
+		pipeline_flush();
+	}
+	CU_ASSERT_EQUAL(counted(IN_MESSAGES), 2);
+	CU_ASSERT(counted(IN_HANDED) >= frames / 2 * 2);
+	CU_ASSERT_EQUAL(counted(IN_RING_FULL), 0);
+	CU_ASSERT_EQUAL(counted(IN_ASKED), 0);
+	end();
+}
+
+/* Its first fragment says so, on whatever queue, and no other takes room on the way. */
+static void what_is_too_large_is_refused_where_it_comes(void)
+{
+	uint8_t f[KVR_WIRE_DEF_FRAME] = {0};
+
+	begin(PIPELINE_MBUFS);
+	for (uint32_t q = 0; q < 2; q++) {
+		const struct kvr_wire_ids ids = {.source = 77, .id = 10 + q, .epoch = 1};
+		const uint32_t len = (rt->sizes.max_frames + 1) * (uint32_t)UNIT;
+		const struct kvr_wire_rejected *r;
+		const struct out *o;
+
+		pipeline_queue = q;
+		for (uint32_t i = 32; i-- > 0;) {
+			kvr_hdr_put(f, KVR_ROUTE, &ids, len, i * (uint32_t)UNIT, (uint16_t)UNIT);
+			pipeline_send(PEER_CLIENT, f, sizeof(f));
+		}
+		pipeline_turn();
+		o = pipeline_expect(PEER_CLIENT, KVR_REJECTED);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+		r = (const void *)(&o->hdr + 1);
+		CU_ASSERT_EQUAL(r->code, KVR_E_TOO_LARGE);
+		CU_ASSERT_EQUAL(r->detail[0], len);
+		CU_ASSERT_EQUAL(r->detail[1], rt->sizes.max_frames * (uint64_t)UNIT);
+		CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_REJECTED));
+	}
+	pipeline_queue = PIPELINE_SPREAD;
+	CU_ASSERT_EQUAL(counted(IN_REJECTED), 64);
+	CU_ASSERT_EQUAL(counted(IN_HANDED), 0);
+	end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"joined", a_message_on_all_queues_is_joined},
+			       {"too large", what_is_too_large_is_refused_where_it_comes},
+			       CU_TEST_INFO_NULL};
+
+	if (threads_used() == NULL)
+		threads_use(&threads_maps[3]);
+	return kvr_test_run("lcores_fragments", tests);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Row 17: control is preempted between the two steps of a ring operation, and stays away. Whoever
+ * wrote to the same ring would wait for it; packet lcores go on, as they never write where it does.
+ */
+#include "peers.h"
+#include "threads.h"
+
+#include "control.h"
+
+#define REQUESTS 400u
+#define AHEAD	 32u
+
+/* A ring in which control has moved the head and not yet the tail. */
+struct stopped {
+	struct rte_ring *ring;
+	volatile uint32_t *head;
+};
+
+static struct stopped all[THREADS_MAX + 8];
+static uint32_t n_stopped;
+
+static void stop_at(struct rte_ring *r, volatile uint32_t *head)
+{
+	CU_ASSERT_FATAL(n_stopped < RTE_DIM(all));
+	all[n_stopped++] = (struct stopped){r, head};
+	*head = *head + 1;
+}
+
+static void stop_writing(struct rte_ring *r)
+{
+	stop_at(r, &r->prod.head);
+}
+
+static void stop_reading(struct rte_ring *r)
+{
+	/* There is something to read: the head of a reader is never ahead of the writers' tail. */
+	CU_ASSERT_FATAL(!rte_ring_empty(r));
+	stop_at(r, &r->cons.head);
+}
+
+/* It is back, and does what it was about to do after all: nothing. */
+static void go_on(void)
+{
+	while (n_stopped > 0) {
+		n_stopped--;
+		*all[n_stopped].head = *all[n_stopped].head - 1;
+	}
+}
+
+/* In every ring it writes to or reads from, at once. */
+static void control_is_stopped(void)
+{
+	struct rte_ring *out = rt->control.out, *bufs = rt->ctl_bufs->pool_data,
+			*mbufs = rt->control.mbufs->pool_data;
+
+	for (uint32_t i = 0; i < rt->n_lcores; i++)
+		stop_writing(rt->lcore[i]->calls);
+	stop_writing(out);
+	stop_writing(bufs);  /* gives back a frame it has read */
+	stop_reading(mbufs); /* takes a frame to answer with */
+}
+
+static void route(uint64_t id)
+{
+	const struct kvr_wire_ids ids = peers_ids(id, 0);
+	const uint64_t hash = id;
+	struct kvr_request_src src = {.fixed = {.pool = 5,
+						.isl = 4,
+						.max_tokens = KVR_NONE32,
+						.expected_output_tokens = KVR_NONE32},
+				      .hashes = &hash,
+				      .n_hashes = 1};
+	uint8_t frame[KVR_WIRE_DEF_FRAME];
+	struct kvr_slice s[KVR_REQUEST_SLICES];
+	struct kvr_frag frag;
+	uint32_t off, part;
+
+	CU_ASSERT_FATAL(kvr_frag_init(&frag, KVR_ROUTE, &ids, kvr_request_build(&src, s),
+				      sizeof(frame)) == 0 &&
+			kvr_frag_next(&frag, frame, &off, &part));
+	kvr_slices_copy(s, KVR_REQUEST_SLICES, off, part, frame + sizeof(struct kvr_wire_hdr));
+	pipeline_send(PEER_CLIENT, frame, sizeof(struct kvr_wire_hdr) + part);
+}
+
+/* Agent and client answer what has come out. @return requests that ended. */
+static uint32_t answer(void)
+{
+	const struct kvr_wire_response r = {
+		.flags = KVR_RESP_F_FIN, .generated_tokens = 1, .cached_tokens = KVR_NONE32};
+	const struct kvr_wire_response_ack a = {1, KVR_RACK_F_FIN};
+	uint32_t ended = 0;
+	const struct out *o;
+	uint8_t buf[256];
+
+	while ((o = pipeline_next(0)) != NULL) {
+		const struct kvr_wire_ids ids = peers_ids(o->hdr.id, o->hdr.handle);
+
+		if (o->hdr.kind == KVR_DISPATCH) {
+			pipeline_send(PEER_AGENT, buf,
+				      (size_t)kvr_put_response(buf, sizeof(buf), &ids, r,
+							       (struct kvr_slice){"item", 4}));
+		} else if (o->hdr.kind == KVR_RESPONSE) {
+			pipeline_send(PEER_CLIENT, buf,
+				      (size_t)kvr_put_response_ack(buf, sizeof(buf), &ids, &a));
+			ended++;
+		}
+	}
+	pipeline_flush();
+	return ended;
+}
+
+/* HELLOs of nobody we know: ingress takes buffers of control's, and fills its ring, but no more. */
+static void hello(uint64_t worker)
+{
+	const struct kvr_wire_ids ids = {.source = worker, .id = 1, .epoch = 1};
+	const struct kvr_wire_hello h = {
+		.block_size = 4, .dp_size = 1, .total_kv_blocks = 100, .max_frame = 1432};
+	uint8_t tlv[64], buf[512];
+	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
+
+	kvr_hint_put_str(&hints, KVR_HINT_POOL, "a");
+	pipeline_send(PEER_OTHER, buf, (size_t)kvr_put_hello(buf, sizeof(buf), &ids, h, &hints));
+}
+
+static void lcores_go_on_without_control(void)
+{
+	uint32_t sent = 0, ended = 0;
+	uint64_t since = 0;
+
+	pipeline_start(1);
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(9, 1, "a", 2));
+	pipeline_flush();
+	control_is_stopped();
+	threads_run();
+	while (ended < REQUESTS) {
+		while (sent < REQUESTS && sent - ended < AHEAD) {
+			hello(100 + sent);
+			route(1000 + sent++);
+		}
+		ended += answer();
+		threads_wait(&since); /* aborts when they wait for control */
+	}
+	threads_pause();
+	go_on();
+	pipeline_turn();
+	pipeline_flush();
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_FINISHED), REQUESTS);
+	CU_ASSERT_TRUE(pipeline_balanced());
+	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->ctl_mbufs), 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->ctl_bufs), 0);
+	pipeline_stop();
+}
+
+static const char *kind(const struct rte_mempool *mp)
+{
+	return rte_mempool_get_ops(mp->ops_index)->name;
+}
+
+/* What the run above cannot tell: nobody else writes to these now, nor may at any other time. */
+static void the_rings_of_control_have_one_writer(void)
+{
+	pipeline_start(1);
+	CU_ASSERT_EQUAL(rte_ring_get_prod_sync_type(rt->control.out), RTE_RING_SYNC_ST);
+	CU_ASSERT_EQUAL(rte_ring_get_cons_sync_type(rt->control_ring), RTE_RING_SYNC_ST);
+	CU_ASSERT_STRING_EQUAL(kind(rt->ctl_bufs), "ring_sp_mc");
+	CU_ASSERT_STRING_EQUAL(kind(rt->control.mbufs), "ring_mp_sc");
+	for (uint32_t i = 0; i < rt->n_lcores; i++) {
+		const struct lcore *lc = rt->lcore[i];
+
+		CU_ASSERT_EQUAL(rte_ring_get_prod_sync_type(lc->calls), RTE_RING_SYNC_ST);
+		CU_ASSERT_PTR_NOT_EQUAL(lc->out, rt->control.out);
+		CU_ASSERT_PTR_NOT_EQUAL(lc->mbufs, rt->control.mbufs);
+	}
+	/* As long as all it has: it never has to give one back. */
+	CU_ASSERT(rte_ring_get_capacity(rt->control.out) >= rt->ctl_mbufs->size);
+	CU_ASSERT(rte_ring_get_capacity(rt->control_ring) >= rt->ctl_bufs->size);
+	pipeline_stop();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"preempted", lcores_go_on_without_control},
+			       {"one writer", the_rings_of_control_have_one_writer},
+			       CU_TEST_INFO_NULL};
+
+	if (threads_used() == NULL)
+		threads_use(&threads_maps[4]);
+	return kvr_test_run("row17_preempted", tests);
+}

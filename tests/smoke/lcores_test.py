@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""A router with two ingress CPUs and kvroute-load joined by a memif with two queues.
+
+usage: lcores_test.py KVROUTE KVROUTE_LOAD
+
+First every frame leaves through the next queue, so that the fragments of each long prompt come to both ingress lcores; then each
+sender keeps its queue. All requests must be answered, and nothing may be left in the router. Two polling lcores and the load
+share two CPUs here: this is about what is done, not about how fast. Exit status 77: there are no two CPUs, or no telemetry.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from load_test import Failed, left_behind, telemetry
+
+CONF = """[router]
+ingress = {cpus}
+hugepages = off
+memory_mb = 768
+file_prefix = {prefix}
+; a machine that stalls is no silence
+suspect_ms = 20000
+dead_ms = 40000
+[port p0]
+device = net_memif0,role=server,socket={directory}/memif.sock,socket-abstract=no,rsize=12,bsize=2048
+ipv4 = 10.77.0.1
+tx_checksum = none
+[pool default]
+id = 0
+block_size = 16
+max_ranks = 64
+max_blocks = 64K
+"""
+COMMON = ["--queues", "2", "--engines", "2", "--ranks", "2", "--turns", "1", "--blocks-per-rank", "0", "--prefill-us-per-token",
+          "0", "--decode-us-per-token", "100", "--max-tries", "200", "--drain", "40", "--memory", "256", "--json", "--quiet"]
+# 578 frames each.
+PROMPTS, TOKENS = 20, 200000
+LONG = ["--spread", "frame", "--tokens", "--system-prompts", "1", "--system-tokens", str(TOKENS), "--user-tokens", "64",
+        "--conversations", "4", "--rate", "4", "--requests", str(PROMPTS), "--repeat-ms", "1000"]
+SHORT = ["--spread", "flow", "--rate", "300", "--requests", "600", "--repeat-ms", "200"]
+
+
+def load(program, directory, cpu, arguments):
+    """The account of a run in which every request was answered."""
+    run = subprocess.run([program, "--socket", f"{directory}/memif.sock", "--core", str(cpu), *COMMON, *arguments],
+                         stdout=subprocess.PIPE, text=True, timeout=100)
+    if run.returncode != 0:
+        raise Failed(f"kvroute-load {arguments[1]} ended with {run.returncode}")
+    result = json.loads(run.stdout)
+    counters = {k: v for k, v in result["counters"].items() if v}
+    print(arguments[1], json.dumps(counters))
+    if result["completed"] != counters["requests"]:
+        raise Failed(f"of {counters['requests']} requests {result['completed']} were answered")
+    return counters
+
+
+def check(prefix, directory, program, cpu):
+    load(program, directory, cpu, LONG)
+    seen = telemetry(prefix, "/kvroute/ingress")
+    print("ingress", json.dumps({k: v for k, v in seen.items() if v}))
+    if seen["messages"] < PROMPTS:
+        raise Failed(f"{seen['messages']} messages were joined")
+    # Half of all fragments come to the lcore that does not join them.
+    if seen["handed"] < PROMPTS * TOKENS * 4 / 1432 / 3:
+        raise Failed(f"{seen['handed']} fragments changed lcores: they did not come to both")
+    load(program, directory, cpu, SHORT)
+    stages = telemetry(prefix, "/kvroute/stages")
+    items = [stages[f"lcore{i}"]["ingress"]["items"] for i in range(2)]
+    if min(items) < 600:
+        raise Failed(f"the ingress lcores have had {items} frames")
+    end = time.monotonic() + 30
+    while (left := left_behind(prefix)) and time.monotonic() < end:
+        time.sleep(0.2)
+    if left:
+        raise Failed(f"the router still has {left}")
+
+
+def run(kvroute, program, directory):
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        print("one CPU")
+        sys.exit(77)
+    prefix = f"kvr-lc-{os.getpid()}"
+    conf, log_path = f"{directory}/router.conf", f"{directory}/router.log"
+    with open(conf, "w") as f:
+        f.write(CONF.format(cpus=f"{cpus[0]},{cpus[1]}", prefix=prefix, directory=directory))
+    with open(log_path, "w") as log:
+        router = subprocess.Popen([kvroute, "--config", conf], stdout=log, stderr=log)
+    try:
+        for _ in range(600):
+            with open(log_path) as f:
+                if "kvroute: ready" in f.read():
+                    break
+            if router.poll() is not None:
+                raise Failed("the router did not start")
+            time.sleep(0.1)
+        try:
+            telemetry(prefix, "/kvroute/info")
+        except OSError as e:
+            print(f"no telemetry socket: {e}")
+            sys.exit(77)
+        check(prefix, directory, program, cpus[1])
+        if router.poll() is not None:
+            raise Failed(f"the router ended with {router.poll()}")
+    finally:
+        router.terminate()
+        try:
+            router.wait(20)
+        except subprocess.TimeoutExpired:
+            router.kill()
+            router.wait()
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="kvr-lcores.") as directory:
+        try:
+            run(sys.argv[1], sys.argv[2], directory)
+        except (Failed, subprocess.TimeoutExpired) as e:
+            with open(f"{directory}/router.log") as f:
+                print("".join(f.readlines()[-20:]))
+            print(f"FAILED: {e}")
+            sys.exit(1)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A router with two ingress CPUs behind packet sockets among which the kernel spreads what comes (fan-out), over IPv4 and IPv6.
+
+A flow goes to one socket, and to the other when that one is almost full. The router is stopped while a ROUTE of 4 MB is sent, so
+that its fragments fill one and go on in the other. protocol_test.sh starts it: spread_test.py KVROUTE. Exit status 77: one CPU.
+"""
+
+import os
+import signal
+import struct
+import sys
+import time
+
+import kvrproto as p
+from protocol_router import Peers, Router, Tally
+
+POOLS = '''[pool llama]
+id = 3
+block_size = 16
+seed = 1
+max_ranks = 16
+max_blocks = 65536
+'''
+POOL, B = 3, 16
+TOKENS = 1000000  # 4 MB
+FRAMES = 2048     # of a packet socket; the message has 2,891
+SMALL = 40        # clients with a request of one frame
+TALLY = Tally(110, patience=40.0)
+MISSING = struct.Struct('<BBHIIIII')
+
+
+class Agent(p.Agent):
+    """Says what it lacks of a DISPATCH (section 4): its socket may be too small for 4 MB at once."""
+
+    def __init__(self, *arguments, **how):
+        super().__init__(*arguments, **how)
+        self.touched, self.drop = {}, self.touch
+
+    def touch(self, header):
+        if header.frag_len != header.msg_len:
+            self.touched[header.source, header.kind, header.id, header.msg_seq] = (time.monotonic(), header)
+        return False
+
+    def tick(self, now):
+        super().tick(now)
+        for key, (since, header) in list(self.touched.items()):
+            message = self.reassembly.unfinished.get(key)
+            if message is None:
+                del self.touched[key]
+            elif now - since > 0.005 and message['unit']:
+                del self.touched[key]
+                self.ask(header, message)
+
+    def ask(self, header, message):
+        unit = message['unit']
+        lacks = [k for k in range(-(-header.msg_len // unit)) if k * unit not in message['parts']]
+        first = lacks[0] // 64 * 64
+        words = [0] * ((lacks[-1] - first) // 64 + 1)
+        for k in lacks:
+            words[(k - first) // 64] |= 1 << (k - first) % 64
+        body = MISSING.pack(header.kind, 0, len(words), header.msg_seq, header.msg_len, unit, first, 0)
+        self.send('MISSING', header.id, body + struct.pack(f'<{len(words)}Q', *words), source=header.source,
+                  handle=header.handle)
+
+
+class Family(Peers):
+    """Everything that is tried over one version of IP."""
+
+    def __init__(self, address):
+        super().__init__(TALLY, address)
+        self.agent = Agent(address, 100, 'llama', B, ranks=2)
+        self.agent.answer = lambda job: self.agent.item(job, b'answer', tokens=1, fin=True)
+        self.clients = [p.Client(address) for _ in range(SMALL)]
+        self.all = [self.agent, *self.clients]
+
+    def run(self):
+        self.agent.hello()
+        self.until('SERVING', lambda: self.agent.state == 'SERVING')
+        for client in self.clients:
+            client.connect()
+        self.until('CONNECTED', lambda: all(c.limits for c in self.clients))
+        limits = self.clients[0].limits
+        self.check('4 MB are not too large', limits['max_message'] > TOKENS * 4 + 1000, limits)
+        self.small()
+        self.large()
+        self.agent.goodbye()
+        self.until('the agent leaves', lambda: self.agent.gone)
+        for endpoint in self.all:
+            endpoint.close()
+
+    def small(self):
+        """Flows go to both sockets."""
+        requests = [c.route(POOL, B, p.sequence_hashes(range(i, i + B), B)) for i, c in enumerate(self.clients)]
+        self.until('small requests end', lambda: all(r.ended for r in requests))
+        self.check('small requests are answered', all(r.data == b'answer' for r in requests),
+                   [r.rejected for r in requests])
+        stages = ROUTER.telemetry('/kvroute/stages')
+        items = [stages[f'lcore{i}']['ingress']['items'] for i in range(2)]
+        self.check('both lcores have received frames', min(items) > 0, items)
+
+    def large(self):
+        """All fragments are there when the router goes on, half of them on either queue."""
+        client = self.clients[0]
+        before = ROUTER.telemetry('/kvroute/ingress')
+        ROUTER.hold()
+        try:
+            request = client.route(POOL, TOKENS, tokens=range(TOKENS))
+            request.timer = p.Backoff(30000, 30000)
+        finally:
+            ROUTER.go_on()
+        self.until('the large request ends', lambda: request.ended, lambda: request.answers)
+        self.check('it is answered', request.data == b'answer', request.rejected)
+        self.check('it was sent once', request.route_sends == 1, request.route_sends)
+        job = self.agent.jobs.get((client.source, request.id))
+        self.check('its tokens are those that were sent', job and list(job.dispatch.tokens) == list(range(TOKENS)))
+        after = ROUTER.telemetry('/kvroute/ingress')
+        grown = {k: after[k] - before[k] for k in after}
+        self.check('it was joined once', grown['messages'] == 1, grown)
+        self.check('fragments came to both queues', 500 < grown['handed'] < 2400, grown)
+        self.check('none was dropped', grown['ring_full'] == 0, grown)
+
+
+class Stoppable(Router):
+    def state(self):
+        with open(f'/proc/{self.process.pid}/stat') as f:
+            return f.read().rsplit(')', 1)[1].split()[0]
+
+    def hold(self):
+        self.process.send_signal(signal.SIGSTOP)
+        while self.state() != 'T':
+            time.sleep(0.001)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
+
+if len(os.sched_getaffinity(0)) < 2:
+    print('one CPU')
+    sys.exit(77)
+# Silence of the peers is not what is tried.
+ROUTER = Stoppable(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000', ingress=2, memory_mb=1536, frames=FRAMES)
+TALLY.run(ROUTER, Family)
