@@ -54,7 +54,7 @@ static void hello(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 
 static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
-	enum kvr_wire_code code = job_add(lc, from, m, NULL);
+	enum kvr_wire_code code = job_add(lc, from, m);
 
 	if (likely(code == KVR_OK))
 		in_count(lc, IN_ROUTES);
@@ -221,5 +221,6 @@ uint32_t ingress_poll(struct lcore *lc)
 	}
 	overload(lc);
 	fragments_poll(lc);
+	read_poll(lc);
 	return total;
 }
