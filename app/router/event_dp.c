@@ -24,8 +24,8 @@
 #include "kvr_message.h"
 
 #define EXPIRE_EVERY_NS UINT64_C(50000000) /* predicted blocks die at most 100 ms late */
-/* Units of kvr_prefix_work(), 16 to 30 ns each: then the turn takes no more pieces. */
-#define TURN_UNITS 640u
+/* Units of kvr_prefix_work(), 16 to 50 ns each: then the turn takes no more pieces. */
+#define TURN_UNITS 512u
 /* Blocks of a piece, which is not divided; so few when blocks have been dear: room is made. */
 #define PIECE	   128u
 #define PIECE_DEAR 32u

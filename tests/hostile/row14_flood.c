@@ -13,7 +13,7 @@
 #define BAD	 2u
 #define GARBAGE	 140000u
 #define PROMPT	 200u
-#define TURN_MAX 1000u /* units of 16 to 30 ns: 640, and the last piece */
+#define TURN_MAX 900u /* units of 16 to 50 ns: 512, and the last piece */
 
 static uint64_t good[PROMPT];
 static uint64_t next_id, dearest; /* units of one turn */
