@@ -18,7 +18,7 @@ ADDRESSES = ('10.9.0.1', 'fd09::1')
 class Router:
     """Starts kvroute on the interface kvr-router; stops it, and shows its log when told so."""
 
-    def __init__(self, program, pools, router_options=''):
+    def __init__(self, program, pools, router_options='', memory_mb=640):
         cpus = sorted(os.sched_getaffinity(0))[:2]
         self.prefix = f'kvr-proto-{os.getpid()}'
         self.dir = tempfile.mkdtemp(prefix='kvroute-protocol-')
@@ -27,7 +27,7 @@ class Router:
             out.write(f'''[router]
 ingress = {cpus[-1]}
 hugepages = off
-memory_mb = 640
+memory_mb = {memory_mb}
 file_prefix = {self.prefix}
 {router_options}
 [port p0]
