@@ -8,6 +8,10 @@
  * frames are numbered from 0 and must come in order too. Every frame is answered with the
  * cumulative KV_ACK, so any loss on the way repairs itself.
  *
+ * A frame may say more than fits a turn: many short prompts at a full table, where room must be
+ * made for each. It stays open then (pool::event_open), the next turn goes on where this one
+ * stopped, and the answer comes when it is done. Frames behind it wait, so that the order stays.
+ *
  * Emptying a rank takes no time here, freeing what it had is sliced (lib/prefix). Until that is
  * done the rank scores nothing and blocks are not stored: the agent is told BUSY, with the event to
  * go on from. It is so for milliseconds at worst, and only for ranks that had many blocks.
@@ -20,7 +24,12 @@
 #include "kvr_message.h"
 
 #define EXPIRE_EVERY_NS UINT64_C(50000000) /* predicted blocks die at most 100 ms late */
-#define TURN_UNITS	1536u /* of kvr_prefix_work(), then no more frames: 25 to 45 us */
+/* Units of kvr_prefix_work(), 16 to 50 ns each: then the turn takes no more pieces. */
+#define TURN_UNITS 512u
+/* Blocks of a piece, which is not divided; so few when blocks have been dear: room is made. */
+#define PIECE	   128u
+#define PIECE_DEAR 32u
+#define DEAR	   2u /* units a block */
 
 static void ack(struct lcore *lc, const struct kvr_path *to, const struct kvr_wire_hdr *h,
 		uint32_t dp_rank, enum kvr_wire_kv_code code, const struct event_cursor *c)
@@ -138,44 +147,69 @@ void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, const str
 						.lag = UINT64_MAX};
 }
 
-/* False: not now, the rank is being emptied. */
-static bool apply(struct pool *p, uint32_t rank, const struct kvr_kv_event *ev)
+/* How far a frame got. */
+enum applied {
+	APPLIED, /* to its end */
+	BUSY,	 /* the rank is being emptied */
+	LATER	 /* the turn is over */
+};
+
+#define NOT_YET (-1) /* no answer: the frame stays open */
+
+/* Some blocks of an event, from `at` on. @return how many. */
+static uint32_t apply_piece(struct pool *p, uint32_t rank, const struct kvr_kv_event *ev,
+			    uint32_t at)
 {
 	const enum kvr_prefix_tier tier = (enum kvr_prefix_tier)ev->tier;
+	const uint64_t before = kvr_prefix_work(p->prefix);
+	const uint32_t n = RTE_MIN(ev->n_blocks - at, p->event_dear ? PIECE_DEAR : PIECE);
+	const uint8_t *sh = ev->hashes + at * sizeof(uint64_t);
+	uint64_t parent = ev->parent;
 
-	switch (ev->type) {
-	case KVR_KV_STORED:
-		if (!kvr_prefix_ready(p->prefix, (uint16_t)rank))
-			return false;
-		kvr_prefix_store(p->prefix, (uint16_t)rank, tier,
-				 (ev->flags & KVR_KV_EV_F_PARENT) != 0 ? &ev->parent : NULL,
-				 ev->hashes, ev->n_blocks);
-		event_count(p, EC_STORED_BLOCKS, ev->n_blocks);
-		break;
-	case KVR_KV_REMOVED:
-		kvr_prefix_remove(p->prefix, (uint16_t)rank, tier, ev->hashes, ev->n_blocks);
-		event_count(p, EC_REMOVED_BLOCKS, ev->n_blocks);
-		break;
-	case KVR_KV_CLEARED:
+	if (ev->type == KVR_KV_CLEARED) {
 		kvr_prefix_clear_rank(p->prefix, (uint16_t)rank);
 		event_count(p, EC_CLEARS, 1);
-		break;
+		return n;
 	}
-	return true;
+	if (at > 0)
+		memcpy(&parent, sh - sizeof(parent), sizeof(parent));
+	if (ev->type == KVR_KV_STORED) {
+		kvr_prefix_store(p->prefix, (uint16_t)rank, tier,
+				 at > 0 || (ev->flags & KVR_KV_EV_F_PARENT) != 0 ? &parent : NULL,
+				 sh, n);
+		event_count(p, EC_STORED_BLOCKS, n);
+	} else {
+		kvr_prefix_remove(p->prefix, (uint16_t)rank, tier, sh, n);
+		event_count(p, EC_REMOVED_BLOCKS, n);
+	}
+	p->event_dear = kvr_prefix_work(p->prefix) - before > DEAR * n + 8;
+	return n;
 }
 
-/* Apply all but the first @p skip events. @return how many are done with, those included. */
-static uint64_t apply_from(struct pool *p, uint32_t rank, const struct kvr_wire_kv_events *e,
-			   uint64_t skip)
+/*
+ * Apply all but the first @p skip events and what an earlier turn has done, until the table has
+ * worked up to @p end. @p done: events done with, those included.
+ */
+static enum applied apply_from(struct pool *p, uint32_t rank, const struct kvr_wire_kv_events *e,
+			       uint64_t skip, uint64_t end, uint64_t *done)
 {
 	struct kvr_kv_iter it = kvr_kv_events_begin(e);
 	struct kvr_kv_event ev;
-	uint64_t i = 0;
 
-	for (; kvr_kv_events_next(&it, &ev); i++)
-		if (i >= skip && p->events_used && !apply(p, rank, &ev))
-			break;
-	return i;
+	for (*done = 0; kvr_kv_events_next(&it, &ev); ++*done) {
+		if (*done < skip || !p->events_used)
+			continue;
+		do {
+			if (kvr_prefix_work(p->prefix) >= end)
+				return LATER;
+			if (ev.type == KVR_KV_STORED &&
+			    !kvr_prefix_ready(p->prefix, (uint16_t)rank))
+				return BUSY;
+			p->event_at += apply_piece(p, rank, &ev, p->event_at);
+		} while (p->event_at < ev.n_blocks);
+		p->event_at = 0;
+	}
+	return APPLIED;
 }
 
 /*
@@ -194,10 +228,13 @@ static void dump_begin(struct pool *p, uint32_t rank, struct event_cursor *c, ui
 	c->authoritative = 0;
 }
 
-/* One frame of a dump, positions in order; next_dump_pos of the answer says where to go on. */
-static enum kvr_wire_kv_code dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
-					const struct kvr_wire_kv_events *e, uint64_t id)
+/* One frame of a dump, positions in order; next_dump_pos of the answer says where to go on.
+ * @return a code, or NOT_YET. */
+static int dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
+		      const struct kvr_wire_kv_events *e, uint64_t id, uint64_t end)
 {
+	uint64_t done;
+
 	if ((e->flags & KVR_KV_F_DUMP_BEGIN) != 0)
 		dump_begin(p, rank, c, id);
 	if (!c->has_dump || c->dump_id != id) {
@@ -210,9 +247,15 @@ static enum kvr_wire_kv_code dump_frame(struct pool *p, uint32_t rank, struct ev
 		return KVR_KV_OK;
 	}
 	/* A dump only stores: the first event is put off, or none. */
-	if (apply_from(p, rank, e, 0) < e->n_events) {
+	switch (apply_from(p, rank, e, p->event_skip, end, &done)) {
+	case LATER:
+		p->event_skip = done;
+		return NOT_YET;
+	case BUSY:
 		event_count(p, EC_BUSY, 1);
 		return KVR_KV_BUSY;
+	case APPLIED:
+		break;
 	}
 	c->dump_pos++;
 	if ((e->flags & KVR_KV_F_DUMP_END) != 0) {
@@ -224,10 +267,12 @@ static enum kvr_wire_kv_code dump_frame(struct pool *p, uint32_t rank, struct ev
 	return KVR_KV_OK;
 }
 
-static enum kvr_wire_kv_code live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
-					const struct kvr_wire_kv_events *e)
+/* @return a code, or NOT_YET: the cursor says how far it has come. */
+static int live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
+		      const struct kvr_wire_kv_events *e, uint64_t end)
 {
-	uint64_t before;
+	enum applied how;
+	uint64_t before, done;
 
 	/* Older than the dump that is being received, or its sender knows nothing of a dump. */
 	if (c->dumping) {
@@ -248,15 +293,18 @@ static enum kvr_wire_kv_code live_frame(struct pool *p, uint32_t rank, struct ev
 		return KVR_KV_GAP;
 	}
 	before = c->next;
-	c->next = e->first_event_id + apply_from(p, rank, e, c->next - e->first_event_id);
-	if (c->next == before) {
+	how = apply_from(p, rank, e, c->next - e->first_event_id, end, &done);
+	c->next = e->first_event_id + done;
+	if (how == LATER)
+		return NOT_YET;
+	if (how == BUSY && c->next == before) {
 		event_count(p, EC_BUSY, 1);
 		return KVR_KV_BUSY;
 	}
 	c->dump_pos = 0;
 	c->authoritative = 1;
 	event_count(p, EC_APPLIED, 1);
-	return c->next < e->first_event_id + e->n_events ? KVR_KV_BUSY : KVR_KV_OK;
+	return how == BUSY ? KVR_KV_BUSY : KVR_KV_OK;
 }
 
 void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *load)
@@ -285,25 +333,29 @@ void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *l
 	c->lag = c->next;
 }
 
-static void event_frame(struct lcore *lc, struct pool *p, const struct event_note *n)
+/* @return false: it is not done with. */
+static bool event_frame(struct lcore *lc, struct pool *p, const struct event_note *n, uint64_t end)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(n->m, const struct kvr_wire_hdr *);
 	const struct kvr_wire_kv_events *e = kvr_frame_body(h);
 	struct event_cursor *c = &p->cursor[n->rank];
-	enum kvr_wire_kv_code code;
+	int code = KVR_KV_HELLO;
 
-	event_count(p, EC_FRAMES, 1);
 	/* The rank has changed hands on the way here. */
 	if (c->epoch == 0 || c->worker != h->source || c->epoch != h->epoch) {
 		event_count(p, EC_UNKNOWN, 1);
-		ack(lc, path_kept(n->m), h, e->dp_rank, KVR_KV_HELLO, NULL);
+		c = NULL;
+	} else if ((e->flags & (KVR_KV_F_DUMP | KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END)) != 0) {
+		code = dump_frame(p, n->rank, c, e, h->id, end);
 	} else {
-		code = (e->flags & (KVR_KV_F_DUMP | KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END)) != 0
-			       ? dump_frame(p, n->rank, c, e, h->id)
-			       : live_frame(p, n->rank, c, e);
-		ack(lc, path_kept(n->m), h, e->dp_rank, code, c);
+		code = live_frame(p, n->rank, c, e, end);
 	}
+	if (code == NOT_YET)
+		return false;
+	event_count(p, EC_FRAMES, 1);
+	ack(lc, path_kept(n->m), h, e->dp_rank, (enum kvr_wire_kv_code)code, c);
 	rte_pktmbuf_free(n->m);
+	return true;
 }
 
 static void event_prediction(struct lcore *lc, struct pool *p, const struct event_note *n)
@@ -332,14 +384,21 @@ uint32_t event_poll(struct lcore *lc, struct pool *p)
 	uint32_t got = 0;
 
 	/* One by one: what one costs is known when it is done. */
-	for (; got < BURST && kvr_prefix_work(p->prefix) < end &&
-	       rte_ring_dequeue_elem(p->events, &n, sizeof(n)) == 0;
-	     got++) {
-		share_event_done(p, &n);
-		if (n.m != NULL)
-			event_frame(lc, p, &n);
-		else
+	for (; got < BURST && kvr_prefix_work(p->prefix) < end; got++) {
+		if (unlikely(p->event_open.m != NULL)) {
+			n = p->event_open;
+			p->event_open.m = NULL;
+		} else {
+			if (rte_ring_dequeue_elem(p->events, &n, sizeof(n)) != 0)
+				break;
+			share_event_done(p, &n);
+			p->event_skip = 0;
+			p->event_at = 0;
+		}
+		if (n.m == NULL)
 			event_prediction(lc, p, &n);
+		else if (!event_frame(lc, p, &n, end))
+			p->event_open = n;
 	}
 	event_expire(lc, p);
 	kvr_prefix_maintain(p->prefix, lc->now_ns / 1000000);

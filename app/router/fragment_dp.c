@@ -42,11 +42,11 @@ struct kvr_peer fragment_share(const struct kvr_peer *peer)
 	return out;
 }
 
-/* Frames of messages that are on their way to a scheduler. */
+/* Frames of messages that are on their way to a scheduler, or out again. */
 static uint32_t in_transit(const struct lcore *lc)
 {
 	const struct router *rt = lc->rt;
-	uint32_t n = 0;
+	uint32_t n = lc->reading.frames;
 
 	/* Relaxed: an old value is too large, and nothing is read because of it. Both wrap. */
 	for (uint32_t i = 0; i < rt->n_pools; i++)
@@ -55,14 +55,13 @@ static uint32_t in_transit(const struct lcore *lc)
 	return n;
 }
 
-void fragments_taken(const struct lcore *lc, struct job *j)
+void fragments_taken(struct job *j)
 {
 	_Atomic uint32_t *taken = &j->pool->taken[j->lcore];
 
-	RTE_SET_USED(lc);
 	if (likely(j->moved == 0))
 		return;
-	/* One writer, this lcore; the frames themselves came through the ring. */
+	/* One writer, the pool's scheduler lcore; the frames themselves came through the ring. */
 	atomic_store_explicit(taken, atomic_load_explicit(taken, memory_order_relaxed) + j->moved,
 			      memory_order_relaxed);
 	j->moved = 0;
@@ -79,32 +78,6 @@ static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 {
 	in_count(lc, IN_REJECTED);
 	out_reject_frame(lc, m, from, why);
-}
-
-/* All frames of a ROUTE are here. */
-static void complete(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from)
-{
-	struct frame_list *l;
-	struct refusal why = {.code = KVR_E_NO_MEMORY};
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod((struct rte_mbuf *)msg->frag[0].frame,
-							const struct kvr_wire_hdr *);
-	const uint64_t source = h->source, id = h->id;
-	const uint8_t kind = h->kind;
-
-	in_count(lc, IN_MESSAGES);
-	l = buf_get(lc->rt, lc->rt->frame_lists, sizeof(*l) + msg->n_frags * sizeof(l->m[0]));
-	if (likely(l != NULL)) {
-		for (l->n = 0; l->n < msg->n_frags; l->n++)
-			l->m[l->n] = msg->frag[l->n].frame;
-		why.code = job_add(lc, from, NULL, l, &why);
-		if (likely(why.code == KVR_OK))
-			return;
-		buf_put(l);
-	}
-	/* Its frames have been counted as fragments; the message is refused here. */
-	for (uint32_t i = 0; i < msg->n_frags; i++)
-		rte_pktmbuf_free(msg->frag[i].frame);
-	out_reject(lc, from, kind, source, id, &why);
 }
 
 /* Fewer free buffers than heartbeats shall find. Those in the caches of lcores do not count. */
@@ -221,7 +194,8 @@ void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 		break;
 	case KVR_REASM_COMPLETE:
 		in_count(lc, IN_FRAGMENTS);
-		complete(lc, &msg, from);
+		in_count(lc, IN_MESSAGES);
+		read_start(lc, &msg, from);
 		break;
 	case KVR_REASM_DUPLICATE:
 		in_count(lc, IN_FRAGMENTS);

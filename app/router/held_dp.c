@@ -31,6 +31,7 @@ enum kvr_wire_code job_hold(struct job *j)
 		return code;
 	j->held = n;
 	held_set(j->pool, held + n);
+	fragments_taken(j); /* they count here from now on */
 	return KVR_OK;
 }
 
@@ -40,11 +41,11 @@ void job_free(struct lcore *lc, struct job *j)
 
 	/* At the stop control frees what is left, and nobody else runs. */
 	assert(lc == p->sched_lcore || lc == &lc->rt->control);
-	RTE_SET_USED(lc);
 	session_job_free(j);
+	fragments_taken(j);
 	if (j->held != 0) {
 		held_set(p, atomic_load_explicit(&p->held, memory_order_relaxed) - j->held);
 		share_go_on(p, j, j->held);
 	}
-	job_drop(j);
+	job_drop(lc, j);
 }

@@ -56,7 +56,7 @@ static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 {
 	struct refusal why = {0};
 
-	why.code = job_add(lc, from, m, NULL, &why);
+	why.code = job_add(lc, from, m, &why);
 	if (likely(why.code == KVR_OK))
 		in_count(lc, IN_ROUTES);
 	else
@@ -223,5 +223,6 @@ uint32_t ingress_poll(struct lcore *lc)
 	}
 	overload(lc);
 	fragments_poll(lc);
+	read_poll(lc);
 	return total;
 }

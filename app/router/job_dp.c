@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ROUTE messages: check, hints, hashes, score. A message of one frame is used in place; of one in
- * fragments only the fixed part, the hashes (or tokens) and the hints are gathered, never the body.
+ * ROUTE messages: check, hints, hashes, score. A message of one frame is used in place, at once;
+ * one in fragments is read by read_dp.c, over some turns.
  */
 #include "session.h"
 #include "stages.h"
@@ -14,7 +14,7 @@
 
 /* ---- memory ---- */
 
-static struct job *job_new(struct lcore *lc, struct pool *p)
+struct job *job_new(struct lcore *lc, struct pool *p)
 {
 	struct job *j;
 
@@ -28,25 +28,19 @@ static struct job *job_new(struct lcore *lc, struct pool *p)
 	j->allowed_buf = NULL;
 	j->session.reserved = false;
 	j->legs = NULL;
+	j->sending.on = false;
 	j->held = 0;
 	j->moved = 0;
 	j->arrival_ns = lc->now_ns;
 	return j;
 }
 
-static void frames_free(struct frame_list *l)
-{
-	for (uint32_t i = 0; i < l->n; i++)
-		rte_pktmbuf_free(l->m[i]);
-	buf_put(l);
-}
-
 /* Touches pools of memory only, which any thread may use: never a word of the scheduler's. */
-void job_drop(struct job *j)
+void job_drop(struct lcore *lc, struct job *j)
 {
 	rte_pktmbuf_free(j->frame);
 	if (j->frames != NULL)
-		frames_free(j->frames);
+		frames_drop(lc, j->frames);
 	if (j->legs != NULL)
 		legs_detach(j);
 	buf_put(j->hash_buf);
@@ -169,7 +163,7 @@ static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const stru
 
 /* ---- hashes ---- */
 
-static enum kvr_wire_code hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes)
+enum kvr_wire_code job_hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes)
 {
 	j->hash_buf = buf_get(lc->rt, lc->rt->hash_bufs, n_hashes * sizeof(uint64_t));
 	return j->hash_buf != NULL ? KVR_OK : KVR_E_NO_MEMORY;
@@ -186,59 +180,43 @@ static bool next_mm(void *arg, struct kvr_hash_mm *out)
 	return true;
 }
 
-/* Hash the tokens, which lie in one or several slices of the message. */
-static enum kvr_wire_code hash_tokens(struct lcore *lc, struct job *j, const struct kvr_request *q,
-				      const struct kvr_hints *h, const struct kvr_slice *s,
-				      uint32_t n_slices)
+void job_hash_begin(const struct job *j, const struct kvr_hints *h, struct kvr_tlv_iter *mm,
+		    struct kvr_hash_stream *stream)
 {
-	struct kvr_tlv_iter mm = kvr_tlv_begin(h->tlvs, h->tlvs_len);
 	const struct kvr_hash_params params = {
 		.seed = kvr_hash_seed(h->lora.p, h->lora.len, h->ns.p, h->ns.len),
 		.block_size = j->pool->block_size,
 		.eagle = (j->flags & KVR_REQ_F_EAGLE) != 0,
 		.mm_next = h->n_mm != 0 ? next_mm : NULL,
-		.mm_arg = &mm,
+		.mm_arg = mm,
 	};
-	const uint32_t most = q->fixed.n_tokens / j->pool->block_size;
-	uint32_t at = q->tokens_off, end = at + q->fixed.n_tokens * 4, base = 0;
-	struct kvr_hash_stream stream;
-	enum kvr_wire_code code = hash_buf(lc, j, most);
 
-	if (code != KVR_OK)
-		return code;
-	kvr_hash_stream_init(&stream, &params, NULL);
-	for (uint32_t i = 0; i < n_slices && at < end; base += s[i++].len) {
-		uint32_t len;
-
-		if (at >= base + s[i].len)
-			continue;
-		len = RTE_MIN(end, base + s[i].len) - at; /* slices end on multiples of 8 bytes */
-		if (kvr_hash_stream_add(&stream, (const uint8_t *)s[i].p + (at - base), len / 4,
-					NULL, j->hash_buf, most) < 0)
-			return KVR_E_HINT;
-		at += len;
-	}
-	j->hashes = j->hash_buf;
-	j->n_hashes = stream.n_blocks;
-	return KVR_OK;
+	*mm = kvr_tlv_begin(h->tlvs, h->tlvs_len);
+	kvr_hash_stream_init(stream, &params, NULL);
 }
 
+/* The hashes of a message of one frame, in place or of its tokens. */
 static enum kvr_wire_code find_hashes(struct lcore *lc, struct job *j, const struct kvr_request *q,
-				      const struct kvr_hints *h, const struct kvr_slice *s,
-				      uint32_t n_slices)
+				      const struct kvr_hints *h)
 {
-	enum kvr_wire_code code = KVR_OK;
+	const uint32_t most = q->fixed.n_tokens / j->pool->block_size;
+	struct kvr_hash_stream stream;
+	struct kvr_tlv_iter mm;
+	enum kvr_wire_code code;
 
 	j->n_hashes = q->fixed.n_hashes;
 	j->hashes = q->hashes;
-	if (j->n_hashes == 0)
-		return hash_tokens(lc, j, q, h, s, n_slices);
-	if (j->hashes != NULL)
+	if (j->n_hashes != 0)
 		return KVR_OK;
-	code = hash_buf(lc, j, j->n_hashes);
-	if (code == KVR_OK)
-		j->hashes = kvr_slices_at(s, n_slices, q->hashes_off, j->n_hashes * 8, j->hash_buf);
-	return code;
+	code = job_hash_buf(lc, j, most);
+	if (code != KVR_OK)
+		return code;
+	job_hash_begin(j, h, &mm, &stream);
+	if (kvr_hash_stream_add(&stream, q->tokens, q->fixed.n_tokens, NULL, j->hash_buf, most) < 0)
+		return KVR_E_HINT;
+	j->hashes = j->hash_buf;
+	j->n_hashes = stream.n_blocks;
+	return KVR_OK;
 }
 
 /* ---- jobs ---- */
@@ -252,7 +230,7 @@ struct pool *pool_by_id(struct router *rt, uint32_t id)
 }
 
 /* The pool that is meant is none of this router's: what it has instead. */
-static enum kvr_wire_code unknown_pool(const struct router *rt, uint32_t id, struct refusal *why)
+enum kvr_wire_code job_unknown_pool(const struct router *rt, uint32_t id, struct refusal *why)
 {
 	why->detail[0] = id;
 	why->detail[1] = rt->n_pools;
@@ -261,8 +239,8 @@ static enum kvr_wire_code unknown_pool(const struct router *rt, uint32_t id, str
 }
 
 /* What the request says against the pool it is for. */
-static enum kvr_wire_code check_request(const struct pool *p, const struct kvr_wire_request *f,
-					struct refusal *why)
+enum kvr_wire_code job_check(const struct pool *p, const struct kvr_wire_request *f,
+			     struct refusal *why)
 {
 	if (f->n_hashes != 0 && (uint64_t)f->n_hashes * p->block_size > f->isl)
 		return KVR_E_INVALID_REQUEST;
@@ -275,26 +253,9 @@ static enum kvr_wire_code check_request(const struct pool *p, const struct kvr_w
 	return KVR_E_PROMPT_TOO_LONG;
 }
 
-/* The hints in one piece: in place, or gathered into a buffer of the job. */
-static enum kvr_wire_code gather_hints(struct lcore *lc, struct job *j, const struct kvr_request *q,
-				       const struct kvr_slice *s, uint32_t n, const void **hints)
+enum kvr_wire_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_hdr *h,
+			     const struct kvr_request *q, const void *raw, struct kvr_hints *hints)
 {
-	*hints = q->hints;
-	if (q->fixed.hints_len == 0 || q->hints != NULL)
-		return KVR_OK;
-	j->hint_buf = buf_get(lc->rt, lc->rt->hint_bufs, q->fixed.hints_len);
-	if (j->hint_buf == NULL)
-		return KVR_E_NO_MEMORY;
-	*hints = kvr_slices_at(s, n, q->hints_off, q->fixed.hints_len, j->hint_buf);
-	return KVR_OK;
-}
-
-static enum kvr_wire_code job_fill(struct lcore *lc, struct job *j, const struct kvr_wire_hdr *h,
-				   const struct kvr_request *q, const struct kvr_slice *s,
-				   uint32_t n)
-{
-	struct kvr_hints hints;
-	const void *raw;
 	enum kvr_wire_code code;
 
 	j->source = h->source;
@@ -310,37 +271,41 @@ static enum kvr_wire_code job_fill(struct lcore *lc, struct job *j, const struct
 		.query_only = (j->flags & KVR_REQ_F_QUERY) != 0,
 		.phase = (enum kvr_sched_phase)q->fixed.phase,
 	};
-	code = gather_hints(lc, j, q, s, n, &raw);
+	code = (enum kvr_wire_code)kvr_hints_parse(raw, q->fixed.hints_len, KVR_HINTS_ROUTE, hints);
 	if (code == KVR_OK)
-		code = (enum kvr_wire_code)kvr_hints_parse(raw, q->fixed.hints_len, KVR_HINTS_ROUTE,
-							   &hints);
-	if (code == KVR_OK)
-		code = copy_hints(lc, j, &hints);
-	if (code == KVR_OK)
-		code = find_hashes(lc, j, q, &hints, s, n);
+		code = copy_hints(lc, j, hints);
 	if (q->fixed.expected_output_tokens != KVR_NONE32) {
 		j->hints.flags |= KVR_SHINT_EXPECTED_OUTPUT;
 		j->hints.expected_output_tokens = q->fixed.expected_output_tokens;
 	}
-	j->req.sh = j->hashes;
-	j->req.n = j->n_hashes;
-	if (j->pool->prefill == NULL || j->kind != KVR_ROUTE || code != KVR_OK)
-		return code;
 	j->tlvs = raw;
 	j->tlvs_len = q->fixed.hints_len;
 	j->hints_off = q->hints_off;
 	j->body_off = q->body_off;
-	return legs_attach(j);
+	return code;
 }
 
-static uint32_t slices_of(struct kvr_slice *s, struct rte_mbuf *const m[], uint32_t n)
+enum kvr_wire_code job_end(struct lcore *lc, struct job *j, const struct kvr_path *from,
+			   uint16_t client_frame)
 {
-	for (uint32_t i = 0; i < n; i++) {
-		const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m[i], const struct kvr_wire_hdr *);
+	enum kvr_wire_code code = KVR_OK;
 
-		s[i] = (struct kvr_slice){kvr_frame_body(h), h->frag_len};
-	}
-	return n;
+	j->req.sh = j->hashes;
+	j->req.n = j->n_hashes;
+	if (j->pool->prefill != NULL && j->kind == KVR_ROUTE)
+		code = legs_attach(j);
+	if (unlikely(code != KVR_OK))
+		return code;
+	j->client = *from;
+	j->client.max_frame = client_frame != 0 ? client_frame : KVR_WIRE_DEF_FRAME;
+	j->lcore = lc->index;
+	lc->job[lc->n_jobs++] = j;
+	return KVR_OK;
+}
+
+bool job_compared(const struct job *j)
+{
+	return j->kind == KVR_ROUTE && !j->req.query_only;
 }
 
 const struct kvr_wire_hdr *job_header(const struct job *j)
@@ -349,53 +314,63 @@ const struct kvr_wire_hdr *job_header(const struct job *j)
 				const struct kvr_wire_hdr *);
 }
 
-uint32_t job_slices(struct lcore *lc, const struct job *j)
+void frames_part(struct rte_mbuf *const m[], uint32_t unit, uint32_t off, uint32_t len, void *dst)
 {
-	return j->frames != NULL ? slices_of(lc->slices, j->frames->m, j->frames->n)
-				 : slices_of(lc->slices, &j->frame, 1);
+	uint8_t *to = dst;
+
+	while (len > 0) {
+		const uint8_t *body = rte_pktmbuf_mtod_offset(m[off / unit], const uint8_t *,
+							      sizeof(struct kvr_wire_hdr));
+		const uint32_t n = RTE_MIN(len, unit - off % unit);
+
+		memcpy(to, body + off % unit, n);
+		to += n;
+		off += n;
+		len -= n;
+	}
+}
+
+void job_part(const struct job *j, uint32_t off, uint32_t len, void *dst)
+{
+	frames_part(j->frames != NULL ? j->frames->m : &j->frame, job_header(j)->frag_len, off, len,
+		    dst);
 }
 
 enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
-			   struct frame_list *list, struct refusal *why)
+			   struct refusal *why)
 {
-	struct rte_mbuf *const *frames = list != NULL ? list->m : &m;
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(frames[0], const struct kvr_wire_hdr *);
-	const uint32_t n = slices_of(lc->slices, frames, list != NULL ? list->n : 1);
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_slice body = {kvr_frame_body(h), h->frag_len};
 	struct kvr_request q;
+	struct kvr_hints hints;
 	enum kvr_wire_code code;
 	struct pool *p;
 	struct job *j;
 
-	code = (enum kvr_wire_code)kvr_request_parse_slices(lc->slices, n, h->kind, &q);
+	code = (enum kvr_wire_code)kvr_request_parse_slices(&body, 1, h->kind, &q);
 	if (unlikely(code != KVR_OK))
 		return code;
 	p = pool_by_id(lc->rt, q.fixed.pool);
 	if (unlikely(p == NULL))
-		return unknown_pool(lc->rt, q.fixed.pool, why);
-	code = check_request(p, &q.fixed, why);
+		return job_unknown_pool(lc->rt, q.fixed.pool, why);
+	code = job_check(p, &q.fixed, why);
 	if (unlikely(code != KVR_OK))
 		return code;
 	j = job_new(lc, p);
 	if (unlikely(j == NULL))
 		return KVR_E_NO_MEMORY;
-	code = job_fill(lc, j, h, &q, lc->slices, n);
+	code = job_begin(lc, j, h, &q, q.hints, &hints);
+	if (likely(code == KVR_OK))
+		code = find_hashes(lc, j, &q, &hints);
+	/* Of what nothing is remembered no copy is known either. */
+	j->digest = job_compared(j) ? kvr_request_digest(&body, 1) : 0;
+	if (likely(code == KVR_OK))
+		code = job_end(lc, j, from, q.fixed.client_frame);
 	if (unlikely(code != KVR_OK)) {
-		job_drop(j);
+		job_drop(lc, j);
 		return code;
 	}
-	/* Of what nothing is remembered no copy is known either. */
-	j->digest =
-		j->kind == KVR_ROUTE && !j->req.query_only ? kvr_request_digest(lc->slices, n) : 0;
-	j->client = *from;
-	j->client.max_frame = q.fixed.client_frame != 0 ? q.fixed.client_frame : KVR_WIRE_DEF_FRAME;
-	j->frame = list != NULL ? NULL : m;
-	j->frames = list;
-	j->lcore = lc->index;
-	if (list != NULL) {
-		j->moved = list->n;
-		lc->moved[p->number] += list->n;
-	}
-	lc->job[lc->n_jobs++] = j;
+	j->frame = m;
 	return KVR_OK;
 }
 
@@ -430,7 +405,7 @@ static void job_put(struct lcore *lc, struct job *j)
 	out_reject(lc, &j->client, j->kind, j->source, j->id,
 		   &(const struct refusal){.code = KVR_E_BUSY});
 	fragments_back(lc, j);
-	job_drop(j);
+	job_drop(lc, j);
 }
 
 /* The same for the prefill legs of @p n jobs. */

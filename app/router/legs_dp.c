@@ -7,8 +7,8 @@
  *
  *   legs_start()   choose the prefill worker -> DISPATCH; bootstrap: choose the decode worker too
  *   happened()     the one place where the state machine moves and its orders are carried out
- *   resends        DISPATCH of either leg again until its worker has answered: the client's ROUTE
- *                  does not carry what the legs are sent with
+ *   legs_message() what a leg's worker is sent, which the client's ROUTE does not carry; send_dp.c
+ *                  sends it until the worker has answered
  */
 #include "agent_path.h"
 #include "session.h"
@@ -19,8 +19,6 @@
 #include "kvr_frame.h"
 #include "kvr_message.h"
 
-#define RESEND_NS     UINT64_C(20000000)
-#define RESEND_MAX_NS UINT64_C(1000000000)
 /* What a leg's hints may have more than the client's: PREFILL_WORKER, BOOTSTRAP, PREFILL_RESULT. */
 #define MORE_HINTS (16u + 288u + KVR_WIRE_MAX_FRAME)
 
@@ -52,6 +50,7 @@ enum kvr_wire_code legs_attach(struct job *j)
 	l->lost = 0;
 	l->decided = 0;
 	l->failed = KVR_OK;
+	l->sending[0].on = l->sending[1].on = false;
 	j->legs = l;
 	return KVR_OK;
 }
@@ -74,10 +73,14 @@ static void lost_forget(struct pool *d, struct legs *l)
 static void legs_release(struct lcore *lc, struct pool *d, struct legs *l)
 {
 	lost_forget(d, l);
-	if (l->prefill != NULL)
+	if (l->prefill != NULL) {
+		send_stop(d->prefill, l->prefill);
 		l->prefill->legs = l->prefill->job = NULL;
-	if (l->decode != NULL)
+	}
+	if (l->decode != NULL) {
+		send_stop(d, l->decode);
 		l->decode->legs = l->decode->job = NULL;
+	}
 	session_close_left(lc, d, &l->job->session);
 	job_free(lc, l->job);
 }
@@ -96,28 +99,6 @@ void legs_drop_all(struct lcore *lc, struct pool *d)
 }
 
 /* ---- sending a leg to its worker ---- */
-
-/* The list for the attempts made so far: all that stand in it wait equally long, so in order. */
-static uint32_t resend_step(const struct kvr_flight *r)
-{
-	return RTE_MIN(r->attempt, LEG_STEPS - 1);
-}
-
-void legs_resend_start(struct lcore *lc, struct pool *p, struct kvr_flight *r)
-{
-	const uint32_t step = resend_step(r);
-
-	r->resend_ns = lc->now_ns + RTE_MIN(RESEND_NS << step, RESEND_MAX_NS);
-	TAILQ_INSERT_TAIL(&p->resends[step], r, resend_link);
-}
-
-void legs_resend_stop(struct pool *p, struct kvr_flight *r)
-{
-	if (r->resend_ns == 0)
-		return;
-	TAILQ_REMOVE(&p->resends[resend_step(r)], r, resend_link);
-	r->resend_ns = 0;
-}
 
 /* The client's hints with those of the leg, in lc->hints. @return their length. */
 static uint32_t leg_hints(struct lcore *lc, const struct legs *l, uint16_t leg)
@@ -140,23 +121,8 @@ static uint32_t leg_hints(struct lcore *lc, const struct legs *l, uint16_t leg)
 	return b.len; /* it fits: see legs_attach() */
 }
 
-/* Bytes [from, to) of the slices at `s` as slices at `out`. */
-static uint32_t slices_range(const struct kvr_slice *s, uint32_t n, uint32_t from, uint32_t to,
-			     struct kvr_slice *out)
-{
-	uint32_t base = 0, k = 0;
-
-	for (uint32_t i = 0; i < n && base < to; base += s[i++].len) {
-		const uint32_t first = RTE_MAX(from, base), last = RTE_MIN(to, base + s[i].len);
-
-		if (first < last)
-			out[k++] = (struct kvr_slice){(const uint8_t *)s[i].p + (first - base),
-						      last - first};
-	}
-	return k;
-}
-
-static void leg_send(struct lcore *lc, struct pool *p, const struct legs *l, struct kvr_flight *r)
+void legs_message(struct lcore *lc, const struct pool *p, const struct kvr_flight *r,
+		  struct dispatch_msg *d)
 {
 	static const struct {
 		uint8_t phase;
@@ -165,76 +131,50 @@ static void leg_send(struct lcore *lc, struct pool *p, const struct legs *l, str
 		[KVR_FLIGHT_PREFILL] = {KVR_PHASE_PREFILL, KVR_REQ_F_PREFILL_LEG},
 		[KVR_FLIGHT_DECODE] = {KVR_PHASE_DECODE, KVR_REQ_F_DECODE_LEG},
 	};
+	const struct legs *l = r->legs;
 	const uint16_t leg = r->relay.leg;
 	const struct job *j = l->job;
-	const uint32_t n = job_slices(lc, j);
-	const uint32_t len = kvr_slices_len(lc->slices, n);
-	struct kvr_wire_request q;
-	struct kvr_wire_hdr h = *job_header(j);
-	uint32_t k = 1;
+	struct kvr_wire_request *q = &d->q;
 
-	kvr_slices_copy(lc->slices, n, 0, sizeof(q), &q);
-	q.pool = (uint16_t)p->id;
-	q.hints_len = leg_hints(lc, l, leg);
-	q.client_frame = (uint16_t)out_limit(lc, &j->client);
+	d->j = j;
+	d->h = *job_header(j);
+	d->hints_off = j->hints_off;
+	d->body_off = j->body_off;
+	d->hints = lc->hints;
+	d->hints_len = leg_hints(lc, l, leg);
+	job_part(j, 0, sizeof(*q), q);
+	q->pool = (uint16_t)p->id;
+	q->hints_len = d->hints_len;
+	q->client_frame = (uint16_t)out_limit(lc, &j->client);
 	if (leg != KVR_FLIGHT_WHOLE)
-		q.phase = as[leg].phase;
-	q.flags = (q.flags & ~KVR_REQ_F_RESEND) | as[leg].flag;
+		q->phase = as[leg].phase;
+	q->flags = (q->flags & ~KVR_REQ_F_RESEND) | as[leg].flag;
 	if (leg != KVR_FLIGHT_PREFILL && !lc->rt->rules[j->client.port].cookie)
-		q.flags |= KVR_REQ_F_UNPROVEN;
+		q->flags |= KVR_REQ_F_UNPROVEN;
 	if (!r->relay.direct)
-		q.flags &= ~KVR_REQ_F_DIRECT;
+		q->flags &= ~KVR_REQ_F_DIRECT;
 	if (leg == KVR_FLIGHT_PREFILL) { /* its items are for the router */
-		q.flags &= ~KVR_REQ_F_DIRECT;
-		q.max_tokens = 1;
-		q.client_frame = (uint16_t)lc->rt->max_frame;
+		q->flags &= ~KVR_REQ_F_DIRECT;
+		q->max_tokens = 1;
+		q->client_frame = (uint16_t)lc->rt->max_frame;
 	}
-	q.worker = r->relay.worker;
-	q.dp_rank = r->dp_rank;
-	q.overlap_blocks = r->overlap_blocks;
-	q.cached_tokens = r->cached_tokens;
-	q.attempt = r->attempt;
-	memcpy(q.client_ip, j->client.ip, sizeof(q.client_ip));
-	q.client_port = j->client.udp_port;
-
-	lc->cut[0] = (struct kvr_slice){&q, sizeof(q)};
-	k += slices_range(lc->slices, n, sizeof(q), j->hints_off, &lc->cut[k]);
-	lc->cut[k++] = (struct kvr_slice){lc->hints, q.hints_len};
-	k += slices_range(lc->slices, n, j->body_off, len, &lc->cut[k]);
-	h.kind = KVR_DISPATCH;
-	h.handle = kvr_flight_handle(p->requests, r);
-	h.epoch = lc->rt->epoch;
-	h.msg_len = len - j->tlvs_len + q.hints_len;
+	q->worker = r->relay.worker;
+	q->dp_rank = r->dp_rank;
+	q->overlap_blocks = r->overlap_blocks;
+	q->cached_tokens = r->cached_tokens;
+	q->attempt = r->attempt;
+	memcpy(q->client_ip, j->client.ip, sizeof(q->client_ip));
+	q->client_port = j->client.udp_port;
+	d->h.msg_len = d->h.msg_len - j->tlvs_len + d->hints_len;
 	/* Copies complete one another; another try of the request is another message. */
-	h.msg_seq = (uint32_t)(h.handle >> 32);
-	out_slices(lc, &h, lc->cut, k, agent_path(lc, &r->relay));
-	pool_count(p, PC_DISPATCHES, 1);
+	d->h.msg_seq = (uint32_t)(kvr_flight_handle(p->requests, r) >> 32);
 }
 
-static void leg_dispatch(struct lcore *lc, struct pool *p, const struct legs *l,
-			 struct kvr_flight *r)
+static void leg_dispatch(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 {
 	sched_step(r, KVR_LIFE_SEND);
 	kvr_flight_publish(r); /* before this its worker has nothing to say about it */
-	leg_send(lc, p, l, r);
-	legs_resend_start(lc, p, r);
-}
-
-void legs_resend(struct lcore *lc, struct pool *p)
-{
-	struct kvr_flight *r;
-
-	/* From the longest wait down: what is sent now comes into a list that has been looked at.
-	 */
-	for (uint32_t i = LEG_STEPS; i-- > 0;)
-		while ((r = TAILQ_FIRST(&p->resends[i])) != NULL && r->resend_ns <= lc->now_ns) {
-			legs_resend_stop(p, r);
-			r->attempt++;
-			if (keep_job(r) != NULL)
-				keep_again(lc, r);
-			else
-				leg_dispatch(lc, p, r->legs, r);
-		}
+	send_start(lc, p, r, NULL);
 }
 
 /* ---- what the decode leg asks for ---- */
@@ -349,7 +289,7 @@ static void prefill_booked(struct lcore *lc, struct pool *d, struct legs *l,
 	if (p->predict)
 		predict(lc, p, l->job, dec->rank, dec->worker);
 	session_routed(lc, p, l->prefill, &l->session); /* names no action: nothing is held */
-	leg_dispatch(lc, p, l, l->prefill);
+	leg_dispatch(lc, p, l->prefill);
 	happened(lc, d, l, KVR_LEGS_PREFILL_LIVE, NULL);
 }
 
@@ -399,7 +339,7 @@ void legs_go_on(struct lcore *lc, struct pool *d, struct kvr_flight *r)
 
 	if (d->predict)
 		predict(lc, d, l->job, r->rank, r->relay.worker);
-	leg_dispatch(lc, d, l, r);
+	leg_dispatch(lc, d, r);
 	if (!l->run.cancelled)
 		sched_accepted(lc, d, r);
 }
@@ -517,7 +457,7 @@ static void prefill_over(struct lcore *lc, struct pool *p, struct legs *l, enum 
 
 	if (r == NULL)
 		return;
-	legs_resend_stop(p, r);
+	send_stop(p, r);
 	sched_end(lc, p, r, how);
 	r->legs = NULL;
 	l->prefill = NULL;
@@ -534,7 +474,7 @@ static void decode_over(struct lcore *lc, struct pool *d, struct legs *l)
 
 	if (r == NULL)
 		return;
-	legs_resend_stop(d, r);
+	send_stop(d, r);
 	decided(d, l, PC_UNDECIDED);
 	r->job = NULL;
 	r->legs = NULL;
@@ -635,11 +575,14 @@ static void stop_decode(struct lcore *lc, struct pool *d, struct legs *l)
 {
 	struct kvr_flight *r = l->decode;
 
-	/* Held for its session: all the same only its worker can release what the prefill leg has
-	 * got ready for it. */
-	if (l->run.cancelled && r->state == KVR_RQ_HELD && l->path != KVR_PATH_BYPASSED)
-		leg_dispatch(lc, d, l, r);
-	legs_resend_stop(d, r);
+	if (l->run.cancelled) {
+		/* Held for its session: all the same only its worker can release what the prefill
+		 * leg has got ready for it; and it knows nothing of half a message. */
+		if (r->state == KVR_RQ_HELD && l->path != KVR_PATH_BYPASSED)
+			leg_dispatch(lc, d, r);
+		send_rest(lc, d, r);
+	}
+	send_stop(d, r);
 	sched_end(lc, d, r, l->run.cancelled ? PC_CANCELLED : PC_STOPPED);
 	sched_abort(lc, d, r);
 }
@@ -810,7 +753,7 @@ void legs_acked(struct lcore *lc, struct pool *p, struct kvr_flight *r, uint32_t
 				.decode = PC_REFUSED,
 				.exclude = true};
 
-	legs_resend_stop(p, r);
+	send_stop(p, r);
 	if (code != 0) {
 		happened(lc, d, r->legs, p == d ? KVR_LEGS_DECODE_FAILED : KVR_LEGS_PREFILL_FAILED,
 			 &why);
@@ -826,7 +769,7 @@ void legs_prefill_item(struct lcore *lc, struct pool *p, struct kvr_flight *r, c
 	struct pool *d = p->decode;
 	uint32_t data = 0;
 
-	legs_resend_stop(p, r);
+	send_stop(p, r);
 	sched_step(r, KVR_LIFE_ITEM);
 	if (n->ptr != NULL)
 		data = ((const struct kvr_wire_response *)kvr_frame_body(
@@ -854,7 +797,7 @@ void legs_decode_item(struct lcore *lc, struct pool *d, struct kvr_flight *r, co
 {
 	const struct why why = {.prefill = PC_FINISHED};
 
-	legs_resend_stop(d, r);
+	send_stop(d, r);
 	if (n->tokens != 0 || (n->flags & KVR_PROG_F_FIRST) != 0)
 		happened(lc, d, r->legs, KVR_LEGS_DECODE_OUTPUT, &why);
 	else

@@ -22,10 +22,11 @@ static void stage_add(struct stage_work *w, uint64_t items, uint64_t cycles)
 			      memory_order_relaxed);
 }
 
-static void stage_depth(struct stage_work *w, uint64_t depth)
+/* Single writer, as above. */
+static void most(_Atomic uint64_t *word, uint64_t v)
 {
-	if (depth > atomic_load_explicit(&w->depth, memory_order_relaxed))
-		atomic_store_explicit(&w->depth, depth, memory_order_relaxed);
+	if (unlikely(v > atomic_load_explicit(word, memory_order_relaxed)))
+		atomic_store_explicit(word, v, memory_order_relaxed);
 }
 
 /* Time since the last lap, charged to `stage` when it did something. */
@@ -37,6 +38,7 @@ static uint64_t lap(struct lcore *lc, enum stage stage, uint32_t items, uint64_t
 		return since;
 	now = rte_rdtsc();
 	stage_add(&lc->work[stage], items, now - since);
+	most(&lc->work[stage].longest, now - since);
 	return now;
 }
 
@@ -58,10 +60,12 @@ static void calls_poll(struct lcore *lc)
 
 void lcore_turn(struct lcore *lc)
 {
-	uint64_t t = rte_rdtsc();
+	const uint64_t begin = rte_rdtsc();
+	uint64_t t = begin;
 	uint32_t n;
 
 	lc->now_ns = tsc_ns(lc->rt, t);
+	lc->send_left = SEND_TURN_BYTES;
 	/* Pairs with the release store in publish_view(). */
 	lc->view = atomic_load_explicit(&lc->rt->view, memory_order_acquire);
 
@@ -72,20 +76,22 @@ void lcore_turn(struct lcore *lc)
 		t = lap(lc, STAGE_SCORE, n, t);
 	}
 	for (uint32_t i = 0; i < lc->n_event; i++) {
-		stage_depth(&lc->work[STAGE_EVENT], rte_ring_count(lc->event_pool[i]->events));
+		most(&lc->work[STAGE_EVENT].depth, rte_ring_count(lc->event_pool[i]->events));
 		t = lap(lc, STAGE_EVENT, event_poll(lc, lc->event_pool[i]), t);
 	}
 	for (uint32_t i = 0; i < lc->n_sched; i++) {
-		stage_depth(&lc->work[STAGE_SCHED], rte_ring_count(lc->sched_pool[i]->notes));
+		most(&lc->work[STAGE_SCHED].depth, rte_ring_count(lc->sched_pool[i]->notes));
 		t = lap(lc, STAGE_SCHED, sched_poll(lc, lc->sched_pool[i]), t);
 	}
 	if (lc->egress != NULL) {
 		n = out_egress(lc);
 		for (uint32_t i = 0; i < lc->rt->n_ports; i++)
 			n += kvr_port_flush(lc->queue[i]);
-		lap(lc, STAGE_EGRESS, n, t);
+		t = lap(lc, STAGE_EGRESS, n, t);
 	}
+	most(&lc->longest_turn, t - begin);
 	calls_poll(lc);
+	frames_poll(lc);
 	rte_rcu_qsbr_quiescent(lc->rt->qsbr, lc->qsbr_id);
 }
 

@@ -94,8 +94,7 @@ void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
 	rte_pktmbuf_free(m);
 }
 
-/* Room for a header and @p len bytes of body; NULL is counted. */
-static struct kvr_wire_hdr *frame_new(struct lcore *lc, struct rte_mbuf **m, size_t len)
+struct kvr_wire_hdr *out_frame_new(struct lcore *lc, struct rte_mbuf **m, size_t len)
 {
 	struct kvr_wire_hdr *h = NULL;
 
@@ -115,7 +114,7 @@ void out_message(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint
 	const struct kvr_wire_ids ids = {source, id, handle, lc->rt->epoch, 0};
 	const size_t padded = RTE_ALIGN_CEIL(len, 8u);
 	struct rte_mbuf *m;
-	struct kvr_wire_hdr *h = frame_new(lc, &m, padded);
+	struct kvr_wire_hdr *h = out_frame_new(lc, &m, padded);
 
 	if (unlikely(h == NULL))
 		return;
@@ -129,7 +128,7 @@ void out_message(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint
 void out_frame(struct lcore *lc, const struct kvr_path *to, const void *frame, size_t len)
 {
 	struct rte_mbuf *m;
-	struct kvr_wire_hdr *h = frame_new(lc, &m, len - FRAME_HDR);
+	struct kvr_wire_hdr *h = out_frame_new(lc, &m, len - FRAME_HDR);
 
 	if (unlikely(h == NULL))
 		return;
@@ -190,17 +189,9 @@ void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 	rte_pktmbuf_free(m);
 }
 
-static void dispatch_header(struct lcore *lc, struct rte_mbuf *m, const struct job *j,
-			    const struct dispatch_fields *f)
+void out_dispatch_fields(const struct lcore *lc, const struct job *j,
+			 const struct dispatch_fields *f, struct kvr_wire_request *q)
 {
-	struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, struct kvr_wire_hdr *);
-	struct kvr_wire_request *q = (void *)(h + 1);
-
-	h->kind = KVR_DISPATCH;
-	h->handle = f->handle;
-	h->epoch = lc->rt->epoch;
-	if (h->frag_off != 0)
-		return;
 	if (!lc->rt->rules[j->client.port].cookie)
 		q->flags |= KVR_REQ_F_UNPROVEN;
 	q->worker = f->worker;
@@ -216,115 +207,24 @@ static void dispatch_header(struct lcore *lc, struct rte_mbuf *m, const struct j
 	q->client_frame = (uint16_t)out_limit(lc, &j->client);
 }
 
-/* Frames of a longer message; larger than the worker's path takes, they are cut anew. */
-static void dispatch_frames(struct lcore *lc, const struct frame_list *l, const struct kvr_path *to)
+static void dispatch_header(struct lcore *lc, struct rte_mbuf *m, const struct job *j,
+			    const struct dispatch_fields *f)
 {
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(l->m[0], const struct kvr_wire_hdr *);
-	const uint32_t limit = out_limit(lc, to);
+	struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, struct kvr_wire_hdr *);
+	struct kvr_wire_request *q = (void *)(h + 1);
 
-	if (l->m[0]->pkt_len <= limit) { /* the first is as long as any */
-		for (uint32_t i = 0; i < l->n; i++)
-			out_send_fitting(lc, l->m[i], to);
-		return;
-	}
-	for (uint32_t i = 0; i < l->n; i++) {
-		const struct kvr_wire_hdr *f = rte_pktmbuf_mtod(l->m[i], const void *);
-
-		lc->slices[i] = (struct kvr_slice){kvr_frame_body(f), f->frag_len};
-	}
-	in_count(lc, IN_SPLIT);
-	send_cut(lc, h, lc->slices, l->n, to, limit);
-	for (uint32_t i = 0; i < l->n; i++)
-		rte_pktmbuf_free(l->m[i]);
+	h->kind = KVR_DISPATCH;
+	h->handle = f->handle;
+	h->epoch = lc->rt->epoch;
+	out_dispatch_fields(lc, j, f, q);
 }
 
 void out_dispatch(struct lcore *lc, struct job *j, const struct kvr_path *to,
 		  const struct dispatch_fields *f)
 {
-	if (likely(j->frame != NULL)) {
-		dispatch_header(lc, j->frame, j, f);
-		out_send(lc, j->frame, to);
-		j->frame = NULL;
-		return;
-	}
-	for (uint32_t i = 0; i < j->frames->n; i++)
-		dispatch_header(lc, j->frames->m[i], j, f);
-	dispatch_frames(lc, j->frames, to);
-	j->frames->n = 0;
-}
-
-/* Is fragment number @p k one of those asked for? */
-static bool lacks(const struct kvr_wire_missing *lack, uint32_t k)
-{
-	const uint32_t at = (k - lack->first) / 64;
-	uint64_t word;
-
-	if (k < lack->first || at >= lack->n_words)
-		return false;
-	memcpy(&word, (const uint8_t *)(lack + 1) + at * 8u, sizeof(word));
-	return (word >> k % 64 & 1) != 0;
-}
-
-/* Body bytes of fragment @p k of the job's message, cut into @p unit, to @p dst. */
-static void copy_part(const struct job *j, uint32_t off, uint32_t len, uint8_t *dst)
-{
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(j->frames->m[0], const void *);
-	const uint32_t unit = h->frag_len; /* all but the last are as long */
-
-	while (len > 0) {
-		const struct kvr_wire_hdr *f =
-			rte_pktmbuf_mtod(j->frames->m[off / unit], const void *);
-		const uint32_t n = RTE_MIN(len, f->frag_len - off % unit);
-
-		memcpy(dst, (const uint8_t *)(f + 1) + off % unit, n);
-		dst += n;
-		off += n;
-		len -= n;
-	}
-}
-
-void out_again(struct lcore *lc, const struct job *j, const struct kvr_path *to,
-	       const struct kvr_wire_missing *lack, uint32_t max)
-{
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(j->frames->m[0], const void *);
-	const struct kvr_wire_ids ids = {h->source, h->id, h->handle, h->epoch, h->msg_seq};
-	/* In the client's cut when the path takes it. */
-	const uint32_t limit = RTE_MIN(out_limit(lc, to), j->frames->m[0]->pkt_len);
-	struct kvr_frag frag;
-	uint32_t off, len;
-
-	if (kvr_frag_init(&frag, h->kind, &ids, h->msg_len, limit) < 0) {
-		in_count(lc, IN_UNSENDABLE);
-		return;
-	}
-	if (lack != NULL &&
-	    (lack->msg_seq != h->msg_seq || lack->msg_len != h->msg_len || lack->unit != frag.unit))
-		return;
-	for (uint32_t k = 0; k < frag.n_frames && max > 0; k++) {
-		uint8_t hdr[sizeof(*h)];
-		struct kvr_wire_hdr *out;
-		struct rte_mbuf *m;
-
-		if (lack != NULL && !lacks(lack, k))
-			continue;
-		max--;
-		kvr_frag_seek(&frag, k);
-		kvr_frag_next(&frag, hdr, &off, &len);
-		out = frame_new(lc, &m, len);
-		if (unlikely(out == NULL))
-			return; /* it is asked for again */
-		memcpy(out, hdr, sizeof(hdr));
-		copy_part(j, off, len, (uint8_t *)(out + 1));
-		out_send_fitting(lc, m, to);
-	}
-}
-
-void out_dispatch_copy(struct lcore *lc, const struct job *j, const struct kvr_path *to,
-		       const struct dispatch_fields *f)
-{
-	for (uint32_t i = 0; i < j->frames->n; i++)
-		dispatch_header(lc, j->frames->m[i], j, f);
-	out_again(lc, j, to, NULL, UINT32_MAX);
+	dispatch_header(lc, j->frame, j, f);
+	out_send(lc, j->frame, to);
+	j->frame = NULL;
 }
 
 static uint32_t egress(struct lcore *lc, struct rte_ring *r)

@@ -184,6 +184,7 @@ static void pool_fini(struct pool *p)
 			 n.type == NOTE_SESSION_RELEASE || n.type == NOTE_MISSING)
 			rte_pktmbuf_free(n.ptr);
 	}
+	rte_pktmbuf_free(p->event_open.m);
 	while (p->events != NULL && rte_ring_dequeue_elem(p->events, &e, sizeof(e)) == 0)
 		rte_pktmbuf_free(e.m);
 	for (uint32_t i = 0; p->requests != NULL && i < kvr_flight_size(p->requests); i++) {
@@ -192,7 +193,7 @@ static void pool_fini(struct pool *p)
 		if ((r->state == KVR_RQ_QUEUED || r->state == KVR_RQ_HELD) && r->job != NULL)
 			job_free(&p->rt->control, r->job);
 		if (r->state != KVR_RQ_FREE)
-			keep_end(r);
+			send_end(r);
 	}
 	sessions_destroy(p);
 	kvr_sched_destroy(p->sched);
@@ -238,6 +239,7 @@ static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_c
 	TAILQ_INIT(&p->aborts);
 	for (uint32_t i = 0; i < LEG_STEPS; i++)
 		TAILQ_INIT(&p->resends[i]);
+	TAILQ_INIT(&p->sends);
 	TAILQ_INIT(&p->lost);
 	kvr_rand_init(&p->rand, rte_rand());
 	rc = pool_sched(p, c);

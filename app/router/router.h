@@ -49,8 +49,10 @@
 #include "kvr_cookie.h"
 #include "kvr_disagg.h"
 #include "kvr_flight.h"
+#include "kvr_hash.h"
 #include "kvr_hints.h"
 #include "kvr_legs.h"
+#include "kvr_message.h"
 #include "kvr_port.h"
 #include "kvr_prefix.h"
 #include "kvr_reasm.h"
@@ -66,7 +68,8 @@ struct lcore;
 struct pool;
 struct router;
 
-#define BURST 32u
+#define BURST	      32u
+#define SENDING_WORDS ((KVR_WIRE_MAX_FRAGMENTS + 63) / 64)
 /* Most jobs one turn of an ingress lcore can make: a burst from every port, and fragments that
  * other lcores have received, any of which may be the last of its message. */
 #define JOINS_TURN (4u * BURST)
@@ -137,6 +140,7 @@ struct prediction {
 
 /** Frames of a ROUTE longer than one; buf_get() of router::frame_lists. */
 struct frame_list {
+	struct frame_list *next; /* in the queue of an lcore */
 	uint32_t n;
 	uint32_t pad;
 	struct rte_mbuf *m[];
@@ -159,6 +163,25 @@ struct job_session {
 	uint64_t closing;
 	uint32_t closing_epoch;
 };
+
+struct kvr_flight;
+
+/** A DISPATCH of several frames on its way to a worker, until it is acknowledged. send_dp.c;
+ * scheduler lcore. Valid from send_start() on but for `on`. */
+struct sending {
+	TAILQ_ENTRY(sending) link; /* in pool::sends while `on` */
+	struct kvr_flight *r;
+	uint64_t due_ns;	      /* of the next slice */
+	uint32_t gap_ns;	      /* between its frames, grows with losses */
+	uint32_t limit;		      /* largest frame it is cut to */
+	uint32_t n_frames;	      /* of the message */
+	uint32_t next;		      /* fragment of the first copy; n_frames: all are out */
+	uint32_t n_lack;	      /* bits set in lack[] */
+	bool on;		      /* there is something to send now */
+	uint64_t lack[SENDING_WORDS]; /* fragments to send again, while n_lack > 0 */
+};
+
+TAILQ_HEAD(sending_list, sending);
 
 /**
  * One ROUTE from its arrival to its dispatch or refusal. From pool::jobs. Written by the ingress
@@ -197,7 +220,8 @@ struct job {
 	uint32_t share_frames;
 	uint8_t excess_of;	       /* refused SourceLimit: enum kvr_wire_source_limit */
 	struct kvr_share_state excess; /* ... and how much it was */
-	struct kvr_sched_req req;      /* points at the next five */
+	struct sending sending;
+	struct kvr_sched_req req; /* points at the next five */
 	struct kvr_sched_hints hints;
 	struct kvr_sched_override over;
 	struct kvr_sched_str required[KVR_HINTS_MAX_TAINTS];
@@ -240,6 +264,7 @@ struct legs {
 	char taint[KVR_WORKER_TEXT];
 	char host[KVR_WORKER_TEXT];
 	TAILQ_ENTRY(legs) lost_link;
+	struct sending sending[2];   /* of the decode leg, of the prefill leg */
 	struct kvr_overlap *overlap; /* with the prefill pool's caches; follows the struct */
 };
 
@@ -255,9 +280,10 @@ enum stage { STAGE_INGRESS, STAGE_SCORE, STAGE_EVENT, STAGE_SCHED, STAGE_EGRESS,
 /** Work of one stage on one lcore. Lcore: rw, telemetry: ro (relaxed words). */
 struct stage_work {
 	_Atomic uint64_t items;
-	_Atomic uint64_t bursts; /* polls that found work */
-	_Atomic uint64_t cycles; /* of those */
-	_Atomic uint64_t depth;	 /* most ring entries seen by one poll */
+	_Atomic uint64_t bursts;  /* polls that found work */
+	_Atomic uint64_t cycles;  /* of those */
+	_Atomic uint64_t depth;	  /* most ring entries seen by one poll */
+	_Atomic uint64_t longest; /* most cycles of one poll */
 };
 
 /** A function for a packet lcore to run, see call_start(). It does a little and returns false when
@@ -292,6 +318,23 @@ struct event_share {
 	uint32_t head, tail; /* frames ever put there, and given back */
 };
 
+/** The message in fragments that an ingress lcore reads, and those that wait for that: read_dp.c.
+ */
+struct reading {
+	struct frame_list *first, *last; /* the first is being read when `open` */
+	uint32_t frames;		 /* of all */
+	bool open;
+	bool tokens;   /* that are hashed */
+	uint32_t unit; /* body bytes of each frame but the last */
+	uint32_t len;
+	uint32_t at; /* body bytes read so far */
+	struct job *j;
+	struct kvr_request q;
+	struct kvr_tlv_iter mm; /* of `stream` */
+	struct kvr_hash_stream stream;
+	struct kvr_digest digest;
+};
+
 struct lcore {
 	struct router *rt;
 	uint32_t index;
@@ -308,6 +351,8 @@ struct lcore {
 	struct rte_mempool *mbufs; /* for answers */
 	struct kvr_reasm *reasm;
 	uint32_t moved[KVR_ROUTER_MAX_POOLS]; /* frames of fragmented messages given to pools */
+	struct reading reading;
+	struct frame_list *trash; /* messages whose frames are being freed */
 	/* ingress lcores: senders of frames with a good cookie, and all others */
 	struct kvr_source_table *proven;
 	struct kvr_source_table *sources;
@@ -323,12 +368,12 @@ struct lcore {
 	uint64_t full_since_ns;	  /* last receive burst that was not full */
 	uint32_t handed;	  /* frames of this poll that went to another lcore's `joins` */
 	_Atomic uint64_t read_up; /* grows when all is read that had arrived some turns ago */
+	uint32_t send_left;	  /* bytes of long messages that may still leave in this turn */
 	uint32_t n_jobs;
 	struct job *job[JOBS_MAX]; /* scored together */
-	struct kvr_slice slices[KVR_WIRE_MAX_FRAGMENTS];
-	struct kvr_slice cut[2 * KVR_WIRE_MAX_FRAGMENTS + 2]; /* a message with other hints */
 	uint8_t *hints; /* KVR_WIRE_MAX_HINTS bytes to write them to; lcores that schedule a pair */
 	struct stage_work work[STAGES];
+	_Atomic uint64_t longest_turn; /* cycles, up to the last stage that found work; as `work` */
 	unsigned int qsbr_id;
 	unsigned int lcore_id; /* EAL's */
 } __rte_cache_aligned;
@@ -389,8 +434,12 @@ struct pool {
 	struct kvr_stats *stats;
 	struct kvr_stats *event_stats;
 	/* event lcore */
-	struct event_cursor *cursor; /* per dense rank */
-	uint64_t expire_ns;	     /* next kvr_prefix_expire() */
+	struct event_cursor *cursor;  /* per dense rank */
+	struct event_note event_open; /* goes on in the next turn; m NULL: none */
+	uint64_t event_skip;	      /* events of it that are done, when it is of a dump */
+	uint32_t event_at;	      /* blocks of the event after those that are done */
+	bool event_dear;	      /* room is being made: small pieces */
+	uint64_t expire_ns;	      /* next kvr_prefix_expire() */
 	/* event lcore: w, that ingress lcore: r; publishes nothing */
 	_Atomic uint32_t events_done[KVR_ROUTER_MAX_LCORES];
 	/* scheduler lcore */
@@ -409,7 +458,8 @@ struct pool {
 	struct rte_mempool *legs;		   /* decode pool */
 	struct kvr_rand rand;			   /* decode pool: rooms */
 	struct kvr_disagg disagg;		   /* prefill pool: whether it takes part */
-	struct kvr_flight_list resends[LEG_STEPS]; /* legs without DISPATCH_ACK, by wait */
+	struct kvr_flight_list resends[LEG_STEPS]; /* DISPATCH without an answer, by wait */
+	struct sending_list sends;		   /* that have something to send */
 	struct legs_list lost; /* decode pool: prefill worker gone, not dealt with yet */
 	uint32_t n_prefilling; /* decode pool: decode leg not decided yet */
 	/* control: w; scheduler: r */

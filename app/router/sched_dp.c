@@ -73,7 +73,7 @@ void sched_step(struct kvr_flight *r, enum kvr_life_event event)
 	assert(v == KVR_LIFE_GO);
 	RTE_SET_USED(v);
 	if (next != KVR_RQ_DISPATCHED)
-		keep_end(r);
+		send_end(r);
 	if (event == KVR_LIFE_SEND)
 		r->sent = 1;
 	r->state = (uint8_t)next;
@@ -94,7 +94,7 @@ void sched_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r
 		a.cached_tokens = r->cached_tokens;
 		a.state = r->state == KVR_RQ_DISPATCHED ? KVR_STATE_DISPATCHED : KVR_STATE_RUNNING;
 		a.path = r->path;
-		a.flags = keep_job(r) != NULL || r->legs != NULL ? KVR_ACC_F_KEPT : 0;
+		a.flags = send_kept(r) ? KVR_ACC_F_KEPT : 0;
 	}
 	if (a.path == KVR_PATH_BOOTSTRAP || a.path == KVR_PATH_SYNC) {
 		a.prefill_worker = r->prefill_worker;
@@ -237,7 +237,7 @@ void sched_end(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool
 	r->booked = 0;
 	if (r->state == KVR_RQ_HELD && r->legs == NULL)
 		job_free(lc, r->job);
-	keep_end(r);
+	send_end(r);
 	session_ended(lc, p, r, how);
 	r->job = NULL;
 	pool_count(p, how, 1);
@@ -297,7 +297,8 @@ static void leave_queue(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 
 /* ---- decisions ---- */
 
-/* Send the job's frames to the worker of the slot; takes the frames, keeps the job. */
+/* Send the job's message to the worker of the slot. One frame is taken from the job; a job of
+ * several is the slot's until they are out, or acknowledged: send_job(). */
 static void dispatch(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j)
 {
 	struct dispatch_fields f = {
@@ -312,10 +313,11 @@ static void dispatch(struct lcore *lc, struct pool *p, struct kvr_flight *r, str
 
 	sched_step(r, KVR_LIFE_SEND);
 	kvr_flight_publish(r); /* before this its worker has nothing to say about it */
-	if (unlikely(j->frames != NULL) && keep_start(lc, r, j))
-		out_dispatch_copy(lc, j, agent_path(lc, &r->relay), &f);
-	else
-		out_dispatch(lc, j, agent_path(lc, &r->relay), &f);
+	if (unlikely(j->frames != NULL)) {
+		send_start(lc, p, r, j);
+		return;
+	}
+	out_dispatch(lc, j, agent_path(lc, &r->relay), &f);
 	pool_count(p, PC_DISPATCHES, 1);
 }
 
@@ -355,7 +357,7 @@ void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 		predict(lc, p, j, r->rank, r->relay.worker);
 	dispatch(lc, p, r, j);
 	sched_accepted(lc, p, r);
-	if (keep_job(r) != j)
+	if (send_job(r) != j)
 		job_free(lc, j);
 }
 
@@ -454,7 +456,6 @@ static void on_loads(struct lcore *lc, struct pool *p, const struct note *n)
 	struct kvr_wire_hdr h = *job_header(j);
 	uint32_t ranks;
 
-	fragments_taken(lc, j);
 	overlap_view(j->overlap, &ov);
 	kvr_sched_pending(p->sched, &waiting);
 	ranks = kvr_sched_loads(p->sched, &j->req, &ov, lc->now_ns, p->loads, p->max_ranks);
@@ -505,14 +506,15 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *r, str
 		reject_job(lc, j, KVR_E_DUPLICATE_REQUEST, NULL);
 		return;
 	}
-	/* Legs and what is kept are sent again by the router itself. */
+	/* Legs, and messages of several frames while they are here, are sent again by the router
+	 * itself. */
 	if (r->state == KVR_RQ_DISPATCHED && (j->flags & KVR_REQ_F_RESEND) != 0 &&
-	    r->legs == NULL && keep_job(r) == NULL) {
+	    r->legs == NULL && send_job(r) == NULL) {
 		r->attempt++;
 		dispatch(lc, p, r, j);
 	}
 	sched_accepted(lc, p, r);
-	if (keep_job(r) != j)
+	if (send_job(r) != j)
 		job_free(lc, j);
 }
 
@@ -524,7 +526,6 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 	struct kvr_flight *r;
 	enum kvr_wire_code code;
 
-	fragments_taken(lc, j);
 	pool_count(p, PC_ROUTES, 1);
 	if (j->req.query_only) {
 		answer_query(lc, p, j);
@@ -804,7 +805,7 @@ static void on_missing(struct lcore *lc, struct pool *p, const struct note *n)
 	struct kvr_flight *r = kvr_flight_by_handle(p->requests, n->handle);
 
 	if (r != NULL)
-		keep_missing(lc, r, kvr_frame_body(h));
+		send_missing(lc, p, r, kvr_frame_body(h));
 	rte_pktmbuf_free(n->ptr);
 }
 
@@ -885,7 +886,7 @@ static void timers(struct lcore *lc, struct pool *p)
 		TAILQ_INSERT_TAIL(&p->aborts, r, abort_link);
 		abort_send(lc, p, r);
 	}
-	legs_resend(lc, p);
+	send_poll(lc, p);
 	session_timers(lc, p);
 }
 

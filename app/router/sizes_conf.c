@@ -34,8 +34,10 @@ int kvr_router_conf_sizes(struct kvr_router_conf *c, char *err, size_t errlen)
 		.n_ports = c->n_ports,
 		.n_ingress = c->n_ingress,
 		.n_pools = c->n_pools,
-		/* Notes and events of each pool, egress of each ingress lcore, control. */
-		.rings = 2 * c->n_pools + c->n_ingress + 1 + joins,
+		/* Notes and events of each pool, egress of each ingress lcore; fragments on their
+		 * way to the ingress lcore that joins them. What goes to control is copied, and
+		 * what it sends has buffers of its own. */
+		.rings = 2 * c->n_pools + c->n_ingress + joins,
 		.joins = joins,
 		.apart = c->n_lcores > c->n_ingress,
 		.max_frame = KVR_WIRE_MAX_FRAME,

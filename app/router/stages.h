@@ -14,6 +14,8 @@
 /** Whether the same message may succeed later. */
 enum refusal_retry { RETRY_BY_CODE, RETRY_YES, RETRY_NO };
 
+struct dispatch_msg;
+
 /** What a REJECTED says; all but `code` may be left 0. */
 struct refusal {
 	enum kvr_wire_code code;
@@ -49,9 +51,9 @@ struct lcore *fragment_joiner(struct lcore *lc, const struct kvr_path *from);
 /** Give up and ask for what is due. */
 void fragments_poll(struct lcore *lc);
 
-/** The scheduler has taken the job: its frames are not the ingress lcore's any more. Idempotent.
- * Scheduler lcore. */
-void fragments_taken(const struct lcore *lc, struct job *j);
+/** The job's frames do not count at its ingress lcore any more: they are freed, or counted as
+ * waiting. Idempotent. Scheduler lcore. */
+void fragments_taken(struct job *j);
 
 /** No scheduler will take it. The ingress lcore that made it. */
 void fragments_back(struct lcore *lc, struct job *j);
@@ -127,15 +129,59 @@ void share_event_done(struct pool *p, const struct event_note *n);
 /** HEARTBEAT: mark it and answer. */
 void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
+/* ---- read_dp.c: messages in fragments that are whole. Ingress lcores ---- */
+
+/** All frames of a request are here, which it takes: it becomes a job within some turns. */
+void read_start(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from);
+
+/** Read on, as far as a turn allows. */
+void read_poll(struct lcore *lc);
+
+/** Give up what is being read; at the stop. */
+void read_drop(struct lcore *lc);
+
+/** Free the frames of a message: few at once, many over the lcore's next turns. */
+void frames_drop(struct lcore *lc, struct frame_list *l);
+void frames_poll(struct lcore *lc);
+
 /* ---- job_dp.c ---- */
 
 /**
- * Make a job of a whole ROUTE message and put it into the lcore's batch.
- * @return KVR_OK: the job has taken @p m or @p list; else the code, and the caller keeps them;
- * details and text of what is wrong, where there are any, are in *why.
+ * Make a job of a ROUTE message of one frame and put it into the lcore's batch.
+ * @return KVR_OK: the job has taken @p m; else the code, and the caller keeps it; details and text
+ * of what is wrong, where there are any, are in *why.
  */
 enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
-			   struct frame_list *list, struct refusal *why);
+			   struct refusal *why);
+
+/** The steps of that. A job of @p p without a message; NULL: there are no more. */
+struct job *job_new(struct lcore *lc, struct pool *p);
+
+/** The pool that is meant is none of this router's: what it has instead goes to *why. @return the
+ * code. */
+enum kvr_wire_code job_unknown_pool(const struct router *rt, uint32_t id, struct refusal *why);
+
+/** What the request says against the pool it is for; details and text of it go to *why. */
+enum kvr_wire_code job_check(const struct pool *p, const struct kvr_wire_request *f,
+			     struct refusal *why);
+
+/** Fill in all but hashes; @p raw are the hints, in memory that lasts as long as the job. */
+enum kvr_wire_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_hdr *h,
+			     const struct kvr_request *q, const void *raw, struct kvr_hints *hints);
+
+/** Room for @p n_hashes in j->hash_buf. */
+enum kvr_wire_code job_hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes);
+
+/** Begin to hash the tokens of the job; @p mm is the stream's as long as that lasts. */
+void job_hash_begin(const struct job *j, const struct kvr_hints *h, struct kvr_tlv_iter *mm,
+		    struct kvr_hash_stream *stream);
+
+/** Whether copies of the message are compared by their digest. */
+bool job_compared(const struct job *j);
+
+/** It has its hashes and its digest: into the batch. On failure the caller keeps the job. */
+enum kvr_wire_code job_end(struct lcore *lc, struct job *j, const struct kvr_path *from,
+			   uint16_t client_frame);
 
 /** Score the lcore's batch and hand it to the schedulers. */
 void jobs_flush(struct lcore *lc);
@@ -149,14 +195,16 @@ void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov);
 /** Header of the first frame of the job's message. */
 const struct kvr_wire_hdr *job_header(const struct job *j);
 
-/** The body of the job's message as lc->slices. @return how many. */
-uint32_t job_slices(struct lcore *lc, const struct job *j);
+/** Bytes [off, off + len) of the body of a message, which has as many, to @p dst: its frames but
+ * the last carry @p unit bytes, so there is nothing to search. */
+void frames_part(struct rte_mbuf *const m[], uint32_t unit, uint32_t off, uint32_t len, void *dst);
+void job_part(const struct job *j, uint32_t off, uint32_t len, void *dst);
 
 /** Pool of a number on the wire, or NULL. */
 struct pool *pool_by_id(struct router *rt, uint32_t id);
 
 /** Free a job that has not been handed to a scheduler, and whatever frames it has. Any lcore. */
-void job_drop(struct job *j);
+void job_drop(struct lcore *lc, struct job *j);
 
 /* ---- held_dp.c: jobs at their pool's scheduler lcore, and nowhere else ---- */
 
@@ -321,33 +369,61 @@ void legs_dropped(struct pool *p, struct kvr_flight *r);
 /** Requests whose prefill worker has gone since the last call. */
 void legs_lost(struct lcore *lc, struct pool *d);
 
-/** DISPATCH again of legs, and of what is kept, that were not acknowledged. */
-void legs_resend(struct lcore *lc, struct pool *p);
+/** The message of a leg as its worker gets it; hints in lc->hints. */
+void legs_message(struct lcore *lc, const struct pool *p, const struct kvr_flight *r,
+		  struct dispatch_msg *d);
 
-/** Send it again after a while that doubles with r->attempt, which may not change in between. */
-void legs_resend_start(struct lcore *lc, struct pool *p, struct kvr_flight *r);
-void legs_resend_stop(struct pool *p, struct kvr_flight *r);
+/* ---- send_dp.c: DISPATCH of several frames; scheduler lcore ---- */
 
-/* ---- keep_dp.c: DISPATCH of several frames; scheduler lcore ---- */
+#define SEND_TURN_BYTES 32768u /* of an lcore: 8 to 15 us of copying */
 
-/** Keep the message of a request that is about to be sent. @return false: no room, or not one that
- * is kept; the caller keeps the job. */
-bool keep_start(struct lcore *lc, struct kvr_flight *r, struct job *j);
+/** A DISPATCH: the client's message with another header, fixed part and perhaps hints. */
+struct dispatch_msg {
+	const struct job *j;
+	struct kvr_wire_hdr h;
+	struct kvr_wire_request q;
+	uint32_t hints_off; /* bytes [hints_off, body_off) of the client's message ... */
+	uint32_t body_off;
+	uint32_t hints_len; /* ... are these instead */
+	const void *hints;
+};
 
-/** What is kept of a request, or NULL: in the place of the job of one that waits. */
-static inline struct job *keep_job(const struct kvr_flight *r)
+/** Send the message of a slot that is DISPATCHED, in slices from this turn on, and repeat it until
+ * send_stop(). Takes @p j, for a slot with legs NULL. */
+void send_start(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j);
+
+/** The job of a message that is being sent or kept, or NULL: in the place of that of one that
+ * waits.
+ */
+static inline struct job *send_job(const struct kvr_flight *r)
 {
 	return r->state == KVR_RQ_DISPATCHED && r->legs == NULL ? r->job : NULL;
 }
 
-/** It is not needed any more. Idempotent; before the request leaves its state. */
-void keep_end(struct kvr_flight *r);
+/** Whether the router repeats the DISPATCH by itself. */
+static inline bool send_kept(const struct kvr_flight *r)
+{
+	const struct job *j = send_job(r);
 
-/** Nobody has acknowledged it. */
-void keep_again(struct lcore *lc, struct kvr_flight *r);
+	return r->legs != NULL || (j != NULL && j->held != 0);
+}
+
+/** Neither send nor repeat it. Idempotent; while the slot still has its job or legs. */
+void send_stop(struct pool *p, struct kvr_flight *r);
+
+/** What has not been sent of the slot's first copy goes out now, whatever it costs: it is aborted
+ * next, and its worker must have the whole message for that. */
+void send_rest(struct lcore *lc, struct pool *p, struct kvr_flight *r);
+
+/** The same, and give back the job, if it is the slot's alone. */
+void send_end(struct kvr_flight *r);
 
 /** The worker says what it lacks. */
-void keep_missing(struct lcore *lc, struct kvr_flight *r, const struct kvr_wire_missing *lack);
+void send_missing(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+		  const struct kvr_wire_missing *lack);
+
+/** Once a turn: the next slices, and what nobody has acknowledged. */
+void send_poll(struct lcore *lc, struct pool *p);
 
 /* ---- out_dp.c ---- */
 
@@ -390,18 +466,16 @@ struct dispatch_fields {
 	bool direct; /* the agent may send items to the client itself */
 };
 
-/** Send the frames of @p j as DISPATCH; takes the frames, leaves the job. */
+/** Send the one frame of @p j as DISPATCH; takes the frame, leaves the job. */
 void out_dispatch(struct lcore *lc, struct job *j, const struct kvr_path *to,
 		  const struct dispatch_fields *f);
 
-/** The same with copies: the job keeps its frames, of which there are several. */
-void out_dispatch_copy(struct lcore *lc, const struct job *j, const struct kvr_path *to,
-		       const struct dispatch_fields *f);
+/** Fill the fixed part of a ROUTE in. */
+void out_dispatch_fields(const struct lcore *lc, const struct job *j,
+			 const struct dispatch_fields *f, struct kvr_wire_request *q);
 
-/** Copies of fragments that out_dispatch_copy() has sent: the first @p max of those that @p lack
- * names, or of all when it is NULL. */
-void out_again(struct lcore *lc, const struct job *j, const struct kvr_path *to,
-	       const struct kvr_wire_missing *lack, uint32_t max);
+/** Room for a header and @p len bytes of body in a new frame; NULL is counted. */
+struct kvr_wire_hdr *out_frame_new(struct lcore *lc, struct rte_mbuf **m, size_t len);
 
 /** Send the frames that other lcores left in this lcore's egress ring. @return frames. */
 uint32_t out_egress(struct lcore *lc);

@@ -364,6 +364,8 @@ static struct rte_tel_data *stage_dict(const struct stage_work *w)
 	rte_tel_data_add_dict_u64(d, "cycles_per_burst", bursts != 0 ? cycles / bursts : 0);
 	rte_tel_data_add_dict_u64(d, "max_ring_depth",
 				  atomic_load_explicit(&w->depth, memory_order_relaxed));
+	rte_tel_data_add_dict_u64(d, "max_cycles",
+				  atomic_load_explicit(&w->longest, memory_order_relaxed));
 	return d;
 }
 
@@ -375,6 +377,8 @@ static struct rte_tel_data *lcore_dict(const struct lcore *lc, uint32_t cpu)
 		return NULL;
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "cpu", cpu);
+	rte_tel_data_add_dict_u64(d, "max_turn_cycles",
+				  atomic_load_explicit(&lc->longest_turn, memory_order_relaxed));
 	for (int i = 0; i < STAGES; i++)
 		add_part(d, stage_names[i], stage_dict(&lc->work[i]));
 	return d;
@@ -460,8 +464,8 @@ static const struct kvr_ctl_cmd commands[] = {
 	{"/kvroute/drops", NULL, "what was not served, by reason; zeros left out", cmd_drops},
 	{"/kvroute/log", NULL, "lines logged, dropped for want of room, left out by a limit",
 	 cmd_log},
-	{"/kvroute/stages", NULL, "cycles per item and burst of every stage, ring depths",
-	 cmd_stages},
+	{"/kvroute/stages", NULL,
+	 "cycles per item and burst of every stage, longest turns, ring depths", cmd_stages},
 	{"/kvroute/ingress", NULL, "datagrams by what became of them", cmd_ingress},
 	{"/kvroute/ports", NULL, "counters of every port", cmd_ports},
 	{"/kvroute/balance", NULL, "whether the counters add up", cmd_balance},

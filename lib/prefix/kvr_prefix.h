@@ -65,7 +65,7 @@ struct kvr_prefix_conf {
 	int socket_id;		   /**< NUMA socket, or SOCKET_ID_ANY. */
 	enum kvr_prefix_isa isa;   /**< Forces a code path (tests) [AUTO]. */
 	uint64_t seed;		   /**< Random per start: keeps peers from aiming at a bucket. */
-	uint32_t slice;		   /**< Units of clearing a turn, 16 to 30 ns each [512]. */
+	uint32_t slice;		   /**< Units of clearing a turn, 16 to 50 ns each [256]. */
 };
 
 /** Bits of kvr_overlap.flags: which arrays were written. The device array always is. */

@@ -44,7 +44,7 @@
  * noted for those that have begun, and its books are closed. From then on it scores 0, takes no
  * blocks and no predictions, and its bits are walked in slices: for each run about 200 ns of
  * misses, fetched sixteen runs at a time, and 5 to 15 ns a block when nobody else has it.
- * kvr_prefix_maintain() gives a turn's work (conf.slice, in units of 16 to 30 ns) to all ranks that
+ * kvr_prefix_maintain() gives a turn's work (conf.slice, in units of 16 to 50 ns) to all ranks that
  * wait; what clears and kvr_prefix_ready() do on the spot comes out of the same. The last bit
  * gone, the rank is shown again. So no run is ever owned by two lives of a rank, and splits
  * meanwhile need no rule of their own.
@@ -86,7 +86,7 @@
 #define PFX_TICK_MS   32u			  /* of one bucket */
 #define PFX_LOSSES    256u			  /* losses remembered for readers */
 #define PFX_LINE      512u			  /* runs whose bits of one rank share a line */
-#define PFX_SLICE     512u			  /* units of work a turn: a long run and no more */
+#define PFX_SLICE     256u			  /* units of work a turn, or one long run */
 
 /* An owner word: rank and how many leading blocks of the run it has; 0 is a free place. */
 #define PFX_OWNER(rank, lead) ((uint32_t)(rank) << 16 | (lead))

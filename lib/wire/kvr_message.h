@@ -13,6 +13,8 @@
 
 #include "kvr_hints.h"
 
+#include <stdalign.h>
+
 /** What was wrong, for REJECTED: detail[0] = seen, detail[1] = allowed, and a text. */
 struct kvr_fault {
 	uint64_t seen;
@@ -131,5 +133,21 @@ static inline bool kvr_kv_events_next(struct kvr_kv_iter *it, struct kvr_kv_even
  * checked by kvr_request_parse_slices(). Not keyed: it tells a sender's own messages apart.
  */
 uint64_t kvr_request_digest(const struct kvr_slice *s, uint32_t n);
+
+#define KVR_DIGEST_BYTES 576
+
+/** The same in pieces; fields are private. Owner: rw. */
+struct kvr_digest {
+	alignas(64) uint8_t state[KVR_DIGEST_BYTES];
+};
+
+/** Begin. */
+void kvr_digest_begin(struct kvr_digest *d);
+
+/** The next @p len bytes of what follows the fixed part. */
+void kvr_digest_add(struct kvr_digest *d, const void *p, uint32_t len);
+
+/** The digest of a message with this fixed part. */
+uint64_t kvr_digest_end(const struct kvr_digest *d, const struct kvr_wire_request *fixed);
 
 #endif

@@ -261,10 +261,22 @@ void pipeline_advance(uint32_t ms)
 	pipeline_turn();
 }
 
+/* Long messages are read, sent and applied over turns; sent as time passes. */
+static bool under_way(void)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < rt->n_lcores; i++)
+		any = any || rt->lcore[i]->reading.first != NULL || rt->lcore[i]->trash != NULL;
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		any = any || !TAILQ_EMPTY(&rt->pool[i].sends) || rt->pool[i].event_open.m != NULL;
+	return any;
+}
+
 void pipeline_step(void)
 {
 	threads_pause(); /* time is read by every turn */
-	rt->ns_offset += 1000;
+	rt->ns_offset += under_way() ? 20000 : 1000;
 	rt->last_tick_ns = 0; /* every round ticks */
 	if (threads_used() == NULL) {
 		lcore_turn(rt->lcore[0]);
@@ -297,7 +309,7 @@ void pipeline_turn(void)
 		bool idle = nothing_to_read();
 
 		pipeline_step();
-		idle = idle && (threads_used() == NULL || threads_idle());
+		idle = idle && !under_way() && (threads_used() == NULL || threads_idle());
 		quiet = idle && n_out == before ? quiet + 1 : 0;
 	}
 }

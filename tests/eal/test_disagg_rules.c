@@ -823,6 +823,37 @@ static uint32_t gather(uint64_t worker, uint8_t *msg, uint32_t cap)
 	return have == len ? len : 0;
 }
 
+/* The worker of a leg lacks all of it; nothing when that is one frame. */
+static void lacks_all(uint64_t worker)
+{
+	const uint32_t port = 2000 + (uint32_t)worker;
+	const struct out *o = pipeline_expect(port, KVR_DISPATCH);
+	struct kvr_wire_missing m = {.kind = KVR_DISPATCH, .n_words = 1};
+	struct kvr_wire_ids ids;
+	uint64_t all;
+	uint8_t buf[256];
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(o->hdr.frag_off, 0);
+	CU_ASSERT_PTR_NULL(pipeline_expect(port, KVR_DISPATCH)); /* the first alone */
+	pipeline_flush();
+	if (kvr_frame_whole(&o->hdr)) {
+		pipeline_advance(41);
+		return;
+	}
+	ids = (struct kvr_wire_ids){
+		.source = o->hdr.source, .id = o->hdr.id, .handle = o->hdr.handle, .epoch = 1};
+	m.msg_seq = o->hdr.msg_seq;
+	m.msg_len = o->hdr.msg_len;
+	m.unit = o->hdr.frag_len;
+	all = UINT64_MAX >> (64 - (m.msg_len + m.unit - 1) / m.unit);
+	pipeline_send(port, buf,
+		      (size_t)kvr_put_message(buf, sizeof(buf), KVR_MISSING, &ids,
+					      (struct kvr_slice){&m, sizeof(m)},
+					      (struct kvr_slice){&all, sizeof(all)}));
+	pipeline_turn();
+}
+
 static void check_long(uint64_t worker, uint32_t n, const struct kvr_hints **out)
 {
 	static uint8_t msg[1 << 20];
@@ -845,7 +876,8 @@ static void check_long(uint64_t worker, uint32_t n, const struct kvr_hints **out
 	*out = &h;
 }
 
-/* In one frame or in many, with hints of the client or without: both legs get all of it. */
+/* In one frame or in many, with hints of the client or without: both legs get all of it, and a
+ * worker that has lost some of it says what, and gets that again. */
 static void long_messages(void)
 {
 	static const struct {
@@ -872,6 +904,7 @@ static void long_messages(void)
 		CU_ASSERT_EQUAL(h->lora.len, sizes[i].hints ? 7 : 0);
 		pipeline_flush();
 		pipeline_advance(21); /* again: the first was read to its end above */
+		lacks_all(PAIR_D);
 		check_long(PAIR_D, sizes[i].n, &h);
 		CU_ASSERT_EQUAL(h->bootstrap_port, 8998);
 		CU_ASSERT_EQUAL(h->prefill_worker, PAIR_P);

@@ -15,8 +15,8 @@
 #define BLOCKS	(1u << 22)
 #define CHAIN	128u
 #define UNIT_NS 16u
-/* Frames up to the limit of a turn, the last of them above it, and a slice: 40 to 75 us. */
-#define TURN_MAX 2500u
+/* Events up to the limit of a turn, the last piece above it, and a slice of clearing. */
+#define TURN_MAX (512u + 500u + 300u)
 
 static uint64_t longest, heartbeat_ns;
 static uint32_t epoch[WORKERS + 1];
@@ -159,6 +159,7 @@ static void check_new_life(uint32_t w, uint64_t *busy)
 		kv_send(&f, 1 + w, epoch[w]);
 		pipeline_turn();
 		a = kv_acked();
+		pipeline_flush();
 		*busy += a.code == KVR_KV_BUSY;
 		CU_ASSERT_EQUAL(a.next_event_id, a.code == KVR_KV_OK ? 2 : 0);
 		turn();

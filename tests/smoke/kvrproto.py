@@ -25,6 +25,7 @@ KV_ACK_BODY = struct.Struct('<QQIHH')
 SESSION_BODY = struct.Struct('<IHH')
 LOADS_BODY = struct.Struct('<IIQ')
 RANK_LOADS = struct.Struct('<QIIQQ')
+MISSING_BODY = struct.Struct('<BBHIIIII')
 FRAME_LEAST, FRAME_USUAL, FRAME_MOST = 560, 1432, 8952
 M64 = (1 << 64) - 1
 NONE32 = 0xFFFFFFFF
@@ -275,18 +276,22 @@ def fragments(kind, body, max_frame, unit=None, **fields):
 
 
 class Reassembly:
-    """Joins fragments; one instance for each socket."""
+    """Joins fragments, and knows what is missing; one instance for each socket."""
 
     def __init__(self, lifetime=3.0, most=64):
         self.unfinished, self.lifetime, self.most = {}, lifetime, most
+        self.done = {}  # put together lately: key -> when
 
-    def add(self, header, part, now):
-        """The whole body, or None."""
+    def add(self, header, part, sender, now):
+        """The whole body, None, or 'again': the first fragment of one that has been whole."""
         if header.frag_len == header.msg_len:
             return part
         for key in [k for k, m in self.unfinished.items() if m['since'] + self.lifetime < now]:
             del self.unfinished[key]
+        self.done = {key: since for key, since in self.done.items() if since + self.lifetime >= now}
         key = (header.source, header.kind, header.id, header.msg_seq)
+        if key in self.done:
+            return None if header.frag_off else 'again'
         message = self.unfinished.get(key)
         last = header.frag_off + header.frag_len == header.msg_len
         if header.frag_off + header.frag_len > header.msg_len or not header.frag_len:
@@ -294,7 +299,7 @@ class Reassembly:
         if message is None:
             if len(self.unfinished) >= self.most:
                 del self.unfinished[min(self.unfinished, key=lambda k: self.unfinished[k]['since'])]
-            message = {'since': now, 'len': header.msg_len, 'unit': None, 'parts': {}, 'have': 0}
+            message = {'since': now, 'len': header.msg_len, 'unit': None, 'parts': {}, 'have': 0, 'new': 0}
             self.unfinished[key] = message
         if header.msg_len != message['len']:
             return None
@@ -302,14 +307,71 @@ class Reassembly:
             if message['unit'] not in (None, header.frag_len) or header.frag_off % header.frag_len:
                 return None
             message['unit'] = header.frag_len
+        message.update(heard=now, header=header, sender=sender, new=message['new'] + HEADER.size + header.frag_len)
         if header.frag_off in message['parts']:
             return None
+        message['since'] = now
         message['parts'][header.frag_off] = part
         message['have'] += len(part)
         if message['have'] < header.msg_len:
             return None
         del self.unfinished[key]
+        self.done[key] = now
         return b''.join(part for _, part in sorted(message['parts'].items()))
+
+    def missing(self, now):
+        """(header, sender, body of MISSING) of what has been quiet for 5 ms, once for each fragment heard."""
+        for message in self.unfinished.values():
+            unit = message['unit']
+            room = (message['new'] - HEADER.size - MISSING_BODY.size) // 8
+            if not unit or message['heard'] + 0.005 > now or room < 1:
+                continue
+            header = message['header']
+            lost = [n for n in range((message['len'] + unit - 1) // unit) if n * unit not in message['parts']]
+            first = lost[0] // 64 * 64
+            words = [0] * min(lost[-1] // 64 - first // 64 + 1, room, 160)
+            for n in lost:
+                if n // 64 - first // 64 < len(words):
+                    words[n // 64 - first // 64] |= 1 << n % 64
+            message['new'] = 0
+            yield header, message['sender'], MISSING_BODY.pack(
+                header.kind, 0, len(words), header.msg_seq, message['len'], unit, first, 0) + struct.pack(
+                    f'<{len(words)}Q', *words)
+
+
+class Sender:
+    """The frames of one message, at most 64 a millisecond, and again what the receiver lacks."""
+
+    def __init__(self, put):
+        self.put, self.frames, self.todo, self.sent, self.again, self.at = put, [], [], 0, 0, 0.0
+
+    def start(self, frames, only=None):
+        self.frames, self.sent, self.at = frames, 0, 0.0
+        self.todo = [n for n in range(len(frames)) if only is None or only(n)]
+        self.go()
+
+    def go(self):
+        """True: all are out."""
+        now = time.monotonic()
+        for number in self.todo[:64] if now - self.at >= 0.001 else ():
+            self.put(self.frames[number])
+            self.sent, self.at = max(self.sent, number + 1), now
+            self.todo.remove(number)
+        return not self.todo
+
+    def missing(self, body):
+        """MISSING; answers whether it is about this message."""
+        kind, _, n_words, seq, msg_len, unit, first, _ = MISSING_BODY.unpack_from(body)
+        header = Header(self.frames[0]) if self.frames else None
+        if header is None or (kind, seq, msg_len, unit) != (header.kind, header.msg_seq, header.msg_len, header.frag_len):
+            return False
+        words = struct.unpack_from(f'<{n_words}Q', body, MISSING_BODY.size)
+        lost = [first + 64 * at + bit for at, word in enumerate(words) for bit in range(64) if word >> bit & 1]
+        lost = [n for n in lost if n < self.sent and n not in self.todo]
+        self.again += len(lost)
+        self.todo += lost
+        self.go()
+        return True
 
 
 def hint(kind, value):
@@ -516,14 +578,25 @@ class Endpoint:
             if bad or self.drop(header):
                 self.ignored += 1
                 continue
-            body = self.reassembly.add(header, data[HEADER.size:], time.monotonic())
-            if body is not None:
+            body = self.reassembly.add(header, data[HEADER.size:], sender, time.monotonic())
+            if body == 'again':
+                self.whole_again(header)
+            elif body is not None:
                 if header.name == 'REJECTED':
                     self.refusals.append((header, Rejection(body)))
                 self.message(header, body, sender)
 
     def message(self, header, body, sender):
         self.ignored += 1
+
+    def whole_again(self, header):
+        """The first fragment of a message that was whole came again: its sender has not heard."""
+
+    def ask(self, now):
+        """Says what is missing of DISPATCH."""
+        for header, sender, body in self.reassembly.missing(now):
+            if header.name == 'DISPATCH':
+                self.send('MISSING', header.id, body, source=header.source, handle=header.handle, to=sender)
 
     def tick(self, now):
         pass
@@ -538,6 +611,7 @@ def run_until(endpoints, condition, seconds=5.0):
     while True:
         now = time.monotonic()
         for endpoint in endpoints:
+            endpoint.ask(now)
             endpoint.tick(now)
         if condition():
             return True
@@ -562,7 +636,7 @@ class Request:
         self.cached_tokens, self.unacked, self.ack_due, self.acks = None, 0, None, False
         self.route_sends = self.probes = 0
         self.asked, self.told, self.lingers, self.several = False, None, None, False
-        self.heard = time.monotonic()
+        self.heard, self.out = time.monotonic(), None
 
     @property
     def ended(self):
@@ -590,7 +664,7 @@ class Loads:
 
     def __init__(self, id, body):
         self.id, self.body, self.timer = id, body, Backoff(20, 1000)
-        self.ranks, self.rejected, self.queue = None, None, None
+        self.ranks, self.rejected, self.queue, self.out = None, None, None, None
 
     @property
     def ended(self):
@@ -650,9 +724,26 @@ class Client(Endpoint):
         request.route_sends += 1
         frames = fragments('ROUTE', body, self.router_frame, request.unit, source=self.source,
                            id=request.id, handle=0, epoch=self.epoch, seq=request.seq)
-        for number, data in enumerate(frames):
-            if only is None or only(number):
-                self.put(data)
+        request.out = request.out or Sender(self.put)
+        request.several = len(frames) > 1
+        request.out.start(frames, only)
+
+    def repeat_route(self, request):
+        """Nobody has answered: of several frames the first one, with RESEND and the cookie."""
+        if not request.several:
+            self.send_route(request)
+            return
+        if request.out.go():
+            data = request.out.frames[0]
+            flags = _r32(data, HEADER.size + 4) | ROUTE_RESEND
+            self.put(self.proven(data[:HEADER.size + 4] + struct.pack('<I', flags) + data[HEADER.size + 8:]))
+            request.route_sends += 1
+
+    def missing(self, owner, body):
+        """The router lacks a part of a ROUTE or POTENTIAL_LOADS."""
+        if owner.out is not None and not owner.ended and owner.out.missing(body):
+            owner.timer.reset()
+            owner.heard = time.monotonic()
 
     def probe(self, request):
         request.probes += 1
@@ -671,11 +762,11 @@ class Client(Endpoint):
         self.send_loads(loads)
         return loads
 
-    def send_loads(self, loads):
+    def send_loads(self, loads, only=None):
         body = loads.body[:40] + struct.pack('<Q', self.cookie) + loads.body[48:]
-        for data in fragments('POTENTIAL_LOADS', body, self.router_frame, source=self.source,
-                              id=loads.id, handle=0, epoch=self.epoch, seq=loads.seq):
-            self.put(data)
+        loads.out = loads.out or Sender(self.put)
+        loads.out.start(fragments('POTENTIAL_LOADS', body, self.router_frame, source=self.source,
+                                  id=loads.id, handle=0, epoch=self.epoch, seq=loads.seq), only)
 
     def release(self, pool, session):
         self.last_id += 1
@@ -699,6 +790,13 @@ class Client(Endpoint):
             return
         if header.name == 'CONNECTED':
             self.connected(body)
+            return
+        if header.name == 'MISSING':
+            owner = self.requests.get(header.id) or self.questions.get(header.id)
+            if owner is None:
+                self.ignored += 1
+            else:
+                self.missing(owner, body)
             return
         if header.id in self.questions:
             loads = self.questions[header.id]
@@ -829,7 +927,9 @@ class Client(Endpoint):
         if self.connecting and self.connecting[2].passed(now):
             self.send('CONNECT', 1, self.connecting[1], seq=self.connecting[0])
         for loads in self.questions.values():
-            if not loads.ended and loads.timer.passed(now):
+            if not loads.ended and not loads.out.go():
+                loads.timer.reset()  # from the last frame on
+            elif not loads.ended and loads.timer.passed(now):
                 self.send_loads(loads)
         for release in self.releases.values():
             if release.ended:
@@ -845,10 +945,14 @@ class Client(Endpoint):
             if not request.ended and request.state != 'CANCELLING' and now - request.heard > 15:
                 self.send('CANCEL', request.id, handle=request.handle)
                 request.state, request.silent = 'END', True
+            if request.state == 'SENT' and not request.out.go():
+                request.timer.reset()  # from the last frame on
+            if request.state == 'WAIT':
+                request.out.go()
             if request.ended or request.lingers or not request.timer.passed(now):
                 continue
             if request.state == 'SENT':
-                self.send_route(request)
+                self.repeat_route(request)
             elif request.state == 'CANCELLING':
                 self.send('CANCEL', request.id, handle=request.handle, seq=request.cancel_seq)
             else:
@@ -1065,6 +1169,14 @@ class Agent(Endpoint):
                   source=header.source, handle=header.handle)
         if job is not None and job.copies == 1 and not job.sent and not code:
             self.answer(job)
+
+    def whole_again(self, header):
+        """Every copy of a DISPATCH is acknowledged."""
+        job = self.jobs.get((header.source, header.id))
+        if header.name == 'DISPATCH':
+            taken = job is not None and job.handle == header.handle
+            self.send('DISPATCH_ACK', header.id, struct.pack('<HHI', 0 if taken else self.refuse or 1, 0, 0),
+                      source=header.source, handle=header.handle)
 
     def item(self, job, data=b'', tokens=0, fin=False, flags=0, cached=NONE32, status=0):
         """Sends the next item; `tokens` more have been generated."""

@@ -55,6 +55,7 @@ class Family(Peers):
         self.cancel()
         self.repeats()
         self.fragments()
+        self.missing()
         self.repair()
         self.refusals()
         self.refused_dispatch()
@@ -231,7 +232,7 @@ class Family(Peers):
         self.check('Ended', c.refusals[-1][1].name == 'Ended', c.refusals[-1][1])
 
     def fragments(self):
-        """40,000 tokens: in order, reversed with one lost and repeated, and in another unit."""
+        """40,000 tokens: in order, with some lost on either way, and in another unit."""
         c = self.client
         tokens = self.prompt('fragments', 40000)
         for name, unit, lose in (('default', None, None), ('one lost', None, 50), ('units of 512', 512, None)):
@@ -246,11 +247,35 @@ class Family(Peers):
             if job is None:
                 continue
             self.check(f'40,000 tokens arrive, {name}', job.dispatch.tokens == tuple(tokens))
-            self.check(f'repeated when needed, {name}', lose is None or request.route_sends > 1)
+            self.check(f'what was lost is sent again, {name}', request.out.again == int(lose is not None),
+                       (request.out.again, request.route_sends))
             self.until('ACCEPTED', lambda: request.accepted)
             self.check('required blocks', request.accepted['required_blocks'] == 2500, request.accepted)
             agent.item(job, b'ok', tokens=1, fin=True)
             self.until(f'40,000 tokens answered, {name}', lambda: request.ended and job.done)
+
+    def missing(self):
+        """The agent loses a part of a DISPATCH, the router one of POTENTIAL_LOADS: just that comes again."""
+        c, lost = self.client, []
+        tokens = self.prompt('missing', 40000)
+        for agent in self.agents:
+            agent.drop = lambda h: h.name == 'DISPATCH' and h.frag_off // 1384 in (3, 70, 115) and (
+                len(lost) < 3 and not lost.append(h.frag_off))
+        request = c.route(POOL, 40000, tokens=tokens)
+        self.until('lost parts of a DISPATCH', lambda: self.job(request)[1])
+        for agent in self.agents:
+            agent.drop = lambda header: False
+        agent, job = self.job(request)
+        self.check('three were lost', len(lost) == 3, lost)
+        if job is not None:
+            self.check('the tokens arrive', job.dispatch.tokens == tuple(tokens))
+            agent.item(job, b'ok', tokens=1, fin=True)
+            self.until('answered after a loss', lambda: request.ended and job.done)
+        real, c.send_loads = c.send_loads, lambda loads: real(loads, lambda n: n != 7)
+        loads = c.loads(POOL, 40000, tokens=tokens)
+        c.send_loads = real
+        self.until('LOADS after a loss', lambda: loads.ended)
+        self.check('one part of the question came again', loads.ranks and loads.out.again == 1, loads.out.again)
 
     def repair(self):
         """A gap in the events is seen and repaired; a dump replaces; HELLO again in one life."""
