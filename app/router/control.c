@@ -103,6 +103,15 @@ void call_lcore(struct router *rt, struct lcore *lc, void (*fn)(struct lcore *, 
 
 /* ---- views ---- */
 
+/* Sleeps, as call_wait() does: an lcore that shares this thread's CPU needs it to come that far. */
+void wait_for_lcores(struct router *rt)
+{
+	const uint64_t t = rte_rcu_qsbr_start(rt->qsbr);
+
+	while (rte_rcu_qsbr_check(rt->qsbr, t, false) == 0)
+		rte_delay_us_sleep(10);
+}
+
 int publish_view(struct router *rt)
 {
 	struct kvr_view *v = kvr_view_build(rt->registry), *old;
@@ -113,7 +122,7 @@ int publish_view(struct router *rt)
 	/* Pairs with the acquire load at the top of each lcore's loop. */
 	atomic_store_explicit(&rt->view, v, memory_order_release);
 	if (atomic_load_explicit(&rt->running, memory_order_relaxed))
-		rte_rcu_qsbr_synchronize(rt->qsbr, RTE_QSBR_THRID_INVALID);
+		wait_for_lcores(rt);
 	else /* nobody polls: this thread plays the lcores, see call_lcore() */
 		for (uint32_t i = 0; i < rt->n_lcores; i++)
 			rt->lcore[i]->view = v;

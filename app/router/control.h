@@ -27,6 +27,9 @@ void control_round(struct router *rt);
 /** Run @p fn on the lcore's own thread and wait for its end (or here when nothing is running). */
 void call_lcore(struct router *rt, struct lcore *lc, void (*fn)(struct lcore *, void *), void *arg);
 
+/** Wait until every packet lcore has ended the turn it is in; they poll. Any thread but theirs. */
+void wait_for_lcores(struct router *rt);
+
 /** Start or stop draining a worker. @return 0, -ENOENT, -EALREADY, -EPERM (its state forbids). */
 int control_drain(struct router *rt, uint64_t id, bool draining);
 

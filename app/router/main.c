@@ -41,7 +41,7 @@ static void lcores_pass(void *arg)
 	struct router *rt = arg;
 
 	if (atomic_load_explicit(&rt->running, memory_order_relaxed))
-		rte_rcu_qsbr_synchronize(rt->qsbr, RTE_QSBR_THRID_INVALID);
+		wait_for_lcores(rt);
 }
 
 static void say(const char *line)

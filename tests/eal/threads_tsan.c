@@ -63,7 +63,7 @@ void threads_show_port(uint16_t ethdev)
 	rte_eth_fp_ops[ethdev].tx_pkt_burst = to_ring;
 }
 
-/* ---- rte_hash, and the wait for readers ---- */
+/* ---- rte_hash ---- */
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
@@ -81,14 +81,6 @@ int rte_hash_add_key_with_hash_data(const struct rte_hash *h, const void *key, h
 {
 	__tsan_release((void *)(uintptr_t)h);
 	return REAL(rte_hash_add_key_with_hash_data)(h, key, sig, data);
-}
-
-void rte_rcu_qsbr_synchronize(struct rte_rcu_qsbr *v, unsigned int thread_id)
-{
-	const uint64_t t = rte_rcu_qsbr_start(v);
-
-	(void)thread_id; /* the router's waiting thread reads nothing */
-	rte_rcu_qsbr_check(v, t, true);
 }
 
 #else
