@@ -184,7 +184,7 @@ def reload(program):
         f.write(text.replace('dead_ms = 3000', 'dead_ms = 4000\nstop_ms = 7').replace('max_ranks = 8', 'max_ranks = 9'))
     router.process.send_signal(signal.SIGHUP)
     s.until('a reload says what it did', lambda: 'reload: changed: [router] dead_ms 3000 -> 4000, [router] stop_ms 5000 -> 7; '
-            'only with a restart: [pool llama] max_ranks' in log(router), lambda: log(router)[-400:])
+            'only with a restart: [router] max_workers, [pool llama] max_ranks' in log(router), lambda: log(router)[-400:])
     with open(config, 'w') as f:
         f.write(text.replace('dead_ms = 3000', 'dead_ms = never'))
     router.process.send_signal(signal.SIGHUP)
