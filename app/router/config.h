@@ -103,6 +103,15 @@ int kvr_router_conf_load(struct kvr_router_conf *c, const char *path, char *err,
  */
 int kvr_router_conf_sizes(struct kvr_router_conf *c, char *err, size_t errlen);
 
+/** Bytes that a start takes from memory_mb in any case; others (rings, sessions, the load model)
+ * come on top. With c->sizes derived. */
+struct least_memory {
+	uint64_t buffers;  /* of packets */
+	uint64_t requests; /* max_jobs, max_requests of all pools */
+	uint64_t large;	   /* large_buffers */
+};
+struct least_memory kvr_router_conf_least_memory(const struct kvr_router_conf *c);
+
 /** Print every option with its value, unit and help, as a file that could be loaded again. */
 void kvr_router_conf_dump(const struct kvr_router_conf *c, FILE *out);
 

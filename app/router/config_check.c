@@ -14,6 +14,9 @@
 #include <strings.h>
 
 #include "host.h"
+#include "kvr_prefix.h"
+
+#define MIB 1048576u
 
 /* Index of @p cpu in the map, added when new; -ENOSPC. */
 static int map_cpu(struct kvr_router_conf *c, uint32_t cpu)
@@ -124,6 +127,9 @@ static int check_pools(struct kvr_router_conf *c, const struct blame *b)
 			if (c->pool[k].own.id == p->own.id)
 				return complain(b, section, "id", "%u is the id of pool %s already",
 						p->own.id, c->pool[k].name);
+		if (p->sched.max_ranks > KVR_PREFIX_MAX_RANKS)
+			return complain(b, section, "max_ranks", "got \"%u\", allowed: 1 to %u",
+					p->sched.max_ranks, KVR_PREFIX_MAX_RANKS);
 		if (kvr_pool_conf_check(&p->sched, why, sizeof(why)) < 0)
 			return complain(b, section, NULL, "%s", why);
 		rc = resolve_role(c, p, "event_cpu", p->own.event, &p->event_lcore, b);
@@ -276,6 +282,22 @@ static int check_workers(struct kvr_router_conf *c, const struct blame *b)
 	return 0;
 }
 
+/* What cannot be had whatever the machine is. */
+static int check_memory_mb(const struct kvr_router_conf *c, const struct blame *b)
+{
+	const struct least_memory m = kvr_router_conf_least_memory(c);
+	const uint64_t sum = m.buffers + m.requests + m.large;
+
+	if (sum <= (uint64_t)c->opt.memory_mb << 20)
+		return 0;
+	return complain(
+		b, "router", "memory_mb",
+		"got \"%u\", but at least %" PRIu64 " MiB are needed: packet buffers %" PRIu64
+		", max_jobs and max_requests of the pools %" PRIu64 ", large_buffers %" PRIu64,
+		c->opt.memory_mb, (sum + MIB - 1) / MIB, m.buffers / MIB, m.requests / MIB,
+		m.large / MIB);
+}
+
 int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
 {
 	char why[400];
@@ -304,5 +326,5 @@ int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
 		c->port[i].port.queues = c->n_ingress; /* one for each polling lcore */
 	if (rc == 0 && kvr_router_conf_sizes(c, why, sizeof(why)) < 0)
 		rc = complain(b, "router", NULL, "%s", why);
-	return rc;
+	return rc == 0 ? check_memory_mb(c, b) : rc;
 }

@@ -36,6 +36,9 @@ else
 fi
 bad unknown-key 's/^ingress.*/ingres = 0/' 'r.conf:2: .*ingres'
 bad unknown-section 's/^\[port p0\]/[prot p0]/' 'r.conf:3: .*prot p0'
+bad least-memory 's/^ingress.*/memory_mb = 256\nlarge_buffers = 4096/' 'r.conf:2: .*memory_mb.*"256".*at least [0-9]{4} MiB.*large_buffers [0-9]{4}'
+bad least-memory-jobs 's/^block_size.*/max_jobs = 1000000/' 'memory_mb.*"768".*at least [0-9]+ MiB.*max_jobs'
+bad too-many-ranks 's/^block_size.*/max_ranks = 1025/' 'r.conf:7: .*max_ranks.*"1025".*1024'
 bad bad-value 's/^block_size.*/block_size = many/' 'r.conf:7: .*block_size.*many'
 bad out-of-range 's/^block_size.*/block_size = 0/' 'r.conf:7: .*block_size.*1'
 bad bad-choice 's/^block_size.*/router_mode = fastest/' 'r.conf:7: .*router_mode.*round-robin'
