@@ -210,7 +210,9 @@ void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r,
 		no_room(c, r, w);
 	} else if (what == KVR_REFUSAL_LINGER) {
 		ended_there(c, r);
-	} else if (what == KVR_REFUSAL_RESTART) {
+	} else if (what == KVR_REFUSAL_RESTART && (sent || w->kind == KVR_PROBE)) {
+		/* Of a ROUTE only here: a copy of it may have been looked up before the request
+		 * was booked, and its answer come behind ACCEPTED. PROBE will tell. */
 		forgotten(c, r, sent);
 	}
 }

@@ -4,6 +4,7 @@
  * dump, the hashes of long inputs. With --kinds, --codes, --refusals, --vectors or --hex NAME it
  * prints the text to paste instead.
  */
+#include "document.h"
 #include "samples.h"
 
 #include "kvr_hash.h"
@@ -190,19 +191,6 @@ static const struct {
 	F(rank_potential, prefill_tokens),
 	F(rank_potential, decode_blocks),
 };
-
-static bool read_doc(const char *path)
-{
-	FILE *f = fopen(path, "r");
-	size_t n;
-
-	doc = calloc(1, 1 << 20);
-	if (f == NULL || doc == NULL)
-		return false;
-	n = fread(doc, 1, (1 << 20) - 1, f);
-	fclose(f);
-	return n > 0;
-}
 
 static void every_field_stands_at_its_offset(void)
 {
@@ -396,8 +384,10 @@ static void every_example_is_what_the_encoder_makes(void)
 	CU_ASSERT(n >= 29);
 }
 
-/* XXH3 takes another way above 16, 128, 240 and 1,024 bytes; usual blocks have 64 to 1,024. */
-static const uint32_t byte_counts[] = {64, 65, 128, 129, 192, 240, 241, 256, 1024, 1025, 4096};
+/* XXH3 takes another way above 3, 8, 16, 128, 240 and 1,024 bytes; usual blocks have 64 to 1,024.
+ */
+static const uint32_t byte_counts[] = {3,   17,	 64,  65,   128,  129, 192,
+				       240, 241, 256, 1024, 1025, 4096};
 static const struct {
 	uint32_t block_size;
 	bool eagle;
@@ -551,9 +541,6 @@ int main(int argc, char **argv)
 	n_samples = samples_make(samples);
 	if (argc < 2 || argv[1][0] == '-')
 		return argc < 2 ? 2 : print(argc, argv);
-	if (!read_doc(argv[1])) {
-		perror(argv[1]);
-		return 1;
-	}
-	return kvr_test_run("document", tests);
+	doc = document_read(argv[1]);
+	return doc != NULL ? kvr_test_run("document", tests) : 1;
 }

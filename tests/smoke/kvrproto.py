@@ -865,6 +865,8 @@ class Client(Endpoint):
                 self.send_route(request)
             return
         request.answers.append(rejection.name)
+        if word == 'restart' and kind == 'ROUTE' and state in ('WAIT', 'STREAM'):
+            return  # older than its ACCEPTED; PROBE will tell
         if state == 'CANCELLING':
             if (kind, word) in (('CANCEL', 'done'), ('ROUTE', 'end'), ('ROUTE', 'linger')):
                 request.state = 'END'

@@ -50,7 +50,7 @@ static bool ends(enum kvr_refusal what, enum phase p, uint8_t kind)
 	if (what == KVR_REFUSAL_FIRST || what == KVR_REFUSAL_BUSY)
 		return p < WAITING;
 	if (what == KVR_REFUSAL_RESTART)
-		return p == STREAMING; /* it cannot be sent again */
+		return p == STREAMING && kind == KVR_PROBE; /* it cannot be sent again */
 	return what == KVR_REFUSAL_END;
 }
 
@@ -58,7 +58,7 @@ static bool asks_again(enum kvr_refusal what, enum phase p, uint8_t kind)
 {
 	if (what == KVR_REFUSAL_COOKIE)
 		return p < STREAMING; /* of ROUTE alone; later nothing of it is kept */
-	return what == KVR_REFUSAL_RESTART && p == WAITING && kind != KVR_CANCEL;
+	return what == KVR_REFUSAL_RESTART && p == WAITING && kind == KVR_PROBE;
 }
 
 static enum kvr_client_reason reason(enum kvr_refusal what, enum phase p)

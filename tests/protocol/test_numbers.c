@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The numbers of PROTOCOL.md against the code: limits and times in its prose, each in its section;
+ * bits, states, codes and hints in its tables.
+ */
+#include "agent_pvt.h"
+#include "client_pvt.h"
+#include "document.h"
+#include "kvr_cookie.h"
+#include "kvr_hash.h"
+#include "kvr_hints.h"
+#include "kvr_test.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MS	   1000u    /* microseconds */
+#define S	   1000000u /* microseconds */
+#define WIRE(type) sizeof(struct kvr_wire_##type)
+
+static char *doc;
+
+/* From the heading to the next one of its level. @return its bytes, 0 when there is none. */
+static size_t section(const char *heading, const char **at)
+{
+	char line[40], next[8] = "\n";
+	const size_t level = strspn(heading, "#");
+	const char *end;
+
+	snprintf(line, sizeof(line), "\n%s ", heading);
+	*at = strstr(doc, line);
+	if (*at == NULL)
+		return 0;
+	memcpy(next + 1, heading, level);
+	memcpy(next + 1 + level, " ", 2);
+	end = strstr(*at + 1, next);
+	return end != NULL ? (size_t)(end - *at) : strlen(*at);
+}
+
+static bool says(const char *heading, const char *text)
+{
+	const char *at;
+	const size_t n = section(heading, &at);
+
+	if (n > 0 && memmem(at, n, text, strlen(text)) != NULL)
+		return true;
+	fprintf(stderr, "not in section %s: %s\n", heading, text);
+	return false;
+}
+
+/* A number as prose has it: groups of three digits above 9,999, or from 1,000 on where @p sep. */
+static size_t number(char *out, unsigned long v, bool sep)
+{
+	char digits[24];
+	const int n = snprintf(digits, sizeof(digits), "%lu", v);
+	size_t len = 0;
+
+	for (int i = 0; i < n; i++) {
+		if (sep && i > 0 && (n - i) % 3 == 0)
+			out[len++] = ',';
+		out[len++] = digits[i];
+	}
+	return len;
+}
+
+/* In the text # stands for the next number, @ for one with its digits in groups. */
+static void fill(const char *text, const unsigned long v[], char *out)
+{
+	size_t len = 0, k = 0;
+
+	for (; *text != '\0'; text++)
+		if (*text == '#' || *text == '@')
+			len += number(out + len, v[k++], *text == '@');
+		else
+			out[len++] = *text;
+	out[len] = '\0';
+}
+
+static const struct {
+	const char *heading, *text;
+	unsigned long v[5];
+} prose[] = {
+	{"## 1.", "at most @ body bytes", {KVR_WIRE_MAX_MESSAGE}},
+	{"## 1.", "one UDP datagram: # bytes of header", {WIRE(hdr)}},
+	{"## 2.", "one port, # by default", {KVR_WIRE_PORT}},
+	{"## 2.", "exactly # + `frag_len`", {WIRE(hdr)}},
+	{"## 2.",
+	 "Legal values are # to #; 0 in `client_frame` means #",
+	 {KVR_WIRE_LEAST_MAX_FRAME, KVR_WIRE_MAX_FRAME, KVR_WIRE_DEF_FRAME}},
+	{"## 2.", "a sender uses #.", {KVR_WIRE_DEF_FRAME}},
+	{"## 3.", "`version` | # |", {KVR_WIRE_VERSION}},
+	{"## 3.", "payload shorter than # bytes", {WIRE(hdr)}},
+	{"## 3.", "above # or not # + `frag_len`", {KVR_WIRE_MAX_FRAME, WIRE(hdr)}},
+	{"## 4.",
+	 "at least #, at most\n  #",
+	 {KVR_WIRE_MIN_FRAGMENT, KVR_WIRE_MAX_FRAME - WIRE(hdr)}},
+	{"## 4.", "of the message: #, # or # |", {KVR_ROUTE, KVR_DISPATCH, KVR_POTENTIAL_LOADS}},
+	{"## 4.", "at most # frames of one message each millisecond", {CLIENT_PACE_FRAMES}},
+	{"## 4.",
+	 "repetition (# ms, doubling to # s)",
+	 {CLIENT_ROUTE_US / MS, CLIENT_ROUTE_MAX_US / S}},
+	{"### 5.1", "(# ms, doubling to # s)", {CLIENT_CONNECT_US / MS, CLIENT_CONNECT_MAX_US / S}},
+	{"### 5.1", "up to # bytes of frame", {KVR_WIRE_DEF_FRAME}},
+	{"### 5.1", "less than # bytes of UDP payload", {WIRE(hdr) + WIRE(connected)}},
+	{"### 5.1", "POOL, at most #, each", {KVR_HINTS_MAX_POOLS}},
+	{"### 5.1", "`name_len` | 1..#", {KVR_HINT_MAX_POOL}},
+	{"### 6.1",
+	 "`n_hashes` <= @, `n_tokens` <= @, `isl` <= @, `hints_len` <= @, `body_len` <= @ |",
+	 {KVR_WIRE_MAX_HASHES, KVR_WIRE_MAX_TOKENS, KVR_WIRE_MAX_TOKENS, KVR_WIRE_MAX_HINTS,
+	  KVR_WIRE_MAX_BODY}},
+	{"### 6.1", "0 or # to # | InvalidRequest", {KVR_WIRE_LEAST_MAX_FRAME, KVR_WIRE_MAX_FRAME}},
+	{"### 6.3",
+	 "| SENT | # ms, doubling to # s,",
+	 {CLIENT_ROUTE_US / MS, CLIENT_ROUTE_MAX_US / S}},
+	{"### 6.3",
+	 "| WAIT | # ms, doubling to # s,",
+	 {CLIENT_PROBE_US / MS, CLIENT_PROBE_MAX_US / S}},
+	{"### 6.3",
+	 "| STREAM | # ms, doubling to # s,",
+	 {CLIENT_PROBE_US / MS, CLIENT_PROBE_MAX_US / S}},
+	{"### 6.3", "nothing heard for # s", {KVR_WIRE_CLIENT_SILENCE_S}},
+	{"### 6.3",
+	 "| CANCELLING | # ms, doubling to # s | CANCEL again, # times",
+	 {CLIENT_CANCEL_US / MS, CLIENT_CANCEL_MAX_US / S, CLIENT_CANCEL_TRIES}},
+	{"### 6.3", "starts again at # ms only", {CLIENT_PROBE_US / MS}},
+	{"### 6.3",
+	 "asks again after at most # s (and 10 % of jitter), gives up after # s",
+	 {CLIENT_PROBE_MAX_US / S, KVR_WIRE_CLIENT_SILENCE_S}},
+	{"### 6.3", "agents keep items for # s", {KVR_WIRE_ITEMS_KEPT_S}},
+	{"### 6.3", "routers relay and remember for # s", {KVR_WIRE_LINGER_S}},
+	{"### 6.3", "later than # s after", {KVR_WIRE_LINGER_S}},
+	{"### 6.3",
+	 "SENT; gap = # ms; heard = now; send ROUTE; again(# s)",
+	 {CLIENT_ROUTE_US / MS, CLIENT_ROUTE_MAX_US / S}},
+	{"### 6.3",
+	 "news:      gap = # ms; again(# s)",
+	 {CLIENT_PROBE_US / MS, CLIENT_PROBE_MAX_US / S}},
+	{"### 6.3",
+	 "gap = # ms; send CANCEL; again(# s)",
+	 {CLIENT_CANCEL_US / MS, CLIENT_CANCEL_MAX_US / S}},
+	{"### 6.3", "if CANCELLING:             # sent", {CLIENT_CANCEL_TRIES}},
+	{"### 6.3", "now - heard > # s", {KVR_WIRE_CLIENT_SILENCE_S}},
+	{"### 6.4", "a window of # is enough", {CLIENT_HOLD_ITEMS}},
+	{"### 6.4",
+	 "# ms after an item or when # are not acknowledged (# before",
+	 {CLIENT_ACK_US / MS, CLIENT_ACK_ITEMS, CLIENT_ACK_FIRST}},
+	{"### 6.4", "repeats them (# s)", {KVR_WIRE_ITEMS_KEPT_S}},
+	{"### 6.5",
+	 "(# ms, doubling to # s, # times at most)",
+	 {CLIENT_CANCEL_US / MS, CLIENT_CANCEL_MAX_US / S, CLIENT_CANCEL_TRIES}},
+	{"### 6.5", "repeat it for # s", {KVR_WIRE_ITEMS_KEPT_S}},
+	{"### 7.1", "never the last @", {AGENT_OVER_KEPT}},
+	{"### 7.1", "is refused with code #", {AGENT_CODE_NOT_OURS}},
+	{"### 7.2",
+	 "(# ms, doubling to # s, counted",
+	 {AGENT_REPEAT_US / MS, AGENT_REPEAT_MAX_US / S}},
+	{"### 7.2",
+	 "keeps at most #\nunacknowledged (with UNPROVEN in the DISPATCH: #,",
+	 {AGENT_WINDOW_ITEMS, KVR_WIRE_UNPROVEN_ITEMS}},
+	{"### 7.2", "gives up # s after", {KVR_WIRE_ITEMS_KEPT_S}},
+	{"### 7.2",
+	 "(# ms, doubling to # s, at most # s) until PROGRESS_ACK",
+	 {AGENT_REPEAT_US / MS, AGENT_REPEAT_MAX_US / S, KVR_WIRE_ITEMS_KEPT_S}},
+	{"### 7.2", "*window* is #, or # with", {AGENT_WINDOW_ITEMS, KVR_WIRE_UNPROVEN_ITEMS}},
+	{"### 7.2", "progress = now; gap = # ms; arm", {AGENT_REPEAT_US / MS}},
+	{"### 7.2", "now - progress > # s", {AGENT_GIVE_UP_US / S}},
+	{"### 7.2", "gap = min(2 * gap, # s)", {AGENT_REPEAT_MAX_US / S}},
+	{"### 7.4", "or # s have: longer", {KVR_WIRE_LINGER_S}},
+	{"### 7.4", "after # s without", {KVR_WIRE_CLIENT_SILENCE_S}},
+	{"### 7.5", "@ bytes of data", {KVR_WIRE_MAX_FRAME - WIRE(hdr) - WIRE(response)}},
+	{"### 9.1", "(# ms, doubling to # s)", {AGENT_HELLO_US / MS, AGENT_HELLO_MAX_US / S}},
+	{"### 9.1", "tries again every # s", {AGENT_REFUSED_US / S}},
+	{"### 9.3",
+	 "(# ms, doubling to # s, at most # times)",
+	 {AGENT_GOODBYE_US / MS, AGENT_GOODBYE_MAX_US / S, AGENT_GOODBYE_TRIES}},
+	{"## 10.", "waits # ms, then", {AGENT_KV_BUSY_US / MS}},
+	{"## 10.",
+	 "when # ms (doubling to # s) pass",
+	 {AGENT_KV_REPEAT_US / MS, AGENT_KV_REPEAT_MAX_US / S}},
+	{"## 10.",
+	 "# KiB of one rank at most; # frames of a dump",
+	 {AGENT_KV_WINDOW_BYTES / 1024, AGENT_DUMP_WINDOW}},
+	{"## 10.", "when # ms have passed without progress", {AGENT_KV_STALE_US / MS}},
+	{"## 10.", "(2^# + a rising number", {__builtin_ctzll(AGENT_DUMP_ID)}},
+	{"### 11.1",
+	 "# ms, doubling to # s, at most # s, until SESSION_RELEASED",
+	 {CLIENT_RELEASE_US / MS, CLIENT_RELEASE_MAX_US / S, CLIENT_RELEASE_LIMIT_US / S}},
+	{"### 11.2", "OPEN: 1..@;", {KVR_WIRE_SESSION_MAX_S + KVR_WIRE_SESSION_GRACE_S}},
+	{"### 11.2", "`id_len` | 1..#", {KVR_HINT_MAX_SESSION}},
+	{"### 11.2", "timeout and # s more", {KVR_WIRE_SESSION_GRACE_S}},
+	{"## 8.",
+	 "timeout in s (1..@; 0xffffffff: not given, #), session id, a string of 1..# bytes",
+	 {KVR_WIRE_SESSION_MAX_S, KVR_WIRE_SESSION_DEF_S, KVR_HINT_MAX_SESSION}},
+	{"## 8.", "| LORA | string, 0..#", {KVR_HINT_MAX_NAME}},
+	{"## 8.",
+	 "| REQUIRED_TAINT * | string, 1..#, at most #",
+	 {KVR_HINT_MAX_NAME, KVR_HINTS_MAX_TAINTS}},
+	{"## 8.", "n at most #; blocks ascending", {KVR_HINT_MAX_MM}},
+	{"## 8.", "not empty; at most #", {KVR_HINTS_MAX_SHARED}},
+	{"## 8.", "opaque, at most # bytes", {KVR_HINT_MAX_TRACE}},
+	{"## 8.",
+	 "| POOL | string, 1..#. HELLO: exactly one; CONNECT: * at most #",
+	 {KVR_HINT_MAX_POOL, KVR_HINTS_MAX_POOLS}},
+	{"## 8.", "neither part empty, at most #", {KVR_HINTS_MAX_TOPOLOGY}},
+	{"### 12.1", "wait # s more for items", {CLIENT_ENDED_US / S}},
+	{"### 12.1", "HELLO again after # s", {AGENT_REFUSED_US / S}},
+	{"## 13.", "`seed = #`", {KVR_HASH_SEED}},
+	{"## 15.", "sends at most # items before", {KVR_WIRE_UNPROVEN_ITEMS}},
+	{"## 15.",
+	 "good for # to # minutes",
+	 {(1ul << KVR_COOKIE_WINDOW_BITS) / 1000000000ul / 60,
+	  (2ul << KVR_COOKIE_WINDOW_BITS) / 1000000000ul / 60}},
+	{"## 2.", "* # fits 1,500-byte", {KVR_WIRE_DEF_FRAME}},
+	{"## 2.", "; # = 9000 - 40 (IPv6) - 8 (UDP)", {KVR_WIRE_MAX_FRAME}},
+	{"## 2.", "SHOULD be # if", {KVR_WIRE_MAX_FRAME}},
+	{"## 3.", "`version` is not # |", {KVR_WIRE_VERSION}},
+	{"## 3.",
+	 "(kinds # to #, #, #)",
+	 {KVR_ROUTE, KVR_ABORT_ACK, KVR_POTENTIAL_LOADS, KVR_LOADS}},
+	{"## 3.",
+	 "(kinds # to #, # to #)",
+	 {KVR_HELLO, KVR_KV_ACK, KVR_SESSION_OPEN, KVR_SESSION_CLOSED}},
+	{"## 3.", "release (#, #)", {KVR_SESSION_RELEASE, KVR_SESSION_RELEASED}},
+	{"## 4.", "starts over with # ms at every MISSING", {CLIENT_ROUTE_US / MS}},
+	{"### 5.1", "the client takes, #..# |", {KVR_WIRE_LEAST_MAX_FRAME, KVR_WIRE_MAX_FRAME}},
+	{"### 5.1",
+	 "`role` | # aggregated, # prefill, # decode",
+	 {KVR_ROLE_AGGREGATED, KVR_ROLE_PREFILL, KVR_ROLE_DECODE}},
+	{"### 6.1",
+	 "`phase` | # aggregated, # prefill, # decode",
+	 {KVR_PHASE_AGGREGATED, KVR_PHASE_PREFILL, KVR_PHASE_DECODE}},
+	{"### 6.1", "`phase` 0 to #;", {KVR_PHASE_DECODE}},
+	{"### 6.1", "client takes; 0 = #;", {KVR_WIRE_DEF_FRAME}},
+	{"### 6.2", "(`path` # and #,", {KVR_PATH_BOOTSTRAP, KVR_PATH_SYNC}},
+	{"### 6.3", "row of # s is any", {KVR_WIRE_CLIENT_SILENCE_S}},
+	{"### 6.3", "sent: END, else send CANCEL; again(# s)", {CLIENT_CANCEL_MAX_US / S}},
+	{"### 6.3", "with RESEND; again(# s)", {CLIENT_ROUTE_MAX_US / S}},
+	{"### 6.3", "asked = true; again(# s)", {CLIENT_PROBE_MAX_US / S}},
+	{"### 6.3",
+	 "SENT: gap = # ms; again(# s); WAIT: news",
+	 {CLIENT_ROUTE_US / MS, CLIENT_ROUTE_MAX_US / S}},
+	{"### 7.2", "stop the timer; gap = # ms; send", {AGENT_REPEAT_US / MS}},
+	{"### 7.5",
+	 "the prefill pool, # | the decode pool, # |",
+	 {KVR_PHASE_PREFILL, KVR_PHASE_DECODE}},
+	{"## 8.",
+	 "| PREFERRED_TAINT * | f64 weight, string 1..#, at most #",
+	 {KVR_HINT_MAX_NAME, KVR_HINTS_MAX_TAINTS}},
+	{"## 8.", "| NAMESPACE | string, 0..#", {KVR_HINT_MAX_NAME}},
+	{"## 8.", "| POLICY_CLASS | string, 1..#", {KVR_HINT_MAX_NAME}},
+	{"## 8.", "| TAINT * | string, 1..#, at most #", {KVR_HINT_MAX_NAME, KVR_HINTS_MAX_TAINTS}},
+	{"## 8.",
+	 "u8 action (# none, # open, # close)",
+	 {KVR_ACTION_NONE, KVR_ACTION_OPEN, KVR_ACTION_CLOSE}},
+	{"### 9.1",
+	 "`role`: # aggregated, # prefill, # decode",
+	 {KVR_ROLE_AGGREGATED, KVR_ROLE_PREFILL, KVR_ROLE_DECODE}},
+	{"### 9.1", "Bit 0x0# of `flags`: CPU", {KVR_HELLO_F_CPU}},
+	{"### 9.2",
+	 "# ms, doubling to # s) until it is answered",
+	 {AGENT_HELLO_US / MS, AGENT_HELLO_MAX_US / S}},
+	{"### 9.2", "given up after # s", {KVR_WIRE_ITEMS_KEPT_S}},
+	{"## 10.", "| 0x000# PARENT;", {KVR_KV_EV_F_PARENT}},
+	{"## 10.", "flag 0x000# (PARENT)", {KVR_KV_EV_F_PARENT}},
+	{"## 10.", "flag 0x000# (DUMP)", {KVR_KV_F_DUMP}},
+	{"## 10.", "has 0x000# (DUMP_BEGIN)", {KVR_KV_F_DUMP_BEGIN}},
+	{"## 10.", "has 0x000# (DUMP_END)", {KVR_KV_F_DUMP_END}},
+	{"## 10.",
+	 "`tier`: # device, # host memory (pinned), # disk, # external",
+	 {KVR_AGENT_DEVICE, KVR_AGENT_HOST, KVR_AGENT_DISK, KVR_AGENT_EXTERNAL}},
+	{"## 10.", "same number within # ms", {AGENT_KV_REPEAT_US / MS}},
+	{"## 10.", "`id` below 2^#", {__builtin_ctzll(AGENT_DUMP_ID)}},
+	{"## 12.", "`version` of the header is # whatever", {KVR_WIRE_VERSION}},
+	{"## 12.",
+	 "{what: # live requests, # waiting requests, # sessions;",
+	 {KVR_SHARE_REQUESTS, KVR_SHARE_WAITING, KVR_SHARE_SESSIONS}},
+	{"## 12.", "a body of # bytes", {KVR_WIRE_REJECTED_LEAST}},
+	{"## 13.", "chain is always #.", {KVR_HASH_SEED}},
+	{"## 13.", "seed #): 16 bytes", {KVR_HASH_SEED}},
+	{"## 17.", "give up after # s of silence", {KVR_WIRE_CLIENT_SILENCE_S}},
+	{"## 17.", "keep them for # s", {KVR_WIRE_ITEMS_KEPT_S}},
+};
+
+static void prose_has_the_numbers_of_the_code(void)
+{
+	char text[200];
+
+	for (size_t i = 0; i < RTE_DIM(prose); i++) {
+		fill(prose[i].text, prose[i].v, text);
+		CU_ASSERT_TRUE(says(prose[i].heading, text));
+	}
+}
+
+#define BIT(h, digits, name, v)                                                                    \
+	{                                                                                          \
+		h, digits, #name, v                                                                \
+	}
+/* A row of a table: "| number | NAME"; digits of a hexadecimal number, 0 for a decimal one. */
+static const struct row {
+	const char *heading;
+	int digits;
+	const char *name;
+	unsigned int v;
+} rows[] = {
+	BIT("### 6.1", 4, QUERY, KVR_REQ_F_QUERY),
+	BIT("### 6.1", 4, RESEND, KVR_REQ_F_RESEND),
+	BIT("### 6.1", 4, DIRECT, KVR_REQ_F_DIRECT),
+	BIT("### 6.1", 4, EAGLE, KVR_REQ_F_EAGLE),
+	BIT("### 6.1", 4, PREFILL_LEG, KVR_REQ_F_PREFILL_LEG),
+	BIT("### 6.1", 4, DECODE_LEG, KVR_REQ_F_DECODE_LEG),
+	BIT("### 6.1", 4, UNPROVEN, KVR_REQ_F_UNPROVEN),
+	BIT("### 6.2", 4, KEPT, KVR_ACC_F_KEPT),
+	BIT("### 6.2", 0, QUERY, KVR_STATE_QUERY),
+	BIT("### 6.2", 0, QUEUED, KVR_STATE_QUEUED),
+	BIT("### 6.2", 0, DISPATCHED, KVR_STATE_DISPATCHED),
+	BIT("### 6.2", 0, RUNNING, KVR_STATE_RUNNING),
+	BIT("### 6.2", 0, aggregated, KVR_PATH_AGGREGATED),
+	BIT("### 6.2", 0, bootstrap, KVR_PATH_BOOTSTRAP),
+	BIT("### 6.2", 0, sync, KVR_PATH_SYNC),
+	BIT("### 6.2", 0, bypassed, KVR_PATH_BYPASSED),
+	BIT("### 6.4", 4, FIN, KVR_RESP_F_FIN),
+	BIT("### 6.4", 4, ERROR, KVR_RESP_F_ERROR),
+	BIT("### 6.4", 4, CANCELLED, KVR_RESP_F_CANCELLED),
+	BIT("### 6.4", 4, TOKENS, KVR_RESP_F_TOKENS),
+	BIT("### 6.4", 8, FIN, KVR_RACK_F_FIN),
+	BIT("### 7.2", 4, FIRST, KVR_PROG_F_FIRST),
+	BIT("### 7.2", 4, FIN, KVR_PROG_F_FIN),
+	BIT("### 7.2", 4, ERROR, KVR_PROG_F_ERROR),
+	BIT("### 7.2", 4, CANCELLED, KVR_PROG_F_CANCELLED),
+	BIT("## 8.", 4, PAD, KVR_HINT_PAD),
+	BIT("## 8.", 4, LORA, KVR_HINT_LORA),
+	BIT("## 8.", 4, NAMESPACE, KVR_HINT_NAMESPACE),
+	BIT("## 8.", 4, BACKEND, KVR_HINT_BACKEND),
+	BIT("## 8.", 4, PREFILL_WORKER, KVR_HINT_PREFILL_WORKER),
+	BIT("## 8.", 4, DECODE_WORKER, KVR_HINT_DECODE_WORKER),
+	BIT("## 8.", 4, DP_RANK, KVR_HINT_DP_RANK),
+	BIT("## 8.", 4, PREFILL_DP_RANK, KVR_HINT_PREFILL_DP_RANK),
+	BIT("## 8.", 4, ALLOWED_WORKERS, KVR_HINT_ALLOWED_WORKERS),
+	BIT("## 8.", 4, REQUIRED_TAINT, KVR_HINT_REQUIRED_TAINT),
+	BIT("## 8.", 4, PREFERRED_TAINT, KVR_HINT_PREFERRED_TAINT),
+	BIT("## 8.", 4, PRIORITY_JUMP, KVR_HINT_PRIORITY_JUMP),
+	BIT("## 8.", 4, STRICT_PRIORITY, KVR_HINT_STRICT_PRIORITY),
+	BIT("## 8.", 4, PRIORITY, KVR_HINT_PRIORITY),
+	BIT("## 8.", 4, POLICY_CLASS, KVR_HINT_POLICY_CLASS),
+	BIT("## 8.", 4, OVERRIDE, KVR_HINT_OVERRIDE),
+	BIT("## 8.", 4, SESSION, KVR_HINT_SESSION),
+	BIT("## 8.", 4, MM, KVR_HINT_MM),
+	BIT("## 8.", 4, SHARED_HITS, KVR_HINT_SHARED_HITS),
+	BIT("## 8.", 4, BOOTSTRAP, KVR_HINT_BOOTSTRAP),
+	BIT("## 8.", 4, PREFILL_RESULT, KVR_HINT_PREFILL_RESULT),
+	BIT("## 8.", 4, TRACE, KVR_HINT_TRACE),
+	BIT("## 8.", 4, POOL, KVR_HINT_POOL),
+	BIT("## 8.", 4, TAINT, KVR_HINT_TAINT),
+	BIT("## 8.", 4, TOPOLOGY, KVR_HINT_TOPOLOGY),
+	BIT("## 8.", 4, KV_TRANSFER, KVR_HINT_KV_TRANSFER),
+	BIT("## 8.", 4, BOOTSTRAP_ADDR, KVR_HINT_BOOTSTRAP_ADDR),
+	BIT("## 8.", 0, overlap_score_weight, KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT),
+	BIT("## 8.", 0, router_temperature, KVR_OVERRIDE_ROUTER_TEMPERATURE),
+	BIT("## 8.", 0, assume_kv_reuse, KVR_OVERRIDE_ASSUME_KV_REUSE),
+	BIT("## 8.", 0, track_prefill_tokens, KVR_OVERRIDE_TRACK_PREFILL_TOKENS),
+	BIT("## 8.", 0, shared_cache_multiplier, KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER),
+	BIT("## 8.", 0, overlap_score_credit, KVR_OVERRIDE_OVERLAP_SCORE_CREDIT),
+	BIT("## 8.", 0, prefill_load_scale, KVR_OVERRIDE_PREFILL_LOAD_SCALE),
+	BIT("### 9.2", 0, JOINING, KVR_WORKER_JOINING),
+	BIT("### 9.2", 0, SERVING, KVR_WORKER_SERVING),
+	BIT("### 9.2", 0, SUSPECT, KVR_WORKER_SUSPECT),
+	BIT("### 9.2", 0, DRAINING, KVR_WORKER_DRAINING),
+	BIT("### 9.2", 0, DRAINED, KVR_WORKER_DRAINED),
+	BIT("### 9.2", 0, GONE, KVR_WORKER_GONE),
+	BIT("## 10.", 0, STORED, KVR_KV_STORED),
+	BIT("## 10.", 0, REMOVED, KVR_KV_REMOVED),
+	BIT("## 10.", 0, CLEARED, KVR_KV_CLEARED),
+	BIT("## 10.", 0, OK, KVR_KV_OK),
+	BIT("## 10.", 0, GAP, KVR_KV_GAP),
+	BIT("## 10.", 0, DUMP_WANTED, KVR_KV_DUMP_WANTED),
+	BIT("## 10.", 0, HELLO, KVR_KV_HELLO),
+	BIT("## 10.", 0, BUSY, KVR_KV_BUSY),
+	BIT("### 11.1", 0, open, KVR_ACTION_OPEN),
+	BIT("### 11.1", 0, none, KVR_ACTION_NONE),
+	BIT("### 11.1", 0, close, KVR_ACTION_CLOSE),
+};
+
+static bool has_row(const struct row *r)
+{
+	char plain[60], starred[60], text[50];
+	const char *at;
+	const size_t n = section(r->heading, &at);
+
+	if (r->digits == 0)
+		snprintf(text, sizeof(text), "\n| %u | %s", r->v, r->name);
+	else
+		snprintf(text, sizeof(text), "\n| 0x%0*x | %s", r->digits, r->v, r->name);
+	snprintf(plain, sizeof(plain), "%s |", text);
+	snprintf(starred, sizeof(starred), "%s * |", text);
+	if (n > 0 && (memmem(at, n, plain, strlen(plain)) != NULL ||
+		      memmem(at, n, starred, strlen(starred)) != NULL))
+		return true;
+	fprintf(stderr, "no such row in section %s:%s\n", r->heading, plain);
+	return false;
+}
+
+/* Rows of a section that begin with a hexadecimal number, as bits and hints do. */
+static unsigned int hex_rows(const char *heading)
+{
+	const char *at;
+	const size_t n = section(heading, &at);
+	unsigned int count = 0;
+
+	for (const char *p = at; p < at + n; p++)
+		count += strncmp(p, "\n| 0x", 5) == 0;
+	return count;
+}
+
+static void tables_have_the_numbers_of_the_code(void)
+{
+	static const char *const headings[] = {"### 6.1", "### 6.2", "### 6.4", "### 7.2", "## 8."};
+
+	for (size_t i = 0; i < RTE_DIM(rows); i++)
+		CU_ASSERT_TRUE(has_row(&rows[i]));
+	for (size_t h = 0; h < RTE_DIM(headings); h++) {
+		unsigned int known = 0;
+
+		for (size_t i = 0; i < RTE_DIM(rows); i++)
+			known += rows[i].digits > 0 && strcmp(rows[i].heading, headings[h]) == 0;
+		CU_ASSERT_EQUAL(hex_rows(headings[h]), known);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	CU_TestInfo tests[] = {
+		{"prose", prose_has_the_numbers_of_the_code},
+		{"tables", tables_have_the_numbers_of_the_code},
+		CU_TEST_INFO_NULL,
+	};
+
+	doc = argc == 2 ? document_read(argv[1]) : NULL;
+	return doc != NULL ? kvr_test_run("numbers", tests) : 1;
+}
