@@ -44,7 +44,7 @@
 #define AGENT_ANSWER_BUCKETS   1024u /* answers about sessions that are remembered: a router */
 #define AGENT_ANSWER_WAYS      8u    /* repeats its question for 5 s */
 #define AGENT_CODE_FULL	       503u  /* engine-defined code of our own refusals */
-#define AGENT_CODE_NOT_OURS    1u    /* another worker, a rank we do not have, malformed */
+#define AGENT_CODE_NOT_OURS    1u    /* another worker, or a rank we do not have */
 #define AGENT_CODE_ABORTED     499u  /* its ABORT came first */
 
 enum agent_timer { AGENT_T_REGISTER = 1, AGENT_T_REPEAT, AGENT_T_KV };

@@ -220,9 +220,6 @@ void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 
 	if (kvr_request_parse(body, len, KVR_DISPATCH, &q) != 0 || h->handle == 0) {
 		a->stats.frames_bad++;
-		/* In silence its client would ask, and the router send it, for 15 s. */
-		if (h->handle != 0)
-			send_ack(a, h, r != NULL ? r->code : AGENT_CODE_NOT_OURS);
 		return;
 	}
 	if (r != NULL) {
