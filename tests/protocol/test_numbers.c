@@ -274,7 +274,7 @@ static const struct {
 	{"## 10.", "`id` below 2^#", {__builtin_ctzll(AGENT_DUMP_ID)}},
 	{"## 12.", "`version` of the header is # whatever", {KVR_WIRE_VERSION}},
 	{"## 12.",
-	 "{what: # live requests, # waiting requests, # sessions;",
+	 "| SourceLimit | what: # live requests, # waiting requests, # sessions |",
 	 {KVR_SHARE_REQUESTS, KVR_SHARE_WAITING, KVR_SHARE_SESSIONS}},
 	{"## 12.", "a body of # bytes", {KVR_WIRE_REJECTED_LEAST}},
 	{"## 13.", "chain is always #.", {KVR_HASH_SEED}},
