@@ -9,6 +9,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'smoke'))
+import child  # noqa: E402
 import kvrproto as proto  # noqa: E402,F401
 from protocol_router import Peers, Router, Tally  # noqa: E402,F401
 
@@ -55,7 +56,7 @@ class Case:
         with open(conf, 'w') as f:
             f.write(CONF.format(prefix=f'kvr-{self.name}-{os.getpid()}-{name}', role=self.role, socket=self.socket))
         with open(f'{self.dir}/{name}.log', 'w') as out:
-            router = subprocess.Popen([program, '--config', conf], stdout=out, stderr=out if stderr is None else stderr)
+            router = child.start([program, '--config', conf], stdout=out, stderr=out if stderr is None else stderr)
         end = time.monotonic() + 30
         while 'kvroute: ready' not in self.log(name) and router.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
@@ -63,9 +64,9 @@ class Case:
 
     def load(self, program, rate, seconds, engines, *more):
         """kvroute-load at the other end of the socket; it reports as JSON on standard output."""
-        return subprocess.Popen([program, '--socket', self.socket, '--router', '10.0.0.1', '--rate', str(rate), '--seconds',
-                                 str(seconds), '--engines', str(engines), '--json', '--quiet', *more],
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return child.start([program, '--socket', self.socket, '--router', '10.0.0.1', '--rate', str(rate), '--seconds',
+                            str(seconds), '--engines', str(engines), '--json', '--quiet', *more],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def end(self, router):
         """SIGTERM, which must end it in good order."""

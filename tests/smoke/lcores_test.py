@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 
+import child
 from load_test import Failed, left_behind, telemetry
 
 CONF = """[router]
@@ -89,7 +90,7 @@ def run(kvroute, program, directory):
     with open(conf, "w") as f:
         f.write(CONF.format(cpus=f"{cpus[0]},{cpus[1]}", prefix=prefix, directory=directory))
     with open(log_path, "w") as log:
-        router = subprocess.Popen([kvroute, "--config", conf], stdout=log, stderr=log)
+        router = child.start([kvroute, "--config", conf], stdout=log, stderr=log)
     try:
         for _ in range(600):
             with open(log_path) as f:

@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+import child
+
 # Pauses between turns are at most half a --session-timeout (2 s by default): far below what expires a session.
 # Kills with GOODBYE: liveness by time is out of the way, a test machine may stall.
 PATIENT = {"suspect_ms": 5000, "dead_ms": 10000}
@@ -119,7 +121,7 @@ def run(opt, case, directory):
     conf = configuration(opt.profile, case, directory, prefix, cpus[0])
     log_path = os.path.join(directory, "router.log")
     with open(log_path, "w") as log:
-        router = subprocess.Popen([opt.kvroute, "--config", conf], stdout=log, stderr=log)
+        router = child.start([opt.kvroute, "--config", conf], stdout=log, stderr=log)
     try:
         for _ in range(300):
             with open(log_path) as f:

@@ -10,6 +10,7 @@ import tempfile
 import time
 import traceback
 
+import child
 from kvrproto import run_until
 
 ADDRESSES = ('10.9.0.1', 'fd09::1')
@@ -43,8 +44,8 @@ rx_checksum = trust
 answer_arp = auto
 {pools}''')
         self.log = open(f'{self.dir}/router.log', 'w+')
-        self.process = subprocess.Popen([program, '--config', config], stdin=subprocess.DEVNULL,
-                                        stdout=self.log, stderr=subprocess.STDOUT)
+        self.process = child.start([program, '--config', config], stdin=subprocess.DEVNULL, stdout=self.log,
+                                   stderr=subprocess.STDOUT)
 
     def alive(self):
         return self.process.poll() is None
