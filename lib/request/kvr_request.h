@@ -276,7 +276,6 @@ struct kvr_leg {
 	uint8_t state; /**< enum kvr_rq_state */
 	bool booked;
 	bool aborting; /**< an ABORT is not acknowledged */
-	bool waited;
 	uint32_t rank; /**< dense index of its booking */
 	uint64_t worker;
 	uint32_t epoch; /**< the worker's life */
@@ -301,7 +300,6 @@ struct kvr_request {
 	bool paired : 1;	/**< it takes both pools */
 	bool held : 1;		/**< the message is kept */
 	bool sent : 1;		/**< some worker has been told something */
-	bool output : 1;	/**< the main leg has produced something */
 	bool forgotten : 1;	/**< it leaves no trace */
 	struct kvr_leg leg[2];	/**< KVR_RQ_MAIN, KVR_RQ_PREFILL */
 	uint32_t attempt;	/**< of SEND to the main leg: 0 the first */

@@ -104,8 +104,9 @@ static void again(const struct step *x, const struct kvr_rq_why *why, bool worke
 	const bool live = leg_in(r, MAIN, AT_WORK);
 	const bool stop = leg_in(r, MAIN, AT(SENT) | AT(RUNNING));
 
-	if (leg_in(r, MAIN, AT_OVER) || r->output)
-		return; /* nobody depends on it */
+	/* What has produced anything has no prefill leg any more that could fail. */
+	if (leg_in(r, MAIN, AT_OVER))
+		return;
 	if (leg_in(r, MAIN, AT(QUEUED)))
 		order(x, KVR_RQO_LEAVE, MAIN);
 	unbook(x, MAIN, KVR_RQ_STOPPED);

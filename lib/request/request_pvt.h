@@ -208,8 +208,15 @@ void kvr_rq__main_routed(const struct step *x, const struct kvr_sched_decision *
 /** Send the main leg, which may have been held. */
 void kvr_rq__main_go_on(const struct step *x);
 
-/** Give back what is not needed any more. At the end of every step. */
+/** Give back what is not needed any more. */
 void kvr_rq__settle(const struct step *x);
+
+/** The same at the end of every step; most have nothing to give. */
+static inline void settle(const struct step *x)
+{
+	if (x->r->msg != NULL || leg_in(x->r, MAIN, AT(FREE)))
+		kvr_rq__settle(x);
+}
 
 /* ---- cancel_dp.c ---- */
 

@@ -90,13 +90,19 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
 		count(r->pool, KVR_RQC_NEVER);
 		return KVR_RQ_NEVER;
 	}
-	*r = (struct kvr_request){
-		.pool = pool,
-		.session = session,
-		.reroutes = pool->reroutes,
-		.query = msg->req.query_only,
-		.msg = msg,
-	};
+	r->pool = pool;
+	r->session = session;
+	r->told = KVR_RQ_NOTHING;
+	r->way = KVR_WAY_AGGREGATED;
+	r->asks = KVR_RQO_NONE;
+	r->reroutes = pool->reroutes;
+	r->query = msg->req.query_only;
+	r->paired = r->held = r->sent = r->forgotten = false;
+	r->leg[MAIN] = r->leg[PREFILL] = (struct kvr_leg){0};
+	r->attempt = 0;
+	r->room = 0;
+	r->msg = msg;
+	r->end.code = KVR_WHY_OK; /* then nobody reads the rest */
 	if (session != NULL) {
 		session->reserved = session->closes = false;
 		memset(session->part, PART_NONE, sizeof(session->part));
@@ -105,7 +111,7 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
 	count(pool, KVR_RQC_ARRIVED);
 	kvr_rq__message(&x);
 	arrived(&x);
-	kvr_rq__settle(&x);
+	settle(&x);
 	return KVR_RQ_GO;
 }
 
@@ -236,10 +242,8 @@ static void item(const struct step *x, const struct kvr_rq_event *e)
 		kvr_rq__session_succeeded(x, e->leg);
 	if (e->leg == PREFILL)
 		return;
-	if (e->tokens != 0 || (e->flags & KVR_RQEF_FIRST) != 0) {
-		r->output = true;
+	if (e->tokens != 0 || (e->flags & KVR_RQEF_FIRST) != 0)
 		kvr_rq__prefill_over(x, KVR_RQ_FINISHED);
-	}
 	if ((e->flags & KVR_RQEF_FIRST) != 0)
 		order(x, KVR_RQO_PREFILL_DONE, MAIN);
 	if (e->tokens != 0)
@@ -412,7 +416,7 @@ enum kvr_rq_verdict kvr_request_step(const struct kvr_rq_ctx *c, struct kvr_requ
 		count(r->pool, KVR_RQC_LATE);
 		return KVR_RQ_LATE;
 	}
-	kvr_rq__settle(&x);
+	settle(&x);
 	return KVR_RQ_GO;
 }
 

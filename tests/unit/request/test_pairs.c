@@ -277,6 +277,89 @@ static void answered_requests_do_not_start_over(void)
 	end();
 }
 
+/* A pool that says no is not asked again; a leg that cannot be placed says why the first failed. */
+static void refused_by_the_prefill_pool(void)
+{
+	struct rig_call *c = pair(false);
+
+	g.d.reroutes = 2;
+	g.refuse = KVR_SCHED_ALL_OVERLOADED;
+	g.refuser = &g.p;
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "c.AllEligibleWorkersOverloaded");
+	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_STARTED_OVER), 0);
+	g.refuse = KVR_SCHED_OK;
+	rig_arrive(&g, c, &g.d);
+	RIG(&g, c, DECLINED, .leg = 1, .code = 3); /* and nobody else is there */
+	RIG_SAID(&g, "p.DISPATCH c.QUEUED c.PrefillFailed");
+	CU_ASSERT_EQUAL(c->detail, 3);
+	end();
+}
+
+/* That the prefill side has gone while a leg waited is no failed try. */
+static void prefill_side_goes_while_a_leg_waits(void)
+{
+	struct rig_call *c = pair(false);
+
+	g.d.reroutes = 0;
+	g.dconf.enforce_disagg = false;
+	g.full_p = true;
+	rig_arrive(&g, c, &g.d);
+	rig_leave(&g, 'p');
+	rig_turn(&g, c, KVR_RQ_PREFILL);
+	RIG_SAID(&g, "c.QUEUED d.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(c->r.way, KVR_WAY_BYPASSED);
+	end();
+}
+
+/* Its worker has not heard that it must stop: the slot is still needed for that. */
+static void expired_prefill_leg_keeps_its_slot(void)
+{
+	struct rig_call *c = pair(false);
+
+	rig_arrive(&g, c, &g.d);
+	c->booked[1] = false;
+	RIG(&g, c, EXPIRED, .leg = 1);
+	RIG_SAID(&g, "p.DISPATCH c.QUEUED p.ABORT c.Expired");
+	CU_ASSERT_TRUE(c->prefill_slot && c->prefill_ended);
+	RIG(&g, c, FIN_ACKED);
+	CU_ASSERT_TRUE(c->live);
+	RIG(&g, c, ABORTED, .leg = 1);
+	CU_ASSERT_FALSE(c->live);
+	end();
+}
+
+/* A client that has gone gets no other try, and is told nothing more. */
+static void cancelled_request_does_not_start_over(void)
+{
+	struct rig_call *c = pair(false);
+
+	rig_join(&g, 'q', &g.p, false);
+	rig_arrive(&g, c, &g.d);
+	RIG(&g, c, CANCEL);
+	CU_ASSERT_EQUAL(RIG(&g, c, STOP), KVR_RQ_LATE);
+	CU_ASSERT_EQUAL(RIG(&g, c, CLIENT_GONE), KVR_RQ_LATE);
+	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR);
+	RIG_SAID(&g, "p.DISPATCH c.QUEUED c.CANCELLED");
+	end();
+}
+
+static void next_try_that_waits_has_no_way_yet(void)
+{
+	struct rig_call *c = pair(false);
+
+	rig_join(&g, 'q', &g.p, true);
+	rig_arrive(&g, c, &g.d);
+	CU_ASSERT_EQUAL(c->r.way, KVR_WAY_SYNC);
+	g.full_p = true;
+	RIG(&g, c, DECLINED, .leg = 1, .code = 1);
+	CU_ASSERT_EQUAL(c->r.way, KVR_WAY_AGGREGATED);
+	RIG(&g, c, CANCEL);
+	CU_ASSERT_TRUE(c->main_ended); /* nothing is under way */
+	rig_said(&g);
+	end();
+}
+
 static void prefill_slot_missing(void)
 {
 	struct rig_call *c = pair(true);
@@ -306,6 +389,11 @@ int main(void)
 		{"renew", every_try_has_its_own_handle},
 		{"answered", answered_requests_do_not_start_over},
 		{"slot", prefill_slot_missing},
+		{"cancelled", cancelled_request_does_not_start_over},
+		{"way", next_try_that_waits_has_no_way_yet},
+		{"refused", refused_by_the_prefill_pool},
+		{"gone", prefill_side_goes_while_a_leg_waits},
+		{"expired", expired_prefill_leg_keeps_its_slot},
 		CU_TEST_INFO_NULL,
 	};
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sessions in the life of a request: enter, decided, succeeded, ended, for each leg. */
+/* Opened sessions in the life of a request: enter, decided, succeeded, ended. */
 #include "rig.h"
 
 static struct rig g;
@@ -225,6 +225,11 @@ static void query_changes_no_session(void)
 	opened(&g.a, "s");
 	c = rig_new(&g);
 	c->msg.req.query_only = true;
+	rig_session(c, "t", KVR_RQ_OPEN); /* there is no room, and none is needed */
+	rig_arrive(&g, c, &g.a);
+	RIG_SAID(&g, "c.QUERY");
+	c = rig_new(&g);
+	c->msg.req.query_only = true;
 	rig_session(c, "s", KVR_RQ_CLOSE);
 	rig_arrive(&g, c, &g.a);
 	RIG_SAID(&g, "c.QUERY");
@@ -254,97 +259,6 @@ static void released_by_its_client_alone(void)
 	end();
 }
 
-/* ---- affinity ---------------------------------------------------------------------------- */
-
-static void bound_by_the_first_success(void)
-{
-	struct rig_call *c;
-
-	begin(4, 10);
-	c = asks(&g.a, "s", KVR_RQ_USE);
-	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
-	RIG(&g, c, TAKEN);
-	RIG_SAID(&g, "s.BOUND");
-	rig_join(&g, 'b', &g.a, false);
-	for (int i = 0; i < 4; i++) {
-		c = asks(&g.a, "s", KVR_RQ_USE);
-		CU_ASSERT_EQUAL(c->r.leg[0].worker, 'a');
-	}
-	rig_said(&g);
-	RIG(&g, c, FIN, .flags = KVR_RQEF_ERROR); /* a failure ends it */
-	RIG_SAID(&g, "s.UNBOUND");
-	end();
-}
-
-static void cancel_does_not_end_an_affinity(void)
-{
-	struct rig_call *c;
-
-	begin(4, 10);
-	c = asks(&g.a, "s", KVR_RQ_USE);
-	RIG(&g, c, ITEM, .tokens = 1);
-	RIG(&g, c, CANCEL);
-	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED s.BOUND a.ABORT c.CANCELLED");
-	CU_ASSERT_EQUAL(kvr_session_count(g.a.sessions), 1);
-	end();
-}
-
-static void affinity_to_one_that_cannot_take_it(void)
-{
-	struct rig_call *c;
-
-	begin(4, 10);
-	c = asks(&g.a, "s", KVR_RQ_USE);
-	RIG(&g, c, FIN, .tokens = 1);
-	rig_said(&g);
-	g.w[0].pool = &g.p; /* still here, and not for this pool */
-	rig_join(&g, 'b', &g.a, false);
-	asks(&g.a, "s", KVR_RQ_USE);
-	RIG_SAID(&g, "s.UNBOUND b.DISPATCH c.DISPATCHED");
-	g.w[0].pool = &g.a;
-	end();
-	begin(4, 10); /* refused by its pool: decided again without the pin */
-	c = asks(&g.a, "s", KVR_RQ_USE);
-	RIG(&g, c, FIN, .tokens = 1);
-	rig_said(&g);
-	g.refuse = KVR_SCHED_PIN_NOT_ALLOWED;
-	asks(&g.a, "s", KVR_RQ_USE);
-	RIG_SAID(&g, "s.UNBOUND c.PinnedWorkerNotAllowed");
-	end();
-}
-
-static void direct_mode_wants_the_clients_word(void)
-{
-	struct rig_call *c;
-
-	begin(4, 10);
-	g.aconf.mode = KVR_MODE_DIRECT;
-	c = asks(&g.a, "s", KVR_RQ_USE);
-	RIG(&g, c, TAKEN);
-	c = asks(&g.a, "s", KVR_RQ_USE);
-	CU_ASSERT_EQUAL(c->msg.hints.flags, 0);
-	rig_said(&g);
-	end();
-}
-
-static void each_leg_has_its_own(void)
-{
-	struct rig_call *c;
-
-	begin(4, 10);
-	c = asks(&g.d, "s", KVR_RQ_USE);
-	RIG(&g, c, TAKEN);
-	RIG(&g, c, TAKEN, .leg = 1);
-	RIG_SAID(&g, "p.DISPATCH d.DISPATCH c.DISPATCHED s.BOUND s.BOUND");
-	rig_join(&g, 'e', &g.d, false);
-	rig_join(&g, 'q', &g.p, false);
-	c = asks(&g.d, "s", KVR_RQ_USE);
-	CU_ASSERT_EQUAL(c->pair.phints.flags, KVR_SHINT_PREFILL_ID | KVR_SHINT_PREFILL_DP_RANK);
-	CU_ASSERT_EQUAL(c->pair.dhints.flags, KVR_SHINT_DECODE_ID | KVR_SHINT_DP_RANK);
-	RIG_SAID(&g, "p.DISPATCH d.DISPATCH c.DISPATCHED");
-	end();
-}
-
 /* ---- pairs ------------------------------------------------------------------------------- */
 
 static void open_on_a_pair_survives_another_try(void)
@@ -362,6 +276,24 @@ static void open_on_a_pair_survives_another_try(void)
 	end();
 }
 
+/* Opened, and then its prefill leg fails: the next try is a request of the session. */
+static void another_try_of_an_opened_session(void)
+{
+	struct rig_call *c;
+
+	begin(4, 0);
+	rig_join(&g, 'q', &g.p, true);
+	rig_join(&g, 'e', &g.d, false);
+	c = asks(&g.d, "s", KVR_RQ_OPEN);
+	RIG(&g, c, OPENED);
+	rig_said(&g);
+	RIG(&g, c, DECLINED, .leg = 1, .code = 2);
+	RIG_SAID(&g, "d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(g.opens, 1);
+	CU_ASSERT_EQUAL(c->pair.phints.flags & KVR_SHINT_DP_RANK, 0); /* of the decode pool */
+	end();
+}
+
 static void close_on_a_pair_waits_for_the_last_try(void)
 {
 	struct rig_call *c;
@@ -375,6 +307,7 @@ static void close_on_a_pair_waits_for_the_last_try(void)
 	RIG_SAID(&g, "d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
 	RIG(&g, c, FIN, .tokens = 1);
 	RIG_SAID(&g, "d.CLOSE");
+	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_SESSION_CLOSE_UNBOUND), 0);
 	end();
 }
 
@@ -405,12 +338,8 @@ int main(void)
 		{"elsewhere", open_elsewhere_closes_the_old_one},
 		{"query", query_changes_no_session},
 		{"release", released_by_its_client_alone},
-		{"affinity", bound_by_the_first_success},
-		{"cancel", cancel_does_not_end_an_affinity},
-		{"unpin", affinity_to_one_that_cannot_take_it},
-		{"direct", direct_mode_wants_the_clients_word},
-		{"legs", each_leg_has_its_own},
 		{"pair_open", open_on_a_pair_survives_another_try},
+		{"pair_opened", another_try_of_an_opened_session},
 		{"pair_close", close_on_a_pair_waits_for_the_last_try},
 		{"pair_held", cancel_of_a_held_decode_leg},
 		CU_TEST_INFO_NULL,
