@@ -4,7 +4,7 @@
  * virtual time and writes every decision with its terms.
  */
 #include "out.h"
-#include "world.h"
+#include "run.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ static bool run_line(struct ex_world *w, const char *text, size_t len, uint64_t 
 	if (ok)
 		ok = run_op(w, op, obj, &p);
 	if (ok)
-		ex_poll(w);
+		ex_run_poll(w);
 	else
 		refused(op, line, &p);
 	fflush(stdout);

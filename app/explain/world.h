@@ -6,14 +6,15 @@
  * @file
  * The world of one scenario: pools, workers, requests and virtual time. Each operation is one
  * function that checks everything before it changes anything, so that a refused line has no
- * effect.
+ * effect. What is done with a request is decided by lib/request; run.h carries it out.
+ *
+ *   in, out, index  <-  world  <-  prompt, read, lines, worker, ops_index  <-  run
+ *                                                        <-  pool, ops_time, ops_request  <-  main
  */
 
 #include "in.h"
 #include "index.h"
-#include "kvr_disagg.h"
-#include "kvr_sched.h"
-#include "kvr_session.h"
+#include "kvr_request.h"
 
 #define EX_MAX_RANKS 1024u
 #define EX_MAX_POOLS 64u
@@ -30,8 +31,9 @@ struct ex_pool {
 	struct kvr_sched_terms terms;
 	struct ex_pool *peer;	  /* other half of a disaggregated model */
 	struct kvr_disagg disagg; /* prefill pools: whether the side is active */
-	uint32_t n_workers;
-	struct kvr_session *sessions; /* from the first request that names one */
+	uint32_t n_workers;	  /* that can take requests */
+	struct kvr_stats *stats;
+	struct kvr_rq_pool rq; /* its sessions: from the first request that names one */
 };
 
 enum ex_state { EX_JOINING, EX_SERVING, EX_DRAINING, EX_DRAINED, EX_GONE };
@@ -41,65 +43,59 @@ struct ex_worker {
 	struct ex_pool *pool;
 	enum ex_state state;
 	struct ex_worker *next;
-	json_t *line; /* its configuration, as given */
+	uint32_t epoch; /* this life of it */
+	uint32_t dp_size;
+	bool bootstrap;
+	uint8_t transfer; /* as in struct kvr_rq_worker */
+	double weight;
+	char *taint; /* or NULL */
 };
 
-/** Where a disaggregated request is. */
-enum ex_stage {
-	EX_ONE_LEG,	  /* not disaggregated */
-	EX_PREFILL_WAITS, /* in the prefill pool's queue */
-	EX_PREFILL_RUNS,  /* synchronous: decode follows */
-	EX_BOTH		  /* decode was decided; the prefill leg may still be booked */
-};
-
-enum ex_session_action { EX_SESSION_USE, EX_SESSION_OPEN, EX_SESSION_CLOSE };
-
-/** A booking or a place in a queue. */
-struct ex_leg {
-	bool on;
-	uint32_t slot;
-	struct kvr_sched_req req;
-	struct kvr_sched_hints hints;
-	struct kvr_sched_override override;
-	uint32_t flags_before; /* of the hints, while an affinity pins the leg */
-	bool sticks;	       /* pinned by an affinity */
-	bool inside;	       /* counts in the affinity `ref` */
-	bool failed;	       /* ends by a failure */
-	struct kvr_session_ref ref;
-	struct kvr_session_binding at; /* of `ref` */
-};
-
-/** One request; the main leg is in `pool`, a prefill leg in its peer. */
+/** One request. Its main leg is in `pool`, a prefill leg in the peer. */
 struct ex_req {
+	struct kvr_request r;
+	struct kvr_rq_msg msg;
+	struct kvr_rq_pair pair;
+	struct kvr_rq_session session; /* id_len 0: none */
+	struct kvr_sched_override override;
 	char *id;
 	struct ex_pool *pool;
-	uint64_t generated;
-	size_t at;    /* in world.live */
-	bool entered; /* live under its id */
 	json_t *line; /* what strings in the hints point into */
-	struct ex_leg main, prefill;
-	enum ex_stage stage;
 	uint64_t *sh;
 	struct kvr_sched_range *shared;
 	uint64_t *allowed;
 	struct kvr_sched_str *required;	       /* room for one more */
 	struct kvr_sched_preferred *preferred; /* the same */
-	char *transfer;			       /* taint of the KV transfer */
 
-	const char *session; /* id, or NULL */
-	enum ex_session_action action;
-	uint64_t timeout_s;
-	bool opening, closing, reserved;
-	struct kvr_session_binding to; /* where it was routed */
+	bool entered; /* live under its id */
+	size_t at;    /* in world.live */
+	bool has_slot[2];
+	uint32_t slot[2];
+	uint64_t generated;
+	bool failed;		     /* what ends it is a failure */
+	bool queued, routed;	     /* lines that were written */
+	struct kvr_sched_decision d; /* the last one */
+	struct ex_pool *decided_by;
+	struct ex_req *next_dead;
+};
+
+/** What will be said of a request next. */
+struct ex_event {
+	struct ex_req *r;
+	struct kvr_rq_event e;
 };
 
 struct ex_world {
 	struct ex_pool pool[EX_MAX_POOLS];
 	uint32_t n_pools;
 	struct ex_worker *workers; /* by id */
-	json_t *ids;		   /* id -> index of a live request, or null once it ended */
-	struct ex_req **live;	   /* [index] */
+	uint32_t epochs;
+	json_t *ids;	      /* id -> index of a live request, or null once it ended */
+	struct ex_req **live; /* [index] */
 	size_t n_live, cap_live;
+	struct ex_event *todo; /* ring */
+	size_t first_todo, n_todo, cap_todo;
+	struct ex_req *dead;  /* over; freed between lines */
 	struct kvr_rand rand; /* bootstrap rooms */
 	uint64_t now;	      /* ns */
 };
@@ -111,7 +107,7 @@ ex_op_fn ex_op_store, ex_op_remove, ex_op_clear, ex_op_scores, ex_op_hash;
 ex_op_fn ex_op_route, ex_op_prefill_done, ex_op_output, ex_op_finish, ex_op_cancel, ex_op_fail;
 ex_op_fn ex_op_load, ex_op_advance, ex_op_loads, ex_op_session_ack;
 
-/* ---- shared between the operations ------------------------------------------------------- */
+/* ---- world.c ----------------------------------------------------------------------------- */
 
 /** Pool named by `pool`, or the first one. NULL with the problem noted. */
 struct ex_pool *ex_pool_of(struct ex_world *w, const json_t *obj, struct ex_problem *p);
@@ -130,6 +126,18 @@ void ex_state_change(struct ex_worker *k, enum ex_state to);
 /** Draining workers without bookings become drained. */
 void ex_settle(struct ex_world *w);
 
+/** Find the request called `id`: 1 live, 0 ended before, -1 never seen (problem noted). */
+int ex_req_find(struct ex_world *w, const json_t *obj, struct ex_req **r, struct ex_problem *p);
+
+/** The live request of that id, or NULL. */
+struct ex_req *ex_req_live(const struct ex_world *w, const char *id);
+
+/** It has its id from now on; the id is remembered, and free for another one. */
+void ex_req_enter(struct ex_world *w, struct ex_req *r);
+void ex_req_leave(struct ex_world *w, struct ex_req *r);
+
+/* ---- prompt.c, read.c -------------------------------------------------------------------- */
+
 /** Blocks of a line: from `tokens` (hashed) or `sequence_hashes`. */
 struct ex_prompt {
 	uint64_t *sh;
@@ -144,13 +152,8 @@ struct ex_prompt {
 bool ex_prompt_read(const json_t *obj, uint32_t block_size, const char *lora, const char *ns,
 		    struct ex_prompt *out, struct ex_problem *p);
 
-/** Find the request called `id`: 1 live, 0 ended before, -1 never seen (problem noted). */
-int ex_req_find(struct ex_world *w, const json_t *obj, struct ex_req **r, struct ex_problem *p);
-
-/** Admit what waits, in every pool, and settle draining workers. After every operation. */
-void ex_poll(struct ex_world *w);
-
-/** Write `expired` lines of one pool due now. */
-void ex_expire(struct ex_world *w, struct ex_pool *pool);
+/** Read a route line; NULL with the problem noted. Not yet known by its id. */
+struct ex_req *ex_req_read(struct ex_world *w, const json_t *obj, struct ex_problem *p);
+void ex_req_free(struct ex_req *r);
 
 #endif

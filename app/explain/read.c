@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Requests: reading a route line, names of requests, their memory. */
-#include "request.h"
+/* Reading a route line: hints, override, session, prompt. */
+#include "world.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -65,8 +65,8 @@ static bool required_read(const json_t *list, struct ex_req *r, struct ex_proble
 			return ex_bad(p, "required_taints wants strings");
 		r->required[i] = (struct kvr_sched_str){s, (uint32_t)strlen(s)};
 	}
-	r->main.hints.required = r->required;
-	r->main.hints.n_required = (uint32_t)n;
+	r->msg.hints.required = r->required;
+	r->msg.hints.n_required = (uint32_t)n;
 	return true;
 }
 
@@ -76,10 +76,10 @@ static bool preferred_read(const json_t *map, struct ex_req *r, struct ex_proble
 	json_t *v;
 
 	r->preferred = calloc(json_object_size(map) + 2, sizeof(*r->preferred));
-	r->main.hints.preferred = r->preferred;
+	r->msg.hints.preferred = r->preferred;
 	json_object_foreach((json_t *)map, key, v)
 	{
-		struct kvr_sched_preferred *t = &r->preferred[r->main.hints.n_preferred++];
+		struct kvr_sched_preferred *t = &r->preferred[r->msg.hints.n_preferred++];
 
 		if (!json_is_number(v) && !ex_is_number(v))
 			return ex_bad(p, "preferred_taints wants a weight for '%s'", key);
@@ -113,9 +113,9 @@ static void allowed_read(const json_t *list, struct ex_req *r)
 	r->allowed = calloc(n + 1, sizeof(*r->allowed));
 	for (size_t i = 0; i < n; i++)
 		r->allowed[i] = ex_u64(json_array_get(list, i));
-	r->main.hints.allowed = r->allowed;
-	r->main.hints.n_allowed = (uint32_t)n;
-	r->main.hints.flags |= KVR_SHINT_ALLOWED;
+	r->msg.hints.allowed = r->allowed;
+	r->msg.hints.n_allowed = (uint32_t)n;
+	r->msg.hints.flags |= KVR_SHINT_ALLOWED;
 }
 
 static bool session_read(const json_t *routing, struct ex_req *r, struct ex_problem *p)
@@ -124,38 +124,40 @@ static bool session_read(const json_t *routing, struct ex_req *r, struct ex_prob
 						 {"action", EX_STR, EX_NULL},
 						 {"timeout", EX_U64, EX_NULL},
 						 {NULL}};
+	static const char *const actions[] = {NULL, "open", "close"}; /* enum kvr_rq_action */
 	const json_t *c = ex_get(routing, "session_control");
-	const char *action;
+	const char *id, *action = ex_str_or(c, "action", NULL);
+	uint64_t timeout;
+	uint8_t k;
 
 	if (c == NULL)
 		return true;
 	if (!ex_check(c, fields, p))
 		return false;
-	r->session = ex_str_or(c, "session_id", "");
-	if (strlen(r->session) == 0 || strlen(r->session) > KVR_SESSION_ID_MAX)
+	id = ex_str_or(c, "session_id", "");
+	if (strlen(id) == 0 || strlen(id) > KVR_SESSION_ID_MAX)
 		return ex_bad(p, "a session id has 1 to %u bytes", KVR_SESSION_ID_MAX);
-	r->timeout_s = ex_u64_or(c, "timeout", 300);
-	if (r->timeout_s == 0 || r->timeout_s > 31536000)
+	timeout = ex_u64_or(c, "timeout", 300);
+	if (timeout == 0 || timeout > 31536000)
 		return ex_bad(p, "a session timeout is 1 to 31536000 seconds");
-	action = ex_str_or(c, "action", "use");
-	if (ex_get(c, "action") == NULL)
-		r->action = EX_SESSION_USE;
-	else if (strcmp(action, "open") == 0)
-		r->action = EX_SESSION_OPEN;
-	else if (strcmp(action, "close") == 0)
-		r->action = EX_SESSION_CLOSE;
-	else
+	for (k = 0; k < 3 && (actions[k] == NULL) != (action == NULL); k++)
+		;
+	while (action != NULL && k < 3 && strcmp(actions[k], action) != 0)
+		k++;
+	if (k == 3)
 		return ex_bad(p, "unknown session action '%s'", action);
+	r->session.action = k;
+	r->session.timeout_ns = timeout * UINT64_C(1000000000);
+	r->session.id_len = (uint16_t)strlen(id);
+	memcpy(r->session.id, id, r->session.id_len);
 	return true;
 }
 
 static bool routing_read(const json_t *routing, struct ex_req *r, struct ex_problem *p)
 {
-	struct kvr_sched_hints *h = &r->main.hints;
+	struct kvr_sched_hints *h = &r->msg.hints;
 	const char *cls;
 
-	h->policy_class = KVR_SCHED_NO_CLASS;
-	r->main.req.hints = h;
 	if (routing != NULL && !ex_check(routing, routing_fields, p))
 		return false;
 	h->backend_id = id_hint(routing, "backend_instance_id", h, KVR_SHINT_BACKEND_ID);
@@ -169,9 +171,8 @@ static bool routing_read(const json_t *routing, struct ex_req *r, struct ex_prob
 	h->strict_priority = (uint32_t)ex_u64_or(routing, "strict_priority", 0);
 	if (ex_get(routing, "priority_jump") != NULL)
 		h->priority_jump = ex_real(ex_get(routing, "priority_jump"));
-	cls = ex_str_or(routing, "policy_class", NULL);
-	if (cls != NULL) /* a name that no class has means the first one */
-		h->policy_class = kvr_sched_class_find(r->pool->sched, cls, strlen(cls));
+	cls = ex_str_or(routing, "policy_class", "");
+	r->msg.policy = (struct kvr_sched_str){cls, (uint32_t)strlen(cls)};
 	allowed_read(ex_get(routing, "allowed_worker_ids"), r);
 	return constraints_read(routing, r, p) && session_read(routing, r, p);
 }
@@ -190,13 +191,13 @@ static double part(const json_t *o, const char *name, struct kvr_sched_override 
 
 static bool override_read(const json_t *o, struct ex_req *r, struct ex_problem *p)
 {
-	struct kvr_sched_override *out = &r->main.override;
+	struct kvr_sched_override *out = &r->override;
 
 	if (o == NULL)
 		return true;
 	if (!ex_check(o, override_fields, p))
 		return false;
-	r->main.req.override = out;
+	r->msg.req.override = out;
 	out->overlap_score_weight = part(o, "overlap_score_weight", out, KVR_SOVER_SCORE_WEIGHT);
 	out->temperature = part(o, "router_temperature", out, KVR_SOVER_TEMPERATURE);
 	out->assume_kv_reuse = part(o, "assume_kv_reuse", out, KVR_SOVER_KV_REUSE) != 0;
@@ -218,7 +219,7 @@ static bool shared_read(const json_t *list, struct ex_req *r, struct ex_problem 
 	json_t *v;
 
 	r->shared = calloc(json_array_size(list) + 1, sizeof(*r->shared));
-	r->main.req.shared = r->shared;
+	r->msg.req.shared = r->shared;
 	json_array_foreach(list, i, v)
 	{
 		const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
@@ -234,7 +235,7 @@ static bool shared_read(const json_t *list, struct ex_req *r, struct ex_problem 
 		r->shared[i] = (struct kvr_sched_range){(uint32_t)lo, (uint32_t)hi};
 		last = hi;
 	}
-	r->main.req.n_shared = (uint32_t)json_array_size(list);
+	r->msg.req.n_shared = (uint32_t)json_array_size(list);
 	return true;
 }
 
@@ -251,15 +252,11 @@ static bool is_query(const json_t *annotations)
 
 static bool phase_read(const json_t *obj, struct ex_req *r, struct ex_problem *p)
 {
-	static const char *const name[] = {"aggregated", "prefill", "decode"};
-	const char *s = ex_str_or(obj, "phase", name[r->pool->conf.role]);
+	const char *s = ex_str_or(obj, "phase", kvr_words_role((unsigned int)r->pool->conf.role));
+	const int role = kvr_words_role_find(s);
 
-	for (int i = 0; i < 3; i++)
-		if (strcmp(s, name[i]) == 0) {
-			r->main.req.phase = (enum kvr_sched_phase)i;
-			return true;
-		}
-	return ex_bad(p, "unknown phase '%s'", s);
+	r->msg.req.phase = (enum kvr_sched_phase)role;
+	return role >= 0 || ex_bad(p, "unknown phase '%s'", s);
 }
 
 static bool prompt_read(const json_t *obj, struct ex_req *r, struct ex_problem *p)
@@ -275,9 +272,9 @@ static bool prompt_read(const json_t *obj, struct ex_req *r, struct ex_problem *
 			    ex_str_or(routing, "cache_namespace", NULL), &prompt, p))
 		return false;
 	r->sh = prompt.sh;
-	r->main.req.sh = prompt.sh;
-	r->main.req.n = prompt.n;
-	r->main.req.isl = (uint32_t)ex_u64_or(obj, "isl", prompt.isl);
+	r->msg.req.sh = prompt.sh;
+	r->msg.req.n = prompt.n;
+	r->msg.req.isl = (uint32_t)ex_u64_or(obj, "isl", prompt.isl);
 	return true;
 }
 
@@ -301,14 +298,15 @@ struct ex_req *ex_req_read(struct ex_world *w, const json_t *obj, struct ex_prob
 		ex_req_free(r);
 		return NULL;
 	}
-	r->main.req.query_only = is_query(ex_get(obj, "annotations"));
+	r->msg.req.query_only = is_query(ex_get(obj, "annotations"));
+	r->pair.required = r->required;
+	r->pair.preferred = r->preferred;
+	r->msg.pair = r->pool->peer != NULL ? &r->pair : NULL;
 	return r;
 }
 
 void ex_req_free(struct ex_req *r)
 {
-	if (r->reserved)
-		kvr_session_unreserve(r->pool->sessions);
 	json_decref(r->line);
 	free(r->id);
 	free(r->sh);
@@ -316,102 +314,5 @@ void ex_req_free(struct ex_req *r)
 	free(r->allowed);
 	free(r->required);
 	free(r->preferred);
-	free(r->transfer);
 	free(r);
-}
-
-/* ---- names and slots --------------------------------------------------------------------- */
-
-int ex_req_find(struct ex_world *w, const json_t *obj, struct ex_req **r, struct ex_problem *p)
-{
-	const char *id = ex_str_or(obj, "id", "");
-	const json_t *at = json_object_get(w->ids, id);
-
-	*r = NULL;
-	if (at == NULL) {
-		ex_bad(p, "unknown id '%s'", id);
-		return -1;
-	}
-	if (json_is_null(at))
-		return 0;
-	*r = w->live[json_integer_value(at)];
-	return 1;
-}
-
-bool ex_req_live(const struct ex_world *w, const char *id)
-{
-	return json_is_integer(json_object_get(w->ids, id));
-}
-
-void ex_req_ended(struct ex_world *w, const char *id)
-{
-	if (!ex_req_live(w, id))
-		json_object_set_new(w->ids, id, json_null());
-}
-
-void ex_req_enter(struct ex_world *w, struct ex_req *r)
-{
-	if (w->n_live == w->cap_live) {
-		w->cap_live = w->cap_live * 2 + 64;
-		w->live = realloc(w->live, w->cap_live * sizeof(*w->live));
-		if (w->live == NULL)
-			abort();
-	}
-	r->entered = true;
-	r->at = w->n_live;
-	w->live[w->n_live++] = r;
-	json_object_set_new(w->ids, r->id, json_integer((json_int_t)r->at));
-}
-
-static void leave(struct ex_world *w, struct ex_req *r)
-{
-	struct ex_req *last = w->live[--w->n_live];
-
-	w->live[r->at] = last;
-	last->at = r->at;
-	json_object_set_new(w->ids, last->id, json_integer((json_int_t)last->at));
-	json_object_set_new(w->ids, r->id, json_null());
-}
-
-bool ex_leg_take(struct ex_pool *pool, struct ex_req *r, struct ex_leg *leg)
-{
-	if (pool->n_free == 0)
-		return false;
-	leg->slot = pool->free_slot[--pool->n_free];
-	leg->on = true;
-	pool->by_slot[leg->slot] = r;
-	return true;
-}
-
-void ex_leg_release(struct ex_world *w, struct ex_pool *pool, struct ex_leg *leg)
-{
-	if (!leg->on)
-		return;
-	ex_session_leg_over(w, pool, leg);
-	leg->on = false;
-	pool->by_slot[leg->slot] = NULL;
-	pool->free_slot[pool->n_free++] = leg->slot;
-}
-
-void ex_leg_end(struct ex_world *w, struct ex_pool *pool, struct ex_leg *leg, bool cancel)
-{
-	if (!leg->on)
-		return;
-	if (cancel)
-		kvr_sched_cancel(pool->sched, leg->slot, w->now);
-	else
-		kvr_sched_finish(pool->sched, leg->slot, w->now);
-	ex_leg_release(w, pool, leg);
-}
-
-void ex_req_end(struct ex_world *w, struct ex_req *r, bool cancel)
-{
-	ex_leg_end(w, r->pool, &r->main, cancel);
-	if (r->pool->peer != NULL)
-		ex_leg_end(w, r->pool->peer, &r->prefill, cancel);
-	if (r->entered)
-		leave(w, r);
-	else
-		ex_req_ended(w, r->id);
-	ex_req_free(r);
 }

@@ -1,99 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* prefill_done, output, finish, cancel, load, loads, advance. */
+/* load, loads, advance. */
 #include "out.h"
-#include "request.h"
+#include "run.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static const struct ex_field only_id[] = {{"op", EX_STR, 0}, {"id", EX_STR, EX_REQUIRED}, {NULL}};
-
-bool ex_op_prefill_done(struct ex_world *w, const json_t *obj, struct ex_problem *p)
-{
-	struct ex_req *r;
-	int known;
-
-	if (!ex_check(obj, only_id, p))
-		return false;
-	known = ex_req_find(w, obj, &r, p);
-	if (known != 1)
-		return known == 0;
-	if (r->main.on)
-		kvr_sched_prefill_done(r->pool->sched, r->main.slot, w->now);
-	if (r->stage == EX_PREFILL_RUNS || r->stage == EX_BOTH)
-		ex_prefill_over(w, r);
-	return true;
-}
-
-bool ex_op_output(struct ex_world *w, const json_t *obj, struct ex_problem *p)
-{
-	static const struct ex_field fields[] = {{"op", EX_STR, 0},
-						 {"id", EX_STR, EX_REQUIRED},
-						 {"tokens", EX_U32, EX_REQUIRED},
-						 {NULL}};
-	struct ex_req *r;
-	uint64_t n;
-	int known;
-
-	if (!ex_check(obj, fields, p))
-		return false;
-	known = ex_req_find(w, obj, &r, p);
-	if (known != 1)
-		return known == 0;
-	n = ex_u64_or(obj, "tokens", 0);
-	if (r->generated + n > UINT32_MAX)
-		return ex_bad(p, "more than 2^32-1 tokens");
-	if (n > 0 && (r->stage == EX_PREFILL_RUNS || r->stage == EX_BOTH)) {
-		char *id = strdup(r->id);
-
-		ex_prefill_over(w, r);
-		known = ex_req_live(w, id); /* the decode leg may have been refused */
-		free(id);
-	}
-	if (known != 1 || !r->main.on ||
-	    kvr_sched_slot_state(r->pool->sched, r->main.slot) != KVR_SLOT_BOOKED)
-		return true;
-	if (n > 0) {
-		kvr_sched_prefill_done(r->pool->sched, r->main.slot, w->now);
-		ex_poll(w); /* the end of prefill comes before the blocks of the item */
-	}
-	r->generated += n;
-	kvr_sched_output(r->pool->sched, r->main.slot, (uint32_t)r->generated, w->now);
-	return true;
-}
-
-enum how { FINISH, CANCEL, FAIL };
-
-static bool end(struct ex_world *w, const json_t *obj, struct ex_problem *p, enum how how)
-{
-	struct ex_req *r;
-	int known;
-
-	if (!ex_check(obj, only_id, p))
-		return false;
-	known = ex_req_find(w, obj, &r, p);
-	if (known != 1)
-		return known == 0;
-	r->main.failed = r->prefill.failed = how == FAIL;
-	ex_session_finish(r);
-	ex_req_end(w, r, how == CANCEL);
-	return true;
-}
-
-bool ex_op_finish(struct ex_world *w, const json_t *obj, struct ex_problem *p)
-{
-	return end(w, obj, p, FINISH);
-}
-
-bool ex_op_fail(struct ex_world *w, const json_t *obj, struct ex_problem *p)
-{
-	return end(w, obj, p, FAIL);
-}
-
-bool ex_op_cancel(struct ex_world *w, const json_t *obj, struct ex_problem *p)
-{
-	return end(w, obj, p, CANCEL);
-}
 
 bool ex_op_load(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 {
@@ -166,26 +77,9 @@ bool ex_op_loads(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 
 /* ---- time -------------------------------------------------------------------------------- */
 
-void ex_expire(struct ex_world *w, struct ex_pool *pool)
-{
-	uint32_t slot;
-
-	while (kvr_sched_expire(pool->sched, w->now, &slot, 1) == 1) {
-		struct ex_req *r = pool->by_slot[slot];
-
-		(pool == r->pool ? &r->main : &r->prefill)->failed = true;
-		ex_leg_release(w, pool, pool == r->pool ? &r->main : &r->prefill);
-		ex_out_line("expired");
-		ex_out_str("id", r->id);
-		ex_out_end();
-		ex_session_finish(r);
-		ex_req_end(w, r, false);
-	}
-}
-
 static uint64_t next_timer(const struct ex_world *w)
 {
-	uint64_t t = ex_session_timer(w);
+	uint64_t t = ex_run_session_timer(w);
 
 	for (uint32_t i = 0; i < w->n_pools; i++) {
 		uint64_t due = kvr_sched_next_timer(w->pool[i].sched);
@@ -210,10 +104,8 @@ bool ex_op_advance(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 	to = w->now + (uint64_t)(ns + 0.5);
 	for (uint64_t t = next_timer(w); t <= to; t = next_timer(w)) {
 		w->now = t > w->now ? t : w->now;
-		for (uint32_t i = 0; i < w->n_pools; i++)
-			ex_expire(w, &w->pool[i]);
-		ex_session_expire(w);
-		ex_poll(w);
+		ex_run_expire(w);
+		ex_run_poll(w);
 	}
 	w->now = to;
 	return true;

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef EX_LINES_H
+#define EX_LINES_H
+
+/** @file Output lines about requests, made from orders. */
+
+#include "world.h"
+
+/** ACCEPTED: where the request is, unless that was written before. */
+void ex_line_accepted(struct ex_req *r);
+
+/** REJECTED. */
+void ex_line_rejected(const struct ex_req *r, const struct kvr_rq_why *why);
+
+/** PREFILL: the prefill leg has its worker, or there is none. */
+void ex_line_prefill(const struct ex_req *r);
+
+/** OPEN, CLOSE, SESSION. @p r may be NULL but for OPEN. */
+void ex_line_session(const struct ex_req *r, const struct kvr_rq_order *o);
+
+void ex_line_expired(const struct ex_req *r);
+
+#endif

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run.h"
+
+#include "lines.h"
+
+#include <rte_common.h>
+#include <stdlib.h>
+
+#define REAP_NS UINT64_C(15000000000) /* so that no session is over for 30 s */
+
+/* ---- questions --------------------------------------------------------------------------- */
+
+static bool ask_worker(void *arg, const struct kvr_rq_pool *p, uint64_t id,
+		       struct kvr_rq_worker *out)
+{
+	const struct ex_worker *k = ex_worker_find(arg, id);
+
+	if (k == NULL || &k->pool->rq != p)
+		return false;
+	*out = (struct kvr_rq_worker){.epoch = k->epoch,
+				      .dp_size = k->dp_size,
+				      .bootstrap = k->bootstrap,
+				      .transfer = k->transfer,
+				      .weight = k->weight,
+				      .taint = k->taint != NULL ? k->taint : ""};
+	return true;
+}
+
+static bool ask_alone(void *arg, const struct kvr_request *r, const struct kvr_sched_req *prefill,
+		      const struct kvr_sched_req *decode)
+{
+	struct ex_world *w = arg;
+	struct ex_pool *d = r->pool->owner, *p = d->peer;
+	struct kvr_sched_overlap pov, dov;
+	const struct kvr_disagg_side ps = {p->sched, prefill, &pov}, ds = {d->sched, decode, &dov};
+
+	ex_index_score(p->index, decode->sh, decode->n, w->now, &pov);
+	ex_index_score(d->index, decode->sh, decode->n, w->now, &dov);
+	return kvr_disagg_bypass(&d->conf, &ps, &ds, w->now);
+}
+
+static struct kvr_rq_ctx ctx(struct ex_world *w)
+{
+	static const struct kvr_rq_ops ops = {.worker = ask_worker, .alone = ask_alone};
+
+	return (struct kvr_rq_ctx){&ops, w, w->now, &w->rand};
+}
+
+/* ---- what happens next ------------------------------------------------------------------- */
+
+static void later(struct ex_world *w, struct ex_req *r, struct kvr_rq_event e)
+{
+	if (w->n_todo == w->cap_todo) {
+		w->cap_todo = w->cap_todo * 2 + 64;
+		w->todo = realloc(w->todo, w->cap_todo * sizeof(*w->todo));
+		if (w->todo == NULL)
+			abort();
+	}
+	w->todo[w->n_todo++] = (struct ex_event){r, e};
+}
+
+/* ---- slots ------------------------------------------------------------------------------- */
+
+static struct ex_pool *pool_of(const struct ex_req *r, uint32_t leg)
+{
+	return leg == KVR_RQ_MAIN ? r->pool : r->pool->peer;
+}
+
+static uint8_t leg_of(const struct ex_req *r, const struct ex_pool *pool)
+{
+	return (uint8_t)(pool == r->pool ? KVR_RQ_MAIN : KVR_RQ_PREFILL);
+}
+
+static bool slot_take(struct ex_req *r, uint32_t leg)
+{
+	struct ex_pool *pool = pool_of(r, leg);
+
+	if (r->has_slot[leg] || r->msg.req.query_only)
+		return true; /* a query touches none */
+	if (pool->n_free == 0)
+		return false;
+	r->slot[leg] = pool->free_slot[--pool->n_free];
+	r->has_slot[leg] = true;
+	pool->by_slot[r->slot[leg]] = r;
+	return true;
+}
+
+static void slot_release(struct ex_req *r, uint32_t leg)
+{
+	struct ex_pool *pool = pool_of(r, leg);
+
+	if (!r->has_slot[leg])
+		return;
+	r->has_slot[leg] = false;
+	pool->by_slot[r->slot[leg]] = NULL;
+	pool->free_slot[pool->n_free++] = r->slot[leg];
+}
+
+/* ---- orders ------------------------------------------------------------------------------ */
+
+/* @return the answer. */
+static struct kvr_rq_event decide(struct ex_world *w, struct ex_req *r,
+				  const struct kvr_rq_order *o)
+{
+	struct ex_pool *pool = pool_of(r, o->leg);
+	struct kvr_sched_overlap ov;
+
+	r->decided_by = pool;
+	if (slot_take(r, o->leg)) {
+		ex_index_score(pool->index, o->req->sh, o->req->n, w->now, &ov);
+		kvr_sched_route(pool->sched, r->slot[o->leg], o->req, &ov, w->now, &r->d);
+	} else {
+		r->d = (struct kvr_sched_decision){.result = KVR_SCHED_ERROR,
+						   .err = KVR_SCHED_BAD_SLOT};
+	}
+	return (struct kvr_rq_event){
+		.kind = (uint8_t)kvr_request_decided(&r->d, false), .leg = o->leg, .d = &r->d};
+}
+
+static void predict(struct ex_world *w, struct ex_req *r, uint32_t leg)
+{
+	const struct ex_pool *pool = pool_of(r, leg);
+	const struct kvr_pool_conf *c = &pool->conf;
+
+	ex_index_predict(pool->index, r->r.leg[leg].rank, r->msg.req.sh, r->msg.req.n, w->now,
+			 c->use_kv_events ? c->predicted_ttl_s : c->ttl_s);
+}
+
+/* The booking of a prefill leg ends with its request: here its worker has nothing else to do. */
+static void main_ended(struct ex_world *w, struct ex_req *r)
+{
+	const uint16_t flags = r->failed ? KVR_RQEF_ERROR : KVR_RQEF_RESULT;
+	const uint8_t at = r->r.leg[KVR_RQ_PREFILL].state;
+
+	if (at == KVR_RQS_SENT || at == KVR_RQS_RUNNING)
+		later(w, r,
+		      (struct kvr_rq_event){
+			      .kind = KVR_RQE_FIN, .leg = KVR_RQ_PREFILL, .flags = flags});
+}
+
+static void to_scheduler(struct ex_world *w, struct ex_req *r, const struct kvr_rq_order *o)
+{
+	struct kvr_sched *s = pool_of(r, o->leg)->sched;
+	const uint32_t slot = r->slot[o->leg];
+
+	switch (o->kind) {
+	case KVR_RQO_PREFILL_DONE:
+		kvr_sched_prefill_done(s, slot, w->now);
+		break;
+	case KVR_RQO_OUTPUT:
+		kvr_sched_output(s, slot, o->n, w->now);
+		break;
+	case KVR_RQO_FREE:
+		kvr_sched_finish(s, slot, w->now);
+		break;
+	case KVR_RQO_LEAVE:
+		kvr_sched_cancel(s, slot, w->now);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Books, and what workers and clients do of themselves. */
+static void to_books(struct ex_world *w, struct ex_req *r, const struct kvr_rq_order *o)
+{
+	switch (o->kind) {
+	case KVR_RQO_SEND:
+		later(w, r, (struct kvr_rq_event){.kind = KVR_RQE_TAKEN, .leg = o->leg});
+		break;
+	case KVR_RQO_END:
+		if (o->leg == KVR_RQ_MAIN)
+			main_ended(w, r);
+		later(w, r, (struct kvr_rq_event){.kind = KVR_RQE_LINGERED, .leg = o->leg});
+		break;
+	case KVR_RQO_PREDICT:
+		predict(w, r, o->leg);
+		break;
+	case KVR_RQO_RELEASE:
+		slot_release(r, o->leg);
+		break;
+	case KVR_RQO_DONE:
+		ex_req_leave(w, r);
+		r->next_dead = w->dead;
+		w->dead = r;
+		break;
+	default:
+		break;
+	}
+}
+
+/*
+ * Lines about decisions, then those about sessions. A refusal has a line when a decision says it;
+ * what ends with its worker, its time or its session has none.
+ */
+static void lines(struct ex_req *r, const struct kvr_rq_orders *out, bool decision)
+{
+	for (uint32_t i = 0; i < out->n; i++) {
+		const struct kvr_rq_order *o = &out->v[i];
+
+		if (o->kind == KVR_RQO_PREFILL)
+			ex_line_prefill(r);
+		else if (o->kind == KVR_RQO_ACCEPTED)
+			ex_line_accepted(r);
+		else if (o->kind == KVR_RQO_REJECTED && decision)
+			ex_line_rejected(r, &o->why);
+	}
+	for (uint32_t i = 0; i < out->n; i++) {
+		const struct kvr_rq_order *o = &out->v[i];
+
+		if (o->kind == KVR_RQO_OPEN || o->kind == KVR_RQO_CLOSE ||
+		    o->kind == KVR_RQO_SESSION)
+			ex_line_session(r, o);
+	}
+}
+
+/* Carry the orders of a step out, and answer its question. */
+static void carry(struct ex_world *w, struct ex_req *r, struct kvr_rq_orders *out, bool decision)
+{
+	const struct kvr_rq_ctx c = ctx(w);
+	struct kvr_rq_event answer;
+
+	for (;;) {
+		const struct kvr_rq_order *last = &out->v[out->n - 1];
+
+		lines(r, out, decision);
+		for (uint32_t i = 0; i < out->n; i++) {
+			to_scheduler(w, r, &out->v[i]);
+			to_books(w, r, &out->v[i]);
+		}
+		if (out->n == 0)
+			break;
+		if (last->kind == KVR_RQO_DECIDE) {
+			answer = decide(w, r, last);
+			decision = true;
+		} else if (last->kind == KVR_RQO_HOLD || last->kind == KVR_RQO_RENEW) {
+			answer = (struct kvr_rq_event){.kind = KVR_RQE_ROOM};
+			if (last->kind == KVR_RQO_RENEW)
+				r->routed = r->queued = false;
+		} else {
+			break;
+		}
+		kvr_request_step(&c, &r->r, &answer, out);
+	}
+	/* Told its last word, its name is free, whatever its legs have left to do. */
+	if (r->r.told == KVR_RQ_OVER)
+		ex_req_leave(w, r);
+}
+
+static void step(struct ex_world *w, struct ex_req *r, const struct kvr_rq_event *e)
+{
+	const bool decision = e->kind == KVR_RQE_ADMITTED || e->kind == KVR_RQE_NOT_ADMITTED ||
+			      e->kind == KVR_RQE_REPEATED;
+	const struct kvr_rq_ctx c = ctx(w);
+	struct kvr_rq_orders out;
+
+	kvr_request_step(&c, &r->r, e, &out);
+	carry(w, r, &out, decision);
+}
+
+static void go_on(struct ex_world *w)
+{
+	for (; w->first_todo < w->n_todo; w->first_todo++) {
+		const struct ex_event next = w->todo[w->first_todo];
+
+		step(w, next.r, &next.e);
+	}
+	w->first_todo = w->n_todo = 0;
+}
+
+void ex_run_event(struct ex_world *w, struct ex_req *r, struct kvr_rq_event e)
+{
+	go_on(w); /* what has happened before */
+	step(w, r, &e);
+	go_on(w);
+}
+
+/* A table of sessions takes memory: pools have one from the first request that names one. */
+static void sessions_start(struct ex_world *w, struct ex_pool *pool)
+{
+	if (pool == NULL || pool->rq.sessions != NULL || pool->conf.max_sessions == 0)
+		return;
+	kvr_request_pool_init(&pool->rq, &pool->conf,
+			      kvr_session_create(pool->conf.max_sessions, 0, w->now),
+			      pool->rq.count);
+}
+
+void ex_run_arrive(struct ex_world *w, struct ex_req *r)
+{
+	const struct kvr_rq_ctx c = ctx(w);
+	struct kvr_rq_session *s = r->session.id_len != 0 ? &r->session : NULL;
+	struct kvr_rq_orders out;
+
+	if (s != NULL) {
+		sessions_start(w, r->pool);
+		sessions_start(w, r->pool->peer);
+	}
+	ex_req_enter(w, r);
+	kvr_request_arrive(&c, &r->r, &r->pool->rq, &r->msg, s, &out);
+	carry(w, r, &out, true);
+	go_on(w);
+}
+
+/* ---- what the scheduler asks ------------------------------------------------------------- */
+
+static struct ex_world *the_world; /* there is one */
+
+/* From inside a call of lib/sched: handed on after it. */
+static void dropped(void *arg, uint32_t slot, uint32_t rank)
+{
+	struct ex_pool *pool = arg;
+	struct ex_req *r = pool->by_slot[slot];
+
+	RTE_SET_USED(rank);
+	later(the_world, r, (struct kvr_rq_event){.kind = KVR_RQE_LOST, .leg = leg_of(r, pool)});
+}
+
+static void rank_removed(void *arg, uint32_t rank, uint64_t worker, uint32_t dp_rank)
+{
+	RTE_SET_USED(worker);
+	RTE_SET_USED(dp_rank);
+	ex_index_clear(((struct ex_pool *)arg)->index, rank);
+}
+
+static bool refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,
+		    struct kvr_sched_overlap *out)
+{
+	RTE_SET_USED(slot);
+	ex_index_score(((struct ex_pool *)arg)->index, req->sh, req->n, the_world->now, out);
+	return true;
+}
+
+struct kvr_sched_ops ex_run_ops(struct ex_world *w, struct ex_pool *pool)
+{
+	the_world = w;
+	return (struct kvr_sched_ops){
+		.arg = pool, .refresh = refresh, .dropped = dropped, .rank_removed = rank_removed};
+}
+
+/* ---- time -------------------------------------------------------------------------------- */
+
+static void admitted(struct ex_world *w, struct ex_pool *pool, const struct kvr_sched_decision *d)
+{
+	struct ex_req *r = pool->by_slot[d->slot];
+
+	r->d = *d;
+	r->decided_by = pool;
+	ex_run_event(w, r,
+		     (struct kvr_rq_event){.kind = (uint8_t)kvr_request_decided(d, true),
+					   .leg = leg_of(r, pool),
+					   .d = &r->d});
+}
+
+void ex_run_poll(struct ex_world *w)
+{
+	struct kvr_sched_decision d;
+
+	go_on(w);
+	for (uint32_t i = 0; i < w->n_pools; i++)
+		while (kvr_sched_poll(w->pool[i].sched, w->now, &d, 1) == 1)
+			admitted(w, &w->pool[i], &d);
+	ex_settle(w);
+	while (w->dead != NULL) {
+		struct ex_req *r = w->dead;
+
+		w->dead = r->next_dead;
+		ex_req_free(r);
+	}
+}
+
+static void sessions_expire(struct ex_world *w, struct ex_pool *pool)
+{
+	const struct kvr_rq_ctx c = ctx(w);
+	struct kvr_session_ref due[16];
+	struct kvr_rq_orders out;
+
+	do {
+		uint32_t n = kvr_session_due(pool->rq.sessions, w->now, due, RTE_DIM(due));
+
+		for (uint32_t i = 0; i < n; i++) {
+			kvr_request_session_due(&c, &pool->rq, due[i], &out);
+			lines(NULL, &out, false);
+		}
+	} while (kvr_session_behind(pool->rq.sessions, w->now));
+}
+
+void ex_run_expire(struct ex_world *w)
+{
+	uint32_t slot;
+
+	for (uint32_t i = 0; i < w->n_pools; i++) {
+		struct ex_pool *pool = &w->pool[i];
+
+		while (kvr_sched_expire(pool->sched, w->now, &slot, 1) == 1) {
+			struct ex_req *r = pool->by_slot[slot];
+
+			ex_line_expired(r);
+			r->failed = true;
+			ex_run_event(w, r,
+				     (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED,
+							   .leg = leg_of(r, pool)});
+		}
+	}
+	for (uint32_t i = 0; i < w->n_pools && w->now % REAP_NS == 0; i++)
+		if (w->pool[i].rq.sessions != NULL)
+			sessions_expire(w, &w->pool[i]);
+}
+
+uint64_t ex_run_session_timer(const struct ex_world *w)
+{
+	for (uint32_t i = 0; i < w->n_pools; i++)
+		if (w->pool[i].rq.sessions != NULL &&
+		    kvr_session_count(w->pool[i].rq.sessions) != 0)
+			return (w->now / REAP_NS + 1) * REAP_NS;
+	return UINT64_MAX;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What ends a request from outside, and what is said again.
+ *
+ * A client that goes stops a main leg that runs and a prefill leg that waits. With a transfer under
+ * way (prefill leg sent or done, decode leg not sent yet) the decode leg is still decided, sent
+ * and then stopped, because only its worker can release what was transferred.
+ */
+#include "request_pvt.h"
+
+/* The client has been told its last: what is not under way stops. */
+static void give_up(const struct step *x, enum kvr_rq_how how)
+{
+	struct kvr_request *r = x->r;
+
+	r->told = KVR_RQ_OVER;
+	if (leg_in(r, MAIN, AT_WORK)) {
+		kvr_rq__main_stop(x, how);
+	} else if (leg_in(r, MAIN, AT(QUEUED))) {
+		if (transfers(r))
+			return;
+		order(x, KVR_RQO_LEAVE, MAIN);
+		kvr_rq__main_over(x, KVR_RQ_LEFT);
+	} else if (leg_in(r, PREFILL, AT(QUEUED))) {
+		order(x, KVR_RQO_LEAVE, PREFILL);
+		kvr_rq__prefill_over(x, KVR_RQ_LEFT);
+		kvr_rq__main_over(x, KVR_RQ_LEFT);
+	}
+}
+
+void kvr_rq__cancel(const struct step *x)
+{
+	struct kvr_request *r = x->r;
+
+	if (r->told != KVR_RQ_OVER) {
+		r->end = kvr_rq__why(r, KVR_WHY_ENDED, 0); /* by its client's wish */
+		give_up(x, KVR_RQ_CANCELLED);
+	}
+	order(x, KVR_RQO_CANCELLED, MAIN);
+}
+
+bool kvr_rq__stop(const struct step *x)
+{
+	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_WHY_SHUTDOWN, 0);
+
+	if (x->r->told == KVR_RQ_OVER)
+		return false;
+	kvr_rq__reject(x, &why);
+	give_up(x, KVR_RQ_CUT);
+	return true;
+}
+
+bool kvr_rq__late(const struct step *x, bool client_gone)
+{
+	const struct kvr_request *r = x->r;
+	const struct kvr_rq_why why = kvr_rq__why(r, KVR_WHY_EXPIRED, 0);
+	const bool waits = leg_in(r, MAIN, AT(QUEUED)) || leg_in(r, PREFILL, AT(QUEUED));
+
+	if (r->told == KVR_RQ_OVER || (!waits && !client_gone))
+		return false;
+	kvr_rq__reject(x, &why);
+	give_up(x, KVR_RQ_EXPIRED);
+	return true;
+}
+
+void kvr_rq__repeated(const struct step *x, uint32_t flags)
+{
+	struct kvr_request *r = x->r;
+
+	if (r->end.code != KVR_WHY_OK) {
+		order(x, KVR_RQO_REJECTED, MAIN)->why = r->end;
+		return;
+	}
+	if ((flags & KVR_RQEF_SAME) == 0) {
+		order(x, KVR_RQO_REJECTED, MAIN)->why =
+			kvr_rq__why(r, KVR_WHY_DUPLICATE_REQUEST, 0);
+		return;
+	}
+	if ((flags & KVR_RQEF_RESEND) != 0 && !r->paired && leg_in(r, MAIN, AT(SENT))) {
+		r->attempt++;
+		order(x, KVR_RQO_SEND, MAIN);
+	}
+	/* One whose stream has ended is still served to a client that has not got the end. */
+	order(x, KVR_RQO_ACCEPTED, MAIN);
+}
+
+void kvr_rq__lingered(const struct step *x, uint32_t leg)
+{
+	x->r->leg[leg].aborting = false;
+	place(x, leg, KVR_RQS_FREE);
+	order(x, KVR_RQO_RELEASE, leg);
+}
+
+void kvr_rq__aborted(const struct step *x, uint32_t leg)
+{
+	x->r->leg[leg].aborting = false;
+	if (leg == PREFILL)
+		kvr_rq__lingered(x, leg);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_REQUEST_POOL_H
+#define KVR_REQUEST_POOL_H
+
+/**
+ * @file
+ * What the requests of one pool share, and what their executor is asked; see kvr_request.h.
+ *
+ * Writers. kvr_request_pool_init() fills it before the first request. Then the thread that
+ * schedules the pool: the step functions write `opening` and the counters, the executor writes
+ * `closed` and `expected` between steps. `disagg` belongs to whoever counts the workers.
+ */
+
+#include "kvr_disagg.h"
+#include "kvr_session.h"
+#include "kvr_stats.h"
+#include "kvr_words.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#define KVR_RQ_TAINT_MAX 256u
+#define KVR_RQ_BUCKETS	 1024u /* power of two: ids that are being opened, by their hash */
+
+struct kvr_request;
+struct kvr_rq_session;
+struct kvr_rq_pool;
+
+LIST_HEAD(kvr_rq_opening, kvr_rq_session);
+
+/** What is counted of each pool; kvr_request_stats names them. */
+enum kvr_request_counter {
+	KVR_RQC_LATE,
+	KVR_RQC_NEVER,
+	KVR_RQC_ARRIVED,
+	KVR_RQC_FORGOTTEN,
+	KVR_RQC_DONE,
+	KVR_RQC_PAIRED,
+	KVR_RQC_BYPASSED,
+	KVR_RQC_STARTED_OVER,
+	KVR_RQC_UNKNOWN_CLASS,
+	KVR_RQC_SESSION_OPENS,
+	KVR_RQC_SESSION_BOUND,
+	KVR_RQC_SESSION_REFUSED,
+	KVR_RQC_SESSION_BUSY,
+	KVR_RQC_SESSION_OPEN_FAILED,
+	KVR_RQC_SESSION_OPEN_ENDED,
+	KVR_RQC_SESSION_UNBOUND,
+	KVR_RQC_SESSION_INVALIDATED,
+	KVR_RQC_SESSION_EXPIRED,
+	KVR_RQC_SESSION_CLOSES,
+	KVR_RQC_SESSION_CLOSE_UNBOUND,
+	KVR_RQC_N
+};
+
+extern const struct kvr_stats_def kvr_request_stats;
+
+/** A worker of a pool as the life of a request needs it. */
+struct kvr_rq_worker {
+	uint32_t epoch;	   /**< this life of it */
+	uint32_t dp_size;  /**< ranks, >= 1 */
+	bool bootstrap;	   /**< it has given an address for KV transfer */
+	uint8_t transfer;  /**< constraint of its KV transfer: 0 none, 1 preferred, 2 required */
+	double weight;	   /**< preferred */
+	const char *taint; /**< `dynamo.topology/<domain>=<value>`, "": the domain has no value */
+};
+
+/** Questions of the step functions; they change nothing. Scheduler thread of the pool. */
+struct kvr_rq_ops {
+	/** Worker @p id when it is one of @p p and lives; false otherwise. */
+	bool (*worker)(void *arg, const struct kvr_rq_pool *p, uint64_t id,
+		       struct kvr_rq_worker *out);
+	/** Conditional disaggregation: kvr_disagg_bypass() with the pools' schedulers. */
+	bool (*alone)(void *arg, const struct kvr_request *r, const struct kvr_sched_req *prefill,
+		      const struct kvr_sched_req *decode);
+	/** Whether @p r may have another session in @p p; KVR_WHY_OK or why not. NULL: always. */
+	enum kvr_why (*session_may)(void *arg, const struct kvr_request *r,
+				    const struct kvr_rq_pool *p);
+};
+
+struct kvr_rq_pool {
+	const struct kvr_pool_conf *conf;
+	struct kvr_rq_pool *prefill;	 /**< of the decode half of a pair */
+	const struct kvr_disagg *disagg; /**< of the prefill half: whether it is active */
+	struct kvr_session *sessions;	 /**< NULL: none */
+	uint64_t affinity_ns;		 /**< 0: no affinity */
+	uint8_t reroutes;		 /**< how often a request of a pair may start over */
+	bool predict;			 /**< decisions are entered as predicted blocks */
+	bool closed;			 /**< no request begins any more */
+	bool expected;			 /**< workers of the time before a restart are awaited */
+	void *owner;			 /**< the executor's */
+	kvr_cell_t *count;		 /**< kvr_request_stats */
+	struct kvr_rq_opening opening[KVR_RQ_BUCKETS];
+};
+
+/**
+ * Fill @p p (zeroed) from @p conf, which must stay. @p sessions may be NULL; @p count is a row of
+ * kvr_request_stats. The caller sets the rest.
+ */
+void kvr_request_pool_init(struct kvr_rq_pool *p, const struct kvr_pool_conf *conf,
+			   struct kvr_session *sessions, kvr_cell_t *count);
+
+#endif

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The legs of a request: how each gets its worker, fails, ends, and takes the other one with it.
+ *
+ *   bootstrap  the decode leg is decided when the prefill leg is sent
+ *   sync       the decode leg is decided when the prefill leg is done; its result goes along
+ *   bypassed   the decode pool does both
+ *
+ * A prefill leg that fails before the main leg has produced anything takes the main leg with it;
+ * the request starts over while it may, else it is refused. A main leg that fails leaves the
+ * prefill leg alone, which runs to its end so that its worker frees the blocks.
+ */
+#include "request_pvt.h"
+
+/* ---- ends -------------------------------------------------------------------------------- */
+
+/* The booking, if there is one, and its part in a session. */
+static void unbook(const struct step *x, uint32_t leg, enum kvr_rq_how how)
+{
+	struct kvr_leg *l = &x->r->leg[leg];
+
+	if (l->booked)
+		order(x, KVR_RQO_FREE, leg)->how = (uint8_t)how;
+	l->booked = false;
+	if (x->r->session != NULL)
+		kvr_rq__session_ended(x, leg, how);
+}
+
+static void ended(const struct step *x, uint32_t leg, enum kvr_rq_how how)
+{
+	place(x, leg, KVR_RQS_ENDED);
+	order(x, KVR_RQO_END, leg)->how = (uint8_t)how;
+}
+
+static void released(const struct step *x, uint32_t leg, enum kvr_rq_how how)
+{
+	place(x, leg, KVR_RQS_FREE);
+	order(x, KVR_RQO_RELEASE, leg)->how = (uint8_t)how;
+}
+
+void kvr_rq__prefill_over(const struct step *x, enum kvr_rq_how how)
+{
+	if (leg_in(x->r, PREFILL, AT_OVER))
+		return;
+	unbook(x, PREFILL, how);
+	/* Repeats of its last item are acknowledged without a slot; an ABORT needs it. */
+	if (x->r->leg[PREFILL].aborting)
+		ended(x, PREFILL, how);
+	else
+		released(x, PREFILL, how);
+}
+
+void kvr_rq__main_over(const struct step *x, enum kvr_rq_how how)
+{
+	struct kvr_request *r = x->r;
+
+	unbook(x, MAIN, how);
+	if (r->session != NULL)
+		kvr_rq__session_over(x);
+	r->told = KVR_RQ_OVER;
+	if (r->forgotten)
+		released(x, MAIN, how);
+	else
+		ended(x, MAIN, how);
+}
+
+static void abort_leg(const struct step *x, uint32_t leg, const struct kvr_rq_why *why)
+{
+	order(x, KVR_RQO_ABORT, leg)->why = *why;
+}
+
+void kvr_rq__main_stop(const struct step *x, enum kvr_rq_how how)
+{
+	struct kvr_request *r = x->r;
+	struct kvr_rq_why why = r->end;
+
+	/* What is on its way to its worker only that worker can release. */
+	if (leg_in(r, MAIN, AT(HELD)) && transfers(r))
+		kvr_rq__send(x, MAIN);
+	r->leg[MAIN].aborting = leg_in(r, MAIN, AT(SENT) | AT(RUNNING));
+	kvr_rq__main_over(x, how);
+	if (how == KVR_RQ_CANCELLED && why.code == KVR_WHY_ENDED)
+		why.code = KVR_WHY_OK;
+	if (r->leg[MAIN].aborting)
+		abort_leg(x, MAIN, &why);
+}
+
+void kvr_rq__main_failed(const struct step *x, const struct kvr_rq_why *why, enum kvr_rq_how how)
+{
+	struct kvr_request *r = x->r;
+
+	/* As if it had never come: in overload, refusals must not use up the slots. */
+	r->forgotten = r->told == KVR_RQ_NOTHING && !r->sent;
+	kvr_rq__reject(x, why);
+	kvr_rq__main_over(x, how);
+}
+
+/* ---- another try ------------------------------------------------------------------------- */
+
+/* Nothing is left for it to go on with: both legs anew, or never. */
+static void again(const struct step *x, const struct kvr_rq_why *why, bool worker)
+{
+	struct kvr_request *r = x->r;
+	const bool live = leg_in(r, MAIN, AT_WORK);
+	const bool stop = leg_in(r, MAIN, AT(SENT) | AT(RUNNING));
+
+	/* What has produced anything has no prefill leg any more that could fail. */
+	if (leg_in(r, MAIN, AT_OVER))
+		return;
+	if (leg_in(r, MAIN, AT(QUEUED)))
+		order(x, KVR_RQO_LEAVE, MAIN);
+	unbook(x, MAIN, KVR_RQ_STOPPED);
+	if (r->told == KVR_RQ_OVER || r->reroutes == 0) {
+		r->leg[MAIN].aborting = stop;
+		kvr_rq__main_failed(x, why, live ? KVR_RQ_STOPPED : KVR_RQ_REFUSED);
+		if (stop)
+			abort_leg(x, MAIN, why);
+		return;
+	}
+	r->reroutes--;
+	count(r->pool, KVR_RQC_STARTED_OVER);
+	r->msg->pair->failed = why->code;
+	r->msg->pair->failed_detail = why->detail[0];
+	if (worker) {
+		r->msg->pair->exclude = true;
+		r->msg->pair->exclude_id = r->leg[PREFILL].worker;
+	}
+	r->way = KVR_WAY_AGGREGATED;
+	place(x, MAIN, KVR_RQS_UNDECIDED);
+	if (!live) {
+		kvr_rq__start_over(x);
+		return;
+	}
+	/* What its worker says until it stops is not for the client: another handle. */
+	if (stop)
+		abort_leg(x, MAIN, why);
+	r->leg[MAIN].aborting = stop;
+	r->told = KVR_RQ_NOTHING;
+	kvr_rq__ask(x, KVR_RQO_RENEW);
+}
+
+void kvr_rq__start_over(const struct step *x)
+{
+	kvr_rq__session_anew(x);
+	kvr_rq__start(x);
+}
+
+void kvr_rq__prefill_failed(const struct step *x, const struct kvr_rq_why *why, enum kvr_rq_how how,
+			    bool worker)
+{
+	kvr_rq__prefill_over(x, how);
+	again(x, why, worker);
+}
+
+/* ---- decisions --------------------------------------------------------------------------- */
+
+static void bypass(const struct step *x)
+{
+	x->r->way = KVR_WAY_BYPASSED;
+	count(x->r->pool, KVR_RQC_BYPASSED);
+	order(x, KVR_RQO_PREFILL, PREFILL);
+	kvr_rq__decide(x, MAIN);
+}
+
+void kvr_rq__start(const struct step *x)
+{
+	struct kvr_request *r = x->r;
+	const struct kvr_rq_pool *p = r->pool->prefill;
+	struct kvr_rq_why why;
+
+	if (!r->paired) {
+		kvr_rq__decide(x, MAIN);
+	} else if (kvr_disagg_active(p->disagg)) {
+		kvr_rq__prefill_request(x);
+		kvr_rq__session_enter(x, PREFILL); /* affinity alone, which refuses nobody */
+		kvr_rq__decide(x, PREFILL);
+	} else if (!r->pool->conf->enforce_disagg) {
+		bypass(x);
+	} else {
+		why = kvr_rq__why(r, KVR_WHY_NOT_ACTIVATED, 0);
+		/* Nobody is left for another try: what counts is why the first one failed (8.5). */
+		if (r->msg->pair->failed != KVR_WHY_OK)
+			why = kvr_rq__why(r, (enum kvr_why)r->msg->pair->failed,
+					  r->msg->pair->failed_detail);
+		r->reroutes = 0;
+		again(x, &why, false);
+	}
+}
+
+void kvr_rq__prefill_routed(const struct step *x, const struct kvr_sched_decision *d)
+{
+	struct kvr_request *r = x->r;
+	struct kvr_rq_worker w;
+	struct kvr_rq_why why;
+
+	if (!kvr_rq__booked(x, PREFILL, d, &w)) {
+		why = kvr_rq__why(r, KVR_WHY_WORKER_LOST, 0);
+		kvr_rq__prefill_failed(x, &why, KVR_RQ_LOST, false);
+		return;
+	}
+	r->way = w.bootstrap ? KVR_WAY_BOOTSTRAP : KVR_WAY_SYNC;
+	if (w.bootstrap)
+		r->room = kvr_disagg_room(x->c->rand, d->dp_rank % w.dp_size, w.dp_size);
+	order(x, KVR_RQO_PREFILL, PREFILL);
+	if (w.transfer == 2 && w.taint[0] == '\0') {
+		/* Nobody can say where its blocks may go: fail closed. */
+		r->reroutes = 0;
+		why = kvr_rq__why(r, KVR_WHY_NO_ENDPOINTS, 0);
+		kvr_rq__prefill_failed(x, &why, KVR_RQ_REFUSED, false);
+		return;
+	}
+	kvr_rq__decode_request(x, &w);
+	if (r->query) {
+		released(x, PREFILL, KVR_RQ_FINISHED);
+		kvr_rq__decide(x, MAIN);
+		return;
+	}
+	if (r->pool->prefill->predict)
+		order(x, KVR_RQO_PREDICT, PREFILL);
+	kvr_rq__session_decided(x, PREFILL);
+	kvr_rq__send(x, PREFILL);
+	if (r->way == KVR_WAY_BOOTSTRAP)
+		kvr_rq__decide(x, MAIN);
+	else
+		kvr_rq__accept(x, KVR_RQ_WAITS);
+}
+
+/* A result is of no use when the worker that holds the blocks has gone. */
+static bool result_lost(const struct step *x)
+{
+	const struct kvr_leg *l = &x->r->leg[PREFILL];
+	struct kvr_rq_worker w;
+
+	return x->r->way == KVR_WAY_SYNC &&
+	       (!x->c->ops->worker(x->c->arg, x->r->pool->prefill, l->worker, &w) ||
+		w.epoch != l->epoch);
+}
+
+void kvr_rq__main_routed(const struct step *x, const struct kvr_sched_decision *d)
+{
+	struct kvr_request *r = x->r;
+	struct kvr_rq_worker w;
+	struct kvr_rq_why why;
+
+	if (!kvr_rq__booked(x, MAIN, d, &w)) {
+		why = kvr_rq__why(r, KVR_WHY_WORKER_LOST, 0);
+		kvr_rq__main_failed(x, &why, KVR_RQ_LOST);
+	} else if (r->query) {
+		kvr_rq__accept(x, KVR_RQ_SERVED);
+		r->forgotten = true;
+		kvr_rq__main_over(x, KVR_RQ_FINISHED);
+	} else if (result_lost(x)) {
+		why = kvr_rq__why(r, KVR_WHY_WORKER_LOST, 0);
+		again(x, &why, false);
+	} else if (r->told == KVR_RQ_OVER) {
+		/* Its client is gone: it only goes to its worker to be stopped there. */
+		kvr_rq__send(x, MAIN);
+		kvr_rq__main_stop(x, KVR_RQ_CANCELLED);
+	} else if (r->session != NULL && kvr_rq__session_decided(x, MAIN)) {
+		place(x, MAIN, KVR_RQS_HELD);
+		order(x, KVR_RQO_ACCEPTED, MAIN);
+		r->told = KVR_RQ_WAITS;
+	} else {
+		kvr_rq__main_go_on(x);
+	}
+}
+
+void kvr_rq__main_go_on(const struct step *x)
+{
+	if (x->r->pool->predict)
+		order(x, KVR_RQO_PREDICT, MAIN);
+	kvr_rq__send(x, MAIN);
+	kvr_rq__accept(x, KVR_RQ_SERVED);
+}
+
+/* ---- what is not needed any more --------------------------------------------------------- */
+
+/* Whether a leg may still have to be decided or sent. */
+static bool needs_message(const struct kvr_request *r)
+{
+	if (leg_in(r, MAIN, AT(UNDECIDED) | AT(DECIDING) | AT(QUEUED) | AT(HELD)))
+		return true;
+	/* Legs are sent again by the executor until their workers have them; of one leg the client
+	 * sends the message again. */
+	return r->paired && (leg_in(r, MAIN, AT(SENT)) || leg_in(r, PREFILL, AT(SENT)) ||
+			     (leg_in(r, PREFILL, AT(RUNNING)) && !leg_in(r, MAIN, AT_OVER)));
+}
+
+void kvr_rq__settle(const struct step *x)
+{
+	struct kvr_request *r = x->r;
+
+	if (r->msg != NULL && !needs_message(r)) {
+		order(x, KVR_RQO_MESSAGE_OVER, MAIN);
+		r->msg = NULL;
+		r->held = false;
+	}
+	if (!kvr_request_done(r))
+		return;
+	count(r->pool, r->forgotten ? KVR_RQC_FORGOTTEN : KVR_RQC_DONE);
+	order(x, KVR_RQO_DONE, MAIN);
+}

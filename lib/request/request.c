@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Names, counters and what is made once a pool. */
+#include "kvr_request.h"
+
+static const char *const states[KVR_RQ_STATES_N] = {
+	[KVR_RQS_FREE] = "free",	 [KVR_RQS_UNDECIDED] = "undecided",
+	[KVR_RQS_DECIDING] = "deciding", [KVR_RQS_QUEUED] = "queued",
+	[KVR_RQS_HELD] = "held",	 [KVR_RQS_SENT] = "sent",
+	[KVR_RQS_RUNNING] = "running",	 [KVR_RQS_ENDED] = "ended",
+};
+
+static const char *const events[KVR_RQ_EVENTS_N] = {
+	[KVR_RQE_ARRIVED] = "arrived",
+	[KVR_RQE_ROOM] = "room",
+	[KVR_RQE_NO_ROOM] = "no_room",
+	[KVR_RQE_LINGERED] = "lingered",
+	[KVR_RQE_STOP] = "stop",
+	[KVR_RQE_ROUTED] = "routed",
+	[KVR_RQE_QUEUED] = "queued",
+	[KVR_RQE_REFUSED] = "refused",
+	[KVR_RQE_ADMITTED] = "admitted",
+	[KVR_RQE_NOT_ADMITTED] = "not_admitted",
+	[KVR_RQE_LOST] = "lost",
+	[KVR_RQE_EXPIRED] = "expired",
+	[KVR_RQE_TAKEN] = "taken",
+	[KVR_RQE_DECLINED] = "declined",
+	[KVR_RQE_ITEM] = "item",
+	[KVR_RQE_FIN] = "fin",
+	[KVR_RQE_ABORTED] = "aborted",
+	[KVR_RQE_OPENED] = "opened",
+	[KVR_RQE_NOT_OPENED] = "not_opened",
+	[KVR_RQE_UNANSWERED] = "unanswered",
+	[KVR_RQE_CANCEL] = "cancel",
+	[KVR_RQE_REPEATED] = "repeated",
+	[KVR_RQE_PROBED] = "probed",
+	[KVR_RQE_FIN_ACKED] = "fin_acked",
+	[KVR_RQE_DEADLINE] = "deadline",
+	[KVR_RQE_CLIENT_GONE] = "client_gone",
+};
+
+static const char *const orders[KVR_RQ_ORDERS_N] = {
+	[KVR_RQO_NONE] = "none",
+	[KVR_RQO_DECIDE] = "decide",
+	[KVR_RQO_HOLD] = "hold",
+	[KVR_RQO_RENEW] = "renew",
+	[KVR_RQO_SEND] = "send",
+	[KVR_RQO_ABORT] = "abort",
+	[KVR_RQO_OPEN] = "open",
+	[KVR_RQO_UNOPEN] = "unopen",
+	[KVR_RQO_CLOSE] = "close",
+	[KVR_RQO_ACCEPTED] = "accepted",
+	[KVR_RQO_REJECTED] = "rejected",
+	[KVR_RQO_CANCELLED] = "cancelled",
+	[KVR_RQO_PREFILL_DONE] = "prefill_done",
+	[KVR_RQO_OUTPUT] = "output",
+	[KVR_RQO_FREE] = "free",
+	[KVR_RQO_LEAVE] = "leave",
+	[KVR_RQO_PREDICT] = "predict",
+	[KVR_RQO_PREFILL] = "prefill",
+	[KVR_RQO_SESSION] = "session",
+	[KVR_RQO_END] = "end",
+	[KVR_RQO_RELEASE] = "release",
+	[KVR_RQO_MESSAGE_OVER] = "message_over",
+	[KVR_RQO_DONE] = "done",
+};
+
+const char *kvr_request_state_name(unsigned int state)
+{
+	return state < KVR_RQ_STATES_N ? states[state] : "?";
+}
+
+const char *kvr_request_event_name(unsigned int event)
+{
+	return event < KVR_RQ_EVENTS_N ? events[event] : "?";
+}
+
+const char *kvr_request_order_name(unsigned int order)
+{
+	return order < KVR_RQ_ORDERS_N ? orders[order] : "?";
+}
+
+/* ---- counters ---------------------------------------------------------------------------- */
+
+static const struct kvr_counter counters[] = {
+	[KVR_RQC_LATE] = {"late", "events", "said before or overtaken"},
+	[KVR_RQC_NEVER] = {"never", "events", "not possible in the state of their request"},
+	[KVR_RQC_ARRIVED] = {"arrived", "requests", "new ones, queries among them"},
+	[KVR_RQC_FORGOTTEN] = {"forgotten", "requests", "refused or answered without a trace"},
+	[KVR_RQC_DONE] = {"done", "requests", "others that are over, with all that followed"},
+	[KVR_RQC_PAIRED] = {"paired", "requests", "served by a pair of pools"},
+	[KVR_RQC_BYPASSED] = {"bypassed", "requests", "of a pair, served without its prefill pool"},
+	[KVR_RQC_STARTED_OVER] = {"started_over", "requests", "tried anew after a failed leg"},
+	[KVR_RQC_UNKNOWN_CLASS] = {"unknown_class", "requests",
+				   "named no policy class of the pool, and went to the first"},
+	[KVR_RQC_SESSION_OPENS] = {"session_opens", "requests", "whose worker was asked to open"},
+	[KVR_RQC_SESSION_BOUND] = {"session_bound", "sessions", "bound to a worker"},
+	[KVR_RQC_SESSION_REFUSED] = {"session_refused", "requests", "without room for a session"},
+	[KVR_RQC_SESSION_BUSY] = {"session_busy", "requests", "opened what was being opened"},
+	[KVR_RQC_SESSION_OPEN_FAILED] = {"session_open_failed", "requests",
+					 "whose worker refused the open, or did not answer"},
+	[KVR_RQC_SESSION_OPEN_ENDED] = {"session_open_ended", "requests",
+					"ended before their open was answered"},
+	[KVR_RQC_SESSION_UNBOUND] = {"session_unbound", "sessions", "closed by their client"},
+	[KVR_RQC_SESSION_INVALIDATED] = {"session_invalidated", "sessions",
+					 "given up by a failure of their worker"},
+	[KVR_RQC_SESSION_EXPIRED] = {"session_expired", "sessions", "not used for their time"},
+	[KVR_RQC_SESSION_CLOSES] = {"session_closes", "messages", "to tell workers of an end"},
+	[KVR_RQC_SESSION_CLOSE_UNBOUND] = {"session_close_unbound", "requests",
+					   "closed what was not bound"},
+	[KVR_RQC_N] = {0},
+};
+
+const struct kvr_stats_def kvr_request_stats = {"request", counters, NULL};
+
+/* ---- pools ------------------------------------------------------------------------------- */
+
+void kvr_request_pool_init(struct kvr_rq_pool *p, const struct kvr_pool_conf *conf,
+			   struct kvr_session *sessions, kvr_cell_t *count)
+{
+	p->conf = conf;
+	p->sessions = sessions;
+	p->count = count;
+	/* Predictions are of use to the cost of kv mode alone. */
+	p->predict = conf->mode == KVR_MODE_KV &&
+		     (conf->use_kv_events ? conf->predicted_ttl_s > 0 : conf->ttl_s > 0);
+	p->affinity_ns = sessions == NULL || conf->affinity_ttl_s == KVR_POOL_NONE
+				 ? 0
+				 : conf->affinity_ttl_s * UINT64_C(1000000000);
+	for (uint32_t i = 0; i < KVR_RQ_BUCKETS; i++)
+		LIST_INIT(&p->opening[i]);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What may happen where, and which place may follow: the one table of the life of a request. */
+#include "request_pvt.h"
+
+#define E(name) (UINT32_C(1) << KVR_RQE_##name)
+#define S(name) (1u << KVR_RQS_##name)
+
+#define CLIENT	(E(CANCEL) | E(REPEATED) | E(PROBED))
+#define WAITING (CLIENT | E(STOP) | E(DEADLINE) | E(CLIENT_GONE))
+#define ANSWERS (E(ROOM) | E(NO_ROOM))
+#define OPENING (E(OPENED) | E(NOT_OPENED) | E(UNANSWERED))
+
+const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
+	[KVR_RQS_FREE] =
+		{
+			.go = E(ARRIVED),
+			/* A decode leg is decided after its prefill leg, if it has one. */
+			.next = S(UNDECIDED) | S(DECIDING),
+		},
+	/* No pool has been asked about it, no worker knows of it. */
+	[KVR_RQS_UNDECIDED] =
+		{
+			.go = WAITING | ANSWERS,
+			.next = S(DECIDING) | S(ENDED) | S(FREE),
+		},
+	/* Its executor owes an answer. */
+	[KVR_RQS_DECIDING] =
+		{
+			.go = E(ROUTED) | E(QUEUED) | E(REFUSED),
+			.next = S(UNDECIDED) | S(QUEUED) | S(HELD) | S(SENT) | S(ENDED) | S(FREE),
+		},
+	/* Its worker knows nothing of it: whatever an agent says is not about this leg. */
+	[KVR_RQS_QUEUED] =
+		{
+			.go = WAITING | ANSWERS | E(ADMITTED) | E(NOT_ADMITTED),
+			.next = S(UNDECIDED) | S(DECIDING) | S(ENDED) | S(FREE),
+		},
+	/* Its worker knows the session only. */
+	[KVR_RQS_HELD] =
+		{
+			.go = CLIENT | OPENING | E(STOP) | E(LOST) | E(EXPIRED),
+			.late = E(DEADLINE) | E(CLIENT_GONE),
+			.next = S(UNDECIDED) | S(SENT) | S(ENDED),
+		},
+	[KVR_RQS_SENT] =
+		{
+			.go = CLIENT | E(TAKEN) | E(DECLINED) | E(ITEM) | E(FIN) | E(STOP) |
+			      E(LOST) | E(EXPIRED),
+			/* Every copy of an open is answered. */
+			.late = OPENING | E(DEADLINE) | E(CLIENT_GONE),
+			.next = S(UNDECIDED) | S(RUNNING) | S(ENDED) | S(FREE),
+		},
+	[KVR_RQS_RUNNING] =
+		{
+			.go = CLIENT | E(ITEM) | E(FIN) | E(STOP) | E(LOST) | E(EXPIRED),
+			/* Every copy of a DISPATCH is acknowledged. */
+			.late = OPENING | E(TAKEN) | E(DEADLINE) | E(CLIENT_GONE),
+			.next = S(UNDECIDED) | S(ENDED) | S(FREE),
+		},
+	[KVR_RQS_ENDED] =
+		{
+			.go = CLIENT | E(LINGERED) | E(FIN_ACKED) | E(ABORTED),
+			.late = OPENING | E(TAKEN) | E(DECLINED) | E(ITEM) | E(FIN) | E(STOP) |
+				E(LOST) | E(EXPIRED) | E(DEADLINE) | E(CLIENT_GONE),
+			.next = S(FREE),
+		},
+};
+
+enum kvr_rq_verdict kvr_request_may(unsigned int state, unsigned int event)
+{
+	if (state >= KVR_RQ_STATES_N || event >= KVR_RQ_EVENTS_N)
+		return KVR_RQ_NEVER;
+	return may(state, event);
+}
+
+bool kvr_request_may_follow(unsigned int from, unsigned int to)
+{
+	return from < KVR_RQ_STATES_N && to < KVR_RQ_STATES_N &&
+	       (from == to || (kvr_rq__table[from].next >> to & 1) != 0);
+}

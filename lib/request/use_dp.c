@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Orders that several rules give, and what the pools of a request are asked. */
+#include "request_pvt.h"
+
+#include <string.h>
+
+/* ---- refusals ---------------------------------------------------------------------------- */
+
+static const uint8_t codes[KVR_SCHED_ERRS] = {
+	[KVR_SCHED_OK] = KVR_WHY_OK,
+	[KVR_SCHED_NO_ENDPOINTS] = KVR_WHY_NO_ENDPOINTS,
+	[KVR_SCHED_ALL_OVERLOADED] = KVR_WHY_ALL_OVERLOADED,
+	[KVR_SCHED_PIN_NOT_ALLOWED] = KVR_WHY_PINNED_NOT_ALLOWED,
+	[KVR_SCHED_PIN_OVERLOADED] = KVR_WHY_PINNED_OVERLOADED,
+	[KVR_SCHED_QUEUE_REJECTED] = KVR_WHY_QUEUE_REJECTED,
+	[KVR_SCHED_NOT_ACTIVATED] = KVR_WHY_NOT_ACTIVATED,
+	[KVR_SCHED_DP_RANK_REQUIRED] = KVR_WHY_DP_RANK_REQUIRED,
+	[KVR_SCHED_WORKER_ID_REQUIRED] = KVR_WHY_WORKER_ID_REQUIRED,
+	[KVR_SCHED_INVALID_OVERRIDE] = KVR_WHY_INVALID_OVERRIDE,
+	[KVR_SCHED_DUPLICATE] = KVR_WHY_DUPLICATE_REQUEST,
+	[KVR_SCHED_EMPTY_PROMPT] = KVR_WHY_EMPTY_PROMPT,
+	[KVR_SCHED_PROMPT_TOO_LONG] = KVR_WHY_PROMPT_TOO_LONG,
+	[KVR_SCHED_INVALID_WEIGHT] = KVR_WHY_INVALID_WEIGHT,
+	[KVR_SCHED_UNKNOWN_CLASS] = KVR_WHY_UNKNOWN_POLICY_CLASS,
+	[KVR_SCHED_BAD_SLOT] = KVR_WHY_NO_MEMORY,
+	[KVR_SCHED_SHUTDOWN] = KVR_WHY_SHUTDOWN,
+};
+
+struct kvr_rq_why kvr_rq__why(const struct kvr_request *r, enum kvr_why code, uint64_t detail)
+{
+	const struct kvr_rq_pool *p = r->pool;
+	struct kvr_rq_why why = {(uint16_t)code, kvr_words_retryable(code), {detail}};
+
+	/* Workers known from before a restart may be back in a moment. */
+	if (code == KVR_WHY_NO_ENDPOINTS)
+		why.retryable = p->expected || (p->prefill != NULL && p->prefill->expected);
+	return why;
+}
+
+struct kvr_rq_why kvr_rq__why_of(const struct kvr_request *r, const struct kvr_sched_decision *d)
+{
+	struct kvr_rq_why why = kvr_rq__why(r, (enum kvr_why)codes[d->err], 0);
+
+	if (d->err == KVR_SCHED_QUEUE_REJECTED) {
+		why.detail[0] = (uint64_t)d->reject.kind + 1;
+		why.detail[1] = d->reject.current;
+		why.detail[2] = d->reject.limit;
+	}
+	return why;
+}
+
+void kvr_rq__reject(const struct step *x, const struct kvr_rq_why *why)
+{
+	struct kvr_request *r = x->r;
+
+	if (r->told == KVR_RQ_OVER)
+		return;
+	order(x, KVR_RQO_REJECTED, MAIN)->why = *why;
+	r->end = *why;
+	r->told = KVR_RQ_OVER;
+}
+
+void kvr_rq__accept(const struct step *x, enum kvr_rq_told told)
+{
+	if (x->r->told >= told)
+		return;
+	order(x, KVR_RQO_ACCEPTED, MAIN);
+	x->r->told = (uint8_t)told;
+}
+
+/* ---- questions --------------------------------------------------------------------------- */
+
+void kvr_rq__decide(const struct step *x, uint32_t leg)
+{
+	struct kvr_request *r = x->r;
+	struct kvr_rq_msg *m = r->msg;
+	const struct kvr_sched_req *req = &m->req;
+
+	if (leg == PREFILL)
+		req = &m->pair->preq;
+	else if (transfers(r))
+		req = &m->pair->dreq;
+	place(x, leg, KVR_RQS_DECIDING);
+	r->asks = KVR_RQO_DECIDE;
+	order(x, KVR_RQO_DECIDE, leg)->req = req;
+}
+
+void kvr_rq__ask(const struct step *x, enum kvr_rq_order_kind question)
+{
+	x->r->asks = (uint8_t)question;
+	order(x, question, MAIN);
+}
+
+/* ---- what the pools are asked ------------------------------------------------------------ */
+
+/* A name that the pool has not, and none, mean the first class. */
+static uint32_t class_of(const struct kvr_rq_pool *p, const struct kvr_sched_str *name)
+{
+	const struct kvr_pool_conf *c = p->conf;
+
+	if (name->len == 0)
+		return KVR_SCHED_NO_CLASS;
+	for (uint32_t i = 0; i < c->n_classes; i++)
+		if (strlen(c->classes[i].name) == name->len &&
+		    memcmp(c->classes[i].name, name->ptr, name->len) == 0)
+			return i;
+	return KVR_SCHED_NO_CLASS;
+}
+
+void kvr_rq__message(const struct step *x)
+{
+	struct kvr_rq_msg *m = x->r->msg;
+
+	m->req.hints = &m->hints;
+	m->hints.policy_class = class_of(x->r->pool, &m->policy);
+	if (m->policy.len != 0 && m->hints.policy_class == KVR_SCHED_NO_CLASS)
+		count(x->r->pool, KVR_RQC_UNKNOWN_CLASS);
+	if (m->pair != NULL) {
+		m->pair->failed = KVR_WHY_OK;
+		m->pair->exclude = false;
+	}
+}
+
+/* Allowed ids that name decode workers only say nothing about the prefill leg. */
+static void prefill_allowed(const struct step *x, const struct kvr_rq_pool *p,
+			    struct kvr_sched_hints *h)
+{
+	struct kvr_rq_worker w;
+
+	for (uint32_t i = 0; i < h->n_allowed; i++)
+		if (x->c->ops->worker(x->c->arg, p, h->allowed[i], &w))
+			return;
+	if (h->n_allowed > 0)
+		h->flags &= ~KVR_SHINT_ALLOWED;
+}
+
+void kvr_rq__prefill_request(const struct step *x)
+{
+	const struct kvr_rq_session *s = x->r->session;
+	const struct kvr_rq_pool *p = x->r->pool->prefill;
+	struct kvr_rq_msg *m = x->r->msg;
+	struct kvr_rq_pair *pair = m->pair;
+	struct kvr_sched_hints *h = &pair->phints;
+	struct kvr_sched_hints client = m->hints;
+
+	/* What a session of the decode pool has put there is not for this pool. */
+	if (s != NULL && s->pin[MAIN] != PIN_NONE) {
+		client.flags = s->flags_before[MAIN];
+		client.dp_rank = s->rank_before[MAIN];
+	}
+	kvr_disagg_prefill_hints(&client, h);
+	prefill_allowed(x, p, h);
+	h->policy_class = class_of(p, &m->policy);
+	if (pair->exclude) {
+		h->flags |= KVR_SHINT_EXCLUDE;
+		h->exclude_id = pair->exclude_id;
+	}
+	pair->preq = m->req;
+	pair->preq.phase = KVR_SPHASE_PREFILL;
+	pair->preq.hints = h;
+}
+
+void kvr_rq__decode_hints(const struct step *x)
+{
+	struct kvr_rq_pair *pair = x->r->msg->pair;
+	struct kvr_disagg_transfer t = {.required = pair->transfer == 2, .weight = pair->weight};
+
+	if (pair->transfer != 0)
+		t.taint = (struct kvr_sched_str){pair->taint, (uint32_t)strlen(pair->taint)};
+	kvr_disagg_merge(&x->r->msg->hints, &t, pair->required, pair->preferred, &pair->dhints);
+}
+
+void kvr_rq__decode_request(const struct step *x, const struct kvr_rq_worker *w)
+{
+	struct kvr_rq_msg *m = x->r->msg;
+	struct kvr_rq_pair *pair = m->pair;
+	const size_t len = w->transfer != 0 ? strnlen(w->taint, sizeof(pair->taint) - 1) : 0;
+
+	pair->transfer = w->transfer;
+	pair->weight = w->weight;
+	if (len != 0)
+		memcpy(pair->taint, w->taint, len);
+	pair->taint[len] = '\0';
+	pair->dreq = m->req;
+	pair->dreq.phase = KVR_SPHASE_DECODE;
+	pair->dreq.hints = &pair->dhints;
+	pair->dreq.override = &pair->dover;
+	kvr_disagg_decode_override(m->req.override, &pair->dover);
+	kvr_rq__decode_hints(x);
+}
+
+bool kvr_rq__rank_missing(const struct step *x)
+{
+	const struct kvr_sched_hints *h = &x->r->msg->hints;
+	struct kvr_rq_worker w;
+	uint64_t id;
+
+	if (x->r->pool->conf->mode != KVR_MODE_KV || (h->flags & KVR_SHINT_DP_RANK) != 0 ||
+	    (h->flags & (KVR_SHINT_DECODE_ID | KVR_SHINT_BACKEND_ID)) == 0)
+		return false;
+	id = (h->flags & KVR_SHINT_DECODE_ID) != 0 ? h->decode_id : h->backend_id;
+	return !x->c->ops->worker(x->c->arg, x->r->pool, id, &w) || w.dp_size > 1;
+}
+
+/* ---- bookings ---------------------------------------------------------------------------- */
+
+bool kvr_rq__booked(const struct step *x, uint32_t leg, const struct kvr_sched_decision *d,
+		    struct kvr_rq_worker *w)
+{
+	struct kvr_leg *l = &x->r->leg[leg];
+
+	l->booked = d->result == KVR_SCHED_ROUTED;
+	l->rank = d->rank;
+	l->worker = d->worker;
+	l->dp_rank = d->dp_rank;
+	l->overlap_blocks = d->overlap_blocks;
+	l->required_blocks = d->required_blocks;
+	l->cached_tokens = d->cached_tokens < UINT32_MAX ? (uint32_t)d->cached_tokens : UINT32_MAX;
+	/* The scheduler may have heard of a worker before this thread's view has. */
+	if (!x->c->ops->worker(x->c->arg, kvr_request_pool(x->r, leg), d->worker, w))
+		return false;
+	l->epoch = w->epoch;
+	return true;
+}
+
+void kvr_rq__send(const struct step *x, uint32_t leg)
+{
+	place(x, leg, KVR_RQS_SENT);
+	x->r->sent = true;
+	order(x, KVR_RQO_SEND, leg);
+}

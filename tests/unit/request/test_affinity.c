@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Affinity: a session without an open, bound where its first request has succeeded. */
+#include "rig.h"
+
+static struct rig g;
+
+static struct rig_call *begin(uint32_t max, uint64_t affinity_s)
+{
+	rig_start(&g, max, affinity_s);
+	rig_join(&g, 'a', &g.a, false);
+	rig_join(&g, 'd', &g.d, false);
+	rig_join(&g, 'p', &g.p, true);
+	return rig_new(&g);
+}
+
+static void end(void)
+{
+	rig_finish(&g);
+	rig_stop(&g);
+}
+
+static struct rig_call *asks(struct kvr_rq_pool *p, const char *id, enum kvr_rq_action action)
+{
+	struct rig_call *c = rig_new(&g);
+
+	rig_session(c, id, action);
+	rig_arrive(&g, c, p);
+	return c;
+}
+
+static void bound_by_the_first_success(void)
+{
+	struct rig_call *c;
+
+	begin(4, 10);
+	c = asks(&g.a, "s", KVR_RQ_USE);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
+	RIG(&g, c, TAKEN);
+	RIG_SAID(&g, "s.BOUND");
+	rig_join(&g, 'b', &g.a, false);
+	for (int i = 0; i < 4; i++) {
+		c = asks(&g.a, "s", KVR_RQ_USE);
+		CU_ASSERT_EQUAL(c->r.leg[0].worker, 'a');
+	}
+	rig_said(&g);
+	RIG(&g, c, FIN, .flags = KVR_RQEF_ERROR); /* a failure ends it */
+	RIG_SAID(&g, "s.UNBOUND");
+	end();
+}
+
+static void first_success_of_several(void)
+{
+	struct rig_call *one, *two;
+
+	begin(4, 10);
+	one = asks(&g.a, "s", KVR_RQ_USE);
+	rig_join(&g, 'b', &g.a, false);
+	g.w[0].here = false;
+	two = asks(&g.a, "s", KVR_RQ_USE);
+	g.w[0].here = true;
+	RIG(&g, two, TAKEN);
+	RIG(&g, one, TAKEN);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED b.DISPATCH c.DISPATCHED s.BOUND");
+	RIG(&g, one, FIN, .flags = KVR_RQEF_ERROR); /* not in the binding: it stays */
+	RIG_SAID(&g, "");
+	CU_ASSERT_EQUAL(kvr_session_count(g.a.sessions), 1);
+	end();
+}
+
+static void affinity_expires_in_silence(void)
+{
+	struct rig_call *c;
+
+	begin(4, 10);
+	c = asks(&g.a, "s", KVR_RQ_USE);
+	RIG(&g, c, FIN, .tokens = 1);
+	rig_said(&g);
+	g.ctx.now += 11000 * MS;
+	asks(&g.a, "s", KVR_RQ_USE);
+	RIG_SAID(&g, "s.EXPIRED a.DISPATCH c.DISPATCHED");
+	end();
+}
+
+static void cancel_does_not_end_an_affinity(void)
+{
+	struct rig_call *c;
+
+	begin(4, 10);
+	c = asks(&g.a, "s", KVR_RQ_USE);
+	RIG(&g, c, ITEM, .tokens = 1);
+	RIG(&g, c, CANCEL);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED s.BOUND a.ABORT c.CANCELLED");
+	CU_ASSERT_EQUAL(kvr_session_count(g.a.sessions), 1);
+	end();
+}
+
+static void affinity_to_one_that_cannot_take_it(void)
+{
+	struct rig_call *c;
+
+	begin(4, 10);
+	c = asks(&g.a, "s", KVR_RQ_USE);
+	RIG(&g, c, FIN, .tokens = 1);
+	rig_said(&g);
+	g.w[0].pool = &g.p; /* still here, and not for this pool */
+	rig_join(&g, 'b', &g.a, false);
+	asks(&g.a, "s", KVR_RQ_USE);
+	RIG_SAID(&g, "s.UNBOUND b.DISPATCH c.DISPATCHED");
+	g.w[0].pool = &g.a;
+	end();
+	begin(4, 10); /* refused by its pool: decided again without the pin */
+	c = asks(&g.a, "s", KVR_RQ_USE);
+	RIG(&g, c, FIN, .tokens = 1);
+	rig_said(&g);
+	g.refuse = KVR_SCHED_PIN_NOT_ALLOWED;
+	c = rig_new(&g);
+	c->msg.req.query_only = true;
+	rig_session(c, "s", KVR_RQ_USE);
+	rig_arrive(&g, c, &g.a); /* a query unbinds nothing */
+	RIG_SAID(&g, "c.PinnedWorkerNotAllowed");
+	asks(&g.a, "s", KVR_RQ_USE);
+	RIG_SAID(&g, "s.UNBOUND c.PinnedWorkerNotAllowed");
+	end();
+}
+
+/* One that has waited is not decided again: its pool has said no. */
+static void affinity_of_one_that_waits(void)
+{
+	struct rig_call *c;
+
+	begin(4, 10);
+	c = asks(&g.a, "s", KVR_RQ_USE);
+	RIG(&g, c, FIN, .tokens = 1);
+	g.full_a = true;
+	c = asks(&g.a, "s", KVR_RQ_USE);
+	rig_leave(&g, 'a');
+	rig_said(&g);
+	rig_turn(&g, c, KVR_RQ_MAIN);
+	RIG_SAID(&g, "c.NoEndpoints");
+	CU_ASSERT_EQUAL(kvr_session_count(g.a.sessions), 1);
+	end();
+}
+
+static void closing_an_affinity_tells_nobody(void)
+{
+	struct rig_call *c;
+
+	begin(4, 10);
+	c = asks(&g.a, "s", KVR_RQ_USE);
+	RIG(&g, c, FIN, .tokens = 1);
+	rig_said(&g);
+	c = asks(&g.a, "s", KVR_RQ_CLOSE);
+	RIG(&g, c, FIN, .tokens = 1);
+	RIG_SAID(&g, "s.UNBOUND a.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(kvr_session_count(g.a.sessions), 0);
+	end();
+}
+
+static void direct_mode_wants_the_clients_word(void)
+{
+	struct rig_call *c;
+
+	begin(4, 10);
+	g.aconf.mode = KVR_MODE_DIRECT;
+	c = asks(&g.a, "s", KVR_RQ_USE);
+	RIG(&g, c, TAKEN);
+	c = asks(&g.a, "s", KVR_RQ_USE);
+	CU_ASSERT_EQUAL(c->msg.hints.flags, 0);
+	rig_said(&g);
+	end();
+}
+
+static void each_leg_has_its_own(void)
+{
+	struct rig_call *c;
+
+	begin(4, 10);
+	c = asks(&g.d, "s", KVR_RQ_USE);
+	RIG(&g, c, TAKEN);
+	RIG(&g, c, TAKEN, .leg = 1);
+	RIG_SAID(&g, "p.DISPATCH d.DISPATCH c.DISPATCHED s.BOUND s.BOUND");
+	rig_join(&g, 'e', &g.d, false);
+	rig_join(&g, 'q', &g.p, false);
+	c = asks(&g.d, "s", KVR_RQ_USE);
+	CU_ASSERT_EQUAL(c->pair.phints.flags, KVR_SHINT_PREFILL_ID | KVR_SHINT_PREFILL_DP_RANK);
+	CU_ASSERT_EQUAL(c->pair.dhints.flags, KVR_SHINT_DECODE_ID | KVR_SHINT_DP_RANK);
+	RIG_SAID(&g, "p.DISPATCH d.DISPATCH c.DISPATCHED");
+	end();
+}
+
+static void affinity_of_a_decode_leg(void)
+{
+	struct rig_call *c;
+
+	begin(4, 10);
+	rig_join(&g, 'q', &g.p, true);
+	c = asks(&g.d, "s", KVR_RQ_USE);
+	RIG(&g, c, TAKEN);
+	/* The first try has bound the session: the next one is pinned by it. */
+	CU_ASSERT_EQUAL(c->msg.hints.flags, 0);
+	RIG(&g, c, DECLINED, .leg = 1, .code = 1);
+	CU_ASSERT_EQUAL(c->msg.hints.flags, KVR_SHINT_DECODE_ID | KVR_SHINT_DP_RANK);
+	g.refuse = KVR_SCHED_NO_ENDPOINTS;
+	g.refuser = &g.d;
+	c = asks(&g.d, "s", KVR_RQ_USE); /* decided again without the pin */
+	CU_ASSERT_EQUAL(c->pair.dhints.flags, 0);
+	rig_said(&g);
+	end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"affinity", bound_by_the_first_success},
+		{"several", first_success_of_several},
+		{"silence", affinity_expires_in_silence},
+		{"decode", affinity_of_a_decode_leg},
+		{"cancel", cancel_does_not_end_an_affinity},
+		{"unpin", affinity_to_one_that_cannot_take_it},
+		{"waits", affinity_of_one_that_waits},
+		{"close_affinity", closing_an_affinity_tells_nobody},
+		{"direct", direct_mode_wants_the_clients_word},
+		{"legs", each_leg_has_its_own},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("affinity", tests);
+}

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The rules of a request with two legs, one by one. */
+#include "rig.h"
+
+static struct rig g;
+
+static struct rig_call *begin(void)
+{
+	rig_start(&g, 0, 0);
+	rig_join(&g, 'a', &g.a, false);
+	rig_join(&g, 'd', &g.d, false);
+	return rig_new(&g);
+}
+
+static void end(void)
+{
+	rig_finish(&g);
+	rig_stop(&g);
+}
+
+/* ---- two legs ---------------------------------------------------------------------------- */
+
+static struct rig_call *pair(bool bootstrap)
+{
+	struct rig_call *c = begin();
+
+	rig_join(&g, 'p', &g.p, bootstrap);
+	return c;
+}
+
+static void sync_path(void)
+{
+	struct rig_call *c = pair(false);
+
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "p.DISPATCH c.QUEUED");
+	RIG(&g, c, TAKEN, .leg = 1);
+	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_RESULT);
+	RIG_SAID(&g, "d.DISPATCH c.DISPATCHED");
+	CU_ASSERT_FALSE(c->prefill_slot);
+	CU_ASSERT_EQUAL(c->pair.dreq.phase, KVR_SPHASE_DECODE);
+	CU_ASSERT_TRUE(c->msg_kept); /* the leg is sent again until its worker has it */
+	RIG(&g, c, TAKEN);
+	CU_ASSERT_FALSE(c->msg_kept);
+	end();
+}
+
+static void bootstrap_path(void)
+{
+	struct rig_call *c = pair(true);
+
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "p.DISPATCH d.DISPATCH c.DISPATCHED");
+	CU_ASSERT_TRUE(c->r.room < UINT64_C(1) << 63);
+	RIG(&g, c, TAKEN);
+	RIG(&g, c, ITEM, .tokens = 1); /* the first output ends the prefill booking */
+	CU_ASSERT_FALSE(c->booked[1]);
+	CU_ASSERT_FALSE(c->msg_kept);
+	end();
+}
+
+static void prefill_runs_on_when_decode_has_ended(void)
+{
+	struct rig_call *c = pair(true);
+
+	rig_arrive(&g, c, &g.d);
+	RIG(&g, c, FIN, .flags = KVR_RQEF_ERROR);
+	CU_ASSERT_TRUE(c->booked[1]);
+	RIG(&g, c, FIN_ACKED);
+	CU_ASSERT_TRUE(c->live);
+	RIG(&g, c, TAKEN, .leg = 1);
+	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_RESULT);
+	CU_ASSERT_FALSE(c->live);
+	rig_said(&g);
+	end();
+}
+
+static void no_prefill_side(void)
+{
+	struct rig_call *c = begin();
+
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "c.NotActivated");
+	CU_ASSERT_TRUE(c->retryable);
+	CU_ASSERT_FALSE(c->live);
+	g.dconf.enforce_disagg = false;
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "d.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(c->r.way, KVR_WAY_BYPASSED);
+	CU_ASSERT_FALSE(c->r.paired);
+	end();
+}
+
+static void better_alone(void)
+{
+	struct rig_call *c = pair(false);
+
+	g.dconf.disagg_policy = KVR_DISAGG_ISL_BOUNDING;
+	g.alone = true;
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "d.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_BYPASSED), 1);
+	end();
+}
+
+/* Found before anything is computed. */
+static void rank_missing(void)
+{
+	struct rig_call *c = pair(false);
+
+	rig_worker(&g, 'd')->dp_size = 2;
+	c->msg.hints.flags = KVR_SHINT_DECODE_ID;
+	c->msg.hints.decode_id = 'd';
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "c.DpRankRequired");
+	CU_ASSERT_FALSE(c->live);
+	c->msg.hints.flags |= KVR_SHINT_DP_RANK;
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "p.DISPATCH c.QUEUED");
+	rig_finish(&g);
+	g.dconf.mode = KVR_MODE_ROUND_ROBIN; /* any rank will do */
+	c = rig_new(&g);
+	c->msg.hints.flags = KVR_SHINT_BACKEND_ID;
+	c->msg.hints.backend_id = 'd';
+	rig_said(&g);
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "p.DISPATCH c.QUEUED");
+	end();
+}
+
+static void hints_of_the_prefill_leg(void)
+{
+	static const uint64_t decode_only[] = {'d'}, both[] = {'d', 'p'};
+	struct rig_call *c = pair(false);
+	struct kvr_sched_hints *h = &c->pair.phints;
+
+	c->msg.hints.flags = KVR_SHINT_DECODE_ID | KVR_SHINT_ALLOWED | KVR_SHINT_EXPECTED_OUTPUT;
+	c->msg.hints.decode_id = 'd';
+	c->msg.hints.allowed = decode_only;
+	c->msg.hints.n_allowed = 1;
+	rig_arrive(&g, c, &g.d);
+	CU_ASSERT_EQUAL(h->flags, 0);
+	CU_ASSERT_EQUAL(c->pair.preq.phase, KVR_SPHASE_PREFILL);
+	rig_finish(&g);
+	c = rig_new(&g);
+	h = &c->pair.phints;
+	c->msg.hints.flags = KVR_SHINT_ALLOWED;
+	c->msg.hints.allowed = both;
+	c->msg.hints.n_allowed = 2;
+	rig_arrive(&g, c, &g.d);
+	CU_ASSERT_EQUAL(h->flags, KVR_SHINT_ALLOWED);
+	end();
+}
+
+static void policy_classes_go_by_name(void)
+{
+	struct rig_call *c = pair(false);
+
+	g.dconf.n_classes = g.pconf.n_classes = 2;
+	kvr_pool_class_init(&g.dconf.classes[0], "slow");
+	kvr_pool_class_init(&g.dconf.classes[1], "fast");
+	kvr_pool_class_init(&g.pconf.classes[0], "fast");
+	kvr_pool_class_init(&g.pconf.classes[1], "slow");
+	c->msg.policy = (struct kvr_sched_str){"fast", 4};
+	rig_arrive(&g, c, &g.d);
+	CU_ASSERT_EQUAL(c->msg.hints.policy_class, 1);
+	CU_ASSERT_EQUAL(c->pair.phints.policy_class, 0);
+	c = rig_new(&g);
+	c->msg.policy = (struct kvr_sched_str){"fas", 3};
+	rig_arrive(&g, c, &g.d);
+	CU_ASSERT_EQUAL(c->msg.hints.policy_class, KVR_SCHED_NO_CLASS); /* the first */
+	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_UNKNOWN_CLASS), 1);
+	end();
+}
+
+static void transfer_without_domain_is_refused(void)
+{
+	struct rig_call *c = pair(false);
+
+	rig_worker(&g, 'p')->transfer = 2;
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "c.NoEndpoints");
+	CU_ASSERT_FALSE(c->live);
+	rig_worker(&g, 'p')->taint = "dynamo.topology/zone=1";
+	rig_arrive(&g, c, &g.d);
+	CU_ASSERT_EQUAL(c->pair.dhints.n_required, 1);
+	rig_said(&g);
+	end();
+}
+
+static void predictions_in_kv_mode_only(void)
+{
+	static const struct {
+		int mode;
+		bool events;
+		double predicted;
+		uint32_t n;
+	} rows[] = {
+		{KVR_MODE_KV, true, NAN, 0},	       {KVR_MODE_KV, true, 5, 1},
+		{KVR_MODE_KV, false, NAN, 1},	       {KVR_MODE_RANDOM, true, 5, 0},
+		{KVR_MODE_ROUND_ROBIN, false, NAN, 0},
+	};
+
+	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct rig_call *c = begin();
+
+		g.aconf.mode = rows[i].mode;
+		g.aconf.use_kv_events = rows[i].events;
+		g.aconf.predicted_ttl_s = rows[i].predicted;
+		kvr_request_pool_init(&g.a, &g.aconf, NULL, g.a.count);
+		rig_arrive(&g, c, &g.a);
+		CU_ASSERT_EQUAL(g.predicts, rows[i].n);
+		rig_said(&g);
+		end();
+	}
+}
+
+/* ---- another try ------------------------------------------------------------------------- */
+
+static void failed_prefill_worker_is_not_asked_again(void)
+{
+	struct rig_call *c = pair(false);
+
+	rig_arrive(&g, c, &g.d);
+	rig_join(&g, 'q', &g.p, false);
+	RIG(&g, c, DECLINED, .leg = 1, .code = 3);
+	RIG_SAID(&g, "p.DISPATCH c.QUEUED q.DISPATCH");
+	CU_ASSERT_EQUAL(c->pair.phints.exclude_id, 'p');
+	RIG(&g, c, FIN, .leg = 1); /* an end without result is no end */
+	RIG_SAID(&g, "c.PrefillFailed");
+	CU_ASSERT_FALSE(c->booked[1]);
+	end();
+}
+
+static void reason_of_the_first_failure_counts(void)
+{
+	struct rig_call *c = pair(false);
+
+	rig_arrive(&g, c, &g.d);
+	rig_leave(&g, 'p');
+	RIG_SAID(&g, "p.DISPATCH c.QUEUED c.WorkerLost");
+	end();
+}
+
+static void every_try_has_its_own_handle(void)
+{
+	struct rig_call *c = pair(true);
+
+	rig_join(&g, 'q', &g.p, true);
+	g.d.reroutes = 2;
+	rig_arrive(&g, c, &g.d);
+	rig_said(&g);
+	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR);
+	RIG_SAID(&g, "d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(c->tries, 1);
+	g.no_renew = true;
+	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR);
+	RIG_SAID(&g, "d.ABORT c.NoMemory");
+	CU_ASSERT_TRUE(c->main_ended);
+	end();
+}
+
+static void answered_requests_do_not_start_over(void)
+{
+	struct rig_call *c = pair(true);
+
+	rig_arrive(&g, c, &g.d);
+	rig_said(&g);
+	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR | KVR_RQEF_ANSWERED);
+	RIG_SAID(&g, "c.PrefillFailed d.ABORT");
+	end();
+	c = pair(true);
+	rig_arrive(&g, c, &g.d);
+	RIG(&g, c, ITEM, .tokens = 1);
+	CU_ASSERT_EQUAL(c->r.leg[1].state, KVR_RQS_FREE);
+	rig_said(&g);
+	end();
+}
+
+/* A pool that says no is not asked again; a leg that cannot be placed says why the first failed. */
+static void refused_by_the_prefill_pool(void)
+{
+	struct rig_call *c = pair(false);
+
+	g.d.reroutes = 2;
+	g.refuse = KVR_SCHED_ALL_OVERLOADED;
+	g.refuser = &g.p;
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "c.AllEligibleWorkersOverloaded");
+	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_STARTED_OVER), 0);
+	g.refuse = KVR_SCHED_OK;
+	rig_arrive(&g, c, &g.d);
+	RIG(&g, c, DECLINED, .leg = 1, .code = 3); /* and nobody else is there */
+	RIG_SAID(&g, "p.DISPATCH c.QUEUED c.PrefillFailed");
+	CU_ASSERT_EQUAL(c->detail, 3);
+	end();
+}
+
+/* That the prefill side has gone while a leg waited is no failed try. */
+static void prefill_side_goes_while_a_leg_waits(void)
+{
+	struct rig_call *c = pair(false);
+
+	g.d.reroutes = 0;
+	g.dconf.enforce_disagg = false;
+	g.full_p = true;
+	rig_arrive(&g, c, &g.d);
+	rig_leave(&g, 'p');
+	rig_turn(&g, c, KVR_RQ_PREFILL);
+	RIG_SAID(&g, "c.QUEUED d.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(c->r.way, KVR_WAY_BYPASSED);
+	end();
+}
+
+/* Its worker has not heard that it must stop: the slot is still needed for that. */
+static void expired_prefill_leg_keeps_its_slot(void)
+{
+	struct rig_call *c = pair(false);
+
+	rig_arrive(&g, c, &g.d);
+	c->booked[1] = false;
+	RIG(&g, c, EXPIRED, .leg = 1);
+	RIG_SAID(&g, "p.DISPATCH c.QUEUED p.ABORT c.Expired");
+	CU_ASSERT_TRUE(c->prefill_slot && c->prefill_ended);
+	RIG(&g, c, FIN_ACKED);
+	CU_ASSERT_TRUE(c->live);
+	RIG(&g, c, ABORTED, .leg = 1);
+	CU_ASSERT_FALSE(c->live);
+	end();
+}
+
+/* A client that has gone gets no other try, and is told nothing more. */
+static void cancelled_request_does_not_start_over(void)
+{
+	struct rig_call *c = pair(false);
+
+	rig_join(&g, 'q', &g.p, false);
+	rig_arrive(&g, c, &g.d);
+	RIG(&g, c, CANCEL);
+	CU_ASSERT_EQUAL(RIG(&g, c, STOP), KVR_RQ_LATE);
+	CU_ASSERT_EQUAL(RIG(&g, c, CLIENT_GONE), KVR_RQ_LATE);
+	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR);
+	RIG_SAID(&g, "p.DISPATCH c.QUEUED c.CANCELLED");
+	end();
+}
+
+static void next_try_that_waits_has_no_way_yet(void)
+{
+	struct rig_call *c = pair(false);
+
+	rig_join(&g, 'q', &g.p, true);
+	rig_arrive(&g, c, &g.d);
+	CU_ASSERT_EQUAL(c->r.way, KVR_WAY_SYNC);
+	g.full_p = true;
+	RIG(&g, c, DECLINED, .leg = 1, .code = 1);
+	CU_ASSERT_EQUAL(c->r.way, KVR_WAY_AGGREGATED);
+	RIG(&g, c, CANCEL);
+	CU_ASSERT_TRUE(c->main_ended); /* nothing is under way */
+	rig_said(&g);
+	end();
+}
+
+static void prefill_slot_missing(void)
+{
+	struct rig_call *c = pair(true);
+
+	g.no_slot = true;
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "c.NoMemory");
+	CU_ASSERT_FALSE(c->live);
+	end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"sync", sync_path},
+		{"bootstrap", bootstrap_path},
+		{"prefill_alone", prefill_runs_on_when_decode_has_ended},
+		{"inactive", no_prefill_side},
+		{"alone", better_alone},
+		{"rank", rank_missing},
+		{"prefill_hints", hints_of_the_prefill_leg},
+		{"classes", policy_classes_go_by_name},
+		{"transfer", transfer_without_domain_is_refused},
+		{"predict", predictions_in_kv_mode_only},
+		{"exclude", failed_prefill_worker_is_not_asked_again},
+		{"reason", reason_of_the_first_failure_counts},
+		{"renew", every_try_has_its_own_handle},
+		{"answered", answered_requests_do_not_start_over},
+		{"slot", prefill_slot_missing},
+		{"cancelled", cancelled_request_does_not_start_over},
+		{"way", next_try_that_waits_has_no_way_yet},
+		{"refused", refused_by_the_prefill_pool},
+		{"gone", prefill_side_goes_while_a_leg_waits},
+		{"expired", expired_prefill_leg_keeps_its_slot},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("pairs", tests);
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The rules of a request's life, one by one; sessions and faults have files of their own. */
+#include "rig.h"
+
+static struct rig g;
+
+static struct rig_call *begin(void)
+{
+	rig_start(&g, 0, 0);
+	rig_join(&g, 'a', &g.a, false);
+	rig_join(&g, 'd', &g.d, false);
+	return rig_new(&g);
+}
+
+static void end(void)
+{
+	rig_finish(&g);
+	rig_stop(&g);
+}
+
+/* ---- one leg ----------------------------------------------------------------------------- */
+
+static void aggregated_request(void)
+{
+	struct rig_call *c = begin();
+
+	rig_arrive(&g, c, &g.a);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
+	CU_ASSERT_FALSE(c->msg_kept); /* its client sends it again */
+	RIG(&g, c, TAKEN);
+	CU_ASSERT_EQUAL(RIG(&g, c, TAKEN), KVR_RQ_LATE);
+	RIG(&g, c, ITEM, .flags = KVR_RQEF_FIRST, .tokens = 1);
+	RIG(&g, c, FIN, .tokens = 2);
+	CU_ASSERT_FALSE(c->booked[0]);
+	CU_ASSERT_EQUAL(RIG(&g, c, FIN, .tokens = 2), KVR_RQ_LATE);
+	CU_ASSERT_TRUE(c->live); /* it lingers until the client has the end */
+	RIG(&g, c, FIN_ACKED);
+	CU_ASSERT_FALSE(c->live);
+	RIG_SAID(&g, "");
+	end();
+}
+
+static void item_is_an_acknowledgement(void)
+{
+	struct rig_call *c = begin();
+
+	rig_arrive(&g, c, &g.a);
+	RIG(&g, c, ITEM, .tokens = 1);
+	CU_ASSERT_EQUAL(c->r.leg[0].state, KVR_RQS_RUNNING);
+	CU_ASSERT_EQUAL(RIG(&g, c, DECLINED, .code = 1), KVR_RQ_NEVER);
+	end();
+}
+
+static void refused_at_once_leaves_no_trace(void)
+{
+	struct rig_call *c = begin();
+
+	g.refuse = KVR_SCHED_QUEUE_REJECTED;
+	rig_arrive(&g, c, &g.a);
+	RIG_SAID(&g, "c.QueueRejected");
+	CU_ASSERT_FALSE(c->live);
+	CU_ASSERT_TRUE(c->retryable);
+	CU_ASSERT_EQUAL(c->detail, KVR_LIMIT_RAW_ISL_TOKENS + 1);
+	CU_ASSERT_EQUAL(rig_counter(&g, &g.a, KVR_RQC_FORGOTTEN), 1);
+	end();
+}
+
+static void nobody_is_retryable_while_workers_are_expected(void)
+{
+	struct rig_call *c = begin();
+
+	rig_leave(&g, 'a');
+	rig_arrive(&g, c, &g.a);
+	RIG_SAID(&g, "c.NoEndpoints");
+	CU_ASSERT_FALSE(c->retryable);
+	g.a.expected = true;
+	rig_arrive(&g, c, &g.a);
+	CU_ASSERT_TRUE(c->retryable);
+	rig_said(&g);
+	end();
+}
+
+static void waits_and_is_admitted(void)
+{
+	struct rig_call *c = begin();
+
+	g.full_a = true;
+	rig_arrive(&g, c, &g.a);
+	RIG_SAID(&g, "c.QUEUED");
+	CU_ASSERT_TRUE(c->held);
+	rig_turn(&g, c, KVR_RQ_MAIN);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
+	end();
+}
+
+static void waits_and_is_not_admitted(void)
+{
+	struct rig_call *c = begin();
+
+	g.full_a = true;
+	rig_arrive(&g, c, &g.a);
+	g.refuse = KVR_SCHED_PIN_OVERLOADED;
+	rig_turn(&g, c, KVR_RQ_MAIN);
+	RIG_SAID(&g, "c.QUEUED c.PinnedWorkerOverloaded");
+	/* It was accepted: what it was told is said again. */
+	CU_ASSERT_TRUE(c->live);
+	RIG(&g, c, REPEATED, .flags = KVR_RQEF_SAME);
+	RIG(&g, c, PROBED);
+	RIG_SAID(&g, "c.PinnedWorkerOverloaded c.PinnedWorkerOverloaded");
+	end();
+}
+
+static void cannot_be_kept(void)
+{
+	struct rig_call *c = begin();
+
+	g.full_a = g.no_hold = true;
+	rig_arrive(&g, c, &g.a);
+	RIG_SAID(&g, "c.NoMemory");
+	CU_ASSERT_FALSE(c->live);
+	g.full_a = false;
+	rig_arrive(&g, c, &g.d); /* a pair, and it would have to be kept */
+	RIG_SAID(&g, "c.NotActivated");
+	rig_join(&g, 'p', &g.p, false);
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "c.NoMemory");
+	CU_ASSERT_FALSE(c->live);
+	end();
+}
+
+static void worker_unknown_to_the_view(void)
+{
+	struct rig_call *c = begin();
+	struct kvr_rq_orders out;
+	const struct kvr_sched_decision d = {.result = KVR_SCHED_ROUTED, .worker = 'z'};
+	const struct kvr_rq_event e = {.kind = KVR_RQE_ROUTED, .d = &d};
+
+	c->live = c->msg_kept = c->main_slot = true;
+	c->msg.req.isl = 1;
+	kvr_request_arrive(&g.ctx, &c->r, &g.a, &c->msg, NULL, &out);
+	c->booked[0] = true;
+	kvr_request_step(&g.ctx, &c->r, &e, &out);
+	rig_carry(&g, c, &out);
+	RIG_SAID(&g, "c.WorkerLost");
+	CU_ASSERT_FALSE(c->live);
+	end();
+}
+
+static void closed_pool_takes_nobody(void)
+{
+	struct rig_call *c = begin();
+
+	g.a.closed = true;
+	rig_arrive(&g, c, &g.a);
+	RIG_SAID(&g, "c.Shutdown");
+	CU_ASSERT_FALSE(c->live);
+	end();
+}
+
+static void worker_declines(void)
+{
+	struct rig_call *c = begin();
+
+	rig_arrive(&g, c, &g.a);
+	RIG(&g, c, DECLINED, .code = 9);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED c.DispatchFailed");
+	CU_ASSERT_EQUAL(c->detail, 9);
+	CU_ASSERT_FALSE(c->booked[0]);
+	end();
+}
+
+static void booking_expires(void)
+{
+	struct rig_call *c = begin();
+
+	rig_arrive(&g, c, &g.a);
+	c->booked[0] = false;
+	RIG(&g, c, EXPIRED);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED a.ABORT c.Expired");
+	CU_ASSERT_EQUAL(RIG(&g, c, ABORTED), KVR_RQ_GO);
+	end();
+}
+
+static void router_stops(void)
+{
+	struct rig_call *c = begin(), *q;
+
+	rig_arrive(&g, c, &g.a);
+	CU_ASSERT_EQUAL(RIG(&g, c, STOP), KVR_RQ_GO);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED c.Shutdown a.ABORT");
+	CU_ASSERT_EQUAL(RIG(&g, c, STOP), KVR_RQ_LATE);
+	q = rig_new(&g);
+	g.full_a = true;
+	rig_arrive(&g, q, &g.a);
+	RIG(&g, q, STOP);
+	RIG_SAID(&g, "c.QUEUED c.Shutdown");
+	CU_ASSERT_FALSE(q->queued[0]);
+	end();
+}
+
+/* ---- what the client says ---------------------------------------------------------------- */
+
+static void cancel_in_each_place(void)
+{
+	struct rig_call *c = begin();
+
+	g.full_a = true;
+	rig_arrive(&g, c, &g.a);
+	RIG(&g, c, CANCEL);
+	RIG_SAID(&g, "c.QUEUED c.CANCELLED");
+	RIG(&g, c, PROBED);
+	RIG(&g, c, CANCEL); /* its answer was lost */
+	RIG_SAID(&g, "c.Ended c.CANCELLED");
+	RIG(&g, c, LINGERED);
+	g.full_a = false;
+	c = rig_new(&g);
+	rig_arrive(&g, c, &g.a);
+	RIG(&g, c, CANCEL);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED a.ABORT c.CANCELLED");
+	CU_ASSERT_EQUAL(RIG(&g, c, FIN), KVR_RQ_LATE);
+	RIG(&g, c, LINGERED);
+	c = rig_new(&g);
+	rig_arrive(&g, c, &g.a);
+	RIG(&g, c, FIN, .tokens = 1);
+	RIG(&g, c, CANCEL);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED c.CANCELLED");
+	end();
+}
+
+static void repeated_route(void)
+{
+	struct rig_call *c = begin();
+
+	rig_arrive(&g, c, &g.a);
+	rig_said(&g);
+	RIG(&g, c, REPEATED);
+	RIG_SAID(&g, "c.DuplicateRequest");
+	RIG(&g, c, REPEATED, .flags = KVR_RQEF_SAME);
+	RIG_SAID(&g, "c.DISPATCHED"); /* somebody else sends it again */
+	RIG(&g, c, REPEATED, .flags = KVR_RQEF_SAME | KVR_RQEF_RESEND);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(c->r.attempt, 1);
+	RIG(&g, c, TAKEN);
+	RIG(&g, c, REPEATED, .flags = KVR_RQEF_SAME | KVR_RQEF_RESEND);
+	RIG_SAID(&g, "c.RUNNING");
+	RIG(&g, c, FIN, .tokens = 1);
+	RIG(&g, c, PROBED); /* its worker repeats the last item */
+	RIG_SAID(&g, "c.RUNNING");
+	end();
+}
+
+static void deadline_of_one_that_waits(void)
+{
+	struct rig_call *c = begin();
+
+	g.full_a = true;
+	rig_arrive(&g, c, &g.a);
+	RIG(&g, c, DEADLINE);
+	RIG_SAID(&g, "c.QUEUED c.Expired");
+	CU_ASSERT_FALSE(c->queued[0]);
+	c = rig_new(&g);
+	g.full_a = false;
+	rig_arrive(&g, c, &g.a);
+	CU_ASSERT_EQUAL(RIG(&g, c, DEADLINE), KVR_RQ_LATE);
+	CU_ASSERT_EQUAL(RIG(&g, c, CLIENT_GONE), KVR_RQ_LATE);
+	end();
+}
+
+static void query_leaves_no_trace(void)
+{
+	struct rig_call *c = begin();
+
+	c->msg.req.query_only = true;
+	g.full_a = true; /* is answered all the same */
+	rig_arrive(&g, c, &g.a);
+	RIG_SAID(&g, "c.QUERY");
+	CU_ASSERT_FALSE(c->live);
+	rig_join(&g, 'p', &g.p, true);
+	c->msg.req.query_only = true;
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "c.QUERY");
+	CU_ASSERT_EQUAL(c->r.way, KVR_WAY_BOOTSTRAP);
+	CU_ASSERT_EQUAL(c->r.leg[1].worker, 'p');
+	CU_ASSERT_EQUAL(c->r.leg[1].overlap_blocks, 3);
+	end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"aggregated", aggregated_request},
+		{"item", item_is_an_acknowledgement},
+		{"refused", refused_at_once_leaves_no_trace},
+		{"expected", nobody_is_retryable_while_workers_are_expected},
+		{"admitted", waits_and_is_admitted},
+		{"not_admitted", waits_and_is_not_admitted},
+		{"hold", cannot_be_kept},
+		{"view", worker_unknown_to_the_view},
+		{"closed", closed_pool_takes_nobody},
+		{"declined", worker_declines},
+		{"expired", booking_expires},
+		{"stop", router_stops},
+		{"cancel", cancel_in_each_place},
+		{"repeated", repeated_route},
+		{"deadline", deadline_of_one_that_waits},
+		{"query", query_leaves_no_trace},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("rules", tests);
+}
