@@ -634,6 +634,61 @@ static void a_killed_engine_forgets_all_and_hears_nothing(void)
 	end();
 }
 
+/* What the router answers to a HELLO or GOODBYE of the life @life. */
+static void answered(uint8_t kind, uint32_t life)
+{
+	struct {
+		struct kvr_wire_hdr h;
+		struct kvr_wire_welcome w;
+	} f = {.h = {.kind = kind, .source = load.engines[0].worker, .id = life},
+	       .w = {.heartbeat_ms = 100}};
+
+	load_member_frame(&load, &f.h);
+}
+
+static void duty_at(uint64_t now)
+{
+	load.now = now;
+	load.next_duty = 0;
+	load_member_duty(&load);
+}
+
+static void answers_to_a_life_before_do_not_end_the_present_one(void)
+{
+	struct load_engine *e;
+	uint32_t life;
+
+	BEGIN((char *)"--disagg", (char *)"1:1", (char *)"--kill-every", (char *)"1");
+	e = &load.engines[0];
+	for (uint32_t i = 0; i < load.n_clients; i++)
+		load.clients[i].connected = true;
+	load.engines[1].state = LOAD_W_GONE; /* leaves one to be chosen */
+	load_kill_duty(&load);
+	life = e->epoch;
+	duty_at(load.now); /* GOODBYE, and its copy */
+	duty_at(load.now + SECOND / 10);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_DYING);
+	duty_at(e->revive_at);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_HELLO);
+	CU_ASSERT_EQUAL(e->epoch, life + 1);
+	answered(KVR_WELCOME, life);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_HELLO);
+	answered(KVR_GOODBYE_ACK, life);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_HELLO);
+	answered(KVR_WELCOME, life + 1);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_SERVING);
+	CU_ASSERT_FALSE(e->deaf);
+	answered(KVR_GOODBYE_ACK, life);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_SERVING);
+	load.now = load.next_kill;
+	load_kill_duty(&load);
+	answered(KVR_GOODBYE_ACK, life);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_DYING); /* the router must hear of this one, too */
+	answered(KVR_GOODBYE_ACK, life + 1);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_DEAD);
+	end();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -660,6 +715,8 @@ int main(void)
 		 engines_refuse_their_share_of_opens_and_stand_by_it},
 		{"a_killed_engine_forgets_all_and_hears_nothing",
 		 a_killed_engine_forgets_all_and_hears_nothing},
+		{"answers_to_a_life_before_do_not_end_the_present_one",
+		 answers_to_a_life_before_do_not_end_the_present_one},
 		CU_TEST_INFO_NULL,
 	};
 
