@@ -119,6 +119,7 @@ struct dispatch {
 	uint32_t slot, engine, rank, flags, max_tokens;
 	uint8_t phase;
 	uint64_t handle;
+	uint64_t lost; /* pieces that do not arrive, a bit each */
 	struct kvr_hint_buf hints;
 	uint8_t room[256];
 };
@@ -189,6 +190,8 @@ static void deliver(struct dispatch *d)
 	for (uint32_t off = 0; off < len; off += unit) {
 		const uint32_t n = RTE_MIN(unit, len - off);
 
+		if (off / unit < 64 && d->lost >> (off / unit) & 1)
+			continue;
 		kvr_hdr_put(frame, KVR_DISPATCH, &ids, len, off, (uint16_t)n);
 		kvr_slices_copy(slices, KVR_REQUEST_SLICES, off, n,
 				frame + sizeof(struct kvr_wire_hdr));
@@ -404,6 +407,41 @@ static void conclude(uint32_t slot, struct kvr_wire_accepted a)
 	kvr_put_accepted(frame, sizeof(frame), &ids, &a);
 	load_client_frame(&load, (const struct kvr_wire_hdr *)frame, load.now);
 	load_client_item(&load, slot, &last, load.now);
+}
+
+static void pieces_that_were_lost_are_asked_for(void)
+{
+	const struct kvr_wire_missing *m;
+	struct dispatch p;
+	uint64_t word;
+	uint32_t n;
+
+	BEGIN(PAIR);
+	p = prefill(route(0, 3, 0), P_BOOTSTRAP, 0);
+	add_room(&p, 40);
+	p.lost = 1 << 2;
+	deliver(&p);
+	CU_ASSERT_PTR_NULL(find(KVR_MISSING, 0));
+	CU_ASSERT_PTR_NULL(find(KVR_RESPONSE, 0));
+	p.lost = ~UINT64_C(1); /* the first piece comes again */
+	deliver(&p);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(find(KVR_MISSING, 0));
+	m = kvr_frame_body(find(KVR_MISSING, 0));
+	n = (m->msg_len + m->unit - 1) / m->unit;
+	CU_ASSERT_TRUE_FATAL(n > 3 && n <= 64);
+	CU_ASSERT_EQUAL(m->kind, KVR_DISPATCH);
+	CU_ASSERT_EQUAL(m->unit, 96);
+	CU_ASSERT_EQUAL(m->msg_seq, 1);
+	CU_ASSERT_EQUAL(m->first, 0);
+	CU_ASSERT_EQUAL_FATAL(m->n_words, 1);
+	memcpy(&word, m + 1, sizeof(word));
+	CU_ASSERT_EQUAL(word, (UINT64_C(1) << n) - 1 - 3); /* without 0 and 1 */
+	p.lost = 3;
+	deliver(&p);
+	CU_ASSERT_PTR_NOT_NULL(find(KVR_RESPONSE, 0));
+	CU_ASSERT_EQUAL(count(LOAD_PREFILL_LEGS), 1);
+	CU_ASSERT_EQUAL(violations(), 0);
+	end();
 }
 
 static void the_client_must_be_told_what_the_engines_saw(void)
@@ -704,6 +742,7 @@ int main(void)
 		{"whatever_is_wrong_in_a_leg_is_noticed", whatever_is_wrong_in_a_leg_is_noticed},
 		{"a_leg_runs_once_however_often_it_is_dispatched",
 		 a_leg_runs_once_however_often_it_is_dispatched},
+		{"pieces_that_were_lost_are_asked_for", pieces_that_were_lost_are_asked_for},
 		{"the_client_must_be_told_what_the_engines_saw",
 		 the_client_must_be_told_what_the_engines_saw},
 		{"a_session_is_opened_used_and_closed_once",
