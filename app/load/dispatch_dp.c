@@ -14,6 +14,8 @@
 #define REFUSE_RANK 1 /* DISPATCH_ACK: not a rank of this engine */
 #define REFUSE_GONE 2 /* the request has ended here */
 
+#define MISSING_WORDS 16u /* 1,024 pieces; a list may be cut */
+
 static void ack_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine,
 			 uint16_t code)
 {
@@ -97,6 +99,40 @@ static void read_hints(struct load *l, uint32_t task)
 
 /* ---- pieces ---- */
 
+/*
+ * The first piece has come again, and the message is not whole: its sender keeps it, and repeats
+ * nothing but what it is asked for. Pieces are taken in their order, so that is everything from the
+ * first one that has not come.
+ */
+static void ask(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint32_t got)
+{
+	const struct kvr_wire_ids ids = load_answer_ids(l, h, engine);
+	const uint32_t unit = h->frag_len, n = (h->msg_len + unit - 1) / unit;
+	const uint32_t from = got / unit, first = from & ~63u;
+	const uint32_t n_words = RTE_MIN((n - first + 63) / 64, MISSING_WORDS);
+	struct kvr_wire_missing *m;
+
+	m = load_message(l, load_port_of_engine(l, engine), KVR_MISSING, &ids,
+			 (uint16_t)(sizeof(*m) + n_words * sizeof(uint64_t)), NULL);
+	if (m == NULL)
+		return;
+	*m = (struct kvr_wire_missing){.kind = KVR_DISPATCH,
+				       .n_words = (uint16_t)n_words,
+				       .msg_seq = h->msg_seq,
+				       .msg_len = h->msg_len,
+				       .unit = unit,
+				       .first = first};
+	for (uint32_t i = 0; i < n_words; i++) {
+		const uint32_t left = n - first - i * 64;
+		uint64_t word = left < 64 ? (UINT64_C(1) << left) - 1 : UINT64_MAX;
+
+		if (i == 0)
+			word &= UINT64_MAX << (from - first);
+		memcpy((uint8_t *)(m + 1) + i * sizeof(word), &word, sizeof(word));
+	}
+	kvr_stats_inc(l->row, LOAD_ASKED);
+}
+
 /* What the fixed part must say to a leg of this engine. */
 static void check_fixed(struct load *l, uint32_t task, const struct kvr_wire_request *q)
 {
@@ -150,6 +186,11 @@ static bool begin(struct load *l, uint32_t task, const struct kvr_wire_hdr *h, u
 	if ((g->flags & LOAD_L_TAKEN) && g->rank == rank && g->handle == h->handle) {
 		kvr_stats_inc(l->row, LOAD_DISPATCH_REPEATS);
 		ack_dispatch(l, h, engine, 0);
+		return false;
+	}
+	if (g->got != 0 && g->got < h->msg_len && g->rank == rank && g->handle == h->handle &&
+	    !(g->flags & LOAD_L_TAKEN)) {
+		ask(l, h, engine, g->got);
 		return false;
 	}
 	load_engine_drop(l, task); /* dispatched again, by another name or to another rank */
@@ -218,7 +259,7 @@ void load_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine
 		return;
 	g = load_leg(l, task);
 	if (h->frag_off != g->got || h->handle != g->handle || (g->flags & LOAD_L_TAKEN))
-		return; /* a piece before it is missing: the repeat brings all again */
+		return; /* a piece before it is missing: see ask() */
 	g->got += h->frag_len;
 	if (!intact(l, load_slot(l, task), h->frag_off, h->frag_len, body))
 		kvr_stats_inc(l->row, LOAD_CORRUPT);

@@ -6,7 +6,10 @@
 #include "frame.h"
 #include "kvr_put.h"
 
-/* Greetings of clients and engines, and the engines' heartbeats. */
+/*
+ * Greetings of clients and engines, and the engines' heartbeats. HELLO and GOODBYE name the life in
+ * `id`, which the answer repeats.
+ */
 
 #define DUTY_US	      500
 #define GREET_US      100000
@@ -15,8 +18,8 @@
 static void hello(struct load *l, uint32_t engine)
 {
 	const struct load_options *o = l->opt;
-	const struct kvr_wire_ids ids = load_worker_ids(l, engine, 0);
 	const struct load_engine *e = &l->engines[engine];
+	const struct kvr_wire_ids ids = load_worker_ids(l, engine, e->epoch);
 	const struct kvr_wire_hello body = {.block_size = o->block_size,
 					    .dp_size = o->ranks,
 					    .total_kv_blocks = o->blocks_per_rank,
@@ -65,7 +68,7 @@ static void heartbeat(struct load *l, uint32_t engine)
 
 static void goodbye(struct load *l, uint32_t engine)
 {
-	const struct kvr_wire_ids ids = load_worker_ids(l, engine, 0);
+	const struct kvr_wire_ids ids = load_worker_ids(l, engine, l->engines[engine].epoch);
 
 	load_message(l, load_port_of_engine(l, engine), KVR_GOODBYE, &ids, 0, NULL);
 }
@@ -168,8 +171,8 @@ static void on_welcome(struct load *l, const struct kvr_wire_hdr *h, uint32_t en
 	const struct kvr_wire_welcome *w = kvr_frame_body(h);
 	struct load_engine *e = &l->engines[engine];
 
-	if (e->state != LOAD_W_HELLO)
-		return; /* its repeat */
+	if (e->state != LOAD_W_HELLO || h->id != e->epoch)
+		return; /* its repeat, or of a life before */
 	e->state = LOAD_W_SERVING;
 	e->deaf = false;
 	e->heartbeat = w->heartbeat_ms * 1000ull * l->us;
@@ -178,6 +181,19 @@ static void on_welcome(struct load *l, const struct kvr_wire_hdr *h, uint32_t en
 		l->pool = w->pool; /* ROUTE names the decode pool */
 	for (uint32_t i = 0; i < l->opt->ranks; i++)
 		load_kv_restart(l, engine * l->opt->ranks + i);
+}
+
+/* Every copy of GOODBYE is answered: the last answers may come when the worker is back. */
+static void on_goodbye_ack(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
+{
+	struct load_engine *e = &l->engines[engine];
+
+	if (h->id != e->epoch)
+		return;
+	if (e->state == LOAD_W_DYING)
+		e->state = LOAD_W_DEAD;
+	else if (e->state == LOAD_W_LEAVING)
+		e->state = LOAD_W_GONE;
 }
 
 /* The router does not know the worker (any more), or refuses it: greet again, as a new life. */
@@ -217,8 +233,7 @@ void load_member_frame(struct load *l, const struct kvr_wire_hdr *h)
 		on_refused(l, h, (uint32_t)engine);
 		break;
 	case KVR_GOODBYE_ACK:
-		l->engines[engine].state =
-			l->engines[engine].state == LOAD_W_DYING ? LOAD_W_DEAD : LOAD_W_GONE;
+		on_goodbye_ack(l, h, (uint32_t)engine);
 		break;
 	default: /* HEARTBEAT_ACK */
 		break;

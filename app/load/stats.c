@@ -29,6 +29,7 @@ static const struct kvr_counter counters[] = {
 	[LOAD_ITEM_GAPS] = {"item_gaps", "messages", "items ahead of a missing one"},
 	[LOAD_CORRUPT] = {"corrupt", "messages", "content that is not what was sent"},
 	[LOAD_DISPATCH_REPEATS] = {"dispatch_repeats", "messages", "DISPATCH received again"},
+	[LOAD_ASKED] = {"missing_sent", "messages", "lost pieces of a DISPATCH asked for"},
 	[LOAD_DISPATCH_STALE] = {"dispatch_stale", "messages", "DISPATCH of a request that ended"},
 	[LOAD_STALE] = {"stale", "messages", "other messages of requests that ended"},
 	[LOAD_ABORTS] = {"aborts", "messages", "ABORT received"},

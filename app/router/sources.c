@@ -52,8 +52,7 @@ static struct rte_tel_data *busy_list(struct router *rt, struct lcore *lc, bool 
 		rte_tel_data_add_dict_u64(one, "frames_of_late", c.top[i].count);
 		rte_tel_data_add_dict_u64(one, "frames", c.top[i].requests);
 		rte_tel_data_add_dict_u64(one, "refused", c.top[i].refused);
-		rte_tel_data_add_dict_container(
-			list, kvr_source_text(c.top[i].key, name, sizeof(name)), one, 0);
+		kvr_ctl_dict_part(list, kvr_source_text(c.top[i].key, name, sizeof(name)), one);
 	}
 	return list;
 }
@@ -86,12 +85,12 @@ static void add_have(struct router *rt, struct lcore *owner, struct rte_tel_data
 		call_lcore(rt, owner, on_have, &c);
 	rte_tel_data_start_dict(list);
 	for (uint32_t i = 0; i < c.n; i++) {
-		char name[KVR_SOURCE_TEXT];
+		char name[KVR_SOURCE_TEXT], key[KVR_SOURCE_TEXT];
 
-		rte_tel_data_add_dict_u64(list, kvr_source_text(c.top[i].key, name, sizeof(name)),
-					  c.top[i].have);
+		kvr_source_text(c.top[i].key, name, sizeof(name));
+		rte_tel_data_add_dict_u64(list, kvr_ctl_key(key, sizeof(key), name), c.top[i].have);
 	}
-	rte_tel_data_add_dict_container(d, what, list, 0);
+	kvr_ctl_dict_part(d, what, list);
 }
 
 /* Frames of KV events in the pool's ring, by ingress lcore. */
@@ -124,7 +123,7 @@ static void add_refused(struct router *rt, struct rte_tel_data *d)
 	rte_tel_data_add_dict_u64(list, "control_frames_dropped", v[IN_LIMITED]);
 	rte_tel_data_add_dict_u64(list, "event_frames_put_off", v[IN_SHARE]);
 	rte_tel_data_add_dict_u64(list, "not_answered", v[IN_UNANSWERED]);
-	rte_tel_data_add_dict_container(d, "refused", list, 0);
+	kvr_ctl_dict_part(d, "refused", list);
 }
 
 static int cmd_sources(void *arg, const char *params, struct rte_tel_data *d)
@@ -142,8 +141,7 @@ static int cmd_sources(void *arg, const char *params, struct rte_tel_data *d)
 
 			snprintf(name, sizeof(name), "lcore%u_%s", i,
 				 proven ? "proven" : "unproven");
-			if (list != NULL)
-				rte_tel_data_add_dict_container(d, name, list, 0);
+			kvr_ctl_dict_part(d, name, list);
 		}
 	}
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
@@ -159,7 +157,7 @@ static int cmd_sources(void *arg, const char *params, struct rte_tel_data *d)
 		add_have(rt, p->sched_lcore, list, "sessions", p->shares.sessions);
 		add_events(rt, p, list);
 		snprintf(pool, sizeof(pool), "pool_%s", p->name);
-		rte_tel_data_add_dict_container(d, pool, list, 0);
+		kvr_ctl_dict_part(d, pool, list);
 	}
 	add_refused(rt, d);
 	return 0;

@@ -209,12 +209,6 @@ static struct rte_tel_data *stats_dict(struct kvr_stats *s)
 	return d;
 }
 
-static void add_part(struct rte_tel_data *d, const char *name, struct rte_tel_data *part)
-{
-	if (part != NULL)
-		rte_tel_data_add_dict_container(d, name, part, 0);
-}
-
 static struct rte_tel_data *pool_dict(const struct pool *p)
 {
 	struct rte_tel_data *d = rte_tel_data_alloc();
@@ -222,6 +216,7 @@ static struct rte_tel_data *pool_dict(const struct pool *p)
 	if (d == NULL)
 		return NULL;
 	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "name", p->name);
 	rte_tel_data_add_dict_u64(d, "id", p->id);
 	rte_tel_data_add_dict_u64(d, "block_size", p->block_size);
 	rte_tel_data_add_dict_u64(d, "max_ranks", p->max_ranks);
@@ -240,9 +235,9 @@ static struct rte_tel_data *pool_dict(const struct pool *p)
 					     kvr_disagg_active(&p->disagg) ? "active" : "inactive");
 	if (p->legs != NULL)
 		rte_tel_data_add_dict_u64(d, "legs", rte_mempool_in_use_count(p->legs));
-	add_part(d, "requests", stats_dict(p->stats));
-	add_part(d, "events", stats_dict(p->event_stats));
-	add_part(d, "prefix", prefix_dict(p));
+	kvr_ctl_dict_part(d, "requests", stats_dict(p->stats));
+	kvr_ctl_dict_part(d, "events", stats_dict(p->event_stats));
+	kvr_ctl_dict_part(d, "prefix", prefix_dict(p));
 	return d;
 }
 
@@ -253,7 +248,7 @@ static int cmd_pools(void *arg, const char *params, struct rte_tel_data *d)
 	RTE_SET_USED(params);
 	rte_tel_data_start_dict(d);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		add_part(d, rt->pool[i].name, pool_dict(&rt->pool[i]));
+		kvr_ctl_dict_part(d, rt->pool[i].name, pool_dict(&rt->pool[i]));
 	return 0;
 }
 
@@ -268,7 +263,7 @@ static struct rte_tel_data *sessions_dict(const struct sessions *s)
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "limit", s->max);
 	rte_tel_data_add_dict_u64(d, "affinity_ttl_s", s->affinity_ttl_ns / UINT64_C(1000000000));
-	add_part(d, "counters", stats_dict(s->stats));
+	kvr_ctl_dict_part(d, "counters", stats_dict(s->stats));
 	return d;
 }
 
@@ -280,7 +275,7 @@ static int cmd_sessions(void *arg, const char *params, struct rte_tel_data *d)
 	rte_tel_data_start_dict(d);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		if (rt->pool[i].sessions != NULL)
-			add_part(d, rt->pool[i].name, sessions_dict(rt->pool[i].sessions));
+			kvr_ctl_dict_part(d, rt->pool[i].name, sessions_dict(rt->pool[i].sessions));
 	return 0;
 }
 
@@ -295,12 +290,12 @@ static void add_nonzero(struct rte_tel_data *d, const char *prefix, struct kvr_s
 
 	kvr_stats_snapshot(s, v);
 	for (unsigned int i = from; i < to; i++) {
-		char name[RTE_TEL_MAX_STRING_LEN];
+		char name[RTE_TEL_MAX_STRING_LEN], key[RTE_TEL_MAX_STRING_LEN];
 
 		if (v[i] == 0)
 			continue;
 		snprintf(name, sizeof(name), "%s_%s", prefix, def->counters[i].name);
-		rte_tel_data_add_dict_u64(d, name, v[i]);
+		rte_tel_data_add_dict_u64(d, kvr_ctl_key(key, sizeof(key), name), v[i]);
 	}
 }
 
@@ -380,7 +375,7 @@ static struct rte_tel_data *lcore_dict(const struct lcore *lc, uint32_t cpu)
 	rte_tel_data_add_dict_u64(d, "max_turn_cycles",
 				  atomic_load_explicit(&lc->longest_turn, memory_order_relaxed));
 	for (int i = 0; i < STAGES; i++)
-		add_part(d, stage_names[i], stage_dict(&lc->work[i]));
+		kvr_ctl_dict_part(d, stage_names[i], stage_dict(&lc->work[i]));
 	return d;
 }
 
@@ -394,7 +389,7 @@ static int cmd_stages(void *arg, const char *params, struct rte_tel_data *d)
 	rte_tel_data_add_dict_u64(d, "tsc_hz", rt->tsc_hz);
 	for (uint32_t i = 0; i < rt->n_lcores; i++) {
 		snprintf(name, sizeof(name), "lcore%u", i);
-		add_part(d, name, lcore_dict(rt->lcore[i], rt->conf.cpu[i]));
+		kvr_ctl_dict_part(d, name, lcore_dict(rt->lcore[i], rt->conf.cpu[i]));
 	}
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		snprintf(name, sizeof(name), "ring_notes_%u", i);
@@ -424,7 +419,8 @@ static int cmd_ports(void *arg, const char *params, struct rte_tel_data *d)
 	RTE_SET_USED(params);
 	rte_tel_data_start_dict(d);
 	for (uint32_t i = 0; i < rt->n_ports; i++)
-		add_part(d, rt->conf.port[i].name, stats_dict(kvr_port_stats(rt->port[i])));
+		kvr_ctl_dict_part(d, rt->conf.port[i].name,
+				  stats_dict(kvr_port_stats(rt->port[i])));
 	return 0;
 }
 

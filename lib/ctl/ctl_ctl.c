@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "kvr_ctl.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -169,4 +170,26 @@ int kvr_ctl_dict_f64(struct rte_tel_data *d, const char *name, double v, int dec
 
 	snprintf(text, sizeof(text), "%.*f", decimals, v);
 	return rte_tel_data_add_dict_string(d, name, text);
+}
+
+const char *kvr_ctl_key(char *key, size_t len, const char *name)
+{
+	snprintf(key, len, "%s", name);
+	for (char *c = key; *c != '\0'; c++)
+		if (!isalnum((unsigned char)*c) && strchr("_/[]", *c) == NULL)
+			*c = '_';
+	return key;
+}
+
+int kvr_ctl_dict_part(struct rte_tel_data *d, const char *name, struct rte_tel_data *part)
+{
+	char key[RTE_TEL_MAX_STRING_LEN];
+	int rc;
+
+	if (part == NULL)
+		return -ENOMEM;
+	rc = rte_tel_data_add_dict_container(d, kvr_ctl_key(key, sizeof(key), name), part, 0);
+	if (rc != 0)
+		rte_tel_data_free(part);
+	return rc;
 }

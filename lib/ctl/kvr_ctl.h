@@ -95,6 +95,20 @@ const char *kvr_ctl_arg(const struct kvr_ctl_args *a, unsigned int i);
 /** Is @p flag among the arguments from @p first on? */
 bool kvr_ctl_arg_has(const struct kvr_ctl_args *a, unsigned int first, const char *flag);
 
+/**
+ * A name as a key of a dictionary: rte_telemetry refuses keys with characters other than letters,
+ * digits, '_', '/', '[' and ']'; each of them becomes '_'. Any thread.
+ * @return @p key, which holds at most @p len bytes with its end.
+ */
+const char *kvr_ctl_key(char *key, size_t len, const char *name);
+
+/**
+ * Add a dictionary or array to a dictionary, under kvr_ctl_key() of @p name. @p part belongs to
+ * @p d afterwards, and is freed when it cannot; NULL adds nothing. Any thread.
+ * @return 0; -ENOMEM no @p part; -ENOSPC, -E2BIG, -EINVAL from rte_telemetry.
+ */
+int kvr_ctl_dict_part(struct rte_tel_data *d, const char *name, struct rte_tel_data *part);
+
 /** Add a floating point value to a dictionary (as text: the socket has integers only). */
 int kvr_ctl_dict_f64(struct rte_tel_data *d, const char *name, double v, int decimals);
 

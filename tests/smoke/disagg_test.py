@@ -344,7 +344,19 @@ class Family(Peers):
 
 def main():
     # A test that does not run for a moment is no lost worker.
-    TALLY.run(Router(sys.argv[1], POOLS, 'suspect_ms = 10000\ndead_ms = 20000\n'), Family)
+    router = Router(sys.argv[1], POOLS, 'suspect_ms = 10000\ndead_ms = 20000\n')
+
+    def pools_are_named():
+        """Keys of telemetry have no '-' and no '.'; what cannot be a key must not be left out, nor its memory be lost."""
+        for command in ('/kvroute/pools', '/kvroute/sessions'):
+            pools = router.telemetry(command)
+            TALLY.check(command, set(pools) == {'llama', 'llama_prefill'}, list(pools))
+        TALLY.check('name', router.telemetry('/kvroute/pools').get('llama_prefill', {}).get('name') == 'llama-prefill')
+        sources = router.telemetry('/kvroute/sources')
+        TALLY.check('sources', 'pool_llama_prefill' in sources, list(sources))
+        TALLY.check('addresses', any('10_9_0_2' in part for part in sources.values()), sources)
+
+    TALLY.run(router, Family, pools_are_named)
 
 
 main()

@@ -119,6 +119,7 @@ struct dispatch {
 	uint32_t slot, engine, rank, flags, max_tokens;
 	uint8_t phase;
 	uint64_t handle;
+	uint64_t lost; /* pieces that do not arrive, a bit each */
 	struct kvr_hint_buf hints;
 	uint8_t room[256];
 };
@@ -189,6 +190,8 @@ static void deliver(struct dispatch *d)
 	for (uint32_t off = 0; off < len; off += unit) {
 		const uint32_t n = RTE_MIN(unit, len - off);
 
+		if (off / unit < 64 && d->lost >> (off / unit) & 1)
+			continue;
 		kvr_hdr_put(frame, KVR_DISPATCH, &ids, len, off, (uint16_t)n);
 		kvr_slices_copy(slices, KVR_REQUEST_SLICES, off, n,
 				frame + sizeof(struct kvr_wire_hdr));
@@ -404,6 +407,41 @@ static void conclude(uint32_t slot, struct kvr_wire_accepted a)
 	kvr_put_accepted(frame, sizeof(frame), &ids, &a);
 	load_client_frame(&load, (const struct kvr_wire_hdr *)frame, load.now);
 	load_client_item(&load, slot, &last, load.now);
+}
+
+static void pieces_that_were_lost_are_asked_for(void)
+{
+	const struct kvr_wire_missing *m;
+	struct dispatch p;
+	uint64_t word;
+	uint32_t n;
+
+	BEGIN(PAIR);
+	p = prefill(route(0, 3, 0), P_BOOTSTRAP, 0);
+	add_room(&p, 40);
+	p.lost = 1 << 2;
+	deliver(&p);
+	CU_ASSERT_PTR_NULL(find(KVR_MISSING, 0));
+	CU_ASSERT_PTR_NULL(find(KVR_RESPONSE, 0));
+	p.lost = ~UINT64_C(1); /* the first piece comes again */
+	deliver(&p);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(find(KVR_MISSING, 0));
+	m = kvr_frame_body(find(KVR_MISSING, 0));
+	n = (m->msg_len + m->unit - 1) / m->unit;
+	CU_ASSERT_TRUE_FATAL(n > 3 && n <= 64);
+	CU_ASSERT_EQUAL(m->kind, KVR_DISPATCH);
+	CU_ASSERT_EQUAL(m->unit, 96);
+	CU_ASSERT_EQUAL(m->msg_seq, 1);
+	CU_ASSERT_EQUAL(m->first, 0);
+	CU_ASSERT_EQUAL_FATAL(m->n_words, 1);
+	memcpy(&word, m + 1, sizeof(word));
+	CU_ASSERT_EQUAL(word, (UINT64_C(1) << n) - 1 - 3); /* without 0 and 1 */
+	p.lost = 3;
+	deliver(&p);
+	CU_ASSERT_PTR_NOT_NULL(find(KVR_RESPONSE, 0));
+	CU_ASSERT_EQUAL(count(LOAD_PREFILL_LEGS), 1);
+	CU_ASSERT_EQUAL(violations(), 0);
+	end();
 }
 
 static void the_client_must_be_told_what_the_engines_saw(void)
@@ -634,6 +672,61 @@ static void a_killed_engine_forgets_all_and_hears_nothing(void)
 	end();
 }
 
+/* What the router answers to a HELLO or GOODBYE of the life @life. */
+static void answered(uint8_t kind, uint32_t life)
+{
+	struct {
+		struct kvr_wire_hdr h;
+		struct kvr_wire_welcome w;
+	} f = {.h = {.kind = kind, .source = load.engines[0].worker, .id = life},
+	       .w = {.heartbeat_ms = 100}};
+
+	load_member_frame(&load, &f.h);
+}
+
+static void duty_at(uint64_t now)
+{
+	load.now = now;
+	load.next_duty = 0;
+	load_member_duty(&load);
+}
+
+static void answers_to_a_life_before_do_not_end_the_present_one(void)
+{
+	struct load_engine *e;
+	uint32_t life;
+
+	BEGIN((char *)"--disagg", (char *)"1:1", (char *)"--kill-every", (char *)"1");
+	e = &load.engines[0];
+	for (uint32_t i = 0; i < load.n_clients; i++)
+		load.clients[i].connected = true;
+	load.engines[1].state = LOAD_W_GONE; /* leaves one to be chosen */
+	load_kill_duty(&load);
+	life = e->epoch;
+	duty_at(load.now); /* GOODBYE, and its copy */
+	duty_at(load.now + SECOND / 10);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_DYING);
+	duty_at(e->revive_at);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_HELLO);
+	CU_ASSERT_EQUAL(e->epoch, life + 1);
+	answered(KVR_WELCOME, life);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_HELLO);
+	answered(KVR_GOODBYE_ACK, life);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_HELLO);
+	answered(KVR_WELCOME, life + 1);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_SERVING);
+	CU_ASSERT_FALSE(e->deaf);
+	answered(KVR_GOODBYE_ACK, life);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_SERVING);
+	load.now = load.next_kill;
+	load_kill_duty(&load);
+	answered(KVR_GOODBYE_ACK, life);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_DYING); /* the router must hear of this one, too */
+	answered(KVR_GOODBYE_ACK, life + 1);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_DEAD);
+	end();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -649,6 +742,7 @@ int main(void)
 		{"whatever_is_wrong_in_a_leg_is_noticed", whatever_is_wrong_in_a_leg_is_noticed},
 		{"a_leg_runs_once_however_often_it_is_dispatched",
 		 a_leg_runs_once_however_often_it_is_dispatched},
+		{"pieces_that_were_lost_are_asked_for", pieces_that_were_lost_are_asked_for},
 		{"the_client_must_be_told_what_the_engines_saw",
 		 the_client_must_be_told_what_the_engines_saw},
 		{"a_session_is_opened_used_and_closed_once",
@@ -660,6 +754,8 @@ int main(void)
 		 engines_refuse_their_share_of_opens_and_stand_by_it},
 		{"a_killed_engine_forgets_all_and_hears_nothing",
 		 a_killed_engine_forgets_all_and_hears_nothing},
+		{"answers_to_a_life_before_do_not_end_the_present_one",
+		 answers_to_a_life_before_do_not_end_the_present_one},
 		CU_TEST_INFO_NULL,
 	};
 
