@@ -104,11 +104,11 @@ class Pair(Peers):
 
     def __init__(self, address):
         super().__init__(TALLY, address)
-        self.client = p.Client(address)
-        self.decoder = p.Agent(address, 300, 'llama', B, role=2)
-        self.sync = p.Agent(address, 200, 'llama-prefill', B, role=1)
-        self.meeting = p.Agent(address, 210, 'llama-prefill', B, role=1,
-                               hints=p.worker_hints(bootstrap=('10.0.0.7', 8998)))
+        self.client = proto.Client(address)
+        self.decoder = proto.Agent(address, 300, 'llama', B, role=2)
+        self.sync = proto.Agent(address, 200, 'llama-prefill', B, role=1)
+        self.meeting = proto.Agent(address, 210, 'llama-prefill', B, role=1,
+                                   hints=proto.worker_hints(bootstrap=('10.0.0.7', 8998)))
         self.agents = [self.decoder, self.sync, self.meeting]
         self.all = [self.client, *self.agents]
 
@@ -119,9 +119,9 @@ class Pair(Peers):
         self.until('they are let in', lambda: self.client.pools and all(a.state == 'SERVING' for a in self.agents))
 
     def route(self, prefill):
-        first = p.xxh3_64(f'{self.ip} {len(self.client.requests)}'.encode()) >> 34
-        hints = p.route_hints(prefill_worker=prefill.worker, prefill_dp_rank=0)
-        return self.client.route(POOL, 4 * B, p.sequence_hashes(list(range(first, first + 4 * B)), B), hints=hints)
+        first = proto.xxh3_64(f'{self.ip} {len(self.client.requests)}'.encode()) >> 34
+        hints = proto.route_hints(prefill_worker=prefill.worker, prefill_dp_rank=0)
+        return self.client.route(POOL, 4 * B, proto.sequence_hashes(list(range(first, first + 4 * B)), B), hints=hints)
 
     def job(self, agent, request):
         return agent.jobs.get((self.client.source, request.id))
@@ -148,13 +148,14 @@ def pair(program):
     s.until('the rest is told', lambda: all(r.rejected for r in rest), lambda: [r.rejected for r in rest])
     s.check('the rest: Shutdown', all(r.rejected and r.rejected.name == 'Shutdown' for r in rest))
     legs = [(s.sync, early), (s.meeting, both), (s.decoder, both), (s.decoder, last)]
-    s.until('every leg is stopped', lambda: all(p.CODES.get(s.job(*leg).aborted) == 'Shutdown' for leg in legs),
+    s.until('every leg is stopped', lambda: all(proto.CODES.get(s.job(*leg).aborted) == 'Shutdown' for leg in legs),
             lambda: [s.job(*leg).aborted for leg in legs])
     s.check('no leg is sent to be stopped', s.job(s.decoder, early) is None)
     s.until('workers hear that the router goes', lambda: all(a.shutdown for a in s.agents))
     status = ended(router, s, 5)
     s.check('exit 0', status == 0, status)
-    s.check('what was left is said', 'of 4 requests 3 were cut off (their clients know), 0 left' in log(router), log(router)[-300:])
+    s.check('what was left is said', 'of 4 requests 3 were cut off (their clients know), 0 left' in log(router),
+            log(router)[-300:])
     return router
 
 
@@ -184,7 +185,7 @@ def reload(program):
         f.write(text.replace('dead_ms = 3000', 'dead_ms = 4000\nstop_ms = 7').replace('max_ranks = 8', 'max_ranks = 9'))
     router.process.send_signal(signal.SIGHUP)
     s.until('a reload says what it did', lambda: 'reload: changed: [router] dead_ms 3000 -> 4000, [router] stop_ms 5000 -> 7; '
-            'only with a restart: [router] max_workers, [pool llama] max_ranks' in log(router), lambda: log(router)[-400:])
+            'only with a restart: [pool llama] max_ranks' in log(router), lambda: log(router)[-400:])
     with open(config, 'w') as f:
         f.write(text.replace('dead_ms = 3000', 'dead_ms = never'))
     router.process.send_signal(signal.SIGHUP)
