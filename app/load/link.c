@@ -6,16 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <rte_cycles.h>
-#include <rte_ethdev.h>
-#include <rte_log.h>
-
 #include "stats.h"
 
-#define LOOK_MS	     50u
-#define RESOLVE_MS   200u
-#define SETTLE_MS    200u
-#define HANDSHAKE_MS 300u /* from the connection to the link */
+#define RESOLVE_MS 200u
 
 int load_link_open(struct load_link *k, const struct kvr_port_conf *conf, uint16_t n_ports,
 		   char *err, size_t errlen)
@@ -38,10 +31,7 @@ int load_link_open(struct load_link *k, const struct kvr_port_conf *conf, uint16
 	k->n_ports = n_ports;
 	k->n_queues = (uint16_t)conf->queues;
 	k->rules.local = *kvr_port_local(k->port);
-	k->memif_client = strcmp(info.driver, "net_memif") == 0 &&
-			  strstr(conf->device, "role=server") == NULL;
-	if (k->memif_client) /* it logs every try */
-		rte_log_set_level_pattern("pmd.net.memif", RTE_LOG_EMERG);
+	k->up = true;
 	return 0;
 }
 
@@ -71,39 +61,16 @@ static void find_again(struct load_link *k)
 	k->lost = false;
 }
 
-/*
- * The driver takes a connection apart on the EAL's interrupt thread and forgets it. Stopping and
- * starting the device makes a new one; without a server the start fails, and is tried again.
- */
 void load_link_look_after(struct load_link *k, uint64_t now)
 {
-	struct rte_eth_link link = {0};
+	const bool up = kvr_port_look_after(k->port, now, NULL, NULL);
 
-	if (!k->memif_client || now < k->look_at)
-		return;
-	k->look_at = now + rte_get_tsc_hz() * LOOK_MS / 1000;
-	if (!k->down && (rte_eth_link_get_nowait(k->ethdev, &link) != 0 ||
-			 link.link_status == RTE_ETH_LINK_UP)) {
-		k->settled = false;
-		if (k->lost)
-			find_again(k);
-		return;
-	}
-	k->lost = true;
-	if (!k->settled) { /* the interrupt thread is still taking the connection apart */
-		k->settled = true;
-		k->look_at = now + rte_get_tsc_hz() * SETTLE_MS / 1000;
-		return;
-	}
-	if (!k->down) {
-		k->down = true;
-		rte_eth_dev_stop(k->ethdev);
-		kvr_stats_add(k->row, LOAD_LINK_LOST, 1);
-	}
-	if (rte_eth_dev_start(k->ethdev) != 0)
-		return;
-	k->down = k->settled = false;
-	k->look_at = now + rte_get_tsc_hz() * HANDSHAKE_MS / 1000;
+	if (k->up && !up)
+		kvr_stats_inc(k->row, LOAD_LINK_LOST);
+	k->lost = k->lost || !up;
+	k->up = up;
+	if (up && k->lost)
+		find_again(k);
 }
 
 void load_link_close(struct load_link *k)

@@ -42,12 +42,9 @@ struct load_link {
 	uint16_t n_queues;
 	uint16_t next_rx, next_tx; /* queues */
 	enum load_spread spread;
-	bool memif_client; /* its server may come again */
-	bool down;	   /* the server has gone, the device is stopped */
-	bool lost;	   /* the router's address is asked for again */
-	bool settled;	   /* the driver has had time to forget the connection */
-	uint64_t look_at;  /* TSC */
-	kvr_cell_t *row;   /* LOAD_RX, LOAD_TX, ... */
+	bool up;	 /* the device may be used */
+	bool lost;	 /* the router's address is asked for again */
+	kvr_cell_t *row; /* LOAD_RX, LOAD_TX, ... */
 	struct rte_mbuf *tx[LOAD_TX_BUFFER];
 	uint64_t *stamp[LOAD_TX_BUFFER];
 };

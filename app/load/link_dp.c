@@ -64,7 +64,7 @@ static uint16_t receive(struct load_link *k, struct rte_mbuf *all[])
 {
 	uint16_t n = 0;
 
-	for (uint16_t i = 0; i < k->n_queues && n == 0 && !k->down; i++) {
+	for (uint16_t i = 0; i < k->n_queues && n == 0 && k->up; i++) {
 		n = rte_eth_rx_burst(k->ethdev, k->next_rx, all, LOAD_BURST);
 		k->next_rx = k->next_rx + 1u < k->n_queues ? (uint16_t)(k->next_rx + 1) : 0;
 	}
@@ -112,7 +112,7 @@ static void transmit(struct load_link *k, uint16_t queue, struct rte_mbuf *m[], 
 {
 	uint16_t done = 0;
 
-	for (uint32_t tries = 0; !k->down && done < n && tries < TX_TRIES; tries++) {
+	for (uint32_t tries = 0; k->up && done < n && tries < TX_TRIES; tries++) {
 		done += rte_eth_tx_burst(k->ethdev, queue, &m[done], (uint16_t)(n - done));
 		if (done < n)
 			rte_pause();

@@ -281,6 +281,7 @@ int main(int argc, char **argv)
 	if (rc == 0)
 		rc = connect_router(&load, &link, err, sizeof(err));
 	if (rc == 0) {
+		signal(SIGPIPE, SIG_IGN); /* a server that goes in the middle of a greeting */
 		signal(SIGINT, on_signal);
 		signal(SIGTERM, on_signal);
 		guard.arg = &load;

@@ -2,7 +2,8 @@
 /*
  * net_memif of DPDK 22.11 believes its peers and its own luck. Everything it does with a peer
  * happens on the EAL's interrupt thread, through a handful of calls to the C library; this file
- * stands in for these calls there (anywhere else they are the system calls and nothing more).
+ * stands in for these calls there (anywhere else, but for connect, they are the system calls and
+ * nothing more).
  *
  *   munmap   The rings of a peer that has left are unmapped while a packet lcore may be inside its
  *            receive or transmit call, which then faults. The driver clears its "connected" flag
@@ -17,6 +18,8 @@
  *   recvmsg  What the driver does not check: order of the messages, number of rings, where they
  *            lie. A message with a file that is not wanted would leak it. A bad message is given to
  *            the driver as a short one, which it refuses in the right way.
+ *   connect  Of a client, on any thread: a server with a full backlog would hold it for ever. The
+ *            socket does not block from here on, which later calls on it profit from, too.
  *   accept   Connections that say nothing, or begin and do not end, hold a descriptor each. There
  *            may be CHANNELS of them, and one that is not connected after HANDSHAKE_S makes room.
  *
@@ -77,6 +80,7 @@ struct channel {
 static struct {
 	int (*accept)(int, struct sockaddr *, socklen_t *);
 	int (*close)(int);
+	int (*connect)(int, const struct sockaddr *, socklen_t);
 	ssize_t (*sendmsg)(int, const struct msghdr *, int);
 	ssize_t (*recvmsg)(int, struct msghdr *, int);
 } libc;
@@ -84,6 +88,7 @@ static struct {
 __attribute__((constructor)) static void find_libc(void)
 {
 	*(void **)&libc.accept = dlsym(RTLD_NEXT, "accept");
+	*(void **)&libc.connect = dlsym(RTLD_NEXT, "connect");
 	*(void **)&libc.close = dlsym(RTLD_NEXT, "close");
 	*(void **)&libc.sendmsg = dlsym(RTLD_NEXT, "sendmsg");
 	*(void **)&libc.recvmsg = dlsym(RTLD_NEXT, "recvmsg");
@@ -176,6 +181,14 @@ int accept(int fd, struct sockaddr *addr, socklen_t *len)
 	c->fd = got;
 	c->since = seconds();
 	return got;
+}
+
+int connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	if (is_memif(fd))
+		fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	return libc.connect != NULL ? libc.connect(fd, addr, len)
+				    : (int)syscall(SYS_connect, fd, addr, len);
 }
 
 int close(int fd)

@@ -103,6 +103,9 @@ int kvr_router_conf_load(struct kvr_router_conf *c, const char *path, char *err,
  */
 int kvr_router_conf_sizes(struct kvr_router_conf *c, char *err, size_t errlen);
 
+/** Workers that may be alive at once: [router] max_workers, or when it is 0 those of all pools. */
+uint32_t kvr_router_conf_workers(const struct kvr_router_conf *c);
+
 /** Bytes that a start takes from memory_mb in any case; others (rings, sessions, the load model)
  * come on top. With c->sizes derived. */
 struct least_memory {

@@ -264,10 +264,22 @@ static int check_ports(struct kvr_router_conf *c, const struct blame *b)
 }
 
 /* As many workers as the pools can have, unless the operator wants less of all together. */
-static int check_workers(struct kvr_router_conf *c, const struct blame *b)
+uint32_t kvr_router_conf_workers(const struct kvr_router_conf *c)
 {
 	uint32_t sum = 0;
 
+	if (c->opt.max_workers != 0)
+		return c->opt.max_workers;
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		const struct kvr_pool_conf *p = &c->pool[i].sched;
+
+		sum += p->max_workers != 0 ? p->max_workers : p->max_ranks;
+	}
+	return sum;
+}
+
+static int check_workers(const struct kvr_router_conf *c, const struct blame *b)
+{
 	for (uint32_t i = 0; i < c->n_pools; i++) {
 		const struct kvr_pool_conf *p = &c->pool[i].sched;
 
@@ -275,10 +287,7 @@ static int check_workers(struct kvr_router_conf *c, const struct blame *b)
 			return complain(b, "router", "max_workers",
 					"got %u, but pool %s may have max_workers %u alone",
 					c->opt.max_workers, p->name, p->max_workers);
-		sum += p->max_workers != 0 ? p->max_workers : p->max_ranks;
 	}
-	if (c->opt.max_workers == 0)
-		c->opt.max_workers = sum;
 	return 0;
 }
 

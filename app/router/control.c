@@ -112,6 +112,14 @@ void wait_for_lcores(struct router *rt)
 		rte_delay_us_sleep(10);
 }
 
+void lcores_pass(void *arg)
+{
+	struct router *rt = arg;
+
+	if (atomic_load_explicit(&rt->running, memory_order_relaxed))
+		wait_for_lcores(rt);
+}
+
 int publish_view(struct router *rt)
 {
 	struct kvr_view *v = kvr_view_build(rt->registry), *old;
@@ -186,6 +194,7 @@ void control_round(struct router *rt)
 	}
 	session_round(rt);
 	kvr_ctl_unlock();
+	links_round(rt);
 }
 
 void control_run(struct router *rt)

@@ -30,6 +30,10 @@ void call_lcore(struct router *rt, struct lcore *lc, void (*fn)(struct lcore *, 
 /** Wait until every packet lcore has ended the turn it is in; they poll. Any thread but theirs. */
 void wait_for_lcores(struct router *rt);
 
+/** The same, when they poll at all; @p arg = struct router. For drivers: see kvr_port_look_after().
+ */
+void lcores_pass(void *arg);
+
 /** Start or stop draining a worker. @return 0, -ENOENT, -EALREADY, -EPERM (its state forbids). */
 int control_drain(struct router *rt, uint64_t id, bool draining);
 

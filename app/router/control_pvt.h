@@ -139,6 +139,14 @@ void hello_says(struct router *rt, uint64_t worker, const uint8_t *body, struct 
 /** Nobody new is let in, live requests have stop_ms to end, the rest is told. Takes the lock. */
 void stop_in_order(struct router *rt);
 
+/** Its end: what is live now ends with Shutdown. Takes the lock. @return requests. */
+uint32_t stop_cut_off(struct router *rt);
+
+/* ---- links_ctl.c ---- */
+
+/** Ports whose peer has gone are connected again; without the lock. */
+void links_round(struct router *rt);
+
 /* ---- reload_ctl.c ---- */
 
 /** SIGHUP: read the configuration again; what may change at run time does. Takes the lock. */

@@ -67,18 +67,20 @@ static void no_room(const struct router *rt, const struct pool *p, struct refusa
 		    size_t len)
 {
 	const uint32_t all = kvr_registry_count(rt->registry);
+	const uint32_t most = kvr_router_conf_workers(&rt->conf);
+	const uint32_t mine = p->conf->max_workers != 0 ? p->conf->max_workers : p->max_ranks;
 	uint32_t here = 0;
 
 	for (uint32_t i = 0; i < all; i++)
 		here += kvr_registry_at(rt->registry, i)->pool == p->number;
 	why->detail[0] = all;
-	why->detail[1] = rt->conf.opt.max_workers;
+	why->detail[1] = most;
 	why->detail[2] = here;
-	why->detail[3] = p->conf->max_workers;
+	why->detail[3] = mine;
 	snprintf(text, len,
 		 "no room: [router] max_workers %u, there are %u; pool %s: max_workers %u, there "
 		 "are %u, max_ranks %u",
-		 rt->conf.opt.max_workers, all, p->name, p->conf->max_workers, here, p->max_ranks);
+		 most, all, p->name, mine, here, p->max_ranks);
 }
 
 void hello_says(struct router *rt, uint64_t worker, const uint8_t *body, struct refusal *why,

@@ -35,15 +35,6 @@ static void on_signal(int sig)
 
 /* ---- memif ---- */
 
-/* The driver's burst calls of every packet lcore that were running have ended. */
-static void lcores_pass(void *arg)
-{
-	struct router *rt = arg;
-
-	if (atomic_load_explicit(&rt->running, memory_order_relaxed))
-		wait_for_lcores(rt);
-}
-
 static void say(const char *line)
 {
 	log_worker(0, "%s", line);

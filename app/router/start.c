@@ -187,7 +187,7 @@ int start_registry(struct router *rt, char *err, size_t errlen)
 
 	RTE_SET_USED(err);
 	RTE_SET_USED(errlen);
-	rt->registry = kvr_registry_create(rt->conf.opt.max_workers, rt->seed);
+	rt->registry = kvr_registry_create(kvr_router_conf_workers(&rt->conf), rt->seed);
 	rt->qsbr = rte_zmalloc("qsbr", size, RTE_CACHE_LINE_SIZE);
 	if (rt->registry != NULL && control_create(rt) == 0)
 		v = kvr_view_build(rt->registry);

@@ -60,18 +60,25 @@ static void close_doors(struct router *rt)
 	kvr_ctl_unlock();
 }
 
-/* @return requests that were cut off. */
-static uint32_t cut_off(struct router *rt)
+/*
+ * One call a pool: its lcore goes on by itself in its next turns. A call for each slice would have
+ * this thread wait for its CPU as often, which on a busy machine took longer than stop_ms.
+ */
+uint32_t stop_cut_off(struct router *rt)
 {
+	struct stop_cut s[KVR_ROUTER_MAX_POOLS] = {0};
 	uint32_t n = 0;
 
 	kvr_ctl_lock();
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		struct stop_slice s = {.pool = &rt->pool[i]};
-
-		for (; s.from < kvr_flight_size(s.pool->requests); s.from += STOP_SLICE)
-			call_lcore(rt, s.pool->sched_lcore, stop_cut, &s);
-		n += s.cut;
+		s[i].pool = &rt->pool[i];
+		s[i].call.fn = stop_cut;
+		s[i].call.arg = &s[i];
+		call_start(rt, s[i].pool->sched_lcore, &s[i].call);
+	}
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		call_wait(&s[i].call);
+		n += s[i].cut;
 	}
 	kvr_ctl_unlock();
 	return n;
@@ -107,7 +114,7 @@ void stop_in_order(struct router *rt)
 		left = requests_left(rt, &lingering);
 	}
 	if (left > 0 && !at_once(rt))
-		cut = cut_off(rt);
+		cut = stop_cut_off(rt);
 	for (const uint64_t until = now_ns(rt) + LINGER_NS;
 	     live > 0 && !at_once(rt) && lingering > 0 && now_ns(rt) < until;) {
 		rounds_until(rt, RTE_MIN(now_ns(rt) + TICK_MS * UINT64_C(1000000), until));

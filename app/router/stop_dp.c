@@ -27,12 +27,13 @@ static void cut(struct lcore *lc, struct pool *p, struct kvr_flight *r)
 	sched_abort(lc, p, r);
 }
 
-void stop_cut(struct lcore *lc, void *arg)
+bool stop_cut(struct lcore *lc, void *arg)
 {
-	struct stop_slice *s = arg;
+	struct stop_cut *s = arg;
 	const uint32_t n = kvr_flight_size(s->pool->requests);
+	const uint32_t end = RTE_MIN(s->from + STOP_SLICE, n);
 
-	for (uint32_t i = s->from; i < s->from + STOP_SLICE && i < n; i++) {
+	for (uint32_t i = s->from; i < end; i++) {
 		struct kvr_flight *r = kvr_flight_slot(s->pool->requests, i);
 
 		/* A prefill leg ends with its request, whose slot is the decode pool's. */
@@ -42,4 +43,6 @@ void stop_cut(struct lcore *lc, void *arg)
 		s->cut += r->end.code == KVR_OK; /* else its client has gone already */
 		cut(lc, s->pool, r);
 	}
+	s->from = end;
+	return end == n;
 }

@@ -14,16 +14,16 @@
 /** @p arg = struct pool: waiting requests are refused, and from now on all new ones. */
 void stop_admission(struct lcore *lc, void *arg);
 
-/** A part of a pool's request slots; STOP_SLICE of them at a time. */
+/** A pool whose requests are cut off, STOP_SLICE slots a turn of its lcore. */
 #define STOP_SLICE 64u
-struct stop_slice {
+struct stop_cut {
 	struct pool *pool;
 	uint32_t from;
 	uint32_t cut; /* out: requests that were live */
+	struct call call;
 };
 
-/** @p arg = struct stop_slice: the requests in these slots end with Shutdown, their workers are
- * told. */
-void stop_cut(struct lcore *lc, void *arg);
+/** @p arg = struct stop_cut: all its requests end with Shutdown, their workers are told. */
+bool stop_cut(struct lcore *lc, void *arg);
 
 #endif

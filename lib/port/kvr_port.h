@@ -105,6 +105,17 @@ void kvr_port_stop(struct kvr_port *p);
 /** Stop if needed, close the device (also remove it when create() probed it), free. NULL is ok. */
 void kvr_port_destroy(struct kvr_port *p);
 
+/**
+ * A memif client whose server has gone does not come back by itself: look after it, again and
+ * again,
+ * @p now in TSC cycles. While the link is down bursts are kept away (nothing is received, what is
+ * sent is dropped and counted), and the device is stopped and started on the EAL's interrupt thread
+ * until there is a server; this call does not wait for that. @p wait returns when every burst call
+ * that was running has ended; NULL when no other thread makes any. One thread.
+ * @return whether the link is up, as of the last look; always true for other ports.
+ */
+bool kvr_port_look_after(struct kvr_port *p, uint64_t now, void (*wait)(void *arg), void *arg);
+
 /** Facts about a port, for telemetry and start-up messages. */
 struct kvr_port_info {
 	const char *name;   /* of the section */
@@ -115,7 +126,8 @@ struct kvr_port_info {
 	int socket; /* NUMA node, -1 unknown */
 	bool link_up;
 	uint32_t link_mbps;
-	bool rss; /* several queues and the device spreads by UDP flow */
+	uint32_t link_lost; /* times the server of a memif client has gone */
+	bool rss;	    /* several queues and the device spreads by UDP flow */
 	bool rx_cksum_hw, tx_cksum_hw;
 	bool answers4, answers6; /* ARP and echo; ND and echo */
 	uint32_t mbufs, mbufs_free;

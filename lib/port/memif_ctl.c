@@ -95,6 +95,16 @@ static int take_lock(const char *path, int *lock, struct port_err e)
 	return 0;
 }
 
+bool kvr_port__memif_client(const struct kvr_port *p)
+{
+	char role[16];
+
+	if (strncmp(p->conf.device, "net_memif", 9) != 0)
+		return false;
+	argument(p->conf.device, "role", role, sizeof(role));
+	return strcmp(role, "server") != 0 && strcmp(role, "master") != 0;
+}
+
 int kvr_port__memif_claim(struct kvr_port *p, struct port_err e)
 {
 	char role[16], abstract[8], path[SOCKET_PATH], folder[SOCKET_PATH];

@@ -117,6 +117,7 @@ struct kvr_port *kvr_port_create(const char *name, const struct kvr_port_conf *c
 		goto err_free;
 	choose_answers(p);
 	init_queues(p);
+	kvr_port__link_init(p);
 	return p;
 
 err_free:
@@ -150,6 +151,7 @@ void kvr_port_stop(struct kvr_port *p)
 {
 	if (!p->started)
 		return;
+	kvr_port__link_end(p);
 	p->started = false;
 	for (uint16_t i = 0; i < p->conf.queues; i++) {
 		struct kvr_port_queue *q = &p->queues[i];
@@ -199,6 +201,7 @@ void kvr_port_info(struct kvr_port *p, struct kvr_port_info *out)
 	out->rss = p->rss;
 	out->rx_cksum_hw = p->rx_cksum_hw;
 	out->tx_cksum_hw = p->rules.local.tx_cksum == KVR_CKSUM_OFFLOAD;
+	out->link_lost = p->link.lost;
 	out->answers4 = p->answers4;
 	out->answers6 = p->answers6;
 	out->mbufs = p->pool->size;
@@ -227,6 +230,7 @@ int kvr_port_tel(struct kvr_port *p, struct rte_tel_data *d)
 	rte_tel_data_add_dict_int(d, "socket", i.socket);
 	rte_tel_data_add_dict_int(d, "link_up", i.link_up);
 	rte_tel_data_add_dict_u64(d, "link_mbps", i.link_mbps);
+	rte_tel_data_add_dict_u64(d, "link_lost", i.link_lost);
 	rte_tel_data_add_dict_int(d, "rss", i.rss);
 	rte_tel_data_add_dict_int(d, "rx_checksum_offload", i.rx_cksum_hw);
 	rte_tel_data_add_dict_int(d, "tx_checksum_offload", i.tx_cksum_hw);

@@ -24,6 +24,12 @@ static inline uint32_t hw_verdict(uint64_t ol_flags)
 	return hw;
 }
 
+static inline bool is_shut(const struct kvr_port_queue *q)
+{
+	/* Pairs with the release store in link_ctl.c: the device was started before it opened. */
+	return atomic_load_explicit(&q->shut, memory_order_acquire) != 0;
+}
+
 /* What the device did not take: bounded retries, then drop. */
 static uint16_t give(struct kvr_port_queue *q, struct rte_mbuf **m, uint16_t n)
 {
@@ -61,6 +67,11 @@ uint16_t kvr_port_flush(struct kvr_port_queue *q)
 		return 0;
 	q->n_tx = 0;
 	kvr_stats_set(q->row, KVR_PORT_TX_BUFFERED, 0);
+	if (unlikely(is_shut(q))) {
+		kvr_stats_add(q->row, KVR_PORT_TX_DROPPED, n);
+		rte_pktmbuf_free_bulk(m, n);
+		return 0;
+	}
 	while (n > 0) {
 		good = q->prepare ? rte_eth_tx_prepare(q->ethdev, q->queue, m, n) : n;
 		if (good > 0)
@@ -146,6 +157,8 @@ uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
 	uint16_t got, kept = 0;
 	uint32_t bytes = 0;
 
+	if (unlikely(is_shut(q)))
+		return 0;
 	got = rte_eth_rx_burst(q->ethdev, q->queue, mbufs, n < KVR_PORT_BURST ? n : KVR_PORT_BURST);
 	if (got == 0)
 		return 0;

@@ -4,6 +4,8 @@
 
 #include "kvr_port.h"
 
+#include <stdatomic.h>
+
 #include <rte_ethdev.h>
 
 /* What one lcore needs of a port; two lines of facts, then its send buffer. */
@@ -14,12 +16,25 @@ struct kvr_port_queue {
 	struct kvr_path *asking; /* kvr_port_resolve(): the peer looked for, or NULL */
 	uint16_t ethdev, queue;
 	bool answers4, answers6;
-	bool prepare;  /* the driver wants rte_eth_tx_prepare() */
-	bool segments; /* the driver sends several segments */
-	bool answered; /* asking was found */
+	bool prepare;	  /* the driver wants rte_eth_tx_prepare() */
+	bool segments;	  /* the driver sends several segments */
+	bool answered;	  /* asking was found */
+	_Atomic int shut; /* the device is being started anew: no bursts. link_ctl.c: w */
 	uint16_t n_tx;
 	struct rte_mbuf *tx[KVR_PORT_TX_BUFFER];
 } __rte_cache_aligned;
+
+/* The link of a memif client, link_ctl.c: whoever calls kvr_port_look_after(), and what is marked.
+ */
+struct kvr_port_link {
+	bool client;  /* else nothing of this is used */
+	bool stopped; /* the device; interrupt thread */
+	enum { LINK_UP, LINK_SHUT, LINK_RESET, LINK_HANDSHAKE } state;
+	uint32_t handshakes;	 /* that have failed, one after the other */
+	uint32_t lost;		 /* times */
+	uint64_t look_at, until; /* TSC */
+	_Atomic int reset;	 /* the interrupt thread: w, when it is done */
+};
 
 struct kvr_port {
 	struct kvr_pkt_rules rules;
@@ -29,6 +44,7 @@ struct kvr_port {
 	struct kvr_stats *stats;
 	struct rte_mempool *pool;
 	struct kvr_port_queue *queues;
+	struct kvr_port_link link;
 	uint64_t owner; /* ethdev owner id, 0 = not taken */
 	int lock;	/* of a memif server's socket; 0: none */
 	char lock_name[128];
@@ -49,6 +65,13 @@ int kvr_port__fail(struct port_err e, int rc, const char *fmt, ...)
 /* Take the socket of a memif server: -EADDRINUSE when another process serves it. */
 int kvr_port__memif_claim(struct kvr_port *p, struct port_err e);
 void kvr_port__memif_release(struct kvr_port *p);
+bool kvr_port__memif_client(const struct kvr_port *p);
+
+void kvr_port__link_init(struct kvr_port *p);
+void kvr_port__link_end(struct kvr_port *p);
+/* @arg = struct kvr_port; EAL's interrupt thread. */
+void kvr_port__link_reset(void *arg);
+
 /* Find or probe conf.device and own it. */
 int kvr_port__open(struct kvr_port *p, struct port_err e);
 /* Configure queues and offloads, allocate the pool. */

@@ -7,6 +7,7 @@
 
 #include "control.h"
 #include "control_pvt.h"
+#include "stop_dp.h"
 
 #define PAGE 32u /* of /kvroute/workers */
 
@@ -65,10 +66,31 @@ static void the_call_asks_for_every_worker(void)
 	pipeline_stop();
 }
 
+/*
+ * Row 36: how long a stop takes does not follow from the places for requests. A wait of the control
+ * thread for an lcore is as long as a busy machine makes it, so they are counted.
+ */
+static void a_stop_calls_each_pool_once(void)
+{
+	uint64_t before;
+
+	pipeline_start(2);
+	join(1, 2);
+	for (uint64_t id = 1; id <= 100; id++)
+		pipeline_route(id, 1000 * id, 10, 0, NULL);
+	pipeline_flush();
+	CU_ASSERT_TRUE(kvr_flight_size(rt->pool[0].requests) >= 4 * STOP_SLICE);
+	before = rt->ctl->n_calls;
+	CU_ASSERT_EQUAL(stop_cut_off(rt), 100);
+	CU_ASSERT_EQUAL(rt->ctl->n_calls - before, 2);
+	pipeline_stop();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"calls", a_page_of_workers_is_one_call},
 			       {"bookings", the_call_asks_for_every_worker},
+			       {"stop", a_stop_calls_each_pool_once},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("row19", tests);

@@ -117,6 +117,8 @@ static void a_life_that_does_not_fit_ends_the_one_before(void)
 	CU_ASSERT_FALSE(life(2, 65, "b"));
 	why = peers_rejected(PEER_AGENT);
 	CU_ASSERT_EQUAL(why.code, KVR_E_WORKER_LIMIT);
+	CU_ASSERT_EQUAL(why.detail[1], 2 * 64); /* as many workers as both pools have ranks */
+	CU_ASSERT_EQUAL(why.detail[3], 64);
 	CU_ASSERT_PTR_NULL(kvr_registry_find(rt->registry, WORKER));
 	CU_ASSERT_EQUAL(kvr_sched_n_workers(rt->pool[1].sched), 0);
 	CU_ASSERT_EQUAL(waiting(), 0);

@@ -4,6 +4,7 @@
 # it does and can be stopped; standard files that are not there do no harm.
 #   row35_start.sh KVROUTE
 set -u
+shopt -s lastpipe # what refuse() finds counts in this shell
 kvroute=$1
 dir=$(mktemp -d)
 pids=()

@@ -108,7 +108,7 @@ class Pair(Peers):
         self.decoder = proto.Agent(address, 300, 'llama', B, role=2)
         self.sync = proto.Agent(address, 200, 'llama-prefill', B, role=1)
         self.meeting = proto.Agent(address, 210, 'llama-prefill', B, role=1,
-                               hints=proto.worker_hints(bootstrap=('10.0.0.7', 8998)))
+                                   hints=proto.worker_hints(bootstrap=('10.0.0.7', 8998)))
         self.agents = [self.decoder, self.sync, self.meeting]
         self.all = [self.client, *self.agents]
 
@@ -154,7 +154,8 @@ def pair(program):
     s.until('workers hear that the router goes', lambda: all(a.shutdown for a in s.agents))
     status = ended(router, s, 5)
     s.check('exit 0', status == 0, status)
-    s.check('what was left is said', 'of 4 requests 3 were cut off (their clients know), 0 left' in log(router), log(router)[-300:])
+    s.check('what was left is said', 'of 4 requests 3 were cut off (their clients know), 0 left' in log(router),
+            log(router)[-300:])
     return router
 
 
@@ -184,7 +185,7 @@ def reload(program):
         f.write(text.replace('dead_ms = 3000', 'dead_ms = 4000\nstop_ms = 7').replace('max_ranks = 8', 'max_ranks = 9'))
     router.process.send_signal(signal.SIGHUP)
     s.until('a reload says what it did', lambda: 'reload: changed: [router] dead_ms 3000 -> 4000, [router] stop_ms 5000 -> 7; '
-            'only with a restart: [router] max_workers, [pool llama] max_ranks' in log(router), lambda: log(router)[-400:])
+            'only with a restart: [pool llama] max_ranks' in log(router), lambda: log(router)[-400:])
     with open(config, 'w') as f:
         f.write(text.replace('dead_ms = 3000', 'dead_ms = never'))
     router.process.send_signal(signal.SIGHUP)

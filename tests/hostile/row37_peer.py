@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Row 37: the router under a memif peer dies and starts again; the peer comes back, and nothing is lost. And: kvroute-load says
-with its exit status when something is.
+"""Row 37: the router under a memif peer dies and starts again; the peer comes back, and nothing is lost; or the peer is the
+server and dies, and the router, its client, comes back. And: kvroute-load says with its exit status when something is lost.
 
   row37_peer.py KVROUTE KVROUTE_LOAD
 """
 import json
+import os
 import signal
+import socket
 import sys
 import time
 
@@ -55,4 +57,51 @@ def router_dies():
     return case.failures
 
 
-sys.exit(bool(router_dies()))
+def server_dies():
+    """The router is the client of the link: its server is killed, comes, ends, comes again."""
+    case = Case('row37s', role='client')
+    device = f'net_memif0,role=server,id=0,socket-abstract=no,socket={case.socket}'
+
+    def server(seconds):
+        return case.load(LOAD, 200, seconds, 4, *PATIENT, '--port', device)
+
+    peer = server(60)
+    while not os.path.exists(case.socket) and peer.poll() is None:
+        time.sleep(0.05)
+    router = case.start(KVROUTE, 'one')
+    time.sleep(3)
+    kill(peer)
+    for n in (2, 3):
+        peer = server(3)
+        seen, err = report(case, peer, f'server {n}:')
+        case.check(peer.returncode == 0, f'server {n}: exit', peer.returncode, err[-300:])
+        case.check(seen.get('lost') == 0 and seen.get('completed') == seen.get('requests', -1) >= 500, f'server {n}: completed',
+                   seen.get('completed'), 'of', seen.get('requests'), 'lost', seen.get('lost'), seen.get('error_codes'))
+    case.check('no link to the memif server' in case.log('one'), 'said:', case.log('one')[-300:])
+    # One that listens and does not accept, its backlog full: nothing waits for it.
+    if os.path.exists(case.socket):
+        os.unlink(case.socket)
+    full = fill(case.socket)
+    time.sleep(1)
+    case.end(router)
+    for s in full:
+        s.close()
+    return case.failures
+
+
+def fill(path):
+    """A socket that listens, and connections until no more are taken."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(path)
+    listener.listen(0)
+    full = [listener]
+    try:
+        while len(full) < 100:
+            full.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK))
+            full[-1].connect(path)
+    except BlockingIOError:
+        pass
+    return full
+
+
+sys.exit(bool(router_dies() + server_dies()))

@@ -7,7 +7,6 @@ that its fragments fill one and go on in the other. protocol_test.sh starts it: 
 
 import os
 import signal
-import struct
 import sys
 import time
 
@@ -26,41 +25,6 @@ TOKENS = 1000000  # 4 MB
 FRAMES = 2048     # of a packet socket; the message has 2,891
 SMALL = 40        # clients with a request of one frame
 TALLY = Tally(110, patience=40.0)
-MISSING = struct.Struct('<BBHIIIII')
-
-
-class Agent(p.Agent):
-    """Says what it lacks of a DISPATCH (section 4): its socket may be too small for 4 MB at once."""
-
-    def __init__(self, *arguments, **how):
-        super().__init__(*arguments, **how)
-        self.touched, self.drop = {}, self.touch
-
-    def touch(self, header):
-        if header.frag_len != header.msg_len:
-            self.touched[header.source, header.kind, header.id, header.msg_seq] = (time.monotonic(), header)
-        return False
-
-    def tick(self, now):
-        super().tick(now)
-        for key, (since, header) in list(self.touched.items()):
-            message = self.reassembly.unfinished.get(key)
-            if message is None:
-                del self.touched[key]
-            elif now - since > 0.005 and message['unit']:
-                del self.touched[key]
-                self.ask(header, message)
-
-    def ask(self, header, message):
-        unit = message['unit']
-        lacks = [k for k in range(-(-header.msg_len // unit)) if k * unit not in message['parts']]
-        first = lacks[0] // 64 * 64
-        words = [0] * ((lacks[-1] - first) // 64 + 1)
-        for k in lacks:
-            words[(k - first) // 64] |= 1 << (k - first) % 64
-        body = MISSING.pack(header.kind, 0, len(words), header.msg_seq, header.msg_len, unit, first, 0)
-        self.send('MISSING', header.id, body + struct.pack(f'<{len(words)}Q', *words), source=header.source,
-                  handle=header.handle)
 
 
 class Family(Peers):
@@ -68,7 +32,7 @@ class Family(Peers):
 
     def __init__(self, address):
         super().__init__(TALLY, address)
-        self.agent = Agent(address, 100, 'llama', B, ranks=2)
+        self.agent = p.Agent(address, 100, 'llama', B, ranks=2)
         self.agent.answer = lambda job: self.agent.item(job, b'answer', tokens=1, fin=True)
         self.clients = [p.Client(address) for _ in range(SMALL)]
         self.all = [self.agent, *self.clients]
@@ -106,6 +70,8 @@ class Family(Peers):
         try:
             request = client.route(POOL, TOKENS, tokens=range(TOKENS))
             request.timer = p.Backoff(30000, 30000)
+            while not request.out.go():  # at the stranger's pace
+                time.sleep(0.0005)
         finally:
             ROUTER.go_on()
         self.until('the large request ends', lambda: request.ended, lambda: request.answers)
