@@ -14,6 +14,8 @@ import time
 
 from scripts import PATIENT, Case
 
+from load_test import telemetry  # noqa: E402
+
 KVROUTE, LOAD = sys.argv[1:3]
 
 
@@ -32,20 +34,35 @@ def kill(router):
     router.wait()
 
 
+def served(case, name, requests):
+    """Wait until that router has sent so many requests to engines."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            pools = telemetry(case.prefix(name), '/kvroute/pools')
+            if sum(p['requests']['dispatches'] for p in pools.values()) >= requests:
+                return True
+        except OSError:
+            pass  # not there yet
+        time.sleep(0.1)
+    return False
+
+
 def router_dies():
     case = Case('row37')
     router = case.start(KVROUTE, 'one')
-    peer = case.load(LOAD, 200, 8, 4, *PATIENT)
-    time.sleep(2.5)
+    peer = case.load(LOAD, 200, 20, 4, *PATIENT)  # long enough for a slow start
+    case.check(served(case, 'one', 300), 'the first router serves nobody')
     kill(router)
     time.sleep(0.5)
     router = case.start(KVROUTE, 'two')
+    case.check(served(case, 'two', 300), 'the second router serves nobody')
     seen, err = report(case, peer, 'the peer of a restarted router:')
     case.check(peer.returncode == 0, 'the peer of a restarted router:', peer.returncode, err[-300:])
     # More than once: the new router listens before it is ready.
     case.check(seen.get('counters', {}).get('link_lost'), 'the link was never lost')
-    # 500 are due before it dies; the engines need a moment to join the new one.
-    case.check(seen.get('lost') == 0 and seen.get('completed', 0) >= 600, 'completed', seen.get('completed'), 'of',
+    # Until engines have joined the new one, requests are refused.
+    case.check(seen.get('lost') == 0 and seen.get('completed', 0) >= 500, 'completed', seen.get('completed'), 'of',
                seen.get('requests'), 'lost', seen.get('lost'), seen.get('error_codes'))
     # A router that dies for good: what is lost is said.
     peer = case.load(LOAD, 200, 4, 4, '--drain', '1')

@@ -50,11 +50,15 @@ class Case:
         with open(f'{self.dir}/{name}.log') as f:
             return f.read()
 
+    def prefix(self, name):
+        """The file prefix of that router."""
+        return f'kvr-{self.name}-{os.getpid()}-{name}'
+
     def start(self, program, name, stderr=None):
         """A router that is ready, or has ended. What it says goes to log(name), standard error to `stderr` if given."""
         conf = f'{self.dir}/{name}.conf'
         with open(conf, 'w') as f:
-            f.write(CONF.format(prefix=f'kvr-{self.name}-{os.getpid()}-{name}', role=self.role, socket=self.socket))
+            f.write(CONF.format(prefix=self.prefix(name), role=self.role, socket=self.socket))
         with open(f'{self.dir}/{name}.log', 'w') as out:
             router = child.start([program, '--config', conf], stdout=out, stderr=out if stderr is None else stderr)
         end = time.monotonic() + 30
