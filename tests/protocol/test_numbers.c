@@ -22,29 +22,28 @@
 
 static char *doc;
 
-/* From the heading to the next one of its level. @return its bytes, 0 when there is none. */
-static size_t section(const char *heading, const char **at)
+/* From the heading to the next one of its level; empty when there is none. Good until the next call. */
+static const char *section(const char *heading)
 {
+	static char text[65536];
 	char line[40], next[8] = "\n";
 	const size_t level = strspn(heading, "#");
-	const char *end;
+	const char *begin, *end;
 
 	snprintf(line, sizeof(line), "\n%s ", heading);
-	*at = strstr(doc, line);
-	if (*at == NULL)
-		return 0;
+	begin = strstr(doc, line);
+	if (begin == NULL)
+		return "";
 	memcpy(next + 1, heading, level);
 	memcpy(next + 1 + level, " ", 2);
-	end = strstr(*at + 1, next);
-	return end != NULL ? (size_t)(end - *at) : strlen(*at);
+	end = strstr(begin + 1, next);
+	snprintf(text, sizeof(text), "%.*s", end != NULL ? (int)(end - begin) : -1, begin);
+	return text;
 }
 
 static bool says(const char *heading, const char *text)
 {
-	const char *at;
-	const size_t n = section(heading, &at);
-
-	if (n > 0 && memmem(at, n, text, strlen(text)) != NULL)
+	if (strstr(section(heading), text) != NULL)
 		return true;
 	fprintf(stderr, "not in section %s: %s\n", heading, text);
 	return false;
@@ -385,8 +384,7 @@ static const struct row {
 static bool has_row(const struct row *r)
 {
 	char plain[60], starred[60], text[50];
-	const char *at;
-	const size_t n = section(r->heading, &at);
+	const char *at = section(r->heading);
 
 	if (r->digits == 0)
 		snprintf(text, sizeof(text), "\n| %u | %s", r->v, r->name);
@@ -394,8 +392,7 @@ static bool has_row(const struct row *r)
 		snprintf(text, sizeof(text), "\n| 0x%0*x | %s", r->digits, r->v, r->name);
 	snprintf(plain, sizeof(plain), "%s |", text);
 	snprintf(starred, sizeof(starred), "%s * |", text);
-	if (n > 0 && (memmem(at, n, plain, strlen(plain)) != NULL ||
-		      memmem(at, n, starred, strlen(starred)) != NULL))
+	if (strstr(at, plain) != NULL || strstr(at, starred) != NULL)
 		return true;
 	fprintf(stderr, "no such row in section %s:%s\n", r->heading, plain);
 	return false;
@@ -404,12 +401,10 @@ static bool has_row(const struct row *r)
 /* Rows of a section that begin with a hexadecimal number, as bits and hints do. */
 static unsigned int hex_rows(const char *heading)
 {
-	const char *at;
-	const size_t n = section(heading, &at);
 	unsigned int count = 0;
 
-	for (const char *p = at; p < at + n; p++)
-		count += strncmp(p, "\n| 0x", 5) == 0;
+	for (const char *p = section(heading); (p = strstr(p, "\n| 0x")) != NULL; p++)
+		count++;
 	return count;
 }
 

@@ -282,23 +282,23 @@ static bool input_ended(void)
 
 /* ---- start ---- */
 
-static void open_link(int link, const char *socket)
+static void open_link(uint8_t link, const char *socket)
 {
 	struct kvr_port_conf c;
 	char err[300] = "", name[16], ip[16];
 	uint8_t to[16];
 
 	kvr_conf_defaults(kvr_port_opts, &c);
-	snprintf(name, sizeof(name), "storm%d", link);
+	snprintf(name, sizeof(name), "storm%u", link);
 	snprintf(c.device, sizeof(c.device),
-		 "net_memif%d,role=client,id=0,socket=%s,socket-abstract=no,bsize=2048,rsize=12",
+		 "net_memif%u,role=client,id=0,socket=%s,socket-abstract=no,bsize=2048,rsize=12",
 		 link, socket);
-	snprintf(c.ipv4, sizeof(c.ipv4), "10.%d.0.2", 77 + link);
-	s.port[link] = kvr_port_create(name, &c, (unsigned int)link, err, sizeof(err));
+	snprintf(c.ipv4, sizeof(c.ipv4), "10.%u.0.2", 77u + link);
+	s.port[link] = kvr_port_create(name, &c, link, err, sizeof(err));
 	if (s.port[link] == NULL || kvr_port_start(s.port[link], err, sizeof(err)) < 0)
 		die(err);
 	s.q[link] = kvr_port_queue(s.port[link], 0);
-	snprintf(ip, sizeof(ip), "10.%d.0.1", 77 + link);
+	snprintf(ip, sizeof(ip), "10.%u.0.1", 77u + link);
 	kvr_ip_parse(ip, to);
 	if (kvr_port_resolve(s.q[link], to, KVR_WIRE_PORT, 5000, &s.router[link]) < 0)
 		die("the router does not answer");
@@ -360,7 +360,7 @@ int main(int argc, char **argv)
 	parse(argc, argv, &o);
 	if (rte_eal_init(9, (char **)(uintptr_t)eal) < 0)
 		die("no EAL");
-	for (int link = 0; link < LINKS; link++)
+	for (uint8_t link = 0; link < LINKS; link++)
 		open_link(link, o.socket[link]);
 	join();
 	run(o.beats, 0, o.settle);
