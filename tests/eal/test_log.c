@@ -76,8 +76,8 @@ static void test_drops_are_told(void)
 {
 	struct log_counts before, after;
 
-	/* Somebody reads now: at some time there is room again, and the line that finds it tells what
-	 * is missing. */
+	/* Somebody reads now: at some time there is room again, and the line that finds it tells
+	 * what is missing. */
 	do {
 		CU_ASSERT_TRUE_FATAL(read_some());
 		log_counts(&before);

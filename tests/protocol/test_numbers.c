@@ -22,7 +22,8 @@
 
 static char *doc;
 
-/* From the heading to the next one of its level; empty when there is none. Good until the next call. */
+/* From the heading to the next one of its level; empty when there is none. Good until the next
+ * call. */
 static const char *section(const char *heading)
 {
 	static char text[65536];
