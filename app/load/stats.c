@@ -21,6 +21,8 @@ static const struct kvr_counter counters[] = {
 	[LOAD_PREDICTION_OVER] = {"prediction_over", "blocks", "predicted but not found"},
 	[LOAD_PREDICTION_EXACT] = {"prediction_exact", "requests", "predicted = found"},
 	[LOAD_ROUTE_REPEATS] = {"route_repeats", "messages", "ROUTE sent again"},
+	[LOAD_PIECES_AGAIN] = {"route_pieces_again", "frames",
+			       "pieces of a ROUTE the router asked for"},
 	[LOAD_PROBES] = {"probes", "messages", "PROBE sent"},
 	[LOAD_CANCELS] = {"cancels", "messages", "CANCEL sent"},
 	[LOAD_ITEMS] = {"items", "messages", "RESPONSE items received in order"},

@@ -128,11 +128,11 @@ void workers_tick(struct router *rt);
 /* ---- hello_says_ctl.c ---- */
 
 /**
- * Complete and log the refusal of a HELLO (a checked @p body): which field, its value, what is
+ * Complete and log the refusal of the HELLO @p hdr (checked): which field, its value, what is
  * needed. @p text is memory for it.
  */
-void hello_says(struct router *rt, uint64_t worker, const uint8_t *body, struct refusal *why,
-		char *text, size_t len);
+void hello_says(struct router *rt, const struct kvr_wire_hdr *hdr, struct refusal *why, char *text,
+		size_t len);
 
 /* ---- stop_ctl.c ---- */
 

@@ -40,8 +40,8 @@ void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refus
 	struct refusal r = *why;
 	char text[256];
 
-	if (h->kind == KVR_HELLO && r.text == NULL)
-		hello_says(rt, h->source, kvr_frame_body(h), &r, text, sizeof(text));
+	if (h->kind == KVR_HELLO)
+		hello_says(rt, h, &r, text, sizeof(text));
 	r.room = source_room(rt, &b->path, b->len);
 	out_reject(&rt->control, &b->path, h->kind, h->source, h->id, &r);
 }
@@ -64,10 +64,8 @@ static enum kvr_wire_code check_hello(struct router *rt, const struct kvr_wire_h
 	*pool = pool_by_name(rt, &hints->pool[0]);
 	if (*pool == NULL)
 		return KVR_E_UNKNOWN_POOL;
-	if (h->block_size != (*pool)->block_size || h->dp_size == 0 ||
-	    h->dp_size > KVR_WORKER_MAX_RANKS || h->dp_start > UINT32_MAX - h->dp_size ||
-	    h->role != (*pool)->role ||
-	    h->max_frame < KVR_WIRE_MIN_FRAME + sizeof(struct kvr_wire_request))
+	if (h->block_size != (*pool)->block_size || h->dp_size > KVR_WORKER_MAX_RANKS ||
+	    h->role != (*pool)->role)
 		return KVR_E_WORKER_CONFIG;
 	return KVR_OK;
 }

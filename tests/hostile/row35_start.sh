@@ -60,6 +60,9 @@ conf net_af_packet0,iface=kvr-absent | refuse interface 'device: there is no int
 conf 0000:ff:1f.7 | refuse pci 'device: there is no PCI device "0000:ff:1f.7"'
 conf net_absent0 | refuse driver 'device: there is no driver of the device "net_absent0"'
 conf net_memif0,role=server,id=0,bogus=1 | refuse argument 'device: net_memif has no argument "bogus"'
+conf net_af_packet0,iface=lo,bogus=1 | refuse packet-argument 'device: net_af_packet has no argument "bogus", allowed: iface, qpairs'
+conf net_af_packet0 | refuse packet-interface 'device: net_af_packet needs iface=NAME'
+conf net_tap0,bogus=1 | refuse tap-argument 'device: net_tap has no argument "bogus"'
 conf net_memif0,role=server,zero-copy=yes | refuse zero-copy 'zero-copy: got "yes".*change frames after'
 conf net_memif0,role=server,socket-abstract=no,socket=/kvr-absent/m.sock |
 	refuse folder 'socket "/kvr-absent/m.sock": No such file.*folder'
