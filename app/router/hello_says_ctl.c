@@ -58,8 +58,23 @@ static void wrong_field(const struct pool *p, const struct kvr_wire_hello *h, st
 		snprintf(text, len,
 			 "bootstrap or topology of the HELLO, or a rank that pool %s has "
 			 "already or has no room for (max_ranks %u)",
-			 p->name, p->max_ranks);
+			 p->name, p->conf->max_ranks);
 	}
+}
+
+uint32_t hello_room(const struct router *rt, const struct pool *p, struct hello_room *room)
+{
+	room->most_workers = p->conf->max_workers != 0 ? p->conf->max_workers : p->conf->max_ranks;
+	room->workers = room->ranks = 0;
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
+		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+
+		if (w->pool != p->number)
+			continue;
+		room->workers++;
+		room->ranks += w->dp_size;
+	}
+	return room->workers < room->most_workers ? room->most_workers - room->workers : 0;
 }
 
 /* Which limit it is: of the router, of the pool, or of its ranks. */
@@ -68,19 +83,18 @@ static void no_room(const struct router *rt, const struct pool *p, struct refusa
 {
 	const uint32_t all = kvr_registry_count(rt->registry);
 	const uint32_t most = kvr_router_conf_workers(&rt->conf);
-	const uint32_t mine = p->conf->max_workers != 0 ? p->conf->max_workers : p->max_ranks;
-	uint32_t here = 0;
+	struct hello_room room;
 
-	for (uint32_t i = 0; i < all; i++)
-		here += kvr_registry_at(rt->registry, i)->pool == p->number;
+	hello_room(rt, p, &room);
 	why->detail[0] = all;
 	why->detail[1] = most;
-	why->detail[2] = here;
-	why->detail[3] = mine;
+	why->detail[2] = room.workers;
+	why->detail[3] = room.most_workers;
 	snprintf(text, len,
 		 "no room: [router] max_workers %u, there are %u; pool %s: max_workers %u, there "
-		 "are %u, max_ranks %u",
-		 most, all, p->name, mine, here, p->max_ranks);
+		 "are %u, max_ranks %u, there are %u",
+		 most, all, p->name, room.most_workers, room.workers, p->conf->max_ranks,
+		 room.ranks);
 }
 
 void hello_says(struct router *rt, uint64_t worker, const uint8_t *body, struct refusal *why,
