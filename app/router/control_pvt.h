@@ -127,6 +127,15 @@ void workers_tick(struct router *rt);
 
 /* ---- hello_says_ctl.c ---- */
 
+/** What a pool has of its workers and ranks, and how many workers it may have. */
+struct hello_room {
+	uint32_t workers, most_workers;
+	uint32_t ranks;
+};
+
+/** Fills @p room. Control. @return how many workers may join the pool still. */
+uint32_t hello_room(const struct router *rt, const struct pool *p, struct hello_room *room);
+
 /**
  * Complete and log the refusal of the HELLO @p hdr (checked): which field, its value, what is
  * needed. @p text is memory for it.

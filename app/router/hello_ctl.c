@@ -163,15 +163,20 @@ static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
 		      const struct kvr_wire_hello *h, const struct kvr_hints *hints,
 		      struct refusal *why)
 {
-	struct kvr_worker *w, *old = kvr_registry_find(rt->registry, f->hdr->source);
+	struct kvr_worker *w = NULL, *old = kvr_registry_find(rt->registry, f->hdr->source);
 	struct kvr_worker_transfer transfer;
+	struct hello_room room;
 
 	why->code = read_transfer(hints, &transfer);
 	if (why->code != KVR_OK)
 		return;
 	if (old != NULL)
 		kvr_registry_take(rt->registry, old); /* nothing of it stays */
-	w = kvr_registry_add(rt->registry, f->hdr->source, rt->control.now_ns);
+	/* Here, too: those that the scheduler will refuse take no place that others may have. */
+	if (hello_room(rt, p, &room) != 0)
+		w = kvr_registry_add(rt->registry, f->hdr->source, rt->control.now_ns);
+	else
+		errno = ENOSPC;
 	if (w == NULL)
 		why->code = errno == ENOSPC ? KVR_E_WORKER_LIMIT : KVR_E_NO_MEMORY;
 	else

@@ -69,25 +69,39 @@ static void wrong_field(const struct pool *p, const struct kvr_wire_hello *h,
 	}
 }
 
+uint32_t hello_room(const struct router *rt, const struct pool *p, struct hello_room *room)
+{
+	room->most_workers = p->conf->max_workers != 0 ? p->conf->max_workers : p->conf->max_ranks;
+	room->workers = room->ranks = 0;
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
+		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+
+		if (w->pool != p->number)
+			continue;
+		room->workers++;
+		room->ranks += w->dp_size;
+	}
+	return room->workers < room->most_workers ? room->most_workers - room->workers : 0;
+}
+
 /* Which limit it is: of the router, of the pool, or of its ranks. */
 static void no_room(const struct router *rt, const struct pool *p, struct refusal *why, char *text,
 		    size_t len)
 {
 	const uint32_t all = kvr_registry_count(rt->registry);
 	const uint32_t most = kvr_router_conf_workers(&rt->conf);
-	const uint32_t mine = p->conf->max_workers != 0 ? p->conf->max_workers : p->max_ranks;
-	uint32_t here = 0;
+	struct hello_room room;
 
-	for (uint32_t i = 0; i < all; i++)
-		here += kvr_registry_at(rt->registry, i)->pool == p->number;
+	hello_room(rt, p, &room);
 	why->detail[0] = all;
 	why->detail[1] = most;
-	why->detail[2] = here;
-	why->detail[3] = mine;
+	why->detail[2] = room.workers;
+	why->detail[3] = room.most_workers;
 	snprintf(text, len,
 		 "no room: [router] max_workers %u, there are %u; pool %s: max_workers %u, there "
-		 "are %u, max_ranks %u",
-		 most, all, p->name, mine, here, p->max_ranks);
+		 "are %u, max_ranks %u, there are %u",
+		 most, all, p->name, room.most_workers, room.workers, p->conf->max_ranks,
+		 room.ranks);
 }
 
 /* Words for what the code and the details alone do not tell. @return false: there are none. */

@@ -763,6 +763,30 @@ static void engines_refuse_their_share_of_opens_and_stand_by_it(void)
 	end();
 }
 
+static void sessions_end_with_the_life_that_the_router_gave_up(void)
+{
+	struct {
+		struct kvr_wire_hdr h;
+		struct kvr_wire_rejected r;
+	} f = {.h = {.kind = KVR_REJECTED},
+	       .r = {.code = KVR_E_UNKNOWN_WORKER, .kind = KVR_HEARTBEAT}};
+	uint32_t life;
+
+	BEGIN(SESSIONS);
+	load_session_begin(&load);
+	turn_comes_to(next_turn(), 1);
+	CU_ASSERT_EQUAL(session_message(KVR_SESSION_OPEN, 1, 5), 0);
+	CU_ASSERT_EQUAL(count(LOAD_SESSIONS_OPEN), 1);
+	life = load.engines[1].epoch;
+	f.h.source = load.engines[1].worker;
+	load_member_frame(&load, &f.h);
+	load_member_frame(&load, &f.h); /* of another heartbeat */
+	CU_ASSERT_EQUAL(load.engines[1].epoch, life + 1);
+	CU_ASSERT_EQUAL(count(LOAD_SESSIONS_OPEN), 0);
+	CU_ASSERT_EQUAL(count(LOAD_SESSIONS_LOST), 1);
+	end();
+}
+
 /* ---- deaths ---- */
 
 static void a_killed_engine_forgets_all_and_hears_nothing(void)
@@ -878,6 +902,8 @@ int main(void)
 		{"affinity_binds_without_being_asked", affinity_binds_without_being_asked},
 		{"engines_refuse_their_share_of_opens_and_stand_by_it",
 		 engines_refuse_their_share_of_opens_and_stand_by_it},
+		{"sessions_end_with_the_life_that_the_router_gave_up",
+		 sessions_end_with_the_life_that_the_router_gave_up},
 		{"a_killed_engine_forgets_all_and_hears_nothing",
 		 a_killed_engine_forgets_all_and_hears_nothing},
 		{"answers_to_a_life_before_do_not_end_the_present_one",
