@@ -134,7 +134,7 @@ static void every_field_that_does_not_fit_is_named(void)
 	h.w.dp_size = 65;
 	refused(&h, KVR_E_WORKER_LIMIT,
 		"no room: [router] max_workers 128, there are 0; pool a: max_workers 64, there are "
-		"0, max_ranks 64",
+		"0, max_ranks 64, there are 0",
 		0, 128);
 	pipeline_stop();
 }
