@@ -77,6 +77,8 @@ struct control {
 	uint64_t began_ns;			 /* first tick; HELLOs can come since then */
 	uint64_t left_ns[KVR_ROUTER_MAX_POOLS];	 /* a worker left the pool then; 0: never */
 	uint64_t n_calls;			 /* call_start() so far; under the lock */
+	uint64_t tell_ns;			 /* when bookings are counted again */
+	uint32_t told;				 /* the worker that is next */
 	uint32_t n_changes;
 	struct change change[CHANGES];
 	struct call tick[KVR_ROUTER_MAX_POOLS];
