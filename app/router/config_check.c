@@ -316,20 +316,26 @@ static int check_workers(const struct kvr_router_conf *c, const struct blame *b)
 	return 0;
 }
 
-/* What cannot be had whatever the machine is. */
+/* What cannot be had whatever the machine is: less than all parts but for what the sum may be off.
+ */
 static int check_memory_mb(const struct kvr_router_conf *c, const struct blame *b)
 {
-	const struct least_memory m = kvr_router_conf_least_memory(c);
-	const uint64_t sum = m.buffers + m.requests + m.large;
+	struct kvr_router_memory m;
+	int rc = kvr_router_conf_memory(c, c->opt.hugepages != KVR_HUGEPAGES_OFF, &m);
+	uint64_t sum;
 
+	if (rc < 0)
+		return complain(b, "router", "memory_mb", "no memory to check it");
+	sum = m.heap - m.heap / 20;
 	if (sum <= (uint64_t)c->opt.memory_mb << 20)
 		return 0;
 	return complain(
 		b, "router", "memory_mb",
 		"got \"%u\", but at least %" PRIu64 " MiB are needed: packet buffers %" PRIu64
-		", max_jobs and max_requests of the pools %" PRIu64 ", large_buffers %" PRIu64,
+		", max_jobs and max_requests of the pools %" PRIu64 ", large_buffers %" PRIu64
+		", ranks %" PRIu64 ", sessions %" PRIu64 ", rings %" PRIu64,
 		c->opt.memory_mb, (sum + MIB - 1) / MIB, m.buffers / MIB, m.requests / MIB,
-		m.large / MIB);
+		m.large / MIB, m.ranks / MIB, m.sessions / MIB, m.rings / MIB);
 }
 
 int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
