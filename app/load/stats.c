@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "stats.h"
 
-static const struct kvr_counter counters[] = {
-	LOAD_COUNTER_LIST(KVR_COUNTER_ROW)[LOAD_COUNTERS] = {0}};
+static const struct kvr_counter counters[] = {LOAD_COUNTER_LIST(KVR_COUNTER_ROW) KVR_COUNTER_END};
 
 static const struct kvr_equation equations[] = {
 	{KVR_TERMS(LOAD_REQUESTS), KVR_TERMS(LOAD_SENT, LOAD_NOT_SENT)},

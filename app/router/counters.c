@@ -6,8 +6,8 @@
 
 #include "kvr_frame.h"
 
-static const struct kvr_counter in_counters[] = {
-	INGRESS_COUNTER_LIST(KVR_COUNTER_ROW)[IN_COUNTERS] = {0}};
+static const struct kvr_counter in_counters[] = {INGRESS_COUNTER_LIST(KVR_COUNTER_ROW)
+							 KVR_COUNTER_END};
 
 static const struct kvr_equation in_equations[] = {
 	{KVR_TERMS(IN_FRAMES), KVR_TERMS(IN_ROUTES, IN_FRAGMENTS, IN_RELAYED, IN_NOTES, IN_EVENTS,
@@ -19,8 +19,8 @@ static const struct kvr_equation in_equations[] = {
 
 const struct kvr_stats_def router_in_stats = {"ingress", in_counters, in_equations};
 
-static const struct kvr_counter pool_counters[] = {
-	POOL_COUNTER_LIST(KVR_COUNTER_ROW)[PC_COUNTERS] = {0}};
+static const struct kvr_counter pool_counters[] = {POOL_COUNTER_LIST(KVR_COUNTER_ROW)
+							   KVR_COUNTER_END};
 
 static const struct kvr_equation pool_equations[] = {
 	{KVR_TERMS(PC_ROUTES),
@@ -37,8 +37,8 @@ static const struct kvr_equation pool_equations[] = {
 
 const struct kvr_stats_def router_pool_stats = {"pool", pool_counters, pool_equations};
 
-static const struct kvr_counter session_counters[] = {
-	SESSION_COUNTER_LIST(KVR_COUNTER_ROW)[SC_COUNTERS] = {0}};
+static const struct kvr_counter session_counters[] = {SESSION_COUNTER_LIST(KVR_COUNTER_ROW)
+							      KVR_COUNTER_END};
 
 static const struct kvr_equation session_equations[] = {
 	{KVR_TERMS(SC_OPENS),
@@ -52,8 +52,8 @@ static const struct kvr_equation session_equations[] = {
 
 const struct kvr_stats_def router_session_stats = {"session", session_counters, session_equations};
 
-static const struct kvr_counter event_counters[] = {
-	EVENT_COUNTER_LIST(KVR_COUNTER_ROW)[EC_COUNTERS] = {0}};
+static const struct kvr_counter event_counters[] = {EVENT_COUNTER_LIST(KVR_COUNTER_ROW)
+							    KVR_COUNTER_END};
 
 static const struct kvr_equation event_equations[] = {
 	{KVR_TERMS(EC_FRAMES),
@@ -62,6 +62,18 @@ static const struct kvr_equation event_equations[] = {
 };
 
 const struct kvr_stats_def router_event_stats = {"event", event_counters, event_equations};
+
+static const struct kvr_counter log_counters[] = {LOG_COUNTER_LIST(KVR_COUNTER_ROW)
+							  KVR_COUNTER_END};
+const struct kvr_stats_def router_log_stats = {"log", log_counters, NULL};
+
+static const struct kvr_counter lcore_counters[] = {LCORE_COUNTER_LIST(KVR_COUNTER_ROW)
+							    KVR_COUNTER_END};
+const struct kvr_stats_def router_lcore_stats = {"lcore", lcore_counters, NULL};
+
+static const struct kvr_counter stage_counters[] = {STAGE_COUNTER_LIST(KVR_COUNTER_ROW)
+							    KVR_COUNTER_END};
+const struct kvr_stats_def router_stage_stats = {"stage", stage_counters, NULL};
 
 /* "NoEndpoints" -> "no_endpoints"; codes without a name are "code_N". */
 static void snake(unsigned int code, char *out, size_t len)

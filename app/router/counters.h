@@ -13,6 +13,7 @@
  *   pool      every ROUTE message that reached a pool's scheduler, every leg, every booking
  *   session   every session that was to be opened, every binding, every SESSION_CLOSE of a pool
  *   event     every KV_EVENTS frame that reached a pool's event stage
+ *   log, lcore, stage   lines of the log, turns of each polling lcore, work of its stages
  *   reject    every refusal by its code
  */
 
@@ -146,10 +147,33 @@ enum session_counter { SESSION_COUNTER_LIST(KVR_COUNTER_ENUM) SC_COUNTERS };
 	X(EC_CLEARS, clears, COUNT, "events", "ranks cleared by events")
 enum event_counter { EVENT_COUNTER_LIST(KVR_COUNTER_ENUM) EC_COUNTERS };
 
+#define LOG_COUNTER_LIST(X)                                                                        \
+	X(LOG_LINES, lines, COUNT, "lines", "lines taken by the log")                              \
+	X(LOG_DROPPED, dropped, COUNT, "lines", "lines for which there was no room")               \
+	X(LOG_LIMITED, limited, COUNT, "lines",                                                    \
+	  "lines left out by the limit of their worker, or of all")
+enum log_counter { LOG_COUNTER_LIST(KVR_COUNTER_ENUM) LOG_COUNTERS };
+
+#define LCORE_COUNTER_LIST(X)                                                                      \
+	X(LC_MAX_TURN, max_turn_cycles, GAUGE, "cycles",                                           \
+	  "longest turn, up to the last stage that found work")
+enum lcore_counter { LCORE_COUNTER_LIST(KVR_COUNTER_ENUM) LC_COUNTERS };
+
+#define STAGE_COUNTER_LIST(X)                                                                      \
+	X(WC_ITEMS, items, COUNT, "items", "items handled")                                        \
+	X(WC_BURSTS, bursts, COUNT, "bursts", "polls that found work")                             \
+	X(WC_CYCLES, cycles, COUNT, "cycles", "time of those")                                     \
+	X(WC_MAX_DEPTH, max_ring_depth, GAUGE, "items", "most ring entries seen by one poll")      \
+	X(WC_MAX_CYCLES, max_cycles, GAUGE, "cycles", "longest poll")
+enum stage_counter { STAGE_COUNTER_LIST(KVR_COUNTER_ENUM) WC_COUNTERS };
+
 extern const struct kvr_stats_def router_in_stats;
 extern const struct kvr_stats_def router_pool_stats;
 extern const struct kvr_stats_def router_event_stats;
 extern const struct kvr_stats_def router_session_stats;
+extern const struct kvr_stats_def router_log_stats;
+extern const struct kvr_stats_def router_lcore_stats;
+extern const struct kvr_stats_def router_stage_stats;
 /** One counter for each enum kvr_wire_code. */
 const struct kvr_stats_def *router_reject_stats(void);
 

@@ -169,7 +169,7 @@ static void hand_over(struct lcore *lc, struct lcore *to, struct rte_mbuf *m,
 void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	const uint32_t held = kvr_reasm_stats(lc->reasm)->frames + in_transit(lc);
+	const uint32_t held = (uint32_t)kvr_reasm_stats(lc->reasm)->frames + in_transit(lc);
 	int rc = -KVR_E_REASSEMBLY_FULL;
 	const struct kvr_peer peer = sender(from);
 	struct lcore *to = fragment_joiner(lc, from);

@@ -111,8 +111,8 @@ const struct kvr_opt kvr_port_opts[] = {
 	{0},
 };
 
-static const struct kvr_counter counters[] = {
-	KVR_PORT_COUNTER_LIST(KVR_COUNTER_ROW)[KVR_PORT_COUNTERS] = {0}};
+static const struct kvr_counter counters[] = {KVR_PORT_COUNTER_LIST(KVR_COUNTER_ROW)
+						      KVR_COUNTER_END};
 
 static const struct kvr_equation equations[] = {
 	{KVR_TERMS(KVR_PORT_RX_FRAMES),

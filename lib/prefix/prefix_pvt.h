@@ -168,13 +168,14 @@ struct pfx_pred {
 	uint64_t until_ms;
 };
 
-/* Objects of one kind: in use, free, or retired in one of two batches, linked through next[]. */
+/* Objects of one kind: in use, free, or retired in one of two batches, linked through next[].
+ * Writer only; any thread may read fresh and nfree (relaxed, they publish nothing). */
 struct pfx_pool {
 	uint32_t *next;
-	uint32_t n;	/* objects 1..n */
-	uint32_t fresh; /* never used: fresh..n */
+	uint32_t n;		/* objects 1..n */
+	_Atomic uint32_t fresh; /* never used: fresh..n */
 	uint32_t free;
-	uint32_t nfree; /* on the free list, without the fresh */
+	_Atomic uint32_t nfree; /* on the free list, without the fresh */
 	uint32_t cur, cur_tail, wait, wait_tail;
 	uint32_t ncur, nwait;
 	uint32_t nretired; /* both */
@@ -238,7 +239,7 @@ struct kvr_prefix {
 	uint64_t work;			  /* units ever */
 	uint32_t slice, credit;		  /* units of clearing a turn, and left in this one */
 	uint32_t wheel[PFX_WHEEL];
-	uint64_t (*rank_blocks)[PFX_PLANES];
+	kvr_cell_t (*rank_blocks)[PFX_PLANES];
 	struct kvr_prefix_stats st;
 	void *mem;
 	size_t mem_bytes;
@@ -254,14 +255,14 @@ static inline uint64_t pfx_ld64(const void *sh, uint32_t i)
 }
 
 /* Counters have one writer and may be read by anyone at any time; they publish nothing. */
-static inline void pfx_add(uint64_t *counter, uint64_t n)
+static inline void pfx_add(kvr_cell_t *counter, uint64_t n)
 {
-	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+	kvr_cell_add(counter, n);
 }
 
-static inline void pfx_sub(uint64_t *counter, uint64_t n)
+static inline void pfx_sub(kvr_cell_t *counter, uint64_t n)
 {
-	__atomic_store_n(counter, *counter - n, __ATOMIC_RELAXED);
+	kvr_cell_sub(counter, n);
 }
 
 /* Low half: signature for rte_hash; high half: tag of the index. */
@@ -287,7 +288,13 @@ static inline uint64_t *pfx_sh(const struct kvr_prefix *t, const struct pfx_hdr 
 /* SHs are words that a reader may load while an old place is written anew: never torn. */
 static inline uint64_t pfx_rd(const uint64_t *p)
 {
-	return __atomic_load_n(p, __ATOMIC_RELAXED);
+	return atomic_load_explicit((const _Atomic uint64_t *)p, memory_order_relaxed);
+}
+
+static inline void pfx_wr(uint64_t *p, uint64_t sh)
+{
+	/* Relaxed: the length is what publishes it, see pfx_len(). */
+	atomic_store_explicit((_Atomic uint64_t *)p, sh, memory_order_relaxed);
 }
 
 static inline uint32_t pfx_len(const struct pfx_hdr *h)
@@ -375,12 +382,7 @@ void kvr_prefix__pool_reclaim(struct kvr_prefix *t);
 
 static inline uint32_t pfx_pool_free(const struct pfx_pool *p)
 {
-	return p->nfree + (p->n + 1 - p->fresh);
-}
-
-static inline uint32_t pfx_pool_used(const struct pfx_pool *p)
-{
-	return p->n - pfx_pool_free(p);
+	return pfx_ld32(&p->nfree) + (p->n + 1 - pfx_ld32(&p->fresh));
 }
 
 /* Slot of `sh`, or 0; then `*at` is where it may be added, and the last entries mean no room. */
@@ -455,11 +457,11 @@ void kvr_prefix__discharge(struct kvr_prefix *t, uint16_t rank, uint32_t runs, u
 uint32_t kvr_prefix__clear_left(const struct kvr_prefix *t);
 void kvr_prefix__clear_slice(struct kvr_prefix *t);
 uint32_t kvr_prefix__clear_run(struct kvr_prefix *t, uint32_t meta, uint16_t rank,
-			       uint64_t *counter);
+			       kvr_cell_t *counter);
 
 /* The books of a rank that is being cleared are closed. */
 static inline void pfx_uncount(struct kvr_prefix *t, uint16_t rank, uint32_t plane, uint32_t n,
-			       uint64_t *counter)
+			       kvr_cell_t *counter)
 {
 	if (t->rank[rank].hidden)
 		return;

@@ -106,7 +106,7 @@ static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint
 			}
 			slot = k * PFX_CHUNK + place % PFX_CHUNK;
 		}
-		__atomic_store_n(&t->sh[slot], v, __ATOMIC_RELAXED);
+		pfx_wr(&t->sh[slot], v);
 		if (at + PFX_BUCKET >= t->index.end)
 			break;
 		t->index.e[at] = (uint64_t)tag[i % (2 * AHEAD)] << 32 | slot++;

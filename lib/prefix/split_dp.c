@@ -63,8 +63,7 @@ static uint32_t copy_chunk(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at)
 	if (k == PFX_NONE)
 		return PFX_NONE;
 	for (uint32_t i = at; i < len && (i == at || (h->start + i) % PFX_CHUNK != 0); i++)
-		__atomic_store_n(&t->sh[k * PFX_CHUNK + (h->start + i) % PFX_CHUNK],
-				 *pfx_sh(t, h, i), __ATOMIC_RELAXED);
+		pfx_wr(&t->sh[k * PFX_CHUNK + (h->start + i) % PFX_CHUNK], *pfx_sh(t, h, i));
 	return k;
 }
 

@@ -17,10 +17,14 @@
  *		X(X_WAITING, waiting, GAUGE, "frames", "frames not judged yet")
  *	enum x_counter { X_COUNTER_LIST(KVR_COUNTER_ENUM) X_N };
  *
- *	static const struct kvr_counter counters[] = {X_COUNTER_LIST(KVR_COUNTER_ROW)[X_N] = {0}};
- *	static const struct kvr_equation equations[] = {
- *		{KVR_TERMS(X_RX), KVR_TERMS(X_GOOD, X_WAITING)}, {0}};
- *	const struct kvr_stats_def x_stats = {"x", counters, equations};
+ *	static const struct kvr_counter x_rows[] = {
+ *		X_COUNTER_LIST(KVR_COUNTER_ROW) KVR_COUNTER_END,
+ *	};
+ *	static const struct kvr_equation x_equations[] = {
+ *		{KVR_TERMS(X_RX), KVR_TERMS(X_GOOD, X_WAITING)},
+ *		{0},
+ *	};
+ *	const struct kvr_stats_def x_stats = {"x", x_rows, x_equations};
  *
  * creates with kvr_stats_create(), gives each lcore kvr_stats_row(), and the lcore calls
  * kvr_stats_add(row, X_RX, n). A library whose object counts by itself keeps a struct of the same
@@ -51,6 +55,10 @@
 #define KVR_COUNTER_ENUM(id, name, kind, unit, help) id,
 #define KVR_COUNTER_ROW(id, name, kind, unit, help)                                                \
 	[id] = {#name, unit, help, KVR_COUNTER_F_##kind},
+#define KVR_COUNTER_END                                                                            \
+	{                                                                                          \
+		NULL, NULL, NULL, 0                                                                \
+	}
 #define KVR_COUNTER_FIELD(id, name, kind, unit, help) kvr_cell_t name;
 
 /** One counter; a table ends with name NULL. */

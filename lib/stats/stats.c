@@ -153,8 +153,8 @@ uint64_t kvr_stats_find(const struct kvr_stats_def *def, const uint64_t v[], con
 static void family_name(const char *lib, const struct kvr_counter *c, char *buf, size_t len)
 {
 	const size_t n = strlen(c->name), u = strlen(c->unit);
-	const bool has_unit =
-		n > u && c->name[n - u - 1] == '_' && strcmp(c->name + n - u, c->unit) == 0;
+	const bool has_unit = n >= u && strcmp(c->name + n - u, c->unit) == 0 &&
+			      (n == u || c->name[n - u - 1] == '_');
 
 	snprintf(buf, len, has_unit ? "kvr_%s_%s" : "kvr_%s_%s_%s", lib, c->name, c->unit);
 }

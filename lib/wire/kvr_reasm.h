@@ -33,6 +33,7 @@
  */
 
 #include "kvr_frame.h"
+#include "kvr_stats.h"
 
 struct kvr_reasm;
 
@@ -90,32 +91,37 @@ struct kvr_reasm_lack {
 	uint64_t word[KVR_REASM_LACK_WORDS];
 };
 
-/**
- * Counters; one writer. Every fragment given to add is one of: held, completing, duplicate, or
- * refused: fragments = duplicates + refused_fragment + refused_full + refused_large + accepted, and
- * accepted = delivered_frames + dropped_frames + frames (held now). Messages: started =
- * completed + expired + evicted + flushed + messages (now). Whole frames are not counted.
+/** Counters; one writer. Whole frames are not counted. The equations in reasm.c hold between calls.
  */
+#define KVR_REASM_COUNTER_LIST(X)                                                                  \
+	X(KVR_REASM_C_FRAGMENTS, fragments, COUNT, "frames", "fragments given to reassembly")      \
+	X(KVR_REASM_C_ACCEPTED, accepted, COUNT, "frames", "fragments that were new")              \
+	X(KVR_REASM_C_DUPLICATES, duplicates, COUNT, "frames",                                     \
+	  "fragments held already, or of completed messages")                                      \
+	X(KVR_REASM_C_REFUSED_FRAGMENT, refused_fragment, COUNT, "frames",                         \
+	  "fragments that overlap, or say another length or unit")                                 \
+	X(KVR_REASM_C_REFUSED_FULL, refused_full, COUNT, "frames",                                 \
+	  "fragments for which there was no room")                                                 \
+	X(KVR_REASM_C_REFUSED_LARGE, refused_large, COUNT, "frames",                               \
+	  "fragments of messages of more than may be")                                             \
+	X(KVR_REASM_C_DELIVERED, delivered_frames, COUNT, "frames",                                \
+	  "fragments of completed messages")                                                       \
+	X(KVR_REASM_C_DROPPED, dropped_frames, COUNT, "frames", "fragments of messages given up")  \
+	X(KVR_REASM_C_STARTED, started, COUNT, "messages", "messages begun")                       \
+	X(KVR_REASM_C_COMPLETED, completed, COUNT, "messages", "messages completed")               \
+	X(KVR_REASM_C_EXPIRED, expired, COUNT, "messages", "messages given up: out of time")       \
+	X(KVR_REASM_C_EVICTED, evicted, COUNT, "messages", "messages given up for room")           \
+	X(KVR_REASM_C_FLUSHED, flushed, COUNT, "messages", "messages given up with all")           \
+	X(KVR_REASM_C_ASKED, asked, COUNT, "messages", "questions for what a message lacks")       \
+	X(KVR_REASM_C_MESSAGES, messages, GAUGE, "messages",                                       \
+	  "messages begun and not complete now")                                                   \
+	X(KVR_REASM_C_FRAMES, frames, GAUGE, "frames", "fragments held now")                       \
+	X(KVR_REASM_C_BYTES, bytes, GAUGE, "bytes", "bytes of them")
+enum kvr_reasm_counter { KVR_REASM_COUNTER_LIST(KVR_COUNTER_ENUM) KVR_REASM_COUNTERS };
 struct kvr_reasm_stats {
-	uint64_t fragments;
-	uint64_t accepted;
-	uint64_t duplicates;	   /* of completed messages, too */
-	uint64_t refused_fragment; /* overlap, changed length or unit */
-	uint64_t refused_full;
-	uint64_t refused_large; /* more fragments than a message may have */
-	uint64_t delivered_frames;
-	uint64_t dropped_frames;
-	uint64_t started;
-	uint64_t completed;
-	uint64_t expired;
-	uint64_t evicted;
-	uint64_t flushed;
-	uint64_t asked;
-	/* now */
-	uint32_t messages;
-	uint32_t frames;
-	uint64_t bytes;
+	KVR_REASM_COUNTER_LIST(KVR_COUNTER_FIELD)
 };
+extern const struct kvr_stats_def kvr_reasm_stats_def;
 
 enum kvr_reasm_result {
 	KVR_REASM_HELD = 0,	 /* the frame is kept */

@@ -91,8 +91,8 @@ static uint32_t entry_new(struct kvr_reasm *r, const struct reasm_key *key,
 		r->oldest = i;
 	r->youngest = i;
 	kvr_reasm__quiet_append(r, i, QUIET_FRESH);
-	r->stats.started++;
-	r->stats.messages++;
+	kvr_cell_add(&r->stats.started, 1);
+	kvr_cell_add(&r->stats.messages, 1);
 	return i;
 }
 
@@ -115,9 +115,9 @@ static void entry_free(struct kvr_reasm *r, uint32_t i)
 	p->frames -= e->n_have;
 	p->bytes -= e->bytes;
 	peer_put(r, e->peer);
-	r->stats.frames -= e->n_have;
-	r->stats.bytes -= e->bytes;
-	r->stats.messages--;
+	kvr_cell_sub(&r->stats.frames, e->n_have);
+	kvr_cell_sub(&r->stats.bytes, e->bytes);
+	kvr_cell_sub(&r->stats.messages, 1);
 	while (*link != i)
 		link = &r->entries[*link].next;
 	*link = e->next;
@@ -142,7 +142,7 @@ void kvr_reasm__drop(struct kvr_reasm *r, uint32_t i)
 			r->conf.drop(r->conf.drop_arg,
 				     r->pages[e->page[k]].slot[__builtin_ctzll(m)].frame);
 	}
-	r->stats.dropped_frames += e->n_have;
+	kvr_cell_add(&r->stats.dropped_frames, e->n_have);
 	entry_free(r, i);
 }
 
@@ -237,7 +237,7 @@ static bool make_room(struct kvr_reasm *r, uint32_t keep, uint32_t len)
 		if (victim == NONE)
 			return false;
 		kvr_reasm__drop(r, victim);
-		r->stats.evicted++;
+		kvr_cell_add(&r->stats.evicted, 1);
 	}
 	return true;
 }
@@ -257,8 +257,8 @@ static void deliver(struct kvr_reasm *r, uint32_t i, struct kvr_reasm_msg *out)
 			.len = e->msg_len - off < e->unit ? e->msg_len - off : e->unit};
 	}
 	*out = (struct kvr_reasm_msg){.frag = r->done, .n_frags = e->n_frags, .len = e->msg_len};
-	r->stats.delivered_frames += e->n_frags;
-	r->stats.completed++;
+	kvr_cell_add(&r->stats.delivered_frames, e->n_frags);
+	kvr_cell_add(&r->stats.completed, 1);
 	entry_free(r, i);
 }
 
@@ -290,7 +290,7 @@ bool kvr_reasm_too_long(const struct kvr_reasm *r, const struct kvr_wire_hdr *h)
 
 static int refuse_full(struct kvr_reasm *r)
 {
-	r->stats.refused_full++;
+	kvr_cell_add(&r->stats.refused_full, 1);
 	return -KVR_E_REASSEMBLY_FULL;
 }
 
@@ -316,9 +316,9 @@ static void hold(struct kvr_reasm *r, struct reasm_entry *e, const struct kvr_wi
 	e->bytes += h->frag_len;
 	p->frames++;
 	p->bytes += h->frag_len;
-	r->stats.frames++;
-	r->stats.bytes += h->frag_len;
-	r->stats.accepted++;
+	kvr_cell_add(&r->stats.frames, 1);
+	kvr_cell_add(&r->stats.bytes, h->frag_len);
+	kvr_cell_add(&r->stats.accepted, 1);
 }
 
 int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct kvr_wire_hdr *hdr,
@@ -335,7 +335,7 @@ int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct
 		*out = (struct kvr_reasm_msg){.frag = r->done, .n_frags = 1, .len = hdr->msg_len};
 		return KVR_REASM_COMPLETE;
 	}
-	r->stats.fragments++;
+	kvr_cell_add(&r->stats.fragments, 1);
 	name = hash_of(r, &key, sizeof(key));
 	bucket = (uint32_t)name & r->mask;
 	i = entry_find(r, &key, bucket);
@@ -344,14 +344,14 @@ int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct
 	else if (kvr_reasm__done_find(r, done_name(name, hdr), now))
 		verdict = KVR_REASM_DONE;
 	if (verdict != 0) {
-		r->stats.duplicates += verdict > 0;
-		r->stats.refused_fragment += verdict < 0;
+		kvr_cell_add(&r->stats.duplicates, verdict > 0);
+		kvr_cell_add(&r->stats.refused_fragment, verdict < 0);
 		if (verdict == KVR_REASM_DUPLICATE)
 			touch(r, i, hdr->frag_len, now);
 		return verdict;
 	}
 	if (kvr_reasm_too_long(r, hdr)) {
-		r->stats.refused_large++;
+		kvr_cell_add(&r->stats.refused_large, 1);
 		return -KVR_E_TOO_LARGE;
 	}
 	if (!peer_has_room(r, i, &share, hdr) || !make_room(r, i, hdr->frag_len))
@@ -388,6 +388,6 @@ uint32_t kvr_reasm_expire(struct kvr_reasm *r, uint64_t now, uint32_t max)
 
 	for (; n < max && (i = overdue(r, now)) != NONE; n++)
 		kvr_reasm__drop(r, i);
-	r->stats.expired += n;
+	kvr_cell_add(&r->stats.expired, n);
 	return n;
 }

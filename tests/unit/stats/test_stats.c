@@ -19,7 +19,7 @@ struct demo_stats {
 	DEMO_COUNTERS(KVR_COUNTER_FIELD)
 };
 
-static const struct kvr_counter counters[] = {DEMO_COUNTERS(KVR_COUNTER_ROW)[N] = {0}};
+static const struct kvr_counter counters[] = {DEMO_COUNTERS(KVR_COUNTER_ROW) KVR_COUNTER_END};
 static const struct kvr_equation equations[] = {
 	{KVR_TERMS(RX), KVR_TERMS(GOOD, BAD, WAITING)},
 	{KVR_TERMS(GOOD), KVR_TERMS(GOOD)},
@@ -115,12 +115,13 @@ static void text_of_an_equation_is_cut_at_its_room(void)
 
 static void openmetrics_has_one_family_per_counter(void)
 {
-	static const struct kvr_counter two[] = {
+	static const struct kvr_counter three[] = {
 		{"rx_frames", "frames", "frames received"},
+		{"frames", "frames", "all frames"},
 		{"depth", "items", "items waiting", KVR_COUNTER_F_GAUGE},
 		{0}};
-	const struct kvr_stats_def d = {"port", two, NULL};
-	const uint64_t a[] = {7, 1}, b[] = {UINT64_MAX, 0};
+	const struct kvr_stats_def d = {"port", three, NULL};
+	const uint64_t a[] = {7, 9, 1}, b[] = {UINT64_MAX, 8, 0};
 	const uint64_t *const v[] = {a, b};
 	const char *const labels[] = {"port=\"p0\"", NULL};
 	char *text;
@@ -134,6 +135,11 @@ static void openmetrics_has_one_family_per_counter(void)
 				     "# HELP kvr_port_rx_frames frames received\n"
 				     "kvr_port_rx_frames_total{port=\"p0\"} 7\n"
 				     "kvr_port_rx_frames_total 18446744073709551615\n"
+				     "# TYPE kvr_port_frames counter\n"
+				     "# UNIT kvr_port_frames frames\n"
+				     "# HELP kvr_port_frames all frames\n"
+				     "kvr_port_frames_total{port=\"p0\"} 9\n"
+				     "kvr_port_frames_total 8\n"
 				     "# TYPE kvr_port_depth_items gauge\n"
 				     "# UNIT kvr_port_depth_items items\n"
 				     "# HELP kvr_port_depth_items items waiting\n"
