@@ -59,7 +59,7 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	s->worker[s->rank[d->rank].worker].bookings++;
 	kvr_cell_add(&s->cnt.booked_now, 1);
 	age_add(s, d->slot);
-	if (c->p.track_prefill && s->conf.mode == KVR_MODE_KV && cached < req->isl) {
+	if (c->p.track_prefill && s->mode->needs_cache && cached < req->isl) {
 		b->pf_tokens = req->isl - cached;
 		b->pf_duration = kvr_sched__duration(s, b->pf_tokens, cached);
 		kvr_sched__prefill_add(s, d->slot, now);
@@ -118,7 +118,7 @@ void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
 void kvr_sched_prefetch_route(const struct kvr_sched *s, const struct kvr_sched_req *req,
 			      struct kvr_active_ahead *ahead)
 {
-	if (s->conf.mode == KVR_MODE_KV)
+	if (s->mode->needs_cache)
 		kvr_active_prefetch_match(s->active, req->sh, req->n, ahead);
 }
 

@@ -42,7 +42,7 @@ static void choice_init(const struct kvr_sched *s, struct choice *c,
 	c->ov = ov;
 	c->pinned = false;
 	c->open = s->open;
-	c->n = s->conf.track_active_blocks && s->conf.mode == KVR_MODE_KV ? req->n : 0;
+	c->n = s->conf.track_active_blocks && s->mode->needs_cache ? req->n : 0;
 	kvr_sched__params(s, req, &c->p);
 }
 
@@ -84,36 +84,28 @@ static enum kvr_sched_err must_wait(struct kvr_sched *s, struct choice *c, uint6
 	return KVR_SCHED_OK;
 }
 
-static enum kvr_sched_result route_kv(struct kvr_sched *s, struct choice *c, uint64_t now,
-				      struct kvr_sched_decision *d)
+static enum kvr_sched_err choose(struct kvr_sched *s, struct choice *c, uint64_t now,
+				 struct kvr_sched_decision *d)
 {
-	enum kvr_sched_err e;
-	bool wait;
+	return s->mode->needs_cache ? kvr_sched__choose(s, c, now, d)
+				    : kvr_sched__choose_simple(s, c, d);
+}
 
-	e = must_wait(s, c, now, &wait);
+static enum kvr_sched_result route(struct kvr_sched *s, struct choice *c, uint64_t now,
+				   struct kvr_sched_decision *d)
+{
+	enum kvr_sched_err e = KVR_SCHED_OK;
+	bool wait = false;
+
+	if (s->mode->may_wait)
+		e = must_wait(s, c, now, &wait);
 	if (e == KVR_SCHED_OK && wait) {
 		e = kvr_sched__enqueue(s, c, now, d);
 		if (e == KVR_SCHED_OK)
 			return d->result = KVR_SCHED_QUEUED;
 	} else if (e == KVR_SCHED_OK) {
-		e = kvr_sched__choose(s, c, now, d);
+		e = choose(s, c, now, d);
 	}
-	if (e != KVR_SCHED_OK)
-		return refuse(s, d, e);
-	if (c->req->query_only) {
-		kvr_cell_add(&s->cnt.queries, 1);
-		return d->result = KVR_SCHED_QUERY;
-	}
-	kvr_cell_add(&s->cnt.booked_at_once, 1);
-	book(s, c, now, d);
-	return d->result;
-}
-
-static enum kvr_sched_result route_simple(struct kvr_sched *s, struct choice *c, uint64_t now,
-					  struct kvr_sched_decision *d)
-{
-	enum kvr_sched_err e = kvr_sched__choose_simple(s, c, d);
-
 	if (e != KVR_SCHED_OK)
 		return refuse(s, d, e);
 	if (c->req->query_only) {
@@ -148,7 +140,7 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 	e = kvr_sched__resolve(s, &c);
 	if (e != KVR_SCHED_OK)
 		return refuse(s, d, e);
-	return s->conf.mode == KVR_MODE_KV ? route_kv(s, &c, now, d) : route_simple(s, &c, now, d);
+	return route(s, &c, now, d);
 }
 
 /* ---- admission --------------------------------------------------------------------------- */
@@ -185,7 +177,7 @@ static void admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_s
 	c.pinned = s->node[slot].lane != NIL;
 	c.pin_worker = w->pin_worker;
 	c.pin_dp = w->pin_dp;
-	e = kvr_sched__choose(s, &c, now, d);
+	e = choose(s, &c, now, d);
 	if (!d->refreshed)
 		kvr_sched__recall_end(s, slot);
 	kvr_sched__leave(s, slot);

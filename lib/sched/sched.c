@@ -231,6 +231,7 @@ struct kvr_sched *kvr_sched_create(const struct kvr_pool_conf *conf,
 		return kvr_null(ENOMEM);
 	s->ops = o;
 	s->conf = *conf;
+	s->mode = kvr_pool_mode(conf->mode);
 	if (s->conf.max_workers == 0)
 		s->conf.max_workers = conf->max_ranks;
 	if (!isnan(conf->overlap_score_weight)) {

@@ -271,6 +271,7 @@ struct kvr_sched {
 	double point_tokens[MODEL_POINTS], point_ns[MODEL_POINTS];
 
 	struct kvr_pool_conf conf;
+	const struct kvr_pool_mode_info *mode; /* of conf */
 	struct kvr_sched_ops ops;
 	struct kvr_sched_counters cnt;
 	void *part[64]; /* everything allocated, for release */
