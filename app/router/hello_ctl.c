@@ -6,18 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kinds.h"
 #include "kvr_frame.h"
 #include "kvr_message.h"
 #include "kvr_put.h"
-
-/* A frame for control; its body has been checked by kvr_body_check(). */
-struct ctl_frame {
-	const struct kvr_wire_hdr *hdr;
-	const uint8_t *body;
-	const struct kvr_path *path;
-	uint32_t len;	     /* of the frame */
-	struct ctl_buf *buf; /* NULL: somebody else answers, and has taken it */
-};
 
 /* ---- HELLO ---- */
 
@@ -235,7 +227,7 @@ static void hello(struct router *rt, struct ctl_frame *f, const struct kvr_wire_
 		hello_new(rt, f, p, h, hints, why);
 }
 
-static void on_hello(struct router *rt, struct ctl_frame *f, struct refusal *why)
+void control_hello(struct router *rt, struct ctl_frame *f, struct refusal *why)
 {
 	const struct kvr_wire_hello *h = (const void *)f->body;
 	struct kvr_hints hints;
@@ -250,7 +242,7 @@ static void on_hello(struct router *rt, struct ctl_frame *f, struct refusal *why
 /* ---- GOODBYE, CONNECT ---- */
 
 /* Answered also when there is nothing to leave: the first copy's answer may have been lost. */
-static void on_goodbye(struct router *rt, struct ctl_frame *f, struct refusal *why)
+void control_goodbye(struct router *rt, struct ctl_frame *f, struct refusal *why)
 {
 	struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
 
@@ -301,7 +293,7 @@ static size_t client_limit(struct router *rt, const struct kvr_wire_connect *c,
 	return room != 0 ? RTE_MIN(limit, room) : limit;
 }
 
-static void on_connect(struct router *rt, struct ctl_frame *f, struct refusal *why)
+void control_connect(struct router *rt, struct ctl_frame *f, struct refusal *why)
 {
 	const struct kvr_wire_connect *c = (const void *)f->body;
 	uint8_t buf[KVR_WIRE_MAX_FRAME];
@@ -345,28 +337,4 @@ static void on_connect(struct router *rt, struct ctl_frame *f, struct refusal *w
 		why->code = KVR_E_LENGTH; /* shorter than the least answer */
 	else
 		out_frame(&rt->control, f->path, buf, (size_t)rc);
-}
-
-void control_frame(struct router *rt, struct ctl_buf *b)
-{
-	struct ctl_frame f = {
-		.hdr = (const void *)b->frame, .path = &b->path, .len = b->len, .buf = b};
-	struct refusal why = {.code = KVR_OK};
-
-	f.body = kvr_frame_body(f.hdr);
-	switch (f.hdr->kind) {
-	case KVR_HELLO:
-		on_hello(rt, &f, &why);
-		break;
-	case KVR_GOODBYE:
-		on_goodbye(rt, &f, &why);
-		break;
-	case KVR_CONNECT:
-		on_connect(rt, &f, &why);
-		break;
-	}
-	if (why.code != KVR_OK)
-		hello_refuse(rt, b, &why);
-	if (f.buf != NULL)
-		rte_mempool_put(rt->ctl_bufs, b);
 }
