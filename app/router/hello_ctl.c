@@ -231,10 +231,11 @@ void control_hello(struct router *rt, struct ctl_frame *f, struct refusal *why)
 {
 	const struct kvr_wire_hello *h = (const void *)f->body;
 	struct kvr_hints hints;
-	const int rc = kvr_hints_parse(f->body + sizeof(*h), h->hints_len, KVR_HINTS_HELLO, &hints);
+	const enum kvr_wire_code rc =
+		kvr_hints_parse(f->body + sizeof(*h), h->hints_len, KVR_HINTS_HELLO, &hints);
 
 	if (rc != 0)
-		why->code = (enum kvr_wire_code)rc;
+		why->code = rc;
 	else
 		hello(rt, f, h, &hints, why);
 }
@@ -310,14 +311,13 @@ void control_connect(struct router *rt, struct ctl_frame *f, struct refusal *why
 	};
 	struct kvr_hints hints;
 	uint32_t n = 0;
-	int rc = kvr_hints_parse(f->body + sizeof(*c), c->hints_len, KVR_HINTS_CONNECT, &hints);
+	int len;
 
-	if (rc == 0 && rt->stopping)
-		rc = KVR_E_SHUTDOWN;
-	if (rc != 0) {
-		why->code = (enum kvr_wire_code)rc;
+	why->code = kvr_hints_parse(f->body + sizeof(*c), c->hints_len, KVR_HINTS_CONNECT, &hints);
+	if (why->code == KVR_OK && rt->stopping)
+		why->code = KVR_E_SHUTDOWN;
+	if (why->code != KVR_OK)
 		return;
-	}
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		if (!pool_wanted(&rt->pool[i], &hints))
 			continue;
@@ -331,10 +331,10 @@ void control_connect(struct router *rt, struct ctl_frame *f, struct refusal *why
 	}
 	if (rt->rules[f->path->port].cookie)
 		limits.cookie = kvr_cookie(&rt->cookie_key, f->path, rt->control.now_ns);
-	rc = kvr_put_connected(buf, client_limit(rt, c, f->path, f->len), &ids, limits, pools,
-			       names, n);
-	if (rc < 0)
+	len = kvr_put_connected(buf, client_limit(rt, c, f->path, f->len), &ids, limits, pools,
+				names, n);
+	if (len < 0)
 		why->code = KVR_E_LENGTH; /* shorter than the least answer */
 	else
-		out_frame(&rt->control, f->path, buf, (size_t)rc);
+		out_frame(&rt->control, f->path, buf, (size_t)len);
 }

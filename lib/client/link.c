@@ -193,7 +193,7 @@ static void fragment_in(struct kvr_link *l, const struct kvr_udp_msg *m)
 	if (rc == KVR_REASM_COMPLETE) {
 		join(l, &m->addr, &h, &msg);
 	} else if (rc != KVR_REASM_HELD) {
-		l->stats.bad += rc < 0;
+		l->stats.bad += rc == KVR_REASM_REFUSED;
 		free(f);
 		if (rc == KVR_REASM_DONE && h.frag_off == 0 && l->conf.ops->again != NULL)
 			l->conf.ops->again(l->conf.user, &h);

@@ -79,7 +79,8 @@ struct kvr_reasm_frag {
 struct kvr_reasm_msg {
 	const struct kvr_reasm_frag *frag;
 	uint32_t n_frags;
-	uint32_t len; /* body bytes */
+	uint32_t len;		/* body bytes */
+	enum kvr_wire_code why; /* KVR_REASM_REFUSED: the code; the rest is not set */
 };
 
 /** What a message lacks; the body of a MISSING is the `len` bytes from `missing` on. */
@@ -128,6 +129,7 @@ enum kvr_reasm_result {
 	KVR_REASM_COMPLETE = 1,	 /* *out lists all frames, this one too; they are the caller's */
 	KVR_REASM_DUPLICATE = 2, /* already held; the frame stays the caller's */
 	KVR_REASM_DONE = 3,	 /* its message has been completed; the frame stays the caller's */
+	KVR_REASM_REFUSED = 4,	 /* for out->why; the frame stays the caller's */
 };
 
 /**
@@ -148,16 +150,16 @@ size_t kvr_reasm_footprint(const struct kvr_reasm_conf *conf);
  * @param hdr its header; only the header is read.
  * @param data its body bytes, given back in the message (not read).
  * @param now time, never decreasing.
- * @return enum kvr_reasm_result, or a negative enum kvr_wire_code and the frame stays the
- * caller's: -KVR_E_FRAGMENT (contradicts fragments held), -KVR_E_REASSEMBLY_FULL,
- * -KVR_E_TOO_LARGE (more fragments than msg_max_frames).
+ * @return what has become of it. Refused for KVR_E_FRAGMENT (contradicts fragments held),
+ * KVR_E_REASSEMBLY_FULL or KVR_E_TOO_LARGE (more fragments than msg_max_frames).
  */
-int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct kvr_wire_hdr *hdr,
-		  const void *data, void *frame, uint64_t now, struct kvr_reasm_msg *out);
+enum kvr_reasm_result kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer,
+				    const struct kvr_wire_hdr *hdr, const void *data, void *frame,
+				    uint64_t now, struct kvr_reasm_msg *out);
 
 /**
  * Whether the fragment's message has more fragments than msg_max_frames, as far as this one tells:
- * kvr_reasm_add() would answer -KVR_E_TOO_LARGE. Looks at the limits only.
+ * kvr_reasm_add() would refuse it for KVR_E_TOO_LARGE. Looks at the limits only.
  */
 bool kvr_reasm_too_long(const struct kvr_reasm *r, const struct kvr_wire_hdr *h);
 

@@ -146,31 +146,31 @@ void kvr_reasm__drop(struct kvr_reasm *r, uint32_t i)
 	entry_free(r, i);
 }
 
-/* Does the fragment agree with what is held? 0, KVR_REASM_DUPLICATE or -KVR_E_FRAGMENT. */
-static int agrees(const struct kvr_reasm *r, const struct reasm_entry *e,
-		  const struct kvr_wire_hdr *h)
+/* Does the fragment agree with what is held? KVR_REASM_HELD, _DUPLICATE or _REFUSED. */
+static enum kvr_reasm_result agrees(const struct kvr_reasm *r, const struct reasm_entry *e,
+				    const struct kvr_wire_hdr *h)
 {
 	const bool last = h->frag_off + h->frag_len == h->msg_len;
 	const uint32_t unit = e->unit != 0 ? e->unit : last ? 0 : h->frag_len;
 	uint32_t place, page;
 
 	if (h->msg_len != e->msg_len)
-		return -KVR_E_FRAGMENT;
+		return KVR_REASM_REFUSED;
 	if (unit == 0) /* a last fragment, and nothing else yet */
-		return e->tail_off == 0		    ? 0
+		return e->tail_off == 0		    ? KVR_REASM_HELD
 		       : e->tail_off == h->frag_off ? KVR_REASM_DUPLICATE
-						    : -KVR_E_FRAGMENT;
+						    : KVR_REASM_REFUSED;
 	if (h->frag_off % unit != 0 || (last ? h->frag_len > unit : h->frag_len != unit))
-		return -KVR_E_FRAGMENT;
+		return KVR_REASM_REFUSED;
 	if (e->tail_off != 0 && (e->tail_off % unit != 0 || e->msg_len - e->tail_off > unit))
-		return -KVR_E_FRAGMENT; /* does not go with the last one, held aside */
+		return KVR_REASM_REFUSED; /* does not go with the last one, held aside */
 	if (e->unit == 0)
-		return 0;
+		return KVR_REASM_HELD;
 	place = h->frag_off / unit;
 	page = e->page[place / PAGE_SLOTS];
 	if (page != NONE && (r->pages[page].present >> (place % PAGE_SLOTS) & 1) != 0)
 		return KVR_REASM_DUPLICATE;
-	return 0;
+	return KVR_REASM_HELD;
 }
 
 /* The unit has become known: lay out the page table. */
@@ -288,10 +288,12 @@ bool kvr_reasm_too_long(const struct kvr_reasm *r, const struct kvr_wire_hdr *h)
 	return (h->msg_len + unit - 1) / unit > r->conf.msg_max_frames;
 }
 
-static int refuse_full(struct kvr_reasm *r)
+static enum kvr_reasm_result refuse(kvr_cell_t *counter, struct kvr_reasm_msg *out,
+				    enum kvr_wire_code why)
 {
-	kvr_cell_add(&r->stats.refused_full, 1);
-	return -KVR_E_REASSEMBLY_FULL;
+	kvr_cell_add(counter, 1);
+	out->why = why;
+	return KVR_REASM_REFUSED;
 }
 
 static void hold(struct kvr_reasm *r, struct reasm_entry *e, const struct kvr_wire_hdr *h,
@@ -321,14 +323,15 @@ static void hold(struct kvr_reasm *r, struct reasm_entry *e, const struct kvr_wi
 	kvr_cell_add(&r->stats.accepted, 1);
 }
 
-int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct kvr_wire_hdr *hdr,
-		  const void *data, void *frame, uint64_t now, struct kvr_reasm_msg *out)
+enum kvr_reasm_result kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer,
+				    const struct kvr_wire_hdr *hdr, const void *data, void *frame,
+				    uint64_t now, struct kvr_reasm_msg *out)
 {
 	const struct reasm_key key = {*peer, hdr->msg_seq, hdr->source, hdr->id, hdr->kind};
 	const struct kvr_peer share = r->conf.share != NULL ? r->conf.share(peer) : *peer;
 	uint32_t bucket, i;
 	uint64_t name;
-	int verdict = 0;
+	enum kvr_reasm_result verdict = KVR_REASM_HELD;
 
 	if (kvr_frame_whole(hdr)) {
 		r->done[0] = (struct kvr_reasm_frag){frame, data, 0, hdr->msg_len};
@@ -343,19 +346,18 @@ int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct
 		verdict = agrees(r, &r->entries[i], hdr);
 	else if (kvr_reasm__done_find(r, done_name(name, hdr), now))
 		verdict = KVR_REASM_DONE;
-	if (verdict != 0) {
-		kvr_cell_add(&r->stats.duplicates, verdict > 0);
-		kvr_cell_add(&r->stats.refused_fragment, verdict < 0);
+	if (verdict == KVR_REASM_REFUSED)
+		return refuse(&r->stats.refused_fragment, out, KVR_E_FRAGMENT);
+	if (verdict != KVR_REASM_HELD) {
+		kvr_cell_add(&r->stats.duplicates, 1);
 		if (verdict == KVR_REASM_DUPLICATE)
 			touch(r, i, hdr->frag_len, now);
 		return verdict;
 	}
-	if (kvr_reasm_too_long(r, hdr)) {
-		kvr_cell_add(&r->stats.refused_large, 1);
-		return -KVR_E_TOO_LARGE;
-	}
+	if (kvr_reasm_too_long(r, hdr))
+		return refuse(&r->stats.refused_large, out, KVR_E_TOO_LARGE);
 	if (!peer_has_room(r, i, &share, hdr) || !make_room(r, i, hdr->frag_len))
-		return refuse_full(r);
+		return refuse(&r->stats.refused_full, out, KVR_E_REASSEMBLY_FULL);
 	if (i == NONE)
 		i = entry_new(r, &key, &share, bucket, hdr->msg_len);
 	hold(r, &r->entries[i], hdr, (struct reasm_slot){frame, data});
