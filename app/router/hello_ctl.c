@@ -10,6 +10,7 @@
 #include "kvr_frame.h"
 #include "kvr_message.h"
 #include "kvr_put.h"
+#include "pools.h"
 
 /* ---- HELLO ---- */
 
@@ -38,22 +39,13 @@ void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refus
 	out_reject(&rt->control, &b->path, h->kind, h->source, h->id, &r);
 }
 
-static struct pool *pool_by_name(struct router *rt, const struct kvr_str *name)
-{
-	for (uint32_t i = 0; i < rt->n_pools; i++)
-		if (strlen(rt->pool[i].name) == name->len &&
-		    memcmp(rt->pool[i].name, name->p, name->len) == 0)
-			return &rt->pool[i];
-	return NULL;
-}
-
 /* Whether the HELLO fits the pool. */
 static enum kvr_wire_code check_hello(struct router *rt, const struct kvr_wire_hello *h,
 				      const struct kvr_hints *hints, struct pool **pool)
 {
 	if (hints->n_pools != 1)
 		return KVR_E_HINT;
-	*pool = pool_by_name(rt, &hints->pool[0]);
+	*pool = pool_by_name(rt, hints->pool[0].p, hints->pool[0].len);
 	if (*pool == NULL)
 		return KVR_E_UNKNOWN_POOL;
 	if (h->block_size != (*pool)->block_size || h->dp_size == 0 ||
@@ -263,8 +255,7 @@ void control_goodbye(struct router *rt, struct ctl_frame *f, struct refusal *why
 static bool pool_wanted(const struct pool *p, const struct kvr_hints *hints)
 {
 	for (uint32_t i = 0; i < hints->n_pools; i++)
-		if (strlen(p->name) == hints->pool[i].len &&
-		    memcmp(p->name, hints->pool[i].p, hints->pool[i].len) == 0)
+		if (pool_named(p, hints->pool[i].p, hints->pool[i].len))
 			return true;
 	return hints->n_pools == 0;
 }

@@ -10,7 +10,7 @@
 
 #include "balance.h"
 #include "control_pvt.h"
-#include "decisions.h"
+#include "decision_tel.h"
 #include "kvr_ctl.h"
 #include "log.h"
 #include "router.h"
@@ -460,7 +460,7 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 	int rc = kvr_ctl_register(commands, rt);
 
 	if (rc == 0) {
-		rc = decisions_start(rt);
+		rc = decision_tel_start(rt);
 		if (rc == 0)
 			rc = sources_start(rt);
 		if (rc == 0)
@@ -468,7 +468,7 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 		if (rc < 0) {
 			tables_stop();
 			sources_stop();
-			decisions_stop();
+			decision_tel_stop();
 			kvr_ctl_unregister(commands);
 		}
 	}
@@ -482,6 +482,6 @@ void telemetry_stop(struct router *rt)
 	RTE_SET_USED(rt);
 	tables_stop();
 	sources_stop();
-	decisions_stop();
+	decision_tel_stop();
 	kvr_ctl_unregister(commands);
 }
