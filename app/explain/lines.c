@@ -69,7 +69,7 @@ static void routed_line(const struct ex_req *r, const char *result)
 		ex_out_u64("prefill_dp_rank", p->dp_rank);
 		ex_out_u64("prefill_overlap_blocks", p->overlap_blocks);
 	}
-	if (r->pool->conf.mode == KVR_MODE_KV) {
+	if (kvr_pool_mode(r->pool->conf.mode)->needs_cache) {
 		ex_out_u64("overlap_blocks", d->overlap_blocks);
 		ex_out_u64("required_blocks", d->required_blocks);
 		ex_out_u64("cached_tokens", d->cached_tokens);

@@ -5,6 +5,7 @@
  * views. It sleeps between rounds and never touches a packet of the data path.
  */
 #include "control_pvt.h"
+#include "kinds.h"
 #include "session.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <rte_cycles.h>
 
 #include "kvr_ctl.h"
+#include "kvr_frame.h"
 
 #define ROUND_NS     1000000 /* 1 ms */
 #define TICK_NS	     UINT64_C(10000000)
@@ -176,6 +178,22 @@ static void live_pass(struct router *rt)
 	kvr_live_pass(&ctl->live, rt->control.now_ns, read);
 }
 
+/* A frame that ingress has handed on. */
+static void serve(struct router *rt, struct ctl_buf *b)
+{
+	struct ctl_frame f = {
+		.hdr = (const void *)b->frame, .path = &b->path, .len = b->len, .buf = b};
+	struct refusal why = {.code = KVR_OK};
+
+	f.body = kvr_frame_body(f.hdr);
+	if (frame_kinds[f.hdr->kind].control != NULL)
+		frame_kinds[f.hdr->kind].control(rt, &f, &why);
+	if (why.code != KVR_OK)
+		hello_refuse(rt, b, &why);
+	if (f.buf != NULL)
+		rte_mempool_put(rt->ctl_bufs, b);
+}
+
 void control_round(struct router *rt)
 {
 	struct ctl_buf *b[FRAMES_ROUND];
@@ -186,7 +204,7 @@ void control_round(struct router *rt)
 	live_pass(rt);
 	n = rte_ring_sc_dequeue_burst(rt->control_ring, (void **)b, FRAMES_ROUND, NULL);
 	for (unsigned int i = 0; i < n; i++)
-		control_frame(rt, b[i]);
+		serve(rt, b[i]);
 	workers_flush(rt);
 	if (rt->control.now_ns - rt->last_tick_ns >= TICK_NS) {
 		rt->last_tick_ns = rt->control.now_ns;

@@ -4,8 +4,8 @@
 
 /**
  * @file
- * The control thread. Functions other than control_run() need router::control_lock when they are
- * called from a telemetry thread.
+ * The control thread. What it shares with telemetry threads is under the lock of lib/ctl: they hold
+ * it while they run a command, so functions other than control_run() need nothing more there.
  */
 
 #include <stdbool.h>

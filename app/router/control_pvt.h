@@ -170,9 +170,6 @@ void beats_tick(struct router *rt);
 
 /* ---- hello_ctl.c ---- */
 
-/** HELLO, GOODBYE, CONNECT; takes the frame. */
-void control_frame(struct router *rt, struct ctl_buf *b);
-
 /** Answers of a HELLO. */
 void hello_welcome(struct router *rt, const struct kvr_worker *w, const struct ctl_buf *b);
 void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refusal *why);

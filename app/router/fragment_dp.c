@@ -169,11 +169,11 @@ static void hand_over(struct lcore *lc, struct lcore *to, struct rte_mbuf *m,
 void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	const uint32_t held = kvr_reasm_stats(lc->reasm)->frames + in_transit(lc);
-	int rc = -KVR_E_REASSEMBLY_FULL;
+	const uint32_t held = (uint32_t)kvr_reasm_stats(lc->reasm)->frames + in_transit(lc);
+	enum kvr_reasm_result rc = KVR_REASM_REFUSED;
 	const struct kvr_peer peer = sender(from);
 	struct lcore *to = fragment_joiner(lc, from);
-	struct kvr_reasm_msg msg;
+	struct kvr_reasm_msg msg = {.why = KVR_E_REASSEMBLY_FULL};
 
 	if (unlikely(to != lc)) {
 		/* What no lcore would join is refused by whoever has it. */
@@ -204,11 +204,12 @@ void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 	case KVR_REASM_DONE:
 		again(lc, m, from);
 		break;
-	case -KVR_E_TOO_LARGE:
-		too_large(lc, m, from);
+	case KVR_REASM_REFUSED:
+		if (msg.why == KVR_E_TOO_LARGE)
+			too_large(lc, m, from);
+		else
+			source_refuse(lc, m, from, msg.why);
 		break;
-	default:
-		source_refuse(lc, m, from, (enum kvr_wire_code) - rc);
 	}
 }
 

@@ -6,18 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kinds.h"
 #include "kvr_frame.h"
 #include "kvr_message.h"
 #include "kvr_put.h"
-
-/* A frame for control; its body has been checked by kvr_body_check(). */
-struct ctl_frame {
-	const struct kvr_wire_hdr *hdr;
-	const uint8_t *body;
-	const struct kvr_path *path;
-	uint32_t len;	     /* of the frame */
-	struct ctl_buf *buf; /* NULL: somebody else answers, and has taken it */
-};
+#include "pools.h"
 
 /* ---- HELLO ---- */
 
@@ -46,22 +39,13 @@ void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refus
 	out_reject(&rt->control, &b->path, h->kind, h->source, h->id, &r);
 }
 
-static struct pool *pool_by_name(struct router *rt, const struct kvr_str *name)
-{
-	for (uint32_t i = 0; i < rt->n_pools; i++)
-		if (strlen(rt->pool[i].name) == name->len &&
-		    memcmp(rt->pool[i].name, name->p, name->len) == 0)
-			return &rt->pool[i];
-	return NULL;
-}
-
 /* Whether the HELLO fits the pool. */
 static enum kvr_wire_code check_hello(struct router *rt, const struct kvr_wire_hello *h,
 				      const struct kvr_hints *hints, struct pool **pool)
 {
 	if (hints->n_pools != 1)
 		return KVR_E_HINT;
-	*pool = pool_by_name(rt, &hints->pool[0]);
+	*pool = pool_by_name(rt, hints->pool[0].p, hints->pool[0].len);
 	if (*pool == NULL)
 		return KVR_E_UNKNOWN_POOL;
 	if (h->block_size != (*pool)->block_size || h->dp_size > KVR_WORKER_MAX_RANKS ||
@@ -238,14 +222,15 @@ static void hello(struct router *rt, struct ctl_frame *f, const struct kvr_wire_
 		hello_new(rt, f, p, h, hints, why);
 }
 
-static void on_hello(struct router *rt, struct ctl_frame *f, struct refusal *why)
+void control_hello(struct router *rt, struct ctl_frame *f, struct refusal *why)
 {
 	const struct kvr_wire_hello *h = (const void *)f->body;
 	struct kvr_hints hints;
-	const int rc = kvr_hints_parse(f->body + sizeof(*h), h->hints_len, KVR_HINTS_HELLO, &hints);
+	const enum kvr_wire_code rc =
+		kvr_hints_parse(f->body + sizeof(*h), h->hints_len, KVR_HINTS_HELLO, &hints);
 
 	if (rc != 0)
-		why->code = (enum kvr_wire_code)rc;
+		why->code = rc;
 	else
 		hello(rt, f, h, &hints, why);
 }
@@ -253,7 +238,7 @@ static void on_hello(struct router *rt, struct ctl_frame *f, struct refusal *why
 /* ---- GOODBYE, CONNECT ---- */
 
 /* Answered also when there is nothing to leave: the first copy's answer may have been lost. */
-static void on_goodbye(struct router *rt, struct ctl_frame *f, struct refusal *why)
+void control_goodbye(struct router *rt, struct ctl_frame *f, struct refusal *why)
 {
 	struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
 
@@ -273,8 +258,7 @@ static void on_goodbye(struct router *rt, struct ctl_frame *f, struct refusal *w
 static bool pool_wanted(const struct pool *p, const struct kvr_hints *hints)
 {
 	for (uint32_t i = 0; i < hints->n_pools; i++)
-		if (strlen(p->name) == hints->pool[i].len &&
-		    memcmp(p->name, hints->pool[i].p, hints->pool[i].len) == 0)
+		if (pool_named(p, hints->pool[i].p, hints->pool[i].len))
 			return true;
 	return hints->n_pools == 0;
 }
@@ -304,7 +288,7 @@ static size_t client_limit(struct router *rt, const struct kvr_wire_connect *c,
 	return room != 0 ? RTE_MIN(limit, room) : limit;
 }
 
-static void on_connect(struct router *rt, struct ctl_frame *f, struct refusal *why)
+void control_connect(struct router *rt, struct ctl_frame *f, struct refusal *why)
 {
 	const struct kvr_wire_connect *c = (const void *)f->body;
 	uint8_t buf[KVR_WIRE_MAX_FRAME];
@@ -321,14 +305,13 @@ static void on_connect(struct router *rt, struct ctl_frame *f, struct refusal *w
 	};
 	struct kvr_hints hints;
 	uint32_t n = 0;
-	int rc = kvr_hints_parse(f->body + sizeof(*c), c->hints_len, KVR_HINTS_CONNECT, &hints);
+	int len;
 
-	if (rc == 0 && rt->stopping)
-		rc = KVR_E_SHUTDOWN;
-	if (rc != 0) {
-		why->code = (enum kvr_wire_code)rc;
+	why->code = kvr_hints_parse(f->body + sizeof(*c), c->hints_len, KVR_HINTS_CONNECT, &hints);
+	if (why->code == KVR_OK && rt->stopping)
+		why->code = KVR_E_SHUTDOWN;
+	if (why->code != KVR_OK)
 		return;
-	}
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		if (!pool_wanted(&rt->pool[i], &hints))
 			continue;
@@ -342,34 +325,10 @@ static void on_connect(struct router *rt, struct ctl_frame *f, struct refusal *w
 	}
 	if (rt->rules[f->path->port].cookie)
 		limits.cookie = kvr_cookie(&rt->cookie_key, f->path, rt->control.now_ns);
-	rc = kvr_put_connected(buf, client_limit(rt, c, f->path, f->len), &ids, limits, pools,
-			       names, n);
-	if (rc < 0)
+	len = kvr_put_connected(buf, client_limit(rt, c, f->path, f->len), &ids, limits, pools,
+				names, n);
+	if (len < 0)
 		why->code = KVR_E_LENGTH; /* shorter than the least answer */
 	else
-		out_frame(&rt->control, f->path, buf, (size_t)rc);
-}
-
-void control_frame(struct router *rt, struct ctl_buf *b)
-{
-	struct ctl_frame f = {
-		.hdr = (const void *)b->frame, .path = &b->path, .len = b->len, .buf = b};
-	struct refusal why = {.code = KVR_OK};
-
-	f.body = kvr_frame_body(f.hdr);
-	switch (f.hdr->kind) {
-	case KVR_HELLO:
-		on_hello(rt, &f, &why);
-		break;
-	case KVR_GOODBYE:
-		on_goodbye(rt, &f, &why);
-		break;
-	case KVR_CONNECT:
-		on_connect(rt, &f, &why);
-		break;
-	}
-	if (why.code != KVR_OK)
-		hello_refuse(rt, b, &why);
-	if (f.buf != NULL)
-		rte_mempool_put(rt->ctl_bufs, b);
+		out_frame(&rt->control, f->path, buf, (size_t)len);
 }

@@ -3,124 +3,12 @@
  * Ingress: one burst from each queue, every frame checked and given to whoever handles its kind.
  * Each frame ends in exactly one of the counters of the equation in counters.h.
  */
-#include "session.h"
-#include "stages.h"
-
-#include <string.h>
-
+#include "kinds.h"
 #include "kvr_frame.h"
 #include "kvr_message.h"
 
 /* More frames than a device ring holds: what has piled up during a stall is not overload. */
 #define OVERLOAD_BURSTS 1024u
-
-static void to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
-{
-	struct ctl_buf *b;
-
-	if (!source_control(lc, from)) {
-		in_count(lc, IN_IGNORED);
-		in_count(lc, IN_LIMITED); /* it is repeated, ever more slowly */
-		rte_pktmbuf_free(m);
-		return;
-	}
-	/* A copy: no number of them takes anything from the buffers to receive into. */
-	if (m->data_len > lc->rt->ctl_frame ||
-	    rte_mempool_get(lc->rt->ctl_bufs, (void **)&b) != 0) {
-		source_refuse(lc, m, from, KVR_E_BUSY);
-		return;
-	}
-	b->path = *from;
-	b->len = m->data_len;
-	memcpy(b->frame, rte_pktmbuf_mtod(m, const void *), m->data_len);
-	if (unlikely(rte_ring_enqueue(lc->rt->control_ring, b) != 0)) {
-		rte_mempool_put(lc->rt->ctl_bufs, b);
-		source_refuse(lc, m, from, KVR_E_BUSY);
-		return;
-	}
-	in_count(lc, IN_CONTROL);
-	rte_pktmbuf_free(m);
-}
-
-/* The address of a worker's first frame is the worker's: what else comes in its name is measured
- * against it. */
-static void hello(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
-{
-	if (unlikely(!kvr_port_agent_allowed(lc->rt->port[from->port], from->ip)))
-		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
-	else
-		to_control(lc, m, from);
-}
-
-static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
-{
-	struct refusal why = {0};
-
-	why.code = job_add(lc, from, m, &why);
-	if (likely(why.code == KVR_OK))
-		in_count(lc, IN_ROUTES);
-	else
-		source_refuse_as(lc, m, from, &why);
-}
-
-/* ---- kinds ---- */
-
-/*
- * Overload: the device has been full for so long that requests of this source must be turned away,
- * before their cost is spent, or everything is lost in turn. A copy of a request that may be live
- * is left to its client's next repetition; anything else is refused, and may come again.
- */
-static void shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
-{
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	const struct kvr_wire_request *q = kvr_frame_body(h);
-
-	if (h->frag_off == 0 && (q->flags & KVR_REQ_F_RESEND) == 0) {
-		source_refuse(lc, m, from, KVR_E_BUSY);
-		return;
-	}
-	in_count(lc, IN_IGNORED);
-	in_count(lc, IN_RING_FULL);
-	rte_pktmbuf_free(m);
-}
-
-static void route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
-{
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-
-	const enum kvr_wire_code code = source_route(lc, m, from);
-
-	if (unlikely(code == KVR_E_BUSY))
-		shed(lc, m, from);
-	else if (unlikely(code != KVR_OK))
-		source_refuse(lc, m, from, code);
-	else if (likely(kvr_frame_whole(h)))
-		route_whole(lc, m, from);
-	else
-		fragment_in(lc, m, from);
-}
-
-static void (*const kinds[KVR_WIRE_KIND_MAX])(struct lcore *, struct rte_mbuf *,
-					      const struct kvr_path *) = {
-	[KVR_CONNECT] = to_control,
-	[KVR_ROUTE] = route,
-	[KVR_POTENTIAL_LOADS] = route,
-	[KVR_CANCEL] = note_from_client,
-	[KVR_PROBE] = note_from_client,
-	[KVR_DISPATCH_ACK] = note_from_agent,
-	[KVR_RESPONSE] = relay_response,
-	[KVR_RESPONSE_ACK] = relay_response_ack,
-	[KVR_PROGRESS] = note_from_agent,
-	[KVR_ABORT_ACK] = note_from_agent,
-	[KVR_MISSING] = note_from_agent,
-	[KVR_HELLO] = hello,
-	[KVR_HEARTBEAT] = ingress_heartbeat,
-	[KVR_GOODBYE] = to_control,
-	[KVR_KV_EVENTS] = event_ingress,
-	[KVR_SESSION_OPENED] = session_from_agent,
-	[KVR_SESSION_CLOSED] = session_from_agent,
-	[KVR_SESSION_RELEASE] = session_from_client,
-};
 
 /* @return KVR_OK, or what is wrong with the body: words, what was seen, what is allowed. */
 static enum kvr_wire_code check_body(const struct kvr_wire_hdr *h, struct refusal *why)
@@ -142,6 +30,7 @@ static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const int code = kvr_frame_check(h, m->data_len, KVR_ROLE_BIT_ROUTER);
 	struct refusal why = {.code = KVR_OK};
+	const struct frame_kind *k;
 
 	if (unlikely(code < 0)) {
 		in_count(lc, IN_IGNORED);
@@ -149,12 +38,12 @@ static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 		rte_pktmbuf_free(m);
 	} else if (unlikely(code > 0)) {
 		source_refuse(lc, m, from, (enum kvr_wire_code)code);
-	} else if (unlikely(kinds[h->kind] == NULL)) {
+	} else if (k = &frame_kinds[h->kind], unlikely(k->ingress == NULL)) {
 		source_refuse(lc, m, from, KVR_E_KIND); /* laid out, not served yet */
-	} else if (kinds[h->kind] != route && unlikely(check_body(h, &why) != KVR_OK)) {
+	} else if (!k->in_parts && unlikely(check_body(h, &why) != KVR_OK)) {
 		source_refuse_as(lc, m, from, &why);
 	} else {
-		kinds[h->kind](lc, m, from); /* requests are checked when all of it is here */
+		k->ingress(lc, m, from); /* requests are checked when all of it is here */
 	}
 }
 

@@ -77,13 +77,13 @@ static void put_line(const char *text, size_t len)
 		n = (size_t)snprintf(told, sizeof(told), "kvroute: log: %llu lines were dropped\n",
 				     (unsigned long long)(lg.counts.dropped - lg.reported));
 	if (LOG_BYTES - (lg.head - lg.tail) < n + len) {
-		lg.counts.dropped++;
+		kvr_cell_add(&lg.counts.dropped, 1);
 		return;
 	}
 	put(told, n);
 	put(text, len);
 	lg.reported = lg.counts.dropped;
-	lg.counts.lines++;
+	kvr_cell_add(&lg.counts.lines, 1);
 	pthread_cond_signal(&lg.more);
 }
 
@@ -111,7 +111,7 @@ static bool allowed(uint64_t key, uint64_t *left_out)
 		*b = (struct bucket){.key = key, .tokens = LOG_WORKER_BURST, .since = seconds()};
 	if (!take(b, LOG_WORKER_BURST, WORKER_RATE) || !take(&lg.all, LOG_ALL_BURST, ALL_RATE)) {
 		b->left_out++;
-		lg.counts.limited++;
+		kvr_cell_add(&lg.counts.limited, 1);
 		return false;
 	}
 	*left_out = b->left_out;
@@ -178,7 +178,7 @@ void log_worker(uint64_t id, const char *fmt, ...)
 void log_counts(struct log_counts *out)
 {
 	pthread_mutex_lock(&lg.lock);
-	*out = lg.counts;
+	kvr_stats_row_copy(&out->lines, &lg.counts.lines, LOG_COUNTERS);
 	pthread_mutex_unlock(&lg.lock);
 }
 

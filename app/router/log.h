@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "counters.h"
+
 #define LOG_BYTES 65536u
 #define LOG_LINE  512u /* longer ones are cut */
 
@@ -40,9 +42,7 @@ void log_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void log_worker(uint64_t id, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 struct log_counts {
-	uint64_t lines;	  /* taken */
-	uint64_t dropped; /* no room */
-	uint64_t limited; /* left out by the limit of their worker, or of all */
+	LOG_COUNTER_LIST(KVR_COUNTER_FIELD)
 };
 void log_counts(struct log_counts *out);
 

@@ -8,25 +8,22 @@
 
 #define CALLS_TURN 4u
 
+const char *const router_stage_names[STAGES] = {
+	[STAGE_INGRESS] = "ingress", [STAGE_SCORE] = "score",	[STAGE_EVENT] = "event",
+	[STAGE_SCHED] = "scheduler", [STAGE_EGRESS] = "egress",
+};
+
 static void stage_add(struct stage_work *w, uint64_t items, uint64_t cycles)
 {
-	/* Single writer; telemetry reads words that are whole, nothing is published. */
-	atomic_store_explicit(&w->items,
-			      atomic_load_explicit(&w->items, memory_order_relaxed) + items,
-			      memory_order_relaxed);
-	atomic_store_explicit(&w->bursts,
-			      atomic_load_explicit(&w->bursts, memory_order_relaxed) + 1,
-			      memory_order_relaxed);
-	atomic_store_explicit(&w->cycles,
-			      atomic_load_explicit(&w->cycles, memory_order_relaxed) + cycles,
-			      memory_order_relaxed);
+	kvr_cell_add(&w->items, items);
+	kvr_cell_add(&w->bursts, 1);
+	kvr_cell_add(&w->cycles, cycles);
 }
 
-/* Single writer, as above. */
-static void most(_Atomic uint64_t *word, uint64_t v)
+static void most(kvr_cell_t *gauge, uint64_t v)
 {
-	if (unlikely(v > atomic_load_explicit(word, memory_order_relaxed)))
-		atomic_store_explicit(word, v, memory_order_relaxed);
+	if (unlikely(v > kvr_cell_get(gauge)))
+		kvr_cell_set(gauge, v);
 }
 
 /* Time since the last lap, charged to `stage` when it did something. */
@@ -38,7 +35,7 @@ static uint64_t lap(struct lcore *lc, enum stage stage, uint32_t items, uint64_t
 		return since;
 	now = rte_rdtsc();
 	stage_add(&lc->work[stage], items, now - since);
-	most(&lc->work[stage].longest, now - since);
+	most(&lc->work[stage].max_cycles, now - since);
 	return now;
 }
 
@@ -76,11 +73,13 @@ void lcore_turn(struct lcore *lc)
 		t = lap(lc, STAGE_SCORE, n, t);
 	}
 	for (uint32_t i = 0; i < lc->n_event; i++) {
-		most(&lc->work[STAGE_EVENT].depth, rte_ring_count(lc->event_pool[i]->events));
+		most(&lc->work[STAGE_EVENT].max_ring_depth,
+		     rte_ring_count(lc->event_pool[i]->events));
 		t = lap(lc, STAGE_EVENT, event_poll(lc, lc->event_pool[i]), t);
 	}
 	for (uint32_t i = 0; i < lc->n_sched; i++) {
-		most(&lc->work[STAGE_SCHED].depth, rte_ring_count(lc->sched_pool[i]->notes));
+		most(&lc->work[STAGE_SCHED].max_ring_depth,
+		     rte_ring_count(lc->sched_pool[i]->notes));
 		t = lap(lc, STAGE_SCHED, sched_poll(lc, lc->sched_pool[i]), t);
 	}
 	if (lc->egress != NULL) {
@@ -89,7 +88,7 @@ void lcore_turn(struct lcore *lc)
 			n += kvr_port_flush(lc->queue[i]);
 		t = lap(lc, STAGE_EGRESS, n, t);
 	}
-	most(&lc->longest_turn, t - begin);
+	most(&lc->turns.max_turn_cycles, t - begin);
 	calls_poll(lc);
 	frames_poll(lc);
 	rte_rcu_qsbr_quiescent(lc->rt->qsbr, lc->qsbr_id);

@@ -279,12 +279,15 @@ enum stage { STAGE_INGRESS, STAGE_SCORE, STAGE_EVENT, STAGE_SCHED, STAGE_EGRESS,
 
 /** Work of one stage on one lcore. Lcore: rw, telemetry: ro (relaxed words). */
 struct stage_work {
-	_Atomic uint64_t items;
-	_Atomic uint64_t bursts;  /* polls that found work */
-	_Atomic uint64_t cycles;  /* of those */
-	_Atomic uint64_t depth;	  /* most ring entries seen by one poll */
-	_Atomic uint64_t longest; /* most cycles of one poll */
+	STAGE_COUNTER_LIST(KVR_COUNTER_FIELD)
 };
+
+/** Turns of one lcore; the same. */
+struct lcore_work {
+	LCORE_COUNTER_LIST(KVR_COUNTER_FIELD)
+};
+
+extern const char *const router_stage_names[STAGES];
 
 /** A function for a packet lcore to run, see call_start(). It does a little and returns false when
  * there is more, for the lcore's next turn. */
@@ -373,7 +376,7 @@ struct lcore {
 	struct job *job[JOBS_MAX]; /* scored together */
 	uint8_t *hints; /* KVR_WIRE_MAX_HINTS bytes to write them to; lcores that schedule a pair */
 	struct stage_work work[STAGES];
-	_Atomic uint64_t longest_turn; /* cycles, up to the last stage that found work; as `work` */
+	struct lcore_work turns;
 	unsigned int qsbr_id;
 	unsigned int lcore_id; /* EAL's */
 } __rte_cache_aligned;

@@ -10,12 +10,13 @@
 
 #include "balance.h"
 #include "control_pvt.h"
-#include "decisions.h"
+#include "decision_tel.h"
 #include "kvr_ctl.h"
 #include "log.h"
 #include "router.h"
 #include "session.h"
 #include "sources.h"
+#include "tables.h"
 
 #ifndef KVROUTE_VERSION
 #define KVROUTE_VERSION "unknown"
@@ -171,28 +172,16 @@ static int cmd_reactivate(void *arg, const char *params, struct rte_tel_data *d)
 static struct rte_tel_data *prefix_dict(const struct pool *p)
 {
 	struct rte_tel_data *d = rte_tel_data_alloc();
+	uint64_t v[KVR_PREFIX_COUNTERS];
 	struct kvr_prefix_stats s;
 
 	if (d == NULL)
 		return NULL;
 	kvr_prefix_stats_get(p->prefix, &s);
+	for (unsigned int i = 0; i < KVR_PREFIX_COUNTERS; i++)
+		v[i] = kvr_stats_get(&s.blocks, i);
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_u64(d, "blocks", s.blocks);
-	rte_tel_data_add_dict_u64(d, "entries", s.entries);
-	rte_tel_data_add_dict_u64(d, "runs", s.runs);
-	rte_tel_data_add_dict_u64(d, "predicted", s.predicted);
-	rte_tel_data_add_dict_u64(d, "clearing", s.clearing);
-	rte_tel_data_add_dict_u64(d, "stored", s.stored);
-	rte_tel_data_add_dict_u64(d, "removed", s.removed);
-	rte_tel_data_add_dict_u64(d, "duplicates", s.duplicates);
-	rte_tel_data_add_dict_u64(d, "orphans", s.orphans);
-	rte_tel_data_add_dict_u64(d, "unknown_removes", s.unknown_removes);
-	rte_tel_data_add_dict_u64(d, "dropped", s.dropped);
-	rte_tel_data_add_dict_u64(d, "evicted_predicted", s.evicted_predicted);
-	rte_tel_data_add_dict_u64(d, "evicted_runs", s.evicted_runs);
-	rte_tel_data_add_dict_u64(d, "evicted_entries", s.evicted_entries);
-	rte_tel_data_add_dict_u64(d, "used_bytes", s.used_bytes);
-	rte_tel_data_add_dict_u64(d, "memory_bytes", s.memory_bytes);
+	kvr_stats_tel(&kvr_prefix_stats_def, v, d);
 	return d;
 }
 
@@ -328,39 +317,33 @@ static int cmd_drops(void *arg, const char *params, struct rte_tel_data *d)
 
 static int cmd_log(void *arg, const char *params, struct rte_tel_data *d)
 {
+	uint64_t v[LOG_COUNTERS];
 	struct log_counts log;
 
 	RTE_SET_USED(arg);
 	RTE_SET_USED(params);
 	log_counts(&log);
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_u64(d, "lines", log.lines);
-	rte_tel_data_add_dict_u64(d, "dropped", log.dropped);
-	rte_tel_data_add_dict_u64(d, "limited", log.limited);
-	return 0;
+	for (unsigned int i = 0; i < LOG_COUNTERS; i++)
+		v[i] = kvr_stats_get(&log.lines, i);
+	return kvr_stats_tel(&router_log_stats, v, d);
 }
-
-static const char *const stage_names[STAGES] = {"ingress", "score", "event", "scheduler", "egress"};
 
 static struct rte_tel_data *stage_dict(const struct stage_work *w)
 {
-	const uint64_t items = atomic_load_explicit(&w->items, memory_order_relaxed);
-	const uint64_t bursts = atomic_load_explicit(&w->bursts, memory_order_relaxed);
-	const uint64_t cycles = atomic_load_explicit(&w->cycles, memory_order_relaxed);
 	struct rte_tel_data *d = rte_tel_data_alloc();
+	uint64_t v[WC_COUNTERS];
 
 	if (d == NULL)
 		return NULL;
+	for (unsigned int i = 0; i < WC_COUNTERS; i++)
+		v[i] = kvr_stats_get(&w->items, i);
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_u64(d, "items", items);
-	rte_tel_data_add_dict_u64(d, "bursts", bursts);
-	rte_tel_data_add_dict_u64(d, "cycles", cycles);
-	rte_tel_data_add_dict_u64(d, "cycles_per_item", items != 0 ? cycles / items : 0);
-	rte_tel_data_add_dict_u64(d, "cycles_per_burst", bursts != 0 ? cycles / bursts : 0);
-	rte_tel_data_add_dict_u64(d, "max_ring_depth",
-				  atomic_load_explicit(&w->depth, memory_order_relaxed));
-	rte_tel_data_add_dict_u64(d, "max_cycles",
-				  atomic_load_explicit(&w->longest, memory_order_relaxed));
+	kvr_stats_tel(&router_stage_stats, v, d);
+	rte_tel_data_add_dict_u64(d, "cycles_per_item",
+				  v[WC_ITEMS] != 0 ? v[WC_CYCLES] / v[WC_ITEMS] : 0);
+	rte_tel_data_add_dict_u64(d, "cycles_per_burst",
+				  v[WC_BURSTS] != 0 ? v[WC_CYCLES] / v[WC_BURSTS] : 0);
 	return d;
 }
 
@@ -372,10 +355,9 @@ static struct rte_tel_data *lcore_dict(const struct lcore *lc, uint32_t cpu)
 		return NULL;
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "cpu", cpu);
-	rte_tel_data_add_dict_u64(d, "max_turn_cycles",
-				  atomic_load_explicit(&lc->longest_turn, memory_order_relaxed));
+	rte_tel_data_add_dict_u64(d, "max_turn_cycles", kvr_cell_get(&lc->turns.max_turn_cycles));
 	for (int i = 0; i < STAGES; i++)
-		kvr_ctl_dict_part(d, stage_names[i], stage_dict(&lc->work[i]));
+		kvr_ctl_dict_part(d, router_stage_names[i], stage_dict(&lc->work[i]));
 	return d;
 }
 
@@ -478,11 +460,15 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 	int rc = kvr_ctl_register(commands, rt);
 
 	if (rc == 0) {
-		rc = decisions_start(rt);
+		rc = decision_tel_start(rt);
 		if (rc == 0)
 			rc = sources_start(rt);
+		if (rc == 0)
+			rc = tables_start(rt);
 		if (rc < 0) {
-			decisions_stop();
+			tables_stop();
+			sources_stop();
+			decision_tel_stop();
 			kvr_ctl_unregister(commands);
 		}
 	}
@@ -494,7 +480,8 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 void telemetry_stop(struct router *rt)
 {
 	RTE_SET_USED(rt);
+	tables_stop();
 	sources_stop();
-	decisions_stop();
+	decision_tel_stop();
 	kvr_ctl_unregister(commands);
 }

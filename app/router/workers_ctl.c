@@ -16,6 +16,7 @@
  */
 #include "control_pvt.h"
 #include "log.h"
+#include "pools.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -609,11 +610,8 @@ int control_drain(struct router *rt, uint64_t id, bool draining)
 
 int control_deactivate(struct router *rt, const char *name, bool off)
 {
-	struct pool_call c = {.flag = off};
+	struct pool_call c = {.pool = pool_by_name(rt, name, strlen(name)), .flag = off};
 
-	for (uint32_t i = 0; i < rt->n_pools; i++)
-		if (strcmp(rt->pool[i].name, name) == 0)
-			c.pool = &rt->pool[i];
 	if (c.pool == NULL)
 		return -ENOENT;
 	if (c.pool->decode == NULL)

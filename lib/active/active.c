@@ -75,6 +75,8 @@ struct kvr_active *kvr_active_create(const struct kvr_active_conf *conf)
 	a->max_ranks = (conf->max_ranks + 63) / 64 * 64;
 	a->max_prompt = conf->max_prompt;
 	a->runs.max = conf->max_runs;
+	a->runs.used = &a->stats.runs;
+	a->wides.used = &a->stats.wide;
 	a->wides.max = conf->max_wide;
 	a->seed = kvr_mix64(conf->seed + 1);
 	a->next = ROOT;
@@ -115,11 +117,13 @@ const uint32_t *kvr_active_blocks(const struct kvr_active *a)
 	return a->blocks;
 }
 
-void kvr_active_stats(const struct kvr_active *a, struct kvr_active_stats *st)
+static const struct kvr_counter counters[] = {KVR_ACTIVE_COUNTER_LIST(KVR_COUNTER_ROW)
+						      KVR_COUNTER_END};
+const struct kvr_stats_def kvr_active_stats_def = {"active", counters, NULL};
+
+void kvr_active_stats_get(const struct kvr_active *a, struct kvr_active_stats *st)
 {
-	*st = a->stats;
-	st->runs = a->runs.fresh - a->runs.n_free;
-	st->wide = a->wides.fresh - a->wides.n_free;
+	kvr_stats_row_copy(&st->runs, &a->stats.runs, KVR_ACTIVE_COUNTERS);
 }
 
 static const char *check_owner(const struct kvr_active *a, uint32_t run, uint32_t rank,

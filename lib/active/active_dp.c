@@ -169,7 +169,7 @@ static uint32_t split(struct kvr_active *a, uint32_t run, uint32_t m)
 	low->start = (uint16_t)(low->start + m);
 	low->len = (uint16_t)(low->len - m);
 	kvr_active__link(a, id, run_hash(a, run)[0], run);
-	a->stats.splits++;
+	kvr_cell_add(&a->stats.splits, 1);
 	return id;
 }
 
@@ -199,7 +199,7 @@ static void join(struct kvr_active *a, uint32_t up, uint32_t run)
 	kvr_active__own_none(a, up);
 	gone->len = 0;
 	pool_give(&a->runs, up);
-	a->stats.joins++;
+	kvr_cell_add(&a->stats.joins, 1);
 }
 
 /* Cuts that nobody needs any more would cost every later walk a step each. */
@@ -287,7 +287,7 @@ uint32_t kvr_active_book(struct kvr_active *a, const void *sh, uint32_t n, uint3
 					 .n_private = n - done,
 					 .private_weight = KVR_ACTIVE_ONE,
 					 .output_weight = KVR_ACTIVE_ONE};
-	a->stats.private_blocks += n - done;
+	kvr_cell_add(&a->stats.private_blocks, n - done);
 	a->sum[rank] += (uint64_t)(n - done) * KVR_ACTIVE_ONE;
 	a->n_path = 0;
 	a->next = ROOT;

@@ -43,11 +43,13 @@ struct child {
 	uint32_t run; /* id + 1; 0 = empty */
 };
 
+/* Numbers of one kind. Writer: the owner thread; `used`: ro for all, relaxed. */
 struct pool {
 	uint32_t *free;
 	uint32_t n_free;
 	uint32_t fresh; /* ids from here on were never used */
 	uint32_t max;
+	kvr_cell_t *used;
 };
 
 struct kvr_active {
@@ -145,12 +147,14 @@ static inline bool pool_take(struct pool *p, uint32_t *id)
 		*id = p->fresh++;
 	else
 		return false;
+	kvr_cell_add(p->used, 1);
 	return true;
 }
 
 static inline void pool_give(struct pool *p, uint32_t id)
 {
 	p->free[p->n_free++] = id;
+	kvr_cell_sub(p->used, 1);
 }
 
 static inline uint64_t *wide_set(const struct kvr_active *a, uint32_t wide)

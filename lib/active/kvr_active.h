@@ -36,9 +36,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KVR_ACTIVE_RUN	64u
-#define KVR_ACTIVE_ONE	(UINT32_C(1) << 31)
-#define KVR_ACTIVE_NONE UINT32_MAX
+#include "kvr_stats.h"
+
+#define KVR_ACTIVE_RUN 64u
+#define KVR_ACTIVE_ONE (UINT32_C(1) << 31)
 
 struct kvr_active;
 
@@ -126,15 +127,22 @@ void kvr_active_fade(struct kvr_active *a, struct kvr_active_booking *b, uint32_
 /** Active blocks per rank, rounded to nearest, halves up; rounded max_ranks entries. */
 const uint32_t *kvr_active_blocks(const struct kvr_active *a);
 
+/** What the load model counts. */
+#define KVR_ACTIVE_COUNTER_LIST(X)                                                                 \
+	X(KVR_ACTIVE_C_RUNS, runs, GAUGE, "runs", "runs of active prompts in use")                 \
+	X(KVR_ACTIVE_C_WIDE, wide, GAUGE, "records", "records for runs of many ranks in use")      \
+	X(KVR_ACTIVE_C_PRIVATE, private_blocks, COUNT, "blocks",                                   \
+	  "blocks booked privately for want of memory")                                            \
+	X(KVR_ACTIVE_C_SPLITS, splits, COUNT, "runs", "runs that were split")                      \
+	X(KVR_ACTIVE_C_JOINS, joins, COUNT, "runs", "splits healed")
+enum kvr_active_counter { KVR_ACTIVE_COUNTER_LIST(KVR_COUNTER_ENUM) KVR_ACTIVE_COUNTERS };
 struct kvr_active_stats {
-	uint32_t runs;		 /**< in use */
-	uint32_t wide;		 /**< in use */
-	uint64_t private_blocks; /**< ever booked privately for want of memory */
-	uint64_t splits;
-	uint64_t joins; /**< splits healed */
+	KVR_ACTIVE_COUNTER_LIST(KVR_COUNTER_FIELD)
 };
+extern const struct kvr_stats_def kvr_active_stats_def;
 
-void kvr_active_stats(const struct kvr_active *a, struct kvr_active_stats *st);
+/** Copy them into @p st. Any thread. */
+void kvr_active_stats_get(const struct kvr_active *a, struct kvr_active_stats *st);
 
 /** Check every invariant; for tests, slow. @return NULL, or what is wrong. */
 const char *kvr_active_check(const struct kvr_active *a);

@@ -5,7 +5,6 @@
 #include "kvr_hints.h"
 #include <assert.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include <rte_common.h>
@@ -198,12 +197,11 @@ static int init_link(struct kvr_agent *a, const struct kvr_udp *udp)
 				   .epoch = a->conf.epoch != 0 ? a->conf.epoch : epoch_from_clock(),
 				   .timers = a->n_req + a->conf.dp_size + 1,
 				   .assembly_bytes = a->conf.assembly_bytes,
+				   .seed = kvr_link_random(),
 				   .ops = &link_user,
 				   .user = a};
 	int rc;
 
-	if (getrandom(&lc.seed, sizeof(lc.seed), GRND_NONBLOCK) != sizeof(lc.seed))
-		lc.seed = (uint64_t)(uintptr_t)a; /* address space randomisation */
 	rc = kvr_link_init(&a->link, udp, &lc);
 	if (rc < 0)
 		return rc;
@@ -252,11 +250,7 @@ struct kvr_agent *kvr_agent_create(const struct kvr_agent_conf *conf)
 	struct kvr_udp udp;
 	int rc;
 
-	if (conf->router == NULL)
-		return kvr_null(EINVAL);
-	rc = kvr_udp_resolve(conf->router, conf->port != 0 ? conf->port : KVR_WIRE_PORT, &router);
-	if (rc == 0)
-		rc = kvr_udp_open(&udp, conf->bind);
+	rc = kvr_link_open(conf->router, conf->port, conf->bind, &router, &udp);
 	if (rc < 0)
 		return kvr_null(-rc);
 	return kvr_agent__create_on(conf, &router, &udp);

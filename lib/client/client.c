@@ -5,8 +5,6 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
-#include <time.h>
 
 #include <rte_common.h>
 
@@ -117,18 +115,6 @@ static int fill_defaults(struct kvr_client_conf *c)
 	return 0;
 }
 
-/* A word that differs between clients and between lives of one client. */
-static uint64_t random_word(void)
-{
-	struct timespec ts;
-	uint64_t v = 0;
-
-	if (getrandom(&v, sizeof(v), GRND_NONBLOCK) == sizeof(v) && v != 0)
-		return v;
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 static int init_requests(struct kvr_client *c)
 {
 	c->req = calloc(c->conf.max_requests, sizeof(*c->req));
@@ -148,7 +134,7 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 					 const struct kvr_udp *udp)
 {
 	struct kvr_link_conf lc = {.role = KVR_ROLE_BIT_CLIENT,
-				   .epoch = (uint32_t)random_word() | 1,
+				   .epoch = (uint32_t)kvr_link_random() | 1,
 				   .ops = &link_user};
 	struct kvr_client *c = calloc(1, sizeof(*c));
 	struct kvr_udp u = *udp;
@@ -160,7 +146,7 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 	}
 	c->conf = *conf;
 	c->router = *router;
-	c->source = conf->source != 0 ? conf->source : random_word();
+	c->source = conf->source != 0 ? conf->source : kvr_link_random();
 	c->link.udp = u; /* so that every way out closes it */
 	rc = fill_defaults(&c->conf);
 	if (rc == 0)
@@ -188,11 +174,7 @@ struct kvr_client *kvr_client_create(const struct kvr_client_conf *conf)
 	struct kvr_udp udp;
 	int rc;
 
-	if (conf->router == NULL)
-		return kvr_null(EINVAL);
-	rc = kvr_udp_resolve(conf->router, conf->port != 0 ? conf->port : KVR_WIRE_PORT, &router);
-	if (rc == 0)
-		rc = kvr_udp_open(&udp, conf->bind);
+	rc = kvr_link_open(conf->router, conf->port, conf->bind, &router, &udp);
 	if (rc < 0)
 		return kvr_null(-rc);
 	return kvr_client__create_on(conf, &router, &udp);

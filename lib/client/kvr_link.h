@@ -69,6 +69,17 @@ struct kvr_link {
 };
 
 /**
+ * The opening of both sides: find @p router (a name or an address; @p port 0: the protocol's) and
+ * open a socket, at @p bind when that is not NULL. The caller gives @p udp to kvr_link_init().
+ * @return 0; -EINVAL @p router is NULL, or what kvr_udp_resolve() and kvr_udp_open() say.
+ */
+int kvr_link_open(const char *router, uint16_t port, const char *bind, struct kvr_udp_addr *to,
+		  struct kvr_udp *udp);
+
+/** A word that differs between programs and between lives of one. Not 0. */
+uint64_t kvr_link_random(void);
+
+/**
  * Take over @p udp (closed by fini, also when init fails) and get ready.
  * @return 0 or -ENOMEM.
  */

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
 
 #include <rte_common.h>
 
@@ -44,6 +46,28 @@ static int init_assembly(struct kvr_link *l)
 
 	l->reasm = kvr_reasm_create(&rc);
 	return l->reasm != NULL ? 0 : -errno;
+}
+
+int kvr_link_open(const char *router, uint16_t port, const char *bind, struct kvr_udp_addr *to,
+		  struct kvr_udp *udp)
+{
+	int rc;
+
+	if (router == NULL)
+		return -EINVAL;
+	rc = kvr_udp_resolve(router, port != 0 ? port : KVR_WIRE_PORT, to);
+	return rc == 0 ? kvr_udp_open(udp, bind) : rc;
+}
+
+uint64_t kvr_link_random(void)
+{
+	struct timespec ts;
+	uint64_t v = 0;
+
+	if (getrandom(&v, sizeof(v), GRND_NONBLOCK) == sizeof(v) && v != 0)
+		return v;
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
 int kvr_link_init(struct kvr_link *l, const struct kvr_udp *udp, const struct kvr_link_conf *conf)
@@ -193,7 +217,7 @@ static void fragment_in(struct kvr_link *l, const struct kvr_udp_msg *m)
 	if (rc == KVR_REASM_COMPLETE) {
 		join(l, &m->addr, &h, &msg);
 	} else if (rc != KVR_REASM_HELD) {
-		l->stats.bad += rc < 0;
+		l->stats.bad += rc == KVR_REASM_REFUSED;
 		free(f);
 		if (rc == KVR_REASM_DONE && h.frag_off == 0 && l->conf.ops->again != NULL)
 			l->conf.ops->again(l->conf.user, &h);

@@ -20,18 +20,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** Activation of the prefill side. Zeroed = never had a worker. Owner: control. */
+/** Activation of the prefill side. Zeroed = never had a worker. Owner: the thread that schedules
+ * the pair. */
 struct kvr_disagg {
 	bool activated;	  /**< a prefill worker was seen once */
 	bool deactivated; /**< the last one is gone */
 	bool held;	  /**< switched off by an operator, workers or not */
-};
-
-enum kvr_disagg_path {
-	KVR_DISAGG_BOOTSTRAP, /**< the prefill worker gave an address: both legs at once */
-	KVR_DISAGG_SYNC,      /**< prefill first, its result goes into the decode request */
-	KVR_DISAGG_BYPASSED,  /**< served by the decode pool alone */
-	KVR_DISAGG_REFUSED,   /**< NotActivated */
 };
 
 /** The number of prefill workers changed. @return true when the side became (in)active. */

@@ -10,6 +10,14 @@
 
 _Static_assert(KVR_FLIGHT_MAX_SLOTS == 1u << 24, "slot numbers fill 24 bits of a handle");
 
+static const struct kvr_counter counters[] = {KVR_FLIGHT_COUNTER_LIST(KVR_COUNTER_ROW)
+						      KVR_COUNTER_END};
+static const struct kvr_equation equations[] = {
+	{KVR_TERMS(KVR_FLIGHT_C_TAKEN), KVR_TERMS(KVR_FLIGHT_C_GIVEN, KVR_FLIGHT_C_USED)},
+	{0},
+};
+const struct kvr_stats_def kvr_flight_stats_def = {"flight", counters, equations};
+
 /* Fingerprints: four for every slot, at least 2^16, so that a name outlives many slot reuses. */
 static uint32_t ended_bits(uint32_t n)
 {
@@ -76,6 +84,7 @@ struct kvr_flight_table *kvr_flight_create(const char *name, uint32_t n, uint32_
 		t->free[n - 1 - i] = i;
 	}
 	t->n_free = n;
+	kvr_cell_set(&t->st.all, n);
 	return t;
 }
 

@@ -61,7 +61,9 @@ static struct kvr_flight *slot_take(struct kvr_flight_table *t, uint64_t source,
 {
 	struct kvr_flight *r = &t->slots[t->free[t->n_free - 1]];
 
-	atomic_store_explicit(&t->n_used, t->n - --t->n_free, memory_order_relaxed);
+	t->n_free--;
+	kvr_cell_add(&t->st.taken, 1);
+	kvr_cell_add(&t->st.used, 1);
 	memset(&r->relay, 0, sizeof(r->relay));
 	memset(&r->state, 0, sizeof(*r) - offsetof(struct kvr_flight, state));
 	atomic_store_explicit(&r->mute, 0, memory_order_relaxed);
@@ -134,9 +136,7 @@ void kvr_flight_end(struct kvr_flight_table *t, struct kvr_flight *r, uint64_t n
 	r->state = KVR_RQ_ENDED;
 	r->end_ns = now_ns + KVR_FLIGHT_LINGER_NS;
 	TAILQ_INSERT_TAIL(&t->lingering, r, link);
-	atomic_store_explicit(&t->n_lingering,
-			      atomic_load_explicit(&t->n_lingering, memory_order_relaxed) + 1,
-			      memory_order_relaxed);
+	kvr_cell_add(&t->st.lingering, 1);
 }
 
 void kvr_flight_release(struct kvr_flight_table *t, struct kvr_flight *r)
@@ -146,10 +146,7 @@ void kvr_flight_release(struct kvr_flight_table *t, struct kvr_flight *r)
 
 	if (r->state == KVR_RQ_ENDED) {
 		TAILQ_REMOVE(&t->lingering, r, link);
-		atomic_store_explicit(&t->n_lingering,
-				      atomic_load_explicit(&t->n_lingering, memory_order_relaxed) -
-					      1,
-				      memory_order_relaxed);
+		kvr_cell_sub(&t->st.lingering, 1);
 		if (!r->unnamed)
 			remember(t, h, &r->end);
 	}
@@ -158,7 +155,8 @@ void kvr_flight_release(struct kvr_flight_table *t, struct kvr_flight *r)
 		rte_hash_del_key_with_hash(t->index, &k, (hash_sig_t)h);
 	r->state = KVR_RQ_FREE;
 	t->free[t->n_free++] = r->slot;
-	atomic_store_explicit(&t->n_used, t->n - t->n_free, memory_order_relaxed);
+	kvr_cell_add(&t->st.given, 1);
+	kvr_cell_sub(&t->st.used, 1);
 }
 
 struct kvr_flight *kvr_flight_lingered(struct kvr_flight_table *t, uint64_t now_ns)
@@ -236,14 +234,19 @@ void kvr_flight_prefetch(const struct kvr_flight_table *t, uint64_t handle)
 	}
 }
 
+void kvr_flight_stats_get(const struct kvr_flight_table *t, struct kvr_flight_stats *out)
+{
+	kvr_stats_row_copy(&out->taken, &t->st.taken, KVR_FLIGHT_COUNTERS);
+}
+
 uint32_t kvr_flight_count(const struct kvr_flight_table *t)
 {
-	return atomic_load_explicit(&t->n_used, memory_order_relaxed);
+	return (uint32_t)kvr_cell_get(&t->st.used);
 }
 
 uint32_t kvr_flight_lingering(const struct kvr_flight_table *t)
 {
-	return atomic_load_explicit(&t->n_lingering, memory_order_relaxed);
+	return (uint32_t)kvr_cell_get(&t->st.lingering);
 }
 
 uint32_t kvr_flight_size(const struct kvr_flight_table *t)

@@ -13,7 +13,7 @@ struct ended {
 	uint64_t how;  /* detail[0]:40 | retry:8 | code:16 */
 };
 
-/** Owner: the scheduler lcore; other threads read n_used and n_lingering only. */
+/** Owner: the scheduler lcore; other threads read `st` only. */
 struct kvr_flight_table {
 	uint32_t n;
 	uint32_t pool;
@@ -25,8 +25,7 @@ struct kvr_flight_table {
 	uint32_t ended_shift;		  /* 64 - log2 of the fingerprints */
 	struct ended *ended;		  /* recently ended requests */
 	struct kvr_flight_list lingering; /* by end_ns: all linger equally long */
-	_Atomic uint32_t n_used;
-	_Atomic uint32_t n_lingering;
+	struct kvr_flight_stats st;
 };
 
 #endif

@@ -40,6 +40,7 @@
 
 #include "kvr_life.h"
 #include "kvr_path.h"
+#include "kvr_stats.h"
 #include "kvr_wire.h"
 
 #define KVR_FLIGHT_MAX_SLOTS (1u << 24)
@@ -252,6 +253,23 @@ void kvr_flight_prefetch_relay(const struct kvr_flight_table *t, uint64_t handle
 
 /** The same for kvr_flight_by_handle() and what the scheduler does next. Scheduler lcore. */
 void kvr_flight_prefetch(const struct kvr_flight_table *t, uint64_t handle);
+
+/** What is counted of a table. */
+#define KVR_FLIGHT_COUNTER_LIST(X)                                                                 \
+	X(KVR_FLIGHT_C_TAKEN, taken, COUNT, "slots", "slots taken by requests and legs")           \
+	X(KVR_FLIGHT_C_GIVEN, given, COUNT, "slots", "slots given back")                           \
+	X(KVR_FLIGHT_C_USED, used, GAUGE, "slots", "slots in use now")                             \
+	X(KVR_FLIGHT_C_LINGERING, lingering, GAUGE, "slots",                                       \
+	  "of them slots of requests that have ended")                                             \
+	X(KVR_FLIGHT_C_SLOTS, all, GAUGE, "slots", "slots there are")
+enum kvr_flight_counter { KVR_FLIGHT_COUNTER_LIST(KVR_COUNTER_ENUM) KVR_FLIGHT_COUNTERS };
+struct kvr_flight_stats {
+	KVR_FLIGHT_COUNTER_LIST(KVR_COUNTER_FIELD)
+};
+extern const struct kvr_stats_def kvr_flight_stats_def;
+
+/** Copy them into @p out. Any thread; may be a moment old. */
+void kvr_flight_stats_get(const struct kvr_flight_table *t, struct kvr_flight_stats *out);
 
 /** Slots in use, and slots lingering among them. Any thread; may be a moment old. */
 uint32_t kvr_flight_count(const struct kvr_flight_table *t);

@@ -9,9 +9,7 @@
  * sends payloads along paths and flushes once per loop. ARP, neighbour discovery and echo are
  * answered inside the receive call.
  *
- * Counters (kvr_port_stats), true between bursts:
- *	rx_frames  = rx_udp + rx_arp + rx_nd + rx_echo + rx_other_* + rx_<each refusal>
- *	tx_offered = tx_sent + tx_dropped + tx_refused + tx_buffered
+ * Counters (kvr_port_stats): the equations between them, in port_conf.c, are true between bursts.
  *
  * Works with any ethdev; tried with net_memif (both roles), net_ring, net_null, net_tap,
  * net_af_packet, net_af_xdp. Offloads are used only when the driver offers them.
@@ -66,21 +64,49 @@ struct kvr_port_conf {
 };
 extern const struct kvr_opt kvr_port_opts[];
 
+/** Received frames by what became of them, in the order of enum kvr_pkt_verdict. */
+#define KVR_PORT_VERDICT_LIST(X)                                                                   \
+	X(KVR_PORT_RX_UDP, rx_udp, COUNT, "frames", "datagrams for the router")                    \
+	X(KVR_PORT_RX_ARP, rx_arp, COUNT, "frames", "ARP for our address")                         \
+	X(KVR_PORT_RX_ND, rx_nd, COUNT, "frames", "neighbour discovery for our address")           \
+	X(KVR_PORT_RX_ECHO, rx_echo, COUNT, "frames", "echo requests to our address")              \
+	X(KVR_PORT_RX_OTHER_MAC, rx_other_mac, COUNT, "frames", "to another MAC or group")         \
+	X(KVR_PORT_RX_OTHER_ADDR, rx_other_addr, COUNT, "frames", "to another IP address")         \
+	X(KVR_PORT_RX_OTHER_PORT, rx_other_port, COUNT, "frames", "to another UDP port")           \
+	X(KVR_PORT_RX_OTHER_PROTO, rx_other_proto, COUNT, "frames", "not UDP")                     \
+	X(KVR_PORT_RX_OTHER_VLAN, rx_other_vlan, COUNT, "frames", "of another VLAN")               \
+	X(KVR_PORT_RX_TRUNCATED, rx_truncated, COUNT, "frames", "shorter than their headers say")  \
+	X(KVR_PORT_RX_BAD_IP, rx_bad_ip, COUNT, "frames", "bad IP version or lengths")             \
+	X(KVR_PORT_RX_BAD_IP_SUM, rx_bad_ip_sum, COUNT, "frames", "bad IPv4 header checksum")      \
+	X(KVR_PORT_RX_FRAGMENT, rx_fragment, COUNT, "frames", "IP fragments")                      \
+	X(KVR_PORT_RX_IP6_EXT, rx_ip6_ext, COUNT, "frames", "IPv6 extension headers")              \
+	X(KVR_PORT_RX_BAD_UDP, rx_bad_udp, COUNT, "frames", "bad UDP length")                      \
+	X(KVR_PORT_RX_BAD_UDP_SUM, rx_bad_udp_sum, COUNT, "frames", "bad UDP or ICMP checksum")    \
+	X(KVR_PORT_RX_BAD_SOURCE, rx_bad_source, COUNT, "frames",                                  \
+	  "source that cannot be answered")                                                        \
+	X(KVR_PORT_RX_DENIED, rx_denied, COUNT, "frames", "source not in the allow-list")          \
+	X(KVR_PORT_RX_SEGMENTS, rx_segments, COUNT, "frames",                                      \
+	  "in several buffers that could not be joined")
+
+#define KVR_PORT_COUNTER_LIST(X)                                                                   \
+	X(KVR_PORT_RX_FRAMES, rx_frames, COUNT, "frames", "frames received")                       \
+	X(KVR_PORT_RX_BYTES, rx_bytes, COUNT, "bytes", "bytes received, without CRC")              \
+	KVR_PORT_VERDICT_LIST(X)                                                                   \
+	X(KVR_PORT_TX_OFFERED, tx_offered, COUNT, "frames", "frames asked to send")                \
+	X(KVR_PORT_TX_SENT, tx_sent, COUNT, "frames", "frames the device took")                    \
+	X(KVR_PORT_TX_BYTES, tx_bytes, COUNT, "bytes", "bytes of the sent, without CRC")           \
+	X(KVR_PORT_TX_DROPPED, tx_dropped, COUNT, "frames", "device stayed full")                  \
+	X(KVR_PORT_TX_REFUSED, tx_refused, COUNT, "frames", "could not be sent as asked")          \
+	X(KVR_PORT_TX_BUFFERED, tx_buffered, GAUGE, "frames", "waiting for the end of the loop")   \
+	X(KVR_PORT_TX_RETRIES, tx_retries, COUNT, "bursts", "bursts repeated, device full")        \
+	X(KVR_PORT_ANSWERED, answered, COUNT, "frames", "ARP, ND and echo answers")
+
 /** Index of each counter; verdict v of a received frame counts at KVR_PORT_RX_VERDICT + v. */
 enum kvr_port_counter {
-	KVR_PORT_RX_FRAMES,
-	KVR_PORT_RX_BYTES,
-	KVR_PORT_RX_VERDICT,
-	KVR_PORT_TX_OFFERED = KVR_PORT_RX_VERDICT + KVR_PKT_VERDICTS, /* frames asked to send */
-	KVR_PORT_TX_SENT,
-	KVR_PORT_TX_BYTES,
-	KVR_PORT_TX_DROPPED,  /* the device stayed full */
-	KVR_PORT_TX_REFUSED,  /* kvr_path_write() refused, or the driver's own check */
-	KVR_PORT_TX_BUFFERED, /* gauge: waiting for kvr_port_flush() */
-	KVR_PORT_TX_RETRIES,  /* bursts repeated because the device was full */
-	KVR_PORT_ANSWERED,    /* ARP, ND and echo answers (part of tx_offered) */
-	KVR_PORT_COUNTERS
+	KVR_PORT_COUNTER_LIST(KVR_COUNTER_ENUM) KVR_PORT_COUNTERS,
+	KVR_PORT_RX_VERDICT = KVR_PORT_RX_UDP
 };
+_Static_assert(KVR_PORT_TX_OFFERED - KVR_PORT_RX_VERDICT == KVR_PKT_VERDICTS, "one each");
 extern const struct kvr_stats_def kvr_port_stats_def;
 
 struct kvr_port;

@@ -111,53 +111,14 @@ const struct kvr_opt kvr_port_opts[] = {
 	{0},
 };
 
-#define RX(v, n, h) [KVR_PORT_RX_VERDICT + KVR_PKT_##v] = {"rx_" n, "frames", h}
-static const struct kvr_counter counters[] = {
-	[KVR_PORT_RX_FRAMES] = {"rx_frames", "frames", "frames received"},
-	[KVR_PORT_RX_BYTES] = {"rx_bytes", "bytes", "bytes received, without CRC"},
-	RX(UDP, "udp", "datagrams for the router"),
-	RX(ARP, "arp", "ARP for our address"),
-	RX(ND, "nd", "neighbour discovery for our address"),
-	RX(ECHO, "echo", "echo requests to our address"),
-	RX(OTHER_MAC, "other_mac", "to another MAC or group"),
-	RX(OTHER_ADDR, "other_addr", "to another IP address"),
-	RX(OTHER_PORT, "other_port", "to another UDP port"),
-	RX(OTHER_PROTO, "other_proto", "not UDP"),
-	RX(OTHER_VLAN, "other_vlan", "of another VLAN"),
-	RX(TRUNCATED, "truncated", "shorter than their headers say"),
-	RX(BAD_IP, "bad_ip", "bad IP version or lengths"),
-	RX(BAD_IP_SUM, "bad_ip_sum", "bad IPv4 header checksum"),
-	RX(FRAGMENT, "fragment", "IP fragments"),
-	RX(IP6_EXT, "ip6_ext", "IPv6 extension headers"),
-	RX(BAD_UDP, "bad_udp", "bad UDP length"),
-	RX(BAD_UDP_SUM, "bad_udp_sum", "bad UDP or ICMP checksum"),
-	RX(BAD_SOURCE, "bad_source", "source that cannot be answered"),
-	RX(DENIED, "denied", "source not in the allow-list"),
-	RX(SEGMENTS, "segments", "in several buffers that could not be joined"),
-	[KVR_PORT_TX_OFFERED] = {"tx_offered", "frames", "frames asked to send"},
-	[KVR_PORT_TX_SENT] = {"tx_sent", "frames", "frames the device took"},
-	[KVR_PORT_TX_BYTES] = {"tx_bytes", "bytes", "bytes of the sent, without CRC"},
-	[KVR_PORT_TX_DROPPED] = {"tx_dropped", "frames", "device stayed full"},
-	[KVR_PORT_TX_REFUSED] = {"tx_refused", "frames", "could not be sent as asked"},
-	[KVR_PORT_TX_BUFFERED] = {"tx_buffered", "frames", "waiting for the end of the loop",
-				  KVR_COUNTER_F_GAUGE},
-	[KVR_PORT_TX_RETRIES] = {"tx_retries", "bursts", "bursts repeated, device full"},
-	[KVR_PORT_ANSWERED] = {"answered", "frames", "ARP, ND and echo answers"},
-	[KVR_PORT_COUNTERS] = {0},
-};
+static const struct kvr_counter counters[] = {KVR_PORT_COUNTER_LIST(KVR_COUNTER_ROW)
+						      KVR_COUNTER_END};
 
-#define V(v) KVR_PORT_RX_VERDICT + KVR_PKT_##v
 static const struct kvr_equation equations[] = {
-	{"rx_frames = rx_udp + rx_arp + rx_nd + rx_echo + rx_other_* + refusals",
-	 KVR_TERMS(KVR_PORT_RX_FRAMES),
-	 KVR_TERMS(V(UDP), V(ARP), V(ND), V(ECHO), V(OTHER_MAC), V(OTHER_ADDR), V(OTHER_PORT),
-		   V(OTHER_PROTO), V(OTHER_VLAN), V(TRUNCATED), V(BAD_IP), V(BAD_IP_SUM),
-		   V(FRAGMENT), V(IP6_EXT), V(BAD_UDP), V(BAD_UDP_SUM), V(BAD_SOURCE), V(DENIED),
-		   V(SEGMENTS))},
-	{"tx_offered = tx_sent + tx_dropped + tx_refused + tx_buffered",
-	 KVR_TERMS(KVR_PORT_TX_OFFERED),
-	 KVR_TERMS(KVR_PORT_TX_SENT, KVR_PORT_TX_DROPPED, KVR_PORT_TX_REFUSED,
-		   KVR_PORT_TX_BUFFERED)},
+	{KVR_TERMS(KVR_PORT_RX_FRAMES),
+	 (const uint16_t[]){KVR_PORT_VERDICT_LIST(KVR_COUNTER_ENUM) KVR_TERMS_END}},
+	{KVR_TERMS(KVR_PORT_TX_OFFERED), KVR_TERMS(KVR_PORT_TX_SENT, KVR_PORT_TX_DROPPED,
+						   KVR_PORT_TX_REFUSED, KVR_PORT_TX_BUFFERED)},
 	{0},
 };
 

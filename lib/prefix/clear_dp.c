@@ -26,11 +26,13 @@ static void hide(struct kvr_prefix *t, uint16_t rank)
 	pfx_note_loss(t, rank);
 	atomic_thread_fence(memory_order_release); /* before later relaxed stores of owners */
 	for (uint32_t p = 0; p < KVR_PREFIX_TIERS; p++) {
-		pfx_add(&t->st.cleared, t->rank_blocks[rank][p]);
-		pfx_sub(&t->st.entries, t->rank_blocks[rank][p]);
+		const uint64_t n = kvr_cell_get(&t->rank_blocks[rank][p]);
+
+		pfx_add(&t->st.cleared, n);
+		pfx_sub(&t->st.entries, n);
 	}
 	for (uint32_t p = 0; p < PFX_PLANES; p++)
-		pfx_sub(&t->rank_blocks[rank][p], t->rank_blocks[rank][p]);
+		kvr_cell_set(&t->rank_blocks[rank][p], 0);
 	t->rank[rank].hidden = true;
 	pfx_add(&t->st.clearing, 1);
 }
@@ -75,7 +77,7 @@ static void dequeue(struct kvr_prefix *t)
 
 /* Take everything that the rank has of one run; gives the units. `counter` as for pfx_uncount(). */
 uint32_t kvr_prefix__clear_run(struct kvr_prefix *t, uint32_t meta, uint16_t rank,
-			       uint64_t *counter)
+			       kvr_cell_t *counter)
 {
 	struct pfx_hdr *h = pfx_hdr_of(t, meta);
 	uint64_t before = t->st.blocks;

@@ -8,46 +8,14 @@
  * header); in a burst of events each link is fetched a few events ahead.
  */
 
-#include "prefix_pvt.h"
+#include "find_pvt.h"
 
 #define AHEAD	    4u /* events between two links of the chain */
 #define EVENT_UNITS 8u /* of work, beside the blocks */
 
-struct pfx_loc kvr_prefix__event_find(const struct kvr_prefix *t, uint64_t sh)
-{
-	uint32_t at, slot = pfx_index_find(t, pfx_tag(pfx_mix(t, sh)), sh, &at);
-
-	return slot ? pfx_loc_of(t, slot) : (struct pfx_loc){PFX_NONE, 0};
-}
-
 static const void *skip(const void *sh, uint32_t n)
 {
 	return (const char *)sh + (size_t)n * 8;
-}
-
-/* How many of the n SHs stand in the run one behind the other from `at` on. */
-uint32_t kvr_prefix__event_same(const struct kvr_prefix *t, struct pfx_loc at, const void *sh,
-				uint32_t n)
-{
-	struct pfx_hdr *h = pfx_hdr_of(t, at.meta);
-	uint32_t len = pfx_len(h), i = 0;
-
-	n = RTE_MIN(n, len - at.off);
-	while (i < n) {
-		uint32_t place = (h->start + at.off + i) % PFX_CHUNK;
-		uint32_t k = RTE_MIN(PFX_CHUNK - place, n - i);
-		const uint64_t *p = pfx_sh(t, h, at.off + i);
-
-		if (memcmp(p, skip(sh, i), k * 8) != 0) {
-			while (*p == pfx_ld64(sh, i)) {
-				p++;
-				i++;
-			}
-			return i;
-		}
-		i += k;
-	}
-	return n;
 }
 
 static bool is_at(const struct kvr_prefix *t, struct pfx_loc at, uint64_t sh)
@@ -62,8 +30,8 @@ static struct pfx_loc before(const struct kvr_prefix *t, const struct kvr_prefix
 			     uint32_t i)
 {
 	if (i > 0)
-		return kvr_prefix__event_find(t, pfx_ld64(e->sh, i - 1));
-	return e->has_parent ? kvr_prefix__event_find(t, e->parent) : (struct pfx_loc){PFX_NONE, 0};
+		return pfx_find(t, pfx_ld64(e->sh, i - 1));
+	return e->has_parent ? pfx_find(t, e->parent) : (struct pfx_loc){PFX_NONE, 0};
 }
 
 /* Stretch of new blocks behind `at` (or at a root, or behind an unknown parent). */
@@ -112,10 +80,10 @@ static uint32_t store_some(struct kvr_prefix *t, const struct kvr_prefix_event *
 	uint32_t n;
 
 	if (at->meta == PFX_NONE || !is_at(t, loc, first))
-		loc = kvr_prefix__event_find(t, first);
+		loc = pfx_find(t, first);
 	if (loc.meta == PFX_NONE)
 		return store_new(t, e, i, at);
-	n = kvr_prefix__event_same(t, loc, skip(e->sh, i), e->n - i);
+	n = pfx_same(t, loc, skip(e->sh, i), e->n - i);
 	*at = kvr_prefix__run_own(t, loc, n, e->rank, e->tier);
 	return at->meta != PFX_NONE ? n : 0;
 }
@@ -154,7 +122,7 @@ static uint32_t stretch(const struct kvr_prefix *t, struct pfx_loc at, const voi
 	while (k < n && k <= at.off && *pfx_sh(t, h, at.off - k) == pfx_ld64(sh, k))
 		k++;
 	*down = k > 1;
-	return *down ? k : kvr_prefix__event_same(t, at, sh, n);
+	return *down ? k : pfx_same(t, at, sh, n);
 }
 
 /* Remove blocks lo..lo+n-1 as far as the rank has them. Gives the place of block lo - 1. */
@@ -184,7 +152,7 @@ static void remove_blocks(struct kvr_prefix *t, const struct kvr_prefix_event *e
 		    pfx_pool_free(&t->metas) < 4)
 			kvr_prefix__pool_reclaim(t);
 		if (at.meta == PFX_NONE || !is_at(t, at, sh))
-			at = kvr_prefix__event_find(t, sh);
+			at = pfx_find(t, sh);
 		if (at.meta == PFX_NONE) {
 			pfx_add(&t->st.unknown_removes, 1);
 			below.meta = PFX_NONE;

@@ -109,12 +109,12 @@ static void recharge(struct kvr_prefix *t, uint32_t meta)
 	if (to == UINT16_MAX || to == m->charge)
 		return;
 	if (m->nchild == 0)
-		kvr_prefix__evict_unlink(t, meta);
+		kvr_prefix__list_del(t, meta);
 	kvr_prefix__discharge(t, m->charge, 1, pfx_len(h));
 	m->charge = to;
 	kvr_prefix__charge(t, to, 1, pfx_len(h));
 	if (m->nchild == 0)
-		kvr_prefix__evict_link(t, meta, m->age);
+		kvr_prefix__list_add(t, meta, m->age);
 }
 
 /* `rank` has lost blocks of the run: was it the last? */

@@ -34,6 +34,8 @@
 #include <rte_common.h>
 #include <rte_rcu_qsbr.h>
 
+#include "kvr_stats.h"
+
 #define KVR_PREFIX_MAX_RANKS  1024  /**< Largest max_ranks. */
 #define KVR_PREFIX_MAX_QUERY  65536 /**< Blocks of a query that are looked at. */
 #define KVR_PREFIX_LANE_RANKS 16    /**< Counts are written in groups of so many ranks. */
@@ -141,28 +143,41 @@ struct kvr_prefix_event {
 };
 
 /** Counters and gauges. Writer: rw (relaxed), any thread: ro through kvr_prefix_stats_get(). */
+#define KVR_PREFIX_COUNTER_LIST(X)                                                                 \
+	X(KVR_PREFIX_C_BLOCKS, blocks, GAUGE, "blocks", "distinct hashes now")                     \
+	X(KVR_PREFIX_C_RUNS, runs, GAUGE, "runs", "runs now")                                      \
+	X(KVR_PREFIX_C_ENTRIES, entries, GAUGE, "entries", "(rank, tier, block) reported now")     \
+	X(KVR_PREFIX_C_PREDICTED, predicted, GAUGE, "entries",                                     \
+	  "predicted (rank, run) entries now")                                                     \
+	X(KVR_PREFIX_C_STORED, stored, COUNT, "entries", "entries added, without duplicates")      \
+	X(KVR_PREFIX_C_REMOVED, removed, COUNT, "entries", "entries that remove events took")      \
+	X(KVR_PREFIX_C_CLEARED, cleared, COUNT, "entries", "entries that clears took")             \
+	X(KVR_PREFIX_C_DUPLICATES, duplicates, COUNT, "blocks",                                    \
+	  "blocks stored that the (rank, tier) had already")                                       \
+	X(KVR_PREFIX_C_ORPHANS, orphans, COUNT, "blocks",                                          \
+	  "blocks stored behind a parent nobody holds")                                            \
+	X(KVR_PREFIX_C_UNKNOWN_REMOVES, unknown_removes, COUNT, "blocks",                          \
+	  "blocks removed that the (rank, tier) did not have")                                     \
+	X(KVR_PREFIX_C_DROPPED, dropped, COUNT, "blocks",                                          \
+	  "blocks not stored for want of memory even after eviction")                              \
+	X(KVR_PREFIX_C_EXPIRED, expired, COUNT, "entries",                                         \
+	  "predicted entries whose time was over")                                                 \
+	X(KVR_PREFIX_C_EVICTED_PREDICTED, evicted_predicted, COUNT, "entries",                     \
+	  "predicted entries dropped at a bound")                                                  \
+	X(KVR_PREFIX_C_EVICTED_RUNS, evicted_runs, COUNT, "runs",                                  \
+	  "runs that a rank gave up at a bound, its least recently matched first")                 \
+	X(KVR_PREFIX_C_EVICTED_ENTRIES, evicted_entries, COUNT, "entries",                         \
+	  "reported entries that went with them")                                                  \
+	X(KVR_PREFIX_C_CLEARING, clearing, GAUGE, "ranks", "ranks being cleared now")              \
+	X(KVR_PREFIX_C_RETIRED, retired, GAUGE, "objects", "objects waiting for the readers now")  \
+	X(KVR_PREFIX_C_USED_BYTES, used_bytes, GAUGE, "bytes",                                     \
+	  "pool memory in use now: 0 when everything was removed")                                 \
+	X(KVR_PREFIX_C_MEMORY_BYTES, memory_bytes, GAUGE, "bytes", "memory reserved by create")
+enum kvr_prefix_counter { KVR_PREFIX_COUNTER_LIST(KVR_COUNTER_ENUM) KVR_PREFIX_COUNTERS };
 struct kvr_prefix_stats {
-	uint64_t blocks;	  /**< Distinct SHs now. */
-	uint64_t runs;		  /**< Runs now. */
-	uint64_t entries;	  /**< (rank, tier, block) reported now. */
-	uint64_t predicted;	  /**< Predicted (rank, run) entries now. */
-	uint64_t stored;	  /**< Entries added ever, without duplicates. */
-	uint64_t removed;	  /**< Entries that remove events took. */
-	uint64_t cleared;	  /**< Entries that clears took. */
-	uint64_t duplicates;	  /**< Blocks stored that the (rank, tier) had already. */
-	uint64_t orphans;	  /**< Blocks stored behind a parent nobody holds. */
-	uint64_t unknown_removes; /**< Blocks removed that the (rank, tier) did not have. */
-	uint64_t dropped;	  /**< Blocks not stored for want of memory even after eviction. */
-	uint64_t expired;	  /**< Predicted entries whose time was over. */
-	uint64_t evicted_predicted; /**< Predicted entries dropped at a bound. */
-	uint64_t evicted_runs; /**< Runs that a rank gave up at a bound, its least recently matched
-				  first. */
-	uint64_t evicted_entries; /**< Reported entries that went with them. */
-	uint64_t clearing;	  /**< Ranks being cleared now. */
-	uint64_t retired;	  /**< Objects waiting for the readers now. */
-	uint64_t used_bytes;	  /**< Pool memory in use now: 0 when everything was removed. */
-	uint64_t memory_bytes;	  /**< Memory reserved by create. */
+	KVR_PREFIX_COUNTER_LIST(KVR_COUNTER_FIELD)
 };
+extern const struct kvr_stats_def kvr_prefix_stats_def;
 
 struct kvr_prefix;
 

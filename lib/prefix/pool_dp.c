@@ -16,17 +16,21 @@ uint32_t kvr_prefix__pool_take(struct pfx_pool *p)
 
 	if (i != PFX_NONE) {
 		p->free = p->next[i];
-		p->nfree--;
+		pfx_st32(&p->nfree, pfx_ld32(&p->nfree) - 1);
 		return i;
 	}
-	return p->fresh <= p->n ? p->fresh++ : PFX_NONE;
+	i = pfx_ld32(&p->fresh);
+	if (i > p->n)
+		return PFX_NONE;
+	pfx_st32(&p->fresh, i + 1);
+	return i;
 }
 
 void kvr_prefix__pool_give(struct pfx_pool *p, uint32_t i)
 {
 	p->next[i] = p->free;
 	p->free = i;
-	p->nfree++;
+	pfx_st32(&p->nfree, pfx_ld32(&p->nfree) + 1);
 }
 
 void kvr_prefix__pool_retire(struct kvr_prefix *t, struct pfx_pool *p, uint32_t i)
@@ -67,7 +71,7 @@ static void splice(struct kvr_prefix *t, struct pfx_pool *p)
 #endif
 	p->next[p->wait_tail] = p->free;
 	p->free = p->wait;
-	p->nfree += p->nwait;
+	pfx_st32(&p->nfree, pfx_ld32(&p->nfree) + p->nwait);
 	p->nretired -= p->nwait;
 	p->wait = PFX_NONE;
 	p->nwait = 0;

@@ -147,7 +147,7 @@ static void size_index(struct pfx_index *x, uint32_t n)
 static void size_pool(struct pfx_pool *p, uint64_t n)
 {
 	p->n = (uint32_t)n;
-	p->fresh = 1;
+	pfx_st32(&p->fresh, 1);
 }
 
 /*
@@ -285,19 +285,19 @@ uint64_t kvr_prefix_work(const struct kvr_prefix *t)
 /* The pools are the writer's; a reader of these gauges may see them some events old. */
 static uint64_t used(const struct pfx_pool *p, uint64_t bytes)
 {
-	uint32_t nfree = __atomic_load_n(&p->nfree, __ATOMIC_RELAXED);
-	uint32_t fresh = __atomic_load_n(&p->fresh, __ATOMIC_RELAXED);
+	uint32_t nfree = pfx_ld32(&p->nfree);
+	uint32_t fresh = pfx_ld32(&p->fresh);
 
 	return (fresh - 1 - nfree) * (bytes + 4);
 }
 
+static const struct kvr_counter counters[] = {KVR_PREFIX_COUNTER_LIST(KVR_COUNTER_ROW)
+						      KVR_COUNTER_END};
+const struct kvr_stats_def kvr_prefix_stats_def = {"prefix", counters, NULL};
+
 void kvr_prefix_stats_get(const struct kvr_prefix *t, struct kvr_prefix_stats *out)
 {
-	const uint64_t *from = (const uint64_t *)&t->st;
-	uint64_t *to = (uint64_t *)out;
-
-	for (size_t i = 0; i < sizeof(*out) / sizeof(*to); i++)
-		to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+	kvr_stats_row_copy(&out->blocks, &t->st.blocks, KVR_PREFIX_COUNTERS);
 	out->retired = retired(t);
 	out->used_bytes = used(&t->hdrs, sizeof(*t->hdr) + sizeof(*t->birth) + sizeof(*t->key)) +
 			  used(&t->metas, sizeof(*t->meta)) +
@@ -314,7 +314,7 @@ uint64_t kvr_prefix_rank_blocks(const struct kvr_prefix *t, uint16_t rank,
 {
 	if (rank >= t->max_ranks || tier >= KVR_PREFIX_TIERS)
 		return 0;
-	return __atomic_load_n(&t->rank_blocks[rank][tier], __ATOMIC_RELAXED);
+	return kvr_cell_get(&t->rank_blocks[rank][tier]);
 }
 
 const char *kvr_prefix_isa_name(const struct kvr_prefix *t)

@@ -168,13 +168,14 @@ struct pfx_pred {
 	uint64_t until_ms;
 };
 
-/* Objects of one kind: in use, free, or retired in one of two batches, linked through next[]. */
+/* Objects of one kind: in use, free, or retired in one of two batches, linked through next[].
+ * Writer only; any thread may read fresh and nfree (relaxed, they publish nothing). */
 struct pfx_pool {
 	uint32_t *next;
-	uint32_t n;	/* objects 1..n */
-	uint32_t fresh; /* never used: fresh..n */
+	uint32_t n;		/* objects 1..n */
+	_Atomic uint32_t fresh; /* never used: fresh..n */
 	uint32_t free;
-	uint32_t nfree; /* on the free list, without the fresh */
+	_Atomic uint32_t nfree; /* on the free list, without the fresh */
 	uint32_t cur, cur_tail, wait, wait_tail;
 	uint32_t ncur, nwait;
 	uint32_t nretired; /* both */
@@ -238,7 +239,7 @@ struct kvr_prefix {
 	uint64_t work;			  /* units ever */
 	uint32_t slice, credit;		  /* units of clearing a turn, and left in this one */
 	uint32_t wheel[PFX_WHEEL];
-	uint64_t (*rank_blocks)[PFX_PLANES];
+	kvr_cell_t (*rank_blocks)[PFX_PLANES];
 	struct kvr_prefix_stats st;
 	void *mem;
 	size_t mem_bytes;
@@ -254,14 +255,14 @@ static inline uint64_t pfx_ld64(const void *sh, uint32_t i)
 }
 
 /* Counters have one writer and may be read by anyone at any time; they publish nothing. */
-static inline void pfx_add(uint64_t *counter, uint64_t n)
+static inline void pfx_add(kvr_cell_t *counter, uint64_t n)
 {
-	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+	kvr_cell_add(counter, n);
 }
 
-static inline void pfx_sub(uint64_t *counter, uint64_t n)
+static inline void pfx_sub(kvr_cell_t *counter, uint64_t n)
 {
-	__atomic_store_n(counter, *counter - n, __ATOMIC_RELAXED);
+	kvr_cell_sub(counter, n);
 }
 
 /* Low half: signature for rte_hash; high half: tag of the index. */
@@ -287,7 +288,13 @@ static inline uint64_t *pfx_sh(const struct kvr_prefix *t, const struct pfx_hdr 
 /* SHs are words that a reader may load while an old place is written anew: never torn. */
 static inline uint64_t pfx_rd(const uint64_t *p)
 {
-	return __atomic_load_n(p, __ATOMIC_RELAXED);
+	return atomic_load_explicit((const _Atomic uint64_t *)p, memory_order_relaxed);
+}
+
+static inline void pfx_wr(uint64_t *p, uint64_t sh)
+{
+	/* Relaxed: the length is what publishes it, see pfx_len(). */
+	atomic_store_explicit((_Atomic uint64_t *)p, sh, memory_order_relaxed);
 }
 
 static inline uint32_t pfx_len(const struct pfx_hdr *h)
@@ -334,6 +341,12 @@ static inline void pfx_st32(_Atomic uint32_t *p, uint32_t v)
 	atomic_store_explicit(p, v, memory_order_relaxed);
 }
 
+/* The SH that readers compare first. */
+static inline void pfx_set_last(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t len)
+{
+	atomic_store_explicit(&h->last_sh, *pfx_sh(t, h, len - 1), memory_order_relaxed);
+}
+
 /* Where a block is, for the writer. meta PFX_NONE: nowhere. */
 struct pfx_loc {
 	uint32_t meta;
@@ -359,14 +372,6 @@ static inline bool pfx_holds(const struct kvr_prefix *t, uint32_t rank, uint32_t
 	return *pfx_hold(t, rank, meta / 64) >> (meta % 64) & 1;
 }
 
-static inline struct pfx_loc pfx_loc_of(const struct kvr_prefix *t, uint32_t slot)
-{
-	struct pfx_chunk_info c = t->chunk[slot / PFX_CHUNK];
-
-	return (struct pfx_loc){c.meta, c.ord * PFX_CHUNK + slot % PFX_CHUNK -
-						pfx_hdr_of(t, c.meta)->start};
-}
-
 /* pool_dp.c */
 uint32_t kvr_prefix__pool_take(struct pfx_pool *p);
 void kvr_prefix__pool_give(struct pfx_pool *p, uint32_t i);
@@ -375,34 +380,7 @@ void kvr_prefix__pool_reclaim(struct kvr_prefix *t);
 
 static inline uint32_t pfx_pool_free(const struct pfx_pool *p)
 {
-	return p->nfree + (p->n + 1 - p->fresh);
-}
-
-static inline uint32_t pfx_pool_used(const struct pfx_pool *p)
-{
-	return p->n - pfx_pool_free(p);
-}
-
-/* Slot of `sh`, or 0; then `*at` is where it may be added, and the last entries mean no room. */
-static inline uint32_t pfx_index_find(const struct kvr_prefix *t, uint32_t tag, uint64_t sh,
-				      uint32_t *at)
-{
-	const struct pfx_index *x = &t->index;
-
-	for (uint32_t i = pfx_index_home(x, tag) * PFX_BUCKET;; i += PFX_BUCKET) {
-		struct pfx_masks m = pfx_index_masks(&x->e[i], tag);
-
-		for (; m.tag != 0; m.tag &= m.tag - 1) {
-			uint32_t slot = (uint32_t)x->e[i + (uint32_t)__builtin_ctz(m.tag)];
-
-			if (t->sh[slot] == sh)
-				return slot;
-		}
-		if (m.empty != 0) {
-			*at = i + (uint32_t)__builtin_ctz(m.empty);
-			return 0;
-		}
-	}
+	return pfx_ld32(&p->nfree) + (p->n + 1 - pfx_ld32(&p->fresh));
 }
 
 /* owner_dp.c: (rank, lead) of one plane of one run. */
@@ -443,6 +421,10 @@ static inline void pfx_note_loss(struct kvr_prefix *t, uint16_t rank)
 	atomic_store_explicit(&t->losses, n, memory_order_release);
 }
 
+/* list_dp.c */
+void kvr_prefix__list_add(struct kvr_prefix *t, uint32_t meta, uint32_t age);
+void kvr_prefix__list_del(struct kvr_prefix *t, uint32_t meta);
+
 /* hold_dp.c: which runs a rank has something of, and whom a run is charged to. */
 void kvr_prefix__hold_fetch(const struct kvr_prefix *t, uint16_t rank, uint32_t meta);
 void kvr_prefix__hold_add(struct kvr_prefix *t, uint16_t rank, uint32_t meta);
@@ -455,11 +437,11 @@ void kvr_prefix__discharge(struct kvr_prefix *t, uint16_t rank, uint32_t runs, u
 uint32_t kvr_prefix__clear_left(const struct kvr_prefix *t);
 void kvr_prefix__clear_slice(struct kvr_prefix *t);
 uint32_t kvr_prefix__clear_run(struct kvr_prefix *t, uint32_t meta, uint16_t rank,
-			       uint64_t *counter);
+			       kvr_cell_t *counter);
 
 /* The books of a rank that is being cleared are closed. */
 static inline void pfx_uncount(struct kvr_prefix *t, uint16_t rank, uint32_t plane, uint32_t n,
-			       uint64_t *counter)
+			       kvr_cell_t *counter)
 {
 	if (t->rank[rank].hidden)
 		return;
@@ -471,26 +453,29 @@ static inline void pfx_uncount(struct kvr_prefix *t, uint16_t rank, uint32_t pla
 		pfx_add(counter, n);
 }
 
-/* run_dp.c, split_dp.c */
+/* hdr_dp.c */
+uint32_t kvr_prefix__run_new_hdr(struct kvr_prefix *t, uint32_t start);
+int kvr_prefix__run_publish(struct kvr_prefix *t, uint32_t hdr);
+void kvr_prefix__run_retire(struct kvr_prefix *t, uint32_t hdr, int32_t key);
+void kvr_prefix__run_init(struct kvr_prefix *t, uint32_t meta, uint32_t hdr, uint32_t parent);
+
+/* split_dp.c */
+uint32_t kvr_prefix__run_split(struct kvr_prefix *t, uint32_t meta, uint32_t at);
+bool kvr_prefix__run_renew(struct kvr_prefix *t, uint32_t meta, uint32_t len);
+
+/* run_dp.c */
 struct pfx_new {
 	uint32_t parent; /* meta, or PFX_NONE */
 	bool has_parent;
 	uint64_t parent_sh;
 	uint32_t pos;
 };
-/* What run_dp.c and split_dp.c share. */
-uint32_t kvr_prefix__run_new_hdr(struct kvr_prefix *t, uint32_t start);
-int kvr_prefix__run_publish(struct kvr_prefix *t, uint32_t hdr);
-void kvr_prefix__run_retire(struct kvr_prefix *t, uint32_t hdr, int32_t key);
-void kvr_prefix__run_init(struct kvr_prefix *t, uint32_t meta, uint32_t hdr, uint32_t parent);
-bool kvr_prefix__run_renew(struct kvr_prefix *t, uint32_t meta, uint32_t len);
 uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, uint16_t rank,
 				uint32_t plane, const void *sh, uint32_t *n);
 bool kvr_prefix__run_can_grow(const struct kvr_prefix *t, uint32_t meta, uint16_t rank,
 			      uint32_t plane);
 uint32_t kvr_prefix__run_grow(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint32_t plane,
 			      const void *sh, uint32_t n);
-uint32_t kvr_prefix__run_split(struct kvr_prefix *t, uint32_t meta, uint32_t at);
 void kvr_prefix__run_trim(struct kvr_prefix *t, uint32_t meta);
 void kvr_prefix__run_destroy(struct kvr_prefix *t, uint32_t meta);
 struct pfx_loc kvr_prefix__run_own(struct kvr_prefix *t, struct pfx_loc at, uint32_t n,
@@ -499,25 +484,24 @@ struct pfx_loc kvr_prefix__run_disown(struct kvr_prefix *t, struct pfx_loc at, u
 				      uint16_t rank, uint32_t plane);
 
 /* evict_dp.c */
-void kvr_prefix__evict_link(struct kvr_prefix *t, uint32_t meta, uint32_t age);
-void kvr_prefix__evict_unlink(struct kvr_prefix *t, uint32_t meta);
 bool kvr_prefix__evict_low(const struct kvr_prefix *t, uint32_t blocks);
 void kvr_prefix__evict_make_room(struct kvr_prefix *t, uint16_t rank, uint32_t blocks,
 				 uint32_t keep);
 void kvr_prefix__evict_to_limit(struct kvr_prefix *t, uint16_t rank, uint32_t steps);
 
-/* predict_dp.c */
+/* pred_dp.c */
+uint32_t kvr_prefix__pred_find(const struct kvr_prefix *t, uint32_t meta, uint16_t rank);
+void kvr_prefix__pred_del(struct kvr_prefix *t, uint32_t i);
+void kvr_prefix__pred_requeue(struct kvr_prefix *t, uint32_t i);
 int kvr_prefix__pred_touch(struct kvr_prefix *t, uint32_t meta, uint16_t rank, uint64_t until_ms);
 void kvr_prefix__pred_split(struct kvr_prefix *t, uint32_t head, uint32_t tail);
 bool kvr_prefix__pred_can_split(const struct kvr_prefix *t, uint32_t meta);
 void kvr_prefix__pred_drop_all(struct kvr_prefix *t, uint32_t meta);
 bool kvr_prefix__pred_forget(struct kvr_prefix *t, uint32_t meta, uint16_t rank);
-bool kvr_prefix__pred_drop_first(struct kvr_prefix *t);
 
-/* event_dp.c */
-struct pfx_loc kvr_prefix__event_find(const struct kvr_prefix *t, uint64_t sh);
-uint32_t kvr_prefix__event_same(const struct kvr_prefix *t, struct pfx_loc at, const void *sh,
-				uint32_t n);
+/* expire_dp.c */
+void kvr_prefix__pred_lose(struct kvr_prefix *t, uint32_t meta, uint16_t rank);
+bool kvr_prefix__pred_drop_first(struct kvr_prefix *t);
 
 #ifdef PFX_POISON
 extern void (*kvr_prefix__test_between_runs)(void);

@@ -6,59 +6,16 @@
  * same does nothing and says so.
  */
 
-#include "prefix_pvt.h"
+#include "find_pvt.h"
 
 #include <errno.h>
 
 #define AHEAD 32u /* index lines on their way while one block is handled */
 
-static void set_last(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t len)
-{
-	atomic_store_explicit(&h->last_sh, *pfx_sh(t, h, len - 1), memory_order_relaxed);
-}
-
 /* Release: pairs with the acquire in pfx_len(); chunks and owners of the new blocks are there. */
 static void publish_len(struct pfx_hdr *h, uint32_t len)
 {
 	atomic_store_explicit(&h->len, (uint16_t)len, memory_order_release);
-}
-
-int kvr_prefix__run_publish(struct kvr_prefix *t, uint32_t hdr)
-{
-	uint64_t sh = *pfx_sh(t, &t->hdr[hdr], 0);
-	uint64_t n = atomic_load_explicit(&t->births, memory_order_relaxed) + 1;
-
-	/* Release both: pair with the acquires of the dump, which may start from either. */
-	atomic_store_explicit(&t->birth[hdr], n, memory_order_release);
-	atomic_store_explicit(&t->births, n, memory_order_release);
-	/* Inserts or replaces; rte_hash releases the data word, so a finder sees all of it. */
-	if (rte_hash_add_key_with_hash_data(t->hash, &sh, (uint32_t)pfx_mix(t, sh),
-					    (void *)(uintptr_t)hdr) < 0) {
-		atomic_store_explicit(&t->birth[hdr], 0, memory_order_relaxed);
-		return -ENOSPC;
-	}
-	return 0;
-}
-
-void kvr_prefix__run_retire(struct kvr_prefix *t, uint32_t hdr, int32_t key)
-{
-	atomic_store_explicit(&t->birth[hdr], 0, memory_order_relaxed);
-	kvr_prefix__owner_retire(t, &t->hdr[hdr]);
-	t->key[hdr] = key;
-	kvr_prefix__pool_retire(t, &t->hdrs, hdr);
-}
-
-uint32_t kvr_prefix__run_new_hdr(struct kvr_prefix *t, uint32_t start)
-{
-	uint32_t i = kvr_prefix__pool_take(&t->hdrs);
-
-	if (i == PFX_NONE)
-		return PFX_NONE;
-	memset((void *)&t->hdr[i], 0, sizeof(t->hdr[i]));
-	t->hdr[i].start = (uint8_t)start;
-	pfx_st32(&t->hdr[i].age, pfx_ld32(&t->age));
-	t->key[i] = -1;
-	return i;
 }
 
 /* Blocks the run may have at most: to the next multiple of 512, and in its chunks. */
@@ -106,7 +63,7 @@ static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint
 			}
 			slot = k * PFX_CHUNK + place % PFX_CHUNK;
 		}
-		__atomic_store_n(&t->sh[slot], v, __ATOMIC_RELAXED);
+		pfx_wr(&t->sh[slot], v);
 		if (at + PFX_BUCKET >= t->index.end)
 			break;
 		t->index.e[at] = (uint64_t)tag[i % (2 * AHEAD)] << 32 | slot++;
@@ -163,19 +120,6 @@ static bool parent_lives(const struct kvr_prefix *t, const struct pfx_meta *m)
 	return m->parent != PFX_NONE && t->meta[m->parent].gen == m->parent_gen;
 }
 
-void kvr_prefix__run_init(struct kvr_prefix *t, uint32_t meta, uint32_t hdr, uint32_t parent)
-{
-	struct pfx_meta *m = &t->meta[meta];
-	uint32_t gen = m->gen;
-
-	memset(m, 0, sizeof(*m));
-	m->gen = gen;
-	m->hdr = hdr;
-	m->parent = parent;
-	m->parent_gen = parent ? t->meta[parent].gen : 0;
-	pfx_add(&t->st.runs, 1);
-}
-
 static void count_owner(struct kvr_prefix *t, uint16_t rank, uint32_t plane, uint32_t n)
 {
 	uint32_t lanes = kvr_overlap_stride(rank + 1u);
@@ -218,7 +162,7 @@ uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, 
 	len = append(t, meta, sh, *n);
 	if (len == 0)
 		goto fail;
-	set_last(t, h, len);
+	pfx_set_last(t, h, len);
 	atomic_store_explicit(&h->len, (uint16_t)len, memory_order_relaxed);
 	if (kvr_prefix__owner_set(t, h, plane, rank, len) < 0)
 		goto fail;
@@ -230,10 +174,10 @@ uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, 
 		goto fail;
 	}
 	if (as->parent != PFX_NONE && t->meta[as->parent].nchild++ == 0)
-		kvr_prefix__evict_unlink(t, as->parent);
+		kvr_prefix__list_del(t, as->parent);
 	t->meta[meta].charge = rank;
 	kvr_prefix__charge(t, rank, 1, len);
-	kvr_prefix__evict_link(t, meta, pfx_ld32(&t->age));
+	kvr_prefix__list_add(t, meta, pfx_ld32(&t->age));
 	kvr_prefix__hold_add(t, rank, meta);
 	t->work += len;
 	*n = len;
@@ -272,7 +216,7 @@ uint32_t kvr_prefix__run_grow(struct kvr_prefix *t, uint32_t meta, uint16_t rank
 	count_owner(t, rank, plane, len - old);
 	t->rank[t->meta[meta].charge].blocks += len - old;
 	t->work += len - old;
-	set_last(t, h, len);
+	pfx_set_last(t, h, len);
 	publish_len(h, len);
 	return len - old;
 }
@@ -285,11 +229,11 @@ void kvr_prefix__run_destroy(struct kvr_prefix *t, uint32_t meta)
 	int32_t key;
 
 	if (parent_lives(t, m) && --t->meta[m->parent].nchild == 0)
-		kvr_prefix__evict_link(t, m->parent, pfx_ld32(&pfx_hdr_of(t, m->parent)->age));
+		kvr_prefix__list_add(t, m->parent, pfx_ld32(&pfx_hdr_of(t, m->parent)->age));
 	if (m->pred != PFX_NONE)
 		kvr_prefix__pred_drop_all(t, meta);
 	if (m->nchild == 0)
-		kvr_prefix__evict_unlink(t, meta);
+		kvr_prefix__list_del(t, meta);
 	kvr_prefix__discharge(t, m->charge, 1, pfx_len(h));
 	key = rte_hash_del_key_with_hash(t->hash, &sh, (uint32_t)pfx_mix(t, sh));
 	unappend(t, h, 0, pfx_len(h), false);
@@ -315,14 +259,14 @@ void kvr_prefix__run_trim(struct kvr_prefix *t, uint32_t meta)
 		return;
 	stays = h == pfx_hdr_of(t, meta);
 	if (stays) {
-		set_last(t, h, keep);
+		pfx_set_last(t, h, keep);
 		publish_len(h, keep);
 	}
 	unappend(t, h, keep, len, stays);
 	t->rank[t->meta[meta].charge].blocks -= len - keep;
 	/* What followed the lost blocks follows this run no more. */
 	if (t->meta[meta].nchild != 0)
-		kvr_prefix__evict_link(t, meta, pfx_ld32(&pfx_hdr_of(t, meta)->age));
+		kvr_prefix__list_add(t, meta, pfx_ld32(&pfx_hdr_of(t, meta)->age));
 	t->meta[meta].nchild = 0;
 	t->meta[meta].gen++;
 	t->meta[meta].shrunk = t->batch;

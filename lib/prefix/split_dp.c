@@ -9,11 +9,6 @@
 
 #define SPLIT_UNITS 32u
 
-static void set_last(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t len)
-{
-	atomic_store_explicit(&h->last_sh, *pfx_sh(t, h, len - 1), memory_order_relaxed);
-}
-
 /* Header of the head 0..at-1 of a run. */
 static uint32_t head_hdr(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at)
 {
@@ -29,7 +24,7 @@ static uint32_t head_hdr(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at)
 	for (uint32_t c = 0; c < n; c++)
 		pfx_st32(&to->chunk[c], pfx_ld32(&h->chunk[c]));
 	atomic_store_explicit(&to->len, (uint16_t)at, memory_order_relaxed);
-	set_last(t, to, at);
+	pfx_set_last(t, to, at);
 	return i;
 }
 
@@ -63,8 +58,7 @@ static uint32_t copy_chunk(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at)
 	if (k == PFX_NONE)
 		return PFX_NONE;
 	for (uint32_t i = at; i < len && (i == at || (h->start + i) % PFX_CHUNK != 0); i++)
-		__atomic_store_n(&t->sh[k * PFX_CHUNK + (h->start + i) % PFX_CHUNK],
-				 *pfx_sh(t, h, i), __ATOMIC_RELAXED);
+		pfx_wr(&t->sh[k * PFX_CHUNK + (h->start + i) % PFX_CHUNK], *pfx_sh(t, h, i));
 	return k;
 }
 

@@ -120,8 +120,8 @@ void kvr_request_pool_init(struct kvr_rq_pool *p, const struct kvr_pool_conf *co
 	p->conf = conf;
 	p->sessions = sessions;
 	p->count = count;
-	/* Predictions are of use to the cost of kv mode alone. */
-	p->predict = conf->mode == KVR_MODE_KV &&
+	/* Predictions are of use where the cache counts. */
+	p->predict = kvr_pool_mode(conf->mode)->needs_cache &&
 		     (conf->use_kv_events ? conf->predicted_ttl_s > 0 : conf->ttl_s > 0);
 	p->affinity_ns = sessions == NULL || conf->affinity_ttl_s == KVR_POOL_NONE
 				 ? 0

@@ -90,7 +90,7 @@ static enum kvr_why enter_bound(const struct step *x, uint32_t leg,
 
 	if (x->c->ops->worker(x->c->arg, p, to->worker, &w) && w.epoch == (uint32_t)to->tag) {
 		/* Direct mode wants the client's own word; only an opened session is one. */
-		if (!is_affinity(to) || p->conf->mode != KVR_MODE_DIRECT)
+		if (!is_affinity(to) || !kvr_pool_mode(p->conf->mode)->needs_pin)
 			pin(x, leg, to);
 		return KVR_WHY_OK;
 	}

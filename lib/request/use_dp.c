@@ -195,7 +195,8 @@ bool kvr_rq__rank_missing(const struct step *x)
 	struct kvr_rq_worker w;
 	uint64_t id;
 
-	if (x->r->pool->conf->mode != KVR_MODE_KV || (h->flags & KVR_SHINT_DP_RANK) != 0 ||
+	if (!kvr_pool_mode(x->r->pool->conf->mode)->needs_cache ||
+	    (h->flags & KVR_SHINT_DP_RANK) != 0 ||
 	    (h->flags & (KVR_SHINT_DECODE_ID | KVR_SHINT_BACKEND_ID)) == 0)
 		return false;
 	id = (h->flags & KVR_SHINT_DECODE_ID) != 0 ? h->decode_id : h->backend_id;

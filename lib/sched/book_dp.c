@@ -51,15 +51,15 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	b->adapter = kvr_sched__lora_begin(s, req->hints);
 	if (c->p.reuse && c->n > 0) {
 		kvr_active_book(s->active, req->sh, c->n, d->rank, &b->act);
-		s->cnt.unshared_blocks += b->act.n_private;
+		kvr_cell_add(&s->cnt.unshared_blocks, b->act.n_private);
 	} else {
 		kvr_active_book_private(s->active, c->n, d->rank, &b->act);
 	}
 	s->requests[d->rank]++;
 	s->worker[s->rank[d->rank].worker].bookings++;
-	s->cnt.booked_now++;
+	kvr_cell_add(&s->cnt.booked_now, 1);
 	age_add(s, d->slot);
-	if (c->p.track_prefill && s->conf.mode == KVR_MODE_KV && cached < req->isl) {
+	if (c->p.track_prefill && s->mode->needs_cache && cached < req->isl) {
 		b->pf_tokens = req->isl - cached;
 		b->pf_duration = kvr_sched__duration(s, b->pf_tokens, cached);
 		kvr_sched__prefill_add(s, d->slot, now);
@@ -78,7 +78,7 @@ void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	kvr_sched__lora_end(s, b->adapter);
 	s->requests[rank]--;
 	s->worker[s->rank[rank].worker].bookings--;
-	s->cnt.booked_now--;
+	kvr_cell_sub(&s->cnt.booked_now, 1);
 	b->state = KVR_SLOT_FREE;
 	b->rank = NIL;
 	kvr_sched__report(s, rank, now);
@@ -118,7 +118,7 @@ void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
 void kvr_sched_prefetch_route(const struct kvr_sched *s, const struct kvr_sched_req *req,
 			      struct kvr_active_ahead *ahead)
 {
-	if (s->conf.mode == KVR_MODE_KV)
+	if (s->mode->needs_cache)
 		kvr_active_prefetch_match(s->active, req->sh, req->n, ahead);
 }
 
@@ -126,7 +126,7 @@ static bool booked(struct kvr_sched *s, uint32_t slot)
 {
 	if (slot < s->conf.max_requests && s->slot[slot].state == KVR_SLOT_BOOKED)
 		return true;
-	s->cnt.late++;
+	kvr_cell_add(&s->cnt.late, 1);
 	return false;
 }
 
@@ -137,7 +137,7 @@ static bool mark(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	if (b->marked)
 		return false;
 	b->marked = true;
-	s->cnt.prefill_marks++;
+	kvr_cell_add(&s->cnt.prefill_marks, 1);
 	kvr_sched__prefill_remove(s, slot, now);
 	kvr_sched__report(s, b->rank, now);
 	s->changed = true;
@@ -170,7 +170,7 @@ bool kvr_sched_output(struct kvr_sched *s, uint32_t slot, uint32_t generated, ui
 	b->generated = generated;
 	if (more == 0 || !s->conf.track_output_blocks || !s->conf.track_active_blocks)
 		return true;
-	s->cnt.output_blocks += more;
+	kvr_cell_add(&s->cnt.output_blocks, more);
 	kvr_active_output(s->active, &b->act, (uint32_t)more);
 	if (b->fades) {
 		double left = 1 - (double)generated / (b->expected > 0 ? b->expected : 1);
@@ -185,13 +185,13 @@ bool kvr_sched_finish(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
 	if (slot < s->conf.max_requests && s->slot[slot].state == KVR_SLOT_WAITING) {
 		kvr_sched__leave(s, slot);
-		s->cnt.cancelled_waiting++;
+		kvr_cell_add(&s->cnt.cancelled_waiting, 1);
 		return false;
 	}
 	if (!booked(s, slot))
 		return false;
 	kvr_sched__unbook(s, slot, now);
-	s->cnt.finished++;
+	kvr_cell_add(&s->cnt.finished, 1);
 	return true;
 }
 
@@ -206,13 +206,13 @@ bool kvr_sched_cancel(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
 	if (slot < s->conf.max_requests && s->slot[slot].state == KVR_SLOT_WAITING) {
 		kvr_sched__leave(s, slot);
-		s->cnt.cancelled_waiting++;
+		kvr_cell_add(&s->cnt.cancelled_waiting, 1);
 		return true;
 	}
 	if (!booked(s, slot))
 		return false;
 	kvr_sched__unbook(s, slot, now);
-	s->cnt.cancelled_booked++;
+	kvr_cell_add(&s->cnt.cancelled_booked, 1);
 	return true;
 }
 
@@ -232,7 +232,7 @@ uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], u
 				return done;
 			slots[done++] = r->bk_head;
 			kvr_sched__unbook(s, r->bk_head, now);
-			s->cnt.expired++;
+			kvr_cell_add(&s->cnt.expired, 1);
 		}
 	}
 	s->sweep_rank = 0;

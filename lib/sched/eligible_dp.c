@@ -126,7 +126,7 @@ static bool allowed(const struct kvr_sched_hints *h, uint64_t worker)
 	return false;
 }
 
-/* In the non-KV modes a pin needs no rank: the least busy one of the worker serves. */
+/* In modes without cache knowledge a pin needs no rank: the least busy one of the worker serves. */
 static uint32_t idle_rank(const struct kvr_sched *s, const struct worker *w)
 {
 	uint32_t best = s->order[w->at];
@@ -144,8 +144,7 @@ enum kvr_sched_err kvr_sched__resolve(struct kvr_sched *s, struct choice *c)
 
 	c->pinned = p.given;
 	if (!p.given)
-		return s->conf.mode == KVR_MODE_DIRECT ? KVR_SCHED_WORKER_ID_REQUIRED
-						       : KVR_SCHED_OK;
+		return s->mode->needs_pin ? KVR_SCHED_WORKER_ID_REQUIRED : KVR_SCHED_OK;
 	c->pin_worker = p.worker;
 	c->pin_dp = p.dp;
 	if (!allowed(c->req->hints, p.worker))
@@ -155,7 +154,7 @@ enum kvr_sched_err kvr_sched__resolve(struct kvr_sched *s, struct choice *c)
 	at = kvr_sched__worker(s, p.worker);
 	if (at != NIL && s->worker[at].dp_size == 1)
 		c->pin_dp = s->worker[at].dp_start;
-	else if (s->conf.mode == KVR_MODE_KV)
+	else if (s->mode->needs_cache)
 		return KVR_SCHED_DP_RANK_REQUIRED;
 	else if (at != NIL)
 		c->pin_dp = idle_rank(s, &s->worker[at]);

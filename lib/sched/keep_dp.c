@@ -55,7 +55,7 @@ void kvr_sched__keep(struct kvr_sched *s, uint32_t slot, const struct kvr_sched_
 			if (c == NIL) {
 				kvr_sched__unkeep(s, slot);
 				n->lost = true;
-				s->cnt.overlap_not_kept++;
+				kvr_cell_add(&s->cnt.overlap_not_kept, 1);
 				return;
 			}
 			s->chunk[c].next = n->kept;

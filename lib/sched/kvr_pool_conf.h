@@ -26,6 +26,7 @@ enum kvr_pool_role {
 	KVR_POOL_DECODE,
 };
 
+/** Routing modes that somebody names; a row of modes_dp.c is one that nobody needs to. */
 enum kvr_pool_mode {
 	KVR_MODE_KV,
 	KVR_MODE_ROUND_ROBIN,
@@ -136,6 +137,21 @@ struct kvr_pool_conf {
 	uint32_t max_sessions;	 /**< 0 = no sessions */
 	uint64_t affinity_ttl_s; /**< KVR_POOL_NONE = no affinity */
 };
+
+/** What a routing mode is: its row in modes_dp.c. */
+struct kvr_pool_mode_info {
+	const char *name; /* router_mode = NAME */
+	bool needs_cache; /* chooses by overlap and load: prompts are tracked, predictions made,
+			   * and a pin names its rank */
+	bool may_wait;	  /* requests may stand in the queue */
+	bool needs_pin;	  /* chooses nobody: each request names its worker */
+};
+
+/** The row of a mode, kvr_pool_conf::mode. */
+const struct kvr_pool_mode_info *kvr_pool_mode(int mode);
+
+/** Names of all modes, to a NULL. */
+extern const char *const kvr_pool_mode_names[];
 
 /** The option table: every key above that has a text form, by the names operators use. */
 extern const struct kvr_opt kvr_pool_opts[];

@@ -37,6 +37,7 @@
 
 #include "kvr_active.h"
 #include "kvr_pool_conf.h"
+#include "kvr_stats.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -55,27 +56,37 @@ enum kvr_sched_result {
 	KVR_SCHED_ERROR,  /**< see err; nothing is booked or waiting */
 };
 
-/** Reasons of KVR_SCHED_ERROR; kvr_sched_err_name() gives the names used in the specification. */
-enum kvr_sched_err {
-	KVR_SCHED_OK,
-	KVR_SCHED_NO_ENDPOINTS,
-	KVR_SCHED_ALL_OVERLOADED,     /**< AllEligibleWorkersOverloaded, retryable */
-	KVR_SCHED_PIN_NOT_ALLOWED,    /**< PinnedWorkerNotAllowed */
-	KVR_SCHED_PIN_OVERLOADED,     /**< PinnedWorkerOverloaded, retryable */
-	KVR_SCHED_QUEUE_REJECTED,     /**< QueueRejected, retryable; details in reject */
-	KVR_SCHED_NOT_ACTIVATED,      /**< NotActivated, retryable; raised by the disagg layer */
-	KVR_SCHED_DP_RANK_REQUIRED,   /**< DpRankRequired */
-	KVR_SCHED_WORKER_ID_REQUIRED, /**< WorkerIdRequired (direct mode) */
-	KVR_SCHED_INVALID_OVERRIDE,   /**< InvalidOverride */
-	KVR_SCHED_DUPLICATE,	      /**< DuplicateRequest: the slot is booked or waiting */
-	KVR_SCHED_EMPTY_PROMPT,	      /**< EmptyPrompt: isl = 0 */
-	KVR_SCHED_PROMPT_TOO_LONG,    /**< more than max_prompt_blocks */
-	KVR_SCHED_INVALID_WEIGHT,     /**< NaN or infinite taint weight or priority jump */
-	KVR_SCHED_UNKNOWN_CLASS,      /**< class index not below n_classes */
-	KVR_SCHED_BAD_SLOT,	      /**< slot not below max_requests */
-	KVR_SCHED_SHUTDOWN,	      /**< SubscriberShutdown: the queue was closed */
-	KVR_SCHED_ERRS
-};
+/** Reasons of KVR_SCHED_ERROR: X(NAME, counter, "name in the specification", retryable, "help"). */
+#define KVR_SCHED_ERR_LIST(X)                                                                      \
+	X(NO_ENDPOINTS, no_endpoints, "NoEndpoints", false, "no worker is eligible")               \
+	X(ALL_OVERLOADED, all_overloaded, "AllEligibleWorkersOverloaded", true,                    \
+	  "all eligible workers are overloaded")                                                   \
+	X(PIN_NOT_ALLOWED, pin_not_allowed, "PinnedWorkerNotAllowed", false,                       \
+	  "the pinned worker is not eligible")                                                     \
+	X(PIN_OVERLOADED, pin_overloaded, "PinnedWorkerOverloaded", true,                          \
+	  "the pinned worker is overloaded")                                                       \
+	X(QUEUE_REJECTED, queue_rejected, "QueueRejected", true,                                   \
+	  "a limit of the policy class; details in reject")                                        \
+	X(NOT_ACTIVATED, not_activated, "NotActivated", true, "raised by the disagg layer")        \
+	X(DP_RANK_REQUIRED, dp_rank_required, "DpRankRequired", false,                             \
+	  "pinned to a worker of several ranks without one")                                       \
+	X(WORKER_ID_REQUIRED, worker_id_required, "WorkerIdRequired", false,                       \
+	  "direct mode without a pin")                                                             \
+	X(INVALID_OVERRIDE, invalid_override, "InvalidOverride", false,                            \
+	  "an override out of range")                                                              \
+	X(DUPLICATE, duplicate, "DuplicateRequest", false, "the slot is booked or waiting")        \
+	X(EMPTY_PROMPT, empty_prompt, "EmptyPrompt", false, "isl = 0")                             \
+	X(PROMPT_TOO_LONG, prompt_too_long, "PromptTooLong", false, "more than max_prompt_blocks") \
+	X(INVALID_WEIGHT, invalid_weight, "InvalidWeight", false,                                  \
+	  "NaN or infinite taint weight or priority jump")                                         \
+	X(UNKNOWN_CLASS, unknown_class, "UnknownPolicyClass", false,                               \
+	  "class index not below n_classes")                                                       \
+	X(BAD_SLOT, bad_slot, "BadSlot", false, "slot not below max_requests")                     \
+	X(SHUTDOWN, shutdown, "SubscriberShutdown", false, "the queue was closed")
+
+#define KVR_SCHED_ERR_ENUM(name, counter, text, retryable, help) KVR_SCHED_##name,
+
+enum kvr_sched_err { KVR_SCHED_OK, KVR_SCHED_ERR_LIST(KVR_SCHED_ERR_ENUM) KVR_SCHED_ERRS };
 
 /** Name as in the specification ("NoEndpoints", ...); any thread. */
 const char *kvr_sched_err_name(enum kvr_sched_err e);
@@ -524,37 +535,53 @@ void kvr_sched_pending(const struct kvr_sched *s, struct kvr_sched_pending *p);
 int kvr_sched_pending_class(const struct kvr_sched *s, uint32_t policy_class,
 			    struct kvr_sched_pending *p);
 
-/**
- * Counters. One writer (the scheduler), readable from any thread. At rest, that is between
- * calls:
- *   routed_calls = booked_at_once + queued + queries + sum(errors) - sum(poll_errors)
- *   queued = admitted + cancelled_waiting + sum(poll_errors) + waiting now
- *   booked_at_once + admitted = finished + cancelled_booked + expired + dropped + booked now
- */
-struct kvr_sched_counters {
-	uint64_t routed_calls; /**< kvr_sched_route() calls */
-	uint64_t booked_at_once;
-	uint64_t queued;
-	uint64_t queries;
-	uint64_t admitted;		      /**< booked by kvr_sched_poll() */
-	uint64_t errors[KVR_SCHED_ERRS];      /**< by reason, poll_errors included */
-	uint64_t poll_errors[KVR_SCHED_ERRS]; /**< of admissions and of close_queue */
-	uint64_t finished;
-	uint64_t cancelled_booked;
-	uint64_t cancelled_waiting;
-	uint64_t expired;
-	uint64_t dropped; /**< bookings lost with their rank */
-	uint64_t late;	  /**< calls that named a free slot */
-	uint64_t prefill_marks;
-	uint64_t output_blocks;
-	uint64_t refreshes;
-	uint64_t overlap_not_kept; /**< waiting requests whose overlap did not fit the store */
-	uint64_t non_max_overlap;  /**< bookings that had better_rank (5.9) */
-	uint64_t unshared_blocks;  /**< prompt blocks booked privately: load model full */
-	uint32_t booked_now;
-	uint32_t waiting_now;
+/** Counters but for refusals. One writer (the scheduler), readable from any thread. */
+#define KVR_SCHED_COUNTER_LIST(X)                                                                  \
+	X(KVR_SCHED_C_CALLS, routed_calls, COUNT, "requests", "kvr_sched_route() calls")           \
+	X(KVR_SCHED_C_BOOKED_AT_ONCE, booked_at_once, COUNT, "requests",                           \
+	  "requests booked by the call")                                                           \
+	X(KVR_SCHED_C_QUEUED, queued, COUNT, "requests", "requests that had to wait")              \
+	X(KVR_SCHED_C_QUERIES, queries, COUNT, "requests", "questions answered, nothing booked")   \
+	X(KVR_SCHED_C_ADMITTED, admitted, COUNT, "requests", "waiting requests booked")            \
+	X(KVR_SCHED_C_FINISHED, finished, COUNT, "requests", "bookings that ended by themselves")  \
+	X(KVR_SCHED_C_CANCELLED_BOOKED, cancelled_booked, COUNT, "requests", "bookings cancelled") \
+	X(KVR_SCHED_C_CANCELLED_WAITING, cancelled_waiting, COUNT, "requests",                     \
+	  "waiting requests cancelled")                                                            \
+	X(KVR_SCHED_C_EXPIRED, expired, COUNT, "requests", "bookings that reached the age limit")  \
+	X(KVR_SCHED_C_DROPPED, dropped, COUNT, "requests", "bookings lost with their rank")        \
+	X(KVR_SCHED_C_LATE, late, COUNT, "calls", "calls that named a free slot")                  \
+	X(KVR_SCHED_C_PREFILL_MARKS, prefill_marks, COUNT, "requests",                             \
+	  "bookings whose prefill was marked done")                                                \
+	X(KVR_SCHED_C_OUTPUT_BLOCKS, output_blocks, COUNT, "blocks", "output blocks booked")       \
+	X(KVR_SCHED_C_REFRESHES, refreshes, COUNT, "requests",                                     \
+	  "overlaps looked up again before admission")                                             \
+	X(KVR_SCHED_C_NOT_KEPT, overlap_not_kept, COUNT, "requests",                               \
+	  "waiting requests whose overlap did not fit the store")                                  \
+	X(KVR_SCHED_C_NON_MAX, non_max_overlap, COUNT, "requests",                                 \
+	  "bookings though an eligible rank had strictly more overlap")                            \
+	X(KVR_SCHED_C_UNSHARED, unshared_blocks, COUNT, "blocks",                                  \
+	  "prompt blocks booked privately: load model full")                                       \
+	X(KVR_SCHED_C_BOOKED_NOW, booked_now, GAUGE, "requests", "bookings now")                   \
+	X(KVR_SCHED_C_WAITING_NOW, waiting_now, GAUGE, "requests", "requests waiting now")
+
+/** Then refusals, by reason: of all calls, and those of kvr_sched_poll() and close_queue among
+ * them. The first of each is the sum of the others. The equations in counters.c are true between
+ * calls. */
+enum kvr_sched_counter {
+	KVR_SCHED_COUNTER_LIST(KVR_COUNTER_ENUM) KVR_SCHED_C_ERRORS,
+	KVR_SCHED_C_POLL_ERRORS = KVR_SCHED_C_ERRORS + KVR_SCHED_ERRS,
+	KVR_SCHED_COUNTERS = KVR_SCHED_C_POLL_ERRORS + KVR_SCHED_ERRS
 };
+struct kvr_sched_counters {
+	KVR_SCHED_COUNTER_LIST(KVR_COUNTER_FIELD)
+	kvr_cell_t errors[KVR_SCHED_ERRS]; /**< [KVR_SCHED_OK]: all */
+	kvr_cell_t poll_errors[KVR_SCHED_ERRS];
+};
+extern const struct kvr_stats_def kvr_sched_stats_def;
 
 const struct kvr_sched_counters *kvr_sched_counters(const struct kvr_sched *s);
+
+/** The load model beneath, for its counters. Any thread. */
+const struct kvr_active *kvr_sched_active(const struct kvr_sched *s);
 
 #endif

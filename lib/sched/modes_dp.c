@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The modes without cache knowledge (section 12.1). They choose a worker among the free ones
- * (eligible and not overloaded) by bookings in flight, then its least busy eligible rank. The
- * candidates are gathered as worker entries in s->mine, which only worker_set uses otherwise.
+ * Routing modes, a row each, and those without cache knowledge (section 12.1): they choose a worker
+ * among the free ones (eligible and not overloaded) by bookings in flight, then its least busy
+ * eligible rank. The candidates are gathered as worker entries in s->mine, which only worker_set
+ * uses otherwise.
  */
 #include "sched_pvt.h"
 
@@ -57,7 +58,7 @@ static uint32_t round_robin(struct kvr_sched *s, uint32_t n, bool advance)
 	return s->mine[i];
 }
 
-static uint32_t two_choices(struct kvr_sched *s, uint32_t n)
+static uint32_t two_choices(struct kvr_sched *s, uint32_t n, bool advance)
 {
 	uint32_t a, b;
 
@@ -69,7 +70,12 @@ static uint32_t two_choices(struct kvr_sched *s, uint32_t n)
 	return load(s, s->mine[b]) < load(s, s->mine[a]) ? s->mine[b] : s->mine[a];
 }
 
-static uint32_t device_aware(struct kvr_sched *s, uint32_t n)
+static uint32_t least_loaded(struct kvr_sched *s, uint32_t n, bool advance)
+{
+	return least(s, s->mine, n);
+}
+
+static uint32_t device_aware(struct kvr_sched *s, uint32_t n, bool advance)
 {
 	uint64_t acc_load = 0, cpu_load = 0, may;
 	uint32_t cpus = 0;
@@ -91,20 +97,36 @@ static uint32_t device_aware(struct kvr_sched *s, uint32_t n)
 	return cpu_load < may ? least(s, s->mine, cpus) : least(s, s->mine + cpus, n - cpus);
 }
 
-static uint32_t pick_worker(struct kvr_sched *s, uint32_t n, bool advance)
+static uint32_t any(struct kvr_sched *s, uint32_t n, bool advance)
 {
-	switch (s->conf.mode) {
-	case KVR_MODE_ROUND_ROBIN:
-		return round_robin(s, n, advance);
-	case KVR_MODE_RANDOM:
-		return s->mine[kvr_rand_below(&s->rand, n)];
-	case KVR_MODE_POWER_OF_TWO:
-		return two_choices(s, n);
-	case KVR_MODE_DEVICE_AWARE:
-		return device_aware(s, n);
-	default:
-		return least(s, s->mine, n);
-	}
+	return s->mine[kvr_rand_below(&s->rand, n)];
+}
+
+/*
+ * Every mode: X(name, needs_cache, may_wait, needs_pin, pick). `pick` chooses one of the first n
+ * workers of s->mine, for good when `advance`; NULL: the lowest cost, choose_dp.c. A new mode is a
+ * line at the end, and its function.
+ */
+#define MODES(X)                                                                                   \
+	X("kv", true, true, false, NULL)                                                           \
+	X("round-robin", false, false, false, round_robin)                                         \
+	X("random", false, false, false, any)                                                      \
+	X("power-of-two", false, false, false, two_choices)                                        \
+	X("least-loaded", false, false, false, least_loaded)                                       \
+	X("device-aware-weighted", false, false, false, device_aware)                              \
+	X("direct", false, false, true, least_loaded)
+
+#define INFO(name, cache, wait, pin, pick) {name, cache, wait, pin},
+#define NAME(name, cache, wait, pin, pick) name,
+#define PICK(name, cache, wait, pin, pick) pick,
+
+static const struct kvr_pool_mode_info modes[] = {MODES(INFO)};
+static uint32_t (*const picks[])(struct kvr_sched *s, uint32_t n, bool advance) = {MODES(PICK)};
+const char *const kvr_pool_mode_names[] = {MODES(NAME) NULL};
+
+const struct kvr_pool_mode_info *kvr_pool_mode(int mode)
+{
+	return &modes[mode];
 }
 
 static uint32_t pick_rank(const struct kvr_sched *s, const struct worker *w)
@@ -141,7 +163,7 @@ enum kvr_sched_err kvr_sched__choose_simple(struct kvr_sched *s, struct choice *
 		if (n == 0)
 			return any_bit(c->open, s->words) ? KVR_SCHED_ALL_OVERLOADED
 							  : KVR_SCHED_NO_ENDPOINTS;
-		rank = pick_rank(s, &s->worker[pick_worker(s, n, !c->req->query_only)]);
+		rank = pick_rank(s, &s->worker[picks[s->conf.mode](s, n, !c->req->query_only)]);
 	}
 	d->rank = rank;
 	d->worker = s->worker[s->rank[rank].worker].id;

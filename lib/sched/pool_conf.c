@@ -9,9 +9,6 @@
 #include <string.h>
 
 static const char *const roles[] = {"aggregated", "prefill", "decode", NULL};
-static const char *const modes[] = {
-	"kv",		"round-robin",		 "random", "power-of-two",
-	"least-loaded", "device-aware-weighted", "direct", NULL};
 static const char *const policies[] = {"fcfs", "lcfs", "wspt", NULL};
 static const char *const disagg_policies[] = {"none", "isl_bounding", "prefill_load", "isl_or_load",
 					      NULL};
@@ -45,7 +42,7 @@ const struct kvr_opt kvr_pool_opts[] = {
 	{"max_taints", KVR_OPT_U32, AT(max_taints), .min = 1, .max = 65536, .def = "256",
 	 .unit = "taints", .help = "different taints on the workers of the pool"},
 
-	{"router_mode", KVR_OPT_ENUM, AT(mode), .choices = modes, .def = "kv",
+	{"router_mode", KVR_OPT_ENUM, AT(mode), .choices = kvr_pool_mode_names, .def = "kv",
 	 .help = "how a worker is chosen"},
 	{"overlap_score_credit", KVR_OPT_F64, AT(overlap_score_credit), ANY_F, .def = "1.0",
 	 .help = "prefill blocks saved by one block on the device"},

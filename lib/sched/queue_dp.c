@@ -102,7 +102,7 @@ void kvr_sched__leave(struct kvr_sched *s, uint32_t slot)
 	if (k->pending.count == 0)
 		k->deficit = 0;
 	s->slot[slot].state = KVR_SLOT_FREE;
-	s->cnt.waiting_now--;
+	kvr_cell_sub(&s->cnt.waiting_now, 1);
 }
 
 static uint64_t times(uint64_t a, uint64_t b)
@@ -199,8 +199,8 @@ enum kvr_sched_err kvr_sched__enqueue(struct kvr_sched *s, const struct choice *
 	count(&k->pending, w, 1);
 	count(&s->pending, w, 1);
 	s->slot[d->slot].state = KVR_SLOT_WAITING;
-	s->cnt.waiting_now++;
-	s->cnt.queued++;
+	kvr_cell_add(&s->cnt.waiting_now, 1);
+	kvr_cell_add(&s->cnt.queued, 1);
 	return KVR_SCHED_OK;
 }
 

@@ -4,65 +4,11 @@
 
 #include <errno.h>
 
-/* Position of id among the workers sorted by id, or of the first greater one. */
-static uint32_t place(const struct kvr_sched *s, uint64_t id)
-{
-	uint32_t lo = 0, hi = s->n_workers;
-
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-
-		if (s->worker[s->sorted[mid]].id < id)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
-}
-
-uint32_t kvr_sched__worker(const struct kvr_sched *s, uint64_t id)
-{
-	uint32_t at = place(s, id);
-
-	return at < s->n_workers && s->worker[s->sorted[at]].id == id ? s->sorted[at] : NIL;
-}
-
-uint32_t kvr_sched_rank_find(const struct kvr_sched *s, uint64_t id, uint32_t dp_rank)
-{
-	uint32_t at = kvr_sched__worker(s, id);
-	const struct worker *w;
-
-	if (at == NIL)
-		return KVR_SCHED_NO_RANK;
-	w = &s->worker[at];
-	if (dp_rank < w->dp_start || dp_rank - w->dp_start >= w->dp_size)
-		return KVR_SCHED_NO_RANK;
-	return s->order[w->at + (dp_rank - w->dp_start)];
-}
-
-void kvr_sched__ready(struct kvr_sched *s)
-{
-	s->words = 1;
-	for (uint32_t w = 0; w < s->max_ranks / 64; w++) {
-		s->ready[w] = s->open[w] & ~s->over[w];
-		if (s->used[w] != 0)
-			s->words = w + 1;
-	}
-}
-
 /* ---- taints ------------------------------------------------------------------------------ */
 
 static uint64_t *taint_set(const struct kvr_sched *s, uint32_t t)
 {
 	return s->taint_set + (size_t)t * (s->max_ranks / 64);
-}
-
-uint32_t kvr_sched__taint(const struct kvr_sched *s, const struct kvr_sched_str *name)
-{
-	for (uint32_t t = 0; t < s->n_taints; t++)
-		if (s->taint_len[t] == name->len && memcmp(s->taint[t], name->ptr, name->len) == 0)
-			return t;
-	return NIL;
 }
 
 static void taints_clear(struct kvr_sched *s, uint32_t rank)
@@ -132,7 +78,7 @@ static uint32_t rank_drop(struct kvr_sched *s, uint32_t r, uint32_t n, uint64_t 
 		uint32_t slot = s->rank[r].bk_head;
 
 		kvr_sched__unbook(s, slot, now);
-		s->cnt.dropped++;
+		kvr_cell_add(&s->cnt.dropped, 1);
 		if (s->ops.dropped != NULL)
 			s->ops.dropped(s->ops.arg, slot, r);
 	}
@@ -264,7 +210,7 @@ static int fits(const struct kvr_sched *s, const struct kvr_sched_worker *w, uin
 
 static uint32_t worker_new(struct kvr_sched *s, uint64_t id)
 {
-	uint32_t at = place(s, id), e = 0;
+	uint32_t at = kvr_sched__place(s, id), e = 0;
 
 	while (s->worker[e].dp_size != 0)
 		e++;
@@ -332,7 +278,7 @@ uint32_t kvr_sched_worker_drop(struct kvr_sched *s, uint64_t id, uint32_t n, uin
 
 int kvr_sched_worker_gone(struct kvr_sched *s, uint64_t id, uint64_t now)
 {
-	uint32_t at = kvr_sched__worker(s, id), pos = place(s, id);
+	uint32_t at = kvr_sched__worker(s, id), pos = kvr_sched__place(s, id);
 	struct worker *e;
 
 	if (at == NIL)

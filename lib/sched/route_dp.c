@@ -14,15 +14,24 @@ static enum kvr_sched_result refuse(struct kvr_sched *s, struct kvr_sched_decisi
 {
 	d->result = KVR_SCHED_ERROR;
 	d->err = e;
-	s->cnt.errors[e]++;
+	kvr_cell_add(&s->cnt.errors[KVR_SCHED_OK], 1);
+	kvr_cell_add(&s->cnt.errors[e], 1);
 	return d->result;
+}
+
+/* The same for one that has waited. */
+static void refuse_waiting(struct kvr_sched *s, struct kvr_sched_decision *d, enum kvr_sched_err e)
+{
+	kvr_cell_add(&s->cnt.poll_errors[KVR_SCHED_OK], 1);
+	kvr_cell_add(&s->cnt.poll_errors[e], 1);
+	refuse(s, d, e);
 }
 
 static void book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		 struct kvr_sched_decision *d)
 {
 	d->result = KVR_SCHED_ROUTED;
-	s->cnt.non_max_overlap += d->better_rank != KVR_SCHED_NO_RANK;
+	kvr_cell_add(&s->cnt.non_max_overlap, d->better_rank != KVR_SCHED_NO_RANK);
 	kvr_sched__book(s, c, now, d);
 }
 
@@ -33,7 +42,7 @@ static void choice_init(const struct kvr_sched *s, struct choice *c,
 	c->ov = ov;
 	c->pinned = false;
 	c->open = s->open;
-	c->n = s->conf.track_active_blocks && s->conf.mode == KVR_MODE_KV ? req->n : 0;
+	c->n = s->conf.track_active_blocks && s->mode->needs_cache ? req->n : 0;
 	kvr_sched__params(s, req, &c->p);
 }
 
@@ -75,43 +84,35 @@ static enum kvr_sched_err must_wait(struct kvr_sched *s, struct choice *c, uint6
 	return KVR_SCHED_OK;
 }
 
-static enum kvr_sched_result route_kv(struct kvr_sched *s, struct choice *c, uint64_t now,
-				      struct kvr_sched_decision *d)
+static enum kvr_sched_err choose(struct kvr_sched *s, struct choice *c, uint64_t now,
+				 struct kvr_sched_decision *d)
 {
-	enum kvr_sched_err e;
-	bool wait;
+	return s->mode->needs_cache ? kvr_sched__choose(s, c, now, d)
+				    : kvr_sched__choose_simple(s, c, d);
+}
 
-	e = must_wait(s, c, now, &wait);
+static enum kvr_sched_result route(struct kvr_sched *s, struct choice *c, uint64_t now,
+				   struct kvr_sched_decision *d)
+{
+	enum kvr_sched_err e = KVR_SCHED_OK;
+	bool wait = false;
+
+	if (s->mode->may_wait)
+		e = must_wait(s, c, now, &wait);
 	if (e == KVR_SCHED_OK && wait) {
 		e = kvr_sched__enqueue(s, c, now, d);
 		if (e == KVR_SCHED_OK)
 			return d->result = KVR_SCHED_QUEUED;
 	} else if (e == KVR_SCHED_OK) {
-		e = kvr_sched__choose(s, c, now, d);
+		e = choose(s, c, now, d);
 	}
 	if (e != KVR_SCHED_OK)
 		return refuse(s, d, e);
 	if (c->req->query_only) {
-		s->cnt.queries++;
+		kvr_cell_add(&s->cnt.queries, 1);
 		return d->result = KVR_SCHED_QUERY;
 	}
-	s->cnt.booked_at_once++;
-	book(s, c, now, d);
-	return d->result;
-}
-
-static enum kvr_sched_result route_simple(struct kvr_sched *s, struct choice *c, uint64_t now,
-					  struct kvr_sched_decision *d)
-{
-	enum kvr_sched_err e = kvr_sched__choose_simple(s, c, d);
-
-	if (e != KVR_SCHED_OK)
-		return refuse(s, d, e);
-	if (c->req->query_only) {
-		s->cnt.queries++;
-		return d->result = KVR_SCHED_QUERY;
-	}
-	s->cnt.booked_at_once++;
+	kvr_cell_add(&s->cnt.booked_at_once, 1);
 	book(s, c, now, d);
 	return d->result;
 }
@@ -125,7 +126,7 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 	enum kvr_sched_err e;
 
 	blank(s, d, slot);
-	s->cnt.routed_calls++;
+	kvr_cell_add(&s->cnt.routed_calls, 1);
 	if (s->terms != NULL)
 		s->terms->n = 0;
 	if (slot >= s->conf.max_requests)
@@ -139,7 +140,7 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 	e = kvr_sched__resolve(s, &c);
 	if (e != KVR_SCHED_OK)
 		return refuse(s, d, e);
-	return s->conf.mode == KVR_MODE_KV ? route_kv(s, &c, now, d) : route_simple(s, &c, now, d);
+	return route(s, &c, now, d);
 }
 
 /* ---- admission --------------------------------------------------------------------------- */
@@ -156,7 +157,7 @@ static bool fresh_overlap(struct kvr_sched *s, uint32_t slot, uint64_t now,
 	*ov = (struct kvr_sched_overlap){0};
 	if (!s->ops.refresh(s->ops.arg, slot, w->req, ov))
 		return false;
-	s->cnt.refreshes++;
+	kvr_cell_add(&s->cnt.refreshes, 1);
 	return true;
 }
 
@@ -176,16 +177,15 @@ static void admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_s
 	c.pinned = s->node[slot].lane != NIL;
 	c.pin_worker = w->pin_worker;
 	c.pin_dp = w->pin_dp;
-	e = kvr_sched__choose(s, &c, now, d);
+	e = choose(s, &c, now, d);
 	if (!d->refreshed)
 		kvr_sched__recall_end(s, slot);
 	kvr_sched__leave(s, slot);
 	if (e != KVR_SCHED_OK) {
-		s->cnt.poll_errors[e]++;
-		refuse(s, d, e);
+		refuse_waiting(s, d, e);
 		return;
 	}
-	s->cnt.admitted++;
+	kvr_cell_add(&s->cnt.admitted, 1);
 	book(s, &c, now, d);
 }
 
@@ -232,8 +232,7 @@ uint32_t kvr_sched_close_queue(struct kvr_sched *s, struct kvr_sched_decision d[
 			continue;
 		kvr_sched__leave(s, slot);
 		blank(s, &d[done], slot);
-		s->cnt.poll_errors[KVR_SCHED_SHUTDOWN]++;
-		refuse(s, &d[done++], KVR_SCHED_SHUTDOWN);
+		refuse_waiting(s, &d[done++], KVR_SCHED_SHUTDOWN);
 	}
 	return done;
 }

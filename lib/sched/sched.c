@@ -11,24 +11,8 @@ static const struct {
 	const char *name;
 	bool retryable;
 } errors[KVR_SCHED_ERRS] = {
-	[KVR_SCHED_OK] = {"OK", false},
-	[KVR_SCHED_NO_ENDPOINTS] = {"NoEndpoints", false},
-	[KVR_SCHED_ALL_OVERLOADED] = {"AllEligibleWorkersOverloaded", true},
-	[KVR_SCHED_PIN_NOT_ALLOWED] = {"PinnedWorkerNotAllowed", false},
-	[KVR_SCHED_PIN_OVERLOADED] = {"PinnedWorkerOverloaded", true},
-	[KVR_SCHED_QUEUE_REJECTED] = {"QueueRejected", true},
-	[KVR_SCHED_NOT_ACTIVATED] = {"NotActivated", true},
-	[KVR_SCHED_DP_RANK_REQUIRED] = {"DpRankRequired", false},
-	[KVR_SCHED_WORKER_ID_REQUIRED] = {"WorkerIdRequired", false},
-	[KVR_SCHED_INVALID_OVERRIDE] = {"InvalidOverride", false},
-	[KVR_SCHED_DUPLICATE] = {"DuplicateRequest", false},
-	[KVR_SCHED_EMPTY_PROMPT] = {"EmptyPrompt", false},
-	[KVR_SCHED_PROMPT_TOO_LONG] = {"PromptTooLong", false},
-	[KVR_SCHED_INVALID_WEIGHT] = {"InvalidWeight", false},
-	[KVR_SCHED_UNKNOWN_CLASS] = {"UnknownPolicyClass", false},
-	[KVR_SCHED_BAD_SLOT] = {"BadSlot", false},
-	[KVR_SCHED_SHUTDOWN] = {"SubscriberShutdown", false},
-};
+#define ERROR(name, counter, text, retryable, help) [KVR_SCHED_##name] = {text, retryable},
+	[KVR_SCHED_OK] = {"OK", false}, KVR_SCHED_ERR_LIST(ERROR)};
 
 const char *kvr_sched_err_name(enum kvr_sched_err e)
 {
@@ -247,6 +231,7 @@ struct kvr_sched *kvr_sched_create(const struct kvr_pool_conf *conf,
 		return kvr_null(ENOMEM);
 	s->ops = o;
 	s->conf = *conf;
+	s->mode = kvr_pool_mode(conf->mode);
 	if (s->conf.max_workers == 0)
 		s->conf.max_workers = conf->max_ranks;
 	if (!isnan(conf->overlap_score_weight)) {
@@ -308,4 +293,9 @@ void kvr_sched_explain(struct kvr_sched *s, struct kvr_sched_terms *terms)
 const struct kvr_sched_counters *kvr_sched_counters(const struct kvr_sched *s)
 {
 	return &s->cnt;
+}
+
+const struct kvr_active *kvr_sched_active(const struct kvr_sched *s)
+{
+	return s->active;
 }

@@ -271,6 +271,7 @@ struct kvr_sched {
 	double point_tokens[MODEL_POINTS], point_ns[MODEL_POINTS];
 
 	struct kvr_pool_conf conf;
+	const struct kvr_pool_mode_info *mode; /* of conf */
 	struct kvr_sched_ops ops;
 	struct kvr_sched_counters cnt;
 	void *part[64]; /* everything allocated, for release */
@@ -320,7 +321,8 @@ static inline uint64_t round_up_half(double v)
 	return (uint64_t)(int64_t)(v + 0.5);
 }
 
-/* workers (ranks.c) */
+/* find_dp.c */
+uint32_t kvr_sched__place(const struct kvr_sched *s, uint64_t id); /* in `sorted`, or of the next */
 uint32_t kvr_sched__worker(const struct kvr_sched *s, uint64_t id); /* entry or NIL */
 void kvr_sched__ready(struct kvr_sched *s);
 uint32_t kvr_sched__taint(const struct kvr_sched *s, const struct kvr_sched_str *name);

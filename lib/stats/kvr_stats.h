@@ -9,17 +9,30 @@
  * readers sum the rows. Adding costs a load, an add and a store (a row has one writer, so no
  * locked instruction is needed).
  *
- * A library declares
+ * A library declares one list, of which enum and rows are made:
  *
- *	enum { X_RX, X_GOOD, X_BAD, X_N };
- *	static const struct kvr_counter x_counters[] = {
- *		[X_RX] = {"rx", "frames", "frames received"}, ..., [X_N] = {0}};
+ *	#define X_COUNTER_LIST(X) \
+ *		X(X_RX, rx, COUNT, "frames", "frames received") \
+ *		X(X_GOOD, good, COUNT, "frames", "frames kept") \
+ *		X(X_WAITING, waiting, GAUGE, "frames", "frames not judged yet")
+ *	enum x_counter { X_COUNTER_LIST(KVR_COUNTER_ENUM) X_N };
+ *
+ *	static const struct kvr_counter x_rows[] = {
+ *		X_COUNTER_LIST(KVR_COUNTER_ROW) KVR_COUNTER_END,
+ *	};
  *	static const struct kvr_equation x_equations[] = {
- *		{"rx = good + bad", KVR_TERMS(X_RX), KVR_TERMS(X_GOOD, X_BAD)}, {0}};
- *	const struct kvr_stats_def x_stats = {"x", x_counters, x_equations};
+ *		{KVR_TERMS(X_RX), KVR_TERMS(X_GOOD, X_WAITING)},
+ *		{0},
+ *	};
+ *	const struct kvr_stats_def x_stats = {"x", x_rows, x_equations};
  *
  * creates with kvr_stats_create(), gives each lcore kvr_stats_row(), and the lcore calls
- * kvr_stats_add(row, X_RX, n).
+ * kvr_stats_add(row, X_RX, n). A library whose object counts by itself keeps a struct of the same
+ * list, which is a row:
+ *
+ *	struct x_stats { X_COUNTER_LIST(KVR_COUNTER_FIELD) };
+ *
+ * counts with kvr_cell_add(&obj->st.rx, n), and hands out copies (kvr_stats_row_copy()).
  *
  * An equation holds for each row whenever its writer is between two bursts. A reader that sums
  * while they run may see it violated by the items in flight; check it when they are quiet, or
@@ -32,8 +45,21 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/** The value only grows. */
+#define KVR_COUNTER_F_COUNT 0x0u
 /** The value goes up and down (kvr_stats_sub, kvr_stats_set); exported as a gauge. */
 #define KVR_COUNTER_F_GAUGE 0x1u
+
+/* What a list of X(id, name, COUNT or GAUGE, "unit", "help") makes: enumerators, rows of a table
+ * of struct kvr_counter, fields of a struct. */
+#define KVR_COUNTER_ENUM(id, name, kind, unit, help) id,
+#define KVR_COUNTER_ROW(id, name, kind, unit, help)                                                \
+	[id] = {#name, unit, help, KVR_COUNTER_F_##kind},
+#define KVR_COUNTER_END                                                                            \
+	{                                                                                          \
+		NULL, NULL, NULL, 0                                                                \
+	}
+#define KVR_COUNTER_FIELD(id, name, kind, unit, help) kvr_cell_t name;
 
 /** One counter; a table ends with name NULL. */
 struct kvr_counter {
@@ -47,9 +73,9 @@ struct kvr_counter {
 #define KVR_TERMS_END  UINT16_MAX
 #define KVR_TERMS(...) ((const uint16_t[]){__VA_ARGS__, KVR_TERMS_END})
 
-/** Sum of the counters `left` == sum of the counters `right`; a table ends with text NULL. */
+/** Sum of the counters `left` == sum of the counters `right`; a table ends with NULL. What it says
+ * is made of the counters' names: kvr_equation_text(). */
 struct kvr_equation {
-	const char *text;
 	const uint16_t *left, *right; /* indexes, KVR_TERMS() */
 };
 
@@ -121,6 +147,41 @@ static inline uint64_t kvr_stats_get(const kvr_cell_t *row, unsigned int i)
 {
 	return atomic_load_explicit(&row[i], memory_order_relaxed);
 }
+
+/** Add @p n to one counter, wherever it lies. Only its writer. */
+static inline void kvr_cell_add(kvr_cell_t *cell, uint64_t n)
+{
+	kvr_stats_add(cell, 0, n);
+}
+
+/** Take @p n from a gauge. Only its writer. */
+static inline void kvr_cell_sub(kvr_cell_t *cell, uint64_t n)
+{
+	kvr_stats_add(cell, 0, 0 - n);
+}
+
+/** Set a gauge. Only its writer. */
+static inline void kvr_cell_set(kvr_cell_t *cell, uint64_t v)
+{
+	kvr_stats_set(cell, 0, v);
+}
+
+/** Value of one counter. Any thread. */
+static inline uint64_t kvr_cell_get(const kvr_cell_t *cell)
+{
+	return kvr_stats_get(cell, 0);
+}
+
+/** Copy @p n cells of a row to another one. Any thread that alone writes @p to. */
+static inline void kvr_stats_row_copy(kvr_cell_t *to, const kvr_cell_t *from, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++)
+		kvr_stats_set(to, i, kvr_stats_get(from, i));
+}
+
+/** What an equation says, "rx = good + waiting", into @p buf, cut at @p len bytes. @return buf. */
+char *kvr_equation_text(const struct kvr_stats_def *def, const struct kvr_equation *e, char *buf,
+			size_t len);
 
 /**
  * Check @p def's equations against a snapshot.

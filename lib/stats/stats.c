@@ -95,17 +95,47 @@ static uint64_t sum(const uint64_t v[], const uint16_t *terms)
 	return total;
 }
 
+/* Append to what stands in buf, as far as there is room. */
+static void append(char *buf, size_t len, const char *text)
+{
+	const size_t n = strlen(buf);
+
+	snprintf(buf + n, len - n, "%s", text);
+}
+
+static void append_side(const struct kvr_stats_def *def, const uint16_t *terms, char *buf,
+			size_t len)
+{
+	for (unsigned int i = 0; terms[i] != KVR_TERMS_END; i++) {
+		append(buf, len, i != 0 ? " + " : "");
+		append(buf, len, def->counters[terms[i]].name);
+	}
+}
+
+char *kvr_equation_text(const struct kvr_stats_def *def, const struct kvr_equation *e, char *buf,
+			size_t len)
+{
+	buf[0] = '\0';
+	append_side(def, e->left, buf, len);
+	append(buf, len, " = ");
+	append_side(def, e->right, buf, len);
+	return buf;
+}
+
 const struct kvr_equation *kvr_stats_check(const struct kvr_stats_def *def, const uint64_t v[],
 					   char *err, size_t errlen)
 {
-	for (const struct kvr_equation *e = def->equations; e != NULL && e->text != NULL; e++) {
+	for (const struct kvr_equation *e = def->equations; e != NULL && e->left != NULL; e++) {
 		const uint64_t left = sum(v, e->left), right = sum(v, e->right);
 
 		if (left == right)
 			continue;
-		if (err != NULL)
+		if (err != NULL) {
+			char text[1024];
+
 			snprintf(err, errlen, "%s: %s, but %" PRIu64 " != %" PRIu64, def->lib,
-				 e->text, left, right);
+				 kvr_equation_text(def, e, text, sizeof(text)), left, right);
+		}
 		return e;
 	}
 	return NULL;
@@ -123,8 +153,8 @@ uint64_t kvr_stats_find(const struct kvr_stats_def *def, const uint64_t v[], con
 static void family_name(const char *lib, const struct kvr_counter *c, char *buf, size_t len)
 {
 	const size_t n = strlen(c->name), u = strlen(c->unit);
-	const bool has_unit =
-		n > u && c->name[n - u - 1] == '_' && strcmp(c->name + n - u, c->unit) == 0;
+	const bool has_unit = n >= u && strcmp(c->name + n - u, c->unit) == 0 &&
+			      (n == u || c->name[n - u - 1] == '_');
 
 	snprintf(buf, len, has_unit ? "kvr_%s_%s" : "kvr_%s_%s_%s", lib, c->name, c->unit);
 }

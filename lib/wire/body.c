@@ -5,23 +5,25 @@
 
 /* One checker per kind, named in a table. Each may assume len >= the kind's min_body. */
 
-static int refuse(struct kvr_fault *f, int code, const char *text, uint64_t seen, uint64_t allowed)
+static enum kvr_wire_code refuse(struct kvr_fault *f, enum kvr_wire_code code, const char *text,
+				 uint64_t seen, uint64_t allowed)
 {
 	*f = (struct kvr_fault){.seen = seen, .allowed = allowed, .text = text};
 	return code;
 }
 
-static int reserved_set(struct kvr_fault *f)
+static enum kvr_wire_code reserved_set(struct kvr_fault *f)
 {
 	return refuse(f, KVR_E_FLAGS, "reserved bytes set", 0, 0);
 }
 
-static int bad_length(struct kvr_fault *f, uint64_t seen, uint64_t allowed)
+static enum kvr_wire_code bad_length(struct kvr_fault *f, uint64_t seen, uint64_t allowed)
 {
 	return refuse(f, KVR_E_LENGTH, "lengths disagree", seen, allowed);
 }
 
-static int bad_value(struct kvr_fault *f, const char *text, uint64_t seen, uint64_t allowed)
+static enum kvr_wire_code bad_value(struct kvr_fault *f, const char *text, uint64_t seen,
+				    uint64_t allowed)
 {
 	return refuse(f, KVR_E_INVALID_REQUEST, text, seen, allowed);
 }
@@ -37,8 +39,8 @@ static bool padding_set(const void *p, uint64_t len, uint64_t padded)
 }
 
 /* A tail of @p len bytes after @p fixed bytes, padded to 8, ends the body of @p body_len. */
-static int check_tail(const void *body, uint32_t body_len, uint32_t fixed, uint64_t len,
-		      struct kvr_fault *f)
+static enum kvr_wire_code check_tail(const void *body, uint32_t body_len, uint32_t fixed,
+				     uint64_t len, struct kvr_fault *f)
 {
 	const uint64_t padded = (len + 7) & ~UINT64_C(7);
 
@@ -52,15 +54,16 @@ static bool frame_size_ok(uint32_t max_frame)
 	return max_frame >= KVR_WIRE_LEAST_MAX_FRAME && max_frame <= KVR_WIRE_MAX_FRAME;
 }
 
-static int check_hints(const void *p, uint32_t len, enum kvr_hints_in in, struct kvr_hints *h,
-		       struct kvr_fault *f)
+static enum kvr_wire_code check_hints(const void *p, uint32_t len, enum kvr_hints_in in,
+				      struct kvr_hints *h, struct kvr_fault *f)
 {
 	const int r = kvr_hints_parse(p, len, in, h);
 
 	return r == 0 ? 0 : refuse(f, r, "bad hint", 0, 0);
 }
 
-static int check_request(uint8_t kind, const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_request(uint8_t kind, const void *body, uint32_t len,
+					struct kvr_fault *f)
 {
 	struct kvr_request q;
 	struct kvr_hints h;
@@ -74,17 +77,17 @@ static int check_request(uint8_t kind, const void *body, uint32_t len, struct kv
 			   kind == KVR_DISPATCH ? KVR_HINTS_DISPATCH : KVR_HINTS_ROUTE, &h, f);
 }
 
-static int check_route(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_route(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	return check_request(KVR_ROUTE, body, len, f);
 }
 
-static int check_dispatch(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_dispatch(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	return check_request(KVR_DISPATCH, body, len, f);
 }
 
-static int check_connect(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_connect(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_connect *m = body;
 	struct kvr_hints h;
@@ -98,7 +101,7 @@ static int check_connect(const void *body, uint32_t len, struct kvr_fault *f)
 	return check_hints(m + 1, m->hints_len, KVR_HINTS_CONNECT, &h, f);
 }
 
-static int check_connected(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_connected(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_connected *m = body;
 	const struct kvr_wire_pool *pool = (const struct kvr_wire_pool *)(m + 1);
@@ -132,7 +135,7 @@ static int check_connected(const void *body, uint32_t len, struct kvr_fault *f)
 	return off == len ? 0 : bad_length(f, off, len);
 }
 
-static int check_accepted(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_accepted(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_accepted *m = body;
 
@@ -142,10 +145,10 @@ static int check_accepted(const void *body, uint32_t len, struct kvr_fault *f)
 		return bad_value(f, "unknown state", m->state, KVR_STATE_RUNNING);
 	if (m->path > KVR_PATH_BYPASSED)
 		return bad_value(f, "unknown path", m->path, KVR_PATH_BYPASSED);
-	return 0;
+	return KVR_OK;
 }
 
-static int check_rejected(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_rejected(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_rejected *m = body;
 
@@ -160,7 +163,7 @@ static int check_rejected(const void *body, uint32_t len, struct kvr_fault *f)
 	return check_tail(body, len, sizeof(*m), m->text_len, f);
 }
 
-static int check_missing(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_missing(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_missing *m = body;
 	uint32_t n_frags, last;
@@ -187,12 +190,12 @@ static int check_missing(const void *body, uint32_t len, struct kvr_fault *f)
 }
 
 /* Zeros that make room for the answer. */
-static int check_probe(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_probe(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	return padding_set(body, 0, len) ? reserved_set(f) : 0;
 }
 
-static int check_dispatch_ack(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_dispatch_ack(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_dispatch_ack *m = body;
 
@@ -202,7 +205,7 @@ static int check_dispatch_ack(const void *body, uint32_t len, struct kvr_fault *
 #define RESP_FIN_ONLY (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED)
 #define RESP_KNOWN    (KVR_RESP_F_FIN | RESP_FIN_ONLY | KVR_RESP_F_TOKENS)
 
-static int check_response(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_response(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_response *m = body;
 
@@ -215,7 +218,7 @@ static int check_response(const void *body, uint32_t len, struct kvr_fault *f)
 	return check_tail(body, len, sizeof(*m), m->data_len, f);
 }
 
-static int check_response_ack(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_response_ack(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_response_ack *m = body;
 
@@ -225,7 +228,7 @@ static int check_response_ack(const void *body, uint32_t len, struct kvr_fault *
 #define PROG_FIN_ONLY (KVR_PROG_F_ERROR | KVR_PROG_F_CANCELLED)
 #define PROG_KNOWN    (KVR_PROG_F_FIRST | KVR_PROG_F_FIN | PROG_FIN_ONLY)
 
-static int check_progress(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_progress(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_progress *m = body;
 
@@ -233,28 +236,28 @@ static int check_progress(const void *body, uint32_t len, struct kvr_fault *f)
 		return reserved_set(f);
 	if ((m->flags & PROG_FIN_ONLY) != 0 && (m->flags & KVR_PROG_F_FIN) == 0)
 		return refuse(f, KVR_E_FLAGS, "flags that need FIN", m->flags, 0);
-	return 0;
+	return KVR_OK;
 }
 
-static int check_progress_ack(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_progress_ack(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_progress_ack *m = body;
 
 	return m->reserved != 0 ? reserved_set(f) : 0;
 }
 
-static int check_abort(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_abort(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_abort *m = body;
 
 	return m->reserved0 != 0 || m->reserved1 != 0 ? reserved_set(f) : 0;
 }
 
-static int check_hello(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_hello(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_hello *m = body;
 	struct kvr_hints h;
-	int r;
+	enum kvr_wire_code r;
 
 	if (m->reserved0 != 0 || m->reserved1 != 0 || (m->flags & ~KVR_HELLO_F_CPU) != 0)
 		return reserved_set(f);
@@ -275,7 +278,7 @@ static int check_hello(const void *body, uint32_t len, struct kvr_fault *f)
 	return r;
 }
 
-static int check_welcome(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_welcome(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_welcome *m = body;
 
@@ -284,10 +287,10 @@ static int check_welcome(const void *body, uint32_t len, struct kvr_fault *f)
 	if (m->heartbeat_ms == 0 || !frame_size_ok(m->max_frame))
 		return bad_value(f, "heartbeat_ms or max_frame out of range", m->max_frame,
 				 KVR_WIRE_MAX_FRAME);
-	return 0;
+	return KVR_OK;
 }
 
-static int check_heartbeat(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_heartbeat(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_heartbeat *m = body;
 	const struct kvr_wire_rank_load *rank = (const struct kvr_wire_rank_load *)(m + 1);
@@ -299,10 +302,10 @@ static int check_heartbeat(const void *body, uint32_t len, struct kvr_fault *f)
 	for (uint32_t i = 0; i < m->n_ranks; i++)
 		if (rank[i].reserved != 0)
 			return reserved_set(f);
-	return 0;
+	return KVR_OK;
 }
 
-static int check_heartbeat_ack(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_heartbeat_ack(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_heartbeat_ack *m = body;
 
@@ -310,10 +313,10 @@ static int check_heartbeat_ack(const void *body, uint32_t len, struct kvr_fault 
 		return reserved_set(f);
 	if (m->state < KVR_WORKER_JOINING || m->state > KVR_WORKER_GONE)
 		return bad_value(f, "unknown state", m->state, KVR_WORKER_GONE);
-	return 0;
+	return KVR_OK;
 }
 
-static int check_kv_ack(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_kv_ack(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_kv_ack *m = body;
 
@@ -322,7 +325,7 @@ static int check_kv_ack(const void *body, uint32_t len, struct kvr_fault *f)
 	return m->code <= KVR_KV_BUSY ? 0 : bad_value(f, "unknown code", m->code, KVR_KV_BUSY);
 }
 
-static int check_session(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_session(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_session *m = body;
 	const int r = check_tail(body, len, sizeof(*m), m->id_len, f);
@@ -335,7 +338,7 @@ static int check_session(const void *body, uint32_t len, struct kvr_fault *f)
 				KVR_HINT_MAX_SESSION);
 }
 
-static int check_session_open(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_session_open(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_session *m = body;
 	const uint32_t most = KVR_WIRE_SESSION_MAX_S + KVR_WIRE_SESSION_GRACE_S;
@@ -345,21 +348,21 @@ static int check_session_open(const void *body, uint32_t len, struct kvr_fault *
 	return check_session(body, len, f);
 }
 
-static int check_session_end(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_session_end(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_session *m = body;
 
 	return m->timeout_s != 0 ? reserved_set(f) : check_session(body, len, f);
 }
 
-static int check_session_status(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_session_status(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_session_status *m = body;
 
 	return m->reserved0 != 0 || m->reserved1 != 0 ? reserved_set(f) : 0;
 }
 
-static int check_loads(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_loads(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_loads *m = body;
 	const uint64_t want =
@@ -371,7 +374,7 @@ static int check_loads(const void *body, uint32_t len, struct kvr_fault *f)
 #define KV_DUMP_ONLY (KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END)
 #define KV_KNOWN     (KV_DUMP_ONLY | KVR_KV_F_DUMP)
 
-static int check_kv_head(const struct kvr_wire_kv_events *m, struct kvr_fault *f)
+static enum kvr_wire_code check_kv_head(const struct kvr_wire_kv_events *m, struct kvr_fault *f)
 {
 	const bool dump = (m->flags & KVR_KV_F_DUMP) != 0;
 
@@ -387,10 +390,11 @@ static int check_kv_head(const struct kvr_wire_kv_events *m, struct kvr_fault *f
 		return bad_length(f, 0, 1);
 	if (m->first_event_id > UINT64_MAX - m->n_events)
 		return bad_value(f, "event ids wrap", m->first_event_id, 0);
-	return 0;
+	return KVR_OK;
 }
 
-static int check_kv_event(const struct kvr_wire_kv_event *e, bool dump, struct kvr_fault *f)
+static enum kvr_wire_code check_kv_event(const struct kvr_wire_kv_event *e, bool dump,
+					 struct kvr_fault *f)
 {
 	const bool parent = (e->flags & KVR_KV_EV_F_PARENT) != 0;
 
@@ -403,15 +407,15 @@ static int check_kv_event(const struct kvr_wire_kv_event *e, bool dump, struct k
 		return bad_value(f, "a dump only stores", e->type, KVR_KV_STORED);
 	if ((e->n_blocks == 0) != (e->type == KVR_KV_CLEARED))
 		return bad_length(f, e->n_blocks, 0);
-	return 0;
+	return KVR_OK;
 }
 
-static int check_kv_events(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_wire_code check_kv_events(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_kv_events *m = body;
 	const uint8_t *p = body;
 	uint32_t left = len - (uint32_t)sizeof(*m);
-	int r = check_kv_head(m, f);
+	enum kvr_wire_code r = check_kv_head(m, f);
 
 	p += sizeof(*m);
 	for (uint32_t i = 0; r == 0 && i < m->n_events; i++) {
@@ -431,7 +435,7 @@ static int check_kv_events(const void *body, uint32_t len, struct kvr_fault *f)
 	return r;
 }
 
-typedef int check_fn(const void *body, uint32_t len, struct kvr_fault *f);
+typedef enum kvr_wire_code check_fn(const void *body, uint32_t len, struct kvr_fault *f);
 
 static check_fn *const checkers[KVR_WIRE_KIND_MAX] = {
 	[KVR_CONNECT] = check_connect,
@@ -464,7 +468,8 @@ static check_fn *const checkers[KVR_WIRE_KIND_MAX] = {
 	[KVR_LOADS] = check_loads,
 };
 
-int kvr_body_check(uint8_t kind, const void *body, uint32_t len, struct kvr_fault *fault)
+enum kvr_wire_code kvr_body_check(uint8_t kind, const void *body, uint32_t len,
+				  struct kvr_fault *fault)
 {
 	const struct kvr_kind_info *k = kvr_kind_info(kind);
 	struct kvr_fault unused;
@@ -477,10 +482,10 @@ int kvr_body_check(uint8_t kind, const void *body, uint32_t len, struct kvr_faul
 		return bad_length(fault, len, k->min_body);
 	if (len > k->max_body)
 		return refuse(fault, KVR_E_TOO_LARGE, "body too large", len, k->max_body);
-	return checkers[kind] == NULL ? 0 : checkers[kind](body, len, fault);
+	return checkers[kind] == NULL ? KVR_OK : checkers[kind](body, len, fault);
 }
 
-int kvr_kv_events_check(const void *body, uint32_t len)
+enum kvr_wire_code kvr_kv_events_check(const void *body, uint32_t len)
 {
 	return kvr_body_check(KVR_KV_EVENTS, body, len, NULL);
 }

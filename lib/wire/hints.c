@@ -376,7 +376,8 @@ static int take_worker(const struct kvr_tlv *t, struct kvr_hints *h, enum kvr_hi
 	 KVR_HAS(KVR_HINT_OVERRIDE) | KVR_HAS(KVR_HINT_MM) | KVR_HAS(KVR_HINT_SHARED_HITS) |       \
 	 KVR_HAS(KVR_HINT_POOL) | KVR_HAS(KVR_HINT_TAINT) | KVR_HAS(KVR_HINT_TOPOLOGY))
 
-int kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in, struct kvr_hints *out)
+enum kvr_wire_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
+				   struct kvr_hints *out)
 {
 	struct kvr_tlv_iter it = kvr_tlv_begin(p, len);
 	struct kvr_tlv t;
@@ -406,12 +407,12 @@ int kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in, struct kv
 			continue;
 		}
 		if (r != 0)
-			return r;
+			return (enum kvr_wire_code)r; /* not -ENOENT: a code */
 		if ((out->present & KVR_HAS(t.type) & ~REPEATABLE) != 0)
 			return KVR_E_HINT;
 		out->present |= KVR_HAS(t.type);
 	}
-	return more == 0 ? 0 : KVR_E_HINT;
+	return more == 0 ? KVR_OK : KVR_E_HINT;
 }
 
 uint64_t kvr_hints_allowed(const struct kvr_hints *h, uint32_t i)

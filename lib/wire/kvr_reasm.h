@@ -33,6 +33,7 @@
  */
 
 #include "kvr_frame.h"
+#include "kvr_stats.h"
 
 struct kvr_reasm;
 
@@ -78,7 +79,8 @@ struct kvr_reasm_frag {
 struct kvr_reasm_msg {
 	const struct kvr_reasm_frag *frag;
 	uint32_t n_frags;
-	uint32_t len; /* body bytes */
+	uint32_t len;		/* body bytes */
+	enum kvr_wire_code why; /* KVR_REASM_REFUSED: the code; the rest is not set */
 };
 
 /** What a message lacks; the body of a MISSING is the `len` bytes from `missing` on. */
@@ -90,38 +92,44 @@ struct kvr_reasm_lack {
 	uint64_t word[KVR_REASM_LACK_WORDS];
 };
 
-/**
- * Counters; one writer. Every fragment given to add is one of: held, completing, duplicate, or
- * refused: fragments = duplicates + refused_fragment + refused_full + refused_large + accepted, and
- * accepted = delivered_frames + dropped_frames + frames (held now). Messages: started =
- * completed + expired + evicted + flushed + messages (now). Whole frames are not counted.
+/** Counters; one writer. Whole frames are not counted. The equations in reasm.c hold between calls.
  */
+#define KVR_REASM_COUNTER_LIST(X)                                                                  \
+	X(KVR_REASM_C_FRAGMENTS, fragments, COUNT, "frames", "fragments given to reassembly")      \
+	X(KVR_REASM_C_ACCEPTED, accepted, COUNT, "frames", "fragments that were new")              \
+	X(KVR_REASM_C_DUPLICATES, duplicates, COUNT, "frames",                                     \
+	  "fragments held already, or of completed messages")                                      \
+	X(KVR_REASM_C_REFUSED_FRAGMENT, refused_fragment, COUNT, "frames",                         \
+	  "fragments that overlap, or say another length or unit")                                 \
+	X(KVR_REASM_C_REFUSED_FULL, refused_full, COUNT, "frames",                                 \
+	  "fragments for which there was no room")                                                 \
+	X(KVR_REASM_C_REFUSED_LARGE, refused_large, COUNT, "frames",                               \
+	  "fragments of messages of more than may be")                                             \
+	X(KVR_REASM_C_DELIVERED, delivered_frames, COUNT, "frames",                                \
+	  "fragments of completed messages")                                                       \
+	X(KVR_REASM_C_DROPPED, dropped_frames, COUNT, "frames", "fragments of messages given up")  \
+	X(KVR_REASM_C_STARTED, started, COUNT, "messages", "messages begun")                       \
+	X(KVR_REASM_C_COMPLETED, completed, COUNT, "messages", "messages completed")               \
+	X(KVR_REASM_C_EXPIRED, expired, COUNT, "messages", "messages given up: out of time")       \
+	X(KVR_REASM_C_EVICTED, evicted, COUNT, "messages", "messages given up for room")           \
+	X(KVR_REASM_C_FLUSHED, flushed, COUNT, "messages", "messages given up with all")           \
+	X(KVR_REASM_C_ASKED, asked, COUNT, "messages", "questions for what a message lacks")       \
+	X(KVR_REASM_C_MESSAGES, messages, GAUGE, "messages",                                       \
+	  "messages begun and not complete now")                                                   \
+	X(KVR_REASM_C_FRAMES, frames, GAUGE, "frames", "fragments held now")                       \
+	X(KVR_REASM_C_BYTES, bytes, GAUGE, "bytes", "bytes of them")
+enum kvr_reasm_counter { KVR_REASM_COUNTER_LIST(KVR_COUNTER_ENUM) KVR_REASM_COUNTERS };
 struct kvr_reasm_stats {
-	uint64_t fragments;
-	uint64_t accepted;
-	uint64_t duplicates;	   /* of completed messages, too */
-	uint64_t refused_fragment; /* overlap, changed length or unit */
-	uint64_t refused_full;
-	uint64_t refused_large; /* more fragments than a message may have */
-	uint64_t delivered_frames;
-	uint64_t dropped_frames;
-	uint64_t started;
-	uint64_t completed;
-	uint64_t expired;
-	uint64_t evicted;
-	uint64_t flushed;
-	uint64_t asked;
-	/* now */
-	uint32_t messages;
-	uint32_t frames;
-	uint64_t bytes;
+	KVR_REASM_COUNTER_LIST(KVR_COUNTER_FIELD)
 };
+extern const struct kvr_stats_def kvr_reasm_stats_def;
 
 enum kvr_reasm_result {
 	KVR_REASM_HELD = 0,	 /* the frame is kept */
 	KVR_REASM_COMPLETE = 1,	 /* *out lists all frames, this one too; they are the caller's */
 	KVR_REASM_DUPLICATE = 2, /* already held; the frame stays the caller's */
 	KVR_REASM_DONE = 3,	 /* its message has been completed; the frame stays the caller's */
+	KVR_REASM_REFUSED = 4,	 /* for out->why; the frame stays the caller's */
 };
 
 /**
@@ -142,16 +150,16 @@ size_t kvr_reasm_footprint(const struct kvr_reasm_conf *conf);
  * @param hdr its header; only the header is read.
  * @param data its body bytes, given back in the message (not read).
  * @param now time, never decreasing.
- * @return enum kvr_reasm_result, or a negative enum kvr_wire_code and the frame stays the
- * caller's: -KVR_E_FRAGMENT (contradicts fragments held), -KVR_E_REASSEMBLY_FULL,
- * -KVR_E_TOO_LARGE (more fragments than msg_max_frames).
+ * @return what has become of it. Refused for KVR_E_FRAGMENT (contradicts fragments held),
+ * KVR_E_REASSEMBLY_FULL or KVR_E_TOO_LARGE (more fragments than msg_max_frames).
  */
-int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct kvr_wire_hdr *hdr,
-		  const void *data, void *frame, uint64_t now, struct kvr_reasm_msg *out);
+enum kvr_reasm_result kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer,
+				    const struct kvr_wire_hdr *hdr, const void *data, void *frame,
+				    uint64_t now, struct kvr_reasm_msg *out);
 
 /**
  * Whether the fragment's message has more fragments than msg_max_frames, as far as this one tells:
- * kvr_reasm_add() would answer -KVR_E_TOO_LARGE. Looks at the limits only.
+ * kvr_reasm_add() would refuse it for KVR_E_TOO_LARGE. Looks at the limits only.
  */
 bool kvr_reasm_too_long(const struct kvr_reasm *r, const struct kvr_wire_hdr *h);
 

@@ -134,7 +134,7 @@ uint32_t kvr_reasm_flush(struct kvr_reasm *r)
 
 	for (; r->oldest != NONE; n++)
 		kvr_reasm__drop(r, r->oldest);
-	r->stats.flushed += n;
+	kvr_cell_add(&r->stats.flushed, n);
 	return n;
 }
 
@@ -144,7 +144,7 @@ uint32_t kvr_reasm_evict(struct kvr_reasm *r, uint32_t max)
 
 	for (; n < max && r->oldest != NONE; n++)
 		kvr_reasm__drop(r, r->oldest);
-	r->stats.evicted += n;
+	kvr_cell_add(&r->stats.evicted, n);
 	return n;
 }
 
@@ -162,6 +162,19 @@ void kvr_reasm_destroy(struct kvr_reasm *r)
 	free(r->lately);
 	free(r);
 }
+
+#define C(name) KVR_REASM_C_##name
+static const struct kvr_counter counters[] = {KVR_REASM_COUNTER_LIST(KVR_COUNTER_ROW)
+						      KVR_COUNTER_END};
+static const struct kvr_equation equations[] = {
+	{KVR_TERMS(C(FRAGMENTS)), KVR_TERMS(C(ACCEPTED), C(DUPLICATES), C(REFUSED_FRAGMENT),
+					    C(REFUSED_FULL), C(REFUSED_LARGE))},
+	{KVR_TERMS(C(ACCEPTED)), KVR_TERMS(C(DELIVERED), C(DROPPED), C(FRAMES))},
+	{KVR_TERMS(C(STARTED)),
+	 KVR_TERMS(C(COMPLETED), C(EXPIRED), C(EVICTED), C(FLUSHED), C(MESSAGES))},
+	{0},
+};
+const struct kvr_stats_def kvr_reasm_stats_def = {"reasm", counters, equations};
 
 const struct kvr_reasm_stats *kvr_reasm_stats(const struct kvr_reasm *r)
 {

@@ -91,8 +91,8 @@ static uint32_t entry_new(struct kvr_reasm *r, const struct reasm_key *key,
 		r->oldest = i;
 	r->youngest = i;
 	kvr_reasm__quiet_append(r, i, QUIET_FRESH);
-	r->stats.started++;
-	r->stats.messages++;
+	kvr_cell_add(&r->stats.started, 1);
+	kvr_cell_add(&r->stats.messages, 1);
 	return i;
 }
 
@@ -115,9 +115,9 @@ static void entry_free(struct kvr_reasm *r, uint32_t i)
 	p->frames -= e->n_have;
 	p->bytes -= e->bytes;
 	peer_put(r, e->peer);
-	r->stats.frames -= e->n_have;
-	r->stats.bytes -= e->bytes;
-	r->stats.messages--;
+	kvr_cell_sub(&r->stats.frames, e->n_have);
+	kvr_cell_sub(&r->stats.bytes, e->bytes);
+	kvr_cell_sub(&r->stats.messages, 1);
 	while (*link != i)
 		link = &r->entries[*link].next;
 	*link = e->next;
@@ -142,35 +142,35 @@ void kvr_reasm__drop(struct kvr_reasm *r, uint32_t i)
 			r->conf.drop(r->conf.drop_arg,
 				     r->pages[e->page[k]].slot[__builtin_ctzll(m)].frame);
 	}
-	r->stats.dropped_frames += e->n_have;
+	kvr_cell_add(&r->stats.dropped_frames, e->n_have);
 	entry_free(r, i);
 }
 
-/* Does the fragment agree with what is held? 0, KVR_REASM_DUPLICATE or -KVR_E_FRAGMENT. */
-static int agrees(const struct kvr_reasm *r, const struct reasm_entry *e,
-		  const struct kvr_wire_hdr *h)
+/* Does the fragment agree with what is held? KVR_REASM_HELD, _DUPLICATE or _REFUSED. */
+static enum kvr_reasm_result agrees(const struct kvr_reasm *r, const struct reasm_entry *e,
+				    const struct kvr_wire_hdr *h)
 {
 	const bool last = h->frag_off + h->frag_len == h->msg_len;
 	const uint32_t unit = e->unit != 0 ? e->unit : last ? 0 : h->frag_len;
 	uint32_t place, page;
 
 	if (h->msg_len != e->msg_len)
-		return -KVR_E_FRAGMENT;
+		return KVR_REASM_REFUSED;
 	if (unit == 0) /* a last fragment, and nothing else yet */
-		return e->tail_off == 0		    ? 0
+		return e->tail_off == 0		    ? KVR_REASM_HELD
 		       : e->tail_off == h->frag_off ? KVR_REASM_DUPLICATE
-						    : -KVR_E_FRAGMENT;
+						    : KVR_REASM_REFUSED;
 	if (h->frag_off % unit != 0 || (last ? h->frag_len > unit : h->frag_len != unit))
-		return -KVR_E_FRAGMENT;
+		return KVR_REASM_REFUSED;
 	if (e->tail_off != 0 && (e->tail_off % unit != 0 || e->msg_len - e->tail_off > unit))
-		return -KVR_E_FRAGMENT; /* does not go with the last one, held aside */
+		return KVR_REASM_REFUSED; /* does not go with the last one, held aside */
 	if (e->unit == 0)
-		return 0;
+		return KVR_REASM_HELD;
 	place = h->frag_off / unit;
 	page = e->page[place / PAGE_SLOTS];
 	if (page != NONE && (r->pages[page].present >> (place % PAGE_SLOTS) & 1) != 0)
 		return KVR_REASM_DUPLICATE;
-	return 0;
+	return KVR_REASM_HELD;
 }
 
 /* The unit has become known: lay out the page table. */
@@ -237,7 +237,7 @@ static bool make_room(struct kvr_reasm *r, uint32_t keep, uint32_t len)
 		if (victim == NONE)
 			return false;
 		kvr_reasm__drop(r, victim);
-		r->stats.evicted++;
+		kvr_cell_add(&r->stats.evicted, 1);
 	}
 	return true;
 }
@@ -257,8 +257,8 @@ static void deliver(struct kvr_reasm *r, uint32_t i, struct kvr_reasm_msg *out)
 			.len = e->msg_len - off < e->unit ? e->msg_len - off : e->unit};
 	}
 	*out = (struct kvr_reasm_msg){.frag = r->done, .n_frags = e->n_frags, .len = e->msg_len};
-	r->stats.delivered_frames += e->n_frags;
-	r->stats.completed++;
+	kvr_cell_add(&r->stats.delivered_frames, e->n_frags);
+	kvr_cell_add(&r->stats.completed, 1);
 	entry_free(r, i);
 }
 
@@ -288,10 +288,12 @@ bool kvr_reasm_too_long(const struct kvr_reasm *r, const struct kvr_wire_hdr *h)
 	return (h->msg_len + unit - 1) / unit > r->conf.msg_max_frames;
 }
 
-static int refuse_full(struct kvr_reasm *r)
+static enum kvr_reasm_result refuse(kvr_cell_t *counter, struct kvr_reasm_msg *out,
+				    enum kvr_wire_code why)
 {
-	r->stats.refused_full++;
-	return -KVR_E_REASSEMBLY_FULL;
+	kvr_cell_add(counter, 1);
+	out->why = why;
+	return KVR_REASM_REFUSED;
 }
 
 static void hold(struct kvr_reasm *r, struct reasm_entry *e, const struct kvr_wire_hdr *h,
@@ -316,26 +318,27 @@ static void hold(struct kvr_reasm *r, struct reasm_entry *e, const struct kvr_wi
 	e->bytes += h->frag_len;
 	p->frames++;
 	p->bytes += h->frag_len;
-	r->stats.frames++;
-	r->stats.bytes += h->frag_len;
-	r->stats.accepted++;
+	kvr_cell_add(&r->stats.frames, 1);
+	kvr_cell_add(&r->stats.bytes, h->frag_len);
+	kvr_cell_add(&r->stats.accepted, 1);
 }
 
-int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct kvr_wire_hdr *hdr,
-		  const void *data, void *frame, uint64_t now, struct kvr_reasm_msg *out)
+enum kvr_reasm_result kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer,
+				    const struct kvr_wire_hdr *hdr, const void *data, void *frame,
+				    uint64_t now, struct kvr_reasm_msg *out)
 {
 	const struct reasm_key key = {*peer, hdr->msg_seq, hdr->source, hdr->id, hdr->kind};
 	const struct kvr_peer share = r->conf.share != NULL ? r->conf.share(peer) : *peer;
 	uint32_t bucket, i;
 	uint64_t name;
-	int verdict = 0;
+	enum kvr_reasm_result verdict = KVR_REASM_HELD;
 
 	if (kvr_frame_whole(hdr)) {
 		r->done[0] = (struct kvr_reasm_frag){frame, data, 0, hdr->msg_len};
 		*out = (struct kvr_reasm_msg){.frag = r->done, .n_frags = 1, .len = hdr->msg_len};
 		return KVR_REASM_COMPLETE;
 	}
-	r->stats.fragments++;
+	kvr_cell_add(&r->stats.fragments, 1);
 	name = hash_of(r, &key, sizeof(key));
 	bucket = (uint32_t)name & r->mask;
 	i = entry_find(r, &key, bucket);
@@ -343,19 +346,18 @@ int kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer, const struct
 		verdict = agrees(r, &r->entries[i], hdr);
 	else if (kvr_reasm__done_find(r, done_name(name, hdr), now))
 		verdict = KVR_REASM_DONE;
-	if (verdict != 0) {
-		r->stats.duplicates += verdict > 0;
-		r->stats.refused_fragment += verdict < 0;
+	if (verdict == KVR_REASM_REFUSED)
+		return refuse(&r->stats.refused_fragment, out, KVR_E_FRAGMENT);
+	if (verdict != KVR_REASM_HELD) {
+		kvr_cell_add(&r->stats.duplicates, 1);
 		if (verdict == KVR_REASM_DUPLICATE)
 			touch(r, i, hdr->frag_len, now);
 		return verdict;
 	}
-	if (kvr_reasm_too_long(r, hdr)) {
-		r->stats.refused_large++;
-		return -KVR_E_TOO_LARGE;
-	}
+	if (kvr_reasm_too_long(r, hdr))
+		return refuse(&r->stats.refused_large, out, KVR_E_TOO_LARGE);
 	if (!peer_has_room(r, i, &share, hdr) || !make_room(r, i, hdr->frag_len))
-		return refuse_full(r);
+		return refuse(&r->stats.refused_full, out, KVR_E_REASSEMBLY_FULL);
 	if (i == NONE)
 		i = entry_new(r, &key, &share, bucket, hdr->msg_len);
 	hold(r, &r->entries[i], hdr, (struct reasm_slot){frame, data});
@@ -388,6 +390,6 @@ uint32_t kvr_reasm_expire(struct kvr_reasm *r, uint64_t now, uint32_t max)
 
 	for (; n < max && (i = overdue(r, now)) != NONE; n++)
 		kvr_reasm__drop(r, i);
-	r->stats.expired += n;
+	kvr_cell_add(&r->stats.expired, n);
 	return n;
 }

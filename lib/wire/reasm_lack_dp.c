@@ -105,7 +105,7 @@ bool kvr_reasm_lacking(struct kvr_reasm *r, uint64_t now, struct kvr_reasm_lack 
 			continue;
 		describe(r, e, out);
 		e->since = 0;
-		r->stats.asked++;
+		kvr_cell_add(&r->stats.asked, 1);
 		return true;
 	}
 	return false;

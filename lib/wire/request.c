@@ -4,7 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
-static int refuse(struct kvr_fault *f, int code, const char *text, uint64_t seen, uint64_t allowed)
+static enum kvr_wire_code refuse(struct kvr_fault *f, enum kvr_wire_code code, const char *text,
+				 uint64_t seen, uint64_t allowed)
 {
 	*f = (struct kvr_fault){.seen = seen, .allowed = allowed, .text = text};
 	return code;
@@ -20,7 +21,7 @@ static bool is_zero(const void *p, size_t n)
 	return any == 0;
 }
 
-static int check_limits(const struct kvr_wire_request *q, struct kvr_fault *f)
+static enum kvr_wire_code check_limits(const struct kvr_wire_request *q, struct kvr_fault *f)
 {
 	if (q->n_hashes > KVR_WIRE_MAX_HASHES)
 		return refuse(f, KVR_E_TOO_LARGE, "too many hashes", q->n_hashes,
@@ -35,10 +36,11 @@ static int check_limits(const struct kvr_wire_request *q, struct kvr_fault *f)
 			      KVR_WIRE_MAX_HINTS);
 	if (q->body_len > KVR_WIRE_MAX_BODY)
 		return refuse(f, KVR_E_TOO_LARGE, "body too large", q->body_len, KVR_WIRE_MAX_BODY);
-	return 0;
+	return KVR_OK;
 }
 
-static int check_flags(const struct kvr_wire_request *q, uint8_t kind, struct kvr_fault *f)
+static enum kvr_wire_code check_flags(const struct kvr_wire_request *q, uint8_t kind,
+				      struct kvr_fault *f)
 {
 	const uint32_t known = kind == KVR_DISPATCH
 				       ? KVR_REQ_F_CLIENT | KVR_REQ_F_LEGS | KVR_REQ_F_UNPROVEN
@@ -56,10 +58,10 @@ static int check_flags(const struct kvr_wire_request *q, uint8_t kind, struct kv
 	    (q->dp_rank != 0 || q->overlap_blocks != 0 || q->cached_tokens != 0 ||
 	     q->attempt != 0 || q->client_port != 0 || !is_zero(q->client_ip, 16)))
 		return refuse(f, KVR_E_FLAGS, "fields of the router set", 0, 0);
-	return 0;
+	return KVR_OK;
 }
 
-static int check_meaning(const struct kvr_wire_request *q, struct kvr_fault *f)
+static enum kvr_wire_code check_meaning(const struct kvr_wire_request *q, struct kvr_fault *f)
 {
 	if (q->phase > KVR_PHASE_DECODE)
 		return refuse(f, KVR_E_INVALID_REQUEST, "unknown phase", q->phase,
@@ -75,7 +77,7 @@ static int check_meaning(const struct kvr_wire_request *q, struct kvr_fault *f)
 	if (q->n_hashes > q->isl)
 		return refuse(f, KVR_E_INVALID_REQUEST, "more hashes than prompt tokens",
 			      q->n_hashes, q->isl);
-	return 0;
+	return KVR_OK;
 }
 
 static uint32_t pad8(uint32_t n)
@@ -83,13 +85,13 @@ static uint32_t pad8(uint32_t n)
 	return (n + 7u) & ~7u;
 }
 
-int kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t msg_len,
-			    struct kvr_request *out)
+enum kvr_wire_code kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t msg_len,
+					   struct kvr_request *out)
 {
 	struct kvr_wire_request *q = &out->fixed;
 	struct kvr_fault *f = &out->fault;
 	uint32_t end;
-	int r;
+	enum kvr_wire_code r;
 
 	out->hashes = out->tokens = out->hints = out->body = NULL;
 	out->fault = (struct kvr_fault){0};
@@ -113,7 +115,8 @@ int kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t msg_len,
 	return r != 0 ? r : check_meaning(q, f);
 }
 
-int kvr_request_parse(const void *body, uint32_t len, uint8_t kind, struct kvr_request *out)
+enum kvr_wire_code kvr_request_parse(const void *body, uint32_t len, uint8_t kind,
+				     struct kvr_request *out)
 {
 	const struct kvr_slice one = {body, len};
 
@@ -133,14 +136,14 @@ static bool pad_ok(const struct kvr_slice *s, uint32_t n, uint32_t off, uint32_t
 	return p != NULL && is_zero(p, pad);
 }
 
-int kvr_request_parse_slices(const struct kvr_slice *s, uint32_t n, uint8_t kind,
-			     struct kvr_request *out)
+enum kvr_wire_code kvr_request_parse_slices(const struct kvr_slice *s, uint32_t n, uint8_t kind,
+					    struct kvr_request *out)
 {
 	uint8_t scratch[sizeof(struct kvr_wire_request)];
 	const struct kvr_wire_request *q = &out->fixed;
 	const uint32_t len = kvr_slices_len(s, n);
 	const void *fixed;
-	int r;
+	enum kvr_wire_code r;
 
 	fixed = len < sizeof(*q) ? scratch : kvr_slices_at(s, n, 0, sizeof(*q), scratch);
 	r = kvr_request_parse_fixed(fixed, kind, len, out);
@@ -153,7 +156,7 @@ int kvr_request_parse_slices(const struct kvr_slice *s, uint32_t n, uint8_t kind
 	out->tokens = kvr_slices_at(s, n, out->tokens_off, q->n_tokens * 4, NULL);
 	out->hints = kvr_slices_at(s, n, out->hints_off, q->hints_len, NULL);
 	out->body = kvr_slices_at(s, n, out->body_off, q->body_len, NULL);
-	return 0;
+	return KVR_OK;
 }
 
 uint32_t kvr_request_build(struct kvr_request_src *src, struct kvr_slice slices[KVR_REQUEST_SLICES])

@@ -109,8 +109,8 @@ static void look(struct state *s)
 	const uint32_t *order;
 
 	memset(s, 0, sizeof(*s));
-	s->booked = kvr_sched_counters(p->sched)->booked_now;
-	s->waiting = kvr_sched_counters(p->sched)->waiting_now;
+	s->booked = (uint32_t)kvr_sched_counters(p->sched)->booked_now;
+	s->waiting = (uint32_t)kvr_sched_counters(p->sched)->waiting_now;
 	s->slots = kvr_flight_count(p->requests);
 	CU_ASSERT_EQUAL_FATAL(kvr_sched_rank_order(p->sched, &order), RANKS);
 	for (uint32_t i = 0; i < RANKS; i++)

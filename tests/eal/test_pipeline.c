@@ -20,7 +20,7 @@ static struct pool *pool(void)
 
 static uint64_t live(void)
 {
-	return kvr_sched_counters(pool()->sched)->booked_now;
+	return (uint32_t)kvr_sched_counters(pool()->sched)->booked_now;
 }
 
 static struct kvr_wire_ids ids_of(uint64_t id, uint64_t handle)

@@ -26,7 +26,7 @@ static uint64_t counter(enum session_counter c)
 
 static uint64_t live(void)
 {
-	return kvr_sched_counters(pool()->sched)->booked_now;
+	return (uint32_t)kvr_sched_counters(pool()->sched)->booked_now;
 }
 
 /* ---- what the peers send ---- */

@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	outside = 0;
 	for (size_t at = 0; at + 6 <= size; at += 6) {
 		step(r, data + at, &now);
-		REQUIRE(outside == s->frames && s->frames <= 48);
+		REQUIRE((uint64_t)outside == s->frames && s->frames <= 48);
 		REQUIRE(s->bytes <= 24000 && s->messages <= 5);
 		REQUIRE(s->accepted == s->delivered_frames + s->dropped_frames + s->frames);
 		REQUIRE(s->started == s->completed + s->expired + s->evicted + s->messages);

@@ -109,7 +109,7 @@ static void ms(uint32_t now, uint32_t frames)
 		pipeline_step();
 	peers();
 	pipeline_step();
-	most_held = RTE_MAX(most_held, kvr_reasm_stats(rt->lcore[0]->reasm)->frames);
+	most_held = RTE_MAX(most_held, (uint32_t)kvr_reasm_stats(rt->lcore[0]->reasm)->frames);
 	/* A device of rings receives into the peers' buffers: what is kept of all of them leaves
 	 * the reserve that heartbeats are received into. */
 	CU_ASSERT(pipeline_mbufs_used() <= rt->sizes.room - rt->sizes.reserve);

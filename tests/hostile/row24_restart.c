@@ -18,7 +18,7 @@ static bool life(uint32_t epoch, uint32_t ranks, const char *pool)
 
 static uint32_t waiting(void)
 {
-	return kvr_sched_counters(rt->pool[1].sched)->waiting_now;
+	return (uint32_t)kvr_sched_counters(rt->pool[1].sched)->waiting_now;
 }
 
 /* Pool b has a queue: the first request keeps the one rank busy, the next two wait for it, one of

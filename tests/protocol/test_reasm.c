@@ -71,6 +71,8 @@ static int add(struct kvr_reasm *r, const struct kvr_peer *peer, uint64_t id, ui
 	owner[f] = REASM; /* until we learn otherwise: the drop callback may run inside */
 	res = kvr_reasm_add(r, peer, (struct kvr_wire_hdr *)hdr, (void *)(uintptr_t)(off + 0x1000),
 			    frame_ref(f), now, out);
+	if (res == KVR_REASM_REFUSED)
+		res = -(int)out->why;
 	if (res < 0 || res == KVR_REASM_DUPLICATE || res == KVR_REASM_DONE) {
 		CU_ASSERT_EQUAL(owner[f], REASM);
 		owner[f] = CALLER;

@@ -71,7 +71,7 @@ def telemetry(prefix, command):
         s.connect(f"{base}/dpdk/{prefix}/dpdk_telemetry.v2")
         limit = json.loads(s.recv(1024))["max_output_len"]
         s.send(command.encode())
-        return json.loads(s.recv(limit))[command]
+        return json.loads(s.recv(limit))[command.split(",")[0]]
 
 
 def left_behind(prefix, lingering):

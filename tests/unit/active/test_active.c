@@ -154,14 +154,14 @@ static void a_full_tree_counts_the_rest_privately(void)
 	CU_ASSERT_EQUAL(book(a, 0, sh, 640, &b), 640);
 	CU_ASSERT_EQUAL(depth_of(a, 0, sh, 640), 192); /* three runs */
 	CU_ASSERT_EQUAL(book(a, 0, sh, 100, &c), 36);  /* no run left to split with */
-	kvr_active_stats(a, &st);
+	kvr_active_stats_get(a, &st);
 	CU_ASSERT_EQUAL(st.runs, 3);
 	CU_ASSERT_EQUAL(st.private_blocks, 640 - 192 + 36);
 	kvr_active_free(a, &b);
 	CU_ASSERT_EQUAL(kvr_active_blocks(a)[0], 100);
 	kvr_active_free(a, &c);
 	CU_ASSERT_EQUAL(kvr_active_blocks(a)[0], 0);
-	kvr_active_stats(a, &st);
+	kvr_active_stats_get(a, &st);
 	CU_ASSERT_EQUAL(st.runs, 0);
 	kvr_active_destroy(a);
 }
@@ -175,14 +175,14 @@ static void wide_records_come_and_go(void)
 
 	for (uint32_t i = 0; i < 100; i++)
 		book(a, i * 5, p, 3, &b[i]);
-	kvr_active_stats(a, &st);
+	kvr_active_stats_get(a, &st);
 	CU_ASSERT_EQUAL(st.wide, 1);
 	CU_ASSERT_EQUAL(depth_of(a, 495, p, 3), 3);
 	CU_ASSERT_EQUAL(depth_of(a, 494, p, 3), 0);
 	CU_ASSERT_PTR_NULL(kvr_active_check(a));
 	for (uint32_t i = 0; i < 97; i++)
 		kvr_active_free(a, &b[i]);
-	kvr_active_stats(a, &st);
+	kvr_active_stats_get(a, &st);
 	CU_ASSERT_EQUAL(st.wide, 0);
 	CU_ASSERT_EQUAL(depth_of(a, 495, p, 3), 3);
 	CU_ASSERT_EQUAL(depth_of(a, 0, p, 3), 0);
@@ -206,13 +206,13 @@ static void cuts_heal(uint32_t ranks)
 		book(a, i, sh, 100, &whole[i]);
 	for (uint32_t i = 0; i < 8; i++)
 		book(a, 40, sh, 7 * (i + 1), &cut[i]); /* 7 .. 56, all in the first run */
-	kvr_active_stats(a, &st);
+	kvr_active_stats_get(a, &st);
 	CU_ASSERT_EQUAL(st.runs, 10);
 	for (uint32_t i = 0; i < 8; i++)
 		if (i != 3)
 			kvr_active_free(a, &cut[i]);
 	CU_ASSERT_EQUAL(book(a, 41, sh, 100, &last), 100);
-	kvr_active_stats(a, &st);
+	kvr_active_stats_get(a, &st);
 	CU_ASSERT_EQUAL(st.runs, 3); /* 28, 36 and 36 blocks */
 	CU_ASSERT_EQUAL(st.joins, 7);
 	CU_ASSERT_PTR_NULL(kvr_active_check(a));
@@ -223,7 +223,7 @@ static void cuts_heal(uint32_t ranks)
 	kvr_active_free(a, &last);
 	for (uint32_t i = 0; i < ranks; i++)
 		kvr_active_free(a, &whole[i]);
-	kvr_active_stats(a, &st);
+	kvr_active_stats_get(a, &st);
 	CU_ASSERT_EQUAL(st.runs + st.wide, 0);
 	CU_ASSERT_PTR_NULL(kvr_active_check(a));
 	kvr_active_destroy(a);

@@ -64,22 +64,19 @@ static enum kvr_sched_result route(struct kvr_sched *s, uint32_t slot, uint32_t 
 	return kvr_sched_route(s, slot, &req[slot], NULL, now, d);
 }
 
-/* The equations of the header. */
+/* The equations between its counters. */
 static void balance(const struct kvr_sched *s)
 {
-	const struct kvr_sched_counters *c = kvr_sched_counters(s);
-	uint64_t errors = 0, polled = 0;
+	kvr_cell_t row[KVR_SCHED_COUNTERS];
+	uint64_t v[KVR_SCHED_COUNTERS];
+	char violated[1024] = "";
 
-	for (int e = 0; e < KVR_SCHED_ERRS; e++) {
-		errors += c->errors[e];
-		polled += c->poll_errors[e];
-	}
-	CU_ASSERT_EQUAL(c->routed_calls,
-			c->booked_at_once + c->queued + c->queries + errors - polled);
-	CU_ASSERT_EQUAL(c->queued, c->admitted + c->cancelled_waiting + polled + c->waiting_now);
-	CU_ASSERT_EQUAL(c->booked_at_once + c->admitted, c->finished + c->cancelled_booked +
-								 c->expired + c->dropped +
-								 c->booked_now);
+	CU_ASSERT_EQUAL_FATAL(kvr_stats_count(&kvr_sched_stats_def), KVR_SCHED_COUNTERS);
+	kvr_stats_row_copy(row, &kvr_sched_counters(s)->routed_calls, KVR_SCHED_COUNTERS);
+	for (unsigned int i = 0; i < KVR_SCHED_COUNTERS; i++)
+		v[i] = kvr_stats_get(row, i);
+	kvr_stats_check(&kvr_sched_stats_def, v, violated, sizeof(violated));
+	CU_ASSERT_STRING_EQUAL(violated, "");
 }
 
 static void equal_costs_are_drawn_uniformly(void)
@@ -102,6 +99,52 @@ static void equal_costs_are_drawn_uniformly(void)
 		CU_ASSERT(seen[i] > 9600 && seen[i] < 10400);
 	balance(s);
 	kvr_sched_destroy(s);
+}
+
+/* What a row says is what its mode does, and the modes that have a name are where it says. */
+static void every_mode_is_as_its_row_says(void)
+{
+	static const struct {
+		enum kvr_pool_mode mode;
+		const char *name;
+	} named[] = {{KVR_MODE_KV, "kv"},
+		     {KVR_MODE_ROUND_ROBIN, "round-robin"},
+		     {KVR_MODE_RANDOM, "random"},
+		     {KVR_MODE_POWER_OF_TWO, "power-of-two"},
+		     {KVR_MODE_LEAST_LOADED, "least-loaded"},
+		     {KVR_MODE_DEVICE_AWARE, "device-aware-weighted"},
+		     {KVR_MODE_DIRECT, "direct"}};
+	const struct kvr_sched_hints pin = {.flags = KVR_SHINT_BACKEND_ID, .backend_id = 2};
+	const struct kvr_sched_req pinned = {.isl = 8, .hints = &pin, .query_only = true};
+	struct kvr_sched_decision d;
+	struct kvr_sched *s;
+	char err[128];
+	int i;
+
+	for (size_t k = 0; k < sizeof(named) / sizeof(named[0]); k++)
+		CU_ASSERT_STRING_EQUAL(kvr_pool_mode(named[k].mode)->name, named[k].name);
+	for (i = 0; kvr_pool_mode_names[i] != NULL; i++) {
+		const struct kvr_pool_mode_info *m = kvr_pool_mode(i);
+		enum kvr_sched_result r;
+
+		CU_ASSERT_STRING_EQUAL(m->name, kvr_pool_mode_names[i]);
+		defaults();
+		CU_ASSERT_EQUAL(kvr_pool_conf_set(&conf, "router_mode", m->name, err, sizeof(err)),
+				0);
+		CU_ASSERT_EQUAL(conf.mode, i);
+		s = make();
+		worker(s, 1, 0, 1);
+		worker(s, 2, 0, 2);
+		r = route(s, 0, 8, 0, &d);
+		CU_ASSERT_EQUAL(r, m->needs_pin ? KVR_SCHED_ERROR : KVR_SCHED_ROUTED);
+		CU_ASSERT_EQUAL(d.err, m->needs_pin ? KVR_SCHED_WORKER_ID_REQUIRED : KVR_SCHED_OK);
+		/* Two ranks, none named. */
+		r = kvr_sched_route(s, 1, &pinned, NULL, 0, &d);
+		CU_ASSERT_EQUAL(r, m->needs_cache ? KVR_SCHED_ERROR : KVR_SCHED_QUERY);
+		CU_ASSERT_EQUAL(d.err, m->needs_cache ? KVR_SCHED_DP_RANK_REQUIRED : KVR_SCHED_OK);
+		balance(s);
+		kvr_sched_destroy(s);
+	}
 }
 
 static void a_query_may_name_the_slot_of_a_live_request(void)
@@ -777,7 +820,8 @@ static void random_life_keeps_every_balance(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"ties", equal_costs_are_drawn_uniformly},
+	CU_TestInfo tests[] = {{"modes", every_mode_is_as_its_row_says},
+			       {"ties", equal_costs_are_drawn_uniformly},
 			       {"softmax", temperature_gives_the_shares_of_the_softmax},
 			       {"query", a_query_may_name_the_slot_of_a_live_request},
 			       {"exclude", an_excluded_worker_is_not_chosen_again},

@@ -9,18 +9,20 @@
 
 #include "kvr_test.h"
 
-enum { RX, GOOD, BAD, WAITING, N };
-
-static const struct kvr_counter counters[] = {
-	[RX] = {"rx", "frames", "frames received"},
-	[GOOD] = {"good", "frames", "frames kept"},
-	[BAD] = {"bad", "frames", "frames refused"},
-	[WAITING] = {"waiting", "frames", "frames not judged yet", KVR_COUNTER_F_GAUGE},
-	[N] = {0},
+#define DEMO_COUNTERS(X)                                                                           \
+	X(RX, rx, COUNT, "frames", "frames received")                                              \
+	X(GOOD, good, COUNT, "frames", "frames kept")                                              \
+	X(BAD, bad, COUNT, "frames", "frames refused")                                             \
+	X(WAITING, waiting, GAUGE, "frames", "frames not judged yet")
+enum { DEMO_COUNTERS(KVR_COUNTER_ENUM) N };
+struct demo_stats {
+	DEMO_COUNTERS(KVR_COUNTER_FIELD)
 };
+
+static const struct kvr_counter counters[] = {DEMO_COUNTERS(KVR_COUNTER_ROW) KVR_COUNTER_END};
 static const struct kvr_equation equations[] = {
-	{"rx = good + bad + waiting", KVR_TERMS(RX), KVR_TERMS(GOOD, BAD, WAITING)},
-	{"good = good", KVR_TERMS(GOOD), KVR_TERMS(GOOD)},
+	{KVR_TERMS(RX), KVR_TERMS(GOOD, BAD, WAITING)},
+	{KVR_TERMS(GOOD), KVR_TERMS(GOOD)},
 	{0},
 };
 static const struct kvr_stats_def def = {"demo", counters, equations};
@@ -81,14 +83,45 @@ static void violated_equation_is_named_with_its_numbers(void)
 	CU_ASSERT_PTR_NULL(kvr_stats_check(&free_of_laws, v, NULL, 0));
 }
 
+/* Enum, rows and fields are of one list: the struct is a row. */
+static void a_struct_of_the_list_is_a_row(void)
+{
+	struct demo_stats st = {0};
+	kvr_cell_t copy[N];
+	uint64_t v[N];
+
+	CU_ASSERT_EQUAL(sizeof(st), N * sizeof(kvr_cell_t));
+	CU_ASSERT_EQUAL(counters[WAITING].flags, KVR_COUNTER_F_GAUGE);
+	CU_ASSERT_EQUAL(counters[BAD].flags, 0);
+	kvr_cell_add(&st.bad, 3);
+	kvr_cell_set(&st.waiting, 9);
+	kvr_cell_sub(&st.waiting, 2);
+	kvr_stats_row_copy(copy, &st.rx, N);
+	for (unsigned int i = 0; i < N; i++)
+		v[i] = kvr_stats_get(copy, i);
+	CU_ASSERT_EQUAL(kvr_stats_find(&def, v, "bad"), 3);
+	CU_ASSERT_EQUAL(kvr_stats_find(&def, v, "waiting"), 7);
+	CU_ASSERT_EQUAL(kvr_stats_find(&def, v, "rx"), 0);
+}
+
+static void text_of_an_equation_is_cut_at_its_room(void)
+{
+	char text[12];
+
+	CU_ASSERT_STRING_EQUAL(kvr_equation_text(&def, &equations[0], text, sizeof(text)),
+			       "rx = good +");
+	CU_ASSERT_STRING_EQUAL(kvr_equation_text(&def, &equations[0], text, 1), "");
+}
+
 static void openmetrics_has_one_family_per_counter(void)
 {
-	static const struct kvr_counter two[] = {
+	static const struct kvr_counter three[] = {
 		{"rx_frames", "frames", "frames received"},
+		{"frames", "frames", "all frames"},
 		{"depth", "items", "items waiting", KVR_COUNTER_F_GAUGE},
 		{0}};
-	const struct kvr_stats_def d = {"port", two, NULL};
-	const uint64_t a[] = {7, 1}, b[] = {UINT64_MAX, 0};
+	const struct kvr_stats_def d = {"port", three, NULL};
+	const uint64_t a[] = {7, 9, 1}, b[] = {UINT64_MAX, 8, 0};
 	const uint64_t *const v[] = {a, b};
 	const char *const labels[] = {"port=\"p0\"", NULL};
 	char *text;
@@ -102,6 +135,11 @@ static void openmetrics_has_one_family_per_counter(void)
 				     "# HELP kvr_port_rx_frames frames received\n"
 				     "kvr_port_rx_frames_total{port=\"p0\"} 7\n"
 				     "kvr_port_rx_frames_total 18446744073709551615\n"
+				     "# TYPE kvr_port_frames counter\n"
+				     "# UNIT kvr_port_frames frames\n"
+				     "# HELP kvr_port_frames all frames\n"
+				     "kvr_port_frames_total{port=\"p0\"} 9\n"
+				     "kvr_port_frames_total 8\n"
 				     "# TYPE kvr_port_depth_items gauge\n"
 				     "# UNIT kvr_port_depth_items items\n"
 				     "# HELP kvr_port_depth_items items waiting\n"
@@ -127,6 +165,8 @@ int main(void)
 		{"rows are summed and apart", rows_are_summed_and_apart},
 		{"gauge moved between rows", a_gauge_moved_between_rows_sums_right},
 		{"violated equation is named", violated_equation_is_named_with_its_numbers},
+		{"a struct of the list is a row", a_struct_of_the_list_is_a_row},
+		{"text of an equation is cut", text_of_an_equation_is_cut_at_its_room},
 		{"one family per counter", openmetrics_has_one_family_per_counter},
 		{"bad declarations are refused", bad_declarations_are_refused},
 		CU_TEST_INFO_NULL};

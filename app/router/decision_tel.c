@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Telemetry: why requests went where they went, and the load of each LoRA adapter. */
-#include "decisions.h"
+#include "decision_tel.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,23 +13,17 @@
 #include "control.h"
 #include "decision.h"
 #include "kvr_ctl.h"
+#include "pools.h"
 #include "router.h"
 
 #define PAGE 32u /* decisions or adapters in one answer */
-
-static struct pool *pool_named(struct router *rt, const char *name)
-{
-	for (uint32_t i = 0; name != NULL && i < rt->n_pools; i++)
-		if (strcmp(rt->pool[i].name, name) == 0)
-			return &rt->pool[i];
-	return NULL;
-}
 
 /* POOL[,NUMBER]; an error is already in d when it returns NULL. */
 static struct pool *pool_arg(struct router *rt, const char *params, bool need, uint64_t *number,
 			     bool *given, struct rte_tel_data *d)
 {
 	struct kvr_ctl_args a;
+	const char *name;
 	struct pool *p;
 
 	if (kvr_ctl_args(&a, params) < 0 || a.n < 1u + need || a.n > 2 ||
@@ -38,7 +32,8 @@ static struct pool *pool_arg(struct router *rt, const char *params, bool need, u
 		return NULL;
 	}
 	*given = a.n == 2;
-	p = pool_named(rt, kvr_ctl_arg(&a, 0));
+	name = kvr_ctl_arg(&a, 0);
+	p = name != NULL ? pool_by_name(rt, name, strlen(name)) : NULL;
 	if (p == NULL)
 		kvr_ctl_error(d, ENOENT, "no such pool");
 	return p;
@@ -312,12 +307,12 @@ static const struct kvr_ctl_cmd commands[] = {
 	{NULL, NULL, NULL, NULL},
 };
 
-int decisions_start(struct router *rt)
+int decision_tel_start(struct router *rt)
 {
 	return kvr_ctl_register(commands, rt);
 }
 
-void decisions_stop(void)
+void decision_tel_stop(void)
 {
 	kvr_ctl_unregister(commands);
 }

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef PREFIX_FIND_PVT_H
+#define PREFIX_FIND_PVT_H
+
+/* Where the writer finds blocks: through its index, and on along a run. */
+
+#include "prefix_pvt.h"
+
+static inline struct pfx_loc pfx_loc_of(const struct kvr_prefix *t, uint32_t slot)
+{
+	struct pfx_chunk_info c = t->chunk[slot / PFX_CHUNK];
+
+	return (struct pfx_loc){c.meta, c.ord * PFX_CHUNK + slot % PFX_CHUNK -
+						pfx_hdr_of(t, c.meta)->start};
+}
+
+/* Slot of `sh`, or 0; then `*at` is where it may be added, and the last entries mean no room. */
+static inline uint32_t pfx_index_find(const struct kvr_prefix *t, uint32_t tag, uint64_t sh,
+				      uint32_t *at)
+{
+	const struct pfx_index *x = &t->index;
+
+	for (uint32_t i = pfx_index_home(x, tag) * PFX_BUCKET;; i += PFX_BUCKET) {
+		struct pfx_masks m = pfx_index_masks(&x->e[i], tag);
+
+		for (; m.tag != 0; m.tag &= m.tag - 1) {
+			uint32_t slot = (uint32_t)x->e[i + (uint32_t)__builtin_ctz(m.tag)];
+
+			if (t->sh[slot] == sh)
+				return slot;
+		}
+		if (m.empty != 0) {
+			*at = i + (uint32_t)__builtin_ctz(m.empty);
+			return 0;
+		}
+	}
+}
+
+/* The place of a block; meta PFX_NONE: nowhere. */
+static inline struct pfx_loc pfx_find(const struct kvr_prefix *t, uint64_t sh)
+{
+	uint32_t at, slot = pfx_index_find(t, pfx_tag(pfx_mix(t, sh)), sh, &at);
+
+	return slot ? pfx_loc_of(t, slot) : (struct pfx_loc){PFX_NONE, 0};
+}
+
+/* How many of the n SHs stand in the run one behind the other from `at` on. */
+static inline uint32_t pfx_same(const struct kvr_prefix *t, struct pfx_loc at, const void *sh,
+				uint32_t n)
+{
+	struct pfx_hdr *h = pfx_hdr_of(t, at.meta);
+	uint32_t len = pfx_len(h), i = 0;
+
+	n = RTE_MIN(n, len - at.off);
+	while (i < n) {
+		uint32_t place = (h->start + at.off + i) % PFX_CHUNK;
+		uint32_t k = RTE_MIN(PFX_CHUNK - place, n - i);
+		const uint64_t *p = pfx_sh(t, h, at.off + i);
+
+		if (memcmp(p, (const char *)sh + (size_t)i * 8, k * 8) != 0) {
+			while (*p == pfx_ld64(sh, i)) {
+				p++;
+				i++;
+			}
+			return i;
+		}
+		i += k;
+	}
+	return n;
+}
+
+#endif

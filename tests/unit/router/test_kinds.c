@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The router's table of kinds against that of the protocol. */
+#include "kinds.h"
+#include "kvr_frame.h"
+#include "kvr_test.h"
+
+static bool for_us(uint8_t kind)
+{
+	const struct kvr_kind_info *k = kvr_kind_info(kind);
+
+	return k != NULL && (k->to & KVR_ROLE_BIT_ROUTER) != 0;
+}
+
+static void a_kind_is_served_when_somebody_may_send_it(void)
+{
+	uint32_t n = 0;
+
+	for (unsigned int i = 0; i < KVR_WIRE_KIND_MAX; i++) {
+		CU_ASSERT_EQUAL(frame_kinds[i].ingress != NULL, for_us((uint8_t)i));
+		if ((frame_kinds[i].ingress != NULL) != for_us((uint8_t)i))
+			printf("%s ", kvr_wire_kind_name((uint8_t)i));
+		n += frame_kinds[i].ingress != NULL;
+	}
+	CU_ASSERT(n > 10);
+}
+
+static void what_control_gets_control_serves(void)
+{
+	for (unsigned int i = 0; i < KVR_WIRE_KIND_MAX; i++) {
+		const struct frame_kind *k = &frame_kinds[i];
+
+		CU_ASSERT_EQUAL(k->control != NULL,
+				k->ingress == ingress_to_control || k->ingress == ingress_hello);
+		/* Whoever is refused there hears of it. */
+		CU_ASSERT(k->control == NULL || kvr_kind_info((uint8_t)i)->answerable);
+	}
+}
+
+static void only_what_may_come_in_fragments_is_checked_later(void)
+{
+	for (unsigned int i = 0; i < KVR_WIRE_KIND_MAX; i++)
+		if (frame_kinds[i].ingress != NULL)
+			CU_ASSERT_EQUAL(frame_kinds[i].in_parts,
+					kvr_kind_info((uint8_t)i)->fragmentable);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"served when somebody may send it", a_kind_is_served_when_somebody_may_send_it},
+		{"what control gets control serves", what_control_gets_control_serves},
+		{"in parts", only_what_may_come_in_fragments_is_checked_later},
+		CU_TEST_INFO_NULL};
+
+	return kvr_test_run("kinds", tests);
+}
