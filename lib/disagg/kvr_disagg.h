@@ -27,13 +27,6 @@ struct kvr_disagg {
 	bool held;	  /**< switched off by an operator, workers or not */
 };
 
-enum kvr_disagg_path {
-	KVR_DISAGG_BOOTSTRAP, /**< the prefill worker gave an address: both legs at once */
-	KVR_DISAGG_SYNC,      /**< prefill first, its result goes into the decode request */
-	KVR_DISAGG_BYPASSED,  /**< served by the decode pool alone */
-	KVR_DISAGG_REFUSED,   /**< NotActivated */
-};
-
 /** The number of prefill workers changed. @return true when the side became (in)active. */
 bool kvr_disagg_workers(struct kvr_disagg *d, uint32_t n_prefill_workers);
 
