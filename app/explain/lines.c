@@ -180,7 +180,7 @@ static void session_line(const char *id, size_t len, const char *event, uint64_t
 
 void ex_line_session(const struct ex_req *r, const struct kvr_rq_order *o)
 {
-	static const char *const how[] = {"bound", "unbound", "expired", "open_failed"};
+	static const char *const how[] = {"bound", "unbound", "expired", "open_failed", "unbound"};
 	const char *event = o->kind == KVR_RQO_CLOSE ? "close_sent" : how[o->how];
 
 	if (o->kind == KVR_RQO_OPEN) {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "control.h"
+#include "request.h"
 #include "session.h"
-#include "stages.h"
 
 /* The rows one thread writes: its own, of each port's queue, three for each of its pools. */
 #define ROWS_MAX (1u + KVR_ROUTER_MAX_PORTS + 3 * KVR_ROUTER_MAX_POOLS)
@@ -54,8 +54,10 @@ static void on_copy(struct lcore *lc, void *arg)
 {
 	struct rows *r = arg;
 
+	for (uint32_t i = 0; i < lc->n_sched; i++)
+		lost_poll(lc, lc->sched_pool[i]); /* another call may have ended bookings */
 	for (uint32_t i = 0; i < lc->n_sched; i++) {
-		sched_gauges(lc->sched_pool[i]); /* another call may have ended bookings */
+		sched_gauges(lc->sched_pool[i]);
 		r->slots += kvr_flight_count(lc->sched_pool[i]->requests);
 	}
 	for (uint32_t i = 0; i < r->n; i++)

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Jobs that a scheduler has got: the frames they may wait with, the session room they have kept.
- * The scheduler lcore of the pool is the only writer of both; an ingress lcore gives back a job
- * with job_drop(), which does not know them.
+ * Jobs that a scheduler has got: the frames they may wait with. The scheduler lcore of the pool is
+ * the only writer; an ingress lcore gives back a job with job_drop(), which does not know them.
  */
-#include "session.h"
 #include "stages.h"
 
 #include <assert.h>
@@ -19,7 +17,6 @@ enum kvr_wire_code job_hold(struct job *j)
 {
 	const uint32_t n = j->frames != NULL ? j->frames->n : 1;
 	const uint32_t held = atomic_load_explicit(&j->pool->held, memory_order_relaxed);
-
 	enum kvr_wire_code code;
 
 	if (j->held != 0)
@@ -41,7 +38,6 @@ void job_free(struct lcore *lc, struct job *j)
 
 	/* At the stop control frees what is left, and nobody else runs. */
 	assert(lc == p->sched_lcore || lc == &lc->rt->control);
-	session_job_free(j);
 	fragments_taken(j);
 	if (j->held != 0) {
 		held_set(p, atomic_load_explicit(&p->held, memory_order_relaxed) - j->held);

@@ -26,9 +26,9 @@ struct job *job_new(struct lcore *lc, struct pool *p)
 	j->hash_buf = NULL;
 	j->hint_buf = NULL;
 	j->allowed_buf = NULL;
-	j->session.reserved = false;
-	j->legs = NULL;
+	j->pair = NULL;
 	j->sending.on = false;
+	j->sent = false;
 	j->held = 0;
 	j->moved = 0;
 	j->arrival_ns = lc->now_ns;
@@ -41,8 +41,8 @@ void job_drop(struct lcore *lc, struct job *j)
 	rte_pktmbuf_free(j->frame);
 	if (j->frames != NULL)
 		frames_drop(lc, j->frames);
-	if (j->legs != NULL)
-		legs_detach(j);
+	if (j->pair != NULL)
+		pair_detach(j);
 	buf_put(j->hash_buf);
 	buf_put(j->hint_buf);
 	buf_put(j->allowed_buf);
@@ -85,8 +85,8 @@ static enum kvr_wire_code copy_allowed(struct lcore *lc, struct job *j, const st
 	if (j->allowed_buf == NULL)
 		return KVR_E_NO_MEMORY;
 	memcpy(j->allowed_buf, h->allowed, h->n_allowed * sizeof(uint64_t));
-	j->hints.allowed = j->allowed_buf;
-	j->hints.n_allowed = h->n_allowed;
+	j->msg.hints.allowed = j->allowed_buf;
+	j->msg.hints.n_allowed = h->n_allowed;
 	return KVR_OK;
 }
 
@@ -116,13 +116,13 @@ static void copy_override(struct job *j, const struct kvr_hints *h)
 
 	for (uint32_t i = 1; i < RTE_DIM(flag); i++)
 		o->flags |= (h->overrides >> i & 1) != 0 ? flag[i] : 0;
-	j->req.override = o;
+	j->msg.req.override = o;
 }
 
 /* What the scheduler must know of the hints, in the job. Strings stay in the frame. */
 static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const struct kvr_hints *h)
 {
-	struct kvr_sched_hints *s = &j->hints;
+	struct kvr_sched_hints *s = &j->msg.hints;
 
 	*s = (struct kvr_sched_hints){
 		.flags = hint_flags(h),
@@ -137,7 +137,6 @@ static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const stru
 		.n_preferred = h->n_preferred,
 		.strict_priority = h->strict_priority,
 		.priority_jump = h->priority_jump,
-		.policy_class = KVR_SCHED_NO_CLASS,
 		.lora = str(h->lora),
 	};
 	for (uint32_t i = 0; i < h->n_required; i++)
@@ -147,16 +146,11 @@ static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const stru
 			(struct kvr_sched_preferred){str(h->preferred[i]), h->preferred_weight[i]};
 	for (uint32_t i = 0; i < h->n_shared; i++)
 		j->shared[i] = (struct kvr_sched_range){h->shared[i].start, h->shared[i].end};
-	j->req.shared = j->shared;
-	j->req.n_shared = h->n_shared;
-	if (h->policy.len != 0) {
-		s->policy_class = kvr_sched_class_find(j->pool->sched, h->policy.p, h->policy.len);
-		if (s->policy_class == KVR_SCHED_NO_CLASS)
-			return KVR_E_UNKNOWN_POLICY_CLASS;
-	}
+	j->msg.req.shared = j->shared;
+	j->msg.req.n_shared = h->n_shared;
+	j->msg.policy = str(h->policy);
 	if (h->overrides != 0)
 		copy_override(j, h);
-	j->req.hints = s;
 	session_hint(j, h);
 	return copy_allowed(lc, j, h);
 }
@@ -196,7 +190,7 @@ void job_hash_begin(const struct job *j, const struct kvr_hints *h, struct kvr_t
 }
 
 /* The hashes of a message of one frame, in place or of its tokens. */
-static enum kvr_wire_code find_hashes(struct lcore *lc, struct job *j, const struct kvr_request *q,
+static enum kvr_wire_code find_hashes(struct lcore *lc, struct job *j, const struct kvr_message *q,
 				      const struct kvr_hints *h)
 {
 	const uint32_t most = q->fixed.n_tokens / j->pool->block_size;
@@ -254,7 +248,7 @@ enum kvr_wire_code job_check(const struct pool *p, const struct kvr_wire_request
 }
 
 enum kvr_wire_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_hdr *h,
-			     const struct kvr_request *q, const void *raw, struct kvr_hints *hints)
+			     const struct kvr_message *q, const void *raw, struct kvr_hints *hints)
 {
 	enum kvr_wire_code code;
 
@@ -266,8 +260,10 @@ enum kvr_wire_code job_begin(struct lcore *lc, struct job *j, const struct kvr_w
 	j->deadline_ns = q->fixed.deadline_ms == 0
 				 ? 0
 				 : lc->now_ns + q->fixed.deadline_ms * UINT64_C(1000000);
-	j->req = (struct kvr_sched_req){
+	j->msg.req = (struct kvr_sched_req){
 		.isl = j->isl,
+		/* What the engine sees, when it is not what is hashed. */
+		.exec_isl = q->fixed.n_hashes != 0 ? q->fixed.n_tokens : 0,
 		.query_only = (j->flags & KVR_REQ_F_QUERY) != 0,
 		.phase = (enum kvr_sched_phase)q->fixed.phase,
 	};
@@ -275,8 +271,8 @@ enum kvr_wire_code job_begin(struct lcore *lc, struct job *j, const struct kvr_w
 	if (code == KVR_OK)
 		code = copy_hints(lc, j, hints);
 	if (q->fixed.expected_output_tokens != KVR_NONE32) {
-		j->hints.flags |= KVR_SHINT_EXPECTED_OUTPUT;
-		j->hints.expected_output_tokens = q->fixed.expected_output_tokens;
+		j->msg.hints.flags |= KVR_SHINT_EXPECTED_OUTPUT;
+		j->msg.hints.expected_output_tokens = q->fixed.expected_output_tokens;
 	}
 	j->tlvs = raw;
 	j->tlvs_len = q->fixed.hints_len;
@@ -290,10 +286,10 @@ enum kvr_wire_code job_end(struct lcore *lc, struct job *j, const struct kvr_pat
 {
 	enum kvr_wire_code code = KVR_OK;
 
-	j->req.sh = j->hashes;
-	j->req.n = j->n_hashes;
+	j->msg.req.sh = j->hashes;
+	j->msg.req.n = j->n_hashes;
 	if (j->pool->prefill != NULL && j->kind == KVR_ROUTE)
-		code = legs_attach(j);
+		code = pair_attach(j);
 	if (unlikely(code != KVR_OK))
 		return code;
 	j->client = *from;
@@ -305,7 +301,7 @@ enum kvr_wire_code job_end(struct lcore *lc, struct job *j, const struct kvr_pat
 
 bool job_compared(const struct job *j)
 {
-	return j->kind == KVR_ROUTE && !j->req.query_only;
+	return j->kind == KVR_ROUTE && !j->msg.req.query_only;
 }
 
 const struct kvr_wire_hdr *job_header(const struct job *j)
@@ -341,7 +337,7 @@ enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const struct kvr_slice body = {kvr_frame_body(h), h->frag_len};
-	struct kvr_request q;
+	struct kvr_message q;
 	struct kvr_hints hints;
 	enum kvr_wire_code code;
 	struct pool *p;
@@ -415,9 +411,9 @@ static void score_prefill(const struct pool *p, struct job *const job[], uint32_
 	uint32_t k = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		if (job[i]->legs != NULL)
+		if (job[i]->pair != NULL)
 			q[k++] = (struct kvr_prefix_query){job[i]->hashes, job[i]->n_hashes,
-							   job[i]->legs->overlap};
+							   job[i]->pair->overlap};
 	kvr_prefix_score_burst(p->prefill->prefix, q, k);
 }
 
@@ -440,8 +436,8 @@ void jobs_flush(struct lcore *lc)
 	}
 	for (uint32_t i = 0; i < lc->n_jobs; i++) {
 		overlap_pad(lc->job[i]->overlap);
-		if (lc->job[i]->legs != NULL)
-			overlap_pad(lc->job[i]->legs->overlap);
+		if (lc->job[i]->pair != NULL)
+			overlap_pad(lc->job[i]->pair->overlap);
 		job_put(lc, lc->job[i]);
 	}
 	lc->n_jobs = 0;

@@ -5,8 +5,8 @@
  * can be asked before there is an EAL.
  */
 #include "config.h"
+#include "request.h"
 #include "session.h"
-#include "stages.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -104,11 +104,27 @@ static void sessions_need(const struct kvr_router_pool_conf *p, struct kvr_route
 	if (max == 0)
 		return;
 	m->apart += kvr_session_bytes(max);
-	m->sessions +=
-		sizeof(struct sessions) +
-		(uint64_t)p->sched.max_requests * sizeof(struct session_use) +
-		SESSION_CLOSES * sizeof(struct session_ask) +
-		SESSION_BUCKETS * (sizeof(struct session_closing) + sizeof(struct session_opening));
+	m->sessions += sizeof(struct sessions) + SESSION_CLOSES * sizeof(struct session_ask) +
+		       SESSION_BUCKETS * sizeof(struct session_closing);
+}
+
+/* See requests_create(). */
+static void requests_need(const struct kvr_router_conf *c, const struct kvr_router_pool_conf *p,
+			  struct kvr_router_memory *m)
+{
+	const struct kvr_router_pool_conf *prefill = NULL;
+	uint64_t n = REQUESTS_OF(p->sched.max_requests, 0);
+	uint32_t sessions = p->sched.max_sessions;
+
+	if (p->peer != KVR_ROUTER_NO_POOL && p->sched.role == KVR_POOL_DECODE)
+		prefill = &c->pool[p->peer];
+	if (prefill != NULL) {
+		n = REQUESTS_OF(p->sched.max_requests, prefill->sched.max_requests);
+		sessions = RTE_MAX(sessions, prefill->sched.max_sessions);
+	}
+	m->requests += n * sizeof(struct request) + p->sched.max_requests * sizeof(uint32_t);
+	if (sessions != 0)
+		m->sessions += n * sizeof(struct session_use);
 }
 
 static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_pool_conf *p,
@@ -128,6 +144,7 @@ static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_po
 	m->tables += prefix.table_bytes;
 	m->requests += kvr_flight_bytes(p->sched.max_requests, &index);
 	m->requests += hash_bytes(index, 16) + prefix.self_bytes;
+	requests_need(c, p, m);
 	m->requests += hash_bytes(prefix.index_entries, sizeof(uint64_t));
 	m->requests += pool_bytes(
 		p->own.max_jobs,
@@ -135,7 +152,7 @@ static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_po
 		RTE_MIN(p->own.max_jobs / 4, 64u), page);
 	if (p->peer != KVR_ROUTER_NO_POOL && p->sched.role == KVR_POOL_DECODE)
 		m->requests += pool_bytes(p->own.max_jobs,
-					  (uint32_t)(sizeof(struct legs) + RTE_CACHE_LINE_SIZE +
+					  (uint32_t)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
 						     kvr_overlap_size(ranks)),
 					  RTE_MIN(p->own.max_jobs / 4, 64u), page) +
 			       KVR_WIRE_MAX_HINTS;

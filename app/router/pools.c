@@ -11,8 +11,8 @@
 #include <rte_random.h>
 
 #include "pools.h"
+#include "request.h"
 #include "session.h"
-#include "stages.h"
 
 bool pool_named(const struct pool *p, const char *name, size_t len)
 {
@@ -38,9 +38,9 @@ static void job_obj_init(struct rte_mempool *mp, void *arg, void *obj, unsigned 
 	j->overlap = (void *)RTE_PTR_ALIGN(j + 1, RTE_CACHE_LINE_SIZE);
 }
 
-static void legs_obj_init(struct rte_mempool *mp, void *arg, void *obj, unsigned int i)
+static void pair_obj_init(struct rte_mempool *mp, void *arg, void *obj, unsigned int i)
 {
-	struct legs *l = obj;
+	struct pair *l = obj;
 
 	RTE_SET_USED(mp);
 	RTE_SET_USED(arg);
@@ -178,8 +178,9 @@ static int pool_rings(struct pool *p, const struct kvr_router_pool_conf *c)
 				     NULL, SOCKET_ID_ANY, 0);
 	p->stats = kvr_stats_create(&router_pool_stats, 1);
 	p->event_stats = kvr_stats_create(&router_event_stats, 1);
+	p->rq_stats = kvr_stats_create(&kvr_request_stats, 1);
 	if (p->notes == NULL || p->events == NULL || p->jobs == NULL || p->stats == NULL ||
-	    p->event_stats == NULL)
+	    p->event_stats == NULL || p->rq_stats == NULL)
 		return -ENOMEM;
 	p->count = kvr_stats_row(p->stats, 0);
 	p->event_count = kvr_stats_row(p->event_stats, 0);
@@ -201,15 +202,8 @@ static void pool_fini(struct pool *p)
 	rte_pktmbuf_free(p->event_open.m);
 	while (p->events != NULL && rte_ring_dequeue_elem(p->events, &e, sizeof(e)) == 0)
 		rte_pktmbuf_free(e.m);
-	for (uint32_t i = 0; p->requests != NULL && i < kvr_flight_size(p->requests); i++) {
-		struct kvr_flight *r = kvr_flight_slot(p->requests, i);
-
-		if ((r->state == KVR_RQ_QUEUED || r->state == KVR_RQ_HELD) && r->job != NULL)
-			job_free(&p->rt->control, r->job);
-		if (r->state != KVR_RQ_FREE)
-			send_end(r);
-	}
 	sessions_destroy(p);
+	requests_destroy(p);
 	kvr_sched_destroy(p->sched);
 	decision_log_destroy(p->log);
 	kvr_prefix_destroy(p->prefix);
@@ -226,10 +220,25 @@ static void pool_fini(struct pool *p)
 	rte_ring_free(p->notes);
 	rte_ring_free(p->events);
 	rte_mempool_free(p->jobs);
-	rte_mempool_free(p->legs);
+	rte_mempool_free(p->pairs);
 	kvr_stats_destroy(p->stats);
 	kvr_stats_destroy(p->event_stats);
+	kvr_stats_destroy(p->rq_stats);
 	memset(p, 0, sizeof(*p));
+}
+
+/* What lib/request knows of the pool; its other half comes with pool_pair(). */
+static void life_init(struct pool *p, const struct kvr_pool_conf *c)
+{
+	kvr_request_pool_init(&p->rq, c, p->sessions != NULL ? p->sessions->table : NULL,
+			      kvr_stats_row(p->rq_stats, 0));
+	p->rq.owner = p;
+	p->rq.disagg = &p->disagg;
+	p->rq.reroutes = (uint8_t)p->own->disagg_reroutes;
+	p->predict = p->rq.predict;
+	if (p->predict) /* a time that is not given is not a number */
+		p->predict_ttl_ms =
+			(uint32_t)(1000 * (p->events_used ? c->predicted_ttl_s : c->ttl_s));
 }
 
 static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_conf *c)
@@ -245,17 +254,12 @@ static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_c
 	p->max_prompt_blocks = RTE_MIN(c->sched.max_prompt_blocks, KVR_WIRE_MAX_HASHES);
 	p->role = (uint8_t)c->sched.role;
 	p->events_used = c->sched.use_kv_events;
-	p->predict = !p->events_used || !isnan(c->sched.predicted_ttl_s);
-	if (p->predict) /* a time that is not given is not a number */
-		p->predict_ttl_ms = (uint32_t)(1000 * (p->events_used ? c->sched.predicted_ttl_s
-								      : c->sched.ttl_s));
 	p->own = &c->own;
 	atomic_init(&p->expected, true); /* until control has looked: this is a start */
 	TAILQ_INIT(&p->aborts);
 	for (uint32_t i = 0; i < LEG_STEPS; i++)
 		TAILQ_INIT(&p->resends[i]);
 	TAILQ_INIT(&p->sends);
-	TAILQ_INIT(&p->lost);
 	kvr_rand_init(&p->rand, rte_rand());
 	rc = pool_sched(p, c);
 	if (rc == 0)
@@ -268,6 +272,8 @@ static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_c
 		rc = event_shares(p);
 	if (rc == 0)
 		rc = sessions_create(p, rte_rand());
+	if (rc == 0)
+		life_init(p, &c->sched);
 	return rc;
 }
 
@@ -293,15 +299,16 @@ static int pool_pair(struct router *rt, struct pool *d, const struct kvr_router_
 	p = &rt->pool[c->peer];
 	d->prefill = p;
 	p->decode = d;
-	snprintf(name, sizeof(name), "legs%u", d->number);
-	d->legs = rte_mempool_create(name, c->own.max_jobs,
-				     (unsigned int)(sizeof(struct legs) + RTE_CACHE_LINE_SIZE +
-						    kvr_overlap_size(p->max_ranks)),
-				     RTE_MIN(c->own.max_jobs / 4, 64u), 0, NULL, NULL,
-				     legs_obj_init, NULL, SOCKET_ID_ANY, 0);
+	d->rq.prefill = &p->rq;
+	snprintf(name, sizeof(name), "pairs%u", d->number);
+	d->pairs = rte_mempool_create(name, c->own.max_jobs,
+				      (unsigned int)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
+						     kvr_overlap_size(p->max_ranks)),
+				      RTE_MIN(c->own.max_jobs / 4, 64u), 0, NULL, NULL,
+				      pair_obj_init, NULL, SOCKET_ID_ANY, 0);
 	if (s->hints == NULL)
 		s->hints = rte_malloc("hints", KVR_WIRE_MAX_HINTS, RTE_CACHE_LINE_SIZE);
-	return d->legs == NULL || s->hints == NULL ? -ENOMEM : 0;
+	return d->pairs == NULL || s->hints == NULL ? -ENOMEM : 0;
 }
 
 static int no_memory(struct router *rt, const char *pool, char *err, size_t errlen)
@@ -340,7 +347,8 @@ int start_pools(struct router *rt, char *err, size_t errlen)
 	}
 	name_pools(rt);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		if (pool_pair(rt, &rt->pool[i], &rt->conf.pool[i]) < 0)
+		if (pool_pair(rt, &rt->pool[i], &rt->conf.pool[i]) < 0 ||
+		    requests_create(&rt->pool[i]) < 0)
 			return no_memory(rt, rt->pool[i].name, err, errlen);
 	return 0;
 }
@@ -348,8 +356,7 @@ int start_pools(struct router *rt, char *err, size_t errlen)
 void stop_pools(struct router *rt)
 {
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		if (rt->pool[i].prefill != NULL)
-			legs_drop_all(&rt->control, &rt->pool[i]);
+		requests_drop(&rt->control, &rt->pool[i]);
 	while (rt->n_pools > 0)
 		pool_fini(&rt->pool[--rt->n_pools]);
 }

@@ -112,7 +112,7 @@ static bool pad_ok(const struct reading *rd, uint32_t off)
 
 static enum kvr_wire_code gather_hints(struct lcore *lc, struct reading *rd, const void **raw)
 {
-	const struct kvr_request *q = &rd->q;
+	const struct kvr_message *q = &rd->q;
 
 	*raw = in_place(rd, q->hints_off, q->fixed.hints_len);
 	if (q->fixed.hints_len == 0 || *raw != NULL)
@@ -195,7 +195,7 @@ static enum kvr_wire_code read_frame(struct reading *rd)
 {
 	const uint32_t n = RTE_MIN(rd->unit - rd->at % rd->unit, rd->len - rd->at);
 	const uint8_t *p = in_place(rd, rd->at, n), *part;
-	const struct kvr_request *q = &rd->q;
+	const struct kvr_message *q = &rd->q;
 	struct job *j = rd->j;
 	uint32_t len;
 

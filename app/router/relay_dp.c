@@ -220,7 +220,7 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 
 	if (r == NULL)
 		return;
-	if (relay.leg == KVR_FLIGHT_PREFILL) {
+	if (relay.leg == KVR_LEG_IS_PREFILL) {
 		prefill_item(lc, p, &relay, m);
 		return;
 	}

@@ -51,11 +51,11 @@
 #include "kvr_flight.h"
 #include "kvr_hash.h"
 #include "kvr_hints.h"
-#include "kvr_legs.h"
 #include "kvr_message.h"
 #include "kvr_port.h"
 #include "kvr_prefix.h"
 #include "kvr_reasm.h"
+#include "kvr_request.h"
 #include "kvr_sched.h"
 #include "kvr_session.h"
 #include "kvr_share.h"
@@ -146,28 +146,17 @@ struct frame_list {
 	struct rte_mbuf *m[];
 };
 
-/** How a session has pinned a request. */
-enum session_pin { SESSION_PIN_NONE, SESSION_PIN_EXPLICIT, SESSION_PIN_AFFINITY };
-
-/** The session of a job. Ingress writes the key, action and timeout; scheduler the rest. */
+/** The session that a ROUTE names. */
 struct job_session {
 	struct kvr_session_key key; /* its id lies with the hints; len 0: no session */
 	uint32_t timeout_s;
-	uint32_t flags_before; /* hint flags of the client, while pinned */
-	uint8_t action;	       /* enum kvr_wire_session_action */
-	uint8_t pin;	       /* enum session_pin */
-	bool reserved;	       /* room is kept in the table */
-	LIST_ENTRY(job_session)
-	opening;     /* while reserved: the id is being opened by this job alone */
-	bool closes; /* unbound by a leg that was stopped: tell `closing` in the end */
-	uint64_t closing;
-	uint32_t closing_epoch;
+	uint8_t action; /* enum kvr_wire_session_action */
 };
 
 struct kvr_flight;
 
-/** A DISPATCH of several frames on its way to a worker, until it is acknowledged. send_dp.c;
- * scheduler lcore. Valid from send_start() on but for `on`. */
+/** A DISPATCH of several frames, or of a leg, on its way to a worker, until it is acknowledged.
+ * send_dp.c; scheduler lcore. Valid from send_start() on but for `on`. */
 struct sending {
 	TAILQ_ENTRY(sending) link; /* in pool::sends while `on` */
 	struct kvr_flight *r;
@@ -184,10 +173,10 @@ struct sending {
 TAILQ_HEAD(sending_list, sending);
 
 /**
- * One ROUTE from its arrival to its dispatch or refusal. From pool::jobs. Written by the ingress
- * lcore, then owned by the scheduler lcore; a waiting request keeps its job.
+ * One ROUTE from its arrival until its request does not need the message any more. From pool::jobs.
+ * Written by the ingress lcore, then owned by the scheduler lcore.
  */
-struct legs;
+struct pair;
 
 struct job {
 	uint64_t source;
@@ -212,17 +201,17 @@ struct job {
 	uint32_t tlvs_len;
 	uint32_t hints_off; /* where they stand in the message's body, and what follows them */
 	uint32_t body_off;
-	struct legs *legs;  /* the pool is the decode pool of a pair; else NULL */
+	struct pair *pair;  /* the pool is the decode pool of a pair; else NULL */
 	uint32_t held;	    /* its frames, counted in pool::held; 0: it does not wait */
 	uint32_t moved;	    /* its frames, counted in lcore::moved until the scheduler takes it */
 	uint32_t lcore;	    /* ingress lcore that made it */
 	uint32_t share_job; /* while it waits: of its source, shares_dp.c */
 	uint32_t share_frames;
+	bool sent;		       /* send_start() has it, and `sending` is valid */
 	uint8_t excess_of;	       /* refused SourceLimit: enum kvr_wire_source_limit */
 	struct kvr_share_state excess; /* ... and how much it was */
 	struct sending sending;
-	struct kvr_sched_req req; /* points at the next five */
-	struct kvr_sched_hints hints;
+	struct kvr_rq_msg msg; /* points at the next four, and at `pair` */
 	struct kvr_sched_override over;
 	struct kvr_sched_str required[KVR_HINTS_MAX_TAINTS];
 	struct kvr_sched_preferred preferred[KVR_HINTS_MAX_TAINTS];
@@ -231,44 +220,37 @@ struct job {
 };
 
 /**
- * A request that is served by a pair of pools: what its two slots share, from the job's arrival
- * until the prefill leg has ended and the decode leg's worker has acknowledged (or the leg has
- * ended). It owns the job, and with it the message: a leg may have to be sent again. From
- * pool::legs of the decode pool. Writers: as the job.
+ * What the message of a request for a pair of pools needs besides: it lives as long as the job.
+ * From pool::pairs of the decode pool. Writers: as the job.
  */
-struct legs {
-	struct kvr_legs run;
-	struct job *job;
-	struct kvr_flight *prefill; /* slot in the prefill pool, or NULL */
-	struct kvr_flight *decode;  /* slot in the decode pool: the request */
-	struct rte_mbuf *result;    /* sync: last item of the prefill leg, or NULL */
-	uint64_t room;		    /* bootstrap */
-	uint64_t worker;	    /* of the prefill leg */
-	uint32_t epoch;		    /* its life */
-	uint32_t dp_rank;
-	uint32_t overlap_blocks; /* at the prefill rank */
-	uint8_t path;		 /* enum kvr_wire_path */
-	uint8_t lost;		 /* stands in pool::lost: its prefill worker has gone */
-	uint8_t decided;	 /* the decode leg, once for this try */
-	uint16_t port;
-	uint16_t failed; /* why the try before this one failed, enum kvr_wire_code; 0: none */
-	uint64_t failed_detail;
-	struct job_session session; /* of the prefill leg: affinity alone */
-	struct kvr_sched_req preq;  /* of the prefill leg */
-	struct kvr_sched_hints phints;
-	struct kvr_sched_req dreq; /* of the decode leg, once the prefill worker is known */
-	struct kvr_sched_hints dhints;
-	struct kvr_sched_override dover;
+struct pair {
+	struct kvr_rq_pair rq; /* points at the next two */
 	struct kvr_sched_str required[KVR_HINTS_MAX_TAINTS + 1];
 	struct kvr_sched_preferred preferred[KVR_HINTS_MAX_TAINTS + 1];
-	char taint[KVR_WORKER_TEXT];
+	struct rte_mbuf *result; /* last item of the prefill leg, or NULL */
+	uint16_t port;		 /* bootstrap */
 	char host[KVR_WORKER_TEXT];
-	TAILQ_ENTRY(legs) lost_link;
-	struct sending sending[2];   /* of the decode leg, of the prefill leg */
+	struct sending sending[2];   /* by leg */
 	struct kvr_overlap *overlap; /* with the prefill pool's caches; follows the struct */
 };
 
-TAILQ_HEAD(legs_list, legs);
+/**
+ * A request at its scheduler: what lib/request knows of it, its message and its slots. From
+ * pool::request of the pool of its main leg, until KVR_RQO_DONE. Scheduler lcore.
+ */
+struct request {
+	struct kvr_request rq;
+	struct kvr_flight *slot[2]; /* by leg; NULL: none */
+	struct job *job;	    /* its message, while it or its repetition is needed; or NULL */
+	uint64_t digest;	    /* of the client's ROUTE: kvr_request_digest() */
+	uint64_t heard_ns;	    /* last ROUTE or PROBE of the client */
+	struct request *next;	    /* free ones */
+	uint32_t number;
+	uint8_t tries; /* of rq.tries, those that are counted */
+	bool counted;  /* as routed, queued, disagg, rejected or query */
+	bool decided;  /* its main leg waits for no prefill leg, in this try of a pair */
+};
+_Static_assert(sizeof(struct request) == 256, "four cache lines");
 
 /** How long a DISPATCH waits for its acknowledgement: 20 ms << step, at most 1 s. */
 #define LEG_STEPS 7u
@@ -332,7 +314,7 @@ struct reading {
 	uint32_t len;
 	uint32_t at; /* body bytes read so far */
 	struct job *j;
-	struct kvr_request q;
+	struct kvr_message q;
 	struct kvr_tlv_iter mm; /* of `stream` */
 	struct kvr_hash_stream stream;
 	struct kvr_digest digest;
@@ -418,7 +400,7 @@ struct pool {
 	uint32_t max_prompt_blocks;
 	uint8_t role;
 	bool events_used; /* KV events are applied */
-	bool predict;	  /* decisions are entered as predicted blocks */
+	bool predict;	  /* decisions may be entered as predicted blocks */
 	uint32_t predict_ttl_ms;
 	const struct kvr_pool_conf *conf;
 	struct lcore *sched_lcore;
@@ -446,10 +428,17 @@ struct pool {
 	/* event lcore: w, that ingress lcore: r; publishes nothing */
 	_Atomic uint32_t events_done[KVR_ROUTER_MAX_LCORES];
 	/* scheduler lcore */
+	struct kvr_rq_pool rq; /* `disagg`: of the prefill pool's control */
+	struct kvr_stats *rq_stats;
+	struct request *request; /* n_requests: every one that can have a slot, and a few more */
+	uint32_t n_requests;
+	struct request *free_request;
+	struct session_use *use;       /* by request; NULL: no pool of theirs has sessions */
 	struct sessions *sessions;     /* session.h; NULL: off */
 	struct kvr_flight_list aborts; /* by abort_ns */
-	bool closed;		       /* nothing new is admitted: the router stops */
-	uint32_t sweep;		       /* next slot to look at for deadlines */
+	uint32_t *lost; /* n_lost slots whose booking went with its worker, not handed on yet */
+	uint32_t n_lost;
+	uint32_t sweep; /* next slot to look at for deadlines */
 	struct shares shares;
 	_Atomic uint32_t held; /* frames kept by requests that wait; held_dp.c */
 	uint32_t max_held;
@@ -458,15 +447,14 @@ struct pool {
 	struct pool *prefill; /* of a decode pool */
 	struct pool *decode;  /* of a prefill pool */
 	const struct kvr_router_pool_options *own;
-	struct rte_mempool *legs;		   /* decode pool */
+	struct rte_mempool *pairs;		   /* decode pool */
 	struct kvr_rand rand;			   /* decode pool: rooms */
 	struct kvr_disagg disagg;		   /* prefill pool: whether it takes part */
 	struct kvr_flight_list resends[LEG_STEPS]; /* DISPATCH without an answer, by wait */
 	struct sending_list sends;		   /* that have something to send */
-	struct legs_list lost; /* decode pool: prefill worker gone, not dealt with yet */
-	uint32_t n_prefilling; /* decode pool: decode leg not decided yet */
+	uint32_t n_prefilling;			   /* decode pool: decode leg not decided yet */
 	/* control: w; scheduler: r */
-	_Atomic bool expected; /* a worker may come (back) soon: NoEndpoints is worth a retry */
+	_Atomic bool expected; /* a worker may come (back) soon; scheduler: into rq.expected */
 };
 
 /** What one source may do on one port; written at start. */

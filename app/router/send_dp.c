@@ -9,7 +9,7 @@
  *                      much of it: half the pace
  *   20 ms, doubling    from the last frame on: the first fragment alone. The worker says what it
  *                      lacks, or acknowledges again
- *   acknowledged, an item, ended   send_end(), send_stop()
+ *   acknowledged, an item, ended   send_settle()
  *
  * The job is what is kept. Its frames count as waiting ones (job_hold()). Without room for them it
  * goes as soon as they are out, as fast as the turns allow, and the client's repetition serves, as
@@ -17,8 +17,7 @@
  * search, so that a slice costs what its bytes cost, whatever the length of the message.
  */
 #include "agent_path.h"
-#include "session.h"
-#include "stages.h"
+#include "request.h"
 
 #include <string.h>
 
@@ -33,21 +32,30 @@
 
 /* ---- what is sent ---- */
 
-static void message(struct lcore *lc, const struct pool *p, const struct kvr_flight *r,
+void send_fields(const struct kvr_flight *slot, struct dispatch_fields *f)
+{
+	const struct kvr_leg *l = &request_of(slot)->rq.leg[MAIN];
+
+	*f = (struct dispatch_fields){
+		.worker = l->worker,
+		.dp_rank = l->dp_rank,
+		.overlap_blocks = l->overlap_blocks,
+		.cached_tokens = l->cached_tokens,
+		.attempt = slot->attempt,
+		.direct = slot->relay.direct != 0,
+	};
+}
+
+static void message(struct lcore *lc, const struct pool *p, const struct kvr_flight *slot,
 		    struct dispatch_msg *d)
 {
-	const struct dispatch_fields f = {
-		.worker = r->relay.worker,
-		.dp_rank = r->dp_rank,
-		.overlap_blocks = r->overlap_blocks,
-		.cached_tokens = r->cached_tokens,
-		.attempt = r->attempt,
-		.direct = r->relay.direct != 0,
-	};
+	const struct request *r = request_of(slot);
+	struct dispatch_fields f;
 
-	if (r->legs != NULL) {
-		legs_message(lc, p, r, d);
+	if (r->rq.paired) {
+		leg_message(lc, p, slot, d);
 	} else {
+		send_fields(slot, &f);
 		*d = (struct dispatch_msg){.j = r->job, .hints_off = sizeof(d->q)};
 		d->body_off = d->hints_off; /* nothing is replaced */
 		d->h = *job_header(d->j);
@@ -55,7 +63,7 @@ static void message(struct lcore *lc, const struct pool *p, const struct kvr_fli
 		out_dispatch_fields(lc, d->j, &f, &d->q);
 	}
 	d->h.kind = KVR_DISPATCH;
-	d->h.handle = kvr_flight_handle(p->requests, r);
+	d->h.handle = kvr_flight_handle(p->requests, slot);
 	d->h.epoch = lc->rt->epoch;
 }
 
@@ -117,39 +125,40 @@ static void send_frame(struct lcore *lc, const struct dispatch_msg *d, struct kv
 /* ---- repetitions ---- */
 
 /* The list for the attempts made so far: all that stand in it wait equally long, so in order. */
-static uint32_t resend_step(const struct kvr_flight *r)
+static uint32_t resend_step(const struct kvr_flight *slot)
 {
-	return RTE_MIN(r->attempt, LEG_STEPS - 1);
+	return RTE_MIN(slot->attempt, LEG_STEPS - 1);
 }
 
-static void resend_start(struct lcore *lc, struct pool *p, struct kvr_flight *r)
+static void resend_start(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
 {
-	const uint32_t step = resend_step(r);
+	const uint32_t step = resend_step(slot);
 
-	r->resend_ns = lc->now_ns + RTE_MIN(RESEND_NS << step, RESEND_MAX_NS);
-	TAILQ_INSERT_TAIL(&p->resends[step], r, resend_link);
+	slot->resend_ns = lc->now_ns + RTE_MIN(RESEND_NS << step, RESEND_MAX_NS);
+	TAILQ_INSERT_TAIL(&p->resends[step], slot, resend_link);
 }
 
-static void resend_stop(struct pool *p, struct kvr_flight *r)
+static void resend_stop(struct pool *p, struct kvr_flight *slot)
 {
-	if (r->resend_ns == 0)
+	if (slot->resend_ns == 0)
 		return;
-	TAILQ_REMOVE(&p->resends[resend_step(r)], r, resend_link);
-	r->resend_ns = 0;
+	TAILQ_REMOVE(&p->resends[resend_step(slot)], slot, resend_link);
+	slot->resend_ns = 0;
 }
 
 /* ---- messages under way ---- */
 
 /* NULL: nothing of the slot is sent or kept. */
-static struct sending *sending_of(const struct kvr_flight *r)
+static struct sending *sending_of(const struct kvr_flight *slot)
 {
-	struct legs *l = r->legs;
-	struct job *j;
+	struct request *r = request_of(slot);
+	struct job *j = r != NULL ? r->job : NULL;
 
-	if (l != NULL)
-		return &l->sending[r == l->prefill];
-	j = send_job(r);
-	return j != NULL ? &j->sending : NULL;
+	if (j == NULL)
+		return NULL;
+	if (r->rq.paired)
+		return &j->pair->sending[leg_of(slot)];
+	return j->sent ? &j->sending : NULL;
 }
 
 static void off(struct pool *p, struct sending *s)
@@ -168,22 +177,43 @@ static void on(struct pool *p, struct sending *s)
 	s->on = true;
 }
 
-void send_stop(struct pool *p, struct kvr_flight *r)
+void send_stop_leg(struct pool *p, struct kvr_flight *slot)
 {
-	struct sending *s = sending_of(r);
+	struct sending *s = sending_of(slot);
 
-	resend_stop(p, r);
+	resend_stop(p, slot);
 	if (s != NULL)
 		off(p, s);
 }
 
-void send_end(struct kvr_flight *r)
+void send_stop(struct request *r)
 {
-	struct job *j = send_job(r);
+	struct pool *p = request_pool(r);
 
-	if (likely(j == NULL))
-		return;
-	send_stop(j->pool, r);
+	if (r->slot[MAIN] != NULL)
+		send_stop_leg(p, r->slot[MAIN]);
+	if (r->slot[PREFILL] != NULL)
+		send_stop_leg(p->prefill, r->slot[PREFILL]);
+}
+
+void send_settle(struct request *r)
+{
+	struct pool *p = request_pool(r);
+
+	if (r->rq.paired) {
+		for (uint32_t leg = MAIN; leg <= PREFILL; leg++)
+			if (r->slot[leg] != NULL && leg_state(r, leg) != KVR_RQS_SENT)
+				send_stop_leg(leg == MAIN ? p : p->prefill, r->slot[leg]);
+	} else if (r->job->sent && leg_state(r, MAIN) != KVR_RQS_SENT) {
+		send_end(r);
+	}
+}
+
+void send_end(struct request *r)
+{
+	struct job *j = r->job;
+
+	send_stop(r);
 	r->job = NULL;
 	job_free(j->pool->sched_lcore, j);
 }
@@ -191,7 +221,6 @@ void send_end(struct kvr_flight *r)
 /* What the scheduler does not need any more of a job that it has decided. */
 static void strip(struct job *j)
 {
-	session_job_free(j);
 	buf_put(j->hash_buf);
 	buf_put(j->hint_buf);
 	buf_put(j->allowed_buf);
@@ -200,28 +229,31 @@ static void strip(struct job *j)
 	j->n_hashes = 0;
 }
 
-void send_start(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j)
+void send_start(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
 {
-	const struct kvr_path *to = agent_path(lc, &r->relay);
+	const struct kvr_path *to = agent_path(lc, &slot->relay);
+	struct request *r = request_of(slot);
+	struct job *j = r->job;
 	struct dispatch_msg d;
 	struct sending *s;
 	struct kvr_frag f;
 
-	if (j != NULL) {
+	if (!r->rq.paired) {
 		strip(j);
 		job_hold(j); /* or it goes with its last frame */
-		r->job = j;
+		j->sent = true;
 	}
-	message(lc, p, r, &d);
-	s = sending_of(r);
-	*s = (struct sending){.r = r, .due_ns = lc->now_ns, .gap_ns = GAP_NS};
+	message(lc, p, slot, &d);
+	s = sending_of(slot);
+	*s = (struct sending){.r = slot, .due_ns = lc->now_ns, .gap_ns = GAP_NS};
 	s->limit = out_limit(lc, to);
-	if (j != NULL) /* in the client's cut when the path takes it */
+	if (!r->rq.paired) /* in the client's cut when the path takes it */
 		s->limit = RTE_MIN(s->limit, j->frames->m[0]->pkt_len);
 	pool_count(p, PC_DISPATCHES, 1);
 	if (cut(&d, s->limit, &f) < 0) {
 		in_count(lc, IN_UNSENDABLE);
-		send_end(r);
+		if (!r->rq.paired)
+			send_end(r);
 		return;
 	}
 	s->n_frames = f.n_frames;
@@ -231,7 +263,7 @@ void send_start(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct j
 	}
 	s->next = 1;
 	send_frame(lc, &d, &f, 0, to);
-	resend_start(lc, p, r);
+	resend_start(lc, p, slot);
 }
 
 /* The next fragment that is to be sent. */
@@ -251,13 +283,13 @@ static uint32_t take_next(struct sending *s)
 
 static void slice(struct lcore *lc, struct pool *p, struct sending *s)
 {
-	struct kvr_flight *r = s->r;
-	const struct kvr_path *to = agent_path(lc, &r->relay);
+	struct kvr_flight *slot = s->r;
+	const struct kvr_path *to = agent_path(lc, &slot->relay);
 	struct dispatch_msg d;
 	struct kvr_frag f;
 	uint32_t n = 0;
 
-	message(lc, p, r, &d);
+	message(lc, p, slot, &d);
 	if (unlikely(s->limit > out_limit(lc, to) || cut(&d, s->limit, &f) < 0)) {
 		in_count(lc, IN_UNSENDABLE); /* it has moved to where frames are shorter */
 		s->next = s->n_frames;
@@ -267,38 +299,41 @@ static void slice(struct lcore *lc, struct pool *p, struct sending *s)
 		send_frame(lc, &d, &f, take_next(s), to);
 		n++;
 	}
-	if (send_kept(r))
+	if (send_kept(request_of(slot)))
 		s->due_ns = lc->now_ns + (uint64_t)n * s->gap_ns;
 	if (s->next < s->n_frames || s->n_lack > 0)
 		return;
 	off(p, s);
-	if (send_kept(r))
-		resend_start(lc, p, r);
+	if (send_kept(request_of(slot)))
+		resend_start(lc, p, slot);
 	else
-		send_end(r);
+		send_end(request_of(slot));
 }
 
-void send_rest(struct lcore *lc, struct pool *p, struct kvr_flight *r)
+void send_rest(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
 {
-	const struct sending *s = sending_of(r);
+	const struct sending *s = sending_of(slot);
 	const uint32_t left = lc->send_left;
 
 	lc->send_left = UINT32_MAX;
 	while (s != NULL && s->on)
-		slice(lc, p, sending_of(r));
+		slice(lc, p, sending_of(slot));
 	lc->send_left = left;
 }
 
-void send_missing(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+void send_missing(struct lcore *lc, struct pool *p, struct kvr_flight *slot,
 		  const struct kvr_wire_missing *lack)
 {
-	struct sending *s = r->state == KVR_RQ_DISPATCHED ? sending_of(r) : NULL;
+	const struct request *r = request_of(slot);
+	struct sending *s = NULL;
 	struct dispatch_msg d;
 	struct kvr_frag f;
 
+	if (r != NULL && leg_state(r, leg_of(slot)) == KVR_RQS_SENT)
+		s = sending_of(slot);
 	if (s == NULL || s->n_frames < 2 || lack->kind != KVR_DISPATCH)
 		return;
-	message(lc, p, r, &d);
+	message(lc, p, slot, &d);
 	if (cut(&d, s->limit, &f) < 0 || lack->msg_seq != d.h.msg_seq ||
 	    lack->msg_len != d.h.msg_len || lack->unit != f.unit)
 		return;
@@ -317,36 +352,36 @@ void send_missing(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 	if (s->n_lack > s->next / 4)
 		s->gap_ns = RTE_MIN(2 * s->gap_ns, GAP_MAX_NS);
 	/* It is being heard: from here on it is waited for as at first. */
-	resend_stop(p, r);
-	r->attempt = 0;
+	resend_stop(p, slot);
+	slot->attempt = 0;
 	if (s->n_lack > 0 || s->next < s->n_frames)
 		on(p, s);
 	else
-		resend_start(lc, p, r);
+		resend_start(lc, p, slot);
 }
 
 /* Nobody has acknowledged it: its first fragment, which may be all of it. */
-static void again(struct lcore *lc, struct pool *p, struct kvr_flight *r)
+static void again(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
 {
-	const struct kvr_path *to = agent_path(lc, &r->relay);
-	const struct sending *s = sending_of(r);
+	const struct kvr_path *to = agent_path(lc, &slot->relay);
+	const struct sending *s = sending_of(slot);
 	struct dispatch_msg d;
 	struct kvr_frag f;
 
-	r->attempt++;
-	message(lc, p, r, &d);
+	slot->attempt++;
+	message(lc, p, slot, &d);
 	if (s->limit > out_limit(lc, to) || cut(&d, s->limit, &f) < 0)
 		in_count(lc, IN_UNSENDABLE);
 	else
 		send_frame(lc, &d, &f, 0, to);
-	pool_count(p, PC_DISPATCHES, r->legs != NULL);
-	resend_start(lc, p, r);
+	pool_count(p, PC_DISPATCHES, request_of(slot)->rq.paired);
+	resend_start(lc, p, slot);
 }
 
 void send_poll(struct lcore *lc, struct pool *p)
 {
 	struct sending *s, *first = NULL;
-	struct kvr_flight *r;
+	struct kvr_flight *slot;
 
 	for (uint32_t i = 0; i < LOOK && lc->send_left > 0; i++) {
 		s = TAILQ_FIRST(&p->sends);
@@ -361,9 +396,9 @@ void send_poll(struct lcore *lc, struct pool *p)
 	/* From the longest wait down: what is sent now comes into a list that has been looked at.
 	 */
 	for (uint32_t i = LEG_STEPS; i-- > 0;)
-		while (lc->send_left > 0 && (r = TAILQ_FIRST(&p->resends[i])) != NULL &&
-		       r->resend_ns <= lc->now_ns) {
-			resend_stop(p, r);
-			again(lc, p, r);
+		while (lc->send_left > 0 && (slot = TAILQ_FIRST(&p->resends[i])) != NULL &&
+		       slot->resend_ns <= lc->now_ns) {
+			resend_stop(p, slot);
+			again(lc, p, slot);
 		}
 }

@@ -21,21 +21,14 @@ int sessions_create(struct pool *p, uint64_t seed)
 		return -ENOMEM;
 	p->sessions = s;
 	s->max = c->max_sessions;
-	s->affinity_ttl_ns =
-		c->affinity_ttl_s == KVR_POOL_NONE ? 0 : c->affinity_ttl_s * UINT64_C(1000000000);
 	s->next_close = (uint32_t)rte_rand();
 	s->table = kvr_session_create(s->max, seed, now_ns(p->rt));
-	s->use = rte_zmalloc("session uses", kvr_flight_size(p->requests) * sizeof(*s->use),
-			     RTE_CACHE_LINE_SIZE);
 	s->close = rte_zmalloc("session closes", SESSION_CLOSES * sizeof(*s->close),
 			       RTE_CACHE_LINE_SIZE);
 	s->closing = rte_zmalloc("session closing", SESSION_BUCKETS * sizeof(*s->closing),
 				 RTE_CACHE_LINE_SIZE);
-	s->opening = rte_zmalloc("session opening", SESSION_BUCKETS * sizeof(*s->opening),
-				 RTE_CACHE_LINE_SIZE);
 	s->stats = kvr_stats_create(&router_session_stats, 1);
-	if (s->table == NULL || s->use == NULL || s->close == NULL || s->stats == NULL ||
-	    s->closing == NULL || s->opening == NULL) {
+	if (s->table == NULL || s->close == NULL || s->stats == NULL || s->closing == NULL) {
 		sessions_destroy(p);
 		return -ENOMEM;
 	}
@@ -58,10 +51,8 @@ void sessions_destroy(struct pool *p)
 	if (s == NULL)
 		return;
 	kvr_stats_destroy(s->stats);
-	rte_free(s->opening);
 	rte_free(s->closing);
 	rte_free(s->close);
-	rte_free(s->use);
 	kvr_session_destroy(s->table);
 	rte_free(s);
 	p->sessions = NULL;

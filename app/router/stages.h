@@ -167,7 +167,7 @@ enum kvr_wire_code job_check(const struct pool *p, const struct kvr_wire_request
 
 /** Fill in all but hashes; @p raw are the hints, in memory that lasts as long as the job. */
 enum kvr_wire_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_hdr *h,
-			     const struct kvr_request *q, const void *raw, struct kvr_hints *hints);
+			     const struct kvr_message *q, const void *raw, struct kvr_hints *hints);
 
 /** Room for @p n_hashes in j->hash_buf. */
 enum kvr_wire_code job_hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes);
@@ -258,7 +258,7 @@ void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *l
  */
 void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank, uint64_t worker);
 
-/* ---- sched_dp.c ---- */
+/* ---- the scheduler stage: what others need of it; request.h has the rest ---- */
 
 /** Handle one burst of notes of @p p, admit waiting requests, serve timers. @return notes. */
 uint32_t sched_poll(struct lcore *lc, struct pool *p);
@@ -267,113 +267,25 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p);
  * struct pool. */
 bool sched_tick(struct lcore *lc, void *pool);
 
-/** What to tell a client whose request was refused with @p code. */
-struct refusal sched_refusal(const struct pool *p, enum kvr_wire_code code);
-
 /** Bring the gauges among the pool's counters up to date. */
 void sched_gauges(struct pool *p);
 
 /** kvr_sched_ops::dropped: a booking ended because its rank went. */
 void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
 
-/** A booked request that was held goes on: dispatch it, tell the client. */
-void sched_go_on(struct lcore *lc, struct pool *p, struct kvr_flight *r);
-
-/** What the client of @p r is told from now on whenever it asks. */
-void sched_says(struct kvr_flight *r, const struct refusal *why);
-
-/** A slot for a request of @p p, or for a leg of one when not @p named; when there is none, the
- * one that has ended first gives way. @return NULL: all are in use. */
-struct kvr_flight *sched_slot(struct pool *p, uint64_t source, uint64_t id, bool named);
-
-/** Tell the client that its accepted request has failed, then end it, counted under @p how. */
-void sched_fail(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum kvr_wire_code code,
-		uint64_t detail0, enum pool_counter how);
-
 /** kvr_sched_ops::refresh: look up the overlap of a waiting request again. */
 bool sched_refresh(void *pool, uint32_t slot, const struct kvr_sched_req *req,
 		   struct kvr_sched_overlap *out);
 
-/* What the files of the scheduler stage share. decide() and decide_waiting() are in decision.h. */
-
-enum kvr_wire_code sched_code(enum kvr_sched_err err);
-
-/** Fill the detail of a REJECTED from a decision that refused. */
-void sched_detail(const struct kvr_sched_decision *d, uint64_t detail[4]);
-
-/** Tell the client what has become of its request so far. */
-void sched_accepted(struct lcore *lc, struct pool *p, const struct kvr_flight *r);
-
-/** Fill the slot from a decision that booked. Ingress lcores know it from its first DISPATCH on.
- * @return 0, or -ENOENT: this lcore's view does not have the worker (yet, or any more). */
-int sched_bind(struct lcore *lc, struct pool *p, struct kvr_flight *r, const struct job *j,
-	       const struct kvr_sched_decision *d);
-
-/** Whether what @p event says may be acted on; counted when not. @p r may be NULL: gone. */
-bool sched_may(struct pool *p, const struct kvr_flight *r, enum kvr_life_event event);
-
-/** The slot's state after an event that sched_may() allows. */
-void sched_step(struct kvr_flight *r, enum kvr_life_event event);
-
-/** The booking, if any, is over and counted under @p how; the slot lingers. Idempotent. */
-void sched_end(struct lcore *lc, struct pool *p, struct kvr_flight *r, enum pool_counter how);
-
-/** A request that waited was refused (@p d says why): tell its client. */
-void sched_not_admitted(struct lcore *lc, struct pool *p, struct kvr_flight *r,
-			const struct kvr_sched_decision *d);
-
-/** Tell the worker to stop, until it says so or the slot is released; nothing when it has got no
- * DISPATCH. */
-void sched_abort(struct lcore *lc, struct pool *p, struct kvr_flight *r);
-
-/* ---- legs_dp.c: requests of a decode pool that has a prefill pool ---- */
+/* ---- leg_dp.c: jobs of a pool that has a prefill pool ---- */
 
 /** Give a job what its legs need. @return KVR_OK, E_TOO_LARGE, E_NO_MEMORY. Ingress lcore. */
-enum kvr_wire_code legs_attach(struct job *j);
+enum kvr_wire_code pair_attach(struct job *j);
 
-/** Give it back, with the job. */
-void legs_detach(struct job *j);
+/** Give it back, with the job. Any lcore. */
+void pair_detach(struct job *j);
 
-/** Give back all that requests in flight hold; at the stop. */
-void legs_drop_all(struct lcore *lc, struct pool *d);
-
-/** Whether the request goes through the prefill pool (or is refused because it cannot). */
-bool legs_wanted(struct lcore *lc, struct pool *d, const struct job *j);
-
-/** A new request, with a fresh slot of the decode pool; takes the job, answers the client. */
-void legs_start(struct lcore *lc, struct pool *d, struct kvr_flight *r, struct job *j);
-
-/** Choose both workers and book nothing: fills *a's prefill part and *dec for decode. */
-enum kvr_wire_code legs_query(struct lcore *lc, struct pool *d, struct job *j,
-			      struct kvr_wire_accepted *a, struct kvr_sched_decision *dec);
-
-/** What happens to a slot that has `legs`; @p p is the slot's pool. */
-void legs_admitted(struct lcore *lc, struct pool *p, struct kvr_flight *r,
-		   const struct kvr_sched_decision *dec);
-void legs_acked(struct lcore *lc, struct pool *p, struct kvr_flight *r, uint32_t code);
-void legs_prefill_item(struct lcore *lc, struct pool *p, struct kvr_flight *r,
-		       const struct note *n); /* takes n->ptr */
-void legs_decode_item(struct lcore *lc, struct pool *d, struct kvr_flight *r, const struct note *n);
-void legs_decode_done(struct lcore *lc, struct pool *d, struct kvr_flight *r,
-		      enum pool_counter how);
-void legs_go_on(struct lcore *lc, struct pool *d, struct kvr_flight *r);
-void legs_fail(struct lcore *lc, struct pool *d, struct kvr_flight *r, enum kvr_wire_code code,
-	       uint64_t detail0, enum pool_counter how);
-void legs_cancel(struct lcore *lc, struct pool *d, struct kvr_flight *r);
-/** The router stops: both legs end, and the workers that have got them hear it. */
-void legs_stop(struct lcore *lc, struct pool *d, struct kvr_flight *r);
-void legs_late(struct lcore *lc, struct pool *d, struct kvr_flight *r);
-void legs_expired(struct lcore *lc, struct pool *p, struct kvr_flight *r);
-void legs_dropped(struct pool *p, struct kvr_flight *r);
-
-/** Requests whose prefill worker has gone since the last call. */
-void legs_lost(struct lcore *lc, struct pool *d);
-
-/** The message of a leg as its worker gets it; hints in lc->hints. */
-void legs_message(struct lcore *lc, const struct pool *p, const struct kvr_flight *r,
-		  struct dispatch_msg *d);
-
-/* ---- send_dp.c: DISPATCH of several frames; scheduler lcore ---- */
+/* ---- send_dp.c: DISPATCH of several frames, and of legs; scheduler lcore ---- */
 
 #define SEND_TURN_BYTES 32768u /* of an lcore: 8 to 15 us of copying */
 
@@ -388,38 +300,40 @@ struct dispatch_msg {
 	const void *hints;
 };
 
-/** Send the message of a slot that is DISPATCHED, in slices from this turn on, and repeat it until
- * send_stop(). Takes @p j, for a slot with legs NULL. */
-void send_start(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct job *j);
+struct dispatch_fields;
 
-/** The job of a message that is being sent or kept, or NULL: in the place of that of one that
- * waits.
- */
-static inline struct job *send_job(const struct kvr_flight *r)
-{
-	return r->state == KVR_RQ_DISPATCHED && r->legs == NULL ? r->job : NULL;
-}
+/** What the router fills into the DISPATCH of a main leg, but for its handle. */
+void send_fields(const struct kvr_flight *slot, struct dispatch_fields *f);
+
+/** Send the message of a slot whose leg is SENT, in slices from this turn on, and repeat it until
+ * it is acknowledged. */
+void send_start(struct lcore *lc, struct pool *p, struct kvr_flight *slot);
 
 /** Whether the router repeats the DISPATCH by itself. */
-static inline bool send_kept(const struct kvr_flight *r)
+static inline bool send_kept(const struct request *r)
 {
-	const struct job *j = send_job(r);
-
-	return r->legs != NULL || (j != NULL && j->held != 0);
+	return r->job != NULL && (r->rq.paired || (r->job->sent && r->job->held != 0));
 }
 
-/** Neither send nor repeat it. Idempotent; while the slot still has its job or legs. */
-void send_stop(struct pool *p, struct kvr_flight *r);
+/** Neither send nor repeat it. Idempotent. */
+void send_stop_leg(struct pool *p, struct kvr_flight *slot);
+
+/** The same for both legs. */
+void send_stop(struct request *r);
+
+/** The same for legs that are not SENT any more; a job that is kept for that alone is given back.
+ * The request has a job. */
+void send_settle(struct request *r);
+
+/** The job is kept for its repetition alone: stop that and give it back. */
+void send_end(struct request *r);
 
 /** What has not been sent of the slot's first copy goes out now, whatever it costs: it is aborted
  * next, and its worker must have the whole message for that. */
-void send_rest(struct lcore *lc, struct pool *p, struct kvr_flight *r);
-
-/** The same, and give back the job, if it is the slot's alone. */
-void send_end(struct kvr_flight *r);
+void send_rest(struct lcore *lc, struct pool *p, struct kvr_flight *slot);
 
 /** The worker says what it lacks. */
-void send_missing(struct lcore *lc, struct pool *p, struct kvr_flight *r,
+void send_missing(struct lcore *lc, struct pool *p, struct kvr_flight *slot,
 		  const struct kvr_wire_missing *lack);
 
 /** Once a turn: the next slices, and what nobody has acknowledged. */

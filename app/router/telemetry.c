@@ -222,9 +222,10 @@ static struct rte_tel_data *pool_dict(const struct pool *p)
 	if (p->decode != NULL)
 		rte_tel_data_add_dict_string(d, "prefill",
 					     kvr_disagg_active(&p->disagg) ? "active" : "inactive");
-	if (p->legs != NULL)
-		rte_tel_data_add_dict_u64(d, "legs", rte_mempool_in_use_count(p->legs));
+	if (p->pairs != NULL)
+		rte_tel_data_add_dict_u64(d, "legs", rte_mempool_in_use_count(p->pairs));
 	kvr_ctl_dict_part(d, "requests", stats_dict(p->stats));
+	kvr_ctl_dict_part(d, "life", stats_dict(p->rq_stats));
 	kvr_ctl_dict_part(d, "events", stats_dict(p->event_stats));
 	kvr_ctl_dict_part(d, "prefix", prefix_dict(p));
 	return d;
@@ -243,15 +244,16 @@ static int cmd_pools(void *arg, const char *params, struct rte_tel_data *d)
 
 /* ---- sessions ---- */
 
-static struct rte_tel_data *sessions_dict(const struct sessions *s)
+static struct rte_tel_data *sessions_dict(const struct pool *p)
 {
+	const struct sessions *s = p->sessions;
 	struct rte_tel_data *d = rte_tel_data_alloc();
 
 	if (d == NULL)
 		return NULL;
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "limit", s->max);
-	rte_tel_data_add_dict_u64(d, "affinity_ttl_s", s->affinity_ttl_ns / UINT64_C(1000000000));
+	rte_tel_data_add_dict_u64(d, "affinity_ttl_s", p->rq.affinity_ns / UINT64_C(1000000000));
 	kvr_ctl_dict_part(d, "counters", stats_dict(s->stats));
 	return d;
 }
@@ -264,7 +266,7 @@ static int cmd_sessions(void *arg, const char *params, struct rte_tel_data *d)
 	rte_tel_data_start_dict(d);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		if (rt->pool[i].sessions != NULL)
-			kvr_ctl_dict_part(d, rt->pool[i].name, sessions_dict(rt->pool[i].sessions));
+			kvr_ctl_dict_part(d, rt->pool[i].name, sessions_dict(&rt->pool[i]));
 	return 0;
 }
 

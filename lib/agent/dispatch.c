@@ -120,7 +120,7 @@ static struct agent_req *take_slot(struct kvr_agent *a, const struct kvr_wire_hd
 	return r;
 }
 
-static struct kvr_agent_request view(const struct kvr_wire_hdr *h, const struct kvr_request *q)
+static struct kvr_agent_request view(const struct kvr_wire_hdr *h, const struct kvr_message *q)
 {
 	const struct kvr_wire_request *w = &q->fixed;
 
@@ -148,7 +148,7 @@ static struct kvr_agent_request view(const struct kvr_wire_hdr *h, const struct 
 }
 
 /* What the router says about the legs; @p host gets the bootstrap host with its end. */
-static void view_leg(const struct kvr_request *q, struct kvr_agent_request *out,
+static void view_leg(const struct kvr_message *q, struct kvr_agent_request *out,
 		     char host[KVR_HINT_MAX_NAME + 1])
 {
 	struct kvr_hints h;
@@ -188,7 +188,7 @@ static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_
 }
 
 static void run(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_hdr *h,
-		const struct kvr_request *q)
+		const struct kvr_message *q)
 {
 	struct kvr_agent_request req = view(h, q);
 	char host[KVR_HINT_MAX_NAME + 1];
@@ -231,7 +231,7 @@ void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 			    uint32_t len)
 {
 	struct agent_req *r = kvr_agent__find(a, h->handle);
-	struct kvr_request q;
+	struct kvr_message q;
 
 	if (kvr_request_parse(body, len, KVR_DISPATCH, &q) != 0 || h->handle == 0) {
 		a->stats.frames_bad++;

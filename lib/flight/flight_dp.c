@@ -67,7 +67,7 @@ static struct kvr_flight *slot_take(struct kvr_flight_table *t, uint64_t source,
 	memset(&r->relay, 0, sizeof(r->relay));
 	memset(&r->state, 0, sizeof(*r) - offsetof(struct kvr_flight, state));
 	atomic_store_explicit(&r->mute, 0, memory_order_relaxed);
-	r->state = KVR_RQ_QUEUED;
+	r->state = KVR_FLIGHT_LIVE;
 	r->relay.source = source;
 	r->relay.id = id;
 	return r;
@@ -131,9 +131,9 @@ void kvr_flight_rename(struct kvr_flight *r)
 
 void kvr_flight_end(struct kvr_flight_table *t, struct kvr_flight *r, uint64_t now_ns)
 {
-	if (r->state == KVR_RQ_ENDED)
+	if (r->state == KVR_FLIGHT_ENDED)
 		return;
-	r->state = KVR_RQ_ENDED;
+	r->state = KVR_FLIGHT_ENDED;
 	r->end_ns = now_ns + KVR_FLIGHT_LINGER_NS;
 	TAILQ_INSERT_TAIL(&t->lingering, r, link);
 	kvr_cell_add(&t->st.lingering, 1);
@@ -144,7 +144,7 @@ void kvr_flight_release(struct kvr_flight_table *t, struct kvr_flight *r)
 	const struct kvr_flight_key k = {r->relay.source, r->relay.id};
 	const uint64_t h = name_hash(t, &k);
 
-	if (r->state == KVR_RQ_ENDED) {
+	if (r->state == KVR_FLIGHT_ENDED) {
 		TAILQ_REMOVE(&t->lingering, r, link);
 		kvr_cell_sub(&t->st.lingering, 1);
 		if (!r->unnamed)
@@ -153,7 +153,7 @@ void kvr_flight_release(struct kvr_flight_table *t, struct kvr_flight *r)
 	kvr_flight_rename(r); /* nobody relays for the slot until it is published again */
 	if (!r->unnamed)
 		rte_hash_del_key_with_hash(t->index, &k, (hash_sig_t)h);
-	r->state = KVR_RQ_FREE;
+	r->state = KVR_FLIGHT_FREE;
 	t->free[t->n_free++] = r->slot;
 	kvr_cell_add(&t->st.given, 1);
 	kvr_cell_sub(&t->st.used, 1);
@@ -186,7 +186,7 @@ struct kvr_flight *kvr_flight_by_handle(struct kvr_flight_table *t, uint64_t han
 	if (slot >= t->n || kvr_flight_handle_pool(handle) != t->pool)
 		return NULL;
 	r = &t->slots[slot];
-	if (r->state == KVR_RQ_FREE || kvr_flight_handle(t, r) != handle)
+	if (r->state == KVR_FLIGHT_FREE || kvr_flight_handle(t, r) != handle)
 		return NULL;
 	return r;
 }

@@ -6,13 +6,15 @@
  * @file
  * Requests in flight of one pool: who asked, who serves, what has been said so far.
  *
- * Every accepted request owns a slot from the decision until its stream is over on the wire. The
- * slot's number and generation make the *handle*, which agents and clients echo, so that a relayed
- * frame finds its slot with one array access and no hash. The pair (source, id) chosen by the
- * client finds the slot of a repeated ROUTE, a PROBE or a CANCEL through one rte_hash.
+ * Every accepted request owns a slot from the decision until its stream is over on the wire, and
+ * one more for a prefill leg; what lies behind a slot is its owner's (lib/request has the rules of
+ * that life). The slot's number and generation make the *handle*, which agents and clients echo, so
+ * that a relayed frame finds its slot with one array access and no hash. The pair (source, id)
+ * chosen by the client finds the slot of a repeated ROUTE, a PROBE or a CANCEL through one
+ * rte_hash.
  *
  *   lookup by (source, id) -> rte_hash -> slot number -+
- *   handle = generation:32 | pool:8 | slot:24 ---------+-> slot[ ]  384 bytes each
+ *   handle = generation:32 | pool:8 | slot:24 ---------+-> slot[ ]  320 bytes each
  *
  * Writers. The pool's scheduler lcore allocates, fills, changes and releases slots; ingress lcores
  * read `relay` to switch frames. Reuse is detected the way a sequence lock does it: the generation
@@ -38,7 +40,6 @@
 
 #include <rte_common.h>
 
-#include "kvr_life.h"
 #include "kvr_path.h"
 #include "kvr_stats.h"
 #include "kvr_wire.h"
@@ -47,11 +48,10 @@
 #define KVR_FLIGHT_MAX_POOLS 256u
 #define KVR_FLIGHT_LINGER_NS (KVR_WIRE_LINGER_S * UINT64_C(1000000000))
 
-/** Which part of a request a slot stands for. */
-enum kvr_flight_leg {
-	KVR_FLIGHT_WHOLE = 0,
-	KVR_FLIGHT_PREFILL, /* its items are the router's, not the client's */
-	KVR_FLIGHT_DECODE,
+enum kvr_flight_state {
+	KVR_FLIGHT_FREE,
+	KVR_FLIGHT_LIVE,
+	KVR_FLIGHT_ENDED, /* frames are still relayed */
 };
 
 /** What an ingress lcore needs to switch a frame. Copied out under the generation. */
@@ -64,7 +64,7 @@ struct kvr_relay {
 	uint32_t epoch; /* the worker's life that it was sent to */
 	uint32_t isl;
 	uint16_t direct; /* 1: items do not pass here */
-	uint16_t leg;	 /* enum kvr_flight_leg */
+	uint16_t leg;	 /* enum kvr_leg_name: items of a prefill leg are the router's */
 };
 
 /** What the client of a request that has ended without its answer is told, again and again. */
@@ -90,34 +90,23 @@ struct kvr_flight {
 
 	/* scheduler only */
 	alignas(RTE_CACHE_LINE_SIZE) uint8_t state; /* enum kvr_flight_state */
-	uint8_t booked;				    /* the scheduler library holds a booking */
-	uint8_t abort_tries;			    /* ABORTs still to send */
-	uint8_t unnamed;			    /* cannot be found by (source, id) */
-	uint32_t dp_rank;
-	uint32_t rank;
-	uint32_t overlap_blocks;
-	uint32_t required_blocks;
-	uint32_t cached_tokens;
-	uint32_t attempt;
-	uint32_t prefill_dp_rank;
-	uint64_t digest;	 /* of the client's ROUTE: kvr_request_digest() */
-	uint64_t end_ns;	 /* ENDED: when lingering is over; else deadline or 0 */
-	uint64_t abort_ns;	 /* when the next ABORT is due */
-	uint64_t heard_ns;	 /* last ROUTE or PROBE of the client */
-	void *job;		 /* QUEUED, HELD: the message that waits; owner: scheduler stage */
-	void *legs;		 /* what two slots of one request share; owner: scheduler stage */
-	uint64_t prefill_worker; /* decode legs: where the prompt was computed */
-	uint16_t path;		 /* enum kvr_wire_path */
-	uint8_t sent;		 /* DISPATCH has gone to its worker */
-	uint8_t reserved;
-	uint32_t prefill_overlap; /* decode legs: blocks the prefill worker was believed to hold */
-	uint64_t resend_ns;	  /* when DISPATCH is due again; 0 = never */
-	TAILQ_ENTRY(kvr_flight) resend_link;
-	TAILQ_ENTRY(kvr_flight) link;	    /* lingering list */
-	TAILQ_ENTRY(kvr_flight) abort_link; /* unacknowledged ABORTs */
-	struct kvr_flight_end end;	    /* how it ended, or what it will end with */
+	bool unnamed;				    /* cannot be found by (source, id) */
+	/* the owner's */
+	bool bound;	     /* it knows its worker */
+	uint8_t abort_tries; /* ABORTs still to send */
+	uint16_t abort_code; /* why */
+	uint16_t attempt;    /* of DISPATCH */
+	void *owner;	     /* NULL: of no request any more */
+	uint64_t resend_ns;  /* when DISPATCH is due again; 0 = never */
+	uint64_t abort_ns;   /* when the next ABORT is due; 0 = never */
+	/* the table's */
+	uint64_t end_ns;		     /* ENDED: when lingering is over */
+	TAILQ_ENTRY(kvr_flight) link;	     /* lingering list */
+	TAILQ_ENTRY(kvr_flight) resend_link; /* the owner's */
+	TAILQ_ENTRY(kvr_flight) abort_link;  /* the owner's: unacknowledged ABORTs */
+	struct kvr_flight_end end;	     /* the owner's: how it has ended */
 };
-_Static_assert(sizeof(struct kvr_flight) == 384, "six cache lines");
+_Static_assert(sizeof(struct kvr_flight) == 320, "five cache lines");
 
 TAILQ_HEAD(kvr_flight_list, kvr_flight);
 
@@ -152,7 +141,7 @@ bool kvr_flight_has_ended(const struct kvr_flight_table *t, uint64_t source, uin
 			  struct kvr_flight_end *end);
 
 /**
- * Take a slot for a new request, state QUEUED, and make it findable. The pair must not be in use:
+ * Take a slot for a new request and make it findable. The pair must not be in use:
  * kvr_flight_lookup() has just said NULL. The relay part is zero but for source and id; the caller
  * fills it and then calls kvr_flight_publish().
  * @return slot, or NULL with errno ENOSPC (no slot).

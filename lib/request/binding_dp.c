@@ -3,11 +3,11 @@
 #include "request_pvt.h"
 
 struct kvr_rq_order *kvr_rq__about(const struct step *x, enum kvr_rq_order_kind kind,
-				   const struct kvr_session_key *key,
+				   const struct kvr_rq_pool *p, const struct kvr_session_key *key,
 				   const struct kvr_session_binding *to,
 				   enum kvr_rq_session_how how)
 {
-	struct kvr_rq_order *o = order(x, kind, MAIN);
+	struct kvr_rq_order *o = order(x, kind, x->r != NULL && p != x->r->pool ? PREFILL : MAIN);
 
 	o->how = (uint8_t)how;
 	o->session.id = key->id;
@@ -22,14 +22,14 @@ void kvr_rq__tell_close(const struct step *x, const struct kvr_rq_pool *p,
 			enum kvr_rq_session_how how)
 {
 	count(p, KVR_RQC_SESSION_CLOSES);
-	kvr_rq__about(x, KVR_RQO_CLOSE, key, to, how);
+	kvr_rq__about(x, KVR_RQO_CLOSE, p, key, to, how);
 }
 
 static void expired(const struct step *x, const struct kvr_rq_pool *p,
 		    const struct kvr_session_key *key, const struct kvr_session_binding *to)
 {
 	count(p, KVR_RQC_SESSION_EXPIRED);
-	kvr_rq__about(x, KVR_RQO_SESSION, key, to, KVR_RQ_SESSION_OVER);
+	kvr_rq__about(x, KVR_RQO_SESSION, p, key, to, KVR_RQ_SESSION_OVER);
 	if (!is_affinity(to))
 		kvr_rq__tell_close(x, p, key, to, KVR_RQ_SESSION_OVER);
 }
@@ -79,7 +79,7 @@ enum kvr_why kvr_request_session_release(const struct kvr_rq_ctx *c, struct kvr_
 		return KVR_WHY_NOT_ALLOWED;
 	kvr_session_unbind(p->sessions, &key, NULL);
 	count(p, KVR_RQC_SESSION_UNBOUND);
-	kvr_rq__about(&x, KVR_RQO_SESSION, &key, &to, KVR_RQ_UNBOUND);
+	kvr_rq__about(&x, KVR_RQO_SESSION, p, &key, &to, KVR_RQ_UNBOUND);
 	if (!is_affinity(&to))
 		kvr_rq__tell_close(&x, p, &key, &to, KVR_RQ_CLOSED_BY_CLIENT);
 	return KVR_WHY_OK;

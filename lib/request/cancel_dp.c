@@ -4,7 +4,8 @@
  *
  * A client that goes stops a main leg that runs and a prefill leg that waits. With a transfer under
  * way (prefill leg sent or done, decode leg not sent yet) the decode leg is still decided, sent
- * and then stopped, because only its worker can release what was transferred.
+ * and then stopped, because only its worker can release what was transferred. When the router ends
+ * there is no time for that: every leg is stopped where it is.
  */
 #include "request_pvt.h"
 
@@ -39,15 +40,37 @@ void kvr_rq__cancel(const struct step *x)
 	order(x, KVR_RQO_CANCELLED, MAIN);
 }
 
-bool kvr_rq__stop(const struct step *x)
+/* Nobody will send the decode leg that could release what a prefill leg has got ready. */
+static void stop_prefill(const struct step *x, const struct kvr_rq_why *why)
+{
+	struct kvr_leg *l = &x->r->leg[PREFILL];
+	struct kvr_rq_order *o;
+
+	if (leg_in(x->r, PREFILL, AT(QUEUED))) {
+		order(x, KVR_RQO_LEAVE, PREFILL);
+		kvr_rq__prefill_over(x, KVR_RQ_LEFT);
+	} else if (leg_in(x->r, PREFILL, AT(SENT) | AT(RUNNING))) {
+		l->aborting = true;
+		o = order(x, KVR_RQO_ABORT, PREFILL);
+		o->how = KVR_RQ_CUT;
+		o->why = *why;
+		kvr_rq__prefill_over(x, KVR_RQ_CUT);
+	}
+}
+
+void kvr_rq__stop(const struct step *x)
 {
 	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_WHY_SHUTDOWN, 0);
 
-	if (x->r->told == KVR_RQ_OVER)
-		return false;
 	kvr_rq__reject(x, &why);
-	give_up(x, KVR_RQ_CUT);
-	return true;
+	stop_prefill(x, &why);
+	if (leg_in(x->r, MAIN, AT_WORK)) {
+		kvr_rq__main_stop(x, KVR_RQ_CUT);
+		return;
+	}
+	if (leg_in(x->r, MAIN, AT(QUEUED)))
+		order(x, KVR_RQO_LEAVE, MAIN);
+	kvr_rq__main_over(x, KVR_RQ_LEFT);
 }
 
 bool kvr_rq__late(const struct step *x, bool client_gone)

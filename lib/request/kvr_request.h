@@ -142,9 +142,9 @@ enum kvr_rq_order_kind {
 	KVR_RQO_RENEW,	/**< main leg: a new slot and handle; the old one ends, and lingers mute */
 	/* to workers */
 	KVR_RQO_SEND,	/**< leg: its message, as attempt r->attempt */
-	KVR_RQO_ABORT,	/**< leg: stop it, until ABORTED; why.code, OK: by the client's wish */
+	KVR_RQO_ABORT,	/**< leg: stop it, until ABORTED; why.code, OK: by the client's wish; how */
 	KVR_RQO_OPEN,	/**< main leg: open the session at its worker; drop closes on their way */
-	KVR_RQO_UNOPEN, /**< main leg: do not repeat the open any more */
+	KVR_RQO_UNOPEN, /**< main leg: do not repeat the open any more; `how` it went */
 	KVR_RQO_CLOSE,	/**< tell worker `to` that session `id` is over; `how` why */
 	/* to the client */
 	KVR_RQO_ACCEPTED,  /**< where the request is now */
@@ -158,7 +158,8 @@ enum kvr_rq_order_kind {
 	KVR_RQO_PREDICT,      /**< leg: its rank will hold the prompt */
 	/* to the executor's own books */
 	KVR_RQO_PREFILL, /**< r->way is known: the prefill leg has its worker, or is bypassed */
-	KVR_RQO_SESSION, /**< session `id` at `to`: `how`; `ref` when BOUND */
+	KVR_RQO_SESSION, /**< session `id` at `to`: `how`; `ref` when BOUND, n 1: in another's place
+			  */
 	KVR_RQO_END,	 /**< leg: over, by `how`; its slot lingers */
 	KVR_RQO_RELEASE, /**< leg: its slot is not needed */
 	KVR_RQO_MESSAGE_OVER, /**< the message is not needed */
@@ -184,9 +185,10 @@ enum kvr_rq_how {
 /** What has happened to a session. */
 enum kvr_rq_session_how {
 	KVR_RQ_BOUND,
-	KVR_RQ_UNBOUND,	     /**< by a close, a failure, a worker that cannot take a request */
+	KVR_RQ_UNBOUND,	     /**< by a close of its client's */
 	KVR_RQ_SESSION_OVER, /**< its time */
 	KVR_RQ_OPEN_FAILED,
+	KVR_RQ_INVALIDATED,	 /**< an affinity, by a failure or a worker that cannot go on */
 	KVR_RQ_CLOSED_BY_CLIENT, /**< CLOSE: the request that was to close it has ended */
 	KVR_RQ_MOVED,		 /**< CLOSE: it was opened elsewhere */
 	KVR_RQ_MAYBE_OPEN,	 /**< CLOSE: nobody waits for the answer to its open any more */
@@ -201,7 +203,8 @@ struct kvr_rq_why {
 struct kvr_rq_order {
 	uint8_t kind; /**< enum kvr_rq_order_kind */
 	uint8_t leg;
-	uint8_t how; /**< enum kvr_rq_how; of sessions enum kvr_rq_session_how */
+	uint8_t how; /**< enum kvr_rq_how; of sessions enum kvr_rq_session_how, whose leg says
+		      * whose pool's they are */
 	uint32_t n;
 	union {
 		const struct kvr_sched_req *req; /**< DECIDE */
@@ -248,7 +251,8 @@ struct kvr_rq_msg {
 	struct kvr_rq_pair *pair;    /**< NULL: the pool has no prefill half */
 };
 
-/** What a request has to do with a session. Caller's memory until DONE; step: rw. */
+/** What a request has to do with a session. Caller's memory until DONE (until the end of
+ * kvr_request_arrive() when no pool of it has sessions); step: rw. */
 struct kvr_rq_session {
 	LIST_ENTRY(kvr_rq_session) opening;
 	uint64_t timeout_ns; /**< caller: of an open */
@@ -297,6 +301,7 @@ struct kvr_request {
 	uint8_t way;			      /**< enum kvr_way */
 	uint8_t asks;			      /**< the question without an answer, or NONE */
 	uint8_t reroutes;		      /**< tries left */
+	uint8_t tries;			      /**< begun after the first */
 	bool query : 1;
 	bool paired : 1;	/**< it takes both pools */
 	bool held : 1;		/**< the message is kept */

@@ -21,7 +21,10 @@
 #include <sys/queue.h>
 
 #define KVR_RQ_TAINT_MAX 256u
-#define KVR_RQ_BUCKETS	 1024u /* power of two: ids that are being opened, by their hash */
+/** In kvr_session_binding::tag, whose low half is the epoch of the worker: not opened. */
+#define KVR_RQ_TAG_AFFINITY (UINT64_C(1) << 32)
+
+#define KVR_RQ_BUCKETS 1024u /* power of two: ids that are being opened, by their hash */
 
 struct kvr_request;
 struct kvr_rq_session;
@@ -90,6 +93,7 @@ struct kvr_rq_pool {
 	bool closed;			 /**< no request begins any more */
 	bool expected;			 /**< workers of the time before a restart are awaited */
 	void *owner;			 /**< the executor's */
+	uint64_t looked;		 /**< entries of `opening` looked at, ever */
 	kvr_cell_t *count;		 /**< kvr_request_stats */
 	struct kvr_rq_opening opening[KVR_RQ_BUCKETS];
 };

@@ -64,9 +64,12 @@ void kvr_rq__main_over(const struct step *x, enum kvr_rq_how how)
 		ended(x, MAIN, how);
 }
 
-static void abort_leg(const struct step *x, uint32_t leg, const struct kvr_rq_why *why)
+static void abort_main(const struct step *x, const struct kvr_rq_why *why, enum kvr_rq_how how)
 {
-	order(x, KVR_RQO_ABORT, leg)->why = *why;
+	struct kvr_rq_order *o = order(x, KVR_RQO_ABORT, MAIN);
+
+	o->how = (uint8_t)how;
+	o->why = *why;
 }
 
 void kvr_rq__main_stop(const struct step *x, enum kvr_rq_how how)
@@ -82,7 +85,7 @@ void kvr_rq__main_stop(const struct step *x, enum kvr_rq_how how)
 	if (how == KVR_RQ_CANCELLED && why.code == KVR_WHY_ENDED)
 		why.code = KVR_WHY_OK;
 	if (r->leg[MAIN].aborting)
-		abort_leg(x, MAIN, &why);
+		abort_main(x, &why, how);
 }
 
 void kvr_rq__main_failed(const struct step *x, const struct kvr_rq_why *why, enum kvr_rq_how how)
@@ -112,12 +115,13 @@ static void again(const struct step *x, const struct kvr_rq_why *why, bool worke
 	unbook(x, MAIN, KVR_RQ_STOPPED);
 	if (r->told == KVR_RQ_OVER || r->reroutes == 0) {
 		r->leg[MAIN].aborting = stop;
-		kvr_rq__main_failed(x, why, live ? KVR_RQ_STOPPED : KVR_RQ_REFUSED);
 		if (stop)
-			abort_leg(x, MAIN, why);
+			abort_main(x, why, KVR_RQ_STOPPED);
+		kvr_rq__main_failed(x, why, live ? KVR_RQ_STOPPED : KVR_RQ_REFUSED);
 		return;
 	}
 	r->reroutes--;
+	r->tries++;
 	count(r->pool, KVR_RQC_STARTED_OVER);
 	r->msg->pair->failed = why->code;
 	r->msg->pair->failed_detail = why->detail[0];
@@ -133,7 +137,7 @@ static void again(const struct step *x, const struct kvr_rq_why *why, bool worke
 	}
 	/* What its worker says until it stops is not for the client: another handle. */
 	if (stop)
-		abort_leg(x, MAIN, why);
+		abort_main(x, why, KVR_RQ_STOPPED);
 	r->leg[MAIN].aborting = stop;
 	r->told = KVR_RQ_NOTHING;
 	kvr_rq__ask(x, KVR_RQO_RENEW);

@@ -35,7 +35,7 @@ enum part {
 enum pin { PIN_NONE, PIN_OPENED, PIN_AFFINITY };
 
 /* kvr_session_binding::tag: epoch of the worker:32, what kind of binding:1, the caller's:31. */
-#define TAG_AFFINITY	 (UINT64_C(1) << 32)
+#define TAG_AFFINITY	 KVR_RQ_TAG_AFFINITY
 #define TAG_CALLER_SHIFT 33
 
 /** The table of the life of a request (table.c): events by place, and the places that may follow.
@@ -135,9 +135,9 @@ static inline bool is_affinity(const struct kvr_session_binding *to)
 	return (to->tag & TAG_AFFINITY) != 0;
 }
 
-/** An order about session @p key at @p to. */
+/** An order about session @p key of @p p at @p to. */
 struct kvr_rq_order *kvr_rq__about(const struct step *x, enum kvr_rq_order_kind kind,
-				   const struct kvr_session_key *key,
+				   const struct kvr_rq_pool *p, const struct kvr_session_key *key,
 				   const struct kvr_session_binding *to,
 				   enum kvr_rq_session_how how);
 void kvr_rq__tell_close(const struct step *x, const struct kvr_rq_pool *p,
@@ -221,8 +221,7 @@ static inline void settle(const struct step *x)
 /* ---- cancel_dp.c ---- */
 
 void kvr_rq__cancel(const struct step *x);
-/** @return false: its client has been told its last. */
-bool kvr_rq__stop(const struct step *x);
+void kvr_rq__stop(const struct step *x);
 /** It has waited for too long. @return false: it does not wait. */
 bool kvr_rq__late(const struct step *x, bool client_gone);
 void kvr_rq__repeated(const struct step *x, uint32_t flags);

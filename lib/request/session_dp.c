@@ -78,7 +78,7 @@ static void invalidated(const struct step *x, const struct kvr_rq_pool *p,
 			const struct kvr_session_key *key, const struct kvr_session_binding *to)
 {
 	count(p, KVR_RQC_SESSION_INVALIDATED);
-	kvr_rq__about(x, KVR_RQO_SESSION, key, to, KVR_RQ_UNBOUND);
+	kvr_rq__about(x, KVR_RQO_SESSION, p, key, to, KVR_RQ_INVALIDATED);
 }
 
 /* A request of a session that is bound, and which its client has not pinned. */
@@ -109,6 +109,7 @@ static bool being_opened(struct kvr_rq_pool *p, const struct kvr_session_key *ke
 	LIST_FOREACH (s, &p->opening[key->hash & (KVR_RQ_BUCKETS - 1)], opening) {
 		const struct kvr_session_key *k = &s->key[MAIN];
 
+		p->looked++;
 		if (k->hash == key->hash && k->len == key->len &&
 		    memcmp(k->id, key->id, key->len) == 0)
 			return true;
@@ -128,10 +129,13 @@ static enum kvr_why reserve(const struct step *x)
 		count(p, KVR_RQC_SESSION_BUSY);
 		return KVR_WHY_SESSION_OPEN_FAILED;
 	}
-	if (x->c->ops->session_may != NULL)
-		code = x->c->ops->session_may(x->c->arg, x->r, p);
-	if (code == KVR_WHY_OK && !kvr_session_reserve(p->sessions))
+	if (!kvr_session_reserve(p->sessions)) {
 		code = KVR_WHY_SESSION_LIMIT;
+	} else if (x->c->ops->session_may != NULL) {
+		code = x->c->ops->session_may(x->c->arg, x->r, p);
+		if (code != KVR_WHY_OK)
+			kvr_session_unreserve(p->sessions);
+	}
 	if (code != KVR_WHY_OK) {
 		count(p, KVR_RQC_SESSION_REFUSED);
 		return code;
@@ -152,6 +156,23 @@ static void unreserve(const struct step *x)
 	kvr_session_unreserve(x->r->pool->sessions);
 }
 
+/* The pool of the main leg has no sessions; a request that can have none forgets the one it names.
+ */
+static enum kvr_why enter_off(const struct step *x)
+{
+	const struct kvr_rq_pool *p = x->r->pool;
+	const uint8_t action = x->r->session->action;
+
+	if (action == KVR_RQ_OPEN)
+		return KVR_WHY_SESSION_LIMIT;
+	if (p->prefill == NULL || p->prefill->sessions == NULL) {
+		if (action == KVR_RQ_CLOSE && !x->r->query)
+			count(p, KVR_RQC_SESSION_CLOSE_UNBOUND);
+		x->r->session = NULL;
+	}
+	return KVR_WHY_OK;
+}
+
 enum kvr_why kvr_rq__session_enter(const struct step *x, uint32_t leg)
 {
 	struct kvr_rq_session *s = x->r->session;
@@ -164,7 +185,7 @@ enum kvr_why kvr_rq__session_enter(const struct step *x, uint32_t leg)
 		return KVR_WHY_OK;
 	p = kvr_request_pool(x->r, leg);
 	if (p->sessions == NULL)
-		return leg == MAIN && s->action == KVR_RQ_OPEN ? KVR_WHY_SESSION_LIMIT : KVR_WHY_OK;
+		return leg == MAIN ? enter_off(x) : KVR_WHY_OK;
 	kvr_session_key(p->sessions, s->id, s->id_len, &s->key[leg]);
 	if (!pinned_by_client(p, hints_of(x, leg)) && kvr_rq__find(x, p, &s->key[leg], &to, &ref))
 		code = enter_bound(x, leg, &to, ref);
@@ -217,7 +238,7 @@ static void close_later(const struct step *x)
 		return;
 	}
 	count(p, KVR_RQC_SESSION_UNBOUND);
-	kvr_rq__about(x, KVR_RQO_SESSION, &s->key[MAIN], &s->closing, KVR_RQ_UNBOUND);
+	kvr_rq__about(x, KVR_RQO_SESSION, p, &s->key[MAIN], &s->closing, KVR_RQ_UNBOUND);
 	s->closes = !is_affinity(&s->closing);
 }
 
@@ -278,6 +299,7 @@ static int bind(const struct step *x, uint32_t leg, uint64_t kind, uint64_t ttl_
 	struct kvr_rq_session *s = x->r->session;
 	const struct kvr_rq_pool *p = kvr_request_pool(x->r, leg);
 	const struct kvr_session_binding to = here(x, leg, kind);
+	const uint32_t before = kvr_session_count(p->sessions);
 	const int rc =
 		kvr_session_bind(p->sessions, &s->key[leg], &to, ttl_ns, x->c->now, &s->ref[leg]);
 	struct kvr_rq_order *o;
@@ -285,9 +307,9 @@ static int bind(const struct step *x, uint32_t leg, uint64_t kind, uint64_t ttl_
 	if (rc < 0)
 		return rc;
 	count(p, KVR_RQC_SESSION_BOUND);
-	o = kvr_rq__about(x, KVR_RQO_SESSION, &s->key[leg], &to, KVR_RQ_BOUND);
-	o->leg = (uint8_t)leg;
+	o = kvr_rq__about(x, KVR_RQO_SESSION, p, &s->key[leg], &to, KVR_RQ_BOUND);
 	o->session.ref = s->ref[leg];
+	o->n = kvr_session_count(p->sessions) == before;
 	return 0;
 }
 
@@ -328,6 +350,8 @@ static bool opened_elsewhere(const struct step *x, struct kvr_session_binding *o
 		return false;
 	case KVR_SESSION_EXPIRED:
 		count(p, KVR_RQC_SESSION_EXPIRED);
+		kvr_rq__about(x, KVR_RQO_SESSION, p, &x->r->session->key[MAIN], old,
+			      KVR_RQ_SESSION_OVER);
 		break;
 	case KVR_SESSION_BOUND:
 		break;
@@ -342,7 +366,7 @@ void kvr_rq__session_opened(const struct step *x)
 	const bool elsewhere = opened_elsewhere(x, &old);
 	int rc;
 
-	order(x, KVR_RQO_UNOPEN, MAIN);
+	order(x, KVR_RQO_UNOPEN, MAIN)->how = KVR_RQ_BOUND;
 	s->part[MAIN] = PART_NONE;
 	unreserve(x); /* the room that was kept for this */
 	rc = bind(x, MAIN, 0, s->timeout_ns);
@@ -376,9 +400,9 @@ void kvr_rq__session_not_opened(const struct step *x, bool unanswered)
 	const struct kvr_session_binding at = here(x, MAIN, 0);
 
 	count(x->r->pool, KVR_RQC_SESSION_OPEN_FAILED);
-	order(x, KVR_RQO_UNOPEN, MAIN);
+	order(x, KVR_RQO_UNOPEN, MAIN)->how = KVR_RQ_OPEN_FAILED;
 	s->part[MAIN] = PART_NONE;
-	kvr_rq__about(x, KVR_RQO_SESSION, &s->key[MAIN], &at, KVR_RQ_OPEN_FAILED);
+	kvr_rq__about(x, KVR_RQO_SESSION, x->r->pool, &s->key[MAIN], &at, KVR_RQ_OPEN_FAILED);
 	if (unanswered)
 		close_unless_bound(x, &at, KVR_RQ_MAYBE_OPEN);
 }
@@ -397,7 +421,7 @@ void kvr_rq__session_ended(const struct step *x, uint32_t leg, enum kvr_rq_how h
 	part = (enum part)s->part[leg];
 	s->part[leg] = PART_NONE;
 	if (part == PART_OPENS) { /* by something else than the answer: it may be open */
-		order(x, KVR_RQO_UNOPEN, MAIN);
+		order(x, KVR_RQO_UNOPEN, MAIN)->how = KVR_RQ_MAYBE_OPEN;
 		count(p, KVR_RQC_SESSION_OPEN_ENDED);
 		close_unless_bound(x, &at, KVR_RQ_MAYBE_OPEN);
 	} else if (part == PART_INSIDE) {

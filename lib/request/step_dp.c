@@ -100,6 +100,7 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
 	r->paired = r->held = r->sent = r->forgotten = false;
 	r->leg[MAIN] = r->leg[PREFILL] = (struct kvr_leg){0};
 	r->attempt = 0;
+	r->tries = 0;
 	r->room = 0;
 	r->msg = msg;
 	r->end.code = KVR_WHY_OK; /* then nobody reads the rest */
@@ -227,8 +228,12 @@ static void expired(const struct step *x, uint32_t leg)
 
 	l->booked = false;
 	l->aborting = leg_in(x->r, leg, AT(SENT) | AT(RUNNING));
-	if (l->aborting)
-		order(x, KVR_RQO_ABORT, leg)->why = why;
+	if (l->aborting) {
+		struct kvr_rq_order *o = order(x, KVR_RQO_ABORT, leg);
+
+		o->how = KVR_RQ_EXPIRED;
+		o->why = why;
+	}
 	x->r->reroutes = 0; /* it is too old for another try */
 	fails(x, leg, &why, KVR_RQ_EXPIRED);
 }
@@ -362,7 +367,8 @@ static bool happened(const struct step *x, const struct kvr_rq_event *e)
 		kvr_rq__lingered(x, leg);
 		break;
 	case KVR_RQE_STOP:
-		return kvr_rq__stop(x);
+		kvr_rq__stop(x);
+		break;
 	case KVR_RQE_DEADLINE:
 		return kvr_rq__late(x, false);
 	case KVR_RQE_CLIENT_GONE:

@@ -65,7 +65,7 @@ static enum kvr_wire_code check_hints(const void *p, uint32_t len, enum kvr_hint
 static enum kvr_wire_code check_request(uint8_t kind, const void *body, uint32_t len,
 					struct kvr_fault *f)
 {
-	struct kvr_request q;
+	struct kvr_message q;
 	struct kvr_hints h;
 	const int r = kvr_request_parse(body, len, kind, &q);
 

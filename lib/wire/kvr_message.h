@@ -23,7 +23,7 @@ struct kvr_fault {
 };
 
 /** A checked ROUTE, DISPATCH or POTENTIAL_LOADS. Offsets are from the start of the body. */
-struct kvr_request {
+struct kvr_message {
 	struct kvr_wire_request fixed; /* copy of the fixed part */
 	uint32_t hashes_off;
 	uint32_t tokens_off;
@@ -45,18 +45,18 @@ struct kvr_request {
  * more, the rest of *out must not be used.
  */
 enum kvr_wire_code kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t msg_len,
-					   struct kvr_request *out);
+					   struct kvr_message *out);
 
 /** As above for a whole contiguous body; also checks padding and sets the pointers. */
 enum kvr_wire_code kvr_request_parse(const void *body, uint32_t len, uint8_t kind,
-				     struct kvr_request *out);
+				     struct kvr_message *out);
 
 /**
  * As above for a body in slices, in order. The pointers are set where the part lies in one
  * slice. Reads the fixed part and the padding only: hashes, tokens and body are not touched.
  */
 enum kvr_wire_code kvr_request_parse_slices(const struct kvr_slice *s, uint32_t n, uint8_t kind,
-					    struct kvr_request *out);
+					    struct kvr_message *out);
 
 /** Source of a request to be sent. */
 struct kvr_request_src {

@@ -86,7 +86,7 @@ static uint32_t pad8(uint32_t n)
 }
 
 enum kvr_wire_code kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t msg_len,
-					   struct kvr_request *out)
+					   struct kvr_message *out)
 {
 	struct kvr_wire_request *q = &out->fixed;
 	struct kvr_fault *f = &out->fault;
@@ -116,7 +116,7 @@ enum kvr_wire_code kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint
 }
 
 enum kvr_wire_code kvr_request_parse(const void *body, uint32_t len, uint8_t kind,
-				     struct kvr_request *out)
+				     struct kvr_message *out)
 {
 	const struct kvr_slice one = {body, len};
 
@@ -137,7 +137,7 @@ static bool pad_ok(const struct kvr_slice *s, uint32_t n, uint32_t off, uint32_t
 }
 
 enum kvr_wire_code kvr_request_parse_slices(const struct kvr_slice *s, uint32_t n, uint8_t kind,
-					    struct kvr_request *out)
+					    struct kvr_message *out)
 {
 	uint8_t scratch[sizeof(struct kvr_wire_request)];
 	const struct kvr_wire_request *q = &out->fixed;

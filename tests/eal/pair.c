@@ -209,7 +209,7 @@ static char letter(uint32_t worker)
 
 static void got_dispatch(const struct out *o)
 {
-	struct kvr_request q;
+	struct kvr_message q;
 	struct kvr_hints hints;
 	struct pair_run *r = run_of(o->hdr.handle);
 
@@ -423,9 +423,9 @@ void pair_at_rest(void)
 	pipeline_turn();
 	CU_ASSERT_EQUAL(kvr_sched_counters(d->sched)->booked_now, 0);
 	CU_ASSERT_EQUAL(kvr_sched_counters(pool(6)->sched)->booked_now, 0);
-	CU_ASSERT_EQUAL(rte_mempool_in_use_count(d->legs), 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(d->pairs), 0);
 	CU_ASSERT_EQUAL(d->n_prefilling, 0);
-	CU_ASSERT(TAILQ_EMPTY(&d->lost));
+	CU_ASSERT_EQUAL(d->n_lost, 0);
 	pipeline_advance(KVR_FLIGHT_LINGER_NS / 1000000 + 1);
 	/* They go a few a turn. */
 	for (uint32_t i = 0;

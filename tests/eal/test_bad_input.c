@@ -44,11 +44,6 @@ static void jump(struct kvr_hint_buf *h, const struct bad *b)
 	kvr_hint_put_f64(h, KVR_HINT_PRIORITY_JUMP, b->value);
 }
 
-static void class(struct kvr_hint_buf *h, const struct bad *b)
-{
-	kvr_hint_put_str(h, KVR_HINT_POLICY_CLASS, b->what);
-}
-
 static void session(struct kvr_hint_buf *h, const struct bad *b)
 {
 	kvr_hint_put_session(h, 1, b->field, "s");
@@ -87,7 +82,6 @@ static const struct bad routes[] = {
 	{"preferred weight -infinite", preferred, 0, -INFINITY, GOOD, KVR_E_INVALID_WEIGHT},
 	{"priority jump NaN", jump, 0, NAN, GOOD, KVR_E_INVALID_WEIGHT},
 	{"priority jump infinite", jump, 0, INFINITY, GOOD, KVR_E_INVALID_WEIGHT},
-	{"gold", class, 0, 0, GOOD, KVR_E_UNKNOWN_POLICY_CLASS},
 	{"session timeout 0", session, 0, 0, GOOD, KVR_E_INVALID_SESSION},
 	{"rank not of the worker", pin, RANKS, WORKER, GOOD, KVR_E_NO_ENDPOINTS},
 	{"rank above all limits", pin, UINT32_MAX, WORKER, GOOD, KVR_E_NO_ENDPOINTS},

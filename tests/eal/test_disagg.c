@@ -68,7 +68,7 @@ static void end(void)
 	pipeline_turn();
 	CU_ASSERT_EQUAL(kvr_sched_counters(decode_pool()->sched)->booked_now, 0);
 	CU_ASSERT_EQUAL(kvr_sched_counters(prefill_pool()->sched)->booked_now, 0);
-	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->legs), 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->pairs), 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->jobs), 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->small_bufs), 0);
 	CU_ASSERT_EQUAL(decode_pool()->n_prefilling, 0);
@@ -81,7 +81,7 @@ static void end(void)
 /* A DISPATCH that an agent has got: parsed, in place until the next frame is read. */
 struct dispatch {
 	uint64_t handle;
-	struct kvr_request q;
+	struct kvr_message q;
 	struct kvr_hints hints;
 };
 
@@ -187,7 +187,7 @@ static void both_legs_go_at_once_with_a_bootstrap_address(void)
 	item(PEER_P, 1, p.handle, 0, 1, KVR_RESP_F_FIN, "");
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_P, KVR_RESPONSE_ACK));
 	CU_ASSERT_EQUAL(kvr_sched_counters(prefill_pool()->sched)->booked_now, 0);
-	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->legs), 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->pairs), 0);
 	item(PEER_D, 1, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE)); /* one, not the prefill's */

@@ -858,7 +858,7 @@ static void check_long(uint64_t worker, uint32_t n, const struct kvr_hints **out
 {
 	static uint8_t msg[1 << 20];
 	static struct kvr_hints h;
-	static struct kvr_request q;
+	static struct kvr_message q;
 	uint32_t len = gather(worker, msg, sizeof(msg));
 	uint64_t sh;
 

@@ -8,7 +8,7 @@
 #include "kvr_put.h"
 #include "kvr_rand.h"
 #include "kvr_test.h"
-#include "stages.h"
+#include "request.h"
 #include <string.h>
 
 #define WORKER 9u
@@ -696,6 +696,23 @@ static void strangers_cannot_touch_a_request(void)
 	end();
 }
 
+/* The first class serves it, and who looks sees that it was not the one that was named. */
+static void unknown_policy_class_is_the_first(void)
+{
+	uint8_t tlv[64];
+	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
+	uint64_t h;
+
+	begin();
+	kvr_hint_put_str(&hints, KVR_HINT_POLICY_CLASS, "gold");
+	pipeline_route(1, 100, 10, 0, &hints);
+	h = dispatched();
+	CU_ASSERT_EQUAL(kvr_stats_get(pool()->rq.count, KVR_RQC_UNKNOWN_CLASS), 1);
+	respond(1, h, 0, 1, KVR_RESP_F_FIN);
+	response_ack(1, h, 1, KVR_RACK_F_FIN);
+	end();
+}
+
 static void every_refusal_has_its_code(void)
 {
 	uint8_t tlv[64], buf[512];
@@ -713,9 +730,9 @@ static void every_refusal_has_its_code(void)
 	pipeline_route(2, 100, 10, 0, &hints);
 	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_DP_RANK_REQUIRED);
 	hints.len = 0;
-	kvr_hint_put_str(&hints, KVR_HINT_POLICY_CLASS, "gold");
+	kvr_hint_put_session(&hints, KVR_ACTION_OPEN, 0, "no time");
 	pipeline_route(3, 100, 10, 0, &hints);
-	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_UNKNOWN_POLICY_CLASS);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_INVALID_SESSION);
 	hints.len = 0;
 	kvr_hint_put_allowed(&hints, NULL, 0);
 	pipeline_route(4, 100, 10, 0, &hints);
@@ -833,8 +850,8 @@ static void waiting_request_of_a_silent_client_leaves(void)
 	route_b(2);
 	route_b(3);
 	CU_ASSERT_EQUAL(kvr_sched_counters(b->sched)->waiting_now, 2);
-	kvr_flight_lookup(b->requests, 77, 2)->heard_ns -= UINT64_C(10000000001);
-	kvr_flight_lookup(b->requests, 77, 3)->heard_ns -= UINT64_C(10000000001);
+	request_of(kvr_flight_lookup(b->requests, 77, 2))->heard_ns -= UINT64_C(10000000001);
+	request_of(kvr_flight_lookup(b->requests, 77, 3))->heard_ns -= UINT64_C(10000000001);
 	empty(PEER_CLIENT, KVR_PROBE, 3, 0); /* this one is there */
 	pipeline_flush();
 	for (int i = 0; i < 17; i++) {
@@ -1036,6 +1053,7 @@ int main(void)
 			       {"reserved", reserved_bits_of_relayed_frames_are_refused},
 			       {"strangers", strangers_cannot_touch_a_request},
 			       {"refusals", every_refusal_has_its_code},
+			       {"class", unknown_policy_class_is_the_first},
 			       {"hello", hello_is_checked_against_the_pool},
 			       {"silent client", waiting_request_of_a_silent_client_leaves},
 			       {"held", waiting_requests_leave_buffers_to_receive_into},

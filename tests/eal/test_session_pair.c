@@ -63,12 +63,16 @@ static void end(uint32_t decode_bound, uint32_t prefill_bound)
 		CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[i].sched)->booked_now, 0);
 		CU_ASSERT_EQUAL(counter(i, SC_OPENING), 0);
 		CU_ASSERT_EQUAL(counter(i, SC_CLOSING), 0);
-		for (uint32_t k = 0; k < kvr_flight_size(rt->pool[i].requests); k++)
-			CU_ASSERT_EQUAL_FATAL(rt->pool[i].sessions->use[k].part, SESSION_NO_PART);
+		for (uint32_t k = 0; k < rt->pool[i].n_requests; k++) {
+			const struct session_use *u = &rt->pool[i].use[k];
+
+			CU_ASSERT_FATAL(!u->s.reserved && u->ask.kind == 0);
+			CU_ASSERT_FATAL(u->s.part[0] == 0 && u->s.part[1] == 0);
+		}
 	}
 	CU_ASSERT_EQUAL(counter(0, SC_LIVE), decode_bound);
 	CU_ASSERT_EQUAL(counter(1, SC_LIVE), prefill_bound);
-	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].legs), 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].pairs), 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].jobs), 0);
 	CU_ASSERT_EQUAL(rt->pool[0].n_prefilling, 0);
 	for (uint32_t i = decode_bound; i < 4; i++)
@@ -197,6 +201,8 @@ static void decode_leg_waits_for_its_session(bool bootstrap)
 	d = leg(PEER_D, &to);
 	CU_ASSERT_NOT_EQUAL_FATAL(d, 0);
 	CU_ASSERT_EQUAL(to, worker);
+	if (!bootstrap)
+		CU_ASSERT_EQUAL(accepted_state(), KVR_STATE_QUEUED); /* held */
 	CU_ASSERT_EQUAL(accepted_state(), KVR_STATE_DISPATCHED);
 	ack(PEER_D, 1, d);
 	if (bootstrap)

@@ -9,6 +9,7 @@
 #include "kvr_frame.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
+#include "request.h"
 #include "session.h"
 #include <stdio.h>
 #include <string.h>
@@ -36,10 +37,9 @@ static struct kvr_flight *slot(void)
 
 static struct kvr_flight *prefill_slot(void)
 {
-	const struct kvr_flight *r = slot();
-	const struct legs *l = r != NULL ? r->legs : NULL;
+	const struct kvr_flight *s = slot();
 
-	return l != NULL ? l->prefill : NULL;
+	return s != NULL ? request_of(s)->slot[KVR_RQ_PREFILL] : NULL;
 }
 
 static uint64_t handle, prefill_handle; /* while there are any */
@@ -281,11 +281,11 @@ static void leave(void)
 	epoch++;
 }
 
-static void expect(enum kvr_flight_state state)
+static void expect(enum kvr_rq_state state)
 {
 	look();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(slot());
-	CU_ASSERT_EQUAL(slot()->state, state);
+	CU_ASSERT_EQUAL(leg_state(request_of(slot()), KVR_RQ_MAIN), state);
 }
 
 static void busy(void)
@@ -299,60 +299,60 @@ static void to_queued(void)
 {
 	busy();
 	route(0, 0);
-	expect(KVR_RQ_QUEUED);
+	expect(KVR_RQS_QUEUED);
 }
 
 static void to_held(void)
 {
 	route(action = KVR_ACTION_OPEN, 0);
-	expect(KVR_RQ_HELD);
+	expect(KVR_RQS_HELD);
 }
 
 static void to_sent(void)
 {
 	route(0, 0);
-	expect(KVR_RQ_DISPATCHED);
+	expect(KVR_RQS_SENT);
 }
 
 static void to_direct(void)
 {
 	route(0, KVR_REQ_F_DIRECT);
-	expect(KVR_RQ_DISPATCHED);
+	expect(KVR_RQS_SENT);
 }
 
 static void to_running(void)
 {
 	to_sent();
 	dispatch_ack(handle, 0);
-	expect(KVR_RQ_RUNNING);
+	expect(KVR_RQS_RUNNING);
 }
 
 static void to_opened(void)
 {
 	to_held();
 	session(KVR_SESSION_OPENED, serving(), 0);
-	expect(KVR_RQ_DISPATCHED);
+	expect(KVR_RQS_SENT);
 }
 
 static void to_ended(void)
 {
 	to_running();
 	response(handle, KVR_RESP_F_FIN);
-	expect(KVR_RQ_ENDED);
+	expect(KVR_RQS_ENDED);
 }
 
 static void to_cancelled(void)
 {
 	to_running();
 	empty(PEER_CLIENT, KVR_CANCEL, 0);
-	expect(KVR_RQ_ENDED);
+	expect(KVR_RQS_ENDED);
 }
 
 static void to_refused(void)
 {
 	to_sent();
 	dispatch_ack(handle, 7);
-	expect(KVR_RQ_ENDED);
+	expect(KVR_RQS_ENDED);
 }
 
 static void to_gone(void)
@@ -365,7 +365,7 @@ static void to_gone(void)
 static void to_prefill_sent(void)
 {
 	route(0, 0);
-	expect(KVR_RQ_QUEUED);
+	expect(KVR_RQS_UNDECIDED);
 	CU_ASSERT_PTR_NOT_NULL(prefill_slot());
 }
 
@@ -374,21 +374,21 @@ static void to_prefill_queued(void)
 	for (uint64_t other = 1; other <= 2; other++)
 		pipeline_route(1000000 + 2 * id + other, 77777 * other, 200, 0, NULL);
 	route(0, 0);
-	expect(KVR_RQ_QUEUED);
+	expect(KVR_RQS_UNDECIDED);
 }
 
 static void to_decode_sent(void)
 {
 	to_prefill_sent();
 	response(prefill_handle, KVR_RESP_F_FIN);
-	expect(KVR_RQ_DISPATCHED);
+	expect(KVR_RQS_SENT);
 }
 
 static void to_decode_running(void)
 {
 	to_decode_sent();
 	response(handle, 0);
-	expect(KVR_RQ_RUNNING);
+	expect(KVR_RQS_RUNNING);
 }
 
 static void to_decode_held(void)
@@ -396,14 +396,14 @@ static void to_decode_held(void)
 	route(action = KVR_ACTION_OPEN, 0);
 	look();
 	response(prefill_handle, KVR_RESP_F_FIN);
-	expect(KVR_RQ_HELD);
+	expect(KVR_RQS_HELD);
 }
 
 static void to_prefill_cancelled(void)
 {
 	to_prefill_sent();
 	empty(PEER_CLIENT, KVR_CANCEL, 0);
-	expect(KVR_RQ_QUEUED); /* its prefill goes on */
+	expect(KVR_RQS_UNDECIDED); /* its prefill goes on */
 }
 
 static void to_started_over(void)
@@ -435,8 +435,8 @@ static void pool_at_rest(const struct pool *p)
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(p->jobs), 0);
 	CU_ASSERT_EQUAL(p->held, 0);
 	CU_ASSERT_TRUE(TAILQ_EMPTY(&p->aborts));
-	if (p->legs != NULL) {
-		CU_ASSERT_EQUAL(rte_mempool_in_use_count(p->legs), 0);
+	if (p->pairs != NULL) {
+		CU_ASSERT_EQUAL(rte_mempool_in_use_count(p->pairs), 0);
 		CU_ASSERT_EQUAL(p->n_prefilling, 0);
 	}
 	if (p->sessions == NULL)
@@ -534,9 +534,9 @@ static void out_of_turn_is_counted(void)
 	response(handle, 0); /* its worker has not been sent it: nobody's item */
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_REJECTED));
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
-	expect(KVR_RQ_HELD);
+	expect(KVR_RQS_HELD);
 	session(KVR_SESSION_OPENED, serving(), 0);
-	expect(KVR_RQ_DISPATCHED);
+	expect(KVR_RQS_SENT);
 	empty(PEER_AGENT, KVR_ABORT_ACK, handle); /* nobody has asked */
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_OUT_OF_TURN), 1);
 	response_ack(KVR_RACK_F_FIN); /* of no end */
@@ -546,7 +546,7 @@ static void out_of_turn_is_counted(void)
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_LATE), 1);
 	dispatch_ack(handle, 7); /* it has been taken */
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_OUT_OF_TURN), 3);
-	expect(KVR_RQ_RUNNING);
+	expect(KVR_RQS_RUNNING);
 	CU_ASSERT_TRUE(at_rest());
 	pipeline_stop();
 }

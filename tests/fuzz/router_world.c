@@ -107,11 +107,11 @@ static bool pool_at_rest(const struct pool *p)
 	ZERO("held", p->held);
 	ZERO("prefilling", p->n_prefilling);
 	ZERO("aborts", !TAILQ_EMPTY(&p->aborts));
-	ZERO("lost", !TAILQ_EMPTY(&p->lost));
+	ZERO("lost", p->n_lost);
 	for (uint32_t i = 0; i < LEG_STEPS; i++)
 		ZERO("resends", !TAILQ_EMPTY(&p->resends[i]));
-	if (p->legs != NULL)
-		ZERO("legs", rte_mempool_in_use_count(p->legs));
+	if (p->pairs != NULL)
+		ZERO("pairs", rte_mempool_in_use_count(p->pairs));
 	return ok;
 }
 

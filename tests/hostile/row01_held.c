@@ -20,7 +20,7 @@
 static uint64_t next_id = 1000;
 
 /* A ROUTE of one frame. */
-static void route(uint64_t id, const char *policy_class)
+static void route(uint64_t id, bool bad)
 {
 	uint64_t hash[2] = {id, id + 1};
 	uint8_t tlv[128], frame[KVR_WIRE_DEF_FRAME];
@@ -36,8 +36,8 @@ static void route(uint64_t id, const char *policy_class)
 	struct kvr_frag frag;
 	uint32_t len, off, part;
 
-	if (policy_class != NULL) {
-		kvr_hint_put_str(&hints, KVR_HINT_POLICY_CLASS, policy_class);
+	if (bad) {
+		kvr_hint_put_session(&hints, KVR_ACTION_OPEN, 0, "no time");
 		src.hints = hints.p;
 		src.hints_len = hints.len;
 	}
@@ -64,10 +64,10 @@ static void a_round(void)
 	pipeline_route(busy, 7, 200, 0, NULL); /* for its worker: the others wait */
 	threads_run();
 	for (uint32_t i = 0; i < BATCH; i++) {
-		route(next_id, NULL);
-		route(UINT64_C(1) << 40 | next_id, "no such class");
+		route(next_id, false);
+		route(UINT64_C(1) << 40 | next_id, true);
 		cancel(next_id++);
-		route(UINT64_C(1) << 40 | next_id, "no such class");
+		route(UINT64_C(1) << 40 | next_id, true);
 	}
 	pipeline_turn();
 	/* Rings may have been full: nobody of this round is to wait any more. */
@@ -96,9 +96,9 @@ static void frames_that_wait_are_counted_by_one_thread(void)
 	}
 	waited = kvr_stats_get(p->count, PC_QUEUED);
 	CU_ASSERT_TRUE(waited > ROUNDS);
-	CU_ASSERT_TRUE(kvr_stats_get(rt->lcore[0]->reject, KVR_E_UNKNOWN_POLICY_CLASS) > ROUNDS);
+	CU_ASSERT_TRUE(kvr_stats_get(rt->lcore[0]->reject, KVR_E_INVALID_SESSION) > ROUNDS);
 	pipeline_route(1, 7, 200, 0, NULL);
-	route(next_id, NULL);
+	route(next_id, false);
 	pipeline_turn();
 	CU_ASSERT_EQUAL(kvr_stats_get(p->count, PC_QUEUED), waited + 1);
 	cancel(next_id);

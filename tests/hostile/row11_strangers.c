@@ -5,6 +5,8 @@
  */
 #include "peers.h"
 
+#include "request.h"
+
 static uint64_t strangers(void)
 {
 	return kvr_stats_get(rt->pool[0].count, PC_STRANGERS);
@@ -56,7 +58,9 @@ static void a_stranger_does_not_keep_a_request_waiting(void)
 	begin("router_queue_threshold = 0.5\n");
 	pipeline_route(1, 7, 200, 0, NULL);
 	peers_route(PEER_CLIENT, 2, 0, "mine");
-	CU_ASSERT_EQUAL(kvr_flight_lookup(rt->pool[0].requests, 77, 2)->state, KVR_RQ_QUEUED);
+	CU_ASSERT_EQUAL(
+		leg_state(request_of(kvr_flight_lookup(rt->pool[0].requests, 77, 2)), KVR_RQ_MAIN),
+		KVR_RQS_QUEUED);
 	for (int i = 0; i < 20; i++) { /* each tick looks at a sixteenth of the slots */
 		pipeline_advance(600);
 		peers_empty(PEER_OTHER, KVR_PROBE, 2, 0);

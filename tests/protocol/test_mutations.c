@@ -72,7 +72,7 @@ static uint64_t read_all(const void *p, uint64_t n)
 
 static uint64_t use_request(uint8_t kind, const uint8_t *body, uint32_t len)
 {
-	struct kvr_request q;
+	struct kvr_message q;
 	struct kvr_hints h;
 	struct kvr_tlv_iter it;
 	struct kvr_mm mm;
@@ -122,7 +122,7 @@ static uint64_t use_body(uint8_t kind, const uint8_t *body, uint32_t len)
 static void use_message(uint8_t kind, const struct kvr_reasm_msg *m)
 {
 	struct kvr_slice slices[32];
-	struct kvr_request a, b;
+	struct kvr_message a, b;
 	uint8_t *joined = malloc(m->len);
 	int ra, rb;
 

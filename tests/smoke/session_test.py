@@ -123,7 +123,7 @@ class Family(Peers):
         request = self.route('chat', p.CLOSE, hashes=tempting)
         where, job = self.dispatched('closing', request)
         self.check('CLOSE goes there', where is agent, where.worker)
-        self.refused('closed at once', self.route('chat', p.CLOSE), 'UnknownSession')
+        self.answer('closed at once: served', self.route('chat', p.CLOSE))
         self.check('but the worker is not told', 'chat' in agent.sessions)
         where.item(job, b'bye', tokens=1, fin=True)
         self.until('SESSION_CLOSE after the end', lambda: 'chat' not in agent.sessions)
@@ -174,7 +174,10 @@ class Family(Peers):
         self.check('its number', request.rejected and request.rejected.detail[0] == 7
                    and not request.rejected.retryable, request.rejected)
         self.check('nothing was sent', self.job(request)[1] is None)
-        self.refused('nothing is bound', self.route('no', p.CLOSE), 'UnknownSession')
+        closes = [call for a in self.agents for call in a.session_calls if call[0] == 'SESSION_CLOSE']
+        self.answer('nothing is bound: served', self.route('no', p.CLOSE))
+        self.check('and nobody is told', closes == [
+            call for a in self.agents for call in a.session_calls if call[0] == 'SESSION_CLOSE'])
         for agent in self.agents:
             agent.refuse_session = 0
             agent.drop = lambda h: h.name == 'SESSION_OPEN'

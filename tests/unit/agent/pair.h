@@ -103,7 +103,7 @@ static inline void pair_leg_send(struct pair_req *q, bool decode)
 					 .epoch = 5,
 					 .msg_seq = (uint32_t)leg->handle};
 	struct kvr_request_src src;
-	struct kvr_request r;
+	struct kvr_message r;
 	uint32_t len;
 
 	CU_ASSERT_EQUAL_FATAL(kvr_request_parse(q->body, q->hdr.msg_len, KVR_ROUTE, &r), 0);

@@ -106,7 +106,7 @@ static void route_carries_the_request(void)
 				       .hints = hints,
 				       .ops = &rig_ops};
 	const struct kvr_wire_hdr *h;
-	struct kvr_request r;
+	struct kvr_message r;
 	uint64_t id;
 
 	rig_start();

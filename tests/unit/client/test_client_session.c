@@ -238,7 +238,7 @@ static void session_hints_carry_action_and_timeout(void)
 		struct kvr_client_hints *hints = kvr_client_hints_create();
 		const struct kvr_client_request q = {
 			.tokens = prompt, .n_tokens = 4, .hints = hints, .ops = &rig_ops};
-		struct kvr_request r;
+		struct kvr_message r;
 		struct kvr_hints h;
 		const struct kvr_wire_hdr *f;
 		uint64_t id;

@@ -76,7 +76,8 @@ static void rig_question(struct rig *g, struct rig_call *c, const struct kvr_rq_
 
 static void rig_session_order(struct rig *g, const struct kvr_rq_order *o)
 {
-	static const char *const how[] = {"BOUND", "UNBOUND", "EXPIRED", "OPEN_FAILED"};
+	static const char *const how[] = {"BOUND", "UNBOUND", "EXPIRED", "OPEN_FAILED",
+					  "INVALIDATED"};
 
 	if (o->kind == KVR_RQO_CLOSE) {
 		g->closes++;
@@ -84,7 +85,7 @@ static void rig_session_order(struct rig *g, const struct kvr_rq_order *o)
 		return;
 	}
 	g->bound += o->how == KVR_RQ_BOUND;
-	g->unbound += o->how == KVR_RQ_UNBOUND;
+	g->unbound += o->how == KVR_RQ_UNBOUND || o->how == KVR_RQ_INVALIDATED;
 	g->expired += o->how == KVR_RQ_SESSION_OVER;
 	rig_say(g, "s.%s", how[o->how]);
 }

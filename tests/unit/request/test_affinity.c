@@ -44,7 +44,7 @@ static void bound_by_the_first_success(void)
 	}
 	rig_said(&g);
 	RIG(&g, c, FIN, .flags = KVR_RQEF_ERROR); /* a failure ends it */
-	RIG_SAID(&g, "s.UNBOUND");
+	RIG_SAID(&g, "s.INVALIDATED");
 	end();
 }
 
@@ -105,7 +105,7 @@ static void affinity_to_one_that_cannot_take_it(void)
 	g.w[0].pool = &g.p; /* still here, and not for this pool */
 	rig_join(&g, 'b', &g.a, false);
 	asks(&g.a, "s", KVR_RQ_USE);
-	RIG_SAID(&g, "s.UNBOUND b.DISPATCH c.DISPATCHED");
+	RIG_SAID(&g, "s.INVALIDATED b.DISPATCH c.DISPATCHED");
 	g.w[0].pool = &g.a;
 	end();
 	begin(4, 10); /* refused by its pool: decided again without the pin */
@@ -119,7 +119,7 @@ static void affinity_to_one_that_cannot_take_it(void)
 	rig_arrive(&g, c, &g.a); /* a query unbinds nothing */
 	RIG_SAID(&g, "c.PinnedWorkerNotAllowed");
 	asks(&g.a, "s", KVR_RQ_USE);
-	RIG_SAID(&g, "s.UNBOUND c.PinnedWorkerNotAllowed");
+	RIG_SAID(&g, "s.INVALIDATED c.PinnedWorkerNotAllowed");
 	end();
 }
 

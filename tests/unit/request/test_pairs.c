@@ -267,7 +267,7 @@ static void answered_requests_do_not_start_over(void)
 	rig_arrive(&g, c, &g.d);
 	rig_said(&g);
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR | KVR_RQEF_ANSWERED);
-	RIG_SAID(&g, "c.PrefillFailed d.ABORT");
+	RIG_SAID(&g, "d.ABORT c.PrefillFailed");
 	end();
 	c = pair(true);
 	rig_arrive(&g, c, &g.d);
@@ -337,11 +337,31 @@ static void cancelled_request_does_not_start_over(void)
 	rig_join(&g, 'q', &g.p, false);
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, CANCEL);
-	CU_ASSERT_EQUAL(RIG(&g, c, STOP), KVR_RQ_LATE);
 	CU_ASSERT_EQUAL(RIG(&g, c, CLIENT_GONE), KVR_RQ_LATE);
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR);
 	RIG_SAID(&g, "p.DISPATCH c.QUEUED c.CANCELLED");
 	end();
+}
+
+/* Nobody is left to send a decode leg: its worker is told, the client as well unless it has gone.
+ */
+static void router_stops_every_leg(void)
+{
+	for (int bootstrap = 0; bootstrap < 2; bootstrap++)
+		for (int gone = 0; gone < 2; gone++) {
+			struct rig_call *c = pair(bootstrap);
+
+			rig_arrive(&g, c, &g.d);
+			if (gone && !bootstrap)
+				RIG(&g, c, CANCEL);
+			rig_said(&g);
+			CU_ASSERT_EQUAL(RIG(&g, c, STOP), KVR_RQ_GO);
+			RIG_SAID(&g, bootstrap ? "c.Shutdown p.ABORT d.ABORT"
+				     : gone    ? "p.ABORT"
+					       : "c.Shutdown p.ABORT");
+			CU_ASSERT_FALSE(c->r.leg[0].booked || c->r.leg[1].booked);
+			end();
+		}
 }
 
 static void next_try_that_waits_has_no_way_yet(void)
@@ -391,6 +411,7 @@ int main(void)
 		{"slot", prefill_slot_missing},
 		{"cancelled", cancelled_request_does_not_start_over},
 		{"way", next_try_that_waits_has_no_way_yet},
+		{"stop", router_stops_every_leg},
 		{"refused", refused_by_the_prefill_pool},
 		{"gone", prefill_side_goes_while_a_leg_waits},
 		{"expired", expired_prefill_leg_keeps_its_slot},

@@ -41,7 +41,7 @@ static void parts_are_found_where_they_were_put(void)
 {
 	struct kvr_request_src src = source();
 	const uint32_t len = build(&src);
-	struct kvr_request q;
+	struct kvr_message q;
 
 	CU_ASSERT_EQUAL(len, 88 + 24 + 24 + 16 + 8);
 	CU_ASSERT_EQUAL_FATAL(kvr_request_parse(body, len, KVR_ROUTE, &q), 0);
@@ -57,7 +57,7 @@ static void slices_give_the_same_as_one_piece(void)
 {
 	struct kvr_request_src src = source();
 	const uint32_t len = build(&src);
-	struct kvr_request whole, q;
+	struct kvr_message whole, q;
 
 	CU_ASSERT_EQUAL_FATAL(kvr_request_parse(body, len, KVR_ROUTE, &whole), 0);
 	for (uint32_t a = 0; a <= len; a++)
@@ -81,7 +81,7 @@ static void padding_is_seen_in_slices_too(void)
 {
 	struct kvr_request_src src = source();
 	const uint32_t len = build(&src);
-	struct kvr_request q;
+	struct kvr_message q;
 
 	for (uint32_t k = 0; k < 2; k++) {
 		const uint32_t at = k == 0 ? 88 + 24 + 20 : len - 1;
@@ -101,7 +101,7 @@ static void sums_that_wrap_are_refused(void)
 	static const uint32_t at[] = {8, 12, 16, 20, 24}; /* isl and the four counts */
 	struct kvr_request_src src = source();
 	const uint32_t len = build(&src);
-	struct kvr_request q;
+	struct kvr_message q;
 
 	for (uint32_t f = 0; f < 5; f++)
 		for (uint32_t e = 0; e < 5; e++) {
@@ -120,7 +120,7 @@ static void a_prompt_below_one_block_needs_neither_hashes_nor_tokens(void)
 {
 	struct kvr_request_src src = {.fixed = {.isl = 3}};
 	const uint32_t len = build(&src);
-	struct kvr_request q;
+	struct kvr_message q;
 
 	CU_ASSERT_EQUAL(kvr_request_parse(body, len, KVR_ROUTE, &q), 0);
 	src.fixed.isl = 0;
@@ -137,7 +137,7 @@ static void the_largest_request_is_taken_and_no_larger(void)
 				      .body_len = KVR_WIRE_MAX_BODY};
 	uint8_t *zeros = calloc(1, KVR_WIRE_MAX_MESSAGE);
 	struct kvr_slice s[KVR_REQUEST_SLICES];
-	struct kvr_request q;
+	struct kvr_message q;
 	uint32_t *count[] = {&src.n_hashes, &src.n_tokens, &src.hints_len, &src.body_len};
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(zeros);
@@ -158,7 +158,7 @@ static void a_dispatch_carries_what_a_route_may_not(void)
 {
 	struct kvr_request_src src = source();
 	uint32_t len;
-	struct kvr_request q;
+	struct kvr_message q;
 
 	src.fixed.worker = 7;
 	src.fixed.client_port = 4000;
