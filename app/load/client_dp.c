@@ -6,91 +6,12 @@
 #include "frame.h"
 #include "kvr_message.h"
 
-#define PROBE_MS  250
-#define HINT_ROOM 96u /* a pin and a session */
-#define HDR_LEN	  ((uint32_t)sizeof(struct kvr_wire_hdr))
+#define PROBE_MS 250
+#define HDR_LEN	 ((uint32_t)sizeof(struct kvr_wire_hdr))
 
 static uint32_t pad8(uint32_t n)
 {
 	return (n + 7u) & ~7u;
-}
-
-/* ---- ROUTE ---- */
-
-/* The hints of a request: the rank it is pinned to, the session it is a turn of. */
-static uint32_t put_hints(const struct load *l, const struct load_slot *s, uint8_t out[HINT_ROOM])
-{
-	struct kvr_hint_buf h = {.p = out, .cap = HINT_ROOM};
-
-	if (s->pin != LOAD_UNPINNED) {
-		kvr_hint_put_u64(&h, KVR_HINT_BACKEND, l->engines[l->ranks[s->pin].engine].worker);
-		kvr_hint_put_u32(&h, KVR_HINT_DP_RANK, l->ranks[s->pin].dp_rank);
-	}
-	if (s->session != 0)
-		load_session_hint(l, s, &h);
-	return h.len;
-}
-
-static void describe(struct load *l, const struct load_slot *s, struct kvr_request_src *q)
-{
-	const struct load_prompt *p = s->prompt;
-
-	memset(q, 0, sizeof(*q));
-	q->fixed.pool = l->pool;
-	q->fixed.flags = (l->opt->direct ? KVR_REQ_F_DIRECT : 0) |
-			 (s->flags & LOAD_S_RESEND ? KVR_REQ_F_RESEND : 0);
-	q->fixed.isl = p->isl;
-	q->fixed.worker = l->clients[s->client].cookie;
-	q->fixed.max_tokens = p->osl;
-	q->fixed.expected_output_tokens = KVR_NONE32;
-	q->fixed.client_frame = (uint16_t)l->max_frame;
-	if (l->opt->tokens) {
-		load_workload_fill_tokens(l->work, p, 0, p->isl, l->tokens);
-		q->tokens = l->tokens;
-		q->n_tokens = p->isl;
-	} else {
-		q->hashes = p->hashes;
-		q->n_hashes = p->n_blocks;
-	}
-	q->body = l->body;
-	q->body_len = l->opt->body_bytes;
-}
-
-static void send_route(struct load *l, struct load_slot *s)
-{
-	struct kvr_wire_ids ids = load_client_ids(l, s);
-	uint8_t hints[HINT_ROOM], hdr[sizeof(struct kvr_wire_hdr)];
-	struct kvr_slice slices[KVR_REQUEST_SLICES];
-	struct kvr_request_src q;
-	struct kvr_frag cut;
-	uint32_t off, len;
-
-	if (s->msg_seq == 0)
-		s->msg_seq = ids.msg_seq;
-	ids.msg_seq = s->msg_seq;
-	describe(l, s, &q);
-	q.hints = hints;
-	q.hints_len = put_hints(l, s, hints);
-	if (kvr_frag_init(&cut, KVR_ROUTE, &ids, kvr_request_build(&q, slices), l->max_frame) < 0)
-		return; /* cannot be: sizes were checked at the start */
-	while (kvr_frag_next(&cut, hdr, &off, &len)) {
-		/* The time that counts is that of the first frame: the router sees it first. */
-		uint8_t *f = load_link_frame(l->link, s->client, (uint16_t)(HDR_LEN + len),
-					     &s->route_tx);
-
-		if (f == NULL)
-			break; /* counted; the repeat sends it all */
-		memcpy(f, hdr, HDR_LEN);
-		kvr_slices_copy(slices, KVR_REQUEST_SLICES, off, len, f + HDR_LEN);
-	}
-	s->last_io = l->now;
-}
-
-static void repeat_route(struct load *l, struct load_slot *s)
-{
-	kvr_stats_inc(l->row, LOAD_ROUTE_REPEATS);
-	s->flags |= LOAD_S_RESEND;
-	send_route(l, s);
 }
 
 /* ---- a request's start and end ---- */
@@ -140,7 +61,7 @@ void load_client_start(struct load *l, const struct load_prompt *p, uint64_t int
 		kvr_stats_inc(l->row, LOAD_LATE_SENDS);
 	kvr_stats_inc(l->row, LOAD_SENT);
 	kvr_stats_inc(l->row, LOAD_IN_FLIGHT);
-	send_route(l, s);
+	load_route_send(l, s);
 }
 
 void load_client_arrivals(struct load *l)
@@ -349,8 +270,8 @@ static void on_accepted(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 	if (l->pairs != NULL)
 		load_pair_accepted(l, slot, a);
 	if (a->state == KVR_STATE_DISPATCHED && (s->flags & LOAD_S_PROBED) &&
-	    s->cstate == LOAD_C_ACCEPTED && s->next_seq == 0)
-		repeat_route(l, s); /* DISPATCH was lost: the message is only kept here */
+	    (a->flags & KVR_ACC_F_KEPT) == 0 && s->cstate == LOAD_C_ACCEPTED && s->next_seq == 0)
+		load_route_anew(l, s); /* DISPATCH was lost: the message is only kept here */
 	s->flags &= (uint16_t)~LOAD_S_PROBED;
 	if (s->cstate == LOAD_C_ROUTED) {
 		s->cstate = LOAD_C_ACCEPTED;
@@ -377,13 +298,13 @@ static void on_rejected(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 	if (r->code == KVR_E_COOKIE) {
 		if (r->kind == KVR_ROUTE && h->msg_len >= sizeof(*r)) {
 			l->clients[s->client].cookie = r->detail[0];
-			repeat_route(l, s);
+			load_route_again(l, s);
 		}
 		return;
 	}
 	if (r->code == KVR_E_UNKNOWN_REQUEST && s->next_seq == 0) {
 		s->cstate = LOAD_C_ROUTED; /* the router has lost it: start over */
-		repeat_route(l, s);
+		load_route_anew(l, s);
 		return;
 	}
 	if (r->code == KVR_E_ENDED && s->cstate == LOAD_C_ROUTED && (s->flags & LOAD_S_RESEND)) {
@@ -416,6 +337,9 @@ void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx
 	case KVR_CANCELLED:
 		end_request(l, slot, LOAD_CANCELLED, 0);
 		break;
+	case KVR_MISSING:
+		load_route_missing(l, &l->slots[slot], h);
+		break;
 	default: /* RESPONSE */
 		if (item_intact(l, h, kvr_frame_body(h)))
 			load_client_item(l, slot, kvr_frame_body(h), rx);
@@ -447,7 +371,7 @@ static void check_client(struct load *l, uint32_t slot)
 	} else if (s->cstate == LOAD_C_CANCELLING) {
 		send_empty(l, s, KVR_CANCEL);
 	} else {
-		repeat_route(l, s);
+		load_route_repeat(l, s);
 	}
 }
 

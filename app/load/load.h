@@ -280,8 +280,8 @@ struct load {
 	uint8_t *item;	    /* data of one item */
 	uint64_t next_duty; /* next look at greetings and heartbeats */
 
-	_Atomic uint32_t phase;			   /* enum load_phase: lcore rw, main ro */
-	_Atomic bool stop;			   /* main rw, lcore ro: end early */
+	_Atomic uint32_t phase; /* enum load_phase: lcore rw, main ro */
+	_Atomic uint32_t stop;	/* main rw, lcore ro: 1 no more arrivals, 2 do not drain either */
 	uint32_t greeted_clients, greeted_engines; /* when never_began */
 	bool never_began;
 };
@@ -348,6 +348,19 @@ void load_client_give_up(struct load *l);
 void load_client_connect(struct load *l, uint32_t client);
 /** Give the slot back when neither side needs it. */
 void load_slot_release(struct load *l, uint32_t slot);
+
+/* ---- route_dp.c ---- */
+
+/** Send the ROUTE of a slot, all of it. */
+void load_route_send(struct load *l, struct load_slot *s);
+/** All of it, as a copy of what has been sent. */
+void load_route_again(struct load *l, struct load_slot *s);
+/** All of it, as another message when it has several frames: it is to be put together once more. */
+void load_route_anew(struct load *l, struct load_slot *s);
+/** Nobody has answered: the first frame makes the router say what it lacks, or how it stands. */
+void load_route_repeat(struct load *l, struct load_slot *s);
+/** MISSING (a frame that has been checked): send what it names, at most 64 frames. */
+void load_route_missing(struct load *l, struct load_slot *s, const struct kvr_wire_hdr *h);
 
 /* ---- engine_dp.c ---- */
 

@@ -40,6 +40,7 @@ static void on_frame(struct load *l, const struct rte_mbuf *m, uint64_t rx)
 	switch (h->kind) {
 	case KVR_ACCEPTED:
 	case KVR_CANCELLED:
+	case KVR_MISSING:
 	case KVR_RESPONSE:
 		load_client_frame(l, h, rx);
 		return;
@@ -155,11 +156,11 @@ static bool run(struct load *l, bool late)
 	return !late;
 }
 
-static void begin_drain(struct load *l, bool stop)
+static void begin_drain(struct load *l)
 {
 	if (l->sessions != NULL)
 		load_session_end(l);
-	enter(l, LOAD_DRAIN, stop ? 0.2 : l->opt->drain);
+	enter(l, LOAD_DRAIN, l->opt->drain);
 }
 
 static bool drained(struct load *l)
@@ -192,7 +193,7 @@ static void explain_greeting(struct load *l)
 
 static void step(struct load *l)
 {
-	const bool stop =
+	const uint32_t stop =
 		atomic_load_explicit(&l->stop, memory_order_relaxed); /* publishes nothing */
 	const bool late = l->now >= l->phase_end;
 
@@ -200,17 +201,17 @@ static void step(struct load *l)
 	case LOAD_GREET:
 		if (load_member_ready(l)) {
 			begin_run(l);
-		} else if (late || stop) {
+		} else if (late || stop != 0) {
 			explain_greeting(l);
 			leave(l);
 		}
 		break;
 	case LOAD_RUN:
-		if (!run(l, late) || stop)
-			begin_drain(l, stop);
+		if (!run(l, late) || stop != 0)
+			begin_drain(l);
 		break;
 	case LOAD_DRAIN:
-		if (drained(l) || late) {
+		if (drained(l) || late || stop > 1) {
 			load_client_give_up(l);
 			leave(l);
 		}

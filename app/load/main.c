@@ -27,7 +27,8 @@ static volatile sig_atomic_t interrupted;
 static void on_signal(int sig)
 {
 	(void)sig;
-	interrupted = 1;
+	if (interrupted < 2)
+		interrupted++;
 }
 
 /* Free 2 MiB or 1 GiB pages in the system? */
@@ -198,8 +199,7 @@ static void watch(struct load *l)
 	/* Acquire: pairs with enter(); what was measured is read after this. */
 	while (atomic_load_explicit(&l->phase, memory_order_acquire) != LOAD_OVER) {
 		usleep(NAP_US);
-		if (interrupted)
-			atomic_store_explicit(&l->stop, true, memory_order_relaxed); /* a flag */
+		atomic_store_explicit(&l->stop, (uint32_t)interrupted, memory_order_relaxed);
 		if (l->opt->quiet || rte_rdtsc() < next)
 			continue;
 		load_report_progress(&p, l, l->opt->json ? stderr : stdout);

@@ -208,6 +208,8 @@ static void on_refused(struct load *l, const struct kvr_wire_hdr *h, uint32_t en
 	if (e->state != LOAD_W_SERVING ||
 	    (r->code != KVR_E_UNKNOWN_WORKER && r->code != KVR_E_STALE_EPOCH))
 		return;
+	if (l->sessions != NULL)
+		load_session_killed(l, engine); /* they end with the life */
 	e->state = LOAD_W_HELLO;
 	e->epoch++;
 	e->next_tx = l->now;

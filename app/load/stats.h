@@ -37,6 +37,8 @@
 	X(LOAD_PREDICTION_OVER, prediction_over, COUNT, "blocks", "predicted but not found")       \
 	X(LOAD_PREDICTION_EXACT, prediction_exact, COUNT, "requests", "predicted = found")         \
 	X(LOAD_ROUTE_REPEATS, route_repeats, COUNT, "messages", "ROUTE sent again")                \
+	X(LOAD_PIECES_AGAIN, route_pieces_again, COUNT, "frames",                                  \
+	  "pieces of a ROUTE the router asked for")                                                \
 	X(LOAD_PROBES, probes, COUNT, "messages", "PROBE sent")                                    \
 	X(LOAD_CANCELS, cancels, COUNT, "messages", "CANCEL sent")                                 \
 	X(LOAD_ITEMS, items, COUNT, "messages", "RESPONSE items received in order")                \

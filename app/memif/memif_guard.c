@@ -18,8 +18,10 @@
  *   recvmsg  What the driver does not check: order of the messages, number of rings, where they
  *            lie. A message with a file that is not wanted would leak it. A bad message is given to
  *            the driver as a short one, which it refuses in the right way.
- *   connect  Of a client, on any thread: a server with a full backlog would hold it for ever. The
- *            socket does not block from here on, which later calls on it profit from, too.
+ *   connect  Of a client, on any thread: a server with a full backlog would hold it for ever. A
+ *            socket that is connected does not block from here on, which later calls on it profit
+ *            from, too. One that is not is as it was: the EAL's telemetry tries in this way whether
+ *            anybody serves its socket, and goes on to listen on it.
  *   accept   Connections that say nothing, or begin and do not end, hold a descriptor each. There
  *            may be CHANNELS of them, and one that is not connected after HANDSHAKE_S makes room.
  *
@@ -185,10 +187,19 @@ int accept(int fd, struct sockaddr *addr, socklen_t *len)
 
 int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
-	if (is_memif(fd))
-		fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-	return libc.connect != NULL ? libc.connect(fd, addr, len)
-				    : (int)syscall(SYS_connect, fd, addr, len);
+	const int flags = is_memif(fd) ? fcntl(fd, F_GETFL) : -1;
+	int rc, why;
+
+	if (flags >= 0)
+		fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+	rc = libc.connect != NULL ? libc.connect(fd, addr, len)
+				  : (int)syscall(SYS_connect, fd, addr, len);
+	if (rc < 0 && flags >= 0) {
+		why = errno;
+		fcntl(fd, F_SETFL, flags);
+		errno = why;
+	}
+	return rc;
 }
 
 int close(int fd)

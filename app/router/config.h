@@ -12,6 +12,7 @@
  *   [class POOL NAME]  a policy class of a pool's queue
  */
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -106,14 +107,34 @@ int kvr_router_conf_sizes(struct kvr_router_conf *c, char *err, size_t errlen);
 /** Workers that may be alive at once: [router] max_workers, or when it is 0 those of all pools. */
 uint32_t kvr_router_conf_workers(const struct kvr_router_conf *c);
 
-/** Bytes that a start takes from memory_mb in any case; others (rings, sessions, the load model)
- * come on top. With c->sizes derived. */
-struct least_memory {
+/** Bytes of one packet buffer of a port. */
+uint32_t kvr_router_buffer_bytes(const struct kvr_port_conf *p);
+
+/** What a router takes when it has started, in bytes: it takes no more later. */
+struct kvr_router_memory {
+	/* of memory_mb */
 	uint64_t buffers;  /* of packets */
+	uint64_t rings;	   /* between stages */
 	uint64_t requests; /* max_jobs, max_requests of all pools */
+	uint64_t ranks;	   /* load model, queues, reports of ranks */
+	uint64_t sessions; /* what requests have to do with them */
 	uint64_t large;	   /* large_buffers */
+	uint64_t other;	   /* control, contexts of lcores, drivers */
+	uint64_t heap;	   /* the sum of these */
+	/* of memory_mb when there are huge pages and room, else beside it */
+	uint64_t tables; /* of blocks */
+	/* beside it */
+	uint64_t apart; /* sessions, shares of sources, reassembly */
 };
-struct least_memory kvr_router_conf_least_memory(const struct kvr_router_conf *c);
+
+/**
+ * Derive it from the sizes of everything; c->sizes are derived already. @p huge: with huge pages.
+ * Without them a packet buffer takes a page of 4 KiB. Any thread, no EAL.
+ * tests/eal/test_memory.c holds it against what is really taken: 1 % and 2 MiB.
+ * @return 0; -ENOMEM.
+ */
+int kvr_router_conf_memory(const struct kvr_router_conf *c, bool huge,
+			   struct kvr_router_memory *out);
 
 /** Print every option with its value, unit and help, as a file that could be loaded again. */
 void kvr_router_conf_dump(const struct kvr_router_conf *c, FILE *out);

@@ -14,6 +14,7 @@
 #include <strings.h>
 
 #include "host.h"
+#include "kvr_ctl.h"
 #include "kvr_prefix.h"
 
 #define MIB 1048576u
@@ -114,6 +115,23 @@ static int resolve_role(struct kvr_router_conf *c, const struct kvr_router_pool_
 	return 0;
 }
 
+/* Telemetry shows both under one key, in which characters become '_': the second would be missing.
+ */
+static int check_key(const char *kind, const char *name, const char *other, const struct blame *b)
+{
+	char section[KVR_ROUTER_NAME + 8], key[KVR_ROUTER_NAME], taken[KVR_ROUTER_NAME];
+
+	if (strcmp(kvr_ctl_key(key, sizeof(key), name), kvr_ctl_key(taken, sizeof(taken), other)) !=
+	    0)
+		return 0;
+	snprintf(section, sizeof(section), "%s %s", kind, name);
+	return complain(
+		b, section, NULL,
+		"telemetry shows it as \"%s\", and %s %s, too; allowed: names that differ in "
+		"letters or digits",
+		key, kind, other);
+}
+
 static int check_pools(struct kvr_router_conf *c, const struct blame *b)
 {
 	char section[KVR_ROUTER_NAME + 8], why[200];
@@ -123,10 +141,14 @@ static int check_pools(struct kvr_router_conf *c, const struct blame *b)
 		int rc;
 
 		snprintf(section, sizeof(section), "pool %s", p->name);
-		for (uint32_t k = 0; k < i; k++)
+		for (uint32_t k = 0; k < i; k++) {
 			if (c->pool[k].own.id == p->own.id)
 				return complain(b, section, "id", "%u is the id of pool %s already",
 						p->own.id, c->pool[k].name);
+			rc = check_key("pool", p->name, c->pool[k].name, b);
+			if (rc < 0)
+				return rc;
+		}
 		if (p->sched.max_ranks > KVR_PREFIX_MAX_RANKS)
 			return complain(b, section, "max_ranks", "got \"%u\", allowed: 1 to %u",
 					p->sched.max_ranks, KVR_PREFIX_MAX_RANKS);
@@ -256,8 +278,11 @@ static int check_ports(struct kvr_router_conf *c, const struct blame *b)
 			snprintf(section, sizeof(section), "port %s", p->name);
 			kvr_conf_blame_line(b->path, section, line, b->err, b->errlen);
 		}
-		for (uint32_t k = 0; rc == 0 && k < i; k++)
+		for (uint32_t k = 0; rc == 0 && k < i; k++) {
 			rc = check_port_pair(p, &c->port[k], &rules[i], &rules[k], b);
+			if (rc == 0)
+				rc = check_key("port", p->name, c->port[k].name, b);
+		}
 	}
 	free(rules);
 	return rc;
@@ -291,20 +316,26 @@ static int check_workers(const struct kvr_router_conf *c, const struct blame *b)
 	return 0;
 }
 
-/* What cannot be had whatever the machine is. */
+/* What cannot be had whatever the machine is: less than all parts but for what the sum may be off.
+ */
 static int check_memory_mb(const struct kvr_router_conf *c, const struct blame *b)
 {
-	const struct least_memory m = kvr_router_conf_least_memory(c);
-	const uint64_t sum = m.buffers + m.requests + m.large;
+	struct kvr_router_memory m;
+	int rc = kvr_router_conf_memory(c, c->opt.hugepages != KVR_HUGEPAGES_OFF, &m);
+	uint64_t sum;
 
+	if (rc < 0)
+		return complain(b, "router", "memory_mb", "no memory to check it");
+	sum = m.heap - m.heap / 20;
 	if (sum <= (uint64_t)c->opt.memory_mb << 20)
 		return 0;
 	return complain(
 		b, "router", "memory_mb",
 		"got \"%u\", but at least %" PRIu64 " MiB are needed: packet buffers %" PRIu64
-		", max_jobs and max_requests of the pools %" PRIu64 ", large_buffers %" PRIu64,
+		", max_jobs and max_requests of the pools %" PRIu64 ", large_buffers %" PRIu64
+		", ranks %" PRIu64 ", sessions %" PRIu64 ", rings %" PRIu64,
 		c->opt.memory_mb, (sum + MIB - 1) / MIB, m.buffers / MIB, m.requests / MIB,
-		m.large / MIB);
+		m.large / MIB, m.ranks / MIB, m.sessions / MIB, m.rings / MIB);
 }
 
 int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)

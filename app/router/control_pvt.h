@@ -77,6 +77,8 @@ struct control {
 	uint64_t began_ns;			 /* first tick; HELLOs can come since then */
 	uint64_t left_ns[KVR_ROUTER_MAX_POOLS];	 /* a worker left the pool then; 0: never */
 	uint64_t n_calls;			 /* call_start() so far; under the lock */
+	uint64_t tell_ns;			 /* when bookings are counted again */
+	uint32_t told;				 /* the worker that is next */
 	uint32_t n_changes;
 	struct change change[CHANGES];
 	struct call tick[KVR_ROUTER_MAX_POOLS];
@@ -127,12 +129,21 @@ void workers_tick(struct router *rt);
 
 /* ---- hello_says_ctl.c ---- */
 
+/** What a pool has of its workers and ranks, and how many workers it may have. */
+struct hello_room {
+	uint32_t workers, most_workers;
+	uint32_t ranks;
+};
+
+/** Fills @p room. Control. @return how many workers may join the pool still. */
+uint32_t hello_room(const struct router *rt, const struct pool *p, struct hello_room *room);
+
 /**
- * Complete and log the refusal of a HELLO (a checked @p body): which field, its value, what is
+ * Complete and log the refusal of the HELLO @p hdr (checked): which field, its value, what is
  * needed. @p text is memory for it.
  */
-void hello_says(struct router *rt, uint64_t worker, const uint8_t *body, struct refusal *why,
-		char *text, size_t len);
+void hello_says(struct router *rt, const struct kvr_wire_hdr *hdr, struct refusal *why, char *text,
+		size_t len);
 
 /* ---- stop_ctl.c ---- */
 

@@ -202,24 +202,35 @@ static void explain(const struct router *rt, const char *logged, const char *pri
 
 /* ---- memory ---- */
 
-static int too_much(const struct router *rt, uint64_t have, const char *whose, char *err,
-		    size_t errlen)
+static int too_much(const struct router *rt, uint64_t have, uint64_t apart_mb, const char *whose,
+		    char *err, size_t errlen)
 {
 	kvr_conf_blame(rt->conf.path, "router", "memory_mb", err, errlen,
 		       "got \"%u\", but %s leaves %" PRIu64
-		       " MiB, and %u of them are the program's; "
-		       "lower it, or make room",
-		       rt->conf.opt.memory_mb, whose, have, RESERVE_MB);
+		       " MiB, and %u of them are the program's, %" PRIu64
+		       " those of block tables (max_blocks), sessions (max_sessions) and shares; "
+		       "lower it or these, or make room",
+		       rt->conf.opt.memory_mb, whose, have, RESERVE_MB, apart_mb);
 	return -ENOMEM;
 }
 
 int check_memory(struct router *rt, char *err, size_t errlen)
 {
 	const struct kvr_router_options *o = &rt->conf.opt;
-	const uint64_t need = o->memory_mb + RESERVE_MB;
+	struct kvr_router_memory parts;
+	uint64_t need = RESERVE_MB, apart;
 	struct host_memory m;
 
 	host_memory(&m);
+	if (kvr_router_conf_memory(&rt->conf, use_hugepages(o, &m), &parts) < 0)
+		return -ENOMEM;
+	apart = parts.apart;
+	if (!use_hugepages(o, &m)) {
+		apart += parts.tables;
+		need += o->memory_mb;
+	}
+	apart = (apart >> 20) + 1;
+	need += apart;
 	if (o->hugepages == KVR_HUGEPAGES_ON && m.huge_mb < o->memory_mb) {
 		kvr_conf_blame(rt->conf.path, "router", "hugepages", err, errlen,
 			       "on, but %" PRIu64
@@ -228,13 +239,12 @@ int check_memory(struct router *rt, char *err, size_t errlen)
 			       m.huge_mb, o->memory_mb);
 		return -ENOMEM;
 	}
-	if (use_hugepages(o, &m))
-		return 0;
 	if (m.cgroup_mb < need)
-		return too_much(rt, m.cgroup_mb, "the memory limit of its control group", err,
-				errlen);
+		return too_much(rt, m.cgroup_mb, apart, "the memory limit of its control group",
+				err, errlen);
 	if (m.available_mb < need)
-		return too_much(rt, m.available_mb, "the machine (MemAvailable)", err, errlen);
+		return too_much(rt, m.available_mb, apart, "the machine (MemAvailable)", err,
+				errlen);
 	return 0;
 }
 

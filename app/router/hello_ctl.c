@@ -33,8 +33,8 @@ void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refus
 	struct refusal r = *why;
 	char text[256];
 
-	if (h->kind == KVR_HELLO && r.text == NULL)
-		hello_says(rt, h->source, kvr_frame_body(h), &r, text, sizeof(text));
+	if (h->kind == KVR_HELLO)
+		hello_says(rt, h, &r, text, sizeof(text));
 	r.room = source_room(rt, &b->path, b->len);
 	out_reject(&rt->control, &b->path, h->kind, h->source, h->id, &r);
 }
@@ -48,10 +48,8 @@ static enum kvr_wire_code check_hello(struct router *rt, const struct kvr_wire_h
 	*pool = pool_by_name(rt, hints->pool[0].p, hints->pool[0].len);
 	if (*pool == NULL)
 		return KVR_E_UNKNOWN_POOL;
-	if (h->block_size != (*pool)->block_size || h->dp_size == 0 ||
-	    h->dp_size > KVR_WORKER_MAX_RANKS || h->dp_start > UINT32_MAX - h->dp_size ||
-	    h->role != (*pool)->role ||
-	    h->max_frame < KVR_WIRE_MIN_FRAME + sizeof(struct kvr_wire_request))
+	if (h->block_size != (*pool)->block_size || h->dp_size > KVR_WORKER_MAX_RANKS ||
+	    h->role != (*pool)->role)
 		return KVR_E_WORKER_CONFIG;
 	return KVR_OK;
 }
@@ -149,15 +147,20 @@ static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
 		      const struct kvr_wire_hello *h, const struct kvr_hints *hints,
 		      struct refusal *why)
 {
-	struct kvr_worker *w, *old = kvr_registry_find(rt->registry, f->hdr->source);
+	struct kvr_worker *w = NULL, *old = kvr_registry_find(rt->registry, f->hdr->source);
 	struct kvr_worker_transfer transfer;
+	struct hello_room room;
 
 	why->code = read_transfer(hints, &transfer);
 	if (why->code != KVR_OK)
 		return;
 	if (old != NULL)
 		kvr_registry_take(rt->registry, old); /* nothing of it stays */
-	w = kvr_registry_add(rt->registry, f->hdr->source, rt->control.now_ns);
+	/* Here, too: those that the scheduler will refuse take no place that others may have. */
+	if (hello_room(rt, p, &room) != 0)
+		w = kvr_registry_add(rt->registry, f->hdr->source, rt->control.now_ns);
+	else
+		errno = ENOSPC;
 	if (w == NULL)
 		why->code = errno == ENOSPC ? KVR_E_WORKER_LIMIT : KVR_E_NO_MEMORY;
 	else

@@ -29,9 +29,25 @@ static void unknown_pool(const struct router *rt, const struct kvr_hints *h, cha
 				      rt->pool[i].name);
 }
 
+/* What a prefill worker says about transfers: the rest that read_transfer() refuses. */
+static void wrong_transfer(const struct kvr_hints *h, struct refusal *why, char *text, size_t len)
+{
+	if (h->bootstrap_host.len != 0 && h->bootstrap_port == 0) {
+		why->detail[1] = 1;
+		snprintf(text, len, "bootstrap: got host \"%.*s\" with port 0, allowed: 1 to 65535",
+			 (int)h->bootstrap_host.len, h->bootstrap_host.p);
+		return;
+	}
+	for (uint32_t i = 0; i < h->n_topology; i++)
+		why->detail[0] = RTE_MAX(why->detail[0], h->topology[i].len);
+	why->detail[1] = KVR_WORKER_TEXT - sizeof(TOPOLOGY_TAINT);
+	snprintf(text, len, "topology: got an entry of %" PRIu64 " bytes, allowed: %" PRIu64,
+		 why->detail[0], why->detail[1]);
+}
+
 /* The first field that does not fit the pool; details: what was said, what is needed. */
-static void wrong_field(const struct pool *p, const struct kvr_wire_hello *h, struct refusal *why,
-			char *text, size_t len)
+static void wrong_field(const struct pool *p, const struct kvr_wire_hello *h,
+			const struct kvr_hints *hints, struct refusal *why, char *text, size_t len)
 {
 	if (h->block_size != p->block_size) {
 		why->detail[0] = h->block_size;
@@ -43,23 +59,29 @@ static void wrong_field(const struct pool *p, const struct kvr_wire_hello *h, st
 		why->detail[1] = p->role;
 		snprintf(text, len, "role: got %s, pool %s is %s", role_name(h->role), p->name,
 			 role_name(p->role));
-	} else if (h->dp_size == 0 || h->dp_size > KVR_WORKER_MAX_RANKS ||
-		   h->dp_start > UINT32_MAX - h->dp_size) {
+	} else if (h->dp_size > KVR_WORKER_MAX_RANKS) {
 		why->detail[0] = h->dp_size;
 		why->detail[1] = KVR_WORKER_MAX_RANKS;
-		snprintf(text, len, "dp_size: got %u from %u, allowed: 1 to %u ranks", h->dp_size,
-			 h->dp_start, KVR_WORKER_MAX_RANKS);
-	} else if (h->max_frame < KVR_WIRE_MIN_FRAME + sizeof(struct kvr_wire_request)) {
-		why->detail[0] = h->max_frame;
-		why->detail[1] = KVR_WIRE_MIN_FRAME + sizeof(struct kvr_wire_request);
-		snprintf(text, len, "max_frame: got %u, needed: at least %zu bytes", h->max_frame,
-			 KVR_WIRE_MIN_FRAME + sizeof(struct kvr_wire_request));
+		snprintf(text, len, "dp_size: got %u, allowed: 1 to %u ranks", h->dp_size,
+			 KVR_WORKER_MAX_RANKS);
 	} else {
-		snprintf(text, len,
-			 "bootstrap or topology of the HELLO, or a rank that pool %s has "
-			 "already or has no room for (max_ranks %u)",
-			 p->name, p->max_ranks);
+		wrong_transfer(hints, why, text, len);
 	}
+}
+
+uint32_t hello_room(const struct router *rt, const struct pool *p, struct hello_room *room)
+{
+	room->most_workers = p->conf->max_workers != 0 ? p->conf->max_workers : p->conf->max_ranks;
+	room->workers = room->ranks = 0;
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
+		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+
+		if (w->pool != p->number)
+			continue;
+		room->workers++;
+		room->ranks += w->dp_size;
+	}
+	return room->workers < room->most_workers ? room->most_workers - room->workers : 0;
 }
 
 /* Which limit it is: of the router, of the pool, or of its ranks. */
@@ -68,46 +90,58 @@ static void no_room(const struct router *rt, const struct pool *p, struct refusa
 {
 	const uint32_t all = kvr_registry_count(rt->registry);
 	const uint32_t most = kvr_router_conf_workers(&rt->conf);
-	const uint32_t mine = p->conf->max_workers != 0 ? p->conf->max_workers : p->max_ranks;
-	uint32_t here = 0;
+	struct hello_room room;
 
-	for (uint32_t i = 0; i < all; i++)
-		here += kvr_registry_at(rt->registry, i)->pool == p->number;
+	hello_room(rt, p, &room);
 	why->detail[0] = all;
 	why->detail[1] = most;
-	why->detail[2] = here;
-	why->detail[3] = mine;
+	why->detail[2] = room.workers;
+	why->detail[3] = room.most_workers;
 	snprintf(text, len,
 		 "no room: [router] max_workers %u, there are %u; pool %s: max_workers %u, there "
-		 "are %u, max_ranks %u",
-		 most, all, p->name, mine, here, p->max_ranks);
+		 "are %u, max_ranks %u, there are %u",
+		 most, all, p->name, room.most_workers, room.workers, p->conf->max_ranks,
+		 room.ranks);
 }
 
-void hello_says(struct router *rt, uint64_t worker, const uint8_t *body, struct refusal *why,
-		char *text, size_t len)
+/* Words for what the code and the details alone do not tell. @return false: there are none. */
+static bool in_words(struct router *rt, const struct kvr_wire_hdr *hdr, struct refusal *why,
+		     char *text, size_t len)
 {
-	const struct kvr_wire_hello *h = (const void *)body;
+	const struct kvr_wire_hello *h = kvr_frame_body(hdr);
 	const struct pool *p = NULL;
 	struct kvr_hints hints;
 
-	if (why->code != KVR_E_WORKER_CONFIG && why->code != KVR_E_UNKNOWN_POOL &&
-	    why->code != KVR_E_WORKER_LIMIT)
-		return;
-	if (kvr_hints_parse(body + sizeof(*h), h->hints_len, KVR_HINTS_HELLO, &hints) != 0 ||
+	if (why->code == KVR_E_STALE_EPOCH) {
+		snprintf(text, len,
+			 "epoch: got %u, the last life had %" PRIu64 "; a new one has a greater",
+			 hdr->epoch, why->detail[0]);
+		return true;
+	}
+	if ((why->code != KVR_E_WORKER_CONFIG && why->code != KVR_E_UNKNOWN_POOL &&
+	     why->code != KVR_E_WORKER_LIMIT) ||
+	    kvr_hints_parse((const uint8_t *)(h + 1), h->hints_len, KVR_HINTS_HELLO, &hints) != 0 ||
 	    hints.n_pools != 1)
-		return;
+		return false;
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		if (strlen(rt->pool[i].name) == hints.pool[0].len &&
 		    memcmp(rt->pool[i].name, hints.pool[0].p, hints.pool[0].len) == 0)
 			p = &rt->pool[i];
-	if (p == NULL) {
+	if (p == NULL)
 		unknown_pool(rt, &hints, text, len);
-	} else if (why->code == KVR_E_WORKER_CONFIG) {
-		wrong_field(p, h, why, text, len);
-	} else {
+	else if (why->code == KVR_E_WORKER_CONFIG)
+		wrong_field(p, h, &hints, why, text, len);
+	else
 		no_room(rt, p, why, text, len);
-	}
-	why->text = text;
-	log_worker(worker, "worker %" PRIu64 " refused (%s): %s", worker, kvr_code_name(why->code),
-		   text);
+	return true;
+}
+
+void hello_says(struct router *rt, const struct kvr_wire_hdr *hdr, struct refusal *why, char *text,
+		size_t len)
+{
+	if (why->text == NULL && in_words(rt, hdr, why, text, len))
+		why->text = text;
+	log_worker(hdr->source, "worker %" PRIu64 " refused (%s)%s%s", hdr->source,
+		   kvr_code_name(why->code), why->text != NULL ? ": " : "",
+		   why->text != NULL ? why->text : "");
 }

@@ -10,10 +10,25 @@
 /* More frames than a device ring holds: what has piled up during a stall is not overload. */
 #define OVERLOAD_BURSTS 1024u
 
+/* @return KVR_OK, or what is wrong with the body: words, what was seen, what is allowed. */
+static enum kvr_wire_code check_body(const struct kvr_wire_hdr *h, struct refusal *why)
+{
+	struct kvr_fault fault;
+
+	why->code = kvr_body_check(h->kind, kvr_frame_body(h), h->msg_len, &fault);
+	if (unlikely(why->code != KVR_OK)) {
+		why->text = fault.text;
+		why->detail[0] = fault.seen;
+		why->detail[1] = fault.allowed;
+	}
+	return why->code;
+}
+
 static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	int code = kvr_frame_check(h, m->data_len, KVR_ROLE_BIT_ROUTER);
+	const int code = kvr_frame_check(h, m->data_len, KVR_ROLE_BIT_ROUTER);
+	struct refusal why = {.code = KVR_OK};
 	const struct frame_kind *k;
 
 	if (unlikely(code < 0)) {
@@ -24,9 +39,8 @@ static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 		source_refuse(lc, m, from, (enum kvr_wire_code)code);
 	} else if (k = &frame_kinds[h->kind], unlikely(k->ingress == NULL)) {
 		source_refuse(lc, m, from, KVR_E_KIND); /* laid out, not served yet */
-	} else if (!k->in_parts && unlikely((code = kvr_body_check(h->kind, kvr_frame_body(h),
-								   h->msg_len, NULL)) != 0)) {
-		source_refuse(lc, m, from, (enum kvr_wire_code)code);
+	} else if (!k->in_parts && unlikely(check_body(h, &why) != KVR_OK)) {
+		source_refuse_as(lc, m, from, &why);
 	} else {
 		k->ingress(lc, m, from); /* requests are checked when all of it is here */
 	}

@@ -108,32 +108,60 @@ struct kvr_wire_hdr *out_frame_new(struct lcore *lc, struct rte_mbuf **m, size_t
 	return h;
 }
 
+/*
+ * A message of ours that the path does not take in one frame. It is cut before there is a frame of
+ * it: who sends never gives a buffer back, for the control thread may not (see ctl_mbufs).
+ */
+static void cut_message(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr_slice *s,
+			uint32_t n, const struct kvr_path *to)
+{
+	in_count(lc, IN_SPLIT);
+	send_cut(lc, h, s, n, to, out_limit(lc, to));
+}
+
 void out_message(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
 		 uint64_t id, uint64_t handle, const void *body, size_t len)
 {
 	const struct kvr_wire_ids ids = {source, id, handle, lc->rt->epoch, 0};
 	const size_t padded = RTE_ALIGN_CEIL(len, 8u);
+	struct kvr_wire_hdr *h, hdr;
 	struct rte_mbuf *m;
-	struct kvr_wire_hdr *h = out_frame_new(lc, &m, padded);
 
+	if (unlikely(FRAME_HDR + padded > out_limit(lc, to))) {
+		static const uint8_t zero[8];
+		const struct kvr_slice s[] = {{body, (uint32_t)len},
+					      {zero, (uint32_t)(padded - len)}};
+
+		kvr_hdr_put(&hdr, kind, &ids, (uint32_t)padded, 0, (uint16_t)padded);
+		cut_message(lc, &hdr, s, RTE_DIM(s), to);
+		return;
+	}
+	h = out_frame_new(lc, &m, padded);
 	if (unlikely(h == NULL))
 		return;
 	kvr_hdr_put(h, kind, &ids, (uint32_t)padded, 0, (uint16_t)padded);
 	if (len != 0)
 		memcpy(h + 1, body, len);
 	memset((uint8_t *)(h + 1) + len, 0, padded - len);
-	out_send(lc, m, to);
+	out_send_fitting(lc, m, to);
 }
 
 void out_frame(struct lcore *lc, const struct kvr_path *to, const void *frame, size_t len)
 {
+	const struct kvr_slice body = {(const uint8_t *)frame + FRAME_HDR,
+				       (uint32_t)(len - FRAME_HDR)};
+	struct kvr_wire_hdr *h;
 	struct rte_mbuf *m;
-	struct kvr_wire_hdr *h = out_frame_new(lc, &m, len - FRAME_HDR);
 
+	if (unlikely(len > out_limit(lc, to))) {
+		cut_message(lc, frame, &body, 1, to);
+		return;
+	}
+	h = out_frame_new(lc, &m, len - FRAME_HDR);
 	if (unlikely(h == NULL))
 		return;
 	memcpy(h, frame, len);
-	out_send(lc, m, to);
+	out_send_fitting(lc, m, to);
 }
 
 /* As much of a REJECTED with @p text bytes of text as an answer of @p room bytes has place for:

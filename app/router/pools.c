@@ -250,6 +250,7 @@ static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_c
 		p->predict_ttl_ms = (uint32_t)(1000 * (p->events_used ? c->sched.predicted_ttl_s
 								      : c->sched.ttl_s));
 	p->own = &c->own;
+	atomic_init(&p->expected, true); /* until control has looked: this is a start */
 	TAILQ_INIT(&p->aborts);
 	for (uint32_t i = 0; i < LEG_STEPS; i++)
 		TAILQ_INIT(&p->resends[i]);

@@ -502,7 +502,9 @@ struct router {
 	struct rte_ring *control_ring; /* struct ctl_buf *, from the ingress lcores */
 	uint32_t ctl_frame;	       /* bytes of the longest frame in one of them */
 	struct rte_mempool *ctl_bufs;  /* ingress takes, control gives back */
-	struct rte_mempool *ctl_mbufs; /* control takes, whoever has sent gives back */
+	/* Control takes, whoever has sent gives back. Control itself never does: it may be
+	 * preempted between the two steps of that, and lcores that give back would wait for it. */
+	struct rte_mempool *ctl_mbufs;
 	struct rte_rcu_qsbr *qsbr;
 	struct kvr_stats *in_stats;
 	struct kvr_stats *reject_stats;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the configuration says about packet buffers, for sizes_derive(), and what memory it needs.
- */
+/* What the configuration says about packet buffers, for sizes_derive(). */
 #include "config.h"
 #include "router.h"
 
@@ -21,7 +20,7 @@ static uint32_t driver_keeps(const struct kvr_port_conf *p)
 }
 
 /* One buffer: see create_pool() of lib/port. */
-static uint32_t buffer_bytes(const struct kvr_port_conf *p)
+uint32_t kvr_router_buffer_bytes(const struct kvr_port_conf *p)
 {
 	const uint32_t frame = RTE_MAX(RTE_ALIGN_CEIL(p->mtu + 32u, 64u), 2048u);
 
@@ -59,32 +58,11 @@ int kvr_router_conf_sizes(struct kvr_router_conf *c, char *err, size_t errlen)
 
 		in.port[i] = c->port[i].name;
 		in.mbufs[i] = p->mbufs;
-		in.buffer[i] = buffer_bytes(p);
+		in.buffer[i] = kvr_router_buffer_bytes(p);
 		in.device[i] = c->n_ingress * (p->rx_descriptors + driver_keeps(p)) + sending +
 			       (c->n_lcores + 1) * (p->mbuf_cache * 3 / 2) +
 			       c->n_ingress * BURSTS * KVR_PORT_BURST;
 		in.max_frame = RTE_MIN(in.max_frame, p->mtu - HEADERS6);
 	}
 	return sizes_derive(&in, &c->sizes, err, errlen);
-}
-
-struct least_memory kvr_router_conf_least_memory(const struct kvr_router_conf *c)
-{
-	struct least_memory m = {0};
-	uint64_t blocks = 0;
-
-	for (uint32_t i = 0; i < c->n_ports; i++)
-		m.buffers += (uint64_t)c->sizes.mbufs[i] * buffer_bytes(&c->port[i].port);
-	for (uint32_t i = 0; i < c->n_pools; i++) {
-		const struct kvr_router_pool_conf *p = &c->pool[i];
-		const uint64_t job = sizeof(struct job) + kvr_overlap_size(p->sched.max_ranks);
-
-		m.requests += p->own.max_jobs * (job + 2 * SMALL_BUF);
-		m.requests += (uint64_t)p->sched.max_requests * sizeof(struct kvr_flight);
-		blocks = RTE_MAX(blocks, p->sched.max_prompt_blocks);
-	}
-	blocks = RTE_MIN(blocks, KVR_WIRE_MAX_HASHES);
-	m.large = c->opt.large_buffers *
-		  (blocks * 8 + KVR_WIRE_MAX_HINTS + KVR_WIRE_MAX_FRAGMENTS * sizeof(void *));
-	return m;
 }

@@ -24,6 +24,7 @@
 
 #include <rte_log.h>
 
+#define TELL_NS	   UINT64_C(100000000)
 #define DROPS_TURN 32u /* bookings of a worker that leaves, ended in one turn of the lcore */
 
 static struct pool *pool_of(struct router *rt, const struct kvr_worker *w)
@@ -511,6 +512,21 @@ void control_bookings(struct router *rt, uint32_t from, uint32_t n)
 	bookings_get(&b);
 }
 
+/* What heartbeats are answered: of everybody every 100 ms, of 64 workers a tick at most. */
+static void tell_bookings(struct router *rt)
+{
+	struct control *ctl = rt->ctl;
+
+	if (rt->control.now_ns < ctl->tell_ns)
+		return;
+	control_bookings(rt, ctl->told, CHANGES);
+	ctl->told += CHANGES;
+	if (ctl->told < kvr_registry_count(rt->registry))
+		return;
+	ctl->told = 0;
+	ctl->tell_ns = rt->control.now_ns + TELL_NS;
+}
+
 /*
  * Whether a pool that has nobody to choose may have somebody soon: agents have not had the time to
  * say HELLO to a router that has just started, a worker has just left and may come again, or is
@@ -544,6 +560,7 @@ void workers_tick(struct router *rt)
 			check_silence(rt, kvr_registry_at(rt->registry, i));
 	workers_flush(rt);
 	check_drained(rt);
+	tell_bookings(rt);
 	check_expected(rt);
 }
 

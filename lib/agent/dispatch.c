@@ -212,6 +212,21 @@ static void run(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_
 		send_ack(a, h, 0);
 }
 
+/*
+ * Remembered like an end: the router has told the client or gone elsewhere, and a late copy must
+ * not run because there is room by then. (What is for another worker or rank stays so: nothing has
+ * to be remembered for that.)
+ */
+static void refuse_full(struct kvr_agent *a, const struct kvr_wire_hdr *h)
+{
+	struct agent_req *r = take_slot(a, h);
+
+	a->stats.refused++;
+	r->code = AGENT_CODE_FULL;
+	kvr_agent__over(a, r, false);
+	send_ack(a, h, r->code);
+}
+
 void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body,
 			    uint32_t len)
 {
@@ -234,8 +249,7 @@ void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 		a->stats.refused++;
 		send_ack(a, h, AGENT_CODE_NOT_OURS);
 	} else if (a->running == a->conf.max_requests) {
-		a->stats.refused++;
-		send_ack(a, h, AGENT_CODE_FULL);
+		refuse_full(a, h);
 	} else {
 		run(a, take_slot(a, h), h, &q);
 	}

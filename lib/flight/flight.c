@@ -28,13 +28,27 @@ static uint32_t ended_bits(uint32_t n)
 	return bits;
 }
 
+/* rte_hash refuses tables below 8 and fills reliably to about 95 %. */
+static uint32_t index_entries(uint32_t n)
+{
+	return n < 4 ? 8 : n + n / 4;
+}
+
+size_t kvr_flight_bytes(uint32_t n, uint32_t *entries)
+{
+	const struct kvr_flight_table *t = NULL;
+
+	*entries = index_entries(n);
+	return sizeof(*t) + n * (sizeof(*t->slots) + sizeof(*t->free)) +
+	       (sizeof(*t->ended) << ended_bits(n));
+}
+
 struct kvr_flight_table *kvr_flight_create(const char *name, uint32_t n, uint32_t pool,
 					   uint64_t seed, int socket_id)
 {
 	struct rte_hash_parameters hp = {
 		.name = name,
-		/* rte_hash refuses tables below 8 and fills reliably to about 95 %. */
-		.entries = n < 4 ? 8 : n + n / 4,
+		.entries = index_entries(n),
 		.key_len = 16,
 		.socket_id = socket_id,
 	};

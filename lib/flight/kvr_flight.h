@@ -32,6 +32,7 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
 
@@ -121,6 +122,12 @@ _Static_assert(sizeof(struct kvr_flight) == 384, "six cache lines");
 TAILQ_HEAD(kvr_flight_list, kvr_flight);
 
 struct kvr_flight_table;
+
+/**
+ * Bytes of a table of @p n slots beside its index, which is an rte_hash of *@p entries with keys of
+ * 16 bytes. Any thread, without an EAL.
+ */
+size_t kvr_flight_bytes(uint32_t n, uint32_t *entries);
 
 /**
  * Create a table for @p n slots (1..KVR_FLIGHT_MAX_SLOTS) of pool number @p pool (< 256).

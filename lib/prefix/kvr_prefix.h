@@ -28,6 +28,7 @@
  */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <rte_common.h>
@@ -179,6 +180,16 @@ struct kvr_prefix_stats {
 extern const struct kvr_stats_def kvr_prefix_stats_def;
 
 struct kvr_prefix;
+
+/** What a table takes. */
+struct kvr_prefix_need {
+	size_t table_bytes;	/**< one piece: EAL memory with huge pages, else mapped beside it */
+	size_t self_bytes;	/**< EAL memory */
+	uint32_t index_entries; /**< of an rte_hash with keys of 8 bytes: EAL memory */
+};
+
+/** Any thread, without an EAL; @p c as for kvr_prefix_create(), of which no field is checked. */
+void kvr_prefix_need(const struct kvr_prefix_conf *c, struct kvr_prefix_need *out);
 
 /**
  * Create an empty table. Any thread.

@@ -88,8 +88,9 @@ struct part {
 	size_t bytes;
 };
 
-/* Everything the table needs beside rte_hash and itself, in one piece of memory. */
-static int lay_out(struct kvr_prefix *t, int socket_id)
+/* Everything the table needs beside rte_hash and itself, in one piece of memory; with @p only, its
+ * bytes alone. */
+static int lay_out(struct kvr_prefix *t, int socket_id, size_t *only)
 {
 	const size_t hdrs = t->hdrs.n + 1, metas = t->metas.n + 1, chunks = t->chunks.n + 1,
 		     bigs = t->bigs.n + 1, exts = t->exts.n + 1, preds = t->preds.n + 1;
@@ -120,6 +121,10 @@ static int lay_out(struct kvr_prefix *t, int socket_id)
 
 	for (uint32_t i = 0; i < RTE_DIM(part); i++)
 		bytes += RTE_ALIGN_CEIL(part[i].bytes, 64);
+	if (only != NULL) {
+		*only = RTE_ALIGN_CEIL(bytes, HUGE_PAGE);
+		return 0;
+	}
 	if (get_memory(t, bytes, socket_id) < 0)
 		return -ENOMEM;
 	bytes = 0;
@@ -198,6 +203,16 @@ static int make_hash(struct kvr_prefix *t, const struct kvr_prefix_conf *c)
 	return 0;
 }
 
+void kvr_prefix_need(const struct kvr_prefix_conf *c, struct kvr_prefix_need *out)
+{
+	struct kvr_prefix t = {0};
+
+	size_all(&t, c);
+	lay_out(&t, 0, &out->table_bytes);
+	out->index_entries = t.hdrs.n;
+	out->self_bytes = sizeof(t);
+}
+
 struct kvr_prefix *kvr_prefix_create(const struct kvr_prefix_conf *c)
 {
 	struct kvr_prefix *t;
@@ -218,7 +233,7 @@ struct kvr_prefix *kvr_prefix_create(const struct kvr_prefix_conf *c)
 	if (ret == 0)
 		ret = make_hash(t, c);
 	if (ret == 0)
-		ret = lay_out(t, c->socket_id);
+		ret = lay_out(t, c->socket_id, NULL);
 	if (ret < 0) {
 		kvr_prefix_destroy(t);
 		return kvr_null(-ret);

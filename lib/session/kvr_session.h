@@ -83,6 +83,9 @@ enum kvr_session_found {
 	KVR_SESSION_EXPIRED, /**< its time was over: it is removed now; tell the worker */
 };
 
+/** Bytes of a table, mapped and touched when it is created. Any thread. */
+size_t kvr_session_bytes(uint32_t max_sessions);
+
 /** At most @p max_sessions (1..KVR_SESSION_MAX). @return NULL with errno EINVAL or ENOMEM. */
 struct kvr_session *kvr_session_create(uint32_t max_sessions, uint64_t seed, uint64_t now);
 

@@ -59,6 +59,21 @@ static char *map_parts(struct kvr_session *s, size_t bytes)
 	return p;
 }
 
+static void size_all(struct kvr_session *s, uint32_t max_sessions)
+{
+	s->max = max_sessions;
+	s->mask = (uint32_t)(pow2_from(2 * (uint64_t)max_sessions) - 1);
+	s->queue_mask = (uint32_t)(pow2_from(max_sessions) - 1);
+}
+
+size_t kvr_session_bytes(uint32_t max_sessions)
+{
+	struct kvr_session s = {0};
+
+	size_all(&s, max_sessions);
+	return lay_out(&s, NULL) + sizeof(s);
+}
+
 struct kvr_session *kvr_session_create(uint32_t max_sessions, uint64_t seed, uint64_t now)
 {
 	struct kvr_session *s;
@@ -70,9 +85,7 @@ struct kvr_session *kvr_session_create(uint32_t max_sessions, uint64_t seed, uin
 	if (s == NULL)
 		return kvr_null(ENOMEM);
 	memset(s, 0, sizeof(*s));
-	s->max = max_sessions;
-	s->mask = (uint32_t)(pow2_from(2 * (uint64_t)max_sessions) - 1);
-	s->queue_mask = (uint32_t)(pow2_from(max_sessions) - 1);
+	size_all(s, max_sessions);
 	base = map_parts(s, lay_out(s, NULL));
 	if (base == NULL) {
 		kvr_session_destroy(s);

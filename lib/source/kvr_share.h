@@ -34,6 +34,9 @@ struct kvr_share_top {
 	uint32_t have;
 };
 
+/** Bytes that kvr_share_create() takes of libc's memory, and touches. Any thread. */
+size_t kvr_share_bytes(uint32_t n);
+
 /**
  * For @p n things in all (1 to 2^26). @p times 0: everybody may take everything.
  * @return NULL with errno EINVAL, ENOMEM.

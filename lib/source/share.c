@@ -9,6 +9,14 @@
 
 #include "kvr_errno.h"
 
+size_t kvr_share_bytes(uint32_t n)
+{
+	const struct kvr_share *s = NULL;
+
+	return sizeof(*s) + (size_t)rte_align32pow2(2 * n) * sizeof(*s->bucket) +
+	       (size_t)2 * n * sizeof(*s->entry);
+}
+
 struct kvr_share *kvr_share_create(uint32_t n, uint32_t times, uint64_t seed)
 {
 	struct kvr_share *s;
@@ -24,14 +32,16 @@ struct kvr_share *kvr_share_create(uint32_t n, uint32_t times, uint64_t seed)
 	s->mask = rte_align32pow2(s->n_entries) - 1;
 	s->free = NIL;
 	s->bucket = malloc((s->mask + (size_t)1) * sizeof(*s->bucket));
-	s->entry = malloc(s->n_entries * sizeof(*s->entry));
+	s->entry = calloc(s->n_entries, sizeof(*s->entry));
 	if (s->bucket == NULL || s->entry == NULL) {
 		kvr_share_destroy(s);
 		return kvr_null(ENOMEM);
 	}
-	/* Touched now: packet lcores shall have no page faults. */
+	/* Touched now: packet lcores shall have no page faults. (To set all of it to 0 is no touch:
+	 * compilers make calloc() of that.) */
 	memset(s->bucket, 0xff, (s->mask + (size_t)1) * sizeof(*s->bucket));
-	memset(s->entry, 0, s->n_entries * sizeof(*s->entry));
+	for (size_t i = 0; i < s->n_entries * sizeof(*s->entry); i += 4096)
+		*((volatile char *)s->entry + i) = 0;
 	return s;
 }
 

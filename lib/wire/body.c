@@ -265,9 +265,13 @@ static enum kvr_wire_code check_hello(const void *body, uint32_t len, struct kvr
 		return bad_length(f, m->hints_len, len - sizeof(*m));
 	if (!frame_size_ok(m->max_frame))
 		return bad_value(f, "max_frame out of range", m->max_frame, KVR_WIRE_MAX_FRAME);
-	if (m->role > KVR_ROLE_DECODE || m->block_size == 0 || m->dp_size == 0 ||
-	    m->dp_size > UINT32_MAX - m->dp_start)
-		return bad_value(f, "role, block size or ranks out of range", m->dp_size, 0);
+	if (m->role > KVR_ROLE_DECODE)
+		return bad_value(f, "role out of range", m->role, KVR_ROLE_DECODE);
+	if (m->block_size == 0)
+		return bad_value(f, "block_size out of range", 0, UINT32_MAX);
+	if (m->dp_size == 0 || m->dp_size > UINT32_MAX - m->dp_start)
+		return bad_value(f, "dp_start and dp_size out of range", m->dp_size,
+				 UINT32_MAX - m->dp_start);
 	r = check_hints(m + 1, m->hints_len, KVR_HINTS_HELLO, &h, f);
 	if (r == 0 && h.n_pools != 1)
 		return refuse(f, KVR_E_HINT, "no pool named", h.n_pools, 1);

@@ -366,6 +366,18 @@ static void nobody_yet_is_worth_a_retry(void)
 	pipeline_stop();
 }
 
+/* Lcores poll before control has looked for the first time. */
+static void the_very_first_moment_is_worth_a_retry(void)
+{
+	uint8_t retry = 0;
+
+	pipeline_start(2);
+	pipeline_route(1, 100, 10, 0, NULL); /* read in the first turn, before control's */
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(retry, 1);
+	pipeline_stop();
+}
+
 /* Silent, then drained, then heard again: the operator's resume takes the silence back, too. */
 static void a_worker_drained_while_suspect_resumes(void)
 {
@@ -470,6 +482,7 @@ int main(void)
 			       {"allowed", agents_speak_from_where_they_may},
 			       {"ranks", heartbeats_name_ranks_that_are_there_once},
 			       {"expected", nobody_yet_is_worth_a_retry},
+			       {"first moment", the_very_first_moment_is_worth_a_retry},
 			       {"resume", a_worker_drained_while_suspect_resumes},
 			       {"stall", the_routers_own_stall_is_nobodys_silence},
 			       {"hellos", hellos_take_nothing_from_heartbeats},

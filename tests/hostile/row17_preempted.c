@@ -7,6 +7,7 @@
 #include "threads.h"
 
 #include "control.h"
+#include "stages.h"
 
 #define REQUESTS 400u
 #define AHEAD	 32u
@@ -179,10 +180,50 @@ static void the_rings_of_control_have_one_writer(void)
 	pipeline_stop();
 }
 
+/* Longer than the path takes: cut when the kind may be, else counted, but no frame of it is made
+ * that would have to be given back. */
+static void control_gives_no_frame_back(void)
+{
+	static const uint64_t body[200]; /* 1,600 bytes */
+	static uint8_t frame[sizeof(struct kvr_wire_hdr) + sizeof(body)];
+	const struct kvr_wire_ids ids = {.source = 77, .id = 2};
+	uint32_t head, came[2] = {0};
+	const struct rte_ring *ring;
+	const struct out *o;
+	struct kvr_path to;
+
+	pipeline_start(1);
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(9, 1, "a", 1));
+	pipeline_flush();
+	to = kvr_registry_find(rt->registry, 9)->path;
+	to.max_frame = KVR_WIRE_LEAST_MAX_FRAME;
+	ring = rt->ctl_mbufs->pool_data;
+	head = ring->prod.head;
+	out_message(&rt->control, &to, KVR_LOADS, 77, 1, 0, body, sizeof(body) - 4);
+	kvr_hdr_put(frame, KVR_LOADS, &ids, sizeof(body), 0, sizeof(body));
+	out_frame(&rt->control, &to, frame, sizeof(frame));
+	kvr_hdr_put(frame, KVR_CONNECTED, &ids, sizeof(body), 0, sizeof(body));
+	out_frame(&rt->control, &to, frame, sizeof(frame));
+	CU_ASSERT_EQUAL(ring->prod.head, head);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->control.in, IN_UNSENDABLE), 1);
+	pipeline_turn();
+	while ((o = pipeline_next(PEER_AGENT)) != NULL) {
+		CU_ASSERT(o->len <= KVR_WIRE_LEAST_MAX_FRAME);
+		CU_ASSERT_EQUAL(o->hdr.msg_len, sizeof(body));
+		CU_ASSERT_FATAL(o->hdr.kind == KVR_LOADS && o->hdr.id - 1 < 2);
+		came[o->hdr.id - 1] += o->hdr.frag_len;
+	}
+	CU_ASSERT_EQUAL(came[0], sizeof(body));
+	CU_ASSERT_EQUAL(came[1], sizeof(body));
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->ctl_mbufs), 0);
+	pipeline_stop();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"preempted", lcores_go_on_without_control},
 			       {"one writer", the_rings_of_control_have_one_writer},
+			       {"cut", control_gives_no_frame_back},
 			       CU_TEST_INFO_NULL};
 
 	if (threads_used() == NULL)

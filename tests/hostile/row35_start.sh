@@ -60,6 +60,9 @@ conf net_af_packet0,iface=kvr-absent | refuse interface 'device: there is no int
 conf 0000:ff:1f.7 | refuse pci 'device: there is no PCI device "0000:ff:1f.7"'
 conf net_absent0 | refuse driver 'device: there is no driver of the device "net_absent0"'
 conf net_memif0,role=server,id=0,bogus=1 | refuse argument 'device: net_memif has no argument "bogus"'
+conf net_af_packet0,iface=lo,bogus=1 | refuse packet-argument 'device: net_af_packet has no argument "bogus", allowed: iface, qpairs'
+conf net_af_packet0 | refuse packet-interface 'device: net_af_packet needs iface=NAME'
+conf net_tap0,bogus=1 | refuse tap-argument 'device: net_tap has no argument "bogus"'
 conf net_memif0,role=server,zero-copy=yes | refuse zero-copy 'zero-copy: got "yes".*change frames after'
 conf net_memif0,role=server,socket-abstract=no,socket=/kvr-absent/m.sock |
 	refuse folder 'socket "/kvr-absent/m.sock": No such file.*folder'
@@ -74,13 +77,13 @@ if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
 	chmod 777 "$dir" "$dir/run"
 	conf net_af_packet0,iface=lo >"$dir/c.conf"
 	chmod 644 "$dir/c.conf"
-	out=$(XDG_RUNTIME_DIR=$dir/run setpriv --reuid=65534 --clear-groups --inh-caps=-all "$kvroute" --config "$dir/c.conf" 2>&1)
+	out=$(XDG_RUNTIME_DIR=$dir/run setpriv --reuid=65534 --clear-groups --inh-caps=-all "$kvroute" --config "$dir/c.conf" 2>&1 | grep -v 'kvroute: starting: ')
 	case $out in
 	*"Permission denied"* | *"cannot execute"*) ;; # the program lies where others may not go
 	*) grep -q 'net_af_packet0 needs CAP_NET_RAW' <<<"$out" && [ "$(wc -l <<<"$out")" -eq 1 ] ||
 		fail "capability: said: $out" ;;
 	esac
-	out=$(XDG_RUNTIME_DIR=/proc setpriv --reuid=65534 --clear-groups --inh-caps=-all "$kvroute" --config "$dir/c.conf" 2>&1)
+	out=$(XDG_RUNTIME_DIR=/proc setpriv --reuid=65534 --clear-groups --inh-caps=-all "$kvroute" --config "$dir/c.conf" 2>&1 | grep -v 'kvroute: starting: ')
 	case $out in
 	*"cannot execute"* | *"failed to execute"*) ;;
 	*) grep -q 'file_prefix: no runtime folder.*XDG_RUNTIME_DIR' <<<"$out" && [ "$(wc -l <<<"$out")" -eq 1 ] ||
@@ -91,6 +94,9 @@ fi
 # Row 35: more than there is, in a line; a long start speaks and can be stopped.
 have=$(awk '/^MemAvailable/ {print int($2 / 1024)}' /proc/meminfo)
 conf net_null0 | twice memory_mb $((have + 100)) | refuse memory 'memory_mb: got .* leaves [0-9]+ MiB'
+# Block tables lie beside memory_mb when there are no huge pages: at least 16 bytes a block.
+[ "$have" -gt 26000 ] || conf net_null0 | twice max_blocks $((have * 80000)) |
+	twice memory_mb 2400 | refuse tables 'memory_mb: got .* leaves [0-9]+ MiB.*block tables \(max_blocks\)'
 if [ "$have" -gt 6000 ]; then
 	conf net_null0 | twice memory_mb 4096 >"$dir/l.conf"
 	"$kvroute" --config "$dir/l.conf" >"$dir/l.log" 2>&1 &

@@ -12,7 +12,9 @@ from scripts import Peers, Router, Tally, conclude, proto, router_log
 B = 16
 TALLY = Tally(60, patience=20.0)
 CASES = (('block_size: got 32, pool llama has 16', 'WorkerConfig', (32, 16), 'llama', 32, 1),
-         ('pool: got "lama", this router has llama', 'UnknownPool', None, 'lama', 16, 1))
+         ('pool: got "lama", this router has llama, tiny', 'UnknownPool', None, 'lama', 16, 1),
+         ('no room: [router] max_workers 10, there are 0; pool tiny: max_workers 2, there are 0, max_ranks 4, there are 0',
+          'WorkerLimit', (0, 10), 'tiny', 16, 5))
 
 
 class Says(Peers):
@@ -40,20 +42,43 @@ class Says(Peers):
     def asked(self, code, text, detail, pool, blocks, **more):
         """A ROUTE that must be refused with these words."""
         tokens = list(range(blocks * B))
-        request = self.client.route(pool, len(tokens), proto.sequence_hashes(tokens, B), **more)
-        self.until(f'{code}: refused', lambda: request.rejected)
+        for _ in range(50):
+            request = self.client.route(pool, len(tokens), proto.sequence_hashes(tokens, B), **more)
+            self.until(f'{code}: answered', lambda: request.rejected or request.accepted)
+            if request.rejected:
+                break
+            self.client.cancel(request)  # control has said so in the log, and the scheduler does not know yet
         said = request.rejected
         self.check(f'{code}: code', said and said.name == code, said)
         self.check(f'{code}: detail', said and tuple(said.detail[:3]) == detail, said and said.detail)
         # The text may be cut; an answer is never longer than its question, and these are long enough.
         self.check(f'{code}: text', said and said.text == text, said and said.text)
 
+    def crowd(self, router):
+        """More workers at once than a pool takes: they keep nobody out of another pool."""
+        crowd = [proto.Agent(self.ip, 500 + n, 'tiny', B) for n in range(30)]
+        others = [proto.Agent(self.ip, 600 + n, 'llama', B) for n in range(8)]
+        self.all = crowd + others
+        router.hold()
+        for agent in self.all:
+            agent.hello()
+        router.go_on()
+        self.until('all are answered', lambda: all(a.welcome or a.refused for a in self.all))
+        self.check('of the crowd two are let in', sum(bool(a.welcome) for a in crowd) == 2, [a.refused for a in crowd][:3])
+        self.check('the others: WorkerLimit', {a.refused.name for a in crowd if a.refused} == {'WorkerLimit'})
+        numbers = {tuple(a.refused.detail) for a in crowd if a.refused}
+        self.check('with the numbers of the pool', {n[2:] for n in numbers} == {(2, 2)}, numbers)
+        self.check('the other pool takes all of its own', all(a.welcome for a in others), [a.refused for a in others])
+        for agent in self.all:
+            agent.goodbye()
+        self.until('they leave', lambda: all(a.gone for a in self.all if a.welcome))
+
     def clients(self, router):
         self.client = proto.Client(self.ip)
         self.all = [self.client]
         self.client.connect()
         self.until('connected', lambda: self.client.pools)
-        self.asked('UnknownPool', 'pool: no such number, this router has 3 (llama)', (9, 1, 0), 9, 8)
+        self.asked('UnknownPool', 'pool: no such number, this router has 3 (llama), 4 (tiny)', (9, 2, 0), 9, 8)
         self.asked('PromptTooLong', 'isl: see detail for blocks of the prompt, max_prompt_blocks, block_size', (65, 64, B), 3, 65)
         none = 'no worker: see detail for workers and ranks of the pool, ranks to choose from'
         self.asked('NoEndpoints', none, (0, 0, 0), 3, 8)
@@ -74,9 +99,16 @@ block_size = {B}
 max_ranks = 8
 max_blocks = 16384
 max_prompt_blocks = 64
+[pool tiny]
+id = 4
+block_size = {B}
+max_ranks = 4
+max_workers = 2
+max_blocks = 16384
 ''', 'suspect_ms = 350\ndead_ms = 60000')
 router.telemetry('/kvroute/info')
 says = Says('10.9.0.1')
 says.run(router)
+says.crowd(router)
 says.clients(router)
 conclude(TALLY, router.finish(bool(TALLY.failures)))

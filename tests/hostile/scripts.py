@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the scripted cases share: a router on a memif socket with kvroute-load beside it, and the router of tests/smoke."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -82,6 +84,17 @@ class Case:
             router.kill()
             router.wait()
             self.check(False, 'does not end')
+
+
+def telemetry(case, name, command):
+    """What the router of that name answers."""
+    base = os.environ.get('RUNTIME_DIRECTORY') or ('/var/run' if os.geteuid() == 0 else os.environ.get('XDG_RUNTIME_DIR', '/tmp'))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.settimeout(60)
+        s.connect(f'{base}/dpdk/{case.prefix(name)}/dpdk_telemetry.v2')
+        limit = json.loads(s.recv(1024))['max_output_len']
+        s.send(command.encode())
+        return json.loads(s.recv(limit))[command]
 
 
 def router_log(router):

@@ -25,7 +25,7 @@ PATIENT = {"suspect_ms": 5000, "dead_ms": 10000}
 SESSIONS = ["--sessions", "60", "--turns", "4", "--abandon-share", "0.2", "--release-share", "0.2", "--session-timeout", "4"]
 KILLS = ["--kill-every", "0.7", "--kill-down", "0.4"]
 CASES = {
-    "disagg": dict(load=["--disagg", "3:3", *KILLS], router=PATIENT),
+    "disagg": dict(load=["--disagg", "3:3", *KILLS], router=PATIENT, lingering=True),
     "disagg-silent": dict(load=["--disagg", "3:3", "--kill-every", "2.2", "--kill-down", "2", "--kill-mode", "silent"],
                           router={"suspect_ms": 300, "dead_ms": 1000}),
     "disagg-direct": dict(load=["--disagg", "2:2", "--direct", "--cancel-share", "0.1", *KILLS], router=PATIENT,
@@ -74,14 +74,14 @@ def telemetry(prefix, command):
         return json.loads(s.recv(limit))[command.split(",")[0]]
 
 
-def left_behind(prefix):
-    """What the router still holds, as {name: count}; empty when the house is."""
+def left_behind(prefix, lingering):
+    """What the router still holds, as {name: count}; empty when the house is. @lingering: ended requests count, too."""
     balance = telemetry(prefix, "/kvroute/balance")
     left = {k: v for k, v in balance.items() if isinstance(v, int) and v != 0}
     if balance["balance"] != "ok":
         left["balance"] = balance["violation"]
     for name, pool in telemetry(prefix, "/kvroute/pools").items():
-        held = {k: pool[k] for k in ("slots_used", "slots_lingering", "legs") if k in pool}
+        held = {"slots": pool["slots_used"] - (0 if lingering else pool["slots_lingering"]), "legs": pool.get("legs", 0)}
         held.update({k: pool["requests"][k] for k in ("live", "waiting", "prefilling") if k in pool["requests"]})
         left.update({f"{name} {k}": v for k, v in held.items() if v != 0})
     for name, sessions in (telemetry(prefix, "/kvroute/sessions") or {}).items():
@@ -146,7 +146,7 @@ def run(opt, case, directory):
         print(json.dumps({k: v for k, v in result.items() if k != "counters"}), json.dumps(counters), sep="\n")
         bad = judge(result, case)
         deadline = time.monotonic() + 30
-        while (left := left_behind(prefix)) and time.monotonic() < deadline:
+        while (left := left_behind(prefix, case.get("lingering", False))) and time.monotonic() < deadline:
             time.sleep(0.2)
         if left:
             bad.append(f"the router still has {left}")

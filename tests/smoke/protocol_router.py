@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,19 @@ answer_arp = auto
                 raise RuntimeError('the router has ended')
             time.sleep(0.05)
         raise RuntimeError(f'no answer to {command}: {answer}')
+
+    def state(self):
+        with open(f'/proc/{self.process.pid}/stat') as f:
+            return f.read().rsplit(')', 1)[1].split()[0]
+
+    def hold(self):
+        """The router stands still until go_on()."""
+        self.process.send_signal(signal.SIGSTOP)
+        while self.state() != 'T':
+            time.sleep(0.001)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
 
     def stop(self):
         """Exit status of the router after SIGTERM."""

@@ -157,6 +157,7 @@ class Family(Peers):
         self.check('handle', d.handle != 0 and request.handle == d.handle, (request.handle, d.handle))
         c.probe(request)
         self.until('PROBE answered RUNNING', lambda: 'RUNNING' in request.answers, lambda: request.answers)
+        self.until('heartbeats are told what is booked', lambda: agent.bookings == 1, lambda: agent.bookings)
         lost = [3, 17, 40]  # the client loses these items once
         c.drop = lambda h: h.name == 'RESPONSE' and bool(lost) and request.next == lost[0] and (
             lost.pop(0) or True)

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# A router that was killed starts again on the memif socket it left; a live one keeps its socket.
+# A router that was killed starts again on the sockets it left, memif's and telemetry's; a live one keeps its socket.
 #   restart_test.sh KVROUTE KVROUTE_LOAD
 set -u
 dir=$(mktemp -d)
 pid=
 trap '[ -z "$pid" ] || kill -9 $pid 2>/dev/null; rm -rf "$dir"' EXIT
+# conf NAME [NAME of the router whose file prefix it takes]
 conf() {
 	printf '[router]\nfile_prefix = kvr-rs-%s-%s\nmemory_mb = 256\nlarge_buffers = 4\n[port p]\ndevice = net_memif0,role=server,id=0,socket=%s,socket-abstract=no\nipv4 = 10.0.0.1\n[pool default]\nmax_requests = 1024\nmax_blocks = 65536\nmax_active_blocks = 65536\nmax_ranks = 64\n' \
-		$$ "$1" "$dir/m.sock" >"$dir/$1.conf"
+		$$ "${2-$1}" "$dir/m.sock" >"$dir/$1.conf"
 }
-# start NAME: 0 when it became ready
+# start NAME [NAME]: 0 when it became ready
 start() {
-	conf "$1"
+	conf "$@"
 	"$kvroute" --config "$dir/$1.conf" >"$dir/$1.log" 2>&1 &
 	pid=$!
 	for _ in $(seq 300); do
@@ -29,6 +30,13 @@ routes() {
 	tail -5 "$dir/load.log"
 	bad=1
 }
+# answers WHAT NAME: telemetry of the router with that file prefix does
+answers() {
+	command -v dpdk-telemetry.py >/dev/null || return 0
+	echo /kvroute/info | timeout 20 dpdk-telemetry.py -f "kvr-rs-$$-$2" 2>&1 | grep -q '"version"' && return
+	echo "$1"
+	bad=1
+}
 kvroute=$1 load=$2 bad=0
 start one || { echo "first start failed"; cat "$dir/one.log"; exit 1; }
 first=$pid
@@ -36,11 +44,13 @@ start two && { echo "took the socket of a live router"; bad=1; kill -9 $pid; }
 [ "$(wc -l <"$dir/two.log")" -eq 1 ] && grep -q 'm.sock.*served by another process' "$dir/two.log" ||
 	{ echo "the second router says:"; cat "$dir/two.log"; bad=1; }
 kill -0 $first || { echo "the second router has ended the first"; exit 1; }
+answers "no telemetry" one
 routes "the first router does not route after the second was refused"
 kill -9 $first
 wait $first 2>/dev/null
 [ -S "$dir/m.sock" ] || { echo "no socket left: nothing tested"; bad=1; }
-start three || { echo "no start after kill -9"; cat "$dir/three.log"; bad=1; }
+start three one || { echo "no start after kill -9"; cat "$dir/three.log"; bad=1; }
+answers "no telemetry after the restart" one
 routes "no routing after the restart"
 kill $pid 2>/dev/null
 wait $pid || { echo "end of the third: $?"; bad=1; }

@@ -6,7 +6,6 @@ that its fragments fill one and go on in the other. protocol_test.sh starts it: 
 """
 
 import os
-import signal
 import sys
 import time
 
@@ -86,23 +85,9 @@ class Family(Peers):
         self.check('none was dropped', grown['ring_full'] == 0, grown)
 
 
-class Stoppable(Router):
-    def state(self):
-        with open(f'/proc/{self.process.pid}/stat') as f:
-            return f.read().rsplit(')', 1)[1].split()[0]
-
-    def hold(self):
-        self.process.send_signal(signal.SIGSTOP)
-        while self.state() != 'T':
-            time.sleep(0.001)
-
-    def go_on(self):
-        self.process.send_signal(signal.SIGCONT)
-
-
 if len(os.sched_getaffinity(0)) < 2:
     print('one CPU')
     sys.exit(77)
 # Silence of the peers is not what is tried.
-ROUTER = Stoppable(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000', ingress=2, memory_mb=1536, frames=FRAMES)
+ROUTER = Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000', ingress=2, memory_mb=1536, frames=FRAMES)
 TALLY.run(ROUTER, Family)

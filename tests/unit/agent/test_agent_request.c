@@ -230,6 +230,33 @@ static void refusals_carry_the_code_and_are_repeated(void)
 	rig_stop();
 }
 
+/* The router has gone elsewhere meanwhile: a late copy gets the same answer and is not run. */
+static void a_request_refused_for_lack_of_room_stays_refused(void)
+{
+	const struct kvr_wire_dispatch_ack *w;
+
+	rig_welcomed((struct kvr_agent_conf){.max_requests = 1});
+	push_dispatch(1, 100, 0);
+	push_dispatch(2, 101, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_LAST, 1), 0);
+	kvr_agent_process(a);
+	push_response_ack(router_at, 1, 100, 1, KVR_RACK_F_FIN);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL_FATAL(kvr_agent_running(a), 0); /* there is room now */
+	fake_skip(&net);
+	push_dispatch(2, 101, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	w = kvr_frame_body(fake_next(&net, KVR_DISPATCH_ACK));
+	CU_ASSERT_EQUAL(w->code, AGENT_CODE_FULL);
+	push_dispatch(3, 102, 0); /* another one is run: nothing is taken up by the refusal */
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 2);
+	rig_stop();
+}
+
 static void items_are_repeated_until_acknowledged(void)
 {
 	const struct kvr_wire_hdr *h;
@@ -694,6 +721,7 @@ int main(void)
 			       {"dispatch", a_dispatch_runs_once_and_every_copy_is_answered},
 			       {"answer at once", an_immediate_answer_replaces_the_acknowledgement},
 			       {"refuse", refusals_carry_the_code_and_are_repeated},
+			       {"full", a_request_refused_for_lack_of_room_stays_refused},
 			       {"repeat", items_are_repeated_until_acknowledged},
 			       {"foreign acks", foreign_and_impossible_acks_change_nothing},
 			       {"window", the_window_is_64_items},

@@ -409,6 +409,132 @@ static void conclude(uint32_t slot, struct kvr_wire_accepted a)
 	load_client_item(&load, slot, &last, load.now);
 }
 
+/* What the router lacks of the ROUTE that was sent as @p like. */
+static void missing(uint32_t slot, const struct kvr_wire_hdr *like, uint32_t first,
+		    const uint64_t words[], uint16_t n)
+{
+	struct kvr_wire_ids ids = load_client_ids(&load, &load.slots[slot]);
+	const uint32_t len = (uint32_t)sizeof(struct kvr_wire_missing) + n * 8u;
+	uint8_t frame[1024];
+	struct kvr_wire_missing *m = (void *)(frame + sizeof(*like));
+
+	ids.handle = 0;
+	kvr_hdr_put(frame, KVR_MISSING, &ids, len, 0, (uint16_t)len);
+	*m = (struct kvr_wire_missing){.kind = KVR_ROUTE,
+				       .n_words = n,
+				       .msg_seq = like->msg_seq,
+				       .msg_len = like->msg_len,
+				       .unit = like->frag_len,
+				       .first = first};
+	memcpy(m + 1, words, n * 8u);
+	n_sent = 0;
+	load_client_frame(&load, (const struct kvr_wire_hdr *)frame, load.now);
+}
+
+/* Number of the fragment that was sent as number @p i. */
+static uint32_t piece(uint32_t i, uint32_t unit)
+{
+	return ((const struct kvr_wire_hdr *)sent[i].bytes)->frag_off / unit;
+}
+
+static void the_client_sends_the_pieces_the_router_lacks(void)
+{
+	const uint64_t some[2] = {UINT64_C(1) << 3 | UINT64_C(1) << 63, 1};
+	uint64_t all[2] = {UINT64_MAX & ~UINT64_C(1)};
+	uint8_t first[1500], again[1500];
+	struct kvr_wire_hdr like;
+	uint32_t slot, n;
+
+	BEGIN((char *)"--body-bytes", (char *)"120000");
+	slot = load.free[load.n_free - 1];
+	load_client_start(&load, load_workload_turn(load.work, 0, 0), load.now, 0, 0);
+	n = n_sent;
+	CU_ASSERT_FATAL(n > 64 && n <= 88);
+	all[1] = (UINT64_C(1) << (n - 64)) - 1;
+	memcpy(&like, sent[0].bytes, sizeof(like));
+	memcpy(first, sent[3].bytes, sent[3].len);
+	load.now += SECOND;
+	n_sent = 0;
+	load_client_checks(&load); /* nobody has answered: the first piece, and it alone */
+	CU_ASSERT_EQUAL_FATAL(n_sent, 1);
+	CU_ASSERT_EQUAL(piece(0, like.frag_len), 0);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_hdr *)sent[0].bytes)->msg_seq, like.msg_seq);
+	CU_ASSERT_EQUAL(count(LOAD_ROUTE_REPEATS), 1);
+	missing(slot, &like, 0, some, 2);
+	CU_ASSERT_EQUAL_FATAL(n_sent, 3);
+	CU_ASSERT_EQUAL(piece(0, like.frag_len), 3);
+	CU_ASSERT_EQUAL(piece(1, like.frag_len), 63);
+	CU_ASSERT_EQUAL(piece(2, like.frag_len), 64);
+	memcpy(again, sent[0].bytes, sent[0].len);
+	CU_ASSERT_EQUAL(memcmp(first, again, sent[0].len), 0); /* the bytes of the first copy */
+	missing(slot, &like, 64, some + 1, 1);
+	CU_ASSERT_EQUAL_FATAL(n_sent, 1);
+	CU_ASSERT_EQUAL(piece(0, like.frag_len), 64);
+	missing(slot, &like, 0, all, 2); /* no more than a millisecond's worth at once */
+	CU_ASSERT_EQUAL(n_sent, 64);
+	CU_ASSERT_EQUAL(piece(63, like.frag_len), 64);
+	CU_ASSERT_EQUAL(count(LOAD_PIECES_AGAIN), 3 + 1 + 64);
+	CU_ASSERT_EQUAL(load.slots[slot].tries, 0); /* somebody is there */
+	end();
+}
+
+static void missing_about_another_message_changes_nothing(void)
+{
+	const uint64_t all[1] = {0xfe};
+	struct kvr_wire_hdr like, wrong;
+	uint32_t slot;
+
+	BEGIN((char *)"--body-bytes", (char *)"12000");
+	slot = load.free[load.n_free - 1];
+	load_client_start(&load, load_workload_turn(load.work, 0, 0), load.now, 0, 0);
+	memcpy(&like, sent[0].bytes, sizeof(like));
+	for (int i = 0; i < 3; i++) {
+		wrong = like;
+		wrong.msg_seq += i == 0;
+		wrong.msg_len += i == 1 ? 8 : 0;
+		wrong.frag_len = i == 2 ? 576 : like.frag_len;
+		missing(slot, &wrong, 0, all, 1);
+		CU_ASSERT_EQUAL(n_sent, 0);
+	}
+	CU_ASSERT_EQUAL(count(LOAD_STALE), 3);
+	missing(slot, &like, 0, NULL, 0); /* no words: no message of ours */
+	CU_ASSERT_EQUAL(n_sent, 0);
+	CU_ASSERT_EQUAL(count(LOAD_BAD_FRAMES), 1);
+	conclude(slot, (struct kvr_wire_accepted){.state = KVR_STATE_RUNNING});
+	missing(slot, &like, 0, all, 1); /* it has been answered */
+	CU_ASSERT_EQUAL(n_sent, 0);
+	end();
+}
+
+/* The router has put it together and does not keep it: only another message is put together again.
+ */
+static void a_lost_dispatch_of_several_frames_is_another_message(void)
+{
+	struct kvr_wire_accepted a = {.state = KVR_STATE_DISPATCHED, .flags = KVR_ACC_F_KEPT};
+	struct kvr_wire_ids ids;
+	struct kvr_wire_hdr like;
+	uint8_t frame[256];
+	uint32_t slot, n;
+
+	BEGIN((char *)"--body-bytes", (char *)"12000");
+	slot = load.free[load.n_free - 1];
+	load_client_start(&load, load_workload_turn(load.work, 0, 0), load.now, 0, 0);
+	n = n_sent;
+	memcpy(&like, sent[0].bytes, sizeof(like));
+	ids = load_client_ids(&load, &load.slots[slot]);
+	for (int i = 0; i < 3; i++) { /* accepted; PROBEd, with and without the router's copy */
+		a.flags = (uint16_t)(i == 2 ? 0 : KVR_ACC_F_KEPT);
+		if (i != 0)
+			load.slots[slot].flags |= LOAD_S_PROBED;
+		n_sent = 0;
+		kvr_put_accepted(frame, sizeof(frame), &ids, &a);
+		load_client_frame(&load, (const struct kvr_wire_hdr *)frame, load.now);
+		CU_ASSERT_EQUAL(n_sent, i == 2 ? n : 0);
+	}
+	CU_ASSERT_NOT_EQUAL(((const struct kvr_wire_hdr *)sent[0].bytes)->msg_seq, like.msg_seq);
+	end();
+}
+
 static void pieces_that_were_lost_are_asked_for(void)
 {
 	const struct kvr_wire_missing *m;
@@ -637,6 +763,30 @@ static void engines_refuse_their_share_of_opens_and_stand_by_it(void)
 	end();
 }
 
+static void sessions_end_with_the_life_that_the_router_gave_up(void)
+{
+	struct {
+		struct kvr_wire_hdr h;
+		struct kvr_wire_rejected r;
+	} f = {.h = {.kind = KVR_REJECTED},
+	       .r = {.code = KVR_E_UNKNOWN_WORKER, .kind = KVR_HEARTBEAT}};
+	uint32_t life;
+
+	BEGIN(SESSIONS);
+	load_session_begin(&load);
+	turn_comes_to(next_turn(), 1);
+	CU_ASSERT_EQUAL(session_message(KVR_SESSION_OPEN, 1, 5), 0);
+	CU_ASSERT_EQUAL(count(LOAD_SESSIONS_OPEN), 1);
+	life = load.engines[1].epoch;
+	f.h.source = load.engines[1].worker;
+	load_member_frame(&load, &f.h);
+	load_member_frame(&load, &f.h); /* of another heartbeat */
+	CU_ASSERT_EQUAL(load.engines[1].epoch, life + 1);
+	CU_ASSERT_EQUAL(count(LOAD_SESSIONS_OPEN), 0);
+	CU_ASSERT_EQUAL(count(LOAD_SESSIONS_LOST), 1);
+	end();
+}
+
 /* ---- deaths ---- */
 
 static void a_killed_engine_forgets_all_and_hears_nothing(void)
@@ -752,10 +902,15 @@ int main(void)
 		{"affinity_binds_without_being_asked", affinity_binds_without_being_asked},
 		{"engines_refuse_their_share_of_opens_and_stand_by_it",
 		 engines_refuse_their_share_of_opens_and_stand_by_it},
+		{"sessions_end_with_the_life_that_the_router_gave_up",
+		 sessions_end_with_the_life_that_the_router_gave_up},
 		{"a_killed_engine_forgets_all_and_hears_nothing",
 		 a_killed_engine_forgets_all_and_hears_nothing},
 		{"answers_to_a_life_before_do_not_end_the_present_one",
 		 answers_to_a_life_before_do_not_end_the_present_one},
+		{"client's pieces", the_client_sends_the_pieces_the_router_lacks},
+		{"other missing", missing_about_another_message_changes_nothing},
+		{"dispatch lost", a_lost_dispatch_of_several_frames_is_another_message},
 		CU_TEST_INFO_NULL,
 	};
 

@@ -170,6 +170,28 @@ static void a_dispatch_carries_what_a_route_may_not(void)
 	CU_ASSERT_EQUAL(q.fixed.worker, 7);
 }
 
+/* The field is reserved in CLOSE and RELEASE. */
+static void only_an_open_has_a_timeout(void)
+{
+	static const uint8_t kinds[] = {KVR_SESSION_OPEN, KVR_SESSION_CLOSE, KVR_SESSION_RELEASE};
+	const struct kvr_wire_ids ids = {.source = 1, .id = 2};
+
+	for (unsigned int i = 0; i < 3; i++) {
+		uint8_t buf[256];
+		struct kvr_wire_session *m = (void *)(buf + sizeof(struct kvr_wire_hdr));
+		const int len = kvr_put_session(
+			buf, sizeof(buf), kinds[i], &ids,
+			(struct kvr_wire_session){.timeout_s = i == 0 ? 7 : 0, .pool = 5},
+			(struct kvr_str){"s-1", 3});
+		const uint32_t n = (uint32_t)len - (uint32_t)sizeof(struct kvr_wire_hdr);
+
+		CU_ASSERT_FATAL(len > 0);
+		CU_ASSERT_EQUAL(kvr_body_check(kinds[i], m, n, NULL), 0);
+		m->timeout_s = 8;
+		CU_ASSERT_EQUAL(kvr_body_check(kinds[i], m, n, NULL), i == 0 ? 0 : KVR_E_FLAGS);
+	}
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -180,6 +202,7 @@ int main(void)
 		{"short prompt", a_prompt_below_one_block_needs_neither_hashes_nor_tokens},
 		{"largest", the_largest_request_is_taken_and_no_larger},
 		{"dispatch", a_dispatch_carries_what_a_route_may_not},
+		{"session end", only_an_open_has_a_timeout},
 		CU_TEST_INFO_NULL,
 	};
 

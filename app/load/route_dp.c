@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ROUTE: built from the workload whenever it is sent, so nothing of it is kept. Of several frames
+ * it is repeated as PROTOCOL.md says, section 4: the first one alone, and what MISSING names.
+ */
+#include "load.h"
+
+#include <string.h>
+
+#include "frame.h"
+#include "kvr_message.h"
+
+#define HINT_ROOM 96u /* a pin and a session */
+#define HDR_LEN	  ((uint32_t)sizeof(struct kvr_wire_hdr))
+/* Frames of one answer to MISSING: a millisecond's worth. What it leaves out is asked for again 5
+ * ms later. */
+#define PACE 64u
+
+/* A message that is cut: hints are part of it. */
+struct route {
+	struct kvr_slice slice[KVR_REQUEST_SLICES];
+	struct kvr_frag cut;
+	uint8_t hints[HINT_ROOM];
+};
+
+/* The hints of a request: the rank it is pinned to, the session it is a turn of. */
+static uint32_t put_hints(const struct load *l, const struct load_slot *s, uint8_t out[HINT_ROOM])
+{
+	struct kvr_hint_buf h = {.p = out, .cap = HINT_ROOM};
+
+	if (s->pin != LOAD_UNPINNED) {
+		kvr_hint_put_u64(&h, KVR_HINT_BACKEND, l->engines[l->ranks[s->pin].engine].worker);
+		kvr_hint_put_u32(&h, KVR_HINT_DP_RANK, l->ranks[s->pin].dp_rank);
+	}
+	if (s->session != 0)
+		load_session_hint(l, s, &h);
+	return h.len;
+}
+
+static void describe(struct load *l, const struct load_slot *s, struct kvr_request_src *q)
+{
+	const struct load_prompt *p = s->prompt;
+
+	memset(q, 0, sizeof(*q));
+	q->fixed.pool = l->pool;
+	q->fixed.flags = (l->opt->direct ? KVR_REQ_F_DIRECT : 0) |
+			 (s->flags & LOAD_S_RESEND ? KVR_REQ_F_RESEND : 0);
+	q->fixed.isl = p->isl;
+	q->fixed.worker = l->clients[s->client].cookie;
+	q->fixed.max_tokens = p->osl;
+	q->fixed.expected_output_tokens = KVR_NONE32;
+	q->fixed.client_frame = (uint16_t)l->max_frame;
+	if (l->opt->tokens) {
+		load_workload_fill_tokens(l->work, p, 0, p->isl, l->tokens);
+		q->tokens = l->tokens;
+		q->n_tokens = p->isl;
+	} else {
+		q->hashes = p->hashes;
+		q->n_hashes = p->n_blocks;
+	}
+	q->body = l->body;
+	q->body_len = l->opt->body_bytes;
+}
+
+/* @return false: it cannot be cut, which sizes have been checked for at the start. */
+static bool build(struct load *l, struct load_slot *s, struct route *r)
+{
+	struct kvr_wire_ids ids = load_client_ids(l, s);
+	struct kvr_request_src q;
+
+	if (s->msg_seq == 0)
+		s->msg_seq = ids.msg_seq;
+	ids.msg_seq = s->msg_seq;
+	describe(l, s, &q);
+	q.hints = r->hints;
+	q.hints_len = put_hints(l, s, r->hints);
+	return kvr_frag_init(&r->cut, KVR_ROUTE, &ids, kvr_request_build(&q, r->slice),
+			     l->max_frame) == 0;
+}
+
+/* The next frame. @return false: there is none, or no buffer for it (counted). */
+static bool send_next(struct load *l, struct load_slot *s, struct route *r)
+{
+	uint8_t hdr[sizeof(struct kvr_wire_hdr)], *f;
+	uint32_t off, len;
+
+	if (!kvr_frag_next(&r->cut, hdr, &off, &len))
+		return false;
+	/* The time that counts is that of the first frame: the router sees it first. */
+	f = load_link_frame(l->link, s->client, (uint16_t)(HDR_LEN + len), &s->route_tx);
+	if (f == NULL)
+		return false;
+	memcpy(f, hdr, HDR_LEN);
+	kvr_slices_copy(r->slice, KVR_REQUEST_SLICES, off, len, f + HDR_LEN);
+	return true;
+}
+
+static void repeated(struct load *l, struct load_slot *s)
+{
+	kvr_stats_inc(l->row, LOAD_ROUTE_REPEATS);
+	s->flags |= LOAD_S_RESEND;
+}
+
+void load_route_send(struct load *l, struct load_slot *s)
+{
+	struct route r;
+
+	s->last_io = l->now;
+	if (build(l, s, &r))
+		while (send_next(l, s, &r))
+			;
+}
+
+void load_route_again(struct load *l, struct load_slot *s)
+{
+	repeated(l, s);
+	load_route_send(l, s);
+}
+
+void load_route_anew(struct load *l, struct load_slot *s)
+{
+	struct route r;
+
+	/* The router knows for a while what it has put together: only another message is. */
+	if (build(l, s, &r) && r.cut.n_frames > 1)
+		s->msg_seq = 0;
+	load_route_again(l, s);
+}
+
+void load_route_repeat(struct load *l, struct load_slot *s)
+{
+	struct route r;
+
+	repeated(l, s);
+	s->last_io = l->now;
+	if (build(l, s, &r))
+		send_next(l, s, &r);
+}
+
+/* Is fragment @p k missing? */
+static bool names(const struct kvr_wire_missing *m, uint32_t k)
+{
+	const uint32_t w = k / 64 - m->first / 64;
+	uint64_t word;
+
+	if (k < m->first || w >= m->n_words)
+		return false;
+	memcpy(&word, (const uint8_t *)(m + 1) + w * sizeof(word), sizeof(word));
+	return (word >> k % 64 & 1) != 0;
+}
+
+void load_route_missing(struct load *l, struct load_slot *s, const struct kvr_wire_hdr *h)
+{
+	const struct kvr_wire_missing *m = kvr_frame_body(h);
+	uint32_t sent = 0;
+	struct route r;
+
+	if (kvr_body_check(KVR_MISSING, m, h->msg_len, NULL) != 0) {
+		kvr_stats_inc(l->row, LOAD_BAD_FRAMES);
+		return;
+	}
+	if ((s->cstate != LOAD_C_ROUTED && s->cstate != LOAD_C_ACCEPTED) || s->next_seq != 0 ||
+	    m->kind != KVR_ROUTE || m->msg_seq != s->msg_seq || !build(l, s, &r) ||
+	    m->msg_len != r.cut.msg_len || m->unit != r.cut.unit) {
+		kvr_stats_inc(l->row, LOAD_STALE);
+		return;
+	}
+	s->last_io = l->now;
+	s->tries = 0;
+	for (uint32_t k = m->first; k < r.cut.n_frames && sent < PACE; k++) {
+		if (!names(m, k))
+			continue;
+		kvr_frag_seek(&r.cut, k);
+		if (!send_next(l, s, &r))
+			return;
+		kvr_stats_inc(l->row, LOAD_PIECES_AGAIN);
+		sent++;
+	}
+}
