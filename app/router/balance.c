@@ -9,12 +9,12 @@
 #include "request.h"
 #include "session.h"
 
-/* The rows one thread writes: its own, of each port's queue, three for each of its pools. */
-#define ROWS_MAX (1u + KVR_ROUTER_MAX_PORTS + 3 * KVR_ROUTER_MAX_POOLS)
+/* The rows one thread writes: its own two, of each port's queue, four for each of its pools. */
+#define ROWS_MAX (2u + KVR_ROUTER_MAX_PORTS + 4 * KVR_ROUTER_MAX_POOLS)
 
 struct row {
-	struct kvr_stats *stats;
-	unsigned int writer;
+	const struct kvr_stats_def *def;
+	const kvr_cell_t *from;
 	uint64_t v[KVR_STATS_MAX];
 };
 
@@ -24,12 +24,16 @@ struct rows {
 	struct row row[ROWS_MAX];
 };
 
+static void add_cells(struct rows *r, const struct kvr_stats_def *def, const kvr_cell_t *from)
+{
+	r->row[r->n].def = def;
+	r->row[r->n++].from = from;
+}
+
 static void add(struct rows *r, struct kvr_stats *s, unsigned int writer)
 {
-	if (s == NULL)
-		return;
-	r->row[r->n].stats = s;
-	r->row[r->n++].writer = writer;
+	if (s != NULL)
+		add_cells(r, kvr_stats_def(s), kvr_stats_row(s, writer));
 }
 
 static void list(struct router *rt, const struct lcore *lc, struct rows *r)
@@ -40,10 +44,14 @@ static void list(struct router *rt, const struct lcore *lc, struct rows *r)
 	if (lc->index < rt->conf.n_ingress)
 		for (uint32_t i = 0; i < rt->n_ports; i++)
 			add(r, kvr_port_stats(rt->port[i]), lc->index);
+	if (lc->reasm != NULL)
+		add_cells(r, &kvr_reasm_stats_def, &kvr_reasm_stats(lc->reasm)->fragments);
 	for (uint32_t i = 0; i < lc->n_event; i++)
 		add(r, lc->event_pool[i]->event_stats, 0);
 	for (uint32_t i = 0; i < lc->n_sched; i++) {
 		add(r, lc->sched_pool[i]->stats, 0);
+		add_cells(r, &kvr_sched_stats_def,
+			  &kvr_sched_counters(lc->sched_pool[i]->sched)->routed_calls);
 		if (lc->sched_pool[i]->sessions != NULL)
 			add(r, lc->sched_pool[i]->sessions->stats, 0);
 	}
@@ -61,13 +69,14 @@ static void on_copy(struct lcore *lc, void *arg)
 		r->slots += kvr_flight_count(lc->sched_pool[i]->requests);
 	}
 	for (uint32_t i = 0; i < r->n; i++)
-		kvr_stats_row_get(r->row[i].stats, r->row[i].writer, r->row[i].v);
+		for (unsigned int k = 0; r->row[i].def->counters[k].name != NULL; k++)
+			r->row[i].v[k] = kvr_stats_get(r->row[i].from, k);
 }
 
 static void check(const struct rows *r, struct balance *b)
 {
 	for (uint32_t i = 0; i < r->n; i++) {
-		const struct kvr_stats_def *def = kvr_stats_def(r->row[i].stats);
+		const struct kvr_stats_def *def = r->row[i].def;
 
 		if (b->violation[0] == '\0')
 			kvr_stats_check(def, r->row[i].v, b->violation, sizeof(b->violation));

@@ -30,6 +30,10 @@
 #define PIECE	   128u
 #define PIECE_DEAR 32u
 #define DEAR	   2u /* units a block */
+/* Events of so few blocks are applied together: most of their time is waiting for memory, and in a
+ * burst they wait at the same time. All of a burst have at most a piece's blocks. */
+#define SHORT	    16u
+#define SHORT_BURST 16u
 
 static void ack(struct lcore *lc, const struct kvr_path *to, const struct kvr_wire_hdr *h,
 		uint32_t dp_rank, enum kvr_wire_kv_code code, const struct event_cursor *c)
@@ -186,6 +190,48 @@ static uint32_t apply_piece(struct pool *p, uint32_t rank, const struct kvr_kv_e
 	return n;
 }
 
+static bool is_short(const struct kvr_kv_event *ev)
+{
+	return ev->type != KVR_KV_CLEARED && ev->n_blocks <= SHORT;
+}
+
+/*
+ * Apply short events together: @p ev, which is one, and those behind it, but stores only when the
+ * rank is @p ready. @p it then stands behind the last. @return how many.
+ */
+static uint32_t apply_short(struct pool *p, uint32_t rank, struct kvr_kv_iter *it,
+			    struct kvr_kv_event ev, bool ready)
+{
+	const uint64_t before = kvr_prefix_work(p->prefix);
+	const uint32_t most = p->event_dear ? PIECE_DEAR : PIECE;
+	struct kvr_prefix_event e[SHORT_BURST];
+	uint32_t n = 0, blocks = 0;
+	struct kvr_kv_iter next;
+
+	do {
+		const bool store = ev.type == KVR_KV_STORED;
+
+		e[n++] = (struct kvr_prefix_event){
+			.op = store ? KVR_PREFIX_STORE : KVR_PREFIX_REMOVE,
+			.tier = ev.tier,
+			.has_parent = store && (ev.flags & KVR_KV_EV_F_PARENT) != 0,
+			.rank = (uint16_t)rank,
+			.n = ev.n_blocks,
+			.parent = ev.parent,
+			.sh = ev.hashes,
+		};
+		blocks += ev.n_blocks;
+		event_count(p, store ? EC_STORED_BLOCKS : EC_REMOVED_BLOCKS, ev.n_blocks);
+		if (n > 1)
+			*it = next;
+		next = *it;
+	} while (n < SHORT_BURST && kvr_kv_events_next(&next, &ev) && is_short(&ev) &&
+		 (ready || ev.type != KVR_KV_STORED) && blocks + ev.n_blocks <= most);
+	kvr_prefix_apply_burst(p->prefix, e, n);
+	p->event_dear = kvr_prefix_work(p->prefix) - before > DEAR * blocks + 8 * n;
+	return n;
+}
+
 /*
  * Apply all but the first @p skip events and what an earlier turn has done, until the table has
  * worked up to @p end. @p done: events done with, those included.
@@ -199,6 +245,17 @@ static enum applied apply_from(struct pool *p, uint32_t rank, const struct kvr_w
 	for (*done = 0; kvr_kv_events_next(&it, &ev); ++*done) {
 		if (*done < skip || !p->events_used)
 			continue;
+		if (p->event_at == 0 && is_short(&ev)) {
+			bool ready;
+
+			if (kvr_prefix_work(p->prefix) >= end)
+				return LATER;
+			ready = kvr_prefix_ready(p->prefix, (uint16_t)rank);
+			if (ev.type == KVR_KV_STORED && !ready)
+				return BUSY;
+			*done += apply_short(p, rank, &it, ev, ready) - 1;
+			continue;
+		}
 		do {
 			if (kvr_prefix_work(p->prefix) >= end)
 				return LATER;

@@ -15,8 +15,7 @@ static enum kvr_wire_code check_body(const struct kvr_wire_hdr *h, struct refusa
 {
 	struct kvr_fault fault;
 
-	why->code =
-		(enum kvr_wire_code)kvr_body_check(h->kind, kvr_frame_body(h), h->msg_len, &fault);
+	why->code = kvr_body_check(h->kind, kvr_frame_body(h), h->msg_len, &fault);
 	if (unlikely(why->code != KVR_OK)) {
 		why->text = fault.text;
 		why->detail[0] = fault.seen;
