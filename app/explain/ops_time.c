@@ -20,8 +20,8 @@ bool ex_op_load(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 	k = ex_worker_of(w, obj, p);
 	if (k == NULL || ex_rank_of(k, obj, p) == KVR_SCHED_NO_RANK)
 		return false;
-	kvr_sched_load_report(k->pool->sched, k->id, (uint32_t)ex_u64_or(obj, "dp_rank", 0),
-			      ex_u64_or(obj, "kv_used_blocks", 0), w->now);
+	ex_run_load(w, k, (uint32_t)ex_u64_or(obj, "dp_rank", 0),
+		    ex_u64_or(obj, "kv_used_blocks", 0));
 	return true;
 }
 
@@ -29,15 +29,10 @@ bool ex_op_load(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 
 static void loads_line(struct ex_world *w, struct ex_pool *pool, const struct ex_prompt *prompt)
 {
-	const struct kvr_sched_req req = {.sh = prompt->sh, .n = prompt->n, .isl = prompt->isl};
 	static struct kvr_sched_load v[EX_MAX_RANKS];
 	struct kvr_sched_pending pending;
-	struct kvr_sched_overlap ov;
-	uint32_t n;
+	uint32_t n = ex_run_loads(w, pool, prompt, v, EX_MAX_RANKS, &pending);
 
-	ex_index_score(pool->index, prompt->sh, prompt->n, w->now, &ov);
-	n = kvr_sched_loads(pool->sched, &req, &ov, w->now, v, EX_MAX_RANKS);
-	kvr_sched_pending(pool->sched, &pending);
 	ex_out_line("loads");
 	ex_out_open("loads", '[');
 	for (uint32_t i = 0; i < n && i < EX_MAX_RANKS; i++) {

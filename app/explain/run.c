@@ -330,11 +330,76 @@ static bool refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,
 	return true;
 }
 
-struct kvr_sched_ops ex_run_ops(struct ex_world *w, struct ex_pool *pool)
+bool ex_run_pool(struct ex_world *w, struct ex_pool *pool, struct ex_problem *p)
 {
-	the_world = w;
-	return (struct kvr_sched_ops){
+	const struct kvr_sched_ops ops = {
 		.arg = pool, .refresh = refresh, .dropped = dropped, .rank_removed = rank_removed};
+	const uint32_t n = pool->conf.max_requests;
+
+	the_world = w;
+	pool->sched = kvr_sched_create(&pool->conf, &ops, w->now);
+	if (pool->sched == NULL)
+		return ex_bad(p, "cannot create the pool");
+	pool->index = ex_index_create(kvr_sched_max_ranks(pool->sched));
+	pool->by_slot = calloc(n, sizeof(*pool->by_slot));
+	pool->free_slot = calloc(n, sizeof(*pool->free_slot));
+	pool->terms.cap = pool->conf.max_ranks;
+	pool->terms.v = calloc(pool->terms.cap, sizeof(*pool->terms.v));
+	pool->stats = kvr_stats_create(&kvr_request_stats, 1);
+	if (pool->index == NULL || pool->by_slot == NULL || pool->free_slot == NULL ||
+	    pool->terms.v == NULL || pool->stats == NULL)
+		return ex_bad(p, "no memory for the pool");
+	for (pool->n_free = 0; pool->n_free < n; pool->n_free++)
+		pool->free_slot[pool->n_free] = n - 1 - pool->n_free;
+	kvr_sched_explain(pool->sched, &pool->terms);
+	kvr_request_pool_init(&pool->rq, &pool->conf, NULL, kvr_stats_row(pool->stats, 0));
+	pool->rq.owner = pool;
+	pool->rq.disagg = &pool->disagg;
+	pool->rq.reroutes = 1; /* as the router when nobody says otherwise */
+	return true;
+}
+
+/* ---- workers ----------------------------------------------------------------------------- */
+
+int ex_run_worker(struct ex_world *w, struct ex_pool *pool, const struct kvr_sched_worker *c,
+		  const json_t *obj)
+{
+	RTE_SET_USED(obj);
+	return kvr_sched_worker_set(pool->sched, c, w->now);
+}
+
+void ex_run_joined(struct ex_world *w, struct ex_worker *k)
+{
+	RTE_SET_USED(w);
+	ex_state_change(k, EX_SERVING);
+}
+
+void ex_run_gone(struct ex_world *w, struct ex_worker *k)
+{
+	kvr_sched_worker_gone(k->pool->sched, k->id, w->now);
+	ex_state_change(k, EX_GONE);
+}
+
+void ex_run_drain(struct ex_world *w, struct ex_worker *k, bool draining)
+{
+	kvr_sched_worker_drain(k->pool->sched, k->id, draining, w->now);
+	ex_state_change(k, draining ? EX_DRAINING : EX_SERVING);
+}
+
+void ex_run_load(struct ex_world *w, struct ex_worker *k, uint32_t dp_rank, uint64_t used_blocks)
+{
+	kvr_sched_load_report(k->pool->sched, k->id, dp_rank, used_blocks, w->now);
+}
+
+uint32_t ex_run_loads(struct ex_world *w, struct ex_pool *pool, const struct ex_prompt *prompt,
+		      struct kvr_sched_load v[], uint32_t cap, struct kvr_sched_pending *pending)
+{
+	const struct kvr_sched_req req = {.sh = prompt->sh, .n = prompt->n, .isl = prompt->isl};
+	struct kvr_sched_overlap ov;
+
+	ex_index_score(pool->index, prompt->sh, prompt->n, w->now, &ov);
+	kvr_sched_pending(pool->sched, pending);
+	return kvr_sched_loads(pool->sched, &req, &ov, w->now, v, cap);
 }
 
 /* ---- time -------------------------------------------------------------------------------- */
