@@ -72,18 +72,6 @@ bool ex_op_loads(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 
 /* ---- time -------------------------------------------------------------------------------- */
 
-static uint64_t next_timer(const struct ex_world *w)
-{
-	uint64_t t = ex_run_session_timer(w);
-
-	for (uint32_t i = 0; i < w->n_pools; i++) {
-		uint64_t due = kvr_sched_next_timer(w->pool[i].sched);
-
-		t = due < t ? due : t;
-	}
-	return t;
-}
-
 bool ex_op_advance(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 {
 	static const struct ex_field fields[] = {
@@ -97,7 +85,7 @@ bool ex_op_advance(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 	if (ns > 9e18 || w->now > UINT64_C(9000000000000000000) - (uint64_t)ns)
 		return ex_bad(p, "'ms' is too large");
 	to = w->now + (uint64_t)(ns + 0.5);
-	for (uint64_t t = next_timer(w); t <= to; t = next_timer(w)) {
+	for (uint64_t t = ex_run_timer(w); t <= to; t = ex_run_timer(w)) {
 		w->now = t > w->now ? t : w->now;
 		ex_run_expire(w);
 		ex_run_poll(w);

@@ -49,13 +49,16 @@ void ex_run_arrive(struct ex_world *w, struct ex_req *r);
 /** @p e has happened to @p r, with all that follows. @p r may be over; it is freed later. */
 void ex_run_event(struct ex_world *w, struct ex_req *r, struct kvr_rq_event e);
 
-/** Admit what waits, in every pool, and settle draining workers. After every operation. */
+/** Admit what waits, in every pool, settle draining workers, end sessions that are over. After
+ * every operation. */
 void ex_run_poll(struct ex_world *w);
 
-/** Bookings and sessions that are over now. */
+/** Bookings that are over now. */
 void ex_run_expire(struct ex_world *w);
 
-/** Time of the next look after sessions; UINT64_MAX: none. */
-uint64_t ex_run_session_timer(const struct ex_world *w);
+/** When something is due: bookings, queues, and sessions at every EX_LOOK_NS. UINT64_MAX: never. */
+uint64_t ex_run_timer(const struct ex_world *w);
+
+#define EX_LOOK_NS UINT64_C(15000000000) /* so that no session is over for 30 s */
 
 #endif

@@ -212,6 +212,7 @@ bool ex_op_resume(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 	k = ex_worker_of(w, obj, p);
 	if (k == NULL)
 		return false;
-	ex_run_drain(w, k, false);
+	if (k->state != EX_SERVING)
+		ex_run_drain(w, k, false);
 	return true;
 }

@@ -9,7 +9,8 @@
  * effect. What is done with a request is decided by lib/request; run.h carries it out.
  *
  *   in, out, index  <-  world  <-  prompt, read, lines, worker, ops_index  <-  run
- *                                                        <-  pool, ops_time, ops_request  <-  script  <-  main
+ *                                                        <-  pool, ops_time, ops_request  <- script
+ * <-  main
  */
 
 #include "in.h"
