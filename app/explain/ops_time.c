@@ -20,8 +20,8 @@ bool ex_op_load(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 	k = ex_worker_of(w, obj, p);
 	if (k == NULL || ex_rank_of(k, obj, p) == KVR_SCHED_NO_RANK)
 		return false;
-	kvr_sched_load_report(k->pool->sched, k->id, (uint32_t)ex_u64_or(obj, "dp_rank", 0),
-			      ex_u64_or(obj, "kv_used_blocks", 0), w->now);
+	ex_run_load(w, k, (uint32_t)ex_u64_or(obj, "dp_rank", 0),
+		    ex_u64_or(obj, "kv_used_blocks", 0));
 	return true;
 }
 
@@ -29,15 +29,10 @@ bool ex_op_load(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 
 static void loads_line(struct ex_world *w, struct ex_pool *pool, const struct ex_prompt *prompt)
 {
-	const struct kvr_sched_req req = {.sh = prompt->sh, .n = prompt->n, .isl = prompt->isl};
 	static struct kvr_sched_load v[EX_MAX_RANKS];
 	struct kvr_sched_pending pending;
-	struct kvr_sched_overlap ov;
-	uint32_t n;
+	uint32_t n = ex_run_loads(w, pool, prompt, v, EX_MAX_RANKS, &pending);
 
-	ex_index_score(pool->index, prompt->sh, prompt->n, w->now, &ov);
-	n = kvr_sched_loads(pool->sched, &req, &ov, w->now, v, EX_MAX_RANKS);
-	kvr_sched_pending(pool->sched, &pending);
 	ex_out_line("loads");
 	ex_out_open("loads", '[');
 	for (uint32_t i = 0; i < n && i < EX_MAX_RANKS; i++) {
@@ -77,18 +72,6 @@ bool ex_op_loads(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 
 /* ---- time -------------------------------------------------------------------------------- */
 
-static uint64_t next_timer(const struct ex_world *w)
-{
-	uint64_t t = ex_run_session_timer(w);
-
-	for (uint32_t i = 0; i < w->n_pools; i++) {
-		uint64_t due = kvr_sched_next_timer(w->pool[i].sched);
-
-		t = due < t ? due : t;
-	}
-	return t;
-}
-
 bool ex_op_advance(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 {
 	static const struct ex_field fields[] = {
@@ -102,7 +85,7 @@ bool ex_op_advance(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 	if (ns > 9e18 || w->now > UINT64_C(9000000000000000000) - (uint64_t)ns)
 		return ex_bad(p, "'ms' is too large");
 	to = w->now + (uint64_t)(ns + 0.5);
-	for (uint64_t t = next_timer(w); t <= to; t = next_timer(w)) {
+	for (uint64_t t = ex_run_timer(w); t <= to; t = ex_run_timer(w)) {
 		w->now = t > w->now ? t : w->now;
 		ex_run_expire(w);
 		ex_run_poll(w);

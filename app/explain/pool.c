@@ -140,33 +140,6 @@ static bool config_read(const json_t *config, struct kvr_pool_conf *c, struct ex
 	return true;
 }
 
-static bool pool_start(struct ex_world *w, struct ex_pool *pool, struct ex_problem *p)
-{
-	const struct kvr_sched_ops ops = ex_run_ops(w, pool);
-	const uint32_t n = pool->conf.max_requests;
-
-	pool->sched = kvr_sched_create(&pool->conf, &ops, w->now);
-	if (pool->sched == NULL)
-		return ex_bad(p, "cannot create the pool");
-	pool->index = ex_index_create(kvr_sched_max_ranks(pool->sched));
-	pool->by_slot = calloc(n, sizeof(*pool->by_slot));
-	pool->free_slot = calloc(n, sizeof(*pool->free_slot));
-	pool->terms.cap = pool->conf.max_ranks;
-	pool->terms.v = calloc(pool->terms.cap, sizeof(*pool->terms.v));
-	pool->stats = kvr_stats_create(&kvr_request_stats, 1);
-	if (pool->index == NULL || pool->by_slot == NULL || pool->free_slot == NULL ||
-	    pool->terms.v == NULL || pool->stats == NULL)
-		return ex_bad(p, "no memory for the pool");
-	for (pool->n_free = 0; pool->n_free < n; pool->n_free++)
-		pool->free_slot[pool->n_free] = n - 1 - pool->n_free;
-	kvr_sched_explain(pool->sched, &pool->terms);
-	kvr_request_pool_init(&pool->rq, &pool->conf, NULL, kvr_stats_row(pool->stats, 0));
-	pool->rq.owner = pool;
-	pool->rq.disagg = &pool->disagg;
-	pool->rq.reroutes = 1; /* as the router when nobody says otherwise */
-	return true;
-}
-
 static bool pool_known(const struct ex_world *w, const struct kvr_pool_conf *c,
 		       struct ex_problem *p)
 {
@@ -257,7 +230,7 @@ bool ex_op_pool(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 		return false;
 	if (kvr_pool_conf_check(&pool->conf, err, sizeof(err)) != 0)
 		return ex_bad(p, "%s", err);
-	if (!pool_start(w, pool, p))
+	if (!ex_run_pool(w, pool, p))
 		return false;
 	pair(w, pool);
 	w->n_pools++;

@@ -6,8 +6,6 @@
 #include <rte_common.h>
 #include <stdlib.h>
 
-#define REAP_NS UINT64_C(15000000000) /* so that no session is over for 30 s */
-
 /* ---- questions --------------------------------------------------------------------------- */
 
 static bool ask_worker(void *arg, const struct kvr_rq_pool *p, uint64_t id,
@@ -189,11 +187,20 @@ static void to_books(struct ex_world *w, struct ex_req *r, const struct kvr_rq_o
 	}
 }
 
+/* Nobody is told who is not there any more, or begins anew. */
+static bool lives(const struct ex_world *w, const struct kvr_session_binding *at)
+{
+	const struct ex_worker *k = ex_worker_find(w, at->worker);
+
+	return k != NULL && k->epoch == (uint32_t)at->tag;
+}
+
 /*
  * Lines about decisions, then those about sessions. A refusal has a line when a decision says it;
  * what ends with its worker, its time or its session has none.
  */
-static void lines(struct ex_req *r, const struct kvr_rq_orders *out, bool decision)
+static void lines(const struct ex_world *w, struct ex_req *r, const struct kvr_rq_orders *out,
+		  bool decision)
 {
 	for (uint32_t i = 0; i < out->n; i++) {
 		const struct kvr_rq_order *o = &out->v[i];
@@ -208,8 +215,8 @@ static void lines(struct ex_req *r, const struct kvr_rq_orders *out, bool decisi
 	for (uint32_t i = 0; i < out->n; i++) {
 		const struct kvr_rq_order *o = &out->v[i];
 
-		if (o->kind == KVR_RQO_OPEN || o->kind == KVR_RQO_CLOSE ||
-		    o->kind == KVR_RQO_SESSION)
+		if (o->kind == KVR_RQO_OPEN || o->kind == KVR_RQO_SESSION ||
+		    (o->kind == KVR_RQO_CLOSE && lives(w, &o->session.to)))
 			ex_line_session(r, o);
 	}
 }
@@ -223,7 +230,7 @@ static void carry(struct ex_world *w, struct ex_req *r, struct kvr_rq_orders *ou
 	for (;;) {
 		const struct kvr_rq_order *last = &out->v[out->n - 1];
 
-		lines(r, out, decision);
+		lines(w, r, out, decision);
 		for (uint32_t i = 0; i < out->n; i++) {
 			to_scheduler(w, r, &out->v[i]);
 			to_books(w, r, &out->v[i]);
@@ -330,11 +337,76 @@ static bool refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,
 	return true;
 }
 
-struct kvr_sched_ops ex_run_ops(struct ex_world *w, struct ex_pool *pool)
+bool ex_run_pool(struct ex_world *w, struct ex_pool *pool, struct ex_problem *p)
 {
-	the_world = w;
-	return (struct kvr_sched_ops){
+	const struct kvr_sched_ops ops = {
 		.arg = pool, .refresh = refresh, .dropped = dropped, .rank_removed = rank_removed};
+	const uint32_t n = pool->conf.max_requests;
+
+	the_world = w;
+	pool->sched = kvr_sched_create(&pool->conf, &ops, w->now);
+	if (pool->sched == NULL)
+		return ex_bad(p, "cannot create the pool");
+	pool->index = ex_index_create(kvr_sched_max_ranks(pool->sched));
+	pool->by_slot = calloc(n, sizeof(*pool->by_slot));
+	pool->free_slot = calloc(n, sizeof(*pool->free_slot));
+	pool->terms.cap = pool->conf.max_ranks;
+	pool->terms.v = calloc(pool->terms.cap, sizeof(*pool->terms.v));
+	pool->stats = kvr_stats_create(&kvr_request_stats, 1);
+	if (pool->index == NULL || pool->by_slot == NULL || pool->free_slot == NULL ||
+	    pool->terms.v == NULL || pool->stats == NULL)
+		return ex_bad(p, "no memory for the pool");
+	for (pool->n_free = 0; pool->n_free < n; pool->n_free++)
+		pool->free_slot[pool->n_free] = n - 1 - pool->n_free;
+	kvr_sched_explain(pool->sched, &pool->terms);
+	kvr_request_pool_init(&pool->rq, &pool->conf, NULL, kvr_stats_row(pool->stats, 0));
+	pool->rq.owner = pool;
+	pool->rq.disagg = &pool->disagg;
+	pool->rq.reroutes = 1; /* as the router when nobody says otherwise */
+	return true;
+}
+
+/* ---- workers ----------------------------------------------------------------------------- */
+
+int ex_run_worker(struct ex_world *w, struct ex_pool *pool, const struct kvr_sched_worker *c,
+		  const json_t *obj)
+{
+	RTE_SET_USED(obj);
+	return kvr_sched_worker_set(pool->sched, c, w->now);
+}
+
+void ex_run_joined(struct ex_world *w, struct ex_worker *k)
+{
+	RTE_SET_USED(w);
+	ex_state_change(k, EX_SERVING);
+}
+
+void ex_run_gone(struct ex_world *w, struct ex_worker *k)
+{
+	kvr_sched_worker_gone(k->pool->sched, k->id, w->now);
+	ex_state_change(k, EX_GONE);
+}
+
+void ex_run_drain(struct ex_world *w, struct ex_worker *k, bool draining)
+{
+	kvr_sched_worker_drain(k->pool->sched, k->id, draining, w->now);
+	ex_state_change(k, draining ? EX_DRAINING : EX_SERVING);
+}
+
+void ex_run_load(struct ex_world *w, struct ex_worker *k, uint32_t dp_rank, uint64_t used_blocks)
+{
+	kvr_sched_load_report(k->pool->sched, k->id, dp_rank, used_blocks, w->now);
+}
+
+uint32_t ex_run_loads(struct ex_world *w, struct ex_pool *pool, const struct ex_prompt *prompt,
+		      struct kvr_sched_load v[], uint32_t cap, struct kvr_sched_pending *pending)
+{
+	const struct kvr_sched_req req = {.sh = prompt->sh, .n = prompt->n, .isl = prompt->isl};
+	struct kvr_sched_overlap ov;
+
+	ex_index_score(pool->index, prompt->sh, prompt->n, w->now, &ov);
+	kvr_sched_pending(pool->sched, pending);
+	return kvr_sched_loads(pool->sched, &req, &ov, w->now, v, cap);
 }
 
 /* ---- time -------------------------------------------------------------------------------- */
@@ -351,6 +423,22 @@ static void admitted(struct ex_world *w, struct ex_pool *pool, const struct kvr_
 					   .d = &r->d});
 }
 
+static void sessions_expire(struct ex_world *w, struct ex_pool *pool)
+{
+	const struct kvr_rq_ctx c = ctx(w);
+	struct kvr_session_ref due[16];
+	struct kvr_rq_orders out;
+
+	while (kvr_session_behind(pool->rq.sessions, w->now)) {
+		uint32_t n = kvr_session_due(pool->rq.sessions, w->now, due, RTE_DIM(due));
+
+		for (uint32_t i = 0; i < n; i++) {
+			kvr_request_session_due(&c, &pool->rq, due[i], &out);
+			lines(w, NULL, &out, false);
+		}
+	}
+}
+
 void ex_run_poll(struct ex_world *w)
 {
 	struct kvr_sched_decision d;
@@ -359,6 +447,9 @@ void ex_run_poll(struct ex_world *w)
 	for (uint32_t i = 0; i < w->n_pools; i++)
 		while (kvr_sched_poll(w->pool[i].sched, w->now, &d, 1) == 1)
 			admitted(w, &w->pool[i], &d);
+	for (uint32_t i = 0; i < w->n_pools; i++)
+		if (w->pool[i].rq.sessions != NULL)
+			sessions_expire(w, &w->pool[i]);
 	ex_settle(w);
 	while (w->dead != NULL) {
 		struct ex_req *r = w->dead;
@@ -366,22 +457,6 @@ void ex_run_poll(struct ex_world *w)
 		w->dead = r->next_dead;
 		ex_req_free(r);
 	}
-}
-
-static void sessions_expire(struct ex_world *w, struct ex_pool *pool)
-{
-	const struct kvr_rq_ctx c = ctx(w);
-	struct kvr_session_ref due[16];
-	struct kvr_rq_orders out;
-
-	do {
-		uint32_t n = kvr_session_due(pool->rq.sessions, w->now, due, RTE_DIM(due));
-
-		for (uint32_t i = 0; i < n; i++) {
-			kvr_request_session_due(&c, &pool->rq, due[i], &out);
-			lines(NULL, &out, false);
-		}
-	} while (kvr_session_behind(pool->rq.sessions, w->now));
 }
 
 void ex_run_expire(struct ex_world *w)
@@ -401,16 +476,19 @@ void ex_run_expire(struct ex_world *w)
 							   .leg = leg_of(r, pool)});
 		}
 	}
-	for (uint32_t i = 0; i < w->n_pools && w->now % REAP_NS == 0; i++)
-		if (w->pool[i].rq.sessions != NULL)
-			sessions_expire(w, &w->pool[i]);
 }
 
-uint64_t ex_run_session_timer(const struct ex_world *w)
+uint64_t ex_run_timer(const struct ex_world *w)
 {
-	for (uint32_t i = 0; i < w->n_pools; i++)
-		if (w->pool[i].rq.sessions != NULL &&
-		    kvr_session_count(w->pool[i].rq.sessions) != 0)
-			return (w->now / REAP_NS + 1) * REAP_NS;
-	return UINT64_MAX;
+	uint64_t t = UINT64_MAX;
+
+	for (uint32_t i = 0; i < w->n_pools; i++) {
+		const struct ex_pool *p = &w->pool[i];
+		const uint64_t due = kvr_sched_next_timer(p->sched);
+
+		t = RTE_MIN(t, due);
+		if (p->rq.sessions != NULL && kvr_session_count(p->rq.sessions) != 0)
+			t = RTE_MIN(t, (w->now / EX_LOOK_NS + 1) * EX_LOOK_NS);
+	}
+	return t;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* worker, worker_gone, drain, resume. */
-#include "world.h"
+#include "run.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -83,7 +83,7 @@ static int worker_apply(struct ex_world *w, struct ex_pool *pool, const json_t *
 	c.cpu = topology != NULL && strcmp(ex_str_or(topology, "device", ""), "cpu") == 0;
 	t = taints_make(obj, &c.n_taints);
 	c.taints = t;
-	rc = kvr_sched_worker_set(pool->sched, &c, w->now);
+	rc = ex_run_worker(w, pool, &c, obj);
 	for (uint32_t i = 0; i < c.n_taints; i++)
 		free((void *)(uintptr_t)t[i].ptr);
 	free(t);
@@ -152,15 +152,16 @@ bool ex_op_worker(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 		return ex_bad(p, "worker %" PRIu64 " is in pool '%s'", k->id, k->pool->conf.name);
 	rc = worker_apply(w, pool, obj);
 	if (rc != 0)
-		return ex_bad(p, rc == -ENOSPC ? "too many ranks, workers or taints"
-					       : "dp range or taint out of range");
+		return ex_bad(p, rc == -ENOSPC	  ? "too many ranks, workers or taints"
+				 : rc == -ENOTSUP ? "a worker cannot become this here"
+						  : "dp range or taint out of range");
 	if (k == NULL) {
 		k = calloc(1, sizeof(*k));
 		k->id = ex_u64_or(obj, "worker", 0);
 		k->pool = pool;
 		k->epoch = ++w->epochs;
 		worker_insert(w, k);
-		ex_state_change(k, EX_SERVING);
+		ex_run_joined(w, k);
 	}
 	transfer_read(obj, k);
 	return true;
@@ -178,8 +179,7 @@ bool ex_op_worker_gone(struct ex_world *w, const json_t *obj, struct ex_problem 
 	k = ex_worker_of(w, obj, p);
 	if (k == NULL)
 		return false;
-	kvr_sched_worker_gone(k->pool->sched, k->id, w->now);
-	ex_state_change(k, EX_GONE);
+	ex_run_gone(w, k);
 	while (*at != k)
 		at = &(*at)->next;
 	*at = k->next;
@@ -199,8 +199,7 @@ bool ex_op_drain(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 		return false;
 	if (k->state == EX_DRAINING || k->state == EX_DRAINED)
 		return true;
-	kvr_sched_worker_drain(k->pool->sched, k->id, true, w->now);
-	ex_state_change(k, EX_DRAINING);
+	ex_run_drain(w, k, true);
 	return true;
 }
 
@@ -213,7 +212,7 @@ bool ex_op_resume(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 	k = ex_worker_of(w, obj, p);
 	if (k == NULL)
 		return false;
-	kvr_sched_worker_drain(k->pool->sched, k->id, false, w->now);
-	ex_state_change(k, EX_SERVING);
+	if (k->state != EX_SERVING)
+		ex_run_drain(w, k, false);
 	return true;
 }

@@ -9,7 +9,8 @@
  * effect. What is done with a request is decided by lib/request; run.h carries it out.
  *
  *   in, out, index  <-  world  <-  prompt, read, lines, worker, ops_index  <-  run
- *                                                        <-  pool, ops_time, ops_request  <-  main
+ *                                                        <-  pool, ops_time, ops_request  <- script
+ * <-  main
  */
 
 #include "in.h"
@@ -77,6 +78,7 @@ struct ex_req {
 	struct kvr_sched_decision d; /* the last one */
 	struct ex_pool *decided_by;
 	struct ex_req *next_dead;
+	void *own; /* the executor's */
 };
 
 /** What will be said of a request next. */

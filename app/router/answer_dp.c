@@ -96,6 +96,7 @@ void answer_rejected(const struct life *x, const struct kvr_rq_why *why)
 	const struct kvr_flight *slot = r->slot[MAIN];
 	struct refusal say = {.code = (enum kvr_wire_code)why->code,
 			      .retry = why->retryable ? RETRY_YES : RETRY_NO,
+			      .policy_class = why->policy_class,
 			      .handle = x->asked.hdr != NULL ? x->asked.hdr->handle : 0};
 
 	memcpy(say.detail, why->detail, sizeof(say.detail));
@@ -126,7 +127,8 @@ struct refusal answer_ended(const struct kvr_flight_end *end)
 {
 	struct refusal why = {.code = end->code != KVR_OK ? (enum kvr_wire_code)end->code
 							  : KVR_E_ENDED,
-			      .retry = (enum refusal_retry)end->retry};
+			      .retry = (enum refusal_retry)end->retry,
+			      .policy_class = end->policy_class};
 
 	memcpy(why.detail, end->detail, sizeof(why.detail));
 	return why;

@@ -192,6 +192,7 @@ void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint6
 						   : why->retry == RETRY_YES;
 	r->kind = kind;
 	r->text_len = (uint16_t)len;
+	r->policy_class = why->policy_class;
 	memcpy(r->detail, why->detail, sizeof(r->detail));
 	memcpy(r + 1, text, len);
 	len = reject_len(r, len, why->room);

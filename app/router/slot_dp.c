@@ -121,7 +121,8 @@ static void remember(const struct life *x, struct kvr_flight *slot)
 	if (end->code == KVR_WHY_OK)
 		return;
 	slot->end = (struct kvr_flight_end){.code = end->code,
-					    .retry = end->retryable ? RETRY_YES : RETRY_NO};
+					    .retry = end->retryable ? RETRY_YES : RETRY_NO,
+					    .policy_class = end->policy_class};
 	memcpy(slot->end.detail, end->detail, sizeof(slot->end.detail));
 }
 

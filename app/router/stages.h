@@ -22,8 +22,9 @@ struct refusal {
 	enum refusal_retry retry; /* 0: kvr_code_retryable(code) */
 	uint64_t handle;	  /* of the refused message; out_reject_frame() fills it in */
 	uint64_t detail[4];
-	const char *text; /* for people, cut at 255 bytes; NULL: the code's name */
-	uint32_t room;	  /* bytes the answer may have, source_room(); 0: as many as it needs */
+	uint16_t policy_class; /* QueueRejected */
+	const char *text;      /* for people, cut at 255 bytes; NULL: the code's name */
+	uint32_t room; /* bytes the answer may have, source_room(); 0: as many as it needs */
 };
 
 /* ---- loop_dp.c ---- */

@@ -50,16 +50,14 @@ void admit_one(struct lcore *lc, struct pool *p, const struct kvr_sched_decision
 	slot_event(lc, p, kvr_flight_slot(p->requests, d->slot), e);
 }
 
+/* One by one: what follows from an admission (a leg that is stopped at once, say) comes before the
+ * next one is decided. */
 void admit_poll(struct lcore *lc, struct pool *p)
 {
-	struct kvr_sched_decision d[8];
-	uint32_t got;
+	struct kvr_sched_decision d;
 
-	do {
-		got = decide_waiting(lc, p, d, RTE_DIM(d));
-		for (uint32_t i = 0; i < got; i++)
-			admit_one(lc, p, &d[i]);
-	} while (got == RTE_DIM(d));
+	while (decide_waiting(lc, p, &d, 1) == 1)
+		admit_one(lc, p, &d);
 }
 
 /* ---- waiting requests ---- */

@@ -71,7 +71,8 @@ struct kvr_relay {
 struct kvr_flight_end {
 	uint16_t code; /* enum kvr_wire_code; 0: it has ended by its last item */
 	uint8_t retry; /* the caller's: whether it may be tried again */
-	uint8_t pad[5];
+	uint8_t policy_class;
+	uint8_t pad[4];
 	uint64_t detail[4];
 };
 

@@ -197,8 +197,10 @@ enum kvr_rq_session_how {
 struct kvr_rq_why {
 	uint16_t code; /**< enum kvr_why */
 	bool retryable;
+	uint8_t policy_class; /**< QUEUE_REJECTED: index */
 	uint64_t detail[4];
 };
+_Static_assert(KVR_POOL_CLASSES_MAX <= UINT8_MAX, "an index of a class");
 
 struct kvr_rq_order {
 	uint8_t kind; /**< enum kvr_rq_order_kind */

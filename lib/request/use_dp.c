@@ -29,7 +29,8 @@ static const uint8_t codes[KVR_SCHED_ERRS] = {
 struct kvr_rq_why kvr_rq__why(const struct kvr_request *r, enum kvr_why code, uint64_t detail)
 {
 	const struct kvr_rq_pool *p = r->pool;
-	struct kvr_rq_why why = {(uint16_t)code, kvr_words_retryable(code), {detail}};
+	struct kvr_rq_why why = {
+		.code = (uint16_t)code, .retryable = kvr_words_retryable(code), .detail = {detail}};
 
 	/* Workers known from before a restart may be back in a moment. */
 	if (code == KVR_WHY_NO_ENDPOINTS)
@@ -45,6 +46,7 @@ struct kvr_rq_why kvr_rq__why_of(const struct kvr_request *r, const struct kvr_s
 		why.detail[0] = (uint64_t)d->reject.kind + 1;
 		why.detail[1] = d->reject.current;
 		why.detail[2] = d->reject.limit;
+		why.policy_class = (uint8_t)d->reject.policy_class;
 	}
 	return why;
 }

@@ -43,6 +43,7 @@ uint32_t pipeline_mbufs = PIPELINE_MBUFS;
 uint8_t pipeline_host = 2;
 uint32_t pipeline_block_size = 4;
 const char *pipeline_port = "cookie = off\n";
+uint64_t pipeline_start_ns;
 
 static void configure(struct kvr_router_conf *c, const char *device, const char *pools)
 {
@@ -121,6 +122,8 @@ void pipeline_start_with(const char *pools)
 	configure(&rt->conf, make_device(), pools);
 	start_clock(rt);
 	rt->ns_per_tsc = 0; /* from now on time passes when a test says so */
+	if (pipeline_start_ns != 0)
+		rt->start_ns = pipeline_start_ns;
 	rt->ns_offset = rt->start_ns;
 	need(start_counters(rt, err, sizeof(err)) == 0 && start_ports(rt, err, sizeof(err)) == 0 &&
 		     start_buffers(rt, err, sizeof(err)) == 0 &&
@@ -273,10 +276,12 @@ static bool under_way(void)
 	return any;
 }
 
+bool pipeline_still;
+
 void pipeline_step(void)
 {
 	threads_pause(); /* time is read by every turn */
-	rt->ns_offset += under_way() ? 20000 : 1000;
+	rt->ns_offset += under_way() ? 20000 : pipeline_still ? 0 : 1000;
 	rt->last_tick_ns = 0; /* every round ticks */
 	if (threads_used() == NULL) {
 		lcore_turn(rt->lcore[0]);

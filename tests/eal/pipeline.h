@@ -85,6 +85,12 @@ void pipeline_collect(void);
 /** Run every stage until nothing moves. */
 void pipeline_turn(void);
 
+/** Time at the next start; 0: the machine's. */
+extern uint64_t pipeline_start_ns;
+
+/** Turns take no time, but for messages of several frames, which are sent as time passes. */
+extern bool pipeline_still;
+
 /** Run every stage once, and control. */
 void pipeline_step(void);
 

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Bindings of sessions: what changed since the last look, as lines. */
+#include "frames.h"
+#include "lines.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A session that some request has named. */
+struct named {
+	struct named *next;
+	struct ex_pool *pool;
+	struct kvr_session_binding to;
+	uint64_t until;	       /* bound: it is not over before */
+	uint64_t moved_from;   /* worker that is told so */
+	uint64_t dropped_from; /* worker that may have opened it for nobody */
+	bool bound, moved, dropped;
+	bool left;	 /* at the last look there was time left */
+	bool opened;	 /* since the last look */
+	bool closing;	 /* unbound by a request that ends later */
+	bool was_opened; /* bound: by an open, not by affinity */
+	uint32_t len;
+	char id[KVR_SESSION_ID_MAX];
+};
+
+static struct named *all, **last = &all;
+
+static struct named *find(const struct ex_pool *pool, const char *id, uint32_t len)
+{
+	struct named *s = all;
+
+	while (s != NULL && (s->pool != pool || s->len != len || memcmp(s->id, id, len) != 0))
+		s = s->next;
+	return s;
+}
+
+void frames_session_named(struct ex_pool *pool, const char *id, uint32_t len)
+{
+	struct named *s;
+
+	if (find(pool, id, len) != NULL)
+		return;
+	s = calloc(1, sizeof(*s));
+	s->pool = pool;
+	s->len = len;
+	memcpy(s->id, id, len);
+	*last = s;
+	last = &s->next;
+}
+
+static void line(const struct named *s, uint8_t kind, enum kvr_rq_session_how how)
+{
+	const struct kvr_rq_order o = {
+		.kind = kind, .how = (uint8_t)how, .session = {s->id, s->len, .to = s->to}};
+
+	ex_line_session(NULL, &o);
+}
+
+void frames_session_opened(struct ex_pool *pool, const struct ex_req *r)
+{
+	struct named *s = find(pool, r->session.id, r->session.id_len);
+
+	s->opened = true;
+	s->moved = s->bound && s->to.worker != r->r.leg[KVR_RQ_MAIN].worker;
+	s->moved_from = s->to.worker;
+}
+
+void frames_session_dropped(struct ex_pool *pool, const struct ex_req *r)
+{
+	struct named *s = find(pool, r->session.id, r->session.id_len);
+
+	/* Not closed where it has been opened before. */
+	s->dropped = !s->bound || !s->was_opened || s->to.worker != r->r.leg[KVR_RQ_MAIN].worker;
+	s->dropped_from = r->r.leg[KVR_RQ_MAIN].worker;
+}
+
+bool frames_session_closes(const struct ex_pool *pool, const char *id, uint32_t len,
+			   uint64_t worker)
+{
+	const struct named *s = find(pool, id, len);
+
+	return s->closing && s->to.worker == worker;
+}
+
+/* A close that is no news for the session, because it has moved or was never bound, has no line. */
+void frames_session_closed(struct ex_pool *pool, const char *id, uint32_t len, uint64_t worker)
+{
+	struct named *s = find(pool, id, len);
+
+	if (frames_session_closes(pool, id, len, worker)) {
+		s->closing = false;
+		line(s, KVR_RQO_CLOSE, KVR_RQ_CLOSED_BY_CLIENT);
+	} else if (s->dropped && s->dropped_from == worker) {
+		s->dropped = false;
+	} else if (s->moved && s->moved_from == worker) {
+		s->moved = false;
+	} else {
+		s->to.worker = worker;
+		line(s, KVR_RQO_CLOSE, KVR_RQ_CLOSED_BY_CLIENT);
+	}
+}
+
+/* Is bound now, as far as its time is not over. */
+static void look(struct ex_world *w, struct named *s)
+{
+	const uint32_t pool = frames_pool(s->pool);
+	const uint64_t left = peers_session_left(pool, s->id, s->len);
+
+	s->left = left != 0;
+	if (left == 0)
+		return;
+	if (!s->bound || s->opened) {
+		s->bound = peers_session_at(pool, s->id, s->len, &s->to.worker, &s->to.dp_rank);
+		s->was_opened = s->opened;
+		line(s, KVR_RQO_SESSION, KVR_RQ_BOUND);
+	}
+	s->opened = false;
+	s->until = left > UINT64_MAX - w->now ? UINT64_MAX : w->now + left;
+}
+
+/* The one of a pool that has been over for the longest time, or, if not @p over, will be last. */
+static struct named *ended(const struct ex_pool *pool, uint64_t now, bool over)
+{
+	struct named *found = NULL;
+
+	for (struct named *s = all; s != NULL; s = s->next)
+		if (s->pool == pool && s->bound && !s->left && (!over || now >= s->until) &&
+		    (found == NULL || (s->until < found->until) == over))
+			found = s;
+	return found;
+}
+
+/* Those that the router does not hold any more: their time was over, or they have been unbound. */
+static void gone(struct ex_world *w, struct ex_pool *pool)
+{
+	static uint64_t over_before[EX_MAX_POOLS];
+	const uint32_t number = frames_pool(pool), held = peers_sessions(number);
+	const uint64_t all_over = peers_sessions_over(number);
+	uint64_t over = all_over - over_before[number];
+	uint32_t bound = 0;
+
+	over_before[number] = all_over;
+	for (struct named *s = all; s != NULL; s = s->next)
+		bound += s->pool == pool && s->bound;
+	for (; bound > held; bound--) {
+		struct named *s = ended(pool, w->now, over != 0);
+
+		if (s == NULL)
+			return;
+		s->bound = false;
+		s->closing = over == 0 && s->was_opened;
+		line(s, KVR_RQO_SESSION, over != 0 ? KVR_RQ_SESSION_OVER : KVR_RQ_UNBOUND);
+		over -= over != 0;
+	}
+}
+
+void frames_sessions(struct ex_world *w)
+{
+	for (struct named *s = all; s != NULL; s = s->next)
+		look(w, s);
+	for (uint32_t i = 0; i < w->n_pools; i++)
+		gone(w, &w->pool[i]);
+}
