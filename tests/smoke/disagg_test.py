@@ -336,7 +336,8 @@ class Family(Peers):
         self.until('cancelled: and ends', lambda: job.done)
 
     def leave(self):
-        self.until('nothing booked', lambda: all(not a.bookings for a in self.agents))
+        self.until('nothing booked', lambda: all(a.gone or not a.bookings for a in self.agents),
+                   lambda: [(a.gone, a.bookings) for a in self.agents])
         self.part(self.decoder, self.meeting, self.meeting2)
         for endpoint in self.all:
             endpoint.close()
