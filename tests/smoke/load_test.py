@@ -74,7 +74,7 @@ def telemetry(prefix, command):
         return json.loads(s.recv(limit))[command.split(",")[0]]
 
 
-def left_behind(prefix, lingering):
+def left_behind(prefix, lingering=False):
     """What the router still holds, as {name: count}; empty when the house is. @lingering: ended requests count, too."""
     balance = telemetry(prefix, "/kvroute/balance")
     left = {k: v for k, v in balance.items() if isinstance(v, int) and v != 0}
