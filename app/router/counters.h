@@ -72,7 +72,8 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	  "bookings cancelled by the client, or cut off when the router stops")                    \
 	X(PC_REFUSED, refused, COUNT, "requests", "bookings refused by the worker")                \
 	X(PC_LOST, lost, COUNT, "requests", "bookings lost with their worker")                     \
-	X(PC_EXPIRED, expired, COUNT, "requests", "bookings that reached the age limit")           \
+	X(PC_EXPIRED, expired, COUNT, "requests",                                                  \
+	  "bookings that reached the age limit, or whose client fell silent")                      \
 	X(PC_LIVE, live, GAUGE, "requests", "bookings now")                                        \
 	X(PC_DISAGG, disagg, COUNT, "requests", "requests that began with a prefill leg")          \
 	X(PC_BYPASSED, bypassed, COUNT, "requests", "requests that went past the prefill pool")    \
@@ -85,7 +86,7 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	X(PC_PREFILLING, prefilling, GAUGE, "requests", "decode legs whose turn has not come")     \
 	X(PC_STOPPED, stopped, COUNT, "legs", "decode bookings that ended with their prefill leg") \
 	X(PC_CLIENT_GONE, client_gone, COUNT, "requests",                                          \
-	  "waiting requests whose client fell silent")                                             \
+	  "requests that no worker had when their client fell silent")                             \
 	X(PC_LATE, late, COUNT, "frames",                                                          \
 	  "frames about requests that came again, or too late to matter")                          \
 	X(PC_OUT_OF_TURN, out_of_turn, COUNT, "frames",                                            \
