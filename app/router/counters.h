@@ -34,6 +34,7 @@
 	X(IN_SHORT, short, COUNT, "frames", "ignored: shorter than a header")                      \
 	X(IN_MAGIC, magic, COUNT, "frames", "ignored: another protocol")                           \
 	X(IN_LATE, late, COUNT, "frames", "ignored: about a request that is gone")                 \
+	X(IN_EARLY, early, COUNT, "frames", "ignored: acknowledges an item that has not passed")   \
 	X(IN_LIMITED, limited, COUNT, "frames",                                                    \
 	  "ignored: CONNECT, HELLO of a source above its rate")                                    \
 	X(IN_SHARE, share, COUNT, "frames", "ignored: KV events of a source above its share")      \

@@ -110,11 +110,64 @@ static void a_slow_worker_is_heard(void)
 	end();
 }
 
+static uint64_t early(void)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < rt->n_lcores; i++)
+		sum += kvr_stats_get(rt->lcore[i]->in, IN_EARLY);
+	return sum;
+}
+
+/* The last item has not come here, and its client says that it has it: an agent that heard this
+ * would not repeat the item, and the booking would stay. */
+static void only_what_has_passed_is_acknowledged(void)
+{
+	uint64_t h;
+
+	begin();
+	h = sent(1);
+	peers_dispatch_ack(1, h, 0);
+	pipeline_flush();
+	peers_fin_ack(1, h);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_RESPONSE_ACK));
+	CU_ASSERT_EQUAL(early(), 1);
+	CU_ASSERT_EQUAL(counted(PC_LIVE), 1);
+	peers_item(1, h, KVR_RESP_F_FIN); /* so it comes again */
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	CU_ASSERT_EQUAL(counted(PC_LIVE), 0);
+	peers_fin_ack(1, h);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_RESPONSE_ACK));
+	CU_ASSERT_EQUAL(early(), 1);
+	CU_ASSERT_EQUAL(kvr_flight_count(rt->pool[0].requests), 0);
+	end();
+}
+
+/* What has passed for an earlier request of the slot says nothing about this one. */
+static void another_request_of_the_slot_begins_anew(void)
+{
+	uint64_t h[2];
+
+	begin();
+	h[0] = sent(1);
+	peers_item(1, h[0], KVR_RESP_F_FIN);
+	peers_fin_ack(1, h[0]);
+	h[1] = sent(2);
+	CU_ASSERT_EQUAL_FATAL((uint32_t)h[0], (uint32_t)h[1]);
+	pipeline_flush();
+	peers_fin_ack(2, h[1]);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_RESPONSE_ACK));
+	CU_ASSERT_EQUAL(early(), 1);
+	end();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"dispatch lost", a_lost_dispatch_ends_with_its_client},
 			       {"flood", a_flood_leaves_nothing},
 			       {"slow", a_slow_worker_is_heard},
+			       {"item lost", only_what_has_passed_is_acknowledged},
+			       {"slot", another_request_of_the_slot_begins_anew},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("row41", tests);
