@@ -60,7 +60,8 @@ static const struct kvr_opt router_opts[] = {
 	 .help = "every receive burst full for so long: new requests are refused (Busy)"},
 	{"client_timeout_ms", KVR_OPT_U32, ROUTER(client_timeout_ms), .min = 100, .max = 3600000,
 	 .def = "10000", .unit = "ms",
-	 .help = "a waiting request whose client has been silent so long leaves the queue"},
+	 .help = "a waiting request whose client has been silent so long leaves the queue; one "
+		 "that its worker has not acknowledged ends, but not before 18 s"},
 	{"stop_ms", KVR_OPT_U32, ROUTER(stop_ms), .min = 0, .max = 3600000, .def = "5000",
 	 .unit = "ms",
 	 .help = "how long SIGTERM waits for live requests; what is left is cut off. A second "

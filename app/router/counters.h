@@ -34,6 +34,7 @@
 	X(IN_SHORT, short, COUNT, "frames", "ignored: shorter than a header")                      \
 	X(IN_MAGIC, magic, COUNT, "frames", "ignored: another protocol")                           \
 	X(IN_LATE, late, COUNT, "frames", "ignored: about a request that is gone")                 \
+	X(IN_EARLY, early, COUNT, "frames", "ignored: acknowledges an item that has not passed")   \
 	X(IN_LIMITED, limited, COUNT, "frames",                                                    \
 	  "ignored: CONNECT, HELLO of a source above its rate")                                    \
 	X(IN_SHARE, share, COUNT, "frames", "ignored: KV events of a source above its share")      \
@@ -72,7 +73,8 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	  "bookings cancelled by the client, or cut off when the router stops")                    \
 	X(PC_REFUSED, refused, COUNT, "requests", "bookings refused by the worker")                \
 	X(PC_LOST, lost, COUNT, "requests", "bookings lost with their worker")                     \
-	X(PC_EXPIRED, expired, COUNT, "requests", "bookings that reached the age limit")           \
+	X(PC_EXPIRED, expired, COUNT, "requests",                                                  \
+	  "bookings that reached the age limit, or whose client fell silent")                      \
 	X(PC_LIVE, live, GAUGE, "requests", "bookings now")                                        \
 	X(PC_DISAGG, disagg, COUNT, "requests", "requests that began with a prefill leg")          \
 	X(PC_BYPASSED, bypassed, COUNT, "requests", "requests that went past the prefill pool")    \
@@ -85,7 +87,7 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	X(PC_PREFILLING, prefilling, GAUGE, "requests", "decode legs whose turn has not come")     \
 	X(PC_STOPPED, stopped, COUNT, "legs", "decode bookings that ended with their prefill leg") \
 	X(PC_CLIENT_GONE, client_gone, COUNT, "requests",                                          \
-	  "waiting requests whose client fell silent")                                             \
+	  "requests that no worker had when their client fell silent")                             \
 	X(PC_LATE, late, COUNT, "frames",                                                          \
 	  "frames about requests that came again, or too late to matter")                          \
 	X(PC_OUT_OF_TURN, out_of_turn, COUNT, "frames",                                            \

@@ -213,6 +213,7 @@ static void item_too_large(struct lcore *lc, struct rte_mbuf *m, const struct kv
 void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = hdr_of(m);
+	const struct kvr_wire_response *w = kvr_frame_body(h);
 	struct kvr_relay relay;
 	struct pool *p;
 	struct kvr_flight *r = slot_of(lc, m, from, true, &p, &relay);
@@ -233,10 +234,11 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 		item_too_large(lc, m, from, most);
 		return;
 	}
-	if (unlikely(response_note(p, r, &relay, h, kvr_frame_body(h)) < 0)) {
+	if (unlikely(response_note(p, r, &relay, h, w) < 0)) {
 		ignore(lc, m, IN_RING_FULL);
 		return;
 	}
+	kvr_flight_pass(r, h->handle, w->seq, (w->flags & KVR_RESP_F_FIN) != 0);
 	in_count(lc, IN_RELAYED);
 	out_send_fitting(lc, m, &relay.client);
 }
@@ -246,13 +248,22 @@ void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	const struct kvr_wire_hdr *h = hdr_of(m);
 	const struct kvr_wire_response_ack *a = kvr_frame_body(h);
 	const struct note n = {.type = NOTE_FIN_ACKED, .handle = h->handle};
+	const bool fin = (a->flags & KVR_RACK_F_FIN) != 0;
 	struct kvr_relay relay;
+	struct kvr_flight *r;
 	struct pool *p;
 
-	if (slot_of(lc, m, from, false, &p, &relay) == NULL)
+	r = slot_of(lc, m, from, false, &p, &relay);
+	if (r == NULL)
 		return;
+	/* Its agent would forget an item that has not come here yet, perhaps the last one. When the
+	 * item comes again, so does a client's acknowledgement of it. */
+	if (unlikely(!kvr_flight_may_ack(r, h->handle, a->next_seq, fin))) {
+		ignore(lc, m, IN_EARLY);
+		return;
+	}
 	/* Lost for want of room, it is made up for by the end of lingering. */
-	if ((a->flags & KVR_RACK_F_FIN) != 0)
+	if (fin)
 		note_put(p, &n);
 	in_count(lc, IN_RELAYED);
 	out_send(lc, m, &relay.agent);

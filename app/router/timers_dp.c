@@ -60,12 +60,20 @@ void admit_poll(struct lcore *lc, struct pool *p)
 		admit_one(lc, p, &d);
 }
 
-/* ---- waiting requests ---- */
+/* ---- requests that no worker has ---- */
 
-/* Whether its client may have gone, or wanted its answer earlier. */
+/* Slots looked at in a tick when nothing waits: 10 us of its 10 ms. */
+#define LOOK_MOST 128u
+
+/* Whether its client may have gone, or wanted its answer earlier. One that waits keeps others
+ * waiting; one that was sent may be with its worker, so its client gets all the time that clients
+ * take. */
 static bool is_late(const struct lcore *lc, const struct request *r, struct kvr_rq_event *e)
 {
-	const uint64_t gone_ns = lc->rt->conf.opt.client_timeout_ms * UINT64_C(1000000);
+	const uint64_t waits_ns = lc->rt->conf.opt.client_timeout_ms * UINT64_C(1000000);
+	const uint64_t gone_ns = leg_state(r, MAIN) == KVR_RQS_SENT
+					 ? RTE_MAX(waits_ns, KVR_FLIGHT_LINGER_NS)
+					 : waits_ns;
 	const uint64_t deadline_ns = r->job != NULL ? r->job->deadline_ns : 0;
 
 	e->kind = KVR_RQE_CLIENT_GONE;
@@ -76,29 +84,40 @@ static bool is_late(const struct lcore *lc, const struct request *r, struct kvr_
 	       (leg_state(r, MAIN) == KVR_RQS_QUEUED || leg_state(r, PREFILL) == KVR_RQS_QUEUED);
 }
 
+/* The next slot of the round, when the main leg of a request has it that no worker has. */
+static struct kvr_flight *look(struct pool *p)
+{
+	const uint32_t states = 1u << KVR_RQS_UNDECIDED | 1u << KVR_RQS_QUEUED | 1u << KVR_RQS_SENT;
+	struct kvr_flight *slot = kvr_flight_slot(p->requests, p->sweep);
+	const struct request *r = slot->state == KVR_FLIGHT_LIVE ? request_of(slot) : NULL;
+
+	p->sweep = p->sweep + 1 == kvr_flight_size(p->requests) ? 0 : p->sweep + 1;
+	if (r == NULL || leg_of(slot) == PREFILL || (states >> leg_state(r, MAIN) & 1) == 0 ||
+	    r->rq.told == KVR_RQ_OVER)
+		return NULL;
+	/* What is kept comes to its worker without its client. */
+	return leg_state(r, MAIN) == KVR_RQS_SENT && send_kept(r) ? NULL : slot;
+}
+
 /*
- * Look at a part of the slots each tick (10 ms), all of them every 160 ms: waiting requests whose
- * client has said how long it wants to wait, or has not been heard for long. Clients that wait
- * send PROBE every 2 s at least.
+ * Look at a part of the slots each tick (10 ms): requests whose client has said how long it wants
+ * to wait, or has not been heard for long. Clients that wait send PROBE every 2 s at least. While
+ * any waits, all slots every 160 ms; else at most LOOK_MOST, which is all 65,536 of a pool in 5 s.
  */
 static void deadlines(struct lcore *lc, struct pool *p)
 {
 	const uint32_t n = kvr_flight_size(p->requests);
+	uint32_t room = n / 16 + 1;
 
-	if (kvr_sched_counters(p->sched)->waiting_now == 0 && p->n_prefilling == 0)
+	if (kvr_flight_count(p->requests) == kvr_flight_lingering(p->requests))
 		return;
-	for (uint32_t i = 0; i < n / 16 + 1; i++) {
-		struct kvr_flight *slot = kvr_flight_slot(p->requests, p->sweep);
+	if (kvr_sched_counters(p->sched)->waiting_now == 0 && p->n_prefilling == 0)
+		room = RTE_MIN(room, LOOK_MOST);
+	for (; room > 0; room--) {
+		struct kvr_flight *slot = look(p);
 		struct kvr_rq_event e = {0};
-		const struct request *r;
 
-		p->sweep = p->sweep + 1 == n ? 0 : p->sweep + 1;
-		if (slot->state != KVR_FLIGHT_LIVE || request_of(slot) == NULL ||
-		    leg_of(slot) == PREFILL)
-			continue;
-		r = request_of(slot);
-		if (leg_state(r, MAIN) > KVR_RQS_QUEUED || r->rq.told == KVR_RQ_OVER ||
-		    !is_late(lc, r, &e))
+		if (slot == NULL || !is_late(lc, request_of(slot), &e))
 			continue;
 		if (slot_event(lc, p, slot, e))
 			pool_count(p, PC_CLIENT_GONE, e.kind == KVR_RQE_CLIENT_GONE);
@@ -116,10 +135,10 @@ bool sched_tick(struct lcore *lc, void *arg)
 		if (slot_event(lc, p, kvr_flight_slot(p->requests, slot[i]),
 			       (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED}))
 			pool_count(p, PC_EXPIRED, 1);
-	if (got == BURST)
-		return false;
-	deadlines(lc, p);
-	return true;
+	if (got < BURST)
+		deadlines(lc, p);
+	sched_gauges(p); /* the turn's are set already */
+	return got < BURST;
 }
 
 /* ---- what lingers, and what is repeated ---- */

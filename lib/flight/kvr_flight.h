@@ -19,8 +19,10 @@
  * Writers. The pool's scheduler lcore allocates, fills, changes and releases slots; ingress lcores
  * read `relay` to switch frames. Reuse is detected the way a sequence lock does it: the generation
  * changes at alloc and at release, a reader copies `relay` and then looks at the generation again.
- * `seen` alone is written by the ingress lcore that relays the stream, and names the generation it
- * is about: a lcore that was slow writes about an earlier request of the slot, not about this one.
+ * `seen` and `passed` alone are written by the ingress lcore that relays the stream (that of the
+ * agent's frames; acknowledgements may come to another one, which reads), and name the generation
+ * they are about: a lcore that was slow writes about an earlier request of the slot, not about this
+ * one.
  *
  * An ended request stays for KVR_FLIGHT_LINGER_NS or until the client has acknowledged the end,
  * so that repeated last items still reach it; when slots are needed the one that has ended first
@@ -86,6 +88,8 @@ struct kvr_flight {
 	/* ingress lcore of the stream: rw (relaxed, publishes nothing), scheduler: ro */
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint64_t seen; /* generation:32 | 1 + generated tokens
 							     * reported:32 */
+	_Atomic uint64_t passed; /* the same writer: generation:32 | 1 + the last item that has gone
+				  * to the client:31 | the last of all has:1 */
 	/* scheduler: rw (relaxed, publishes nothing), ingress: ro */
 	_Atomic uint32_t mute; /* 1: the request goes on elsewhere, no item passes to its client */
 
@@ -185,6 +189,38 @@ static inline void kvr_flight_saw(struct kvr_flight *r, uint64_t handle, uint32_
 			      memory_order_relaxed);
 }
 
+/** Twice the number of items that have gone to the client under @p handle, 1 more when the last of
+ * all (FIN) has; 0: none. Any thread. */
+static inline uint32_t kvr_flight_passed(const struct kvr_flight *r, uint64_t handle)
+{
+	const uint64_t passed = atomic_load_explicit(&r->passed, memory_order_relaxed);
+
+	return passed >> 32 == handle >> 32 ? (uint32_t)passed : 0;
+}
+
+/** Item @p seq (the last of all: @p fin) goes to the client under @p handle; before it is sent.
+ * Ingress lcore of the stream. */
+static inline void kvr_flight_pass(struct kvr_flight *r, uint64_t handle, uint32_t seq, bool fin)
+{
+	const uint32_t before = kvr_flight_passed(r, handle);
+	const uint32_t next = seq < INT32_MAX ? seq + 1 : INT32_MAX;
+	const uint32_t now = (next > before >> 1 ? next << 1 : before & ~1u) | (before & 1) | fin;
+
+	if (now != before)
+		atomic_store_explicit(&r->passed, (handle & ~(uint64_t)UINT32_MAX) | now,
+				      memory_order_relaxed);
+}
+
+/** Whether all items below @p next (and the last of all: @p fin) have gone to the client under
+ * @p handle: it may acknowledge them. Any ingress lcore. */
+static inline bool kvr_flight_may_ack(const struct kvr_flight *r, uint64_t handle, uint32_t next,
+				      bool fin)
+{
+	const uint32_t passed = kvr_flight_passed(r, handle);
+
+	return next <= passed >> 1 && (!fin || (passed & 1) != 0);
+}
+
 /** Whether an item of the slot's stream has gone to the client. Any thread. */
 static inline bool kvr_flight_answered(const struct kvr_flight *r)
 {
@@ -232,7 +268,8 @@ struct kvr_flight *kvr_flight_by_handle(struct kvr_flight_table *t, uint64_t han
 
 /**
  * Copy what is needed to switch a frame of @p handle. Any ingress lcore.
- * @return the slot (only `seen` may be touched), or NULL when the handle is not in use.
+ * @return the slot (only `seen` and `passed` may be touched), or NULL when the handle is not in
+ * use.
  */
 struct kvr_flight *kvr_flight_relay(struct kvr_flight_table *t, uint64_t handle,
 				    struct kvr_relay *out);

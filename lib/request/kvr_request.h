@@ -105,9 +105,9 @@ enum kvr_rq_event_kind {
 	KVR_RQE_REPEATED,  /**< ROUTE again; SAME, RESEND */
 	KVR_RQE_PROBED,	   /**< where is it? */
 	KVR_RQE_FIN_ACKED, /**< the client has the last item */
-	/* the executor's timers over requests that wait */
+	/* the executor's timers over requests that no worker has */
 	KVR_RQE_DEADLINE,    /**< of the client's */
-	KVR_RQE_CLIENT_GONE, /**< not heard of for too long */
+	KVR_RQE_CLIENT_GONE, /**< not heard of for too long; SENT: nobody will send it again */
 	KVR_RQ_EVENTS_N
 };
 

@@ -222,7 +222,7 @@ static inline void settle(const struct step *x)
 
 void kvr_rq__cancel(const struct step *x);
 void kvr_rq__stop(const struct step *x);
-/** It has waited for too long. @return false: it does not wait. */
+/** It has waited for too long, or nobody waits for it any more. @return false: not so. */
 bool kvr_rq__late(const struct step *x, bool client_gone);
 void kvr_rq__repeated(const struct step *x, uint32_t flags);
 void kvr_rq__lingered(const struct step *x, uint32_t leg);

@@ -44,10 +44,11 @@ const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
 		},
 	[KVR_RQS_SENT] =
 		{
+			/* Its client alone finds out that its worker has not got it. */
 			.go = CLIENT | E(TAKEN) | E(DECLINED) | E(ITEM) | E(FIN) | E(STOP) |
-			      E(LOST) | E(EXPIRED),
+			      E(LOST) | E(EXPIRED) | E(CLIENT_GONE),
 			/* Every copy of an open is answered. */
-			.late = OPENING | E(DEADLINE) | E(CLIENT_GONE),
+			.late = OPENING | E(DEADLINE),
 			.next = S(UNDECIDED) | S(RUNNING) | S(ENDED) | S(FREE),
 		},
 	[KVR_RQS_RUNNING] =

@@ -165,7 +165,8 @@ void pair_fin_ack(uint64_t id)
 {
 	const struct kvr_wire_ids ids = {
 		.source = PAIR_CLIENT, .id = id, .handle = pair_told[(uint16_t)id].handle};
-	const struct kvr_wire_response_ack a = {.next_seq = 100, .flags = KVR_RACK_F_FIN};
+	const struct kvr_wire_response_ack a = {.next_seq = pair_told[(uint16_t)id].next_seq,
+						.flags = KVR_RACK_F_FIN};
 	uint8_t buf[64];
 	int len = kvr_put_response_ack(buf, sizeof(buf), &ids, &a);
 
@@ -248,6 +249,7 @@ static void got_item(const struct out *o)
 	CU_ASSERT(t->handle == 0 || t->handle == o->hdr.handle); /* never of two tries */
 	t->handle = o->hdr.handle;
 	t->items++;
+	t->next_seq = RTE_MAX(t->next_seq, w->seq + 1);
 	t->fin = t->fin || (w->flags & KVR_RESP_F_FIN) != 0;
 	note(o->hdr.id, "c.%s%s%s", (w->flags & KVR_RESP_F_FIN) ? "FIN" : "ITEM",
 	     (w->flags & KVR_RESP_F_ERROR) ? "-ERROR" : "",

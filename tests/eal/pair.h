@@ -55,6 +55,7 @@ struct pair_told {
 	bool cancelled;			   /* CANCELLED */
 	uint16_t rejected;		   /* code, or 0 */
 	uint16_t items;			   /* repetitions included */
+	uint32_t next_seq;		   /* of its items */
 	uint64_t handle;		   /* of its items: one for all */
 	struct kvr_wire_accepted accepted; /* the last one */
 	struct kvr_wire_rejected why;

@@ -146,6 +146,34 @@ static void what_was_seen_belongs_to_one_request(void)
 	kvr_flight_destroy(t);
 }
 
+/* An acknowledgement is of what has passed, in this slot, for this request. */
+static void what_has_passed_may_be_acknowledged(void)
+{
+	struct kvr_flight_table *t = table();
+	struct kvr_flight *r = take(t, 1, 2);
+	const uint64_t h = kvr_flight_handle(t, r);
+
+	CU_ASSERT_TRUE(kvr_flight_may_ack(r, h, 0, false));
+	CU_ASSERT_FALSE(kvr_flight_may_ack(r, h, 0, true));
+	CU_ASSERT_FALSE(kvr_flight_may_ack(r, h, 1, false));
+	kvr_flight_pass(r, h, 1, false);
+	kvr_flight_pass(r, h, 0, false); /* the order is the network's */
+	CU_ASSERT_TRUE(kvr_flight_may_ack(r, h, 2, false));
+	CU_ASSERT_FALSE(kvr_flight_may_ack(r, h, 2, true));
+	CU_ASSERT_FALSE(kvr_flight_may_ack(r, h, 3, false));
+	kvr_flight_pass(r, h, 2, true);
+	kvr_flight_pass(r, h, 1, false);
+	CU_ASSERT_TRUE(kvr_flight_may_ack(r, h, 3, true));
+	CU_ASSERT_FALSE(kvr_flight_may_ack(r, h, 4, true));
+	kvr_flight_pass(r, h, UINT32_MAX, false);
+	CU_ASSERT_TRUE(kvr_flight_may_ack(r, h, 4, true));
+	kvr_flight_release(t, r);
+	r = take(t, 1, 3);
+	CU_ASSERT_FALSE(kvr_flight_may_ack(r, kvr_flight_handle(t, r), 1, false));
+	kvr_flight_release(t, r);
+	kvr_flight_destroy(t);
+}
+
 static void ended_request_lingers_then_is_remembered(void)
 {
 	struct kvr_flight_table *t = table();
@@ -256,6 +284,7 @@ int main(void)
 			       {"unnamed", an_unnamed_slot_is_found_by_its_handle_alone},
 			       {"relay", relay_needs_a_published_slot_and_the_right_handle},
 			       {"seen", what_was_seen_belongs_to_one_request},
+			       {"passed", what_has_passed_may_be_acknowledged},
 			       {"linger", ended_request_lingers_then_is_remembered},
 			       {"reason", an_end_is_remembered_with_its_reason},
 			       {"oldest", the_oldest_lingers_first},

@@ -262,7 +262,24 @@ static void deadline_of_one_that_waits(void)
 	g.full_a = false;
 	rig_arrive(&g, c, &g.a);
 	CU_ASSERT_EQUAL(RIG(&g, c, DEADLINE), KVR_RQ_LATE);
+	end();
+}
+
+/* Its message may be lost, and only its client would send it again. */
+static void client_that_goes_takes_what_no_worker_has(void)
+{
+	struct rig_call *c = begin();
+
+	rig_arrive(&g, c, &g.a);
+	RIG(&g, c, CLIENT_GONE);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED c.Expired a.ABORT");
+	CU_ASSERT_FALSE(c->booked[0]);
 	CU_ASSERT_EQUAL(RIG(&g, c, CLIENT_GONE), KVR_RQ_LATE);
+	c = rig_new(&g);
+	rig_arrive(&g, c, &g.a);
+	RIG(&g, c, TAKEN);
+	CU_ASSERT_EQUAL(RIG(&g, c, CLIENT_GONE), KVR_RQ_LATE); /* its worker will find out */
+	CU_ASSERT_TRUE(c->booked[0]);
 	end();
 }
 
@@ -303,6 +320,7 @@ int main(void)
 		{"cancel", cancel_in_each_place},
 		{"repeated", repeated_route},
 		{"deadline", deadline_of_one_that_waits},
+		{"client_gone", client_that_goes_takes_what_no_worker_has},
 		{"query", query_leaves_no_trace},
 		CU_TEST_INFO_NULL,
 	};

@@ -36,7 +36,7 @@ static const char *const verdicts[KVR_RQ_STATES_N] = {
 			 ".....GG"
 			 "GGGG.lll"
 			 "GGG."
-			 "ll",
+			 "lG",
 	[KVR_RQS_RUNNING] = "....G"
 			    ".....GG"
 			    "l.GG.lll"

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Row 41: clients that are gone, and frames that were lost for good with them. What such a request
+ * holds comes back when no client can be waiting for it any more, not when its booking is as old as
+ * it may get.
+ */
+#include "peers.h"
+
+#define WORKER 9u
+
+static void begin(void)
+{
+	pipeline_start_with("[pool a]\nid = 5\n" PIPELINE_POOL);
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 1));
+	pipeline_flush();
+}
+
+static void end(void)
+{
+	CU_ASSERT_TRUE(pipeline_balanced());
+	pipeline_stop();
+}
+
+static uint64_t counted(enum pool_counter c)
+{
+	return kvr_stats_get(rt->pool[0].count, c);
+}
+
+/* One that nobody has acknowledged, with a client that is silent from now on. */
+static uint64_t sent(uint64_t id)
+{
+	uint64_t h;
+
+	peers_route(PEER_CLIENT, id, 0, "x");
+	h = peers_dispatched();
+	CU_ASSERT_NOT_EQUAL_FATAL(h, 0);
+	pipeline_flush();
+	return h;
+}
+
+/* Time passes, @p s seconds of it; the slots are looked at in rounds. */
+static void wait_s(uint32_t s)
+{
+	for (uint32_t i = 0; i < 5 * s; i++)
+		pipeline_advance(200);
+}
+
+static void a_lost_dispatch_ends_with_its_client(void)
+{
+	uint64_t h[3];
+	const struct out *o;
+
+	begin();
+	for (uint32_t i = 0; i < 3; i++)
+		h[i] = sent(i + 1);
+	peers_dispatch_ack(2, h[1], 0); /* its agent will find out that its client is gone */
+	for (uint32_t s = 2; s < KVR_WIRE_LINGER_S; s += 2) {
+		wait_s(2);
+		peers_empty(PEER_CLIENT, KVR_PROBE, 3, h[2]); /* this one waits on */
+		CU_ASSERT_EQUAL(peers_accepted(), KVR_STATE_DISPATCHED);
+		CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_ABORT));
+	}
+	CU_ASSERT_EQUAL(counted(PC_LIVE), 3);
+	wait_s(5);
+	o = pipeline_expect(PEER_AGENT, KVR_ABORT);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(o->hdr.id, 1);
+	CU_ASSERT_EQUAL(o->hdr.handle, h[0]);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_abort *)(&o->hdr + 1))->code, KVR_E_EXPIRED);
+	peers_empty(PEER_AGENT, KVR_ABORT_ACK, 1, h[0]);
+	CU_ASSERT_EQUAL(counted(PC_CLIENT_GONE), 1);
+	CU_ASSERT_EQUAL(counted(PC_EXPIRED), 1);
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, 2);
+	pipeline_flush();
+	peers_empty(PEER_CLIENT, KVR_PROBE, 1, h[0]); /* it was cut off for longer than it waits */
+	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_EXPIRED);
+	end();
+}
+
+/* A flood of them leaves nothing behind. */
+static void a_flood_leaves_nothing(void)
+{
+	const uint32_t n = 200;
+
+	begin();
+	for (uint64_t id = 1; id <= n; id++)
+		sent(id);
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, n);
+	wait_s(KVR_WIRE_LINGER_S + 5);
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, 0);
+	wait_s(KVR_WIRE_LINGER_S);
+	CU_ASSERT_EQUAL(kvr_flight_count(rt->pool[0].requests), 0);
+	end();
+}
+
+/* The worker may have got it all the same, and answers at last: until then it counts. */
+static void a_slow_worker_is_heard(void)
+{
+	uint64_t h;
+
+	begin();
+	h = sent(1);
+	wait_s(KVR_WIRE_LINGER_S - 1);
+	peers_item(1, h, 0);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	wait_s(10);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_ABORT));
+	CU_ASSERT_EQUAL(counted(PC_CLIENT_GONE), 0);
+	CU_ASSERT_EQUAL(counted(PC_LIVE), 1);
+	end();
+}
+
+static uint64_t early(void)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < rt->n_lcores; i++)
+		sum += kvr_stats_get(rt->lcore[i]->in, IN_EARLY);
+	return sum;
+}
+
+/* The last item has not come here, and its client says that it has it: an agent that heard this
+ * would not repeat the item, and the booking would stay. */
+static void only_what_has_passed_is_acknowledged(void)
+{
+	uint64_t h;
+
+	begin();
+	h = sent(1);
+	peers_dispatch_ack(1, h, 0);
+	pipeline_flush();
+	peers_fin_ack(1, h);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_RESPONSE_ACK));
+	CU_ASSERT_EQUAL(early(), 1);
+	CU_ASSERT_EQUAL(counted(PC_LIVE), 1);
+	peers_item(1, h, KVR_RESP_F_FIN); /* so it comes again */
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	CU_ASSERT_EQUAL(counted(PC_LIVE), 0);
+	peers_fin_ack(1, h);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_RESPONSE_ACK));
+	CU_ASSERT_EQUAL(early(), 1);
+	CU_ASSERT_EQUAL(kvr_flight_count(rt->pool[0].requests), 0);
+	end();
+}
+
+/* What has passed for an earlier request of the slot says nothing about this one. */
+static void another_request_of_the_slot_begins_anew(void)
+{
+	uint64_t h[2];
+
+	begin();
+	h[0] = sent(1);
+	peers_item(1, h[0], KVR_RESP_F_FIN);
+	peers_fin_ack(1, h[0]);
+	h[1] = sent(2);
+	CU_ASSERT_EQUAL_FATAL((uint32_t)h[0], (uint32_t)h[1]);
+	pipeline_flush();
+	peers_fin_ack(2, h[1]);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_RESPONSE_ACK));
+	CU_ASSERT_EQUAL(early(), 1);
+	end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"dispatch lost", a_lost_dispatch_ends_with_its_client},
+			       {"flood", a_flood_leaves_nothing},
+			       {"slow", a_slow_worker_is_heard},
+			       {"item lost", only_what_has_passed_is_acknowledged},
+			       {"slot", another_request_of_the_slot_begins_anew},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("row41", tests);
+}
