@@ -371,7 +371,12 @@ bool ex_run_pool(struct ex_world *w, struct ex_pool *pool, struct ex_problem *p)
 int ex_run_worker(struct ex_world *w, struct ex_pool *pool, const struct kvr_sched_worker *c,
 		  const json_t *obj)
 {
-	RTE_SET_USED(obj);
+	const struct ex_worker *k = ex_worker_find(w, c->id);
+
+	/* What says the same again is a repetition, and no change that the queue would be drained
+	 * for. */
+	if (k != NULL && json_equal(k->line, obj))
+		return 0;
 	return kvr_sched_worker_set(pool->sched, c, w->now);
 }
 
@@ -417,10 +422,24 @@ static void admitted(struct ex_world *w, struct ex_pool *pool, const struct kvr_
 
 	r->d = *d;
 	r->decided_by = pool;
-	ex_run_event(w, r,
-		     (struct kvr_rq_event){.kind = (uint8_t)kvr_request_decided(d, true),
-					   .leg = leg_of(r, pool),
-					   .d = &r->d});
+	step(w, r,
+	     &(const struct kvr_rq_event){.kind = (uint8_t)kvr_request_decided(d, true),
+					  .leg = leg_of(r, pool),
+					  .d = &r->d});
+}
+
+/* All that can be admitted at once, in the order of the queues; what their workers say to it comes
+ * after that. */
+static void admissions(struct ex_world *w)
+{
+	struct kvr_sched_decision d;
+
+	do {
+		go_on(w);
+		for (uint32_t i = 0; i < w->n_pools; i++)
+			while (kvr_sched_poll(w->pool[i].sched, w->now, &d, 1) == 1)
+				admitted(w, &w->pool[i], &d);
+	} while (w->n_todo != 0);
 }
 
 static void sessions_expire(struct ex_world *w, struct ex_pool *pool)
@@ -441,12 +460,7 @@ static void sessions_expire(struct ex_world *w, struct ex_pool *pool)
 
 void ex_run_poll(struct ex_world *w)
 {
-	struct kvr_sched_decision d;
-
-	go_on(w);
-	for (uint32_t i = 0; i < w->n_pools; i++)
-		while (kvr_sched_poll(w->pool[i].sched, w->now, &d, 1) == 1)
-			admitted(w, &w->pool[i], &d);
+	admissions(w);
 	for (uint32_t i = 0; i < w->n_pools; i++)
 		if (w->pool[i].rq.sessions != NULL)
 			sessions_expire(w, &w->pool[i]);

@@ -22,8 +22,9 @@ int ex_script(struct ex_world *w, FILE *in);
 bool ex_run_pool(struct ex_world *w, struct ex_pool *pool, struct ex_problem *p);
 
 /**
- * A worker comes, or is another one from now on; @p obj is its line. @return 0; -EINVAL, -ENOSPC
- * as kvr_sched_worker_set(); -ENOTSUP: it cannot be said here. Nothing has changed then.
+ * A worker comes, or is another one from now on; @p obj is its line without the pool. @return 0;
+ * -EINVAL, -ENOSPC as kvr_sched_worker_set(); -ENOTSUP: it cannot be said here. Nothing has changed
+ * then.
  */
 int ex_run_worker(struct ex_world *w, struct ex_pool *pool, const struct kvr_sched_worker *c,
 		  const json_t *obj);

@@ -138,6 +138,7 @@ bool ex_op_worker(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 	};
 	struct ex_worker *k;
 	struct ex_pool *pool;
+	json_t *line;
 	int rc;
 
 	if (!ex_check(obj, fields, p) || !extras_check(obj, p))
@@ -150,7 +151,11 @@ bool ex_op_worker(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 		pool = k->pool;
 	if (k != NULL && k->pool != pool)
 		return ex_bad(p, "worker %" PRIu64 " is in pool '%s'", k->id, k->pool->conf.name);
-	rc = worker_apply(w, pool, obj);
+	line = json_copy((json_t *)obj);
+	json_object_del(line, "pool"); /* it stays in its pool, named or not */
+	rc = worker_apply(w, pool, line);
+	if (rc != 0)
+		json_decref(line);
 	if (rc != 0)
 		return ex_bad(p, rc == -ENOSPC	  ? "too many ranks, workers or taints"
 				 : rc == -ENOTSUP ? "a worker cannot become this here"
@@ -163,7 +168,9 @@ bool ex_op_worker(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 		worker_insert(w, k);
 		ex_run_joined(w, k);
 	}
-	transfer_read(obj, k);
+	transfer_read(line, k);
+	json_decref(k->line);
+	k->line = line;
 	return true;
 }
 
@@ -184,6 +191,7 @@ bool ex_op_worker_gone(struct ex_world *w, const json_t *obj, struct ex_problem 
 		at = &(*at)->next;
 	*at = k->next;
 	free(k->taint);
+	json_decref(k->line);
 	free(k);
 	return true;
 }

@@ -55,24 +55,24 @@ uint32_t ex_rank_of(const struct ex_worker *k, const json_t *obj, struct ex_prob
 
 /* ---- states ------------------------------------------------------------------------------ */
 
-/* A prefill pool is active while it has a worker that can take requests. */
-static void count_workers(struct ex_pool *pool, int by)
+static void prefill_side(struct ex_pool *pool)
 {
-	pool->n_workers = (uint32_t)((int)pool->n_workers + by);
+	bool active;
+
 	if (pool->conf.role != KVR_POOL_PREFILL ||
-	    !kvr_disagg_workers(&pool->disagg, pool->n_workers))
+	    !kvr_disagg_workers(&pool->disagg, kvr_sched_n_able(pool->sched)))
 		return;
+	active = kvr_disagg_active(&pool->disagg);
 	ex_out_line("state");
 	ex_out_str("pool", pool->conf.name);
-	ex_out_str("from", pool->n_workers > 0 ? "inactive" : "active");
-	ex_out_str("to", pool->n_workers > 0 ? "active" : "inactive");
+	ex_out_str("from", active ? "inactive" : "active");
+	ex_out_str("to", active ? "active" : "inactive");
 	ex_out_end();
 }
 
 void ex_state_change(struct ex_worker *k, enum ex_state to)
 {
 	static const char *const name[] = {"joining", "serving", "draining", "drained", "gone"};
-	const int by = (to == EX_SERVING) - (k->state == EX_SERVING);
 
 	if (k->state == to)
 		return;
@@ -82,8 +82,7 @@ void ex_state_change(struct ex_worker *k, enum ex_state to)
 	ex_out_str("to", name[to]);
 	ex_out_end();
 	k->state = to;
-	if (by != 0)
-		count_workers(k->pool, by);
+	prefill_side(k->pool);
 }
 
 void ex_settle(struct ex_world *w)

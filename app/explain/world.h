@@ -32,7 +32,6 @@ struct ex_pool {
 	struct kvr_sched_terms terms;
 	struct ex_pool *peer;	  /* other half of a disaggregated model */
 	struct kvr_disagg disagg; /* prefill pools: whether the side is active */
-	uint32_t n_workers;	  /* that can take requests */
 	struct kvr_stats *stats;
 	struct kvr_rq_pool rq; /* its sessions: from the first request that names one */
 };
@@ -49,7 +48,8 @@ struct ex_worker {
 	bool bootstrap;
 	uint8_t transfer; /* as in struct kvr_rq_worker */
 	double weight;
-	char *taint; /* or NULL */
+	char *taint;  /* or NULL */
+	json_t *line; /* what it is, as its line says */
 };
 
 /** One request. Its main leg is in `pool`, a prefill leg in the peer. */

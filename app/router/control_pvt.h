@@ -39,10 +39,10 @@ enum change_kind {
 /** One thing that is to happen to a worker. The lcores write what is marked so. */
 struct change {
 	enum change_kind kind;
-	bool flag;	  /* AVAIL; the others, scheduler: a prefill side came or went */
-	bool begun;	  /* scheduler: not chosen any more */
-	int rc;		  /* JOIN, RENEW, scheduler: 0 or why not */
-	uint32_t workers; /* of the pool, after it; RENEW: if it fails */
+	bool flag;  /* AVAIL */
+	bool side;  /* scheduler: a prefill side came or went */
+	bool begun; /* scheduler: not chosen any more */
+	int rc;	    /* JOIN, RENEW, scheduler: 0 or why not */
 	struct kvr_worker *w;
 	struct kvr_worker *old;	    /* RENEW: the life that ends */
 	struct kvr_worker *refused; /* LEAVE that was a RENEW: the life that did not fit ... */

@@ -41,15 +41,6 @@ void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_wor
 			   kvr_worker_state_name(to));
 }
 
-static uint32_t pool_workers(const struct router *rt, const struct pool *p)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
-		n += kvr_registry_at(rt->registry, i)->pool == p->number;
-	return n;
-}
-
 static void log_prefill(const struct pool *p, bool active)
 {
 	log_worker(~(uint64_t)p->number, "prefill pool %s %s", p->name,
@@ -84,6 +75,12 @@ static bool walk_on(struct lcore *lc, void *arg)
 		return w->at == ctl->n_changes;
 	}
 	return true;
+}
+
+/* Who can take requests has changed. @return a prefill side came or went: section 9.1. */
+static bool prefill_side(struct pool *p)
+{
+	return p->decode != NULL && kvr_disagg_workers(&p->disagg, kvr_sched_n_able(p->sched));
 }
 
 static bool of_sched(const struct lcore *lc, const struct pool *p, const struct change *c)
@@ -121,8 +118,7 @@ static bool sched_leave(struct lcore *lc, struct pool *p, struct change *c)
 		kvr_sched_worker_available(p->sched, c->w->id, false, lc->now_ns);
 		/* First, so that its requests are not offered to a prefill side that nobody is
 		 * left of. */
-		if (p->decode != NULL)
-			c->flag = kvr_disagg_workers(&p->disagg, c->workers);
+		c->side = prefill_side(p);
 	}
 	if (kvr_sched_worker_drop(p->sched, c->w->id, DROPS_TURN, lc->now_ns) != 0)
 		return false;
@@ -141,9 +137,8 @@ static bool sched_renew(struct lcore *lc, struct pool *p, struct change *c)
 	sched_join(lc, p, c);
 	if (c->rc == 0)
 		return true;
-	if (p->decode != NULL)
-		c->flag = kvr_disagg_workers(&p->disagg, c->workers);
 	kvr_sched_worker_gone(p->sched, c->w->id, lc->now_ns);
+	c->side = prefill_side(p);
 	return true;
 }
 
@@ -159,6 +154,7 @@ static bool at_sched(struct lcore *lc, struct pool *p, struct change *c)
 		return sched_renew(lc, p, c);
 	case CHANGE_AVAIL:
 		kvr_sched_worker_available(p->sched, c->w->id, c->flag, lc->now_ns);
+		c->side = prefill_side(p);
 		return true;
 	case CHANGE_MOVE:
 		break;
@@ -191,13 +187,11 @@ static bool of_open(const struct lcore *lc, const struct pool *p, const struct c
 	return p->sched_lcore == lc && changes_lives(c);
 }
 
-/* A prefill side takes part from its pool's first worker on: section 9.1. */
 static bool at_open(struct lcore *lc, struct pool *p, struct change *c)
 {
 	if (c->kind != CHANGE_LEAVE)
 		kvr_sched_worker_available(p->sched, c->w->id, true, lc->now_ns);
-	if (p->decode != NULL && kvr_disagg_workers(&p->disagg, c->workers))
-		c->flag = true;
+	c->side = prefill_side(p) || c->side;
 	return true;
 }
 
@@ -300,7 +294,7 @@ static void finish(struct router *rt, struct change *c)
 		hello_welcome(rt, c->w, c->frame);
 	if (c->frame != NULL)
 		rte_mempool_put(rt->ctl_bufs, c->frame);
-	if (c->flag && changes_lives(c))
+	if (c->side)
 		log_prefill(p, kvr_disagg_active(&p->disagg));
 	if (c->kind == CHANGE_LEAVE || (joins(c) && c->rc < 0))
 		kvr_worker_free(c->w);
@@ -319,8 +313,6 @@ static void join_in_view(struct router *rt)
 
 		if (c->rc == 0 && joins(c))
 			worker_set_state(rt, c->w, KVR_WORKER_SERVING);
-		if (changes_lives(c))
-			c->workers = pool_workers(rt, pool_of(rt, c->w));
 		ctl->dirty = ctl->dirty || c->kind != CHANGE_AVAIL;
 	}
 }
@@ -354,7 +346,7 @@ static struct change *change(struct router *rt, struct kvr_worker *w, enum chang
 		workers_flush(rt);
 	c = &ctl->change[ctl->n_changes++];
 	c->kind = kind;
-	c->flag = c->begun = false;
+	c->flag = c->side = c->begun = false;
 	c->rc = 0;
 	c->w = w;
 	c->old = c->refused = NULL;
@@ -401,19 +393,15 @@ void worker_renew(struct router *rt, struct kvr_worker *old, struct kvr_worker *
 	c->old = old;
 	c->frame = frame; /* the taints point into it */
 	change_taints(c, hints);
-	c->workers = pool_workers(rt, pool_of(rt, w)) - 1;
 }
 
 void worker_leave(struct router *rt, struct kvr_worker *w)
 {
-	struct change *c;
-
 	worker_set_state(rt, w, KVR_WORKER_GONE);
 	expect_back(rt, w);
 	rt->ctl->left_ns[w->pool] = rt->control.now_ns;
-	c = change(rt, w, CHANGE_LEAVE);
+	change(rt, w, CHANGE_LEAVE);
 	kvr_registry_take(rt->registry, w);
-	c->workers = pool_workers(rt, pool_of(rt, w));
 }
 
 void worker_moved(struct router *rt, struct kvr_worker *w, struct ctl_buf *frame)
@@ -569,7 +557,7 @@ void workers_tick(struct router *rt)
 struct pool_call {
 	struct pool *pool;
 	uint64_t id;
-	bool flag;
+	bool flag, side;
 	int rc;
 };
 
@@ -581,6 +569,7 @@ static void on_sched_drain(struct lcore *lc, void *arg)
 	/* It may have been suspect when it began; if it is silent still, it will be again. */
 	if (!c->flag)
 		kvr_sched_worker_available(c->pool->sched, c->id, true, lc->now_ns);
+	c->side = prefill_side(c->pool);
 }
 
 static void on_sched_hold(struct lcore *lc, void *arg)
@@ -605,6 +594,8 @@ int control_drain(struct router *rt, uint64_t id, bool draining)
 	c.pool = pool_of(rt, w);
 	call_lcore(rt, c.pool->sched_lcore, on_sched_drain, &c);
 	worker_set_state(rt, w, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING);
+	if (c.side)
+		log_prefill(c.pool, kvr_disagg_active(&c.pool->disagg));
 	return 0;
 }
 

@@ -4,13 +4,13 @@
 #include <math.h>
 #include <string.h>
 
-bool kvr_disagg_workers(struct kvr_disagg *d, uint32_t n_prefill_workers)
+bool kvr_disagg_workers(struct kvr_disagg *d, uint32_t n_able)
 {
 	bool was = kvr_disagg_active(d);
 
-	if (n_prefill_workers > 0)
+	if (n_able > 0)
 		d->activated = true;
-	d->deactivated = d->activated && n_prefill_workers == 0;
+	d->deactivated = d->activated && n_able == 0;
 	return kvr_disagg_active(d) != was;
 }
 

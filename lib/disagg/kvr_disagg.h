@@ -24,12 +24,13 @@
  * the pair. */
 struct kvr_disagg {
 	bool activated;	  /**< a prefill worker was seen once */
-	bool deactivated; /**< the last one is gone */
+	bool deactivated; /**< the last one is gone, drains or is suspect */
 	bool held;	  /**< switched off by an operator, workers or not */
 };
 
-/** The number of prefill workers changed. @return true when the side became (in)active. */
-bool kvr_disagg_workers(struct kvr_disagg *d, uint32_t n_prefill_workers);
+/** The prefill workers, or which of them can take requests, have changed: @p n_able is
+ * kvr_sched_n_able() of their pool. @return true when the side became (in)active. */
+bool kvr_disagg_workers(struct kvr_disagg *d, uint32_t n_able);
 
 /** An operator switches the side off, or leaves it to its workers again. @return true on change. */
 bool kvr_disagg_hold(struct kvr_disagg *d, bool hold);

@@ -361,6 +361,10 @@ uint32_t kvr_sched_n_workers(const struct kvr_sched *s);
  * Cost: max_ranks / 64 words. */
 void kvr_sched_n_ranks(const struct kvr_sched *s, uint32_t *ranks, uint32_t *open);
 
+/** Ranks that can take requests: those that may be chosen, and those between two lives of their
+ * worker, which will be in a moment. Cost: max_ranks / 64 words. */
+uint32_t kvr_sched_n_able(const struct kvr_sched *s);
+
 /** Ids of the workers known, ascending: the first @p cap of them. @return how many there are. */
 uint32_t kvr_sched_workers(const struct kvr_sched *s, uint64_t id[], uint32_t cap);
 

@@ -350,6 +350,15 @@ uint32_t kvr_sched_n_workers(const struct kvr_sched *s)
 	return s->n_workers;
 }
 
+uint32_t kvr_sched_n_able(const struct kvr_sched *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t w = 0; w < s->max_ranks / 64; w++)
+		n += (uint32_t)__builtin_popcountll(s->open[w] | s->due[w]);
+	return n;
+}
+
 void kvr_sched_n_ranks(const struct kvr_sched *s, uint32_t *ranks, uint32_t *open)
 {
 	*ranks = s->n_ranks;

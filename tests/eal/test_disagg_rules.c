@@ -147,10 +147,10 @@ static void draining_and_suspect_workers_are_not_chosen(void)
 	pipeline_turn();
 	pair_route(2, NULL);
 	CU_ASSERT_EQUAL(pair_leg(2, true)->worker, PAIR_P);
-	/* All are draining: the side is active still, and nobody may take it. */
+	/* One is suspect and one drains: nobody is left, and the side is not active. */
 	CU_ASSERT_EQUAL(control_drain(rt, PAIR_P, true), 0);
 	pair_route(3, NULL);
-	SAID("c.NoEndpoints");
+	SAID("c.NotActivated");
 	/* A draining worker finishes what it has. */
 	pair_finish();
 	CU_ASSERT_TRUE(pair_told[1].fin && pair_told[2].fin);

@@ -25,6 +25,7 @@ struct talk {
 	bool again;		     /* its ROUTE was repeated with another body */
 	bool bypass_told, expired_told;
 	bool opening; /* SESSION_OPEN waits for an answer */
+	bool renewed; /* another try's was seen, its ACCEPTED was not */
 	uint64_t open_id;
 	bool prefilled; /* the prefill leg of this try has its worker, or is done */
 	struct peers_agent open_at;
@@ -228,8 +229,9 @@ static void accepted(struct ex_world *w, struct talk *t, const struct peers_got 
 	if (r == NULL || r->r.told == KVR_RQ_OVER || t->again)
 		return;
 	t->arriving = false;
-	if (t->handle != 0 && t->handle != g->handle) /* it has started over */
+	if (t->handle != 0 && t->handle != g->handle && !t->renewed) /* it has started over */
 		r->routed = r->queued = t->bypass_told = false;
+	t->renewed = false;
 	t->handle = g->handle;
 	if (a->path == KVR_PATH_BYPASSED ||
 	    (is_half(r) && !t->prefilled && peers_bypassed(frames_pool(r->pool), t->id)))
@@ -404,7 +406,8 @@ static struct talk *opener(struct ex_world *w, const struct peers_got *g)
 		struct ex_req *r = w->live[i];
 		struct talk *t = r->own;
 
-		if (r->session.action == KVR_RQ_OPEN && names(r, g) && !t->opening &&
+		if (r->session.action == KVR_RQ_OPEN && names(r, g) &&
+		    !(t->opening && t->open_id == g->id) && /* no copy */
 		    (t->decided[MAIN] || r->r.leg[MAIN].state == KVR_RQS_HELD) &&
 		    r->r.leg[MAIN].worker == g->source)
 			return t;
@@ -419,6 +422,10 @@ static void held(struct ex_world *w, const struct peers_got *g)
 
 	if (t == NULL || !t->decided[MAIN])
 		return;
+	if (t->opening) { /* it has started over */
+		t->r->routed = t->r->queued = t->bypass_told = false;
+		t->renewed = true;
+	}
 	if (is_half(t->r) && !t->prefilled)
 		bypassed_line(t);
 	accepted_line(t, KVR_RQS_HELD);
@@ -471,7 +478,7 @@ static void session_frame(struct ex_world *w, const struct peers_agent *at,
 		return;
 	}
 	t = opener(w, g);
-	if (t == NULL || (t->opening && t->open_id == g->id))
+	if (t == NULL)
 		return; /* a copy */
 	t->opening = true;
 	t->open_id = g->id;

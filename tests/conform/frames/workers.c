@@ -162,19 +162,11 @@ static bool may_become(struct ex_world *w, const struct agent *a, const struct e
 	       kvr_sched_worker_bookings(pool->sched, k->id) == 0;
 }
 
-static json_t *content(const json_t *obj)
-{
-	json_t *c = json_copy((json_t *)obj);
-
-	json_object_del(c, "pool");
-	return c;
-}
-
 int ex_run_worker(struct ex_world *w, struct ex_pool *pool, const struct kvr_sched_worker *c,
 		  const json_t *obj)
 {
 	struct agent *a = agent_of(c->id);
-	json_t *is = content(obj);
+	json_t *is = json_incref((json_t *)obj);
 	bool was;
 
 	if (a == NULL)

@@ -359,7 +359,10 @@ static void a_new_life_keeps_those_who_wait(void)
 	CU_ASSERT_EQUAL(kvr_sched_rank_get(s, rank, &info), 0);
 	CU_ASSERT_FALSE(info.overloaded || info.worker_overloaded || info.draining);
 	CU_ASSERT_EQUAL(info.kv_used_blocks, UINT64_MAX);
+	CU_ASSERT_EQUAL(kvr_sched_n_able(s), 1); /* between two lives */
+	kvr_sched_worker_available(s, 7, false, 0);
 	kvr_sched_worker_available(s, 7, true, 0);
+	CU_ASSERT_EQUAL(kvr_sched_n_able(s), 1);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 1);
 	CU_ASSERT_EQUAL(d.result, KVR_SCHED_ROUTED);
 	CU_ASSERT_EQUAL(d.slot, 2);
@@ -371,8 +374,14 @@ static void a_new_life_keeps_those_who_wait(void)
 	/* A life that does not come is nobody to wait for. */
 	CU_ASSERT_EQUAL(route(s, 0, 64, 0, &d), KVR_SCHED_ROUTED);
 	wait_for(s, 2, false, &d);
+	CU_ASSERT_EQUAL(kvr_sched_worker_drain(s, 7, true, 0), 0);
+	CU_ASSERT_EQUAL(kvr_sched_n_able(s), 0);
+	CU_ASSERT_EQUAL(kvr_sched_worker_drain(s, 7, false, 0), 0);
+	kvr_sched_worker_available(s, 7, false, 0);
+	CU_ASSERT_EQUAL(kvr_sched_n_able(s), 0); /* suspect */
 	kvr_sched_worker_renew(s, 7, 0);
 	kvr_sched_worker_gone(s, 7, 0);
+	CU_ASSERT_EQUAL(kvr_sched_n_able(s), 0);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 1);
 	CU_ASSERT_EQUAL(d.err, KVR_SCHED_NO_ENDPOINTS);
 	balance(s);
