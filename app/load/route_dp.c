@@ -18,6 +18,7 @@
 
 /* A message that is cut: hints are part of it. */
 struct route {
+	struct kvr_request_src src; /* the slices lie in it */
 	struct kvr_slice slice[KVR_REQUEST_SLICES];
 	struct kvr_frag cut;
 	uint8_t hints[HINT_ROOM];
@@ -66,15 +67,15 @@ static void describe(struct load *l, const struct load_slot *s, struct kvr_reque
 static bool build(struct load *l, struct load_slot *s, struct route *r)
 {
 	struct kvr_wire_ids ids = load_client_ids(l, s);
-	struct kvr_request_src q;
+	struct kvr_request_src *q = &r->src;
 
 	if (s->msg_seq == 0)
 		s->msg_seq = ids.msg_seq;
 	ids.msg_seq = s->msg_seq;
-	describe(l, s, &q);
-	q.hints = r->hints;
-	q.hints_len = put_hints(l, s, r->hints);
-	return kvr_frag_init(&r->cut, KVR_ROUTE, &ids, kvr_request_build(&q, r->slice),
+	describe(l, s, q);
+	q->hints = r->hints;
+	q->hints_len = put_hints(l, s, r->hints);
+	return kvr_frag_init(&r->cut, KVR_ROUTE, &ids, kvr_request_build(q, r->slice),
 			     l->max_frame) == 0;
 }
 

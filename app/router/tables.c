@@ -127,6 +127,12 @@ static bool get_pool(struct router *rt, uint32_t i, uint64_t v[])
 	return true;
 }
 
+static bool get_request(struct router *rt, uint32_t i, uint64_t v[])
+{
+	kvr_stats_snapshot(rt->pool[i].rq_stats, v);
+	return true;
+}
+
 static bool get_session(struct router *rt, uint32_t i, uint64_t v[])
 {
 	if (rt->pool[i].sessions == NULL)
@@ -185,6 +191,7 @@ static struct table tables[] = {
 	{&router_stage_stats, stages, get_stage, "stage", stage_name},
 	{&kvr_reasm_stats_def, lcores, get_reasm, "lcore", lcore_name},
 	{&router_pool_stats, pools, get_pool, "pool", pool_name},
+	{&kvr_request_stats, pools, get_request, "pool", pool_name},
 	{&router_session_stats, pools, get_session, "pool", pool_name},
 	{&kvr_sched_stats_def, pools, get_sched, "pool", pool_name},
 	{&kvr_active_stats_def, pools, get_active, "pool", pool_name},

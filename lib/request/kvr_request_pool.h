@@ -33,29 +33,36 @@ struct kvr_rq_pool;
 LIST_HEAD(kvr_rq_opening, kvr_rq_session);
 
 /** What is counted of each pool; kvr_request_stats names them. */
-enum kvr_request_counter {
-	KVR_RQC_LATE,
-	KVR_RQC_NEVER,
-	KVR_RQC_ARRIVED,
-	KVR_RQC_FORGOTTEN,
-	KVR_RQC_DONE,
-	KVR_RQC_PAIRED,
-	KVR_RQC_BYPASSED,
-	KVR_RQC_STARTED_OVER,
-	KVR_RQC_UNKNOWN_CLASS,
-	KVR_RQC_SESSION_OPENS,
-	KVR_RQC_SESSION_BOUND,
-	KVR_RQC_SESSION_REFUSED,
-	KVR_RQC_SESSION_BUSY,
-	KVR_RQC_SESSION_OPEN_FAILED,
-	KVR_RQC_SESSION_OPEN_ENDED,
-	KVR_RQC_SESSION_UNBOUND,
-	KVR_RQC_SESSION_INVALIDATED,
-	KVR_RQC_SESSION_EXPIRED,
-	KVR_RQC_SESSION_CLOSES,
-	KVR_RQC_SESSION_CLOSE_UNBOUND,
-	KVR_RQC_N
-};
+#define KVR_REQUEST_COUNTER_LIST(X)                                                                \
+	X(KVR_RQC_LATE, late, COUNT, "events", "said before or overtaken")                         \
+	X(KVR_RQC_NEVER, never, COUNT, "events", "not possible in the state of their request")     \
+	X(KVR_RQC_ARRIVED, arrived, COUNT, "requests", "new ones, queries among them")             \
+	X(KVR_RQC_FORGOTTEN, forgotten, COUNT, "requests", "refused or answered without a trace")  \
+	X(KVR_RQC_DONE, done, COUNT, "requests", "others that are over, with all that followed")   \
+	X(KVR_RQC_PAIRED, paired, COUNT, "requests", "served by a pair of pools")                  \
+	X(KVR_RQC_BYPASSED, bypassed, COUNT, "requests",                                           \
+	  "of a pair, served without its prefill pool")                                            \
+	X(KVR_RQC_STARTED_OVER, started_over, COUNT, "requests", "tried anew after a failed leg")  \
+	X(KVR_RQC_UNKNOWN_CLASS, unknown_class, COUNT, "requests",                                 \
+	  "named no policy class of the pool, and went to the first")                              \
+	X(KVR_RQC_SESSION_OPENS, session_opens, COUNT, "requests",                                 \
+	  "whose worker was asked to open")                                                        \
+	X(KVR_RQC_SESSION_BOUND, session_bound, COUNT, "sessions", "bound to a worker")            \
+	X(KVR_RQC_SESSION_REFUSED, session_refused, COUNT, "requests",                             \
+	  "without room for a session")                                                            \
+	X(KVR_RQC_SESSION_BUSY, session_busy, COUNT, "requests", "opened what was being opened")   \
+	X(KVR_RQC_SESSION_OPEN_FAILED, session_open_failed, COUNT, "requests",                     \
+	  "whose worker refused the open, or did not answer")                                      \
+	X(KVR_RQC_SESSION_OPEN_ENDED, session_open_ended, COUNT, "requests",                       \
+	  "ended before their open was answered")                                                  \
+	X(KVR_RQC_SESSION_UNBOUND, session_unbound, COUNT, "sessions", "closed by their client")   \
+	X(KVR_RQC_SESSION_INVALIDATED, session_invalidated, COUNT, "sessions",                     \
+	  "given up by a failure of their worker")                                                 \
+	X(KVR_RQC_SESSION_EXPIRED, session_expired, COUNT, "sessions", "not used for their time")  \
+	X(KVR_RQC_SESSION_CLOSES, session_closes, COUNT, "messages", "to tell workers of an end")  \
+	X(KVR_RQC_SESSION_CLOSE_UNBOUND, session_close_unbound, COUNT, "requests",                 \
+	  "closed what was not bound")
+enum kvr_request_counter { KVR_REQUEST_COUNTER_LIST(KVR_COUNTER_ENUM) KVR_RQC_N };
 
 extern const struct kvr_stats_def kvr_request_stats;
 

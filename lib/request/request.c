@@ -81,34 +81,8 @@ const char *kvr_request_order_name(unsigned int order)
 
 /* ---- counters ---------------------------------------------------------------------------- */
 
-static const struct kvr_counter counters[] = {
-	[KVR_RQC_LATE] = {"late", "events", "said before or overtaken"},
-	[KVR_RQC_NEVER] = {"never", "events", "not possible in the state of their request"},
-	[KVR_RQC_ARRIVED] = {"arrived", "requests", "new ones, queries among them"},
-	[KVR_RQC_FORGOTTEN] = {"forgotten", "requests", "refused or answered without a trace"},
-	[KVR_RQC_DONE] = {"done", "requests", "others that are over, with all that followed"},
-	[KVR_RQC_PAIRED] = {"paired", "requests", "served by a pair of pools"},
-	[KVR_RQC_BYPASSED] = {"bypassed", "requests", "of a pair, served without its prefill pool"},
-	[KVR_RQC_STARTED_OVER] = {"started_over", "requests", "tried anew after a failed leg"},
-	[KVR_RQC_UNKNOWN_CLASS] = {"unknown_class", "requests",
-				   "named no policy class of the pool, and went to the first"},
-	[KVR_RQC_SESSION_OPENS] = {"session_opens", "requests", "whose worker was asked to open"},
-	[KVR_RQC_SESSION_BOUND] = {"session_bound", "sessions", "bound to a worker"},
-	[KVR_RQC_SESSION_REFUSED] = {"session_refused", "requests", "without room for a session"},
-	[KVR_RQC_SESSION_BUSY] = {"session_busy", "requests", "opened what was being opened"},
-	[KVR_RQC_SESSION_OPEN_FAILED] = {"session_open_failed", "requests",
-					 "whose worker refused the open, or did not answer"},
-	[KVR_RQC_SESSION_OPEN_ENDED] = {"session_open_ended", "requests",
-					"ended before their open was answered"},
-	[KVR_RQC_SESSION_UNBOUND] = {"session_unbound", "sessions", "closed by their client"},
-	[KVR_RQC_SESSION_INVALIDATED] = {"session_invalidated", "sessions",
-					 "given up by a failure of their worker"},
-	[KVR_RQC_SESSION_EXPIRED] = {"session_expired", "sessions", "not used for their time"},
-	[KVR_RQC_SESSION_CLOSES] = {"session_closes", "messages", "to tell workers of an end"},
-	[KVR_RQC_SESSION_CLOSE_UNBOUND] = {"session_close_unbound", "requests",
-					   "closed what was not bound"},
-	[KVR_RQC_N] = {0},
-};
+static const struct kvr_counter counters[] = {KVR_REQUEST_COUNTER_LIST(KVR_COUNTER_ROW)
+						      KVR_COUNTER_END};
 
 const struct kvr_stats_def kvr_request_stats = {"request", counters, NULL};
 
