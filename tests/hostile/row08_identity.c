@@ -14,10 +14,11 @@
 static int rejected(uint32_t to, uint8_t *retryable)
 {
 	const struct out *o = pipeline_expect(to, KVR_REJECTED);
-	const struct kvr_wire_rejected *r = (const void *)(&o->hdr + 1);
+	const struct kvr_wire_rejected *r;
 
 	if (o == NULL)
 		return -1;
+	r = (const void *)(&o->hdr + 1);
 	if (retryable != NULL)
 		*retryable = r->retryable;
 	return r->code;

@@ -37,7 +37,7 @@ static struct {
 	struct kvr_agent *agent;
 	struct ends_request req[ENDS_MAX];
 	uint32_t n, ended;
-	uint32_t by_reason[8];
+	uint32_t by_reason[KVR_CLIENT_SILENT + 1];
 	bool slow;	      /* the engine answers one item a turn, not all at once */
 	uint8_t cache[65536]; /* blocks the engine holds */
 } ends;

@@ -426,7 +426,8 @@ static void missing(uint32_t slot, const struct kvr_wire_hdr *like, uint32_t fir
 				       .msg_len = like->msg_len,
 				       .unit = like->frag_len,
 				       .first = first};
-	memcpy(m + 1, words, n * 8u);
+	if (n != 0)
+		memcpy(m + 1, words, n * 8u);
 	n_sent = 0;
 	load_client_frame(&load, (const struct kvr_wire_hdr *)frame, load.now);
 }
