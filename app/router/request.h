@@ -45,10 +45,14 @@ static inline struct pool *leg_pool(const struct life *x, uint32_t leg)
 	return leg == MAIN ? x->p : x->p->prefill;
 }
 
-/** Where its answers go. */
+/** Where its answers go. A prefill leg may outlive the slot of the main leg, and the message. */
 static inline const struct kvr_path *request_client(const struct request *r)
 {
-	return r->slot[MAIN] != NULL ? &r->slot[MAIN]->relay.client : &r->job->client;
+	const struct kvr_flight *slot = r->slot[MAIN] != NULL ? r->slot[MAIN] : r->slot[PREFILL];
+
+	if (slot != NULL)
+		return &slot->relay.client;
+	return r->job != NULL ? &r->job->client : NULL;
 }
 
 /** The request of a slot; NULL: it has none any more. */
