@@ -62,7 +62,7 @@ void admit_poll(struct lcore *lc, struct pool *p)
 
 /* ---- requests that no worker has ---- */
 
-/* Slots looked at in a tick when nothing waits: 10 us of its 10 ms. */
+/* Slots looked at in a tick when nothing waits. */
 #define LOOK_MOST 128u
 
 /* Whether its client may have gone, or wanted its answer earlier. One that waits keeps others

@@ -1,32 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Opened sessions in the life of a request: enter, decided, succeeded, ended. */
-#include "rig.h"
-
-static struct rig g;
-
-static struct rig_call *begin(uint32_t max, uint64_t affinity_s)
-{
-	rig_start(&g, max, affinity_s);
-	rig_join(&g, 'a', &g.a, false);
-	rig_join(&g, 'd', &g.d, false);
-	rig_join(&g, 'p', &g.p, true);
-	return rig_new(&g);
-}
-
-static void end(void)
-{
-	rig_finish(&g);
-	rig_stop(&g);
-}
-
-static struct rig_call *asks(struct kvr_rq_pool *p, const char *id, enum kvr_rq_action action)
-{
-	struct rig_call *c = rig_new(&g);
-
-	rig_session(c, id, action);
-	rig_arrive(&g, c, p);
-	return c;
-}
+#include "session_rig.h"
 
 static void opened(struct kvr_rq_pool *p, const char *id)
 {
