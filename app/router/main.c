@@ -15,13 +15,13 @@
 #include <rte_eal.h>
 #include <rte_lcore.h>
 
-#include "control.h"
-#include "host.h"
-#include "log.h"
+#include "control/control.h"
+#include "control/log.h"
+#include "control/watch.h"
 #include "memif_guard.h"
-#include "start.h"
-#include "telemetry.h"
-#include "watch.h"
+#include "start/host.h"
+#include "start/start.h"
+#include "telemetry/telemetry.h"
 
 static struct router *router; /* for the signal handler only */
 
@@ -199,6 +199,7 @@ static int run(struct router *rt, bool serve)
 	} else if (serve) {
 		ready(rt);
 		control_run(rt);
+		stop_in_order(rt);
 	}
 	while (up > 0)
 		modules[--up].fini(rt);

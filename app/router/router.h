@@ -44,8 +44,8 @@
 #include <rte_rcu_qsbr.h>
 #include <rte_ring.h>
 
-#include "config.h"
-#include "counters.h"
+#include "config/config.h"
+#include "config/sizes.h"
 #include "kvr_cookie.h"
 #include "kvr_disagg.h"
 #include "kvr_flight.h"
@@ -62,7 +62,7 @@
 #include "kvr_source.h"
 #include "kvr_wire.h"
 #include "kvr_worker.h"
-#include "sizes.h"
+#include "telemetry/counters.h"
 
 struct lcore;
 struct pool;
@@ -503,7 +503,7 @@ struct router {
 	_Atomic int stop;    /* packet lcores end; only when nobody calls them any more */
 	/* control thread, telemetry threads; under the lock of lib/ctl */
 	struct kvr_registry *registry;
-	struct control *ctl; /* control_pvt.h */
+	struct control *ctl; /* control/thread.h */
 	uint64_t last_tick_ns;
 	bool stopping;			      /* nobody new is let in */
 	bool link_down[KVR_ROUTER_MAX_PORTS]; /* control thread: said in the log */

@@ -8,7 +8,6 @@
 #include "kvr_frame.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
-#include "stages.h"
 
 struct pair_run pair_run[PAIR_RUNS];
 uint32_t pair_runs;

@@ -9,12 +9,12 @@
 #include <rte_eth_ring.h>
 #include <rte_ethdev.h>
 
-#include "control_pvt.h"
+#include "control/thread.h"
 #include "kvr_eal.h"
 #include "kvr_put.h"
-#include "session.h"
-#include "stages.h"
-#include "start.h"
+#include "lcore/loop.h"
+#include "sched/session.h"
+#include "start/start.h"
 #include "threads.h"
 
 #define HEADERS4 42u /* Ethernet, IPv4, UDP */

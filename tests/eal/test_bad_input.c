@@ -5,7 +5,7 @@
  */
 #include "pipeline.h"
 
-#include "control.h"
+#include "control/control.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
 

@@ -2,12 +2,12 @@
 /* The decision log and the adapters' load, by the frame and through the telemetry commands. */
 #include "pipeline.h"
 
-#include "control.h"
-#include "decision.h"
-#include "decision_tel.h"
+#include "control/control.h"
 #include "kvr_ctl.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
+#include "sched/decision.h"
+#include "telemetry/decision_tel.h"
 
 #include <errno.h>
 #include <rte_telemetry.h>

@@ -2,11 +2,10 @@
 /* Requests of a pair of pools by the frame: both legs, their failures, and what is left behind. */
 #include "pipeline.h"
 
-#include "control.h"
+#include "control/control.h"
 #include "kvr_frame.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
-#include "stages.h"
 #include <string.h>
 
 #define PREFILL 21u /* worker ids */

@@ -6,7 +6,7 @@
  * left: no booking, slot, message or frame.
  */
 #include "pair.h"
-#include "stages.h"
+#include "sched/sched.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #include "kvr_frame.h"
 #include "kvr_rand.h"
 #include "kvr_test.h"
-#include "stages.h"
+#include "sched/sched.h"
 #include "threads.h"
 
 enum moment {

@@ -8,11 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "control.h"
+#include "control/control.h"
 #include "kvr_frame.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
-#include "stages.h"
+#include "lcore/loop.h"
+#include "lcore/out.h"
 #include "threads.h"
 
 static void expect(const char *text, unsigned int line)

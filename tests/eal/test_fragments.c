@@ -10,7 +10,6 @@
 #include "kvr_frame.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
-#include "stages.h"
 
 #define WORKER	31u
 #define UNIT	1384u

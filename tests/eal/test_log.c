@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The bounded log: writers never wait, what finds no room is counted, limits say what they hid. */
-#include "log.h"
+#include "control/log.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -2,13 +2,15 @@
 /* The router by the frame: what comes in, what goes out, what is left behind. */
 #include "pipeline.h"
 
-#include "control.h"
+#include "control/control.h"
 #include "kvr_frame.h"
 #include "kvr_hash.h"
 #include "kvr_put.h"
 #include "kvr_rand.h"
 #include "kvr_test.h"
-#include "request.h"
+#include "lcore/loop.h"
+#include "sched/request.h"
+#include "sched/sched.h"
 #include <string.h>
 
 #define WORKER 9u

@@ -2,11 +2,11 @@
 /* Sessions by the frame: what clients and workers see, and that nothing is left behind. */
 #include "pipeline.h"
 
-#include "control.h"
+#include "control/control.h"
 #include "kvr_frame.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
-#include "session.h"
+#include "sched/session.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "kvr_frame.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
-#include "session.h"
+#include "sched/session.h"
 #include <string.h>
 
 #define P1     21u /* worker ids */

@@ -9,8 +9,8 @@
 #include "kvr_frame.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
-#include "request.h"
-#include "session.h"
+#include "sched/request.h"
+#include "sched/session.h"
 #include <stdio.h>
 #include <string.h>
 

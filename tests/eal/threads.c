@@ -11,9 +11,9 @@
 #include <rte_launch.h>
 #include <rte_lcore.h>
 
-#include "control.h"
+#include "control/control.h"
+#include "lcore/loop.h"
 #include "pipeline.h"
-#include "stages.h"
 
 #define LONGEST_WAIT_S 60
 

@@ -10,9 +10,8 @@
 
 #include <string.h>
 
-#include "control.h"
+#include "control/control.h"
 #include "router_peers.h"
-#include "stages.h"
 
 #define STEPS 160u
 

@@ -7,10 +7,9 @@
 
 #include <rte_random.h>
 
-#include "control_pvt.h"
+#include "control/thread.h"
 #include "kvr_put.h"
-#include "session.h"
-#include "stages.h"
+#include "sched/session.h"
 
 #define SIZES                                                                                      \
 	"block_size = 4\nmax_ranks = 8\nmax_requests = 16\nmax_jobs = 64\nmax_blocks = 4k\n"       \

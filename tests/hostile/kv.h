@@ -13,8 +13,8 @@
 #include <CUnit/Basic.h>
 
 #include "kvr_rand.h"
+#include "lcore/out.h"
 #include "pipeline.h"
-#include "stages.h"
 
 struct kv_frame {
 	uint8_t buf[KVR_WIRE_DEF_FRAME];

@@ -8,8 +8,8 @@
 
 #include <sched.h>
 
+#include "ingress/fragment.h"
 #include "kvr_frame.h"
-#include "stages.h"
 
 #define MBUFS  100000u
 #define TOKENS 1000000u /* a message of 4 MB */

@@ -10,7 +10,7 @@
 #include "kvr_frame.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
-#include "session.h"
+#include "sched/session.h"
 #include <string.h>
 
 #define ROUNDS 200u

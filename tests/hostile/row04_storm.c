@@ -6,7 +6,8 @@
  */
 #include "peers.h"
 
-#include "control_pvt.h"
+#include "control/thread.h"
+#include "ingress/source.h"
 
 #define WORKERS 1000u
 #define FIRST	1000u /* id of the first honest worker */

@@ -6,9 +6,10 @@
  * 16 ns each), and the clock goes on by them: no turn may take long, and nobody may become suspect.
  */
 
-#include "control.h"
+#include "control/control.h"
 #include "kv.h"
 #include "kvr_test.h"
+#include "lcore/loop.h"
 
 #define WORKERS 64u
 #define MANY	64u /* ranks of one more worker */

@@ -5,9 +5,10 @@
  */
 #include "peers.h"
 
-#include "control_pvt.h"
-#include "request.h"
-#include "session.h"
+#include "control/thread.h"
+#include "lcore/loop.h"
+#include "sched/request.h"
+#include "sched/session.h"
 
 #define WORKER 9u
 

@@ -5,7 +5,7 @@
  */
 #include "peers.h"
 
-#include "request.h"
+#include "sched/request.h"
 
 static uint64_t strangers(void)
 {

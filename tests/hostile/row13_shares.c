@@ -6,7 +6,9 @@
 #include "kv.h"
 #include "peers.h"
 
-#include "session.h"
+#include "ingress/ingress.h"
+#include "lcore/loop.h"
+#include "sched/session.h"
 
 #define WORKER 9u
 

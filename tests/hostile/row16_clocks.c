@@ -2,7 +2,7 @@
 /* Row 16: the ingress lcore's clock is ahead of the scheduler's; a request that waits is young. */
 #include "peers.h"
 
-#include "request.h"
+#include "sched/request.h"
 
 static void a_clock_ahead_is_no_silence(void)
 {

@@ -6,8 +6,8 @@
 #include "peers.h"
 #include "threads.h"
 
-#include "control.h"
-#include "stages.h"
+#include "control/control.h"
+#include "lcore/out.h"
 
 #define REQUESTS 400u
 #define AHEAD	 32u

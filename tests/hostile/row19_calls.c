@@ -5,9 +5,9 @@
  */
 #include "peers.h"
 
-#include "control.h"
-#include "control_pvt.h"
-#include "stop_dp.h"
+#include "control/control.h"
+#include "control/thread.h"
+#include "lcore/stop_dp.h"
 
 #define PAGE 32u /* of /kvroute/workers */
 

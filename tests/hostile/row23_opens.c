@@ -6,7 +6,7 @@
  */
 #include "peers.h"
 
-#include "session.h"
+#include "sched/session.h"
 #include <stdio.h>
 
 #define W1 9u

@@ -6,7 +6,7 @@
  */
 #include "peers.h"
 
-#include "control.h"
+#include "control/control.h"
 #include "kvr_hints.h"
 
 #define WORKER 9u

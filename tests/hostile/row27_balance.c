@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "balance.h"
-#include "control_pvt.h"
+#include "control/thread.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
+#include "telemetry/balance.h"
 
 #define REQUESTS 3000u
 #define AHEAD	 64u

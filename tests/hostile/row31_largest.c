@@ -8,7 +8,6 @@
 #include "kvr_put.h"
 #include "kvr_test.h"
 #include "pipeline.h"
-#include "stages.h"
 
 #include <stdlib.h>
 #include <string.h>

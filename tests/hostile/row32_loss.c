@@ -7,7 +7,7 @@
 #include "ends.h"
 #include "lossy_net.h"
 #include "pipeline.h"
-#include "stages.h"
+#include "sched/send.h"
 
 #define STEP_US	    250u
 #define TOKENS	    200000u		/* 800 kB, 578 frames */

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "control.h"
+#include "control/control.h"
+#include "control/log.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
-#include "log.h"
 
 static int pipe_fd[2];
 static char said[1 << 16];

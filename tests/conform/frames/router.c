@@ -2,10 +2,10 @@
 /* The router of a scenario: its start, its clock, frames that come out, what is read in it. */
 #include "peers.h"
 
-#include "control_pvt.h"
-#include "decision.h"
+#include "control/thread.h"
 #include "pipeline.h"
-#include "request.h"
+#include "sched/decision.h"
+#include "sched/request.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Packet buffers: who may hold how many, whatever is configured. */
+#include "config/sizes.h"
 #include "kvr_frame.h"
 #include "kvr_rand.h"
 #include "kvr_test.h"
-#include "sizes.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "config/config.h"
+#include "config/config_pvt.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvr_errno.h"
+
+#define ROUTER(f)   .offset = offsetof(struct kvr_router_options, f)
+#define ROUTER_S(f) ROUTER(f), .size = sizeof(((struct kvr_router_options *)0)->f)
+#define POOL(f)                                                                                    \
+	.offset = offsetof(struct kvr_router_pool_conf, own) +                                     \
+		  offsetof(struct kvr_router_pool_options, f)
+#define POOL_S(f) POOL(f), .size = sizeof(((struct kvr_router_pool_options *)0)->f)
+
+static const char *const hugepages[] = {"auto", "on", "off", NULL};
+
+static const struct kvr_opt router_opts[] = {
+	{"ingress", KVR_OPT_STRING, ROUTER_S(ingress), .def = "0", .unit = "CPUs",
+	 .help = "one polling lcore with a queue of every port on each, like 0 or 0,2-3"},
+	{"control_cpus", KVR_OPT_STRING, ROUTER_S(control_cpus), .def = "", .unit = "CPUs",
+	 .help = "where the control thread may run; empty = anywhere"},
+	{"file_prefix", KVR_OPT_STRING, ROUTER_S(file_prefix), .def = "kvroute",
+	 .help = "EAL file prefix: names the telemetry socket's folder"},
+	{"eal", KVR_OPT_STRING, ROUTER_S(eal), .def = "",
+	 .help = "more EAL arguments, separated by blanks"},
+	{"memory_mb", KVR_OPT_U32, ROUTER(memory_mb), .min = 64, .max = 1048576, .def = "768",
+	 .unit = "MiB", .help = "memory of the packet path: tables, rings, buffers"},
+	{"hugepages", KVR_OPT_ENUM, ROUTER(hugepages), .choices = hugepages, .def = "auto",
+	 .help = "auto uses them when enough are free"},
+	{"max_workers", KVR_OPT_U32, ROUTER(max_workers), .min = 0, .max = 1048576, .def = "0",
+	 .unit = "workers", .help = "workers of all pools; 0 = the sum of theirs"},
+	{"heartbeat_ms", KVR_OPT_U32, ROUTER(heartbeat_ms), .min = 10, .max = 60000, .def = "100",
+	 .unit = "ms", .help = "how often workers are asked to report. SIGHUP"},
+	{"suspect_ms", KVR_OPT_U32, ROUTER(suspect_ms), .min = 20, .max = 600000, .def = "350",
+	 .unit = "ms", .help = "silence after which a worker gets no new requests. SIGHUP"},
+	{"dead_ms", KVR_OPT_U32, ROUTER(dead_ms), .min = 30, .max = 3600000, .def = "1000",
+	 .unit = "ms", .help = "silence after which a worker is gone. SIGHUP"},
+	{"reassembly_frames", KVR_OPT_U32, ROUTER(reassembly_frames), .min = 0, .max = 16777215,
+	 .def = "0", .unit = "buffers",
+	 .help = "fragments kept by all ingress lcores; 0 = from the number of buffers"},
+	{"reassembly_source_frames", KVR_OPT_U32, ROUTER(reassembly_source_frames), .min = 0,
+	 .max = 16777215, .def = "0", .unit = "buffers",
+	 .help = "fragments kept for one source address; 0 = half of an ingress lcore's"},
+	{"waiting_frames", KVR_OPT_U32, ROUTER(waiting_frames), .min = 0, .max = 16777215,
+	 .def = "0", .unit = "buffers",
+	 .help = "frames of requests that wait, all pools; 0 = from the number of buffers"},
+	{"reassembly_ms", KVR_OPT_U32, ROUTER(reassembly_ms), .min = 1, .max = 60000, .def = "3000",
+	 .unit = "ms", .help = "how long a message may stay incomplete"},
+	{"ring_size", KVR_OPT_U32, ROUTER(ring_size), .min = 0, .max = 1048576, .def = "0",
+	 .unit = "entries",
+	 .help = "rings between stages; rounded up to a power of two; 0 = from the number of "
+		 "buffers, at most 8,192"},
+	{"overload_ms", KVR_OPT_U32, ROUTER(overload_ms), .min = 1, .max = 60000, .def = "100",
+	 .unit = "ms",
+	 .help = "every receive burst full for so long: new requests are refused (Busy)"},
+	{"client_timeout_ms", KVR_OPT_U32, ROUTER(client_timeout_ms), .min = 100, .max = 3600000,
+	 .def = "10000", .unit = "ms",
+	 .help = "a waiting request whose client has been silent so long leaves the queue; one "
+		 "that its worker has not acknowledged ends, but not before 18 s"},
+	{"stop_ms", KVR_OPT_U32, ROUTER(stop_ms), .min = 0, .max = 3600000, .def = "5000",
+	 .unit = "ms",
+	 .help = "how long SIGTERM waits for live requests; what is left is cut off. A second "
+		 "signal ends at once. SIGHUP"},
+	{"large_buffers", KVR_OPT_U32, ROUTER(large_buffers), .min = 4, .max = 65536, .def = "64",
+	 .unit = "buffers",
+	 .help = "prompts hashed here, fragmented or predicted at one time; 512 KiB each"},
+	{"source_share", KVR_OPT_U32, ROUTER(source_share), .min = 0, .max = 1000, .def = "2",
+	 .help = "one source address may have so many times what is free of requests, waiting "
+		 "room, "
+		 "sessions and the event ring: 2 = at most 2/3 of all; 0 = everything"},
+	{NULL},
+};
+
+static const struct kvr_opt pool_own_opts[] = {
+	{"id", KVR_OPT_U32, POOL(id), .min = 0, .max = 65535, .def = "0",
+	 .help = "number of the pool in ROUTE; unique"},
+	{"max_jobs", KVR_OPT_U32, POOL(max_jobs), .min = 64, .max = 1048576, .def = "1024",
+	 .unit = "requests", .help = "requests being decided or waiting in the queue"},
+	{"max_blocks", KVR_OPT_U64, POOL(max_blocks), .min = 1024, .max = 2147483648.0, .def = "1M",
+	 .unit = "blocks", .help = "blocks the prefix table tells apart"},
+	{"max_runs", KVR_OPT_U64, POOL(max_runs), .min = 0, .max = 2147483648.0, .def = "0",
+	 .unit = "runs", .help = "runs of consecutive blocks; 0 = from max_blocks"},
+	{"disagg_reroutes", KVR_OPT_U32, POOL(disagg_reroutes), .min = 0, .max = 16, .def = "1",
+	 .unit = "times", .help = "decode pool: starts over when a prefill leg has failed"},
+	{"decision_sample", KVR_OPT_U32, POOL(decision_sample), .min = 0, .max = UINT32_MAX,
+	 .def = "1024", .unit = "decisions",
+	 .help = "one in so many is kept for /kvroute/decisions; 0 = only failed ones"},
+	{"event_cpu", KVR_OPT_STRING, POOL_S(event), .def = "", .unit = "CPU",
+	 .help = "where KV events are applied; empty = first ingress CPU"},
+	{"scheduler_cpu", KVR_OPT_STRING, POOL_S(scheduler), .def = "", .unit = "CPU",
+	 .help = "where requests are decided; empty = first ingress CPU"},
+	{NULL},
+};
+
+/* The keys of [pool NAME]: the router's own, then those of lib/sched at their place. */
+static const struct kvr_opt *pool_opts(void)
+{
+	static struct kvr_opt all[96];
+	uint32_t n = 0;
+
+	if (all[0].name != NULL)
+		return all;
+	for (uint32_t i = 0; pool_own_opts[i].name != NULL; i++)
+		all[n++] = pool_own_opts[i];
+	for (uint32_t i = 0; kvr_pool_opts[i].name != NULL && n + 1 < RTE_DIM(all); i++) {
+		all[n] = kvr_pool_opts[i];
+		all[n++].offset += offsetof(struct kvr_router_pool_conf, sched);
+	}
+	return all;
+}
+
+#define CLASS(f) .offset = offsetof(struct kvr_pool_class, f)
+
+static const char *const queue_policies[] = {"fcfs", "lcfs", "wspt", NULL};
+
+/* Section [class POOL NAME]: a policy class of that pool (spec 7.5, 7.6). */
+static const struct kvr_opt class_opts[] = {
+	{"queue_policy", KVR_OPT_ENUM, CLASS(queue_policy), .choices = queue_policies,
+	 .def = "fcfs", .help = "order of the class's queue"},
+	{"quantum", KVR_OPT_U32, CLASS(quantum), .min = 1, .max = 1e9, .def = "1",
+	 .unit = "uncached tokens", .help = "share of the class in deficit round robin"},
+	{"prefill_busy_threshold", KVR_OPT_U64, KVR_OPT_F_NONE, CLASS(busy_threshold),
+	 .def = "none", .unit = "tokens", .help = "prefill load above which a rank is busy"},
+	{"prefill_busy_threshold_frac", KVR_OPT_F64, KVR_OPT_F_NONE, CLASS(busy_threshold_frac),
+	 .min = 0, .max = 1e300, .def = "none", .unit = "max_num_batched_tokens",
+	 .help = "the same as a fraction"},
+	{"request_queue_limit_per_worker", KVR_OPT_U64, KVR_OPT_F_NONE, CLASS(max_requests),
+	 .def = "none", .unit = "requests",
+	 .help = "waiting requests beyond which new ones are refused"},
+	{"raw_isl_token_queue_limit_per_worker", KVR_OPT_U64, KVR_OPT_F_NONE, CLASS(max_isl_tokens),
+	 .def = "none", .unit = "tokens", .help = "their prompt tokens"},
+	{"cached_token_queue_limit_per_worker", KVR_OPT_U64, KVR_OPT_F_NONE,
+	 CLASS(max_cached_tokens), .def = "none", .unit = "tokens", .help = "their cached tokens"},
+	{NULL},
+};
+
+/* ---- sections ---- */
+
+static int check_name(const char *name)
+{
+	if (name[0] == '\0' || strlen(name) >= KVR_ROUTER_NAME)
+		return -EINVAL;
+	for (; *name != '\0'; name++)
+		if (!isalnum((unsigned char)*name) && strchr("._-", *name) == NULL)
+			return -EINVAL;
+	return 0;
+}
+
+static void *get_router(void *arg, const char *instance)
+{
+	struct kvr_router_conf *c = arg;
+
+	RTE_SET_USED(instance);
+	return &c->opt;
+}
+
+static void *get_port(void *arg, const char *instance)
+{
+	struct kvr_router_conf *c = arg;
+	struct kvr_router_port_conf *p = &c->port[c->n_ports];
+
+	if (check_name(instance) < 0)
+		return kvr_null(EINVAL);
+	for (uint32_t i = 0; i < c->n_ports; i++)
+		if (strcmp(c->port[i].name, instance) == 0)
+			return kvr_null(EEXIST);
+	if (c->n_ports == KVR_ROUTER_MAX_PORTS)
+		return kvr_null(ENOSPC);
+	snprintf(p->name, sizeof(p->name), "%s", instance);
+	kvr_conf_defaults(kvr_port_opts, &p->port);
+	c->n_ports++;
+	return &p->port;
+}
+
+static void *get_pool(void *arg, const char *instance)
+{
+	struct kvr_router_conf *c = arg;
+	struct kvr_router_pool_conf *p = &c->pool[c->n_pools];
+
+	if (check_name(instance) < 0)
+		return kvr_null(EINVAL);
+	for (uint32_t i = 0; i < c->n_pools; i++)
+		if (strcmp(c->pool[i].name, instance) == 0)
+			return kvr_null(EEXIST);
+	if (c->n_pools == KVR_ROUTER_MAX_POOLS)
+		return kvr_null(ENOSPC);
+	kvr_pool_conf_defaults(&p->sched);
+	kvr_conf_defaults(pool_own_opts, p);
+	snprintf(p->name, sizeof(p->name), "%s", instance);
+	snprintf(p->sched.name, sizeof(p->sched.name), "%s", instance);
+	p->own.id = c->n_pools; /* the order of the file, unless it says otherwise */
+	c->n_pools++;
+	return p;
+}
+
+/* "POOL NAME": the pool's section must come first. */
+static void *get_class(void *arg, const char *instance)
+{
+	struct kvr_router_conf *c = arg;
+	const size_t len = strcspn(instance, " ");
+	const char *name = instance + len + strspn(instance + len, " ");
+	struct kvr_pool_conf *p = NULL;
+
+	for (uint32_t i = 0; i < c->n_pools; i++)
+		if (strlen(c->pool[i].name) == len && strncmp(c->pool[i].name, instance, len) == 0)
+			p = &c->pool[i].sched;
+	if (p == NULL || check_name(name) < 0)
+		return kvr_null(EINVAL);
+	for (uint32_t i = 0; i < p->n_classes; i++)
+		if (strcmp(p->classes[i].name, name) == 0)
+			return kvr_null(EEXIST);
+	if (p->n_classes == KVR_POOL_CLASSES_MAX)
+		return kvr_null(ENOSPC);
+	kvr_pool_class_init(&p->classes[p->n_classes], name);
+	return &p->classes[p->n_classes++];
+}
+
+int kvr_router_conf_load(struct kvr_router_conf *c, const char *path, char *err, size_t errlen)
+{
+	const struct kvr_conf_section sections[] = {
+		{"router", router_opts, get_router},
+		{"port ", kvr_port_opts, get_port},
+		{"pool ", pool_opts(), get_pool},
+		{"class ", class_opts, get_class},
+		{NULL, NULL, NULL},
+	};
+	int rc;
+
+	memset(c, 0, sizeof(*c));
+	snprintf(c->path, sizeof(c->path), "%s", path);
+	kvr_conf_defaults(router_opts, &c->opt);
+	rc = kvr_conf_load(path, sections, c, err, errlen);
+	return rc < 0 ? rc : kvr_router_conf__check(c, &(struct blame){path, err, errlen});
+}
+
+void kvr_router_conf_dump(const struct kvr_router_conf *c, FILE *out)
+{
+	fprintf(out, "[router]\n");
+	kvr_conf_dump(router_opts, &c->opt, out);
+	for (uint32_t i = 0; i < c->n_ports; i++) {
+		fprintf(out, "\n[port %s]\n", c->port[i].name);
+		kvr_conf_dump(kvr_port_opts, &c->port[i].port, out);
+	}
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		fprintf(out, "\n[pool %s]\n", c->pool[i].name);
+		kvr_conf_dump(pool_opts(), &c->pool[i], out);
+		for (uint32_t k = 0; k < c->pool[i].sched.n_classes; k++) {
+			fprintf(out, "\n[class %s %s]\n", c->pool[i].name,
+				c->pool[i].sched.classes[k].name);
+			kvr_conf_dump(class_opts, &c->pool[i].sched.classes[k], out);
+		}
+	}
+}

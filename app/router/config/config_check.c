@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the keys of the configuration say together. Nothing here asks devices or memory: that is
+ * --check=full.
+ */
+#include "config/config_pvt.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "kvr_ctl.h"
+#include "kvr_prefix.h"
+#include "start/host.h"
+
+#define MIB 1048576u
+
+/* Index of @p cpu in the map, added when new; -ENOSPC. */
+static int map_cpu(struct kvr_router_conf *c, uint32_t cpu)
+{
+	for (uint32_t i = 0; i < c->n_lcores; i++)
+		if (c->cpu[i] == cpu)
+			return (int)i;
+	if (c->n_lcores == KVR_ROUTER_MAX_LCORES)
+		return -ENOSPC;
+	c->cpu[c->n_lcores] = cpu;
+	return (int)c->n_lcores++;
+}
+
+/* "0,2-3" -> calls add for each CPU; -EINVAL malformed, else what add returns when negative. */
+static int each_cpu(const char *text, int (*add)(struct kvr_router_conf *, uint32_t),
+		    struct kvr_router_conf *c)
+{
+	char *end;
+
+	do {
+		unsigned long first, last;
+		int rc;
+
+		if (!isdigit((unsigned char)*text))
+			return -EINVAL;
+		first = last = strtoul(text, &end, 10);
+		if (*end == '-' && isdigit((unsigned char)end[1]))
+			last = strtoul(end + 1, &end, 10);
+		if (last < first || last >= CPU_SETSIZE || (*end != ',' && *end != '\0'))
+			return -EINVAL;
+		for (; first <= last; first++) {
+			rc = add(c, (uint32_t)first);
+			if (rc < 0)
+				return rc;
+		}
+		text = end + 1;
+	} while (*end == ',');
+	return 0;
+}
+
+static int add_ingress(struct kvr_router_conf *c, uint32_t cpu)
+{
+	cpu_set_t allowed;
+
+	for (uint32_t i = 0; i < c->n_lcores; i++)
+		if (c->cpu[i] == cpu)
+			return -EEXIST;
+	if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0 && !CPU_ISSET(cpu, &allowed))
+		return -ENODEV;
+	return map_cpu(c, cpu);
+}
+
+static int resolve_ingress(struct kvr_router_conf *c, const struct blame *b)
+{
+	int rc = each_cpu(c->opt.ingress, add_ingress, c);
+
+	c->n_ingress = c->n_lcores;
+	if (rc == -EEXIST)
+		return complain(b, "router", "ingress",
+				"\"%s\" uses a CPU twice; each may poll once", c->opt.ingress);
+	if (rc == -ENODEV)
+		return complain(b, "router", "ingress",
+				"\"%s\" names a CPU this process may not use", c->opt.ingress);
+	if (rc < 0)
+		return complain(b, "router", "ingress",
+				"\"%s\" is not a list of at most %u CPUs like 0 or 0,2-3",
+				c->opt.ingress, KVR_ROUTER_MAX_LCORES);
+	return 0;
+}
+
+/* An event or scheduler CPU: an ingress CPU, or one for this role (of any number of pools). */
+static int resolve_role(struct kvr_router_conf *c, const struct kvr_router_pool_conf *p,
+			const char *key, const char *text, uint32_t *lcore, const struct blame *b)
+{
+	char section[KVR_ROUTER_NAME + 8];
+	cpu_set_t allowed;
+	unsigned long cpu;
+	char *end;
+	int rc;
+
+	*lcore = 0;
+	if (text[0] == '\0')
+		return 0;
+	snprintf(section, sizeof(section), "pool %s", p->name);
+	cpu = strtoul(text, &end, 10);
+	if (*end != '\0' || !isdigit((unsigned char)text[0]) || cpu >= CPU_SETSIZE)
+		return complain(b, section, key, "\"%s\" is not a CPU number", text);
+	if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0 && !CPU_ISSET(cpu, &allowed))
+		return complain(b, section, key, "CPU %lu may not be used by this process", cpu);
+	rc = map_cpu(c, (uint32_t)cpu);
+	if (rc < 0)
+		return complain(b, section, key, "more than %u polling CPUs",
+				KVR_ROUTER_MAX_LCORES);
+	*lcore = (uint32_t)rc;
+	return 0;
+}
+
+/* Telemetry shows both under one key, in which characters become '_': the second would be missing.
+ */
+static int check_key(const char *kind, const char *name, const char *other, const struct blame *b)
+{
+	char section[KVR_ROUTER_NAME + 8], key[KVR_ROUTER_NAME], taken[KVR_ROUTER_NAME];
+
+	if (strcmp(kvr_ctl_key(key, sizeof(key), name), kvr_ctl_key(taken, sizeof(taken), other)) !=
+	    0)
+		return 0;
+	snprintf(section, sizeof(section), "%s %s", kind, name);
+	return complain(
+		b, section, NULL,
+		"telemetry shows it as \"%s\", and %s %s, too; allowed: names that differ in "
+		"letters or digits",
+		key, kind, other);
+}
+
+static int check_pools(struct kvr_router_conf *c, const struct blame *b)
+{
+	char section[KVR_ROUTER_NAME + 8], why[200];
+
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		struct kvr_router_pool_conf *p = &c->pool[i];
+		int rc;
+
+		snprintf(section, sizeof(section), "pool %s", p->name);
+		for (uint32_t k = 0; k < i; k++) {
+			if (c->pool[k].own.id == p->own.id)
+				return complain(b, section, "id", "%u is the id of pool %s already",
+						p->own.id, c->pool[k].name);
+			rc = check_key("pool", p->name, c->pool[k].name, b);
+			if (rc < 0)
+				return rc;
+		}
+		if (p->sched.max_ranks > KVR_PREFIX_MAX_RANKS)
+			return complain(b, section, "max_ranks", "got \"%u\", allowed: 1 to %u",
+					p->sched.max_ranks, KVR_PREFIX_MAX_RANKS);
+		if (kvr_pool_conf_check(&p->sched, why, sizeof(why)) < 0)
+			return complain(b, section, NULL, "%s", why);
+		rc = resolve_role(c, p, "event_cpu", p->own.event, &p->event_lcore, b);
+		if (rc == 0)
+			rc = resolve_role(c, p, "scheduler_cpu", p->own.scheduler, &p->sched_lcore,
+					  b);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static const char *model_of(const struct kvr_router_pool_conf *p)
+{
+	return p->sched.model[0] != '\0' ? p->sched.model : p->name;
+}
+
+/* A prefill pool serves the decode pool of its model, and both are decided on one lcore. */
+static int check_pair(struct kvr_router_conf *c, uint32_t i, const struct blame *b)
+{
+	struct kvr_router_pool_conf *p = &c->pool[i], *d;
+	char section[KVR_ROUTER_NAME + 8];
+
+	snprintf(section, sizeof(section), "pool %s", p->name);
+	if (p->peer == KVR_ROUTER_NO_POOL)
+		return complain(b, section, "role",
+				"prefill pool without a decode pool of model \"%s\"", model_of(p));
+	d = &c->pool[p->peer];
+	if (p->sched.block_size != d->sched.block_size)
+		return complain(b, section, "block_size",
+				"%u, but the decode pool %s of the model has %u; equal is needed",
+				p->sched.block_size, d->name, d->sched.block_size);
+	if (p->sched_lcore != d->sched_lcore)
+		return complain(
+			b, section, "scheduler_cpu",
+			"\"%s\", but the decode pool %s has \"%s\"; both are decided on one",
+			p->own.scheduler, d->name, d->own.scheduler);
+	return 0;
+}
+
+/* Pools of one model: at most one of each role, aggregated alone. */
+static int check_models(struct kvr_router_conf *c, const struct blame *b)
+{
+	char section[KVR_ROUTER_NAME + 8];
+	int rc = 0;
+
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		struct kvr_router_pool_conf *p = &c->pool[i];
+
+		p->peer = KVR_ROUTER_NO_POOL;
+		snprintf(section, sizeof(section), "pool %s", p->name);
+		for (uint32_t k = 0; k < i; k++) {
+			struct kvr_router_pool_conf *q = &c->pool[k];
+
+			if (strcmp(model_of(p), model_of(q)) != 0)
+				continue;
+			if (p->sched.role == q->sched.role ||
+			    p->sched.role == KVR_POOL_AGGREGATED ||
+			    q->sched.role == KVR_POOL_AGGREGATED)
+				return complain(
+					b, section, "role",
+					"pool %s serves model \"%s\" already; a model has "
+					"one aggregated pool, or one prefill and one decode",
+					q->name, model_of(p));
+			p->peer = k;
+			q->peer = i;
+		}
+	}
+	for (uint32_t i = 0; rc == 0 && i < c->n_pools; i++)
+		if (c->pool[i].sched.role == KVR_POOL_PREFILL)
+			rc = check_pair(c, i, b);
+	return rc;
+}
+
+/* Two ports of one device, or with one address and UDP port: no peer could tell them apart. */
+static int check_port_pair(const struct kvr_router_port_conf *p,
+			   const struct kvr_router_port_conf *q, const struct kvr_pkt_rules *a,
+			   const struct kvr_pkt_rules *o, const struct blame *b)
+{
+	char section[KVR_ROUTER_NAME + 8];
+	const bool vlans = a->vlan == o->vlan || a->vlan == 0 || o->vlan == 0;
+	const bool same = a->local.udp_port == o->local.udp_port && vlans;
+
+	snprintf(section, sizeof(section), "port %s", p->name);
+	if (strcmp(p->port.device, q->port.device) == 0)
+		return complain(b, section, "device", "\"%s\" is the device of port %s already",
+				p->port.device, q->name);
+	if (same && p->port.ipv4[0] != '\0' && memcmp(a->local.ip4, o->local.ip4, 4) == 0 &&
+	    q->port.ipv4[0] != '\0')
+		return complain(b, section, "ipv4",
+				"%s with UDP port %u is the address of port %s already",
+				p->port.ipv4, p->port.udp_port, q->name);
+	if (same && p->port.ipv6[0] != '\0' && memcmp(a->local.ip6, o->local.ip6, 16) == 0 &&
+	    q->port.ipv6[0] != '\0')
+		return complain(b, section, "ipv6",
+				"%s with UDP port %u is the address of port %s already",
+				p->port.ipv6, p->port.udp_port, q->name);
+	if (p->port.mac[0] != '\0' && strcasecmp(p->port.mac, q->port.mac) == 0)
+		return complain(b, section, "mac", "%s is the address of port %s already",
+				p->port.mac, q->name);
+	return 0;
+}
+
+/* Addresses, prefixes, device arguments and drivers: what can be seen without the devices. */
+static int check_ports(struct kvr_router_conf *c, const struct blame *b)
+{
+	struct kvr_pkt_rules *rules = calloc(c->n_ports, sizeof(*rules));
+	char section[KVR_ROUTER_NAME + 8], line[400];
+	int rc = rules == NULL ? -ENOMEM : 0;
+
+	for (uint32_t i = 0; rc == 0 && i < c->n_ports; i++) {
+		struct kvr_router_port_conf *p = &c->port[i];
+
+		rc = kvr_port_rules(&p->port, i, &rules[i], line, sizeof(line));
+		if (rc == 0 && p->port.device[0] == '\0') {
+			snprintf(line, sizeof(line),
+				 "device: not given, needed: a vdev with its "
+				 "arguments, a PCI address, a port name or index");
+			rc = -EINVAL;
+		}
+		if (rc == 0)
+			rc = host_driver(p->port.device, line, sizeof(line));
+		if (rc != 0) {
+			snprintf(section, sizeof(section), "port %s", p->name);
+			kvr_conf_blame_line(b->path, section, line, b->err, b->errlen);
+		}
+		for (uint32_t k = 0; rc == 0 && k < i; k++) {
+			rc = check_port_pair(p, &c->port[k], &rules[i], &rules[k], b);
+			if (rc == 0)
+				rc = check_key("port", p->name, c->port[k].name, b);
+		}
+	}
+	free(rules);
+	return rc;
+}
+
+/* As many workers as the pools can have, unless the operator wants less of all together. */
+uint32_t kvr_router_conf_workers(const struct kvr_router_conf *c)
+{
+	uint32_t sum = 0;
+
+	if (c->opt.max_workers != 0)
+		return c->opt.max_workers;
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		const struct kvr_pool_conf *p = &c->pool[i].sched;
+
+		sum += p->max_workers != 0 ? p->max_workers : p->max_ranks;
+	}
+	return sum;
+}
+
+static int check_workers(const struct kvr_router_conf *c, const struct blame *b)
+{
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		const struct kvr_pool_conf *p = &c->pool[i].sched;
+
+		if (c->opt.max_workers != 0 && p->max_workers > c->opt.max_workers)
+			return complain(b, "router", "max_workers",
+					"got %u, but pool %s may have max_workers %u alone",
+					c->opt.max_workers, p->name, p->max_workers);
+	}
+	return 0;
+}
+
+/* What cannot be had whatever the machine is: less than all parts but for what the sum may be off.
+ */
+static int check_memory_mb(const struct kvr_router_conf *c, const struct blame *b)
+{
+	struct kvr_router_memory m;
+	int rc = kvr_router_conf_memory(c, c->opt.hugepages != KVR_HUGEPAGES_OFF, &m);
+	uint64_t sum;
+
+	if (rc < 0)
+		return complain(b, "router", "memory_mb", "no memory to check it");
+	sum = m.heap - m.heap / 20;
+	if (sum <= (uint64_t)c->opt.memory_mb << 20)
+		return 0;
+	return complain(
+		b, "router", "memory_mb",
+		"got \"%u\", but at least %" PRIu64 " MiB are needed: packet buffers %" PRIu64
+		", max_jobs and max_requests of the pools %" PRIu64 ", large_buffers %" PRIu64
+		", ranks %" PRIu64 ", sessions %" PRIu64 ", rings %" PRIu64,
+		c->opt.memory_mb, (sum + MIB - 1) / MIB, m.buffers / MIB, m.requests / MIB,
+		m.large / MIB, m.ranks / MIB, m.sessions / MIB, m.rings / MIB);
+}
+
+int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
+{
+	char why[400];
+	int rc;
+
+	if (c->n_ports == 0)
+		return complain(b, "port NAME", NULL,
+				"no port; at least one [port NAME] section is needed");
+	if (c->n_pools == 0)
+		return complain(b, "pool NAME", NULL,
+				"no pool; at least one [pool NAME] section is needed");
+	if (c->opt.suspect_ms <= c->opt.heartbeat_ms || c->opt.dead_ms <= c->opt.suspect_ms)
+		return complain(b, "router", "dead_ms",
+				"needed: heartbeat_ms (%u) < suspect_ms (%u) < dead_ms (%u)",
+				c->opt.heartbeat_ms, c->opt.suspect_ms, c->opt.dead_ms);
+	rc = check_ports(c, b);
+	if (rc == 0)
+		rc = resolve_ingress(c, b);
+	if (rc == 0)
+		rc = check_pools(c, b);
+	if (rc == 0)
+		rc = check_workers(c, b);
+	if (rc == 0)
+		rc = check_models(c, b);
+	for (uint32_t i = 0; rc == 0 && i < c->n_ports; i++)
+		c->port[i].port.queues = c->n_ingress; /* one for each polling lcore */
+	if (rc == 0 && kvr_router_conf_sizes(c, why, sizeof(why)) < 0)
+		rc = complain(b, "router", NULL, "%s", why);
+	return rc == 0 ? check_memory_mb(c, b) : rc;
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The memory that a configuration needs, part by part as start.c, pools.c, session_ctl.c and
+ * control.c take it. What a library takes it says itself; what DPDK adds is told by DPDK where it
+ * can be asked before there is an EAL.
+ */
+#include "config/config.h"
+#include "sched/request.h"
+#include "sched/session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_mempool.h>
+#include <rte_ring.h>
+
+#include "kvr_frame.h"
+#include "kvr_reasm.h"
+#include "kvr_share.h"
+#include "sched/decision.h"
+
+#define CTL_POOL  511u			 /* frames to control, and from it */
+#define REMEMBER  4096u			 /* messages put together lately */
+#define SOURCES	  (2 * UINT64_C(294912)) /* the two tables of sources of an ingress lcore */
+#define UNSEEN	  64u			 /* event frames counted after they are gone */
+#define DEVICE	  (UINT64_C(512) << 10)	 /* queues and data of a port */
+#define EAL_OTHER (UINT64_C(1) << 20)	 /* its own lists, telemetry, views */
+
+/* Objects do not lie across pages: a packet buffer has a small one for itself. */
+static uint64_t objects_bytes(uint32_t n, uint64_t size, uint64_t page)
+{
+	const uint64_t in_page = page / size;
+
+	if (in_page == 0)
+		return n * RTE_ALIGN_CEIL(size, page);
+	return (n + in_page - 1) / in_page * page;
+}
+
+static uint64_t pool_bytes(uint32_t n, uint32_t size, uint32_t cache, uint64_t page)
+{
+	const ssize_t ring = rte_ring_get_memsize_elem(sizeof(void *), rte_align32pow2(n + 1));
+	struct rte_mempool_objsz obj;
+
+	return objects_bytes(n, rte_mempool_calc_obj_size(size, 0, &obj), page) + (uint64_t)ring +
+	       sizeof(struct rte_mempool) +
+	       (cache != 0 ? RTE_MAX_LCORE * sizeof(struct rte_mempool_cache) : 0);
+}
+
+static uint64_t ring_bytes(uint32_t entry, uint32_t n)
+{
+	return (uint64_t)rte_ring_get_memsize_elem(entry, rte_align32pow2(n));
+}
+
+/* Buckets of eight places in 64 bytes, keys of a pointer and the key, and a ring of free ones. */
+static uint64_t hash_bytes(uint32_t entries, uint32_t key)
+{
+	return 8 * (uint64_t)rte_align32pow2(entries) +
+	       (entries + UINT64_C(1)) * RTE_ALIGN_CEIL(key + 8, 16u) +
+	       ring_bytes(sizeof(uint32_t), entries + 2);
+}
+
+/* ---- the scheduler says what it takes by taking it ---- */
+
+struct taken {
+	uint64_t bytes;
+};
+
+static void *take(void *arg, size_t bytes)
+{
+	struct taken *t = arg;
+
+	t->bytes += RTE_ALIGN_CEIL(bytes, (size_t)RTE_CACHE_LINE_SIZE) + RTE_CACHE_LINE_SIZE;
+	return calloc(1, bytes); /* pages that nobody touches are none */
+}
+
+static void release(void *arg, void *p)
+{
+	RTE_SET_USED(arg);
+	free(p);
+}
+
+/* @return ranks it rounds to; 0: no memory. */
+static uint32_t sched_need(const struct kvr_pool_conf *conf, uint64_t *bytes)
+{
+	struct taken t = {0};
+	const struct kvr_sched_ops ops = {.arg = &t, .alloc = take, .release = release};
+	struct kvr_sched *s = kvr_sched_create(conf, &ops, 0);
+	const uint32_t ranks = s != NULL ? kvr_sched_max_ranks(s) : 0;
+
+	kvr_sched_destroy(s);
+	*bytes += t.bytes;
+	return ranks;
+}
+
+/* ---- pools ---- */
+
+static void sessions_need(const struct kvr_router_pool_conf *p, struct kvr_router_memory *m)
+{
+	const uint32_t max = p->sched.max_sessions;
+
+	m->apart += kvr_share_bytes(RTE_MAX(max, 1u));
+	m->sessions += RTE_MAX(max, 1u) * sizeof(uint32_t);
+	if (max == 0)
+		return;
+	m->apart += kvr_session_bytes(max);
+	m->sessions += sizeof(struct sessions) + SESSION_CLOSES * sizeof(struct session_ask) +
+		       SESSION_BUCKETS * sizeof(struct session_closing);
+}
+
+/* See requests_create(). */
+static void requests_need(const struct kvr_router_conf *c, const struct kvr_router_pool_conf *p,
+			  struct kvr_router_memory *m)
+{
+	const struct kvr_router_pool_conf *prefill = NULL;
+	uint64_t n = REQUESTS_OF(p->sched.max_requests, 0);
+	uint32_t sessions = p->sched.max_sessions;
+
+	if (p->peer != KVR_ROUTER_NO_POOL && p->sched.role == KVR_POOL_DECODE)
+		prefill = &c->pool[p->peer];
+	if (prefill != NULL) {
+		n = REQUESTS_OF(p->sched.max_requests, prefill->sched.max_requests);
+		sessions = RTE_MAX(sessions, prefill->sched.max_sessions);
+	}
+	m->requests += n * sizeof(struct request) + p->sched.max_requests * sizeof(uint32_t);
+	if (sessions != 0)
+		m->sessions += n * sizeof(struct session_use);
+}
+
+static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_pool_conf *p,
+		     uint64_t page, struct kvr_router_memory *m)
+{
+	const uint32_t ranks = sched_need(&p->sched, &m->ranks);
+	const uint32_t events = c->sizes.ring_size + UNSEEN;
+	const struct kvr_prefix_conf pc = {.max_ranks = ranks,
+					   .max_blocks = (uint32_t)p->own.max_blocks,
+					   .max_runs = (uint32_t)p->own.max_runs};
+	struct kvr_prefix_need prefix;
+	uint32_t index;
+
+	if (ranks == 0)
+		return -ENOMEM;
+	kvr_prefix_need(&pc, &prefix);
+	m->tables += prefix.table_bytes;
+	m->requests += kvr_flight_bytes(p->sched.max_requests, &index);
+	m->requests += hash_bytes(index, 16) + prefix.self_bytes;
+	requests_need(c, p, m);
+	m->requests += hash_bytes(prefix.index_entries, sizeof(uint64_t));
+	m->requests += pool_bytes(
+		p->own.max_jobs,
+		(uint32_t)(sizeof(struct job) + RTE_CACHE_LINE_SIZE + kvr_overlap_size(ranks)),
+		RTE_MIN(p->own.max_jobs / 4, 64u), page);
+	if (p->peer != KVR_ROUTER_NO_POOL && p->sched.role == KVR_POOL_DECODE)
+		m->requests += pool_bytes(p->own.max_jobs,
+					  (uint32_t)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
+						     kvr_overlap_size(ranks)),
+					  RTE_MIN(p->own.max_jobs / 4, 64u), page) +
+			       KVR_WIRE_MAX_HINTS;
+	m->ranks +=
+		ranks * (sizeof(*((struct pool *)0)->cursor) + sizeof(*((struct pool *)0)->loads) +
+			 sizeof(*((struct pool *)0)->loads_wire) + sizeof(struct kvr_sched_term) +
+			 sizeof(uint64_t) * 4) +
+		sizeof(struct decision_log);
+	m->rings += ring_bytes(sizeof(struct note), c->sizes.ring_size) +
+		    ring_bytes(sizeof(struct event_note), c->sizes.ring_size) +
+		    c->n_ingress * (uint64_t)rte_align32pow2(events) * sizeof(uint32_t);
+	m->apart += kvr_share_bytes(p->sched.max_requests) + 2 * kvr_share_bytes(p->own.max_jobs) +
+		    c->n_ingress * kvr_share_bytes(events);
+	sessions_need(p, m);
+	return 0;
+}
+
+/* ---- all of it ---- */
+
+static void buffers_need(const struct kvr_router_conf *c, uint64_t page,
+			 struct kvr_router_memory *m)
+{
+	const uint32_t n = c->opt.large_buffers;
+	uint32_t jobs = 0, blocks = 0;
+
+	for (uint32_t i = 0; i < c->n_ports; i++) {
+		const struct kvr_port_conf *p = &c->port[i].port;
+
+		m->buffers += pool_bytes(c->sizes.mbufs[i], kvr_router_buffer_bytes(p) - 64,
+					 p->mbuf_cache, page);
+		m->other += DEVICE;
+	}
+	m->other += pool_bytes(CTL_POOL, kvr_router_buffer_bytes(&c->port[0].port) - 64, 0, page) +
+		    pool_bytes(CTL_POOL, (uint32_t)sizeof(struct ctl_buf) + KVR_WIRE_DEF_FRAME, 0,
+			       page) +
+		    ring_bytes(sizeof(void *), CTL_POOL + 1);
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		jobs += c->pool[i].own.max_jobs;
+		blocks = RTE_MAX(blocks, c->pool[i].sched.max_prompt_blocks);
+	}
+	blocks = RTE_MIN(blocks, KVR_WIRE_MAX_HASHES);
+	m->requests += pool_bytes(2 * jobs, SMALL_BUF, 0, page);
+	m->large += pool_bytes(n, (uint32_t)sizeof(struct prediction) + blocks * 8, 0, page) +
+		    pool_bytes(n, KVR_WIRE_MAX_HINTS, 0, page) +
+		    pool_bytes(n,
+			       (uint32_t)(sizeof(struct frame_list) +
+					  KVR_WIRE_MAX_FRAGMENTS * sizeof(struct rte_mbuf *)),
+			       0, page);
+}
+
+static void drop_none(void *arg, void *frame)
+{
+	RTE_SET_USED(arg);
+	RTE_SET_USED(frame);
+}
+
+static void lcores_need(const struct kvr_router_conf *c, struct kvr_router_memory *m)
+{
+	const struct sizes *s = &c->sizes;
+	const struct kvr_reasm_conf rc = {.max_frames = s->reassembly_lcore,
+					  .peer_max_frames = s->reassembly_source,
+					  .msg_max_frames = s->max_frames,
+					  .remember = REMEMBER,
+					  .timeout = 1,
+					  .drop = drop_none};
+
+	m->other += EAL_OTHER + c->n_lcores * (sizeof(struct lcore) + ring_bytes(8, 64));
+	m->rings += c->n_ingress * ring_bytes(sizeof(struct egress_note), s->egress_size) +
+		    ring_bytes(sizeof(struct egress_note), CTL_POOL + 1);
+	if (c->n_ingress > 1)
+		m->rings += c->n_ingress * ring_bytes(sizeof(void *), s->joins_size);
+	m->apart += c->n_ingress * (kvr_reasm_footprint(&rc) + SOURCES);
+}
+
+int kvr_router_conf_memory(const struct kvr_router_conf *c, bool huge,
+			   struct kvr_router_memory *out)
+{
+	const uint64_t page = huge ? UINT64_C(2) << 20 : 4096;
+	struct kvr_router_memory *m = out;
+	int rc = 0;
+
+	*m = (struct kvr_router_memory){0};
+	buffers_need(c, page, m);
+	lcores_need(c, m);
+	for (uint32_t i = 0; rc == 0 && i < c->n_pools; i++)
+		rc = pool_need(c, &c->pool[i], page, m);
+	m->heap =
+		m->buffers + m->rings + m->requests + m->ranks + m->sessions + m->large + m->other;
+	return rc;
+}

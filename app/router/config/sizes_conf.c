@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the configuration says about packet buffers, for sizes_derive(). */
+#include "config/config.h"
+#include "router.h"
+
+#include <string.h>
+
+#include <rte_mbuf.h>
+
+#include "kvr_wire.h"
+
+#define HEADERS6 48u /* IPv6 and UDP */
+/* Frames in the hands of an ingress lcore: a burst received, one being sent, answers. */
+#define BURSTS 3u
+
+/* Descriptors are rounded by drivers; net_af_xdp fills a ring of its own. */
+static uint32_t driver_keeps(const struct kvr_port_conf *p)
+{
+	return strncmp(p->device, "net_af_xdp", strlen("net_af_xdp")) == 0 ? 4096 : 64;
+}
+
+/* One buffer: see create_pool() of lib/port. */
+uint32_t kvr_router_buffer_bytes(const struct kvr_port_conf *p)
+{
+	const uint32_t frame = RTE_MAX(RTE_ALIGN_CEIL(p->mtu + 32u, 64u), 2048u);
+
+	return RTE_PKTMBUF_HEADROOM + frame + (uint32_t)sizeof(struct rte_mbuf) +
+	       RTE_CACHE_LINE_SIZE;
+}
+
+int kvr_router_conf_sizes(struct kvr_router_conf *c, char *err, size_t errlen)
+{
+	const uint32_t joins = c->n_ingress > 1 ? c->n_ingress : 0;
+	struct sizes_in in = {
+		.n_ports = c->n_ports,
+		.n_ingress = c->n_ingress,
+		.n_pools = c->n_pools,
+		/* Notes and events of each pool, egress of each ingress lcore; fragments on their
+		 * way to the ingress lcore that joins them. What goes to control is copied, and
+		 * what it sends has buffers of its own. */
+		.rings = 2 * c->n_pools + c->n_ingress + joins,
+		.joins = joins,
+		.apart = c->n_lcores > c->n_ingress,
+		.max_frame = KVR_WIRE_MAX_FRAME,
+		.memory_mb = c->opt.memory_mb,
+		.ring_size = c->opt.ring_size,
+		.reassembly_frames = c->opt.reassembly_frames,
+		.reassembly_source_frames = c->opt.reassembly_source_frames,
+		.waiting_frames = c->opt.waiting_frames,
+	};
+	uint32_t sending = 0;
+
+	/* A frame may wait in the transmit ring of any port. */
+	for (uint32_t i = 0; i < c->n_ports; i++)
+		sending += c->n_ingress * c->port[i].port.tx_descriptors;
+	for (uint32_t i = 0; i < c->n_ports; i++) {
+		const struct kvr_port_conf *p = &c->port[i].port;
+
+		in.port[i] = c->port[i].name;
+		in.mbufs[i] = p->mbufs;
+		in.buffer[i] = kvr_router_buffer_bytes(p);
+		in.device[i] = c->n_ingress * (p->rx_descriptors + driver_keeps(p)) + sending +
+			       (c->n_lcores + 1) * (p->mbuf_cache * 3 / 2) +
+			       c->n_ingress * BURSTS * KVR_PORT_BURST;
+		in.max_frame = RTE_MIN(in.max_frame, p->mtu - HEADERS6);
+	}
+	return sizes_derive(&in, &c->sizes, err, errlen);
+}

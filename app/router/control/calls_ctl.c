@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * How control reaches packet lcores: it has a function run by them (struct call), waits until they
+ * have ended a turn, and publishes views.
+ */
+#include "control/thread.h"
+
+#include <errno.h>
+
+#include <rte_cycles.h>
+
+/* ---- calling packet lcores ---- */
+
+void call_start(struct router *rt, struct lcore *lc, struct call *c)
+{
+	rt->ctl->n_calls++;
+	if (!atomic_load_explicit(&rt->running, memory_order_relaxed)) {
+		while (!c->fn(lc, c->arg)) /* nobody polls: before the start, after the stop */
+			;
+		return;
+	}
+	atomic_store_explicit(&c->busy, 1, memory_order_relaxed);
+	while (rte_ring_sp_enqueue(lc->calls, c) != 0)
+		rte_delay_us_sleep(10);
+}
+
+bool call_busy(const struct call *c)
+{
+	/* Pairs with the release store in calls_poll(): the callee's writes are visible. */
+	return atomic_load_explicit(&c->busy, memory_order_acquire) != 0;
+}
+
+void call_wait(struct call *c)
+{
+	while (call_busy(c))
+		rte_delay_us_sleep(10);
+}
+
+struct once {
+	void (*fn)(struct lcore *lc, void *arg);
+	void *arg;
+};
+
+static bool call_once(struct lcore *lc, void *arg)
+{
+	const struct once *o = arg;
+
+	o->fn(lc, o->arg);
+	return true;
+}
+
+void call_lcore(struct router *rt, struct lcore *lc, void (*fn)(struct lcore *, void *), void *arg)
+{
+	struct once o = {fn, arg};
+	struct call c = {.fn = call_once, .arg = &o};
+
+	call_start(rt, lc, &c);
+	call_wait(&c);
+}
+
+/* ---- views ---- */
+
+/* Sleeps, as call_wait() does: an lcore that shares this thread's CPU needs it to come that far. */
+void wait_for_lcores(struct router *rt)
+{
+	const uint64_t t = rte_rcu_qsbr_start(rt->qsbr);
+
+	while (rte_rcu_qsbr_check(rt->qsbr, t, false) == 0)
+		rte_delay_us_sleep(10);
+}
+
+void lcores_pass(void *arg)
+{
+	struct router *rt = arg;
+
+	if (atomic_load_explicit(&rt->running, memory_order_relaxed))
+		wait_for_lcores(rt);
+}
+
+int publish_view(struct router *rt)
+{
+	struct kvr_view *v = kvr_view_build(rt->registry), *old;
+
+	if (v == NULL)
+		return -ENOMEM;
+	old = atomic_load_explicit(&rt->view, memory_order_relaxed);
+	/* Pairs with the acquire load at the top of each lcore's loop. */
+	atomic_store_explicit(&rt->view, v, memory_order_release);
+	if (atomic_load_explicit(&rt->running, memory_order_relaxed))
+		wait_for_lcores(rt);
+	else /* nobody polls: this thread plays the lcores, see call_lcore() */
+		for (uint32_t i = 0; i < rt->n_lcores; i++)
+			rt->lcore[i]->view = v;
+	kvr_view_free(old);
+	rt->control.view = v;
+	return 0;
+}

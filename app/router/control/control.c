@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The control thread: workers come and go, clients learn the pools, time passes. It owns the
+ * registry; it changes what packet lcores own only by calling them (call_lcore()) and by publishing
+ * views. It sleeps between rounds and never touches a packet of the data path.
+ */
+#include "control/thread.h"
+#include "lcore/kinds.h"
+#include "sched/session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kvr_ctl.h"
+#include "kvr_frame.h"
+#include "sched/sched.h"
+
+#define ROUND_NS     1000000 /* 1 ms */
+#define TICK_NS	     UINT64_C(10000000)
+#define FRAMES_ROUND 256u
+#define CTL_BUFS     511u /* HELLO, GOODBYE and CONNECT that wait */
+
+int control_create(struct router *rt)
+{
+	const unsigned int size = (unsigned int)sizeof(struct ctl_buf) + rt->ctl_frame;
+
+	rt->ctl = calloc(1, sizeof(*rt->ctl));
+	/* Room for every buffer: it is never full. */
+	rt->control_ring = rte_ring_create("control", rte_align32pow2(CTL_BUFS + 1), SOCKET_ID_ANY,
+					   RING_F_SC_DEQ);
+	rt->ctl_bufs = rte_mempool_create_empty("ctl_bufs", CTL_BUFS, RTE_ALIGN_CEIL(size, 8u), 0,
+						0, SOCKET_ID_ANY, 0);
+	if (rt->ctl == NULL || rt->control_ring == NULL || rt->ctl_bufs == NULL ||
+	    rte_mempool_set_ops_byname(rt->ctl_bufs, "ring_sp_mc", NULL) != 0 ||
+	    rte_mempool_populate_default(rt->ctl_bufs) < 0) {
+		control_destroy(rt);
+		return -ENOMEM;
+	}
+	/* Like the other clock, so that their times look alike to people. */
+	rt->ctl->live = (struct kvr_live){now_ns(rt), now_ns(rt), LIVE_STEP};
+	return 0;
+}
+
+void control_destroy(struct router *rt)
+{
+	rte_mempool_free(rt->ctl_bufs);
+	rte_ring_free(rt->control_ring);
+	free(rt->ctl);
+	rt->ctl = NULL;
+	rt->control_ring = NULL;
+	rt->ctl_bufs = NULL;
+}
+
+/* ---- time ---- */
+
+static void tick(struct router *rt)
+{
+	beats_tick(rt);
+	workers_tick(rt);
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		struct call *c = &rt->ctl->tick[i];
+
+		if (call_busy(c))
+			continue; /* the one before is not done: the next will do */
+		c->fn = sched_tick;
+		c->arg = &rt->pool[i];
+		call_start(rt, rt->pool[i].sched_lcore, c);
+	}
+}
+
+/*
+ * Time passes for the silence of workers only while every ingress lcore reads what comes: see
+ * struct kvr_live.
+ */
+static void live_pass(struct router *rt)
+{
+	struct control *ctl = rt->ctl;
+	uint64_t up[KVR_ROUTER_MAX_LCORES];
+	bool read = true;
+
+	for (uint32_t i = 0; i < rt->conf.n_ingress; i++) {
+		/* Pairs with the release store in ingress_poll(): what it read is in the beats. */
+		up[i] = atomic_load_explicit(&rt->lcore[i]->read_up, memory_order_acquire);
+		read = read && up[i] != ctl->read_up[i];
+	}
+	if (read)
+		memcpy(ctl->read_up, up, rt->conf.n_ingress * sizeof(up[0]));
+	kvr_live_pass(&ctl->live, rt->control.now_ns, read);
+}
+
+/* A frame that ingress has handed on. */
+static void serve(struct router *rt, struct ctl_buf *b)
+{
+	struct ctl_frame f = {
+		.hdr = (const void *)b->frame, .path = &b->path, .len = b->len, .buf = b};
+	struct refusal why = {.code = KVR_OK};
+
+	f.body = kvr_frame_body(f.hdr);
+	if (frame_kinds[f.hdr->kind].control != NULL)
+		frame_kinds[f.hdr->kind].control(rt, &f, &why);
+	if (why.code != KVR_OK)
+		hello_refuse(rt, b, &why);
+	if (f.buf != NULL)
+		rte_mempool_put(rt->ctl_bufs, b);
+}
+
+void control_round(struct router *rt)
+{
+	struct ctl_buf *b[FRAMES_ROUND];
+	unsigned int n;
+
+	kvr_ctl_lock();
+	rt->control.now_ns = now_ns(rt);
+	live_pass(rt);
+	n = rte_ring_sc_dequeue_burst(rt->control_ring, (void **)b, FRAMES_ROUND, NULL);
+	for (unsigned int i = 0; i < n; i++)
+		serve(rt, b[i]);
+	workers_flush(rt);
+	if (rt->control.now_ns - rt->last_tick_ns >= TICK_NS) {
+		rt->last_tick_ns = rt->control.now_ns;
+		tick(rt);
+	}
+	session_round(rt);
+	kvr_ctl_unlock();
+	links_round(rt);
+}
+
+void control_run(struct router *rt)
+{
+	const struct timespec pause = {.tv_nsec = ROUND_NS};
+
+	while (!atomic_load_explicit(&rt->quit, memory_order_relaxed)) {
+		control_round(rt);
+		if (atomic_exchange_explicit(&rt->reload, 0, memory_order_relaxed))
+			reload(rt);
+		nanosleep(&pause, NULL);
+	}
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Frames for the control thread: agents that come and go, clients that learn the pools. */
+#include "control/thread.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ingress/source.h"
+#include "kvr_frame.h"
+#include "kvr_message.h"
+#include "kvr_put.h"
+#include "lcore/kinds.h"
+#include "lcore/out.h"
+#include "start/pools.h"
+
+/* ---- HELLO ---- */
+
+/* Whether the HELLO fits the pool. */
+static enum kvr_wire_code check_hello(struct router *rt, const struct kvr_wire_hello *h,
+				      const struct kvr_hints *hints, struct pool **pool)
+{
+	if (hints->n_pools != 1)
+		return KVR_E_HINT;
+	*pool = pool_by_name(rt, hints->pool[0].p, hints->pool[0].len);
+	if (*pool == NULL)
+		return KVR_E_UNKNOWN_POOL;
+	if (h->block_size != (*pool)->block_size || h->dp_size > KVR_WORKER_MAX_RANKS ||
+	    h->role != (*pool)->role)
+		return KVR_E_WORKER_CONFIG;
+	return KVR_OK;
+}
+
+/* Where the blocks of a prefill worker can go, and how they are fetched. */
+static enum kvr_wire_code read_transfer(const struct kvr_hints *h, struct kvr_worker_transfer *t)
+{
+	const struct kvr_str *domain = &h->kv_transfer_domain;
+
+	*t = (struct kvr_worker_transfer){.port = h->bootstrap_port,
+					  .enforcement = h->kv_transfer_enforcement,
+					  .weight = h->kv_transfer_weight};
+	if (h->bootstrap_host.len != 0 && h->bootstrap_port == 0)
+		return KVR_E_WORKER_CONFIG;
+	snprintf(t->host, sizeof(t->host), "%.*s", (int)h->bootstrap_host.len, h->bootstrap_host.p);
+	for (uint32_t i = 0; i < h->n_topology && domain->len != 0; i++) {
+		const struct kvr_str *at = &h->topology[i];
+
+		if (at->len <= domain->len || at->p[domain->len] != '=' ||
+		    memcmp(at->p, domain->p, domain->len) != 0)
+			continue;
+		if (snprintf(t->taint, sizeof(t->taint), TOPOLOGY_TAINT "%.*s", (int)at->len,
+			     at->p) >= (int)sizeof(t->taint))
+			return KVR_E_WORKER_CONFIG;
+	}
+	return KVR_OK;
+}
+/* What a worker says of itself but for the frame it takes: the same in all of a life. */
+static uint64_t hello_digest(const struct kvr_wire_hello *h)
+{
+	struct kvr_wire_hello fixed = *h;
+	uint64_t d, v;
+
+	fixed.max_frame = 0;
+	d = kvr_mix64(h->hints_len);
+	for (size_t i = 0; i < sizeof(fixed); i += sizeof(v)) {
+		memcpy(&v, (const uint8_t *)&fixed + i, sizeof(v));
+		d = kvr_mix64(d ^ v);
+	}
+	for (size_t i = 0; i + sizeof(v) <= h->hints_len; i += sizeof(v)) {
+		memcpy(&v, (const uint8_t *)(h + 1) + i, sizeof(v));
+		d = kvr_mix64(d ^ v);
+	}
+	return d;
+}
+
+/* @return whether @p f may speak for @p w, by its address or because the present one is silent. */
+static bool may_speak(struct router *rt, const struct kvr_worker *w, const struct ctl_frame *f,
+		      struct refusal *why)
+{
+	const uint64_t silent_ms = worker_silence(rt, w) / 1000000;
+
+	if (kvr_path_same(&w->path, f->path) || silent_ms >= rt->conf.opt.suspect_ms)
+		return true;
+	*why = (struct refusal){.code = KVR_E_WORKER_ALIVE,
+				.detail = {rt->conf.opt.suspect_ms - silent_ms},
+				.text = "another address speaks for this worker"};
+	return false;
+}
+
+/* HELLO of the life that is known. */
+static void hello_again(struct router *rt, struct ctl_frame *f, struct kvr_worker *w,
+			const struct kvr_wire_hello *h, struct refusal *why)
+{
+	if (w->said != hello_digest(h)) {
+		*why = (struct refusal){.code = KVR_E_WORKER_CONFIG,
+					.text = "a life does not change: HELLO needs a greater "
+						"epoch"};
+		return;
+	}
+	w->last_seen_ns = rt->ctl->live.now_ns;
+	if (kvr_path_same(&w->path, f->path) && w->path.max_frame == h->max_frame &&
+	    memcmp(w->path.mac, f->path->mac, sizeof(w->path.mac)) == 0) {
+		hello_welcome(rt, w, f->buf); /* the answer was lost */
+		return;
+	}
+	w->moved = w->moved || !kvr_path_same(&w->path, f->path);
+	w->path = *f->path;
+	w->path.max_frame = h->max_frame;
+	worker_moved(rt, w, f->buf);
+	f->buf = NULL;
+}
+
+static enum kvr_wire_code new_life(struct kvr_worker *w, const struct pool *p,
+				   const struct kvr_wire_hello *h)
+{
+	w->pool = p->number;
+	w->dp_start = h->dp_start;
+	w->dp_size = h->dp_size;
+	return kvr_worker_beat(w) < 0 ? KVR_E_NO_MEMORY : KVR_OK;
+}
+
+/* HELLO of a life that is not known. */
+static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
+		      const struct kvr_wire_hello *h, const struct kvr_hints *hints,
+		      struct refusal *why)
+{
+	struct kvr_worker *w = NULL, *old = kvr_registry_find(rt->registry, f->hdr->source);
+	struct kvr_worker_transfer transfer;
+	struct hello_room room;
+
+	why->code = read_transfer(hints, &transfer);
+	if (why->code != KVR_OK)
+		return;
+	if (old != NULL)
+		kvr_registry_take(rt->registry, old); /* nothing of it stays */
+	/* Here, too: those that the scheduler will refuse take no place that others may have. */
+	if (hello_room(rt, p, &room) != 0)
+		w = kvr_registry_add(rt->registry, f->hdr->source, rt->control.now_ns);
+	else
+		errno = ENOSPC;
+	if (w == NULL)
+		why->code = errno == ENOSPC ? KVR_E_WORKER_LIMIT : KVR_E_NO_MEMORY;
+	else
+		why->code = new_life(w, p, h);
+	if (why->code != KVR_OK && w != NULL)
+		kvr_registry_del(rt->registry, w);
+	if (old != NULL && (why->code != KVR_OK || old->pool != p->number)) {
+		worker_leave(rt, old);
+		old = NULL;
+	}
+	if (why->code != KVR_OK)
+		return;
+	w->epoch = f->hdr->epoch;
+	w->said = hello_digest(h);
+	w->path = *f->path;
+	w->path.max_frame = h->max_frame;
+	w->last_seen_ns = rt->ctl->live.now_ns;
+	w->transfer = transfer;
+	w->max_num_batched_tokens = h->max_num_batched_tokens;
+	w->total_kv_blocks = h->total_kv_blocks;
+	w->role = h->role;
+	w->flags = h->flags;
+	if (old != NULL)
+		worker_renew(rt, old, w, hints, f->buf);
+	else
+		worker_join(rt, w, hints, f->buf);
+	f->buf = NULL;
+}
+
+/* Who says it, then what: a stranger learns nothing of the pool from a worker's name. */
+static void hello(struct router *rt, struct ctl_frame *f, const struct kvr_wire_hello *h,
+		  const struct kvr_hints *hints, struct refusal *why)
+{
+	const uint32_t epoch = f->hdr->epoch;
+	struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
+	struct pool *p = NULL;
+	uint32_t last;
+
+	if (w != NULL && w->state == KVR_WORKER_JOINING) {
+		workers_flush(rt); /* it has said so in this very round */
+		w = kvr_registry_find(rt->registry, f->hdr->source);
+	}
+	last = w != NULL ? w->epoch : kvr_registry_last_epoch(rt->registry, f->hdr->source);
+	/* A life that is over does not come back. */
+	if (epoch == 0 || epoch < last || (w == NULL && epoch == last)) {
+		*why = (struct refusal){.code = KVR_E_STALE_EPOCH, .detail = {last}};
+		return;
+	}
+	if (w != NULL && !may_speak(rt, w, f, why))
+		return;
+	why->code = check_hello(rt, h, hints, &p);
+	if (why->code == KVR_OK && rt->stopping && (w == NULL || epoch != w->epoch))
+		why->code = KVR_E_SHUTDOWN;
+	if (why->code != KVR_OK)
+		return;
+	if (w != NULL && epoch == w->epoch)
+		hello_again(rt, f, w, h, why);
+	else
+		hello_new(rt, f, p, h, hints, why);
+}
+
+void control_hello(struct router *rt, struct ctl_frame *f, struct refusal *why)
+{
+	const struct kvr_wire_hello *h = (const void *)f->body;
+	struct kvr_hints hints;
+	const enum kvr_wire_code rc =
+		kvr_hints_parse(f->body + sizeof(*h), h->hints_len, KVR_HINTS_HELLO, &hints);
+
+	if (rc != 0)
+		why->code = rc;
+	else
+		hello(rt, f, h, &hints, why);
+}
+
+/* ---- GOODBYE, CONNECT ---- */
+
+/* Answered also when there is nothing to leave: the first copy's answer may have been lost. */
+void control_goodbye(struct router *rt, struct ctl_frame *f, struct refusal *why)
+{
+	struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
+
+	if (w != NULL && !kvr_path_same(&w->path, f->path)) {
+		why->code = KVR_E_NOT_ALLOWED;
+		return;
+	}
+	if (w != NULL && w->state == KVR_WORKER_JOINING) {
+		workers_flush(rt);
+		w = kvr_registry_find(rt->registry, f->hdr->source);
+	}
+	if (w != NULL && w->epoch == f->hdr->epoch)
+		worker_leave(rt, w);
+	out_message(&rt->control, f->path, KVR_GOODBYE_ACK, f->hdr->source, f->hdr->id, 0, NULL, 0);
+}
+
+static bool pool_wanted(const struct pool *p, const struct kvr_hints *hints)
+{
+	for (uint32_t i = 0; i < hints->n_pools; i++)
+		if (pool_named(p, hints->pool[i].p, hints->pool[i].len))
+			return true;
+	return hints->n_pools == 0;
+}
+
+static uint32_t ranks_of(struct router *rt, uint32_t pool)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
+		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+
+		n += w->pool == pool ? w->dp_size : 0;
+	}
+	return n;
+}
+
+/* The answer must fit what the client takes, what the path carries, and may not be longer than the
+ * question: whoever asks has not proven his address yet. */
+static size_t client_limit(struct router *rt, const struct kvr_wire_connect *c,
+			   const struct kvr_path *path, uint32_t question)
+{
+	size_t limit = out_limit(&rt->control, path);
+	const uint32_t room = source_room(rt, path, question);
+
+	if (c->max_frame != 0)
+		limit = RTE_MIN(limit, c->max_frame);
+	return room != 0 ? RTE_MIN(limit, room) : limit;
+}
+
+void control_connect(struct router *rt, struct ctl_frame *f, struct refusal *why)
+{
+	const struct kvr_wire_connect *c = (const void *)f->body;
+	uint8_t buf[KVR_WIRE_MAX_FRAME];
+	struct kvr_wire_pool pools[KVR_ROUTER_MAX_POOLS];
+	struct kvr_str names[KVR_ROUTER_MAX_POOLS];
+	const struct kvr_wire_ids ids = {f->hdr->source, f->hdr->id, 0, rt->epoch, 0};
+	struct kvr_wire_connected limits = {
+		.max_frame = rt->max_frame,
+		.max_tokens = KVR_WIRE_MAX_TOKENS,
+		.max_hashes = KVR_WIRE_MAX_HASHES,
+		.max_body = KVR_WIRE_MAX_BODY,
+		.max_message = rt->sizes.max_message,
+		.max_frames = rt->sizes.max_frames,
+	};
+	struct kvr_hints hints;
+	uint32_t n = 0;
+	int len;
+
+	why->code = kvr_hints_parse(f->body + sizeof(*c), c->hints_len, KVR_HINTS_CONNECT, &hints);
+	if (why->code == KVR_OK && rt->stopping)
+		why->code = KVR_E_SHUTDOWN;
+	if (why->code != KVR_OK)
+		return;
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		if (!pool_wanted(&rt->pool[i], &hints))
+			continue;
+		names[n] = (struct kvr_str){rt->pool[i].name, (uint32_t)strlen(rt->pool[i].name)};
+		pools[n++] = (struct kvr_wire_pool){
+			.pool = (uint16_t)rt->pool[i].id,
+			.role = rt->pool[i].role,
+			.block_size = rt->pool[i].block_size,
+			.ranks = ranks_of(rt, i),
+		};
+	}
+	if (rt->rules[f->path->port].cookie)
+		limits.cookie = kvr_cookie(&rt->cookie_key, f->path, rt->control.now_ns);
+	len = kvr_put_connected(buf, client_limit(rt, c, f->path, f->len), &ids, limits, pools,
+				names, n);
+	if (len < 0)
+		why->code = KVR_E_LENGTH; /* shorter than the least answer */
+	else
+		out_frame(&rt->control, f->path, buf, (size_t)len);
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Answers of HELLO: what a worker is welcomed with; of a refused one what is wrong, field, value
+ * and what the pool has, for the engine's operator (REJECTED) and the router's (log).
+ */
+#include "control/log.h"
+#include "control/thread.h"
+#include "ingress/source.h"
+#include "lcore/out.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kvr_message.h"
+
+static const char *const roles[] = {"aggregated", "prefill", "decode"};
+
+static const char *role_name(unsigned int role)
+{
+	return role < RTE_DIM(roles) ? roles[role] : "unknown";
+}
+
+static void unknown_pool(const struct router *rt, const struct kvr_hints *h, char *text, size_t len)
+{
+	size_t n = (size_t)snprintf(text, len, "pool: got \"%.*s\", this router has",
+				    (int)h->pool[0].len, h->pool[0].p);
+
+	for (uint32_t i = 0; i < rt->n_pools && n < len; i++)
+		n += (size_t)snprintf(text + n, len - n, "%s %s", i != 0 ? "," : "",
+				      rt->pool[i].name);
+}
+
+/* What a prefill worker says about transfers: the rest that read_transfer() refuses. */
+static void wrong_transfer(const struct kvr_hints *h, struct refusal *why, char *text, size_t len)
+{
+	if (h->bootstrap_host.len != 0 && h->bootstrap_port == 0) {
+		why->detail[1] = 1;
+		snprintf(text, len, "bootstrap: got host \"%.*s\" with port 0, allowed: 1 to 65535",
+			 (int)h->bootstrap_host.len, h->bootstrap_host.p);
+		return;
+	}
+	for (uint32_t i = 0; i < h->n_topology; i++)
+		why->detail[0] = RTE_MAX(why->detail[0], h->topology[i].len);
+	why->detail[1] = KVR_WORKER_TEXT - sizeof(TOPOLOGY_TAINT);
+	snprintf(text, len, "topology: got an entry of %" PRIu64 " bytes, allowed: %" PRIu64,
+		 why->detail[0], why->detail[1]);
+}
+
+/* The first field that does not fit the pool; details: what was said, what is needed. */
+static void wrong_field(const struct pool *p, const struct kvr_wire_hello *h,
+			const struct kvr_hints *hints, struct refusal *why, char *text, size_t len)
+{
+	if (h->block_size != p->block_size) {
+		why->detail[0] = h->block_size;
+		why->detail[1] = p->block_size;
+		snprintf(text, len, "block_size: got %u, pool %s has %u", h->block_size, p->name,
+			 p->block_size);
+	} else if (h->role != p->role) {
+		why->detail[0] = h->role;
+		why->detail[1] = p->role;
+		snprintf(text, len, "role: got %s, pool %s is %s", role_name(h->role), p->name,
+			 role_name(p->role));
+	} else if (h->dp_size > KVR_WORKER_MAX_RANKS) {
+		why->detail[0] = h->dp_size;
+		why->detail[1] = KVR_WORKER_MAX_RANKS;
+		snprintf(text, len, "dp_size: got %u, allowed: 1 to %u ranks", h->dp_size,
+			 KVR_WORKER_MAX_RANKS);
+	} else {
+		wrong_transfer(hints, why, text, len);
+	}
+}
+
+uint32_t hello_room(const struct router *rt, const struct pool *p, struct hello_room *room)
+{
+	room->most_workers = p->conf->max_workers != 0 ? p->conf->max_workers : p->conf->max_ranks;
+	room->workers = room->ranks = 0;
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
+		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+
+		if (w->pool != p->number)
+			continue;
+		room->workers++;
+		room->ranks += w->dp_size;
+	}
+	return room->workers < room->most_workers ? room->most_workers - room->workers : 0;
+}
+
+/* Which limit it is: of the router, of the pool, or of its ranks. */
+static void no_room(const struct router *rt, const struct pool *p, struct refusal *why, char *text,
+		    size_t len)
+{
+	const uint32_t all = kvr_registry_count(rt->registry);
+	const uint32_t most = kvr_router_conf_workers(&rt->conf);
+	struct hello_room room;
+
+	hello_room(rt, p, &room);
+	why->detail[0] = all;
+	why->detail[1] = most;
+	why->detail[2] = room.workers;
+	why->detail[3] = room.most_workers;
+	snprintf(text, len,
+		 "no room: [router] max_workers %u, there are %u; pool %s: max_workers %u, there "
+		 "are %u, max_ranks %u, there are %u",
+		 most, all, p->name, room.most_workers, room.workers, p->conf->max_ranks,
+		 room.ranks);
+}
+
+/* Words for what the code and the details alone do not tell. @return false: there are none. */
+static bool in_words(struct router *rt, const struct kvr_wire_hdr *hdr, struct refusal *why,
+		     char *text, size_t len)
+{
+	const struct kvr_wire_hello *h = kvr_frame_body(hdr);
+	const struct pool *p = NULL;
+	struct kvr_hints hints;
+
+	if (why->code == KVR_E_STALE_EPOCH) {
+		snprintf(text, len,
+			 "epoch: got %u, the last life had %" PRIu64 "; a new one has a greater",
+			 hdr->epoch, why->detail[0]);
+		return true;
+	}
+	if ((why->code != KVR_E_WORKER_CONFIG && why->code != KVR_E_UNKNOWN_POOL &&
+	     why->code != KVR_E_WORKER_LIMIT) ||
+	    kvr_hints_parse((const uint8_t *)(h + 1), h->hints_len, KVR_HINTS_HELLO, &hints) != 0 ||
+	    hints.n_pools != 1)
+		return false;
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		if (strlen(rt->pool[i].name) == hints.pool[0].len &&
+		    memcmp(rt->pool[i].name, hints.pool[0].p, hints.pool[0].len) == 0)
+			p = &rt->pool[i];
+	if (p == NULL)
+		unknown_pool(rt, &hints, text, len);
+	else if (why->code == KVR_E_WORKER_CONFIG)
+		wrong_field(p, h, &hints, why, text, len);
+	else
+		no_room(rt, p, why, text, len);
+	return true;
+}
+
+void hello_says(struct router *rt, const struct kvr_wire_hdr *hdr, struct refusal *why, char *text,
+		size_t len)
+{
+	if (why->text == NULL && in_words(rt, hdr, why, text, len))
+		why->text = text;
+	log_worker(hdr->source, "worker %" PRIu64 " refused (%s)%s%s", hdr->source,
+		   kvr_code_name(why->code), why->text != NULL ? ": " : "",
+		   why->text != NULL ? why->text : "");
+}
+
+void hello_welcome(struct router *rt, const struct kvr_worker *w, const struct ctl_buf *b)
+{
+	const struct kvr_wire_hdr *h = (const void *)b->frame;
+	const struct kvr_wire_welcome m = {
+		.pool = (uint16_t)rt->pool[w->pool].id,
+		.heartbeat_ms = rt->conf.opt.heartbeat_ms,
+		.dead_ms = rt->conf.opt.dead_ms,
+		.max_frame = rt->max_frame,
+	};
+
+	out_message(&rt->control, &b->path, KVR_WELCOME, w->id, h->id, 0, &m, sizeof(m));
+}
+
+void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refusal *why)
+{
+	const struct kvr_wire_hdr *h = (const void *)b->frame;
+	struct refusal r = *why;
+	char text[256];
+
+	if (h->kind == KVR_HELLO)
+		hello_says(rt, h, &r, text, sizeof(text));
+	r.room = source_room(rt, &b->path, b->len);
+	out_reject(&rt->control, &b->path, h->kind, h->source, h->id, &r);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * SIGTERM: nobody new is let in (ROUTE, CONNECT and the HELLO of a new life are refused with
+ * Shutdown, which is retryable: elsewhere), waiting requests are refused, and those that workers
+ * have get stop_ms. What is then left is cut off: its client is told, its worker gets ABORT, and
+ * every worker hears that the router goes. A second signal ends this at any point.
+ */
+#include "control/log.h"
+#include "control/thread.h"
+#include "lcore/out.h"
+#include "lcore/stop_dp.h"
+
+#include <time.h>
+
+#include "kvr_ctl.h"
+
+#define TICK_MS	  10u
+#define LINGER_NS UINT64_C(300000000) /* ended requests whose client may ask once more */
+#define LAST_NS	  UINT64_C(50000000)  /* for the last frames to leave */
+
+/* Requests that workers have, and ended ones that are still answered for. */
+static uint32_t requests_left(struct router *rt, uint32_t *lingering)
+{
+	uint32_t live = 0;
+
+	*lingering = 0;
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		if (rt->pool[i].decode != NULL)
+			continue; /* legs of requests that the decode pool has */
+		const uint32_t ended = kvr_flight_lingering(rt->pool[i].requests);
+		const uint32_t all = kvr_flight_count(rt->pool[i].requests);
+
+		*lingering += ended;
+		live += all > ended ? all - ended : 0;
+	}
+	return live;
+}
+
+static bool at_once(struct router *rt)
+{
+	return atomic_load_explicit(&rt->quit, memory_order_relaxed) > 1;
+}
+
+static void rounds_until(struct router *rt, uint64_t end_ns)
+{
+	const struct timespec pause = {.tv_nsec = 1000000};
+
+	while (!at_once(rt) && now_ns(rt) < end_ns) {
+		control_round(rt);
+		nanosleep(&pause, NULL);
+	}
+}
+
+static void close_doors(struct router *rt)
+{
+	kvr_ctl_lock();
+	rt->stopping = true;
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		call_lcore(rt, rt->pool[i].sched_lcore, stop_admission, &rt->pool[i]);
+	kvr_ctl_unlock();
+}
+
+/*
+ * One call a pool: its lcore goes on by itself in its next turns. A call for each slice would have
+ * this thread wait for its CPU as often, which on a busy machine took longer than stop_ms.
+ */
+uint32_t stop_cut_off(struct router *rt)
+{
+	struct stop_cut s[KVR_ROUTER_MAX_POOLS] = {0};
+	uint32_t n = 0;
+
+	kvr_ctl_lock();
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		s[i].pool = &rt->pool[i];
+		s[i].call.fn = stop_cut;
+		s[i].call.arg = &s[i];
+		call_start(rt, s[i].pool->sched_lcore, &s[i].call);
+	}
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		call_wait(&s[i].call);
+		n += s[i].cut;
+	}
+	kvr_ctl_unlock();
+	return n;
+}
+
+static void tell_workers(struct router *rt)
+{
+	kvr_ctl_lock();
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
+		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+
+		out_reject(&rt->control, &w->path, KVR_HEARTBEAT, w->id, 0,
+			   &(const struct refusal){.code = KVR_E_SHUTDOWN,
+						   .text = "the router stops"});
+	}
+	kvr_ctl_unlock();
+}
+
+void stop_in_order(struct router *rt)
+{
+	const uint64_t begin = now_ns(rt);
+	const uint64_t end = begin + rt->conf.opt.stop_ms * UINT64_C(1000000);
+	uint32_t lingering, live = requests_left(rt, &lingering), left, cut = 0;
+
+	close_doors(rt);
+	left = requests_left(rt, &lingering);
+	log_line("stopping: %u requests are live, %u of them with workers have %u ms; a second "
+		 "signal "
+		 "ends at once",
+		 live, left, rt->conf.opt.stop_ms);
+	while (left > 0 && !at_once(rt) && now_ns(rt) < end) {
+		rounds_until(rt, RTE_MIN(now_ns(rt) + TICK_MS * UINT64_C(1000000), end));
+		left = requests_left(rt, &lingering);
+	}
+	if (left > 0 && !at_once(rt))
+		cut = stop_cut_off(rt);
+	for (const uint64_t until = now_ns(rt) + LINGER_NS;
+	     live > 0 && !at_once(rt) && lingering > 0 && now_ns(rt) < until;) {
+		rounds_until(rt, RTE_MIN(now_ns(rt) + TICK_MS * UINT64_C(1000000), until));
+		requests_left(rt, &lingering);
+	}
+	tell_workers(rt);
+	rounds_until(rt, now_ns(rt) + LAST_NS);
+	left = requests_left(rt, &lingering);
+	log_line(
+		"stopped after %u ms: of %u requests %u were cut off (their clients know), %u left "
+		"without a word",
+		(uint32_t)((now_ns(rt) - begin) / 1000000), live, cut, left);
+}

@@ -1,0 +1,616 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The life of workers: what joining, leaving, draining and silence do on the scheduler and event
+ * lcores. Changes are gathered and done together:
+ *
+ *   scheduler  joining: dense indices for the ranks, not chosen yet; leaving: bookings end with
+ *              WorkerLost, a few hundred in a turn; suspect, heard again. A new life of a worker
+ *              is one change: who waits for the worker goes on waiting
+ *   event      joining, leaving: index and cursor of each rank are emptied
+ *   view       published once, when all lcores have seen it:
+ *   scheduler  who has joined may be chosen
+ *   answers    WELCOME, or REJECTED
+ *
+ *   silence    suspect after suspect_ms (out of selection), gone after dead_ms; measured with a
+ *              clock that stands still while the router does not listen (struct kvr_live)
+ */
+#include "control/log.h"
+#include "control/thread.h"
+#include "event/event.h"
+#include "lcore/out.h"
+#include "start/pools.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <rte_log.h>
+
+#define TELL_NS	   UINT64_C(100000000)
+#define DROPS_TURN 32u /* bookings of a worker that leaves, ended in one turn of the lcore */
+
+static struct pool *pool_of(struct router *rt, const struct kvr_worker *w)
+{
+	return &rt->pool[w->pool];
+}
+
+void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to)
+{
+	enum kvr_wire_worker_state from = w->state;
+
+	if (kvr_worker_set_state(w, to, rt->control.now_ns) == 0)
+		log_worker(w->id, "worker %" PRIu64 " %s -> %s", w->id, kvr_worker_state_name(from),
+			   kvr_worker_state_name(to));
+}
+
+static void log_prefill(const struct pool *p, bool active)
+{
+	log_worker(~(uint64_t)p->number, "prefill pool %s %s", p->name,
+		   active ? "active" : "inactive");
+}
+
+/* ---- changes: on the lcores ---- */
+
+/* The changes that concern one lcore, in their order. */
+struct walk {
+	struct router *rt;
+	bool (*mine)(const struct lcore *lc, const struct pool *p, const struct change *c);
+	bool (*step)(struct lcore *lc, struct pool *p, struct change *c); /* false: once more */
+	uint32_t at;
+	struct call call;
+};
+
+/* One step a turn: it may take some microseconds. */
+static bool walk_on(struct lcore *lc, void *arg)
+{
+	struct walk *w = arg;
+	struct control *ctl = w->rt->ctl;
+
+	for (; w->at < ctl->n_changes; w->at++) {
+		struct change *c = &ctl->change[w->at];
+		struct pool *p = pool_of(w->rt, c->w);
+
+		if (!w->mine(lc, p, c) || c->rc < 0)
+			continue;
+		if (w->step(lc, p, c))
+			w->at++;
+		return w->at == ctl->n_changes;
+	}
+	return true;
+}
+
+/* Who can take requests has changed. @return a prefill side came or went: section 9.1. */
+static bool prefill_side(struct pool *p)
+{
+	return p->decode != NULL && kvr_disagg_workers(&p->disagg, kvr_sched_n_able(p->sched));
+}
+
+static bool of_sched(const struct lcore *lc, const struct pool *p, const struct change *c)
+{
+	return p->sched_lcore == lc && c->kind != CHANGE_MOVE;
+}
+
+static void sched_join(struct lcore *lc, struct pool *p, struct change *c)
+{
+	struct kvr_worker *w = c->w;
+	const struct kvr_sched_worker sw = {
+		.id = w->id,
+		.dp_start = w->dp_start,
+		.dp_size = w->dp_size,
+		.total_kv_blocks = w->total_kv_blocks,
+		.max_num_batched_tokens = w->max_num_batched_tokens,
+		.cpu = (w->flags & KVR_HELLO_F_CPU) != 0,
+		.taints = c->taint,
+		.n_taints = c->n_taints,
+	};
+
+	c->rc = kvr_sched_worker_set(p->sched, &sw, lc->now_ns);
+	if (c->rc < 0)
+		return;
+	/* Not before every lcore can find it. */
+	kvr_sched_worker_available(p->sched, w->id, false, lc->now_ns);
+	for (uint32_t i = 0; i < w->dp_size; i++)
+		w->rank[i] = kvr_sched_rank_find(p->sched, w->id, w->dp_start + i);
+}
+
+static bool sched_leave(struct lcore *lc, struct pool *p, struct change *c)
+{
+	if (!c->begun) {
+		c->begun = true;
+		kvr_sched_worker_available(p->sched, c->w->id, false, lc->now_ns);
+		/* First, so that its requests are not offered to a prefill side that nobody is
+		 * left of. */
+		c->side = prefill_side(p);
+	}
+	if (kvr_sched_worker_drop(p->sched, c->w->id, DROPS_TURN, lc->now_ns) != 0)
+		return false;
+	kvr_sched_worker_gone(p->sched, c->w->id, lc->now_ns);
+	return true;
+}
+
+static bool sched_renew(struct lcore *lc, struct pool *p, struct change *c)
+{
+	if (!c->begun) {
+		c->begun = true;
+		kvr_sched_worker_renew(p->sched, c->w->id, lc->now_ns);
+	}
+	if (kvr_sched_worker_drop(p->sched, c->w->id, DROPS_TURN, lc->now_ns) != 0)
+		return false;
+	sched_join(lc, p, c);
+	if (c->rc == 0)
+		return true;
+	kvr_sched_worker_gone(p->sched, c->w->id, lc->now_ns);
+	c->side = prefill_side(p);
+	return true;
+}
+
+static bool at_sched(struct lcore *lc, struct pool *p, struct change *c)
+{
+	switch (c->kind) {
+	case CHANGE_JOIN:
+		sched_join(lc, p, c);
+		return true;
+	case CHANGE_LEAVE:
+		return sched_leave(lc, p, c);
+	case CHANGE_RENEW:
+		return sched_renew(lc, p, c);
+	case CHANGE_AVAIL:
+		kvr_sched_worker_available(p->sched, c->w->id, c->flag, lc->now_ns);
+		c->side = prefill_side(p);
+		return true;
+	case CHANGE_MOVE:
+		break;
+	}
+	return true;
+}
+
+/* Whether workers, and not only paths or marks, are others after it. */
+static bool changes_lives(const struct change *c)
+{
+	return c->kind == CHANGE_JOIN || c->kind == CHANGE_LEAVE || c->kind == CHANGE_RENEW;
+}
+
+static bool of_event(const struct lcore *lc, const struct pool *p, const struct change *c)
+{
+	return p->event_lcore == lc && changes_lives(c);
+}
+
+static bool at_event(struct lcore *lc, struct pool *p, struct change *c)
+{
+	for (uint32_t i = 0; c->kind == CHANGE_RENEW && i < c->old->dp_size; i++)
+		event_reset_rank(lc, p, c->old->rank[i], NULL);
+	for (uint32_t i = 0; i < c->w->dp_size; i++)
+		event_reset_rank(lc, p, c->w->rank[i], c->kind != CHANGE_LEAVE ? c->w : NULL);
+	return true;
+}
+
+static bool of_open(const struct lcore *lc, const struct pool *p, const struct change *c)
+{
+	return p->sched_lcore == lc && changes_lives(c);
+}
+
+static bool at_open(struct lcore *lc, struct pool *p, struct change *c)
+{
+	if (c->kind != CHANGE_LEAVE)
+		kvr_sched_worker_available(p->sched, c->w->id, true, lc->now_ns);
+	c->side = prefill_side(p) || c->side;
+	return true;
+}
+
+/* ---- changes: control ---- */
+
+/* One call to every lcore that has a part in it, all at the same time. */
+static void walk(struct router *rt,
+		 bool (*mine)(const struct lcore *, const struct pool *, const struct change *),
+		 bool (*step)(struct lcore *, struct pool *, struct change *))
+{
+	struct walk w[KVR_ROUTER_MAX_LCORES];
+	struct control *ctl = rt->ctl;
+
+	for (uint32_t i = 0; i < rt->n_lcores; i++) {
+		bool any = false;
+
+		for (uint32_t k = 0; k < ctl->n_changes && !any; k++)
+			any = ctl->change[k].rc == 0 &&
+			      mine(rt->lcore[i], pool_of(rt, ctl->change[k].w), &ctl->change[k]);
+		w[i] = (struct walk){.rt = rt, .mine = mine, .step = step};
+		w[i].call.fn = walk_on;
+		w[i].call.arg = &w[i];
+		if (any)
+			call_start(rt, rt->lcore[i], &w[i].call);
+	}
+	for (uint32_t i = 0; i < rt->n_lcores; i++)
+		call_wait(&w[i].call);
+}
+
+static bool joins(const struct change *c)
+{
+	return c->kind == CHANGE_JOIN || c->kind == CHANGE_RENEW;
+}
+
+/* Who cannot join is not known any more; `rc` says why. Its life before is over all the same. */
+static void drop_failed(struct router *rt)
+{
+	for (uint32_t i = 0; i < rt->ctl->n_changes; i++) {
+		struct change *c = &rt->ctl->change[i];
+
+		if (!joins(c) || c->rc >= 0)
+			continue;
+		c->w->epoch = 0; /* it has never lived: the same epoch may try again */
+		kvr_registry_take(rt->registry, c->w);
+		if (c->kind == CHANGE_JOIN)
+			continue;
+		rt->ctl->left_ns[c->w->pool] = rt->control.now_ns;
+		c->kind = CHANGE_LEAVE;
+		c->refused = c->w;
+		c->why = c->rc;
+		c->rc = 0;
+		c->w = c->old;
+		c->old = NULL;
+	}
+}
+
+/* There is no memory for a view in which they are. */
+static void undo_joins(struct router *rt)
+{
+	struct control *ctl = rt->ctl;
+
+	for (uint32_t i = 0; i < ctl->n_changes; i++) {
+		struct change *c = &ctl->change[i];
+
+		if (!joins(c) || c->rc < 0)
+			c->rc = c->rc < 0 ? c->rc : -EALREADY;
+		else
+			c->kind = CHANGE_LEAVE;
+	}
+	walk(rt, of_sched, at_sched);
+	walk(rt, of_event, at_event);
+	for (uint32_t i = 0; i < ctl->n_changes; i++)
+		if (ctl->change[i].kind == CHANGE_LEAVE && ctl->change[i].rc == 0) {
+			ctl->change[i].kind = CHANGE_JOIN;
+			ctl->change[i].rc = -ENOMEM;
+			ctl->change[i].w->epoch = 0;
+			kvr_registry_take(rt->registry, ctl->change[i].w);
+		}
+}
+
+static void refuse_join(struct router *rt, const struct change *c, int rc)
+{
+	struct refusal why = {.code = KVR_E_WORKER_CONFIG};
+
+	if (rc == -ENOSPC || rc == -ENOMEM)
+		why.code = rc == -ENOSPC ? KVR_E_WORKER_LIMIT : KVR_E_NO_MEMORY;
+	hello_refuse(rt, c->frame, &why);
+}
+
+/* The change is done everywhere. */
+static void finish(struct router *rt, struct change *c)
+{
+	const struct pool *p = pool_of(rt, c->w);
+
+	if (c->refused != NULL)
+		refuse_join(rt, c, c->why);
+	else if (joins(c) && c->rc < 0)
+		refuse_join(rt, c, c->rc);
+	else if (joins(c) || c->kind == CHANGE_MOVE)
+		hello_welcome(rt, c->w, c->frame);
+	if (c->frame != NULL)
+		rte_mempool_put(rt->ctl_bufs, c->frame);
+	if (c->side)
+		log_prefill(p, kvr_disagg_active(&p->disagg));
+	if (c->kind == CHANGE_LEAVE || (joins(c) && c->rc < 0))
+		kvr_worker_free(c->w);
+	if (c->old != NULL)
+		kvr_worker_free(c->old);
+	if (c->refused != NULL)
+		kvr_worker_free(c->refused);
+}
+
+static void join_in_view(struct router *rt)
+{
+	struct control *ctl = rt->ctl;
+
+	for (uint32_t i = 0; i < ctl->n_changes; i++) {
+		struct change *c = &ctl->change[i];
+
+		if (c->rc == 0 && joins(c))
+			worker_set_state(rt, c->w, KVR_WORKER_SERVING);
+		ctl->dirty = ctl->dirty || c->kind != CHANGE_AVAIL;
+	}
+}
+
+void workers_flush(struct router *rt)
+{
+	struct control *ctl = rt->ctl;
+
+	if (ctl->n_changes == 0 && !ctl->dirty)
+		return;
+	walk(rt, of_sched, at_sched);
+	drop_failed(rt);
+	walk(rt, of_event, at_event);
+	join_in_view(rt);
+	if (ctl->dirty && publish_view(rt) == 0)
+		ctl->dirty = false;
+	else if (ctl->dirty) /* the view of before stays until there is memory */
+		undo_joins(rt);
+	walk(rt, of_open, at_open);
+	for (uint32_t i = 0; i < ctl->n_changes; i++)
+		finish(rt, &ctl->change[i]);
+	ctl->n_changes = 0;
+}
+
+static struct change *change(struct router *rt, struct kvr_worker *w, enum change_kind kind)
+{
+	struct control *ctl = rt->ctl;
+	struct change *c;
+
+	if (ctl->n_changes == CHANGES)
+		workers_flush(rt);
+	c = &ctl->change[ctl->n_changes++];
+	c->kind = kind;
+	c->flag = c->side = c->begun = false;
+	c->rc = 0;
+	c->w = w;
+	c->old = c->refused = NULL;
+	c->frame = NULL;
+	c->n_taints = 0;
+	return c;
+}
+
+/* The taints a worker says, and one for each place it is in. */
+static void change_taints(struct change *c, const struct kvr_hints *h)
+{
+	for (uint32_t i = 0; i < h->n_taints; i++)
+		c->taint[c->n_taints++] = (struct kvr_sched_str){h->taint[i].p, h->taint[i].len};
+	for (uint32_t i = 0; i < h->n_topology; i++) {
+		const int len = snprintf(c->text[i], TAINT_TEXT, TOPOLOGY_TAINT "%.*s",
+					 (int)h->topology[i].len, h->topology[i].p);
+
+		c->taint[c->n_taints++] = (struct kvr_sched_str){c->text[i], (uint32_t)len};
+	}
+}
+
+void worker_join(struct router *rt, struct kvr_worker *w, const struct kvr_hints *hints,
+		 struct ctl_buf *frame)
+{
+	struct change *c = change(rt, w, CHANGE_JOIN);
+
+	c->frame = frame; /* the taints point into it */
+	change_taints(c, hints);
+}
+
+/* From this moment on: the tick that looks at all pools comes later. */
+static void expect_back(struct router *rt, const struct kvr_worker *w)
+{
+	atomic_store_explicit(&pool_of(rt, w)->expected, true, memory_order_relaxed);
+}
+
+void worker_renew(struct router *rt, struct kvr_worker *old, struct kvr_worker *w,
+		  const struct kvr_hints *hints, struct ctl_buf *frame)
+{
+	struct change *c = change(rt, w, CHANGE_RENEW);
+
+	worker_set_state(rt, old, KVR_WORKER_GONE);
+	expect_back(rt, old);
+	c->old = old;
+	c->frame = frame; /* the taints point into it */
+	change_taints(c, hints);
+}
+
+void worker_leave(struct router *rt, struct kvr_worker *w)
+{
+	worker_set_state(rt, w, KVR_WORKER_GONE);
+	expect_back(rt, w);
+	rt->ctl->left_ns[w->pool] = rt->control.now_ns;
+	change(rt, w, CHANGE_LEAVE);
+	kvr_registry_take(rt->registry, w);
+}
+
+void worker_moved(struct router *rt, struct kvr_worker *w, struct ctl_buf *frame)
+{
+	change(rt, w, CHANGE_MOVE)->frame = frame;
+}
+
+void worker_available(struct router *rt, struct kvr_worker *w, bool available)
+{
+	change(rt, w, CHANGE_AVAIL)->flag = available;
+}
+
+/* ---- time ---- */
+
+uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w)
+{
+	/* A heartbeat that nobody has looked at yet. */
+	if (atomic_load_explicit(&w->beat->heard_ns, memory_order_relaxed) != w->told_ns)
+		return 0;
+	/* A time ahead of the clock, which may stand, is no silence. */
+	return rt->ctl->live.now_ns > w->last_seen_ns ? rt->ctl->live.now_ns - w->last_seen_ns : 0;
+}
+
+static void check_silence(struct router *rt, struct kvr_worker *w)
+{
+	const uint64_t silent_ms = worker_silence(rt, w) / 1000000;
+
+	if (silent_ms >= rt->conf.opt.dead_ms) {
+		worker_leave(rt, w);
+	} else if (silent_ms >= rt->conf.opt.suspect_ms && w->state == KVR_WORKER_SERVING) {
+		worker_set_state(rt, w, KVR_WORKER_SUSPECT);
+		worker_available(rt, w, false);
+	}
+}
+
+/* Bookings of some workers of one scheduler lcore. */
+struct bookings {
+	struct router *rt;
+	uint32_t n;
+	struct kvr_worker *w[CHANGES];
+};
+
+static void on_sched_bookings(struct lcore *lc, void *arg)
+{
+	struct bookings *b = arg;
+
+	for (uint32_t i = 0; i < b->n; i++) {
+		const struct pool *p = pool_of(b->rt, b->w[i]);
+
+		if (p->sched_lcore == lc)
+			b->w[i]->bookings = kvr_sched_worker_bookings(p->sched, b->w[i]->id);
+	}
+}
+
+/* One call to each scheduler lcore. */
+static void bookings_get(struct bookings *b)
+{
+	for (uint32_t i = 0; i < b->rt->n_lcores && b->n != 0; i++)
+		if (b->rt->lcore[i]->n_sched != 0)
+			call_lcore(b->rt, b->rt->lcore[i], on_sched_bookings, b);
+	for (uint32_t i = 0; i < b->n; i++) {
+		struct kvr_worker *w = b->w[i];
+
+		/* Publishes nothing. */
+		atomic_store_explicit(&w->beat->bookings, w->bookings, memory_order_relaxed);
+		if (w->state == KVR_WORKER_DRAINING && w->bookings == 0)
+			worker_set_state(b->rt, w, KVR_WORKER_DRAINED);
+	}
+	b->n = 0;
+}
+
+static void check_drained(struct router *rt)
+{
+	struct bookings b = {.rt = rt};
+
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
+		struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+
+		if (w->state == KVR_WORKER_DRAINING)
+			b.w[b.n++] = w;
+		if (b.n == RTE_DIM(b.w))
+			bookings_get(&b);
+	}
+	bookings_get(&b);
+}
+
+void control_bookings(struct router *rt, uint32_t from, uint32_t n)
+{
+	struct bookings b = {.rt = rt};
+
+	for (uint32_t i = from; i < kvr_registry_count(rt->registry) && i - from < n; i++) {
+		b.w[b.n++] = kvr_registry_at(rt->registry, i);
+		if (b.n == RTE_DIM(b.w))
+			bookings_get(&b);
+	}
+	bookings_get(&b);
+}
+
+/* What heartbeats are answered: of everybody every 100 ms, of 64 workers a tick at most. */
+static void tell_bookings(struct router *rt)
+{
+	struct control *ctl = rt->ctl;
+
+	if (rt->control.now_ns < ctl->tell_ns)
+		return;
+	control_bookings(rt, ctl->told, CHANGES);
+	ctl->told += CHANGES;
+	if (ctl->told < kvr_registry_count(rt->registry))
+		return;
+	ctl->told = 0;
+	ctl->tell_ns = rt->control.now_ns + TELL_NS;
+}
+
+/*
+ * Whether a pool that has nobody to choose may have somebody soon: agents have not had the time to
+ * say HELLO to a router that has just started, a worker has just left and may come again, or is
+ * there and only not chosen now.
+ */
+static void check_expected(struct router *rt)
+{
+	const uint64_t grace_ns = rt->conf.opt.dead_ms * UINT64_C(1000000);
+	const uint64_t now = rt->control.now_ns;
+	bool expected[KVR_ROUTER_MAX_POOLS];
+
+	if (rt->ctl->began_ns == 0) /* memory, ports and tables may have taken seconds before */
+		rt->ctl->began_ns = now;
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		expected[i] = now - rt->ctl->began_ns < grace_ns ||
+			      (rt->ctl->left_ns[i] != 0 && now - rt->ctl->left_ns[i] < grace_ns);
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
+		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+
+		expected[w->pool] = expected[w->pool] || w->state != KVR_WORKER_SERVING;
+	}
+	for (uint32_t i = 0; i < rt->n_pools; i++) /* publishes nothing */
+		atomic_store_explicit(&rt->pool[i].expected, expected[i], memory_order_relaxed);
+}
+
+void workers_tick(struct router *rt)
+{
+	/* worker_leave() takes the worker out of the registry: walk from the end. */
+	for (uint32_t i = kvr_registry_count(rt->registry); i-- > 0;)
+		if (i < kvr_registry_count(rt->registry))
+			check_silence(rt, kvr_registry_at(rt->registry, i));
+	workers_flush(rt);
+	check_drained(rt);
+	tell_bookings(rt);
+	check_expected(rt);
+}
+
+/* ---- what operators do ---- */
+
+struct pool_call {
+	struct pool *pool;
+	uint64_t id;
+	bool flag, side;
+	int rc;
+};
+
+static void on_sched_drain(struct lcore *lc, void *arg)
+{
+	struct pool_call *c = arg;
+
+	c->rc = kvr_sched_worker_drain(c->pool->sched, c->id, c->flag, lc->now_ns);
+	/* It may have been suspect when it began; if it is silent still, it will be again. */
+	if (!c->flag)
+		kvr_sched_worker_available(c->pool->sched, c->id, true, lc->now_ns);
+	c->side = prefill_side(c->pool);
+}
+
+static void on_sched_hold(struct lcore *lc, void *arg)
+{
+	struct pool_call *c = arg;
+
+	RTE_SET_USED(lc);
+	c->rc = kvr_disagg_hold(&c->pool->disagg, c->flag);
+	c->flag = kvr_disagg_active(&c->pool->disagg);
+}
+
+int control_drain(struct router *rt, uint64_t id, bool draining)
+{
+	struct kvr_worker *w = kvr_registry_find(rt->registry, id);
+	struct pool_call c = {.id = id, .flag = draining};
+
+	if (w == NULL)
+		return -ENOENT;
+	if (!kvr_worker_may(w->state, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING))
+		return w->state == (draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING) ? -EALREADY
+											 : -EPERM;
+	c.pool = pool_of(rt, w);
+	call_lcore(rt, c.pool->sched_lcore, on_sched_drain, &c);
+	worker_set_state(rt, w, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING);
+	if (c.side)
+		log_prefill(c.pool, kvr_disagg_active(&c.pool->disagg));
+	return 0;
+}
+
+int control_deactivate(struct router *rt, const char *name, bool off)
+{
+	struct pool_call c = {.pool = pool_by_name(rt, name, strlen(name)), .flag = off};
+
+	if (c.pool == NULL)
+		return -ENOENT;
+	if (c.pool->decode == NULL)
+		return -EINVAL;
+	call_lcore(rt, c.pool->sched_lcore, on_sched_hold, &c);
+	if (c.rc != 0)
+		log_prefill(c.pool, c.flag);
+	return c.flag;
+}

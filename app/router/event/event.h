@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_EVENT_H
+#define ROUTER_EVENT_H
+
+/**
+ * @file
+ * The event stage: KV events and predictions into the prefix table.
+ */
+
+#include "router.h"
+
+/** KV_EVENTS at ingress: check the sender, hand it to its pool's event lcore. */
+void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** Apply one burst of events of @p p. @return notes handled. */
+uint32_t event_poll(struct lcore *lc, struct pool *p);
+
+/**
+ * Forget all blocks of a rank. It is now of worker @p w, whose events are expected from 0 on, or of
+ * nobody (NULL). Short, whatever the rank had. Event lcore.
+ */
+void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, const struct kvr_worker *w);
+
+/** A heartbeat says which event comes next: ask for what is missing, a dump if that is all. */
+void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *load);
+
+/**
+ * Enter a decision for @p rank of @p worker as predicted blocks, through the event lcore. Leaves
+ * the job alone.
+ */
+void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank, uint64_t worker);
+
+#endif

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * KV events: from a worker's frame to the prefix table, in order.
+ *
+ * Each rank has a cursor (worker, its life, next event id). A frame of anybody else is refused; one
+ * of its worker is applied from the cursor on: events below it are repeats, a frame that starts
+ * above it is a gap, and the agent is told where to go on. A dump replaces what the rank holds; its
+ * frames are numbered from 0 and must come in order too. Every frame is answered with the
+ * cumulative KV_ACK, so any loss on the way repairs itself.
+ *
+ * A frame may say more than fits a turn: many short prompts at a full table, where room must be
+ * made for each. It stays open then (pool::event_open), the next turn goes on where this one
+ * stopped, and the answer comes when it is done. Frames behind it wait, so that the order stays.
+ *
+ * Emptying a rank takes no time here, freeing what it had is sliced (lib/prefix). Until that is
+ * done the rank scores nothing and blocks are not stored: the agent is told BUSY, with the event to
+ * go on from. It is so for milliseconds at worst, and only for ranks that had many blocks.
+ */
+#include "event/event.h"
+#include "ingress/source.h"
+#include "lcore/out.h"
+#include "sched/share.h"
+
+#include <string.h>
+
+#include "kvr_frame.h"
+#include "kvr_message.h"
+
+#define EXPIRE_EVERY_NS UINT64_C(50000000) /* predicted blocks die at most 100 ms late */
+/* Units of kvr_prefix_work(), 16 to 50 ns each: then the turn takes no more pieces. */
+#define TURN_UNITS 512u
+/* Blocks of a piece, which is not divided; so few when blocks have been dear: room is made. */
+#define PIECE	   128u
+#define PIECE_DEAR 32u
+#define DEAR	   2u /* units a block */
+/* Events of so few blocks are applied together: most of their time is waiting for memory, and in a
+ * burst they wait at the same time. All of a burst have at most a piece's blocks. */
+#define SHORT	    16u
+#define SHORT_BURST 16u
+
+static void ack(struct lcore *lc, const struct kvr_path *to, const struct kvr_wire_hdr *h,
+		uint32_t dp_rank, enum kvr_wire_kv_code code, const struct event_cursor *c)
+{
+	const struct kvr_wire_kv_ack a = {
+		.next_event_id = c != NULL ? c->next : 0,
+		/* Of the dump that the frame belongs to: 0 for another one's. */
+		.next_dump_pos =
+			c != NULL && (c->dump_id == h->id || !c->has_dump) ? c->dump_pos : 0,
+		.dp_rank = dp_rank,
+		.code = (uint16_t)code,
+	};
+
+	out_message(lc, to, KVR_KV_ACK, h->source, h->id, 0, &a, sizeof(a));
+}
+
+/* ---- ingress lcore ---- */
+
+/* No room. The cursor is the event lcore's: the agent goes on from what it knows. */
+static void busy(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		 enum in_counter why)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_kv_events *e = kvr_frame_body(h);
+
+	in_count(lc, IN_IGNORED);
+	in_count(lc, why);
+	ack(lc, from, h, e->dp_rank, KVR_KV_BUSY, NULL);
+	rte_pktmbuf_free(m);
+}
+
+void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_kv_events *e = kvr_frame_body(h);
+	const struct kvr_view_worker *w = kvr_view_find(lc->view, h->source);
+	struct event_note n = {.m = m};
+	struct pool *p;
+
+	if (w != NULL && w->epoch == h->epoch)
+		n.rank = kvr_view_rank(lc->view, w, e->dp_rank);
+	if (w == NULL || w->epoch != h->epoch || n.rank == KVR_RANK_NONE) {
+		in_count(lc, IN_EVENTS);
+		ack(lc, from, h, e->dp_rank, KVR_KV_HELLO, NULL);
+		rte_pktmbuf_free(m);
+		return;
+	}
+	if (!kvr_path_same(from, &w->path)) {
+		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
+		return;
+	}
+	p = &lc->rt->pool[w->pool];
+	if (unlikely(!share_event_take(lc, p, from))) {
+		busy(lc, m, from, IN_SHARE);
+		return;
+	}
+	path_keep(m, from);
+	n.charged = lc->index + 1;
+	if (rte_ring_enqueue_elem(p->events, &n, sizeof(n)) != 0) {
+		share_event_back(lc, p);
+		busy(lc, m, from, IN_RING_FULL);
+		return;
+	}
+	in_count(lc, IN_EVENTS);
+}
+
+void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank, uint64_t worker)
+{
+	const struct kvr_view_worker *w = kvr_view_find(lc->view, worker);
+	struct event_note n = {.rank = rank};
+
+	n.p = buf_get(lc->rt, lc->rt->hash_bufs, sizeof(*n.p) + j->n_hashes * sizeof(n.p->sh[0]));
+	if (likely(n.p != NULL)) {
+		n.p->worker = worker;
+		n.p->epoch = w != NULL ? w->epoch : 0;
+		n.p->n = j->n_hashes;
+		memcpy(n.p->sh, j->hashes, j->n_hashes * sizeof(uint64_t));
+		if (rte_ring_enqueue_elem(p->events, &n, sizeof(n)) == 0) {
+			pool_count(p, PC_PREDICTIONS, 1);
+			return;
+		}
+		buf_put(n.p);
+	}
+	pool_count(p, PC_PREDICTIONS_LOST, 1);
+}
+
+/* ---- event lcore ---- */
+
+static void event_count(struct pool *p, enum event_counter c, uint64_t n)
+{
+	kvr_stats_add(p->event_count, c, n);
+}
+
+/*
+ * What the rank can have on its device: a quarter more than the worker says, for what is under way
+ * between an engine and its books. 0: it does not say.
+ */
+static uint64_t limit_of(const struct kvr_worker *w)
+{
+	const uint64_t n = w != NULL ? w->total_kv_blocks : 0;
+
+	return n > UINT32_MAX / 2 ? 0 : n == 0 ? 0 : n + n / 4 + 64;
+}
+
+void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, const struct kvr_worker *w)
+{
+	RTE_SET_USED(lc);
+	if (rank >= p->max_ranks)
+		return;
+	kvr_prefix_clear_rank(p->prefix, (uint16_t)rank);
+	kvr_prefix_limit(p->prefix, (uint16_t)rank, limit_of(w));
+	p->cursor[rank] = (struct event_cursor){.worker = w != NULL ? w->id : 0,
+						.epoch = w != NULL ? w->epoch : 0,
+						.authoritative = w != NULL,
+						.lag = UINT64_MAX};
+}
+
+/* How far a frame got. */
+enum applied {
+	APPLIED, /* to its end */
+	BUSY,	 /* the rank is being emptied */
+	LATER	 /* the turn is over */
+};
+
+#define NOT_YET (-1) /* no answer: the frame stays open */
+
+/* Some blocks of an event, from `at` on. @return how many. */
+static uint32_t apply_piece(struct pool *p, uint32_t rank, const struct kvr_kv_event *ev,
+			    uint32_t at)
+{
+	const enum kvr_prefix_tier tier = (enum kvr_prefix_tier)ev->tier;
+	const uint64_t before = kvr_prefix_work(p->prefix);
+	const uint32_t n = RTE_MIN(ev->n_blocks - at, p->event_dear ? PIECE_DEAR : PIECE);
+	const uint8_t *sh = ev->hashes + at * sizeof(uint64_t);
+	uint64_t parent = ev->parent;
+
+	if (ev->type == KVR_KV_CLEARED) {
+		kvr_prefix_clear_rank(p->prefix, (uint16_t)rank);
+		event_count(p, EC_CLEARS, 1);
+		return n;
+	}
+	if (at > 0)
+		memcpy(&parent, sh - sizeof(parent), sizeof(parent));
+	if (ev->type == KVR_KV_STORED) {
+		kvr_prefix_store(p->prefix, (uint16_t)rank, tier,
+				 at > 0 || (ev->flags & KVR_KV_EV_F_PARENT) != 0 ? &parent : NULL,
+				 sh, n);
+		event_count(p, EC_STORED_BLOCKS, n);
+	} else {
+		kvr_prefix_remove(p->prefix, (uint16_t)rank, tier, sh, n);
+		event_count(p, EC_REMOVED_BLOCKS, n);
+	}
+	p->event_dear = kvr_prefix_work(p->prefix) - before > DEAR * n + 8;
+	return n;
+}
+
+static bool is_short(const struct kvr_kv_event *ev)
+{
+	return ev->type != KVR_KV_CLEARED && ev->n_blocks <= SHORT;
+}
+
+/*
+ * Apply short events together: @p ev, which is one, and those behind it, but stores only when the
+ * rank is @p ready. @p it then stands behind the last. @return how many.
+ */
+static uint32_t apply_short(struct pool *p, uint32_t rank, struct kvr_kv_iter *it,
+			    struct kvr_kv_event ev, bool ready)
+{
+	const uint64_t before = kvr_prefix_work(p->prefix);
+	const uint32_t most = p->event_dear ? PIECE_DEAR : PIECE;
+	struct kvr_prefix_event e[SHORT_BURST];
+	uint32_t n = 0, blocks = 0;
+	struct kvr_kv_iter next;
+
+	do {
+		const bool store = ev.type == KVR_KV_STORED;
+
+		e[n++] = (struct kvr_prefix_event){
+			.op = store ? KVR_PREFIX_STORE : KVR_PREFIX_REMOVE,
+			.tier = ev.tier,
+			.has_parent = store && (ev.flags & KVR_KV_EV_F_PARENT) != 0,
+			.rank = (uint16_t)rank,
+			.n = ev.n_blocks,
+			.parent = ev.parent,
+			.sh = ev.hashes,
+		};
+		blocks += ev.n_blocks;
+		event_count(p, store ? EC_STORED_BLOCKS : EC_REMOVED_BLOCKS, ev.n_blocks);
+		if (n > 1)
+			*it = next;
+		next = *it;
+	} while (n < SHORT_BURST && kvr_kv_events_next(&next, &ev) && is_short(&ev) &&
+		 (ready || ev.type != KVR_KV_STORED) && blocks + ev.n_blocks <= most);
+	kvr_prefix_apply_burst(p->prefix, e, n);
+	p->event_dear = kvr_prefix_work(p->prefix) - before > DEAR * blocks + 8 * n;
+	return n;
+}
+
+/*
+ * Apply all but the first @p skip events and what an earlier turn has done, until the table has
+ * worked up to @p end. @p done: events done with, those included.
+ */
+static enum applied apply_from(struct pool *p, uint32_t rank, const struct kvr_wire_kv_events *e,
+			       uint64_t skip, uint64_t end, uint64_t *done)
+{
+	struct kvr_kv_iter it = kvr_kv_events_begin(e);
+	struct kvr_kv_event ev;
+
+	for (*done = 0; kvr_kv_events_next(&it, &ev); ++*done) {
+		if (*done < skip || !p->events_used)
+			continue;
+		if (p->event_at == 0 && is_short(&ev)) {
+			bool ready;
+
+			if (kvr_prefix_work(p->prefix) >= end)
+				return LATER;
+			ready = kvr_prefix_ready(p->prefix, (uint16_t)rank);
+			if (ev.type == KVR_KV_STORED && !ready)
+				return BUSY;
+			*done += apply_short(p, rank, &it, ev, ready) - 1;
+			continue;
+		}
+		do {
+			if (kvr_prefix_work(p->prefix) >= end)
+				return LATER;
+			if (ev.type == KVR_KV_STORED &&
+			    !kvr_prefix_ready(p->prefix, (uint16_t)rank))
+				return BUSY;
+			p->event_at += apply_piece(p, rank, &ev, p->event_at);
+		} while (p->event_at < ev.n_blocks);
+		p->event_at = 0;
+	}
+	return APPLIED;
+}
+
+/*
+ * A dump begins: the rank is emptied. All frames of a dump carry one header id, so a late copy
+ * of the first one does not begin it again, and a late frame of another dump is not taken.
+ */
+static void dump_begin(struct pool *p, uint32_t rank, struct event_cursor *c, uint64_t id)
+{
+	if (c->has_dump && c->dump_id == id)
+		return;
+	kvr_prefix_clear_rank(p->prefix, (uint16_t)rank);
+	c->has_dump = 1;
+	c->dump_id = id;
+	c->dumping = 1;
+	c->dump_pos = 0;
+	c->authoritative = 0;
+}
+
+/* One frame of a dump, positions in order; next_dump_pos of the answer says where to go on.
+ * @return a code, or NOT_YET. */
+static int dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
+		      const struct kvr_wire_kv_events *e, uint64_t id, uint64_t end)
+{
+	uint64_t done;
+
+	if ((e->flags & KVR_KV_F_DUMP_BEGIN) != 0)
+		dump_begin(p, rank, c, id);
+	if (!c->has_dump || c->dump_id != id) {
+		event_count(p, EC_STALE, 1);
+		return KVR_KV_DUMP_WANTED; /* its beginning was never seen, or it is over */
+	}
+	if (!c->dumping || e->first_event_id != c->dump_pos) {
+		event_count(p, c->dumping && e->first_event_id > c->dump_pos ? EC_GAPS : EC_STALE,
+			    1);
+		return KVR_KV_OK;
+	}
+	/* A dump only stores: the first event is put off, or none. */
+	switch (apply_from(p, rank, e, p->event_skip, end, &done)) {
+	case LATER:
+		p->event_skip = done;
+		return NOT_YET;
+	case BUSY:
+		event_count(p, EC_BUSY, 1);
+		return KVR_KV_BUSY;
+	case APPLIED:
+		break;
+	}
+	c->dump_pos++;
+	if ((e->flags & KVR_KV_F_DUMP_END) != 0) {
+		c->dumping = 0;
+		c->next = e->resume_event_id;
+		c->authoritative = 1;
+	}
+	event_count(p, EC_DUMPS, 1);
+	return KVR_KV_OK;
+}
+
+/* @return a code, or NOT_YET: the cursor says how far it has come. */
+static int live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
+		      const struct kvr_wire_kv_events *e, uint64_t end)
+{
+	enum applied how;
+	uint64_t before, done;
+
+	/* Older than the dump that is being received, or its sender knows nothing of a dump. */
+	if (c->dumping) {
+		event_count(p, EC_STALE, 1);
+		return KVR_KV_DUMP_WANTED;
+	}
+	if (e->first_event_id + e->n_events <= c->next) {
+		event_count(p, EC_STALE, 1);
+		return KVR_KV_OK;
+	}
+	if (e->first_event_id > c->next && !kvr_prefix_ready(p->prefix, (uint16_t)rank)) {
+		event_count(p, EC_BUSY, 1); /* what is before it was put off, perhaps */
+		return KVR_KV_BUSY;
+	}
+	if (e->first_event_id > c->next) {
+		event_count(p, EC_GAPS, 1);
+		c->authoritative = 0;
+		return KVR_KV_GAP;
+	}
+	before = c->next;
+	how = apply_from(p, rank, e, c->next - e->first_event_id, end, &done);
+	c->next = e->first_event_id + done;
+	if (how == LATER)
+		return NOT_YET;
+	if (how == BUSY && c->next == before) {
+		event_count(p, EC_BUSY, 1);
+		return KVR_KV_BUSY;
+	}
+	c->dump_pos = 0;
+	c->authoritative = 1;
+	event_count(p, EC_APPLIED, 1);
+	return how == BUSY ? KVR_KV_BUSY : KVR_KV_OK;
+}
+
+void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *load)
+{
+	const struct kvr_wire_hdr h = {.source = load->worker};
+	const struct kvr_view_worker *w;
+	struct event_cursor *c;
+
+	if (load->rank >= p->max_ranks)
+		return;
+	c = &p->cursor[load->rank];
+	if (c->worker != load->worker || c->epoch != load->epoch)
+		return; /* the rank has changed hands on the way here */
+	if (c->dumping || load->next_event_id <= c->next) {
+		c->lag = UINT64_MAX;
+		return;
+	}
+	/* Events may be under way: it is a gap when nothing has come for a whole heartbeat. */
+	if (c->lag == c->next) {
+		c->authoritative = 0;
+		w = kvr_view_find(lc->view, load->worker);
+		if (w != NULL && w->epoch == load->epoch)
+			ack(lc, &w->path, &h, load->dp_rank,
+			    c->next == 0 ? KVR_KV_DUMP_WANTED : KVR_KV_GAP, c);
+	}
+	c->lag = c->next;
+}
+
+/* @return false: it is not done with. */
+static bool event_frame(struct lcore *lc, struct pool *p, const struct event_note *n, uint64_t end)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(n->m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_kv_events *e = kvr_frame_body(h);
+	struct event_cursor *c = &p->cursor[n->rank];
+	int code = KVR_KV_HELLO;
+
+	/* The rank has changed hands on the way here. */
+	if (c->epoch == 0 || c->worker != h->source || c->epoch != h->epoch) {
+		event_count(p, EC_UNKNOWN, 1);
+		c = NULL;
+	} else if ((e->flags & (KVR_KV_F_DUMP | KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END)) != 0) {
+		code = dump_frame(p, n->rank, c, e, h->id, end);
+	} else {
+		code = live_frame(p, n->rank, c, e, end);
+	}
+	if (code == NOT_YET)
+		return false;
+	event_count(p, EC_FRAMES, 1);
+	ack(lc, path_kept(n->m), h, e->dp_rank, (enum kvr_wire_kv_code)code, c);
+	rte_pktmbuf_free(n->m);
+	return true;
+}
+
+static void event_prediction(struct lcore *lc, struct pool *p, const struct event_note *n)
+{
+	const struct event_cursor *c = &p->cursor[n->rank];
+
+	/* Not of an earlier owner of the rank; nobody's rank is of life 0, as an unknown worker. */
+	if (c->worker == n->p->worker && c->epoch == n->p->epoch && c->epoch != 0)
+		kvr_prefix_predict(p->prefix, (uint16_t)n->rank, n->p->sh, n->p->n,
+				   lc->now_ns / 1000000, p->predict_ttl_ms);
+	buf_put(n->p);
+}
+
+static void event_expire(struct lcore *lc, struct pool *p)
+{
+	if (!p->predict || lc->now_ns < p->expire_ns)
+		return;
+	if (kvr_prefix_expire(p->prefix, lc->now_ns / 1000000))
+		p->expire_ns = lc->now_ns + EXPIRE_EVERY_NS; /* else the next turn goes on */
+}
+
+uint32_t event_poll(struct lcore *lc, struct pool *p)
+{
+	const uint64_t end = kvr_prefix_work(p->prefix) + TURN_UNITS;
+	struct event_note n;
+	uint32_t got = 0;
+
+	/* One by one: what one costs is known when it is done. */
+	for (; got < BURST && kvr_prefix_work(p->prefix) < end; got++) {
+		if (unlikely(p->event_open.m != NULL)) {
+			n = p->event_open;
+			p->event_open.m = NULL;
+		} else {
+			if (rte_ring_dequeue_elem(p->events, &n, sizeof(n)) != 0)
+				break;
+			share_event_done(p, &n);
+			p->event_skip = 0;
+			p->event_at = 0;
+		}
+		if (n.m == NULL)
+			event_prediction(lc, p, &n);
+		else if (!event_frame(lc, p, &n, end))
+			p->event_open = n;
+	}
+	event_expire(lc, p);
+	kvr_prefix_maintain(p->prefix, lc->now_ns / 1000000);
+	return got;
+}

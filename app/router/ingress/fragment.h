@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_FRAGMENT_H
+#define ROUTER_FRAGMENT_H
+
+/**
+ * @file
+ * Messages in fragments, until all of one is here and read.
+ */
+
+#include "router.h"
+
+/* ---- fragment_dp.c ---- */
+
+/** A fragment of ROUTE or POTENTIAL_LOADS. */
+void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** The ingress lcore that joins the fragments of this sender; @p lc itself unless they may come to
+ * several. Ingress lcores. */
+struct lcore *fragment_joiner(struct lcore *lc, const struct kvr_path *from);
+
+/** Give up and ask for what is due. */
+void fragments_poll(struct lcore *lc);
+
+/** The job's frames do not count at its ingress lcore any more: they are freed, or counted as
+ * waiting. Idempotent. Scheduler lcore. */
+void fragments_taken(struct job *j);
+
+/** No scheduler will take it. The ingress lcore that made it. */
+void fragments_back(struct lcore *lc, struct job *j);
+
+/** kvr_reasm_conf::share: whatever the port, all of an address is one source. */
+struct kvr_peer fragment_share(const struct kvr_peer *peer);
+
+/** kvr_reasm_conf::drop. @p lc is the struct lcore. */
+void ingress_reasm_drop(void *lc, void *frame);
+
+/* ---- read_dp.c: messages in fragments that are whole. Ingress lcores ---- */
+
+/** All frames of a request are here, which it takes: it becomes a job within some turns. */
+void read_start(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from);
+
+/** Read on, as far as a turn allows. */
+void read_poll(struct lcore *lc);
+
+/** Give up what is being read; at the stop. */
+void read_drop(struct lcore *lc);
+
+/** Free the frames of a message: few at once, many over the lcore's next turns. */
+void frames_drop(struct lcore *lc, struct frame_list *l);
+void frames_poll(struct lcore *lc);
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Messages in fragments, at ingress. A frame is kept until its message is whole, given up, or asked
+ * for: what has become quiet is named to its sender (MISSING), who sends just that again.
+ *
+ * How many buffers are kept is derived at start (sizes.h). They count here until the scheduler has
+ * taken the message: `moved` is written by this lcore, pool::taken[] by the scheduler's. Should
+ * buffers become scarce all the same, the oldest message goes and new fragments are refused, so
+ * that there is always one to receive a heartbeat into.
+ */
+#include "ingress/fragment.h"
+#include "ingress/ingress.h"
+#include "ingress/source.h"
+#include "lcore/out.h"
+
+#include <string.h>
+
+#include <rte_jhash.h>
+
+#include "kvr_frame.h"
+#include "kvr_source.h"
+
+#define ASKS_TURN 4u /* MISSING sent, and messages given up, in one turn */
+
+void ingress_reasm_drop(void *arg, void *frame)
+{
+	struct lcore *lc = arg;
+
+	in_count(lc, IN_REASM_OUT);
+	rte_pktmbuf_free(frame);
+}
+
+struct kvr_peer fragment_share(const struct kvr_peer *peer)
+{
+	static const uint8_t v4[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+	struct kvr_peer out = {{0}};
+	struct kvr_path p = {.family = 6};
+	uint64_t key;
+
+	memcpy(p.ip, peer->b, sizeof(p.ip));
+	if (memcmp(p.ip, v4, sizeof(v4)) == 0)
+		p.family = 4;
+	key = kvr_source_key(&p);
+	memcpy(out.b, &key, sizeof(key));
+	return out;
+}
+
+/* Frames of messages that are on their way to a scheduler, or out again. */
+static uint32_t in_transit(const struct lcore *lc)
+{
+	const struct router *rt = lc->rt;
+	uint32_t n = lc->reading.frames;
+
+	/* Relaxed: an old value is too large, and nothing is read because of it. Both wrap. */
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		n += lc->moved[i] -
+		     atomic_load_explicit(&rt->pool[i].taken[lc->index], memory_order_relaxed);
+	return n;
+}
+
+void fragments_taken(struct job *j)
+{
+	_Atomic uint32_t *taken = &j->pool->taken[j->lcore];
+
+	if (likely(j->moved == 0))
+		return;
+	/* One writer, the pool's scheduler lcore; the frames themselves came through the ring. */
+	atomic_store_explicit(taken, atomic_load_explicit(taken, memory_order_relaxed) + j->moved,
+			      memory_order_relaxed);
+	j->moved = 0;
+}
+
+void fragments_back(struct lcore *lc, struct job *j)
+{
+	lc->moved[j->pool->number] -= j->moved;
+	j->moved = 0;
+}
+
+static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		   const struct refusal *why)
+{
+	in_count(lc, IN_REJECTED);
+	out_reject_frame(lc, m, from, why);
+}
+
+/* Fewer free buffers than heartbeats shall find. Those in the caches of lcores do not count. */
+static bool low(const struct lcore *lc, uint32_t port)
+{
+	const struct rte_mempool *pool = kvr_port_pool(lc->rt->port[port]);
+
+	return unlikely(rte_mempool_get_ops(pool->ops_index)->get_count(pool) <
+			lc->rt->sizes.low_water);
+}
+
+/* The oldest message goes. */
+static void evict(struct lcore *lc)
+{
+	kvr_reasm_evict(lc->reasm, 1);
+	kvr_stats_set(lc->in, IN_REASM_EVICTED, kvr_reasm_stats(lc->reasm)->evicted);
+}
+
+/* Above the bound its first fragment is answered, which is the one that is repeated. */
+static void too_large(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const uint64_t allowed = RTE_MIN((uint64_t)lc->rt->sizes.max_frames * h->frag_len,
+					 lc->rt->sizes.max_message);
+
+	if (h->frag_off == 0) {
+		reject(lc, m, from,
+		       &(const struct refusal){.code = KVR_E_TOO_LARGE,
+					       .detail = {h->msg_len, allowed}});
+		return;
+	}
+	in_count(lc, IN_REJECTED);
+	kvr_stats_inc(lc->reject, KVR_E_TOO_LARGE);
+	rte_pktmbuf_free(m);
+}
+
+/* A fragment of a message that is whole already: its first one asks what has become of it. */
+static void again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+
+	if (h->frag_off == 0 && h->kind == KVR_ROUTE) {
+		note_from_client(lc, m, from);
+		return;
+	}
+	in_count(lc, IN_FRAGMENTS);
+	rte_pktmbuf_free(m);
+}
+
+static struct kvr_peer sender(const struct kvr_path *from)
+{
+	struct kvr_peer peer;
+
+	memcpy(peer.b, from, sizeof(peer.b)); /* address, port, VLAN */
+	return peer;
+}
+
+/*
+ * The ingress lcore that joins the fragments of this sender. A device that spreads by flow gives
+ * one lcore all of them; where the sender of a frame, or the kernel, chooses the queue, they may
+ * come to several, and all but one hand them on. Without that no lcore had the whole message.
+ */
+struct lcore *fragment_joiner(struct lcore *lc, const struct kvr_path *from)
+{
+	const struct router *rt = lc->rt;
+	const struct kvr_peer peer = sender(from);
+	uint32_t hash;
+
+	if (likely(lc->joins == NULL))
+		return lc;
+	hash = rte_jhash(peer.b, sizeof(peer.b), (uint32_t)rt->seed);
+	return rt->lcore[hash % rt->conf.n_ingress];
+}
+
+/* Its owner counts it as received. */
+static void hand_over(struct lcore *lc, struct lcore *to, struct rte_mbuf *m,
+		      const struct kvr_path *from)
+{
+	path_keep(m, from);
+	if (likely(rte_ring_enqueue(to->joins, m) == 0)) {
+		lc->handed++;
+		return;
+	}
+	in_count(lc, IN_IGNORED); /* it comes again */
+	in_count(lc, IN_RING_FULL);
+	rte_pktmbuf_free(m);
+}
+
+void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const uint32_t held = (uint32_t)kvr_reasm_stats(lc->reasm)->frames + in_transit(lc);
+	enum kvr_reasm_result rc = KVR_REASM_REFUSED;
+	const struct kvr_peer peer = sender(from);
+	struct lcore *to = fragment_joiner(lc, from);
+	struct kvr_reasm_msg msg = {.why = KVR_E_REASSEMBLY_FULL};
+
+	if (unlikely(to != lc)) {
+		/* What no lcore would join is refused by whoever has it. */
+		if (unlikely(kvr_reasm_too_long(lc->reasm, h)))
+			too_large(lc, m, from);
+		else
+			hand_over(lc, to, m, from);
+		return;
+	}
+	if (low(lc, from->port) || held >= lc->rt->sizes.reassembly_lcore)
+		evict(lc);
+	if (!low(lc, from->port) && in_transit(lc) < lc->rt->sizes.reassembly_lcore / 2)
+		rc = kvr_reasm_add(lc->reasm, &peer, h, kvr_frame_body(h), m, lc->now_ns, &msg);
+	switch (rc) {
+	case KVR_REASM_HELD:
+		in_count(lc, IN_FRAGMENTS);
+		path_keep(m, from); /* MISSING goes there */
+		break;
+	case KVR_REASM_COMPLETE:
+		in_count(lc, IN_FRAGMENTS);
+		in_count(lc, IN_MESSAGES);
+		read_start(lc, &msg, from);
+		break;
+	case KVR_REASM_DUPLICATE:
+		in_count(lc, IN_FRAGMENTS);
+		rte_pktmbuf_free(m);
+		break;
+	case KVR_REASM_DONE:
+		again(lc, m, from);
+		break;
+	case KVR_REASM_REFUSED:
+		if (msg.why == KVR_E_TOO_LARGE)
+			too_large(lc, m, from);
+		else
+			source_refuse(lc, m, from, msg.why);
+		break;
+	}
+}
+
+static void ask(struct lcore *lc)
+{
+	struct kvr_reasm_lack lack;
+
+	for (uint32_t i = 0; i < ASKS_TURN && kvr_reasm_lacking(lc->reasm, lc->now_ns, &lack);
+	     i++) {
+		const struct rte_mbuf *m = lack.frame;
+		const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+
+		in_count(lc, IN_ASKED);
+		out_message(lc, path_kept(m), KVR_MISSING, h->source, h->id, h->handle,
+			    &lack.missing, lack.len);
+	}
+}
+
+void fragments_poll(struct lcore *lc)
+{
+	const struct kvr_reasm_stats *s = kvr_reasm_stats(lc->reasm);
+
+	if (likely(s->messages == 0))
+		return;
+	kvr_reasm_expire(lc->reasm, lc->now_ns, ASKS_TURN);
+	for (uint32_t i = 0; i < lc->rt->n_ports; i++)
+		if (low(lc, i))
+			evict(lc);
+	kvr_stats_set(lc->in, IN_REASM_EVICTED, s->evicted); /* for room, too */
+	ask(lc);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Frames that ingress hands on: to the control thread, or as a request to its pool. */
+#include "lcore/kinds.h"
+
+#include <string.h>
+
+#include "ingress/fragment.h"
+#include "ingress/job.h"
+#include "ingress/source.h"
+#include "kvr_frame.h"
+#include "kvr_message.h"
+#include "lcore/out.h"
+
+void ingress_to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	struct ctl_buf *b;
+
+	if (!source_control(lc, from)) {
+		in_count(lc, IN_IGNORED);
+		in_count(lc, IN_LIMITED); /* it is repeated, ever more slowly */
+		rte_pktmbuf_free(m);
+		return;
+	}
+	/* A copy: no number of them takes anything from the buffers to receive into. */
+	if (m->data_len > lc->rt->ctl_frame ||
+	    rte_mempool_get(lc->rt->ctl_bufs, (void **)&b) != 0) {
+		source_refuse(lc, m, from, KVR_E_BUSY);
+		return;
+	}
+	b->path = *from;
+	b->len = m->data_len;
+	memcpy(b->frame, rte_pktmbuf_mtod(m, const void *), m->data_len);
+	if (unlikely(rte_ring_enqueue(lc->rt->control_ring, b) != 0)) {
+		rte_mempool_put(lc->rt->ctl_bufs, b);
+		source_refuse(lc, m, from, KVR_E_BUSY);
+		return;
+	}
+	in_count(lc, IN_CONTROL);
+	rte_pktmbuf_free(m);
+}
+
+/* The address of a worker's first frame is the worker's: what else comes in its name is measured
+ * against it. */
+void ingress_hello(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	if (unlikely(!kvr_port_agent_allowed(lc->rt->port[from->port], from->ip)))
+		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
+	else
+		ingress_to_control(lc, m, from);
+}
+
+static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	struct refusal why = {0};
+
+	why.code = job_add(lc, from, m, &why);
+	if (likely(why.code == KVR_OK))
+		in_count(lc, IN_ROUTES);
+	else
+		source_refuse_as(lc, m, from, &why);
+}
+
+/*
+ * Overload: the device has been full for so long that requests of this source must be turned away,
+ * before their cost is spent, or everything is lost in turn. A copy of a request that may be live
+ * is left to its client's next repetition; anything else is refused, and may come again.
+ */
+static void shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_request *q = kvr_frame_body(h);
+
+	if (h->frag_off == 0 && (q->flags & KVR_REQ_F_RESEND) == 0) {
+		source_refuse(lc, m, from, KVR_E_BUSY);
+		return;
+	}
+	in_count(lc, IN_IGNORED);
+	in_count(lc, IN_RING_FULL);
+	rte_pktmbuf_free(m);
+}
+
+void ingress_request(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+
+	const enum kvr_wire_code code = source_route(lc, m, from);
+
+	if (unlikely(code == KVR_E_BUSY))
+		shed(lc, m, from);
+	else if (unlikely(code != KVR_OK))
+		source_refuse(lc, m, from, code);
+	else if (likely(kvr_frame_whole(h)))
+		route_whole(lc, m, from);
+	else
+		fragment_in(lc, m, from);
+}

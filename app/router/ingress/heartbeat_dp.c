@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * HEARTBEAT, at ingress: who says it, its marks in the worker's beat, the answer in the same
+ * buffer. Nothing here waits for another lcore or takes anything from a pool, so heartbeats pass
+ * whatever else is going on. The control thread looks at the beats every 10 ms.
+ */
+#include "ingress/ingress.h"
+#include "ingress/source.h"
+#include "lcore/out.h"
+
+#include <string.h>
+
+#include "kvr_frame.h"
+#include "kvr_message.h"
+
+static enum kvr_wire_code known(const struct kvr_view_worker *w, const struct kvr_wire_hdr *h,
+				const struct kvr_path *from, struct refusal *why)
+{
+	if (w == NULL)
+		return KVR_E_UNKNOWN_WORKER;
+	if (w->epoch != h->epoch) {
+		why->detail[0] = w->epoch;
+		return KVR_E_STALE_EPOCH;
+	}
+	return kvr_path_same(from, &w->path) ? KVR_OK : KVR_E_NOT_ALLOWED;
+}
+
+/* Every rank is the worker's, and said once. */
+static enum kvr_wire_code check_loads(const struct kvr_view_worker *w,
+				      const struct kvr_wire_rank_load *l, uint32_t n,
+				      struct refusal *why)
+{
+	uint64_t seen[KVR_WORKER_MAX_RANKS / 64] = {0};
+
+	for (uint32_t i = 0; i < n; i++) {
+		const uint32_t k = l[i].dp_rank - w->dp_start;
+
+		why->detail[0] = l[i].dp_rank;
+		if (l[i].dp_rank < w->dp_start || k >= w->dp_size) {
+			why->text = "a rank that HELLO did not name";
+			return KVR_E_WORKER_CONFIG;
+		}
+		if ((seen[k / 64] >> k % 64 & 1) != 0) {
+			why->text = "a rank twice in one HEARTBEAT";
+			return KVR_E_INVALID_REQUEST;
+		}
+		seen[k / 64] |= UINT64_C(1) << k % 64;
+	}
+	why->detail[0] = 0;
+	return KVR_OK;
+}
+
+static void mark(const struct lcore *lc, const struct kvr_view_worker *w,
+		 const struct kvr_wire_rank_load *l, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct kvr_beat_load *b = &w->beat->load[l[i].dp_rank - w->dp_start];
+
+		atomic_store_explicit(&b->kv_used_blocks, l[i].kv_used_blocks,
+				      memory_order_relaxed);
+		atomic_store_explicit(&b->next_event_id, l[i].next_event_id, memory_order_relaxed);
+		/* Pairs with the exchange in take_loads(). */
+		atomic_store_explicit(&b->fresh, 1, memory_order_release);
+	}
+	/* Publishes nothing. */
+	atomic_store_explicit(&w->beat->heard_ns, lc->now_ns, memory_order_relaxed);
+}
+
+/* The question's buffer carries the answer, which is never longer. */
+static void answer(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to,
+		   const struct kvr_view_worker *w)
+{
+	struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, struct kvr_wire_hdr *);
+	const struct kvr_wire_ids ids = {w->id, h->id, 0, lc->rt->epoch, 0};
+	const struct kvr_wire_heartbeat_ack ack = {
+		.state = (uint16_t)atomic_load_explicit(&w->beat->state, memory_order_relaxed),
+		.bookings = atomic_load_explicit(&w->beat->bookings, memory_order_relaxed),
+	};
+
+	_Static_assert(sizeof(ack) <= sizeof(struct kvr_wire_heartbeat), "it fits");
+	rte_pktmbuf_trim(m, (uint16_t)(m->data_len - sizeof(*h) - sizeof(ack)));
+	kvr_hdr_put(h, KVR_HEARTBEAT_ACK, &ids, sizeof(ack), 0, sizeof(ack));
+	memcpy(h + 1, &ack, sizeof(ack));
+	out_send(lc, m, to);
+}
+
+void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_heartbeat *b = kvr_frame_body(h);
+	const struct kvr_wire_rank_load *load = (const void *)(b + 1);
+	const struct kvr_view_worker *w = kvr_view_find(lc->view, h->source);
+	struct refusal why = {0};
+
+	why.code = known(w, h, from, &why);
+	if (why.code == KVR_OK)
+		why.code = check_loads(w, load, b->n_ranks, &why);
+	if (unlikely(why.code != KVR_OK)) {
+		source_refuse_as(lc, m, from, &why);
+		return;
+	}
+	in_count(lc, IN_HEARTBEATS);
+	mark(lc, w, load, b->n_ranks);
+	answer(lc, m, from, w);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_INGRESS_H
+#define ROUTER_INGRESS_H
+
+/**
+ * @file
+ * The ingress stage and what it does with frames that are no ROUTE.
+ */
+
+#include "router.h"
+
+/* ---- ingress_dp.c ---- */
+
+/** Receive one burst from every queue of this lcore. @return frames received. */
+uint32_t ingress_poll(struct lcore *lc);
+
+/* ---- heartbeat_dp.c ---- */
+
+/** HEARTBEAT: mark it and answer. */
+void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/* ---- relay_dp.c ---- */
+
+/** RESPONSE from an agent or RESPONSE_ACK from a client: switch it by handle. */
+void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** DISPATCH_ACK, PROGRESS, ABORT_ACK from an agent; CANCEL, PROBE from a client. */
+void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** Pool of a handle, or NULL. */
+struct pool *pool_of_handle(struct router *rt, uint64_t handle);
+
+/** Pass a note on when it may be for another pool. @return 0, or -1: it was the last pool, or
+ * its ring is full and the frame was dropped (counted). */
+int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n);
+
+#endif

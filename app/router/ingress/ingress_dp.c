@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ingress: one burst from each queue, every frame checked and given to whoever handles its kind.
+ * Each frame ends in exactly one of the counters of the equation in counters.h.
+ */
+#include "ingress/fragment.h"
+#include "ingress/ingress.h"
+#include "ingress/source.h"
+#include "kvr_frame.h"
+#include "kvr_message.h"
+#include "lcore/kinds.h"
+#include "lcore/out.h"
+
+/* More frames than a device ring holds: what has piled up during a stall is not overload. */
+#define OVERLOAD_BURSTS 1024u
+
+/* @return KVR_OK, or what is wrong with the body: words, what was seen, what is allowed. */
+static enum kvr_wire_code check_body(const struct kvr_wire_hdr *h, struct refusal *why)
+{
+	struct kvr_fault fault;
+
+	why->code = kvr_body_check(h->kind, kvr_frame_body(h), h->msg_len, &fault);
+	if (unlikely(why->code != KVR_OK)) {
+		why->text = fault.text;
+		why->detail[0] = fault.seen;
+		why->detail[1] = fault.allowed;
+	}
+	return why->code;
+}
+
+static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const int code = kvr_frame_check(h, m->data_len, KVR_ROLE_BIT_ROUTER);
+	struct refusal why = {.code = KVR_OK};
+	const struct frame_kind *k;
+
+	if (unlikely(code < 0)) {
+		in_count(lc, IN_IGNORED);
+		in_count(lc, code == KVR_FRAME_SHORT ? IN_SHORT : IN_MAGIC);
+		rte_pktmbuf_free(m);
+	} else if (unlikely(code > 0)) {
+		source_refuse(lc, m, from, (enum kvr_wire_code)code);
+	} else if (k = &frame_kinds[h->kind], unlikely(k->ingress == NULL)) {
+		source_refuse(lc, m, from, KVR_E_KIND); /* laid out, not served yet */
+	} else if (!k->in_parts && unlikely(check_body(h, &why) != KVR_OK)) {
+		source_refuse_as(lc, m, from, &why);
+	} else {
+		k->ingress(lc, m, from); /* requests are checked when all of it is here */
+	}
+}
+
+/* The slots that a burst of frames is about: their lines arrive while the first are handled. */
+static void prefetch_slots(struct router *rt, struct rte_mbuf *m[], uint16_t n)
+{
+	for (uint16_t k = 0; k < n; k++) {
+		const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m[k], const struct kvr_wire_hdr *);
+		const struct pool *p;
+
+		if (m[k]->data_len < sizeof(*h) || h->handle == 0)
+			continue;
+		p = pool_of_handle(rt, h->handle);
+		if (p != NULL)
+			kvr_flight_prefetch_relay(p->requests, h->handle);
+	}
+}
+
+/*
+ * The busiest source is turned away first; as long as that is not enough, those with half as many
+ * requests, a quarter, and so on.
+ */
+static void overload(struct lcore *lc)
+{
+	const uint64_t step_ns = lc->rt->conf.opt.overload_ms * UINT64_C(1000000);
+	const uint64_t full_ns = lc->now_ns - lc->full_since_ns;
+
+	/* Both: after a stall of this lcore alone, one full burst looks like a long time. */
+	lc->overloaded = ++lc->full_bursts > OVERLOAD_BURSTS && full_ns >= step_ns;
+	if (unlikely(lc->overloaded))
+		lc->shed_level = (uint32_t)RTE_MIN(full_ns / step_ns - 1, UINT64_C(31));
+}
+
+/* Fragments that other lcores have received: of one sender up to as many as each of them reads. */
+static uint32_t joins_poll(struct lcore *lc)
+{
+	struct rte_mbuf *m[JOINS_TURN];
+	uint32_t n;
+
+	if (likely(lc->joins == NULL))
+		return 0;
+	n = rte_ring_sc_dequeue_burst(lc->joins, (void **)m, JOINS_TURN, NULL);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct kvr_path from = *path_kept(m[i]);
+
+		fragment_in(lc, m[i], &from);
+	}
+	kvr_stats_add(lc->in, IN_FRAMES, n);
+	kvr_stats_add(lc->in, IN_HANDED, n);
+	return n;
+}
+
+uint32_t ingress_poll(struct lcore *lc)
+{
+	struct rte_mbuf *m[BURST];
+	struct kvr_pkt pkt[BURST];
+	uint32_t total = joins_poll(lc);
+	bool full = false;
+
+	for (uint32_t i = 0; i < lc->rt->n_ports; i++) {
+		uint16_t n = kvr_port_rx_burst(lc->queue[i], m, pkt, BURST);
+
+		prefetch_slots(lc->rt, m, n);
+		lc->handed = 0;
+		for (uint16_t k = 0; k < n; k++)
+			frame(lc, m[k], &pkt[k].path);
+		full = full || n == BURST;
+		kvr_stats_add(lc->in, IN_FRAMES, n - lc->handed);
+		total += n;
+	}
+	/* As many full bursts as a device ring holds: what they began with has been read, too. */
+	if (likely(!full) || lc->full_bursts % OVERLOAD_BURSTS == OVERLOAD_BURSTS - 1)
+		/* Pairs with the acquire load in live_pass(): the heartbeats read so far. */
+		atomic_store_explicit(&lc->read_up,
+				      atomic_load_explicit(&lc->read_up, memory_order_relaxed) + 1,
+				      memory_order_release);
+	if (likely(!full)) {
+		lc->full_since_ns = lc->now_ns;
+		lc->full_bursts = 0;
+	}
+	overload(lc);
+	fragments_poll(lc);
+	read_poll(lc);
+	return total;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_JOB_H
+#define ROUTER_JOB_H
+
+/**
+ * @file
+ * From a ROUTE to a job that a scheduler can take.
+ */
+
+#include "lcore/out.h"
+#include "router.h"
+
+/* ---- job_dp.c ---- */
+
+/**
+ * Make a job of a ROUTE message of one frame and put it into the lcore's batch.
+ * @return KVR_OK: the job has taken @p m; else the code, and the caller keeps it; details and text
+ * of what is wrong, where there are any, are in *why.
+ */
+enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
+			   struct refusal *why);
+
+/** The steps of that. A job of @p p without a message; NULL: there are no more. */
+struct job *job_new(struct lcore *lc, struct pool *p);
+
+/** The pool that is meant is none of this router's: what it has instead goes to *why. @return the
+ * code. */
+enum kvr_wire_code job_unknown_pool(const struct router *rt, uint32_t id, struct refusal *why);
+
+/** What the request says against the pool it is for; details and text of it go to *why. */
+enum kvr_wire_code job_check(const struct pool *p, const struct kvr_wire_request *f,
+			     struct refusal *why);
+
+/** Fill in all but hashes; @p raw are the hints, in memory that lasts as long as the job. */
+enum kvr_wire_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_hdr *h,
+			     const struct kvr_message *q, const void *raw, struct kvr_hints *hints);
+
+/** Room for @p n_hashes in j->hash_buf. */
+enum kvr_wire_code job_hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes);
+
+/** Begin to hash the tokens of the job; @p mm is the stream's as long as that lasts. */
+void job_hash_begin(const struct job *j, const struct kvr_hints *h, struct kvr_tlv_iter *mm,
+		    struct kvr_hash_stream *stream);
+
+/** Whether copies of the message are compared by their digest. */
+bool job_compared(const struct job *j);
+
+/** It has its hashes and its digest: into the batch. On failure the caller keeps the job. */
+enum kvr_wire_code job_end(struct lcore *lc, struct job *j, const struct kvr_path *from,
+			   uint16_t client_frame);
+
+/** Score the lcore's batch and hand it to the schedulers. */
+void jobs_flush(struct lcore *lc);
+
+/** Zero the scores of ranks that the table did not write: the scheduler reads all lanes. */
+void overlap_pad(struct kvr_overlap *o);
+
+/** Scores as the scheduler takes them. */
+void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov);
+
+/** Header of the first frame of the job's message. */
+const struct kvr_wire_hdr *job_header(const struct job *j);
+
+/** Bytes [off, off + len) of the body of a message, which has as many, to @p dst: its frames but
+ * the last carry @p unit bytes, so there is nothing to search. */
+void frames_part(struct rte_mbuf *const m[], uint32_t unit, uint32_t off, uint32_t len, void *dst);
+void job_part(const struct job *j, uint32_t off, uint32_t len, void *dst);
+
+/** Pool of a number on the wire, or NULL. */
+struct pool *pool_by_id(struct router *rt, uint32_t id);
+
+/** Free a job that has not been handed to a scheduler, and whatever frames it has. Any lcore. */
+void job_drop(struct lcore *lc, struct job *j);
+
+/* ---- leg_dp.c: jobs of a pool that has a prefill pool ---- */
+
+/** Give a job what its legs need. @return KVR_OK, E_TOO_LARGE, E_NO_MEMORY. Ingress lcore. */
+enum kvr_wire_code pair_attach(struct job *j);
+
+/** Give it back, with the job. Any lcore. */
+void pair_detach(struct job *j);
+
+#endif

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ROUTE messages: check, hints, hashes, score. A message of one frame is used in place, at once;
+ * one in fragments is read by read_dp.c, over some turns.
+ */
+#include "ingress/fragment.h"
+#include "ingress/job.h"
+#include "lcore/out.h"
+#include "sched/session.h"
+
+#include <string.h>
+
+#include "kvr_frame.h"
+#include "kvr_hash.h"
+#include "kvr_message.h"
+
+/* ---- memory ---- */
+
+struct job *job_new(struct lcore *lc, struct pool *p)
+{
+	struct job *j;
+
+	if (rte_mempool_get(p->jobs, (void **)&j) < 0)
+		return NULL;
+	j->pool = p;
+	j->frame = NULL;
+	j->frames = NULL;
+	j->hash_buf = NULL;
+	j->hint_buf = NULL;
+	j->allowed_buf = NULL;
+	j->pair = NULL;
+	j->sending.on = false;
+	j->sent = false;
+	j->held = 0;
+	j->moved = 0;
+	j->arrival_ns = lc->now_ns;
+	return j;
+}
+
+/* Touches pools of memory only, which any thread may use: never a word of the scheduler's. */
+void job_drop(struct lcore *lc, struct job *j)
+{
+	rte_pktmbuf_free(j->frame);
+	if (j->frames != NULL)
+		frames_drop(lc, j->frames);
+	if (j->pair != NULL)
+		pair_detach(j);
+	buf_put(j->hash_buf);
+	buf_put(j->hint_buf);
+	buf_put(j->allowed_buf);
+	rte_mempool_put(j->pool->jobs, j);
+}
+
+/* ---- hints ---- */
+
+static struct kvr_sched_str str(struct kvr_str s)
+{
+	return (struct kvr_sched_str){s.p, s.len};
+}
+
+/* Wire presence bit -> scheduler flag, for the hints that are plain values. */
+static uint32_t hint_flags(const struct kvr_hints *h)
+{
+	static const struct {
+		uint64_t has;
+		uint32_t flag;
+	} map[] = {
+		{KVR_HAS(KVR_HINT_BACKEND), KVR_SHINT_BACKEND_ID},
+		{KVR_HAS(KVR_HINT_PREFILL_WORKER), KVR_SHINT_PREFILL_ID},
+		{KVR_HAS(KVR_HINT_DECODE_WORKER), KVR_SHINT_DECODE_ID},
+		{KVR_HAS(KVR_HINT_DP_RANK), KVR_SHINT_DP_RANK},
+		{KVR_HAS(KVR_HINT_PREFILL_DP_RANK), KVR_SHINT_PREFILL_DP_RANK},
+		{KVR_HAS(KVR_HINT_ALLOWED_WORKERS), KVR_SHINT_ALLOWED},
+	};
+	uint32_t flags = 0;
+
+	for (uint32_t i = 0; i < RTE_DIM(map); i++)
+		flags |= (h->present & map[i].has) != 0 ? map[i].flag : 0;
+	return flags;
+}
+
+static enum kvr_wire_code copy_allowed(struct lcore *lc, struct job *j, const struct kvr_hints *h)
+{
+	if (h->n_allowed == 0)
+		return KVR_OK;
+	j->allowed_buf = buf_get(lc->rt, lc->rt->hint_bufs, h->n_allowed * sizeof(uint64_t));
+	if (j->allowed_buf == NULL)
+		return KVR_E_NO_MEMORY;
+	memcpy(j->allowed_buf, h->allowed, h->n_allowed * sizeof(uint64_t));
+	j->msg.hints.allowed = j->allowed_buf;
+	j->msg.hints.n_allowed = h->n_allowed;
+	return KVR_OK;
+}
+
+static void copy_override(struct job *j, const struct kvr_hints *h)
+{
+	struct kvr_sched_override *o = &j->over;
+	const double *v = h->override_value;
+
+	*o = (struct kvr_sched_override){
+		.assume_kv_reuse = v[KVR_OVERRIDE_ASSUME_KV_REUSE] != 0,
+		.track_prefill_tokens = v[KVR_OVERRIDE_TRACK_PREFILL_TOKENS] != 0,
+		.temperature = v[KVR_OVERRIDE_ROUTER_TEMPERATURE],
+		.overlap_score_credit = v[KVR_OVERRIDE_OVERLAP_SCORE_CREDIT],
+		.prefill_load_scale = v[KVR_OVERRIDE_PREFILL_LOAD_SCALE],
+		.shared_cache_multiplier = v[KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER],
+		.overlap_score_weight = v[KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT],
+	};
+	static const uint32_t flag[] = {
+		[KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT] = KVR_SOVER_SCORE_WEIGHT,
+		[KVR_OVERRIDE_ROUTER_TEMPERATURE] = KVR_SOVER_TEMPERATURE,
+		[KVR_OVERRIDE_ASSUME_KV_REUSE] = KVR_SOVER_KV_REUSE,
+		[KVR_OVERRIDE_TRACK_PREFILL_TOKENS] = KVR_SOVER_TRACK_PREFILL,
+		[KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER] = KVR_SOVER_SHARED_MULT,
+		[KVR_OVERRIDE_OVERLAP_SCORE_CREDIT] = KVR_SOVER_CREDIT,
+		[KVR_OVERRIDE_PREFILL_LOAD_SCALE] = KVR_SOVER_PREFILL_SCALE,
+	};
+
+	for (uint32_t i = 1; i < RTE_DIM(flag); i++)
+		o->flags |= (h->overrides >> i & 1) != 0 ? flag[i] : 0;
+	j->msg.req.override = o;
+}
+
+/* What the scheduler must know of the hints, in the job. Strings stay in the frame. */
+static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const struct kvr_hints *h)
+{
+	struct kvr_sched_hints *s = &j->msg.hints;
+
+	*s = (struct kvr_sched_hints){
+		.flags = hint_flags(h),
+		.dp_rank = h->dp_rank,
+		.prefill_dp_rank = h->prefill_dp_rank,
+		.backend_id = h->backend_worker,
+		.prefill_id = h->prefill_worker,
+		.decode_id = h->decode_worker,
+		.required = j->required,
+		.preferred = j->preferred,
+		.n_required = h->n_required,
+		.n_preferred = h->n_preferred,
+		.strict_priority = h->strict_priority,
+		.priority_jump = h->priority_jump,
+		.lora = str(h->lora),
+	};
+	for (uint32_t i = 0; i < h->n_required; i++)
+		j->required[i] = str(h->required[i]);
+	for (uint32_t i = 0; i < h->n_preferred; i++)
+		j->preferred[i] =
+			(struct kvr_sched_preferred){str(h->preferred[i]), h->preferred_weight[i]};
+	for (uint32_t i = 0; i < h->n_shared; i++)
+		j->shared[i] = (struct kvr_sched_range){h->shared[i].start, h->shared[i].end};
+	j->msg.req.shared = j->shared;
+	j->msg.req.n_shared = h->n_shared;
+	j->msg.policy = str(h->policy);
+	if (h->overrides != 0)
+		copy_override(j, h);
+	session_hint(j, h);
+	return copy_allowed(lc, j, h);
+}
+
+/* ---- hashes ---- */
+
+enum kvr_wire_code job_hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes)
+{
+	j->hash_buf = buf_get(lc->rt, lc->rt->hash_bufs, n_hashes * sizeof(uint64_t));
+	return j->hash_buf != NULL ? KVR_OK : KVR_E_NO_MEMORY;
+}
+
+/* The multimodal hashes of the hints, in the form the hash library takes. */
+static bool next_mm(void *arg, struct kvr_hash_mm *out)
+{
+	struct kvr_mm mm;
+
+	if (!kvr_mm_next(arg, &mm))
+		return false;
+	*out = (struct kvr_hash_mm){.block = mm.block, .n = mm.n, .hashes = mm.hashes};
+	return true;
+}
+
+void job_hash_begin(const struct job *j, const struct kvr_hints *h, struct kvr_tlv_iter *mm,
+		    struct kvr_hash_stream *stream)
+{
+	const struct kvr_hash_params params = {
+		.seed = kvr_hash_seed(h->lora.p, h->lora.len, h->ns.p, h->ns.len),
+		.block_size = j->pool->block_size,
+		.eagle = (j->flags & KVR_REQ_F_EAGLE) != 0,
+		.mm_next = h->n_mm != 0 ? next_mm : NULL,
+		.mm_arg = mm,
+	};
+
+	*mm = kvr_tlv_begin(h->tlvs, h->tlvs_len);
+	kvr_hash_stream_init(stream, &params, NULL);
+}
+
+/* The hashes of a message of one frame, in place or of its tokens. */
+static enum kvr_wire_code find_hashes(struct lcore *lc, struct job *j, const struct kvr_message *q,
+				      const struct kvr_hints *h)
+{
+	const uint32_t most = q->fixed.n_tokens / j->pool->block_size;
+	struct kvr_hash_stream stream;
+	struct kvr_tlv_iter mm;
+	enum kvr_wire_code code;
+
+	j->n_hashes = q->fixed.n_hashes;
+	j->hashes = q->hashes;
+	if (j->n_hashes != 0)
+		return KVR_OK;
+	code = job_hash_buf(lc, j, most);
+	if (code != KVR_OK)
+		return code;
+	job_hash_begin(j, h, &mm, &stream);
+	if (kvr_hash_stream_add(&stream, q->tokens, q->fixed.n_tokens, NULL, j->hash_buf, most) < 0)
+		return KVR_E_HINT;
+	j->hashes = j->hash_buf;
+	j->n_hashes = stream.n_blocks;
+	return KVR_OK;
+}
+
+/* ---- jobs ---- */
+
+struct pool *pool_by_id(struct router *rt, uint32_t id)
+{
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		if (rt->pool[i].id == id)
+			return &rt->pool[i];
+	return NULL;
+}
+
+/* The pool that is meant is none of this router's: what it has instead. */
+enum kvr_wire_code job_unknown_pool(const struct router *rt, uint32_t id, struct refusal *why)
+{
+	why->detail[0] = id;
+	why->detail[1] = rt->n_pools;
+	why->text = rt->pool_names;
+	return KVR_E_UNKNOWN_POOL;
+}
+
+/* What the request says against the pool it is for. */
+enum kvr_wire_code job_check(const struct pool *p, const struct kvr_wire_request *f,
+			     struct refusal *why)
+{
+	if (f->n_hashes != 0 && (uint64_t)f->n_hashes * p->block_size > f->isl)
+		return KVR_E_INVALID_REQUEST;
+	if (f->isl / p->block_size <= p->max_prompt_blocks)
+		return KVR_OK;
+	why->detail[0] = f->isl / p->block_size;
+	why->detail[1] = p->max_prompt_blocks;
+	why->detail[2] = p->block_size;
+	why->text = "isl: see detail for blocks of the prompt, max_prompt_blocks, block_size";
+	return KVR_E_PROMPT_TOO_LONG;
+}
+
+enum kvr_wire_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_hdr *h,
+			     const struct kvr_message *q, const void *raw, struct kvr_hints *hints)
+{
+	enum kvr_wire_code code;
+
+	j->source = h->source;
+	j->id = h->id;
+	j->kind = h->kind;
+	j->flags = q->fixed.flags;
+	j->isl = q->fixed.isl;
+	j->deadline_ns = q->fixed.deadline_ms == 0
+				 ? 0
+				 : lc->now_ns + q->fixed.deadline_ms * UINT64_C(1000000);
+	j->msg.req = (struct kvr_sched_req){
+		.isl = j->isl,
+		/* What the engine sees, when it is not what is hashed. */
+		.exec_isl = q->fixed.n_hashes != 0 ? q->fixed.n_tokens : 0,
+		.query_only = (j->flags & KVR_REQ_F_QUERY) != 0,
+		.phase = (enum kvr_sched_phase)q->fixed.phase,
+	};
+	code = (enum kvr_wire_code)kvr_hints_parse(raw, q->fixed.hints_len, KVR_HINTS_ROUTE, hints);
+	if (code == KVR_OK)
+		code = copy_hints(lc, j, hints);
+	if (q->fixed.expected_output_tokens != KVR_NONE32) {
+		j->msg.hints.flags |= KVR_SHINT_EXPECTED_OUTPUT;
+		j->msg.hints.expected_output_tokens = q->fixed.expected_output_tokens;
+	}
+	j->tlvs = raw;
+	j->tlvs_len = q->fixed.hints_len;
+	j->hints_off = q->hints_off;
+	j->body_off = q->body_off;
+	return code;
+}
+
+enum kvr_wire_code job_end(struct lcore *lc, struct job *j, const struct kvr_path *from,
+			   uint16_t client_frame)
+{
+	enum kvr_wire_code code = KVR_OK;
+
+	j->msg.req.sh = j->hashes;
+	j->msg.req.n = j->n_hashes;
+	if (j->pool->prefill != NULL && j->kind == KVR_ROUTE)
+		code = pair_attach(j);
+	if (unlikely(code != KVR_OK))
+		return code;
+	j->client = *from;
+	j->client.max_frame = client_frame != 0 ? client_frame : KVR_WIRE_DEF_FRAME;
+	j->lcore = lc->index;
+	lc->job[lc->n_jobs++] = j;
+	return KVR_OK;
+}
+
+bool job_compared(const struct job *j)
+{
+	return j->kind == KVR_ROUTE && !j->msg.req.query_only;
+}
+
+const struct kvr_wire_hdr *job_header(const struct job *j)
+{
+	return rte_pktmbuf_mtod(j->frames != NULL ? j->frames->m[0] : j->frame,
+				const struct kvr_wire_hdr *);
+}
+
+void frames_part(struct rte_mbuf *const m[], uint32_t unit, uint32_t off, uint32_t len, void *dst)
+{
+	uint8_t *to = dst;
+
+	while (len > 0) {
+		const uint8_t *body = rte_pktmbuf_mtod_offset(m[off / unit], const uint8_t *,
+							      sizeof(struct kvr_wire_hdr));
+		const uint32_t n = RTE_MIN(len, unit - off % unit);
+
+		memcpy(to, body + off % unit, n);
+		to += n;
+		off += n;
+		len -= n;
+	}
+}
+
+void job_part(const struct job *j, uint32_t off, uint32_t len, void *dst)
+{
+	frames_part(j->frames != NULL ? j->frames->m : &j->frame, job_header(j)->frag_len, off, len,
+		    dst);
+}
+
+enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
+			   struct refusal *why)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_slice body = {kvr_frame_body(h), h->frag_len};
+	struct kvr_message q;
+	struct kvr_hints hints;
+	enum kvr_wire_code code;
+	struct pool *p;
+	struct job *j;
+
+	code = (enum kvr_wire_code)kvr_request_parse_slices(&body, 1, h->kind, &q);
+	if (unlikely(code != KVR_OK))
+		return code;
+	p = pool_by_id(lc->rt, q.fixed.pool);
+	if (unlikely(p == NULL))
+		return job_unknown_pool(lc->rt, q.fixed.pool, why);
+	code = job_check(p, &q.fixed, why);
+	if (unlikely(code != KVR_OK))
+		return code;
+	j = job_new(lc, p);
+	if (unlikely(j == NULL))
+		return KVR_E_NO_MEMORY;
+	code = job_begin(lc, j, h, &q, q.hints, &hints);
+	if (likely(code == KVR_OK))
+		code = find_hashes(lc, j, &q, &hints);
+	/* Of what nothing is remembered no copy is known either. */
+	j->digest = job_compared(j) ? kvr_request_digest(&body, 1) : 0;
+	if (likely(code == KVR_OK))
+		code = job_end(lc, j, from, q.fixed.client_frame);
+	if (unlikely(code != KVR_OK)) {
+		job_drop(lc, j);
+		return code;
+	}
+	j->frame = m;
+	return KVR_OK;
+}
+
+/* ---- scores ---- */
+
+void overlap_pad(struct kvr_overlap *o)
+{
+	for (int t = KVR_PREFIX_DEVICE; t < KVR_PREFIX_TIERS; t++)
+		if (t == KVR_PREFIX_DEVICE || (o->flags & 1u << t) != 0)
+			memset(&o->count[(size_t)t * o->stride + o->nranks], 0,
+			       (o->stride - o->nranks) * sizeof(o->count[0]));
+}
+
+void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov)
+{
+	*ov = (struct kvr_sched_overlap){
+		.device = kvr_overlap_tier(o, KVR_PREFIX_DEVICE),
+		.host = (o->flags & KVR_OVERLAP_HOST) ? kvr_overlap_tier(o, KVR_PREFIX_HOST) : NULL,
+		.disk = (o->flags & KVR_OVERLAP_DISK) ? kvr_overlap_tier(o, KVR_PREFIX_DISK) : NULL,
+		.external = (o->flags & KVR_OVERLAP_EXTERNAL)
+				    ? kvr_overlap_tier(o, KVR_PREFIX_EXTERNAL)
+				    : NULL,
+	};
+}
+
+static void job_put(struct lcore *lc, struct job *j)
+{
+	const struct note n = {.type = j->kind == KVR_ROUTE ? NOTE_ROUTE : NOTE_LOADS, .ptr = j};
+
+	if (likely(rte_ring_enqueue_elem(j->pool->notes, (void *)(uintptr_t)&n, sizeof(n)) == 0))
+		return;
+	out_reject(lc, &j->client, j->kind, j->source, j->id,
+		   &(const struct refusal){.code = KVR_E_BUSY});
+	fragments_back(lc, j);
+	job_drop(lc, j);
+}
+
+/* The same for the prefill legs of @p n jobs. */
+static void score_prefill(const struct pool *p, struct job *const job[], uint32_t n)
+{
+	struct kvr_prefix_query q[BURST];
+	uint32_t k = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (job[i]->pair != NULL)
+			q[k++] = (struct kvr_prefix_query){job[i]->hashes, job[i]->n_hashes,
+							   job[i]->pair->overlap};
+	kvr_prefix_score_burst(p->prefill->prefix, q, k);
+}
+
+void jobs_flush(struct lcore *lc)
+{
+	struct kvr_prefix_query q[BURST];
+
+	for (uint32_t i = 0, n; i < lc->n_jobs; i += n) {
+		struct pool *p = lc->job[i]->pool;
+
+		/* A stretch of jobs of one pool; with one pool that is the whole batch. */
+		for (n = 0; i + n < lc->n_jobs && n < BURST && lc->job[i + n]->pool == p; n++) {
+			const struct job *j = lc->job[i + n];
+
+			q[n] = (struct kvr_prefix_query){j->hashes, j->n_hashes, j->overlap};
+		}
+		kvr_prefix_score_burst(p->prefix, q, n);
+		if (p->prefill != NULL)
+			score_prefill(p, &lc->job[i], n);
+	}
+	for (uint32_t i = 0; i < lc->n_jobs; i++) {
+		overlap_pad(lc->job[i]->overlap);
+		if (lc->job[i]->pair != NULL)
+			overlap_pad(lc->job[i]->pair->overlap);
+		job_put(lc, lc->job[i]);
+	}
+	lc->n_jobs = 0;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Messages in fragments that are whole: what is long about them (digest, hashing of tokens,
+ * gathering of hashes, freeing of frames) is done a frame at a time, as much in a turn as it may
+ * take. They are read in the order in which they became whole; one of 4 MB takes about 130 turns,
+ * in which everything else goes on.
+ *
+ *   read_start()  list of frames -> queue
+ *   read_poll()   first of the queue: fixed part, hints, buffers; then frame by frame; then the
+ *                 job goes into the lcore's batch, or the client is told why not
+ *
+ * Only the fixed part, the hashes and the hints are gathered, never the body. Frames in the queue
+ * count with those of messages on their way to a scheduler.
+ */
+#include "ingress/fragment.h"
+#include "ingress/job.h"
+#include "lcore/out.h"
+
+#include <string.h>
+
+#include "kvr_frame.h"
+
+#define READ_TURN_BYTES 32768u /* of an ingress lcore: 8 to 15 us */
+#define READ_MESSAGE	1024u  /* what the beginning of one counts for, beside its hints */
+#define FREE_AT_ONCE	64u
+#define FREE_TURN	256u /* 5 to 10 us */
+
+/* ---- frames that nobody needs any more ---- */
+
+static void free_some(struct frame_list *l, uint32_t n)
+{
+	while (n-- > 0 && l->n > 0)
+		rte_pktmbuf_free(l->m[--l->n]);
+}
+
+void frames_drop(struct lcore *lc, struct frame_list *l)
+{
+	if (l->n <= FREE_AT_ONCE || lc == &lc->rt->control) {
+		free_some(l, l->n);
+		buf_put(l);
+		return;
+	}
+	l->next = lc->trash;
+	lc->trash = l;
+}
+
+void frames_poll(struct lcore *lc)
+{
+	struct frame_list *l = lc->trash;
+
+	if (likely(l == NULL))
+		return;
+	free_some(l, FREE_TURN);
+	if (l->n > 0)
+		return;
+	lc->trash = l->next;
+	buf_put(l);
+}
+
+/* ---- reading ---- */
+
+static const struct kvr_wire_hdr *header(const struct frame_list *l)
+{
+	return rte_pktmbuf_mtod(l->m[0], const struct kvr_wire_hdr *);
+}
+
+void read_start(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from)
+{
+	struct reading *rd = &lc->reading;
+	struct frame_list *l =
+		buf_get(lc->rt, lc->rt->frame_lists, sizeof(*l) + msg->n_frags * sizeof(l->m[0]));
+
+	if (unlikely(l == NULL)) {
+		const struct kvr_wire_hdr h = *rte_pktmbuf_mtod(
+			(struct rte_mbuf *)msg->frag[0].frame, const struct kvr_wire_hdr *);
+
+		/* Its frames have been counted as fragments; the message is refused here. */
+		for (uint32_t i = 0; i < msg->n_frags; i++)
+			rte_pktmbuf_free(msg->frag[i].frame);
+		out_reject(lc, from, h.kind, h.source, h.id,
+			   &(const struct refusal){.code = KVR_E_NO_MEMORY});
+		return;
+	}
+	for (l->n = 0; l->n < msg->n_frags; l->n++)
+		l->m[l->n] = msg->frag[l->n].frame;
+	path_keep(l->m[0], from);
+	l->next = NULL;
+	*(rd->last != NULL ? &rd->last->next : &rd->first) = l;
+	rd->last = l;
+	rd->frames += l->n;
+}
+
+/* Bytes [off, off + len) where they are, when one frame has them all. */
+static const void *in_place(const struct reading *rd, uint32_t off, uint32_t len)
+{
+	const uint32_t k = off / rd->unit;
+
+	if (len == 0 || (off + len - 1) / rd->unit != k)
+		return NULL;
+	return rte_pktmbuf_mtod_offset(rd->first->m[k], const uint8_t *,
+				       sizeof(struct kvr_wire_hdr) + off % rd->unit);
+}
+
+/* Padding from @p off on to the next multiple of 8 must be zero. */
+static bool pad_ok(const struct reading *rd, uint32_t off)
+{
+	static const uint8_t zeros[8];
+	uint8_t pad[8];
+	const uint32_t n = -off & 7u;
+
+	frames_part(rd->first->m, rd->unit, off, n, pad);
+	return memcmp(pad, zeros, n) == 0;
+}
+
+static enum kvr_wire_code gather_hints(struct lcore *lc, struct reading *rd, const void **raw)
+{
+	const struct kvr_message *q = &rd->q;
+
+	*raw = in_place(rd, q->hints_off, q->fixed.hints_len);
+	if (q->fixed.hints_len == 0 || *raw != NULL)
+		return KVR_OK;
+	rd->j->hint_buf = buf_get(lc->rt, lc->rt->hint_bufs, q->fixed.hints_len);
+	if (rd->j->hint_buf == NULL)
+		return KVR_E_NO_MEMORY;
+	frames_part(rd->first->m, rd->unit, q->hints_off, q->fixed.hints_len, rd->j->hint_buf);
+	*raw = rd->j->hint_buf;
+	return KVR_OK;
+}
+
+/* Where the hashes will be, and what has to be read for them. */
+static enum kvr_wire_code begin_hashes(struct lcore *lc, struct reading *rd,
+				       const struct kvr_hints *hints)
+{
+	const struct kvr_wire_request *f = &rd->q.fixed;
+	struct job *j = rd->j;
+
+	rd->tokens = f->n_hashes == 0;
+	j->n_hashes = rd->tokens ? f->n_tokens / j->pool->block_size : f->n_hashes;
+	j->hashes = in_place(rd, rd->q.hashes_off, f->n_hashes * 8);
+	if (j->hashes != NULL)
+		return KVR_OK;
+	if (rd->tokens)
+		job_hash_begin(j, hints, &rd->mm, &rd->stream);
+	return job_hash_buf(lc, j, j->n_hashes);
+}
+
+static enum kvr_wire_code begin(struct lcore *lc, struct reading *rd, struct refusal *why)
+{
+	const struct kvr_wire_hdr *h = header(rd->first);
+	struct kvr_hints hints;
+	const void *raw;
+	struct pool *p;
+	enum kvr_wire_code code;
+
+	rd->unit = h->frag_len;
+	rd->len = h->msg_len;
+	rd->at = sizeof(struct kvr_wire_request);
+	code = (enum kvr_wire_code)kvr_request_parse_fixed(kvr_frame_body(h), h->kind, rd->len,
+							   &rd->q);
+	if (code != KVR_OK)
+		return code;
+	if (!pad_ok(rd, rd->q.tokens_off + rd->q.fixed.n_tokens * 4) ||
+	    !pad_ok(rd, rd->q.body_off + rd->q.fixed.body_len))
+		return KVR_E_FLAGS;
+	p = pool_by_id(lc->rt, rd->q.fixed.pool);
+	if (p == NULL)
+		return job_unknown_pool(lc->rt, rd->q.fixed.pool, why);
+	code = job_check(p, &rd->q.fixed, why);
+	if (code != KVR_OK)
+		return code;
+	rd->j = job_new(lc, p);
+	if (rd->j == NULL)
+		return KVR_E_NO_MEMORY;
+	code = gather_hints(lc, rd, &raw);
+	if (code == KVR_OK)
+		code = job_begin(lc, rd->j, h, &rd->q, raw, &hints);
+	if (code == KVR_OK)
+		code = begin_hashes(lc, rd, &hints);
+	kvr_digest_begin(&rd->digest);
+	return code;
+}
+
+/* What of [from, to) stands in a piece of @p n bytes at rd->at; NULL: nothing. */
+static const uint8_t *overlap(const struct reading *rd, const uint8_t *p, uint32_t n, uint32_t from,
+			      uint32_t to, uint32_t *len)
+{
+	const uint32_t a = RTE_MAX(from, rd->at), b = RTE_MIN(to, rd->at + n);
+
+	if (a >= b)
+		return NULL;
+	*len = b - a;
+	return p + (a - rd->at);
+}
+
+/* The rest of the frame that stands at rd->at. */
+static enum kvr_wire_code read_frame(struct reading *rd)
+{
+	const uint32_t n = RTE_MIN(rd->unit - rd->at % rd->unit, rd->len - rd->at);
+	const uint8_t *p = in_place(rd, rd->at, n), *part;
+	const struct kvr_message *q = &rd->q;
+	struct job *j = rd->j;
+	uint32_t len;
+
+	if (job_compared(j))
+		kvr_digest_add(&rd->digest, p, n);
+	if (rd->tokens) {
+		part = overlap(rd, p, n, q->tokens_off, q->tokens_off + q->fixed.n_tokens * 4,
+			       &len);
+		/* Frames carry a multiple of 8 bytes: never a part of a token. */
+		if (part != NULL && kvr_hash_stream_add(&rd->stream, part, len / 4, NULL,
+							j->hash_buf, j->n_hashes) < 0)
+			return KVR_E_HINT;
+	} else if (j->hashes == NULL) {
+		part = overlap(rd, p, n, q->hashes_off, q->hashes_off + q->fixed.n_hashes * 8,
+			       &len);
+		if (part != NULL)
+			memcpy((uint8_t *)j->hash_buf +
+				       (rd->at + (uint32_t)(part - p) - q->hashes_off),
+			       part, len);
+	}
+	rd->at += n;
+	return KVR_OK;
+}
+
+/* The first of the queue has been read, or is refused. */
+static void end(struct lcore *lc, struct reading *rd, struct refusal *why)
+{
+	struct frame_list *l = rd->first;
+	const struct kvr_path from = *path_kept(l->m[0]);
+	const struct kvr_wire_hdr h = *header(l);
+	struct job *j = rd->j;
+
+	if (why->code == KVR_OK) {
+		if (j->hashes == NULL)
+			j->hashes = j->hash_buf;
+		if (rd->tokens)
+			j->n_hashes = rd->stream.n_blocks;
+		j->digest = job_compared(j) ? kvr_digest_end(&rd->digest, &rd->q.fixed) : 0;
+		why->code = job_end(lc, j, &from, rd->q.fixed.client_frame);
+	}
+	rd->first = l->next;
+	if (rd->first == NULL)
+		rd->last = NULL;
+	rd->frames -= l->n;
+	rd->j = NULL;
+	rd->open = false;
+	if (likely(why->code == KVR_OK)) {
+		j->frames = l;
+		j->moved = l->n;
+		lc->moved[j->pool->number] += l->n;
+		return;
+	}
+	if (j != NULL)
+		job_drop(lc, j);
+	frames_drop(lc, l);
+	out_reject(lc, &from, h.kind, h.source, h.id, why);
+}
+
+void read_poll(struct lcore *lc)
+{
+	struct reading *rd = &lc->reading;
+	struct refusal why = {.code = KVR_OK};
+
+	for (uint32_t spent = 0;
+	     rd->first != NULL && spent < READ_TURN_BYTES && lc->n_jobs < JOBS_MAX;) {
+		if (!rd->open) {
+			why = (struct refusal){0};
+			why.code = begin(lc, rd, &why);
+			rd->open = true;
+			spent += READ_MESSAGE + rd->q.fixed.hints_len;
+		} else {
+			spent += rd->unit;
+			why.code = read_frame(rd);
+		}
+		if (why.code != KVR_OK || rd->at == rd->len)
+			end(lc, rd, &why);
+	}
+}
+
+void read_drop(struct lcore *lc)
+{
+	struct reading *rd = &lc->reading;
+	struct frame_list *l;
+
+	if (rd->j != NULL)
+		job_drop(lc, rd->j);
+	while ((l = rd->first) != NULL) {
+		rd->first = l->next;
+		free_some(l, l->n);
+		buf_put(l);
+	}
+	while (lc->trash != NULL)
+		frames_poll(lc);
+	*rd = (struct reading){0};
+}

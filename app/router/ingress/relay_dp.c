@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Frames about requests that are under way. Streams are switched here, on the lcore that received
+ * the frame; what changes the state of a request goes to its scheduler as a note. A note that
+ * must not be lost and finds the ring full stops its frame too, so that the sender repeats it.
+ */
+#include "ingress/ingress.h"
+#include "ingress/source.h"
+#include "lcore/agent_path.h"
+#include "lcore/out.h"
+
+#include "kvr_frame.h"
+
+struct pool *pool_of_handle(struct router *rt, uint64_t handle)
+{
+	const uint32_t number = kvr_flight_handle_pool(handle);
+
+	return number < rt->n_pools ? &rt->pool[number] : NULL;
+}
+
+static const struct kvr_wire_hdr *hdr_of(const struct rte_mbuf *m)
+{
+	return rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+}
+
+static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
+{
+	in_count(lc, IN_IGNORED);
+	in_count(lc, why);
+	rte_pktmbuf_free(m);
+}
+
+static int note_put(struct pool *p, const struct note *n)
+{
+	return rte_ring_enqueue_elem(p->notes, (void *)(uintptr_t)n, sizeof(*n));
+}
+
+/* What acknowledges an item that is the router's own. */
+static struct kvr_wire_response_ack ack_of(const struct kvr_wire_response *w)
+{
+	return (struct kvr_wire_response_ack){
+		.next_seq = w->seq + 1,
+		.flags = (w->flags & KVR_RESP_F_FIN) != 0 ? KVR_RACK_F_FIN : 0,
+	};
+}
+
+/*
+ * Nobody knows the request. The sender of a stream must learn that nobody listens; others need
+ * nothing. The last item of a prefill leg, though, was taken: only its acknowledgement was lost,
+ * and an agent that is told to stop could drop what the decode worker still fetches.
+ */
+static void unknown(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		    const struct pool *p)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	struct kvr_wire_response_ack ack;
+
+	if (h->kind != KVR_RESPONSE && h->kind != KVR_PROGRESS) {
+		ignore(lc, m, IN_LATE);
+		return;
+	}
+	if (h->kind == KVR_RESPONSE && p != NULL && p->decode != NULL) {
+		ack = ack_of(kvr_frame_body(h));
+		if (ack.flags != 0) {
+			out_message(lc, from, KVR_RESPONSE_ACK, h->source, h->id, h->handle, &ack,
+				    sizeof(ack));
+			ignore(lc, m, IN_LATE);
+			return;
+		}
+	}
+	source_refuse(lc, m, from, KVR_E_UNKNOWN_REQUEST);
+}
+
+/* What an agent is told whose frame is of another life than the request. */
+static enum kvr_wire_code other_life(const struct lcore *lc, const struct kvr_relay *relay,
+				     uint32_t epoch)
+{
+	const struct kvr_view_worker *w = kvr_view_find(lc->view, relay->worker);
+
+	if (w == NULL)
+		return KVR_E_UNKNOWN_WORKER;
+	/* The present life has not got this request: there is nothing to repeat. */
+	return w->epoch == epoch ? KVR_E_UNKNOWN_REQUEST : KVR_E_STALE_EPOCH;
+}
+
+/*
+ * The slot behind the frame's handle, when the frame comes from the side of the request that may
+ * send it, and from the life of the worker that has the request; else the frame has been dealt
+ * with.
+ */
+static struct kvr_flight *slot_of(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+				  bool agent, struct pool **p, struct kvr_relay *relay)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	struct kvr_flight *r = NULL;
+
+	*p = pool_of_handle(lc->rt, h->handle);
+	if (likely(*p != NULL))
+		r = kvr_flight_relay((*p)->requests, h->handle, relay);
+	if (unlikely(r == NULL)) {
+		unknown(lc, m, from, *p);
+		return NULL;
+	}
+	if (unlikely(lc->view->moved != 0))
+		relay->agent = *agent_path(lc, relay);
+	if (unlikely(!kvr_path_same(from, agent ? &relay->agent : &relay->client) ||
+		     h->source != relay->source || h->id != relay->id)) {
+		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
+		return NULL;
+	}
+	if (unlikely(agent && h->epoch != relay->epoch)) {
+		source_refuse(lc, m, from, other_life(lc, relay, h->epoch));
+		return NULL;
+	}
+	return r;
+}
+
+static uint32_t blocks(uint64_t tokens, uint32_t block_size)
+{
+	return (uint32_t)((tokens + block_size - 1) / block_size);
+}
+
+/* Whether the scheduler must hear of @p generated tokens, having heard of seen - 1 (0: none). */
+static bool is_news(const struct pool *p, uint32_t isl, uint32_t seen, uint32_t generated)
+{
+	if (seen == 0)
+		return true;
+	if (generated + 1 <= seen)
+		return false;
+	return seen == 1 || blocks((uint64_t)isl + generated, p->block_size) >
+				    blocks((uint64_t)isl + seen - 1, p->block_size);
+}
+
+static struct note progress_of(const struct kvr_wire_hdr *h, const struct kvr_wire_response *w)
+{
+	return (struct note){
+		.type = NOTE_PROGRESS,
+		.flags = (uint16_t)((w->flags & KVR_RESP_F_FIN ? KVR_PROG_F_FIN : 0) |
+				    (w->flags & KVR_RESP_F_ERROR ? KVR_PROG_F_ERROR : 0) |
+				    (w->flags & KVR_RESP_F_CANCELLED ? KVR_PROG_F_CANCELLED : 0)),
+		.tokens = w->generated_tokens,
+		.cached = w->cached_tokens,
+		.handle = h->handle,
+	};
+}
+
+/* Tell the scheduler what an item changes. @return -1 when the ring is full. */
+static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_relay *relay,
+			 const struct kvr_wire_hdr *h, const struct kvr_wire_response *w)
+{
+	const uint32_t seen = kvr_flight_seen(r, h->handle);
+	const struct note n = progress_of(h, w);
+
+	if ((w->flags & KVR_RESP_F_FIN) == 0 && !is_news(p, relay->isl, seen, w->generated_tokens))
+		return 0;
+	if (unlikely(note_put(p, &n) != 0))
+		return -1;
+	if (w->generated_tokens >= seen && w->generated_tokens != UINT32_MAX)
+		kvr_flight_saw(r, h->handle, w->generated_tokens);
+	return 0;
+}
+
+/* An item of a run that was given up: the client hears another one. */
+static void muted_item(struct lcore *lc, struct pool *p, const struct kvr_relay *relay,
+		       struct rte_mbuf *m)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	const struct kvr_wire_response_ack ack = ack_of(kvr_frame_body(h));
+	const struct note n = {.type = NOTE_FIN_ACKED, .handle = h->handle};
+
+	if (ack.flags != 0)
+		note_put(p, &n); /* lost for want of room, the end of lingering makes up for it */
+	out_message(lc, &relay->agent, KVR_RESPONSE_ACK, relay->source, relay->id, h->handle, &ack,
+		    sizeof(ack));
+	ignore(lc, m, IN_LATE);
+}
+
+/*
+ * An item of a prefill leg is the router's: it is acknowledged here, and the last one goes to the
+ * scheduler with its data, the result that the decode leg may need. The client never sees it.
+ */
+static void prefill_item(struct lcore *lc, struct pool *p, const struct kvr_relay *relay,
+			 struct rte_mbuf *m)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	const struct kvr_wire_response *w = kvr_frame_body(h);
+	const bool fin = (w->flags & KVR_RESP_F_FIN) != 0;
+	const struct kvr_wire_response_ack ack = ack_of(w);
+	struct note n = progress_of(h, w);
+
+	n.ptr = fin ? m : NULL;
+	if (note_put(p, &n) != 0) {
+		ignore(lc, m, IN_RING_FULL);
+		return;
+	}
+	in_count(lc, IN_NOTES);
+	out_message(lc, &relay->agent, KVR_RESPONSE_ACK, relay->source, relay->id, n.handle, &ack,
+		    sizeof(ack));
+	if (!fin)
+		rte_pktmbuf_free(m);
+}
+
+/* An item that does not fit its client can never arrive: its sender is told which one it is. */
+static void item_too_large(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+			   uint32_t most)
+{
+	const struct kvr_wire_response *w = kvr_frame_body(hdr_of(m));
+
+	in_count(lc, IN_REJECTED);
+	out_reject_frame(lc, m, from,
+			 &(const struct refusal){.code = KVR_E_TOO_LARGE,
+						 .detail = {m->pkt_len, most, w->seq}});
+}
+
+void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	const struct kvr_wire_response *w = kvr_frame_body(h);
+	struct kvr_relay relay;
+	struct pool *p;
+	struct kvr_flight *r = slot_of(lc, m, from, true, &p, &relay);
+	uint32_t most;
+
+	if (r == NULL)
+		return;
+	if (relay.leg == KVR_LEG_IS_PREFILL) {
+		prefill_item(lc, p, &relay, m);
+		return;
+	}
+	if (unlikely(kvr_flight_muted(r))) {
+		muted_item(lc, p, &relay, m);
+		return;
+	}
+	most = out_limit(lc, &relay.client);
+	if (unlikely(m->pkt_len > most)) {
+		item_too_large(lc, m, from, most);
+		return;
+	}
+	if (unlikely(response_note(p, r, &relay, h, w) < 0)) {
+		ignore(lc, m, IN_RING_FULL);
+		return;
+	}
+	kvr_flight_pass(r, h->handle, w->seq, (w->flags & KVR_RESP_F_FIN) != 0);
+	in_count(lc, IN_RELAYED);
+	out_send_fitting(lc, m, &relay.client);
+}
+
+void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	const struct kvr_wire_response_ack *a = kvr_frame_body(h);
+	const struct note n = {.type = NOTE_FIN_ACKED, .handle = h->handle};
+	const bool fin = (a->flags & KVR_RACK_F_FIN) != 0;
+	struct kvr_relay relay;
+	struct kvr_flight *r;
+	struct pool *p;
+
+	r = slot_of(lc, m, from, false, &p, &relay);
+	if (r == NULL)
+		return;
+	/* Its agent would forget an item that has not come here yet, perhaps the last one. When the
+	 * item comes again, so does a client's acknowledgement of it. */
+	if (unlikely(!kvr_flight_may_ack(r, h->handle, a->next_seq, fin))) {
+		ignore(lc, m, IN_EARLY);
+		return;
+	}
+	/* Lost for want of room, it is made up for by the end of lingering. */
+	if (fin)
+		note_put(p, &n);
+	in_count(lc, IN_RELAYED);
+	out_send(lc, m, &relay.agent);
+}
+
+static void progress(struct lcore *lc, struct pool *p, struct rte_mbuf *m,
+		     const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	const struct kvr_wire_progress *w = kvr_frame_body(h);
+	const struct kvr_wire_progress_ack ack = {.next_seq = w->seq + 1};
+	const struct note n = {
+		.type = NOTE_PROGRESS,
+		.flags = w->flags,
+		.tokens = w->generated_tokens,
+		.cached = w->cached_tokens,
+		.handle = h->handle,
+	};
+
+	if (note_put(p, &n) != 0) {
+		ignore(lc, m, IN_RING_FULL);
+		return;
+	}
+	in_count(lc, IN_NOTES);
+	out_message(lc, from, KVR_PROGRESS_ACK, h->source, h->id, h->handle, &ack, sizeof(ack));
+	rte_pktmbuf_free(m);
+}
+
+void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	struct note n = {.handle = h->handle};
+	struct kvr_relay relay;
+	struct pool *p;
+
+	if (slot_of(lc, m, from, true, &p, &relay) == NULL)
+		return;
+	if (h->kind == KVR_PROGRESS) {
+		progress(lc, p, m, from);
+		return;
+	}
+	n.type = NOTE_ABORT_ACK;
+	if (h->kind == KVR_MISSING) {
+		n.type = NOTE_MISSING;
+		n.ptr = m;
+	}
+	if (h->kind == KVR_DISPATCH_ACK) {
+		n.type = NOTE_DISPATCH_ACK;
+		n.code = ((const struct kvr_wire_dispatch_ack *)kvr_frame_body(h))->code;
+	}
+	if (note_put(p, &n) != 0) {
+		ignore(lc, m, IN_RING_FULL);
+		return;
+	}
+	in_count(lc, IN_NOTES);
+	if (n.ptr == NULL)
+		rte_pktmbuf_free(m);
+}
+
+void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	struct pool *p = h->handle != 0 ? pool_of_handle(lc->rt, h->handle) : &lc->rt->pool[0];
+	const struct note n = {
+		.type = h->kind == KVR_CANCEL ? NOTE_CANCEL : NOTE_PROBE,
+		.handle = h->handle,
+		.ptr = m,
+	};
+
+	if (p == NULL && h->kind == KVR_CANCEL) { /* always answered so, unknown ones too */
+		out_message(lc, from, KVR_CANCELLED, h->source, h->id, h->handle, NULL, 0);
+		ignore(lc, m, IN_LATE);
+		return;
+	}
+	if (p == NULL) {
+		source_refuse(lc, m, from, KVR_E_UNKNOWN_REQUEST);
+		return;
+	}
+	path_keep(m, from);
+	if (note_put(p, &n) != 0)
+		ignore(lc, m, IN_RING_FULL);
+	else
+		in_count(lc, IN_NOTES);
+}
+
+int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	if (n->handle != 0 || p->number + 1 >= lc->rt->n_pools)
+		return -1;
+	if (note_put(&lc->rt->pool[p->number + 1], n) == 0)
+		return 0;
+	pool_count(p, PC_NOTES_LOST, 1);
+	rte_pktmbuf_free(n->ptr); /* the client repeats it */
+	return 0;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_SOURCE_H
+#define ROUTER_SOURCE_H
+
+/**
+ * @file
+ * What one source address may do at ingress.
+ */
+
+#include "lcore/out.h"
+#include "router.h"
+
+/** Whether a CONNECT or HELLO of @p from is within its source's rate. Ingress lcores. */
+bool source_control(struct lcore *lc, const struct kvr_path *from);
+
+/**
+ * Whether a frame of a ROUTE or POTENTIAL_LOADS may go on: its cookie, its source's rate, and its
+ * source's part of an overload. Takes the cookie out of the message. Ingress lcores.
+ * @return KVR_OK, else the code; the frame stays the caller's.
+ */
+enum kvr_wire_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** Refuse a received frame, which it frees, and count it; answered as far as its source may have
+ * answers. Ingress lcores. */
+void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		   enum kvr_wire_code code);
+
+/** The same with more than a code to say. */
+void source_refuse_as(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		      const struct refusal *why);
+
+/** Most bytes of an answer to @p question bytes from @p from, whose address is not proven; 0: any
+ * number. */
+uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question);
+
+#endif

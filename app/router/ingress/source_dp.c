@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What one source address may use of an ingress lcore; lib/source says what a source is. Who has
+ * shown a good cookie is charged in a table of its own: nobody else can use up what is his by
+ * forging his address, or his place by inventing addresses.
+ */
+#include "ingress/source.h"
+#include "lcore/out.h"
+
+#include "kvr_frame.h"
+
+static const struct source_rules *rules_of(const struct lcore *lc, const struct kvr_path *from)
+{
+	return &lc->rt->rules[from->port];
+}
+
+static bool take(struct lcore *lc, const struct kvr_path *from, enum kvr_source_bucket b)
+{
+	const struct kvr_source_rate *r = &rules_of(lc, from)->rate[b];
+	struct kvr_source *s;
+
+	if (r->each_ns == 0)
+		return true;
+	s = kvr_source_get(lc->sources, kvr_source_key(from), lc->now_ns);
+	if (likely(kvr_source_take(s, b, r, lc->now_ns)))
+		return true;
+	s->refused++;
+	return false;
+}
+
+bool source_control(struct lcore *lc, const struct kvr_path *from)
+{
+	return take(lc, from, KVR_SOURCE_CONTROL);
+}
+
+/* A later fragment has no cookie: its source is believed when it has shown one of late. */
+static struct kvr_source *source_of_fragment(struct lcore *lc, struct kvr_source_table *t,
+					     uint64_t key)
+{
+	if (t == lc->proven && kvr_source_find(t, key, lc->now_ns) == NULL)
+		t = lc->sources;
+	return kvr_source_get(t, key, lc->now_ns);
+}
+
+enum kvr_wire_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct source_rules *rules = rules_of(lc, from);
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	struct kvr_source_table *t = rules->cookie ? lc->proven : lc->sources;
+	const uint64_t key = kvr_source_key(from);
+	const bool first = h->frag_off == 0;
+	struct kvr_source *s;
+
+	if (likely(first)) {
+		struct kvr_wire_request *q = rte_pktmbuf_mtod_offset(m, void *, sizeof(*h));
+
+		if (rules->cookie &&
+		    unlikely(!kvr_cookie_ok(&lc->rt->cookie_key, from, lc->now_ns, q->worker)))
+			return KVR_E_COOKIE;
+		q->worker = 0; /* from now on the field is the router's */
+		s = kvr_source_get(t, key, lc->now_ns);
+	} else {
+		s = source_of_fragment(lc, t, key);
+	}
+	kvr_source_count(t, s, lc->now_ns);
+	if (first && unlikely(!kvr_source_take(s, KVR_SOURCE_REQUESTS,
+					       &rules->rate[KVR_SOURCE_REQUESTS], lc->now_ns))) {
+		s->refused++;
+		return KVR_E_RATE_LIMITED;
+	}
+	if (unlikely(lc->overloaded) && kvr_source_heavy(t, s, lc->shed_level, lc->now_ns)) {
+		s->refused++;
+		return KVR_E_BUSY;
+	}
+	return KVR_OK;
+}
+
+void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		   enum kvr_wire_code code)
+{
+	struct refusal why = {.code = code};
+
+	if (code == KVR_E_COOKIE)
+		why.detail[0] = kvr_cookie(&lc->rt->cookie_key, from, lc->now_ns);
+	source_refuse_as(lc, m, from, &why);
+}
+
+void source_refuse_as(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		      const struct refusal *why)
+{
+	const enum kvr_wire_code code = why->code;
+
+	in_count(lc, IN_REJECTED);
+	if ((code == KVR_E_RATE_LIMITED || !kvr_code_retryable(code)) &&
+	    !take(lc, from, KVR_SOURCE_ANSWERS)) {
+		in_count(lc, IN_UNANSWERED);
+		kvr_stats_inc(lc->reject, code);
+		rte_pktmbuf_free(m);
+		return;
+	}
+	out_reject_frame(lc, m, from, why);
+}
+
+uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question)
+{
+	return rt->rules[from->port].cookie ? question : 0;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_LOOP_H
+#define ROUTER_LOOP_H
+
+/**
+ * @file
+ * What the loop of a packet lcore offers: start and one turn.
+ */
+
+#include "router.h"
+
+/** EAL lcore function: poll until router::stop. @p arg is the struct lcore. */
+int lcore_loop(void *arg);
+
+/** One turn of the loop: every stage once, then housekeeping. */
+void lcore_turn(struct lcore *lc);
+
+#endif

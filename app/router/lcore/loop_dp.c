@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The loop of a packet lcore. The clock is read once a turn; what a stage calls "now" is at most
+ * one turn old. A stage is timed only when it found work, so that idle polling costs no clock reads
+ * and cycles per item mean something.
+ */
+#include "event/event.h"
+#include "ingress/fragment.h"
+#include "ingress/ingress.h"
+#include "ingress/job.h"
+#include "lcore/loop.h"
+#include "lcore/out.h"
+#include "sched/sched.h"
+#include "sched/send.h"
+
+#define CALLS_TURN 4u
+
+const char *const router_stage_names[STAGES] = {
+	[STAGE_INGRESS] = "ingress", [STAGE_SCORE] = "score",	[STAGE_EVENT] = "event",
+	[STAGE_SCHED] = "scheduler", [STAGE_EGRESS] = "egress",
+};
+
+static void stage_add(struct stage_work *w, uint64_t items, uint64_t cycles)
+{
+	kvr_cell_add(&w->items, items);
+	kvr_cell_add(&w->bursts, 1);
+	kvr_cell_add(&w->cycles, cycles);
+}
+
+static void most(kvr_cell_t *gauge, uint64_t v)
+{
+	if (unlikely(v > kvr_cell_get(gauge)))
+		kvr_cell_set(gauge, v);
+}
+
+/* Time since the last lap, charged to `stage` when it did something. */
+static uint64_t lap(struct lcore *lc, enum stage stage, uint32_t items, uint64_t since)
+{
+	uint64_t now;
+
+	if (items == 0)
+		return since;
+	now = rte_rdtsc();
+	stage_add(&lc->work[stage], items, now - since);
+	most(&lc->work[stage].max_cycles, now - since);
+	return now;
+}
+
+static void calls_poll(struct lcore *lc)
+{
+	for (uint32_t i = 0; i < CALLS_TURN; i++) {
+		struct call *c = lc->call;
+
+		if (c == NULL && rte_ring_sc_dequeue(lc->calls, (void **)&c) != 0)
+			return;
+		lc->call = c;
+		if (!c->fn(lc, c->arg))
+			return;
+		lc->call = NULL;
+		/* Pairs with the acquire load in call_busy(): what fn wrote is visible. */
+		atomic_store_explicit(&c->busy, 0, memory_order_release);
+	}
+}
+
+void lcore_turn(struct lcore *lc)
+{
+	const uint64_t begin = rte_rdtsc();
+	uint64_t t = begin;
+	uint32_t n;
+
+	lc->now_ns = tsc_ns(lc->rt, t);
+	lc->send_left = SEND_TURN_BYTES;
+	/* Pairs with the release store in publish_view(). */
+	lc->view = atomic_load_explicit(&lc->rt->view, memory_order_acquire);
+
+	if (lc->egress != NULL) {
+		t = lap(lc, STAGE_INGRESS, ingress_poll(lc), t);
+		n = lc->n_jobs;
+		jobs_flush(lc);
+		t = lap(lc, STAGE_SCORE, n, t);
+	}
+	for (uint32_t i = 0; i < lc->n_event; i++) {
+		most(&lc->work[STAGE_EVENT].max_ring_depth,
+		     rte_ring_count(lc->event_pool[i]->events));
+		t = lap(lc, STAGE_EVENT, event_poll(lc, lc->event_pool[i]), t);
+	}
+	for (uint32_t i = 0; i < lc->n_sched; i++) {
+		most(&lc->work[STAGE_SCHED].max_ring_depth,
+		     rte_ring_count(lc->sched_pool[i]->notes));
+		t = lap(lc, STAGE_SCHED, sched_poll(lc, lc->sched_pool[i]), t);
+	}
+	if (lc->egress != NULL) {
+		n = out_egress(lc);
+		for (uint32_t i = 0; i < lc->rt->n_ports; i++)
+			n += kvr_port_flush(lc->queue[i]);
+		t = lap(lc, STAGE_EGRESS, n, t);
+	}
+	most(&lc->turns.max_turn_cycles, t - begin);
+	calls_poll(lc);
+	frames_poll(lc);
+	rte_rcu_qsbr_quiescent(lc->rt->qsbr, lc->qsbr_id);
+}
+
+int lcore_loop(void *arg)
+{
+	struct lcore *lc = arg;
+
+	rte_rcu_qsbr_thread_register(lc->rt->qsbr, lc->qsbr_id);
+	rte_rcu_qsbr_thread_online(lc->rt->qsbr, lc->qsbr_id);
+	while (!atomic_load_explicit(&lc->rt->stop, memory_order_relaxed))
+		lcore_turn(lc);
+	rte_rcu_qsbr_thread_offline(lc->rt->qsbr, lc->qsbr_id);
+	rte_rcu_qsbr_thread_unregister(lc->rt->qsbr, lc->qsbr_id);
+	return 0;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sending. A frame leaves through the lcore's own queue on the path's port, or through the egress
+ * ring of the ingress lcore that sends for it. Frames larger than the path takes are cut: any frame
+ * can be, because every frame says which bytes of which message it carries.
+ */
+#include "ingress/source.h"
+#include "lcore/out.h"
+
+#include <string.h>
+
+#include "kvr_frame.h"
+
+#define FRAME_HDR   ((uint32_t)sizeof(struct kvr_wire_hdr))
+#define REJECT_TEXT 255u
+
+uint32_t out_limit(const struct lcore *lc, const struct kvr_path *to)
+{
+	const struct kvr_local *l = kvr_port_local(lc->rt->port[to->port]);
+	uint32_t limit = to->family == 4 ? l->max_frame4 : l->max_frame6;
+
+	if (to->max_frame != 0 && to->max_frame < limit)
+		limit = to->max_frame;
+	return limit;
+}
+
+void out_send_fitting(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
+{
+	struct kvr_port_queue *q = lc->queue[to->port];
+	struct egress_note e;
+
+	if (likely(q != NULL)) {
+		kvr_port_send(q, to, m); /* refusals are counted by the port */
+		return;
+	}
+	e = (struct egress_note){m, *to};
+	if (unlikely(rte_ring_enqueue_elem(lc->out, &e, sizeof(e)) != 0)) {
+		in_count(lc, IN_EGRESS_FULL);
+		rte_pktmbuf_free(m);
+	}
+}
+
+/* Cut the message of header @p h, whose body is @p s, into frames of at most @p limit bytes. */
+static void send_cut(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr_slice *s,
+		     uint32_t n, const struct kvr_path *to, uint32_t limit)
+{
+	const struct kvr_wire_ids ids = {h->source, h->id, h->handle, h->epoch, h->msg_seq};
+	struct kvr_frag frag;
+	uint8_t hdr[sizeof(*h)];
+	uint32_t off, len;
+
+	if (kvr_frag_init(&frag, h->kind, &ids, h->msg_len, limit) < 0) {
+		in_count(lc, IN_UNSENDABLE);
+		return;
+	}
+	while (kvr_frag_next(&frag, hdr, &off, &len)) {
+		struct rte_mbuf *m = rte_pktmbuf_alloc(lc->mbufs);
+		uint8_t *p = NULL;
+
+		if (m != NULL)
+			p = (void *)rte_pktmbuf_append(m, (uint16_t)(FRAME_HDR + len));
+		if (p == NULL) {
+			in_count(lc, IN_NO_MBUF); /* the message stays incomplete and is repeated */
+			rte_pktmbuf_free(m);
+			return;
+		}
+		memcpy(p, hdr, FRAME_HDR);
+		kvr_slices_copy(s, n, off, len, p + FRAME_HDR);
+		out_send_fitting(lc, m, to);
+	}
+}
+
+void out_slices(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr_slice *s,
+		uint32_t n, const struct kvr_path *to)
+{
+	send_cut(lc, h, s, n, to, out_limit(lc, to));
+}
+
+void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const uint32_t limit = out_limit(lc, to);
+
+	if (likely(m->pkt_len <= limit)) {
+		out_send_fitting(lc, m, to);
+		return;
+	}
+	/* A fragment alone cannot be cut: all of a message have the same length. */
+	if (kvr_frame_whole(h)) {
+		in_count(lc, IN_SPLIT);
+		send_cut(lc, h, &(struct kvr_slice){kvr_frame_body(h), h->frag_len}, 1, to, limit);
+	} else {
+		in_count(lc, IN_UNSENDABLE);
+	}
+	rte_pktmbuf_free(m);
+}
+
+struct kvr_wire_hdr *out_frame_new(struct lcore *lc, struct rte_mbuf **m, size_t len)
+{
+	struct kvr_wire_hdr *h = NULL;
+
+	*m = rte_pktmbuf_alloc(lc->mbufs);
+	if (likely(*m != NULL))
+		h = (void *)rte_pktmbuf_append(*m, (uint16_t)(FRAME_HDR + len));
+	if (unlikely(h == NULL)) {
+		in_count(lc, IN_NO_MBUF);
+		rte_pktmbuf_free(*m);
+	}
+	return h;
+}
+
+/*
+ * A message of ours that the path does not take in one frame. It is cut before there is a frame of
+ * it: who sends never gives a buffer back, for the control thread may not (see ctl_mbufs).
+ */
+static void cut_message(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr_slice *s,
+			uint32_t n, const struct kvr_path *to)
+{
+	in_count(lc, IN_SPLIT);
+	send_cut(lc, h, s, n, to, out_limit(lc, to));
+}
+
+void out_message(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
+		 uint64_t id, uint64_t handle, const void *body, size_t len)
+{
+	const struct kvr_wire_ids ids = {source, id, handle, lc->rt->epoch, 0};
+	const size_t padded = RTE_ALIGN_CEIL(len, 8u);
+	struct kvr_wire_hdr *h, hdr;
+	struct rte_mbuf *m;
+
+	if (unlikely(FRAME_HDR + padded > out_limit(lc, to))) {
+		static const uint8_t zero[8];
+		const struct kvr_slice s[] = {{body, (uint32_t)len},
+					      {zero, (uint32_t)(padded - len)}};
+
+		kvr_hdr_put(&hdr, kind, &ids, (uint32_t)padded, 0, (uint16_t)padded);
+		cut_message(lc, &hdr, s, RTE_DIM(s), to);
+		return;
+	}
+	h = out_frame_new(lc, &m, padded);
+	if (unlikely(h == NULL))
+		return;
+	kvr_hdr_put(h, kind, &ids, (uint32_t)padded, 0, (uint16_t)padded);
+	if (len != 0)
+		memcpy(h + 1, body, len);
+	memset((uint8_t *)(h + 1) + len, 0, padded - len);
+	out_send_fitting(lc, m, to);
+}
+
+void out_frame(struct lcore *lc, const struct kvr_path *to, const void *frame, size_t len)
+{
+	const struct kvr_slice body = {(const uint8_t *)frame + FRAME_HDR,
+				       (uint32_t)(len - FRAME_HDR)};
+	struct kvr_wire_hdr *h;
+	struct rte_mbuf *m;
+
+	if (unlikely(len > out_limit(lc, to))) {
+		cut_message(lc, frame, &body, 1, to);
+		return;
+	}
+	h = out_frame_new(lc, &m, len - FRAME_HDR);
+	if (unlikely(h == NULL))
+		return;
+	memcpy(h, frame, len);
+	out_send_fitting(lc, m, to);
+}
+
+/* As much of a REJECTED with @p text bytes of text as an answer of @p room bytes has place for:
+ * all, without the text, without details, or nothing. */
+static size_t reject_len(struct kvr_wire_rejected *r, size_t text, uint32_t room)
+{
+	const size_t whole = FRAME_HDR + sizeof(*r) + RTE_ALIGN_CEIL(text, 8u);
+
+	if (room == 0 || whole <= room)
+		return sizeof(*r) + text;
+	r->text_len = 0;
+	if (FRAME_HDR + sizeof(*r) <= room)
+		return sizeof(*r);
+	return FRAME_HDR + KVR_WIRE_REJECTED_LEAST <= room ? KVR_WIRE_REJECTED_LEAST : 0;
+}
+
+void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
+		uint64_t id, const struct refusal *why)
+{
+	uint8_t buf[sizeof(struct kvr_wire_rejected) + REJECT_TEXT] = {0};
+	struct kvr_wire_rejected *r = (void *)buf;
+	const char *text = why->text != NULL ? why->text : kvr_code_name(why->code);
+	size_t len = strnlen(text, REJECT_TEXT);
+
+	kvr_stats_inc(lc->reject, why->code);
+	r->code = (uint16_t)why->code;
+	r->retryable = why->retry == RETRY_BY_CODE ? kvr_code_retryable(why->code)
+						   : why->retry == RETRY_YES;
+	r->kind = kind;
+	r->text_len = (uint16_t)len;
+	r->policy_class = why->policy_class;
+	memcpy(r->detail, why->detail, sizeof(r->detail));
+	memcpy(r + 1, text, len);
+	len = reject_len(r, len, why->room);
+	if (likely(len != 0))
+		out_message(lc, to, KVR_REJECTED, source, id, why->handle, r, len);
+	else
+		in_count(lc, IN_UNANSWERED);
+}
+
+void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		      const struct refusal *why)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	struct refusal w = *why;
+
+	if (kvr_frame_answerable(h)) {
+		w.handle = h->handle;
+		w.room = source_room(lc->rt, from, m->pkt_len);
+		out_reject(lc, from, h->kind, h->source, h->id, &w);
+	} else {
+		kvr_stats_inc(lc->reject, why->code);
+	}
+	rte_pktmbuf_free(m);
+}
+
+void out_dispatch_fields(const struct lcore *lc, const struct job *j,
+			 const struct dispatch_fields *f, struct kvr_wire_request *q)
+{
+	if (!lc->rt->rules[j->client.port].cookie)
+		q->flags |= KVR_REQ_F_UNPROVEN;
+	q->worker = f->worker;
+	q->dp_rank = f->dp_rank;
+	q->overlap_blocks = f->overlap_blocks;
+	q->cached_tokens = f->cached_tokens;
+	q->attempt = f->attempt;
+	if (!f->direct)
+		q->flags &= ~KVR_REQ_F_DIRECT;
+	memcpy(q->client_ip, j->client.ip, sizeof(q->client_ip));
+	q->client_port = j->client.udp_port;
+	/* What agents may put into a frame that is relayed as it is. */
+	q->client_frame = (uint16_t)out_limit(lc, &j->client);
+}
+
+static void dispatch_header(struct lcore *lc, struct rte_mbuf *m, const struct job *j,
+			    const struct dispatch_fields *f)
+{
+	struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, struct kvr_wire_hdr *);
+	struct kvr_wire_request *q = (void *)(h + 1);
+
+	h->kind = KVR_DISPATCH;
+	h->handle = f->handle;
+	h->epoch = lc->rt->epoch;
+	out_dispatch_fields(lc, j, f, q);
+}
+
+void out_dispatch(struct lcore *lc, struct job *j, const struct kvr_path *to,
+		  const struct dispatch_fields *f)
+{
+	dispatch_header(lc, j->frame, j, f);
+	out_send(lc, j->frame, to);
+	j->frame = NULL;
+}
+
+static uint32_t egress(struct lcore *lc, struct rte_ring *r)
+{
+	struct egress_note e[BURST];
+	uint32_t n = rte_ring_dequeue_burst_elem(r, e, sizeof(e[0]), BURST, NULL);
+
+	for (uint32_t i = 0; i < n; i++)
+		kvr_port_send(lc->queue[e[i].path.port], &e[i].path, e[i].m);
+	return n;
+}
+
+uint32_t out_egress(struct lcore *lc)
+{
+	return egress(lc, lc->egress) + (lc->egress_ctl != NULL ? egress(lc, lc->egress_ctl) : 0);
+}
+
+/* The headroom's first bytes: headers are written right before the data, at most 70 bytes. */
+_Static_assert(RTE_PKTMBUF_HEADROOM >= sizeof(struct kvr_path) + KVR_PATH_MAX_HEADERS,
+	       "path and headers share the headroom");
+
+void path_keep(struct rte_mbuf *m, const struct kvr_path *path)
+{
+	memcpy(m->buf_addr, path, sizeof(*path));
+}
+
+const struct kvr_path *path_kept(const struct rte_mbuf *m)
+{
+	return m->buf_addr;
+}

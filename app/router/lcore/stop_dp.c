@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lcore/stop_dp.h"
+
+#include "sched/request.h"
+
+void stop_admission(struct lcore *lc, void *arg)
+{
+	struct kvr_sched_decision d[8];
+	struct pool *p = arg;
+	uint32_t got;
+
+	lost_poll(lc, p);
+	p->rq.closed = true;
+	do {
+		got = kvr_sched_close_queue(p->sched, d, RTE_DIM(d));
+		for (uint32_t i = 0; i < got; i++)
+			admit_one(lc, p, &d[i]);
+	} while (got == RTE_DIM(d));
+}
+
+bool stop_cut(struct lcore *lc, void *arg)
+{
+	struct stop_cut *s = arg;
+	const uint32_t n = kvr_flight_size(s->pool->requests);
+	const uint32_t end = RTE_MIN(s->from + STOP_SLICE, n);
+
+	lost_poll(lc, s->pool);
+	for (uint32_t i = s->from; i < end; i++) {
+		struct kvr_flight *slot = kvr_flight_slot(s->pool->requests, i);
+
+		/* A prefill leg ends with its request, whose slot is the decode pool's. */
+		if (slot->state != KVR_FLIGHT_LIVE || leg_of(slot) == PREFILL)
+			continue;
+		s->cut += request_of(slot)->rq.told != KVR_RQ_OVER; /* else its client has gone */
+		slot_event(lc, s->pool, slot, (struct kvr_rq_event){.kind = KVR_RQE_STOP});
+	}
+	s->from = end;
+	return end == n;
+}

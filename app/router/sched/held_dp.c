@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Jobs that a scheduler has got: the frames they may wait with. The scheduler lcore of the pool is
+ * the only writer; an ingress lcore gives back a job with job_drop(), which does not know them.
+ */
+#include "ingress/fragment.h"
+#include "ingress/job.h"
+#include "sched/sched.h"
+#include "sched/share.h"
+
+#include <assert.h>
+
+static void held_set(struct pool *p, uint32_t n)
+{
+	/* One writer; telemetry reads a word that is whole, nothing is published. */
+	atomic_store_explicit(&p->held, n, memory_order_relaxed);
+}
+
+enum kvr_wire_code job_hold(struct job *j)
+{
+	const uint32_t n = j->frames != NULL ? j->frames->n : 1;
+	const uint32_t held = atomic_load_explicit(&j->pool->held, memory_order_relaxed);
+	enum kvr_wire_code code;
+
+	if (j->held != 0)
+		return KVR_OK;
+	if (held + n > j->pool->max_held)
+		return KVR_E_NO_MEMORY;
+	code = share_wait(j->pool, j, n, j->pool->max_held - held);
+	if (code != KVR_OK)
+		return code;
+	j->held = n;
+	held_set(j->pool, held + n);
+	fragments_taken(j); /* they count here from now on */
+	return KVR_OK;
+}
+
+void job_free(struct lcore *lc, struct job *j)
+{
+	struct pool *p = j->pool;
+
+	/* At the stop control frees what is left, and nobody else runs. */
+	assert(lc == p->sched_lcore || lc == &lc->rt->control);
+	fragments_taken(j);
+	if (j->held != 0) {
+		held_set(p, atomic_load_explicit(&p->held, memory_order_relaxed) - j->held);
+		share_go_on(p, j, j->held);
+	}
+	job_drop(lc, j);
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the workers of a pair of pools are sent, which the client's ROUTE does not carry, and the
+ * memory that such a message needs besides.
+ */
+#include "ingress/job.h"
+#include "lcore/out.h"
+#include "sched/request.h"
+
+#include <string.h>
+
+#include "kvr_frame.h"
+#include "kvr_message.h"
+
+/* What a leg's hints may have more than the client's: PREFILL_WORKER, BOOTSTRAP, PREFILL_RESULT. */
+#define MORE_HINTS (16u + 288u + KVR_WIRE_MAX_FRAME)
+
+/* ---- memory ---- */
+
+enum kvr_wire_code pair_attach(struct job *j)
+{
+	struct pair *l;
+
+	if (j->tlvs_len > KVR_WIRE_MAX_HINTS - MORE_HINTS)
+		return KVR_E_TOO_LARGE;
+	if (rte_mempool_get(j->pool->pairs, (void **)&l) < 0)
+		return KVR_E_NO_MEMORY;
+	l->rq.required = l->required;
+	l->rq.preferred = l->preferred;
+	l->result = NULL;
+	l->sending[MAIN].on = l->sending[PREFILL].on = false;
+	j->pair = l;
+	return KVR_OK;
+}
+
+void pair_detach(struct job *j)
+{
+	rte_pktmbuf_free(j->pair->result);
+	rte_mempool_put(j->pool->pairs, j->pair);
+	j->pair = NULL;
+}
+
+void leg_result(struct job *j, struct rte_mbuf *m)
+{
+	rte_pktmbuf_free(j->pair->result); /* of a try before */
+	j->pair->result = m;
+}
+
+void leg_prefill_known(const struct life *x)
+{
+	const struct kvr_view_worker *w;
+	struct pair *l = x->r->job->pair;
+
+	if (x->r->rq.way != KVR_WAY_BOOTSTRAP)
+		return;
+	w = kvr_view_find(x->lc->view, x->r->rq.leg[PREFILL].worker);
+	memcpy(l->host, w->transfer->host, sizeof(l->host));
+	l->port = w->transfer->port;
+}
+
+/* ---- messages ---- */
+
+/* The client's hints with those of the leg, in lc->hints. @return their length. */
+static uint32_t leg_hints(struct lcore *lc, const struct request *r, uint32_t leg)
+{
+	static const uint16_t ours[] = {KVR_HINT_PREFILL_WORKER};
+	struct kvr_hint_buf b = {.p = lc->hints, .cap = KVR_WIRE_MAX_HINTS};
+	const bool alone = r->rq.way == KVR_WAY_BYPASSED;
+	const struct job *j = r->job;
+
+	kvr_hints_rewrite(j->tlvs, j->tlvs_len, ours, alone ? 0 : 1, &b);
+	if (alone)
+		return b.len;
+	kvr_hint_put_u64(&b, KVR_HINT_PREFILL_WORKER, r->rq.leg[PREFILL].worker);
+	if (r->rq.way == KVR_WAY_BOOTSTRAP)
+		kvr_hint_put_bootstrap(&b, r->rq.room, j->pair->port, j->pair->host);
+	if (leg == MAIN && r->rq.way == KVR_WAY_SYNC && j->pair->result != NULL) {
+		const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(j->pair->result, const void *);
+		const struct kvr_wire_response *w = kvr_frame_body(h);
+
+		kvr_hint_put(&b, KVR_HINT_PREFILL_RESULT, w + 1, w->data_len, NULL, 0);
+	}
+	return b.len; /* it fits: see pair_attach() */
+}
+
+/* What makes a ROUTE the DISPATCH of a leg. */
+static void leg_fields(const struct lcore *lc, const struct kvr_flight *slot, uint32_t leg,
+		       struct kvr_wire_request *q)
+{
+	const struct request *r = request_of(slot);
+	const struct kvr_leg *l = &r->rq.leg[leg];
+	const struct job *j = r->job;
+
+	q->client_frame = (uint16_t)out_limit(lc, &j->client);
+	if (leg == PREFILL) {
+		q->phase = KVR_PHASE_PREFILL;
+		q->flags |= KVR_REQ_F_PREFILL_LEG;
+	} else if (r->rq.way != KVR_WAY_BYPASSED) {
+		q->phase = KVR_PHASE_DECODE;
+		q->flags |= KVR_REQ_F_DECODE_LEG;
+	}
+	q->flags &= ~KVR_REQ_F_RESEND;
+	if (leg == MAIN && !lc->rt->rules[j->client.port].cookie)
+		q->flags |= KVR_REQ_F_UNPROVEN;
+	if (!slot->relay.direct)
+		q->flags &= ~KVR_REQ_F_DIRECT;
+	if (leg == PREFILL) { /* its items are for the router */
+		q->flags &= ~KVR_REQ_F_DIRECT;
+		q->max_tokens = 1;
+		q->client_frame = (uint16_t)lc->rt->max_frame;
+	}
+	q->worker = l->worker;
+	q->dp_rank = l->dp_rank;
+	q->overlap_blocks = l->overlap_blocks;
+	q->cached_tokens = l->cached_tokens;
+	q->attempt = slot->attempt;
+	memcpy(q->client_ip, j->client.ip, sizeof(q->client_ip));
+	q->client_port = j->client.udp_port;
+}
+
+void leg_message(struct lcore *lc, const struct pool *p, const struct kvr_flight *slot,
+		 struct dispatch_msg *d)
+{
+	const struct request *r = request_of(slot);
+	const uint32_t leg = leg_of(slot);
+	const struct job *j = r->job;
+	struct kvr_wire_request *q = &d->q;
+
+	d->j = j;
+	d->h = *job_header(j);
+	d->hints_off = j->hints_off;
+	d->body_off = j->body_off;
+	d->hints = lc->hints;
+	d->hints_len = leg_hints(lc, r, leg);
+	job_part(j, 0, sizeof(*q), q);
+	q->pool = (uint16_t)p->id;
+	q->hints_len = d->hints_len;
+	leg_fields(lc, slot, leg, q);
+	d->h.msg_len = d->h.msg_len - j->tlvs_len + d->hints_len;
+	/* Copies complete one another; another try of the request is another message. */
+	d->h.msg_seq = (uint32_t)(kvr_flight_handle(p->requests, slot) >> 32);
+}

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Orders of lib/request, carried out: calls of the scheduler library, frames, slots, books. An
+ * order that is a question is answered here, and the request goes on.
+ */
+#include "event/event.h"
+#include "ingress/job.h"
+#include "lcore/agent_path.h"
+#include "lcore/out.h"
+#include "sched/decision.h"
+#include "sched/request.h"
+#include "sched/sched.h"
+#include "sched/send.h"
+#include "sched/session.h"
+#include "sched/share.h"
+
+#include <string.h>
+
+/* ---- what the library asks ---- */
+
+static bool ask_worker(void *arg, const struct kvr_rq_pool *p, uint64_t id,
+		       struct kvr_rq_worker *out)
+{
+	const struct lcore *lc = arg;
+	const struct kvr_view_worker *w = kvr_view_find(lc->view, id);
+	const struct pool *pool = p->owner;
+
+	if (w == NULL || w->pool != pool->number)
+		return false;
+	*out = (struct kvr_rq_worker){.epoch = w->epoch, .dp_size = w->dp_size, .taint = ""};
+	if (w->transfer != NULL) {
+		out->bootstrap = w->transfer->host[0] != '\0';
+		out->transfer = w->transfer->enforcement;
+		out->weight = w->transfer->weight;
+		out->taint = w->transfer->taint;
+	}
+	return true;
+}
+
+static struct request *of_life(const struct kvr_request *rq)
+{
+	return (struct request *)(uintptr_t)rq; /* its first member */
+}
+
+static bool ask_alone(void *arg, const struct kvr_request *rq, const struct kvr_sched_req *prefill,
+		      const struct kvr_sched_req *decode)
+{
+	const struct lcore *lc = arg;
+	const struct request *r = of_life(rq);
+	const struct pool *d = request_pool(r);
+	struct kvr_sched_overlap pov, dov;
+	const struct kvr_disagg_side ps = {d->prefill->sched, prefill, &pov};
+	const struct kvr_disagg_side ds = {d->sched, decode, &dov};
+
+	overlap_view(r->job->pair->overlap, &pov);
+	overlap_view(r->job->overlap, &dov);
+	return kvr_disagg_bypass(d->conf, &ps, &ds, lc->now_ns);
+}
+
+static enum kvr_why ask_session_may(void *arg, const struct kvr_request *rq,
+				    const struct kvr_rq_pool *p)
+{
+	const struct request *r = of_life(rq);
+
+	RTE_SET_USED(arg);
+	if (likely(share_session_may(p->owner, request_client(r),
+				     r->job != NULL ? &r->job->excess : NULL)))
+		return KVR_WHY_OK;
+	if (r->job != NULL)
+		r->job->excess_of = KVR_SHARE_SESSIONS;
+	return KVR_WHY_SOURCE_LIMIT;
+}
+
+struct kvr_rq_ctx life_ctx(struct lcore *lc, struct pool *p)
+{
+	static const struct kvr_rq_ops ops = {
+		.worker = ask_worker, .alone = ask_alone, .session_may = ask_session_may};
+
+	/* Publishes nothing: control looks every 10 ms. */
+	if (unlikely(p->rq.expected != atomic_load_explicit(&p->expected, memory_order_relaxed)))
+		p->rq.expected = !p->rq.expected;
+	return (struct kvr_rq_ctx){&ops, lc, lc->now_ns, &p->rand};
+}
+
+/* ---- questions ---- */
+
+static void decide_leg(const struct life *x, const struct kvr_rq_order *o,
+		       struct kvr_sched_decision *d)
+{
+	const struct job *j = x->r->job;
+	struct pool *p = leg_pool(x, o->leg);
+	struct kvr_sched_overlap ov;
+	uint32_t slot = 0; /* a query touches none */
+
+	if (!x->r->rq.query) {
+		if (o->leg == PREFILL && x->r->slot[PREFILL] == NULL)
+			pool_count(p, PC_ROUTES, 1);
+		if (unlikely(!slot_need(x, o->leg))) {
+			*d = (struct kvr_sched_decision){.result = KVR_SCHED_ERROR,
+							 .err = KVR_SCHED_BAD_SLOT};
+			return;
+		}
+		slot = x->r->slot[o->leg]->slot;
+	}
+	/* At its arrival it has just been looked up. */
+	if (x->r->rq.told == KVR_RQ_NOTHING && x->r->rq.tries == 0)
+		overlap_view(o->leg == MAIN ? j->overlap : j->pair->overlap, &ov);
+	else
+		sched_refresh(p, slot, o->req, &ov);
+	decide(x->lc, p, j, slot, o->req, &ov, d);
+}
+
+static struct kvr_rq_event hold(const struct life *x)
+{
+	struct request *r = x->r;
+	enum kvr_wire_code code = slot_need(x, MAIN) ? job_hold(r->job) : KVR_E_NO_MEMORY;
+
+	if (unlikely(code != KVR_OK))
+		return (struct kvr_rq_event){.kind = KVR_RQE_NO_ROOM, .code = code};
+	if (r->rq.paired) {
+		pool_count(x->p, PC_DISAGG, 1);
+		x->p->n_prefilling++;
+		r->counted = true;
+		r->decided = false;
+	} else if (leg_state(r, MAIN) == KVR_RQS_QUEUED) {
+		pool_count(x->p, PC_QUEUED, 1);
+		r->counted = true;
+	}
+	return (struct kvr_rq_event){.kind = KVR_RQE_ROOM};
+}
+
+static struct kvr_rq_event renew(const struct life *x)
+{
+	if (unlikely(!slot_renew(x)))
+		return (struct kvr_rq_event){.kind = KVR_RQE_NO_ROOM, .code = KVR_E_NO_MEMORY};
+	return (struct kvr_rq_event){.kind = KVR_RQE_ROOM};
+}
+
+/* @return false: @p o is no question. */
+static bool answer(const struct life *x, const struct kvr_rq_order *o, struct kvr_sched_decision *d,
+		   struct kvr_rq_event *e)
+{
+	switch (o->kind) {
+	case KVR_RQO_DECIDE:
+		decide_leg(x, o, d);
+		*e = (struct kvr_rq_event){
+			.kind = (uint8_t)kvr_request_decided(d, false), .leg = o->leg, .d = d};
+		return true;
+	case KVR_RQO_HOLD:
+		*e = hold(x);
+		return true;
+	case KVR_RQO_RENEW:
+		*e = renew(x);
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* ---- counters ---- */
+
+/* The main leg of a request of a pair has had its turn, or will have none in this try. */
+static void decided(const struct life *x, enum pool_counter how)
+{
+	if (x->r->decided)
+		return;
+	x->r->decided = true;
+	x->p->n_prefilling--;
+	pool_count(x->p, how, 1);
+}
+
+/* A pool has answered; @p out is what follows. */
+static void count_decision(const struct life *x, const struct kvr_rq_event *e,
+			   const struct kvr_rq_orders *out)
+{
+	const struct kvr_rq_order none = {0}, *last = out->n > 0 ? &out->v[out->n - 1] : &none;
+	const enum kvr_sched_result result = e->d->result;
+	struct request *r = x->r;
+
+	if (r->rq.query)
+		return;
+	if (result == KVR_SCHED_ERROR) {
+		if (last->kind == KVR_RQO_DECIDE && last->leg == e->leg)
+			return; /* it is asked again, for other hints */
+		if (e->leg == PREFILL)
+			pool_count(x->p->prefill, PC_REJECTED, 1);
+		else if (r->rq.paired)
+			decided(x, PC_LEG_REFUSED);
+	} else if (e->leg == PREFILL) {
+		pool_count(x->p->prefill, result == KVR_SCHED_ROUTED ? PC_ROUTED : PC_QUEUED, 1);
+	} else if (r->rq.paired) {
+		decided(x, result == KVR_SCHED_ROUTED ? PC_LEG_ROUTED : PC_LEG_QUEUED);
+	} else if (result == KVR_SCHED_ROUTED || last->kind != KVR_RQO_HOLD) {
+		pool_count(x->p, result == KVR_SCHED_ROUTED ? PC_ROUTED : PC_QUEUED, 1);
+		r->counted = true;
+	}
+}
+
+/* Another try of a request of a pair. */
+static void count_try(const struct life *x)
+{
+	if (likely(x->r->tries == x->r->rq.tries))
+		return;
+	decided(x, PC_UNDECIDED);
+	x->r->tries = x->r->rq.tries;
+	x->r->decided = false;
+	x->p->n_prefilling++;
+	pool_count(x->p, PC_STARTED_OVER, 1);
+}
+
+/* What a new request is counted as that was not booked and does not wait. */
+static void count_once(const struct life *x, enum pool_counter c)
+{
+	if (x->r->counted)
+		return;
+	x->r->counted = true;
+	pool_count(x->p, c, 1);
+}
+
+static void freed(const struct life *x, const struct kvr_rq_order *o)
+{
+	static const uint8_t as[] = {
+		[KVR_RQ_FINISHED] = PC_FINISHED,   [KVR_RQ_ERRORED] = PC_ERRORED,
+		[KVR_RQ_CANCELLED] = PC_CANCELLED, [KVR_RQ_STOPPED] = PC_STOPPED,
+		[KVR_RQ_DECLINED] = PC_REFUSED,	   [KVR_RQ_LOST] = PC_LOST,
+		[KVR_RQ_EXPIRED] = PC_EXPIRED,	   [KVR_RQ_REFUSED] = PC_REFUSED,
+		[KVR_RQ_CUT] = PC_CANCELLED,
+	};
+	struct pool *p = leg_pool(x, o->leg);
+
+	kvr_sched_finish(p->sched, x->r->slot[o->leg]->slot, x->lc->now_ns);
+	pool_count(p, (enum pool_counter)as[o->how], 1);
+}
+
+static void left(const struct life *x, const struct kvr_rq_order *o)
+{
+	struct pool *p = leg_pool(x, o->leg);
+
+	kvr_sched_cancel(p->sched, x->r->slot[o->leg]->slot, x->lc->now_ns);
+	pool_count(p, PC_QUEUE_LEFT, x->r->counted);
+}
+
+/* ---- to workers ---- */
+
+static void send(const struct life *x, uint32_t leg)
+{
+	struct request *r = x->r;
+	struct kvr_flight *slot = r->slot[leg];
+	struct pool *p = leg_pool(x, leg);
+	struct dispatch_fields f;
+
+	slot_bind(x, leg);
+	kvr_flight_publish(slot); /* before this its worker has nothing to say about it */
+	if (unlikely(r->rq.paired)) {
+		send_start(x->lc, p, slot);
+		return;
+	}
+	slot->attempt = (uint16_t)r->rq.attempt;
+	if (unlikely(r->job->frames != NULL)) {
+		send_start(x->lc, p, slot);
+		return;
+	}
+	send_fields(slot, &f);
+	f.handle = kvr_flight_handle(p->requests, slot);
+	out_dispatch(x->lc, r->job, agent_path(x->lc, &slot->relay), &f);
+	pool_count(p, PC_DISPATCHES, 1);
+}
+
+static void stop(const struct life *x, const struct kvr_rq_order *o)
+{
+	struct kvr_flight *slot = x->r->slot[o->leg];
+	struct pool *p = leg_pool(x, o->leg);
+
+	/* A decode worker that only releases what was made ready for it needs the message for that;
+	 * it knows nothing of half of one. */
+	if (x->r->rq.paired && o->how != KVR_RQ_STOPPED)
+		send_rest(x->lc, p, slot);
+	send_stop_leg(p, slot);
+	abort_start(x->lc, p, slot, o->why.code);
+}
+
+void message_over(const struct life *x)
+{
+	struct job *j = x->r->job;
+
+	if (j == NULL)
+		return; /* gone with its last frame */
+	if (j->sent && leg_state(x->r, MAIN) == KVR_RQS_SENT)
+		return; /* it is kept for its repetition, send_settle() */
+	send_stop(x->r);
+	x->r->job = NULL;
+	job_free(x->lc, j);
+}
+
+/* ---- the executor's own books ---- */
+
+static void ended(const struct life *x, const struct kvr_rq_order *o)
+{
+	if (o->leg == MAIN)
+		decided(x, PC_UNDECIDED);
+	if (o->kind == KVR_RQO_END)
+		slot_linger(x, o->leg);
+	else
+		slot_drop(x, o->leg);
+}
+
+static void way_known(const struct life *x)
+{
+	if (x->r->rq.way == KVR_WAY_BYPASSED)
+		pool_count(x->p, PC_BYPASSED, !x->r->rq.query);
+	else
+		leg_prefill_known(x);
+}
+
+static void about_session(const struct life *x, const struct kvr_rq_order *o)
+{
+	struct pool *p = leg_pool(x, o->leg);
+
+	switch (o->kind) {
+	case KVR_RQO_OPEN:
+		slot_bind(x, MAIN);
+		session_open(x);
+		break;
+	case KVR_RQO_UNOPEN:
+		session_unopen(x, o);
+		break;
+	case KVR_RQO_CLOSE:
+		session_close(x->lc, p, o);
+		break;
+	default:
+		session_said(p, request_client(x->r), o);
+	}
+}
+
+void orders_beside(struct lcore *lc, struct pool *p, const struct kvr_rq_orders *out)
+{
+	for (uint32_t i = 0; i < out->n; i++)
+		if (out->v[i].kind == KVR_RQO_CLOSE)
+			session_close(lc, p, &out->v[i]);
+		else
+			session_said(p, NULL, &out->v[i]); /* nothing is bound here */
+}
+
+/* ---- all of them ---- */
+
+static void to_scheduler(const struct life *x, const struct kvr_rq_order *o)
+{
+	struct pool *p = leg_pool(x, o->leg);
+	const uint32_t slot = x->r->slot[o->leg]->slot;
+
+	if (o->kind == KVR_RQO_PREFILL_DONE)
+		kvr_sched_prefill_done(p->sched, slot, x->lc->now_ns);
+	else
+		kvr_sched_output(p->sched, slot, o->n, x->lc->now_ns);
+}
+
+static void to_client(const struct life *x, const struct kvr_rq_order *o)
+{
+	if (o->kind == KVR_RQO_ACCEPTED) {
+		if (x->r->rq.query)
+			count_once(x, PC_QUERIES);
+		answer_accepted(x);
+	} else if (o->kind == KVR_RQO_REJECTED) {
+		count_once(x, PC_REJECTED);
+		answer_rejected(x, &o->why);
+	} else {
+		answer_cancelled(x);
+	}
+}
+
+static void carry_out(const struct life *x, const struct kvr_rq_order *o)
+{
+	switch ((enum kvr_rq_order_kind)o->kind) {
+	case KVR_RQO_SEND:
+		send(x, o->leg);
+		break;
+	case KVR_RQO_ABORT:
+		stop(x, o);
+		break;
+	case KVR_RQO_OPEN:
+	case KVR_RQO_UNOPEN:
+	case KVR_RQO_CLOSE:
+	case KVR_RQO_SESSION:
+		about_session(x, o);
+		break;
+	case KVR_RQO_ACCEPTED:
+	case KVR_RQO_REJECTED:
+	case KVR_RQO_CANCELLED:
+		to_client(x, o);
+		break;
+	case KVR_RQO_PREFILL_DONE:
+	case KVR_RQO_OUTPUT:
+		to_scheduler(x, o);
+		break;
+	case KVR_RQO_FREE:
+		freed(x, o);
+		break;
+	case KVR_RQO_LEAVE:
+		left(x, o);
+		break;
+	case KVR_RQO_PREDICT:
+		predict(x->lc, leg_pool(x, o->leg), x->r->job, x->r->rq.leg[o->leg].rank,
+			x->r->rq.leg[o->leg].worker);
+		break;
+	case KVR_RQO_PREFILL:
+		way_known(x);
+		break;
+	case KVR_RQO_END:
+	case KVR_RQO_RELEASE:
+		ended(x, o);
+		break;
+	case KVR_RQO_MESSAGE_OVER:
+		message_over(x);
+		break;
+	default: /* questions; DONE is the last of all */
+		break;
+	}
+}
+
+/* Carry the orders of a step out, and answer its question. */
+static void carry(const struct life *x, const struct kvr_rq_ctx *c, struct kvr_rq_orders *out)
+{
+	struct kvr_sched_decision d;
+	struct kvr_rq_event e;
+	bool done = false;
+
+	while (out->n > 0) {
+		for (uint32_t i = 0; i < out->n; i++)
+			carry_out(x, &out->v[i]);
+		done = out->v[out->n - 1].kind == KVR_RQO_DONE;
+		if (!answer(x, &out->v[out->n - 1], &d, &e))
+			break;
+		kvr_request_step(c, &x->r->rq, &e, out);
+		if (e.d != NULL)
+			count_decision(x, &e, out);
+		count_try(x);
+	}
+	if (done)
+		request_put(x->p, x->r);
+	else if (x->r->job != NULL)
+		send_settle(x->r);
+}
+
+enum kvr_rq_verdict life_event(const struct life *x, const struct kvr_rq_event *e)
+{
+	const struct kvr_rq_ctx c = life_ctx(x->lc, x->p);
+	struct kvr_rq_orders out;
+	const enum kvr_rq_verdict v = kvr_request_step(&c, &x->r->rq, e, &out);
+
+	count_try(x);
+	carry(x, &c, &out);
+	return v;
+}
+
+void life_arrive(const struct life *x, struct kvr_rq_session *session)
+{
+	const struct kvr_rq_ctx c = life_ctx(x->lc, x->p);
+	struct kvr_rq_orders out;
+
+	kvr_request_arrive(&c, &x->r->rq, &x->p->rq, &x->r->job->msg, session, &out);
+	carry(x, &c, &out);
+}
+
+bool slot_event(struct lcore *lc, struct pool *heard, struct kvr_flight *slot,
+		struct kvr_rq_event e)
+{
+	struct request *r = slot != NULL ? request_of(slot) : NULL;
+	enum kvr_rq_verdict v = KVR_RQ_LATE;
+
+	if (likely(r != NULL)) {
+		const struct life x = {lc, request_pool(r), r, {KVR_ROUTE, NULL}};
+
+		e.leg = (uint8_t)leg_of(slot);
+		/* What has gone to the client cannot be taken back for another try. */
+		if (e.leg == PREFILL && r->slot[MAIN] != NULL && kvr_flight_answered(r->slot[MAIN]))
+			e.flags |= KVR_RQEF_ANSWERED;
+		v = life_event(&x, &e);
+	}
+	if (likely(v == KVR_RQ_GO))
+		return true;
+	pool_count(heard, v == KVR_RQ_LATE ? PC_LATE : PC_OUT_OF_TURN, 1);
+	return false;
+}

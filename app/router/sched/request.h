@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_REQUEST_H
+#define ROUTER_REQUEST_H
+
+/**
+ * @file
+ * The scheduler stage as an executor of lib/request: what happens becomes an event, what must be
+ * done comes back as orders, and these become frames, calls of lib/sched and entries in books. No
+ * rule of a request's life stands here.
+ *
+ *   slot, leg (memory, messages)  <-  answer, send, session (what is said)  <-  orders  <-
+ *   request (frames as events), timers (time as events)  <-  sched (the stage's turn)
+ *
+ * Everything is the scheduler lcore's of the pool of the main leg, which is that of both pools of
+ * a pair. Per event a step of the library, 15 ns, and its orders.
+ */
+
+#include "lcore/out.h"
+#include "router.h"
+#include "sched/send.h"
+
+#define MAIN	KVR_RQ_MAIN
+#define PREFILL KVR_RQ_PREFILL
+
+/** What is answered, when something is: a frame of the request's client. */
+struct asked {
+	uint8_t kind;			/* KVR_ROUTE, KVR_PROBE or KVR_CANCEL */
+	const struct kvr_wire_hdr *hdr; /* of PROBE and CANCEL */
+};
+
+/** One event on its way through its orders. */
+struct life {
+	struct lcore *lc;
+	struct pool *p; /* of the main leg */
+	struct request *r;
+	struct asked asked;
+};
+
+static inline struct pool *request_pool(const struct request *r)
+{
+	return r->rq.pool->owner;
+}
+
+static inline struct pool *leg_pool(const struct life *x, uint32_t leg)
+{
+	return leg == MAIN ? x->p : x->p->prefill;
+}
+
+/** Where its answers go. A prefill leg may outlive the slot of the main leg, and the message. */
+static inline const struct kvr_path *request_client(const struct request *r)
+{
+	const struct kvr_flight *slot = r->slot[MAIN] != NULL ? r->slot[MAIN] : r->slot[PREFILL];
+
+	if (slot != NULL)
+		return &slot->relay.client;
+	return r->job != NULL ? &r->job->client : NULL;
+}
+
+/** The request of a slot; NULL: it has none any more. */
+static inline struct request *request_of(const struct kvr_flight *slot)
+{
+	return slot->owner;
+}
+
+/** Which leg a slot is. It has a request. */
+static inline uint32_t leg_of(const struct kvr_flight *slot)
+{
+	return slot->relay.leg;
+}
+
+static inline uint32_t leg_state(const struct request *r, uint32_t leg)
+{
+	return r->rq.leg[leg].state;
+}
+
+/* ---- requests.c: start and stop ---- */
+
+/** Requests of a pool at one time: each has a slot, of its main leg or its prefill leg, but for the
+ * one that is handled. */
+#define REQUESTS_OF(slots, prefill_slots) ((slots) + (prefill_slots) + 2u)
+
+/** Memory for the requests of @p p, whose pair is complete. @return 0 or -ENOMEM. */
+int requests_create(struct pool *p);
+
+/** Give back all that requests in flight hold; at the stop, every pool is still there. */
+void requests_drop(struct lcore *lc, struct pool *p);
+void requests_destroy(struct pool *p);
+
+/* ---- slot_dp.c: requests and their slots ---- */
+
+/** One for a new request: there are as many as can be at one time. */
+struct request *request_get(struct pool *p);
+void request_put(struct pool *p, struct request *r);
+
+/** The slot of a leg, taken now when it has none. @return false: all are in use. */
+bool slot_need(const struct life *x, uint32_t leg);
+
+/** Another slot for the main leg. The old one is still being aborted: it lingers, and what its
+ * worker says until then is not for the client. @return false: none is free, nothing has changed.
+ */
+bool slot_renew(const struct life *x);
+
+/** The slot knows the worker of its leg from now on. Idempotent. */
+void slot_bind(const struct life *x, uint32_t leg);
+
+/** The leg has ended, its slot lingers. */
+void slot_linger(const struct life *x, uint32_t leg);
+
+/** The slot of a leg, if it has one, is given back. */
+void slot_drop(const struct life *x, uint32_t leg);
+
+/** Send ABORT until its worker has heard it, or the slot is given back. */
+void abort_start(struct lcore *lc, struct pool *p, struct kvr_flight *slot, uint16_t code);
+void abort_stop(struct pool *p, struct kvr_flight *slot);
+void abort_poll(struct lcore *lc, struct pool *p);
+
+/* ---- leg_dp.c: what workers of a pair are sent ---- */
+
+/** The message of a leg as its worker gets it; hints in lc->hints. */
+void leg_message(struct lcore *lc, const struct pool *p, const struct kvr_flight *slot,
+		 struct dispatch_msg *d);
+
+/** The prefill worker is known: keep its address for the message. */
+void leg_prefill_known(const struct life *x);
+
+/** The last item of the prefill leg, which it takes. */
+void leg_result(struct job *j, struct rte_mbuf *m);
+
+/* ---- answer_dp.c: what clients are told ---- */
+
+void answer_accepted(const struct life *x);
+void answer_rejected(const struct life *x, const struct kvr_rq_why *why);
+void answer_cancelled(const struct life *x);
+
+/** Refuse a job that has become no request, or a repetition; takes it. */
+void answer_job(struct lcore *lc, struct job *j, const struct refusal *why);
+
+/** What has been said at last of a request that is gone. */
+struct refusal answer_ended(const struct kvr_flight_end *end);
+
+/** POTENTIAL_LOADS. */
+void answer_loads(struct lcore *lc, struct pool *p, struct job *j);
+
+/* ---- orders_dp.c ---- */
+
+/** kvr_rq_ctx of this moment. */
+struct kvr_rq_ctx life_ctx(struct lcore *lc, struct pool *p);
+
+/** @p e has happened to the request: its orders are carried out, it may be gone afterwards. */
+enum kvr_rq_verdict life_event(const struct life *x, const struct kvr_rq_event *e);
+
+/** The same for a new one, whose job is there. */
+void life_arrive(const struct life *x, struct kvr_rq_session *session);
+
+/** An event of a leg, from its slot; counted when its state does not allow it. @p heard: the pool
+ * that has heard of it. @return whether it was acted on. */
+bool slot_event(struct lcore *lc, struct pool *heard, struct kvr_flight *slot,
+		struct kvr_rq_event e);
+
+/** Orders that name no request. */
+void orders_beside(struct lcore *lc, struct pool *p, const struct kvr_rq_orders *out);
+
+/** The message is not needed for the request; what is sent of it may still be. */
+void message_over(const struct life *x);
+
+/* ---- request_dp.c: frames as events ---- */
+
+/** One note. */
+void request_note(struct lcore *lc, struct pool *p, const struct note *n);
+
+/* ---- timers_dp.c: time as events ---- */
+
+/** Bookings that went with their worker. Before anything else is said about them. */
+void lost_poll(struct lcore *lc, struct pool *p);
+
+/** Waiting requests whose turn has come, or whose admission failed. */
+void admit_poll(struct lcore *lc, struct pool *p);
+
+/** A decision about a request that has waited. */
+void admit_one(struct lcore *lc, struct pool *p, const struct kvr_sched_decision *d);
+
+/** Lingering slots, ABORT, DISPATCH, session messages. */
+void timers_poll(struct lcore *lc, struct pool *p);
+
+/** Give back the slot that has ended first. @return false: none has. */
+bool linger_oldest(struct lcore *lc, struct pool *p);
+
+#endif

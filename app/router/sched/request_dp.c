@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Frames about requests, as events: which request is meant, whether the sender may speak of it, and
+ * what it says. What follows is lib/request's.
+ */
+#include "ingress/ingress.h"
+#include "lcore/out.h"
+#include "sched/request.h"
+#include "sched/sched.h"
+#include "sched/send.h"
+#include "sched/session.h"
+#include "sched/share.h"
+
+#include <string.h>
+
+#include "kvr_frame.h"
+
+/* Whether a frame about a request comes from where its ROUTE came from. */
+static bool is_client(struct pool *p, const struct kvr_flight *slot, const struct kvr_path *from)
+{
+	if (likely(kvr_path_same(from, &slot->relay.client)))
+		return true;
+	pool_count(p, PC_STRANGERS, 1);
+	return false;
+}
+
+/* Whether (source, id) has ended lately; then what its client has been told. */
+static bool has_ended(const struct pool *p, uint64_t source, uint64_t id, struct refusal *why)
+{
+	struct kvr_flight_end end;
+
+	if (likely(!kvr_flight_has_ended(p->requests, source, id, &end)))
+		return false;
+	*why = answer_ended(&end);
+	return true;
+}
+
+/* ---- ROUTE ---- */
+
+/* ROUTE of a request that is known. */
+static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, struct job *j)
+{
+	struct request *r = request_of(slot);
+	const struct life x = {lc, p, r, {KVR_ROUTE, NULL}};
+	struct kvr_rq_event e = {.kind = KVR_RQE_REPEATED};
+
+	pool_count(p, PC_REPEATS, 1);
+	if (!is_client(p, slot, &j->client)) {
+		answer_job(lc, j, &(const struct refusal){.code = KVR_E_NOT_ALLOWED});
+		return;
+	}
+	r->heard_ns = lc->now_ns;
+	if (j->digest == r->digest)
+		e.flags |= KVR_RQEF_SAME;
+	/* Legs, and messages of several frames while they are here, are sent again by the router
+	 * itself. */
+	if (r->job != NULL || r->rq.paired || (j->flags & KVR_REQ_F_RESEND) == 0) {
+		life_event(&x, &e);
+		job_free(lc, j);
+		return;
+	}
+	e.flags |= KVR_RQEF_RESEND;
+	r->job = j;
+	life_event(&x, &e);
+	message_over(&x);
+}
+
+static void arrived(struct lcore *lc, struct pool *p, struct job *j)
+{
+	const struct life x = {lc, p, request_get(p), {KVR_ROUTE, NULL}};
+	struct kvr_rq_session none, *session = NULL;
+
+	x.r->job = j;
+	x.r->heard_ns = j->arrival_ns;
+	x.r->digest = j->digest;
+	j->msg.pair = j->pair != NULL ? &j->pair->rq : NULL;
+	if (unlikely(j->session.key.len != 0))
+		session = session_of(lc, x.r, &none);
+	life_arrive(&x, session);
+}
+
+static void refuse(struct lcore *lc, struct pool *p, struct job *j, const struct refusal *why,
+		   enum pool_counter how)
+{
+	pool_count(p, how, 1);
+	answer_job(lc, j, why);
+}
+
+static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	struct job *j = n->ptr;
+	struct kvr_flight *slot;
+	struct refusal ended;
+
+	pool_count(p, PC_ROUTES, 1);
+	if (j->msg.req.query_only) {
+		arrived(lc, p, j);
+		return;
+	}
+	slot = kvr_flight_lookup(p->requests, j->source, j->id);
+	if (slot != NULL)
+		repeated(lc, p, slot, j);
+	else if (unlikely(has_ended(p, j->source, j->id, &ended)))
+		refuse(lc, p, j, &ended, PC_REPEATS);
+	else if (unlikely(!share_slot_may(p, j)))
+		refuse(lc, p, j, &(const struct refusal){.code = KVR_E_SOURCE_LIMIT}, PC_REJECTED);
+	else
+		arrived(lc, p, j);
+}
+
+static void on_loads(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	answer_loads(lc, p, n->ptr);
+}
+
+/* ---- workers ---- */
+
+static void on_dispatch_ack(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	const struct kvr_rq_event e = {.kind = n->code != 0 ? KVR_RQE_DECLINED : KVR_RQE_TAKEN,
+				       .code = n->code};
+
+	slot_event(lc, p, kvr_flight_by_handle(p->requests, n->handle), e);
+}
+
+/* The last item of a prefill leg: its data are what the decode leg needs, on the way without an
+ * address. The frame is taken. */
+static void prefill_result(struct request *r, struct rte_mbuf *m, struct kvr_rq_event *e)
+{
+	const struct kvr_wire_response *w = kvr_frame_body(rte_pktmbuf_mtod(m, const void *));
+
+	if (w->data_len != 0)
+		e->flags |= KVR_RQEF_RESULT;
+	if (r->rq.way == KVR_WAY_SYNC && w->data_len != 0 && r->job != NULL &&
+	    kvr_request_may(leg_state(r, PREFILL), KVR_RQE_FIN) == KVR_RQ_GO)
+		leg_result(r->job, m);
+	else
+		rte_pktmbuf_free(m);
+}
+
+static uint16_t progress_flags(uint16_t wire)
+{
+	return (uint16_t)(((wire & KVR_PROG_F_FIRST) != 0 ? KVR_RQEF_FIRST : 0) |
+			  ((wire & KVR_PROG_F_ERROR) != 0 ? KVR_RQEF_ERROR : 0) |
+			  ((wire & KVR_PROG_F_CANCELLED) != 0 ? KVR_RQEF_CANCELLED : 0));
+}
+
+static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
+	struct request *r = slot != NULL ? request_of(slot) : NULL;
+	const bool fin = (n->flags & KVR_PROG_F_FIN) != 0;
+	struct kvr_rq_event e = {.kind = fin ? KVR_RQE_FIN : KVR_RQE_ITEM,
+				 .flags = progress_flags(n->flags),
+				 .tokens = n->tokens};
+	uint32_t predicted = 0;
+
+	if (fin && r != NULL)
+		predicted = r->rq.leg[leg_of(slot)].cached_tokens;
+	if (unlikely(n->ptr != NULL && r != NULL && leg_of(slot) == PREFILL))
+		prefill_result(r, n->ptr, &e);
+	else
+		rte_pktmbuf_free(n->ptr);
+	if (!slot_event(lc, p, slot, e) || !fin || n->cached == KVR_NONE32)
+		return;
+	pool_count(p, PC_PREDICTED_TOKENS, predicted);
+	pool_count(p, PC_ACTUAL_TOKENS, n->cached);
+}
+
+static void on_abort_ack(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
+
+	if (slot != NULL &&
+	    (request_of(slot) == NULL || kvr_request_may(leg_state(request_of(slot), leg_of(slot)),
+							 KVR_RQE_ABORTED) == KVR_RQ_GO))
+		abort_stop(p, slot);
+	if (slot == NULL || request_of(slot) != NULL)
+		slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_ABORTED});
+}
+
+static void on_missing(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod((struct rte_mbuf *)n->ptr, const void *);
+	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
+
+	if (slot != NULL)
+		send_missing(lc, p, slot, kvr_frame_body(h));
+	rte_pktmbuf_free(n->ptr);
+}
+
+/* ---- clients ---- */
+
+static void on_fin_acked(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
+
+	if (slot != NULL && request_of(slot) == NULL) { /* a try that was given up */
+		abort_stop(p, slot);
+		slot_release(p, slot);
+		return;
+	}
+	slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_FIN_ACKED});
+}
+
+/* The client's own frame about a request of @p p, which it frees. */
+static void from_client(struct lcore *lc, struct pool *p, struct kvr_flight *slot,
+			struct rte_mbuf *m, enum kvr_rq_event_kind kind)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct life x = {lc, p, request_of(slot), {h->kind, h}};
+
+	if (!is_client(p, slot, path_kept(m))) {
+		out_reject_frame(lc, m, path_kept(m),
+				 &(const struct refusal){.code = KVR_E_NOT_ALLOWED});
+		return;
+	}
+	if (kind == KVR_RQE_PROBED)
+		x.r->heard_ns = lc->now_ns;
+	life_event(&x, &(const struct kvr_rq_event){.kind = (uint8_t)kind});
+	rte_pktmbuf_free(m);
+}
+
+/* CANCEL and PROBE name (source, id) alone when the client has no handle yet: the pools are asked
+ * in turn, and the last one answers for all. */
+static void on_cancel(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	const struct kvr_wire_hdr *h =
+		rte_pktmbuf_mtod((struct rte_mbuf *)n->ptr, const struct kvr_wire_hdr *);
+	struct kvr_flight *slot = kvr_flight_lookup(p->requests, h->source, h->id);
+
+	if (slot != NULL) {
+		from_client(lc, p, slot, n->ptr, KVR_RQE_CANCEL);
+		return;
+	}
+	if (note_next_pool(lc, p, n) == 0)
+		return;
+	out_message(lc, path_kept(n->ptr), KVR_CANCELLED, h->source, h->id, h->handle, NULL, 0);
+	rte_pktmbuf_free(n->ptr);
+}
+
+static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	const struct kvr_wire_hdr *h =
+		rte_pktmbuf_mtod((struct rte_mbuf *)n->ptr, const struct kvr_wire_hdr *);
+	struct kvr_flight *slot = kvr_flight_lookup(p->requests, h->source, h->id);
+	struct refusal why = {.code = KVR_E_UNKNOWN_REQUEST};
+	bool ended = slot == NULL && has_ended(p, h->source, h->id, &why);
+
+	if (slot != NULL)
+		from_client(lc, p, slot, n->ptr, KVR_RQE_PROBED);
+	else if (ended || note_next_pool(lc, p, n) != 0)
+		out_reject_frame(lc, n->ptr, path_kept(n->ptr), &why);
+}
+
+/* ---- all of them ---- */
+
+static void (*const handlers[])(struct lcore *, struct pool *, const struct note *) = {
+	[NOTE_ROUTE] = on_route,
+	[NOTE_CANCEL] = on_cancel,
+	[NOTE_PROBE] = on_probe,
+	[NOTE_DISPATCH_ACK] = on_dispatch_ack,
+	[NOTE_PROGRESS] = on_progress,
+	[NOTE_FIN_ACKED] = on_fin_acked,
+	[NOTE_ABORT_ACK] = on_abort_ack,
+	[NOTE_SESSION_OPENED] = session_on_opened,
+	[NOTE_SESSION_CLOSED] = session_on_closed,
+	[NOTE_SESSION_RELEASE] = session_on_release,
+	[NOTE_MISSING] = on_missing,
+	[NOTE_LOADS] = on_loads,
+};
+
+void request_note(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	handlers[n->type](lc, p, n);
+}

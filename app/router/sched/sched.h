@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_SCHED_H
+#define ROUTER_SCHED_H
+
+/**
+ * @file
+ * The scheduler stage: what others need of it; request.h has the rest.
+ */
+
+#include "router.h"
+
+/* ---- held_dp.c: jobs at their pool's scheduler lcore, and nowhere else ---- */
+
+/**
+ * The job is going to wait with its frames: they are the buffers that ports receive into, and only
+ * a part of them may wait, and of that part each source has a share. Idempotent.
+ * @return KVR_OK; KVR_E_NO_MEMORY, KVR_E_SOURCE_LIMIT: nothing has changed.
+ */
+enum kvr_wire_code job_hold(struct job *j);
+
+/** Free a job, whatever frames it still has, and what is kept for it. */
+void job_free(struct lcore *lc, struct job *j);
+
+/* ---- the scheduler stage: what others need of it; request.h has the rest ---- */
+
+/** Handle one burst of notes of @p p, admit waiting requests, serve timers. @return notes. */
+uint32_t sched_poll(struct lcore *lc, struct pool *p);
+
+/** Expire bookings and look after deadlines, every 10 ms. A struct call's function: @p pool is the
+ * struct pool. */
+bool sched_tick(struct lcore *lc, void *pool);
+
+/** Bring the gauges among the pool's counters up to date. */
+void sched_gauges(struct pool *p);
+
+/** kvr_sched_ops::dropped: a booking ended because its rank went. */
+void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
+
+/** kvr_sched_ops::refresh: look up the overlap of a waiting request again. */
+bool sched_refresh(void *pool, uint32_t slot, const struct kvr_sched_req *req,
+		   struct kvr_sched_overlap *out);
+
+#endif

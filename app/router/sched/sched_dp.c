@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The scheduler stage of a pool: the only writer of its load model, queue, requests and slots. Its
+ * turn: what has been lost, a burst of notes, the queue, time. Each note is an event of a request
+ * (request_dp.c), whose orders are carried out at once (orders_dp.c).
+ */
+#include "sched/request.h"
+#include "sched/sched.h"
+#include "sched/session.h"
+
+#define STEPS_AHEAD (1 + KVR_SCHED_AHEAD) /* the job, then what it or the slot leads to */
+
+/* ---- what is fetched ahead ---- */
+
+static void prefetch_first(const struct job *j)
+{
+	rte_prefetch0(&j->msg);
+	rte_prefetch0(&j->session);
+}
+
+static void prefetch_job(struct pool *p, const struct job *j, struct kvr_active_ahead *ahead,
+			 int step)
+{
+	if (step <= 2 && j->session.key.len != 0 && p->sessions != NULL)
+		kvr_session_prefetch(p->sessions->table, &j->session.key, step - 1);
+	kvr_sched_prefetch_route(p->sched, &j->msg.req, ahead);
+}
+
+/* What lies behind the slot of a handle. Its own lines have been fetched. */
+static void prefetch_request(struct pool *p, uint64_t handle)
+{
+	const struct kvr_flight *slot = kvr_flight_by_handle(p->requests, handle);
+	const struct request *r = slot != NULL ? request_of(slot) : NULL;
+
+	if (r == NULL)
+		return;
+	rte_prefetch0(&r->rq);
+	rte_prefetch0(&r->rq.leg[PREFILL]);
+	rte_prefetch0(&r->slot);
+}
+
+static void prefetch_note(struct pool *p, const struct note *n, struct kvr_active_ahead *ahead,
+			  int step)
+{
+	if (n->type == NOTE_ROUTE && step == 0)
+		prefetch_first(n->ptr);
+	else if (n->type == NOTE_ROUTE)
+		prefetch_job(p, n->ptr, ahead, step);
+	else if (step == 0)
+		prefetch_request(p, n->handle);
+	else if (n->type == NOTE_PROGRESS)
+		kvr_sched_prefetch(p->sched, (uint32_t)n->handle & (KVR_FLIGHT_MAX_SLOTS - 1),
+				   step - 1);
+}
+
+/* Before note i is handled: the next step of some notes behind it. Each step reads what the one
+ * before has fetched; see kvr_sched_prefetch().
+ */
+static void fetch_ahead(struct pool *p, const struct note n[], int got,
+			struct kvr_active_ahead ahead[], int i)
+{
+	for (int step = 0; step < STEPS_AHEAD; step++) {
+		int at = i + 2 * (STEPS_AHEAD - step);
+
+		if (at >= 0 && at < got)
+			prefetch_note(p, &n[at], &ahead[at], step);
+	}
+}
+
+/* ---- the turn ---- */
+
+void sched_gauges(struct pool *p)
+{
+	struct sessions *s = p->sessions;
+
+	kvr_stats_set(p->count, PC_WAITING, kvr_sched_counters(p->sched)->waiting_now);
+	kvr_stats_set(p->count, PC_LIVE, kvr_sched_counters(p->sched)->booked_now);
+	kvr_stats_set(p->count, PC_PREFILLING, p->n_prefilling);
+	if (s == NULL)
+		return;
+	kvr_stats_set(s->count, SC_LIVE, kvr_session_count(s->table));
+	kvr_stats_set(s->count, SC_REFUSED, kvr_stats_get(p->rq.count, KVR_RQC_SESSION_REFUSED));
+	kvr_stats_set(s->count, SC_OPEN_BUSY, kvr_stats_get(p->rq.count, KVR_RQC_SESSION_BUSY));
+}
+
+uint32_t sched_poll(struct lcore *lc, struct pool *p)
+{
+	struct kvr_active_ahead ahead[BURST] = {0};
+	struct note n[BURST];
+	uint32_t got = rte_ring_dequeue_burst_elem(p->notes, n, sizeof(n[0]), BURST, NULL);
+
+	lost_poll(lc, p);
+	for (uint32_t i = 0; i < got; i++)
+		if (n[i].handle != 0)
+			kvr_flight_prefetch(p->requests, n[i].handle);
+	for (int i = got > 1 ? -2 * STEPS_AHEAD : 0; i < (int)got; i++) {
+		fetch_ahead(p, n, (int)got, ahead, i);
+		if (i >= 0)
+			request_note(lc, p, &n[i]);
+	}
+	admit_poll(lc, p);
+	timers_poll(lc, p);
+	sched_gauges(p);
+	return got;
+}

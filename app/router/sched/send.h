@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_SEND_H
+#define ROUTER_SEND_H
+
+/**
+ * @file
+ * DISPATCH of several frames, and of legs. Scheduler lcore.
+ */
+
+#include "lcore/out.h"
+#include "router.h"
+
+#define SEND_TURN_BYTES 32768u /* of an lcore: 8 to 15 us of copying */
+
+/** A DISPATCH: the client's message with another header, fixed part and perhaps hints. */
+struct dispatch_msg {
+	const struct job *j;
+	struct kvr_wire_hdr h;
+	struct kvr_wire_request q;
+	uint32_t hints_off; /* bytes [hints_off, body_off) of the client's message ... */
+	uint32_t body_off;
+	uint32_t hints_len; /* ... are these instead */
+	const void *hints;
+};
+
+/** What the router fills into the DISPATCH of a main leg, but for its handle. */
+void send_fields(const struct kvr_flight *slot, struct dispatch_fields *f);
+
+/** Send the message of a slot whose leg is SENT, in slices from this turn on, and repeat it until
+ * it is acknowledged. */
+void send_start(struct lcore *lc, struct pool *p, struct kvr_flight *slot);
+
+/** Whether the router repeats the DISPATCH by itself. */
+static inline bool send_kept(const struct request *r)
+{
+	return r->job != NULL && (r->rq.paired || (r->job->sent && r->job->held != 0));
+}
+
+/** Neither send nor repeat it. Idempotent. */
+void send_stop_leg(struct pool *p, struct kvr_flight *slot);
+
+/** The same for both legs. */
+void send_stop(struct request *r);
+
+/** The same for legs that are not SENT any more; a job that is kept for that alone is given back.
+ * The request has a job. */
+void send_settle(struct request *r);
+
+/** The job is kept for its repetition alone: stop that and give it back. */
+void send_end(struct request *r);
+
+/** What has not been sent of the slot's first copy goes out now, whatever it costs: it is aborted
+ * next, and its worker must have the whole message for that. */
+void send_rest(struct lcore *lc, struct pool *p, struct kvr_flight *slot);
+
+/** The worker says what it lacks. */
+void send_missing(struct lcore *lc, struct pool *p, struct kvr_flight *slot,
+		  const struct kvr_wire_missing *lack);
+
+/** Once a turn: the next slices, and what nobody has acknowledged. */
+void send_poll(struct lcore *lc, struct pool *p);
+
+#endif

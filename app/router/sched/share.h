@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_SHARE_H
+#define ROUTER_SHARE_H
+
+/**
+ * @file
+ * What one source address may have of a pool.
+ */
+
+#include "router.h"
+
+/* ---- shares_dp.c: what one source may have of a pool. Scheduler lcore ---- */
+
+/** Whether the job's source may have another request; else j->excess says why not. */
+bool share_slot_may(struct pool *p, struct job *j);
+
+/** Charge the slot to the job's source; slot_end() and slot_release() give back. */
+void share_slot_take(struct pool *p, struct kvr_flight *r, const struct job *j);
+
+/** kvr_flight_end() of a slot that may be charged to somebody: what lingers is nobody's. */
+void slot_end(struct pool *p, struct kvr_flight *r, uint64_t now_ns);
+
+/** kvr_flight_release() of a slot that may be charged to somebody. */
+void slot_release(struct pool *p, struct kvr_flight *r);
+
+/** The job is going to wait with @p frames of the @p free frames that may.
+ * @return KVR_OK, or KVR_E_SOURCE_LIMIT and j->excess says why. */
+enum kvr_wire_code share_wait(struct pool *p, struct job *j, uint32_t frames, uint32_t free);
+void share_go_on(struct pool *p, struct job *j, uint32_t frames);
+
+/** Whether the source may have another session; of a job: else j->excess says why not. */
+bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_share_state *st);
+bool share_session_open(struct pool *p, struct job *j);
+
+/* ---- the same of the event ring. Ingress lcores ---- */
+
+/** Whether the source may have another frame in the pool's event ring, which is then charged to
+ * it. */
+bool share_event_take(struct lcore *lc, struct pool *p, const struct kvr_path *from);
+
+/** The one that was charged last did not get there. */
+void share_event_back(struct lcore *lc, struct pool *p);
+
+/** The frame of @p n has left the ring. Event lcore. */
+void share_event_done(struct pool *p, const struct event_note *n);
+
+#endif

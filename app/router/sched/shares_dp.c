@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What one source may have of a pool: live requests, room to wait, sessions. The tables belong to
+ * the pool's scheduler lcore, as do the things that are shared. Places in the event ring are given
+ * out by the ingress lcores, each from a table of its own.
+ */
+#include "sched/session.h"
+#include "sched/share.h"
+
+/* Whether the source of the job may have another one; else the job remembers why not. */
+static bool may(struct job *j, const struct kvr_share *s, enum kvr_wire_source_limit what,
+		uint64_t free)
+{
+	if (likely(kvr_share_may(s, kvr_source_key(&j->client), free, &j->excess)))
+		return true;
+	j->excess_of = (uint8_t)what;
+	return false;
+}
+
+bool share_slot_may(struct pool *p, struct job *j)
+{
+	/* Those that linger make room when it is needed. */
+	const uint64_t free = kvr_flight_size(p->requests) - kvr_flight_count(p->requests) +
+			      kvr_flight_lingering(p->requests);
+
+	/* Without a free slot it is not the share that is missing. */
+	return free == 0 || may(j, p->shares.slots, KVR_SHARE_REQUESTS, free);
+}
+
+void share_slot_take(struct pool *p, struct kvr_flight *r, const struct job *j)
+{
+	r->share = kvr_share_take(p->shares.slots, kvr_source_key(&j->client), 1);
+}
+
+static void give_back(struct pool *p, struct kvr_flight *r)
+{
+	kvr_share_give(p->shares.slots, r->share, 1);
+	r->share = 0;
+}
+
+void slot_end(struct pool *p, struct kvr_flight *r, uint64_t now_ns)
+{
+	give_back(p, r);
+	kvr_flight_end(p->requests, r, now_ns);
+}
+
+void slot_release(struct pool *p, struct kvr_flight *r)
+{
+	give_back(p, r);
+	kvr_flight_release(p->requests, r);
+}
+
+enum kvr_wire_code share_wait(struct pool *p, struct job *j, uint32_t frames, uint32_t free)
+{
+	struct shares *s = &p->shares;
+	const uint64_t key = kvr_source_key(&j->client);
+
+	if (!may(j, s->jobs, KVR_SHARE_WAITING, p->own->max_jobs - s->n_waiting) ||
+	    !may(j, s->frames, KVR_SHARE_WAITING, free))
+		return KVR_E_SOURCE_LIMIT;
+	j->share_job = kvr_share_take(s->jobs, key, 1);
+	j->share_frames = kvr_share_take(s->frames, key, frames);
+	s->n_waiting++;
+	return KVR_OK;
+}
+
+void share_go_on(struct pool *p, struct job *j, uint32_t frames)
+{
+	kvr_share_give(p->shares.jobs, j->share_job, 1);
+	kvr_share_give(p->shares.frames, j->share_frames, frames);
+	p->shares.n_waiting--;
+}
+
+bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_share_state *st)
+{
+	const uint64_t all = p->sessions->max, used = kvr_session_count(p->sessions->table);
+
+	return kvr_share_may(p->shares.sessions, kvr_source_key(client), all - RTE_MIN(all, used),
+			     st);
+}
+
+bool share_session_open(struct pool *p, struct job *j)
+{
+	if (likely(share_session_may(p, &j->client, &j->excess)))
+		return true;
+	j->excess_of = KVR_SHARE_SESSIONS;
+	return false;
+}
+
+/* ---- KV events on their way to the event lcore ---- */
+
+static void events_give_back(struct event_share *e, uint32_t done)
+{
+	for (; e->tail != done; e->tail++)
+		kvr_share_give(e->share, e->ref[e->tail & e->mask], 1);
+}
+
+bool share_event_take(struct lcore *lc, struct pool *p, const struct kvr_path *from)
+{
+	struct event_share *e = &lc->events[p->number];
+	const uint64_t key = kvr_source_key(from);
+
+	/* Publishes nothing: a frame is given back with the next one that comes. */
+	events_give_back(e, atomic_load_explicit(&p->events_done[lc->index], memory_order_relaxed));
+	if (e->head - e->tail >= e->most ||
+	    !kvr_share_may(e->share, key, rte_ring_free_count(p->events), NULL))
+		return false;
+	e->ref[e->head++ & e->mask] = kvr_share_take(e->share, key, 1);
+	return true;
+}
+
+void share_event_back(struct lcore *lc, struct pool *p)
+{
+	struct event_share *e = &lc->events[p->number];
+
+	kvr_share_give(e->share, e->ref[--e->head & e->mask], 1);
+}
+
+void share_event_done(struct pool *p, const struct event_note *n)
+{
+	_Atomic uint32_t *done;
+
+	if (n->charged == 0)
+		return;
+	done = &p->events_done[n->charged - 1];
+	/* One writer; pairs with nothing, see share_event_take(). */
+	atomic_store_explicit(done, atomic_load_explicit(done, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory of requests, their slots, and the ABORTs that slots repeat. */
+#include "lcore/agent_path.h"
+#include "lcore/out.h"
+#include "sched/request.h"
+#include "sched/send.h"
+#include "sched/session.h"
+#include "sched/share.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define ABORT_TRIES    5
+#define ABORT_EVERY_NS UINT64_C(500000000)
+
+/* ---- memory ---- */
+
+struct request *request_get(struct pool *p)
+{
+	struct request *r = p->free_request;
+
+	assert(r != NULL); /* see requests_create() */
+	p->free_request = r->next;
+	r->tries = 0;
+	r->counted = false;
+	r->decided = true; /* until a try of a pair begins */
+	return r;
+}
+
+void request_put(struct pool *p, struct request *r)
+{
+	r->next = p->free_request;
+	p->free_request = r;
+}
+
+/* ---- slots ---- */
+
+static bool make_room(struct lcore *lc, struct pool *p)
+{
+	if (likely(kvr_flight_count(p->requests) < kvr_flight_size(p->requests)))
+		return true;
+	if (!linger_oldest(lc, p))
+		return false;
+	pool_count(p, PC_MADE_ROOM, 1);
+	return true;
+}
+
+/* @return NULL: all are in use. */
+static struct kvr_flight *take(const struct life *x, uint32_t leg)
+{
+	const struct job *j = x->r->job;
+	struct pool *p = leg_pool(x, leg);
+	struct kvr_flight *slot;
+
+	if (unlikely(!make_room(x->lc, p)))
+		return NULL;
+	slot = leg == MAIN ? kvr_flight_alloc(p->requests, j->source, j->id)
+			   : kvr_flight_alloc_unnamed(p->requests, j->source, j->id);
+	if (unlikely(slot == NULL))
+		return NULL;
+	slot->owner = x->r;
+	slot->relay.leg = (uint16_t)leg;
+	slot->relay.client = j->client;
+	x->r->slot[leg] = slot;
+	return slot;
+}
+
+bool slot_need(const struct life *x, uint32_t leg)
+{
+	struct kvr_flight *slot;
+
+	if (x->r->slot[leg] != NULL)
+		return true;
+	slot = take(x, leg);
+	if (unlikely(slot == NULL))
+		return false;
+	if (leg == MAIN)
+		share_slot_take(x->p, slot, x->r->job);
+	return true;
+}
+
+bool slot_renew(const struct life *x)
+{
+	struct kvr_flight *old = x->r->slot[MAIN], *slot;
+
+	if (!make_room(x->lc, x->p))
+		return false;
+	send_stop_leg(x->p, old);
+	kvr_flight_unname(x->p->requests, old);
+	slot = take(x, MAIN);
+	assert(slot != NULL);	  /* its room has been made, its name is free */
+	slot->share = old->share; /* one request, whatever lingers */
+	old->share = 0;
+	old->owner = NULL;
+	kvr_flight_mute(old); /* its last item would be taken for the end */
+	slot_end(x->p, old, x->lc->now_ns);
+	return true;
+}
+
+void slot_bind(const struct life *x, uint32_t leg)
+{
+	const struct kvr_leg *l = &x->r->rq.leg[leg];
+	const struct job *j = x->r->job;
+	struct kvr_flight *slot = x->r->slot[leg];
+	const struct kvr_view_worker *w;
+
+	if (slot->bound)
+		return;
+	w = kvr_view_find(x->lc->view, l->worker); /* the library has found it a moment ago */
+	slot->bound = true;
+	slot->relay.worker = l->worker;
+	slot->relay.isl = j->isl;
+	slot->relay.agent = w->path;
+	slot->relay.epoch = w->epoch;
+	/* From one address family to the other the agent's socket does not reach the client. */
+	slot->relay.direct =
+		(j->flags & KVR_REQ_F_DIRECT) != 0 && j->client.family == w->path.family;
+}
+
+static void remember(const struct life *x, struct kvr_flight *slot)
+{
+	const struct kvr_rq_why *end = &x->r->rq.end;
+
+	if (end->code == KVR_WHY_OK)
+		return;
+	slot->end = (struct kvr_flight_end){.code = end->code,
+					    .retry = end->retryable ? RETRY_YES : RETRY_NO,
+					    .policy_class = end->policy_class};
+	memcpy(slot->end.detail, end->detail, sizeof(slot->end.detail));
+}
+
+void slot_linger(const struct life *x, uint32_t leg)
+{
+	struct kvr_flight *slot = x->r->slot[leg];
+
+	if (leg == MAIN)
+		remember(x, slot);
+	slot_end(leg_pool(x, leg), slot, x->lc->now_ns);
+}
+
+void slot_drop(const struct life *x, uint32_t leg)
+{
+	struct kvr_flight *slot = x->r->slot[leg];
+	struct pool *p = leg_pool(x, leg);
+
+	if (slot == NULL)
+		return;
+	send_stop_leg(p, slot);
+	x->r->slot[leg] = NULL;
+	slot->owner = NULL;
+	abort_stop(p, slot);
+	slot_release(p, slot);
+}
+
+/* ---- ABORT ---- */
+
+static void abort_send(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
+{
+	const struct kvr_wire_abort a = {.code = slot->abort_code};
+
+	out_message(lc, agent_path(lc, &slot->relay), KVR_ABORT, slot->relay.source, slot->relay.id,
+		    kvr_flight_handle(p->requests, slot), &a, sizeof(a));
+	slot->abort_tries--;
+	slot->abort_ns = lc->now_ns + ABORT_EVERY_NS;
+}
+
+void abort_start(struct lcore *lc, struct pool *p, struct kvr_flight *slot, uint16_t code)
+{
+	if (slot->abort_ns != 0)
+		return;
+	slot->abort_code = code;
+	slot->abort_tries = ABORT_TRIES;
+	TAILQ_INSERT_TAIL(&p->aborts, slot, abort_link);
+	abort_send(lc, p, slot);
+}
+
+void abort_stop(struct pool *p, struct kvr_flight *slot)
+{
+	if (slot->abort_ns == 0)
+		return;
+	TAILQ_REMOVE(&p->aborts, slot, abort_link);
+	slot->abort_ns = 0;
+}
+
+void abort_poll(struct lcore *lc, struct pool *p)
+{
+	struct kvr_flight *slot;
+
+	while ((slot = TAILQ_FIRST(&p->aborts)) != NULL && slot->abort_ns <= lc->now_ns) {
+		TAILQ_REMOVE(&p->aborts, slot, abort_link);
+		if (slot->abort_tries == 0) {
+			slot->abort_ns = 0;
+			continue;
+		}
+		TAILQ_INSERT_TAIL(&p->aborts, slot, abort_link);
+		abort_send(lc, p, slot);
+	}
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Time, and what the scheduler library tells unasked, as events. */
+#include "ingress/job.h"
+#include "sched/decision.h"
+#include "sched/request.h"
+#include "sched/sched.h"
+#include "sched/send.h"
+#include "sched/session.h"
+#include "sched/share.h"
+
+#include <assert.h>
+
+/* ---- what the library tells ---- */
+
+/* From inside a call of the library: handed on after it. */
+void sched_dropped(void *arg, uint32_t slot, uint32_t rank)
+{
+	struct pool *p = arg;
+
+	RTE_SET_USED(rank);
+	assert(p->n_lost < kvr_flight_size(p->requests)); /* one booking a slot */
+	p->lost[p->n_lost++] = slot;
+}
+
+void lost_poll(struct lcore *lc, struct pool *p)
+{
+	for (uint32_t i = 0; i < p->n_lost; i++)
+		if (slot_event(lc, p, kvr_flight_slot(p->requests, p->lost[i]),
+			       (struct kvr_rq_event){.kind = KVR_RQE_LOST}))
+			pool_count(p, PC_LOST, 1);
+	p->n_lost = 0;
+}
+
+bool sched_refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,
+		   struct kvr_sched_overlap *out)
+{
+	struct pool *p = arg;
+	const struct kvr_flight *s = kvr_flight_slot(p->requests, slot);
+	const struct job *j = request_of(s)->job;
+	struct kvr_overlap *o = leg_of(s) == PREFILL ? j->pair->overlap : j->overlap;
+	const struct kvr_prefix_query q = {req->sh, req->n, o};
+
+	/* The scheduler lcore is a reader of the table like the ingress lcores. */
+	kvr_prefix_score_burst(p->prefix, &q, 1);
+	overlap_pad(o);
+	overlap_view(o, out);
+	return true;
+}
+
+void admit_one(struct lcore *lc, struct pool *p, const struct kvr_sched_decision *d)
+{
+	const struct kvr_rq_event e = {.kind = (uint8_t)kvr_request_decided(d, true), .d = d};
+
+	pool_count(p, d->result == KVR_SCHED_ROUTED ? PC_ADMITTED : PC_QUEUE_FAILED, 1);
+	slot_event(lc, p, kvr_flight_slot(p->requests, d->slot), e);
+}
+
+/* One by one: what follows from an admission (a leg that is stopped at once, say) comes before the
+ * next one is decided. */
+void admit_poll(struct lcore *lc, struct pool *p)
+{
+	struct kvr_sched_decision d;
+
+	while (decide_waiting(lc, p, &d, 1) == 1)
+		admit_one(lc, p, &d);
+}
+
+/* ---- requests that no worker has ---- */
+
+/* Slots looked at in a tick when nothing waits. */
+#define LOOK_MOST 128u
+
+/* Whether its client may have gone, or wanted its answer earlier. One that waits keeps others
+ * waiting; one that was sent may be with its worker, so its client gets all the time that clients
+ * take. */
+static bool is_late(const struct lcore *lc, const struct request *r, struct kvr_rq_event *e)
+{
+	const uint64_t waits_ns = lc->rt->conf.opt.client_timeout_ms * UINT64_C(1000000);
+	const uint64_t gone_ns = leg_state(r, MAIN) == KVR_RQS_SENT
+					 ? RTE_MAX(waits_ns, KVR_FLIGHT_LINGER_NS)
+					 : waits_ns;
+	const uint64_t deadline_ns = r->job != NULL ? r->job->deadline_ns : 0;
+
+	e->kind = KVR_RQE_CLIENT_GONE;
+	if (since_ns(lc->now_ns, r->heard_ns) > gone_ns)
+		return true;
+	e->kind = KVR_RQE_DEADLINE;
+	return deadline_ns != 0 && lc->now_ns >= deadline_ns &&
+	       (leg_state(r, MAIN) == KVR_RQS_QUEUED || leg_state(r, PREFILL) == KVR_RQS_QUEUED);
+}
+
+/* The next slot of the round, when the main leg of a request has it that no worker has. */
+static struct kvr_flight *look(struct pool *p)
+{
+	const uint32_t states = 1u << KVR_RQS_UNDECIDED | 1u << KVR_RQS_QUEUED | 1u << KVR_RQS_SENT;
+	struct kvr_flight *slot = kvr_flight_slot(p->requests, p->sweep);
+	const struct request *r = slot->state == KVR_FLIGHT_LIVE ? request_of(slot) : NULL;
+
+	p->sweep = p->sweep + 1 == kvr_flight_size(p->requests) ? 0 : p->sweep + 1;
+	if (r == NULL || leg_of(slot) == PREFILL || (states >> leg_state(r, MAIN) & 1) == 0 ||
+	    r->rq.told == KVR_RQ_OVER)
+		return NULL;
+	/* What is kept comes to its worker without its client. */
+	return leg_state(r, MAIN) == KVR_RQS_SENT && send_kept(r) ? NULL : slot;
+}
+
+/*
+ * Look at a part of the slots each tick (10 ms): requests whose client has said how long it wants
+ * to wait, or has not been heard for long. Clients that wait send PROBE every 2 s at least. While
+ * any waits, all slots every 160 ms; else at most LOOK_MOST, which is all 65,536 of a pool in 5 s.
+ */
+static void deadlines(struct lcore *lc, struct pool *p)
+{
+	const uint32_t n = kvr_flight_size(p->requests);
+	uint32_t room = n / 16 + 1;
+
+	if (kvr_flight_count(p->requests) == kvr_flight_lingering(p->requests))
+		return;
+	if (kvr_sched_counters(p->sched)->waiting_now == 0 && p->n_prefilling == 0)
+		room = RTE_MIN(room, LOOK_MOST);
+	for (; room > 0; room--) {
+		struct kvr_flight *slot = look(p);
+		struct kvr_rq_event e = {0};
+
+		if (slot == NULL || !is_late(lc, request_of(slot), &e))
+			continue;
+		if (slot_event(lc, p, slot, e))
+			pool_count(p, PC_CLIENT_GONE, e.kind == KVR_RQE_CLIENT_GONE);
+	}
+}
+
+bool sched_tick(struct lcore *lc, void *arg)
+{
+	struct pool *p = arg;
+	uint32_t slot[BURST], got;
+
+	lost_poll(lc, p);
+	got = kvr_sched_expire(p->sched, lc->now_ns, slot, BURST);
+	for (uint32_t i = 0; i < got; i++)
+		if (slot_event(lc, p, kvr_flight_slot(p->requests, slot[i]),
+			       (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED}))
+			pool_count(p, PC_EXPIRED, 1);
+	if (got < BURST)
+		deadlines(lc, p);
+	sched_gauges(p); /* the turn's are set already */
+	return got < BURST;
+}
+
+/* ---- what lingers, and what is repeated ---- */
+
+static void linger_over(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
+{
+	if (likely(request_of(slot) != NULL)) {
+		slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_LINGERED});
+		return;
+	}
+	abort_stop(p, slot);
+	slot_release(p, slot);
+}
+
+bool linger_oldest(struct lcore *lc, struct pool *p)
+{
+	struct kvr_flight *slot = kvr_flight_oldest(p->requests);
+
+	if (slot == NULL)
+		return false;
+	linger_over(lc, p, slot);
+	return true;
+}
+
+void timers_poll(struct lcore *lc, struct pool *p)
+{
+	struct kvr_flight *slot;
+
+	/* As many as can end in a turn, and a few of what has piled up. */
+	for (uint32_t i = 0; i < 2 * BURST; i++) {
+		slot = kvr_flight_lingered(p->requests, lc->now_ns);
+		if (slot == NULL)
+			break;
+		linger_over(lc, p, slot);
+	}
+	abort_poll(lc, p);
+	send_poll(lc, p);
+	session_timers(lc, p);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "telemetry/counters.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+#include "kvr_frame.h"
+
+static const struct kvr_counter in_counters[] = {INGRESS_COUNTER_LIST(KVR_COUNTER_ROW)
+							 KVR_COUNTER_END};
+
+static const struct kvr_equation in_equations[] = {
+	{KVR_TERMS(IN_FRAMES), KVR_TERMS(IN_ROUTES, IN_FRAGMENTS, IN_RELAYED, IN_NOTES, IN_EVENTS,
+					 IN_CONTROL, IN_HEARTBEATS, IN_REJECTED, IN_IGNORED)},
+	{KVR_TERMS(IN_IGNORED),
+	 KVR_TERMS(IN_SHORT, IN_MAGIC, IN_LATE, IN_EARLY, IN_LIMITED, IN_SHARE, IN_RING_FULL)},
+	{0},
+};
+
+const struct kvr_stats_def router_in_stats = {"ingress", in_counters, in_equations};
+
+static const struct kvr_counter pool_counters[] = {POOL_COUNTER_LIST(KVR_COUNTER_ROW)
+							   KVR_COUNTER_END};
+
+static const struct kvr_equation pool_equations[] = {
+	{KVR_TERMS(PC_ROUTES),
+	 KVR_TERMS(PC_QUERIES, PC_REPEATS, PC_REJECTED, PC_ROUTED, PC_QUEUED, PC_DISAGG)},
+	{KVR_TERMS(PC_QUEUED, PC_LEG_QUEUED),
+	 KVR_TERMS(PC_ADMITTED, PC_QUEUE_LEFT, PC_QUEUE_FAILED, PC_WAITING)},
+	{KVR_TERMS(PC_DISAGG, PC_STARTED_OVER),
+	 KVR_TERMS(PC_LEG_ROUTED, PC_LEG_QUEUED, PC_LEG_REFUSED, PC_UNDECIDED, PC_PREFILLING)},
+	{KVR_TERMS(PC_ROUTED, PC_LEG_ROUTED, PC_ADMITTED),
+	 KVR_TERMS(PC_FINISHED, PC_ERRORED, PC_CANCELLED, PC_REFUSED, PC_LOST, PC_EXPIRED,
+		   PC_STOPPED, PC_LIVE)},
+	{0},
+};
+
+const struct kvr_stats_def router_pool_stats = {"pool", pool_counters, pool_equations};
+
+static const struct kvr_counter session_counters[] = {SESSION_COUNTER_LIST(KVR_COUNTER_ROW)
+							      KVR_COUNTER_END};
+
+static const struct kvr_equation session_equations[] = {
+	{KVR_TERMS(SC_OPENS),
+	 KVR_TERMS(SC_BOUND, SC_OPEN_REFUSED, SC_OPEN_UNANSWERED, SC_OPEN_ENDED, SC_OPENING)},
+	{KVR_TERMS(SC_BOUND, SC_AFFINITY_BOUND),
+	 KVR_TERMS(SC_REBOUND, SC_UNBOUND, SC_EXPIRED, SC_INVALIDATED, SC_LIVE)},
+	{KVR_TERMS(SC_CLOSES),
+	 KVR_TERMS(SC_CLOSED, SC_CLOSE_UNANSWERED, SC_CLOSE_DROPPED, SC_CLOSE_GONE, SC_CLOSING)},
+	{0},
+};
+
+const struct kvr_stats_def router_session_stats = {"session", session_counters, session_equations};
+
+static const struct kvr_counter event_counters[] = {EVENT_COUNTER_LIST(KVR_COUNTER_ROW)
+							    KVR_COUNTER_END};
+
+static const struct kvr_equation event_equations[] = {
+	{KVR_TERMS(EC_FRAMES),
+	 KVR_TERMS(EC_APPLIED, EC_STALE, EC_GAPS, EC_DUMPS, EC_UNKNOWN, EC_BUSY)},
+	{0},
+};
+
+const struct kvr_stats_def router_event_stats = {"event", event_counters, event_equations};
+
+static const struct kvr_counter log_counters[] = {LOG_COUNTER_LIST(KVR_COUNTER_ROW)
+							  KVR_COUNTER_END};
+const struct kvr_stats_def router_log_stats = {"log", log_counters, NULL};
+
+static const struct kvr_counter lcore_counters[] = {LCORE_COUNTER_LIST(KVR_COUNTER_ROW)
+							    KVR_COUNTER_END};
+const struct kvr_stats_def router_lcore_stats = {"lcore", lcore_counters, NULL};
+
+static const struct kvr_counter stage_counters[] = {STAGE_COUNTER_LIST(KVR_COUNTER_ROW)
+							    KVR_COUNTER_END};
+const struct kvr_stats_def router_stage_stats = {"stage", stage_counters, NULL};
+
+/* "NoEndpoints" -> "no_endpoints"; codes without a name are "code_N". */
+static void snake(unsigned int code, char *out, size_t len)
+{
+	const char *s = kvr_code_name(code);
+	size_t n = 0;
+
+	if (s[0] == '?') {
+		snprintf(out, len, "code_%u", code);
+		return;
+	}
+	for (; *s != '\0' && n + 2 < len; s++) {
+		if (isupper((unsigned char)*s) && n > 0)
+			out[n++] = '_';
+		out[n++] = (char)tolower((unsigned char)*s);
+	}
+	out[n] = '\0';
+}
+
+const struct kvr_stats_def *router_reject_stats(void)
+{
+	static char names[KVR_E_MAX][48];
+	static struct kvr_counter counters[KVR_E_MAX + 1];
+	static const struct kvr_stats_def def = {"reject", counters, NULL};
+
+	for (unsigned int i = 0; i < KVR_E_MAX && counters[i].name == NULL; i++) {
+		snake(i, names[i], sizeof(names[i]));
+		counters[i] =
+			(struct kvr_counter){names[i], "messages", "REJECTED with this code", 0};
+	}
+	return &def;
+}

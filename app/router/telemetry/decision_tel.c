@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Telemetry: why requests went where they went, and the load of each LoRA adapter. */
+#include "telemetry/decision_tel.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <rte_malloc.h>
+#include <rte_telemetry.h>
+
+#include "control/control.h"
+#include "kvr_ctl.h"
+#include "router.h"
+#include "sched/decision.h"
+#include "start/pools.h"
+
+#define PAGE 32u /* decisions or adapters in one answer */
+
+/* POOL[,NUMBER]; an error is already in d when it returns NULL. */
+static struct pool *pool_arg(struct router *rt, const char *params, bool need, uint64_t *number,
+			     bool *given, struct rte_tel_data *d)
+{
+	struct kvr_ctl_args a;
+	const char *name;
+	struct pool *p;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n < 1u + need || a.n > 2 ||
+	    (a.n == 2 && kvr_ctl_arg_u64(&a, 1, 0, UINT64_MAX - 1, number) < 0)) {
+		kvr_ctl_error(d, EINVAL, "expected a pool and %sa number", need ? "" : "perhaps ");
+		return NULL;
+	}
+	*given = a.n == 2;
+	name = kvr_ctl_arg(&a, 0);
+	p = name != NULL ? pool_by_name(rt, name, strlen(name)) : NULL;
+	if (p == NULL)
+		kvr_ctl_error(d, ENOENT, "no such pool");
+	return p;
+}
+
+/* ---- the log ---- */
+
+struct decision_log *decision_log_create(uint32_t max_ranks, uint64_t every)
+{
+	struct decision_log *log = rte_zmalloc("decisions", sizeof(*log), RTE_CACHE_LINE_SIZE);
+
+	if (log == NULL)
+		return NULL;
+	log->terms.v = rte_zmalloc("terms", max_ranks * sizeof(*log->terms.v), 0);
+	log->terms.cap = max_ranks;
+	log->load = rte_zmalloc("loads", max_ranks * sizeof(*log->load), 0);
+	if (log->terms.v == NULL || log->load == NULL) {
+		decision_log_destroy(log);
+		return NULL;
+	}
+	for (uint32_t i = 0; i < DECISIONS_KEPT; i++)
+		rte_seqcount_init(&log->ring[i].seq);
+	decision_log_sample(log, every);
+	return log;
+}
+
+void decision_log_destroy(struct decision_log *log)
+{
+	if (log == NULL)
+		return;
+	rte_free(log->terms.v);
+	rte_free(log->load);
+	rte_free(log);
+}
+
+/* A dictionary in a dictionary, by number: arrays of dictionaries are not shown inside one. */
+static void add_numbered(struct rte_tel_data *list, uint64_t number, struct rte_tel_data *part)
+{
+	char key[24];
+
+	snprintf(key, sizeof(key), "%" PRIu64, number);
+	if (rte_tel_data_add_dict_container(list, key, part, 0) != 0)
+		rte_tel_data_free(part);
+}
+
+/* ---- decisions ---- */
+
+static const char *result_name(const struct kvr_sched_decision *d)
+{
+	static const char *const name[] = {
+		[KVR_SCHED_ROUTED] = "routed",
+		[KVR_SCHED_QUEUED] = "queued",
+		[KVR_SCHED_QUERY] = "query",
+	};
+
+	return d->result == KVR_SCHED_ERROR ? kvr_sched_err_name(d->err) : name[d->result];
+}
+
+static void add_decision(const struct router *rt, struct rte_tel_data *t, const struct decision *v)
+{
+	const struct kvr_sched_decision *d = &v->d;
+
+	rte_tel_data_add_dict_u64(t, "age_ms", (now_ns(rt) - v->at_ns) / 1000000);
+	rte_tel_data_add_dict_u64(t, "source", v->source);
+	rte_tel_data_add_dict_u64(t, "id", v->id);
+	rte_tel_data_add_dict_string(t, "result", result_name(d));
+	if (d->result == KVR_SCHED_ERROR)
+		return;
+	rte_tel_data_add_dict_u64(t, "worker", d->worker);
+	rte_tel_data_add_dict_u64(t, "dp_rank", d->dp_rank);
+	kvr_ctl_dict_f64(t, "cost", d->cost, 3);
+	rte_tel_data_add_dict_u64(t, "required_blocks", d->required_blocks);
+	kvr_ctl_dict_f64(t, "overlap_blocks", d->effective_overlap, 3);
+	if (d->better_rank != KVR_SCHED_NO_RANK)
+		kvr_ctl_dict_f64(t, "better_overlap_blocks", d->better_overlap, 3);
+	rte_tel_data_add_dict_u64(t, "waited_us", d->waited_ns / 1000);
+	rte_tel_data_add_dict_u64(t, "pinned", d->pinned);
+}
+
+static struct rte_tel_data *term_dict(const struct kvr_sched_term *x, uint32_t flags, bool selected)
+{
+	struct rte_tel_data *t = rte_tel_data_alloc();
+
+	if (t == NULL)
+		return NULL;
+	rte_tel_data_start_dict(t);
+	rte_tel_data_add_dict_u64(t, "worker", x->worker);
+	rte_tel_data_add_dict_u64(t, "dp_rank", x->dp_rank);
+	if (selected)
+		kvr_ctl_dict_f64(t, "cost", x->cost, 3);
+	rte_tel_data_add_dict_u64(t, "device", x->device);
+	rte_tel_data_add_dict_u64(t, "host", x->host);
+	rte_tel_data_add_dict_u64(t, "disk", x->disk);
+	rte_tel_data_add_dict_u64(t, "shared", x->shared);
+	rte_tel_data_add_dict_u64(t, "prefill_tokens", x->prefill_tokens);
+	rte_tel_data_add_dict_u64(t, "decode_blocks", x->decode_blocks);
+	rte_tel_data_add_dict_u64(t, "active_requests", x->active_requests);
+	if (flags != 0)
+		rte_tel_data_add_dict_string(t, "state",
+					     flags & DECISION_DRAINING	    ? "draining"
+					     : flags & DECISION_UNAVAILABLE ? "unavailable"
+									    : "overloaded");
+	return t;
+}
+
+static int one_decision(struct router *rt, const struct pool *p, uint64_t number,
+			struct rte_tel_data *d)
+{
+	struct rte_tel_data *list, *t;
+	struct decision v;
+
+	if (decision_read(p->log, number, &v) < 0)
+		return kvr_ctl_error(d, ENOENT, "decision %" PRIu64 " is not kept", number);
+	list = rte_tel_data_alloc();
+	if (list == NULL)
+		return kvr_ctl_error(d, ENOMEM, "no memory");
+	rte_tel_data_start_dict(list);
+	for (uint32_t i = 0; i < v.n_terms; i++) {
+		t = term_dict(&v.term[i], v.flags[i], v.d.result != KVR_SCHED_ERROR);
+		if (t != NULL)
+			add_numbered(list, i, t);
+	}
+	rte_tel_data_start_dict(d);
+	add_decision(rt, d, &v);
+	rte_tel_data_add_dict_u64(d, "ranks", v.n_eligible);
+	rte_tel_data_add_dict_container(d, "terms", list, 0);
+	return 0;
+}
+
+static int cmd_decisions(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+	uint64_t number = 0, written;
+	struct rte_tel_data *list;
+	bool one;
+	const struct pool *p = pool_arg(rt, params, false, &number, &one, d);
+
+	if (p == NULL)
+		return 0;
+	if (one)
+		return one_decision(rt, p, number, d);
+	list = rte_tel_data_alloc();
+	if (list == NULL)
+		return kvr_ctl_error(d, ENOMEM, "no memory");
+	written = decision_written(p->log);
+	rte_tel_data_start_dict(list);
+	for (uint64_t i = 0; i < RTE_MIN(written, PAGE); i++) {
+		struct rte_tel_data *t;
+		struct decision v;
+
+		if (decision_read(p->log, written - 1 - i, &v) < 0)
+			continue;
+		t = rte_tel_data_alloc();
+		if (t == NULL)
+			break;
+		rte_tel_data_start_dict(t);
+		add_decision(rt, t, &v);
+		add_numbered(list, v.number, t);
+	}
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "sample", decision_every(p->log));
+	rte_tel_data_add_dict_u64(d, "kept", written);
+	rte_tel_data_add_dict_container(d, "decisions", list, 0);
+	return 0;
+}
+
+static int cmd_sample(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+	struct decision_sample s = {0};
+	bool given;
+
+	s.pool = pool_arg(rt, params, true, &s.every, &given, d);
+	if (s.pool == NULL)
+		return 0;
+	call_lcore(rt, s.pool->sched_lcore, decision_sample, &s);
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "sample", decision_every(s.pool->log));
+	return 0;
+}
+
+/* ---- LoRA adapters ---- */
+
+struct adapters {
+	const struct kvr_sched *sched;
+	uint32_t from, n;
+	struct kvr_sched_lora v[PAGE], other;
+};
+
+static void on_adapters(struct lcore *lc, void *arg)
+{
+	struct adapters *a = arg;
+
+	RTE_SET_USED(lc);
+	a->n = kvr_sched_loras(a->sched, a->from, a->v, PAGE);
+	kvr_sched_lora_other(a->sched, &a->other);
+}
+
+/* The socket's strings are shorter than a name may be: parts, cut between characters. */
+static void add_name(struct rte_tel_data *list, const char *name)
+{
+	while (*name != '\0') {
+		char part[RTE_TEL_MAX_STRING_LEN];
+		size_t n = strnlen(name, sizeof(part) - 1);
+
+		while (n > 1 && ((unsigned char)name[n] & 0xc0) == 0x80)
+			n--;
+		memcpy(part, name, n);
+		part[n] = '\0';
+		rte_tel_data_add_array_string(list, part);
+		name += n;
+	}
+}
+
+static void add_adapter(struct rte_tel_data *list, uint32_t number, const struct kvr_sched_lora *v)
+{
+	struct rte_tel_data *t = rte_tel_data_alloc(), *name = rte_tel_data_alloc();
+
+	if (t == NULL || name == NULL) {
+		rte_tel_data_free(t);
+		rte_tel_data_free(name);
+		return;
+	}
+	rte_tel_data_start_array(name, RTE_TEL_STRING_VAL);
+	add_name(name, v->name);
+	rte_tel_data_start_dict(t);
+	rte_tel_data_add_dict_container(t, "name", name, 0);
+	rte_tel_data_add_dict_u64(t, "active", v->active);
+	rte_tel_data_add_dict_u64(t, "booked", v->booked);
+	add_numbered(list, number, t);
+}
+
+static int cmd_adapters(void *arg, const char *params, struct rte_tel_data *d)
+{
+	static struct adapters a; /* handlers run one at a time */
+	struct router *rt = arg;
+	struct rte_tel_data *list;
+	uint64_t from = 0;
+	bool given;
+	const struct pool *p = pool_arg(rt, params, false, &from, &given, d);
+
+	if (p == NULL)
+		return 0;
+	a.sched = p->sched;
+	a.from = (uint32_t)RTE_MIN(from, KVR_SCHED_ADAPTERS);
+	call_lcore(rt, p->sched_lcore, on_adapters, &a);
+	list = rte_tel_data_alloc();
+	if (list == NULL)
+		return kvr_ctl_error(d, ENOMEM, "no memory");
+	rte_tel_data_start_dict(list);
+	for (uint32_t i = 0; i < PAGE && a.from + i < a.n; i++)
+		add_adapter(list, a.from + i, &a.v[i]);
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "total", a.n);
+	if (a.from + PAGE < a.n)
+		rte_tel_data_add_dict_u64(d, "next", a.from + PAGE);
+	rte_tel_data_add_dict_u64(d, "other_active", a.other.active);
+	rte_tel_data_add_dict_u64(d, "other_booked", a.other.booked);
+	rte_tel_data_add_dict_container(d, "adapters", list, 0);
+	return 0;
+}
+
+static const struct kvr_ctl_cmd commands[] = {
+	{"/kvroute/decisions", "POOL[,NUMBER]",
+	 "newest sampled and failed decisions of a pool; with NUMBER the terms of one",
+	 cmd_decisions},
+	{"/kvroute/sample", "POOL,EVERY", "keep one decision in EVERY with its terms; 0 = none",
+	 cmd_sample},
+	{"/kvroute/adapters", "POOL[,FROM]", "bookings by LoRA adapter, 32 at a time",
+	 cmd_adapters},
+	{NULL, NULL, NULL, NULL},
+};
+
+int decision_tel_start(struct router *rt)
+{
+	return kvr_ctl_register(commands, rt);
+}
+
+void decision_tel_stop(void)
+{
+	kvr_ctl_unregister(commands);
+}

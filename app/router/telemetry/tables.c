@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "telemetry/tables.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_telemetry.h>
+
+#include "control/log.h"
+#include "kvr_ctl.h"
+#include "router.h"
+#include "sched/session.h"
+
+/* ---- how many there are, and their names ---- */
+
+static uint32_t one(const struct router *rt)
+{
+	RTE_SET_USED(rt);
+	return 1;
+}
+
+static uint32_t ports(const struct router *rt)
+{
+	return rt->n_ports;
+}
+
+static uint32_t pools(const struct router *rt)
+{
+	return rt->n_pools;
+}
+
+static uint32_t lcores(const struct router *rt)
+{
+	return rt->n_lcores;
+}
+
+static uint32_t stages(const struct router *rt)
+{
+	return rt->n_lcores * STAGES;
+}
+
+static void port_name(const struct router *rt, uint32_t i, char *buf, size_t len)
+{
+	snprintf(buf, len, "%s", rt->conf.port[i].name);
+}
+
+static void pool_name(const struct router *rt, uint32_t i, char *buf, size_t len)
+{
+	snprintf(buf, len, "%s", rt->pool[i].name);
+}
+
+static void lcore_name(const struct router *rt, uint32_t i, char *buf, size_t len)
+{
+	RTE_SET_USED(rt);
+	snprintf(buf, len, "lcore%u", i);
+}
+
+static void stage_name(const struct router *rt, uint32_t i, char *buf, size_t len)
+{
+	RTE_SET_USED(rt);
+	snprintf(buf, len, "lcore%u/%s", i / STAGES, router_stage_names[i % STAGES]);
+}
+
+/* ---- their values ---- */
+
+static void row_values(const kvr_cell_t *row, unsigned int n, uint64_t v[])
+{
+	for (unsigned int i = 0; i < n; i++)
+		v[i] = kvr_stats_get(row, i);
+}
+
+static bool get_ingress(struct router *rt, uint32_t i, uint64_t v[])
+{
+	RTE_SET_USED(i);
+	kvr_stats_snapshot(rt->in_stats, v);
+	return true;
+}
+
+static bool get_reject(struct router *rt, uint32_t i, uint64_t v[])
+{
+	RTE_SET_USED(i);
+	kvr_stats_snapshot(rt->reject_stats, v);
+	return true;
+}
+
+static bool get_log(struct router *rt, uint32_t i, uint64_t v[])
+{
+	struct log_counts c;
+
+	RTE_SET_USED(rt);
+	RTE_SET_USED(i);
+	log_counts(&c);
+	row_values(&c.lines, LOG_COUNTERS, v);
+	return true;
+}
+
+static bool get_port(struct router *rt, uint32_t i, uint64_t v[])
+{
+	kvr_stats_snapshot(kvr_port_stats(rt->port[i]), v);
+	return true;
+}
+
+static bool get_lcore(struct router *rt, uint32_t i, uint64_t v[])
+{
+	row_values(&rt->lcore[i]->turns.max_turn_cycles, LC_COUNTERS, v);
+	return true;
+}
+
+static bool get_stage(struct router *rt, uint32_t i, uint64_t v[])
+{
+	row_values(&rt->lcore[i / STAGES]->work[i % STAGES].items, WC_COUNTERS, v);
+	return true;
+}
+
+static bool get_reasm(struct router *rt, uint32_t i, uint64_t v[])
+{
+	if (rt->lcore[i]->reasm == NULL)
+		return false;
+	row_values(&kvr_reasm_stats(rt->lcore[i]->reasm)->fragments, KVR_REASM_COUNTERS, v);
+	return true;
+}
+
+static bool get_pool(struct router *rt, uint32_t i, uint64_t v[])
+{
+	kvr_stats_snapshot(rt->pool[i].stats, v);
+	return true;
+}
+
+static bool get_request(struct router *rt, uint32_t i, uint64_t v[])
+{
+	kvr_stats_snapshot(rt->pool[i].rq_stats, v);
+	return true;
+}
+
+static bool get_session(struct router *rt, uint32_t i, uint64_t v[])
+{
+	if (rt->pool[i].sessions == NULL)
+		return false;
+	kvr_stats_snapshot(rt->pool[i].sessions->stats, v);
+	return true;
+}
+
+static bool get_sched(struct router *rt, uint32_t i, uint64_t v[])
+{
+	row_values(&kvr_sched_counters(rt->pool[i].sched)->routed_calls, KVR_SCHED_COUNTERS, v);
+	return true;
+}
+
+static bool get_active(struct router *rt, uint32_t i, uint64_t v[])
+{
+	struct kvr_active_stats s;
+
+	kvr_active_stats_get(kvr_sched_active(rt->pool[i].sched), &s);
+	row_values(&s.runs, KVR_ACTIVE_COUNTERS, v);
+	return true;
+}
+
+static bool get_flight(struct router *rt, uint32_t i, uint64_t v[])
+{
+	struct kvr_flight_stats s;
+
+	kvr_flight_stats_get(rt->pool[i].requests, &s);
+	row_values(&s.taken, KVR_FLIGHT_COUNTERS, v);
+	return true;
+}
+
+static bool get_event(struct router *rt, uint32_t i, uint64_t v[])
+{
+	kvr_stats_snapshot(rt->pool[i].event_stats, v);
+	return true;
+}
+
+static bool get_prefix(struct router *rt, uint32_t i, uint64_t v[])
+{
+	struct kvr_prefix_stats s;
+
+	kvr_prefix_stats_get(rt->pool[i].prefix, &s);
+	row_values(&s.blocks, KVR_PREFIX_COUNTERS, v);
+	return true;
+}
+
+/* ---- all of them ---- */
+
+static struct table tables[] = {
+	{&router_in_stats, one, get_ingress, NULL, NULL},
+	{NULL, one, get_reject, NULL, NULL}, /* made at the first use */
+	{&router_log_stats, one, get_log, NULL, NULL},
+	{&kvr_port_stats_def, ports, get_port, "port", port_name},
+	{&router_lcore_stats, lcores, get_lcore, "lcore", lcore_name},
+	{&router_stage_stats, stages, get_stage, "stage", stage_name},
+	{&kvr_reasm_stats_def, lcores, get_reasm, "lcore", lcore_name},
+	{&router_pool_stats, pools, get_pool, "pool", pool_name},
+	{&kvr_request_stats, pools, get_request, "pool", pool_name},
+	{&router_session_stats, pools, get_session, "pool", pool_name},
+	{&kvr_sched_stats_def, pools, get_sched, "pool", pool_name},
+	{&kvr_active_stats_def, pools, get_active, "pool", pool_name},
+	{&kvr_flight_stats_def, pools, get_flight, "pool", pool_name},
+	{&router_event_stats, pools, get_event, "pool", pool_name},
+	{&kvr_prefix_stats_def, pools, get_prefix, "pool", pool_name},
+};
+
+const struct table *table_at(uint32_t i)
+{
+	if (i >= RTE_DIM(tables))
+		return NULL;
+	if (tables[i].def == NULL)
+		tables[i].def = router_reject_stats();
+	return &tables[i];
+}
+
+/* ---- OpenMetrics ---- */
+
+/* label="name", as the format wants it: \, " and line ends escaped. */
+static void label_text(const struct table *t, const struct router *rt, uint32_t i, char *buf,
+		       size_t len)
+{
+	char name[TABLE_LABELS / 4];
+	size_t n;
+
+	t->name(rt, i, name, sizeof(name));
+	n = (size_t)snprintf(buf, len, "%s=\"", t->label);
+	for (const char *s = name; *s != '\0' && n + 4 < len; s++) {
+		if (*s == '\\' || *s == '"' || *s == '\n')
+			buf[n++] = '\\';
+		buf[n++] = *s == '\n' ? 'n' : *s;
+	}
+	snprintf(buf + n, len - n, "\"");
+}
+
+struct instance {
+	uint64_t v[KVR_STATS_MAX];
+	char label[TABLE_LABELS];
+};
+
+static int write_table(struct router *rt, const struct table *t, FILE *out)
+{
+	const uint32_t n = t->count(rt);
+	struct instance *all = calloc(n, sizeof(*all));
+	const uint64_t **v = calloc(n, sizeof(*v));
+	const char **label = calloc(n, sizeof(*label));
+	uint32_t used = 0;
+
+	if (all != NULL && v != NULL && label != NULL) {
+		for (uint32_t i = 0; i < n; i++) {
+			if (!t->get(rt, i, all[used].v))
+				continue;
+			if (t->label != NULL) {
+				label_text(t, rt, i, all[used].label, TABLE_LABELS);
+				label[used] = all[used].label;
+			}
+			v[used] = all[used].v;
+			used++;
+		}
+		kvr_stats_openmetrics(t->def, v, label, used, out);
+	}
+	free(all);
+	free(v);
+	free(label);
+	return all != NULL && v != NULL && label != NULL ? 0 : -ENOMEM;
+}
+
+int tables_openmetrics(struct router *rt, FILE *out)
+{
+	const struct table *t;
+
+	for (uint32_t i = 0; (t = table_at(i)) != NULL; i++)
+		if (write_table(rt, t, out) < 0)
+			return -ENOMEM;
+	fprintf(out, "# EOF\n");
+	return ferror(out) ? -ENOMEM : 0;
+}
+
+/* ---- the commands ---- */
+
+static int list_tables(struct router *rt, struct rte_tel_data *d)
+{
+	const struct table *t;
+
+	rte_tel_data_start_dict(d);
+	for (uint32_t i = 0; (t = table_at(i)) != NULL; i++) {
+		struct rte_tel_data *names = rte_tel_data_alloc();
+		uint64_t v[KVR_STATS_MAX];
+
+		if (names == NULL)
+			return kvr_ctl_error(d, ENOMEM, "no memory");
+		rte_tel_data_start_array(names, RTE_TEL_STRING_VAL);
+		for (uint32_t k = 0; k < t->count(rt); k++) {
+			char name[TABLE_LABELS] = "";
+
+			if (!t->get(rt, k, v))
+				continue;
+			if (t->name != NULL)
+				t->name(rt, k, name, sizeof(name));
+			rte_tel_data_add_array_string(names, name);
+		}
+		kvr_ctl_dict_part(d, t->def->lib, names);
+	}
+	return 0;
+}
+
+static const struct table *find_table(const char *name)
+{
+	const struct table *t;
+
+	for (uint32_t i = 0; (t = table_at(i)) != NULL; i++)
+		if (strcmp(t->def->lib, name) == 0)
+			return t;
+	return NULL;
+}
+
+static int cmd_counters(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+	const struct table *t;
+	uint64_t v[KVR_STATS_MAX];
+	struct kvr_ctl_args a;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n > 2)
+		return kvr_ctl_error(d, EINVAL,
+				     "expected nothing, or a table and one of its names");
+	if (a.n == 0)
+		return list_tables(rt, d);
+	t = find_table(a.v[0]);
+	if (t == NULL)
+		return kvr_ctl_error(d, ENOENT, "no table %s", a.v[0]);
+	if ((a.n == 2) != (t->name != NULL))
+		return kvr_ctl_error(d, EINVAL, "table %s has %s", t->def->lib,
+				     t->name != NULL ? "several: expected TABLE,NAME" : "no names");
+	for (uint32_t i = 0; i < t->count(rt); i++) {
+		char name[TABLE_LABELS] = "";
+
+		if (t->name != NULL)
+			t->name(rt, i, name, sizeof(name));
+		if ((a.n == 2 && strcmp(name, a.v[1]) != 0) || !t->get(rt, i, v))
+			continue;
+		rte_tel_data_start_dict(d);
+		return kvr_stats_tel(t->def, v, d);
+	}
+	return kvr_ctl_error(d, ENOENT, "no %s %s in table %s", t->label, a.v[1], t->def->lib);
+}
+
+/* The lines of @p text from number @p from on, as many as one answer holds. Their number does not
+ * change while the router runs, so a reader goes on with the number of lines it has. */
+static void some_lines(const char *text, uint64_t from, char *buf, size_t len)
+{
+	size_t n = 0, line;
+
+	for (; from > 0 && text != NULL; from--) {
+		text = strchr(text, '\n');
+		text = text != NULL ? text + 1 : NULL;
+	}
+	for (; text != NULL && *text != '\0'; text += line, n += line) {
+		line = strcspn(text, "\n") + 1;
+		if (n + line >= len)
+			break;
+		memcpy(buf + n, text, line);
+	}
+	buf[n] = '\0';
+}
+
+static int cmd_metrics(void *arg, const char *params, struct rte_tel_data *d)
+{
+	char page[RTE_TEL_MAX_SINGLE_STRING_LEN];
+	struct kvr_ctl_args a;
+	uint64_t from = 0;
+	char *text = NULL;
+	size_t len;
+	FILE *out;
+	int rc;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n > 1 ||
+	    (a.n == 1 && kvr_ctl_arg_u64(&a, 0, 0, UINT32_MAX, &from) < 0))
+		return kvr_ctl_error(d, EINVAL, "expected nothing or the line to start from");
+	out = open_memstream(&text, &len);
+	rc = out != NULL ? tables_openmetrics(arg, out) : -ENOMEM;
+	if (out != NULL && fclose(out) != 0)
+		rc = -ENOMEM;
+	if (rc == 0) {
+		some_lines(text, from, page, sizeof(page));
+		rte_tel_data_string(d, page);
+	}
+	free(text);
+	return rc == 0 ? 0 : kvr_ctl_error(d, ENOMEM, "no memory");
+}
+
+static const struct kvr_ctl_cmd commands[] = {
+	{"/kvroute/counters", "[TABLE[,NAME]]",
+	 "every counter: the tables and whose they are, or one of them", cmd_counters},
+	{"/kvroute/metrics", "[FROM]",
+	 "every counter as OpenMetrics text: lines from number FROM on, to '# EOF'", cmd_metrics},
+	{NULL, NULL, NULL, NULL},
+};
+
+int tables_start(struct router *rt)
+{
+	return kvr_ctl_register(commands, rt);
+}
+
+void tables_stop(void)
+{
+	kvr_ctl_unregister(commands);
+}

@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "telemetry/telemetry.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include <rte_telemetry.h>
+#include <rte_version.h>
+
+#include "control/log.h"
+#include "control/thread.h"
+#include "kvr_ctl.h"
+#include "router.h"
+#include "sched/session.h"
+#include "telemetry/balance.h"
+#include "telemetry/decision_tel.h"
+#include "telemetry/sources.h"
+#include "telemetry/tables.h"
+
+#ifndef KVROUTE_VERSION
+#define KVROUTE_VERSION "unknown"
+#endif
+
+#define PAGE 32u /* workers in one answer: the socket's answers are bounded */
+
+static int cmd_info(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+
+	RTE_SET_USED(params);
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "version", KVROUTE_VERSION);
+	rte_tel_data_add_dict_string(d, "dpdk", rte_version());
+	rte_tel_data_add_dict_int(d, "protocol", KVR_WIRE_VERSION);
+	rte_tel_data_add_dict_u64(d, "uptime_ms", (now_ns(rt) - rt->start_ns) / 1000000);
+	rte_tel_data_add_dict_u64(d, "epoch", rt->epoch);
+	rte_tel_data_add_dict_u64(d, "tsc_hz", rt->tsc_hz);
+	rte_tel_data_add_dict_u64(d, "polling_lcores", rt->n_lcores);
+	rte_tel_data_add_dict_u64(d, "ports", rt->n_ports);
+	rte_tel_data_add_dict_u64(d, "pools", rt->n_pools);
+	rte_tel_data_add_dict_u64(d, "workers", kvr_registry_count(rt->registry));
+	rte_tel_data_add_dict_u64(d, "max_frame", rt->max_frame);
+	rte_tel_data_add_dict_u64(d, "max_message", rt->sizes.max_message);
+	rte_tel_data_add_dict_u64(d, "max_frames", rt->sizes.max_frames);
+	rte_tel_data_add_dict_u64(d, "mbufs", rt->sizes.mbufs[0]);
+	rte_tel_data_add_dict_u64(d, "ring_size", rt->sizes.ring_size);
+	rte_tel_data_add_dict_u64(d, "reassembly_frames", rt->sizes.reassembly);
+	rte_tel_data_add_dict_u64(d, "reassembly_source_frames", rt->sizes.reassembly_source);
+	rte_tel_data_add_dict_u64(d, "waiting_frames", rt->sizes.waiting);
+	rte_tel_data_add_dict_u64(d, "reserve_frames", rt->sizes.reserve);
+	rte_tel_data_add_dict_string(d, "hugepages", rte_eal_has_hugepages() ? "yes" : "no");
+	return 0;
+}
+
+/* ---- workers ---- */
+
+static void add_worker(struct router *rt, struct rte_tel_data *list, const struct kvr_worker *w)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+	char text[KVR_PATH_TEXT], id[24];
+
+	if (d == NULL)
+		return;
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "state", kvr_worker_state_name(w->state));
+	rte_tel_data_add_dict_string(d, "pool", rt->pool[w->pool].name);
+	rte_tel_data_add_dict_u64(d, "dp_start", w->dp_start);
+	rte_tel_data_add_dict_u64(d, "dp_size", w->dp_size);
+	rte_tel_data_add_dict_u64(d, "epoch", w->epoch);
+	rte_tel_data_add_dict_u64(d, "bookings", w->bookings);
+	rte_tel_data_add_dict_u64(d, "silent_ms", worker_silence(rt, w) / 1000000);
+	rte_tel_data_add_dict_u64(d, "state_ms", (now_ns(rt) - w->since_ns) / 1000000);
+	rte_tel_data_add_dict_u64(d, "total_kv_blocks", w->total_kv_blocks);
+	rte_tel_data_add_dict_string(d, "address", kvr_path_text(&w->path, text, sizeof(text)));
+	/* By id, as arrays of dictionaries are not shown inside a dictionary. */
+	snprintf(id, sizeof(id), "%" PRIu64, w->id);
+	if (rte_tel_data_add_dict_container(list, id, d, 0) != 0)
+		rte_tel_data_free(d);
+}
+
+static int cmd_workers(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+	struct rte_tel_data *list;
+	struct kvr_ctl_args a;
+	uint64_t from = 0;
+	uint32_t n;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n > 1 ||
+	    (a.n == 1 && kvr_ctl_arg_u64(&a, 0, 0, UINT32_MAX, &from) < 0))
+		return kvr_ctl_error(d, EINVAL, "expected nothing or the number to start from");
+	control_bookings(rt, (uint32_t)from, PAGE);
+	n = kvr_registry_count(rt->registry);
+	list = rte_tel_data_alloc();
+	if (list == NULL)
+		return kvr_ctl_error(d, ENOMEM, "no memory");
+	rte_tel_data_start_dict(list);
+	for (uint64_t i = from; i < n && i < from + PAGE; i++)
+		add_worker(rt, list, kvr_registry_at(rt->registry, (uint32_t)i));
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "total", n);
+	if (from + PAGE < n)
+		rte_tel_data_add_dict_u64(d, "next", from + PAGE);
+	rte_tel_data_add_dict_container(d, "workers", list, 0);
+	return 0;
+}
+
+static int drain(struct router *rt, const char *params, bool on, struct rte_tel_data *d)
+{
+	struct kvr_ctl_args a;
+	uint64_t id;
+	int rc;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n != 1 ||
+	    kvr_ctl_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0)
+		return kvr_ctl_error(d, EINVAL, "expected a worker id");
+	rc = control_drain(rt, id, on);
+	if (rc == -ENOENT)
+		return kvr_ctl_error(d, ENOENT, "no worker %" PRIu64, id);
+	if (rc == -EPERM)
+		return kvr_ctl_error(d, EPERM, "not in the state the worker is in");
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "id", id);
+	rte_tel_data_add_dict_string(
+		d, "state", kvr_worker_state_name(kvr_registry_find(rt->registry, id)->state));
+	return 0;
+}
+
+static int cmd_drain(void *arg, const char *params, struct rte_tel_data *d)
+{
+	return drain(arg, params, true, d);
+}
+
+static int cmd_resume(void *arg, const char *params, struct rte_tel_data *d)
+{
+	return drain(arg, params, false, d);
+}
+
+/* ---- prefill pools ---- */
+
+static int deactivate(struct router *rt, const char *params, bool off, struct rte_tel_data *d)
+{
+	struct kvr_ctl_args a;
+	int rc;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n != 1)
+		return kvr_ctl_error(d, EINVAL, "expected the name of a prefill pool");
+	rc = control_deactivate(rt, a.v[0], off);
+	if (rc == -ENOENT)
+		return kvr_ctl_error(d, ENOENT, "no pool %s", a.v[0]);
+	if (rc < 0)
+		return kvr_ctl_error(d, EINVAL, "%s is not the prefill pool of a pair", a.v[0]);
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "pool", a.v[0]);
+	rte_tel_data_add_dict_string(d, "prefill", rc != 0 ? "active" : "inactive");
+	return 0;
+}
+
+static int cmd_deactivate(void *arg, const char *params, struct rte_tel_data *d)
+{
+	return deactivate(arg, params, true, d);
+}
+
+static int cmd_reactivate(void *arg, const char *params, struct rte_tel_data *d)
+{
+	return deactivate(arg, params, false, d);
+}
+
+/* ---- pools ---- */
+
+static struct rte_tel_data *prefix_dict(const struct pool *p)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+	uint64_t v[KVR_PREFIX_COUNTERS];
+	struct kvr_prefix_stats s;
+
+	if (d == NULL)
+		return NULL;
+	kvr_prefix_stats_get(p->prefix, &s);
+	for (unsigned int i = 0; i < KVR_PREFIX_COUNTERS; i++)
+		v[i] = kvr_stats_get(&s.blocks, i);
+	rte_tel_data_start_dict(d);
+	kvr_stats_tel(&kvr_prefix_stats_def, v, d);
+	return d;
+}
+
+static struct rte_tel_data *stats_dict(struct kvr_stats *s)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+	uint64_t v[KVR_STATS_MAX];
+
+	if (d == NULL)
+		return NULL;
+	kvr_stats_snapshot(s, v);
+	rte_tel_data_start_dict(d);
+	kvr_stats_tel(kvr_stats_def(s), v, d);
+	return d;
+}
+
+static struct rte_tel_data *pool_dict(const struct pool *p)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+
+	if (d == NULL)
+		return NULL;
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "name", p->name);
+	rte_tel_data_add_dict_u64(d, "id", p->id);
+	rte_tel_data_add_dict_u64(d, "block_size", p->block_size);
+	rte_tel_data_add_dict_u64(d, "max_ranks", p->max_ranks);
+	rte_tel_data_add_dict_u64(d, "slots", kvr_flight_size(p->requests));
+	rte_tel_data_add_dict_u64(d, "slots_used", kvr_flight_count(p->requests));
+	rte_tel_data_add_dict_u64(d, "slots_lingering", kvr_flight_lingering(p->requests));
+	rte_tel_data_add_dict_u64(d, "jobs_free", rte_mempool_avail_count(p->jobs));
+	rte_tel_data_add_dict_u64(d, "frames_held",
+				  atomic_load_explicit(&p->held, memory_order_relaxed));
+	rte_tel_data_add_dict_u64(d, "frames_held_max", p->max_held);
+	if (p->prefill != NULL || p->decode != NULL)
+		rte_tel_data_add_dict_string(d, "peer",
+					     (p->prefill != NULL ? p->prefill : p->decode)->name);
+	if (p->decode != NULL)
+		rte_tel_data_add_dict_string(d, "prefill",
+					     kvr_disagg_active(&p->disagg) ? "active" : "inactive");
+	if (p->pairs != NULL)
+		rte_tel_data_add_dict_u64(d, "legs", rte_mempool_in_use_count(p->pairs));
+	kvr_ctl_dict_part(d, "requests", stats_dict(p->stats));
+	kvr_ctl_dict_part(d, "life", stats_dict(p->rq_stats));
+	kvr_ctl_dict_part(d, "events", stats_dict(p->event_stats));
+	kvr_ctl_dict_part(d, "prefix", prefix_dict(p));
+	return d;
+}
+
+static int cmd_pools(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+
+	RTE_SET_USED(params);
+	rte_tel_data_start_dict(d);
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		kvr_ctl_dict_part(d, rt->pool[i].name, pool_dict(&rt->pool[i]));
+	return 0;
+}
+
+/* ---- sessions ---- */
+
+static struct rte_tel_data *sessions_dict(const struct pool *p)
+{
+	const struct sessions *s = p->sessions;
+	struct rte_tel_data *d = rte_tel_data_alloc();
+
+	if (d == NULL)
+		return NULL;
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "limit", s->max);
+	rte_tel_data_add_dict_u64(d, "affinity_ttl_s", p->rq.affinity_ns / UINT64_C(1000000000));
+	kvr_ctl_dict_part(d, "counters", stats_dict(s->stats));
+	return d;
+}
+
+static int cmd_sessions(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+
+	RTE_SET_USED(params);
+	rte_tel_data_start_dict(d);
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		if (rt->pool[i].sessions != NULL)
+			kvr_ctl_dict_part(d, rt->pool[i].name, sessions_dict(&rt->pool[i]));
+	return 0;
+}
+
+/* ---- drops and stages ---- */
+
+/* Counters of one set that say why something was not served, when they are not zero. */
+static void add_nonzero(struct rte_tel_data *d, const char *prefix, struct kvr_stats *s,
+			unsigned int from, unsigned int to)
+{
+	const struct kvr_stats_def *def = kvr_stats_def(s);
+	uint64_t v[KVR_STATS_MAX];
+
+	kvr_stats_snapshot(s, v);
+	for (unsigned int i = from; i < to; i++) {
+		char name[RTE_TEL_MAX_STRING_LEN], key[RTE_TEL_MAX_STRING_LEN];
+
+		if (v[i] == 0)
+			continue;
+		snprintf(name, sizeof(name), "%s_%s", prefix, def->counters[i].name);
+		rte_tel_data_add_dict_u64(d, kvr_ctl_key(key, sizeof(key), name), v[i]);
+	}
+}
+
+static int cmd_drops(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+	struct log_counts log;
+
+	RTE_SET_USED(params);
+	rte_tel_data_start_dict(d);
+	for (uint32_t i = 0; i < rt->n_ports; i++) {
+		struct kvr_stats *s = kvr_port_stats(rt->port[i]);
+
+		add_nonzero(d, rt->conf.port[i].name, s, KVR_PORT_RX_VERDICT + KVR_PKT_OTHER_MAC,
+			    KVR_PORT_RX_VERDICT + KVR_PKT_VERDICTS);
+		add_nonzero(d, rt->conf.port[i].name, s, KVR_PORT_TX_DROPPED,
+			    KVR_PORT_TX_REFUSED + 1);
+	}
+	add_nonzero(d, "ingress", rt->in_stats, IN_SHORT, IN_RING_FULL + 1);
+	add_nonzero(d, "ingress", rt->in_stats, IN_REASM_OUT, IN_EGRESS_FULL + 1);
+	add_nonzero(d, "ingress", rt->in_stats, IN_UNSENDABLE, IN_UNSENDABLE + 1);
+	add_nonzero(d, "reject", rt->reject_stats, 1, KVR_E_MAX);
+	log_counts(&log);
+	if (log.dropped != 0)
+		rte_tel_data_add_dict_u64(d, "log_dropped", log.dropped);
+	if (log.limited != 0)
+		rte_tel_data_add_dict_u64(d, "log_limited", log.limited);
+	return 0;
+}
+
+static int cmd_log(void *arg, const char *params, struct rte_tel_data *d)
+{
+	uint64_t v[LOG_COUNTERS];
+	struct log_counts log;
+
+	RTE_SET_USED(arg);
+	RTE_SET_USED(params);
+	log_counts(&log);
+	rte_tel_data_start_dict(d);
+	for (unsigned int i = 0; i < LOG_COUNTERS; i++)
+		v[i] = kvr_stats_get(&log.lines, i);
+	return kvr_stats_tel(&router_log_stats, v, d);
+}
+
+static struct rte_tel_data *stage_dict(const struct stage_work *w)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+	uint64_t v[WC_COUNTERS];
+
+	if (d == NULL)
+		return NULL;
+	for (unsigned int i = 0; i < WC_COUNTERS; i++)
+		v[i] = kvr_stats_get(&w->items, i);
+	rte_tel_data_start_dict(d);
+	kvr_stats_tel(&router_stage_stats, v, d);
+	rte_tel_data_add_dict_u64(d, "cycles_per_item",
+				  v[WC_ITEMS] != 0 ? v[WC_CYCLES] / v[WC_ITEMS] : 0);
+	rte_tel_data_add_dict_u64(d, "cycles_per_burst",
+				  v[WC_BURSTS] != 0 ? v[WC_CYCLES] / v[WC_BURSTS] : 0);
+	return d;
+}
+
+static struct rte_tel_data *lcore_dict(const struct lcore *lc, uint32_t cpu)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+
+	if (d == NULL)
+		return NULL;
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "cpu", cpu);
+	rte_tel_data_add_dict_u64(d, "max_turn_cycles", kvr_cell_get(&lc->turns.max_turn_cycles));
+	for (int i = 0; i < STAGES; i++)
+		kvr_ctl_dict_part(d, router_stage_names[i], stage_dict(&lc->work[i]));
+	return d;
+}
+
+static int cmd_stages(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+	char name[32];
+
+	RTE_SET_USED(params);
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "tsc_hz", rt->tsc_hz);
+	for (uint32_t i = 0; i < rt->n_lcores; i++) {
+		snprintf(name, sizeof(name), "lcore%u", i);
+		kvr_ctl_dict_part(d, name, lcore_dict(rt->lcore[i], rt->conf.cpu[i]));
+	}
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		snprintf(name, sizeof(name), "ring_notes_%u", i);
+		rte_tel_data_add_dict_u64(d, name, rte_ring_count(rt->pool[i].notes));
+		snprintf(name, sizeof(name), "ring_events_%u", i);
+		rte_tel_data_add_dict_u64(d, name, rte_ring_count(rt->pool[i].events));
+	}
+	rte_tel_data_add_dict_u64(d, "ring_control", rte_ring_count(rt->control_ring));
+	return 0;
+}
+
+static int cmd_ingress(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+	uint64_t v[KVR_STATS_MAX];
+
+	RTE_SET_USED(params);
+	kvr_stats_snapshot(rt->in_stats, v);
+	rte_tel_data_start_dict(d);
+	return kvr_stats_tel(&router_in_stats, v, d);
+}
+
+static int cmd_ports(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+
+	RTE_SET_USED(params);
+	rte_tel_data_start_dict(d);
+	for (uint32_t i = 0; i < rt->n_ports; i++)
+		kvr_ctl_dict_part(d, rt->conf.port[i].name,
+				  stats_dict(kvr_port_stats(rt->port[i])));
+	return 0;
+}
+
+/* ---- balance ---- */
+
+static int cmd_balance(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+	struct balance b;
+
+	RTE_SET_USED(params);
+	if (balance_read(rt, &b) < 0)
+		return kvr_ctl_error(d, ENOMEM, "no memory");
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "balance", b.violation[0] == '\0' ? "ok" : "violated");
+	rte_tel_data_add_dict_string(d, "violation", b.violation);
+	rte_tel_data_add_dict_u64(d, "bookings", b.bookings);
+	rte_tel_data_add_dict_u64(d, "waiting", b.waiting);
+	rte_tel_data_add_dict_u64(d, "slots_used", b.slots);
+	for (uint32_t i = 0; i < rt->n_ports; i++) {
+		struct kvr_port_info info;
+		char name[RTE_TEL_MAX_STRING_LEN];
+
+		kvr_port_info(rt->port[i], &info);
+		snprintf(name, sizeof(name), "mbufs_used_%s", rt->conf.port[i].name);
+		rte_tel_data_add_dict_u64(d, name, info.mbufs - info.mbufs_free);
+	}
+	return 0;
+}
+
+static const struct kvr_ctl_cmd commands[] = {
+	{"/kvroute/info", NULL, "version, uptime, sizes", cmd_info},
+	{"/kvroute/workers", "[FROM]", "workers with state and bookings, 32 at a time",
+	 cmd_workers},
+	{"/kvroute/pools", NULL, "requests, events and prefix table of every pool", cmd_pools},
+	{"/kvroute/sessions", NULL, "sticky sessions of every pool", cmd_sessions},
+	{"/kvroute/drops", NULL, "what was not served, by reason; zeros left out", cmd_drops},
+	{"/kvroute/log", NULL, "lines logged, dropped for want of room, left out by a limit",
+	 cmd_log},
+	{"/kvroute/stages", NULL,
+	 "cycles per item and burst of every stage, longest turns, ring depths", cmd_stages},
+	{"/kvroute/ingress", NULL, "datagrams by what became of them", cmd_ingress},
+	{"/kvroute/ports", NULL, "counters of every port", cmd_ports},
+	{"/kvroute/balance", NULL, "whether the counters add up", cmd_balance},
+	{"/kvroute/drain", "ID", "no new requests for worker ID", cmd_drain},
+	{"/kvroute/resume", "ID", "take worker ID back into service", cmd_resume},
+	{"/kvroute/deactivate", "POOL", "no new requests for prefill pool POOL", cmd_deactivate},
+	{"/kvroute/reactivate", "POOL", "prefill pool POOL again, if it has workers",
+	 cmd_reactivate},
+	{NULL, NULL, NULL, NULL},
+};
+
+int telemetry_start(struct router *rt, char *err, size_t errlen)
+{
+	int rc = kvr_ctl_register(commands, rt);
+
+	if (rc == 0) {
+		rc = decision_tel_start(rt);
+		if (rc == 0)
+			rc = sources_start(rt);
+		if (rc == 0)
+			rc = tables_start(rt);
+		if (rc < 0) {
+			tables_stop();
+			sources_stop();
+			decision_tel_stop();
+			kvr_ctl_unregister(commands);
+		}
+	}
+	if (rc < 0)
+		snprintf(err, errlen, "cannot register the /kvroute commands");
+	return rc;
+}
+
+void telemetry_stop(struct router *rt)
+{
+	RTE_SET_USED(rt);
+	tables_stop();
+	sources_stop();
+	decision_tel_stop();
+	kvr_ctl_unregister(commands);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The last steps of the start: memory gets its pages, then the packet lcores run.
+ */
+#include "start/start.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include <rte_launch.h>
+#include <rte_memory.h>
+
+#include "lcore/loop.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+#define SLICE (UINT64_C(16) << 20) /* a few ms, between looks at the signals */
+
+/* A stretch of the EAL's memory: give it its pages now. @return 1 when the router shall stop. */
+static int populate(const struct rte_memseg_list *msl, const struct rte_memseg *ms, size_t len,
+		    void *arg)
+{
+	struct router *rt = arg;
+
+	RTE_SET_USED(msl);
+	for (size_t at = 0; at < len; at += SLICE) {
+		uint8_t *p = (uint8_t *)ms->addr + at;
+		const size_t n = RTE_MIN(len - at, SLICE);
+
+		if (atomic_load_explicit(&rt->quit, memory_order_relaxed))
+			return 1;
+		/* Kernels before 5.14 do not know the advice: touch the pages, whose content is
+		 * kept. */
+		if (madvise(p, n, MADV_POPULATE_WRITE) == 0)
+			continue;
+		for (size_t i = 0; i < n; i += 4096)
+			__atomic_fetch_or(p + i, 0, __ATOMIC_RELAXED);
+	}
+	return 0;
+}
+
+int start_memory(struct router *rt, char *err, size_t errlen)
+{
+	RTE_SET_USED(err);
+	RTE_SET_USED(errlen);
+	/* Without huge pages memory comes by page faults; packet lcores shall have none. */
+	rte_memseg_contig_walk(populate, rt);
+	return 0;
+}
+
+void stop_memory(struct router *rt)
+{
+	RTE_SET_USED(rt);
+}
+
+int start_traffic(struct router *rt, char *err, size_t errlen)
+{
+	atomic_store_explicit(&rt->running, 1, memory_order_relaxed);
+	for (uint32_t i = 0; i < rt->n_lcores; i++)
+		if (rte_eal_remote_launch(lcore_loop, rt->lcore[i], EAL_LCORE(i)) != 0) {
+			snprintf(err, errlen, "cannot launch polling lcore %u", i);
+			stop_traffic(rt);
+			return -EBUSY;
+		}
+	return 0;
+}
+
+void stop_traffic(struct router *rt)
+{
+	atomic_store_explicit(&rt->stop, 1, memory_order_relaxed);
+	rte_eal_mp_wait_lcore();
+	atomic_store_explicit(&rt->running, 0, memory_order_relaxed);
+}
