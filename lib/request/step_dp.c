@@ -247,8 +247,12 @@ static void item(const struct step *x, const struct kvr_rq_event *e)
 		kvr_rq__session_succeeded(x, e->leg);
 	if (e->leg == PREFILL)
 		return;
-	if (e->tokens != 0 || (e->flags & KVR_RQEF_FIRST) != 0)
+	if (e->tokens != 0 || (e->flags & KVR_RQEF_FIRST) != 0) {
+		/* It may show what the prefill worker has done before that one's own word comes. */
+		if (r->session != NULL && (e->flags & KVR_RQEF_ERROR) == 0)
+			kvr_rq__session_succeeded(x, PREFILL);
 		kvr_rq__prefill_over(x, KVR_RQ_FINISHED);
+	}
 	if ((e->flags & KVR_RQEF_FIRST) != 0)
 		order(x, KVR_RQO_PREFILL_DONE, MAIN);
 	if (e->tokens != 0)

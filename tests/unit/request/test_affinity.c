@@ -162,6 +162,41 @@ static void each_leg_has_its_own(void)
 	end();
 }
 
+/* What the two workers say reaches the router on two paths: the decode leg's first token may come
+ * before a word of the prefill leg, which ends there and then. It has succeeded all the same. */
+static void a_first_token_speaks_for_the_prefill_leg(void)
+{
+	struct rig_call *c;
+
+	begin(4, 10);
+	c = asks(&g.d, "s", KVR_RQ_USE);
+	RIG_SAID(&g, "p.DISPATCH d.DISPATCH c.DISPATCHED");
+	RIG(&g, c, ITEM, .tokens = 1, .flags = KVR_RQEF_FIRST);
+	CU_ASSERT_FALSE(c->booked[1]);
+	RIG_SAID(&g, "s.BOUND s.BOUND");
+	CU_ASSERT_EQUAL(kvr_session_count(g.p.sessions), 1);
+	RIG(&g, c, FIN, .tokens = 2);
+	rig_join(&g, 'q', &g.p, true);
+	c = asks(&g.d, "s", KVR_RQ_USE);
+	CU_ASSERT_EQUAL(c->r.leg[1].worker, 'p');
+	CU_ASSERT_EQUAL(c->pair.phints.flags, KVR_SHINT_PREFILL_ID | KVR_SHINT_PREFILL_DP_RANK);
+	rig_said(&g);
+	end();
+}
+
+/* An error item says nothing of the prefill worker. */
+static void an_error_does_not_speak_for_the_prefill_leg(void)
+{
+	struct rig_call *c;
+
+	begin(4, 10);
+	c = asks(&g.d, "s", KVR_RQ_USE);
+	RIG(&g, c, FIN, .flags = KVR_RQEF_ERROR | KVR_RQEF_FIRST);
+	CU_ASSERT_EQUAL(kvr_session_count(g.p.sessions), 0);
+	rig_said(&g);
+	end();
+}
+
 static void affinity_of_a_decode_leg(void)
 {
 	struct rig_call *c;
@@ -195,6 +230,8 @@ int main(void)
 		{"close_affinity", closing_an_affinity_tells_nobody},
 		{"direct", direct_mode_wants_the_clients_word},
 		{"legs", each_leg_has_its_own},
+		{"first token", a_first_token_speaks_for_the_prefill_leg},
+		{"error", an_error_does_not_speak_for_the_prefill_leg},
 		CU_TEST_INFO_NULL,
 	};
 
