@@ -129,13 +129,10 @@ static enum kvr_why reserve(const struct step *x)
 		count(p, KVR_RQC_SESSION_BUSY);
 		return KVR_WHY_SESSION_OPEN_FAILED;
 	}
-	if (!kvr_session_reserve(p->sessions)) {
-		code = KVR_WHY_SESSION_LIMIT;
-	} else if (x->c->ops->session_may != NULL) {
+	if (x->c->ops->session_may != NULL)
 		code = x->c->ops->session_may(x->c->arg, x->r, p);
-		if (code != KVR_WHY_OK)
-			kvr_session_unreserve(p->sessions);
-	}
+	if (code == KVR_WHY_OK && !kvr_session_reserve(p->sessions))
+		code = KVR_WHY_SESSION_LIMIT;
 	if (code != KVR_WHY_OK) {
 		count(p, KVR_RQC_SESSION_REFUSED);
 		return code;

@@ -173,6 +173,9 @@ bool kvr_session_behind(const struct kvr_session *s, uint64_t now);
 
 /* ---- any thread -------------------------------------------------------------------------- */
 
+/** Room that is neither bound nor kept for an open. Scheduler side: exact; others: about. */
+uint32_t kvr_session_room(const struct kvr_session *s);
+
 /** Bindings held now; how many were refused for want of room, ever. */
 uint32_t kvr_session_count(const struct kvr_session *s);
 uint64_t kvr_session_refused(const struct kvr_session *s);

@@ -103,9 +103,16 @@ static void arm(struct kvr_session *s, uint32_t n)
 	atomic_store_explicit(&s->tail, tail + 1, memory_order_release);
 }
 
+uint32_t kvr_session_room(const struct kvr_session *s)
+{
+	const uint32_t used = GET(s->count) + GET(s->reserved);
+
+	return used < s->max ? s->max - used : 0;
+}
+
 static bool has_room(const struct kvr_session *s)
 {
-	return GET(s->count) + GET(s->reserved) < s->max;
+	return kvr_session_room(s) > 0;
 }
 
 static bool refuse(struct kvr_session *s)

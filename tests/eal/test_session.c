@@ -208,6 +208,12 @@ static void begin(void)
 	begin_with(POOL "max_sessions = 64\n");
 }
 
+/* What the clients' host has of the sessions. */
+static uint32_t charged(void)
+{
+	return kvr_share_have(pool()->shares.sessions, UINT64_C(0xffff0a000002));
+}
+
 /* Nothing may be left but what is bound. */
 static void end(uint32_t bound)
 {
@@ -224,7 +230,9 @@ static void end(uint32_t bound)
 		const struct session_use *u = &pool()->use[i];
 
 		CU_ASSERT_FATAL(!u->s.reserved && u->s.part[0] == 0 && u->ask.kind == 0);
+		CU_ASSERT_FATAL(u->share == 0);
 	}
+	CU_ASSERT_EQUAL(charged(), bound);
 	/* What was reserved has been given back: all the room but `bound` is there. */
 	for (uint32_t i = bound; i < pool()->sessions->max; i++)
 		CU_ASSERT_FATAL(kvr_session_reserve(pool()->sessions->table));

@@ -196,6 +196,44 @@ static void sessions_of_one_source_leave_room_for_others(void)
 	end();
 }
 
+/* The same while the worker answers none of them: what is asked for is charged, too. */
+static void opens_of_one_source_leave_room_for_others(void)
+{
+	struct kvr_wire_rejected why = {0};
+	struct kvr_share_top top[2];
+	uint64_t id = 0;
+
+	begin_with("source_share = 2\n", "cookie = off\n",
+		   "[pool a]\nid = 5\nmax_sessions = 30\n" PIPELINE_POOL);
+	do
+		route_in_session(2, ++id, KVR_ACTION_OPEN);
+	while (pipeline_expect(PEER_AGENT, KVR_SESSION_OPEN) != NULL && id < 31);
+	why = peers_rejected(PEER_CLIENT);
+	CU_ASSERT_EQUAL(why.code, KVR_E_SOURCE_LIMIT);
+	CU_ASSERT_EQUAL(why.retryable, 1);
+	CU_ASSERT_EQUAL(why.detail[0], KVR_SHARE_SESSIONS);
+	CU_ASSERT_EQUAL(why.detail[1], 20); /* 2/3 of 30 */
+	CU_ASSERT_EQUAL(why.detail[2], 20);
+	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 0);
+	CU_ASSERT_EQUAL(session_counter(SC_OPENING), 20);
+	for (uint64_t i = 0; i < 6; i++) {
+		route_in_session(3, ++id, KVR_ACTION_OPEN);
+		CU_ASSERT_TRUE(opened());
+	}
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].shares.sessions, top), 2);
+	CU_ASSERT(top[0].have == 20 && top[1].have == 6);
+	for (int i = 0; i < 60; i++) /* the silent ones are given up: everything is given back */
+		pipeline_advance(100);
+	CU_ASSERT_EQUAL(session_counter(SC_OPENING), 0);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].shares.sessions, top), 1);
+	CU_ASSERT_EQUAL(top[0].have, 6);
+	pipeline_host = 2;
+	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 2));
+	for (int i = 0; i < 40; i++)
+		pipeline_advance(1000);
+	end();
+}
+
 /* Affinity asks for nothing: above the share a request is served, and not bound. */
 static void affinity_of_one_source_leaves_room_for_others(void)
 {
@@ -427,6 +465,7 @@ int main(void)
 	CU_TestInfo tests[] = {{"requests", requests_of_one_source_leave_slots_for_others},
 			       {"waiting", waiting_requests_of_one_source_leave_room_for_others},
 			       {"sessions", sessions_of_one_source_leave_room_for_others},
+			       {"opens", opens_of_one_source_leave_room_for_others},
 			       {"affinity", affinity_of_one_source_leaves_room_for_others},
 			       {"events", events_of_one_source_leave_room_for_others},
 			       {"full ring", a_full_event_ring_charges_nobody},

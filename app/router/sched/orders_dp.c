@@ -328,7 +328,10 @@ static void about_session(const struct life *x, const struct kvr_rq_order *o)
 		session_close(x->lc, p, o);
 		break;
 	default:
-		session_said(p, request_client(x->r), o);
+		if (o->how == KVR_RQ_BOUND && (o->session.to.tag & KVR_RQ_TAG_AFFINITY) == 0)
+			session_bound(x, o);
+		else
+			session_said(p, request_client(x->r), o);
 	}
 }
 
@@ -427,6 +430,8 @@ static void carry(const struct life *x, const struct kvr_rq_ctx *c, struct kvr_r
 	while (out->n > 0) {
 		for (uint32_t i = 0; i < out->n; i++)
 			carry_out(x, &out->v[i]);
+		if (unlikely(x->r->rq.session != NULL))
+			session_charge(x);
 		done = out->v[out->n - 1].kind == KVR_RQO_DONE;
 		if (!answer(x, &out->v[out->n - 1], &d, &e))
 			break;

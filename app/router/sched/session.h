@@ -47,6 +47,7 @@ LIST_HEAD(session_closing, session_ask);
 struct session_use {
 	struct kvr_rq_session s;
 	struct session_ask ask;
+	uint32_t share; /* what its source is charged for the room kept for its open; 0: nothing */
 };
 
 struct sessions {
@@ -99,6 +100,12 @@ void session_open(const struct life *x);
 void session_unopen(const struct life *x, const struct kvr_rq_order *o);
 void session_close(struct lcore *lc, struct pool *p, const struct kvr_rq_order *o);
 void session_said(struct pool *p, const struct kvr_path *client, const struct kvr_rq_order *o);
+
+/** BOUND by the open of a request: what its source is charged goes with the binding. */
+void session_bound(const struct life *x, const struct kvr_rq_order *o);
+
+/** After the orders of every step: the source is charged for room as long as it is kept. */
+void session_charge(const struct life *x);
 
 /** Repeat what is not answered, at most BURST messages; set the gauges. */
 void session_timers(struct lcore *lc, struct pool *p);

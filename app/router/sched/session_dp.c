@@ -278,18 +278,23 @@ void session_dropped(void *pool, uint32_t entry)
 	p->shares.session[entry] = 0;
 }
 
+static void charge_binding(struct pool *p, const struct kvr_rq_order *o, uint32_t share)
+{
+	struct sessions *s = p->sessions;
+
+	p->shares.session[o->session.ref.entry] = share;
+	count(s, (o->session.to.tag & KVR_RQ_TAG_AFFINITY) != 0 ? SC_AFFINITY_BOUND : SC_BOUND);
+	if (o->n != 0)
+		count(s, SC_REBOUND);
+}
+
 void session_said(struct pool *p, const struct kvr_path *client, const struct kvr_rq_order *o)
 {
-	const bool affinity = (o->session.to.tag & KVR_RQ_TAG_AFFINITY) != 0;
 	struct sessions *s = p->sessions;
 
 	switch ((enum kvr_rq_session_how)o->how) {
 	case KVR_RQ_BOUND:
-		p->shares.session[o->session.ref.entry] =
-			kvr_share_take(p->shares.sessions, kvr_source_key(client), 1);
-		count(s, affinity ? SC_AFFINITY_BOUND : SC_BOUND);
-		if (o->n != 0)
-			count(s, SC_REBOUND);
+		charge_binding(p, o, kvr_share_take(p->shares.sessions, kvr_source_key(client), 1));
 		break;
 	case KVR_RQ_UNBOUND:
 		count(s, SC_UNBOUND);
@@ -302,6 +307,32 @@ void session_said(struct pool *p, const struct kvr_path *client, const struct kv
 		break;
 	default:
 		break;
+	}
+}
+
+void session_bound(const struct life *x, const struct kvr_rq_order *o)
+{
+	struct session_use *u = &x->p->use[x->r->number];
+
+	charge_binding(x->p, o, u->share);
+	u->share = 0;
+}
+
+void session_charge(const struct life *x)
+{
+	struct kvr_share *shares = x->p->shares.sessions;
+	struct session_use *u;
+
+	if (x->p->sessions == NULL)
+		return;
+	u = &x->p->use[x->r->number];
+	if (u->s.reserved == (u->share != 0))
+		return;
+	if (u->s.reserved) {
+		u->share = kvr_share_take(shares, kvr_source_key(request_client(x->r)), 1);
+	} else {
+		kvr_share_give(shares, u->share, 1);
+		u->share = 0;
 	}
 }
 

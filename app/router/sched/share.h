@@ -30,7 +30,6 @@ void share_go_on(struct pool *p, struct job *j, uint32_t frames);
 
 /** Whether the source may have another session; of a job: else j->excess says why not. */
 bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_share_state *st);
-bool share_session_open(struct pool *p, struct job *j);
 
 /* ---- the same of the event ring. Ingress lcores ---- */
 

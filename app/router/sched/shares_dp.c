@@ -73,18 +73,10 @@ void share_go_on(struct pool *p, struct job *j, uint32_t frames)
 
 bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_share_state *st)
 {
-	const uint64_t all = p->sessions->max, used = kvr_session_count(p->sessions->table);
+	const uint64_t free = kvr_session_room(p->sessions->table);
 
-	return kvr_share_may(p->shares.sessions, kvr_source_key(client), all - RTE_MIN(all, used),
-			     st);
-}
-
-bool share_session_open(struct pool *p, struct job *j)
-{
-	if (likely(share_session_may(p, &j->client, &j->excess)))
-		return true;
-	j->excess_of = KVR_SHARE_SESSIONS;
-	return false;
+	/* Without room it is not the share that is missing. */
+	return free == 0 || kvr_share_may(p->shares.sessions, kvr_source_key(client), free, st);
 }
 
 /* ---- KV events on their way to the event lcore ---- */

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Opens of one source at once: those that the worker has not answered yet are part of what the source has, or they take everything.
 
-protocol_test.sh of tests/smoke starts it: opens_share.py KVROUTE
+protocol_test.sh of tests/smoke starts it: row13_opens.py KVROUTE
 """
 
 import sys
