@@ -56,8 +56,11 @@ void peers_drain(uint64_t worker, bool draining);
 /** Leading blocks in the tables of a pool: `device`, ... by dense rank, valid until the next. */
 void peers_scores(uint32_t pool, const uint64_t *sh, uint32_t n, struct kvr_sched_overlap *ov);
 
-/** Whether a request that waits or runs takes its pool alone, of the two that serve its model. */
-bool peers_bypassed(uint32_t pool, uint64_t id);
+#define PEERS_FORGOTTEN UINT32_MAX
+
+/** How a request is served: enum kvr_way, of which @p try (0 the first); PEERS_FORGOTTEN: the
+ * router has no trace of it. */
+uint32_t peers_way(uint32_t pool, uint64_t id, uint32_t *try);
 
 /** Potential loads of a prompt without tokens, which POTENTIAL_LOADS refuses. */
 uint32_t peers_loads_of_nothing(uint32_t pool, struct kvr_sched_load v[], uint32_t cap,

@@ -128,12 +128,16 @@ void peers_scores(uint32_t pool, const uint64_t *sh, uint32_t n, struct kvr_sche
 		ov->external = kvr_overlap_tier(overlap, KVR_PREFIX_EXTERNAL);
 }
 
-bool peers_bypassed(uint32_t pool, uint64_t id)
+uint32_t peers_way(uint32_t pool, uint64_t id, uint32_t *try)
 {
 	const struct kvr_flight *slot =
 		kvr_flight_lookup(rt->pool[pool].requests, PEERS_SOURCE, id);
+	const struct request *r = slot != NULL ? request_of(slot) : NULL;
 
-	return slot != NULL && request_of(slot)->rq.way == KVR_WAY_BYPASSED;
+	if (r == NULL)
+		return PEERS_FORGOTTEN;
+	*try = r->rq.tries;
+	return r->rq.way;
 }
 
 uint32_t peers_loads_of_nothing(uint32_t pool, struct kvr_sched_load v[], uint32_t cap,

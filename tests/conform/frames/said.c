@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What clients and workers say because a line of the scenario says that it happens. */
+#include "talk.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t mm_read(const json_t *list, struct peers_mm *mm, uint32_t most)
+{
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < json_array_size(list) && n < most; i++) {
+		const json_t *e = json_array_get(list, i);
+
+		if (json_array_size(e) == 0)
+			continue;
+		mm[n] = (struct peers_mm){.block = (uint32_t)i, .n = (uint32_t)json_array_size(e)};
+		for (uint32_t k = 0; k < mm[n].n; k++)
+			mm[n].hash[k] = ex_u64(json_array_get(e, k));
+		n++;
+	}
+	return n;
+}
+
+/* A prompt of tokens is sent as it is: the router hashes it. */
+static void prompt(struct peers_route *q, const json_t *line, uint32_t **tokens)
+{
+	const json_t *list = ex_get(line, "tokens");
+	static struct peers_mm mm[256];
+
+	*tokens = calloc(json_array_size(list) + 1, sizeof(**tokens));
+	if (list == NULL)
+		return;
+	for (size_t i = 0; i < json_array_size(list); i++)
+		(*tokens)[i] = (uint32_t)ex_u64(json_array_get(list, i));
+	q->tokens = *tokens;
+	q->n_tokens = (uint32_t)json_array_size(list);
+	q->n_hashes = 0;
+	q->mm = mm;
+	q->n_mm = mm_read(ex_get(line, "mm"), mm, 256);
+}
+
+static bool route(struct talk *t)
+{
+	const struct ex_req *r = t->r;
+	const json_t *routing = ex_get(r->line, "routing");
+	char body[32], session[KVR_SESSION_ID_MAX + 1];
+	static uint32_t copies;
+	const bool large = r->msg.req.isl > KVR_WIRE_MAX_TOKENS;
+	const uint32_t isl = large ? KVR_WIRE_MAX_TOKENS : r->msg.req.isl;
+	struct peers_route q = {
+		.kind = KVR_ROUTE,
+		.id = t->id,
+		.pool = frames_pool(r->pool),
+		.phase = ex_get(r->line, "phase") != NULL ? (uint8_t)r->msg.req.phase : 0,
+		.query = r->msg.req.query_only,
+		.isl = isl,
+		.max_tokens = (uint32_t)ex_u64_or(r->line, "max_tokens", KVR_NONE32),
+		.hashes = r->sh,
+		.n_hashes = r->msg.req.n,
+		.hints = &r->msg.hints,
+		.over = r->msg.req.override,
+		.shared = r->shared,
+		.n_shared = r->msg.req.n_shared,
+		.lora = ex_str_or(routing, "lora_name", NULL),
+		.ns = ex_str_or(routing, "cache_namespace", NULL),
+		.policy = r->msg.policy,
+		.action = r->session.action,
+		.timeout_s = (uint32_t)(r->session.timeout_ns / UINT64_C(1000000000)),
+		.body = body,
+	};
+	uint32_t *tokens;
+	bool ok;
+
+	if (large)
+		frames_not(FRAMES_NOT_LARGE);
+	snprintf(body, sizeof(body), "copy %u", ++copies);
+	if (r->session.id_len != 0) {
+		memcpy(session, r->session.id, r->session.id_len);
+		session[r->session.id_len] = '\0';
+		q.session = session;
+	}
+	prompt(&q, r->line, &tokens);
+	ok = peers_route(&q);
+	free(tokens);
+	return ok;
+}
+
+/* Shown with the decision. The name counts, as far as the pool has it. */
+static void class_named(struct ex_req *r)
+{
+	const struct kvr_pool_conf *c = &r->pool->conf;
+
+	r->msg.hints.policy_class = KVR_SCHED_NO_CLASS;
+	for (uint32_t i = 0; i < c->n_classes; i++)
+		if (strlen(c->classes[i].name) == r->msg.policy.len &&
+		    memcmp(c->classes[i].name, r->msg.policy.ptr, r->msg.policy.len) == 0)
+			r->msg.hints.policy_class = i;
+}
+
+void ex_run_arrive(struct ex_world *w, struct ex_req *r)
+{
+	struct talk *t = talk_new(r);
+
+	r->own = t;
+	ex_req_enter(w, r);
+	class_named(r);
+	if (r->session.id_len != 0) {
+		frames_session_named(r->pool, r->session.id, r->session.id_len);
+		if (r->pool->peer != NULL)
+			frames_session_named(r->pool->peer, r->session.id, r->session.id_len);
+	}
+	t->arriving = true;
+	if (!route(t)) {
+		frames_not(FRAMES_NOT_ENCODED);
+		client_rejected(w, t, &(const struct peers_got){.code = KVR_E_INVALID_REQUEST});
+		return;
+	}
+	frames_settle(w);
+}
+
+static void say(struct talk *t, const struct kvr_rq_event *e)
+{
+	struct ex_req *r = t->r;
+
+	switch (e->kind) {
+	case KVR_RQE_ITEM:
+		if ((e->flags & KVR_RQEF_FIRST) != 0)
+			peers_first_token(&t->run[MAIN], (uint32_t)r->generated);
+		else
+			peers_item(&t->run[MAIN], 0, e->tokens, "");
+		break;
+	case KVR_RQE_FIN:
+		agents_fin(t, e->leg, (e->flags & KVR_RQEF_ERROR) != 0 ? KVR_RESP_F_ERROR : 0);
+		break;
+	case KVR_RQE_CANCEL:
+		peers_cancel(t->id, t->handle);
+		break;
+	case KVR_RQE_OPENED:
+	case KVR_RQE_NOT_OPENED:
+		if (e->kind == KVR_RQE_OPENED)
+			frames_session_opened(r->pool, r);
+		t->opening = false;
+		peers_session(&t->open_at, KVR_SESSION_OPENED, t->open_id, (uint16_t)e->code);
+		break;
+	case KVR_RQE_REPEATED:
+		t->again = true;
+		route(t);
+		break;
+	}
+}
+
+void ex_run_event(struct ex_world *w, struct ex_req *r, struct kvr_rq_event e)
+{
+	say(r->own, &e);
+	frames_settle(w);
+}
+
+const struct peers_got *frames_loads(struct ex_world *w, const struct peers_route *q)
+{
+	client_loads_asked();
+	if (!peers_route(q))
+		return NULL;
+	frames_settle(w);
+	return client_loads();
+}
+
+uint32_t ex_run_loads(struct ex_world *w, struct ex_pool *pool, const struct ex_prompt *prompt,
+		      struct kvr_sched_load v[], uint32_t cap, struct kvr_sched_pending *pending)
+{
+	const struct peers_route q = {.kind = KVR_POTENTIAL_LOADS,
+				      .id = UINT64_C(1) << 62,
+				      .pool = frames_pool(pool),
+				      .isl = prompt->isl,
+				      .max_tokens = KVR_NONE32,
+				      .hashes = prompt->sh,
+				      .n_hashes = prompt->isl / pool->conf.block_size < prompt->n
+							  ? prompt->isl / pool->conf.block_size
+							  : prompt->n,
+				      .body = ""};
+	const struct peers_got *g = prompt->isl != 0 ? frames_loads(w, &q) : NULL;
+
+	if (prompt->isl == 0) {
+		frames_not(FRAMES_NOT_EMPTY_LOADS);
+		return peers_loads_of_nothing(frames_pool(pool), v, cap, pending);
+	}
+	if (g == NULL) {
+		fprintf(stderr, "frames: POTENTIAL_LOADS is refused\n");
+		exit(3);
+	}
+	*pending = (struct kvr_sched_pending){.count = (uint32_t)g->waiting,
+					      .isl_tokens = g->waiting_tokens};
+	for (uint32_t i = 0; i < g->n_loads && i < cap; i++)
+		v[i] = g->load[i];
+	return g->n_loads;
+}
