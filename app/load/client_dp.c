@@ -16,15 +16,6 @@ static uint32_t pad8(uint32_t n)
 
 /* ---- a request's start and end ---- */
 
-static void add_check(struct load *l, uint32_t slot)
-{
-	struct load_check *c = &l->checks[(l->check_head + l->check_n) % l->n_slots];
-
-	*c = (struct load_check){l->now + l->check_period, slot};
-	l->check_n++;
-	l->slots[slot].flags |= LOAD_S_CHECKED;
-}
-
 void load_client_start(struct load *l, const struct load_prompt *p, uint64_t intended,
 		       uint64_t session, uint8_t action)
 {
@@ -53,8 +44,7 @@ void load_client_start(struct load *l, const struct load_prompt *p, uint64_t int
 	s->load_on = s->pin;
 	if (s->pin != LOAD_UNPINNED)
 		l->in_flight[s->pin]++;
-	if (!kept)
-		add_check(l, slot);
+	load_check_add(l, slot);
 	if (s->flags & LOAD_S_MEASURED)
 		kvr_hist_add(&l->m->lateness, l->now > intended ? l->now - intended : 0);
 	if (l->now > intended + 1000 * l->us)
@@ -79,16 +69,15 @@ void load_client_arrivals(struct load *l)
 	}
 }
 
-void load_slot_release(struct load *l, uint32_t slot)
+/* A request that was at a killed engine has ended. */
+static void survived(struct load *l, enum load_counter how, uint16_t code)
 {
-	struct load_slot *s = &l->slots[slot];
-
-	if (s->cstate != LOAD_C_ENDED || s->leg.estate != LOAD_E_IDLE || (s->flags & LOAD_S_ACK) ||
-	    s->id == 0 || (l->pairs != NULL && l->pairs[slot].prefill.estate != LOAD_E_IDLE))
-		return;
-	s->id = 0;
-	s->cstate = LOAD_C_FREE;
-	l->free[l->n_free++] = slot;
+	if (how == LOAD_COMPLETED)
+		kvr_stats_inc(l->row, LOAD_KILLED_COMPLETED);
+	else if (code == KVR_E_WORKER_LOST || code == KVR_E_PREFILL_FAILED)
+		kvr_stats_inc(l->row, LOAD_KILLED_REFUSED);
+	else
+		kvr_stats_inc(l->row, LOAD_KILLED_OTHER);
 }
 
 /* @code: of the REJECTED that ended it, else 0. */
@@ -106,7 +95,7 @@ static void end_request(struct load *l, uint32_t slot, enum load_counter how, ui
 	kvr_stats_sub(l->row, LOAD_IN_FLIGHT, 1);
 	l->run_end = l->now;
 	if (s->flags & LOAD_S_KILLED)
-		load_kill_survived(l, how, code);
+		survived(l, how, code);
 	if (l->pairs != NULL)
 		load_pair_over(l, slot, how == LOAD_COMPLETED);
 	if (s->session != 0)
@@ -351,7 +340,7 @@ void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx
 
 /* ---- time ---- */
 
-static void check_client(struct load *l, uint32_t slot)
+bool load_client_check(struct load *l, uint32_t slot)
 {
 	struct load_slot *s = &l->slots[slot];
 	const uint64_t silent = l->now > s->last_io ? l->now - s->last_io : 0;
@@ -360,11 +349,10 @@ static void check_client(struct load *l, uint32_t slot)
 	if (s->cstate == LOAD_C_ENDED ||
 	    silent < (waits ? (PROBE_MS * 1000 * l->us) << (s->tries < 3 ? s->tries : 3)
 			    : load_patience(l, s->tries)))
-		return;
-	if (++s->tries > l->opt->max_tries) {
-		load_engine_forget(l, slot);
-		end_request(l, slot, LOAD_LOST, 0);
-	} else if (waits) {
+		return true;
+	if (++s->tries > l->opt->max_tries)
+		return false;
+	if (waits) {
 		kvr_stats_inc(l->row, LOAD_PROBES);
 		s->flags |= LOAD_S_PROBED;
 		send_probe(l, s);
@@ -373,35 +361,12 @@ static void check_client(struct load *l, uint32_t slot)
 	} else {
 		load_route_repeat(l, s);
 	}
+	return true;
 }
 
-void load_client_checks(struct load *l)
+void load_client_lost(struct load *l, uint32_t slot)
 {
-	for (uint32_t n = 0; n < LOAD_BURST && l->check_n > 0; n++) {
-		const struct load_check c = l->checks[l->check_head];
-
-		if (c.due > l->now)
-			return;
-		l->check_head = (l->check_head + 1) % l->n_slots;
-		l->check_n--;
-		l->slots[c.slot].flags &= (uint16_t)~LOAD_S_CHECKED;
-		if (l->slots[c.slot].id == 0)
-			continue;
-		check_client(l, c.slot);
-		load_engine_check(l, c.slot);
-		if (l->slots[c.slot].id != 0)
-			add_check(l, c.slot);
-	}
-}
-
-void load_client_give_up(struct load *l)
-{
-	for (uint32_t i = 0; i < l->n_slots; i++) {
-		if (l->slots[i].id == 0 || l->slots[i].cstate == LOAD_C_ENDED)
-			continue;
-		load_engine_forget(l, i);
-		end_request(l, i, LOAD_LOST, 0);
-	}
+	end_request(l, slot, LOAD_LOST, 0);
 }
 
 void load_client_connect(struct load *l, uint32_t client)

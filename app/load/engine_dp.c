@@ -18,122 +18,7 @@
  * no time; with a bootstrap room it first waits in TRANSFER for the prefill leg (pair_dp.c).
  */
 
-#define REPEAT_ITEMS 16u
-#define GIVE_UP_S    10
-
-/* ---- items ---- */
-
-/* Tokens generated when item `seq` leaves: the first token, then even shares. */
-static uint32_t tokens_at(const struct load_slot *s, const struct load_leg *g, uint32_t seq)
-{
-	if (g->flags & (LOAD_L_PREFILL | LOAD_L_FAILED))
-		return g->flags & LOAD_L_PREFILL ? 1 : 0;
-	if (seq + 1 >= g->n_items)
-		return s->prompt->osl;
-	return 1 + (uint32_t)((uint64_t)seq * (s->prompt->osl - 1) / (g->n_items - 1));
-}
-
-static uint16_t port_of(const struct load *l, const struct load_leg *g)
-{
-	return load_port_of_engine(l, l->ranks[g->rank].engine);
-}
-
-static void send_progress(struct load *l, uint32_t task, uint32_t seq, uint32_t flags)
-{
-	const struct load_leg *g = load_leg(l, task);
-	const struct kvr_wire_ids ids = load_leg_ids(l, task);
-	struct kvr_wire_progress *p;
-
-	p = load_message(l, port_of(l, g), KVR_PROGRESS, &ids, sizeof(*p), NULL);
-	if (p != NULL)
-		*p = (struct kvr_wire_progress){.seq = seq,
-						.flags = (uint16_t)flags,
-						.generated_tokens =
-							tokens_at(load_slot(l, task), g, seq),
-						.cached_tokens = g->cached * l->opt->block_size};
-}
-
-static uint32_t item_bytes(const struct load *l, const struct load_leg *g)
-{
-	if (g->flags & LOAD_L_FAILED)
-		return 0;
-	return g->flags & LOAD_L_PREFILL ? sizeof(struct load_transfer) : l->opt->item_bytes;
-}
-
-static struct kvr_wire_response item_of(const struct load *l, const struct load_slot *s,
-					const struct load_leg *g, uint32_t seq)
-{
-	return (struct kvr_wire_response){
-		.seq = seq,
-		.flags = (uint16_t)((seq + 1 == g->n_items ? KVR_RESP_F_FIN : 0) |
-				    (g->flags & LOAD_L_FAILED ? KVR_RESP_F_ERROR : 0)),
-		.generated_tokens = tokens_at(s, g, seq),
-		.data_len = item_bytes(l, g),
-		.cached_tokens = g->cached * l->opt->block_size,
-	};
-}
-
-static void put_data(const struct load *l, uint32_t task, uint32_t seq, uint8_t *out, uint32_t len)
-{
-	const uint64_t mark[2] = {l->slots[load_slot_no(task)].id, seq};
-
-	if (task & LOAD_PREFILL) {
-		const struct load_transfer t = load_pair_result(l, load_slot_no(task));
-
-		memcpy(out, &t, sizeof(t));
-		return;
-	}
-	memcpy(out, l->item, len);
-	memcpy(out, mark, len < sizeof(mark) ? len : sizeof(mark));
-}
-
-static void send_item(struct load *l, uint32_t task, uint32_t seq)
-{
-	const struct kvr_wire_ids ids = load_leg_ids(l, task);
-	struct load_leg *g = load_leg(l, task);
-	const uint32_t data = (item_bytes(l, g) + 7u) & ~7u;
-	uint8_t *p;
-
-	p = load_message(l, port_of(l, g), KVR_RESPONSE, &ids,
-			 (uint16_t)(sizeof(struct kvr_wire_response) + data),
-			 seq == 0 ? &g->resp_tx : NULL);
-	if (p == NULL)
-		return;
-	*(struct kvr_wire_response *)p = item_of(l, load_slot(l, task), g, seq);
-	put_data(l, task, seq, p + sizeof(struct kvr_wire_response), data);
-}
-
-/* Prefill legs answer the router itself, whatever the client wants. */
-static bool is_direct(const struct load *l, const struct load_leg *g)
-{
-	return l->opt->direct && !(g->flags & LOAD_L_PREFILL);
-}
-
-/* Items below may be sent: the first acknowledgement shows that an unproven client lives. */
-static uint32_t window_end(const struct load_leg *g)
-{
-	return (g->flags & LOAD_L_FEW) != 0 && g->acked == 0 ? KVR_WIRE_UNPROVEN_ITEMS : UINT32_MAX;
-}
-
-/* Make item `made`: to the router, or (direct) to the client while the router hears of it. */
-static void make_item(struct load *l, uint32_t task)
-{
-	struct load_leg *g = load_leg(l, task);
-	const uint32_t seq = g->made++;
-	const struct kvr_wire_response item = item_of(l, load_slot(l, task), g, seq);
-
-	g->elast_tx = g->progress_at = l->now;
-	if (!is_direct(l, g)) {
-		if (seq < window_end(g))
-			send_item(l, task, seq);
-		return;
-	}
-	send_progress(l, task, seq,
-		      (seq == 0 ? KVR_PROG_F_FIRST : 0) |
-			      (item.flags & KVR_RESP_F_FIN ? KVR_PROG_F_FIN : 0) |
-			      (item.flags & KVR_RESP_F_ERROR ? KVR_PROG_F_ERROR : 0));
-	load_client_item(l, load_slot_no(task), &item, l->now);
-}
+#define GIVE_UP_S 10
 
 /* ---- the cache ---- */
 
@@ -265,12 +150,17 @@ static void unqueue(struct load *l, uint32_t task)
 		r->q_tail = before;
 }
 
-/* The last item has been made. */
+/* The last item has been made. A decode leg may have waited for this prefill leg. */
 static void all_made(struct load *l, uint32_t task)
 {
+	const uint32_t slot = load_slot_no(task);
+
 	load_leg(l, task)->estate = LOAD_E_SENT;
-	if (task & LOAD_PREFILL)
-		load_pair_finished(l, load_slot_no(task));
+	if (!(task & LOAD_PREFILL))
+		return;
+	load_pair_finished(l, slot);
+	if (l->slots[slot].leg.estate == LOAD_E_TRANSFER && !load_pair_waits(l, slot))
+		load_engine_run(l, slot);
 }
 
 /* Next item of a decoding leg, or its end. */
@@ -280,10 +170,11 @@ static void next_item(struct load *l, uint32_t task)
 	struct load_leg *g = load_leg(l, task);
 	struct load_rank *r = &l->ranks[g->rank];
 
-	make_item(l, task);
+	load_item_make(l, task);
 	if (g->made < g->n_items) {
 		at(l, task,
-		   (tokens_at(s, g, g->made) - tokens_at(s, g, g->made - 1)) * l->decode_cycles);
+		   (load_item_tokens(s, g, g->made) - load_item_tokens(s, g, g->made - 1)) *
+			   l->decode_cycles);
 		return;
 	}
 	store(l, task, blocks_after(l, task));
@@ -300,7 +191,7 @@ static void answer_at_once(struct load *l, uint32_t task)
 	note_cached(l, task, store(l, task, blocks_after(l, task)));
 	g->estate = LOAD_E_DECODE;
 	while (g->made < g->n_items)
-		make_item(l, task);
+		load_item_make(l, task);
 	all_made(l, task);
 }
 
@@ -310,16 +201,6 @@ void load_engine_run(struct load *l, uint32_t task)
 		answer_at_once(l, task);
 	else
 		enqueue(l, task);
-}
-
-void load_engine_fail(struct load *l, uint32_t task)
-{
-	struct load_leg *g = load_leg(l, task);
-
-	g->flags |= LOAD_L_FAILED;
-	g->n_items = 1;
-	make_item(l, task);
-	g->estate = LOAD_E_SENT;
 }
 
 void load_engine_timers(struct load *l)
@@ -382,15 +263,8 @@ static void on_ack(struct load *l, uint32_t task, uint32_t next_seq)
 {
 	struct load_leg *g = load_leg(l, task);
 
-	if (next_seq > g->acked && next_seq <= g->made) {
-		const uint32_t held = window_end(g);
-
-		g->acked = next_seq;
-		for (uint32_t seq = held; seq < g->made; seq++)
-			send_item(l, task, seq);
-		g->etries = 0;
-		g->elast_tx = g->progress_at = l->now;
-	}
+	if (next_seq > g->acked && next_seq <= g->made)
+		load_items_acked(l, task, next_seq);
 	if (g->estate != LOAD_E_SENT || g->acked < g->n_items)
 		return;
 	g->estate = LOAD_E_IDLE;
@@ -422,15 +296,10 @@ static uint32_t task_at(const struct load *l, const struct kvr_wire_hdr *h, uint
 	return l->ranks[load_leg_ro(l, task)->rank].engine == engine ? task : LOAD_NO_SLOT;
 }
 
-void load_engine_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint64_t rx)
+void load_engine_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
 {
-	uint32_t task;
+	const uint32_t task = task_at(l, h, engine);
 
-	if (h->kind == KVR_DISPATCH) {
-		load_dispatch(l, h, engine, rx);
-		return;
-	}
-	task = task_at(l, h, engine);
 	if (h->kind == KVR_ABORT) {
 		on_abort(l, h, engine, task);
 		return;
@@ -461,11 +330,9 @@ void load_engine_refused(struct load *l, const struct kvr_wire_hdr *h, uint32_t 
 
 /* ---- time ---- */
 
-/* Items not acknowledged for too long are sent again, the oldest first. */
 static void check_leg(struct load *l, uint32_t task)
 {
 	struct load_leg *g = load_leg(l, task);
-	uint32_t last;
 
 	if (g->acked >= g->made || g->estate < LOAD_E_DECODE ||
 	    l->now - g->elast_tx < load_patience(l, g->etries))
@@ -477,19 +344,18 @@ static void check_leg(struct load *l, uint32_t task)
 		load_slot_release(l, load_slot_no(task));
 		return;
 	}
-	g->elast_tx = l->now;
-	if (is_direct(l, g)) { /* the last report says it all */
-		kvr_stats_inc(l->row, LOAD_ITEM_REPEATS);
-		send_progress(l, task, g->made - 1,
-			      KVR_PROG_F_FIRST | (g->made == g->n_items ? KVR_PROG_F_FIN : 0) |
-				      (g->flags & LOAD_L_FAILED ? KVR_PROG_F_ERROR : 0));
-		return;
-	}
-	last = g->made < g->acked + REPEAT_ITEMS ? g->made : g->acked + REPEAT_ITEMS;
-	last = RTE_MIN(last, window_end(g));
-	kvr_stats_add(l->row, LOAD_ITEM_REPEATS, last - g->acked);
-	for (uint32_t seq = g->acked; seq < last; seq++)
-		send_item(l, task, seq);
+	load_items_again(l, task);
+}
+
+/* End a leg that has made no item with an ERROR item. */
+static void fail(struct load *l, uint32_t task)
+{
+	struct load_leg *g = load_leg(l, task);
+
+	g->flags |= LOAD_L_FAILED;
+	g->n_items = 1;
+	load_item_make(l, task);
+	g->estate = LOAD_E_SENT;
 }
 
 void load_engine_check(struct load *l, uint32_t slot)
@@ -499,6 +365,6 @@ void load_engine_check(struct load *l, uint32_t slot)
 	if (l->pairs == NULL || l->slots[slot].id == 0)
 		return;
 	check_leg(l, slot | LOAD_PREFILL);
-	if (l->slots[slot].id != 0)
-		load_pair_check(l, slot);
+	if (l->slots[slot].id != 0 && load_pair_in_vain(l, slot))
+		fail(l, slot);
 }

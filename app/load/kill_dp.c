@@ -86,13 +86,3 @@ bool load_kill_deaf(struct load *l, const struct kvr_wire_hdr *h, uint32_t engin
 	kvr_stats_inc(l->row, LOAD_KILLED_REQUESTS);
 	return true;
 }
-
-void load_kill_survived(struct load *l, enum load_counter how, uint16_t code)
-{
-	if (how == LOAD_COMPLETED)
-		kvr_stats_inc(l->row, LOAD_KILLED_COMPLETED);
-	else if (code == KVR_E_WORKER_LOST || code == KVR_E_PREFILL_FAILED)
-		kvr_stats_inc(l->row, LOAD_KILLED_REFUSED);
-	else
-		kvr_stats_inc(l->row, LOAD_KILLED_OTHER);
-}

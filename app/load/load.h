@@ -17,8 +17,12 @@
  * content that arrives is compared with what was sent.
  *
  * What an engine does is a *task*: a leg of a slot. A request served by one engine has one leg; a
- * disaggregated one has a prefill leg and a decode leg, each with a handle and an engine of its
- *own.
+ * disaggregated one has a prefill and a decode leg, each with a handle and an engine of its own.
+ *
+ * Files, low to high; a file calls only those before it:
+ *
+ *	slot, pair, session (records)    route (ROUTE in pieces)    client    item, engine
+ *	dispatch, kill, check, lane (what is due)    member, kvlog    loop
  *
  * Cost of one instant request: four frames out (ROUTE, first and last item, ACK), five in, three
  * slot lines. Nothing here allocates after the start; times are cycles of the TSC.
@@ -327,6 +331,13 @@ static inline uint64_t load_patience(const struct load *l, uint32_t tries)
 	return p < l->hz ? p : l->hz;
 }
 
+/* ---- slot_dp.c ---- */
+
+/** Look at a slot in a while, when it is not to be looked at anyway. */
+void load_check_add(struct load *l, uint32_t slot);
+/** Give the slot back when neither side needs it. */
+void load_slot_release(struct load *l, uint32_t slot);
+
 /* ---- client_dp.c ---- */
 
 /** Send every request that is due, at most a burst. */
@@ -341,13 +352,18 @@ void load_client_item(struct load *l, uint32_t slot, const struct kvr_wire_respo
 		      uint64_t rx);
 /** Send the acknowledgements that frames of this burst made due. */
 void load_client_acks(struct load *l);
-/** Look at slots whose check is due: repeat, probe, give up. */
-void load_client_checks(struct load *l);
-/** Count what is left as lost. */
-void load_client_give_up(struct load *l);
+/** The client's part of a slot's check: repeat, probe. @return false: it has waited in vain. */
+bool load_client_check(struct load *l, uint32_t slot);
+/** The request is lost. */
+void load_client_lost(struct load *l, uint32_t slot);
 void load_client_connect(struct load *l, uint32_t client);
-/** Give the slot back when neither side needs it. */
-void load_slot_release(struct load *l, uint32_t slot);
+
+/* ---- check_dp.c ---- */
+
+/** Look at slots whose check is due: repeat, probe, give up. */
+void load_checks(struct load *l);
+/** Count what is left as lost. */
+void load_checks_end(struct load *l);
 
 /* ---- route_dp.c ---- */
 
@@ -362,14 +378,23 @@ void load_route_repeat(struct load *l, struct load_slot *s);
 /** MISSING (a frame that has been checked): send what it names, at most 64 frames. */
 void load_route_missing(struct load *l, struct load_slot *s, const struct kvr_wire_hdr *h);
 
+/* ---- item_dp.c ---- */
+
+/** Tokens generated when item @p seq leaves: the first token, then even shares. */
+uint32_t load_item_tokens(const struct load_slot *s, const struct load_leg *g, uint32_t seq);
+/** Make item `made`: to the router, or (direct) to the client while the router hears of it. */
+void load_item_make(struct load *l, uint32_t task);
+/** Items below @p next_seq, of those made, are acknowledged, and more than before. */
+void load_items_acked(struct load *l, uint32_t task, uint32_t next_seq);
+/** Items not acknowledged for too long are sent again, the oldest first. */
+void load_items_again(struct load *l, uint32_t task);
+
 /* ---- engine_dp.c ---- */
 
-/** A frame for engine number @p engine. */
-void load_engine_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint64_t rx);
+/** A frame for engine number @p engine about a request it has: any but DISPATCH. */
+void load_engine_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine);
 /** Begin the work of a leg that has been taken. */
 void load_engine_run(struct load *l, uint32_t task);
-/** End a leg that has made no item with an ERROR item. */
-void load_engine_fail(struct load *l, uint32_t task);
 /** Timers due: prefills and items. */
 void load_engine_timers(struct load *l);
 /** The engine's part of a slot's check. */
@@ -396,21 +421,24 @@ bool load_pair_waits(struct load *l, uint32_t slot);
 struct load_transfer load_pair_result(const struct load *l, uint32_t slot);
 /** The prefill leg has answered. */
 void load_pair_finished(struct load *l, uint32_t slot);
-/** Give up waiting for it. */
-void load_pair_check(struct load *l, uint32_t slot);
+/** True when the decode leg has waited for it for too long (counted). */
+bool load_pair_in_vain(struct load *l, uint32_t slot);
 void load_pair_accepted(struct load *l, uint32_t slot, const struct kvr_wire_accepted *a);
 /** The request has ended for its client. */
 void load_pair_over(struct load *l, uint32_t slot, bool completed);
 
 /* ---- session_dp.c ---- */
 
-/** Start all lanes; let all sessions end. */
-void load_session_begin(struct load *l);
-void load_session_end(struct load *l);
-/** Turns and releases that are due. */
-void load_session_duty(struct load *l);
-/** True when all lanes have ended and no engine has a session open. */
-bool load_session_settled(const struct load *l);
+/** The session of that number, or NULL when its record is another's by now. */
+struct load_session *load_session_of(const struct load *l, uint64_t number);
+/** Look at a lane at @p at (TSC); its next turn comes after a while; it is done with its session.
+ */
+void load_lane_wake(struct load *l, uint32_t lane, uint64_t at);
+void load_lane_pause(struct load *l, uint32_t lane);
+void load_lane_leave(struct load *l, uint32_t lane);
+/** It releases its session; send the release (again). */
+void load_lane_begin_release(struct load *l, uint32_t lane);
+void load_lane_release(struct load *l, uint32_t lane);
 /** The SESSION hint of a turn. */
 void load_session_hint(const struct load *l, const struct load_slot *s, struct kvr_hint_buf *h);
 /** A turn has ended for its client. @p code: of the REJECTED that ended it. */
@@ -423,14 +451,22 @@ void load_session_dispatched(struct load *l, uint32_t task, const struct kvr_hin
 /** What this engine had open is gone with it. */
 void load_session_killed(struct load *l, uint32_t engine);
 
+/* ---- lane_dp.c ---- */
+
+/** Start all lanes; let all sessions end. */
+void load_lanes_begin(struct load *l);
+void load_lanes_end(struct load *l);
+/** Turns and releases that are due. */
+void load_lanes_duty(struct load *l);
+/** True when all lanes have ended and no engine has a session open. */
+bool load_lanes_settled(const struct load *l);
+
 /* ---- kill_dp.c ---- */
 
 /** Kill the next engine when it is time. */
 void load_kill_duty(struct load *l);
 /** True when a killed engine does not receive a frame of this kind. */
 bool load_kill_deaf(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine);
-/** A request that was at a killed engine has ended. */
-void load_kill_survived(struct load *l, enum load_counter how, uint16_t code);
 
 /* ---- member_dp.c ---- */
 

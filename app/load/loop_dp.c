@@ -45,10 +45,12 @@ static void on_frame(struct load *l, const struct rte_mbuf *m, uint64_t rx)
 		load_client_frame(l, h, rx);
 		return;
 	case KVR_DISPATCH:
+		load_dispatch(l, h, to - l->n_clients, rx);
+		return;
 	case KVR_RESPONSE_ACK:
 	case KVR_PROGRESS_ACK:
 	case KVR_ABORT:
-		load_engine_frame(l, h, to - l->n_clients, rx);
+		load_engine_frame(l, h, to - l->n_clients);
 		return;
 	case KVR_KV_ACK:
 		load_kv_ack(l, h);
@@ -151,23 +153,23 @@ static bool run(struct load *l, bool late)
 		return l->due != NULL;
 	}
 	if (l->n_lanes == 0 && l->now >= l->start)
-		load_session_begin(l);
-	load_session_duty(l);
+		load_lanes_begin(l);
+	load_lanes_duty(l);
 	return !late;
 }
 
 static void begin_drain(struct load *l)
 {
 	if (l->sessions != NULL)
-		load_session_end(l);
+		load_lanes_end(l);
 	enter(l, LOAD_DRAIN, l->opt->drain);
 }
 
 static bool drained(struct load *l)
 {
 	if (l->sessions != NULL)
-		load_session_duty(l);
-	return l->n_free == l->n_slots && (l->sessions == NULL || load_session_settled(l));
+		load_lanes_duty(l);
+	return l->n_free == l->n_slots && (l->sessions == NULL || load_lanes_settled(l));
 }
 
 static bool all_gone(const struct load *l)
@@ -212,7 +214,7 @@ static void step(struct load *l)
 		break;
 	case LOAD_DRAIN:
 		if (drained(l) || late || stop > 1) {
-			load_client_give_up(l);
+			load_checks_end(l);
 			leave(l);
 		}
 		break;
@@ -238,7 +240,7 @@ int load_loop(void *arg)
 		load_link_look_after(l->link, l->now);
 		step(l);
 		load_engine_timers(l);
-		load_client_checks(l);
+		load_checks(l);
 		load_kv_flush(l);
 		load_member_duty(l);
 		busy |= load_link_flush(l->link);

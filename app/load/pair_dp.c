@@ -164,21 +164,19 @@ bool load_pair_waits(struct load *l, uint32_t slot)
 void load_pair_finished(struct load *l, uint32_t slot)
 {
 	l->pairs[slot].finished = 1;
-	if (l->slots[slot].leg.estate == LOAD_E_TRANSFER && !load_pair_waits(l, slot))
-		load_engine_run(l, slot);
 }
 
-void load_pair_check(struct load *l, uint32_t slot)
+bool load_pair_in_vain(struct load *l, uint32_t slot)
 {
 	const struct load_leg *g = &l->slots[slot].leg;
 	const struct load_pair *p = &l->pairs[slot];
 
 	if (g->estate != LOAD_E_TRANSFER || l->now - g->progress_at < TRANSFER_LIMIT_S * l->hz)
-		return;
+		return false;
 	kvr_stats_inc(l->row, LOAD_TRANSFER_TIMEOUTS);
 	if (p->finished && p->room[PREFILL] != p->room[DECODE])
 		violation(l, LOAD_V_ROOM);
-	load_engine_fail(l, slot);
+	return true;
 }
 
 /* ---- what the client was told ---- */

@@ -9,10 +9,9 @@
 
 /* Sessions: lanes of the client's side, and what engines have open. See session.h. */
 
-#define RELEASE_LIMIT_S 5u
-#define OPEN_REFUSED	7 /* SESSION_OPENED: the simulated engine does not want it */
+#define OPEN_REFUSED 7 /* SESSION_OPENED: the simulated engine does not want it */
 
-static struct load_session *session_of(const struct load *l, uint64_t number)
+struct load_session *load_session_of(const struct load *l, uint64_t number)
 {
 	struct load_session *x = &l->sessions[number & l->session_mask];
 
@@ -21,94 +20,30 @@ static struct load_session *session_of(const struct load *l, uint64_t number)
 
 static struct load_session *named(const struct load *l, struct kvr_str id)
 {
-	return session_of(l, load_session_number(id.p, id.len, l->clients[0].source));
+	return load_session_of(l, load_session_number(id.p, id.len, l->clients[0].source));
 }
 
 /* ---- lanes ---- */
 
-static void wake(struct load *l, uint32_t lane, uint64_t at)
+void load_lane_wake(struct load *l, uint32_t lane, uint64_t at)
 {
 	load_timers_add(&l->lane_timers, (struct load_timer){at, lane, 0}); /* one a lane */
 }
 
 /* Exponential, so that turns of all lanes make Poisson arrivals; too long would be an expiry. */
-static void pause_lane(struct load *l, uint32_t lane)
+void load_lane_pause(struct load *l, uint32_t lane)
 {
 	const double mean = l->opt->sessions / l->opt->rate;
 	const double s =
 		fmin(-mean * log(1.0 - kvr_rand_unit(&l->rand)), l->opt->session_timeout / 2.0);
 
 	l->lanes[lane].state = LOAD_LANE_PAUSE;
-	wake(l, lane, l->now + (l->sessions_end ? 0 : (uint64_t)(s * (double)l->hz)));
+	load_lane_wake(l, lane, l->now + (l->sessions_end ? 0 : (uint64_t)(s * (double)l->hz)));
 }
 
-static enum load_session_end draw_end(struct load *l)
+void load_lane_leave(struct load *l, uint32_t lane)
 {
-	const double x = kvr_rand_unit(&l->rand);
-
-	if (x < l->opt->abandon_share)
-		return LOAD_END_ABANDON;
-	if (l->opt->affinity)
-		return LOAD_END_ABANDON; /* nothing else ends one that was not opened */
-	return x < l->opt->abandon_share + l->opt->release_share ? LOAD_END_RELEASE
-								 : LOAD_END_CLOSE;
-}
-
-/* The record of a new session, or NULL while the place is still taken: engines have it open. */
-static struct load_session *new_session(struct load *l, uint32_t lane)
-{
-	struct load_session *x = &l->sessions[(l->n_sessions + 1) & l->session_mask];
-
-	if (x->at != LOAD_UNPINNED && x->number != 0)
-		return NULL;
-	*x = (struct load_session){.number = ++l->n_sessions,
-				   .lane = lane,
-				   .last = l->opt->turns,
-				   .at = LOAD_UNPINNED,
-				   .bound = {LOAD_UNPINNED, LOAD_UNPINNED},
-				   .end = (uint8_t)draw_end(l)};
-	if (x->end == LOAD_END_ABANDON && !l->opt->affinity)
-		x->last = 1 + kvr_rand_below(&l->rand, l->opt->turns);
-	l->lanes[lane].session = x->number;
-	kvr_stats_inc(l->row, LOAD_SESSIONS);
-	return x;
-}
-
-static uint8_t action_of(const struct load *l, const struct load_session *x)
-{
-	if (l->opt->affinity)
-		return KVR_ACTION_NONE;
-	if (x->turns == 0)
-		return KVR_ACTION_OPEN;
-	return x->turns + 1 == x->last && x->end == LOAD_END_CLOSE ? KVR_ACTION_CLOSE
-								   : KVR_ACTION_NONE;
-}
-
-static void next_turn(struct load *l, uint32_t lane)
-{
-	struct load_session *x = session_of(l, l->lanes[lane].session);
-	uint8_t action;
-
-	kvr_stats_inc(l->row, LOAD_REQUESTS);
-	if (l->n_free == 0 || (x == NULL && (x = new_session(l, lane)) == NULL)) {
-		kvr_stats_inc(l->row, LOAD_NOT_SENT);
-		pause_lane(l, lane);
-		return;
-	}
-	action = action_of(l, x);
-	x->over = action == KVR_ACTION_CLOSE;
-	x->used_before = x->turns > 0 ? x->used : l->now;
-	x->used = l->now;
-	l->lanes[lane].state = LOAD_LANE_TURN;
-	kvr_stats_inc(l->row, LOAD_TURNS);
-	load_client_start(l, load_workload_turn(l->work, (uint32_t)x->number, x->turns++), l->now,
-			  x->number, action);
-}
-
-/* The lane is done with its session. */
-static void leave_session(struct load *l, uint32_t lane)
-{
-	struct load_session *x = session_of(l, l->lanes[lane].session);
+	struct load_session *x = load_session_of(l, l->lanes[lane].session);
 
 	if (x != NULL) {
 		x->over = true;
@@ -120,11 +55,11 @@ static void leave_session(struct load *l, uint32_t lane)
 		l->lanes[lane].state = LOAD_LANE_OFF;
 		l->n_lanes--;
 	} else {
-		pause_lane(l, lane);
+		load_lane_pause(l, lane);
 	}
 }
 
-static void send_release(struct load *l, uint32_t lane)
+void load_lane_release(struct load *l, uint32_t lane)
 {
 	struct load_lane *w = &l->lanes[lane];
 	struct load_client *c = &l->clients[lane % l->n_clients];
@@ -142,12 +77,12 @@ static void send_release(struct load *l, uint32_t lane)
 						f, cap, KVR_SESSION_RELEASE, &ids,
 						(struct kvr_wire_session){.pool = l->pool},
 						(struct kvr_str){name, (uint32_t)strlen(name)}));
-	wake(l, lane, l->now + load_patience(l, w->tries++));
+	load_lane_wake(l, lane, l->now + load_patience(l, w->tries++));
 }
 
-static void begin_release(struct load *l, uint32_t lane)
+void load_lane_begin_release(struct load *l, uint32_t lane)
 {
-	struct load_session *x = session_of(l, l->lanes[lane].session);
+	struct load_session *x = load_session_of(l, l->lanes[lane].session);
 
 	x->over = true;
 	x->end = LOAD_END_RELEASE;
@@ -155,59 +90,7 @@ static void begin_release(struct load *l, uint32_t lane)
 	l->lanes[lane].since = l->now;
 	l->lanes[lane].tries = 0;
 	kvr_stats_inc(l->row, LOAD_RELEASES);
-	send_release(l, lane);
-}
-
-/* The pause is over. */
-static void go_on(struct load *l, uint32_t lane)
-{
-	if (!l->sessions_end)
-		next_turn(l, lane);
-	else if (l->lanes[lane].session != 0 && !l->opt->affinity)
-		begin_release(l, lane);
-	else
-		leave_session(l, lane);
-}
-
-void load_session_duty(struct load *l)
-{
-	struct load_timer t;
-
-	for (uint32_t n = 0; n < LOAD_BURST && load_timers_pop(&l->lane_timers, l->now, &t); n++) {
-		struct load_lane *w = &l->lanes[t.slot];
-
-		if (w->state == LOAD_LANE_PAUSE) {
-			go_on(l, t.slot);
-		} else if (w->state == LOAD_LANE_RELEASED) {
-			leave_session(l, t.slot);
-		} else if (l->now - w->since < RELEASE_LIMIT_S * l->hz) {
-			send_release(l, t.slot);
-		} else {
-			kvr_stats_inc(l->row, LOAD_RELEASE_LOST);
-			leave_session(l, t.slot);
-		}
-	}
-}
-
-void load_session_begin(struct load *l)
-{
-	for (uint32_t i = 0; i < l->opt->sessions; i++)
-		pause_lane(l, i);
-	l->n_lanes = l->opt->sessions;
-}
-
-void load_session_end(struct load *l)
-{
-	l->sessions_end = true;
-	l->lane_timers.n = 0; /* pauses end now, releases go on */
-	for (uint32_t i = 0; i < l->opt->sessions; i++)
-		if (l->lanes[i].state != LOAD_LANE_TURN)
-			wake(l, i, l->now);
-}
-
-bool load_session_settled(const struct load *l)
-{
-	return l->n_lanes == 0 && kvr_stats_get(l->row, LOAD_SESSIONS_OPEN) == 0;
+	load_lane_release(l, lane);
 }
 
 /* ---- the client's side of a turn ---- */
@@ -232,7 +115,7 @@ static bool expired(const struct load *l, uint64_t idle)
  * one when it is cancelled. */
 static void turn_failed(struct load *l, uint32_t lane, uint16_t code)
 {
-	struct load_session *x = session_of(l, l->lanes[lane].session);
+	struct load_session *x = load_session_of(l, l->lanes[lane].session);
 
 	x->failed = true;
 	x->bound[0] = x->bound[1] = LOAD_UNPINNED;
@@ -244,15 +127,15 @@ static void turn_failed(struct load *l, uint32_t lane, uint16_t code)
 	if (code == KVR_E_SESSION_OPEN_FAILED)
 		x->end = LOAD_END_CLOSE; /* there is nothing to end */
 	if (l->opt->affinity || code == KVR_E_SESSION_OPEN_FAILED)
-		leave_session(l, lane);
+		load_lane_leave(l, lane);
 	else
-		begin_release(l, lane);
+		load_lane_begin_release(l, lane);
 }
 
 void load_session_turn_over(struct load *l, uint32_t slot, enum load_counter how, uint16_t code)
 {
 	const struct load_slot *s = &l->slots[slot];
-	struct load_session *x = session_of(l, s->session);
+	struct load_session *x = load_session_of(l, s->session);
 	const uint32_t lane = x->lane;
 
 	if (how != LOAD_COMPLETED && (how != LOAD_CANCELLED || s->action == KVR_ACTION_OPEN)) {
@@ -260,19 +143,19 @@ void load_session_turn_over(struct load *l, uint32_t slot, enum load_counter how
 		return;
 	}
 	if (x->turns < x->last && !l->sessions_end)
-		pause_lane(l, lane);
+		load_lane_pause(l, lane);
 	else if (x->end == LOAD_END_ABANDON && !l->sessions_end)
-		leave_session(l, lane);
+		load_lane_leave(l, lane);
 	else if (l->opt->affinity || s->action == KVR_ACTION_CLOSE)
-		leave_session(l, lane);
+		load_lane_leave(l, lane);
 	else
-		begin_release(l, lane);
+		load_lane_begin_release(l, lane);
 }
 
 void load_session_released(struct load *l, const struct kvr_wire_hdr *h)
 {
 	const struct kvr_wire_session_status *status = kvr_frame_body(h);
-	const struct load_session *x = session_of(l, h->id);
+	const struct load_session *x = load_session_of(l, h->id);
 	struct load_lane *w = x != NULL ? &l->lanes[x->lane] : NULL;
 
 	if (w == NULL || w->session != h->id || w->state != LOAD_LANE_RELEASE) {

@@ -195,7 +195,7 @@ static void deliver(struct dispatch *d)
 		kvr_hdr_put(frame, KVR_DISPATCH, &ids, len, off, (uint16_t)n);
 		kvr_slices_copy(slices, KVR_REQUEST_SLICES, off, n,
 				frame + sizeof(struct kvr_wire_hdr));
-		load_engine_frame(&load, (const struct kvr_wire_hdr *)frame, d->engine, load.now);
+		load_dispatch(&load, (const struct kvr_wire_hdr *)frame, d->engine, load.now);
 	}
 }
 
@@ -279,12 +279,12 @@ static void a_decode_leg_that_waits_in_vain_ends_with_an_error(void)
 	CU_ASSERT_EQUAL(count(LOAD_TRANSFER_TIMEOUTS), 0);
 	load.now += 2 * SECOND;
 	n_sent = 0;
-	load_pair_check(&load, d.slot);
+	load_engine_check(&load, d.slot);
 	CU_ASSERT_EQUAL(count(LOAD_TRANSFER_TIMEOUTS), 1);
 	CU_ASSERT_EQUAL(count(LOAD_V_ROOM), 1);
-	CU_ASSERT_PTR_NOT_NULL_FATAL(item(0));
-	CU_ASSERT_EQUAL(item(0)->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
-	CU_ASSERT_EQUAL(item(0)->data_len, 0);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(item(1)); /* behind that of the prefill leg, again */
+	CU_ASSERT_EQUAL(item(1)->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+	CU_ASSERT_EQUAL(item(1)->data_len, 0);
 	end();
 }
 
@@ -383,9 +383,9 @@ static void a_leg_runs_once_however_often_it_is_dispatched(void)
 	ids = (struct kvr_wire_ids){load.clients[load.slots[p.slot].client].source,
 				    load.slots[p.slot].id, 77, 1, 1};
 	kvr_put_response_ack(frame, sizeof(frame), &ids, &ack);
-	load_engine_frame(&load, (const struct kvr_wire_hdr *)frame, P_BOOTSTRAP, load.now);
+	load_engine_frame(&load, (const struct kvr_wire_hdr *)frame, P_BOOTSTRAP);
 	CU_ASSERT_EQUAL(load.pairs[p.slot].prefill.estate, LOAD_E_SENT); /* not its engine */
-	load_engine_frame(&load, (const struct kvr_wire_hdr *)frame, P_SYNC, load.now);
+	load_engine_frame(&load, (const struct kvr_wire_hdr *)frame, P_SYNC);
 	CU_ASSERT_EQUAL(load.pairs[p.slot].prefill.estate, LOAD_E_IDLE);
 	deliver(&p);
 	CU_ASSERT_PTR_NULL(item(1));
@@ -456,7 +456,7 @@ static void the_client_sends_the_pieces_the_router_lacks(void)
 	memcpy(first, sent[3].bytes, sent[3].len);
 	load.now += SECOND;
 	n_sent = 0;
-	load_client_checks(&load); /* nobody has answered: the first piece, and it alone */
+	load_checks(&load); /* nobody has answered: the first piece, and it alone */
 	CU_ASSERT_EQUAL_FATAL(n_sent, 1);
 	CU_ASSERT_EQUAL(piece(0, like.frag_len), 0);
 	CU_ASSERT_EQUAL(((const struct kvr_wire_hdr *)sent[0].bytes)->msg_seq, like.msg_seq);
@@ -634,7 +634,7 @@ static uint32_t next_turn(void)
 	const uint32_t slot = load.free[load.n_free - 1];
 
 	load.now += SECOND;
-	load_session_duty(&load);
+	load_lanes_duty(&load);
 	CU_ASSERT_EQUAL_FATAL(load.n_free + 1, load.n_slots);
 	n_sent = 0;
 	return slot;
@@ -664,7 +664,7 @@ static void a_session_is_opened_used_and_closed_once(void)
 	uint32_t slot;
 
 	BEGIN(SESSIONS);
-	load_session_begin(&load);
+	load_lanes_begin(&load);
 	slot = next_turn();
 	CU_ASSERT_EQUAL(load.slots[slot].action, KVR_ACTION_OPEN);
 	CU_ASSERT_EQUAL(session_message(KVR_SESSION_OPEN, 1, 5), 0);
@@ -696,7 +696,7 @@ static void a_turn_at_another_engine_is_misplaced(void)
 	uint32_t slot;
 
 	BEGIN(SESSIONS);
-	load_session_begin(&load);
+	load_lanes_begin(&load);
 	slot = next_turn();
 	turn_comes_to(slot, 1); /* before anybody opened it */
 	CU_ASSERT_EQUAL(count(LOAD_MISPLACED), 1);
@@ -721,7 +721,7 @@ static void a_close_that_nobody_asked_for_is_early(void)
 	uint32_t slot;
 
 	BEGIN(SESSIONS);
-	load_session_begin(&load);
+	load_lanes_begin(&load);
 	slot = next_turn();
 	session_message(KVR_SESSION_OPEN, 1, 5);
 	session_message(KVR_SESSION_CLOSE, 1, 6); /* the first turn starts over */
@@ -738,7 +738,7 @@ static void affinity_binds_without_being_asked(void)
 	uint32_t slot;
 
 	BEGIN(SESSIONS, (char *)"--affinity");
-	load_session_begin(&load);
+	load_lanes_begin(&load);
 	slot = next_turn();
 	CU_ASSERT_EQUAL(load.slots[slot].action, KVR_ACTION_NONE);
 	turn_comes_to(slot, 3);
@@ -755,7 +755,7 @@ static void affinity_binds_without_being_asked(void)
 static void engines_refuse_their_share_of_opens_and_stand_by_it(void)
 {
 	BEGIN(SESSIONS, (char *)"--open-fail-share", (char *)"1");
-	load_session_begin(&load);
+	load_lanes_begin(&load);
 	next_turn();
 	CU_ASSERT_NOT_EQUAL(session_message(KVR_SESSION_OPEN, 1, 5), 0);
 	CU_ASSERT_NOT_EQUAL(session_message(KVR_SESSION_OPEN, 1, 5), 0);
@@ -774,7 +774,7 @@ static void sessions_end_with_the_life_that_the_router_gave_up(void)
 	uint32_t life;
 
 	BEGIN(SESSIONS);
-	load_session_begin(&load);
+	load_lanes_begin(&load);
 	turn_comes_to(next_turn(), 1);
 	CU_ASSERT_EQUAL(session_message(KVR_SESSION_OPEN, 1, 5), 0);
 	CU_ASSERT_EQUAL(count(LOAD_SESSIONS_OPEN), 1);

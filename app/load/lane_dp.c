@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "session.h"
+
+#include "frame.h"
+
+/* Lanes of the client's side: what each does next when its time has come. See session.h. */
+
+#define RELEASE_LIMIT_S 5u
+
+static enum load_session_end draw_end(struct load *l)
+{
+	const double x = kvr_rand_unit(&l->rand);
+
+	if (x < l->opt->abandon_share)
+		return LOAD_END_ABANDON;
+	if (l->opt->affinity)
+		return LOAD_END_ABANDON; /* nothing else ends one that was not opened */
+	return x < l->opt->abandon_share + l->opt->release_share ? LOAD_END_RELEASE
+								 : LOAD_END_CLOSE;
+}
+
+/* The record of a new session, or NULL while the place is still taken: engines have it open. */
+static struct load_session *new_session(struct load *l, uint32_t lane)
+{
+	struct load_session *x = &l->sessions[(l->n_sessions + 1) & l->session_mask];
+
+	if (x->at != LOAD_UNPINNED && x->number != 0)
+		return NULL;
+	*x = (struct load_session){.number = ++l->n_sessions,
+				   .lane = lane,
+				   .last = l->opt->turns,
+				   .at = LOAD_UNPINNED,
+				   .bound = {LOAD_UNPINNED, LOAD_UNPINNED},
+				   .end = (uint8_t)draw_end(l)};
+	if (x->end == LOAD_END_ABANDON && !l->opt->affinity)
+		x->last = 1 + kvr_rand_below(&l->rand, l->opt->turns);
+	l->lanes[lane].session = x->number;
+	kvr_stats_inc(l->row, LOAD_SESSIONS);
+	return x;
+}
+
+static uint8_t action_of(const struct load *l, const struct load_session *x)
+{
+	if (l->opt->affinity)
+		return KVR_ACTION_NONE;
+	if (x->turns == 0)
+		return KVR_ACTION_OPEN;
+	return x->turns + 1 == x->last && x->end == LOAD_END_CLOSE ? KVR_ACTION_CLOSE
+								   : KVR_ACTION_NONE;
+}
+
+static void next_turn(struct load *l, uint32_t lane)
+{
+	struct load_session *x = load_session_of(l, l->lanes[lane].session);
+	uint8_t action;
+
+	kvr_stats_inc(l->row, LOAD_REQUESTS);
+	if (l->n_free == 0 || (x == NULL && (x = new_session(l, lane)) == NULL)) {
+		kvr_stats_inc(l->row, LOAD_NOT_SENT);
+		load_lane_pause(l, lane);
+		return;
+	}
+	action = action_of(l, x);
+	x->over = action == KVR_ACTION_CLOSE;
+	x->used_before = x->turns > 0 ? x->used : l->now;
+	x->used = l->now;
+	l->lanes[lane].state = LOAD_LANE_TURN;
+	kvr_stats_inc(l->row, LOAD_TURNS);
+	load_client_start(l, load_workload_turn(l->work, (uint32_t)x->number, x->turns++), l->now,
+			  x->number, action);
+}
+
+/* The pause is over. */
+static void go_on(struct load *l, uint32_t lane)
+{
+	if (!l->sessions_end)
+		next_turn(l, lane);
+	else if (l->lanes[lane].session != 0 && !l->opt->affinity)
+		load_lane_begin_release(l, lane);
+	else
+		load_lane_leave(l, lane);
+}
+
+void load_lanes_duty(struct load *l)
+{
+	struct load_timer t;
+
+	for (uint32_t n = 0; n < LOAD_BURST && load_timers_pop(&l->lane_timers, l->now, &t); n++) {
+		struct load_lane *w = &l->lanes[t.slot];
+
+		if (w->state == LOAD_LANE_PAUSE) {
+			go_on(l, t.slot);
+		} else if (w->state == LOAD_LANE_RELEASED) {
+			load_lane_leave(l, t.slot);
+		} else if (l->now - w->since < RELEASE_LIMIT_S * l->hz) {
+			load_lane_release(l, t.slot);
+		} else {
+			kvr_stats_inc(l->row, LOAD_RELEASE_LOST);
+			load_lane_leave(l, t.slot);
+		}
+	}
+}
+
+void load_lanes_begin(struct load *l)
+{
+	for (uint32_t i = 0; i < l->opt->sessions; i++)
+		load_lane_pause(l, i);
+	l->n_lanes = l->opt->sessions;
+}
+
+void load_lanes_end(struct load *l)
+{
+	l->sessions_end = true;
+	l->lane_timers.n = 0; /* pauses end now, releases go on */
+	for (uint32_t i = 0; i < l->opt->sessions; i++)
+		if (l->lanes[i].state != LOAD_LANE_TURN)
+			load_lane_wake(l, i, l->now);
+}
+
+bool load_lanes_settled(const struct load *l)
+{
+	return l->n_lanes == 0 && kvr_stats_get(l->row, LOAD_SESSIONS_OPEN) == 0;
+}
