@@ -21,6 +21,13 @@ static void term_line(const struct kvr_sched_term *t)
 	ex_out_u64("prefill_tokens", t->prefill_tokens);
 	ex_out_u64("decode_blocks", t->decode_blocks);
 	ex_out_u64("active_requests", t->active_requests);
+	if (t->by_ttft) {
+		ex_out_f64("wait_tokens", t->wait_tokens);
+		ex_out_f64("left_tokens", t->left_tokens);
+		ex_out_f64("decode_weight", t->decode_weight);
+		ex_out_f64("rho", t->rho);
+		ex_out_f64("us_token", t->us_token);
+	}
 	ex_out_close('}');
 }
 

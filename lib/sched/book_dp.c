@@ -31,13 +31,23 @@ static void age_remove(struct kvr_sched *s, uint32_t slot)
 		s->slot[b->bk_next].bk_prev = b->bk_prev;
 }
 
+/* Prompt tokens that the rank need not compute. */
+static uint64_t held_tokens(const struct kvr_sched *s, const struct choice *c,
+			    const struct kvr_sched_decision *d)
+{
+	const uint64_t flying = (uint64_t)s->depth[d->rank] * s->conf.block_size;
+
+	/* Mode ttft counts what requests in flight there compute. */
+	return s->mode->by_ttft && flying > d->cached_tokens ? flying : d->cached_tokens;
+}
+
 /* The last match of lib/active must be of this prompt. */
 void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		     const struct kvr_sched_decision *d)
 {
 	const struct kvr_sched_req *req = c->req;
 	struct slot *b = &s->slot[d->slot];
-	uint64_t cached = d->cached_tokens < req->isl ? d->cached_tokens : req->isl;
+	uint64_t cached = held_tokens(s, c, d);
 
 	b->state = KVR_SLOT_BOOKED;
 	b->rank = d->rank;
@@ -63,6 +73,8 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		b->pf_tokens = req->isl - cached;
 		b->pf_duration = kvr_sched__duration(s, b->pf_tokens, cached);
 		kvr_sched__prefill_add(s, d->slot, now);
+		if (s->ttft.head != NULL)
+			kvr_sched__ttft_booked(s, b->pf_tokens, now);
 	}
 	kvr_sched__report(s, d->rank, now);
 }
@@ -138,6 +150,8 @@ static bool mark(struct kvr_sched *s, uint32_t slot, uint64_t now)
 		return false;
 	b->marked = true;
 	kvr_cell_add(&s->cnt.prefill_marks, 1);
+	if (s->ttft.head != NULL && b->in_prefill)
+		kvr_sched__ttft_ended(s, slot, now);
 	kvr_sched__prefill_remove(s, slot, now);
 	kvr_sched__report(s, b->rank, now);
 	s->changed = true;

@@ -162,6 +162,7 @@ static void fill(struct kvr_sched *s, const struct choice *c, struct cost_in *in
 	in->decay = s->conf.overlap_score_credit_decay;
 	in->min_tokens = in->decay > 0 ? least_tokens(s) : 0;
 	in->request_blocks = request_blocks(s, c->req->isl);
+	kvr_sched__ttft_fill(s, in);
 	in->plain = !more_tiers(ov) && in->mult == NULL && in->shared == NULL && in->decay == 0;
 }
 
@@ -262,6 +263,7 @@ static void explain(struct kvr_sched *s, const struct choice *c, const struct co
 			.decode_blocks = s->blocks[r] + (c->n - s->depth[r]),
 			.active_requests = s->requests[r],
 		};
+		kvr_sched__ttft_term(s, in, r, &t->v[t->n - 1]);
 	}
 }
 
@@ -306,6 +308,7 @@ void kvr_sched__project(struct kvr_sched *s, const struct choice *c, uint64_t no
 {
 	kvr_active_match(s->active, c->req->sh, c->p.reuse ? c->n : 0, s->depth);
 	kvr_sched__prefill_now(s, now);
+	s->ttft.now = now;
 }
 
 /* The cheapest of the eligible ranks, or one by lot; after eligible and project. */
@@ -316,7 +319,7 @@ void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_s
 	double low;
 
 	fill(s, c, &in);
-	low = s->k.cost(&in, s->cost, &top);
+	low = (in.ttft ? s->k.ttft : s->k.cost)(&in, s->cost, &top);
 	if (s->terms != NULL)
 		explain(s, c, &in);
 	if (c->pinned)
@@ -325,7 +328,9 @@ void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_s
 		rank = softmax(s, low, c->p.temperature);
 	else
 		rank = lowest(s, low);
-	d->cost = c->p.temperature > 0 && !c->pinned ? kvr_sched__cost_one(&in, rank) : low;
+	d->cost = low;
+	if (c->p.temperature > 0 && !c->pinned)
+		d->cost = in.ttft ? kvr_sched__ttft_one(&in, rank) : kvr_sched__cost_one(&in, rank);
 	describe(s, c, rank, (uint32_t)in.request_blocks, d);
 	if (c->pinned)
 		return;

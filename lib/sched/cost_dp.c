@@ -514,17 +514,28 @@ T512 static double weights_avx512(double *cost, uint32_t words, double low, doub
 bool kvr_sched__kernels(enum sched_isa isa, struct kernels *k)
 {
 	__builtin_cpu_init();
-	*k = (struct kernels){cost_scalar,  equal_scalar,    max_scalar,
-			      first_scalar, any_free_scalar, weights_scalar};
+	*k = (struct kernels){cost_scalar,
+			      equal_scalar,
+			      max_scalar,
+			      first_scalar,
+			      any_free_scalar,
+			      weights_scalar,
+			      kvr_sched__ttft_kernel(SCHED_SCALAR)};
 	if (isa == SCHED_AVX512 && __builtin_cpu_supports("avx512f")) {
-		*k = (struct kernels){cost_avx512,  equal_avx512,    max_avx512,
-				      first_avx512, any_free_avx512, weights_avx512};
+		*k = (struct kernels){cost_avx512,
+				      equal_avx512,
+				      max_avx512,
+				      first_avx512,
+				      any_free_avx512,
+				      weights_avx512,
+				      kvr_sched__ttft_kernel(SCHED_AVX512)};
 		return true;
 	}
 	if (isa == SCHED_AVX2 && __builtin_cpu_supports("avx2")) {
 		k->cost = cost_avx2;
 		k->equal = equal_avx2;
 		k->weights = weights_avx2;
+		k->ttft = kvr_sched__ttft_kernel(SCHED_AVX2);
 		return true;
 	}
 	return isa == SCHED_SCALAR;

@@ -35,6 +35,7 @@ enum kvr_pool_mode {
 	KVR_MODE_LEAST_LOADED,
 	KVR_MODE_DEVICE_AWARE,
 	KVR_MODE_DIRECT,
+	KVR_MODE_TTFT,
 };
 
 enum kvr_queue_policy {
@@ -96,6 +97,7 @@ struct kvr_pool_conf {
 	double disk_cache_hit_weight;
 	double shared_cache_multiplier;
 	double temperature;
+	double ttft_decode_weight;
 	uint32_t cuda_to_cpu_ratio; /**< device-aware-weighted */
 
 	/* index and load model (3.7, 5.6, 6) */
@@ -145,6 +147,7 @@ struct kvr_pool_mode_info {
 			   * and a pin names its rank */
 	bool may_wait;	  /* requests may stand in the queue */
 	bool needs_pin;	  /* chooses nobody: each request names its worker */
+	bool by_ttft;	  /* the cost is the expected time to first token, ttft_dp.c */
 };
 
 /** The row of a mode, kvr_pool_conf::mode. */

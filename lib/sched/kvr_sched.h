@@ -254,6 +254,13 @@ struct kvr_sched_term {
 	uint64_t prefill_tokens;
 	uint32_t decode_blocks;
 	uint32_t active_requests;
+	/* Mode ttft: cost = wait + left / (1 - rho) + decode_weight * tokens in flight. */
+	bool by_ttft;	      /**< the rest counts */
+	double wait_tokens;   /**< booked there and not computed: Q */
+	double left_tokens;   /**< of this prompt to compute there: u */
+	double decode_weight; /**< of a token in flight */
+	double rho;	      /**< part of the pool's time that prefill takes */
+	double us_token;      /**< of prefill, as learned; 0 = not yet */
 };
 
 /** Buffer for terms, ordered by (worker, dp_rank). n counts all, v holds the first cap. */

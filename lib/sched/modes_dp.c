@@ -103,22 +103,23 @@ static uint32_t any(struct kvr_sched *s, uint32_t n, bool advance)
 }
 
 /*
- * Every mode: X(name, needs_cache, may_wait, needs_pin, pick). `pick` chooses one of the first n
- * workers of s->mine, for good when `advance`; NULL: the lowest cost, choose_dp.c. A new mode is a
- * line at the end, and its function.
+ * Every mode: X(name, needs_cache, may_wait, needs_pin, by_ttft, pick). `pick` chooses one of the
+ * first n workers of s->mine, for good when `advance`; NULL: the lowest cost, choose_dp.c. A new
+ * mode is a line at the end, and its function.
  */
 #define MODES(X)                                                                                   \
-	X("kv", true, true, false, NULL)                                                           \
-	X("round-robin", false, false, false, round_robin)                                         \
-	X("random", false, false, false, any)                                                      \
-	X("power-of-two", false, false, false, two_choices)                                        \
-	X("least-loaded", false, false, false, least_loaded)                                       \
-	X("device-aware-weighted", false, false, false, device_aware)                              \
-	X("direct", false, false, true, least_loaded)
+	X("kv", true, true, false, false, NULL)                                                    \
+	X("round-robin", false, false, false, false, round_robin)                                  \
+	X("random", false, false, false, false, any)                                               \
+	X("power-of-two", false, false, false, false, two_choices)                                 \
+	X("least-loaded", false, false, false, false, least_loaded)                                \
+	X("device-aware-weighted", false, false, false, false, device_aware)                       \
+	X("direct", false, false, true, false, least_loaded)                                       \
+	X("ttft", true, true, false, true, NULL)
 
-#define INFO(name, cache, wait, pin, pick) {name, cache, wait, pin},
-#define NAME(name, cache, wait, pin, pick) name,
-#define PICK(name, cache, wait, pin, pick) pick,
+#define INFO(name, cache, wait, pin, ttft, pick) {name, cache, wait, pin, ttft},
+#define NAME(name, cache, wait, pin, ttft, pick) name,
+#define PICK(name, cache, wait, pin, ttft, pick) pick,
 
 static const struct kvr_pool_mode_info modes[] = {MODES(INFO)};
 static uint32_t (*const picks[])(struct kvr_sched *s, uint32_t n, bool advance) = {MODES(PICK)};

@@ -63,6 +63,10 @@ const struct kvr_opt kvr_pool_opts[] = {
 	 .def = "0.0", .help = "worth of a block in the shared pool, device = 1"},
 	{"router_temperature", KVR_OPT_F64, AT(temperature), ANY_F, .def = "0.0",
 	 .help = "0 = lowest cost; above, a softmax over range-normalised costs"},
+	{"ttft_decode_weight", KVR_OPT_F64, AT(ttft_decode_weight), ANY_F, .def = "0.05",
+	 .unit = "prefill tokens",
+	 .help = "mode ttft: cost of a token in flight; more spreads decode, less follows the "
+		 "cache"},
 	{"cuda_to_cpu_ratio", KVR_OPT_U32, AT(cuda_to_cpu_ratio), .min = 1, .max = 1000000,
 	 .def = "8", .help = "device-aware-weighted: speed of an accelerator against a CPU"},
 

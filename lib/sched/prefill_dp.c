@@ -13,7 +13,8 @@ uint64_t kvr_sched__duration(const struct kvr_sched *s, uint64_t uncached, uint6
 	double x = (double)uncached, slope;
 	uint32_t i = 1;
 
-	if (c->prefill_model == KVR_PREFILL_MODEL_NONE)
+	/* Mode ttft learns how fast its ranks are. */
+	if (c->prefill_model == KVR_PREFILL_MODEL_NONE || s->mode->by_ttft)
 		return NO_DURATION;
 	if (c->prefill_model == KVR_PREFILL_MODEL_LINEAR)
 		return (uint64_t)(c->prefill_base_ms * 1e6 + c->prefill_us_per_token * 1e3 * x +
@@ -91,6 +92,8 @@ void kvr_sched__prefill_add(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	if (b->pf_duration != NO_DURATION)
 		count_model(s, r, 1);
 	s->tokens[b->rank] = (double)r->pf_tokens;
+	if (s->ttft.head != NULL && b->pf_prev == NIL)
+		kvr_sched__ttft_head(s, b->rank);
 }
 
 void kvr_sched__prefill_remove(struct kvr_sched *s, uint32_t slot, uint64_t now)
@@ -121,4 +124,6 @@ void kvr_sched__prefill_remove(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	if (b->pf_duration != NO_DURATION)
 		count_model(s, r, -1);
 	s->tokens[b->rank] = (double)r->pf_tokens;
+	if (s->ttft.head != NULL && b->pf_prev == NIL)
+		kvr_sched__ttft_head(s, b->rank);
 }

@@ -92,6 +92,11 @@ static void take_ranks(struct kvr_sched *s)
 	for (uint32_t t = 0; t < TIERS; t++)
 		s->saved[t] = take(s, n, sizeof(uint32_t));
 	s->rank = take(s, n, sizeof(*s->rank));
+	if (s->mode->by_ttft) {
+		s->ttft.head = take(s, n, sizeof(double));
+		s->ttft.since = take(s, n, sizeof(double));
+		s->ttft.seen = take(s, n, sizeof(uint64_t));
+	}
 	s->order = take(s, n, sizeof(uint32_t));
 	s->order_next = take(s, n, sizeof(uint32_t));
 	s->place = take(s, n, sizeof(uint32_t));
@@ -190,6 +195,8 @@ static void init(struct kvr_sched *s, uint64_t now)
 	s->carry = NIL;
 	s->chunk_free = NIL;
 	s->origin = now;
+	s->ttft.window = now;
+	s->ttft.left_w = 1;
 	s->next_sweep = now + SWEEP_NS;
 	s->next_drain = now + SWEEP_NS;
 	s->expiry_ns = (uint64_t)(c->request_expiry_s * (double)SECOND_NS);

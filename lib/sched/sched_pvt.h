@@ -151,17 +151,25 @@ struct cost_in {
 	const uint32_t *blocks;
 	const uint32_t *depth;
 	const uint32_t *requests;
-	const double *mult; /* or NULL */
+	const double *mult;	    /* or NULL */
+	const double *head, *since; /* ttft: see struct ttft */
 	const uint64_t *mask;
 	uint32_t words;
 	bool plain; /* device tier only, no decay, no multiplier, no shared pool */
 	bool pow2;  /* block size: multiply by inv_block instead of dividing */
 	bool decode_pool;
 	bool track;
+	bool ttft; /* the cost of ttft_dp.c; what follows `ttft` is its own */
 	double isl, block, inv_block, n;
 	double credit, scale, host_w, disk_w, shared_w, request_w;
 	double decay, min_tokens, request_blocks;
+	double at;	 /* ttft: now, ns from the origin */
+	double speed;	 /* tokens a ns; 0 = not known */
+	double left_w;	 /* 1 / (1 - rho) */
+	double decode_w; /* a block */
 };
+
+typedef double (*kvr_sched__cost_fn)(const struct cost_in *in, double *cost, uint32_t *top);
 
 /** Loops over ranks, one set per instruction set; tested equal to the bit. */
 struct kernels {
@@ -169,7 +177,7 @@ struct kernels {
 	 * cost[r] for every bit of the mask, +inf elsewhere; returns the lowest. top = largest
 	 * device overlap over the mask.
 	 */
-	double (*cost)(const struct cost_in *in, double *cost, uint32_t *top);
+	kvr_sched__cost_fn cost;
 	/** Bit set of entries equal to v; returns how many. */
 	uint32_t (*equal)(const double *cost, double v, uint32_t words, uint64_t *out);
 	/** Largest v[r] over the bits of mask. */
@@ -182,6 +190,22 @@ struct kernels {
 			 uint32_t words);
 	/** Costs become e^-((c - low) / width), 0 for +inf; their sum, and sums per 64. */
 	double (*weights)(double *cost, uint32_t words, double low, double width, double *sums);
+	kvr_sched__cost_fn ttft; /* as cost, in mode ttft */
+};
+
+/** What mode ttft knows beyond the load of each rank; see ttft_dp.c. The arrays are NULL in others.
+ */
+struct ttft {
+	double *head;		    /* per rank: prefill tokens of its oldest request, 0 = none */
+	double *since;		    /* when that began, ns from the origin */
+	uint64_t *seen;		    /* when prefill last began or ended there */
+	double took_ns, did_tokens; /* of prefills that ended; the past fades */
+	double ns_token;	    /* of prefill, a rank; 0 = none ended yet */
+	double rho;
+	double speed, left_w; /* 1 / ns_token, or 0; 1 / (1 - rho) */
+	double booked;	      /* tokens since `window` began */
+	uint64_t window;      /* ns */
+	uint64_t now;	      /* of the decision under way */
 };
 
 enum sched_isa {
@@ -265,6 +289,8 @@ struct kvr_sched {
 	uint64_t *lora_hash;
 	uint64_t lora_seed; /* clients choose the names */
 	uint32_t n_loras;
+
+	struct ttft ttft;
 
 	/* prefill model */
 	uint32_t n_points;
@@ -359,6 +385,16 @@ void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_s
 enum kvr_sched_err kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint64_t now,
 				     struct kvr_sched_decision *d);
 double kvr_sched__cost_one(const struct cost_in *in, uint32_t rank);
+
+/* ttft_dp.c */
+void kvr_sched__ttft_head(struct kvr_sched *s, uint32_t rank);
+void kvr_sched__ttft_ended(struct kvr_sched *s, uint32_t slot, uint64_t now);
+void kvr_sched__ttft_booked(struct kvr_sched *s, uint64_t tokens, uint64_t now);
+void kvr_sched__ttft_fill(const struct kvr_sched *s, struct cost_in *in);
+double kvr_sched__ttft_one(const struct cost_in *in, uint32_t rank);
+void kvr_sched__ttft_term(const struct kvr_sched *s, const struct cost_in *in, uint32_t rank,
+			  struct kvr_sched_term *t);
+kvr_sched__cost_fn kvr_sched__ttft_kernel(enum sched_isa isa);
 
 /* modes_dp.c */
 enum kvr_sched_err kvr_sched__choose_simple(struct kvr_sched *s, struct choice *c,

@@ -6,7 +6,7 @@
  * after the fill; each is find, project, select, book, and the mark and free of the request that
  * has been active longest.
  *
- *   bench-decide --ranks W --blocks D [--passes N] [--json]
+ *   bench-decide --ranks W --blocks D [--mode kv|ttft] [--passes N] [--json]
  *
  * Prompts are scored in bursts of 32, as an ingress lcore does, and the scheduler is told of the
  * next messages of its burst (kvr_sched_prefetch, as its lcore does; in no step_ns). Means are of
@@ -49,6 +49,7 @@ struct bench {
 	struct kvr_sched_req *req; /* by slot */
 	struct kvr_active_ahead ahead[BURST];
 	uint32_t slots, done, passes;
+	int mode;
 	uint64_t chosen; /* hash of all ranks chosen: two programs that decide alike agree */
 	uint64_t now;
 	double tick; /* ns */
@@ -135,6 +136,7 @@ static void open_sched(struct bench *b)
 	kvr_pool_conf_defaults(&c);
 	strcpy(c.name, "bench");
 	c.block_size = BLOCK_SIZE;
+	c.mode = b->mode;
 	c.max_ranks = b->w.ranks;
 	c.max_workers = b->w.ranks;
 	b->slots = (b->w.ranks * ACTIVE_PER_WORKER + BURST - 1) / BURST * BURST;
@@ -404,13 +406,23 @@ static uint32_t number(const char *s)
 	return (uint32_t)v;
 }
 
+static int mode(const char *s)
+{
+	static const enum kvr_pool_mode modes[] = {KVR_MODE_KV, KVR_MODE_TTFT};
+
+	for (uint32_t i = 0; i < RTE_DIM(modes); i++)
+		if (strcmp(s, kvr_pool_mode(modes[i])->name) == 0)
+			return modes[i];
+	fprintf(stderr, "bench-decide: '%s' is neither kv nor ttft\n", s);
+	exit(2);
+}
+
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"ranks", required_argument, NULL, 'r'},
-						{"blocks", required_argument, NULL, 'b'},
-						{"passes", required_argument, NULL, 'p'},
-						{"json", no_argument, NULL, 'j'},
-						{NULL, 0, NULL, 0}};
+	static const struct option options[] = {
+		{"ranks", required_argument, NULL, 'r'}, {"blocks", required_argument, NULL, 'b'},
+		{"mode", required_argument, NULL, 'm'},	 {"passes", required_argument, NULL, 'p'},
+		{"json", no_argument, NULL, 'j'},	 {NULL, 0, NULL, 0}};
 	static struct bench b = {.passes = PASSES};
 	struct result r;
 	uint32_t ranks = 64, blocks = 128;
@@ -424,6 +436,8 @@ int main(int argc, char **argv)
 			ranks = number(optarg);
 		else if (o == 'b')
 			blocks = number(optarg);
+		else if (o == 'm')
+			b.mode = mode(optarg);
 		else if (o == 'p')
 			b.passes = number(optarg);
 		else

@@ -44,7 +44,8 @@ class Scenario:
             if self.rng.random() < 0.4:
                 config['session_affinity_ttl_secs'] = self.rng.choice([1, 30])
             if self.rng.random() < 0.3:
-                config['router_mode'] = self.rng.choice(['round-robin', 'random', 'least-loaded'])
+                config['router_mode'] = self.rng.choice(
+                    ['round-robin', 'random', 'least-loaded', 'ttft'])
             if self.rng.random() < 0.3:
                 config['router_policy_config'] = {'policy_classes': [
                     {'name': 'x', 'request_queue_limit_per_worker': 2}, {'name': 'y'}]}

@@ -37,7 +37,7 @@ def pools(rng, k):
         if rng.random() < 0.4:
             config['session_affinity_ttl_secs'] = rng.choice([1, 30])
         if rng.random() < 0.3:
-            config['router_mode'] = rng.choice(['round-robin', 'random', 'least-loaded', 'power-of-two', 'direct'])
+            config['router_mode'] = rng.choice(['round-robin', 'random', 'least-loaded', 'power-of-two', 'direct', 'ttft'])
         if rng.random() < 0.3:
             config['router_policy_config'] = {'policy_classes': [
                 {'name': 'x', 'request_queue_limit_per_worker': 2, 'queue_policy': rng.choice(['fcfs', 'lcfs', 'wspt'])},

@@ -131,6 +131,13 @@ static struct rte_tel_data *term_dict(const struct kvr_sched_term *x, uint32_t f
 	rte_tel_data_add_dict_u64(t, "prefill_tokens", x->prefill_tokens);
 	rte_tel_data_add_dict_u64(t, "decode_blocks", x->decode_blocks);
 	rte_tel_data_add_dict_u64(t, "active_requests", x->active_requests);
+	if (x->by_ttft) {
+		kvr_ctl_dict_f64(t, "wait_tokens", x->wait_tokens, 3);
+		kvr_ctl_dict_f64(t, "left_tokens", x->left_tokens, 3);
+		kvr_ctl_dict_f64(t, "decode_weight", x->decode_weight, 3);
+		kvr_ctl_dict_f64(t, "rho", x->rho, 3);
+		kvr_ctl_dict_f64(t, "us_token", x->us_token, 3);
+	}
 	if (flags != 0)
 		rte_tel_data_add_dict_string(t, "state",
 					     flags & DECISION_DRAINING	    ? "draining"

@@ -113,7 +113,8 @@ static void every_mode_is_as_its_row_says(void)
 		     {KVR_MODE_POWER_OF_TWO, "power-of-two"},
 		     {KVR_MODE_LEAST_LOADED, "least-loaded"},
 		     {KVR_MODE_DEVICE_AWARE, "device-aware-weighted"},
-		     {KVR_MODE_DIRECT, "direct"}};
+		     {KVR_MODE_DIRECT, "direct"},
+		     {KVR_MODE_TTFT, "ttft"}};
 	const struct kvr_sched_hints pin = {.flags = KVR_SHINT_BACKEND_ID, .backend_id = 2};
 	const struct kvr_sched_req pinned = {.isl = 8, .hints = &pin, .query_only = true};
 	struct kvr_sched_decision d;

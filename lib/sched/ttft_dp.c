@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Mode ttft: the cost of a rank is the time to first token that the request and those it delays can
+ * expect there, in tokens of prefill:
+ *
+ *   cost(r) = Q(r) + u(r) / (1 - rho) + w * decode(r)
+ *
+ * Q     booked on r and not computed. The oldest request is worked off at the pool's own speed,
+ * down to a quarter of its tokens until its end is seen; nothing spills into those behind it. u the
+ * prompt less what r holds, or will hold when its requests in flight are computed. rho   part of
+ * the pool's time that prefill takes: each token computed delays others by rho / (1 - rho) more.
+ * From the bookings of the last windows, at most RHO_MOST. w     what a token in flight costs, so
+ * that decode stays spread; 0 in a prefill pool.
+ *
+ * The speed comes from the ends of prefills: the time between two ends of a busy rank against the
+ * tokens of the second. Before the first end nothing is worked off and rho is 0.
+ *
+ * All is O(ranks) a decision; the same operations in the same order on every instruction set.
+ */
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF
+#else
+#pragma GCC optimize("fp-contract=off")
+#endif
+
+#include "sched_pvt.h"
+
+#define WINDOW_NS  (30 * SECOND_NS)
+#define RHO_KEEP   0.7	/* of rho, a window */
+#define RHO_MOST   0.95 /* beyond it a token would cost without bound */
+#define HEAD_MOST  0.75 /* worked off of a request whose end was not seen */
+#define SPEED_KEEP (1 - 1 / 256.0)
+#define LATE_MOST  8.0	  /* times the expected: an engine that stopped is not a slow one */
+#define LATE_LEAST 1024.0 /* tokens; fewer are expected to take as long as these */
+
+/* ---- what is learned --------------------------------------------------------------------- */
+
+/* The oldest request of a rank changed. */
+void kvr_sched__ttft_head(struct kvr_sched *s, uint32_t rank)
+{
+	const struct rank *r = &s->rank[rank];
+	struct ttft *t = &s->ttft;
+
+	t->head[rank] = r->pf_head == NIL ? 0 : (double)s->slot[r->pf_head].pf_tokens;
+	t->since[rank] = (double)(r->anchor_at - s->origin);
+	t->seen[rank] = r->anchor_at;
+}
+
+/* The prefill of a slot has ended. */
+void kvr_sched__ttft_ended(struct kvr_sched *s, uint32_t slot, uint64_t now)
+{
+	const struct slot *b = &s->slot[slot];
+	struct ttft *t = &s->ttft;
+	double tokens = (double)b->pf_tokens, ns, most;
+
+	ns = now > t->seen[b->rank] ? (double)(now - t->seen[b->rank]) : 0;
+	most = LATE_MOST * t->ns_token * (tokens > LATE_LEAST ? tokens : LATE_LEAST);
+	if (t->ns_token > 0 && ns > most)
+		ns = most;
+	t->took_ns = t->took_ns * SPEED_KEEP + ns;
+	t->did_tokens = t->did_tokens * SPEED_KEEP + tokens;
+	t->ns_token = t->took_ns / t->did_tokens;
+	t->speed = t->ns_token > 0 ? 1 / t->ns_token : 0;
+	t->seen[b->rank] = now;
+}
+
+static void next_window(struct kvr_sched *s, uint64_t now)
+{
+	struct ttft *t = &s->ttft;
+	const double ns = (double)(now - t->window);
+	double keep = 1, busy = 0;
+	uint32_t ranks = 0;
+
+	for (uint32_t w = 0; w < s->words; w++)
+		ranks += (uint32_t)__builtin_popcountll(s->open[w]);
+	if (ranks > 0)
+		busy = t->booked * t->ns_token / (ranks * ns);
+	for (double left = ns; left >= (double)WINDOW_NS && keep > 1e-6; left -= (double)WINDOW_NS)
+		keep *= RHO_KEEP;
+	t->rho = keep * t->rho + (1 - keep) * busy;
+	t->rho = t->rho < RHO_MOST ? t->rho : RHO_MOST;
+	t->left_w = 1 / (1 - t->rho);
+	t->window = now;
+	t->booked = 0;
+}
+
+void kvr_sched__ttft_booked(struct kvr_sched *s, uint64_t tokens, uint64_t now)
+{
+	s->ttft.booked += (double)tokens;
+	if (now >= s->ttft.window + WINDOW_NS)
+		next_window(s, now);
+}
+
+/* ---- the cost ---------------------------------------------------------------------------- */
+
+void kvr_sched__ttft_fill(const struct kvr_sched *s, struct cost_in *in)
+{
+	const struct ttft *t = &s->ttft;
+
+	/* Where nothing is to be computed there is no first token to wait for. */
+	in->ttft = s->mode->by_ttft && in->track;
+	if (!in->ttft)
+		return;
+	in->head = t->head;
+	in->since = t->since;
+	in->at = (double)(t->now - s->origin);
+	in->speed = t->speed;
+	in->left_w = t->left_w;
+	in->decode_w = s->conf.role == KVR_POOL_PREFILL ? 0 : s->conf.ttft_decode_weight * s->block;
+}
+
+/*
+ * Eight ranks at a time in the compiler's own vectors, which it makes of what the target of the
+ * caller has. Comparisons give lanes of all ones or all zeros.
+ */
+#pragma GCC diagnostic ignored "-Wpsabi" /* none is returned: all is inlined */
+typedef double v8 __attribute__((vector_size(64)));
+typedef int64_t m8 __attribute__((vector_size(64)));
+typedef int32_t i8 __attribute__((vector_size(32)));
+
+#define LANES  8u
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE v8 f64s(const double *p)
+{
+	v8 v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+/* Counts of blocks stay far below 2^31, and AVX2 converts signed ones only. */
+INLINE i8 counts(const uint32_t *p)
+{
+	i8 v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+/* Of vectors without side effects; macros, as a function that takes one would change its ABI. */
+#define WIDE(v)		  __builtin_convertvector(v, v8)
+#define EITHER(yes, a, b) ((v8)(((yes) & (m8)(a)) | (~(yes) & (m8)(b))))
+#define LARGER(a, b)	  ((((a) > (b)) & (a)) | (~((a) > (b)) & (b)))
+
+/* Q of the ranks from r on. */
+INLINE v8 waits(const struct cost_in *in, size_t r)
+{
+	v8 done = (in->at - f64s(in->since + r)) * in->speed, most = HEAD_MOST * f64s(in->head + r);
+
+	return f64s(in->tokens + r) - EITHER(done < most, done, most);
+}
+
+/* u */
+INLINE v8 left(const struct cost_in *in, size_t r, bool lean)
+{
+	const i8 device = counts(in->tier[0] + r), flying = counts(in->depth + r);
+	v8 hit;
+
+	if (lean || in->plain) {
+		hit = in->credit * WIDE(LARGER(device, flying));
+	} else {
+		const v8 fly = in->credit * WIDE(flying);
+
+		hit = in->credit * WIDE(device) + in->host_w * WIDE(counts(in->tier[1] + r));
+		hit = hit + in->disk_w * WIDE(counts(in->tier[2] + r) + counts(in->tier[3] + r));
+		if (in->shared != NULL)
+			hit = hit + in->shared_w * WIDE(counts(in->shared + r));
+		hit = EITHER(hit > fly, hit, fly);
+	}
+	return in->isl - hit * in->block;
+}
+
+/* Lean is the usual case: one tier, nothing preferred, requests weigh nothing. */
+INLINE v8 costs(const struct cost_in *in, size_t r, bool lean)
+{
+	v8 c = in->scale * (waits(in, r) + in->left_w * left(in, r, lean));
+
+	c = c + in->decode_w * WIDE(counts(in->blocks + r));
+	if (!lean)
+		c = c + in->request_w * in->block * WIDE(counts(in->requests + r));
+	if (!lean && in->mult != NULL) {
+		const v8 mult = f64s(in->mult + r);
+
+		/* A credit above 1 can make it negative; what repels must still repel. */
+		c = EITHER(c < 0, c / mult, c * mult);
+	}
+	return c;
+}
+
+INLINE double loop(const struct cost_in *from, double *restrict cost, uint32_t *restrict top,
+		   bool lean)
+{
+	const m8 lane = {1, 2, 4, 8, 16, 32, 64, 128};
+	const i8 half = {1, 2, 4, 8, 16, 32, 64, 128};
+	const v8 inf = INFINITY - (v8){0};
+	const struct cost_in copy = *from, *in = &copy;
+	v8 low = inf;
+	i8 most = {0};
+	double best = INFINITY;
+	int32_t top_device = 0;
+
+	for (size_t r = 0; r < (size_t)in->words * 64; r += LANES) {
+		const int32_t bits = (int32_t)(in->mask[r / 64] >> r % 64 & 255);
+		const v8 every = costs(in, r, lean);
+		const v8 c = EITHER((lane & bits) != 0, every, inf);
+
+		const i8 device = counts(in->tier[0] + r) & ((half & bits) != 0);
+
+		memcpy(cost + r, &c, sizeof(c));
+		low = EITHER(c < low, c, low);
+		most = LARGER(device, most);
+	}
+	for (uint32_t i = 0; i < LANES; i++) {
+		best = low[i] < best ? low[i] : best;
+		top_device = most[i] > top_device ? most[i] : top_device;
+	}
+	*top = (uint32_t)top_device;
+	return best;
+}
+
+INLINE bool is_lean(const struct cost_in *in)
+{
+	return in->plain && in->request_w == 0;
+}
+
+static double cost_scalar(const struct cost_in *in, double *cost, uint32_t *top)
+{
+	return is_lean(in) ? loop(in, cost, top, true) : loop(in, cost, top, false);
+}
+
+__attribute__((target("avx2"))) static double cost_avx2(const struct cost_in *in, double *cost,
+							uint32_t *top)
+{
+	return is_lean(in) ? loop(in, cost, top, true) : loop(in, cost, top, false);
+}
+
+__attribute__((target("avx512f"))) static double cost_avx512(const struct cost_in *in, double *cost,
+							     uint32_t *top)
+{
+	return is_lean(in) ? loop(in, cost, top, true) : loop(in, cost, top, false);
+}
+
+kvr_sched__cost_fn kvr_sched__ttft_kernel(enum sched_isa isa)
+{
+	return isa == SCHED_AVX512 ? cost_avx512 : isa == SCHED_AVX2 ? cost_avx2 : cost_scalar;
+}
+
+/* ---- one rank ---------------------------------------------------------------------------- */
+
+double kvr_sched__ttft_one(const struct cost_in *in, uint32_t r)
+{
+	return costs(in, r & ~(LANES - 1), is_lean(in))[r % LANES];
+}
+
+void kvr_sched__ttft_term(const struct kvr_sched *s, const struct cost_in *in, uint32_t r,
+			  struct kvr_sched_term *t)
+{
+	const uint32_t at = r & ~(LANES - 1), i = r % LANES;
+
+	if (!in->ttft)
+		return;
+	t->by_ttft = true;
+	t->wait_tokens = waits(in, at)[i];
+	t->left_tokens = left(in, at, is_lean(in))[i];
+	t->decode_weight = in->decode_w / in->block;
+	t->rho = s->ttft.rho;
+	t->us_token = s->ttft.ns_token / 1e3;
+}

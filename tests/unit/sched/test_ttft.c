@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Mode ttft: costs worked out by hand, what is learned, and the kernels against the formula. */
+#include "sched_pvt.h"
+
+#include "kvr_test.h"
+
+#define MS  UINT64_C(1000000)
+#define SEC UINT64_C(1000000000)
+#define R   192
+
+static struct kvr_pool_conf conf;
+static struct kvr_sched_term term[8];
+static struct kvr_sched_terms terms = {.v = term, .cap = 8};
+
+static struct kvr_sched *make(uint32_t workers)
+{
+	struct kvr_sched *s = kvr_sched_create(&conf, NULL, 5 * SEC);
+
+	for (uint64_t id = 0; id < workers; id++) {
+		const struct kvr_sched_worker w = {.id = id, .dp_size = 1};
+
+		CU_ASSERT_EQUAL_FATAL(kvr_sched_worker_set(s, &w, 5 * SEC), 0);
+	}
+	kvr_sched_explain(s, &terms);
+	return s;
+}
+
+static void defaults(void)
+{
+	kvr_pool_conf_defaults(&conf);
+	strcpy(conf.name, "t");
+	conf.mode = KVR_MODE_TTFT;
+	conf.block_size = 10;
+	conf.max_ranks = 64;
+	conf.max_requests = 64;
+	conf.max_active_blocks = 1 << 14;
+	conf.max_prompt_blocks = 1000;
+}
+
+/* A prompt of n blocks of 10 tokens; the hashes of a family begin alike. Times are ms from 0. */
+static const struct kvr_sched_req *prompt(uint32_t slot, uint64_t family, uint32_t n, bool query)
+{
+	static uint64_t sh[64][100];
+	static struct kvr_sched_req req[64];
+
+	for (uint32_t i = 0; i < n; i++)
+		sh[slot][i] = family * 1000 + i + 1;
+	req[slot] =
+		(struct kvr_sched_req){.sh = sh[slot], .n = n, .isl = n * 10, .query_only = query};
+	return &req[slot];
+}
+
+static uint64_t at(uint64_t ms)
+{
+	return 5 * SEC + ms * MS;
+}
+
+/* Costs of a prompt that is only asked about. */
+static void ask(struct kvr_sched *s, uint64_t family, uint32_t n, uint64_t ms)
+{
+	struct kvr_sched_decision d;
+
+	CU_ASSERT_EQUAL_FATAL(kvr_sched_route(s, 63, prompt(63, family, n, true), NULL, at(ms), &d),
+			      KVR_SCHED_QUERY);
+}
+
+/* Book on a worker, whoever is cheaper. */
+static void book(struct kvr_sched *s, uint32_t slot, uint64_t family, uint32_t n, uint64_t worker,
+		 uint64_t ms)
+{
+	struct kvr_sched_hints h = {.flags = KVR_SHINT_BACKEND_ID, .backend_id = worker};
+	struct kvr_sched_req req = *prompt(slot, family, n, false);
+	struct kvr_sched_decision d;
+
+	req.hints = &h;
+	CU_ASSERT_EQUAL_FATAL(kvr_sched_route(s, slot, &req, NULL, at(ms), &d), KVR_SCHED_ROUTED);
+	CU_ASSERT_EQUAL(d.worker, worker);
+}
+
+#define NEAR(a, b) CU_ASSERT_DOUBLE_EQUAL(a, b, 1e-6)
+
+static void what_waits_what_is_left_and_what_decodes(void)
+{
+	struct kvr_sched *s;
+
+	defaults();
+	s = make(2);
+	ask(s, 1, 6, 0);
+	CU_ASSERT_EQUAL(terms.n, 2);
+	CU_ASSERT(term[0].by_ttft);
+	NEAR(term[0].cost, 60);
+	/* 8 blocks on worker 0: 80 tokens wait, and 80 in flight cost 0.05 each. */
+	book(s, 0, 2, 8, 0, 0);
+	ask(s, 1, 6, 0);
+	NEAR(term[0].wait_tokens, 80);
+	NEAR(term[0].left_tokens, 60);
+	NEAR(term[0].cost, 80 + 60 + 0.05 * 80);
+	NEAR(term[1].cost, 60);
+	/* The same prompt: all of it will be there, in flight. Behind 80 tokens, yet 20 to compute.
+	 */
+	ask(s, 2, 10, 0);
+	NEAR(term[0].left_tokens, 20);
+	NEAR(term[0].cost, 80 + 20 + 4);
+	NEAR(term[1].cost, 100);
+	/* It books what it adds, not what is in flight. */
+	book(s, 1, 2, 10, 0, 0);
+	ask(s, 1, 6, 0);
+	NEAR(term[0].wait_tokens, 100);
+	NEAR(term[0].cost, 100 + 60 + 0.05 * 100);
+	/* Computed: decode goes on. */
+	kvr_sched_prefill_done(s, 0, at(0));
+	kvr_sched_prefill_done(s, 1, at(0));
+	ask(s, 2, 10, 0);
+	NEAR(term[0].cost, 5);
+	kvr_sched_finish(s, 0, at(0));
+	kvr_sched_finish(s, 1, at(0));
+	ask(s, 2, 10, 0);
+	NEAR(term[0].cost, 100);
+	kvr_sched_destroy(s);
+}
+
+/* 100 tokens took 10 ms: 100 us a token. */
+static void only_the_oldest_is_worked_off_and_not_to_the_end(void)
+{
+	struct kvr_sched *s;
+
+	defaults();
+	s = make(2);
+	book(s, 0, 1, 10, 0, 0);
+	ask(s, 9, 1, 9);
+	NEAR(term[0].wait_tokens, 100); /* nothing is known of the speed */
+	NEAR(term[0].us_token, 0);
+	kvr_sched_prefill_done(s, 0, at(10));
+	book(s, 1, 2, 10, 0, 10);
+	book(s, 2, 3, 4, 0, 10);
+	ask(s, 9, 1, 14);
+	NEAR(term[0].us_token, 100);
+	NEAR(term[0].wait_tokens, 60 + 40);
+	ask(s, 9, 1, 19);
+	NEAR(term[0].wait_tokens, 25 + 40);
+	ask(s, 9, 1, 500);
+	NEAR(term[0].wait_tokens, 25 + 40);
+	/* The second is at the head now and begins when the first has ended, at twice the time. */
+	kvr_sched_prefill_done(s, 1, at(30));
+	ask(s, 9, 1, 30);
+	NEAR(term[0].wait_tokens, 40);
+	NEAR(term[0].us_token, (10e3 * 255 / 256 + 20e3) / (100 * 255 / 256. + 100));
+	/* A cancelled head takes its time with it. */
+	kvr_sched_cancel(s, 2, at(1000));
+	book(s, 3, 4, 10, 0, 1000);
+	kvr_sched_prefill_done(s, 3, at(1010));
+	ask(s, 9, 1, 1010);
+	CU_ASSERT(term[0].us_token < 150);
+	kvr_sched_destroy(s);
+}
+
+/* Ends in any order: the rank was busy for 30 ms and did 300 tokens. */
+static void the_speed_is_that_of_the_rank_not_of_a_request(void)
+{
+	struct kvr_sched *s;
+
+	defaults();
+	s = make(1);
+	for (uint32_t i = 0; i < 3; i++)
+		book(s, i, i + 1, 10, 0, 0);
+	kvr_sched_prefill_done(s, 2, at(26));
+	kvr_sched_prefill_done(s, 0, at(28));
+	kvr_sched_prefill_done(s, 1, at(30));
+	ask(s, 9, 1, 30);
+	CU_ASSERT_DOUBLE_EQUAL(term[0].us_token, 100, 1);
+	/* Nobody heard of for a minute: it counts as 8 times slower for 1,024 tokens, once. */
+	book(s, 3, 8, 10, 0, 100);
+	kvr_sched_prefill_done(s, 3, at(60100));
+	ask(s, 9, 1, 60100);
+	CU_ASSERT(term[0].us_token > 1000 && term[0].us_token < 2300);
+	kvr_sched_destroy(s);
+}
+
+/* 15,000 tokens at 1 ms in 30 s on 2 ranks are a load of 0.25; 30 % of that after one window. */
+static void load_makes_tokens_dear(void)
+{
+	struct kvr_sched *s;
+
+	defaults();
+	s = make(2);
+	for (uint32_t i = 0; i < 15; i++) {
+		book(s, 0, i + 1, 100, i % 2, i * 1000);
+		kvr_sched_prefill_done(s, 0, at(i * 1000 + 1000));
+		kvr_sched_finish(s, 0, at(i * 1000 + 1000));
+	}
+	ask(s, 77, 10, 29999);
+	NEAR(term[0].rho, 0);
+	NEAR(term[0].us_token, 1000);
+	book(s, 2, 51, 10, 0, 30000);
+	ask(s, 77, 10, 30000);
+	NEAR(term[1].rho, 0.3 * 15.1 / 60);
+	NEAR(term[1].cost, 100 / (1 - 0.3 * 15.1 / 60));
+	/* Three quiet windows. */
+	kvr_sched_cancel(s, 2, at(30000));
+	book(s, 3, 52, 10, 0, 120000);
+	ask(s, 77, 10, 120000);
+	NEAR(term[1].rho, 0.3 * 15.1 / 60 * 0.343 + (1 - 0.343) * 0.1 / 180);
+	kvr_sched_destroy(s);
+}
+
+static void rho_ends_below_one(void)
+{
+	struct kvr_sched *s;
+
+	defaults();
+	s = make(1);
+	for (uint32_t i = 0; i < 60; i++) {
+		book(s, 0, i + 1, 100, 0, i * 30000);
+		kvr_sched_prefill_done(s, 0, at(i * 30000 + 29999));
+		kvr_sched_finish(s, 0, at(i * 30000 + 29999));
+	}
+	ask(s, 77, 10, 60 * 30000);
+	NEAR(term[0].rho, 0.95);
+	NEAR(term[0].cost, 2000);
+	kvr_sched_destroy(s);
+}
+
+static void roles_have_their_own_terms(void)
+{
+	struct kvr_sched_override over = {.flags = KVR_SOVER_TRACK_PREFILL};
+	struct kvr_sched_req req;
+	struct kvr_sched_decision d;
+	struct kvr_sched *s;
+
+	defaults();
+	conf.role = KVR_POOL_PREFILL;
+	s = make(2);
+	book(s, 0, 1, 8, 0, 0);
+	kvr_sched_prefill_done(s, 0, at(1));
+	ask(s, 2, 6, 1);
+	NEAR(term[0].decode_weight, 0);
+	NEAR(term[0].cost, 60);
+	kvr_sched_destroy(s);
+	/* A decode leg computes nothing: the cost is kv mode's, blocks in flight. */
+	conf.role = KVR_POOL_DECODE;
+	s = make(2);
+	book(s, 0, 1, 8, 0, 0);
+	req = *prompt(1, 2, 6, true);
+	req.override = &over;
+	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, NULL, at(0), &d), KVR_SCHED_QUERY);
+	CU_ASSERT(!term[0].by_ttft);
+	NEAR(term[0].cost, 14);
+	NEAR(term[1].cost, 6);
+	/* Sent past the prefill pool, it does. */
+	ask(s, 2, 6, 0);
+	NEAR(term[0].cost, 80 + 60 + 4);
+	kvr_sched_destroy(s);
+}
+
+static void tiers_weights_taints_and_overrides_count(void)
+{
+	const uint32_t device[64] = {1, 3}, host[64] = {2}, disk[64] = {0, 4};
+	const struct kvr_sched_overlap ov = {.device = device, .host = host, .disk = disk};
+	struct kvr_sched_str tag = {"x", 1};
+	const struct kvr_sched_preferred like = {.taint = tag, .weight = 1};
+	const struct kvr_sched_hints h = {.preferred = &like, .n_preferred = 1};
+	const struct kvr_sched_worker w = {.id = 1, .dp_size = 1, .taints = &tag, .n_taints = 1};
+	struct kvr_sched_override over = {.flags = KVR_SOVER_CREDIT | KVR_SOVER_PREFILL_SCALE |
+						   KVR_SOVER_KV_REUSE,
+					  .overlap_score_credit = 0.5,
+					  .prefill_load_scale = 2};
+	struct kvr_sched_req req;
+	struct kvr_sched_decision d;
+	struct kvr_sched *s;
+
+	defaults();
+	conf.decode_active_request_weight = 3;
+	s = make(2);
+	book(s, 0, 2, 8, 0, 0);
+	req = *prompt(1, 2, 10, true);
+	/* On 0 1 + 2 * .75 in caches, 8 in flight; on 1 3 + 4 * .25. One request: 3 blocks. */
+	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, &ov, at(0), &d), KVR_SCHED_QUERY);
+	NEAR(term[0].cost, 80 + 20 + 4 + 30);
+	NEAR(term[1].cost, 60);
+	/* No reuse: what is in flight is nobody's. Credit is of the device, scale of all prefill.
+	 */
+	req.override = &over;
+	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, &ov, at(0), &d), KVR_SCHED_QUERY);
+	NEAR(term[0].cost, 2 * (80 + 100 - 20) + 4 + 30);
+	NEAR(term[1].cost, 2 * (100 - 25));
+	req.override = NULL;
+	req.hints = &h;
+	CU_ASSERT_EQUAL(kvr_sched_worker_set(s, &w, at(0)), 0);
+	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, &ov, at(0), &d), KVR_SCHED_QUERY);
+	NEAR(term[0].cost, 134);
+	NEAR(term[1].cost, 60 * exp(-tanh(1)));
+	kvr_sched_destroy(s);
+}
+
+/* ---- kernels ----------------------------------------------------------------------------- */
+
+static uint32_t tier[TIERS][R], shared[R], blocks[R], depth[R], requests[R];
+static double tokens[R], mult[R], head[R], since[R];
+static uint64_t mask[R / 64];
+
+static void fill(struct kvr_rand *r, struct cost_in *in)
+{
+	*in = (struct cost_in){.tier = {tier[0], tier[1], tier[2], tier[3]},
+			       .tokens = tokens,
+			       .blocks = blocks,
+			       .depth = depth,
+			       .requests = requests,
+			       .head = head,
+			       .since = since,
+			       .mask = mask,
+			       .words = R / 64,
+			       .plain = kvr_rand_below(r, 2),
+			       .isl = 1 + kvr_rand_below(r, 50000),
+			       .block = 1 + kvr_rand_below(r, 33),
+			       .credit = kvr_rand_unit(r) * 3,
+			       .scale = kvr_rand_unit(r) * 2,
+			       .host_w = kvr_rand_unit(r),
+			       .disk_w = kvr_rand_unit(r),
+			       .shared_w = kvr_rand_unit(r),
+			       .request_w = kvr_rand_below(r, 2) * kvr_rand_unit(r) * 3,
+			       .at = 1e9,
+			       .speed = kvr_rand_below(r, 2) * 1e-5,
+			       .left_w = 1 + kvr_rand_unit(r) * 19,
+			       .decode_w = kvr_rand_unit(r)};
+	if (!in->plain) {
+		in->mult = kvr_rand_below(r, 2) ? mult : NULL;
+		in->shared = kvr_rand_below(r, 2) ? shared : NULL;
+	}
+	for (uint32_t i = 0; i < R; i++) {
+		for (uint32_t t = 0; t < TIERS; t++)
+			tier[t][i] = kvr_rand_below(r, 3) ? kvr_rand_below(r, 200) : 0;
+		shared[i] = kvr_rand_below(r, 100);
+		blocks[i] = kvr_rand_below(r, 100000);
+		depth[i] = kvr_rand_below(r, 300);
+		requests[i] = kvr_rand_below(r, 100);
+		head[i] = kvr_rand_below(r, 3) ? kvr_rand_below(r, 10000) : 0;
+		tokens[i] = head[i] + kvr_rand_below(r, 1u << 20);
+		since[i] = kvr_rand_unit(r) * 1e9;
+		mult[i] = 0.3 + kvr_rand_unit(r);
+		bit_put(mask, i, kvr_rand_below(r, 3) > 0);
+	}
+}
+
+static double by_the_book(const struct cost_in *in, uint32_t r)
+{
+	long double rest = head[r] - (in->at - since[r]) * (long double)in->speed, hit, c;
+
+	rest = rest > 0.25L * head[r] ? rest : 0.25L * head[r];
+	hit = in->credit * tier[0][r];
+	if (!in->plain)
+		hit += in->host_w * tier[1][r] + in->disk_w * (tier[2][r] + tier[3][r]) +
+		       (in->shared != NULL ? in->shared_w * shared[r] : 0);
+	hit = hit > in->credit * depth[r] ? hit : in->credit * depth[r];
+	c = in->scale * (tokens[r] - head[r] + rest + (in->isl - hit * in->block) * in->left_w);
+	c += in->decode_w * blocks[r] + in->request_w * in->block * requests[r];
+	return (double)(in->mult == NULL ? c : c < 0 ? c / mult[r] : c * mult[r]);
+}
+
+static void kernels_follow_the_formula_to_the_bit_of_each_other(void)
+{
+	static double cost[2][R];
+	struct kvr_rand r;
+
+	kvr_rand_init(&r, 3);
+	for (int round = 0; round < 300; round++) {
+		struct cost_in in;
+		uint32_t top[2], most = 0;
+		struct kernels k;
+		double low;
+
+		fill(&r, &in);
+		CU_ASSERT_FATAL(kvr_sched__kernels(SCHED_SCALAR, &k));
+		low = k.ttft(&in, cost[0], &top[0]);
+		for (uint32_t i = 0; i < R; i++) {
+			double want = bit(mask, i) ? by_the_book(&in, i) : INFINITY;
+
+			if (bit(mask, i) && tier[0][i] > most)
+				most = tier[0][i];
+			CU_ASSERT_FATAL(want == cost[0][i] ||
+					fabs(want - cost[0][i]) <= 1e-9 * (1 + fabs(want)));
+			CU_ASSERT(!bit(mask, i) || kvr_sched__ttft_one(&in, i) == cost[0][i]);
+			CU_ASSERT(cost[0][i] >= low);
+		}
+		CU_ASSERT_EQUAL(top[0], most);
+		for (int isa = SCHED_AVX2; isa <= SCHED_AVX512; isa++) {
+			if (!kvr_sched__kernels((enum sched_isa)isa, &k))
+				continue;
+			CU_ASSERT_EQUAL(k.ttft(&in, cost[1], &top[1]), low);
+			CU_ASSERT_EQUAL(top[1], most);
+			CU_ASSERT_EQUAL_FATAL(memcmp(cost[0], cost[1], sizeof(cost[0])), 0);
+		}
+	}
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"terms", what_waits_what_is_left_and_what_decodes},
+			       {"head", only_the_oldest_is_worked_off_and_not_to_the_end},
+			       {"speed", the_speed_is_that_of_the_rank_not_of_a_request},
+			       {"rho", load_makes_tokens_dear},
+			       {"bound", rho_ends_below_one},
+			       {"roles", roles_have_their_own_terms},
+			       {"weights", tiers_weights_taints_and_overrides_count},
+			       {"kernels", kernels_follow_the_formula_to_the_bit_of_each_other},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("ttft", tests);
+}
