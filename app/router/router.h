@@ -25,8 +25,8 @@
  * from, and gets frames as copies in buffers that only it gives back.
  *
  * Ownership of frames: whoever holds an mbuf either sends it (out_send(), which always takes it)
- * or frees it. A note that carries a job or an mbuf hands it over with the note; when the ring is
- * full the sender keeps it and answers REJECTED.
+ * or frees it. A note that carries a job or an mbuf (lcore/note.h) hands it over with the note;
+ * when the ring is full the sender keeps it and answers REJECTED.
  *
  * Writers: struct lcore by its own thread; struct pool as marked; the view by control, published
  * with a release store that pairs with the acquire load at the top of each loop, and freed after
@@ -62,6 +62,7 @@
 #include "kvr_source.h"
 #include "kvr_wire.h"
 #include "kvr_worker.h"
+#include "lcore/note.h"
 #include "telemetry/counters.h"
 
 struct lcore;
@@ -76,36 +77,6 @@ struct router;
 #define JOBS_MAX   (BURST * KVR_ROUTER_MAX_PORTS + JOINS_TURN)
 
 /* ---- what travels on the rings ---- */
-
-enum note_type {
-	NOTE_ROUTE = 1,	      /* ptr = struct job */
-	NOTE_LOADS,	      /* the same: POTENTIAL_LOADS */
-	NOTE_CANCEL,	      /* ptr = the CANCEL frame, becomes the answer */
-	NOTE_PROBE,	      /* ptr = the PROBE frame, becomes the answer */
-	NOTE_DISPATCH_ACK,    /* handle, code */
-	NOTE_PROGRESS,	      /* handle, tokens, flags (KVR_PROG_F_*), cached; of a prefill leg's
-			       * last item ptr = the frame */
-	NOTE_FIN_ACKED,	      /* handle: the client has the last item */
-	NOTE_ABORT_ACK,	      /* handle */
-	NOTE_SESSION_OPENED,  /* handle = number of the ask, code, ptr = worker id, tokens = its
-			       * epoch */
-	NOTE_SESSION_CLOSED,  /* the same */
-	NOTE_SESSION_RELEASE, /* ptr = the frame */
-	NOTE_MISSING,	      /* ptr = the frame: what a worker lacks of a DISPATCH */
-};
-
-/** Element of a pool's note ring. */
-struct note {
-	uint8_t type; /* enum note_type */
-	uint8_t pad;
-	uint16_t flags;
-	uint32_t tokens;
-	uint32_t cached;
-	uint32_t code;
-	uint64_t handle;
-	void *ptr;
-};
-_Static_assert(sizeof(struct note) == 32, "two notes a cache line");
 
 /** Element of a pool's event ring: a KV_EVENTS frame (data = frame header), or a prediction. */
 struct event_note {

@@ -248,7 +248,10 @@ static void session_says(uint8_t kind, uint64_t number, uint32_t epoch)
 static void session_note(uint8_t type, uint64_t number, uint32_t epoch)
 {
 	const struct note n = {
-		.type = type, .handle = number, .tokens = epoch, .ptr = (void *)(uintptr_t)WORKER};
+		.type = type,
+		.handle = number,
+		.session = {.worker = WORKER, .epoch = epoch},
+	};
 
 	CU_ASSERT_EQUAL(rte_ring_enqueue_elem(rt->pool[0].notes, (void *)(uintptr_t)&n, sizeof(n)),
 			0);

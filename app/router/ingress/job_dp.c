@@ -396,7 +396,7 @@ void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov)
 
 static void job_put(struct lcore *lc, struct job *j)
 {
-	const struct note n = {.type = j->kind == KVR_ROUTE ? NOTE_ROUTE : NOTE_LOADS, .ptr = j};
+	const struct note n = {.type = j->kind == KVR_ROUTE ? NOTE_ROUTE : NOTE_LOADS, .job = j};
 
 	if (likely(rte_ring_enqueue_elem(j->pool->notes, (void *)(uintptr_t)&n, sizeof(n)) == 0))
 		return;

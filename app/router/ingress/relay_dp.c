@@ -131,25 +131,12 @@ static bool is_news(const struct pool *p, uint32_t isl, uint32_t seen, uint32_t 
 				    blocks((uint64_t)isl + seen - 1, p->block_size);
 }
 
-static struct note progress_of(const struct kvr_wire_hdr *h, const struct kvr_wire_response *w)
-{
-	return (struct note){
-		.type = NOTE_PROGRESS,
-		.flags = (uint16_t)((w->flags & KVR_RESP_F_FIN ? KVR_PROG_F_FIN : 0) |
-				    (w->flags & KVR_RESP_F_ERROR ? KVR_PROG_F_ERROR : 0) |
-				    (w->flags & KVR_RESP_F_CANCELLED ? KVR_PROG_F_CANCELLED : 0)),
-		.tokens = w->generated_tokens,
-		.cached = w->cached_tokens,
-		.handle = h->handle,
-	};
-}
-
 /* Tell the scheduler what an item changes. @return -1 when the ring is full. */
 static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_relay *relay,
 			 const struct kvr_wire_hdr *h, const struct kvr_wire_response *w)
 {
 	const uint32_t seen = kvr_flight_seen(r, h->handle);
-	const struct note n = progress_of(h, w);
+	const struct note n = note_item(h->handle, w);
 
 	if ((w->flags & KVR_RESP_F_FIN) == 0 && !is_news(p, relay->isl, seen, w->generated_tokens))
 		return 0;
@@ -186,9 +173,9 @@ static void prefill_item(struct lcore *lc, struct pool *p, const struct kvr_rela
 	const struct kvr_wire_response *w = kvr_frame_body(h);
 	const bool fin = (w->flags & KVR_RESP_F_FIN) != 0;
 	const struct kvr_wire_response_ack ack = ack_of(w);
-	struct note n = progress_of(h, w);
+	const struct note n = fin ? (struct note){.type = NOTE_RESULT, .handle = h->handle, .m = m}
+				  : note_item(h->handle, w);
 
-	n.ptr = fin ? m : NULL;
 	if (note_put(p, &n) != 0) {
 		ignore(lc, m, IN_RING_FULL);
 		return;
@@ -279,10 +266,10 @@ static void progress(struct lcore *lc, struct pool *p, struct rte_mbuf *m,
 	const struct kvr_wire_progress_ack ack = {.next_seq = w->seq + 1};
 	const struct note n = {
 		.type = NOTE_PROGRESS,
-		.flags = w->flags,
-		.tokens = w->generated_tokens,
-		.cached = w->cached_tokens,
 		.handle = h->handle,
+		.progress = {.tokens = w->generated_tokens,
+			     .cached = w->cached_tokens,
+			     .flags = w->flags},
 	};
 
 	if (note_put(p, &n) != 0) {
@@ -310,7 +297,7 @@ void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path
 	n.type = NOTE_ABORT_ACK;
 	if (h->kind == KVR_MISSING) {
 		n.type = NOTE_MISSING;
-		n.ptr = m;
+		n.m = m;
 	}
 	if (h->kind == KVR_DISPATCH_ACK) {
 		n.type = NOTE_DISPATCH_ACK;
@@ -321,7 +308,7 @@ void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path
 		return;
 	}
 	in_count(lc, IN_NOTES);
-	if (n.ptr == NULL)
+	if (n.type != NOTE_MISSING)
 		rte_pktmbuf_free(m);
 }
 
@@ -332,7 +319,7 @@ void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 	const struct note n = {
 		.type = h->kind == KVR_CANCEL ? NOTE_CANCEL : NOTE_PROBE,
 		.handle = h->handle,
-		.ptr = m,
+		.m = m,
 	};
 
 	if (p == NULL && h->kind == KVR_CANCEL) { /* always answered so, unknown ones too */
@@ -358,6 +345,6 @@ int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n)
 	if (note_put(&lc->rt->pool[p->number + 1], n) == 0)
 		return 0;
 	pool_count(p, PC_NOTES_LOST, 1);
-	rte_pktmbuf_free(n->ptr); /* the client repeats it */
+	rte_pktmbuf_free(n->m); /* the client repeats it */
 	return 0;
 }

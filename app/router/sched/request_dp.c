@@ -88,7 +88,7 @@ static void refuse(struct lcore *lc, struct pool *p, struct job *j, const struct
 
 static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 {
-	struct job *j = n->ptr;
+	struct job *j = n->job;
 	struct kvr_flight *slot;
 	struct refusal ended;
 
@@ -110,7 +110,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 
 static void on_loads(struct lcore *lc, struct pool *p, const struct note *n)
 {
-	answer_loads(lc, p, n->ptr);
+	answer_loads(lc, p, n->job);
 }
 
 /* ---- workers ---- */
@@ -145,26 +145,41 @@ static uint16_t progress_flags(uint16_t wire)
 			  ((wire & KVR_PROG_F_CANCELLED) != 0 ? KVR_RQEF_CANCELLED : 0));
 }
 
-static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)
+/* What NOTE_PROGRESS says. @p m: the frame of the last item of a prefill leg, which it takes; NULL:
+ * none. */
+static void item(struct lcore *lc, struct pool *p, const struct note *n, struct rte_mbuf *m)
 {
 	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
 	struct request *r = slot != NULL ? request_of(slot) : NULL;
-	const bool fin = (n->flags & KVR_PROG_F_FIN) != 0;
+	const bool fin = (n->progress.flags & KVR_PROG_F_FIN) != 0;
 	struct kvr_rq_event e = {.kind = fin ? KVR_RQE_FIN : KVR_RQE_ITEM,
-				 .flags = progress_flags(n->flags),
-				 .tokens = n->tokens};
+				 .flags = progress_flags(n->progress.flags),
+				 .tokens = n->progress.tokens};
 	uint32_t predicted = 0;
 
 	if (fin && r != NULL)
 		predicted = r->rq.leg[leg_of(slot)].cached_tokens;
-	if (unlikely(n->ptr != NULL && r != NULL && leg_of(slot) == PREFILL))
-		prefill_result(r, n->ptr, &e);
+	if (unlikely(m != NULL && r != NULL && leg_of(slot) == PREFILL))
+		prefill_result(r, m, &e);
 	else
-		rte_pktmbuf_free(n->ptr);
-	if (!slot_event(lc, p, slot, e) || !fin || n->cached == KVR_NONE32)
+		rte_pktmbuf_free(m);
+	if (!slot_event(lc, p, slot, e) || !fin || n->progress.cached == KVR_NONE32)
 		return;
 	pool_count(p, PC_PREDICTED_TOKENS, predicted);
-	pool_count(p, PC_ACTUAL_TOKENS, n->cached);
+	pool_count(p, PC_ACTUAL_TOKENS, n->progress.cached);
+}
+
+static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	item(lc, p, n, NULL);
+}
+
+static void on_result(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	const struct note says =
+		note_item(n->handle, kvr_frame_body(rte_pktmbuf_mtod(n->m, const void *)));
+
+	item(lc, p, &says, n->m);
 }
 
 static void on_abort_ack(struct lcore *lc, struct pool *p, const struct note *n)
@@ -181,12 +196,12 @@ static void on_abort_ack(struct lcore *lc, struct pool *p, const struct note *n)
 
 static void on_missing(struct lcore *lc, struct pool *p, const struct note *n)
 {
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod((struct rte_mbuf *)n->ptr, const void *);
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(n->m, const void *);
 	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
 
 	if (slot != NULL)
 		send_missing(lc, p, slot, kvr_frame_body(h));
-	rte_pktmbuf_free(n->ptr);
+	rte_pktmbuf_free(n->m);
 }
 
 /* ---- clients ---- */
@@ -225,32 +240,30 @@ static void from_client(struct lcore *lc, struct pool *p, struct kvr_flight *slo
  * in turn, and the last one answers for all. */
 static void on_cancel(struct lcore *lc, struct pool *p, const struct note *n)
 {
-	const struct kvr_wire_hdr *h =
-		rte_pktmbuf_mtod((struct rte_mbuf *)n->ptr, const struct kvr_wire_hdr *);
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(n->m, const struct kvr_wire_hdr *);
 	struct kvr_flight *slot = kvr_flight_lookup(p->requests, h->source, h->id);
 
 	if (slot != NULL) {
-		from_client(lc, p, slot, n->ptr, KVR_RQE_CANCEL);
+		from_client(lc, p, slot, n->m, KVR_RQE_CANCEL);
 		return;
 	}
 	if (note_next_pool(lc, p, n) == 0)
 		return;
-	out_message(lc, path_kept(n->ptr), KVR_CANCELLED, h->source, h->id, h->handle, NULL, 0);
-	rte_pktmbuf_free(n->ptr);
+	out_message(lc, path_kept(n->m), KVR_CANCELLED, h->source, h->id, h->handle, NULL, 0);
+	rte_pktmbuf_free(n->m);
 }
 
 static void on_probe(struct lcore *lc, struct pool *p, const struct note *n)
 {
-	const struct kvr_wire_hdr *h =
-		rte_pktmbuf_mtod((struct rte_mbuf *)n->ptr, const struct kvr_wire_hdr *);
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(n->m, const struct kvr_wire_hdr *);
 	struct kvr_flight *slot = kvr_flight_lookup(p->requests, h->source, h->id);
 	struct refusal why = {.code = KVR_E_UNKNOWN_REQUEST};
 	bool ended = slot == NULL && has_ended(p, h->source, h->id, &why);
 
 	if (slot != NULL)
-		from_client(lc, p, slot, n->ptr, KVR_RQE_PROBED);
+		from_client(lc, p, slot, n->m, KVR_RQE_PROBED);
 	else if (ended || note_next_pool(lc, p, n) != 0)
-		out_reject_frame(lc, n->ptr, path_kept(n->ptr), &why);
+		out_reject_frame(lc, n->m, path_kept(n->m), &why);
 }
 
 /* ---- all of them ---- */
@@ -261,6 +274,7 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 	[NOTE_PROBE] = on_probe,
 	[NOTE_DISPATCH_ACK] = on_dispatch_ack,
 	[NOTE_PROGRESS] = on_progress,
+	[NOTE_RESULT] = on_result,
 	[NOTE_FIN_ACKED] = on_fin_acked,
 	[NOTE_ABORT_ACK] = on_abort_ack,
 	[NOTE_SESSION_OPENED] = session_on_opened,
@@ -269,6 +283,7 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 	[NOTE_MISSING] = on_missing,
 	[NOTE_LOADS] = on_loads,
 };
+_Static_assert(RTE_DIM(handlers) == NOTE_TYPES, "a handler for each type");
 
 void request_note(struct lcore *lc, struct pool *p, const struct note *n)
 {

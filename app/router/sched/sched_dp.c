@@ -43,12 +43,12 @@ static void prefetch_note(struct pool *p, const struct note *n, struct kvr_activ
 			  int step)
 {
 	if (n->type == NOTE_ROUTE && step == 0)
-		prefetch_first(n->ptr);
+		prefetch_first(n->job);
 	else if (n->type == NOTE_ROUTE)
-		prefetch_job(p, n->ptr, ahead, step);
+		prefetch_job(p, n->job, ahead, step);
 	else if (step == 0)
 		prefetch_request(p, n->handle);
-	else if (n->type == NOTE_PROGRESS)
+	else if (n->type == NOTE_PROGRESS || n->type == NOTE_RESULT)
 		kvr_sched_prefetch(p->sched, (uint32_t)n->handle & (KVR_FLIGHT_MAX_SLOTS - 1),
 				   step - 1);
 }

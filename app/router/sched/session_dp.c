@@ -142,12 +142,12 @@ void session_hint(struct job *j, const struct kvr_hints *h)
 				&j->session.key);
 }
 
-/* Hand a frame's note over; a full ring drops it, and its sender or the ask repeats. */
+/* Hand the note of frame @p m over; a full ring drops it, and its sender or the ask repeats. */
 static void note_put(struct lcore *lc, struct pool *p, const struct note *n, struct rte_mbuf *m)
 {
 	if (likely(rte_ring_enqueue_elem(p->notes, (void *)(uintptr_t)n, sizeof(*n)) == 0)) {
 		in_count(lc, IN_NOTES);
-		if (n->ptr != m)
+		if (note_types[n->type].part != NOTE_PART_FRAME)
 			rte_pktmbuf_free(m);
 		return;
 	}
@@ -164,10 +164,8 @@ void session_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	struct pool *p = pool_of_handle(lc->rt, h->id);
 	const struct note n = {
 		.type = h->kind == KVR_SESSION_OPENED ? NOTE_SESSION_OPENED : NOTE_SESSION_CLOSED,
-		.code = st->code,
 		.handle = h->id,
-		.ptr = (void *)(uintptr_t)h->source, /* the worker that says so */
-		.tokens = h->epoch,		     /* and its life */
+		.session = {.worker = h->source, .epoch = h->epoch, .code = st->code},
 	};
 
 	if (w == NULL || !kvr_path_same(from, &w->path)) {
@@ -187,7 +185,7 @@ void session_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const struct kvr_wire_session *b = kvr_frame_body(h);
-	const struct note n = {.type = NOTE_SESSION_RELEASE, .ptr = m};
+	const struct note n = {.type = NOTE_SESSION_RELEASE, .m = m};
 	struct pool *p = pool_by_id(lc->rt, b->pool);
 
 	if (p == NULL || p->sessions == NULL) {
@@ -341,15 +339,16 @@ void session_charge(const struct life *x)
 /* Whether the answer comes from the one who was asked, in the same life. */
 static bool was_asked(const struct session_ask *a, const struct note *n)
 {
-	return a->worker == (uintptr_t)n->ptr && a->epoch == n->tokens;
+	return a->worker == n->session.worker && a->epoch == n->session.epoch;
 }
 
 void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
 	struct request *r = slot != NULL ? request_of(slot) : NULL;
-	const struct kvr_rq_event e = {.kind = n->code == 0 ? KVR_RQE_OPENED : KVR_RQE_NOT_OPENED,
-				       .code = n->code};
+	const struct kvr_rq_event e = {.kind = n->session.code == 0 ? KVR_RQE_OPENED
+								    : KVR_RQE_NOT_OPENED,
+				       .code = n->session.code};
 
 	if (r != NULL && leg_of(slot) == MAIN && leg_state(r, MAIN) == KVR_RQS_HELD &&
 	    !was_asked(&p->use[r->number].ask, n)) {
@@ -357,7 +356,7 @@ void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n)
 		return;
 	}
 	/* Late: ended meanwhile, and it has been closed; or repeated. */
-	if (slot_event(lc, p, slot, e) && n->code != 0)
+	if (slot_event(lc, p, slot, e) && n->session.code != 0)
 		count(p->sessions, SC_OPEN_REFUSED);
 }
 
@@ -377,7 +376,7 @@ void session_on_closed(struct lcore *lc, struct pool *p, const struct note *n)
 
 void session_on_release(struct lcore *lc, struct pool *p, const struct note *n)
 {
-	struct rte_mbuf *m = n->ptr;
+	struct rte_mbuf *m = n->m;
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const struct kvr_wire_session *b = kvr_frame_body(h);
 	const struct kvr_rq_ctx c = life_ctx(lc, p);

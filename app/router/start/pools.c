@@ -194,13 +194,8 @@ static void pool_fini(struct pool *p)
 	struct note n;
 	struct event_note e;
 
-	while (p->notes != NULL && rte_ring_dequeue_elem(p->notes, &n, sizeof(n)) == 0) {
-		if (n.type == NOTE_ROUTE || n.type == NOTE_LOADS)
-			job_free(&p->rt->control, n.ptr);
-		else if (n.type == NOTE_CANCEL || n.type == NOTE_PROBE || n.type == NOTE_PROGRESS ||
-			 n.type == NOTE_SESSION_RELEASE || n.type == NOTE_MISSING)
-			rte_pktmbuf_free(n.ptr);
-	}
+	while (p->notes != NULL && rte_ring_dequeue_elem(p->notes, &n, sizeof(n)) == 0)
+		note_drop(&p->rt->control, &n);
 	rte_pktmbuf_free(p->event_open.m);
 	while (p->events != NULL && rte_ring_dequeue_elem(p->events, &e, sizeof(e)) == 0)
 		rte_pktmbuf_free(e.m);

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_NOTE_H
+#define ROUTER_NOTE_H
+
+/**
+ * @file
+ * Notes: what ingress lcores tell the scheduler of a pool, half a cache line each, through
+ * pool::notes. One row of NOTE_LIST says for each type which part of the union it has, and with it
+ * who owns what the note points at. Written by the ingress lcore that sends it (CANCEL and PROBE
+ * also by a scheduler lcore, for the next pool), read once by the pool's scheduler lcore. A burst
+ * of 32 is one ring operation, 5 to 10 ns a note.
+ */
+
+#include <stdint.h>
+
+#include <rte_mbuf.h>
+
+#include "kvr_wire.h"
+
+struct job;
+struct lcore;
+struct pool;
+
+/** Parts of a note. Whoever has taken the note out of the ring owns what it points at. */
+enum note_part {
+	NOTE_PART_NONE,	    /* the handle says all */
+	NOTE_PART_JOB,	    /* job: the job and its frames */
+	NOTE_PART_FRAME,    /* m: the frame */
+	NOTE_PART_CODE,	    /* code; owns nothing */
+	NOTE_PART_PROGRESS, /* progress; owns nothing */
+	NOTE_PART_SESSION,  /* session; owns nothing */
+};
+
+/** X(type, name, part) */
+#define NOTE_LIST(X)                                                                               \
+	X(NOTE_ROUTE, "ROUTE", NOTE_PART_JOB)                                                      \
+	X(NOTE_LOADS, "POTENTIAL_LOADS", NOTE_PART_JOB)                                            \
+	X(NOTE_CANCEL, "CANCEL", NOTE_PART_FRAME)                                                  \
+	X(NOTE_PROBE, "PROBE", NOTE_PART_FRAME)                                                    \
+	X(NOTE_DISPATCH_ACK, "DISPATCH_ACK", NOTE_PART_CODE)                                       \
+	X(NOTE_PROGRESS, "PROGRESS", NOTE_PART_PROGRESS)                                           \
+	X(NOTE_RESULT, "RESULT", NOTE_PART_FRAME)                                                  \
+	X(NOTE_FIN_ACKED, "FIN_ACKED", NOTE_PART_NONE)                                             \
+	X(NOTE_ABORT_ACK, "ABORT_ACK", NOTE_PART_NONE)                                             \
+	X(NOTE_SESSION_OPENED, "SESSION_OPENED", NOTE_PART_SESSION)                                \
+	X(NOTE_SESSION_CLOSED, "SESSION_CLOSED", NOTE_PART_SESSION)                                \
+	X(NOTE_SESSION_RELEASE, "SESSION_RELEASE", NOTE_PART_FRAME)                                \
+	X(NOTE_MISSING, "MISSING", NOTE_PART_FRAME)
+
+/** NOTE_PROGRESS: an item of a stream, or PROGRESS, has changed something. NOTE_RESULT: the last
+ * item of a prefill leg, a RESPONSE. NOTE_FIN_ACKED: the client has the last item. NOTE_MISSING:
+ * what a worker lacks of a DISPATCH. The others are called after their frame. */
+enum note_type {
+#define NOTE_ENUM(type, name, part) type,
+	NOTE_LIST(NOTE_ENUM)
+#undef NOTE_ENUM
+		NOTE_TYPES
+};
+
+/** Element of a pool's note ring. */
+struct note {
+	uint8_t type; /* enum note_type */
+	uint8_t pad[7];
+	uint64_t handle; /* of the request; of a session: number of the ask; 0: none */
+	union {
+		struct job *job;
+		struct rte_mbuf *m;
+		uint32_t code; /* enum kvr_wire_code of a DISPATCH_ACK */
+		struct {
+			uint32_t tokens; /* generated so far */
+			uint32_t cached; /* prompt tokens that the engine had; KVR_NONE32 */
+			uint16_t flags;	 /* KVR_PROG_F_* */
+		} progress;
+		struct {
+			uint64_t worker; /* who says so */
+			uint32_t epoch;	 /* and its life */
+			uint32_t code;
+		} session;
+	};
+};
+_Static_assert(sizeof(struct note) == 32, "two notes a cache line");
+
+/** NOTE_PROGRESS of an item. */
+static inline struct note note_item(uint64_t handle, const struct kvr_wire_response *w)
+{
+	const uint32_t flags = (w->flags & KVR_RESP_F_FIN ? KVR_PROG_F_FIN : 0) |
+			       (w->flags & KVR_RESP_F_ERROR ? KVR_PROG_F_ERROR : 0) |
+			       (w->flags & KVR_RESP_F_CANCELLED ? KVR_PROG_F_CANCELLED : 0);
+
+	return (struct note){
+		.type = NOTE_PROGRESS,
+		.handle = handle,
+		.progress = {w->generated_tokens, w->cached_tokens, (uint16_t)flags},
+	};
+}
+
+struct note_info {
+	const char *name;
+	enum note_part part;
+};
+
+/** By enum note_type. */
+extern const struct note_info note_types[NOTE_TYPES];
+
+/** Free what a note owns that nobody will handle. Control thread, when the lcores have ended. */
+void note_drop(struct lcore *control, const struct note *n);
+
+#endif
