@@ -28,7 +28,7 @@ static uint32_t port_of(uint64_t worker)
 static struct pool *pool(uint32_t id)
 {
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		if (rt->pool[i].id == id)
+		if (rt->pool[i].wire_id == id)
 			return &rt->pool[i];
 	return NULL;
 }
@@ -412,9 +412,9 @@ static void pool_at_rest(const struct pool *p)
 	CU_ASSERT_EQUAL(kvr_sched_counters(p->sched)->waiting_now, 0);
 	CU_ASSERT_EQUAL(kvr_flight_count(p->requests), 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(p->jobs), 0);
-	CU_ASSERT(TAILQ_EMPTY(&p->aborts));
+	CU_ASSERT(TAILQ_EMPTY(&p->live.aborts));
 	for (uint32_t i = 0; i < LEG_STEPS; i++)
-		CU_ASSERT(TAILQ_EMPTY(&p->resends[i]));
+		CU_ASSERT(TAILQ_EMPTY(&p->live.resends[i]));
 }
 
 void pair_at_rest(void)
@@ -425,8 +425,8 @@ void pair_at_rest(void)
 	CU_ASSERT_EQUAL(kvr_sched_counters(d->sched)->booked_now, 0);
 	CU_ASSERT_EQUAL(kvr_sched_counters(pool(6)->sched)->booked_now, 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(d->pairs), 0);
-	CU_ASSERT_EQUAL(d->n_prefilling, 0);
-	CU_ASSERT_EQUAL(d->n_lost, 0);
+	CU_ASSERT_EQUAL(d->pair.n_prefilling, 0);
+	CU_ASSERT_EQUAL(d->live.n_lost, 0);
 	pipeline_advance(KVR_FLIGHT_LINGER_NS / 1000000 + 1);
 	/* They go a few a turn. */
 	for (uint32_t i = 0;

@@ -272,7 +272,8 @@ static bool under_way(void)
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
 		any = any || rt->lcore[i]->reading.first != NULL || rt->lcore[i]->trash != NULL;
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		any = any || !TAILQ_EMPTY(&rt->pool[i].sends) || rt->pool[i].event_open.m != NULL;
+		any = any || !TAILQ_EMPTY(&rt->pool[i].live.sends) ||
+		      rt->pool[i].event.open.m != NULL;
 	return any;
 }
 

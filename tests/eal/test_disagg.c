@@ -70,7 +70,7 @@ static void end(void)
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->pairs), 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->jobs), 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->small_bufs), 0);
-	CU_ASSERT_EQUAL(decode_pool()->n_prefilling, 0);
+	CU_ASSERT_EQUAL(decode_pool()->pair.n_prefilling, 0);
 	CU_ASSERT(pipeline_balanced());
 	pipeline_flush();
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
@@ -275,7 +275,7 @@ static void a_failed_prefill_leg_is_tried_once_more(void)
 	item(PEER_P, 1, p.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "no");
 	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
 	CU_ASSERT_NOT_EQUAL(p.q.fixed.worker, first);
-	CU_ASSERT_EQUAL(decode_pool()->n_prefilling, 0);
+	CU_ASSERT_EQUAL(decode_pool()->pair.n_prefilling, 0);
 	item(PEER_P, 1, p.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "no");
 	CU_ASSERT_EQUAL(rejected(), KVR_E_PREFILL_FAILED);
 	end();

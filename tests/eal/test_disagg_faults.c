@@ -270,7 +270,7 @@ static void expire(void)
 		/* The pool's own lcore, which stands still between turns: only it has the buffers.
 		 */
 		p->sched_lcore->now_ns = now_ns(rt);
-		p->sweep = kvr_flight_size(p->requests) / 2;
+		p->live.sweep = kvr_flight_size(p->requests) / 2;
 		sched_tick(p->sched_lcore, p);
 		sched_poll(p->sched_lcore, p);
 	}

@@ -44,7 +44,7 @@ static struct kvr_hint_buf *hint_u64(uint16_t type, uint64_t v)
 
 static struct pool *pool(uint32_t id)
 {
-	return rt->pool[0].id == id ? &rt->pool[0] : &rt->pool[1];
+	return rt->pool[0].wire_id == id ? &rt->pool[0] : &rt->pool[1];
 }
 
 static uint32_t slots_used(uint32_t id)

@@ -28,7 +28,7 @@ static void end(void)
 	pipeline_turn();
 	kvr_reasm_flush(rt->lcore[0]->reasm);
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
-	CU_ASSERT_EQUAL(rt->pool[0].held, 0);
+	CU_ASSERT_EQUAL(rt->pool[0].live.held, 0);
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_stop();
 }
@@ -406,7 +406,7 @@ static void dispatch_is_kept_until_it_is_acknowledged(void)
 	o = pipeline_expect(PEER_CLIENT, KVR_ACCEPTED);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	CU_ASSERT_EQUAL(((const struct kvr_wire_accepted *)(&o->hdr + 1))->flags, KVR_ACC_F_KEPT);
-	CU_ASSERT_EQUAL(rt->pool[0].held, msg.n);
+	CU_ASSERT_EQUAL(rt->pool[0].live.held, msg.n);
 	o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
 	ids.handle = o->hdr.handle;
 	m.msg_seq = o->hdr.msg_seq;
@@ -438,7 +438,7 @@ static void dispatch_is_kept_until_it_is_acknowledged(void)
 	pipeline_send(PEER_AGENT, buf,
 		      (size_t)kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &taken));
 	pipeline_turn();
-	CU_ASSERT_EQUAL(rt->pool[0].held, 0);
+	CU_ASSERT_EQUAL(rt->pool[0].live.held, 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].jobs), 0);
 	pipeline_advance(2000);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_DISPATCH));

@@ -709,7 +709,7 @@ static void unknown_policy_class_is_the_first(void)
 	kvr_hint_put_str(&hints, KVR_HINT_POLICY_CLASS, "gold");
 	pipeline_route(1, 100, 10, 0, &hints);
 	h = dispatched();
-	CU_ASSERT_EQUAL(kvr_stats_get(pool()->rq.count, KVR_RQC_UNKNOWN_CLASS), 1);
+	CU_ASSERT_EQUAL(kvr_stats_get(pool()->live.rq.count, KVR_RQC_UNKNOWN_CLASS), 1);
 	respond(1, h, 0, 1, KVR_RESP_F_FIN);
 	response_ack(1, h, 1, KVR_RACK_F_FIN);
 	end();
@@ -895,10 +895,10 @@ static void waiting_requests_leave_buffers_to_receive_into(void)
 	}
 	CU_ASSERT_EQUAL(kvr_sched_counters(b->sched)->waiting_now, 5);
 	CU_ASSERT_EQUAL(refused, 5);
-	CU_ASSERT(b->held > 3500 && b->held <= b->max_held);
+	CU_ASSERT(b->live.held > 3500 && b->live.held <= b->max_held);
 	for (uint64_t id = 2; id < 12; id++)
 		empty(PEER_CLIENT, KVR_CANCEL, id, 0);
-	CU_ASSERT_EQUAL(b->held, 0);
+	CU_ASSERT_EQUAL(b->live.held, 0);
 	pipeline_body_len = before;
 	pipeline_pool = 5;
 	respond(1, h, 0, 1, KVR_RESP_F_FIN);

@@ -211,7 +211,7 @@ static void begin(void)
 /* What the clients' host has of the sessions. */
 static uint32_t charged(void)
 {
-	return kvr_share_have(pool()->shares.sessions, UINT64_C(0xffff0a000002));
+	return kvr_share_have(pool()->live.shares.sessions, UINT64_C(0xffff0a000002));
 }
 
 /* Nothing may be left but what is bound. */
@@ -473,7 +473,7 @@ static void stop_while_opening_frees_the_message(void)
  */
 static void closes_nothing(uint64_t id, const char *session)
 {
-	const uint64_t before = kvr_stats_get(pool()->rq.count, KVR_RQC_SESSION_CLOSE_UNBOUND);
+	const uint64_t before = kvr_stats_get(pool()->live.rq.count, KVR_RQC_SESSION_CLOSE_UNBOUND);
 	uint64_t to = 0, h;
 
 	route(id, KVR_ACTION_CLOSE, session);
@@ -481,7 +481,8 @@ static void closes_nothing(uint64_t id, const char *session)
 	CU_ASSERT_NOT_EQUAL(h, 0);
 	finish(id, h, 0);
 	CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE, session, &to, NULL), 0);
-	CU_ASSERT_EQUAL(kvr_stats_get(pool()->rq.count, KVR_RQC_SESSION_CLOSE_UNBOUND), before + 1);
+	CU_ASSERT_EQUAL(kvr_stats_get(pool()->live.rq.count, KVR_RQC_SESSION_CLOSE_UNBOUND),
+			before + 1);
 }
 
 static void close_is_told_when_the_request_ends(uint16_t flags, bool cancelled)

@@ -70,14 +70,14 @@ static void end(uint32_t decode_bound, uint32_t prefill_bound)
 			CU_ASSERT_FATAL(u->s.part[0] == 0 && u->s.part[1] == 0 && u->share == 0);
 		}
 		CU_ASSERT_EQUAL(
-			kvr_share_have(rt->pool[i].shares.sessions, UINT64_C(0xffff0a000002)),
+			kvr_share_have(rt->pool[i].live.shares.sessions, UINT64_C(0xffff0a000002)),
 			i == 0 ? decode_bound : prefill_bound);
 	}
 	CU_ASSERT_EQUAL(counter(0, SC_LIVE), decode_bound);
 	CU_ASSERT_EQUAL(counter(1, SC_LIVE), prefill_bound);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].pairs), 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].jobs), 0);
-	CU_ASSERT_EQUAL(rt->pool[0].n_prefilling, 0);
+	CU_ASSERT_EQUAL(rt->pool[0].pair.n_prefilling, 0);
 	for (uint32_t i = decode_bound; i < 4; i++)
 		CU_ASSERT(kvr_session_reserve(rt->pool[0].sessions->table));
 	pipeline_flush();

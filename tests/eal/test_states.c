@@ -433,11 +433,11 @@ static void pool_at_rest(const struct pool *p)
 	CU_ASSERT_EQUAL(kvr_sched_counters(p->sched)->waiting_now, 0);
 	CU_ASSERT_EQUAL(kvr_flight_count(p->requests), 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(p->jobs), 0);
-	CU_ASSERT_EQUAL(p->held, 0);
-	CU_ASSERT_TRUE(TAILQ_EMPTY(&p->aborts));
+	CU_ASSERT_EQUAL(p->live.held, 0);
+	CU_ASSERT_TRUE(TAILQ_EMPTY(&p->live.aborts));
 	if (p->pairs != NULL) {
 		CU_ASSERT_EQUAL(rte_mempool_in_use_count(p->pairs), 0);
-		CU_ASSERT_EQUAL(p->n_prefilling, 0);
+		CU_ASSERT_EQUAL(p->pair.n_prefilling, 0);
 	}
 	if (p->sessions == NULL)
 		return;

@@ -103,12 +103,12 @@ static bool pool_at_rest(const struct pool *p)
 	ZERO("waiting", kvr_sched_counters(p->sched)->waiting_now);
 	ZERO("slots", kvr_flight_count(p->requests));
 	ZERO("jobs", rte_mempool_in_use_count(p->jobs));
-	ZERO("held", p->held);
-	ZERO("prefilling", p->n_prefilling);
-	ZERO("aborts", !TAILQ_EMPTY(&p->aborts));
-	ZERO("lost", p->n_lost);
+	ZERO("held", p->live.held);
+	ZERO("prefilling", p->pair.n_prefilling);
+	ZERO("aborts", !TAILQ_EMPTY(&p->live.aborts));
+	ZERO("lost", p->live.n_lost);
 	for (uint32_t i = 0; i < LEG_STEPS; i++)
-		ZERO("resends", !TAILQ_EMPTY(&p->resends[i]));
+		ZERO("resends", !TAILQ_EMPTY(&p->live.resends[i]));
 	if (p->pairs != NULL)
 		ZERO("pairs", rte_mempool_in_use_count(p->pairs));
 	return ok;

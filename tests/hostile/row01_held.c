@@ -92,7 +92,7 @@ static void frames_that_wait_are_counted_by_one_thread(void)
 		a_round();
 		/* Slots of what was cancelled are lingering. */
 		pipeline_advance(KVR_FLIGHT_LINGER_NS / 1000000 + 1);
-		CU_ASSERT_EQUAL_FATAL(p->held, 0);
+		CU_ASSERT_EQUAL_FATAL(p->live.held, 0);
 	}
 	waited = kvr_stats_get(p->count, PC_QUEUED);
 	CU_ASSERT_TRUE(waited > ROUNDS);

@@ -80,7 +80,7 @@ static void requests_of_one_source_leave_slots_for_others(void)
 	CU_ASSERT_EQUAL(why.detail[1], 171);
 	CU_ASSERT_EQUAL(why.detail[2], 170);
 	CU_ASSERT_TRUE(route_until_refused(3, &id, 256, &why) >= 56);
-	CU_ASSERT_EQUAL(share_top(rt->pool[0].shares.slots, top), 2);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.slots, top), 2);
 	CU_ASSERT_EQUAL(top[0].have, 171);
 	/* Everything ends with its worker: everything is given back. */
 	pipeline_host = 2;
@@ -88,7 +88,7 @@ static void requests_of_one_source_leave_slots_for_others(void)
 	for (int i = 0; i < 40; i++)
 		pipeline_advance(1000);
 	CU_ASSERT_EQUAL(kvr_flight_count(rt->pool[0].requests), 0);
-	CU_ASSERT_EQUAL(share_top(rt->pool[0].shares.slots, top), 0);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.slots, top), 0);
 	end();
 }
 
@@ -120,9 +120,9 @@ static void waiting_requests_of_one_source_leave_room_for_others(void)
 		pipeline_send(PEER_CLIENT, buf, (size_t)len);
 		pipeline_turn();
 	}
-	CU_ASSERT_EQUAL(rt->pool[1].shares.n_waiting, 0);
-	CU_ASSERT_EQUAL(share_top(rt->pool[1].shares.jobs, top), 0);
-	CU_ASSERT_EQUAL(share_top(rt->pool[1].shares.frames, top), 0);
+	CU_ASSERT_EQUAL(rt->pool[1].live.shares.n_waiting, 0);
+	CU_ASSERT_EQUAL(share_top(rt->pool[1].live.shares.jobs, top), 0);
+	CU_ASSERT_EQUAL(share_top(rt->pool[1].live.shares.frames, top), 0);
 	end();
 }
 
@@ -187,12 +187,12 @@ static void sessions_of_one_source_leave_room_for_others(void)
 		route_in_session(3, ++id, KVR_ACTION_OPEN);
 		CU_ASSERT_TRUE(opened());
 	}
-	CU_ASSERT_EQUAL(share_top(rt->pool[0].shares.sessions, top), 2);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 2);
 	CU_ASSERT(top[0].have == 20 && top[1].have == 6);
 	for (int i = 0; i < 100; i++) /* their time is over: everything is given back */
 		pipeline_advance(1000);
 	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 0);
-	CU_ASSERT_EQUAL(share_top(rt->pool[0].shares.sessions, top), 0);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 0);
 	end();
 }
 
@@ -220,12 +220,12 @@ static void opens_of_one_source_leave_room_for_others(void)
 		route_in_session(3, ++id, KVR_ACTION_OPEN);
 		CU_ASSERT_TRUE(opened());
 	}
-	CU_ASSERT_EQUAL(share_top(rt->pool[0].shares.sessions, top), 2);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 2);
 	CU_ASSERT(top[0].have == 20 && top[1].have == 6);
 	for (int i = 0; i < 60; i++) /* the silent ones are given up: everything is given back */
 		pipeline_advance(100);
 	CU_ASSERT_EQUAL(session_counter(SC_OPENING), 0);
-	CU_ASSERT_EQUAL(share_top(rt->pool[0].shares.sessions, top), 1);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 1);
 	CU_ASSERT_EQUAL(top[0].have, 6);
 	pipeline_host = 2;
 	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 2));

@@ -129,10 +129,10 @@ static void closes_cost_an_open_nothing(void)
 		pipeline_flush();
 	}
 	CU_ASSERT_EQUAL(counter(SC_CLOSING), N);
-	before = rt->pool[0].sessions->looked + rt->pool[0].rq.looked;
+	before = rt->pool[0].sessions->looked + rt->pool[0].live.rq.looked;
 	open_at(N + 1, "s1", W1); /* its close comes too late now, the others stay */
 	CU_ASSERT_EQUAL(counter(SC_CLOSING), N - 1);
-	CU_ASSERT_TRUE(rt->pool[0].sessions->looked + rt->pool[0].rq.looked - before < 16);
+	CU_ASSERT_TRUE(rt->pool[0].sessions->looked + rt->pool[0].live.rq.looked - before < 16);
 	asked(KVR_SESSION_OPEN);
 	CU_ASSERT_EQUAL(counter(SC_LIVE), 1);
 	CU_ASSERT_TRUE(pipeline_balanced());

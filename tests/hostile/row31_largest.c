@@ -120,7 +120,7 @@ static void two_are_served(uint32_t n)
 	}
 	pipeline_turn();
 	pipeline_flush();
-	CU_ASSERT_EQUAL(rt->pool[0].held, 0);
+	CU_ASSERT_EQUAL(rt->pool[0].live.held, 0);
 	free(m);
 }
 

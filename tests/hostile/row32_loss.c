@@ -143,7 +143,7 @@ static void stop(void)
 	wire.loss = 0;
 	for (uint32_t i = 0; i < 20000; i++) /* what is unacknowledged is repeated and over */
 		turn();
-	CU_ASSERT_EQUAL(rt->pool[0].held, 0);
+	CU_ASSERT_EQUAL(rt->pool[0].live.held, 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].jobs), 0);
 	CU_ASSERT(pipeline_balanced());
 	kvr_client_destroy(ends.client);

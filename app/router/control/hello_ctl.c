@@ -294,7 +294,7 @@ void control_connect(struct router *rt, struct ctl_frame *f, struct refusal *why
 			continue;
 		names[n] = (struct kvr_str){rt->pool[i].name, (uint32_t)strlen(rt->pool[i].name)};
 		pools[n++] = (struct kvr_wire_pool){
-			.pool = (uint16_t)rt->pool[i].id,
+			.pool = (uint16_t)rt->pool[i].wire_id,
 			.role = rt->pool[i].role,
 			.block_size = rt->pool[i].block_size,
 			.ranks = ranks_of(rt, i),

@@ -82,7 +82,7 @@ static bool walk_on(struct lcore *lc, void *arg)
 /* Who can take requests has changed. @return a prefill side came or went: section 9.1. */
 static bool prefill_side(struct pool *p)
 {
-	return p->decode != NULL && kvr_disagg_workers(&p->disagg, kvr_sched_n_able(p->sched));
+	return p->decode != NULL && kvr_disagg_workers(&p->pair.disagg, kvr_sched_n_able(p->sched));
 }
 
 static bool of_sched(const struct lcore *lc, const struct pool *p, const struct change *c)
@@ -297,7 +297,7 @@ static void finish(struct router *rt, struct change *c)
 	if (c->frame != NULL)
 		rte_mempool_put(rt->ctl_bufs, c->frame);
 	if (c->side)
-		log_prefill(p, kvr_disagg_active(&p->disagg));
+		log_prefill(p, kvr_disagg_active(&p->pair.disagg));
 	if (c->kind == CHANGE_LEAVE || (joins(c) && c->rc < 0))
 		kvr_worker_free(c->w);
 	if (c->old != NULL)
@@ -382,7 +382,7 @@ void worker_join(struct router *rt, struct kvr_worker *w, const struct kvr_hints
 /* From this moment on: the tick that looks at all pools comes later. */
 static void expect_back(struct router *rt, const struct kvr_worker *w)
 {
-	atomic_store_explicit(&pool_of(rt, w)->expected, true, memory_order_relaxed);
+	atomic_store_explicit(&pool_of(rt, w)->control.expected, true, memory_order_relaxed);
 }
 
 void worker_renew(struct router *rt, struct kvr_worker *old, struct kvr_worker *w,
@@ -539,7 +539,8 @@ static void check_expected(struct router *rt)
 		expected[w->pool] = expected[w->pool] || w->state != KVR_WORKER_SERVING;
 	}
 	for (uint32_t i = 0; i < rt->n_pools; i++) /* publishes nothing */
-		atomic_store_explicit(&rt->pool[i].expected, expected[i], memory_order_relaxed);
+		atomic_store_explicit(&rt->pool[i].control.expected, expected[i],
+				      memory_order_relaxed);
 }
 
 void workers_tick(struct router *rt)
@@ -579,8 +580,8 @@ static void on_sched_hold(struct lcore *lc, void *arg)
 	struct pool_call *c = arg;
 
 	RTE_SET_USED(lc);
-	c->rc = kvr_disagg_hold(&c->pool->disagg, c->flag);
-	c->flag = kvr_disagg_active(&c->pool->disagg);
+	c->rc = kvr_disagg_hold(&c->pool->pair.disagg, c->flag);
+	c->flag = kvr_disagg_active(&c->pool->pair.disagg);
 }
 
 int control_drain(struct router *rt, uint64_t id, bool draining)
@@ -597,7 +598,7 @@ int control_drain(struct router *rt, uint64_t id, bool draining)
 	call_lcore(rt, c.pool->sched_lcore, on_sched_drain, &c);
 	worker_set_state(rt, w, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING);
 	if (c.side)
-		log_prefill(c.pool, kvr_disagg_active(&c.pool->disagg));
+		log_prefill(c.pool, kvr_disagg_active(&c.pool->pair.disagg));
 	return 0;
 }
 

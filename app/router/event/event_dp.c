@@ -169,7 +169,7 @@ static uint32_t apply_piece(struct pool *p, uint32_t rank, const struct kvr_kv_e
 {
 	const enum kvr_prefix_tier tier = (enum kvr_prefix_tier)ev->tier;
 	const uint64_t before = kvr_prefix_work(p->prefix);
-	const uint32_t n = RTE_MIN(ev->n_blocks - at, p->event_dear ? PIECE_DEAR : PIECE);
+	const uint32_t n = RTE_MIN(ev->n_blocks - at, p->event.dear ? PIECE_DEAR : PIECE);
 	const uint8_t *sh = ev->hashes + at * sizeof(uint64_t);
 	uint64_t parent = ev->parent;
 
@@ -189,7 +189,7 @@ static uint32_t apply_piece(struct pool *p, uint32_t rank, const struct kvr_kv_e
 		kvr_prefix_remove(p->prefix, (uint16_t)rank, tier, sh, n);
 		event_count(p, EC_REMOVED_BLOCKS, n);
 	}
-	p->event_dear = kvr_prefix_work(p->prefix) - before > DEAR * n + 8;
+	p->event.dear = kvr_prefix_work(p->prefix) - before > DEAR * n + 8;
 	return n;
 }
 
@@ -206,7 +206,7 @@ static uint32_t apply_short(struct pool *p, uint32_t rank, struct kvr_kv_iter *i
 			    struct kvr_kv_event ev, bool ready)
 {
 	const uint64_t before = kvr_prefix_work(p->prefix);
-	const uint32_t most = p->event_dear ? PIECE_DEAR : PIECE;
+	const uint32_t most = p->event.dear ? PIECE_DEAR : PIECE;
 	struct kvr_prefix_event e[SHORT_BURST];
 	uint32_t n = 0, blocks = 0;
 	struct kvr_kv_iter next;
@@ -231,7 +231,7 @@ static uint32_t apply_short(struct pool *p, uint32_t rank, struct kvr_kv_iter *i
 	} while (n < SHORT_BURST && kvr_kv_events_next(&next, &ev) && is_short(&ev) &&
 		 (ready || ev.type != KVR_KV_STORED) && blocks + ev.n_blocks <= most);
 	kvr_prefix_apply_burst(p->prefix, e, n);
-	p->event_dear = kvr_prefix_work(p->prefix) - before > DEAR * blocks + 8 * n;
+	p->event.dear = kvr_prefix_work(p->prefix) - before > DEAR * blocks + 8 * n;
 	return n;
 }
 
@@ -248,7 +248,7 @@ static enum applied apply_from(struct pool *p, uint32_t rank, const struct kvr_w
 	for (*done = 0; kvr_kv_events_next(&it, &ev); ++*done) {
 		if (*done < skip || !p->events_used)
 			continue;
-		if (p->event_at == 0 && is_short(&ev)) {
+		if (p->event.at == 0 && is_short(&ev)) {
 			bool ready;
 
 			if (kvr_prefix_work(p->prefix) >= end)
@@ -265,9 +265,9 @@ static enum applied apply_from(struct pool *p, uint32_t rank, const struct kvr_w
 			if (ev.type == KVR_KV_STORED &&
 			    !kvr_prefix_ready(p->prefix, (uint16_t)rank))
 				return BUSY;
-			p->event_at += apply_piece(p, rank, &ev, p->event_at);
-		} while (p->event_at < ev.n_blocks);
-		p->event_at = 0;
+			p->event.at += apply_piece(p, rank, &ev, p->event.at);
+		} while (p->event.at < ev.n_blocks);
+		p->event.at = 0;
 	}
 	return APPLIED;
 }
@@ -307,9 +307,9 @@ static int dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 		return KVR_KV_OK;
 	}
 	/* A dump only stores: the first event is put off, or none. */
-	switch (apply_from(p, rank, e, p->event_skip, end, &done)) {
+	switch (apply_from(p, rank, e, p->event.skip, end, &done)) {
 	case LATER:
-		p->event_skip = done;
+		p->event.skip = done;
 		return NOT_YET;
 	case BUSY:
 		event_count(p, EC_BUSY, 1);
@@ -431,10 +431,10 @@ static void event_prediction(struct lcore *lc, struct pool *p, const struct even
 
 static void event_expire(struct lcore *lc, struct pool *p)
 {
-	if (!p->predict || lc->now_ns < p->expire_ns)
+	if (!p->predict || lc->now_ns < p->event.expire_ns)
 		return;
 	if (kvr_prefix_expire(p->prefix, lc->now_ns / 1000000))
-		p->expire_ns = lc->now_ns + EXPIRE_EVERY_NS; /* else the next turn goes on */
+		p->event.expire_ns = lc->now_ns + EXPIRE_EVERY_NS; /* else the next turn goes on */
 }
 
 uint32_t event_poll(struct lcore *lc, struct pool *p)
@@ -445,20 +445,20 @@ uint32_t event_poll(struct lcore *lc, struct pool *p)
 
 	/* One by one: what one costs is known when it is done. */
 	for (; got < BURST && kvr_prefix_work(p->prefix) < end; got++) {
-		if (unlikely(p->event_open.m != NULL)) {
-			n = p->event_open;
-			p->event_open.m = NULL;
+		if (unlikely(p->event.open.m != NULL)) {
+			n = p->event.open;
+			p->event.open.m = NULL;
 		} else {
 			if (rte_ring_dequeue_elem(p->events, &n, sizeof(n)) != 0)
 				break;
 			share_event_done(p, &n);
-			p->event_skip = 0;
-			p->event_at = 0;
+			p->event.skip = 0;
+			p->event.at = 0;
 		}
 		if (n.m == NULL)
 			event_prediction(lc, p, &n);
 		else if (!event_frame(lc, p, &n, end))
-			p->event_open = n;
+			p->event.open = n;
 	}
 	event_expire(lc, p);
 	kvr_prefix_maintain(p->prefix, lc->now_ns / 1000000);

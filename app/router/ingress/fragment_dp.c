@@ -54,13 +54,13 @@ static uint32_t in_transit(const struct lcore *lc)
 	/* Relaxed: an old value is too large, and nothing is read because of it. Both wrap. */
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		n += lc->moved[i] -
-		     atomic_load_explicit(&rt->pool[i].taken[lc->index], memory_order_relaxed);
+		     atomic_load_explicit(&rt->pool[i].live.taken[lc->index], memory_order_relaxed);
 	return n;
 }
 
 void fragments_taken(struct job *j)
 {
-	_Atomic uint32_t *taken = &j->pool->taken[j->lcore];
+	_Atomic uint32_t *taken = &j->pool->live.taken[j->lcore];
 
 	if (likely(j->moved == 0))
 		return;

@@ -220,7 +220,7 @@ static enum kvr_wire_code find_hashes(struct lcore *lc, struct job *j, const str
 struct pool *pool_by_id(struct router *rt, uint32_t id)
 {
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		if (rt->pool[i].id == id)
+		if (rt->pool[i].wire_id == id)
 			return &rt->pool[i];
 	return NULL;
 }

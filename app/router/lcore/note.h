@@ -4,6 +4,9 @@
 
 /**
  * @file
+ * What travels on the rings between lcores. Each element is written by its sender and read once, by
+ * the one consumer of its ring, which then owns what it points at.
+ *
  * Notes: what ingress lcores tell the scheduler of a pool, half a cache line each, through
  * pool::notes. One row of NOTE_LIST says for each type which part of the union it has, and with it
  * who owns what the note points at. Written by the ingress lcore that sends it (CANCEL and PROBE
@@ -15,11 +18,14 @@
 
 #include <rte_mbuf.h>
 
+#include "kvr_port.h"
 #include "kvr_wire.h"
 
 struct job;
 struct lcore;
 struct pool;
+
+/* ---- notes: ingress -> scheduler ---- */
 
 /** Parts of a note. Whoever has taken the note out of the ring owns what it points at. */
 enum note_part {
@@ -104,5 +110,46 @@ extern const struct note_info note_types[NOTE_TYPES];
 
 /** Free what a note owns that nobody will handle. Control thread, when the lcores have ended. */
 void note_drop(struct lcore *control, const struct note *n);
+
+/* ---- elements of other rings ---- */
+
+/** Element of a pool's event ring: a KV_EVENTS frame (data = frame header), or a prediction. */
+struct event_note {
+	struct rte_mbuf *m;
+	struct prediction *p; /* when m is NULL; the event stage puts it back */
+	uint32_t rank;	      /* dense index */
+	uint32_t charged;     /* ingress lcore that has charged the frame to its source, + 1 */
+};
+
+/** Element of an egress ring. */
+struct egress_note {
+	struct rte_mbuf *m;
+	struct kvr_path path;
+};
+_Static_assert(sizeof(struct egress_note) % 4 == 0, "rte_ring element size");
+
+/** A frame for control, copied out of its mbuf at ingress. From router::ctl_bufs. */
+struct ctl_buf {
+	struct kvr_path path;
+	uint32_t len; /* of the frame */
+	uint32_t pad;
+	uint64_t frame[]; /* header and body, aligned */
+};
+
+/** Hashes of a decision on their way to the event stage; buf_get() of router::hash_bufs. */
+struct prediction {
+	uint64_t worker; /* and its life: the rank may pass to another on the way */
+	uint32_t epoch;
+	uint32_t n;
+	uint64_t sh[];
+};
+
+/** Frames of a ROUTE longer than one; buf_get() of router::frame_lists. */
+struct frame_list {
+	struct frame_list *next; /* in the queue of an lcore */
+	uint32_t n;
+	uint32_t pad;
+	struct rte_mbuf *m[];
+};
 
 #endif

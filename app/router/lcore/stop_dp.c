@@ -10,7 +10,7 @@ void stop_admission(struct lcore *lc, void *arg)
 	uint32_t got;
 
 	lost_poll(lc, p);
-	p->rq.closed = true;
+	p->live.rq.closed = true;
 	do {
 		got = kvr_sched_close_queue(p->sched, d, RTE_DIM(d));
 		for (uint32_t i = 0; i < got; i++)

@@ -13,13 +13,13 @@
 static void held_set(struct pool *p, uint32_t n)
 {
 	/* One writer; telemetry reads a word that is whole, nothing is published. */
-	atomic_store_explicit(&p->held, n, memory_order_relaxed);
+	atomic_store_explicit(&p->live.held, n, memory_order_relaxed);
 }
 
 enum kvr_wire_code job_hold(struct job *j)
 {
 	const uint32_t n = j->frames != NULL ? j->frames->n : 1;
-	const uint32_t held = atomic_load_explicit(&j->pool->held, memory_order_relaxed);
+	const uint32_t held = atomic_load_explicit(&j->pool->live.held, memory_order_relaxed);
 	enum kvr_wire_code code;
 
 	if (j->held != 0)
@@ -43,7 +43,7 @@ void job_free(struct lcore *lc, struct job *j)
 	assert(lc == p->sched_lcore || lc == &lc->rt->control);
 	fragments_taken(j);
 	if (j->held != 0) {
-		held_set(p, atomic_load_explicit(&p->held, memory_order_relaxed) - j->held);
+		held_set(p, atomic_load_explicit(&p->live.held, memory_order_relaxed) - j->held);
 		share_go_on(p, j, j->held);
 	}
 	job_drop(lc, j);

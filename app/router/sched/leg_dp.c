@@ -133,7 +133,7 @@ void leg_message(struct lcore *lc, const struct pool *p, const struct kvr_flight
 	d->hints = lc->hints;
 	d->hints_len = leg_hints(lc, r, leg);
 	job_part(j, 0, sizeof(*q), q);
-	q->pool = (uint16_t)p->id;
+	q->pool = (uint16_t)p->wire_id;
 	q->hints_len = d->hints_len;
 	leg_fields(lc, slot, leg, q);
 	d->h.msg_len = d->h.msg_len - j->tlvs_len + d->hints_len;

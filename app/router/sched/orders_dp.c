@@ -77,9 +77,10 @@ struct kvr_rq_ctx life_ctx(struct lcore *lc, struct pool *p)
 		.worker = ask_worker, .alone = ask_alone, .session_may = ask_session_may};
 
 	/* Publishes nothing: control looks every 10 ms. */
-	if (unlikely(p->rq.expected != atomic_load_explicit(&p->expected, memory_order_relaxed)))
-		p->rq.expected = !p->rq.expected;
-	return (struct kvr_rq_ctx){&ops, lc, lc->now_ns, &p->rand};
+	if (unlikely(p->live.rq.expected !=
+		     atomic_load_explicit(&p->control.expected, memory_order_relaxed)))
+		p->live.rq.expected = !p->live.rq.expected;
+	return (struct kvr_rq_ctx){&ops, lc, lc->now_ns, &p->pair.rand};
 }
 
 /* ---- questions ---- */
@@ -119,7 +120,7 @@ static struct kvr_rq_event hold(const struct life *x)
 		return (struct kvr_rq_event){.kind = KVR_RQE_NO_ROOM, .code = code};
 	if (r->rq.paired) {
 		pool_count(x->p, PC_DISAGG, 1);
-		x->p->n_prefilling++;
+		x->p->pair.n_prefilling++;
 		r->counted = true;
 		r->decided = false;
 	} else if (leg_state(r, MAIN) == KVR_RQS_QUEUED) {
@@ -165,7 +166,7 @@ static void decided(const struct life *x, enum pool_counter how)
 	if (x->r->decided)
 		return;
 	x->r->decided = true;
-	x->p->n_prefilling--;
+	x->p->pair.n_prefilling--;
 	pool_count(x->p, how, 1);
 }
 
@@ -204,7 +205,7 @@ static void count_try(const struct life *x)
 	decided(x, PC_UNDECIDED);
 	x->r->tries = x->r->rq.tries;
 	x->r->decided = false;
-	x->p->n_prefilling++;
+	x->p->pair.n_prefilling++;
 	pool_count(x->p, PC_STARTED_OVER, 1);
 }
 
@@ -462,7 +463,7 @@ void life_arrive(const struct life *x, struct kvr_rq_session *session)
 	const struct kvr_rq_ctx c = life_ctx(x->lc, x->p);
 	struct kvr_rq_orders out;
 
-	kvr_request_arrive(&c, &x->r->rq, &x->p->rq, &x->r->job->msg, session, &out);
+	kvr_request_arrive(&c, &x->r->rq, &x->p->live.rq, &x->r->job->msg, session, &out);
 	carry(x, &c, &out);
 }
 

@@ -75,12 +75,14 @@ void sched_gauges(struct pool *p)
 
 	kvr_stats_set(p->count, PC_WAITING, kvr_sched_counters(p->sched)->waiting_now);
 	kvr_stats_set(p->count, PC_LIVE, kvr_sched_counters(p->sched)->booked_now);
-	kvr_stats_set(p->count, PC_PREFILLING, p->n_prefilling);
+	kvr_stats_set(p->count, PC_PREFILLING, p->pair.n_prefilling);
 	if (s == NULL)
 		return;
 	kvr_stats_set(s->count, SC_LIVE, kvr_session_count(s->table));
-	kvr_stats_set(s->count, SC_REFUSED, kvr_stats_get(p->rq.count, KVR_RQC_SESSION_REFUSED));
-	kvr_stats_set(s->count, SC_OPEN_BUSY, kvr_stats_get(p->rq.count, KVR_RQC_SESSION_BUSY));
+	kvr_stats_set(s->count, SC_REFUSED,
+		      kvr_stats_get(p->live.rq.count, KVR_RQC_SESSION_REFUSED));
+	kvr_stats_set(s->count, SC_OPEN_BUSY,
+		      kvr_stats_get(p->live.rq.count, KVR_RQC_SESSION_BUSY));
 }
 
 uint32_t sched_poll(struct lcore *lc, struct pool *p)

@@ -139,14 +139,14 @@ static void resend_start(struct lcore *lc, struct pool *p, struct kvr_flight *sl
 	const uint32_t step = resend_step(slot);
 
 	slot->resend_ns = lc->now_ns + RTE_MIN(RESEND_NS << step, RESEND_MAX_NS);
-	TAILQ_INSERT_TAIL(&p->resends[step], slot, resend_link);
+	TAILQ_INSERT_TAIL(&p->live.resends[step], slot, resend_link);
 }
 
 static void resend_stop(struct pool *p, struct kvr_flight *slot)
 {
 	if (slot->resend_ns == 0)
 		return;
-	TAILQ_REMOVE(&p->resends[resend_step(slot)], slot, resend_link);
+	TAILQ_REMOVE(&p->live.resends[resend_step(slot)], slot, resend_link);
 	slot->resend_ns = 0;
 }
 
@@ -169,7 +169,7 @@ static void off(struct pool *p, struct sending *s)
 {
 	if (!s->on)
 		return;
-	TAILQ_REMOVE(&p->sends, s, link);
+	TAILQ_REMOVE(&p->live.sends, s, link);
 	s->on = false;
 }
 
@@ -177,7 +177,7 @@ static void on(struct pool *p, struct sending *s)
 {
 	if (s->on)
 		return;
-	TAILQ_INSERT_TAIL(&p->sends, s, link);
+	TAILQ_INSERT_TAIL(&p->live.sends, s, link);
 	s->on = true;
 }
 
@@ -388,19 +388,19 @@ void send_poll(struct lcore *lc, struct pool *p)
 	struct kvr_flight *slot;
 
 	for (uint32_t i = 0; i < LOOK && lc->send_left > 0; i++) {
-		s = TAILQ_FIRST(&p->sends);
+		s = TAILQ_FIRST(&p->live.sends);
 		if (likely(s == NULL) || s == first)
 			break;
 		first = first != NULL ? first : s;
-		TAILQ_REMOVE(&p->sends, s, link);
-		TAILQ_INSERT_TAIL(&p->sends, s, link);
+		TAILQ_REMOVE(&p->live.sends, s, link);
+		TAILQ_INSERT_TAIL(&p->live.sends, s, link);
 		if (s->due_ns <= lc->now_ns)
 			slice(lc, p, s);
 	}
 	/* From the longest wait down: what is sent now comes into a list that has been looked at.
 	 */
 	for (uint32_t i = LEG_STEPS; i-- > 0;)
-		while (lc->send_left > 0 && (slot = TAILQ_FIRST(&p->resends[i])) != NULL &&
+		while (lc->send_left > 0 && (slot = TAILQ_FIRST(&p->live.resends[i])) != NULL &&
 		       slot->resend_ns <= lc->now_ns) {
 			resend_stop(p, slot);
 			again(lc, p, slot);

@@ -58,7 +58,8 @@ static bool ask_send(struct lcore *lc, struct pool *p, struct session_ask *a)
 	struct sessions *s = p->sessions;
 	const struct kvr_view_worker *w = kvr_view_find(lc->view, a->worker);
 	const struct kvr_wire_ids ids = {a->worker, a->number, 0, lc->rt->epoch, 0};
-	const struct kvr_wire_session body = {.timeout_s = a->timeout_s, .pool = (uint16_t)p->id};
+	const struct kvr_wire_session body = {.timeout_s = a->timeout_s,
+					      .pool = (uint16_t)p->wire_id};
 	uint8_t buf[sizeof(struct kvr_wire_hdr) + sizeof(body) + KVR_SESSION_ID_MAX];
 	int len;
 
@@ -272,15 +273,15 @@ void session_dropped(void *pool, uint32_t entry)
 {
 	struct pool *p = pool;
 
-	kvr_share_give(p->shares.sessions, p->shares.session[entry], 1);
-	p->shares.session[entry] = 0;
+	kvr_share_give(p->live.shares.sessions, p->live.shares.session[entry], 1);
+	p->live.shares.session[entry] = 0;
 }
 
 static void charge_binding(struct pool *p, const struct kvr_rq_order *o, uint32_t share)
 {
 	struct sessions *s = p->sessions;
 
-	p->shares.session[o->session.ref.entry] = share;
+	p->live.shares.session[o->session.ref.entry] = share;
 	count(s, (o->session.to.tag & KVR_RQ_TAG_AFFINITY) != 0 ? SC_AFFINITY_BOUND : SC_BOUND);
 	if (o->n != 0)
 		count(s, SC_REBOUND);
@@ -292,7 +293,8 @@ void session_said(struct pool *p, const struct kvr_path *client, const struct kv
 
 	switch ((enum kvr_rq_session_how)o->how) {
 	case KVR_RQ_BOUND:
-		charge_binding(p, o, kvr_share_take(p->shares.sessions, kvr_source_key(client), 1));
+		charge_binding(p, o,
+			       kvr_share_take(p->live.shares.sessions, kvr_source_key(client), 1));
 		break;
 	case KVR_RQ_UNBOUND:
 		count(s, SC_UNBOUND);
@@ -318,7 +320,7 @@ void session_bound(const struct life *x, const struct kvr_rq_order *o)
 
 void session_charge(const struct life *x)
 {
-	struct kvr_share *shares = x->p->shares.sessions;
+	struct kvr_share *shares = x->p->live.shares.sessions;
 	struct session_use *u;
 
 	if (x->p->sessions == NULL)
@@ -382,7 +384,7 @@ void session_on_release(struct lcore *lc, struct pool *p, const struct note *n)
 	const struct kvr_rq_ctx c = life_ctx(lc, p);
 	struct kvr_rq_orders out;
 	const struct kvr_wire_session_status st = {.code = (uint16_t)kvr_request_session_release(
-							   &c, &p->rq, b + 1, b->id_len,
+							   &c, &p->live.rq, b + 1, b->id_len,
 							   session_client_tag(lc->rt, path_kept(m)),
 							   &out)};
 
@@ -402,7 +404,7 @@ void session_due(struct lcore *lc, struct pool *p, struct kvr_session_ref ref)
 	const struct kvr_rq_ctx c = life_ctx(lc, p);
 	struct kvr_rq_orders out;
 
-	kvr_request_session_due(&c, &p->rq, ref, &out);
+	kvr_request_session_due(&c, &p->live.rq, ref, &out);
 	orders_beside(lc, p, &out);
 }
 

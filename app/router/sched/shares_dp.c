@@ -24,17 +24,17 @@ bool share_slot_may(struct pool *p, struct job *j)
 			      kvr_flight_lingering(p->requests);
 
 	/* Without a free slot it is not the share that is missing. */
-	return free == 0 || may(j, p->shares.slots, KVR_SHARE_REQUESTS, free);
+	return free == 0 || may(j, p->live.shares.slots, KVR_SHARE_REQUESTS, free);
 }
 
 void share_slot_take(struct pool *p, struct kvr_flight *r, const struct job *j)
 {
-	r->share = kvr_share_take(p->shares.slots, kvr_source_key(&j->client), 1);
+	r->share = kvr_share_take(p->live.shares.slots, kvr_source_key(&j->client), 1);
 }
 
 static void give_back(struct pool *p, struct kvr_flight *r)
 {
-	kvr_share_give(p->shares.slots, r->share, 1);
+	kvr_share_give(p->live.shares.slots, r->share, 1);
 	r->share = 0;
 }
 
@@ -52,10 +52,10 @@ void slot_release(struct pool *p, struct kvr_flight *r)
 
 enum kvr_wire_code share_wait(struct pool *p, struct job *j, uint32_t frames, uint32_t free)
 {
-	struct shares *s = &p->shares;
+	struct shares *s = &p->live.shares;
 	const uint64_t key = kvr_source_key(&j->client);
 
-	if (!may(j, s->jobs, KVR_SHARE_WAITING, p->own->max_jobs - s->n_waiting) ||
+	if (!may(j, s->jobs, KVR_SHARE_WAITING, p->opt->max_jobs - s->n_waiting) ||
 	    !may(j, s->frames, KVR_SHARE_WAITING, free))
 		return KVR_E_SOURCE_LIMIT;
 	j->share_job = kvr_share_take(s->jobs, key, 1);
@@ -66,9 +66,9 @@ enum kvr_wire_code share_wait(struct pool *p, struct job *j, uint32_t frames, ui
 
 void share_go_on(struct pool *p, struct job *j, uint32_t frames)
 {
-	kvr_share_give(p->shares.jobs, j->share_job, 1);
-	kvr_share_give(p->shares.frames, j->share_frames, frames);
-	p->shares.n_waiting--;
+	kvr_share_give(p->live.shares.jobs, j->share_job, 1);
+	kvr_share_give(p->live.shares.frames, j->share_frames, frames);
+	p->live.shares.n_waiting--;
 }
 
 bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_share_state *st)
@@ -76,7 +76,8 @@ bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr
 	const uint64_t free = kvr_session_room(p->sessions->table);
 
 	/* Without room it is not the share that is missing. */
-	return free == 0 || kvr_share_may(p->shares.sessions, kvr_source_key(client), free, st);
+	return free == 0 ||
+	       kvr_share_may(p->live.shares.sessions, kvr_source_key(client), free, st);
 }
 
 /* ---- KV events on their way to the event lcore ---- */
@@ -93,7 +94,7 @@ bool share_event_take(struct lcore *lc, struct pool *p, const struct kvr_path *f
 	const uint64_t key = kvr_source_key(from);
 
 	/* Publishes nothing: a frame is given back with the next one that comes. */
-	events_give_back(e, atomic_load_explicit(&p->events_done[lc->index], memory_order_relaxed));
+	events_give_back(e, atomic_load_explicit(&p->event.done[lc->index], memory_order_relaxed));
 	if (e->head - e->tail >= e->most ||
 	    !kvr_share_may(e->share, key, rte_ring_free_count(p->events), NULL))
 		return false;
@@ -114,7 +115,7 @@ void share_event_done(struct pool *p, const struct event_note *n)
 
 	if (n->charged == 0)
 		return;
-	done = &p->events_done[n->charged - 1];
+	done = &p->event.done[n->charged - 1];
 	/* One writer; pairs with nothing, see share_event_take(). */
 	atomic_store_explicit(done, atomic_load_explicit(done, memory_order_relaxed) + 1,
 			      memory_order_relaxed);

@@ -17,10 +17,10 @@
 
 struct request *request_get(struct pool *p)
 {
-	struct request *r = p->free_request;
+	struct request *r = p->live.free_request;
 
 	assert(r != NULL); /* see requests_create() */
-	p->free_request = r->next;
+	p->live.free_request = r->next;
 	r->tries = 0;
 	r->counted = false;
 	r->decided = true; /* until a try of a pair begins */
@@ -29,8 +29,8 @@ struct request *request_get(struct pool *p)
 
 void request_put(struct pool *p, struct request *r)
 {
-	r->next = p->free_request;
-	p->free_request = r;
+	r->next = p->live.free_request;
+	p->live.free_request = r;
 }
 
 /* ---- slots ---- */
@@ -170,7 +170,7 @@ void abort_start(struct lcore *lc, struct pool *p, struct kvr_flight *slot, uint
 		return;
 	slot->abort_code = code;
 	slot->abort_tries = ABORT_TRIES;
-	TAILQ_INSERT_TAIL(&p->aborts, slot, abort_link);
+	TAILQ_INSERT_TAIL(&p->live.aborts, slot, abort_link);
 	abort_send(lc, p, slot);
 }
 
@@ -178,7 +178,7 @@ void abort_stop(struct pool *p, struct kvr_flight *slot)
 {
 	if (slot->abort_ns == 0)
 		return;
-	TAILQ_REMOVE(&p->aborts, slot, abort_link);
+	TAILQ_REMOVE(&p->live.aborts, slot, abort_link);
 	slot->abort_ns = 0;
 }
 
@@ -186,13 +186,13 @@ void abort_poll(struct lcore *lc, struct pool *p)
 {
 	struct kvr_flight *slot;
 
-	while ((slot = TAILQ_FIRST(&p->aborts)) != NULL && slot->abort_ns <= lc->now_ns) {
-		TAILQ_REMOVE(&p->aborts, slot, abort_link);
+	while ((slot = TAILQ_FIRST(&p->live.aborts)) != NULL && slot->abort_ns <= lc->now_ns) {
+		TAILQ_REMOVE(&p->live.aborts, slot, abort_link);
 		if (slot->abort_tries == 0) {
 			slot->abort_ns = 0;
 			continue;
 		}
-		TAILQ_INSERT_TAIL(&p->aborts, slot, abort_link);
+		TAILQ_INSERT_TAIL(&p->live.aborts, slot, abort_link);
 		abort_send(lc, p, slot);
 	}
 }

@@ -18,17 +18,17 @@ void sched_dropped(void *arg, uint32_t slot, uint32_t rank)
 	struct pool *p = arg;
 
 	RTE_SET_USED(rank);
-	assert(p->n_lost < kvr_flight_size(p->requests)); /* one booking a slot */
-	p->lost[p->n_lost++] = slot;
+	assert(p->live.n_lost < kvr_flight_size(p->requests)); /* one booking a slot */
+	p->lost[p->live.n_lost++] = slot;
 }
 
 void lost_poll(struct lcore *lc, struct pool *p)
 {
-	for (uint32_t i = 0; i < p->n_lost; i++)
+	for (uint32_t i = 0; i < p->live.n_lost; i++)
 		if (slot_event(lc, p, kvr_flight_slot(p->requests, p->lost[i]),
 			       (struct kvr_rq_event){.kind = KVR_RQE_LOST}))
 			pool_count(p, PC_LOST, 1);
-	p->n_lost = 0;
+	p->live.n_lost = 0;
 }
 
 bool sched_refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,
@@ -93,10 +93,10 @@ static bool is_late(const struct lcore *lc, const struct request *r, struct kvr_
 static struct kvr_flight *look(struct pool *p)
 {
 	const uint32_t states = 1u << KVR_RQS_UNDECIDED | 1u << KVR_RQS_QUEUED | 1u << KVR_RQS_SENT;
-	struct kvr_flight *slot = kvr_flight_slot(p->requests, p->sweep);
+	struct kvr_flight *slot = kvr_flight_slot(p->requests, p->live.sweep);
 	const struct request *r = slot->state == KVR_FLIGHT_LIVE ? request_of(slot) : NULL;
 
-	p->sweep = p->sweep + 1 == kvr_flight_size(p->requests) ? 0 : p->sweep + 1;
+	p->live.sweep = p->live.sweep + 1 == kvr_flight_size(p->requests) ? 0 : p->live.sweep + 1;
 	if (r == NULL || leg_of(slot) == PREFILL || (states >> leg_state(r, MAIN) & 1) == 0 ||
 	    r->rq.told == KVR_RQ_OVER)
 		return NULL;
@@ -116,7 +116,7 @@ static void deadlines(struct lcore *lc, struct pool *p)
 
 	if (kvr_flight_count(p->requests) == kvr_flight_lingering(p->requests))
 		return;
-	if (kvr_sched_counters(p->sched)->waiting_now == 0 && p->n_prefilling == 0)
+	if (kvr_sched_counters(p->sched)->waiting_now == 0 && p->pair.n_prefilling == 0)
 		room = RTE_MIN(room, LOOK_MOST);
 	for (; room > 0; room--) {
 		struct kvr_flight *slot = look(p);

@@ -113,7 +113,7 @@ static int pool_tables(struct pool *p, const struct kvr_router_pool_conf *c)
 static int pool_shares(struct pool *p, const struct kvr_router_pool_conf *c)
 {
 	const uint32_t times = p->rt->conf.opt.source_share;
-	struct shares *s = &p->shares;
+	struct shares *s = &p->live.shares;
 
 	s->slots = kvr_share_create(c->sched.max_requests, times, rte_rand());
 	s->jobs = kvr_share_create(c->own.max_jobs, times, rte_rand());
@@ -196,7 +196,7 @@ static void pool_fini(struct pool *p)
 
 	while (p->notes != NULL && rte_ring_dequeue_elem(p->notes, &n, sizeof(n)) == 0)
 		note_drop(&p->rt->control, &n);
-	rte_pktmbuf_free(p->event_open.m);
+	rte_pktmbuf_free(p->event.open.m);
 	while (p->events != NULL && rte_ring_dequeue_elem(p->events, &e, sizeof(e)) == 0)
 		rte_pktmbuf_free(e.m);
 	sessions_destroy(p);
@@ -205,11 +205,11 @@ static void pool_fini(struct pool *p)
 	decision_log_destroy(p->log);
 	kvr_prefix_destroy(p->prefix);
 	kvr_flight_destroy(p->requests);
-	kvr_share_destroy(p->shares.slots);
-	kvr_share_destroy(p->shares.jobs);
-	kvr_share_destroy(p->shares.frames);
-	kvr_share_destroy(p->shares.sessions);
-	rte_free(p->shares.session);
+	kvr_share_destroy(p->live.shares.slots);
+	kvr_share_destroy(p->live.shares.jobs);
+	kvr_share_destroy(p->live.shares.frames);
+	kvr_share_destroy(p->live.shares.sessions);
+	rte_free(p->live.shares.session);
 	event_shares_fini(p->rt, p->number);
 	rte_free(p->cursor);
 	rte_free(p->loads);
@@ -227,12 +227,12 @@ static void pool_fini(struct pool *p)
 /* What lib/request knows of the pool; its other half comes with pool_pair(). */
 static void life_init(struct pool *p, const struct kvr_pool_conf *c)
 {
-	kvr_request_pool_init(&p->rq, c, p->sessions != NULL ? p->sessions->table : NULL,
+	kvr_request_pool_init(&p->live.rq, c, p->sessions != NULL ? p->sessions->table : NULL,
 			      kvr_stats_row(p->rq_stats, 0));
-	p->rq.owner = p;
-	p->rq.disagg = &p->disagg;
-	p->rq.reroutes = (uint8_t)p->own->disagg_reroutes;
-	p->predict = p->rq.predict;
+	p->live.rq.owner = p;
+	p->live.rq.disagg = &p->pair.disagg;
+	p->live.rq.reroutes = (uint8_t)p->opt->disagg_reroutes;
+	p->predict = p->live.rq.predict;
 	if (p->predict) /* a time that is not given is not a number */
 		p->predict_ttl_ms =
 			(uint32_t)(1000 * (p->events_used ? c->predicted_ttl_s : c->ttl_s));
@@ -245,19 +245,19 @@ static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_c
 	p->rt = rt;
 	p->number = rt->n_pools;
 	p->name = c->name;
-	p->id = c->own.id;
+	p->wire_id = c->own.id;
 	p->conf = &c->sched;
 	p->block_size = c->sched.block_size;
 	p->max_prompt_blocks = RTE_MIN(c->sched.max_prompt_blocks, KVR_WIRE_MAX_HASHES);
 	p->role = (uint8_t)c->sched.role;
 	p->events_used = c->sched.use_kv_events;
-	p->own = &c->own;
-	atomic_init(&p->expected, true); /* until control has looked: this is a start */
-	TAILQ_INIT(&p->aborts);
+	p->opt = &c->own;
+	atomic_init(&p->control.expected, true); /* until control has looked: this is a start */
+	TAILQ_INIT(&p->live.aborts);
 	for (uint32_t i = 0; i < LEG_STEPS; i++)
-		TAILQ_INIT(&p->resends[i]);
-	TAILQ_INIT(&p->sends);
-	kvr_rand_init(&p->rand, rte_rand());
+		TAILQ_INIT(&p->live.resends[i]);
+	TAILQ_INIT(&p->live.sends);
+	kvr_rand_init(&p->pair.rand, rte_rand());
 	rc = pool_sched(p, c);
 	if (rc == 0)
 		rc = pool_tables(p, c);
@@ -296,7 +296,7 @@ static int pool_pair(struct router *rt, struct pool *d, const struct kvr_router_
 	p = &rt->pool[c->peer];
 	d->prefill = p;
 	p->decode = d;
-	d->rq.prefill = &p->rq;
+	d->live.rq.prefill = &p->live.rq;
 	snprintf(name, sizeof(name), "pairs%u", d->number);
 	d->pairs = rte_mempool_create(name, c->own.max_jobs,
 				      (unsigned int)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
@@ -326,7 +326,7 @@ static void name_pools(struct router *rt)
 
 	for (uint32_t i = 0; i < rt->n_pools && n < sizeof(rt->pool_names); i++)
 		n += (size_t)snprintf(rt->pool_names + n, sizeof(rt->pool_names) - n, "%s %u (%s)",
-				      i != 0 ? "," : "", rt->pool[i].id, rt->pool[i].name);
+				      i != 0 ? "," : "", rt->pool[i].wire_id, rt->pool[i].name);
 }
 
 int start_pools(struct router *rt, char *err, size_t errlen)

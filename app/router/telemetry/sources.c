@@ -152,9 +152,9 @@ static int cmd_sources(void *arg, const char *params, struct rte_tel_data *d)
 		if (list == NULL)
 			return kvr_ctl_error(d, ENOMEM, "no memory");
 		rte_tel_data_start_dict(list);
-		add_have(rt, p->sched_lcore, list, "requests", p->shares.slots);
-		add_have(rt, p->sched_lcore, list, "waiting", p->shares.jobs);
-		add_have(rt, p->sched_lcore, list, "sessions", p->shares.sessions);
+		add_have(rt, p->sched_lcore, list, "requests", p->live.shares.slots);
+		add_have(rt, p->sched_lcore, list, "waiting", p->live.shares.jobs);
+		add_have(rt, p->sched_lcore, list, "sessions", p->live.shares.sessions);
 		add_events(rt, p, list);
 		snprintf(pool, sizeof(pool), "pool_%s", p->name);
 		kvr_ctl_dict_part(d, pool, list);

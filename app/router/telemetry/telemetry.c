@@ -206,7 +206,7 @@ static struct rte_tel_data *pool_dict(const struct pool *p)
 		return NULL;
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "name", p->name);
-	rte_tel_data_add_dict_u64(d, "id", p->id);
+	rte_tel_data_add_dict_u64(d, "id", p->wire_id);
 	rte_tel_data_add_dict_u64(d, "block_size", p->block_size);
 	rte_tel_data_add_dict_u64(d, "max_ranks", p->max_ranks);
 	rte_tel_data_add_dict_u64(d, "slots", kvr_flight_size(p->requests));
@@ -214,14 +214,14 @@ static struct rte_tel_data *pool_dict(const struct pool *p)
 	rte_tel_data_add_dict_u64(d, "slots_lingering", kvr_flight_lingering(p->requests));
 	rte_tel_data_add_dict_u64(d, "jobs_free", rte_mempool_avail_count(p->jobs));
 	rte_tel_data_add_dict_u64(d, "frames_held",
-				  atomic_load_explicit(&p->held, memory_order_relaxed));
+				  atomic_load_explicit(&p->live.held, memory_order_relaxed));
 	rte_tel_data_add_dict_u64(d, "frames_held_max", p->max_held);
 	if (p->prefill != NULL || p->decode != NULL)
 		rte_tel_data_add_dict_string(d, "peer",
 					     (p->prefill != NULL ? p->prefill : p->decode)->name);
 	if (p->decode != NULL)
-		rte_tel_data_add_dict_string(d, "prefill",
-					     kvr_disagg_active(&p->disagg) ? "active" : "inactive");
+		rte_tel_data_add_dict_string(
+			d, "prefill", kvr_disagg_active(&p->pair.disagg) ? "active" : "inactive");
 	if (p->pairs != NULL)
 		rte_tel_data_add_dict_u64(d, "legs", rte_mempool_in_use_count(p->pairs));
 	kvr_ctl_dict_part(d, "requests", stats_dict(p->stats));
@@ -253,7 +253,8 @@ static struct rte_tel_data *sessions_dict(const struct pool *p)
 		return NULL;
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "limit", s->max);
-	rte_tel_data_add_dict_u64(d, "affinity_ttl_s", p->rq.affinity_ns / UINT64_C(1000000000));
+	rte_tel_data_add_dict_u64(d, "affinity_ttl_s",
+				  p->live.rq.affinity_ns / UINT64_C(1000000000));
 	kvr_ctl_dict_part(d, "counters", stats_dict(s->stats));
 	return d;
 }

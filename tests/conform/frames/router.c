@@ -95,7 +95,7 @@ struct kvr_sched *peers_sched(uint32_t pool)
 
 bool peers_active(uint32_t pool)
 {
-	return kvr_disagg_active(&rt->pool[pool].disagg);
+	return kvr_disagg_active(&rt->pool[pool].pair.disagg);
 }
 
 uint32_t peers_worker_state(uint64_t worker)
@@ -185,7 +185,7 @@ bool peers_decision(uint32_t pool, struct peers_decision *out)
 
 static struct kvr_session *table(uint32_t pool)
 {
-	return rt->pool[pool].rq.sessions;
+	return rt->pool[pool].live.rq.sessions;
 }
 
 uint32_t peers_sessions(uint32_t pool)
@@ -195,7 +195,7 @@ uint32_t peers_sessions(uint32_t pool)
 
 uint64_t peers_sessions_over(uint32_t pool)
 {
-	return kvr_stats_get(rt->pool[pool].rq.count, KVR_RQC_SESSION_EXPIRED);
+	return kvr_stats_get(rt->pool[pool].live.rq.count, KVR_RQC_SESSION_EXPIRED);
 }
 
 uint64_t peers_session_left(uint32_t pool, const char *id, uint32_t len)
@@ -260,7 +260,7 @@ static void got_session(const struct out *o, struct peers_got *g)
 	g->session_len = w->id_len;
 	memcpy(g->session, w + 1, w->id_len);
 	g->session[w->id_len] = '\0';
-	for (g->session_pool = 0; rt->pool[g->session_pool].id != w->pool; g->session_pool++)
+	for (g->session_pool = 0; rt->pool[g->session_pool].wire_id != w->pool; g->session_pool++)
 		;
 }
 

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_LIFE_H
+#define ROUTER_LIFE_H
+
+/**
+ * @file
+ * What a request is made of in the router: the message (job) with what a pair of pools adds to it,
+ * the copies of it that are on their way to workers (sending), and the request at its scheduler.
+ *
+ *   job      made by the ingress lcore, handed over with NOTE_ROUTE, then the scheduler lcore's
+ *   pair     hangs on the job of a pair
+ *   request  the scheduler lcore's; has the job while it needs the message, and one slot a leg
+ *
+ * All come from pools of memory sized at start. One writer at any time: who has the job, has its
+ * words. A job is about 2 KB and is read once, ahead of its note.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include <rte_mbuf.h>
+
+#include "kvr_flight.h"
+#include "kvr_hints.h"
+#include "kvr_prefix.h"
+#include "kvr_request.h"
+#include "kvr_sched.h"
+#include "kvr_session.h"
+#include "kvr_share.h"
+#include "kvr_wire.h"
+#include "kvr_worker.h"
+
+struct frame_list;
+struct pair;
+struct pool;
+
+#define SENDING_WORDS ((KVR_WIRE_MAX_FRAGMENTS + 63) / 64)
+
+/** The session that a ROUTE names. */
+struct job_session {
+	struct kvr_session_key key; /* its id lies with the hints; len 0: no session */
+	uint32_t timeout_s;
+	uint8_t action; /* enum kvr_wire_session_action */
+};
+
+/** A DISPATCH of several frames, or of a leg, on its way to a worker, until it is acknowledged.
+ * send_dp.c; scheduler lcore. Valid from send_start() on but for `on`. */
+struct sending {
+	TAILQ_ENTRY(sending) link; /* in pool::sends while `on` */
+	struct kvr_flight *r;
+	uint64_t due_ns;	      /* of the next slice */
+	uint32_t gap_ns;	      /* between its frames, grows with losses */
+	uint32_t limit;		      /* largest frame it is cut to */
+	uint32_t n_frames;	      /* of the message */
+	uint32_t next;		      /* fragment of the first copy; n_frames: all are out */
+	uint32_t n_lack;	      /* bits set in lack[] */
+	bool on;		      /* there is something to send now */
+	uint64_t lack[SENDING_WORDS]; /* fragments to send again, while n_lack > 0 */
+};
+
+TAILQ_HEAD(sending_list, sending);
+
+/**
+ * One ROUTE from its arrival until its request does not need the message any more. From pool::jobs.
+ * Written by the ingress lcore, then owned by the scheduler lcore.
+ */
+struct job {
+	uint64_t source;
+	uint64_t id;
+	uint64_t digest; /* of the client's message; 0: nobody will compare it */
+	uint8_t kind;	 /* KVR_ROUTE, or KVR_POTENTIAL_LOADS: a question */
+	uint64_t arrival_ns;
+	uint64_t deadline_ns; /* 0 none */
+	uint32_t flags;	      /* KVR_REQ_F_* */
+	uint32_t isl;
+	struct kvr_path client;
+	struct rte_mbuf *frame;	   /* single frame: data starts at the frame header */
+	struct frame_list *frames; /* several frames; frame is NULL */
+	void *hash_buf;		   /* buf_get() of router::hash_bufs, or NULL */
+	void *hint_buf;		   /* gathered hints, of router::hint_bufs, or NULL */
+	void *allowed_buf;	   /* aligned allowed worker ids, likewise */
+	struct pool *pool;
+	struct job_session session;
+	const void *hashes; /* n u64, unaligned; in the frame or in hash_buf */
+	const void *tlvs;   /* the hints, in the frame or in hint_buf */
+	uint32_t n_hashes;
+	uint32_t tlvs_len;
+	uint32_t hints_off; /* where they stand in the message's body, and what follows them */
+	uint32_t body_off;
+	struct pair *pair;  /* the pool is the decode pool of a pair; else NULL */
+	uint32_t held;	    /* its frames, counted in pool::held; 0: it does not wait */
+	uint32_t moved;	    /* its frames, counted in lcore::moved until the scheduler takes it */
+	uint32_t lcore;	    /* ingress lcore that made it */
+	uint32_t share_job; /* while it waits: of its source, shares_dp.c */
+	uint32_t share_frames;
+	bool sent;		       /* send_start() has it, and `sending` is valid */
+	uint8_t excess_of;	       /* refused SourceLimit: enum kvr_wire_source_limit */
+	struct kvr_share_state excess; /* ... and how much it was */
+	struct sending sending;
+	struct kvr_rq_msg msg; /* points at the next four, and at `pair` */
+	struct kvr_sched_override over;
+	struct kvr_sched_str required[KVR_HINTS_MAX_TAINTS];
+	struct kvr_sched_preferred preferred[KVR_HINTS_MAX_TAINTS];
+	struct kvr_sched_range shared[KVR_HINTS_MAX_SHARED];
+	struct kvr_overlap *overlap; /* follows the struct */
+};
+
+/**
+ * What the message of a request for a pair of pools needs besides: it lives as long as the job.
+ * From pool::pairs of the decode pool. Writers: as the job.
+ */
+struct pair {
+	struct kvr_rq_pair rq; /* points at the next two */
+	struct kvr_sched_str required[KVR_HINTS_MAX_TAINTS + 1];
+	struct kvr_sched_preferred preferred[KVR_HINTS_MAX_TAINTS + 1];
+	struct rte_mbuf *result; /* last item of the prefill leg, or NULL */
+	uint16_t port;		 /* bootstrap */
+	char host[KVR_WORKER_TEXT];
+	struct sending sending[2];   /* by leg */
+	struct kvr_overlap *overlap; /* with the prefill pool's caches; follows the struct */
+};
+
+/**
+ * A request at its scheduler: what lib/request knows of it, its message and its slots. From
+ * pool::request of the pool of its main leg, until KVR_RQO_DONE. Scheduler lcore.
+ */
+struct request {
+	struct kvr_request rq;
+	struct kvr_flight *slot[2]; /* by leg; NULL: none */
+	struct job *job;	    /* its message, while it or its repetition is needed; or NULL */
+	uint64_t digest;	    /* of the client's ROUTE: kvr_request_digest() */
+	uint64_t heard_ns;	    /* last ROUTE or PROBE of the client */
+	struct request *next;	    /* free ones */
+	uint32_t number;
+	uint8_t tries; /* of rq.tries, those that are counted */
+	bool counted;  /* as routed, queued, disagg, rejected or query */
+	bool decided;  /* its main leg waits for no prefill leg, in this try of a pair */
+};
+_Static_assert(sizeof(struct request) == 256, "four cache lines");
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_POOL_H
+#define ROUTER_POOL_H
+
+/**
+ * @file
+ * A pool: the workers of one model in one role, with the tables and rings they need. A part for
+ * each writer, on cache lines of its own: what never changes, the event lcore's, the scheduler
+ * lcore's, what a pair of pools adds to that, and control's. No word has two writers; a word that
+ * another thread reads while it is written is atomic and says who reads it.
+ */
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <rte_mempool.h>
+#include <rte_ring.h>
+
+#include "config/config.h"
+#include "kvr_disagg.h"
+#include "kvr_flight.h"
+#include "kvr_prefix.h"
+#include "kvr_rand.h"
+#include "kvr_request.h"
+#include "kvr_sched.h"
+#include "kvr_share.h"
+#include "kvr_stats.h"
+#include "lcore/life.h"
+#include "lcore/note.h"
+
+struct decision_log;
+struct lcore;
+struct router;
+struct session_use;
+struct sessions;
+
+/** How long a DISPATCH waits for its acknowledgement: 20 ms << step, at most 1 s. */
+#define LEG_STEPS 7u
+
+/** Where a rank's event stream stands. Event lcore only. */
+struct event_cursor {
+	uint64_t worker; /* whose rank it is */
+	uint32_t epoch;	 /* its life; 0: nobody's */
+	uint8_t dumping;
+	uint8_t authoritative; /* nothing is known to be missing */
+	uint16_t pad;
+	uint32_t has_dump; /* dump_id is valid */
+	uint64_t dump_id;  /* header id of the frames of the last dump */
+	uint64_t next;	   /* event id */
+	uint64_t dump_pos; /* next frame of the dump; 0 outside dumps */
+	uint64_t lag;	   /* `next` when a heartbeat last said that more exists; else UINT64_MAX */
+};
+
+/** What sources have of a pool. Scheduler lcore; shares_dp.c. */
+struct shares {
+	struct kvr_share *slots;
+	struct kvr_share *jobs;	  /* that wait */
+	struct kvr_share *frames; /* of those */
+	struct kvr_share *sessions;
+	uint32_t *session;  /* by its entry: what its source is charged */
+	uint32_t n_waiting; /* jobs */
+};
+
+/** Writer: the event lcore. */
+struct pool_event {
+	struct event_note open; /* goes on in the next turn; m NULL: none */
+	uint64_t skip;		/* events of it that are done, when it is of a dump */
+	uint32_t at;		/* blocks of the event after those that are done */
+	bool dear;		/* room is being made: small pieces */
+	uint64_t expire_ns;	/* next kvr_prefix_expire() */
+	/* frames that have left the ring, by the ingress lcore that reads it; publishes nothing */
+	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t done[KVR_ROUTER_MAX_LCORES];
+} __rte_cache_aligned;
+
+/** Requests that are live. Writer: the scheduler lcore. */
+struct pool_live {
+	struct kvr_rq_pool rq; /* constant but for `expected`, `closed` and what it counts */
+	struct request *free_request;
+	struct kvr_flight_list aborts;		   /* by abort_ns */
+	struct kvr_flight_list resends[LEG_STEPS]; /* DISPATCH without an answer, by wait */
+	struct sending_list sends;		   /* that have something to send */
+	uint32_t n_lost;			   /* in pool::lost */
+	uint32_t sweep;				   /* next slot to look at for deadlines */
+	struct shares shares;
+	/* frames kept by requests that wait, held_dp.c; telemetry: r */
+	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t held;
+	/* frames of lcore::moved that came, by the ingress lcore that reads it */
+	_Atomic uint32_t taken[KVR_ROUTER_MAX_LCORES];
+} __rte_cache_aligned;
+
+/** What a pool of a pair has besides. Writer: the scheduler lcore of both its pools. */
+struct pool_pair {
+	struct kvr_rand rand;	  /* decode pool: rooms */
+	uint32_t n_prefilling;	  /* decode pool: decode leg not decided yet */
+	struct kvr_disagg disagg; /* prefill pool: whether it takes part; telemetry: r */
+} __rte_cache_aligned;
+
+/** Writer: control. */
+struct pool_control {
+	/* a worker may come (back) soon; scheduler lcore: r, into live.rq.expected */
+	_Atomic bool expected;
+} __rte_cache_aligned;
+
+/** The first part is constant: written at start, read by every thread. What its pointers lead to
+ * has the writer that is named. */
+struct pool {
+	struct router *rt;
+	const char *name;
+	uint32_t number;  /* index, in handles */
+	uint32_t wire_id; /* in messages */
+	uint32_t block_size;
+	uint32_t max_ranks;
+	uint32_t max_prompt_blocks;
+	uint32_t max_held; /* of live.held */
+	uint32_t n_requests;
+	uint32_t predict_ttl_ms;
+	uint8_t role;
+	bool events_used; /* KV events are applied */
+	bool predict;	  /* decisions may be entered as predicted blocks */
+	const struct kvr_pool_conf *conf;
+	const struct kvr_router_pool_options *opt;
+	struct lcore *sched_lcore;
+	struct lcore *event_lcore;
+	struct pool *prefill;	   /* of a decode pool; else NULL */
+	struct pool *decode;	   /* of a prefill pool; else NULL */
+	struct rte_mempool *jobs;  /* ingress takes, scheduler gives back */
+	struct rte_mempool *pairs; /* decode pool; the same */
+	struct rte_ring *notes;	   /* struct note; many producers */
+	struct rte_ring *events;   /* struct event_note; many producers */
+	/* event lcore writes */
+	struct kvr_prefix *prefix;   /* every thread: r, under QSBR */
+	struct event_cursor *cursor; /* by dense rank */
+	kvr_cell_t *event_count;     /* enum event_counter */
+	struct kvr_stats *event_stats;
+	/* scheduler lcore writes */
+	struct kvr_flight_table *requests; /* ingress: relay parts */
+	struct kvr_sched *sched;
+	struct decision_log *log;
+	struct kvr_sched_load *loads; /* max_ranks each: answers to POTENTIAL_LOADS */
+	struct kvr_wire_rank_potential *loads_wire;
+	kvr_cell_t *count; /* enum pool_counter */
+	struct kvr_stats *stats;
+	struct kvr_stats *rq_stats;
+	struct request *request;   /* n_requests: every one that can have a slot, and a few more */
+	struct session_use *use;   /* by request; NULL: no pool of theirs has sessions */
+	struct sessions *sessions; /* sched/session.h; NULL: off */
+	uint32_t *lost;		   /* slots whose booking went with its worker, not handed on yet */
+
+	struct pool_event event;
+	struct pool_live live;
+	struct pool_pair pair;
+	struct pool_control control;
+} __rte_cache_aligned;
+
+#define POOL_LINE(part)                                                                            \
+	_Static_assert(offsetof(struct pool, part) % RTE_CACHE_LINE_SIZE == 0 &&                   \
+			       sizeof(((struct pool *)0)->part) % RTE_CACHE_LINE_SIZE == 0,        \
+		       #part " shares no line")
+POOL_LINE(event);
+POOL_LINE(live);
+POOL_LINE(pair);
+POOL_LINE(control);
+#undef POOL_LINE
+_Static_assert(offsetof(struct pool_event, done) % RTE_CACHE_LINE_SIZE == 0, "ingress reads it");
+_Static_assert(offsetof(struct pool_live, held) % RTE_CACHE_LINE_SIZE == 0, "others read it");
+
+#endif
