@@ -4,13 +4,16 @@
 
 /**
  * @file
- * What the files of the control thread share: control.c (rounds), calls_ctl.c
- * (calls, views), workers_ctl.c (the
- * life of workers on all lcores), beats_ctl.c (what heartbeats have said), hello_ctl.c (frames).
- * All under the lock of lib/ctl.
+ * What the files of the control thread share: control.c (rounds), calls_ctl.c (calls, views),
+ * workers_ctl.c (the life of workers on all lcores), workers_time_ctl.c (what time does to them),
+ * beats_ctl.c (what heartbeats have said), hello_ctl.c (frames).
  *
  * A round gathers what is to change about workers and then does all of it at once: one call to each
- * lcore that is concerned, one view, the answers.
+ * lcore that is concerned, one view, the answers. Writer: the control thread, or a telemetry thread
+ * that acts for an operator, one at a time under the lock of lib/ctl; lcores write what is marked
+ * so in the changes and batches of a call, which control leaves alone until the call is over. A
+ * round comes every 10 ms and has no budget of cycles, but every call is cut into pieces of some
+ * microseconds, a piece a turn of its lcore.
  */
 
 #include "control/control.h"
@@ -18,11 +21,9 @@
 #include "lcore/out.h"
 #include "router.h"
 
-#define CHANGES 64u  /* of workers, done together */
-#define LOADS	512u /* reports of ranks on their way to one pool's lcores */
-#define DUE_ROUND                                                                                  \
-	32u /* sessions of a pool and round: the closes they cause are answered in time            \
-	     */
+#define CHANGES	   64u	/* of workers, done together */
+#define LOADS	   512u /* reports of ranks on their way to one pool's lcores */
+#define DUE_ROUND  32u	/* sessions of a pool and round: their closes are answered in time */
 #define LIVE_STEP  UINT64_C(20000000) /* a longer gap between rounds is the router's own stall */
 #define TAINT_TEXT (KVR_WORKER_TEXT + 16)
 
@@ -99,6 +100,12 @@ int publish_view(struct router *rt);
 
 /* ---- workers_ctl.c ---- */
 
+/** Pool of a worker. */
+static inline struct pool *pool_of(struct router *router, const struct kvr_worker *w)
+{
+	return &router->pool[w->pool];
+}
+
 /** Change and log the state of a worker, when that is allowed. */
 void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to);
 
@@ -119,11 +126,13 @@ void worker_moved(struct router *rt, struct kvr_worker *w, struct ctl_buf *frame
 /** It may be chosen (again), or not. */
 void worker_available(struct router *rt, struct kvr_worker *w, bool available);
 
-/** Nanoseconds of silence that count. */
-uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w);
-
 /** Do what has been gathered. */
 void workers_flush(struct router *rt);
+
+/* ---- workers_time_ctl.c ---- */
+
+/** Nanoseconds of silence that count. */
+uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w);
 
 /** What time does to workers: silence, drained ones, who is expected back. */
 void workers_tick(struct router *rt);

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What time does to workers: those that are silent become suspect after suspect_ms (out of
+ * selection) and are gone after dead_ms, measured with a clock that stands still while the router
+ * does not listen (struct kvr_live); those that drain and have no booking left are drained; pools
+ * learn whether somebody may come soon.
+ */
+#include "control/thread.h"
+
+#define TELL_NS UINT64_C(100000000)
+
+uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w)
+{
+	/* A heartbeat that nobody has looked at yet. */
+	if (atomic_load_explicit(&w->beat->heard_ns, memory_order_relaxed) != w->told_ns)
+		return 0;
+	/* A time ahead of the clock, which may stand, is no silence. */
+	return rt->ctl->live.now_ns > w->last_seen_ns ? rt->ctl->live.now_ns - w->last_seen_ns : 0;
+}
+
+static void check_silence(struct router *rt, struct kvr_worker *w)
+{
+	const uint64_t silent_ms = worker_silence(rt, w) / 1000000;
+
+	if (silent_ms >= rt->conf.opt.dead_ms) {
+		worker_leave(rt, w);
+	} else if (silent_ms >= rt->conf.opt.suspect_ms && w->state == KVR_WORKER_SERVING) {
+		worker_set_state(rt, w, KVR_WORKER_SUSPECT);
+		worker_available(rt, w, false);
+	}
+}
+
+/* Bookings of some workers of one scheduler lcore. */
+struct bookings {
+	struct router *rt;
+	uint32_t n;
+	struct kvr_worker *w[CHANGES];
+};
+
+static void on_sched_bookings(struct lcore *lc, void *arg)
+{
+	struct bookings *b = arg;
+
+	for (uint32_t i = 0; i < b->n; i++) {
+		const struct pool *p = pool_of(b->rt, b->w[i]);
+
+		if (p->sched_lcore == lc)
+			b->w[i]->bookings = kvr_sched_worker_bookings(p->sched, b->w[i]->id);
+	}
+}
+
+/* One call to each scheduler lcore. */
+static void bookings_get(struct bookings *b)
+{
+	for (uint32_t i = 0; i < b->rt->n_lcores && b->n != 0; i++)
+		if (b->rt->lcore[i]->n_sched != 0)
+			call_lcore(b->rt, b->rt->lcore[i], on_sched_bookings, b);
+	for (uint32_t i = 0; i < b->n; i++) {
+		struct kvr_worker *w = b->w[i];
+
+		/* Publishes nothing. */
+		atomic_store_explicit(&w->beat->bookings, w->bookings, memory_order_relaxed);
+		if (w->state == KVR_WORKER_DRAINING && w->bookings == 0)
+			worker_set_state(b->rt, w, KVR_WORKER_DRAINED);
+	}
+	b->n = 0;
+}
+
+static void check_drained(struct router *rt)
+{
+	struct bookings b = {.rt = rt};
+
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
+		struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+
+		if (w->state == KVR_WORKER_DRAINING)
+			b.w[b.n++] = w;
+		if (b.n == RTE_DIM(b.w))
+			bookings_get(&b);
+	}
+	bookings_get(&b);
+}
+
+void control_bookings(struct router *rt, uint32_t from, uint32_t n)
+{
+	struct bookings b = {.rt = rt};
+
+	for (uint32_t i = from; i < kvr_registry_count(rt->registry) && i - from < n; i++) {
+		b.w[b.n++] = kvr_registry_at(rt->registry, i);
+		if (b.n == RTE_DIM(b.w))
+			bookings_get(&b);
+	}
+	bookings_get(&b);
+}
+
+/* What heartbeats are answered: of everybody every 100 ms, of 64 workers a tick at most. */
+static void tell_bookings(struct router *rt)
+{
+	struct control *ctl = rt->ctl;
+
+	if (rt->control.now_ns < ctl->tell_ns)
+		return;
+	control_bookings(rt, ctl->told, CHANGES);
+	ctl->told += CHANGES;
+	if (ctl->told < kvr_registry_count(rt->registry))
+		return;
+	ctl->told = 0;
+	ctl->tell_ns = rt->control.now_ns + TELL_NS;
+}
+
+/*
+ * Whether a pool that has nobody to choose may have somebody soon: agents have not had the time to
+ * say HELLO to a router that has just started, a worker has just left and may come again, or is
+ * there and only not chosen now.
+ */
+static void check_expected(struct router *rt)
+{
+	const uint64_t grace_ns = rt->conf.opt.dead_ms * UINT64_C(1000000);
+	const uint64_t now = rt->control.now_ns;
+	bool expected[KVR_ROUTER_MAX_POOLS];
+
+	if (rt->ctl->began_ns == 0) /* memory, ports and tables may have taken seconds before */
+		rt->ctl->began_ns = now;
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		expected[i] = now - rt->ctl->began_ns < grace_ns ||
+			      (rt->ctl->left_ns[i] != 0 && now - rt->ctl->left_ns[i] < grace_ns);
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
+		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+
+		expected[w->pool] = expected[w->pool] || w->state != KVR_WORKER_SERVING;
+	}
+	for (uint32_t i = 0; i < rt->n_pools; i++) /* publishes nothing */
+		atomic_store_explicit(&rt->pool[i].control.expected, expected[i],
+				      memory_order_relaxed);
+}
+
+void workers_tick(struct router *rt)
+{
+	/* worker_leave() takes the worker out of the registry: walk from the end. */
+	for (uint32_t i = kvr_registry_count(rt->registry); i-- > 0;)
+		if (i < kvr_registry_count(rt->registry))
+			check_silence(rt, kvr_registry_at(rt->registry, i));
+	workers_flush(rt);
+	check_drained(rt);
+	tell_bookings(rt);
+	check_expected(rt);
+}
