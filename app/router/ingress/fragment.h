@@ -4,7 +4,10 @@
 
 /**
  * @file
- * Messages in fragments, until all of one is here and read.
+ * Messages in fragments, until all of one is here and read: the reassembly table (lib/source), the
+ * list of frames of each whole message, and lcore::reading, the queue of those. Ingress lcores,
+ * each its own; what the scheduler lcore does is marked. Reading is cut into pieces of 32 KB a
+ * turn, 8 to 15 us, freeing into 256 frames, 5 to 10 us.
  */
 
 #include "router.h"
@@ -20,13 +23,6 @@ struct lcore *fragment_joiner(struct lcore *lc, const struct kvr_path *from);
 
 /** Give up and ask for what is due. */
 void fragments_poll(struct lcore *lc);
-
-/** The job's frames do not count at its ingress lcore any more: they are freed, or counted as
- * waiting. Idempotent. Scheduler lcore. */
-void fragments_taken(struct job *j);
-
-/** No scheduler will take it. The ingress lcore that made it. */
-void fragments_back(struct lcore *lc, struct job *j);
 
 /** kvr_reasm_conf::share: whatever the port, all of an address is one source. */
 struct kvr_peer fragment_share(const struct kvr_peer *peer);
@@ -45,8 +41,22 @@ void read_poll(struct lcore *lc);
 /** Give up what is being read; at the stop. */
 void read_drop(struct lcore *lc);
 
-/** Free the frames of a message: few at once, many over the lcore's next turns. */
+/* ---- frames_dp.c: frames of whole messages ---- */
+
+/** The job's frames do not count at its ingress lcore any more: they are freed, or counted as
+ * waiting. Idempotent. Scheduler lcore. */
+void fragments_taken(struct job *j);
+
+/** No scheduler will take it. The ingress lcore that made it. */
+void fragments_back(struct lcore *lc, struct job *j);
+
+/** Free all frames of a message, and the list. Any thread. */
+void frames_free(struct frame_list *l);
+
+/** The same: few at once, many over the turns of @p lc; at once on the control thread. */
 void frames_drop(struct lcore *lc, struct frame_list *l);
+
+/** Go on with that, once a turn. */
 void frames_poll(struct lcore *lc);
 
 #endif

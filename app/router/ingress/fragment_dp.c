@@ -58,24 +58,6 @@ static uint32_t in_transit(const struct lcore *lc)
 	return n;
 }
 
-void fragments_taken(struct job *j)
-{
-	_Atomic uint32_t *taken = &j->pool->live.taken[j->lcore];
-
-	if (likely(j->moved == 0))
-		return;
-	/* One writer, the pool's scheduler lcore; the frames themselves came through the ring. */
-	atomic_store_explicit(taken, atomic_load_explicit(taken, memory_order_relaxed) + j->moved,
-			      memory_order_relaxed);
-	j->moved = 0;
-}
-
-void fragments_back(struct lcore *lc, struct job *j)
-{
-	lc->moved[j->pool->number] -= j->moved;
-	j->moved = 0;
-}
-
 static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 		   const struct refusal *why)
 {

@@ -4,7 +4,10 @@
 
 /**
  * @file
- * The ingress stage and what it does with frames that are no ROUTE.
+ * The ingress stage and what it does with frames that are no ROUTE: streams are switched by the
+ * relay part of a slot (lib/flight), what changes a request becomes a note, a heartbeat leaves its
+ * marks in the worker's beat. Ingress lcores; each reads the slots and the view, and writes
+ * counters and beats only. Budget: a burst of 32 from each port within a turn of 50 us.
  */
 
 #include "router.h"
@@ -35,5 +38,11 @@ struct pool *pool_of_handle(struct router *rt, uint64_t handle);
 /** Pass a note on when it may be for another pool. @return 0, or -1: it was the last pool, or
  * its ring is full and the frame was dropped (counted). */
 int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n);
+
+/* ---- session_in_dp.c ---- */
+
+/** SESSION_OPENED, SESSION_CLOSED from an agent; SESSION_RELEASE from a client. */
+void session_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+void session_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 #endif

@@ -121,6 +121,17 @@ static void copy_override(struct job *j, const struct kvr_hints *h)
 	j->msg.req.override = o;
 }
 
+/* The id stays where the hints are. */
+static void copy_session(struct job *j, const struct kvr_hints *h)
+{
+	j->session = (struct job_session){.action = h->session_action,
+					  .timeout_s = h->session_timeout_s};
+	j->session.key = (struct kvr_session_key){h->session.p, h->session.len, 0};
+	if (h->session.len != 0 && j->pool->sessions != NULL)
+		kvr_session_key(j->pool->sessions->table, h->session.p, h->session.len,
+				&j->session.key);
+}
+
 /* What the scheduler must know of the hints, in the job. Strings stay in the frame. */
 static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const struct kvr_hints *h)
 {
@@ -153,7 +164,7 @@ static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const stru
 	j->msg.policy = str(h->policy);
 	if (h->overrides != 0)
 		copy_override(j, h);
-	session_hint(j, h);
+	copy_session(j, h);
 	return copy_allowed(lc, j, h);
 }
 

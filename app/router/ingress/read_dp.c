@@ -22,40 +22,6 @@
 
 #define READ_TURN_BYTES 32768u /* of an ingress lcore: 8 to 15 us */
 #define READ_MESSAGE	1024u  /* what the beginning of one counts for, beside its hints */
-#define FREE_AT_ONCE	64u
-#define FREE_TURN	256u /* 5 to 10 us */
-
-/* ---- frames that nobody needs any more ---- */
-
-static void free_some(struct frame_list *l, uint32_t n)
-{
-	while (n-- > 0 && l->n > 0)
-		rte_pktmbuf_free(l->m[--l->n]);
-}
-
-void frames_drop(struct lcore *lc, struct frame_list *l)
-{
-	if (l->n <= FREE_AT_ONCE || lc == &lc->rt->control) {
-		free_some(l, l->n);
-		buf_put(l);
-		return;
-	}
-	l->next = lc->trash;
-	lc->trash = l;
-}
-
-void frames_poll(struct lcore *lc)
-{
-	struct frame_list *l = lc->trash;
-
-	if (likely(l == NULL))
-		return;
-	free_some(l, FREE_TURN);
-	if (l->n > 0)
-		return;
-	lc->trash = l->next;
-	buf_put(l);
-}
 
 /* ---- reading ---- */
 
@@ -286,8 +252,7 @@ void read_drop(struct lcore *lc)
 		job_drop(lc, rd->j);
 	while ((l = rd->first) != NULL) {
 		rd->first = l->next;
-		free_some(l, l->n);
-		buf_put(l);
+		frames_free(l);
 	}
 	while (lc->trash != NULL)
 		frames_poll(lc);

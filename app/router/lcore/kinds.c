@@ -3,7 +3,6 @@
 
 #include "event/event.h"
 #include "ingress/ingress.h"
-#include "sched/session.h"
 
 const struct frame_kind frame_kinds[KVR_WIRE_KIND_MAX] = {
 	/* of clients */

@@ -10,8 +10,8 @@
  * Notes: what ingress lcores tell the scheduler of a pool, half a cache line each, through
  * pool::notes. One row of NOTE_LIST says for each type which part of the union it has, and with it
  * who owns what the note points at. Written by the ingress lcore that sends it (CANCEL and PROBE
- * also by a scheduler lcore, for the next pool), read once by the pool's scheduler lcore. A burst
- * of 32 is one ring operation, 5 to 10 ns a note.
+ * also by a scheduler lcore, for the next pool), read once by the pool's scheduler lcore. Budget: a
+ * burst of 32 is one ring operation.
  */
 
 #include <stdint.h>

@@ -16,71 +16,42 @@
 
 #include <string.h>
 
-/* ---- what the library asks ---- */
+/* ---- room for slots ---- */
 
-static bool ask_worker(void *arg, const struct kvr_rq_pool *p, uint64_t id,
-		       struct kvr_rq_worker *out)
+void linger_over(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
 {
-	const struct lcore *lc = arg;
-	const struct kvr_view_worker *w = kvr_view_find(lc->view, id);
-	const struct pool *pool = p->owner;
-
-	if (w == NULL || w->pool != pool->number)
-		return false;
-	*out = (struct kvr_rq_worker){.epoch = w->epoch, .dp_size = w->dp_size, .taint = ""};
-	if (w->transfer != NULL) {
-		out->bootstrap = w->transfer->host[0] != '\0';
-		out->transfer = w->transfer->enforcement;
-		out->weight = w->transfer->weight;
-		out->taint = w->transfer->taint;
+	if (likely(request_of(slot) != NULL)) {
+		slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_LINGERED});
+		return;
 	}
+	abort_stop(p, slot);
+	slot_release(p, slot);
+}
+
+static bool linger_oldest(struct lcore *lc, struct pool *p)
+{
+	struct kvr_flight *slot = kvr_flight_oldest(p->requests);
+
+	if (slot == NULL)
+		return false;
+	linger_over(lc, p, slot);
 	return true;
 }
 
-static struct request *of_life(const struct kvr_request *rq)
+static bool make_room(struct lcore *lc, struct pool *p)
 {
-	return (struct request *)(uintptr_t)rq; /* its first member */
+	if (likely(kvr_flight_count(p->requests) < kvr_flight_size(p->requests)))
+		return true;
+	if (!linger_oldest(lc, p))
+		return false;
+	pool_count(p, PC_MADE_ROOM, 1);
+	return true;
 }
 
-static bool ask_alone(void *arg, const struct kvr_request *rq, const struct kvr_sched_req *prefill,
-		      const struct kvr_sched_req *decode)
+/* The slot of a leg, taken now when it has none. @return false: all are in use. */
+static bool slot_need(const struct life *x, uint32_t leg)
 {
-	const struct lcore *lc = arg;
-	const struct request *r = of_life(rq);
-	const struct pool *d = request_pool(r);
-	struct kvr_sched_overlap pov, dov;
-	const struct kvr_disagg_side ps = {d->prefill->sched, prefill, &pov};
-	const struct kvr_disagg_side ds = {d->sched, decode, &dov};
-
-	overlap_view(r->job->pair->overlap, &pov);
-	overlap_view(r->job->overlap, &dov);
-	return kvr_disagg_bypass(d->conf, &ps, &ds, lc->now_ns);
-}
-
-static enum kvr_why ask_session_may(void *arg, const struct kvr_request *rq,
-				    const struct kvr_rq_pool *p)
-{
-	const struct request *r = of_life(rq);
-
-	RTE_SET_USED(arg);
-	if (likely(share_session_may(p->owner, request_client(r),
-				     r->job != NULL ? &r->job->excess : NULL)))
-		return KVR_WHY_OK;
-	if (r->job != NULL)
-		r->job->excess_of = KVR_SHARE_SESSIONS;
-	return KVR_WHY_SOURCE_LIMIT;
-}
-
-struct kvr_rq_ctx life_ctx(struct lcore *lc, struct pool *p)
-{
-	static const struct kvr_rq_ops ops = {
-		.worker = ask_worker, .alone = ask_alone, .session_may = ask_session_may};
-
-	/* Publishes nothing: control looks every 10 ms. */
-	if (unlikely(p->live.rq.expected !=
-		     atomic_load_explicit(&p->control.expected, memory_order_relaxed)))
-		p->live.rq.expected = !p->live.rq.expected;
-	return (struct kvr_rq_ctx){&ops, lc, lc->now_ns, &p->pair.rand};
+	return x->r->slot[leg] != NULL || (make_room(x->lc, leg_pool(x, leg)) && slot_take(x, leg));
 }
 
 /* ---- questions ---- */
@@ -132,8 +103,9 @@ static struct kvr_rq_event hold(const struct life *x)
 
 static struct kvr_rq_event renew(const struct life *x)
 {
-	if (unlikely(!slot_renew(x)))
+	if (unlikely(!make_room(x->lc, x->p)))
 		return (struct kvr_rq_event){.kind = KVR_RQE_NO_ROOM, .code = KVR_E_NO_MEMORY};
+	slot_renew(x);
 	return (struct kvr_rq_event){.kind = KVR_RQE_ROOM};
 }
 

@@ -8,8 +8,10 @@
  * done comes back as orders, and these become frames, calls of lib/sched and entries in books. No
  * rule of a request's life stands here.
  *
- *   slot, leg (memory, messages)  <-  answer, send, session (what is said)  <-  orders  <-
- *   request (frames as events), timers (time as events)  <-  sched (the stage's turn)
+ *   share, held, decision, leg  <-  send  <-  slot, answer, session, ask  <-  orders  <-
+ *   session_note, request (frames as events)  <-  timers (time as events)  <-  sched (the turn)
+ *
+ * Each file calls those before it only.
  *
  * Everything is the scheduler lcore's of the pool of the main leg, which is that of both pools of
  * a pair. Per event a step of the library, 15 ns, and its orders.
@@ -92,13 +94,12 @@ void requests_destroy(struct pool *p);
 struct request *request_get(struct pool *p);
 void request_put(struct pool *p, struct request *r);
 
-/** The slot of a leg, taken now when it has none. @return false: all are in use. */
-bool slot_need(const struct life *x, uint32_t leg);
+/** A slot for a leg that has none. @return false: all are in use. */
+bool slot_take(const struct life *x, uint32_t leg);
 
-/** Another slot for the main leg. The old one is still being aborted: it lingers, and what its
- * worker says until then is not for the client. @return false: none is free, nothing has changed.
- */
-bool slot_renew(const struct life *x);
+/** Another slot for the main leg; one is free. The old one is still being aborted: it lingers, and
+ * what its worker says until then is not for the client. */
+void slot_renew(const struct life *x);
 
 /** The slot knows the worker of its leg from now on. Idempotent. */
 void slot_bind(const struct life *x, uint32_t leg);
@@ -141,10 +142,21 @@ struct refusal answer_ended(const struct kvr_flight_end *end);
 /** POTENTIAL_LOADS. */
 void answer_loads(struct lcore *lc, struct pool *p, struct job *j);
 
-/* ---- orders_dp.c ---- */
+/* ---- ask_dp.c: what the library asks ---- */
+
+extern const struct kvr_rq_ops life_ops;
 
 /** kvr_rq_ctx of this moment. */
-struct kvr_rq_ctx life_ctx(struct lcore *lc, struct pool *p);
+static inline struct kvr_rq_ctx life_ctx(struct lcore *lc, struct pool *p)
+{
+	/* Publishes nothing: control looks every 10 ms. */
+	if (unlikely(p->live.rq.expected !=
+		     atomic_load_explicit(&p->control.expected, memory_order_relaxed)))
+		p->live.rq.expected = !p->live.rq.expected;
+	return (struct kvr_rq_ctx){&life_ops, lc, lc->now_ns, &p->pair.rand};
+}
+
+/* ---- orders_dp.c ---- */
 
 /** @p e has happened to the request: its orders are carried out, it may be gone afterwards. */
 enum kvr_rq_verdict life_event(const struct life *x, const struct kvr_rq_event *e);
@@ -162,6 +174,9 @@ void orders_beside(struct lcore *lc, struct pool *p, const struct kvr_rq_orders 
 
 /** The message is not needed for the request; what is sent of it may still be. */
 void message_over(const struct life *x);
+
+/** The slot has lingered long enough, or its room is needed. */
+void linger_over(struct lcore *lc, struct pool *p, struct kvr_flight *slot);
 
 /* ---- request_dp.c: frames as events ---- */
 
@@ -182,7 +197,7 @@ void admit_one(struct lcore *lc, struct pool *p, const struct kvr_sched_decision
 /** Lingering slots, ABORT, DISPATCH, session messages. */
 void timers_poll(struct lcore *lc, struct pool *p);
 
-/** Give back the slot that has ended first. @return false: none has. */
-bool linger_oldest(struct lcore *lc, struct pool *p);
+/** A part of the slots, in each tick: whose client has gone, or has waited as long as it wanted. */
+void deadlines_poll(struct lcore *lc, struct pool *p);
 
 #endif

@@ -4,7 +4,10 @@
 
 /**
  * @file
- * The scheduler stage: what others need of it; request.h has the rest.
+ * The scheduler stage: what others need of it; request.h has the rest. It owns the pool's load
+ * model, queue, requests and slots (pool::live and what it leads to) and is their only writer.
+ * Scheduler lcore of the pool, unless said otherwise. Budget: a turn of 50 us takes one burst of
+ * notes, what can be admitted, and what time brings.
  */
 
 #include "router.h"

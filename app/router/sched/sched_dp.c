@@ -105,3 +105,20 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 	sched_gauges(p);
 	return got;
 }
+
+bool sched_tick(struct lcore *lc, void *arg)
+{
+	struct pool *p = arg;
+	uint32_t slot[BURST], got;
+
+	lost_poll(lc, p);
+	got = kvr_sched_expire(p->sched, lc->now_ns, slot, BURST);
+	for (uint32_t i = 0; i < got; i++)
+		if (slot_event(lc, p, kvr_flight_slot(p->requests, slot[i]),
+			       (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED}))
+			pool_count(p, PC_EXPIRED, 1);
+	if (got < BURST)
+		deadlines_poll(lc, p);
+	sched_gauges(p); /* the turn's are set already */
+	return got < BURST;
+}

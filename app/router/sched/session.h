@@ -4,9 +4,10 @@
 
 /**
  * @file
- * Sessions of a pool: the messages about them (session_dp.c), and the wheel's round on the control
- * thread (session_ctl.c). The table of bindings is lib/session; what a session means to a request
- * is lib/request's, whose orders are carried out here.
+ * Sessions of a pool: what workers are asked (session_dp.c), what is said about them as events
+ * (session_note_dp.c), and the wheel's round on the control thread (session_ctl.c). The table of
+ * bindings is lib/session; what a session means to a request is lib/request's, whose orders are
+ * carried out here.
  *
  * SESSION_OPEN and SESSION_CLOSE are repeated after waits[] until they are answered. Asks that have
  * waited equally often wait equally long, so each step is a list in order of time. A request has
@@ -14,7 +15,7 @@
  * up.
  *
  * Writers: everything by the pool's scheduler lcore, but the wheel in the table, which is the
- * control thread's.
+ * control thread's. Budget: at most BURST asks are repeated in a turn.
  */
 
 #include "router.h"
@@ -77,15 +78,6 @@ void session_round(struct router *rt);
 /** kvr_session_on_drop(): its source has one less. Scheduler lcore. */
 void session_dropped(void *pool, uint32_t entry);
 
-/* ---- session_dp.c: ingress lcores ---- */
-
-/** The session hint of a ROUTE, into its job. The id stays where the hints are. */
-void session_hint(struct job *j, const struct kvr_hints *h);
-
-/** SESSION_OPENED, SESSION_CLOSED; SESSION_RELEASE. */
-void session_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
-void session_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
-
 /* ---- session_dp.c: scheduler lcore ---- */
 
 /** High 31 bits of the tag of what the client binds, and of who may release it. */
@@ -107,12 +99,26 @@ void session_bound(const struct life *x, const struct kvr_rq_order *o);
 /** After the orders of every step: the source is charged for room as long as it is kept. */
 void session_charge(const struct life *x);
 
+/** Whether the answer comes from the one who was asked, in the same life. */
+bool session_was_asked(const struct session_ask *a, const struct note *n);
+
+/** NOTE_SESSION_CLOSED. */
+void session_on_closed(struct lcore *lc, struct pool *p, const struct note *n);
+
+/**
+ * The first of a list, when its wait is over, is sent once more, or given up; then *given_up is the
+ * number of an open, else 0. @return false: it is not due.
+ */
+bool session_repeat(struct lcore *lc, struct pool *p, struct session_asks *list,
+		    uint64_t *given_up);
+
+/* ---- session_note_dp.c: scheduler lcore, events of requests ---- */
+
 /** Repeat what is not answered, at most BURST messages; set the gauges. */
 void session_timers(struct lcore *lc, struct pool *p);
 
-/** Handlers of notes. */
+/** NOTE_SESSION_OPENED, NOTE_SESSION_RELEASE. */
 void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n);
-void session_on_closed(struct lcore *lc, struct pool *p, const struct note *n);
 void session_on_release(struct lcore *lc, struct pool *p, const struct note *n);
 
 /** The wheel says that this session seems over. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Messages about sessions: what workers are asked until they answer; session.h. */
-#include "ingress/ingress.h"
-#include "ingress/job.h"
-#include "ingress/source.h"
+/*
+ * What workers are asked about sessions until they answer, and what orders of lib/request do to the
+ * books of a pool's sessions; session.h.
+ */
 #include "lcore/out.h"
 #include "sched/session.h"
 
@@ -129,72 +129,6 @@ void session_close(struct lcore *lc, struct pool *p, const struct kvr_rq_order *
 	LIST_INSERT_HEAD(&s->closing[key.hash & (SESSION_BUCKETS - 1)], a, by_id);
 	if (!ask_send(lc, p, a))
 		close_over(s, a, SC_CLOSE_GONE);
-}
-
-/* ---- ingress lcores ---- */
-
-void session_hint(struct job *j, const struct kvr_hints *h)
-{
-	j->session = (struct job_session){.action = h->session_action,
-					  .timeout_s = h->session_timeout_s};
-	j->session.key = (struct kvr_session_key){h->session.p, h->session.len, 0};
-	if (h->session.len != 0 && j->pool->sessions != NULL)
-		kvr_session_key(j->pool->sessions->table, h->session.p, h->session.len,
-				&j->session.key);
-}
-
-/* Hand the note of frame @p m over; a full ring drops it, and its sender or the ask repeats. */
-static void note_put(struct lcore *lc, struct pool *p, const struct note *n, struct rte_mbuf *m)
-{
-	if (likely(rte_ring_enqueue_elem(p->notes, (void *)(uintptr_t)n, sizeof(*n)) == 0)) {
-		in_count(lc, IN_NOTES);
-		if (note_types[n->type].part != NOTE_PART_FRAME)
-			rte_pktmbuf_free(m);
-		return;
-	}
-	in_count(lc, IN_IGNORED);
-	in_count(lc, IN_RING_FULL);
-	rte_pktmbuf_free(m);
-}
-
-void session_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
-{
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	const struct kvr_wire_session_status *st = kvr_frame_body(h);
-	const struct kvr_view_worker *w = kvr_view_find(lc->view, h->source);
-	struct pool *p = pool_of_handle(lc->rt, h->id);
-	const struct note n = {
-		.type = h->kind == KVR_SESSION_OPENED ? NOTE_SESSION_OPENED : NOTE_SESSION_CLOSED,
-		.handle = h->id,
-		.session = {.worker = h->source, .epoch = h->epoch, .code = st->code},
-	};
-
-	if (w == NULL || !kvr_path_same(from, &w->path)) {
-		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
-	} else if (w->epoch != h->epoch) {
-		source_refuse(lc, m, from, KVR_E_STALE_EPOCH);
-	} else if (p == NULL || p->sessions == NULL) {
-		in_count(lc, IN_IGNORED);
-		in_count(lc, IN_LATE);
-		rte_pktmbuf_free(m);
-	} else {
-		note_put(lc, p, &n, m);
-	}
-}
-
-void session_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
-{
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	const struct kvr_wire_session *b = kvr_frame_body(h);
-	const struct note n = {.type = NOTE_SESSION_RELEASE, .m = m};
-	struct pool *p = pool_by_id(lc->rt, b->pool);
-
-	if (p == NULL || p->sessions == NULL) {
-		source_refuse(lc, m, from, p == NULL ? KVR_E_UNKNOWN_POOL : KVR_E_UNKNOWN_SESSION);
-		return;
-	}
-	path_keep(m, from);
-	note_put(lc, p, &n, m);
 }
 
 /* ---- opens ---- */
@@ -338,28 +272,9 @@ void session_charge(const struct life *x)
 
 /* ---- answers ---- */
 
-/* Whether the answer comes from the one who was asked, in the same life. */
-static bool was_asked(const struct session_ask *a, const struct note *n)
+bool session_was_asked(const struct session_ask *a, const struct note *n)
 {
 	return a->worker == n->session.worker && a->epoch == n->session.epoch;
-}
-
-void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n)
-{
-	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
-	struct request *r = slot != NULL ? request_of(slot) : NULL;
-	const struct kvr_rq_event e = {.kind = n->session.code == 0 ? KVR_RQE_OPENED
-								    : KVR_RQE_NOT_OPENED,
-				       .code = n->session.code};
-
-	if (r != NULL && leg_of(slot) == MAIN && leg_state(r, MAIN) == KVR_RQS_HELD &&
-	    !was_asked(&p->use[r->number].ask, n)) {
-		pool_count(p, PC_OUT_OF_TURN, 1); /* not its business */
-		return;
-	}
-	/* Late: ended meanwhile, and it has been closed; or repeated. */
-	if (slot_event(lc, p, slot, e) && n->session.code != 0)
-		count(p->sessions, SC_OPEN_REFUSED);
 }
 
 void session_on_closed(struct lcore *lc, struct pool *p, const struct note *n)
@@ -368,7 +283,8 @@ void session_on_closed(struct lcore *lc, struct pool *p, const struct note *n)
 	struct session_ask *a = &p->sessions->close[i % SESSION_CLOSES];
 
 	RTE_SET_USED(lc);
-	if (i >= SESSION_CLOSES || a->kind == 0 || a->number != n->handle || !was_asked(a, n)) {
+	if (i >= SESSION_CLOSES || a->kind == 0 || a->number != n->handle ||
+	    !session_was_asked(a, n)) {
 		pool_count(p, PC_LATE, 1); /* repeated, or not its business */
 		return;
 	}
@@ -376,57 +292,15 @@ void session_on_closed(struct lcore *lc, struct pool *p, const struct note *n)
 	close_over(p->sessions, a, SC_CLOSED);
 }
 
-void session_on_release(struct lcore *lc, struct pool *p, const struct note *n)
-{
-	struct rte_mbuf *m = n->m;
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	const struct kvr_wire_session *b = kvr_frame_body(h);
-	const struct kvr_rq_ctx c = life_ctx(lc, p);
-	struct kvr_rq_orders out;
-	const struct kvr_wire_session_status st = {.code = (uint16_t)kvr_request_session_release(
-							   &c, &p->live.rq, b + 1, b->id_len,
-							   session_client_tag(lc->rt, path_kept(m)),
-							   &out)};
-
-	orders_beside(lc, p, &out);
-	if (st.code == KVR_E_NOT_ALLOWED) {
-		pool_count(p, PC_STRANGERS, 1);
-		out_reject_frame(lc, m, path_kept(m),
-				 &(const struct refusal){.code = KVR_E_NOT_ALLOWED});
-		return;
-	}
-	out_message(lc, path_kept(m), KVR_SESSION_RELEASED, h->source, h->id, 0, &st, sizeof(st));
-	rte_pktmbuf_free(m);
-}
-
-void session_due(struct lcore *lc, struct pool *p, struct kvr_session_ref ref)
-{
-	const struct kvr_rq_ctx c = life_ctx(lc, p);
-	struct kvr_rq_orders out;
-
-	kvr_request_session_due(&c, &p->live.rq, ref, &out);
-	orders_beside(lc, p, &out);
-}
-
 /* ---- time ---- */
 
-/* An open that was not answered. */
-static void open_given_up(struct lcore *lc, struct pool *p, struct session_ask *a)
-{
-	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, a->number);
-
-	a->kind = 0;
-	count(p->sessions, SC_OPEN_UNANSWERED);
-	slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_UNANSWERED});
-}
-
-/* The first of a list, when its wait is over: once more, or give up. */
-static bool repeat_first(struct lcore *lc, struct pool *p, struct session_asks *list)
+bool session_repeat(struct lcore *lc, struct pool *p, struct session_asks *list, uint64_t *given_up)
 {
 	struct sessions *s = p->sessions;
 	struct session_ask *a = TAILQ_FIRST(list);
 	bool gone = false;
 
+	*given_up = 0;
 	if (a == NULL || a->due_ns > lc->now_ns)
 		return false;
 	ask_stop(s, a);
@@ -436,25 +310,12 @@ static bool repeat_first(struct lcore *lc, struct pool *p, struct session_asks *
 			return true;
 		gone = true;
 	}
-	if (a->kind == KVR_SESSION_OPEN)
-		open_given_up(lc, p, a);
-	else
+	if (a->kind == KVR_SESSION_OPEN) {
+		a->kind = 0;
+		count(s, SC_OPEN_UNANSWERED);
+		*given_up = a->number;
+	} else {
 		close_over(s, a, gone ? SC_CLOSE_GONE : SC_CLOSE_UNANSWERED);
+	}
 	return true;
-}
-
-void session_timers(struct lcore *lc, struct pool *p)
-{
-	struct sessions *s = p->sessions;
-	uint32_t room = BURST;
-
-	if (s == NULL)
-		return;
-	if (kvr_stats_get(s->count, SC_OPENING) + kvr_stats_get(s->count, SC_CLOSING) != 0)
-		for (uint32_t i = 0; i < SESSION_WAITS; i++) {
-			while (room > 0 && repeat_first(lc, p, &s->open_step[i]))
-				room--;
-			while (room > 0 && repeat_first(lc, p, &s->close_step[i]))
-				room--;
-		}
 }

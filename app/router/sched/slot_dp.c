@@ -35,16 +35,6 @@ void request_put(struct pool *p, struct request *r)
 
 /* ---- slots ---- */
 
-static bool make_room(struct lcore *lc, struct pool *p)
-{
-	if (likely(kvr_flight_count(p->requests) < kvr_flight_size(p->requests)))
-		return true;
-	if (!linger_oldest(lc, p))
-		return false;
-	pool_count(p, PC_MADE_ROOM, 1);
-	return true;
-}
-
 /* @return NULL: all are in use. */
 static struct kvr_flight *take(const struct life *x, uint32_t leg)
 {
@@ -52,8 +42,6 @@ static struct kvr_flight *take(const struct life *x, uint32_t leg)
 	struct pool *p = leg_pool(x, leg);
 	struct kvr_flight *slot;
 
-	if (unlikely(!make_room(x->lc, p)))
-		return NULL;
 	slot = leg == MAIN ? kvr_flight_alloc(p->requests, j->source, j->id)
 			   : kvr_flight_alloc_unnamed(p->requests, j->source, j->id);
 	if (unlikely(slot == NULL))
@@ -65,13 +53,10 @@ static struct kvr_flight *take(const struct life *x, uint32_t leg)
 	return slot;
 }
 
-bool slot_need(const struct life *x, uint32_t leg)
+bool slot_take(const struct life *x, uint32_t leg)
 {
-	struct kvr_flight *slot;
+	struct kvr_flight *slot = take(x, leg);
 
-	if (x->r->slot[leg] != NULL)
-		return true;
-	slot = take(x, leg);
 	if (unlikely(slot == NULL))
 		return false;
 	if (leg == MAIN)
@@ -79,22 +64,19 @@ bool slot_need(const struct life *x, uint32_t leg)
 	return true;
 }
 
-bool slot_renew(const struct life *x)
+void slot_renew(const struct life *x)
 {
 	struct kvr_flight *old = x->r->slot[MAIN], *slot;
 
-	if (!make_room(x->lc, x->p))
-		return false;
 	send_stop_leg(x->p, old);
 	kvr_flight_unname(x->p->requests, old);
 	slot = take(x, MAIN);
-	assert(slot != NULL);	  /* its room has been made, its name is free */
+	assert(slot != NULL);	  /* there is room, and its name is free */
 	slot->share = old->share; /* one request, whatever lingers */
 	old->share = 0;
 	old->owner = NULL;
 	kvr_flight_mute(old); /* its last item would be taken for the end */
 	slot_end(x->p, old, x->lc->now_ns);
-	return true;
 }
 
 void slot_bind(const struct life *x, uint32_t leg)

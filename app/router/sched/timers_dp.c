@@ -31,22 +31,6 @@ void lost_poll(struct lcore *lc, struct pool *p)
 	p->live.n_lost = 0;
 }
 
-bool sched_refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,
-		   struct kvr_sched_overlap *out)
-{
-	struct pool *p = arg;
-	const struct kvr_flight *s = kvr_flight_slot(p->requests, slot);
-	const struct job *j = request_of(s)->job;
-	struct kvr_overlap *o = leg_of(s) == PREFILL ? j->pair->overlap : j->overlap;
-	const struct kvr_prefix_query q = {req->sh, req->n, o};
-
-	/* The scheduler lcore is a reader of the table like the ingress lcores. */
-	kvr_prefix_score_burst(p->prefix, &q, 1);
-	overlap_pad(o);
-	overlap_view(o, out);
-	return true;
-}
-
 void admit_one(struct lcore *lc, struct pool *p, const struct kvr_sched_decision *d)
 {
 	const struct kvr_rq_event e = {.kind = (uint8_t)kvr_request_decided(d, true), .d = d};
@@ -109,7 +93,7 @@ static struct kvr_flight *look(struct pool *p)
  * to wait, or has not been heard for long. Clients that wait send PROBE every 2 s at least. While
  * any waits, all slots every 160 ms; else at most LOOK_MOST, which is all 65,536 of a pool in 5 s.
  */
-static void deadlines(struct lcore *lc, struct pool *p)
+void deadlines_poll(struct lcore *lc, struct pool *p)
 {
 	const uint32_t n = kvr_flight_size(p->requests);
 	uint32_t room = n / 16 + 1;
@@ -129,44 +113,7 @@ static void deadlines(struct lcore *lc, struct pool *p)
 	}
 }
 
-bool sched_tick(struct lcore *lc, void *arg)
-{
-	struct pool *p = arg;
-	uint32_t slot[BURST], got;
-
-	lost_poll(lc, p);
-	got = kvr_sched_expire(p->sched, lc->now_ns, slot, BURST);
-	for (uint32_t i = 0; i < got; i++)
-		if (slot_event(lc, p, kvr_flight_slot(p->requests, slot[i]),
-			       (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED}))
-			pool_count(p, PC_EXPIRED, 1);
-	if (got < BURST)
-		deadlines(lc, p);
-	sched_gauges(p); /* the turn's are set already */
-	return got < BURST;
-}
-
-/* ---- what lingers, and what is repeated ---- */
-
-static void linger_over(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
-{
-	if (likely(request_of(slot) != NULL)) {
-		slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_LINGERED});
-		return;
-	}
-	abort_stop(p, slot);
-	slot_release(p, slot);
-}
-
-bool linger_oldest(struct lcore *lc, struct pool *p)
-{
-	struct kvr_flight *slot = kvr_flight_oldest(p->requests);
-
-	if (slot == NULL)
-		return false;
-	linger_over(lc, p, slot);
-	return true;
-}
+/* ---- the rest of a turn ---- */
 
 void timers_poll(struct lcore *lc, struct pool *p)
 {

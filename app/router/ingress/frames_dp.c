@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Frames of messages in fragments, from when the message is whole: on their way to a scheduler they
+ * count in two words of one writer each, lcore::moved (ingress lcore) and pool::live.taken
+ * (scheduler lcore); when nobody needs them any more they are freed, few at once, many over some
+ * turns.
+ */
+#include "ingress/fragment.h"
+
+#define FREE_AT_ONCE 64u
+#define FREE_TURN    256u /* 5 to 10 us */
+
+/* ---- on their way ---- */
+
+void fragments_taken(struct job *j)
+{
+	_Atomic uint32_t *taken = &j->pool->live.taken[j->lcore];
+
+	if (likely(j->moved == 0))
+		return;
+	/* One writer, the pool's scheduler lcore; the frames themselves came through the ring. */
+	atomic_store_explicit(taken, atomic_load_explicit(taken, memory_order_relaxed) + j->moved,
+			      memory_order_relaxed);
+	j->moved = 0;
+}
+
+void fragments_back(struct lcore *lc, struct job *j)
+{
+	lc->moved[j->pool->number] -= j->moved;
+	j->moved = 0;
+}
+
+/* ---- freeing ---- */
+
+static void free_some(struct frame_list *l, uint32_t n)
+{
+	while (n-- > 0 && l->n > 0)
+		rte_pktmbuf_free(l->m[--l->n]);
+}
+
+void frames_free(struct frame_list *l)
+{
+	free_some(l, l->n);
+	buf_put(l);
+}
+
+void frames_drop(struct lcore *lc, struct frame_list *l)
+{
+	if (l->n <= FREE_AT_ONCE || lc == &lc->rt->control) {
+		frames_free(l);
+		return;
+	}
+	l->next = lc->trash;
+	lc->trash = l;
+}
+
+void frames_poll(struct lcore *lc)
+{
+	struct frame_list *l = lc->trash;
+
+	if (likely(l == NULL))
+		return;
+	free_some(l, FREE_TURN);
+	if (l->n > 0)
+		return;
+	lc->trash = l->next;
+	buf_put(l);
+}

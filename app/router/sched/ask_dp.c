@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the libraries ask while they take a step: lib/request workers of the view, both pools and
+ * shares, lib/sched the overlap of a request that has waited.
+ */
+#include "ingress/job.h"
+#include "sched/request.h"
+#include "sched/sched.h"
+#include "sched/share.h"
+
+static bool ask_worker(void *arg, const struct kvr_rq_pool *p, uint64_t id,
+		       struct kvr_rq_worker *out)
+{
+	const struct lcore *lc = arg;
+	const struct kvr_view_worker *w = kvr_view_find(lc->view, id);
+	const struct pool *pool = p->owner;
+
+	if (w == NULL || w->pool != pool->number)
+		return false;
+	*out = (struct kvr_rq_worker){.epoch = w->epoch, .dp_size = w->dp_size, .taint = ""};
+	if (w->transfer != NULL) {
+		out->bootstrap = w->transfer->host[0] != '\0';
+		out->transfer = w->transfer->enforcement;
+		out->weight = w->transfer->weight;
+		out->taint = w->transfer->taint;
+	}
+	return true;
+}
+
+static struct request *of_life(const struct kvr_request *rq)
+{
+	return (struct request *)(uintptr_t)rq; /* its first member */
+}
+
+static bool ask_alone(void *arg, const struct kvr_request *rq, const struct kvr_sched_req *prefill,
+		      const struct kvr_sched_req *decode)
+{
+	const struct lcore *lc = arg;
+	const struct request *r = of_life(rq);
+	const struct pool *d = request_pool(r);
+	struct kvr_sched_overlap pov, dov;
+	const struct kvr_disagg_side ps = {d->prefill->sched, prefill, &pov};
+	const struct kvr_disagg_side ds = {d->sched, decode, &dov};
+
+	overlap_view(r->job->pair->overlap, &pov);
+	overlap_view(r->job->overlap, &dov);
+	return kvr_disagg_bypass(d->conf, &ps, &ds, lc->now_ns);
+}
+
+static enum kvr_why ask_session_may(void *arg, const struct kvr_request *rq,
+				    const struct kvr_rq_pool *p)
+{
+	const struct request *r = of_life(rq);
+
+	RTE_SET_USED(arg);
+	if (likely(share_session_may(p->owner, request_client(r),
+				     r->job != NULL ? &r->job->excess : NULL)))
+		return KVR_WHY_OK;
+	if (r->job != NULL)
+		r->job->excess_of = KVR_SHARE_SESSIONS;
+	return KVR_WHY_SOURCE_LIMIT;
+}
+
+const struct kvr_rq_ops life_ops = {
+	.worker = ask_worker,
+	.alone = ask_alone,
+	.session_may = ask_session_may,
+};
+
+bool sched_refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,
+		   struct kvr_sched_overlap *out)
+{
+	struct pool *p = arg;
+	const struct kvr_flight *s = kvr_flight_slot(p->requests, slot);
+	const struct job *j = request_of(s)->job;
+	struct kvr_overlap *o = leg_of(s) == PREFILL ? j->pair->overlap : j->overlap;
+	const struct kvr_prefix_query q = {req->sh, req->n, o};
+
+	/* The scheduler lcore is a reader of the table like the ingress lcores. */
+	kvr_prefix_score_burst(p->prefix, &q, 1);
+	overlap_pad(o);
+	overlap_view(o, out);
+	return true;
+}
