@@ -6,8 +6,8 @@
 #include "kvr_ctl.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
-#include "sched/decision.h"
-#include "telemetry/decision_tel.h"
+#include "sched/decision_log.h"
+#include "telemetry/decisions.h"
 
 #include <errno.h>
 #include <rte_telemetry.h>
@@ -207,7 +207,7 @@ static void commands_answer_whatever_is_asked(void)
 	char name[256];
 
 	begin("decision_sample = 1\n", 40);
-	CU_ASSERT_EQUAL_FATAL(decision_tel_start(rt), 0);
+	CU_ASSERT_EQUAL_FATAL(decisions_start(rt), 0);
 	memset(name, 'l', 255);
 	memcpy(name + 126, "\xc3\xa4", 2); /* a character across the first part's end */
 	name[255] = '\0';
@@ -220,7 +220,7 @@ static void commands_answer_whatever_is_asked(void)
 			run(path[i], params[k]);
 	run("/kvroute/sample", "a,7");
 	CU_ASSERT_EQUAL(decision_every(pool()->log), 7);
-	decision_tel_stop();
+	decisions_stop();
 	pipeline_stop();
 }
 

@@ -18,7 +18,7 @@
 #include "kvr_frame.h"
 #include "kvr_reasm.h"
 #include "kvr_share.h"
-#include "sched/decision.h"
+#include "sched/decision_log.h"
 
 #define CTL_POOL  511u			 /* frames to control, and from it */
 #define REMEMBER  4096u			 /* messages put together lately */

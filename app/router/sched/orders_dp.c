@@ -7,7 +7,7 @@
 #include "ingress/job.h"
 #include "lcore/agent_path.h"
 #include "lcore/out.h"
-#include "sched/decision.h"
+#include "sched/decision_log.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/send.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Time, and what the scheduler library tells unasked, as events. */
 #include "ingress/job.h"
-#include "sched/decision.h"
+#include "sched/decision_log.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/send.h"

@@ -11,7 +11,7 @@
 #include <rte_malloc.h>
 #include <rte_random.h>
 
-#include "sched/decision.h"
+#include "sched/decision_log.h"
 #include "sched/request.h"
 #include "sched/session.h"
 #include "start/pools.h"

@@ -14,7 +14,7 @@
 #include "router.h"
 #include "sched/session.h"
 #include "telemetry/balance.h"
-#include "telemetry/decision_tel.h"
+#include "telemetry/decisions.h"
 #include "telemetry/sources.h"
 #include "telemetry/tables.h"
 
@@ -463,7 +463,7 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 	int rc = kvr_ctl_register(commands, rt);
 
 	if (rc == 0) {
-		rc = decision_tel_start(rt);
+		rc = decisions_start(rt);
 		if (rc == 0)
 			rc = sources_start(rt);
 		if (rc == 0)
@@ -471,7 +471,7 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 		if (rc < 0) {
 			tables_stop();
 			sources_stop();
-			decision_tel_stop();
+			decisions_stop();
 			kvr_ctl_unregister(commands);
 		}
 	}
@@ -485,6 +485,6 @@ void telemetry_stop(struct router *rt)
 	RTE_SET_USED(rt);
 	tables_stop();
 	sources_stop();
-	decision_tel_stop();
+	decisions_stop();
 	kvr_ctl_unregister(commands);
 }

@@ -4,7 +4,7 @@
 
 #include "control/thread.h"
 #include "pipeline.h"
-#include "sched/decision.h"
+#include "sched/decision_log.h"
 #include "sched/request.h"
 
 #include <stdlib.h>

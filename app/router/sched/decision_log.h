@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef ROUTER_DECISION_H
-#define ROUTER_DECISION_H
+#ifndef ROUTER_DECISION_LOG_H
+#define ROUTER_DECISION_LOG_H
 
 /**
  * @file

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef ROUTER_DECISION_TEL_H
-#define ROUTER_DECISION_TEL_H
+#ifndef ROUTER_DECISIONS_H
+#define ROUTER_DECISIONS_H
 
 /**
  * @file
@@ -9,7 +9,7 @@
 
 struct router;
 
-int decision_tel_start(struct router *rt);
-void decision_tel_stop(void);
+int decisions_start(struct router *rt);
+void decisions_stop(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The scheduler's side of the decision log: one decrement a decision, the rest only when it is
  * kept. */
-#include "sched/decision.h"
+#include "sched/decision_log.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Telemetry: why requests went where they went, and the load of each LoRA adapter. */
-#include "telemetry/decision_tel.h"
+#include "telemetry/decisions.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <rte_malloc.h>
 #include <rte_telemetry.h>
 
 #include "control/control.h"
 #include "kvr_ctl.h"
 #include "router.h"
-#include "sched/decision.h"
+#include "sched/decision_log.h"
 #include "start/pools.h"
 
 #define PAGE 32u /* decisions or adapters in one answer */
@@ -37,36 +36,6 @@ static struct pool *pool_arg(struct router *rt, const char *params, bool need, u
 	if (p == NULL)
 		kvr_ctl_error(d, ENOENT, "no such pool");
 	return p;
-}
-
-/* ---- the log ---- */
-
-struct decision_log *decision_log_create(uint32_t max_ranks, uint64_t every)
-{
-	struct decision_log *log = rte_zmalloc("decisions", sizeof(*log), RTE_CACHE_LINE_SIZE);
-
-	if (log == NULL)
-		return NULL;
-	log->terms.v = rte_zmalloc("terms", max_ranks * sizeof(*log->terms.v), 0);
-	log->terms.cap = max_ranks;
-	log->load = rte_zmalloc("loads", max_ranks * sizeof(*log->load), 0);
-	if (log->terms.v == NULL || log->load == NULL) {
-		decision_log_destroy(log);
-		return NULL;
-	}
-	for (uint32_t i = 0; i < DECISIONS_KEPT; i++)
-		rte_seqcount_init(&log->ring[i].seq);
-	decision_log_sample(log, every);
-	return log;
-}
-
-void decision_log_destroy(struct decision_log *log)
-{
-	if (log == NULL)
-		return;
-	rte_free(log->terms.v);
-	rte_free(log->load);
-	rte_free(log);
 }
 
 /* A dictionary in a dictionary, by number: arrays of dictionaries are not shown inside one. */
@@ -314,12 +283,12 @@ static const struct kvr_ctl_cmd commands[] = {
 	{NULL, NULL, NULL, NULL},
 };
 
-int decision_tel_start(struct router *rt)
+int decisions_start(struct router *rt)
 {
 	return kvr_ctl_register(commands, rt);
 }
 
-void decision_tel_stop(void)
+void decisions_stop(void)
 {
 	kvr_ctl_unregister(commands);
 }
