@@ -4,8 +4,11 @@
 
 /**
  * @file
- * What leaves an lcore: frames, refusals and DISPATCH. On the lcore that is given, unless said
- * otherwise.
+ * What leaves an lcore: frames, refusals and DISPATCH. A frame goes into the lcore's own queue on
+ * the port of its path, or, without one, into the egress ring (lcore::out) of the ingress lcore
+ * that sends for it; nothing else is kept here. On the lcore that is given, unless said otherwise;
+ * its counters are the only words written. Budget: copying is bounded by lcore::send_left, 32 KB of
+ * long messages a turn; a frame that is relayed is not copied.
  */
 
 #include "router.h"
@@ -62,7 +65,8 @@ struct dispatch_fields {
 	uint32_t overlap_blocks;
 	uint32_t cached_tokens;
 	uint32_t attempt;
-	bool direct; /* the agent may send items to the client itself */
+	bool direct;   /* the agent may send items to the client itself */
+	bool internal; /* its items are for the router: a prefill leg */
 };
 
 /** Send the one frame of @p j as DISPATCH; takes the frame, leaves the job. */

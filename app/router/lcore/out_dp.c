@@ -222,7 +222,7 @@ void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 void out_dispatch_fields(const struct lcore *lc, const struct job *j,
 			 const struct dispatch_fields *f, struct kvr_wire_request *q)
 {
-	if (!lc->rt->rules[j->client.port].cookie)
+	if (!f->internal && !lc->rt->rules[j->client.port].cookie)
 		q->flags |= KVR_REQ_F_UNPROVEN;
 	q->worker = f->worker;
 	q->dp_rank = f->dp_rank;
@@ -233,8 +233,8 @@ void out_dispatch_fields(const struct lcore *lc, const struct job *j,
 		q->flags &= ~KVR_REQ_F_DIRECT;
 	memcpy(q->client_ip, j->client.ip, sizeof(q->client_ip));
 	q->client_port = j->client.udp_port;
-	/* What agents may put into a frame that is relayed as it is. */
-	q->client_frame = (uint16_t)out_limit(lc, &j->client);
+	/* What agents may put into a frame that is relayed as it is, or stays here. */
+	q->client_frame = (uint16_t)(f->internal ? lc->rt->max_frame : out_limit(lc, &j->client));
 }
 
 static void dispatch_header(struct lcore *lc, struct rte_mbuf *m, const struct job *j,

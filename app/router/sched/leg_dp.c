@@ -83,39 +83,34 @@ static uint32_t leg_hints(struct lcore *lc, const struct request *r, uint32_t le
 	return b.len; /* it fits: see pair_attach() */
 }
 
-/* What makes a ROUTE the DISPATCH of a leg. */
-static void leg_fields(const struct lcore *lc, const struct kvr_flight *slot, uint32_t leg,
-		       struct kvr_wire_request *q)
+void leg_fields(const struct kvr_flight *slot, struct dispatch_fields *f)
 {
-	const struct request *r = request_of(slot);
-	const struct kvr_leg *l = &r->rq.leg[leg];
-	const struct job *j = r->job;
+	const uint32_t leg = leg_of(slot);
+	const struct kvr_leg *l = &request_of(slot)->rq.leg[leg];
 
-	q->client_frame = (uint16_t)out_limit(lc, &j->client);
+	*f = (struct dispatch_fields){
+		.worker = l->worker,
+		.dp_rank = l->dp_rank,
+		.overlap_blocks = l->overlap_blocks,
+		.cached_tokens = l->cached_tokens,
+		.attempt = slot->attempt,
+		.direct = leg == MAIN && slot->relay.direct != 0,
+		.internal = leg == PREFILL,
+	};
+}
+
+/* What the message of a leg says of the pair. */
+static void of_pair(const struct request *r, uint32_t leg, struct kvr_wire_request *q)
+{
 	if (leg == PREFILL) {
 		q->phase = KVR_PHASE_PREFILL;
 		q->flags |= KVR_REQ_F_PREFILL_LEG;
+		q->max_tokens = 1;
 	} else if (r->rq.way != KVR_WAY_BYPASSED) {
 		q->phase = KVR_PHASE_DECODE;
 		q->flags |= KVR_REQ_F_DECODE_LEG;
 	}
 	q->flags &= ~KVR_REQ_F_RESEND;
-	if (leg == MAIN && !lc->rt->rules[j->client.port].cookie)
-		q->flags |= KVR_REQ_F_UNPROVEN;
-	if (!slot->relay.direct)
-		q->flags &= ~KVR_REQ_F_DIRECT;
-	if (leg == PREFILL) { /* its items are for the router */
-		q->flags &= ~KVR_REQ_F_DIRECT;
-		q->max_tokens = 1;
-		q->client_frame = (uint16_t)lc->rt->max_frame;
-	}
-	q->worker = l->worker;
-	q->dp_rank = l->dp_rank;
-	q->overlap_blocks = l->overlap_blocks;
-	q->cached_tokens = l->cached_tokens;
-	q->attempt = slot->attempt;
-	memcpy(q->client_ip, j->client.ip, sizeof(q->client_ip));
-	q->client_port = j->client.udp_port;
 }
 
 void leg_message(struct lcore *lc, const struct pool *p, const struct kvr_flight *slot,
@@ -125,7 +120,9 @@ void leg_message(struct lcore *lc, const struct pool *p, const struct kvr_flight
 	const uint32_t leg = leg_of(slot);
 	const struct job *j = r->job;
 	struct kvr_wire_request *q = &d->q;
+	struct dispatch_fields f;
 
+	leg_fields(slot, &f);
 	d->j = j;
 	d->h = *job_header(j);
 	d->hints_off = j->hints_off;
@@ -135,7 +132,8 @@ void leg_message(struct lcore *lc, const struct pool *p, const struct kvr_flight
 	job_part(j, 0, sizeof(*q), q);
 	q->pool = (uint16_t)p->wire_id;
 	q->hints_len = d->hints_len;
-	leg_fields(lc, slot, leg, q);
+	of_pair(r, leg, q);
+	out_dispatch_fields(lc, j, &f, q);
 	d->h.msg_len = d->h.msg_len - j->tlvs_len + d->hints_len;
 	/* Copies complete one another; another try of the request is another message. */
 	d->h.msg_seq = (uint32_t)(kvr_flight_handle(p->requests, slot) >> 32);

@@ -233,7 +233,7 @@ static void send(const struct life *x, uint32_t leg)
 		send_start(x->lc, p, slot);
 		return;
 	}
-	send_fields(slot, &f);
+	leg_fields(slot, &f);
 	f.handle = kvr_flight_handle(p->requests, slot);
 	out_dispatch(x->lc, r->job, agent_path(x->lc, &slot->relay), &f);
 	pool_count(p, PC_DISPATCHES, 1);

@@ -4,7 +4,9 @@
 
 /**
  * @file
- * DISPATCH of several frames, and of legs. Scheduler lcore.
+ * DISPATCH of several frames, and of legs: struct sending says what is on its way, pool::live.sends
+ * which of them have something to send now, live.resends which wait for their acknowledgement.
+ * Scheduler lcore, the only writer. Budget: SEND_TURN_BYTES a turn of the lcore.
  */
 
 #include "lcore/out.h"
@@ -22,9 +24,6 @@ struct dispatch_msg {
 	uint32_t hints_len; /* ... are these instead */
 	const void *hints;
 };
-
-/** What the router fills into the DISPATCH of a main leg, but for its handle. */
-void send_fields(const struct kvr_flight *slot, struct dispatch_fields *f);
 
 /** Send the message of a slot whose leg is SENT, in slices from this turn on, and repeat it until
  * it is acknowledged. */

@@ -36,20 +36,6 @@
 
 /* ---- what is sent ---- */
 
-void send_fields(const struct kvr_flight *slot, struct dispatch_fields *f)
-{
-	const struct kvr_leg *l = &request_of(slot)->rq.leg[MAIN];
-
-	*f = (struct dispatch_fields){
-		.worker = l->worker,
-		.dp_rank = l->dp_rank,
-		.overlap_blocks = l->overlap_blocks,
-		.cached_tokens = l->cached_tokens,
-		.attempt = slot->attempt,
-		.direct = slot->relay.direct != 0,
-	};
-}
-
 static void message(struct lcore *lc, const struct pool *p, const struct kvr_flight *slot,
 		    struct dispatch_msg *d)
 {
@@ -59,7 +45,7 @@ static void message(struct lcore *lc, const struct pool *p, const struct kvr_fli
 	if (r->rq.paired) {
 		leg_message(lc, p, slot, d);
 	} else {
-		send_fields(slot, &f);
+		leg_fields(slot, &f);
 		*d = (struct dispatch_msg){.j = r->job, .hints_off = sizeof(d->q)};
 		d->body_off = d->hints_off; /* nothing is replaced */
 		d->h = *job_header(d->j);
