@@ -752,7 +752,7 @@ static void limit_counts_what_is_being_opened(void)
 	route(3, KVR_ACTION_OPEN, "c");
 	CU_ASSERT_EQUAL(rejected(), KVR_E_SESSION_LIMIT);
 	CU_ASSERT_EQUAL(live(), 1);
-	CU_ASSERT_EQUAL(counter(SC_REFUSED), 1);
+	CU_ASSERT_EQUAL(kvr_stats_get(pool()->live.rq.count, KVR_RQC_SESSION_REFUSED), 1);
 	answer(KVR_SESSION_OPENED, worker, number, 0);
 	h = dispatched(&to);
 	CU_ASSERT_NOT_EQUAL(h, 0);
@@ -911,7 +911,7 @@ static void affinity_binds_with_the_first_success(void)
 	h2 = use(21, "third", &to); /* no room: served without */
 	dispatch_ack(21, h2, 0);
 	finish(21, h2, 0);
-	CU_ASSERT_EQUAL(counter(SC_REFUSED), 1);
+	CU_ASSERT_EQUAL(kvr_stats_get(pool()->live.rq.count, KVR_RQC_SESSION_REFUSED), 1);
 	end(2);
 }
 

@@ -84,7 +84,7 @@ static void one_open_at_a_time(void)
 	CU_ASSERT_EQUAL(why.retryable, 1);
 	open_at(3, "other", W2); /* another id is another matter */
 	CU_ASSERT_EQUAL(counter(SC_OPENING), 2);
-	CU_ASSERT_EQUAL(counter(SC_OPEN_BUSY), 1);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].live.rq.count, KVR_RQC_SESSION_BUSY), 1);
 	CU_ASSERT_EQUAL(asked(KVR_SESSION_OPEN), W1);
 	CU_ASSERT_EQUAL(asked(KVR_SESSION_OPEN), W2);
 	CU_ASSERT_EQUAL(counter(SC_BOUND), 2);

@@ -79,10 +79,6 @@ void sched_gauges(struct pool *p)
 	if (s == NULL)
 		return;
 	kvr_stats_set(s->count, SC_LIVE, kvr_session_count(s->table));
-	kvr_stats_set(s->count, SC_REFUSED,
-		      kvr_stats_get(p->live.rq.count, KVR_RQC_SESSION_REFUSED));
-	kvr_stats_set(s->count, SC_OPEN_BUSY,
-		      kvr_stats_get(p->live.rq.count, KVR_RQC_SESSION_BUSY));
 }
 
 uint32_t sched_poll(struct lcore *lc, struct pool *p)

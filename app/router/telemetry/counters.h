@@ -116,9 +116,6 @@ enum pool_counter { POOL_COUNTER_LIST(KVR_COUNTER_ENUM) PC_COUNTERS };
 	X(SC_OPEN_UNANSWERED, open_unanswered, COUNT, "sessions", "opens without answer for 5 s")  \
 	X(SC_OPEN_ENDED, open_ended, COUNT, "sessions",                                            \
 	  "opens whose request ended before the answer")                                           \
-	X(SC_REFUSED, refused, COUNT, "sessions", "sessions beyond max_sessions")                  \
-	X(SC_OPEN_BUSY, open_busy, COUNT, "sessions",                                              \
-	  "opens refused: another request opens the id")                                           \
 	X(SC_AFFINITY_BOUND, affinity_bound, COUNT, "sessions",                                    \
 	  "ids bound by their first success")                                                      \
 	X(SC_REBOUND, rebound, COUNT, "sessions", "bindings that replaced one of the same id")     \
