@@ -4,7 +4,11 @@
 
 /**
  * @file
- * The event stage: KV events and predictions into the prefix table.
+ * The event stage: KV events and predictions into the prefix table. The pool's event ring brings
+ * frames and predictions in their order; where the stream of each rank stands is in its cursor
+ * (struct event_cursor), where the frame in work stands in pool::event. Writer of all that and of
+ * the table: the event lcore; readers of the table need nothing from it (RCU). Budget: a burst of
+ * frames a turn of 50 us; a frame of many blocks is cut into pieces that go on in the next turn.
  */
 
 #include "router.h"

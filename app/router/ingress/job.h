@@ -4,7 +4,10 @@
 
 /**
  * @file
- * From a ROUTE to a job that a scheduler can take.
+ * From a ROUTE to a job (lcore/life.h) that a scheduler can take: check, hints, hashes, score.
+ * Ingress lcores; a job is written by one of them until its note is in the ring of its pool. Jobs
+ * of a turn are a batch (lcore::job), scored together. Budget: a message of one frame is read at
+ * once, longer ones in pieces, fragment.h.
  */
 
 #include "lcore/out.h"

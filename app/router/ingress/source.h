@@ -4,7 +4,10 @@
 
 /**
  * @file
- * What one source address may do at ingress.
+ * What one source address may do at ingress: rates by kind of frame, a cookie where addresses are
+ * not believed, a part of what an overloaded lcore can take. Two tables of sources a lcore (those
+ * with a good cookie, and all others), which that lcore alone writes; rules are constant. Ingress
+ * lcores. Budget: one look-up a frame of a new request.
  */
 
 #include "lcore/out.h"

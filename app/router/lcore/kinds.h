@@ -6,7 +6,7 @@
  * @file
  * Who serves each kind of frame: a row of kinds.c. What a kind looks like, who may send it to whom
  * and whether a refusal is answered stands in lib/wire (struct kvr_kind_info); a frame comes here
- * when it is as that says.
+ * when it is as that says. Constant; every thread reads it, one load a frame.
  */
 
 #include "lcore/out.h"

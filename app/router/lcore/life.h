@@ -12,7 +12,7 @@
  *   request  the scheduler lcore's; has the job while it needs the message, and one slot a leg
  *
  * All come from pools of memory sized at start. One writer at any time: who has the job, has its
- * words. A job is about 2 KB and is read once, ahead of its note.
+ * words. Budget: the lines of a job that a decision needs are fetched ahead of its note.
  */
 
 #include <stdbool.h>

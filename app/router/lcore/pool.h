@@ -7,7 +7,7 @@
  * A pool: the workers of one model in one role, with the tables and rings they need. A part for
  * each writer, on cache lines of its own: what never changes, the event lcore's, the scheduler
  * lcore's, what a pair of pools adds to that, and control's. No word has two writers; a word that
- * another thread reads while it is written is atomic and says who reads it.
+ * an lcore or control reads while another writes it is atomic and says who reads it.
  */
 
 #include <stdalign.h>

@@ -4,7 +4,8 @@
 
 /**
  * @file
- * The end of a router in good order, on the scheduler lcore of each pool; control calls it there.
+ * The end of a router in good order, on the scheduler lcore of each pool, whose words it writes;
+ * control calls it there. Budget: STOP_SLICE slots a turn.
  */
 
 #include "router.h"

@@ -4,7 +4,10 @@
 
 /**
  * @file
- * What one source address may have of a pool.
+ * What one source address may have of a pool: tables of lib/source (struct shares, by pool; struct
+ * event_share, by ingress lcore and pool). Writers: the scheduler lcore the former, each ingress
+ * lcore its own of the latter. Budget: one look-up and one addition for what is taken or given
+ * back.
  */
 
 #include "router.h"

@@ -36,7 +36,9 @@ static int populate(const struct rte_memseg_list *msl, const struct rte_memseg *
 		if (madvise(p, n, MADV_POPULATE_WRITE) == 0)
 			continue;
 		for (size_t i = 0; i < n; i += 4096)
-			__atomic_fetch_or(p + i, 0, __ATOMIC_RELAXED);
+			/* Publishes nothing; a driver may write the page meanwhile. */
+			atomic_fetch_or_explicit((_Atomic uint8_t *)(p + i), 0,
+						 memory_order_relaxed);
 	}
 	return 0;
 }
