@@ -473,8 +473,12 @@ bool kvr_sched_cancel(struct kvr_sched *s, uint32_t slot, uint64_t now);
  */
 uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], uint32_t n);
 
-/** Refuse all waiting requests with KVR_SCHED_SHUTDOWN; call until it returns less than n. */
-uint32_t kvr_sched_close_queue(struct kvr_sched *s, struct kvr_sched_decision d[], uint32_t n);
+/**
+ * Refuse the waiting requests among slots @p from to @p to - 1 with KVR_SCHED_SHUTDOWN; slots above
+ * max_requests are none. @param d room for as many. @return how many were refused.
+ */
+uint32_t kvr_sched_close_queue(struct kvr_sched *s, uint32_t from, uint32_t to,
+			       struct kvr_sched_decision d[]);
 
 /** Time at which kvr_sched_expire() and kvr_sched_poll() are due again; UINT64_MAX = never. */
 uint64_t kvr_sched_next_timer(const struct kvr_sched *s);

@@ -223,11 +223,13 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
 	return done;
 }
 
-uint32_t kvr_sched_close_queue(struct kvr_sched *s, struct kvr_sched_decision d[], uint32_t n)
+uint32_t kvr_sched_close_queue(struct kvr_sched *s, uint32_t from, uint32_t to,
+			       struct kvr_sched_decision d[])
 {
+	const uint32_t end = to < s->conf.max_requests ? to : s->conf.max_requests;
 	uint32_t done = 0;
 
-	for (uint32_t slot = 0; done < n && s->pending.count > 0; slot++) {
+	for (uint32_t slot = from; slot < end && s->pending.count > 0; slot++) {
 		if (s->slot[slot].state != KVR_SLOT_WAITING)
 			continue;
 		kvr_sched__leave(s, slot);

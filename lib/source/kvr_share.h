@@ -4,12 +4,22 @@
 
 /**
  * @file
- * Shares of something there is a fixed number of: request slots, room to wait, sessions. A source
- * may have another one as long as what it has is below `times` what is free (the dynamic threshold
- * of Choudhury and Hahne). One source alone thus gets times / (1 + times) of all and leaves the
- * rest to others; n that want everything get times / (1 + n * times) each; nobody has to say how
- * many there are. IPv6 sources (/64) of one /48 share once more in the same way, as whoever has
- * one /64 often has 65,535 others.
+ * Shares of something there is a fixed number of: request slots, room to wait, sessions. The last
+ * sixteenth is kept for those who have little:
+ *
+ *   may have = max(times * (free - n / 16), 1, free / 64)
+ *
+ * Its first part is the dynamic threshold of Choudhury and Hahne: of 15/16 of all one source alone
+ * gets times / (1 + times) and leaves the rest to others; m that want everything get
+ * times / (1 + m * times) each; nobody has to say how many there are. But that holds for what is
+ * given back: sources that come one after the other and keep what they have leave the third part of
+ * a third, and soon nothing. Therefore the second part: in the kept sixteenth a source may have a
+ * 64th of what is free, at least one, and nobody more. Whoever has nothing gets one as long as
+ * there is one, and to take all of them more than n / 16 addresses are needed when n is at most
+ * 1,024, and 280 when n is 16,384.
+ *
+ * IPv6 sources (/64) of one /48 share once more in the same way, as whoever has one /64 often has
+ * 65,535 others.
  *
  * A source has an entry only while it has something, so there are never more entries than things
  * and nobody can use them up. Buckets are seeded at random. Pure; one owner, no locking; a line or
@@ -35,20 +45,21 @@ struct kvr_share_top {
 };
 
 /** Bytes that kvr_share_create() takes of libc's memory, and touches. Any thread. */
-size_t kvr_share_bytes(uint32_t n);
+size_t kvr_share_bytes(uint32_t sources);
 
 /**
- * For @p n things in all (1 to 2^26). @p times 0: everybody may take everything.
+ * For @p n things in all (at least 1), that at most @p sources (1 to 2^26) have at one time.
+ * @p times 0: everybody may take everything.
  * @return NULL with errno EINVAL, ENOMEM.
  */
-struct kvr_share *kvr_share_create(uint32_t n, uint32_t times, uint64_t seed);
+struct kvr_share *kvr_share_create(uint32_t n, uint32_t sources, uint32_t times, uint64_t seed);
 
 /** NULL is accepted. */
 void kvr_share_destroy(struct kvr_share *s);
 
-/** Whether source @p key (kvr_source_key()) may have another one while @p free are free. Fills @p
- * st, which may be NULL, in any case. */
-bool kvr_share_may(const struct kvr_share *s, uint64_t key, uint64_t free,
+/** Whether source @p key (kvr_source_key()) may have @p n more while @p free are free. Fills @p st,
+ * which may be NULL, in any case. */
+bool kvr_share_may(const struct kvr_share *s, uint64_t key, uint32_t n, uint64_t free,
 		   struct kvr_share_state *st);
 
 /** The source has @p n more. Does not ask kvr_share_may(). @return what to give back with, not 0.

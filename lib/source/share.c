@@ -9,26 +9,29 @@
 
 #include "kvr_errno.h"
 
-size_t kvr_share_bytes(uint32_t n)
+#define KEPT 16u /* one of so many is for those who have little */
+
+size_t kvr_share_bytes(uint32_t sources)
 {
 	const struct kvr_share *s = NULL;
 
-	return sizeof(*s) + (size_t)rte_align32pow2(2 * n) * sizeof(*s->bucket) +
-	       (size_t)2 * n * sizeof(*s->entry);
+	return sizeof(*s) + (size_t)rte_align32pow2(2 * sources) * sizeof(*s->bucket) +
+	       (size_t)2 * sources * sizeof(*s->entry);
 }
 
-struct kvr_share *kvr_share_create(uint32_t n, uint32_t times, uint64_t seed)
+struct kvr_share *kvr_share_create(uint32_t n, uint32_t sources, uint32_t times, uint64_t seed)
 {
 	struct kvr_share *s;
 
-	if (n == 0 || n > 1u << 26)
+	if (n == 0 || sources == 0 || sources > 1u << 26)
 		return kvr_null(EINVAL);
 	s = calloc(1, sizeof(*s));
 	if (s == NULL)
 		return kvr_null(ENOMEM);
 	s->seed = seed;
 	s->times = times;
-	s->n_entries = 2 * n; /* each thing has a source, and that a /48 at most */
+	s->kept = RTE_MAX(n / KEPT, 1u);
+	s->n_entries = 2 * sources; /* each has a /48 at most */
 	s->mask = rte_align32pow2(s->n_entries) - 1;
 	s->free = NIL;
 	s->bucket = malloc((s->mask + (size_t)1) * sizeof(*s->bucket));

@@ -3,8 +3,12 @@
 
 #include <assert.h>
 
+#include <rte_common.h>
+
 #include "kvr_rand.h"
 #include "source_pvt.h"
+
+#define FEW 64u /* in the kept part a source may have one of so many that are free */
 
 static uint32_t *bucket_of(const struct kvr_share *s, uint64_t key)
 {
@@ -26,25 +30,33 @@ static bool has_net(uint64_t key)
 	return key >> 32 != 0xffff && key >> 48 != 0xfe80 && key >> 48 != SHARED_6;
 }
 
-static bool below(const struct kvr_share *s, uint32_t entry, uint64_t may,
-		  struct kvr_share_state *st)
+static uint64_t may_have(const struct kvr_share *s, uint64_t free)
 {
-	st->have = entry != NIL ? s->entry[entry].have : 0;
-	st->may = may;
-	return st->have < may;
+	const uint64_t few = RTE_MAX(free / FEW, UINT64_C(1));
+
+	if (s->times == 0)
+		return UINT64_MAX;
+	return free > s->kept ? RTE_MAX(s->times * (free - s->kept), few) : few;
 }
 
-bool kvr_share_may(const struct kvr_share *s, uint64_t key, uint64_t free,
+static bool within(const struct kvr_share *s, uint32_t entry, uint32_t n,
 		   struct kvr_share_state *st)
 {
-	const uint64_t may = s->times != 0 ? s->times * free : UINT64_MAX;
+	st->have = entry != NIL ? s->entry[entry].have : 0;
+	return st->have + n <= st->may;
+}
+
+bool kvr_share_may(const struct kvr_share *s, uint64_t key, uint32_t n, uint64_t free,
+		   struct kvr_share_state *st)
+{
 	struct kvr_share_state unused;
 
 	if (st == NULL)
 		st = &unused;
-	if (!below(s, find(s, key), may, st))
+	st->may = may_have(s, free);
+	if (!within(s, find(s, key), n, st))
 		return false;
-	return !has_net(key) || below(s, find(s, shared_key(key)), may, st);
+	return !has_net(key) || within(s, find(s, shared_key(key)), n, st);
 }
 
 static uint32_t get(struct kvr_share *s, uint64_t key)

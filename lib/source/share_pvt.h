@@ -17,6 +17,7 @@ struct share_entry {
 struct kvr_share {
 	uint64_t seed;
 	uint32_t times;
+	uint32_t kept; /* of all, for those who have little */
 	uint32_t mask;
 	uint32_t free;	/* list of entries given back */
 	uint32_t fresh; /* first never used */

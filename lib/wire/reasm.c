@@ -91,6 +91,14 @@ static void link_free_lists(struct kvr_reasm *r, uint32_t n_pages)
 		r->quiet[i] = (struct reasm_list){NONE, NONE};
 }
 
+/* Packet lcores shall have no page faults. (To set all of it to 0 is no touch: compilers make
+ * calloc() of that.) */
+static void touch(void *p, size_t len)
+{
+	for (size_t i = 0; i < len; i += 4096)
+		*((volatile char *)p + i) = 0;
+}
+
 struct kvr_reasm *kvr_reasm_create(const struct kvr_reasm_conf *conf)
 {
 	struct kvr_reasm_conf c = *conf;
@@ -119,6 +127,11 @@ struct kvr_reasm *kvr_reasm_create(const struct kvr_reasm_conf *conf)
 		goto err_memory;
 	memset(r->buckets, 0xff, n_buckets * sizeof(*r->buckets));
 	memset(r->peer_buckets, 0xff, n_buckets * sizeof(*r->peer_buckets));
+	touch(r->entries, c.max_messages * sizeof(*r->entries));
+	touch(r->peers, c.max_messages * sizeof(*r->peers));
+	touch(r->pages, n_pages * sizeof(*r->pages));
+	touch(r->done, KVR_WIRE_MAX_FRAGMENTS * sizeof(*r->done));
+	touch(r->lately, (c.remember + (size_t)1) * sizeof(*r->lately));
 	link_free_lists(r, n_pages);
 	return r;
 

@@ -73,15 +73,15 @@ static void requests_of_one_source_leave_slots_for_others(void)
 	uint64_t id = 0;
 
 	begin("source_share = 2\n", "cookie = off\n");
-	CU_ASSERT_EQUAL(route_until_refused(2, &id, 256, &why), 171); /* 2/3 of 256 */
+	CU_ASSERT_EQUAL(route_until_refused(2, &id, 256, &why), 160); /* 2/3 of 15/16 of 256 */
 	CU_ASSERT_EQUAL(why.code, KVR_E_SOURCE_LIMIT);
 	CU_ASSERT_EQUAL(why.retryable, 1);
 	CU_ASSERT_EQUAL(why.detail[0], KVR_SHARE_REQUESTS);
-	CU_ASSERT_EQUAL(why.detail[1], 171);
-	CU_ASSERT_EQUAL(why.detail[2], 170);
-	CU_ASSERT_TRUE(route_until_refused(3, &id, 256, &why) >= 56);
+	CU_ASSERT_EQUAL(why.detail[1], 160);
+	CU_ASSERT_EQUAL(why.detail[2], 160);
+	CU_ASSERT_TRUE(route_until_refused(3, &id, 256, &why) >= 53);
 	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.slots, top), 2);
-	CU_ASSERT_EQUAL(top[0].have, 171);
+	CU_ASSERT_EQUAL(top[0].have, 160);
 	/* Everything ends with its worker: everything is given back. */
 	pipeline_host = 2;
 	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 2));
@@ -89,6 +89,35 @@ static void requests_of_one_source_leave_slots_for_others(void)
 		pipeline_advance(1000);
 	CU_ASSERT_EQUAL(kvr_flight_count(rt->pool[0].requests), 0);
 	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.slots, top), 0);
+	end();
+}
+
+/*
+ * Six sources, one after the other, take what they get, and the worker never ends a request: there
+ * is still one for everybody who has none, and no second one for those who have one.
+ */
+static void six_sources_leave_one_for_everybody_else(void)
+{
+	struct kvr_wire_rejected why = {0};
+	uint64_t id = 0;
+	uint32_t n = 0;
+
+	begin("source_share = 2\n", "cookie = off\n");
+	for (uint8_t host = 10; host < 16; host++)
+		n += route_until_refused(host, &id, 256, &why);
+	CU_ASSERT_EQUAL(n, 256 - 15);
+	for (uint8_t host = 20; host < 34; host++) {
+		CU_ASSERT_EQUAL(route_until_refused(host, &id, 256, &why), 1);
+		CU_ASSERT_EQUAL(why.code, KVR_E_SOURCE_LIMIT);
+		CU_ASSERT_EQUAL(why.detail[1], 1);
+		CU_ASSERT_EQUAL(why.detail[2], 1);
+	}
+	CU_ASSERT_EQUAL(kvr_flight_count(rt->pool[0].requests), 255);
+	pipeline_host = 2;
+	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 2));
+	for (int i = 0; i < 40; i++)
+		pipeline_advance(1000);
+	CU_ASSERT_EQUAL(kvr_flight_count(rt->pool[0].requests), 0);
 	end();
 }
 
@@ -102,10 +131,17 @@ static void waiting_requests_of_one_source_leave_room_for_others(void)
 	begin("source_share = 2\n", "cookie = off\n");
 	pipeline_pool = 6; /* some run, the others wait: max_jobs is 128 */
 	n = route_until_refused(2, &id, 256, &why);
-	CU_ASSERT_TRUE(n >= 85 && n < 110);
+	CU_ASSERT_TRUE(n >= 80 && n < 105);
 	CU_ASSERT_EQUAL(why.code, KVR_E_SOURCE_LIMIT);
 	CU_ASSERT_EQUAL(why.detail[0], KVR_SHARE_WAITING);
-	CU_ASSERT_TRUE(route_until_refused(3, &id, 256, &why) >= 28);
+	CU_ASSERT_TRUE(route_until_refused(3, &id, 256, &why) >= 27);
+	for (uint8_t host = 10; host < 14; host++)
+		CU_ASSERT_TRUE(route_until_refused(host, &id, 256, &why) >= 1);
+	CU_ASSERT_EQUAL(rt->pool[1].live.shares.n_waiting, 128 - 7);
+	for (uint8_t host = 20; host < 24; host++) { /* one for everybody */
+		CU_ASSERT_EQUAL(route_until_refused(host, &id, 256, &why), 1);
+		CU_ASSERT_EQUAL(why.code, KVR_E_SOURCE_LIMIT);
+	}
 	pipeline_host = 2;
 	CU_ASSERT_TRUE(pipeline_hello(WORKER + 1, 2, "b", 1));
 	pipeline_host = 2;
@@ -114,10 +150,9 @@ static void waiting_requests_of_one_source_leave_room_for_others(void)
 		uint8_t buf[64];
 		int len = kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids);
 
+		for (pipeline_host = 2; pipeline_host < 24; pipeline_host++)
+			pipeline_send(PEER_CLIENT, buf, (size_t)len);
 		pipeline_host = 2;
-		pipeline_send(PEER_CLIENT, buf, (size_t)len);
-		pipeline_host = 3;
-		pipeline_send(PEER_CLIENT, buf, (size_t)len);
 		pipeline_turn();
 	}
 	CU_ASSERT_EQUAL(rt->pool[1].live.shares.n_waiting, 0);
@@ -181,7 +216,7 @@ static void sessions_of_one_source_leave_room_for_others(void)
 	CU_ASSERT_EQUAL(why.retryable, 1);
 	CU_ASSERT_EQUAL(why.detail[0], KVR_SHARE_SESSIONS);
 	CU_ASSERT_EQUAL(why.detail[1], 20); /* 2/3 of 30 */
-	CU_ASSERT_EQUAL(why.detail[2], 20);
+	CU_ASSERT_EQUAL(why.detail[2], 18);
 	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 20);
 	for (uint64_t i = 0; i < 6; i++) {
 		route_in_session(3, ++id, KVR_ACTION_OPEN);
@@ -189,6 +224,19 @@ static void sessions_of_one_source_leave_room_for_others(void)
 	}
 	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 2);
 	CU_ASSERT(top[0].have == 20 && top[1].have == 6);
+	for (uint64_t i = 0; i < 2; i++) {
+		route_in_session(10, ++id, KVR_ACTION_OPEN);
+		CU_ASSERT_TRUE(opened());
+	}
+	for (uint8_t host = 11; host < 13; host++) { /* the last are for those who have none */
+		route_in_session(host, ++id, KVR_ACTION_OPEN);
+		CU_ASSERT_TRUE(opened());
+		route_in_session(host, ++id, KVR_ACTION_OPEN);
+		CU_ASSERT_FALSE(opened());
+	}
+	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 30);
+	route_in_session(13, ++id, KVR_ACTION_OPEN); /* it is not his share that is missing */
+	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_SESSION_LIMIT);
 	for (int i = 0; i < 100; i++) /* their time is over: everything is given back */
 		pipeline_advance(1000);
 	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 0);
@@ -213,7 +261,7 @@ static void opens_of_one_source_leave_room_for_others(void)
 	CU_ASSERT_EQUAL(why.retryable, 1);
 	CU_ASSERT_EQUAL(why.detail[0], KVR_SHARE_SESSIONS);
 	CU_ASSERT_EQUAL(why.detail[1], 20); /* 2/3 of 30 */
-	CU_ASSERT_EQUAL(why.detail[2], 20);
+	CU_ASSERT_EQUAL(why.detail[2], 18);
 	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 0);
 	CU_ASSERT_EQUAL(session_counter(SC_OPENING), 20);
 	for (uint64_t i = 0; i < 6; i++) {
@@ -298,11 +346,11 @@ static void events_of_one_source_leave_room_for_others(void)
 	pipeline_host = 3;
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER + 2, 1, "a", 1));
 	pipeline_flush();
-	CU_ASSERT_EQUAL(events_come(2, WORKER, 0, 400), 170); /* 2/3 of them */
-	CU_ASSERT_EQUAL(counted(IN_SHARE), 230);
-	CU_ASSERT_EQUAL(rte_ring_count(rt->pool[0].events), 170);
+	CU_ASSERT_EQUAL(events_come(2, WORKER, 0, 400), 160); /* 2/3 of 15/16 of them */
+	CU_ASSERT_EQUAL(counted(IN_SHARE), 240);
+	CU_ASSERT_EQUAL(rte_ring_count(rt->pool[0].events), 160);
 	CU_ASSERT_EQUAL(events_come(3, WORKER + 2, 0, 40), 40);
-	CU_ASSERT_EQUAL(events_of(2), 170);
+	CU_ASSERT_EQUAL(events_of(2), 160);
 	CU_ASSERT_EQUAL(events_of(3), 40);
 	CU_ASSERT_TRUE(rte_ring_count(rt->pool[0].events) < places);
 	pipeline_turn();
@@ -310,7 +358,7 @@ static void events_of_one_source_leave_room_for_others(void)
 	/* All have left the ring; they are given back, and the next come in, many times over. */
 	for (uint64_t round = 0; round < 20; round++) {
 		pipeline_flush();
-		CU_ASSERT_EQUAL(events_come(2, WORKER, 170 + 100 * round, 100), 100);
+		CU_ASSERT_EQUAL(events_come(2, WORKER, 160 + 100 * round, 100), 100);
 		CU_ASSERT_EQUAL(events_of(2), 100);
 		pipeline_turn();
 	}
@@ -463,6 +511,7 @@ static void answers_to_what_is_not_legal_are_limited(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {{"requests", requests_of_one_source_leave_slots_for_others},
+			       {"six", six_sources_leave_one_for_everybody_else},
 			       {"waiting", waiting_requests_of_one_source_leave_room_for_others},
 			       {"sessions", sessions_of_one_source_leave_room_for_others},
 			       {"opens", opens_of_one_source_leave_room_for_others},

@@ -86,11 +86,42 @@ static void a_stop_calls_each_pool_once(void)
 	pipeline_stop();
 }
 
+/* What waits is refused in the same way, a slice a turn, whatever there is of it. */
+static void a_stop_refuses_what_waits_in_slices(void)
+{
+	struct stop_part part = {0};
+	uint64_t before;
+	uint32_t waiting, refused = 0;
+
+	pipeline_start_with("[pool a]\nid = 5\nrouter_queue_threshold = 0\n" PIPELINE_POOL
+			    "[pool b]\nid = 6\n" PIPELINE_POOL);
+	join(2, 2);
+	for (uint64_t id = 1; id <= 101; id++)
+		pipeline_route(id, 1000 * id, 10, 0, NULL);
+	pipeline_flush();
+	waiting = (uint32_t)kvr_sched_counters(rt->pool[0].sched)->waiting_now;
+	CU_ASSERT_TRUE_FATAL(waiting > 2 * STOP_SLICE);
+	part.pool = &rt->pool[0];
+	CU_ASSERT_FALSE(stop_admission(rt->pool[0].sched_lcore, &part));
+	CU_ASSERT_TRUE(part.n > 0 && part.n <= STOP_SLICE);
+	before = rt->ctl->n_calls;
+	CU_ASSERT_EQUAL(stop_close_doors(rt), waiting - part.n);
+	CU_ASSERT_EQUAL(rt->ctl->n_calls - before, 2);
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->waiting_now, 0);
+	pipeline_route(200, 200, 10, 0, NULL);
+	pipeline_turn();
+	for (struct kvr_wire_rejected r; (r = peers_rejected(PEER_CLIENT)).code != 0; refused++)
+		CU_ASSERT_EQUAL(r.code, KVR_E_SHUTDOWN);
+	CU_ASSERT_EQUAL(refused, waiting + 1);
+	pipeline_stop();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"calls", a_page_of_workers_is_one_call},
 			       {"bookings", the_call_asks_for_every_worker},
 			       {"stop", a_stop_calls_each_pool_once},
+			       {"stop waiting", a_stop_refuses_what_waits_in_slices},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("row19", tests);

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define N_FRAMES 100000u
 
@@ -634,9 +635,55 @@ static void bad_configurations_are_refused(void)
 	kvr_reasm_destroy(NULL);
 }
 
+/* ---- memory ---- */
+
+static long faults(void)
+{
+	struct rusage u;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	return 0; /* their own memory is touched on the way */
+#endif
+	getrusage(RUSAGE_THREAD, &u);
+	return u.ru_minflt;
+}
+
+/* Half-finished messages up to the bound, many whole ones, and the longest there is. */
+static void storm(struct kvr_reasm *r, uint64_t first, uint32_t whole, uint32_t half,
+		  uint32_t parts)
+{
+	struct kvr_reasm_msg out;
+
+	for (uint64_t id = first; id < first + whole; id++) {
+		add(r, &peer_a, id, 2000, 0, 1000, 1, &out);
+		add(r, &peer_a, id, 2000, 1000, 1000, 1, &out);
+	}
+	for (uint32_t i = 0; i < parts; i++)
+		add(r, &peer_b, first, parts * 1000, i * 1000, 1000, 1, &out);
+	for (uint64_t id = first + whole; id < first + whole + half; id++)
+		add(r, &peer_b, id, 2000, 0, 1000, 1, &out);
+}
+
+static void memory_is_touched_at_create(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){.max_messages = 4096,
+							   .max_frames = 32768,
+							   .peer_max_messages = 4096,
+							   .peer_max_frames = 32768,
+							   .remember = 16384});
+	long before;
+
+	storm(r, 1, 2, 1, 100); /* this thread's stack and code */
+	before = faults();
+	storm(r, 1000, 20000, 4000, 4000);
+	CU_ASSERT_EQUAL(faults() - before, 0);
+	kvr_reasm_destroy(r);
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
+		{"memory", memory_is_touched_at_create},
 		{"whole frame", whole_frame_completes_at_once},
 		{"any order", any_order_completes},
 		{"duplicates", duplicates_stay_with_the_caller},

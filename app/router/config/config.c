@@ -71,8 +71,8 @@ static const struct kvr_opt router_opts[] = {
 	 .help = "prompts hashed here, fragmented or predicted at one time; 512 KiB each"},
 	{"source_share", KVR_OPT_U32, ROUTER(source_share), .min = 0, .max = 1000, .def = "2",
 	 .help = "one source address may have so many times what is free of requests, waiting "
-		 "room, "
-		 "sessions and the event ring: 2 = at most 2/3 of all; 0 = everything"},
+		 "room, sessions and the event ring, of which a sixteenth is kept for those who "
+		 "have little: 2 = at most 5/8 of all; 0 = everything"},
 	{NULL},
 };
 

@@ -51,35 +51,45 @@ static void rounds_until(struct router *rt, uint64_t end_ns)
 	}
 }
 
-static void close_doors(struct router *rt)
-{
-	kvr_ctl_lock();
-	rt->stopping = true;
-	for (uint32_t i = 0; i < rt->n_pools; i++)
-		call_lcore(rt, rt->pool[i].sched_lcore, stop_admission, &rt->pool[i]);
-	kvr_ctl_unlock();
-}
-
 /*
  * One call a pool: its lcore goes on by itself in its next turns. A call for each slice would have
  * this thread wait for its CPU as often, which on a busy machine took longer than stop_ms.
  */
-uint32_t stop_cut_off(struct router *rt)
+static uint32_t all_pools(struct router *rt, bool (*fn)(struct lcore *lc, void *arg))
 {
-	struct stop_cut s[KVR_ROUTER_MAX_POOLS] = {0};
+	struct stop_part s[KVR_ROUTER_MAX_POOLS] = {0};
 	uint32_t n = 0;
 
-	kvr_ctl_lock();
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		s[i].pool = &rt->pool[i];
-		s[i].call.fn = stop_cut;
+		s[i].call.fn = fn;
 		s[i].call.arg = &s[i];
 		call_start(rt, s[i].pool->sched_lcore, &s[i].call);
 	}
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		call_wait(&s[i].call);
-		n += s[i].cut;
+		n += s[i].n;
 	}
+	return n;
+}
+
+uint32_t stop_close_doors(struct router *rt)
+{
+	uint32_t n;
+
+	kvr_ctl_lock();
+	rt->stopping = true;
+	n = all_pools(rt, stop_admission);
+	kvr_ctl_unlock();
+	return n;
+}
+
+uint32_t stop_cut_off(struct router *rt)
+{
+	uint32_t n;
+
+	kvr_ctl_lock();
+	n = all_pools(rt, stop_cut);
 	kvr_ctl_unlock();
 	return n;
 }
@@ -97,34 +107,40 @@ static void tell_workers(struct router *rt)
 	kvr_ctl_unlock();
 }
 
+/* Until no request is live, or none lingers, or it is @p end_ns. @return how many there are. */
+static uint32_t rounds_while(struct router *rt, bool lingering, uint64_t end_ns)
+{
+	uint32_t ended, live = requests_left(rt, &ended), left = lingering ? ended : live;
+
+	while (left > 0 && !at_once(rt) && now_ns(rt) < end_ns) {
+		rounds_until(rt, RTE_MIN(now_ns(rt) + TICK_MS * UINT64_C(1000000), end_ns));
+		live = requests_left(rt, &ended);
+		left = lingering ? ended : live;
+	}
+	return left;
+}
+
+/* Times are those of the signal, so that what is late is not added up. */
 void stop_in_order(struct router *rt)
 {
 	const uint64_t begin = now_ns(rt);
 	const uint64_t end = begin + rt->conf.opt.stop_ms * UINT64_C(1000000);
+	const uint32_t refused = stop_close_doors(rt);
 	uint32_t lingering, live = requests_left(rt, &lingering), left, cut = 0;
 
-	close_doors(rt);
-	left = requests_left(rt, &lingering);
 	log_line("stopping: %u requests are live, %u of them with workers have %u ms; a second "
-		 "signal "
-		 "ends at once",
-		 live, left, rt->conf.opt.stop_ms);
-	while (left > 0 && !at_once(rt) && now_ns(rt) < end) {
-		rounds_until(rt, RTE_MIN(now_ns(rt) + TICK_MS * UINT64_C(1000000), end));
-		left = requests_left(rt, &lingering);
-	}
+		 "signal ends at once",
+		 live + refused, live, rt->conf.opt.stop_ms);
+	left = rounds_while(rt, false, end);
 	if (left > 0 && !at_once(rt))
 		cut = stop_cut_off(rt);
-	for (const uint64_t until = now_ns(rt) + LINGER_NS;
-	     live > 0 && !at_once(rt) && lingering > 0 && now_ns(rt) < until;) {
-		rounds_until(rt, RTE_MIN(now_ns(rt) + TICK_MS * UINT64_C(1000000), until));
-		requests_left(rt, &lingering);
-	}
+	if (live + refused > 0)
+		rounds_while(rt, true, RTE_MIN(now_ns(rt), end) + LINGER_NS);
 	tell_workers(rt);
 	rounds_until(rt, now_ns(rt) + LAST_NS);
 	left = requests_left(rt, &lingering);
-	log_line(
-		"stopped after %u ms: of %u requests %u were cut off (their clients know), %u left "
-		"without a word",
-		(uint32_t)((now_ns(rt) - begin) / 1000000), live, cut, left);
+	log_line("stopped after %u ms: of %u requests %u were cut off (their clients know), %u "
+		 "left without a word; %u MiB of memory go back to the system",
+		 (uint32_t)((now_ns(rt) - begin) / 1000000), live + refused, cut, left,
+		 rt->conf.opt.memory_mb);
 }

@@ -161,6 +161,9 @@ void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refus
 
 /* ---- stop_ctl.c ---- */
 
+/** Nobody new is let in, what waits is refused with Shutdown. Takes the lock. @return requests. */
+uint32_t stop_close_doors(struct router *rt);
+
 /** Its end: what is live now ends with Shutdown. Takes the lock. @return requests. */
 uint32_t stop_cut_off(struct router *rt);
 

@@ -3,24 +3,26 @@
 
 #include "sched/request.h"
 
-void stop_admission(struct lcore *lc, void *arg)
+bool stop_admission(struct lcore *lc, void *arg)
 {
-	struct kvr_sched_decision d[8];
-	struct pool *p = arg;
+	struct kvr_sched_decision d[STOP_SLICE];
+	struct stop_part *s = arg;
+	struct pool *p = s->pool;
 	uint32_t got;
 
 	lost_poll(lc, p);
-	p->live.rq.closed = true;
-	do {
-		got = kvr_sched_close_queue(p->sched, d, RTE_DIM(d));
-		for (uint32_t i = 0; i < got; i++)
-			admit_one(lc, p, &d[i]);
-	} while (got == RTE_DIM(d));
+	p->live.rq.closed = true; /* whatever waits has waited before */
+	got = kvr_sched_close_queue(p->sched, s->from, s->from + STOP_SLICE, d);
+	for (uint32_t i = 0; i < got; i++)
+		admit_one(lc, p, &d[i]);
+	s->n += got;
+	s->from += STOP_SLICE;
+	return s->from >= kvr_flight_size(p->requests);
 }
 
 bool stop_cut(struct lcore *lc, void *arg)
 {
-	struct stop_cut *s = arg;
+	struct stop_part *s = arg;
 	const uint32_t n = kvr_flight_size(s->pool->requests);
 	const uint32_t end = RTE_MIN(s->from + STOP_SLICE, n);
 
@@ -31,7 +33,7 @@ bool stop_cut(struct lcore *lc, void *arg)
 		/* A prefill leg ends with its request, whose slot is the decode pool's. */
 		if (slot->state != KVR_FLIGHT_LIVE || leg_of(slot) == PREFILL)
 			continue;
-		s->cut += request_of(slot)->rq.told != KVR_RQ_OVER; /* else its client has gone */
+		s->n += request_of(slot)->rq.told != KVR_RQ_OVER; /* else its client has gone */
 		slot_event(lc, s->pool, slot, (struct kvr_rq_event){.kind = KVR_RQE_STOP});
 	}
 	s->from = end;

@@ -10,21 +10,21 @@
 
 #include "router.h"
 
-/** struct call functions. */
-
-/** @p arg = struct pool: waiting requests are refused, and from now on all new ones. */
-void stop_admission(struct lcore *lc, void *arg);
-
-/** A pool whose requests are cut off, STOP_SLICE slots a turn of its lcore. */
-#define STOP_SLICE 64u
-struct stop_cut {
+/** What is done to all requests of a pool, STOP_SLICE slots a turn of its lcore. */
+#define STOP_SLICE 32u
+struct stop_part {
 	struct pool *pool;
 	uint32_t from;
-	uint32_t cut; /* out: requests that were live */
+	uint32_t n; /* out: requests that have ended with it */
 	struct call call;
 };
 
-/** @p arg = struct stop_cut: all its requests end with Shutdown, their workers are told. */
+/* Functions of `call`; its argument is the part. */
+
+/** Waiting requests are refused, and from its first turn on all new ones. */
+bool stop_admission(struct lcore *lc, void *arg);
+
+/** All its requests end with Shutdown, their workers are told. */
 bool stop_cut(struct lcore *lc, void *arg);
 
 #endif

@@ -7,11 +7,11 @@
 #include "sched/session.h"
 #include "sched/share.h"
 
-/* Whether the source of the job may have another one; else the job remembers why not. */
+/* Whether the source of the job may have @p n more; else the job remembers why not. */
 static bool may(struct job *j, const struct kvr_share *s, enum kvr_wire_source_limit what,
-		uint64_t free)
+		uint32_t n, uint64_t free)
 {
-	if (likely(kvr_share_may(s, kvr_source_key(&j->client), free, &j->excess)))
+	if (likely(kvr_share_may(s, kvr_source_key(&j->client), n, free, &j->excess)))
 		return true;
 	j->excess_of = (uint8_t)what;
 	return false;
@@ -24,7 +24,7 @@ bool share_slot_may(struct pool *p, struct job *j)
 			      kvr_flight_lingering(p->requests);
 
 	/* Without a free slot it is not the share that is missing. */
-	return free == 0 || may(j, p->live.shares.slots, KVR_SHARE_REQUESTS, free);
+	return free == 0 || may(j, p->live.shares.slots, KVR_SHARE_REQUESTS, 1, free);
 }
 
 void share_slot_take(struct pool *p, struct kvr_flight *r, const struct job *j)
@@ -55,8 +55,8 @@ enum kvr_wire_code share_wait(struct pool *p, struct job *j, uint32_t frames, ui
 	struct shares *s = &p->live.shares;
 	const uint64_t key = kvr_source_key(&j->client);
 
-	if (!may(j, s->jobs, KVR_SHARE_WAITING, p->opt->max_jobs - s->n_waiting) ||
-	    !may(j, s->frames, KVR_SHARE_WAITING, free))
+	if (!may(j, s->jobs, KVR_SHARE_WAITING, 1, p->opt->max_jobs - s->n_waiting) ||
+	    !may(j, s->frames, KVR_SHARE_WAITING, frames, free))
 		return KVR_E_SOURCE_LIMIT;
 	j->share_job = kvr_share_take(s->jobs, key, 1);
 	j->share_frames = kvr_share_take(s->frames, key, frames);
@@ -76,8 +76,7 @@ bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr
 	const uint64_t free = kvr_session_room(p->sessions->table);
 
 	/* Without room it is not the share that is missing. */
-	return free == 0 ||
-	       kvr_share_may(p->live.shares.sessions, kvr_source_key(client), free, st);
+	return free == 0 || kvr_share_may(p->live.shares.sessions, kvr_source_key(client), 1, free, st);
 }
 
 /* ---- KV events on their way to the event lcore ---- */
@@ -96,7 +95,7 @@ bool share_event_take(struct lcore *lc, struct pool *p, const struct kvr_path *f
 	/* Publishes nothing: a frame is given back with the next one that comes. */
 	events_give_back(e, atomic_load_explicit(&p->event.done[lc->index], memory_order_relaxed));
 	if (e->head - e->tail >= e->most ||
-	    !kvr_share_may(e->share, key, rte_ring_free_count(p->events), NULL))
+	    !kvr_share_may(e->share, key, 1, rte_ring_free_count(p->events), NULL))
 		return false;
 	e->ref[e->head++ & e->mask] = kvr_share_take(e->share, key, 1);
 	return true;

@@ -113,12 +113,14 @@ static int pool_tables(struct pool *p, const struct kvr_router_pool_conf *c)
 static int pool_shares(struct pool *p, const struct kvr_router_pool_conf *c)
 {
 	const uint32_t times = p->rt->conf.opt.source_share;
+	const uint32_t slots = c->sched.max_requests, jobs = c->own.max_jobs;
+	const uint32_t sessions = RTE_MAX(c->sched.max_sessions, 1u);
 	struct shares *s = &p->live.shares;
 
-	s->slots = kvr_share_create(c->sched.max_requests, times, rte_rand());
-	s->jobs = kvr_share_create(c->own.max_jobs, times, rte_rand());
-	s->frames = kvr_share_create(c->own.max_jobs, times, rte_rand());
-	s->sessions = kvr_share_create(RTE_MAX(c->sched.max_sessions, 1u), times, rte_rand());
+	s->slots = kvr_share_create(slots, slots, times, rte_rand());
+	s->jobs = kvr_share_create(jobs, jobs, times, rte_rand());
+	s->frames = kvr_share_create(RTE_MAX(p->max_held, 1u), jobs, times, rte_rand());
+	s->sessions = kvr_share_create(sessions, sessions, times, rte_rand());
 	s->session =
 		rte_zmalloc("session shares", RTE_MAX(c->sched.max_sessions, 1u) * sizeof(uint32_t),
 			    RTE_CACHE_LINE_SIZE);
@@ -152,7 +154,8 @@ static int event_shares(struct pool *p)
 
 		e->most = n;
 		e->mask = rte_align32pow2(n) - 1;
-		e->share = kvr_share_create(n, rt->conf.opt.source_share, rte_rand());
+		e->share = kvr_share_create(rt->sizes.ring_size - 1, n, rt->conf.opt.source_share,
+					    rte_rand());
 		e->ref = rte_zmalloc("event shares", (e->mask + (size_t)1) * sizeof(*e->ref),
 				     RTE_CACHE_LINE_SIZE);
 		if (e->share == NULL || e->ref == NULL)
@@ -334,12 +337,13 @@ int start_pools(struct router *rt, char *err, size_t errlen)
 	while (rt->n_pools < rt->conf.n_pools) {
 		struct kvr_router_pool_conf *c = &rt->conf.pool[rt->n_pools];
 		struct pool *p = &rt->pool[rt->n_pools];
-		int rc = pool_init(rt, p, c);
+		int rc;
 
+		p->max_held = rt->sizes.waiting_pool;
+		rc = pool_init(rt, p, c);
 		rt->n_pools++;
 		if (rc < 0)
 			return no_memory(rt, c->name, err, errlen);
-		p->max_held = rt->sizes.waiting_pool;
 		pool_assign(rt, p, c);
 	}
 	name_pools(rt);

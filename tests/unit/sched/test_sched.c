@@ -560,10 +560,12 @@ static void closing_the_queue_answers_everybody(void)
 	CU_ASSERT_EQUAL(route(s, 0, 8, 0, d), KVR_SCHED_ROUTED);
 	for (uint32_t i = 1; i < 6; i++)
 		CU_ASSERT_EQUAL(route(s, i, 8, 0, d), KVR_SCHED_QUEUED);
-	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, d, 4), 4);
+	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, 0, 4, d), 3); /* slot 0 does not wait */
 	CU_ASSERT_EQUAL(d[0].err, KVR_SCHED_SHUTDOWN);
-	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, d, 4), 1);
-	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, d, 4), 0);
+	CU_ASSERT(d[0].slot == 1 && d[2].slot == 3);
+	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, 0, 4, d), 0);
+	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, 4, UINT32_MAX, d), 2);
+	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, 0, UINT32_MAX, d), 0);
 	balance(s);
 	kvr_sched_destroy(s);
 }

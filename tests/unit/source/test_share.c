@@ -11,7 +11,7 @@ static uint32_t grab(struct kvr_share *s, uint64_t key, uint32_t *free, uint32_t
 {
 	uint32_t n = 0;
 
-	while (*free > 0 && kvr_share_may(s, key, *free, NULL)) {
+	while (*free > 0 && kvr_share_may(s, key, 1, *free, NULL)) {
 		ref[n++] = kvr_share_take(s, key, 1);
 		--*free;
 	}
@@ -21,51 +21,86 @@ static uint32_t grab(struct kvr_share *s, uint64_t key, uint32_t *free, uint32_t
 static void one_source_leaves_room_for_others(void)
 {
 	static uint32_t ref[3][1000];
-	struct kvr_share *s = kvr_share_create(900, 2, 7);
+	struct kvr_share *s = kvr_share_create(900, 900, 2, 7);
 	struct kvr_share_state st;
 	struct kvr_share_top top[2];
 	uint32_t free = 900, n[3], at = 0;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
 	n[0] = grab(s, V4(1), &free, ref[0]);
-	CU_ASSERT_EQUAL(n[0], 600); /* two thirds */
-	CU_ASSERT_FALSE(kvr_share_may(s, V4(1), free, &st));
-	CU_ASSERT_EQUAL(st.have, 600);
-	CU_ASSERT_EQUAL(st.may, 600);
+	CU_ASSERT_EQUAL(n[0], 563); /* two thirds of 15/16 */
+	CU_ASSERT_FALSE(kvr_share_may(s, V4(1), 1, free, &st));
+	CU_ASSERT_EQUAL(st.have, 563);
+	CU_ASSERT_EQUAL(st.may, 562);
 	n[1] = grab(s, V4(2), &free, ref[1]);
-	CU_ASSERT_EQUAL(n[1], 200); /* of what is left */
+	CU_ASSERT_EQUAL(n[1], 188); /* of what is left */
 	n[2] = grab(s, V4(3), &free, ref[2]);
-	CU_ASSERT_TRUE(n[2] >= 66);
+	CU_ASSERT_EQUAL(n[2], 62);
 	CU_ASSERT_EQUAL(kvr_share_top(s, &at, top, 0, 2), 2);
 	CU_ASSERT_EQUAL(at, UINT32_MAX);
 	CU_ASSERT_EQUAL(top[0].key, V4(1));
-	CU_ASSERT_EQUAL(top[1].have, 200);
+	CU_ASSERT_EQUAL(top[1].have, 188);
 	/* What the first gives back is for all. */
 	for (uint32_t i = 0; i < n[0]; i++, free++)
 		kvr_share_give(s, ref[0][i], 1);
 	CU_ASSERT_EQUAL(kvr_share_have(s, V4(1)), 0);
-	CU_ASSERT_TRUE(kvr_share_may(s, V4(2), free, NULL));
+	CU_ASSERT_TRUE(kvr_share_may(s, V4(2), 1, free, NULL));
 	kvr_share_destroy(s);
+}
+
+/* Sources that come one after the other and give nothing back: how many it takes until somebody
+ * who has nothing gets nothing, and what the last had that got more than one. */
+static uint32_t sources_that_take_all(uint32_t n, uint32_t times)
+{
+	static uint32_t ref[16384];
+	struct kvr_share *s = kvr_share_create(n, n, times, 7);
+	uint32_t free = n, sources = 0, last = UINT32_MAX;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+	while (free > 0) {
+		const uint32_t got = grab(s, V4(sources + 1), &free, ref);
+
+		CU_ASSERT_FATAL(got > 0 && got <= last);
+		last = got;
+		sources++;
+	}
+	CU_ASSERT_EQUAL(last, 1);
+	kvr_share_destroy(s);
+	return sources;
+}
+
+static void sources_that_keep_what_they_have_leave_something(void)
+{
+	CU_ASSERT_EQUAL(sources_that_take_all(1, 2), 1);
+	CU_ASSERT_EQUAL(sources_that_take_all(2, 2), 2);
+	CU_ASSERT_EQUAL(sources_that_take_all(4, 2), 3);
+	for (uint32_t times = 1; times < 5; times++) {
+		CU_ASSERT_TRUE(sources_that_take_all(64, times) >= 4);
+		CU_ASSERT_TRUE(sources_that_take_all(256, times) >= 16);
+		CU_ASSERT_TRUE(sources_that_take_all(1024, times) >= 64);
+		CU_ASSERT_TRUE(sources_that_take_all(16384, times) >= 280);
+	}
+	CU_ASSERT_EQUAL(sources_that_take_all(16384, 2), 284);
 }
 
 static void many_networks_of_one_site_are_one(void)
 {
 	static uint32_t ref[1000];
-	struct kvr_share *s = kvr_share_create(900, 2, 7);
+	struct kvr_share *s = kvr_share_create(900, 900, 2, 7);
 	uint32_t free = 900, n = 0, other;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
 	for (uint64_t net = 0; net < 900; net++) {
 		const uint64_t key = UINT64_C(0x20010db800070000) + net;
 
-		if (!kvr_share_may(s, key, free, NULL))
+		if (!kvr_share_may(s, key, 1, free, NULL))
 			break;
 		ref[n++] = kvr_share_take(s, key, 1);
 		free--;
 	}
-	CU_ASSERT_EQUAL(n, 600);
+	CU_ASSERT_EQUAL(n, 563);
 	other = grab(s, UINT64_C(0x20010db800080000), &free, &ref[n]);
-	CU_ASSERT_EQUAL(other, 200);
+	CU_ASSERT_EQUAL(other, 188);
 	for (uint32_t i = 0; i < n + other; i++)
 		kvr_share_give(s, ref[i], 1);
 	CU_ASSERT_EQUAL(kvr_share_have(s, UINT64_C(0x20010db800080000)), 0);
@@ -75,14 +110,14 @@ static void many_networks_of_one_site_are_one(void)
 static void every_thing_may_have_a_source_of_its_own(void)
 {
 	static uint32_t ref[256];
-	struct kvr_share *s = kvr_share_create(256, 0, 7);
+	struct kvr_share *s = kvr_share_create(256, 256, 0, 7);
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
 	for (int round = 0; round < 3; round++) {
 		for (uint32_t i = 0; i < 256; i++) {
 			const uint64_t key = (UINT64_C(0x2001) << 48) + ((uint64_t)i << 16);
 
-			CU_ASSERT_TRUE(kvr_share_may(s, key, 0, NULL)); /* 0: no limit */
+			CU_ASSERT_TRUE(kvr_share_may(s, key, 1, 0, NULL)); /* 0: no limit */
 			ref[i] = kvr_share_take(s, key, 1);
 			CU_ASSERT_EQUAL(kvr_share_have(s, key), 1);
 		}
@@ -95,7 +130,7 @@ static void every_thing_may_have_a_source_of_its_own(void)
 
 static void several_are_taken_and_given_at_once(void)
 {
-	struct kvr_share *s = kvr_share_create(100, 1, 7);
+	struct kvr_share *s = kvr_share_create(100, 100, 1, 7);
 	uint32_t a, b;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
@@ -103,8 +138,11 @@ static void several_are_taken_and_given_at_once(void)
 	b = kvr_share_take(s, V4(9), 5);
 	CU_ASSERT_EQUAL(a, b);
 	CU_ASSERT_EQUAL(kvr_share_have(s, V4(9)), 45);
-	CU_ASSERT_TRUE(kvr_share_may(s, V4(9), 55, NULL));
-	CU_ASSERT_FALSE(kvr_share_may(s, V4(9), 45, NULL));
+	CU_ASSERT_TRUE(kvr_share_may(s, V4(9), 1, 55, NULL));
+	CU_ASSERT_FALSE(kvr_share_may(s, V4(9), 1, 45, NULL));
+	CU_ASSERT_TRUE(kvr_share_may(s, V4(9), 4, 55, NULL)); /* 100 - 6 - 45 */
+	CU_ASSERT_FALSE(kvr_share_may(s, V4(9), 5, 55, NULL));
+	CU_ASSERT_FALSE(kvr_share_may(s, V4(8), 2, 6, NULL)); /* of what is kept */
 	kvr_share_give(s, a, 40);
 	CU_ASSERT_EQUAL(kvr_share_have(s, V4(9)), 5);
 	kvr_share_give(s, b, 5);
@@ -114,7 +152,9 @@ static void several_are_taken_and_given_at_once(void)
 
 static void sizes_are_checked(void)
 {
-	CU_ASSERT_PTR_NULL(kvr_share_create(0, 1, 1));
+	CU_ASSERT_PTR_NULL(kvr_share_create(0, 1, 1, 1));
+	CU_ASSERT_EQUAL(errno, EINVAL);
+	CU_ASSERT_PTR_NULL(kvr_share_create(1, 0, 1, 1));
 	CU_ASSERT_EQUAL(errno, EINVAL);
 	kvr_share_destroy(NULL);
 }
@@ -122,6 +162,7 @@ static void sizes_are_checked(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {{"room", one_source_leaves_room_for_others},
+			       {"kept", sources_that_keep_what_they_have_leave_something},
 			       {"sites", many_networks_of_one_site_are_one},
 			       {"bounds", every_thing_may_have_a_source_of_its_own},
 			       {"several", several_are_taken_and_given_at_once},
