@@ -73,7 +73,7 @@ struct agent_req {
 	uint8_t state;		    /* enum agent_req_state */
 	bool unproven; /* no acknowledgement yet, and the client's address may be forged */
 	bool direct, aborted, calling; /* calling: inside on_dispatch */
-	uint8_t leg;		       /* enum kvr_agent_leg */
+	uint8_t leg;		       /* enum kvr_role */
 	bool bootstrap;		       /* its engine meets the decode engine by itself */
 	uint16_t code;		       /* refused with this */
 	uint32_t item_bytes;	       /* data of one item at most */

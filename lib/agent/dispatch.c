@@ -128,7 +128,7 @@ static struct kvr_agent_request view(const struct kvr_wire_hdr *h, const struct 
 					  .source = h->source,
 					  .id = h->id,
 					  .dp_rank = w->dp_rank,
-					  .phase = w->phase,
+					  .phase = (enum kvr_role)w->phase,
 					  .direct = (w->flags & KVR_REQ_F_DIRECT) != 0,
 					  .flags = w->flags,
 					  .attempt = w->attempt,
@@ -147,14 +147,21 @@ static struct kvr_agent_request view(const struct kvr_wire_hdr *h, const struct 
 					  .body_len = w->body_len};
 }
 
+static enum kvr_role leg_of(const struct kvr_wire_request *w)
+{
+	return (w->flags & KVR_REQ_F_PREFILL_LEG) != 0	? KVR_ROLE_PREFILL
+	       : (w->flags & KVR_REQ_F_DECODE_LEG) != 0 ? KVR_ROLE_DECODE
+							: KVR_ROLE_AGGREGATED;
+}
+
 /* What the router says about the legs; @p host gets the bootstrap host with its end. */
 static void view_leg(const struct kvr_message *q, struct kvr_agent_request *out,
 		     char host[KVR_HINT_MAX_NAME + 1])
 {
 	struct kvr_hints h;
 
-	out->leg = (enum kvr_agent_leg)(q->fixed.flags & KVR_REQ_F_LEGS);
-	if (out->leg == KVR_AGENT_NO_LEG ||
+	out->leg = leg_of(&q->fixed);
+	if (out->leg == KVR_ROLE_AGGREGATED ||
 	    kvr_hints_parse(q->hints, q->fixed.hints_len, KVR_HINTS_DISPATCH, &h) != 0)
 		return; /* they were parsed when the message came in: only the former happens */
 	if ((h.present & KVR_HAS(KVR_HINT_BOOTSTRAP)) != 0) {
@@ -164,7 +171,7 @@ static void view_leg(const struct kvr_message *q, struct kvr_agent_request *out,
 		out->bootstrap_port = h.bootstrap_port;
 		out->bootstrap_room = h.bootstrap_room;
 	}
-	if (out->leg == KVR_AGENT_DECODE_LEG) {
+	if (out->leg == KVR_ROLE_DECODE) {
 		out->prefill_worker = h.prefill_worker;
 		out->prefill_result = h.prefill_result.p;
 		out->prefill_result_len = h.prefill_result.len;
@@ -176,7 +183,7 @@ static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_
 	const uint32_t client = w->client_frame != 0 ? w->client_frame : KVR_WIRE_DEF_FRAME;
 	const uint32_t frame = RTE_MIN(a->frame_bytes, client);
 
-	r->leg = (uint8_t)(w->flags & KVR_REQ_F_LEGS);
+	r->leg = (uint8_t)leg_of(w);
 	r->item_bytes = frame - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_response);
 	r->item_bytes &= ~7u;
 	r->isl = w->isl;
@@ -292,7 +299,7 @@ void kvr_agent__on_refused(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
  * take any last item of ours for the end. */
 static bool must_fall_silent(const struct agent_req *r, uint16_t code)
 {
-	return r->leg == KVR_AGENT_DECODE_LEG &&
+	return r->leg == KVR_ROLE_DECODE &&
 	       (code == KVR_E_PREFILL_FAILED || code == KVR_E_WORKER_LOST);
 }
 

@@ -114,7 +114,7 @@ static int publish(struct kvr_agent *a, uint32_t dp_rank, uint8_t type,
 	struct agent_rank *k = rank_of(a, dp_rank);
 	struct kvr_agent_kv piece = *kv;
 
-	if (k == NULL || (unsigned int)kv->tier > KVR_AGENT_EXTERNAL ||
+	if (k == NULL || (unsigned int)kv->tier > KVR_TIER_EXTERNAL ||
 	    (kv->n > 0 && kv->hashes == NULL))
 		return -EINVAL;
 	kvr_link_tick(&a->link);

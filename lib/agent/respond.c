@@ -168,7 +168,7 @@ int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_age
 		return -EINVAL;
 	if (item->len > AGENT_MAX_ITEM)
 		return -EMSGSIZE;
-	if (r->leg == KVR_AGENT_PREFILL_LEG &&
+	if (r->leg == KVR_ROLE_PREFILL &&
 	    (item->flags & (KVR_AGENT_LAST | KVR_AGENT_ERROR)) == KVR_AGENT_LAST) {
 		if (item->len > r->item_bytes)
 			return -EMSGSIZE; /* cut in two, its end would be taken for the result */

@@ -376,8 +376,8 @@ static int take_worker(const struct kvr_tlv *t, struct kvr_hints *h, enum kvr_hi
 	 KVR_HAS(KVR_HINT_OVERRIDE) | KVR_HAS(KVR_HINT_MM) | KVR_HAS(KVR_HINT_SHARED_HITS) |       \
 	 KVR_HAS(KVR_HINT_POOL) | KVR_HAS(KVR_HINT_TAINT) | KVR_HAS(KVR_HINT_TOPOLOGY))
 
-enum kvr_wire_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
-				   struct kvr_hints *out)
+enum kvr_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
+			      struct kvr_hints *out)
 {
 	struct kvr_tlv_iter it = kvr_tlv_begin(p, len);
 	struct kvr_tlv t;
@@ -407,7 +407,7 @@ enum kvr_wire_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_i
 			continue;
 		}
 		if (r != 0)
-			return (enum kvr_wire_code)r; /* not -ENOENT: a code */
+			return (enum kvr_code)r; /* not -ENOENT: a code */
 		if ((out->present & KVR_HAS(t.type) & ~REPEATABLE) != 0)
 			return KVR_E_HINT;
 		out->present |= KVR_HAS(t.type);

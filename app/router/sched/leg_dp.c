@@ -17,7 +17,7 @@
 
 /* ---- memory ---- */
 
-enum kvr_wire_code pair_attach(struct job *j)
+enum kvr_code pair_attach(struct job *j)
 {
 	struct pair *l;
 
@@ -93,10 +93,10 @@ static void leg_fields(const struct lcore *lc, const struct kvr_flight *slot, ui
 
 	q->client_frame = (uint16_t)out_limit(lc, &j->client);
 	if (leg == PREFILL) {
-		q->phase = KVR_PHASE_PREFILL;
+		q->phase = KVR_ROLE_PREFILL;
 		q->flags |= KVR_REQ_F_PREFILL_LEG;
 	} else if (r->rq.way != KVR_WAY_BYPASSED) {
-		q->phase = KVR_PHASE_DECODE;
+		q->phase = KVR_ROLE_DECODE;
 		q->flags |= KVR_REQ_F_DECODE_LEG;
 	}
 	q->flags &= ~KVR_REQ_F_RESEND;

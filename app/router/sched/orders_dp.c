@@ -57,18 +57,18 @@ static bool ask_alone(void *arg, const struct kvr_request *rq, const struct kvr_
 	return kvr_disagg_bypass(d->conf, &ps, &ds, lc->now_ns);
 }
 
-static enum kvr_why ask_session_may(void *arg, const struct kvr_request *rq,
-				    const struct kvr_rq_pool *p)
+static enum kvr_code ask_session_may(void *arg, const struct kvr_request *rq,
+				     const struct kvr_rq_pool *p)
 {
 	const struct request *r = of_life(rq);
 
 	RTE_SET_USED(arg);
 	if (likely(share_session_may(p->owner, request_client(r),
 				     r->job != NULL ? &r->job->excess : NULL)))
-		return KVR_WHY_OK;
+		return KVR_OK;
 	if (r->job != NULL)
 		r->job->excess_of = KVR_SHARE_SESSIONS;
-	return KVR_WHY_SOURCE_LIMIT;
+	return KVR_E_SOURCE_LIMIT;
 }
 
 struct kvr_rq_ctx life_ctx(struct lcore *lc, struct pool *p)
@@ -97,7 +97,7 @@ static void decide_leg(const struct life *x, const struct kvr_rq_order *o,
 			pool_count(p, PC_ROUTES, 1);
 		if (unlikely(!slot_need(x, o->leg))) {
 			*d = (struct kvr_sched_decision){.result = KVR_SCHED_ERROR,
-							 .err = KVR_SCHED_BAD_SLOT};
+							 .err = KVR_E_NO_MEMORY};
 			return;
 		}
 		slot = x->r->slot[o->leg]->slot;
@@ -113,7 +113,7 @@ static void decide_leg(const struct life *x, const struct kvr_rq_order *o,
 static struct kvr_rq_event hold(const struct life *x)
 {
 	struct request *r = x->r;
-	enum kvr_wire_code code = slot_need(x, MAIN) ? job_hold(r->job) : KVR_E_NO_MEMORY;
+	enum kvr_code code = slot_need(x, MAIN) ? job_hold(r->job) : KVR_E_NO_MEMORY;
 
 	if (unlikely(code != KVR_OK))
 		return (struct kvr_rq_event){.kind = KVR_RQE_NO_ROOM, .code = code};
