@@ -268,7 +268,7 @@ enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_h
 		.query_only = (j->flags & KVR_REQ_F_QUERY) != 0,
 		.phase = (enum kvr_role)q->fixed.phase,
 	};
-	code = (enum kvr_code)kvr_hints_parse(raw, q->fixed.hints_len, KVR_HINTS_ROUTE, hints);
+	code = kvr_hints_parse(raw, q->fixed.hints_len, KVR_HINTS_ROUTE, hints);
 	if (code == KVR_OK)
 		code = copy_hints(lc, j, hints);
 	if (q->fixed.expected_output_tokens != KVR_NONE32) {
@@ -344,7 +344,7 @@ enum kvr_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_
 	struct pool *p;
 	struct job *j;
 
-	code = (enum kvr_code)kvr_request_parse_slices(&body, 1, h->kind, &q);
+	code = kvr_request_parse_slices(&body, 1, h->kind, &q);
 	if (unlikely(code != KVR_OK))
 		return code;
 	p = pool_by_id(lc->rt, q.fixed.pool);

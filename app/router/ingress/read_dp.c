@@ -155,7 +155,7 @@ static enum kvr_code begin(struct lcore *lc, struct reading *rd, struct refusal 
 	rd->unit = h->frag_len;
 	rd->len = h->msg_len;
 	rd->at = sizeof(struct kvr_wire_request);
-	code = (enum kvr_code)kvr_request_parse_fixed(kvr_frame_body(h), h->kind, rd->len, &rd->q);
+	code = kvr_request_parse_fixed(kvr_frame_body(h), h->kind, rd->len, &rd->q);
 	if (code != KVR_OK)
 		return code;
 	if (!pad_ok(rd, rd->q.tokens_off + rd->q.fixed.n_tokens * 4) ||

@@ -35,8 +35,9 @@ static int populate(const struct rte_memseg_list *msl, const struct rte_memseg *
 		 * kept. */
 		if (madvise(p, n, MADV_POPULATE_WRITE) == 0)
 			continue;
-		for (size_t i = 0; i < n; i += 4096)
-			__atomic_fetch_or(p + i, 0, __ATOMIC_RELAXED);
+		for (size_t i = 0; i < n; i += 4096) /* relaxed: publishes nothing */
+			atomic_fetch_or_explicit((_Atomic uint8_t *)(p + i), 0,
+						 memory_order_relaxed);
 	}
 	return 0;
 }
