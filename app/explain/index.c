@@ -114,17 +114,17 @@ static void settle(struct ex_index *x)
 	} while (kvr_prefix_maintain(x->t, 0) > 0);
 }
 
-void ex_index_store(struct ex_index *x, uint32_t rank, enum ex_tier tier, const uint64_t *sh,
+void ex_index_store(struct ex_index *x, uint32_t rank, enum kvr_tier tier, const uint64_t *sh,
 		    uint32_t n, const uint64_t *parent)
 {
-	kvr_prefix_store(x->t, (uint16_t)rank, (enum kvr_prefix_tier)tier, parent, sh, n);
+	kvr_prefix_store(x->t, (uint16_t)rank, tier, parent, sh, n);
 	settle(x);
 }
 
-void ex_index_remove(struct ex_index *x, uint32_t rank, enum ex_tier tier, const uint64_t *sh,
+void ex_index_remove(struct ex_index *x, uint32_t rank, enum kvr_tier tier, const uint64_t *sh,
 		     uint32_t n)
 {
-	kvr_prefix_remove(x->t, (uint16_t)rank, (enum kvr_prefix_tier)tier, sh, n);
+	kvr_prefix_remove(x->t, (uint16_t)rank, tier, sh, n);
 	settle(x);
 }
 
@@ -154,11 +154,11 @@ void ex_index_score(struct ex_index *x, const uint64_t *sh, uint32_t n, uint64_t
 		;
 	settle(x);
 	kvr_prefix_score_burst(x->t, &q, 1);
-	*ov = (struct kvr_sched_overlap){.device = kvr_overlap_tier(o, KVR_PREFIX_DEVICE)};
+	*ov = (struct kvr_sched_overlap){.device = kvr_overlap_tier(o, KVR_TIER_DEVICE)};
 	if (o->flags & KVR_OVERLAP_HOST)
-		ov->host = kvr_overlap_tier(o, KVR_PREFIX_HOST);
+		ov->host = kvr_overlap_tier(o, KVR_TIER_HOST);
 	if (o->flags & KVR_OVERLAP_DISK)
-		ov->disk = kvr_overlap_tier(o, KVR_PREFIX_DISK);
+		ov->disk = kvr_overlap_tier(o, KVR_TIER_DISK);
 	if (o->flags & KVR_OVERLAP_EXTERNAL)
-		ov->external = kvr_overlap_tier(o, KVR_PREFIX_EXTERNAL);
+		ov->external = kvr_overlap_tier(o, KVR_TIER_EXTERNAL);
 }

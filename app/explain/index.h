@@ -9,10 +9,9 @@
  */
 
 #include "kvr_sched.h"
+#include "kvr_words.h"
 #include <stdbool.h>
 #include <stdint.h>
-
-enum ex_tier { EX_DEVICE, EX_HOST, EX_DISK, EX_EXTERNAL, EX_TIERS };
 
 struct ex_index;
 
@@ -21,9 +20,9 @@ bool ex_index_start(void);
 
 struct ex_index *ex_index_create(uint32_t max_ranks);
 void ex_index_destroy(struct ex_index *x);
-void ex_index_store(struct ex_index *x, uint32_t rank, enum ex_tier tier, const uint64_t *sh,
+void ex_index_store(struct ex_index *x, uint32_t rank, enum kvr_tier tier, const uint64_t *sh,
 		    uint32_t n, const uint64_t *parent);
-void ex_index_remove(struct ex_index *x, uint32_t rank, enum ex_tier tier, const uint64_t *sh,
+void ex_index_remove(struct ex_index *x, uint32_t rank, enum kvr_tier tier, const uint64_t *sh,
 		     uint32_t n);
 /** The rank has nothing any more, predictions neither. */
 void ex_index_clear(struct ex_index *x, uint32_t rank);

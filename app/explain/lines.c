@@ -64,7 +64,7 @@ static void end(const struct ex_req *r)
 static void routed_line(const struct ex_req *r, const char *result)
 {
 	const struct kvr_sched_decision *d = &r->d;
-	const struct kvr_leg *p = &r->r.leg[KVR_RQ_PREFILL];
+	const struct kvr_leg *p = &r->r.leg[KVR_LEG_PREFILL];
 	const struct kvr_sched_terms *t = &r->pool->terms;
 
 	begin(r, result);
@@ -90,7 +90,7 @@ static void routed_line(const struct ex_req *r, const char *result)
 
 void ex_line_accepted(struct ex_req *r)
 {
-	switch (r->r.leg[KVR_RQ_MAIN].state) {
+	switch (r->r.leg[KVR_LEG_MAIN].state) {
 	case KVR_RQS_FREE:
 		routed_line(r, "query");
 		return;
@@ -101,7 +101,7 @@ void ex_line_accepted(struct ex_req *r)
 		r->routed = true;
 		return;
 	case KVR_RQS_UNDECIDED:
-		if (r->r.leg[KVR_RQ_PREFILL].state != KVR_RQS_QUEUED)
+		if (r->r.leg[KVR_LEG_PREFILL].state != KVR_RQS_QUEUED)
 			return; /* its line comes with the end of the prefill leg */
 				/* fall through */
 	default:
@@ -116,26 +116,26 @@ void ex_line_accepted(struct ex_req *r)
 
 static const char *message(unsigned int why)
 {
-	static const char *const text[KVR_WHYS] = {
-		[KVR_WHY_NO_ENDPOINTS] = "no worker fits the request",
-		[KVR_WHY_ALL_OVERLOADED] = "every worker that fits is overloaded",
-		[KVR_WHY_PINNED_NOT_ALLOWED] = "the pinned worker is not among the allowed ones",
-		[KVR_WHY_PINNED_OVERLOADED] = "the pinned worker is overloaded",
-		[KVR_WHY_QUEUE_REJECTED] = "a limit of the queue is reached",
-		[KVR_WHY_NOT_ACTIVATED] = "the prefill pool is not active",
-		[KVR_WHY_DP_RANK_REQUIRED] = "the pinned worker requires an explicit dp_rank",
-		[KVR_WHY_WORKER_ID_REQUIRED] = "direct mode requires a worker id",
-		[KVR_WHY_INVALID_OVERRIDE] = "a value of the override is out of range",
-		[KVR_WHY_DUPLICATE_REQUEST] = "a request of this id is live or waiting",
-		[KVR_WHY_EMPTY_PROMPT] = "the prompt has no tokens",
-		[KVR_WHY_PROMPT_TOO_LONG] = "the prompt is longer than the limit",
-		[KVR_WHY_INVALID_WEIGHT] = "a weight or priority is not a number",
-		[KVR_WHY_SESSION_LIMIT] = "too many sessions are bound or being opened",
-		[KVR_WHY_SESSION_WORKER_GONE] = "the worker of the session has left",
-		[KVR_WHY_SESSION_OPEN_FAILED] = "another request opens this session now",
+	static const char *const text[KVR_E_MAX] = {
+		[KVR_E_NO_ENDPOINTS] = "no worker fits the request",
+		[KVR_E_ALL_OVERLOADED] = "every worker that fits is overloaded",
+		[KVR_E_PINNED_NOT_ALLOWED] = "the pinned worker is not among the allowed ones",
+		[KVR_E_PINNED_OVERLOADED] = "the pinned worker is overloaded",
+		[KVR_E_QUEUE_REJECTED] = "a limit of the queue is reached",
+		[KVR_E_NOT_ACTIVATED] = "the prefill pool is not active",
+		[KVR_E_DP_RANK_REQUIRED] = "the pinned worker requires an explicit dp_rank",
+		[KVR_E_WORKER_ID_REQUIRED] = "direct mode requires a worker id",
+		[KVR_E_INVALID_OVERRIDE] = "a value of the override is out of range",
+		[KVR_E_DUPLICATE_REQUEST] = "a request of this id is live or waiting",
+		[KVR_E_EMPTY_PROMPT] = "the prompt has no tokens",
+		[KVR_E_PROMPT_TOO_LONG] = "the prompt is longer than the limit",
+		[KVR_E_INVALID_WEIGHT] = "a weight or priority is not a number",
+		[KVR_E_SESSION_LIMIT] = "too many sessions are bound or being opened",
+		[KVR_E_SESSION_WORKER_GONE] = "the worker of the session has left",
+		[KVR_E_SESSION_OPEN_FAILED] = "another request opens this session now",
 	};
 
-	return why < KVR_WHYS && text[why] != NULL ? text[why] : kvr_words_why(why);
+	return why < KVR_E_MAX && text[why] != NULL ? text[why] : kvr_code_name(why);
 }
 
 void ex_line_rejected(const struct ex_req *r, const struct kvr_rq_why *why)
@@ -143,10 +143,10 @@ void ex_line_rejected(const struct ex_req *r, const struct kvr_rq_why *why)
 	static const char *const kind[] = {"?", "requests", "raw_isl_tokens", "cached_tokens"};
 
 	begin(r, "error");
-	ex_out_str("error", kvr_words_why(why->code));
+	ex_out_str("error", kvr_code_name(why->code));
 	ex_out_bool("retryable", why->retryable);
 	ex_out_str("message", message(why->code));
-	if (why->code == KVR_WHY_QUEUE_REJECTED) {
+	if (why->code == KVR_E_QUEUE_REJECTED) {
 		ex_out_str("policy_class", class_name(r->decided_by, r->d.reject.policy_class));
 		ex_out_str("limit_kind", kind[why->detail[0]]);
 		ex_out_u64("current", why->detail[1]);
@@ -159,7 +159,7 @@ void ex_line_rejected(const struct ex_req *r, const struct kvr_rq_why *why)
 
 void ex_line_prefill(const struct ex_req *r)
 {
-	const struct kvr_leg *l = &r->r.leg[KVR_RQ_PREFILL];
+	const struct kvr_leg *l = &r->r.leg[KVR_LEG_PREFILL];
 
 	ex_out_line("prefill");
 	ex_out_str("id", r->id);
@@ -168,7 +168,7 @@ void ex_line_prefill(const struct ex_req *r)
 		ex_out_u64("dp_rank", l->dp_rank);
 		ex_out_u64("overlap_blocks", l->overlap_blocks);
 	}
-	ex_out_str("path", kvr_words_way(r->r.way));
+	ex_out_str("path", kvr_way_name(r->r.way));
 	if (r->r.way == KVR_WAY_BOOTSTRAP)
 		ex_out_u64("bootstrap_room", r->r.room);
 	ex_out_end();
@@ -192,7 +192,7 @@ void ex_line_session(const struct ex_req *r, const struct kvr_rq_order *o)
 
 	if (o->kind == KVR_RQO_OPEN) {
 		session_line(r->session.id, r->session.id_len, "open_sent",
-			     r->r.leg[KVR_RQ_MAIN].worker, r->r.leg[KVR_RQ_MAIN].dp_rank);
+			     r->r.leg[KVR_LEG_MAIN].worker, r->r.leg[KVR_LEG_MAIN].dp_rank);
 		return;
 	}
 	/* Lines of closes are for what was bound, and has expired or was closed. */

@@ -26,17 +26,17 @@ static const struct ex_field event_fields[] = {
 struct event {
 	struct ex_pool *pool;
 	uint32_t rank;
-	enum ex_tier tier;
+	enum kvr_tier tier;
 	struct ex_prompt prompt;
 	uint32_t from, n;
 };
 
-static bool tier_read(const json_t *obj, enum ex_tier *tier, struct ex_problem *p)
+static bool tier_read(const json_t *obj, enum kvr_tier *tier, struct ex_problem *p)
 {
 	const char *t = ex_str_or(obj, "tier", "device");
-	const int k = strcmp(t, "host") == 0 ? EX_HOST : kvr_words_tier_find(t);
+	const int k = strcmp(t, "host") == 0 ? KVR_TIER_HOST : kvr_tier_find(t);
 
-	*tier = (enum ex_tier)k;
+	*tier = (enum kvr_tier)k;
 	return k >= 0 || ex_bad(p, "unknown tier '%s'", t);
 }
 

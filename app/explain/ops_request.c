@@ -51,8 +51,8 @@ static bool named(struct ex_world *w, const json_t *obj, const struct ex_field *
 
 static void prefill_ends(struct ex_world *w, struct ex_req *r)
 {
-	if (runs(r, KVR_RQ_PREFILL))
-		SAY(w, r, FIN, .leg = KVR_RQ_PREFILL, .flags = KVR_RQEF_RESULT);
+	if (runs(r, KVR_LEG_PREFILL))
+		SAY(w, r, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
 }
 
 bool ex_op_prefill_done(struct ex_world *w, const json_t *obj, struct ex_problem *p)
@@ -62,7 +62,7 @@ bool ex_op_prefill_done(struct ex_world *w, const json_t *obj, struct ex_problem
 
 	if (!named(w, obj, only_id, &r, p, &ok))
 		return ok;
-	if (runs(r, KVR_RQ_MAIN))
+	if (runs(r, KVR_LEG_MAIN))
 		SAY(w, r, ITEM, .flags = KVR_RQEF_FIRST);
 	prefill_ends(w, r);
 	return true;
@@ -83,9 +83,9 @@ bool ex_op_output(struct ex_world *w, const json_t *obj, struct ex_problem *p)
 	n = ex_u64_or(obj, "tokens", 0);
 	if (r->generated + n > UINT32_MAX)
 		return ex_bad(p, "more than 2^32-1 tokens");
-	if (n > 0 && !runs(r, KVR_RQ_MAIN))
+	if (n > 0 && !runs(r, KVR_LEG_MAIN))
 		prefill_ends(w, r);
-	if (ex_req_live(w, ex_str_or(obj, "id", "")) != r || !runs(r, KVR_RQ_MAIN))
+	if (ex_req_live(w, ex_str_or(obj, "id", "")) != r || !runs(r, KVR_LEG_MAIN))
 		return true; /* the decode leg was refused, or waits */
 	if (n == 0)
 		return true;
@@ -107,11 +107,11 @@ static bool end(struct ex_world *w, const json_t *obj, struct ex_problem *p, uin
 		return ok;
 	r->failed = (flags & KVR_RQEF_ERROR) != 0;
 	/* What no worker has yet can only be cancelled. */
-	if (!runs(r, KVR_RQ_MAIN))
+	if (!runs(r, KVR_LEG_MAIN))
 		kind = KVR_RQE_CANCEL;
 	ex_run_event(w, r, (struct kvr_rq_event){.kind = kind, .flags = flags});
-	if (runs(r, KVR_RQ_PREFILL))
-		SAY(w, r, FIN, .leg = KVR_RQ_PREFILL,
+	if (runs(r, KVR_LEG_PREFILL))
+		SAY(w, r, FIN, .leg = KVR_LEG_PREFILL,
 		    .flags = r->failed ? KVR_RQEF_ERROR : KVR_RQEF_RESULT);
 	return true;
 }
@@ -142,7 +142,7 @@ bool ex_op_session_ack(struct ex_world *w, const json_t *obj, struct ex_problem 
 
 	if (!named(w, obj, fields, &r, p, &ok))
 		return ok;
-	if (r->r.leg[KVR_RQ_MAIN].state != KVR_RQS_HELD)
+	if (r->r.leg[KVR_LEG_MAIN].state != KVR_RQS_HELD)
 		return ex_bad(p, "request '%s' opens no session", r->id);
 	if (strcmp(ex_str_or(obj, "status", "ok"), "ok") == 0)
 		SAY(w, r, OPENED);

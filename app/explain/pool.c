@@ -149,8 +149,8 @@ static bool pool_known(const struct ex_world *w, const struct kvr_pool_conf *c,
 		if (strcmp(o->name, c->name) == 0)
 			return ex_bad(p, "pool '%s' exists", c->name);
 		if (strcmp(o->model, c->model) == 0 &&
-		    (o->role == c->role || o->role == KVR_POOL_AGGREGATED ||
-		     c->role == KVR_POOL_AGGREGATED))
+		    (o->role == c->role || o->role == KVR_ROLE_AGGREGATED ||
+		     c->role == KVR_ROLE_AGGREGATED))
 			return ex_bad(p, "model '%s' has a pool of this kind", c->model);
 	}
 	return true;
@@ -197,7 +197,7 @@ static void pair(struct ex_world *w, struct ex_pool *pool)
 		if (strcmp(o->conf.model, pool->conf.model) == 0) {
 			o->peer = pool;
 			pool->peer = o;
-			if (o->conf.role == KVR_POOL_DECODE)
+			if (o->conf.role == KVR_ROLE_DECODE)
 				o->rq.prefill = &pool->rq;
 			else
 				pool->rq.prefill = &o->rq;

@@ -252,10 +252,10 @@ static bool is_query(const json_t *annotations)
 
 static bool phase_read(const json_t *obj, struct ex_req *r, struct ex_problem *p)
 {
-	const char *s = ex_str_or(obj, "phase", kvr_words_role((unsigned int)r->pool->conf.role));
-	const int role = kvr_words_role_find(s);
+	const char *s = ex_str_or(obj, "phase", kvr_role_name((unsigned int)r->pool->conf.role));
+	const int role = kvr_role_find(s);
 
-	r->msg.req.phase = (enum kvr_sched_phase)role;
+	r->msg.req.phase = (enum kvr_role)role;
 	return role >= 0 || ex_bad(p, "unknown phase '%s'", s);
 }
 
@@ -289,7 +289,7 @@ struct ex_req *ex_req_read(struct ex_world *w, const json_t *obj, struct ex_prob
 	r->id = strdup(ex_str_or(obj, "id", ""));
 	r->pool = ex_pool_of(w, obj, p);
 	if (r->pool != NULL && ex_get(obj, "pool") == NULL && r->pool->peer != NULL &&
-	    r->pool->conf.role == KVR_POOL_PREFILL)
+	    r->pool->conf.role == KVR_ROLE_PREFILL)
 		r->pool = r->pool->peer;
 	if (r->pool == NULL || !prompt_read(obj, r, p) || !phase_read(obj, r, p) ||
 	    !routing_read(ex_get(obj, "routing"), r, p) ||

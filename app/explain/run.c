@@ -61,12 +61,12 @@ static void later(struct ex_world *w, struct ex_req *r, struct kvr_rq_event e)
 
 static struct ex_pool *pool_of(const struct ex_req *r, uint32_t leg)
 {
-	return leg == KVR_RQ_MAIN ? r->pool : r->pool->peer;
+	return leg == KVR_LEG_MAIN ? r->pool : r->pool->peer;
 }
 
 static uint8_t leg_of(const struct ex_req *r, const struct ex_pool *pool)
 {
-	return (uint8_t)(pool == r->pool ? KVR_RQ_MAIN : KVR_RQ_PREFILL);
+	return (uint8_t)(pool == r->pool ? KVR_LEG_MAIN : KVR_LEG_PREFILL);
 }
 
 static bool slot_take(struct ex_req *r, uint32_t leg)
@@ -109,7 +109,7 @@ static struct kvr_rq_event decide(struct ex_world *w, struct ex_req *r,
 		kvr_sched_route(pool->sched, r->slot[o->leg], o->req, &ov, w->now, &r->d);
 	} else {
 		r->d = (struct kvr_sched_decision){.result = KVR_SCHED_ERROR,
-						   .err = KVR_SCHED_BAD_SLOT};
+						   .err = KVR_E_NO_MEMORY};
 	}
 	return (struct kvr_rq_event){
 		.kind = (uint8_t)kvr_request_decided(&r->d, false), .leg = o->leg, .d = &r->d};
@@ -128,12 +128,12 @@ static void predict(struct ex_world *w, struct ex_req *r, uint32_t leg)
 static void main_ended(struct ex_world *w, struct ex_req *r)
 {
 	const uint16_t flags = r->failed ? KVR_RQEF_ERROR : KVR_RQEF_RESULT;
-	const uint8_t at = r->r.leg[KVR_RQ_PREFILL].state;
+	const uint8_t at = r->r.leg[KVR_LEG_PREFILL].state;
 
 	if (at == KVR_RQS_SENT || at == KVR_RQS_RUNNING)
 		later(w, r,
 		      (struct kvr_rq_event){
-			      .kind = KVR_RQE_FIN, .leg = KVR_RQ_PREFILL, .flags = flags});
+			      .kind = KVR_RQE_FIN, .leg = KVR_LEG_PREFILL, .flags = flags});
 }
 
 static void to_scheduler(struct ex_world *w, struct ex_req *r, const struct kvr_rq_order *o)
@@ -167,7 +167,7 @@ static void to_books(struct ex_world *w, struct ex_req *r, const struct kvr_rq_o
 		later(w, r, (struct kvr_rq_event){.kind = KVR_RQE_TAKEN, .leg = o->leg});
 		break;
 	case KVR_RQO_END:
-		if (o->leg == KVR_RQ_MAIN)
+		if (o->leg == KVR_LEG_MAIN)
 			main_ended(w, r);
 		later(w, r, (struct kvr_rq_event){.kind = KVR_RQE_LINGERED, .leg = o->leg});
 		break;

@@ -59,7 +59,7 @@ static void prefill_side(struct ex_pool *pool)
 {
 	bool active;
 
-	if (pool->conf.role != KVR_POOL_PREFILL ||
+	if (pool->conf.role != KVR_ROLE_PREFILL ||
 	    !kvr_disagg_workers(&pool->disagg, kvr_sched_n_able(pool->sched)))
 		return;
 	active = kvr_disagg_active(&pool->disagg);

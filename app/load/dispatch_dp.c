@@ -138,9 +138,9 @@ static void check_fixed(struct load *l, uint32_t task, const struct kvr_wire_req
 {
 	const struct load_prompt *p = load_slot(l, task)->prompt;
 	const uint32_t legs = q->flags & KVR_REQ_F_LEGS;
-	const uint8_t phase = legs == KVR_REQ_F_PREFILL_LEG  ? KVR_PHASE_PREFILL
-			      : legs == KVR_REQ_F_DECODE_LEG ? KVR_PHASE_DECODE
-							     : KVR_PHASE_AGGREGATED;
+	const uint8_t phase = legs == KVR_REQ_F_PREFILL_LEG  ? KVR_ROLE_PREFILL
+			      : legs == KVR_REQ_F_DECODE_LEG ? KVR_ROLE_DECODE
+							     : KVR_ROLE_AGGREGATED;
 
 	if (q->phase != phase)
 		kvr_stats_inc(l->row, LOAD_V_FLAGS);

@@ -140,7 +140,7 @@ struct load_pair {
 	uint64_t decode;	   /* worker the client was told */
 	uint32_t accepted_rank;	   /* rank of it */
 	uint32_t accepted_overlap; /* blocks that it was believed to hold */
-	uint16_t path;		   /* enum kvr_wire_path the client was told */
+	uint16_t path;		   /* enum kvr_way the client was told */
 	uint8_t told;		   /* the client was told */
 	uint8_t finished;	   /* the prefill leg has given its result */
 	uint8_t runs[2];	   /* decode and prefill legs begun, saturated */
@@ -188,7 +188,7 @@ struct load_engine {
 	uint64_t revive_at; /* killed: when it returns */
 	uint32_t epoch;
 	uint8_t state;	/* enum load_worker_state */
-	uint8_t role;	/* enum kvr_wire_role */
+	uint8_t role;	/* enum kvr_role */
 	bool bootstrap; /* a prefill engine that publishes its address */
 	bool deaf;	/* killed, and not greeted in its new life */
 };

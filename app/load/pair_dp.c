@@ -203,21 +203,21 @@ static bool told_true(const struct load *l, uint32_t slot)
 
 	if (p->decode != l->engines[l->ranks[l->slots[slot].leg.rank].engine].worker)
 		return false;
-	if (p->path == KVR_PATH_BYPASSED)
+	if (p->path == KVR_WAY_BYPASSED)
 		return p->runs[PREFILL] == 0 && p->accepted == 0 &&
 		       p->accepted_rank == KVR_NONE32 && p->accepted_overlap == 0;
 	return p->runs[PREFILL] == 1 && p->accepted == e->worker &&
 	       p->accepted_rank == r->dp_rank && p->accepted_overlap == p->prefill.predicted &&
-	       p->path == (e->bootstrap ? KVR_PATH_BOOTSTRAP : KVR_PATH_SYNC);
+	       p->path == (e->bootstrap ? KVR_WAY_BOOTSTRAP : KVR_WAY_SYNC);
 }
 
 void load_pair_over(struct load *l, uint32_t slot, bool completed)
 {
 	static const enum load_counter by_path[] = {
-		[KVR_PATH_AGGREGATED] = LOAD_PATH_AGGREGATED,
-		[KVR_PATH_BOOTSTRAP] = LOAD_PATH_BOOTSTRAP,
-		[KVR_PATH_SYNC] = LOAD_PATH_SYNC,
-		[KVR_PATH_BYPASSED] = LOAD_PATH_BYPASSED,
+		[KVR_WAY_AGGREGATED] = LOAD_PATH_AGGREGATED,
+		[KVR_WAY_BOOTSTRAP] = LOAD_PATH_BOOTSTRAP,
+		[KVR_WAY_SYNC] = LOAD_PATH_SYNC,
+		[KVR_WAY_BYPASSED] = LOAD_PATH_BYPASSED,
 	};
 	const struct load_pair *p = &l->pairs[slot];
 

@@ -13,9 +13,6 @@
 #define AGENT_MAX_RANKS	   4096u
 #define AGENT_LEAST_RING   65536u
 
-static_assert((int)KVR_AGENT_PREFILL == (int)KVR_ROLE_PREFILL &&
-		      (int)KVR_AGENT_DECODE == (int)KVR_ROLE_DECODE,
-	      "roles go to the wire as they are");
 static_assert((int)KVR_AGENT_JOINING == (int)KVR_WORKER_JOINING &&
 		      (int)KVR_AGENT_DRAINED == (int)KVR_WORKER_DRAINED &&
 		      (int)KVR_AGENT_GONE == (int)KVR_WORKER_GONE,
@@ -23,9 +20,6 @@ static_assert((int)KVR_AGENT_JOINING == (int)KVR_WORKER_JOINING &&
 static_assert(KVR_AGENT_LAST == KVR_RESP_F_FIN && KVR_AGENT_ERROR == KVR_RESP_F_ERROR &&
 		      KVR_AGENT_TOKENS == KVR_RESP_F_TOKENS,
 	      "item flags go to the wire as they are");
-static_assert(KVR_AGENT_PREFILL_LEG == KVR_REQ_F_PREFILL_LEG &&
-		      KVR_AGENT_DECODE_LEG == KVR_REQ_F_DECODE_LEG,
-	      "legs come from the wire as they are");
 
 static bool wants(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
 {

@@ -6,14 +6,15 @@
  * @file
  * Inside of the agent. Four independent state machines on one link:
  *
- * - registration (register.c): HELLO until WELCOME, then HEARTBEAT; silence, "unknown worker",
- *   "stale epoch" or "not allowed" lead back to HELLO with the same epoch; when that one is stale,
- * a new life begins with a greater one; GOODBYE until answered.
- * - requests (dispatch.c, respond.c): one slot per handle. A slot that is over is kept, oldest
- *   first to go, so that late copies of its DISPATCH are answered and not run.
+ * - registration (register.c, hello.c): HELLO until WELCOME, then HEARTBEAT; silence, "unknown
+ * worker", "stale epoch" or "not allowed" lead back to HELLO with the same epoch; when that one is
+ * stale, a new life begins with a greater one; GOODBYE until answered.
+ * - requests (dispatch.c, respond.c, slot.c): one slot per handle. A slot that is over is kept,
+ * oldest first to go, so that late copies of its DISPATCH are answered and not run.
  * - sessions (session.c): the answers given lately, so that copies get the same and call nobody.
- * - KV events of each rank (kv.c, dump.c): a list in id order; [first, acked) is kept for repair,
- *   [acked, sent) is on its way, [sent, next) waits. A dump is built at once and replaces it all.
+ * - KV events of each rank (kv.c, dump.c, events.c): a list in id order; [first, acked) is kept for
+ * repair, [acked, sent) is on its way, [sent, next) waits. A dump is built at once and replaces it
+ * all.
  */
 
 #include "kvr_agent.h"
@@ -73,7 +74,7 @@ struct agent_req {
 	uint8_t state;		    /* enum agent_req_state */
 	bool unproven; /* no acknowledgement yet, and the client's address may be forged */
 	bool direct, aborted, calling; /* calling: inside on_dispatch */
-	uint8_t leg;		       /* enum kvr_agent_leg */
+	uint8_t leg;		       /* enum kvr_role */
 	bool bootstrap;		       /* its engine meets the decode engine by itself */
 	uint16_t code;		       /* refused with this */
 	uint32_t item_bytes;	       /* data of one item at most */
@@ -173,26 +174,27 @@ struct kvr_agent *kvr_agent__create_on(const struct kvr_agent_conf *conf,
 				       const struct kvr_udp_addr *router,
 				       const struct kvr_udp *udp);
 
-/* register.c */
+/* hello.c */
 int kvr_agent__build_hello(struct kvr_agent *a, const struct kvr_agent_conf *conf);
+void kvr_agent__send_hello(struct kvr_agent *a);
+/** The router does not know us: HELLO, once a second at most, everything else after WELCOME. */
+void kvr_agent__say_hello(struct kvr_agent *a);
+
+/* register.c */
 void kvr_agent__register_timer(struct kvr_agent *a);
 void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,
 				 const uint8_t *body);
 void kvr_agent__on_rejected(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__on_goodbye_ack(struct kvr_agent *a);
-/** The router does not know us: HELLO, once a second at most, everything else after WELCOME. */
-void kvr_agent__say_hello(struct kvr_agent *a);
 
-/* dispatch.c */
+/* slot.c */
 struct agent_req *kvr_agent__find(const struct kvr_agent *a, uint64_t handle);
-void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body,
-			    uint32_t len);
-/** The first fragment of a DISPATCH that is whole already. */
-void kvr_agent__dispatch_again(struct kvr_agent *a, const struct kvr_wire_hdr *h);
-/** REJECTED of RESPONSE or PROGRESS. */
-void kvr_agent__on_refused(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
-void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
+/** A slot for the request of @p h, running; the oldest one that is over when none is free. */
+struct agent_req *kvr_agent__take_slot(struct kvr_agent *a, const struct kvr_wire_hdr *h);
+void kvr_agent__drop_items(struct agent_req *r);
+/** The request is over when both sides have heard of its end. */
+void kvr_agent__finish_if_heard(struct kvr_agent *a, struct agent_req *r);
 /** The slot's work is over; tells on_done when asked. */
 void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell);
 /** Tell on_abort and stop taking items. */
@@ -203,17 +205,23 @@ void kvr_agent__end_all(struct kvr_agent *a, uint16_t code);
 /** A new life of the router: handles of others mean nothing now. */
 void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch);
 
+/* dispatch.c */
+void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body,
+			    uint32_t len);
+/** The first fragment of a DISPATCH that is whole already. */
+void kvr_agent__dispatch_again(struct kvr_agent *a, const struct kvr_wire_hdr *h);
+/** REJECTED of RESPONSE or PROGRESS. */
+void kvr_agent__on_refused(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
+void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
+
 /* respond.c */
 int kvr_agent__put(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_item *item,
 		   uint16_t wire_flags);
 void kvr_agent__repeat(struct kvr_agent *a, struct agent_req *r);
-/** The request is over when both sides have heard of its end. */
-void kvr_agent__finish_if_heard(struct kvr_agent *a, struct agent_req *r);
 void kvr_agent__on_response_ack(struct kvr_agent *a, const struct kvr_udp_addr *from,
 				const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__on_progress_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,
 				const uint8_t *body);
-void kvr_agent__drop_items(struct agent_req *r);
 /** Item @p seq can never reach its client: the request ends with an error in its place. */
 void kvr_agent__undeliverable(struct kvr_agent *a, struct agent_req *r, uint64_t seq);
 
@@ -221,12 +229,16 @@ void kvr_agent__undeliverable(struct kvr_agent *a, struct agent_req *r, uint64_t
 /** SESSION_OPEN and SESSION_CLOSE. */
 void kvr_agent__on_session(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 
+/* events.c */
+void kvr_agent__kv_drop(struct agent_rank *k);
+/** Send again from @p id on, which is in the list or the next one to come. */
+void kvr_agent__kv_rewind(struct agent_rank *k, uint64_t id);
+/** Let the timer send what waits. */
+void kvr_agent__kv_kick(struct kvr_agent *a, struct agent_rank *k);
+
 /* kv.c */
 void kvr_agent__kv_timer(struct kvr_agent *a, struct agent_rank *k);
-void kvr_agent__kv_kick(struct kvr_agent *a, struct agent_rank *k);
 void kvr_agent__on_kv_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
-void kvr_agent__kv_drop(struct agent_rank *k);
-void kvr_agent__kv_rewind(struct agent_rank *k, uint64_t id);
 /** Blocks that one event may have. */
 uint32_t kvr_agent__kv_room(const struct kvr_agent *a);
 

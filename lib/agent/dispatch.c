@@ -2,91 +2,9 @@
 #include "agent_pvt.h"
 
 #include "kvr_message.h"
-#include "kvr_rand.h"
 #include "kvr_refusal.h"
 
 #include <rte_common.h>
-
-static struct agent_bucket *bucket_of(const struct kvr_agent *a, uint64_t handle)
-{
-	return &a->bucket[kvr_mix64(handle) & a->bucket_mask];
-}
-
-struct agent_req *kvr_agent__find(const struct kvr_agent *a, uint64_t handle)
-{
-	struct agent_req *r;
-
-	LIST_FOREACH (r, bucket_of(a, handle), hash)
-		if (r->handle == handle)
-			return r;
-	return NULL;
-}
-
-static void forget(struct kvr_agent *a, struct agent_req *r)
-{
-	TAILQ_REMOVE(&a->over, r, order);
-	LIST_REMOVE(r, hash);
-	r->state = AGENT_FREE;
-	TAILQ_INSERT_TAIL(&a->free, r, order);
-}
-
-void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell)
-{
-	kvr_timer_stop(&a->link.timers, &r->repeat);
-	kvr_agent__drop_items(r);
-	r->state = AGENT_OVER;
-	TAILQ_INSERT_TAIL(&a->over, r, order);
-	a->running--;
-	if (!tell)
-		return;
-	a->stats.finished++;
-	if (a->conf.ops->on_done != NULL)
-		a->conf.ops->on_done(a, r->handle, a->conf.user);
-}
-
-void kvr_agent__tell_abort(struct kvr_agent *a, struct agent_req *r, enum kvr_agent_abort why,
-			   uint16_t code)
-{
-	if (r->aborted || r->state == AGENT_OVER)
-		return;
-	r->aborted = true;
-	a->stats.aborted++;
-	if (a->conf.ops->on_abort != NULL)
-		a->conf.ops->on_abort(a, r->handle, why, code, a->conf.user);
-}
-
-void kvr_agent__end_all(struct kvr_agent *a, uint16_t code)
-{
-	for (uint32_t i = 0; i < a->n_req; i++) {
-		struct agent_req *r = &a->req[i];
-
-		if (r->state != AGENT_RUNNING && r->state != AGENT_ENDING)
-			continue;
-		if (r->direct && r->state == AGENT_ENDING) {
-			r->prog_done = true; /* the client needs no router for the rest */
-			kvr_agent__finish_if_heard(a, r);
-			continue;
-		}
-		kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, code);
-		kvr_agent__over(a, r, false); /* remembered: a copy of its DISPATCH is not run */
-	}
-}
-
-/* A DISPATCH of the new life may have come before its WELCOME: that one stays. */
-void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch)
-{
-	for (uint32_t i = 0; i < a->n_req; i++) {
-		struct agent_req *r = &a->req[i];
-
-		if (r->state == AGENT_FREE || r->epoch == epoch)
-			continue;
-		if (r->state != AGENT_OVER) {
-			kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, KVR_E_UNKNOWN_REQUEST);
-			kvr_agent__over(a, r, false);
-		}
-		forget(a, r);
-	}
-}
 
 static void send_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, uint16_t code)
 {
@@ -94,30 +12,6 @@ static void send_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, uint16_t
 
 	kvr_link_send(&a->link, &a->router, KVR_DISPATCH_ACK,
 		      kvr_link_ids(&a->link, h->source, h->id, h->handle), &w, sizeof(w));
-}
-
-static struct agent_req *take_slot(struct kvr_agent *a, const struct kvr_wire_hdr *h)
-{
-	struct agent_req *r = TAILQ_FIRST(&a->free);
-
-	if (r == NULL) {
-		r = TAILQ_FIRST(&a->over); /* more slots than may run: there is one */
-		forget(a, r);
-	}
-	TAILQ_REMOVE(&a->free, r, order);
-	*r = (struct agent_req){.handle = h->handle,
-				.source = h->source,
-				.id = h->id,
-				.epoch = h->epoch,
-				.state = AGENT_RUNNING,
-				.cached_tokens = KVR_NONE32,
-				.backoff_us = AGENT_REPEAT_US,
-				.progress_us = a->link.now_us};
-	r->repeat.kind = AGENT_T_REPEAT;
-	STAILQ_INIT(&r->items);
-	LIST_INSERT_HEAD(bucket_of(a, h->handle), r, hash);
-	a->running++;
-	return r;
 }
 
 static struct kvr_agent_request view(const struct kvr_wire_hdr *h, const struct kvr_message *q)
@@ -128,7 +22,7 @@ static struct kvr_agent_request view(const struct kvr_wire_hdr *h, const struct 
 					  .source = h->source,
 					  .id = h->id,
 					  .dp_rank = w->dp_rank,
-					  .phase = w->phase,
+					  .phase = (enum kvr_role)w->phase,
 					  .direct = (w->flags & KVR_REQ_F_DIRECT) != 0,
 					  .flags = w->flags,
 					  .attempt = w->attempt,
@@ -147,14 +41,21 @@ static struct kvr_agent_request view(const struct kvr_wire_hdr *h, const struct 
 					  .body_len = w->body_len};
 }
 
+static enum kvr_role leg_of(const struct kvr_wire_request *w)
+{
+	return (w->flags & KVR_REQ_F_PREFILL_LEG) != 0	? KVR_ROLE_PREFILL
+	       : (w->flags & KVR_REQ_F_DECODE_LEG) != 0 ? KVR_ROLE_DECODE
+							: KVR_ROLE_AGGREGATED;
+}
+
 /* What the router says about the legs; @p host gets the bootstrap host with its end. */
 static void view_leg(const struct kvr_message *q, struct kvr_agent_request *out,
 		     char host[KVR_HINT_MAX_NAME + 1])
 {
 	struct kvr_hints h;
 
-	out->leg = (enum kvr_agent_leg)(q->fixed.flags & KVR_REQ_F_LEGS);
-	if (out->leg == KVR_AGENT_NO_LEG ||
+	out->leg = leg_of(&q->fixed);
+	if (out->leg == KVR_ROLE_AGGREGATED ||
 	    kvr_hints_parse(q->hints, q->fixed.hints_len, KVR_HINTS_DISPATCH, &h) != 0)
 		return; /* they were parsed when the message came in: only the former happens */
 	if ((h.present & KVR_HAS(KVR_HINT_BOOTSTRAP)) != 0) {
@@ -164,7 +65,7 @@ static void view_leg(const struct kvr_message *q, struct kvr_agent_request *out,
 		out->bootstrap_port = h.bootstrap_port;
 		out->bootstrap_room = h.bootstrap_room;
 	}
-	if (out->leg == KVR_AGENT_DECODE_LEG) {
+	if (out->leg == KVR_ROLE_DECODE) {
 		out->prefill_worker = h.prefill_worker;
 		out->prefill_result = h.prefill_result.p;
 		out->prefill_result_len = h.prefill_result.len;
@@ -176,7 +77,7 @@ static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_
 	const uint32_t client = w->client_frame != 0 ? w->client_frame : KVR_WIRE_DEF_FRAME;
 	const uint32_t frame = RTE_MIN(a->frame_bytes, client);
 
-	r->leg = (uint8_t)(w->flags & KVR_REQ_F_LEGS);
+	r->leg = (uint8_t)leg_of(w);
 	r->item_bytes = frame - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_response);
 	r->item_bytes &= ~7u;
 	r->isl = w->isl;
@@ -219,7 +120,7 @@ static void run(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_
  */
 static void refuse_full(struct kvr_agent *a, const struct kvr_wire_hdr *h)
 {
-	struct agent_req *r = take_slot(a, h);
+	struct agent_req *r = kvr_agent__take_slot(a, h);
 
 	a->stats.refused++;
 	r->code = AGENT_CODE_FULL;
@@ -251,7 +152,7 @@ void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 	} else if (a->running == a->conf.max_requests) {
 		refuse_full(a, h);
 	} else {
-		run(a, take_slot(a, h), h, &q);
+		run(a, kvr_agent__take_slot(a, h), h, &q);
 	}
 }
 
@@ -292,7 +193,7 @@ void kvr_agent__on_refused(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
  * take any last item of ours for the end. */
 static bool must_fall_silent(const struct agent_req *r, uint16_t code)
 {
-	return r->leg == KVR_AGENT_DECODE_LEG &&
+	return r->leg == KVR_ROLE_DECODE &&
 	       (code == KVR_E_PREFILL_FAILED || code == KVR_E_WORKER_LOST);
 }
 
@@ -306,7 +207,7 @@ void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, cons
 		      kvr_link_ids(&a->link, h->source, h->id, h->handle), NULL, 0);
 	if (r == NULL && h->handle != 0) {
 		/* It has overtaken the DISPATCH, of which no copy must be run any more. */
-		r = take_slot(a, h);
+		r = kvr_agent__take_slot(a, h);
 		r->code = AGENT_CODE_ABORTED;
 		kvr_agent__over(a, r, false);
 	}

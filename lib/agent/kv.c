@@ -24,18 +24,6 @@ uint32_t kvr_agent__kv_room(const struct kvr_agent *a)
 	       8;
 }
 
-void kvr_agent__kv_drop(struct agent_rank *k)
-{
-	struct agent_event *e;
-
-	while ((e = TAILQ_FIRST(&k->events)) != NULL) {
-		TAILQ_REMOVE(&k->events, e, link);
-		free(e);
-	}
-	k->to_send = NULL;
-	k->bytes = k->in_flight = 0;
-}
-
 /* Unacknowledged events do not fit the memory allowed: only a dump can help now. */
 static void overrun(struct kvr_agent *a, struct agent_rank *k)
 {
@@ -59,13 +47,6 @@ static void make_room(struct kvr_agent *a, struct agent_rank *k, uint64_t bytes)
 		k->bytes -= size_of(e);
 		free(e);
 	}
-}
-
-void kvr_agent__kv_kick(struct kvr_agent *a, struct agent_rank *k)
-{
-	/* By the timer: one frame takes the events of many calls. */
-	if (a->registered && (k->to_send != NULL || k->overrun || k->dumping))
-		kvr_timer_set(&a->link.timers, &k->timer, a->link.now_us);
 }
 
 static int append(struct kvr_agent *a, struct agent_rank *k, uint8_t type,
@@ -114,7 +95,7 @@ static int publish(struct kvr_agent *a, uint32_t dp_rank, uint8_t type,
 	struct agent_rank *k = rank_of(a, dp_rank);
 	struct kvr_agent_kv piece = *kv;
 
-	if (k == NULL || (unsigned int)kv->tier > KVR_AGENT_EXTERNAL ||
+	if (k == NULL || (unsigned int)kv->tier > KVR_TIER_EXTERNAL ||
 	    (kv->n > 0 && kv->hashes == NULL))
 		return -EINVAL;
 	kvr_link_tick(&a->link);
@@ -196,21 +177,6 @@ static void send_waiting(struct kvr_agent *a, struct agent_rank *k)
 		send_frame(a, k);
 	if (k->in_flight > 0)
 		kvr_timer_set(&a->link.timers, &k->timer, k->progress_us + k->backoff_us);
-}
-
-/* Send again from @p id on, which is in the list or the next one to come. */
-void kvr_agent__kv_rewind(struct agent_rank *k, uint64_t id)
-{
-	struct agent_event *e;
-
-	k->in_flight = 0;
-	k->to_send = NULL;
-	TAILQ_FOREACH (e, &k->events, link) {
-		if (e->id >= id) {
-			k->to_send = e;
-			return;
-		}
-	}
 }
 
 void kvr_agent__kv_timer(struct kvr_agent *a, struct agent_rank *k)

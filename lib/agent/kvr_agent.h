@@ -30,22 +30,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kvr_words.h"
+
 struct kvr_agent;
 struct kvr_agent_ops;
-
-/** Numbers of the protocol, repeated here so that this header stands alone (asserted equal). */
-enum kvr_agent_role { KVR_AGENT_AGGREGATED = 0, KVR_AGENT_PREFILL = 1, KVR_AGENT_DECODE = 2 };
-enum kvr_agent_leg {
-	KVR_AGENT_NO_LEG = 0, /**< the whole request */
-	KVR_AGENT_PREFILL_LEG = 0x10,
-	KVR_AGENT_DECODE_LEG = 0x20
-};
-enum kvr_agent_tier {
-	KVR_AGENT_DEVICE = 0,
-	KVR_AGENT_HOST = 1,
-	KVR_AGENT_DISK = 2,
-	KVR_AGENT_EXTERNAL = 3
-};
 
 /** The worker and how to reach the router. Strings and arrays are copied. */
 struct kvr_agent_conf {
@@ -55,7 +43,7 @@ struct kvr_agent_conf {
 	uint64_t worker;    /**< required, unique among all workers, not 0 */
 	const char *pool;   /**< required */
 	uint32_t epoch; /**< of this process; default from the clock, different at every start */
-	enum kvr_agent_role role;
+	enum kvr_role role;
 	bool cpu;			 /**< a CPU engine */
 	uint32_t block_size;		 /**< required: tokens */
 	uint32_t dp_start;		 /**< first rank */
@@ -86,7 +74,7 @@ struct kvr_agent_request {
 	uint64_t handle;     /**< its name in all calls */
 	uint64_t source, id; /**< the client's name of it */
 	uint32_t dp_rank;
-	uint8_t phase;			 /**< 0 aggregated, 1 prefill, 2 decode */
+	enum kvr_role phase;		 /**< as its client said, or that of its leg */
 	bool direct;			 /**< items go to the client without the router */
 	uint32_t flags;			 /**< KVR_REQ_F_* of the protocol */
 	uint32_t attempt;		 /**< times it was dispatched before, elsewhere */
@@ -104,7 +92,7 @@ struct kvr_agent_request {
 	const void *body;
 	uint32_t body_len;
 	/* Disaggregated serving; all zero without a leg. */
-	enum kvr_agent_leg leg;
+	enum kvr_role leg; /**< AGGREGATED: the whole request */
 	const char
 		*bootstrap_host; /**< both legs: the engines meet here; NULL: by result instead */
 	uint16_t bootstrap_port;
@@ -129,7 +117,7 @@ struct kvr_agent_hint {
 
 /** One KV event: blocks that follow each other in one sequence. */
 struct kvr_agent_kv {
-	enum kvr_agent_tier tier;
+	enum kvr_tier tier;
 	bool has_parent;
 	uint64_t parent;	/**< sequence hash of the block before hashes[0] */
 	const uint64_t *hashes; /**< sequence hashes */

@@ -8,17 +8,6 @@
 
 #define RESPOND_FLAGS (KVR_AGENT_LAST | KVR_AGENT_ERROR | KVR_AGENT_TOKENS)
 
-void kvr_agent__drop_items(struct agent_req *r)
-{
-	struct agent_item *it;
-
-	while ((it = STAILQ_FIRST(&r->items)) != NULL) {
-		STAILQ_REMOVE_HEAD(&r->items, link);
-		free(it);
-	}
-	r->bytes = 0;
-}
-
 static void send_item(struct kvr_agent *a, struct agent_req *r, const struct agent_item *it)
 {
 	uint8_t *f = kvr_link_frame(&a->link);
@@ -168,7 +157,7 @@ int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_age
 		return -EINVAL;
 	if (item->len > AGENT_MAX_ITEM)
 		return -EMSGSIZE;
-	if (r->leg == KVR_AGENT_PREFILL_LEG &&
+	if (r->leg == KVR_ROLE_PREFILL &&
 	    (item->flags & (KVR_AGENT_LAST | KVR_AGENT_ERROR)) == KVR_AGENT_LAST) {
 		if (item->len > r->item_bytes)
 			return -EMSGSIZE; /* cut in two, its end would be taken for the result */
@@ -194,13 +183,6 @@ int kvr_agent_refuse(struct kvr_agent *a, uint64_t handle, uint16_t code)
 	return kvr_agent_respond(a, handle,
 				 &(struct kvr_agent_item){.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR,
 							  .status = code});
-}
-
-/* Both sides have heard of the end (the router hears it from PROGRESS on the direct path). */
-void kvr_agent__finish_if_heard(struct kvr_agent *a, struct agent_req *r)
-{
-	if (r->state == AGENT_ENDING && r->acked == r->next_seq && (!r->direct || r->prog_done))
-		kvr_agent__over(a, r, !r->aborted);
 }
 
 void kvr_agent__undeliverable(struct kvr_agent *a, struct agent_req *r, uint64_t seq)

@@ -4,19 +4,18 @@
 #include <stddef.h>
 #include <string.h>
 
-#define TEXT(name, text, number)	   [number] = text,
-#define WHY(name, text, retryable, number) [number] = {text, retryable},
+#define TEXT(name, text, number)	    [number] = text,
+#define CODE(name, text, retryable, number) [number] = {text, retryable},
 
-static const char *const roles[] = {KVR_WORDS_ROLES(TEXT)};
-static const char *const legs[] = {KVR_WORDS_LEGS(TEXT)};
-static const char *const ways[] = {KVR_WORDS_WAYS(TEXT)};
-static const char *const tiers[] = {KVR_WORDS_TIERS(TEXT)};
+const char *const kvr_role_names[] = {KVR_WORDS_ROLES(TEXT) NULL};
+
+static const char *const legs[KVR_LEGS] = {KVR_WORDS_LEGS(TEXT)};
+static const char *const ways[KVR_WAYS] = {KVR_WORDS_WAYS(TEXT)};
+static const char *const tiers[KVR_TIERS] = {KVR_WORDS_TIERS(TEXT)};
 static const struct {
 	const char *text;
 	bool retryable;
-} whys[] = {KVR_WORDS_WHYS(WHY)};
-
-#define N(a) (sizeof(a) / sizeof((a)[0]))
+} codes[KVR_E_MAX] = {[KVR_OK] = {"Ok", false}, KVR_WORDS_CODES(CODE)};
 
 static const char *text_of(const char *const list[], size_t n, unsigned int i)
 {
@@ -31,42 +30,42 @@ static int find(const char *const list[], size_t n, const char *text)
 	return -1;
 }
 
-const char *kvr_words_role(unsigned int role)
+const char *kvr_role_name(unsigned int role)
 {
-	return text_of(roles, N(roles), role);
+	return text_of(kvr_role_names, KVR_ROLES, role);
 }
 
-const char *kvr_words_leg(unsigned int leg)
+const char *kvr_leg_name(unsigned int leg)
 {
-	return text_of(legs, N(legs), leg);
+	return text_of(legs, KVR_LEGS, leg);
 }
 
-const char *kvr_words_way(unsigned int way)
+const char *kvr_way_name(unsigned int way)
 {
-	return text_of(ways, N(ways), way);
+	return text_of(ways, KVR_WAYS, way);
 }
 
-const char *kvr_words_tier(unsigned int tier)
+const char *kvr_tier_name(unsigned int tier)
 {
-	return text_of(tiers, N(tiers), tier);
+	return text_of(tiers, KVR_TIERS, tier);
 }
 
-const char *kvr_words_why(unsigned int why)
+const char *kvr_code_name(unsigned int code)
 {
-	return why < N(whys) && whys[why].text != NULL ? whys[why].text : "?";
+	return code < KVR_E_MAX && codes[code].text != NULL ? codes[code].text : "?";
 }
 
-bool kvr_words_retryable(unsigned int why)
+bool kvr_code_retryable(unsigned int code)
 {
-	return why < N(whys) && whys[why].retryable;
+	return code < KVR_E_MAX && codes[code].retryable;
 }
 
-int kvr_words_role_find(const char *text)
+int kvr_role_find(const char *text)
 {
-	return find(roles, N(roles), text);
+	return find(kvr_role_names, KVR_ROLES, text);
 }
 
-int kvr_words_tier_find(const char *text)
+int kvr_tier_find(const char *text)
 {
-	return find(tiers, N(tiers), text);
+	return find(tiers, KVR_TIERS, text);
 }

@@ -7,7 +7,7 @@
 
 static bool same_place(const struct kvr_client_choice *a, const struct kvr_client_choice *b)
 {
-	return a->worker == b->worker && a->dp_rank == b->dp_rank && a->path == b->path &&
+	return a->worker == b->worker && a->dp_rank == b->dp_rank && a->way == b->way &&
 	       a->prefill_worker == b->prefill_worker && a->prefill_dp_rank == b->prefill_dp_rank;
 }
 
@@ -19,7 +19,7 @@ static struct kvr_client_choice choice_of(const struct kvr_wire_accepted *w)
 					  .overlap_blocks = w->overlap_blocks,
 					  .required_blocks = w->required_blocks,
 					  .cached_tokens = w->cached_tokens,
-					  .path = (enum kvr_client_path)w->path,
+					  .way = (enum kvr_way)w->path,
 					  .prefill_worker = w->prefill_worker,
 					  .prefill_dp_rank = w->prefill_dp_rank,
 					  .prefill_overlap_blocks = w->prefill_overlap_blocks};
@@ -54,7 +54,7 @@ static void queued(struct kvr_client *c, struct client_req *r, const struct kvr_
 static void dispatched(struct kvr_client *c, struct client_req *r,
 		       const struct kvr_wire_accepted *w, bool answers_probe, bool anew)
 {
-	const bool legs = w->path == KVR_PATH_BOOTSTRAP || w->path == KVR_PATH_SYNC;
+	const bool legs = w->path == KVR_WAY_BOOTSTRAP || w->path == KVR_WAY_SYNC;
 
 	if (r->state == CLIENT_RUNNING && (!anew || r->next_seq > 0))
 		return; /* overtaken by what made it run */

@@ -10,11 +10,6 @@
 
 #define CLIENT_MAX_REQUESTS (1u << 20)
 
-static_assert((int)KVR_CLIENT_BOOTSTRAP == (int)KVR_PATH_BOOTSTRAP &&
-		      (int)KVR_CLIENT_SYNC == (int)KVR_PATH_SYNC &&
-		      (int)KVR_CLIENT_BYPASSED == (int)KVR_PATH_BYPASSED,
-	      "paths come from the wire as they are");
-
 static bool wants(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
 {
 	const struct kvr_client *c = user;
@@ -231,11 +226,6 @@ uint32_t kvr_client_in_flight(const struct kvr_client *c)
 uint64_t kvr_client_source(const struct kvr_client *c)
 {
 	return c->source;
-}
-
-const char *kvr_client_code_name(uint16_t code)
-{
-	return kvr_code_name(code);
 }
 
 int kvr_client_explain(const struct kvr_client_end *e, char *buf, size_t len)

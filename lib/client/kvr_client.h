@@ -36,6 +36,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kvr_words.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -75,7 +77,7 @@ struct kvr_client_limits {
 
 /** How the router has refused something. */
 struct kvr_client_refusal {
-	uint16_t code;	  /**< number of PROTOCOL.md, kvr_client_code_name(); 0: it has not */
+	uint16_t code;	  /**< number of PROTOCOL.md, kvr_code_name(); 0: it has not */
 	bool retryable;	  /**< later it may not */
 	const char *text; /**< in words, never NULL; valid until the next connect */
 };
@@ -95,14 +97,6 @@ struct kvr_client_pool {
 			       */
 #define KVR_CLIENT_EAGLE 0x4u /**< the router hashes tokens in eagle windows */
 
-/** How a request is served; numbers of the protocol. */
-enum kvr_client_path {
-	KVR_CLIENT_AGGREGATED = 0, /**< one worker does all */
-	KVR_CLIENT_BOOTSTRAP = 1,  /**< one prefills, another generates, told at the same time */
-	KVR_CLIENT_SYNC = 2,	   /**< the same, one after the other */
-	KVR_CLIENT_BYPASSED = 3,   /**< one worker does all, although there is a prefill pool */
-};
-
 /** Where the request was sent, or would be. */
 struct kvr_client_choice {
 	bool known; /**< false: the answer came, and what would be here was lost; the rest is 0 */
@@ -111,7 +105,7 @@ struct kvr_client_choice {
 	uint32_t overlap_blocks;  /**< leading blocks believed cached at this worker */
 	uint32_t required_blocks; /**< blocks of the prompt */
 	uint32_t cached_tokens;
-	enum kvr_client_path path;
+	enum kvr_way way;
 	uint64_t prefill_worker;	 /**< BOOTSTRAP and SYNC: who computes the prompt */
 	uint32_t prefill_dp_rank;	 /**< UINT32_MAX without one */
 	uint32_t prefill_overlap_blocks; /**< leading blocks believed cached there */
@@ -155,7 +149,7 @@ enum kvr_client_reason {
 struct kvr_client_end {
 	enum kvr_client_reason reason;
 	bool retryable;	    /**< the same request may succeed if submitted again */
-	uint16_t code;	    /**< REJECTED: number of PROTOCOL.md, kvr_client_code_name() */
+	uint16_t code;	    /**< REJECTED: number of PROTOCOL.md, kvr_code_name() */
 	uint16_t status;    /**< FAILED: engine-defined */
 	uint32_t items;	    /**< delivered before the end */
 	uint64_t detail[4]; /**< REJECTED: as PROTOCOL.md says for the code */
@@ -298,9 +292,6 @@ KVR_CLIENT_API int kvr_client_release(struct kvr_client *c, const struct kvr_cli
 KVR_CLIENT_API uint32_t kvr_client_in_flight(const struct kvr_client *c);
 KVR_CLIENT_API void kvr_client_stats_get(const struct kvr_client *c, struct kvr_client_stats *out);
 KVR_CLIENT_API uint64_t kvr_client_source(const struct kvr_client *c);
-
-/** Name of a reject code, as metrics and tools write it; "Unknown" for others. Any thread. */
-KVR_CLIENT_API const char *kvr_client_code_name(uint16_t code);
 
 /**
  * Why a request was REJECTED, in one line for people: the code, the router's text, and what its

@@ -66,12 +66,12 @@ struct kvr_relay {
 	uint32_t epoch; /* the worker's life that it was sent to */
 	uint32_t isl;
 	uint16_t direct; /* 1: items do not pass here */
-	uint16_t leg;	 /* enum kvr_leg_name: items of a prefill leg are the router's */
+	uint16_t leg;	 /* enum kvr_leg_id: items of a prefill leg are the router's */
 };
 
 /** What the client of a request that has ended without its answer is told, again and again. */
 struct kvr_flight_end {
-	uint16_t code; /* enum kvr_wire_code; 0: it has ended by its last item */
+	uint16_t code; /* enum kvr_code; 0: it has ended by its last item */
 	uint8_t retry; /* the caller's: whether it may be tried again */
 	uint8_t policy_class;
 	uint8_t pad[4];

@@ -25,7 +25,7 @@ static void hide(struct kvr_prefix *t, uint16_t rank)
 	atomic_store_explicit(&t->nhidden, pfx_ld32(&t->nhidden) + 1, memory_order_release);
 	pfx_note_loss(t, rank);
 	atomic_thread_fence(memory_order_release); /* before later relaxed stores of owners */
-	for (uint32_t p = 0; p < KVR_PREFIX_TIERS; p++) {
+	for (uint32_t p = 0; p < KVR_TIERS; p++) {
 		const uint64_t n = kvr_cell_get(&t->rank_blocks[rank][p]);
 
 		pfx_add(&t->st.cleared, n);

@@ -71,7 +71,7 @@ static int dump_hdr(struct dump *d, struct pfx_hdr *h)
 	p.sh = d->sh;
 	memset(d->hidden, 0, sizeof(d->hidden));
 	add_hidden(d);
-	for (uint32_t plane = 0; plane < KVR_PREFIX_TIERS; plane++) {
+	for (uint32_t plane = 0; plane < KVR_TIERS; plane++) {
 		n = owners_of(d, h, plane);
 		/* Pairs with the release in hide(): owners stored since are seen with it. */
 		atomic_thread_fence(memory_order_acquire);

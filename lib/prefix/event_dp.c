@@ -217,7 +217,7 @@ static void fetch_hdr(const struct kvr_prefix *t, const struct ahead *a)
 
 static void apply(struct kvr_prefix *t, const struct kvr_prefix_event *e)
 {
-	if (e->n == 0 || e->rank >= t->max_ranks || e->tier >= KVR_PREFIX_TIERS)
+	if (e->n == 0 || e->rank >= t->max_ranks || e->tier >= KVR_TIERS)
 		return;
 	t->work += EVENT_UNITS + e->n / 4;
 	if (unlikely(t->rank[e->rank].hidden)) { /* it has nothing, and takes nothing */
@@ -251,7 +251,7 @@ void kvr_prefix_apply_burst(struct kvr_prefix *t, const struct kvr_prefix_event 
 	kvr_prefix__pool_reclaim(t);
 }
 
-void kvr_prefix_store(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier,
+void kvr_prefix_store(struct kvr_prefix *t, uint16_t rank, enum kvr_tier tier,
 		      const uint64_t *parent, const void *sh, uint32_t n)
 {
 	const struct kvr_prefix_event e = {.op = KVR_PREFIX_STORE,
@@ -265,8 +265,8 @@ void kvr_prefix_store(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier 
 	kvr_prefix_apply_burst(t, &e, 1);
 }
 
-void kvr_prefix_remove(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier,
-		       const void *sh, uint32_t n)
+void kvr_prefix_remove(struct kvr_prefix *t, uint16_t rank, enum kvr_tier tier, const void *sh,
+		       uint32_t n)
 {
 	const struct kvr_prefix_event e = {
 		.op = KVR_PREFIX_REMOVE, .tier = (uint8_t)tier, .rank = rank, .n = n, .sh = sh};

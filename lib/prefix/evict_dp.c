@@ -155,7 +155,7 @@ void kvr_prefix__evict_to_limit(struct kvr_prefix *t, uint16_t rank, uint32_t st
 	const struct pfx_rank *r = &t->rank[rank];
 	uint32_t meta, moves = MOVES;
 
-	while (steps-- > 0 && t->rank_blocks[rank][KVR_PREFIX_DEVICE] > r->limit) {
+	while (steps-- > 0 && t->rank_blocks[rank][KVR_TIER_DEVICE] > r->limit) {
 		if (give_up(t, rank, PFX_NONE, &moves))
 			continue;
 		/* Nothing that is its own has no children: any that it has. */

@@ -35,19 +35,11 @@
 #include <rte_rcu_qsbr.h>
 
 #include "kvr_stats.h"
+#include "kvr_words.h"
 
 #define KVR_PREFIX_MAX_RANKS  1024  /**< Largest max_ranks. */
 #define KVR_PREFIX_MAX_QUERY  65536 /**< Blocks of a query that are looked at. */
 #define KVR_PREFIX_LANE_RANKS 16    /**< Counts are written in groups of so many ranks. */
-
-/** Where a rank keeps blocks. A score walks the tiers in this order. */
-enum kvr_prefix_tier {
-	KVR_PREFIX_DEVICE,
-	KVR_PREFIX_HOST,
-	KVR_PREFIX_DISK,
-	KVR_PREFIX_EXTERNAL,
-	KVR_PREFIX_TIERS,
-};
 
 /** Code path of scoring; AUTO takes the widest this CPU has. */
 enum kvr_prefix_isa {
@@ -72,10 +64,10 @@ struct kvr_prefix_conf {
 };
 
 /** Bits of kvr_overlap.flags: which arrays were written. The device array always is. */
-#define KVR_OVERLAP_HOST      (1u << KVR_PREFIX_HOST)
-#define KVR_OVERLAP_DISK      (1u << KVR_PREFIX_DISK)
-#define KVR_OVERLAP_EXTERNAL  (1u << KVR_PREFIX_EXTERNAL)
-#define KVR_OVERLAP_PREDICTED (1u << KVR_PREFIX_TIERS)
+#define KVR_OVERLAP_HOST      (1u << KVR_TIER_HOST)
+#define KVR_OVERLAP_DISK      (1u << KVR_TIER_DISK)
+#define KVR_OVERLAP_EXTERNAL  (1u << KVR_TIER_EXTERNAL)
+#define KVR_OVERLAP_PREDICTED (1u << KVR_TIERS)
 
 /**
  * Scores of one query; the memory is the caller's, kvr_overlap_size() bytes, aligned to a cache
@@ -103,12 +95,11 @@ static inline uint32_t kvr_overlap_stride(uint32_t max_ranks)
 static inline size_t kvr_overlap_size(uint32_t max_ranks)
 {
 	return sizeof(struct kvr_overlap) +
-	       (KVR_PREFIX_TIERS + 1) * sizeof(uint32_t) * (size_t)kvr_overlap_stride(max_ranks);
+	       (KVR_TIERS + 1) * sizeof(uint32_t) * (size_t)kvr_overlap_stride(max_ranks);
 }
 
 /** Counts of @p tier by rank; meaningful for the device and for tiers named in flags. */
-static inline const uint32_t *kvr_overlap_tier(const struct kvr_overlap *o,
-					       enum kvr_prefix_tier tier)
+static inline const uint32_t *kvr_overlap_tier(const struct kvr_overlap *o, enum kvr_tier tier)
 {
 	return &o->count[(size_t)tier * o->stride];
 }
@@ -116,7 +107,7 @@ static inline const uint32_t *kvr_overlap_tier(const struct kvr_overlap *o,
 /** Predicted leading counts by rank; meaningful with KVR_OVERLAP_PREDICTED. */
 static inline const uint32_t *kvr_overlap_predicted(const struct kvr_overlap *o)
 {
-	return &o->count[(size_t)KVR_PREFIX_TIERS * o->stride];
+	return &o->count[(size_t)KVR_TIERS * o->stride];
 }
 
 /** One query: @p n SHs from the root on. `sh` needs no alignment (packet memory). */
@@ -134,7 +125,7 @@ enum kvr_prefix_op {
 /** One event about consecutive or arbitrary blocks of one (rank, tier). */
 struct kvr_prefix_event {
 	uint8_t op;	 /**< enum kvr_prefix_op. */
-	uint8_t tier;	 /**< enum kvr_prefix_tier. */
+	uint8_t tier;	 /**< enum kvr_tier. */
 	bool has_parent; /**< Store: `parent` is valid; else the first block is a root. */
 	uint16_t rank;	 /**< Below max_ranks. */
 	uint32_t n;	 /**< Blocks in `sh`. */
@@ -208,12 +199,12 @@ void kvr_prefix_destroy(struct kvr_prefix *t);
 void kvr_prefix_apply_burst(struct kvr_prefix *t, const struct kvr_prefix_event ev[], uint32_t n);
 
 /** Store @p n blocks; @p parent is NULL for a root. As a burst of one event. Writer. */
-void kvr_prefix_store(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier,
+void kvr_prefix_store(struct kvr_prefix *t, uint16_t rank, enum kvr_tier tier,
 		      const uint64_t *parent, const void *sh, uint32_t n);
 
 /** Remove @p n blocks in any order. As a burst of one event. Writer. */
-void kvr_prefix_remove(struct kvr_prefix *t, uint16_t rank, enum kvr_prefix_tier tier,
-		       const void *sh, uint32_t n);
+void kvr_prefix_remove(struct kvr_prefix *t, uint16_t rank, enum kvr_tier tier, const void *sh,
+		       uint32_t n);
 
 /**
  * Remove all that @p rank has, reported or predicted: it was cleared, or it left and its index may
@@ -270,7 +261,7 @@ void kvr_prefix_score_burst(struct kvr_prefix *t, const struct kvr_prefix_query 
 /** A piece of a dump: consecutive blocks of one (rank, tier). Valid during the callback only. */
 struct kvr_prefix_piece {
 	uint16_t rank;
-	uint8_t tier;	 /**< enum kvr_prefix_tier; predictions are not dumped. */
+	uint8_t tier;	 /**< enum kvr_tier; predictions are not dumped. */
 	bool has_parent; /**< `parent` is the SH before sh[0]. */
 	uint64_t parent;
 	const uint64_t *sh;
@@ -295,8 +286,7 @@ int kvr_prefix_dump(struct kvr_prefix *t, unsigned int thread_id, kvr_prefix_dum
 void kvr_prefix_stats_get(const struct kvr_prefix *t, struct kvr_prefix_stats *out);
 
 /** Blocks that @p rank holds in @p tier now. Any thread. */
-uint64_t kvr_prefix_rank_blocks(const struct kvr_prefix *t, uint16_t rank,
-				enum kvr_prefix_tier tier);
+uint64_t kvr_prefix_rank_blocks(const struct kvr_prefix *t, uint16_t rank, enum kvr_tier tier);
 
 /** Name of the code path in use: "scalar", "avx2" or "avx512". Any thread. */
 const char *kvr_prefix_isa_name(const struct kvr_prefix *t);

@@ -156,7 +156,7 @@ int kvr_prefix__owner_set(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plan
 	struct pfx_oset s;
 	uint32_t at;
 
-	if (plane != KVR_PREFIX_DEVICE && need_ext(t, h) < 0)
+	if (plane != KVR_TIER_DEVICE && need_ext(t, h) < 0)
 		return -ENOMEM;
 	s = pfx_oset(t, h, plane);
 	if (pfx_ld32(s.big) == PFX_NONE) {
@@ -270,7 +270,7 @@ int kvr_prefix__owner_copy(struct kvr_prefix *t, struct pfx_hdr *from, struct pf
 		kvr_prefix__owner_list(t, from, p, lo, hi, &l);
 		if (l.n == 0)
 			continue;
-		if (p != KVR_PREFIX_DEVICE && need_ext(t, to) < 0)
+		if (p != KVR_TIER_DEVICE && need_ext(t, to) < 0)
 			return -ENOMEM;
 		s = pfx_oset(t, to, p);
 		if (l.n > s.inl && grow_big(t, s, hi - lo) < 0)

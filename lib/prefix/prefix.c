@@ -309,10 +309,9 @@ void kvr_prefix_stats_get(const struct kvr_prefix *t, struct kvr_prefix_stats *o
 	out->memory_bytes = t->mem_bytes + sizeof(*t) + (uint64_t)t->hdrs.n * HASH_RUN_BYTES;
 }
 
-uint64_t kvr_prefix_rank_blocks(const struct kvr_prefix *t, uint16_t rank,
-				enum kvr_prefix_tier tier)
+uint64_t kvr_prefix_rank_blocks(const struct kvr_prefix *t, uint16_t rank, enum kvr_tier tier)
 {
-	if (rank >= t->max_ranks || tier >= KVR_PREFIX_TIERS)
+	if (rank >= t->max_ranks || tier >= KVR_TIERS)
 		return 0;
 	return kvr_cell_get(&t->rank_blocks[rank][tier]);
 }

@@ -78,8 +78,8 @@
 #define PFX_RUN	      (PFX_CHUNK * PFX_CHUNKS) /* SHs of a run */
 #define PFX_INLINE    8u		       /* owners of the device plane in the header */
 #define PFX_EXTINLINE 6u		       /* owners of another plane in the ext block */
-#define PFX_PLANES    (KVR_PREFIX_TIERS + 1)   /* the tiers, and predicted */
-#define PFX_PRED      KVR_PREFIX_TIERS
+#define PFX_PLANES    (KVR_TIERS + 1)	       /* the tiers, and predicted */
+#define PFX_PRED      KVR_TIERS
 #define PFX_WORDS     (KVR_PREFIX_MAX_RANKS / 64) /* of the largest bitmap */
 #define PFX_NONE      0u			  /* no object: every pool starts at 1 */
 #define PFX_WHEEL     4096u			  /* buckets of the timing wheel */
@@ -321,7 +321,7 @@ static inline struct pfx_oset pfx_oset(const struct kvr_prefix *t, struct pfx_hd
 {
 	uint32_t ext;
 
-	if (plane == KVR_PREFIX_DEVICE)
+	if (plane == KVR_TIER_DEVICE)
 		return (struct pfx_oset){&h->big, h->owner, PFX_INLINE};
 	/* Acquire: pairs with the release that attaches a cleared ext block. */
 	ext = atomic_load_explicit(&h->ext, memory_order_acquire);

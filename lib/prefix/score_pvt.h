@@ -286,7 +286,7 @@ static void walk_lower(const struct kvr_prefix *t, struct look *l)
 	settle(&l->dev, lanes, l->pos);
 	if (l->o->flags & KVR_OVERLAP_PREDICTED)
 		settle(&l->pred, lanes, l->pos);
-	for (uint32_t p = KVR_PREFIX_HOST; p < KVR_PREFIX_TIERS; p++) {
+	for (uint32_t p = KVR_TIER_HOST; p < KVR_TIERS; p++) {
 		uint32_t *to = &l->o->count[(size_t)p * l->o->stride];
 
 		if (!(l->o->flags & 1u << p))
@@ -302,7 +302,7 @@ static void walk_lower(const struct kvr_prefix *t, struct look *l)
 /* The path is full or ends here. */
 static void apply_path(const struct kvr_prefix *t, struct look *l)
 {
-	walk(t, l, &l->dev, KVR_PREFIX_DEVICE);
+	walk(t, l, &l->dev, KVR_TIER_DEVICE);
 	if (l->o->flags & KVR_OVERLAP_PREDICTED)
 		walk(t, l, &l->pred, PFX_PRED);
 	if (l->o->flags & LOWER)
@@ -324,7 +324,7 @@ static void finish(const struct kvr_prefix *t, struct look *l)
 		l->o->max_device = RTE_MAX(l->dev.max, l->pred.max);
 	}
 	/* From cumulative to extensions, the last tier first. */
-	for (uint32_t p = KVR_PREFIX_TIERS - 1; p >= KVR_PREFIX_HOST; p--) {
+	for (uint32_t p = KVR_TIERS - 1; p >= KVR_TIER_HOST; p--) {
 		uint32_t *to = &l->o->count[(size_t)p * l->o->stride], b = p - 1;
 
 		if (!(l->o->flags & 1u << p))
@@ -356,7 +356,7 @@ static void begin(const struct kvr_prefix *t, struct look *l, const struct kvr_p
 	l->dev.max = l->pred.max = 0;
 	l->dev.out = o->count;
 	l->pred.out = &o->count[(size_t)PFX_PRED * o->stride];
-	for (uint32_t p = KVR_PREFIX_HOST; p < KVR_PREFIX_TIERS; p++) {
+	for (uint32_t p = KVR_TIER_HOST; p < KVR_TIERS; p++) {
 		if (o->flags & 1u << p)
 			memset(&o->count[(size_t)p * o->stride], 0, o->nranks * sizeof(uint32_t));
 	}
@@ -508,7 +508,7 @@ static void clip(struct look *l, uint32_t from, uint32_t to)
 		l->dev.out[r] = RTE_MIN(l->dev.out[r], l->first);
 		if (l->o->flags & KVR_OVERLAP_PREDICTED)
 			l->pred.out[r] = RTE_MIN(l->pred.out[r], l->first);
-		for (uint32_t p = KVR_PREFIX_HOST; p < KVR_PREFIX_TIERS; p++) {
+		for (uint32_t p = KVR_TIER_HOST; p < KVR_TIERS; p++) {
 			if (l->o->flags & 1u << p)
 				l->o->count[(size_t)p * l->o->stride + r] = 0;
 		}

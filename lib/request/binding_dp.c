@@ -63,9 +63,9 @@ void kvr_request_session_due(const struct kvr_rq_ctx *c, struct kvr_rq_pool *p,
 	expired(&x, p, &(const struct kvr_session_key){e.id, e.len, 0}, &e.to);
 }
 
-enum kvr_why kvr_request_session_release(const struct kvr_rq_ctx *c, struct kvr_rq_pool *p,
-					 const void *id, uint32_t len, uint64_t tag,
-					 struct kvr_rq_orders *out)
+enum kvr_code kvr_request_session_release(const struct kvr_rq_ctx *c, struct kvr_rq_pool *p,
+					  const void *id, uint32_t len, uint64_t tag,
+					  struct kvr_rq_orders *out)
 {
 	const struct step x = {c, NULL, out};
 	struct kvr_session_binding to;
@@ -74,13 +74,13 @@ enum kvr_why kvr_request_session_release(const struct kvr_rq_ctx *c, struct kvr_
 	out->n = 0;
 	if (p->sessions == NULL || !kvr_session_key(p->sessions, id, len, &key) ||
 	    !kvr_rq__find(&x, p, &key, &to, NULL))
-		return KVR_WHY_UNKNOWN_SESSION;
+		return KVR_E_UNKNOWN_SESSION;
 	if (to.tag >> TAG_CALLER_SHIFT != tag >> TAG_CALLER_SHIFT)
-		return KVR_WHY_NOT_ALLOWED;
+		return KVR_E_NOT_ALLOWED;
 	kvr_session_unbind(p->sessions, &key, NULL);
 	count(p, KVR_RQC_SESSION_UNBOUND);
 	kvr_rq__about(&x, KVR_RQO_SESSION, p, &key, &to, KVR_RQ_UNBOUND);
 	if (!is_affinity(&to))
 		kvr_rq__tell_close(&x, p, &key, &to, KVR_RQ_CLOSED_BY_CLIENT);
-	return KVR_WHY_OK;
+	return KVR_OK;
 }

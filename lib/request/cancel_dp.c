@@ -34,7 +34,7 @@ void kvr_rq__cancel(const struct step *x)
 	struct kvr_request *r = x->r;
 
 	if (r->told != KVR_RQ_OVER) {
-		r->end = kvr_rq__why(r, KVR_WHY_ENDED, 0); /* by its client's wish */
+		r->end = kvr_rq__why(r, KVR_E_ENDED, 0); /* by its client's wish */
 		give_up(x, KVR_RQ_CANCELLED);
 	}
 	order(x, KVR_RQO_CANCELLED, MAIN);
@@ -60,7 +60,7 @@ static void stop_prefill(const struct step *x, const struct kvr_rq_why *why)
 
 void kvr_rq__stop(const struct step *x)
 {
-	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_WHY_SHUTDOWN, 0);
+	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_E_SHUTDOWN, 0);
 
 	kvr_rq__reject(x, &why);
 	stop_prefill(x, &why);
@@ -76,7 +76,7 @@ void kvr_rq__stop(const struct step *x)
 bool kvr_rq__late(const struct step *x, bool client_gone)
 {
 	const struct kvr_request *r = x->r;
-	const struct kvr_rq_why why = kvr_rq__why(r, KVR_WHY_EXPIRED, 0);
+	const struct kvr_rq_why why = kvr_rq__why(r, KVR_E_EXPIRED, 0);
 	const bool waits = leg_in(r, MAIN, AT(QUEUED)) || leg_in(r, PREFILL, AT(QUEUED));
 
 	if (r->told == KVR_RQ_OVER || (!waits && !client_gone))
@@ -90,13 +90,12 @@ void kvr_rq__repeated(const struct step *x, uint32_t flags)
 {
 	struct kvr_request *r = x->r;
 
-	if (r->end.code != KVR_WHY_OK) {
+	if (r->end.code != KVR_OK) {
 		order(x, KVR_RQO_REJECTED, MAIN)->why = r->end;
 		return;
 	}
 	if ((flags & KVR_RQEF_SAME) == 0) {
-		order(x, KVR_RQO_REJECTED, MAIN)->why =
-			kvr_rq__why(r, KVR_WHY_DUPLICATE_REQUEST, 0);
+		order(x, KVR_RQO_REJECTED, MAIN)->why = kvr_rq__why(r, KVR_E_DUPLICATE_REQUEST, 0);
 		return;
 	}
 	if ((flags & KVR_RQEF_RESEND) != 0 && !r->paired && leg_in(r, MAIN, AT(SENT))) {

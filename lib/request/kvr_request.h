@@ -57,9 +57,6 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#define KVR_RQ_MAIN    0u
-#define KVR_RQ_PREFILL 1u
-
 /** Where a leg is. */
 enum kvr_rq_state {
 	KVR_RQS_FREE,
@@ -75,7 +72,7 @@ enum kvr_rq_state {
 
 /* ---- events ------------------------------------------------------------------------------ */
 
-/** What happened. `leg` is KVR_RQ_MAIN unless said otherwise: those of a leg name theirs. */
+/** What happened. `leg` is KVR_LEG_MAIN unless said otherwise: those of a leg name theirs. */
 enum kvr_rq_event_kind {
 	/* the executor's */
 	KVR_RQE_ARRIVED,  /**< ROUTE of a request that is not known; see kvr_request_arrive() */
@@ -122,9 +119,9 @@ enum kvr_rq_event_kind {
 
 struct kvr_rq_event {
 	uint8_t kind; /**< enum kvr_rq_event_kind */
-	uint8_t leg;  /**< KVR_RQ_MAIN, KVR_RQ_PREFILL */
+	uint8_t leg;  /**< KVR_LEG_MAIN, KVR_LEG_PREFILL */
 	uint16_t flags;
-	uint32_t code;	 /**< NO_ROOM: enum kvr_why; DECLINED, NOT_OPENED: the worker's own */
+	uint32_t code;	 /**< NO_ROOM: enum kvr_code; DECLINED, NOT_OPENED: the worker's own */
 	uint32_t tokens; /**< ITEM, FIN: generated so far; 0: not said */
 	const struct kvr_sched_decision *d; /**< the scheduler's; read during the step */
 };
@@ -195,7 +192,7 @@ enum kvr_rq_session_how {
 };
 
 struct kvr_rq_why {
-	uint16_t code; /**< enum kvr_why */
+	uint16_t code; /**< enum kvr_code */
 	bool retryable;
 	uint8_t policy_class; /**< QUEUE_REJECTED: index */
 	uint64_t detail[4];
@@ -238,7 +235,7 @@ struct kvr_rq_pair {
 	struct kvr_sched_preferred *preferred; /**< caller: likewise */
 	uint64_t failed_detail;		       /**< of the try before */
 	uint64_t exclude_id;		       /**< prefill worker that has failed */
-	uint16_t failed;		       /**< enum kvr_why; OK: this is the first try */
+	uint16_t failed;		       /**< enum kvr_code; OK: this is the first try */
 	bool exclude;
 	uint8_t transfer; /**< of the prefill worker, as in struct kvr_rq_worker */
 	double weight;
@@ -309,7 +306,7 @@ struct kvr_request {
 	bool held : 1;		/**< the message is kept */
 	bool sent : 1;		/**< some worker has been told something */
 	bool forgotten : 1;	/**< it leaves no trace */
-	struct kvr_leg leg[2];	/**< KVR_RQ_MAIN, KVR_RQ_PREFILL */
+	struct kvr_leg leg[2];	/**< KVR_LEG_MAIN, KVR_LEG_PREFILL */
 	uint32_t attempt;	/**< of SEND to the main leg: 0 the first */
 	uint64_t room;		/**< bootstrap */
 	struct kvr_rq_msg *msg; /**< NULL: over */
@@ -356,14 +353,14 @@ enum kvr_rq_verdict kvr_request_step(const struct kvr_rq_ctx *c, struct kvr_requ
 /** Nothing is booked, waits or lingers: the memory is the caller's. */
 static inline bool kvr_request_done(const struct kvr_request *r)
 {
-	return r->leg[KVR_RQ_MAIN].state == KVR_RQS_FREE &&
-	       r->leg[KVR_RQ_PREFILL].state == KVR_RQS_FREE;
+	return r->leg[KVR_LEG_MAIN].state == KVR_RQS_FREE &&
+	       r->leg[KVR_LEG_PREFILL].state == KVR_RQS_FREE;
 }
 
 /** The pool of a leg. */
 static inline struct kvr_rq_pool *kvr_request_pool(const struct kvr_request *r, uint32_t leg)
 {
-	return leg == KVR_RQ_MAIN ? r->pool : r->pool->prefill;
+	return leg == KVR_LEG_MAIN ? r->pool : r->pool->prefill;
 }
 
 /* ---- sessions beside requests ------------------------------------------------------------ */
@@ -374,10 +371,10 @@ void kvr_request_session_due(const struct kvr_rq_ctx *c, struct kvr_rq_pool *p,
 
 /**
  * A client ends a session. @p tag is the client's, as in struct kvr_rq_session.
- * @return KVR_WHY_OK; KVR_WHY_UNKNOWN_SESSION not bound; KVR_WHY_NOT_ALLOWED another client's.
+ * @return KVR_OK; KVR_E_UNKNOWN_SESSION not bound; KVR_E_NOT_ALLOWED another client's.
  */
-enum kvr_why kvr_request_session_release(const struct kvr_rq_ctx *c, struct kvr_rq_pool *p,
-					 const void *id, uint32_t len, uint64_t tag,
-					 struct kvr_rq_orders *out);
+enum kvr_code kvr_request_session_release(const struct kvr_rq_ctx *c, struct kvr_rq_pool *p,
+					  const void *id, uint32_t len, uint64_t tag,
+					  struct kvr_rq_orders *out);
 
 #endif

@@ -84,9 +84,9 @@ struct kvr_rq_ops {
 	/** Conditional disaggregation: kvr_disagg_bypass() with the pools' schedulers. */
 	bool (*alone)(void *arg, const struct kvr_request *r, const struct kvr_sched_req *prefill,
 		      const struct kvr_sched_req *decode);
-	/** Whether @p r may have another session in @p p; KVR_WHY_OK or why not. NULL: always. */
-	enum kvr_why (*session_may)(void *arg, const struct kvr_request *r,
-				    const struct kvr_rq_pool *p);
+	/** Whether @p r may have another session in @p p; KVR_OK or why not. NULL: always. */
+	enum kvr_code (*session_may)(void *arg, const struct kvr_request *r,
+				     const struct kvr_rq_pool *p);
 };
 
 struct kvr_rq_pool {

@@ -82,8 +82,8 @@ void kvr_rq__main_stop(const struct step *x, enum kvr_rq_how how)
 		kvr_rq__send(x, MAIN);
 	r->leg[MAIN].aborting = leg_in(r, MAIN, AT(SENT) | AT(RUNNING));
 	kvr_rq__main_over(x, how);
-	if (how == KVR_RQ_CANCELLED && why.code == KVR_WHY_ENDED)
-		why.code = KVR_WHY_OK;
+	if (how == KVR_RQ_CANCELLED && why.code == KVR_E_ENDED)
+		why.code = KVR_OK;
 	if (r->leg[MAIN].aborting)
 		abort_main(x, &why, how);
 }
@@ -181,10 +181,10 @@ void kvr_rq__start(const struct step *x)
 	} else if (!r->pool->conf->enforce_disagg) {
 		bypass(x);
 	} else {
-		why = kvr_rq__why(r, KVR_WHY_NOT_ACTIVATED, 0);
+		why = kvr_rq__why(r, KVR_E_NOT_ACTIVATED, 0);
 		/* Nobody is left for another try: what counts is why the first one failed (8.5). */
-		if (r->msg->pair->failed != KVR_WHY_OK)
-			why = kvr_rq__why(r, (enum kvr_why)r->msg->pair->failed,
+		if (r->msg->pair->failed != KVR_OK)
+			why = kvr_rq__why(r, (enum kvr_code)r->msg->pair->failed,
 					  r->msg->pair->failed_detail);
 		r->reroutes = 0;
 		again(x, &why, false);
@@ -198,7 +198,7 @@ void kvr_rq__prefill_routed(const struct step *x, const struct kvr_sched_decisio
 	struct kvr_rq_why why;
 
 	if (!kvr_rq__booked(x, PREFILL, d, &w)) {
-		why = kvr_rq__why(r, KVR_WHY_WORKER_LOST, 0);
+		why = kvr_rq__why(r, KVR_E_WORKER_LOST, 0);
 		kvr_rq__prefill_failed(x, &why, KVR_RQ_LOST, false);
 		return;
 	}
@@ -209,7 +209,7 @@ void kvr_rq__prefill_routed(const struct step *x, const struct kvr_sched_decisio
 	if (w.transfer == 2 && w.taint[0] == '\0') {
 		/* Nobody can say where its blocks may go: fail closed. */
 		r->reroutes = 0;
-		why = kvr_rq__why(r, KVR_WHY_NO_ENDPOINTS, 0);
+		why = kvr_rq__why(r, KVR_E_NO_ENDPOINTS, 0);
 		kvr_rq__prefill_failed(x, &why, KVR_RQ_REFUSED, false);
 		return;
 	}
@@ -247,14 +247,14 @@ void kvr_rq__main_routed(const struct step *x, const struct kvr_sched_decision *
 	struct kvr_rq_why why;
 
 	if (!kvr_rq__booked(x, MAIN, d, &w)) {
-		why = kvr_rq__why(r, KVR_WHY_WORKER_LOST, 0);
+		why = kvr_rq__why(r, KVR_E_WORKER_LOST, 0);
 		kvr_rq__main_failed(x, &why, KVR_RQ_LOST);
 	} else if (r->query) {
 		kvr_rq__accept(x, KVR_RQ_SERVED);
 		r->forgotten = true;
 		kvr_rq__main_over(x, KVR_RQ_FINISHED);
 	} else if (result_lost(x)) {
-		why = kvr_rq__why(r, KVR_WHY_WORKER_LOST, 0);
+		why = kvr_rq__why(r, KVR_E_WORKER_LOST, 0);
 		again(x, &why, false);
 	} else if (r->told == KVR_RQ_OVER) {
 		/* Its client is gone: it only goes to its worker to be stopped there. */

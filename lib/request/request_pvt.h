@@ -13,8 +13,8 @@
 
 #include <assert.h>
 
-#define MAIN	KVR_RQ_MAIN
-#define PREFILL KVR_RQ_PREFILL
+#define MAIN	KVR_LEG_MAIN
+#define PREFILL KVR_LEG_PREFILL
 
 /** One step under way. */
 struct step {
@@ -99,7 +99,7 @@ static inline bool transfers(const struct kvr_request *r)
 
 /* ---- use_dp.c ---- */
 
-struct kvr_rq_why kvr_rq__why(const struct kvr_request *r, enum kvr_why code, uint64_t detail);
+struct kvr_rq_why kvr_rq__why(const struct kvr_request *r, enum kvr_code code, uint64_t detail);
 struct kvr_rq_why kvr_rq__why_of(const struct kvr_request *r, const struct kvr_sched_decision *d);
 
 /** Tell the client; @p why is remembered. Nothing when it has been told its last already. */
@@ -154,10 +154,10 @@ bool kvr_rq__find(const struct step *x, const struct kvr_rq_pool *p,
 /* All do nothing to a request that names none. */
 
 /** Before a leg is decided: pin it to its binding, keep room for an open. */
-enum kvr_why kvr_rq__session_enter(const struct step *x, uint32_t leg);
+enum kvr_code kvr_rq__session_enter(const struct step *x, uint32_t leg);
 
 /** Its pool has refused it with @p err. @return true: an affinity had pinned it; decide again. */
-bool kvr_rq__session_unpin(const struct step *x, uint32_t leg, enum kvr_sched_err err);
+bool kvr_rq__session_unpin(const struct step *x, uint32_t leg, enum kvr_code err);
 
 /** Decided and booked. @return true: the main leg is held until its worker answers. */
 bool kvr_rq__session_decided(const struct step *x, uint32_t leg);

@@ -27,9 +27,9 @@ static struct kvr_sched_hints *hints_of(const struct step *x, uint32_t leg)
 static uint32_t pin_flags(const struct kvr_rq_pool *p)
 {
 	switch (p->conf->role) {
-	case KVR_POOL_PREFILL:
+	case KVR_ROLE_PREFILL:
 		return KVR_SHINT_PREFILL_ID | KVR_SHINT_PREFILL_DP_RANK;
-	case KVR_POOL_DECODE:
+	case KVR_ROLE_DECODE:
 		return KVR_SHINT_DECODE_ID | KVR_SHINT_DP_RANK;
 	default:
 		return KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK;
@@ -39,7 +39,7 @@ static uint32_t pin_flags(const struct kvr_rq_pool *p)
 static bool pinned_by_client(const struct kvr_rq_pool *p, const struct kvr_sched_hints *h)
 {
 	const uint32_t own =
-		p->conf->role == KVR_POOL_PREFILL ? KVR_SHINT_PREFILL_ID : KVR_SHINT_DECODE_ID;
+		p->conf->role == KVR_ROLE_PREFILL ? KVR_SHINT_PREFILL_ID : KVR_SHINT_DECODE_ID;
 
 	return (h->flags & (own | KVR_SHINT_BACKEND_ID)) != 0;
 }
@@ -54,7 +54,7 @@ static void pin(const struct step *x, uint32_t leg, const struct kvr_session_bin
 	s->flags_before[leg] = h->flags;
 	s->rank_before[leg] = h->dp_rank;
 	h->flags |= pin_flags(p);
-	if (p->conf->role == KVR_POOL_PREFILL) {
+	if (p->conf->role == KVR_ROLE_PREFILL) {
 		h->prefill_id = to->worker;
 		h->prefill_dp_rank = to->dp_rank;
 	} else {
@@ -82,8 +82,8 @@ static void invalidated(const struct step *x, const struct kvr_rq_pool *p,
 }
 
 /* A request of a session that is bound, and which its client has not pinned. */
-static enum kvr_why enter_bound(const struct step *x, uint32_t leg,
-				const struct kvr_session_binding *to, struct kvr_session_ref ref)
+static enum kvr_code enter_bound(const struct step *x, uint32_t leg,
+				 const struct kvr_session_binding *to, struct kvr_session_ref ref)
 {
 	const struct kvr_rq_pool *p = kvr_request_pool(x->r, leg);
 	struct kvr_rq_worker w;
@@ -92,13 +92,13 @@ static enum kvr_why enter_bound(const struct step *x, uint32_t leg,
 		/* Direct mode wants the client's own word; only an opened session is one. */
 		if (!is_affinity(to) || !kvr_pool_mode(p->conf->mode)->needs_pin)
 			pin(x, leg, to);
-		return KVR_WHY_OK;
+		return KVR_OK;
 	}
 	if (!is_affinity(to))
-		return KVR_WHY_SESSION_WORKER_GONE;
+		return KVR_E_SESSION_WORKER_GONE;
 	kvr_session_unbind_ref(p->sessions, ref);
 	invalidated(x, p, &x->r->session->key[leg], to);
-	return KVR_WHY_OK;
+	return KVR_OK;
 }
 
 /* Whether another request opens the id now. */
@@ -117,29 +117,29 @@ static bool being_opened(struct kvr_rq_pool *p, const struct kvr_session_key *ke
 	return false;
 }
 
-static enum kvr_why reserve(const struct step *x)
+static enum kvr_code reserve(const struct step *x)
 {
 	struct kvr_rq_session *s = x->r->session;
 	struct kvr_rq_pool *p = x->r->pool;
-	enum kvr_why code = KVR_WHY_OK;
+	enum kvr_code code = KVR_OK;
 
 	if (s->reserved)
-		return KVR_WHY_OK;
+		return KVR_OK;
 	if (being_opened(p, &s->key[MAIN])) {
 		count(p, KVR_RQC_SESSION_BUSY);
-		return KVR_WHY_SESSION_OPEN_FAILED;
+		return KVR_E_SESSION_OPEN_FAILED;
 	}
 	if (x->c->ops->session_may != NULL)
 		code = x->c->ops->session_may(x->c->arg, x->r, p);
-	if (code == KVR_WHY_OK && !kvr_session_reserve(p->sessions))
-		code = KVR_WHY_SESSION_LIMIT;
-	if (code != KVR_WHY_OK) {
+	if (code == KVR_OK && !kvr_session_reserve(p->sessions))
+		code = KVR_E_SESSION_LIMIT;
+	if (code != KVR_OK) {
 		count(p, KVR_RQC_SESSION_REFUSED);
 		return code;
 	}
 	s->reserved = true;
 	LIST_INSERT_HEAD(&p->opening[s->key[MAIN].hash & (KVR_RQ_BUCKETS - 1)], s, opening);
-	return KVR_WHY_OK;
+	return KVR_OK;
 }
 
 static void unreserve(const struct step *x)
@@ -155,50 +155,50 @@ static void unreserve(const struct step *x)
 
 /* The pool of the main leg has no sessions; a request that can have none forgets the one it names.
  */
-static enum kvr_why enter_off(const struct step *x)
+static enum kvr_code enter_off(const struct step *x)
 {
 	const struct kvr_rq_pool *p = x->r->pool;
 	const uint8_t action = x->r->session->action;
 
 	if (action == KVR_RQ_OPEN)
-		return KVR_WHY_SESSION_LIMIT;
+		return KVR_E_SESSION_LIMIT;
 	if (p->prefill == NULL || p->prefill->sessions == NULL) {
 		if (action == KVR_RQ_CLOSE && !x->r->query)
 			count(p, KVR_RQC_SESSION_CLOSE_UNBOUND);
 		x->r->session = NULL;
 	}
-	return KVR_WHY_OK;
+	return KVR_OK;
 }
 
-enum kvr_why kvr_rq__session_enter(const struct step *x, uint32_t leg)
+enum kvr_code kvr_rq__session_enter(const struct step *x, uint32_t leg)
 {
 	struct kvr_rq_session *s = x->r->session;
 	struct kvr_rq_pool *p;
 	struct kvr_session_binding to;
 	struct kvr_session_ref ref;
-	enum kvr_why code = KVR_WHY_OK;
+	enum kvr_code code = KVR_OK;
 
 	if (s == NULL)
-		return KVR_WHY_OK;
+		return KVR_OK;
 	p = kvr_request_pool(x->r, leg);
 	if (p->sessions == NULL)
-		return leg == MAIN ? enter_off(x) : KVR_WHY_OK;
+		return leg == MAIN ? enter_off(x) : KVR_OK;
 	kvr_session_key(p->sessions, s->id, s->id_len, &s->key[leg]);
 	if (!pinned_by_client(p, hints_of(x, leg)) && kvr_rq__find(x, p, &s->key[leg], &to, &ref))
 		code = enter_bound(x, leg, &to, ref);
-	if (code != KVR_WHY_OK || leg != MAIN || s->action != KVR_RQ_OPEN || x->r->query)
+	if (code != KVR_OK || leg != MAIN || s->action != KVR_RQ_OPEN || x->r->query)
 		return code;
 	return reserve(x);
 }
 
-bool kvr_rq__session_unpin(const struct step *x, uint32_t leg, enum kvr_sched_err err)
+bool kvr_rq__session_unpin(const struct step *x, uint32_t leg, enum kvr_code err)
 {
 	struct kvr_rq_session *s = x->r->session;
 	const struct kvr_rq_pool *p;
 	struct kvr_session_binding to;
 
 	if (s == NULL || s->pin[leg] != PIN_AFFINITY ||
-	    (err != KVR_SCHED_NO_ENDPOINTS && err != KVR_SCHED_PIN_NOT_ALLOWED))
+	    (err != KVR_E_NO_ENDPOINTS && err != KVR_E_PINNED_NOT_ALLOWED))
 		return false;
 	p = kvr_request_pool(x->r, leg);
 	unpin(x, leg);
@@ -326,7 +326,7 @@ void kvr_rq__session_succeeded(const struct step *x, uint32_t leg)
 		return;
 	s->part[leg] = PART_NONE;
 	if ((x->c->ops->session_may != NULL &&
-	     x->c->ops->session_may(x->c->arg, x->r, p) != KVR_WHY_OK) ||
+	     x->c->ops->session_may(x->c->arg, x->r, p) != KVR_OK) ||
 	    bind(x, leg, TAG_AFFINITY, p->affinity_ns) < 0) {
 		count(p, KVR_RQC_SESSION_REFUSED);
 		return;

@@ -6,12 +6,12 @@
 
 /* ---- arrival ----------------------------------------------------------------------------- */
 
-static void refuse(const struct step *x, enum kvr_why code)
+static void refuse(const struct step *x, enum kvr_code code)
 {
 	struct kvr_rq_why why = kvr_rq__why(x->r, code, 0);
 
 	/* What its worker has not said may be otherwise in a moment. */
-	if (code == KVR_WHY_SESSION_OPEN_FAILED)
+	if (code == KVR_E_SESSION_OPEN_FAILED)
 		why.retryable = true;
 	kvr_rq__main_failed(x, &why, KVR_RQ_REFUSED);
 }
@@ -49,25 +49,25 @@ static void choose_way(const struct step *x)
 static void arrived(const struct step *x)
 {
 	struct kvr_request *r = x->r;
-	enum kvr_why code;
+	enum kvr_code code;
 
 	place(x, MAIN, KVR_RQS_UNDECIDED);
 	if (r->pool->closed) {
-		refuse(x, KVR_WHY_SHUTDOWN);
+		refuse(x, KVR_E_SHUTDOWN);
 		return;
 	}
-	code = r->session != NULL ? kvr_rq__session_enter(x, MAIN) : KVR_WHY_OK;
-	if (code != KVR_WHY_OK) {
+	code = r->session != NULL ? kvr_rq__session_enter(x, MAIN) : KVR_OK;
+	if (code != KVR_OK) {
 		refuse(x, code);
 		return;
 	}
 	choose_way(x);
 	if (r->paired && !kvr_disagg_active(r->pool->prefill->disagg)) {
-		refuse(x, KVR_WHY_NOT_ACTIVATED);
+		refuse(x, KVR_E_NOT_ACTIVATED);
 		return;
 	}
 	if (r->paired && kvr_rq__rank_missing(x)) {
-		refuse(x, KVR_WHY_DP_RANK_REQUIRED);
+		refuse(x, KVR_E_DP_RANK_REQUIRED);
 		return;
 	}
 	if (r->paired && !r->query)
@@ -103,7 +103,7 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
 	r->tries = 0;
 	r->room = 0;
 	r->msg = msg;
-	r->end.code = KVR_WHY_OK; /* then nobody reads the rest */
+	r->end.code = KVR_OK; /* then nobody reads the rest */
 	if (session != NULL) {
 		session->reserved = session->closes = false;
 		memset(session->part, PART_NONE, sizeof(session->part));
@@ -135,7 +135,7 @@ static void room(const struct step *x)
 	}
 }
 
-static void no_room(const struct step *x, enum kvr_why code)
+static void no_room(const struct step *x, enum kvr_code code)
 {
 	struct kvr_request *r = x->r;
 
@@ -170,17 +170,16 @@ static void refused(const struct step *x, uint32_t leg, const struct kvr_sched_d
 		kvr_rq__main_failed(x, &why, how);
 		return;
 	}
-	if (how == KVR_RQ_NOT_ADMITTED && d->err == KVR_SCHED_NO_ENDPOINTS &&
+	if (how == KVR_RQ_NOT_ADMITTED && d->err == KVR_E_NO_ENDPOINTS &&
 	    !kvr_disagg_active(prefill)) {
 		/* Not a failed try: the prefill side has gone meanwhile. */
-		why = kvr_rq__why(r, KVR_WHY_NOT_ACTIVATED, 0);
+		why = kvr_rq__why(r, KVR_E_NOT_ACTIVATED, 0);
 		r->reroutes++;
 	} else {
 		/* A pool that says no is not asked again. Nobody left for another try: what
 		 * counts is why the first one failed (8.5). */
-		if (r->msg->pair->failed != KVR_WHY_OK &&
-		    (d->err == KVR_SCHED_NO_ENDPOINTS || d->err == KVR_SCHED_NOT_ACTIVATED))
-			why = kvr_rq__why(r, (enum kvr_why)r->msg->pair->failed,
+		if (r->msg->pair->failed != KVR_OK && d->err == KVR_E_NO_ENDPOINTS)
+			why = kvr_rq__why(r, (enum kvr_code)r->msg->pair->failed,
 					  r->msg->pair->failed_detail);
 		r->reroutes = 0;
 	}
@@ -207,15 +206,15 @@ static void fails(const struct step *x, uint32_t leg, const struct kvr_rq_why *w
 
 static void declined(const struct step *x, uint32_t leg, uint32_t code)
 {
-	const struct kvr_rq_why why = kvr_rq__why(
-		x->r, leg == MAIN ? KVR_WHY_DISPATCH_FAILED : KVR_WHY_PREFILL_FAILED, code);
+	const struct kvr_rq_why why =
+		kvr_rq__why(x->r, leg == MAIN ? KVR_E_DISPATCH_FAILED : KVR_E_PREFILL_FAILED, code);
 
 	fails(x, leg, &why, KVR_RQ_DECLINED);
 }
 
 static void lost(const struct step *x, uint32_t leg)
 {
-	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_WHY_WORKER_LOST, 0);
+	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_E_WORKER_LOST, 0);
 
 	x->r->leg[leg].booked = false;
 	fails(x, leg, &why, KVR_RQ_LOST);
@@ -223,7 +222,7 @@ static void lost(const struct step *x, uint32_t leg)
 
 static void expired(const struct step *x, uint32_t leg)
 {
-	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_WHY_EXPIRED, 0);
+	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_E_EXPIRED, 0);
 	struct kvr_leg *l = &x->r->leg[leg];
 
 	l->booked = false;
@@ -275,7 +274,7 @@ static void fin(const struct step *x, const struct kvr_rq_event *e)
 	/* An end without a result is no end: nothing to decode. */
 	if (how != KVR_RQ_FINISHED ||
 	    (r->way == KVR_WAY_SYNC && (e->flags & KVR_RQEF_RESULT) == 0)) {
-		why = kvr_rq__why(r, KVR_WHY_PREFILL_FAILED, 0);
+		why = kvr_rq__why(r, KVR_E_PREFILL_FAILED, 0);
 		kvr_rq__prefill_failed(x, &why, KVR_RQ_ERRORED, true);
 		return;
 	}
@@ -287,7 +286,7 @@ static void fin(const struct step *x, const struct kvr_rq_event *e)
 
 static void not_opened(const struct step *x, uint32_t code, bool unanswered)
 {
-	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_WHY_SESSION_OPEN_FAILED, code);
+	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_E_SESSION_OPEN_FAILED, code);
 
 	kvr_rq__session_not_opened(x, unanswered);
 	kvr_rq__main_failed(x, &why, KVR_RQ_DECLINED);
@@ -355,7 +354,7 @@ static bool happened(const struct step *x, const struct kvr_rq_event *e)
 		room(x);
 		break;
 	case KVR_RQE_NO_ROOM:
-		no_room(x, (enum kvr_why)e->code);
+		no_room(x, (enum kvr_code)e->code);
 		break;
 	case KVR_RQE_CANCEL:
 		kvr_rq__cancel(x);

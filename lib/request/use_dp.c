@@ -6,43 +6,23 @@
 
 /* ---- refusals ---------------------------------------------------------------------------- */
 
-static const uint8_t codes[KVR_SCHED_ERRS] = {
-	[KVR_SCHED_OK] = KVR_WHY_OK,
-	[KVR_SCHED_NO_ENDPOINTS] = KVR_WHY_NO_ENDPOINTS,
-	[KVR_SCHED_ALL_OVERLOADED] = KVR_WHY_ALL_OVERLOADED,
-	[KVR_SCHED_PIN_NOT_ALLOWED] = KVR_WHY_PINNED_NOT_ALLOWED,
-	[KVR_SCHED_PIN_OVERLOADED] = KVR_WHY_PINNED_OVERLOADED,
-	[KVR_SCHED_QUEUE_REJECTED] = KVR_WHY_QUEUE_REJECTED,
-	[KVR_SCHED_NOT_ACTIVATED] = KVR_WHY_NOT_ACTIVATED,
-	[KVR_SCHED_DP_RANK_REQUIRED] = KVR_WHY_DP_RANK_REQUIRED,
-	[KVR_SCHED_WORKER_ID_REQUIRED] = KVR_WHY_WORKER_ID_REQUIRED,
-	[KVR_SCHED_INVALID_OVERRIDE] = KVR_WHY_INVALID_OVERRIDE,
-	[KVR_SCHED_DUPLICATE] = KVR_WHY_DUPLICATE_REQUEST,
-	[KVR_SCHED_EMPTY_PROMPT] = KVR_WHY_EMPTY_PROMPT,
-	[KVR_SCHED_PROMPT_TOO_LONG] = KVR_WHY_PROMPT_TOO_LONG,
-	[KVR_SCHED_INVALID_WEIGHT] = KVR_WHY_INVALID_WEIGHT,
-	[KVR_SCHED_UNKNOWN_CLASS] = KVR_WHY_UNKNOWN_POLICY_CLASS,
-	[KVR_SCHED_BAD_SLOT] = KVR_WHY_NO_MEMORY,
-	[KVR_SCHED_SHUTDOWN] = KVR_WHY_SHUTDOWN,
-};
-
-struct kvr_rq_why kvr_rq__why(const struct kvr_request *r, enum kvr_why code, uint64_t detail)
+struct kvr_rq_why kvr_rq__why(const struct kvr_request *r, enum kvr_code code, uint64_t detail)
 {
 	const struct kvr_rq_pool *p = r->pool;
 	struct kvr_rq_why why = {
-		.code = (uint16_t)code, .retryable = kvr_words_retryable(code), .detail = {detail}};
+		.code = (uint16_t)code, .retryable = kvr_code_retryable(code), .detail = {detail}};
 
 	/* Workers known from before a restart may be back in a moment. */
-	if (code == KVR_WHY_NO_ENDPOINTS)
+	if (code == KVR_E_NO_ENDPOINTS)
 		why.retryable = p->expected || (p->prefill != NULL && p->prefill->expected);
 	return why;
 }
 
 struct kvr_rq_why kvr_rq__why_of(const struct kvr_request *r, const struct kvr_sched_decision *d)
 {
-	struct kvr_rq_why why = kvr_rq__why(r, (enum kvr_why)codes[d->err], 0);
+	struct kvr_rq_why why = kvr_rq__why(r, d->err, 0);
 
-	if (d->err == KVR_SCHED_QUEUE_REJECTED) {
+	if (d->err == KVR_E_QUEUE_REJECTED) {
 		why.detail[0] = (uint64_t)d->reject.kind + 1;
 		why.detail[1] = d->reject.current;
 		why.detail[2] = d->reject.limit;
@@ -118,7 +98,7 @@ void kvr_rq__message(const struct step *x)
 	if (m->policy.len != 0 && m->hints.policy_class == KVR_SCHED_NO_CLASS)
 		count(x->r->pool, KVR_RQC_UNKNOWN_CLASS);
 	if (m->pair != NULL) {
-		m->pair->failed = KVR_WHY_OK;
+		m->pair->failed = KVR_OK;
 		m->pair->exclude = false;
 	}
 }
@@ -158,7 +138,7 @@ void kvr_rq__prefill_request(const struct step *x)
 		h->exclude_id = pair->exclude_id;
 	}
 	pair->preq = m->req;
-	pair->preq.phase = KVR_SPHASE_PREFILL;
+	pair->preq.phase = KVR_ROLE_PREFILL;
 	pair->preq.hints = h;
 }
 
@@ -184,7 +164,7 @@ void kvr_rq__decode_request(const struct step *x, const struct kvr_rq_worker *w)
 		memcpy(pair->taint, w->taint, len);
 	pair->taint[len] = '\0';
 	pair->dreq = m->req;
-	pair->dreq.phase = KVR_SPHASE_DECODE;
+	pair->dreq.phase = KVR_ROLE_DECODE;
 	pair->dreq.hints = &pair->dhints;
 	pair->dreq.override = &pair->dover;
 	kvr_disagg_decode_override(m->req.override, &pair->dover);

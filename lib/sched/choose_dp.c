@@ -147,7 +147,7 @@ static void fill(struct kvr_sched *s, const struct choice *c, struct cost_in *in
 	in->mask = s->elig;
 	in->words = s->words;
 	in->pow2 = s->pow2;
-	in->decode_pool = s->conf.role == KVR_POOL_DECODE && !p->track_prefill && p->credit > 0;
+	in->decode_pool = s->conf.role == KVR_ROLE_DECODE && !p->track_prefill && p->credit > 0;
 	in->track = p->track_prefill;
 	in->isl = c->req->isl;
 	in->block = s->block;
@@ -284,23 +284,23 @@ static void describe(const struct kvr_sched *s, const struct choice *c, uint32_t
 	d->pinned = c->pinned;
 }
 
-enum kvr_sched_err kvr_sched__eligible(struct kvr_sched *s, struct choice *c)
+enum kvr_code kvr_sched__eligible(struct kvr_sched *s, struct choice *c)
 {
 	if (c->pinned) {
-		enum kvr_sched_err e = kvr_sched__pin_check(s, c);
+		enum kvr_code e = kvr_sched__pin_check(s, c);
 
-		if (e != KVR_SCHED_OK)
+		if (e != KVR_OK)
 			return e;
 		memset(s->elig, 0, s->words * sizeof(*s->elig));
 		bit_put(s->elig, c->pin_rank, true);
-		return KVR_SCHED_OK;
+		return KVR_OK;
 	}
 	kvr_sched__open_set(s, c);
 	for (uint32_t w = 0; w < s->words; w++)
 		s->elig[w] = c->open[w] & ~s->over[w];
 	if (any_bit(s->elig, s->words))
-		return KVR_SCHED_OK;
-	return any_bit(c->open, s->words) ? KVR_SCHED_ALL_OVERLOADED : KVR_SCHED_NO_ENDPOINTS;
+		return KVR_OK;
+	return any_bit(c->open, s->words) ? KVR_E_ALL_OVERLOADED : KVR_E_NO_ENDPOINTS;
 }
 
 /* Load of every rank at `now` and how much of the prompt is active there. */
@@ -339,14 +339,14 @@ void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_s
 		d->better_rank = who_has(s, c->ov, d->better_overlap);
 }
 
-enum kvr_sched_err kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint64_t now,
-				     struct kvr_sched_decision *d)
+enum kvr_code kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint64_t now,
+				struct kvr_sched_decision *d)
 {
-	enum kvr_sched_err e = kvr_sched__eligible(s, c);
+	enum kvr_code e = kvr_sched__eligible(s, c);
 
-	if (e != KVR_SCHED_OK)
+	if (e != KVR_OK)
 		return e;
 	kvr_sched__project(s, c, now);
 	kvr_sched__select(s, c, d);
-	return KVR_SCHED_OK;
+	return KVR_OK;
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the scheduler counts, as a table. */
-#include "kvr_sched.h"
+#include "sched_pvt.h"
 
-#define C(name)						  KVR_SCHED_C_##name
-#define ERRORS						  KVR_SCHED_C_ERRORS
-#define POLLED						  KVR_SCHED_C_POLL_ERRORS
-#define REASON(name, counter, text, retryable, help)	  ERRORS + KVR_SCHED_##name,
-#define POLL_REASON(name, counter, text, retryable, help) POLLED + KVR_SCHED_##name,
-#define ERROR_ROW(name, counter, text, retryable, help)                                            \
-	[ERRORS + KVR_SCHED_##name] = {"errors_" #counter, "requests", text ": " help, 0},
-#define POLL_ROW(name, counter, text, retryable, help)                                             \
-	[POLLED + KVR_SCHED_##name] = {"poll_errors_" #counter, "requests",                        \
-				       text ", of a request that waited", 0},
+#define C(name)				 KVR_SCHED_C_##name
+#define ERRORS				 KVR_SCHED_C_ERRORS
+#define POLLED				 KVR_SCHED_C_POLL_ERRORS
+#define REASON(code, counter, help)	 ERRORS + KVR_SCHED_ERR_##code,
+#define POLL_REASON(code, counter, help) POLLED + KVR_SCHED_ERR_##code,
+#define ERROR_ROW(code, counter, help)                                                             \
+	[ERRORS + KVR_SCHED_ERR_##code] = {"errors_" #counter, "requests", help, 0},
+#define POLL_ROW(code, counter, help)                                                              \
+	[POLLED + KVR_SCHED_ERR_##code] = {"poll_errors_" #counter, "requests",                    \
+					   help ", of a request that waited", 0},
 
 #define SUM_ROWS                                                                                   \
 	[ERRORS] = {"errors", "requests", "requests refused, by reason in errors_*", 0},           \
@@ -36,3 +36,7 @@ const struct kvr_stats_def kvr_sched_stats_def = {"sched", counters, equations};
 
 _Static_assert(sizeof(struct kvr_sched_counters) == KVR_SCHED_COUNTERS * sizeof(kvr_cell_t),
 	       "the struct is a row");
+
+#define AT(code, counter, help) [KVR_E_##code] = KVR_SCHED_ERR_##code,
+
+const uint8_t kvr_sched__err_at[KVR_E_MAX] = {KVR_SCHED_ERR_LIST(AT)};

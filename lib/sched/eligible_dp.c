@@ -36,22 +36,22 @@ static bool hints_valid(const struct kvr_sched_hints *h)
 }
 
 /* What can be refused without looking at any worker. */
-enum kvr_sched_err kvr_sched__check(const struct kvr_sched *s, const struct kvr_sched_req *req)
+enum kvr_code kvr_sched__check(const struct kvr_sched *s, const struct kvr_sched_req *req)
 {
 	uint64_t most = (uint64_t)s->conf.max_prompt_blocks * s->conf.block_size;
 
 	if (req->isl == 0)
-		return KVR_SCHED_EMPTY_PROMPT;
+		return KVR_E_EMPTY_PROMPT;
 	if (req->isl > most || req->n > s->conf.max_prompt_blocks)
-		return KVR_SCHED_PROMPT_TOO_LONG;
+		return KVR_E_PROMPT_TOO_LONG;
 	if (!override_valid(req->override))
-		return KVR_SCHED_INVALID_OVERRIDE;
+		return KVR_E_INVALID_OVERRIDE;
 	if (!hints_valid(req->hints))
-		return KVR_SCHED_INVALID_WEIGHT;
+		return KVR_E_INVALID_WEIGHT;
 	if (req->hints != NULL && req->hints->policy_class != KVR_SCHED_NO_CLASS &&
 	    req->hints->policy_class >= s->n_cls)
-		return KVR_SCHED_UNKNOWN_CLASS;
-	return KVR_SCHED_OK;
+		return KVR_E_UNKNOWN_POLICY_CLASS;
+	return KVR_OK;
 }
 
 void kvr_sched__params(const struct kvr_sched *s, const struct kvr_sched_req *req, struct params *p)
@@ -101,7 +101,7 @@ static struct pin pin_of(const struct kvr_sched_req *req)
 
 	if (h == NULL)
 		return p;
-	own = req->phase == KVR_SPHASE_PREFILL ? KVR_SHINT_PREFILL_ID : KVR_SHINT_DECODE_ID;
+	own = req->phase == KVR_ROLE_PREFILL ? KVR_SHINT_PREFILL_ID : KVR_SHINT_DECODE_ID;
 	p.given = (h->flags & (own | KVR_SHINT_BACKEND_ID)) != 0;
 	if (!(h->flags & own))
 		p.worker = h->backend_id;
@@ -109,7 +109,7 @@ static struct pin pin_of(const struct kvr_sched_req *req)
 		p.worker = own == KVR_SHINT_PREFILL_ID ? h->prefill_id : h->decode_id;
 	p.has_dp = (h->flags & KVR_SHINT_DP_RANK) != 0;
 	p.dp = h->dp_rank;
-	if (req->phase == KVR_SPHASE_PREFILL && (h->flags & KVR_SHINT_PREFILL_DP_RANK)) {
+	if (req->phase == KVR_ROLE_PREFILL && (h->flags & KVR_SHINT_PREFILL_DP_RANK)) {
 		p.has_dp = true;
 		p.dp = h->prefill_dp_rank;
 	}
@@ -137,28 +137,28 @@ static uint32_t idle_rank(const struct kvr_sched *s, const struct worker *w)
 	return s->rank[best].dp_rank;
 }
 
-enum kvr_sched_err kvr_sched__resolve(struct kvr_sched *s, struct choice *c)
+enum kvr_code kvr_sched__resolve(struct kvr_sched *s, struct choice *c)
 {
 	struct pin p = pin_of(c->req);
 	uint32_t at;
 
 	c->pinned = p.given;
 	if (!p.given)
-		return s->mode->needs_pin ? KVR_SCHED_WORKER_ID_REQUIRED : KVR_SCHED_OK;
+		return s->mode->needs_pin ? KVR_E_WORKER_ID_REQUIRED : KVR_OK;
 	c->pin_worker = p.worker;
 	c->pin_dp = p.dp;
 	if (!allowed(c->req->hints, p.worker))
-		return KVR_SCHED_PIN_NOT_ALLOWED;
+		return KVR_E_PINNED_NOT_ALLOWED;
 	if (p.has_dp)
-		return KVR_SCHED_OK;
+		return KVR_OK;
 	at = kvr_sched__worker(s, p.worker);
 	if (at != NIL && s->worker[at].dp_size == 1)
 		c->pin_dp = s->worker[at].dp_start;
 	else if (s->mode->needs_cache)
-		return KVR_SCHED_DP_RANK_REQUIRED;
+		return KVR_E_DP_RANK_REQUIRED;
 	else if (at != NIL)
 		c->pin_dp = idle_rank(s, &s->worker[at]);
-	return KVR_SCHED_OK;
+	return KVR_OK;
 }
 
 static const uint64_t *taint_ranks(const struct kvr_sched *s, const struct kvr_sched_str *name)
@@ -169,23 +169,23 @@ static const uint64_t *taint_ranks(const struct kvr_sched *s, const struct kvr_s
 }
 
 /* Every failure but overload is NoEndpoints. */
-enum kvr_sched_err kvr_sched__pin_check(const struct kvr_sched *s, struct choice *c)
+enum kvr_code kvr_sched__pin_check(const struct kvr_sched *s, struct choice *c)
 {
 	const struct kvr_sched_hints *h = c->req->hints;
 	uint32_t rank = kvr_sched_rank_find(s, c->pin_worker, c->pin_dp);
 
 	if (!allowed(h, c->pin_worker))
-		return KVR_SCHED_PIN_NOT_ALLOWED;
+		return KVR_E_PINNED_NOT_ALLOWED;
 	if (rank == KVR_SCHED_NO_RANK || !bit(s->open, rank))
-		return KVR_SCHED_NO_ENDPOINTS;
+		return KVR_E_NO_ENDPOINTS;
 	for (uint32_t i = 0; h != NULL && i < h->n_required; i++) {
 		const uint64_t *set = taint_ranks(s, &h->required[i]);
 
 		if (set == NULL || !bit(set, rank))
-			return KVR_SCHED_NO_ENDPOINTS;
+			return KVR_E_NO_ENDPOINTS;
 	}
 	c->pin_rank = rank;
-	return bit(s->over, rank) ? KVR_SCHED_PIN_OVERLOADED : KVR_SCHED_OK;
+	return bit(s->over, rank) ? KVR_E_PINNED_OVERLOADED : KVR_OK;
 }
 
 /* ---- ranks of an unpinned request -------------------------------------------------------- */

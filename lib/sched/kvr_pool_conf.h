@@ -12,6 +12,7 @@
  */
 
 #include "kvr_conf.h"
+#include "kvr_words.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,12 +20,6 @@
 #define KVR_POOL_NAME_MAX    64
 #define KVR_POOL_CLASSES_MAX 32
 #define KVR_POOL_NONE	     UINT64_MAX
-
-enum kvr_pool_role {
-	KVR_POOL_AGGREGATED,
-	KVR_POOL_PREFILL,
-	KVR_POOL_DECODE,
-};
 
 /** Routing modes that somebody names; a row of modes_dp.c is one that nobody needs to. */
 enum kvr_pool_mode {
@@ -74,7 +69,7 @@ struct kvr_pool_conf {
 	/* identity */
 	char name[KVR_POOL_NAME_MAX];
 	char model[KVR_POOL_NAME_MAX]; /**< "" = name */
-	int role;		       /**< enum kvr_pool_role */
+	int role;		       /**< enum kvr_role */
 	uint32_t block_size;	       /**< tokens */
 	uint64_t seed;		       /**< of ties and temperature; also of the private index */
 

@@ -56,49 +56,28 @@ enum kvr_sched_result {
 	KVR_SCHED_ERROR,  /**< see err; nothing is booked or waiting */
 };
 
-/** Reasons of KVR_SCHED_ERROR: X(NAME, counter, "name in the specification", retryable, "help"). */
+/** Reasons of KVR_SCHED_ERROR, as they are counted: X(CODE, counter, "help"). */
 #define KVR_SCHED_ERR_LIST(X)                                                                      \
-	X(NO_ENDPOINTS, no_endpoints, "NoEndpoints", false, "no worker is eligible")               \
-	X(ALL_OVERLOADED, all_overloaded, "AllEligibleWorkersOverloaded", true,                    \
-	  "all eligible workers are overloaded")                                                   \
-	X(PIN_NOT_ALLOWED, pin_not_allowed, "PinnedWorkerNotAllowed", false,                       \
-	  "the pinned worker is not eligible")                                                     \
-	X(PIN_OVERLOADED, pin_overloaded, "PinnedWorkerOverloaded", true,                          \
-	  "the pinned worker is overloaded")                                                       \
-	X(QUEUE_REJECTED, queue_rejected, "QueueRejected", true,                                   \
-	  "a limit of the policy class; details in reject")                                        \
-	X(NOT_ACTIVATED, not_activated, "NotActivated", true, "raised by the disagg layer")        \
-	X(DP_RANK_REQUIRED, dp_rank_required, "DpRankRequired", false,                             \
-	  "pinned to a worker of several ranks without one")                                       \
-	X(WORKER_ID_REQUIRED, worker_id_required, "WorkerIdRequired", false,                       \
-	  "direct mode without a pin")                                                             \
-	X(INVALID_OVERRIDE, invalid_override, "InvalidOverride", false,                            \
-	  "an override out of range")                                                              \
-	X(DUPLICATE, duplicate, "DuplicateRequest", false, "the slot is booked or waiting")        \
-	X(EMPTY_PROMPT, empty_prompt, "EmptyPrompt", false, "isl = 0")                             \
-	X(PROMPT_TOO_LONG, prompt_too_long, "PromptTooLong", false, "more than max_prompt_blocks") \
-	X(INVALID_WEIGHT, invalid_weight, "InvalidWeight", false,                                  \
-	  "NaN or infinite taint weight or priority jump")                                         \
-	X(UNKNOWN_CLASS, unknown_class, "UnknownPolicyClass", false,                               \
-	  "class index not below n_classes")                                                       \
-	X(BAD_SLOT, bad_slot, "BadSlot", false, "slot not below max_requests")                     \
-	X(SHUTDOWN, shutdown, "SubscriberShutdown", false, "the queue was closed")
+	X(NO_ENDPOINTS, no_endpoints, "no worker is eligible")                                     \
+	X(ALL_OVERLOADED, all_overloaded, "all eligible workers are overloaded")                   \
+	X(PINNED_NOT_ALLOWED, pin_not_allowed, "the pinned worker is not eligible")                \
+	X(PINNED_OVERLOADED, pin_overloaded, "the pinned worker is overloaded")                    \
+	X(QUEUE_REJECTED, queue_rejected, "a limit of the policy class; details in reject")        \
+	X(DP_RANK_REQUIRED, dp_rank_required, "pinned to a worker of several ranks without one")   \
+	X(WORKER_ID_REQUIRED, worker_id_required, "direct mode without a pin")                     \
+	X(INVALID_OVERRIDE, invalid_override, "an override out of range")                          \
+	X(DUPLICATE_REQUEST, duplicate, "the slot is booked or waiting")                           \
+	X(EMPTY_PROMPT, empty_prompt, "isl = 0")                                                   \
+	X(PROMPT_TOO_LONG, prompt_too_long, "more than max_prompt_blocks")                         \
+	X(INVALID_WEIGHT, invalid_weight, "NaN or infinite taint weight or priority jump")         \
+	X(UNKNOWN_POLICY_CLASS, unknown_class, "class index not below n_classes")                  \
+	X(NO_MEMORY, bad_slot, "slot not below max_requests")                                      \
+	X(SHUTDOWN, shutdown, "the queue was closed")
 
-#define KVR_SCHED_ERR_ENUM(name, counter, text, retryable, help) KVR_SCHED_##name,
+#define KVR_SCHED_ERR_ENUM(code, counter, help) KVR_SCHED_ERR_##code,
 
-enum kvr_sched_err { KVR_SCHED_OK, KVR_SCHED_ERR_LIST(KVR_SCHED_ERR_ENUM) KVR_SCHED_ERRS };
-
-/** Name as in the specification ("NoEndpoints", ...); any thread. */
-const char *kvr_sched_err_name(enum kvr_sched_err e);
-
-/** Whether the same request may succeed later; any thread. */
-bool kvr_sched_err_retryable(enum kvr_sched_err e);
-
-enum kvr_sched_phase {
-	KVR_SPHASE_AGGREGATED,
-	KVR_SPHASE_PREFILL,
-	KVR_SPHASE_DECODE,
-};
+/** Places of the reasons among the counters; the first is that of their sum. */
+enum kvr_sched_reason { KVR_SCHED_ERR_ANY, KVR_SCHED_ERR_LIST(KVR_SCHED_ERR_ENUM) KVR_SCHED_ERRS };
 
 /** Which limit of section 7.5 refused a request. */
 enum kvr_sched_limit {
@@ -109,8 +88,8 @@ enum kvr_sched_limit {
 
 /* ---- a request ------------------------------------------------------------------------ */
 
-/* Constants here are KVR_SHINT_, KVR_SPHASE_, KVR_SOVER_ because lib/wire (kvr_wire.h) owns
- * KVR_HINT_, KVR_PHASE_ and KVR_OVERRIDE_; the router includes both headers.
+/* Constants here are KVR_SHINT_ and KVR_SOVER_ because lib/wire (kvr_wire.h) owns
+ * KVR_HINT_ and KVR_OVERRIDE_; the router includes both headers.
  */
 
 /** A string that need not end in NUL. */
@@ -163,7 +142,7 @@ struct kvr_sched_hints {
 #define KVR_SOVER_TRACK_PREFILL 0x20u
 #define KVR_SOVER_SCORE_WEIGHT	0x40u /**< deprecated alias, see kvr_pool_conf_set() */
 
-/** Per-request override (section 5.6); out of range = KVR_SCHED_INVALID_OVERRIDE. */
+/** Per-request override (section 5.6); out of range = KVR_E_INVALID_OVERRIDE. */
 struct kvr_sched_override {
 	uint32_t flags; /**< KVR_SOVER_* */
 	bool assume_kv_reuse;
@@ -206,7 +185,7 @@ struct kvr_sched_req {
 	uint32_t isl;	/**< prompt tokens used for routing, > 0 */
 	uint32_t exec_isl; /**< prompt tokens the engine sees, for output blocks; 0 = isl */
 	bool query_only;
-	enum kvr_sched_phase phase;
+	enum kvr_role phase;
 	const struct kvr_sched_hints *hints;	   /**< NULL = none */
 	const struct kvr_sched_override *override; /**< NULL = none */
 	const struct kvr_sched_range *shared;	   /**< sorted, disjoint */
@@ -217,7 +196,7 @@ struct kvr_sched_req {
 
 struct kvr_sched_decision {
 	enum kvr_sched_result result;
-	enum kvr_sched_err err;
+	enum kvr_code err;
 	uint32_t slot;
 	uint32_t rank; /**< dense index; KVR_SCHED_NO_RANK unless routed or query */
 	uint64_t worker;
@@ -238,7 +217,7 @@ struct kvr_sched_decision {
 		enum kvr_sched_limit kind;
 		uint64_t current;
 		uint64_t limit;
-	} reject; /**< for KVR_SCHED_QUEUE_REJECTED */
+	} reject; /**< for KVR_E_QUEUE_REJECTED */
 };
 
 /** What selection knew about one eligible rank, before booking. */
@@ -474,7 +453,7 @@ bool kvr_sched_cancel(struct kvr_sched *s, uint32_t slot, uint64_t now);
 uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], uint32_t n);
 
 /**
- * Refuse the waiting requests among slots @p from to @p to - 1 with KVR_SCHED_SHUTDOWN; slots above
+ * Refuse the waiting requests among slots @p from to @p to - 1 with KVR_E_SHUTDOWN; slots above
  * max_requests are none. @param d room for as many. @return how many were refused.
  */
 uint32_t kvr_sched_close_queue(struct kvr_sched *s, uint32_t from, uint32_t to,
@@ -589,7 +568,7 @@ enum kvr_sched_counter {
 };
 struct kvr_sched_counters {
 	KVR_SCHED_COUNTER_LIST(KVR_COUNTER_FIELD)
-	kvr_cell_t errors[KVR_SCHED_ERRS]; /**< [KVR_SCHED_OK]: all */
+	kvr_cell_t errors[KVR_SCHED_ERRS]; /**< [KVR_SCHED_ERR_ANY]: all */
 	kvr_cell_t poll_errors[KVR_SCHED_ERRS];
 };
 extern const struct kvr_stats_def kvr_sched_stats_def;

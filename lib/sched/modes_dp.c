@@ -143,15 +143,15 @@ static uint32_t pick_rank(const struct kvr_sched *s, const struct worker *w)
 	return best;
 }
 
-enum kvr_sched_err kvr_sched__choose_simple(struct kvr_sched *s, struct choice *c,
-					    struct kvr_sched_decision *d)
+enum kvr_code kvr_sched__choose_simple(struct kvr_sched *s, struct choice *c,
+				       struct kvr_sched_decision *d)
 {
 	uint32_t rank;
 
 	if (c->pinned) {
-		enum kvr_sched_err e = kvr_sched__pin_check(s, c);
+		enum kvr_code e = kvr_sched__pin_check(s, c);
 
-		if (e != KVR_SCHED_OK)
+		if (e != KVR_OK)
 			return e;
 		rank = c->pin_rank;
 	} else {
@@ -162,8 +162,8 @@ enum kvr_sched_err kvr_sched__choose_simple(struct kvr_sched *s, struct choice *
 			s->elig[w] = c->open[w] & ~s->over[w];
 		n = candidates(s);
 		if (n == 0)
-			return any_bit(c->open, s->words) ? KVR_SCHED_ALL_OVERLOADED
-							  : KVR_SCHED_NO_ENDPOINTS;
+			return any_bit(c->open, s->words) ? KVR_E_ALL_OVERLOADED
+							  : KVR_E_NO_ENDPOINTS;
 		rank = pick_rank(s, &s->worker[picks[s->conf.mode](s, n, !c->req->query_only)]);
 	}
 	d->rank = rank;
@@ -171,5 +171,5 @@ enum kvr_sched_err kvr_sched__choose_simple(struct kvr_sched *s, struct choice *
 	d->dp_rank = s->rank[rank].dp_rank;
 	d->pinned = c->pinned;
 	d->required_blocks = (c->req->isl + s->conf.block_size - 1) / s->conf.block_size;
-	return KVR_SCHED_OK;
+	return KVR_OK;
 }

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const roles[] = {"aggregated", "prefill", "decode", NULL};
 static const char *const policies[] = {"fcfs", "lcfs", "wspt", NULL};
 static const char *const disagg_policies[] = {"none", "isl_bounding", "prefill_load", "isl_or_load",
 					      NULL};
@@ -21,7 +20,7 @@ static const char *const models[] = {"none", "linear", "table", NULL};
 const struct kvr_opt kvr_pool_opts[] = {
 	{"model", KVR_OPT_STRING, AT(model), .size = KVR_POOL_NAME_MAX, .def = "",
 	 .help = "name of the model served; empty = the name of the pool"},
-	{"role", KVR_OPT_ENUM, AT(role), .choices = roles, .def = "aggregated",
+	{"role", KVR_OPT_ENUM, AT(role), .choices = kvr_role_names, .def = "aggregated",
 	 .help = "what the workers of this pool do with a request"},
 	{"block_size", KVR_OPT_U32, AT(block_size), .min = 1, .max = 65536, .def = "16",
 	 .unit = "tokens", .help = "tokens in one KV-cache block; the engines' own value"},

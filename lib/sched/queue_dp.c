@@ -168,8 +168,8 @@ static void schedule_drain(struct kvr_sched *s, uint64_t now)
 	s->next_drain = s->origin + ((now - s->origin) / period + 1) * period;
 }
 
-enum kvr_sched_err kvr_sched__enqueue(struct kvr_sched *s, const struct choice *c, uint64_t now,
-				      struct kvr_sched_decision *d)
+enum kvr_code kvr_sched__enqueue(struct kvr_sched *s, const struct choice *c, uint64_t now,
+				 struct kvr_sched_decision *d)
 {
 	const struct kvr_sched_hints *h = c->req->hints;
 	uint32_t ki = h == NULL || h->policy_class == KVR_SCHED_NO_CLASS ? 0 : h->policy_class;
@@ -178,7 +178,7 @@ enum kvr_sched_err kvr_sched__enqueue(struct kvr_sched *s, const struct choice *
 	struct node *n = &s->node[d->slot];
 
 	if (over_limit(s, k, d))
-		return KVR_SCHED_QUEUE_REJECTED;
+		return KVR_E_QUEUE_REJECTED;
 	w->req = c->req;
 	w->since = now;
 	w->isl = c->req->isl;
@@ -201,7 +201,7 @@ enum kvr_sched_err kvr_sched__enqueue(struct kvr_sched *s, const struct choice *
 	s->slot[d->slot].state = KVR_SLOT_WAITING;
 	kvr_cell_add(&s->cnt.waiting_now, 1);
 	kvr_cell_add(&s->cnt.queued, 1);
-	return KVR_SCHED_OK;
+	return KVR_OK;
 }
 
 void kvr_sched_pending(const struct kvr_sched *s, struct kvr_sched_pending *p)

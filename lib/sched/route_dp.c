@@ -10,20 +10,20 @@ static void blank(const struct kvr_sched *s, struct kvr_sched_decision *d, uint3
 }
 
 static enum kvr_sched_result refuse(struct kvr_sched *s, struct kvr_sched_decision *d,
-				    enum kvr_sched_err e)
+				    enum kvr_code e)
 {
 	d->result = KVR_SCHED_ERROR;
 	d->err = e;
-	kvr_cell_add(&s->cnt.errors[KVR_SCHED_OK], 1);
-	kvr_cell_add(&s->cnt.errors[e], 1);
+	kvr_cell_add(&s->cnt.errors[KVR_SCHED_ERR_ANY], 1);
+	kvr_cell_add(&s->cnt.errors[kvr_sched__err_at[e]], 1);
 	return d->result;
 }
 
 /* The same for one that has waited. */
-static void refuse_waiting(struct kvr_sched *s, struct kvr_sched_decision *d, enum kvr_sched_err e)
+static void refuse_waiting(struct kvr_sched *s, struct kvr_sched_decision *d, enum kvr_code e)
 {
-	kvr_cell_add(&s->cnt.poll_errors[KVR_SCHED_OK], 1);
-	kvr_cell_add(&s->cnt.poll_errors[e], 1);
+	kvr_cell_add(&s->cnt.poll_errors[KVR_SCHED_ERR_ANY], 1);
+	kvr_cell_add(&s->cnt.poll_errors[kvr_sched__err_at[e]], 1);
 	refuse(s, d, e);
 }
 
@@ -47,7 +47,7 @@ static void choice_init(const struct kvr_sched *s, struct choice *c,
 }
 
 /* Whether it has to wait (7.1); NO_ENDPOINTS when there is nobody to wait for. */
-static enum kvr_sched_err must_wait(struct kvr_sched *s, struct choice *c, uint64_t now, bool *wait)
+static enum kvr_code must_wait(struct kvr_sched *s, struct choice *c, uint64_t now, bool *wait)
 {
 	const struct kvr_sched_hints *h = c->req->hints;
 	uint32_t ki = h == NULL || h->policy_class == KVR_SCHED_NO_CLASS ? 0 : h->policy_class;
@@ -56,24 +56,24 @@ static enum kvr_sched_err must_wait(struct kvr_sched *s, struct choice *c, uint6
 
 	*wait = false;
 	if (c->pinned) {
-		enum kvr_sched_err e = kvr_sched__pin_check(s, c);
+		enum kvr_code e = kvr_sched__pin_check(s, c);
 
-		if (e == KVR_SCHED_NO_ENDPOINTS && may_wait && kvr_sched__pin_due(s, c)) {
+		if (e == KVR_E_NO_ENDPOINTS && may_wait && kvr_sched__pin_due(s, c)) {
 			*wait = true;
-			return KVR_SCHED_OK;
+			return KVR_OK;
 		}
 		/* overload counts when a worker is chosen, not before */
-		if (e != KVR_SCHED_OK && e != KVR_SCHED_PIN_OVERLOADED)
+		if (e != KVR_OK && e != KVR_E_PINNED_OVERLOADED)
 			return e;
 	} else {
 		kvr_sched__open_set(s, c);
 		if (!any_bit(c->open, s->words)) {
 			*wait = may_wait && kvr_sched__due(s, c);
-			return *wait ? KVR_SCHED_OK : KVR_SCHED_NO_ENDPOINTS;
+			return *wait ? KVR_OK : KVR_E_NO_ENDPOINTS;
 		}
 	}
 	if (!may_wait)
-		return KVR_SCHED_OK;
+		return KVR_OK;
 	kvr_sched__prefill_now(s, now);
 	if (k->pending.count > 0)
 		*wait = true;
@@ -81,11 +81,11 @@ static enum kvr_sched_err must_wait(struct kvr_sched *s, struct choice *c, uint6
 		*wait = s->tokens[c->pin_rank] > k->limit[c->pin_rank];
 	else
 		*wait = kvr_sched__all_busy(s, k, c->open);
-	return KVR_SCHED_OK;
+	return KVR_OK;
 }
 
-static enum kvr_sched_err choose(struct kvr_sched *s, struct choice *c, uint64_t now,
-				 struct kvr_sched_decision *d)
+static enum kvr_code choose(struct kvr_sched *s, struct choice *c, uint64_t now,
+			    struct kvr_sched_decision *d)
 {
 	return s->mode->needs_cache ? kvr_sched__choose(s, c, now, d)
 				    : kvr_sched__choose_simple(s, c, d);
@@ -94,19 +94,19 @@ static enum kvr_sched_err choose(struct kvr_sched *s, struct choice *c, uint64_t
 static enum kvr_sched_result route(struct kvr_sched *s, struct choice *c, uint64_t now,
 				   struct kvr_sched_decision *d)
 {
-	enum kvr_sched_err e = KVR_SCHED_OK;
+	enum kvr_code e = KVR_OK;
 	bool wait = false;
 
 	if (s->mode->may_wait)
 		e = must_wait(s, c, now, &wait);
-	if (e == KVR_SCHED_OK && wait) {
+	if (e == KVR_OK && wait) {
 		e = kvr_sched__enqueue(s, c, now, d);
-		if (e == KVR_SCHED_OK)
+		if (e == KVR_OK)
 			return d->result = KVR_SCHED_QUEUED;
-	} else if (e == KVR_SCHED_OK) {
+	} else if (e == KVR_OK) {
 		e = choose(s, c, now, d);
 	}
-	if (e != KVR_SCHED_OK)
+	if (e != KVR_OK)
 		return refuse(s, d, e);
 	if (c->req->query_only) {
 		kvr_cell_add(&s->cnt.queries, 1);
@@ -123,22 +123,22 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 				      struct kvr_sched_decision *d)
 {
 	struct choice c;
-	enum kvr_sched_err e;
+	enum kvr_code e;
 
 	blank(s, d, slot);
 	kvr_cell_add(&s->cnt.routed_calls, 1);
 	if (s->terms != NULL)
 		s->terms->n = 0;
 	if (slot >= s->conf.max_requests)
-		return refuse(s, d, KVR_SCHED_BAD_SLOT);
+		return refuse(s, d, KVR_E_NO_MEMORY);
 	if (!req->query_only && s->slot[slot].state != KVR_SLOT_FREE)
-		return refuse(s, d, KVR_SCHED_DUPLICATE);
+		return refuse(s, d, KVR_E_DUPLICATE_REQUEST);
 	e = kvr_sched__check(s, req);
-	if (e != KVR_SCHED_OK)
+	if (e != KVR_OK)
 		return refuse(s, d, e);
 	choice_init(s, &c, req, ov);
 	e = kvr_sched__resolve(s, &c);
-	if (e != KVR_SCHED_OK)
+	if (e != KVR_OK)
 		return refuse(s, d, e);
 	return route(s, &c, now, d);
 }
@@ -166,7 +166,7 @@ static void admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_s
 	const struct waiting *w = &s->wait[slot];
 	struct choice c;
 	struct kvr_sched_overlap ov;
-	enum kvr_sched_err e;
+	enum kvr_code e;
 
 	blank(s, d, slot);
 	d->waited_ns = now - w->since;
@@ -181,7 +181,7 @@ static void admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_s
 	if (!d->refreshed)
 		kvr_sched__recall_end(s, slot);
 	kvr_sched__leave(s, slot);
-	if (e != KVR_SCHED_OK) {
+	if (e != KVR_OK) {
 		refuse_waiting(s, d, e);
 		return;
 	}
@@ -234,7 +234,7 @@ uint32_t kvr_sched_close_queue(struct kvr_sched *s, uint32_t from, uint32_t to,
 			continue;
 		kvr_sched__leave(s, slot);
 		blank(s, &d[done], slot);
-		refuse_waiting(s, &d[done++], KVR_SCHED_SHUTDOWN);
+		refuse_waiting(s, &d[done++], KVR_E_SHUTDOWN);
 	}
 	return done;
 }

@@ -1,28 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Create and destroy; names of codes; all memory is taken here. */
+/* Create and destroy; all memory is taken here. */
 #include "sched_pvt.h"
 
 #include "kvr_errno.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-
-static const struct {
-	const char *name;
-	bool retryable;
-} errors[KVR_SCHED_ERRS] = {
-#define ERROR(name, counter, text, retryable, help) [KVR_SCHED_##name] = {text, retryable},
-	[KVR_SCHED_OK] = {"OK", false}, KVR_SCHED_ERR_LIST(ERROR)};
-
-const char *kvr_sched_err_name(enum kvr_sched_err e)
-{
-	return e < KVR_SCHED_ERRS ? errors[e].name : "?";
-}
-
-bool kvr_sched_err_retryable(enum kvr_sched_err e)
-{
-	return e < KVR_SCHED_ERRS && errors[e].retryable;
-}
 
 #define HUGE_BYTES (UINT64_C(2) << 20)
 #define HUGE_FROM  (UINT64_C(1) << 19) /* a part so large is worth a huge page */

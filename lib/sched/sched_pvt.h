@@ -364,10 +364,13 @@ void kvr_sched__prefill_remove(struct kvr_sched *s, uint32_t slot, uint64_t now)
 void kvr_sched__prefill_now(struct kvr_sched *s, uint64_t now);
 uint64_t kvr_sched__duration(const struct kvr_sched *s, uint64_t uncached, uint64_t cached);
 
+/* counters.c: where a reason of a refusal is counted, index of errors[] and poll_errors[]. */
+extern const uint8_t kvr_sched__err_at[KVR_E_MAX];
+
 /* eligible_dp.c */
-enum kvr_sched_err kvr_sched__check(const struct kvr_sched *s, const struct kvr_sched_req *req);
-enum kvr_sched_err kvr_sched__resolve(struct kvr_sched *s, struct choice *c);
-enum kvr_sched_err kvr_sched__pin_check(const struct kvr_sched *s, struct choice *c);
+enum kvr_code kvr_sched__check(const struct kvr_sched *s, const struct kvr_sched_req *req);
+enum kvr_code kvr_sched__resolve(struct kvr_sched *s, struct choice *c);
+enum kvr_code kvr_sched__pin_check(const struct kvr_sched *s, struct choice *c);
 void kvr_sched__open_set(struct kvr_sched *s, struct choice *c);
 bool kvr_sched__due(struct kvr_sched *s, const struct choice *c);
 bool kvr_sched__pin_due(const struct kvr_sched *s, struct choice *c);
@@ -379,11 +382,11 @@ double kvr_sched__effective(const struct kvr_sched *s, const struct kvr_sched_ov
 			    uint32_t rank);
 double kvr_sched__best_effective(const struct kvr_sched *s, const struct kvr_sched_overlap *ov,
 				 const uint64_t *mask);
-enum kvr_sched_err kvr_sched__eligible(struct kvr_sched *s, struct choice *c);
+enum kvr_code kvr_sched__eligible(struct kvr_sched *s, struct choice *c);
 void kvr_sched__project(struct kvr_sched *s, const struct choice *c, uint64_t now);
 void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_sched_decision *d);
-enum kvr_sched_err kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint64_t now,
-				     struct kvr_sched_decision *d);
+enum kvr_code kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint64_t now,
+				struct kvr_sched_decision *d);
 double kvr_sched__cost_one(const struct cost_in *in, uint32_t rank);
 
 /* ttft_dp.c */
@@ -397,8 +400,8 @@ void kvr_sched__ttft_term(const struct kvr_sched *s, const struct cost_in *in, u
 kvr_sched__cost_fn kvr_sched__ttft_kernel(enum sched_isa isa);
 
 /* modes_dp.c */
-enum kvr_sched_err kvr_sched__choose_simple(struct kvr_sched *s, struct choice *c,
-					    struct kvr_sched_decision *d);
+enum kvr_code kvr_sched__choose_simple(struct kvr_sched *s, struct choice *c,
+				       struct kvr_sched_decision *d);
 
 /* book_dp.c */
 void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
@@ -411,8 +414,8 @@ void kvr_sched__lora_end(struct kvr_sched *s, uint16_t adapter);
 
 /* queue_dp.c */
 bool kvr_sched__all_busy(const struct kvr_sched *s, const struct cls *k, const uint64_t *mask);
-enum kvr_sched_err kvr_sched__enqueue(struct kvr_sched *s, const struct choice *c, uint64_t now,
-				      struct kvr_sched_decision *d);
+enum kvr_code kvr_sched__enqueue(struct kvr_sched *s, const struct choice *c, uint64_t now,
+				 struct kvr_sched_decision *d);
 void kvr_sched__leave(struct kvr_sched *s, uint32_t slot);
 void kvr_sched__limits(struct kvr_sched *s);
 void kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank);

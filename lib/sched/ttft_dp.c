@@ -106,7 +106,7 @@ void kvr_sched__ttft_fill(const struct kvr_sched *s, struct cost_in *in)
 	in->at = (double)(t->now - s->origin);
 	in->speed = t->speed;
 	in->left_w = t->left_w;
-	in->decode_w = s->conf.role == KVR_POOL_PREFILL ? 0 : s->conf.ttft_decode_weight * s->block;
+	in->decode_w = s->conf.role == KVR_ROLE_PREFILL ? 0 : s->conf.ttft_decode_weight * s->block;
 }
 
 /*

@@ -5,25 +5,25 @@
 
 /* One checker per kind, named in a table. Each may assume len >= the kind's min_body. */
 
-static enum kvr_wire_code refuse(struct kvr_fault *f, enum kvr_wire_code code, const char *text,
-				 uint64_t seen, uint64_t allowed)
+static enum kvr_code refuse(struct kvr_fault *f, enum kvr_code code, const char *text,
+			    uint64_t seen, uint64_t allowed)
 {
 	*f = (struct kvr_fault){.seen = seen, .allowed = allowed, .text = text};
 	return code;
 }
 
-static enum kvr_wire_code reserved_set(struct kvr_fault *f)
+static enum kvr_code reserved_set(struct kvr_fault *f)
 {
 	return refuse(f, KVR_E_FLAGS, "reserved bytes set", 0, 0);
 }
 
-static enum kvr_wire_code bad_length(struct kvr_fault *f, uint64_t seen, uint64_t allowed)
+static enum kvr_code bad_length(struct kvr_fault *f, uint64_t seen, uint64_t allowed)
 {
 	return refuse(f, KVR_E_LENGTH, "lengths disagree", seen, allowed);
 }
 
-static enum kvr_wire_code bad_value(struct kvr_fault *f, const char *text, uint64_t seen,
-				    uint64_t allowed)
+static enum kvr_code bad_value(struct kvr_fault *f, const char *text, uint64_t seen,
+			       uint64_t allowed)
 {
 	return refuse(f, KVR_E_INVALID_REQUEST, text, seen, allowed);
 }
@@ -39,8 +39,8 @@ static bool padding_set(const void *p, uint64_t len, uint64_t padded)
 }
 
 /* A tail of @p len bytes after @p fixed bytes, padded to 8, ends the body of @p body_len. */
-static enum kvr_wire_code check_tail(const void *body, uint32_t body_len, uint32_t fixed,
-				     uint64_t len, struct kvr_fault *f)
+static enum kvr_code check_tail(const void *body, uint32_t body_len, uint32_t fixed, uint64_t len,
+				struct kvr_fault *f)
 {
 	const uint64_t padded = (len + 7) & ~UINT64_C(7);
 
@@ -54,16 +54,16 @@ static bool frame_size_ok(uint32_t max_frame)
 	return max_frame >= KVR_WIRE_LEAST_MAX_FRAME && max_frame <= KVR_WIRE_MAX_FRAME;
 }
 
-static enum kvr_wire_code check_hints(const void *p, uint32_t len, enum kvr_hints_in in,
-				      struct kvr_hints *h, struct kvr_fault *f)
+static enum kvr_code check_hints(const void *p, uint32_t len, enum kvr_hints_in in,
+				 struct kvr_hints *h, struct kvr_fault *f)
 {
 	const int r = kvr_hints_parse(p, len, in, h);
 
 	return r == 0 ? 0 : refuse(f, r, "bad hint", 0, 0);
 }
 
-static enum kvr_wire_code check_request(uint8_t kind, const void *body, uint32_t len,
-					struct kvr_fault *f)
+static enum kvr_code check_request(uint8_t kind, const void *body, uint32_t len,
+				   struct kvr_fault *f)
 {
 	struct kvr_message q;
 	struct kvr_hints h;
@@ -77,17 +77,17 @@ static enum kvr_wire_code check_request(uint8_t kind, const void *body, uint32_t
 			   kind == KVR_DISPATCH ? KVR_HINTS_DISPATCH : KVR_HINTS_ROUTE, &h, f);
 }
 
-static enum kvr_wire_code check_route(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_route(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	return check_request(KVR_ROUTE, body, len, f);
 }
 
-static enum kvr_wire_code check_dispatch(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_dispatch(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	return check_request(KVR_DISPATCH, body, len, f);
 }
 
-static enum kvr_wire_code check_connect(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_connect(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_connect *m = body;
 	struct kvr_hints h;
@@ -101,7 +101,7 @@ static enum kvr_wire_code check_connect(const void *body, uint32_t len, struct k
 	return check_hints(m + 1, m->hints_len, KVR_HINTS_CONNECT, &h, f);
 }
 
-static enum kvr_wire_code check_connected(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_connected(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_connected *m = body;
 	const struct kvr_wire_pool *pool = (const struct kvr_wire_pool *)(m + 1);
@@ -135,7 +135,7 @@ static enum kvr_wire_code check_connected(const void *body, uint32_t len, struct
 	return off == len ? 0 : bad_length(f, off, len);
 }
 
-static enum kvr_wire_code check_accepted(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_accepted(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_accepted *m = body;
 
@@ -143,12 +143,12 @@ static enum kvr_wire_code check_accepted(const void *body, uint32_t len, struct 
 		return reserved_set(f);
 	if (m->state > KVR_STATE_RUNNING)
 		return bad_value(f, "unknown state", m->state, KVR_STATE_RUNNING);
-	if (m->path > KVR_PATH_BYPASSED)
-		return bad_value(f, "unknown path", m->path, KVR_PATH_BYPASSED);
+	if (m->path > KVR_WAY_BYPASSED)
+		return bad_value(f, "unknown path", m->path, KVR_WAY_BYPASSED);
 	return KVR_OK;
 }
 
-static enum kvr_wire_code check_rejected(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_rejected(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_rejected *m = body;
 
@@ -163,7 +163,7 @@ static enum kvr_wire_code check_rejected(const void *body, uint32_t len, struct 
 	return check_tail(body, len, sizeof(*m), m->text_len, f);
 }
 
-static enum kvr_wire_code check_missing(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_missing(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_missing *m = body;
 	uint32_t n_frags, last;
@@ -190,12 +190,12 @@ static enum kvr_wire_code check_missing(const void *body, uint32_t len, struct k
 }
 
 /* Zeros that make room for the answer. */
-static enum kvr_wire_code check_probe(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_probe(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	return padding_set(body, 0, len) ? reserved_set(f) : 0;
 }
 
-static enum kvr_wire_code check_dispatch_ack(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_dispatch_ack(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_dispatch_ack *m = body;
 
@@ -205,7 +205,7 @@ static enum kvr_wire_code check_dispatch_ack(const void *body, uint32_t len, str
 #define RESP_FIN_ONLY (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED)
 #define RESP_KNOWN    (KVR_RESP_F_FIN | RESP_FIN_ONLY | KVR_RESP_F_TOKENS)
 
-static enum kvr_wire_code check_response(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_response(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_response *m = body;
 
@@ -218,7 +218,7 @@ static enum kvr_wire_code check_response(const void *body, uint32_t len, struct 
 	return check_tail(body, len, sizeof(*m), m->data_len, f);
 }
 
-static enum kvr_wire_code check_response_ack(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_response_ack(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_response_ack *m = body;
 
@@ -228,7 +228,7 @@ static enum kvr_wire_code check_response_ack(const void *body, uint32_t len, str
 #define PROG_FIN_ONLY (KVR_PROG_F_ERROR | KVR_PROG_F_CANCELLED)
 #define PROG_KNOWN    (KVR_PROG_F_FIRST | KVR_PROG_F_FIN | PROG_FIN_ONLY)
 
-static enum kvr_wire_code check_progress(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_progress(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_progress *m = body;
 
@@ -239,25 +239,25 @@ static enum kvr_wire_code check_progress(const void *body, uint32_t len, struct 
 	return KVR_OK;
 }
 
-static enum kvr_wire_code check_progress_ack(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_progress_ack(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_progress_ack *m = body;
 
 	return m->reserved != 0 ? reserved_set(f) : 0;
 }
 
-static enum kvr_wire_code check_abort(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_abort(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_abort *m = body;
 
 	return m->reserved0 != 0 || m->reserved1 != 0 ? reserved_set(f) : 0;
 }
 
-static enum kvr_wire_code check_hello(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_hello(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_hello *m = body;
 	struct kvr_hints h;
-	enum kvr_wire_code r;
+	enum kvr_code r;
 
 	if (m->reserved0 != 0 || m->reserved1 != 0 || (m->flags & ~KVR_HELLO_F_CPU) != 0)
 		return reserved_set(f);
@@ -278,7 +278,7 @@ static enum kvr_wire_code check_hello(const void *body, uint32_t len, struct kvr
 	return r;
 }
 
-static enum kvr_wire_code check_welcome(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_welcome(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_welcome *m = body;
 
@@ -290,7 +290,7 @@ static enum kvr_wire_code check_welcome(const void *body, uint32_t len, struct k
 	return KVR_OK;
 }
 
-static enum kvr_wire_code check_heartbeat(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_heartbeat(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_heartbeat *m = body;
 	const struct kvr_wire_rank_load *rank = (const struct kvr_wire_rank_load *)(m + 1);
@@ -305,7 +305,7 @@ static enum kvr_wire_code check_heartbeat(const void *body, uint32_t len, struct
 	return KVR_OK;
 }
 
-static enum kvr_wire_code check_heartbeat_ack(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_heartbeat_ack(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_heartbeat_ack *m = body;
 
@@ -316,7 +316,7 @@ static enum kvr_wire_code check_heartbeat_ack(const void *body, uint32_t len, st
 	return KVR_OK;
 }
 
-static enum kvr_wire_code check_kv_ack(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_kv_ack(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_kv_ack *m = body;
 
@@ -325,7 +325,7 @@ static enum kvr_wire_code check_kv_ack(const void *body, uint32_t len, struct kv
 	return m->code <= KVR_KV_BUSY ? 0 : bad_value(f, "unknown code", m->code, KVR_KV_BUSY);
 }
 
-static enum kvr_wire_code check_session(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_session(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_session *m = body;
 	const int r = check_tail(body, len, sizeof(*m), m->id_len, f);
@@ -338,7 +338,7 @@ static enum kvr_wire_code check_session(const void *body, uint32_t len, struct k
 				KVR_HINT_MAX_SESSION);
 }
 
-static enum kvr_wire_code check_session_open(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_session_open(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_session *m = body;
 	const uint32_t most = KVR_WIRE_SESSION_MAX_S + KVR_WIRE_SESSION_GRACE_S;
@@ -348,21 +348,21 @@ static enum kvr_wire_code check_session_open(const void *body, uint32_t len, str
 	return check_session(body, len, f);
 }
 
-static enum kvr_wire_code check_session_end(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_session_end(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_session *m = body;
 
 	return m->timeout_s != 0 ? reserved_set(f) : check_session(body, len, f);
 }
 
-static enum kvr_wire_code check_session_status(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_session_status(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_session_status *m = body;
 
 	return m->reserved0 != 0 || m->reserved1 != 0 ? reserved_set(f) : 0;
 }
 
-static enum kvr_wire_code check_loads(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_loads(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_loads *m = body;
 	const uint64_t want =
@@ -374,7 +374,7 @@ static enum kvr_wire_code check_loads(const void *body, uint32_t len, struct kvr
 #define KV_DUMP_ONLY (KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END)
 #define KV_KNOWN     (KV_DUMP_ONLY | KVR_KV_F_DUMP)
 
-static enum kvr_wire_code check_kv_head(const struct kvr_wire_kv_events *m, struct kvr_fault *f)
+static enum kvr_code check_kv_head(const struct kvr_wire_kv_events *m, struct kvr_fault *f)
 {
 	const bool dump = (m->flags & KVR_KV_F_DUMP) != 0;
 
@@ -393,8 +393,8 @@ static enum kvr_wire_code check_kv_head(const struct kvr_wire_kv_events *m, stru
 	return KVR_OK;
 }
 
-static enum kvr_wire_code check_kv_event(const struct kvr_wire_kv_event *e, bool dump,
-					 struct kvr_fault *f)
+static enum kvr_code check_kv_event(const struct kvr_wire_kv_event *e, bool dump,
+				    struct kvr_fault *f)
 {
 	const bool parent = (e->flags & KVR_KV_EV_F_PARENT) != 0;
 
@@ -410,12 +410,12 @@ static enum kvr_wire_code check_kv_event(const struct kvr_wire_kv_event *e, bool
 	return KVR_OK;
 }
 
-static enum kvr_wire_code check_kv_events(const void *body, uint32_t len, struct kvr_fault *f)
+static enum kvr_code check_kv_events(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_kv_events *m = body;
 	const uint8_t *p = body;
 	uint32_t left = len - (uint32_t)sizeof(*m);
-	enum kvr_wire_code r = check_kv_head(m, f);
+	enum kvr_code r = check_kv_head(m, f);
 
 	p += sizeof(*m);
 	for (uint32_t i = 0; r == 0 && i < m->n_events; i++) {
@@ -435,7 +435,7 @@ static enum kvr_wire_code check_kv_events(const void *body, uint32_t len, struct
 	return r;
 }
 
-typedef enum kvr_wire_code check_fn(const void *body, uint32_t len, struct kvr_fault *f);
+typedef enum kvr_code check_fn(const void *body, uint32_t len, struct kvr_fault *f);
 
 static check_fn *const checkers[KVR_WIRE_KIND_MAX] = {
 	[KVR_CONNECT] = check_connect,
@@ -468,8 +468,7 @@ static check_fn *const checkers[KVR_WIRE_KIND_MAX] = {
 	[KVR_LOADS] = check_loads,
 };
 
-enum kvr_wire_code kvr_body_check(uint8_t kind, const void *body, uint32_t len,
-				  struct kvr_fault *fault)
+enum kvr_code kvr_body_check(uint8_t kind, const void *body, uint32_t len, struct kvr_fault *fault)
 {
 	const struct kvr_kind_info *k = kvr_kind_info(kind);
 	struct kvr_fault unused;
@@ -485,7 +484,7 @@ enum kvr_wire_code kvr_body_check(uint8_t kind, const void *body, uint32_t len,
 	return checkers[kind] == NULL ? KVR_OK : checkers[kind](body, len, fault);
 }
 
-enum kvr_wire_code kvr_kv_events_check(const void *body, uint32_t len)
+enum kvr_code kvr_kv_events_check(const void *body, uint32_t len)
 {
 	return kvr_body_check(KVR_KV_EVENTS, body, len, NULL);
 }

@@ -110,7 +110,11 @@ static bool text(const struct kvr_tlv *t, uint32_t skip, uint32_t min, uint32_t 
 	return true;
 }
 
-static int take_override(const struct kvr_tlv *t, struct kvr_hints *h)
+#define UNKNOWN_HERE                                                                               \
+	KVR_E_MAX /* no code: the hint is for other kinds of message, or from later                \
+		   */
+
+static enum kvr_code take_override(const struct kvr_tlv *t, struct kvr_hints *h)
 {
 	const uint32_t field = t->len == 16 ? get32(t->value) : 0;
 	double v;
@@ -130,7 +134,7 @@ static int take_override(const struct kvr_tlv *t, struct kvr_hints *h)
 		return KVR_E_INVALID_OVERRIDE;
 	h->overrides |= 1u << field;
 	h->override_value[field] = v;
-	return 0;
+	return KVR_OK;
 }
 
 bool kvr_session_id_ok(const void *id, uint32_t len)
@@ -138,7 +142,7 @@ bool kvr_session_id_ok(const void *id, uint32_t len)
 	return len > 0 && len <= KVR_HINT_MAX_SESSION && is_text(id, len);
 }
 
-static int take_session(const struct kvr_tlv *t, struct kvr_hints *h)
+static enum kvr_code take_session(const struct kvr_tlv *t, struct kvr_hints *h)
 {
 	if (t->len < 8 || !all_zero(t->value + 1, 3))
 		return KVR_E_HINT;
@@ -151,7 +155,7 @@ static int take_session(const struct kvr_tlv *t, struct kvr_hints *h)
 	    h->session_action > KVR_ACTION_CLOSE || h->session_timeout_s == 0 ||
 	    h->session_timeout_s > KVR_WIRE_SESSION_MAX_S)
 		return KVR_E_INVALID_SESSION;
-	return 0;
+	return KVR_OK;
 }
 
 /* Blocks ascend, so that hashing can merge them in one pass. `last` is the block before + 1. */
@@ -194,11 +198,11 @@ static bool take_number(const struct kvr_tlv *t, uint32_t len, void *dst)
 }
 
 /* A number that the choice computes with: NaN or infinity would spoil every cost. */
-static int take_weight(const struct kvr_tlv *t, double *dst)
+static enum kvr_code take_weight(const struct kvr_tlv *t, double *dst)
 {
 	if (!take_number(t, sizeof(*dst), dst))
 		return KVR_E_HINT;
-	return isfinite(*dst) ? 0 : KVR_E_INVALID_WEIGHT;
+	return isfinite(*dst) ? KVR_OK : KVR_E_INVALID_WEIGHT;
 }
 
 static bool take_list(const struct kvr_tlv *t, struct kvr_str list[], uint32_t *n, uint32_t max,
@@ -207,7 +211,7 @@ static bool take_list(const struct kvr_tlv *t, struct kvr_str list[], uint32_t *
 	return *n < max && text(t, 0, 1, max_len, &list[(*n)++]);
 }
 
-static int take_preferred(const struct kvr_tlv *t, struct kvr_hints *h)
+static enum kvr_code take_preferred(const struct kvr_tlv *t, struct kvr_hints *h)
 {
 	double w;
 
@@ -218,7 +222,7 @@ static int take_preferred(const struct kvr_tlv *t, struct kvr_hints *h)
 	if (!isfinite(w))
 		return KVR_E_INVALID_WEIGHT;
 	h->preferred_weight[h->n_preferred++] = w;
-	return 0;
+	return KVR_OK;
 }
 
 static bool take_opaque(const struct kvr_tlv *t, uint32_t max, struct kvr_str *out)
@@ -257,18 +261,18 @@ static bool take_topology(const struct kvr_tlv *t, struct kvr_hints *h)
 	return eq != NULL && eq != s->p && eq != s->p + s->len - 1;
 }
 
-static int take_kv_transfer(const struct kvr_tlv *t, struct kvr_hints *h)
+static enum kvr_code take_kv_transfer(const struct kvr_tlv *t, struct kvr_hints *h)
 {
 	if (!text(t, 16, 1, KVR_HINT_MAX_NAME, &h->kv_transfer_domain) || t->value[0] > 2 ||
 	    !all_zero(t->value + 1, 7))
 		return KVR_E_HINT;
 	h->kv_transfer_enforcement = t->value[0];
 	h->kv_transfer_weight = get_f64(t->value + 8);
-	return isfinite(h->kv_transfer_weight) ? 0 : KVR_E_INVALID_WEIGHT;
+	return isfinite(h->kv_transfer_weight) ? KVR_OK : KVR_E_INVALID_WEIGHT;
 }
 
-/* 0 taken, 1 unknown in a request, or a code. */
-static int take_request(const struct kvr_tlv *t, struct kvr_hints *h, uint64_t *mm_last)
+/* KVR_OK: taken; UNKNOWN_HERE, or a code. */
+static enum kvr_code take_request(const struct kvr_tlv *t, struct kvr_hints *h, uint64_t *mm_last)
 {
 	bool ok;
 
@@ -330,13 +334,14 @@ static int take_request(const struct kvr_tlv *t, struct kvr_hints *h, uint64_t *
 		ok = take_opaque(t, KVR_HINT_MAX_TRACE, &h->trace);
 		break;
 	default:
-		return -ENOENT;
+		return UNKNOWN_HERE;
 	}
-	return ok ? 0 : KVR_E_HINT;
+	return ok ? KVR_OK : KVR_E_HINT;
 }
 
 /* BOOTSTRAP and PREFILL_RESULT are the router's word: refused, not skipped, in a ROUTE. */
-static int take_dispatch(const struct kvr_tlv *t, struct kvr_hints *h, enum kvr_hints_in in)
+static enum kvr_code take_dispatch(const struct kvr_tlv *t, struct kvr_hints *h,
+				   enum kvr_hints_in in)
 {
 	bool ok;
 
@@ -345,11 +350,11 @@ static int take_dispatch(const struct kvr_tlv *t, struct kvr_hints *h, enum kvr_
 	else if (t->type == KVR_HINT_PREFILL_RESULT)
 		ok = in == KVR_HINTS_DISPATCH && take_opaque(t, UINT16_MAX, &h->prefill_result);
 	else
-		return -ENOENT;
-	return ok ? 0 : KVR_E_HINT;
+		return UNKNOWN_HERE;
+	return ok ? KVR_OK : KVR_E_HINT;
 }
 
-static int take_worker(const struct kvr_tlv *t, struct kvr_hints *h, enum kvr_hints_in in)
+static enum kvr_code take_worker(const struct kvr_tlv *t, struct kvr_hints *h, enum kvr_hints_in in)
 {
 	const uint32_t pools = in == KVR_HINTS_CONNECT ? KVR_HINTS_MAX_POOLS : 1;
 	bool ok;
@@ -357,7 +362,7 @@ static int take_worker(const struct kvr_tlv *t, struct kvr_hints *h, enum kvr_hi
 	if (t->type == KVR_HINT_POOL)
 		ok = take_list(t, h->pool, &h->n_pools, pools, KVR_HINT_MAX_POOL);
 	else if (in == KVR_HINTS_CONNECT)
-		return -ENOENT;
+		return UNKNOWN_HERE;
 	else if (t->type == KVR_HINT_TAINT)
 		ok = take_list(t, h->taint, &h->n_taints, KVR_HINTS_MAX_TAINTS, KVR_HINT_MAX_NAME);
 	else if (t->type == KVR_HINT_TOPOLOGY)
@@ -367,8 +372,8 @@ static int take_worker(const struct kvr_tlv *t, struct kvr_hints *h, enum kvr_hi
 	else if (t->type == KVR_HINT_BOOTSTRAP_ADDR)
 		ok = take_bootstrap_addr(t, h);
 	else
-		return -ENOENT;
-	return ok ? 0 : KVR_E_HINT;
+		return UNKNOWN_HERE;
+	return ok ? KVR_OK : KVR_E_HINT;
 }
 
 #define REPEATABLE                                                                                 \
@@ -376,13 +381,14 @@ static int take_worker(const struct kvr_tlv *t, struct kvr_hints *h, enum kvr_hi
 	 KVR_HAS(KVR_HINT_OVERRIDE) | KVR_HAS(KVR_HINT_MM) | KVR_HAS(KVR_HINT_SHARED_HITS) |       \
 	 KVR_HAS(KVR_HINT_POOL) | KVR_HAS(KVR_HINT_TAINT) | KVR_HAS(KVR_HINT_TOPOLOGY))
 
-enum kvr_wire_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
-				   struct kvr_hints *out)
+enum kvr_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
+			      struct kvr_hints *out)
 {
 	struct kvr_tlv_iter it = kvr_tlv_begin(p, len);
 	struct kvr_tlv t;
 	uint64_t mm_last = 0;
-	int more, r;
+	enum kvr_code r;
+	int more;
 
 	if (len > KVR_WIRE_MAX_HINTS)
 		return KVR_E_TOO_LARGE;
@@ -396,18 +402,18 @@ enum kvr_wire_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_i
 			continue;
 		if (in == KVR_HINTS_ROUTE || in == KVR_HINTS_DISPATCH) {
 			r = take_request(&t, out, &mm_last);
-			if (r == -ENOENT)
+			if (r == UNKNOWN_HERE)
 				r = take_dispatch(&t, out, in);
 		} else {
 			r = take_worker(&t, out, in);
 		}
-		if (r == -ENOENT) { /* unknown here */
+		if (r == UNKNOWN_HERE) { /* unknown here */
 			if ((t.type & KVR_HINT_CRITICAL) != 0)
 				return KVR_E_HINT;
 			continue;
 		}
-		if (r != 0)
-			return (enum kvr_wire_code)r; /* not -ENOENT: a code */
+		if (r != KVR_OK)
+			return r;
 		if ((out->present & KVR_HAS(t.type) & ~REPEATABLE) != 0)
 			return KVR_E_HINT;
 		out->present |= KVR_HAS(t.type);

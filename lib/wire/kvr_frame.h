@@ -49,19 +49,13 @@ const struct kvr_kind_info *kvr_kind_info(uint8_t kind);
 /** Name of a kind as PROTOCOL.md writes it ("ROUTE"), "?" for an unknown one. */
 const char *kvr_wire_kind_name(uint8_t kind);
 
-/** Name of a code in CamelCase, that of the metrics and tools ("NoEndpoints"); "?" if unknown. */
-const char *kvr_code_name(unsigned int code);
-
-/** True when the same request may succeed later (the `retryable` byte of REJECTED). */
-bool kvr_code_retryable(unsigned int code);
-
 /**
  * Check the header of one frame against its UDP payload and the table of kinds. The order of
  * checks is that of the result list; the header may be read as struct kvr_wire_hdr when the
  * result is 0 or positive.
  * @param receiver one of KVR_ROLE_BIT_*: who we are.
  * @return 0; KVR_FRAME_SHORT, KVR_FRAME_BAD_MAGIC (count, do not answer); or an enum
- * kvr_wire_code: E_VERSION, E_KIND (unknown, or not for this receiver), E_FLAGS (unknown header
+ * kvr_code: E_VERSION, E_KIND (unknown, or not for this receiver), E_FLAGS (unknown header
  * flag), E_LENGTH (payload is not 48 + frag_len, body not a multiple of 8 or below the kind's
  * minimum), E_TOO_LARGE (body above the kind's maximum), E_FRAGMENT (fragment leaves the message,
  * is empty, unaligned, too small, or the kind is never fragmented). Answer it with REJECTED only

@@ -134,8 +134,8 @@ int kvr_tlv_next(struct kvr_tlv_iter *it, struct kvr_tlv *out);
  * @return 0 or KVR_E_HINT, KVR_E_INVALID_OVERRIDE, KVR_E_INVALID_SESSION, KVR_E_TOO_LARGE; *out is
  * then partly filled and must not be used.
  */
-enum kvr_wire_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
-				   struct kvr_hints *out);
+enum kvr_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
+			      struct kvr_hints *out);
 
 /** True for 1 to KVR_HINT_MAX_SESSION bytes of text: what names a session, here and in messages. */
 bool kvr_session_id_ok(const void *id, uint32_t len);

@@ -44,19 +44,19 @@ struct kvr_message {
  * @return 0 or E_LENGTH, E_FLAGS, E_TOO_LARGE, E_EMPTY_PROMPT, E_INVALID_REQUEST; out->fault says
  * more, the rest of *out must not be used.
  */
-enum kvr_wire_code kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t msg_len,
-					   struct kvr_message *out);
+enum kvr_code kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t msg_len,
+				      struct kvr_message *out);
 
 /** As above for a whole contiguous body; also checks padding and sets the pointers. */
-enum kvr_wire_code kvr_request_parse(const void *body, uint32_t len, uint8_t kind,
-				     struct kvr_message *out);
+enum kvr_code kvr_request_parse(const void *body, uint32_t len, uint8_t kind,
+				struct kvr_message *out);
 
 /**
  * As above for a body in slices, in order. The pointers are set where the part lies in one
  * slice. Reads the fixed part and the padding only: hashes, tokens and body are not touched.
  */
-enum kvr_wire_code kvr_request_parse_slices(const struct kvr_slice *s, uint32_t n, uint8_t kind,
-					    struct kvr_message *out);
+enum kvr_code kvr_request_parse_slices(const struct kvr_slice *s, uint32_t n, uint8_t kind,
+				       struct kvr_message *out);
 
 /** Source of a request to be sent. */
 struct kvr_request_src {
@@ -84,10 +84,9 @@ uint32_t kvr_request_build(struct kvr_request_src *src,
 /**
  * Check the whole contiguous body of any kind, hints included.
  * @param fault may be NULL.
- * @return 0 or an enum kvr_wire_code.
+ * @return 0 or an enum kvr_code.
  */
-enum kvr_wire_code kvr_body_check(uint8_t kind, const void *body, uint32_t len,
-				  struct kvr_fault *fault);
+enum kvr_code kvr_body_check(uint8_t kind, const void *body, uint32_t len, struct kvr_fault *fault);
 
 /** One KV event in place. */
 struct kvr_kv_event {
@@ -106,7 +105,7 @@ struct kvr_kv_iter {
 };
 
 /** Check a KV_EVENTS body: kvr_body_check() of that kind. */
-enum kvr_wire_code kvr_kv_events_check(const void *body, uint32_t len);
+enum kvr_code kvr_kv_events_check(const void *body, uint32_t len);
 
 /** Start a walk over a checked body. */
 struct kvr_kv_iter kvr_kv_events_begin(const void *body);

@@ -79,8 +79,8 @@ struct kvr_reasm_frag {
 struct kvr_reasm_msg {
 	const struct kvr_reasm_frag *frag;
 	uint32_t n_frags;
-	uint32_t len;		/* body bytes */
-	enum kvr_wire_code why; /* KVR_REASM_REFUSED: the code; the rest is not set */
+	uint32_t len;	   /* body bytes */
+	enum kvr_code why; /* KVR_REASM_REFUSED: the code; the rest is not set */
 };
 
 /** What a message lacks; the body of a MISSING is the `len` bytes from `missing` on. */

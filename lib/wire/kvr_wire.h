@@ -27,6 +27,8 @@
 
 #include <rte_common.h>
 
+#include "kvr_words.h"
+
 #define KVR_WIRE_MAGIC	 0x564bu /* bytes 'K','V' */
 #define KVR_WIRE_VERSION 1
 #define KVR_WIRE_PORT	 7650 /* default UDP port of the router */
@@ -116,8 +118,6 @@ struct kvr_wire_hdr {
 /** Items that an agent sends to an unproven address before its first acknowledgement. */
 #define KVR_WIRE_UNPROVEN_ITEMS 3u
 
-enum kvr_wire_phase { KVR_PHASE_AGGREGATED = 0, KVR_PHASE_PREFILL = 1, KVR_PHASE_DECODE = 2 };
-
 #define KVR_NONE32 UINT32_MAX /* "not given" of 32-bit fields */
 
 /**
@@ -129,7 +129,7 @@ enum kvr_wire_phase { KVR_PHASE_AGGREGATED = 0, KVR_PHASE_PREFILL = 1, KVR_PHASE
  */
 struct kvr_wire_request {
 	uint16_t pool;	   /* number from CONNECTED (or the configuration) */
-	uint8_t phase;	   /* enum kvr_wire_phase */
+	uint8_t phase;	   /* enum kvr_role */
 	uint8_t reserved0; /* 0 */
 	uint32_t flags;	   /* KVR_REQ_F_* */
 	uint32_t isl;	   /* prompt tokens */
@@ -235,14 +235,6 @@ enum kvr_wire_state {
 	KVR_STATE_RUNNING = 3,	  /* acknowledged by the worker or answering */
 };
 
-/** How a request is served. */
-enum kvr_wire_path {
-	KVR_PATH_AGGREGATED = 0, /* one worker does all */
-	KVR_PATH_BOOTSTRAP = 1,	 /* prefill and decode leg at once; they find each other */
-	KVR_PATH_SYNC = 2,	 /* prefill leg first, its result goes with the decode leg */
-	KVR_PATH_BYPASSED = 3,	 /* there is a prefill pool, and this request does not use it */
-};
-
 /** ACCEPTED: 56 bytes. Without a prefill leg the worker is 0 and its rank KVR_NONE32. */
 struct kvr_wire_accepted {
 	uint64_t worker;
@@ -257,7 +249,7 @@ struct kvr_wire_accepted {
 	uint32_t prefill_overlap_blocks; /* as overlap_blocks, at the prefill worker */
 	uint64_t prefill_worker;
 	uint32_t prefill_dp_rank;
-	uint16_t path; /* enum kvr_wire_path */
+	uint16_t path; /* enum kvr_way */
 	uint16_t reserved2;
 } __rte_packed;
 
@@ -280,67 +272,6 @@ struct kvr_wire_missing {
 	uint32_t reserved1;
 } __rte_packed;
 
-/** Why a message was refused. Stable numbers; names are those of the metrics and tools. */
-enum kvr_wire_code {
-	KVR_OK = 0,
-	/* the frame */
-	KVR_E_VERSION = 1,   /* unknown version */
-	KVR_E_KIND = 2,	     /* unknown kind, or not for this receiver */
-	KVR_E_LENGTH = 3,    /* lengths inside the message disagree */
-	KVR_E_FRAGMENT = 4,  /* fragment overlaps, leaves the message, or changes its length */
-	KVR_E_TOO_LARGE = 5, /* message, tokens, hashes, hints or body above the limit */
-	KVR_E_REASSEMBLY_FULL = 6, /* retryable: no room to reassemble */
-	KVR_E_HINT = 7,		   /* malformed or unknown critical hint */
-	KVR_E_FLAGS = 8,	   /* unknown flag bits or reserved bytes set */
-	KVR_E_NOT_ALLOWED = 9,	   /* source address or role may not send this */
-	/* the sender */
-	KVR_E_COOKIE = 10,	 /* retryable, at once: with the cookie of detail[0] */
-	KVR_E_RATE_LIMITED = 11, /* retryable: more requests than a source may send */
-	KVR_E_SOURCE_LIMIT = 12, /* retryable: the source's share; detail: enum
-				  * kvr_wire_source_limit, what it has, what it may have */
-	/* the request */
-	KVR_E_UNKNOWN_POOL = 32,
-	KVR_E_EMPTY_PROMPT = 33,
-	KVR_E_PROMPT_TOO_LONG = 34, /* more blocks than the pool takes */
-	KVR_E_INVALID_OVERRIDE = 35,
-	KVR_E_UNKNOWN_POLICY_CLASS = 36,
-	KVR_E_INVALID_REQUEST = 37, /* contradicting fields, e.g. isl below n_hashes * block_size */
-	KVR_E_UNKNOWN_REQUEST = 38,
-	KVR_E_ENDED = 39,	   /* a late duplicate of a request that has ended */
-	KVR_E_INVALID_WEIGHT = 40, /* a weight or the priority jump is NaN or infinite */
-	/* the choice: names of spec 5.5 */
-	KVR_E_NO_ENDPOINTS = 48,
-	KVR_E_ALL_OVERLOADED = 49,     /* AllEligibleWorkersOverloaded, retryable */
-	KVR_E_PINNED_NOT_ALLOWED = 50, /* PinnedWorkerNotAllowed */
-	KVR_E_PINNED_OVERLOADED = 51,  /* PinnedWorkerOverloaded, retryable */
-	KVR_E_DP_RANK_REQUIRED = 52,   /* DpRankRequired */
-	KVR_E_WORKER_ID_REQUIRED = 53, /* WorkerIdRequired */
-	KVR_E_QUEUE_REJECTED = 54,     /* QueueRejected, retryable; detail[] as below */
-	KVR_E_NOT_ACTIVATED = 55,      /* NotActivated, retryable */
-	KVR_E_DUPLICATE_REQUEST = 56,  /* live id sent again with other content */
-	/* the router */
-	KVR_E_BUSY = 64,	    /* retryable: an internal ring is full */
-	KVR_E_NO_MEMORY = 65,	    /* retryable: a pool is exhausted (requests, buffers) */
-	KVR_E_DISPATCH_FAILED = 66, /* retryable: the worker refused */
-	KVR_E_WORKER_LOST = 67,	    /* retryable: the worker died with the request */
-	KVR_E_EXPIRED = 68,	    /* the booking reached its age limit, or the deadline passed */
-	KVR_E_SHUTDOWN = 69,	    /* retryable elsewhere: the router is stopping */
-	KVR_E_PREFILL_FAILED = 70,  /* retryable: the prefill leg failed */
-	/* sessions */
-	KVR_E_SESSION_OPEN_FAILED = 80,
-	KVR_E_SESSION_LIMIT = 81, /* retryable */
-	KVR_E_UNKNOWN_SESSION = 82,
-	KVR_E_INVALID_SESSION = 83,	/* id, action or timeout of a session is not legal */
-	KVR_E_SESSION_WORKER_GONE = 84, /* the worker of the session has left */
-	/* workers */
-	KVR_E_UNKNOWN_WORKER = 96, /* say HELLO (again) */
-	KVR_E_STALE_EPOCH = 97,
-	KVR_E_WORKER_CONFIG = 98, /* block size, ranks or another field does not fit the pool */
-	KVR_E_WORKER_LIMIT = 99,  /* no room for more workers or ranks */
-	KVR_E_WORKER_ALIVE = 100, /* retryable: another address speaks for the worker */
-	KVR_E_MAX = 101,
-};
-
 /** What a source has too much of: detail[0] of SourceLimit. */
 enum kvr_wire_source_limit {
 	KVR_SHARE_REQUESTS = 1, /* live */
@@ -354,7 +285,7 @@ enum kvr_wire_source_limit {
  */
 #define KVR_WIRE_REJECTED_LEAST 8u
 struct kvr_wire_rejected {
-	uint16_t code;	       /* enum kvr_wire_code */
+	uint16_t code;	       /* enum kvr_code */
 	uint8_t retryable;     /* 1: the same request may succeed later */
 	uint8_t kind;	       /* kind of the refused message */
 	uint16_t text_len;     /* human-readable reason, UTF-8, at most 255 */
@@ -422,12 +353,10 @@ struct kvr_wire_progress_ack {
 
 /** ABORT: 8 bytes; repeated until ABORT_ACK or the request's FIN. */
 struct kvr_wire_abort {
-	uint16_t code; /* enum kvr_wire_code: why */
+	uint16_t code; /* enum kvr_code: why */
 	uint16_t reserved0;
 	uint32_t reserved1;
 } __rte_packed;
-
-enum kvr_wire_role { KVR_ROLE_AGGREGATED = 0, KVR_ROLE_PREFILL = 1, KVR_ROLE_DECODE = 2 };
 
 /** HELLO: 48 bytes and hints_len bytes of TLVs (KVR_HINT_POOL is required). */
 struct kvr_wire_hello {
@@ -438,7 +367,7 @@ struct kvr_wire_hello {
 	uint64_t total_kv_blocks;	 /* per rank; 0 unknown */
 	uint32_t hints_len;
 	uint16_t max_frame; /* largest UDP payload the agent takes */
-	uint8_t role;	    /* enum kvr_wire_role */
+	uint8_t role;	    /* enum kvr_role */
 	uint8_t flags;	    /* KVR_HELLO_F_* */
 	uint64_t reserved0;
 	uint64_t reserved1;
@@ -557,7 +486,7 @@ struct kvr_wire_connected {
 
 struct kvr_wire_pool {
 	uint16_t pool;
-	uint8_t role; /* enum kvr_wire_role */
+	uint8_t role; /* enum kvr_role */
 	uint8_t flags;
 	uint32_t block_size;
 	uint32_t ranks;	   /* known now */
@@ -574,7 +503,7 @@ struct kvr_wire_session {
 
 /** SESSION_OPENED, _CLOSED, _RELEASED: 8 bytes. */
 struct kvr_wire_session_status {
-	uint16_t code; /* 0 ok; RELEASED: enum kvr_wire_code; else engine-defined */
+	uint16_t code; /* 0 ok; RELEASED: enum kvr_code; else engine-defined */
 	uint16_t reserved0;
 	uint32_t reserved1;
 } __rte_packed;

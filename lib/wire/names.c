@@ -49,60 +49,6 @@ static const struct kvr_kind_info kinds[KVR_WIRE_KIND_MAX] = {
 };
 /* clang-format on */
 
-static const struct {
-	const char *name;
-	bool retryable;
-} codes[KVR_E_MAX] = {
-	[KVR_OK] = {"Ok", false},
-	[KVR_E_VERSION] = {"UnknownVersion", false},
-	[KVR_E_KIND] = {"UnknownKind", false},
-	[KVR_E_LENGTH] = {"BadLength", false},
-	[KVR_E_FRAGMENT] = {"BadFragment", false},
-	[KVR_E_TOO_LARGE] = {"TooLarge", false},
-	[KVR_E_REASSEMBLY_FULL] = {"ReassemblyFull", true},
-	[KVR_E_HINT] = {"BadHint", false},
-	[KVR_E_FLAGS] = {"BadFlags", false},
-	[KVR_E_NOT_ALLOWED] = {"NotAllowed", false},
-	[KVR_E_COOKIE] = {"CookieRequired", true},
-	[KVR_E_RATE_LIMITED] = {"RateLimited", true},
-	[KVR_E_SOURCE_LIMIT] = {"SourceLimit", true},
-	[KVR_E_UNKNOWN_POOL] = {"UnknownPool", false},
-	[KVR_E_EMPTY_PROMPT] = {"EmptyPrompt", false},
-	[KVR_E_PROMPT_TOO_LONG] = {"PromptTooLong", false},
-	[KVR_E_INVALID_OVERRIDE] = {"InvalidOverride", false},
-	[KVR_E_UNKNOWN_POLICY_CLASS] = {"UnknownPolicyClass", false},
-	[KVR_E_INVALID_REQUEST] = {"InvalidRequest", false},
-	[KVR_E_UNKNOWN_REQUEST] = {"UnknownRequest", false},
-	[KVR_E_ENDED] = {"Ended", false},
-	[KVR_E_INVALID_WEIGHT] = {"InvalidWeight", false},
-	[KVR_E_NO_ENDPOINTS] = {"NoEndpoints", false},
-	[KVR_E_ALL_OVERLOADED] = {"AllEligibleWorkersOverloaded", true},
-	[KVR_E_PINNED_NOT_ALLOWED] = {"PinnedWorkerNotAllowed", false},
-	[KVR_E_PINNED_OVERLOADED] = {"PinnedWorkerOverloaded", true},
-	[KVR_E_DP_RANK_REQUIRED] = {"DpRankRequired", false},
-	[KVR_E_WORKER_ID_REQUIRED] = {"WorkerIdRequired", false},
-	[KVR_E_QUEUE_REJECTED] = {"QueueRejected", true},
-	[KVR_E_NOT_ACTIVATED] = {"NotActivated", true},
-	[KVR_E_DUPLICATE_REQUEST] = {"DuplicateRequest", false},
-	[KVR_E_BUSY] = {"Busy", true},
-	[KVR_E_NO_MEMORY] = {"NoMemory", true},
-	[KVR_E_DISPATCH_FAILED] = {"DispatchFailed", true},
-	[KVR_E_WORKER_LOST] = {"WorkerLost", true},
-	[KVR_E_EXPIRED] = {"Expired", false},
-	[KVR_E_SHUTDOWN] = {"Shutdown", true},
-	[KVR_E_PREFILL_FAILED] = {"PrefillFailed", true},
-	[KVR_E_SESSION_OPEN_FAILED] = {"SessionOpenFailed", false},
-	[KVR_E_SESSION_LIMIT] = {"SessionLimit", true},
-	[KVR_E_UNKNOWN_SESSION] = {"UnknownSession", false},
-	[KVR_E_INVALID_SESSION] = {"InvalidSession", false},
-	[KVR_E_SESSION_WORKER_GONE] = {"SessionWorkerGone", false},
-	[KVR_E_UNKNOWN_WORKER] = {"UnknownWorker", false},
-	[KVR_E_STALE_EPOCH] = {"StaleEpoch", false},
-	[KVR_E_WORKER_CONFIG] = {"WorkerConfig", false},
-	[KVR_E_WORKER_LIMIT] = {"WorkerLimit", false},
-	[KVR_E_WORKER_ALIVE] = {"WorkerAlive", true},
-};
-
 const struct kvr_kind_info *kvr_kind_info(uint8_t kind)
 {
 	return kind < KVR_WIRE_KIND_MAX && kinds[kind].name != NULL ? &kinds[kind] : NULL;
@@ -113,14 +59,4 @@ const char *kvr_wire_kind_name(uint8_t kind)
 	const struct kvr_kind_info *k = kvr_kind_info(kind);
 
 	return k == NULL ? "?" : k->name;
-}
-
-const char *kvr_code_name(unsigned int code)
-{
-	return code < KVR_E_MAX && codes[code].name != NULL ? codes[code].name : "?";
-}
-
-bool kvr_code_retryable(unsigned int code)
-{
-	return code < KVR_E_MAX && codes[code].retryable;
 }

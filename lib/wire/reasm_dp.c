@@ -289,7 +289,7 @@ bool kvr_reasm_too_long(const struct kvr_reasm *r, const struct kvr_wire_hdr *h)
 }
 
 static enum kvr_reasm_result refuse(kvr_cell_t *counter, struct kvr_reasm_msg *out,
-				    enum kvr_wire_code why)
+				    enum kvr_code why)
 {
 	kvr_cell_add(counter, 1);
 	out->why = why;

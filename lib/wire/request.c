@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
-static enum kvr_wire_code refuse(struct kvr_fault *f, enum kvr_wire_code code, const char *text,
-				 uint64_t seen, uint64_t allowed)
+static enum kvr_code refuse(struct kvr_fault *f, enum kvr_code code, const char *text,
+			    uint64_t seen, uint64_t allowed)
 {
 	*f = (struct kvr_fault){.seen = seen, .allowed = allowed, .text = text};
 	return code;
@@ -21,7 +21,7 @@ static bool is_zero(const void *p, size_t n)
 	return any == 0;
 }
 
-static enum kvr_wire_code check_limits(const struct kvr_wire_request *q, struct kvr_fault *f)
+static enum kvr_code check_limits(const struct kvr_wire_request *q, struct kvr_fault *f)
 {
 	if (q->n_hashes > KVR_WIRE_MAX_HASHES)
 		return refuse(f, KVR_E_TOO_LARGE, "too many hashes", q->n_hashes,
@@ -39,8 +39,8 @@ static enum kvr_wire_code check_limits(const struct kvr_wire_request *q, struct 
 	return KVR_OK;
 }
 
-static enum kvr_wire_code check_flags(const struct kvr_wire_request *q, uint8_t kind,
-				      struct kvr_fault *f)
+static enum kvr_code check_flags(const struct kvr_wire_request *q, uint8_t kind,
+				 struct kvr_fault *f)
 {
 	const uint32_t known = kind == KVR_DISPATCH
 				       ? KVR_REQ_F_CLIENT | KVR_REQ_F_LEGS | KVR_REQ_F_UNPROVEN
@@ -61,11 +61,10 @@ static enum kvr_wire_code check_flags(const struct kvr_wire_request *q, uint8_t 
 	return KVR_OK;
 }
 
-static enum kvr_wire_code check_meaning(const struct kvr_wire_request *q, struct kvr_fault *f)
+static enum kvr_code check_meaning(const struct kvr_wire_request *q, struct kvr_fault *f)
 {
-	if (q->phase > KVR_PHASE_DECODE)
-		return refuse(f, KVR_E_INVALID_REQUEST, "unknown phase", q->phase,
-			      KVR_PHASE_DECODE);
+	if (q->phase > KVR_ROLE_DECODE)
+		return refuse(f, KVR_E_INVALID_REQUEST, "unknown phase", q->phase, KVR_ROLE_DECODE);
 	if (q->client_frame != 0 &&
 	    (q->client_frame < KVR_WIRE_LEAST_MAX_FRAME || q->client_frame > KVR_WIRE_MAX_FRAME))
 		return refuse(f, KVR_E_INVALID_REQUEST, "client_frame out of range",
@@ -85,13 +84,13 @@ static uint32_t pad8(uint32_t n)
 	return (n + 7u) & ~7u;
 }
 
-enum kvr_wire_code kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t msg_len,
-					   struct kvr_message *out)
+enum kvr_code kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t msg_len,
+				      struct kvr_message *out)
 {
 	struct kvr_wire_request *q = &out->fixed;
 	struct kvr_fault *f = &out->fault;
 	uint32_t end;
-	enum kvr_wire_code r;
+	enum kvr_code r;
 
 	out->hashes = out->tokens = out->hints = out->body = NULL;
 	out->fault = (struct kvr_fault){0};
@@ -115,8 +114,8 @@ enum kvr_wire_code kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint
 	return r != 0 ? r : check_meaning(q, f);
 }
 
-enum kvr_wire_code kvr_request_parse(const void *body, uint32_t len, uint8_t kind,
-				     struct kvr_message *out)
+enum kvr_code kvr_request_parse(const void *body, uint32_t len, uint8_t kind,
+				struct kvr_message *out)
 {
 	const struct kvr_slice one = {body, len};
 
@@ -136,14 +135,14 @@ static bool pad_ok(const struct kvr_slice *s, uint32_t n, uint32_t off, uint32_t
 	return p != NULL && is_zero(p, pad);
 }
 
-enum kvr_wire_code kvr_request_parse_slices(const struct kvr_slice *s, uint32_t n, uint8_t kind,
-					    struct kvr_message *out)
+enum kvr_code kvr_request_parse_slices(const struct kvr_slice *s, uint32_t n, uint8_t kind,
+				       struct kvr_message *out)
 {
 	uint8_t scratch[sizeof(struct kvr_wire_request)];
 	const struct kvr_wire_request *q = &out->fixed;
 	const uint32_t len = kvr_slices_len(s, n);
 	const void *fixed;
-	enum kvr_wire_code r;
+	enum kvr_code r;
 
 	fixed = len < sizeof(*q) ? scratch : kvr_slices_at(s, n, 0, sizeof(*q), scratch);
 	r = kvr_request_parse_fixed(fixed, kind, len, out);

@@ -76,7 +76,7 @@ struct kvr_worker {
 	uint32_t dp_size;
 	uint32_t max_num_batched_tokens; /* 0 unknown */
 	uint64_t total_kv_blocks;	 /* 0 unknown */
-	uint8_t role;			 /* enum kvr_wire_role */
+	uint8_t role;			 /* enum kvr_role */
 	uint8_t flags;			 /* KVR_HELLO_F_* */
 	bool moved;			 /* `path` has changed in this life */
 	uint64_t said; /* digest of the HELLO: a life does not change what it is */

@@ -41,7 +41,7 @@ static uint64_t held(const struct bench_clear *b, uint32_t from, uint32_t to)
 	uint64_t n = 0;
 
 	for (uint32_t r = from; r < to; r++)
-		n += kvr_prefix_rank_blocks(b->t, (uint16_t)r, KVR_PREFIX_DEVICE);
+		n += kvr_prefix_rank_blocks(b->t, (uint16_t)r, KVR_TIER_DEVICE);
 	return n;
 }
 

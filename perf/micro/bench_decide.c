@@ -175,7 +175,7 @@ static struct kvr_sched_overlap overlap(const struct bench *b, uint32_t k)
 {
 	const struct kvr_overlap *o = b->out[k % BURST];
 
-	return (struct kvr_sched_overlap){.device = kvr_overlap_tier(o, KVR_PREFIX_DEVICE)};
+	return (struct kvr_sched_overlap){.device = kvr_overlap_tier(o, KVR_TIER_DEVICE)};
 }
 
 /* The requests of a burst have arrived. */
@@ -237,7 +237,7 @@ static bool decide_steps(struct bench *b, uint32_t k, uint64_t step[STEPS])
 	t[2] = rte_rdtsc_precise();
 	c.ov = &ov;
 	kvr_sched__params(b->s, c.req, &c.p);
-	if (kvr_sched__eligible(b->s, &c) != KVR_SCHED_OK)
+	if (kvr_sched__eligible(b->s, &c) != KVR_OK)
 		exit(1);
 	kvr_sched__project(b->s, &c, b->now);
 	t[3] = rte_rdtsc_precise();

@@ -11,7 +11,7 @@
 
 #define NODES  1500
 #define DEPTH  1200
-#define PLANES (KVR_PREFIX_TIERS + 1)
+#define PLANES (KVR_TIERS + 1)
 #define RANKS  40
 
 static uint64_t sh[NODES];
@@ -59,8 +59,8 @@ static void path_to(uint32_t node)
 
 static uint32_t leading(uint32_t plane, uint32_t rank, uint32_t from)
 {
-	while (from < npath && (plane == KVR_PREFIX_TIERS ? until[rank][path[from]] > now
-							  : set[plane][rank][path[from]]))
+	while (from < npath &&
+	       (plane == KVR_TIERS ? until[rank][path[from]] > now : set[plane][rank][path[from]]))
 		from++;
 	return from;
 }
@@ -69,23 +69,23 @@ static uint32_t leading(uint32_t plane, uint32_t rank, uint32_t from)
 static void check_bounded(const struct kvr_overlap *o)
 {
 	for (uint32_t r = 0; r < RANKS; r++) {
-		uint32_t pred = leading(KVR_PREFIX_TIERS, r, 0), dev = leading(0, r, 0);
+		uint32_t pred = leading(KVR_TIERS, r, 0), dev = leading(0, r, 0);
 
-		CU_ASSERT_FATAL(pt_count(o, KVR_PREFIX_TIERS, r) <= pred);
-		CU_ASSERT_FATAL(pt_count(o, KVR_PREFIX_DEVICE, r) <= RTE_MAX(pred, dev));
+		CU_ASSERT_FATAL(pt_count(o, KVR_TIERS, r) <= pred);
+		CU_ASSERT_FATAL(pt_count(o, KVR_TIER_DEVICE, r) <= RTE_MAX(pred, dev));
 	}
 }
 
 static void check(const struct kvr_overlap *o)
 {
 	for (uint32_t r = 0; r < RANKS; r++) {
-		uint32_t pred = leading(KVR_PREFIX_TIERS, r, 0), dev = leading(0, r, 0), at, to;
+		uint32_t pred = leading(KVR_TIERS, r, 0), dev = leading(0, r, 0), at, to;
 
 		at = RTE_MAX(pred, dev);
-		CU_ASSERT_EQUAL_FATAL(pt_count(o, KVR_PREFIX_TIERS, r), pred);
-		CU_ASSERT_EQUAL_FATAL(pt_count(o, KVR_PREFIX_DEVICE, r), at);
+		CU_ASSERT_EQUAL_FATAL(pt_count(o, KVR_TIERS, r), pred);
+		CU_ASSERT_EQUAL_FATAL(pt_count(o, KVR_TIER_DEVICE, r), at);
 		CU_ASSERT_FATAL(at <= o->max_device);
-		for (uint32_t k = KVR_PREFIX_HOST; k < KVR_PREFIX_TIERS; k++, at = to) {
+		for (uint32_t k = KVR_TIER_HOST; k < KVR_TIERS; k++, at = to) {
 			to = leading(k, r, at);
 			CU_ASSERT_EQUAL_FATAL(pt_count(o, k, r), to - at);
 		}
@@ -163,7 +163,7 @@ static void random_predict(uint32_t rank)
 static void clear(uint32_t rank)
 {
 	kvr_prefix_clear_rank(p.t, (uint16_t)rank);
-	for (uint32_t k = 0; k < KVR_PREFIX_TIERS; k++)
+	for (uint32_t k = 0; k < KVR_TIERS; k++)
 		memset(set[k][rank], 0, sizeof(set[k][rank]));
 	memset(until[rank], 0, sizeof(until[rank]));
 }
@@ -185,7 +185,7 @@ static void refused(uint32_t rank)
 static void random_step(uint32_t planes, uint32_t ranks)
 {
 	uint32_t op = below(1000), rank = below(ranks);
-	uint32_t plane = planes > 1 ? below(RTE_MIN(planes, (uint32_t)KVR_PREFIX_TIERS)) : 0;
+	uint32_t plane = planes > 1 ? below(RTE_MIN(planes, (uint32_t)KVR_TIERS)) : 0;
 
 	if (op < 950 && !kvr_prefix_ready(p.t, (uint16_t)rank)) {
 		refused(rank);
@@ -213,7 +213,7 @@ static uint64_t model_entries(void)
 {
 	uint64_t n = 0;
 
-	for (uint32_t k = 0; k < KVR_PREFIX_TIERS; k++)
+	for (uint32_t k = 0; k < KVR_TIERS; k++)
 		for (uint32_t r = 0; r < RANKS; r++)
 			for (uint32_t i = 0; i < NODES; i++)
 				n += set[k][r][i];

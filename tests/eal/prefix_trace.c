@@ -38,7 +38,7 @@ static void row(void *ctx, const struct pbt_row *r, const struct pbt_lru *lru)
 
 		while (n < r->n && lru[k].map[pbt_find(&lru[k], r->sh[n])] != PBT_NONE)
 			n++;
-		w->wrong += pt_count(o, KVR_PREFIX_DEVICE, k) != n;
+		w->wrong += pt_count(o, KVR_TIER_DEVICE, k) != n;
 	}
 	w->acc = w->acc * 31 + pb_checksum(o);
 }

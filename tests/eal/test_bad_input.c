@@ -24,7 +24,7 @@ struct bad {
 	uint32_t field;
 	double value;
 	uint32_t blocks; /* of the prompt; GOOD unless the prompt is what is bad */
-	enum kvr_wire_code code;
+	enum kvr_code code;
 };
 
 #define GOOD 10u
@@ -113,7 +113,7 @@ static void look(struct state *s)
 }
 
 /* One more of that code and of no other, and nothing else. */
-static void refused(const char *what, uint32_t to, enum kvr_wire_code code, struct state *before)
+static void refused(const char *what, uint32_t to, enum kvr_code code, struct state *before)
 {
 	const struct out *o = pipeline_expect(to, KVR_REJECTED);
 	struct state now;
@@ -196,7 +196,7 @@ static void bad_workers_are_refused_and_change_nothing(void)
 {
 	const struct {
 		struct pipeline_worker w;
-		enum kvr_wire_code code;
+		enum kvr_code code;
 	} bad[] = {
 		{{.id = 10, .epoch = 1, .pool = "nobody", .ranks = 1}, KVR_E_UNKNOWN_POOL},
 		{{.id = 10, .epoch = 0, .pool = "a", .ranks = 1}, KVR_E_STALE_EPOCH},

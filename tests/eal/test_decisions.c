@@ -134,7 +134,7 @@ static void failed_decisions_are_all_kept_and_the_ring_is_bounded(void)
 	v = newest();
 	CU_ASSERT_EQUAL(v->id, 2);
 	CU_ASSERT_EQUAL(v->d.result, KVR_SCHED_ERROR);
-	CU_ASSERT_EQUAL(v->d.err, KVR_SCHED_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(v->d.err, KVR_E_NO_ENDPOINTS);
 	CU_ASSERT_EQUAL(v->n_eligible, 2); /* what the ranks carry, and why they do not serve */
 	CU_ASSERT_EQUAL(v->n_terms, 2);
 	CU_ASSERT_EQUAL(v->flags[0], DECISION_DRAINING);

@@ -161,7 +161,7 @@ static void both_legs_go_at_once_with_a_bootstrap_address(void)
 	pipeline_route(1, 100, 6, 0, NULL);
 	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
 	CU_ASSERT_EQUAL(p.q.fixed.flags, KVR_REQ_F_PREFILL_LEG);
-	CU_ASSERT_EQUAL(p.q.fixed.phase, KVR_PHASE_PREFILL);
+	CU_ASSERT_EQUAL(p.q.fixed.phase, KVR_ROLE_PREFILL);
 	CU_ASSERT_EQUAL(p.q.fixed.max_tokens, 1);
 	CU_ASSERT_EQUAL(p.q.fixed.pool, 6);
 	CU_ASSERT_EQUAL(p.q.fixed.worker, PREFILL);
@@ -179,7 +179,7 @@ static void both_legs_go_at_once_with_a_bootstrap_address(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
 	CU_ASSERT_EQUAL(a->worker, DECODE);
 	CU_ASSERT_EQUAL(a->prefill_worker, PREFILL);
-	CU_ASSERT_EQUAL(a->path, KVR_PATH_BOOTSTRAP);
+	CU_ASSERT_EQUAL(a->path, KVR_WAY_BOOTSTRAP);
 
 	dispatch_ack(PEER_P, 1, p.handle, 0);
 	dispatch_ack(PEER_D, 1, d.handle, 0);
@@ -254,7 +254,7 @@ static void the_result_of_a_sync_prefill_goes_to_decode(void)
 	CU_ASSERT_EQUAL(d.hints.prefill_worker, PREFILL);
 	a = accepted();
 	CU_ASSERT_FATAL(a != NULL);
-	CU_ASSERT_EQUAL(a->path, KVR_PATH_SYNC);
+	CU_ASSERT_EQUAL(a->path, KVR_WAY_SYNC);
 	CU_ASSERT_EQUAL(a->state, KVR_STATE_DISPATCHED);
 	item(PEER_D, 1, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));

@@ -73,13 +73,13 @@ static const struct can_serve {
 	uint16_t path; /* when it is served */
 } can_serve[] = {
 	{true, FRESH, "c.NotActivated", 0},
-	{false, FRESH, "d.DISPATCH c.DISPATCHED", KVR_PATH_BYPASSED},
-	{true, SERVING, "p.DISPATCH d.DISPATCH c.DISPATCHED", KVR_PATH_BOOTSTRAP},
-	{false, SERVING, "p.DISPATCH d.DISPATCH c.DISPATCHED", KVR_PATH_BOOTSTRAP},
+	{false, FRESH, "d.DISPATCH c.DISPATCHED", KVR_WAY_BYPASSED},
+	{true, SERVING, "p.DISPATCH d.DISPATCH c.DISPATCHED", KVR_WAY_BOOTSTRAP},
+	{false, SERVING, "p.DISPATCH d.DISPATCH c.DISPATCHED", KVR_WAY_BOOTSTRAP},
 	{true, GONE, "c.NotActivated", 0},
-	{false, GONE, "d.DISPATCH c.DISPATCHED", KVR_PATH_BYPASSED},
-	{true, BACK, "p.DISPATCH d.DISPATCH c.DISPATCHED", KVR_PATH_BOOTSTRAP},
-	{false, BACK, "p.DISPATCH d.DISPATCH c.DISPATCHED", KVR_PATH_BOOTSTRAP},
+	{false, GONE, "d.DISPATCH c.DISPATCHED", KVR_WAY_BYPASSED},
+	{true, BACK, "p.DISPATCH d.DISPATCH c.DISPATCHED", KVR_WAY_BOOTSTRAP},
+	{false, BACK, "p.DISPATCH d.DISPATCH c.DISPATCHED", KVR_WAY_BOOTSTRAP},
 };
 
 static void live(enum history h)
@@ -338,7 +338,7 @@ static void a_query_goes_through_both_pools_and_books_nothing(void)
 		CU_ASSERT_EQUAL(a->worker, PAIR_D);
 		CU_ASSERT_EQUAL(a->prefill_worker, PAIR_P);
 		CU_ASSERT_EQUAL(a->prefill_dp_rank, 0);
-		CU_ASSERT_EQUAL(a->path, bootstrap ? KVR_PATH_BOOTSTRAP : KVR_PATH_SYNC);
+		CU_ASSERT_EQUAL(a->path, bootstrap ? KVR_WAY_BOOTSTRAP : KVR_WAY_SYNC);
 		CU_ASSERT_PTR_NULL(pair_leg(2, true));
 		CU_ASSERT_PTR_NULL(pair_leg(2, false));
 		CU_ASSERT_EQUAL(slots_used(5), 1);

@@ -162,7 +162,7 @@ static void request_lives_and_leaves_nothing(void)
 	CU_ASSERT_EQUAL(a->worker, WORKER);
 	CU_ASSERT_EQUAL(a->required_blocks, 10);
 	CU_ASSERT(a->prefill_worker == 0 && a->prefill_dp_rank == KVR_NONE32);
-	CU_ASSERT_EQUAL(a->path, KVR_PATH_AGGREGATED);
+	CU_ASSERT_EQUAL(a->path, KVR_WAY_AGGREGATED);
 	CU_ASSERT_EQUAL(live(), 1);
 
 	respond(1, h, 0, 1, 0);

@@ -39,7 +39,7 @@ static struct kvr_flight *prefill_slot(void)
 {
 	const struct kvr_flight *s = slot();
 
-	return s != NULL ? request_of(s)->slot[KVR_RQ_PREFILL] : NULL;
+	return s != NULL ? request_of(s)->slot[KVR_LEG_PREFILL] : NULL;
 }
 
 static uint64_t handle, prefill_handle; /* while there are any */
@@ -285,7 +285,7 @@ static void expect(enum kvr_rq_state state)
 {
 	look();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(slot());
-	CU_ASSERT_EQUAL(leg_state(request_of(slot()), KVR_RQ_MAIN), state);
+	CU_ASSERT_EQUAL(leg_state(request_of(slot()), KVR_LEG_MAIN), state);
 }
 
 static void busy(void)

@@ -59,7 +59,7 @@ static void use_request(const struct kvr_wire_hdr *hdr, const uint8_t *body, uin
 	const uint32_t cut = (uint32_t)(hdr->source % (len + 1));
 	const struct kvr_slice halves[2] = {{body, cut}, {body + cut, len - cut}};
 	struct kvr_message q, s;
-	const enum kvr_wire_code r = kvr_request_parse(body, len, hdr->kind, &q);
+	const enum kvr_code r = kvr_request_parse(body, len, hdr->kind, &q);
 
 	REQUIRE(kvr_request_parse_slices(halves, 2, hdr->kind, &s) == r);
 	if (r != 0) {

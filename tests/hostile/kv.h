@@ -99,7 +99,7 @@ static inline uint32_t kv_overlap(uint32_t rank, const uint64_t *sh, uint32_t n)
 	uint32_t v;
 
 	kvr_prefix_score_burst(rt->pool[0].prefix, &q, 1);
-	v = rank < o->nranks ? kvr_overlap_tier(o, KVR_PREFIX_DEVICE)[rank] : 0;
+	v = rank < o->nranks ? kvr_overlap_tier(o, KVR_TIER_DEVICE)[rank] : 0;
 	free(o);
 	return v;
 }

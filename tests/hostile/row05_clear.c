@@ -57,7 +57,7 @@ static void fill(const uint32_t rank[], uint32_t n)
 
 	for (uint32_t i = 0; i < BLOCKS / CHAIN; i++) {
 		kv_chain(sh, CHAIN, i < n ? rank[i] : 1000 + i);
-		kvr_prefix_store(rt->pool[0].prefix, (uint16_t)rank[i % n], KVR_PREFIX_DEVICE, NULL,
+		kvr_prefix_store(rt->pool[0].prefix, (uint16_t)rank[i % n], KVR_TIER_DEVICE, NULL,
 				 sh, CHAIN);
 	}
 	CU_ASSERT_EQUAL(kv_table().blocks, BLOCKS);

@@ -200,11 +200,11 @@ static void what_another_life_says_of_a_request_changes_nothing(void)
 		CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), refusable ? KVR_E_STALE_EPOCH : -1);
 		about(ends[i], h, 6); /* early, its HELLO is still on the way */
 		CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), refusable ? KVR_E_STALE_EPOCH : -1);
-		CU_ASSERT_EQUAL(leg_state(request_of(r), KVR_RQ_MAIN), KVR_RQS_SENT);
+		CU_ASSERT_EQUAL(leg_state(request_of(r), KVR_LEG_MAIN), KVR_RQS_SENT);
 		CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
 		CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_PROGRESS_ACK));
 		about(ends[i], h, 5);
-		CU_ASSERT_EQUAL(leg_state(request_of(r), KVR_RQ_MAIN), KVR_RQS_ENDED);
+		CU_ASSERT_EQUAL(leg_state(request_of(r), KVR_LEG_MAIN), KVR_RQS_ENDED);
 		/* Its life is over, the present one has not got it. */
 		CU_ASSERT_TRUE_FATAL(hello(6, PEER_AGENT));
 		pipeline_flush();

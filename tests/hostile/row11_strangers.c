@@ -59,7 +59,7 @@ static void a_stranger_does_not_keep_a_request_waiting(void)
 	pipeline_route(1, 7, 200, 0, NULL);
 	peers_route(PEER_CLIENT, 2, 0, "mine");
 	CU_ASSERT_EQUAL(
-		leg_state(request_of(kvr_flight_lookup(rt->pool[0].requests, 77, 2)), KVR_RQ_MAIN),
+		leg_state(request_of(kvr_flight_lookup(rt->pool[0].requests, 77, 2)), KVR_LEG_MAIN),
 		KVR_RQS_QUEUED);
 	for (int i = 0; i < 20; i++) { /* each tick looks at a sixteenth of the slots */
 		pipeline_advance(600);

@@ -35,7 +35,7 @@ static void start(uint64_t kv_blocks)
 							.from = PEER_AGENT,
 							.kv_blocks = w == BAD ? kv_blocks : 1000}));
 	kv_chain(good, PROMPT, 77);
-	kvr_prefix_store(rt->pool[0].prefix, (uint16_t)rank_of(GOOD), KVR_PREFIX_DEVICE, NULL, good,
+	kvr_prefix_store(rt->pool[0].prefix, (uint16_t)rank_of(GOOD), KVR_TIER_DEVICE, NULL, good,
 			 PROMPT);
 	next_id = dearest = 0;
 	pipeline_flush();
@@ -111,9 +111,9 @@ static void a_rank_is_bounded_by_what_its_worker_has(void)
 	start(4000);
 	flood(1, 140, false);
 	rank = rank_of(BAD);
-	CU_ASSERT(kvr_prefix_rank_blocks(rt->pool[0].prefix, (uint16_t)rank, KVR_PREFIX_DEVICE) <=
+	CU_ASSERT(kvr_prefix_rank_blocks(rt->pool[0].prefix, (uint16_t)rank, KVR_TIER_DEVICE) <=
 		  4000 + 4000 / 4 + 64);
-	CU_ASSERT(kvr_prefix_rank_blocks(rt->pool[0].prefix, (uint16_t)rank, KVR_PREFIX_DEVICE) >
+	CU_ASSERT(kvr_prefix_rank_blocks(rt->pool[0].prefix, (uint16_t)rank, KVR_TIER_DEVICE) >
 		  4000);
 	for (uint32_t k = 0; k < 140; k++)
 		sh[k] = kvr_mix64(GARBAGE - 140 + k) | 1;
@@ -128,15 +128,15 @@ static void a_rank_is_bounded_by_what_its_worker_has(void)
 static void shared_blocks_stay_with_the_other(void)
 {
 	start(1u << 30);
-	kvr_prefix_store(rt->pool[0].prefix, (uint16_t)rank_of(BAD), KVR_PREFIX_DEVICE, NULL, good,
+	kvr_prefix_store(rt->pool[0].prefix, (uint16_t)rank_of(BAD), KVR_TIER_DEVICE, NULL, good,
 			 PROMPT);
 	flood(1, 140, false);
 	check_others();
 	start(1u << 30);
 	kvr_prefix_clear_rank(rt->pool[0].prefix, (uint16_t)rank_of(GOOD));
-	kvr_prefix_store(rt->pool[0].prefix, (uint16_t)rank_of(BAD), KVR_PREFIX_DEVICE, NULL, good,
+	kvr_prefix_store(rt->pool[0].prefix, (uint16_t)rank_of(BAD), KVR_TIER_DEVICE, NULL, good,
 			 PROMPT); /* now they are charged to the bad one */
-	kvr_prefix_store(rt->pool[0].prefix, (uint16_t)rank_of(GOOD), KVR_PREFIX_DEVICE, NULL, good,
+	kvr_prefix_store(rt->pool[0].prefix, (uint16_t)rank_of(GOOD), KVR_TIER_DEVICE, NULL, good,
 			 PROMPT);
 	flood(1, 140, false);
 	CU_ASSERT_EQUAL(kv_overlap(rank_of(BAD), good, PROMPT), 0);

@@ -13,7 +13,7 @@ static void a_clock_ahead_is_no_silence(void)
 	pipeline_route(1, 7, 200, 0, NULL);
 	peers_route(PEER_CLIENT, 2, 0, "waits");
 	r = request_of(kvr_flight_lookup(rt->pool[0].requests, 77, 2));
-	CU_ASSERT_EQUAL_FATAL(leg_state(r, KVR_RQ_MAIN), KVR_RQS_QUEUED);
+	CU_ASSERT_EQUAL_FATAL(leg_state(r, KVR_LEG_MAIN), KVR_RQS_QUEUED);
 	/* As an ingress lcore that has begun its turn 1 ms later has written it. */
 	r->heard_ns = now_ns(rt) + 1000000;
 	rt->last_tick_ns = 0;
@@ -21,7 +21,7 @@ static void a_clock_ahead_is_no_silence(void)
 		r->heard_ns = now_ns(rt) + 1000000;
 		pipeline_turn();
 	}
-	CU_ASSERT_EQUAL(leg_state(r, KVR_RQ_MAIN), KVR_RQS_QUEUED);
+	CU_ASSERT_EQUAL(leg_state(r, KVR_LEG_MAIN), KVR_RQS_QUEUED);
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_CLIENT_GONE), 0);
 	pipeline_stop();
 }

@@ -77,7 +77,7 @@ static const char *logged(void)
 }
 
 /* It is refused with these words and numbers, and the log says so. */
-static void refused(const struct hello *h, enum kvr_wire_code code, const char *words, uint64_t d0,
+static void refused(const struct hello *h, enum kvr_code code, const char *words, uint64_t d0,
 		    uint64_t d1)
 {
 	char text[300], line[400];

@@ -256,7 +256,7 @@ static inline void pb_free(struct pb *b)
 /** Sum of (rank + 1) * depth over the ranks. */
 static inline uint64_t pb_checksum(const struct kvr_overlap *o)
 {
-	const uint32_t *c = kvr_overlap_tier(o, KVR_PREFIX_DEVICE);
+	const uint32_t *c = kvr_overlap_tier(o, KVR_TIER_DEVICE);
 	uint64_t sum = 0;
 
 	for (uint32_t r = 0; o->max_device > 0 && r < o->nranks; r++)

@@ -111,7 +111,7 @@ static inline uint32_t pt_count(const struct kvr_overlap *o, uint32_t plane, uin
 /** Device count of `rank` for the query. */
 static inline uint32_t pt_device(struct pt_table *p, const void *sh, uint32_t n, uint32_t rank)
 {
-	return pt_count(pt_score(p, sh, n), KVR_PREFIX_DEVICE, rank);
+	return pt_count(pt_score(p, sh, n), KVR_TIER_DEVICE, rank);
 }
 
 /** Fill sh[from..n) with a chain that continues what is before; `branch` names the content. */

@@ -181,7 +181,7 @@ static void dispatches(struct maker *m)
 	/* The legs of two disaggregated requests: prefill by bootstrap, decode after a result. */
 	kvr_hint_put_bootstrap(&p, 77, 8998, "10.0.0.7");
 	src.fixed.flags = KVR_REQ_F_PREFILL_LEG;
-	src.fixed.phase = KVR_PHASE_PREFILL;
+	src.fixed.phase = KVR_ROLE_PREFILL;
 	src.fixed.max_tokens = 1;
 	src.hints = prefill_hints;
 	src.hints_len = p.len;
@@ -192,7 +192,7 @@ static void dispatches(struct maker *m)
 	kvr_hint_put_u64(&d, KVR_HINT_PREFILL_WORKER, PREFILLER);
 	kvr_hint_put(&d, KVR_HINT_PREFILL_RESULT, "result", 6, NULL, 0);
 	src.fixed.flags = KVR_REQ_F_DECODE_LEG;
-	src.fixed.phase = KVR_PHASE_DECODE;
+	src.fixed.phase = KVR_ROLE_DECODE;
 	src.fixed.max_tokens = 16;
 	src.fixed.attempt = 1;
 	src.hints = decode_hints;
@@ -266,7 +266,7 @@ static void answers(struct maker *m)
 					       .state = KVR_STATE_DISPATCHED,
 					       .prefill_overlap_blocks = 2,
 					       .prefill_worker = PREFILLER,
-					       .path = KVR_PATH_BOOTSTRAP};
+					       .path = KVR_WAY_BOOTSTRAP};
 	const struct kvr_fault full = {1000, 1000, "no room to reassemble"};
 	const struct kvr_wire_ids ah = about_request(AGENT_E, HANDLE, 19);
 	/* Of a message of 6 fragments, numbers 1 and 5 (the last one). */

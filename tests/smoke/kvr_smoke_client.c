@@ -97,7 +97,7 @@ static void request(uint32_t number, uint32_t flags, bool hashed)
 	if (rc < 0 && id != 0)
 		kvr_client_next_item(c, id, &(struct kvr_client_item){0}, &end, PATIENCE_MS);
 	snprintf(what, sizeof(what), "request %u is accepted (%s, %s)", number, strerror(-rc),
-		 end.code != 0 ? kvr_client_code_name(end.code) : "-");
+		 end.code != 0 ? kvr_code_name(end.code) : "-");
 	if (!check(rc == 0, what))
 		return;
 	snprintf(what, sizeof(what), "request %u: answer of worker %llu rank %u%s", number,

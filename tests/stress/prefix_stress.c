@@ -125,22 +125,20 @@ static void toggle(uint32_t rank, uint32_t c, uint32_t times)
 
 	change(rank, c, 0, LEN, true);
 	take_note(rank, true);
-	kvr_prefix_store(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, NULL, sh[c], LEN);
-	kvr_prefix_remove(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][x], 1);
+	kvr_prefix_store(p.t, (uint16_t)rank, KVR_TIER_DEVICE, NULL, sh[c], LEN);
+	kvr_prefix_remove(p.t, (uint16_t)rank, KVR_TIER_DEVICE, &sh[c][x], 1);
 	change(rank, c, x, 1, false);
 	take_note(rank, false);
 	change(rank, c, x, 1, true);
 	change(rank, c, y, 1, false);
 	take_note(rank, true); /* covers all states of the loop */
 	for (uint32_t i = 0; i < times; i++) {
-		kvr_prefix_remove(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][y], 1);
-		kvr_prefix_store(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][x - 1], &sh[c][x],
-				 1);
+		kvr_prefix_remove(p.t, (uint16_t)rank, KVR_TIER_DEVICE, &sh[c][y], 1);
+		kvr_prefix_store(p.t, (uint16_t)rank, KVR_TIER_DEVICE, &sh[c][x - 1], &sh[c][x], 1);
 		if (i + 1 == times)
 			break;
-		kvr_prefix_remove(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][x], 1);
-		kvr_prefix_store(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, &sh[c][y - 1], &sh[c][y],
-				 1);
+		kvr_prefix_remove(p.t, (uint16_t)rank, KVR_TIER_DEVICE, &sh[c][x], 1);
+		kvr_prefix_store(p.t, (uint16_t)rank, KVR_TIER_DEVICE, &sh[c][y - 1], &sh[c][y], 1);
 	}
 	take_note(rank, false);
 }
@@ -167,7 +165,7 @@ static void write_step(struct kvr_rand *r, bool grow)
 	if (grow || op < 55) {
 		change(rank, c, from, n, true);
 		take_note(rank, true);
-		kvr_prefix_store(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE,
+		kvr_prefix_store(p.t, (uint16_t)rank, KVR_TIER_DEVICE,
 				 from ? &sh[c][from - 1] : NULL, &sh[c][from], n);
 	} else if (op < 98) {
 		from = LEN - n;
@@ -178,7 +176,7 @@ static void write_step(struct kvr_rand *r, bool grow)
 		for (uint32_t i = 0; i < n; i++)
 			gone[i] = sh[c][op % 2 ? from + i : from + n - 1 - i];
 		change(rank, c, from, n, false);
-		kvr_prefix_remove(p.t, (uint16_t)rank, KVR_PREFIX_DEVICE, gone, n);
+		kvr_prefix_remove(p.t, (uint16_t)rank, KVR_TIER_DEVICE, gone, n);
 	} else {
 		memset(set[rank], 0, sizeof(set[rank]));
 		kvr_prefix_clear_rank(p.t, (uint16_t)rank);
@@ -206,7 +204,7 @@ static void check(const struct kvr_overlap *o, uint32_t c, uint64_t a, uint64_t 
 		  bool grew)
 {
 	for (uint32_t r = 0; r < RANKS; r++) {
-		uint32_t v = pt_count(o, KVR_PREFIX_DEVICE, r);
+		uint32_t v = pt_count(o, KVR_TIER_DEVICE, r);
 
 		if (v > LEN || (b - a < NOTES / 2 && v > ceiling(r, c, a, b)))
 			bad++;
@@ -278,7 +276,7 @@ static bool follows(uint64_t parent, uint64_t next)
 static bool piece(void *ctx, const struct kvr_prefix_piece *d)
 {
 	(void)ctx;
-	if (d->rank > FIXED || d->tier != KVR_PREFIX_DEVICE || d->n == 0) {
+	if (d->rank > FIXED || d->tier != KVR_TIER_DEVICE || d->n == 0) {
 		wild++;
 		return true;
 	}
@@ -364,7 +362,7 @@ int main(void)
 	make_chains(&r);
 	make_names();
 	for (uint32_t i = 0; i < 2; i++)
-		kvr_prefix_store(p.t, FIXED, KVR_PREFIX_DEVICE, NULL, sh[i], LEN);
+		kvr_prefix_store(p.t, FIXED, KVR_TIER_DEVICE, NULL, sh[i], LEN);
 	pthread_create(&id[READS], NULL, dumper, (void *)(uintptr_t)(READS + 1));
 	for (uint32_t i = 0; i < READS; i++)
 		pthread_create(&id[i], NULL, reader, (void *)(uintptr_t)(i + 1));

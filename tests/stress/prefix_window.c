@@ -67,8 +67,8 @@ static void loss_in_front_and_gain_behind_do_not_add_up(void)
 
 static void lose_and_gain_elsewhere(void)
 {
-	kvr_prefix_remove(p.t, 1, KVR_PREFIX_HOST, &sh[600], 1);
-	kvr_prefix_store(p.t, 1, KVR_PREFIX_DISK, &sh[599], &sh[600], 900);
+	kvr_prefix_remove(p.t, 1, KVR_TIER_HOST, &sh[600], 1);
+	kvr_prefix_store(p.t, 1, KVR_TIER_DISK, &sh[599], &sh[600], 900);
 }
 
 static void tiers_of_a_loser_are_cut(void)
@@ -79,11 +79,11 @@ static void tiers_of_a_loser_are_cut(void)
 
 		open_table();
 		kvr_prefix_store(p.t, 1, 0, NULL, sh, 300);
-		kvr_prefix_store(p.t, 1, KVR_PREFIX_HOST, &sh[299], &sh[300], 310);
-		kvr_prefix_store(p.t, 1, KVR_PREFIX_DISK, NULL, &sh[1490], 1);
+		kvr_prefix_store(p.t, 1, KVR_TIER_HOST, &sh[299], &sh[300], 310);
+		kvr_prefix_store(p.t, 1, KVR_TIER_DISK, NULL, &sh[1490], 1);
 		o = score_with(lose_and_gain_elsewhere, at);
-		all = pt_count(o, 0, 1) + pt_count(o, KVR_PREFIX_HOST, 1) +
-		      pt_count(o, KVR_PREFIX_DISK, 1);
+		all = pt_count(o, 0, 1) + pt_count(o, KVR_TIER_HOST, 1) +
+		      pt_count(o, KVR_TIER_DISK, 1);
 		CU_ASSERT(all <= 610 || all == LEN); /* before or after, nothing in between */
 		pt_close(&p);
 	}

@@ -209,8 +209,8 @@ static int check_models(struct kvr_router_conf *c, const struct blame *b)
 			if (strcmp(model_of(p), model_of(q)) != 0)
 				continue;
 			if (p->sched.role == q->sched.role ||
-			    p->sched.role == KVR_POOL_AGGREGATED ||
-			    q->sched.role == KVR_POOL_AGGREGATED)
+			    p->sched.role == KVR_ROLE_AGGREGATED ||
+			    q->sched.role == KVR_ROLE_AGGREGATED)
 				return complain(
 					b, section, "role",
 					"pool %s serves model \"%s\" already; a model has "
@@ -221,7 +221,7 @@ static int check_models(struct kvr_router_conf *c, const struct blame *b)
 		}
 	}
 	for (uint32_t i = 0; rc == 0 && i < c->n_pools; i++)
-		if (c->pool[i].sched.role == KVR_POOL_PREFILL)
+		if (c->pool[i].sched.role == KVR_ROLE_PREFILL)
 			rc = check_pair(c, i, b);
 	return rc;
 }

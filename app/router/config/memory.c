@@ -116,7 +116,7 @@ static void requests_need(const struct kvr_router_conf *c, const struct kvr_rout
 	uint64_t n = REQUESTS_OF(p->sched.max_requests, 0);
 	uint32_t sessions = p->sched.max_sessions;
 
-	if (p->peer != KVR_ROUTER_NO_POOL && p->sched.role == KVR_POOL_DECODE)
+	if (p->peer != KVR_ROUTER_NO_POOL && p->sched.role == KVR_ROLE_DECODE)
 		prefill = &c->pool[p->peer];
 	if (prefill != NULL) {
 		n = REQUESTS_OF(p->sched.max_requests, prefill->sched.max_requests);
@@ -150,7 +150,7 @@ static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_po
 		p->own.max_jobs,
 		(uint32_t)(sizeof(struct job) + RTE_CACHE_LINE_SIZE + kvr_overlap_size(ranks)),
 		RTE_MIN(p->own.max_jobs / 4, 64u), page);
-	if (p->peer != KVR_ROUTER_NO_POOL && p->sched.role == KVR_POOL_DECODE)
+	if (p->peer != KVR_ROUTER_NO_POOL && p->sched.role == KVR_ROLE_DECODE)
 		m->requests += pool_bytes(p->own.max_jobs,
 					  (uint32_t)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
 						     kvr_overlap_size(ranks)),

@@ -17,8 +17,8 @@
 /* ---- HELLO ---- */
 
 /* Whether the HELLO fits the pool. */
-static enum kvr_wire_code check_hello(struct router *rt, const struct kvr_wire_hello *h,
-				      const struct kvr_hints *hints, struct pool **pool)
+static enum kvr_code check_hello(struct router *rt, const struct kvr_wire_hello *h,
+				 const struct kvr_hints *hints, struct pool **pool)
 {
 	if (hints->n_pools != 1)
 		return KVR_E_HINT;
@@ -32,7 +32,7 @@ static enum kvr_wire_code check_hello(struct router *rt, const struct kvr_wire_h
 }
 
 /* Where the blocks of a prefill worker can go, and how they are fetched. */
-static enum kvr_wire_code read_transfer(const struct kvr_hints *h, struct kvr_worker_transfer *t)
+static enum kvr_code read_transfer(const struct kvr_hints *h, struct kvr_worker_transfer *t)
 {
 	const struct kvr_str *domain = &h->kv_transfer_domain;
 
@@ -110,8 +110,8 @@ static void hello_again(struct router *rt, struct ctl_frame *f, struct kvr_worke
 	f->buf = NULL;
 }
 
-static enum kvr_wire_code new_life(struct kvr_worker *w, const struct pool *p,
-				   const struct kvr_wire_hello *h)
+static enum kvr_code new_life(struct kvr_worker *w, const struct pool *p,
+			      const struct kvr_wire_hello *h)
 {
 	w->pool = p->number;
 	w->dp_start = h->dp_start;
@@ -203,7 +203,7 @@ void control_hello(struct router *rt, struct ctl_frame *f, struct refusal *why)
 {
 	const struct kvr_wire_hello *h = (const void *)f->body;
 	struct kvr_hints hints;
-	const enum kvr_wire_code rc =
+	const enum kvr_code rc =
 		kvr_hints_parse(f->body + sizeof(*h), h->hints_len, KVR_HINTS_HELLO, &hints);
 
 	if (rc != 0)

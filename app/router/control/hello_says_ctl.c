@@ -13,13 +13,6 @@
 
 #include "kvr_message.h"
 
-static const char *const roles[] = {"aggregated", "prefill", "decode"};
-
-static const char *role_name(unsigned int role)
-{
-	return role < RTE_DIM(roles) ? roles[role] : "unknown";
-}
-
 static void unknown_pool(const struct router *rt, const struct kvr_hints *h, char *text, size_t len)
 {
 	size_t n = (size_t)snprintf(text, len, "pool: got \"%.*s\", this router has",
@@ -58,8 +51,8 @@ static void wrong_field(const struct pool *p, const struct kvr_wire_hello *h,
 	} else if (h->role != p->role) {
 		why->detail[0] = h->role;
 		why->detail[1] = p->role;
-		snprintf(text, len, "role: got %s, pool %s is %s", role_name(h->role), p->name,
-			 role_name(p->role));
+		snprintf(text, len, "role: got %s, pool %s is %s", kvr_role_name(h->role), p->name,
+			 kvr_role_name(p->role));
 	} else if (h->dp_size > KVR_WORKER_MAX_RANKS) {
 		why->detail[0] = h->dp_size;
 		why->detail[1] = KVR_WORKER_MAX_RANKS;

@@ -167,7 +167,7 @@ enum applied {
 static uint32_t apply_piece(struct pool *p, uint32_t rank, const struct kvr_kv_event *ev,
 			    uint32_t at)
 {
-	const enum kvr_prefix_tier tier = (enum kvr_prefix_tier)ev->tier;
+	const enum kvr_tier tier = (enum kvr_tier)ev->tier;
 	const uint64_t before = kvr_prefix_work(p->prefix);
 	const uint32_t n = RTE_MIN(ev->n_blocks - at, p->event.dear ? PIECE_DEAR : PIECE);
 	const uint8_t *sh = ev->hashes + at * sizeof(uint64_t);

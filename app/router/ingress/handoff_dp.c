@@ -83,7 +83,7 @@ void ingress_request(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 
-	const enum kvr_wire_code code = source_route(lc, m, from);
+	const enum kvr_code code = source_route(lc, m, from);
 
 	if (unlikely(code == KVR_E_BUSY))
 		shed(lc, m, from);

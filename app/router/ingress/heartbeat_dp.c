@@ -13,8 +13,8 @@
 #include "kvr_frame.h"
 #include "kvr_message.h"
 
-static enum kvr_wire_code known(const struct kvr_view_worker *w, const struct kvr_wire_hdr *h,
-				const struct kvr_path *from, struct refusal *why)
+static enum kvr_code known(const struct kvr_view_worker *w, const struct kvr_wire_hdr *h,
+			   const struct kvr_path *from, struct refusal *why)
 {
 	if (w == NULL)
 		return KVR_E_UNKNOWN_WORKER;
@@ -26,9 +26,9 @@ static enum kvr_wire_code known(const struct kvr_view_worker *w, const struct kv
 }
 
 /* Every rank is the worker's, and said once. */
-static enum kvr_wire_code check_loads(const struct kvr_view_worker *w,
-				      const struct kvr_wire_rank_load *l, uint32_t n,
-				      struct refusal *why)
+static enum kvr_code check_loads(const struct kvr_view_worker *w,
+				 const struct kvr_wire_rank_load *l, uint32_t n,
+				 struct refusal *why)
 {
 	uint64_t seen[KVR_WORKER_MAX_RANKS / 64] = {0};
 

@@ -15,7 +15,7 @@
 #define OVERLOAD_BURSTS 1024u
 
 /* @return KVR_OK, or what is wrong with the body: words, what was seen, what is allowed. */
-static enum kvr_wire_code check_body(const struct kvr_wire_hdr *h, struct refusal *why)
+static enum kvr_code check_body(const struct kvr_wire_hdr *h, struct refusal *why)
 {
 	struct kvr_fault fault;
 
@@ -40,7 +40,7 @@ static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 		in_count(lc, code == KVR_FRAME_SHORT ? IN_SHORT : IN_MAGIC);
 		rte_pktmbuf_free(m);
 	} else if (unlikely(code > 0)) {
-		source_refuse(lc, m, from, (enum kvr_wire_code)code);
+		source_refuse(lc, m, from, (enum kvr_code)code);
 	} else if (k = &frame_kinds[h->kind], unlikely(k->ingress == NULL)) {
 		source_refuse(lc, m, from, KVR_E_KIND); /* laid out, not served yet */
 	} else if (!k->in_parts && unlikely(check_body(h, &why) != KVR_OK)) {

@@ -20,26 +20,26 @@
  * @return KVR_OK: the job has taken @p m; else the code, and the caller keeps it; details and text
  * of what is wrong, where there are any, are in *why.
  */
-enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
-			   struct refusal *why);
+enum kvr_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
+		      struct refusal *why);
 
 /** The steps of that. A job of @p p without a message; NULL: there are no more. */
 struct job *job_new(struct lcore *lc, struct pool *p);
 
 /** The pool that is meant is none of this router's: what it has instead goes to *why. @return the
  * code. */
-enum kvr_wire_code job_unknown_pool(const struct router *rt, uint32_t id, struct refusal *why);
+enum kvr_code job_unknown_pool(const struct router *rt, uint32_t id, struct refusal *why);
 
 /** What the request says against the pool it is for; details and text of it go to *why. */
-enum kvr_wire_code job_check(const struct pool *p, const struct kvr_wire_request *f,
-			     struct refusal *why);
+enum kvr_code job_check(const struct pool *p, const struct kvr_wire_request *f,
+			struct refusal *why);
 
 /** Fill in all but hashes; @p raw are the hints, in memory that lasts as long as the job. */
-enum kvr_wire_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_hdr *h,
-			     const struct kvr_message *q, const void *raw, struct kvr_hints *hints);
+enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_hdr *h,
+			const struct kvr_message *q, const void *raw, struct kvr_hints *hints);
 
 /** Room for @p n_hashes in j->hash_buf. */
-enum kvr_wire_code job_hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes);
+enum kvr_code job_hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes);
 
 /** Begin to hash the tokens of the job; @p mm is the stream's as long as that lasts. */
 void job_hash_begin(const struct job *j, const struct kvr_hints *h, struct kvr_tlv_iter *mm,
@@ -49,8 +49,8 @@ void job_hash_begin(const struct job *j, const struct kvr_hints *h, struct kvr_t
 bool job_compared(const struct job *j);
 
 /** It has its hashes and its digest: into the batch. On failure the caller keeps the job. */
-enum kvr_wire_code job_end(struct lcore *lc, struct job *j, const struct kvr_path *from,
-			   uint16_t client_frame);
+enum kvr_code job_end(struct lcore *lc, struct job *j, const struct kvr_path *from,
+		      uint16_t client_frame);
 
 /** Score the lcore's batch and hand it to the schedulers. */
 void jobs_flush(struct lcore *lc);
@@ -78,7 +78,7 @@ void job_drop(struct lcore *lc, struct job *j);
 /* ---- leg_dp.c: jobs of a pool that has a prefill pool ---- */
 
 /** Give a job what its legs need. @return KVR_OK, E_TOO_LARGE, E_NO_MEMORY. Ingress lcore. */
-enum kvr_wire_code pair_attach(struct job *j);
+enum kvr_code pair_attach(struct job *j);
 
 /** Give it back, with the job. Any lcore. */
 void pair_detach(struct job *j);

@@ -79,7 +79,7 @@ static uint32_t hint_flags(const struct kvr_hints *h)
 	return flags;
 }
 
-static enum kvr_wire_code copy_allowed(struct lcore *lc, struct job *j, const struct kvr_hints *h)
+static enum kvr_code copy_allowed(struct lcore *lc, struct job *j, const struct kvr_hints *h)
 {
 	if (h->n_allowed == 0)
 		return KVR_OK;
@@ -133,7 +133,7 @@ static void copy_session(struct job *j, const struct kvr_hints *h)
 }
 
 /* What the scheduler must know of the hints, in the job. Strings stay in the frame. */
-static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const struct kvr_hints *h)
+static enum kvr_code copy_hints(struct lcore *lc, struct job *j, const struct kvr_hints *h)
 {
 	struct kvr_sched_hints *s = &j->msg.hints;
 
@@ -170,7 +170,7 @@ static enum kvr_wire_code copy_hints(struct lcore *lc, struct job *j, const stru
 
 /* ---- hashes ---- */
 
-enum kvr_wire_code job_hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes)
+enum kvr_code job_hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes)
 {
 	j->hash_buf = buf_get(lc->rt, lc->rt->hash_bufs, n_hashes * sizeof(uint64_t));
 	return j->hash_buf != NULL ? KVR_OK : KVR_E_NO_MEMORY;
@@ -203,13 +203,13 @@ void job_hash_begin(const struct job *j, const struct kvr_hints *h, struct kvr_t
 }
 
 /* The hashes of a message of one frame, in place or of its tokens. */
-static enum kvr_wire_code find_hashes(struct lcore *lc, struct job *j, const struct kvr_message *q,
-				      const struct kvr_hints *h)
+static enum kvr_code find_hashes(struct lcore *lc, struct job *j, const struct kvr_message *q,
+				 const struct kvr_hints *h)
 {
 	const uint32_t most = q->fixed.n_tokens / j->pool->block_size;
 	struct kvr_hash_stream stream;
 	struct kvr_tlv_iter mm;
-	enum kvr_wire_code code;
+	enum kvr_code code;
 
 	j->n_hashes = q->fixed.n_hashes;
 	j->hashes = q->hashes;
@@ -237,7 +237,7 @@ struct pool *pool_by_id(struct router *rt, uint32_t id)
 }
 
 /* The pool that is meant is none of this router's: what it has instead. */
-enum kvr_wire_code job_unknown_pool(const struct router *rt, uint32_t id, struct refusal *why)
+enum kvr_code job_unknown_pool(const struct router *rt, uint32_t id, struct refusal *why)
 {
 	why->detail[0] = id;
 	why->detail[1] = rt->n_pools;
@@ -246,8 +246,7 @@ enum kvr_wire_code job_unknown_pool(const struct router *rt, uint32_t id, struct
 }
 
 /* What the request says against the pool it is for. */
-enum kvr_wire_code job_check(const struct pool *p, const struct kvr_wire_request *f,
-			     struct refusal *why)
+enum kvr_code job_check(const struct pool *p, const struct kvr_wire_request *f, struct refusal *why)
 {
 	if (f->n_hashes != 0 && (uint64_t)f->n_hashes * p->block_size > f->isl)
 		return KVR_E_INVALID_REQUEST;
@@ -260,10 +259,10 @@ enum kvr_wire_code job_check(const struct pool *p, const struct kvr_wire_request
 	return KVR_E_PROMPT_TOO_LONG;
 }
 
-enum kvr_wire_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_hdr *h,
-			     const struct kvr_message *q, const void *raw, struct kvr_hints *hints)
+enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_hdr *h,
+			const struct kvr_message *q, const void *raw, struct kvr_hints *hints)
 {
-	enum kvr_wire_code code;
+	enum kvr_code code;
 
 	j->source = h->source;
 	j->id = h->id;
@@ -278,9 +277,9 @@ enum kvr_wire_code job_begin(struct lcore *lc, struct job *j, const struct kvr_w
 		/* What the engine sees, when it is not what is hashed. */
 		.exec_isl = q->fixed.n_hashes != 0 ? q->fixed.n_tokens : 0,
 		.query_only = (j->flags & KVR_REQ_F_QUERY) != 0,
-		.phase = (enum kvr_sched_phase)q->fixed.phase,
+		.phase = (enum kvr_role)q->fixed.phase,
 	};
-	code = (enum kvr_wire_code)kvr_hints_parse(raw, q->fixed.hints_len, KVR_HINTS_ROUTE, hints);
+	code = kvr_hints_parse(raw, q->fixed.hints_len, KVR_HINTS_ROUTE, hints);
 	if (code == KVR_OK)
 		code = copy_hints(lc, j, hints);
 	if (q->fixed.expected_output_tokens != KVR_NONE32) {
@@ -294,10 +293,10 @@ enum kvr_wire_code job_begin(struct lcore *lc, struct job *j, const struct kvr_w
 	return code;
 }
 
-enum kvr_wire_code job_end(struct lcore *lc, struct job *j, const struct kvr_path *from,
-			   uint16_t client_frame)
+enum kvr_code job_end(struct lcore *lc, struct job *j, const struct kvr_path *from,
+		      uint16_t client_frame)
 {
-	enum kvr_wire_code code = KVR_OK;
+	enum kvr_code code = KVR_OK;
 
 	j->msg.req.sh = j->hashes;
 	j->msg.req.n = j->n_hashes;
@@ -345,18 +344,18 @@ void job_part(const struct job *j, uint32_t off, uint32_t len, void *dst)
 		    dst);
 }
 
-enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
-			   struct refusal *why)
+enum kvr_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
+		      struct refusal *why)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const struct kvr_slice body = {kvr_frame_body(h), h->frag_len};
 	struct kvr_message q;
 	struct kvr_hints hints;
-	enum kvr_wire_code code;
+	enum kvr_code code;
 	struct pool *p;
 	struct job *j;
 
-	code = (enum kvr_wire_code)kvr_request_parse_slices(&body, 1, h->kind, &q);
+	code = kvr_request_parse_slices(&body, 1, h->kind, &q);
 	if (unlikely(code != KVR_OK))
 		return code;
 	p = pool_by_id(lc->rt, q.fixed.pool);
@@ -387,8 +386,8 @@ enum kvr_wire_code job_add(struct lcore *lc, const struct kvr_path *from, struct
 
 void overlap_pad(struct kvr_overlap *o)
 {
-	for (int t = KVR_PREFIX_DEVICE; t < KVR_PREFIX_TIERS; t++)
-		if (t == KVR_PREFIX_DEVICE || (o->flags & 1u << t) != 0)
+	for (int t = KVR_TIER_DEVICE; t < KVR_TIERS; t++)
+		if (t == KVR_TIER_DEVICE || (o->flags & 1u << t) != 0)
 			memset(&o->count[(size_t)t * o->stride + o->nranks], 0,
 			       (o->stride - o->nranks) * sizeof(o->count[0]));
 }
@@ -396,11 +395,11 @@ void overlap_pad(struct kvr_overlap *o)
 void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov)
 {
 	*ov = (struct kvr_sched_overlap){
-		.device = kvr_overlap_tier(o, KVR_PREFIX_DEVICE),
-		.host = (o->flags & KVR_OVERLAP_HOST) ? kvr_overlap_tier(o, KVR_PREFIX_HOST) : NULL,
-		.disk = (o->flags & KVR_OVERLAP_DISK) ? kvr_overlap_tier(o, KVR_PREFIX_DISK) : NULL,
+		.device = kvr_overlap_tier(o, KVR_TIER_DEVICE),
+		.host = (o->flags & KVR_OVERLAP_HOST) ? kvr_overlap_tier(o, KVR_TIER_HOST) : NULL,
+		.disk = (o->flags & KVR_OVERLAP_DISK) ? kvr_overlap_tier(o, KVR_TIER_DISK) : NULL,
 		.external = (o->flags & KVR_OVERLAP_EXTERNAL)
-				    ? kvr_overlap_tier(o, KVR_PREFIX_EXTERNAL)
+				    ? kvr_overlap_tier(o, KVR_TIER_EXTERNAL)
 				    : NULL,
 	};
 }

@@ -78,7 +78,7 @@ static bool pad_ok(const struct reading *rd, uint32_t off)
 	return memcmp(pad, zeros, n) == 0;
 }
 
-static enum kvr_wire_code gather_hints(struct lcore *lc, struct reading *rd, const void **raw)
+static enum kvr_code gather_hints(struct lcore *lc, struct reading *rd, const void **raw)
 {
 	const struct kvr_message *q = &rd->q;
 
@@ -94,8 +94,8 @@ static enum kvr_wire_code gather_hints(struct lcore *lc, struct reading *rd, con
 }
 
 /* Where the hashes will be, and what has to be read for them. */
-static enum kvr_wire_code begin_hashes(struct lcore *lc, struct reading *rd,
-				       const struct kvr_hints *hints)
+static enum kvr_code begin_hashes(struct lcore *lc, struct reading *rd,
+				  const struct kvr_hints *hints)
 {
 	const struct kvr_wire_request *f = &rd->q.fixed;
 	struct job *j = rd->j;
@@ -110,19 +110,18 @@ static enum kvr_wire_code begin_hashes(struct lcore *lc, struct reading *rd,
 	return job_hash_buf(lc, j, j->n_hashes);
 }
 
-static enum kvr_wire_code begin(struct lcore *lc, struct reading *rd, struct refusal *why)
+static enum kvr_code begin(struct lcore *lc, struct reading *rd, struct refusal *why)
 {
 	const struct kvr_wire_hdr *h = header(rd->first);
 	struct kvr_hints hints;
 	const void *raw;
 	struct pool *p;
-	enum kvr_wire_code code;
+	enum kvr_code code;
 
 	rd->unit = h->frag_len;
 	rd->len = h->msg_len;
 	rd->at = sizeof(struct kvr_wire_request);
-	code = (enum kvr_wire_code)kvr_request_parse_fixed(kvr_frame_body(h), h->kind, rd->len,
-							   &rd->q);
+	code = kvr_request_parse_fixed(kvr_frame_body(h), h->kind, rd->len, &rd->q);
 	if (code != KVR_OK)
 		return code;
 	if (!pad_ok(rd, rd->q.tokens_off + rd->q.fixed.n_tokens * 4) ||
@@ -159,7 +158,7 @@ static const uint8_t *overlap(const struct reading *rd, const uint8_t *p, uint32
 }
 
 /* The rest of the frame that stands at rd->at. */
-static enum kvr_wire_code read_frame(struct reading *rd)
+static enum kvr_code read_frame(struct reading *rd)
 {
 	const uint32_t n = RTE_MIN(rd->unit - rd->at % rd->unit, rd->len - rd->at);
 	const uint8_t *p = in_place(rd, rd->at, n), *part;

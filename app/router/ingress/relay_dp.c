@@ -72,8 +72,8 @@ static void unknown(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 }
 
 /* What an agent is told whose frame is of another life than the request. */
-static enum kvr_wire_code other_life(const struct lcore *lc, const struct kvr_relay *relay,
-				     uint32_t epoch)
+static enum kvr_code other_life(const struct lcore *lc, const struct kvr_relay *relay,
+				uint32_t epoch)
 {
 	const struct kvr_view_worker *w = kvr_view_find(lc->view, relay->worker);
 
@@ -210,7 +210,7 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 
 	if (r == NULL)
 		return;
-	if (relay.leg == KVR_LEG_IS_PREFILL) {
+	if (relay.leg == KVR_LEG_PREFILL) {
 		prefill_item(lc, p, &relay, m);
 		return;
 	}

@@ -21,12 +21,12 @@ bool source_control(struct lcore *lc, const struct kvr_path *from);
  * source's part of an overload. Takes the cookie out of the message. Ingress lcores.
  * @return KVR_OK, else the code; the frame stays the caller's.
  */
-enum kvr_wire_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+enum kvr_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /** Refuse a received frame, which it frees, and count it; answered as far as its source may have
  * answers. Ingress lcores. */
 void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
-		   enum kvr_wire_code code);
+		   enum kvr_code code);
 
 /** The same with more than a code to say. */
 void source_refuse_as(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,

@@ -42,7 +42,7 @@ static struct kvr_source *source_of_fragment(struct lcore *lc, struct kvr_source
 	return kvr_source_get(t, key, lc->now_ns);
 }
 
-enum kvr_wire_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+enum kvr_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct source_rules *rules = rules_of(lc, from);
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
@@ -76,7 +76,7 @@ enum kvr_wire_code source_route(struct lcore *lc, struct rte_mbuf *m, const stru
 }
 
 void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
-		   enum kvr_wire_code code)
+		   enum kvr_code code)
 {
 	struct refusal why = {.code = code};
 
@@ -88,7 +88,7 @@ void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 void source_refuse_as(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 		      const struct refusal *why)
 {
-	const enum kvr_wire_code code = why->code;
+	const enum kvr_code code = why->code;
 
 	in_count(lc, IN_REJECTED);
 	if ((code == KVR_E_RATE_LIMITED || !kvr_code_retryable(code)) &&

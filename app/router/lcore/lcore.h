@@ -124,7 +124,7 @@ struct lcore {
 	struct kvr_source_table *sources;
 	struct event_share events[KVR_ROUTER_MAX_POOLS];
 	kvr_cell_t *in;	    /* enum in_counter */
-	kvr_cell_t *reject; /* enum kvr_wire_code */
+	kvr_cell_t *reject; /* enum kvr_code */
 	uint32_t n_event, n_sched;
 	struct pool *event_pool[KVR_ROUTER_MAX_POOLS];
 	struct pool *sched_pool[KVR_ROUTER_MAX_POOLS];

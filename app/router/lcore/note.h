@@ -71,7 +71,7 @@ struct note {
 	union {
 		struct job *job;
 		struct rte_mbuf *m;
-		uint32_t code; /* enum kvr_wire_code of a DISPATCH_ACK */
+		uint32_t code; /* enum kvr_code of a DISPATCH_ACK */
 		struct {
 			uint32_t tokens; /* generated so far */
 			uint32_t cached; /* prompt tokens that the engine had; KVR_NONE32 */

@@ -18,7 +18,7 @@ enum refusal_retry { RETRY_BY_CODE, RETRY_YES, RETRY_NO };
 
 /** What a REJECTED says; all but `code` may be left 0. */
 struct refusal {
-	enum kvr_wire_code code;
+	enum kvr_code code;
 	enum refusal_retry retry; /* 0: kvr_code_retryable(code) */
 	uint64_t handle;	  /* of the refused message; out_reject_frame() fills it in */
 	uint64_t detail[4];

@@ -98,7 +98,7 @@ void answer_rejected(const struct life *x, const struct kvr_rq_why *why)
 {
 	const struct request *r = x->r;
 	const struct kvr_flight *slot = r->slot[MAIN];
-	struct refusal say = {.code = (enum kvr_wire_code)why->code,
+	struct refusal say = {.code = (enum kvr_code)why->code,
 			      .retry = why->retryable ? RETRY_YES : RETRY_NO,
 			      .policy_class = why->policy_class,
 			      .handle = x->asked.hdr != NULL ? x->asked.hdr->handle : 0};
@@ -129,8 +129,7 @@ void answer_job(struct lcore *lc, struct job *j, const struct refusal *why)
 
 struct refusal answer_ended(const struct kvr_flight_end *end)
 {
-	struct refusal why = {.code = end->code != KVR_OK ? (enum kvr_wire_code)end->code
-							  : KVR_E_ENDED,
+	struct refusal why = {.code = end->code != KVR_OK ? (enum kvr_code)end->code : KVR_E_ENDED,
 			      .retry = (enum refusal_retry)end->retry,
 			      .policy_class = end->policy_class};
 

@@ -47,7 +47,7 @@ static bool ask_alone(void *arg, const struct kvr_request *rq, const struct kvr_
 	return kvr_disagg_bypass(d->conf, &ps, &ds, lc->now_ns);
 }
 
-static enum kvr_why ask_session_may(void *arg, const struct kvr_request *rq,
+static enum kvr_code ask_session_may(void *arg, const struct kvr_request *rq,
 				    const struct kvr_rq_pool *p)
 {
 	const struct request *r = of_life(rq);
@@ -55,10 +55,10 @@ static enum kvr_why ask_session_may(void *arg, const struct kvr_request *rq,
 	RTE_SET_USED(arg);
 	if (likely(share_session_may(p->owner, request_client(r),
 				     r->job != NULL ? &r->job->excess : NULL)))
-		return KVR_WHY_OK;
+		return KVR_OK;
 	if (r->job != NULL)
 		r->job->excess_of = KVR_SHARE_SESSIONS;
-	return KVR_WHY_SOURCE_LIMIT;
+	return KVR_E_SOURCE_LIMIT;
 }
 
 const struct kvr_rq_ops life_ops = {

@@ -16,11 +16,11 @@ static void held_set(struct pool *p, uint32_t n)
 	atomic_store_explicit(&p->live.held, n, memory_order_relaxed);
 }
 
-enum kvr_wire_code job_hold(struct job *j)
+enum kvr_code job_hold(struct job *j)
 {
 	const uint32_t n = j->frames != NULL ? j->frames->n : 1;
 	const uint32_t held = atomic_load_explicit(&j->pool->live.held, memory_order_relaxed);
-	enum kvr_wire_code code;
+	enum kvr_code code;
 
 	if (j->held != 0)
 		return KVR_OK;

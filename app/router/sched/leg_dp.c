@@ -17,7 +17,7 @@
 
 /* ---- memory ---- */
 
-enum kvr_wire_code pair_attach(struct job *j)
+enum kvr_code pair_attach(struct job *j)
 {
 	struct pair *l;
 
@@ -103,11 +103,11 @@ void leg_fields(const struct kvr_flight *slot, struct dispatch_fields *f)
 static void of_pair(const struct request *r, uint32_t leg, struct kvr_wire_request *q)
 {
 	if (leg == PREFILL) {
-		q->phase = KVR_PHASE_PREFILL;
+		q->phase = KVR_ROLE_PREFILL;
 		q->flags |= KVR_REQ_F_PREFILL_LEG;
 		q->max_tokens = 1;
 	} else if (r->rq.way != KVR_WAY_BYPASSED) {
-		q->phase = KVR_PHASE_DECODE;
+		q->phase = KVR_ROLE_DECODE;
 		q->flags |= KVR_REQ_F_DECODE_LEG;
 	}
 	q->flags &= ~KVR_REQ_F_RESEND;

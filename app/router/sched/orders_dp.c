@@ -69,7 +69,7 @@ static void decide_leg(const struct life *x, const struct kvr_rq_order *o,
 			pool_count(p, PC_ROUTES, 1);
 		if (unlikely(!slot_need(x, o->leg))) {
 			*d = (struct kvr_sched_decision){.result = KVR_SCHED_ERROR,
-							 .err = KVR_SCHED_BAD_SLOT};
+							 .err = KVR_E_NO_MEMORY};
 			return;
 		}
 		slot = x->r->slot[o->leg]->slot;
@@ -85,7 +85,7 @@ static void decide_leg(const struct life *x, const struct kvr_rq_order *o,
 static struct kvr_rq_event hold(const struct life *x)
 {
 	struct request *r = x->r;
-	enum kvr_wire_code code = slot_need(x, MAIN) ? job_hold(r->job) : KVR_E_NO_MEMORY;
+	enum kvr_code code = slot_need(x, MAIN) ? job_hold(r->job) : KVR_E_NO_MEMORY;
 
 	if (unlikely(code != KVR_OK))
 		return (struct kvr_rq_event){.kind = KVR_RQE_NO_ROOM, .code = code};

@@ -21,8 +21,8 @@
 #include "router.h"
 #include "sched/send.h"
 
-#define MAIN	KVR_RQ_MAIN
-#define PREFILL KVR_RQ_PREFILL
+#define MAIN	KVR_LEG_MAIN
+#define PREFILL KVR_LEG_PREFILL
 
 /** What is answered, when something is: a frame of the request's client. */
 struct asked {

@@ -19,7 +19,7 @@
  * a part of them may wait, and of that part each source has a share. Idempotent.
  * @return KVR_OK; KVR_E_NO_MEMORY, KVR_E_SOURCE_LIMIT: nothing has changed.
  */
-enum kvr_wire_code job_hold(struct job *j);
+enum kvr_code job_hold(struct job *j);
 
 /** Free a job, whatever frames it still has, and what is kept for it. */
 void job_free(struct lcore *lc, struct job *j);

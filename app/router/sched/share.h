@@ -28,7 +28,7 @@ void slot_release(struct pool *p, struct kvr_flight *r);
 
 /** The job is going to wait with @p frames of the @p free frames that may.
  * @return KVR_OK, or KVR_E_SOURCE_LIMIT and j->excess says why. */
-enum kvr_wire_code share_wait(struct pool *p, struct job *j, uint32_t frames, uint32_t free);
+enum kvr_code share_wait(struct pool *p, struct job *j, uint32_t frames, uint32_t free);
 void share_go_on(struct pool *p, struct job *j, uint32_t frames);
 
 /** Whether the source may have another session; of a job: else j->excess says why not. */

@@ -50,7 +50,7 @@ void slot_release(struct pool *p, struct kvr_flight *r)
 	kvr_flight_release(p->requests, r);
 }
 
-enum kvr_wire_code share_wait(struct pool *p, struct job *j, uint32_t frames, uint32_t free)
+enum kvr_code share_wait(struct pool *p, struct job *j, uint32_t frames, uint32_t free)
 {
 	struct shares *s = &p->live.shares;
 	const uint64_t key = kvr_source_key(&j->client);

@@ -103,7 +103,7 @@ static void remember(const struct life *x, struct kvr_flight *slot)
 {
 	const struct kvr_rq_why *end = &x->r->rq.end;
 
-	if (end->code == KVR_WHY_OK)
+	if (end->code == KVR_OK)
 		return;
 	slot->end = (struct kvr_flight_end){.code = end->code,
 					    .retry = end->retryable ? RETRY_YES : RETRY_NO,

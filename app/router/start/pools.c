@@ -294,7 +294,7 @@ static int pool_pair(struct router *rt, struct pool *d, const struct kvr_router_
 	struct pool *p;
 	char name[RTE_MEMPOOL_NAMESIZE];
 
-	if (c->peer == KVR_ROUTER_NO_POOL || c->sched.role != KVR_POOL_DECODE)
+	if (c->peer == KVR_ROUTER_NO_POOL || c->sched.role != KVR_ROLE_DECODE)
 		return 0;
 	p = &rt->pool[c->peer];
 	d->prefill = p;

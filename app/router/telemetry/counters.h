@@ -173,7 +173,7 @@ extern const struct kvr_stats_def router_session_stats;
 extern const struct kvr_stats_def router_log_stats;
 extern const struct kvr_stats_def router_lcore_stats;
 extern const struct kvr_stats_def router_stage_stats;
-/** One counter for each enum kvr_wire_code. */
+/** One counter for each enum kvr_code. */
 const struct kvr_stats_def *router_reject_stats(void);
 
 #endif

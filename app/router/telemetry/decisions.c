@@ -58,7 +58,7 @@ static const char *result_name(const struct kvr_sched_decision *d)
 		[KVR_SCHED_QUERY] = "query",
 	};
 
-	return d->result == KVR_SCHED_ERROR ? kvr_sched_err_name(d->err) : name[d->result];
+	return d->result == KVR_SCHED_ERROR ? kvr_code_name(d->err) : name[d->result];
 }
 
 static void add_decision(const struct router *rt, struct rte_tel_data *t, const struct decision *v)

@@ -108,8 +108,7 @@ static void add_events(struct router *rt, struct pool *p, struct rte_tel_data *d
 
 static void add_refused(struct router *rt, struct rte_tel_data *d)
 {
-	static const enum kvr_wire_code codes[] = {KVR_E_COOKIE, KVR_E_RATE_LIMITED,
-						   KVR_E_SOURCE_LIMIT};
+	static const enum kvr_code codes[] = {KVR_E_COOKIE, KVR_E_RATE_LIMITED, KVR_E_SOURCE_LIMIT};
 	struct rte_tel_data *list = rte_tel_data_alloc();
 	uint64_t v[KVR_STATS_MAX];
 

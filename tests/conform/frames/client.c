@@ -123,11 +123,11 @@ static void accepted(struct ex_world *w, struct talk *t, const struct peers_got 
 		r->routed = r->queued = false;
 	t->renewed = false;
 	t->handle = g->handle;
-	if (talk_bypassed(t) || (a->state == KVR_STATE_QUERY && a->path == KVR_PATH_BYPASSED))
+	if (talk_bypassed(t) || (a->state == KVR_STATE_QUERY && a->path == KVR_WAY_BYPASSED))
 		client_bypassed_line(t);
 	switch (a->state) {
 	case KVR_STATE_QUERY:
-		if (a->path == KVR_PATH_BOOTSTRAP || a->path == KVR_PATH_SYNC)
+		if (a->path == KVR_WAY_BOOTSTRAP || a->path == KVR_WAY_SYNC)
 			client_prefill_line(t, (uint8_t)a->path, a);
 		served(t, a, KVR_RQS_FREE);
 		client_heard_all(w, t);

@@ -119,13 +119,13 @@ void peers_scores(uint32_t pool, const uint64_t *sh, uint32_t n, struct kvr_sche
 	const struct kvr_prefix_query q = {sh, n, overlap};
 
 	kvr_prefix_score_burst(rt->pool[pool].prefix, &q, 1);
-	*ov = (struct kvr_sched_overlap){.device = kvr_overlap_tier(overlap, KVR_PREFIX_DEVICE)};
+	*ov = (struct kvr_sched_overlap){.device = kvr_overlap_tier(overlap, KVR_TIER_DEVICE)};
 	if (overlap->flags & KVR_OVERLAP_HOST)
-		ov->host = kvr_overlap_tier(overlap, KVR_PREFIX_HOST);
+		ov->host = kvr_overlap_tier(overlap, KVR_TIER_HOST);
 	if (overlap->flags & KVR_OVERLAP_DISK)
-		ov->disk = kvr_overlap_tier(overlap, KVR_PREFIX_DISK);
+		ov->disk = kvr_overlap_tier(overlap, KVR_TIER_DISK);
 	if (overlap->flags & KVR_OVERLAP_EXTERNAL)
-		ov->external = kvr_overlap_tier(overlap, KVR_PREFIX_EXTERNAL);
+		ov->external = kvr_overlap_tier(overlap, KVR_TIER_EXTERNAL);
 }
 
 uint32_t peers_way(uint32_t pool, uint64_t id, uint32_t *try)

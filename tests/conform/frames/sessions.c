@@ -61,7 +61,7 @@ void frames_session_opened(struct ex_pool *pool, const struct ex_req *r)
 	struct named *s = find(pool, r->session.id, r->session.id_len);
 
 	s->opened = true;
-	s->moved = s->bound && s->to.worker != r->r.leg[KVR_RQ_MAIN].worker;
+	s->moved = s->bound && s->to.worker != r->r.leg[KVR_LEG_MAIN].worker;
 	s->moved_from = s->to.worker;
 }
 
@@ -70,8 +70,8 @@ void frames_session_dropped(struct ex_pool *pool, const struct ex_req *r)
 	struct named *s = find(pool, r->session.id, r->session.id_len);
 
 	/* Not closed where it has been opened before. */
-	s->dropped = !s->bound || !s->was_opened || s->to.worker != r->r.leg[KVR_RQ_MAIN].worker;
-	s->dropped_from = r->r.leg[KVR_RQ_MAIN].worker;
+	s->dropped = !s->bound || !s->was_opened || s->to.worker != r->r.leg[KVR_LEG_MAIN].worker;
+	s->dropped_from = r->r.leg[KVR_LEG_MAIN].worker;
 }
 
 bool frames_session_closes(const struct ex_pool *pool, const char *id, uint32_t len,

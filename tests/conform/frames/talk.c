@@ -77,7 +77,7 @@ static void decisions(struct ex_world *w)
 
 bool talk_is_half(const struct ex_req *r)
 {
-	return r->pool->peer != NULL && r->pool->conf.role == KVR_POOL_DECODE;
+	return r->pool->peer != NULL && r->pool->conf.role == KVR_ROLE_DECODE;
 }
 
 bool talk_bypassed(const struct talk *t)

@@ -16,8 +16,8 @@
 #include "frames.h"
 #include "lines.h"
 
-#define MAIN	KVR_RQ_MAIN
-#define PREFILL KVR_RQ_PREFILL
+#define MAIN	KVR_LEG_MAIN
+#define PREFILL KVR_LEG_PREFILL
 
 struct talk {
 	struct ex_req *r; /* NULL: over, and nobody asks any more */

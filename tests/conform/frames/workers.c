@@ -281,7 +281,7 @@ void frames_states(struct ex_world *w)
 		worker_state(k);
 	for (uint32_t i = 0; i < w->n_pools; i++) {
 		const struct ex_pool *p = &w->pool[i];
-		const bool now = p->conf.role == KVR_POOL_PREFILL && peers_active(frames_pool(p));
+		const bool now = p->conf.role == KVR_ROLE_PREFILL && peers_active(frames_pool(p));
 
 		if (now != active[i])
 			state_line(NULL, p, now ? "inactive" : "active",
@@ -300,7 +300,7 @@ struct ex_index *frames_index(struct ex_pool *pool)
 	return x;
 }
 
-static void event(struct ex_index *x, uint32_t rank, uint8_t type, enum ex_tier tier,
+static void event(struct ex_index *x, uint32_t rank, uint8_t type, enum kvr_tier tier,
 		  const uint64_t *parent, const uint64_t *sh, uint32_t n)
 {
 	struct kvr_sched_rank_info info;
@@ -326,13 +326,13 @@ static void event(struct ex_index *x, uint32_t rank, uint8_t type, enum ex_tier 
 	a->last = &e->next;
 }
 
-void ex_index_store(struct ex_index *x, uint32_t rank, enum ex_tier tier, const uint64_t *sh,
+void ex_index_store(struct ex_index *x, uint32_t rank, enum kvr_tier tier, const uint64_t *sh,
 		    uint32_t n, const uint64_t *parent)
 {
 	event(x, rank, KVR_KV_STORED, tier, parent, sh, n);
 }
 
-void ex_index_remove(struct ex_index *x, uint32_t rank, enum ex_tier tier, const uint64_t *sh,
+void ex_index_remove(struct ex_index *x, uint32_t rank, enum kvr_tier tier, const uint64_t *sh,
 		     uint32_t n)
 {
 	event(x, rank, KVR_KV_REMOVED, tier, NULL, sh, n);
@@ -340,7 +340,7 @@ void ex_index_remove(struct ex_index *x, uint32_t rank, enum ex_tier tier, const
 
 void ex_index_clear(struct ex_index *x, uint32_t rank)
 {
-	event(x, rank, KVR_KV_CLEARED, EX_DEVICE, NULL, NULL, 0);
+	event(x, rank, KVR_KV_CLEARED, KVR_TIER_DEVICE, NULL, NULL, 0);
 }
 
 void ex_index_score(struct ex_index *x, const uint64_t *sh, uint32_t n, uint64_t now_ns,

@@ -83,7 +83,7 @@ static inline void pair_answer(const struct pair_req *q)
 		w = (struct kvr_wire_accepted){
 			.worker = PAIR_WORKERS + 1,
 			.prefill_worker = PAIR_WORKERS,
-			.path = q->bootstrap ? KVR_PATH_BOOTSTRAP : KVR_PATH_SYNC,
+			.path = q->bootstrap ? KVR_WAY_BOOTSTRAP : KVR_WAY_SYNC,
 			.state = q->decode.acked ? KVR_STATE_RUNNING : KVR_STATE_DISPATCHED};
 	}
 	pair_send(&q->client, KVR_ACCEPTED, q->hdr.source, q->hdr.id, q->decode.handle, &w,
@@ -122,7 +122,7 @@ static inline void pair_leg_send(struct pair_req *q, bool decode)
 				       .body_len = r.fixed.body_len};
 	src.fixed.flags &= ~KVR_REQ_F_RESEND;
 	src.fixed.flags |= decode ? KVR_REQ_F_DECODE_LEG : KVR_REQ_F_PREFILL_LEG;
-	src.fixed.phase = decode ? KVR_PHASE_DECODE : KVR_PHASE_PREFILL;
+	src.fixed.phase = decode ? KVR_ROLE_DECODE : KVR_ROLE_PREFILL;
 	src.fixed.worker = PAIR_WORKERS + decode;
 	memcpy(src.fixed.client_ip, q->client.ip, 16);
 	src.fixed.client_port = q->client.port;

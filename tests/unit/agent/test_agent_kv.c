@@ -30,7 +30,7 @@ static void events_of_many_calls_share_a_frame(void)
 {
 	const uint64_t h[] = {1, 2, 3};
 	const struct kvr_agent_kv kv = {
-		.tier = KVR_AGENT_HOST, .has_parent = true, .parent = 55, .hashes = h, .n = 3};
+		.tier = KVR_TIER_HOST, .has_parent = true, .parent = 55, .hashes = h, .n = 3};
 	const struct kvr_wire_kv_events *w;
 	struct kvr_kv_iter it;
 	struct kvr_kv_event e = {0};
@@ -460,7 +460,7 @@ static void bad_arguments_are_refused(void)
 	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, 3, &kv), -EINVAL);
 	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, 6, &kv), -EINVAL);
 	CU_ASSERT_EQUAL(kvr_agent_kv_cleared(a, 6), -EINVAL);
-	kv.tier = (enum kvr_agent_tier)4;
+	kv.tier = (enum kvr_tier)4;
 	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, 4, &kv), -EINVAL);
 	kv = (struct kvr_agent_kv){.n = 0};
 	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, 4, &kv), -EINVAL);

@@ -35,7 +35,7 @@ static void hello_says_what_disaggregation_needs(void)
 	const struct kvr_wire_hello *w;
 	struct kvr_hints h;
 
-	rig_start_conf((struct kvr_agent_conf){.role = KVR_AGENT_PREFILL,
+	rig_start_conf((struct kvr_agent_conf){.role = KVR_ROLE_PREFILL,
 					       .topology = topology,
 					       .kv_transfer_enforcement = 2,
 					       .kv_transfer_weight = 0.75,
@@ -53,7 +53,7 @@ static void hello_says_what_disaggregation_needs(void)
 	CU_ASSERT_EQUAL(memcmp(h.bootstrap_host.p, "10.0.0.7", 8), 0);
 	CU_ASSERT_EQUAL(h.bootstrap_port, 8998);
 	rig_stop();
-	rig_start_conf((struct kvr_agent_conf){.role = KVR_AGENT_DECODE});
+	rig_start_conf((struct kvr_agent_conf){.role = KVR_ROLE_DECODE});
 	kvr_agent_process(a);
 	w = kvr_frame_body(fake_next(&net, KVR_HELLO));
 	CU_ASSERT_EQUAL(w->role, KVR_ROLE_DECODE);
@@ -70,7 +70,7 @@ static void a_whole_request_has_no_leg(void)
 	push_dispatch_hints(1, 100, 0, &hints);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL_FATAL(saw.dispatches, 1);
-	CU_ASSERT_EQUAL(saw.req.leg, KVR_AGENT_NO_LEG);
+	CU_ASSERT_EQUAL(saw.req.leg, KVR_ROLE_AGGREGATED);
 	CU_ASSERT_PTR_NULL(saw.req.bootstrap_host);
 	CU_ASSERT_EQUAL(saw.req.prefill_worker, 0);
 	CU_ASSERT_EQUAL(saw.req.prefill_result_len, 0);
@@ -82,14 +82,14 @@ static void a_prefill_leg_shows_its_bootstrap(void)
 	static char longest[256];
 
 	memset(longest, 'h', 255);
-	rig_welcomed((struct kvr_agent_conf){.role = KVR_AGENT_PREFILL});
+	rig_welcomed((struct kvr_agent_conf){.role = KVR_ROLE_PREFILL});
 	fresh_hints();
 	kvr_hint_put_str(&hints, KVR_HINT_LORA, "adapter");
 	kvr_hint_put_bootstrap(&hints, INT64_MAX, 8998, longest);
 	push_dispatch_hints(1, 100, KVR_REQ_F_PREFILL_LEG, &hints);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL_FATAL(saw.dispatches, 1);
-	CU_ASSERT_EQUAL(saw.req.leg, KVR_AGENT_PREFILL_LEG);
+	CU_ASSERT_EQUAL(saw.req.leg, KVR_ROLE_PREFILL);
 	CU_ASSERT_EQUAL(saw.req.bootstrap_room, INT64_MAX);
 	CU_ASSERT_EQUAL(saw.req.bootstrap_port, 8998);
 	CU_ASSERT_STRING_EQUAL(saw.leg_host, longest);
@@ -101,14 +101,14 @@ static void a_prefill_leg_shows_its_bootstrap(void)
 
 static void a_decode_leg_shows_where_the_blocks_are(void)
 {
-	rig_welcomed((struct kvr_agent_conf){.role = KVR_AGENT_DECODE});
+	rig_welcomed((struct kvr_agent_conf){.role = KVR_ROLE_DECODE});
 	fresh_hints();
 	kvr_hint_put_u64(&hints, KVR_HINT_PREFILL_WORKER, PREFILLER);
 	kvr_hint_put(&hints, KVR_HINT_PREFILL_RESULT, "r\0sult", 6, NULL, 0);
 	push_dispatch_hints(1, 100, KVR_REQ_F_DECODE_LEG | KVR_REQ_F_DIRECT, &hints);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL_FATAL(saw.dispatches, 1);
-	CU_ASSERT_EQUAL(saw.req.leg, KVR_AGENT_DECODE_LEG);
+	CU_ASSERT_EQUAL(saw.req.leg, KVR_ROLE_DECODE);
 	CU_ASSERT(saw.req.direct);
 	CU_ASSERT_EQUAL(saw.req.prefill_worker, PREFILLER);
 	CU_ASSERT_EQUAL(saw.req.prefill_result_len, 6);
@@ -137,7 +137,7 @@ static void the_last_item_of_a_prefill_leg_is_the_transfer_result(void)
 
 	for (uint32_t i = 0; i < sizeof(result); i++)
 		result[i] = (uint8_t)(i * 3);
-	rig_start_conf((struct kvr_agent_conf){.role = KVR_AGENT_PREFILL, .frame_bytes = 1968});
+	rig_start_conf((struct kvr_agent_conf){.role = KVR_ROLE_PREFILL, .frame_bytes = 1968});
 	kvr_agent_process(a);
 	const struct kvr_wire_ids ids = ids_of(WORKER, 0, 0);
 	const struct kvr_wire_welcome wl = {
@@ -172,7 +172,7 @@ static void a_failed_prefill_needs_no_result(void)
 {
 	const struct kvr_wire_response *w;
 
-	rig_welcomed((struct kvr_agent_conf){.role = KVR_AGENT_PREFILL});
+	rig_welcomed((struct kvr_agent_conf){.role = KVR_ROLE_PREFILL});
 	push_dispatch_hints(1, 100, KVR_REQ_F_PREFILL_LEG, fresh_hints());
 	push_dispatch_hints(2, 101, KVR_REQ_F_PREFILL_LEG, fresh_hints());
 	kvr_agent_process(a);
@@ -189,7 +189,7 @@ static void a_failed_prefill_needs_no_result(void)
 
 static void copies_of_a_leg_run_once_and_another_handle_is_another_run(void)
 {
-	rig_welcomed((struct kvr_agent_conf){.role = KVR_AGENT_DECODE});
+	rig_welcomed((struct kvr_agent_conf){.role = KVR_ROLE_DECODE});
 	fresh_hints();
 	kvr_hint_put_bootstrap(&hints, 77, 8998, "h");
 	for (int i = 0; i < 5; i++)
@@ -223,7 +223,7 @@ static void a_decode_leg_without_its_prefill_falls_silent(void)
 
 	for (uint32_t i = 0; i < RTE_DIM(rows); i++) {
 		for (int ended = 0; ended < 2; ended++) {
-			rig_welcomed((struct kvr_agent_conf){.role = KVR_AGENT_DECODE});
+			rig_welcomed((struct kvr_agent_conf){.role = KVR_ROLE_DECODE});
 			fresh_hints();
 			kvr_hint_put_bootstrap(&hints, 77, 8998, "h");
 			push_dispatch_hints(1, 100, KVR_REQ_F_DECODE_LEG | KVR_REQ_F_DIRECT,
@@ -252,7 +252,7 @@ static void contradicting_legs_are_no_dispatch(void)
 {
 	struct kvr_agent_stats st;
 
-	rig_welcomed((struct kvr_agent_conf){.role = KVR_AGENT_PREFILL});
+	rig_welcomed((struct kvr_agent_conf){.role = KVR_ROLE_PREFILL});
 	push_dispatch(1, 100, KVR_REQ_F_PREFILL_LEG | KVR_REQ_F_DIRECT);
 	push_dispatch(2, 101, KVR_REQ_F_PREFILL_LEG | KVR_REQ_F_DECODE_LEG);
 	kvr_agent_process(a);

@@ -79,7 +79,7 @@ static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *q, v
 
 	CU_ASSERT_FATAL(all.n_jobs < JOBS);
 	once(q->handle);
-	CU_ASSERT_EQUAL(q->leg, prefill ? KVR_AGENT_PREFILL_LEG : KVR_AGENT_DECODE_LEG);
+	CU_ASSERT_EQUAL(q->leg, prefill ? KVR_ROLE_PREFILL : KVR_ROLE_DECODE);
 	CU_ASSERT_EQUAL(q->max_tokens, prefill ? 1 : 33);
 	CU_ASSERT_EQUAL_FATAL(q->body_len, sizeof(j->ask));
 	*j = (struct job){.agent = a, .handle = q->handle, .prefill = prefill};
@@ -242,8 +242,8 @@ static void start(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t delay_us,
 	for (int i = 0; i < 2; i++) {
 		const struct kvr_agent_conf ac = {.worker = PAIR_WORKERS + i,
 						  .pool = "pool",
-						  .role = i == 0 ? KVR_AGENT_PREFILL
-								 : KVR_AGENT_DECODE,
+						  .role = i == 0 ? KVR_ROLE_PREFILL
+								 : KVR_ROLE_DECODE,
 						  .block_size = 16,
 						  .epoch = 3,
 						  .ops = &agent_ops};

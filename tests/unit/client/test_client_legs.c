@@ -10,7 +10,7 @@ static uint64_t prefiller = PREFILLER;
 
 static void push_legs(uint64_t id, uint64_t handle, uint16_t state, uint16_t path, uint64_t worker)
 {
-	const bool legs = path == KVR_PATH_BOOTSTRAP || path == KVR_PATH_SYNC;
+	const bool legs = path == KVR_WAY_BOOTSTRAP || path == KVR_WAY_SYNC;
 	const struct kvr_wire_ids ids = ids_of(id, handle);
 	const struct kvr_wire_accepted w = {.worker = worker,
 					    .dp_rank = 3,
@@ -29,24 +29,24 @@ static void the_choice_names_both_workers(void)
 
 	rig_start();
 	id = rig_submit(0);
-	push_legs(id, HANDLE, KVR_STATE_DISPATCHED, KVR_PATH_BOOTSTRAP, 7);
+	push_legs(id, HANDLE, KVR_STATE_DISPATCHED, KVR_WAY_BOOTSTRAP, 7);
 	CU_ASSERT_EQUAL(saw.accepted, 1);
 	CU_ASSERT_EQUAL(saw.choice.worker, 7);
-	CU_ASSERT_EQUAL(saw.choice.path, KVR_CLIENT_BOOTSTRAP);
+	CU_ASSERT_EQUAL(saw.choice.way, KVR_WAY_BOOTSTRAP);
 	CU_ASSERT_EQUAL(saw.choice.prefill_worker, PREFILLER);
 	CU_ASSERT_EQUAL(saw.choice.prefill_dp_rank, 2);
-	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_PATH_BOOTSTRAP, 7);
+	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_WAY_BOOTSTRAP, 7);
 	CU_ASSERT_EQUAL(saw.accepted, 1); /* no news */
 	prefiller = PREFILLER + 1;	  /* only the prompt goes elsewhere */
-	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_PATH_BOOTSTRAP, 7);
+	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_WAY_BOOTSTRAP, 7);
 	CU_ASSERT_EQUAL(saw.accepted, 2);
 	CU_ASSERT_EQUAL(saw.choice.prefill_worker, PREFILLER + 1);
-	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_PATH_SYNC, 7);
+	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_WAY_SYNC, 7);
 	CU_ASSERT_EQUAL(saw.accepted, 3);
 	prefiller = PREFILLER;
 	id = rig_submit(KVR_CLIENT_QUERY);
-	push_legs(id, 0, KVR_STATE_QUERY, KVR_PATH_BYPASSED, 7);
-	CU_ASSERT_EQUAL(saw.choice.path, KVR_CLIENT_BYPASSED);
+	push_legs(id, 0, KVR_STATE_QUERY, KVR_WAY_BYPASSED, 7);
+	CU_ASSERT_EQUAL(saw.choice.way, KVR_WAY_BYPASSED);
 	CU_ASSERT_EQUAL(saw.choice.prefill_worker, 0);
 	CU_ASSERT_EQUAL(saw.choice.prefill_dp_rank, UINT32_MAX);
 	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_QUERIED);
@@ -62,22 +62,22 @@ static void a_long_prefill_is_waited_for(void)
 
 	rig_start();
 	id = rig_submit(0);
-	push_legs(id, 0, KVR_STATE_QUEUED, KVR_PATH_SYNC, 0);
+	push_legs(id, 0, KVR_STATE_QUEUED, KVR_WAY_SYNC, 0);
 	CU_ASSERT_EQUAL(saw.queued, 1);
 	fake_skip(&net);
 	for (uint32_t s = 0; s < 60; s++) {
 		rig_run_ms(1000);
 		while (fake_next(&net, KVR_PROBE) != NULL) {
 			probes++;
-			push_legs(id, 0, KVR_STATE_QUEUED, KVR_PATH_SYNC, 0);
+			push_legs(id, 0, KVR_STATE_QUEUED, KVR_WAY_SYNC, 0);
 		}
 		CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 0);
 	}
 	CU_ASSERT(probes >= 30 && probes <= 40); /* 0.25, 0.5, 1, then each 2 s */
 	CU_ASSERT(saw.ends == 0 && saw.queued == 1 && saw.accepted == 0);
-	push_legs(id, HANDLE, KVR_STATE_DISPATCHED, KVR_PATH_SYNC, 7);
+	push_legs(id, HANDLE, KVR_STATE_DISPATCHED, KVR_WAY_SYNC, 7);
 	CU_ASSERT_EQUAL(saw.accepted, 1);
-	CU_ASSERT_EQUAL(saw.choice.path, KVR_CLIENT_SYNC);
+	CU_ASSERT_EQUAL(saw.choice.way, KVR_WAY_SYNC);
 	push_item(id, 0, KVR_RESP_F_FIN, "done");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
@@ -90,7 +90,7 @@ static void a_router_that_falls_silent_in_a_prefill_is_given_up(void)
 
 	rig_start_conf((struct kvr_client_conf){.silence_ms = 5000});
 	id = rig_submit(0);
-	push_legs(id, 0, KVR_STATE_QUEUED, KVR_PATH_SYNC, 0);
+	push_legs(id, 0, KVR_STATE_QUEUED, KVR_WAY_SYNC, 0);
 	rig_run_ms(8000);
 	CU_ASSERT_EQUAL(saw.ends, 1);
 	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_SILENT);
@@ -103,10 +103,10 @@ static void the_router_repeats_what_legs_need(void)
 	static const struct {
 		uint16_t path;
 		unsigned int routes;
-	} rows[] = {{KVR_PATH_AGGREGATED, 1},
-		    {KVR_PATH_BYPASSED, 1},
-		    {KVR_PATH_BOOTSTRAP, 0},
-		    {KVR_PATH_SYNC, 0}};
+	} rows[] = {{KVR_WAY_AGGREGATED, 1},
+		    {KVR_WAY_BYPASSED, 1},
+		    {KVR_WAY_BOOTSTRAP, 0},
+		    {KVR_WAY_SYNC, 0}};
 
 	for (uint32_t i = 0; i < RTE_DIM(rows); i++) {
 		uint64_t id;
@@ -132,21 +132,21 @@ static void a_request_that_starts_over_is_followed(void)
 
 	rig_start();
 	id = rig_submit(0);
-	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_PATH_BOOTSTRAP, 7);
-	push_legs(id, 0, KVR_STATE_QUEUED, KVR_PATH_AGGREGATED, 0);
+	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_WAY_BOOTSTRAP, 7);
+	push_legs(id, 0, KVR_STATE_QUEUED, KVR_WAY_AGGREGATED, 0);
 	CU_ASSERT_EQUAL(saw.queued, 1);
-	push_legs(id, HANDLE + 1, KVR_STATE_DISPATCHED, KVR_PATH_BOOTSTRAP, 8);
+	push_legs(id, HANDLE + 1, KVR_STATE_DISPATCHED, KVR_WAY_BOOTSTRAP, 8);
 	CU_ASSERT_EQUAL(saw.accepted, 2);
 	CU_ASSERT_EQUAL(saw.choice.worker, 8);
 	/* And once more, this time at once. */
-	push_legs(id, HANDLE + 1, KVR_STATE_RUNNING, KVR_PATH_BOOTSTRAP, 8);
-	push_legs(id, HANDLE + 2, KVR_STATE_DISPATCHED, KVR_PATH_BOOTSTRAP, 9);
+	push_legs(id, HANDLE + 1, KVR_STATE_RUNNING, KVR_WAY_BOOTSTRAP, 8);
+	push_legs(id, HANDLE + 2, KVR_STATE_DISPATCHED, KVR_WAY_BOOTSTRAP, 9);
 	CU_ASSERT_EQUAL(saw.accepted, 3);
 	CU_ASSERT_EQUAL(saw.choice.worker, 9);
 	push_item_from(router_at, id, HANDLE + 2, 0, 0, "a");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.items, 1);
-	push_legs(id, HANDLE + 3, KVR_STATE_DISPATCHED, KVR_PATH_BOOTSTRAP,
+	push_legs(id, HANDLE + 3, KVR_STATE_DISPATCHED, KVR_WAY_BOOTSTRAP,
 		  6); /* too late for that */
 	push_item_from(router_at, id, HANDLE + 2, 1, KVR_RESP_F_FIN, "b");
 	kvr_client_process(c);
@@ -163,8 +163,8 @@ static void the_end_of_a_former_try_is_not_the_end(void)
 
 	rig_start();
 	id = rig_submit(KVR_CLIENT_DIRECT);
-	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_PATH_BOOTSTRAP, 7);
-	push_legs(id, HANDLE + 1, KVR_STATE_DISPATCHED, KVR_PATH_BOOTSTRAP, 8);
+	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_WAY_BOOTSTRAP, 7);
+	push_legs(id, HANDLE + 1, KVR_STATE_DISPATCHED, KVR_WAY_BOOTSTRAP, 8);
 	push_item_from(agent_at, id, HANDLE, 0, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED, "");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.ends, 0);
@@ -181,12 +181,12 @@ static void a_failed_prefill_may_be_tried_again(void)
 
 	rig_start();
 	id = rig_submit(0);
-	push_legs(id, 0, KVR_STATE_QUEUED, KVR_PATH_SYNC, 0);
+	push_legs(id, 0, KVR_STATE_QUEUED, KVR_WAY_SYNC, 0);
 	push_rejected(id, KVR_E_PREFILL_FAILED, KVR_ROUTE, "no");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_REJECTED);
 	CU_ASSERT(saw.end.retryable);
-	CU_ASSERT_STRING_EQUAL(kvr_client_code_name(saw.end.code), "PrefillFailed");
+	CU_ASSERT_STRING_EQUAL(kvr_code_name(saw.end.code), "PrefillFailed");
 	rig_stop();
 }
 

@@ -214,7 +214,7 @@ static void a_rejection_ends_with_code_and_text(void)
 	CU_ASSERT_EQUAL(saw.end.code, KVR_E_NO_ENDPOINTS);
 	CU_ASSERT_EQUAL(saw.end.detail[0], 7);
 	CU_ASSERT_STRING_EQUAL(saw.text, "nobody there");
-	CU_ASSERT_STRING_EQUAL(kvr_client_code_name(saw.end.code), "NoEndpoints");
+	CU_ASSERT_STRING_EQUAL(kvr_code_name(saw.end.code), "NoEndpoints");
 	rig_stop();
 }
 

@@ -169,10 +169,10 @@ static void bypass_when_little_is_left_or_prefill_is_busy(void)
 	for (size_t i = 0; i < sizeof(conds) / sizeof(conds[0]); i++) {
 		const struct cond *k = &conds[i];
 		const struct kvr_sched_hints pin = {.flags = k->pinned ? KVR_SHINT_PREFILL_ID : 0,
-						    .prefill_id = KVR_POOL_PREFILL};
+						    .prefill_id = KVR_ROLE_PREFILL};
 		struct kvr_pool_conf pc, dc;
-		struct kvr_sched *p = pool_of(&pc, KVR_POOL_PREFILL);
-		struct kvr_sched *d = pool_of(&dc, KVR_POOL_DECODE);
+		struct kvr_sched *p = pool_of(&pc, KVR_ROLE_PREFILL);
+		struct kvr_sched *d = pool_of(&dc, KVR_ROLE_DECODE);
 		const struct kvr_sched_overlap ov = {.device = device};
 		struct kvr_sched_req load = {.isl = k->prefill_tokens};
 		struct kvr_sched_req held = {.isl = k->decode_blocks * 4, .sh = sh};

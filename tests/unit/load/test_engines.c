@@ -130,7 +130,7 @@ static struct dispatch prefill(uint32_t slot, uint32_t engine, uint32_t rank)
 				 .engine = engine,
 				 .rank = rank,
 				 .flags = KVR_REQ_F_PREFILL_LEG,
-				 .phase = KVR_PHASE_PREFILL,
+				 .phase = KVR_ROLE_PREFILL,
 				 .max_tokens = 1,
 				 .handle = 77};
 }
@@ -140,7 +140,7 @@ static struct dispatch decode(uint32_t slot, uint32_t engine)
 	return (struct dispatch){.slot = slot,
 				 .engine = engine,
 				 .flags = KVR_REQ_F_DECODE_LEG,
-				 .phase = KVR_PHASE_DECODE,
+				 .phase = KVR_ROLE_DECODE,
 				 .max_tokens = load.slots[slot].prompt->osl,
 				 .handle = 78};
 }
@@ -351,9 +351,9 @@ static void whatever_is_wrong_in_a_leg_is_noticed(void)
 		p.flags |= bad == 2 ? KVR_REQ_F_DIRECT : 0;
 		if (bad == 3) { /* served alone, it seems, and yet a leg */
 			d.flags |= KVR_REQ_F_PREFILL_LEG;
-			d.phase = KVR_PHASE_AGGREGATED;
+			d.phase = KVR_ROLE_AGGREGATED;
 		}
-		d.phase = bad == 8 ? KVR_PHASE_AGGREGATED : d.phase;
+		d.phase = bad == 8 ? KVR_ROLE_AGGREGATED : d.phase;
 		if (bad != 5)
 			add_room(&p, 41);
 		add_worker(&d, bad == 7 ? D_SECOND : P_BOOTSTRAP);
@@ -591,7 +591,7 @@ static void the_client_must_be_told_what_the_engines_saw(void)
 			.prefill_worker = load.engines[bad == 2 ? P_SYNC : P_BOOTSTRAP].worker,
 			.prefill_dp_rank = bad == 3 ? 0 : 1,
 			.prefill_overlap_blocks = bad == 5 ? 1 : 0,
-			.path = bad == 4 ? KVR_PATH_SYNC : KVR_PATH_BOOTSTRAP};
+			.path = bad == 4 ? KVR_WAY_SYNC : KVR_WAY_BOOTSTRAP};
 		conclude(p.slot, a);
 		CU_ASSERT_EQUAL(count(LOAD_COMPLETED), 1);
 		CU_ASSERT_EQUAL(count(LOAD_V_ACCEPTED), bad != 0);

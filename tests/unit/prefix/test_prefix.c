@@ -173,7 +173,7 @@ static void duplicates_and_unknown_removes_change_nothing(void)
 	CU_ASSERT_EQUAL(pt_stats(&p).stored, 100);
 	kvr_prefix_remove(p.t, 1, 0, &other[800], 50);
 	kvr_prefix_remove(p.t, 2, 0, sh, 100);
-	kvr_prefix_remove(p.t, 1, KVR_PREFIX_HOST, sh, 100);
+	kvr_prefix_remove(p.t, 1, KVR_TIER_HOST, sh, 100);
 	CU_ASSERT_EQUAL(pt_stats(&p).unknown_removes, 250);
 	CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 1), 100);
 	close_empty();
@@ -201,12 +201,12 @@ static void clear_is_of_one_rank_and_all_its_tiers(void)
 {
 	open_table();
 	for (uint16_t r = 0; r < 20; r++)
-		for (uint32_t tier = 0; tier < KVR_PREFIX_TIERS; tier++)
+		for (uint32_t tier = 0; tier < KVR_TIERS; tier++)
 			store(r, tier, sh, tier * 100, tier * 100 + 100);
 	CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 7), 100);
 	pt_clear(&p, 7);
 	pt_score(&p, sh, LEN);
-	for (uint32_t tier = 0; tier < KVR_PREFIX_TIERS; tier++) {
+	for (uint32_t tier = 0; tier < KVR_TIERS; tier++) {
 		CU_ASSERT_EQUAL(pt_count(p.out, tier, 6), 100);
 		CU_ASSERT_EQUAL(pt_count(p.out, tier, 7), 0);
 	}
@@ -218,22 +218,22 @@ static void clear_is_of_one_rank_and_all_its_tiers(void)
 static void tiers_extend_one_another_in_order(void)
 {
 	open_table();
-	store(1, KVR_PREFIX_DEVICE, sh, 0, 10);
-	store(1, KVR_PREFIX_HOST, sh, 5, 20);
-	store(1, KVR_PREFIX_DISK, sh, 20, 30);
-	store(1, KVR_PREFIX_EXTERNAL, sh, 25, 40);
-	store(2, KVR_PREFIX_HOST, sh, 0, 15); /* from the root, nothing on the device */
-	store(3, KVR_PREFIX_DISK, sh, 0, 10);
-	store(3, KVR_PREFIX_HOST, sh, 10, 20); /* comes before disk: no way back */
+	store(1, KVR_TIER_DEVICE, sh, 0, 10);
+	store(1, KVR_TIER_HOST, sh, 5, 20);
+	store(1, KVR_TIER_DISK, sh, 20, 30);
+	store(1, KVR_TIER_EXTERNAL, sh, 25, 40);
+	store(2, KVR_TIER_HOST, sh, 0, 15); /* from the root, nothing on the device */
+	store(3, KVR_TIER_DISK, sh, 0, 10);
+	store(3, KVR_TIER_HOST, sh, 10, 20); /* comes before disk: no way back */
 	pt_score(&p, sh, LEN);
 	CU_ASSERT_EQUAL(p.out->flags, KVR_OVERLAP_HOST | KVR_OVERLAP_DISK | KVR_OVERLAP_EXTERNAL);
-	CU_ASSERT_EQUAL(pt_count(p.out, KVR_PREFIX_DEVICE, 1), 10);
-	CU_ASSERT_EQUAL(pt_count(p.out, KVR_PREFIX_HOST, 1), 10);
-	CU_ASSERT_EQUAL(pt_count(p.out, KVR_PREFIX_DISK, 1), 10);
-	CU_ASSERT_EQUAL(pt_count(p.out, KVR_PREFIX_EXTERNAL, 1), 10);
-	CU_ASSERT_EQUAL(pt_count(p.out, KVR_PREFIX_HOST, 2), 15);
-	CU_ASSERT_EQUAL(pt_count(p.out, KVR_PREFIX_HOST, 3), 0);
-	CU_ASSERT_EQUAL(pt_count(p.out, KVR_PREFIX_DISK, 3), 10);
+	CU_ASSERT_EQUAL(pt_count(p.out, KVR_TIER_DEVICE, 1), 10);
+	CU_ASSERT_EQUAL(pt_count(p.out, KVR_TIER_HOST, 1), 10);
+	CU_ASSERT_EQUAL(pt_count(p.out, KVR_TIER_DISK, 1), 10);
+	CU_ASSERT_EQUAL(pt_count(p.out, KVR_TIER_EXTERNAL, 1), 10);
+	CU_ASSERT_EQUAL(pt_count(p.out, KVR_TIER_HOST, 2), 15);
+	CU_ASSERT_EQUAL(pt_count(p.out, KVR_TIER_HOST, 3), 0);
+	CU_ASSERT_EQUAL(pt_count(p.out, KVR_TIER_DISK, 3), 10);
 	close_empty();
 }
 
@@ -290,12 +290,12 @@ static void overlap_is_the_larger_of_reported_and_predicted(void)
 	kvr_prefix_predict(p.t, 2, sh, 50, 0, 1000);
 	store(3, 0, sh, 50, 60); /* beside the prediction, not behind it: no union */
 	kvr_prefix_predict(p.t, 3, sh, 50, 0, 1000);
-	store(3, KVR_PREFIX_HOST, sh, 50, 55);
+	store(3, KVR_TIER_HOST, sh, 50, 55);
 	pt_score(&p, sh, LEN);
 	CU_ASSERT_EQUAL(pt_count(p.out, 0, 1), 50);
 	CU_ASSERT_EQUAL(pt_count(p.out, 0, 2), 80);
 	CU_ASSERT_EQUAL(pt_count(p.out, 0, 3), 50);
-	CU_ASSERT_EQUAL(pt_count(p.out, KVR_PREFIX_HOST, 3), 5);
+	CU_ASSERT_EQUAL(pt_count(p.out, KVR_TIER_HOST, 3), 5);
 	CU_ASSERT_EQUAL(kvr_overlap_predicted(p.out)[2], 50);
 	kvr_prefix_expire(p.t, 1100); /* reported blocks do not end with the prediction */
 	CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 1), 20);
@@ -467,7 +467,7 @@ static void dump_rebuilds_the_table(void)
 	for (uint32_t changing = 0; changing < 2; changing++) {
 		open_table();
 		for (uint16_t r = 0; r < 30; r++)
-			for (uint32_t tier = 0; tier < KVR_PREFIX_TIERS; tier++)
+			for (uint32_t tier = 0; tier < KVR_TIERS; tier++)
 				store(r, tier, r % 2 ? sh : other, tier * 200,
 				      tier * 200 + 10 * r + 1);
 		store(30, 0, other, 0, LEN);
@@ -480,7 +480,7 @@ static void dump_rebuilds_the_table(void)
 			pt_score(&p, c ? other : sh, LEN);
 			pt_score(&copy, c ? other : sh, LEN);
 			for (uint32_t r = 0; r < 30; r++)
-				for (uint32_t k = 0; k < KVR_PREFIX_TIERS; k++)
+				for (uint32_t k = 0; k < KVR_TIERS; k++)
 					CU_ASSERT_EQUAL(pt_count(p.out, k, r),
 							pt_count(copy.out, k, r));
 		}

@@ -22,7 +22,7 @@ static void rig_push(struct rig_call *c, struct kvr_rq_event e)
 
 static const char *rig_where(const struct kvr_request *r)
 {
-	switch (r->leg[KVR_RQ_MAIN].state) {
+	switch (r->leg[KVR_LEG_MAIN].state) {
 	case KVR_RQS_SENT:
 		return "DISPATCHED";
 	case KVR_RQS_RUNNING:
@@ -41,15 +41,15 @@ static void rig_decide(struct rig *g, struct rig_call *c, const struct kvr_rq_or
 	struct kvr_rq_event e = {.leg = o->leg, .d = &c->d};
 
 	CU_ASSERT(!c->booked[o->leg] && !c->queued[o->leg]);
-	if (o->leg == KVR_RQ_PREFILL) {
+	if (o->leg == KVR_LEG_PREFILL) {
 		CU_ASSERT(!c->prefill_slot);
 		c->prefill_slot = true;
 	}
 	CU_ASSERT(c->msg_kept && c->main_slot);
 	rig_route(g, p, o->req, false, &c->d);
-	if (o->leg == KVR_RQ_PREFILL && g->no_slot)
+	if (o->leg == KVR_LEG_PREFILL && g->no_slot)
 		c->d = (struct kvr_sched_decision){.result = KVR_SCHED_ERROR,
-						   .err = KVR_SCHED_BAD_SLOT};
+						   .err = KVR_E_NO_MEMORY};
 	c->booked[o->leg] = c->d.result == KVR_SCHED_ROUTED;
 	c->queued[o->leg] = c->d.result == KVR_SCHED_QUEUED;
 	c->at[o->leg] = c->d.worker;
@@ -61,7 +61,7 @@ static void rig_question(struct rig *g, struct rig_call *c, const struct kvr_rq_
 {
 	const bool hold = o->kind == KVR_RQO_HOLD, no = hold ? g->no_hold : g->no_renew;
 	struct kvr_rq_event e = {.kind = no ? KVR_RQE_NO_ROOM : KVR_RQE_ROOM,
-				 .code = KVR_WHY_NO_MEMORY};
+				 .code = KVR_E_NO_MEMORY};
 
 	if (hold) {
 		CU_ASSERT(!c->held);
@@ -133,7 +133,7 @@ static void rig_carry_one(struct rig *g, struct rig_call *c, const struct kvr_rq
 		c->retryable = o->why.retryable;
 		c->detail = o->why.detail[0];
 		c->rejected++;
-		rig_say(g, "c.%s", kvr_words_why(o->why.code));
+		rig_say(g, "c.%s", kvr_code_name(o->why.code));
 		break;
 	case KVR_RQO_CANCELLED:
 		c->cancels++;
@@ -231,7 +231,7 @@ static void rig_arrive(struct rig *g, struct rig_call *c, struct kvr_rq_pool *p)
 	c->muted = 0;
 	c->msg.pair = p->prefill != NULL ? &c->pair : NULL;
 	c->msg.req.isl = 16;
-	c->msg.req.phase = p == &g->d ? KVR_SPHASE_DECODE : KVR_SPHASE_AGGREGATED;
+	c->msg.req.phase = p == &g->d ? KVR_ROLE_DECODE : KVR_ROLE_AGGREGATED;
 	c->msg.hints.required = c->required;
 	c->msg.hints.preferred = c->preferred;
 	c->pair.required = c->required;
@@ -272,7 +272,7 @@ static inline void rig_session(struct rig_call *c, const char *id, enum kvr_rq_a
 /** A leg that waits gets its turn in its pool, or loses it. @return false: it does not wait. */
 static inline bool rig_turn(struct rig *g, struct rig_call *c, uint32_t leg)
 {
-	const struct kvr_sched_req *q = leg == KVR_RQ_PREFILL ? &c->pair.preq
+	const struct kvr_sched_req *q = leg == KVR_LEG_PREFILL ? &c->pair.preq
 					: c->r.way == KVR_WAY_BOOTSTRAP || c->r.way == KVR_WAY_SYNC
 						? &c->pair.dreq
 						: &c->msg.req;
@@ -357,9 +357,9 @@ static inline void rig_start(struct rig *g, uint32_t sessions, uint64_t affinity
 
 	memset(g, 0, sizeof(*g));
 	g->stats = kvr_stats_create(&kvr_request_stats, 3);
-	rig_pool(g, &g->a, &g->aconf, KVR_POOL_AGGREGATED, 0, sessions);
-	rig_pool(g, &g->d, &g->dconf, KVR_POOL_DECODE, 1, sessions);
-	rig_pool(g, &g->p, &g->pconf, KVR_POOL_PREFILL, 2, sessions);
+	rig_pool(g, &g->a, &g->aconf, KVR_ROLE_AGGREGATED, 0, sessions);
+	rig_pool(g, &g->d, &g->dconf, KVR_ROLE_DECODE, 1, sessions);
+	rig_pool(g, &g->p, &g->pconf, KVR_ROLE_PREFILL, 2, sessions);
 	g->a.affinity_ns = g->d.affinity_ns = g->p.affinity_ns = affinity_s * 1000 * MS;
 	g->d.prefill = &g->p;
 	g->p.disagg = &g->disagg;
@@ -412,7 +412,7 @@ static inline void rig_stop(struct rig *g)
 /** What the workers and the client have left to do of one request. @return whether any. */
 static inline bool rig_go_on(struct rig *g, struct rig_call *c)
 {
-	const struct kvr_leg *m = &c->r.leg[KVR_RQ_MAIN], *p = &c->r.leg[KVR_RQ_PREFILL];
+	const struct kvr_leg *m = &c->r.leg[KVR_LEG_MAIN], *p = &c->r.leg[KVR_LEG_PREFILL];
 
 	if (c->aborting[0] || c->muted != 0) {
 		if (c->aborting[0]) {
@@ -425,13 +425,13 @@ static inline bool rig_go_on(struct rig *g, struct rig_call *c)
 		return true;
 	}
 	if (c->aborting[1]) {
-		RIG(g, c, ABORTED, .leg = KVR_RQ_PREFILL);
+		RIG(g, c, ABORTED, .leg = KVR_LEG_PREFILL);
 		return true;
 	}
-	if (rig_turn(g, c, KVR_RQ_PREFILL) || rig_turn(g, c, KVR_RQ_MAIN))
+	if (rig_turn(g, c, KVR_LEG_PREFILL) || rig_turn(g, c, KVR_LEG_MAIN))
 		return true;
 	if (p->state == KVR_RQS_SENT || p->state == KVR_RQS_RUNNING) {
-		RIG(g, c, FIN, .leg = KVR_RQ_PREFILL, .flags = KVR_RQEF_RESULT);
+		RIG(g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
 	} else if (m->state == KVR_RQS_HELD) {
 		RIG(g, c, OPENED);
 	} else if (m->state == KVR_RQS_SENT || m->state == KVR_RQS_RUNNING) {
@@ -448,7 +448,7 @@ static inline void rig_finish(struct rig *g)
 	bool any;
 
 	g->full_a = g->full_d = g->full_p = false;
-	g->refuse = KVR_SCHED_OK;
+	g->refuse = KVR_OK;
 	do {
 		any = false;
 		for (uint32_t i = 0; i < RIG_CALLS; i++)

@@ -69,7 +69,7 @@ struct rig {
 	struct rig_call call[RIG_CALLS];
 	bool full_a, full_d, full_p; /* everybody waits */
 	bool no_hold, no_renew, no_slot, no_session, alone;
-	enum kvr_sched_err refuse;   /* what the pools answer; OK: as they are */
+	enum kvr_code refuse;	     /* what the pools answer; OK: as they are */
 	struct kvr_rq_pool *refuser; /* only this one; NULL: all */
 	uint32_t opens, closes, bound, unbound, expired, predicts;
 	char text[4096];
@@ -141,11 +141,11 @@ static bool rig_ask_alone(void *arg, const struct kvr_request *r,
 	return ((struct rig *)arg)->alone;
 }
 
-static enum kvr_why rig_ask_session(void *arg, const struct kvr_request *r,
-				    const struct kvr_rq_pool *p)
+static enum kvr_code rig_ask_session(void *arg, const struct kvr_request *r,
+				     const struct kvr_rq_pool *p)
 {
 	(void)r, (void)p;
-	return ((struct rig *)arg)->no_session ? KVR_WHY_SOURCE_LIMIT : KVR_WHY_OK;
+	return ((struct rig *)arg)->no_session ? KVR_E_SOURCE_LIMIT : KVR_OK;
 }
 
 static void rig_count(struct rig *g)
@@ -168,12 +168,12 @@ static bool *rig_full(struct rig *g, const struct kvr_rq_pool *p)
 static bool rig_pin(const struct kvr_sched_req *q, uint64_t *id)
 {
 	const struct kvr_sched_hints *h = q->hints;
-	const uint32_t own = q->phase == KVR_SPHASE_PREFILL  ? KVR_SHINT_PREFILL_ID
-			     : q->phase == KVR_SPHASE_DECODE ? KVR_SHINT_DECODE_ID
-							     : 0;
+	const uint32_t own = q->phase == KVR_ROLE_PREFILL  ? KVR_SHINT_PREFILL_ID
+			     : q->phase == KVR_ROLE_DECODE ? KVR_SHINT_DECODE_ID
+							   : 0;
 
 	if ((h->flags & own) != 0) {
-		*id = q->phase == KVR_SPHASE_PREFILL ? h->prefill_id : h->decode_id;
+		*id = q->phase == KVR_ROLE_PREFILL ? h->prefill_id : h->decode_id;
 		return true;
 	}
 	*id = h->backend_id;
@@ -188,7 +188,7 @@ static void rig_route(struct rig *g, const struct kvr_rq_pool *p, const struct k
 	uint64_t id;
 	const bool pinned = rig_pin(q, &id);
 
-	*d = (struct kvr_sched_decision){.result = KVR_SCHED_ERROR, .err = KVR_SCHED_NO_ENDPOINTS};
+	*d = (struct kvr_sched_decision){.result = KVR_SCHED_ERROR, .err = KVR_E_NO_ENDPOINTS};
 	for (uint32_t i = 0; i < RIG_WORKERS; i++) {
 		const struct rig_worker *w = &g->w[i];
 
@@ -200,7 +200,7 @@ static void rig_route(struct rig *g, const struct kvr_rq_pool *p, const struct k
 			found = w;
 	}
 	(void)excluded;
-	if (g->refuse != KVR_SCHED_OK && (g->refuser == NULL || g->refuser == p)) {
+	if (g->refuse != KVR_OK && (g->refuser == NULL || g->refuser == p)) {
 		d->err = g->refuse;
 		d->reject.kind = KVR_LIMIT_RAW_ISL_TOKENS;
 		d->reject.current = 7;

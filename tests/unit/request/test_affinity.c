@@ -86,7 +86,7 @@ static void affinity_to_one_that_cannot_take_it(void)
 	c = asks(&g.a, "s", KVR_RQ_USE);
 	RIG(&g, c, FIN, .tokens = 1);
 	rig_said(&g);
-	g.refuse = KVR_SCHED_PIN_NOT_ALLOWED;
+	g.refuse = KVR_E_PINNED_NOT_ALLOWED;
 	c = rig_new(&g);
 	c->msg.req.query_only = true;
 	rig_session(c, "s", KVR_RQ_USE);
@@ -109,7 +109,7 @@ static void affinity_of_one_that_waits(void)
 	c = asks(&g.a, "s", KVR_RQ_USE);
 	rig_leave(&g, 'a');
 	rig_said(&g);
-	rig_turn(&g, c, KVR_RQ_MAIN);
+	rig_turn(&g, c, KVR_LEG_MAIN);
 	RIG_SAID(&g, "c.NoEndpoints");
 	CU_ASSERT_EQUAL(kvr_session_count(g.a.sessions), 1);
 	end();
@@ -209,7 +209,7 @@ static void affinity_of_a_decode_leg(void)
 	CU_ASSERT_EQUAL(c->msg.hints.flags, 0);
 	RIG(&g, c, DECLINED, .leg = 1, .code = 1);
 	CU_ASSERT_EQUAL(c->msg.hints.flags, KVR_SHINT_DECODE_ID | KVR_SHINT_DP_RANK);
-	g.refuse = KVR_SCHED_NO_ENDPOINTS;
+	g.refuse = KVR_E_NO_ENDPOINTS;
 	g.refuser = &g.d;
 	c = asks(&g.d, "s", KVR_RQ_USE); /* decided again without the pin */
 	CU_ASSERT_EQUAL(c->pair.dhints.flags, 0);

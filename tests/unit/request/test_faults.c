@@ -137,9 +137,9 @@ static void poll_queues(struct rig_call *c)
 {
 	/* Who waits for somebody that is not there is told, who waits for room gets it. */
 	if (!g.full_p || rig_worker(&g, 'p') == NULL)
-		rig_turn(&g, c, KVR_RQ_PREFILL);
+		rig_turn(&g, c, KVR_LEG_PREFILL);
 	if (!g.full_d || rig_worker(&g, 'd') == NULL)
-		rig_turn(&g, c, KVR_RQ_MAIN);
+		rig_turn(&g, c, KVR_LEG_MAIN);
 }
 
 static void prefill_ends(struct rig_call *c)
@@ -195,7 +195,7 @@ static void say_twice(struct rig_call *c)
 
 static void expire(struct rig_call *c)
 {
-	static const uint8_t order[] = {KVR_RQ_MAIN, KVR_RQ_PREFILL};
+	static const uint8_t order[] = {KVR_LEG_MAIN, KVR_LEG_PREFILL};
 
 	for (uint32_t i = 0; i < 2; i++) {
 		if (!c->booked[order[i]])

@@ -38,7 +38,7 @@ static void sync_path(void)
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_RESULT);
 	RIG_SAID(&g, "d.DISPATCH c.DISPATCHED");
 	CU_ASSERT_FALSE(c->prefill_slot);
-	CU_ASSERT_EQUAL(c->pair.dreq.phase, KVR_SPHASE_DECODE);
+	CU_ASSERT_EQUAL(c->pair.dreq.phase, KVR_ROLE_DECODE);
 	CU_ASSERT_TRUE(c->msg_kept); /* the leg is sent again until its worker has it */
 	RIG(&g, c, TAKEN);
 	CU_ASSERT_FALSE(c->msg_kept);
@@ -140,7 +140,7 @@ static void hints_of_the_prefill_leg(void)
 	c->msg.hints.n_allowed = 1;
 	rig_arrive(&g, c, &g.d);
 	CU_ASSERT_EQUAL(h->flags, 0);
-	CU_ASSERT_EQUAL(c->pair.preq.phase, KVR_SPHASE_PREFILL);
+	CU_ASSERT_EQUAL(c->pair.preq.phase, KVR_ROLE_PREFILL);
 	rig_finish(&g);
 	c = rig_new(&g);
 	h = &c->pair.phints;
@@ -283,12 +283,12 @@ static void refused_by_the_prefill_pool(void)
 	struct rig_call *c = pair(false);
 
 	g.d.reroutes = 2;
-	g.refuse = KVR_SCHED_ALL_OVERLOADED;
+	g.refuse = KVR_E_ALL_OVERLOADED;
 	g.refuser = &g.p;
 	rig_arrive(&g, c, &g.d);
 	RIG_SAID(&g, "c.AllEligibleWorkersOverloaded");
 	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_STARTED_OVER), 0);
-	g.refuse = KVR_SCHED_OK;
+	g.refuse = KVR_OK;
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, DECLINED, .leg = 1, .code = 3); /* and nobody else is there */
 	RIG_SAID(&g, "p.DISPATCH c.QUEUED c.PrefillFailed");
@@ -306,7 +306,7 @@ static void prefill_side_goes_while_a_leg_waits(void)
 	g.full_p = true;
 	rig_arrive(&g, c, &g.d);
 	rig_leave(&g, 'p');
-	rig_turn(&g, c, KVR_RQ_PREFILL);
+	rig_turn(&g, c, KVR_LEG_PREFILL);
 	RIG_SAID(&g, "c.QUEUED d.DISPATCH c.DISPATCHED");
 	CU_ASSERT_EQUAL(c->r.way, KVR_WAY_BYPASSED);
 	end();

@@ -223,13 +223,13 @@ static void released_by_its_client_alone(void)
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, OPENED);
 	CU_ASSERT_EQUAL(kvr_request_session_release(&g.ctx, &g.a, "s", 1, UINT64_C(6) << 33, &out),
-			KVR_WHY_NOT_ALLOWED);
+			KVR_E_NOT_ALLOWED);
 	CU_ASSERT_EQUAL(out.n, 0);
 	CU_ASSERT_EQUAL(kvr_request_session_release(&g.ctx, &g.a, "s", 1, UINT64_C(5) << 33, &out),
-			KVR_WHY_OK);
+			KVR_OK);
 	CU_ASSERT_EQUAL(out.n, 2);
 	CU_ASSERT_EQUAL(kvr_request_session_release(&g.ctx, &g.a, "s", 1, 0, &out),
-			KVR_WHY_UNKNOWN_SESSION);
+			KVR_E_UNKNOWN_SESSION);
 	end();
 }
 

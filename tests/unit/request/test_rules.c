@@ -55,7 +55,7 @@ static void refused_at_once_leaves_no_trace(void)
 {
 	struct rig_call *c = begin();
 
-	g.refuse = KVR_SCHED_QUEUE_REJECTED;
+	g.refuse = KVR_E_QUEUE_REJECTED;
 	rig_arrive(&g, c, &g.a);
 	RIG_SAID(&g, "c.QueueRejected");
 	CU_ASSERT_FALSE(c->live);
@@ -88,7 +88,7 @@ static void waits_and_is_admitted(void)
 	rig_arrive(&g, c, &g.a);
 	RIG_SAID(&g, "c.QUEUED");
 	CU_ASSERT_TRUE(c->held);
-	rig_turn(&g, c, KVR_RQ_MAIN);
+	rig_turn(&g, c, KVR_LEG_MAIN);
 	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
 	end();
 }
@@ -99,8 +99,8 @@ static void waits_and_is_not_admitted(void)
 
 	g.full_a = true;
 	rig_arrive(&g, c, &g.a);
-	g.refuse = KVR_SCHED_PIN_OVERLOADED;
-	rig_turn(&g, c, KVR_RQ_MAIN);
+	g.refuse = KVR_E_PINNED_OVERLOADED;
+	rig_turn(&g, c, KVR_LEG_MAIN);
 	RIG_SAID(&g, "c.QUEUED c.PinnedWorkerOverloaded");
 	/* It was accepted: what it was told is said again. */
 	CU_ASSERT_TRUE(c->live);

@@ -119,14 +119,14 @@ static void one(struct rig *g, enum kvr_rq_state s, enum kvr_rq_event_kind e)
 	static struct kvr_request before;
 	struct kvr_rq_orders out;
 	struct rig_call *c = rig_new(g);
-	struct kvr_sched_decision d = {.result = KVR_SCHED_ERROR, .err = KVR_SCHED_NO_ENDPOINTS};
+	struct kvr_sched_decision d = {.result = KVR_SCHED_ERROR, .err = KVR_E_NO_ENDPOINTS};
 	struct kvr_rq_event ev = {.kind = (uint8_t)e, .d = &d};
 	enum kvr_rq_verdict want = kvr_request_may(s, e), got;
 	uint64_t late, never;
 
 	if (!bring(g, c, s))
 		return;
-	CU_ASSERT_EQUAL_FATAL(c->r.leg[KVR_RQ_MAIN].state, s);
+	CU_ASSERT_EQUAL_FATAL(c->r.leg[KVR_LEG_MAIN].state, s);
 	late = rig_counter(g, c->r.pool, KVR_RQC_LATE);
 	never = rig_counter(g, c->r.pool, KVR_RQC_NEVER);
 	before = c->r;
@@ -223,9 +223,9 @@ static void events_of_the_request_are_not_the_prefill_legs(void)
 	rig_join(&g, 'p', &g.p, false);
 	c = rig_new(&g);
 	rig_arrive(&g, c, &g.d);
-	CU_ASSERT_EQUAL(RIG(&g, c, CANCEL, .leg = KVR_RQ_PREFILL), KVR_RQ_NEVER);
-	CU_ASSERT_EQUAL(RIG(&g, c, PROBED, .leg = KVR_RQ_PREFILL), KVR_RQ_NEVER);
-	CU_ASSERT_EQUAL(RIG(&g, c, STOP, .leg = KVR_RQ_PREFILL), KVR_RQ_NEVER);
+	CU_ASSERT_EQUAL(RIG(&g, c, CANCEL, .leg = KVR_LEG_PREFILL), KVR_RQ_NEVER);
+	CU_ASSERT_EQUAL(RIG(&g, c, PROBED, .leg = KVR_LEG_PREFILL), KVR_RQ_NEVER);
+	CU_ASSERT_EQUAL(RIG(&g, c, STOP, .leg = KVR_LEG_PREFILL), KVR_RQ_NEVER);
 	CU_ASSERT_EQUAL(RIG(&g, c, TAKEN, .leg = 2), KVR_RQ_NEVER);
 	CU_ASSERT_EQUAL(RIG(&g, c, FIN_ACKED), KVR_RQ_NEVER);
 	rig_finish(&g);

@@ -34,7 +34,7 @@ static void told_once(struct rig_call *c)
 static void fire(struct rig_call *c, struct kvr_rq_event e)
 {
 	const uint32_t rejected = c->rejected;
-	const bool fin = e.kind == KVR_RQE_FIN && e.leg == KVR_RQ_MAIN;
+	const bool fin = e.kind == KVR_RQE_FIN && e.leg == KVR_LEG_MAIN;
 	const bool again = e.kind == KVR_RQE_REPEATED || e.kind == KVR_RQE_PROBED;
 	enum kvr_rq_verdict v;
 
@@ -81,7 +81,7 @@ static void somebody_says(struct rig_call *c)
 		.kind = below(3) ? likely[below(sizeof(likely))] : (uint8_t)below(KVR_RQ_EVENTS_N),
 		.leg = (uint8_t)(below(3) == 0),
 		.flags = (uint16_t)below(256),
-		.code = KVR_WHY_NO_MEMORY,
+		.code = KVR_E_NO_MEMORY,
 		.tokens = below(3),
 	};
 	struct kvr_leg *l = &c->r.leg[e.leg];
@@ -143,8 +143,11 @@ static void comes_or_goes(void)
 	}
 }
 
+#define CODE(code, counter, help) KVR_E_##code,
+
 static void weather(void)
 {
+	static const enum kvr_code refusals[] = {KVR_SCHED_ERR_LIST(CODE)};
 	struct kvr_rq_orders out;
 	struct kvr_session_ref due[8];
 	struct kvr_rq_pool *const pools[] = {&g.a, &g.d, &g.p};
@@ -156,8 +159,7 @@ static void weather(void)
 	g.no_renew = below(4) == 0;
 	g.no_slot = below(12) == 0;
 	g.no_session = below(10) == 0;
-	g.refuse =
-		below(8) == 0 ? (enum kvr_sched_err)(1 + below(KVR_SCHED_ERRS - 1)) : KVR_SCHED_OK;
+	g.refuse = below(8) == 0 ? refusals[below(KVR_SCHED_ERRS - 1)] : KVR_OK;
 	g.dconf.enforce_disagg = below(2);
 	kvr_disagg_hold(&g.disagg, below(6) == 0);
 	g.ctx.now += below(3000) * MS;

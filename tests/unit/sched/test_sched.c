@@ -138,11 +138,11 @@ static void every_mode_is_as_its_row_says(void)
 		worker(s, 2, 0, 2);
 		r = route(s, 0, 8, 0, &d);
 		CU_ASSERT_EQUAL(r, m->needs_pin ? KVR_SCHED_ERROR : KVR_SCHED_ROUTED);
-		CU_ASSERT_EQUAL(d.err, m->needs_pin ? KVR_SCHED_WORKER_ID_REQUIRED : KVR_SCHED_OK);
+		CU_ASSERT_EQUAL(d.err, m->needs_pin ? KVR_E_WORKER_ID_REQUIRED : KVR_OK);
 		/* Two ranks, none named. */
 		r = kvr_sched_route(s, 1, &pinned, NULL, 0, &d);
 		CU_ASSERT_EQUAL(r, m->needs_cache ? KVR_SCHED_ERROR : KVR_SCHED_QUERY);
-		CU_ASSERT_EQUAL(d.err, m->needs_cache ? KVR_SCHED_DP_RANK_REQUIRED : KVR_SCHED_OK);
+		CU_ASSERT_EQUAL(d.err, m->needs_cache ? KVR_E_DP_RANK_REQUIRED : KVR_OK);
 		balance(s);
 		kvr_sched_destroy(s);
 	}
@@ -161,7 +161,7 @@ static void a_query_may_name_the_slot_of_a_live_request(void)
 	CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &query, NULL, 0, &d), KVR_SCHED_QUERY);
 	CU_ASSERT_EQUAL(kvr_sched_slot_state(s, 0), KVR_SLOT_BOOKED);
 	CU_ASSERT_EQUAL(route(s, 0, 8, 0, &d), KVR_SCHED_ERROR);
-	CU_ASSERT_EQUAL(d.err, KVR_SCHED_DUPLICATE);
+	CU_ASSERT_EQUAL(d.err, KVR_E_DUPLICATE_REQUEST);
 	balance(s);
 	kvr_sched_destroy(s);
 }
@@ -184,7 +184,7 @@ static void an_excluded_worker_is_not_chosen_again(void)
 	}
 	kvr_sched_worker_gone(s, 2, 0);
 	CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, NULL, 0, &d), KVR_SCHED_ERROR);
-	CU_ASSERT_EQUAL(d.err, KVR_SCHED_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(d.err, KVR_E_NO_ENDPOINTS);
 	h.flags |= KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK;
 	h.backend_id = 1;
 	CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, NULL, 0, &d), KVR_SCHED_QUERY);
@@ -384,7 +384,7 @@ static void a_new_life_keeps_those_who_wait(void)
 	kvr_sched_worker_gone(s, 7, 0);
 	CU_ASSERT_EQUAL(kvr_sched_n_able(s), 0);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 1);
-	CU_ASSERT_EQUAL(d.err, KVR_SCHED_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(d.err, KVR_E_NO_ENDPOINTS);
 	balance(s);
 	kvr_sched_destroy(s);
 }
@@ -410,6 +410,8 @@ static void taints_are_bounded_and_reused(void)
 	kvr_sched_destroy(s);
 }
 
+#define CODE(code, counter, help) KVR_E_##code,
+
 static void each_bad_input_has_its_code(void)
 {
 	struct kvr_sched_preferred p = {{"x", 1}, NAN};
@@ -424,34 +426,37 @@ static void each_bad_input_has_its_code(void)
 	worker(s, 1, 0, 1);
 	h.policy_class = 1;
 	kvr_sched_route(s, 0, &req, NULL, 0, &d);
-	CU_ASSERT_EQUAL(d.err, KVR_SCHED_UNKNOWN_CLASS);
+	CU_ASSERT_EQUAL(d.err, KVR_E_UNKNOWN_POLICY_CLASS);
 	h.policy_class = 0;
 	h.priority_jump = NAN;
 	kvr_sched_route(s, 0, &req, NULL, 0, &d);
-	CU_ASSERT_EQUAL(d.err, KVR_SCHED_INVALID_WEIGHT);
+	CU_ASSERT_EQUAL(d.err, KVR_E_INVALID_WEIGHT);
 	h.priority_jump = 0;
 	h.preferred = &p;
 	h.n_preferred = 1;
 	kvr_sched_route(s, 0, &req, NULL, 0, &d);
-	CU_ASSERT_EQUAL(d.err, KVR_SCHED_INVALID_WEIGHT);
+	CU_ASSERT_EQUAL(d.err, KVR_E_INVALID_WEIGHT);
 	h.n_preferred = 0;
 	req.override = &o;
 	kvr_sched_route(s, 0, &req, NULL, 0, &d);
-	CU_ASSERT_EQUAL(d.err, KVR_SCHED_INVALID_OVERRIDE);
+	CU_ASSERT_EQUAL(d.err, KVR_E_INVALID_OVERRIDE);
 	req.override = NULL;
 	req.isl = 4 * 64 + 1;
 	kvr_sched_route(s, 0, &req, NULL, 0, &d);
-	CU_ASSERT_EQUAL(d.err, KVR_SCHED_PROMPT_TOO_LONG);
+	CU_ASSERT_EQUAL(d.err, KVR_E_PROMPT_TOO_LONG);
 	req.isl = 0;
 	kvr_sched_route(s, 0, &req, NULL, 0, &d);
-	CU_ASSERT_EQUAL(d.err, KVR_SCHED_EMPTY_PROMPT);
+	CU_ASSERT_EQUAL(d.err, KVR_E_EMPTY_PROMPT);
 	req.isl = 4;
 	kvr_sched_route(s, 256, &req, NULL, 0, &d);
-	CU_ASSERT_EQUAL(d.err, KVR_SCHED_BAD_SLOT);
+	CU_ASSERT_EQUAL(d.err, KVR_E_NO_MEMORY);
 	CU_ASSERT_EQUAL(kvr_sched_counters(s)->booked_now, 0);
 	CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, NULL, 0, &d), KVR_SCHED_ROUTED);
 	kvr_sched_route(s, 0, &req, NULL, 0, &d);
-	CU_ASSERT_EQUAL(d.err, KVR_SCHED_DUPLICATE);
+	CU_ASSERT_EQUAL(d.err, KVR_E_DUPLICATE_REQUEST);
+	CU_ASSERT_EQUAL(kvr_sched_counters(s)->errors[KVR_SCHED_ERR_DUPLICATE_REQUEST], 1);
+	CU_ASSERT_EQUAL(kvr_sched_counters(s)->errors[KVR_SCHED_ERR_INVALID_WEIGHT], 2);
+	CU_ASSERT_EQUAL(kvr_sched_counters(s)->errors[KVR_SCHED_ERR_ANY], 8);
 	balance(s);
 	kvr_sched_destroy(s);
 }
@@ -500,12 +505,18 @@ static void a_larger_overlap_elsewhere_is_told(void)
 	kvr_sched_destroy(s);
 }
 
-static void codes_have_names(void)
+/* Each reason has a place of its own, and none that of the sum. */
+static void each_reason_is_counted_apart(void)
 {
-	for (int e = 0; e < KVR_SCHED_ERRS; e++)
-		CU_ASSERT_PTR_NOT_NULL(kvr_sched_err_name((enum kvr_sched_err)e));
-	CU_ASSERT(kvr_sched_err_retryable(KVR_SCHED_QUEUE_REJECTED));
-	CU_ASSERT_FALSE(kvr_sched_err_retryable(KVR_SCHED_NO_ENDPOINTS));
+	static const enum kvr_code reason[] = {KVR_SCHED_ERR_LIST(CODE)};
+	uint32_t seen = 1u << KVR_SCHED_ERR_ANY;
+
+	CU_ASSERT_EQUAL(sizeof(reason) / sizeof(reason[0]), KVR_SCHED_ERRS - 1);
+	for (int i = 0; i < KVR_SCHED_ERRS - 1; i++) {
+		CU_ASSERT_EQUAL(seen >> kvr_sched__err_at[reason[i]] & 1, 0);
+		seen |= 1u << kvr_sched__err_at[reason[i]];
+	}
+	CU_ASSERT_EQUAL(seen, (1u << KVR_SCHED_ERRS) - 1);
 }
 
 static void an_end_frees_once_and_only_on_the_rank_named(void)
@@ -561,7 +572,7 @@ static void closing_the_queue_answers_everybody(void)
 	for (uint32_t i = 1; i < 6; i++)
 		CU_ASSERT_EQUAL(route(s, i, 8, 0, d), KVR_SCHED_QUEUED);
 	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, 0, 4, d), 3); /* slot 0 does not wait */
-	CU_ASSERT_EQUAL(d[0].err, KVR_SCHED_SHUTDOWN);
+	CU_ASSERT_EQUAL(d[0].err, KVR_E_SHUTDOWN);
 	CU_ASSERT(d[0].slot == 1 && d[2].slot == 3);
 	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, 0, 4, d), 0);
 	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, 4, UINT32_MAX, d), 2);
@@ -817,12 +828,12 @@ static void random_life_keeps_every_balance(void)
 			recount(s);
 	}
 	CU_ASSERT(s->cnt.queued > 100 && s->cnt.admitted > 50 && s->cnt.expired > 50);
-	CU_ASSERT(s->cnt.dropped > 50 && s->cnt.errors[KVR_SCHED_QUEUE_REJECTED] > 0);
+	CU_ASSERT(s->cnt.dropped > 50 && s->cnt.errors[KVR_SCHED_ERR_QUEUE_REJECTED] > 0);
 	CU_ASSERT_EQUAL(s->cnt.dropped, dropped_n);
 	for (uint64_t id = 0; id < 8; id++)
 		kvr_sched_worker_gone(s, id, now);
 	while (kvr_sched_poll(s, now, &d, 1) == 1)
-		CU_ASSERT_EQUAL(d.err, KVR_SCHED_NO_ENDPOINTS);
+		CU_ASSERT_EQUAL(d.err, KVR_E_NO_ENDPOINTS);
 	recount(s);
 	CU_ASSERT_EQUAL(s->cnt.booked_now, 0);
 	CU_ASSERT_EQUAL(s->cnt.waiting_now, 0);
@@ -845,7 +856,7 @@ int main(void)
 			       {"taints", taints_are_bounded_and_reused},
 			       {"codes", each_bad_input_has_its_code},
 			       {"better", a_larger_overlap_elsewhere_is_told},
-			       {"names", codes_have_names},
+			       {"reasons", each_reason_is_counted_apart},
 			       {"end", an_end_frees_once_and_only_on_the_rank_named},
 			       {"output", lost_and_repeated_output_reports_repair_themselves},
 			       {"close", closing_the_queue_answers_everybody},

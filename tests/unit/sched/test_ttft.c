@@ -228,7 +228,7 @@ static void roles_have_their_own_terms(void)
 	struct kvr_sched *s;
 
 	defaults();
-	conf.role = KVR_POOL_PREFILL;
+	conf.role = KVR_ROLE_PREFILL;
 	s = make(2);
 	book(s, 0, 1, 8, 0, 0);
 	kvr_sched_prefill_done(s, 0, at(1));
@@ -237,7 +237,7 @@ static void roles_have_their_own_terms(void)
 	NEAR(term[0].cost, 60);
 	kvr_sched_destroy(s);
 	/* A decode leg computes nothing: the cost is kv mode's, blocks in flight. */
-	conf.role = KVR_POOL_DECODE;
+	conf.role = KVR_ROLE_DECODE;
 	s = make(2);
 	book(s, 0, 1, 8, 0, 0);
 	req = *prompt(1, 2, 6, true);

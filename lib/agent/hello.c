@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the worker is, and saying so. What comes of it is register.c's. */
+#include "agent_pvt.h"
+
+#include "kvr_hints.h"
+#include <errno.h>
+#include <stdlib.h>
+
+#include <rte_common.h>
+
+static void put_strings(struct kvr_hint_buf *b, uint16_t type, const char *const *list)
+{
+	for (; list != NULL && *list != NULL; list++)
+		kvr_hint_put_str(b, type, *list);
+}
+
+int kvr_agent__build_hello(struct kvr_agent *a, const struct kvr_agent_conf *conf)
+{
+	const uint32_t cap =
+		a->conf.frame_bytes - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_hello);
+	struct kvr_hint_buf b = {.p = malloc(cap), .cap = cap};
+	struct kvr_hints parsed;
+
+	if (b.p == NULL)
+		return -ENOMEM;
+	a->hello = b.p;
+	kvr_hint_put_str(&b, KVR_HINT_POOL, conf->pool);
+	put_strings(&b, KVR_HINT_TAINT, conf->taints);
+	put_strings(&b, KVR_HINT_TOPOLOGY, conf->topology);
+	if (conf->kv_transfer_domain != NULL)
+		kvr_hint_put_kv_transfer(&b, conf->kv_transfer_enforcement,
+					 conf->kv_transfer_weight, conf->kv_transfer_domain);
+	if (conf->bootstrap_host != NULL)
+		kvr_hint_put_bootstrap_addr(&b, conf->bootstrap_port, conf->bootstrap_host);
+	if (b.err != 0)
+		return b.err;
+	a->hello_hints_len = b.len;
+	/* What the router would refuse is refused here. */
+	return kvr_hints_parse(b.p, b.len, KVR_HINTS_HELLO, &parsed) == 0 ? 0 : -EINVAL;
+}
+
+void kvr_agent__send_hello(struct kvr_agent *a)
+{
+	const struct kvr_wire_hello w = {.block_size = a->conf.block_size,
+					 .dp_start = a->conf.dp_start,
+					 .dp_size = a->conf.dp_size,
+					 .max_num_batched_tokens = a->conf.max_num_batched_tokens,
+					 .total_kv_blocks = a->conf.total_kv_blocks,
+					 .max_frame = (uint16_t)a->conf.receive_bytes,
+					 .role = (uint8_t)a->conf.role,
+					 .flags = a->conf.cpu ? KVR_HELLO_F_CPU : 0};
+	const struct kvr_hint_buf hints = {.p = a->hello, .len = a->hello_hints_len};
+	uint8_t *f = kvr_link_frame(&a->link);
+
+	kvr_link_queue(&a->link, &a->router,
+		       kvr_put_hello(f, KVR_WIRE_MAX_FRAME, &a->hello_ids, w, &hints));
+	a->stats.hellos++;
+	if (a->again_us != 0)
+		a->again_us = a->link.now_us;
+	kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + a->backoff_us);
+	a->backoff_us = RTE_MIN(2 * a->backoff_us, AGENT_HELLO_MAX_US);
+}
+
+void kvr_agent__say_hello(struct kvr_agent *a)
+{
+	if (!a->registered || a->leaving)
+		return; /* it is being said */
+	a->registered = false;
+	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);
+	a->backoff_us = AGENT_HELLO_US;
+	if (a->again_us != 0 && a->link.now_us - a->again_us < AGENT_AGAIN_US) {
+		kvr_timer_set(&a->link.timers, &a->timer, a->again_us + AGENT_AGAIN_US);
+		return;
+	}
+	a->again_us = a->link.now_us;
+	kvr_agent__send_hello(a);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The slots of requests: found by handle, taken, over, forgotten. Says nothing to the router. */
+#include "agent_pvt.h"
+
+#include "kvr_rand.h"
+#include <stdlib.h>
+
+static struct agent_bucket *bucket_of(const struct kvr_agent *a, uint64_t handle)
+{
+	return &a->bucket[kvr_mix64(handle) & a->bucket_mask];
+}
+
+struct agent_req *kvr_agent__find(const struct kvr_agent *a, uint64_t handle)
+{
+	struct agent_req *r;
+
+	LIST_FOREACH (r, bucket_of(a, handle), hash)
+		if (r->handle == handle)
+			return r;
+	return NULL;
+}
+
+static void forget(struct kvr_agent *a, struct agent_req *r)
+{
+	TAILQ_REMOVE(&a->over, r, order);
+	LIST_REMOVE(r, hash);
+	r->state = AGENT_FREE;
+	TAILQ_INSERT_TAIL(&a->free, r, order);
+}
+
+struct agent_req *kvr_agent__take_slot(struct kvr_agent *a, const struct kvr_wire_hdr *h)
+{
+	struct agent_req *r = TAILQ_FIRST(&a->free);
+
+	if (r == NULL) {
+		r = TAILQ_FIRST(&a->over); /* more slots than may run: there is one */
+		forget(a, r);
+	}
+	TAILQ_REMOVE(&a->free, r, order);
+	*r = (struct agent_req){.handle = h->handle,
+				.source = h->source,
+				.id = h->id,
+				.epoch = h->epoch,
+				.state = AGENT_RUNNING,
+				.cached_tokens = KVR_NONE32,
+				.backoff_us = AGENT_REPEAT_US,
+				.progress_us = a->link.now_us};
+	r->repeat.kind = AGENT_T_REPEAT;
+	STAILQ_INIT(&r->items);
+	LIST_INSERT_HEAD(bucket_of(a, h->handle), r, hash);
+	a->running++;
+	return r;
+}
+
+void kvr_agent__drop_items(struct agent_req *r)
+{
+	struct agent_item *it;
+
+	while ((it = STAILQ_FIRST(&r->items)) != NULL) {
+		STAILQ_REMOVE_HEAD(&r->items, link);
+		free(it);
+	}
+	r->bytes = 0;
+}
+
+void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell)
+{
+	kvr_timer_stop(&a->link.timers, &r->repeat);
+	kvr_agent__drop_items(r);
+	r->state = AGENT_OVER;
+	TAILQ_INSERT_TAIL(&a->over, r, order);
+	a->running--;
+	if (!tell)
+		return;
+	a->stats.finished++;
+	if (a->conf.ops->on_done != NULL)
+		a->conf.ops->on_done(a, r->handle, a->conf.user);
+}
+
+void kvr_agent__tell_abort(struct kvr_agent *a, struct agent_req *r, enum kvr_agent_abort why,
+			   uint16_t code)
+{
+	if (r->aborted || r->state == AGENT_OVER)
+		return;
+	r->aborted = true;
+	a->stats.aborted++;
+	if (a->conf.ops->on_abort != NULL)
+		a->conf.ops->on_abort(a, r->handle, why, code, a->conf.user);
+}
+
+/* Both sides have heard of the end (the router hears it from PROGRESS on the direct path). */
+void kvr_agent__finish_if_heard(struct kvr_agent *a, struct agent_req *r)
+{
+	if (r->state == AGENT_ENDING && r->acked == r->next_seq && (!r->direct || r->prog_done))
+		kvr_agent__over(a, r, !r->aborted);
+}
+
+void kvr_agent__end_all(struct kvr_agent *a, uint16_t code)
+{
+	for (uint32_t i = 0; i < a->n_req; i++) {
+		struct agent_req *r = &a->req[i];
+
+		if (r->state != AGENT_RUNNING && r->state != AGENT_ENDING)
+			continue;
+		if (r->direct && r->state == AGENT_ENDING) {
+			r->prog_done = true; /* the client needs no router for the rest */
+			kvr_agent__finish_if_heard(a, r);
+			continue;
+		}
+		kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, code);
+		kvr_agent__over(a, r, false); /* remembered: a copy of its DISPATCH is not run */
+	}
+}
+
+/* A DISPATCH of the new life may have come before its WELCOME: that one stays. */
+void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch)
+{
+	for (uint32_t i = 0; i < a->n_req; i++) {
+		struct agent_req *r = &a->req[i];
+
+		if (r->state == AGENT_FREE || r->epoch == epoch)
+			continue;
+		if (r->state != AGENT_OVER) {
+			kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, KVR_E_UNKNOWN_REQUEST);
+			kvr_agent__over(a, r, false);
+		}
+		forget(a, r);
+	}
+}
