@@ -184,6 +184,12 @@ void kvr_agent__on_goodbye_ack(struct kvr_agent *a);
 /** The router does not know us: HELLO, once a second at most, everything else after WELCOME. */
 void kvr_agent__say_hello(struct kvr_agent *a);
 
+/* Blocks that so many tokens need. */
+static inline uint32_t agent_blocks(const struct kvr_agent *a, uint64_t tokens)
+{
+	return (uint32_t)((tokens + a->conf.block_size - 1) / a->conf.block_size);
+}
+
 /* dispatch.c */
 struct agent_req *kvr_agent__find(const struct kvr_agent *a, uint64_t handle);
 void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body,

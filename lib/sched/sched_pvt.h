@@ -365,7 +365,6 @@ void kvr_sched__prefill_now(struct kvr_sched *s, uint64_t now);
 uint64_t kvr_sched__duration(const struct kvr_sched *s, uint64_t uncached, uint64_t cached);
 
 /* eligible_dp.c */
-enum kvr_sched_err kvr_sched__check(const struct kvr_sched *s, const struct kvr_sched_req *req);
 enum kvr_sched_err kvr_sched__resolve(struct kvr_sched *s, struct choice *c);
 enum kvr_sched_err kvr_sched__pin_check(const struct kvr_sched *s, struct choice *c);
 void kvr_sched__open_set(struct kvr_sched *s, struct choice *c);
