@@ -147,7 +147,7 @@ void ex_line_rejected(const struct ex_req *r, const struct kvr_rq_why *why)
 	ex_out_bool("retryable", why->retryable);
 	ex_out_str("message", message(why->code));
 	if (why->code == KVR_E_QUEUE_REJECTED) {
-		ex_out_str("policy_class", class_name(r->decided_by, r->d.reject.policy_class));
+		ex_out_str("policy_class", class_name(r->decided_by, r->d.policy_class));
 		ex_out_str("limit_kind", kind[why->detail[0]]);
 		ex_out_u64("current", why->detail[1]);
 		ex_out_u64("limit", why->detail[2]);

@@ -12,6 +12,7 @@ static const struct ex_field route_fields[] = {
 	{"tokens", EX_U32S, 0},
 	{"sequence_hashes", EX_U64S, 0},
 	{"isl", EX_U32, 0},
+	{"exec_isl", EX_U32, 0},
 	{"pool", EX_STR, 0},
 	{"phase", EX_STR, EX_NULL},
 	{"routing", EX_OBJ, EX_NULL},
@@ -275,6 +276,10 @@ static bool prompt_read(const json_t *obj, struct ex_req *r, struct ex_problem *
 	r->msg.req.sh = prompt.sh;
 	r->msg.req.n = prompt.n;
 	r->msg.req.isl = (uint32_t)ex_u64_or(obj, "isl", prompt.isl);
+	r->msg.req.exec_isl = (uint32_t)ex_u64_or(obj, "exec_isl", 0);
+	if (ex_get(obj, "exec_isl") != NULL &&
+	    (json_array_size(ex_get(obj, "sequence_hashes")) == 0 || r->msg.req.exec_isl == 0))
+		return ex_bad(p, "'exec_isl' is above 0 and goes with 'sequence_hashes'");
 	return true;
 }
 

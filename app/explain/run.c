@@ -115,12 +115,16 @@ static struct kvr_rq_event decide(struct ex_world *w, struct ex_req *r,
 		.kind = (uint8_t)kvr_request_decided(&r->d, false), .leg = o->leg, .d = &r->d};
 }
 
-static void predict(struct ex_world *w, struct ex_req *r, uint32_t leg)
+/* No event of a request: its prediction can be seen from the next moment on, as in a router, whose
+ * tables have another writer than its decisions. `code` is the rank. */
+#define PREDICTED KVR_RQ_EVENTS_N
+
+static void predict(struct ex_world *w, const struct ex_req *r, uint32_t leg, uint32_t rank)
 {
 	const struct ex_pool *pool = pool_of(r, leg);
 	const struct kvr_pool_conf *c = &pool->conf;
 
-	ex_index_predict(pool->index, r->r.leg[leg].rank, r->msg.req.sh, r->msg.req.n, w->now,
+	ex_index_predict(pool->index, rank, r->msg.req.sh, r->msg.req.n, w->now,
 			 c->use_kv_events ? c->predicted_ttl_s : c->ttl_s);
 }
 
@@ -172,7 +176,9 @@ static void to_books(struct ex_world *w, struct ex_req *r, const struct kvr_rq_o
 		later(w, r, (struct kvr_rq_event){.kind = KVR_RQE_LINGERED, .leg = o->leg});
 		break;
 	case KVR_RQO_PREDICT:
-		predict(w, r, o->leg);
+		later(w, r,
+		      (struct kvr_rq_event){
+			      .kind = PREDICTED, .leg = o->leg, .code = r->r.leg[o->leg].rank});
 		break;
 	case KVR_RQO_RELEASE:
 		slot_release(r, o->leg);
@@ -270,7 +276,10 @@ static void go_on(struct ex_world *w)
 	for (; w->first_todo < w->n_todo; w->first_todo++) {
 		const struct ex_event next = w->todo[w->first_todo];
 
-		step(w, next.r, &next.e);
+		if (next.e.kind == PREDICTED)
+			predict(w, next.r, next.e.leg, next.e.code);
+		else
+			step(w, next.r, &next.e);
 	}
 	w->first_todo = w->n_todo = 0;
 }
@@ -292,6 +301,26 @@ static void sessions_start(struct ex_world *w, struct ex_pool *pool)
 			      pool->rq.count);
 }
 
+/* A message that a router does not take: it is no request. */
+static bool unfit(struct ex_world *w, struct ex_req *r)
+{
+	static const enum kvr_code why[KVR_SCHED_ERRS] = {
+		[KVR_E_EMPTY_PROMPT] = KVR_E_EMPTY_PROMPT,
+		[KVR_E_PROMPT_TOO_LONG] = KVR_E_PROMPT_TOO_LONG,
+		[KVR_E_INVALID_OVERRIDE] = KVR_E_INVALID_OVERRIDE,
+		[KVR_E_INVALID_WEIGHT] = KVR_E_INVALID_WEIGHT,
+	};
+	const enum kvr_code code = why[kvr_sched_check(r->pool->sched, &r->msg.req)];
+
+	if (code == KVR_OK)
+		return false;
+	ex_line_rejected(r, &(const struct kvr_rq_why){.code = (uint16_t)code});
+	ex_req_leave(w, r);
+	r->next_dead = w->dead;
+	w->dead = r;
+	return true;
+}
+
 void ex_run_arrive(struct ex_world *w, struct ex_req *r)
 {
 	const struct kvr_rq_ctx c = ctx(w);
@@ -303,6 +332,8 @@ void ex_run_arrive(struct ex_world *w, struct ex_req *r)
 		sessions_start(w, r->pool->peer);
 	}
 	ex_req_enter(w, r);
+	if (unfit(w, r))
+		return;
 	kvr_request_arrive(&c, &r->r, &r->pool->rq, &r->msg, s, &out);
 	carry(w, r, &out, true);
 	go_on(w);
@@ -428,20 +459,6 @@ static void admitted(struct ex_world *w, struct ex_pool *pool, const struct kvr_
 					  .d = &r->d});
 }
 
-/* All that can be admitted at once, in the order of the queues; what their workers say to it comes
- * after that. */
-static void admissions(struct ex_world *w)
-{
-	struct kvr_sched_decision d;
-
-	do {
-		go_on(w);
-		for (uint32_t i = 0; i < w->n_pools; i++)
-			while (kvr_sched_poll(w->pool[i].sched, w->now, &d, 1) == 1)
-				admitted(w, &w->pool[i], &d);
-	} while (w->n_todo != 0);
-}
-
 static void sessions_expire(struct ex_world *w, struct ex_pool *pool)
 {
 	const struct kvr_rq_ctx c = ctx(w);
@@ -458,12 +475,26 @@ static void sessions_expire(struct ex_world *w, struct ex_pool *pool)
 	}
 }
 
+/* All that can be admitted at once, in the order of the queues, then sessions that are over; what
+ * workers say to it comes after that. */
+static void admissions(struct ex_world *w)
+{
+	struct kvr_sched_decision d;
+
+	do {
+		go_on(w);
+		for (uint32_t i = 0; i < w->n_pools; i++)
+			while (kvr_sched_poll(w->pool[i].sched, w->now, &d, 1) == 1)
+				admitted(w, &w->pool[i], &d);
+		for (uint32_t i = 0; i < w->n_pools; i++)
+			if (w->pool[i].rq.sessions != NULL)
+				sessions_expire(w, &w->pool[i]);
+	} while (w->n_todo != 0);
+}
+
 void ex_run_poll(struct ex_world *w)
 {
 	admissions(w);
-	for (uint32_t i = 0; i < w->n_pools; i++)
-		if (w->pool[i].rq.sessions != NULL)
-			sessions_expire(w, &w->pool[i]);
 	ex_settle(w);
 	while (w->dead != NULL) {
 		struct ex_req *r = w->dead;

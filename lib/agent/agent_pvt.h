@@ -188,6 +188,12 @@ void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr 
 void kvr_agent__on_rejected(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__on_goodbye_ack(struct kvr_agent *a);
 
+/* Blocks that so many tokens need. */
+static inline uint32_t agent_blocks(const struct kvr_agent *a, uint64_t tokens)
+{
+	return (uint32_t)((tokens + a->conf.block_size - 1) / a->conf.block_size);
+}
+
 /* slot.c */
 struct agent_req *kvr_agent__find(const struct kvr_agent *a, uint64_t handle);
 /** A slot for the request of @p h, running; the oldest one that is over when none is free. */

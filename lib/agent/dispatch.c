@@ -80,8 +80,8 @@ static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_
 	r->leg = (uint8_t)leg_of(w);
 	r->item_bytes = frame - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_response);
 	r->item_bytes &= ~7u;
-	r->isl = w->isl;
-	r->prog_blocks = w->isl / a->conf.block_size;
+	r->isl = kvr_request_exec_isl(w);
+	r->prog_blocks = agent_blocks(a, r->isl);
 	r->direct = (w->flags & KVR_REQ_F_DIRECT) != 0;
 	r->unproven = (w->flags & KVR_REQ_F_UNPROVEN) != 0;
 	memcpy(r->client.ip, w->client_ip, sizeof(r->client.ip));

@@ -47,7 +47,7 @@ static void send_progress(struct kvr_agent *a, struct agent_req *r)
 static void note_progress(struct kvr_agent *a, struct agent_req *r, uint16_t wire_flags,
 			  uint16_t status)
 {
-	const uint32_t blocks = (r->isl + r->generated) / a->conf.block_size;
+	const uint32_t blocks = agent_blocks(a, (uint64_t)r->isl + r->generated);
 	const bool first = r->generated > 0 && !r->prog_first;
 	const bool fin = (wire_flags & KVR_RESP_F_FIN) != 0;
 	uint16_t flags = r->prog_first || first ? KVR_PROG_F_FIRST : 0;

@@ -26,7 +26,7 @@ struct kvr_rq_why kvr_rq__why_of(const struct kvr_request *r, const struct kvr_s
 		why.detail[0] = (uint64_t)d->reject.kind + 1;
 		why.detail[1] = d->reject.current;
 		why.detail[2] = d->reject.limit;
-		why.policy_class = (uint8_t)d->reject.policy_class;
+		why.policy_class = (uint8_t)d->policy_class;
 	}
 	return why;
 }

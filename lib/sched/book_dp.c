@@ -47,14 +47,15 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 {
 	const struct kvr_sched_req *req = c->req;
 	struct slot *b = &s->slot[d->slot];
-	uint64_t cached = held_tokens(s, c, d);
+	const uint32_t isl = req->exec_isl != 0 ? req->exec_isl : req->isl;
+	const uint64_t cached = held_tokens(s, c, d);
 
 	b->state = KVR_SLOT_BOOKED;
 	b->rank = d->rank;
 	b->booked_at = now;
 	b->marked = false;
 	b->in_prefill = false;
-	b->exec_isl = req->exec_isl ? req->exec_isl : req->isl;
+	b->exec_isl = isl;
 	b->generated = 0;
 	b->fades = req->hints != NULL && (req->hints->flags & KVR_SHINT_EXPECTED_OUTPUT);
 	b->expected = b->fades ? req->hints->expected_output_tokens : 0;
@@ -69,8 +70,8 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	s->worker[s->rank[d->rank].worker].bookings++;
 	kvr_cell_add(&s->cnt.booked_now, 1);
 	age_add(s, d->slot);
-	if (c->p.track_prefill && s->mode->needs_cache && cached < req->isl) {
-		b->pf_tokens = req->isl - cached;
+	if (c->p.track_prefill && s->mode->needs_cache && cached < isl) {
+		b->pf_tokens = isl - cached;
 		b->pf_duration = kvr_sched__duration(s, b->pf_tokens, cached);
 		kvr_sched__prefill_add(s, d->slot, now);
 		if (s->ttft.head != NULL)

@@ -35,8 +35,7 @@ static bool hints_valid(const struct kvr_sched_hints *h)
 	return true;
 }
 
-/* What can be refused without looking at any worker. */
-enum kvr_code kvr_sched__check(const struct kvr_sched *s, const struct kvr_sched_req *req)
+enum kvr_code kvr_sched_check(const struct kvr_sched *s, const struct kvr_sched_req *req)
 {
 	uint64_t most = (uint64_t)s->conf.max_prompt_blocks * s->conf.block_size;
 

@@ -183,7 +183,8 @@ struct kvr_sched_req {
 	const void *sh; /**< n sequence hashes, 8 bytes each in host order, any alignment */
 	uint32_t n;	/**< complete blocks of the prompt: isl / block_size (fewer is accepted) */
 	uint32_t isl;	/**< prompt tokens used for routing, > 0 */
-	uint32_t exec_isl; /**< prompt tokens the engine sees, for output blocks; 0 = isl */
+	uint32_t exec_isl; /**< prompt tokens the engine sees: prefill load and output blocks of the
+			    * booking; 0 = isl */
 	bool query_only;
 	enum kvr_role phase;
 	const struct kvr_sched_hints *hints;	   /**< NULL = none */
@@ -210,10 +211,10 @@ struct kvr_sched_decision {
 	uint64_t waited_ns; /**< 0 unless it waited */
 	bool pinned;
 	bool refreshed;	       /**< the overlap was looked up again before admission */
+	uint32_t policy_class; /**< index of the class that counted */
 	uint32_t better_rank;  /**< eligible rank with strictly more effective overlap (5.9) */
 	double better_overlap; /**< its blocks; only when better_rank is set */
 	struct {
-		uint32_t policy_class;
 		enum kvr_sched_limit kind;
 		uint64_t current;
 		uint64_t limit;
@@ -382,6 +383,9 @@ int kvr_sched_rank_get(const struct kvr_sched *s, uint32_t rank, struct kvr_sche
 uint32_t kvr_sched_rank_order(const struct kvr_sched *s, const uint32_t **order);
 
 /* ---- requests ------------------------------------------------------------------------- */
+
+/** What can be said against @p req without looking at any worker, as kvr_sched_route() would. */
+enum kvr_code kvr_sched_check(const struct kvr_sched *s, const struct kvr_sched_req *req);
 
 /**
  * Route @p req under the name @p slot: choose and book, queue, answer a query, or refuse. A query

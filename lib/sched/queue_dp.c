@@ -127,7 +127,6 @@ static bool over_limit(struct kvr_sched *s, const struct cls *k, struct kvr_sche
 		most = times(limit[i], s->n_workers);
 		if (now[i] < most)
 			continue;
-		d->reject.policy_class = (uint32_t)(k - s->cls);
 		d->reject.kind = (enum kvr_sched_limit)i;
 		d->reject.current = now[i];
 		d->reject.limit = most;
@@ -172,7 +171,7 @@ enum kvr_code kvr_sched__enqueue(struct kvr_sched *s, const struct choice *c, ui
 				 struct kvr_sched_decision *d)
 {
 	const struct kvr_sched_hints *h = c->req->hints;
-	uint32_t ki = h == NULL || h->policy_class == KVR_SCHED_NO_CLASS ? 0 : h->policy_class;
+	const uint32_t ki = d->policy_class;
 	struct cls *k = &s->cls[ki];
 	struct waiting *w = &s->wait[d->slot];
 	struct node *n = &s->node[d->slot];

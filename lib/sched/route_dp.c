@@ -47,11 +47,10 @@ static void choice_init(const struct kvr_sched *s, struct choice *c,
 }
 
 /* Whether it has to wait (7.1); NO_ENDPOINTS when there is nobody to wait for. */
-static enum kvr_code must_wait(struct kvr_sched *s, struct choice *c, uint64_t now, bool *wait)
+static enum kvr_code must_wait(struct kvr_sched *s, struct choice *c, uint32_t policy_class,
+				    uint64_t now, bool *wait)
 {
-	const struct kvr_sched_hints *h = c->req->hints;
-	uint32_t ki = h == NULL || h->policy_class == KVR_SCHED_NO_CLASS ? 0 : h->policy_class;
-	const struct cls *k = &s->cls[ki];
+	const struct cls *k = &s->cls[policy_class];
 	const bool may_wait = !c->req->query_only && k->has_threshold;
 
 	*wait = false;
@@ -98,7 +97,7 @@ static enum kvr_sched_result route(struct kvr_sched *s, struct choice *c, uint64
 	bool wait = false;
 
 	if (s->mode->may_wait)
-		e = must_wait(s, c, now, &wait);
+		e = must_wait(s, c, d->policy_class, now, &wait);
 	if (e == KVR_OK && wait) {
 		e = kvr_sched__enqueue(s, c, now, d);
 		if (e == KVR_OK)
@@ -133,9 +132,11 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 		return refuse(s, d, KVR_E_NO_MEMORY);
 	if (!req->query_only && s->slot[slot].state != KVR_SLOT_FREE)
 		return refuse(s, d, KVR_E_DUPLICATE_REQUEST);
-	e = kvr_sched__check(s, req);
+	e = kvr_sched_check(s, req);
 	if (e != KVR_OK)
 		return refuse(s, d, e);
+	if (req->hints != NULL && req->hints->policy_class != KVR_SCHED_NO_CLASS)
+		d->policy_class = req->hints->policy_class;
 	choice_init(s, &c, req, ov);
 	e = kvr_sched__resolve(s, &c);
 	if (e != KVR_OK)
@@ -170,6 +171,7 @@ static void admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_s
 
 	blank(s, d, slot);
 	d->waited_ns = now - w->since;
+	d->policy_class = s->node[slot].cls;
 	d->refreshed = fresh_overlap(s, slot, now, &ov);
 	if (!d->refreshed)
 		kvr_sched__recall(s, slot, &ov);

@@ -368,7 +368,6 @@ uint64_t kvr_sched__duration(const struct kvr_sched *s, uint64_t uncached, uint6
 extern const uint8_t kvr_sched__err_at[KVR_E_MAX];
 
 /* eligible_dp.c */
-enum kvr_code kvr_sched__check(const struct kvr_sched *s, const struct kvr_sched_req *req);
 enum kvr_code kvr_sched__resolve(struct kvr_sched *s, struct choice *c);
 enum kvr_code kvr_sched__pin_check(const struct kvr_sched *s, struct choice *c);
 void kvr_sched__open_set(struct kvr_sched *s, struct choice *c);

@@ -37,6 +37,13 @@ struct kvr_message {
 	struct kvr_fault fault;
 };
 
+/** Prompt tokens that the engine sees, which blocks of output are counted from: those given beside
+ * hashes, else all of `isl`. */
+static inline uint32_t kvr_request_exec_isl(const struct kvr_wire_request *q)
+{
+	return q->n_hashes != 0 && q->n_tokens != 0 ? q->n_tokens : q->isl;
+}
+
 /**
  * Check the fixed part of a request of @p msg_len body bytes and compute its offsets; the
  * pointers are set to NULL. Only the 88 bytes at @p fixed are read.

@@ -7,13 +7,16 @@ in their order, `session`, `expired` and `state` anywhere among the lines of the
 out are texts for people, names drawn for transfers, and whether NoEndpoints is worth a retry: a
 router says so while a worker is expected.
 
-What the generator does not make, as the two are not the same there: predictions where requests wait or have two legs (the router enters them a turn after the decision);
-an open that its worker leaves without an answer for 5 s; a worker that becomes another one.
+What the generator does not make, as the two are not the same there: an open that its worker leaves
+without an answer for 5 s; a worker that becomes another one without a new life. Workers with odd ids
+leave by silence in frames, the others say GOODBYE. At the end stands how often each operation and
+each answer was met; of those in KINDS each must be.
 
 Without SEED one is drawn and printed. A batch of scenarios runs in one process, on the same few
 pools, one after the other. What differs is written to same-SEED.txt, made as short as a minute
 allows.
 """
+import collections
 import json
 import random
 import subprocess
@@ -26,6 +29,19 @@ BATCH = 125
 SECONDS = 25  # to make what differs shorter
 MARK = '{"op":"hash","tokens":[271828182],"block_size":1,"lora_name":"between the lines"}'
 FLOATING = ('session', 'expired', 'state')
+MODES = ['kv', 'round-robin', 'random', 'power-of-two', 'least-loaded', 'device-aware-weighted', 'direct', 'ttft']
+ENOUGH = 500  # scenarios in which every kind must be met
+KINDS = [*('> ' + op for op in (
+    'advance', 'cancel', 'clear', 'drain', 'fail', 'finish', 'load', 'loads', 'output', 'pool', 'prefill_done',
+    'remove', 'resume', 'route', 'scores', 'session_ack', 'store', 'worker', 'worker_gone', 'with exec_isl',
+    'with override', 'with shared_hits')),
+    'route routed', 'route queued', 'route query', 'route error', 'admitted routed', 'admitted error',
+    'prefill bootstrap', 'prefill sync', 'prefill bypassed', 'expired', 'loads', 'scores',
+    'session open_sent', 'session bound', 'session open_failed', 'session unbound', 'session expired',
+    'session close_sent', 'state serving', 'state draining', 'state drained', 'state gone', 'state active',
+    'state inactive', 'AllEligibleWorkersOverloaded', 'DpRankRequired', 'DuplicateRequest', 'InvalidOverride',
+    'NoEndpoints', 'NotActivated', 'PinnedWorkerNotAllowed', 'PinnedWorkerOverloaded', 'QueueRejected',
+    'SessionLimit', 'WorkerIdRequired']
 
 
 def pools(rng, k):
@@ -36,28 +52,35 @@ def pools(rng, k):
             config['router_queue_threshold'] = rng.choice([0, 0.1, 1])
         if rng.random() < 0.4:
             config['session_affinity_ttl_secs'] = rng.choice([1, 30])
-        if rng.random() < 0.3:
-            config['router_mode'] = rng.choice(['round-robin', 'random', 'least-loaded', 'power-of-two', 'direct', 'ttft'])
+        if rng.random() < 0.4:
+            config['router_mode'] = rng.choice(MODES)
         if rng.random() < 0.3:
             config['router_policy_config'] = {'policy_classes': [
-                {'name': 'x', 'request_queue_limit_per_worker': 2, 'queue_policy': rng.choice(['fcfs', 'lcfs', 'wspt'])},
-                {'name': 'y', 'quantum': rng.choice([1, 100])}]}
-        # The router enters a prediction a turn after its decision: not for those of one turn.
-        if name == 'a' and 'router_queue_threshold' not in config:
-            if rng.random() < 0.4:
-                config['router_predicted_ttl_secs'] = 20
-            if rng.random() < 0.2:
-                config['use_kv_events'] = False
+                {'name': 'x', 'request_queue_limit_per_worker': 1, 'prefill_busy_threshold': rng.choice([0, 20]),
+                 'queue_policy': rng.choice(['fcfs', 'lcfs', 'wspt'])},
+                {'name': 'y', 'quantum': rng.choice([1, 100]), 'prefill_busy_threshold_frac': 0.5,
+                 'raw_isl_token_queue_limit_per_worker': rng.choice([0, 30])}]}
+        if rng.random() < 0.4:
+            config['router_predicted_ttl_secs'] = 20
+        if rng.random() < 0.2:
+            config['use_kv_events'] = False
         if rng.random() < 0.3:
             config['router_track_output_blocks'] = True
         if rng.random() < 0.3:
             config['router_temperature'] = 0.5
         if rng.random() < 0.2:
             config['active_prefill_tokens_threshold'] = 100
+        if rng.random() < 0.2:
+            config['active_decode_blocks_threshold'] = 0.4
+        if rng.random() < 0.2:
+            config['overlap_score_credit_decay'] = 0.5
         if name == 'd':
             config['enforce_disagg'] = rng.random() < 0.5
-            if rng.random() < 0.2:
-                config['conditional_disagg_policy'] = 'isl_bounding'
+            if rng.random() < 0.5:
+                config['conditional_disagg_policy'] = rng.choice(['isl_bounding', 'prefill_load', 'isl_or_load'])
+                config['conditional_disagg_eff_isl_threshold'] = 20
+                config['conditional_disagg_prefill_busy_threshold'] = 0.3
+                config['conditional_disagg_decode_busy_threshold'] = 0.9
         yield {'op': 'pool', 'name': f'{name}{k}', 'role': role, 'block_size': 4, 'config': config,
                'seed': rng.randrange(1, 1 << 62), 'model': f'{"a" if name == "a" else "pair"}{k}'}
 
@@ -67,8 +90,10 @@ class Scenario:
 
     def __init__(self, rng, number, k, head):
         # Who waits in a queue may be admitted while time passes; then nobody answers its open.
-        queues = {x['name'] for x in head if 'router_queue_threshold' in x['config']}
+        queues = {x['name'] for x in head
+                  if {'router_queue_threshold', 'router_policy_config'} & set(x['config'])}
         self.opening = {f'a{k}': f'a{k}' not in queues, f'd{k}': not {f'd{k}', f'p{k}'} & queues}
+        self.direct = {x['name'] for x in head if x['config'].get('router_mode') == 'direct'}
         self.rng = rng
         self.number = number
         at = 100 * (number + 1)
@@ -89,19 +114,11 @@ class Scenario:
         worker = self.rng.choice(self.members[pool])
         what = self.rng.random()
         if worker not in self.here:
-            line = {'op': 'worker', 'worker': worker, 'pool': pool, 'max_num_batched_tokens': 64,
-                    'total_kv_blocks': 40, 'dp_size': self.rng.choice([1, 1, 2])}
-            if self.rng.random() < 0.5:
-                line['bootstrap'] = {'host': 'h', 'port': 1}
-            if self.rng.random() < 0.3:
-                line['topology'] = {'zone': self.rng.choice('uv')}
-                line['kv_transfer'] = {'domain': 'zone', 'enforcement':
-                                       self.rng.choice(['required', 'preferred'])}
-            if self.rng.random() < 0.2:
-                line['taints'] = ['t']
-            self.say(**line)
-            self.here[worker] = line
-        elif what < 0.1:
+            self.comes(worker, pool)
+        elif what < 0.2:  # a new life
+            self.say(op='worker_gone', worker=worker)
+            self.comes(worker, pool)
+        elif what < 0.3:
             self.say(**self.here[worker])
         elif what < 0.5:
             self.say(op='worker_gone', worker=worker)
@@ -109,17 +126,39 @@ class Scenario:
         else:
             self.say(op=self.rng.choice(['drain', 'resume']), worker=worker)
 
+    def comes(self, worker, pool):
+        line = {'op': 'worker', 'worker': worker, 'pool': pool, 'max_num_batched_tokens': 64,
+                'total_kv_blocks': 40, 'dp_size': self.rng.choice([1, 1, 2, 3])}
+        if self.rng.random() < 0.1:
+            line['dp_start'] = 2
+        if self.rng.random() < 0.5:
+            line['bootstrap'] = {'host': 'h', 'port': 1}
+        if self.rng.random() < 0.3:
+            line['topology'] = {'zone': self.rng.choice('uv')}
+            line['kv_transfer'] = {'domain': 'zone', 'enforcement':
+                                   self.rng.choice(['required', 'preferred'])}
+        elif self.rng.random() < 0.1:
+            line['topology'] = {'device': 'cpu'}
+        if self.rng.random() < 0.2:
+            line['taints'] = ['t']
+        self.say(**line)
+        self.here[worker] = line
+
     def prompt(self):
-        """Eight families of prompts that share beginnings."""
+        """Four families of prompts that share beginnings."""
         n = self.rng.choice([0, 1, 3, 6, 8])
         family = self.rng.randrange(4)
         return [1000 * family + i for i in range(n)]
+
+    def burst(self):
+        for _ in range(self.rng.choice([1, 1, 2, 8])):
+            self.events()
 
     def events(self):
         if not self.here:
             return
         worker = self.rng.choice(list(self.here))
-        rank = self.rng.choice([0, self.here[worker]['dp_size'] - 1])
+        rank = self.here[worker].get('dp_start', 0) + self.rng.choice([0, self.here[worker]['dp_size'] - 1])
         what = self.rng.random()
         if what < 0.7:
             self.say(op='store', worker=worker, dp_rank=rank, sequence_hashes=self.prompt(),
@@ -140,13 +179,19 @@ class Scenario:
                 control['action'] = self.rng.choice(['open', 'close'] if self.opening[pool] else ['close'])
                 control['timeout'] = self.rng.choice([1, 60])
             routing['session_control'] = control
-        if self.rng.random() < 0.2:
+        if self.rng.random() < (0.8 if pool in self.direct else 0.2):
             routing[self.rng.choice(['backend_instance_id', 'decode_worker_id'])] = \
                 self.rng.choice(self.members[pool])
         if self.rng.random() < 0.1:
             routing['prefill_worker_id'] = self.rng.choice(self.members[f'p{self.k}'])
         if self.rng.random() < 0.2:
-            routing['dp_rank'] = self.rng.choice([0, 1])
+            routing['dp_rank'] = self.rng.choice([0, 0, 1, 2])
+        if self.rng.random() < 0.05:
+            routing['prefill_dp_rank'] = self.rng.choice([0, 1])
+        if self.rng.random() < 0.1:
+            routing['expected_output_tokens'] = self.rng.choice([0, 10, 100])
+        if self.rng.random() < 0.1:
+            routing['lora_name'] = 'l'
         if self.rng.random() < 0.2:
             routing['policy_class'] = self.rng.choice('xyz')
         if self.rng.random() < 0.1:
@@ -156,7 +201,9 @@ class Scenario:
         if self.rng.random() < 0.1:
             routing['strict_priority'] = 1
         if self.rng.random() < 0.1:
-            routing['routing_constraints'] = {'preferred_taints': {'t': 0.5}}
+            routing['routing_constraints'] = {'preferred_taints': {'t': self.rng.choice([0.5, -1])}}
+        elif self.rng.random() < 0.05:
+            routing['routing_constraints'] = {'required_taints': ['t']}
         return routing
 
     def route(self):
@@ -165,11 +212,21 @@ class Scenario:
                 'routing': self.routing(pool)}
         if self.rng.random() < 0.8:
             line['sequence_hashes'] = self.prompt()
+            if self.rng.random() < 0.03:  # more than the blocks of a run
+                line['sequence_hashes'] = list(range(1000, 1070))
             line['isl'] = 4 * len(line['sequence_hashes']) + self.rng.choice([1, 2, 3])
+            if line['sequence_hashes'] and self.rng.random() < 0.1:
+                line['exec_isl'] = self.rng.choice([1, 30])
         else:
             line['tokens'] = [self.rng.randrange(3) for _ in range(self.rng.choice([1, 4, 13]))]
         if self.rng.random() < 0.1:
             line['annotations'] = ['query_instance_id:']
+        if self.rng.random() < 0.1:
+            line['override'] = self.rng.choice([
+                {'overlap_score_credit': 0}, {'router_temperature': 1}, {'router_temperature': -1},
+                {'assume_kv_reuse': False}, {'track_prefill_tokens': False}, {'shared_cache_multiplier': 1}])
+        if self.rng.random() < 0.05:
+            line['shared_hits'] = [[0, 2]]
         if self.ids and self.rng.random() < 0.05:
             line['id'] = self.rng.choice(self.ids[-4:])
         self.say(**line)
@@ -179,6 +236,8 @@ class Scenario:
             self.opened.append(line['id'])
             if self.rng.random() < 0.5:
                 self.ack()
+        if self.rng.random() < 0.1:  # in the moment in which it waits, is held, or has been sent
+            self.say(op=self.rng.choice(['cancel', 'prefill_done']), id=line['id'])
 
     def ack(self):
         """The oldest open is answered; a line of none that waits is refused by both."""
@@ -220,7 +279,7 @@ class Scenario:
             if kind < 0.08:
                 self.worker()
             elif kind < 0.16:
-                self.events()
+                self.burst()
             elif kind < 0.5:
                 self.route()
             elif kind < 0.88:
@@ -288,14 +347,34 @@ def play(programs, lines):
     return [(groups(outs[i][0]), runs[i].returncode, outs[i][1]) for i in range(len(runs))]
 
 
-def differs(programs, lines):
-    """Index of the first input line whose output differs, with both outputs; None: none does."""
+def kinds(line):
+    """What an input or output line is an example of."""
+    op = line['op']
+    if 'line' in line:
+        yield f'{op} refused'
+    elif 'result' in line:
+        yield f'{op} {line["result"]}'
+        if 'error' in line:
+            yield line['error']
+    else:
+        yield ' '.join([op] + [str(line[k]) for k in ('path', 'event', 'to') if k in line])
+    yield from (f'with {k}' for k in ('phase', 'override', 'exec_isl', 'shared_hits') if k in line)
+
+
+def differs(programs, lines, met=None):
+    """Index of the first input line whose output differs, with both outputs; None: none does, or
+    frames cannot say one of them."""
     (a, code_a, err_a), (b, code_b, err_b) = play(programs, lines)
+    if 'becomes another one' in err_b:
+        return None if met is None else (len(lines) - 1, '', err_b)
     for i in range(len(lines)):
         x = a[i] if i < len(a) else f'ended, {code_a}: {err_a[-300:]}'
         y = b[i] if i < len(b) else f'ended, {code_b}: {err_b[-300:]}'
         if x != y:
             return i, x, y
+        if met is not None:
+            met.update(k for line in x[0] + x[1] for k in kinds(line))
+            met.update('> ' + k for k in kinds(lines[i]))
     return None
 
 
@@ -346,6 +425,7 @@ def main():
     programs, total = sys.argv[1:3], int(sys.argv[3])
     seed = int(sys.argv[4]) if len(sys.argv) > 4 else random.SystemRandom().randrange(1 << 32)
     begin, done, lines = time.monotonic(), 0, 0
+    met = collections.Counter()
     print(f'seed {seed}', flush=True)
     while done < total:
         rng = random.Random(f'{seed} {done}')
@@ -353,12 +433,17 @@ def main():
         n = min(BATCH, total - done)
         scenarios = [Scenario(rng, i, i % POOLS, head).make() for i in range(n)]
         whole = head + [x for s in scenarios for x in s]
-        bad = differs(programs, whole)
+        bad = differs(programs, whole, met)
         if bad:
             report(programs, seed, head, scenarios, bad)
         done += n
         lines += len(whole)
+    for kind, n in sorted(met.items()):
+        print(f'{n:8} {kind}')
     print(f'{done} scenarios, {lines} lines, {time.monotonic() - begin:.0f} s')
+    missing = [k for k in KINDS if k not in met]
+    if missing and done >= ENOUGH:
+        sys.exit(f'never met: {missing}')
 
 
 main()

@@ -122,6 +122,30 @@ static void one_in_so_many_is_sampled(void)
 	pipeline_stop();
 }
 
+/* Who looks sees the class that counted, and that another one was named. */
+static void the_policy_class_is_kept(void)
+{
+	static const struct {
+		const char *named;
+		uint32_t is;
+		bool unknown;
+	} v[] = {{NULL, 0, false}, {"low", 1, false}, {"gold", 0, true}};
+
+	begin("decision_sample = 1\n[class a high]\n[class a low]\n", 2);
+	for (uint32_t i = 0; i < RTE_DIM(v); i++) {
+		uint8_t tlv[64];
+		struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
+
+		if (v[i].named != NULL)
+			kvr_hint_put_str(&hints, KVR_HINT_POLICY_CLASS, v[i].named);
+		pipeline_route(i + 1, 1000 * i, 10, 0, &hints);
+		CU_ASSERT_EQUAL(newest()->id, i + 1);
+		CU_ASSERT_EQUAL(newest()->d.policy_class, v[i].is);
+		CU_ASSERT_EQUAL(newest()->class_unknown, v[i].unknown);
+	}
+	pipeline_stop();
+}
+
 static void failed_decisions_are_all_kept_and_the_ring_is_bounded(void)
 {
 	const struct decision *v;
@@ -229,6 +253,7 @@ int main(void)
 	CU_TestInfo tests[] = {
 		{"best", sampled_decisions_keep_the_best_terms},
 		{"chosen", the_chosen_rank_is_always_there},
+		{"the class is kept", the_policy_class_is_kept},
 		{"sample", one_in_so_many_is_sampled},
 		{"failed", failed_decisions_are_all_kept_and_the_ring_is_bounded},
 		{"admission", an_admission_is_a_decision},

@@ -274,8 +274,7 @@ enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_h
 				 : lc->now_ns + q->fixed.deadline_ms * UINT64_C(1000000);
 	j->msg.req = (struct kvr_sched_req){
 		.isl = j->isl,
-		/* What the engine sees, when it is not what is hashed. */
-		.exec_isl = q->fixed.n_hashes != 0 ? q->fixed.n_tokens : 0,
+		.exec_isl = kvr_request_exec_isl(&q->fixed),
 		.query_only = (j->flags & KVR_REQ_F_QUERY) != 0,
 		.phase = (enum kvr_role)q->fixed.phase,
 	};

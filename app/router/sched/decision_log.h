@@ -37,6 +37,7 @@ struct decision {
 	uint64_t source;
 	uint64_t id;
 	struct kvr_sched_decision d;
+	bool class_unknown;  /* its client named a class that the pool has not: the first counted */
 	uint32_t n_eligible; /* ranks that had terms; failed: all ranks, or 0 when left out */
 	uint32_t n_terms;
 	uint32_t flags[DECISION_TERMS];		    /* DECISION_*, by term */

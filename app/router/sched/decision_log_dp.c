@@ -9,6 +9,7 @@
 #include <rte_branch_prediction.h>
 
 #include "router.h"
+#include "sched/request.h"
 
 #define FAILED_TERMS_NS UINT64_C(1000000) /* terms of failed decisions, at most one a ms */
 
@@ -132,11 +133,17 @@ static void sampled(struct pool *p, const struct decision *head)
 /* ---- decisions ---- */
 
 static struct decision head_of(const struct lcore *lc, const struct kvr_sched_decision *d,
-			       uint64_t source, uint64_t id)
+			       const struct job *j, const struct kvr_sched_req *req)
 {
-	struct decision h = {.at_ns = lc->now_ns, .source = source, .id = id, .d = *d};
+	const bool named = j->msg.policy.len != 0;
 
-	return h;
+	return (struct decision){
+		.at_ns = lc->now_ns,
+		.source = j->source,
+		.id = j->id,
+		.d = *d,
+		.class_unknown = named && req->hints->policy_class == KVR_SCHED_NO_CLASS,
+	};
 }
 
 enum kvr_sched_result decide(struct lcore *lc, struct pool *p, const struct job *j, uint32_t slot,
@@ -154,7 +161,7 @@ enum kvr_sched_result decide(struct lcore *lc, struct pool *p, const struct job 
 	r = kvr_sched_route(p->sched, slot, req, ov, lc->now_ns, d);
 	if (likely(!sample && r != KVR_SCHED_ERROR))
 		return r;
-	const struct decision head = head_of(lc, d, j->source, j->id);
+	const struct decision head = head_of(lc, d, j, req);
 	if (sample)
 		sampled(p, &head);
 	if (r == KVR_SCHED_ERROR)
@@ -167,8 +174,10 @@ static void waited(struct lcore *lc, struct pool *p, const struct kvr_sched_deci
 {
 	if (likely(!sample && d->result != KVR_SCHED_ERROR))
 		return;
-	const struct kvr_flight *r = kvr_flight_slot(p->requests, d->slot);
-	const struct decision head = head_of(lc, d, r->relay.source, r->relay.id);
+	const struct kvr_flight *slot = kvr_flight_slot(p->requests, d->slot);
+	const struct job *j = request_of(slot)->job; /* kept while it waits */
+	const bool prefill = leg_of(slot) == PREFILL;
+	const struct decision head = head_of(lc, d, j, prefill ? &j->pair->rq.preq : &j->msg.req);
 
 	if (sample)
 		sampled(p, &head);

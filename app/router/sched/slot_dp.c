@@ -91,7 +91,7 @@ void slot_bind(const struct life *x, uint32_t leg)
 	w = kvr_view_find(x->lc->view, l->worker); /* the library has found it a moment ago */
 	slot->bound = true;
 	slot->relay.worker = l->worker;
-	slot->relay.isl = j->isl;
+	slot->relay.isl = j->msg.req.exec_isl;
 	slot->relay.agent = w->path;
 	slot->relay.epoch = w->epoch;
 	/* From one address family to the other the agent's socket does not reach the client. */

@@ -61,7 +61,20 @@ static const char *result_name(const struct kvr_sched_decision *d)
 	return d->result == KVR_SCHED_ERROR ? kvr_code_name(d->err) : name[d->result];
 }
 
-static void add_decision(const struct router *rt, struct rte_tel_data *t, const struct decision *v)
+/* The class that counted, and whether its client has named another one. */
+static void add_class(const struct pool *p, struct rte_tel_data *t, const struct decision *v)
+{
+	const struct kvr_pool_conf *c = p->conf;
+
+	rte_tel_data_add_dict_string(t, "policy_class",
+				     c->n_classes != 0 ? c->classes[v->d.policy_class].name
+						       : "default");
+	if (v->class_unknown)
+		rte_tel_data_add_dict_u64(t, "policy_class_unknown", 1);
+}
+
+static void add_decision(const struct router *rt, const struct pool *p, struct rte_tel_data *t,
+			 const struct decision *v)
 {
 	const struct kvr_sched_decision *d = &v->d;
 
@@ -69,6 +82,7 @@ static void add_decision(const struct router *rt, struct rte_tel_data *t, const 
 	rte_tel_data_add_dict_u64(t, "source", v->source);
 	rte_tel_data_add_dict_u64(t, "id", v->id);
 	rte_tel_data_add_dict_string(t, "result", result_name(d));
+	add_class(p, t, v);
 	if (d->result == KVR_SCHED_ERROR)
 		return;
 	rte_tel_data_add_dict_u64(t, "worker", d->worker);
@@ -133,7 +147,7 @@ static int one_decision(struct router *rt, const struct pool *p, uint64_t number
 			add_numbered(list, i, t);
 	}
 	rte_tel_data_start_dict(d);
-	add_decision(rt, d, &v);
+	add_decision(rt, p, d, &v);
 	rte_tel_data_add_dict_u64(d, "ranks", v.n_eligible);
 	rte_tel_data_add_dict_container(d, "terms", list, 0);
 	return 0;
@@ -166,7 +180,7 @@ static int cmd_decisions(void *arg, const char *params, struct rte_tel_data *d)
 		if (t == NULL)
 			break;
 		rte_tel_data_start_dict(t);
-		add_decision(rt, t, &v);
+		add_decision(rt, p, t, &v);
 		add_numbered(list, v.number, t);
 	}
 	rte_tel_data_start_dict(d);

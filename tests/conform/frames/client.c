@@ -18,6 +18,7 @@ static void show(struct talk *t)
 	if (t->d[MAIN] == NULL)
 		return;
 	t->r->d = t->d[MAIN]->d;
+	t->r->msg.hints.policy_class = t->r->d.policy_class;
 	terms->n = t->d[MAIN]->n_terms;
 	memcpy(terms->v, t->d[MAIN]->term, terms->n * sizeof(terms->v[0]));
 }
@@ -69,10 +70,10 @@ static void prefill_in_vain(struct talk *t)
 
 void client_bypassed_line(struct talk *t)
 {
-	uint32_t try = 0;
+	struct peers_life is = {.try = 0};
 
-	peers_way(frames_pool(t->r->pool), t->id, &try);
-	t->bypass_told = try + 1;
+	peers_life(frames_pool(t->r->pool), t->id, &is);
+	t->bypass_told = is.try + 1;
 	t->failed[PREFILL] = false;
 	client_prefill_line(t, KVR_WAY_BYPASSED, NULL);
 }
@@ -181,10 +182,12 @@ void client_rejected(struct ex_world *w, struct talk *t, const struct peers_got 
 	if (r == NULL || r->r.told == KVR_RQ_OVER)
 		return;
 	memcpy(why.detail, g->detail, sizeof(why.detail));
+	if (talk_renewed(t) && !t->renewed)
+		r->routed = r->queued = false;
 	if (t->failed[MAIN] || t->failed[PREFILL])
 		r->d = t->d[t->failed[MAIN] ? MAIN : PREFILL]->d;
 	r->decided_by = t->failed[PREFILL] && !t->failed[MAIN] ? r->pool->peer : r->pool;
-	r->d.reject.policy_class = g->policy_class;
+	r->d.policy_class = g->policy_class;
 	prefill_in_vain(t);
 	if (talk_bypassed(t))
 		client_bypassed_line(t);

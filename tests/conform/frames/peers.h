@@ -56,11 +56,15 @@ void peers_drain(uint64_t worker, bool draining);
 /** Leading blocks in the tables of a pool: `device`, ... by dense rank, valid until the next. */
 void peers_scores(uint32_t pool, const uint64_t *sh, uint32_t n, struct kvr_sched_overlap *ov);
 
-#define PEERS_FORGOTTEN UINT32_MAX
+/** What the router knows of a request. */
+struct peers_life {
+	uint32_t way;	 /* enum kvr_way */
+	uint32_t try;	 /* 0 the first */
+	uint64_t handle; /* of its main leg; another one when that was sent and begins anew */
+};
 
-/** How a request is served: enum kvr_way, of which @p try (0 the first); PEERS_FORGOTTEN: the
- * router has no trace of it. */
-uint32_t peers_way(uint32_t pool, uint64_t id, uint32_t *try);
+/** @return false: the router has no trace of it. */
+bool peers_life(uint32_t pool, uint64_t id, struct peers_life *out);
 
 /** Potential loads of a prompt without tokens, which POTENTIAL_LOADS refuses. */
 uint32_t peers_loads_of_nothing(uint32_t pool, struct kvr_sched_load v[], uint32_t cap,
@@ -118,6 +122,9 @@ struct peers_hello {
 
 void peers_hello(const struct peers_agent *a, const struct peers_hello *h);
 void peers_goodbye(const struct peers_agent *a);
+
+/** The worker was heard of so long ago that its life is over. */
+void peers_silent(uint64_t worker);
 
 /** Events of a rank: @p n blocks in as many frames as it takes; KVR_KV_CLEARED has none.
  * @param parent of the first one, or NULL. @param next number of the next event; rises. */

@@ -105,6 +105,12 @@ uint32_t peers_worker_state(uint64_t worker)
 	return w != NULL ? w->state : KVR_WORKER_GONE;
 }
 
+void peers_silent(uint64_t worker)
+{
+	kvr_registry_find(rt->registry, worker)->last_seen_ns = 0;
+	peers_said++;
+}
+
 void peers_drain(uint64_t worker, bool draining)
 {
 	peers_said++;
@@ -128,16 +134,18 @@ void peers_scores(uint32_t pool, const uint64_t *sh, uint32_t n, struct kvr_sche
 		ov->external = kvr_overlap_tier(overlap, KVR_TIER_EXTERNAL);
 }
 
-uint32_t peers_way(uint32_t pool, uint64_t id, uint32_t *try)
+bool peers_life(uint32_t pool, uint64_t id, struct peers_life *out)
 {
 	const struct kvr_flight *slot =
 		kvr_flight_lookup(rt->pool[pool].requests, PEERS_SOURCE, id);
 	const struct request *r = slot != NULL ? request_of(slot) : NULL;
 
 	if (r == NULL)
-		return PEERS_FORGOTTEN;
-	*try = r->rq.tries;
-	return r->rq.way;
+		return false;
+	*out = (struct peers_life){.way = r->rq.way,
+				   .try = r->rq.tries,
+				   .handle = kvr_flight_handle(rt->pool[pool].requests, slot)};
+	return true;
 }
 
 uint32_t peers_loads_of_nothing(uint32_t pool, struct kvr_sched_load v[], uint32_t cap,

@@ -24,17 +24,19 @@ static uint32_t mm_read(const json_t *list, struct peers_mm *mm, uint32_t most)
 }
 
 /* A prompt of tokens is sent as it is: the router hashes it. */
-static void prompt(struct peers_route *q, const json_t *line, uint32_t **tokens)
+static void prompt(struct peers_route *q, const json_t *line, uint32_t exec_isl, uint32_t **tokens)
 {
 	const json_t *list = ex_get(line, "tokens");
 	static struct peers_mm mm[256];
 
-	*tokens = calloc(json_array_size(list) + 1, sizeof(**tokens));
+	/* With hashes only how many there are is read. */
+	*tokens = calloc(json_array_size(list) + exec_isl + 1, sizeof(**tokens));
+	q->tokens = *tokens;
+	q->n_tokens = exec_isl;
 	if (list == NULL)
 		return;
 	for (size_t i = 0; i < json_array_size(list); i++)
 		(*tokens)[i] = (uint32_t)ex_u64(json_array_get(list, i));
-	q->tokens = *tokens;
 	q->n_tokens = (uint32_t)json_array_size(list);
 	q->n_hashes = 0;
 	q->mm = mm;
@@ -81,13 +83,13 @@ static bool route(struct talk *t)
 		session[r->session.id_len] = '\0';
 		q.session = session;
 	}
-	prompt(&q, r->line, &tokens);
+	prompt(&q, r->line, r->msg.req.exec_isl, &tokens);
 	ok = peers_route(&q);
 	free(tokens);
 	return ok;
 }
 
-/* Shown with the decision. The name counts, as far as the pool has it. */
+/* Of one that waits no frame says which class it is in; later the decision does. */
 static void class_named(struct ex_req *r)
 {
 	const struct kvr_pool_conf *c = &r->pool->conf;

@@ -11,9 +11,10 @@ struct named {
 	struct named *next;
 	struct ex_pool *pool;
 	struct kvr_session_binding to;
-	uint64_t until;	       /* bound: it is not over before */
-	uint64_t moved_from;   /* worker that is told so */
-	uint64_t dropped_from; /* worker that may have opened it for nobody */
+	struct kvr_session_binding closing_at; /* where a request that ends later has unbound it */
+	uint64_t until;			       /* bound: it is not over before */
+	uint64_t moved_from;		       /* worker that is told so */
+	uint64_t dropped_from;		       /* worker that may have opened it for nobody */
 	bool bound, moved, dropped;
 	bool left;	 /* at the last look there was time left */
 	bool opened;	 /* since the last look */
@@ -48,10 +49,11 @@ void frames_session_named(struct ex_pool *pool, const char *id, uint32_t len)
 	last = &s->next;
 }
 
-static void line(const struct named *s, uint8_t kind, enum kvr_rq_session_how how)
+static void line(const struct named *s, const struct kvr_session_binding *to, uint8_t kind,
+		 enum kvr_rq_session_how how)
 {
 	const struct kvr_rq_order o = {
-		.kind = kind, .how = (uint8_t)how, .session = {s->id, s->len, .to = s->to}};
+		.kind = kind, .how = (uint8_t)how, .session = {s->id, s->len, .to = *to}};
 
 	ex_line_session(NULL, &o);
 }
@@ -79,24 +81,25 @@ bool frames_session_closes(const struct ex_pool *pool, const char *id, uint32_t 
 {
 	const struct named *s = find(pool, id, len);
 
-	return s->closing && s->to.worker == worker;
+	return s->closing && s->closing_at.worker == worker;
 }
 
 /* A close that is no news for the session, because it has moved or was never bound, has no line. */
 void frames_session_closed(struct ex_pool *pool, const char *id, uint32_t len, uint64_t worker)
 {
 	struct named *s = find(pool, id, len);
+	struct kvr_session_binding to = s->to;
 
 	if (frames_session_closes(pool, id, len, worker)) {
 		s->closing = false;
-		line(s, KVR_RQO_CLOSE, KVR_RQ_CLOSED_BY_CLIENT);
+		line(s, &s->closing_at, KVR_RQO_CLOSE, KVR_RQ_CLOSED_BY_CLIENT);
 	} else if (s->dropped && s->dropped_from == worker) {
 		s->dropped = false;
 	} else if (s->moved && s->moved_from == worker) {
 		s->moved = false;
 	} else {
-		s->to.worker = worker;
-		line(s, KVR_RQO_CLOSE, KVR_RQ_CLOSED_BY_CLIENT);
+		to.worker = worker;
+		line(s, &to, KVR_RQO_CLOSE, KVR_RQ_CLOSED_BY_CLIENT);
 	}
 }
 
@@ -112,7 +115,7 @@ static void look(struct ex_world *w, struct named *s)
 	if (!s->bound || s->opened) {
 		s->bound = peers_session_at(pool, s->id, s->len, &s->to.worker, &s->to.dp_rank);
 		s->was_opened = s->opened;
-		line(s, KVR_RQO_SESSION, KVR_RQ_BOUND);
+		line(s, &s->to, KVR_RQO_SESSION, KVR_RQ_BOUND);
 	}
 	s->opened = false;
 	s->until = left > UINT64_MAX - w->now ? UINT64_MAX : w->now + left;
@@ -148,8 +151,11 @@ static void gone(struct ex_world *w, struct ex_pool *pool)
 		if (s == NULL)
 			return;
 		s->bound = false;
-		s->closing = over == 0 && s->was_opened;
-		line(s, KVR_RQO_SESSION, over != 0 ? KVR_RQ_SESSION_OVER : KVR_RQ_UNBOUND);
+		if (over == 0 && s->was_opened) {
+			s->closing = true;
+			s->closing_at = s->to;
+		}
+		line(s, &s->to, KVR_RQO_SESSION, over != 0 ? KVR_RQ_SESSION_OVER : KVR_RQ_UNBOUND);
 		over -= over != 0;
 	}
 }

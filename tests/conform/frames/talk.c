@@ -82,18 +82,22 @@ bool talk_is_half(const struct ex_req *r)
 
 bool talk_bypassed(const struct talk *t)
 {
-	uint32_t try = 0;
+	struct peers_life is;
 
 	if (!talk_is_half(t->r))
 		return false;
-	switch (peers_way(frames_pool(t->r->pool), t->id, &try)) {
-	case KVR_WAY_BYPASSED:
-		return t->bypass_told != try + 1;
-	case PEERS_FORGOTTEN: /* no worker was told of it */
-		return t->failed[MAIN] && t->bypass_told == 0 && !t->prefilled;
-	default:
-		return false;
-	}
+	if (peers_life(frames_pool(t->r->pool), t->id, &is))
+		return is.way == KVR_WAY_BYPASSED && t->bypass_told != is.try + 1;
+	/* No worker was told of it. */
+	return t->failed[MAIN] && t->bypass_told == 0 && !t->prefilled;
+}
+
+bool talk_renewed(const struct talk *t)
+{
+	struct peers_life is;
+
+	return t->handle != 0 && peers_life(frames_pool(t->r->pool), t->id, &is) &&
+	       is.handle != t->handle;
 }
 
 /* Of a request that waits no frame says so. */

@@ -54,6 +54,9 @@ void talk_leg_is(struct talk *t, uint32_t leg, enum kvr_rq_state state);
 /** Whether a pool of a pair decides alone in this try, and no line says so yet. */
 bool talk_bypassed(const struct talk *t);
 
+/** Whether its main leg was sent and begins anew, and its client does not know it yet. */
+bool talk_renewed(const struct talk *t);
+
 /** Of the decode half of a pair. */
 bool talk_is_half(const struct ex_req *r);
 

@@ -536,8 +536,8 @@ static void direct_items_go_to_the_client_and_progress_to_the_router(void)
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
 	CU_ASSERT_EQUAL(respond(100, "b", 0, 3), 0); /* same block, not the first: no news */
-	CU_ASSERT_EQUAL(respond(100, "c", 0, 4), 0); /* block 3 is full */
-	CU_ASSERT_EQUAL(respond(100, "d", KVR_AGENT_LAST, 5), 0);
+	CU_ASSERT_EQUAL(respond(100, "c", 0, 5), 0); /* a fourth block */
+	CU_ASSERT_EQUAL(respond(100, "d", KVR_AGENT_LAST, 6), 0);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 4);
 	p = next_progress();
@@ -549,7 +549,7 @@ static void direct_items_go_to_the_client_and_progress_to_the_router(void)
 	p = next_progress();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
 	CU_ASSERT_EQUAL(p->seq, 1);
-	CU_ASSERT_EQUAL(p->generated_tokens, 4);
+	CU_ASSERT_EQUAL(p->generated_tokens, 5);
 	p = next_progress();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
 	CU_ASSERT_EQUAL(p->seq, 2);
