@@ -386,7 +386,7 @@ static void an_answer_that_has_ended_may_still_come(void)
 {
 	const struct kvr_wire_response last = {.seq = 0, .flags = KVR_RESP_F_FIN};
 
-	for (int comes = 0; comes < 2; comes++) {
+	for (uint32_t comes = 0; comes < 2; comes++) {
 		uint32_t slot;
 
 		BEGIN((char *)"--items", (char *)"2");
@@ -400,7 +400,7 @@ static void an_answer_that_has_ended_may_still_come(void)
 			load_client_item(&load, slot, &last, load.now);
 		silence(3000);
 		CU_ASSERT_EQUAL(count(LOAD_COMPLETED), comes);
-		CU_ASSERT_EQUAL(count(LOAD_LOST), !comes);
+		CU_ASSERT_EQUAL(count(LOAD_LOST), 1 - comes);
 		end();
 	}
 }
