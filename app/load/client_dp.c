@@ -5,8 +5,10 @@
 
 #include "frame.h"
 #include "kvr_message.h"
+#include "kvr_refusal.h"
 
 #define PROBE_MS 250
+#define LINGER_S 3u
 #define HDR_LEN	 ((uint32_t)sizeof(struct kvr_wire_hdr))
 
 static uint32_t pad8(uint32_t n)
@@ -21,7 +23,7 @@ void load_client_start(struct load *l, const struct load_prompt *p, uint64_t int
 {
 	const uint32_t slot = l->free[--l->n_free];
 	struct load_slot *s = &l->slots[slot];
-	const uint16_t kept = s->flags & LOAD_S_CHECKED;
+	const uint16_t kept = s->flags & (LOAD_S_CHECKED | LOAD_S_PACED);
 	const uint32_t gen = s->leg.gen;
 
 	memset(s, 0, sizeof(*s));
@@ -51,7 +53,7 @@ void load_client_start(struct load *l, const struct load_prompt *p, uint64_t int
 		kvr_stats_inc(l->row, LOAD_LATE_SENDS);
 	kvr_stats_inc(l->row, LOAD_SENT);
 	kvr_stats_inc(l->row, LOAD_IN_FLIGHT);
-	load_route_send(l, s);
+	load_route_send(l, slot);
 }
 
 void load_client_arrivals(struct load *l)
@@ -103,6 +105,14 @@ static void end_request(struct load *l, uint32_t slot, enum load_counter how, ui
 	load_slot_release(l, slot);
 }
 
+/* What its CANCEL was for. */
+static void cancelled(struct load *l, uint32_t slot)
+{
+	const uint16_t code = l->slots[slot].refused;
+
+	end_request(l, slot, code != 0 ? LOAD_FAILED : LOAD_CANCELLED, code);
+}
+
 /* ---- small messages ---- */
 
 static void send_empty(struct load *l, struct load_slot *s, uint8_t kind)
@@ -126,7 +136,7 @@ static void send_probe(struct load *l, struct load_slot *s)
 static void cancel(struct load *l, struct load_slot *s)
 {
 	s->cstate = LOAD_C_CANCELLING;
-	s->flags &= (uint16_t)~LOAD_S_CANCEL;
+	s->flags &= (uint16_t) ~(LOAD_S_CANCEL | LOAD_S_SENDING);
 	s->tries = 0;
 	kvr_stats_inc(l->row, LOAD_CANCELS);
 	send_empty(l, s, KVR_CANCEL);
@@ -192,7 +202,7 @@ static void last_item(struct load *l, uint32_t slot, const struct kvr_wire_respo
 
 	s->flags |= LOAD_S_FIN;
 	if (s->cstate == LOAD_C_CANCELLING || (item->flags & KVR_RESP_F_CANCELLED)) {
-		end_request(l, slot, LOAD_CANCELLED, 0);
+		cancelled(l, slot);
 	} else if (item->flags & KVR_RESP_F_ERROR) {
 		end_request(l, slot, LOAD_FAILED, 0);
 	} else {
@@ -260,8 +270,10 @@ static void on_accepted(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 		load_pair_accepted(l, slot, a);
 	if (a->state == KVR_STATE_DISPATCHED && (s->flags & LOAD_S_PROBED) &&
 	    (a->flags & KVR_ACC_F_KEPT) == 0 && s->cstate == LOAD_C_ACCEPTED && s->next_seq == 0)
-		load_route_anew(l, s); /* DISPATCH was lost: the message is only kept here */
+		load_route_anew(l, slot); /* DISPATCH was lost: the message is only kept here */
 	s->flags &= (uint16_t)~LOAD_S_PROBED;
+	if (a->state == KVR_STATE_RUNNING)
+		s->flags &= (uint16_t)~LOAD_S_SENDING; /* it is there */
 	if (s->cstate == LOAD_C_ROUTED) {
 		s->cstate = LOAD_C_ACCEPTED;
 		if (a->state == KVR_STATE_QUEUED)
@@ -273,37 +285,104 @@ static void on_accepted(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 		cancel(l, s);
 }
 
+static void refused(struct load *l, uint32_t slot, uint16_t code)
+{
+	l->m->code[code < KVR_E_MAX ? code : 0]++;
+	end_request(l, slot, LOAD_FAILED, code);
+}
+
+/* Of several copies one may have been taken: it must not run for nobody. */
+static void busy(struct load *l, uint32_t slot, uint16_t code)
+{
+	struct load_slot *s = &l->slots[slot];
+
+	if (!(s->flags & LOAD_S_RESEND)) {
+		refused(l, slot, code);
+		return;
+	}
+	l->m->code[code < KVR_E_MAX ? code : 0]++;
+	s->refused = code;
+	cancel(l, s);
+}
+
+/* The router knows nothing of it. In SENT all of it goes with the next repetition, or the two would
+ * chase each other. */
+static void start_over(struct load *l, uint32_t slot, uint16_t code)
+{
+	struct load_slot *s = &l->slots[slot];
+
+	if (s->next_seq != 0) {
+		refused(l, slot, code);
+		return;
+	}
+	s->handle = 0;
+	if (s->cstate == LOAD_C_ROUTED) {
+		s->flags |= LOAD_S_ANEW;
+		return;
+	}
+	s->cstate = LOAD_C_ROUTED;
+	s->tries = 0;
+	load_route_anew(l, slot);
+}
+
+static void prove(struct load *l, uint32_t slot, uint64_t cookie)
+{
+	struct load_slot *s = &l->slots[slot];
+
+	l->clients[s->client].cookie = cookie;
+	if (s->cookie == cookie)
+		return; /* the last copy had it */
+	if (s->cstate == LOAD_C_ROUTED)
+		load_route_again(l, slot);
+	else
+		load_route_anew(l, slot);
+}
+
+/* Answered already: its last items may be on their way. */
+static void linger(struct load *l, struct load_slot *s)
+{
+	s->cstate = LOAD_C_ACCEPTED;
+	s->flags |= LOAD_S_LINGERS;
+	s->flags &= (uint16_t)~LOAD_S_SENDING;
+	s->last_io = l->now;
+}
+
+/* What was refused may be a copy, or something that is of no interest any more. */
+static bool matters(const struct load_slot *s, uint8_t kind, uint64_t handle)
+{
+	if (s->cstate == LOAD_C_CANCELLING)
+		return kind == KVR_CANCEL || kind == KVR_ROUTE;
+	if (kind == KVR_PROBE)
+		return s->cstate == LOAD_C_ACCEPTED && handle == s->handle;
+	return s->cstate != LOAD_C_ENDED && kind == KVR_ROUTE;
+}
+
+/* PROTOCOL.md, 12.1: the table of the client. */
 static void on_rejected(struct load *l, uint32_t slot, const struct kvr_wire_hdr *h)
 {
 	const struct kvr_wire_rejected *r = kvr_frame_body(h);
+	const enum kvr_refusal what = kvr_refusal(r->kind, r->code, r->retryable != 0);
 	struct load_slot *s = &l->slots[slot];
+	const bool sent = s->cstate == LOAD_C_ROUTED;
 
-	if (r->kind == KVR_CANCEL && s->cstate == LOAD_C_CANCELLING) {
-		end_request(l, slot, LOAD_CANCELLED, 0);
+	if (!matters(s, r->kind, h->handle))
 		return;
-	}
-	if (s->cstate == LOAD_C_ENDED)
-		return;
-	if (r->code == KVR_E_COOKIE) {
-		if (r->kind == KVR_ROUTE && h->msg_len >= sizeof(*r)) {
-			l->clients[s->client].cookie = r->detail[0];
-			load_route_again(l, s);
-		}
-		return;
-	}
-	if (r->code == KVR_E_UNKNOWN_REQUEST && s->next_seq == 0) {
-		s->cstate = LOAD_C_ROUTED; /* the router has lost it: start over */
-		load_route_anew(l, s);
-		return;
-	}
-	if (r->code == KVR_E_ENDED && s->cstate == LOAD_C_ROUTED && (s->flags & LOAD_S_RESEND)) {
-		/* Answered before the repeat came: the items were lost and will come again. */
-		s->cstate = LOAD_C_ACCEPTED;
-		s->last_io = l->now;
-		return;
-	}
-	l->m->code[r->code < KVR_E_MAX ? r->code : 0]++;
-	end_request(l, slot, LOAD_FAILED, r->code);
+	if (s->cstate == LOAD_C_CANCELLING) {
+		if (what == KVR_REFUSAL_DONE || what == KVR_REFUSAL_END ||
+		    what == KVR_REFUSAL_LINGER)
+			cancelled(l, slot);
+	} else if (what == KVR_REFUSAL_END || (what == KVR_REFUSAL_FIRST && sent)) {
+		refused(l, slot, r->code);
+	} else if (what == KVR_REFUSAL_COOKIE) {
+		if (h->msg_len >= sizeof(*r))
+			prove(l, slot, r->detail[0]);
+	} else if (what == KVR_REFUSAL_BUSY && sent) {
+		busy(l, slot, r->code);
+	} else if (what == KVR_REFUSAL_LINGER) {
+		linger(l, s);
+	} else if (what == KVR_REFUSAL_RESTART && (sent || r->kind == KVR_PROBE)) {
+		start_over(l, slot, r->code);
+	} /* else the timer repeats it */
 }
 
 void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx)
@@ -314,7 +393,7 @@ void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx
 		kvr_stats_inc(l->row, LOAD_STALE);
 		return;
 	}
-	if (h->handle != 0)
+	if (h->handle != 0 && h->kind != KVR_REJECTED) /* that has the one of the refused frame */
 		l->slots[slot].handle = h->handle;
 	switch (h->kind) {
 	case KVR_ACCEPTED:
@@ -324,10 +403,10 @@ void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx
 		on_rejected(l, slot, h);
 		break;
 	case KVR_CANCELLED:
-		end_request(l, slot, LOAD_CANCELLED, 0);
+		cancelled(l, slot);
 		break;
 	case KVR_MISSING:
-		load_route_missing(l, &l->slots[slot], h);
+		load_route_missing(l, slot, h);
 		break;
 	default: /* RESPONSE */
 		if (item_intact(l, h, kvr_frame_body(h)))
@@ -340,26 +419,36 @@ void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx
 
 /* ---- time ---- */
 
+/* How long to bear the silence. */
+static uint64_t patience(const struct load *l, const struct load_slot *s)
+{
+	if (s->flags & LOAD_S_LINGERS)
+		return LINGER_S * l->hz;
+	if (s->cstate != LOAD_C_ACCEPTED)
+		return load_patience(l, s->tries);
+	return (PROBE_MS * 1000 * l->us) << (s->tries < 3 ? s->tries : 3);
+}
+
 bool load_client_check(struct load *l, uint32_t slot)
 {
 	struct load_slot *s = &l->slots[slot];
 	const uint64_t silent = l->now > s->last_io ? l->now - s->last_io : 0;
-	const bool waits = s->cstate == LOAD_C_ACCEPTED;
 
-	if (s->cstate == LOAD_C_ENDED ||
-	    silent < (waits ? (PROBE_MS * 1000 * l->us) << (s->tries < 3 ? s->tries : 3)
-			    : load_patience(l, s->tries)))
+	if (s->cstate == LOAD_C_ENDED || (s->flags & LOAD_S_SENDING) || silent < patience(l, s))
 		return true;
-	if (++s->tries > l->opt->max_tries)
+	if (++s->tries > l->opt->max_tries || (s->flags & LOAD_S_LINGERS))
 		return false;
-	if (waits) {
+	if (s->cstate == LOAD_C_ACCEPTED) {
 		kvr_stats_inc(l->row, LOAD_PROBES);
 		s->flags |= LOAD_S_PROBED;
 		send_probe(l, s);
 	} else if (s->cstate == LOAD_C_CANCELLING) {
 		send_empty(l, s, KVR_CANCEL);
+	} else if (s->flags & LOAD_S_ANEW) {
+		s->flags &= (uint16_t)~LOAD_S_ANEW;
+		load_route_anew(l, slot);
 	} else {
-		load_route_repeat(l, s);
+		load_route_repeat(l, slot);
 	}
 	return true;
 }

@@ -33,6 +33,7 @@
 #include <stdint.h>
 
 #include "cache.h"
+#include "kvlog.h"
 #include "kvr_frame.h"
 #include "kvr_hints.h"
 #include "kvr_hist.h"
@@ -69,15 +70,19 @@ enum load_engine_state {
 	LOAD_E_SENT, /* all items made, not all acknowledged */
 };
 
-#define LOAD_S_MEASURED	  0x01u	 /* intended after the warm-up */
-#define LOAD_S_CANCEL	  0x02u	 /* chosen to be cancelled */
-#define LOAD_S_ACK	  0x04u	 /* RESPONSE_ACK owed (in the list of acks) */
-#define LOAD_S_CHECKED	  0x08u	 /* has an entry in the ring of checks */
-#define LOAD_S_FIN	  0x10u	 /* last item received */
-#define LOAD_S_DISPATCHED 0x20u	 /* an engine has had it */
-#define LOAD_S_RESEND	  0x80u	 /* ROUTE has been repeated */
-#define LOAD_S_PROBED	  0x40u	 /* the last thing sent was a PROBE */
-#define LOAD_S_KILLED	  0x100u /* an engine was killed with it */
+#define LOAD_S_MEASURED	  0x01u	  /* intended after the warm-up */
+#define LOAD_S_CANCEL	  0x02u	  /* chosen to be cancelled */
+#define LOAD_S_ACK	  0x04u	  /* RESPONSE_ACK owed (in the list of acks) */
+#define LOAD_S_CHECKED	  0x08u	  /* has an entry in the ring of checks */
+#define LOAD_S_FIN	  0x10u	  /* last item received */
+#define LOAD_S_DISPATCHED 0x20u	  /* an engine has had it */
+#define LOAD_S_RESEND	  0x80u	  /* ROUTE has been repeated */
+#define LOAD_S_PROBED	  0x40u	  /* the last thing sent was a PROBE */
+#define LOAD_S_KILLED	  0x100u  /* an engine was killed with it */
+#define LOAD_S_SENDING	  0x200u  /* a part of its ROUTE is still to be sent */
+#define LOAD_S_PACED	  0x400u  /* has an entry in the ring of paces */
+#define LOAD_S_ANEW	  0x800u  /* ROUTE is repeated as another message */
+#define LOAD_S_LINGERS	  0x1000u /* the router has seen its end: items may still come */
 
 #define LOAD_L_PREFILL 0x01u /* flags of the DISPATCH: prefill leg */
 #define LOAD_L_DECODE  0x02u /* decode leg */
@@ -119,12 +124,17 @@ struct load_slot {
 	uint32_t next_seq; /* next item expected */
 	uint32_t pin;	   /* rank pinned, or LOAD_UNPINNED */
 	uint32_t msg_seq;  /* of ROUTE: repeats keep it */
+	uint32_t piece;	   /* first fragment of ROUTE that has not been sent */
+	uint64_t cookie;   /* of its last copy */
+	uint64_t pace_at;  /* beginning of the present millisecond of its fragments */
 	uint32_t load_on;  /* rank whose in_flight counts it, or LOAD_UNPINNED */
 	uint16_t client;   /* which client source */
 	uint16_t flags;	   /* LOAD_S_* */
 	uint8_t cstate;	   /* enum load_client_state */
 	uint8_t tries;
 	uint8_t action;	  /* of its session: enum kvr_wire_session_action */
+	uint8_t paced;	  /* fragments of ROUTE sent in it */
+	uint16_t refused; /* code that ends it when its CANCEL is answered, or 0 */
 	uint64_t session; /* number of the session it is a turn of, or 0 */
 	uint64_t forward; /* ROUTE left to DISPATCH arrived */
 	/* engine: the decode leg, or the only one */
@@ -144,19 +154,6 @@ struct load_pair {
 	uint8_t told;		   /* the client was told */
 	uint8_t finished;	   /* the prefill leg has given its result */
 	uint8_t runs[2];	   /* decode and prefill legs begun, saturated */
-};
-
-/** Events of one rank not yet acknowledged, as wire bytes in a ring. Load lcore: rw. */
-struct load_kvlog {
-	uint64_t *words;
-	uint32_t size; /* words, a power of two */
-	uint64_t head; /* word positions, ever rising */
-	uint64_t acked_at, sent_at;
-	uint64_t next_id; /* of the next event made */
-	uint64_t acked_id, sent_id;
-	uint64_t last_tx;
-	bool listed; /* in the list of logs with work */
-	bool dump_wanted;
 };
 
 /** One simulated rank. Load lcore: rw. */
@@ -202,18 +199,6 @@ struct load_client {
 	bool connected;
 };
 
-/** A dump being sent: one at a time. */
-struct load_dump {
-	uint8_t *bytes;	   /* frame bodies one after another */
-	uint32_t *at;	   /* offset of each frame, and the end */
-	uint64_t *scratch; /* a cache's worth of hashes */
-	uint32_t room, frames_room;
-	uint32_t n_frames, sent, acked;
-	uint32_t rank; /* LOAD_UNPINNED: none */
-	uint64_t resume_id;
-	uint64_t last_tx;
-};
-
 enum load_phase { LOAD_GREET, LOAD_RUN, LOAD_DRAIN, LOAD_LEAVE, LOAD_OVER };
 
 struct load_check {
@@ -240,6 +225,8 @@ struct load {
 	uint64_t sequence;	   /* requests so far */
 	struct load_check *checks; /* ring of n_slots entries */
 	uint32_t check_head, check_n;
+	struct load_check *paces; /* the same, ROUTEs of which a part is still to be sent */
+	uint32_t pace_head, pace_n;
 	uint64_t check_period; /* how often a slot that lives is looked at */
 	uint32_t acks[LOAD_BURST * 2];
 	uint32_t n_acks;
@@ -367,16 +354,20 @@ void load_checks_end(struct load *l);
 
 /* ---- route_dp.c ---- */
 
-/** Send the ROUTE of a slot, all of it. */
-void load_route_send(struct load *l, struct load_slot *s);
-/** All of it, as a copy of what has been sent. */
-void load_route_again(struct load *l, struct load_slot *s);
-/** All of it, as another message when it has several frames: it is to be put together once more. */
-void load_route_anew(struct load *l, struct load_slot *s);
+/**
+ * Send the ROUTE of a slot, all of it, as a copy of what has been sent when there was one: 64
+ * fragments now, the others by load_routes_go_on().
+ */
+void load_route_send(struct load *l, uint32_t slot);
+void load_route_again(struct load *l, uint32_t slot);
+/** As another message when it has several frames: it is to be put together once more. */
+void load_route_anew(struct load *l, uint32_t slot);
 /** Nobody has answered: the first frame makes the router say what it lacks, or how it stands. */
-void load_route_repeat(struct load *l, struct load_slot *s);
-/** MISSING (a frame that has been checked): send what it names, at most 64 frames. */
-void load_route_missing(struct load *l, struct load_slot *s, const struct kvr_wire_hdr *h);
+void load_route_repeat(struct load *l, uint32_t slot);
+/** MISSING (a frame that has been checked): send what it names, as far as the pace allows. */
+void load_route_missing(struct load *l, uint32_t slot, const struct kvr_wire_hdr *h);
+/** Send what is due of the ROUTEs that have begun. */
+void load_routes_go_on(struct load *l);
 
 /* ---- item_dp.c ---- */
 

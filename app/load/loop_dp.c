@@ -241,6 +241,7 @@ int load_loop(void *arg)
 		step(l);
 		load_engine_timers(l);
 		load_checks(l);
+		load_routes_go_on(l);
 		load_kv_flush(l);
 		load_member_duty(l);
 		busy |= load_link_flush(l->link);

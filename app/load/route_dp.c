@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * ROUTE: built from the workload whenever it is sent, so nothing of it is kept. Of several frames
- * it is repeated as PROTOCOL.md says, section 4: the first one alone, and what MISSING names.
+ * it is paced and repeated as PROTOCOL.md says, section 4: 64 frames a millisecond, of repetitions
+ * the first one alone, and what MISSING names.
  */
 #include "load.h"
 
@@ -12,9 +13,8 @@
 
 #define HINT_ROOM 96u /* a pin and a session */
 #define HDR_LEN	  ((uint32_t)sizeof(struct kvr_wire_hdr))
-/* Frames of one answer to MISSING: a millisecond's worth. What it leaves out is asked for again 5
- * ms later. */
-#define PACE 64u
+#define PACE	  64u /* frames of one message in PACE_US */
+#define PACE_US	  1000u
 
 /* A message that is cut: hints are part of it. */
 struct route {
@@ -47,13 +47,12 @@ static void describe(struct load *l, const struct load_slot *s, struct kvr_reque
 	q->fixed.flags = (l->opt->direct ? KVR_REQ_F_DIRECT : 0) |
 			 (s->flags & LOAD_S_RESEND ? KVR_REQ_F_RESEND : 0);
 	q->fixed.isl = p->isl;
-	q->fixed.worker = l->clients[s->client].cookie;
+	q->fixed.worker = s->cookie;
 	q->fixed.max_tokens = p->osl;
 	q->fixed.expected_output_tokens = KVR_NONE32;
 	q->fixed.client_frame = (uint16_t)l->max_frame;
 	if (l->opt->tokens) {
-		load_workload_fill_tokens(l->work, p, 0, p->isl, l->tokens);
-		q->tokens = l->tokens;
+		q->tokens = l->tokens; /* made frame by frame: see send_next() */
 		q->n_tokens = p->isl;
 	} else {
 		q->hashes = p->hashes;
@@ -72,11 +71,25 @@ static bool build(struct load *l, struct load_slot *s, struct route *r)
 	if (s->msg_seq == 0)
 		s->msg_seq = ids.msg_seq;
 	ids.msg_seq = s->msg_seq;
+	s->cookie = l->clients[s->client].cookie;
 	describe(l, s, q);
 	q->hints = r->hints;
 	q->hints_len = put_hints(l, s, r->hints);
 	return kvr_frag_init(&r->cut, KVR_ROUTE, &ids, kvr_request_build(q, r->slice),
 			     l->max_frame) == 0;
+}
+
+/* Make the tokens that bytes [off, end) of the message carry. */
+static void fill(struct load *l, const struct load_slot *s, uint32_t off, uint32_t end)
+{
+	const uint32_t at = sizeof(struct kvr_wire_request), to = at + s->prompt->isl * 4;
+	const uint32_t from = off > at ? off : at;
+
+	if (end > to)
+		end = to;
+	if (from < end)
+		load_workload_fill_tokens(l->work, s->prompt, (from - at) / 4, (end - from) / 4,
+					  l->tokens + (from - at) / 4);
 }
 
 /* The next frame. @return false: there is none, or no buffer for it (counted). */
@@ -91,6 +104,8 @@ static bool send_next(struct load *l, struct load_slot *s, struct route *r)
 	f = load_link_frame(l->link, s->client, (uint16_t)(HDR_LEN + len), &s->route_tx);
 	if (f == NULL)
 		return false;
+	if (l->opt->tokens)
+		fill(l, s, off, off + len);
 	memcpy(f, hdr, HDR_LEN);
 	kvr_slices_copy(r->slice, KVR_REQUEST_SLICES, off, len, f + HDR_LEN);
 	return true;
@@ -102,34 +117,102 @@ static void repeated(struct load *l, struct load_slot *s)
 	s->flags |= LOAD_S_RESEND;
 }
 
-void load_route_send(struct load *l, struct load_slot *s)
+/* Frames of its message that may be sent now. */
+static uint32_t allowed(const struct load *l, struct load_slot *s)
 {
+	if (l->now - s->pace_at >= PACE_US * l->us) {
+		s->pace_at = l->now;
+		s->paced = 0;
+	}
+	return PACE - s->paced;
+}
+
+static void go_on_later(struct load *l, uint32_t slot)
+{
+	struct load_slot *s = &l->slots[slot];
+
+	if (s->flags & LOAD_S_PACED)
+		return;
+	s->flags |= LOAD_S_PACED;
+	l->paces[(l->pace_head + l->pace_n++) % l->n_slots] =
+		(struct load_check){s->pace_at + PACE_US * l->us, slot};
+}
+
+/* The timer of a repetition starts with the last fragment. */
+static void go_on(struct load *l, uint32_t slot)
+{
+	struct load_slot *s = &l->slots[slot];
 	struct route r;
 
+	s->flags &= (uint16_t)~LOAD_S_SENDING;
+	if (!build(l, s, &r))
+		return;
+	kvr_frag_seek(&r.cut, s->piece);
+	for (uint32_t n = allowed(l, s); n > 0 && s->piece < r.cut.n_frames; n--) {
+		if (!send_next(l, s, &r))
+			break; /* no buffer: later */
+		s->piece++;
+		s->paced++;
+	}
 	s->last_io = l->now;
-	if (build(l, s, &r))
-		while (send_next(l, s, &r))
-			;
+	if (s->piece == r.cut.n_frames)
+		return;
+	s->flags |= LOAD_S_SENDING;
+	go_on_later(l, slot);
 }
 
-void load_route_again(struct load *l, struct load_slot *s)
+/* Nobody needs the message any more. */
+static bool answered(const struct load_slot *s)
 {
-	repeated(l, s);
-	load_route_send(l, s);
+	return (s->cstate != LOAD_C_ROUTED && s->cstate != LOAD_C_ACCEPTED) || s->next_seq != 0;
 }
 
-void load_route_anew(struct load *l, struct load_slot *s)
+void load_routes_go_on(struct load *l)
 {
+	for (uint32_t n = 0; n < LOAD_BURST && l->pace_n > 0; n++) {
+		const struct load_check c = l->paces[l->pace_head];
+		struct load_slot *s = &l->slots[c.slot];
+
+		if (c.due > l->now)
+			return;
+		l->pace_head = (l->pace_head + 1) % l->n_slots;
+		l->pace_n--;
+		s->flags &= (uint16_t)~LOAD_S_PACED;
+		if (!(s->flags & LOAD_S_SENDING))
+			continue;
+		if (s->id != 0 && !answered(s))
+			go_on(l, c.slot);
+		else
+			s->flags &= (uint16_t)~LOAD_S_SENDING;
+	}
+}
+
+void load_route_send(struct load *l, uint32_t slot)
+{
+	l->slots[slot].piece = 0;
+	go_on(l, slot);
+}
+
+void load_route_again(struct load *l, uint32_t slot)
+{
+	repeated(l, &l->slots[slot]);
+	load_route_send(l, slot);
+}
+
+void load_route_anew(struct load *l, uint32_t slot)
+{
+	struct load_slot *s = &l->slots[slot];
 	struct route r;
 
 	/* The router knows for a while what it has put together: only another message is. */
 	if (build(l, s, &r) && r.cut.n_frames > 1)
 		s->msg_seq = 0;
-	load_route_again(l, s);
+	load_route_again(l, slot);
 }
 
-void load_route_repeat(struct load *l, struct load_slot *s)
+void load_route_repeat(struct load *l, uint32_t slot)
 {
+	struct load_slot *s = &l->slots[slot];
 	struct route r;
 
 	repeated(l, s);
@@ -150,31 +233,31 @@ static bool names(const struct kvr_wire_missing *m, uint32_t k)
 	return (word >> k % 64 & 1) != 0;
 }
 
-void load_route_missing(struct load *l, struct load_slot *s, const struct kvr_wire_hdr *h)
+void load_route_missing(struct load *l, uint32_t slot, const struct kvr_wire_hdr *h)
 {
 	const struct kvr_wire_missing *m = kvr_frame_body(h);
-	uint32_t sent = 0;
+	struct load_slot *s = &l->slots[slot];
 	struct route r;
 
 	if (kvr_body_check(KVR_MISSING, m, h->msg_len, NULL) != 0) {
 		kvr_stats_inc(l->row, LOAD_BAD_FRAMES);
 		return;
 	}
-	if ((s->cstate != LOAD_C_ROUTED && s->cstate != LOAD_C_ACCEPTED) || s->next_seq != 0 ||
-	    m->kind != KVR_ROUTE || m->msg_seq != s->msg_seq || !build(l, s, &r) ||
+	if (answered(s) || m->kind != KVR_ROUTE || m->msg_seq != s->msg_seq || !build(l, s, &r) ||
 	    m->msg_len != r.cut.msg_len || m->unit != r.cut.unit) {
 		kvr_stats_inc(l->row, LOAD_STALE);
 		return;
 	}
 	s->last_io = l->now;
 	s->tries = 0;
-	for (uint32_t k = m->first; k < r.cut.n_frames && sent < PACE; k++) {
+	/* What the pace leaves out is asked for again 5 ms later. */
+	for (uint32_t k = m->first; k < s->piece && allowed(l, s) > 0; k++) {
 		if (!names(m, k))
 			continue;
 		kvr_frag_seek(&r.cut, k);
 		if (!send_next(l, s, &r))
 			return;
 		kvr_stats_inc(l->row, LOAD_PIECES_AGAIN);
-		sent++;
+		s->paced++;
 	}
 }

@@ -31,7 +31,8 @@ static int setup_slots(struct load *l)
 	l->slots = zeroed(l->n_slots, sizeof(*l->slots));
 	l->free = zeroed(l->n_slots, sizeof(*l->free));
 	l->checks = zeroed(l->n_slots, sizeof(*l->checks));
-	if (l->slots == NULL || l->free == NULL || l->checks == NULL)
+	l->paces = zeroed(l->n_slots, sizeof(*l->paces));
+	if (l->slots == NULL || l->free == NULL || l->checks == NULL || l->paces == NULL)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < l->n_slots; i++)
 		l->free[i] = l->n_slots - 1 - i;
@@ -220,6 +221,7 @@ void load_teardown(struct load *l)
 	free(l->slots);
 	free(l->free);
 	free(l->checks);
+	free(l->paces);
 	free(l->clients);
 	free(l->engines);
 	free(l->ranks);

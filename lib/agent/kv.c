@@ -100,7 +100,8 @@ static int publish(struct kvr_agent *a, uint32_t dp_rank, uint8_t type,
 		return -EINVAL;
 	kvr_link_tick(&a->link);
 	for (uint32_t off = 0; off == 0 || off < kv->n; off += room) {
-		piece.hashes = kv->hashes + off;
+		if (off > 0)
+			piece.hashes = kv->hashes + off;
 		piece.n = RTE_MIN(room, kv->n - off);
 		append(a, k, type, &piece);
 		if (type == KVR_KV_STORED) {

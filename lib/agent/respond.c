@@ -100,7 +100,8 @@ static int cut(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_
 	do {
 		const uint32_t len = RTE_MIN(item->len - off, r->item_bytes);
 
-		it = new_item(a, r, (const uint8_t *)item->data + off, len);
+		/* No data may be NULL, to which nothing can be added. */
+		it = new_item(a, r, off == 0 ? item->data : (const uint8_t *)item->data + off, len);
 		if (it == NULL)
 			goto err_list;
 		it->w.seq = r->next_seq + n++;

@@ -104,12 +104,14 @@ static inline uint32_t kv_overlap(uint32_t rank, const uint64_t *sh, uint32_t n)
 	return v;
 }
 
-static inline struct kvr_prefix_stats kv_table(void)
+/** Counters of that table, until the next call; an object, as clang takes no member of a value. */
+static inline const struct kvr_prefix_stats *kv_table_now(void)
 {
-	struct kvr_prefix_stats s;
+	static struct kvr_prefix_stats s;
 
 	kvr_prefix_stats_get(rt->pool[0].prefix, &s);
-	return s;
+	return &s;
 }
+#define kv_table() (*kv_table_now())
 
 #endif

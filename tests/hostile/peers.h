@@ -78,7 +78,7 @@ static inline void peers_route_send(uint32_t from, uint64_t id, uint32_t flags, 
 	uint8_t frame[KVR_WIRE_DEF_FRAME];
 	struct kvr_slice s[KVR_REQUEST_SLICES];
 	struct kvr_frag frag;
-	uint32_t len = kvr_request_build(&src, s), off, part;
+	uint32_t len = kvr_request_build(&src, s), off = 0, part = 0;
 
 	CU_ASSERT_FATAL(kvr_frag_init(&frag, KVR_ROUTE, &ids, len, sizeof(frame)) == 0 &&
 			kvr_frag_next(&frag, frame, &off, &part));

@@ -75,7 +75,7 @@ static void route(uint64_t id)
 	uint8_t frame[KVR_WIRE_DEF_FRAME];
 	struct kvr_slice s[KVR_REQUEST_SLICES];
 	struct kvr_frag frag;
-	uint32_t off, part;
+	uint32_t off = 0, part = 0;
 
 	CU_ASSERT_FATAL(kvr_frag_init(&frag, KVR_ROUTE, &ids, kvr_request_build(&src, s),
 				      sizeof(frame)) == 0 &&

@@ -54,12 +54,13 @@ def served(case, name, requests):
 def router_dies():
     case = Case('row37')
     router = case.start(KVROUTE, 'one')
-    peer = case.load(LOAD, 200, 20, 4, *PATIENT)  # long enough for a slow start
+    peer = case.load(LOAD, 200, 100, 4, *PATIENT)  # long enough for a slow start: interrupted when it has seen both
     case.check(served(case, 'one', 300), 'the first router serves nobody')
     kill(router)
     time.sleep(0.5)
     router = case.start(KVROUTE, 'two')
     case.check(served(case, 'two', 300), 'the second router serves nobody')
+    peer.send_signal(signal.SIGINT)
     seen, err = report(case, peer, 'the peer of a restarted router:')
     case.check(peer.returncode == 0, 'the peer of a restarted router:', peer.returncode, err[-300:])
     # More than once: the new router listens before it is ready.

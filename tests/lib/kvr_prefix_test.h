@@ -121,12 +121,14 @@ static inline void pt_chain(uint64_t *sh, uint32_t from, uint32_t n, uint64_t br
 		sh[i] = kvr_mix64((i ? sh[i - 1] : 77) ^ kvr_mix64(branch * 0x10001 + i)) | 1;
 }
 
-static inline struct kvr_prefix_stats pt_stats(struct pt_table *p)
+/* Until the next call; an object, as clang takes no member of a value. */
+static inline const struct kvr_prefix_stats *pt_stats_now(struct pt_table *p)
 {
-	struct kvr_prefix_stats s;
+	static struct kvr_prefix_stats s;
 
 	kvr_prefix_stats_get(p->t, &s);
-	return s;
+	return &s;
 }
+#define pt_stats(p) (*pt_stats_now(p))
 
 #endif

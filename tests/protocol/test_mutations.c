@@ -198,7 +198,7 @@ static void damaged_frames_never_break_a_promise(void)
 		if (i % 256 == 0)
 			kvr_reasm_expire(r, i, 8);
 	}
-	CU_ASSERT_EQUAL(frames_out, kvr_reasm_stats(r)->frames);
+	CU_ASSERT_EQUAL((uint64_t)frames_out, kvr_reasm_stats(r)->frames);
 	kvr_reasm_destroy(r);
 	CU_ASSERT_EQUAL(frames_out, 0);
 	CU_ASSERT(refused > rounds / 4);

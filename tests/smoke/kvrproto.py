@@ -343,7 +343,7 @@ class Sender:
     """The frames of one message, at most 64 a millisecond, and again what the receiver lacks."""
 
     def __init__(self, put):
-        self.put, self.frames, self.todo, self.sent, self.again, self.at = put, [], [], 0, 0, 0.0
+        self.put, self.frames, self.todo, self.sent, self.again, self.at = put, [], [], 0, set(), 0.0
 
     def start(self, frames, only=None):
         self.frames, self.sent, self.at = frames, 0, 0.0
@@ -368,7 +368,7 @@ class Sender:
         words = struct.unpack_from(f'<{n_words}Q', body, MISSING_BODY.size)
         lost = [first + 64 * at + bit for at, word in enumerate(words) for bit in range(64) if word >> bit & 1]
         lost = [n for n in lost if n < self.sent and n not in self.todo]
-        self.again += len(lost)
+        self.again.update(lost)
         self.todo += lost
         self.go()
         return True

@@ -76,11 +76,13 @@ def telemetry(prefix, command):
 
 def left_behind(prefix, lingering=False):
     """What the router still holds, as {name: count}; empty when the house is. @lingering: ended requests count, too."""
-    balance = telemetry(prefix, "/kvroute/balance")
+    balance, pools = telemetry(prefix, "/kvroute/balance"), telemetry(prefix, "/kvroute/pools")
     left = {k: v for k, v in balance.items() if isinstance(v, int) and v != 0}
+    if not lingering:
+        left.pop("slots_used", None)  # of all pools: each of them tells how many linger
     if balance["balance"] != "ok":
         left["balance"] = balance["violation"]
-    for name, pool in telemetry(prefix, "/kvroute/pools").items():
+    for name, pool in pools.items():
         held = {"slots": pool["slots_used"] - (0 if lingering else pool["slots_lingering"]), "legs": pool.get("legs", 0)}
         held.update({k: pool["requests"][k] for k in ("live", "waiting", "prefilling") if k in pool["requests"]})
         left.update({f"{name} {k}": v for k, v in held.items() if v != 0})
@@ -167,7 +169,7 @@ def main():
     p.add_argument("load")
     p.add_argument("profile")
     p.add_argument("case", choices=CASES)
-    p.add_argument("--seconds", type=float, default=10)
+    p.add_argument("--seconds", type=float, default=6)
     opt = p.parse_args()
     with tempfile.TemporaryDirectory(prefix="kvr-load.") as directory:
         try:

@@ -7,6 +7,7 @@
  * The pools of a router are there from its start: the pool lines are read before all others.
  */
 #include "frames.h"
+#include "pipeline.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -83,6 +84,7 @@ static void pool_config(const struct ex_pool *pool)
 	c.max_active_blocks = at_most(c.max_active_blocks, 16384);
 	c.max_prompt_blocks = at_most(c.max_prompt_blocks, 4096);
 	c.max_taints = at_most(c.max_taints, 256);
+	c.max_sessions = at_most(c.max_sessions, 1024);
 	fprintf(config,
 		"[pool %s]\nid = %u\nmax_jobs = 256\nmax_blocks = 16k\ndecision_sample = 1\n",
 		c.name, n_config++);
@@ -159,6 +161,7 @@ int main(int argc, char **argv)
 	pools = pools_of(text);
 	if (n_config == 0) /* a router has at least one */
 		pools = strdup("[pool none]\nblock_size = 4\n");
+	pipeline_mbufs = 16383; /* enough for the largest prompt; each costs a page's first touch */
 	peers_start(pools);
 	in = fmemopen(text, len, "r");
 	status = ex_script(&w, in);

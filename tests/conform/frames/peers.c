@@ -120,7 +120,9 @@ void peers_events(const struct peers_agent *a, uint32_t dp_rank, uint8_t type, u
 
 		need(kvr_kv_put_begin(&k, buf, sizeof(buf), &ids, &head) == 0, "KV_EVENTS");
 		part = RTE_MIN(n - done, kvr_kv_put_room(&k));
-		need(kvr_kv_put_event(&k, type, tier, parent, sh + done, part) == 0, "KV event");
+		need(kvr_kv_put_event(&k, type, tier, parent, done == 0 ? sh : sh + done, part) ==
+			     0,
+		     "KV event");
 		events_frame(a, &k, buf);
 		done += part;
 		if (type == KVR_KV_STORED)

@@ -54,8 +54,8 @@ static void bad_trace_names_the_line(void)
 	static const char *const bad[] = {
 		"{\"timestamp\": 0, \"input_length\": 0, \"output_length\": 5, \"hash_ids\": [0]}",
 		"{\"timestamp\": -1, \"input_length\": 9, \"output_length\": 5, \"hash_ids\": [0]}",
-		"{\"timestamp\": 0, \"input_length\": 1024, \"output_length\": 5, \"hash_ids\": "
-		"[0]}",
+		("{\"timestamp\": 0, \"input_length\": 1024, \"output_length\": 5, \"hash_ids\": "
+		 "[0]}"),
 		"{\"timestamp\": 0, \"input_length\": 9, \"output_length\": 5, \"hash_ids\": [-2]}",
 		"{\"timestamp\": 0, \"input_length\": 9, \"output_length\": 5}",
 		"{\"timestamp\": 0,",

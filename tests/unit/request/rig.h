@@ -53,7 +53,7 @@ static void rig_decide(struct rig *g, struct rig_call *c, const struct kvr_rq_or
 	c->booked[o->leg] = c->d.result == KVR_SCHED_ROUTED;
 	c->queued[o->leg] = c->d.result == KVR_SCHED_QUEUED;
 	c->at[o->leg] = c->d.worker;
-	e.kind = kvr_request_decided(&c->d, false);
+	e.kind = (uint8_t)kvr_request_decided(&c->d, false);
 	rig_push(c, e);
 }
 

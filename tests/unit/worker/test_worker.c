@@ -19,7 +19,7 @@ static void states_change_only_along_the_picture(void)
 
 			CU_ASSERT_EQUAL(kvr_worker_set_state(&w, (enum kvr_wire_worker_state)to, 7),
 					want);
-			CU_ASSERT_EQUAL(w.state, want == 0 ? to : from);
+			CU_ASSERT_EQUAL((int)w.state, want == 0 ? to : from);
 			CU_ASSERT_EQUAL(w.since_ns, want == 0 ? 7u : 0u);
 		}
 	CU_ASSERT_FALSE(kvr_worker_may(0, KVR_WORKER_SERVING));
