@@ -114,28 +114,41 @@ static bool as_text(const json_t *v, const struct kvr_opt *o, char *text, size_t
 	}
 }
 
+static bool setting_read(const char *key, const json_t *v, struct kvr_pool_conf *c,
+			 struct ex_problem *p)
+{
+	const struct kvr_opt *o = option(key);
+	char text[1100], err[200];
+
+	if (o == NULL)
+		return ex_bad(p, "unknown configuration key '%s'", key);
+	if (!as_text(v, o, text, sizeof(text)))
+		return ex_bad(p, "configuration key '%s' has the wrong type", key);
+	if (kvr_pool_conf_set(c, key, text, err, sizeof(err)) != 0)
+		return ex_bad(p, "'%s': %s", key, err);
+	return true;
+}
+
 static bool config_read(const json_t *config, struct kvr_pool_conf *c, struct ex_problem *p)
 {
 	const char *key;
 	json_t *v;
 
+	/* A preset gives way to the keys beside it, which come in no order. */
+	v = json_object_get(config, "router_preset");
+	if (v != NULL && !setting_read("router_preset", v, c, p))
+		return false;
 	json_object_foreach((json_t *)config, key, v)
 	{
-		const struct kvr_opt *o;
-		char text[1100], err[200];
-
+		if (strcmp(key, "router_preset") == 0)
+			continue;
 		if (strcmp(key, "router_policy_config") == 0) {
 			if (!classes_read(v, c, p))
 				return false;
 			continue;
 		}
-		o = option(key);
-		if (o == NULL)
-			return ex_bad(p, "unknown configuration key '%s'", key);
-		if (!as_text(v, o, text, sizeof(text)))
-			return ex_bad(p, "configuration key '%s' has the wrong type", key);
-		if (kvr_pool_conf_set(c, key, text, err, sizeof(err)) != 0)
-			return ex_bad(p, "'%s': %s", key, err);
+		if (!setting_read(key, v, c, p))
+			return false;
 	}
 	return true;
 }

@@ -261,6 +261,23 @@ void kvr_conf_defaults(const struct kvr_opt *table, void *obj)
 	}
 }
 
+/* What the choice of a preset sets. */
+static void set_all(const struct kvr_opt *table, void *obj, const struct kvr_opt *preset)
+{
+	int choice;
+
+	memcpy(&choice, (const char *)obj + preset->offset, sizeof(choice));
+	for (const struct kvr_opt_set *s = preset->sets[choice]; s->key != NULL; s++) {
+		const struct kvr_opt *o = find(table, s->key);
+
+		if (o == NULL || set_one(o, obj, s->value) != 0) {
+			fprintf(stderr, "option %s sets %s = %s, which does not parse\n",
+				preset->name, s->key, s->value);
+			abort();
+		}
+	}
+}
+
 int kvr_conf_set(const struct kvr_opt *table, void *obj, const char *name, const char *value,
 		 char *err, size_t errlen)
 {
@@ -274,6 +291,8 @@ int kvr_conf_set(const struct kvr_opt *table, void *obj, const char *name, const
 	rc = set_one(o, obj, value);
 	if (rc != 0)
 		say_allowed(o, value, err, errlen);
+	else if (o->sets != NULL)
+		set_all(table, obj, o);
 	return rc;
 }
 

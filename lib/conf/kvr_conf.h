@@ -28,6 +28,12 @@ enum kvr_opt_type {
  * deprecated by kvr_conf_load(), left out of the dump, given no default. */
 #define KVR_OPT_F_DEPRECATED 0x2u
 
+/** A key and its value; a list ends with key NULL. */
+struct kvr_opt_set {
+	const char *key;
+	const char *value;
+};
+
 /** One option; a table ends with name NULL. */
 struct kvr_opt {
 	const char *name;
@@ -40,6 +46,9 @@ struct kvr_opt {
 	const char *const *choices; /* ENUM: names, NULL-terminated */
 	const char *unit;
 	const char *help;
+	/* ENUM: what each choice sets in the same table, NULL = it is no preset. In a file every
+	 * key beside it wins, wherever it stands; its default sets nothing. */
+	const struct kvr_opt_set *const *sets;
 };
 
 /** Store every default into @p obj. A default that does not parse is a programming error: aborts.

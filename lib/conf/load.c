@@ -88,21 +88,28 @@ static int say_get(const struct loader *l, unsigned int line, const char *name, 
 	return -e;
 }
 
-static bool deprecated(const struct kvr_opt *table, const char *key)
+static const struct kvr_opt *option(const struct kvr_opt *table, const char *key)
 {
-	for (const struct kvr_opt *o = table; o->name != NULL; o++)
-		if (strcmp(o->name, key) == 0)
-			return o->flags & KVR_OPT_F_DEPRECATED;
-	return false;
+	while (table->name != NULL && strcmp(table->name, key) != 0)
+		table++;
+	return table;
 }
 
+static bool deprecated(const struct kvr_opt *table, const char *key)
+{
+	return option(table, key)->flags & KVR_OPT_F_DEPRECATED;
+}
+
+/* Presets, or all the others. */
 static int load_entries(const struct loader *l, unsigned int index, const char *name,
 			const struct kvr_opt *table, void *obj, const struct rte_cfgfile_entry *e,
-			int n)
+			int n, bool presets)
 {
 	char why[512];
 
 	for (int i = 0; i < n; i++) {
+		if ((option(table, e[i].name)->sets != NULL) != presets)
+			continue;
 		const struct conf_item *it = kvr_conf__item(l->file, index, e[i].name);
 		const unsigned int line = it != NULL ? it->line : 0;
 		const int rc = kvr_conf_set(table, obj, e[i].name, e[i].value, why, sizeof(why));
@@ -145,7 +152,9 @@ static int load_section(const struct loader *l, struct rte_cfgfile *cfg, unsigne
 	if (entries == NULL)
 		return say_get(l, head->line, name, ENOMEM);
 	n = rte_cfgfile_section_entries_by_index(cfg, (int)index, name, entries, n);
-	rc = load_entries(l, index, name, s->table, obj, entries, n);
+	rc = load_entries(l, index, name, s->table, obj, entries, n, true);
+	if (rc == 0)
+		rc = load_entries(l, index, name, s->table, obj, entries, n, false);
 	free(entries);
 	return rc;
 }

@@ -74,7 +74,7 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		b->pf_tokens = isl - cached;
 		b->pf_duration = kvr_sched__duration(s, b->pf_tokens, cached);
 		kvr_sched__prefill_add(s, d->slot, now);
-		if (s->ttft.head != NULL)
+		if (s->ttft.rest != NULL)
 			kvr_sched__ttft_booked(s, b->pf_tokens, now);
 	}
 	kvr_sched__report(s, d->rank, now);
@@ -151,7 +151,7 @@ static bool mark(struct kvr_sched *s, uint32_t slot, uint64_t now)
 		return false;
 	b->marked = true;
 	kvr_cell_add(&s->cnt.prefill_marks, 1);
-	if (s->ttft.head != NULL && b->in_prefill)
+	if (s->ttft.rest != NULL && b->in_prefill)
 		kvr_sched__ttft_ended(s, slot, now);
 	kvr_sched__prefill_remove(s, slot, now);
 	kvr_sched__report(s, b->rank, now);

@@ -82,7 +82,8 @@ struct kvr_pool_conf {
 	uint32_t max_taints;	    /**< different taint strings on the workers of the pool */
 
 	/* cost and choice (5.2 to 5.4, 12.1) */
-	int mode; /**< enum kvr_pool_mode */
+	int mode;   /**< enum kvr_pool_mode */
+	int preset; /**< what was chosen; it has set its keys */
 	double overlap_score_credit;
 	double overlap_score_credit_decay;
 	double overlap_score_weight; /**< NaN, or replaces scale (and credit) at create */

@@ -13,6 +13,14 @@ static const char *const disagg_policies[] = {"none", "isl_bounding", "prefill_l
 					      NULL};
 static const char *const models[] = {"none", "linear", "table", NULL};
 
+static const char *const presets[] = {"reference", "throughput", NULL};
+static const struct kvr_opt_set *const preset_sets[] = {
+	(const struct kvr_opt_set[]){{NULL}},
+	(const struct kvr_opt_set[]){{"overlap_score_credit", "3"},
+				     {"prefill_load_scale", "20"},
+				     {"router_predicted_ttl_secs", "30"},
+				     {NULL}}};
+
 #define AT(f)  .offset = offsetof(struct kvr_pool_conf, f)
 #define HUGE_F 1e300
 #define ANY_F  .min = 0, .max = HUGE_F
@@ -43,6 +51,10 @@ const struct kvr_opt kvr_pool_opts[] = {
 
 	{"router_mode", KVR_OPT_ENUM, AT(mode), .choices = kvr_pool_mode_names, .def = "kv",
 	 .help = "how a worker is chosen"},
+	{"router_preset", KVR_OPT_ENUM, AT(preset), .choices = presets, .sets = preset_sets,
+	 .def = "reference",
+	 .help = "throughput, of mode kv: overlap_score_credit = 3, prefill_load_scale = 20, "
+		 "router_predicted_ttl_secs = 30; reference sets nothing; keys beside it win"},
 	{"overlap_score_credit", KVR_OPT_F64, AT(overlap_score_credit), ANY_F, .def = "1.0",
 	 .help = "prefill blocks saved by one block on the device"},
 	{"overlap_score_credit_decay", KVR_OPT_F64, AT(overlap_score_credit_decay), ANY_F,

@@ -92,8 +92,8 @@ void kvr_sched__prefill_add(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	if (b->pf_duration != NO_DURATION)
 		count_model(s, r, 1);
 	s->tokens[b->rank] = (double)r->pf_tokens;
-	if (s->ttft.head != NULL && b->pf_prev == NIL)
-		kvr_sched__ttft_head(s, b->rank);
+	if (s->ttft.rest != NULL)
+		kvr_sched__ttft_waits(s, b->rank, b->pf_prev == NIL);
 }
 
 void kvr_sched__prefill_remove(struct kvr_sched *s, uint32_t slot, uint64_t now)
@@ -124,6 +124,6 @@ void kvr_sched__prefill_remove(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	if (b->pf_duration != NO_DURATION)
 		count_model(s, r, -1);
 	s->tokens[b->rank] = (double)r->pf_tokens;
-	if (s->ttft.head != NULL && b->pf_prev == NIL)
-		kvr_sched__ttft_head(s, b->rank);
+	if (s->ttft.rest != NULL)
+		kvr_sched__ttft_waits(s, b->rank, b->pf_prev == NIL);
 }

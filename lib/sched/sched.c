@@ -76,8 +76,9 @@ static void take_ranks(struct kvr_sched *s)
 		s->saved[t] = take(s, n, sizeof(uint32_t));
 	s->rank = take(s, n, sizeof(*s->rank));
 	if (s->mode->by_ttft) {
-		s->ttft.head = take(s, n, sizeof(double));
-		s->ttft.since = take(s, n, sizeof(double));
+		s->ttft.rest = take(s, n, sizeof(double));
+		s->ttft.going = take(s, n, sizeof(double));
+		s->ttft.until = take(s, n, sizeof(double));
 		s->ttft.seen = take(s, n, sizeof(uint64_t));
 	}
 	s->order = take(s, n, sizeof(uint32_t));

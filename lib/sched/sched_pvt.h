@@ -152,7 +152,7 @@ struct cost_in {
 	const uint32_t *depth;
 	const uint32_t *requests;
 	const double *mult;	    /* or NULL */
-	const double *head, *since; /* ttft: see struct ttft */
+	const double *rest, *until; /* ttft: see struct ttft */
 	const uint64_t *mask;
 	uint32_t words;
 	bool plain; /* device tier only, no decay, no multiplier, no shared pool */
@@ -196,9 +196,10 @@ struct kernels {
 /** What mode ttft knows beyond the load of each rank; see ttft_dp.c. The arrays are NULL in others.
  */
 struct ttft {
-	double *head;		    /* per rank: prefill tokens of its oldest request, 0 = none */
-	double *since;		    /* when that began, ns from the origin */
-	uint64_t *seen;		    /* when prefill last began or ended there */
+	double *rest;	/* per rank: tokens that wait, but for those of its oldest that can go */
+	double *going;	/* those */
+	double *until;	/* when they are gone, ns from the origin */
+	uint64_t *seen; /* when prefill last began or ended there */
 	double took_ns, did_tokens; /* of prefills that ended; the past fades */
 	double ns_token;	    /* of prefill, a rank; 0 = none ended yet */
 	double rho;
@@ -389,7 +390,7 @@ enum kvr_code kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint64_t 
 double kvr_sched__cost_one(const struct cost_in *in, uint32_t rank);
 
 /* ttft_dp.c */
-void kvr_sched__ttft_head(struct kvr_sched *s, uint32_t rank);
+void kvr_sched__ttft_waits(struct kvr_sched *s, uint32_t rank, bool first);
 void kvr_sched__ttft_ended(struct kvr_sched *s, uint32_t slot, uint64_t now);
 void kvr_sched__ttft_booked(struct kvr_sched *s, uint64_t tokens, uint64_t now);
 void kvr_sched__ttft_fill(const struct kvr_sched *s, struct cost_in *in);

@@ -35,15 +35,23 @@
 
 /* ---- what is learned --------------------------------------------------------------------- */
 
-/* The oldest request of a rank changed. */
-void kvr_sched__ttft_head(struct kvr_sched *s, uint32_t rank)
+/*
+ * What waits on a rank changed, and its oldest request when `first`. The oldest is worked off at
+ * the speed known now: what of it can go is gone at `until`.
+ */
+void kvr_sched__ttft_waits(struct kvr_sched *s, uint32_t rank, bool first)
 {
 	const struct rank *r = &s->rank[rank];
 	struct ttft *t = &s->ttft;
 
-	t->head[rank] = r->pf_head == NIL ? 0 : (double)s->slot[r->pf_head].pf_tokens;
-	t->since[rank] = (double)(r->anchor_at - s->origin);
-	t->seen[rank] = r->anchor_at;
+	if (first) {
+		const double head = r->pf_head == NIL ? 0 : (double)s->slot[r->pf_head].pf_tokens;
+
+		t->going[rank] = t->speed > 0 ? HEAD_MOST * head : 0;
+		t->until[rank] = (double)(r->anchor_at - s->origin) + t->going[rank] * t->ns_token;
+		t->seen[rank] = r->anchor_at;
+	}
+	t->rest[rank] = (double)r->pf_tokens - t->going[rank];
 }
 
 /* The prefill of a slot has ended. */
@@ -51,6 +59,7 @@ void kvr_sched__ttft_ended(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
 	const struct slot *b = &s->slot[slot];
 	struct ttft *t = &s->ttft;
+	const bool known = t->speed > 0;
 	double tokens = (double)b->pf_tokens, ns, most;
 
 	ns = now > t->seen[b->rank] ? (double)(now - t->seen[b->rank]) : 0;
@@ -61,6 +70,9 @@ void kvr_sched__ttft_ended(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	t->did_tokens = t->did_tokens * SPEED_KEEP + tokens;
 	t->ns_token = t->took_ns / t->did_tokens;
 	t->speed = t->ns_token > 0 ? 1 / t->ns_token : 0;
+	/* Once: what began when no speed was known is worked off as well. */
+	for (uint32_t i = 0; !known && t->speed > 0 && i < s->n_ranks; i++)
+		kvr_sched__ttft_waits(s, s->order[i], true);
 	t->seen[b->rank] = now;
 }
 
@@ -101,8 +113,8 @@ void kvr_sched__ttft_fill(const struct kvr_sched *s, struct cost_in *in)
 	in->ttft = s->mode->by_ttft && in->track;
 	if (!in->ttft)
 		return;
-	in->head = t->head;
-	in->since = t->since;
+	in->rest = t->rest;
+	in->until = t->until;
 	in->at = (double)(t->now - s->origin);
 	in->speed = t->speed;
 	in->left_w = t->left_w;
@@ -138,17 +150,29 @@ INLINE i8 counts(const uint32_t *p)
 	return v;
 }
 
+/* Lane by lane, as GCC makes one instruction of this, but several of __builtin_convertvector(). */
+INLINE v8 wide(const i8 *v)
+{
+	return (v8){(*v)[0], (*v)[1], (*v)[2], (*v)[3], (*v)[4], (*v)[5], (*v)[6], (*v)[7]};
+}
+
+INLINE v8 f64_counts(const uint32_t *p)
+{
+	const i8 v = counts(p);
+
+	return wide(&v);
+}
+
 /* Of vectors without side effects; macros, as a function that takes one would change its ABI. */
-#define WIDE(v)		  __builtin_convertvector(v, v8)
 #define EITHER(yes, a, b) ((v8)(((yes) & (m8)(a)) | (~(yes) & (m8)(b))))
 #define LARGER(a, b)	  ((((a) > (b)) & (a)) | (~((a) > (b)) & (b)))
 
 /* Q of the ranks from r on. */
 INLINE v8 waits(const struct cost_in *in, size_t r)
 {
-	v8 done = (in->at - f64s(in->since + r)) * in->speed, most = HEAD_MOST * f64s(in->head + r);
+	const v8 going = (f64s(in->until + r) - in->at) * in->speed;
 
-	return f64s(in->tokens + r) - EITHER(done < most, done, most);
+	return f64s(in->rest + r) + EITHER(going > 0, going, (v8){0});
 }
 
 /* u */
@@ -158,14 +182,17 @@ INLINE v8 left(const struct cost_in *in, size_t r, bool lean)
 	v8 hit;
 
 	if (lean || in->plain) {
-		hit = in->credit * WIDE(LARGER(device, flying));
-	} else {
-		const v8 fly = in->credit * WIDE(flying);
+		const i8 best = LARGER(device, flying);
 
-		hit = in->credit * WIDE(device) + in->host_w * WIDE(counts(in->tier[1] + r));
-		hit = hit + in->disk_w * WIDE(counts(in->tier[2] + r) + counts(in->tier[3] + r));
+		hit = in->credit * wide(&best);
+	} else {
+		const v8 fly = in->credit * wide(&flying);
+
+		hit = in->credit * wide(&device) + in->host_w * f64_counts(in->tier[1] + r);
+		hit = hit +
+		      in->disk_w * (f64_counts(in->tier[2] + r) + f64_counts(in->tier[3] + r));
 		if (in->shared != NULL)
-			hit = hit + in->shared_w * WIDE(counts(in->shared + r));
+			hit = hit + in->shared_w * f64_counts(in->shared + r);
 		hit = EITHER(hit > fly, hit, fly);
 	}
 	return in->isl - hit * in->block;
@@ -176,9 +203,9 @@ INLINE v8 costs(const struct cost_in *in, size_t r, bool lean)
 {
 	v8 c = in->scale * (waits(in, r) + in->left_w * left(in, r, lean));
 
-	c = c + in->decode_w * WIDE(counts(in->blocks + r));
+	c = c + in->decode_w * f64_counts(in->blocks + r);
 	if (!lean)
-		c = c + in->request_w * in->block * WIDE(counts(in->requests + r));
+		c = c + in->request_w * in->block * f64_counts(in->requests + r);
 	if (!lean && in->mult != NULL) {
 		const v8 mult = f64s(in->mult + r);
 
@@ -202,11 +229,13 @@ INLINE double loop(const struct cost_in *from, double *restrict cost, uint32_t *
 
 	for (size_t r = 0; r < (size_t)in->words * 64; r += LANES) {
 		const int32_t bits = (int32_t)(in->mask[r / 64] >> r % 64 & 255);
-		const v8 every = costs(in, r, lean);
-		const v8 c = EITHER((lane & bits) != 0, every, inf);
+		i8 device = counts(in->tier[0] + r);
+		v8 c = costs(in, r, lean);
 
-		const i8 device = counts(in->tier[0] + r) & ((half & bits) != 0);
-
+		if (bits != 255) { /* usually all or, in the last group, none */
+			c = EITHER((lane & bits) != 0, c, inf);
+			device &= (half & bits) != 0;
+		}
 		memcpy(cost + r, &c, sizeof(c));
 		low = EITHER(c < low, c, low);
 		most = LARGER(device, most);
@@ -229,14 +258,14 @@ static double cost_scalar(const struct cost_in *in, double *cost, uint32_t *top)
 	return is_lean(in) ? loop(in, cost, top, true) : loop(in, cost, top, false);
 }
 
-__attribute__((target("avx2"))) static double cost_avx2(const struct cost_in *in, double *cost,
-							uint32_t *top)
+__attribute__((target("avx2,tune=haswell"))) static double cost_avx2(const struct cost_in *in,
+								     double *cost, uint32_t *top)
 {
 	return is_lean(in) ? loop(in, cost, top, true) : loop(in, cost, top, false);
 }
 
-__attribute__((target("avx512f"))) static double cost_avx512(const struct cost_in *in, double *cost,
-							     uint32_t *top)
+__attribute__((target("avx512f,tune=haswell"))) static double
+cost_avx512(const struct cost_in *in, double *cost, uint32_t *top)
 {
 	return is_lean(in) ? loop(in, cost, top, true) : loop(in, cost, top, false);
 }

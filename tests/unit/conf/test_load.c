@@ -12,6 +12,7 @@
 struct pool {
 	char instance[16];
 	uint32_t block_size;
+	int kind;
 	char model[64];
 };
 
@@ -33,7 +34,17 @@ static const struct kvr_opt router_opts[] = {{.name = "lcores",
 					      .flags = KVR_OPT_F_DEPRECATED,
 					      .offset = offsetof(struct config, lcores)},
 					     {0}};
-static const struct kvr_opt pool_opts[] = {{.name = "block_size",
+static const char *const kinds[] = {"own", "wide", NULL};
+static const struct kvr_opt_set *const kind_sets[] = {
+	(const struct kvr_opt_set[]){{NULL}},
+	(const struct kvr_opt_set[]){{"block_size", "64"}, {"model", "w"}, {NULL}}};
+static const struct kvr_opt pool_opts[] = {{.name = "kind",
+					    .type = KVR_OPT_ENUM,
+					    .offset = offsetof(struct pool, kind),
+					    .choices = kinds,
+					    .sets = kind_sets,
+					    .def = "own"},
+					   {.name = "block_size",
 					    .type = KVR_OPT_U32,
 					    .offset = offsetof(struct pool, block_size),
 					    .def = "16"},
@@ -126,6 +137,22 @@ static void a_good_file_fills_its_objects(void)
 	CU_ASSERT_STRING_EQUAL(config.pools[1].model, "");
 }
 
+static void a_preset_gives_way_to_keys_before_and_behind_it(void)
+{
+	CU_ASSERT_EQUAL(load("[pool a]\nkind = wide\n[pool b]\nblock_size = 8\nkind = wide\n"
+			     "model = b\n"),
+			0);
+	CU_ASSERT_EQUAL(config.pools[0].kind, 1);
+	CU_ASSERT_EQUAL(config.pools[0].block_size, 64);
+	CU_ASSERT_STRING_EQUAL(config.pools[0].model, "w");
+	CU_ASSERT_EQUAL(config.pools[1].kind, 1);
+	CU_ASSERT_EQUAL(config.pools[1].block_size, 8);
+	CU_ASSERT_STRING_EQUAL(config.pools[1].model, "b");
+	CU_ASSERT_EQUAL(load("[pool a]\nblock_size = 8\nkind = own\n"), 0);
+	CU_ASSERT_EQUAL(config.pools[0].block_size, 8);
+	CU_ASSERT_EQUAL(load("[pool a]\nkind = other\n"), -EINVAL);
+}
+
 static void an_empty_file_is_good(void)
 {
 	CU_ASSERT_EQUAL(load(""), 0);
@@ -156,7 +183,7 @@ static void every_mistake_names_line_key_and_what_is_allowed(void)
 		{"[router]\nlcore = 1\n", -ENOENT,
 		 ":2: [router] lcore: unknown key, did you mean \"lcores\"?"},
 		{"[pool a]\nsize = 1\n", -ENOENT,
-		 ":2: [pool a] size: unknown key, allowed: block_size, model"},
+		 ":2: [pool a] size: unknown key, allowed: kind, block_size, model"},
 		{"[routers]\n", -ENOENT,
 		 ":1: [routers]: unknown section, allowed: [router], [pool NAME]"},
 		{"[pool]\n", -ENOENT,
@@ -274,6 +301,7 @@ int main(void)
 {
 	CU_TestInfo tests[] = {
 		{"a good file fills its objects", a_good_file_fills_its_objects},
+		{"preset", a_preset_gives_way_to_keys_before_and_behind_it},
 		{"an empty file is good", an_empty_file_is_good},
 		{"every mistake names line, key", every_mistake_names_line_key_and_what_is_allowed},
 		{"over-long lines are refused", over_long_lines_are_refused_at_their_limit},

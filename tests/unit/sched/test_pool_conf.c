@@ -78,6 +78,29 @@ static void the_old_alias_sets_scale_and_clears_credit(void)
 	CU_ASSERT_EQUAL(c.overlap_score_credit, 0.0);
 }
 
+static void a_preset_sets_its_keys_and_reference_none(void)
+{
+	struct kvr_pool_conf c, d;
+
+	kvr_pool_conf_defaults(&c);
+	d = c;
+	CU_ASSERT_EQUAL(kvr_pool_conf_set(&c, "router_preset", "reference", err, 200), 0);
+	CU_ASSERT_EQUAL(memcmp(&c, &d, sizeof(c)), 0);
+	CU_ASSERT_EQUAL(kvr_pool_conf_set(&c, "router_preset", "best", err, 200), -EINVAL);
+	CU_ASSERT_EQUAL(memcmp(&c, &d, sizeof(c)), 0);
+	CU_ASSERT_EQUAL(kvr_pool_conf_set(&c, "router_preset", "throughput", err, 200), 0);
+	CU_ASSERT_EQUAL(c.overlap_score_credit, 3);
+	CU_ASSERT_EQUAL(c.prefill_load_scale, 20);
+	CU_ASSERT_EQUAL(c.predicted_ttl_s, 30);
+	CU_ASSERT_EQUAL(kvr_pool_conf_set(&c, "overlap_score_credit", "2", err, 200), 0);
+	CU_ASSERT_EQUAL(c.overlap_score_credit, 2);
+	c.preset = d.preset;
+	c.overlap_score_credit = d.overlap_score_credit;
+	c.prefill_load_scale = d.prefill_load_scale;
+	c.predicted_ttl_s = d.predicted_ttl_s;
+	CU_ASSERT_EQUAL(memcmp(&c, &d, sizeof(c)), 0);
+}
+
 static void checks_see_what_single_keys_cannot(void)
 {
 	struct kvr_pool_conf c;
@@ -112,6 +135,7 @@ int main(void)
 	CU_TestInfo tests[] = {{"defaults", defaults_are_those_of_the_newest_version},
 			       {"range", values_out_of_range_are_refused_and_change_nothing},
 			       {"alias", the_old_alias_sets_scale_and_clears_credit},
+			       {"preset", a_preset_sets_its_keys_and_reference_none},
 			       {"check", checks_see_what_single_keys_cannot},
 			       CU_TEST_INFO_NULL};
 

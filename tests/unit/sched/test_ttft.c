@@ -295,18 +295,17 @@ static void tiers_weights_taints_and_overrides_count(void)
 /* ---- kernels ----------------------------------------------------------------------------- */
 
 static uint32_t tier[TIERS][R], shared[R], blocks[R], depth[R], requests[R];
-static double tokens[R], mult[R], head[R], since[R];
+static double mult[R], rest[R], until[R];
 static uint64_t mask[R / 64];
 
 static void fill(struct kvr_rand *r, struct cost_in *in)
 {
 	*in = (struct cost_in){.tier = {tier[0], tier[1], tier[2], tier[3]},
-			       .tokens = tokens,
 			       .blocks = blocks,
 			       .depth = depth,
 			       .requests = requests,
-			       .head = head,
-			       .since = since,
+			       .rest = rest,
+			       .until = until,
 			       .mask = mask,
 			       .words = R / 64,
 			       .plain = kvr_rand_below(r, 2),
@@ -333,9 +332,8 @@ static void fill(struct kvr_rand *r, struct cost_in *in)
 		blocks[i] = kvr_rand_below(r, 100000);
 		depth[i] = kvr_rand_below(r, 300);
 		requests[i] = kvr_rand_below(r, 100);
-		head[i] = kvr_rand_below(r, 3) ? kvr_rand_below(r, 10000) : 0;
-		tokens[i] = head[i] + kvr_rand_below(r, 1u << 20);
-		since[i] = kvr_rand_unit(r) * 1e9;
+		rest[i] = kvr_rand_below(r, 3) ? kvr_rand_below(r, 1u << 20) : 0;
+		until[i] = kvr_rand_unit(r) * 2e9;
 		mult[i] = 0.3 + kvr_rand_unit(r);
 		bit_put(mask, i, kvr_rand_below(r, 3) > 0);
 	}
@@ -343,15 +341,15 @@ static void fill(struct kvr_rand *r, struct cost_in *in)
 
 static double by_the_book(const struct cost_in *in, uint32_t r)
 {
-	long double rest = head[r] - (in->at - since[r]) * (long double)in->speed, hit, c;
+	long double wait = rest[r], hit, c;
 
-	rest = rest > 0.25L * head[r] ? rest : 0.25L * head[r];
+	wait += until[r] > in->at ? (until[r] - in->at) * (long double)in->speed : 0;
 	hit = in->credit * tier[0][r];
 	if (!in->plain)
 		hit += in->host_w * tier[1][r] + in->disk_w * (tier[2][r] + tier[3][r]) +
 		       (in->shared != NULL ? in->shared_w * shared[r] : 0);
 	hit = hit > in->credit * depth[r] ? hit : in->credit * depth[r];
-	c = in->scale * (tokens[r] - head[r] + rest + (in->isl - hit * in->block) * in->left_w);
+	c = in->scale * (wait + (in->isl - hit * in->block) * in->left_w);
 	c += in->decode_w * blocks[r] + in->request_w * in->block * requests[r];
 	return (double)(in->mult == NULL ? c : c < 0 ? c / mult[r] : c * mult[r]);
 }

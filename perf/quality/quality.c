@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * How good decisions are: one workload, one cluster, several policies on it, in virtual time.
+ *
+ *   quality --trace FILE | --agents | --flood  [--ranks N] [--cache PART] [--load PART]
+ *           [--engine fcfs|chunked] [--late S] [--noise SIGMA] [--spread PART] [--turn FACTOR]
+ *           [--restart] [--seed N] POLICY...
+ *
+ * A policy is `reference` (mode kv), `preset`, `most-overlap`, or a routing mode; keys of the pool
+ * may follow: ttft,ttft_decode_weight=0. The times of the workload are stretched until prefill
+ * takes `load` of what all ranks can do under the reference's defaults. The first tenth of the
+ * requests is left out of what is printed: a line of JSON for each policy, times in seconds.
+ */
+
+#include "sim.h"
+#include "trace.h"
+#include "work.h"
+
+#include <getopt.h>
+#include <rte_eal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CALIBRATIONS 4
+
+struct opt {
+	const char *trace;
+	char workload;
+	double cache, load;
+	struct sim_conf c;
+};
+
+/* ---- bounds: caches that see all requests in their order -------------------------------- */
+
+static double bound(const struct work *w, uint32_t blocks)
+{
+	struct load_cache *c = load_cache_create(blocks, 1);
+	uint64_t *gone = need(blocks + 1ul, 8), hit = 0;
+
+	if (c == NULL)
+		exit(1);
+	for (uint32_t i = 0; i < w->n; i++) {
+		const struct load_cache_change x =
+			load_cache_store(c, w->req[i].sh, w->req[i].n, gone);
+
+		hit += i >= w->n / 10 ? x.have * (uint64_t)SIM_BLOCK : 0;
+	}
+	load_cache_destroy(c);
+	free(gone);
+	return (double)hit;
+}
+
+/* ---- one policy -------------------------------------------------------------------------- */
+
+static void run(struct work *w, const struct sim_conf *c, double stretch)
+{
+	struct sim *s;
+
+	for (uint32_t i = 0; i < w->n; i++)
+		w->req[i].at = (uint64_t)((double)w->at[i] * stretch);
+	s = sim_create(c, w->req, w->n);
+	sim_run(s);
+	sim_destroy(s);
+}
+
+/* Part of the ranks' time that prefill took, at 100 us a token. */
+static double busy(const struct work *w, uint32_t ranks)
+{
+	const uint32_t from = w->n / 10;
+	double tokens = 0;
+
+	for (uint32_t i = from; i < w->n; i++)
+		tokens += w->req[i].isl - w->req[i].cached;
+	return tokens * 1e5 / (double)(w->req[w->n - 1].at - w->req[from].at) / ranks;
+}
+
+static double calibrate(struct work *w, const struct opt *o)
+{
+	struct sim_conf c = {.ranks = o->c.ranks,
+			     .cache_blocks = o->c.cache_blocks,
+			     .policy = "reference",
+			     .turn = 1,
+			     .seed = o->c.seed};
+	double stretch = 1;
+
+	for (int i = 0; i < CALIBRATIONS; i++) {
+		run(w, &c, stretch);
+		stretch *= busy(w, o->c.ranks) / o->load;
+	}
+	return stretch;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* tenant SIM_NONE: all */
+static void times(const struct work *w, uint32_t tenant, const char *name)
+{
+	double *t = need(w->n, sizeof(*t)), sum = 0;
+	uint32_t n = 0;
+
+	for (uint32_t i = w->n / 10; i < w->n; i++)
+		if (tenant == SIM_NONE || w->req[i].tenant == tenant) {
+			t[n] = (double)(w->req[i].first - w->req[i].at) / 1e9;
+			sum += t[n++];
+		}
+	qsort(t, n, sizeof(*t), by_value);
+	if (n > 0)
+		printf(", \"%smean\": %.6f, \"%sp50\": %.6f, \"%sp90\": %.6f, \"%sp99\": %.6f",
+		       name, sum / n, name, t[n / 2], name, t[(size_t)(n * 0.9)], name,
+		       t[(size_t)(n * 0.99)]);
+	free(t);
+}
+
+static void print(const struct work *w, const struct opt *o, const char *policy, double pooled,
+		  double infinite)
+{
+	double hit = 0, computed = 0, wasted = 0, looked = 0, tpot = 0;
+	uint32_t decoded = 0;
+
+	for (uint32_t i = w->n / 10; i < w->n; i++) {
+		const struct sim_req *r = &w->req[i];
+
+		hit += r->cached;
+		computed += r->isl - r->cached;
+		if (r->wasted != SIM_NONE) {
+			wasted += r->wasted;
+			looked += r->isl - r->cached;
+		}
+		if (r->osl < 2)
+			continue;
+		tpot += (double)(r->end - r->first) / 1e9 / (r->osl - 1);
+		decoded++;
+	}
+	printf("{\"policy\": \"%s\", \"load\": %.3f", policy, busy(w, o->c.ranks));
+	times(w, SIM_NONE, "");
+	if (w->tenants)
+		times(w, 0, "quiet_");
+	printf(", \"tpot\": %.6f, \"hits\": %.6f, \"pooled\": %.6f, \"infinite\": %.6f, "
+	       "\"redundant\": "
+	       "%.6f}\n",
+	       tpot / decoded, hit / (hit + computed), pooled / (hit + computed),
+	       infinite / (hit + computed), wasted / looked);
+	fflush(stdout);
+}
+
+/* ---- */
+
+static void start_eal(void)
+{
+	char *argv[] = {"quality", "--no-huge", "--no-shconf",	 "--no-pci", "--no-telemetry",
+			"-m",	   "1024",	"--log-level=4", NULL};
+
+	if (rte_eal_init(8, argv) < 0)
+		exit(1);
+}
+
+static double number(const char *s)
+{
+	char *end;
+	double v = strtod(s, &end);
+
+	if (*end != '\0' || end == s || !(v >= 0)) {
+		fprintf(stderr, "quality: '%s' is no number from 0\n", s);
+		exit(2);
+	}
+	return v;
+}
+
+static enum sim_engine engine(const char *s)
+{
+	if (strcmp(s, "fcfs") != 0 && strcmp(s, "chunked") != 0) {
+		fprintf(stderr, "quality: '%s' is neither fcfs nor chunked\n", s);
+		exit(2);
+	}
+	return *s == 'f' ? SIM_FCFS : SIM_CHUNKED;
+}
+
+static void options(int argc, char **argv, struct opt *o)
+{
+	static const struct option names[] = {
+		{"trace", 1, NULL, 't'},  {"agents", 0, NULL, 'a'}, {"flood", 0, NULL, 'f'},
+		{"ranks", 1, NULL, 'r'},  {"cache", 1, NULL, 'c'},  {"load", 1, NULL, 'l'},
+		{"engine", 1, NULL, 'e'}, {"late", 1, NULL, 'd'},   {"noise", 1, NULL, 'n'},
+		{"spread", 1, NULL, 's'}, {"turn", 1, NULL, 'u'},   {"restart", 0, NULL, 'x'},
+		{"seed", 1, NULL, 'S'},	  {NULL, 0, NULL, 0}};
+	int k;
+
+	while ((k = getopt_long(argc, argv, "", names, NULL)) != -1) {
+		switch (k) {
+		case 't':
+			o->trace = optarg;
+			break;
+		case 'a':
+		case 'f':
+			o->workload = (char)k;
+			break;
+		case 'r':
+			o->c.ranks = (uint32_t)number(optarg);
+			break;
+		case 'c':
+			o->cache = number(optarg);
+			break;
+		case 'l':
+			o->load = number(optarg);
+			break;
+		case 'e':
+			o->c.engine = engine(optarg);
+			break;
+		case 'd':
+			o->c.late_s = number(optarg);
+			break;
+		case 'n':
+			o->c.noise = number(optarg);
+			break;
+		case 's':
+			o->c.spread = number(optarg);
+			break;
+		case 'u':
+			o->c.turn = number(optarg);
+			break;
+		case 'x':
+			o->c.restart = true;
+			break;
+		case 'S':
+			o->c.seed = (uint64_t)number(optarg);
+			break;
+		default:
+			exit(2);
+		}
+	}
+	if ((o->trace == NULL) == (o->workload == 0) || o->c.ranks == 0 ||
+	    o->c.ranks > KVR_PREFIX_MAX_RANKS || !(o->cache > 0) || !(o->load > 0) ||
+	    optind == argc) {
+		fprintf(stderr,
+			"quality: want one of --trace, --agents, --flood, ranks, a cache and "
+			"a load above 0, and policies\n");
+		exit(2);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct opt o = {.cache = 0.2, .load = 0.7, .c = {.ranks = 8, .turn = 1, .seed = 1}};
+	double pooled, infinite, stretch;
+	struct work w = {0};
+
+	options(argc, argv, &o);
+	start_eal();
+	if (o.trace != NULL)
+		work_trace(&w, o.trace, o.c.ranks);
+	else if (o.workload == 'a')
+		work_agents(&w, o.c.ranks, o.c.seed);
+	else
+		work_flood(&w, o.c.ranks, o.c.seed);
+	o.c.cache_blocks = (uint32_t)(w.unique * o.cache / o.c.ranks);
+	if (o.c.cache_blocks < w.longest)
+		o.c.cache_blocks = w.longest;
+	pooled = bound(&w, o.c.cache_blocks * o.c.ranks);
+	infinite = bound(&w, (uint32_t)w.unique + 1);
+	stretch = calibrate(&w, &o);
+	for (int i = optind; i < argc; i++) {
+		struct sim_conf c = o.c;
+
+		c.policy = argv[i];
+		run(&w, &c, stretch);
+		print(&w, &o, argv[i], pooled, infinite);
+	}
+	return 0;
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "work.h"
+
+#include "trace.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int by_hash(const void *a, const void *b)
+{
+	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static int by_time(const void *a, const void *b)
+{
+	const struct sim_req *x = a, *y = b;
+
+	return x->at != y->at ? (x->at < y->at ? -1 : 1) : (x->sh < y->sh ? -1 : x->sh > y->sh);
+}
+
+/* Rows are there, with times: put them in order and count. */
+static void finish(struct work *w)
+{
+	size_t n = 0;
+	uint64_t *all;
+
+	qsort(w->req, w->n, sizeof(*w->req), by_time);
+	w->at = need(w->n, sizeof(*w->at));
+	for (uint32_t i = 0; i < w->n; i++) {
+		w->at[i] = w->req[i].at;
+		w->longest = w->req[i].n > w->longest ? w->req[i].n : w->longest;
+		n += w->req[i].n;
+	}
+	all = need(n, 8);
+	n = 0;
+	for (uint32_t i = 0; i < w->n; i++) {
+		memcpy(all + n, w->req[i].sh, w->req[i].n * 8ul);
+		n += w->req[i].n;
+	}
+	qsort(all, n, 8, by_hash);
+	for (size_t i = 0; i < n; i++)
+		w->unique += i == 0 || all[i] != all[i - 1];
+	free(all);
+}
+
+void work_trace(struct work *w, const char *path, uint32_t ranks)
+{
+	const uint32_t copies = ranks > 8 ? ranks / 8 : 1;
+	struct load_trace t = {0};
+	char err[256];
+
+	if (load_trace_read(&t, path, 0, err, sizeof(err)) < 0) {
+		fprintf(stderr, "quality: %s: %s\n", path, err);
+		exit(1);
+	}
+	w->req = need(t.n_rows * copies, sizeof(*w->req));
+	w->sh = need(t.n_ids * copies, 8);
+	for (uint32_t c = 0; c < copies; c++) {
+		const double shift = t.length_ms / (double)t.n_rows * c / copies;
+		uint64_t *sh = w->sh + t.n_ids * c;
+
+		for (size_t i = 0; i < t.n_ids; i++)
+			sh[i] = kvr_mix64(t.ids[i] + 1 + (t.max_id + 1) * c);
+		for (size_t i = 0; i < t.n_rows; i++) {
+			const struct load_trace_row *r = &t.rows[i];
+
+			w->req[w->n++] =
+				(struct sim_req){.at = (uint64_t)((r->at_ms + shift) * 1e6),
+						 .sh = sh + r->first_id,
+						 .isl = r->isl,
+						 .osl = r->osl > 0 ? r->osl : 1,
+						 .n = r->isl / SIM_BLOCK};
+		}
+	}
+	load_trace_free(&t);
+	finish(w);
+}
+
+/* ---- made up ----------------------------------------------------------------------------- */
+
+#define SESSIONS 60u /* for 8 ranks */
+#define TURNS	 20u
+#define LENGTH_S 600.0
+#define BURSTS	 20u
+#define BURST	 50u
+#define ROOM	 128u /* blocks of the longest prompt */
+
+struct maker {
+	struct work *w;
+	struct kvr_rand r;
+	uint64_t fresh;
+	uint32_t room;
+};
+
+static double drawn(struct maker *m, double low, double high)
+{
+	return low + (high - low) * kvr_rand_unit(&m->r);
+}
+
+/* n blocks as in sh, then new ones up to `blocks`. */
+static uint64_t *add(struct maker *m, double at_s, const uint64_t *sh, uint32_t n, uint32_t blocks,
+		     uint32_t tenant)
+{
+	struct work *w = m->w;
+	uint64_t *out = w->sh + (size_t)w->n * ROOM;
+
+	if (w->n == m->room || blocks > ROOM)
+		exit(1);
+	memcpy(out, sh, n * 8ul);
+	for (uint32_t i = n; i < blocks; i++)
+		out[i] = kvr_mix64(++m->fresh);
+	w->req[w->n++] = (struct sim_req){.at = (uint64_t)(at_s * 1e9),
+					  .sh = out,
+					  .isl = blocks * SIM_BLOCK + 1 +
+						 kvr_rand_below(&m->r, SIM_BLOCK - 1),
+					  .osl = 50 + kvr_rand_below(&m->r, 300),
+					  .n = blocks,
+					  .tenant = tenant};
+	return out;
+}
+
+static void session(struct maker *m, const uint64_t *system)
+{
+	double at = drawn(m, 0, LENGTH_S - TURNS * 15);
+	const uint64_t *sh = system;
+	uint32_t n = 8;
+
+	for (uint32_t i = 0; i < TURNS; i++) {
+		const uint32_t more = 1 + kvr_rand_below(&m->r, 4);
+
+		sh = add(m, at, sh, n, n + more, 0);
+		n += more;
+		at += drawn(m, 1, 30);
+	}
+}
+
+static void agents(struct maker *m, uint32_t ranks)
+{
+	static uint64_t system[8][8], frame[16];
+	const uint32_t scale = ranks > 8 ? ranks / 8 : 1;
+
+	for (uint32_t i = 0; i < 8; i++)
+		for (uint32_t k = 0; k < 8; k++)
+			system[i][k] = kvr_mix64(++m->fresh);
+	for (uint32_t i = 0; i < SESSIONS * scale; i++)
+		session(m, system[i % 8]);
+	for (uint32_t b = 0; b < BURSTS * scale; b++) {
+		const double at = drawn(m, 0, LENGTH_S);
+
+		for (uint32_t k = 0; k < 16; k++)
+			frame[k] = kvr_mix64(++m->fresh);
+		for (uint32_t i = 0; i < BURST; i++)
+			add(m, at + drawn(m, 0, 0.1), frame, 16, 17, 0);
+	}
+}
+
+static void room(struct maker *m, struct work *w, uint32_t n, uint64_t seed)
+{
+	*m = (struct maker){.w = w, .room = n, .fresh = 1};
+	kvr_rand_init(&m->r, seed);
+	w->req = need(n, sizeof(*w->req));
+	w->sh = need((size_t)n * ROOM, 8);
+}
+
+void work_agents(struct work *w, uint32_t ranks, uint64_t seed)
+{
+	const uint32_t scale = ranks > 8 ? ranks / 8 : 1;
+	struct maker m;
+
+	room(&m, w, scale * (SESSIONS * TURNS + BURSTS * BURST), seed);
+	agents(&m, ranks);
+	finish(w);
+}
+
+void work_flood(struct work *w, uint32_t ranks, uint64_t seed)
+{
+	const uint32_t scale = ranks > 8 ? ranks / 8 : 1;
+	const uint32_t n = scale * (SESSIONS * TURNS + BURSTS * BURST);
+	struct maker m;
+
+	room(&m, w, 11 * n, seed);
+	agents(&m, ranks);
+	for (uint32_t i = 0; i < 10 * n; i++)
+		add(&m, drawn(&m, 0, LENGTH_S), NULL, 0, 2 + kvr_rand_below(&m.r, 6), 1);
+	w->tenants = true;
+	finish(w);
+}
