@@ -79,7 +79,7 @@ static void put_checksums(const struct kvr_local *l, struct rte_mbuf *m, uint32_
 		return;
 	}
 	if (v4) {
-		sum = (uint16_t)~rte_raw_cksum(ip, NET_IP4_LEN);
+		sum = (uint16_t)~net_ip4_sum(ip);
 		memcpy(ip + 10, &sum, 2);
 	}
 	if (v4 && l->tx_cksum == KVR_CKSUM_NONE)
@@ -97,7 +97,7 @@ int kvr_path_write(const struct kvr_local *l, const struct kvr_path *p, struct r
 	uint32_t l2;
 	uint8_t *h;
 
-	if (v4 ? net_is_zero(l->ip4, 4) : p->family != 6 || net_is_zero(l->ip6, 16))
+	if (v4 ? net_is_zero4(l->ip4) : p->family != 6 || net_is_zero(l->ip6, 16))
 		return -EAFNOSUPPORT;
 	if (payload > most || (p->max_frame != 0 && payload > p->max_frame))
 		return -EMSGSIZE;

@@ -3,6 +3,8 @@
 
 #include "net_pvt.h"
 
+#include <rte_branch_prediction.h>
+
 /*
  * One frame while it is judged: `at` is the first byte not looked at yet, `end` the first that
  * does not belong to the innermost length accepted so far. Each step checks at + n <= end
@@ -124,9 +126,10 @@ static enum kvr_pkt_verdict judge_ip4(struct cursor *c)
 	c->out->len = (uint16_t)total;
 	if (c->hw & KVR_PKT_HW_IP_BAD)
 		return KVR_PKT_BAD_IP_SUM;
-	if (!(c->hw & KVR_PKT_HW_IP_GOOD) && rte_raw_cksum(h, header) != 0xffff)
+	if (!(c->hw & KVR_PKT_HW_IP_GOOD) &&
+	    (likely(header == NET_IP4_LEN) ? net_ip4_sum(h) : rte_raw_cksum(h, header)) != 0xffff)
 		return KVR_PKT_BAD_IP_SUM;
-	if (memcmp(h + 16, l->ip4, 4) != 0 || net_is_zero(l->ip4, 4))
+	if (memcmp(h + 16, l->ip4, 4) != 0 || net_is_zero4(l->ip4))
 		return KVR_PKT_OTHER_ADDR;
 	if ((net_get16(h + 6) & 0x3fff) != 0)
 		return KVR_PKT_FRAGMENT;
@@ -241,7 +244,7 @@ static enum kvr_pkt_verdict judge_arp(struct cursor *c)
 		return KVR_PKT_TRUNCATED;
 	if (memcmp(h, ethernet_ip4, 6) != 0 || h[6] != 0 || (h[7] != 1 && h[7] != 2))
 		return KVR_PKT_OTHER_PROTO;
-	if (net_is_zero(c->r->local.ip4, 4) || memcmp(h + 24, c->r->local.ip4, 4) != 0)
+	if (net_is_zero4(c->r->local.ip4) || memcmp(h + 24, c->r->local.ip4, 4) != 0)
 		return KVR_PKT_OTHER_ADDR;
 	c->out->len = NET_ARP_LEN;
 	return KVR_PKT_ARP;
