@@ -192,6 +192,29 @@ static void only_an_open_has_a_timeout(void)
 	}
 }
 
+/* However a message was cut, and whichever way its bytes are read, its digest is one; of what
+ * differs in one byte it is another. */
+static void a_digest_does_not_depend_on_the_cut(void)
+{
+	static uint8_t whole[sizeof(struct kvr_wire_request) + 2100];
+	const uint32_t head = sizeof(struct kvr_wire_request);
+
+	for (uint32_t i = 0; i < sizeof(whole); i++)
+		whole[i] = (uint8_t)(i * 131 + i / 256);
+	for (uint32_t len = head; len <= sizeof(whole); len += len < head + 300 ? 1 : 97) {
+		const struct kvr_slice one[] = {{whole, len}};
+		const struct kvr_slice two[] = {
+			{whole, head + (len - head) / 3},
+			{whole + head + (len - head) / 3, len - head - (len - head) / 3}};
+		const uint64_t digest = kvr_request_digest(one, 1);
+
+		CU_ASSERT_EQUAL(kvr_request_digest(two, 2), digest);
+		whole[len - 1] ^= 1;
+		CU_ASSERT_NOT_EQUAL(kvr_request_digest(one, 1), digest);
+		whole[len - 1] ^= 1;
+	}
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -203,6 +226,7 @@ int main(void)
 		{"largest", the_largest_request_is_taken_and_no_larger},
 		{"dispatch", a_dispatch_carries_what_a_route_may_not},
 		{"session end", only_an_open_has_a_timeout},
+		{"digest", a_digest_does_not_depend_on_the_cut},
 		CU_TEST_INFO_NULL,
 	};
 
