@@ -224,8 +224,11 @@ static void end(struct lcore *lc, struct reading *rd, struct refusal *why)
 void read_poll(struct lcore *lc)
 {
 	struct reading *rd = &lc->reading;
-	struct refusal why = {.code = KVR_OK};
+	struct refusal why;
 
+	if (likely(rd->first == NULL))
+		return;
+	why = (struct refusal){.code = KVR_OK};
 	for (uint32_t spent = 0;
 	     rd->first != NULL && spent < READ_TURN_BYTES && lc->n_jobs < JOBS_MAX;) {
 		if (!rd->open) {

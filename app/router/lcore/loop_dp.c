@@ -34,7 +34,8 @@ static void most(kvr_cell_t *gauge, uint64_t v)
 }
 
 /* Time since the last lap, charged to `stage` when it did something. */
-static uint64_t lap(struct lcore *lc, enum stage stage, uint32_t items, uint64_t since)
+static __rte_always_inline uint64_t lap(struct lcore *lc, enum stage stage, uint32_t items,
+					uint64_t since)
 {
 	uint64_t now;
 

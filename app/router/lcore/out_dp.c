@@ -260,7 +260,11 @@ void out_dispatch(struct lcore *lc, struct job *j, const struct kvr_path *to,
 static uint32_t egress(struct lcore *lc, struct rte_ring *r)
 {
 	struct egress_note e[BURST];
-	uint32_t n = rte_ring_dequeue_burst_elem(r, e, sizeof(e[0]), BURST, NULL);
+	uint32_t n;
+
+	if (likely(rte_ring_empty(r)))
+		return 0;
+	n = rte_ring_dequeue_burst_elem(r, e, sizeof(e[0]), BURST, NULL);
 
 	for (uint32_t i = 0; i < n; i++)
 		kvr_port_send(lc->queue[e[i].path.port], &e[i].path, e[i].m);

@@ -146,7 +146,8 @@ static void decided(const struct life *x, enum pool_counter how)
 static void count_decision(const struct life *x, const struct kvr_rq_event *e,
 			   const struct kvr_rq_orders *out)
 {
-	const struct kvr_rq_order none = {0}, *last = out->n > 0 ? &out->v[out->n - 1] : &none;
+	static const struct kvr_rq_order none;
+	const struct kvr_rq_order *last = out->n > 0 ? &out->v[out->n - 1] : &none;
 	const enum kvr_sched_result result = e->d->result;
 	struct request *r = x->r;
 

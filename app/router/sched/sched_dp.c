@@ -8,6 +8,8 @@
 #include "sched/sched.h"
 #include "sched/session.h"
 
+#include <string.h>
+
 #define STEPS_AHEAD (1 + KVR_SCHED_AHEAD) /* the job, then what it or the slot leads to */
 
 /* ---- what is fetched ahead ---- */
@@ -83,10 +85,11 @@ void sched_gauges(struct pool *p)
 
 uint32_t sched_poll(struct lcore *lc, struct pool *p)
 {
-	struct kvr_active_ahead ahead[BURST] = {0};
+	struct kvr_active_ahead ahead[BURST];
 	struct note n[BURST];
 	uint32_t got = rte_ring_dequeue_burst_elem(p->notes, n, sizeof(n[0]), BURST, NULL);
 
+	memset(ahead, 0, got * sizeof(ahead[0])); /* most turns have a note or two */
 	lost_poll(lc, p);
 	for (uint32_t i = 0; i < got; i++)
 		if (n[i].handle != 0)

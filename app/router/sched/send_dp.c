@@ -368,6 +368,16 @@ static void again(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
 	resend_start(lc, p, slot);
 }
 
+/* Whether any waits in any of the lists: one look a turn. */
+static inline bool any_waits(const struct pool *p)
+{
+	uintptr_t any = 0;
+
+	for (uint32_t i = 0; i < LEG_STEPS; i++)
+		any |= (uintptr_t)TAILQ_FIRST(&p->resends[i]);
+	return any != 0;
+}
+
 void send_poll(struct lcore *lc, struct pool *p)
 {
 	struct sending *s, *first = NULL;
@@ -383,6 +393,8 @@ void send_poll(struct lcore *lc, struct pool *p)
 		if (s->due_ns <= lc->now_ns)
 			slice(lc, p, s);
 	}
+	if (likely(!any_waits(p)))
+		return;
 	/* From the longest wait down: what is sent now comes into a list that has been looked at.
 	 */
 	for (uint32_t i = LEG_STEPS; i-- > 0;)
