@@ -374,7 +374,7 @@ static inline bool any_waits(const struct pool *p)
 	uintptr_t any = 0;
 
 	for (uint32_t i = 0; i < LEG_STEPS; i++)
-		any |= (uintptr_t)TAILQ_FIRST(&p->resends[i]);
+		any |= (uintptr_t)TAILQ_FIRST(&p->live.resends[i]);
 	return any != 0;
 }
 
