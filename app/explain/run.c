@@ -304,15 +304,10 @@ static void sessions_start(struct ex_world *w, struct ex_pool *pool)
 /* A message that a router does not take: it is no request. */
 static bool unfit(struct ex_world *w, struct ex_req *r)
 {
-	static const enum kvr_code why[KVR_SCHED_ERRS] = {
-		[KVR_E_EMPTY_PROMPT] = KVR_E_EMPTY_PROMPT,
-		[KVR_E_PROMPT_TOO_LONG] = KVR_E_PROMPT_TOO_LONG,
-		[KVR_E_INVALID_OVERRIDE] = KVR_E_INVALID_OVERRIDE,
-		[KVR_E_INVALID_WEIGHT] = KVR_E_INVALID_WEIGHT,
-	};
-	const enum kvr_code code = why[kvr_sched_check(r->pool->sched, &r->msg.req)];
+	const enum kvr_code code = kvr_sched_check(r->pool->sched, &r->msg.req);
 
-	if (code == KVR_OK)
+	if (code != KVR_E_EMPTY_PROMPT && code != KVR_E_PROMPT_TOO_LONG &&
+	    code != KVR_E_INVALID_OVERRIDE && code != KVR_E_INVALID_WEIGHT)
 		return false;
 	ex_line_rejected(r, &(const struct kvr_rq_why){.code = (uint16_t)code});
 	ex_req_leave(w, r);

@@ -48,7 +48,7 @@ static void choice_init(const struct kvr_sched *s, struct choice *c,
 
 /* Whether it has to wait (7.1); NO_ENDPOINTS when there is nobody to wait for. */
 static enum kvr_code must_wait(struct kvr_sched *s, struct choice *c, uint32_t policy_class,
-				    uint64_t now, bool *wait)
+			       uint64_t now, bool *wait)
 {
 	const struct cls *k = &s->cls[policy_class];
 	const bool may_wait = !c->req->query_only && k->has_threshold;

@@ -76,11 +76,11 @@ static void apply(struct sim *s, const struct kv_change *c)
 	if (c->epoch != s->rank[c->rank].epoch)
 		return;
 	if (c->have < r->n)
-		kvr_prefix_store(s->table, (uint16_t)c->rank, KVR_PREFIX_DEVICE,
+		kvr_prefix_store(s->table, (uint16_t)c->rank, KVR_TIER_DEVICE,
 				 c->have > 0 ? &r->sh[c->have - 1] : NULL, r->sh + c->have,
 				 r->n - c->have);
 	if (c->n_removed > 0)
-		kvr_prefix_remove(s->table, (uint16_t)c->rank, KVR_PREFIX_DEVICE, c->removed,
+		kvr_prefix_remove(s->table, (uint16_t)c->rank, KVR_TIER_DEVICE, c->removed,
 				  c->n_removed);
 }
 
@@ -164,7 +164,7 @@ void router_route(struct sim *s, uint32_t q)
 
 	housekeeping(s);
 	kvr_prefix_score_burst(s->table, &query, 1);
-	ov = (struct kvr_sched_overlap){.device = kvr_overlap_tier(s->ov, KVR_PREFIX_DEVICE)};
+	ov = (struct kvr_sched_overlap){.device = kvr_overlap_tier(s->ov, KVR_TIER_DEVICE)};
 	if (s->pick_most) {
 		pin.backend_id = most_overlap(s, ov.device);
 		req.hints = &pin;
@@ -175,7 +175,7 @@ void router_route(struct sim *s, uint32_t q)
 	}
 	r->slot = s->slot_free[--s->n_free];
 	if (kvr_sched_route(s->sched, r->slot, &req, &ov, s->now, &d) != KVR_SCHED_ROUTED) {
-		fprintf(stderr, "quality: not routed: %s\n", kvr_sched_err_name(d.err));
+		fprintf(stderr, "quality: not routed: %s\n", kvr_code_name(d.err));
 		exit(1);
 	}
 	r->rank = (uint32_t)d.worker;

@@ -126,8 +126,8 @@ static void apply_alone(const struct event *e)
 		clears++;
 		break;
 	case KVR_KV_STORED:
-		kvr_prefix_store(one, 0, (enum kvr_tier)e->tier,
-				 e->has_parent ? &e->parent : NULL, e->sh, e->n);
+		kvr_prefix_store(one, 0, (enum kvr_tier)e->tier, e->has_parent ? &e->parent : NULL,
+				 e->sh, e->n);
 		stored += e->n;
 		break;
 	default:

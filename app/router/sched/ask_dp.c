@@ -48,7 +48,7 @@ static bool ask_alone(void *arg, const struct kvr_request *rq, const struct kvr_
 }
 
 static enum kvr_code ask_session_may(void *arg, const struct kvr_request *rq,
-				    const struct kvr_rq_pool *p)
+				     const struct kvr_rq_pool *p)
 {
 	const struct request *r = of_life(rq);
 

@@ -76,7 +76,8 @@ bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr
 	const uint64_t free = kvr_session_room(p->sessions->table);
 
 	/* Without room it is not the share that is missing. */
-	return free == 0 || kvr_share_may(p->live.shares.sessions, kvr_source_key(client), 1, free, st);
+	return free == 0 ||
+	       kvr_share_may(p->live.shares.sessions, kvr_source_key(client), 1, free, st);
 }
 
 /* ---- KV events on their way to the event lcore ---- */
