@@ -45,10 +45,12 @@ void kvr_sched__ttft_waits(struct kvr_sched *s, uint32_t rank, bool first)
 	struct ttft *t = &s->ttft;
 
 	if (first) {
-		const double head = r->pf_head == NIL ? 0 : (double)s->slot[r->pf_head].pf_tokens;
+		const bool any = r->pf_head != NIL; /* else the anchor says nothing, or is 0 */
+		const double head = any ? (double)s->slot[r->pf_head].pf_tokens : 0;
+		const double from = any ? (double)(int64_t)(r->anchor_at - s->origin) : 0;
 
 		t->going[rank] = t->speed > 0 ? HEAD_MOST * head : 0;
-		t->until[rank] = (double)(r->anchor_at - s->origin) + t->going[rank] * t->ns_token;
+		t->until[rank] = from + t->going[rank] * t->ns_token;
 		t->seen[rank] = r->anchor_at;
 	}
 	t->rest[rank] = (double)r->pf_tokens - t->going[rank];
@@ -115,7 +117,7 @@ void kvr_sched__ttft_fill(const struct kvr_sched *s, struct cost_in *in)
 		return;
 	in->rest = t->rest;
 	in->until = t->until;
-	in->at = (double)(t->now - s->origin);
+	in->at = (double)(int64_t)(t->now - s->origin);
 	in->speed = t->speed;
 	in->left_w = t->left_w;
 	in->decode_w = s->conf.role == KVR_ROLE_PREFILL ? 0 : s->conf.ttft_decode_weight * s->block;

@@ -176,6 +176,22 @@ static void the_speed_is_that_of_the_rank_not_of_a_request(void)
 	kvr_sched_destroy(s);
 }
 
+/* Times count from the first second of the scheduler, which is none of a rank without a request. */
+static void nothing_waits_where_nothing_ever_was(void)
+{
+	struct kvr_sched *s;
+
+	defaults();
+	s = make(2);
+	book(s, 0, 1, 10, 0, 0);
+	kvr_sched_prefill_done(s, 0, at(10));
+	ask(s, 9, 1, 10);
+	CU_ASSERT_EQUAL(terms.n, 2);
+	NEAR(term[0].wait_tokens, 0);
+	NEAR(term[1].wait_tokens, 0);
+	kvr_sched_destroy(s);
+}
+
 /* 15,000 tokens at 1 ms in 30 s on 2 ranks are a load of 0.25; 30 % of that after one window. */
 static void load_makes_tokens_dear(void)
 {
@@ -395,6 +411,7 @@ int main(void)
 	CU_TestInfo tests[] = {{"terms", what_waits_what_is_left_and_what_decodes},
 			       {"head", only_the_oldest_is_worked_off_and_not_to_the_end},
 			       {"speed", the_speed_is_that_of_the_rank_not_of_a_request},
+			       {"never", nothing_waits_where_nothing_ever_was},
 			       {"rho", load_makes_tokens_dear},
 			       {"bound", rho_ends_below_one},
 			       {"roles", roles_have_their_own_terms},
