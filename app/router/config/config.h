@@ -130,7 +130,7 @@ struct kvr_router_memory {
 /**
  * Derive it from the sizes of everything; c->sizes are derived already. @p huge: with huge pages.
  * Without them a packet buffer takes a page of 4 KiB. Any thread, no EAL.
- * tests/eal/test_memory.c holds it against what is really taken: 1 % and 2 MiB.
+ * tests/eal/test_memory.c holds it against what is really taken: 1 % and 4 MiB.
  * @return 0; -ENOMEM.
  */
 int kvr_router_conf_memory(const struct kvr_router_conf *c, bool huge,
