@@ -5,7 +5,7 @@
 /**
  * @file
  * Shares of something there is a fixed number of: request slots, room to wait, sessions. The last
- * sixteenth is kept for those who have little:
+ * sixteenth (nothing of fewer than 16) is kept for those who have little:
  *
  *   may have = max(times * (free - n / 16), 1, free / 64)
  *

@@ -64,7 +64,8 @@ static uint32_t sources_that_take_all(uint32_t n, uint32_t times)
 		last = got;
 		sources++;
 	}
-	CU_ASSERT_EQUAL(last, 1);
+	if (n >= 16)
+		CU_ASSERT_EQUAL(last, 1);
 	kvr_share_destroy(s);
 	return sources;
 }
@@ -72,8 +73,10 @@ static uint32_t sources_that_take_all(uint32_t n, uint32_t times)
 static void sources_that_keep_what_they_have_leave_something(void)
 {
 	CU_ASSERT_EQUAL(sources_that_take_all(1, 2), 1);
-	CU_ASSERT_EQUAL(sources_that_take_all(2, 2), 2);
-	CU_ASSERT_EQUAL(sources_that_take_all(4, 2), 3);
+	/* Of so few nothing is kept. */
+	CU_ASSERT_EQUAL(sources_that_take_all(2, 2), 1);
+	CU_ASSERT_EQUAL(sources_that_take_all(4, 2), 2);
+	CU_ASSERT_EQUAL(sources_that_take_all(16, 2), 4);
 	for (uint32_t times = 1; times < 5; times++) {
 		CU_ASSERT_TRUE(sources_that_take_all(64, times) >= 4);
 		CU_ASSERT_TRUE(sources_that_take_all(256, times) >= 16);
