@@ -73,7 +73,7 @@ struct rank_load {
 
 /**
  * What sources have in the event ring of a pool, of the frames that one ingress lcore has put
- * there. They leave the ring in their order, and pool::events_done says how many have. That ingress
+ * there. They leave the ring in their order, and pool::event.done says how many have. That ingress
  * lcore; shares_dp.c.
  */
 struct event_share {

@@ -47,7 +47,7 @@ struct job_session {
 /** A DISPATCH of several frames, or of a leg, on its way to a worker, until it is acknowledged.
  * send_dp.c; scheduler lcore. Valid from send_start() on but for `on`. */
 struct sending {
-	TAILQ_ENTRY(sending) link; /* in pool::sends while `on` */
+	TAILQ_ENTRY(sending) link; /* in pool::live.sends while `on` */
 	struct kvr_flight *r;
 	uint64_t due_ns;	      /* of the next slice */
 	uint32_t gap_ns;	      /* between its frames, grows with losses */
@@ -89,7 +89,7 @@ struct job {
 	uint32_t hints_off; /* where they stand in the message's body, and what follows them */
 	uint32_t body_off;
 	struct pair *pair;  /* the pool is the decode pool of a pair; else NULL */
-	uint32_t held;	    /* its frames, counted in pool::held; 0: it does not wait */
+	uint32_t held;	    /* its frames, counted in pool::live.held; 0: it does not wait */
 	uint32_t moved;	    /* its frames, counted in lcore::moved until the scheduler takes it */
 	uint32_t lcore;	    /* ingress lcore that made it */
 	uint32_t share_job; /* while it waits: of its source, shares_dp.c */

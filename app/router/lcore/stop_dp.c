@@ -12,12 +12,15 @@ bool stop_admission(struct lcore *lc, void *arg)
 
 	lost_poll(lc, p);
 	p->live.rq.closed = true; /* whatever waits has waited before */
+	if (p->decode != NULL)	  /* requests for it come in there, on the same lcore */
+		p->decode->live.rq.closed = true;
 	got = kvr_sched_close_queue(p->sched, s->from, s->from + STOP_SLICE, d);
 	for (uint32_t i = 0; i < got; i++)
 		admit_one(lc, p, &d[i]);
 	s->n += got;
 	s->from += STOP_SLICE;
-	return s->from >= kvr_flight_size(p->requests);
+	return s->from >= kvr_flight_size(p->requests) ||
+	       kvr_sched_counters(p->sched)->waiting_now == 0;
 }
 
 bool stop_cut(struct lcore *lc, void *arg)

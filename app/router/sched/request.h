@@ -149,13 +149,20 @@ void answer_loads(struct lcore *lc, struct pool *p, struct job *j);
 
 extern const struct kvr_rq_ops life_ops;
 
-/** kvr_rq_ctx of this moment. */
-static inline struct kvr_rq_ctx life_ctx(struct lcore *lc, struct pool *p)
+/* Publishes nothing: control looks every 10 ms. */
+static inline void look_who_is_expected(struct pool *p)
 {
-	/* Publishes nothing: control looks every 10 ms. */
 	if (unlikely(p->live.rq.expected !=
 		     atomic_load_explicit(&p->control.expected, memory_order_relaxed)))
 		p->live.rq.expected = !p->live.rq.expected;
+}
+
+/** kvr_rq_ctx of this moment. */
+static inline struct kvr_rq_ctx life_ctx(struct lcore *lc, struct pool *p)
+{
+	look_who_is_expected(p);
+	if (p->prefill != NULL)
+		look_who_is_expected(p->prefill);
 	return (struct kvr_rq_ctx){&life_ops, lc, lc->now_ns, &p->pair.rand};
 }
 
