@@ -245,6 +245,15 @@ int kvr_pool_conf_check(const struct kvr_pool_conf *c, char *err, size_t errlen)
 	for (uint32_t i = 0; i < c->n_classes; i++)
 		if (check_class(c, i, err, errlen) != 0)
 			return -EINVAL;
+	if (c->mode == KVR_MODE_TTFT &&
+	    (c->preset != 0 || c->prefill_model != KVR_PREFILL_MODEL_NONE ||
+	     !c->track_prefill_tokens)) {
+		snprintf(err, errlen,
+			 "pool '%s': router_mode ttft learns the load itself: no router_preset, "
+			 "no router_prefill_load_model, router_track_prefill_tokens = true",
+			 c->name);
+		return -EINVAL;
+	}
 	if (c->prefill_model == KVR_PREFILL_MODEL_TABLE && !table_ascends(c->prefill_table)) {
 		snprintf(err, errlen, "prefill_model_table: want 'tokens:ms,...' ascending");
 		return -EINVAL;

@@ -128,6 +128,18 @@ static void checks_see_what_single_keys_cannot(void)
 	c.prefill_model = KVR_PREFILL_MODEL_NONE;
 	c.block_size = 65536;
 	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), -EINVAL); /* isl over 2^32 */
+	/* Mode ttft has its own terms for what these say. */
+	kvr_pool_conf_defaults(&c);
+	c.mode = KVR_MODE_TTFT;
+	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), 0);
+	c.preset = 1;
+	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), -EINVAL);
+	c.preset = 0;
+	c.prefill_model = KVR_PREFILL_MODEL_LINEAR;
+	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), -EINVAL);
+	c.prefill_model = KVR_PREFILL_MODEL_NONE;
+	c.track_prefill_tokens = false;
+	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), -EINVAL);
 }
 
 int main(void)
