@@ -641,8 +641,13 @@ static long faults(void)
 {
 	struct rusage u;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef __has_feature /* clang's way to say it */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 	return 0; /* their own memory is touched on the way */
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	return 0;
 #endif
 	getrusage(RUSAGE_THREAD, &u);
 	return u.ru_minflt;
