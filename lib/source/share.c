@@ -30,7 +30,7 @@ struct kvr_share *kvr_share_create(uint32_t n, uint32_t sources, uint32_t times,
 		return kvr_null(ENOMEM);
 	s->seed = seed;
 	s->times = times;
-	s->kept = n / KEPT; /* of fewer one client alone may want all */
+	s->kept = n / KEPT;	    /* of fewer one client alone may want all */
 	s->n_entries = 2 * sources; /* each has a /48 at most */
 	s->mask = rte_align32pow2(s->n_entries) - 1;
 	s->free = NIL;

@@ -50,7 +50,8 @@ static int touch(const struct rte_memseg_list *msl, const struct rte_memseg *ms,
 
 static void near(const char *what, uint64_t said, uint64_t taken)
 {
-	/* What malloc() keeps beside it differs by 1.7 MiB with how the same program was started. */
+	/* What malloc() keeps beside it differs by 1.7 MiB with how the same program was started.
+	 */
 	const uint64_t off = taken / 100 + 4 * MIB;
 
 	printf("%s: said %.1f MiB, taken %.1f MiB\n", what, (double)said / MIB,
