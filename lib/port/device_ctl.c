@@ -78,7 +78,11 @@ static int probe_quietly(const char *devargs)
 
 static int probe(struct kvr_port *p, const char *name, struct port_err e)
 {
-	const int rc = probe_quietly(p->conf.device);
+	char device[sizeof(p->conf.device) + 64];
+	int rc;
+
+	kvr_port__xdp_device(p, device, sizeof(device));
+	rc = probe_quietly(device);
 
 	/* -EFAULT: no bus knows the name. */
 	if (rc == -EFAULT || rc == -ENOENT || rc == -ENODEV)
@@ -313,6 +317,8 @@ int kvr_port__configure(struct kvr_port *p, struct port_err e)
 	rc = create_pool(p, rx, tx, e);
 	if (rc == 0)
 		rc = set_up_queues(p, rx, tx, e);
+	if (rc == 0)
+		rc = kvr_port__xdp_set_up(p, e);
 	return rc != 0 ? rc : choose_mac(p, e);
 }
 

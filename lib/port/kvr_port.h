@@ -52,7 +52,11 @@ struct kvr_port_conf {
 	int rx_checksum;     /* enum kvr_port_rx_checksum */
 	int answer_arp;	     /* enum kvr_port_answer: ARP, neighbour discovery, echo */
 	bool promiscuous;
-	char allow[256]; /* source prefixes, blank-separated; all empty = everybody */
+	bool xdp;	   /* net_af_xdp without xdp_prog: our program */
+	uint32_t xdp_rate; /* frames a second of one source, dropped before the router; 0 = no limit
+			    */
+	uint32_t xdp_burst; /* at once */
+	char allow[256];    /* source prefixes, blank-separated; all empty = everybody */
 	char allow2[256], allow3[256], allow4[256];
 	char allow_agents[256], allow_agents2[256]; /* of these, whose agents may say HELLO */
 	bool cookie; /* addresses must prove themselves before they get more than they send */
@@ -109,6 +113,9 @@ enum kvr_port_counter {
 _Static_assert(KVR_PORT_TX_OFFERED - KVR_PORT_RX_VERDICT == KVR_PKT_VERDICTS, "one each");
 extern const struct kvr_stats_def kvr_port_stats_def;
 
+/** Frames at the XDP program, by what became of them: enum kvr_xdp_count. */
+extern const struct kvr_stats_def kvr_port_xdp_stats_def;
+
 struct kvr_port;
 struct kvr_port_queue;
 
@@ -159,6 +166,20 @@ struct kvr_port_info {
 	uint32_t mbufs, mbufs_free;
 };
 void kvr_port_info(struct kvr_port *p, struct kvr_port_info *out);
+
+/**
+ * The XDP program of this port's interface: whether it sends frames to the router, or leaves them
+ * all to the kernel (the router then hears nobody). On from start to stop. Control thread.
+ * @return 0; -ENOTSUP the port has none of ours; -errno of the kernel.
+ */
+int kvr_port_xdp_redirect(struct kvr_port *p, bool on);
+
+/** @return whether it does; negative: as above. Any thread. */
+int kvr_port_xdp_redirects(const struct kvr_port *p);
+
+/** Its counters as of now, read from the kernel. Control thread, or one at a time. NULL: the port
+ * has none of ours. */
+struct kvr_stats *kvr_port_xdp_stats(struct kvr_port *p);
 
 struct rte_tel_data;
 

@@ -20,8 +20,7 @@
 #define SOCKET_PATH 108 /* sun_path */
 #define LISTENS	    0x10000u
 
-/* Value of a device argument, "" when it is not given. */
-static void argument(const char *device, const char *name, char *out, size_t len)
+void kvr_port__argument(const char *device, const char *name, char *out, size_t len)
 {
 	const size_t n = strlen(name);
 
@@ -101,7 +100,7 @@ bool kvr_port__memif_client(const struct kvr_port *p)
 
 	if (strncmp(p->conf.device, "net_memif", 9) != 0)
 		return false;
-	argument(p->conf.device, "role", role, sizeof(role));
+	kvr_port__argument(p->conf.device, "role", role, sizeof(role));
 	return strcmp(role, "server") != 0 && strcmp(role, "master") != 0;
 }
 
@@ -114,9 +113,9 @@ int kvr_port__memif_claim(struct kvr_port *p, struct port_err e)
 
 	if (strncmp(device, "net_memif", 9) != 0)
 		return 0;
-	argument(device, "role", role, sizeof(role));
-	argument(device, "socket-abstract", abstract, sizeof(abstract));
-	argument(device, "socket", path, sizeof(path));
+	kvr_port__argument(device, "role", role, sizeof(role));
+	kvr_port__argument(device, "socket-abstract", abstract, sizeof(abstract));
+	kvr_port__argument(device, "socket", path, sizeof(path));
 	if (strcmp(role, "server") != 0 && strcmp(role, "master") != 0)
 		return 0;
 	if (path[0] == '\0')

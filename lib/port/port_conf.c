@@ -62,8 +62,9 @@ const struct kvr_opt kvr_port_opts[] = {
 	 .help = "auto = by the device when it can; none = no UDP checksum over IPv4"},
 	{.name = "rx_checksum",
 	 CHOICE(rx_checksum, rx_checksums, "trust"),
-	 .help = "UDP checksums the device did not check; veth and virtio leave them unset, so "
-		 "verify only on a wire"},
+	 .help = "UDP checksums the device did not check; veth and virtio leave them half done, "
+		 "which "
+		 "verify takes as right"},
 	{.name = "answer_arp",
 	 CHOICE(answer_arp, answers, "auto"),
 	 .help = "answer ARP, neighbour discovery and ping; auto = unless the kernel has the "
@@ -73,6 +74,21 @@ const struct kvr_opt kvr_port_opts[] = {
 	 AT(promiscuous),
 	 .def = "false",
 	 .help = "receive frames for other MACs too (they are counted and dropped)"},
+	{.name = "xdp",
+	 .type = KVR_OPT_BOOL,
+	 AT(xdp),
+	 .def = "on",
+	 .help = "net_af_xdp: only UDP to our addresses and port leaves the kernel; off = the "
+		 "driver's own program, which takes every frame"},
+	{.name = "xdp_rate",
+	 NUMBER(xdp_rate, 0, 100000000, "0"),
+	 .unit = "frames/s",
+	 .help = "of one source (IPv4 address, IPv6 /64); more are dropped by the XDP program; 0 = "
+		 "no limit"},
+	{.name = "xdp_burst",
+	 NUMBER(xdp_burst, 1, 100000000, "4096"),
+	 .unit = "frames",
+	 .help = "what a source may send at once below xdp_rate"},
 	{.name = "allow",
 	 TEXT(allow),
 	 .help = "source prefixes that may speak, blank-separated; none = everybody"},

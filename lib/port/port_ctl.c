@@ -52,9 +52,9 @@ static bool kernel_has(int family, const void *ip)
 static void choose_answers(struct kvr_port *p)
 {
 	const char *driver = p->dev.driver_name;
-	const bool shared =
-		strcmp(driver, "net_af_packet") == 0 ||
-		(strcmp(driver, "net_af_xdp") == 0 && strstr(p->conf.device, "xdp_prog=") != NULL);
+	const bool shared = strcmp(driver, "net_af_packet") == 0 ||
+			    (strcmp(driver, "net_af_xdp") == 0 &&
+			     (p->xdp.used || strstr(p->conf.device, "xdp_prog=") != NULL));
 	const bool on = p->conf.answer_arp != KVR_PORT_ANSWER_OFF;
 
 	p->answers4 = on && p->conf.ipv4[0] != '\0';
@@ -110,6 +110,8 @@ struct kvr_port *kvr_port_create(const char *name, const struct kvr_port_conf *c
 	memset(p->queues, 0, bytes);
 	rc = kvr_port__memif_claim(p, e);
 	if (rc == 0)
+		rc = kvr_port__xdp_claim(p, e);
+	if (rc == 0)
 		rc = kvr_port__open(p, e);
 	if (rc == 0)
 		rc = kvr_port__configure(p, e);
@@ -135,6 +137,12 @@ int kvr_port_start(struct kvr_port *p, char *err, size_t errlen)
 		return kvr_port__fail(e, rc, "device: %s does not start%s%s", p->dev.driver_name,
 				      rc == -1 ? "" : ": ", rc == -1 ? "" : strerror(-rc));
 	p->started = true;
+	if (p->xdp.used) {
+		rc = kvr_port_xdp_redirect(p, true);
+		if (rc != 0)
+			return kvr_port__fail(e, rc, "xdp: the program's map refuses: %s",
+					      strerror(-rc));
+	}
 	/* Software ports have no filters and say "not supported", which is as good. */
 	if (p->conf.promiscuous) {
 		rc = rte_eth_promiscuous_enable(p->ethdev);
@@ -152,6 +160,7 @@ void kvr_port_stop(struct kvr_port *p)
 	if (!p->started)
 		return;
 	kvr_port__link_end(p);
+	kvr_port_xdp_redirect(p, false);
 	p->started = false;
 	for (uint16_t i = 0; i < p->conf.queues; i++) {
 		struct kvr_port_queue *q = &p->queues[i];
@@ -178,6 +187,7 @@ void kvr_port_destroy(struct kvr_port *p)
 		rte_delay_us_sleep(MEMIF_SETTLE_US);
 	kvr_port__close(p);
 	kvr_port__memif_release(p);
+	kvr_port__xdp_release(p);
 	kvr_stats_destroy(p->stats);
 	free(p->queues);
 	free(p);

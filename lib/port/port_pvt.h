@@ -36,6 +36,20 @@ struct kvr_port_link {
 	_Atomic int reset;	 /* the interrupt thread: w, when it is done */
 };
 
+/* The XDP program of a kernel interface, xdp_ctl.c: control only. */
+struct kvr_port_xdp {
+	bool used; /* ours is asked for; else nothing of this is used */
+	int ifindex;
+	int claim;	  /* a name that one process of the network namespace holds; 0: none */
+	int elf;	  /* the program for the driver to load; 0: none */
+	uint32_t prog_id; /* as attached, 0: not */
+	int conf, counts; /* maps, 0: not open */
+	unsigned int cpus;
+	bool pinned;
+	char iface[16];
+	struct kvr_stats *stats;
+};
+
 struct kvr_port {
 	struct kvr_pkt_rules rules;
 	struct kvr_port_conf conf;
@@ -45,6 +59,7 @@ struct kvr_port {
 	struct rte_mempool *pool;
 	struct kvr_port_queue *queues;
 	struct kvr_port_link link;
+	struct kvr_port_xdp xdp;
 	uint64_t owner; /* ethdev owner id, 0 = not taken */
 	int lock;	/* of a memif server's socket; 0: none */
 	char lock_name[128];
@@ -62,10 +77,23 @@ struct port_err {
 int kvr_port__fail(struct port_err e, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* Value of a device argument into @out, "" when it is not given. */
+void kvr_port__argument(const char *device, const char *name, char *out, size_t len);
+
 /* Take the socket of a memif server: -EADDRINUSE when another process serves it. */
 int kvr_port__memif_claim(struct kvr_port *p, struct port_err e);
 void kvr_port__memif_release(struct kvr_port *p);
 bool kvr_port__memif_client(const struct kvr_port *p);
+
+/* AF_XDP with our program: take the interface, clean up after a process that died, have the program
+ * ready for the driver. Before open. */
+int kvr_port__xdp_claim(struct kvr_port *p, struct port_err e);
+/* What to probe: conf.device, with the program when it is ours. */
+void kvr_port__xdp_device(const struct kvr_port *p, char *out, size_t len);
+/* The driver has attached it: fill its maps and pin them. After configure. */
+int kvr_port__xdp_set_up(struct kvr_port *p, struct port_err e);
+/* After close. */
+void kvr_port__xdp_release(struct kvr_port *p);
 
 void kvr_port__link_init(struct kvr_port *p);
 void kvr_port__link_end(struct kvr_port *p);

@@ -38,18 +38,18 @@ static int fill(struct kvr_port_conf *c, int argc, char **argv, char *err, size_
 	return rc;
 }
 
-static void echo(struct kvr_port *p, uint64_t count)
+static void echo(struct kvr_port *p, unsigned int queues, uint64_t count)
 {
-	struct kvr_port_queue *q = kvr_port_queue(p, 0);
 	const uint64_t until = rte_get_tsc_cycles() + SECONDS * rte_get_tsc_hz();
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
 
-	while (count > 0 && rte_get_tsc_cycles() < until) {
+	for (unsigned int i = 0; count > 0 && rte_get_tsc_cycles() < until; i++) {
+		struct kvr_port_queue *q = kvr_port_queue(p, i % queues);
 		const uint16_t n = kvr_port_rx_burst(q, m, pkts, KVR_PORT_BURST);
 
-		for (uint16_t i = 0; i < n; i++)
-			kvr_port_send(q, &pkts[i].path, m[i]);
+		for (uint16_t k = 0; k < n; k++)
+			kvr_port_send(q, &pkts[k].path, m[k]);
 		kvr_port_flush(q);
 		count -= n < count ? n : count;
 	}
@@ -59,7 +59,7 @@ int main(int argc, char **argv)
 {
 	char *eal[] = {argv[0], "--no-huge",	  "--no-shconf",       "-m",	  "128", "-l",
 		       "0",	"--no-telemetry", "--log-level=error", "--no-pci"};
-	uint64_t v[KVR_PORT_COUNTERS];
+	uint64_t v[KVR_PORT_COUNTERS], x[KVR_STATS_MAX];
 	const struct kvr_equation *bad;
 	struct kvr_port_conf conf;
 	struct kvr_port_info info;
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
 	kvr_port_info(p, &info);
 	printf("answers_arp=%d\nanswers_nd=%d\nready\n", info.answers4, info.answers6);
 	fflush(stdout);
-	echo(p, strtoull(argv[5], NULL, 10));
+	echo(p, info.queues, strtoull(argv[5], NULL, 10));
 	kvr_stats_snapshot(kvr_port_stats(p), v);
 	bad = kvr_stats_check(&kvr_port_stats_def, v, err, sizeof(err));
 	for (unsigned int i = 0; i < KVR_PORT_COUNTERS; i++)
@@ -88,6 +88,13 @@ int main(int argc, char **argv)
 			       (unsigned long long)v[i]);
 	if (bad != NULL)
 		fprintf(stderr, "%s\n", err);
+	for (unsigned int i = 0;
+	     kvr_port_xdp_stats(p) != NULL && i < kvr_stats_count(&kvr_port_xdp_stats_def); i++) {
+		kvr_stats_snapshot(kvr_port_xdp_stats(p), x);
+		if (x[i] != 0)
+			printf("xdp_%s=%llu\n", kvr_port_xdp_stats_def.counters[i].name,
+			       (unsigned long long)x[i]);
+	}
 	kvr_port_destroy(p);
 	rte_eal_cleanup();
 	return bad != NULL;

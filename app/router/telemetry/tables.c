@@ -101,6 +101,15 @@ static bool get_port(struct router *rt, uint32_t i, uint64_t v[])
 	return true;
 }
 
+static bool get_xdp(struct router *rt, uint32_t i, uint64_t v[])
+{
+	struct kvr_stats *s = kvr_port_xdp_stats(rt->port[i]);
+
+	if (s != NULL)
+		kvr_stats_snapshot(s, v);
+	return s != NULL;
+}
+
 static bool get_lcore(struct router *rt, uint32_t i, uint64_t v[])
 {
 	row_values(&rt->lcore[i]->turns.max_turn_cycles, LC_COUNTERS, v);
@@ -187,6 +196,7 @@ static struct table tables[] = {
 	{NULL, one, get_reject, NULL, NULL}, /* made at the first use */
 	{&router_log_stats, one, get_log, NULL, NULL},
 	{&kvr_port_stats_def, ports, get_port, "port", port_name},
+	{&kvr_port_xdp_stats_def, ports, get_xdp, "port", port_name},
 	{&router_lcore_stats, lcores, get_lcore, "lcore", lcore_name},
 	{&router_stage_stats, stages, get_stage, "stage", stage_name},
 	{&kvr_reasm_stats_def, lcores, get_reasm, "lcore", lcore_name},

@@ -15,6 +15,7 @@
 #include "sched/session.h"
 #include "telemetry/balance.h"
 #include "telemetry/decisions.h"
+#include "telemetry/ports.h"
 #include "telemetry/sources.h"
 #include "telemetry/tables.h"
 
@@ -397,18 +398,6 @@ static int cmd_ingress(void *arg, const char *params, struct rte_tel_data *d)
 	return kvr_stats_tel(&router_in_stats, v, d);
 }
 
-static int cmd_ports(void *arg, const char *params, struct rte_tel_data *d)
-{
-	struct router *rt = arg;
-
-	RTE_SET_USED(params);
-	rte_tel_data_start_dict(d);
-	for (uint32_t i = 0; i < rt->n_ports; i++)
-		kvr_ctl_dict_part(d, rt->conf.port[i].name,
-				  stats_dict(kvr_port_stats(rt->port[i])));
-	return 0;
-}
-
 /* ---- balance ---- */
 
 static int cmd_balance(void *arg, const char *params, struct rte_tel_data *d)
@@ -448,7 +437,6 @@ static const struct kvr_ctl_cmd commands[] = {
 	{"/kvroute/stages", NULL,
 	 "cycles per item and burst of every stage, longest turns, ring depths", cmd_stages},
 	{"/kvroute/ingress", NULL, "datagrams by what became of them", cmd_ingress},
-	{"/kvroute/ports", NULL, "counters of every port", cmd_ports},
 	{"/kvroute/balance", NULL, "whether the counters add up", cmd_balance},
 	{"/kvroute/drain", "ID", "no new requests for worker ID", cmd_drain},
 	{"/kvroute/resume", "ID", "take worker ID back into service", cmd_resume},
@@ -467,9 +455,12 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 		if (rc == 0)
 			rc = sources_start(rt);
 		if (rc == 0)
+			rc = ports_start(rt);
+		if (rc == 0)
 			rc = tables_start(rt);
 		if (rc < 0) {
 			tables_stop();
+			ports_stop();
 			sources_stop();
 			decisions_stop();
 			kvr_ctl_unregister(commands);
@@ -484,6 +475,7 @@ void telemetry_stop(struct router *rt)
 {
 	RTE_SET_USED(rt);
 	tables_stop();
+	ports_stop();
 	sources_stop();
 	decisions_stop();
 	kvr_ctl_unregister(commands);

@@ -240,6 +240,18 @@ static void udp_checksums_are_trusted_verified_or_known_bad(void)
 					KVR_PKT_BAD_UDP_SUM);
 		}
 		rules.verify_udp = true;
+		/* Left to a device that was none: only the pseudo header's part stands there. */
+		for (uint32_t payload = 0; payload < 40; payload++) {
+			uint32_t sum = 17 + 8 + payload;
+
+			v6 ? good6(&f, payload) : good4(&f, payload);
+			for (uint32_t i = v6 ? 22 : 26; i < udp; i += 2)
+				sum += (uint32_t)f.b[i] << 8 | f.b[i + 1];
+			set16(f.b + udp + 6, (uint16_t)((sum & 0xffff) + (sum >> 16)));
+			CU_ASSERT_EQUAL(parse(), KVR_PKT_UDP);
+			f.b[udp + 7] ^= 1;
+			CU_ASSERT_EQUAL(parse(), KVR_PKT_BAD_UDP_SUM);
+		}
 		set16(f.b + udp + 6, 0); /* none: fine over IPv4 only */
 		CU_ASSERT_EQUAL(parse(), v6 ? KVR_PKT_BAD_UDP : KVR_PKT_UDP);
 	}

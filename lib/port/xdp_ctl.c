@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The XDP program of a kernel interface, drivers-cfg/xdp. DPDK's driver loads, attaches and
+ * detaches it (it fills xsks_map with its sockets) and wants a file: it gets one of memory. What
+ * else the program needs is written into its maps here, found through the program that is attached.
+ *
+ * One process may have an interface: it holds a name in the network namespace (an abstract socket),
+ * which the kernel takes back when it dies. Its program stays attached then, drops what would be
+ * the router's and leaves the rest to the kernel, until the next start detaches it. A program of
+ * somebody else is left alone, and the start refused.
+ */
+#include "port_pvt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <linux/if_link.h>
+#include <rte_byteorder.h>
+
+#include "kvroute_xdp.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#include "kvroute_xdp.skel.h"
+#pragma GCC diagnostic pop
+
+#define PROGRAM	 "kvroute_xdp"
+#define PINS	 "/sys/fs/bpf/kvroute-" /* and the interface */
+#define MAX_MAPS 16
+
+_Static_assert(KVR_XDP_QUEUES == KVR_PORT_MAX_QUEUES, "a socket for each");
+_Static_assert(KVR_XDP_ALLOW == KVR_PKT_MAX_ALLOW, "a prefix for each");
+
+static const struct kvr_counter counters[] = {KVR_XDP_COUNT_LIST(KVR_COUNTER_ROW) KVR_COUNTER_END};
+const struct kvr_stats_def kvr_port_xdp_stats_def = {"xdp", counters, NULL};
+
+/* ---- the interface ---- */
+
+static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
+{
+	(void)level, (void)fmt, (void)ap;
+	return 0;
+}
+
+/* Id of the program at the interface, 0: none. */
+static uint32_t attached(int ifindex)
+{
+	LIBBPF_OPTS(bpf_xdp_query_opts, o);
+
+	if (bpf_xdp_query(ifindex, 0, &o) != 0)
+		return 0;
+	return o.prog_id;
+}
+
+static bool is_ours(uint32_t id, char name[BPF_OBJ_NAME_LEN])
+{
+	const int fd = bpf_prog_get_fd_by_id(id);
+	struct bpf_prog_info info = {0};
+	uint32_t len = sizeof(info);
+	bool ours = false;
+
+	name[0] = '\0';
+	if (fd >= 0 && bpf_obj_get_info_by_fd(fd, &info, &len) == 0) {
+		snprintf(name, BPF_OBJ_NAME_LEN, "%s", info.name);
+		ours = strcmp(info.name, PROGRAM) == 0;
+	}
+	if (fd >= 0)
+		close(fd);
+	return ours;
+}
+
+static int claim_name(struct kvr_port_xdp *x, struct port_err e)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	const int n = snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1, "kvroute-xdp-%s", x->iface);
+	const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return kvr_port__fail(e, -errno, "device: no socket: %s", strerror(errno));
+	if (bind(fd, (struct sockaddr *)&a,
+		 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) != 0) {
+		const int rc = -errno;
+
+		close(fd);
+		return kvr_port__fail(e, rc,
+				      "device: interface \"%s\" is served by another process, "
+				      "allowed: one router for each interface",
+				      x->iface);
+	}
+	x->claim = fd;
+	return 0;
+}
+
+static void pin_path(const struct kvr_port_xdp *x, const char *map, char *out, size_t len)
+{
+	snprintf(out, len, PINS "%s%s%s", x->iface, map[0] != '\0' ? "/" : "", map);
+}
+
+static const char *const pins[] = {"xsks_map", "conf", "allow", "sources", "counts"};
+
+static void unpin(const struct kvr_port_xdp *x)
+{
+	char path[96];
+
+	for (size_t i = 0; i < RTE_DIM(pins); i++) {
+		pin_path(x, pins[i], path, sizeof(path));
+		unlink(path);
+	}
+	pin_path(x, "", path, sizeof(path));
+	rmdir(path);
+}
+
+/* Detach what a process that died has left; somebody else's program is not ours to take off. */
+static int clean_up(struct kvr_port_xdp *x, struct port_err e)
+{
+	const uint32_t id = attached(x->ifindex);
+	char name[BPF_OBJ_NAME_LEN];
+	int rc;
+
+	unpin(x);
+	if (id == 0)
+		return 0;
+	if (!is_ours(id, name))
+		return kvr_port__fail(e, -EBUSY,
+				      "device: interface \"%s\" has an XDP program already (%s, id "
+				      "%u), allowed: none; \"ip link set %s xdp off\" takes it off",
+				      x->iface, name[0] != '\0' ? name : "unreadable", id,
+				      x->iface);
+	rc = bpf_xdp_detach(x->ifindex, 0, NULL);
+	if (rc != 0)
+		return kvr_port__fail(e, rc,
+				      "device: a dead router's XDP program stays at \"%s\": %s",
+				      x->iface, strerror(-rc));
+	return 0;
+}
+
+static int write_program(struct kvr_port_xdp *x, struct port_err e)
+{
+	size_t len, done = 0;
+	const char *elf = kvroute_xdp__elf_bytes(&len);
+
+	x->elf = memfd_create("kvroute_xdp.bpf.o", MFD_CLOEXEC);
+	if (x->elf < 0) {
+		x->elf = 0;
+		return kvr_port__fail(e, -errno, "xdp: no memory file: %s", strerror(errno));
+	}
+	while (done < len) {
+		const ssize_t n = write(x->elf, elf + done, len - done);
+
+		if (n <= 0)
+			return kvr_port__fail(e, -EIO, "xdp: the memory file is short");
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+int kvr_port__xdp_claim(struct kvr_port *p, struct port_err e)
+{
+	struct kvr_port_xdp *x = &p->xdp;
+	char given[8];
+	int rc;
+
+	kvr_port__argument(p->conf.device, "xdp_prog", given, sizeof(given));
+	if (strncmp(p->conf.device, "net_af_xdp", 10) != 0 || !p->conf.xdp || given[0] != '\0')
+		return 0;
+	kvr_port__argument(p->conf.device, "iface", x->iface, sizeof(x->iface));
+	x->ifindex = (int)if_nametoindex(x->iface);
+	if (x->ifindex == 0)
+		return kvr_port__fail(e, -ENODEV,
+				      "device: no interface \"%s\", allowed: one that \"ip link\" "
+				      "lists, with iface=NAME",
+				      x->iface);
+	libbpf_set_print(quiet);
+	rc = claim_name(x, e);
+	if (rc == 0)
+		rc = clean_up(x, e);
+	if (rc == 0)
+		rc = write_program(x, e);
+	if (rc == 0) {
+		x->stats = kvr_stats_create(&kvr_port_xdp_stats_def, 1);
+		if (x->stats == NULL)
+			rc = kvr_port__fail(e, -ENOMEM, "xdp: no memory");
+	}
+	x->used = rc == 0;
+	return rc;
+}
+
+void kvr_port__xdp_device(const struct kvr_port *p, char *out, size_t len)
+{
+	if (p->xdp.used)
+		snprintf(out, len, "%s,xdp_prog=/proc/self/fd/%d", p->conf.device, p->xdp.elf);
+	else
+		snprintf(out, len, "%s", p->conf.device);
+}
+
+/* ---- its maps ---- */
+
+/* The attached program's map @p name, or -errno. */
+static int find_map(uint32_t prog, const char *name)
+{
+	uint32_t ids[MAX_MAPS], len = sizeof(struct bpf_prog_info);
+	struct bpf_prog_info info = {.nr_map_ids = MAX_MAPS, .map_ids = (uintptr_t)ids};
+	int fd = bpf_prog_get_fd_by_id(prog), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = bpf_obj_get_info_by_fd(fd, &info, &len);
+	close(fd);
+	if (rc != 0)
+		return rc;
+	for (uint32_t i = 0; i < RTE_MIN(info.nr_map_ids, (uint32_t)MAX_MAPS); i++) {
+		struct bpf_map_info m = {0};
+
+		len = sizeof(m);
+		fd = bpf_map_get_fd_by_id(ids[i]);
+		if (fd < 0)
+			return fd;
+		if (bpf_obj_get_info_by_fd(fd, &m, &len) == 0 && strcmp(m.name, name) == 0)
+			return fd;
+		close(fd);
+	}
+	return -ENOENT;
+}
+
+static int fill_allow(const struct kvr_port *p, int map)
+{
+	const uint32_t yes = 1;
+
+	for (uint32_t i = 0; i < p->rules.n_allow; i++) {
+		const struct kvr_prefix *r = &p->rules.allow[i];
+		struct kvr_xdp_prefix key = {0};
+		int rc;
+
+		key.len = (uint32_t)(__builtin_popcountll(r->mask[0]) +
+				     __builtin_popcountll(r->mask[1]));
+		memcpy(key.ip.b, r->addr, 16);
+		rc = bpf_map_update_elem(map, &key, &yes, BPF_ANY);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+static struct kvr_xdp_conf make_conf(const struct kvr_port *p, bool on)
+{
+	const struct kvr_port_conf *c = &p->conf;
+	struct kvr_xdp_conf v = {.on = on,
+				 .udp_port = rte_cpu_to_be_16((uint16_t)c->udp_port),
+				 .vlan = (uint16_t)c->vlan,
+				 .has4 = c->ipv4[0] != '\0',
+				 .has6 = c->ipv6[0] != '\0',
+				 .restricted = p->rules.n_allow != 0};
+
+	memcpy(v.ip4, p->rules.local.ip4, 4);
+	memcpy(v.ip6, p->rules.local.ip6, 16);
+	if (c->xdp_rate != 0) {
+		v.gap_ns = RTE_MAX(1000000000u / c->xdp_rate, 1u);
+		v.burst_ns = v.gap_ns * (c->xdp_burst - 1);
+	}
+	return v;
+}
+
+/* Under /sys/fs/bpf, for "bpftool map dump pinned"; without a bpffs there is nothing to pin to. */
+static void pin(struct kvr_port_xdp *x)
+{
+	char path[96];
+
+	pin_path(x, "", path, sizeof(path));
+	if (mkdir(path, 0700) != 0)
+		return;
+	x->pinned = true;
+	for (size_t i = 0; i < RTE_DIM(pins); i++) {
+		const int fd = find_map(x->prog_id, pins[i]);
+
+		pin_path(x, pins[i], path, sizeof(path));
+		if (fd < 0 || bpf_obj_pin(fd, path) != 0)
+			x->pinned = false;
+		if (fd >= 0)
+			close(fd);
+	}
+	if (!x->pinned)
+		unpin(x);
+}
+
+int kvr_port__xdp_set_up(struct kvr_port *p, struct port_err e)
+{
+	struct kvr_port_xdp *x = &p->xdp;
+	char name[BPF_OBJ_NAME_LEN];
+	int allow, rc;
+
+	if (!x->used)
+		return 0;
+	close(x->elf);
+	x->elf = 0;
+	x->prog_id = attached(x->ifindex);
+	if (x->prog_id == 0 || !is_ours(x->prog_id, name))
+		return kvr_port__fail(e, -EIO, "xdp: the program is not attached to \"%s\"",
+				      x->iface);
+	x->conf = find_map(x->prog_id, "conf");
+	x->counts = find_map(x->prog_id, "counts");
+	allow = find_map(x->prog_id, "allow");
+	rc = x->conf < 0 ? x->conf : x->counts < 0 ? x->counts : allow;
+	if (rc >= 0)
+		rc = fill_allow(p, allow);
+	if (allow >= 0)
+		close(allow);
+	if (rc < 0)
+		return kvr_port__fail(
+			e, rc,
+			"xdp: the maps of the program cannot be %s: %s, allowed: to run as root, "
+			"or with CAP_SYS_ADMIN beside CAP_NET_ADMIN and CAP_BPF",
+			rc == -EPERM ? "opened" : "filled", strerror(-rc));
+	x->cpus = (unsigned int)libbpf_num_possible_cpus();
+	pin(x);
+	return 0;
+}
+
+int kvr_port_xdp_redirect(struct kvr_port *p, bool on)
+{
+	const struct kvr_xdp_conf v = make_conf(p, on);
+	const uint32_t zero = 0;
+
+	if (!p->xdp.used || p->xdp.conf <= 0)
+		return -ENOTSUP;
+	return bpf_map_update_elem(p->xdp.conf, &zero, &v, BPF_ANY);
+}
+
+int kvr_port_xdp_redirects(const struct kvr_port *p)
+{
+	struct kvr_xdp_conf v;
+	const uint32_t zero = 0;
+	int rc;
+
+	if (!p->xdp.used || p->xdp.conf <= 0)
+		return -ENOTSUP;
+	rc = bpf_map_lookup_elem(p->xdp.conf, &zero, &v);
+	return rc < 0 ? rc : v.on != 0;
+}
+
+struct kvr_stats *kvr_port_xdp_stats(struct kvr_port *p)
+{
+	struct kvr_port_xdp *x = &p->xdp;
+	uint64_t *cpu;
+
+	if (!x->used || x->counts <= 0)
+		return x->stats;
+	cpu = calloc(x->cpus, sizeof(*cpu));
+	for (uint32_t i = 0; cpu != NULL && i < KVR_XDP_COUNTS; i++) {
+		uint64_t sum = 0;
+
+		if (bpf_map_lookup_elem(x->counts, &i, cpu) != 0)
+			continue;
+		for (unsigned int k = 0; k < x->cpus; k++)
+			sum += cpu[k];
+		kvr_stats_set(kvr_stats_row(x->stats, 0), i, sum);
+	}
+	free(cpu);
+	return x->stats;
+}
+
+void kvr_port__xdp_release(struct kvr_port *p)
+{
+	struct kvr_port_xdp *x = &p->xdp;
+
+	if (x->prog_id != 0 && attached(x->ifindex) == x->prog_id) /* the driver has not */
+		bpf_xdp_detach(x->ifindex, 0, NULL);
+	if (x->pinned)
+		unpin(x);
+	if (x->conf > 0)
+		close(x->conf);
+	if (x->counts > 0)
+		close(x->counts);
+	if (x->elf > 0)
+		close(x->elf);
+	if (x->claim > 0)
+		close(x->claim);
+	kvr_stats_destroy(x->stats);
+	memset(x, 0, sizeof(*x));
+}

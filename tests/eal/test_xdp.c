@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The XDP program, frame by frame, in the kernel (BPF_PROG_TEST_RUN): what it decides and where it
+ * counts. There is no socket here, so that a frame of the router's ends as no_socket; the redirect
+ * itself is test_port_xdp.sh's. Exits 77 where programs may not be loaded.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+#include <bpf/bpf.h>
+#include <linux/bpf.h>
+
+#include "kvr_test.h"
+#include "kvroute_xdp.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#include "kvroute_xdp.skel.h"
+#pragma GCC diagnostic pop
+
+#define PORT 7650
+#define MAX  512
+
+static struct kvroute_xdp *skel;
+
+/* A frame that grows at its end. */
+struct frame {
+	uint8_t b[MAX];
+	uint32_t n;
+};
+
+static void put(struct frame *f, const void *data, size_t n)
+{
+	memcpy(f->b + f->n, data, n);
+	f->n += (uint32_t)n;
+}
+
+static void put8(struct frame *f, unsigned int v)
+{
+	put(f, &(uint8_t){(uint8_t)v}, 1);
+}
+
+static void put16(struct frame *f, unsigned int v)
+{
+	put(f, &(uint16_t){htons((uint16_t)v)}, 2);
+}
+
+static struct frame eth(void)
+{
+	struct frame f = {.n = 12};
+
+	return f;
+}
+
+static void tag(struct frame *f, unsigned int type, unsigned int vlan)
+{
+	put16(f, type);
+	put16(f, vlan);
+}
+
+/* IPv4 from 10.0.0.@from to 10.0.0.@to. */
+static void ip4(struct frame *f, unsigned int from, unsigned int to, unsigned int options,
+		unsigned int frag, unsigned int proto)
+{
+	put16(f, 0x0800);
+	put8(f, 0x45 + options);
+	put8(f, 0);
+	put16(f, 60);
+	put16(f, 1);
+	put16(f, frag);
+	put8(f, 64);
+	put8(f, proto);
+	put16(f, 0);
+	put(f, (uint8_t[]){10, 0, 0, (uint8_t)from, 10, 0, 0, (uint8_t)to}, 8);
+	for (unsigned int i = 0; i < options * 4; i++)
+		put8(f, 1);
+}
+
+/* IPv6 from fd00:0:0:@net::@from to fd00::@to. */
+static void ip6(struct frame *f, unsigned int net, unsigned int from, unsigned int to,
+		unsigned int next)
+{
+	uint8_t a[16] = {0xfd, [7] = (uint8_t)net, [15] = (uint8_t)from};
+
+	put16(f, 0x86dd);
+	put8(f, 0x60);
+	put8(f, 0);
+	put16(f, 0);
+	put16(f, 40);
+	put8(f, next);
+	put8(f, 64);
+	put(f, a, 16);
+	a[7] = 0;
+	a[15] = (uint8_t)to;
+	put(f, a, 16);
+}
+
+static void ext(struct frame *f, unsigned int next, unsigned int len, unsigned int word)
+{
+	put8(f, next);
+	put8(f, len);
+	put16(f, word);
+	for (unsigned int i = 0; i < 4 + len * 8; i++)
+		put8(f, 0);
+}
+
+static struct frame udp(struct frame f, unsigned int port)
+{
+	put16(&f, 4000);
+	put16(&f, port);
+	put16(&f, 24);
+	put16(&f, 0);
+	f.n += 16;
+	return f;
+}
+
+static uint64_t counted(uint32_t what)
+{
+	uint64_t cpu[1024] = {0}, sum = 0;
+	const int cpus = libbpf_num_possible_cpus();
+
+	CU_ASSERT_FATAL(cpus > 0 && cpus <= 1024);
+	CU_ASSERT_EQUAL(bpf_map_lookup_elem(bpf_map__fd(skel->maps.counts), &what, cpu), 0);
+	for (int i = 0; i < cpus; i++)
+		sum += cpu[i];
+	return sum;
+}
+
+/* Run @f; the counter that moved, which must be one and by one; @action is checked. */
+static int run(const struct frame *f, uint32_t action)
+{
+	uint64_t before[KVR_XDP_COUNTS];
+	int moved = -1;
+	LIBBPF_OPTS(bpf_test_run_opts, o, .data_in = f->b, .data_size_in = f->n, .repeat = 1);
+
+	for (uint32_t i = 0; i < KVR_XDP_COUNTS; i++)
+		before[i] = counted(i);
+	CU_ASSERT_EQUAL(bpf_prog_test_run_opts(bpf_program__fd(skel->progs.kvroute_xdp), &o), 0);
+	CU_ASSERT_EQUAL(o.retval, action);
+	for (uint32_t i = 0; i < KVR_XDP_COUNTS; i++) {
+		const uint64_t n = counted(i) - before[i];
+
+		if (n == 0)
+			continue;
+		CU_ASSERT(moved < 0 && n == 1);
+		moved = (int)i;
+	}
+	return moved;
+}
+
+static struct kvr_xdp_conf usual(void)
+{
+	return (struct kvr_xdp_conf){.on = 1,
+				     .udp_port = htons(PORT),
+				     .has4 = 1,
+				     .has6 = 1,
+				     .ip4 = {10, 0, 0, 1},
+				     .ip6 = {0xfd, [15] = 1}};
+}
+
+static void configure(struct kvr_xdp_conf c)
+{
+	CU_ASSERT_EQUAL(bpf_map_update_elem(bpf_map__fd(skel->maps.conf), &(uint32_t){0}, &c, 0),
+			0);
+}
+
+#define OURS(f)	     CU_ASSERT_EQUAL(run(&(f), XDP_DROP), KVR_XDP_NO_SOCKET)
+#define KERNEL(f)    CU_ASSERT_EQUAL(run(&(f), XDP_PASS), KVR_XDP_KERNEL)
+#define DROP(f, why) CU_ASSERT_EQUAL(run(&(f), XDP_DROP), why)
+
+static struct frame usual4(unsigned int from)
+{
+	struct frame f = eth();
+
+	ip4(&f, from, 1, 0, 0, IPPROTO_UDP);
+	return udp(f, PORT);
+}
+
+static void test_address_and_port(void)
+{
+	struct frame f = eth();
+
+	configure(usual());
+	f = usual4(2);
+	OURS(f);
+	f = eth();
+	ip4(&f, 2, 1, 0, 0, IPPROTO_UDP);
+	f = udp(f, PORT + 1);
+	KERNEL(f);
+	f = eth();
+	ip4(&f, 2, 9, 0, 0, IPPROTO_UDP);
+	f = udp(f, PORT);
+	KERNEL(f);
+	f = eth();
+	ip4(&f, 2, 1, 0, 0, IPPROTO_TCP);
+	f = udp(f, PORT);
+	KERNEL(f);
+	f = eth();
+	ip4(&f, 2, 1, 3, 0, IPPROTO_UDP); /* with options */
+	f = udp(f, PORT);
+	OURS(f);
+	f = eth();
+	ip6(&f, 0, 2, 1, IPPROTO_UDP);
+	f = udp(f, PORT);
+	OURS(f);
+	f = eth();
+	ip6(&f, 0, 2, 9, IPPROTO_UDP);
+	f = udp(f, PORT);
+	KERNEL(f);
+	f = eth();
+	put16(&f, 0x0806); /* ARP */
+	f.n += 46;
+	KERNEL(f);
+	f = eth();
+	ip6(&f, 0, 2, 1, IPPROTO_ICMPV6);
+	f = udp(f, PORT);
+	KERNEL(f);
+}
+
+static void test_one_family(void)
+{
+	struct kvr_xdp_conf c = usual();
+	struct frame f = usual4(2);
+
+	c.has4 = 0;
+	configure(c);
+	KERNEL(f);
+	c.has4 = 1;
+	c.has6 = 0;
+	configure(c);
+	OURS(f);
+	f = eth();
+	ip6(&f, 0, 2, 1, IPPROTO_UDP);
+	f = udp(f, PORT);
+	KERNEL(f);
+}
+
+static void test_off(void)
+{
+	struct kvr_xdp_conf c = usual();
+	struct frame f = usual4(2);
+
+	c.on = 0;
+	configure(c);
+	CU_ASSERT_EQUAL(run(&f, XDP_PASS), KVR_XDP_OFF);
+}
+
+/* Every length from none to the whole: never read beyond, and ours only with its UDP header. */
+static void test_truncated(void)
+{
+	struct frame whole = usual4(2), f;
+
+	configure(usual());
+	for (uint32_t n = 14; n < whole.n; n++) {
+		f = whole;
+		f.n = n;
+		if (n < 14 + 20 + 8) {
+			KERNEL(f);
+		} else {
+			OURS(f);
+		}
+	}
+	whole = eth();
+	ip6(&whole, 0, 2, 1, IPPROTO_HOPOPTS);
+	ext(&whole, IPPROTO_UDP, 1, 0);
+	whole = udp(whole, PORT);
+	for (uint32_t n = 14; n < 14 + 40 + 16 + 8; n++) {
+		f = whole;
+		f.n = n;
+		KERNEL(f);
+	}
+	f = usual4(2);
+	f.b[14] = 0x44; /* a header shorter than one */
+	KERNEL(f);
+	f = usual4(2);
+	f.b[14] = 0x4f; /* longer than the frame's rest */
+	f.n = 14 + 40;
+	KERNEL(f);
+}
+
+static void test_fragments(void)
+{
+	struct frame f;
+
+	configure(usual());
+	f = eth();
+	ip4(&f, 2, 1, 0, 0x2000, IPPROTO_UDP); /* the first, of ours */
+	f = udp(f, PORT);
+	DROP(f, KVR_XDP_FRAGMENT);
+	f = eth();
+	ip4(&f, 2, 1, 0, 0x2000, IPPROTO_UDP); /* the first, of another */
+	f = udp(f, PORT + 1);
+	KERNEL(f);
+	f = eth();
+	ip4(&f, 2, 1, 0, 0x2010, IPPROTO_UDP); /* what stands there is no port */
+	f = udp(f, PORT);
+	KERNEL(f);
+	f = eth();
+	ip4(&f, 2, 1, 0, 0x4000, IPPROTO_UDP); /* must not be fragmented, and is not */
+	f = udp(f, PORT);
+	OURS(f);
+	f = eth();
+	ip6(&f, 0, 2, 1, IPPROTO_FRAGMENT);
+	ext(&f, IPPROTO_UDP, 0, 1);
+	f = udp(f, PORT);
+	DROP(f, KVR_XDP_FRAGMENT);
+	f = eth();
+	ip6(&f, 0, 2, 1, IPPROTO_FRAGMENT);
+	ext(&f, IPPROTO_UDP, 0, 0x0101);
+	f = udp(f, PORT);
+	KERNEL(f);
+}
+
+static void test_extensions(void)
+{
+	struct frame f;
+
+	configure(usual());
+	for (unsigned int n = 1; n <= 5; n++) {
+		f = eth();
+		ip6(&f, 0, 2, 1, IPPROTO_DSTOPTS);
+		for (unsigned int i = 1; i <= n; i++)
+			ext(&f, i == n ? IPPROTO_UDP : IPPROTO_DSTOPTS, i & 1, 0);
+		f = udp(f, PORT);
+		if (n <= 4) {
+			DROP(f, KVR_XDP_IP6_EXT);
+		} else {
+			KERNEL(f);
+		}
+	}
+	f = eth();
+	ip6(&f, 0, 2, 1, IPPROTO_AH);
+	ext(&f, IPPROTO_UDP, 1, 0); /* of 4 + 2 words of four bytes: 12 bytes */
+	f.n = 14 + 40 + 12;
+	f = udp(f, PORT);
+	DROP(f, KVR_XDP_IP6_EXT);
+	f = eth();
+	ip6(&f, 0, 2, 1, IPPROTO_DSTOPTS);
+	ext(&f, IPPROTO_TCP, 0, 0);
+	f = udp(f, PORT);
+	KERNEL(f);
+	f = eth();
+	ip6(&f, 0, 2, 1, IPPROTO_ESP);
+	ext(&f, IPPROTO_UDP, 0, 0);
+	f = udp(f, PORT);
+	KERNEL(f);
+}
+
+static struct frame tagged(unsigned int tags, unsigned int outer, unsigned int inner)
+{
+	struct frame f = eth();
+
+	if (tags == 2)
+		tag(&f, 0x88a8, outer);
+	if (tags >= 1)
+		tag(&f, 0x8100, inner);
+	ip4(&f, 2, 1, 0, 0, IPPROTO_UDP);
+	return udp(f, PORT);
+}
+
+static void test_vlan(void)
+{
+	struct kvr_xdp_conf c = usual();
+	struct frame f;
+
+	configure(c);
+	f = tagged(1, 0, 100);
+	OURS(f);
+	f = tagged(2, 7, 100);
+	OURS(f);
+	f = eth();
+	for (int i = 0; i < 3; i++)
+		tag(&f, 0x8100, 100);
+	ip4(&f, 2, 1, 0, 0, IPPROTO_UDP);
+	f = udp(f, PORT);
+	KERNEL(f);
+	c.vlan = 100;
+	configure(c);
+	f = tagged(1, 0, 100);
+	OURS(f);
+	f = tagged(1, 0, 101);
+	KERNEL(f);
+	f = tagged(0, 0, 0);
+	KERNEL(f);
+	f = tagged(2, 7, 100);
+	OURS(f);
+	f = tagged(2, 100, 7);
+	KERNEL(f);
+}
+
+static void allow(unsigned int len, const uint8_t ip[16])
+{
+	struct kvr_xdp_prefix key = {.len = len};
+
+	memcpy(key.ip.b, ip, 16);
+	CU_ASSERT_EQUAL(bpf_map_update_elem(bpf_map__fd(skel->maps.allow), &key, &(uint32_t){1}, 0),
+			0);
+}
+
+static void test_allow_list(void)
+{
+	struct kvr_xdp_conf c = usual();
+	struct frame f = usual4(2);
+
+	c.restricted = 1;
+	configure(c);
+	DROP(f, KVR_XDP_DENIED); /* of an empty list nobody is */
+	allow(96 + 31, (uint8_t[16]){[10] = 0xff, 0xff, 10, 0, 0, 2});
+	allow(64, (uint8_t[16]){0xfd, [7] = 5});
+	OURS(f);
+	f = usual4(3);
+	OURS(f);
+	f = usual4(4);
+	DROP(f, KVR_XDP_DENIED);
+	f = eth();
+	ip6(&f, 5, 2, 1, IPPROTO_UDP);
+	f = udp(f, PORT);
+	OURS(f);
+	f = eth();
+	ip6(&f, 6, 2, 1, IPPROTO_UDP);
+	f = udp(f, PORT);
+	DROP(f, KVR_XDP_DENIED);
+	f = eth();
+	ip4(&f, 4, 1, 0, 0, IPPROTO_UDP); /* what is not ours is nobody's business */
+	f = udp(f, PORT + 1);
+	KERNEL(f);
+}
+
+/* A frame an hour: what the clock does meanwhile makes no difference. */
+static void test_rate(void)
+{
+	struct kvr_xdp_conf c = usual();
+	struct frame f;
+
+	c.gap_ns = 3600ull * 1000000000;
+	c.burst_ns = 4 * c.gap_ns;
+	configure(c);
+	f = usual4(20);
+	for (int i = 0; i < 5; i++)
+		OURS(f);
+	DROP(f, KVR_XDP_LIMITED);
+	f = usual4(21); /* another source */
+	OURS(f);
+	f = eth();
+	ip4(&f, 20, 1, 0, 0, IPPROTO_UDP);
+	f = udp(f, PORT + 1);
+	KERNEL(f);
+	for (unsigned int i = 0; i < 5; i++) { /* a /64 is one source */
+		f = eth();
+		ip6(&f, 8, 2 + i, 1, IPPROTO_UDP);
+		f = udp(f, PORT);
+		OURS(f);
+	}
+	DROP(f, KVR_XDP_LIMITED);
+	f = eth();
+	ip6(&f, 9, 2, 1, IPPROTO_UDP);
+	f = udp(f, PORT);
+	OURS(f);
+	/* A source that was ahead once is not for ever: its time lies behind the clock. */
+	c.gap_ns = 1;
+	c.burst_ns = 0;
+	configure(c);
+	f = usual4(22);
+	OURS(f);
+	OURS(f);
+}
+
+static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
+{
+	(void)level, (void)fmt, (void)ap;
+	return 0;
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"address and port", test_address_and_port},
+			       {"one family", test_one_family},
+			       {"off", test_off},
+			       {"truncated", test_truncated},
+			       {"fragments", test_fragments},
+			       {"IPv6 extensions", test_extensions},
+			       {"VLAN", test_vlan},
+			       {"allow-list", test_allow_list},
+			       {"rate", test_rate},
+			       CU_TEST_INFO_NULL};
+	int rc;
+
+	libbpf_set_print(quiet);
+	skel = kvroute_xdp__open_and_load();
+	if (skel == NULL) {
+		fprintf(stderr, "the XDP program is not loaded: %s\n", strerror(errno));
+		return errno == EPERM || errno == EACCES || errno == ENOSYS ? 77 : 1;
+	}
+	rc = kvr_test_run("xdp", tests);
+	kvroute_xdp__destroy(skel);
+	return rc;
+}
