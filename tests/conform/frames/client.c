@@ -36,6 +36,8 @@ void client_heard_all(struct ex_world *w, struct talk *t)
 	if (t->opening)
 		frames_session_dropped(r->pool, r);
 	t->opening = false;
+	if (t->closed)
+		frames_session_closer_over(r->pool, r);
 	ex_req_leave(w, r);
 	r->next_dead = w->dead;
 	w->dead = r;

@@ -74,7 +74,13 @@ void frames_session_opened(struct ex_pool *pool, const struct ex_req *r);
 /** Nobody waits for the answer to an open any more. */
 void frames_session_dropped(struct ex_pool *pool, const struct ex_req *r);
 
-/** Whether a request that closes it there has not ended yet. */
+/** A request that closes its session has its worker. */
+void frames_session_closer(struct ex_pool *pool, const struct ex_req *r);
+
+/** It has ended: what it has closed is told now, or never. */
+void frames_session_closer_over(struct ex_pool *pool, const struct ex_req *r);
+
+/** Whether a request that has closed it there has ended now. */
 bool frames_session_closes(const struct ex_pool *pool, const char *id, uint32_t len,
 			   uint64_t worker);
 

@@ -5,20 +5,30 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
+
+/* Where a request has unbound a session: its worker is told when that request ends, unless the
+ * session is bound there again. */
+struct closing {
+	SLIST_ENTRY(closing) link;
+	const struct ex_req *by;
+	struct kvr_session_binding at;
+	bool ended; /* since the last look */
+};
 
 /* A session that some request has named. */
 struct named {
 	struct named *next;
 	struct ex_pool *pool;
 	struct kvr_session_binding to;
-	struct kvr_session_binding closing_at; /* where a request that ends later has unbound it */
-	uint64_t until;			       /* bound: it is not over before */
-	uint64_t moved_from;		       /* worker that is told so */
-	uint64_t dropped_from;		       /* worker that may have opened it for nobody */
+	SLIST_HEAD(, closing) closings;
+	const struct ex_req *closer; /* the first since the last look */
+	uint64_t until;		     /* bound: it is not over before */
+	uint64_t moved_from;	     /* worker that is told so */
+	uint64_t dropped_from;	     /* worker that may have opened it for nobody */
 	bool bound, moved, dropped;
 	bool left;	 /* at the last look there was time left */
 	bool opened;	 /* since the last look */
-	bool closing;	 /* unbound by a request that ends later */
 	bool was_opened; /* bound: by an open, not by affinity */
 	uint32_t len;
 	char id[KVR_SESSION_ID_MAX];
@@ -76,12 +86,73 @@ void frames_session_dropped(struct ex_pool *pool, const struct ex_req *r)
 	s->dropped_from = r->r.leg[KVR_LEG_MAIN].worker;
 }
 
+/* ---- closes ------------------------------------------------------------------------------ */
+
+void frames_session_closer(struct ex_pool *pool, const struct ex_req *r)
+{
+	struct named *s = find(pool, r->session.id, r->session.id_len);
+
+	if (s->closer == NULL)
+		s->closer = r;
+}
+
+/* It is not bound any more, and the request that did it runs. */
+static void unbound(struct named *s)
+{
+	struct closing *c;
+
+	if (!s->was_opened || s->closer == NULL)
+		return;
+	c = calloc(1, sizeof(*c));
+	c->by = s->closer;
+	c->at = s->to;
+	c->ended = c->by->r.told == KVR_RQ_OVER;
+	SLIST_INSERT_HEAD(&s->closings, c, link);
+	s->closer = NULL;
+}
+
+void frames_session_closer_over(struct ex_pool *pool, const struct ex_req *r)
+{
+	struct named *s = find(pool, r->session.id, r->session.id_len);
+	struct closing *c;
+
+	SLIST_FOREACH (c, &s->closings, link)
+		c->ended = c->ended || c->by == r;
+}
+
+/* The one at @p worker whose request has ended now, or NULL. */
+static struct closing *ended_at(const struct named *s, uint64_t worker)
+{
+	struct closing *c;
+
+	SLIST_FOREACH (c, &s->closings, link)
+		if (c->ended && c->at.worker == worker)
+			break;
+	return c;
+}
+
+static void closing_over(struct named *s, struct closing *c)
+{
+	SLIST_REMOVE(&s->closings, c, closing, link);
+	free(c);
+}
+
+/* Of those that were not told nobody will be: the session was bound there again. */
+static void closings_over(struct named *s)
+{
+	struct closing *c, *next;
+
+	for (c = SLIST_FIRST(&s->closings); c != NULL; c = next) {
+		next = SLIST_NEXT(c, link);
+		if (c->ended)
+			closing_over(s, c);
+	}
+}
+
 bool frames_session_closes(const struct ex_pool *pool, const char *id, uint32_t len,
 			   uint64_t worker)
 {
-	const struct named *s = find(pool, id, len);
-
-	return s->closing && s->closing_at.worker == worker;
+	return ended_at(find(pool, id, len), worker) != NULL;
 }
 
 /* A close that is no news for the session, because it has moved or was never bound, has no line. */
@@ -89,10 +160,11 @@ void frames_session_closed(struct ex_pool *pool, const char *id, uint32_t len, u
 {
 	struct named *s = find(pool, id, len);
 	struct kvr_session_binding to = s->to;
+	struct closing *c = ended_at(s, worker);
 
-	if (frames_session_closes(pool, id, len, worker)) {
-		s->closing = false;
-		line(s, &s->closing_at, KVR_RQO_CLOSE, KVR_RQ_CLOSED_BY_CLIENT);
+	if (c != NULL) {
+		line(s, &c->at, KVR_RQO_CLOSE, KVR_RQ_CLOSED_BY_CLIENT);
+		closing_over(s, c);
 	} else if (s->dropped && s->dropped_from == worker) {
 		s->dropped = false;
 	} else if (s->moved && s->moved_from == worker) {
@@ -102,6 +174,8 @@ void frames_session_closed(struct ex_pool *pool, const char *id, uint32_t len, u
 		line(s, &to, KVR_RQO_CLOSE, KVR_RQ_CLOSED_BY_CLIENT);
 	}
 }
+
+/* ---- bindings ---------------------------------------------------------------------------- */
 
 /* Is bound now, as far as its time is not over. */
 static void look(struct ex_world *w, struct named *s)
@@ -151,10 +225,8 @@ static void gone(struct ex_world *w, struct ex_pool *pool)
 		if (s == NULL)
 			return;
 		s->bound = false;
-		if (over == 0 && s->was_opened) {
-			s->closing = true;
-			s->closing_at = s->to;
-		}
+		if (over == 0)
+			unbound(s);
 		line(s, &s->to, KVR_RQO_SESSION, over != 0 ? KVR_RQ_SESSION_OVER : KVR_RQ_UNBOUND);
 		over -= over != 0;
 	}
@@ -166,4 +238,8 @@ void frames_sessions(struct ex_world *w)
 		look(w, s);
 	for (uint32_t i = 0; i < w->n_pools; i++)
 		gone(w, &w->pool[i]);
+	for (struct named *s = all; s != NULL; s = s->next) {
+		closings_over(s);
+		s->closer = NULL;
+	}
 }

@@ -64,6 +64,11 @@ static void decision(struct ex_pool *pool, const struct peers_decision *d)
 	t->r->r.leg[leg].worker = d->d.worker;
 	t->r->r.leg[leg].dp_rank = d->d.dp_rank;
 	t->r->r.leg[leg].overlap_blocks = d->d.overlap_blocks;
+	if (leg == MAIN && d->d.result == KVR_SCHED_ROUTED &&
+	    t->r->session.action == KVR_RQ_CLOSE && !t->closed) {
+		t->closed = true;
+		frames_session_closer(pool, t->r);
+	}
 }
 
 static void decisions(struct ex_world *w)

@@ -36,6 +36,7 @@ struct talk {
 	uint64_t open_id;
 	bool prefilled; /* the prefill leg of this try has its worker, or is done */
 	struct peers_agent open_at;
+	bool closed; /* it closes its session, and was decided */
 };
 
 /* ---- talk.c ------------------------------------------------------------------------------ */
