@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Heads in place. The grammar is http_parser's; here are the bounds and what we do not let pass. */
+#include "http_pvt.h"
+#include "kvr_http.h"
+
+#include <errno.h>
+#include <http_parser.h>
+#include <string.h>
+#include <strings.h>
+
+/* What the parser's callbacks fill. */
+struct parse {
+	struct kvr_http_head *head;
+	int err;
+	bool begun, value, done;
+};
+
+static int on_begin(http_parser *p)
+{
+	struct parse *s = p->data;
+
+	/* An empty line inside ends the head for the parser: what follows would be another one. */
+	if (s->begun)
+		s->err = -EBADMSG;
+	s->begun = true;
+	return s->err;
+}
+
+static int on_url(http_parser *p, const char *at, size_t len)
+{
+	struct parse *s = p->data;
+
+	s->head->target = (struct kvr_http_span){at, (uint32_t)len};
+	return 0;
+}
+
+static int on_name(http_parser *p, const char *at, size_t len)
+{
+	struct parse *s = p->data;
+
+	if (s->head->n_fields == KVR_HTTP_MAX_FIELDS) {
+		s->err = -E2BIG;
+		return -1;
+	}
+	s->head->fields[s->head->n_fields++].name = (struct kvr_http_span){at, (uint32_t)len};
+	s->value = false;
+	return 0;
+}
+
+static int on_value(http_parser *p, const char *at, size_t len)
+{
+	struct parse *s = p->data;
+
+	if (s->value) { /* a second line of it */
+		s->err = -EBADMSG;
+		return -1;
+	}
+	while (len > 0 && (at[len - 1] == ' ' || at[len - 1] == '\t'))
+		len--;
+	s->head->fields[s->head->n_fields - 1].value = (struct kvr_http_span){at, (uint32_t)len};
+	s->value = true;
+	return 0;
+}
+
+static int on_done(http_parser *p)
+{
+	struct parse *s = p->data;
+
+	s->done = true;
+	return 0;
+}
+
+static int on_body(http_parser *p, const char *at, size_t len)
+{
+	struct parse *s = p->data;
+
+	s->err = -EBADMSG;
+	return -1;
+}
+
+bool kvr_http_equals(struct kvr_http_span s, const char *text)
+{
+	return s.len == strlen(text) && strncasecmp(s.p, text, s.len) == 0;
+}
+
+/* The parser lets blanks and controls pass in some places. */
+static int check(const struct kvr_http_head *head)
+{
+	for (unsigned int i = 0; i < head->n_fields; i++) {
+		const struct kvr_http_field *f = &head->fields[i];
+
+		if (!kvr_http__is_token(f->name.p, f->name.len) ||
+		    !kvr_http__is_value(f->value.p, f->value.len) ||
+		    kvr_http_is_hop(f->name.p, f->name.len))
+			return -EBADMSG;
+	}
+	return 0;
+}
+
+static int parse(enum http_parser_type type, const char *data, size_t len,
+		 struct kvr_http_head *head)
+{
+	static const http_parser_settings calls = {
+		.on_message_begin = on_begin,
+		.on_url = on_url,
+		.on_header_field = on_name,
+		.on_header_value = on_value,
+		.on_headers_complete = on_done,
+		.on_body = on_body,
+	};
+	const size_t most = len < KVR_HTTP_MAX_HEAD ? len : KVR_HTTP_MAX_HEAD;
+	struct parse s = {.head = head};
+	const char *end = memmem(data, most, "\r\n\r\n", 4);
+	http_parser p;
+	size_t n;
+
+	memset(head, 0, offsetof(struct kvr_http_head, fields));
+	if (end == NULL)
+		return len < KVR_HTTP_MAX_HEAD ? -EAGAIN : -E2BIG;
+	head->len = (uint32_t)(end - data) + 4;
+	http_parser_init(&p, type);
+	p.data = &s;
+	n = http_parser_execute(&p, &calls, data, head->len);
+	if (s.err != 0)
+		return s.err;
+	if (n != head->len || HTTP_PARSER_ERRNO(&p) != HPE_OK || !s.done || p.http_major != 1 ||
+	    p.http_minor != 1)
+		return -EBADMSG;
+	return check(head);
+}
+
+int kvr_http_parse_request(const void *data, size_t len, struct kvr_http_head *head)
+{
+	const char *space;
+	int rc = parse(HTTP_REQUEST, data, len, head);
+
+	if (rc < 0)
+		return rc;
+	/* The parser knows methods by number; their text is the line's first word. */
+	space = memchr(data, ' ', head->len);
+	if (space == NULL || head->target.len == 0)
+		return -EBADMSG;
+	head->method = (struct kvr_http_span){data, (uint32_t)(space - (const char *)data)};
+	return 0;
+}
+
+int kvr_http_parse_response(const void *data, size_t len, struct kvr_http_head *head)
+{
+	const char *line = data;
+	int rc = parse(HTTP_RESPONSE, data, len, head);
+
+	if (rc < 0)
+		return rc;
+	/* "HTTP/1.1 200": the parser has seen that these are digits. */
+	for (int i = 9; i < 12; i++) {
+		if (line[i] < '0' || line[i] > '9')
+			return -EBADMSG;
+		head->status = (uint16_t)(head->status * 10 + (line[i] - '0'));
+	}
+	return head->status >= 100 ? 0 : -EBADMSG;
+}
+
+const struct kvr_http_field *kvr_http_find(const struct kvr_http_head *head, const char *name)
+{
+	for (unsigned int i = 0; i < head->n_fields; i++)
+		if (kvr_http_equals(head->fields[i].name, name))
+			return &head->fields[i];
+	return NULL;
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Going through values that were checked, and what single ones say. */
+#include "json_pvt.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct kvr_json_iter kvr_json_begin(const struct kvr_json_value *v)
+{
+	struct kvr_json_iter it = {NULL, NULL, v->type == KVR_JSON_OBJECT};
+
+	if (v->type != KVR_JSON_OBJECT && v->type != KVR_JSON_ARRAY)
+		return it;
+	it.end = v->p + v->len - 1; /* the bracket */
+	it.p = kvr_json__blank(v->p + 1, it.end);
+	return it;
+}
+
+/* The value at it->p, which moves behind it. */
+static void take(struct kvr_json_iter *it, struct kvr_json_value *v)
+{
+	v->p = it->p;
+	it->p = kvr_json__skip(it->p, it->end, &v->type);
+	v->len = (size_t)(it->p - v->p);
+	it->p = kvr_json__blank(it->p, it->end);
+}
+
+bool kvr_json_next(struct kvr_json_iter *it, struct kvr_json_value *name,
+		   struct kvr_json_value *value)
+{
+	*name = (struct kvr_json_value){0};
+	*value = (struct kvr_json_value){0};
+	if (it->p == it->end)
+		return false;
+	if (*it->p == ',')
+		it->p = kvr_json__blank(it->p + 1, it->end);
+	if (it->object) {
+		take(it, name);
+		it->p = kvr_json__blank(it->p + 1, it->end); /* the colon */
+	}
+	take(it, value);
+	return true;
+}
+
+unsigned int kvr_json_members(const struct kvr_json_value *object, const char *const names[],
+			      unsigned int n, struct kvr_json_value out[])
+{
+	size_t lens[KVR_JSON_MAX_NAMES];
+	struct kvr_json_value name, value;
+	unsigned int found = 0;
+	struct kvr_json_iter it;
+
+	memset(out, 0, n * sizeof(out[0]));
+	if (object->type != KVR_JSON_OBJECT || n > KVR_JSON_MAX_NAMES)
+		return 0;
+	for (unsigned int i = 0; i < n; i++)
+		lens[i] = strlen(names[i]);
+	it = kvr_json_begin(object);
+	while (kvr_json_next(&it, &name, &value)) {
+		for (unsigned int i = 0; i < n; i++) {
+			if (!kvr_json__same(&name, names[i], lens[i]))
+				continue;
+			found += out[i].type == KVR_JSON_NONE;
+			out[i] = value;
+		}
+	}
+	return found;
+}
+
+static bool member(const struct kvr_json_value *object, const char *text, size_t n,
+		   struct kvr_json_value *out)
+{
+	struct kvr_json_iter it = kvr_json_begin(object);
+	struct kvr_json_value name, value;
+	bool found = false;
+
+	while (kvr_json_next(&it, &name, &value)) {
+		if (!kvr_json__same(&name, text, n))
+			continue;
+		*out = value;
+		found = true;
+	}
+	return found;
+}
+
+static bool element(const struct kvr_json_value *array, const char *text, size_t n,
+		    struct kvr_json_value *out)
+{
+	const struct kvr_json_value number = {text, n, KVR_JSON_NUMBER};
+	struct kvr_json_iter it = kvr_json_begin(array);
+	struct kvr_json_value name;
+	uint64_t place;
+
+	if (kvr_json_u64(&number, &place) < 0)
+		return false;
+	while (kvr_json_next(&it, &name, out))
+		if (place-- == 0)
+			return true;
+	return false;
+}
+
+bool kvr_json_get(const struct kvr_json_value *root, const char *path, struct kvr_json_value *out)
+{
+	struct kvr_json_value at = *root, next = {0};
+
+	while (*path != 0) {
+		const size_t n = strcspn(path, ".");
+		const bool found = at.type == KVR_JSON_OBJECT  ? member(&at, path, n, &next)
+				   : at.type == KVR_JSON_ARRAY ? element(&at, path, n, &next)
+							       : false;
+
+		if (!found) {
+			*out = (struct kvr_json_value){0};
+			return false;
+		}
+		at = next;
+		path += path[n] == '.' ? n + 1 : n;
+	}
+	*out = at;
+	return true;
+}
+
+static unsigned int hex(const char *p)
+{
+	unsigned int v = 0;
+
+	for (int i = 0; i < 4; i++)
+		v = v << 4 | (unsigned int)(p[i] <= '9' ? p[i] - '0' : (p[i] | 0x20) - 'a' + 10);
+	return v;
+}
+
+static unsigned int put_utf8(uint32_t c, char out[4])
+{
+	if (c < 0x80) {
+		out[0] = (char)c;
+		return 1;
+	}
+	if (c < 0x800) {
+		out[0] = (char)(0xc0 | c >> 6);
+		out[1] = (char)(0x80 | (c & 0x3f));
+		return 2;
+	}
+	if (c < 0x10000) {
+		out[0] = (char)(0xe0 | c >> 12);
+		out[1] = (char)(0x80 | (c >> 6 & 0x3f));
+		out[2] = (char)(0x80 | (c & 0x3f));
+		return 3;
+	}
+	out[0] = (char)(0xf0 | c >> 18);
+	out[1] = (char)(0x80 | (c >> 12 & 0x3f));
+	out[2] = (char)(0x80 | (c >> 6 & 0x3f));
+	out[3] = (char)(0x80 | (c & 0x3f));
+	return 4;
+}
+
+/* The escape at *p, behind which *p moves, as UTF-8. @return its bytes, or -EILSEQ. */
+static int unescape(const char **p, const char *end, char out[4])
+{
+	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+	const char *s = *p + 1;
+	uint32_t c, low;
+
+	if (*s != 'u') {
+		out[0] = to[strchr(from, *s) - from];
+		*p = s + 1;
+		return 1;
+	}
+	c = hex(s + 1);
+	*p = s + 5;
+	if (c >= 0xd800 && c < 0xe000) {
+		if (c >= 0xdc00 || end - *p < 6 || (*p)[0] != '\\' || (*p)[1] != 'u')
+			return -EILSEQ;
+		low = hex(*p + 2);
+		if (low < 0xdc00 || low >= 0xe000)
+			return -EILSEQ;
+		c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+		*p += 6;
+	}
+	return (int)put_utf8(c, out);
+}
+
+bool kvr_json__same(const struct kvr_json_value *v, const char *text, size_t n)
+{
+	const char *p = v->p + 1, *end = v->p + v->len - 1;
+	char c[4];
+
+	if (v->type != KVR_JSON_STRING)
+		return false;
+	if (memchr(p, '\\', (size_t)(end - p)) == NULL)
+		return (size_t)(end - p) == n && memcmp(p, text, n) == 0;
+	while (p < end) {
+		int k = 1;
+
+		c[0] = *p;
+		if (*p == '\\')
+			k = unescape(&p, end, c);
+		else
+			p++;
+		if (k < 0 || (size_t)k > n || memcmp(c, text, (size_t)k) != 0)
+			return false;
+		text += k;
+		n -= (size_t)k;
+	}
+	return n == 0;
+}
+
+bool kvr_json_equals(const struct kvr_json_value *v, const char *text)
+{
+	return kvr_json__same(v, text, strlen(text));
+}
+
+int64_t kvr_json_string(const struct kvr_json_value *v, char *buf, size_t size)
+{
+	const char *p, *end;
+	size_t n = 0;
+	char c[4];
+
+	if (v->type != KVR_JSON_STRING)
+		return -EINVAL;
+	p = v->p + 1;
+	end = v->p + v->len - 1;
+	while (p < end) {
+		int k = 1;
+
+		c[0] = *p;
+		if (*p == '\\')
+			k = unescape(&p, end, c);
+		else
+			p++;
+		if (k < 0)
+			return k;
+		if (n + (size_t)k >= size)
+			return -ENOSPC;
+		memcpy(buf + n, c, (size_t)k);
+		n += (size_t)k;
+	}
+	if (n >= size)
+		return -ENOSPC;
+	buf[n] = 0;
+	return (int64_t)n;
+}
+
+int kvr_json_bool(const struct kvr_json_value *v, bool *out)
+{
+	if (v->type != KVR_JSON_BOOL)
+		return -EINVAL;
+	*out = *v->p == 't';
+	return 0;
+}
+
+/* Behind the sign. */
+static int whole(const char *p, const char *end, uint64_t *out)
+{
+	uint64_t n = 0;
+
+	if (p == end)
+		return -EINVAL;
+	for (const char *q = p; q < end; q++)
+		if (*q < '0' || *q > '9')
+			return -EINVAL;
+	for (; p < end; p++)
+		if (__builtin_mul_overflow(n, 10u, &n) ||
+		    __builtin_add_overflow(n, (uint64_t)(*p - '0'), &n))
+			return -ERANGE;
+	*out = n;
+	return 0;
+}
+
+int kvr_json_u64(const struct kvr_json_value *v, uint64_t *out)
+{
+	int rc;
+
+	if (v->type != KVR_JSON_NUMBER)
+		return -EINVAL;
+	if (*v->p != '-')
+		return whole(v->p, v->p + v->len, out);
+	rc = whole(v->p + 1, v->p + v->len, out);
+	return rc < 0 ? rc : *out == 0 ? 0 : -ERANGE;
+}
+
+int kvr_json_i64(const struct kvr_json_value *v, int64_t *out)
+{
+	const bool minus = v->type == KVR_JSON_NUMBER && *v->p == '-';
+	uint64_t n;
+	int rc;
+
+	if (v->type != KVR_JSON_NUMBER)
+		return -EINVAL;
+	rc = whole(v->p + minus, v->p + v->len, &n);
+	if (rc < 0)
+		return rc;
+	if (n > (uint64_t)INT64_MAX + minus)
+		return -ERANGE;
+	*out = minus ? (int64_t)(0 - n) : (int64_t)n;
+	return 0;
+}
+
+int kvr_json_f64(const struct kvr_json_value *v, double *out)
+{
+	char text[64];
+	double d;
+
+	if (v->type != KVR_JSON_NUMBER)
+		return -EINVAL;
+	if (v->len >= sizeof(text))
+		return -ERANGE;
+	memcpy(text, v->p, v->len);
+	text[v->len] = 0;
+	d = strtod(text, NULL);
+	if (!isfinite(d))
+		return -ERANGE;
+	*out = d;
+	return 0;
+}
+
+int64_t kvr_json_u32s(const struct kvr_json_value *v, uint32_t out[], size_t cap)
+{
+	struct kvr_json_iter it = kvr_json_begin(v);
+	struct kvr_json_value name, value;
+	int64_t n = 0;
+
+	if (v->type != KVR_JSON_ARRAY)
+		return -EINVAL;
+	while (kvr_json_next(&it, &name, &value)) {
+		uint64_t t;
+		const int rc = kvr_json_u64(&value, &t);
+
+		if (rc < 0)
+			return rc;
+		if (t > UINT32_MAX)
+			return -ERANGE;
+		if (out != NULL && (size_t)n < cap)
+			out[n] = (uint32_t)t;
+		n++;
+	}
+	return n;
+}

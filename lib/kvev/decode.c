@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Batches and events. A field is a row of a table: the name it has in maps, its place in arrays,
+ * who reads it. What stands behind the places that have a name is told by its type, as the forms
+ * differ there.
+ */
+#include "kvev_pvt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <strings.h>
+
+enum field {
+	F_NONE = 0,
+	F_TYPE,
+	F_HASHES,
+	F_PARENT,
+	F_TOKENS,
+	F_BLOCK_SIZE,
+	F_MEDIUM,
+	F_LORA,
+	F_KEYS,
+	F_MM,
+	F_GROUP,
+	F_KIND,
+	F_SALT,
+	F_LOCALITY,
+	F_OWNERSHIP,
+	F_EAGLE,
+	F_SKIP,
+	F_TAIL, /* by type */
+};
+
+static const struct {
+	const char *name;
+	enum field field;
+} names[] = {
+	{"type", F_TYPE},
+	{"block_hashes", F_HASHES},
+	{"parent_block_hash", F_PARENT},
+	{"token_ids", F_TOKENS},
+	{"block_size", F_BLOCK_SIZE},
+	{"lora_id", F_SKIP},
+	{"medium", F_MEDIUM},
+	{"lora_name", F_LORA},
+	{"extra_keys", F_KEYS},
+	{"group_idx", F_GROUP},
+	{"kv_cache_spec_kind", F_KIND},
+	{"kv_cache_spec_sliding_window", F_SKIP},
+	{"block_mm_infos", F_MM},
+	{"cache_salt", F_SALT},
+	{"locality", F_LOCALITY},
+	{"ownership", F_OWNERSHIP},
+	{"is_eagle", F_EAGLE},
+	{NULL, F_SKIP},
+};
+
+static const enum field stored_places[] = {F_HASHES, F_PARENT, F_TOKENS, F_BLOCK_SIZE,
+					   F_SKIP,   F_MEDIUM, F_LORA,	 F_KEYS};
+static const enum field removed_places[] = {F_HASHES, F_MEDIUM};
+
+struct kvr_kvev_decoder *kvr_kvev_create(bool first_bytes)
+{
+	struct kvr_kvev_decoder *d = calloc(1, sizeof(*d));
+
+	if (d != NULL)
+		d->first_bytes = first_bytes;
+	return d;
+}
+
+void kvr_kvev_destroy(struct kvr_kvev_decoder *d)
+{
+	if (d == NULL)
+		return;
+	free(d->hashes);
+	free(d->tokens);
+	free(d->mm);
+	free(d);
+}
+
+static enum kvr_kvev_type type_of(const struct mp *o)
+{
+	return mp_is(o, "BlockStored")	      ? KVR_KVEV_STORED
+	       : mp_is(o, "BlockRemoved")     ? KVR_KVEV_REMOVED
+	       : mp_is(o, "AllBlocksCleared") ? KVR_KVEV_CLEARED
+					      : KVR_KVEV_UNKNOWN;
+}
+
+static bool same(const struct mp *o, const char *text)
+{
+	return o->u == strlen(text) && strncasecmp(o->p, text, o->u) == 0;
+}
+
+static void medium(struct kvr_kvev *ev, const struct mp *o)
+{
+	static const struct {
+		const char *name;
+		enum kvr_tier tier;
+	} media[] = {
+		{"GPU", KVR_TIER_DEVICE},	{"DEVICE", KVR_TIER_DEVICE},
+		{"CPU", KVR_TIER_HOST},		{"CPU_PINNED", KVR_TIER_HOST},
+		{"CPU_TIER1", KVR_TIER_HOST},	{"CPU_TIER2", KVR_TIER_DISK},
+		{"DISK", KVR_TIER_DISK},	{"NVME", KVR_TIER_DISK},
+		{"STORAGE", KVR_TIER_DISK},	{"EXTERNAL", KVR_TIER_EXTERNAL},
+		{"NETWORK", KVR_TIER_EXTERNAL}, {"REMOTE", KVR_TIER_EXTERNAL},
+		{"SHARED", KVR_TIER_EXTERNAL},
+	};
+
+	for (unsigned int i = 0; i < sizeof(media) / sizeof(media[0]); i++) {
+		if (same(o, media[i].name)) {
+			ev->tier = media[i].tier;
+			return;
+		}
+	}
+	ev->fault = KVR_KVEV_MEDIUM;
+}
+
+static void kind(struct kvr_kvev *ev, const struct mp *o)
+{
+	ev->other_group = !same(o, "full_attention") && !same(o, "mla_attention") &&
+			  !same(o, "sink_full_attention");
+}
+
+static void ownership(struct kvr_kvev *ev, const struct mp *o)
+{
+	ev->foreign |= o->type != MP_BYTES ||
+		       (!same(o, "self") && !same(o, "worker") && !same(o, "local"));
+}
+
+/* SGLang's map behind the medium of a salted block. */
+static bool metadata(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, const struct mp *map)
+{
+	struct mp k, v;
+
+	for (uint64_t i = 0; i < map->u; i++) {
+		kvr_kvev__read(&d->in, &k);
+		if (!kvr_kvev__skip_rest(&d->in, &k))
+			return false;
+		kvr_kvev__read(&d->in, &v);
+		if (mp_is(&k, "cache_salt") && v.type == MP_BYTES)
+			ev->salt = (struct kvr_kvev_text){v.p, (uint32_t)v.u};
+		else if (!kvr_kvev__skip_rest(&d->in, &v))
+			return false;
+	}
+	return true;
+}
+
+/* A field that is one number or text. Nil says nothing. */
+static bool plain(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
+{
+	struct mp o;
+
+	kvr_kvev__read(&d->in, &o);
+	if (o.type == MP_NIL)
+		return true;
+	if (f == F_LORA && o.type == MP_MAP)
+		return metadata(d, ev, &o);
+	if (f == F_PARENT && kvr_kvev__name(d, &o, &ev->parent))
+		ev->has_parent = true;
+	else if (f == F_BLOCK_SIZE && o.type == MP_UINT && o.u <= UINT32_MAX)
+		ev->block_size = (uint32_t)o.u;
+	else if (f == F_GROUP && o.type == MP_UINT && o.u <= UINT32_MAX) {
+		ev->group = (uint32_t)o.u;
+		ev->has_group = true;
+	} else if (f == F_EAGLE && o.type == MP_BOOL)
+		; /* pairs say it, too, and without them there are not enough tokens */
+	else if (f == F_OWNERSHIP)
+		ownership(ev, &o);
+	else if (o.type != MP_BYTES)
+		ev->fault = KVR_KVEV_SHAPE;
+	else if (f == F_MEDIUM)
+		medium(ev, &o);
+	else if (f == F_LORA)
+		ev->lora = (struct kvr_kvev_text){o.p, (uint32_t)o.u};
+	else if (f == F_SALT)
+		ev->salt = (struct kvr_kvev_text){o.p, (uint32_t)o.u};
+	else if (f == F_KIND)
+		kind(ev, &o);
+	else if (f == F_LOCALITY)
+		ev->foreign |= !same(&o, "LOCAL");
+	else
+		ev->fault = KVR_KVEV_SHAPE;
+	return kvr_kvev__skip_rest(&d->in, &o);
+}
+
+/* Behind the places with a name: a number is the group and then its window, a text is the kind of
+ * cache or where it is, a list is multimodal. */
+static bool tail(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
+{
+	struct mp_in here = d->in;
+	struct mp o;
+
+	kvr_kvev__read(&here, &o);
+	if (o.type == MP_ARRAY)
+		return kvr_kvev__mm_infos(d, ev);
+	if (o.type == MP_UINT && !ev->has_group)
+		return plain(d, ev, F_GROUP);
+	if (o.type == MP_BYTES)
+		return plain(d, ev, same(&o, "LOCAL") || same(&o, "REMOTE") ? F_LOCALITY : F_KIND);
+	return kvr_kvev__skip(&d->in);
+}
+
+static bool field(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
+{
+	switch (f) {
+	case F_HASHES:
+		return kvr_kvev__hashes(d, ev);
+	case F_TOKENS:
+		return kvr_kvev__tokens(d, ev);
+	case F_KEYS:
+		return kvr_kvev__extra_keys(d, ev);
+	case F_MM:
+		return kvr_kvev__mm_infos(d, ev);
+	case F_TAIL:
+		return tail(d, ev);
+	case F_NONE:
+	case F_SKIP:
+		return kvr_kvev__skip(&d->in);
+	default:
+		return plain(d, ev, f);
+	}
+}
+
+static enum field field_named(const struct mp *k)
+{
+	unsigned int i = 0;
+
+	while (names[i].name != NULL && !mp_is(k, names[i].name))
+		i++;
+	return names[i].field;
+}
+
+static bool from_map(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n)
+{
+	bool typed = false;
+	struct mp k, v;
+
+	for (uint64_t i = 0; i < n; i++) {
+		enum field f;
+
+		kvr_kvev__read(&d->in, &k);
+		if (!kvr_kvev__skip_rest(&d->in, &k))
+			return false;
+		f = field_named(&k);
+		if (f != F_TYPE) {
+			if (!field(d, ev, f))
+				return false;
+			continue;
+		}
+		kvr_kvev__read(&d->in, &v);
+		if (!kvr_kvev__skip_rest(&d->in, &v))
+			return false;
+		ev->type = type_of(&v);
+		typed = true;
+	}
+	if (!typed)
+		ev->type = KVR_KVEV_UNKNOWN;
+	return true;
+}
+
+static bool from_array(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n)
+{
+	const enum field *places = stored_places;
+	unsigned int n_places = 0;
+	struct mp o;
+
+	if (n == 0)
+		return true;
+	kvr_kvev__read(&d->in, &o);
+	if (!kvr_kvev__skip_rest(&d->in, &o))
+		return false;
+	ev->type = type_of(&o);
+	if (ev->type == KVR_KVEV_STORED)
+		n_places = sizeof(stored_places) / sizeof(stored_places[0]);
+	if (ev->type == KVR_KVEV_REMOVED) {
+		places = removed_places;
+		n_places = sizeof(removed_places) / sizeof(removed_places[0]);
+	}
+	for (uint64_t i = 0; i + 1 < n; i++) {
+		const enum field f = i < n_places		    ? places[i]
+				     : ev->type == KVR_KVEV_UNKNOWN ? F_SKIP
+								    : F_TAIL;
+
+		if (!field(d, ev, f))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * The rank of an array stands behind the events. Encoders write one below 128 as one byte, the
+ * last. Where that could be the end of a longer number we go and look; whether it was the rank is
+ * seen when the events are read.
+ */
+static bool guess_rank(struct kvr_kvev_decoder *d, struct kvr_kvev_batch *batch)
+{
+	const uint8_t *end = d->in.end, last = end[-1];
+	const ptrdiff_t n = end - d->in.p;
+
+	if ((last >= 0x80 && last != 0xc0) || n < 9)
+		return false;
+	for (int size = 1; size <= 8; size *= 2) {
+		const uint8_t before = end[-1 - size];
+
+		if (before >= 0xca && before <= 0xd3)
+			return false;
+	}
+	d->tail = 1;
+	batch->has_rank = last != 0xc0;
+	batch->rank = batch->has_rank ? last : 0;
+	return true;
+}
+
+static bool read_rank(struct mp_in *in, struct kvr_kvev_batch *batch)
+{
+	struct mp o;
+
+	kvr_kvev__read(in, &o);
+	batch->has_rank = o.type == MP_UINT && o.u <= UINT32_MAX;
+	batch->rank = batch->has_rank ? (uint32_t)o.u : 0;
+	return batch->has_rank || o.type == MP_NIL;
+}
+
+static int open_array(struct kvr_kvev_decoder *d, uint64_t n, struct kvr_kvev_batch *batch)
+{
+	struct mp_in rest;
+	struct mp o;
+
+	if (n < 2)
+		return -EBADMSG;
+	kvr_kvev__read(&d->in, &o);
+	if (o.type == MP_UINT || o.type == MP_INT)
+		o.f = (double)(int64_t)o.u;
+	else if (o.type != MP_FLOAT)
+		return -EBADMSG;
+	batch->ts = o.f;
+	kvr_kvev__read(&d->in, &o);
+	if (o.type != MP_ARRAY)
+		return -EBADMSG;
+	d->left = batch->n_events = (uint32_t)o.u;
+	if (n == 2 || (n == 3 && guess_rank(d, batch)))
+		return 0;
+	rest = d->in;
+	if (!kvr_kvev__skip_rest(&rest, &o))
+		return -EBADMSG;
+	d->tail = (size_t)(rest.end - rest.p);
+	if (!read_rank(&rest, batch))
+		return -EBADMSG;
+	for (; n > 3; n--)
+		if (!kvr_kvev__skip(&rest))
+			return -EBADMSG;
+	return rest.p == rest.end ? 0 : -EBADMSG;
+}
+
+static int open_map(struct kvr_kvev_decoder *d, uint64_t n, struct kvr_kvev_batch *batch)
+{
+	struct mp_in in = d->in, events = {0};
+	struct mp k, v;
+
+	for (uint64_t i = 0; i < n; i++) {
+		kvr_kvev__read(&in, &k);
+		if (!kvr_kvev__skip_rest(&in, &k))
+			return -EBADMSG;
+		if (mp_is(&k, "data_parallel_rank") || mp_is(&k, "attn_dp_rank")) {
+			if (!read_rank(&in, batch))
+				return -EBADMSG;
+			continue;
+		}
+		kvr_kvev__read(&in, &v);
+		if (mp_is(&k, "events") && v.type == MP_ARRAY) {
+			events = in;
+			batch->n_events = (uint32_t)v.u;
+		}
+		if (mp_is(&k, "ts") && v.type == MP_FLOAT)
+			batch->ts = v.f;
+		if (!kvr_kvev__skip_rest(&in, &v))
+			return -EBADMSG;
+	}
+	if (events.p == NULL || in.p != in.end)
+		return -EBADMSG;
+	d->tail = KVEV_ANY_TAIL;
+	d->in = events;
+	d->left = batch->n_events;
+	return 0;
+}
+
+int kvr_kvev_open(struct kvr_kvev_decoder *d, const void *payload, size_t len,
+		  struct kvr_kvev_batch *batch)
+{
+	struct mp o;
+	int rc = -EBADMSG;
+
+	*batch = (struct kvr_kvev_batch){0};
+	d->in = (struct mp_in){payload, (const uint8_t *)payload + len};
+	d->left = 0;
+	d->tail = 0;
+	d->err = 0;
+	if (len > UINT32_MAX)
+		return -EBADMSG;
+	kvr_kvev__read(&d->in, &o);
+	if (o.type == MP_ARRAY)
+		rc = open_array(d, o.u, batch);
+	else if (o.type == MP_MAP)
+		rc = open_map(d, o.u, batch);
+	if (rc < 0)
+		d->left = 0;
+	return rc;
+}
+
+/* Behind the last event stands what was seen, or guessed, to stand there. */
+static int close_batch(const struct kvr_kvev_decoder *d)
+{
+	return d->tail == KVEV_ANY_TAIL || d->tail == (size_t)(d->in.end - d->in.p) ? 0 : -EBADMSG;
+}
+
+int kvr_kvev_next(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
+{
+	bool read = false;
+	struct mp o;
+
+	*ev = (struct kvr_kvev){.strange_block = UINT32_MAX};
+	if (d->left == 0)
+		return close_batch(d);
+	d->left--;
+	kvr_kvev__read(&d->in, &o);
+	if (o.type == MP_MAP)
+		read = from_map(d, ev, o.u);
+	else if (o.type == MP_ARRAY)
+		read = from_array(d, ev, o.u);
+	else
+		read = kvr_kvev__skip_rest(&d->in, &o);
+	if (!read) {
+		d->left = 0;
+		return d->err != 0 ? d->err : -EBADMSG;
+	}
+	if ((ev->type == KVR_KVEV_STORED || ev->type == KVR_KVEV_REMOVED) && ev->n_hashes == 0)
+		ev->fault = KVR_KVEV_SHAPE;
+	return 1;
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Fields that are lists: names, tokens, keys of blocks. */
+#include "kvev_pvt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define SALT_PREFIX "dynamo-cache-salt:"
+
+/* Room for n elements of an array of the decoder. A claim was checked against the bytes there. */
+static void *room(struct kvr_kvev_decoder *d, void *array, uint32_t *cap, uint64_t n, size_t size)
+{
+	void *larger;
+
+	if (n <= *cap)
+		return array;
+	n += n / 2;
+	larger = realloc(array, n * size);
+	if (larger == NULL) {
+		d->err = -ENOMEM;
+		return NULL;
+	}
+	*cap = (uint32_t)n;
+	return larger;
+}
+
+static bool wrong(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, const struct mp *o)
+{
+	ev->fault = KVR_KVEV_SHAPE;
+	return kvr_kvev__skip_rest(&d->in, o);
+}
+
+bool kvr_kvev__name(const struct kvr_kvev_decoder *d, const struct mp *o, uint64_t *name)
+{
+	if (o->type == MP_UINT || o->type == MP_INT) {
+		*name = o->u;
+		return true;
+	}
+	if (o->type != MP_BYTES || o->u < 8)
+		return false;
+	*name = mp_be64((const uint8_t *)o->p + (d->first_bytes ? 0 : o->u - 8));
+	return true;
+}
+
+bool kvr_kvev__hashes(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
+{
+	uint64_t *out;
+	struct mp o;
+	uint64_t n;
+
+	kvr_kvev__read(&d->in, &o);
+	if (o.type != MP_ARRAY)
+		return wrong(d, ev, &o);
+	n = o.u;
+	out = room(d, d->hashes, &d->cap_hashes, n, sizeof(out[0]));
+	if (out == NULL)
+		return n == 0;
+	d->hashes = out;
+	for (uint64_t i = 0; i < n; i++) {
+		kvr_kvev__read(&d->in, &o);
+		if (o.type == MP_BAD)
+			return false;
+		if (!kvr_kvev__name(d, &o, &out[i]) && !wrong(d, ev, &o))
+			return false;
+	}
+	ev->hashes = out;
+	ev->n_hashes = (uint32_t)n;
+	return true;
+}
+
+/* A run of n plain numbers; stops at the first that is something else. @return how many. */
+static uint64_t numbers(struct mp_in *in, uint64_t n, uint32_t *out)
+{
+	const uint8_t *p = in->p, *end = in->end;
+	uint64_t i = 0;
+
+	/* The longest is five bytes: no need to look at the end before that. */
+	for (; i < n && end - p >= 5; i++) {
+		const uint8_t b = *p;
+
+		if (b == 0xcd) {
+			out[i] = mp_be16(p + 1);
+			p += 3;
+		} else if (b == 0xce) {
+			out[i] = mp_be32(p + 1);
+			p += 5;
+		} else if (b < 0x80) {
+			out[i] = b;
+			p += 1;
+		} else if (b == 0xcc) {
+			out[i] = p[1];
+			p += 2;
+		} else {
+			break;
+		}
+	}
+	in->p = p;
+	for (; i < n; i++) {
+		struct mp_in here = *in;
+		struct mp o;
+
+		kvr_kvev__read(&here, &o);
+		if (o.type != MP_UINT || o.u > UINT32_MAX)
+			break;
+		out[i] = (uint32_t)o.u;
+		*in = here;
+	}
+	return i;
+}
+
+/* Pairs (t0, t1), (t1, t2) ...: the first of each, and the second of the last. */
+static bool pairs(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n)
+{
+	uint32_t two[2] = {0};
+
+	for (uint64_t i = 0; i < n; i++) {
+		struct mp o;
+
+		kvr_kvev__read(&d->in, &o);
+		if (o.type != MP_ARRAY || o.u != 2) {
+			if (!wrong(d, ev, &o))
+				return false;
+		} else if (numbers(&d->in, 2, two) != 2) {
+			return false;
+		}
+		d->tokens[i] = two[0];
+	}
+	d->tokens[n] = two[1];
+	ev->eagle = true;
+	ev->n_tokens = (uint32_t)n + 1;
+	return true;
+}
+
+bool kvr_kvev__tokens(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
+{
+	uint32_t *out;
+	struct mp o;
+	uint64_t n, i;
+
+	kvr_kvev__read(&d->in, &o);
+	if (o.type == MP_NIL)
+		return true;
+	if (o.type != MP_ARRAY)
+		return wrong(d, ev, &o);
+	n = o.u;
+	if (n == 0)
+		return true;
+	out = room(d, d->tokens, &d->cap_tokens, n + 1, sizeof(out[0]));
+	if (out == NULL)
+		return false;
+	d->tokens = out;
+	ev->tokens = out;
+	if (d->in.p < d->in.end && *d->in.p == 0x92)
+		return pairs(d, ev, n);
+	i = numbers(&d->in, n, out);
+	ev->n_tokens = (uint32_t)i;
+	if (i < n)
+		ev->fault = KVR_KVEV_SHAPE;
+	for (; i < n; i++)
+		if (!kvr_kvev__skip(&d->in))
+			return false;
+	return true;
+}
+
+static bool add_mm(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block, uint64_t hash)
+{
+	struct kvr_kvev_mm *out = room(d, d->mm, &d->cap_mm, ev->n_mm + 1ull, sizeof(out[0]));
+
+	if (out == NULL)
+		return false;
+	d->mm = out;
+	ev->mm = out;
+	out[ev->n_mm++] = (struct kvr_kvev_mm){block, hash};
+	return true;
+}
+
+/* The first 16 of 64 hexadecimal digits. */
+static bool hex64(const struct mp *o, uint64_t *hash)
+{
+	*hash = 0;
+	if (o->u != 64)
+		return false;
+	for (int i = 0; i < 64; i++) {
+		const char c = o->p[i], l = (char)(c | 0x20);
+
+		if (!((c >= '0' && c <= '9') || (l >= 'a' && l <= 'f')))
+			return false;
+		if (i < 16)
+			*hash = *hash << 4 | (uint64_t)(c <= '9' ? c - '0' : l - 'a' + 10);
+	}
+	return true;
+}
+
+static void strange(struct kvr_kvev *ev, uint32_t block)
+{
+	if (block < ev->strange_block)
+		ev->strange_block = block;
+}
+
+/* One key of a block: a string, or a pair of it and where the object starts. */
+static bool key(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block, bool *lora_seen)
+{
+	const size_t prefix = sizeof(SALT_PREFIX) - 1;
+	bool pair = false;
+	uint64_t hash;
+	struct mp o;
+
+	kvr_kvev__read(&d->in, &o);
+	if (o.type == MP_ARRAY && o.u == 2) {
+		pair = true;
+		kvr_kvev__read(&d->in, &o);
+		if (!kvr_kvev__skip_rest(&d->in, &o) || !kvr_kvev__skip(&d->in))
+			return false;
+	}
+	if (o.type != MP_BYTES) {
+		if (o.type != MP_NIL)
+			strange(ev, block);
+		return pair || kvr_kvev__skip_rest(&d->in, &o);
+	}
+	if (hex64(&o, &hash))
+		return add_mm(d, ev, block, hash);
+	if (!pair && !*lora_seen && o.u == ev->lora.len && memcmp(o.p, ev->lora.p, o.u) == 0) {
+		*lora_seen = true;
+	} else if (!pair && block == 0 && !ev->has_parent && ev->salt.len == 0) {
+		if (o.u > prefix && memcmp(o.p, SALT_PREFIX, prefix) == 0) {
+			o.p += prefix;
+			o.u -= prefix;
+		}
+		ev->salt = (struct kvr_kvev_text){o.p, (uint32_t)o.u};
+	} else {
+		strange(ev, block);
+	}
+	return true;
+}
+
+bool kvr_kvev__extra_keys(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
+{
+	struct mp o;
+	uint64_t n;
+
+	kvr_kvev__read(&d->in, &o);
+	if (o.type == MP_NIL)
+		return true;
+	if (o.type != MP_ARRAY)
+		return wrong(d, ev, &o);
+	n = o.u;
+	for (uint64_t block = 0; block < n; block++) {
+		bool lora_seen = ev->lora.len == 0;
+		uint64_t keys;
+
+		kvr_kvev__read(&d->in, &o);
+		if (o.type == MP_NIL)
+			continue;
+		if (o.type != MP_ARRAY) {
+			strange(ev, (uint32_t)block);
+			if (!kvr_kvev__skip_rest(&d->in, &o))
+				return false;
+			continue;
+		}
+		keys = o.u;
+		for (uint64_t i = 0; i < keys; i++)
+			if (!key(d, ev, (uint32_t)block, &lora_seen))
+				return false;
+	}
+	return true;
+}
+
+/* {"mm_hash": number, ...} */
+static bool mm_object(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block)
+{
+	struct mp o, k;
+	uint64_t n;
+
+	kvr_kvev__read(&d->in, &o);
+	if (o.type != MP_MAP) {
+		strange(ev, block);
+		return kvr_kvev__skip_rest(&d->in, &o);
+	}
+	n = o.u;
+	for (uint64_t i = 0; i < n; i++) {
+		kvr_kvev__read(&d->in, &k);
+		if (!kvr_kvev__skip_rest(&d->in, &k))
+			return false;
+		kvr_kvev__read(&d->in, &o);
+		if (mp_is(&k, "mm_hash") && (o.type == MP_UINT || o.type == MP_INT)) {
+			if (!add_mm(d, ev, block, o.u))
+				return false;
+		} else if (!kvr_kvev__skip_rest(&d->in, &o)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* For each block nil, or {"mm_objects": [object ...]}. */
+bool kvr_kvev__mm_infos(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
+{
+	struct mp o, k;
+	uint64_t n;
+
+	kvr_kvev__read(&d->in, &o);
+	if (o.type != MP_ARRAY)
+		return o.type == MP_NIL || wrong(d, ev, &o);
+	n = o.u;
+	for (uint64_t block = 0; block < n; block++) {
+		uint64_t members;
+
+		kvr_kvev__read(&d->in, &o);
+		if (o.type != MP_MAP) {
+			if (!kvr_kvev__skip_rest(&d->in, &o))
+				return false;
+			continue;
+		}
+		members = o.u;
+		for (uint64_t i = 0; i < members; i++) {
+			kvr_kvev__read(&d->in, &k);
+			if (!kvr_kvev__skip_rest(&d->in, &k))
+				return false;
+			kvr_kvev__read(&d->in, &o);
+			if (!mp_is(&k, "mm_objects") || o.type != MP_ARRAY) {
+				if (!kvr_kvev__skip_rest(&d->in, &o))
+					return false;
+				continue;
+			}
+			for (uint64_t left = o.u; left > 0; left--)
+				if (!mm_object(d, ev, (uint32_t)block))
+					return false;
+		}
+	}
+	return true;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_KVEV_PVT_H
+#define KVR_KVEV_PVT_H
+
+/**
+ * @file
+ * The decoder: the batch that is open, and arrays for one event. fields.c reads the fields that
+ * are lists, decode.c puts events together.
+ */
+
+#include "kvr_kvev.h"
+#include "msgpack_pvt.h"
+
+#define KVEV_ANY_TAIL SIZE_MAX /* a map: looked at already */
+
+struct kvr_kvev_decoder {
+	struct mp_in in; /* what follows in the list of events */
+	uint32_t left;	 /* events */
+	bool first_bytes;
+	size_t tail; /* bytes behind the last event */
+	uint64_t *hashes;
+	uint32_t *tokens;
+	struct kvr_kvev_mm *mm;
+	uint32_t cap_hashes, cap_tokens, cap_mm;
+	int err; /* -ENOMEM once */
+};
+
+/** A name of a block, as a number. */
+bool kvr_kvev__name(const struct kvr_kvev_decoder *d, const struct mp *o, uint64_t *name);
+
+/* All of these read one object at d->in. @return false: it cannot be read at all; what has a wrong
+ * type or value is passed over and noted in ev->fault. */
+bool kvr_kvev__hashes(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
+bool kvr_kvev__tokens(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
+bool kvr_kvev__extra_keys(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
+bool kvr_kvev__mm_infos(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
+
+#endif

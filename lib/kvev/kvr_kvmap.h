@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_KVMAP_H
+#define KVR_KVMAP_H
+
+/**
+ * @file
+ * What one rank of an engine caches: the engine's name of each block beside ours (the sequence
+ * hash, made of the tokens), so that its events can be told to the router in our names.
+ *
+ * A table of bounded size: a ring of entries in the order in which they came, and an open-addressed
+ * index of it, allocated at once (66 to 82 bytes an entry). When it is full the oldest goes, and is
+ * told as removed: what could not be taken back later must not stay with the router. Presence is a
+ * set for each tier: storing twice is storing once, and a removal is believed.
+ *
+ * One thread; `out` is called from inside the functions. Cost: a hash of the tokens, and one or two
+ * cache misses a block.
+ */
+
+#include "kvr_kvev.h"
+#include "kvr_stats.h"
+
+struct kvr_kvmap;
+
+/** What the engine's events come to, in our names. Arrays are valid during the call. */
+struct kvr_kvmap_out {
+	void (*stored)(void *user, enum kvr_tier tier, const uint64_t *parent, const uint64_t sh[],
+		       uint32_t n);
+	void (*removed)(void *user, enum kvr_tier tier, const uint64_t sh[], uint32_t n);
+	void (*cleared)(void *user);
+	void *user;
+};
+
+#define KVR_KVMAP_COUNTER_LIST(X)                                                                  \
+	X(KVR_KVMAP_EVENTS, events, COUNT, "events", "events of engines, all types")               \
+	X(KVR_KVMAP_UNKNOWN, unknown, COUNT, "events", "of a type that is not known")              \
+	X(KVR_KVMAP_BAD, bad, COUNT, "events", "with a field that is missing or wrong")            \
+	X(KVR_KVMAP_MEDIUM, medium, COUNT, "events", "about a medium that is not known")           \
+	X(KVR_KVMAP_FOREIGN, foreign, COUNT, "events", "about blocks that are remote or others'")  \
+	X(KVR_KVMAP_GROUP, group, COUNT, "events", "about cache groups without full attention")    \
+	X(KVR_KVMAP_SIZE, size, COUNT, "events", "stored with another block size than the pool's") \
+	X(KVR_KVMAP_STORED, stored, COUNT, "blocks", "stored")                                     \
+	X(KVR_KVMAP_AGAIN, again, COUNT, "blocks", "stored that were there already")               \
+	X(KVR_KVMAP_ORPHANS, orphans, COUNT, "blocks",                                             \
+	  "stored behind a parent that is not known, or moved and not known")                      \
+	X(KVR_KVMAP_SHORT, short_, COUNT, "blocks", "stored without tokens enough")                \
+	X(KVR_KVMAP_STRANGE, strange, COUNT, "blocks", "stored with keys that we cannot name")     \
+	X(KVR_KVMAP_REMOVED, removed, COUNT, "blocks", "removed")                                  \
+	X(KVR_KVMAP_ABSENT, absent, COUNT, "blocks", "removed that were not there")                \
+	X(KVR_KVMAP_EVICTED, evicted, COUNT, "blocks", "forgotten for want of room, oldest first") \
+	X(KVR_KVMAP_CLEARED, cleared, COUNT, "events", "the rank holds nothing any more")          \
+	X(KVR_KVMAP_HELD, held, GAUGE, "blocks", "known now")
+
+enum kvr_kvmap_counter { KVR_KVMAP_COUNTER_LIST(KVR_COUNTER_ENUM) KVR_KVMAP_N };
+struct kvr_kvmap_stats {
+	KVR_KVMAP_COUNTER_LIST(KVR_COUNTER_FIELD)
+};
+extern const struct kvr_stats_def kvr_kvmap_stats;
+
+/**
+ * Make a table.
+ * @param block_size of the pool, in tokens.
+ * @param max_blocks entries, 1..2^30.
+ * @param seed random: nobody who names blocks may aim at a place of the index.
+ * @return NULL: EINVAL, ENOMEM.
+ */
+struct kvr_kvmap *kvr_kvmap_create(uint32_t block_size, uint32_t max_blocks, uint64_t seed,
+				   const struct kvr_kvmap_out *out);
+
+/** NULL is fine. Nothing is told. */
+void kvr_kvmap_destroy(struct kvr_kvmap *m);
+
+/**
+ * Take one event.
+ * @return 0; -EBADMSG a removal that cannot be read: the rank must start clean
+ * (kvr_kvmap_clear()), as it may hold less than we think; -ENOMEM the same.
+ */
+int kvr_kvmap_apply(struct kvr_kvmap *m, const struct kvr_kvev *ev);
+
+/** Forget all, and tell it as cleared. */
+void kvr_kvmap_clear(struct kvr_kvmap *m);
+
+/** The block size of the first store of full attention; 0: none yet. */
+uint32_t kvr_kvmap_block_size(const struct kvr_kvmap *m);
+
+/** One run of blocks in one tier, for dumps. */
+struct kvr_kvmap_run {
+	enum kvr_tier tier;
+	bool has_parent;
+	uint64_t parent;
+	const uint64_t *sh; /**< valid until the next call */
+	uint32_t n;
+};
+
+/**
+ * All that is held, oldest first: call with *pos 0, and again with what it became. Nothing may be
+ * applied in between.
+ * @return false: no more.
+ */
+bool kvr_kvmap_next(struct kvr_kvmap *m, uint64_t *pos, struct kvr_kvmap_run *run);
+
+/** The counters of the table; the owner's thread. */
+const struct kvr_kvmap_stats *kvr_kvmap_stats_get(const struct kvr_kvmap *m);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_KVEV_MSGPACK_PVT_H
+#define KVR_KVEV_MSGPACK_PVT_H
+
+/**
+ * @file
+ * Reading msgpack where it lies. The library for it builds a tree and allocates what an array
+ * claims to have; here nothing is kept, and a claim is worth no more than the bytes behind it.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define MP_DEPTH 32u /* of what is skipped */
+
+enum mp_type {
+	MP_BAD = 0, /* the end, or a byte that starts nothing */
+	MP_NIL,
+	MP_BOOL,
+	MP_UINT, /* not negative */
+	MP_INT,	 /* negative */
+	MP_FLOAT,
+	MP_BYTES, /* str or bin */
+	MP_ARRAY,
+	MP_MAP,
+	MP_EXT,
+};
+
+/** One object's head; of bytes and ext also the bytes. */
+struct mp {
+	enum mp_type type;
+	uint64_t u;    /* UINT, BOOL; INT: two's complement; ARRAY, MAP: elements; BYTES: length */
+	double f;      /* FLOAT */
+	const char *p; /* BYTES */
+};
+
+struct mp_in {
+	const uint8_t *p, *end;
+};
+
+static inline uint64_t mp_be(const uint8_t *p, unsigned int n)
+{
+	uint64_t v = 0;
+
+	for (unsigned int i = 0; i < n; i++)
+		v = v << 8 | p[i];
+	return v;
+}
+
+static inline uint16_t mp_be16(const uint8_t *p)
+{
+	uint16_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return __builtin_bswap16(v);
+}
+
+static inline uint32_t mp_be32(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return __builtin_bswap32(v);
+}
+
+static inline uint64_t mp_be64(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return __builtin_bswap64(v);
+}
+
+/** The next head, and of bytes all of it. BAD leaves the reader at its end. */
+void kvr_kvev__read(struct mp_in *in, struct mp *o);
+
+/** Pass over one object. @return false: it does not end in here, or is too deep. */
+bool kvr_kvev__skip(struct mp_in *in);
+
+/** Pass over what is inside an object whose head was read. */
+bool kvr_kvev__skip_rest(struct mp_in *in, const struct mp *o);
+
+static inline bool mp_is(const struct mp *o, const char *text)
+{
+	const size_t n = strlen(text);
+
+	return o->type == MP_BYTES && o->u == n && memcmp(o->p, text, n) == 0;
+}
+
+#endif

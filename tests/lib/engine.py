@@ -1,0 +1,401 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""A stand-in for vLLM and SGLang: their HTTP and their KV events, a prefix cache, no model.
+
+A token is a byte of UTF-8. An answer is made of the prompt's length and numbers, so that it can be
+checked. POST /_test changes switches while it runs; GET /_test tells what it holds and has seen.
+    engine.py --port 8000 --type vllm --events 'tcp://*:5557' --replay 'tcp://*:5657'
+"""
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+from collections import deque
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from engine_cache import Cache, Events  # noqa: E402
+from engine_http import Answer, Gone, Http, Refused, get  # noqa: E402
+
+LEASE_S = 30
+
+
+class Rank:
+    def __init__(self, o, number):
+        self.number, self.running, self.waiting = number, 0, 0
+        self.events = Events(o, number)
+        self.cache = Cache(o, self.events)
+        self.slots = asyncio.Semaphore(o.slots)
+
+
+class Engine:
+    def __init__(self, o):
+        self.o, self.ranks, self.turn = o, [Rank(o, i) for i in range(o.ranks)], 0
+        self.id = uuid.uuid4().hex
+        self.seen = deque(maxlen=64)    # requests, for tests
+        self.count = {'requests': 0, 'finished': 0, 'aborted': 0, 'refused': 0, 'fetched': 0,
+                      'kv_lost': 0, 'tokens': 0}
+        self.held = {}                  # transfers that wait to be fetched: id -> (Event, since)
+
+    # --- prompts -------------------------------------------------------------------------------
+
+    def prompt(self, body, chat):
+        """Token ids, images in them as (first token, n, hash)."""
+        if not chat:
+            prompt = body.get('prompt')
+            if isinstance(prompt, list) and prompt and isinstance(prompt[0], (list, str)):
+                prompt = prompt[0]
+            if isinstance(prompt, str):
+                return list(prompt.encode()), []
+            if isinstance(prompt, list) and all(type(t) is int and t >= 0 for t in prompt):
+                return prompt, []
+            raise Refused(400, 'prompt: a string or token ids')
+        messages = body.get('messages')
+        if not isinstance(messages, list) or not messages:
+            raise Refused(400, 'messages: at least one')
+        tokens, mm = [], []
+        for m in messages:
+            tokens += f"<|{m.get('role', 'user')}|>".encode()
+            content = m.get('content') or ''
+            for part in [{'type': 'text', 'text': content}] if isinstance(content, str) else content:
+                if part.get('type') == 'text':
+                    tokens += part['text'].encode()
+                else:
+                    what = json.dumps(part, sort_keys=True).encode()
+                    digest = hashlib.sha256(what).hexdigest()
+                    mm.append((len(tokens), 20, digest))
+                    pad = 1000000 + (int(digest[:16], 16) & (1 << 30) - 1)
+                    tokens += [pad if self.o.type == 'sglang' else 151655] * 20
+            tokens += b'\n'
+        if body.get('add_generation_prompt', True):
+            tokens += b'<|assistant|>'
+        return tokens, mm
+
+    def adapter(self, body):
+        model = body.get('model') or self.o.model
+        if model == self.o.model:
+            return None
+        if model in self.o.lora:
+            return model
+        raise Refused(404, f'The model `{model}` does not exist.')
+
+    def rank(self, headers, body, room):
+        n = len(self.ranks)
+        want = headers.get('x-data-parallel-rank')
+        if want is None:
+            want = body.get('routed_dp_rank', body.get('data_parallel_rank'))
+        if want is not None:
+            try:
+                want = int(want)
+            except ValueError:
+                raise Refused(400, 'data parallel rank: an integer')
+            if not 0 <= want < n:
+                raise Refused(400, f'data parallel rank {want}: 0 to {n - 1}')
+            return self.ranks[want]
+        if room is not None:
+            return self.ranks[room % n]
+        self.turn += 1
+        return self.ranks[self.turn % n]
+
+    # --- generation ----------------------------------------------------------------------------
+
+    async def generate(self, http, body, chat):
+        """One request from prompt to answer."""
+        o, headers = self.o, http.headers
+        tokens, mm = self.prompt(body, chat)
+        lora, salt = self.adapter(body), body.get('cache_salt')
+        room, kv = body.get('bootstrap_room'), body.get('kv_transfer_params')
+        rank = self.rank(headers, body, room)
+        limit = body.get('max_completion_tokens') or body.get('max_tokens') or 16
+        if type(limit) is not int or limit < 1:
+            raise Refused(400, 'max_tokens: at least 1')
+        if len(tokens) + limit > o.max_model_len:
+            raise Refused(400, f'maximum context length is {o.max_model_len} tokens')
+        n = min(limit, o.output)
+        rank.waiting += 1
+        try:
+            await rank.slots.acquire()
+        finally:
+            rank.waiting -= 1
+        rank.running += 1
+        try:
+            if o.hang:
+                while True:
+                    await self.wait(http, 0.05)
+            chain = rank.cache.chain(tokens, lora, salt, mm)
+            hit = rank.cache.cached(chain)
+            if room is not None and o.role == 'prefill' and room % len(self.ranks) != rank.number:
+                raise Refused(400, f'bootstrap_room {room} is not of rank {rank.number}')
+            if kv and kv.get('do_remote_prefill'):
+                await self.fetch(f"http://{kv['remote_host']}:{kv['remote_port']}", 'id',
+                                 kv.get('remote_request_id'))
+            elif room is not None and o.role == 'decode':
+                await self.fetch(f"http://{body['bootstrap_host']}:{body['bootstrap_port']}", 'room', room)
+            else:
+                await self.wait(http, o.prefill_us * 1e-6 * (len(tokens) - hit * o.block_size))
+            await rank.cache.add(chain)
+            answer = Answer(self, body, chat, len(tokens), min(hit * o.block_size, len(tokens) - 1))
+            if kv and kv.get('do_remote_decode'):
+                answer.kv = self.hold(chain, rank)
+            if room is not None and o.role == 'prefill':
+                n = 1
+                await self.wait_fetched(http, room)
+            await self.answer(http, answer, body, n)
+            made = tokens + [ord('0') + i % 10 for i in range(n)]
+            await rank.cache.add(rank.cache.chain(made, lora, salt, mm))
+        finally:
+            rank.running -= 1
+            rank.slots.release()
+
+    async def answer(self, http, answer, body, n):
+        stream = bool(body.get('stream'))
+        if stream:
+            http.begin(200, 'text/event-stream; charset=utf-8')
+        for i in range(n):
+            await self.wait(http, self.o.decode_us * 1e-6)
+            self.count['tokens'] += 1
+            if stream:
+                await http.write(answer.chunk(i, n))
+            if self.o.break_after and i + 1 == self.o.break_after:
+                if stream:
+                    await http.write(b'data: {"id": "half a li')
+                http.writer.close()
+                raise Gone
+        if stream:
+            options = body.get('stream_options') or {}
+            if options.get('include_usage'):
+                await http.write(answer.last(n))
+            await http.write(b'data: [DONE]\n\n')
+            await http.end()
+        else:
+            await http.reply(200, answer.whole(n))
+
+    async def wait(self, http, seconds):
+        """Sleep, or find the client gone."""
+        if seconds > 0:
+            await asyncio.sleep(seconds)
+        if http.gone():
+            raise Gone
+
+    # --- prefill and decode apart ----------------------------------------------------------------
+
+    def hold(self, chain, rank):
+        key = uuid.uuid4().hex
+        self.held[key] = (asyncio.Event(), time.monotonic())
+        ids = list(range(1000, 1000 + max(len(chain), self.o.result_blocks)))
+        return {'do_remote_prefill': True, 'do_remote_decode': False, 'remote_block_ids': [ids],
+                'remote_engine_id': f'{self.id}_dp{rank.number}', 'remote_request_id': key,
+                'remote_host': self.o.host, 'remote_port': self.o.port, 'tp_size': 1, 'dcp_size': 1,
+                'pp_size': 1, 'remote_num_tokens': len(chain) * self.o.block_size,
+                'remote_blocks_expiry_time': time.time() + LEASE_S, 'transfer_mode': 'pull'}
+
+    async def wait_fetched(self, http, room):
+        """A prefill engine keeps the blocks of a room until its decode engine has them."""
+        done = asyncio.Event()
+        self.held[str(room)] = (done, time.monotonic())
+        until = time.monotonic() + LEASE_S
+        while not done.is_set():
+            try:
+                await asyncio.wait_for(done.wait(), 0.05)
+            except asyncio.TimeoutError:
+                pass
+            if time.monotonic() > until or http.gone():
+                del self.held[str(room)]
+                self.count['kv_lost'] += 1
+                raise Refused(500, 'nobody came for the blocks')
+
+    async def fetch(self, base, what, key):
+        """A decode engine takes its blocks from the prefill engine, which may not have them yet."""
+        for _ in range(200):
+            if await asyncio.to_thread(get, f'{base}/_kv?{what}={key}') == 200:
+                self.count['fetched'] += 1
+                return
+            if what == 'id':
+                break
+            await asyncio.sleep(0.02)
+        self.count['kv_lost'] += 1
+        raise Refused(500, f'no blocks for {key} at {base}')
+
+    def given(self, key):
+        held = self.held.pop(key, None)
+        if held is None:
+            return False
+        held[0].set()
+        return True
+
+    # --- what others ask -------------------------------------------------------------------------
+
+    def metrics(self):
+        o = self.o
+        if o.garbage_metrics:
+            return 'vllm:num_requests_running{ 7\n\x00\xff nonsense NaN\n# TYPE\n'
+        name = {'vllm': ('num_requests_waiting', 'num_requests_running', 'kv_cache_usage_perc'),
+                'sglang': ('num_queue_reqs', 'num_running_reqs', 'token_usage')}[o.type]
+        out = []
+        for metric, value in zip(name, (lambda r: r.waiting, lambda r: r.running,
+                                        lambda r: len(r.cache.blocks) / o.blocks)):
+            out.append(f'# HELP {o.type}:{metric} of the engine\n# TYPE {o.type}:{metric} gauge')
+            label = 'engine' if o.type == 'vllm' else 'dp_rank'
+            out += [f'{o.type}:{metric}{{{label}="{r.number}",model_name="{o.model}"}} {float(value(r))}'
+                    for r in self.ranks]
+        size = o.metric_block_size or o.block_size
+        keys = ('block_size', 'num_gpu_blocks') if o.type == 'vllm' else ('page_size', 'num_pages')
+        out.append(f'# TYPE {o.type}:cache_config_info gauge')
+        out.append(f'{o.type}:cache_config_info{{{keys[0]}="{size}",cache_dtype="auto",'
+                   f'{keys[1]}="{o.blocks}"}} 1.0')
+        return '\n'.join(out) + '\n'
+
+    def state(self):
+        return {'count': self.count, 'seen': list(self.seen), 'held': len(self.held), 'id': self.id,
+                'ranks': [{'running': r.running, 'blocks': len(r.cache.blocks), 'seq': r.events.seq,
+                           'published': r.events.published, 'dropped': r.events.dropped,
+                           'replayed': r.events.replayed} for r in self.ranks]}
+
+    async def test(self, body):
+        """Change switches; clear, drop, forget events; overlap of prompts in every rank."""
+        out = {}
+        for key, value in body.items():
+            rank = self.ranks[body.get('rank', 0)]
+            if key == 'clear':
+                await rank.cache.clear()
+            elif key == 'drop_blocks':
+                await rank.cache.drop(value)
+            elif key == 'lose_events':
+                rank.events.drop = value
+            elif key == 'raw':
+                await rank.events.raw(bytes.fromhex(value))
+            elif key == 'overlap':
+                out['overlap'] = [r.cache.cached(r.cache.chain(value)) for r in self.ranks]
+            elif key != 'rank':
+                if not hasattr(self.o, key):
+                    raise Refused(400, f'no switch {key}')
+                setattr(self.o, key, value)
+        return out
+
+    async def serve(self, http):
+        o, path, method = self.o, http.path.split('?')[0], http.method
+        if path == '/_kv':
+            key = http.path.rpartition('=')[2]
+            return await http.reply(200 if self.given(key) else 404, {})
+        if path == '/_test':
+            return await http.reply(200, await self.test(http.json()) if method == 'POST' else self.state())
+        if o.error:
+            raise Refused(o.error, 'as the switch says')
+        if path == '/health':
+            return await http.reply(503 if o.ill else 200, b'', 'text/plain')
+        if path == '/metrics':
+            return await http.reply(200, self.metrics().encode('latin1'), 'text/plain; version=0.0.4')
+        if path == '/v1/models':
+            return await http.reply(200, {'object': 'list', 'data': [
+                {'id': m, 'object': 'model', 'created': 1, 'owned_by': o.type,
+                 'max_model_len': o.max_model_len, 'parent': None if m == o.model else o.model}
+                for m in [o.model, *o.lora]]})
+        if path in ('/server_info', '/get_server_info') and o.type == 'sglang':
+            host, _, port = (o.events or 'tcp://*:0').rpartition('/')[2].partition(':')
+            return await http.reply(200, {'page_size': o.block_size, 'dp_size': o.ranks, 'kv_events': {
+                'publisher': 'zmq', 'endpoint_host': host, 'endpoint_port_base': int(port),
+                'topic': o.topic, 'block_size': o.block_size, 'dp_size': o.ranks}})
+        if method != 'POST':
+            raise Refused(404 if method == 'GET' else 405, 'Not Found')
+        body = http.json()
+        if path == '/tokenize':
+            tokens, _ = self.prompt(body, 'messages' in body)
+            return await http.reply(200, {'count': len(tokens), 'max_model_len': o.max_model_len, 'tokens': tokens})
+        if path == '/v1/embeddings':
+            return await http.reply(200, {'object': 'list', 'model': o.model, 'data': [
+                {'object': 'embedding', 'index': 0, 'embedding': [0.5, -0.25, 0.125]}],
+                'usage': {'prompt_tokens': 4, 'total_tokens': 4}})
+        if path not in ('/v1/completions', '/v1/chat/completions'):
+            raise Refused(404, 'Not Found')
+        self.count['requests'] += 1
+        self.seen.append({'path': path, 'headers': http.headers, 'body': {
+            k: v for k, v in body.items() if k not in ('prompt', 'messages')}})
+        await self.generate(http, body, path.endswith('chat/completions'))
+        self.count['finished'] += 1
+
+
+async def connection(engine, reader, writer):
+    try:
+        while True:
+            http = Http(reader, writer)
+            if not await http.read():
+                break
+            try:
+                await engine.serve(http)
+            except Refused as e:
+                engine.count['refused'] += 1
+                if http.streaming:
+                    break
+                await http.reply(e.status, {'error': {'message': str(e), 'type': 'BadRequestError',
+                                                      'param': None, 'code': e.status}})
+    except (Gone, ConnectionError):
+        engine.count['aborted'] += 1
+    finally:
+        writer.close()
+
+
+def options(argv):
+    p = argparse.ArgumentParser(description='a stand-in for vLLM and SGLang')
+    p.add_argument('--host', default='127.0.0.1')
+    p.add_argument('--port', type=int, default=8000)
+    p.add_argument('--type', choices=('vllm', 'sglang'), default='vllm')
+    p.add_argument('--model', default='model')
+    p.add_argument('--lora', nargs='*', default=[], help='adapters it has')
+    p.add_argument('--role', choices=('aggregated', 'prefill', 'decode'), default='aggregated')
+    p.add_argument('--ranks', type=int, default=1)
+    p.add_argument('--block-size', type=int, default=16)
+    p.add_argument('--blocks', type=int, default=4096, help='of a rank')
+    p.add_argument('--slots', type=int, default=256, help='requests of a rank at once')
+    p.add_argument('--max-model-len', type=int, default=131072)
+    p.add_argument('--output', type=int, default=1024, help='tokens of an answer at most')
+    p.add_argument('--prefill-us', type=float, default=0, help='a token that is not cached')
+    p.add_argument('--decode-us', type=float, default=0, help='a token of the answer')
+    p.add_argument('--events', help='endpoint to bind, e.g. tcp://*:5557; the port + rank')
+    p.add_argument('--replay', help='endpoint to bind for replay; the port + rank')
+    p.add_argument('--topic', default='')
+    p.add_argument('--form', choices=('map', 'positional'), default='map')
+    p.add_argument('--batch-form', choices=('array', 'map'), default='array')
+    p.add_argument('--hash', choices=('uint', 'int', 'bytes'))
+    p.add_argument('--replay-framing', choices=('new', 'old'))
+    p.add_argument('--no-rank', action='store_true', help='batches do not name their rank')
+    p.add_argument('--early', action='store_true', help='SGLang before it named the medium')
+    p.add_argument('--offload', action='store_true', help='what leaves the device goes to the host')
+    p.add_argument('--odd', action='store_true', help='events that no index should believe')
+    p.add_argument('--repeat-stores', action='store_true', help='reused blocks are stored again')
+    p.add_argument('--event-block-size', type=int, default=0, help='a wrong one in events')
+    p.add_argument('--metric-block-size', type=int, default=0, help='a wrong one in /metrics')
+    p.add_argument('--garbage-metrics', action='store_true')
+    p.add_argument('--no-details', action='store_true', help='usage without cached tokens')
+    p.add_argument('--result-blocks', type=int, default=0, help='block ids of a transfer result, at least')
+    p.add_argument('--ill', action='store_true', help='/health is 503')
+    p.add_argument('--error', type=int, default=0, help='status of everything')
+    p.add_argument('--hang', action='store_true', help='requests never end')
+    p.add_argument('--break-after', type=int, default=0, help='tokens after which connections break')
+    o = p.parse_args(argv)
+    o.hash = o.hash or ('int' if o.type == 'sglang' else 'uint')
+    o.replay_framing = o.replay_framing or ('old' if o.type == 'sglang' else 'new')
+    return o
+
+
+async def main(argv):
+    o = options(argv)
+    engine = Engine(o)
+    server = await asyncio.start_server(lambda r, w: connection(engine, r, w), o.host, o.port, backlog=4096)
+    o.port = server.sockets[0].getsockname()[1]
+    tasks = [asyncio.create_task(r.events.serve()) for r in engine.ranks]
+    stop = asyncio.Event()
+    for s in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(s, stop.set)
+    print(f'engine {o.type} on {o.host}:{o.port}', flush=True)
+    await stop.wait()
+    for t in tasks:
+        t.cancel()
+
+
+if __name__ == '__main__':
+    asyncio.run(main(sys.argv[1:]))

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_json.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "kvr_test.h"
+
+static int parse(const char *text)
+{
+	struct kvr_json_value v;
+
+	return kvr_json_parse(text, strlen(text), &v, NULL);
+}
+
+static struct kvr_json_value value(const char *text)
+{
+	struct kvr_json_value v;
+
+	CU_ASSERT_EQUAL(kvr_json_parse(text, strlen(text), &v, NULL), 0);
+	return v;
+}
+
+static void what_is_json_passes(void)
+{
+	static const char *const good[] = {
+		"{}",
+		"[]",
+		" [ ] ",
+		"0",
+		"-0",
+		"1.5e+10",
+		"1E5",
+		"\"\"",
+		"true",
+		"false",
+		"null",
+		"\r\n\t {\"a\" : [1, 2 , {\"b\":null}] , \"\" : \"\\u00e9\\n\"}\n",
+		"[[],{},[{}],{\"a\":{}}]",
+		"\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"",
+		"\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"",
+		"123456789012345678901234567890123456789012345678",
+		"\"a long string of plain text, longer than one vector, \xe2\x82\xac and more\"",
+		"{\"a\":1,\"a\":2}",
+		"\"\\ud800\"",
+	};
+
+	for (unsigned int i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+		CU_ASSERT_EQUAL(parse(good[i]), 0);
+}
+
+static void what_is_not_does_not(void)
+{
+	static const char *const bad[] = {
+		"",
+		" ",
+		"{",
+		"}",
+		"[",
+		"]",
+		"[1,]",
+		"[,1]",
+		"[1 2]",
+		"{,}",
+		"{\"a\"}",
+		"{\"a\":}",
+		"{\"a\":1,}",
+		"{a:1}",
+		"{\"a\" 1}",
+		"{1:2}",
+		"[1}",
+		"{\"a\":1]",
+		"01",
+		"-",
+		"+1",
+		".5",
+		"1.",
+		"1e",
+		"1e+",
+		"0x1",
+		"--1",
+		"tru",
+		"truE",
+		"nul",
+		"nulll",
+		"\"",
+		"\"\\\"",
+		"\"\\x\"",
+		"\"\\u12\"",
+		"\"\\u12g4\"",
+		"\"a\nb\"",
+		"\"\t\"",
+		"1 2",
+		"{} {}",
+		"[]]",
+		"NaN",
+		"Infinity",
+		"'a'",
+		"[1,,2]",
+		"{\"a\"::1}",
+		"\xef\xbb\xbf{}",
+		"// c\n1",
+	};
+
+	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		CU_ASSERT_EQUAL(parse(bad[i]), -EBADMSG);
+}
+
+static void bytes_that_are_no_utf8_are_refused(void)
+{
+	static const char *const bad[] = {
+		"\"\x80\"",
+		"\"\xc0\x80\"",
+		"\"\xc1\xbf\"",
+		"\"\xe0\x80\x80\"",
+		"\"\xed\xa0\x80\"",
+		"\"\xf0\x80\x80\x80\"",
+		"\"\xf4\x90\x80\x80\"",
+		"\"\xf5\x80\x80\x80\"",
+		"\"\xe2\x82\"",
+		"\"\xff\"",
+		"{\"\xc3\":1}",
+		"\"0123456789abcdef0123456789abcdef\xc3(\"",
+	};
+
+	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		CU_ASSERT_EQUAL(parse(bad[i]), -EILSEQ);
+}
+
+static void every_beginning_of_a_text_is_refused(void)
+{
+	static const char text[] = "{\"a\":[1,-2.5e3,\"x\\u00e9\\n\",{\"b\":true}],\"c\":null}";
+	struct kvr_json_value v;
+	size_t at;
+
+	for (size_t n = 0; n < sizeof(text) - 1; n++) {
+		CU_ASSERT_EQUAL(kvr_json_parse(text, n, &v, &at), -EBADMSG);
+		CU_ASSERT(at <= n && v.type == KVR_JSON_NONE);
+	}
+	CU_ASSERT_EQUAL(kvr_json_parse(text, sizeof(text) - 1, &v, &at), 0);
+	CU_ASSERT_EQUAL(at, sizeof(text) - 1);
+}
+
+static void the_place_of_the_fault_is_told(void)
+{
+	struct kvr_json_value v;
+	size_t at = 0;
+
+	CU_ASSERT_EQUAL(kvr_json_parse("{\"a\": x}", 8, &v, &at), -EBADMSG);
+	CU_ASSERT_EQUAL(at, 6);
+	CU_ASSERT_EQUAL(kvr_json_parse("1 x", 3, &v, &at), -EBADMSG);
+	CU_ASSERT_EQUAL(at, 2);
+}
+
+/* n brackets and their ends. */
+static int nested(unsigned int n, char open, char shut)
+{
+	static char text[1 << 20];
+	struct kvr_json_value v;
+
+	memset(text, open, n);
+	memset(text + n, shut, n);
+	return kvr_json_parse(text, 2ull * n, &v, NULL);
+}
+
+static void depth_is_bounded(void)
+{
+	CU_ASSERT_EQUAL(nested(KVR_JSON_MAX_DEPTH, '[', ']'), 0);
+	CU_ASSERT_EQUAL(nested(KVR_JSON_MAX_DEPTH + 1, '[', ']'), -E2BIG);
+	CU_ASSERT_EQUAL(nested(500000, '[', ']'), -E2BIG);
+	CU_ASSERT_EQUAL(nested(1, '{', '}'), 0);
+	CU_ASSERT_EQUAL(nested(KVR_JSON_MAX_DEPTH, '[', '}'), -EBADMSG);
+}
+
+static void members_are_found_in_one_pass(void)
+{
+	static const char *const names[] = {"stream", "model", "absent", "b\"c", "\xc3\xa9"};
+	struct kvr_json_value out[5], v = value("{ \"model\" : \"m\", \"x\":{\"stream\":1}, "
+						"\"stream\" :true,\"b\\\"c\":[1],"
+						"\"\\u00E9\":7 }");
+
+	CU_ASSERT_EQUAL(kvr_json_members(&v, names, 5, out), 4);
+	CU_ASSERT(out[0].type == KVR_JSON_BOOL && out[0].len == 4);
+	CU_ASSERT(kvr_json_equals(&out[1], "m"));
+	CU_ASSERT_EQUAL(out[2].type, KVR_JSON_NONE);
+	CU_ASSERT(out[3].len == 3 && memcmp(out[3].p, "[1]", 3) == 0);
+	CU_ASSERT_EQUAL(*out[4].p, '7');
+	v = value("[1]");
+	CU_ASSERT_EQUAL(kvr_json_members(&v, names, 5, out), 0);
+}
+
+static void the_last_of_equal_names_counts(void)
+{
+	static const char *const names[] = {"a"};
+	struct kvr_json_value out, v = value("{\"a\":1,\"b\":0,\"\\u0061\":2}");
+
+	CU_ASSERT_EQUAL(kvr_json_members(&v, names, 1, &out), 1);
+	CU_ASSERT_EQUAL(*out.p, '2');
+	CU_ASSERT(kvr_json_get(&v, "a", &out) && *out.p == '2');
+}
+
+static void paths_lead_through_objects_and_arrays(void)
+{
+	struct kvr_json_value out,
+		v = value("{\"u\":{\"d\":{\"c\":42}},\"l\":[1,[2,3],{\"x\":4}]}");
+
+	CU_ASSERT(kvr_json_get(&v, "u.d.c", &out) && out.len == 2 && *out.p == '4');
+	CU_ASSERT(kvr_json_get(&v, "l.1.1", &out) && *out.p == '3');
+	CU_ASSERT(kvr_json_get(&v, "l.2.x", &out) && *out.p == '4');
+	CU_ASSERT(!kvr_json_get(&v, "l.3", &out));
+	CU_ASSERT(!kvr_json_get(&v, "l.x", &out));
+	CU_ASSERT(!kvr_json_get(&v, "u.d.c.e", &out) && out.type == KVR_JSON_NONE);
+	CU_ASSERT(kvr_json_get(&v, "", &out) && out.type == KVR_JSON_OBJECT);
+}
+
+static void elements_come_in_order(void)
+{
+	struct kvr_json_value name, e, v = value("[ 1 ,\"a,]\", [2,[3]] ,{\"k\":\"}\"}, null]");
+	static const enum kvr_json_type types[] = {KVR_JSON_NUMBER, KVR_JSON_STRING, KVR_JSON_ARRAY,
+						   KVR_JSON_OBJECT, KVR_JSON_NULL};
+	struct kvr_json_iter it = kvr_json_begin(&v);
+
+	for (unsigned int i = 0; i < 5; i++) {
+		CU_ASSERT(kvr_json_next(&it, &name, &e));
+		CU_ASSERT(e.type == types[i] && name.type == KVR_JSON_NONE);
+	}
+	CU_ASSERT(!kvr_json_next(&it, &name, &e));
+	v = value("[]");
+	it = kvr_json_begin(&v);
+	CU_ASSERT(!kvr_json_next(&it, &name, &e));
+	v = value("3");
+	it = kvr_json_begin(&v);
+	CU_ASSERT(!kvr_json_next(&it, &name, &e));
+}
+
+static void strings_are_unescaped(void)
+{
+	struct kvr_json_value v = value("\"a\\n\\u00e9\\ud83d\\ude00\\u0000z\"");
+	char buf[16];
+
+	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, sizeof(buf)), 10);
+	CU_ASSERT(memcmp(buf, "a\n\xc3\xa9\xf0\x9f\x98\x80\0z", 11) == 0);
+	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, 11), 10);
+	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, 10), -ENOSPC);
+	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, 0), -ENOSPC);
+	v = value("\"\\ud83d x\"");
+	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, sizeof(buf)), -EILSEQ);
+	v = value("\"\\ude00\"");
+	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, sizeof(buf)), -EILSEQ);
+	v = value("\"\\ud83d\\u0041\"");
+	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, sizeof(buf)), -EILSEQ);
+	CU_ASSERT(!kvr_json_equals(&v, "x"));
+	v = value("7");
+	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, sizeof(buf)), -EINVAL);
+}
+
+static void numbers_fit_or_are_refused(void)
+{
+	static const struct {
+		const char *text;
+		int u, i;
+	} row[] = {
+		{"0", 0, 0},
+		{"18446744073709551615", 0, -ERANGE},
+		{"18446744073709551616", -ERANGE, -ERANGE},
+		{"99999999999999999999999999999999", -ERANGE, -ERANGE},
+		{"9223372036854775807", 0, 0},
+		{"-9223372036854775808", -ERANGE, 0},
+		{"-9223372036854775809", -ERANGE, -ERANGE},
+		{"-1", -ERANGE, 0},
+		{"-0", 0, 0},
+		{"1.0", -EINVAL, -EINVAL},
+		{"1e3", -EINVAL, -EINVAL},
+		{"true", -EINVAL, -EINVAL},
+		{"\"1\"", -EINVAL, -EINVAL},
+	};
+
+	for (unsigned int k = 0; k < sizeof(row) / sizeof(row[0]); k++) {
+		struct kvr_json_value v = value(row[k].text);
+		uint64_t u;
+		int64_t i;
+
+		CU_ASSERT_EQUAL(kvr_json_u64(&v, &u), row[k].u);
+		CU_ASSERT_EQUAL(kvr_json_i64(&v, &i), row[k].i);
+	}
+}
+
+static void numbers_have_their_values(void)
+{
+	struct kvr_json_value v = value("-9223372036854775808");
+	uint64_t u = 0;
+	int64_t i = 0;
+	double d = 0;
+	bool b = false;
+
+	CU_ASSERT(kvr_json_i64(&v, &i) == 0 && i == INT64_MIN);
+	v = value("18446744073709551615");
+	CU_ASSERT(kvr_json_u64(&v, &u) == 0 && u == UINT64_MAX);
+	v = value("-2.5e3");
+	CU_ASSERT(kvr_json_f64(&v, &d) == 0 && d == -2500);
+	v = value("1e400");
+	CU_ASSERT_EQUAL(kvr_json_f64(&v, &d), -ERANGE);
+	v = value("1111111111111111111111111111111111111111111111111111111111111111111");
+	CU_ASSERT_EQUAL(kvr_json_f64(&v, &d), -ERANGE);
+	v = value("true");
+	CU_ASSERT(kvr_json_bool(&v, &b) == 0 && b);
+	v = value("null");
+	CU_ASSERT_EQUAL(kvr_json_bool(&v, &b), -EINVAL);
+}
+
+static void token_ids_are_read_from_an_array(void)
+{
+	struct kvr_json_value v = value("[ 1,2 , 4294967295]");
+	uint32_t t[3] = {0};
+
+	CU_ASSERT_EQUAL(kvr_json_u32s(&v, t, 2), 3);
+	CU_ASSERT(t[0] == 1 && t[1] == 2 && t[2] == 0);
+	CU_ASSERT_EQUAL(kvr_json_u32s(&v, NULL, 0), 3);
+	CU_ASSERT(kvr_json_u32s(&v, t, 3) == 3 && t[2] == UINT32_MAX);
+	v = value("[4294967296]");
+	CU_ASSERT_EQUAL(kvr_json_u32s(&v, t, 3), -ERANGE);
+	v = value("[-1]");
+	CU_ASSERT_EQUAL(kvr_json_u32s(&v, t, 3), -ERANGE);
+	v = value("[1,\"2\"]");
+	CU_ASSERT_EQUAL(kvr_json_u32s(&v, t, 3), -EINVAL);
+	v = value("\"1\"");
+	CU_ASSERT_EQUAL(kvr_json_u32s(&v, t, 3), -EINVAL);
+	v = value("[]");
+	CU_ASSERT_EQUAL(kvr_json_u32s(&v, t, 3), 0);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"what is JSON passes", what_is_json_passes},
+		{"what is not does not", what_is_not_does_not},
+		{"bytes that are no UTF-8 are refused", bytes_that_are_no_utf8_are_refused},
+		{"every beginning of a text is refused", every_beginning_of_a_text_is_refused},
+		{"the place of the fault is told", the_place_of_the_fault_is_told},
+		{"depth is bounded", depth_is_bounded},
+		{"members are found in one pass", members_are_found_in_one_pass},
+		{"the last of equal names counts", the_last_of_equal_names_counts},
+		{"paths lead through objects and arrays", paths_lead_through_objects_and_arrays},
+		{"elements come in order", elements_come_in_order},
+		{"strings are unescaped", strings_are_unescaped},
+		{"numbers fit or are refused", numbers_fit_or_are_refused},
+		{"numbers have their values", numbers_have_their_values},
+		{"token ids are read from an array", token_ids_are_read_from_an_array},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("json", tests);
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams that Python's msgpack has written, and what they mean: see vectors.py. */
+#include "kvr_kvev.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvr_kvmap.h"
+#include "kvr_test.h"
+
+struct payload {
+	const uint8_t *p;
+	size_t len;
+};
+
+struct scene {
+	const char *name;
+	const struct payload *payloads;
+	unsigned int n;
+	bool first_bytes;
+	uint32_t blocks;
+	struct {
+		const char *counter;
+		uint64_t value;
+	} counters[8];
+	const char *want;
+};
+
+#include "vectors.h"
+
+#define BLOCK 4u
+#define N     (sizeof(scenes) / sizeof(scenes[0]))
+
+static char got[4096];
+
+static void say(const char *what, unsigned int tier, const uint64_t *parent, bool store,
+		const uint64_t sh[], uint32_t n)
+{
+	size_t at = strlen(got);
+
+	at += (size_t)snprintf(got + at, sizeof(got) - at, "%s%u", what, tier);
+	if (store && parent == NULL)
+		at += (size_t)snprintf(got + at, sizeof(got) - at, " -");
+	else if (store)
+		at += (size_t)snprintf(got + at, sizeof(got) - at, " %" PRIx64, *parent);
+	for (uint32_t i = 0; i < n; i++)
+		at += (size_t)snprintf(got + at, sizeof(got) - at, " %" PRIx64, sh[i]);
+	snprintf(got + at, sizeof(got) - at, "\n");
+}
+
+static void on_stored(void *user, enum kvr_tier tier, const uint64_t *parent, const uint64_t sh[],
+		      uint32_t n)
+{
+	say("S", tier, parent, true, sh, n);
+}
+
+static void on_removed(void *user, enum kvr_tier tier, const uint64_t sh[], uint32_t n)
+{
+	say("R", tier, NULL, false, sh, n);
+}
+
+static void on_cleared(void *user)
+{
+	strncat(got, "C\n", sizeof(got) - strlen(got) - 1);
+}
+
+static const struct kvr_kvmap_out out = {on_stored, on_removed, on_cleared, NULL};
+
+/* Decode and apply; the copy is exactly as long as the payload. */
+static int run(struct kvr_kvev_decoder *d, struct kvr_kvmap *m, const uint8_t *p, size_t len)
+{
+	uint8_t *copy = malloc(len);
+	struct kvr_kvev_batch batch;
+	struct kvr_kvev ev;
+	int rc;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(copy);
+	memcpy(copy, p, len);
+	rc = kvr_kvev_open(d, copy, len, &batch);
+	while (rc == 0 && (rc = kvr_kvev_next(d, &ev)) > 0)
+		rc = kvr_kvmap_apply(m, &ev);
+	free(copy);
+	return rc;
+}
+
+static uint64_t counter(const struct kvr_kvmap *m, const char *name)
+{
+	const kvr_cell_t *row = (const kvr_cell_t *)kvr_kvmap_stats_get(m);
+
+	for (unsigned int i = 0; i < KVR_KVMAP_N; i++)
+		if (strcmp(kvr_kvmap_stats.counters[i].name, name) == 0)
+			return kvr_stats_get(row, i);
+	CU_FAIL("no such counter");
+	return 0;
+}
+
+static uint64_t expected(const struct scene *s, const char *name)
+{
+	for (unsigned int i = 0; i < 8 && s->counters[i].counter != NULL; i++)
+		if (strcmp(s->counters[i].counter, name) == 0)
+			return s->counters[i].value;
+	return 0;
+}
+
+static void every_form_means_what_it_says(void)
+{
+	static const char *const faults[] = {"unknown", "bad",	   "medium",  "foreign", "group",
+					     "size",	"again",   "orphans", "short_",	 "strange",
+					     "absent",	"evicted", "cleared"};
+
+	for (unsigned int i = 0; i < N; i++) {
+		const struct scene *s = &scenes[i];
+		struct kvr_kvev_decoder *d = kvr_kvev_create(s->first_bytes);
+		struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, s->blocks, 99, &out);
+
+		CU_ASSERT(d != NULL && m != NULL);
+		got[0] = 0;
+		for (unsigned int k = 0; k < s->n; k++)
+			CU_ASSERT_EQUAL(run(d, m, s->payloads[k].p, s->payloads[k].len), 0);
+		CU_ASSERT_STRING_EQUAL(got, s->want);
+		if (strcmp(got, s->want) != 0)
+			fprintf(stderr, "\n%s:\n%swanted\n%s", s->name, got, s->want);
+		for (unsigned int k = 0; k < sizeof(faults) / sizeof(faults[0]); k++) {
+			CU_ASSERT_EQUAL(counter(m, faults[k]), expected(s, faults[k]));
+			if (counter(m, faults[k]) != expected(s, faults[k]))
+				fprintf(stderr, "\n%s: %s %" PRIu64 "\n", s->name, faults[k],
+					counter(m, faults[k]));
+		}
+		kvr_kvev_destroy(d);
+		kvr_kvmap_destroy(m);
+	}
+}
+
+static void every_beginning_of_a_batch_is_refused(void)
+{
+	for (unsigned int i = 0; i < N; i++) {
+		const struct scene *s = &scenes[i];
+
+		for (unsigned int k = 0; k < s->n; k++) {
+			for (size_t len = 0; len < s->payloads[k].len; len++) {
+				struct kvr_kvev_decoder *d = kvr_kvev_create(false);
+				struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, 64, 1, &out);
+
+				got[0] = 0;
+				CU_ASSERT_EQUAL(run(d, m, s->payloads[k].p, len), -EBADMSG);
+				kvr_kvev_destroy(d);
+				kvr_kvmap_destroy(m);
+			}
+		}
+	}
+}
+
+static void the_rank_is_told(void)
+{
+	static const struct {
+		const char *name;
+		uint32_t rank;
+		bool has;
+	} row[] = {{"vLLM, maps", 0, true},
+		   {"a batch as a map, rank first", 3, true},
+		   {"a batch without rank", 0, false},
+		   {"a batch with nil for a rank", 0, false},
+		   {"a batch of a rank above 127", 300, true},
+		   {"a batch with more behind its rank", 7, true}};
+	struct kvr_kvev_decoder *d = kvr_kvev_create(false);
+	struct kvr_kvev_batch batch;
+	unsigned int seen = 0;
+
+	for (unsigned int i = 0; i < N; i++) {
+		for (unsigned int k = 0; k < sizeof(row) / sizeof(row[0]); k++) {
+			if (strcmp(scenes[i].name, row[k].name) != 0)
+				continue;
+			CU_ASSERT_EQUAL(kvr_kvev_open(d, scenes[i].payloads[0].p,
+						      scenes[i].payloads[0].len, &batch),
+					0);
+			CU_ASSERT(batch.has_rank == row[k].has && batch.rank == row[k].rank);
+			seen++;
+		}
+	}
+	CU_ASSERT_EQUAL(seen, 6);
+	kvr_kvev_destroy(d);
+}
+
+static void claims_cost_nothing(void)
+{
+	/* Arrays of 2^32 - 1 elements, deep arrays, strings longer than the batch. */
+	static const uint8_t events[] = {0x93, 0xcb, 0,	   0,	 0,    0,    0,	   0,
+					 0,    0,    0xdd, 0xff, 0xff, 0xff, 0xff, 0};
+	static const uint8_t hashes[] = {0x92, 0,    0x91, 0x92, 0xab, 'B', 'l', 'o',  'c',
+					 'k',  'S',  't',  'o',	 'r',  'e', 'd', 0xdd, 0x7f,
+					 0xff, 0xff, 0xff, 1,	 2,    3,   4,	 5};
+	static const uint8_t text[] = {0x92, 0, 0x91, 0x91, 0xdb, 0xff, 0xff, 0xff, 0xff, 'a'};
+	uint8_t deep[200];
+	struct kvr_kvev_decoder *d = kvr_kvev_create(false);
+	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, 64, 1, &out);
+
+	CU_ASSERT_EQUAL(run(d, m, events, sizeof(events)), -EBADMSG);
+	CU_ASSERT_EQUAL(run(d, m, hashes, sizeof(hashes)), -EBADMSG);
+	CU_ASSERT_EQUAL(run(d, m, text, sizeof(text)), -EBADMSG);
+	memset(deep, 0x91, sizeof(deep));
+	deep[0] = 0x92;
+	deep[1] = 0;
+	deep[sizeof(deep) - 1] = 0xc0;
+	CU_ASSERT_EQUAL(run(d, m, deep, sizeof(deep)), -EBADMSG);
+	kvr_kvev_destroy(d);
+	kvr_kvmap_destroy(m);
+}
+
+static void a_removal_that_cannot_be_read_is_told(void)
+{
+	/* [0, [["BlockRemoved", ["x"]]]] */
+	static const uint8_t bad[] = {0x92, 0,	 0x91, 0x92, 0xac, 'B', 'l', 'o',  'c',	 'k',
+				      'R',  'e', 'm',  'o',  'v',  'e', 'd', 0x91, 0xa1, 'x'};
+	struct kvr_kvev_decoder *d = kvr_kvev_create(false);
+	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, 64, 1, &out);
+
+	CU_ASSERT_EQUAL(run(d, m, bad, sizeof(bad)), -EBADMSG);
+	CU_ASSERT_EQUAL(counter(m, "bad"), 1);
+	kvr_kvev_destroy(d);
+	kvr_kvmap_destroy(m);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"every form means what it says", every_form_means_what_it_says},
+		{"every beginning of a batch is refused", every_beginning_of_a_batch_is_refused},
+		{"the rank is told", the_rank_is_told},
+		{"claims cost nothing", claims_cost_nothing},
+		{"a removal that cannot be read is told", a_removal_that_cannot_be_read_is_told},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("kvev", tests);
+}

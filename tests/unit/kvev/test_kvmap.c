@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The table against a model: a plain array of what is held, under random events. */
+#include "kvr_kvmap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvr_hash.h"
+#include "kvr_rand.h"
+#include "kvr_test.h"
+
+#define BLOCK  2u
+#define CHAINS 16u
+#define LEN    64u
+
+/* What the router would hold: presence of (chain, block) in two tiers, by our names. */
+static uint64_t sh[CHAINS][LEN];
+static bool router[CHAINS][LEN][KVR_TIERS], engine[CHAINS][LEN][KVR_TIERS];
+
+static bool *cell(uint64_t name, enum kvr_tier tier)
+{
+	for (unsigned int c = 0; c < CHAINS; c++)
+		for (unsigned int k = 0; k < LEN; k++)
+			if (sh[c][k] == name)
+				return &router[c][k][tier];
+	CU_FAIL_FATAL("a name nobody has");
+	return NULL;
+}
+
+static void on_stored(void *user, enum kvr_tier tier, const uint64_t *parent, const uint64_t s[],
+		      uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		*cell(s[i], tier) = true;
+}
+
+static void on_removed(void *user, enum kvr_tier tier, const uint64_t s[], uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		*cell(s[i], tier) = false;
+}
+
+static void on_cleared(void *user)
+{
+	memset(router, 0, sizeof(router));
+}
+
+static const struct kvr_kvmap_out out = {on_stored, on_removed, on_cleared, NULL};
+
+static uint32_t token(unsigned int chain, unsigned int i)
+{
+	return chain * 1000 + i;
+}
+
+/* The engine's names: few bits differ, to make the index work. */
+static uint64_t name(unsigned int chain, unsigned int block)
+{
+	return ((uint64_t)chain << 40) + block;
+}
+
+static void name_all(void)
+{
+	for (unsigned int c = 0; c < CHAINS; c++) {
+		const struct kvr_hash_params p = {.seed = KVR_HASH_SEED, .block_size = BLOCK};
+		uint32_t t[LEN * BLOCK];
+
+		for (unsigned int i = 0; i < LEN * BLOCK; i++)
+			t[i] = token(c, i);
+		CU_ASSERT_EQUAL(kvr_hash_tokens(&p, t, LEN * BLOCK, NULL, sh[c], LEN), LEN);
+	}
+}
+
+static void store(struct kvr_kvmap *m, unsigned int c, unsigned int from, unsigned int n)
+{
+	uint64_t hashes[LEN];
+	uint32_t tokens[LEN * BLOCK];
+	struct kvr_kvev ev = {.type = KVR_KVEV_STORED,
+			      .hashes = hashes,
+			      .n_hashes = n,
+			      .tokens = tokens,
+			      .n_tokens = n * BLOCK,
+			      .block_size = BLOCK,
+			      .has_parent = from > 0,
+			      .parent = from > 0 ? name(c, from - 1) : 0,
+			      .strange_block = UINT32_MAX};
+
+	for (unsigned int i = 0; i < n; i++)
+		hashes[i] = name(c, from + i);
+	for (unsigned int i = 0; i < n * BLOCK; i++)
+		tokens[i] = token(c, from * BLOCK + i);
+	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
+	if (from > 0) { /* the engine would not have done it */
+		bool known = false;
+
+		for (unsigned int t = 0; t < KVR_TIERS; t++)
+			known |= engine[c][from - 1][t];
+		if (!known)
+			return;
+	}
+	for (unsigned int i = 0; i < n; i++)
+		engine[c][from + i][0] = true;
+}
+
+static void move(struct kvr_kvmap *m, unsigned int c, unsigned int k)
+{
+	const uint64_t h = name(c, k);
+	const struct kvr_kvev ev = {.type = KVR_KVEV_STORED,
+				    .hashes = &h,
+				    .n_hashes = 1,
+				    .tier = KVR_TIER_HOST,
+				    .strange_block = UINT32_MAX};
+
+	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
+	if (engine[c][k][0] || engine[c][k][1])
+		engine[c][k][1] = true;
+}
+
+static void drop(struct kvr_kvmap *m, unsigned int c, unsigned int from, unsigned int n,
+		 enum kvr_tier tier)
+{
+	uint64_t hashes[LEN];
+	const struct kvr_kvev ev = {
+		.type = KVR_KVEV_REMOVED, .hashes = hashes, .n_hashes = n, .tier = tier};
+
+	for (unsigned int i = 0; i < n; i++) {
+		hashes[i] = name(c, from + i);
+		engine[c][from + i][tier] = false;
+	}
+	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
+}
+
+static void a_step(struct kvr_kvmap *m, struct kvr_rand *r)
+{
+	const unsigned int c = (unsigned int)(kvr_rand_u64(r) % CHAINS);
+	const unsigned int from = (unsigned int)(kvr_rand_u64(r) % LEN);
+	const unsigned int n = 1 + (unsigned int)(kvr_rand_u64(r) % (LEN - from));
+
+	switch (kvr_rand_u64(r) % 8) {
+	case 0:
+	case 1:
+	case 2:
+		store(m, c, from, n);
+		break;
+	case 3:
+		store(m, c, 0, n);
+		break;
+	case 4:
+		move(m, c, from);
+		break;
+	case 5:
+		drop(m, c, from, n < 8 ? n : 8, KVR_TIER_HOST);
+		break;
+	default:
+		drop(m, c, from, n < 24 ? n : 24, KVR_TIER_DEVICE);
+	}
+}
+
+static void with_room_the_router_holds_what_the_engine_holds(void)
+{
+	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, CHAINS * LEN, 7, &out);
+	struct kvr_rand r;
+
+	name_all();
+	kvr_rand_init(&r, 11);
+	memset(router, 0, sizeof(router));
+	memset(engine, 0, sizeof(engine));
+	for (unsigned int i = 0; i < 20000; i++) {
+		a_step(m, &r);
+		if (i % 5000 == 4999) {
+			kvr_kvmap_clear(m);
+			memset(engine, 0, sizeof(engine));
+		}
+		if (i % 97 == 0)
+			CU_ASSERT_EQUAL(memcmp(router, engine, sizeof(router)), 0);
+	}
+	CU_ASSERT_EQUAL(memcmp(router, engine, sizeof(router)), 0);
+	kvr_kvmap_destroy(m);
+}
+
+/* What the dump tells, and that each run hangs together. */
+static void compare_dump(struct kvr_kvmap *m)
+{
+	static bool told[CHAINS][LEN][KVR_TIERS];
+	struct kvr_kvmap_run run;
+	uint64_t pos = 0;
+
+	memcpy(told, router, sizeof(told));
+	memset(router, 0, sizeof(router));
+	while (kvr_kvmap_next(m, &pos, &run))
+		for (uint32_t i = 0; i < run.n; i++)
+			*cell(run.sh[i], run.tier) = true;
+	CU_ASSERT_EQUAL(memcmp(told, router, sizeof(told)), 0);
+}
+
+static void without_room_it_never_holds_more(void)
+{
+	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, 100, 7, &out);
+	unsigned int held, most = 0;
+	struct kvr_rand r;
+
+	name_all();
+	kvr_rand_init(&r, 12);
+	memset(router, 0, sizeof(router));
+	memset(engine, 0, sizeof(engine));
+	for (unsigned int i = 0; i < 5000; i++) {
+		a_step(m, &r);
+		held = 0;
+		for (unsigned int c = 0; c < CHAINS; c++) {
+			for (unsigned int k = 0; k < LEN; k++) {
+				held += router[c][k][0] || router[c][k][1];
+				for (unsigned int t = 0; t < KVR_TIERS; t++)
+					if (router[c][k][t])
+						CU_ASSERT(engine[c][k][t]);
+			}
+		}
+		CU_ASSERT(held <= 100);
+		most = held > most ? held : most;
+		if (i % 50 == 0)
+			compare_dump(m);
+	}
+	CU_ASSERT_EQUAL(most, 100);
+	kvr_kvmap_destroy(m);
+}
+
+static void the_oldest_goes_first(void)
+{
+	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, LEN, 7, &out);
+
+	name_all();
+	memset(router, 0, sizeof(router));
+	memset(engine, 0, sizeof(engine));
+	for (unsigned int c = 0; c < CHAINS; c++) {
+		store(m, c, 0, LEN / 2);
+		for (unsigned int k = 0; k < CHAINS; k++)
+			CU_ASSERT_EQUAL(router[k][0][0], k <= c && c - k < 2);
+	}
+	kvr_kvmap_destroy(m);
+}
+
+static void the_block_size_is_learned(void)
+{
+	struct kvr_kvmap *m = kvr_kvmap_create(2 * BLOCK, LEN, 7, &out);
+
+	name_all();
+	memset(engine, 0, sizeof(engine));
+	memset(router, 0, sizeof(router));
+	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), 0);
+	store(m, 0, 0, 2);
+	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), BLOCK);
+	CU_ASSERT(!router[0][0][0]);
+	kvr_kvmap_destroy(m);
+}
+
+static void sizes_are_checked(void)
+{
+	CU_ASSERT_PTR_NULL(kvr_kvmap_create(0, 1, 1, &out));
+	CU_ASSERT_PTR_NULL(kvr_kvmap_create(1, 0, 1, &out));
+	CU_ASSERT_PTR_NULL(kvr_kvmap_create(1, (1u << 30) + 1, 1, &out));
+	kvr_kvmap_destroy(NULL);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"with room the router holds what the engine holds",
+		 with_room_the_router_holds_what_the_engine_holds},
+		{"without room it never holds more", without_room_it_never_holds_more},
+		{"the oldest goes first", the_oldest_goes_first},
+		{"the block size is learned", the_block_size_is_learned},
+		{"sizes are checked", sizes_are_checked},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("kvmap", tests);
+}

@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writes vectors.h: event streams of engines by Python's msgpack, and what they mean.
+
+What they mean is told by this file and the stranger's hashes (tests/smoke/kvrproto.py), not by
+the code under test: a line for each change, "S0 parent first ..." stored in tier 0, "R0 ..."
+removed, "C" cleared.
+    vectors.py OUTPUT
+"""
+
+import hashlib
+import os
+import sys
+
+import msgpack
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'smoke'))
+import kvrproto as p  # noqa: E402
+
+B = 4
+SCENES = []
+
+
+def engine_hashes(n, salt=b''):
+    """Digests as an engine has them."""
+    return [hashlib.sha256(salt + bytes([i])).digest() for i in range(n)]
+
+
+def last8(d):
+    return int.from_bytes(d[-8:], 'big')
+
+
+def first8(d):
+    return int.from_bytes(d[:8], 'big', signed=True)
+
+
+def signed(n):
+    return n - (1 << 64) if n >> 63 else n
+
+
+def sh(tokens, lora='', namespace='', **how):
+    return p.sequence_hashes(tokens, B, seed=p.hash_seed(lora, namespace), **how)
+
+
+def S(tier, hashes, parent=None):
+    return f"S{tier} {'-' if parent is None else format(parent, 'x')} " + ' '.join(f'{h:x}' for h in hashes)
+
+
+def R(tier, hashes):
+    return f'R{tier} ' + ' '.join(f'{h:x}' for h in hashes)
+
+
+def scene(name, batches, want, first_bytes=False, blocks=64, **counters):
+    """batches: payloads, or lists of events; want: lines; counters that are not zero beside stored
+    and removed."""
+    payloads = [b if isinstance(b, bytes) else msgpack.packb([1.5, b, 0]) for b in batches]
+    SCENES.append((name, payloads, want, first_bytes, blocks, counters))
+
+
+D = engine_hashes(8)
+T = list(range(100, 100 + 8 * B))
+SH = sh(T)
+U = [last8(d) for d in D]
+FIELDS = ('type', 'block_hashes', 'parent_block_hash', 'token_ids', 'block_size', 'lora_id', 'medium',
+          'lora_name', 'extra_keys', 'group_idx', 'kv_cache_spec_kind', 'kv_cache_spec_sliding_window')
+
+
+def stored(hashes, parent=None, tokens=None, size=B, **more):
+    n = len(hashes)
+    return {'type': 'BlockStored', 'block_hashes': hashes, 'parent_block_hash': parent,
+            'token_ids': T[:n * B] if tokens is None else tokens, 'block_size': size, 'lora_id': None,
+            'medium': 'GPU', **more}
+
+
+def removed(hashes, **more):
+    return {'type': 'BlockRemoved', 'block_hashes': hashes, 'medium': 'GPU', **more}
+
+
+CLEARED = {'type': 'AllBlocksCleared'}
+
+
+def flat(event):
+    return list(event.values())
+
+
+VLLM = {'lora_name': None, 'extra_keys': None, 'group_idx': 0, 'kv_cache_spec_kind': 'full_attention',
+        'kv_cache_spec_sliding_window': None}
+LIFE = [S(0, SH[:3]), S(0, SH[3:5], SH[2]), R(0, [SH[4], SH[1]]), 'C']
+
+
+def life(f, names, **more):
+    """Three blocks, two behind them, two that go, and all."""
+    return [[f(stored(names[:3], None, **more))], [f(stored(names[3:5], names[2], T[3 * B:5 * B], **more)),
+                                                   f(removed([names[4], names[1]]))], [f(CLEARED)]]
+
+
+def same(e):
+    return e
+
+
+scene('vLLM, maps', life(same, U, **VLLM), LIFE, cleared=1)
+scene('vLLM, positional', life(flat, U, **VLLM), LIFE, cleared=1)
+scene('vLLM, positional up to the medium', life(flat, U), LIFE, cleared=1)
+scene('vLLM, positional up to lora_id', life(lambda e: flat(e)[:6] if len(e) > 6 else flat(e), U), LIFE, cleared=1)
+scene('vLLM, signed', life(same, [signed(u) for u in U], **VLLM), LIFE, cleared=1)
+scene('vLLM, digests', life(same, D, **VLLM), LIFE, cleared=1)
+scene('vLLM, digests, then numbers', [life(same, D, **VLLM)[0], life(same, U, **VLLM)[1], [CLEARED]], LIFE, cleared=1)
+scene('SGLang, maps', life(same, [first8(d) for d in D]), LIFE, first_bytes=True, cleared=1)
+scene('SGLang, digests', life(same, D)[:1] + life(same, [first8(d) for d in D])[1:], LIFE, first_bytes=True, cleared=1)
+scene('SGLang, positional', life(flat, [first8(d) for d in D]), LIFE, first_bytes=True, cleared=1)
+scene('SGLang, no medium', [[{k: v for k, v in e.items() if k != 'medium'} for e in b]
+                            for b in life(same, [first8(d) for d in D])], LIFE, first_bytes=True, cleared=1)
+scene('a batch as a map', [msgpack.packb({'ts': 1.5, 'events': b, 'data_parallel_rank': 0})
+                           for b in life(same, U)], LIFE, cleared=1)
+scene('a batch as a map, rank first', [msgpack.packb({'attn_dp_rank': 3, 'new': [1, {}], 'events': b})
+                                       for b in life(flat, U)], LIFE, cleared=1)
+scene('a batch without rank', [msgpack.packb([2, b]) for b in life(flat, U)], LIFE, cleared=1)
+scene('a batch with nil for a rank', [msgpack.packb([2.5, b, None]) for b in life(flat, U)], LIFE, cleared=1)
+scene('a batch of a rank above 127', [msgpack.packb([2.5, b, 300]) for b in life(flat, U)], LIFE, cleared=1)
+scene('a batch with more behind its rank', [msgpack.packb([2.5, b, 7, 'more', {}]) for b in life(flat, U)], LIFE, cleared=1)
+scene('fields in another order', [[dict(reversed(list(stored(U[:3], **VLLM).items())))]], [S(0, SH[:3])])
+scene('fields that nobody knows', [[stored(U[:2], session_id='s', later={'a': [1, None, 2.5, -7, b'x']}, **VLLM)]],
+      [S(0, SH[:2])])
+
+wide = [0, 127, 128, 255, 256, 65535, 65536, (1 << 32) - 1] * 2
+scene('tokens of every width', [[stored(U[:4], tokens=wide)]], [S(0, sh(wide))])
+scene('a token too wide', [[stored(U[:2], tokens=[1, 2, 3, 1 << 32, 5, 6, 7, 8])]], [], bad=1)
+scene('a token below zero', [[stored(U[:2], tokens=[1, 2, 3, 4, -5, 6, 7, 8])]], [], bad=1)
+
+lora = sh(T, lora='adapter-a')
+scene('LoRA', [[stored(U[:2], lora_name='adapter-a', extra_keys=[['adapter-a'], ['adapter-a']])],
+               [stored(U[2:3], U[1], T[2 * B:3 * B], lora_name='adapter-a')]],
+      [S(0, lora[:2]), S(0, lora[2:3], lora[1])])
+salt = sh(T, namespace='tenant-a')
+for name, key in (('plain', 'tenant-a'), ('with prefix', 'dynamo-cache-salt:tenant-a')):
+    scene(f'salt in the first block, {name}',
+          [[stored(U[:2], extra_keys=[[key], None])], [stored(U[2:3], U[1], T[2 * B:3 * B])]],
+          [S(0, salt[:2]), S(0, salt[2:3], salt[1])])
+both = sh(T, lora='adapter-a', namespace='tenant-a')
+scene('LoRA and salt', [[stored(U[:2], lora_name='adapter-a', extra_keys=[['adapter-a', 'tenant-a'], ['adapter-a']])]],
+      [S(0, both[:2])])
+scene('salt, SGLang maps', [[stored(U[:2], cache_salt='tenant-a')], [stored(U[2:3], U[1], T[2 * B:3 * B], cache_salt='tenant-a')]],
+      [S(0, salt[:2]), S(0, salt[2:3], salt[1])], first_bytes=True)
+scene('salt, SGLang positional', [[[*flat(stored(U[:2])), {'cache_salt': 'tenant-a', 'x': 1}]]], [S(0, salt[:2])], first_bytes=True)
+
+image = hashlib.sha256(b'image').hexdigest()
+other = hashlib.sha256(b'other').hexdigest()
+a, b = int(image[:16], 16), int(other[:16], 16)
+mm = sh(T[:4 * B], mm={1: [a], 2: [a, b]})
+scene('multimodal', [[stored(U[:4], extra_keys=[None, [image], [[image, 0], (other, 5)], None])]], [S(0, mm)])
+scene('multimodal, positional', [[flat(stored(U[:4], lora_name=None, extra_keys=[None, [image], [other, image], []]))]], [S(0, mm)])
+scene('multimodal as objects', [[stored(U[:4], block_mm_infos=[None, {'mm_objects': [{'mm_hash': a, 'offsets': [[0, 1]]}]},
+                                                              {'mm_objects': [{'mm_hash': a}, {'offsets': [], 'mm_hash': b}]}, {}])]],
+      [S(0, mm)])
+scene('a key that has no name here', [[stored(U[:4], extra_keys=[None, None, ['my-image'], None])]], [S(0, SH[:2])], strange=2)
+
+pairs = [[T[i], T[i + 1]] for i in range(3 * B)]
+eagle = sh(T[:3 * B + 1], eagle=True)
+scene('pairs of tokens', [[stored(U[:3], tokens=pairs)]], [S(0, eagle)])
+
+scene('moved to the host and back', [[stored(U[:2]), stored(U[:2], tokens=[], medium='CPU'), removed(U[:2])],
+                                     [removed(U[1:2], medium='CPU'), removed(U[:1], medium='CPU')],
+                                     [stored(U[:1], tokens=[], medium='CPU')]],
+      [S(0, SH[:2]), S(1, SH[:1]), S(1, SH[1:2], SH[0]), R(0, SH[:2]), R(1, SH[1:2]), R(1, SH[:1])], orphans=1)
+for medium, tier in (('GPU', 0), ('CPU', 1), ('CPU_PINNED', 1), ('CPU_TIER1', 1), ('CPU_TIER2', 2), ('DISK', 2),
+                     ('STORAGE', 2), ('EXTERNAL', 3), ('gpu', 0)):
+    scene(f'medium {medium}', [[stored(U[:1], medium=medium), removed(U[:1], medium=medium)]],
+          [S(tier, SH[:1]), R(tier, SH[:1])])
+scene('a medium nobody knows', [[stored(U[:1], medium='TAPE'), removed(U[:1], medium='TAPE')]], [], medium=2)
+
+scene('stored twice, removed once', [[stored(U[:3])], [stored(U[:3])], [stored(U[:4])], [removed(U[:3]), removed(U[:1])]],
+      [S(0, SH[:3]), S(0, SH[3:4], SH[2]), R(0, SH[:3])], again=6, absent=1)
+scene('a hole that is filled', [[stored(U[:4])], [removed(U[1:2])], [stored(U[:4])]],
+      [S(0, SH[:4]), R(0, SH[1:2]), S(0, SH[1:2], SH[0])], again=3)
+scene('a parent nobody knows', [[stored(U[1:3], U[0], T[B:3 * B])]], [], orphans=2)
+scene('not tokens enough', [[stored(U[:3], tokens=T[:2 * B + 1])]], [S(0, SH[:2])], short_=1)
+scene('another block size', [[stored(U[:2], tokens=T[:4 * B], size=2 * B)]], [], size=1)
+scene('a name that means something else now', [[stored(U[:1])], [stored(U[:1], tokens=T[B:2 * B])]],
+      [S(0, SH[:1]), R(0, SH[:1]), S(0, sh(T[B:2 * B]))])
+scene('remote and others', [[stored(U[:1], locality='REMOTE'), stored(U[:1], locality='ELSEWHERE'),
+                             stored(U[:1], ownership='kvcr'), removed(U[:1], locality='REMOTE'),
+                             stored(U[:1], locality='LOCAL', ownership='self')]], [S(0, SH[:1])], foreign=4)
+scene('groups of a hybrid model',
+      [[stored(U[:2], **VLLM)], [stored(U[:2], **{**VLLM, 'group_idx': 1, 'kv_cache_spec_kind': 'sliding_window'}),
+                                stored(U[:2], **{**VLLM, 'group_idx': 2, 'kv_cache_spec_kind': 'mamba'})],
+       [removed(U[:2], group_idx=1), flat(removed(U[:2], group_idx=2)), flat(removed(U[:1], group_idx=0))],
+       [flat(stored(U[:1], **{**VLLM, 'kv_cache_spec_kind': 'mla_attention'}))]],
+      [S(0, SH[:2]), R(0, SH[:1]), S(0, SH[:1])], group=4)
+scene('types nobody knows', [[{'type': 'BlockInactive', 'block_hashes': [1]}, ['Snapshot', 1, {'a': 2}], {}, [], 7, 'x',
+                              {'type': 5}, stored(U[:1])]], [S(0, SH[:1])], unknown=7)
+scene('shapes that are wrong', [[stored('x'), stored([None]), stored([]), stored(U[:1], tokens='abc'), stored(U[:1], size='4'),
+                                 stored(U[:1], parent=[1]), stored([b'1234567'])]], [], bad=7)
+scene('more than there is room for', [[stored(U[:4])], [stored(U[4:8], U[3], T[4 * B:8 * B])]],
+      [S(0, SH[:4]), R(0, SH[:1]), S(0, SH[4:5], SH[3]), R(0, SH[1:2]), S(0, SH[5:6], SH[4]), R(0, SH[2:3]),
+       S(0, SH[6:7], SH[5]), R(0, SH[3:4]), S(0, SH[7:8], SH[6])], blocks=4, evicted=4)
+scene('an event larger than the table', [[stored(U[:5])]],
+      [S(0, SH[:2]), R(0, SH[:1]), S(0, SH[2:3], SH[1]), R(0, SH[1:2]), S(0, SH[3:4], SH[2]), R(0, SH[2:3]),
+       S(0, SH[4:5], SH[3])], blocks=2, evicted=3)
+scene('nothing at all', [[]], [])
+
+
+def main(path):
+    with open(path, 'w') as out:
+        print('/* Made by vectors.py. */', file=out)
+        for i, (_, payloads, *_) in enumerate(SCENES):
+            for k, payload in enumerate(payloads):
+                print(f'static const uint8_t payload_{i}_{k}[] = {{{", ".join(map(str, payload))}}};', file=out)
+            print(f'static const struct payload payloads_{i}[] = {{', file=out)
+            for k in range(len(payloads)):
+                print(f'\t{{payload_{i}_{k}, sizeof(payload_{i}_{k})}},', file=out)
+            print('};', file=out)
+        print('static const struct scene scenes[] = {', file=out)
+        for i, (name, payloads, want, first_bytes, blocks, counters) in enumerate(SCENES):
+            text = ''.join(f'\n\t\t"{line}\\n"' for line in want) or '""'
+            cells = ', '.join(f'{{"{k}", {v}}}' for k, v in counters.items())
+            print(f'\t{{"{name}", payloads_{i}, {len(payloads)}, {str(first_bytes).lower()}, {blocks},'
+                  f' {{{cells}}}, {text}}},', file=out)
+        print('};', file=out)
+
+
+main(sys.argv[1])
