@@ -317,6 +317,14 @@ int kvr_sched_worker_set(struct kvr_sched *s, const struct kvr_sched_worker *w, 
  * kvr_sched_worker_gone() would have to do at once. @return bookings left; 0 for an unknown one. */
 uint32_t kvr_sched_worker_drop(struct kvr_sched *s, uint64_t id, uint32_t n, uint64_t now);
 
+/**
+ * Give up to @p n requests up that wait for a rank of the worker outside of the @p dp_size from
+ * @p dp_start on: kvr_sched_poll() refuses them. What kvr_sched_worker_gone() (0 ranks stay) and
+ * kvr_sched_worker_set() would have to do at once. @return whether none is left.
+ */
+bool kvr_sched_worker_unpin(struct kvr_sched *s, uint64_t id, uint32_t dp_start, uint32_t dp_size,
+			    uint32_t n);
+
 /** The worker left: ends its bookings (ops->dropped). @return 0, or -ENOENT. */
 int kvr_sched_worker_gone(struct kvr_sched *s, uint64_t id, uint64_t now);
 

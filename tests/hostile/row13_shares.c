@@ -183,6 +183,8 @@ static void route_in_session(uint8_t host, uint64_t id, uint8_t action)
 	pipeline_host = 2; /* the worker's */
 }
 
+static uint32_t life = 1; /* of the worker */
+
 /* Its worker says yes. @return false: nobody was asked. */
 static bool opened(void)
 {
@@ -192,7 +194,7 @@ static bool opened(void)
 
 	if (o == NULL)
 		return false;
-	ids = (struct kvr_wire_ids){.source = o->hdr.source, .id = o->hdr.id, .epoch = 1};
+	ids = (struct kvr_wire_ids){.source = o->hdr.source, .id = o->hdr.id, .epoch = life};
 	pipeline_send(
 		PEER_AGENT, buf,
 		(size_t)kvr_put_session_status(buf, sizeof(buf), KVR_SESSION_OPENED, &ids, 0));
@@ -240,6 +242,86 @@ static void sessions_of_one_source_leave_room_for_others(void)
 	for (int i = 0; i < 100; i++) /* their time is over: everything is given back */
 		pipeline_advance(1000);
 	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 0);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 0);
+	end();
+}
+
+/* Sessions of 10.0.0.2 until its share is full. @return how many. */
+static uint32_t open_all(uint64_t *id)
+{
+	const uint64_t from = *id;
+
+	do
+		route_in_session(2, ++*id, KVR_ACTION_OPEN);
+	while (opened() && *id < from + 31);
+	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_SOURCE_LIMIT);
+	return (uint32_t)(*id - from - 1);
+}
+
+static void release(uint8_t host, uint64_t session)
+{
+	const struct kvr_wire_ids ids = {.source = 77, .id = 5000 + session, .epoch = 1};
+	const struct kvr_wire_session body = {.pool = 5};
+	char name[24];
+	uint8_t buf[128];
+	const int len = snprintf(name, sizeof(name), "chat %u.%u", host, (unsigned int)session);
+
+	pipeline_host = host;
+	pipeline_send(PEER_CLIENT, buf,
+		      (size_t)kvr_put_session(buf, sizeof(buf), KVR_SESSION_RELEASE, &ids, body,
+					      (struct kvr_str){name, (uint32_t)len}));
+	pipeline_host = 2;
+	pipeline_turn();
+}
+
+#define SESSION_POOL "[pool a]\nid = 5\nmax_sessions = 30\n" PIPELINE_POOL
+
+/* A worker's new life: what its sources have there counts until it is released or its time is
+ * over, and then no more; neither is anything counted twice. */
+static void sessions_count_across_a_restart_of_their_worker(void)
+{
+	struct kvr_share_top top[2];
+	uint64_t id = 0;
+
+	begin_with("source_share = 2\n", "cookie = off\n", SESSION_POOL);
+	CU_ASSERT_EQUAL(open_all(&id), 20);
+	pipeline_host = 2;
+	life = 2;
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, life, "a", 2));
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 1);
+	CU_ASSERT_EQUAL(top[0].have, 20);
+	route_in_session(2, ++id, KVR_ACTION_OPEN); /* the new life gives no room */
+	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_SOURCE_LIMIT);
+	for (uint64_t s = 1; s <= 5; s++)
+		release(2, s);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 1);
+	CU_ASSERT_EQUAL(top[0].have, 15);
+	CU_ASSERT_EQUAL(open_all(&id), 5);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 1);
+	CU_ASSERT_EQUAL(top[0].have, session_counter(SC_LIVE));
+	for (int i = 0; i < 100; i++)
+		pipeline_advance(1000);
+	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 0);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 0);
+	life = 1;
+	end();
+}
+
+/* A router that starts anew knows no session: everybody may have his share again, and no more. */
+static void sessions_count_anew_after_a_restart_of_the_router(void)
+{
+	struct kvr_share_top top[2];
+	uint64_t id = 0;
+
+	begin_with("source_share = 2\n", "cookie = off\n", SESSION_POOL);
+	CU_ASSERT_EQUAL(open_all(&id), 20);
+	end();
+	begin_with("source_share = 2\n", "cookie = off\n", SESSION_POOL);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 0);
+	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 0);
+	CU_ASSERT_EQUAL(open_all(&id), 20);
+	for (int i = 0; i < 100; i++)
+		pipeline_advance(1000);
 	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 0);
 	end();
 }
@@ -568,21 +650,24 @@ static void answers_to_what_is_not_legal_are_limited(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"requests", requests_of_one_source_leave_slots_for_others},
-			       {"six", six_sources_leave_one_for_everybody_else},
-			       {"waiting", waiting_requests_of_one_source_leave_room_for_others},
-			       {"sessions", sessions_of_one_source_leave_room_for_others},
-			       {"opens", opens_of_one_source_leave_room_for_others},
-			       {"affinity", affinity_of_one_source_leaves_room_for_others},
-			       {"events", events_of_one_source_leave_room_for_others},
-			       {"full ring", a_full_event_ring_charges_nobody},
-			       {"overload", overload_turns_the_busiest_source_away_first},
-			       {"overload, foreign", foreign_frames_do_not_hide_an_overload},
-			       {"overload, ports", overload_of_one_port_spares_the_other},
-			       {"rate", requests_above_the_rate_are_refused},
-			       {"hello", hellos_of_one_source_are_limited},
-			       {"answers", answers_to_what_is_not_legal_are_limited},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {
+		{"requests", requests_of_one_source_leave_slots_for_others},
+		{"six", six_sources_leave_one_for_everybody_else},
+		{"waiting", waiting_requests_of_one_source_leave_room_for_others},
+		{"sessions", sessions_of_one_source_leave_room_for_others},
+		{"session worker", sessions_count_across_a_restart_of_their_worker},
+		{"session router", sessions_count_anew_after_a_restart_of_the_router},
+		{"opens", opens_of_one_source_leave_room_for_others},
+		{"affinity", affinity_of_one_source_leaves_room_for_others},
+		{"events", events_of_one_source_leave_room_for_others},
+		{"full ring", a_full_event_ring_charges_nobody},
+		{"overload", overload_turns_the_busiest_source_away_first},
+		{"overload, foreign", foreign_frames_do_not_hide_an_overload},
+		{"overload, ports", overload_of_one_port_spares_the_other},
+		{"rate", requests_above_the_rate_are_refused},
+		{"hello", hellos_of_one_source_are_limited},
+		{"answers", answers_to_what_is_not_legal_are_limited},
+		CU_TEST_INFO_NULL};
 
 	return kvr_test_run("row13_shares", tests);
 }
