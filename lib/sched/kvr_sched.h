@@ -66,7 +66,7 @@ enum kvr_sched_result {
 	X(DP_RANK_REQUIRED, dp_rank_required, "pinned to a worker of several ranks without one")   \
 	X(WORKER_ID_REQUIRED, worker_id_required, "direct mode without a pin")                     \
 	X(INVALID_OVERRIDE, invalid_override, "an override out of range")                          \
-	X(DUPLICATE_REQUEST, duplicate, "the slot is booked or waiting")                           \
+	X(DUPLICATE_REQUEST, duplicate, "a request of this name is booked or waiting")             \
 	X(EMPTY_PROMPT, empty_prompt, "isl = 0")                                                   \
 	X(PROMPT_TOO_LONG, prompt_too_long, "more than max_prompt_blocks")                         \
 	X(INVALID_WEIGHT, invalid_weight, "NaN or infinite taint weight or priority jump")         \

@@ -394,12 +394,10 @@ void overlap_pad(struct kvr_overlap *o)
 void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov)
 {
 	*ov = (struct kvr_sched_overlap){
-		.device = kvr_overlap_tier(o, KVR_TIER_DEVICE),
-		.host = (o->flags & KVR_OVERLAP_HOST) ? kvr_overlap_tier(o, KVR_TIER_HOST) : NULL,
-		.disk = (o->flags & KVR_OVERLAP_DISK) ? kvr_overlap_tier(o, KVR_TIER_DISK) : NULL,
-		.external = (o->flags & KVR_OVERLAP_EXTERNAL)
-				    ? kvr_overlap_tier(o, KVR_TIER_EXTERNAL)
-				    : NULL,
+		.device = kvr_overlap_held(o, KVR_TIER_DEVICE),
+		.host = kvr_overlap_held(o, KVR_TIER_HOST),
+		.disk = kvr_overlap_held(o, KVR_TIER_DISK),
+		.external = kvr_overlap_held(o, KVR_TIER_EXTERNAL),
 	};
 }
 
