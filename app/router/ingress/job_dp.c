@@ -306,6 +306,9 @@ enum kvr_code job_end(struct lcore *lc, struct job *j, const struct kvr_path *fr
 	j->client = *from;
 	j->client.max_frame = client_frame != 0 ? client_frame : KVR_WIRE_DEF_FRAME;
 	j->lcore = lc->index;
+	/* The name will be looked for on this lcore, when the batch has been scored. */
+	if (j->pool->sched_lcore == lc)
+		kvr_flight_prefetch_name(j->pool->requests, j->source, j->id);
 	lc->job[lc->n_jobs++] = j;
 	return KVR_OK;
 }

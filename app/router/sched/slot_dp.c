@@ -105,6 +105,7 @@ static void remember(const struct life *x, struct kvr_flight *slot)
 
 	if (end->code == KVR_OK)
 		return;
+	slot->refused = true;
 	slot->end = (struct kvr_flight_end){.code = end->code,
 					    .retry = end->retryable ? RETRY_YES : RETRY_NO,
 					    .policy_class = end->policy_class};
