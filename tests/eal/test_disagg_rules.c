@@ -13,6 +13,7 @@
 #include "kvr_put.h"
 #include "kvr_test.h"
 #include "lcore/loop.h"
+#include "lcore/notes.h"
 #include "lcore/out.h"
 #include "threads.h"
 
@@ -790,14 +791,13 @@ static void a_full_ring_loses_no_result(void)
 	r = pair_leg(1, true);
 	pair_ack(r, 0);
 	pair_said();
-	while (rte_ring_enqueue_elem(pool(6)->notes, (void *)(uintptr_t)&nothing,
-				     sizeof(nothing)) == 0)
+	while (notes_put(pool(6), &nothing) == 0)
 		;
 	pair_item(r, KVR_RESP_F_FIN, "result");
 	SAID("");
 	CU_ASSERT_EQUAL(r->acks, 0);
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_RING_FULL), 1);
-	while (rte_ring_count(pool(6)->notes) > 1) /* a burst in each turn */
+	while (notes_count(pool(6)) > 1) /* a burst in each turn */
 		pipeline_turn();
 	r->next_seq--;
 	pair_item(r, KVR_RESP_F_FIN, "result");

@@ -7,8 +7,10 @@
 #include "pipeline.h"
 
 #include "kvr_test.h"
+#include "lcore/notes.h"
 #include "lcore/out.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,7 +51,7 @@ static struct job *some_job(uint8_t kind)
 	pipeline_route(1, 100, 4, KVR_REQ_F_QUERY, NULL);
 	rt->lcore[0]->n_sched = 1;
 	pipeline_kind = KVR_ROUTE;
-	CU_ASSERT_EQUAL_FATAL(rte_ring_dequeue_elem(pool()->notes, &n, sizeof(n)), 0);
+	CU_ASSERT_EQUAL_FATAL(notes_take(pool(), &n, 1), 1);
 	return n.job;
 }
 
@@ -99,8 +101,7 @@ static void who_handles_a_note_gives_back_what_it_owns(void)
 	for (enum note_type t = 0; t < NOTE_TYPES; t++) {
 		const struct note n = filled(t);
 
-		CU_ASSERT_EQUAL_FATAL(
-			rte_ring_enqueue_elem(pool()->notes, (void *)(uintptr_t)&n, sizeof(n)), 0);
+		CU_ASSERT_EQUAL_FATAL(notes_put(pool(), &n), 0);
 		pipeline_turn();
 		nothing_left(t);
 	}
@@ -120,10 +121,45 @@ static void a_note_that_is_dropped_gives_back_what_it_owns(void)
 	pipeline_stop();
 }
 
+/* Both ways notes can lie: what was put is taken in its order, no more than there is room for, and
+ * what is counted is what is there, wherever in the memory it has got to. */
+static void notes_keep_their_order(void)
+{
+	for (int alone = 0; alone < 2; alone++) {
+		struct note out[8];
+		struct pool p = {.number = 77};
+		uint64_t put = 0, took = 0;
+
+		CU_ASSERT_EQUAL_FATAL(notes_create(&p, 16, alone), 0);
+		CU_ASSERT_EQUAL(p.notes == NULL, alone);
+		for (uint32_t step = 0; step < 2000; step++) {
+			const uint32_t in = step * 7 % 11, most = 1 + step * 5 % 8;
+			uint32_t got;
+
+			for (uint32_t i = 0; i < in; i++) {
+				const struct note n = {.type = NOTE_ABORT_ACK, .handle = put};
+				const int rc = notes_put(&p, &n);
+
+				CU_ASSERT_EQUAL_FATAL(rc, put - took < 15 ? 0 : -ENOBUFS);
+				put += rc == 0;
+			}
+			CU_ASSERT_EQUAL_FATAL(notes_count(&p), put - took);
+			got = notes_take(&p, out, most);
+			CU_ASSERT_EQUAL_FATAL(got, RTE_MIN(put - took, (uint64_t)most));
+			for (uint32_t i = 0; i < got; i++)
+				CU_ASSERT_EQUAL_FATAL(out[i].handle, took + i);
+			took += got;
+		}
+		CU_ASSERT_TRUE(took > 1000);
+		notes_destroy(&p);
+	}
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"handled", who_handles_a_note_gives_back_what_it_owns},
 			       {"dropped", a_note_that_is_dropped_gives_back_what_it_owns},
+			       {"order", notes_keep_their_order},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("notes", tests);

@@ -13,6 +13,7 @@
 
 #include "control/control.h"
 #include "lcore/loop.h"
+#include "lcore/notes.h"
 #include "pipeline.h"
 
 #define LONGEST_WAIT_S 60
@@ -227,8 +228,7 @@ bool threads_idle(void)
 	bool idle = rte_ring_empty(rt->control_ring);
 
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		idle = idle && rte_ring_empty(rt->pool[i].notes) &&
-		       rte_ring_empty(rt->pool[i].events);
+		idle = idle && notes_count(&rt->pool[i]) == 0 && rte_ring_empty(rt->pool[i].events);
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
 		idle = idle && empty(rt->lcore[i]->egress) && empty(rt->lcore[i]->joins) &&
 		       empty(rt->lcore[i]->calls) && rt->lcore[i]->call == NULL;

@@ -7,6 +7,7 @@
 
 #include "control/thread.h"
 #include "lcore/loop.h"
+#include "lcore/notes.h"
 #include "sched/request.h"
 #include "sched/session.h"
 
@@ -253,8 +254,7 @@ static void session_note(uint8_t type, uint64_t number, uint32_t epoch)
 		.session = {.worker = WORKER, .epoch = epoch},
 	};
 
-	CU_ASSERT_EQUAL(rte_ring_enqueue_elem(rt->pool[0].notes, (void *)(uintptr_t)&n, sizeof(n)),
-			0);
+	CU_ASSERT_EQUAL(notes_put(&rt->pool[0], &n), 0);
 	pipeline_turn();
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Row 20: a CANCEL or PROBE that finds the next pool's ring full is counted. */
+#include "lcore/notes.h"
 #include "peers.h"
 
 static void what_the_next_pool_cannot_take_is_counted(void)
@@ -11,7 +12,7 @@ static void what_the_next_pool_cannot_take_is_counted(void)
 	pipeline_start(2);
 	a = &rt->pool[0];
 	b = &rt->pool[1];
-	while (rte_ring_enqueue_elem(b->notes, &n, sizeof(n)) == 0)
+	while (notes_put(b, &n) == 0)
 		;
 	/* One burst: the scheduler of both pools asks the first, then has no room in the second. */
 	for (uint64_t id = 1; id <= 8; id++, sent++) {
@@ -26,7 +27,7 @@ static void what_the_next_pool_cannot_take_is_counted(void)
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_flush();
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
-	while (rte_ring_count(b->notes) > BURST) /* each round of control ticks */
+	while (notes_count(b) > BURST) /* each round of control ticks */
 		pipeline_turn();
 	peers_empty(PEER_CLIENT, KVR_CANCEL, 1, 0); /* the repetition finds room */
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));

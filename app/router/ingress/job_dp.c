@@ -5,6 +5,7 @@
  */
 #include "ingress/fragment.h"
 #include "ingress/job.h"
+#include "lcore/notes.h"
 #include "lcore/out.h"
 #include "sched/session.h"
 
@@ -408,7 +409,7 @@ static void job_put(struct lcore *lc, struct job *j)
 {
 	const struct note n = {.type = j->kind == KVR_ROUTE ? NOTE_ROUTE : NOTE_LOADS, .job = j};
 
-	if (likely(rte_ring_enqueue_elem(j->pool->notes, (void *)(uintptr_t)&n, sizeof(n)) == 0))
+	if (likely(notes_put(j->pool, &n) == 0))
 		return;
 	out_reject(lc, &j->client, j->kind, j->source, j->id,
 		   &(const struct refusal){.code = KVR_E_BUSY});

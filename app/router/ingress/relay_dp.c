@@ -7,6 +7,7 @@
 #include "ingress/ingress.h"
 #include "ingress/source.h"
 #include "lcore/agent_path.h"
+#include "lcore/notes.h"
 #include "lcore/out.h"
 
 #include "kvr_frame.h"
@@ -28,11 +29,6 @@ static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
 	in_count(lc, IN_IGNORED);
 	in_count(lc, why);
 	rte_pktmbuf_free(m);
-}
-
-static int note_put(struct pool *p, const struct note *n)
-{
-	return rte_ring_enqueue_elem(p->notes, (void *)(uintptr_t)n, sizeof(*n));
 }
 
 /* What acknowledges an item that is the router's own. */
@@ -140,7 +136,7 @@ static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_
 
 	if ((w->flags & KVR_RESP_F_FIN) == 0 && !is_news(p, relay->isl, seen, w->generated_tokens))
 		return 0;
-	if (unlikely(note_put(p, &n) != 0))
+	if (unlikely(notes_put(p, &n) != 0))
 		return -1;
 	if (w->generated_tokens >= seen && w->generated_tokens != UINT32_MAX)
 		kvr_flight_saw(r, h->handle, w->generated_tokens);
@@ -156,7 +152,7 @@ static void muted_item(struct lcore *lc, struct pool *p, const struct kvr_relay 
 	const struct note n = {.type = NOTE_FIN_ACKED, .handle = h->handle};
 
 	if (ack.flags != 0)
-		note_put(p, &n); /* lost for want of room, the end of lingering makes up for it */
+		notes_put(p, &n); /* lost for want of room, the end of lingering makes up for it */
 	out_message(lc, &relay->agent, KVR_RESPONSE_ACK, relay->source, relay->id, h->handle, &ack,
 		    sizeof(ack));
 	ignore(lc, m, IN_LATE);
@@ -176,7 +172,7 @@ static void prefill_item(struct lcore *lc, struct pool *p, const struct kvr_rela
 	const struct note n = fin ? (struct note){.type = NOTE_RESULT, .handle = h->handle, .m = m}
 				  : note_item(h->handle, w);
 
-	if (note_put(p, &n) != 0) {
+	if (notes_put(p, &n) != 0) {
 		ignore(lc, m, IN_RING_FULL);
 		return;
 	}
@@ -253,7 +249,7 @@ void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	}
 	/* Lost for want of room, it is made up for by the end of lingering. */
 	if (fin)
-		note_put(p, &n);
+		notes_put(p, &n);
 	in_count(lc, IN_RELAYED);
 	out_send(lc, m, &relay.agent);
 }
@@ -272,7 +268,7 @@ static void progress(struct lcore *lc, struct pool *p, struct rte_mbuf *m,
 			     .flags = w->flags},
 	};
 
-	if (note_put(p, &n) != 0) {
+	if (notes_put(p, &n) != 0) {
 		ignore(lc, m, IN_RING_FULL);
 		return;
 	}
@@ -303,7 +299,7 @@ void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path
 		n.type = NOTE_DISPATCH_ACK;
 		n.code = ((const struct kvr_wire_dispatch_ack *)kvr_frame_body(h))->code;
 	}
-	if (note_put(p, &n) != 0) {
+	if (notes_put(p, &n) != 0) {
 		ignore(lc, m, IN_RING_FULL);
 		return;
 	}
@@ -332,7 +328,7 @@ void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 		return;
 	}
 	path_keep(m, from);
-	if (note_put(p, &n) != 0)
+	if (notes_put(p, &n) != 0)
 		ignore(lc, m, IN_RING_FULL);
 	else
 		in_count(lc, IN_NOTES);
@@ -342,7 +338,7 @@ int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	if (n->handle != 0 || p->number + 1 >= lc->rt->n_pools)
 		return -1;
-	if (note_put(&lc->rt->pool[p->number + 1], n) == 0)
+	if (notes_put(&lc->rt->pool[p->number + 1], n) == 0)
 		return 0;
 	pool_count(p, PC_NOTES_LOST, 1);
 	rte_pktmbuf_free(n->m); /* the client repeats it */

@@ -3,6 +3,7 @@
 #include "ingress/ingress.h"
 #include "ingress/job.h"
 #include "ingress/source.h"
+#include "lcore/notes.h"
 #include "lcore/out.h"
 
 #include "kvr_frame.h"
@@ -10,7 +11,7 @@
 /* Hand the note of frame @p m over; a full ring drops it, and its sender or the ask repeats. */
 static void note_put(struct lcore *lc, struct pool *p, const struct note *n, struct rte_mbuf *m)
 {
-	if (likely(rte_ring_enqueue_elem(p->notes, (void *)(uintptr_t)n, sizeof(*n)) == 0)) {
+	if (likely(notes_put(p, n) == 0)) {
 		in_count(lc, IN_NOTES);
 		if (note_types[n->type].part != NOTE_PART_FRAME)
 			rte_pktmbuf_free(m);

@@ -9,6 +9,7 @@
 #include "ingress/ingress.h"
 #include "ingress/job.h"
 #include "lcore/loop.h"
+#include "lcore/notes.h"
 #include "lcore/out.h"
 #include "sched/sched.h"
 #include "sched/send.h"
@@ -88,8 +89,7 @@ void lcore_turn(struct lcore *lc)
 		t = lap(lc, STAGE_EVENT, event_poll(lc, lc->event_pool[i]), t);
 	}
 	for (uint32_t i = 0; i < lc->n_sched; i++) {
-		most(&lc->work[STAGE_SCHED].max_ring_depth,
-		     rte_ring_count(lc->sched_pool[i]->notes));
+		most(&lc->work[STAGE_SCHED].max_ring_depth, notes_count(lc->sched_pool[i]));
 		t = lap(lc, STAGE_SCHED, sched_poll(lc, lc->sched_pool[i]), t);
 	}
 	if (lc->egress != NULL) {

@@ -75,10 +75,19 @@ struct pool_event {
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t done[KVR_ROUTER_MAX_LCORES];
 } __rte_cache_aligned;
 
+/** Notes, when one lcore does everything: lcore/notes.h. That lcore; telemetry: r. */
+struct note_array {
+	struct note *v;
+	uint32_t mask;
+	_Atomic uint32_t head; /* next to take */
+	_Atomic uint32_t tail; /* next to fill; both begin at 0 again when it is empty */
+};
+
 /** Requests that are live. Writer: the scheduler lcore. */
 struct pool_live {
 	struct kvr_rq_pool rq; /* constant but for `expected`, `closed` and what it counts */
 	struct request *free_request;
+	struct note_array notes;		   /* in use when pool::notes is NULL */
 	struct kvr_flight_list aborts;		   /* by abort_ns */
 	struct kvr_flight_list resends[LEG_STEPS]; /* DISPATCH without an answer, by wait */
 	struct sending_list sends;		   /* that have something to send */
@@ -129,7 +138,7 @@ struct pool {
 	struct pool *decode;	   /* of a prefill pool; else NULL */
 	struct rte_mempool *jobs;  /* ingress takes, scheduler gives back */
 	struct rte_mempool *pairs; /* decode pool; the same */
-	struct rte_ring *notes;	   /* struct note; many producers */
+	struct rte_ring *notes;	   /* struct note; many producers. NULL: live.notes */
 	struct rte_ring *events;   /* struct event_note; many producers */
 	/* event lcore writes */
 	struct kvr_prefix *prefix;   /* every thread: r, under QSBR */

@@ -4,6 +4,7 @@
  * turn: what has been lost, a burst of notes, the queue, time. Each note is an event of a request
  * (request_dp.c), whose orders are carried out at once (orders_dp.c).
  */
+#include "lcore/notes.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/session.h"
@@ -88,10 +89,9 @@ void sched_gauges(struct pool *p)
  * Notes of this turn. A question about all ranks costs what ten decisions cost: further ones wait
  * when the ranks that have been told of are enough.
  */
-static uint32_t notes_take(const struct pool *p, struct note n[])
+static uint32_t turn_notes(struct pool *p, struct note n[])
 {
-	const uint32_t got =
-		rte_ring_dequeue_burst_elem_start(p->notes, n, sizeof(n[0]), BURST, NULL);
+	const uint32_t got = notes_take_start(p, n, BURST);
 	uint32_t take, told = 0;
 
 	for (take = 0; take < got; take++) {
@@ -101,7 +101,7 @@ static uint32_t notes_take(const struct pool *p, struct note n[])
 			break;
 		told += p->max_ranks;
 	}
-	rte_ring_dequeue_elem_finish(p->notes, take);
+	notes_take_finish(p, take);
 	return take;
 }
 
@@ -109,7 +109,7 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 {
 	struct kvr_active_ahead ahead[BURST];
 	struct note n[BURST];
-	uint32_t got = notes_take(p, n);
+	uint32_t got = turn_notes(p, n);
 
 	memset(ahead, 0, got * sizeof(ahead[0])); /* most turns have a note or two */
 	lost_poll(lc, p);

@@ -11,6 +11,7 @@
 #include <rte_malloc.h>
 #include <rte_random.h>
 
+#include "lcore/notes.h"
 #include "sched/decision_log.h"
 #include "sched/request.h"
 #include "sched/session.h"
@@ -171,9 +172,6 @@ static int pool_rings(struct pool *p, const struct kvr_router_pool_conf *c)
 						     kvr_overlap_size(p->max_ranks));
 	char name[RTE_RING_NAMESIZE];
 
-	snprintf(name, sizeof(name), "notes%u", p->number);
-	p->notes =
-		rte_ring_create_elem(name, sizeof(struct note), size, SOCKET_ID_ANY, RING_F_SC_DEQ);
 	snprintf(name, sizeof(name), "events%u", p->number);
 	p->events = rte_ring_create_elem(name, sizeof(struct event_note), size, SOCKET_ID_ANY,
 					 RING_F_SC_DEQ);
@@ -184,8 +182,8 @@ static int pool_rings(struct pool *p, const struct kvr_router_pool_conf *c)
 	p->stats = kvr_stats_create(&router_pool_stats, 1);
 	p->event_stats = kvr_stats_create(&router_event_stats, 1);
 	p->rq_stats = kvr_stats_create(&kvr_request_stats, 1);
-	if (p->notes == NULL || p->events == NULL || p->jobs == NULL || p->stats == NULL ||
-	    p->event_stats == NULL || p->rq_stats == NULL)
+	if (notes_create(p, size, p->rt->conf.n_lcores == 1) < 0 || p->events == NULL ||
+	    p->jobs == NULL || p->stats == NULL || p->event_stats == NULL || p->rq_stats == NULL)
 		return -ENOMEM;
 	p->count = kvr_stats_row(p->stats, 0);
 	p->event_count = kvr_stats_row(p->event_stats, 0);
@@ -194,11 +192,9 @@ static int pool_rings(struct pool *p, const struct kvr_router_pool_conf *c)
 
 static void pool_fini(struct pool *p)
 {
-	struct note n;
 	struct event_note e;
 
-	while (p->notes != NULL && rte_ring_dequeue_elem(p->notes, &n, sizeof(n)) == 0)
-		note_drop(&p->rt->control, &n);
+	notes_destroy(p);
 	rte_pktmbuf_free(p->event.open.m);
 	while (p->events != NULL && rte_ring_dequeue_elem(p->events, &e, sizeof(e)) == 0)
 		rte_pktmbuf_free(e.m);
@@ -217,7 +213,6 @@ static void pool_fini(struct pool *p)
 	rte_free(p->cursor);
 	rte_free(p->loads);
 	rte_free(p->loads_wire);
-	rte_ring_free(p->notes);
 	rte_ring_free(p->events);
 	rte_mempool_free(p->jobs);
 	rte_mempool_free(p->pairs);

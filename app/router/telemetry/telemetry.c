@@ -11,6 +11,7 @@
 #include "control/log.h"
 #include "control/thread.h"
 #include "kvr_ctl.h"
+#include "lcore/notes.h"
 #include "router.h"
 #include "sched/session.h"
 #include "telemetry/balance.h"
@@ -379,7 +380,7 @@ static int cmd_stages(void *arg, const char *params, struct rte_tel_data *d)
 	}
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		snprintf(name, sizeof(name), "ring_notes_%u", i);
-		rte_tel_data_add_dict_u64(d, name, rte_ring_count(rt->pool[i].notes));
+		rte_tel_data_add_dict_u64(d, name, notes_count(&rt->pool[i]));
 		snprintf(name, sizeof(name), "ring_events_%u", i);
 		rte_tel_data_add_dict_u64(d, name, rte_ring_count(rt->pool[i].events));
 	}

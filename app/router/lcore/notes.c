@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lcore/notes.h"
+
+#include "router.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include <rte_malloc.h>
+
+int notes_create(struct pool *p, uint32_t size, bool alone)
+{
+	char name[RTE_RING_NAMESIZE];
+
+	snprintf(name, sizeof(name), "notes%u", p->number);
+	if (!alone) {
+		p->notes = rte_ring_create_elem(name, sizeof(struct note), size, SOCKET_ID_ANY,
+						RING_F_SC_DEQ);
+		return p->notes != NULL ? 0 : -ENOMEM;
+	}
+	p->live.notes.mask = size - 1;
+	p->live.notes.v = rte_zmalloc(name, size * sizeof(struct note), RTE_CACHE_LINE_SIZE);
+	return p->live.notes.v != NULL ? 0 : -ENOMEM;
+}
+
+void notes_destroy(struct pool *p)
+{
+	struct note n;
+
+	while ((p->notes != NULL || p->live.notes.v != NULL) && notes_take(p, &n, 1) != 0)
+		note_drop(&p->rt->control, &n);
+	rte_ring_free(p->notes);
+	rte_free(p->live.notes.v);
+}
