@@ -154,6 +154,12 @@ static void carry_out(struct ex_world *w, struct ex_req *r, const struct kvr_rq_
 	case KVR_RQO_LEAVE:
 		kvr_sched_cancel(s, slot, w->now);
 		break;
+	case KVR_RQO_OPEN:
+		r->open_due = w->now + KVR_RQ_OPEN_NS;
+		break;
+	case KVR_RQO_UNOPEN:
+		r->open_due = 0;
+		break;
 	case KVR_RQO_SEND:
 		later(w, r, KVR_RQE_TAKEN, o->leg, 0);
 		break;
@@ -451,34 +457,51 @@ void ex_run_poll(struct ex_world *w)
 	}
 }
 
-void ex_run_expire(struct ex_world *w)
+static void bookings_expire(struct ex_world *w, struct ex_pool *pool)
 {
 	uint32_t slot;
 
-	for (uint32_t i = 0; i < w->n_pools; i++) {
-		struct ex_pool *pool = &w->pool[i];
+	while (kvr_sched_expire(pool->sched, w->now, &slot, 1) == 1) {
+		struct ex_req *r = pool->by_slot[slot];
 
-		while (kvr_sched_expire(pool->sched, w->now, &slot, 1) == 1) {
-			struct ex_req *r = pool->by_slot[slot];
-
-			ex_line_expired(r);
-			r->failed = true;
-			ex_run_event(w, r,
-				     (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED,
-							   .leg = leg_of(r, pool)});
-		}
+		ex_line_expired(r);
+		r->failed = true;
+		ex_run_event(
+			w, r,
+			(struct kvr_rq_event){.kind = KVR_RQE_EXPIRED, .leg = leg_of(r, pool)});
 	}
+}
+
+/* The request whose open has waited longest for its answer, or NULL. */
+static struct ex_req *opening(const struct ex_world *w)
+{
+	struct ex_req *r, *first = NULL;
+
+	TAILQ_FOREACH (r, &w->live, link)
+		if (r->open_due != 0 && (first == NULL || r->open_due < first->open_due))
+			first = r;
+	return first;
+}
+
+void ex_run_expire(struct ex_world *w)
+{
+	struct ex_req *r;
+
+	for (uint32_t i = 0; i < w->n_pools; i++)
+		bookings_expire(w, &w->pool[i]);
+	while ((r = opening(w)) != NULL && r->open_due <= w->now)
+		ex_run_event(w, r, (struct kvr_rq_event){.kind = KVR_RQE_UNANSWERED});
 }
 
 uint64_t ex_run_timer(const struct ex_world *w)
 {
-	uint64_t t = UINT64_MAX;
+	const struct ex_req *r = opening(w);
+	uint64_t t = r != NULL ? r->open_due : UINT64_MAX;
 
 	for (uint32_t i = 0; i < w->n_pools; i++) {
 		const struct ex_pool *p = &w->pool[i];
-		const uint64_t due = kvr_sched_next_timer(p->sched);
 
-		t = RTE_MIN(t, due);
+		t = RTE_MIN(t, kvr_sched_next_timer(p->sched));
 		if (p->rq.sessions != NULL && kvr_session_count(p->rq.sessions) != 0)
 			t = RTE_MIN(t, (w->now / EX_LOOK_NS + 1) * EX_LOOK_NS);
 	}

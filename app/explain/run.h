@@ -57,10 +57,11 @@ enum kvr_code ex_run_release(struct ex_world *w, struct ex_pool *pool, const cha
  * every operation. */
 void ex_run_poll(struct ex_world *w);
 
-/** Bookings that are over now. */
+/** Bookings that are over now, and opens that nobody has answered for KVR_RQ_OPEN_NS. */
 void ex_run_expire(struct ex_world *w);
 
-/** When something is due: bookings, queues, and sessions at every EX_LOOK_NS. UINT64_MAX: never. */
+/** When something is due: bookings, queues, opens, and sessions at every EX_LOOK_NS. UINT64_MAX:
+ * never. */
 uint64_t ex_run_timer(const struct ex_world *w);
 
 #define EX_LOOK_NS UINT64_C(15000000000) /* so that no session is over for 30 s */

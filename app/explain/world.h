@@ -69,7 +69,8 @@ struct ex_req {
 	uint64_t generated;
 	struct kvr_sched_decision d; /* the last one */
 	struct ex_pool *decided_by;
-	void *own; /* the executor's */
+	uint64_t open_due; /* its open is unanswered then; 0: none waits */
+	void *own;	   /* the executor's */
 };
 
 /** What will be said of a request next. */

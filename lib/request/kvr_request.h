@@ -108,6 +108,9 @@ enum kvr_rq_event_kind {
 	KVR_RQ_EVENTS_N
 };
 
+/** UNANSWERED: so long after OPEN. */
+#define KVR_RQ_OPEN_NS UINT64_C(5000000000)
+
 #define KVR_RQEF_FIRST	   0x01u /**< the first token exists */
 #define KVR_RQEF_ERROR	   0x02u /**< FIN: by an error of the engine */
 #define KVR_RQEF_CANCELLED 0x04u /**< FIN: by CANCEL or ABORT */

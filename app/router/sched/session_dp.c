@@ -16,9 +16,13 @@
 
 #define MS UINT64_C(1000000)
 
-/* Time before each repetition, and after the last before giving up: 5 s in all. */
-static const uint64_t waits[SESSION_WAITS] = {20 * MS,	40 * MS,   80 * MS,   160 * MS,	 320 * MS,
-					      640 * MS, 1000 * MS, 1000 * MS, 1000 * MS, 740 * MS};
+/* Milliseconds before each repetition, and after the last before giving up. */
+#define WAITS(X) X(20) X(40) X(80) X(160) X(320) X(640) X(1000) X(1000) X(1000) X(740)
+#define WAIT(ms) (ms) * MS,
+#define PLUS(ms) +(ms)*MS
+
+static const uint64_t waits[SESSION_WAITS] = {WAITS(WAIT)};
+_Static_assert(0 WAITS(PLUS) == KVR_RQ_OPEN_NS, "an open is given up in time");
 
 /* By its address: a front end that has started anew, or has several sockets, has other ports. */
 uint64_t session_client_tag(const struct router *rt, const struct kvr_path *client)

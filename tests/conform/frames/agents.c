@@ -109,6 +109,14 @@ static struct ex_pool *pool_of(struct ex_world *w, uint32_t number)
 	return NULL;
 }
 
+/* Its request has another slot now than the one whose handle is the number of the open. */
+static bool given_up(const struct talk *t)
+{
+	struct peers_life is;
+
+	return peers_life(frames_pool(t->r->pool), t->id, &is) && is.handle != t->open_id;
+}
+
 /* Another try of a request gives the open of the one before up. */
 static bool open_given_up(struct ex_world *w, const struct peers_agent *at,
 			  const struct peers_got *g)
@@ -118,7 +126,7 @@ static bool open_given_up(struct ex_world *w, const struct peers_agent *at,
 	TAILQ_FOREACH (r, &w->live, link) {
 		struct talk *t = r->own;
 
-		if (t->opening && t->open_at.worker == at->worker && names(r, g)) {
+		if (t->opening && t->open_at.worker == at->worker && names(r, g) && given_up(t)) {
 			t->opening = false;
 			return true;
 		}

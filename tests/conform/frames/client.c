@@ -198,11 +198,8 @@ void client_rejected(struct ex_world *w, struct talk *t, const struct peers_got 
 		client_expired_line(t);
 	else if (g->code == KVR_E_SESSION_OPEN_FAILED)
 		open_failed_line(t);
-	if (!t->again) {
-		if (g->code == KVR_E_SESSION_OPEN_FAILED)
-			t->opening = false;
+	if (!t->again)
 		client_heard_all(w, t);
-	}
 	t->again = t->arriving = false;
 }
 

@@ -36,7 +36,8 @@ void peers_clock(uint64_t ns);
 /** Run every stage until nothing moves. */
 void peers_turn(void);
 
-/** When a booking or the queue of a pool is due, on the scenario's clock; UINT64_MAX: never. */
+/** When a booking, the queue or an open of a pool is due, on the scenario's clock; UINT64_MAX:
+ * never. */
 uint64_t peers_timer(uint32_t pool);
 
 /** Number of the pool called @p name. */

@@ -7,6 +7,7 @@
 #include "pipeline.h"
 #include "sched/decision_log.h"
 #include "sched/request.h"
+#include "sched/session.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -73,8 +74,13 @@ void peers_turn(void)
 
 uint64_t peers_timer(uint32_t pool)
 {
-	const uint64_t t = kvr_sched_next_timer(rt->pool[pool].sched);
+	const struct sessions *s = rt->pool[pool].sessions;
+	uint64_t t = kvr_sched_next_timer(rt->pool[pool].sched);
 
+	/* Opens are said again and again, each time later. */
+	for (uint32_t i = 0; s != NULL && i < SESSION_WAITS; i++)
+		if (!TAILQ_EMPTY(&s->open_step[i]))
+			t = RTE_MIN(t, TAILQ_FIRST(&s->open_step[i])->due_ns);
 	return t == UINT64_MAX ? t : t < ZERO ? 0 : t - ZERO;
 }
 

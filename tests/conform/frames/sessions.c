@@ -241,5 +241,6 @@ void frames_sessions(struct ex_world *w)
 	for (struct named *s = all; s != NULL; s = s->next) {
 		closings_over(s);
 		s->closer = NULL;
+		s->moved = s->dropped = false; /* nobody was there to be told */
 	}
 }
