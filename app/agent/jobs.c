@@ -160,6 +160,23 @@ static int respond_prefill(struct app_job *j)
 	return kvr_agent_respond(j->app->agent, j->handle, &item);
 }
 
+/* An item that cannot be sent at all: the request ends with an error instead. */
+static void end_badly(struct app_job *j, int rc)
+{
+	const struct kvr_agent_item item = {.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR,
+					    .status = rc == -EMSGSIZE ? 413 : 500,
+					    .generated_tokens = j->usage.generated};
+
+	app_log(j->app, true, "request %" PRIx64 ": an item is refused: %s%s", j->handle,
+		strerror(-rc),
+		rc == -EMSGSIZE ? ": the transfer result does not fit the router's frames" : "");
+	if (rc == -EMSGSIZE)
+		kvr_cell_add(&j->app->st.results_large, 1);
+	if (rc != -ENOENT)
+		kvr_agent_respond(j->app->agent, j->handle, &item);
+	j->failed = true;
+}
+
 /* @return 0: all is handed on; -ENOBUFS: later; other errors: nobody wants it any more. */
 static int respond(struct app_job *j)
 {
@@ -197,9 +214,7 @@ static void flush(struct app *a, struct app_job *j)
 	}
 	if (j->over || rc < 0) {
 		if (rc < 0)
-			app_log(a, true, "request %" PRIx64 ": an item is refused: %s", j->handle,
-				strerror(-rc));
-		j->failed |= rc < 0;
+			end_badly(j, rc);
 		count_end(j);
 		app_job_release(j);
 		return;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -132,6 +133,26 @@ static void loop(struct app *a)
 	} while (state_turn(a));
 }
 
+/* A connection for each request, and some: a shell's usual limit is less. */
+static void allow_files(struct app *a)
+{
+	const rlim_t want = a->o.max_requests + 8ul * a->o.ranks + 64;
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur >= want)
+		return;
+	r.rlim_cur = r.rlim_max < want ? r.rlim_max : want;
+	setrlimit(RLIMIT_NOFILE, &r);
+	if (r.rlim_cur < want) {
+		a->o.max_requests = r.rlim_cur > 128 ? (uint32_t)r.rlim_cur - 64 : 64;
+		app_log(a, true,
+			"%lu open files are allowed: %u requests at once; raise the limit (ulimit "
+			"-n "
+			"%lu), or lower --max-requests",
+			(unsigned long)r.rlim_cur, a->o.max_requests, (unsigned long)want);
+	}
+}
+
 static int run(struct app *a)
 {
 	struct sigaction sa = {.sa_handler = on_signal};
@@ -141,6 +162,7 @@ static int run(struct app *a)
 	sigaction(SIGUSR1, &sa, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	a->now_us = now_us();
+	allow_files(a);
 	a->health.path = "/health";
 	a->metrics.path = "/metrics";
 	a->epoll = epoll_create1(EPOLL_CLOEXEC);

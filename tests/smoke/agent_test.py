@@ -174,6 +174,8 @@ def failures(router, program):
         many = [front.ask([9000 + i] * (i % 50 + 1), 200, stream=True) for i in range(200)]
         answers = front.answers('many', many)
         front.check('many: all whole', all(a.text() == ''.join(f' {i % 10}' for i in range(200)) for a in answers))
+        slow(front, engine, agent, tokens[3])
+        hostile(front, engine, agent, worker)
         running = front.ask(tokens[2], 300, stream=True)
         front.until('it runs', lambda: running.next > 5)
         agent.process.terminate()
@@ -185,11 +187,42 @@ def failures(router, program):
         engine.stop()
 
 
-def main(kvroute, program):
+def slow(front, engine, agent, tokens):
+    """A client that does not acknowledge: the engine waits, and nothing is lost."""
+    engine.test(decode_us=0, output=20000)
+    request = front.ask(tokens, 20000, stream=True)
+    front.until('slow: it streams', lambda: request.next > 2)
+    end = time.monotonic() + 10
+    while time.monotonic() < end and not agent.counters()['agent']['paused']:
+        pass  # nobody reads the client's socket, and nobody answers
+    front.check('slow: the engine waits', agent.counters()['agent']['paused'] >= 1 and
+                engine.state()['count']['finished'] < engine.state()['count']['requests'], engine.state()['count'])
+    a = front.answers('slow', [request])[0]
+    front.check('slow: whole', a.text() == ''.join(f' {i % 10}' for i in range(20000)) and request.generated == 20000)
+    engine.test(decode_us=2000, output=1024)
+
+
+def hostile(front, engine, agent, worker):
+    """Batches that are none: counted, the rank starts clean, and goes on."""
+    for raw in ('c1', '', 'ddffffffff00', '93cb00000000000000009191ac426c6f636b52656d6f76656491a17800', 'ff' * 3000):
+        engine.test(raw=raw)
+    end = time.monotonic() + 10
+    while time.monotonic() < end and agent.counters()['agent']['batches_bad'] < 5:
+        time.sleep(0.05)
+    counters = agent.counters()['agent']
+    front.check('hostile: counted', counters['batches_bad'] == 5 and counters['clean_starts'] >= 5, counters)
+    for rank in (0, 1):
+        engine.test(clear=True, rank=rank)
+    new = prompts(8, 500)
+    front.answers('hostile: after', [front.ask(t) for t in new])
+    front.same_table('hostile: after', engine, worker, new)
+
+
+def main(kvroute, program, *quick):
     router = Router(kvroute, POOLS)
     try:
         router.telemetry('/kvroute/balance')
-        for i, (name, how) in enumerate(FORMS.items()):
+        for i, (name, how) in enumerate(FORMS.items() if len(sys.argv) < 4 else ()):
             one_form(router, program, name, how, 10 + i)
         deaths(router, program)
         failures(router, program)
