@@ -115,6 +115,8 @@ struct agent_event {
 	uint64_t hashes[];
 };
 
+TAILQ_HEAD(agent_events, agent_event);
+
 struct agent_dump_frame {
 	int len; /* of the datagram */
 	uint8_t *data;
@@ -122,7 +124,7 @@ struct agent_dump_frame {
 
 struct agent_rank {
 	uint32_t dp_rank;
-	TAILQ_HEAD(, agent_event) events;
+	struct agent_events events;
 	struct agent_event *to_send; /* first not sent, NULL: none */
 	uint64_t next_id, acked;
 	uint64_t confirmed;	   /* acknowledged since the last WELCOME: no GAP goes below it */

@@ -205,17 +205,15 @@ void kvr_agent__kv_timer(struct kvr_agent *a, struct agent_rank *k)
 	send_waiting(a, k);
 }
 
+/* What was acknowledged stays in the list for repair: only what is under way is walked. */
 static void advance(struct agent_rank *k, uint64_t next_id)
 {
-	struct agent_event *e;
+	struct agent_event *e = k->to_send != NULL ? TAILQ_PREV(k->to_send, agent_events, link)
+						   : TAILQ_LAST(&k->events, agent_events);
 
 	k->in_flight = 0;
-	TAILQ_FOREACH (e, &k->events, link) {
-		if (e->id >= next_id && e != k->to_send)
-			k->in_flight += wire_size(e);
-		if (e == k->to_send)
-			break;
-	}
+	for (; e != NULL && e->id >= next_id; e = TAILQ_PREV(e, agent_events, link))
+		k->in_flight += wire_size(e);
 	if (k->to_send != NULL && k->to_send->id < next_id)
 		kvr_agent__kv_rewind(k, next_id);
 	k->acked = k->confirmed = next_id;

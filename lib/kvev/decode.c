@@ -31,28 +31,33 @@ enum field {
 	F_TAIL, /* by type */
 };
 
+#define NAME(text, field)                                                                          \
+	{                                                                                          \
+		text, sizeof(text) - 1, field                                                      \
+	}
+/* In the order of the engines. */
 static const struct {
 	const char *name;
+	uint32_t len;
 	enum field field;
 } names[] = {
-	{"type", F_TYPE},
-	{"block_hashes", F_HASHES},
-	{"parent_block_hash", F_PARENT},
-	{"token_ids", F_TOKENS},
-	{"block_size", F_BLOCK_SIZE},
-	{"lora_id", F_SKIP},
-	{"medium", F_MEDIUM},
-	{"lora_name", F_LORA},
-	{"extra_keys", F_KEYS},
-	{"group_idx", F_GROUP},
-	{"kv_cache_spec_kind", F_KIND},
-	{"kv_cache_spec_sliding_window", F_SKIP},
-	{"block_mm_infos", F_MM},
-	{"cache_salt", F_SALT},
-	{"locality", F_LOCALITY},
-	{"ownership", F_OWNERSHIP},
-	{"is_eagle", F_EAGLE},
-	{NULL, F_SKIP},
+	NAME("type", F_TYPE),
+	NAME("block_hashes", F_HASHES),
+	NAME("parent_block_hash", F_PARENT),
+	NAME("token_ids", F_TOKENS),
+	NAME("block_size", F_BLOCK_SIZE),
+	NAME("lora_id", F_SKIP),
+	NAME("medium", F_MEDIUM),
+	NAME("lora_name", F_LORA),
+	NAME("extra_keys", F_KEYS),
+	NAME("group_idx", F_GROUP),
+	NAME("kv_cache_spec_kind", F_KIND),
+	NAME("kv_cache_spec_sliding_window", F_SKIP),
+	NAME("block_mm_infos", F_MM),
+	NAME("cache_salt", F_SALT),
+	NAME("locality", F_LOCALITY),
+	NAME("ownership", F_OWNERSHIP),
+	NAME("is_eagle", F_EAGLE),
 };
 
 static const enum field stored_places[] = {F_HASHES, F_PARENT, F_TOKENS, F_BLOCK_SIZE,
@@ -106,6 +111,8 @@ static void medium(struct kvr_kvev *ev, const struct mp *o)
 		{"SHARED", KVR_TIER_EXTERNAL},
 	};
 
+	if (mp_is(o, "GPU")) /* nearly always */
+		return;
 	for (unsigned int i = 0; i < sizeof(media) / sizeof(media[0]); i++) {
 		if (same(o, media[i].name)) {
 			ev->tier = media[i].tier;
@@ -117,8 +124,8 @@ static void medium(struct kvr_kvev *ev, const struct mp *o)
 
 static void kind(struct kvr_kvev *ev, const struct mp *o)
 {
-	ev->other_group = !same(o, "full_attention") && !same(o, "mla_attention") &&
-			  !same(o, "sink_full_attention");
+	ev->other_group = !mp_is(o, "full_attention") && !same(o, "full_attention") &&
+			  !same(o, "mla_attention") && !same(o, "sink_full_attention");
 }
 
 static void ownership(struct kvr_kvev *ev, const struct mp *o)
@@ -221,17 +228,22 @@ static bool field(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
 	}
 }
 
-static enum field field_named(const struct mp *k)
-{
-	unsigned int i = 0;
+#define N_NAMES (sizeof(names) / sizeof(names[0]))
 
-	while (names[i].name != NULL && !mp_is(k, names[i].name))
-		i++;
-	return names[i].field;
+/* Names come in the order of the table: the search goes on where the last one was found. */
+static enum field field_named(const struct mp *k, unsigned int *at)
+{
+	for (unsigned int i = 0; i < N_NAMES && k->type == MP_BYTES; i++) {
+		*at = *at + 1 < N_NAMES ? *at + 1 : 0;
+		if (k->u == names[*at].len && memcmp(k->p, names[*at].name, k->u) == 0)
+			return names[*at].field;
+	}
+	return F_SKIP;
 }
 
 static bool from_map(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n)
 {
+	unsigned int at = N_NAMES - 1;
 	bool typed = false;
 	struct mp k, v;
 
@@ -241,7 +253,7 @@ static bool from_map(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n
 		kvr_kvev__read(&d->in, &k);
 		if (!kvr_kvev__skip_rest(&d->in, &k))
 			return false;
-		f = field_named(&k);
+		f = field_named(&k, &at);
 		if (f != F_TYPE) {
 			if (!field(d, ev, f))
 				return false;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static const struct kvr_counter counters[] = {
 	KVR_KVMAP_COUNTER_LIST(KVR_COUNTER_ROW) KVR_COUNTER_END,
@@ -23,6 +24,17 @@ static uint64_t mix(const struct kvr_kvmap *m, uint64_t name)
 static uint32_t tag_of(const struct kvr_kvmap *m, uint64_t name)
 {
 	return (uint32_t)(mix(m, name) >> 32);
+}
+
+/* Zeroed memory of large pages where there are some: every look goes somewhere else. */
+static void *large(size_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	madvise(p, bytes, MADV_HUGEPAGE);
+	return p;
 }
 
 struct kvr_kvmap *kvr_kvmap_create(uint32_t block_size, uint32_t max_blocks, uint64_t seed,
@@ -46,8 +58,8 @@ struct kvr_kvmap *kvr_kvmap_create(uint32_t block_size, uint32_t max_blocks, uin
 	m->ring = max_blocks + max_blocks / 4 + 1;
 	m->seed = seed;
 	m->mask = slots - 1;
-	m->entries = calloc(m->ring, sizeof(m->entries[0]));
-	m->slots = calloc(slots, sizeof(m->slots[0]));
+	m->entries = large(m->ring * sizeof(m->entries[0]));
+	m->slots = large(slots * sizeof(m->slots[0]));
 	if (m->entries == NULL || m->slots == NULL) {
 		kvr_kvmap_destroy(m);
 		errno = ENOMEM;
@@ -60,8 +72,10 @@ void kvr_kvmap_destroy(struct kvr_kvmap *m)
 {
 	if (m == NULL)
 		return;
-	free(m->entries);
-	free(m->slots);
+	if (m->entries != NULL)
+		munmap(m->entries, m->ring * sizeof(m->entries[0]));
+	if (m->slots != NULL)
+		munmap(m->slots, (m->mask + 1) * sizeof(m->slots[0]));
 	free(m->sh);
 	free(m);
 }
@@ -69,6 +83,14 @@ void kvr_kvmap_destroy(struct kvr_kvmap *m)
 void kvr_kvmap__prefetch(const struct kvr_kvmap *m, uint64_t name)
 {
 	__builtin_prefetch(&m->slots[tag_of(m, name) & m->mask]);
+}
+
+void kvr_kvmap__prefetch_entry(const struct kvr_kvmap *m, uint64_t name)
+{
+	const struct kvmap_slot *s = &m->slots[tag_of(m, name) & m->mask];
+
+	if (s->pos != 0)
+		__builtin_prefetch(&m->entries[s->pos - 1]);
 }
 
 /* The slot of a name, or the free one where the search ends. */

@@ -53,7 +53,8 @@ struct kvmap_entry *kvr_kvmap__add(struct kvr_kvmap *m, uint64_t name);
 /** Take one out that is there. */
 void kvr_kvmap__del(struct kvr_kvmap *m, struct kvmap_entry *e);
 
-/** Ask for the index's line of a name that is looked for soon. */
+/** Ask for the index's line of a name that is looked for soon; then for its entry. */
 void kvr_kvmap__prefetch(const struct kvr_kvmap *m, uint64_t name);
+void kvr_kvmap__prefetch_entry(const struct kvr_kvmap *m, uint64_t name);
 
 #endif

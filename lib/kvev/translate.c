@@ -7,7 +7,7 @@
 
 #include "kvr_hash.h"
 
-#define AHEAD 8u /* names whose lines are asked for before they are used */
+#define AHEAD 16u /* names whose lines are asked for before they are used; at half way, entries */
 
 /* Multimodal hashes of an event, block by block, for lib/hash. */
 struct mm {
@@ -242,6 +242,8 @@ static void removed(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 
 		if (i + AHEAD < ev->n_hashes)
 			kvr_kvmap__prefetch(m, ev->hashes[i + AHEAD]);
+		if (i + AHEAD / 2 < ev->n_hashes)
+			kvr_kvmap__prefetch_entry(m, ev->hashes[i + AHEAD / 2]);
 		e = kvr_kvmap__find(m, ev->hashes[i]);
 		if (e == NULL || (e->tiers & bit) == 0) {
 			kvr_cell_add(&m->st.absent, 1);
