@@ -44,13 +44,14 @@ struct kvr_port_conf {
 	uint32_t queues;	 /* rx/tx queue pairs = ingress lcores on this port */
 	uint32_t rx_descriptors; /* per queue */
 	uint32_t tx_descriptors;
-	uint32_t mbufs;	     /* of the port's pool; 0 = computed from the descriptors */
-	uint32_t mbuf_cache; /* per lcore */
-	uint32_t mtu;	     /* IP packet bytes: 1500, 9000 */
-	uint32_t vlan;	     /* 0 = untagged and any tag; else only this */
-	int tx_checksum;     /* enum kvr_port_tx_checksum */
-	int rx_checksum;     /* enum kvr_port_rx_checksum */
-	int answer_arp;	     /* enum kvr_port_answer: ARP, neighbour discovery, echo */
+	uint32_t mbufs;	      /* of the port's pool; 0 = computed from the descriptors */
+	uint32_t mbuf_cache;  /* per lcore */
+	uint32_t mtu;	      /* IP packet bytes: 1500, 9000 */
+	uint32_t vlan;	      /* 0 = untagged and any tag; else only this */
+	int tx_checksum;      /* enum kvr_port_tx_checksum */
+	int rx_checksum;      /* enum kvr_port_rx_checksum */
+	int answer_arp;	      /* enum kvr_port_answer: ARP, neighbour discovery, echo */
+	uint32_t answer_rate; /* a second and queue, of ARP and ND and of echo each; 0 = no limit */
 	bool promiscuous;
 	bool xdp;	   /* net_af_xdp without xdp_prog: our program */
 	uint32_t xdp_rate; /* frames a second of one source, dropped before the router; 0 = no limit
@@ -103,7 +104,8 @@ extern const struct kvr_opt kvr_port_opts[];
 	X(KVR_PORT_TX_REFUSED, tx_refused, COUNT, "frames", "could not be sent as asked")          \
 	X(KVR_PORT_TX_BUFFERED, tx_buffered, GAUGE, "frames", "waiting for the end of the loop")   \
 	X(KVR_PORT_TX_RETRIES, tx_retries, COUNT, "bursts", "bursts repeated, device full")        \
-	X(KVR_PORT_ANSWERED, answered, COUNT, "frames", "ARP, ND and echo answers")
+	X(KVR_PORT_ANSWERED, answered, COUNT, "frames", "ARP, ND and echo answers")                \
+	X(KVR_PORT_UNANSWERED, unanswered, COUNT, "frames", "asked for more than answer_rate")
 
 /** Index of each counter; verdict v of a received frame counts at KVR_PORT_RX_VERDICT + v. */
 enum kvr_port_counter {

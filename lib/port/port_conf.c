@@ -69,6 +69,10 @@ const struct kvr_opt kvr_port_opts[] = {
 	 CHOICE(answer_arp, answers, "auto"),
 	 .help = "answer ARP, neighbour discovery and ping; auto = unless the kernel has the "
 		 "address on this interface"},
+	{.name = "answer_rate",
+	 NUMBER(answer_rate, 0, 10000000, "10000"),
+	 .unit = "answers/s",
+	 .help = "of each queue to ARP and neighbour discovery, and as many to ping; 0 = no limit"},
 	{.name = "promiscuous",
 	 .type = KVR_OPT_BOOL,
 	 AT(promiscuous),

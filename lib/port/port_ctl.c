@@ -77,6 +77,8 @@ static void init_queues(struct kvr_port *p)
 		q->queue = i;
 		q->answers4 = p->answers4;
 		q->answers6 = p->answers6;
+		if (p->conf.answer_rate != 0)
+			q->answer_gap = RTE_MAX(rte_get_tsc_hz() / p->conf.answer_rate, 1u);
 		q->prepare = p->rules.local.tx_cksum == KVR_CKSUM_OFFLOAD;
 	}
 }

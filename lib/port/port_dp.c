@@ -3,6 +3,8 @@
 
 #include <errno.h>
 
+#include <rte_cycles.h>
+
 /* Times a full device is asked again before frames are dropped: about 1 us in all. */
 #define TX_TRIES 16
 
@@ -124,6 +126,24 @@ struct rte_mbuf *kvr_port_alloc(struct kvr_port_queue *q)
 	return rte_pktmbuf_alloc(q->pool);
 }
 
+/*
+ * Who asks is not known; a flood of questions must not take the lcore, nor one of pings the answers
+ * that keep the link alive. A second's worth may come at once.
+ */
+static bool within_rate(struct kvr_port_queue *q, bool echo)
+{
+	const uint64_t now = rte_rdtsc(), due = RTE_MAX(q->answer_due[echo], now);
+
+	if (q->answer_gap == 0)
+		return true;
+	if (due - now >= rte_get_tsc_hz()) {
+		kvr_stats_inc(q->row, KVR_PORT_UNANSWERED);
+		return false;
+	}
+	q->answer_due[echo] = due + q->answer_gap;
+	return true;
+}
+
 /* ARP, neighbour discovery, echo: answer, or see whether it is what resolve() waits for. */
 static void local_frame(struct kvr_port_queue *q, const struct kvr_pkt *p, struct rte_mbuf *m)
 {
@@ -134,7 +154,7 @@ static void local_frame(struct kvr_port_queue *q, const struct kvr_pkt *p, struc
 	    kvr_pkt_reply_for(p, rte_pktmbuf_mtod(m, const uint8_t *), q->asking))
 		q->answered = true;
 	if ((v4 ? q->answers4 : q->answers6) && rte_mbuf_refcnt_read(m) == 1 &&
-	    kvr_pkt_answer(q->rules, p, m) == 0) {
+	    within_rate(q, p->verdict == KVR_PKT_ECHO) && kvr_pkt_answer(q->rules, p, m) == 0) {
 		kvr_stats_inc(q->row, KVR_PORT_ANSWERED);
 		push(q, m);
 		return;

@@ -16,11 +16,13 @@ struct kvr_port_queue {
 	struct kvr_path *asking; /* kvr_port_resolve(): the peer looked for, or NULL */
 	uint16_t ethdev, queue;
 	bool answers4, answers6;
-	bool prepare;	  /* the driver wants rte_eth_tx_prepare() */
-	bool segments;	  /* the driver sends several segments */
-	bool answered;	  /* asking was found */
-	_Atomic int shut; /* the device is being started anew: no bursts. link_ctl.c: w */
-	uint16_t got;	  /* frames of the last receive burst */
+	bool prepare;		/* the driver wants rte_eth_tx_prepare() */
+	bool segments;		/* the driver sends several segments */
+	bool answered;		/* asking was found */
+	_Atomic int shut;	/* the device is being started anew: no bursts. link_ctl.c: w */
+	uint64_t answer_gap;	/* TSC cycles between answers at their rate; 0: no limit */
+	uint64_t answer_due[2]; /* ARP and ND, echo: when the next one is, at that rate */
+	uint16_t got;		/* frames of the last receive burst */
 	uint16_t n_tx;
 	struct rte_mbuf *tx[KVR_PORT_TX_BUFFER];
 } __rte_cache_aligned;

@@ -10,6 +10,7 @@
 #include <rte_eal.h>
 #include <rte_eth_ring.h>
 #include <rte_ethdev.h>
+#include <rte_ip.h>
 #include <rte_ring.h>
 
 #include "kvr_rand.h"
@@ -19,6 +20,7 @@
 
 static char err[512];
 static unsigned int pairs;
+static uint32_t answer_rate; /* of the next ports; 0: no limit */
 
 static struct kvr_port_conf conf_of(const char *device, unsigned int host)
 {
@@ -32,6 +34,7 @@ static struct kvr_port_conf conf_of(const char *device, unsigned int host)
 	c.tx_descriptors = 64;
 	c.mbufs = 511;
 	c.mbuf_cache = 0;
+	c.answer_rate = answer_rate;
 	return c;
 }
 
@@ -352,6 +355,51 @@ static void damaged_frames_leave_nothing_behind(void)
 	close_pair(p);
 }
 
+/* An echo request of p[0] to p[1]. */
+static void make_ping(struct kvr_port *p[2], uint8_t f[98])
+{
+	const uint8_t ip[20] = {0x45, [3] = 84, [8] = 64, 1, [12] = 10, 0, 0, 1, 10, 0, 0, 2};
+	uint16_t sum;
+
+	memset(f, 0, 98);
+	memcpy(f, kvr_port_local(p[1])->mac, 6);
+	memcpy(f + 6, kvr_port_local(p[0])->mac, 6);
+	f[12] = 8;
+	memcpy(f + 14, ip, sizeof(ip));
+	sum = (uint16_t)~rte_raw_cksum(f + 14, 20);
+	memcpy(f + 24, &sum, 2);
+	f[34] = 8;
+	sum = (uint16_t)~rte_raw_cksum(f + 34, 64);
+	memcpy(f + 36, &sum, 2);
+}
+
+/* One answer a second: pings beyond it are counted, and take nothing from ARP. */
+static void answers_have_a_rate_and_ping_its_own(void)
+{
+	struct rte_mbuf *m[KVR_PORT_BURST];
+	struct kvr_pkt pkts[KVR_PORT_BURST];
+	struct kvr_port *p[2];
+	struct kvr_path to;
+	uint8_t ping[98];
+
+	answer_rate = 1;
+	open_pair(p, 256, 1500);
+	answer_rate = 0;
+	make_ping(p, ping);
+	for (unsigned int i = 0; i < KVR_PORT_BURST; i++)
+		inject(p[0], ping, sizeof(ping), sizeof(ping));
+	CU_ASSERT_EQUAL(receive(p[1], m, pkts), 0);
+	CU_ASSERT_EQUAL(counter(p[1], V(ECHO)), KVR_PORT_BURST);
+	CU_ASSERT_EQUAL(counter(p[1], KVR_PORT_ANSWERED) + counter(p[1], KVR_PORT_UNANSWERED),
+			KVR_PORT_BURST);
+	CU_ASSERT_TRUE(counter(p[1], KVR_PORT_ANSWERED) > 0);
+	CU_ASSERT_TRUE(counter(p[1], KVR_PORT_UNANSWERED) > 0);
+	kvr_port_flush(kvr_port_queue(p[1], 0));
+	receive(p[0], m, pkts);
+	learn(p, 4, &to);
+	close_pair(p);
+}
+
 static void null_port_swallows_and_refuses(void)
 {
 	struct kvr_port_conf c = conf_of("net_null7,size=64", 1);
@@ -530,6 +578,7 @@ int main(int argc, char **argv)
 		{"a full device drops and counts", a_full_device_drops_and_counts},
 		{"every frame is counted once", every_frame_is_counted_once_whatever_it_is},
 		{"damaged frames", damaged_frames_leave_nothing_behind},
+		{"answer rate", answers_have_a_rate_and_ping_its_own},
 		{"null port", null_port_swallows_and_refuses},
 		{"memif carries large frames", memif_carries_large_frames},
 		{"queues are separate", queues_are_separate},

@@ -15,6 +15,7 @@
 #include "router.h"
 #include "sched/session.h"
 #include "telemetry/balance.h"
+#include "telemetry/capture.h"
 #include "telemetry/decisions.h"
 #include "telemetry/ports.h"
 #include "telemetry/sources.h"
@@ -458,9 +459,12 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 		if (rc == 0)
 			rc = ports_start(rt);
 		if (rc == 0)
+			rc = captures_start(rt);
+		if (rc == 0)
 			rc = tables_start(rt);
 		if (rc < 0) {
 			tables_stop();
+			captures_stop(rt);
 			ports_stop();
 			sources_stop();
 			decisions_stop();
@@ -474,8 +478,8 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 
 void telemetry_stop(struct router *rt)
 {
-	RTE_SET_USED(rt);
 	tables_stop();
+	captures_stop(rt);
 	ports_stop();
 	sources_stop();
 	decisions_stop();

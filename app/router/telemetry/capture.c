@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "telemetry/capture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pcap/pcap.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_malloc.h>
+#include <rte_pcapng.h>
+#include <rte_telemetry.h>
+
+#include "control/control.h"
+#include "control/log.h"
+#include "kvr_ctl.h"
+
+#define COPIES	    2047u /* buffers, and places in the ring */
+#define SECONDS_MAX 3600u
+#define BYTES_MAX   (UINT64_C(1) << 30)
+#define PAUSE_NS    1000000 /* of the thread, when there is nothing to write */
+
+/* The one capture; the ctl lock, where nothing else is said. */
+static struct {
+	struct router *rt;
+	struct capture c;
+	rte_pcapng_t *file;
+	pthread_t thread;
+	bool running; /* the thread is to be joined */
+	uint16_t ethdev, queues;
+	char name[256], port[64];
+	uint32_t seconds;
+	uint64_t bound;		/* bytes of frames */
+	_Atomic int quit;	/* asked to end; whoever asks: w, the thread: r */
+	_Atomic int ended;	/* the thread: w, at its end */
+	_Atomic uint64_t bytes; /* written; the thread: w */
+	_Atomic int error;	/* of the file, negative errno; the thread: w */
+} cap;
+
+/* ---- the thread ---- */
+
+static uint64_t clock_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* @return frames written, or -errno; the copies are freed in any case. */
+static int write_some(void)
+{
+	struct rte_mbuf *m[32];
+	const unsigned int n = rte_ring_sc_dequeue_burst(cap.c.ring, (void **)m, RTE_DIM(m), NULL);
+	uint64_t bytes = 0;
+	ssize_t rc = 0;
+
+	for (unsigned int i = 0; i < n; i++)
+		bytes += m[i]->pkt_len;
+	if (n > 0)
+		rc = rte_pcapng_write_packets(cap.file, m, (uint16_t)n);
+	rte_pktmbuf_free_bulk(m, n);
+	if (rc < 0)
+		return rte_errno != 0 ? -rte_errno : -EIO;
+	/* Telemetry reads a word; nothing is published with it. */
+	atomic_fetch_add_explicit(&cap.bytes, bytes, memory_order_relaxed);
+	return (int)n;
+}
+
+static void remove_taps(void)
+{
+	for (uint16_t q = 0; q < cap.queues; q++) {
+		if (cap.c.rx[q].callback != NULL)
+			rte_eth_remove_rx_callback(cap.ethdev, q, cap.c.rx[q].callback);
+		if (cap.c.tx[q].callback != NULL)
+			rte_eth_remove_tx_callback(cap.ethdev, q, cap.c.tx[q].callback);
+	}
+	lcores_pass(cap.rt); /* none is inside one any more */
+	for (uint16_t q = 0; q < cap.queues; q++) {
+		rte_free((void *)(uintptr_t)cap.c.rx[q].callback);
+		rte_free((void *)(uintptr_t)cap.c.tx[q].callback);
+		cap.c.rx[q].callback = cap.c.tx[q].callback = NULL;
+	}
+}
+
+static void *write_file(void *arg)
+{
+	const struct timespec pause = {.tv_nsec = PAUSE_NS};
+	const uint64_t until = clock_ns() + cap.seconds * UINT64_C(1000000000);
+	int rc = 0;
+
+	RTE_SET_USED(arg);
+	/* Pairs with the release store in end_capture(). */
+	while (rc >= 0 && !atomic_load_explicit(&cap.quit, memory_order_acquire) &&
+	       clock_ns() < until &&
+	       atomic_load_explicit(&cap.bytes, memory_order_relaxed) < cap.bound) {
+		rc = write_some();
+		if (rc == 0)
+			nanosleep(&pause, NULL);
+	}
+	remove_taps();
+	while (rc >= 0 && (rc = write_some()) > 0)
+		;
+	atomic_store_explicit(&cap.error, RTE_MIN(rc, 0), memory_order_relaxed);
+	/* Pairs with the acquire load in under_way(): the file is as it will be. */
+	atomic_store_explicit(&cap.ended, 1, memory_order_release);
+	return NULL;
+}
+
+/* ---- start and end; the ctl lock ---- */
+
+static bool under_way(void)
+{
+	/* Pairs with the release store in write_file(). */
+	return cap.running && !atomic_load_explicit(&cap.ended, memory_order_acquire);
+}
+
+static void release(void)
+{
+	struct rte_mbuf *m;
+
+	while (cap.c.ring != NULL && rte_ring_sc_dequeue(cap.c.ring, (void **)&m) == 0)
+		rte_pktmbuf_free(m);
+	if (cap.file != NULL)
+		rte_pcapng_close(cap.file);
+	rte_bpf_destroy(cap.c.filter);
+	rte_ring_free(cap.c.ring);
+	rte_mempool_free(cap.c.pool);
+	cap.file = NULL;
+	cap.c.filter = NULL;
+	cap.c.ring = NULL;
+	cap.c.pool = NULL;
+}
+
+static uint64_t sum(bool missed)
+{
+	uint64_t n = 0;
+
+	for (uint16_t q = 0; q < cap.queues; q++)
+		n += missed ? kvr_cell_get(&cap.c.rx[q].missed) + kvr_cell_get(&cap.c.tx[q].missed)
+			    : kvr_cell_get(&cap.c.rx[q].kept) + kvr_cell_get(&cap.c.tx[q].kept);
+	return n;
+}
+
+static void end_capture(void)
+{
+	if (!cap.running)
+		return;
+	/* Pairs with the acquire load in write_file(). */
+	atomic_store_explicit(&cap.quit, 1, memory_order_release);
+	pthread_join(cap.thread, NULL);
+	cap.running = false;
+	release();
+	log_line("capture of port %s to %s ended: %" PRIu64 " frames, %" PRIu64 " missed", cap.port,
+		 cap.name, sum(false), sum(true));
+}
+
+static struct rte_bpf *compile(const char *text, uint32_t snap, char *err, size_t errlen)
+{
+	pcap_t *p = pcap_open_dead(DLT_EN10MB, (int)snap);
+	struct bpf_program program;
+	struct rte_bpf_prm *prm = NULL;
+	struct rte_bpf *bpf = NULL;
+
+	err[0] = '\0';
+	if (p != NULL && pcap_compile(p, &program, text, 1, PCAP_NETMASK_UNKNOWN) == 0) {
+		prm = rte_bpf_convert(&program);
+		pcap_freecode(&program);
+		bpf = prm != NULL ? rte_bpf_load(prm) : NULL;
+		if (bpf == NULL)
+			snprintf(err, errlen, "it cannot be translated: %s",
+				 rte_strerror(rte_errno));
+	} else {
+		snprintf(err, errlen, "%s", p != NULL ? pcap_geterr(p) : "no memory");
+	}
+	rte_free(prm);
+	if (p != NULL)
+		pcap_close(p);
+	return bpf;
+}
+
+static int allocate(uint32_t snap)
+{
+	static unsigned int round;
+	char name[RTE_MEMPOOL_NAMESIZE];
+
+	snprintf(name, sizeof(name), "capture_%u", round++);
+	cap.c.snap = snap;
+	cap.c.pool = rte_pktmbuf_pool_create(name, COPIES, 0, 0,
+					     (uint16_t)rte_pcapng_mbuf_size(snap), SOCKET_ID_ANY);
+	cap.c.ring = rte_ring_create(name, COPIES + 1, SOCKET_ID_ANY, RING_F_SC_DEQ);
+	return cap.c.pool != NULL && cap.c.ring != NULL ? 0 : -ENOMEM;
+}
+
+static void init_tap(struct capture_tap *t)
+{
+	t->capture = &cap.c;
+	t->callback = NULL;
+	atomic_init(&t->kept, 0);
+	atomic_init(&t->missed, 0);
+}
+
+static int add_taps(void)
+{
+	for (uint16_t q = 0; q < cap.queues; q++) {
+		init_tap(&cap.c.rx[q]);
+		init_tap(&cap.c.tx[q]);
+	}
+	for (uint16_t q = 0; q < cap.queues; q++) {
+		cap.c.rx[q].callback =
+			rte_eth_add_rx_callback(cap.ethdev, q, capture_rx, &cap.c.rx[q]);
+		cap.c.tx[q].callback =
+			rte_eth_add_tx_callback(cap.ethdev, q, capture_tx, &cap.c.tx[q]);
+		if (cap.c.rx[q].callback == NULL || cap.c.tx[q].callback == NULL) {
+			remove_taps();
+			return -rte_errno;
+		}
+	}
+	return 0;
+}
+
+/* Everything that can fail, then the taps, then the thread; false: the answer is why not. */
+static bool begin(struct kvr_port *p, const char *filter, struct rte_tel_data *d)
+{
+	struct kvr_port_info i;
+	char err[PCAP_ERRBUF_SIZE];
+	int fd, rc;
+
+	kvr_port_info(p, &i);
+	cap.ethdev = i.ethdev;
+	cap.queues = i.queues;
+	if (allocate((uint32_t)i.mtu + RTE_ETHER_HDR_LEN + 2 * RTE_VLAN_HLEN) < 0)
+		return kvr_ctl_error(d, ENOMEM, "no memory for %u copies", COPIES) != 0;
+	if (filter[0] != '\0') {
+		cap.c.filter = compile(filter, cap.c.snap, err, sizeof(err));
+		if (cap.c.filter == NULL)
+			return kvr_ctl_error(d, EINVAL, "filter \"%.64s\": %s", filter, err) != 0;
+	}
+	fd = open(cap.name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return kvr_ctl_error(d, errno, "cannot create \"%s\": %s", cap.name,
+				     strerror(errno)) != 0;
+	cap.file = rte_pcapng_fdopen(fd, NULL, NULL, "kvroute", NULL);
+	if (cap.file == NULL) {
+		close(fd);
+		return kvr_ctl_error(d, EIO, "cannot write \"%s\"", cap.name) != 0;
+	}
+	rc = add_taps();
+	if (rc < 0)
+		return kvr_ctl_error(d, -rc, "the device takes no callbacks: %s", strerror(-rc)) !=
+		       0;
+	atomic_store_explicit(&cap.quit, 0, memory_order_relaxed);
+	atomic_store_explicit(&cap.ended, 0, memory_order_relaxed);
+	atomic_store_explicit(&cap.bytes, 0, memory_order_relaxed);
+	atomic_store_explicit(&cap.error, 0, memory_order_relaxed);
+	rc = pthread_create(&cap.thread, NULL, write_file, NULL);
+	if (rc != 0) {
+		remove_taps();
+		return kvr_ctl_error(d, rc, "no thread: %s", strerror(rc)) != 0;
+	}
+	cap.running = true;
+	return true;
+}
+
+/* ---- the command ---- */
+
+static int status(struct rte_tel_data *d)
+{
+	const int error = atomic_load_explicit(&cap.error, memory_order_relaxed);
+
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "state",
+				     under_way()	   ? "running"
+				     : error != 0	   ? strerror(-error)
+				     : cap.name[0] != '\0' ? "ended"
+							   : "none yet");
+	rte_tel_data_add_dict_string(d, "port", cap.port);
+	rte_tel_data_add_dict_string(d, "file", cap.name);
+	rte_tel_data_add_dict_u64(d, "frames", sum(false));
+	rte_tel_data_add_dict_u64(d, "missed", sum(true));
+	rte_tel_data_add_dict_u64(d, "bytes",
+				  atomic_load_explicit(&cap.bytes, memory_order_relaxed));
+	return 0;
+}
+
+static struct kvr_port *find_port(struct router *rt, const char *name)
+{
+	for (uint32_t i = 0; i < rt->n_ports; i++)
+		if (strcmp(rt->conf.port[i].name, name) == 0)
+			return rt->port[i];
+	return NULL;
+}
+
+static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
+{
+	char text[1024], *save = NULL, *port, *file, *seconds, *end = NULL;
+	struct router *rt = arg;
+	struct kvr_port *p;
+
+	if (params == NULL || params[0] == '\0')
+		return status(d);
+	if (!under_way())
+		end_capture(); /* the last one's file is closed */
+	if (strcmp(params, "stop") == 0) {
+		end_capture();
+		return status(d);
+	}
+	if (cap.running)
+		return kvr_ctl_error(d, EBUSY,
+				     "a capture of port %s to \"%s\" is running; "
+				     "\"stop\" ends it",
+				     cap.port, cap.name);
+	snprintf(text, sizeof(text), "%s", params);
+	port = strtok_r(text, ",", &save);
+	file = strtok_r(NULL, ",", &save);
+	seconds = strtok_r(NULL, ",", &save);
+	p = port != NULL ? find_port(rt, port) : NULL;
+	cap.seconds = seconds != NULL ? (uint32_t)strtoul(seconds, &end, 10) : 0;
+	if (p == NULL || file == NULL || file[0] != '/' || strlen(file) >= sizeof(cap.name) ||
+	    end == NULL || *end != '\0' || cap.seconds < 1 || cap.seconds > SECONDS_MAX)
+		return kvr_ctl_error(d, EINVAL,
+				     "got \"%.64s\", allowed: PORT,/NEW/FILE,SECONDS[,FILTER] with "
+				     "1 to %u seconds, or stop",
+				     params, SECONDS_MAX);
+	cap.rt = rt;
+	cap.bound = BYTES_MAX;
+	snprintf(cap.name, sizeof(cap.name), "%s", file);
+	snprintf(cap.port, sizeof(cap.port), "%s", port);
+	if (!begin(p, save != NULL ? save : "", d)) {
+		release();
+		return 0;
+	}
+	log_line("capture of port %s to %s for %u s begins", cap.port, cap.name, cap.seconds);
+	return status(d);
+}
+
+static const struct kvr_ctl_cmd commands[] = {
+	{"/kvroute/capture", "[PORT,FILE,SECONDS[,FILTER]|stop]",
+	 "frames of a port into a new pcapng file, 1 GiB at most; alone: how it goes", cmd_capture},
+	{NULL, NULL, NULL, NULL},
+};
+
+int captures_start(struct router *rt)
+{
+	return kvr_ctl_register(commands, rt);
+}
+
+void captures_stop(struct router *rt)
+{
+	RTE_SET_USED(rt);
+	kvr_ctl_unregister(commands);
+	end_capture();
+}

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""/kvroute/capture beside load: what the file holds is what the ports counted, the filter is obeyed, and nothing stays installed.
+
+usage: capture_test.py KVROUTE KVROUTE_LOAD
+
+A router on memif without huge pages, kvroute-load as both ends. Exit status 77: no telemetry.
+"""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import child
+from load_test import Failed, telemetry
+
+CONF = """[router]
+ingress = {cpu}
+hugepages = off
+memory_mb = 768
+file_prefix = {prefix}
+suspect_ms = 20000
+dead_ms = 40000
+[port p0]
+device = net_memif0,role=server,socket={directory}/memif.sock,socket-abstract=no,rsize=12,bsize=2048
+ipv4 = 10.77.0.1
+tx_checksum = none
+[pool default]
+id = 0
+block_size = 16
+max_ranks = 64
+max_blocks = 64K
+"""
+LOAD = ["--engines", "2", "--ranks", "2", "--turns", "1", "--blocks-per-rank", "0", "--prefill-us-per-token", "0",
+        "--decode-us-per-token", "100", "--drain", "20", "--memory", "256", "--json", "--quiet", "--rate", "200", "--requests", "400"]
+
+
+def packets(path):
+    """(direction, bytes) of every packet of a pcapng file; a block that is cut or lies about its length is an error."""
+    data, at, found = open(path, "rb").read(), 0, []
+    while at < len(data):
+        kind, length = struct.unpack_from("<II", data, at)
+        if length < 12 or length % 4 or at + length > len(data) or struct.unpack_from("<I", data, at + length - 4)[0] != length:
+            raise Failed(f"block at {at} of {path} is no block")
+        if at == 0 and kind != 0x0A0D0D0A:
+            raise Failed(f"{path} does not begin with a section")
+        if kind == 6:
+            kept, whole = struct.unpack_from("<II", data, at + 20)
+            frame, options = data[at + 28:at + 28 + kept], at + 28 + (kept + 3) // 4 * 4
+            direction = None
+            while options < at + length - 8:
+                code, size = struct.unpack_from("<HH", data, options)
+                if code == 2:
+                    direction = ["", "in", "out"][struct.unpack_from("<I", data, options + 4)[0] & 3]
+                options += 4 + (size + 3) // 4 * 4
+            if kept != whole:
+                raise Failed("a frame was cut")
+            found.append((direction, frame))
+        at += length
+    return found
+
+
+def port(prefix):
+    return telemetry(prefix, "/kvroute/ports")["p0"]
+
+
+def ends(prefix):
+    end = time.monotonic() + 30
+    while (s := telemetry(prefix, "/kvroute/capture"))["state"] == "running":
+        if time.monotonic() > end:
+            raise Failed(f"the capture does not end: {s}")
+        time.sleep(0.1)
+    return telemetry(prefix, "/kvroute/capture,stop")
+
+
+def load(program, directory, cpu):
+    run = subprocess.run([program, "--socket", f"{directory}/memif.sock", "--core", str(cpu), *LOAD], stdout=subprocess.PIPE,
+                         text=True, timeout=100)
+    result = json.loads(run.stdout)
+    if run.returncode != 0 or result["completed"] != 400:
+        raise Failed(f"kvroute-load ended with {run.returncode}, {result['completed']} of 400 completed")
+
+
+def refusals(prefix, directory):
+    exists = f"{directory}/exists"
+    open(exists, "w").close()
+    for params, words in [("p0", "allowed"), ("p1,/tmp/x,5", "allowed"), ("p0,x,5", "allowed"), (f"p0,{directory}/a,0", "allowed"),
+                          (f"p0,{directory}/a,5x", "allowed"), (f"p0,{exists},5", "exists"), (f"p0,{directory}/no/a,5", "No such"),
+                          (f"p0,{directory}/a,5,udp porrt", "filter"), ("," * 500, "allowed")]:
+        answer = telemetry(prefix, f"/kvroute/capture,{params}")
+        if words not in answer.get("message", ""):
+            raise Failed(f"{params[:60]}: {answer}")
+    if os.path.exists(f"{directory}/a") or os.path.getsize(exists):
+        raise Failed("a refused capture wrote a file")
+
+
+def check(prefix, directory, program, cpu):
+    refusals(prefix, directory)
+    whole, agents = f"{directory}/whole.pcapng", f"{directory}/agents.pcapng"
+    before = port(prefix)
+    if telemetry(prefix, f"/kvroute/capture,p0,{whole},60").get("state") != "running":
+        raise Failed("no capture")
+    if "running" not in telemetry(prefix, f"/kvroute/capture,p0,{agents},60").get("message", ""):
+        raise Failed("two captures at once")
+    load(program, directory, cpu)
+    said, after = telemetry(prefix, "/kvroute/capture,stop"), port(prefix)
+    found = packets(whole)
+    counts = {"in": after["rx_frames"] - before["rx_frames"], "out": after["tx_sent"] - before["tx_sent"]}
+    seen = {d: sum(1 for p in found if p[0] == d) for d in counts}
+    print(f"frames {counts}, in the file {seen}, {said}")
+    if said["frames"] != len(found) or sum(len(f) for _, f in found) > os.path.getsize(whole):
+        raise Failed("the answer and the file differ")
+    # A frame that the device did not take at once passes by again; a copy without a buffer is missed.
+    if said["missed"] == 0 and (seen["in"] != counts["in"] or seen["out"] < counts["out"]):
+        raise Failed("frames are not in the file")
+    if len(found) < 1000:
+        raise Failed("there was no load")
+    if telemetry(prefix, f"/kvroute/capture,p0,{agents},3,udp and ip src 10.77.0.1 and less 200").get("state") != "running":
+        raise Failed("no second capture")
+    load(program, directory, cpu)
+    ends(prefix)
+    found = packets(agents)
+    if not found or any(d != "out" or len(f) > 200 or f[26:30] != bytes([10, 77, 0, 1]) for d, f in found):
+        raise Failed("the filter was not obeyed")
+    last = telemetry(prefix, "/kvroute/capture")["frames"]
+    load(program, directory, cpu)
+    if telemetry(prefix, "/kvroute/capture")["frames"] != last:
+        raise Failed("a capture that has ended still counts")
+    # Left running: the stop of the router ends it.
+    telemetry(prefix, f"/kvroute/capture,p0,{directory}/last.pcapng,600")
+
+
+def run(kvroute, program, directory):
+    cpus = sorted(os.sched_getaffinity(0))
+    prefix = f"kvr-cap-{os.getpid()}"
+    conf, log_path = f"{directory}/router.conf", f"{directory}/router.log"
+    with open(conf, "w") as f:
+        f.write(CONF.format(cpu=cpus[0], prefix=prefix, directory=directory))
+    with open(log_path, "w") as log:
+        router = child.start([kvroute, "--config", conf], stdout=log, stderr=log)
+    try:
+        for _ in range(600):
+            with open(log_path) as f:
+                if "kvroute: ready" in f.read():
+                    break
+            if router.poll() is not None:
+                raise Failed("the router did not start")
+            time.sleep(0.1)
+        try:
+            telemetry(prefix, "/kvroute/info")
+        except OSError as e:
+            print(f"no telemetry socket: {e}")
+            sys.exit(77)
+        check(prefix, directory, program, cpus[-1])
+        router.terminate()
+        if router.wait(20) != 0:
+            raise Failed(f"the router ended with {router.returncode}")
+        packets(f"{directory}/last.pcapng")
+    finally:
+        if router.poll() is None:
+            router.kill()
+            router.wait()
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="kvr-capture.") as directory:
+        try:
+            run(sys.argv[1], sys.argv[2], directory)
+        except (Failed, subprocess.TimeoutExpired) as e:
+            with open(f"{directory}/router.log") as f:
+                print("".join(f.readlines()[-20:]))
+            print(f"FAILED: {e}")
+            sys.exit(1)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
