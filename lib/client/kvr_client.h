@@ -181,11 +181,11 @@ struct kvr_client_request {
 	const char *pool_name;	/**< needs a finished connect; NULL: use pool */
 	uint16_t pool;		/**< number, when pool_name is NULL */
 	uint32_t flags;		/**< KVR_CLIENT_QUERY, _DIRECT, _EAGLE */
-	const uint32_t *tokens; /**< prompt; tokens or hashes or both are needed */
+	const uint32_t *tokens; /**< prompt; without tokens and hashes only load decides, by isl */
 	uint32_t n_tokens;
 	const uint64_t *hashes; /**< sequence hashes of its full blocks; they decide the routing */
 	uint32_t n_hashes;
-	uint32_t isl; /**< prompt tokens; default n_tokens; needed when there are only hashes */
+	uint32_t isl; /**< prompt tokens; default n_tokens; needed when there are no tokens */
 	uint32_t max_tokens;		 /**< default not limited here */
 	uint32_t expected_output_tokens; /**< default unknown */
 	uint32_t queue_ms;   /**< the router gives up holding it in its queue after this */
@@ -253,9 +253,9 @@ KVR_CLIENT_API int kvr_client_process(struct kvr_client *c);
 /**
  * Hand over a request; it is sent by the next kvr_client_process() at the latest.
  * @param id its name from now on, never 0 and never used twice
- * @return 0, -EINVAL (no prompt, isl contradicts, unknown flag, broken hints), -EMSGSIZE (above a
- * limit of the protocol or the router), -ENOTCONN, -ENOENT (pool_name), -EBUSY (max_requests are
- * in flight), -ENOMEM.
+ * @return 0, -EINVAL (no isl, or one that contradicts, unknown flag, broken hints), -EMSGSIZE
+ * (above a limit of the protocol or the router), -ENOTCONN, -ENOENT (pool_name), -EBUSY
+ * (max_requests are in flight), -ENOMEM.
  */
 KVR_CLIENT_API int kvr_client_submit(struct kvr_client *c, const struct kvr_client_request *req,
 				     uint64_t *id);

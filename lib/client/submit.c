@@ -11,10 +11,10 @@ static int check(const struct kvr_client *c, const struct kvr_client_request *q)
 {
 	const uint32_t isl = q->isl != 0 ? q->isl : q->n_tokens;
 
-	if (c->closing || (q->n_tokens == 0 && q->n_hashes == 0) || isl == 0 ||
-	    (q->n_tokens > 0 && q->tokens == NULL) || (q->n_hashes > 0 && q->hashes == NULL) ||
-	    (q->body_len > 0 && q->body == NULL) || (q->flags & ~SUBMIT_FLAGS) != 0 ||
-	    (q->n_hashes == 0 && isl != q->n_tokens) || q->n_hashes > isl ||
+	if (c->closing || isl == 0 || (q->n_tokens > 0 && q->tokens == NULL) ||
+	    (q->n_hashes > 0 && q->hashes == NULL) || (q->body_len > 0 && q->body == NULL) ||
+	    (q->flags & ~SUBMIT_FLAGS) != 0 ||
+	    (q->n_hashes == 0 && q->n_tokens != 0 && isl != q->n_tokens) || q->n_hashes > isl ||
 	    ((q->flags & KVR_CLIENT_QUERY) && (q->flags & KVR_CLIENT_DIRECT)))
 		return -EINVAL;
 	if (q->n_tokens > c->max_tokens || isl > c->max_tokens || q->n_hashes > c->max_hashes ||

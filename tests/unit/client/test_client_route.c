@@ -136,6 +136,25 @@ static void route_carries_the_request(void)
 	rig_stop();
 }
 
+/* Whose prompt nobody could turn into tokens: its length is there for the load. */
+static void route_without_tokens_and_hashes_has_a_length(void)
+{
+	const struct kvr_client_request q = {.pool = 9, .isl = 300, .ops = &rig_ops};
+	const struct kvr_wire_hdr *h;
+	struct kvr_message r;
+	uint64_t id;
+
+	rig_start();
+	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(c, &q, &id), 0);
+	kvr_client_process(c);
+	h = fake_next(&net, KVR_ROUTE);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	CU_ASSERT_EQUAL_FATAL(kvr_request_parse(kvr_frame_body(h), h->msg_len, KVR_ROUTE, &r), 0);
+	CU_ASSERT_EQUAL(r.fixed.isl, 300);
+	CU_ASSERT_EQUAL(r.fixed.n_tokens + r.fixed.n_hashes, 0);
+	rig_stop();
+}
+
 static void route_is_resent_with_the_flag_until_answered(void)
 {
 	/* 20 ms doubling to 1 s, from the first copy */
@@ -584,6 +603,7 @@ int main(void)
 			       {"connect fails", connect_gives_up_and_may_be_refused},
 			       {"new router", a_new_router_life_refreshes_the_pools},
 			       {"route", route_carries_the_request},
+			       {"no prompt", route_without_tokens_and_hashes_has_a_length},
 			       {"resend", route_is_resent_with_the_flag_until_answered},
 			       {"query", a_query_ends_with_its_answer},
 			       {"rejected", a_rejection_ends_with_code_and_text},
