@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "answer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvr_http.h"
+#include "kvr_words.h"
+
+#define HOLD_BYTES (256u << 10) /* of an answer that is no stream of events */
+#define JSON	   "application/json"
+
+int gw_bytes_add(struct gw_bytes *b, const void *data, size_t len)
+{
+	if (b->len + len > b->cap) {
+		const size_t cap = (b->len + len) * 2;
+		char *p = realloc(b->p, cap);
+
+		if (p == NULL)
+			return -ENOMEM;
+		b->p = p;
+		b->cap = cap;
+	}
+	memcpy(b->p + b->len, data, len);
+	b->len += len;
+	return 0;
+}
+
+static void add_header(h2o_req_t *req, const char *name, size_t name_len, const char *value,
+		       size_t len)
+{
+	/* Names must be in lower case here; both must live as long as the request. */
+	const h2o_iovec_t n = h2o_strdup(&req->pool, name, name_len);
+	const h2o_iovec_t v = h2o_strdup(&req->pool, value, len);
+
+	h2o_strtolower(n.base, n.len);
+	h2o_add_header_by_str(&req->pool, &req->res.headers, n.base, n.len, 1, NULL, v.base, v.len);
+}
+
+static void add_number(h2o_req_t *req, const char *name, uint64_t n)
+{
+	char text[24];
+
+	add_header(req, name, strlen(name), text,
+		   (size_t)snprintf(text, sizeof(text), "%" PRIu64, n));
+}
+
+static const char *reason(int status)
+{
+	if (status == 499)
+		return "Client Closed Request";
+	return status == 529 ? "Overloaded" : kvr_http_reason((unsigned int)status);
+}
+
+void gw_answer_page(h2o_req_t *req, int status, const char *type, const char *body, size_t len)
+{
+	req->res.status = status;
+	req->res.reason = reason(status);
+	req->res.content_length = len;
+	h2o_add_header(&req->pool, &req->res.headers, H2O_TOKEN_CONTENT_TYPE, NULL, type,
+		       strlen(type));
+	h2o_send_inline(req, body, len);
+}
+
+static void send_error(h2o_req_t *req, const struct gw_error *e, const char *text)
+{
+	char body[2048];
+	const size_t len = gw_error_json(e, text, body, sizeof(body));
+
+	if (e->retry_s > 0)
+		add_number(req, "retry-after", e->retry_s);
+	gw_answer_page(req, e->status, JSON, body, len);
+}
+
+void gw_answer_plain_error(h2o_req_t *req, enum gw_fault fault, const char *text)
+{
+	send_error(req, gw_error_fault(fault), text != NULL ? text : gw_error_text(fault));
+}
+
+static void add_choice(struct gw_call *c)
+{
+	const struct kvr_client_choice *ch = &c->choice;
+
+	if (!c->explain || !ch->known)
+		return;
+	add_number(c->req, "x-kvroute-worker", ch->worker);
+	add_number(c->req, "x-kvroute-dp-rank", ch->dp_rank);
+	add_number(c->req, "x-kvroute-overlap-blocks", ch->overlap_blocks);
+	add_number(c->req, "x-kvroute-required-blocks", ch->required_blocks);
+	add_number(c->req, "x-kvroute-cached-tokens", ch->cached_tokens);
+	add_header(c->req, H2O_STRLIT("x-kvroute-way"), kvr_way_name(ch->way),
+		   strlen(kvr_way_name(ch->way)));
+	if (ch->prefill_worker != 0) {
+		add_number(c->req, "x-kvroute-prefill-worker", ch->prefill_worker);
+		add_number(c->req, "x-kvroute-prefill-overlap-blocks", ch->prefill_overlap_blocks);
+	}
+	add_header(c->req, H2O_STRLIT("x-kvroute-router"), c->router->name,
+		   strlen(c->router->name));
+}
+
+/* Hand to libh2o what there is, if it can take something. */
+static void push(struct gw_call *c)
+{
+	const struct gw_bytes spare = c->busy;
+	h2o_iovec_t buf;
+
+	if (c->req == NULL || c->sending)
+		return;
+	if (c->out.len == 0 && !c->complete)
+		return;
+	if (!c->started) {
+		c->started = true;
+		h2o_start_response(c->req, &c->gen);
+	}
+	c->busy = c->out;
+	c->out = (struct gw_bytes){spare.p, 0, spare.cap};
+	c->sending = true;
+	buf = h2o_iovec_init(c->busy.p, c->busy.len);
+	kvr_stats_add(c->t->row, GW_BYTES_OUT, buf.len);
+	h2o_send(c->req, &buf, buf.len > 0,
+		 !c->complete ? H2O_SEND_STATE_IN_PROGRESS
+		 : c->broken  ? H2O_SEND_STATE_ERROR
+			      : H2O_SEND_STATE_FINAL);
+}
+
+static void on_proceed(h2o_generator_t *gen, h2o_req_t *req)
+{
+	struct gw_call *c = (struct gw_call *)gen;
+
+	(void)req;
+	c->sending = false;
+	c->busy.len = 0;
+	push(c);
+}
+
+static bool is_events(const struct kvr_http_head *h)
+{
+	const struct kvr_http_field *f = kvr_http_find(h, "content-type");
+
+	return f != NULL && f->value.len >= 17 &&
+	       strncasecmp(f->value.p, "text/event-stream", 17) == 0;
+}
+
+/* The head is there: status and fields of the response. */
+static void take_head(struct gw_call *c, const struct kvr_http_head *h)
+{
+	c->head_done = true;
+	c->status = h->status;
+	c->events = is_events(h);
+	if (c->events)
+		GW_COUNT(c->t, GW_STREAMS);
+	if (c->req == NULL)
+		return;
+	c->gen.proceed = on_proceed;
+	c->req->res.status = h->status;
+	c->req->res.reason = reason(h->status);
+	for (uint32_t i = 0; i < h->n_fields; i++)
+		if (!kvr_http_is_hop(h->fields[i].name.p, h->fields[i].name.len))
+			add_header(c->req, h->fields[i].name.p, h->fields[i].name.len,
+				   h->fields[i].value.p, h->fields[i].value.len);
+	add_choice(c);
+}
+
+static int add_head(struct gw_call *c, const void *data, size_t len)
+{
+	struct kvr_http_head h;
+	int rc;
+
+	if (gw_bytes_add(&c->head, data, len) < 0)
+		return -ENOMEM;
+	rc = kvr_http_parse_response(c->head.p, c->head.len, &h);
+	if (rc == -EAGAIN)
+		return 0;
+	if (rc < 0)
+		return -EBADMSG;
+	take_head(c, &h);
+	rc = gw_bytes_add(&c->out, c->head.p + h.len, c->head.len - h.len);
+	c->head.len = 0;
+	return rc;
+}
+
+int gw_answer_add(struct gw_call *c, const void *data, size_t len)
+{
+	int rc = c->head_done ? gw_bytes_add(&c->out, data, len) : add_head(c, data, len);
+
+	if (rc < 0)
+		return rc;
+	if (c->out.len > c->t->opt->buffer_bytes && c->sending)
+		return -ENOBUFS;
+	if (c->head_done && (c->events || c->started || c->out.len > HOLD_BYTES))
+		push(c);
+	return 0;
+}
+
+int gw_answer_end(struct gw_call *c)
+{
+	if (!c->head_done)
+		return -EBADMSG;
+	c->complete = true;
+	if (!c->started && c->req != NULL)
+		c->req->res.content_length = c->out.len;
+	push(c);
+	return 0;
+}
+
+void gw_answer_choice(struct gw_call *c)
+{
+	const struct kvr_client_choice *ch = &c->choice;
+	struct gw_bytes b = {0};
+	char text[512];
+	int n;
+
+	n = snprintf(text, sizeof(text),
+		     "{\"worker_id\":%" PRIu64 ",\"dp_rank\":%u,\"overlap_blocks\":%u,"
+		     "\"required_blocks\":%u,\"cached_tokens\":%u,\"way\":\"%s\"",
+		     ch->worker, ch->dp_rank, ch->overlap_blocks, ch->required_blocks,
+		     ch->cached_tokens, kvr_way_name(ch->way));
+	gw_bytes_add(&b, text, (size_t)n);
+	if (ch->prefill_worker != 0)
+		n = snprintf(text, sizeof(text),
+			     ",\"prefill_worker_id\":%" PRIu64
+			     ",\"prefill_dp_rank\":%u,\"prefill_overlap_blocks\":%u",
+			     ch->prefill_worker, ch->prefill_dp_rank, ch->prefill_overlap_blocks);
+	else
+		n = snprintf(text, sizeof(text), ",\"prefill_worker_id\":null");
+	gw_bytes_add(&b, text, (size_t)n);
+	if (c->token_ids) {
+		gw_bytes_add(&b, ",\"token_ids\":[", 14);
+		for (uint32_t i = 0; i < c->n_ids; i++) {
+			n = snprintf(text, sizeof(text), "%s%u", i > 0 ? "," : "", c->ids[i]);
+			gw_bytes_add(&b, text, (size_t)n);
+		}
+		gw_bytes_add(&b, "]", 1);
+	}
+	gw_bytes_add(&b, "}", 1);
+	add_choice(c);
+	c->started = c->complete = true;
+	gw_answer_page(c->req, 200, JSON, b.p, b.len);
+	free(b.p);
+}
+
+void gw_answer_error(struct gw_call *c, const struct gw_error *e, const char *text)
+{
+	char body[2048];
+	size_t n;
+
+	if (c->req == NULL)
+		return;
+	if (!c->started) {
+		/* Nothing of the engine's answer has been seen by the client. */
+		c->req->res.headers.size = 0;
+		c->out.len = 0;
+		c->started = c->complete = true;
+		add_choice(c);
+		send_error(c->req, e, text);
+		return;
+	}
+	c->complete = true;
+	c->broken = !c->events;
+	if (c->events) {
+		/* It may have broken off in the middle of a line. */
+		GW_COUNT(c->t, GW_SPLIT_STREAMS);
+		gw_bytes_add(&c->out, "\n\ndata: ", 8);
+		n = gw_error_json(e, text, body, sizeof(body));
+		gw_bytes_add(&c->out, body, n);
+		gw_bytes_add(&c->out, "\n\n", 2);
+	}
+	push(c);
+}
+
+void gw_answer_free(struct gw_call *c)
+{
+	free(c->head.p);
+	free(c->out.p);
+	free(c->busy.p);
+}

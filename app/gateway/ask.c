@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "ask.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *gw_ask_target(enum gw_path path)
+{
+	static const char *const targets[GW_PATHS] = {
+		[GW_COMPLETIONS] = "/v1/completions", [GW_CHAT] = "/v1/chat/completions",
+		[GW_RESPONSES] = "/v1/responses",     [GW_EMBEDDINGS] = "/v1/embeddings",
+		[GW_ROUTE] = "/v1/completions",
+	};
+
+	return targets[path];
+}
+
+static bool given(const struct kvr_json_value *v)
+{
+	return v->type != KVR_JSON_NONE && v->type != KVR_JSON_NULL;
+}
+
+static int wrong(const char *name, const char *what, char *err, size_t errlen)
+{
+	snprintf(err, errlen, "%s: %s", name, what);
+	return -EINVAL;
+}
+
+/* Content that a tokenizer would not show in ids alone: pictures, sound. */
+static bool only_text(const struct kvr_json_value *messages)
+{
+	static const char *const names[] = {"content"};
+	struct kvr_json_iter it = kvr_json_begin(messages), parts;
+	struct kvr_json_value name, message, content, part, type;
+
+	while (kvr_json_next(&it, &name, &message)) {
+		kvr_json_members(&message, names, 1, &content);
+		if (content.type != KVR_JSON_ARRAY)
+			continue;
+		parts = kvr_json_begin(&content);
+		while (kvr_json_next(&parts, &name, &part))
+			if (!kvr_json_get(&part, "type", &type) || !kvr_json_equals(&type, "text"))
+				return false;
+	}
+	return true;
+}
+
+/* `prompt` of a completion: a string, ids, or a list of one of these. */
+static int read_prompt(struct gw_ask *a, char *err, size_t errlen)
+{
+	struct kvr_json_iter it;
+	struct kvr_json_value name, first, second;
+	int64_t n;
+
+	a->form = GW_PROMPT_OPAQUE;
+	if (!given(&a->prompt))
+		return 0; /* prompt_embeds, for instance: the engine knows */
+	if (a->prompt.type == KVR_JSON_STRING) {
+		a->form = GW_PROMPT_TEXT;
+		return 0;
+	}
+	if (a->prompt.type != KVR_JSON_ARRAY)
+		return wrong("prompt", "a string or an array is expected", err, errlen);
+	it = kvr_json_begin(&a->prompt);
+	if (!kvr_json_next(&it, &name, &first))
+		return wrong("prompt", "it is empty", err, errlen);
+	if (first.type == KVR_JSON_NUMBER) {
+		a->ids = a->prompt;
+	} else if (first.type != KVR_JSON_STRING && first.type != KVR_JSON_ARRAY) {
+		return wrong("prompt", "strings or token ids are expected", err, errlen);
+	} else if (kvr_json_next(&it, &name, &second)) {
+		return 0; /* several prompts */
+	} else if (first.type == KVR_JSON_STRING) {
+		a->prompt = first;
+		a->form = GW_PROMPT_TEXT;
+		return 0;
+	} else {
+		a->ids = first;
+	}
+	n = kvr_json_u32s(&a->ids, NULL, 0);
+	if (n <= 0 || n > (1 << 20))
+		return wrong("prompt", "token ids are expected, 1 to 1048576", err, errlen);
+	a->form = GW_PROMPT_IDS;
+	a->n_ids = (uint32_t)n;
+	return 0;
+}
+
+static int read_messages(struct gw_ask *a, char *err, size_t errlen)
+{
+	a->form = GW_PROMPT_OPAQUE;
+	if (!given(&a->messages))
+		return wrong("messages", "it is missing", err, errlen);
+	if (a->messages.type != KVR_JSON_ARRAY)
+		return wrong("messages", "an array is expected", err, errlen);
+	if (only_text(&a->messages))
+		a->form = GW_PROMPT_MESSAGES;
+	return 0;
+}
+
+static int read_limit(const struct kvr_json_value *v, const char *name, uint32_t *out, char *err,
+		      size_t errlen)
+{
+	uint64_t n;
+
+	if (!given(v))
+		return 0;
+	if (kvr_json_u64(v, &n) != 0 || n >= UINT32_MAX)
+		return wrong(name, "a whole number is expected", err, errlen);
+	*out = (uint32_t)n;
+	return 0;
+}
+
+/* What nvext.token_data or token_ids say, when the text is there beside them. */
+static int read_ids(struct gw_ask *a, const struct kvr_json_value *v, const char *name, char *err,
+		    size_t errlen)
+{
+	const int64_t n = given(v) ? kvr_json_u32s(v, NULL, 0) : 0;
+
+	if (n < 0 || n > (1 << 20))
+		return wrong(name, "token ids are expected, at most 1048576", err, errlen);
+	if (n > 0) {
+		a->form = GW_PROMPT_IDS;
+		a->ids = *v;
+		a->n_ids = (uint32_t)n;
+	}
+	return 0;
+}
+
+static int read_openai(struct gw_ask *a, struct gw_hints *hints, char *err, size_t errlen)
+{
+	enum { STREAM, MAX, MAX_NEW, MAX_OUT, PROMPT, MESSAGES, NVEXT, SALT, N };
+	static const char *const names[N] = {"stream",
+					     "max_tokens",
+					     "max_completion_tokens",
+					     "max_output_tokens",
+					     "prompt",
+					     "messages",
+					     "nvext",
+					     "cache_salt"};
+	struct kvr_json_value v[N], ids;
+	int rc;
+
+	kvr_json_members(&a->root, names, N, v);
+	a->prompt = v[PROMPT];
+	a->messages = v[MESSAGES];
+	a->form = GW_PROMPT_OPAQUE;
+	if (given(&v[STREAM]) && kvr_json_bool(&v[STREAM], &a->stream) != 0)
+		return wrong("stream", "true or false is expected", err, errlen);
+	rc = read_limit(&v[MAX], "max_tokens", &a->max_tokens, err, errlen);
+	if (rc == 0)
+		rc = read_limit(&v[MAX_NEW], "max_completion_tokens", &a->max_tokens, err, errlen);
+	if (rc == 0)
+		rc = read_limit(&v[MAX_OUT], "max_output_tokens", &a->max_tokens, err, errlen);
+	if (rc == 0 && a->path == GW_COMPLETIONS)
+		rc = read_prompt(a, err, errlen);
+	if (rc == 0 && a->path == GW_CHAT)
+		rc = read_messages(a, err, errlen);
+	if (rc == 0 && given(&v[NVEXT]))
+		rc = gw_hints_object(hints, &v[NVEXT], err, errlen);
+	if (rc == 0 && v[NVEXT].type == KVR_JSON_OBJECT &&
+	    kvr_json_get(&v[NVEXT], "token_data", &ids))
+		rc = read_ids(a, &ids, "nvext.token_data", err, errlen);
+	if (rc == 0 && given(&v[SALT])) {
+		rc = kvr_json_string(&v[SALT], hints->ns, sizeof(hints->ns)) < 0
+			     ? wrong("cache_salt", "at most 255 bytes of text are expected", err,
+				     errlen)
+			     : 0;
+		hints->any = true;
+	}
+	return rc;
+}
+
+static int read_preprocessed(struct gw_ask *a, struct gw_hints *hints, char *err, size_t errlen)
+{
+	enum { IDS, MM, STOP, NOTES, ROUTING, OVERRIDE, PROBE, N };
+	static const char *const names[N] = {
+		"token_ids", "mm_routing_info",	       "stop_conditions", "annotations",
+		"routing",   "router_config_override", "_HEALTH_CHECK"};
+	struct kvr_json_value v[N], part;
+	int rc;
+
+	kvr_json_members(&a->root, names, N, v);
+	a->stream = true;
+	a->form = GW_PROMPT_OPAQUE;
+	if (given(&v[PROBE]) && kvr_json_bool(&v[PROBE], &a->probe) != 0)
+		return wrong("_HEALTH_CHECK", "true or false is expected", err, errlen);
+	a->prompt = v[IDS];
+	rc = read_ids(a, &v[IDS], "token_ids", err, errlen);
+	if (rc == 0 && kvr_json_get(&v[MM], "routing_token_ids", &part))
+		rc = read_ids(a, &part, "mm_routing_info.routing_token_ids", err, errlen);
+	if (rc == 0 && kvr_json_get(&v[STOP], "max_tokens", &part))
+		rc = read_limit(&part, "stop_conditions.max_tokens", &a->max_tokens, err, errlen);
+	if (rc == 0)
+		rc = gw_hints_annotations(hints, &v[NOTES], err, errlen);
+	if (rc == 0)
+		rc = gw_hints_object(hints, &v[ROUTING], err, errlen);
+	if (rc == 0 && gw_hints_override(hints, &v[OVERRIDE], err, errlen) != 0)
+		rc = wrong("router_config_override", "wrong type, or out of range", err, errlen);
+	if (rc == 0 && a->probe)
+		a->form = GW_PROMPT_OPAQUE; /* it is to leave no trace in the index */
+	return rc;
+}
+
+int gw_ask_read(struct gw_ask *a, enum gw_path path, const char *body, size_t len,
+		struct gw_hints *hints, char *err, size_t errlen)
+{
+	struct kvr_json_value model;
+	size_t at = 0;
+	int rc;
+
+	*a = (struct gw_ask){.path = path};
+	rc = kvr_json_parse(body, len, &a->root, &at);
+	if (rc != 0) {
+		snprintf(err, errlen, "the body is no JSON: wrong at byte %zu%s", at,
+			 rc == -E2BIG ? " (too deep)" : "");
+		return -EBADMSG;
+	}
+	if (a->root.type != KVR_JSON_OBJECT) {
+		snprintf(err, errlen, "the body is no JSON object");
+		return -EBADMSG;
+	}
+	a->isl_guess = (uint32_t)(len / 4 + 1);
+	if (kvr_json_get(&a->root, "model", &model) && given(&model) &&
+	    kvr_json_string(&model, a->model, sizeof(a->model)) < 0)
+		return wrong("model", "a string of at most 255 bytes is expected", err, errlen);
+	return path == GW_ROUTE ? read_preprocessed(a, hints, err, errlen)
+				: read_openai(a, hints, err, errlen);
+}
+
+void gw_ask_ids(const struct gw_ask *a, uint32_t ids[])
+{
+	kvr_json_u32s(&a->ids, ids, a->n_ids);
+}
+
+/* An object of members, one after the other; sized beforehand. */
+struct text {
+	char *p;
+	size_t len;
+};
+
+static void add(struct text *t, const char *name, const struct kvr_json_value *v)
+{
+	if (!given(v))
+		return;
+	t->p[t->len] = t->len == 0 ? '{' : ',';
+	t->p[t->len + 1] = '"';
+	t->len += 2;
+	memcpy(t->p + t->len, name, strlen(name));
+	t->len += strlen(name);
+	memcpy(t->p + t->len, "\":", 2);
+	t->len += 2;
+	memcpy(t->p + t->len, v->p, v->len);
+	t->len += v->len;
+}
+
+char *gw_ask_question(const struct gw_ask *a, size_t *len)
+{
+	static const char *const names[] = {"model",
+					    "messages",
+					    "tools",
+					    "add_generation_prompt",
+					    "continue_final_message",
+					    "add_special_tokens",
+					    "chat_template",
+					    "chat_template_kwargs",
+					    "reasoning_effort",
+					    "documents",
+					    "mm_processor_kwargs"};
+	enum { N = sizeof(names) / sizeof(names[0]) };
+	struct kvr_json_value v[N];
+	struct text t = {malloc(a->root.len + 1024), 0};
+
+	if (t.p == NULL)
+		return NULL;
+	kvr_json_members(&a->root, names, N, v);
+	add(&t, names[0], &v[0]);
+	if (a->form == GW_PROMPT_TEXT) {
+		add(&t, "prompt", &a->prompt);
+		add(&t, "add_special_tokens", &v[5]);
+	} else {
+		for (unsigned int i = 1; i < N; i++)
+			add(&t, names[i], &v[i]);
+	}
+	if (t.len == 0)
+		t.p[t.len++] = '{';
+	t.p[t.len++] = '}';
+	*len = t.len;
+	return t.p;
+}
+
+/* Members of a nested object that the engine wants outside, unless they are null. */
+static unsigned int lift(const struct kvr_json_value *object, const char *const names[],
+			 unsigned int n, struct kvr_json_edit edits[])
+{
+	struct kvr_json_value v[KVR_JSON_MAX_NAMES];
+	unsigned int k = 0;
+
+	kvr_json_members(object, names, n, v);
+	for (unsigned int i = 0; i < n; i++)
+		if (given(&v[i]))
+			edits[k++] = (struct kvr_json_edit){names[i], v[i].p, v[i].len};
+	return k;
+}
+
+char *gw_ask_completion(const struct gw_ask *a, size_t *len)
+{
+	static const char *const sampling[] = {"n",
+					       "best_of",
+					       "presence_penalty",
+					       "frequency_penalty",
+					       "repetition_penalty",
+					       "top_p",
+					       "top_k",
+					       "min_p",
+					       "temperature",
+					       "seed"};
+	static const char *const stop[] = {"max_tokens", "min_tokens", "stop", "stop_token_ids",
+					   "ignore_eos"};
+	struct kvr_json_edit edits[KVR_JSON_MAX_NAMES];
+	struct kvr_json_value part;
+	unsigned int n = 0;
+	size_t bound;
+	int64_t made;
+	char *out;
+
+	edits[n++] = (struct kvr_json_edit){"stream", "true", 4};
+	edits[n++] = given(&a->prompt)
+			     ? (struct kvr_json_edit){"prompt", a->prompt.p, a->prompt.len}
+			     : (struct kvr_json_edit){"prompt", "[]", 2};
+	if (kvr_json_get(&a->root, "sampling_options", &part))
+		n += lift(&part, sampling, 10, edits + n);
+	if (kvr_json_get(&a->root, "stop_conditions", &part))
+		n += lift(&part, stop, 5, edits + n);
+	bound = kvr_json_edit_bound(&a->root, edits, n);
+	out = malloc(bound);
+	made = out != NULL ? kvr_json_edit(&a->root, edits, n, out, bound) : -ENOMEM;
+	if (made < 0) {
+		free(out);
+		return NULL;
+	}
+	*len = (size_t)made;
+	return out;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef GW_ASK_H
+#define GW_ASK_H
+
+/**
+ * @file
+ * What a request's body says, as far as a router must know: model, prompt, stream, limits. The body
+ * stays where it is: an ask points into it. Pure, any thread.
+ */
+
+#include "hints.h"
+
+/** An endpoint that leads to an engine. */
+enum gw_path {
+	GW_COMPLETIONS,
+	GW_CHAT,
+	GW_RESPONSES,
+	GW_EMBEDDINGS,
+	GW_ROUTE, /**< a PreprocessedRequest */
+	GW_PATHS
+};
+
+/** In which form the prompt is given. */
+enum gw_prompt {
+	GW_PROMPT_IDS,	    /**< token ids: `ids` */
+	GW_PROMPT_TEXT,	    /**< one string: `prompt`; the tokenizer knows its ids */
+	GW_PROMPT_MESSAGES, /**< a conversation: `messages`; the tokenizer renders it */
+	GW_PROMPT_OPAQUE /**< nothing we may turn into ids: several prompts, media, input items */
+};
+
+struct gw_ask {
+	enum gw_path path;
+	struct kvr_json_value root, prompt, messages, ids;
+	enum gw_prompt form;
+	char model[256];
+	bool stream;
+	bool probe;	     /* _HEALTH_CHECK */
+	uint32_t n_ids;	     /* when IDS */
+	uint32_t max_tokens; /* 0: not limited */
+	uint32_t isl_guess;  /* tokens, for the load alone, when there are no ids: bytes / 4 */
+};
+
+/** Path of an endpoint at the engine. */
+const char *gw_ask_target(enum gw_path path);
+
+/**
+ * Read a body; hints that it carries go into @p hints.
+ * @param err one line when it fails
+ * @return 0; -EBADMSG no JSON object; -EINVAL a field is wrong.
+ */
+int gw_ask_read(struct gw_ask *a, enum gw_path path, const char *body, size_t len,
+		struct gw_hints *hints, char *err, size_t errlen);
+
+/** The ids of an ask of form IDS into @p ids, n_ids of them. */
+void gw_ask_ids(const struct gw_ask *a, uint32_t ids[]);
+
+/**
+ * The question for the engine's /tokenize, made of the members of the body that have to do with
+ * it, as they stand there; form TEXT or MESSAGES.
+ * @return malloc()ed text of @p len bytes, or NULL: out of memory.
+ */
+char *gw_ask_question(const struct gw_ask *a, size_t *len);
+
+/**
+ * The body of a completion for the engine, made of a PreprocessedRequest: all its members as they
+ * are, and beside them `prompt`, `stream`, and the members of sampling_options and
+ * stop_conditions.
+ * @return malloc()ed text of @p len bytes, or NULL: out of memory.
+ */
+char *gw_ask_completion(const struct gw_ask *a, size_t *len);
+
+#endif

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "call.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "answer.h"
+#include "kvr_http.h"
+
+#define MAX_TRIES 3 /* a request is handed to routers so often at most */
+
+static void send_to_router(struct gw_call *c);
+
+static void count(struct gw_call *c, enum gw_counter what)
+{
+	if (c->counted)
+		return;
+	c->counted = true;
+	GW_COUNT(c->t, what);
+	kvr_stats_sub(c->t->row, GW_IN_FLIGHT, 1);
+}
+
+static void release(struct gw_call *c)
+{
+	if (c->req != NULL || c->id != 0 || c->question != NULL)
+		return;
+	LIST_REMOVE(c, link);
+	kvr_client_hints_destroy(c->hints);
+	gw_answer_free(c);
+	free(c->ids);
+	free(c);
+}
+
+static void fail(struct gw_call *c, enum gw_fault fault, const char *text)
+{
+	const struct gw_error *e = gw_error_fault(fault);
+
+	count(c, e->status < 499 ? GW_REFUSED : GW_FAILED);
+	gw_answer_error(c, e, text != NULL ? text : gw_error_text(fault));
+}
+
+/* libh2o lets go of the request: it has been answered, or the client has gone. */
+static void on_dispose(void *holder)
+{
+	struct gw_call *c = *(struct gw_call **)holder;
+
+	c->req = NULL;
+	if (c->fd >= 0 && c->t->by_fd[c->fd] == c)
+		c->t->by_fd[c->fd] = NULL;
+	if (c->question != NULL)
+		gw_tokens_cancel(c->question);
+	c->question = NULL;
+	if (c->id != 0)
+		kvr_client_cancel(c->router->client, c->id);
+	count(c, GW_GONE); /* unless it is counted */
+	release(c);
+}
+
+/* --- the router's side ---------------------------------------------------------------------- */
+
+static void stop(struct gw_call *c)
+{
+	if (c->id != 0)
+		kvr_client_cancel(c->router->client, c->id);
+}
+
+static void on_accepted(struct kvr_client *client, uint64_t id, const struct kvr_client_choice *ch,
+			void *user)
+{
+	struct gw_call *c = ((struct gw_try *)user)->call;
+
+	(void)client;
+	(void)id;
+	if (c != NULL)
+		c->choice = *ch;
+}
+
+static void on_item(struct kvr_client *client, uint64_t id, const struct kvr_client_item *it,
+		    void *user)
+{
+	struct gw_call *c = ((struct gw_try *)user)->call;
+	int rc;
+
+	(void)client;
+	(void)id;
+	if (c == NULL || c->req == NULL || c->complete)
+		return;
+	GW_COUNT(c->t, GW_ITEMS);
+	rc = gw_answer_add(c, it->data, it->len);
+	if (rc == 0)
+		return;
+	if (rc == -EBADMSG)
+		GW_COUNT(c->t, GW_BAD_ANSWERS);
+	if (rc == -ENOBUFS)
+		GW_COUNT(c->t, GW_SLOW_READERS);
+	fail(c,
+	     rc == -EBADMSG   ? GW_ENGINE_GARBAGE
+	     : rc == -ENOBUFS ? GW_READER_TOO_SLOW
+			      : GW_OUT_OF_MEMORY,
+	     NULL);
+	stop(c);
+}
+
+static void refused(struct gw_call *c, const struct kvr_client_end *e)
+{
+	const struct gw_error error = gw_error_code(e->code, e->retryable);
+	char text[512];
+
+	count(c, error.status < 499 ? GW_REFUSED : GW_FAILED);
+	kvr_client_explain(e, text, sizeof(text));
+	gw_answer_error(c, &error, text);
+}
+
+static void finished(struct gw_call *c)
+{
+	if (gw_answer_end(c) == 0) {
+		count(c, GW_ANSWERED);
+		return;
+	}
+	GW_COUNT(c->t, GW_BAD_ANSWERS);
+	fail(c, GW_ENGINE_GARBAGE, NULL);
+}
+
+/* May it be sent again: nothing of an answer has come, and it is the router's fault. */
+static bool again(const struct gw_call *c, const struct kvr_client_end *e)
+{
+	if (c->head_done || c->head.len > 0 || c->tries >= MAX_TRIES || c->req == NULL)
+		return false;
+	return e->reason == KVR_CLIENT_SILENT || e->reason == KVR_CLIENT_LOST ||
+	       (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_SHUTDOWN);
+}
+
+static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_client_end *e,
+		   void *user)
+{
+	struct gw_try *try = user;
+	struct gw_call *c = try->call;
+
+	(void)client;
+	(void)id;
+	free(try);
+	if (c == NULL)
+		return; /* it went on elsewhere */
+	c->id = 0;
+	c->at_router = NULL;
+	if (c->req == NULL || c->complete) {
+		release(c);
+		return;
+	}
+	if (again(c, e)) {
+		if (e->reason != KVR_CLIENT_LOST)
+			c->tried |= gw_router_bit(c->router);
+		GW_COUNT(c->t, GW_RESUBMITTED);
+		send_to_router(c);
+	} else if (e->reason == KVR_CLIENT_FINISHED) {
+		finished(c);
+	} else if (e->reason == KVR_CLIENT_QUERIED) {
+		count(c, GW_ANSWERED);
+		gw_answer_choice(c);
+	} else if (e->reason == KVR_CLIENT_REJECTED) {
+		refused(c, e);
+	} else if (e->reason == KVR_CLIENT_FAILED && c->head_done && c->status >= 400) {
+		finished(c); /* the engine's own words */
+	} else {
+		fail(c, gw_error_reason(e->reason), NULL);
+	}
+	release(c);
+}
+
+static const struct kvr_client_ops ops = {
+	.on_accepted = on_accepted, .on_item = on_item, .on_end = on_end};
+
+/* The request as HTTP for the engine: its head, then the body byte for byte. */
+static char *make_message(const struct gw_call *c, const char *body, size_t body_len, size_t *len)
+{
+	static const char *const fields[] = {"content-type", "accept",	    "authorization",
+					     "x-request-id", "traceparent", "tracestate",
+					     "baggage"};
+	char *message = malloc(KVR_HTTP_MAX_HEAD + body_len);
+	struct kvr_http_put w;
+	int n;
+
+	if (message == NULL)
+		return NULL;
+	kvr_http_put_request(&w, message, KVR_HTTP_MAX_HEAD, "POST", gw_ask_target(c->ask.path));
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		const ssize_t at = h2o_find_header_by_str(&c->req->headers, fields[i],
+							  strlen(fields[i]), SIZE_MAX);
+
+		if (at >= 0) {
+			const h2o_iovec_t v = c->req->headers.entries[at].value;
+
+			kvr_http_put_field(&w, fields[i], strlen(fields[i]), v.base, v.len);
+		} else if (i == 0) {
+			kvr_http_put_text(&w, fields[i], "application/json");
+		}
+	}
+	n = kvr_http_put_end(&w);
+	if (n < 0) {
+		free(message);
+		return NULL;
+	}
+	memcpy(message + n, body, body_len);
+	*len = (size_t)n + body_len;
+	return message;
+}
+
+static char *message_of(const struct gw_call *c, size_t *len)
+{
+	char *body, *message;
+	size_t n;
+
+	if (c->query) {
+		*len = 0;
+		return calloc(1, 1);
+	}
+	if (c->ask.path != GW_ROUTE)
+		return make_message(c, c->req->entity.base, c->req->entity.len, len);
+	body = gw_ask_completion(&c->ask, &n);
+	message = body != NULL ? make_message(c, body, n, len) : NULL;
+	free(body);
+	return message;
+}
+
+/* Sequence hashes of the prompt's blocks: an eighth of what its tokens take on the wire. */
+static uint64_t *hash(const struct gw_call *c, const struct gw_model *m, uint32_t *n)
+{
+	const struct kvr_client_hashing how = {.block_size = m->block_size,
+					       .lora = m->lora != NULL ? m->lora : c->lora,
+					       .cache_namespace = c->ns};
+	const uint32_t cap = c->n_ids / m->block_size;
+	uint64_t *sh;
+	int rc;
+
+	*n = 0;
+	if (c->n_ids == 0 || cap == 0)
+		return NULL;
+	sh = malloc(cap * sizeof(*sh));
+	rc = sh != NULL ? kvr_client_hash_tokens(&how, c->ids, c->n_ids, sh, cap) : -ENOMEM;
+	if (rc > 0)
+		*n = (uint32_t)rc;
+	return sh;
+}
+
+static int submit(struct gw_call *c, const struct gw_model *m)
+{
+	struct kvr_client_request q = {.pool_name = m->pool,
+				       .isl = c->n_ids > 0 ? c->n_ids : c->ask.isl_guess,
+				       .max_tokens = c->ask.max_tokens,
+				       .expected_output_tokens = c->expected_output_tokens,
+				       .hints = c->hints,
+				       .ops = &ops,
+				       .user = calloc(1, sizeof(struct gw_try))};
+	uint64_t *sh = hash(c, m, &q.n_hashes);
+	size_t len = 0;
+	char *message = message_of(c, &len);
+	int rc = message != NULL && q.user != NULL ? 0 : -ENOMEM;
+
+	q.hashes = sh;
+	q.body = message;
+	q.body_len = (uint32_t)len;
+	q.flags = (c->query ? KVR_CLIENT_QUERY : c->t->opt->direct ? KVR_CLIENT_DIRECT : 0);
+	if (rc == 0)
+		rc = kvr_client_submit(c->router->client, &q, &c->id);
+	if (rc == 0) {
+		c->at_router = q.user;
+		c->at_router->call = c;
+	} else {
+		free(q.user);
+	}
+	free(message);
+	free(sh);
+	return rc;
+}
+
+/* An adapter that clients name as a model is a hint for the router. */
+static int hint_adapter(struct gw_call *c, const char *lora)
+{
+	if (lora == NULL || c->lora[0] != '\0')
+		return 0;
+	if (c->hints == NULL)
+		c->hints = kvr_client_hints_create();
+	if (c->hints == NULL)
+		return -ENOMEM;
+	snprintf(c->lora, sizeof(c->lora), "%s", lora);
+	return kvr_client_hint_lora(c->hints, lora);
+}
+
+static void send_to_router(struct gw_call *c)
+{
+	struct gw_model m;
+	char text[320];
+	int rc;
+
+	c->choice = (struct kvr_client_choice){0};
+	c->router = gw_router_pick(c->t, c->tried);
+	if (c->router == NULL) {
+		fail(c, GW_NO_ROUTER, NULL);
+		return;
+	}
+	if (!gw_router_model(c->router, c->ask.model, &m)) {
+		snprintf(text, sizeof(text), "the model '%s' is not served here", c->ask.model);
+		fail(c, GW_NO_MODEL, text);
+		return;
+	}
+	c->tries++;
+	rc = hint_adapter(c, m.lora);
+	if (rc == 0)
+		rc = submit(c, &m);
+	if (rc == 0)
+		return;
+	if (rc == -EMSGSIZE) {
+		GW_COUNT(c->t, GW_TOO_LARGE);
+		fail(c, GW_BODY_TOO_LARGE, "the request is larger than the router takes");
+	} else if (rc == -EINVAL) {
+		fail(c, GW_BAD_REQUEST, "a routing hint, or their sum, is not legal");
+	} else {
+		fail(c,
+		     rc == -EBUSY    ? GW_TOO_MANY
+		     : rc == -ENOMEM ? GW_OUT_OF_MEMORY
+				     : GW_NO_ROUTER,
+		     NULL);
+	}
+}
+
+void gw_calls_move(struct gw_router *r)
+{
+	struct gw_call *c, *next;
+
+	for (c = LIST_FIRST(&r->t->calls); c != NULL; c = next) {
+		const uint64_t id = c->id;
+
+		next = LIST_NEXT(c, link);
+		if (c->router != r || id == 0 || c->req == NULL || c->head_done ||
+		    c->head.len > 0 || c->tries >= MAX_TRIES ||
+		    gw_router_pick(c->t, c->tried | gw_router_bit(r)) == NULL)
+			continue;
+		c->tried |= gw_router_bit(r);
+		c->id = 0; /* what comes of it is not ours any more */
+		c->at_router->call = NULL;
+		c->at_router = NULL;
+		kvr_client_cancel(r->client, id);
+		GW_COUNT(c->t, GW_RESUBMITTED);
+		send_to_router(c);
+	}
+}
+
+uint32_t gw_calls_count(const struct gw_thread *t)
+{
+	const struct gw_call *c;
+	uint32_t n = 0;
+
+	LIST_FOREACH (c, &t->calls, link)
+		n++;
+	return n;
+}
+
+/* --- the client's side ---------------------------------------------------------------------- */
+
+static void on_ids(void *arg, uint32_t *ids, uint32_t n)
+{
+	struct gw_call *c = arg;
+
+	c->question = NULL;
+	c->ids = ids;
+	c->n_ids = ids != NULL ? n : 0;
+	if (ids == NULL)
+		GW_COUNT(c->t, GW_ROUTED_BY_LOAD);
+	send_to_router(c);
+}
+
+static void find_ids(struct gw_call *c)
+{
+	struct gw_tokens *k = c->t->tokens;
+	char *text = NULL;
+	size_t len = 0;
+
+	if (c->ask.form == GW_PROMPT_IDS) {
+		c->ids = malloc(c->ask.n_ids * sizeof(*c->ids));
+		if (c->ids == NULL) {
+			fail(c, GW_OUT_OF_MEMORY, NULL);
+			return;
+		}
+		gw_ask_ids(&c->ask, c->ids);
+		c->n_ids = c->ask.n_ids;
+		send_to_router(c);
+		return;
+	}
+	if (k != NULL && c->ask.form != GW_PROMPT_OPAQUE)
+		text = gw_ask_question(&c->ask, &len);
+	if (text == NULL) {
+		on_ids(c, NULL, 0);
+		return;
+	}
+	c->question = gw_tokens_ask(k, text, len, on_ids, c);
+}
+
+/* Hints of the body and of the headers. @return 0, -EINVAL with @p err. */
+static int take_hints(struct gw_call *c, struct gw_hints *h, char *err, size_t errlen)
+{
+	const h2o_headers_t *headers = &c->req->headers;
+	int rc = 0;
+
+	for (size_t i = 0; i < headers->size && rc >= 0; i++)
+		rc = gw_hints_header(h, headers->entries[i].name->base,
+				     headers->entries[i].name->len, headers->entries[i].value.base,
+				     headers->entries[i].value.len, err, errlen);
+	if (rc < 0)
+		return rc;
+	c->query = h->query;
+	c->explain = h->explain || c->t->opt->explain;
+	c->token_ids = h->token_ids;
+	c->expected_output_tokens = h->expected_output_tokens;
+	memcpy(c->lora, h->lora, sizeof(c->lora));
+	memcpy(c->ns, h->ns, sizeof(c->ns));
+	if (!h->any)
+		return 0;
+	c->hints = kvr_client_hints_create();
+	if (c->hints == NULL || gw_hints_list(h, c->hints) != 0) {
+		snprintf(err, errlen, "a routing hint is not legal");
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static struct gw_call *make(struct gw_thread *t, h2o_req_t *req)
+{
+	struct gw_call *c = calloc(1, sizeof(*c)), **holder;
+
+	if (c == NULL)
+		return NULL;
+	c->t = t;
+	c->req = req;
+	c->fd = -1;
+	holder = h2o_mem_alloc_shared(&req->pool, sizeof(*holder), on_dispose);
+	*holder = c;
+	LIST_INSERT_HEAD(&t->calls, c, link);
+	GW_COUNT(t, GW_REQUESTS);
+	kvr_stats_add(t->row, GW_IN_FLIGHT, 1);
+	kvr_stats_add(t->row, GW_BYTES_IN, req->entity.len);
+	if (req->version < 0x200) {
+		const int fd = h2o_socket_get_fd(req->conn->callbacks->get_socket(req->conn));
+
+		if (fd >= 0 && (uint32_t)fd < t->n_fds) {
+			c->fd = fd;
+			t->by_fd[fd] = c;
+		}
+	}
+	return c;
+}
+
+void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path)
+{
+	struct gw_call *c = make(t, req);
+	static __thread struct gw_hints hints;
+	char err[256] = "";
+	int rc;
+
+	if (c == NULL) {
+		gw_answer_plain_error(req, GW_OUT_OF_MEMORY, NULL);
+		return;
+	}
+	if (kvr_stats_get(t->row, GW_IN_FLIGHT) > t->opt->in_flight) {
+		GW_COUNT(t, GW_OVERLOADED);
+		fail(c, GW_TOO_MANY, NULL);
+		return;
+	}
+	memset(&hints, 0, sizeof(hints));
+	rc = gw_ask_read(&c->ask, path, req->entity.base, req->entity.len, &hints, err,
+			 sizeof(err));
+	if (rc == 0)
+		rc = take_hints(c, &hints, err, sizeof(err));
+	if (rc < 0) {
+		GW_COUNT(t, GW_BAD_JSON);
+		fail(c, GW_BAD_REQUEST, err);
+		return;
+	}
+	find_ids(c);
+}
+
+void gw_call_half_closed(struct gw_call *c)
+{
+	if (c->req == NULL || c->complete)
+		return;
+	if (c->question != NULL)
+		gw_tokens_cancel(c->question);
+	c->question = NULL;
+	count(c, GW_GONE);
+	gw_answer_error(c, gw_error_fault(GW_CLIENT_GONE), gw_error_text(GW_CLIENT_GONE));
+	stop(c);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef GW_CALL_H
+#define GW_CALL_H
+
+/**
+ * @file
+ * A request of HTTP from its body to its end: read it, find its token ids, send it to a router,
+ * pass the engine's answer on as it comes.
+ *
+ * A call belongs to up to three others: the request of libh2o, the router's request, the question
+ * to the tokenizer. It is freed when all have let go of it. Each call is counted once as ANSWERED,
+ * FAILED, REFUSED or GONE.
+ *
+ * The answer: the items of the router, joined, are an HTTP response (kvr_http.h). Its body goes
+ * into `out`; what libh2o is sending lies in `busy`, and both change places. Events go out at
+ * once; anything else waits for its end or for 256 KiB, so that it has a length, and can still be
+ * replaced by an error.
+ */
+
+#include "ask.h"
+#include "errors.h"
+#include "router.h"
+#include "tokens.h"
+
+/** Bytes in one piece of memory; zeroed: none. */
+struct gw_bytes {
+	char *p;
+	size_t len, cap;
+};
+
+/** One request at a router; freed when that ends, which may be after the call. */
+struct gw_try {
+	struct gw_call *call; /* NULL: the call has gone elsewhere */
+};
+
+/** All fields are the thread's. */
+struct gw_call {
+	h2o_generator_t gen; /* first: libh2o calls back with it */
+	LIST_ENTRY(gw_call) link;
+	struct gw_thread *t;
+	h2o_req_t *req; /* NULL: the client has gone, or has been answered */
+	int fd;		/* of an HTTP/1 connection that is watched, else -1 */
+
+	/* the question; points into the request's body as long as req is there */
+	struct gw_ask ask;
+	struct kvr_client_hints *hints; /* or NULL */
+	char lora[GW_HINT_NAME + 1], ns[GW_HINT_NAME + 1];
+	uint32_t expected_output_tokens;
+	bool query, explain, token_ids;
+	uint32_t *ids, n_ids;
+	struct gw_question *question; /* under way */
+
+	/* at the router */
+	struct gw_router *router;
+	uint64_t id;		  /* 0: nothing is there */
+	struct gw_try *at_router; /* while id is not 0 */
+	uint32_t tried;		  /* routers, bits */
+	uint32_t tries;
+	struct kvr_client_choice choice;
+
+	/* the answer */
+	struct gw_bytes head; /* until the head is complete */
+	struct gw_bytes out, busy;
+	int status;
+	bool head_done, events, started, sending, complete, broken, counted;
+};
+
+/** A request for an engine or a choice has come; it is answered whatever happens. */
+void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path);
+
+/** The client's side of an HTTP/1 connection has been closed. */
+void gw_call_half_closed(struct gw_call *c);
+
+/** A router does not answer any more: what waits there goes to another one. */
+void gw_calls_move(struct gw_router *r);
+
+/** @return how many are under way. */
+uint32_t gw_calls_count(const struct gw_thread *t);
+
+#endif

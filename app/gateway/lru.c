@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lru.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+#include <xxhash.h>
+
+struct entry {
+	struct gw_lru_key key;
+	UT_hash_handle hh;
+	uint32_t n;
+	uint32_t ids[];
+};
+
+struct gw_lru {
+	struct entry *entries; /* in the order of use, oldest first */
+	size_t bytes, most;
+	uint64_t seed;
+};
+
+struct gw_lru *gw_lru_create(size_t bytes, uint64_t seed)
+{
+	struct gw_lru *l = calloc(1, sizeof(*l));
+
+	if (l != NULL)
+		*l = (struct gw_lru){.most = bytes, .seed = seed};
+	return l;
+}
+
+static size_t size_of(uint32_t n)
+{
+	return sizeof(struct entry) + n * sizeof(uint32_t);
+}
+
+static void drop(struct gw_lru *l, struct entry *e)
+{
+	HASH_DEL(l->entries, e);
+	l->bytes -= size_of(e->n);
+	free(e);
+}
+
+void gw_lru_destroy(struct gw_lru *l)
+{
+	if (l == NULL)
+		return;
+	while (l->entries != NULL)
+		drop(l, l->entries);
+	free(l);
+}
+
+struct gw_lru_key gw_lru_key(const struct gw_lru *l, const void *text, size_t len)
+{
+	const XXH128_hash_t h = XXH3_128bits_withSeed(text, len, l->seed);
+
+	return (struct gw_lru_key){{h.low64, h.high64}};
+}
+
+static struct entry *find(struct gw_lru *l, const struct gw_lru_key *key)
+{
+	struct entry *e = NULL;
+
+	HASH_FIND(hh, l->entries, key, sizeof(*key), e);
+	return e;
+}
+
+uint32_t *gw_lru_get(struct gw_lru *l, const struct gw_lru_key *key, uint32_t *n)
+{
+	struct entry *e = find(l, key);
+	uint32_t *ids;
+
+	*n = 0;
+	if (e == NULL)
+		return NULL;
+	HASH_DEL(l->entries, e);
+	HASH_ADD(hh, l->entries, key, sizeof(e->key), e); /* the youngest */
+	ids = malloc(e->n * sizeof(*ids) + 1);
+	if (ids == NULL)
+		return NULL;
+	memcpy(ids, e->ids, e->n * sizeof(*ids));
+	*n = e->n;
+	return ids;
+}
+
+void gw_lru_put(struct gw_lru *l, const struct gw_lru_key *key, const uint32_t *ids, uint32_t n)
+{
+	struct entry *e = find(l, key);
+
+	if (e != NULL)
+		drop(l, e);
+	if (size_of(n) > l->most)
+		return;
+	e = malloc(size_of(n));
+	if (e == NULL)
+		return;
+	e->key = *key;
+	e->n = n;
+	memcpy(e->ids, ids, n * sizeof(*ids));
+	HASH_ADD(hh, l->entries, key, sizeof(e->key), e);
+	l->bytes += size_of(n);
+	while (l->bytes > l->most)
+		drop(l, l->entries);
+}
+
+size_t gw_lru_bytes(const struct gw_lru *l)
+{
+	return l->bytes;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * kvroute-gateway: OpenAI-compatible HTTP in front of kvroute.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "serve.h"
+
+#define GRACE_S 5 /* requests under way may end after the first signal */
+
+static struct gw_options options;
+static struct gw_thread threads[GW_MAX_THREADS];
+static atomic_int stop;
+
+static void *run(void *arg)
+{
+	gw_serve_run(arg);
+	return NULL;
+}
+
+/* Signals are taken here alone. */
+static void wait_for_end(const sigset_t *set, uint32_t n)
+{
+	const struct timespec grace = {GRACE_S, 0};
+	pthread_t waiter[GW_MAX_THREADS];
+	int sig;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (pthread_create(&waiter[i], NULL, run, &threads[i]) != 0)
+			abort();
+	sigwait(set, &sig);
+	fprintf(stderr, "kvroute-gateway: stopping\n");
+	atomic_store_explicit(&stop, 1, memory_order_relaxed); /* publishes nothing */
+	for (uint32_t i = 0; i < n; i++) {
+		struct timespec until;
+
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += grace.tv_sec;
+		if (pthread_timedjoin_np(waiter[i], NULL, &until) != 0) {
+			atomic_store_explicit(&stop, 2, memory_order_relaxed);
+			pthread_join(waiter[i], NULL);
+		}
+	}
+}
+
+static void raise_files(void)
+{
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < lim.rlim_max) {
+		lim.rlim_cur = lim.rlim_max < (1u << 20) ? lim.rlim_max : 1u << 20;
+		setrlimit(RLIMIT_NOFILE, &lim);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct kvr_stats *stats = NULL;
+	uint32_t started = 0;
+	char err[512];
+	sigset_t set;
+	int rc = gw_options_parse(&options, argc, argv, err, sizeof(err));
+
+	if (rc == 0)
+		return 0;
+	if (rc > 0)
+		stats = kvr_stats_create(&gw_stats, options.threads);
+	if (rc > 0 && stats == NULL) {
+		snprintf(err, sizeof(err), "out of memory");
+		rc = -ENOMEM;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	raise_files();
+	while (rc > 0 && started < options.threads) {
+		struct gw_thread *t = &threads[started];
+
+		*t = (struct gw_thread){.opt = &options, .stats = stats, .stop = &stop};
+		t->row = kvr_stats_row(stats, started);
+		rc = gw_serve_init(t, err, sizeof(err)) < 0 ? -1 : 1;
+		started++;
+	}
+	if (rc > 0) {
+		fprintf(stderr, "kvroute-gateway: ready on %s\n", options.listen);
+		wait_for_end(&set, started);
+	} else {
+		fprintf(stderr, "kvroute-gateway: %s\n", err);
+	}
+	for (uint32_t i = 0; i < started; i++)
+		gw_serve_fini(&threads[i]);
+	kvr_stats_destroy(stats);
+	return rc > 0 ? 0 : 1;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvr_conf.h"
+
+#define FIELD(f) .offset = offsetof(struct gw_options, f)
+#define TEXT(n, f, d, h)                                                                           \
+	{                                                                                          \
+		.name = n, .type = KVR_OPT_STRING, FIELD(f),                                       \
+		.size = sizeof(((struct gw_options *)0)->f), .def = d, .help = h                   \
+	}
+#define U32(n, f, lo, hi, d, u, h)                                                                 \
+	{                                                                                          \
+		.name = n, .type = KVR_OPT_U32, FIELD(f), .min = lo, .max = hi, .def = d,          \
+		.unit = u, .help = h                                                               \
+	}
+#define FLAG(n, f, h)                                                                              \
+	{                                                                                          \
+		.name = n, .type = KVR_OPT_BOOL, FIELD(f), .def = "no", .help = h                  \
+	}
+
+static const struct kvr_opt table[] = {
+	TEXT("listen", listen, "127.0.0.1:8000", "address:port, [v6]:port; HTTP/1.1 and h2c"),
+	TEXT("router", router, "",
+	     "host[:port], several separated by commas: the first that answers"),
+	TEXT("bind", bind, "", "local address towards routers; empty = any"),
+	U32("threads", threads, 1, GW_MAX_THREADS, "1", "threads", "event loops, one each"),
+	TEXT("model", model, "",
+	     "NAME=POOL, several separated by commas: models that are not called like their pool"),
+	TEXT("adapter", adapter, "",
+	     "NAME=MODEL, several separated by commas: LoRA adapters that clients name as models"),
+	TEXT("tokenize", tokenize, "",
+	     "http://host:port/tokenize of an engine; empty = prompts that are text are routed by "
+	     "load"),
+	U32("tokenize-ms", tokenize_ms, 1, 60000, "500", "ms",
+	    "wait so long for token ids, then route by load"),
+	U32("tokenize-bytes", tokenize_bytes, 0, 1u << 30, "67108864", "bytes",
+	    "cache of token ids, for each thread; 0 = none"),
+	U32("max-connections", connections, 1, 1000000, "4096", "connections",
+	    "open at once, for each thread; more are closed"),
+	U32("max-in-flight", in_flight, 1, 1u << 20, "8192", "requests",
+	    "at once, for each thread; more are answered 429"),
+	U32("max-body", body_bytes, 1024, 1048576, "1032192", "bytes",
+	    "of a request; what the router takes bounds it, too"),
+	U32("max-buffer", buffer_bytes, 65536, 1u << 30, "4194304", "bytes",
+	    "of an answer that the client does not read; beyond it the request is cancelled"),
+	U32("header-ms", header_ms, 100, 600000, "10000", "ms",
+	    "a request must be there so long after its first byte"),
+	U32("idle-ms", idle_ms, 100, 3600000, "60000", "ms", "an HTTP/2 connection may be silent"),
+	U32("request-ms", request_ms, 0, 86400000, "0", "ms",
+	    "time limit of a request; 0 = none but the router's"),
+	U32("router-ms", router_ms, 100, 60000, "1500", "ms",
+	    "a router that does not answer for so long is down"),
+	U32("frame-bytes", frame_bytes, 560, 8952, "1432", "bytes",
+	    "largest UDP payload towards the router"),
+	FLAG("direct", direct, "answers come from the agents, not through the router"),
+	FLAG("explain", explain, "every answer names worker, rank and overlap in its header"),
+	{0},
+};
+
+#define N_OPTIONS (sizeof(table) / sizeof(table[0]) - 1)
+
+static void help(void)
+{
+	struct gw_options d;
+	char text[2100];
+
+	memset(&d, 0, sizeof(d));
+	kvr_conf_defaults(table, &d);
+	printf("kvroute-gateway: OpenAI-compatible HTTP in front of kvroute\n\n"
+	       "usage: kvroute-gateway --router HOST[:PORT] [options]\n\n");
+	for (size_t i = 0; i < N_OPTIONS; i++) {
+		const struct kvr_opt *o = &table[i];
+
+		kvr_conf_print(o, &d, text, sizeof(text));
+		if (o->type == KVR_OPT_BOOL)
+			printf("  --%-16s %s\n", o->name, o->help);
+		else
+			printf("  --%-16s %s [%s%s%s]\n", o->name, o->help, text,
+			       o->unit != NULL ? " " : "", o->unit != NULL ? o->unit : "");
+	}
+	printf("  --%-16s this text\n", "help");
+}
+
+static int say(char *err, size_t errlen, const char *what)
+{
+	snprintf(err, errlen, "%s", what);
+	return -EINVAL;
+}
+
+/* Comma-separated NAME=OTHER, cut in place. */
+static int names(char *text, struct gw_name list[], uint32_t *n)
+{
+	char *save = NULL;
+
+	for (char *p = strtok_r(text, ",", &save); p != NULL; p = strtok_r(NULL, ",", &save)) {
+		char *eq = strchr(p, '=');
+
+		if (eq == NULL || eq == p || eq[1] == '\0' || *n == GW_MAX_NAMES)
+			return -EINVAL;
+		*eq = '\0';
+		list[(*n)++] = (struct gw_name){p, eq + 1};
+	}
+	return 0;
+}
+
+static int read_url(struct gw_options *o)
+{
+	const char *p = o->tokenize, *slash, *colon;
+	unsigned long port = 80;
+
+	if (*p == '\0')
+		return 0;
+	if (strncmp(p, "http://", 7) != 0)
+		return -EINVAL;
+	p += 7;
+	slash = strchr(p, '/');
+	if (slash == NULL)
+		slash = p + strlen(p);
+	colon = memrchr(p, ':', (size_t)(slash - p));
+	if (colon != NULL && memchr(colon, ']', (size_t)(slash - colon)) == NULL) {
+		char *end;
+
+		port = strtoul(colon + 1, &end, 10);
+		if (end != slash || end == colon + 1 || port == 0 || port > 65535)
+			return -EINVAL;
+	} else {
+		colon = slash;
+	}
+	if (*p == '[' && colon > p && colon[-1] == ']')
+		snprintf(o->tokenize_host, sizeof(o->tokenize_host), "%.*s", (int)(colon - p - 2),
+			 p + 1);
+	else
+		snprintf(o->tokenize_host, sizeof(o->tokenize_host), "%.*s", (int)(colon - p), p);
+	snprintf(o->tokenize_path, sizeof(o->tokenize_path), "%.255s",
+		 *slash != '\0' ? slash : "/tokenize");
+	o->tokenize_port = (uint16_t)port;
+	return o->tokenize_host[0] != '\0' ? 0 : -EINVAL;
+}
+
+/* What one table row alone cannot say. */
+static int check(struct gw_options *o, char *err, size_t errlen)
+{
+	char *save = NULL;
+
+	for (char *p = strtok_r(o->router, ",", &save); p != NULL; p = strtok_r(NULL, ",", &save)) {
+		if (o->n_routers == GW_MAX_ROUTERS)
+			return say(err, errlen, "--router: at most 8 routers");
+		o->routers[o->n_routers++] = p;
+	}
+	if (o->n_routers == 0)
+		return say(err, errlen, "--router is missing: host[:port] of kvroute");
+	if (names(o->model, o->models, &o->n_models) != 0)
+		return say(err, errlen, "--model takes NAME=POOL[,NAME=POOL...], at most 64");
+	if (names(o->adapter, o->adapters, &o->n_adapters) != 0)
+		return say(err, errlen, "--adapter takes NAME=MODEL[,NAME=MODEL...], at most 64");
+	if (read_url(o) != 0)
+		return say(err, errlen, "--tokenize takes http://host[:port][/path]");
+	return 1;
+}
+
+int gw_options_parse(struct gw_options *o, int argc, char **argv, char *err, size_t errlen)
+{
+	struct option opts[N_OPTIONS + 2] = {0};
+	char why[200];
+	int at, c;
+
+	memset(o, 0, sizeof(*o));
+	kvr_conf_defaults(table, o);
+	for (size_t i = 0; i < N_OPTIONS; i++)
+		opts[i] = (struct option){
+			table[i].name,
+			table[i].type == KVR_OPT_BOOL ? no_argument : required_argument, NULL, 'o'};
+	opts[N_OPTIONS] = (struct option){"help", no_argument, NULL, 'h'};
+	optind = 1;
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "h", opts, &at)) != -1) {
+		if (c == 'h') {
+			help();
+			return 0;
+		}
+		if (c != 'o') {
+			snprintf(err, errlen, "%s: unknown option or missing value; see --help",
+				 argv[optind - 1]);
+			return -EINVAL;
+		}
+		if (kvr_conf_set(table, o, opts[at].name, optarg != NULL ? optarg : "yes", why,
+				 sizeof(why)) < 0) {
+			snprintf(err, errlen, "--%s: %s", opts[at].name, why);
+			return -EINVAL;
+		}
+	}
+	if (optind < argc) {
+		snprintf(err, errlen, "%s: unexpected; see --help", argv[optind]);
+		return -EINVAL;
+	}
+	return check(o, err, errlen);
+}

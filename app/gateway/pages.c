@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "answer.h"
+#include "kvr_words.h"
+
+#define JSON	"application/json"
+#define METRICS "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+/* A model and the pool behind it; @p n counts those printed. */
+static void print_model(FILE *out, unsigned int *n, const char *id, const struct kvr_client_pool *p,
+			const char *parent)
+{
+	char name[600], root[600], of[600] = "null";
+
+	if (kvr_json_quote(id, strlen(id), name, sizeof(name)) < 0 ||
+	    kvr_json_quote(p->name, strlen(p->name), root, sizeof(root)) < 0 ||
+	    (parent != NULL && kvr_json_quote(parent, strlen(parent), of, sizeof(of)) < 0))
+		return;
+	fprintf(out,
+		"%s{\"id\":%s,\"object\":\"model\",\"created\":0,\"owned_by\":\"kvroute\","
+		"\"root\":%s,\"parent\":%s,\"role\":\"%s\",\"ranks\":%u,\"block_size\":%u}",
+		(*n)++ > 0 ? "," : "", name, root, of, kvr_role_name(p->role), p->ranks,
+		p->block_size);
+}
+
+static const struct kvr_client_pool *find(const struct kvr_client_pool *pools, uint32_t n,
+					  const char *name)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (strcmp(pools[i].name, name) == 0 && gw_pool_serves(&pools[i]))
+			return &pools[i];
+	return NULL;
+}
+
+static const char *pool_of(const struct gw_options *o, const char *model)
+{
+	for (uint32_t i = 0; i < o->n_models; i++)
+		if (strcmp(o->models[i].name, model) == 0)
+			return o->models[i].of;
+	return model;
+}
+
+/* Everything that can be named as a model at this moment. @return how many. */
+static unsigned int print_models(const struct gw_thread *t, FILE *out)
+{
+	const struct gw_router *r = gw_router_pick((struct gw_thread *)(uintptr_t)t, 0);
+	const struct gw_options *o = t->opt;
+	const struct kvr_client_pool *pools = NULL, *p;
+	unsigned int n = 0;
+	uint32_t n_pools = 0;
+
+	if (r != NULL)
+		pools = kvr_client_pools(r->client, &n_pools);
+	for (uint32_t i = 0; i < n_pools; i++)
+		if (gw_pool_serves(&pools[i]))
+			print_model(out, &n, pools[i].name, &pools[i], NULL);
+	for (uint32_t i = 0; i < o->n_models; i++) {
+		p = find(pools, n_pools, o->models[i].of);
+		if (p != NULL)
+			print_model(out, &n, o->models[i].name, p, NULL);
+	}
+	for (uint32_t i = 0; i < o->n_adapters; i++) {
+		p = find(pools, n_pools, pool_of(o, o->adapters[i].of));
+		if (p != NULL)
+			print_model(out, &n, o->adapters[i].name, p, o->adapters[i].of);
+	}
+	return n;
+}
+
+static void models(struct gw_thread *t, h2o_req_t *req, FILE *out)
+{
+	(void)req;
+	fprintf(out, "{\"object\":\"list\",\"data\":[");
+	print_models(t, out);
+	fprintf(out, "]}");
+}
+
+static void health(struct gw_thread *t, h2o_req_t *req, FILE *out)
+{
+	(void)t;
+	(void)req;
+	fprintf(out, "{\"status\":\"ok\"}");
+}
+
+static void ready(struct gw_thread *t, h2o_req_t *req, FILE *out)
+{
+	unsigned int up = 0, n;
+	FILE *none = fopen("/dev/null", "we");
+
+	for (uint32_t i = 0; i < t->opt->n_routers; i++)
+		up += t->routers[i].up;
+	n = none != NULL ? print_models(t, none) : 0;
+	if (none != NULL)
+		fclose(none);
+	if (up == 0 || n == 0 || *t->stop != 0)
+		req->res.status = 503;
+	fprintf(out, "{\"status\":\"%s\",\"routers\":%u,\"models\":%u}",
+		req->res.status == 503 ? "not ready" : "ready", up, n);
+}
+
+static void metrics(struct gw_thread *t, h2o_req_t *req, FILE *out)
+{
+	uint64_t v[GW_N_COUNTERS];
+	const uint64_t *all[] = {v};
+
+	(void)req;
+	kvr_stats_snapshot(t->stats, v);
+	kvr_stats_openmetrics(&gw_stats, all, NULL, 1, out);
+	fprintf(out, "# EOF\n");
+}
+
+static const struct {
+	const char *path, *type;
+	void (*print)(struct gw_thread *t, h2o_req_t *req, FILE *out);
+} pages[] = {
+	{"/v1/models", JSON, models},
+	{"/health", JSON, health},
+	{"/ready", JSON, ready},
+	{"/metrics", METRICS, metrics},
+};
+
+bool gw_page(struct gw_thread *t, h2o_req_t *req)
+{
+	for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
+		char *text = NULL;
+		size_t len = 0;
+		FILE *out;
+
+		if (!h2o_memis(req->path_normalized.base, req->path_normalized.len, pages[i].path,
+			       strlen(pages[i].path)))
+			continue;
+		if (!h2o_memis(req->method.base, req->method.len, H2O_STRLIT("GET")) &&
+		    !h2o_memis(req->method.base, req->method.len, H2O_STRLIT("HEAD"))) {
+			gw_answer_plain_error(req, GW_NO_METHOD, NULL);
+			return true;
+		}
+		out = open_memstream(&text, &len);
+		if (out == NULL) {
+			gw_answer_plain_error(req, GW_OUT_OF_MEMORY, NULL);
+			return true;
+		}
+		req->res.status = 200;
+		pages[i].print(t, req, out);
+		fclose(out);
+		gw_answer_page(req, req->res.status, pages[i].type, text, len);
+		free(text);
+		return true;
+	}
+	return false;
+}

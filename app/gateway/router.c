@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "router.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kvr_words.h"
+
+#define ASK_EVERY_MS 1000
+#define LONGEST_MS   1000 /* between two turns */
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+uint32_t gw_router_bit(const struct gw_router *r)
+{
+	return 1u << (r - r->t->routers);
+}
+
+static void on_connect(struct kvr_client *c, int status, void *user)
+{
+	struct gw_router *r = user;
+	const bool up = status == 0;
+
+	(void)c;
+	r->ask_ms = now_ms() + (up ? ASK_EVERY_MS : 100);
+	if (up == r->up)
+		return;
+	r->up = up;
+	if (up) {
+		kvr_stats_add(r->t->row, GW_ROUTERS_UP, 1);
+		return;
+	}
+	kvr_stats_sub(r->t->row, GW_ROUTERS_UP, 1);
+	GW_COUNT(r->t, GW_ROUTERS_LOST);
+	r->t->router_lost(r);
+}
+
+static void on_readable(h2o_socket_t *sock, const char *err)
+{
+	struct gw_router *r = sock->data;
+
+	(void)err;
+	r->readable = true;
+}
+
+static int start(struct gw_router *r, char *err, size_t errlen)
+{
+	const struct gw_options *o = r->t->opt;
+	const struct kvr_client_conf conf = {.router = r->name,
+					     .bind = o->bind[0] != '\0' ? o->bind : NULL,
+					     .frame_bytes = o->frame_bytes,
+					     .max_requests = o->in_flight,
+					     .connect_ms = o->router_ms,
+					     .request_ms = o->request_ms,
+					     .on_connect = on_connect,
+					     .user = r};
+	int fd;
+
+	r->client = kvr_client_create(&conf);
+	if (r->client == NULL) {
+		snprintf(err, errlen, "router %s: %s", r->name, strerror(errno));
+		return -errno;
+	}
+	/* The loop closes what it is given, so does the client. */
+	fd = dup(kvr_client_fd(r->client));
+	if (fd < 0) {
+		snprintf(err, errlen, "router %s: %s", r->name, strerror(errno));
+		return -errno;
+	}
+	r->sock = h2o_evloop_socket_create(r->t->ctx.loop, fd, H2O_SOCKET_FLAG_DONT_READ);
+	r->sock->data = r;
+	h2o_socket_read_start(r->sock, on_readable);
+	kvr_client_connect(r->client);
+	return 0;
+}
+
+int gw_routers_start(struct gw_thread *t, char *err, size_t errlen)
+{
+	const uint32_t n = t->opt->n_routers;
+
+	t->routers = calloc(n, sizeof(*t->routers));
+	if (t->routers == NULL) {
+		snprintf(err, errlen, "out of memory");
+		return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		t->routers[i] = (struct gw_router){.t = t, .name = t->opt->routers[i]};
+	for (uint32_t i = 0; i < n; i++) {
+		const int rc = start(&t->routers[i], err, errlen);
+
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+void gw_routers_stop(struct gw_thread *t)
+{
+	for (uint32_t i = 0; t->routers != NULL && i < t->opt->n_routers; i++) {
+		if (t->routers[i].sock != NULL)
+			h2o_socket_close(t->routers[i].sock);
+		kvr_client_destroy(t->routers[i].client);
+	}
+	free(t->routers);
+	t->routers = NULL;
+}
+
+int32_t gw_routers_turn(struct gw_thread *t)
+{
+	int32_t wait = LONGEST_MS;
+
+	for (uint32_t i = 0; i < t->opt->n_routers; i++) {
+		struct gw_router *r = &t->routers[i];
+		int ms;
+
+		if (r->ask_ms != 0 && now_ms() >= r->ask_ms) {
+			r->ask_ms = 0;
+			kvr_client_connect(r->client);
+		}
+		ms = kvr_client_timeout_ms(r->client);
+		if (r->readable || ms == 0) {
+			r->readable = false;
+			kvr_client_process(r->client);
+			ms = kvr_client_timeout_ms(r->client);
+		}
+		if (ms >= 0 && ms < wait)
+			wait = ms;
+		if (r->ask_ms != 0 && wait > ASK_EVERY_MS / 4)
+			wait = ASK_EVERY_MS / 4;
+	}
+	return wait;
+}
+
+struct gw_router *gw_router_pick(struct gw_thread *t, uint32_t tried)
+{
+	for (uint32_t i = 0; i < t->opt->n_routers; i++)
+		if (t->routers[i].up && (tried & (1u << i)) == 0)
+			return &t->routers[i];
+	return NULL;
+}
+
+bool gw_pool_serves(const struct kvr_client_pool *p)
+{
+	return p->ranks > 0 && p->role != KVR_ROLE_PREFILL;
+}
+
+static const char *other_name(const struct gw_name list[], uint32_t n, const char *name)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (strcmp(list[i].name, name) == 0)
+			return list[i].of;
+	return NULL;
+}
+
+bool gw_router_model(const struct gw_router *r, const char *name, struct gw_model *out)
+{
+	const struct gw_options *o = r->t->opt;
+	const struct kvr_client_pool *pools, *found = NULL;
+	const char *of;
+	uint32_t n, fit = 0;
+
+	*out = (struct gw_model){0};
+	of = other_name(o->adapters, o->n_adapters, name);
+	if (of != NULL) {
+		out->lora = name;
+		name = of;
+	}
+	of = other_name(o->models, o->n_models, name);
+	if (of != NULL)
+		name = of;
+	pools = kvr_client_pools(r->client, &n);
+	for (uint32_t i = 0; i < n; i++) {
+		if (pools[i].role == KVR_ROLE_PREFILL ||
+		    (name[0] != '\0' && strcmp(pools[i].name, name) != 0))
+			continue;
+		found = &pools[i];
+		fit++;
+	}
+	if (fit != 1)
+		return false;
+	out->pool = found->name;
+	out->block_size = found->block_size;
+	return true;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef GW_ROUTER_H
+#define GW_ROUTER_H
+
+/**
+ * @file
+ * The routers of one thread: a lib/client each, whose socket lies in the thread's event loop. A
+ * router is asked for its pools once a second; it is up as long as it answers. New requests go to
+ * the first one that is up.
+ */
+
+#include "gateway.h"
+#include "kvr_client.h"
+
+struct gw_router {
+	struct gw_thread *t;
+	const char *name;
+	struct kvr_client *client;
+	h2o_socket_t *sock;
+	uint64_t ask_ms; /* when to ask again; 0: a question is under way */
+	bool up, readable;
+};
+
+/** What a model's name leads to. */
+struct gw_model {
+	const char *pool; /* valid until the router is asked again: use it at once */
+	const char *lora; /* adapter, or NULL */
+	uint32_t block_size;
+};
+
+/**
+ * Make the clients; nothing is sent before the first turn.
+ * @return 0, or -errno with one line in @p err.
+ */
+int gw_routers_start(struct gw_thread *t, char *err, size_t errlen);
+
+/** End every request (their callbacks come), free everything. */
+void gw_routers_stop(struct gw_thread *t);
+
+/** Send, receive, run timers. @return milliseconds until it must be called again. */
+int32_t gw_routers_turn(struct gw_thread *t);
+
+/** First router that is up and not in @p tried (bits), or NULL. */
+struct gw_router *gw_router_pick(struct gw_thread *t, uint32_t tried);
+
+/** Its bit. */
+uint32_t gw_router_bit(const struct gw_router *r);
+
+/** Find a model at a router; "" is the only one there is. @return false: not served here. */
+bool gw_router_model(const struct gw_router *r, const char *name, struct gw_model *out);
+
+/** May requests be sent to this pool: ranks are there, and it is not one that only computes
+ * prompts for another? */
+bool gw_pool_serves(const struct kvr_client_pool *p);
+
+#endif

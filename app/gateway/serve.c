@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "serve.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "answer.h"
+#include "pages.h"
+
+#define ACCEPT_BURST 64
+#define BACKLOG	     4096
+
+struct handler {
+	h2o_handler_t super;
+	struct gw_thread *t;
+};
+
+/* --- paths ---------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *path;
+	enum gw_path to;
+} paths[] = {
+	{"/v1/completions", GW_COMPLETIONS},
+	{"/v1/chat/completions", GW_CHAT},
+	{"/v1/responses", GW_RESPONSES},
+	{"/v1/embeddings", GW_EMBEDDINGS},
+	{"/v1/route", GW_ROUTE},
+};
+
+static int on_request(h2o_handler_t *self, h2o_req_t *req)
+{
+	struct gw_thread *t = ((struct handler *)self)->t;
+
+	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+		if (!h2o_memis(req->path_normalized.base, req->path_normalized.len, paths[i].path,
+			       strlen(paths[i].path)))
+			continue;
+		if (!h2o_memis(req->method.base, req->method.len, H2O_STRLIT("POST")))
+			gw_answer_plain_error(req, GW_NO_METHOD, "POST is expected");
+		else
+			gw_call_begin(t, req, paths[i].to);
+		return 0;
+	}
+	if (!gw_page(t, req))
+		gw_answer_plain_error(req, GW_NO_ROUTE, NULL);
+	return 0;
+}
+
+/* Errors that libh2o finds by itself come as text of its own; clients expect JSON. They pass
+ * through the fallback path, which nothing else uses. */
+struct error_ostream {
+	h2o_ostream_t super;
+	h2o_iovec_t body;
+	bool sent;
+};
+
+static void send_error_body(h2o_ostream_t *self, h2o_req_t *req, h2o_iovec_t *bufs, size_t n,
+			    h2o_send_state_t state)
+{
+	struct error_ostream *o = (void *)self;
+	const bool first = !o->sent;
+
+	(void)bufs;
+	(void)n;
+	o->sent = true;
+	h2o_ostream_send_next(self, req, &o->body, first, state);
+}
+
+static void on_setup_error(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **slot)
+{
+	struct error_ostream *o;
+	struct gw_error e = *gw_error_fault(GW_BAD_REQUEST);
+	char body[512];
+	size_t len;
+
+	(void)self;
+	if (req->res.status == 413)
+		e = *gw_error_fault(GW_BODY_TOO_LARGE);
+	e.status = req->res.status;
+	len = gw_error_json(&e,
+			    e.status == 413 ? gw_error_text(GW_BODY_TOO_LARGE)
+					    : "this is no HTTP request that is served here",
+			    body, sizeof(body));
+	o = (void *)h2o_add_ostream(req, sizeof(*o), slot);
+	o->super.do_send = send_error_body;
+	o->body = h2o_strdup(&req->pool, body, len);
+	o->sent = false;
+	req->res.content_length = len;
+	h2o_set_header(&req->pool, &req->res.headers, H2O_TOKEN_CONTENT_TYPE,
+		       H2O_STRLIT("application/json"), 1);
+	h2o_setup_next_ostream(req, &o->super.next);
+}
+
+/* --- connections ---------------------------------------------------------------------------- */
+
+static void on_closed(void *data)
+{
+	struct gw_thread *t = data;
+
+	kvr_stats_sub(t->row, GW_CONNECTIONS_OPEN, 1);
+}
+
+static void on_accept(h2o_socket_t *listener, const char *err)
+{
+	struct gw_thread *t = listener->data;
+
+	if (err != NULL)
+		return;
+	for (int i = 0; i < ACCEPT_BURST; i++) {
+		h2o_socket_t *sock = h2o_evloop_socket_accept(listener);
+		struct epoll_event ev = {.events = EPOLLRDHUP | EPOLLET};
+		const unsigned int patience = t->opt->idle_ms;
+		const int one = 1;
+
+		if (sock == NULL)
+			return;
+		if (kvr_stats_get(t->row, GW_CONNECTIONS_OPEN) >= t->opt->connections) {
+			GW_COUNT(t, GW_CONNECTIONS_REFUSED);
+			h2o_socket_close(sock);
+			continue;
+		}
+		GW_COUNT(t, GW_CONNECTIONS);
+		kvr_stats_add(t->row, GW_CONNECTIONS_OPEN, 1);
+		sock->on_close.cb = on_closed;
+		sock->on_close.data = t;
+		ev.data.fd = h2o_socket_get_fd(sock);
+		setsockopt(ev.data.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		/* A client that reads nothing for so long is gone. */
+		setsockopt(ev.data.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof(patience));
+		epoll_ctl(t->watch_fd, EPOLL_CTL_ADD, ev.data.fd, &ev);
+		h2o_accept(&t->accept, sock);
+	}
+}
+
+/* libh2o does not read from an HTTP/1 connection while a request is under way, and so does not see
+ * it close. Edges only: what has been told is not told again. */
+static void on_watch(h2o_socket_t *sock, const char *err)
+{
+	struct gw_thread *t = sock->data;
+	struct epoll_event ev[64];
+	int n = epoll_wait(t->watch_fd, ev, 64, 0);
+
+	(void)err;
+	for (int i = 0; i < n; i++) {
+		const uint32_t fd = (uint32_t)ev[i].data.fd;
+
+		if ((ev[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0 && fd < t->n_fds &&
+		    t->by_fd[fd] != NULL)
+			gw_call_half_closed(t->by_fd[fd]);
+	}
+}
+
+static int resolve(const char *text, struct sockaddr_storage *ss, socklen_t *len)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
+	char host[256];
+	const char *colon = strrchr(text, ':'), *from = text;
+	size_t n;
+
+	if (colon == NULL || colon[1] == '\0')
+		return -EINVAL;
+	n = (size_t)(colon - text);
+	if (n >= 2 && text[0] == '[' && text[n - 1] == ']') {
+		from++;
+		n -= 2;
+	}
+	snprintf(host, sizeof(host), "%.*s", (int)n, from);
+	if (getaddrinfo(n > 0 && strcmp(host, "*") != 0 ? host : NULL, colon + 1, &hints, &found) !=
+	    0)
+		return -ENOENT;
+	memcpy(ss, found->ai_addr, found->ai_addrlen);
+	*len = found->ai_addrlen;
+	freeaddrinfo(found);
+	return 0;
+}
+
+static int listen_on(struct gw_thread *t, char *err, size_t errlen)
+{
+	struct sockaddr_storage ss;
+	socklen_t len;
+	const int one = 1;
+	int rc = resolve(t->opt->listen, &ss, &len), fd = -1;
+
+	if (rc == 0) {
+		fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+		if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+		    (t->opt->threads > 1 &&
+		     setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0) ||
+		    bind(fd, (struct sockaddr *)&ss, len) < 0 || listen(fd, BACKLOG) < 0)
+			rc = -errno;
+	}
+	if (rc < 0) {
+		snprintf(err, errlen, "--listen %s: %s", t->opt->listen,
+			 rc == -EINVAL ? "address:port is expected" : strerror(-rc));
+		if (fd >= 0)
+			close(fd);
+		return rc;
+	}
+	t->listener = h2o_evloop_socket_create(t->ctx.loop, fd, H2O_SOCKET_FLAG_DONT_READ);
+	t->listener->data = t;
+	h2o_socket_read_start(t->listener, on_accept);
+	return 0;
+}
+
+static int watch(struct gw_thread *t)
+{
+	struct rlimit lim;
+
+	t->n_fds = getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < (1u << 20)
+			   ? (uint32_t)lim.rlim_cur
+			   : 1u << 20;
+	t->by_fd = calloc(t->n_fds, sizeof(struct gw_call *));
+	t->watch_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (t->by_fd == NULL || t->watch_fd < 0)
+		return -ENOMEM;
+	t->watch_sock =
+		h2o_evloop_socket_create(t->ctx.loop, t->watch_fd, H2O_SOCKET_FLAG_DONT_READ);
+	t->watch_sock->data = t;
+	h2o_socket_read_start(t->watch_sock, on_watch);
+	return 0;
+}
+
+static void configure(struct gw_thread *t)
+{
+	h2o_hostconf_t *host;
+	h2o_pathconf_t *path;
+	struct handler *h;
+	h2o_filter_t *f;
+
+	h2o_config_init(&t->conf);
+	t->conf.server_name = h2o_iovec_init(H2O_STRLIT("kvroute-gateway"));
+	t->conf.max_request_entity_size = t->opt->body_bytes;
+	t->conf.http1.req_timeout = t->opt->header_ms;
+	t->conf.http2.idle_timeout = t->opt->idle_ms;
+	t->conf.http2.max_concurrent_requests_per_connection = 256;
+	host = h2o_config_register_host(&t->conf, h2o_iovec_init(H2O_STRLIT("default")), 65535);
+	path = h2o_config_register_path(host, "/", 0);
+	h = (struct handler *)h2o_create_handler(path, sizeof(*h));
+	h->super.on_req = on_request;
+	h->t = t;
+	f = h2o_create_filter(&host->fallback_path, sizeof(*f));
+	f->on_setup_ostream = on_setup_error;
+}
+
+int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
+{
+	int rc;
+
+	LIST_INIT(&t->calls);
+	t->watch_fd = -1;
+	t->router_lost = gw_calls_move;
+	configure(t);
+	h2o_context_init(&t->ctx, h2o_evloop_create(), &t->conf);
+	t->accept = (h2o_accept_ctx_t){.ctx = &t->ctx, .hosts = t->conf.hosts};
+	rc = watch(t);
+	if (rc == 0)
+		rc = gw_tokens_start(t);
+	if (rc < 0) {
+		snprintf(err, errlen, "out of memory");
+		return rc;
+	}
+	rc = gw_routers_start(t, err, errlen);
+	return rc < 0 ? rc : listen_on(t, err, errlen);
+}
+
+void gw_serve_run(struct gw_thread *t)
+{
+	bool closing = false;
+
+	for (;;) {
+		const int stop = atomic_load_explicit(t->stop, memory_order_relaxed);
+		int32_t wait;
+
+		if (stop == 2 || (stop == 1 && LIST_EMPTY(&t->calls)))
+			return;
+		if (stop == 1 && !closing) {
+			closing = true;
+			h2o_socket_close(t->listener);
+			t->listener = NULL;
+			h2o_context_request_shutdown(&t->ctx);
+		}
+		wait = gw_routers_turn(t);
+		h2o_evloop_run(t->ctx.loop, wait < 250 ? wait : 250);
+	}
+}
+
+void gw_serve_fini(struct gw_thread *t)
+{
+	gw_routers_stop(t);
+	gw_tokens_stop(t);
+	if (t->listener != NULL)
+		h2o_socket_close(t->listener);
+	if (t->watch_sock != NULL)
+		h2o_socket_close(t->watch_sock); /* watch_fd with it */
+	free(t->by_fd);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef GW_STATS_H
+#define GW_STATS_H
+
+/**
+ * @file
+ * What the gateway counts: one row for each thread, written by that thread alone, summed by
+ * whoever serves /metrics. Every request that is taken ends in exactly one of answered, failed,
+ * refused and gone; the equations say so.
+ */
+
+#include "kvr_stats.h"
+
+/* clang-format off */
+#define GW_COUNTER_LIST(X) \
+	X(GW_CONNECTIONS, connections, COUNT, "connections", "connections accepted") \
+	X(GW_CONNECTIONS_OPEN, connections_open, GAUGE, "connections", "connections that are open") \
+	X(GW_CONNECTIONS_REFUSED, connections_refused, COUNT, "connections", "connections closed at once, above the limit") \
+	X(GW_REQUESTS, requests, COUNT, "requests", "requests for an engine or a choice") \
+	X(GW_IN_FLIGHT, in_flight, GAUGE, "requests", "of these, not ended yet") \
+	X(GW_ANSWERED, answered, COUNT, "requests", "ended with the engine's whole answer, or a choice") \
+	X(GW_FAILED, failed, COUNT, "requests", "ended when engine, router or the way to them failed") \
+	X(GW_REFUSED, refused, COUNT, "requests", "refused by the gateway, or by the router with a 4xx status") \
+	X(GW_GONE, gone, COUNT, "requests", "ended because the client went away") \
+	X(GW_STREAMS, streams, COUNT, "requests", "answered as a stream of events") \
+	X(GW_BAD_JSON, bad_json, COUNT, "requests", "refused: the body is no JSON, or a field has the wrong type") \
+	X(GW_TOO_LARGE, too_large, COUNT, "requests", "refused: body, prompt or message too large") \
+	X(GW_OVERLOADED, overloaded, COUNT, "requests", "refused: requests in flight are at their limit") \
+	X(GW_HTTP_ERRORS, http_errors, COUNT, "answers", "answers to what was no legal request, or came too slowly or too large") \
+	X(GW_SLOW_READERS, slow_readers, COUNT, "requests", "cut off: the client did not read, and the buffer was full") \
+	X(GW_BAD_ANSWERS, bad_answers, COUNT, "requests", "the engine's answer was no HTTP response") \
+	X(GW_SPLIT_STREAMS, split_streams, COUNT, "requests", "streams that broke off; the client got an event that says so") \
+	X(GW_RESUBMITTED, resubmitted, COUNT, "requests", "sent to another router, or once more to one that had lost it") \
+	X(GW_ROUTED_BY_LOAD, routed_by_load, COUNT, "requests", "sent without token ids: only load decided") \
+	X(GW_TOKENIZED, tokenized, COUNT, "prompts", "prompts that the tokenizer has answered") \
+	X(GW_TOKENIZE_CACHED, tokenize_cached, COUNT, "prompts", "prompts whose token ids were cached") \
+	X(GW_TOKENIZE_FAILED, tokenize_failed, COUNT, "prompts", "prompts that the tokenizer has not answered, or wrongly, or too late") \
+	X(GW_ITEMS, items, COUNT, "items", "items received from routers") \
+	X(GW_BYTES_IN, bytes_in, COUNT, "bytes", "bodies of requests") \
+	X(GW_BYTES_OUT, bytes_out, COUNT, "bytes", "bodies of answers that came from engines") \
+	X(GW_ROUTERS_UP, routers_up, GAUGE, "routers", "routers that answer, summed over threads") \
+	X(GW_ROUTERS_LOST, routers_lost, COUNT, "routers", "times a router stopped answering")
+/* clang-format on */
+
+enum gw_counter { GW_COUNTER_LIST(KVR_COUNTER_ENUM) GW_N_COUNTERS };
+
+extern const struct kvr_stats_def gw_stats;
+
+#endif

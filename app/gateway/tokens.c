@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "tokens.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "kvr_json.h"
+#include "lru.h"
+
+#define MAX_ANSWER   (64u << 20) /* bytes */
+#define FAILURES     3
+#define PAUSE_MS     1000
+#define KEPT_SOCKETS 64
+#define KEPT_FOR_MS  2000
+
+struct gw_tokens {
+	struct gw_thread *t;
+	h2o_socketpool_t pool;
+	h2o_http1client_ctx_t http;
+	h2o_timeout_t io_timeout, timeout;
+	struct gw_lru *cache;
+	char head[768]; /* of every request, up to the length */
+	uint32_t failures;
+	uint64_t pause_until_ms;
+	LIST_HEAD(, gw_question) questions;
+};
+
+struct gw_question {
+	struct gw_tokens *k;
+	LIST_ENTRY(gw_question) link;
+	h2o_http1client_t *client;
+	h2o_timeout_entry_t timeout;
+	char *text;
+	size_t len;
+	struct gw_lru_key key;
+	gw_tokens_fn *fn;
+	void *arg;
+	h2o_iovec_t bufs[2];
+	char head[832];
+	h2o_buffer_t *answer;
+	bool ok;     /* status 200 */
+	bool *ended; /* told when it ends before gw_tokens_ask() returns */
+};
+
+int gw_tokens_start(struct gw_thread *t)
+{
+	const struct gw_options *o = t->opt;
+	struct gw_tokens *k = calloc(1, sizeof(*k));
+	uint64_t seed = 0;
+
+	if (o->tokenize_port == 0) {
+		free(k);
+		return 0;
+	}
+	if (k == NULL || getrandom(&seed, sizeof(seed), 0) < 0) {
+		free(k);
+		return -ENOMEM;
+	}
+	k->cache = gw_lru_create(o->tokenize_bytes, seed);
+	if (k->cache == NULL) {
+		free(k);
+		return -ENOMEM;
+	}
+	k->t = t;
+	LIST_INIT(&k->questions);
+	snprintf(k->head, sizeof(k->head),
+		 "POST %s HTTP/1.1\r\nHost: %s:%u\r\nContent-Type: application/json\r\n"
+		 "Connection: keep-alive\r\nContent-Length: ",
+		 o->tokenize_path, o->tokenize_host, o->tokenize_port);
+	h2o_timeout_init(t->ctx.loop, &k->io_timeout, o->tokenize_ms);
+	h2o_timeout_init(t->ctx.loop, &k->timeout, o->tokenize_ms);
+	k->http = (h2o_http1client_ctx_t){.loop = t->ctx.loop,
+					  .getaddr_receiver = &t->ctx.receivers.hostinfo_getaddr,
+					  .io_timeout = &k->io_timeout};
+	h2o_socketpool_init_by_hostport(&k->pool,
+					h2o_iovec_init(o->tokenize_host, strlen(o->tokenize_host)),
+					o->tokenize_port, 0, KEPT_SOCKETS);
+	h2o_socketpool_set_timeout(&k->pool, t->ctx.loop, KEPT_FOR_MS);
+	t->tokens = k;
+	return 0;
+}
+
+static void release(struct gw_question *q)
+{
+	if (q->ended != NULL)
+		*q->ended = true;
+	LIST_REMOVE(q, link);
+	if (h2o_timeout_is_linked(&q->timeout))
+		h2o_timeout_unlink(&q->timeout);
+	if (q->answer != NULL)
+		h2o_buffer_dispose(&q->answer);
+	free(q->text);
+	free(q);
+}
+
+void gw_tokens_cancel(struct gw_question *q)
+{
+	if (q->client != NULL)
+		h2o_http1client_cancel(q->client);
+	release(q);
+}
+
+void gw_tokens_stop(struct gw_thread *t)
+{
+	struct gw_tokens *k = t->tokens;
+
+	if (k == NULL)
+		return;
+	while (!LIST_EMPTY(&k->questions))
+		gw_tokens_cancel(LIST_FIRST(&k->questions));
+	gw_lru_destroy(k->cache);
+	h2o_socketpool_dispose(&k->pool);
+	h2o_timeout_dispose(t->ctx.loop, &k->io_timeout);
+	h2o_timeout_dispose(t->ctx.loop, &k->timeout);
+	free(k);
+	t->tokens = NULL;
+}
+
+/* {"tokens": [...]} */
+static uint32_t *read_answer(const struct gw_question *q, uint32_t *n)
+{
+	struct kvr_json_value root, tokens;
+	uint32_t *ids;
+	int64_t count;
+
+	if (!q->ok || q->answer == NULL ||
+	    kvr_json_parse(q->answer->bytes, q->answer->size, &root, NULL) != 0 ||
+	    !kvr_json_get(&root, "tokens", &tokens))
+		return NULL;
+	count = kvr_json_u32s(&tokens, NULL, 0);
+	if (count <= 0 || count > (1 << 20))
+		return NULL;
+	ids = malloc((size_t)count * sizeof(*ids));
+	if (ids != NULL)
+		kvr_json_u32s(&tokens, ids, (size_t)count);
+	*n = (uint32_t)count;
+	return ids;
+}
+
+/* The question is over, and its client object gone or going by itself. */
+static void end(struct gw_question *q)
+{
+	struct gw_tokens *k = q->k;
+	gw_tokens_fn *fn = q->fn;
+	void *arg = q->arg;
+	uint32_t n = 0, *ids = read_answer(q, &n);
+
+	if (ids == NULL) {
+		GW_COUNT(k->t, GW_TOKENIZE_FAILED);
+		if (++k->failures >= FAILURES)
+			k->pause_until_ms = h2o_now(k->t->ctx.loop) + PAUSE_MS;
+	} else {
+		GW_COUNT(k->t, GW_TOKENIZED);
+		k->failures = 0;
+		gw_lru_put(k->cache, &q->key, ids, n);
+	}
+	release(q);
+	fn(arg, ids, n);
+}
+
+static void on_timeout(h2o_timeout_entry_t *entry)
+{
+	struct gw_question *q = H2O_STRUCT_FROM_MEMBER(struct gw_question, timeout, entry);
+
+	if (q->client != NULL)
+		h2o_http1client_cancel(q->client);
+	q->client = NULL;
+	q->ok = false;
+	end(q);
+}
+
+static int on_body(h2o_http1client_t *client, const char *errstr)
+{
+	struct gw_question *q = client->data;
+	h2o_buffer_t *in = client->sock->input;
+	const size_t have = q->answer != NULL ? q->answer->size : 0;
+
+	if (errstr != NULL && errstr != h2o_http1client_error_is_eos)
+		q->ok = false;
+	if (q->ok && in->size > 0) {
+		if (q->answer == NULL)
+			h2o_buffer_init(&q->answer, &h2o_socket_buffer_prototype);
+		if (have + in->size > MAX_ANSWER ||
+		    h2o_buffer_reserve(&q->answer, in->size).base == NULL) {
+			q->ok = false;
+		} else {
+			memcpy(q->answer->bytes + q->answer->size, in->bytes, in->size);
+			q->answer->size += in->size;
+		}
+	}
+	h2o_buffer_consume(&client->sock->input, in->size);
+	if (errstr != NULL || !q->ok) {
+		q->client = NULL;
+		end(q);
+		return errstr != NULL ? 0 : -1;
+	}
+	return 0;
+}
+
+static h2o_http1client_body_cb on_head(h2o_http1client_t *client, const char *errstr, int minor,
+				       int status, h2o_iovec_t msg, h2o_header_t *headers,
+				       size_t n_headers, int rlen)
+{
+	struct gw_question *q = client->data;
+
+	(void)minor;
+	(void)msg;
+	(void)headers;
+	(void)n_headers;
+	(void)rlen;
+	q->ok = status == 200;
+	if (errstr != NULL || !q->ok) {
+		/* Without a body, or not wanted: NULL closes the connection. */
+		q->ok = false;
+		q->client = NULL;
+		end(q);
+		return NULL;
+	}
+	return on_body;
+}
+
+static h2o_http1client_head_cb on_connect(h2o_http1client_t *client, const char *errstr,
+					  h2o_iovec_t **bufs, size_t *n, int *method_is_head)
+{
+	struct gw_question *q = client->data;
+	int len;
+
+	if (errstr != NULL) {
+		q->client = NULL;
+		end(q);
+		return NULL;
+	}
+	len = snprintf(q->head, sizeof(q->head), "%s%zu\r\n\r\n", q->k->head, q->len);
+	q->bufs[0] = h2o_iovec_init(q->head, (size_t)len);
+	q->bufs[1] = h2o_iovec_init(q->text, q->len);
+	*bufs = q->bufs;
+	*n = 2;
+	*method_is_head = 0;
+	return on_head;
+}
+
+struct gw_question *gw_tokens_ask(struct gw_tokens *k, char *text, size_t len, gw_tokens_fn *fn,
+				  void *arg)
+{
+	struct gw_lru_key key = gw_lru_key(k->cache, text, len);
+	struct gw_question *q;
+	uint32_t n, *ids = gw_lru_get(k->cache, &key, &n);
+	bool ended = false;
+
+	if (ids != NULL)
+		GW_COUNT(k->t, GW_TOKENIZE_CACHED);
+	q = ids != NULL || k->pause_until_ms > h2o_now(k->t->ctx.loop) ? NULL
+								       : calloc(1, sizeof(*q));
+	if (q == NULL) {
+		if (ids == NULL)
+			GW_COUNT(k->t, GW_TOKENIZE_FAILED);
+		free(text);
+		fn(arg, ids, n);
+		return NULL;
+	}
+	q->k = k;
+	q->text = text;
+	q->len = len;
+	q->key = key;
+	q->fn = fn;
+	q->arg = arg;
+	q->timeout.cb = on_timeout;
+	LIST_INSERT_HEAD(&k->questions, q, link);
+	h2o_timeout_link(k->t->ctx.loop, &k->timeout, &q->timeout);
+	q->ended = &ended;
+	h2o_http1client_connect_with_pool(&q->client, q, &k->http, &k->pool, on_connect);
+	if (ended)
+		return NULL;
+	q->ended = NULL;
+	return q;
+}

@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""kvroute-gateway between clients of HTTP and agents of PROTOCOL.md: every endpoint, streams, hints, errors, bad input.
+
+protocol_test.sh starts it: gateway_test.py KVROUTE GATEWAY.
+"""
+
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import kvrproto as p
+from gateway_rig import Agents, Gateway, Tokenizer, parse_message, response, wait_for
+from protocol_router import Router, Tally
+
+B = 16
+POOLS = f'''[pool llama]
+id = 3
+block_size = {B}
+max_ranks = 16
+max_blocks = 65536
+[pool nobody]
+id = 4
+block_size = {B}
+max_ranks = 4
+max_blocks = 4096
+'''
+TALLY = Tally(200, patience=30.0)
+check = TALLY.check
+EVENTS = [b'data: {"choices":[{"text":"a"}]}\n\n', b'data: {"choices":[{"text":"\xc3\xa4"}]}\n\n', b': a comment\r\n\r\n', b'data: [DONE]\n\n']
+
+
+def serve(agents, agent, job):
+    """The engine: does what `x_mode` of the request says."""
+    job.method, job.target, job.fields, job.http_body = parse_message(job.dispatch.body)
+    say = json.loads(job.http_body)
+    mode = say.get('x_mode', 'stream' if say.get('stream') else 'json')
+
+    def item(*a, **k):
+        if not job.aborted and not job.fin:
+            agent.item(job, *a, **k)
+
+    def events(i=0, gap=0.05):
+        item(EVENTS[i], tokens=1, fin=i + 1 == len(EVENTS), status=200)
+        if i + 1 < len(EVENTS):
+            agents.at(gap, lambda: events(i + 1))
+
+    if mode == 'json':
+        echo = json.dumps({'target': job.target, 'body': job.http_body.decode(), 'fields': job.fields})
+        item(response(body=echo.encode()), tokens=2, fin=True, status=200)
+    elif mode == 'stream':
+        item(response(content_type='text/event-stream'), status=200)
+        events()
+    elif mode == 'split':  # cut in the middle of the head
+        whole = response(body=b'{"ok": true}')
+        item(whole[:20], status=200)
+        item(whole[20:], fin=True, status=200)
+    elif mode == 'large':
+        item(response(), status=200)
+        for _ in range(400):
+            item(b'x' * 1000, status=200)
+        item(b'', fin=True, status=200)
+    elif mode == 'flood':  # for somebody who does not read
+        item(response(content_type='text/event-stream'), status=200)
+
+        def more():
+            if len(job.sent) - job.acked < 32:
+                for _ in range(16):
+                    item(b'data: ' + b'x' * 1000 + b'\n\n', status=200)
+            agents.at(0.002, more)
+        more()
+    elif mode == 'error':
+        item(response(422, body=b'{"detail": "engine says no"}'), fin=True, flags=2, status=422)
+    elif mode == 'garbage':
+        item(b'SMTP ready\r\n\r\n', fin=True, status=200)
+    elif mode == 'nothing':
+        item(b'', fin=True, status=200)
+    elif mode == 'break':
+        item(response(content_type='text/event-stream'), status=200)
+        item(EVENTS[0] + b'data: {"half', tokens=1, status=200)
+        agents.at(0.2, lambda: item(b'', fin=True, flags=2, status=500))
+    # 'hang': nothing
+
+
+def last(agents):
+    return agents.runs()[-1]
+
+
+def completions(gw, agents):
+    body = '{"model": "llama",  "prompt":[1,2,3], "unknown": {"a": [1.0, null]}, "max_tokens":7 }'
+    r = gw.post('/v1/completions', body, {'x-request-id': 'r-1', 'authorization': 'Bearer k', 'x-secret': 'no'})
+    check('a completion is answered', r.status == 200 and r.headers['content-type'] == 'application/json', r)
+    said = r.json()
+    check('the body passes untouched', said['body'] == body, said)
+    check('and its path', said['target'] == '/v1/completions', said)
+    check('and the fields of the engine alone', said['fields'] == {
+        'content-type': 'application/json', 'x-request-id': 'r-1', 'authorization': 'Bearer k'}, said['fields'])
+    check('the answer has its length', r.headers.get('content-length') == str(len(r.body)), r.headers)
+    job = last(agents)
+    check('the router is told the length and the limit', (job.dispatch.isl, job.dispatch.max_tokens) == (3, 7), job.dispatch)
+    ids = list(range(100, 100 + 3 * B + 5))
+    gw.post('/v1/completions', {'model': 'llama', 'prompt': [ids]})
+    check('ids become the hashes of their blocks', list(last(agents).dispatch.hashes) == p.sequence_hashes(ids, B))
+    r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x', 'x_mode': 'split'})
+    check('an answer cut anywhere is one answer', (r.status, r.json()) == (200, {'ok': True}), r)
+    r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x', 'x_mode': 'large'})
+    check('a large one is whole', (r.status, len(r.body)) == (200, 400000), r)
+    r = gw.post('/v1/embeddings', {'model': 'llama', 'input': ['a', 'b']})
+    check('embeddings', r.status == 200 and r.json()['target'] == '/v1/embeddings', r)
+    r = gw.post('/v1/responses', {'model': 'llama', 'input': 'hello'})
+    check('responses', r.status == 200 and r.json()['target'] == '/v1/responses', r)
+    r = gw.post('/v1/completions', {'prompt': [1]})
+    check('without a model and with two pools', r.status == 404, r)
+
+
+def streams(gw, agents):
+    r = gw.post('/v1/chat/completions', {'model': 'llama', 'stream': True, 'messages': [{'role': 'user', 'content': 'hi'}]})
+    check('a stream passes byte for byte', r.body == b''.join(EVENTS) and r.headers['content-type'] == 'text/event-stream', r)
+    # When each event comes: they are 50 ms apart at the engine.
+    curl = subprocess.Popen(['curl', '-sN', '-H', 'content-type: application/json', '-d',
+                             '{"model":"llama","stream":true,"prompt":"x"}', f'http://127.0.0.1:{gw.port}/v1/completions'],
+                            stdout=subprocess.PIPE)
+    first = curl.stdout.read(len(EVENTS[0]))
+    rest = curl.stdout.read()
+    check('the first event does not wait for the last', first == EVENTS[0] and rest == b''.join(EVENTS[1:]), (first, rest))
+    curl.wait()
+    for flags in (['--http2-prior-knowledge'], ['--http2']):
+        out = subprocess.run(['curl', '-sSN', *flags, '-w', '%{http_version} %{http_code}', '-d',
+                              '{"model":"llama","stream":true,"prompt":"x"}', f'http://127.0.0.1:{gw.port}/v1/completions'],
+                             stdout=subprocess.PIPE, timeout=30).stdout
+        check(f'HTTP/2 with {flags[0]}', out == b''.join(EVENTS) + b'2 200', out)
+    r = gw.post('/v1/completions', {'model': 'llama', 'stream': True, 'prompt': 'x', 'x_mode': 'break'})
+    tail = r.body[len(EVENTS[0]):]
+    check('a stream that breaks off says so', r.body.startswith(EVENTS[0]) and b'\n\ndata: {"error":{' in tail, r.body)
+
+
+def gone(agents, job, name):
+    check(name, wait_for(lambda: job.aborted is not None), (job.sent, job.aborted))
+
+
+def cancels(gw, agents):
+    """A client that goes away, before and in the middle of its answer, with both versions of HTTP."""
+    for mode in 'hang', 'stream':
+        for flags in ([], ['--http2-prior-knowledge']):
+            n = len(agents.runs())
+            curl = subprocess.Popen(['curl', '-sN', *flags, '-d', json.dumps({'model': 'llama', 'prompt': 'x', 'stream': True,
+                                                                            'x_mode': 'hang' if mode == 'hang' else 'flood'}),
+                                     f'http://127.0.0.1:{gw.port}/v1/completions'], stdout=subprocess.PIPE)
+            wait_for(lambda: len(agents.runs()) > n)
+            if mode == 'stream':
+                curl.stdout.read(100)
+            job = last(agents)
+            curl.kill()
+            curl.stdout.close()
+            curl.wait()
+            gone(agents, job, f'closing cancels ({mode}, {flags})')
+    body = json.dumps({'model': 'llama', 'prompt': 'x', 'x_mode': 'hang'}).encode()
+    out = gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % len(body) + body + b'', half_close=False,
+                 seconds=0.5)
+    gone(agents, last(agents), 'so does an abandoned connection')
+    check('which had no answer', out == b'<timeout>', out)
+    n = len(agents.runs())
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % len(body) + body)
+        wait_for(lambda: len(agents.runs()) > n)
+        s.shutdown(socket.SHUT_WR)
+        got = s.recv(65536)
+        check('a half-closed one is told 499', got.startswith(b'HTTP/1.1 499 '), got)
+    gone(agents, last(agents), 'and its request is cancelled')
+    before = gw.counters()['kvr_gateway_slow_readers_requests_total']
+    # Somebody who does not read: his buffer is bounded, nobody else waits.
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        n = len(agents.runs())
+        body = json.dumps({'model': 'llama', 'prompt': 'x', 'x_mode': 'flood', 'stream': True}).encode()
+        s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % len(body) + body)
+        wait_for(lambda: len(agents.runs()) > n)
+        slow = last(agents)
+        r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'})
+        check('others are served beside a slow reader', r.status == 200, r)
+        gone(agents, slow, 'a slow reader is cut off')
+    check('and counted', gw.counters()['kvr_gateway_slow_readers_requests_total'] > before, before)
+
+
+def hints(gw, agents):
+    def said(headers=None, **more):
+        r = gw.post('/v1/completions', {'model': 'llama', 'prompt': list(range(4 * B)), **more}, headers)
+        return r, last(agents).dispatch
+
+    r, d = said({'x-kvroute-worker': '102', 'x-kvroute-explain': '1', 'x-kvroute-dp-rank': '1'})
+    check('a pin of a header', (d.worker, d.dp_rank) == (102, 1), (d.worker, d.dp_rank))
+    check('the choice in the header', (r.headers.get('x-kvroute-worker'), r.headers.get('x-kvroute-dp-rank'),
+                                       r.headers.get('x-kvroute-required-blocks')) == ('102', '1', '4'), r.headers)
+    r, d = said(nvext={'backend_instance_id': 101, 'dp_rank': 0, 'extra_fields': ['worker_id']})
+    check('a pin of nvext', d.worker == 101 and r.headers.get('x-kvroute-worker') == '101', r)
+    check('which stays in the body', '"nvext"' in r.json()['body'], r.body)
+    r, d = said({'x-kvroute-allowed-workers': '102'})
+    check('allowed workers', d.worker == 102, d.worker)
+    r, d = said({'x-kvroute-required-taints': 'gpu=b'})
+    check('a required taint', d.worker == 102, d.worker)
+    r, d = said(nvext={'agent_hints': {'osl': 77, 'priority': 5}, 'strict_priority': 2})
+    check('expected output', d.expected == 77, d)
+    r, d = said(cache_salt='tenant')
+    check('a salt changes the hashes', list(d.hashes) != p.sequence_hashes(range(4 * B), B), d.hashes)
+    r = gw.post('/v1/completions', {'model': 'sql-adapter', 'prompt': list(range(4 * B))})
+    d = last(agents).dispatch
+    check('an adapter is a model', r.status == 200 and list(d.hashes) not in ([], p.sequence_hashes(range(4 * B), B)), r)
+    r = gw.post('/v1/completions', {'model': 'alias', 'prompt': [1]})
+    check('another name of a model', r.status == 200, r)
+    n = len(agents.runs())
+    r = gw.post('/v1/completions', {'model': 'llama', 'prompt': list(range(64))}, {'x-kvroute-query': 'true'})
+    q = r.json()
+    check('a query', r.status == 200 and q['worker_id'] in (101, 102) and q['required_blocks'] == 4, q)
+    check('reaches no engine', len(agents.runs()) == n)
+    for bad in ({'x-kvroute-worker': 'abc'}, {'x-kvroute-dp-rank': '-1'}, {'x-kvroute-preferred-taints': 'a'},
+                {'x-kvroute-session': 's', 'x-kvroute-session-action': 'reopen'}):
+        r, _ = said(bad)
+        check(f'refused: {bad}', r.status == 400 and r.error()[0] == 'invalid_request_error', r)
+    r, _ = said({'x-kvroute-worker': '999', 'x-kvroute-dp-rank': '0'})
+    check('a pin to nobody', r.status == 503, r)
+    r, d = said({'x-kvroute-session': 'chat-1', 'x-kvroute-session-action': 'open', 'x-kvroute-session-timeout': '60'})
+    check('a session is opened', r.status == 200 and any('chat-1' in str(a.sessions) for a in agents.agents), r)
+    first = d.worker
+    r, d = said({'x-kvroute-session': 'chat-1', 'x-kvroute-session-action': 'close'})
+    check('used and closed', r.status == 200 and d.worker == first, r)
+
+
+def route(gw, agents):
+    """PreprocessedRequest."""
+    ids = list(range(3 * B))
+    r = gw.post('/v1/route', {'model': 'llama', 'token_ids': ids, 'stop_conditions': {'max_tokens': 9, 'stop': None},
+                              'sampling_options': {'temperature': 0.5, 'seed': None}, 'strange': {'x': 1},
+                              'routing': {'backend_instance_id': 101, 'dp_rank': 1, 'priority_jump': 0.5}})
+    job = last(agents)
+    sent = json.loads(job.http_body)
+    check('a PreprocessedRequest is a stream', r.status == 200 and r.body == b''.join(EVENTS), r)
+    check('with its pin', (job.dispatch.worker, job.dispatch.dp_rank, job.dispatch.max_tokens) == (101, 1, 9), job.dispatch)
+    check('as a completion', job.target == '/v1/completions' and sent['prompt'] == ids and sent['stream'] is True
+          and sent['max_tokens'] == 9 and sent['temperature'] == 0.5 and 'seed' not in sent, sent)
+    check('with what nobody knows', sent['strange'] == {'x': 1} and sent['token_ids'] == ids, sent)
+    n = len(agents.runs())
+    r = gw.post('/v1/route', {'model': 'llama', 'token_ids': ids, 'annotations': ['query_instance_id:']})
+    q = r.json()
+    check('query_instance_id answers the choice', r.status == 200 and q['worker_id'] in (101, 102) and q['token_ids'] == ids
+          and q['prefill_worker_id'] is None, r)
+    check('and reaches no engine', len(agents.runs()) == n)
+    everything = {'model': 'llama', 'token_ids': [], 'prompt_embeds': None, 'multi_modal_data': None, 'mm_routing_info': None,
+                  'stop_conditions': {}, 'sampling_options': {}, 'output_options': {}, 'eos_token_ids': [], 'mdc_sum': None,
+                  'annotations': [], 'routing': None, 'router_config_override': None, 'prefill_result': None,
+                  'migration_link': None, 'bootstrap_info': None, 'extra_args': None, 'router': None, 'agent_context': None,
+                  'mm_processor_kwargs': None, 'request_timestamp_ms': None}
+    r = gw.post('/v1/route', everything)
+    check('all fields at their defaults', r.status == 200, r)
+    r = gw.post('/v1/route', {'model': 'llama', 'token_ids': [1], '_HEALTH_CHECK': True,
+                              'routing': {'backend_instance_id': 102, 'dp_rank': 0}})
+    d = last(agents).dispatch
+    check('a probe goes where it is pinned, without hashes', r.status == 200 and d.worker == 102 and not list(d.hashes), r)
+    r = gw.post('/v1/route', {'model': 'llama', 'token_ids': [1, 2, 3], 'router_config_override': {'router_temperature': -1}})
+    check('a bad override is refused', r.status == 400, r)
+
+
+def errors(gw, agents):
+    def refused(name, status, r, code=None):
+        check(name, r.status == status and (code is None or r.error()[1] == code), r)
+
+    refused('no JSON', 400, gw.post('/v1/completions', '{"model": "llama", '), 'invalid_request')
+    refused('JSON and more', 400, gw.post('/v1/completions', '{} {}'))
+    refused('no object', 400, gw.post('/v1/completions', '[]'))
+    refused('no body', 400, gw.post('/v1/completions', ''))
+    for field, value in (('model', 7), ('prompt', 7), ('prompt', {}), ('prompt', []), ('prompt', [1, 'a']), ('prompt', [-1]),
+                         ('prompt', [True]), ('stream', 'yes'), ('max_tokens', -1), ('max_tokens', 'x'), ('nvext', 5),
+                         ('nvext', {'annotations': 3}), ('cache_salt', 3), ('prompt', [1.5])):
+        refused(f'{field} = {value}', 400, gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x', field: value}))
+    refused('messages are missing', 400, gw.post('/v1/chat/completions', {'model': 'llama'}))
+    refused('deep JSON', 400, gw.post('/v1/completions', '{"a":' * 2000 + '1' + '}' * 2000))
+    refused('no such model', 404, gw.post('/v1/completions', {'model': 'gpt-9', 'prompt': 'x'}), 'model_not_found')
+    refused('no such path', 404, gw.post('/v2/completions', {}), 'unknown_url')
+    refused('no such method', 405, gw.call('GET', '/v1/completions'))
+    refused('a pool without workers', 503, gw.post('/v1/completions', {'model': 'nobody', 'prompt': 'x'}), 'NoEndpoints')
+    refused('engine: garbage', 502, gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x', 'x_mode': 'garbage'}),
+            'bad_gateway')
+    refused('engine: nothing', 502, gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x', 'x_mode': 'nothing'}))
+    r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x', 'x_mode': 'error'})
+    check("the engine's own refusal passes", (r.status, r.body) == (422, b'{"detail": "engine says no"}'), r)
+    with agents.lock:
+        for agent in agents.agents:
+            agent.refuse = 5
+    refused('the worker refuses', 502, gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'}), 'DispatchFailed')
+    with agents.lock:
+        for agent in agents.agents:
+            agent.refuse = 0
+    n = gw.counters()
+    check('bad JSON is counted', n['kvr_gateway_bad_json_requests_total'] >= 18, n)
+    check('bad answers are counted', n['kvr_gateway_bad_answers_requests_total'] == 2, n)
+
+
+def bad_http(gw, agents):
+    big = 2000000
+    r = gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n{' % big)
+    check('413 before the body', r.startswith(b'HTTP/1.1 413 ') and b'"code":"request_too_large"' in r, r)
+    r = gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n' + b'40000\r\n' + b'x' * 0x40000 + b'\r\n'
+               + b'100000\r\n' + b'x' * 1000000)
+    check('413 in the middle of a chunked one', b' 413 ' in r[:20], r[:200])
+    r = gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\n' + b'x-long: ' + b'y' * 100000 + b'\r\n\r\n')
+    check('a header that is too long', b'200' not in r[:15], r[:200])
+    r = gw.raw(b'\x16\x03\x01\x02\x00\x01garbage\r\n\r\n', seconds=5)
+    check('no HTTP', b' 200 ' not in r and b'<timeout>' not in r, r[:200])
+    start = time.monotonic()
+    r = gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-le', seconds=20)
+    check('a slow head is cut off', b'<timeout>' not in r and time.monotonic() - start < 15, (r, time.monotonic() - start))
+    r = gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"model"', seconds=20)
+    check('and a slow body', b'<timeout>' not in r, r)
+    r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'})
+    check('others are served', r.status == 200, r)
+
+
+def pages(gw, agents):
+    r = gw.call('GET', '/v1/models')
+    ids = {m['id']: m for m in r.json()['data']}
+    check('models that are served', set(ids) == {'llama', 'alias', 'sql-adapter'}, r)
+    check('with role and ranks', (ids['llama']['role'], ids['llama']['ranks'], ids['sql-adapter']['parent']) == ('aggregated', 4, 'llama'), r)
+    check('health', gw.call('GET', '/health').json() == {'status': 'ok'})
+    check('ready', gw.call('GET', '/ready').json()['status'] == 'ready')
+    r = gw.call('GET', '/metrics')
+    check('metrics', r.body.endswith(b'# EOF\n') and b'# TYPE kvr_gateway_requests counter' in r.body
+          and r.headers['content-type'].startswith('application/openmetrics-text'), r)
+
+
+def tokenizes(gw, agents, tokenizer):
+    def n(name):
+        return gw.counters()[f'kvr_gateway_{name}_total']
+
+    text = 'What is the capital of the country in which this sentence was written?'
+    before = n('tokenized_prompts'), n('tokenize_cached_prompts')
+    for _ in range(2):
+        gw.post('/v1/completions', {'model': 'llama', 'prompt': text})
+        check('text has the ids of the tokenizer', list(last(agents).dispatch.hashes) == p.sequence_hashes(text.encode(), B),
+              (list(last(agents).dispatch.hashes), last(agents).dispatch.isl))
+    check('asked once, then cached', (n('tokenized_prompts'), n('tokenize_cached_prompts')) == (before[0] + 1, before[1] + 1))
+    gw.post('/v1/chat/completions', {'model': 'llama', 'messages': [{'role': 'user', 'content': text}], 'temperature': 1})
+    want = f'<|user|>{text}\n<|assistant|>'.encode()
+    check('messages are rendered by the engine', list(last(agents).dispatch.hashes) == p.sequence_hashes(want, B))
+    gw.post('/v1/chat/completions', {'model': 'llama', 'messages': [{'role': 'user', 'content': [
+        {'type': 'image_url', 'image_url': {'url': 'data:,'}}]}]})
+    check('media are routed by load', not list(last(agents).dispatch.hashes))
+    by_load = n('routed_by_load_requests')
+    tokenizer.stop()
+    r = gw.post('/v1/completions', {'model': 'llama', 'prompt': text + ' really'})
+    check('without a tokenizer it is served', r.status == 200 and not list(last(agents).dispatch.hashes), r)
+    check('by load', n('routed_by_load_requests') == by_load + 1)
+
+
+def load(gw, agents):
+    """Many at once, with both kinds of answers."""
+    bad = []
+
+    def one(i):
+        for _ in range(10):
+            r = gw.post('/v1/completions', {'model': 'llama', 'prompt': [i] * 40, 'stream': i % 2 == 0}, timeout=60)
+            if r.status != 200 or (i % 2 == 0 and r.body != b''.join(EVENTS)):
+                bad.append(r)
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(16)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    check('160 requests of 16 clients', not bad, bad[:2])
+
+
+def run(program, log):
+    router = Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000')
+    failed = True
+    try:
+        router.telemetry('/kvroute/balance')
+        tokenizer = Tokenizer('llama')
+        agents = Agents([p.Agent('10.9.0.1', 101, 'llama', B, ranks=2, hints=p.worker_hints(taints=['gpu=a'])),
+                         p.Agent('10.9.0.1', 102, 'llama', B, ranks=2, hints=p.worker_hints(taints=['gpu=b']))], serve)
+        agents.start()
+        check('agents are served', wait_for(lambda: all(a.state == 'SERVING' for a in agents.agents)))
+        gw = Gateway(program, '--router', '10.9.0.1', '--model', 'alias=llama', '--adapter', 'sql-adapter=llama', '--tokenize',
+                     tokenizer.url, '--header-ms', '2000', '--max-buffer', '262144', log=log)
+        check('the gateway is ready', wait_for(gw.ready))
+        for part in (pages, completions, streams, cancels, hints, route, errors, bad_http, load):
+            part(gw, agents)
+        tokenizes(gw, agents, tokenizer)
+        check('nothing is in flight', wait_for(lambda: gw.counters()['kvr_gateway_in_flight_requests'] == 0), gw.counters())
+        n = gw.counters()
+        check('every request has one ending', n['kvr_gateway_requests_total'] == sum(
+            n[f'kvr_gateway_{x}_requests_total'] for x in ('answered', 'failed', 'refused', 'gone')), n)
+        check('no connection is left', wait_for(lambda: gw.counters()['kvr_gateway_connections_open_connections'] <= 1), n)
+        check('the gateway ends by SIGTERM', gw.stop() == 0)
+        agents.leave()
+        balance = {}
+        wait_for(lambda: balance.update(router.telemetry('/kvroute/balance')) or balance['bookings'] == 0)
+        check('the router has nothing left', balance['balance'] == 'ok' and balance['bookings'] == 0, balance)
+        failed = bool(TALLY.failures)
+    finally:
+        failed = router.finish(failed)
+    return failed
+
+
+with tempfile.NamedTemporaryFile('w+', suffix='.log') as gateway_log:
+    try:
+        status = run(sys.argv[2], gateway_log)
+    finally:
+        gateway_log.seek(0)
+        print(gateway_log.read()[-3000:])
+print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
+sys.exit(1 if status or TALLY.failures else 0)
