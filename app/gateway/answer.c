@@ -15,6 +15,8 @@
 
 int gw_bytes_add(struct gw_bytes *b, const void *data, size_t len)
 {
+	if (len == 0)
+		return 0;
 	if (b->len + len > b->cap) {
 		const size_t cap = (b->len + len) * 2;
 		char *p = realloc(b->p, cap);
@@ -171,6 +173,8 @@ static int add_head(struct gw_call *c, const void *data, size_t len)
 
 	if (gw_bytes_add(&c->head, data, len) < 0)
 		return -ENOMEM;
+	if (c->head.len == 0)
+		return 0;
 	rc = kvr_http_parse_response(c->head.p, c->head.len, &h);
 	if (rc == -EAGAIN)
 		return 0;

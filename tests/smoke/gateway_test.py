@@ -40,7 +40,7 @@ def serve(agents, agent, job):
     mode = say.get('x_mode', 'stream' if say.get('stream') else 'json')
 
     def item(*a, **k):
-        if not job.aborted and not job.fin:
+        if job.aborted is None and not job.fin:
             agent.item(job, *a, **k)
 
     def events(i=0, gap=0.05):
