@@ -287,8 +287,9 @@ void gw_serve_run(struct gw_thread *t)
 			t->listener = NULL;
 			h2o_context_request_shutdown(&t->ctx);
 		}
+		t->touched = false;
 		wait = gw_routers_turn(t);
-		h2o_evloop_run(t->ctx.loop, wait < 250 ? wait : 250);
+		h2o_evloop_run(t->ctx.loop, t->touched ? 0 : wait);
 	}
 }
 
