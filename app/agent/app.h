@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef AGENT_APP_H
+#define AGENT_APP_H
+
+/**
+ * @file
+ * kvroute-agent: one thread around an epoll set. On one side lib/agent (UDP to the router), on the
+ * other the engine: HTTP through libcurl's multi interface (jobs.c: one job for each request;
+ * probe.c: /health and /metrics) and KV events through ZMQ (stream.c: one for each rank).
+ *
+ *	waiting: until /health is fine and /metrics read; then
+ *	serving: registered; until /health fails three times (leave, wait again) or SIGTERM;
+ *	draining: no new requests; until none runs, or time is up; then GOODBYE.
+ *
+ * All fields belong to the one thread.
+ */
+
+#include <curl/curl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "kvr_agent.h"
+#include "kvr_stats.h"
+#include "options.h"
+#include "prom.h"
+
+#define APP_COUNTER_LIST(X)                                                                        \
+	X(APP_REQUESTS, requests, COUNT, "requests", "dispatched to the engine")                   \
+	X(APP_ANSWERED, answered, COUNT, "requests", "ended with the engine's answer")             \
+	X(APP_FAILED, failed, COUNT, "requests", "the engine broke off, or could not be reached")  \
+	X(APP_ABORTED, aborted, COUNT, "requests", "stopped by client or router")                  \
+	X(APP_RUNNING, running, GAUGE, "requests", "at the engine now")                            \
+	X(APP_REFUSED, refused, COUNT, "requests", "not taken: no HTTP message, or leaving")       \
+	X(APP_STATUS_4XX, status_4xx, COUNT, "answers", "with a status of 400 to 499")             \
+	X(APP_STATUS_5XX, status_5xx, COUNT, "answers", "with a status of 500 and more")           \
+	X(APP_PAUSED, paused, COUNT, "times", "an engine waited for the router")                   \
+	X(APP_BAD_EVENTS, bad_events, COUNT, "events", "of answers that were no JSON")             \
+	X(APP_RESULTS_LARGE, results_large, COUNT, "results", "of prefill too large for a frame")  \
+	X(APP_BATCHES, batches, COUNT, "batches", "of KV events taken")                            \
+	X(APP_BATCHES_BAD, batches_bad, COUNT, "batches", "that cannot be read")                   \
+	X(APP_GAPS, gaps, COUNT, "gaps", "numbers of batches that were missed")                    \
+	X(APP_REGRESSIONS, regressions, COUNT, "times", "numbers of batches went back")            \
+	X(APP_REPLAYS, replays, COUNT, "replays", "asked for")                                     \
+	X(APP_REPLAYED, replayed, COUNT, "batches", "that a replay brought")                       \
+	X(APP_CLEAN_STARTS, clean_starts, COUNT, "times", "a rank started clean")                  \
+	X(APP_HEALTH_FAILED, health_failed, COUNT, "looks", "at /health that failed")              \
+	X(APP_METRICS_FAILED, metrics_failed, COUNT, "looks", "at /metrics that told nothing")     \
+	X(APP_LIVES, lives, COUNT, "lives", "of the engine that were registered")
+
+enum app_counter { APP_COUNTER_LIST(KVR_COUNTER_ENUM) APP_N };
+struct app_stats {
+	APP_COUNTER_LIST(KVR_COUNTER_FIELD)
+};
+extern const struct kvr_stats_def app_stats_def;
+
+enum app_state { APP_WAITING, APP_SERVING, APP_LEAVING, APP_DRAINING, APP_GOING };
+enum app_fd { APP_FD_ROUTER = 1, APP_FD_CURL, APP_FD_ZMQ };
+
+/** What curl's private pointer points to begins with this. */
+enum app_transfer { APP_JOB, APP_PROBE };
+
+struct app_probe {
+	enum app_transfer kind;
+	const char *path;
+	CURL *easy;
+	char *page;
+	size_t len;
+	uint64_t due_us;
+	bool busy;
+};
+
+struct app_job;
+struct app_stream;
+LIST_HEAD(app_bucket, app_job);
+TAILQ_HEAD(app_jobs, app_job);
+
+struct app {
+	struct agent_options o;
+	enum app_state state;
+	struct kvr_agent *agent; /* NULL: waiting */
+	int epoll;
+	uint64_t now_us, until_us; /* until: of draining or leaving */
+	CURLM *multi;
+	uint64_t curl_due_us; /* UINT64_MAX: none */
+	struct app_bucket *buckets;
+	struct app_jobs dirty, blocked; /* with data to hand on; waiting for the router */
+	struct app_probe health, metrics;
+	unsigned int health_failures;
+	struct agent_prom prom;
+	uint32_t *live; /* requests of each rank here */
+	void *zmq;
+	struct app_stream **streams;
+	struct app_stats st;
+	bool more; /* events wait: no sleep */
+};
+
+/* log.c */
+/** A line on standard error; of one text eight at once and one a second, and how many were left
+ * out. */
+void app_log(struct app *a, bool error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/** All counters, one line each. */
+void app_print_stats(struct app *a);
+
+/* http.c */
+int app_http_init(struct app *a);
+void app_http_fini(struct app *a);
+void app_http_ready(struct app *a, int fd, uint32_t events);
+/** Timeouts, and what has ended. */
+void app_http_turn(struct app *a);
+
+/* request.c */
+int app_job_dispatch(struct app *a, const struct kvr_agent_request *r);
+
+/* jobs.c */
+void app_job_abort(struct app *a, uint64_t handle);
+void app_job_ended(struct app *a, struct app_job *j, CURLcode result);
+/** Hand on what has come, as far as the router takes it. */
+void app_jobs_flush(struct app *a);
+uint32_t app_jobs_running(const struct app *a);
+
+/* probe.c */
+/** Begin a look that is due. */
+void app_probe_turn(struct app *a);
+void app_probe_ended(struct app *a, struct app_probe *p, CURLcode result);
+uint64_t app_probe_due_us(const struct app *a);
+void app_probe_fini(struct app_probe *p);
+
+/* serve.c: what the above lead to */
+void app_engine_fine(struct app *a);
+void app_engine_lost(struct app *a);
+void app_load_known(struct app *a);
+void app_leave(struct app *a, bool for_good);
+
+/* stream.c */
+/** Begin with the events of all ranks. @return 0 or -errno. */
+int app_streams_start(struct app *a);
+void app_streams_stop(struct app *a);
+void app_streams_turn(struct app *a);
+/** Of a dump. @return as on_dump of kvr_agent.h. */
+int app_stream_dump(struct app *a, uint32_t dp_rank, uint64_t pos, struct kvr_agent_kv *kv);
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "body.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvr_json.h"
+
+#define TEXT(n, v)                                                                                 \
+	{                                                                                          \
+		n, v, sizeof(v) - 1                                                                \
+	}
+#define GONE(n)                                                                                    \
+	{                                                                                          \
+		n, NULL, 0                                                                         \
+	}
+
+static int64_t edited(const struct kvr_json_value *object, const struct kvr_json_edit edits[],
+		      unsigned int n, char **out)
+{
+	const size_t size = kvr_json_edit_bound(object, edits, n);
+	int64_t len;
+
+	*out = malloc(size);
+	if (*out == NULL)
+		return -ENOMEM;
+	len = kvr_json_edit(object, edits, n, *out, size);
+	if (len < 0) {
+		free(*out);
+		*out = NULL;
+	}
+	return len;
+}
+
+/* One token, at once, and the blocks kept for another engine. */
+static int64_t vllm_prefill(const struct kvr_json_value *object, char **out)
+{
+	static const struct kvr_json_edit edits[] = {
+		TEXT("max_tokens", "1"),
+		TEXT("max_completion_tokens", "1"),
+		TEXT("stream", "false"),
+		GONE("stream_options"),
+		GONE("min_tokens"), /* more than one would be refused */
+		TEXT("kv_transfer_params", "{\"do_remote_decode\":true,\"do_remote_prefill\":false,"
+					   "\"remote_engine_id\":null,\"remote_block_ids\":null,"
+					   "\"remote_host\":null,\"remote_port\":null}"),
+	};
+
+	return edited(object, edits, sizeof(edits) / sizeof(edits[0]), out);
+}
+
+/* The result as it came, but for who fetches from whom. */
+static int64_t vllm_decode(const struct kvr_json_value *object, const struct agent_leg *leg,
+			   char **out)
+{
+	static const struct kvr_json_edit turn[] = {TEXT("do_remote_prefill", "true"),
+						    TEXT("do_remote_decode", "false")};
+	struct kvr_json_edit edit = {.name = "kv_transfer_params"};
+	struct kvr_json_value result;
+	char *params;
+	int64_t len;
+
+	if (leg->result_len == 0)
+		return -EINVAL;
+	if (kvr_json_parse(leg->result, leg->result_len, &result, NULL) < 0 ||
+	    result.type != KVR_JSON_OBJECT)
+		return -EPROTO;
+	len = edited(&result, turn, 2, &params);
+	if (len < 0)
+		return len;
+	edit.value = params;
+	edit.len = (size_t)len;
+	len = edited(object, &edit, 1, out);
+	free(params);
+	return len;
+}
+
+/* Both legs: where the engines meet, and under which name; whose rank that is. */
+static int64_t sglang(const struct kvr_json_value *object, const struct agent_leg *leg, char **out)
+{
+	char host[600], port[8], room[24], rank[24];
+	struct kvr_json_edit edits[4] = {{.name = "bootstrap_host", .value = host},
+					 {.name = "bootstrap_port", .value = port},
+					 {.name = "bootstrap_room", .value = room},
+					 {.name = "disagg_prefill_dp_rank", .value = rank}};
+	int64_t n;
+
+	if (leg->bootstrap_host == NULL)
+		return -EINVAL;
+	n = kvr_json_quote(leg->bootstrap_host, strlen(leg->bootstrap_host), host, sizeof(host));
+	if (n < 0)
+		return -EINVAL;
+	edits[0].len = (size_t)n;
+	edits[1].len = (size_t)snprintf(port, sizeof(port), "%u", leg->bootstrap_port);
+	edits[2].len = (size_t)snprintf(room, sizeof(room), "%" PRIu64, leg->bootstrap_room);
+	if (leg->leg != KVR_ROLE_DECODE || leg->prefill_ranks == 0)
+		return edited(object, edits, 3, out);
+	edits[3].len = (size_t)snprintf(rank, sizeof(rank), "%" PRIu64,
+					leg->bootstrap_room % leg->prefill_ranks);
+	return edited(object, edits, 4, out);
+}
+
+int64_t agent_body_leg(enum agent_engine engine, const struct agent_leg *leg, const char *body,
+		       size_t len, char **out)
+{
+	struct kvr_json_value object;
+
+	*out = NULL;
+	if (kvr_json_parse(body, len, &object, NULL) < 0 || object.type != KVR_JSON_OBJECT)
+		return -EBADMSG;
+	if (engine == AGENT_SGLANG)
+		return sglang(&object, leg, out);
+	return leg->leg == KVR_ROLE_PREFILL ? vllm_prefill(&object, out)
+					    : vllm_decode(&object, leg, out);
+}

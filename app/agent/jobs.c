@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One job for each dispatched request: an HTTP request at the engine, whose answer goes back item
+ * by item. Bytes of the engine are collected during one turn of the loop and handed on at its end:
+ * one item for what one read brought. What the router does not take yet stays in the job, and
+ * above a bound curl stops to read, so that the engine waits.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "job.h"
+#include "pack.h"
+
+#define BUCKETS		   4096u
+#define FRAME_MOST	   8952u
+#define RESULT_MOST(frame) ((frame)-80u)
+
+struct app_bucket *app_job_bucket(struct app *a, uint64_t handle)
+{
+	return &a->buckets[(handle * UINT64_C(0x9e3779b97f4a7c15)) >> 52];
+}
+
+static struct app_job *find(struct app *a, uint64_t handle)
+{
+	struct app_job *j;
+
+	LIST_FOREACH (j, app_job_bucket(a, handle), hash)
+		if (j->handle == handle)
+			return j;
+	return NULL;
+}
+
+uint32_t app_jobs_running(const struct app *a)
+{
+	return (uint32_t)kvr_cell_get(&a->st.running);
+}
+
+static void end_transfer(struct app_job *j)
+{
+	if (j->easy == NULL)
+		return;
+	curl_multi_remove_handle(j->app->multi, j->easy);
+	curl_easy_cleanup(j->easy);
+	j->easy = NULL;
+}
+
+static void unqueue(struct app_job *j)
+{
+	if (j->queued)
+		TAILQ_REMOVE(j->is_blocked ? &j->app->blocked : &j->app->dirty, j, queue);
+	j->queued = j->is_blocked = false;
+}
+
+void app_job_release(struct app_job *j)
+{
+	end_transfer(j);
+	unqueue(j);
+	LIST_REMOVE(j, hash);
+	j->app->live[j->rank]--;
+	kvr_cell_sub(&j->app->st.running, 1);
+	curl_slist_free_all(j->fields);
+	free(j->content);
+	free(j->head);
+	free(j->out);
+	free(j->whole);
+	free(j->sse_buf);
+	free(j);
+}
+
+void app_job_dirty(struct app_job *j)
+{
+	if (j->queued)
+		return;
+	TAILQ_INSERT_TAIL(&j->app->dirty, j, queue);
+	j->queued = true;
+}
+
+/* ---- handing on ---- */
+
+static struct kvr_agent_item item_of(const struct app_job *j, const void *data, size_t len)
+{
+	return (struct kvr_agent_item){.data = data,
+				       .len = (uint32_t)len,
+				       .status = j->status,
+				       .generated_tokens = j->usage.generated,
+				       .cached_known = j->usage.cached_known,
+				       .cached_tokens = j->usage.cached};
+}
+
+static void count_end(struct app_job *j)
+{
+	struct app_stats *st = &j->app->st;
+
+	if (j->failed)
+		kvr_cell_add(&st->failed, 1);
+	else
+		kvr_cell_add(&st->answered, 1);
+	if (j->status >= 500)
+		kvr_cell_add(&st->status_5xx, 1);
+	else if (j->status >= 400)
+		kvr_cell_add(&st->status_4xx, 1);
+	kvr_cell_add(&st->bad_events, j->usage.bad_events);
+}
+
+/* A result that is too large for a frame goes packed, or not at all. */
+static void pack(struct app_job *j, struct kvr_agent_item *item, char *packed)
+{
+	const size_t room = RESULT_MOST(j->app->o.frame_bytes);
+	const int64_t n = agent_result_pack(item->data, item->len, packed, room);
+
+	if (n > 0) {
+		item->data = packed;
+		item->len = (uint32_t)n;
+	}
+	if (n >= 0)
+		return;
+	kvr_cell_add(&j->app->st.results_large, 1);
+	app_log(j->app, true,
+		"prefill: a transfer result of %u bytes does not fit a frame of %u, not even "
+		"packed; "
+		"use --frame-bytes 8952 on links that take it",
+		item->len, j->app->o.frame_bytes);
+	j->failed = true;
+	item->status = 413;
+}
+
+/* A prefill leg: its one item is the transfer result. */
+static int respond_prefill(struct app_job *j)
+{
+	char packed[FRAME_MOST];
+	struct kvr_json_value result = {0};
+	struct kvr_agent_item item;
+
+	agent_usage_whole(&j->usage, j->whole != NULL ? j->whole : "", j->whole_len, &result);
+	item = item_of(j, result.p, result.len);
+	item.flags = KVR_AGENT_LAST;
+	if (!j->failed && j->status >= 400) {
+		app_log(j->app, true, "prefill: the engine answers %u: %.*s", j->status,
+			(int)(j->whole_len < 200 ? j->whole_len : 200), j->whole);
+		j->failed = true;
+	} else if (!j->failed && !j->bootstrap && result.len == 0) {
+		app_log(j->app, true,
+			"prefill: the engine's answer has no kv_transfer_params; it needs a KV "
+			"connector (--kv-transfer-config)");
+		j->failed = true;
+		item.status = 502;
+	} else if (!j->failed && !j->bootstrap) {
+		pack(j, &item, packed);
+	}
+	if (j->failed || j->bootstrap) {
+		item.data = NULL;
+		item.len = 0;
+	}
+	if (j->failed)
+		item.flags |= KVR_AGENT_ERROR;
+	return kvr_agent_respond(j->app->agent, j->handle, &item);
+}
+
+/* @return 0: all is handed on; -ENOBUFS: later; other errors: nobody wants it any more. */
+static int respond(struct app_job *j)
+{
+	struct kvr_agent_item item;
+	int rc;
+
+	if (j->prefill)
+		return j->over ? respond_prefill(j) : 0;
+	if (j->over && !j->stream && j->whole_len > 0)
+		agent_usage_whole(&j->usage, j->whole, j->whole_len, NULL);
+	if (j->len == 0 && !j->over)
+		return 0;
+	if (j->over && j->failed && j->items == 0 && j->len == 0)
+		return kvr_agent_refuse(j->app->agent, j->handle, j->status);
+	item = item_of(j, j->out, j->len);
+	if (j->over)
+		item.flags = KVR_AGENT_LAST | (j->failed ? KVR_AGENT_ERROR : 0);
+	rc = kvr_agent_respond(j->app->agent, j->handle, &item);
+	if (rc < 0)
+		return rc;
+	j->items++;
+	j->len = 0;
+	return 0;
+}
+
+static void flush(struct app *a, struct app_job *j)
+{
+	const int rc = respond(j);
+
+	unqueue(j);
+	if (rc == -ENOBUFS) {
+		TAILQ_INSERT_TAIL(&a->blocked, j, queue);
+		j->queued = j->is_blocked = true;
+		return;
+	}
+	if (j->over || rc < 0) {
+		if (rc < 0)
+			app_log(a, true, "request %" PRIx64 ": an item is refused: %s", j->handle,
+				strerror(-rc));
+		j->failed |= rc < 0;
+		count_end(j);
+		app_job_release(j);
+		return;
+	}
+	if (j->paused) {
+		j->paused = false;
+		curl_easy_pause(j->easy, CURLPAUSE_CONT); /* may call on_content() */
+	}
+}
+
+void app_jobs_flush(struct app *a)
+{
+	struct app_jobs now;
+	struct app_job *j;
+
+	/* What is blocked gets one try each turn, what is dirty now too; what that adds waits. */
+	TAILQ_INIT(&now);
+	TAILQ_CONCAT(&now, &a->blocked, queue);
+	TAILQ_FOREACH (j, &now, queue)
+		j->is_blocked = false;
+	TAILQ_CONCAT(&now, &a->dirty, queue);
+	TAILQ_CONCAT(&a->dirty, &now, queue);
+	for (struct app_job *last = TAILQ_LAST(&a->dirty, app_jobs); last != NULL;) {
+		j = TAILQ_FIRST(&a->dirty);
+		const bool end = j == last;
+
+		flush(a, j);
+		if (end)
+			break;
+	}
+}
+
+void app_job_ended(struct app *a, struct app_job *j, CURLcode result)
+{
+	end_transfer(j);
+	j->over = true;
+	if (result != CURLE_OK || !j->head_done) {
+		j->failed = true;
+		j->status = result == CURLE_OPERATION_TIMEDOUT && j->status == 0 ? 504 : 502;
+		app_log(a, true, "the engine fails a request: %s%s", curl_easy_strerror(result),
+			j->bad_head ? " (its head cannot be handed on)" : "");
+	}
+	app_job_dirty(j);
+}
+
+void app_job_abort(struct app *a, uint64_t handle)
+{
+	struct app_job *j = find(a, handle);
+
+	if (j == NULL)
+		return;
+	kvr_cell_add(&a->st.aborted, 1);
+	app_job_release(j);
+}

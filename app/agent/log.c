@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "app.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "stream.h"
+
+#define TEXTS 64u
+#define BURST UINT64_C(8) /* lines of one text at once; then one a second */
+
+static const struct kvr_counter counters[] = {
+	APP_COUNTER_LIST(KVR_COUNTER_ROW) KVR_COUNTER_END,
+};
+static const struct kvr_equation equations[] = {
+	{KVR_TERMS(APP_REQUESTS), KVR_TERMS(APP_ANSWERED, APP_FAILED, APP_ABORTED, APP_RUNNING)},
+	{0},
+};
+const struct kvr_stats_def app_stats_def = {"agent", counters, equations};
+
+/* A format is the same text every time: its address names it. */
+static struct text {
+	const char *fmt;
+	uint64_t next_us, left_out; /* the bucket is empty before next_us */
+} texts[TEXTS];
+
+static struct text *text_of(const char *fmt)
+{
+	for (unsigned int i = 0; i < TEXTS; i++) {
+		if (texts[i].fmt == NULL)
+			texts[i].fmt = fmt;
+		if (texts[i].fmt == fmt)
+			return &texts[i];
+	}
+	return &texts[0];
+}
+
+void app_log(struct app *a, bool error, const char *fmt, ...)
+{
+	struct text *t = text_of(fmt);
+	char line[600];
+	va_list ap;
+
+	if (!error && a->o.quiet)
+		return;
+	if (t->next_us > a->now_us + BURST * 1000000) {
+		t->left_out++;
+		return;
+	}
+	t->next_us = (t->next_us > a->now_us ? t->next_us : a->now_us) + 1000000;
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	if (t->left_out > 0)
+		fprintf(stderr, "kvroute-agent: %s (%" PRIu64 " such lines left out)\n", line,
+			t->left_out);
+	else
+		fprintf(stderr, "kvroute-agent: %s\n", line);
+	t->left_out = 0;
+}
+
+static void print(const struct kvr_stats_def *def, const kvr_cell_t *row, const char *prefix)
+{
+	for (unsigned int i = 0; i < kvr_stats_count(def); i++)
+		fprintf(stderr, "%s%-20s %12" PRIu64 " %s, %s\n", prefix, def->counters[i].name,
+			kvr_stats_get(row, i), def->counters[i].unit, def->counters[i].help);
+}
+
+void app_print_stats(struct app *a)
+{
+	struct kvr_agent_stats s;
+	char prefix[32];
+
+	print(&app_stats_def, (const kvr_cell_t *)&a->st, "agent: ");
+	if (a->agent != NULL) {
+		kvr_agent_stats_get(a->agent, &s);
+		fprintf(stderr,
+			"router: frames %" PRIu64 " sent, %" PRIu64 " unsent, %" PRIu64
+			" received, %" PRIu64 " bad; items %" PRIu64 ", %" PRIu64
+			" repeated; KV events %" PRIu64 ", %" PRIu64 " gaps, %" PRIu64 " dumps\n",
+			s.frames_sent, s.frames_unsent, s.frames_received, s.frames_bad, s.items,
+			s.items_resent, s.kv_events, s.kv_gaps, s.kv_dumps);
+	}
+	for (uint32_t i = 0; a->streams != NULL && i < a->o.ranks; i++) {
+		snprintf(prefix, sizeof(prefix), "rank %u: ", a->o.first_rank + i);
+		print(&kvr_kvmap_stats, (const kvr_cell_t *)kvr_kvmap_stats_get(a->streams[i]->map),
+		      prefix);
+	}
+	fflush(stderr);
+}

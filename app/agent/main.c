@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The loop of kvroute-agent. */
+#include "app.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define EVENTS 256
+
+static volatile sig_atomic_t stop_asked, stats_asked;
+
+static void on_signal(int number)
+{
+	if (number == SIGUSR1)
+		stats_asked = 1;
+	else
+		stop_asked++;
+}
+
+static uint64_t now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+static void destroy_agent(struct app *a)
+{
+	if (a->agent == NULL)
+		return;
+	epoll_ctl(a->epoll, EPOLL_CTL_DEL, kvr_agent_fd(a->agent), NULL);
+	kvr_agent_destroy(a->agent);
+	a->agent = NULL;
+}
+
+static void signals_turn(struct app *a, int *stops)
+{
+	if (stats_asked) {
+		stats_asked = 0;
+		app_print_stats(a);
+	}
+	if (stop_asked == *stops)
+		return;
+	*stops = stop_asked;
+	if (a->state == APP_SERVING && *stops == 1) {
+		a->state = APP_DRAINING;
+		a->until_us = a->now_us + a->o.drain_s * UINT64_C(1000000);
+		app_log(a, false, "leaving: %u requests are to end", app_jobs_running(a));
+	} else {
+		app_leave(a, true);
+	}
+}
+
+/* @return false: it is over. */
+static bool state_turn(struct app *a)
+{
+	const bool late = a->now_us >= a->until_us;
+
+	switch (a->state) {
+	case APP_DRAINING:
+		if (late || (app_jobs_running(a) == 0 && kvr_agent_running(a->agent) == 0))
+			app_leave(a, true);
+		return true;
+	case APP_LEAVING:
+		if (late) {
+			destroy_agent(a);
+			app_streams_stop(a);
+			a->state = APP_WAITING;
+			a->health.due_us = a->now_us;
+		}
+		return true;
+	case APP_GOING:
+		return !late && a->agent != NULL;
+	default:
+		return true;
+	}
+}
+
+/* How long nothing happens unless somebody calls. */
+static int sleep_ms(const struct app *a)
+{
+	uint64_t due = app_probe_due_us(a);
+	int ms;
+
+	if (a->more || !TAILQ_EMPTY(&a->dirty))
+		return 0;
+	if (a->curl_due_us < due)
+		due = a->curl_due_us;
+	if (a->state >= APP_LEAVING && a->until_us < due)
+		due = a->until_us;
+	ms = due <= a->now_us		? 0
+	     : due - a->now_us > 200000 ? 200
+					: (int)((due - a->now_us + 999) / 1000);
+	if (a->agent != NULL) {
+		const int agent = kvr_agent_timeout_ms(a->agent);
+
+		if (agent >= 0 && agent < ms)
+			ms = agent;
+	}
+	return ms;
+}
+
+static void loop(struct app *a)
+{
+	struct epoll_event ev[EVENTS];
+	int stops = 0, n;
+
+	do {
+		n = epoll_wait(a->epoll, ev, EVENTS, sleep_ms(a));
+		a->now_us = now_us();
+		a->more = false;
+		signals_turn(a, &stops);
+		for (int i = 0; i < n; i++)
+			if (ev[i].data.u64 >> 32 == APP_FD_CURL)
+				app_http_ready(a, (int)(uint32_t)ev[i].data.u64, ev[i].events);
+		app_http_turn(a);
+		app_streams_turn(a);
+		if (a->agent != NULL) {
+			kvr_agent_process(a->agent);
+			app_jobs_flush(a);
+			kvr_agent_process(a->agent); /* what that has queued goes out */
+		}
+		app_probe_turn(a);
+	} while (state_turn(a));
+}
+
+static int run(struct app *a)
+{
+	struct sigaction sa = {.sa_handler = on_signal};
+
+	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGUSR1, &sa, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	a->now_us = now_us();
+	a->health.path = "/health";
+	a->metrics.path = "/metrics";
+	a->epoll = epoll_create1(EPOLL_CLOEXEC);
+	a->zmq = zmq_ctx_new();
+	if (a->epoll < 0 || a->zmq == NULL || app_http_init(a) < 0) {
+		fprintf(stderr, "kvroute-agent: no memory\n");
+		return 1;
+	}
+	loop(a);
+	app_print_stats(a);
+	destroy_agent(a);
+	app_streams_stop(a);
+	app_http_fini(a);
+	zmq_ctx_term(a->zmq);
+	close(a->epoll);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static struct app a;
+	char err[400];
+	const int rc = agent_options_parse(&a.o, argc, argv, err, sizeof(err));
+
+	if (rc < 0) {
+		fprintf(stderr, "kvroute-agent: %s\n", err);
+		return 1;
+	}
+	return rc == 0 ? 0 : run(&a);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvr_conf.h"
+
+static const char *const types[] = {"vllm", "sglang", NULL};
+static const char *const roles[] = {"aggregated", "prefill", "decode", NULL};
+
+#define FIELD(f) .offset = offsetof(struct agent_options, f)
+#define TEXT(n, f, d, h)                                                                           \
+	{                                                                                          \
+		.name = n, .type = KVR_OPT_STRING, FIELD(f),                                       \
+		.size = sizeof(((struct agent_options *)0)->f), .def = d, .help = h                \
+	}
+#define NUM(n, t, f, lo, hi, d, u, h)                                                              \
+	{                                                                                          \
+		.name = n, .type = t, FIELD(f), .min = lo, .max = hi, .def = d, .unit = u,         \
+		.help = h                                                                          \
+	}
+#define U32(n, f, lo, hi, d, u, h) NUM(n, KVR_OPT_U32, f, lo, hi, d, u, h)
+#define U64(n, f, lo, hi, d, u, h) NUM(n, KVR_OPT_U64, f, lo, hi, d, u, h)
+#define FLAG(n, f, h)                                                                              \
+	{                                                                                          \
+		.name = n, .type = KVR_OPT_BOOL, FIELD(f), .def = "no", .help = h                  \
+	}
+#define PICK(n, f, c, d, h)                                                                        \
+	{                                                                                          \
+		.name = n, .type = KVR_OPT_ENUM, FIELD(f), .choices = c, .def = d, .help = h       \
+	}
+
+static const struct kvr_opt table[] = {
+	TEXT("engine", engine, "", "the engine's HTTP, http://HOST:PORT; required"),
+	TEXT("router", router, "", "the router, HOST or HOST:PORT; required"),
+	TEXT("pool", pool, "", "pool of the router that serves this model; required"),
+	U64("worker", worker, 0, 0, "0", "", "id of this engine, unique in the router; required"),
+	PICK("type", type, types, "vllm", "what the engine is"),
+	PICK("role", role, roles, "aggregated", "what its pool does"),
+	U32("ranks", ranks, 1, 256, "1", "ranks", "data-parallel ranks behind this HTTP port"),
+	U32("first-rank", first_rank, 0, 65535, "0", "", "number of the first of them"),
+	FLAG("local-ranks", local_ranks,
+	     "the engine numbers its ranks from 0, whatever the first is (hybrid load balancer)"),
+	U32("block-size", block_size, 0, 4096, "0", "tokens",
+	    "of a KV block, as the pool has it; 0 = what the engine's metrics say"),
+	TEXT("events", events, "",
+	     "ZMQ publisher of rank 0, tcp://HOST:5557; rank n is at the port + n; empty = no "
+	     "events"),
+	TEXT("replay", replay, "",
+	     "ZMQ replay socket of rank 0, tcp://HOST:PORT, as with --events"),
+	TEXT("topic", topic, "", "topic of the events; empty = all"),
+	U32("kv-blocks", kv_blocks, 0, 1 << 30, "0", "blocks",
+	    "of a rank that are known by name, 66 to 82 bytes each; 0 = twice what the engine has, "
+	    "or 1 M"),
+	TEXT("bootstrap", bootstrap, "",
+	     "HOST:PORT where decode engines find this prefill engine (SGLang)"),
+	U32("prefill-ranks", prefill_ranks, 0, 65535, "0", "ranks",
+	    "SGLang, decode: data-parallel ranks of the prefill engines, sent beside the room; 0 = "
+	    "not sent"),
+	TEXT("taints", taints, "", "taints of the worker, separated by commas"),
+	TEXT("topology", topology, "", "key=value pairs of the worker, separated by commas"),
+	TEXT("bind", bind, "", "our address, or address:port; empty = any"),
+	U32("max-requests", max_requests, 1, 65536, "4096", "requests", "running at once"),
+	U32("request-bytes", request_bytes, 16384, 1 << 26, "262144", "bytes",
+	    "of one answer that the router has not acknowledged; then the engine waits"),
+	U32("frame-bytes", frame_bytes, 560, 8952, "1432", "bytes",
+	    "largest UDP payload to the router; 8952 with jumbo frames"),
+	U32("health-ms", health_ms, 50, 60000, "1000", "ms",
+	    "between looks at /health; three failures and the worker leaves"),
+	U32("load-ms", load_ms, 50, 60000, "250", "ms", "between looks at /metrics"),
+	U32("connect-ms", connect_ms, 10, 60000, "2000", "ms", "to connect to the engine"),
+	U32("timeout-s", timeout_s, 1, 86400, "3600", "s", "one request at most"),
+	U32("drain-s", drain_s, 0, 86400, "30", "s",
+	    "SIGTERM: time for running requests to end; a second one ends at once"),
+	U32("audit-s", audit_s, 1, 3600, "10", "s",
+	    "between questions to the replay socket whether an event was missed"),
+	FLAG("quiet", quiet, "only errors"),
+	{0},
+};
+
+#define N_OPTIONS (sizeof(table) / sizeof(table[0]) - 1)
+
+static void help(void)
+{
+	struct agent_options d;
+	char text[400];
+
+	kvr_conf_defaults(table, &d);
+	printf("kvroute-agent: speaks for one engine (vLLM, SGLang) to a kvroute router\n\n"
+	       "usage: kvroute-agent --engine http://HOST:PORT --router HOST --pool NAME --worker "
+	       "ID [options]\n\n");
+	for (size_t i = 0; i < N_OPTIONS; i++) {
+		const struct kvr_opt *o = &table[i];
+
+		kvr_conf_print(o, &d, text, sizeof(text));
+		printf("  --%-16s %s", o->name, o->help);
+		if (o->type == KVR_OPT_ENUM)
+			printf(" (%s, %s%s%s)", o->choices[0], o->choices[1],
+			       o->choices[2] != NULL ? ", " : "",
+			       o->choices[2] != NULL ? o->choices[2] : "");
+		if (o->type == KVR_OPT_BOOL)
+			printf("\n");
+		else
+			printf(" [%s%s%s]\n", text, o->unit != NULL && *o->unit ? " " : "",
+			       o->unit != NULL ? o->unit : "");
+	}
+	printf("  --%-16s this text\n\n"
+	       "SIGTERM drains and leaves. SIGUSR1 prints the counters on standard error.\n",
+	       "help");
+}
+
+static const char *check_bootstrap(struct agent_options *o)
+{
+	char *colon = strrchr(o->bootstrap, ':');
+	unsigned long port;
+	char *end;
+
+	if (o->bootstrap[0] == '\0')
+		return o->type == 1 && o->role == 1
+			       ? "--role prefill of --type sglang needs --bootstrap HOST:PORT, "
+				 "where the engine waits for decode engines"
+			       : NULL;
+	if (o->role != 1)
+		return "--bootstrap is for --role prefill";
+	port = colon != NULL ? strtoul(colon + 1, &end, 10) : 0;
+	if (colon == NULL || colon == o->bootstrap || *end != '\0' || port == 0 || port > 65535)
+		return "--bootstrap takes HOST:PORT";
+	snprintf(o->bootstrap_host, sizeof(o->bootstrap_host), "%.*s", (int)(colon - o->bootstrap),
+		 o->bootstrap);
+	o->bootstrap_port = (uint16_t)port;
+	return NULL;
+}
+
+/* What one row alone cannot say. */
+static const char *check(struct agent_options *o)
+{
+	size_t n = strlen(o->engine);
+
+	if (n == 0)
+		return "--engine is missing: the engine's HTTP, http://HOST:PORT";
+	if (strncmp(o->engine, "http://", 7) != 0 || strchr(o->engine + 7, ' ') != NULL || n < 8)
+		return "--engine takes http://HOST:PORT";
+	while (n > 0 && o->engine[n - 1] == '/')
+		o->engine[--n] = '\0';
+	if (o->router[0] == '\0')
+		return "--router is missing: HOST or HOST:PORT";
+	if (o->pool[0] == '\0')
+		return "--pool is missing: a [pool NAME] of the router";
+	if (o->worker == 0)
+		return "--worker is missing: a number that no other engine has, not 0";
+	if (o->first_rank + o->ranks > 65536)
+		return "--first-rank + --ranks must stay at or below 65536";
+	if (o->replay[0] != '\0' && o->events[0] == '\0')
+		return "--replay needs --events";
+	return check_bootstrap(o);
+}
+
+int agent_options_parse(struct agent_options *o, int argc, char **argv, char *err, size_t errlen)
+{
+	struct option opts[N_OPTIONS + 2] = {0};
+	const char *bad;
+	char why[200];
+	int at, c;
+
+	memset(o, 0, sizeof(*o));
+	kvr_conf_defaults(table, o);
+	for (size_t i = 0; i < N_OPTIONS; i++)
+		opts[i] = (struct option){
+			table[i].name,
+			table[i].type == KVR_OPT_BOOL ? no_argument : required_argument, NULL, 'o'};
+	opts[N_OPTIONS] = (struct option){"help", no_argument, NULL, 'h'};
+	optind = 1;
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "h", opts, &at)) != -1) {
+		if (c == 'h') {
+			help();
+			return 0;
+		}
+		if (c != 'o') {
+			snprintf(err, errlen, "%s: unknown option or missing value; see --help",
+				 argv[optind - 1]);
+			return -EINVAL;
+		}
+		if (kvr_conf_set(table, o, opts[at].name, optarg != NULL ? optarg : "yes", why,
+				 sizeof(why)) < 0) {
+			snprintf(err, errlen, "--%s: %s", opts[at].name, why);
+			return -EINVAL;
+		}
+	}
+	if (optind < argc) {
+		snprintf(err, errlen, "%s: unexpected; see --help", argv[optind]);
+		return -EINVAL;
+	}
+	bad = check(o);
+	if (bad == NULL)
+		return 1;
+	snprintf(err, errlen, "%s", bad);
+	return -EINVAL;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef AGENT_OPTIONS_H
+#define AGENT_OPTIONS_H
+
+/**
+ * @file
+ * The command line of kvroute-agent: one table, from which the help and the checks come.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct agent_options {
+	char engine[256], router[256], bind[128], pool[64];
+	uint64_t worker;
+	int type, role;
+	uint32_t ranks, first_rank;
+	bool local_ranks;
+	uint32_t block_size;
+	char events[256], replay[256], topic[256];
+	uint32_t kv_blocks;
+	char bootstrap[280];
+	uint32_t prefill_ranks;
+	char taints[256], topology[256];
+	uint32_t max_requests, request_bytes, frame_bytes;
+	uint32_t health_ms, load_ms, connect_ms, timeout_s, drain_s, audit_s;
+	bool quiet;
+	/* of --bootstrap */
+	char bootstrap_host[256];
+	uint16_t bootstrap_port;
+};
+
+/**
+ * Fill @p o.
+ * @return 1; 0 the help was asked for and printed; -EINVAL with one line in @p err.
+ */
+int agent_options_parse(struct agent_options *o, int argc, char **argv, char *err, size_t errlen);
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The worker's life at the router: registered when the engine is fine, gone when it is not. */
+#include "app.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#define LIST_MOST 16u
+
+static int on_dispatch(struct kvr_agent *agent, const struct kvr_agent_request *r, void *user)
+{
+	return app_job_dispatch(user, r);
+}
+
+static void on_abort(struct kvr_agent *agent, uint64_t handle, enum kvr_agent_abort why,
+		     uint16_t code, void *user)
+{
+	app_job_abort(user, handle);
+}
+
+static void on_done(struct kvr_agent *agent, uint64_t handle, void *user)
+{
+}
+
+static int on_dump(struct kvr_agent *agent, uint32_t dp_rank, uint64_t pos, struct kvr_agent_kv *kv,
+		   void *user)
+{
+	return app_stream_dump(user, dp_rank, pos, kv);
+}
+
+static void on_state(struct kvr_agent *agent, const struct kvr_agent_status *s, void *user)
+{
+	static const char *const words[] = {"not registered", "joining", "serving", "suspect",
+					    "draining",	      "drained", "gone"};
+	struct app *a = user;
+
+	if (s->reject != 0)
+		app_log(a, true, "the router refuses worker %llu: %s%s%s",
+			(unsigned long long)a->o.worker, kvr_code_name(s->reject),
+			s->text[0] != '\0' ? ": " : "", s->text);
+	else
+		app_log(a, false, "worker %llu of pool %s is %s", (unsigned long long)a->o.worker,
+			a->o.pool,
+			(unsigned int)s->state < sizeof(words) / sizeof(words[0]) ? words[s->state]
+										  : "?");
+	if (s->state == KVR_AGENT_GONE)
+		a->until_us = 0;
+}
+
+static const struct kvr_agent_ops ops = {.on_dispatch = on_dispatch,
+					 .on_abort = on_abort,
+					 .on_done = on_done,
+					 .on_state = on_state,
+					 .on_dump = on_dump};
+
+/* Words separated by commas, in place. */
+static void split(char *text, const char *list[LIST_MOST + 1])
+{
+	unsigned int n = 0;
+
+	for (char *save, *w = strtok_r(text, ",", &save); w != NULL && n < LIST_MOST;
+	     w = strtok_r(NULL, ",", &save))
+		list[n++] = w;
+	list[n] = NULL;
+}
+
+static struct kvr_agent *create(struct app *a)
+{
+	char taints[sizeof(a->o.taints)], topology[sizeof(a->o.topology)];
+	const char *taint[LIST_MOST + 1], *place[LIST_MOST + 1];
+	const struct agent_options *o = &a->o;
+	struct kvr_agent_conf conf = {
+		.router = o->router,
+		.bind = o->bind[0] != '\0' ? o->bind : NULL,
+		.worker = o->worker,
+		.pool = o->pool,
+		.role = (enum kvr_role)o->role,
+		.block_size = o->block_size,
+		.dp_start = o->first_rank,
+		.dp_size = o->ranks,
+		.total_kv_blocks = a->prom.blocks,
+		.taints = taint,
+		.topology = place,
+		.bootstrap_host = o->bootstrap_host[0] != '\0' ? o->bootstrap_host : NULL,
+		.bootstrap_port = o->bootstrap_port,
+		.frame_bytes = o->frame_bytes,
+		.max_requests = o->max_requests,
+		.request_bytes = o->request_bytes,
+		.kv_ring_bytes = 16u << 20,
+		.ops = &ops,
+		.user = a,
+	};
+
+	snprintf(taints, sizeof(taints), "%s", o->taints);
+	snprintf(topology, sizeof(topology), "%s", o->topology);
+	split(taints, taint);
+	split(topology, place);
+	return kvr_agent_create(&conf);
+}
+
+/* What the metrics say is only a default: hybrid models say something else there. */
+static bool know_block_size(struct app *a)
+{
+	if (a->o.block_size != 0)
+		return true;
+	if (a->prom.block_size == 0 || a->prom.block_size > 4096) {
+		app_log(a, true,
+			"%s/metrics does not tell the block size: give --block-size, as the pool "
+			"has it",
+			a->o.engine);
+		return false;
+	}
+	a->o.block_size = (uint32_t)a->prom.block_size;
+	app_log(a, false, "blocks of %u tokens, says the engine", a->o.block_size);
+	return true;
+}
+
+void app_engine_fine(struct app *a)
+{
+	struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)APP_FD_ROUTER << 32};
+	int rc;
+
+	if (!know_block_size(a))
+		return;
+	a->agent = create(a);
+	if (a->agent == NULL) {
+		app_log(a, true, "router %s: %s", a->o.router, strerror(errno));
+		return;
+	}
+	epoll_ctl(a->epoll, EPOLL_CTL_ADD, kvr_agent_fd(a->agent), &e);
+	rc = app_streams_start(a);
+	if (rc < 0) {
+		app_log(a, true, "the engine's events cannot be listened to: %s", strerror(-rc));
+		app_streams_stop(a);
+		kvr_agent_destroy(a->agent);
+		a->agent = NULL;
+		return;
+	}
+	a->state = APP_SERVING;
+	a->health_failures = 0;
+	kvr_cell_add(&a->st.lives, 1);
+	app_load_known(a);
+}
+
+/* What the engine counts and what we count: the larger, as its numbers are of a moment ago. */
+void app_load_known(struct app *a)
+{
+	for (uint32_t i = 0; i < a->o.ranks; i++) {
+		const uint32_t number = a->o.local_ranks ? i : a->o.first_rank + i;
+		const struct agent_prom_rank none = {0};
+		const struct agent_prom_rank *r =
+			number < AGENT_PROM_RANKS ? &a->prom.rank[number] : &none;
+		const double n = r->waiting + r->running;
+		uint32_t active = n < 1e9 ? (uint32_t)n : 0;
+
+		if (active < a->live[i])
+			active = a->live[i];
+		kvr_agent_load(a->agent, a->o.first_rank + i, active,
+			       r->seen && a->prom.blocks > 0
+				       ? (uint64_t)(r->kv_use * (double)a->prom.blocks)
+				       : UINT64_MAX);
+	}
+}
+
+void app_engine_lost(struct app *a)
+{
+	app_log(a, true, "%s/health fails: the worker leaves until it is fine again", a->o.engine);
+	app_leave(a, false);
+}
+
+void app_leave(struct app *a, bool for_good)
+{
+	a->state = for_good ? APP_GOING : APP_LEAVING;
+	a->until_us = a->now_us + 2000000;
+	if (a->agent != NULL)
+		kvr_agent_goodbye(a->agent);
+}

@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "stream.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <zmq.h>
+
+#define TURN_BATCHES 256u    /* of one rank, before others have their turn */
+#define REPLAY_US    3000000 /* of silence */
+#define MAX_FRAMES   8
+#define NONE	     UINT64_MAX
+
+static uint64_t be64(const uint8_t *p)
+{
+	uint64_t v = 0;
+
+	for (int i = 0; i < 8; i++)
+		v = v << 8 | p[i];
+	return v;
+}
+
+/* ---- what the table says goes to the router ---- */
+
+static void on_stored(void *user, enum kvr_tier tier, const uint64_t *parent, const uint64_t sh[],
+		      uint32_t n)
+{
+	const struct app_stream *s = user;
+	const struct kvr_agent_kv kv = {.tier = tier,
+					.has_parent = parent != NULL,
+					.parent = parent != NULL ? *parent : 0,
+					.hashes = sh,
+					.n = n};
+
+	if (s->app->agent != NULL)
+		kvr_agent_kv_stored(s->app->agent, s->dp_rank, &kv);
+}
+
+static void on_removed(void *user, enum kvr_tier tier, const uint64_t sh[], uint32_t n)
+{
+	const struct app_stream *s = user;
+	const struct kvr_agent_kv kv = {.tier = tier, .hashes = sh, .n = n};
+
+	if (s->app->agent != NULL)
+		kvr_agent_kv_removed(s->app->agent, s->dp_rank, &kv);
+}
+
+static void on_cleared(void *user)
+{
+	const struct app_stream *s = user;
+
+	if (s->app->agent != NULL)
+		kvr_agent_kv_cleared(s->app->agent, s->dp_rank);
+}
+
+int app_stream_dump(struct app *a, uint32_t dp_rank, uint64_t pos, struct kvr_agent_kv *kv)
+{
+	struct app_stream *s;
+	struct kvr_kvmap_run run;
+
+	if (a->streams == NULL || dp_rank - a->o.first_rank >= a->o.ranks)
+		return 0;
+	s = a->streams[dp_rank - a->o.first_rank];
+	if (pos == 0)
+		s->dump_pos = 0;
+	if (!kvr_kvmap_next(s->map, &s->dump_pos, &run))
+		return 0;
+	*kv = (struct kvr_agent_kv){.tier = run.tier,
+				    .has_parent = run.has_parent,
+				    .parent = run.parent,
+				    .hashes = run.sh,
+				    .n = run.n};
+	return 1;
+}
+
+/* ---- batches ---- */
+
+static void start_clean(struct app_stream *s, const char *why)
+{
+	kvr_cell_add(&s->app->st.clean_starts, 1);
+	app_log(s->app, true, "rank %u starts with an empty cache: %s", s->dp_rank, why);
+	kvr_kvmap_clear(s->map);
+}
+
+static void look_at_block_size(struct app_stream *s)
+{
+	const uint32_t size = kvr_kvmap_block_size(s->map);
+
+	if (s->size_told || size == 0)
+		return;
+	s->size_told = true;
+	if (size != s->app->o.block_size)
+		app_log(s->app, true,
+			"rank %u stores blocks of %u tokens, the pool has %u: none of them is "
+			"known to "
+			"the router; start the engine with --block-size %u (SGLang: --page-size "
+			"%u), "
+			"or give the pool block_size = %u and this agent --block-size %u",
+			s->dp_rank, size, s->app->o.block_size, s->app->o.block_size,
+			s->app->o.block_size, size, size);
+}
+
+static struct app_stream *of_rank(struct app_stream *s, const struct kvr_kvev_batch *b)
+{
+	const struct agent_options *o = &s->app->o;
+	const uint32_t first = o->local_ranks ? 0 : o->first_rank;
+
+	return b->has_rank && b->rank - first < o->ranks ? s->app->streams[b->rank - first] : s;
+}
+
+static void apply(struct app_stream *s, const uint8_t *payload, size_t len)
+{
+	struct app_stream *to = s;
+	struct kvr_kvev_batch batch;
+	struct kvr_kvev ev;
+	int rc = kvr_kvev_open(s->decoder, payload, len, &batch);
+
+	kvr_cell_add(&s->app->st.batches, 1);
+	if (rc == 0)
+		to = of_rank(s, &batch);
+	while (rc == 0 && (rc = kvr_kvev_next(s->decoder, &ev)) > 0)
+		rc = kvr_kvmap_apply(to->map, &ev);
+	look_at_block_size(to);
+	if (rc == 0)
+		return;
+	kvr_cell_add(&s->app->st.batches_bad, 1);
+	{
+		char sample[2 * 48 + 1] = "";
+
+		for (size_t i = 0; i < len && i < 48; i++)
+			snprintf(sample + 2 * i, 3, "%02x", payload[i]);
+		app_log(s->app, true, "rank %u: a batch of %zu bytes cannot be read: %s...",
+			s->dp_rank, len, sample);
+	}
+	start_clean(to, "a batch cannot be read");
+}
+
+/* ---- replay ---- */
+
+static void open_dealer(struct app_stream *s);
+
+static void ask_replay(struct app_stream *s, bool audit, uint64_t seen)
+{
+	uint8_t from[8];
+
+	for (int i = 0; i < 8; i++)
+		from[i] = (uint8_t)(s->next >> (56 - 8 * i));
+	s->audit_us = s->app->now_us + s->app->o.audit_s * UINT64_C(1000000);
+	if (s->dealer == NULL || zmq_send(s->dealer, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
+	    zmq_send(s->dealer, from, 8, ZMQ_DONTWAIT) < 0) {
+		if (audit)
+			return;
+		start_clean(s, "batches are missing and there is no replay socket");
+		s->next = seen + 1;
+		return;
+	}
+	kvr_cell_add(&s->app->st.replays, 1);
+	s->replaying = true;
+	s->audit = audit;
+	s->seen = seen;
+	s->floor = s->next;
+	s->replay_us = s->app->now_us + REPLAY_US;
+}
+
+static void end_replay(struct app_stream *s)
+{
+	s->replaying = false;
+	if (s->seen != NONE && s->next <= s->seen) {
+		start_clean(s, "the replay has not what is missing");
+		s->next = s->seen + 1;
+	}
+}
+
+static void give_up_replay(struct app_stream *s)
+{
+	if (!s->audit || s->seen != NONE)
+		app_log(s->app, true, "rank %u: no answer from the replay socket %s", s->dp_rank,
+			s->app->o.replay);
+	/* Late answers must not be taken for those of the next question. */
+	zmq_close(s->dealer);
+	open_dealer(s);
+	end_replay(s);
+}
+
+/* One answer: [] [seq] [payload], or [] [topic] [seq] [payload]; the number -1 ends it. */
+static void take_replay(struct app_stream *s, zmq_msg_t *frame, int n)
+{
+	const uint8_t *seq = n >= 3 ? zmq_msg_data(&frame[n - 2]) : NULL;
+	uint64_t number;
+
+	if (n < 3 || n > 4 || zmq_msg_size(&frame[n - 2]) != 8) {
+		kvr_cell_add(&s->app->st.batches_bad, 1);
+		return;
+	}
+	s->replay_us = s->app->now_us + REPLAY_US;
+	number = be64(seq);
+	if (number == NONE) {
+		end_replay(s);
+		return;
+	}
+	if (number < s->next)
+		return;
+	if (number > s->next) {
+		if (!s->fresh)
+			start_clean(s, "the replay begins behind what is missing");
+		s->next = number;
+	}
+	kvr_cell_add(&s->app->st.replayed, 1);
+	s->fresh = false;
+	s->next = number + 1;
+	apply(s, zmq_msg_data(&frame[n - 1]), zmq_msg_size(&frame[n - 1]));
+}
+
+/* ---- live ---- */
+
+static void take_live(struct app_stream *s, zmq_msg_t *frame, int n)
+{
+	uint64_t number;
+
+	if (n != 3 || zmq_msg_size(&frame[1]) != 8) {
+		kvr_cell_add(&s->app->st.batches_bad, 1);
+		app_log(s->app, true, "rank %u: a message of %d parts that is no batch", s->dp_rank,
+			n);
+		return;
+	}
+	number = be64(zmq_msg_data(&frame[1]));
+	if (s->fresh && s->dealer == NULL)
+		s->next = number;
+	if (number < s->next && number >= s->floor)
+		return; /* a replay had it */
+	if (number < s->next) {
+		kvr_cell_add(&s->app->st.regressions, 1);
+		start_clean(s, "the numbers of its batches went back");
+		s->next = s->floor = 0;
+		s->fresh = true;
+	}
+	if (number > s->next) {
+		kvr_cell_add(&s->app->st.gaps, 1);
+		ask_replay(s, false, number);
+		if (s->replaying)
+			return; /* it has this one, too */
+		s->next = number;
+	}
+	s->fresh = false;
+	s->next = s->floor = number + 1; /* what a replay had is behind us */
+	apply(s, zmq_msg_data(&frame[2]), zmq_msg_size(&frame[2]));
+}
+
+/* All parts of one message. @return their number, 0: nothing there; too many are dropped. */
+static int receive(void *socket, zmq_msg_t frame[MAX_FRAMES])
+{
+	int n = 0, more = 1;
+
+	while (more) {
+		zmq_msg_t *f = &frame[n < MAX_FRAMES ? n : MAX_FRAMES - 1];
+
+		if (n >= MAX_FRAMES)
+			zmq_msg_close(f);
+		zmq_msg_init(f);
+		if (zmq_msg_recv(f, socket, ZMQ_DONTWAIT) < 0) {
+			zmq_msg_close(f);
+			break;
+		}
+		more = zmq_msg_more(f);
+		n++;
+	}
+	return n;
+}
+
+static void release(zmq_msg_t frame[], int n)
+{
+	for (int i = 0; i < n && i < MAX_FRAMES; i++)
+		zmq_msg_close(&frame[i]);
+}
+
+/* The connection to the engine is new: it may be another engine, and we know nothing of it. */
+static void connected(struct app_stream *s)
+{
+	if (!s->fresh || s->next != 0) {
+		start_clean(s, "the connection to its events is a new one");
+		s->next = s->floor = 0;
+		s->fresh = true;
+	}
+	if (!s->replaying)
+		ask_replay(s, true, NONE);
+}
+
+static void turn(struct app_stream *s)
+{
+	zmq_msg_t frame[MAX_FRAMES];
+	unsigned int taken = 0;
+	int n;
+
+	while ((n = receive(s->monitor, frame)) > 0) {
+		connected(s);
+		release(frame, n);
+	}
+	while (s->replaying && taken < TURN_BATCHES && (n = receive(s->dealer, frame)) > 0) {
+		take_replay(s, frame, n);
+		release(frame, n);
+		taken++;
+	}
+	if (s->replaying && taken == 0 && s->app->now_us > s->replay_us)
+		give_up_replay(s);
+	while (!s->replaying && taken < TURN_BATCHES && (n = receive(s->sub, frame)) > 0) {
+		take_live(s, frame, n);
+		release(frame, n);
+		taken++;
+	}
+	if (taken == TURN_BATCHES)
+		s->app->more = true;
+	if (!s->replaying && s->dealer != NULL && s->app->now_us > s->audit_us)
+		ask_replay(s, true, NONE);
+}
+
+void app_streams_turn(struct app *a)
+{
+	for (uint32_t i = 0; a->streams != NULL && a->streams[0]->sub != NULL && i < a->o.ranks;
+	     i++)
+		turn(a->streams[i]);
+}
+
+/* ---- life ---- */
+
+/* tcp://host:5557 of rank 2 is tcp://host:5559; others end with the rank. */
+static void endpoint(const char *base, uint32_t rank, char *buf, size_t len)
+{
+	const char *colon = strrchr(base, ':');
+	char *end = NULL;
+	unsigned long port = colon != NULL ? strtoul(colon + 1, &end, 10) : 0;
+
+	if (strncmp(base, "tcp://", 6) == 0 && end != NULL && *end == '\0' && port > 0)
+		snprintf(buf, len, "%.*s:%lu", (int)(colon - base), base, port + rank);
+	else if (rank == 0)
+		snprintf(buf, len, "%s", base);
+	else
+		snprintf(buf, len, "%s.%u", base, rank);
+}
+
+static int set(void *socket, int option, int value)
+{
+	return zmq_setsockopt(socket, option, &value, sizeof(value));
+}
+
+/* Wake the loop when something happens to it; what, the loop finds out by itself. */
+static void watch(struct app *a, void *socket)
+{
+	struct epoll_event e = {.events = EPOLLIN};
+	size_t len = sizeof(int);
+	int fd;
+
+	zmq_getsockopt(socket, ZMQ_FD, &fd, &len);
+	e.data.u64 = (uint64_t)APP_FD_ZMQ << 32 | (uint32_t)fd;
+	epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+static void *open_socket(struct app_stream *s, int type)
+{
+	const int64_t most = 64 << 20;
+	void *z = zmq_socket(s->app->zmq, type);
+
+	if (z == NULL)
+		return NULL;
+	set(z, ZMQ_LINGER, 0);
+	set(z, ZMQ_RCVHWM, type == ZMQ_SUB ? 20000 : 0); /* a ROUTER drops what has no room */
+	set(z, ZMQ_RECONNECT_IVL, 100);
+	set(z, ZMQ_RECONNECT_IVL_MAX, 2000);
+	set(z, ZMQ_TCP_KEEPALIVE, 1);
+	set(z, ZMQ_IPV6, 1);
+	zmq_setsockopt(z, ZMQ_MAXMSGSIZE, &most, sizeof(most));
+	if (type == ZMQ_SUB)
+		zmq_setsockopt(z, ZMQ_SUBSCRIBE, s->app->o.topic, strlen(s->app->o.topic));
+	return z;
+}
+
+static int connect_socket(struct app_stream *s, void *z, const char *base)
+{
+	char where[300];
+
+	endpoint(base, s->dp_rank - s->app->o.first_rank, where, sizeof(where));
+	if (zmq_connect(z, where) < 0) {
+		app_log(s->app, true, "%s: %s", where, zmq_strerror(zmq_errno()));
+		return -EINVAL;
+	}
+	watch(s->app, z);
+	return 0;
+}
+
+static void open_dealer(struct app_stream *s)
+{
+	s->dealer = open_socket(s, ZMQ_DEALER);
+	if (s->dealer != NULL && connect_socket(s, s->dealer, s->app->o.replay) < 0) {
+		zmq_close(s->dealer);
+		s->dealer = NULL;
+	}
+}
+
+/* The monitor is there before the connection, so that it sees the first one, too. */
+static int open_stream(struct app_stream *s)
+{
+	char where[64];
+
+	s->sub = open_socket(s, ZMQ_SUB);
+	s->monitor = zmq_socket(s->app->zmq, ZMQ_PAIR);
+	if (s->sub == NULL || s->monitor == NULL)
+		return -ENOMEM;
+	set(s->monitor, ZMQ_LINGER, 0);
+	snprintf(where, sizeof(where), "inproc://monitor-%u-%p", s->dp_rank, s->sub);
+	if (s->app->o.replay[0] != '\0')
+		open_dealer(s);
+	if (zmq_socket_monitor(s->sub, where, ZMQ_EVENT_CONNECTED) < 0 ||
+	    zmq_connect(s->monitor, where) < 0)
+		return -EINVAL;
+	watch(s->app, s->monitor);
+	return connect_socket(s, s->sub, s->app->o.events);
+}
+
+static struct app_stream *new_stream(struct app *a, uint32_t dp_rank, uint32_t blocks)
+{
+	struct app_stream *s = calloc(1, sizeof(*s));
+	const struct kvr_kvmap_out out = {on_stored, on_removed, on_cleared, s};
+	uint64_t seed = 0;
+
+	if (s == NULL)
+		return NULL;
+	if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) < 0)
+		seed = a->now_us;
+	s->app = a;
+	s->dp_rank = dp_rank;
+	s->fresh = true;
+	s->seen = NONE;
+	s->audit_us = a->now_us + a->o.audit_s * UINT64_C(1000000);
+	s->decoder = kvr_kvev_create(a->o.type == 1);
+	s->map = kvr_kvmap_create(a->o.block_size, blocks, seed, &out);
+	return s;
+}
+
+int app_streams_start(struct app *a)
+{
+	uint64_t blocks = a->o.kv_blocks != 0	? a->o.kv_blocks
+			  : a->prom.blocks != 0 ? 2 * a->prom.blocks
+						: 1u << 20;
+
+	if (blocks > 1u << 30)
+		blocks = 1u << 30;
+	a->streams = calloc(a->o.ranks, sizeof(a->streams[0]));
+	if (a->streams == NULL)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < a->o.ranks; i++) {
+		struct app_stream *s = new_stream(a, a->o.first_rank + i, (uint32_t)blocks);
+
+		a->streams[i] = s;
+		if (s == NULL || s->decoder == NULL || s->map == NULL)
+			return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < a->o.ranks && a->o.events[0] != '\0'; i++) {
+		const int rc = open_stream(a->streams[i]);
+
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+void app_streams_stop(struct app *a)
+{
+	for (uint32_t i = 0; a->streams != NULL && i < a->o.ranks; i++) {
+		struct app_stream *s = a->streams[i];
+
+		if (s == NULL)
+			continue;
+		if (s->sub != NULL) {
+			zmq_socket_monitor(s->sub, NULL, 0);
+			zmq_close(s->sub);
+		}
+		if (s->monitor != NULL)
+			zmq_close(s->monitor);
+		if (s->dealer != NULL)
+			zmq_close(s->dealer);
+		kvr_kvev_destroy(s->decoder);
+		kvr_kvmap_destroy(s->map);
+		free(s);
+	}
+	free(a->streams);
+	a->streams = NULL;
+}

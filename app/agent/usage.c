@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "usage.h"
+
+#include <string.h>
+
+enum { M_USAGE, M_CHOICES, M_RESULT, M_TYPE, M_RESPONSE, M_DELTA, M_N };
+static const char *const names[M_N] = {"usage", "choices",  "kv_transfer_params",
+				       "type",	"response", "delta"};
+
+/* It only grows: what was told cannot be taken back. */
+static void generated(struct agent_usage *u, uint64_t n)
+{
+	if (n > u->generated && n <= UINT32_MAX)
+		u->generated = (uint32_t)n;
+}
+
+/* {"completion_tokens": n, "prompt_tokens_details": {"cached_tokens": n}}; of the newer API
+ * output_tokens and input_tokens_details. */
+static void usage(struct agent_usage *u, const struct kvr_json_value *v)
+{
+	struct kvr_json_value n;
+	uint64_t k;
+
+	if ((kvr_json_get(v, "completion_tokens", &n) || kvr_json_get(v, "output_tokens", &n)) &&
+	    kvr_json_u64(&n, &k) == 0)
+		generated(u, k);
+	if ((kvr_json_get(v, "prompt_tokens_details.cached_tokens", &n) ||
+	     kvr_json_get(v, "input_tokens_details.cached_tokens", &n)) &&
+	    kvr_json_u64(&n, &k) == 0 && k <= UINT32_MAX) {
+		u->cached_known = true;
+		u->cached = (uint32_t)k;
+	}
+}
+
+static bool has_text(const struct kvr_json_value *v)
+{
+	return (v->type == KVR_JSON_STRING && v->len > 2) ||
+	       (v->type == KVR_JSON_ARRAY && v->len > 2);
+}
+
+/* Does a choice bring something that was generated? */
+static bool says_something(const struct kvr_json_value *choice)
+{
+	static const char *const delta[] = {"content", "reasoning_content", "reasoning",
+					    "tool_calls"};
+	struct kvr_json_value v, out[4];
+
+	if (kvr_json_get(choice, "text", &v) && has_text(&v))
+		return true;
+	if (!kvr_json_get(choice, "delta", &v))
+		return false;
+	kvr_json_members(&v, delta, 4, out);
+	return has_text(&out[0]) || has_text(&out[1]) || has_text(&out[2]) || has_text(&out[3]);
+}
+
+void agent_usage_event(struct agent_usage *u, const char *data, size_t len)
+{
+	struct kvr_json_value root, name, choice, m[M_N];
+	struct kvr_json_iter it;
+	bool text = false;
+
+	if (len == 6 && memcmp(data, "[DONE]", 6) == 0)
+		return;
+	if (kvr_json_parse(data, len, &root, NULL) < 0) {
+		u->bad_events++;
+		return;
+	}
+	kvr_json_members(&root, names, M_N, m);
+	it = kvr_json_begin(&m[M_CHOICES]);
+	while (!text && kvr_json_next(&it, &name, &choice))
+		text = says_something(&choice);
+	text |= m[M_TYPE].type == KVR_JSON_STRING && has_text(&m[M_DELTA]); /* response.*.delta */
+	if (text)
+		generated(u, (uint64_t)u->generated + 1);
+	if (m[M_USAGE].type == KVR_JSON_OBJECT)
+		usage(u, &m[M_USAGE]);
+	else if (kvr_json_get(&m[M_RESPONSE], "usage", &choice))
+		usage(u, &choice);
+}
+
+void agent_usage_whole(struct agent_usage *u, const char *data, size_t len,
+		       struct kvr_json_value *result)
+{
+	struct kvr_json_value root, m[M_N];
+
+	if (result != NULL)
+		*result = (struct kvr_json_value){0};
+	if (kvr_json_parse(data, len, &root, NULL) < 0)
+		return;
+	kvr_json_members(&root, names, M_N, m);
+	usage(u, &m[M_USAGE]);
+	if (result != NULL && m[M_RESULT].type == KVR_JSON_OBJECT)
+		*result = m[M_RESULT];
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef AGENT_USAGE_H
+#define AGENT_USAGE_H
+
+/**
+ * @file
+ * What an engine's answer says of itself: tokens generated, prompt tokens found cached, and the
+ * transfer result of a prefill. Pure over the caller's memory.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvr_json.h"
+
+struct agent_usage {
+	uint32_t generated; /**< the engine's count, else events with text */
+	bool cached_known;
+	uint32_t cached;
+	uint32_t bad_events; /**< of a stream, that were no JSON */
+};
+
+/** The data of one event of a stream. */
+void agent_usage_event(struct agent_usage *u, const char *data, size_t len);
+
+/**
+ * A whole answer.
+ * @param result its kv_transfer_params when it is an object, else zeroed; may be NULL.
+ */
+void agent_usage_whole(struct agent_usage *u, const char *data, size_t len,
+		       struct kvr_json_value *result);
+
+#endif

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Prefill and decode apart, with agents and stand-in engines: vLLM by results, SGLang by meeting.
+
+protocol_test.sh starts it: agent_disagg_test.py KVROUTE KVROUTE_AGENT
+"""
+
+import sys
+import traceback
+
+import kvrproto as p
+
+try:
+    import msgpack  # noqa: F401
+    import zmq  # noqa: F401
+except ImportError as e:
+    print(e)
+    sys.exit(77)
+from agent_lib import B, Agent, Engine, Front
+from protocol_router import ADDRESSES, Router, Tally
+
+POOLS = ''.join(f'''[pool {name}]
+id = {number}
+model = {model}
+role = {role}
+{'enforce_disagg = on' if role == 'decode' else ''}
+block_size = 16
+seed = {number}
+max_ranks = 16
+max_blocks = 65536
+''' for name, number, model, role in (('v', 3, 'v', 'decode'), ('v-prefill', 4, 'v', 'prefill'),
+                                      ('s', 5, 's', 'decode'), ('s-prefill', 6, 's', 'prefill')))
+TALLY = Tally(160, patience=20.0)
+TEXT = ''.join(f' {i % 10}' for i in range(7))
+
+
+def prompt(i, blocks=4):
+    return [i * 1000 + k for k in range(blocks * B + 3)]
+
+
+def last(engine):
+    return engine.state()['seen'][-1]
+
+
+def legs(router, program, kind, pool, numbers):
+    """Two prefill engines' ranks, one decode engine, requests through both."""
+    front = Front(TALLY, ADDRESSES[0], pool)
+    sglang = kind == 'sglang'
+    prefill = Engine('--type', kind, '--role', 'prefill')
+    decode = Engine('--type', kind, '--role', 'decode')
+    how = ('--type', kind)
+    agents = [Agent(program, prefill, ADDRESSES[0], numbers, *how, '--role', 'prefill', pool=f'{kind[0]}-prefill',
+                    log=f'{router.dir}/agent.log',
+                    *(('--bootstrap', f'127.0.0.1:{prefill.port}') if sglang else ())),
+              Agent(program, decode, ADDRESSES[0], numbers + 1, *how, '--role', 'decode', pool=kind[0],
+                    log=f'{router.dir}/agent.log', *(('--prefill-ranks', '2') if sglang else ()))]
+    try:
+        for agent in agents:
+            front.serving(kind, router, agent.worker)
+        for stream in (False, True):
+            requests = [front.ask(prompt(10 * stream + i), 7, stream=stream, min_tokens=3) for i in range(10)]
+            for r, a in zip(requests, front.answers(f'{kind}', requests)):
+                front.check(f'{kind}: answer', a.status == 200 and a.text() == TEXT and r.fin == (1, 200),
+                            (a.status, a.content[:200], r.rejected, r.fin))
+        seen = decode.state()
+        front.check(f'{kind}: all were fetched', seen['count']['fetched'] == 20 and seen['count']['kv_lost'] == 0,
+                    seen['count'])
+        front.check(f'{kind}: nothing is held', prefill.state()['held'] == 0, prefill.state())
+        first, second = last(prefill), last(decode)
+        front.check(f'{kind}: the client\'s own limit', second['body']['max_tokens'] == 7 and second['body']['stream']
+                    and second['body']['min_tokens'] == 3, second)
+        if sglang:
+            room = first['body']['bootstrap_room']
+            front.check('sglang: the same room', second['body']['bootstrap_room'] == room, (first, second))
+            front.check('sglang: of the rank', room % 2 == int(first['headers']['x-data-parallel-rank'])
+                        == second['body']['disagg_prefill_dp_rank'], (first, second))
+        else:
+            front.check('vllm: one token', first['body']['max_tokens'] == 1 and first['body']['stream'] is False
+                        and 'stream_options' not in first['body'] and 'min_tokens' not in first['body'], first)
+            results(front, router, prefill, decode, agents)
+        front.check(f'{kind}: leave', [agent.stop() for agent in agents] == [0, 0])
+    finally:
+        for agent in agents:
+            agent.kill()
+        prefill.stop()
+        decode.stop()
+
+
+def results(front, router, prefill, decode, agents):
+    """Results too large for a frame go packed; beyond that the request is refused, and says so."""
+    prefill.test(result_blocks=600)
+    r = front.ask(prompt(50), 7)
+    a = front.answers('a packed result', [r])[0]
+    front.check('a packed result: answer', a.status == 200 and a.text() == TEXT, (a.content[:200], r.rejected))
+    ids = last(decode)['body']['kv_transfer_params']['remote_block_ids'][0]
+    front.check('a packed result: whole', len(ids) == 600, len(ids))
+    prefill.test(result_blocks=20000)
+    r = front.ask(prompt(51), 7)
+    front.answers('a result that is too large', [r])
+    front.check('a result that is too large: refused', r.rejected and r.rejected.name == 'PrefillFailed', (r.rejected, r.fin))
+    front.check('a result that is too large: counted', agents[0].counters()['agent']['results_large'] >= 1)
+    prefill.test(result_blocks=0, error=500)
+    r = front.ask(prompt(52), 7)
+    front.answers('a prefill that fails', [r])
+    front.check('a prefill that fails: refused', r.rejected and r.rejected.name == 'PrefillFailed', (r.rejected, r.fin))
+    prefill.test(error=0)
+    front.check('and again', front.answers('again', [front.ask(prompt(53), 7)])[0].text() == TEXT)
+
+
+def main(kvroute, program):
+    router = Router(kvroute, POOLS, memory_mb=768)
+    try:
+        router.telemetry('/kvroute/balance')
+        legs(router, program, 'vllm', 3, 70)
+        legs(router, program, 'sglang', 5, 80)
+        answer = router.telemetry('/kvroute/balance')
+        TALLY.check('balance', answer['balance'] == 'ok', answer)
+    except Exception:
+        TALLY.failures.append('exception')
+        traceback.print_exc()
+    if TALLY.failures:
+        with open(f'{router.dir}/agent.log') as log:
+            print(log.read()[-6000:])
+    failed = router.finish(bool(TALLY.failures))
+    print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
+    sys.exit(1 if failed else 0)
+
+
+main(*sys.argv[1:])

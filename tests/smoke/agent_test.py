@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""kvroute-agent between the router and stand-in engines: requests, KV events of every form, and what fails.
+
+protocol_test.sh starts it: agent_test.py KVROUTE KVROUTE_AGENT
+"""
+
+import sys
+import time
+import traceback
+
+import kvrproto as p
+
+try:
+    import msgpack  # noqa: F401
+    import zmq  # noqa: F401
+except ImportError as e:
+    print(e)
+    sys.exit(77)
+from agent_lib import B, POOL, Agent, Engine, Front, message
+from protocol_router import ADDRESSES, Router, Tally
+
+POOLS = '''[pool llama]
+id = 3
+block_size = 16
+seed = 1
+max_ranks = 16
+max_blocks = 65536
+'''
+TALLY = Tally(260, patience=20.0)
+FORMS = {
+    'vLLM, maps': ('--type', 'vllm', '--odd'),
+    'vLLM, positional, signed': ('--type', 'vllm', '--form', 'positional', '--hash', 'int', '--odd'),
+    'vLLM, digests, batch as a map': ('--type', 'vllm', '--hash', 'bytes', '--batch-form', 'map'),
+    'vLLM, stored again, no rank, old replay': ('--type', 'vllm', '--repeat-stores', '--no-rank',
+                                               '--replay-framing', 'old'),
+    'SGLang, maps': ('--type', 'sglang'),
+    'SGLang, positional, early': ('--type', 'sglang', '--form', 'positional', '--early'),
+}
+
+
+def prompts(n, first=0):
+    """Prompts of 2 to 9 blocks, of which four share a beginning each."""
+    return [[(first + i // 4) * 1000 + k for k in range(3 * B)]
+            + [(first + i) * 1000 + 500 + k for k in range(B * (i % 7) + i % 16)] for i in range(n)]
+
+
+def check_answers(front, name, requests, answers, tokens, n):
+    text = ''.join(f' {i % 10}' for i in range(n))
+    for r, a, t in zip(requests, answers, tokens):
+        front.check(f'{name}: status', a.status == 200 and r.fin == (p.ITEM_FIN, 200), (a.status, r.fin, r.rejected))
+        front.check(f'{name}: text', a.status == 200 and a.text() == text, a.content[:200])
+        front.check(f'{name}: tokens', r.generated == n, r.generated)
+        usage = a.events()[-1]['usage'] if 'event-stream' in a.fields['content-type'] else a.json()['usage']
+        front.check(f'{name}: cached', r.cached_tokens == usage['prompt_tokens_details']['cached_tokens'],
+                    (r.cached_tokens, usage))
+
+
+def one_form(router, program, name, how, worker):
+    """Requests, evictions, a gap, a clear: the router's table follows."""
+    front = Front(TALLY, ADDRESSES[worker % 2])
+    engine = Engine(*how, '--blocks', '150')
+    kind = 'sglang' if 'sglang' in how else 'vllm'
+    agent = Agent(program, engine, ADDRESSES[worker % 2], worker, '--type', kind, log=f'{router.dir}/agent.log')
+    try:
+        front.serving(name, router, worker)
+        tokens = prompts(60)
+        for stream in (False, True):
+            requests = [front.ask(t, 5, stream=stream) for t in tokens]
+            check_answers(front, name, requests, front.answers(name, requests), tokens, 5)
+        front.same_table(name, engine, worker, tokens)
+        engine.test(drop_blocks=40)
+        engine.test(drop_blocks=40, rank=1)
+        front.same_table(f'{name}, dropped', engine, worker, tokens)
+        engine.test(lose_events=5)
+        engine.test(lose_events=4, rank=1)
+        more = prompts(20, 100)
+        front.answers(name, [front.ask(t) for t in more])
+        front.same_table(f'{name}, events lost', engine, worker, tokens + more)
+        counters = agent.counters()
+        front.check(f'{name}: replayed', counters['agent']['replayed'] >= 9, counters['agent'])
+        front.check(f'{name}: never clean', counters['agent']['clean_starts'] == 0, counters['agent'])
+        state = engine.state()
+        for i in range(2):
+            held = counters[f'rank {i}']['held']
+            front.check(f'{name}: blocks of rank {i}', held == state['ranks'][i]['blocks'], (held, state['ranks']))
+        engine.test(clear=True)
+        front.same_table(f'{name}, cleared', engine, worker, tokens)
+        front.check(f'{name}: leaves', agent.stop() == 0)
+    finally:
+        agent.kill()
+        engine.stop()
+
+
+def deaths(router, program):
+    """Engine and agent are killed, and come again."""
+    front, worker = Front(TALLY, ADDRESSES[0]), 50
+    engine = Engine('--type', 'vllm', '--blocks', '400')
+    agent = Agent(program, engine, ADDRESSES[0], worker, log=f'{router.dir}/agent.log')
+    tokens = prompts(40)
+    try:
+        life = front.serving('deaths', router, worker)
+        front.answers('before', [front.ask(t) for t in tokens])
+        front.same_table('before', engine, worker, tokens)
+        agent.kill()
+        agent.start()
+        life = front.serving('another agent', router, worker, life)
+        front.same_table('another agent', engine, worker, tokens)
+        held = engine.state()['ranks']
+        front.check('it has much', sum(r['blocks'] for r in held) > 100, held)
+        engine.test(hang=True)
+        hanging = [front.ask(t) for t in tokens[:8]]
+        front.until('they run', lambda: sum(r['running'] for r in engine.state()['ranks']) == 8)
+        engine.kill()
+        front.until('they end', lambda: all(r.ended for r in hanging), lambda: [r.answers for r in hanging])
+        front.check('with an error', all(r.rejected or r.fin and r.fin[0] & p.ITEM_ERROR for r in hanging),
+                    [(r.rejected, r.fin) for r in hanging])
+        time.sleep(1.5)  # three looks at /health
+        engine.start()
+        life = front.serving('another engine', router, worker, life)
+        front.same_table('another engine', engine, worker, tokens)
+        front.answers('after', [front.ask(t) for t in tokens])
+        front.same_table('after', engine, worker, tokens)
+        engine.kill()  # so short that no look at /health fails: its numbers go back
+        engine.start()
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            a = [front.ask(t) for t in tokens[:3]]
+            front.client.last_id += 1
+            p.run_until(front.all, lambda: all(r.ended for r in a), 5)
+            if all(r.fin and not r.fin[0] & p.ITEM_ERROR for r in a):
+                break
+        front.same_table('a quick one', engine, worker, tokens)
+    finally:
+        agent.kill()
+        engine.stop()
+
+
+def failures(router, program):
+    """Errors of the engine, cancelled requests, what is no HTTP, an end while something runs."""
+    front, worker = Front(TALLY, ADDRESSES[1]), 60
+    engine = Engine('--type', 'vllm', '--decode-us', '2000', '--garbage-metrics')
+    agent = Agent(program, engine, f'[{ADDRESSES[1]}]', worker, '--block-size', '16', log=f'{router.dir}/agent.log')
+    tokens = prompts(4)
+    try:
+        front.serving('failures', router, worker)
+        r = front.ask(tokens[0], model='nobody')
+        a = front.answers('a model nobody has', [r])[0]
+        front.check('404 as it came', a.status == 404 and 'nobody' in a.json()['error']['message'] and r.fin == (1, 404),
+                    (a.status, r.fin))
+        r = front.ask(tokens[0], raw=message('/v1/completions', b'{"prompt": '))
+        front.check('400 as it came', front.answers('no JSON', [r])[0].status == 400)
+        r = front.ask(tokens[0], raw=b'hello')
+        front.answers('no HTTP', [r])
+        front.check('no HTTP: refused', r.rejected and r.rejected.name == 'DispatchFailed' and r.rejected.detail[0] == 400,
+                    (r.rejected, r.fin))
+        r = front.ask(tokens[0], raw=message('/v1/completions', b'{}', content_length='7'))
+        front.answers('a field of a connection', [r])
+        front.check('a field of a connection: refused', r.rejected and r.rejected.detail[0] == 400, r.rejected)
+        engine.test(break_after=3)
+        r = front.ask(tokens[0], 20, stream=True)
+        front.answers('half a line', [r])
+        front.check('half a line: error', r.fin and r.fin[0] & p.ITEM_ERROR and r.fin[1] == 502 and b' 2"' in r.data,
+                    (r.fin, r.data[-100:]))
+        r = front.ask(tokens[0], 20)
+        front.answers('no answer', [r])
+        front.check('no answer: error', r.fin and r.fin[0] & p.ITEM_ERROR and r.fin[1] == 502, (r.fin, r.rejected))
+        engine.test(break_after=0)
+        before = engine.state()['count']['aborted']
+        r = front.ask(tokens[1], 1000, stream=True)
+        front.until('it streams', lambda: r.next > 5)
+        front.client.cancel(r)
+        front.until('cancelled', lambda: r.ended)
+        front.until('the engine knows', lambda: engine.state()['count']['aborted'] > before)
+        many = [front.ask([9000 + i] * (i % 50 + 1), 200, stream=True) for i in range(200)]
+        answers = front.answers('many', many)
+        front.check('many: all whole', all(a.text() == ''.join(f' {i % 10}' for i in range(200)) for a in answers))
+        running = front.ask(tokens[2], 300, stream=True)
+        front.until('it runs', lambda: running.next > 5)
+        agent.process.terminate()
+        a = front.answers('drained', [running])[0]
+        front.check('drained: it ends as it should', running.fin == (1, 200) and a.text().count(' ') == 300, running.fin)
+        front.check('exit status', agent.process.wait(10) == 0)
+    finally:
+        agent.kill()
+        engine.stop()
+
+
+def main(kvroute, program):
+    router = Router(kvroute, POOLS)
+    try:
+        router.telemetry('/kvroute/balance')
+        for i, (name, how) in enumerate(FORMS.items()):
+            one_form(router, program, name, how, 10 + i)
+        deaths(router, program)
+        failures(router, program)
+        answer = router.telemetry('/kvroute/balance')
+        TALLY.check('balance', answer['balance'] == 'ok', answer)
+    except Exception:
+        TALLY.failures.append('exception')
+        traceback.print_exc()
+    if TALLY.failures:
+        with open(f'{router.dir}/agent.log') as log:
+            print(log.read()[-6000:])
+    failed = router.finish(bool(TALLY.failures))
+    print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
+    sys.exit(1 if failed else 0)
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "options.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "kvr_test.h"
+
+#define MOST 24
+
+static struct agent_options o;
+static char err[400];
+
+/* Words behind the four that must be there, and may be said again. */
+static int parse(const char *const words[])
+{
+	char *argv[MOST] = {"kvroute-agent", "--engine", "http://e:8000/", "--router", "r",
+			    "--pool",	     "m",	 "--worker",	   "7"};
+	int argc = 9;
+
+	for (unsigned int i = 0; words[i] != NULL; i++)
+		argv[argc++] = (char *)words[i];
+	return agent_options_parse(&o, argc, argv, err, sizeof(err));
+}
+
+static void what_is_given_is_kept(void)
+{
+	static const char *const words[] = {"--type",	     "sglang", "--role",  "prefill",
+					    "--bootstrap",   "h:8998", "--ranks", "4",
+					    "--local-ranks", NULL};
+
+	CU_ASSERT_EQUAL(parse(words), 1);
+	CU_ASSERT_STRING_EQUAL(o.engine, "http://e:8000");
+	CU_ASSERT(o.worker == 7 && o.ranks == 4 && o.type == 1 && o.role == 1 && o.local_ranks);
+	CU_ASSERT_STRING_EQUAL(o.bootstrap_host, "h");
+	CU_ASSERT_EQUAL(o.bootstrap_port, 8998);
+	CU_ASSERT(o.block_size == 0 && o.max_requests == 4096);
+}
+
+static void each_mistake_is_one_line_that_says_what_to_do(void)
+{
+	static const struct {
+		const char *words[5];
+		const char *says;
+	} row[] = {
+		{{"--engine", ""}, "--engine is missing"},
+		{{"--engine", "https://e"}, "http://HOST:PORT"},
+		{{"--router", ""}, "--router is missing"},
+		{{"--pool", ""}, "--pool is missing"},
+		{{"--worker", "0"}, "--worker is missing"},
+		{{"--worker", "x"}, "--worker"},
+		{{"--type", "other"}, "vllm"},
+		{{"--ranks", "0"}, "--ranks"},
+		{{"--ranks"}, "missing value"},
+		{{"--nonsense"}, "unknown option"},
+		{{"stray"}, "unexpected"},
+		{{"--replay", "tcp://a:1"}, "--replay needs --events"},
+		{{"--bootstrap", "h:1"}, "--role prefill"},
+		{{"--role", "prefill", "--bootstrap", "h"}, "HOST:PORT"},
+		{{"--role", "prefill", "--bootstrap", "h:70000"}, "HOST:PORT"},
+		{{"--role", "prefill", "--type", "sglang"}, "needs --bootstrap"},
+		{{"--first-rank", "65535", "--ranks", "2"}, "65536"},
+	};
+
+	for (unsigned int i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+		err[0] = 0;
+		CU_ASSERT_EQUAL(parse(row[i].words), -EINVAL);
+		CU_ASSERT(strstr(err, row[i].says) != NULL && strchr(err, '\n') == NULL);
+		if (strstr(err, row[i].says) == NULL)
+			fprintf(stderr, "\n%s: %s\n", row[i].says, err);
+	}
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"what is given is kept", what_is_given_is_kept},
+		{"each mistake is one line that says what to do",
+		 each_mistake_is_one_line_that_says_what_to_do},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("agent_options", tests);
+}

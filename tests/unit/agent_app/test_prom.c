@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "prom.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvr_test.h"
+
+static struct agent_prom got;
+
+/* The copy is exactly as long as the page. */
+static void page(const char *text)
+{
+	const size_t n = strlen(text);
+	char *copy = malloc(n);
+
+	memcpy(copy, text, n);
+	agent_prom_read(&got, copy, n);
+	free(copy);
+}
+
+static void vllm_is_read_rank_by_rank(void)
+{
+	page("# HELP vllm:num_requests_waiting x\n"
+	     "# TYPE vllm:num_requests_waiting gauge\n"
+	     "vllm:num_requests_waiting{engine=\"0\",model_name=\"a}\\\"b\"} 3.0\n"
+	     "vllm:num_requests_waiting{engine=\"1\",model_name=\"m\"} 4.0\n"
+	     "vllm:num_requests_running{engine=\"1\",model_name=\"m\"} 5 1700000000\n"
+	     "vllm:kv_cache_usage_perc{engine=\"0\"} 0.25\n"
+	     "vllm:num_requests_waiting_by_reason{engine=\"0\"} 99\n"
+	     "vllm:cache_config_info{block_size=\"16\",cache_dtype=\"auto\",num_gpu_blocks="
+	     "\"8192\"} 1.0\n");
+	CU_ASSERT(got.rank[0].seen && got.rank[0].waiting == 3 && got.rank[0].kv_use == 0.25);
+	CU_ASSERT(got.rank[1].waiting == 4 && got.rank[1].running == 5);
+	CU_ASSERT(got.block_size == 16 && got.blocks == 8192 && got.samples == 5);
+}
+
+static void sglang_is_read_too(void)
+{
+	page("sglang:num_queue_reqs{dp_rank=\"2\"} 1\r\nsglang:num_running_reqs 2\n"
+	     "sglang:token_usage{model_name=\"m\"} 1.5\n"
+	     "sglang:cache_config_info{page_size=\"64\",num_pages=\"100\"} 1");
+	CU_ASSERT(got.rank[2].waiting == 1 && got.rank[0].running == 2 && got.rank[0].kv_use == 1);
+	CU_ASSERT(got.block_size == 64 && got.blocks == 100);
+}
+
+static void nonsense_says_nothing(void)
+{
+	static const char *const bad[] = {
+		"",
+		"\n\n",
+		"vllm:num_requests_running{",
+		"vllm:num_requests_running{engine=\"0",
+		"vllm:num_requests_running{engine=\"0\"",
+		"vllm:num_requests_running{engine=\"0\\",
+		"vllm:num_requests_running{engine=\"0\"}",
+		"x{} 1",
+		"{} 1",
+		"{",
+		"\"",
+		"vllm:cache_config_info{block_size=\"x\",num_gpu_blocks=\"99999999999999999999\"} "
+		"1",
+		"vllm:cache_config_info{block_size=\"1",
+		"vllm:cache_config_info{=\"1\",\"\"} 1",
+	};
+
+	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		page(bad[i]);
+		CU_ASSERT(got.rank[0].running == 0 && got.block_size == 0 && got.blocks == 0);
+	}
+	page("vllm:num_requests_running NaN\nvllm:kv_cache_usage_perc{engine=\"0\"} -1\n"
+	     "vllm:num_requests_waiting{engine=\"9999\"} 1\nvllm:num_requests_waiting +Inf\n");
+	CU_ASSERT(!got.rank[0].seen);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"vLLM is read rank by rank", vllm_is_read_rank_by_rank},
+		{"SGLang is read, too", sglang_is_read_too},
+		{"nonsense says nothing", nonsense_says_nothing},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("prom", tests);
+}

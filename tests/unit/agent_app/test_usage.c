@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "usage.h"
+
+#include <string.h>
+
+#include "kvr_test.h"
+
+static void event(struct agent_usage *u, const char *text)
+{
+	agent_usage_event(u, text, strlen(text));
+}
+
+static void events_with_text_are_tokens(void)
+{
+	struct agent_usage u = {0};
+
+	event(&u, "{\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}");
+	CU_ASSERT_EQUAL(u.generated, 0);
+	event(&u, "{\"choices\":[{\"delta\":{\"content\":\"a\"}}]}");
+	event(&u, "{\"choices\":[{\"text\":\"b\"}]}");
+	event(&u, "{\"choices\":[{\"delta\":{\"reasoning_content\":\"c\",\"content\":null}}]}");
+	event(&u, "{\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0}]}}]}");
+	event(&u, "{\"type\":\"response.output_text.delta\",\"delta\":\"d\"}");
+	CU_ASSERT_EQUAL(u.generated, 5);
+	event(&u, "{\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}");
+	event(&u, "[DONE]");
+	CU_ASSERT(u.generated == 5 && u.bad_events == 0 && !u.cached_known);
+}
+
+static void the_engines_count_is_believed_when_it_is_more(void)
+{
+	struct agent_usage u = {0};
+
+	event(&u, "{\"choices\":[{\"text\":\"two tokens\"}]}");
+	event(&u, "{\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2,"
+		  "\"prompt_tokens_details\":{\"cached_tokens\":8}}}");
+	CU_ASSERT(u.generated == 2 && u.cached_known && u.cached == 8);
+	event(&u, "{\"choices\":[],\"usage\":{\"completion_tokens\":1}}");
+	CU_ASSERT_EQUAL(u.generated, 2);
+	event(&u, "{\"type\":\"response.completed\",\"response\":{\"usage\":{\"output_tokens\":7,"
+		  "\"input_tokens_details\":{\"cached_tokens\":16}}}}");
+	CU_ASSERT(u.generated == 7 && u.cached == 16);
+}
+
+static void garbage_is_counted_and_believed_by_nobody(void)
+{
+	struct agent_usage u = {0};
+
+	event(&u, "{\"choices\":[");
+	event(&u, "nonsense");
+	event(&u, "");
+	CU_ASSERT_EQUAL(u.bad_events, 3);
+	event(&u, "7");
+	event(&u, "{\"choices\":{\"a\":1},\"usage\":[1],\"delta\":3,\"response\":\"x\"}");
+	event(&u, "{\"usage\":{\"completion_tokens\":\"9\",\"prompt_tokens_details\":null}}");
+	event(&u, "{\"usage\":{\"completion_tokens\":99999999999}}");
+	event(&u, "{\"usage\":{\"completion_tokens\":-1,\"prompt_tokens_details\":{"
+		  "\"cached_tokens\":1e3}}}");
+	CU_ASSERT(u.generated == 0 && !u.cached_known && u.bad_events == 3);
+}
+
+static void a_whole_answer_has_usage_and_a_transfer_result(void)
+{
+	static const char text[] =
+		"{\"choices\":[{\"text\":\"a\"}],\"usage\":{\"completion_tokens\":1,"
+		"\"prompt_tokens_details\":{\"cached_tokens\":32}},"
+		"\"kv_transfer_params\":{\"a\": 1}}";
+	struct kvr_json_value result;
+	struct agent_usage u = {0};
+
+	agent_usage_whole(&u, text, sizeof(text) - 1, &result);
+	CU_ASSERT(u.generated == 1 && u.cached_known && u.cached == 32);
+	CU_ASSERT(result.len == 8 && memcmp(result.p, "{\"a\": 1}", 8) == 0);
+	agent_usage_whole(&u, "{\"kv_transfer_params\":null}", 27, &result);
+	CU_ASSERT_EQUAL(result.len, 0);
+	agent_usage_whole(&u, text, 20, &result);
+	CU_ASSERT_EQUAL(result.len, 0);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"events with text are tokens", events_with_text_are_tokens},
+		{"the engine's count is believed when it is more",
+		 the_engines_count_is_believed_when_it_is_more},
+		{"garbage is counted, and believed by nobody",
+		 garbage_is_counted_and_believed_by_nobody},
+		{"a whole answer has usage and a transfer result",
+		 a_whole_answer_has_usage_and_a_transfer_result},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("usage", tests);
+}
