@@ -119,7 +119,7 @@ static void push(struct gw_call *c)
 	}
 	c->busy = c->out;
 	c->out = (struct gw_bytes){spare.p, 0, spare.cap};
-	c->sending = true;
+	c->sending = c->t->touched = true;
 	buf = h2o_iovec_init(c->busy.p, c->busy.len);
 	kvr_stats_add(c->t->row, GW_BYTES_OUT, buf.len);
 	h2o_send(c->req, &buf, buf.len > 0,
@@ -241,7 +241,7 @@ void gw_answer_choice(struct gw_call *c)
 	}
 	gw_bytes_add(&b, "}", 1);
 	add_choice(c);
-	c->started = c->complete = true;
+	c->started = c->complete = c->t->touched = true;
 	gw_answer_page(c->req, 200, JSON, b.p, b.len);
 	free(b.p);
 }
@@ -257,7 +257,7 @@ void gw_answer_error(struct gw_call *c, const struct gw_error *e, const char *te
 		/* Nothing of the engine's answer has been seen by the client. */
 		c->req->res.headers.size = 0;
 		c->out.len = 0;
-		c->started = c->complete = true;
+		c->started = c->complete = c->t->touched = true;
 		add_choice(c);
 		send_error(c->req, e, text);
 		return;

@@ -47,6 +47,35 @@ static bool only_text(const struct kvr_json_value *messages)
 	return true;
 }
 
+/* Token ids of an array that is known to be JSON, in one pass over its digits; most of a prompt
+ * that comes as ids is this. @return how many, -1: something else is in it. */
+static int64_t read_numbers(const struct kvr_json_value *v, uint32_t *out)
+{
+	const char *p = v->p + 1, *end = v->p + v->len - 1;
+	int64_t n = 0;
+
+	if (v->type != KVR_JSON_ARRAY)
+		return -1;
+	for (;;) {
+		uint64_t id = 0;
+		const char *first;
+
+		while (p < end &&
+		       (*p == ',' || *p == ' ' || *p == '\n' || *p == '\t' || *p == '\r'))
+			p++;
+		if (p == end)
+			return n;
+		for (first = p; p < end && *p >= '0' && *p <= '9' && p - first < 11; p++)
+			id = id * 10 + (uint64_t)(*p - '0');
+		if (p == first || id > UINT32_MAX ||
+		    (p < end && (*p == '.' || *p == 'e' || *p == 'E' || (*p >= '0' && *p <= '9'))))
+			return -1;
+		if (out != NULL)
+			out[n] = (uint32_t)id;
+		n++;
+	}
+}
+
 /* `prompt` of a completion: a string, ids, or a list of one of these. */
 static int read_prompt(struct gw_ask *a, char *err, size_t errlen)
 {
@@ -79,7 +108,7 @@ static int read_prompt(struct gw_ask *a, char *err, size_t errlen)
 	} else {
 		a->ids = first;
 	}
-	n = kvr_json_u32s(&a->ids, NULL, 0);
+	n = read_numbers(&a->ids, NULL);
 	if (n <= 0 || n > (1 << 20))
 		return wrong("prompt", "token ids are expected, 1 to 1048576", err, errlen);
 	a->form = GW_PROMPT_IDS;
@@ -116,7 +145,7 @@ static int read_limit(const struct kvr_json_value *v, const char *name, uint32_t
 static int read_ids(struct gw_ask *a, const struct kvr_json_value *v, const char *name, char *err,
 		    size_t errlen)
 {
-	const int64_t n = given(v) ? kvr_json_u32s(v, NULL, 0) : 0;
+	const int64_t n = given(v) ? read_numbers(v, NULL) : 0;
 
 	if (n < 0 || n > (1 << 20))
 		return wrong(name, "token ids are expected, at most 1048576", err, errlen);
@@ -128,10 +157,18 @@ static int read_ids(struct gw_ask *a, const struct kvr_json_value *v, const char
 	return 0;
 }
 
+static int read_model(struct gw_ask *a, const struct kvr_json_value *v, char *err, size_t errlen)
+{
+	if (given(v) && kvr_json_string(v, a->model, sizeof(a->model)) < 0)
+		return wrong("model", "a string of at most 255 bytes is expected", err, errlen);
+	return 0;
+}
+
 static int read_openai(struct gw_ask *a, struct gw_hints *hints, char *err, size_t errlen)
 {
-	enum { STREAM, MAX, MAX_NEW, MAX_OUT, PROMPT, MESSAGES, NVEXT, SALT, N };
-	static const char *const names[N] = {"stream",
+	enum { MODEL, STREAM, MAX, MAX_NEW, MAX_OUT, PROMPT, MESSAGES, NVEXT, SALT, N };
+	static const char *const names[N] = {"model",
+					     "stream",
 					     "max_tokens",
 					     "max_completion_tokens",
 					     "max_output_tokens",
@@ -148,7 +185,9 @@ static int read_openai(struct gw_ask *a, struct gw_hints *hints, char *err, size
 	a->form = GW_PROMPT_OPAQUE;
 	if (given(&v[STREAM]) && kvr_json_bool(&v[STREAM], &a->stream) != 0)
 		return wrong("stream", "true or false is expected", err, errlen);
-	rc = read_limit(&v[MAX], "max_tokens", &a->max_tokens, err, errlen);
+	rc = read_model(a, &v[MODEL], err, errlen);
+	if (rc == 0)
+		rc = read_limit(&v[MAX], "max_tokens", &a->max_tokens, err, errlen);
 	if (rc == 0)
 		rc = read_limit(&v[MAX_NEW], "max_completion_tokens", &a->max_tokens, err, errlen);
 	if (rc == 0)
@@ -174,10 +213,10 @@ static int read_openai(struct gw_ask *a, struct gw_hints *hints, char *err, size
 
 static int read_preprocessed(struct gw_ask *a, struct gw_hints *hints, char *err, size_t errlen)
 {
-	enum { IDS, MM, STOP, NOTES, ROUTING, OVERRIDE, PROBE, N };
+	enum { MODEL, IDS, MM, STOP, NOTES, ROUTING, OVERRIDE, PROBE, N };
 	static const char *const names[N] = {
-		"token_ids", "mm_routing_info",	       "stop_conditions", "annotations",
-		"routing",   "router_config_override", "_HEALTH_CHECK"};
+		"model",       "token_ids", "mm_routing_info",	      "stop_conditions",
+		"annotations", "routing",   "router_config_override", "_HEALTH_CHECK"};
 	struct kvr_json_value v[N], part;
 	int rc;
 
@@ -187,7 +226,9 @@ static int read_preprocessed(struct gw_ask *a, struct gw_hints *hints, char *err
 	if (given(&v[PROBE]) && kvr_json_bool(&v[PROBE], &a->probe) != 0)
 		return wrong("_HEALTH_CHECK", "true or false is expected", err, errlen);
 	a->prompt = v[IDS];
-	rc = read_ids(a, &v[IDS], "token_ids", err, errlen);
+	rc = read_model(a, &v[MODEL], err, errlen);
+	if (rc == 0)
+		rc = read_ids(a, &v[IDS], "token_ids", err, errlen);
 	if (rc == 0 && kvr_json_get(&v[MM], "routing_token_ids", &part))
 		rc = read_ids(a, &part, "mm_routing_info.routing_token_ids", err, errlen);
 	if (rc == 0 && kvr_json_get(&v[STOP], "max_tokens", &part))
@@ -206,7 +247,6 @@ static int read_preprocessed(struct gw_ask *a, struct gw_hints *hints, char *err
 int gw_ask_read(struct gw_ask *a, enum gw_path path, const char *body, size_t len,
 		struct gw_hints *hints, char *err, size_t errlen)
 {
-	struct kvr_json_value model;
 	size_t at = 0;
 	int rc;
 
@@ -222,16 +262,13 @@ int gw_ask_read(struct gw_ask *a, enum gw_path path, const char *body, size_t le
 		return -EBADMSG;
 	}
 	a->isl_guess = (uint32_t)(len / 4 + 1);
-	if (kvr_json_get(&a->root, "model", &model) && given(&model) &&
-	    kvr_json_string(&model, a->model, sizeof(a->model)) < 0)
-		return wrong("model", "a string of at most 255 bytes is expected", err, errlen);
 	return path == GW_ROUTE ? read_preprocessed(a, hints, err, errlen)
 				: read_openai(a, hints, err, errlen);
 }
 
 void gw_ask_ids(const struct gw_ask *a, uint32_t ids[])
 {
-	kvr_json_u32s(&a->ids, ids, a->n_ids);
+	read_numbers(&a->ids, ids);
 }
 
 /* An object of members, one after the other; sized beforehand. */

@@ -52,6 +52,9 @@ struct gw_thread {
 	void (*router_lost)(struct gw_router *r); /* what waits there must go elsewhere */
 	struct gw_tokens *tokens;		  /* NULL: there is no tokenizer */
 	struct gw_call_list calls;
+	/* libh2o was given something to send. Outside its loop it does not see by itself that there
+	 * is something to do: it must not wait then. */
+	bool touched;
 };
 
 #define GW_COUNT(t, counter) kvr_stats_inc((t)->row, counter)

@@ -10,7 +10,7 @@
 #include "kvr_words.h"
 
 #define ASK_EVERY_MS 1000
-#define LONGEST_MS   1000 /* between two turns */
+#define LONGEST_MS   250 /* between two turns: a router is asked again, a signal seen */
 
 static uint64_t now_ms(void)
 {
@@ -49,7 +49,7 @@ static void on_readable(h2o_socket_t *sock, const char *err)
 	struct gw_router *r = sock->data;
 
 	(void)err;
-	r->readable = true;
+	kvr_client_process(r->client);
 }
 
 static int start(struct gw_router *r, char *err, size_t errlen)
@@ -127,15 +127,12 @@ int32_t gw_routers_turn(struct gw_thread *t)
 			kvr_client_connect(r->client);
 		}
 		ms = kvr_client_timeout_ms(r->client);
-		if (r->readable || ms == 0) {
-			r->readable = false;
+		if (ms == 0) {
 			kvr_client_process(r->client);
 			ms = kvr_client_timeout_ms(r->client);
 		}
 		if (ms >= 0 && ms < wait)
 			wait = ms;
-		if (r->ask_ms != 0 && wait > ASK_EVERY_MS / 4)
-			wait = ASK_EVERY_MS / 4;
 	}
 	return wait;
 }

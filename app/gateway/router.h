@@ -18,7 +18,7 @@ struct gw_router {
 	struct kvr_client *client;
 	h2o_socket_t *sock;
 	uint64_t ask_ms; /* when to ask again; 0: a question is under way */
-	bool up, readable;
+	bool up;
 };
 
 /** What a model's name leads to. */
@@ -37,7 +37,8 @@ int gw_routers_start(struct gw_thread *t, char *err, size_t errlen);
 /** End every request (their callbacks come), free everything. */
 void gw_routers_stop(struct gw_thread *t);
 
-/** Send, receive, run timers. @return milliseconds until it must be called again. */
+/** Send and run timers; what is received comes from inside the loop. @return milliseconds until it
+ * must be called again. */
 int32_t gw_routers_turn(struct gw_thread *t);
 
 /** First router that is up and not in @p tried (bits), or NULL. */

@@ -22,6 +22,11 @@ struct handler {
 	struct gw_thread *t;
 };
 
+struct error_filter {
+	h2o_filter_t super;
+	struct gw_thread *t;
+};
+
 /* --- paths ---------------------------------------------------------------------------------- */
 
 static const struct {
@@ -81,7 +86,7 @@ static void on_setup_error(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **s
 	char body[512];
 	size_t len;
 
-	(void)self;
+	GW_COUNT(((struct error_filter *)self)->t, GW_HTTP_ERRORS);
 	if (req->res.status == 413)
 		e = *gw_error_fault(GW_BODY_TOO_LARGE);
 	e.status = req->res.status;
@@ -233,7 +238,7 @@ static void configure(struct gw_thread *t)
 	h2o_hostconf_t *host;
 	h2o_pathconf_t *path;
 	struct handler *h;
-	h2o_filter_t *f;
+	struct error_filter *f;
 
 	h2o_config_init(&t->conf);
 	t->conf.server_name = h2o_iovec_init(H2O_STRLIT("kvroute-gateway"));
@@ -246,8 +251,9 @@ static void configure(struct gw_thread *t)
 	h = (struct handler *)h2o_create_handler(path, sizeof(*h));
 	h->super.on_req = on_request;
 	h->t = t;
-	f = h2o_create_filter(&host->fallback_path, sizeof(*f));
-	f->on_setup_ostream = on_setup_error;
+	f = (struct error_filter *)h2o_create_filter(&host->fallback_path, sizeof(*f));
+	f->super.on_setup_ostream = on_setup_error;
+	f->t = t;
 }
 
 int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
@@ -287,8 +293,9 @@ void gw_serve_run(struct gw_thread *t)
 			t->listener = NULL;
 			h2o_context_request_shutdown(&t->ctx);
 		}
+		t->touched = false;
 		wait = gw_routers_turn(t);
-		h2o_evloop_run(t->ctx.loop, wait < 250 ? wait : 250);
+		h2o_evloop_run(t->ctx.loop, t->touched ? 0 : wait);
 	}
 }
 

@@ -26,7 +26,7 @@
 	X(GW_BAD_JSON, bad_json, COUNT, "requests", "refused: the body is no JSON, or a field has the wrong type") \
 	X(GW_TOO_LARGE, too_large, COUNT, "requests", "refused: body, prompt or message too large") \
 	X(GW_OVERLOADED, overloaded, COUNT, "requests", "refused: requests in flight are at their limit") \
-	X(GW_HTTP_ERRORS, http_errors, COUNT, "answers", "answers to what was no legal request, or came too slowly or too large") \
+	X(GW_HTTP_ERRORS, http_errors, COUNT, "answers", "answers to what was no legal request of HTTP, or announced too large a body") \
 	X(GW_SLOW_READERS, slow_readers, COUNT, "requests", "cut off: the client did not read, and the buffer was full") \
 	X(GW_BAD_ANSWERS, bad_answers, COUNT, "requests", "the engine's answer was no HTTP response") \
 	X(GW_SPLIT_STREAMS, split_streams, COUNT, "requests", "streams that broke off; the client got an event that says so") \

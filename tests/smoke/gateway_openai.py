@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The openai package of npm -> kvroute-gateway -> kvroute -> an agent -> the stand-in engine.
+"""The openai package of npm -> kvroute-gateway -> kvroute -> kvroute-agent -> the stand-in engine.
 
-gateway_openai_test.sh starts it: gateway_openai.py KVROUTE GATEWAY FOLDER, where node_modules of FOLDER has the package.
+gateway_openai_test.sh starts it: gateway_openai.py KVROUTE GATEWAY AGENT FOLDER, where node_modules of FOLDER has the package.
 """
 
 import json
@@ -10,8 +10,8 @@ import subprocess
 import sys
 import urllib.request
 
-import kvrproto as p
-from gateway_rig import Agents, Gateway, Tokenizer, bridge, wait_for
+import child
+from gateway_rig import Gateway, Tokenizer, free_port, wait_for
 from protocol_router import Router, Tally
 
 POOLS = '''[pool model]
@@ -33,22 +33,37 @@ router = Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000')
 failed = True
 try:
     router.telemetry('/kvroute/balance')
-    engine = Tokenizer('model', '--decode-us', '3000')
-    agents = Agents([p.Agent('10.9.0.1', 101, 'model', 16)], bridge(engine.port))
-    agents.start()
+    events, replay = free_port(), free_port()
+    engine = Tokenizer('model', '--decode-us', '3000', '--events', f'tcp://127.0.0.1:{events}', '--replay',
+                       f'tcp://127.0.0.1:{replay}')
+    agent = child.start([sys.argv[3], '--engine', f'http://127.0.0.1:{engine.port}', '--router', '10.9.0.1', '--pool', 'model',
+                         '--worker', '101', '--events', f'tcp://127.0.0.1:{events}', '--replay', f'tcp://127.0.0.1:{replay}',
+                         '--health-ms', '200'])
     gateway = Gateway(sys.argv[2], '--router', '10.9.0.1', '--tokenize', engine.url, log=sys.stdout)
     check('the gateway is ready', wait_for(gateway.ready))
     here = os.path.dirname(os.path.abspath(__file__))
-    status = subprocess.run(['node', f'{here}/gateway_openai.mjs', f'http://127.0.0.1:{gateway.port}/v1', sys.argv[3]],
+    status = subprocess.run(['node', f'{here}/gateway_openai.mjs', f'http://127.0.0.1:{gateway.port}/v1', sys.argv[4]],
                             timeout=100).returncode
     check('the openai package is content', status == 0, status)
     check('what was cancelled ended at the engine', wait_for(lambda: engine_says(engine.port)['count']['aborted'] >= 1),
-          (engine_says(engine.port)['count'], gateway.counters(), [(j.aborted, j.fin) for j in agents.runs()]))
+          engine_says(engine.port)['count'])
+    # The engine tells what it caches, the tokenizer what the prompt is: the next turn is expected where its blocks are.
+    turn = {'model': 'model', 'max_tokens': 4, 'messages': [{'role': 'user', 'content': 'a long question ' * 20}]}
+
+    def overlap():
+        r = gateway.post('/v1/chat/completions', turn, {'x-kvroute-explain': '1'})
+        return int(r.headers['x-kvroute-overlap-blocks']), int(r.headers['x-kvroute-required-blocks']), r.json()
+
+    check('a conversation comes back to its blocks', wait_for(lambda: overlap()[0] >= 20), overlap())
+    held, needed, answer = overlap()
+    cached = answer['usage']['prompt_tokens_details']['cached_tokens']
+    check('as many as the engine found', held * 16 == cached, (held, needed, cached))
     check('nothing is in flight', wait_for(lambda: gateway.counters()['kvr_gateway_in_flight_requests'] == 0))
     n = gateway.counters()
     check('prompts that are text were tokenised', n['kvr_gateway_tokenized_prompts_total'] > 0, n)
     check('the gateway ends', gateway.stop() == 0)
-    agents.leave()
+    agent.terminate()
+    check('the agent leaves', agent.wait(30) == 0, agent.returncode)
     failed = bool(TALLY.failures)
 finally:
     failed = router.finish(failed)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The openai package of npm against the gateway: gateway_openai_test.sh KVROUTE GATEWAY
+# The openai package of npm against the gateway: gateway_openai_test.sh KVROUTE GATEWAY AGENT
 # It is installed for this run only, in a folder of its own. Exit status 77: there is no npm, or it reaches no registry.
 set -u
 command -v node npm >/dev/null || { echo "node and npm are not there: skipped"; exit 77; }
@@ -11,4 +11,4 @@ if ! (cd "$dir" && timeout 60 npm install --no-audit --no-fund --no-save --silen
 	tail -3 "$dir/log"
 	exit 77
 fi
-"$(dirname "$0")/protocol_test.sh" "$1" gateway_openai.py "$2" "$dir"
+"$(dirname "$0")/protocol_test.sh" "$1" gateway_openai.py "$2" "$3" "$dir"

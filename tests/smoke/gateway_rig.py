@@ -197,37 +197,3 @@ class Tokenizer:
     def stop(self):
         self.process.kill()
         self.process.wait()
-
-
-def bridge(port):
-    """A `serve` for Agents whose engine is an HTTP server: what kvroute-agent does, in short."""
-
-    def run(agents, agent, job):
-        method, target, fields, body = parse_message(job.dispatch.body)
-        c = http.client.HTTPConnection('127.0.0.1', port, timeout=60)
-        r = None
-        try:
-            c.request(method, target, body, fields)
-            r = c.getresponse()
-            kind = r.getheader('content-type', 'application/json')
-            pieces = [response(r.status, kind)]
-            while job.aborted is None:
-                part = r.read1(1000)
-                pieces.append(part)
-                with agents.lock:
-                    for piece in pieces:
-                        if not job.fin and job.aborted is None:
-                            agent.item(job, piece, tokens=int(bool(piece)), fin=not piece, status=r.status)
-                pieces = []
-                if not part:
-                    break
-        except OSError:
-            with agents.lock:
-                if not job.fin:
-                    agent.item(job, b'', fin=True, flags=2, status=502)
-        finally:
-            c.close()
-            if r is not None:
-                r.close()
-
-    return lambda agents, agent, job: threading.Thread(target=run, args=(agents, agent, job), daemon=True).start()

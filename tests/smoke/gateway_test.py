@@ -314,6 +314,7 @@ def bad_http(gw, agents):
     check('and a slow body', b'<timeout>' not in r, r)
     r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'})
     check('others are served', r.status == 200, r)
+    check('errors of HTTP are counted', gw.counters()['kvr_gateway_http_errors_answers_total'] >= 2, gw.counters())
 
 
 def pages(gw, agents):

@@ -23,11 +23,12 @@ LONGEST = 60  # s: a busy machine keeps a program from its CPU; only one that ha
 class Router:
     """Starts kvroute on the interface kvr-router; stops it, and shows its log when told so."""
 
-    def __init__(self, program, pools, router_options='', ingress=1, memory_mb=640, frames=1024):
+    def __init__(self, program, pools, router_options='', ingress=1, memory_mb=640, frames=1024, interface='kvr-router',
+                 addresses=ADDRESSES):
         """`ingress` CPUs poll a packet socket each, which has room for so many `frames`."""
         cpus = sorted(os.sched_getaffinity(0))
         polling = cpus[:2][-1:] if ingress == 1 else cpus[:ingress]
-        self.prefix = f'kvr-proto-{os.getpid()}'
+        self.prefix = f'kvr-proto-{os.getpid()}' + interface.removeprefix('kvr-router')
         self.dir = tempfile.mkdtemp(prefix='kvroute-protocol-')
         config = f'{self.dir}/router.conf'
         with open(config, 'w') as out:
@@ -38,9 +39,9 @@ memory_mb = {memory_mb}
 file_prefix = {self.prefix}
 {router_options}
 [port p0]
-device = net_af_packet0,iface=kvr-router,blocksz=16384,framesz=2048,framecnt={frames},qpairs={ingress}
-ipv4 = {ADDRESSES[0]}
-ipv6 = {ADDRESSES[1]}
+device = net_af_packet0,iface={interface},blocksz=16384,framesz=2048,framecnt={frames},qpairs={ingress}
+ipv4 = {addresses[0]}
+ipv6 = {addresses[1]}
 rx_checksum = trust
 answer_arp = auto
 {pools}''')

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""kvroute-gateway with two routers, one of which is killed: what waits there and what comes later goes to the other.
+
+protocol_test.sh starts it: gateway_failover.py KVROUTE GATEWAY. The second router has a veth pair of its own.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+
+import kvrproto as p
+from gateway_rig import Agents, Gateway, parse_message, response, wait_for
+from protocol_router import ADDRESSES, Router, Tally
+
+POOLS = '''[pool llama]
+id = 3
+block_size = 16
+max_ranks = 4
+max_blocks = 4096
+'''
+TALLY = Tally(150, patience=40.0)
+check = TALLY.check
+OTHER = ('10.9.1.1', 'fd0a::1')
+TOLERANT = 'suspect_ms = 20000\ndead_ms = 40000'
+
+
+def ip(*args):
+    subprocess.run(['ip', *args], check=True)
+
+
+def serve(agents, agent, job):
+    """Answers with the worker's number; what is to hang hangs at the first worker only."""
+    say = json.loads(parse_message(job.dispatch.body)[3])
+    if say.get('x_hang') and agent.worker == 101:
+        return
+    agent.item(job, response(body=json.dumps({'worker': agent.worker}).encode()), tokens=1, fin=True, status=200)
+
+
+def run(program):
+    ip('link', 'add', 'kvr-peer2', 'type', 'veth', 'peer', 'name', 'kvr-router2')
+    with open('/proc/sys/net/ipv6/conf/kvr-router2/disable_ipv6', 'w') as f:
+        f.write('1')
+    ip('address', 'add', '10.9.1.2/24', 'dev', 'kvr-peer2')
+    ip('link', 'set', 'kvr-peer2', 'up')
+    ip('link', 'set', 'kvr-router2', 'up')
+    routers = [Router(sys.argv[1], POOLS, TOLERANT, memory_mb=512),
+               Router(sys.argv[1], POOLS, TOLERANT, memory_mb=512, interface='kvr-router2', addresses=OTHER)]
+    failed = True
+    try:
+        for r in routers:
+            r.telemetry('/kvroute/balance')
+        agents = Agents([p.Agent(ADDRESSES[0], 101, 'llama', 16), p.Agent(OTHER[0], 201, 'llama', 16)], serve)
+        agents.start()
+        check('agents are served', wait_for(lambda: all(a.state == 'SERVING' for a in agents.agents), 40))
+        gw = Gateway(program, '--router', f'{ADDRESSES[0]},{OTHER[0]}', log=sys.stdout)
+        check('both routers are up', wait_for(lambda: gw.counters()['kvr_gateway_routers_up_routers'] == 2, 40))
+
+        def ask(**more):
+            return gw.post('/v1/completions', {'model': 'llama', 'prompt': [1, 2], **more}, timeout=100)
+
+        check('the first router is used', ask().json() == {'worker': 101})
+        moved = []
+        waiting = threading.Thread(target=lambda: moved.append(ask(x_hang=True)))
+        waiting.start()
+        wait_for(lambda: len(agents.runs()) >= 2)
+        routers[0].process.kill()
+        waiting.join(60)
+        check('what waited at the router that was killed is served by the other', moved and moved[0].json() == {'worker': 201}, moved)
+        check('what comes later goes there', ask().json() == {'worker': 201})
+        n = gw.counters()
+        check('the counters say so', (n['kvr_gateway_resubmitted_requests_total'], n['kvr_gateway_routers_lost_routers_total'],
+                                      n['kvr_gateway_routers_up_routers']) == (1, 1, 1), n)
+        routers[1].process.kill()
+        check('not ready without a router', wait_for(lambda: not gw.ready(), 40))
+        r = ask()
+        check('503 without a router', r.status == 503 and r.error()[1] == 'no_router' and r.headers.get('retry-after') == '1', r)
+        check('the models are gone', gw.call('GET', '/v1/models').json()['data'] == [])
+        check('nothing is in flight', gw.counters()['kvr_gateway_in_flight_requests'] == 0)
+        check('the gateway ends', gw.stop() == 0)
+        failed = bool(TALLY.failures)
+    finally:
+        for r in routers:
+            if r.alive() or failed:
+                r.finish(failed)
+    return failed
+
+
+status = run(sys.argv[2])
+print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
+sys.exit(1 if status or TALLY.failures else 0)
