@@ -9,6 +9,9 @@
  *            receive or transmit call, which then faults. The driver clears its "connected" flag
  *            first, so a call that starts afterwards touches nothing: all that is missing is a
  *            grace period between the flag and the unmapping.
+ *   mmap     The memory of a peer that connects has no pages here yet, and a packet lcore would
+ * take a page fault for each the first time round its rings: 2,200 of them. They are taken here,
+ *            where nobody waits, for as much of it as rings of frames can need.
  *   sendmsg  When the greeting of a new connection cannot be sent, because its peer has closed it
  *            at once, the driver closes the socket but leaves it among the EAL's interrupt sources.
  *            The EAL then polls a file that is not open, which it takes for a reason to panic. A
@@ -54,6 +57,12 @@
 #define RING_HEAD   128u /* bytes before a ring's descriptors */
 #define DESCRIPTOR  16u
 #define MAX_LOG2    14u
+#define PAGES_MOST                                                                                 \
+	(UINT64_C(64) << 20) /* a peer's file may be long, and empty: 2^14 frames each way */
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
 
 /* Messages of a client to its server; the rest may come at any time, or never. */
 enum {
@@ -72,6 +81,7 @@ struct channel {
 	time_t since;
 	uint32_t rings[2]; /* to the server, from it */
 	uint32_t n_regions;
+	uint64_t pages; /* bytes that have got them */
 	struct {
 		uint64_t bytes;
 		int fd;
@@ -366,6 +376,40 @@ ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 }
 
 /* ---- memory ---- */
+
+/* The connection whose file this is; NULL: memory of this process. */
+static struct channel *channel_of_file(int fd)
+{
+	for (uint32_t i = 0; i < CHANNELS; i++)
+		for (uint32_t k = 0; channels[i].fd > 0 && k < channels[i].n_regions; k++)
+			if (channels[i].region[k].fd == fd)
+				return &channels[i];
+	return NULL;
+}
+
+static void give_pages(uint8_t *p, size_t len, int fd)
+{
+	struct channel *c = channel_of_file(fd);
+
+	if (c != NULL && len > PAGES_MOST - c->pages)
+		len = PAGES_MOST - c->pages;
+	if (c != NULL)
+		c->pages += len;
+	/* Kernels before 5.14 do not know the advice: then they come one by one. */
+	if (len > 0)
+		(void)madvise(p, len, MADV_POPULATE_WRITE);
+}
+
+/* With files of more than 2 GiB, as DPDK is built, this is mmap64(). */
+void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
+{
+	void *p = (void *)syscall(SYS_mmap, addr, len, prot, flags, fd, off);
+
+	if (p != MAP_FAILED && fd >= 0 && (flags & MAP_SHARED) != 0 && rte_thread_is_intr() &&
+	    guarded() != NULL)
+		give_pages(p, len, fd);
+	return p;
+}
 
 int munmap(void *addr, size_t len)
 {
