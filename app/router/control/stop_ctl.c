@@ -3,7 +3,8 @@
  * SIGTERM: nobody new is let in (ROUTE, CONNECT and the HELLO of a new life are refused with
  * Shutdown, which is retryable: elsewhere), waiting requests are refused, and those that workers
  * have get stop_ms. What is then left is cut off: its client is told, its worker gets ABORT, and
- * every worker hears that the router goes. A second signal ends this at any point.
+ * every worker hears that the router goes. A second signal ends the wait: the rest is cut off now.
+ * A third one ends all of this at any point, without a word.
  */
 #include "control/log.h"
 #include "control/thread.h"
@@ -36,9 +37,15 @@ static uint32_t requests_left(struct router *rt, uint32_t *lingering)
 	return live;
 }
 
-static bool at_once(struct router *rt)
+/* Nobody is waited for any more, but all are told. */
+static bool in_haste(struct router *rt)
 {
 	return atomic_load_explicit(&rt->quit, memory_order_relaxed) > 1;
+}
+
+static bool at_once(struct router *rt)
+{
+	return atomic_load_explicit(&rt->quit, memory_order_relaxed) > 2;
 }
 
 static void rounds_until(struct router *rt, uint64_t end_ns)
@@ -112,7 +119,7 @@ static uint32_t rounds_while(struct router *rt, bool lingering, uint64_t end_ns)
 {
 	uint32_t ended, live = requests_left(rt, &ended), left = lingering ? ended : live;
 
-	while (left > 0 && !at_once(rt) && now_ns(rt) < end_ns) {
+	while (left > 0 && !in_haste(rt) && now_ns(rt) < end_ns) {
 		rounds_until(rt, RTE_MIN(now_ns(rt) + TICK_MS * UINT64_C(1000000), end_ns));
 		live = requests_left(rt, &ended);
 		left = lingering ? ended : live;
@@ -129,7 +136,7 @@ void stop_in_order(struct router *rt)
 	uint32_t lingering, live = requests_left(rt, &lingering), left, cut = 0;
 
 	log_line("stopping: %u requests are live, %u of them with workers have %u ms; a second "
-		 "signal ends at once",
+		 "signal cuts them off now, a third ends at once",
 		 live + refused, live, rt->conf.opt.stop_ms);
 	left = rounds_while(rt, false, end);
 	if (left > 0 && !at_once(rt))
