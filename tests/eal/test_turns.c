@@ -362,6 +362,44 @@ static void loads_of_all_ranks(void)
 	end();
 }
 
+/* ---- messages that never become whole ---- */
+
+static void largest_messages_overdue_after_a_pause(void)
+{
+	uint8_t f[sizeof(struct kvr_wire_hdr) + 512] = {0};
+	const struct kvr_reasm_stats *s;
+	uint64_t before, most = 0;
+	uint32_t frames;
+
+	begin("max_jobs = 64\n");
+	frames = rt->sizes.max_frames;
+	s = kvr_reasm_stats(lc()->reasm);
+	for (uint32_t i = 0; i < 4 * (frames - 1); i++) {
+		const struct kvr_wire_ids ids = {.source = 666, .id = 1 + i / (frames - 1)};
+
+		pipeline_host = (uint8_t)(60 + i / (frames - 1));
+		kvr_hdr_put(f, KVR_ROUTE, &ids, frames * 512, i % (frames - 1) * 512, 512);
+		pipeline_send(5000, f, sizeof(f));
+		if (i % 16 == 15)
+			turn();
+	}
+	pipeline_host = 2;
+	turn();
+	CU_ASSERT_EQUAL_FATAL(s->messages, 4);
+	CU_ASSERT_TRUE_FATAL(frames > 256);
+	pipeline_skip(60000);
+	begin_measure();
+	for (uint32_t i = 0; i < 4; i++) {
+		before = s->messages;
+		turn();
+		most = RTE_MAX(most, before - s->messages);
+	}
+	report("messages given up", most);
+	CU_ASSERT_EQUAL(s->messages, 0);
+	CU_ASSERT_EQUAL(most, 1);
+	end();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"slots", slots_looked_at},
@@ -370,6 +408,7 @@ int main(void)
 			       {"aborts", aborts_due_after_a_pause},
 			       {"legs", legs_due_after_a_pause},
 			       {"loads", loads_of_all_ranks},
+			       {"fragments", largest_messages_overdue_after_a_pause},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("turns", tests);

@@ -20,7 +20,8 @@
 #include "kvr_frame.h"
 #include "kvr_source.h"
 
-#define ASKS_TURN 4u /* MISSING sent, and messages given up, in one turn */
+#define ASKS_TURN 4u   /* MISSING sent, and messages given up, in one turn ... */
+#define OVER_TURN 256u /* ... as long as they are no more frames than this */
 
 void ingress_reasm_drop(void *arg, void *frame)
 {
@@ -213,13 +214,23 @@ static void ask(struct lcore *lc)
 	}
 }
 
+/* After a pause all may be overdue. */
+static void give_up(struct lcore *lc, const struct kvr_reasm_stats *s)
+{
+	const uint64_t before = s->dropped_frames;
+
+	for (uint32_t i = 0; i < ASKS_TURN && s->dropped_frames - before < OVER_TURN; i++)
+		if (kvr_reasm_expire(lc->reasm, lc->now_ns, 1) == 0)
+			return;
+}
+
 void fragments_poll(struct lcore *lc)
 {
 	const struct kvr_reasm_stats *s = kvr_reasm_stats(lc->reasm);
 
 	if (likely(s->messages == 0))
 		return;
-	kvr_reasm_expire(lc->reasm, lc->now_ns, ASKS_TURN);
+	give_up(lc, s);
 	for (uint32_t i = 0; i < lc->rt->n_ports; i++)
 		if (low(lc, i))
 			evict(lc);
