@@ -143,7 +143,8 @@ for s in held:
     s.close()
 second = case.start(KVROUTE, 'two')
 case.check(second.poll() == 1, 'a second router on the socket is not refused')
-said = case.log('two').strip()
+# A start that takes longer than a second says so, on a busy machine.
+said = '\n'.join(x for x in case.log('two').strip().split('\n') if not x.startswith('kvroute: starting: '))
 case.check('served by another process' in said and said.count('\n') == 0, f'the second router says: {said}')
 routes('after a second router was refused')
 case.end(first)
