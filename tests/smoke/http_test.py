@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The whole way: HTTP to kvroute-gateway, the router, kvroute-agent, two stand-in engines, and back.
+
+protocol_test.sh starts it: http_test.py KVROUTE KVROUTE_AGENT KVROUTE_GATEWAY
+"""
+
+import http.client
+import json
+import subprocess
+import sys
+import threading
+import time
+import traceback
+
+try:
+    import msgpack  # noqa: F401
+    import zmq  # noqa: F401
+except ImportError as e:
+    print(e)
+    sys.exit(77)
+import child
+from agent_lib import Agent, Engine, Front
+from protocol_router import ADDRESSES, Router, Tally
+
+POOLS = '''[pool llama]
+id = 3
+block_size = 16
+seed = 1
+max_ranks = 16
+max_blocks = 65536
+'''
+TALLY = Tally(110, patience=20.0)
+GATEWAY = 19000
+
+
+def ask(path, body, stream=False):
+    """(status, fields, JSON or the events' JSON)."""
+    connection = http.client.HTTPConnection('127.0.0.1', GATEWAY, timeout=30)
+    try:
+        if body is None:
+            connection.request('GET', path)
+        else:
+            connection.request('POST', path, json.dumps({**body, 'stream': stream}), {'content-type': 'application/json'})
+        answer = connection.getresponse()
+        data = answer.read().decode()
+    finally:
+        connection.close()
+    fields = {k.lower(): v for k, v in answer.getheaders()}
+    if stream and answer.status == 200:
+        return answer.status, fields, [json.loads(e[6:]) for e in data.split('\n\n') if e.startswith('data: {')]
+    return answer.status, fields, json.loads(data) if data else None
+
+
+def text_of(n):
+    return ''.join(f' {i % 10}' for i in range(n))
+
+
+def conversations(front, engines):
+    """Turns of several conversations at once: each goes back to where its beginning is cached."""
+    wrong, cached, less = [], [], []
+
+    def one(number):
+        messages = [{'role': 'system', 'content': f'You are number {number}. ' * 20}]
+        for turn in range(4):
+            messages.append({'role': 'user', 'content': f'turn {turn} of {number} ' * 5})
+            stream = turn % 2 == 1
+            body = {'model': 'llama', 'messages': messages, 'max_tokens': 8}
+            if stream:
+                body['stream_options'] = {'include_usage': True}
+            status, fields, got = ask('/v1/chat/completions', body, stream)
+            if status != 200:
+                wrong.append((status, got))
+                return
+            if stream:
+                text = ''.join(c['delta'].get('content') or '' for e in got for c in e['choices'])
+                usage = got[-1]['usage']
+            else:
+                text, usage = got['choices'][0]['message']['content'], got['usage']
+            if text != text_of(8):
+                wrong.append((text, got))
+            there, said = usage['prompt_tokens_details']['cached_tokens'], int(fields['x-kvroute-cached-tokens'])
+            if there < said:
+                less.append((there, said))
+            if turn > 0:
+                cached.append(there / usage['prompt_tokens'])
+            messages.append({'role': 'assistant', 'content': text})
+            time.sleep(0.3)  # the events of this turn are to reach the router
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(12)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    front.check('every answer is whole', not wrong, wrong[:2])
+    front.check('36 later turns', len(cached) == 36, len(cached))
+    front.check('no engine has less than the router said', not less, less)
+    # Not all: a rank that is busy loses some to one that is not.
+    front.check('they find their beginning', sum(c > 0.5 for c in cached) >= 20, sorted(cached))
+    requests = [e.state()['count']['requests'] for e in engines]
+    front.check('both engines work', min(requests) >= 4 and sum(requests) == 48, requests)
+
+
+def errors(front, engines, agents):
+    status, _, got = ask('/v1/completions', {'model': 'llama', 'prompt': 'a', 'max_tokens': -1})
+    front.check('400 of the engine', status == 400 and 'max_tokens' in got['error']['message'], (status, got))
+    for engine in engines:
+        engine.test(error=500)
+    status, _, got = ask('/v1/completions', {'model': 'llama', 'prompt': 'a', 'max_tokens': 3})
+    front.check('500 of the engine', status == 500 and 'error' in got, (status, got))
+    for engine in engines:
+        engine.test(error=0, break_after=2)
+    status, _, got = ask('/v1/completions', {'model': 'llama', 'prompt': 'a', 'max_tokens': 9})
+    front.check('an engine that breaks off', status >= 500 and 'error' in got, (status, got))
+    for engine in engines:
+        engine.test(break_after=0, hang=True)
+    connection = http.client.HTTPConnection('127.0.0.1', GATEWAY, timeout=30)
+    connection.request('POST', '/v1/completions', json.dumps({'model': 'llama', 'prompt': 'b'}),
+                       {'content-type': 'application/json'})
+    running = lambda: sum(r['running'] for e in engines for r in e.state()['ranks'])  # noqa: E731
+    front.until('it runs', lambda: running() == 1)
+    connection.close()
+    front.until('a client that goes stops the engine', lambda: running() == 0)
+    for engine in engines:
+        engine.test(hang=False)
+    status, _, got = ask('/v1/completions', {'model': 'llama', 'prompt': [1, 2, 3] * 40, 'max_tokens': 3})
+    front.check('and it goes on', status == 200 and got['choices'][0]['text'] == text_of(3), (status, got))
+
+
+def main(kvroute, agent, gateway):
+    router = Router(kvroute, POOLS)
+    front = Front(TALLY, ADDRESSES[0])
+    engines, agents, log = [], [], f'{router.dir}/agent.log'
+    try:
+        router.telemetry('/kvroute/balance')
+        for i, kind in enumerate(('vllm', 'sglang')):
+            engines.append(Engine('--type', kind, '--model', 'llama'))
+            agents.append(Agent(agent, engines[-1], ADDRESSES[0], 90 + i, '--type', kind, log=log))
+        for a in agents:
+            front.serving('http', router, a.worker)
+        child.start([gateway, '--router', ADDRESSES[0], '--listen', f'127.0.0.1:{GATEWAY}', '--explain', '--tokenize',
+                     f'http://127.0.0.1:{engines[0].port}/tokenize'], stderr=open(log, 'ab'), stdin=subprocess.DEVNULL)
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            try:
+                if ask('/v1/models', None)[0] == 200:
+                    break
+            except OSError:
+                pass
+            time.sleep(0.1)
+        models = ask('/v1/models', None)[2]
+        front.check('models', [m['id'] for m in models['data']] == ['llama'], models)
+        conversations(front, engines)
+        errors(front, engines, agents)
+        answer = router.telemetry('/kvroute/balance')
+        front.check('balance', answer['balance'] == 'ok', answer)
+        front.check('agents leave', [a.stop() for a in agents] == [0, 0])
+    except Exception:
+        TALLY.failures.append('exception')
+        traceback.print_exc()
+    for engine in engines:
+        engine.stop()
+    if TALLY.failures:
+        with open(log) as f:
+            print(f.read()[-5000:])
+    failed = router.finish(bool(TALLY.failures))
+    print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
+    sys.exit(1 if failed else 0)
+
+
+main(*sys.argv[1:])
