@@ -118,7 +118,9 @@ json_t *ex_parse(const char *line, size_t len, struct ex_problem *p)
 	return obj;
 }
 
-bool ex_is_number(const json_t *v)
+/* ---- values ------------------------------------------------------------------------------ */
+
+bool ex_is_large(const json_t *v)
 {
 	return json_is_string(v) && strncmp(json_string_value(v), MARK, MARK_LEN) == 0;
 }
@@ -130,100 +132,26 @@ uint64_t ex_u64(const json_t *v)
 	return (uint64_t)json_integer_value(v);
 }
 
-static bool is_u64(const json_t *v, uint64_t most)
+double ex_real(const json_t *v)
+{
+	return json_is_string(v) ? (double)ex_u64(v) : json_number_value(v);
+}
+
+bool ex_is_u64(const json_t *v, uint64_t most)
 {
 	if (json_is_integer(v))
 		return json_integer_value(v) >= 0 && (uint64_t)json_integer_value(v) <= most;
-	return ex_is_number(v) && ex_u64(v) <= most;
+	return ex_is_large(v) && ex_u64(v) <= most;
 }
 
-double ex_real(const json_t *v)
+bool ex_is_real(const json_t *v)
 {
-	if (json_is_string(v))
-		return (double)ex_u64(v);
-	return json_number_value(v);
+	return ex_is_large(v) || (json_is_number(v) && isfinite(json_number_value(v)));
 }
 
-static bool is_real(const json_t *v)
+bool ex_is_text(const json_t *v)
 {
-	return ex_is_number(v) || (json_is_number(v) && isfinite(json_number_value(v)));
-}
-
-static bool is_list(const json_t *v, enum ex_kind of)
-{
-	size_t i;
-	json_t *e;
-
-	if (!json_is_array(v))
-		return false;
-	json_array_foreach(v, i, e)
-	{
-		bool ok = of == EX_STR ? json_is_string(e) && !ex_is_number(e)
-				       : is_u64(e, of == EX_U32 ? UINT32_MAX : UINT64_MAX);
-
-		if (!ok)
-			return false;
-	}
-	return true;
-}
-
-static const char *mismatch(const json_t *v, enum ex_kind kind)
-{
-	switch (kind) {
-	case EX_STR:
-		return json_is_string(v) && !ex_is_number(v) ? NULL : "a string";
-	case EX_U64:
-		return is_u64(v, UINT64_MAX) ? NULL : "an integer from 0 to 2^64-1";
-	case EX_U32:
-		return is_u64(v, UINT32_MAX) ? NULL : "an integer from 0 to 2^32-1";
-	case EX_POS:
-		return is_real(v) && ex_real(v) >= 0 ? NULL : "a number not below 0";
-	case EX_REAL:
-		return is_real(v) ? NULL : "a number";
-	case EX_BOOL:
-		return json_is_boolean(v) ? NULL : "true or false";
-	case EX_ARR:
-		return json_is_array(v) ? NULL : "an array";
-	case EX_OBJ:
-		return json_is_object(v) ? NULL : "an object";
-	case EX_U64S:
-		return is_list(v, EX_U64) ? NULL : "an array of integers from 0 to 2^64-1";
-	case EX_U32S:
-		return is_list(v, EX_U32) ? NULL : "an array of integers from 0 to 2^32-1";
-	default:
-		return is_list(v, EX_STR) ? NULL : "an array of strings";
-	}
-}
-
-static const struct ex_field *find(const struct ex_field *fields, const char *name)
-{
-	while (fields->name != NULL && strcmp(fields->name, name) != 0)
-		fields++;
-	return fields->name != NULL ? fields : NULL;
-}
-
-bool ex_check(const json_t *obj, const struct ex_field *fields, struct ex_problem *p)
-{
-	const char *key;
-	json_t *v;
-
-	json_object_foreach((json_t *)obj, key, v)
-	{
-		const struct ex_field *f = find(fields, key);
-		const char *want;
-
-		if (f == NULL)
-			return ex_bad(p, "unknown field '%s'", key);
-		if (json_is_null(v) && (f->flags & EX_NULL))
-			continue;
-		want = mismatch(v, f->kind);
-		if (want != NULL)
-			return ex_bad(p, "'%s' wants %s", key, want);
-	}
-	for (; fields->name != NULL; fields++)
-		if ((fields->flags & EX_REQUIRED) && json_object_get(obj, fields->name) == NULL)
-			return ex_bad(p, "missing field '%s'", fields->name);
-	return true;
+	return json_is_string(v) && !ex_is_large(v);
 }
 
 const json_t *ex_get(const json_t *obj, const char *name)
@@ -238,6 +166,13 @@ uint64_t ex_u64_or(const json_t *obj, const char *name, uint64_t def)
 	const json_t *v = ex_get(obj, name);
 
 	return v != NULL ? ex_u64(v) : def;
+}
+
+double ex_real_or(const json_t *obj, const char *name, double def)
+{
+	const json_t *v = ex_get(obj, name);
+
+	return v != NULL ? ex_real(v) : def;
 }
 
 const char *ex_str_or(const json_t *obj, const char *name, const char *def)

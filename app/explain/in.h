@@ -4,8 +4,9 @@
 
 /**
  * @file
- * Input lines: strict reading of one JSON object. Integers up to 2^64-1 are exact: those above
- * 2^63-1, which the JSON library cannot hold, are turned into marked strings before parsing.
+ * Input: one JSON object, and its values. Integers up to 2^64-1 are exact: those above 2^63-1,
+ * which the JSON library cannot hold, are turned into marked strings before parsing. A member that
+ * is null is as good as absent.
  *
  * Problems are collected in one place: the first message wins, and the caller drops the line.
  */
@@ -13,30 +14,6 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-/** What a field holds. */
-enum ex_kind {
-	EX_STR,
-	EX_U64,
-	EX_U32,
-	EX_POS,	 /* finite real or integer >= 0 */
-	EX_REAL, /* any finite real or integer */
-	EX_BOOL,
-	EX_ARR,
-	EX_OBJ,
-	EX_U64S, /* array of u64 */
-	EX_U32S,
-	EX_STRS,
-};
-
-#define EX_REQUIRED 0x1u
-#define EX_NULL	    0x2u /* null is the same as absent */
-
-struct ex_field {
-	const char *name;
-	enum ex_kind kind;
-	unsigned int flags;
-};
 
 /** First problem of the line; empty = none. */
 struct ex_problem {
@@ -49,18 +26,22 @@ bool ex_bad(struct ex_problem *p, const char *fmt, ...) __attribute__((format(pr
 /** Parse one line. @return an object, or NULL with the problem noted. */
 json_t *ex_parse(const char *line, size_t len, struct ex_problem *p);
 
-/** Every field known and of its kind, required ones there. Table ends with name NULL. */
-bool ex_check(const json_t *obj, const struct ex_field *fields, struct ex_problem *p);
+/* What a value is, beyond the library's own questions. */
+bool ex_is_large(const json_t *v); /* an integer above 2^63-1 */
+bool ex_is_u64(const json_t *v, uint64_t most);
+bool ex_is_real(const json_t *v); /* finite, or an integer */
+bool ex_is_text(const json_t *v);
 
-/** The field, or NULL when absent or null. */
+/* Its value, when it is one. */
+uint64_t ex_u64(const json_t *v);
+double ex_real(const json_t *v);
+
+/** The member, or NULL. */
 const json_t *ex_get(const json_t *obj, const char *name);
 
-/* Values of checked fields. */
-uint64_t ex_u64(const json_t *v);
+/* Its value when it is there, as language.c has checked; @p obj may be NULL. */
 uint64_t ex_u64_or(const json_t *obj, const char *name, uint64_t def);
-double ex_real(const json_t *v);
+double ex_real_or(const json_t *obj, const char *name, double def);
 const char *ex_str_or(const json_t *obj, const char *name, const char *def);
-/** Whether a string is a number in disguise. */
-bool ex_is_number(const json_t *v);
 
 #endif

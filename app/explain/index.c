@@ -2,14 +2,11 @@
 /* The prefix table behind one pool; this thread is its writer and its only reader. */
 #include "index.h"
 
-#include "kvr_prefix.h"
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include <rte_eal.h>
+#include <rte_malloc.h>
 
 #define MAX_BLOCKS (1u << 19) /* different hashes a scenario may hold in one pool */
 #define MS	   UINT64_C(1000000)
@@ -20,48 +17,21 @@ struct ex_index {
 	struct kvr_overlap *out;
 };
 
-/* Without huge pages, root or devices; silent: whatever it says is not part of the answer. */
+/* Without huge pages, root or devices. */
 bool ex_index_start(void)
 {
 	char lcores[16];
 	char *argv[] = {"kvroute-explain", "--no-huge", "--no-shconf", "--no-pci",
 			"--no-telemetry",  "-m",	"64",	       "--log-level=1",
 			"--lcores",	   lcores,	NULL};
-	cpu_set_t set;
-	int cpu = 0, out, err;
-	FILE *null = fopen("/dev/null", "w");
+	cpu_set_t allowed;
 	bool ok;
 
-	sched_getaffinity(0, sizeof(set), &set);
-	while (cpu < CPU_SETSIZE - 1 && !CPU_ISSET(cpu, &set))
-		cpu++;
-	snprintf(lcores, sizeof(lcores), "0@%d", cpu);
-	fflush(stdout);
-	out = dup(1);
-	err = dup(2);
-	if (null != NULL) {
-		dup2(fileno(null), 1);
-		dup2(fileno(null), 2);
-	}
+	snprintf(lcores, sizeof(lcores), "0@%d", sched_getcpu());
+	sched_getaffinity(0, sizeof(allowed), &allowed);
 	ok = rte_eal_init(10, argv) >= 0;
-	fflush(stdout);
-	dup2(out, 1);
-	dup2(err, 2);
-	close(out);
-	close(err);
-	if (null != NULL)
-		fclose(null);
-	sched_setaffinity(0, sizeof(set), &set);
+	sched_setaffinity(0, sizeof(allowed), &allowed); /* it has pinned this thread */
 	return ok;
-}
-
-static void *lines(size_t n)
-{
-	void *p = aligned_alloc(64, (n + 63) / 64 * 64);
-
-	if (p != NULL)
-		memset(p, 0, n);
-	return p;
 }
 
 struct ex_index *ex_index_create(uint32_t max_ranks)
@@ -73,37 +43,26 @@ struct ex_index *ex_index_create(uint32_t max_ranks)
 				       .max_blocks = MAX_BLOCKS,
 				       .max_runs = MAX_BLOCKS / 8,
 				       .socket_id = SOCKET_ID_ANY};
-	struct ex_index *x = calloc(1, sizeof(*x));
+	struct ex_index *x = rte_zmalloc(NULL, sizeof(*x), 0);
 
 	if (x == NULL)
 		return NULL;
 	snprintf(name, sizeof(name), "ex%u", n_tables++);
-	x->out = lines(kvr_overlap_size(max_ranks));
-	x->qsbr = lines(rte_rcu_qsbr_get_memsize(1));
-	if (x->out == NULL || x->qsbr == NULL)
-		goto err_mem;
-	rte_rcu_qsbr_init(x->qsbr, 1);
-	rte_rcu_qsbr_thread_register(x->qsbr, 0);
-	rte_rcu_qsbr_thread_online(x->qsbr, 0);
-	conf.qsbr = x->qsbr;
-	x->t = kvr_prefix_create(&conf);
+	x->out = rte_zmalloc(NULL, kvr_overlap_size(max_ranks), RTE_CACHE_LINE_SIZE);
+	x->qsbr = rte_zmalloc(NULL, rte_rcu_qsbr_get_memsize(1), RTE_CACHE_LINE_SIZE);
+	if (x->out != NULL && x->qsbr != NULL) {
+		rte_rcu_qsbr_init(x->qsbr, 1);
+		rte_rcu_qsbr_thread_register(x->qsbr, 0);
+		rte_rcu_qsbr_thread_online(x->qsbr, 0);
+		conf.qsbr = x->qsbr;
+		x->t = kvr_prefix_create(&conf);
+	}
 	if (x->t != NULL)
 		return x;
-err_mem:
-	free(x->out);
-	free(x->qsbr);
-	free(x);
+	rte_free(x->out);
+	rte_free(x->qsbr);
+	rte_free(x);
 	return NULL;
-}
-
-void ex_index_destroy(struct ex_index *x)
-{
-	if (x == NULL)
-		return;
-	kvr_prefix_destroy(x->t);
-	free(x->out);
-	free(x->qsbr);
-	free(x);
 }
 
 /* Give memory back at once, so that the bounds are those of what is held. */
@@ -114,17 +73,13 @@ static void settle(struct ex_index *x)
 	} while (kvr_prefix_maintain(x->t, 0) > 0);
 }
 
-void ex_index_store(struct ex_index *x, uint32_t rank, enum kvr_tier tier, const uint64_t *sh,
-		    uint32_t n, const uint64_t *parent)
+void ex_index_event(struct ex_index *x, uint32_t rank, enum kvr_prefix_op op, enum kvr_tier tier,
+		    const uint64_t *parent, const uint64_t *sh, uint32_t n)
 {
-	kvr_prefix_store(x->t, (uint16_t)rank, tier, parent, sh, n);
-	settle(x);
-}
-
-void ex_index_remove(struct ex_index *x, uint32_t rank, enum kvr_tier tier, const uint64_t *sh,
-		     uint32_t n)
-{
-	kvr_prefix_remove(x->t, (uint16_t)rank, tier, sh, n);
+	if (op == KVR_PREFIX_STORE)
+		kvr_prefix_store(x->t, (uint16_t)rank, tier, parent, sh, n);
+	else
+		kvr_prefix_remove(x->t, (uint16_t)rank, tier, sh, n);
 	settle(x);
 }
 
@@ -137,7 +92,7 @@ void ex_index_clear(struct ex_index *x, uint32_t rank)
 void ex_index_predict(struct ex_index *x, uint32_t rank, const uint64_t *sh, uint32_t n,
 		      uint64_t now_ns, double ttl_s)
 {
-	double ms = ttl_s * 1000;
+	const double ms = ttl_s * 1000;
 
 	kvr_prefix_predict(x->t, (uint16_t)rank, sh, n, now_ns / MS,
 			   ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX);
@@ -148,17 +103,15 @@ void ex_index_score(struct ex_index *x, const uint64_t *sh, uint32_t n, uint64_t
 		    struct kvr_sched_overlap *ov)
 {
 	const struct kvr_prefix_query q = {sh, n, x->out};
-	const struct kvr_overlap *o = x->out;
 
 	while (!kvr_prefix_expire(x->t, now_ns / MS))
 		;
 	settle(x);
 	kvr_prefix_score_burst(x->t, &q, 1);
-	*ov = (struct kvr_sched_overlap){.device = kvr_overlap_tier(o, KVR_TIER_DEVICE)};
-	if (o->flags & KVR_OVERLAP_HOST)
-		ov->host = kvr_overlap_tier(o, KVR_TIER_HOST);
-	if (o->flags & KVR_OVERLAP_DISK)
-		ov->disk = kvr_overlap_tier(o, KVR_TIER_DISK);
-	if (o->flags & KVR_OVERLAP_EXTERNAL)
-		ov->external = kvr_overlap_tier(o, KVR_TIER_EXTERNAL);
+	*ov = (struct kvr_sched_overlap){
+		.device = kvr_overlap_held(x->out, KVR_TIER_DEVICE),
+		.host = kvr_overlap_held(x->out, KVR_TIER_HOST),
+		.disk = kvr_overlap_held(x->out, KVR_TIER_DISK),
+		.external = kvr_overlap_held(x->out, KVR_TIER_EXTERNAL),
+	};
 }

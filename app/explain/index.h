@@ -8,8 +8,8 @@
  * both its writer and its reader.
  */
 
+#include "kvr_prefix.h"
 #include "kvr_sched.h"
-#include "kvr_words.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,15 +19,17 @@ struct ex_index;
 bool ex_index_start(void);
 
 struct ex_index *ex_index_create(uint32_t max_ranks);
-void ex_index_destroy(struct ex_index *x);
-void ex_index_store(struct ex_index *x, uint32_t rank, enum kvr_tier tier, const uint64_t *sh,
-		    uint32_t n, const uint64_t *parent);
-void ex_index_remove(struct ex_index *x, uint32_t rank, enum kvr_tier tier, const uint64_t *sh,
-		     uint32_t n);
+
+/** Blocks that a rank stores (after @p parent, or NULL) or removes. */
+void ex_index_event(struct ex_index *x, uint32_t rank, enum kvr_prefix_op op, enum kvr_tier tier,
+		    const uint64_t *parent, const uint64_t *sh, uint32_t n);
+
 /** The rank has nothing any more, predictions neither. */
 void ex_index_clear(struct ex_index *x, uint32_t rank);
+
 void ex_index_predict(struct ex_index *x, uint32_t rank, const uint64_t *sh, uint32_t n,
 		      uint64_t now_ns, double ttl_s);
+
 /** Overlap of a prompt at a time; the arrays stay valid until the next call. */
 void ex_index_score(struct ex_index *x, const uint64_t *sh, uint32_t n, uint64_t now_ns,
 		    struct kvr_sched_overlap *ov);

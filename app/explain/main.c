@@ -29,6 +29,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kvroute-explain: the EAL does not start\n");
 		return 2;
 	}
+	ex_world_init(&w);
 	status = ex_script(&w, in);
 	if (ferror(in) || fflush(stdout) != 0)
 		status = 2;

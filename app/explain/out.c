@@ -2,10 +2,14 @@
 #include "out.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool first;
+static bool first = true; /* nothing stands in this object or array yet */
+static int depth;
 
 static void quoted(const char *s, size_t len)
 {
@@ -23,47 +27,8 @@ static void quoted(const char *s, size_t len)
 	putchar('"');
 }
 
-static void comma(const char *key)
-{
-	if (!first)
-		putchar(',');
-	first = false;
-	if (key != NULL) {
-		quoted(key, strlen(key));
-		putchar(':');
-	}
-}
-
-void ex_out_line(const char *op)
-{
-	putchar('{');
-	first = true;
-	ex_out_str("op", op);
-}
-
-void ex_out_strn(const char *key, const char *v, size_t len)
-{
-	comma(key);
-	quoted(v, len);
-}
-
-void ex_out_str(const char *key, const char *v)
-{
-	ex_out_strn(key, v, strlen(v));
-}
-
-void ex_out_u64(const char *key, uint64_t v)
-{
-	comma(key);
-	printf("%" PRIu64, v);
-}
-
-void ex_out_item(uint64_t v)
-{
-	ex_out_u64(NULL, v);
-}
-
-void ex_out_f64(const char *key, double v)
+/* It always looks like a real. */
+static void real(double v)
 {
 	char text[40];
 
@@ -72,32 +37,71 @@ void ex_out_f64(const char *key, double v)
 		if (strtod(text, NULL) == v)
 			break;
 	}
-	if (strpbrk(text, ".en") == NULL)
-		strcat(text, ".0");
-	comma(key);
 	fputs(text, stdout);
+	if (strpbrk(text, ".en") == NULL)
+		fputs(".0", stdout);
 }
 
-void ex_out_bool(const char *key, bool v)
+static void value(char type, va_list *ap)
 {
-	comma(key);
-	fputs(v ? "true" : "false", stdout);
+	const char *s;
+
+	switch (type) {
+	case 's':
+		s = va_arg(*ap, const char *);
+		quoted(s, strlen(s));
+		break;
+	case 'S':
+		s = va_arg(*ap, const char *);
+		quoted(s, va_arg(*ap, uint32_t));
+		break;
+	case 'u':
+		printf("%u", va_arg(*ap, uint32_t));
+		break;
+	case 'U':
+		printf("%" PRIu64, va_arg(*ap, uint64_t));
+		break;
+	case 'f':
+		real(va_arg(*ap, double));
+		break;
+	case 'b':
+		fputs(va_arg(*ap, int) ? "true" : "false", stdout);
+		break;
+	default: /* { [ */
+		putchar(type);
+		first = true;
+		depth++;
+	}
 }
 
-void ex_out_open(const char *key, char bracket)
+static void end(char bracket)
 {
-	comma(key);
 	putchar(bracket);
-	first = true;
+	first = --depth == 0;
+	if (first)
+		putchar('\n');
 }
 
-void ex_out_close(char bracket)
+void ex_out(const char *fmt, ...)
 {
-	putchar(bracket);
-	first = false;
-}
+	va_list ap;
 
-void ex_out_end(void)
-{
-	fputs("}\n", stdout);
+	va_start(ap, fmt);
+	while (*fmt != '\0') {
+		const size_t len = strcspn(fmt, " ");
+		const char type = fmt[len - 1];
+
+		if (type == '}' || type == ']') {
+			end(type);
+		} else {
+			if (!first)
+				putchar(',');
+			first = false;
+			if (len > 1)
+				printf("\"%.*s\":", (int)len - 2, fmt);
+			value(type, &ap);
+		}
+		fmt += len + (fmt[len] == ' ');
+	}
+	va_end(ap);
 }

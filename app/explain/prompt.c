@@ -4,11 +4,9 @@
 #include "out.h"
 #include "world.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-/* ---- prompts ----------------------------------------------------------------------------- */
-
+/* Multimodal hashes by block, in the order of the line. */
 struct mm_walk {
 	const json_t *list;
 	size_t at;
@@ -21,7 +19,7 @@ static bool mm_next(void *arg, struct kvr_hash_mm *out)
 
 	for (; m->at < json_array_size(m->list); m->at++) {
 		const json_t *e = json_array_get(m->list, m->at);
-		size_t n = json_array_size(e);
+		const size_t n = json_array_size(e);
 
 		if (n == 0)
 			continue;
@@ -35,144 +33,114 @@ static bool mm_next(void *arg, struct kvr_hash_mm *out)
 
 static bool mm_check(const json_t *mm, struct ex_problem *p)
 {
-	static const struct ex_field fields[] = {{"mm", EX_U64S, 0}, {NULL}};
-	size_t i;
-	json_t *e;
+	size_t i, k;
+	json_t *e, *v;
 
-	json_array_foreach(mm, i, e)
-	{
-		json_t *probe;
-		bool ok;
-
-		if (json_is_null(e))
-			continue;
+	json_array_foreach (mm, i, e) {
+		if (!json_is_null(e) && !json_is_array(e))
+			return ex_bad(p, "mm wants a list or null for each block");
 		if (json_array_size(e) > KVR_HASH_MAX_MM)
 			return ex_bad(p, "more than %u mm hashes in a block", KVR_HASH_MAX_MM);
-		probe = json_object();
-		json_object_set(probe, "mm", e);
-		ok = ex_check(probe, fields, p);
-		json_decref(probe);
-		if (!ok)
-			return false;
+		json_array_foreach (e, k, v) {
+			if (!ex_is_u64(v, UINT64_MAX))
+				return ex_bad(p, "an mm hash is an integer from 0 to 2^64-1");
+		}
 	}
 	return true;
 }
 
 struct hashing {
+	const json_t *tokens, *mm;
 	const char *lora, *ns;
-	const json_t *mm;
 	uint32_t block_size;
 	bool eagle;
 };
-
-static uint32_t *tokens_read(const json_t *list)
-{
-	uint32_t *t = calloc(json_array_size(list) + 1, sizeof(*t));
-
-	for (size_t i = 0; i < json_array_size(list); i++)
-		t[i] = (uint32_t)ex_u64(json_array_get(list, i));
-	return t;
-}
 
 static uint32_t text_len(const char *s)
 {
 	return s == NULL ? 0 : (uint32_t)strlen(s);
 }
 
-/* Hashes of a token list; lbh may be NULL. Returns the number of blocks. */
-static uint32_t hash_tokens(const json_t *list, const struct hashing *h, uint64_t **lbh,
+/* Hashes in the memory of the line; lbh may be NULL. @return the number of blocks. */
+static uint32_t hash_tokens(struct ex_line *l, const struct hashing *h, uint64_t **lbh,
 			    uint64_t **sh)
 {
-	const uint32_t n = (uint32_t)json_array_size(list);
-	const uint32_t cap = kvr_hash_count(n, h->block_size, h->eagle);
+	const uint32_t n_tokens = (uint32_t)json_array_size(h->tokens);
+	const uint32_t n = kvr_hash_count(n_tokens, h->block_size, h->eagle);
 	struct mm_walk walk = {.list = h->mm};
-	struct kvr_hash_params params = {
+	const struct kvr_hash_params params = {
 		.seed = kvr_hash_seed(h->lora, text_len(h->lora), h->ns, text_len(h->ns)),
 		.block_size = h->block_size,
 		.eagle = h->eagle,
 		.mm_next = h->mm != NULL ? mm_next : NULL,
 		.mm_arg = &walk,
 	};
-	uint32_t *tokens = tokens_read(list);
 
-	*sh = calloc(cap + 1, sizeof(uint64_t));
+	*sh = ex_alloc(l, n, sizeof(uint64_t));
 	if (lbh != NULL)
-		*lbh = calloc(cap + 1, sizeof(uint64_t));
-	kvr_hash_tokens(&params, tokens, n, lbh != NULL ? *lbh : NULL, *sh, cap);
-	free(tokens);
-	return cap;
+		*lbh = ex_alloc(l, n, sizeof(uint64_t));
+	kvr_hash_tokens(&params, ex_ints(l, h->tokens, sizeof(uint32_t)), n_tokens,
+			lbh != NULL ? *lbh : NULL, *sh, n);
+	return n;
 }
 
-bool ex_prompt_read(const json_t *obj, uint32_t block_size, const char *lora, const char *ns,
+static struct hashing hashing_of(const struct ex_line *l, const json_t *adapter,
+				 uint32_t block_size)
+{
+	return (struct hashing){.tokens = ex_get(l->obj, "tokens"),
+				.mm = ex_get(l->obj, "mm"),
+				.lora = ex_str_or(adapter, "lora_name", NULL),
+				.ns = ex_str_or(adapter, "cache_namespace", NULL),
+				.block_size = block_size};
+}
+
+bool ex_prompt_read(struct ex_line *l, const json_t *adapter, uint32_t block_size,
 		    struct ex_prompt *out, struct ex_problem *p)
 {
-	const json_t *tokens = ex_get(obj, "tokens"), *list = ex_get(obj, "sequence_hashes");
-	struct hashing h = {lora, ns, ex_get(obj, "mm"), block_size, false};
-	uint64_t isl;
+	const struct hashing h = hashing_of(l, adapter, block_size);
+	const json_t *list = ex_get(l->obj, "sequence_hashes");
+	const uint64_t isl = (uint64_t)json_array_size(list) * block_size;
 
-	if ((tokens == NULL) == (list == NULL))
+	if ((h.tokens == NULL) == (list == NULL))
 		return ex_bad(p, "give either 'tokens' or 'sequence_hashes'");
 	if (!mm_check(h.mm, p))
 		return false;
-	if (tokens != NULL) {
-		out->n = hash_tokens(tokens, &h, NULL, &out->sh);
-		out->isl = (uint32_t)json_array_size(tokens);
-		return true;
-	}
-	isl = (uint64_t)json_array_size(list) * block_size;
 	if (isl > UINT32_MAX)
 		return ex_bad(p, "the prompt is too long");
-	out->n = (uint32_t)json_array_size(list);
-	out->isl = (uint32_t)isl;
-	out->sh = calloc(out->n + 1, sizeof(uint64_t));
-	for (uint32_t i = 0; i < out->n; i++)
-		out->sh[i] = ex_u64(json_array_get(list, i));
+	if (list == NULL) {
+		out->n = hash_tokens(l, &h, NULL, &out->sh);
+		out->isl = (uint32_t)json_array_size(h.tokens);
+	} else {
+		*out = (struct ex_prompt){ex_ints(l, list, sizeof(uint64_t)),
+					  (uint32_t)json_array_size(list), (uint32_t)isl};
+	}
 	return true;
 }
 
 static void hash_list(const char *key, const uint64_t *v, uint32_t n)
 {
-	ex_out_open(key, '[');
+	ex_out(key);
 	for (uint32_t i = 0; i < n; i++)
-		ex_out_item(v[i]);
-	ex_out_close(']');
+		ex_out("U", v[i]);
+	ex_out("]");
 }
 
-bool ex_op_hash(struct ex_world *w, const json_t *obj, struct ex_problem *p)
+bool ex_op_hash(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
 {
-	static const struct ex_field fields[] = {
-		{"op", EX_STR, 0},
-		{"tokens", EX_U32S, EX_REQUIRED},
-		{"block_size", EX_U32, 0},
-		{"lora_name", EX_STR, EX_NULL},
-		{"cache_namespace", EX_STR, EX_NULL},
-		{"mm", EX_ARR, EX_NULL},
-		{"eagle", EX_BOOL, 0},
-		{NULL},
-	};
-	struct hashing h;
+	const uint64_t block_size = ex_u64_or(l->obj, "block_size", w->pool[0].conf.block_size);
+	struct hashing h = hashing_of(l, l->obj, (uint32_t)block_size);
 	uint64_t *lbh, *sh;
 	uint32_t n;
 
-	if (!ex_check(obj, fields, p))
-		return false;
-	if (ex_get(obj, "block_size") == NULL && w->n_pools == 0)
+	if (ex_get(l->obj, "block_size") == NULL && w->n_pools == 0)
 		return ex_bad(p, "missing field 'block_size'");
-	h = (struct hashing){
-		.lora = ex_str_or(obj, "lora_name", NULL),
-		.ns = ex_str_or(obj, "cache_namespace", NULL),
-		.mm = ex_get(obj, "mm"),
-		.block_size = (uint32_t)ex_u64_or(obj, "block_size", w->pool[0].conf.block_size),
-		.eagle = json_is_true(json_object_get(obj, "eagle")),
-	};
 	if (!mm_check(h.mm, p))
 		return false;
-	n = hash_tokens(json_object_get(obj, "tokens"), &h, &lbh, &sh);
-	ex_out_line("hash");
-	hash_list("block_hashes", lbh, n);
-	hash_list("sequence_hashes", sh, n);
-	ex_out_end();
-	free(lbh);
-	free(sh);
+	h.eagle = json_is_true(ex_get(l->obj, "eagle"));
+	n = hash_tokens(l, &h, &lbh, &sh);
+	ex_out("{ op:s", "hash");
+	hash_list("block_hashes:[", lbh, n);
+	hash_list("sequence_hashes:[", sh, n);
+	ex_out("}");
 	return true;
 }

@@ -5,6 +5,7 @@
 
 #include <rte_common.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- questions --------------------------------------------------------------------------- */
 
@@ -15,12 +16,7 @@ static bool ask_worker(void *arg, const struct kvr_rq_pool *p, uint64_t id,
 
 	if (k == NULL || &k->pool->rq != p)
 		return false;
-	*out = (struct kvr_rq_worker){.epoch = k->epoch,
-				      .dp_size = k->dp_size,
-				      .bootstrap = k->bootstrap,
-				      .transfer = k->transfer,
-				      .weight = k->weight,
-				      .taint = k->taint != NULL ? k->taint : ""};
+	*out = k->rq;
 	return true;
 }
 
@@ -46,15 +42,14 @@ static struct kvr_rq_ctx ctx(struct ex_world *w)
 
 /* ---- what happens next ------------------------------------------------------------------- */
 
-static void later(struct ex_world *w, struct ex_req *r, struct kvr_rq_event e)
+static void later(struct ex_world *w, struct ex_req *r, uint8_t kind, uint8_t leg, uint16_t flags)
 {
-	if (w->n_todo == w->cap_todo) {
-		w->cap_todo = w->cap_todo * 2 + 64;
-		w->todo = realloc(w->todo, w->cap_todo * sizeof(*w->todo));
-		if (w->todo == NULL)
-			abort();
-	}
-	w->todo[w->n_todo++] = (struct ex_event){r, e};
+	struct ex_event *next = malloc(sizeof(*next));
+
+	if (next == NULL)
+		abort();
+	*next = (struct ex_event){.r = r, .e = {.kind = kind, .leg = leg, .flags = flags}};
+	STAILQ_INSERT_TAIL(&w->todo, next, link);
 }
 
 /* ---- slots ------------------------------------------------------------------------------- */
@@ -73,12 +68,11 @@ static bool slot_take(struct ex_req *r, uint32_t leg)
 {
 	struct ex_pool *pool = pool_of(r, leg);
 
-	if (r->has_slot[leg] || r->msg.req.query_only)
+	if (r->slot[leg] != EX_NO_SLOT || r->msg.req.query_only)
 		return true; /* a query touches none */
 	if (pool->n_free == 0)
 		return false;
 	r->slot[leg] = pool->free_slot[--pool->n_free];
-	r->has_slot[leg] = true;
 	pool->by_slot[r->slot[leg]] = r;
 	return true;
 }
@@ -87,11 +81,11 @@ static void slot_release(struct ex_req *r, uint32_t leg)
 {
 	struct ex_pool *pool = pool_of(r, leg);
 
-	if (!r->has_slot[leg])
+	if (r->slot[leg] == EX_NO_SLOT)
 		return;
-	r->has_slot[leg] = false;
 	pool->by_slot[r->slot[leg]] = NULL;
 	pool->free_slot[pool->n_free++] = r->slot[leg];
+	r->slot[leg] = EX_NO_SLOT;
 }
 
 /* ---- orders ------------------------------------------------------------------------------ */
@@ -106,7 +100,8 @@ static struct kvr_rq_event decide(struct ex_world *w, struct ex_req *r,
 	r->decided_by = pool;
 	if (slot_take(r, o->leg)) {
 		ex_index_score(pool->index, o->req->sh, o->req->n, w->now, &ov);
-		kvr_sched_route(pool->sched, r->slot[o->leg], o->req, &ov, w->now, &r->d);
+		kvr_sched_route(pool->sched, r->msg.req.query_only ? 0 : r->slot[o->leg], o->req,
+				&ov, w->now, &r->d);
 	} else {
 		r->d = (struct kvr_sched_decision){.result = KVR_SCHED_ERROR,
 						   .err = KVR_E_NO_MEMORY};
@@ -116,7 +111,7 @@ static struct kvr_rq_event decide(struct ex_world *w, struct ex_req *r,
 }
 
 /* No event of a request: its prediction can be seen from the next moment on, as in a router, whose
- * tables have another writer than its decisions. `code` is the rank. */
+ * tables have another writer than its decisions. `flags` is the rank. */
 #define PREDICTED KVR_RQ_EVENTS_N
 
 static void predict(struct ex_world *w, const struct ex_req *r, uint32_t leg, uint32_t rank)
@@ -128,19 +123,20 @@ static void predict(struct ex_world *w, const struct ex_req *r, uint32_t leg, ui
 			 c->use_kv_events ? c->predicted_ttl_s : c->ttl_s);
 }
 
-/* The booking of a prefill leg ends with its request: here its worker has nothing else to do. */
-static void main_ended(struct ex_world *w, struct ex_req *r)
+/* A leg is over. The booking of a prefill leg ends with its request: here its worker has nothing
+ * else to do. */
+static void ended(struct ex_world *w, struct ex_req *r, uint8_t leg)
 {
-	const uint16_t flags = r->failed ? KVR_RQEF_ERROR : KVR_RQEF_RESULT;
-	const uint8_t at = r->r.leg[KVR_LEG_PREFILL].state;
+	const uint8_t prefill = r->r.leg[KVR_LEG_PREFILL].state;
 
-	if (at == KVR_RQS_SENT || at == KVR_RQS_RUNNING)
-		later(w, r,
-		      (struct kvr_rq_event){
-			      .kind = KVR_RQE_FIN, .leg = KVR_LEG_PREFILL, .flags = flags});
+	if (leg == KVR_LEG_MAIN && (prefill == KVR_RQS_SENT || prefill == KVR_RQS_RUNNING))
+		later(w, r, KVR_RQE_FIN, KVR_LEG_PREFILL,
+		      r->failed ? KVR_RQEF_ERROR : KVR_RQEF_RESULT);
+	later(w, r, KVR_RQE_LINGERED, leg, 0);
 }
 
-static void to_scheduler(struct ex_world *w, struct ex_req *r, const struct kvr_rq_order *o)
+/* Calls of lib/sched, books, and what workers and clients do of themselves. */
+static void carry_out(struct ex_world *w, struct ex_req *r, const struct kvr_rq_order *o)
 {
 	struct kvr_sched *s = pool_of(r, o->leg)->sched;
 	const uint32_t slot = r->slot[o->leg];
@@ -158,35 +154,20 @@ static void to_scheduler(struct ex_world *w, struct ex_req *r, const struct kvr_
 	case KVR_RQO_LEAVE:
 		kvr_sched_cancel(s, slot, w->now);
 		break;
-	default:
-		break;
-	}
-}
-
-/* Books, and what workers and clients do of themselves. */
-static void to_books(struct ex_world *w, struct ex_req *r, const struct kvr_rq_order *o)
-{
-	switch (o->kind) {
 	case KVR_RQO_SEND:
-		later(w, r, (struct kvr_rq_event){.kind = KVR_RQE_TAKEN, .leg = o->leg});
+		later(w, r, KVR_RQE_TAKEN, o->leg, 0);
 		break;
 	case KVR_RQO_END:
-		if (o->leg == KVR_LEG_MAIN)
-			main_ended(w, r);
-		later(w, r, (struct kvr_rq_event){.kind = KVR_RQE_LINGERED, .leg = o->leg});
+		ended(w, r, o->leg);
 		break;
 	case KVR_RQO_PREDICT:
-		later(w, r,
-		      (struct kvr_rq_event){
-			      .kind = PREDICTED, .leg = o->leg, .code = r->r.leg[o->leg].rank});
+		later(w, r, PREDICTED, o->leg, (uint16_t)r->r.leg[o->leg].rank);
 		break;
 	case KVR_RQO_RELEASE:
 		slot_release(r, o->leg);
 		break;
 	case KVR_RQO_DONE:
-		ex_req_leave(w, r);
-		r->next_dead = w->dead;
-		w->dead = r;
+		ex_req_over(w, r);
 		break;
 	default:
 		break;
@@ -198,7 +179,7 @@ static bool lives(const struct ex_world *w, const struct kvr_session_binding *at
 {
 	const struct ex_worker *k = ex_worker_find(w, at->worker);
 
-	return k != NULL && k->epoch == (uint32_t)at->tag;
+	return k != NULL && k->rq.epoch == (uint32_t)at->tag;
 }
 
 /*
@@ -237,10 +218,8 @@ static void carry(struct ex_world *w, struct ex_req *r, struct kvr_rq_orders *ou
 		const struct kvr_rq_order *last = &out->v[out->n - 1];
 
 		lines(w, r, out, decision);
-		for (uint32_t i = 0; i < out->n; i++) {
-			to_scheduler(w, r, &out->v[i]);
-			to_books(w, r, &out->v[i]);
-		}
+		for (uint32_t i = 0; i < out->n; i++)
+			carry_out(w, r, &out->v[i]);
 		if (out->n == 0)
 			break;
 		if (last->kind == KVR_RQO_DECIDE) {
@@ -273,15 +252,16 @@ static void step(struct ex_world *w, struct ex_req *r, const struct kvr_rq_event
 
 static void go_on(struct ex_world *w)
 {
-	for (; w->first_todo < w->n_todo; w->first_todo++) {
-		const struct ex_event next = w->todo[w->first_todo];
+	while (!STAILQ_EMPTY(&w->todo)) {
+		struct ex_event *next = STAILQ_FIRST(&w->todo);
 
-		if (next.e.kind == PREDICTED)
-			predict(w, next.r, next.e.leg, next.e.code);
+		STAILQ_REMOVE_HEAD(&w->todo, link);
+		if (next->e.kind == PREDICTED)
+			predict(w, next->r, next->e.leg, next->e.flags);
 		else
-			step(w, next.r, &next.e);
+			step(w, next->r, &next->e);
+		free(next);
 	}
-	w->first_todo = w->n_todo = 0;
 }
 
 void ex_run_event(struct ex_world *w, struct ex_req *r, struct kvr_rq_event e)
@@ -310,9 +290,7 @@ static bool unfit(struct ex_world *w, struct ex_req *r)
 	    code != KVR_E_INVALID_OVERRIDE && code != KVR_E_INVALID_WEIGHT)
 		return false;
 	ex_line_rejected(r, &(const struct kvr_rq_why){.code = (uint16_t)code});
-	ex_req_leave(w, r);
-	r->next_dead = w->dead;
-	w->dead = r;
+	ex_req_over(w, r);
 	return true;
 }
 
@@ -345,7 +323,7 @@ static void dropped(void *arg, uint32_t slot, uint32_t rank)
 	struct ex_req *r = pool->by_slot[slot];
 
 	RTE_SET_USED(rank);
-	later(the_world, r, (struct kvr_rq_event){.kind = KVR_RQE_LOST, .leg = leg_of(r, pool)});
+	later(the_world, r, KVR_RQE_LOST, leg_of(r, pool), 0);
 }
 
 static void rank_removed(void *arg, uint32_t rank, uint64_t worker, uint32_t dp_rank)
@@ -392,6 +370,17 @@ bool ex_run_pool(struct ex_world *w, struct ex_pool *pool, struct ex_problem *p)
 	return true;
 }
 
+enum kvr_code ex_run_release(struct ex_world *w, struct ex_pool *pool, const char *id)
+{
+	const struct kvr_rq_ctx c = ctx(w);
+	struct kvr_rq_orders out;
+	const enum kvr_code code =
+		kvr_request_session_release(&c, &pool->rq, id, (uint32_t)strlen(id), 0, &out);
+
+	lines(w, NULL, &out, false);
+	return code;
+}
+
 /* ---- time -------------------------------------------------------------------------------- */
 
 static void admitted(struct ex_world *w, struct ex_pool *pool, const struct kvr_sched_decision *d)
@@ -436,18 +425,29 @@ static void admissions(struct ex_world *w)
 		for (uint32_t i = 0; i < w->n_pools; i++)
 			if (w->pool[i].rq.sessions != NULL)
 				sessions_expire(w, &w->pool[i]);
-	} while (w->n_todo != 0);
+	} while (!STAILQ_EMPTY(&w->todo));
+}
+
+/* Draining workers without bookings become drained. */
+static void drained(struct ex_world *w)
+{
+	struct ex_worker *k;
+
+	LIST_FOREACH (k, &w->workers, link)
+		if (k->state == KVR_WORKER_DRAINING &&
+		    kvr_sched_worker_bookings(k->pool->sched, k->id) == 0)
+			ex_state_change(k, KVR_WORKER_DRAINED);
 }
 
 void ex_run_poll(struct ex_world *w)
 {
-	admissions(w);
-	ex_settle(w);
-	while (w->dead != NULL) {
-		struct ex_req *r = w->dead;
+	struct ex_req *r;
 
-		w->dead = r->next_dead;
-		ex_req_free(r);
+	admissions(w);
+	drained(w);
+	while ((r = TAILQ_FIRST(&w->dead)) != NULL) {
+		TAILQ_REMOVE(&w->dead, r, link);
+		ex_line_free(r->line);
 	}
 }
 

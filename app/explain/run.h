@@ -15,7 +15,7 @@
 
 #include <stdio.h>
 
-/** Run the lines of @p in in @p w (zeroed). @return 0; 1: some were refused; 2: no memory. */
+/** Run the lines of @p in in @p w (empty). @return 0; 1: some were refused. */
 int ex_script(struct ex_world *w, FILE *in);
 
 /** A pool that was read. @return false with the problem noted: it does not start. */
@@ -49,6 +49,9 @@ void ex_run_arrive(struct ex_world *w, struct ex_req *r);
 
 /** @p e has happened to @p r, with all that follows. @p r may be over; it is freed later. */
 void ex_run_event(struct ex_world *w, struct ex_req *r, struct kvr_rq_event e);
+
+/** A client ends a session. @return as kvr_request_session_release(). */
+enum kvr_code ex_run_release(struct ex_world *w, struct ex_pool *pool, const char *id);
 
 /** Admit what waits, in every pool, settle draining workers, end sessions that are over. After
  * every operation. */

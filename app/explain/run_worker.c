@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Workers of a scenario come, go, drain and say their load: what lib/sched is told of it. */
-#include "index.h"
 #include "run.h"
 
 #include <rte_common.h>
@@ -12,7 +11,7 @@ int ex_run_worker(struct ex_world *w, struct ex_pool *pool, const struct kvr_sch
 
 	/* What says the same again is a repetition, and no change that the queue would be drained
 	 * for. */
-	if (k != NULL && json_equal(k->line, obj))
+	if (k != NULL && json_equal(k->line->obj, obj))
 		return 0;
 	return kvr_sched_worker_set(pool->sched, c, w->now);
 }
@@ -20,19 +19,19 @@ int ex_run_worker(struct ex_world *w, struct ex_pool *pool, const struct kvr_sch
 void ex_run_joined(struct ex_world *w, struct ex_worker *k)
 {
 	RTE_SET_USED(w);
-	ex_state_change(k, EX_SERVING);
+	ex_state_change(k, KVR_WORKER_SERVING);
 }
 
 void ex_run_gone(struct ex_world *w, struct ex_worker *k)
 {
 	kvr_sched_worker_gone(k->pool->sched, k->id, w->now);
-	ex_state_change(k, EX_GONE);
+	ex_state_change(k, KVR_WORKER_GONE);
 }
 
 void ex_run_drain(struct ex_world *w, struct ex_worker *k, bool draining)
 {
 	kvr_sched_worker_drain(k->pool->sched, k->id, draining, w->now);
-	ex_state_change(k, draining ? EX_DRAINING : EX_SERVING);
+	ex_state_change(k, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING);
 }
 
 void ex_run_load(struct ex_world *w, struct ex_worker *k, uint32_t dp_rank, uint64_t used_blocks)

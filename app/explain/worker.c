@@ -1,226 +1,158 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* worker, worker_gone, drain, resume. */
+/* worker, worker_gone, drain, resume, load. */
 #include "run.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-static bool extras_check(const json_t *obj, struct ex_problem *p)
+/* The text of a taint, in the memory of the line. */
+static struct kvr_sched_str taint(struct ex_line *l, const char *key, const char *value)
 {
-	static const struct ex_field transfer[] = {{"domain", EX_STR, EX_NULL},
-						   {"enforcement", EX_STR, EX_NULL},
-						   {"weight", EX_REAL, EX_NULL},
-						   {NULL}};
-	static const struct ex_field bootstrap[] = {
-		{"host", EX_STR, EX_REQUIRED}, {"port", EX_U32, EX_REQUIRED}, {NULL}};
-	const json_t *topology = ex_get(obj, "topology"), *t = ex_get(obj, "kv_transfer");
-	const json_t *b = ex_get(obj, "bootstrap");
-	const char *key, *e;
-	json_t *v;
+	static const char prefix[] = "dynamo.topology/";
+	const size_t size = sizeof(prefix) + strlen(key) + 1 + strlen(value);
+	char *s = ex_alloc(l, size, 1);
 
-	json_object_foreach((json_t *)topology, key,
-			    v) if (!json_is_string(v) ||
-				   ex_is_number(v)) return ex_bad(p, "topology '%s' wants a string",
-								  key);
-	if (t != NULL) {
-		if (!ex_check(t, transfer, p))
-			return false;
-		e = ex_str_or(t, "enforcement", "preferred");
-		if (strcmp(e, "required") != 0 && strcmp(e, "preferred") != 0)
-			return ex_bad(p, "enforcement is 'required' or 'preferred'");
-	}
-	if (b != NULL) {
-		if (!ex_check(b, bootstrap, p))
-			return false;
-		if (ex_u64_or(b, "port", 0) == 0 || ex_u64_or(b, "port", 0) > 65535)
-			return ex_bad(p, "'port' is 1 to 65535");
-	}
-	return true;
+	snprintf(s, size, "%s%s=%s", prefix, key, value);
+	return (struct kvr_sched_str){s, (uint32_t)size - 1};
 }
 
 /* The taints given, and dynamo.topology/<key>=<value> for each topology entry. */
-static struct kvr_sched_str *taints_make(const json_t *obj, uint32_t *n)
+static bool taints_read(struct ex_line *l, struct kvr_sched_worker *c, struct ex_problem *p)
 {
-	const json_t *list = ex_get(obj, "taints"), *topology = ex_get(obj, "topology");
-	size_t most = json_array_size(list) + json_object_size(topology), i;
-	struct kvr_sched_str *t = calloc(most + 1, sizeof(*t));
+	const json_t *list = ex_get(l->obj, "taints"), *topology = ex_get(l->obj, "topology");
+	const size_t most = json_array_size(list) + json_object_size(topology);
+	struct kvr_sched_str *t = ex_alloc(l, most, sizeof(*t));
 	const char *key;
 	json_t *v;
+	size_t i;
 
-	*n = 0;
-	json_array_foreach(list, i, v)
-	{
-		char *s = strdup(json_string_value(v));
-
-		t[(*n)++] = (struct kvr_sched_str){s, (uint32_t)strlen(s)};
+	c->taints = t;
+	json_array_foreach (list, i, v)
+		t[c->n_taints++] = (struct kvr_sched_str){json_string_value(v),
+							  (uint32_t)json_string_length(v)};
+	json_object_foreach ((json_t *)topology, key, v) {
+		if (!ex_is_text(v))
+			return ex_bad(p, "topology '%s' wants a string", key);
+		t[c->n_taints++] = taint(l, key, json_string_value(v));
 	}
-	json_object_foreach((json_t *)topology, key, v)
-	{
-		char *s;
-		int len = asprintf(&s, "dynamo.topology/%s=%s", key, json_string_value(v));
-
-		t[(*n)++] = (struct kvr_sched_str){s, (uint32_t)len};
-	}
-	return t;
+	c->cpu = topology != NULL && strcmp(ex_str_or(topology, "device", ""), "cpu") == 0;
+	return true;
 }
 
-static int worker_apply(struct ex_world *w, struct ex_pool *pool, const json_t *obj)
+/* What requests need of it: transfers of KV cache, and the taint a decode worker should share. */
+static bool transfer_read(struct ex_line *l, struct kvr_rq_worker *out, struct ex_problem *p)
 {
-	struct kvr_sched_worker c = {
-		.id = ex_u64_or(obj, "worker", 0),
-		.dp_start = (uint32_t)ex_u64_or(obj, "dp_start", 0),
-		.dp_size = (uint32_t)ex_u64_or(obj, "dp_size", 1),
-		.total_kv_blocks = ex_u64_or(obj, "total_kv_blocks", 0),
-		.max_num_batched_tokens = ex_u64_or(obj, "max_num_batched_tokens", 0),
-	};
-	const json_t *topology = ex_get(obj, "topology");
-	struct kvr_sched_str *t;
-	int rc;
+	const json_t *t = ex_get(l->obj, "kv_transfer"), *b = ex_get(l->obj, "bootstrap");
+	const char *domain = ex_str_or(t, "domain", NULL);
+	const char *how = ex_str_or(t, "enforcement", "preferred");
+	const char *value = ex_str_or(ex_get(l->obj, "topology"), domain, NULL);
+	const bool required = strcmp(how, "required") == 0;
 
-	c.cpu = topology != NULL && strcmp(ex_str_or(topology, "device", ""), "cpu") == 0;
-	t = taints_make(obj, &c.n_taints);
-	c.taints = t;
-	rc = ex_run_worker(w, pool, &c, obj);
-	for (uint32_t i = 0; i < c.n_taints; i++)
-		free((void *)(uintptr_t)t[i].ptr);
-	free(t);
-	return rc;
+	if (!required && strcmp(how, "preferred") != 0)
+		return ex_bad(p, "enforcement is 'required' or 'preferred'");
+	if (b != NULL && (ex_u64_or(b, "port", 0) == 0 || ex_u64_or(b, "port", 0) > 65535))
+		return ex_bad(p, "'port' is 1 to 65535");
+	*out = (struct kvr_rq_worker){.dp_size = (uint32_t)ex_u64_or(l->obj, "dp_size", 1),
+				      .bootstrap = b != NULL,
+				      .transfer = domain == NULL ? 0
+						  : required	 ? 2
+								 : 1,
+				      .weight = ex_real_or(t, "weight", 1),
+				      .taint = value != NULL ? taint(l, domain, value).ptr : ""};
+	return true;
 }
 
-/* What the worker says of transfers of KV cache, and the taint a decode worker should share. */
-static void transfer_read(const json_t *obj, struct ex_worker *k)
+static struct ex_worker *worker_new(struct ex_world *w, uint64_t id, struct ex_pool *pool)
 {
-	const json_t *policy = ex_get(obj, "kv_transfer");
-	const char *domain = ex_str_or(policy, "domain", NULL);
-	const char *value =
-		domain != NULL ? ex_str_or(ex_get(obj, "topology"), domain, NULL) : NULL;
+	struct ex_worker *k = calloc(1, sizeof(*k));
 
-	free(k->taint);
-	k->taint = NULL;
-	if (value != NULL && asprintf(&k->taint, "dynamo.topology/%s=%s", domain, value) < 0)
+	if (k == NULL)
 		abort();
-	k->transfer = domain == NULL ? 0 : 1;
-	if (domain != NULL && strcmp(ex_str_or(policy, "enforcement", ""), "required") == 0)
-		k->transfer = 2;
-	k->weight = ex_get(policy, "weight") != NULL ? ex_real(ex_get(policy, "weight")) : 1;
-	k->dp_size = (uint32_t)ex_u64_or(obj, "dp_size", 1);
-	k->bootstrap = ex_get(obj, "bootstrap") != NULL;
+	k->id = id;
+	k->pool = pool;
+	k->state = KVR_WORKER_JOINING;
+	k->epoch = ++w->epochs;
+	LIST_INSERT_HEAD(&w->workers, k, link);
+	return k;
 }
 
-static void worker_insert(struct ex_world *w, struct ex_worker *k)
+bool ex_op_worker(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
 {
-	struct ex_worker **at = &w->workers;
-
-	while (*at != NULL && (*at)->id < k->id)
-		at = &(*at)->next;
-	k->next = *at;
-	*at = k;
-}
-
-bool ex_op_worker(struct ex_world *w, const json_t *obj, struct ex_problem *p)
-{
-	static const struct ex_field fields[] = {
-		{"op", EX_STR, 0},
-		{"worker", EX_U64, EX_REQUIRED},
-		{"dp_start", EX_U32, 0},
-		{"dp_size", EX_U32, 0},
-		{"total_kv_blocks", EX_U64, EX_NULL},
-		{"max_num_batched_tokens", EX_U64, EX_NULL},
-		{"taints", EX_STRS, 0},
-		{"topology", EX_OBJ, 0},
-		{"kv_transfer", EX_OBJ, EX_NULL},
-		{"bootstrap", EX_OBJ, EX_NULL},
-		{"pool", EX_STR, 0},
-		{NULL},
-	};
-	struct ex_worker *k;
-	struct ex_pool *pool;
-	json_t *line;
+	struct kvr_sched_worker c = {.id = ex_u64_or(l->obj, "worker", 0),
+				     .dp_start = (uint32_t)ex_u64_or(l->obj, "dp_start", 0),
+				     .dp_size = (uint32_t)ex_u64_or(l->obj, "dp_size", 1),
+				     .total_kv_blocks = ex_u64_or(l->obj, "total_kv_blocks", 0),
+				     .max_num_batched_tokens =
+					     ex_u64_or(l->obj, "max_num_batched_tokens", 0)};
+	struct ex_worker *k = ex_worker_find(w, c.id);
+	const bool known = k != NULL;
+	struct ex_pool *pool = ex_pool_of(w, l->obj, p);
+	struct kvr_rq_worker rq;
 	int rc;
 
-	if (!ex_check(obj, fields, p) || !extras_check(obj, p))
+	if (pool == NULL || !taints_read(l, &c, p) || !transfer_read(l, &rq, p))
 		return false;
-	pool = ex_pool_of(w, obj, p);
-	if (pool == NULL)
-		return false;
-	k = ex_worker_find(w, ex_u64_or(obj, "worker", 0));
-	if (k != NULL && ex_get(obj, "pool") == NULL)
+	if (known && ex_get(l->obj, "pool") == NULL)
 		pool = k->pool;
-	if (k != NULL && k->pool != pool)
+	if (known && k->pool != pool)
 		return ex_bad(p, "worker %" PRIu64 " is in pool '%s'", k->id, k->pool->conf.name);
-	line = json_copy((json_t *)obj);
-	json_object_del(line, "pool"); /* it stays in its pool, named or not */
-	rc = worker_apply(w, pool, line);
-	if (rc != 0)
-		json_decref(line);
+	json_object_del(l->obj, "pool"); /* it stays in its pool, named or not */
+	rc = ex_run_worker(w, pool, &c, l->obj);
 	if (rc != 0)
 		return ex_bad(p, rc == -ENOSPC	  ? "too many ranks, workers or taints"
 				 : rc == -ENOTSUP ? "a worker cannot become this here"
 						  : "dp range or taint out of range");
-	if (k == NULL) {
-		k = calloc(1, sizeof(*k));
-		k->id = ex_u64_or(obj, "worker", 0);
-		k->pool = pool;
-		k->epoch = ++w->epochs;
-		worker_insert(w, k);
+	if (!known) {
+		k = worker_new(w, c.id, pool);
 		ex_run_joined(w, k);
 	}
-	transfer_read(line, k);
-	json_decref(k->line);
-	k->line = line;
+	k->rq = rq;
+	k->rq.epoch = k->epoch;
+	ex_line_free(k->line);
+	k->line = l;
+	l->kept = true;
 	return true;
 }
 
-static const struct ex_field only_worker[] = {
-	{"op", EX_STR, 0}, {"worker", EX_U64, EX_REQUIRED}, {NULL}};
-
-bool ex_op_worker_gone(struct ex_world *w, const json_t *obj, struct ex_problem *p)
+bool ex_op_worker_gone(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
 {
-	struct ex_worker *k, **at = &w->workers;
+	struct ex_worker *k = ex_worker_of(w, l->obj, p);
 
-	if (!ex_check(obj, only_worker, p))
-		return false;
-	k = ex_worker_of(w, obj, p);
 	if (k == NULL)
 		return false;
 	ex_run_gone(w, k);
-	while (*at != k)
-		at = &(*at)->next;
-	*at = k->next;
-	free(k->taint);
-	json_decref(k->line);
+	LIST_REMOVE(k, link);
+	ex_line_free(k->line);
 	free(k);
 	return true;
 }
 
-bool ex_op_drain(struct ex_world *w, const json_t *obj, struct ex_problem *p)
+bool ex_op_drain(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
 {
-	struct ex_worker *k;
+	struct ex_worker *k = ex_worker_of(w, l->obj, p);
 
-	if (!ex_check(obj, only_worker, p))
-		return false;
-	k = ex_worker_of(w, obj, p);
-	if (k == NULL)
-		return false;
-	if (k->state == EX_DRAINING || k->state == EX_DRAINED)
-		return true;
-	ex_run_drain(w, k, true);
-	return true;
+	if (k != NULL && k->state == KVR_WORKER_SERVING)
+		ex_run_drain(w, k, true);
+	return k != NULL;
 }
 
-bool ex_op_resume(struct ex_world *w, const json_t *obj, struct ex_problem *p)
+bool ex_op_resume(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
 {
-	struct ex_worker *k;
+	struct ex_worker *k = ex_worker_of(w, l->obj, p);
 
-	if (!ex_check(obj, only_worker, p))
-		return false;
-	k = ex_worker_of(w, obj, p);
-	if (k == NULL)
-		return false;
-	if (k->state != EX_SERVING)
+	if (k != NULL && k->state != KVR_WORKER_SERVING)
 		ex_run_drain(w, k, false);
+	return k != NULL;
+}
+
+bool ex_op_load(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+{
+	struct ex_worker *k = ex_worker_of(w, l->obj, p);
+
+	if (k == NULL || ex_rank_of(k, l->obj, p) == KVR_SCHED_NO_RANK)
+		return false;
+	ex_run_load(w, k, (uint32_t)ex_u64_or(l->obj, "dp_rank", 0),
+		    ex_u64_or(l->obj, "kv_used_blocks", 0));
 	return true;
 }

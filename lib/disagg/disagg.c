@@ -4,34 +4,50 @@
 #include <math.h>
 #include <string.h>
 
+static uint32_t state(const struct kvr_disagg *d)
+{
+	/* Pairs with nothing: who only asks may be told what was a moment ago. */
+	return atomic_load_explicit(&d->state, memory_order_relaxed);
+}
+
+static bool active(uint32_t s)
+{
+	return s == KVR_DISAGG_ACTIVATED;
+}
+
+/* One writer. @return whether the side became (in)active. */
+static bool change(struct kvr_disagg *d, uint32_t to)
+{
+	const uint32_t from = state(d);
+
+	atomic_store_explicit(&d->state, to, memory_order_relaxed);
+	return active(from) != active(to);
+}
+
 bool kvr_disagg_workers(struct kvr_disagg *d, uint32_t n_able)
 {
-	bool was = kvr_disagg_active(d);
+	const uint32_t s = state(d) & ~KVR_DISAGG_DEACTIVATED;
 
 	if (n_able > 0)
-		d->activated = true;
-	d->deactivated = d->activated && n_able == 0;
-	return kvr_disagg_active(d) != was;
+		return change(d, s | KVR_DISAGG_ACTIVATED);
+	return change(d, (s & KVR_DISAGG_ACTIVATED) != 0 ? s | KVR_DISAGG_DEACTIVATED : s);
 }
 
 bool kvr_disagg_hold(struct kvr_disagg *d, bool hold)
 {
-	bool was = kvr_disagg_active(d);
+	const uint32_t s = state(d) & ~KVR_DISAGG_HELD;
 
-	d->held = hold;
-	return kvr_disagg_active(d) != was;
+	return change(d, hold ? s | KVR_DISAGG_HELD : s);
 }
 
 bool kvr_disagg_can_serve(const struct kvr_disagg *d, bool enforce)
 {
-	if (d->deactivated || d->held)
-		return !enforce;
-	return !enforce || d->activated;
+	return !enforce || active(state(d));
 }
 
 bool kvr_disagg_active(const struct kvr_disagg *d)
 {
-	return d->activated && !d->deactivated && !d->held;
+	return active(state(d));
 }
 
 /* Where the request would go; false when nobody takes it. */

@@ -8,24 +8,27 @@
  * (behaviour specification, section 9): activation of the prefill side, the two legs' requests
  * derived from the client's, the bootstrap room, and the topology constraint of the transfer.
  *
- * Pure rules over the caller's memory; nothing is kept but three flags. The order of the legs is
- * the caller's: prefill leg first; with a bootstrap address the decode leg at once, else after
- * the prefill has ended. Each leg is a booking of its own pool, ended by prefill done (prefill
- * leg), by the first output (prefill leg) or by the end of the request (both).
+ * Pure rules over the caller's memory; nothing is kept but one word of three flags. The order of
+ * the legs is the caller's: prefill leg first; with a bootstrap address the decode leg at once,
+ * else after the prefill has ended. Each leg is a booking of its own pool, ended by prefill done
+ * (prefill leg), by the first output (prefill leg) or by the end of the request (both).
  */
 
 #include "kvr_rand.h"
 #include "kvr_sched.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-/** Activation of the prefill side. Zeroed = never had a worker. Owner: the thread that schedules
- * the pair. */
+#define KVR_DISAGG_ACTIVATED   1u /**< a prefill worker was seen once */
+#define KVR_DISAGG_DEACTIVATED 2u /**< the last one is gone, drains or is suspect */
+#define KVR_DISAGG_HELD	       4u /**< switched off by an operator, workers or not */
+
+/** Activation of the prefill side. Zeroed = never had a worker. Writer: the thread that schedules
+ * the pair. Any thread may ask with kvr_disagg_active(): one word, so never half of a change. */
 struct kvr_disagg {
-	bool activated;	  /**< a prefill worker was seen once */
-	bool deactivated; /**< the last one is gone, drains or is suspect */
-	bool held;	  /**< switched off by an operator, workers or not */
+	_Atomic uint32_t state; /**< KVR_DISAGG_*; publishes nothing */
 };
 
 /** The prefill workers, or which of them can take requests, have changed: @p n_able is
@@ -38,7 +41,7 @@ bool kvr_disagg_hold(struct kvr_disagg *d, bool hold);
 /** Section 9.1: whether requests of this model can be served at all. */
 bool kvr_disagg_can_serve(const struct kvr_disagg *d, bool enforce);
 
-/** Whether the prefill leg can be taken now. */
+/** Whether the prefill leg can be taken now. Any thread. */
 bool kvr_disagg_active(const struct kvr_disagg *d);
 
 /** One leg as its pool would decide it. */

@@ -4,8 +4,7 @@
 
 #include "kvr_rand.h"
 
-#include <rte_errno.h>
-#include <rte_hash.h>
+#include <rte_common.h>
 #include <rte_malloc.h>
 
 _Static_assert(KVR_FLIGHT_MAX_SLOTS == 1u << 24, "slot numbers fill 24 bits of a handle");
@@ -28,30 +27,22 @@ static uint32_t ended_bits(uint32_t n)
 	return bits;
 }
 
-/* rte_hash refuses tables below 8 and fills reliably to about 95 %. */
-static uint32_t index_entries(uint32_t n)
+static uint32_t index_cells(uint32_t n)
 {
-	return n < 4 ? 8 : n + n / 4;
+	return rte_align32pow2(2 * n);
 }
 
-size_t kvr_flight_bytes(uint32_t n, uint32_t *entries)
+size_t kvr_flight_bytes(uint32_t n)
 {
 	const struct kvr_flight_table *t = NULL;
 
-	*entries = index_entries(n);
 	return sizeof(*t) + n * (sizeof(*t->slots) + sizeof(*t->free)) +
-	       (sizeof(*t->ended) << ended_bits(n));
+	       index_cells(n) * sizeof(*t->index) + (sizeof(*t->ended) << ended_bits(n));
 }
 
 struct kvr_flight_table *kvr_flight_create(const char *name, uint32_t n, uint32_t pool,
 					   uint64_t seed, int socket_id)
 {
-	struct rte_hash_parameters hp = {
-		.name = name,
-		.entries = index_entries(n),
-		.key_len = 16,
-		.socket_id = socket_id,
-	};
 	struct kvr_flight_table *t;
 	struct kvr_rand rand;
 
@@ -69,13 +60,13 @@ struct kvr_flight_table *kvr_flight_create(const char *name, uint32_t n, uint32_
 	t->free = rte_zmalloc_socket(name, n * sizeof(*t->free), RTE_CACHE_LINE_SIZE, socket_id);
 	t->ended = rte_zmalloc_socket(name, sizeof(*t->ended) << ended_bits(n), RTE_CACHE_LINE_SIZE,
 				      socket_id);
-	t->index = rte_hash_create(&hp);
+	t->index = rte_zmalloc_socket(name, index_cells(n) * sizeof(*t->index), RTE_CACHE_LINE_SIZE,
+				      socket_id);
 	if (t->slots == NULL || t->free == NULL || t->ended == NULL || t->index == NULL) {
-		int e = t->index == NULL && rte_errno == EEXIST ? EEXIST : ENOMEM;
-
 		kvr_flight_destroy(t);
-		return kvr_null(e);
+		return kvr_null(ENOMEM);
 	}
+	t->mask = index_cells(n) - 1;
 	/* Handles of an earlier life of this process must not fit: generations start at random. */
 	kvr_rand_init(&rand, seed ^ UINT64_C(0x6b76725f72657175));
 	for (uint32_t i = 0; i < n; i++) {
@@ -92,7 +83,7 @@ void kvr_flight_destroy(struct kvr_flight_table *t)
 {
 	if (t == NULL)
 		return;
-	rte_hash_free(t->index);
+	rte_free(t->index);
 	rte_free(t->ended);
 	rte_free(t->free);
 	rte_free(t->slots);

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include <rte_branch_prediction.h>
-#include <rte_hash.h>
 #include <rte_prefetch.h>
 
 #define XXH_INLINE_ALL
@@ -24,14 +23,63 @@ static uint64_t name_hash(const struct kvr_flight_table *t, const struct kvr_fli
 	return XXH3_64bits_withSeed(k, sizeof(*k), t->seed);
 }
 
+/* ---- index: see struct cell ---- */
+
+static struct kvr_flight *index_find(const struct kvr_flight_table *t, uint64_t name,
+				     const struct kvr_flight_key *k)
+{
+	for (uint32_t i = (uint32_t)name & t->mask; t->index[i].slot != 0; i = (i + 1) & t->mask) {
+		struct kvr_flight *r = &t->slots[t->index[i].slot - 1];
+
+		if (t->index[i].name == (uint32_t)name && r->relay.source == k->source &&
+		    r->relay.id == k->id)
+			return r;
+	}
+	return NULL;
+}
+
+/* There is room: fewer slots than cells. */
+static void index_add(struct kvr_flight_table *t, uint64_t name, uint32_t slot)
+{
+	uint32_t i = (uint32_t)name & t->mask;
+
+	while (t->index[i].slot != 0)
+		i = (i + 1) & t->mask;
+	t->index[i] = (struct cell){(uint32_t)name, slot + 1};
+}
+
+static void index_del(struct kvr_flight_table *t, uint64_t name, uint32_t slot)
+{
+	uint32_t i = (uint32_t)name & t->mask, gap;
+
+	while (t->index[i].slot != slot + 1)
+		i = (i + 1) & t->mask;
+	for (gap = i; t->index[i = (i + 1) & t->mask].slot != 0;) {
+		/* It may move up to the gap unless its own place is behind that. */
+		if (((i - t->index[i].name) & t->mask) < ((i - gap) & t->mask))
+			continue;
+		t->index[gap] = t->index[i];
+		gap = i;
+	}
+	t->index[gap].slot = 0;
+}
+
+/* ---- names ---- */
+
 struct kvr_flight *kvr_flight_lookup(struct kvr_flight_table *t, uint64_t source, uint64_t id)
 {
 	const struct kvr_flight_key k = {source, id};
-	void *slot;
 
-	if (rte_hash_lookup_with_hash_data(t->index, &k, (hash_sig_t)name_hash(t, &k), &slot) < 0)
-		return NULL;
-	return &t->slots[(uintptr_t)slot];
+	return index_find(t, name_hash(t, &k), &k);
+}
+
+void kvr_flight_prefetch_name(const struct kvr_flight_table *t, uint64_t source, uint64_t id)
+{
+	const struct kvr_flight_key k = {source, id};
+	const uint64_t h = name_hash(t, &k);
+
+	rte_prefetch0(&t->index[h & t->mask]);
+	rte_prefetch0(&t->ended[h >> t->ended_shift]);
 }
 
 bool kvr_flight_has_ended(const struct kvr_flight_table *t, uint64_t source, uint64_t id,
@@ -50,10 +98,13 @@ bool kvr_flight_has_ended(const struct kvr_flight_table *t, uint64_t source, uin
 	return true;
 }
 
-static void remember(struct kvr_flight_table *t, uint64_t name, const struct kvr_flight_end *end)
+static void remember(struct kvr_flight_table *t, const struct kvr_flight *r)
 {
-	t->ended[name >> t->ended_shift] = (struct ended){
-		name | 1, end->detail[0] << 24 | (uint64_t)end->retry << 16 | end->code};
+	const struct kvr_flight_end *end = &r->end;
+
+	t->ended[r->name >> t->ended_shift] = (struct ended){
+		r->name | 1,
+		!r->refused ? 0 : end->detail[0] << 24 | (uint64_t)end->retry << 16 | end->code};
 }
 
 /* The next free slot, cleared, under this name but not in the index. */
@@ -65,7 +116,9 @@ static struct kvr_flight *slot_take(struct kvr_flight_table *t, uint64_t source,
 	kvr_cell_add(&t->st.taken, 1);
 	kvr_cell_add(&t->st.used, 1);
 	memset(&r->relay, 0, sizeof(r->relay));
-	memset(&r->state, 0, sizeof(*r) - offsetof(struct kvr_flight, state));
+	memset(&r->state, 0,
+	       offsetof(struct kvr_flight, abort_ns) - offsetof(struct kvr_flight, state));
+	r->abort_ns = 0; /* the rest is read while it is in a list, or when it was refused */
 	atomic_store_explicit(&r->mute, 0, memory_order_relaxed);
 	r->state = KVR_FLIGHT_LIVE;
 	r->relay.source = source;
@@ -76,15 +129,14 @@ static struct kvr_flight *slot_take(struct kvr_flight_table *t, uint64_t source,
 struct kvr_flight *kvr_flight_alloc(struct kvr_flight_table *t, uint64_t source, uint64_t id)
 {
 	const struct kvr_flight_key k = {source, id};
-	const hash_sig_t sig = (hash_sig_t)name_hash(t, &k);
-	uint32_t slot;
+	struct kvr_flight *r;
 
 	if (t->n_free == 0)
 		return kvr_null(ENOSPC);
-	slot = t->free[t->n_free - 1];
-	if (rte_hash_add_key_with_hash_data(t->index, &k, sig, (void *)(uintptr_t)slot) < 0)
-		return kvr_null(ENOSPC);
-	return slot_take(t, source, id);
+	r = slot_take(t, source, id);
+	r->name = name_hash(t, &k);
+	index_add(t, r->name, r->slot);
+	return r;
 }
 
 struct kvr_flight *kvr_flight_alloc_unnamed(struct kvr_flight_table *t, uint64_t source,
@@ -101,10 +153,8 @@ struct kvr_flight *kvr_flight_alloc_unnamed(struct kvr_flight_table *t, uint64_t
 
 void kvr_flight_unname(struct kvr_flight_table *t, struct kvr_flight *r)
 {
-	const struct kvr_flight_key k = {r->relay.source, r->relay.id};
-
 	if (!r->unnamed)
-		rte_hash_del_key_with_hash(t->index, &k, (hash_sig_t)name_hash(t, &k));
+		index_del(t, r->name, r->slot);
 	r->unnamed = 1;
 }
 
@@ -141,18 +191,15 @@ void kvr_flight_end(struct kvr_flight_table *t, struct kvr_flight *r, uint64_t n
 
 void kvr_flight_release(struct kvr_flight_table *t, struct kvr_flight *r)
 {
-	const struct kvr_flight_key k = {r->relay.source, r->relay.id};
-	const uint64_t h = name_hash(t, &k);
-
 	if (r->state == KVR_FLIGHT_ENDED) {
 		TAILQ_REMOVE(&t->lingering, r, link);
 		kvr_cell_sub(&t->st.lingering, 1);
 		if (!r->unnamed)
-			remember(t, h, &r->end);
+			remember(t, r);
 	}
 	kvr_flight_rename(r); /* nobody relays for the slot until it is published again */
 	if (!r->unnamed)
-		rte_hash_del_key_with_hash(t->index, &k, (hash_sig_t)h);
+		index_del(t, r->name, r->slot);
 	r->state = KVR_FLIGHT_FREE;
 	t->free[t->n_free++] = r->slot;
 	kvr_cell_add(&t->st.given, 1);

@@ -11,9 +11,9 @@
  * that life). The slot's number and generation make the *handle*, which agents and clients echo, so
  * that a relayed frame finds its slot with one array access and no hash. The pair (source, id)
  * chosen by the client finds the slot of a repeated ROUTE, a PROBE or a CANCEL through one
- * rte_hash.
+ * search in an index that only the scheduler lcore knows.
  *
- *   lookup by (source, id) -> rte_hash -> slot number -+
+ *   lookup by (source, id) -> index ----> slot number -+
  *   handle = generation:32 | pool:8 | slot:24 ---------+-> slot[ ]  320 bytes each
  *
  * Writers. The pool's scheduler lcore allocates, fills, changes and releases slots; ingress lcores
@@ -30,7 +30,8 @@
  * requests (2^k fingerprints with what the client was told, direct mapped) which tells a late
  * duplicate of ROUTE from a new request; old names are overwritten by new ones.
  *
- * Cost: handle to slot 1 line; lookup, alloc and release one rte_hash operation each.
+ * Cost: handle to slot 1 line; lookup, alloc and release one line of the index each, the same one;
+ * has_ended and release one line of the filter.
  */
 
 #include <stdalign.h>
@@ -83,7 +84,9 @@ struct kvr_flight {
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t gen; /* odd = in use */
 	uint32_t slot;
 	struct kvr_relay relay;
-	uint32_t share; /* scheduler only: what its source is charged; 0: nothing */
+	/* scheduler only */
+	uint32_t share; /* what its source is charged; 0: nothing */
+	uint64_t name;	/* hash of (source, id) */
 
 	/* ingress lcore of the stream: rw (relaxed, publishes nothing), scheduler: ro */
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint64_t seen; /* generation:32 | 1 + generated tokens
@@ -93,10 +96,11 @@ struct kvr_flight {
 	/* scheduler: rw (relaxed, publishes nothing), ingress: ro */
 	_Atomic uint32_t mute; /* 1: the request goes on elsewhere, no item passes to its client */
 
-	/* scheduler only */
+	/* scheduler only; the first line is all that a request without trouble needs */
 	alignas(RTE_CACHE_LINE_SIZE) uint8_t state; /* enum kvr_flight_state */
-	bool unnamed;				    /* cannot be found by (source, id) */
+	bool unnamed : 1;			    /* cannot be found by (source, id) */
 	/* the owner's */
+	bool refused : 1;    /* `end` says how it has ended; else by its last item */
 	bool bound;	     /* it knows its worker */
 	uint8_t abort_tries; /* ABORTs still to send */
 	uint16_t abort_code; /* why */
@@ -105,28 +109,29 @@ struct kvr_flight {
 	uint64_t resend_ns;  /* when DISPATCH is due again; 0 = never */
 	uint64_t abort_ns;   /* when the next ABORT is due; 0 = never */
 	/* the table's */
-	uint64_t end_ns;		     /* ENDED: when lingering is over */
-	TAILQ_ENTRY(kvr_flight) link;	     /* lingering list */
-	TAILQ_ENTRY(kvr_flight) resend_link; /* the owner's */
-	TAILQ_ENTRY(kvr_flight) abort_link;  /* the owner's: unacknowledged ABORTs */
-	struct kvr_flight_end end;	     /* the owner's: how it has ended */
+	uint64_t end_ns;	      /* ENDED: when lingering is over */
+	TAILQ_ENTRY(kvr_flight) link; /* lingering list */
+	/* the owner's, each valid when a field above says so */
+	TAILQ_ENTRY(kvr_flight) resend_link;
+	TAILQ_ENTRY(kvr_flight) abort_link; /* unacknowledged ABORTs */
+	struct kvr_flight_end end;
 };
 _Static_assert(sizeof(struct kvr_flight) == 320, "five cache lines");
+_Static_assert(offsetof(struct kvr_flight, resend_link) - offsetof(struct kvr_flight, state) <=
+		       RTE_CACHE_LINE_SIZE,
+	       "without trouble one line");
 
 TAILQ_HEAD(kvr_flight_list, kvr_flight);
 
 struct kvr_flight_table;
 
-/**
- * Bytes of a table of @p n slots beside its index, which is an rte_hash of *@p entries with keys of
- * 16 bytes. Any thread, without an EAL.
- */
-size_t kvr_flight_bytes(uint32_t n, uint32_t *entries);
+/** Bytes of a table of @p n slots. Any thread, without an EAL. */
+size_t kvr_flight_bytes(uint32_t n);
 
 /**
  * Create a table for @p n slots (1..KVR_FLIGHT_MAX_SLOTS) of pool number @p pool (< 256).
- * @p name is unique in the process, @p seed keeps clients from aiming at one bucket. Needs an EAL.
- * @return table, or NULL with errno EINVAL, ENOMEM, EEXIST.
+ * @p name is for people, @p seed keeps clients from aiming at one place. Needs an EAL.
+ * @return table, or NULL with errno EINVAL, ENOMEM.
  */
 struct kvr_flight_table *kvr_flight_create(const char *name, uint32_t n, uint32_t pool,
 					   uint64_t seed, int socket_id);
@@ -136,6 +141,9 @@ void kvr_flight_destroy(struct kvr_flight_table *t);
 
 /** Slot of a live or lingering request, or NULL. Scheduler lcore. */
 struct kvr_flight *kvr_flight_lookup(struct kvr_flight_table *t, uint64_t source, uint64_t id);
+
+/** Begin to load what kvr_flight_lookup() and kvr_flight_has_ended() will read. Scheduler lcore. */
+void kvr_flight_prefetch_name(const struct kvr_flight_table *t, uint64_t source, uint64_t id);
 
 /**
  * Whether (source, id) has ended not long ago. Scheduler lcore. False with certainty is not

@@ -208,6 +208,9 @@ struct kvr_port_queue *kvr_port_queue(struct kvr_port *p, unsigned int i);
 uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
 			   struct kvr_pkt pkts[], uint16_t n);
 
+/** Frames that the device gave to the last kvr_port_rx_burst(), of whatever kind. Owner lcore. */
+uint16_t kvr_port_rx_got(const struct kvr_port_queue *q);
+
 /** An empty mbuf with the full headroom, or NULL. Owner lcore. */
 struct rte_mbuf *kvr_port_alloc(struct kvr_port_queue *q);
 

@@ -322,8 +322,8 @@ static enum kvr_pkt_verdict judge(struct cursor *c)
 	return type == NET_TYPE_ARP ? judge_arp(c) : KVR_PKT_OTHER_PROTO;
 }
 
-enum kvr_pkt_verdict kvr_pkt_parse(const struct kvr_pkt_rules *r, const uint8_t *data, uint32_t len,
-				   uint32_t hw, struct kvr_pkt *out)
+static enum kvr_pkt_verdict judge_any(const struct kvr_pkt_rules *r, const uint8_t *data,
+				      uint32_t len, uint32_t hw, struct kvr_pkt *out)
 {
 	/* Offsets are 16 bits; a frame above that cannot be one IP packet plus headers. */
 	struct cursor c = {.r = r, .data = data, .end = RTE_MIN(len, 65535u), .hw = hw, .out = out};
@@ -333,4 +333,61 @@ enum kvr_pkt_verdict kvr_pkt_parse(const struct kvr_pkt_rules *r, const uint8_t 
 	v = judge(&c);
 	out->verdict = (uint8_t)v;
 	return v;
+}
+
+#define PLAIN_LEN (NET_ETH_LEN + NET_IP4_LEN + NET_UDP_LEN)
+
+/*
+ * Nearly every frame: no tag, IPv4 without options, UDP, nothing left to verify but the header.
+ * @return false: it is not of that kind or something is wrong with it, judge() says what; nothing
+ * has been written.
+ */
+static inline bool plain(const struct kvr_pkt_rules *r, const uint8_t *h, uint32_t len, uint32_t hw,
+			 struct kvr_pkt *out)
+{
+	const struct kvr_local *l = &r->local;
+	const uint8_t *ip = h + NET_ETH_LEN, *udp = ip + NET_IP4_LEN;
+	uint32_t total, payload, mine, to;
+
+	if (len < PLAIN_LEN || len > UINT16_MAX || r->vlan != 0 || r->n_allow != 0 ||
+	    (hw & (KVR_PKT_HW_IP_BAD | KVR_PKT_HW_L4_BAD)) != 0)
+		return false;
+	total = net_get16(ip + 2);
+	payload = net_get16(udp + 4);
+	memcpy(&mine, l->ip4, 4);
+	memcpy(&to, ip + 16, 4);
+	/* Both MAC addresses are of one station, and the first is ours; version, header length,
+	 * protocol; no fragment; lengths; address and port are ours. */
+	if (((h[0] | h[6]) & 1) != 0 || memcmp(h, l->mac, 6) != 0 ||
+	    net_get16(h + 12) != NET_TYPE_IP4 || ip[0] != 0x45 || ip[9] != NET_PROTO_UDP ||
+	    (net_get16(ip + 6) & 0x3fff) != 0 || total > len - NET_ETH_LEN ||
+	    payload < NET_UDP_LEN || payload + NET_IP4_LEN > total || mine == 0 || mine != to ||
+	    net_get16(udp + 2) != l->udp_port || net_get16(udp) == 0 || bad_source4(l, ip + 12))
+		return false;
+	if (!(hw & KVR_PKT_HW_IP_GOOD) && net_ip4_sum(ip) != 0xffff)
+		return false;
+	if (r->verify_udp && !(hw & KVR_PKT_HW_L4_GOOD) && net_get16(udp + 6) != 0)
+		return false;
+	net_map4(out->path.ip, ip + 12);
+	out->path.udp_port = net_get16(udp);
+	out->path.vlan = 0;
+	out->path.vlan_outer = 0;
+	out->path.port = l->port;
+	out->path.family = 4;
+	memcpy(out->path.mac, h + 6, 6);
+	out->path.max_frame = l->max_frame4;
+	out->off = PLAIN_LEN;
+	out->len = (uint16_t)(payload - NET_UDP_LEN);
+	out->verdict = KVR_PKT_UDP;
+	out->l2_len = NET_ETH_LEN;
+	out->pad = 0;
+	return true;
+}
+
+enum kvr_pkt_verdict kvr_pkt_parse(const struct kvr_pkt_rules *r, const uint8_t *data, uint32_t len,
+				   uint32_t hw, struct kvr_pkt *out)
+{
+	if (likely(plain(r, data, len, hw, out)))
+		return KVR_PKT_UDP;
+	return judge_any(r, data, len, hw, out);
 }

@@ -157,11 +157,13 @@ uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
 	uint16_t got, kept = 0;
 	uint32_t bytes = 0;
 
+	q->got = 0;
 	if (unlikely(is_shut(q)))
 		return 0;
 	got = rte_eth_rx_burst(q->ethdev, q->queue, mbufs, n < KVR_PORT_BURST ? n : KVR_PORT_BURST);
 	if (got == 0)
 		return 0;
+	q->got = got;
 	for (uint16_t i = 0; i < got; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], const void *));
 	for (uint16_t i = 0; i < got; i++) {
@@ -186,6 +188,11 @@ uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
 	kvr_stats_add(q->row, KVR_PORT_RX_BYTES, bytes);
 	kvr_stats_add(q->row, KVR_PORT_RX_VERDICT + KVR_PKT_UDP, kept);
 	return kept;
+}
+
+uint16_t kvr_port_rx_got(const struct kvr_port_queue *q)
+{
+	return q->got;
 }
 
 bool kvr_port_agent_allowed(const struct kvr_port *p, const uint8_t ip[16])

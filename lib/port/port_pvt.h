@@ -20,6 +20,7 @@ struct kvr_port_queue {
 	bool segments;	  /* the driver sends several segments */
 	bool answered;	  /* asking was found */
 	_Atomic int shut; /* the device is being started anew: no bursts. link_ctl.c: w */
+	uint16_t got;	  /* frames of the last receive burst */
 	uint16_t n_tx;
 	struct rte_mbuf *tx[KVR_PORT_TX_BUFFER];
 } __rte_cache_aligned;

@@ -104,6 +104,13 @@ static inline const uint32_t *kvr_overlap_tier(const struct kvr_overlap *o, enum
 	return &o->count[(size_t)tier * o->stride];
 }
 
+/** The same, or NULL when nobody holds anything in @p tier. */
+static inline const uint32_t *kvr_overlap_held(const struct kvr_overlap *o, enum kvr_tier tier)
+{
+	return tier == KVR_TIER_DEVICE || (o->flags & 1u << tier) != 0 ? kvr_overlap_tier(o, tier)
+								       : NULL;
+}
+
 /** Predicted leading counts by rank; meaningful with KVR_OVERLAP_PREDICTED. */
 static inline const uint32_t *kvr_overlap_predicted(const struct kvr_overlap *o)
 {

@@ -155,6 +155,9 @@ extern const char *const kvr_pool_mode_names[];
 /** The option table: every key above that has a text form, by the names operators use. */
 extern const struct kvr_opt kvr_pool_opts[];
 
+/** The keys of a policy class; its name is no key. */
+extern const struct kvr_opt kvr_pool_class_opts[];
+
 /** All defaults. */
 void kvr_pool_conf_defaults(struct kvr_pool_conf *c);
 
@@ -174,5 +177,16 @@ int kvr_pool_conf_set(struct kvr_pool_conf *c, const char *name, const char *val
  * @return 0 or -EINVAL with one line in @p err.
  */
 int kvr_pool_conf_check(const struct kvr_pool_conf *c, char *err, size_t errlen);
+
+/** What two pools are to each other. */
+enum kvr_pool_relation {
+	KVR_POOLS_APART,
+	KVR_POOLS_PAIR,	      /**< prefill and decode half of a model */
+	KVR_POOLS_CONTRADICT, /**< a model has one aggregated pool, or one of each half */
+};
+
+/** By model and role. Any thread. */
+enum kvr_pool_relation kvr_pool_conf_relation(const struct kvr_pool_conf *a,
+					      const struct kvr_pool_conf *b);
 
 #endif

@@ -66,7 +66,7 @@ enum kvr_sched_result {
 	X(DP_RANK_REQUIRED, dp_rank_required, "pinned to a worker of several ranks without one")   \
 	X(WORKER_ID_REQUIRED, worker_id_required, "direct mode without a pin")                     \
 	X(INVALID_OVERRIDE, invalid_override, "an override out of range")                          \
-	X(DUPLICATE_REQUEST, duplicate, "the slot is booked or waiting")                           \
+	X(DUPLICATE_REQUEST, duplicate, "a request of this name is booked or waiting")             \
 	X(EMPTY_PROMPT, empty_prompt, "isl = 0")                                                   \
 	X(PROMPT_TOO_LONG, prompt_too_long, "more than max_prompt_blocks")                         \
 	X(INVALID_WEIGHT, invalid_weight, "NaN or infinite taint weight or priority jump")         \
@@ -316,6 +316,14 @@ int kvr_sched_worker_set(struct kvr_sched *s, const struct kvr_sched_worker *w, 
 /** End up to @p n bookings of a worker that is about to leave (ops->dropped): what
  * kvr_sched_worker_gone() would have to do at once. @return bookings left; 0 for an unknown one. */
 uint32_t kvr_sched_worker_drop(struct kvr_sched *s, uint64_t id, uint32_t n, uint64_t now);
+
+/**
+ * Give up to @p n requests up that wait for a rank of the worker outside of the @p dp_size from
+ * @p dp_start on: kvr_sched_poll() refuses them. What kvr_sched_worker_gone() (0 ranks stay) and
+ * kvr_sched_worker_set() would have to do at once. @return whether none is left.
+ */
+bool kvr_sched_worker_unpin(struct kvr_sched *s, uint64_t id, uint32_t dp_start, uint32_t dp_size,
+			    uint32_t n);
 
 /** The worker left: ends its bookings (ops->dropped). @return 0, or -ENOENT. */
 int kvr_sched_worker_gone(struct kvr_sched *s, uint64_t id, uint64_t now);

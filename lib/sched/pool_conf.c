@@ -152,6 +152,27 @@ const struct kvr_opt kvr_pool_opts[] = {
 	{NULL},
 };
 
+#define CLASS(f) .offset = offsetof(struct kvr_pool_class, f)
+
+const struct kvr_opt kvr_pool_class_opts[] = {
+	{"queue_policy", KVR_OPT_ENUM, CLASS(queue_policy), .choices = policies, .def = "fcfs",
+	 .help = "order of the class's queue"},
+	{"quantum", KVR_OPT_U32, CLASS(quantum), .min = 1, .max = 1e9, .def = "1",
+	 .unit = "uncached tokens", .help = "share of the class in deficit round robin"},
+	{"prefill_busy_threshold", KVR_OPT_U64, KVR_OPT_F_NONE, CLASS(busy_threshold),
+	 .def = "none", .unit = "tokens", .help = "prefill load above which a rank is busy"},
+	{"prefill_busy_threshold_frac", KVR_OPT_F64, KVR_OPT_F_NONE, CLASS(busy_threshold_frac),
+	 ANY_F, .def = "none", .unit = "max_num_batched_tokens", .help = "the same as a fraction"},
+	{"request_queue_limit_per_worker", KVR_OPT_U64, KVR_OPT_F_NONE, CLASS(max_requests),
+	 .def = "none", .unit = "requests",
+	 .help = "waiting requests beyond which new ones are refused"},
+	{"raw_isl_token_queue_limit_per_worker", KVR_OPT_U64, KVR_OPT_F_NONE, CLASS(max_isl_tokens),
+	 .def = "none", .unit = "tokens", .help = "their prompt tokens"},
+	{"cached_token_queue_limit_per_worker", KVR_OPT_U64, KVR_OPT_F_NONE,
+	 CLASS(max_cached_tokens), .def = "none", .unit = "tokens", .help = "their cached tokens"},
+	{NULL},
+};
+
 /* ---- public ------------------------------------------------------------------------------ */
 
 void kvr_pool_conf_defaults(struct kvr_pool_conf *c)
@@ -165,12 +186,7 @@ void kvr_pool_class_init(struct kvr_pool_class *k, const char *name)
 {
 	memset(k, 0, sizeof(*k));
 	snprintf(k->name, sizeof(k->name), "%s", name);
-	k->quantum = 1;
-	k->busy_threshold = KVR_POOL_NONE;
-	k->busy_threshold_frac = NAN;
-	k->max_requests = KVR_POOL_NONE;
-	k->max_isl_tokens = KVR_POOL_NONE;
-	k->max_cached_tokens = KVR_POOL_NONE;
+	kvr_conf_defaults(kvr_pool_class_opts, k);
 }
 
 int kvr_pool_conf_set(struct kvr_pool_conf *c, const char *name, const char *value, char *err,
@@ -266,4 +282,20 @@ int kvr_pool_conf_check(const struct kvr_pool_conf *c, char *err, size_t errlen)
 		return -EINVAL;
 	}
 	return 0;
+}
+
+static const char *model_of(const struct kvr_pool_conf *c)
+{
+	return c->model[0] != '\0' ? c->model : c->name;
+}
+
+enum kvr_pool_relation kvr_pool_conf_relation(const struct kvr_pool_conf *a,
+					      const struct kvr_pool_conf *b)
+{
+	if (strcmp(model_of(a), model_of(b)) != 0)
+		return KVR_POOLS_APART;
+	return a->role == b->role || a->role == KVR_ROLE_AGGREGATED ||
+			       b->role == KVR_ROLE_AGGREGATED
+		       ? KVR_POOLS_CONTRADICT
+		       : KVR_POOLS_PAIR;
 }

@@ -67,13 +67,13 @@ static void take_out(struct kvr_sched *s, uint32_t slot)
 	}
 }
 
-/* Requests pinned to a rank that went are due at once: admission will refuse them. */
-void kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank)
+/* Up to n requests pinned to a rank that goes are due at once: admission will refuse them. */
+uint32_t kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank, uint32_t n)
 {
 	for (uint32_t i = 0; i < s->n_cls; i++) {
 		struct cls *k = &s->cls[i];
 
-		while (k->lane[rank] != NIL) {
+		for (; n > 0 && k->lane[rank] != NIL; n--) {
 			uint32_t slot = k->lane[rank];
 
 			take_out(s, slot);
@@ -81,6 +81,7 @@ void kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank)
 			add(s, slot);
 		}
 	}
+	return n;
 }
 
 static void count(struct kvr_sched_pending *p, const struct waiting *w, int by)

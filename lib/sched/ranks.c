@@ -92,7 +92,7 @@ static void rank_remove(struct kvr_sched *s, uint32_t r, uint64_t now)
 	uint32_t dp = rank->dp_rank, gen = rank->gen + 1;
 
 	rank_drop(s, r, UINT32_MAX, now);
-	kvr_sched__lane_lost(s, r);
+	kvr_sched__lane_lost(s, r, UINT32_MAX);
 	taints_clear(s, r);
 	bit_put(s->used, r, false);
 	bit_put(s->open, r, false);
@@ -111,10 +111,11 @@ static void rank_remove(struct kvr_sched *s, uint32_t r, uint64_t now)
 
 static uint32_t rank_add(struct kvr_sched *s, uint32_t worker, uint32_t dp)
 {
-	uint32_t r = 0;
+	uint32_t r, word = 0;
 
-	while (bit(s->used, r))
-		r++;
+	while (s->used[word] == UINT64_MAX)
+		word++;
+	r = word * 64 + (uint32_t)__builtin_ctzll(~s->used[word]);
 	bit_put(s->used, r, true);
 	s->rank[r].worker = worker;
 	s->rank[r].dp_rank = dp;
@@ -274,6 +275,22 @@ uint32_t kvr_sched_worker_drop(struct kvr_sched *s, uint64_t id, uint32_t n, uin
 	for (uint32_t i = 0; i < s->worker[at].dp_size && n > 0; i++)
 		n = rank_drop(s, s->order[s->worker[at].at + i], n, now);
 	return s->worker[at].bookings;
+}
+
+bool kvr_sched_worker_unpin(struct kvr_sched *s, uint64_t id, uint32_t dp_start, uint32_t dp_size,
+			    uint32_t n)
+{
+	uint32_t at = kvr_sched__worker(s, id);
+	const struct worker *w = &s->worker[at];
+
+	for (uint32_t i = 0; at != NIL && i < w->dp_size && n > 0; i++) {
+		const uint32_t dp = w->dp_start + i;
+
+		if (dp < dp_start || dp - dp_start >= dp_size)
+			n = kvr_sched__lane_lost(s, s->order[w->at + i], n);
+	}
+	s->changed = true; /* who has been moved is due */
+	return n > 0;
 }
 
 int kvr_sched_worker_gone(struct kvr_sched *s, uint64_t id, uint64_t now)

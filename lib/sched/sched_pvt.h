@@ -418,7 +418,7 @@ enum kvr_code kvr_sched__enqueue(struct kvr_sched *s, const struct choice *c, ui
 				 struct kvr_sched_decision *d);
 void kvr_sched__leave(struct kvr_sched *s, uint32_t slot);
 void kvr_sched__limits(struct kvr_sched *s);
-void kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank);
+uint32_t kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank, uint32_t n);
 
 _Static_assert(sizeof(struct node) == 64, "one cache line");
 

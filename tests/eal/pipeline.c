@@ -17,12 +17,13 @@
 #include "start/start.h"
 #include "threads.h"
 
+#define PORTS	 2u
 #define HEADERS4 42u /* Ethernet, IPv4, UDP */
 #define HEADERS6 62u
 
 struct router *rt;
 static uint32_t n_queues, next_queue;
-static struct rte_ring *to_router[THREADS_MAX], *from_router[THREADS_MAX];
+static struct rte_ring *to_router[PORTS][THREADS_MAX], *from_router[PORTS][THREADS_MAX];
 static struct rte_mempool *peer_pool;
 static struct kvr_local peer_local;
 static struct kvr_path peer_path;
@@ -44,8 +45,12 @@ uint8_t pipeline_host = 2;
 uint32_t pipeline_block_size = 4;
 const char *pipeline_port = "cookie = off\n";
 uint64_t pipeline_start_ns;
+uint32_t pipeline_ports = 1;
+uint32_t pipeline_into;
 
-static void configure(struct kvr_router_conf *c, const char *device, const char *pools)
+static const char *make_device(uint32_t p);
+
+static void configure(struct kvr_router_conf *c, const char *pools)
 {
 	char path[] = "/tmp/kvr-pipeline-XXXXXX", err[300];
 	FILE *f = fdopen(mkstemp(path), "w");
@@ -53,11 +58,12 @@ static void configure(struct kvr_router_conf *c, const char *device, const char 
 	/* Buffers for the largest message of the protocol, twice. */
 	fprintf(f, "[router]\nmemory_mb = 512\nlarge_buffers = 8\nring_size = 256\n%s",
 		pipeline_router);
-	fprintf(f,
-		"[port p]\ndevice = %s\nipv4 = 10.0.0.1\nipv6 = fd00::1\nudp_port = 7650\nmbufs = "
-		"%u\n"
-		"answer_arp = off\n%s",
-		device, pipeline_mbufs, pipeline_port);
+	for (uint32_t p = 0; p < pipeline_ports; p++)
+		fprintf(f,
+			"[port %c]\ndevice = %s\nipv4 = 10.0.%u.1\nipv6 = fd00:%x::1\nudp_port = "
+			"7650\nmbufs = %u\nanswer_arp = off\n%s",
+			(int)('p' + p), make_device(p), p, p, pipeline_mbufs / pipeline_ports,
+			pipeline_port);
 	fputs(pools, f);
 	fclose(f);
 	if (kvr_router_conf_load(c, path, err, sizeof(err)) < 0) {
@@ -69,8 +75,8 @@ static void configure(struct kvr_router_conf *c, const char *device, const char 
 		threads_configure(c);
 }
 
-/* The device: two rings for each queue. Returns its name. */
-static const char *make_device(void)
+/* The device of port @p: two rings for each queue. Returns its name. */
+static const char *make_device(uint32_t p)
 {
 	static char name[RTE_ETH_NAME_MAX_LEN];
 	static int round;
@@ -80,17 +86,18 @@ static const char *make_device(void)
 	next_queue = 0;
 	for (uint32_t q = 0; q < n_queues; q++) {
 		snprintf(name, sizeof(name), "t%d.%u", round, q);
-		to_router[q] = rte_ring_create(name, 8192, SOCKET_ID_ANY, 0);
+		to_router[p][q] = rte_ring_create(name, 8192, SOCKET_ID_ANY, 0);
 		snprintf(name, sizeof(name), "f%d.%u", round, q);
-		from_router[q] = rte_ring_create(name, 16384, SOCKET_ID_ANY, 0);
-		need(to_router[q] != NULL && from_router[q] != NULL, "no memory");
+		from_router[p][q] = rte_ring_create(name, 16384, SOCKET_ID_ANY, 0);
+		need(to_router[p][q] != NULL && from_router[p][q] != NULL, "no memory");
 	}
 	snprintf(name, sizeof(name), "peers%d", round);
-	peer_pool = rte_pktmbuf_pool_create(name, 16383, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
-					    SOCKET_ID_ANY);
+	if (p == 0)
+		peer_pool = rte_pktmbuf_pool_create(name, 16383, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
+						    SOCKET_ID_ANY);
 	snprintf(name, sizeof(name), "dev%d", round++);
 	need(peer_pool != NULL, "no memory");
-	port = rte_eth_from_rings(name, to_router, n_queues, from_router, n_queues, 0);
+	port = rte_eth_from_rings(name, to_router[p], n_queues, from_router[p], n_queues, 0);
 	need(port >= 0 && rte_eth_dev_get_name_by_port((uint16_t)port, name) == 0, "no port");
 	return name;
 }
@@ -119,7 +126,7 @@ void pipeline_start_with(const char *pools)
 	eal = true;
 	rt = aligned_alloc(RTE_CACHE_LINE_SIZE, RTE_ALIGN_CEIL(sizeof(*rt), RTE_CACHE_LINE_SIZE));
 	memset(rt, 0, sizeof(*rt));
-	configure(&rt->conf, make_device(), pools);
+	configure(&rt->conf, pools);
 	start_clock(rt);
 	rt->ns_per_tsc = 0; /* from now on time passes when a test says so */
 	if (pipeline_start_ns != 0)
@@ -180,7 +187,7 @@ static void collect(void);
 static void inject(struct rte_mbuf *m)
 {
 	const uint32_t q = pipeline_queue == PIPELINE_SPREAD ? next_queue++ : pipeline_queue;
-	struct rte_ring *to = to_router[q % n_queues];
+	struct rte_ring *to = to_router[pipeline_into][q % n_queues];
 	uint64_t since = 0;
 
 	while (rte_ring_enqueue(to, m) != 0)
@@ -204,6 +211,8 @@ void pipeline_send(uint32_t from, const void *payload, size_t len)
 	peer_local.ip4[3] = pipeline_host;
 	peer_path.family = pipeline_ipv6 ? 6 : 4;
 	kvr_ip_parse(pipeline_ipv6 ? "fd00::1" : "10.0.0.1", peer_path.ip);
+	peer_path.ip[pipeline_ipv6 ? 3 : 14] = (uint8_t)pipeline_into;
+	memcpy(peer_path.mac, kvr_port_local(rt->port[pipeline_into])->mac, 6);
 	need(kvr_path_write(&peer_local, &peer_path, m) > 0, "payload too long");
 	inject(m);
 }
@@ -238,8 +247,8 @@ static void collect_queue(struct rte_ring *from)
 
 static void collect(void)
 {
-	for (uint32_t q = 0; q < n_queues; q++)
-		collect_queue(from_router[q]);
+	for (uint32_t q = 0; q < n_queues * pipeline_ports; q++)
+		collect_queue(from_router[q / n_queues][q % n_queues]);
 }
 
 void pipeline_collect(void)
@@ -300,8 +309,8 @@ static bool nothing_to_read(void)
 {
 	bool empty = true;
 
-	for (uint32_t q = 0; q < n_queues; q++)
-		empty = empty && rte_ring_empty(to_router[q]);
+	for (uint32_t q = 0; q < n_queues * pipeline_ports; q++)
+		empty = empty && rte_ring_empty(to_router[q / n_queues][q % n_queues]);
 	return empty;
 }
 

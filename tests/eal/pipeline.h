@@ -40,6 +40,12 @@ extern const char *pipeline_router;
 /** Packet buffers of the next start; PIPELINE_MBUFS unless a test changes it. */
 extern uint32_t pipeline_mbufs;
 
+/** Ports of the next start, 1 or 2: the second is 10.0.1.1 and fd00:1::1. */
+extern uint32_t pipeline_ports;
+
+/** Port that frames arrive at. */
+extern uint32_t pipeline_into;
+
 /** Last byte of the address that pipeline_send() sends from; 2 unless a test changes it. */
 extern uint8_t pipeline_host;
 

@@ -2,6 +2,9 @@
 /* Requests of a pair of pools by the frame: both legs, their failures, and what is left behind. */
 #include "pipeline.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include "control/control.h"
 #include "kvr_frame.h"
 #include "kvr_put.h"
@@ -398,6 +401,43 @@ static void cancel_of_both(void)
 	end();
 }
 
+/* ---- telemetry beside the scheduler lcore ---- */
+
+static _Atomic int asked, enough;
+
+static void *telemetry(void *arg)
+{
+	const struct pool *p = arg;
+
+	while (atomic_load_explicit(&enough, memory_order_relaxed) == 0) {
+		kvr_disagg_active(&p->pair.disagg);
+		atomic_fetch_add_explicit(&asked, 1, memory_order_relaxed);
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* What telemetry asks is written by the scheduler lcore at the same time: ThreadSanitizer looks. */
+static void telemetry_asks_while_the_prefill_side_comes_and_goes(void)
+{
+	pthread_t t;
+
+	begin(true);
+	atomic_store_explicit(&enough, 0, memory_order_relaxed);
+	CU_ASSERT_FATAL(pthread_create(&t, NULL, telemetry, prefill_pool()) == 0);
+	for (uint32_t i = 0; i < 20; i++) {
+		const int before = atomic_load_explicit(&asked, memory_order_relaxed);
+
+		CU_ASSERT_EQUAL(control_deactivate(rt, "p", i % 2 == 0), i % 2 != 0);
+		while (atomic_load_explicit(&asked, memory_order_relaxed) == before)
+			sched_yield();
+		pipeline_turn();
+	}
+	atomic_store_explicit(&enough, 1, memory_order_relaxed);
+	pthread_join(t, NULL);
+	pipeline_stop();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"bootstrap", both_legs_go_at_once_with_a_bootstrap_address},
@@ -407,6 +447,7 @@ int main(void)
 			       {"given up", a_run_that_is_given_up_does_not_end_the_request},
 			       {"long", many_long_prompts_may_be_in_prefill},
 			       {"operator", an_operator_deactivates_the_prefill_pool},
+			       {"telemetry", telemetry_asks_while_the_prefill_side_comes_and_goes},
 			       {"slots", prefill_slots_do_not_linger},
 			       {"cancel", cancel_of_both},
 			       CU_TEST_INFO_NULL};

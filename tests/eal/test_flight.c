@@ -205,6 +205,7 @@ static void an_end_is_remembered_with_its_reason(void)
 	struct kvr_flight *r = take(t, 5, 6);
 	struct kvr_flight_end end = {0};
 
+	r->refused = true;
 	r->end = (struct kvr_flight_end){.code = 66, .retry = 2, .detail = {503, 1, 2, 3}};
 	kvr_flight_end(t, r, 0);
 	kvr_flight_release(t, r);
@@ -215,8 +216,7 @@ static void an_end_is_remembered_with_its_reason(void)
 	CU_ASSERT_EQUAL(end.detail[1], 0);
 
 	r = take(t, 5, 7); /* nothing of it stays with the slot */
-	CU_ASSERT_EQUAL(r->end.code, 0);
-	CU_ASSERT_EQUAL(r->end.detail[0], 0);
+	CU_ASSERT_FALSE(r->refused);
 	kvr_flight_end(t, r, 0);
 	kvr_flight_release(t, r);
 	CU_ASSERT_TRUE(kvr_flight_has_ended(t, 5, 7, &end));

@@ -183,6 +183,8 @@ static void route_in_session(uint8_t host, uint64_t id, uint8_t action)
 	pipeline_host = 2; /* the worker's */
 }
 
+static uint32_t life = 1; /* of the worker */
+
 /* Its worker says yes. @return false: nobody was asked. */
 static bool opened(void)
 {
@@ -192,7 +194,7 @@ static bool opened(void)
 
 	if (o == NULL)
 		return false;
-	ids = (struct kvr_wire_ids){.source = o->hdr.source, .id = o->hdr.id, .epoch = 1};
+	ids = (struct kvr_wire_ids){.source = o->hdr.source, .id = o->hdr.id, .epoch = life};
 	pipeline_send(
 		PEER_AGENT, buf,
 		(size_t)kvr_put_session_status(buf, sizeof(buf), KVR_SESSION_OPENED, &ids, 0));
@@ -240,6 +242,86 @@ static void sessions_of_one_source_leave_room_for_others(void)
 	for (int i = 0; i < 100; i++) /* their time is over: everything is given back */
 		pipeline_advance(1000);
 	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 0);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 0);
+	end();
+}
+
+/* Sessions of 10.0.0.2 until its share is full. @return how many. */
+static uint32_t open_all(uint64_t *id)
+{
+	const uint64_t from = *id;
+
+	do
+		route_in_session(2, ++*id, KVR_ACTION_OPEN);
+	while (opened() && *id < from + 31);
+	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_SOURCE_LIMIT);
+	return (uint32_t)(*id - from - 1);
+}
+
+static void release(uint8_t host, uint64_t session)
+{
+	const struct kvr_wire_ids ids = {.source = 77, .id = 5000 + session, .epoch = 1};
+	const struct kvr_wire_session body = {.pool = 5};
+	char name[24];
+	uint8_t buf[128];
+	const int len = snprintf(name, sizeof(name), "chat %u.%u", host, (unsigned int)session);
+
+	pipeline_host = host;
+	pipeline_send(PEER_CLIENT, buf,
+		      (size_t)kvr_put_session(buf, sizeof(buf), KVR_SESSION_RELEASE, &ids, body,
+					      (struct kvr_str){name, (uint32_t)len}));
+	pipeline_host = 2;
+	pipeline_turn();
+}
+
+#define SESSION_POOL "[pool a]\nid = 5\nmax_sessions = 30\n" PIPELINE_POOL
+
+/* A worker's new life: what its sources have there counts until it is released or its time is
+ * over, and then no more; neither is anything counted twice. */
+static void sessions_count_across_a_restart_of_their_worker(void)
+{
+	struct kvr_share_top top[2];
+	uint64_t id = 0;
+
+	begin_with("source_share = 2\n", "cookie = off\n", SESSION_POOL);
+	CU_ASSERT_EQUAL(open_all(&id), 20);
+	pipeline_host = 2;
+	life = 2;
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, life, "a", 2));
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 1);
+	CU_ASSERT_EQUAL(top[0].have, 20);
+	route_in_session(2, ++id, KVR_ACTION_OPEN); /* the new life gives no room */
+	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_SOURCE_LIMIT);
+	for (uint64_t s = 1; s <= 5; s++)
+		release(2, s);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 1);
+	CU_ASSERT_EQUAL(top[0].have, 15);
+	CU_ASSERT_EQUAL(open_all(&id), 5);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 1);
+	CU_ASSERT_EQUAL(top[0].have, session_counter(SC_LIVE));
+	for (int i = 0; i < 100; i++)
+		pipeline_advance(1000);
+	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 0);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 0);
+	life = 1;
+	end();
+}
+
+/* A router that starts anew knows no session: everybody may have his share again, and no more. */
+static void sessions_count_anew_after_a_restart_of_the_router(void)
+{
+	struct kvr_share_top top[2];
+	uint64_t id = 0;
+
+	begin_with("source_share = 2\n", "cookie = off\n", SESSION_POOL);
+	CU_ASSERT_EQUAL(open_all(&id), 20);
+	end();
+	begin_with("source_share = 2\n", "cookie = off\n", SESSION_POOL);
+	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 0);
+	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 0);
+	CU_ASSERT_EQUAL(open_all(&id), 20);
+	for (int i = 0; i < 100; i++)
+		pipeline_advance(1000);
 	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 0);
 	end();
 }
@@ -383,6 +465,17 @@ static void a_full_event_ring_charges_nobody(void)
 
 /* ---- overload ---- */
 
+/* Every 16th frame of what fills the device is none for the router. */
+static bool foreign_among;
+
+static void send_foreign(void)
+{
+	uint8_t frame[60] = {[6] = 2, [12] = 0x88, [13] = 0xb5};
+
+	memcpy(frame, kvr_port_local(rt->port[pipeline_into])->mac, 6);
+	pipeline_send_raw(frame, sizeof(frame));
+}
+
 /* A burst of 32 that is full: @p heavy ROUTEs of 10.0.0.2, @p light of 10.0.0.3, the rest is
  * nobody's. */
 static void full_burst(uint64_t *id, uint32_t heavy, uint32_t light)
@@ -395,49 +488,96 @@ static void full_burst(uint64_t *id, uint32_t heavy, uint32_t light)
 		pipeline_host = i < heavy ? 2 : i < heavy + light ? 3 : 4;
 		if (i < heavy + light)
 			peers_route_send(i < heavy ? PEER_CLIENT : PEER_OTHER, ++*id, 0, "x");
+		else if (foreign_among && i % 16 == 15)
+			send_foreign();
 		else
 			pipeline_send(PEER_AGENT + 5, probe, (size_t)len);
 	}
 	pipeline_host = 2;
 }
 
-/* The device is full for longer than its ring is deep: the busiest source is turned away, the
- * others are served. */
-static void overload_turns_the_busiest_source_away_first(void)
+/* The device is full for longer than its ring is deep, and than overload_ms (100). */
+static void fill_the_device(uint64_t *id)
 {
-	uint64_t id = 0;
-	uint32_t busy = 0, served = 0;
-	const struct out *o;
-
-	begin("source_share = 0\n", "cookie = off\n");
 	for (uint32_t burst = 0; burst < 1200; burst++) {
-		full_burst(&id, burst < 8 ? 8 : 0, burst < 8 ? 1 : 0);
+		full_burst(id, burst < 8 ? 8 : 0, burst < 8 ? 1 : 0);
 		if (burst == 600)
-			rt->ns_offset += UINT64_C(150000000); /* overload_ms is 100 */
+			rt->ns_offset += UINT64_C(150000000);
 		lcore_turn(rt->lcore[0]);
 		if (burst % 16 == 0) { /* what it says leaves the rings */
 			pipeline_flush();
 			pipeline_collect();
 		}
 	}
-	CU_ASSERT_TRUE_FATAL(rt->lcore[0]->overloaded);
-	CU_ASSERT_EQUAL(rt->lcore[0]->shed_level, 0);
 	pipeline_collect();
 	pipeline_flush();
+}
+
+/* What the router says to requests of the heavy and the light source. */
+static void expect_answers(uint32_t busy, uint32_t served)
+{
+	const struct out *o;
+
+	while ((o = pipeline_expect(PEER_CLIENT, KVR_REJECTED)) != NULL)
+		busy -= ((const struct kvr_wire_rejected *)(&o->hdr + 1))->code == KVR_E_BUSY;
+	while (pipeline_expect(PEER_OTHER, KVR_ACCEPTED) != NULL)
+		served--;
+	CU_ASSERT_EQUAL(busy, 0);
+	CU_ASSERT_EQUAL(served, 0);
+}
+
+/* The busiest source is turned away, the others are served. */
+static void overload_turns_the_busiest_source_away_first(void)
+{
+	struct port_load *load;
+	uint64_t id = 0;
+
+	begin("source_share = 0\n", "cookie = off\n");
+	load = &rt->lcore[0]->load[0];
+	fill_the_device(&id);
+	CU_ASSERT_TRUE_FATAL(load->overloaded);
+	CU_ASSERT_EQUAL(load->shed_level, 0);
 	full_burst(&id, 12, 4);
 	lcore_turn(rt->lcore[0]);
-	CU_ASSERT_TRUE(rt->lcore[0]->overloaded);
+	CU_ASSERT_TRUE(load->overloaded);
 	pipeline_turn(); /* with it the device is empty: it is over */
-	while ((o = pipeline_expect(PEER_CLIENT, KVR_REJECTED)) != NULL)
-		busy += ((const struct kvr_wire_rejected *)(&o->hdr + 1))->code == KVR_E_BUSY;
-	while (pipeline_expect(PEER_OTHER, KVR_ACCEPTED) != NULL)
-		served++;
-	CU_ASSERT_EQUAL(busy, 12);
-	CU_ASSERT_EQUAL(served, 4);
-	CU_ASSERT_FALSE(rt->lcore[0]->overloaded);
+	expect_answers(12, 4);
+	CU_ASSERT_FALSE(load->overloaded);
 	pipeline_flush();
 	peers_route(PEER_CLIENT, ++id, 0, "x");
 	CU_ASSERT_EQUAL(peers_accepted(), KVR_STATE_DISPATCHED);
+	end();
+}
+
+/* Frames that are not for the router take its time all the same: what the device gave counts. */
+static void foreign_frames_do_not_hide_an_overload(void)
+{
+	foreign_among = true;
+	overload_turns_the_busiest_source_away_first();
+	foreign_among = false;
+}
+
+/* A flood at one port is not the business of those who come in by the other. */
+static void overload_of_one_port_spares_the_other(void)
+{
+	uint64_t id = 0;
+
+	pipeline_ports = 2;
+	begin("source_share = 0\n", "cookie = off\n");
+	fill_the_device(&id);
+	CU_ASSERT_TRUE_FATAL(rt->lcore[0]->load[0].overloaded);
+	CU_ASSERT_FALSE(rt->lcore[0]->load[1].overloaded);
+	full_burst(&id, 4, 0);
+	pipeline_into = 1;
+	full_burst(&id, 0, 8);
+	pipeline_host = 2; /* the one that floods, too, as long as it comes this way */
+	peers_route_send(PEER_OTHER, ++id, 0, "x");
+	lcore_turn(rt->lcore[0]);
+	CU_ASSERT_TRUE(rt->lcore[0]->load[0].overloaded);
+	pipeline_turn();
+	expect_answers(4, 9);
+	pipeline_into = 0;
+	pipeline_ports = 1;
 	end();
 }
 
@@ -510,19 +650,24 @@ static void answers_to_what_is_not_legal_are_limited(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"requests", requests_of_one_source_leave_slots_for_others},
-			       {"six", six_sources_leave_one_for_everybody_else},
-			       {"waiting", waiting_requests_of_one_source_leave_room_for_others},
-			       {"sessions", sessions_of_one_source_leave_room_for_others},
-			       {"opens", opens_of_one_source_leave_room_for_others},
-			       {"affinity", affinity_of_one_source_leaves_room_for_others},
-			       {"events", events_of_one_source_leave_room_for_others},
-			       {"full ring", a_full_event_ring_charges_nobody},
-			       {"overload", overload_turns_the_busiest_source_away_first},
-			       {"rate", requests_above_the_rate_are_refused},
-			       {"hello", hellos_of_one_source_are_limited},
-			       {"answers", answers_to_what_is_not_legal_are_limited},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {
+		{"requests", requests_of_one_source_leave_slots_for_others},
+		{"six", six_sources_leave_one_for_everybody_else},
+		{"waiting", waiting_requests_of_one_source_leave_room_for_others},
+		{"sessions", sessions_of_one_source_leave_room_for_others},
+		{"session worker", sessions_count_across_a_restart_of_their_worker},
+		{"session router", sessions_count_anew_after_a_restart_of_the_router},
+		{"opens", opens_of_one_source_leave_room_for_others},
+		{"affinity", affinity_of_one_source_leaves_room_for_others},
+		{"events", events_of_one_source_leave_room_for_others},
+		{"full ring", a_full_event_ring_charges_nobody},
+		{"overload", overload_turns_the_busiest_source_away_first},
+		{"overload, foreign", foreign_frames_do_not_hide_an_overload},
+		{"overload, ports", overload_of_one_port_spares_the_other},
+		{"rate", requests_above_the_rate_are_refused},
+		{"hello", hellos_of_one_source_are_limited},
+		{"answers", answers_to_what_is_not_legal_are_limited},
+		CU_TEST_INFO_NULL};
 
 	return kvr_test_run("row13_shares", tests);
 }

@@ -3,6 +3,7 @@
  * Row 19: what operators ask for costs a packet lcore the same, however many workers there are. A
  * page of /kvroute/workers is one call to each lcore that has a scheduler.
  */
+#include "pair.h"
 #include "peers.h"
 
 #include "control/control.h"
@@ -116,12 +117,61 @@ static void a_stop_refuses_what_waits_in_slices(void)
 	pipeline_stop();
 }
 
+/*
+ * The prefill pool stands first in the file, and its part of the stop comes first: from its first
+ * slice on nobody comes in through the decode pool either, to wait behind that slice.
+ */
+static void a_pair_closes_together(void)
+{
+	struct stop_part part = {0};
+	uint32_t waiting;
+	uint64_t id;
+
+	pair_start_prefill_first("", "router_queue_threshold = 0\n");
+	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_P, 1, true));
+	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_D, 1, true));
+	for (id = 1; id <= 101; id++)
+		pair_route(id, NULL);
+	waiting = (uint32_t)kvr_sched_counters(rt->pool[0].sched)->waiting_now;
+	CU_ASSERT_TRUE_FATAL(waiting > 2 * STOP_SLICE);
+	part.pool = &rt->pool[0];
+	CU_ASSERT_FALSE(stop_admission(rt->pool[0].sched_lcore, &part));
+	pair_route(id, NULL);
+	CU_ASSERT_EQUAL(pair_told[id].rejected, KVR_E_SHUTDOWN);
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->waiting_now, waiting - part.n);
+	CU_ASSERT_EQUAL(stop_close_doors(rt), waiting - part.n);
+	pipeline_turn();
+	pair_finish();
+	for (uint64_t i = 1; i <= id; i++)
+		CU_ASSERT(pair_told[i].fin || pair_told[i].rejected == KVR_E_SHUTDOWN);
+	pair_stop();
+}
+
+/* Nothing waits: one look, however many slots there are. */
+static void nothing_that_waits_is_refused_at_once(void)
+{
+	struct stop_part part = {0};
+
+	pipeline_start(2);
+	join(1, 2);
+	for (uint64_t id = 1; id <= 100; id++)
+		pipeline_route(id, 1000 * id, 10, 0, NULL);
+	pipeline_flush();
+	part.pool = &rt->pool[0];
+	CU_ASSERT_TRUE(kvr_flight_size(rt->pool[0].requests) > STOP_SLICE);
+	CU_ASSERT_TRUE(stop_admission(rt->pool[0].sched_lcore, &part));
+	CU_ASSERT_EQUAL(part.n, 0);
+	pipeline_stop();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"calls", a_page_of_workers_is_one_call},
 			       {"bookings", the_call_asks_for_every_worker},
 			       {"stop", a_stop_calls_each_pool_once},
 			       {"stop waiting", a_stop_refuses_what_waits_in_slices},
+			       {"stop pair", a_pair_closes_together},
+			       {"stop nothing", nothing_that_waits_is_refused_at_once},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("row19", tests);

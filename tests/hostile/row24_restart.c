@@ -4,6 +4,7 @@
  * go on waiting, whoever turns in between, and are sent to the new life; what the old one had is
  * lost. In one thread, and with polling threads, where a turn passes between any two calls.
  */
+#include "pair.h"
 #include "peers.h"
 
 #include "control/control.h"
@@ -163,6 +164,36 @@ static void a_worker_may_begin_anew_in_another_pool(void)
 	end();
 }
 
+/* @return whether the request, which only @p worker may prefill, is worth another try. */
+static bool retryable(uint64_t id, uint64_t worker)
+{
+	uint8_t tlv[64];
+	struct kvr_hint_buf pin = {.p = tlv, .cap = sizeof(tlv)};
+
+	kvr_hint_put_u64(&pin, KVR_HINT_PREFILL_WORKER, worker);
+	kvr_hint_put_u32(&pin, KVR_HINT_PREFILL_DP_RANK, 0);
+	pair_route(id, &pin);
+	CU_ASSERT_EQUAL(pair_told[id].rejected, KVR_E_NO_ENDPOINTS);
+	return pair_told[id].why.retryable != 0;
+}
+
+/* Who is expected in the prefill pool counts for its requests, which come in through the other. */
+static void a_prefill_worker_may_come_back(void)
+{
+	pair_start("", "");
+	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_P, 1, true));
+	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_Q, 1, true));
+	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_D, 1, true));
+	pipeline_advance(1100);
+	CU_ASSERT_FALSE(retryable(1, 99)); /* nobody is expected anywhere */
+	pair_leave(PAIR_P);
+	CU_ASSERT_FALSE(rt->pool[0].control.expected);
+	CU_ASSERT_TRUE(retryable(2, PAIR_P));
+	pipeline_advance(1100);
+	CU_ASSERT_FALSE(retryable(3, PAIR_P));
+	pair_stop();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"wait", requests_wait_for_the_next_life},
@@ -170,6 +201,7 @@ int main(void)
 			       {"misfit", a_life_that_does_not_fit_ends_the_one_before},
 			       {"leave", a_worker_that_leaves_is_waited_for_by_nobody},
 			       {"pool", a_worker_may_begin_anew_in_another_pool},
+			       {"prefill", a_prefill_worker_may_come_back},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("row24_restart", tests);

@@ -114,31 +114,6 @@ static const struct kvr_opt *pool_opts(void)
 	return all;
 }
 
-#define CLASS(f) .offset = offsetof(struct kvr_pool_class, f)
-
-static const char *const queue_policies[] = {"fcfs", "lcfs", "wspt", NULL};
-
-/* Section [class POOL NAME]: a policy class of that pool (spec 7.5, 7.6). */
-static const struct kvr_opt class_opts[] = {
-	{"queue_policy", KVR_OPT_ENUM, CLASS(queue_policy), .choices = queue_policies,
-	 .def = "fcfs", .help = "order of the class's queue"},
-	{"quantum", KVR_OPT_U32, CLASS(quantum), .min = 1, .max = 1e9, .def = "1",
-	 .unit = "uncached tokens", .help = "share of the class in deficit round robin"},
-	{"prefill_busy_threshold", KVR_OPT_U64, KVR_OPT_F_NONE, CLASS(busy_threshold),
-	 .def = "none", .unit = "tokens", .help = "prefill load above which a rank is busy"},
-	{"prefill_busy_threshold_frac", KVR_OPT_F64, KVR_OPT_F_NONE, CLASS(busy_threshold_frac),
-	 .min = 0, .max = 1e300, .def = "none", .unit = "max_num_batched_tokens",
-	 .help = "the same as a fraction"},
-	{"request_queue_limit_per_worker", KVR_OPT_U64, KVR_OPT_F_NONE, CLASS(max_requests),
-	 .def = "none", .unit = "requests",
-	 .help = "waiting requests beyond which new ones are refused"},
-	{"raw_isl_token_queue_limit_per_worker", KVR_OPT_U64, KVR_OPT_F_NONE, CLASS(max_isl_tokens),
-	 .def = "none", .unit = "tokens", .help = "their prompt tokens"},
-	{"cached_token_queue_limit_per_worker", KVR_OPT_U64, KVR_OPT_F_NONE,
-	 CLASS(max_cached_tokens), .def = "none", .unit = "tokens", .help = "their cached tokens"},
-	{NULL},
-};
-
 /* ---- sections ---- */
 
 static int check_name(const char *name)
@@ -226,7 +201,7 @@ int kvr_router_conf_load(struct kvr_router_conf *c, const char *path, char *err,
 		{"router", router_opts, get_router},
 		{"port ", kvr_port_opts, get_port},
 		{"pool ", pool_opts(), get_pool},
-		{"class ", class_opts, get_class},
+		{"class ", kvr_pool_class_opts, get_class},
 		{NULL, NULL, NULL},
 	};
 	int rc;
@@ -252,7 +227,7 @@ void kvr_router_conf_dump(const struct kvr_router_conf *c, FILE *out)
 		for (uint32_t k = 0; k < c->pool[i].sched.n_classes; k++) {
 			fprintf(out, "\n[class %s %s]\n", c->pool[i].name,
 				c->pool[i].sched.classes[k].name);
-			kvr_conf_dump(class_opts, &c->pool[i].sched.classes[k], out);
+			kvr_conf_dump(kvr_pool_class_opts, &c->pool[i].sched.classes[k], out);
 		}
 	}
 }

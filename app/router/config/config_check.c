@@ -206,11 +206,12 @@ static int check_models(struct kvr_router_conf *c, const struct blame *b)
 		for (uint32_t k = 0; k < i; k++) {
 			struct kvr_router_pool_conf *q = &c->pool[k];
 
-			if (strcmp(model_of(p), model_of(q)) != 0)
+			const enum kvr_pool_relation is =
+				kvr_pool_conf_relation(&p->sched, &q->sched);
+
+			if (is == KVR_POOLS_APART)
 				continue;
-			if (p->sched.role == q->sched.role ||
-			    p->sched.role == KVR_ROLE_AGGREGATED ||
-			    q->sched.role == KVR_ROLE_AGGREGATED)
+			if (is == KVR_POOLS_CONTRADICT)
 				return complain(
 					b, section, "role",
 					"pool %s serves model \"%s\" already; a model has "

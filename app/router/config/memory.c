@@ -136,14 +136,12 @@ static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_po
 					   .max_blocks = (uint32_t)p->own.max_blocks,
 					   .max_runs = (uint32_t)p->own.max_runs};
 	struct kvr_prefix_need prefix;
-	uint32_t index;
 
 	if (ranks == 0)
 		return -ENOMEM;
 	kvr_prefix_need(&pc, &prefix);
 	m->tables += prefix.table_bytes;
-	m->requests += kvr_flight_bytes(p->sched.max_requests, &index);
-	m->requests += hash_bytes(index, 16) + prefix.self_bytes;
+	m->requests += kvr_flight_bytes(p->sched.max_requests) + prefix.self_bytes;
 	requests_need(c, p, m);
 	m->requests += hash_bytes(prefix.index_entries, sizeof(uint64_t));
 	m->requests += pool_bytes(

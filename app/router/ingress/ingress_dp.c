@@ -69,15 +69,33 @@ static void prefetch_slots(struct router *rt, struct rte_mbuf *m[], uint16_t n)
  * The busiest source is turned away first; as long as that is not enough, those with half as many
  * requests, a quarter, and so on.
  */
-static void overload(struct lcore *lc)
+static void overload(struct lcore *lc, struct port_load *l, bool full)
 {
 	const uint64_t step_ns = lc->rt->conf.opt.overload_ms * UINT64_C(1000000);
-	const uint64_t full_ns = lc->now_ns - lc->full_since_ns;
+	uint64_t full_ns;
 
+	if (likely(!full)) {
+		l->full_since_ns = lc->now_ns;
+		l->full_bursts = 0;
+		l->overloaded = false;
+		return;
+	}
+	full_ns = lc->now_ns - l->full_since_ns;
 	/* Both: after a stall of this lcore alone, one full burst looks like a long time. */
-	lc->overloaded = ++lc->full_bursts > OVERLOAD_BURSTS && full_ns >= step_ns;
-	if (unlikely(lc->overloaded))
-		lc->shed_level = (uint32_t)RTE_MIN(full_ns / step_ns - 1, UINT64_C(31));
+	l->overloaded = ++l->full_bursts > OVERLOAD_BURSTS && full_ns >= step_ns;
+	if (unlikely(l->overloaded))
+		l->shed_level = (uint32_t)RTE_MIN(full_ns / step_ns - 1, UINT64_C(31));
+}
+
+/* As many full bursts as a device ring holds: what they began with has been read, too. */
+static void read_so_far(struct lcore *lc, bool full)
+{
+	lc->full_polls = full ? lc->full_polls + 1 : 0;
+	if (likely(!full) || lc->full_polls % OVERLOAD_BURSTS == 0)
+		/* Pairs with the acquire load in live_pass(): the heartbeats read so far. */
+		atomic_store_explicit(&lc->read_up,
+				      atomic_load_explicit(&lc->read_up, memory_order_relaxed) + 1,
+				      memory_order_release);
 }
 
 /* Fragments that other lcores have received: of one sender up to as many as each of them reads. */
@@ -113,21 +131,13 @@ uint32_t ingress_poll(struct lcore *lc)
 		lc->handed = 0;
 		for (uint16_t k = 0; k < n; k++)
 			frame(lc, m[k], &pkt[k].path);
-		full = full || n == BURST;
 		kvr_stats_add(lc->in, IN_FRAMES, n - lc->handed);
-		total += n;
+		/* Whatever the device gave, foreign frames too: they take their time. */
+		overload(lc, &lc->load[i], kvr_port_rx_got(lc->queue[i]) == BURST);
+		full = full || kvr_port_rx_got(lc->queue[i]) == BURST;
+		total += kvr_port_rx_got(lc->queue[i]);
 	}
-	/* As many full bursts as a device ring holds: what they began with has been read, too. */
-	if (likely(!full) || lc->full_bursts % OVERLOAD_BURSTS == OVERLOAD_BURSTS - 1)
-		/* Pairs with the acquire load in live_pass(): the heartbeats read so far. */
-		atomic_store_explicit(&lc->read_up,
-				      atomic_load_explicit(&lc->read_up, memory_order_relaxed) + 1,
-				      memory_order_release);
-	if (likely(!full)) {
-		lc->full_since_ns = lc->now_ns;
-		lc->full_bursts = 0;
-	}
-	overload(lc);
+	read_so_far(lc, full);
 	fragments_poll(lc);
 	read_poll(lc);
 	return total;

@@ -306,6 +306,9 @@ enum kvr_code job_end(struct lcore *lc, struct job *j, const struct kvr_path *fr
 	j->client = *from;
 	j->client.max_frame = client_frame != 0 ? client_frame : KVR_WIRE_DEF_FRAME;
 	j->lcore = lc->index;
+	/* The name will be looked for on this lcore, when the batch has been scored. */
+	if (j->pool->sched_lcore == lc)
+		kvr_flight_prefetch_name(j->pool->requests, j->source, j->id);
 	lc->job[lc->n_jobs++] = j;
 	return KVR_OK;
 }
@@ -394,12 +397,10 @@ void overlap_pad(struct kvr_overlap *o)
 void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov)
 {
 	*ov = (struct kvr_sched_overlap){
-		.device = kvr_overlap_tier(o, KVR_TIER_DEVICE),
-		.host = (o->flags & KVR_OVERLAP_HOST) ? kvr_overlap_tier(o, KVR_TIER_HOST) : NULL,
-		.disk = (o->flags & KVR_OVERLAP_DISK) ? kvr_overlap_tier(o, KVR_TIER_DISK) : NULL,
-		.external = (o->flags & KVR_OVERLAP_EXTERNAL)
-				    ? kvr_overlap_tier(o, KVR_TIER_EXTERNAL)
-				    : NULL,
+		.device = kvr_overlap_held(o, KVR_TIER_DEVICE),
+		.host = kvr_overlap_held(o, KVR_TIER_HOST),
+		.disk = kvr_overlap_held(o, KVR_TIER_DISK),
+		.external = kvr_overlap_held(o, KVR_TIER_EXTERNAL),
 	};
 }
 

@@ -48,6 +48,7 @@ enum kvr_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kv
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	struct kvr_source_table *t = rules->cookie ? lc->proven : lc->sources;
 	const uint64_t key = kvr_source_key(from);
+	const struct port_load *load = &lc->load[from->port];
 	const bool first = h->frag_off == 0;
 	struct kvr_source *s;
 
@@ -68,7 +69,7 @@ enum kvr_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kv
 		s->refused++;
 		return KVR_E_RATE_LIMITED;
 	}
-	if (unlikely(lc->overloaded) && kvr_source_heavy(t, s, lc->shed_level, lc->now_ns)) {
+	if (unlikely(load->overloaded) && kvr_source_heavy(t, s, load->shed_level, lc->now_ns)) {
 		s->refused++;
 		return KVR_E_BUSY;
 	}

@@ -101,6 +101,14 @@ struct reading {
 	struct kvr_digest digest;
 };
 
+/** How much a device has for an ingress lcore; what arrives at one port is not the others' load. */
+struct port_load {
+	uint64_t full_since_ns; /* last receive burst that was not full */
+	uint32_t full_bursts; /* receive bursts in a row that were full, foreign frames included */
+	uint32_t shed_level;  /* how busy is busy: see kvr_source_heavy() */
+	bool overloaded;      /* new requests of the busiest sources are shed */
+};
+
 struct lcore {
 	struct router *rt;
 	uint32_t index;
@@ -128,10 +136,8 @@ struct lcore {
 	uint32_t n_event, n_sched;
 	struct pool *event_pool[KVR_ROUTER_MAX_POOLS];
 	struct pool *sched_pool[KVR_ROUTER_MAX_POOLS];
-	uint32_t full_bursts;	  /* receive bursts in a row that were full */
-	bool overloaded;	  /* new requests of the busiest sources are shed */
-	uint32_t shed_level;	  /* how busy is busy: see kvr_source_heavy() */
-	uint64_t full_since_ns;	  /* last receive burst that was not full */
+	struct port_load load[KVR_ROUTER_MAX_PORTS];
+	uint32_t full_polls;	  /* in a row, in which a port gave a full burst */
 	uint32_t handed;	  /* frames of this poll that went to another lcore's `joins` */
 	_Atomic uint64_t read_up; /* grows when all is read that had arrived some turns ago */
 	uint32_t send_left;	  /* bytes of long messages that may still leave in this turn */

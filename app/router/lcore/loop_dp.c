@@ -47,20 +47,22 @@ static __rte_always_inline uint64_t lap(struct lcore *lc, enum stage stage, uint
 	return now;
 }
 
-static void calls_poll(struct lcore *lc)
+/* @return whether there was any. */
+static bool calls_poll(struct lcore *lc)
 {
 	for (uint32_t i = 0; i < CALLS_TURN; i++) {
 		struct call *c = lc->call;
 
 		if (c == NULL && rte_ring_sc_dequeue(lc->calls, (void **)&c) != 0)
-			return;
+			return i > 0;
 		lc->call = c;
 		if (!c->fn(lc, c->arg))
-			return;
+			return true;
 		lc->call = NULL;
 		/* Pairs with the acquire load in call_busy(): what fn wrote is visible. */
 		atomic_store_explicit(&c->busy, 0, memory_order_release);
 	}
+	return true;
 }
 
 void lcore_turn(struct lcore *lc)
@@ -96,9 +98,10 @@ void lcore_turn(struct lcore *lc)
 			n += kvr_port_flush(lc->queue[i]);
 		t = lap(lc, STAGE_EGRESS, n, t);
 	}
-	most(&lc->turns.max_turn_cycles, t - begin);
-	calls_poll(lc);
 	frames_poll(lc);
+	if (calls_poll(lc))
+		t = rte_rdtsc();
+	most(&lc->turns.max_turn_cycles, t - begin);
 	rte_rcu_qsbr_quiescent(lc->rt->qsbr, lc->qsbr_id);
 }
 

@@ -198,7 +198,7 @@ void request_note(struct lcore *lc, struct pool *p, const struct note *n);
 /** Bookings that went with their worker. Before anything else is said about them. */
 void lost_poll(struct lcore *lc, struct pool *p);
 
-/** Waiting requests whose turn has come, or whose admission failed. */
+/** Waiting requests whose turn has come, or whose admission failed; a few. */
 void admit_poll(struct lcore *lc, struct pool *p);
 
 /** A decision about a request that has waited. */
@@ -207,7 +207,8 @@ void admit_one(struct lcore *lc, struct pool *p, const struct kvr_sched_decision
 /** Lingering slots, ABORT, DISPATCH, session messages. */
 void timers_poll(struct lcore *lc, struct pool *p);
 
-/** A part of the slots, in each tick: whose client has gone, or has waited as long as it wanted. */
-void deadlines_poll(struct lcore *lc, struct pool *p);
+/** A part of the slots, in each tick: whose client has gone, or has waited as long as it wanted.
+ * @return false: there is more of the part, for the next turn. */
+bool deadlines_poll(struct lcore *lc, struct pool *p);
 
 #endif

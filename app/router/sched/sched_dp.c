@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#define LOADS_TURN  1024u		  /* ranks in answers to POTENTIAL_LOADS, 30 ns each */
 #define STEPS_AHEAD (1 + KVR_SCHED_AHEAD) /* the job, then what it or the slot leads to */
 
 /* ---- what is fetched ahead ---- */
@@ -83,11 +84,32 @@ void sched_gauges(struct pool *p)
 	kvr_stats_set(s->count, SC_LIVE, kvr_session_count(s->table));
 }
 
+/*
+ * Notes of this turn. A question about all ranks costs what ten decisions cost: further ones wait
+ * when the ranks that have been told of are enough.
+ */
+static uint32_t notes_take(const struct pool *p, struct note n[])
+{
+	const uint32_t got =
+		rte_ring_dequeue_burst_elem_start(p->notes, n, sizeof(n[0]), BURST, NULL);
+	uint32_t take, told = 0;
+
+	for (take = 0; take < got; take++) {
+		if (likely(n[take].type != NOTE_LOADS))
+			continue;
+		if (told != 0 && told + p->max_ranks > LOADS_TURN)
+			break;
+		told += p->max_ranks;
+	}
+	rte_ring_dequeue_elem_finish(p->notes, take);
+	return take;
+}
+
 uint32_t sched_poll(struct lcore *lc, struct pool *p)
 {
 	struct kvr_active_ahead ahead[BURST];
 	struct note n[BURST];
-	uint32_t got = rte_ring_dequeue_burst_elem(p->notes, n, sizeof(n[0]), BURST, NULL);
+	uint32_t got = notes_take(p, n);
 
 	memset(ahead, 0, got * sizeof(ahead[0])); /* most turns have a note or two */
 	lost_poll(lc, p);
@@ -116,8 +138,8 @@ bool sched_tick(struct lcore *lc, void *arg)
 		if (slot_event(lc, p, kvr_flight_slot(p->requests, slot[i]),
 			       (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED}))
 			pool_count(p, PC_EXPIRED, 1);
-	if (got < BURST)
-		deadlines_poll(lc, p);
-	sched_gauges(p); /* the turn's are set already */
-	return got < BURST;
+	if (got == BURST || !deadlines_poll(lc, p))
+		return false; /* the turn sets the gauges */
+	sched_gauges(p);
+	return true;
 }

@@ -382,6 +382,7 @@ void send_poll(struct lcore *lc, struct pool *p)
 {
 	struct sending *s, *first = NULL;
 	struct kvr_flight *slot;
+	uint32_t room = BURST; /* after a pause all may be due */
 
 	for (uint32_t i = 0; i < LOOK && lc->send_left > 0; i++) {
 		s = TAILQ_FIRST(&p->live.sends);
@@ -398,8 +399,10 @@ void send_poll(struct lcore *lc, struct pool *p)
 	/* From the longest wait down: what is sent now comes into a list that has been looked at.
 	 */
 	for (uint32_t i = LEG_STEPS; i-- > 0;)
-		while (lc->send_left > 0 && (slot = TAILQ_FIRST(&p->live.resends[i])) != NULL &&
+		while (room > 0 && lc->send_left > 0 &&
+		       (slot = TAILQ_FIRST(&p->live.resends[i])) != NULL &&
 		       slot->resend_ns <= lc->now_ns) {
+			room--;
 			resend_stop(p, slot);
 			again(lc, p, slot);
 		}

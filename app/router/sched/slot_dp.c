@@ -105,6 +105,7 @@ static void remember(const struct life *x, struct kvr_flight *slot)
 
 	if (end->code == KVR_OK)
 		return;
+	slot->refused = true;
 	slot->end = (struct kvr_flight_end){.code = end->code,
 					    .retry = end->retryable ? RETRY_YES : RETRY_NO,
 					    .policy_class = end->policy_class};
@@ -168,7 +169,11 @@ void abort_poll(struct lcore *lc, struct pool *p)
 {
 	struct kvr_flight *slot;
 
-	while ((slot = TAILQ_FIRST(&p->live.aborts)) != NULL && slot->abort_ns <= lc->now_ns) {
+	/* After a pause all may be due. */
+	for (uint32_t i = 0; i < BURST; i++) {
+		slot = TAILQ_FIRST(&p->live.aborts);
+		if (slot == NULL || slot->abort_ns > lc->now_ns)
+			break;
 		TAILQ_REMOVE(&p->live.aborts, slot, abort_link);
 		if (slot->abort_tries == 0) {
 			slot->abort_ns = 0;

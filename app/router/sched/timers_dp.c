@@ -10,6 +10,8 @@
 
 #include <assert.h>
 
+#define ADMIT_TURN 16u /* waiting requests decided in a turn, 1 to 2 us each */
+
 /* ---- what the library tells ---- */
 
 /* From inside a call of the library: handed on after it. */
@@ -40,19 +42,19 @@ void admit_one(struct lcore *lc, struct pool *p, const struct kvr_sched_decision
 }
 
 /* One by one: what follows from an admission (a leg that is stopped at once, say) comes before the
- * next one is decided. */
+ * next one is decided. Whoever is not reached is the first of the next turn. */
 void admit_poll(struct lcore *lc, struct pool *p)
 {
 	struct kvr_sched_decision d;
 
-	while (decide_waiting(lc, p, &d, 1) == 1)
+	for (uint32_t i = 0; i < ADMIT_TURN && decide_waiting(lc, p, &d, 1) == 1; i++)
 		admit_one(lc, p, &d);
 }
 
 /* ---- requests that no worker has ---- */
 
-/* Slots looked at in a tick when nothing waits. */
-#define LOOK_MOST 128u
+#define LOOK_TURN 64u  /* slots looked at in a turn: two lines each, that nobody has fetched */
+#define LOOK_MOST 128u /* ... and in a tick when nothing waits */
 
 /* Whether its client may have gone, or wanted its answer earlier. One that waits keeps others
  * waiting; one that was sent may be with its worker, so its client gets all the time that clients
@@ -88,21 +90,32 @@ static struct kvr_flight *look(struct pool *p)
 	return leg_state(r, MAIN) == KVR_RQS_SENT && send_kept(r) ? NULL : slot;
 }
 
-/*
- * Look at a part of the slots each tick (10 ms): requests whose client has said how long it wants
- * to wait, or has not been heard for long. Clients that wait send PROBE every 2 s at least. While
- * any waits, all slots every 160 ms; else at most LOOK_MOST, which is all 65,536 of a pool in 5 s.
- */
-void deadlines_poll(struct lcore *lc, struct pool *p)
+/* Slots to look at in this tick. */
+static uint32_t look_most(const struct pool *p)
 {
-	const uint32_t n = kvr_flight_size(p->requests);
-	uint32_t room = n / 16 + 1;
+	const uint32_t part = kvr_flight_size(p->requests) / 16 + 1;
 
 	if (kvr_flight_count(p->requests) == kvr_flight_lingering(p->requests))
-		return;
+		return 0;
 	if (kvr_sched_counters(p->sched)->waiting_now == 0 && p->pair.n_prefilling == 0)
-		room = RTE_MIN(room, LOOK_MOST);
-	for (; room > 0; room--) {
+		return RTE_MIN(part, LOOK_MOST);
+	return part;
+}
+
+/*
+ * Look at a part of the slots each tick (10 ms), LOOK_TURN of them a turn: requests whose client
+ * has said how long it wants to wait, or has not been heard for long. Clients that wait send PROBE
+ * every 2 s at least. While any waits, all slots every 160 ms; else at most LOOK_MOST, which is all
+ * 65,536 of a pool in 5 s.
+ */
+bool deadlines_poll(struct lcore *lc, struct pool *p)
+{
+	uint32_t room;
+
+	if (p->live.look == 0)
+		p->live.look = look_most(p);
+	room = RTE_MIN(p->live.look, LOOK_TURN);
+	for (p->live.look -= room; room > 0; room--) {
 		struct kvr_flight *slot = look(p);
 		struct kvr_rq_event e = {0};
 
@@ -111,6 +124,7 @@ void deadlines_poll(struct lcore *lc, struct pool *p)
 		if (slot_event(lc, p, slot, e))
 			pool_count(p, PC_CLIENT_GONE, e.kind == KVR_RQE_CLIENT_GONE);
 	}
+	return p->live.look == 0;
 }
 
 /* ---- the rest of a turn ---- */

@@ -225,7 +225,8 @@ static void lcore_init(struct router *rt, struct lcore *lc, uint32_t row)
 	lc->reject = kvr_stats_row(rt->reject_stats, row);
 	lc->view = atomic_load_explicit(&rt->view, memory_order_relaxed);
 	lc->now_ns = now_ns(rt);
-	lc->full_since_ns = lc->now_ns;
+	for (uint32_t p = 0; p < KVR_ROUTER_MAX_PORTS; p++)
+		lc->load[p].full_since_ns = lc->now_ns;
 }
 
 /* Fragments of messages that are whole are known for reassembly_ms. */

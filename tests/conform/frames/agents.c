@@ -63,8 +63,9 @@ static bool names(const struct ex_req *r, const struct peers_got *g)
 /* The request that opens a session now. */
 static struct talk *opener(struct ex_world *w, const struct peers_got *g)
 {
-	for (size_t i = 0; i < w->n_live; i++) {
-		struct ex_req *r = w->live[i];
+	struct ex_req *r;
+
+	TAILQ_FOREACH (r, &w->live, link) {
 		struct talk *t = r->own;
 
 		if (r->session.action == KVR_RQ_OPEN && names(r, g) &&
@@ -112,8 +113,9 @@ static struct ex_pool *pool_of(struct ex_world *w, uint32_t number)
 static bool open_given_up(struct ex_world *w, const struct peers_agent *at,
 			  const struct peers_got *g)
 {
-	for (size_t i = 0; i < w->n_live; i++) {
-		const struct ex_req *r = w->live[i];
+	const struct ex_req *r;
+
+	TAILQ_FOREACH (r, &w->live, link) {
 		struct talk *t = r->own;
 
 		if (t->opening && t->open_at.worker == at->worker && names(r, g)) {

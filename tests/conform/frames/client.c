@@ -8,6 +8,7 @@
 
 static struct peers_got loads_answer;
 static bool loads_there;
+static enum kvr_code released; /* KVR_E_MAX: not answered */
 
 /* The terms of the decision that a line is about. */
 static void show(struct talk *t)
@@ -38,9 +39,7 @@ void client_heard_all(struct ex_world *w, struct talk *t)
 	t->opening = false;
 	if (t->closed)
 		frames_session_closer_over(r->pool, r);
-	ex_req_leave(w, r);
-	r->next_dead = w->dead;
-	w->dead = r;
+	ex_req_over(w, r);
 	if (!talk_works(t, MAIN))
 		talk_leg_is(t, MAIN, KVR_RQS_ENDED);
 }
@@ -216,6 +215,11 @@ void client_told(struct ex_world *w, const struct peers_got *g)
 		loads_there = true;
 		return;
 	}
+	if (g->kind == KVR_SESSION_RELEASED ||
+	    (g->kind == KVR_REJECTED && g->about == KVR_SESSION_RELEASE)) {
+		released = (enum kvr_code)g->code;
+		return;
+	}
 	if (t == NULL)
 		return;
 	switch (g->kind) {
@@ -235,6 +239,20 @@ void client_told(struct ex_world *w, const struct peers_got *g)
 		client_heard_all(w, t);
 		break;
 	}
+}
+
+void client_release_asked(void)
+{
+	released = KVR_E_MAX;
+}
+
+enum kvr_code client_release(void)
+{
+	if (released == KVR_E_MAX) {
+		fprintf(stderr, "frames: SESSION_RELEASE has no answer\n");
+		exit(3);
+	}
+	return released;
 }
 
 void client_loads_asked(void)

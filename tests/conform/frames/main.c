@@ -7,10 +7,9 @@
  * The pools of a router are there from its start: the pool lines are read before all others.
  */
 #include "frames.h"
+#include "language.h"
 #include "pipeline.h"
 
-#include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,24 +47,10 @@ uint32_t frames_pool(const struct ex_pool *pool)
 	return (uint32_t)(uintptr_t)pool->rq.owner - 1;
 }
 
-static void count_or_none(const char *key, uint64_t v)
-{
-	if (v != KVR_POOL_NONE)
-		fprintf(config, "%s = %" PRIu64 "\n", key, v);
-}
-
 static void class_config(const char *pool, const struct kvr_pool_class *k)
 {
-	static const char *const policy[] = {"fcfs", "lcfs", "wspt"};
-
-	fprintf(config, "[class %s %s]\nqueue_policy = %s\nquantum = %u\n", pool, k->name,
-		policy[k->queue_policy], k->quantum);
-	count_or_none("prefill_busy_threshold", k->busy_threshold);
-	if (!isnan(k->busy_threshold_frac))
-		fprintf(config, "prefill_busy_threshold_frac = %.17g\n", k->busy_threshold_frac);
-	count_or_none("request_queue_limit_per_worker", k->max_requests);
-	count_or_none("raw_isl_token_queue_limit_per_worker", k->max_isl_tokens);
-	count_or_none("cached_token_queue_limit_per_worker", k->max_cached_tokens);
+	fprintf(config, "[class %s %s]\n", pool, k->name);
+	kvr_conf_dump(kvr_pool_class_opts, k, config);
 }
 
 static uint32_t at_most(uint32_t v, uint32_t most)
@@ -119,11 +104,11 @@ static char *pools_of(char *text)
 	config = open_memstream(&sections, &len);
 	for (line = strtok_r(copy, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
 		struct ex_problem p = {""};
-		json_t *obj = ex_parse(line, strlen(line), &p);
+		struct ex_line *l = ex_line_new(ex_parse(line, strlen(line), &p));
 
-		if (obj != NULL && strcmp(ex_str_or(obj, "op", ""), "pool") == 0)
-			ex_op_pool(&w, obj, &p);
-		json_decref(obj);
+		if (ex_language_check(l->obj, &p) == ex_op_pool)
+			ex_op_pool(&w, l, &p);
+		ex_line_free(l);
 	}
 	fclose(config);
 	config = NULL;
@@ -164,6 +149,7 @@ int main(int argc, char **argv)
 	pipeline_mbufs = 16383; /* enough for the largest prompt; each costs a page's first touch */
 	peers_start(pools);
 	in = fmemopen(text, len, "r");
+	ex_world_init(&w);
 	status = ex_script(&w, in);
 	fclose(in);
 	fflush(stdout);

@@ -12,6 +12,7 @@
 
 uint32_t peers_said;
 static uint32_t numbers; /* of frames that somebody chooses a number for */
+static uint64_t releases;
 
 static void need(bool ok, const char *what)
 {
@@ -329,6 +330,17 @@ void peers_cancel(uint64_t id, uint64_t handle)
 	uint8_t buf[64];
 
 	say(PEER_CLIENT, buf, kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids));
+}
+
+void peers_release(uint32_t pool, const char *session)
+{
+	const struct kvr_wire_ids ids = ids_of_client(++releases, 0);
+	const struct kvr_wire_session body = {.pool = (uint16_t)pool};
+	uint8_t buf[512];
+
+	say(PEER_CLIENT, buf,
+	    kvr_put_session(buf, sizeof(buf), KVR_SESSION_RELEASE, &ids, body,
+			    (struct kvr_str){session, (uint32_t)strlen(session)}));
 }
 
 void peers_fin_acked(uint64_t id, uint64_t handle, uint32_t seq)

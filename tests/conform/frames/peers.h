@@ -185,6 +185,9 @@ bool peers_route(const struct peers_route *q);
 
 void peers_cancel(uint64_t id, uint64_t handle);
 
+/** The session is not needed any more. */
+void peers_release(uint32_t pool, const char *session);
+
 /** Has the last item. */
 void peers_fin_acked(uint64_t id, uint64_t handle, uint32_t seq);
 
@@ -195,7 +198,7 @@ struct peers_got {
 	uint16_t port; /* of the agent, or PEER_CLIENT's */
 	uint64_t source, id, handle;
 	uint32_t epoch;
-	uint16_t code; /* REJECTED, ABORT, KV_ACK */
+	uint16_t code; /* REJECTED, ABORT, KV_ACK, SESSION_RELEASED */
 	/* REJECTED */
 	uint8_t about; /* kind of the refused one */
 	uint16_t policy_class;

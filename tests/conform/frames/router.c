@@ -3,6 +3,7 @@
 #include "peers.h"
 
 #include "control/thread.h"
+#include "ingress/job.h"
 #include "pipeline.h"
 #include "sched/decision_log.h"
 #include "sched/request.h"
@@ -125,13 +126,7 @@ void peers_scores(uint32_t pool, const uint64_t *sh, uint32_t n, struct kvr_sche
 	const struct kvr_prefix_query q = {sh, n, overlap};
 
 	kvr_prefix_score_burst(rt->pool[pool].prefix, &q, 1);
-	*ov = (struct kvr_sched_overlap){.device = kvr_overlap_tier(overlap, KVR_TIER_DEVICE)};
-	if (overlap->flags & KVR_OVERLAP_HOST)
-		ov->host = kvr_overlap_tier(overlap, KVR_TIER_HOST);
-	if (overlap->flags & KVR_OVERLAP_DISK)
-		ov->disk = kvr_overlap_tier(overlap, KVR_TIER_DISK);
-	if (overlap->flags & KVR_OVERLAP_EXTERNAL)
-		ov->external = kvr_overlap_tier(overlap, KVR_TIER_EXTERNAL);
+	overlap_view(overlap, ov);
 }
 
 bool peers_life(uint32_t pool, uint64_t id, struct peers_life *out)
@@ -322,6 +317,9 @@ static void decode(const struct out *o, struct peers_got *g)
 	case KVR_SESSION_OPEN:
 	case KVR_SESSION_CLOSE:
 		got_session(o, g);
+		break;
+	case KVR_SESSION_RELEASED:
+		g->code = ((const struct kvr_wire_session_status *)body)->code;
 		break;
 	case KVR_LOADS:
 		got_loads(o, g);

@@ -46,7 +46,7 @@ static void prompt(struct peers_route *q, const json_t *line, uint32_t exec_isl,
 static bool route(struct talk *t)
 {
 	const struct ex_req *r = t->r;
-	const json_t *routing = ex_get(r->line, "routing");
+	const json_t *routing = ex_get(r->line->obj, "routing");
 	char body[32], session[KVR_SESSION_ID_MAX + 1];
 	static uint32_t copies;
 	const bool large = r->msg.req.isl > KVR_WIRE_MAX_TOKENS;
@@ -55,15 +55,15 @@ static bool route(struct talk *t)
 		.kind = KVR_ROUTE,
 		.id = t->id,
 		.pool = frames_pool(r->pool),
-		.phase = ex_get(r->line, "phase") != NULL ? (uint8_t)r->msg.req.phase : 0,
+		.phase = ex_get(r->line->obj, "phase") != NULL ? (uint8_t)r->msg.req.phase : 0,
 		.query = r->msg.req.query_only,
 		.isl = isl,
-		.max_tokens = (uint32_t)ex_u64_or(r->line, "max_tokens", KVR_NONE32),
-		.hashes = r->sh,
+		.max_tokens = (uint32_t)ex_u64_or(r->line->obj, "max_tokens", KVR_NONE32),
+		.hashes = r->msg.req.sh,
 		.n_hashes = r->msg.req.n,
 		.hints = &r->msg.hints,
 		.over = r->msg.req.override,
-		.shared = r->shared,
+		.shared = r->msg.req.shared,
 		.n_shared = r->msg.req.n_shared,
 		.lora = ex_str_or(routing, "lora_name", NULL),
 		.ns = ex_str_or(routing, "cache_namespace", NULL),
@@ -83,7 +83,7 @@ static bool route(struct talk *t)
 		session[r->session.id_len] = '\0';
 		q.session = session;
 	}
-	prompt(&q, r->line, r->msg.req.exec_isl, &tokens);
+	prompt(&q, r->line->obj, r->msg.req.exec_isl, &tokens);
 	ok = peers_route(&q);
 	free(tokens);
 	return ok;
@@ -157,6 +157,14 @@ void ex_run_event(struct ex_world *w, struct ex_req *r, struct kvr_rq_event e)
 {
 	say(r->own, &e);
 	frames_settle(w);
+}
+
+enum kvr_code ex_run_release(struct ex_world *w, struct ex_pool *pool, const char *id)
+{
+	client_release_asked();
+	peers_release(frames_pool(pool), id);
+	frames_settle(w);
+	return client_release();
 }
 
 const struct peers_got *frames_loads(struct ex_world *w, const struct peers_route *q)

@@ -108,9 +108,11 @@ bool talk_renewed(const struct talk *t)
 /* Of a request that waits no frame says so. */
 static void bypassed(struct ex_world *w)
 {
-	for (size_t i = 0; i < w->n_live; i++)
-		if (talk_bypassed(w->live[i]->own))
-			client_bypassed_line(w->live[i]->own);
+	struct ex_req *r;
+
+	TAILQ_FOREACH (r, &w->live, link)
+		if (talk_bypassed(r->own))
+			client_bypassed_line(r->own);
 }
 
 /* ---- settling ---------------------------------------------------------------------------- */
@@ -118,7 +120,9 @@ static void bypassed(struct ex_world *w)
 /* Nothing is left to do for a prefill leg whose request is over. */
 static void prefill_ends(struct ex_world *w)
 {
-	for (struct ex_req *r = w->dead; r != NULL; r = r->next_dead)
+	struct ex_req *r;
+
+	TAILQ_FOREACH (r, &w->dead, link)
 		if (talk_works(r->own, PREFILL))
 			agents_fin(r->own, PREFILL, r->failed ? KVR_RESP_F_ERROR : 0);
 }
@@ -150,8 +154,10 @@ void frames_settle(struct ex_world *w)
 
 void frames_forget(struct ex_world *w, uint64_t worker)
 {
-	for (size_t i = 0; i < w->n_live; i++) {
-		struct talk *t = w->live[i]->own;
+	struct ex_req *r;
+
+	TAILQ_FOREACH (r, &w->live, link) {
+		struct talk *t = r->own;
 
 		for (uint32_t leg = MAIN; leg <= PREFILL; leg++)
 			if (talk_works(t, leg) && t->run[leg].at.worker == worker) {
@@ -163,23 +169,21 @@ void frames_forget(struct ex_world *w, uint64_t worker)
 
 void ex_run_poll(struct ex_world *w)
 {
-	struct ex_req **at = &w->dead;
+	struct ex_req *r, *next;
 
 	frames_settle(w);
-	while (*at != NULL) {
-		struct ex_req *r = *at;
+	for (r = TAILQ_FIRST(&w->dead); r != NULL; r = next) {
 		struct talk *t = r->own;
 
-		if (talk_works(t, MAIN) || talk_works(t, PREFILL)) {
-			at = &r->next_dead;
+		next = TAILQ_NEXT(r, link);
+		if (talk_works(t, MAIN) || talk_works(t, PREFILL))
 			continue;
-		}
-		*at = r->next_dead;
+		TAILQ_REMOVE(&w->dead, r, link);
 		t->r = NULL;
 		free(t->d[MAIN]);
 		free(t->d[PREFILL]);
 		t->d[MAIN] = t->d[PREFILL] = NULL;
-		ex_req_free(r);
+		ex_line_free(r->line);
 	}
 }
 

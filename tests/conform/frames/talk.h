@@ -84,6 +84,10 @@ void client_expired_line(struct talk *t);
 const struct peers_got *client_loads(void);
 void client_loads_asked(void);
 
+/** The same for SESSION_RELEASE; exits when there is none. */
+enum kvr_code client_release(void);
+void client_release_asked(void);
+
 /* ---- agents.c ---------------------------------------------------------------------------- */
 
 /** A frame to the agent @p at. */

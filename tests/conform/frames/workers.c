@@ -83,10 +83,10 @@ static void hello_taints(const json_t *obj, struct peers_hello *h, char text[][6
 	json_t *v;
 	size_t i;
 
-	json_array_foreach(list, i, v) if (h->n_taints < 16) h->taint[h->n_taints++] =
-		json_string_value(v);
-	json_object_foreach((json_t *)topology, key, v)
-	{
+	json_array_foreach (list, i, v)
+		if (h->n_taints < 16)
+			h->taint[h->n_taints++] = json_string_value(v);
+	json_object_foreach ((json_t *)topology, key, v) {
 		if (h->n_topology == 8)
 			break;
 		snprintf(text[h->n_topology], 600, "%s=%s", key, json_string_value(v));
@@ -114,7 +114,7 @@ static void hello(struct ex_world *w, struct agent *a, const struct ex_pool *poo
 		.bootstrap_port = (uint16_t)ex_u64_or(b, "port", 0),
 		.domain = ex_str_or(t, "domain", NULL),
 		.required = strcmp(ex_str_or(t, "enforcement", ""), "required") == 0,
-		.weight = ex_get(t, "weight") != NULL ? ex_real(ex_get(t, "weight")) : 1,
+		.weight = ex_real_or(t, "weight", 1),
 	};
 	char text[8][600];
 
@@ -158,7 +158,7 @@ static bool may_become(struct ex_world *w, const struct agent *a, const struct e
 {
 	const struct ex_worker *k = ex_worker_find(w, a->at.worker);
 
-	return k->state == EX_SERVING && !a->reported &&
+	return k->state == KVR_WORKER_SERVING && !a->reported &&
 	       kvr_sched_worker_bookings(pool->sched, k->id) == 0;
 }
 
@@ -235,60 +235,31 @@ void ex_run_load(struct ex_world *w, struct ex_worker *k, uint32_t dp_rank, uint
 
 /* ---- states ------------------------------------------------------------------------------ */
 
-static void state_line(const struct ex_worker *k, const struct ex_pool *pool, const char *from,
-		       const char *to)
-{
-	ex_out_line("state");
-	if (k != NULL)
-		ex_out_u64("worker", k->id);
-	else
-		ex_out_str("pool", pool->conf.name);
-	ex_out_str("from", from);
-	ex_out_str("to", to);
-	ex_out_end();
-}
-
 static void worker_state(struct ex_worker *k)
 {
-	static const char *const name[] = {"joining", "serving", "draining", "drained", "gone"};
-	enum ex_state now;
+	const enum kvr_wire_worker_state now = peers_worker_state(k->id);
 
-	switch (peers_worker_state(k->id)) {
-	case KVR_WORKER_SERVING:
-		now = EX_SERVING;
-		break;
-	case KVR_WORKER_DRAINING:
-		now = EX_DRAINING;
-		break;
-	case KVR_WORKER_DRAINED:
-		now = EX_DRAINED;
-		break;
-	case KVR_WORKER_GONE:
-		now = EX_GONE;
-		break;
-	default:
-		state_line(k, NULL, name[k->state], "suspect"); /* nobody is silent here */
-		return;
-	}
 	if (now == k->state)
 		return;
-	state_line(k, NULL, name[k->state], name[now]);
+	ex_out("{ op:s worker:U from:s to:s }", "state", k->id, kvr_worker_state_name(k->state),
+	       kvr_worker_state_name(now));
 	k->state = now;
 }
 
 void frames_states(struct ex_world *w)
 {
 	static bool active[EX_MAX_POOLS];
+	struct ex_worker *k;
 
-	for (struct ex_worker *k = w->workers; k != NULL; k = k->next)
+	LIST_FOREACH (k, &w->workers, link)
 		worker_state(k);
 	for (uint32_t i = 0; i < w->n_pools; i++) {
 		const struct ex_pool *p = &w->pool[i];
 		const bool now = p->conf.role == KVR_ROLE_PREFILL && peers_active(frames_pool(p));
 
 		if (now != active[i])
-			state_line(NULL, p, now ? "inactive" : "active",
-				   now ? "active" : "inactive");
+			ex_out("{ op:s pool:s from:s to:s }", "state", p->conf.name,
+			       now ? "inactive" : "active", now ? "active" : "inactive");
 		active[i] = now;
 	}
 }
@@ -329,16 +300,11 @@ static void event(struct ex_index *x, uint32_t rank, uint8_t type, enum kvr_tier
 	a->last = &e->next;
 }
 
-void ex_index_store(struct ex_index *x, uint32_t rank, enum kvr_tier tier, const uint64_t *sh,
-		    uint32_t n, const uint64_t *parent)
+void ex_index_event(struct ex_index *x, uint32_t rank, enum kvr_prefix_op op, enum kvr_tier tier,
+		    const uint64_t *parent, const uint64_t *sh, uint32_t n)
 {
-	event(x, rank, KVR_KV_STORED, tier, parent, sh, n);
-}
-
-void ex_index_remove(struct ex_index *x, uint32_t rank, enum kvr_tier tier, const uint64_t *sh,
-		     uint32_t n)
-{
-	event(x, rank, KVR_KV_REMOVED, tier, NULL, sh, n);
+	event(x, rank, op == KVR_PREFIX_STORE ? KVR_KV_STORED : KVR_KV_REMOVED, tier, parent, sh,
+	      n);
 }
 
 void ex_index_clear(struct ex_index *x, uint32_t rank)

@@ -371,6 +371,52 @@ static void stripped_mbuf_holds_the_payload(void)
 	CU_ASSERT_EQUAL(memcmp(rte_pktmbuf_mtod(&m, void *), f.b + 42, 7), 0);
 }
 
+/* Rules that let everybody in by a list go the long way, those without a list the short one. */
+static void short_way_judges_as_the_long_one(void)
+{
+	struct kvr_pkt_rules listed;
+	uint32_t passed = 0;
+	struct kvr_rand r;
+
+	kvr_rand_init(&r, 7);
+	for (uint32_t n = 0; n < 200000; n++) {
+		const uint64_t w = kvr_rand_u64(&r);
+		const uint32_t changes = (uint32_t)w & 3,
+			       hw = (uint32_t)(w >> 8) & ((w >> 40 & 3) != 0 ? 5u : 15u);
+		struct kvr_pkt a, b;
+		uint32_t len;
+
+		our_rules(&rules);
+		rules.verify_udp = (w >> 2 & 1) != 0;
+		good4(&f, (uint32_t)(w >> 12) & 63);
+		if ((w >> 3 & 7) == 0)
+			set16(f.b + 40, 0);
+		for (uint32_t k = 0; k < changes; k++) {
+			const uint64_t c = kvr_rand_u64(&r);
+
+			/* Headers; a bit, or any value: sums of the second kind are wrong. */
+			f.b[c % 42] ^=
+				(uint8_t)((c >> 16 & 1) != 0 ? 1u << (c >> 20 & 7) : c >> 24);
+		}
+		if ((w >> 6 & 1) != 0) { /* the header's sum is right all the same */
+			set16(f.b + 24, 0);
+			set16(f.b + 24, ~slow_sum(f.b + 14, 20, 0) & 0xffff);
+		}
+		len = (w >> 32 & 7) == 0 ? (uint32_t)(w >> 36) % (f.len + 1) : f.len;
+		listed = rules;
+		listed.n_allow = 1;
+		memset(&listed.allow[0], 0, sizeof(listed.allow[0]));
+		memset(&a, 0x55, sizeof(a));
+		memset(&b, 0xaa, sizeof(b));
+		kvr_pkt_parse(&rules, f.b, len, hw, &a);
+		kvr_pkt_parse(&listed, f.b, len, hw, &b);
+		CU_ASSERT_EQUAL_FATAL(a.verdict, b.verdict);
+		CU_ASSERT_EQUAL_FATAL(memcmp(&a, &b, sizeof(a)), 0);
+		passed += a.verdict == KVR_PKT_UDP;
+	}
+	CU_ASSERT_TRUE(passed > 40000 && passed < 160000);
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"IPv4 datagram", ipv4_datagram_gives_payload_and_path},
@@ -385,6 +431,7 @@ int main(void)
 			       {"ARP is ours or not", arp_is_ours_or_not},
 			       {"truncated anywhere is refused", truncated_anywhere_is_refused},
 			       {"mutated frames", mutated_frames_never_escape_their_bytes},
+			       {"short way", short_way_judges_as_the_long_one},
 			       {"stripped mbuf", stripped_mbuf_holds_the_payload},
 			       CU_TEST_INFO_NULL};
 

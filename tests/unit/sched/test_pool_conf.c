@@ -4,6 +4,7 @@
 #include "kvr_test.h"
 #include <errno.h>
 #include <math.h>
+#include <rte_common.h>
 #include <string.h>
 
 static char err[200];
@@ -142,12 +143,61 @@ static void checks_see_what_single_keys_cannot(void)
 	CU_ASSERT_EQUAL(kvr_pool_conf_check(&c, err, sizeof(err)), -EINVAL);
 }
 
+static void a_model_has_one_pool_or_one_of_each_half(void)
+{
+	static const struct {
+		const char *model[2];
+		int role[2];
+		enum kvr_pool_relation is;
+	} row[] = {
+		{{"m", "m"}, {KVR_ROLE_DECODE, KVR_ROLE_PREFILL}, KVR_POOLS_PAIR},
+		{{"m", "m"}, {KVR_ROLE_PREFILL, KVR_ROLE_PREFILL}, KVR_POOLS_CONTRADICT},
+		{{"m", "m"}, {KVR_ROLE_AGGREGATED, KVR_ROLE_PREFILL}, KVR_POOLS_CONTRADICT},
+		{{"m", "n"}, {KVR_ROLE_DECODE, KVR_ROLE_PREFILL}, KVR_POOLS_APART},
+		/* without a model the name of the pool is one */
+		{{"", "p0"}, {KVR_ROLE_DECODE, KVR_ROLE_PREFILL}, KVR_POOLS_PAIR},
+		{{"", ""}, {KVR_ROLE_AGGREGATED, KVR_ROLE_AGGREGATED}, KVR_POOLS_APART},
+	};
+	struct kvr_pool_conf c[2];
+
+	for (size_t i = 0; i < RTE_DIM(row); i++) {
+		for (int k = 0; k < 2; k++) {
+			kvr_pool_conf_defaults(&c[k]);
+			snprintf(c[k].name, sizeof(c[k].name), "p%d", k);
+			strcpy(c[k].model, row[i].model[k]);
+			c[k].role = row[i].role[k];
+		}
+		CU_ASSERT_EQUAL(kvr_pool_conf_relation(&c[0], &c[1]), row[i].is);
+		CU_ASSERT_EQUAL(kvr_pool_conf_relation(&c[1], &c[0]), row[i].is);
+	}
+}
+
+static void a_class_has_no_limits_unless_they_are_given(void)
+{
+	struct kvr_pool_class k;
+
+	kvr_pool_class_init(&k, "gold");
+	CU_ASSERT_STRING_EQUAL(k.name, "gold");
+	CU_ASSERT_EQUAL(k.quantum, 1);
+	CU_ASSERT_EQUAL(k.busy_threshold, KVR_POOL_NONE);
+	CU_ASSERT_TRUE(isnan(k.busy_threshold_frac));
+	CU_ASSERT_EQUAL(k.max_isl_tokens, KVR_POOL_NONE);
+	CU_ASSERT_EQUAL(kvr_conf_set(kvr_pool_class_opts, &k, "quantum", "0", err, sizeof(err)),
+			-ERANGE);
+	CU_ASSERT_EQUAL(
+		kvr_conf_set(kvr_pool_class_opts, &k, "queue_policy", "wspt", err, sizeof(err)), 0);
+	CU_ASSERT_EQUAL(k.queue_policy, KVR_QUEUE_WSPT);
+	CU_ASSERT_EQUAL(k.quantum, 1);
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"defaults", defaults_are_those_of_the_newest_version},
 			       {"range", values_out_of_range_are_refused_and_change_nothing},
 			       {"alias", the_old_alias_sets_scale_and_clears_credit},
 			       {"preset", a_preset_sets_its_keys_and_reference_none},
+			       {"relation", a_model_has_one_pool_or_one_of_each_half},
+			       {"class", a_class_has_no_limits_unless_they_are_given},
 			       {"check", checks_see_what_single_keys_cannot},
 			       CU_TEST_INFO_NULL};
 

@@ -313,8 +313,8 @@ static void without_a_limit_there_may_be_a_worker_for_each_rank(void)
 /* A request that waits for a worker, for one of its ranks if @p pinned. */
 static void wait_for(struct kvr_sched *s, uint32_t slot, bool pinned, struct kvr_sched_decision *d)
 {
-	static struct kvr_sched_hints h[4];
-	static struct kvr_sched_req req[4];
+	static struct kvr_sched_hints h[8];
+	static struct kvr_sched_req req[8];
 
 	h[slot] = (struct kvr_sched_hints){
 		.policy_class = KVR_SCHED_NO_CLASS,
@@ -385,6 +385,39 @@ static void a_new_life_keeps_those_who_wait(void)
 	CU_ASSERT_EQUAL(kvr_sched_n_able(s), 0);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 1);
 	CU_ASSERT_EQUAL(d.err, KVR_E_NO_ENDPOINTS);
+	balance(s);
+	kvr_sched_destroy(s);
+}
+
+/* Those who wait for a rank that goes are given up a few at a time; others are left alone. */
+static void who_waits_for_ranks_that_go_is_given_up_in_pieces(void)
+{
+	struct kvr_sched_decision d;
+	struct kvr_sched *s;
+	uint32_t n = 0;
+
+	defaults();
+	conf.queue_threshold = 1e-6; /* 10 tokens */
+	s = make();
+	worker(s, 7, 0, 2);
+	for (uint32_t slot = 0; slot < 2; slot++)
+		CU_ASSERT_EQUAL(route(s, slot, 64, 0, &d), KVR_SCHED_ROUTED);
+	for (uint32_t slot = 2; slot < 7; slot++) {
+		wait_for(s, slot, true, &d);
+		CU_ASSERT_EQUAL(d.result, KVR_SCHED_QUEUED);
+	}
+	CU_ASSERT_EQUAL(kvr_sched_worker_renew(s, 7, 0), 0);   /* they may wait */
+	CU_ASSERT_TRUE(kvr_sched_worker_unpin(s, 8, 0, 0, 1)); /* nobody */
+	CU_ASSERT_TRUE(kvr_sched_worker_unpin(s, 7, 0, 1, 1)); /* rank 0 stays */
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0);
+	for (; !kvr_sched_worker_unpin(s, 7, 0, 0, 2); n++)
+		for (uint32_t i = 0; i < 2; i++) {
+			CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 1);
+			CU_ASSERT_EQUAL(d.result, KVR_SCHED_ERROR);
+		}
+	CU_ASSERT_EQUAL(n, 2);
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 1); /* the fifth */
+	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0);
 	balance(s);
 	kvr_sched_destroy(s);
 }
@@ -853,6 +886,7 @@ int main(void)
 			       {"indices", indices_stay_and_are_reused},
 			       {"workers", without_a_limit_there_may_be_a_worker_for_each_rank},
 			       {"renew", a_new_life_keeps_those_who_wait},
+			       {"unpin", who_waits_for_ranks_that_go_is_given_up_in_pieces},
 			       {"taints", taints_are_bounded_and_reused},
 			       {"codes", each_bad_input_has_its_code},
 			       {"better", a_larger_overlap_elsewhere_is_told},

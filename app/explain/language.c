@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The language of scenarios: what each field holds, which fields each operation has. */
+#include "language.h"
+
+#include <string.h>
+
+/* ---- the language ------------------------------------------------------------------------ */
+
+enum kind { STR, U64, U32, POS, REAL, BOOL, U64S, U32S, STRS, ARR, MAP, OBJ };
+
+static const char *const wants[] = {
+	[STR] = "a string",
+	[U64] = "an integer from 0 to 2^64-1",
+	[U32] = "an integer from 0 to 2^32-1",
+	[POS] = "a number not below 0",
+	[REAL] = "a number",
+	[BOOL] = "true or false",
+	[U64S] = "an array of integers from 0 to 2^64-1",
+	[U32S] = "an array of integers from 0 to 2^32-1",
+	[STRS] = "an array of strings",
+	[ARR] = "an array",
+	[MAP] = "an object",
+	[OBJ] = "an object",
+};
+
+/* What a name stands for, wherever it is met. */
+static const struct {
+	enum kind kind;
+	const char *names;
+} fields[] = {
+	{STR, "op id pool name model role phase tier lora_name cache_namespace policy_class "
+	      "session_id action status host domain enforcement"},
+	{U64, "worker seed total_kv_blocks max_num_batched_tokens kv_used_blocks from count "
+	      "backend_instance_id prefill_worker_id decode_worker_id timeout"},
+	{U32, "dp_rank dp_start dp_size block_size isl exec_isl max_tokens prefill_dp_rank "
+	      "expected_output_tokens strict_priority port generated"},
+	{POS, "ms"},
+	{REAL, "priority priority_jump weight overlap_score_weight router_temperature "
+	       "shared_cache_multiplier overlap_score_credit prefill_load_scale"},
+	{BOOL, "eagle assume_kv_reuse track_prefill_tokens"},
+	{U64S, "sequence_hashes allowed_worker_ids"},
+	{U32S, "tokens"},
+	{STRS, "taints annotations required_taints"},
+	{ARR, "mm shared_hits"},
+	{MAP, "config topology preferred_taints"},
+	{OBJ, "routing override session_control routing_constraints kv_transfer bootstrap"},
+};
+
+/* The members of an object. `!`: it must be there; `=other`: it holds what `other` does. */
+static const struct {
+	const char *name, *members;
+} objects[] = {
+	{"routing",
+	 "backend_instance_id prefill_worker_id decode_worker_id dp_rank prefill_dp_rank "
+	 "expected_output_tokens lora_name cache_namespace priority_jump priority "
+	 "allowed_worker_ids routing_constraints session_control strict_priority "
+	 "policy_class"},
+	{"override", "overlap_score_weight router_temperature assume_kv_reuse track_prefill_tokens "
+		     "shared_cache_multiplier overlap_score_credit prefill_load_scale"},
+	{"session_control", "session_id! action timeout"},
+	{"routing_constraints", "required_taints preferred_taints"},
+	{"kv_transfer", "domain enforcement weight"},
+	{"bootstrap", "host! port!"},
+};
+
+static const struct {
+	const char *name;
+	ex_op_fn *run;
+	const char *members; /* besides `op` */
+} ops[] = {
+	{"pool", ex_op_pool, "name! model block_size! role seed config"},
+	{"worker", ex_op_worker,
+	 "worker! pool dp_start dp_size total_kv_blocks max_num_batched_tokens taints topology "
+	 "kv_transfer bootstrap"},
+	{"worker_gone", ex_op_worker_gone, "worker!"},
+	{"drain", ex_op_drain, "worker!"},
+	{"resume", ex_op_resume, "worker!"},
+	{"load", ex_op_load, "worker! dp_rank kv_used_blocks!"},
+	{"store", ex_op_store,
+	 "worker! dp_rank tier tokens sequence_hashes from lora_name cache_namespace mm"},
+	{"remove", ex_op_remove,
+	 "worker! dp_rank tier tokens sequence_hashes from count lora_name cache_namespace mm"},
+	{"clear", ex_op_clear, "worker! dp_rank"},
+	{"route", ex_op_route,
+	 "id! pool tokens sequence_hashes isl exec_isl phase routing override annotations "
+	 "max_tokens mm shared_hits"},
+	{"prefill_done", ex_op_prefill_done, "id!"},
+	{"output", ex_op_output, "id! tokens=generated!"},
+	{"finish", ex_op_finish, "id!"},
+	{"cancel", ex_op_cancel, "id!"},
+	{"fail", ex_op_fail, "id!"},
+	{"session_ack", ex_op_session_ack, "id! status"},
+	{"session_release", ex_op_session_release, "session_id! pool"},
+	{"advance", ex_op_advance, "ms!"},
+	{"loads", ex_op_loads, "tokens sequence_hashes pool"},
+	{"scores", ex_op_scores, "tokens sequence_hashes pool"},
+	{"hash", ex_op_hash, "tokens! block_size lora_name cache_namespace mm eagle"},
+};
+
+/* ---- checking ---------------------------------------------------------------------------- */
+
+static size_t word_len(const char *s)
+{
+	return strcspn(s, " =!");
+}
+
+/* The word that begins as @p name does, in a list of words; NULL: it is not there. */
+static const char *word(const char *list, const char *name)
+{
+	const size_t len = word_len(name);
+
+	for (const char *s = list; *s != '\0'; s += strcspn(s, " "), s += strspn(s, " "))
+		if (word_len(s) == len && strncmp(s, name, len) == 0)
+			return s;
+	return NULL;
+}
+
+static enum kind kind_of(const char *name)
+{
+	size_t i = 0;
+
+	while (word(fields[i].names, name) == NULL)
+		i++;
+	return fields[i].kind;
+}
+
+static bool is_list(const json_t *v, enum kind kind)
+{
+	size_t i;
+	json_t *e;
+
+	if (!json_is_array(v))
+		return false;
+	json_array_foreach (v, i, e)
+		if (kind == STRS ? !ex_is_text(e)
+				 : !ex_is_u64(e, kind == U32S ? UINT32_MAX : UINT64_MAX))
+			return false;
+	return true;
+}
+
+static bool fits(const json_t *v, enum kind kind)
+{
+	switch (kind) {
+	case STR:
+		return ex_is_text(v);
+	case U64:
+		return ex_is_u64(v, UINT64_MAX);
+	case U32:
+		return ex_is_u64(v, UINT32_MAX);
+	case POS:
+		return ex_is_real(v) && ex_real(v) >= 0;
+	case REAL:
+		return ex_is_real(v);
+	case BOOL:
+		return json_is_boolean(v);
+	case ARR:
+		return json_is_array(v);
+	case MAP:
+	case OBJ:
+		return json_is_object(v);
+	default:
+		return is_list(v, kind);
+	}
+}
+
+static bool check(const json_t *obj, const char *members, struct ex_problem *p);
+
+static bool member_check(const char *key, const json_t *v, const char *members,
+			 struct ex_problem *p)
+{
+	const char *at = word(members, key);
+	enum kind kind;
+
+	if (at == NULL)
+		return ex_bad(p, "unknown field '%s'", key);
+	kind = kind_of(at[word_len(at)] == '=' ? at + word_len(at) + 1 : at);
+	if (json_is_null(v))
+		return true;
+	if (!fits(v, kind))
+		return ex_bad(p, "'%s' wants %s", key, wants[kind]);
+	for (size_t i = 0; kind == OBJ && i < RTE_DIM(objects); i++)
+		if (strcmp(objects[i].name, key) == 0)
+			return check(v, objects[i].members, p);
+	return true;
+}
+
+static bool check(const json_t *obj, const char *members, struct ex_problem *p)
+{
+	const char *key;
+	char name[64];
+	json_t *v;
+
+	json_object_foreach ((json_t *)obj, key, v)
+		if (!member_check(key, v, members, p))
+			return false;
+	for (const char *s = members; *s != '\0'; s += strcspn(s, " "), s += strspn(s, " ")) {
+		snprintf(name, sizeof(name), "%.*s", (int)word_len(s), s);
+		if (s[strcspn(s, " !")] == '!' && ex_get(obj, name) == NULL)
+			return ex_bad(p, "missing field '%s'", name);
+	}
+	return true;
+}
+
+ex_op_fn *ex_language_check(json_t *obj, struct ex_problem *p)
+{
+	const char *op = ex_str_or(obj, "op", "");
+
+	for (size_t i = 0; i < RTE_DIM(ops); i++)
+		if (strcmp(ops[i].name, op) == 0) {
+			json_object_del(obj, "op");
+			return check(obj, ops[i].members, p) ? ops[i].run : NULL;
+		}
+	ex_bad(p, "no op that is known");
+	return NULL;
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* route, prefill_done, output, finish, cancel, fail, session_ack: lines as events. */
+#include "run.h"
+
+#include <string.h>
+
+#define SAY(w, r, k, ...)                                                                          \
+	ex_run_event(w, r, (struct kvr_rq_event){.kind = KVR_RQE_##k, __VA_ARGS__})
+
+/* ---- reading ----------------------------------------------------------------------------- */
+
+static struct kvr_sched_str str(const char *s)
+{
+	return (struct kvr_sched_str){s, (uint32_t)strlen(s)};
+}
+
+/* With room for what a pair adds to the constraints of its legs. */
+static bool taints_read(const json_t *constraints, struct ex_req *r, struct ex_problem *p)
+{
+	const json_t *required = ex_get(constraints, "required_taints");
+	const json_t *preferred = ex_get(constraints, "preferred_taints");
+	const size_t n = json_array_size(required), m = json_object_size(preferred);
+	struct kvr_sched_str *t = ex_alloc(r->line, n, sizeof(*t));
+	struct kvr_sched_preferred *q = ex_alloc(r->line, m, sizeof(*q));
+	struct kvr_sched_hints *h = &r->msg.hints;
+	const char *key;
+	json_t *v;
+	size_t i;
+
+	h->required = t;
+	h->preferred = q;
+	json_array_foreach (required, i, v)
+		t[h->n_required++] = str(json_string_value(v));
+	json_object_foreach ((json_t *)preferred, key, v) {
+		if (!ex_is_real(v))
+			return ex_bad(p, "preferred_taints wants a weight for '%s'", key);
+		q[h->n_preferred++] = (struct kvr_sched_preferred){str(key), ex_real(v)};
+	}
+	r->pair.required = ex_alloc(r->line, n + 1, sizeof(*t));
+	r->pair.preferred = ex_alloc(r->line, m + 1, sizeof(*q));
+	return true;
+}
+
+static bool session_read(const json_t *c, struct kvr_rq_session *s, struct ex_problem *p)
+{
+	static const char *const actions[] = {"", "open", "close"}; /* enum kvr_rq_action */
+	const char *action = ex_str_or(c, "action", ""), *id;
+	const uint64_t timeout = ex_u64_or(c, "timeout", 300);
+
+	if (c == NULL)
+		return true;
+	id = ex_session_id(c, p);
+	if (id == NULL)
+		return false;
+	if (timeout == 0 || timeout > 31536000)
+		return ex_bad(p, "a session timeout is 1 to 31536000 seconds");
+	while (s->action < RTE_DIM(actions) && strcmp(actions[s->action], action) != 0)
+		s->action++;
+	if (s->action == RTE_DIM(actions))
+		return ex_bad(p, "unknown session action '%s'", action);
+	s->timeout_ns = timeout * UINT64_C(1000000000);
+	s->id_len = (uint16_t)strlen(id);
+	memcpy(s->id, id, s->id_len);
+	return true;
+}
+
+/* A hint counts when it is there. */
+static uint64_t hint(const json_t *routing, const char *name, uint32_t *flags, uint32_t flag)
+{
+	*flags |= ex_get(routing, name) != NULL ? flag : 0;
+	return ex_u64_or(routing, name, 0);
+}
+
+static bool routing_read(const json_t *o, struct ex_req *r, struct ex_problem *p)
+{
+	struct kvr_sched_hints *h = &r->msg.hints;
+	const json_t *allowed = ex_get(o, "allowed_worker_ids");
+	uint32_t *f = &h->flags;
+
+	h->backend_id = hint(o, "backend_instance_id", f, KVR_SHINT_BACKEND_ID);
+	h->prefill_id = hint(o, "prefill_worker_id", f, KVR_SHINT_PREFILL_ID);
+	h->decode_id = hint(o, "decode_worker_id", f, KVR_SHINT_DECODE_ID);
+	h->dp_rank = (uint32_t)hint(o, "dp_rank", f, KVR_SHINT_DP_RANK);
+	h->prefill_dp_rank = (uint32_t)hint(o, "prefill_dp_rank", f, KVR_SHINT_PREFILL_DP_RANK);
+	h->expected_output_tokens =
+		(uint32_t)hint(o, "expected_output_tokens", f, KVR_SHINT_EXPECTED_OUTPUT);
+	*f |= allowed != NULL ? KVR_SHINT_ALLOWED : 0;
+	h->allowed = ex_ints(r->line, allowed, sizeof(uint64_t));
+	h->n_allowed = (uint32_t)json_array_size(allowed);
+	h->strict_priority = (uint32_t)ex_u64_or(o, "strict_priority", 0);
+	h->priority_jump = ex_real_or(o, "priority_jump", 0);
+	r->msg.policy = str(ex_str_or(o, "policy_class", ""));
+	return taints_read(ex_get(o, "routing_constraints"), r, p) &&
+	       session_read(ex_get(o, "session_control"), &r->session, p);
+}
+
+static double part(const json_t *o, const char *name, uint32_t *flags, uint32_t flag)
+{
+	const json_t *v = ex_get(o, name);
+
+	*flags |= v != NULL ? flag : 0;
+	return json_is_boolean(v) ? json_is_true(v) : ex_real_or(o, name, 0);
+}
+
+static void override_read(const json_t *o, struct ex_req *r)
+{
+	struct kvr_sched_override *v = &r->override;
+	uint32_t *f = &v->flags;
+
+	r->msg.req.override = o != NULL ? v : NULL;
+	v->overlap_score_weight = part(o, "overlap_score_weight", f, KVR_SOVER_SCORE_WEIGHT);
+	v->temperature = part(o, "router_temperature", f, KVR_SOVER_TEMPERATURE);
+	v->assume_kv_reuse = part(o, "assume_kv_reuse", f, KVR_SOVER_KV_REUSE) != 0;
+	v->track_prefill_tokens = part(o, "track_prefill_tokens", f, KVR_SOVER_TRACK_PREFILL) != 0;
+	v->shared_cache_multiplier = part(o, "shared_cache_multiplier", f, KVR_SOVER_SHARED_MULT);
+	v->overlap_score_credit = part(o, "overlap_score_credit", f, KVR_SOVER_CREDIT);
+	v->prefill_load_scale = part(o, "prefill_load_scale", f, KVR_SOVER_PREFILL_SCALE);
+}
+
+static bool shared_read(const json_t *list, struct ex_req *r, struct ex_problem *p)
+{
+	struct kvr_sched_range *s = ex_alloc(r->line, json_array_size(list), sizeof(*s));
+	uint64_t last = 0;
+	size_t i;
+	json_t *v;
+
+	r->msg.req.shared = s;
+	json_array_foreach (list, i, v) {
+		const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
+
+		if (json_array_size(v) != 2 || !ex_is_u64(a, UINT32_MAX) ||
+		    !ex_is_u64(b, UINT32_MAX) || ex_u64(a) < last || ex_u64(b) < ex_u64(a))
+			return ex_bad(p, "shared_hits wants ascending [start, end) pairs");
+		last = ex_u64(b);
+		s[i] = (struct kvr_sched_range){(uint32_t)ex_u64(a), (uint32_t)last};
+	}
+	r->msg.req.n_shared = (uint32_t)json_array_size(list);
+	return true;
+}
+
+static bool is_query(const json_t *annotations)
+{
+	size_t i;
+	json_t *v;
+
+	json_array_foreach (annotations, i, v)
+		if (strncmp(json_string_value(v), "query_instance_id:", 18) == 0)
+			return true;
+	return false;
+}
+
+static bool prompt_read(const json_t *obj, struct ex_req *r, struct ex_problem *p)
+{
+	const json_t *isl = ex_get(obj, "isl"), *exec = ex_get(obj, "exec_isl");
+	const json_t *hashes = ex_get(obj, "sequence_hashes");
+	struct kvr_sched_req *req = &r->msg.req;
+	struct ex_prompt prompt;
+
+	if ((hashes == NULL) != (isl == NULL))
+		return ex_bad(p, "'isl' goes with 'sequence_hashes'");
+	if (exec != NULL && (json_array_size(hashes) == 0 || ex_u64(exec) == 0))
+		return ex_bad(p, "'exec_isl' is above 0 and goes with 'sequence_hashes'");
+	if (!ex_prompt_read(r->line, ex_get(obj, "routing"), r->pool->conf.block_size, &prompt, p))
+		return false;
+	req->sh = prompt.sh;
+	req->n = prompt.n;
+	req->isl = (uint32_t)ex_u64_or(obj, "isl", prompt.isl);
+	req->exec_isl = (uint32_t)ex_u64_or(obj, "exec_isl", 0);
+	return true;
+}
+
+/* NULL with the problem noted. Not yet known by its id. */
+static struct ex_req *request_read(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+{
+	struct ex_req *r = ex_alloc(l, 1, sizeof(*r));
+	struct ex_pool *pool = ex_pool_of(w, l->obj, p);
+	int phase;
+
+	if (pool == NULL)
+		return NULL;
+	if (ex_get(l->obj, "pool") == NULL && pool->peer != NULL &&
+	    pool->conf.role == KVR_ROLE_PREFILL)
+		pool = pool->peer;
+	phase = kvr_role_find(
+		ex_str_or(l->obj, "phase", kvr_role_name((unsigned int)pool->conf.role)));
+	r->line = l;
+	r->id = ex_str_or(l->obj, "id", "");
+	r->pool = pool;
+	r->slot[KVR_LEG_MAIN] = r->slot[KVR_LEG_PREFILL] = EX_NO_SLOT;
+	r->msg.req.phase = (enum kvr_role)phase;
+	r->msg.req.query_only = is_query(ex_get(l->obj, "annotations"));
+	r->msg.pair = pool->peer != NULL ? &r->pair : NULL;
+	override_read(ex_get(l->obj, "override"), r);
+	if (phase < 0)
+		ex_bad(p, "unknown phase '%s'", ex_str_or(l->obj, "phase", ""));
+	return phase >= 0 && prompt_read(l->obj, r, p) &&
+			       routing_read(ex_get(l->obj, "routing"), r, p) &&
+			       shared_read(ex_get(l->obj, "shared_hits"), r, p)
+		       ? r
+		       : NULL;
+}
+
+/* ---- operations -------------------------------------------------------------------------- */
+
+/* A worker has the leg, and has not ended it. */
+static bool runs(const struct ex_req *r, uint32_t leg)
+{
+	return r->r.leg[leg].state == KVR_RQS_SENT || r->r.leg[leg].state == KVR_RQS_RUNNING;
+}
+
+bool ex_op_route(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+{
+	struct ex_req *r = request_read(w, l, p), *known;
+	bool queued;
+
+	if (r == NULL)
+		return false;
+	known = ex_req_live(w, r->id);
+	if (known == NULL) {
+		l->kept = true;
+		ex_run_arrive(w, r);
+		return true;
+	}
+	queued = known->queued;
+	known->queued = false; /* it is the new one that is answered */
+	SAY(w, known, REPEATED);
+	known->queued = queued;
+	return true;
+}
+
+static void prefill_ends(struct ex_world *w, struct ex_req *r, uint16_t flags)
+{
+	if (runs(r, KVR_LEG_PREFILL))
+		SAY(w, r, FIN, .leg = KVR_LEG_PREFILL, .flags = flags);
+}
+
+bool ex_op_prefill_done(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+{
+	struct ex_req *r;
+	const int known = ex_req_find(w, l->obj, &r, p);
+
+	if (known != 1)
+		return known == 0;
+	if (runs(r, KVR_LEG_MAIN))
+		SAY(w, r, ITEM, .flags = KVR_RQEF_FIRST);
+	prefill_ends(w, r, KVR_RQEF_RESULT);
+	return true;
+}
+
+bool ex_op_output(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+{
+	const uint64_t n = ex_u64_or(l->obj, "tokens", 0);
+	struct ex_req *r;
+	const int known = ex_req_find(w, l->obj, &r, p);
+
+	if (known != 1)
+		return known == 0;
+	if (r->generated + n > UINT32_MAX)
+		return ex_bad(p, "more than 2^32-1 tokens");
+	if (n == 0)
+		return true;
+	if (!runs(r, KVR_LEG_MAIN))
+		prefill_ends(w, r, KVR_RQEF_RESULT);
+	if (!r->live || !runs(r, KVR_LEG_MAIN))
+		return true; /* the decode leg was refused, or waits */
+	SAY(w, r, ITEM, .flags = KVR_RQEF_FIRST);
+	ex_run_poll(w); /* the end of prefill comes before the blocks of the item */
+	r->generated += n;
+	SAY(w, r, ITEM, .tokens = (uint32_t)r->generated);
+	return true;
+}
+
+/* The request is over; here the worker of its prefill leg has nothing else to do, either. */
+static bool end(struct ex_world *w, struct ex_line *l, struct ex_problem *p, uint8_t kind,
+		uint16_t flags)
+{
+	struct ex_req *r;
+	const int known = ex_req_find(w, l->obj, &r, p);
+
+	if (known != 1)
+		return known == 0;
+	r->failed = (flags & KVR_RQEF_ERROR) != 0;
+	/* What no worker has yet can only be cancelled. */
+	if (!runs(r, KVR_LEG_MAIN))
+		kind = KVR_RQE_CANCEL;
+	ex_run_event(w, r, (struct kvr_rq_event){.kind = kind, .flags = flags});
+	prefill_ends(w, r, r->failed ? KVR_RQEF_ERROR : KVR_RQEF_RESULT);
+	return true;
+}
+
+bool ex_op_finish(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+{
+	return end(w, l, p, KVR_RQE_FIN, 0);
+}
+
+bool ex_op_fail(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+{
+	return end(w, l, p, KVR_RQE_FIN, KVR_RQEF_ERROR);
+}
+
+bool ex_op_cancel(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+{
+	return end(w, l, p, KVR_RQE_CANCEL, 0);
+}
+
+bool ex_op_session_ack(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+{
+	struct ex_req *r;
+	const int known = ex_req_find(w, l->obj, &r, p);
+
+	if (known != 1)
+		return known == 0;
+	if (r->r.leg[KVR_LEG_MAIN].state != KVR_RQS_HELD)
+		return ex_bad(p, "request '%s' opens no session", r->id);
+	if (strcmp(ex_str_or(l->obj, "status", "ok"), "ok") == 0)
+		SAY(w, r, OPENED);
+	else
+		SAY(w, r, NOT_OPENED, .code = 1);
+	return true;
+}

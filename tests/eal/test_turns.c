@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Work in a turn is bounded: a pool of 65,536 requests, of which thousands end, wait, are aborted
+ * or are looked at for the same reason at the same time. What is counted is what a turn does, not
+ * how long it takes; KVR_TURNS=1 prints the longest turn of each case beside it, for people.
+ */
+#include "peers.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "control/thread.h"
+#include "ingress/ingress.h"
+#include "lcore/loop.h"
+#include "sched/request.h"
+#include "start/start.h"
+
+#define WORKER 9u
+#define OTHER  10u
+#define MANY   4096u
+#define MS     UINT64_C(1000000)
+
+static uint64_t longest[4], id; /* cycles, the longest first */
+
+static struct lcore *lc(void)
+{
+	return rt->lcore[0];
+}
+
+static void begin_measure(void)
+{
+	memset(longest, 0, sizeof(longest));
+}
+
+static void turn(void)
+{
+	const uint64_t t = rte_rdtsc_precise();
+	uint64_t took;
+
+	lcore_turn(lc());
+	took = rte_rdtsc_precise() - t;
+	for (uint32_t i = 0; i < RTE_DIM(longest); i++)
+		if (took > longest[i]) {
+			const uint64_t shorter = longest[i];
+
+			longest[i] = took;
+			took = shorter;
+		}
+	pipeline_collect();
+	pipeline_flush();
+}
+
+static void report(const char *what, uint64_t most)
+{
+	if (getenv("KVR_TURNS") == NULL)
+		return;
+	printf("%s: at most %lu a turn, longest turns", what, (unsigned long)most);
+	for (uint32_t i = 0; i < RTE_DIM(longest); i++)
+		printf(" %.1f", (double)longest[i] * 1e6 / (double)rte_get_tsc_hz());
+	printf(" us\n");
+}
+
+/* ---- control beside the lcore, as in a router ---- */
+
+static _Atomic int round_over;
+
+static void *control(void *arg)
+{
+	control_round(rt);
+	atomic_store_explicit(&round_over, 1, memory_order_release);
+	return arg;
+}
+
+/* One round of control, whose calls the lcore runs in its turns. @return the most that @p what
+ * counts in one of them. */
+static uint64_t round_beside(uint64_t (*what)(void))
+{
+	uint64_t most = 0, before, n;
+	pthread_t t;
+
+	atomic_store_explicit(&round_over, 0, memory_order_relaxed);
+	atomic_store_explicit(&rt->running, 1, memory_order_relaxed);
+	rt->last_tick_ns = 0;
+	CU_ASSERT_FATAL(pthread_create(&t, NULL, control, NULL) == 0);
+	do {
+		before = what();
+		turn();
+		n = what() - before;
+		most = RTE_MAX(most, n);
+		sched_yield();
+	} while (atomic_load_explicit(&round_over, memory_order_acquire) == 0 ||
+		 lc()->call != NULL || !rte_ring_empty(lc()->calls));
+	pthread_join(t, NULL);
+	atomic_store_explicit(&rt->running, 0, memory_order_relaxed);
+	return most;
+}
+
+static uint64_t counter(enum pool_counter c)
+{
+	return kvr_stats_get(rt->pool[0].count, c);
+}
+
+/* ---- the pool ---- */
+
+#define POOL                                                                                       \
+	"[pool a]\nid = 5\nblock_size = 4\nmax_ranks = 512\nmax_requests = 65536\n"                \
+	"max_blocks = 64k\nmax_active_blocks = 1048576\n"
+
+static void begin(const char *keys)
+{
+	char text[1024];
+
+	snprintf(text, sizeof(text), POOL "%s", keys);
+	pipeline_mbufs = 20479;
+	pipeline_start_with(text);
+	if (getenv("KVR_TURNS") != NULL)
+		start_memory(rt, text, sizeof(text)); /* no page faults in what is measured */
+	id = 0;
+}
+
+static void end(void)
+{
+	pipeline_turn();
+	CU_ASSERT_TRUE(pipeline_balanced());
+	pipeline_stop();
+}
+
+/* @p n requests come in. */
+static void routes(uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		peers_route_send(PEER_CLIENT, ++id, 0, "body");
+		if (i % 16 == 15)
+			turn();
+	}
+	turn();
+	turn();
+	begin_measure();
+}
+
+static uint64_t looked_at(void)
+{
+	static uint64_t all;
+	static uint32_t last;
+	const uint32_t n = kvr_flight_size(rt->pool[0].requests), at = rt->pool[0].live.sweep;
+
+	all += (at + n - last) % n;
+	last = at;
+	return all;
+}
+
+/* One waits, so that all slots are looked at every 160 ms. */
+static void slots_looked_at(void)
+{
+	uint64_t most;
+
+	begin("max_jobs = 4096\nrouter_queue_threshold = 0.5\n");
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 64));
+	routes(20000);
+	CU_ASSERT(kvr_sched_counters(rt->pool[0].sched)->waiting_now > 0);
+	pipeline_skip(10);
+	most = round_beside(looked_at);
+	report("slots looked at", most);
+	CU_ASSERT(most <= 128);
+	end();
+}
+
+static uint64_t lost(void)
+{
+	return counter(PC_LOST);
+}
+
+static void leave(uint64_t worker)
+{
+	const struct kvr_wire_ids ids = {.source = worker, .id = 3, .epoch = 1};
+	uint8_t buf[64];
+
+	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids));
+	turn();
+	begin_measure();
+}
+
+static void bookings_of_a_worker_that_leaves(void)
+{
+	uint64_t most;
+
+	begin("max_jobs = 4096\n");
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 64));
+	routes(MANY);
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, MANY);
+	leave(WORKER);
+	most = round_beside(lost);
+	report("bookings lost", most);
+	CU_ASSERT_EQUAL(counter(PC_LOST), MANY);
+	CU_ASSERT(most <= 32);
+	end();
+}
+
+static uint64_t refused(void)
+{
+	return counter(PC_QUEUE_FAILED);
+}
+
+static void many_wait(void)
+{
+	begin("max_jobs = 4096\nrouter_queue_threshold = 0.5\n");
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 1));
+	routes(3000);
+	CU_ASSERT(kvr_sched_counters(rt->pool[0].sched)->waiting_now > 2000);
+}
+
+static void waiting_requests_when_nobody_is_left(void)
+{
+	uint64_t most;
+
+	many_wait();
+	leave(WORKER);
+	most = round_beside(refused);
+	report("waiting refused", most);
+	CU_ASSERT(most <= 32);
+	end();
+}
+
+/* ABORTs whose time has come. */
+static uint32_t aborts_due(void)
+{
+	const struct kvr_flight *f;
+	uint32_t n = 0;
+
+	TAILQ_FOREACH (f, &rt->pool[0].live.aborts, abort_link)
+		n += f->abort_ns <= rt->ns_offset;
+	return n;
+}
+
+static void cancel_all(void)
+{
+	for (uint64_t i = 1; i <= id; i++) {
+		const struct kvr_wire_ids ids = {.source = 77, .id = i, .epoch = 1};
+		uint8_t buf[64];
+		int len = kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids);
+
+		pipeline_send(PEER_CLIENT, buf, (size_t)len);
+		if (i % 16 == 0)
+			turn();
+	}
+	turn();
+}
+
+static void aborts_due_after_a_pause(void)
+{
+	uint32_t due, left, most = 0;
+
+	begin("max_jobs = 4096\n");
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 64));
+	routes(MANY);
+	cancel_all();
+	pipeline_skip(2000);
+	CU_ASSERT_EQUAL_FATAL(aborts_due(), MANY);
+	begin_measure();
+	for (due = MANY; due > 0; due = left) {
+		turn();
+		left = aborts_due();
+		most = RTE_MAX(most, due - left);
+		CU_ASSERT_FATAL(left < due);
+	}
+	report("ABORTs", most);
+	CU_ASSERT(most <= 32);
+	end();
+}
+
+/* ---- what is sent again ---- */
+
+/* Legs of a pair are repeated by the router: none has been acknowledged, and all are due. */
+static void legs_due_after_a_pause(void)
+{
+	const struct pipeline_worker w = {.id = OTHER,
+					  .epoch = 1,
+					  .pool = "p",
+					  .ranks = 8,
+					  .from = PEER_OTHER,
+					  .role = KVR_ROLE_PREFILL};
+	uint64_t before, n, most = 0, all;
+	uint32_t turns = 0;
+
+	begin("max_jobs = 1100\nmodel = m\nrole = decode\n[pool p]\nid = 6\nmodel = m\nrole = "
+	      "prefill\n"
+	      "block_size = 4\nmax_ranks = 64\nmax_requests = 4096\nmax_jobs = 64\n"
+	      "max_blocks = 64k\nmax_active_blocks = 65536\n");
+	CU_ASSERT_TRUE_FATAL(pipeline_hello_as(&w));
+	CU_ASSERT_TRUE_FATAL(
+		pipeline_hello_as(&(const struct pipeline_worker){.id = WORKER,
+								  .epoch = 1,
+								  .pool = "a",
+								  .ranks = 8,
+								  .from = PEER_AGENT,
+								  .role = KVR_ROLE_DECODE}));
+	routes(1024);
+	all = kvr_stats_get(rt->pool[1].count, PC_DISPATCHES);
+	CU_ASSERT_EQUAL_FATAL(kvr_sched_counters(rt->pool[1].sched)->booked_now, 1024);
+	pipeline_skip(2000);
+	begin_measure();
+	for (before = all; before < all + 1024 && turns < 1024; before += n, turns++) {
+		turn();
+		n = kvr_stats_get(rt->pool[1].count, PC_DISPATCHES) - before;
+		most = RTE_MAX(most, n);
+	}
+	report("legs sent again", most);
+	CU_ASSERT(turns < 1024);
+	CU_ASSERT(most > 0 && most <= 32);
+	end();
+}
+
+/* ---- questions about all ranks ---- */
+
+#define QUESTIONS 32u
+
+/* POTENTIAL_LOADS of a prompt of 128 blocks. */
+static void ask_loads(void)
+{
+	const struct kvr_wire_ids ids = {.source = 77, .id = ++id, .msg_seq = (uint32_t)id};
+	uint64_t hash[128];
+	struct kvr_request_src src = {.fixed = {.pool = 5,
+						.isl = 512,
+						.max_tokens = KVR_NONE32,
+						.expected_output_tokens = KVR_NONE32},
+				      .hashes = hash,
+				      .n_hashes = RTE_DIM(hash)};
+	uint8_t frame[KVR_WIRE_DEF_FRAME];
+	struct kvr_slice s[KVR_REQUEST_SLICES];
+	struct kvr_frag f;
+	uint32_t len, off, part;
+
+	for (uint32_t i = 0; i < RTE_DIM(hash); i++)
+		hash[i] = id * 1000 + i;
+	len = kvr_request_build(&src, s);
+	CU_ASSERT_FATAL(kvr_frag_init(&f, KVR_POTENTIAL_LOADS, &ids, len, sizeof(frame)) == 0);
+	CU_ASSERT_FATAL(kvr_frag_next(&f, frame, &off, &part));
+	kvr_slices_copy(s, KVR_REQUEST_SLICES, off, part, frame + sizeof(struct kvr_wire_hdr));
+	pipeline_send(PEER_CLIENT, frame, sizeof(struct kvr_wire_hdr) + part);
+}
+
+static void loads_of_all_ranks(void)
+{
+	uint64_t before, most = 0;
+
+	begin("max_jobs = 4096\n");
+	for (uint32_t i = 0; i < 8; i++)
+		CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER + i, 1, "a", 64));
+	for (uint32_t i = 0; i < QUESTIONS; i++)
+		ask_loads();
+	begin_measure();
+	for (uint32_t turns = 0; turns <= QUESTIONS; turns++) {
+		before = counter(PC_LOADS);
+		turn();
+		most = RTE_MAX(most, counter(PC_LOADS) - before);
+	}
+	report("questions about 512 ranks", most);
+	CU_ASSERT_EQUAL(counter(PC_LOADS), QUESTIONS);
+	CU_ASSERT(most <= 2); /* 1,024 ranks */
+	end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"slots", slots_looked_at},
+			       {"lost", bookings_of_a_worker_that_leaves},
+			       {"waiting", waiting_requests_when_nobody_is_left},
+			       {"aborts", aborts_due_after_a_pause},
+			       {"legs", legs_due_after_a_pause},
+			       {"loads", loads_of_all_ranks},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("turns", tests);
+}
