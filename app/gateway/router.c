@@ -25,12 +25,22 @@ uint32_t gw_router_bit(const struct gw_router *r)
 	return 1u << (r - r->t->routers);
 }
 
+static uint64_t frames(const struct gw_router *r)
+{
+	struct kvr_client_stats st;
+
+	kvr_client_stats_get(r->client, &st);
+	return st.frames_received;
+}
+
+/* A busy router may leave a question unanswered while it serves: whoever is heard is there. */
 static void on_connect(struct kvr_client *c, int status, void *user)
 {
 	struct gw_router *r = user;
-	const bool up = status == 0;
+	const bool up = status == 0 || (r->up && frames(r) != r->frames);
 
 	(void)c;
+	r->frames = frames(r);
 	r->ask_ms = now_ms() + (up ? ASK_EVERY_MS : 100);
 	if (up == r->up)
 		return;

@@ -18,6 +18,7 @@ struct gw_router {
 	struct kvr_client *client;
 	h2o_socket_t *sock;
 	uint64_t ask_ms; /* when to ask again; 0: a question is under way */
+	uint64_t frames; /* received when the last question had ended */
 	bool up;
 };
 
