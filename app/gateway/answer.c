@@ -120,6 +120,7 @@ static void push(struct gw_call *c)
 	c->busy = c->out;
 	c->out = (struct gw_bytes){spare.p, 0, spare.cap};
 	c->sending = true;
+	c->given_ms = h2o_now(c->t->ctx.loop);
 	buf = h2o_iovec_init(c->busy.p, c->busy.len);
 	kvr_stats_add(c->t->row, GW_BYTES_OUT, buf.len);
 	h2o_send(c->req, &buf, buf.len > 0,
@@ -134,6 +135,7 @@ static void on_proceed(h2o_generator_t *gen, h2o_req_t *req)
 
 	(void)req;
 	c->sending = false;
+	c->given_ms = 0;
 	c->busy.len = 0;
 	push(c);
 }
@@ -241,6 +243,7 @@ void gw_answer_choice(struct gw_call *c)
 	}
 	gw_bytes_add(&b, "}", 1);
 	add_choice(c);
+	c->given_ms = h2o_now(c->t->ctx.loop);
 	c->started = c->complete = true;
 	gw_answer_page(c->req, 200, JSON, b.p, b.len);
 	free(b.p);
@@ -257,6 +260,7 @@ void gw_answer_error(struct gw_call *c, const struct gw_error *e, const char *te
 		/* Nothing of the engine's answer has been seen by the client. */
 		c->req->res.headers.size = 0;
 		c->out.len = 0;
+		c->given_ms = h2o_now(c->t->ctx.loop);
 		c->started = c->complete = true;
 		add_choice(c);
 		send_error(c->req, e, text);
