@@ -180,7 +180,8 @@ static int add_head(struct gw_call *c, const void *data, size_t len)
 	rc = kvr_http_parse_response(c->head.p, c->head.len, &h);
 	if (rc == -EAGAIN)
 		return 0;
-	if (rc < 0)
+	/* 1xx is no answer yet; the others have no class that a client knows. */
+	if (rc < 0 || h.status < 200 || h.status > 599)
 		return -EBADMSG;
 	take_head(c, &h);
 	rc = gw_bytes_add(&c->out, c->head.p + h.len, c->head.len - h.len);
@@ -194,6 +195,9 @@ int gw_answer_add(struct gw_call *c, const void *data, size_t len)
 
 	if (rc < 0)
 		return rc;
+	/* These have no body: the client would take it for the next answer. */
+	if ((c->status == 204 || c->status == 304) && c->out.len > 0)
+		return -EBADMSG;
 	if (c->out.len > c->t->opt->buffer_bytes && c->sending)
 		return -ENOBUFS;
 	if (c->head_done && (c->events || c->started || c->out.len > HOLD_BYTES))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-gateway against clients that flood, leave at once or take nothing.
+"""kvroute-gateway against clients that flood, leave at once or take nothing, and engines whose answers cannot be passed on.
 
 protocol_test.sh starts it: gateway_hostile.py KVROUTE GATEWAY.
 """
@@ -61,6 +61,8 @@ def serve(agents, agent, job):
 
     if mode == 'json':
         item(response(body=b'{}'), tokens=1, fin=True, status=200)
+    elif mode == 'status':
+        item(response(say['code'], body=say['body'].encode()), tokens=1, fin=True, status=say['code'])
     elif mode == 'flood':
         item(response(content_type='text/event-stream'), status=200)
 
@@ -148,6 +150,15 @@ def stalled(gw, agents):
     nothing_left(gw, agents, 'stalled')
 
 
+def statuses(gw, agents):
+    """What would make the client take something else for its answer."""
+    for code, text, want in ((100, 'x', 502), (101, '', 502), (199, '', 502), (600, '', 502), (999, 'x', 502), (204, 'x', 502),
+                             (304, 'x', 502), (204, '', 204), (200, 'x', 200), (418, 'x', 418)):
+        got = gw.raw(http1(ask('status', code=code, body=text)) + http1(ask('json')), seconds=3)
+        check(f'an engine says {code} {text!r}: {want}', got.startswith(b'HTTP/1.1 %d ' % want) and got.count(b'HTTP/1.1 200 ') ==
+              1 + (want == 200) and got.endswith(b'{}<timeout>'), got)
+
+
 def heads(gw, agents):
     r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'}, {'authorization': 'k' * 17000})
     check('fields that no head can hold', r.status == 413 and r.error()[1] == 'request_too_large', r)
@@ -164,7 +175,7 @@ def run(program):
         check('agents are served', wait_for(lambda: all(a.state == 'SERVING' for a in agents.agents)))
         gw = Gateway(program, '--router', '10.9.0.1', '--tokenize', tokenizer.url, '--idle-ms', '2000', '--max-buffer', '262144')
         check('the gateway is ready', wait_for(gw.ready))
-        for part in (leavers, resets, stalled, heads):
+        for part in (leavers, resets, stalled, statuses, heads):
             part(gw, agents)
         n = gw.counters()
         check('every request has one ending', n['kvr_gateway_requests_total'] == sum(
