@@ -164,6 +164,19 @@ def heads(gw, agents):
     check('fields that no head can hold', r.status == 413 and r.error()[1] == 'request_too_large', r)
 
 
+def bad_questions(gw, agents):
+    """What the tokenizer refuses is no failure of its own: others' prompts keep their ids."""
+    def hashes(i):
+        gw.post('/v1/completions', {'model': 'llama', 'prompt': f'prompt number {i}, which is long enough to have blocks'})
+        return len(list(agents.runs()[-1].dispatch.hashes))
+
+    check('a prompt has its blocks', hashes(1) > 0)
+    for i in range(5):
+        r = gw.post('/v1/chat/completions', {'model': 'llama', 'messages': ['no message', i]})
+        check('a bad question is served by load', r.status == 200, r)
+    check('the next prompt has its blocks', hashes(2) > 0, gw.counters())
+
+
 def run(program):
     router = Router(sys.argv[1], POOL, 'suspect_ms = 20000\ndead_ms = 40000')
     failed = True
@@ -175,7 +188,7 @@ def run(program):
         check('agents are served', wait_for(lambda: all(a.state == 'SERVING' for a in agents.agents)))
         gw = Gateway(program, '--router', '10.9.0.1', '--tokenize', tokenizer.url, '--idle-ms', '2000', '--max-buffer', '262144')
         check('the gateway is ready', wait_for(gw.ready))
-        for part in (leavers, resets, stalled, statuses, heads):
+        for part in (leavers, resets, stalled, statuses, heads, bad_questions):
             part(gw, agents)
         n = gw.counters()
         check('every request has one ending', n['kvr_gateway_requests_total'] == sum(
