@@ -120,6 +120,7 @@ static void push(struct gw_call *c)
 	c->busy = c->out;
 	c->out = (struct gw_bytes){spare.p, 0, spare.cap};
 	c->sending = c->t->touched = true;
+	c->given_ms = h2o_now(c->t->ctx.loop);
 	buf = h2o_iovec_init(c->busy.p, c->busy.len);
 	kvr_stats_add(c->t->row, GW_BYTES_OUT, buf.len);
 	h2o_send(c->req, &buf, buf.len > 0,
@@ -134,6 +135,7 @@ static void on_proceed(h2o_generator_t *gen, h2o_req_t *req)
 
 	(void)req;
 	c->sending = false;
+	c->given_ms = 0;
 	c->busy.len = 0;
 	push(c);
 }
@@ -178,7 +180,8 @@ static int add_head(struct gw_call *c, const void *data, size_t len)
 	rc = kvr_http_parse_response(c->head.p, c->head.len, &h);
 	if (rc == -EAGAIN)
 		return 0;
-	if (rc < 0)
+	/* 1xx is no answer yet; the others have no class that a client knows. */
+	if (rc < 0 || h.status < 200 || h.status > 599)
 		return -EBADMSG;
 	take_head(c, &h);
 	rc = gw_bytes_add(&c->out, c->head.p + h.len, c->head.len - h.len);
@@ -192,6 +195,9 @@ int gw_answer_add(struct gw_call *c, const void *data, size_t len)
 
 	if (rc < 0)
 		return rc;
+	/* These have no body: the client would take it for the next answer. */
+	if ((c->status == 204 || c->status == 304) && c->out.len > 0)
+		return -EBADMSG;
 	if (c->out.len > c->t->opt->buffer_bytes && c->sending)
 		return -ENOBUFS;
 	if (c->head_done && (c->events || c->started || c->out.len > HOLD_BYTES))
@@ -242,6 +248,7 @@ void gw_answer_choice(struct gw_call *c)
 	gw_bytes_add(&b, "}", 1);
 	add_choice(c);
 	c->started = c->complete = c->t->touched = true;
+	c->given_ms = h2o_now(c->t->ctx.loop);
 	gw_answer_page(c->req, 200, JSON, b.p, b.len);
 	free(b.p);
 }
@@ -258,6 +265,7 @@ void gw_answer_error(struct gw_call *c, const struct gw_error *e, const char *te
 		c->req->res.headers.size = 0;
 		c->out.len = 0;
 		c->started = c->complete = c->t->touched = true;
+		c->given_ms = h2o_now(c->t->ctx.loop);
 		add_choice(c);
 		send_error(c->req, e, text);
 		return;

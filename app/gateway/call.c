@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "answer.h"
+#include "conn.h"
 #include "kvr_http.h"
 
 #define MAX_TRIES 3 /* a request is handed to routers so often at most */
@@ -46,9 +47,8 @@ static void on_dispose(void *holder)
 {
 	struct gw_call *c = *(struct gw_call **)holder;
 
+	gw_conn_leave(c);
 	c->req = NULL;
-	if (c->fd >= 0 && c->t->by_fd[c->fd] == c)
-		c->t->by_fd[c->fd] = NULL;
 	if (c->question != NULL)
 		gw_tokens_cancel(c->question);
 	c->question = NULL;
@@ -173,7 +173,8 @@ static const struct kvr_client_ops ops = {
 	.on_accepted = on_accepted, .on_item = on_item, .on_end = on_end};
 
 /* The request as HTTP for the engine: its head, then the body byte for byte. */
-static char *make_message(const struct gw_call *c, const char *body, size_t body_len, size_t *len)
+static int make_message(const struct gw_call *c, const char *body, size_t body_len, char **out,
+			size_t *len)
 {
 	static const char *const fields[] = {"content-type", "accept",	    "authorization",
 					     "x-request-id", "traceparent", "tracestate",
@@ -183,7 +184,7 @@ static char *make_message(const struct gw_call *c, const char *body, size_t body
 	int n;
 
 	if (message == NULL)
-		return NULL;
+		return -ENOMEM;
 	kvr_http_put_request(&w, message, KVR_HTTP_MAX_HEAD, "POST", gw_ask_target(c->ask.path));
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
 		const ssize_t at = h2o_find_header_by_str(&c->req->headers, fields[i],
@@ -200,28 +201,29 @@ static char *make_message(const struct gw_call *c, const char *body, size_t body
 	n = kvr_http_put_end(&w);
 	if (n < 0) {
 		free(message);
-		return NULL;
+		return n == -ENOSPC ? -EMSGSIZE : n;
 	}
 	memcpy(message + n, body, body_len);
+	*out = message;
 	*len = (size_t)n + body_len;
-	return message;
+	return 0;
 }
 
-static char *message_of(const struct gw_call *c, size_t *len)
+/* @return 0, -ENOMEM, -EMSGSIZE: the fields are too large for a head, -EINVAL: one is not legal. */
+static int message_of(const struct gw_call *c, char **out, size_t *len)
 {
-	char *body, *message;
+	char *body;
 	size_t n;
+	int rc;
 
-	if (c->query) {
-		*len = 0;
-		return calloc(1, 1);
-	}
+	if (c->query)
+		return 0;
 	if (c->ask.path != GW_ROUTE)
-		return make_message(c, c->req->entity.base, c->req->entity.len, len);
+		return make_message(c, c->req->entity.base, c->req->entity.len, out, len);
 	body = gw_ask_completion(&c->ask, &n);
-	message = body != NULL ? make_message(c, body, n, len) : NULL;
+	rc = body != NULL ? make_message(c, body, n, out, len) : -ENOMEM;
 	free(body);
-	return message;
+	return rc;
 }
 
 /* Sequence hashes of the prompt's blocks: an eighth of what its tokens take on the wire. */
@@ -255,8 +257,8 @@ static int submit(struct gw_call *c, const struct gw_model *m)
 				       .user = calloc(1, sizeof(struct gw_try))};
 	uint64_t *sh = hash(c, m, &q.n_hashes);
 	size_t len = 0;
-	char *message = message_of(c, &len);
-	int rc = message != NULL && q.user != NULL ? 0 : -ENOMEM;
+	char *message = NULL;
+	int rc = q.user != NULL ? message_of(c, &message, &len) : -ENOMEM;
 
 	q.hashes = sh;
 	q.body = message;
@@ -315,7 +317,8 @@ static void send_to_router(struct gw_call *c)
 		GW_COUNT(c->t, GW_TOO_LARGE);
 		fail(c, GW_BODY_TOO_LARGE, "the request is larger than the router takes");
 	} else if (rc == -EINVAL) {
-		fail(c, GW_BAD_REQUEST, "a routing hint, or their sum, is not legal");
+		fail(c, GW_BAD_REQUEST,
+		     "a routing hint, their sum, or a header field is not legal");
 	} else {
 		fail(c,
 		     rc == -EBUSY    ? GW_TOO_MANY
@@ -345,16 +348,6 @@ void gw_calls_move(struct gw_router *r)
 		GW_COUNT(c->t, GW_RESUBMITTED);
 		send_to_router(c);
 	}
-}
-
-uint32_t gw_calls_count(const struct gw_thread *t)
-{
-	const struct gw_call *c;
-	uint32_t n = 0;
-
-	LIST_FOREACH (c, &t->calls, link)
-		n++;
-	return n;
 }
 
 /* --- the client's side ---------------------------------------------------------------------- */
@@ -433,21 +426,13 @@ static struct gw_call *make(struct gw_thread *t, h2o_req_t *req)
 		return NULL;
 	c->t = t;
 	c->req = req;
-	c->fd = -1;
 	holder = h2o_mem_alloc_shared(&req->pool, sizeof(*holder), on_dispose);
 	*holder = c;
 	LIST_INSERT_HEAD(&t->calls, c, link);
 	GW_COUNT(t, GW_REQUESTS);
 	kvr_stats_add(t->row, GW_IN_FLIGHT, 1);
 	kvr_stats_add(t->row, GW_BYTES_IN, req->entity.len);
-	if (req->version < 0x200) {
-		const int fd = h2o_socket_get_fd(req->conn->callbacks->get_socket(req->conn));
-
-		if (fd >= 0 && (uint32_t)fd < t->n_fds) {
-			c->fd = fd;
-			t->by_fd[fd] = c;
-		}
-	}
+	gw_conn_enter(c);
 	return c;
 }
 
@@ -462,7 +447,11 @@ void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path)
 		gw_answer_plain_error(req, GW_OUT_OF_MEMORY, NULL);
 		return;
 	}
-	if (kvr_stats_get(t->row, GW_IN_FLIGHT) > t->opt->in_flight) {
+	if (gw_conn_is_half_closed(c)) {
+		gw_call_half_closed(c);
+		return;
+	}
+	if (kvr_stats_get(t->row, GW_IN_FLIGHT) > t->opt->in_flight || gw_conn_floods(c)) {
 		GW_COUNT(t, GW_OVERLOADED);
 		fail(c, GW_TOO_MANY, NULL);
 		return;

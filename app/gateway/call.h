@@ -39,7 +39,7 @@ struct gw_call {
 	LIST_ENTRY(gw_call) link;
 	struct gw_thread *t;
 	h2o_req_t *req; /* NULL: the client has gone, or has been answered */
-	int fd;		/* of an HTTP/1 connection that is watched, else -1 */
+	int fd;		/* of the connection */
 
 	/* the question; points into the request's body as long as req is there */
 	struct gw_ask ask;
@@ -61,6 +61,7 @@ struct gw_call {
 	/* the answer */
 	struct gw_bytes head; /* until the head is complete */
 	struct gw_bytes out, busy;
+	uint64_t given_ms; /* since when libh2o has something to send; 0: nothing */
 	int status;
 	bool head_done, events, started, sending, complete, broken, counted;
 };
@@ -73,8 +74,5 @@ void gw_call_half_closed(struct gw_call *c);
 
 /** A router does not answer any more: what waits there goes to another one. */
 void gw_calls_move(struct gw_router *r);
-
-/** @return how many are under way. */
-uint32_t gw_calls_count(const struct gw_thread *t);
 
 #endif

@@ -15,8 +15,8 @@
  * libmicrohttpd 89,708 and 80,967 with 290 and 298 us, in turns. libmicrohttpd has no HTTP/2 and
  * answers from a thread of its own; h2o's loop also carries the routers' sockets.
  *
- * The order of files: stats, errors, hints, ask (pure); options; tokens; router; answer; call;
- * pages; serve; main.
+ * The order of files: stats, errors, hints, ask (pure); options; tokens; router; answer; conn;
+ * call; pages; serve; main.
  */
 
 #include <h2o.h>
@@ -26,11 +26,21 @@
 #include "options.h"
 #include "stats.h"
 
+#define GW_MAX_STREAMS 256 /* of an HTTP/2 connection, open at once */
+
 struct gw_call;
 struct gw_router;
 struct gw_tokens;
 
 LIST_HEAD(gw_call_list, gw_call);
+
+/** A connection of a client, by its descriptor. */
+struct gw_conn {
+	struct gw_call *call; /* HTTP/1: under way */
+	bool half_closed;     /* HTTP/1: the client's side is, maybe before its request is read */
+	uint32_t resets;      /* HTTP/2: requests that the client gave up, in `second` */
+	uint64_t second;
+};
 
 /** One event loop. Everything is its thread's own, but `stop` and what is marked ro. */
 struct gw_thread {
@@ -45,8 +55,9 @@ struct gw_thread {
 	h2o_socket_t *listener;
 	h2o_socket_t *watch_sock; /* an epoll set of its own: who has closed his side */
 	int watch_fd;
-	struct gw_call **by_fd; /* HTTP/1 call under way on each descriptor */
+	struct gw_conn *by_fd;
 	uint32_t n_fds;
+	uint64_t look_ms; /* when gw_conn_stalled() looks again */
 
 	struct gw_router *routers;		  /* opt->n_routers */
 	void (*router_lost)(struct gw_router *r); /* what waits there must go elsewhere */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "answer.h"
+#include "conn.h"
 #include "pages.h"
 
 #define ACCEPT_BURST 64
@@ -137,6 +138,7 @@ static void on_accept(h2o_socket_t *listener, const char *err)
 		sock->on_close.cb = on_closed;
 		sock->on_close.data = t;
 		ev.data.fd = h2o_socket_get_fd(sock);
+		gw_conn_open(t, ev.data.fd);
 		setsockopt(ev.data.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		/* A client that reads nothing for so long is gone. */
 		setsockopt(ev.data.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof(patience));
@@ -155,11 +157,13 @@ static void on_watch(h2o_socket_t *sock, const char *err)
 
 	(void)err;
 	for (int i = 0; i < n; i++) {
-		const uint32_t fd = (uint32_t)ev[i].data.fd;
+		struct gw_call *c;
 
-		if ((ev[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0 && fd < t->n_fds &&
-		    t->by_fd[fd] != NULL)
-			gw_call_half_closed(t->by_fd[fd]);
+		if ((ev[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) == 0)
+			continue;
+		c = gw_conn_half_closed(t, ev[i].data.fd);
+		if (c != NULL)
+			gw_call_half_closed(c);
 	}
 }
 
@@ -222,7 +226,7 @@ static int watch(struct gw_thread *t)
 	t->n_fds = getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < (1u << 20)
 			   ? (uint32_t)lim.rlim_cur
 			   : 1u << 20;
-	t->by_fd = calloc(t->n_fds, sizeof(struct gw_call *));
+	t->by_fd = calloc(t->n_fds, sizeof(*t->by_fd));
 	t->watch_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (t->by_fd == NULL || t->watch_fd < 0)
 		return -ENOMEM;
@@ -245,7 +249,7 @@ static void configure(struct gw_thread *t)
 	t->conf.max_request_entity_size = t->opt->body_bytes;
 	t->conf.http1.req_timeout = t->opt->header_ms;
 	t->conf.http2.idle_timeout = t->opt->idle_ms;
-	t->conf.http2.max_concurrent_requests_per_connection = 256;
+	t->conf.http2.max_concurrent_requests_per_connection = GW_MAX_STREAMS;
 	host = h2o_config_register_host(&t->conf, h2o_iovec_init(H2O_STRLIT("default")), 65535);
 	path = h2o_config_register_path(host, "/", 0);
 	h = (struct handler *)h2o_create_handler(path, sizeof(*h));
@@ -293,6 +297,7 @@ void gw_serve_run(struct gw_thread *t)
 			t->listener = NULL;
 			h2o_context_request_shutdown(&t->ctx);
 		}
+		gw_conn_stalled(t);
 		t->touched = false;
 		wait = gw_routers_turn(t);
 		h2o_evloop_run(t->ctx.loop, t->touched ? 0 : wait);

@@ -42,6 +42,7 @@ struct gw_question {
 	char head[832];
 	h2o_buffer_t *answer;
 	bool ok;     /* status 200 */
+	bool said;   /* it has answered, and be it that it does not like the question */
 	bool *ended; /* told when it ends before gw_tokens_ask() returns */
 };
 
@@ -150,7 +151,8 @@ static void end(struct gw_question *q)
 
 	if (ids == NULL) {
 		GW_COUNT(k->t, GW_TOKENIZE_FAILED);
-		if (++k->failures >= FAILURES)
+		k->failures = q->said ? 0 : k->failures + 1;
+		if (k->failures >= FAILURES)
 			k->pause_until_ms = h2o_now(k->t->ctx.loop) + PAUSE_MS;
 	} else {
 		GW_COUNT(k->t, GW_TOKENIZED);
@@ -168,7 +170,7 @@ static void on_timeout(h2o_timeout_entry_t *entry)
 	if (q->client != NULL)
 		h2o_http1client_cancel(q->client);
 	q->client = NULL;
-	q->ok = false;
+	q->ok = q->said = false;
 	end(q);
 }
 
@@ -179,7 +181,7 @@ static int on_body(h2o_http1client_t *client, const char *errstr)
 	const size_t have = q->answer != NULL ? q->answer->size : 0;
 
 	if (errstr != NULL && errstr != h2o_http1client_error_is_eos)
-		q->ok = false;
+		q->ok = q->said = false;
 	if (q->ok && in->size > 0) {
 		if (q->answer == NULL)
 			h2o_buffer_init(&q->answer, &h2o_socket_buffer_prototype);
@@ -212,6 +214,7 @@ static h2o_http1client_body_cb on_head(h2o_http1client_t *client, const char *er
 	(void)n_headers;
 	(void)rlen;
 	q->ok = status == 200;
+	q->said = errstr == NULL || errstr == h2o_http1client_error_is_eos;
 	if (errstr != NULL || !q->ok) {
 		/* Without a body, or not wanted: NULL closes the connection. */
 		q->ok = false;

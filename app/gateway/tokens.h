@@ -9,7 +9,9 @@
  * seeded at random at start; the least recently used go first). A conversation's next turn is
  * another question: what a chat template makes of it cannot be put together from the turns before.
  *
- * After three failures in a row nobody waits for a second: the answer is "no ids" at once.
+ * When three questions in a row were not answered at all, nobody waits for a second: the answer is
+ * "no ids" at once. An answer that says no is one: no client can stop the others' questions by
+ * asking badly.
  */
 
 #include <stddef.h>

@@ -58,6 +58,8 @@ class Engine:
         messages = body.get('messages')
         if not isinstance(messages, list) or not messages:
             raise Refused(400, 'messages: at least one')
+        if not all(isinstance(m, dict) for m in messages):
+            raise Refused(400, 'messages: objects')
         tokens, mm = [], []
         for m in messages:
             tokens += f"<|{m.get('role', 'user')}|>".encode()

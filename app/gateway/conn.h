@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef GW_CONN_H
+#define GW_CONN_H
+
+/**
+ * @file
+ * What a client does with its connection and libh2o does not see: with HTTP/1 that it closes its
+ * side while a request is under way or before one is read, with HTTP/2 that it resets requests as
+ * fast as it opens them, or never takes an answer. `by_fd` of a thread has a place for each
+ * descriptor; the thread alone uses it.
+ */
+
+#include "call.h"
+
+/** A connection was accepted: nothing is known of it yet. */
+void gw_conn_open(struct gw_thread *t, int fd);
+
+/** The client has closed its side. @return the request that is under way there, or NULL. */
+struct gw_call *gw_conn_half_closed(struct gw_thread *t, int fd);
+
+/** A request begins on its connection: sets `fd`. */
+void gw_conn_enter(struct gw_call *c);
+
+/**
+ * It ends there. When it was not answered, the client has reset it; a client that does so more
+ * often in a second than twice what it may have open at once loses its HTTP/2 connection.
+ */
+void gw_conn_leave(struct gw_call *c);
+
+/** HTTP/1: was the client's side closed before the request began? */
+bool gw_conn_is_half_closed(const struct gw_call *c);
+
+/** HTTP/2: has the client reset so many requests that its connection is being closed? */
+bool gw_conn_floods(const struct gw_call *c);
+
+/**
+ * Close the HTTP/2 connections of clients that have taken nothing of an answer for --idle-ms: their
+ * windows are theirs, and TCP sees nothing wrong. To be called in every turn.
+ */
+void gw_conn_stalled(struct gw_thread *t);
+
+#endif

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""kvroute-gateway against clients that flood, leave at once or take nothing, and engines whose answers cannot be passed on.
+
+protocol_test.sh starts it: gateway_hostile.py KVROUTE GATEWAY.
+"""
+
+import json
+import socket
+import struct
+import sys
+
+import kvrproto as p
+from gateway_rig import Agents, Gateway, Tokenizer, parse_message, response, wait_for
+from protocol_router import Router, Tally
+
+B = 16
+POOL = f'''[pool llama]
+id = 3
+block_size = {B}
+max_ranks = 16
+max_blocks = 65536
+'''
+TALLY = Tally(200, patience=30.0)
+check = TALLY.check
+# HTTP/2 by hand (RFC 9113): no client library opens and resets like this. The field block is of literals and of the static table.
+PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
+DATA, HEADERS, RST_STREAM, SETTINGS = 0, 1, 3, 4
+END_STREAM, END_HEADERS, INITIAL_WINDOW, CANCEL = 1, 4, 4, 8
+
+
+def frame(kind, flags, stream, payload):
+    return struct.pack('>I', len(payload))[1:] + struct.pack('>BBI', kind, flags, stream) + payload
+
+
+def literal(name, value):
+    return b'\x00' + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+FIELDS = b'\x83\x86' + literal(b':path', b'/v1/completions') + literal(b':authority', b'x')
+
+
+def post(stream, body):
+    return frame(HEADERS, END_HEADERS, stream, FIELDS) + frame(DATA, END_STREAM, stream, body)
+
+
+def ask(mode, **more):
+    return json.dumps({'model': 'llama', 'prompt': 'x', 'x_mode': mode, **more}).encode()
+
+
+def http1(body):
+    return b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % len(body) + body
+
+
+def serve(agents, agent, job):
+    say = json.loads(parse_message(job.dispatch.body)[3])
+    mode = say.get('x_mode', 'json')
+
+    def item(*a, **k):
+        if job.aborted is None and not job.fin:
+            agent.item(job, *a, **k)
+
+    if mode == 'json':
+        item(response(body=b'{}'), tokens=1, fin=True, status=200)
+    elif mode == 'status':
+        item(response(say['code'], body=say['body'].encode()), tokens=1, fin=True, status=say['code'])
+    elif mode == 'flood':
+        item(response(content_type='text/event-stream'), status=200)
+
+        def more():
+            if len(job.sent) - job.acked < 32:
+                for _ in range(16):
+                    item(b'data: ' + b'x' * 1000 + b'\n\n', status=200)
+            if job.aborted is None:
+                agents.at(0.002, more)
+        more()
+    # 'hang': nothing
+
+
+def counter(gw, name):
+    return gw.counters()[f'kvr_gateway_{name}']
+
+
+def nothing_left(gw, agents, name):
+    check(f'{name}: nothing is in flight', wait_for(lambda: counter(gw, 'in_flight_requests') == 0), gw.counters())
+    check(f'{name}: engines have nothing left', wait_for(lambda: all(j.aborted is not None or j.fin for j in agents.runs())))
+    check(f'{name}: connections are closed', wait_for(lambda: counter(gw, 'connections_open_connections') <= 1), gw.counters())
+
+
+def leavers(gw, agents):
+    """Clients that are gone before their request is read: nobody tells of it a second time."""
+    for _ in range(20):
+        with socket.create_connection(('127.0.0.1', gw.port)) as s:
+            s.sendall(http1(ask('hang')))
+    nothing_left(gw, agents, 'close at once')
+    for _ in range(20):
+        got = gw.raw(http1(ask('json')), half_close=True)
+        check('a request and the end of the side at once: 499 always', got.startswith(b'HTTP/1.1 499 '), got[:100])
+
+
+def resets(gw, agents):
+    """Rapid reset: requests that are opened and cancelled in one breath. The others must not feel it."""
+    lost = counter(gw, 'routers_lost_routers_total')
+    hang, stream, closed = ask('hang'), 1, False
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.sendall(PREFACE + frame(SETTINGS, 0, 0, b''))
+        s.settimeout(30)
+        try:
+            while stream < 200000:
+                s.sendall(b''.join(post(i, hang) + frame(RST_STREAM, 0, i, struct.pack('>I', CANCEL))
+                                   for i in range(stream, stream + 200, 2)))
+                stream += 200
+        except (BrokenPipeError, ConnectionResetError):
+            closed = True
+    check('a connection of resets is closed', closed, stream)
+    check('and counted', counter(gw, 'reset_floods_connections_total') >= 1, gw.counters())
+    r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'})
+    check('others are served', r.status == 200, r)
+    check('the router was not lost', counter(gw, 'routers_lost_routers_total') == lost)
+    nothing_left(gw, agents, 'resets')
+    # A client that changes its mind now and then is no flood.
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.sendall(PREFACE + frame(SETTINGS, 0, 0, b'') + b''.join(
+            post(i, hang) + frame(RST_STREAM, 0, i, struct.pack('>I', CANCEL)) for i in range(1, 401, 2)) + post(401, ask('json')))
+        s.settimeout(20)
+        got = b''
+        while b'{}' not in got:
+            part = s.recv(65536)
+            if not part:
+                break
+            got += part
+        check('200 cancelled ones, and the next is served', b'{}' in got, got[-200:])
+    nothing_left(gw, agents, 'some resets')
+
+
+def stalled(gw, agents):
+    """A window that is never opened: TCP sees nothing wrong, the stream is under way for ever."""
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.sendall(PREFACE + frame(SETTINGS, 0, 0, struct.pack('>HI', INITIAL_WINDOW, 0)) + post(1, ask('flood')) + post(3, ask('json')))
+        s.settimeout(30)
+        got = b'.'
+        try:
+            while got:
+                got = s.recv(65536)
+        except ConnectionResetError:
+            got = b''
+        except TimeoutError:
+            pass
+        check('a client that takes nothing is closed', got == b'', got[:100])
+    check('and counted', counter(gw, 'stalled_requests_total') >= 1, gw.counters())
+    nothing_left(gw, agents, 'stalled')
+
+
+def statuses(gw, agents):
+    """What would make the client take something else for its answer."""
+    for code, text, want in ((100, 'x', 502), (101, '', 502), (199, '', 502), (600, '', 502), (999, 'x', 502), (204, 'x', 502),
+                             (304, 'x', 502), (204, '', 204), (200, 'x', 200), (418, 'x', 418)):
+        got = gw.raw(http1(ask('status', code=code, body=text)) + http1(ask('json')), seconds=3)
+        check(f'an engine says {code} {text!r}: {want}', got.startswith(b'HTTP/1.1 %d ' % want) and got.count(b'HTTP/1.1 200 ') ==
+              1 + (want == 200) and got.endswith(b'{}<timeout>'), got)
+
+
+def heads(gw, agents):
+    r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'}, {'authorization': 'k' * 17000})
+    check('fields that no head can hold', r.status == 413 and r.error()[1] == 'request_too_large', r)
+
+
+def bad_questions(gw, agents):
+    """What the tokenizer refuses is no failure of its own: others' prompts keep their ids."""
+    def hashes(i):
+        gw.post('/v1/completions', {'model': 'llama', 'prompt': f'prompt number {i}, which is long enough to have blocks'})
+        return len(list(agents.runs()[-1].dispatch.hashes))
+
+    check('a prompt has its blocks', hashes(1) > 0)
+    for i in range(5):
+        r = gw.post('/v1/chat/completions', {'model': 'llama', 'messages': ['no message', i]})
+        check('a bad question is served by load', r.status == 200, r)
+    check('the next prompt has its blocks', hashes(2) > 0, gw.counters())
+
+
+def run(program):
+    router = Router(sys.argv[1], POOL, 'suspect_ms = 20000\ndead_ms = 40000')
+    failed = True
+    try:
+        router.telemetry('/kvroute/balance')
+        tokenizer = Tokenizer('llama')
+        agents = Agents([p.Agent('10.9.0.1', 101, 'llama', B, ranks=2)], serve)
+        agents.start()
+        check('agents are served', wait_for(lambda: all(a.state == 'SERVING' for a in agents.agents)))
+        gw = Gateway(program, '--router', '10.9.0.1', '--tokenize', tokenizer.url, '--idle-ms', '2000', '--max-buffer', '262144')
+        check('the gateway is ready', wait_for(gw.ready))
+        for part in (leavers, resets, stalled, statuses, heads, bad_questions):
+            part(gw, agents)
+        n = gw.counters()
+        check('every request has one ending', n['kvr_gateway_requests_total'] == sum(
+            n[f'kvr_gateway_{x}_requests_total'] for x in ('answered', 'failed', 'refused', 'gone')), n)
+        check('the gateway ends by SIGTERM', gw.stop() == 0)
+        agents.leave()
+        tokenizer.stop()
+        balance = {}
+        wait_for(lambda: balance.update(router.telemetry('/kvroute/balance')) or balance['bookings'] == 0)
+        check('the router has nothing left', balance['balance'] == 'ok' and balance['bookings'] == 0, balance)
+        failed = bool(TALLY.failures)
+    finally:
+        failed = router.finish(failed)
+    return failed
+
+
+status = run(sys.argv[2])
+print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
+sys.exit(1 if status or TALLY.failures else 0)
