@@ -169,3 +169,35 @@ void ex_line_expired(const struct ex_req *r)
 {
 	ex_out("{ op:s id:s }", "expired", r->id);
 }
+
+/* ---- orders ------------------------------------------------------------------------------ */
+
+/* Nobody is told who is not there any more, or begins anew. */
+static bool lives(const struct ex_world *w, const struct kvr_session_binding *at)
+{
+	const struct ex_worker *k = ex_worker_find(w, at->worker);
+
+	return k != NULL && k->rq.epoch == (uint32_t)at->tag;
+}
+
+void ex_lines(const struct ex_world *w, struct ex_req *r, const struct kvr_rq_orders *out,
+	      bool decision)
+{
+	for (uint32_t i = 0; i < out->n; i++) {
+		const struct kvr_rq_order *o = &out->v[i];
+
+		if (o->kind == KVR_RQO_PREFILL)
+			ex_line_prefill(r);
+		else if (o->kind == KVR_RQO_ACCEPTED)
+			ex_line_accepted(r);
+		else if (o->kind == KVR_RQO_REJECTED && decision)
+			ex_line_rejected(r, &o->why);
+	}
+	for (uint32_t i = 0; i < out->n; i++) {
+		const struct kvr_rq_order *o = &out->v[i];
+
+		if (o->kind == KVR_RQO_OPEN || o->kind == KVR_RQO_SESSION ||
+		    (o->kind == KVR_RQO_CLOSE && lives(w, &o->session.to)))
+			ex_line_session(r, o);
+	}
+}

@@ -6,6 +6,11 @@
 
 #include "world.h"
 
+/** What a step has ordered: lines about decisions, then those about sessions. A refusal has one
+ * when a decision says it; what ends with its worker, its time or its session has none. */
+void ex_lines(const struct ex_world *w, struct ex_req *r, const struct kvr_rq_orders *out,
+	      bool decision);
+
 /** ACCEPTED: where the request is, unless that was written before. */
 void ex_line_accepted(struct ex_req *r);
 

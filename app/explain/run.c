@@ -180,40 +180,6 @@ static void carry_out(struct ex_world *w, struct ex_req *r, const struct kvr_rq_
 	}
 }
 
-/* Nobody is told who is not there any more, or begins anew. */
-static bool lives(const struct ex_world *w, const struct kvr_session_binding *at)
-{
-	const struct ex_worker *k = ex_worker_find(w, at->worker);
-
-	return k != NULL && k->rq.epoch == (uint32_t)at->tag;
-}
-
-/*
- * Lines about decisions, then those about sessions. A refusal has a line when a decision says it;
- * what ends with its worker, its time or its session has none.
- */
-static void lines(const struct ex_world *w, struct ex_req *r, const struct kvr_rq_orders *out,
-		  bool decision)
-{
-	for (uint32_t i = 0; i < out->n; i++) {
-		const struct kvr_rq_order *o = &out->v[i];
-
-		if (o->kind == KVR_RQO_PREFILL)
-			ex_line_prefill(r);
-		else if (o->kind == KVR_RQO_ACCEPTED)
-			ex_line_accepted(r);
-		else if (o->kind == KVR_RQO_REJECTED && decision)
-			ex_line_rejected(r, &o->why);
-	}
-	for (uint32_t i = 0; i < out->n; i++) {
-		const struct kvr_rq_order *o = &out->v[i];
-
-		if (o->kind == KVR_RQO_OPEN || o->kind == KVR_RQO_SESSION ||
-		    (o->kind == KVR_RQO_CLOSE && lives(w, &o->session.to)))
-			ex_line_session(r, o);
-	}
-}
-
 /* Carry the orders of a step out, and answer its question. */
 static void carry(struct ex_world *w, struct ex_req *r, struct kvr_rq_orders *out, bool decision)
 {
@@ -223,7 +189,7 @@ static void carry(struct ex_world *w, struct ex_req *r, struct kvr_rq_orders *ou
 	for (;;) {
 		const struct kvr_rq_order *last = &out->v[out->n - 1];
 
-		lines(w, r, out, decision);
+		ex_lines(w, r, out, decision);
 		for (uint32_t i = 0; i < out->n; i++)
 			carry_out(w, r, &out->v[i]);
 		if (out->n == 0)
@@ -383,7 +349,7 @@ enum kvr_code ex_run_release(struct ex_world *w, struct ex_pool *pool, const cha
 	const enum kvr_code code =
 		kvr_request_session_release(&c, &pool->rq, id, (uint32_t)strlen(id), 0, &out);
 
-	lines(w, NULL, &out, false);
+	ex_lines(w, NULL, &out, false);
 	return code;
 }
 
@@ -412,7 +378,7 @@ static void sessions_expire(struct ex_world *w, struct ex_pool *pool)
 
 		for (uint32_t i = 0; i < n; i++) {
 			kvr_request_session_due(&c, &pool->rq, due[i], &out);
-			lines(w, NULL, &out, false);
+			ex_lines(w, NULL, &out, false);
 		}
 	}
 }

@@ -294,7 +294,49 @@ static void not_opened(const struct step *x, uint32_t code, bool unanswered)
 
 /* ---- the step ---------------------------------------------------------------------------- */
 
-/* @return false: nothing is left to do. */
+/* What concerns the whole request, or its session. @return false: nothing is left to do. */
+static bool happened_beside(const struct step *x, const struct kvr_rq_event *e)
+{
+	switch ((enum kvr_rq_event_kind)e->kind) {
+	case KVR_RQE_OPENED:
+		kvr_rq__session_opened(x);
+		kvr_rq__main_go_on(x);
+		return true;
+	case KVR_RQE_NOT_OPENED:
+		not_opened(x, e->code, false);
+		return true;
+	case KVR_RQE_UNANSWERED:
+		not_opened(x, 0, true);
+		return true;
+	case KVR_RQE_ROOM:
+		room(x);
+		return true;
+	case KVR_RQE_NO_ROOM:
+		no_room(x, (enum kvr_code)e->code);
+		return true;
+	case KVR_RQE_CANCEL:
+		kvr_rq__cancel(x);
+		return true;
+	case KVR_RQE_REPEATED:
+		kvr_rq__repeated(x, e->flags);
+		return true;
+	case KVR_RQE_PROBED:
+		kvr_rq__repeated(x, KVR_RQEF_SAME);
+		return true;
+	case KVR_RQE_STOP:
+		kvr_rq__stop(x);
+		return true;
+	case KVR_RQE_DEADLINE:
+		return kvr_rq__late(x, false);
+	case KVR_RQE_CLIENT_GONE:
+		return kvr_rq__late(x, true);
+	default: /* ARRIVED: see verdict() */
+		return false;
+	}
+}
+
+/* What pools and workers say of a leg, and its last moments; the rest is rarer. @return false:
+ * nothing is left to do. */
 static bool happened(const struct step *x, const struct kvr_rq_event *e)
 {
 	const uint32_t leg = e->leg;
@@ -308,79 +350,45 @@ static bool happened(const struct step *x, const struct kvr_rq_event *e)
 			kvr_rq__main_routed(x, e->d);
 		else
 			kvr_rq__prefill_routed(x, e->d);
-		break;
+		return true;
 	case KVR_RQE_QUEUED:
 		queued(x, leg);
-		break;
+		return true;
 	case KVR_RQE_NOT_ADMITTED:
 		place(x, leg, KVR_RQS_DECIDING);
 		refused(x, leg, e->d, KVR_RQ_NOT_ADMITTED);
-		break;
+		return true;
 	case KVR_RQE_REFUSED:
 		refused(x, leg, e->d, KVR_RQ_REFUSED);
-		break;
+		return true;
 	case KVR_RQE_LOST:
 		lost(x, leg);
-		break;
+		return true;
 	case KVR_RQE_EXPIRED:
 		expired(x, leg);
-		break;
+		return true;
 	case KVR_RQE_TAKEN:
 		taken(x, leg);
-		break;
+		return true;
 	case KVR_RQE_DECLINED:
 		declined(x, leg, e->code);
-		break;
+		return true;
 	case KVR_RQE_ITEM:
 		item(x, e);
-		break;
+		return true;
 	case KVR_RQE_FIN:
 		fin(x, e);
-		break;
+		return true;
 	case KVR_RQE_ABORTED:
 		kvr_rq__aborted(x, leg);
-		break;
-	case KVR_RQE_OPENED:
-		kvr_rq__session_opened(x);
-		kvr_rq__main_go_on(x);
-		break;
-	case KVR_RQE_NOT_OPENED:
-		not_opened(x, e->code, false);
-		break;
-	case KVR_RQE_UNANSWERED:
-		not_opened(x, 0, true);
-		break;
-	case KVR_RQE_ROOM:
-		room(x);
-		break;
-	case KVR_RQE_NO_ROOM:
-		no_room(x, (enum kvr_code)e->code);
-		break;
-	case KVR_RQE_CANCEL:
-		kvr_rq__cancel(x);
-		break;
-	case KVR_RQE_REPEATED:
-		kvr_rq__repeated(x, e->flags);
-		break;
-	case KVR_RQE_PROBED:
-		kvr_rq__repeated(x, KVR_RQEF_SAME);
-		break;
+		return true;
 	case KVR_RQE_FIN_ACKED:
 	case KVR_RQE_LINGERED:
 		kvr_rq__lingered(x, leg);
-		break;
-	case KVR_RQE_STOP:
-		kvr_rq__stop(x);
-		break;
-	case KVR_RQE_DEADLINE:
-		return kvr_rq__late(x, false);
-	case KVR_RQE_CLIENT_GONE:
-		return kvr_rq__late(x, true);
-	case KVR_RQE_ARRIVED:
-	case KVR_RQ_EVENTS_N:
-		return false; /* see verdict() */
+		return true;
+	default:
+		return happened_beside(x, e);
 	}
-	return true;
 }
 
 #define E(name) (1u << KVR_RQE_##name)

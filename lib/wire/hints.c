@@ -271,18 +271,12 @@ static enum kvr_code take_kv_transfer(const struct kvr_tlv *t, struct kvr_hints 
 	return isfinite(h->kv_transfer_weight) ? KVR_OK : KVR_E_INVALID_WEIGHT;
 }
 
-/* KVR_OK: taken; UNKNOWN_HERE, or a code. */
-static enum kvr_code take_request(const struct kvr_tlv *t, struct kvr_hints *h, uint64_t *mm_last)
+/* Where a request may go. KVR_OK: taken; UNKNOWN_HERE, or a code. */
+static enum kvr_code take_target(const struct kvr_tlv *t, struct kvr_hints *h)
 {
 	bool ok;
 
 	switch (t->type) {
-	case KVR_HINT_LORA:
-		ok = text(t, 0, 0, KVR_HINT_MAX_NAME, &h->lora);
-		break;
-	case KVR_HINT_NAMESPACE:
-		ok = text(t, 0, 0, KVR_HINT_MAX_NAME, &h->ns);
-		break;
 	case KVR_HINT_BACKEND:
 		ok = take_number(t, 8, &h->backend_worker);
 		break;
@@ -309,6 +303,26 @@ static enum kvr_code take_request(const struct kvr_tlv *t, struct kvr_hints *h, 
 		break;
 	case KVR_HINT_PREFERRED_TAINT:
 		return take_preferred(t, h);
+	case KVR_HINT_SESSION:
+		return take_session(t, h);
+	default:
+		return UNKNOWN_HERE;
+	}
+	return ok ? KVR_OK : KVR_E_HINT;
+}
+
+/* KVR_OK: taken; UNKNOWN_HERE, or a code. */
+static enum kvr_code take_request(const struct kvr_tlv *t, struct kvr_hints *h, uint64_t *mm_last)
+{
+	bool ok;
+
+	switch (t->type) {
+	case KVR_HINT_LORA:
+		ok = text(t, 0, 0, KVR_HINT_MAX_NAME, &h->lora);
+		break;
+	case KVR_HINT_NAMESPACE:
+		ok = text(t, 0, 0, KVR_HINT_MAX_NAME, &h->ns);
+		break;
 	case KVR_HINT_PRIORITY_JUMP:
 		return take_weight(t, &h->priority_jump);
 	case KVR_HINT_STRICT_PRIORITY:
@@ -322,8 +336,6 @@ static enum kvr_code take_request(const struct kvr_tlv *t, struct kvr_hints *h, 
 		break;
 	case KVR_HINT_OVERRIDE:
 		return take_override(t, h);
-	case KVR_HINT_SESSION:
-		return take_session(t, h);
 	case KVR_HINT_MM:
 		ok = take_mm(t, h, mm_last);
 		break;
@@ -334,7 +346,7 @@ static enum kvr_code take_request(const struct kvr_tlv *t, struct kvr_hints *h, 
 		ok = take_opaque(t, KVR_HINT_MAX_TRACE, &h->trace);
 		break;
 	default:
-		return UNKNOWN_HERE;
+		return take_target(t, h);
 	}
 	return ok ? KVR_OK : KVR_E_HINT;
 }

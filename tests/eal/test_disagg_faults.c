@@ -13,47 +13,11 @@
 
 #include <rte_random.h>
 
+#include "kvr_faults.h"
 #include "kvr_frame.h"
 #include "kvr_rand.h"
 #include "kvr_test.h"
-#include "sched/sched.h"
 #include "threads.h"
-
-enum moment {
-	P_QUEUED, /* the prefill leg waits for its turn */
-	SENT,	  /* what can be sent has been: both legs, or on the sync path the prefill leg */
-	ACKED,	  /* and its workers have it */
-	D_QUEUED, /* the prefill leg runs (sync: has ended), the decode leg waits */
-	P_DONE,	  /* the prefill leg has ended, the decode leg's worker has the message */
-	D_SENT,	  /* the same, not acknowledged */
-	ANSWERED, /* the decode leg has produced (bootstrap: the prefill leg runs on) */
-	ENDED,	  /* both */
-	MOMENTS
-};
-
-enum cause {
-	P_GOODBYE,
-	P_SILENCE,
-	P_EPOCH,
-	P_REFUSES,
-	P_ERROR,
-	D_GOODBYE,
-	D_SILENCE,
-	D_EPOCH,
-	D_REFUSES,
-	D_ERROR,
-	CANCEL,
-	DEADLINE,
-	EXPIRY,
-	TWICE, /* every frame comes again */
-	LOST,  /* DISPATCH or its acknowledgement: time passes */
-	CAUSES
-};
-
-#define BIT(x)	  (1u << (x))
-#define SYNC	  BIT(0)
-#define BOOTSTRAP BIT(1)
-#define BOTH	  (SYNC | BOOTSTRAP)
 
 /* '?' is any worker. */
 static const struct row {
@@ -163,12 +127,6 @@ static const struct row {
 	{BIT(TWICE), SYNC, BIT(D_SENT), "c.DISPATCHED c.DISPATCHED", "c.FIN"},
 	{BIT(LOST), BOOTSTRAP, BIT(D_QUEUED), "p.DISPATCH", "d.DISPATCH c.DISPATCHED c.FIN"},
 };
-
-static const char *const moments[] = {"P_QUEUED", "SENT",   "ACKED",	"D_QUEUED",
-				      "P_DONE",	  "D_SENT", "ANSWERED", "ENDED"};
-static const char *const causes[] = {"P_GOODBYE", "P_SILENCE", "P_EPOCH", "P_REFUSES", "P_ERROR",
-				     "D_GOODBYE", "D_SILENCE", "D_EPOCH", "D_REFUSES", "D_ERROR",
-				     "CANCEL",	  "DEADLINE",  "EXPIRY",  "TWICE",     "LOST"};
 
 static uint32_t epoch;
 
