@@ -4,14 +4,19 @@
  * AF_XDP socket of the frame's queue, all else (ssh, ARP, neighbour discovery, ping, other ports)
  * stays with the kernel. What is decided for the odd ones:
  *
- *   IP fragments      the first one, when it names the router's port, is dropped: the protocol has
- *                     fragments of its own. The others do not tell their port and go to the kernel,
- *                     which never completes them.
- *   VLAN              up to two tags are read. With [port] vlan only its id, else any; a tag that
- * the device strips is not seen here. IPv6 extensions   up to MAX_EXT headers are read; before the
- * router's port: dropped, else to the kernel. More of them go to the kernel. malformed         what
- * cannot be read to its port goes to the kernel; the rest of the checks is ingress's. allow-list,
- * rate  looked at for the router's frames only.
+ * - IP fragments: the first one, when it names the router's port, is dropped: the protocol has
+ *   fragments of its own. The others do not tell their port and go to the kernel, which never
+ *   completes them.
+ *
+ * - VLAN: up to two tags are read. With [port] vlan only its id, else any; a tag that the device
+ *   strips is not seen here.
+ *
+ * - IPv6 extension headers: up to MAX_EXT are read; before the router's port they mean dropped,
+ * else the kernel's. More of them go to the kernel.
+ *
+ * - Malformed: what cannot be read to its port goes to the kernel; the other checks are ingress's.
+ *
+ * - Allow-list and rate are looked at for the router's frames only.
  *
  * One frame costs, beside the redirect, one array, and with a list or a rate one trie or hash
  * look-up.

@@ -14,7 +14,7 @@
 
 #include "kvr_port.h"
 
-#define SECONDS 20
+#define SECONDS 90 /* peers of a busy machine take their time */
 
 static int fill(struct kvr_port_conf *c, int argc, char **argv, char *err, size_t errlen)
 {

@@ -143,6 +143,17 @@ def foreign_readers(text, directory):
     print(f"promtool: {'accepts it' if promtool else 'not installed'}, prometheus_client: {found or 'not installed'}")
 
 
+def every_command(prefix):
+    """Each command answers without parameters and with useless ones, and the router lives on."""
+    commands = [c for c in telemetry(prefix, "/") if c.startswith("/kvroute")]
+    for command in commands:
+        for params in ("", ",", ",0", ",nothing", "," + "9" * 30, ",first,second,third,fourth", "," + "x" * 300):
+            if telemetry(prefix, command + params) is None and params == "":
+                raise Failed(f"{command} answers nothing")
+    if len(commands) < 20 or telemetry(prefix, "/kvroute/balance")["balance"] != "ok":
+        raise Failed(f"after {len(commands)} commands the router is not what it was")
+
+
 def check(kvroute, prefix, directory):
     want = declared(kvroute)
     listed = telemetry(prefix, "/kvroute/counters")
@@ -176,6 +187,7 @@ def check(kvroute, prefix, directory):
     for wrong in ("nothing", "pool", "pool,nothing", "ingress,p0", "pool,first,more"):
         if "error" not in telemetry(prefix, f"/kvroute/counters,{wrong}"):
             raise Failed(f"/kvroute/counters,{wrong} is answered")
+    every_command(prefix)
     foreign_readers(text, directory)
     print(f"{len(want)} tables, {n} counters, {len(text)} bytes of OpenMetrics")
 
