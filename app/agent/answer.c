@@ -112,6 +112,19 @@ static void on_event(void *arg, const char *data, uint32_t len, bool cut)
 		agent_usage_event(&j->usage, data, len);
 }
 
+/*
+ * What is read for its usage at the end, or for the transfer of a prefill. An answer that is too long is
+ * not read at all: with a hole in it, it would say something else. @return false: give it up.
+ */
+static bool add_whole(struct app_job *j, const char *data, size_t n)
+{
+	if (!j->too_long && j->whole_len + n <= WHOLE_MOST)
+		return append(&j->whole, &j->whole_len, &j->whole_cap, data, n);
+	j->too_long = true;
+	j->whole_len = 0;
+	return !j->prefill;
+}
+
 size_t app_job_on_content(char *data, size_t size, size_t count, void *user)
 {
 	const size_t n = size * count;
@@ -125,10 +138,7 @@ size_t app_job_on_content(char *data, size_t size, size_t count, void *user)
 	}
 	if (j->stream)
 		kvr_sse_add(&j->sse, data, n, on_event, j);
-	else if (j->whole_len + n <= WHOLE_MOST &&
-		 !append(&j->whole, &j->whole_len, &j->whole_cap, data, n))
-		return 0;
-	else if (j->whole_len + n > WHOLE_MOST && j->prefill)
+	else if (!add_whole(j, data, n))
 		return 0;
 	if (!j->prefill) {
 		if (!append(&j->out, &j->len, &j->cap, data, n))

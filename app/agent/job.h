@@ -31,7 +31,8 @@ struct app_job {
 	char *head;
 	char *out; /* not handed on yet */
 	size_t len, cap;
-	char *whole; /* its content, when it is no stream */
+	bool too_long; /* for `whole`, which stays empty */
+	char *whole;   /* its content, when it is no stream */
 	size_t whole_len, whole_cap;
 	struct kvr_sse sse;
 	char *sse_buf;

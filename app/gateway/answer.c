@@ -148,6 +148,13 @@ static bool is_events(const struct kvr_http_head *h)
 	       strncasecmp(f->value.p, "text/event-stream", 17) == 0;
 }
 
+/* libh2o writes these itself. */
+static bool is_ours(const struct kvr_http_field *f)
+{
+	return (f->name.len == 4 && strncasecmp(f->name.p, "date", 4) == 0) ||
+	       (f->name.len == 6 && strncasecmp(f->name.p, "server", 6) == 0);
+}
+
 /* The head is there: status and fields of the response. */
 static void take_head(struct gw_call *c, const struct kvr_http_head *h)
 {
@@ -162,7 +169,8 @@ static void take_head(struct gw_call *c, const struct kvr_http_head *h)
 	c->req->res.status = h->status;
 	c->req->res.reason = reason(h->status);
 	for (uint32_t i = 0; i < h->n_fields; i++)
-		if (!kvr_http_is_hop(h->fields[i].name.p, h->fields[i].name.len))
+		if (!kvr_http_is_hop(h->fields[i].name.p, h->fields[i].name.len) &&
+		    !is_ours(&h->fields[i]))
 			add_header(c->req, h->fields[i].name.p, h->fields[i].name.len,
 				   h->fields[i].value.p, h->fields[i].value.len);
 	add_choice(c);
@@ -210,7 +218,8 @@ int gw_answer_end(struct gw_call *c)
 	if (!c->head_done)
 		return -EBADMSG;
 	c->complete = true;
-	if (!c->started && c->req != NULL)
+	/* A length of what has no body is not allowed, or says something else (RFC 9110, 8.6). */
+	if (!c->started && c->req != NULL && c->status != 204 && c->status != 304)
 		c->req->res.content_length = c->out.len;
 	push(c);
 	return 0;

@@ -47,7 +47,7 @@ struct gw_thread {
 	const struct gw_options *opt; /* ro */
 	struct kvr_stats *stats;      /* every thread's rows, for /metrics */
 	kvr_cell_t *row;	      /* our row */
-	const atomic_int *stop;	      /* main: rw. 1: no new requests, 2: end now */
+	const atomic_int *stop;	      /* main: rw. 1: no new connections, 2: end now */
 
 	h2o_globalconf_t conf;
 	h2o_context_t ctx;

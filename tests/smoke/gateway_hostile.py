@@ -62,7 +62,7 @@ def serve(agents, agent, job):
     if mode == 'json':
         item(response(body=b'{}'), tokens=1, fin=True, status=200)
     elif mode == 'status':
-        item(response(say['code'], body=say['body'].encode()), tokens=1, fin=True, status=say['code'])
+        item(response(say['code'], body=say['body'].encode(), more='date: long ago\r\nserver: engine\r\n'), tokens=1, fin=True, status=say['code'])
     elif mode == 'flood':
         item(response(content_type='text/event-stream'), status=200)
 
@@ -157,6 +157,10 @@ def statuses(gw, agents):
         got = gw.raw(http1(ask('status', code=code, body=text)) + http1(ask('json')), seconds=3)
         check(f'an engine says {code} {text!r}: {want}', got.startswith(b'HTTP/1.1 %d ' % want) and got.count(b'HTTP/1.1 200 ') ==
               1 + (want == 200) and got.endswith(b'{}<timeout>'), got)
+        first = got.split(b'\r\n\r\n')[0].lower()
+        check(f'{code}: fields that are the gateway\'s own come once', first.count(b'\r\ndate:') == 1 and b'long ago' not in first and
+              first.count(b'\r\nserver:') <= 1, first)
+        check(f'{code}: what has no body has no length', (want == 204) != (b'\r\ncontent-length:' in first), first)
 
 
 def heads(gw, agents):
