@@ -113,8 +113,9 @@ static void on_event(void *arg, const char *data, uint32_t len, bool cut)
 }
 
 /*
- * What is read for its usage at the end, or for the transfer of a prefill. An answer that is too long is
- * not read at all: with a hole in it, it would say something else. @return false: give it up.
+ * What is read for its usage at the end, or for the transfer of a prefill. An answer that is too
+ * long is not read at all: with a hole in it, it would say something else. @return false: give it
+ * up.
  */
 static bool add_whole(struct app_job *j, const char *data, size_t n)
 {

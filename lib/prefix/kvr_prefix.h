@@ -21,7 +21,7 @@
  * A quiet table is scored exactly. While the writer changes it, a reader may count less, never
  * more: there was a moment during the call at which the rank had all blocks counted for it.
  *
- * The structure (prefix_pvt.h): runs of up to 512 blocks found through rte_hash by their first SH,
+ * The structure (layout_pvt.h): runs of up to 512 blocks found through rte_hash by their first SH,
  * each with its owners. Budget: 2 look-ups and 0.1 to 0.3 us a query of any length up to 2,048
  * blocks, one more look-up for each 512 blocks beyond; 10 to 20 ns a stored or removed block, less
  * when the block is there; 13 to 20 bytes a block.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Create, destroy and the counters. The structure is described in prefix_pvt.h. */
+/* Create, destroy and the counters. The structure is described in layout_pvt.h. */
 
 #include "prefix_pvt.h"
 

@@ -215,6 +215,7 @@ enum sched_isa {
 	SCHED_AVX512,
 };
 
+/* kernels_dp.c: false when the CPU has no such instructions. */
 bool kvr_sched__kernels(enum sched_isa isa, struct kernels *k);
 
 struct kvr_sched {
@@ -387,7 +388,10 @@ void kvr_sched__project(struct kvr_sched *s, const struct choice *c, uint64_t no
 void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_sched_decision *d);
 enum kvr_code kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint64_t now,
 				struct kvr_sched_decision *d);
+
+/* cost_dp.c */
 double kvr_sched__cost_one(const struct cost_in *in, uint32_t rank);
+kvr_sched__cost_fn kvr_sched__cost_kernel(enum sched_isa isa);
 
 /* ttft_dp.c */
 void kvr_sched__ttft_waits(struct kvr_sched *s, uint32_t rank, bool first);
