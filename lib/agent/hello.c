@@ -57,8 +57,7 @@ void kvr_agent__send_hello(struct kvr_agent *a)
 	a->stats.hellos++;
 	if (a->again_us != 0)
 		a->again_us = a->link.now_us;
-	kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + a->backoff_us);
-	a->backoff_us = RTE_MIN(2 * a->backoff_us, AGENT_HELLO_MAX_US);
+	kvr_link_repeat(&a->link, &a->timer, &a->backoff_us, AGENT_HELLO_MAX_US, KVR_TIMER_NEVER);
 }
 
 void kvr_agent__say_hello(struct kvr_agent *a)

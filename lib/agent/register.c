@@ -49,8 +49,7 @@ static void send_goodbye(struct kvr_agent *a)
 	}
 	kvr_link_send(&a->link, &a->router, KVR_GOODBYE,
 		      kvr_link_ids(&a->link, a->conf.worker, 0, 0), NULL, 0);
-	kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + a->backoff_us);
-	a->backoff_us = RTE_MIN(2 * a->backoff_us, AGENT_GOODBYE_MAX_US);
+	kvr_link_repeat(&a->link, &a->timer, &a->backoff_us, AGENT_GOODBYE_MAX_US, KVR_TIMER_NEVER);
 }
 
 void kvr_agent__register_timer(struct kvr_agent *a)

@@ -32,9 +32,8 @@ static void send_connect(struct kvr_client *c)
 	kvr_link_queue(&c->link, &c->router,
 		       kvr_put_connect(f, KVR_WIRE_MAX_FRAME, &c->connect_ids,
 				       (uint16_t)c->conf.frame_bytes, &pad));
-	kvr_timer_set(&c->link.timers, &c->connect,
-		      RTE_MIN(c->link.now_us + c->connect_backoff_us, c->connect_until_us));
-	c->connect_backoff_us = RTE_MIN(2 * c->connect_backoff_us, CLIENT_CONNECT_MAX_US);
+	kvr_link_repeat(&c->link, &c->connect, &c->connect_backoff_us, CLIENT_CONNECT_MAX_US,
+			c->connect_until_us);
 }
 
 void kvr_client__connect_timer(struct kvr_client *c)

@@ -115,6 +115,14 @@ bool kvr_link_send_frames(struct kvr_link *l, const struct kvr_udp_addr *to, str
 /** Hand the queued frames to the network. */
 void kvr_link_flush(struct kvr_link *l);
 
+/**
+ * Start @p t for the next repetition of what has just been sent: in @p gap_us, but not after
+ * @p until_us of the link's clock (KVR_TIMER_NEVER: no end), when its owner gives up. The gap after
+ * that is twice as long, @p max_us at most.
+ */
+void kvr_link_repeat(struct kvr_link *l, struct kvr_timer *t, uint32_t *gap_us, uint32_t max_us,
+		     uint64_t until_us);
+
 /** Receive what waits (bounded, so that timers get their turn), run timers, flush.
  * @return frames received. */
 unsigned int kvr_link_process(struct kvr_link *l);

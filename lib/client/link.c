@@ -97,6 +97,13 @@ void kvr_link_fini(struct kvr_link *l)
 	*l = (struct kvr_link){0};
 }
 
+void kvr_link_repeat(struct kvr_link *l, struct kvr_timer *t, uint32_t *gap_us, uint32_t max_us,
+		     uint64_t until_us)
+{
+	kvr_timer_set(&l->timers, t, RTE_MIN(l->now_us + *gap_us, until_us));
+	*gap_us = RTE_MIN(2 * *gap_us, max_us);
+}
+
 struct kvr_wire_ids kvr_link_ids(struct kvr_link *l, uint64_t source, uint64_t id, uint64_t handle)
 {
 	return (struct kvr_wire_ids){.source = source,

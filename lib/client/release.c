@@ -39,9 +39,7 @@ static void send_release(struct kvr_client *c, struct client_release *r)
 	kvr_link_queue(&c->link, &c->router,
 		       kvr_put_session(f, KVR_WIRE_MAX_FRAME, KVR_SESSION_RELEASE, &r->ids, w,
 				       (struct kvr_str){r->session, r->len}));
-	kvr_timer_set(&c->link.timers, &r->timer,
-		      RTE_MIN(c->link.now_us + r->backoff_us, r->until_us));
-	r->backoff_us = RTE_MIN(2 * r->backoff_us, CLIENT_RELEASE_MAX_US);
+	kvr_link_repeat(&c->link, &r->timer, &r->backoff_us, CLIENT_RELEASE_MAX_US, r->until_us);
 }
 
 void kvr_client__release_timer(struct kvr_client *c, struct client_release *r)

@@ -81,9 +81,8 @@ void kvr_client__send_probe(struct kvr_client *c, struct client_req *r)
 
 static void again_in(struct kvr_client *c, struct client_req *r, uint32_t max_us)
 {
-	kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + r->backoff_us);
 	r->gap_us = r->backoff_us;
-	r->backoff_us = RTE_MIN(2 * r->backoff_us, max_us);
+	kvr_link_repeat(&c->link, &r->repeat, &r->backoff_us, max_us, KVR_TIMER_NEVER);
 }
 
 void kvr_client__watch(struct kvr_client *c, struct client_req *r, enum client_state state)

@@ -285,6 +285,36 @@ static void what_is_too_large_is_refused_on_its_first_fragment(void)
 	end();
 }
 
+/* Its source has been charged for a request: that answer is no part of those to what is illegal. */
+static void what_is_too_large_is_answered_at_any_rate(void)
+{
+	uint8_t f[HEADER + UNIT] = {0};
+	const char *before = pipeline_port;
+	struct kvr_wire_ids ids = {.source = 77, .epoch = 1};
+	const struct lcore *lc;
+
+	pipeline_port = "cookie = off\nsource_answers = 1\n";
+	pipeline_mbufs = 8191;
+	begin();
+	pipeline_mbufs = PIPELINE_MBUFS;
+	pipeline_port = before;
+	lc = rt->lcore[0];
+	CU_ASSERT((rt->sizes.max_frames + 1) * UNIT <= KVR_WIRE_MAX_MESSAGE);
+	for (ids.id = 1; ids.id <= 5; ids.id++) {
+		for (uint32_t off = 0; off <= UNIT; off += UNIT) {
+			kvr_hdr_put(f, KVR_ROUTE, &ids, (rt->sizes.max_frames + 1) * UNIT, off,
+				    UNIT);
+			pipeline_send(PEER_CLIENT, f, sizeof(f));
+		}
+		pipeline_turn();
+	}
+	CU_ASSERT_EQUAL(count(PEER_CLIENT, KVR_REJECTED), 5);
+	CU_ASSERT_EQUAL(kvr_stats_get(lc->in, IN_REJECTED), 10);
+	CU_ASSERT_EQUAL(kvr_stats_get(lc->in, IN_UNANSWERED), 0);
+	CU_ASSERT_EQUAL(kvr_stats_get(lc->reject, KVR_E_TOO_LARGE), 10);
+	end();
+}
+
 /* Their fragments come in turns, from one address. */
 static void two_of_the_largest_fit_at_the_same_time(void)
 {
@@ -453,6 +483,7 @@ int main(void)
 			       {"addresses", many_addresses_push_out_each_other},
 			       {"scarce", scarce_buffers_are_kept_for_short_frames},
 			       {"too large", what_is_too_large_is_refused_on_its_first_fragment},
+			       {"too large, often", what_is_too_large_is_answered_at_any_rate},
 			       {"two largest", two_of_the_largest_fit_at_the_same_time},
 			       {"missing", the_router_asks_for_what_it_lacks},
 			       {"copy", a_copy_of_a_whole_message_is_answered_as_probe},

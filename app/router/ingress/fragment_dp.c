@@ -59,13 +59,6 @@ static uint32_t in_transit(const struct lcore *lc)
 	return n;
 }
 
-static void reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
-		   const struct refusal *why)
-{
-	in_count(lc, IN_REJECTED);
-	out_reject_frame(lc, m, from, why);
-}
-
 /* Fewer free buffers than heartbeats shall find. Those in the caches of lcores do not count. */
 static bool low(const struct lcore *lc, uint32_t port)
 {
@@ -88,16 +81,12 @@ static void too_large(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const uint64_t allowed = RTE_MIN((uint64_t)lc->rt->sizes.max_frames * h->frag_len,
 					 lc->rt->sizes.max_message);
+	const struct refusal why = {.code = KVR_E_TOO_LARGE, .detail = {h->msg_len, allowed}};
 
-	if (h->frag_off == 0) {
-		reject(lc, m, from,
-		       &(const struct refusal){.code = KVR_E_TOO_LARGE,
-					       .detail = {h->msg_len, allowed}});
-		return;
-	}
-	in_count(lc, IN_REJECTED);
-	kvr_stats_inc(lc->reject, KVR_E_TOO_LARGE);
-	rte_pktmbuf_free(m);
+	if (h->frag_off == 0)
+		source_refuse_passed(lc, m, from, &why);
+	else
+		source_refuse_unsaid(lc, m, why.code);
 }
 
 /* A fragment of a message that is whole already: its first one asks what has become of it. */

@@ -188,11 +188,9 @@ static void item_too_large(struct lcore *lc, struct rte_mbuf *m, const struct kv
 			   uint32_t most)
 {
 	const struct kvr_wire_response *w = kvr_frame_body(hdr_of(m));
+	const struct refusal why = {.code = KVR_E_TOO_LARGE, .detail = {m->pkt_len, most, w->seq}};
 
-	in_count(lc, IN_REJECTED);
-	out_reject_frame(lc, m, from,
-			 &(const struct refusal){.code = KVR_E_TOO_LARGE,
-						 .detail = {m->pkt_len, most, w->seq}});
+	source_refuse_passed(lc, m, from, &why);
 }
 
 void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)

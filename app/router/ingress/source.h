@@ -32,6 +32,15 @@ void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 void source_refuse_as(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 		      const struct refusal *why);
 
+/** The same, answered at any rate: the frame has passed its source's rate already, or is of a
+ * request that its sender serves. */
+void source_refuse_passed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+			  const struct refusal *why);
+
+/** Refuse a received frame, which it frees, and count it, without an answer: another frame of its
+ * message gets that, or nobody. Ingress lcores. */
+void source_refuse_unsaid(struct lcore *lc, struct rte_mbuf *m, enum kvr_code code);
+
 /** Most bytes of an answer to @p question bytes from @p from, whose address is not proven; 0: any
  * number. */
 uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question);

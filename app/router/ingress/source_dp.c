@@ -91,15 +91,27 @@ void source_refuse_as(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 {
 	const enum kvr_code code = why->code;
 
-	in_count(lc, IN_REJECTED);
 	if ((code == KVR_E_RATE_LIMITED || !kvr_code_retryable(code)) &&
 	    !take(lc, from, KVR_SOURCE_ANSWERS)) {
 		in_count(lc, IN_UNANSWERED);
-		kvr_stats_inc(lc->reject, code);
-		rte_pktmbuf_free(m);
+		source_refuse_unsaid(lc, m, code);
 		return;
 	}
+	source_refuse_passed(lc, m, from, why);
+}
+
+void source_refuse_passed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+			  const struct refusal *why)
+{
+	in_count(lc, IN_REJECTED);
 	out_reject_frame(lc, m, from, why);
+}
+
+void source_refuse_unsaid(struct lcore *lc, struct rte_mbuf *m, enum kvr_code code)
+{
+	in_count(lc, IN_REJECTED);
+	kvr_stats_inc(lc->reject, code);
+	rte_pktmbuf_free(m);
 }
 
 uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question)

@@ -1,54 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "sched_pvt.h"
+#include "cost_rig.h"
 
-#include "kvr_test.h"
-
-#define R 192
-
-static uint32_t tier[TIERS][R], shared[R], blocks[R], depth[R], requests[R];
-static double tokens[R], mult[R], limit[R];
-static uint64_t mask[R / 64];
+static double tokens[R], limit[R];
 
 static void fill(struct kvr_rand *r, struct cost_in *in)
 {
-	*in = (struct cost_in){.tier = {tier[0], tier[1], tier[2], tier[3]},
-			       .tokens = tokens,
-			       .blocks = blocks,
-			       .depth = depth,
-			       .requests = requests,
-			       .mask = mask,
-			       .words = R / 64,
-			       .plain = kvr_rand_below(r, 2),
-			       .decode_pool = kvr_rand_below(r, 4) == 0,
-			       .track = kvr_rand_below(r, 4) != 0,
-			       .isl = 1 + kvr_rand_below(r, 5000),
-			       .block = 1 + kvr_rand_below(r, 33),
-			       .n = kvr_rand_below(r, 300),
-			       .credit = kvr_rand_unit(r) * 2,
-			       .scale = kvr_rand_unit(r) * 2,
-			       .host_w = kvr_rand_unit(r),
-			       .disk_w = kvr_rand_unit(r),
-			       .shared_w = kvr_rand_unit(r),
-			       .request_w = kvr_rand_below(r, 2) * kvr_rand_unit(r) * 3,
-			       .request_blocks = 1 + kvr_rand_below(r, 300)};
+	fill_common(r, in, 5000, 2);
+	in->tokens = tokens;
+	in->decode_pool = kvr_rand_below(r, 4) == 0;
+	in->track = kvr_rand_below(r, 4) != 0;
+	in->request_blocks = 1 + kvr_rand_below(r, 300);
 	in->pow2 = ((uint32_t)in->block & ((uint32_t)in->block - 1)) == 0;
 	in->inv_block = 1 / in->block;
-	if (!in->plain) {
+	if (!in->plain)
 		in->decay = kvr_rand_below(r, 2) * kvr_rand_unit(r);
-		in->mult = kvr_rand_below(r, 2) ? mult : NULL;
-		in->shared = kvr_rand_below(r, 2) ? shared : NULL;
-	}
 	for (uint32_t i = 0; i < R; i++) {
-		for (uint32_t t = 0; t < TIERS; t++)
-			tier[t][i] = kvr_rand_below(r, 3) ? kvr_rand_below(r, 200) : 0;
-		shared[i] = kvr_rand_below(r, 100);
-		blocks[i] = kvr_rand_below(r, 100000);
-		depth[i] = kvr_rand_below(r, (uint32_t)in->n + 1);
-		requests[i] = kvr_rand_below(r, 100);
 		tokens[i] = kvr_rand_below(r, 1u << 30);
 		limit[i] = kvr_rand_below(r, 1u << 30);
-		mult[i] = 0.3 + kvr_rand_unit(r);
-		bit_put(mask, i, kvr_rand_below(r, 3) > 0);
 	}
 }
 

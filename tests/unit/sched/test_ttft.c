@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Mode ttft: costs worked out by hand, what is learned, and the kernels against the formula. */
-#include "sched_pvt.h"
-
-#include "kvr_test.h"
+#include "cost_rig.h"
 
 #define MS  UINT64_C(1000000)
 #define SEC UINT64_C(1000000000)
-#define R   192
 
 static struct kvr_pool_conf conf;
 static struct kvr_sched_term term[8];
@@ -310,48 +307,20 @@ static void tiers_weights_taints_and_overrides_count(void)
 
 /* ---- kernels ----------------------------------------------------------------------------- */
 
-static uint32_t tier[TIERS][R], shared[R], blocks[R], depth[R], requests[R];
-static double mult[R], rest[R], until[R];
-static uint64_t mask[R / 64];
+static double rest[R], until[R];
 
 static void fill(struct kvr_rand *r, struct cost_in *in)
 {
-	*in = (struct cost_in){.tier = {tier[0], tier[1], tier[2], tier[3]},
-			       .blocks = blocks,
-			       .depth = depth,
-			       .requests = requests,
-			       .rest = rest,
-			       .until = until,
-			       .mask = mask,
-			       .words = R / 64,
-			       .plain = kvr_rand_below(r, 2),
-			       .isl = 1 + kvr_rand_below(r, 50000),
-			       .block = 1 + kvr_rand_below(r, 33),
-			       .credit = kvr_rand_unit(r) * 3,
-			       .scale = kvr_rand_unit(r) * 2,
-			       .host_w = kvr_rand_unit(r),
-			       .disk_w = kvr_rand_unit(r),
-			       .shared_w = kvr_rand_unit(r),
-			       .request_w = kvr_rand_below(r, 2) * kvr_rand_unit(r) * 3,
-			       .at = 1e9,
-			       .speed = kvr_rand_below(r, 2) * 1e-5,
-			       .left_w = 1 + kvr_rand_unit(r) * 19,
-			       .decode_w = kvr_rand_unit(r)};
-	if (!in->plain) {
-		in->mult = kvr_rand_below(r, 2) ? mult : NULL;
-		in->shared = kvr_rand_below(r, 2) ? shared : NULL;
-	}
+	fill_common(r, in, 50000, 3);
+	in->rest = rest;
+	in->until = until;
+	in->at = 1e9;
+	in->speed = kvr_rand_below(r, 2) * 1e-5;
+	in->left_w = 1 + kvr_rand_unit(r) * 19;
+	in->decode_w = kvr_rand_unit(r);
 	for (uint32_t i = 0; i < R; i++) {
-		for (uint32_t t = 0; t < TIERS; t++)
-			tier[t][i] = kvr_rand_below(r, 3) ? kvr_rand_below(r, 200) : 0;
-		shared[i] = kvr_rand_below(r, 100);
-		blocks[i] = kvr_rand_below(r, 100000);
-		depth[i] = kvr_rand_below(r, 300);
-		requests[i] = kvr_rand_below(r, 100);
 		rest[i] = kvr_rand_below(r, 3) ? kvr_rand_below(r, 1u << 20) : 0;
 		until[i] = kvr_rand_unit(r) * 2e9;
-		mult[i] = 0.3 + kvr_rand_unit(r);
-		bit_put(mask, i, kvr_rand_below(r, 3) > 0);
 	}
 }
 
