@@ -187,4 +187,12 @@ class Front(Peers):
         while not now() and time.monotonic() < end:
             p.run_until(self.all, lambda: False, 0.05)
         self.check(f'{name}: serving', now(), seen)
+        # Telemetry tells what control knows; the lcores that route learn it a moment later.
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            asked = self.ask([1], pin=(worker, 0), flags=p.ROUTE_QUERY, raw=b'')
+            p.run_until(self.all, lambda: asked.ended, 3)
+            if asked.accepted:
+                break
+            p.run_until(self.all, lambda: False, 0.02)
         return seen.get('epoch')
