@@ -110,7 +110,7 @@ static int parse(enum http_parser_type type, const char *data, size_t len,
 	};
 	const size_t most = len < KVR_HTTP_MAX_HEAD ? len : KVR_HTTP_MAX_HEAD;
 	struct parse s = {.head = head};
-	const char *end = memmem(data, most, "\r\n\r\n", 4);
+	const char *end = most != 0 ? memmem(data, most, "\r\n\r\n", 4) : NULL;
 	http_parser p;
 	size_t n;
 
