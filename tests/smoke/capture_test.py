@@ -11,11 +11,9 @@ import os
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 
-import child
-from load_test import Failed, telemetry
+from load_test import Failed, a_router, in_directory, telemetry
 
 CONF = """[router]
 ingress = {cpu}
@@ -133,49 +131,14 @@ def check(prefix, directory, program, cpu):
     telemetry(prefix, f"/kvroute/capture,p0,{directory}/last.pcapng,600")
 
 
-def run(kvroute, program, directory):
+def run(directory):
+    kvroute, program = sys.argv[1:3]
     cpus = sorted(os.sched_getaffinity(0))
     prefix = f"kvr-cap-{os.getpid()}"
-    conf, log_path = f"{directory}/router.conf", f"{directory}/router.log"
-    with open(conf, "w") as f:
-        f.write(CONF.format(cpu=cpus[0], prefix=prefix, directory=directory))
-    with open(log_path, "w") as log:
-        router = child.start([kvroute, "--config", conf], stdout=log, stderr=log)
-    try:
-        for _ in range(600):
-            with open(log_path) as f:
-                if "kvroute: ready" in f.read():
-                    break
-            if router.poll() is not None:
-                raise Failed("the router did not start")
-            time.sleep(0.1)
-        try:
-            telemetry(prefix, "/kvroute/info")
-        except OSError as e:
-            print(f"no telemetry socket: {e}")
-            sys.exit(77)
+    with a_router(kvroute, CONF.format(cpu=cpus[0], prefix=prefix, directory=directory), prefix, directory):
         check(prefix, directory, program, cpus[-1])
-        router.terminate()
-        if router.wait(20) != 0:
-            raise Failed(f"the router ended with {router.returncode}")
-        packets(f"{directory}/last.pcapng")
-    finally:
-        if router.poll() is None:
-            router.kill()
-            router.wait()
-
-
-def main():
-    with tempfile.TemporaryDirectory(prefix="kvr-capture.") as directory:
-        try:
-            run(sys.argv[1], sys.argv[2], directory)
-        except (Failed, subprocess.TimeoutExpired) as e:
-            with open(f"{directory}/router.log") as f:
-                print("".join(f.readlines()[-20:]))
-            print(f"FAILED: {e}")
-            sys.exit(1)
-    print("ok")
+    packets(f"{directory}/last.pcapng")
 
 
 if __name__ == "__main__":
-    main()
+    in_directory("capture", run)

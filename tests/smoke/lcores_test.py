@@ -12,11 +12,9 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 
-import child
-from load_test import Failed, left_behind, telemetry
+from load_test import Failed, a_router, in_directory, left_behind, telemetry
 
 CONF = """[router]
 ingress = {cpus}
@@ -80,53 +78,17 @@ def check(prefix, directory, program, cpu):
         raise Failed(f"the router still has {left}")
 
 
-def run(kvroute, program, directory):
+def run(directory):
+    kvroute, program = sys.argv[1:3]
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         print("one CPU")
         sys.exit(77)
     prefix = f"kvr-lc-{os.getpid()}"
-    conf, log_path = f"{directory}/router.conf", f"{directory}/router.log"
-    with open(conf, "w") as f:
-        f.write(CONF.format(cpus=f"{cpus[0]},{cpus[1]}", prefix=prefix, directory=directory))
-    with open(log_path, "w") as log:
-        router = child.start([kvroute, "--config", conf], stdout=log, stderr=log)
-    try:
-        for _ in range(600):
-            with open(log_path) as f:
-                if "kvroute: ready" in f.read():
-                    break
-            if router.poll() is not None:
-                raise Failed("the router did not start")
-            time.sleep(0.1)
-        try:
-            telemetry(prefix, "/kvroute/info")
-        except OSError as e:
-            print(f"no telemetry socket: {e}")
-            sys.exit(77)
+    conf = CONF.format(cpus=f"{cpus[0]},{cpus[1]}", prefix=prefix, directory=directory)
+    with a_router(kvroute, conf, prefix, directory):
         check(prefix, directory, program, cpus[1])
-        if router.poll() is not None:
-            raise Failed(f"the router ended with {router.poll()}")
-    finally:
-        router.terminate()
-        try:
-            router.wait(20)
-        except subprocess.TimeoutExpired:
-            router.kill()
-            router.wait()
-
-
-def main():
-    with tempfile.TemporaryDirectory(prefix="kvr-lcores.") as directory:
-        try:
-            run(sys.argv[1], sys.argv[2], directory)
-        except (Failed, subprocess.TimeoutExpired) as e:
-            with open(f"{directory}/router.log") as f:
-                print("".join(f.readlines()[-20:]))
-            print(f"FAILED: {e}")
-            sys.exit(1)
-    print("ok")
 
 
 if __name__ == "__main__":
-    main()
+    in_directory("lcores", run)

@@ -8,6 +8,7 @@ The load plays both ends and judges what it sees (counters violations, misplaced
 telemetry must show an empty house. Exit status 77: there is no telemetry socket to ask here.
 """
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -72,6 +73,50 @@ def telemetry(prefix, command):
         limit = json.loads(s.recv(1024))["max_output_len"]
         s.send(command.encode())
         return json.loads(s.recv(limit))[command.split(",")[0]]
+
+
+@contextlib.contextmanager
+def a_router(kvroute, conf_text, prefix, directory):
+    """A router that is ready, in @directory; it must live to the end and then stop in order. Exit 77: no telemetry."""
+    conf, log_path = f"{directory}/router.conf", f"{directory}/router.log"
+    with open(conf, "w") as f:
+        f.write(conf_text)
+    with open(log_path, "w") as log:
+        router = child.start([kvroute, "--config", conf], stdout=log, stderr=log)
+    try:
+        for _ in range(600):
+            with open(log_path) as f:
+                if "kvroute: ready" in f.read():
+                    break
+            if router.poll() is not None:
+                raise Failed("the router did not start")
+            time.sleep(0.1)
+        try:
+            telemetry(prefix, "/kvroute/info")
+        except OSError as e:
+            print(f"no telemetry socket: {e}")
+            sys.exit(77)
+        yield router
+        router.terminate()
+        if router.wait(20) != 0:
+            raise Failed(f"the router ended with {router.returncode}")
+    finally:
+        if router.poll() is None:
+            router.kill()
+            router.wait()
+
+
+def in_directory(name, job):
+    """Runs job(directory) in a folder of its own: prints the end of the router's log when it fails. The program's end."""
+    with tempfile.TemporaryDirectory(prefix=f"kvr-{name}.") as directory:
+        try:
+            job(directory)
+        except (Failed, subprocess.TimeoutExpired) as e:
+            with open(f"{directory}/router.log") as f:
+                print("".join(f.readlines()[-20:]))
+            print(f"FAILED: {e}")
+            sys.exit(1)
+    print("ok")
 
 
 def left_behind(prefix, lingering=False):

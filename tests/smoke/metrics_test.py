@@ -8,18 +8,14 @@ What there is to find is read from the sources: each `const struct kvr_stats_def
 list. So a table that is not given to telemetry, and a counter that gets lost on the way, are both found. The text is read as the format
 demands, by the rules here and, where they are installed, by promtool and the parser of prometheus_client.
 """
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
-import child
-from load_test import Failed, telemetry
+from load_test import Failed, a_router, in_directory, telemetry
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = """[router]
@@ -192,40 +188,11 @@ def check(kvroute, prefix, directory):
     print(f"{len(want)} tables, {n} counters, {len(text)} bytes of OpenMetrics")
 
 
-def main():
-    kvroute = sys.argv[1]
-    with tempfile.TemporaryDirectory(prefix="kvr-metrics.") as directory:
-        prefix = f"kvr-mt-{os.getpid()}"
-        conf, log_path = f"{directory}/router.conf", f"{directory}/router.log"
-        with open(conf, "w") as f:
-            f.write(CONF.format(cpu=min(os.sched_getaffinity(0)), prefix=prefix))
-        with open(log_path, "w") as log:
-            router = child.start([kvroute, "--config", conf], stdout=log, stderr=log)
-        try:
-            for _ in range(600):
-                with open(log_path) as f:
-                    if "kvroute: ready" in f.read():
-                        break
-                if router.poll() is not None:
-                    with open(log_path) as f:
-                        raise Failed(f"the router did not start: {f.read()}")
-                time.sleep(0.1)
-            check(kvroute, prefix, directory)
-        except OSError as e:
-            print(f"no telemetry socket: {e}")
-            sys.exit(77)
-        finally:
-            router.terminate()
-            try:
-                router.wait(20)
-            except subprocess.TimeoutExpired:
-                router.kill()
-                router.wait()
+def run(directory):
+    kvroute, prefix = sys.argv[1], f"kvr-mt-{os.getpid()}"
+    with a_router(kvroute, CONF.format(cpu=min(os.sched_getaffinity(0)), prefix=prefix), prefix, directory):
+        check(kvroute, prefix, directory)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Failed as e:
-        print(f"FAILED: {e}")
-        sys.exit(1)
+    in_directory("metrics", run)
