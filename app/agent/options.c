@@ -2,7 +2,6 @@
 #include "options.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,35 +81,16 @@ static const struct kvr_opt table[] = {
 	{0},
 };
 
-#define N_OPTIONS (sizeof(table) / sizeof(table[0]) - 1)
-
 static void help(void)
 {
 	struct agent_options d;
-	char text[400];
 
 	kvr_conf_defaults(table, &d);
 	printf("kvroute-agent: speaks for one engine (vLLM, SGLang) to a kvroute router\n\n"
 	       "usage: kvroute-agent --engine http://HOST:PORT --router HOST --pool NAME --worker "
 	       "ID [options]\n\n");
-	for (size_t i = 0; i < N_OPTIONS; i++) {
-		const struct kvr_opt *o = &table[i];
-
-		kvr_conf_print(o, &d, text, sizeof(text));
-		printf("  --%-16s %s", o->name, o->help);
-		if (o->type == KVR_OPT_ENUM)
-			printf(" (%s, %s%s%s)", o->choices[0], o->choices[1],
-			       o->choices[2] != NULL ? ", " : "",
-			       o->choices[2] != NULL ? o->choices[2] : "");
-		if (o->type == KVR_OPT_BOOL)
-			printf("\n");
-		else
-			printf(" [%s%s%s]\n", text, o->unit != NULL && *o->unit ? " " : "",
-			       o->unit != NULL ? o->unit : "");
-	}
-	printf("  --%-16s this text\n\n"
-	       "SIGTERM drains and leaves. SIGUSR1 prints the counters on standard error.\n",
-	       "help");
+	kvr_conf_args_help(table, &d, 16, stdout);
+	printf("\nSIGTERM drains and leaves. SIGUSR1 prints the counters on standard error.\n");
 }
 
 static const char *check_bootstrap(struct agent_options *o)
@@ -161,40 +141,15 @@ static const char *check(struct agent_options *o)
 
 int agent_options_parse(struct agent_options *o, int argc, char **argv, char *err, size_t errlen)
 {
-	struct option opts[N_OPTIONS + 2] = {0};
 	const char *bad;
-	char why[200];
-	int at, c;
+	int rc;
 
 	memset(o, 0, sizeof(*o));
-	kvr_conf_defaults(table, o);
-	for (size_t i = 0; i < N_OPTIONS; i++)
-		opts[i] = (struct option){
-			table[i].name,
-			table[i].type == KVR_OPT_BOOL ? no_argument : required_argument, NULL, 'o'};
-	opts[N_OPTIONS] = (struct option){"help", no_argument, NULL, 'h'};
-	optind = 1;
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, "h", opts, &at)) != -1) {
-		if (c == 'h') {
-			help();
-			return 0;
-		}
-		if (c != 'o') {
-			snprintf(err, errlen, "%s: unknown option or missing value; see --help",
-				 argv[optind - 1]);
-			return -EINVAL;
-		}
-		if (kvr_conf_set(table, o, opts[at].name, optarg != NULL ? optarg : "yes", why,
-				 sizeof(why)) < 0) {
-			snprintf(err, errlen, "--%s: %s", opts[at].name, why);
-			return -EINVAL;
-		}
-	}
-	if (optind < argc) {
-		snprintf(err, errlen, "%s: unexpected; see --help", argv[optind]);
-		return -EINVAL;
-	}
+	rc = kvr_conf_args(table, o, argc, argv, err, errlen);
+	if (rc == 0)
+		help();
+	if (rc <= 0)
+		return rc;
 	bad = check(o);
 	if (bad == NULL)
 		return 1;

@@ -2,7 +2,6 @@
 #include "options.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,28 +64,15 @@ static const struct kvr_opt table[] = {
 	{0},
 };
 
-#define N_OPTIONS (sizeof(table) / sizeof(table[0]) - 1)
-
 static void help(void)
 {
 	struct gw_options d;
-	char text[2100];
 
 	memset(&d, 0, sizeof(d));
 	kvr_conf_defaults(table, &d);
 	printf("kvroute-gateway: OpenAI-compatible HTTP in front of kvroute\n\n"
 	       "usage: kvroute-gateway --router HOST[:PORT] [options]\n\n");
-	for (size_t i = 0; i < N_OPTIONS; i++) {
-		const struct kvr_opt *o = &table[i];
-
-		kvr_conf_print(o, &d, text, sizeof(text));
-		if (o->type == KVR_OPT_BOOL)
-			printf("  --%-16s %s\n", o->name, o->help);
-		else
-			printf("  --%-16s %s [%s%s%s]\n", o->name, o->help, text,
-			       o->unit != NULL ? " " : "", o->unit != NULL ? o->unit : "");
-	}
-	printf("  --%-16s this text\n", "help");
+	kvr_conf_args_help(table, &d, 16, stdout);
 }
 
 static int say(char *err, size_t errlen, const char *what)
@@ -168,38 +154,13 @@ static int check(struct gw_options *o, char *err, size_t errlen)
 
 int gw_options_parse(struct gw_options *o, int argc, char **argv, char *err, size_t errlen)
 {
-	struct option opts[N_OPTIONS + 2] = {0};
-	char why[200];
-	int at, c;
+	int rc;
 
 	memset(o, 0, sizeof(*o));
-	kvr_conf_defaults(table, o);
-	for (size_t i = 0; i < N_OPTIONS; i++)
-		opts[i] = (struct option){
-			table[i].name,
-			table[i].type == KVR_OPT_BOOL ? no_argument : required_argument, NULL, 'o'};
-	opts[N_OPTIONS] = (struct option){"help", no_argument, NULL, 'h'};
-	optind = 1;
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, "h", opts, &at)) != -1) {
-		if (c == 'h') {
-			help();
-			return 0;
-		}
-		if (c != 'o') {
-			snprintf(err, errlen, "%s: unknown option or missing value; see --help",
-				 argv[optind - 1]);
-			return -EINVAL;
-		}
-		if (kvr_conf_set(table, o, opts[at].name, optarg != NULL ? optarg : "yes", why,
-				 sizeof(why)) < 0) {
-			snprintf(err, errlen, "--%s: %s", opts[at].name, why);
-			return -EINVAL;
-		}
-	}
-	if (optind < argc) {
-		snprintf(err, errlen, "%s: unexpected; see --help", argv[optind]);
-		return -EINVAL;
-	}
+	rc = kvr_conf_args(table, o, argc, argv, err, errlen);
+	if (rc == 0)
+		help();
+	if (rc <= 0)
+		return rc;
 	return check(o, err, errlen);
 }

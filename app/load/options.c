@@ -2,7 +2,6 @@
 #include "options.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -142,34 +141,14 @@ static const struct kvr_opt table[] = {
 	{0},
 };
 
-#define N_OPTIONS (sizeof(table) / sizeof(table[0]) - 1)
-
 static void help(void)
 {
 	struct load_options d;
-	char text[1100];
 
 	kvr_conf_defaults(table, &d);
 	printf("kvroute-load: open-loop clients and simulated engines for kvroute\n\n"
 	       "usage: kvroute-load [options]\n\n");
-	for (size_t i = 0; i < N_OPTIONS; i++) {
-		const struct kvr_opt *o = &table[i];
-
-		kvr_conf_print(o, &d, text, sizeof(text));
-		printf("  --%-22s %s", o->name, o->help);
-		if (o->choices != NULL) {
-			printf(" (");
-			for (size_t k = 0; o->choices[k] != NULL; k++)
-				printf("%s%s", k > 0 ? ", " : "", o->choices[k]);
-			printf(")");
-		}
-		if (o->type == KVR_OPT_BOOL)
-			printf("\n");
-		else
-			printf(" [%s%s%s]\n", text, o->unit != NULL && *o->unit ? " " : "",
-			       o->unit != NULL ? o->unit : "");
-	}
-	printf("  --%-22s this text\n", "help");
+	kvr_conf_args_help(table, &d, 22, stdout);
 }
 
 /* --disagg P:D */
@@ -239,38 +218,13 @@ static int check(struct load_options *o, char *err, size_t errlen)
 
 int load_options_parse(struct load_options *o, int argc, char **argv, char *err, size_t errlen)
 {
-	struct option opts[N_OPTIONS + 2] = {0};
-	char why[200];
-	int at, c;
+	int rc;
 
 	memset(o, 0, sizeof(*o));
-	kvr_conf_defaults(table, o);
-	for (size_t i = 0; i < N_OPTIONS; i++)
-		opts[i] = (struct option){
-			table[i].name,
-			table[i].type == KVR_OPT_BOOL ? no_argument : required_argument, NULL, 'o'};
-	opts[N_OPTIONS] = (struct option){"help", no_argument, NULL, 'h'};
-	optind = 1;
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, "h", opts, &at)) != -1) {
-		if (c == 'h') {
-			help();
-			return 0;
-		}
-		if (c != 'o') {
-			snprintf(err, errlen, "%s: unknown option or missing value; see --help",
-				 argv[optind - 1]);
-			return -EINVAL;
-		}
-		if (kvr_conf_set(table, o, opts[at].name, optarg != NULL ? optarg : "yes", why,
-				 sizeof(why)) < 0) {
-			snprintf(err, errlen, "--%s: %s", opts[at].name, why);
-			return -EINVAL;
-		}
-	}
-	if (optind < argc) {
-		snprintf(err, errlen, "%s: unexpected; see --help", argv[optind]);
-		return -EINVAL;
-	}
+	rc = kvr_conf_args(table, o, argc, argv, err, errlen);
+	if (rc == 0)
+		help();
+	if (rc <= 0)
+		return rc;
 	return check(o, err, errlen);
 }

@@ -70,6 +70,18 @@ void kvr_conf_dump(const struct kvr_opt *table, const void *obj, FILE *out);
 int kvr_conf_print(const struct kvr_opt *opt, const void *obj, char *buf, size_t len);
 
 /**
+ * A program's arguments: `--name value` or `--name=value` of the table (a BOOL takes none), and
+ * --help. Defaults first. Uses getopt_long(): one thread.
+ * @return 1; 0: help is asked for; -EINVAL or -ENOMEM with one line in @p err.
+ */
+int kvr_conf_args(const struct kvr_opt *table, void *obj, int argc, char **argv, char *err,
+		  size_t errlen);
+
+/** What --help shows of the table: name in @p width characters, help, choices, and the value that
+ * @p obj has with its unit. */
+void kvr_conf_args_help(const struct kvr_opt *table, const void *obj, int width, FILE *out);
+
+/**
  * A section of the INI file. `name` is matched whole, or, when it ends in a blank ("pool "), as a
  * prefix whose rest is the instance's name. `get` returns the object the keys go to (instance is
  * "" without prefix), or NULL with errno (EEXIST: given twice, ENOSPC: too many, EINVAL: bad

@@ -236,6 +236,64 @@ static void dump_shows_value_unit_and_help(void)
 	free(text);
 }
 
+static int args(struct obj *o, char *err, const char *const list[])
+{
+	char text[8][32], *argv[9] = {(char[]){"prog"}};
+	int n = 1;
+
+	for (; list[n - 1] != NULL; n++) {
+		snprintf(text[n - 1], sizeof(text[0]), "%s", list[n - 1]);
+		argv[n] = text[n - 1];
+	}
+	err[0] = '\0';
+	return kvr_conf_args(table, o, n, argv, err, 200);
+}
+
+#define ARGS(...) args(&o, err, (const char *const[]){__VA_ARGS__})
+
+static void arguments_are_options_and_nothing_else(void)
+{
+	static const char *const bad[][2] = {
+		{"--wrong", "--wrong: unknown option or missing value; see --help"},
+		{"--queues", "--queues: unknown option or missing value; see --help"},
+		{"--queues=0", "--queues: got \"0\", allowed: a whole number 1 to 64 queues"},
+		{"--on=yes", "--on=yes: unknown option or missing value; see --help"},
+		{"rest", "rest: unexpected; see --help"},
+	};
+	char err[200];
+	struct obj o;
+
+	CU_ASSERT_EQUAL(ARGS(NULL), 1);
+	CU_ASSERT_TRUE(o.on && o.queues == 4);
+	CU_ASSERT_EQUAL(ARGS("--queues", "7", "--mode=none", "--on", NULL), 1);
+	CU_ASSERT_TRUE(o.on && o.queues == 7 && o.mode == 2);
+	CU_ASSERT_EQUAL(ARGS("--queues", "7", NULL), 1); /* again, and nothing is left of before */
+	CU_ASSERT_EQUAL(o.mode, 0);
+	CU_ASSERT_EQUAL(ARGS("--help", NULL), 0);
+	CU_ASSERT_EQUAL(ARGS("-h", NULL), 0);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		CU_ASSERT_EQUAL(ARGS(bad[i][0], NULL), -EINVAL);
+		CU_ASSERT_STRING_EQUAL(err, bad[i][1]);
+	}
+}
+
+static void help_shows_choices_values_and_units(void)
+{
+	char *text = NULL;
+	size_t len;
+	struct obj o;
+	FILE *f = open_memstream(&text, &len);
+
+	kvr_conf_defaults(table, &o);
+	kvr_conf_args_help(table, &o, 6, f);
+	fclose(f);
+	CU_ASSERT_PTR_NOT_NULL(strstr(text, "  --on     switch\n"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(text, "  --queues how many [4 queues]\n"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(text, "  --mode   who (auto, software, none) [auto]\n"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(text, "  --help   this text\n"));
+	free(text);
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -244,6 +302,8 @@ int main(void)
 		{"bad values change nothing", bad_values_change_nothing_and_say_what_is_allowed},
 		{"error text fits its buffer", error_text_never_exceeds_its_buffer},
 		{"dump shows value, unit, help", dump_shows_value_unit_and_help},
+		{"arguments are options", arguments_are_options_and_nothing_else},
+		{"help shows choices and values", help_shows_choices_values_and_units},
 		CU_TEST_INFO_NULL};
 
 	return kvr_test_run("conf", tests);
