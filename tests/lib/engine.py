@@ -286,7 +286,7 @@ class Engine:
             return await http.reply(200 if self.given(key) else 404, {})
         if path == '/_test':
             return await http.reply(200, await self.test(http.json()) if method == 'POST' else self.state())
-        if o.error:
+        if o.error and method == 'POST':
             raise Refused(o.error, 'as the switch says')
         if path == '/health':
             return await http.reply(503 if o.ill else 200, b'', 'text/plain')
@@ -375,7 +375,7 @@ def options(argv):
     p.add_argument('--no-details', action='store_true', help='usage without cached tokens')
     p.add_argument('--result-blocks', type=int, default=0, help='block ids of a transfer result, at least')
     p.add_argument('--ill', action='store_true', help='/health is 503')
-    p.add_argument('--error', type=int, default=0, help='status of everything')
+    p.add_argument('--error', type=int, default=0, help='status of all requests; /health stays fine')
     p.add_argument('--hang', action='store_true', help='requests never end')
     p.add_argument('--break-after', type=int, default=0, help='tokens after which connections break')
     o = p.parse_args(argv)

@@ -53,7 +53,7 @@ def run(program):
         agents = Agents([p.Agent(ADDRESSES[0], 101, 'llama', 16), p.Agent(OTHER[0], 201, 'llama', 16)], serve)
         agents.start()
         check('agents are served', wait_for(lambda: all(a.state == 'SERVING' for a in agents.agents), 40))
-        gw = Gateway(program, '--router', f'{ADDRESSES[0]},{OTHER[0]}', log=sys.stdout)
+        gw = Gateway(program, '--router', f'{ADDRESSES[0]},{OTHER[0]}', '--router-ms', '1500', log=sys.stdout)
         check('both routers are up', wait_for(lambda: gw.counters()['kvr_gateway_routers_up_routers'] == 2, 40))
 
         def ask(**more):

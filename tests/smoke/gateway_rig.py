@@ -115,7 +115,10 @@ class Gateway:
     def __init__(self, program, *options, log=None):
         self.port = free_port()
         self.log = log
-        self.process = child.start([program, '--listen', f'127.0.0.1:{self.port}', *options], stderr=log or subprocess.DEVNULL)
+        # Two busy CPUs may keep a router silent for longer than the gateway's default is patient.
+        patient = () if '--router-ms' in options else ('--router-ms', '10000')
+        self.process = child.start([program, '--listen', f'127.0.0.1:{self.port}', *patient, *options],
+                                   stderr=log or subprocess.DEVNULL)
         assert wait_for(self.alive), 'the gateway does not start'
 
     def alive(self):

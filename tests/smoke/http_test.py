@@ -136,7 +136,7 @@ def main(kvroute, agent, gateway):
             agents.append(Agent(agent, engines[-1], ADDRESSES[0], 90 + i, '--type', kind, log=log))
         for a in agents:
             front.serving('http', router, a.worker)
-        child.start([gateway, '--router', ADDRESSES[0], '--listen', f'127.0.0.1:{GATEWAY}', '--explain', '--tokenize',
+        child.start([gateway, '--router', ADDRESSES[0], '--listen', f'127.0.0.1:{GATEWAY}', '--router-ms', '10000', '--explain', '--tokenize',
                      f'http://127.0.0.1:{engines[0].port}/tokenize'], stderr=open(log, 'ab'), stdin=subprocess.DEVNULL)
         end = time.monotonic() + 20
         while time.monotonic() < end:
