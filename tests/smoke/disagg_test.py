@@ -353,6 +353,10 @@ def main():
             pools = router.telemetry(command)
             TALLY.check(command, set(pools) == {'llama', 'llama_prefill'}, list(pools))
         TALLY.check('name', router.telemetry('/kvroute/pools').get('llama_prefill', {}).get('name') == 'llama-prefill')
+        # Who has been silent for ten seconds is forgotten, and a family may take longer.
+        client = p.Client('10.9.0.1')
+        asked = client.route(DECODE, 1)
+        p.run_until([client], lambda: asked.ended, TALLY.patience)
         sources = router.telemetry('/kvroute/sources')
         TALLY.check('sources', 'pool_llama_prefill' in sources, list(sources))
         TALLY.check('addresses', any('10_9_0_2' in part for part in sources.values()), sources)
