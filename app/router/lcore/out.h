@@ -73,9 +73,10 @@ struct dispatch_fields {
 void out_dispatch(struct lcore *lc, struct job *j, const struct kvr_path *to,
 		  const struct dispatch_fields *f);
 
-/** Fill the fixed part of a ROUTE in. */
+/** Make header and fixed part of the ROUTE of @p j those of a DISPATCH. */
 void out_dispatch_fields(const struct lcore *lc, const struct job *j,
-			 const struct dispatch_fields *f, struct kvr_wire_request *q);
+			 const struct dispatch_fields *f, struct kvr_wire_hdr *h,
+			 struct kvr_wire_request *q);
 
 /** Room for a header and @p len bytes of body in a new frame; NULL is counted. */
 struct kvr_wire_hdr *out_frame_new(struct lcore *lc, struct rte_mbuf **m, size_t len);

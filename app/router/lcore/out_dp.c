@@ -220,8 +220,12 @@ void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 }
 
 void out_dispatch_fields(const struct lcore *lc, const struct job *j,
-			 const struct dispatch_fields *f, struct kvr_wire_request *q)
+			 const struct dispatch_fields *f, struct kvr_wire_hdr *h,
+			 struct kvr_wire_request *q)
 {
+	h->kind = KVR_DISPATCH;
+	h->handle = f->handle;
+	h->epoch = lc->rt->epoch;
 	if (!f->internal && !lc->rt->rules[j->client.port].cookie)
 		q->flags |= KVR_REQ_F_UNPROVEN;
 	q->worker = f->worker;
@@ -237,22 +241,12 @@ void out_dispatch_fields(const struct lcore *lc, const struct job *j,
 	q->client_frame = (uint16_t)(f->internal ? lc->rt->max_frame : out_limit(lc, &j->client));
 }
 
-static void dispatch_header(struct lcore *lc, struct rte_mbuf *m, const struct job *j,
-			    const struct dispatch_fields *f)
-{
-	struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, struct kvr_wire_hdr *);
-	struct kvr_wire_request *q = (void *)(h + 1);
-
-	h->kind = KVR_DISPATCH;
-	h->handle = f->handle;
-	h->epoch = lc->rt->epoch;
-	out_dispatch_fields(lc, j, f, q);
-}
-
 void out_dispatch(struct lcore *lc, struct job *j, const struct kvr_path *to,
 		  const struct dispatch_fields *f)
 {
-	dispatch_header(lc, j->frame, j, f);
+	struct kvr_wire_hdr *h = rte_pktmbuf_mtod(j->frame, struct kvr_wire_hdr *);
+
+	out_dispatch_fields(lc, j, f, h, (void *)(h + 1));
 	out_send(lc, j->frame, to);
 	j->frame = NULL;
 }

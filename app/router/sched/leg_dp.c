@@ -83,12 +83,13 @@ static uint32_t leg_hints(struct lcore *lc, const struct request *r, uint32_t le
 	return b.len; /* it fits: see pair_attach() */
 }
 
-void leg_fields(const struct kvr_flight *slot, struct dispatch_fields *f)
+void leg_fields(const struct pool *p, const struct kvr_flight *slot, struct dispatch_fields *f)
 {
 	const uint32_t leg = leg_of(slot);
 	const struct kvr_leg *l = &request_of(slot)->rq.leg[leg];
 
 	*f = (struct dispatch_fields){
+		.handle = kvr_flight_handle(p->requests, slot),
 		.worker = l->worker,
 		.dp_rank = l->dp_rank,
 		.overlap_blocks = l->overlap_blocks,
@@ -122,7 +123,7 @@ void leg_message(struct lcore *lc, const struct pool *p, const struct kvr_flight
 	struct kvr_wire_request *q = &d->q;
 	struct dispatch_fields f;
 
-	leg_fields(slot, &f);
+	leg_fields(p, slot, &f);
 	d->j = j;
 	d->h = *job_header(j);
 	d->hints_off = j->hints_off;
@@ -133,8 +134,8 @@ void leg_message(struct lcore *lc, const struct pool *p, const struct kvr_flight
 	q->pool = (uint16_t)p->wire_id;
 	q->hints_len = d->hints_len;
 	of_pair(r, leg, q);
-	out_dispatch_fields(lc, j, &f, q);
+	out_dispatch_fields(lc, j, &f, &d->h, q);
 	d->h.msg_len = d->h.msg_len - j->tlvs_len + d->hints_len;
 	/* Copies complete one another; another try of the request is another message. */
-	d->h.msg_seq = (uint32_t)(kvr_flight_handle(p->requests, slot) >> 32);
+	d->h.msg_seq = (uint32_t)(f.handle >> 32);
 }

@@ -234,8 +234,7 @@ static void send(const struct life *x, uint32_t leg)
 		send_start(x->lc, p, slot);
 		return;
 	}
-	leg_fields(slot, &f);
-	f.handle = kvr_flight_handle(p->requests, slot);
+	leg_fields(p, slot, &f);
 	out_dispatch(x->lc, r->job, agent_path(x->lc, &slot->relay), &f);
 	pool_count(p, PC_DISPATCHES, 1);
 }

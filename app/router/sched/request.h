@@ -118,7 +118,7 @@ void abort_poll(struct lcore *lc, struct pool *p);
 /* ---- leg_dp.c: what workers of a pair are sent ---- */
 
 /** What the router fills into the DISPATCH of a leg, but for its handle. */
-void leg_fields(const struct kvr_flight *slot, struct dispatch_fields *f);
+void leg_fields(const struct pool *p, const struct kvr_flight *slot, struct dispatch_fields *f);
 
 /** The message of a leg as its worker gets it; hints in lc->hints. */
 void leg_message(struct lcore *lc, const struct pool *p, const struct kvr_flight *slot,

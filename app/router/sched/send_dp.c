@@ -45,16 +45,13 @@ static void message(struct lcore *lc, const struct pool *p, const struct kvr_fli
 	if (r->rq.paired) {
 		leg_message(lc, p, slot, d);
 	} else {
-		leg_fields(slot, &f);
+		leg_fields(p, slot, &f);
 		*d = (struct dispatch_msg){.j = r->job, .hints_off = sizeof(d->q)};
 		d->body_off = d->hints_off; /* nothing is replaced */
 		d->h = *job_header(d->j);
 		job_part(d->j, 0, sizeof(d->q), &d->q);
-		out_dispatch_fields(lc, d->j, &f, &d->q);
+		out_dispatch_fields(lc, d->j, &f, &d->h, &d->q);
 	}
-	d->h.kind = KVR_DISPATCH;
-	d->h.handle = kvr_flight_handle(p->requests, slot);
-	d->h.epoch = lc->rt->epoch;
 }
 
 /* The bytes from `from` to `to` of the DISPATCH that are at most `end`, from the client's message
