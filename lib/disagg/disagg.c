@@ -40,11 +40,6 @@ bool kvr_disagg_hold(struct kvr_disagg *d, bool hold)
 	return change(d, hold ? s | KVR_DISAGG_HELD : s);
 }
 
-bool kvr_disagg_can_serve(const struct kvr_disagg *d, bool enforce)
-{
-	return !enforce || active(state(d));
-}
-
 bool kvr_disagg_active(const struct kvr_disagg *d)
 {
 	return active(state(d));

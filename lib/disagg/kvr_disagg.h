@@ -38,10 +38,7 @@ bool kvr_disagg_workers(struct kvr_disagg *d, uint32_t n_able);
 /** An operator switches the side off, or leaves it to its workers again. @return true on change. */
 bool kvr_disagg_hold(struct kvr_disagg *d, bool hold);
 
-/** Section 9.1: whether requests of this model can be served at all. */
-bool kvr_disagg_can_serve(const struct kvr_disagg *d, bool enforce);
-
-/** Whether the prefill leg can be taken now. Any thread. */
+/** Section 9.1: whether the prefill leg can be taken now. Any thread. */
 bool kvr_disagg_active(const struct kvr_disagg *d);
 
 /** One leg as its pool would decide it. */
@@ -72,6 +69,9 @@ void kvr_disagg_prefill_hints(const struct kvr_sched_hints *in, struct kvr_sched
 /** Override of the decode leg: credit 0, no reuse, no prefill tracking; the rest kept. */
 void kvr_disagg_decode_override(const struct kvr_sched_override *in,
 				struct kvr_sched_override *out);
+
+/** The taint of a worker for each place it is in, before `<key>=<value>` (section 9.4). */
+#define KVR_TOPOLOGY_TAINT "dynamo.topology/"
 
 /** Transfer policy of the chosen prefill worker (section 9.4). */
 struct kvr_disagg_transfer {

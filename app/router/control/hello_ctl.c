@@ -48,7 +48,7 @@ static enum kvr_code read_transfer(const struct kvr_hints *h, struct kvr_worker_
 		if (at->len <= domain->len || at->p[domain->len] != '=' ||
 		    memcmp(at->p, domain->p, domain->len) != 0)
 			continue;
-		if (snprintf(t->taint, sizeof(t->taint), TOPOLOGY_TAINT "%.*s", (int)at->len,
+		if (snprintf(t->taint, sizeof(t->taint), KVR_TOPOLOGY_TAINT "%.*s", (int)at->len,
 			     at->p) >= (int)sizeof(t->taint))
 			return KVR_E_WORKER_CONFIG;
 	}

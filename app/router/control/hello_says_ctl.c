@@ -34,7 +34,7 @@ static void wrong_transfer(const struct kvr_hints *h, struct refusal *why, char 
 	}
 	for (uint32_t i = 0; i < h->n_topology; i++)
 		why->detail[0] = RTE_MAX(why->detail[0], h->topology[i].len);
-	why->detail[1] = KVR_WORKER_TEXT - sizeof(TOPOLOGY_TAINT);
+	why->detail[1] = KVR_WORKER_TEXT - sizeof(KVR_TOPOLOGY_TAINT);
 	snprintf(text, len, "topology: got an entry of %" PRIu64 " bytes, allowed: %" PRIu64,
 		 why->detail[0], why->detail[1]);
 }

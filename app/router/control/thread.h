@@ -27,9 +27,6 @@
 #define LIVE_STEP  UINT64_C(20000000) /* a longer gap between rounds is the router's own stall */
 #define TAINT_TEXT (KVR_WORKER_TEXT + 16)
 
-/** The prefix of taints that are made of places: + "key=value", section 9.4. */
-#define TOPOLOGY_TAINT "dynamo.topology/"
-
 enum change_kind {
 	CHANGE_JOIN,
 	CHANGE_LEAVE,

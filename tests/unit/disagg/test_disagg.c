@@ -7,23 +7,20 @@
 #include <string.h>
 
 /* Every row of the table of section 9.1. */
-static void can_serve_follows_the_table(void)
+static void activation_follows_the_table(void)
 {
 	struct kvr_disagg fresh = {0}, d = {0};
 
-	CU_ASSERT_FALSE(kvr_disagg_can_serve(&fresh, true));
-	CU_ASSERT(kvr_disagg_can_serve(&fresh, false));
+	CU_ASSERT_FALSE(kvr_disagg_active(&fresh));
 	CU_ASSERT_FALSE(kvr_disagg_workers(&fresh, 0)); /* never had one: not deactivated */
-	CU_ASSERT_FALSE(kvr_disagg_can_serve(&fresh, true));
+	CU_ASSERT_FALSE(kvr_disagg_active(&fresh));
 	CU_ASSERT(kvr_disagg_workers(&d, 1));
-	CU_ASSERT(kvr_disagg_can_serve(&d, true) && kvr_disagg_can_serve(&d, false));
+	CU_ASSERT(kvr_disagg_active(&d));
 	CU_ASSERT_FALSE(kvr_disagg_workers(&d, 2));
 	CU_ASSERT(kvr_disagg_workers(&d, 0));
-	CU_ASSERT_FALSE(kvr_disagg_can_serve(&d, true));
-	CU_ASSERT(kvr_disagg_can_serve(&d, false));
 	CU_ASSERT_FALSE(kvr_disagg_active(&d));
 	CU_ASSERT(kvr_disagg_workers(&d, 1));
-	CU_ASSERT(kvr_disagg_can_serve(&d, true) && kvr_disagg_active(&d));
+	CU_ASSERT(kvr_disagg_active(&d));
 }
 
 static void an_operator_may_switch_the_prefill_side_off(void)
@@ -32,10 +29,9 @@ static void an_operator_may_switch_the_prefill_side_off(void)
 
 	CU_ASSERT_FALSE(kvr_disagg_hold(&d, true)); /* it was not active */
 	CU_ASSERT_FALSE(kvr_disagg_workers(&d, 1));
-	CU_ASSERT_FALSE(kvr_disagg_active(&d) || kvr_disagg_can_serve(&d, true));
-	CU_ASSERT(kvr_disagg_can_serve(&d, false));
+	CU_ASSERT_FALSE(kvr_disagg_active(&d));
 	CU_ASSERT(kvr_disagg_hold(&d, false));
-	CU_ASSERT(kvr_disagg_active(&d) && kvr_disagg_can_serve(&d, true));
+	CU_ASSERT(kvr_disagg_active(&d));
 	CU_ASSERT(kvr_disagg_hold(&d, true));
 	CU_ASSERT_FALSE(kvr_disagg_workers(&d, 0));
 	CU_ASSERT_FALSE(kvr_disagg_hold(&d, false)); /* nobody is left */
@@ -218,7 +214,7 @@ static void bypass_when_little_is_left_or_prefill_is_busy(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {{"hold", an_operator_may_switch_the_prefill_side_off},
-			       {"serve", can_serve_follows_the_table},
+			       {"serve", activation_follows_the_table},
 			       {"room", room_names_the_rank},
 			       {"override", decode_override_keeps_the_rest},
 			       {"merge", constraints_are_united},
