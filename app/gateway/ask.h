@@ -34,10 +34,10 @@ struct gw_ask {
 	enum gw_prompt form;
 	char model[256];
 	bool stream;
-	bool probe;	     /* _HEALTH_CHECK */
-	uint32_t n_ids;	     /* when IDS */
-	uint32_t max_tokens; /* 0: not limited */
-	uint32_t isl_guess;  /* tokens, for the load alone, when there are no ids: bytes / 4 */
+	bool probe;	     /**< _HEALTH_CHECK */
+	uint32_t n_ids;	     /**< when IDS */
+	uint32_t max_tokens; /**< 0: not limited */
+	uint32_t isl_guess;  /**< tokens, for the load alone, when there are no ids: bytes / 4 */
 };
 
 /** Path of an endpoint at the engine. */

@@ -41,14 +41,14 @@ enum kvr_queue_policy {
 
 enum kvr_prefill_model {
 	KVR_PREFILL_MODEL_NONE,
-	KVR_PREFILL_MODEL_LINEAR, /* base + per_token * uncached tokens + per_cached * cached */
-	KVR_PREFILL_MODEL_TABLE,  /* points of uncached tokens -> ms, straight lines between */
+	KVR_PREFILL_MODEL_LINEAR, /**< base + per_token * uncached tokens + per_cached * cached */
+	KVR_PREFILL_MODEL_TABLE,  /**< points of uncached tokens -> ms, straight lines between */
 };
 
 enum kvr_disagg_policy {
-	KVR_DISAGG_ALWAYS,	 /* every request goes through the prefill pool */
-	KVR_DISAGG_ISL_BOUNDING, /* not when little is left to compute */
-	KVR_DISAGG_PREFILL_LOAD, /* not when the prefill worker is busy */
+	KVR_DISAGG_ALWAYS,	 /**< every request goes through the prefill pool */
+	KVR_DISAGG_ISL_BOUNDING, /**< not when little is left to compute */
+	KVR_DISAGG_PREFILL_LOAD, /**< not when the prefill worker is busy */
 	KVR_DISAGG_ISL_OR_LOAD,
 };
 
@@ -138,12 +138,12 @@ struct kvr_pool_conf {
 
 /** What a routing mode is: its row in modes_dp.c. */
 struct kvr_pool_mode_info {
-	const char *name; /* router_mode = NAME */
-	bool needs_cache; /* chooses by overlap and load: prompts are tracked, predictions made,
+	const char *name; /**< router_mode = NAME */
+	bool needs_cache; /**< chooses by overlap and load: prompts are tracked, predictions made,
 			   * and a pin names its rank */
-	bool may_wait;	  /* requests may stand in the queue */
-	bool needs_pin;	  /* chooses nobody: each request names its worker */
-	bool by_ttft;	  /* the cost is the expected time to first token, ttft_dp.c */
+	bool may_wait;	  /**< requests may stand in the queue */
+	bool needs_pin;	  /**< chooses nobody: each request names its worker */
+	bool by_ttft;	  /**< the cost is the expected time to first token, ttft_dp.c */
 };
 
 /** The row of a mode, kvr_pool_conf::mode. */

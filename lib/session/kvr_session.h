@@ -54,7 +54,7 @@ struct kvr_session;
 struct kvr_session_binding {
 	uint64_t worker;
 	uint32_t dp_rank;
-	uint64_t tag; /* the caller's own */
+	uint64_t tag; /**< the caller's own */
 };
 
 /** An id with its hash. The id's bytes stay the caller's. */
