@@ -12,7 +12,8 @@
 int main(int argc, char **argv)
 {
 	FILE *in = stdin;
-	static struct ex_world w;
+	static struct kvr_sc_world w;
+	static struct ex_run run;
 	int status;
 
 	if (argc != 2) {
@@ -25,12 +26,14 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kvroute-explain: %s: %s\n", argv[1], strerror(errno));
 		return 2;
 	}
-	if (!ex_index_start()) {
+	if (!ex_blocks_start()) {
 		fprintf(stderr, "kvroute-explain: the EAL does not start\n");
 		return 2;
 	}
-	ex_world_init(&w);
-	status = ex_script(&w, in);
+	STAILQ_INIT(&run.todo);
+	w.own = &run;
+	kvr_sc_world_init(&w, &ex_executor, stdout);
+	status = kvr_sc_script(&w, in);
 	if (ferror(in) || fflush(stdout) != 0)
 		status = 2;
 	fclose(in);

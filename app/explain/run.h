@@ -4,66 +4,114 @@
 
 /**
  * @file
- * What carries a scenario out: the operations read lines, and say here what happens. run.c is the
- * executor of lib/request in virtual time: orders become calls of lib/sched and lines. Workers
+ * The executor of lib/request in virtual time: orders become calls of lib/sched and lines. Workers
  * and clients are part of the scenario and do at once what they should: a worker acknowledges what
  * it is sent, a client its last item. Here is no rule of routing. tests/conform/ has another
  * executor, which says the same in frames to the stages of the router.
+ *
+ *   blocks  <-  carry  <-  worker, run  <-  main
  */
 
-#include "world.h"
+#include "kvr_scenario.h"
 
-#include <stdio.h>
+/** What is kept of each pool; its `own`. */
+struct ex_pool {
+	struct kvr_prefix *table;
+	struct rte_rcu_qsbr *qsbr;
+	struct kvr_overlap *overlap; /* of the last score */
+	struct kvr_sc_req **by_slot;
+	uint32_t *free_slot;
+	uint32_t n_free;
+	struct kvr_disagg disagg; /* prefill pools: whether the side is active */
+	struct kvr_stats *stats;
+};
 
-/** Run the lines of @p in in @p w (empty). @return 0; 1: some were refused. */
-int ex_script(struct ex_world *w, FILE *in);
+#define EX_NO_SLOT UINT32_MAX
 
-/** A pool that was read. @return false with the problem noted: it does not start. */
-bool ex_run_pool(struct ex_world *w, struct ex_pool *pool, struct ex_problem *p);
+/** What is kept of each request; its `own`, in the memory of its line. */
+struct ex_req {
+	uint32_t slot[2];  /* by leg, or EX_NO_SLOT */
+	uint64_t open_due; /* its open is unanswered then; 0: none waits */
+};
 
-/**
- * A worker comes, or is another one from now on; @p obj is its line without the pool. @return 0;
- * -EINVAL, -ENOSPC as kvr_sched_worker_set(); -ENOTSUP: it cannot be said here. Nothing has changed
- * then.
- */
-int ex_run_worker(struct ex_world *w, struct ex_pool *pool, const struct kvr_sched_worker *c,
-		  const json_t *obj);
+/** What will be said of a request next. */
+struct ex_event {
+	STAILQ_ENTRY(ex_event) link;
+	struct kvr_sc_req *r;
+	struct kvr_rq_event e;
+};
 
-/** It was a new one, and is known now. */
-void ex_run_joined(struct ex_world *w, struct ex_worker *k);
+/** The world's `own`. */
+struct ex_run {
+	STAILQ_HEAD(, ex_event) todo;
+	struct kvr_rand rand; /* bootstrap rooms */
+};
 
-/** It has left; @p k is forgotten after this. */
-void ex_run_gone(struct ex_world *w, struct ex_worker *k);
+extern const struct kvr_sc_executor ex_executor;
 
-void ex_run_drain(struct ex_world *w, struct ex_worker *k, bool draining);
+static inline struct ex_pool *ex_pool(const struct kvr_sc_pool *pool)
+{
+	return pool->own;
+}
 
-/** Load report of a rank that exists. */
-void ex_run_load(struct ex_world *w, struct ex_worker *k, uint32_t dp_rank, uint64_t used_blocks);
+static inline struct ex_req *ex_req(const struct kvr_sc_req *r)
+{
+	return r->own;
+}
 
-/** Potential loads and what waits. @return as kvr_sched_loads(). */
-uint32_t ex_run_loads(struct ex_world *w, struct ex_pool *pool, const struct ex_prompt *prompt,
-		      struct kvr_sched_load v[], uint32_t cap, struct kvr_sched_pending *pending);
+static inline struct ex_run *ex_run(const struct kvr_sc_world *w)
+{
+	return w->own;
+}
 
-/** A request that was read: it belongs to the run from now on. */
-void ex_run_arrive(struct ex_world *w, struct ex_req *r);
+/* ---- blocks.c; the rest as in struct kvr_sc_executor ------------------------------------- */
 
-/** @p e has happened to @p r, with all that follows. @p r may be over; it is freed later. */
-void ex_run_event(struct ex_world *w, struct ex_req *r, struct kvr_rq_event e);
+/** Start the EAL the tables need, quietly. Once per process. */
+bool ex_blocks_start(void);
 
-/** A client ends a session. @return as kvr_request_session_release(). */
-enum kvr_code ex_run_release(struct ex_world *w, struct ex_pool *pool, const char *id);
+/** The table of a pool. */
+bool ex_blocks_create(struct ex_pool *e, uint32_t max_ranks);
 
-/** Admit what waits, in every pool, settle draining workers, end sessions that are over. After
- * every operation. */
-void ex_run_poll(struct ex_world *w);
+void ex_blocks(struct kvr_sc_pool *pool, uint32_t rank, enum kvr_prefix_op op, enum kvr_tier tier,
+	       const uint64_t *parent, const uint64_t *sh, uint32_t n);
+void ex_clear(struct kvr_sc_pool *pool, uint32_t rank);
+void ex_score(struct kvr_sc_pool *pool, const uint64_t *sh, uint32_t n,
+	      struct kvr_sched_overlap *ov);
 
-/** Bookings that are over now, and opens that nobody has answered for KVR_RQ_OPEN_NS. */
-void ex_run_expire(struct ex_world *w);
+/** The rank will hold a prompt, as far as anybody knows, from now on. */
+void ex_predict(struct kvr_sc_pool *pool, uint32_t rank, const uint64_t *sh, uint32_t n);
 
-/** When something is due: bookings, queues, opens, and sessions at every EX_LOOK_NS. UINT64_MAX:
- * never. */
-uint64_t ex_run_timer(const struct ex_world *w);
+/* ---- carry.c ----------------------------------------------------------------------------- */
 
-#define EX_LOOK_NS UINT64_C(15000000000) /* so that no session is over for 30 s */
+/** What the step functions are called with now. */
+struct kvr_rq_ctx ex_ctx(struct kvr_sc_world *w);
+
+uint8_t ex_leg_of(const struct kvr_sc_req *r, const struct kvr_sc_pool *pool);
+
+/** Lines about orders: those about decisions, then those about sessions. A refusal has one when a
+ * decision says it; what ends with its worker, its time or its session has none. */
+void ex_lines(struct kvr_sc_world *w, struct kvr_sc_req *r, const struct kvr_rq_orders *out,
+	      bool decision);
+
+/** Carry the orders of a step out, and answer its questions. */
+void ex_carry(struct kvr_sc_req *r, struct kvr_rq_orders *out, bool decision);
+
+/** @p e has happened to @p r: one step, without what follows of itself. */
+void ex_step(struct kvr_sc_req *r, const struct kvr_rq_event *e);
+
+/** The same after all else that has happened: it waits for ex_go_on(). */
+void ex_later(struct kvr_sc_req *r, uint8_t kind, uint8_t leg, uint16_t flags);
+void ex_go_on(struct kvr_sc_world *w);
+
+/* ---- worker.c: as struct kvr_sc_executor ------------------------------------------------- */
+
+int ex_worker(struct kvr_sc_pool *pool, const struct kvr_sched_worker *c, const json_t *obj);
+void ex_joined(struct kvr_sc_worker *k);
+void ex_gone(struct kvr_sc_worker *k);
+void ex_drain(struct kvr_sc_worker *k, bool draining);
+void ex_load(struct kvr_sc_worker *k, uint32_t dp_rank, uint64_t used_blocks);
+
+/** Draining workers without bookings become drained. */
+void ex_drained(struct kvr_sc_world *w);
 
 #endif

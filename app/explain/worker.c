@@ -1,158 +1,57 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* worker, worker_gone, drain, resume, load. */
+/* Workers of a scenario come, go, drain and say their load: what lib/sched is told of it. */
 #include "run.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <string.h>
-
-/* The text of a taint, in the memory of the line. */
-static struct kvr_sched_str taint(struct ex_line *l, const char *key, const char *value)
+/* It is in another state now, and its pool perhaps too. */
+static void state_change(struct kvr_sc_worker *k, enum kvr_wire_worker_state to)
 {
-	static const char prefix[] = "dynamo.topology/";
-	const size_t size = sizeof(prefix) + strlen(key) + 1 + strlen(value);
-	char *s = ex_alloc(l, size, 1);
+	struct kvr_disagg *side = &ex_pool(k->pool)->disagg;
 
-	snprintf(s, size, "%s%s=%s", prefix, key, value);
-	return (struct kvr_sched_str){s, (uint32_t)size - 1};
+	kvr_sc_line_state(k, to);
+	if (k->pool->conf.role == KVR_ROLE_PREFILL &&
+	    kvr_disagg_workers(side, kvr_sched_n_able(k->pool->sched)))
+		kvr_sc_line_active(k->pool, kvr_disagg_active(side));
 }
 
-/* The taints given, and dynamo.topology/<key>=<value> for each topology entry. */
-static bool taints_read(struct ex_line *l, struct kvr_sched_worker *c, struct ex_problem *p)
+int ex_worker(struct kvr_sc_pool *pool, const struct kvr_sched_worker *c, const json_t *obj)
 {
-	const json_t *list = ex_get(l->obj, "taints"), *topology = ex_get(l->obj, "topology");
-	const size_t most = json_array_size(list) + json_object_size(topology);
-	struct kvr_sched_str *t = ex_alloc(l, most, sizeof(*t));
-	const char *key;
-	json_t *v;
-	size_t i;
+	const struct kvr_sc_worker *k = kvr_sc_worker_find(pool->world, c->id);
 
-	c->taints = t;
-	json_array_foreach (list, i, v)
-		t[c->n_taints++] = (struct kvr_sched_str){json_string_value(v),
-							  (uint32_t)json_string_length(v)};
-	json_object_foreach ((json_t *)topology, key, v) {
-		if (!ex_is_text(v))
-			return ex_bad(p, "topology '%s' wants a string", key);
-		t[c->n_taints++] = taint(l, key, json_string_value(v));
-	}
-	c->cpu = topology != NULL && strcmp(ex_str_or(topology, "device", ""), "cpu") == 0;
-	return true;
+	/* What says the same again is a repetition, and no change that the queue would be drained
+	 * for. */
+	if (k != NULL && json_equal(k->line->obj, obj))
+		return 0;
+	return kvr_sched_worker_set(pool->sched, c, pool->world->now);
 }
 
-/* What requests need of it: transfers of KV cache, and the taint a decode worker should share. */
-static bool transfer_read(struct ex_line *l, struct kvr_rq_worker *out, struct ex_problem *p)
+void ex_joined(struct kvr_sc_worker *k)
 {
-	const json_t *t = ex_get(l->obj, "kv_transfer"), *b = ex_get(l->obj, "bootstrap");
-	const char *domain = ex_str_or(t, "domain", NULL);
-	const char *how = ex_str_or(t, "enforcement", "preferred");
-	const char *value = ex_str_or(ex_get(l->obj, "topology"), domain, NULL);
-	const bool required = strcmp(how, "required") == 0;
-
-	if (!required && strcmp(how, "preferred") != 0)
-		return ex_bad(p, "enforcement is 'required' or 'preferred'");
-	if (b != NULL && (ex_u64_or(b, "port", 0) == 0 || ex_u64_or(b, "port", 0) > 65535))
-		return ex_bad(p, "'port' is 1 to 65535");
-	*out = (struct kvr_rq_worker){.dp_size = (uint32_t)ex_u64_or(l->obj, "dp_size", 1),
-				      .bootstrap = b != NULL,
-				      .transfer = domain == NULL ? 0
-						  : required	 ? 2
-								 : 1,
-				      .weight = ex_real_or(t, "weight", 1),
-				      .taint = value != NULL ? taint(l, domain, value).ptr : ""};
-	return true;
+	state_change(k, KVR_WORKER_SERVING);
 }
 
-static struct ex_worker *worker_new(struct ex_world *w, uint64_t id, struct ex_pool *pool)
+void ex_gone(struct kvr_sc_worker *k)
 {
-	struct ex_worker *k = calloc(1, sizeof(*k));
-
-	if (k == NULL)
-		abort();
-	k->id = id;
-	k->pool = pool;
-	k->state = KVR_WORKER_JOINING;
-	k->epoch = ++w->epochs;
-	LIST_INSERT_HEAD(&w->workers, k, link);
-	return k;
+	kvr_sched_worker_gone(k->pool->sched, k->id, k->pool->world->now);
+	state_change(k, KVR_WORKER_GONE);
 }
 
-bool ex_op_worker(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+void ex_drain(struct kvr_sc_worker *k, bool draining)
 {
-	struct kvr_sched_worker c = {.id = ex_u64_or(l->obj, "worker", 0),
-				     .dp_start = (uint32_t)ex_u64_or(l->obj, "dp_start", 0),
-				     .dp_size = (uint32_t)ex_u64_or(l->obj, "dp_size", 1),
-				     .total_kv_blocks = ex_u64_or(l->obj, "total_kv_blocks", 0),
-				     .max_num_batched_tokens =
-					     ex_u64_or(l->obj, "max_num_batched_tokens", 0)};
-	struct ex_worker *k = ex_worker_find(w, c.id);
-	const bool known = k != NULL;
-	struct ex_pool *pool = ex_pool_of(w, l->obj, p);
-	struct kvr_rq_worker rq;
-	int rc;
-
-	if (pool == NULL || !taints_read(l, &c, p) || !transfer_read(l, &rq, p))
-		return false;
-	if (known && ex_get(l->obj, "pool") == NULL)
-		pool = k->pool;
-	if (known && k->pool != pool)
-		return ex_bad(p, "worker %" PRIu64 " is in pool '%s'", k->id, k->pool->conf.name);
-	json_object_del(l->obj, "pool"); /* it stays in its pool, named or not */
-	rc = ex_run_worker(w, pool, &c, l->obj);
-	if (rc != 0)
-		return ex_bad(p, rc == -ENOSPC	  ? "too many ranks, workers or taints"
-				 : rc == -ENOTSUP ? "a worker cannot become this here"
-						  : "dp range or taint out of range");
-	if (!known) {
-		k = worker_new(w, c.id, pool);
-		ex_run_joined(w, k);
-	}
-	k->rq = rq;
-	k->rq.epoch = k->epoch;
-	ex_line_free(k->line);
-	k->line = l;
-	l->kept = true;
-	return true;
+	kvr_sched_worker_drain(k->pool->sched, k->id, draining, k->pool->world->now);
+	state_change(k, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING);
 }
 
-bool ex_op_worker_gone(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+void ex_load(struct kvr_sc_worker *k, uint32_t dp_rank, uint64_t used_blocks)
 {
-	struct ex_worker *k = ex_worker_of(w, l->obj, p);
-
-	if (k == NULL)
-		return false;
-	ex_run_gone(w, k);
-	LIST_REMOVE(k, link);
-	ex_line_free(k->line);
-	free(k);
-	return true;
+	kvr_sched_load_report(k->pool->sched, k->id, dp_rank, used_blocks, k->pool->world->now);
 }
 
-bool ex_op_drain(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+void ex_drained(struct kvr_sc_world *w)
 {
-	struct ex_worker *k = ex_worker_of(w, l->obj, p);
+	struct kvr_sc_worker *k;
 
-	if (k != NULL && k->state == KVR_WORKER_SERVING)
-		ex_run_drain(w, k, true);
-	return k != NULL;
-}
-
-bool ex_op_resume(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
-{
-	struct ex_worker *k = ex_worker_of(w, l->obj, p);
-
-	if (k != NULL && k->state != KVR_WORKER_SERVING)
-		ex_run_drain(w, k, false);
-	return k != NULL;
-}
-
-bool ex_op_load(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
-{
-	struct ex_worker *k = ex_worker_of(w, l->obj, p);
-
-	if (k == NULL || ex_rank_of(k, l->obj, p) == KVR_SCHED_NO_RANK)
-		return false;
-	ex_run_load(w, k, (uint32_t)ex_u64_or(l->obj, "dp_rank", 0),
-		    ex_u64_or(l->obj, "kv_used_blocks", 0));
-	return true;
+	LIST_FOREACH (k, &w->workers, link)
+		if (k->state == KVR_WORKER_DRAINING &&
+		    kvr_sched_worker_bookings(k->pool->sched, k->id) == 0)
+			state_change(k, KVR_WORKER_DRAINED);
 }

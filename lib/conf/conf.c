@@ -11,7 +11,7 @@
 
 #include <rte_common.h>
 
-static const struct kvr_opt *find(const struct kvr_opt *table, const char *name)
+const struct kvr_opt *kvr_conf_find(const struct kvr_opt *table, const char *name)
 {
 	for (const struct kvr_opt *o = table; o->name != NULL; o++)
 		if (strcmp(o->name, name) == 0)
@@ -268,7 +268,7 @@ static void set_all(const struct kvr_opt *table, void *obj, const struct kvr_opt
 
 	memcpy(&choice, (const char *)obj + preset->offset, sizeof(choice));
 	for (const struct kvr_opt_set *s = preset->sets[choice]; s->key != NULL; s++) {
-		const struct kvr_opt *o = find(table, s->key);
+		const struct kvr_opt *o = kvr_conf_find(table, s->key);
 
 		if (o == NULL || set_one(o, obj, s->value) != 0) {
 			fprintf(stderr, "option %s sets %s = %s, which does not parse\n",
@@ -281,7 +281,7 @@ static void set_all(const struct kvr_opt *table, void *obj, const struct kvr_opt
 int kvr_conf_set(const struct kvr_opt *table, void *obj, const char *name, const char *value,
 		 char *err, size_t errlen)
 {
-	const struct kvr_opt *o = find(table, name);
+	const struct kvr_opt *o = kvr_conf_find(table, name);
 	int rc;
 
 	if (o == NULL) {

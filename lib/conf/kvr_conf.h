@@ -51,6 +51,9 @@ struct kvr_opt {
 	const struct kvr_opt_set *const *sets;
 };
 
+/** The option called @p name, or NULL. */
+const struct kvr_opt *kvr_conf_find(const struct kvr_opt *table, const char *name);
+
 /** Store every default into @p obj. A default that does not parse is a programming error: aborts.
  */
 void kvr_conf_defaults(const struct kvr_opt *table, void *obj);

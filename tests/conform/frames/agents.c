@@ -54,16 +54,16 @@ static void aborted(struct talk *t, const struct peers_agent *at, const struct p
 }
 
 /* Whether SESSION_OPEN or SESSION_CLOSE is about the session that a request names. */
-static bool names(const struct ex_req *r, const struct peers_got *g)
+static bool names(const struct kvr_sc_req *r, const struct peers_got *g)
 {
 	return r->session.id_len == g->session_len && frames_pool(r->pool) == g->session_pool &&
 	       memcmp(r->session.id, g->session, g->session_len) == 0;
 }
 
 /* The request that opens a session now. */
-static struct talk *opener(struct ex_world *w, const struct peers_got *g)
+static struct talk *opener(struct kvr_sc_world *w, const struct peers_got *g)
 {
-	struct ex_req *r;
+	struct kvr_sc_req *r;
 
 	TAILQ_FOREACH (r, &w->live, link) {
 		struct talk *t = r->own;
@@ -78,7 +78,7 @@ static struct talk *opener(struct ex_world *w, const struct peers_got *g)
 }
 
 /* It is decided, and held; to its client it may have waited before. */
-static void held(struct ex_world *w, const struct peers_got *g)
+static void held(struct kvr_sc_world *w, const struct peers_got *g)
 {
 	struct talk *t = opener(w, g);
 
@@ -98,10 +98,10 @@ static void open_line(const struct talk *t)
 {
 	const struct kvr_rq_order o = {.kind = KVR_RQO_OPEN};
 
-	ex_line_session(t->r, &o);
+	kvr_sc_line_session(t->r->pool->world, t->r, &o);
 }
 
-static struct ex_pool *pool_of(struct ex_world *w, uint32_t number)
+static struct kvr_sc_pool *pool_of(struct kvr_sc_world *w, uint32_t number)
 {
 	for (uint32_t i = 0; i < w->n_pools; i++)
 		if (frames_pool(&w->pool[i]) == number)
@@ -118,10 +118,10 @@ static bool given_up(const struct talk *t)
 }
 
 /* Another try of a request gives the open of the one before up. */
-static bool open_given_up(struct ex_world *w, const struct peers_agent *at,
+static bool open_given_up(struct kvr_sc_world *w, const struct peers_agent *at,
 			  const struct peers_got *g)
 {
-	const struct ex_req *r;
+	const struct kvr_sc_req *r;
 
 	TAILQ_FOREACH (r, &w->live, link) {
 		struct talk *t = r->own;
@@ -134,13 +134,13 @@ static bool open_given_up(struct ex_world *w, const struct peers_agent *at,
 	return false;
 }
 
-static void session_frame(struct ex_world *w, const struct peers_agent *at,
+static void session_frame(struct kvr_sc_world *w, const struct peers_agent *at,
 			  const struct peers_got *g)
 {
 	struct talk *t;
 
 	if (g->kind == KVR_SESSION_CLOSE) {
-		struct ex_pool *pool = pool_of(w, g->session_pool);
+		struct kvr_sc_pool *pool = pool_of(w, g->session_pool);
 
 		if (frames_session_closes(pool, g->session, g->session_len, at->worker) ||
 		    !open_given_up(w, at, g))
@@ -163,7 +163,7 @@ static void session_frame(struct ex_world *w, const struct peers_agent *at,
 static struct peers_got later[SESSIONS_A_TURN];
 static uint32_t n_later;
 
-void agents_told(struct ex_world *w, const struct peers_agent *at, const struct peers_got *g)
+void agents_told(struct kvr_sc_world *w, const struct peers_agent *at, const struct peers_got *g)
 {
 	struct talk *t;
 
@@ -193,7 +193,7 @@ void agents_told(struct ex_world *w, const struct peers_agent *at, const struct 
 		aborted(t, at, g);
 }
 
-void agents_sessions(struct ex_world *w)
+void agents_sessions(struct kvr_sc_world *w)
 {
 	for (uint32_t i = 0; i < n_later; i++)
 		session_frame(w, frames_agent(later[i].port), &later[i]);

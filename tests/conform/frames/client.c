@@ -27,9 +27,9 @@ static void show(struct talk *t)
 /* ---- the client is told ------------------------------------------------------------------ */
 
 /* The client has heard the last word. */
-void client_heard_all(struct ex_world *w, struct talk *t)
+void client_heard_all(struct kvr_sc_world *w, struct talk *t)
 {
-	struct ex_req *r = t->r;
+	struct kvr_sc_req *r = t->r;
 
 	if (r == NULL || r->r.told == KVR_RQ_OVER)
 		return;
@@ -39,7 +39,7 @@ void client_heard_all(struct ex_world *w, struct talk *t)
 	t->opening = false;
 	if (t->closed)
 		frames_session_closer_over(r->pool, r);
-	ex_req_over(w, r);
+	kvr_sc_req_over(r);
 	if (!talk_works(t, MAIN))
 		talk_leg_is(t, MAIN, KVR_RQS_ENDED);
 }
@@ -55,7 +55,7 @@ void client_prefill_line(struct talk *t, uint8_t way, const struct kvr_wire_acce
 		l->overlap_blocks = a->prefill_overlap_blocks;
 	}
 	t->decided[PREFILL] = false;
-	ex_line_prefill(t->r);
+	kvr_sc_line_prefill(t->r);
 }
 
 /* Decided, and refused before any frame could say so: the decision log has it. */
@@ -86,7 +86,7 @@ void client_accepted_line(struct talk *t, enum kvr_rq_state state)
 
 	show(t);
 	l->state = (uint8_t)state;
-	ex_line_accepted(t->r);
+	kvr_sc_line_accepted(t->r);
 	if (is == KVR_RQS_SENT || is == KVR_RQS_RUNNING)
 		l->state = is;
 }
@@ -113,10 +113,10 @@ static void served(struct talk *t, const struct kvr_wire_accepted *a, enum kvr_r
 	t->decided[MAIN] = false;
 }
 
-static void accepted(struct ex_world *w, struct talk *t, const struct peers_got *g)
+static void accepted(struct kvr_sc_world *w, struct talk *t, const struct peers_got *g)
 {
 	const struct kvr_wire_accepted *a = &g->accepted;
-	struct ex_req *r = t->r;
+	struct kvr_sc_req *r = t->r;
 
 	if (r == NULL || r->r.told == KVR_RQ_OVER || t->again)
 		return;
@@ -156,14 +156,14 @@ static bool has_line(const struct talk *t, const struct peers_got *g)
 
 static void open_failed_line(const struct talk *t)
 {
-	const struct ex_req *r = t->r;
+	const struct kvr_sc_req *r = t->r;
 	const struct kvr_leg *l = &r->r.leg[MAIN];
 	const struct kvr_rq_order o = {
 		.kind = KVR_RQO_SESSION,
 		.how = KVR_RQ_OPEN_FAILED,
 		.session = {r->session.id, r->session.id_len, .to = {l->worker, l->dp_rank, 0}}};
 
-	ex_line_session(r, &o);
+	kvr_sc_line_session(r->pool->world, r, &o);
 }
 
 void client_expired_line(struct talk *t)
@@ -172,13 +172,13 @@ void client_expired_line(struct talk *t)
 		return;
 	t->expired_told = true;
 	t->r->failed = true;
-	ex_line_expired(t->r);
+	kvr_sc_line_expired(t->r);
 }
 
-void client_rejected(struct ex_world *w, struct talk *t, const struct peers_got *g)
+void client_rejected(struct kvr_sc_world *w, struct talk *t, const struct peers_got *g)
 {
 	struct kvr_rq_why why = {.code = g->code, .retryable = g->retryable};
-	struct ex_req *r = t->r;
+	struct kvr_sc_req *r = t->r;
 
 	if (r == NULL || r->r.told == KVR_RQ_OVER)
 		return;
@@ -193,7 +193,7 @@ void client_rejected(struct ex_world *w, struct talk *t, const struct peers_got 
 	if (talk_bypassed(t))
 		client_bypassed_line(t);
 	if (has_line(t, g))
-		ex_line_rejected(r, &why);
+		kvr_sc_line_rejected(r, &why);
 	else if (g->code == KVR_E_EXPIRED)
 		client_expired_line(t);
 	else if (g->code == KVR_E_SESSION_OPEN_FAILED)
@@ -203,7 +203,7 @@ void client_rejected(struct ex_world *w, struct talk *t, const struct peers_got 
 	t->again = t->arriving = false;
 }
 
-void client_told(struct ex_world *w, const struct peers_got *g)
+void client_told(struct kvr_sc_world *w, const struct peers_got *g)
 {
 	struct talk *t = talk_of(g->id);
 

@@ -7,7 +7,6 @@
  * The pools of a router are there from its start: the pool lines are read before all others.
  */
 #include "frames.h"
-#include "language.h"
 #include "pipeline.h"
 
 #include <stdlib.h>
@@ -39,12 +38,12 @@ void frames_not(enum frames_not what)
 
 /* ---- pools ------------------------------------------------------------------------------- */
 
-static FILE *config; /* while pool lines are read for the router's configuration */
+static FILE *config; /* the router's configuration, from pool lines */
 static uint32_t n_config;
 
-uint32_t frames_pool(const struct ex_pool *pool)
+uint32_t frames_pool(const struct kvr_sc_pool *pool)
 {
-	return (uint32_t)(uintptr_t)pool->rq.owner - 1;
+	return (uint32_t)(uintptr_t)pool->own;
 }
 
 static void class_config(const char *pool, const struct kvr_pool_class *k)
@@ -59,10 +58,11 @@ static uint32_t at_most(uint32_t v, uint32_t most)
 }
 
 /* As the scenario's, but for sizes that a scenario is unlikely to meet. */
-static void pool_config(const struct ex_pool *pool)
+static bool pool_config(struct kvr_sc_pool *pool, struct kvr_sc_problem *p)
 {
 	struct kvr_pool_conf c = pool->conf;
 
+	(void)p;
 	c.max_ranks = at_most(c.max_ranks, 64);
 	c.max_workers = at_most(c.max_workers, 64);
 	c.max_requests = at_most(c.max_requests, 512);
@@ -76,45 +76,54 @@ static void pool_config(const struct ex_pool *pool)
 	kvr_conf_dump(kvr_pool_opts, &c, config);
 	for (uint32_t i = 0; i < c.n_classes; i++)
 		class_config(c.name, &c.classes[i]);
+	return true;
 }
 
-bool ex_run_pool(struct ex_world *w, struct ex_pool *pool, struct ex_problem *p)
+static bool pool_start(struct kvr_sc_pool *pool, struct kvr_sc_problem *p)
 {
-	(void)w;
 	(void)p;
-	if (config != NULL) {
-		pool_config(pool);
-		return true;
-	}
-	pool->rq.owner = (void *)(uintptr_t)(peers_pool(pool->conf.name) + 1);
+	pool->own = (void *)(uintptr_t)peers_pool(pool->conf.name);
 	pool->sched = peers_sched(frames_pool(pool));
-	pool->index = frames_index(pool);
 	pool->terms.cap = PEERS_TERMS;
 	pool->terms.v = calloc(PEERS_TERMS, sizeof(*pool->terms.v));
-	return pool->index != NULL && pool->terms.v != NULL;
+	return pool->terms.v != NULL;
 }
 
 /* The pool lines of a scenario as sections of a configuration file. */
-static char *pools_of(char *text)
+static char *pools_of(FILE *in)
 {
-	static struct ex_world w;
-	char *sections = NULL, *line, *save = NULL, *copy = strdup(text);
+	static const struct kvr_sc_executor reader = {.pool = pool_config};
+	static struct kvr_sc_world w;
+	char *sections = NULL;
 	size_t len;
 
 	config = open_memstream(&sections, &len);
-	for (line = strtok_r(copy, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
-		struct ex_problem p = {""};
-		struct ex_line *l = ex_line_new(ex_parse(line, strlen(line), &p));
-
-		if (ex_language_check(l->obj, &p) == ex_op_pool)
-			ex_op_pool(&w, l, &p);
-		ex_line_free(l);
-	}
+	kvr_sc_world_init(&w, &reader, NULL);
+	kvr_sc_pools(&w, in);
+	if (n_config == 0) /* a router has at least one */
+		fprintf(config, "[pool none]\nblock_size = 4\n");
 	fclose(config);
-	config = NULL;
-	free(copy);
 	return sections;
 }
+
+static const struct kvr_sc_executor executor = {
+	.pool = pool_start,
+	.worker = frames_worker,
+	.joined = frames_joined,
+	.gone = frames_gone,
+	.drain = frames_drain,
+	.load = frames_load,
+	.blocks = frames_blocks,
+	.clear = frames_clear,
+	.score = frames_score,
+	.loads = frames_loads,
+	.arrive = frames_arrive,
+	.event = frames_event,
+	.release = frames_release,
+	.poll = frames_op_done,
+	.expire = frames_expire,
+	.timer = frames_timer,
+};
 
 /* ---- main -------------------------------------------------------------------------------- */
 
@@ -132,7 +141,7 @@ static char *whole(FILE *in, size_t *len)
 
 int main(int argc, char **argv)
 {
-	static struct ex_world w;
+	static struct kvr_sc_world w;
 	FILE *in = argc == 2 && strcmp(argv[1], "-") != 0 ? fopen(argv[1], "r") : stdin;
 	char *text, *pools;
 	size_t len;
@@ -143,14 +152,13 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	text = whole(in, &len);
-	pools = pools_of(text);
-	if (n_config == 0) /* a router has at least one */
-		pools = strdup("[pool none]\nblock_size = 4\n");
+	in = fmemopen(text, len, "r");
+	pools = pools_of(in);
+	rewind(in);
 	pipeline_mbufs = 16383; /* enough for the largest prompt; each costs a page's first touch */
 	peers_start(pools);
-	in = fmemopen(text, len, "r");
-	ex_world_init(&w);
-	status = ex_script(&w, in);
+	kvr_sc_world_init(&w, &executor, stdout);
+	status = kvr_sc_script(&w, in);
 	fclose(in);
 	fflush(stdout);
 	for (uint32_t i = 0; i < FRAMES_NOT_N; i++)

@@ -17,7 +17,7 @@ static uint32_t mm_read(const json_t *list, struct peers_mm *mm, uint32_t most)
 			continue;
 		mm[n] = (struct peers_mm){.block = (uint32_t)i, .n = (uint32_t)json_array_size(e)};
 		for (uint32_t k = 0; k < mm[n].n; k++)
-			mm[n].hash[k] = ex_u64(json_array_get(e, k));
+			mm[n].hash[k] = kvr_sc_u64(json_array_get(e, k));
 		n++;
 	}
 	return n;
@@ -26,7 +26,7 @@ static uint32_t mm_read(const json_t *list, struct peers_mm *mm, uint32_t most)
 /* A prompt of tokens is sent as it is: the router hashes it. */
 static void prompt(struct peers_route *q, const json_t *line, uint32_t exec_isl, uint32_t **tokens)
 {
-	const json_t *list = ex_get(line, "tokens");
+	const json_t *list = kvr_sc_get(line, "tokens");
 	static struct peers_mm mm[256];
 
 	/* With hashes only how many there are is read. */
@@ -36,17 +36,17 @@ static void prompt(struct peers_route *q, const json_t *line, uint32_t exec_isl,
 	if (list == NULL)
 		return;
 	for (size_t i = 0; i < json_array_size(list); i++)
-		(*tokens)[i] = (uint32_t)ex_u64(json_array_get(list, i));
+		(*tokens)[i] = (uint32_t)kvr_sc_u64(json_array_get(list, i));
 	q->n_tokens = (uint32_t)json_array_size(list);
 	q->n_hashes = 0;
 	q->mm = mm;
-	q->n_mm = mm_read(ex_get(line, "mm"), mm, 256);
+	q->n_mm = mm_read(kvr_sc_get(line, "mm"), mm, 256);
 }
 
 static bool route(struct talk *t)
 {
-	const struct ex_req *r = t->r;
-	const json_t *routing = ex_get(r->line->obj, "routing");
+	const struct kvr_sc_req *r = t->r;
+	const json_t *routing = kvr_sc_get(r->line->obj, "routing");
 	char body[32], session[KVR_SESSION_ID_MAX + 1];
 	static uint32_t copies;
 	const bool large = r->msg.req.isl > KVR_WIRE_MAX_TOKENS;
@@ -55,18 +55,18 @@ static bool route(struct talk *t)
 		.kind = KVR_ROUTE,
 		.id = t->id,
 		.pool = frames_pool(r->pool),
-		.phase = ex_get(r->line->obj, "phase") != NULL ? (uint8_t)r->msg.req.phase : 0,
+		.phase = kvr_sc_get(r->line->obj, "phase") != NULL ? (uint8_t)r->msg.req.phase : 0,
 		.query = r->msg.req.query_only,
 		.isl = isl,
-		.max_tokens = (uint32_t)ex_u64_or(r->line->obj, "max_tokens", KVR_NONE32),
+		.max_tokens = (uint32_t)kvr_sc_u64_or(r->line->obj, "max_tokens", KVR_NONE32),
 		.hashes = r->msg.req.sh,
 		.n_hashes = r->msg.req.n,
 		.hints = &r->msg.hints,
 		.over = r->msg.req.override,
 		.shared = r->msg.req.shared,
 		.n_shared = r->msg.req.n_shared,
-		.lora = ex_str_or(routing, "lora_name", NULL),
-		.ns = ex_str_or(routing, "cache_namespace", NULL),
+		.lora = kvr_sc_str_or(routing, "lora_name", NULL),
+		.ns = kvr_sc_str_or(routing, "cache_namespace", NULL),
 		.policy = r->msg.policy,
 		.action = r->session.action,
 		.timeout_s = (uint32_t)(r->session.timeout_ns / UINT64_C(1000000000)),
@@ -90,7 +90,7 @@ static bool route(struct talk *t)
 }
 
 /* Of one that waits no frame says which class it is in; later the decision does. */
-static void class_named(struct ex_req *r)
+static void class_named(struct kvr_sc_req *r)
 {
 	const struct kvr_pool_conf *c = &r->pool->conf;
 
@@ -101,12 +101,13 @@ static void class_named(struct ex_req *r)
 			r->msg.hints.policy_class = i;
 }
 
-void ex_run_arrive(struct ex_world *w, struct ex_req *r)
+void frames_arrive(struct kvr_sc_req *r)
 {
+	struct kvr_sc_world *w = r->pool->world;
 	struct talk *t = talk_new(r);
 
 	r->own = t;
-	ex_req_enter(w, r);
+	kvr_sc_req_enter(r);
 	class_named(r);
 	if (r->session.id_len != 0) {
 		frames_session_named(r->pool, r->session.id, r->session.id_len);
@@ -124,7 +125,7 @@ void ex_run_arrive(struct ex_world *w, struct ex_req *r)
 
 static void say(struct talk *t, const struct kvr_rq_event *e)
 {
-	struct ex_req *r = t->r;
+	struct kvr_sc_req *r = t->r;
 
 	switch (e->kind) {
 	case KVR_RQE_ITEM:
@@ -153,21 +154,22 @@ static void say(struct talk *t, const struct kvr_rq_event *e)
 	}
 }
 
-void ex_run_event(struct ex_world *w, struct ex_req *r, struct kvr_rq_event e)
+void frames_event(struct kvr_sc_req *r, struct kvr_rq_event e)
 {
 	say(r->own, &e);
-	frames_settle(w);
+	frames_settle(r->pool->world);
 }
 
-enum kvr_code ex_run_release(struct ex_world *w, struct ex_pool *pool, const char *id)
+enum kvr_code frames_release(struct kvr_sc_pool *pool, const char *id)
 {
 	client_release_asked();
 	peers_release(frames_pool(pool), id);
-	frames_settle(w);
+	frames_settle(pool->world);
 	return client_release();
 }
 
-const struct peers_got *frames_loads(struct ex_world *w, const struct peers_route *q)
+/* POTENTIAL_LOADS is sent; its answer, or NULL: it was refused. */
+static const struct peers_got *loads_of(struct kvr_sc_world *w, const struct peers_route *q)
 {
 	client_loads_asked();
 	if (!peers_route(q))
@@ -176,7 +178,7 @@ const struct peers_got *frames_loads(struct ex_world *w, const struct peers_rout
 	return client_loads();
 }
 
-uint32_t ex_run_loads(struct ex_world *w, struct ex_pool *pool, const struct ex_prompt *prompt,
+uint32_t frames_loads(struct kvr_sc_pool *pool, const struct kvr_sc_prompt *prompt,
 		      struct kvr_sched_load v[], uint32_t cap, struct kvr_sched_pending *pending)
 {
 	const struct peers_route q = {.kind = KVR_POTENTIAL_LOADS,
@@ -189,7 +191,7 @@ uint32_t ex_run_loads(struct ex_world *w, struct ex_pool *pool, const struct ex_
 							  ? prompt->isl / pool->conf.block_size
 							  : prompt->n,
 				      .body = ""};
-	const struct peers_got *g = prompt->isl != 0 ? frames_loads(w, &q) : NULL;
+	const struct peers_got *g = prompt->isl != 0 ? loads_of(pool->world, &q) : NULL;
 
 	if (prompt->isl == 0) {
 		frames_not(FRAMES_NOT_EMPTY_LOADS);

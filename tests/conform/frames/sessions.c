@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Bindings of sessions: what changed since the last look, as lines. */
 #include "frames.h"
-#include "lines.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,7 @@
  * session is bound there again. */
 struct closing {
 	SLIST_ENTRY(closing) link;
-	const struct ex_req *by;
+	const struct kvr_sc_req *by;
 	struct kvr_session_binding at;
 	bool ended; /* since the last look */
 };
@@ -19,13 +18,13 @@ struct closing {
 /* A session that some request has named. */
 struct named {
 	struct named *next;
-	struct ex_pool *pool;
+	struct kvr_sc_pool *pool;
 	struct kvr_session_binding to;
 	SLIST_HEAD(, closing) closings;
-	const struct ex_req *closer; /* the first since the last look */
-	uint64_t until;		     /* bound: it is not over before */
-	uint64_t moved_from;	     /* worker that is told so */
-	uint64_t dropped_from;	     /* worker that may have opened it for nobody */
+	const struct kvr_sc_req *closer; /* the first since the last look */
+	uint64_t until;			 /* bound: it is not over before */
+	uint64_t moved_from;		 /* worker that is told so */
+	uint64_t dropped_from;		 /* worker that may have opened it for nobody */
 	bool bound, moved, dropped;
 	bool left;	 /* at the last look there was time left */
 	bool opened;	 /* since the last look */
@@ -36,7 +35,7 @@ struct named {
 
 static struct named *all, **last = &all;
 
-static struct named *find(const struct ex_pool *pool, const char *id, uint32_t len)
+static struct named *find(const struct kvr_sc_pool *pool, const char *id, uint32_t len)
 {
 	struct named *s = all;
 
@@ -45,7 +44,7 @@ static struct named *find(const struct ex_pool *pool, const char *id, uint32_t l
 	return s;
 }
 
-void frames_session_named(struct ex_pool *pool, const char *id, uint32_t len)
+void frames_session_named(struct kvr_sc_pool *pool, const char *id, uint32_t len)
 {
 	struct named *s;
 
@@ -65,10 +64,10 @@ static void line(const struct named *s, const struct kvr_session_binding *to, ui
 	const struct kvr_rq_order o = {
 		.kind = kind, .how = (uint8_t)how, .session = {s->id, s->len, .to = *to}};
 
-	ex_line_session(NULL, &o);
+	kvr_sc_line_session(s->pool->world, NULL, &o);
 }
 
-void frames_session_opened(struct ex_pool *pool, const struct ex_req *r)
+void frames_session_opened(struct kvr_sc_pool *pool, const struct kvr_sc_req *r)
 {
 	struct named *s = find(pool, r->session.id, r->session.id_len);
 
@@ -77,7 +76,7 @@ void frames_session_opened(struct ex_pool *pool, const struct ex_req *r)
 	s->moved_from = s->to.worker;
 }
 
-void frames_session_dropped(struct ex_pool *pool, const struct ex_req *r)
+void frames_session_dropped(struct kvr_sc_pool *pool, const struct kvr_sc_req *r)
 {
 	struct named *s = find(pool, r->session.id, r->session.id_len);
 
@@ -88,7 +87,7 @@ void frames_session_dropped(struct ex_pool *pool, const struct ex_req *r)
 
 /* ---- closes ------------------------------------------------------------------------------ */
 
-void frames_session_closer(struct ex_pool *pool, const struct ex_req *r)
+void frames_session_closer(struct kvr_sc_pool *pool, const struct kvr_sc_req *r)
 {
 	struct named *s = find(pool, r->session.id, r->session.id_len);
 
@@ -111,7 +110,7 @@ static void unbound(struct named *s)
 	s->closer = NULL;
 }
 
-void frames_session_closer_over(struct ex_pool *pool, const struct ex_req *r)
+void frames_session_closer_over(struct kvr_sc_pool *pool, const struct kvr_sc_req *r)
 {
 	struct named *s = find(pool, r->session.id, r->session.id_len);
 	struct closing *c;
@@ -149,14 +148,14 @@ static void closings_over(struct named *s)
 	}
 }
 
-bool frames_session_closes(const struct ex_pool *pool, const char *id, uint32_t len,
+bool frames_session_closes(const struct kvr_sc_pool *pool, const char *id, uint32_t len,
 			   uint64_t worker)
 {
 	return ended_at(find(pool, id, len), worker) != NULL;
 }
 
 /* A close that is no news for the session, because it has moved or was never bound, has no line. */
-void frames_session_closed(struct ex_pool *pool, const char *id, uint32_t len, uint64_t worker)
+void frames_session_closed(struct kvr_sc_pool *pool, const char *id, uint32_t len, uint64_t worker)
 {
 	struct named *s = find(pool, id, len);
 	struct kvr_session_binding to = s->to;
@@ -178,7 +177,7 @@ void frames_session_closed(struct ex_pool *pool, const char *id, uint32_t len, u
 /* ---- bindings ---------------------------------------------------------------------------- */
 
 /* Is bound now, as far as its time is not over. */
-static void look(struct ex_world *w, struct named *s)
+static void look(struct kvr_sc_world *w, struct named *s)
 {
 	const uint32_t pool = frames_pool(s->pool);
 	const uint64_t left = peers_session_left(pool, s->id, s->len);
@@ -196,7 +195,7 @@ static void look(struct ex_world *w, struct named *s)
 }
 
 /* The one of a pool that has been over for the longest time, or, if not @p over, will be last. */
-static struct named *ended(const struct ex_pool *pool, uint64_t now, bool over)
+static struct named *ended(const struct kvr_sc_pool *pool, uint64_t now, bool over)
 {
 	struct named *found = NULL;
 
@@ -208,9 +207,9 @@ static struct named *ended(const struct ex_pool *pool, uint64_t now, bool over)
 }
 
 /* Those that the router does not hold any more: their time was over, or they have been unbound. */
-static void gone(struct ex_world *w, struct ex_pool *pool)
+static void gone(struct kvr_sc_world *w, struct kvr_sc_pool *pool)
 {
-	static uint64_t over_before[EX_MAX_POOLS];
+	static uint64_t over_before[KVR_SC_MAX_POOLS];
 	const uint32_t number = frames_pool(pool), held = peers_sessions(number);
 	const uint64_t all_over = peers_sessions_over(number);
 	uint64_t over = all_over - over_before[number];
@@ -232,7 +231,7 @@ static void gone(struct ex_world *w, struct ex_pool *pool)
 	}
 }
 
-void frames_sessions(struct ex_world *w)
+void frames_sessions(struct kvr_sc_world *w)
 {
 	for (struct named *s = all; s != NULL; s = s->next)
 		look(w, s);

@@ -16,7 +16,7 @@ struct talk *talk_of(uint64_t id)
 	return id < n_talks ? talks[id] : NULL;
 }
 
-struct talk *talk_new(struct ex_req *r)
+struct talk *talk_new(struct kvr_sc_req *r)
 {
 	struct talk *t = calloc(1, sizeof(*t));
 
@@ -44,7 +44,7 @@ void talk_leg_is(struct talk *t, uint32_t leg, enum kvr_rq_state state)
 
 /* ---- decisions --------------------------------------------------------------------------- */
 
-static void decision(struct ex_pool *pool, const struct peers_decision *d)
+static void decision(struct kvr_sc_pool *pool, const struct peers_decision *d)
 {
 	struct talk *t = talk_of(d->id);
 	uint32_t leg;
@@ -71,7 +71,7 @@ static void decision(struct ex_pool *pool, const struct peers_decision *d)
 	}
 }
 
-static void decisions(struct ex_world *w)
+static void decisions(struct kvr_sc_world *w)
 {
 	static struct peers_decision d;
 
@@ -80,7 +80,7 @@ static void decisions(struct ex_world *w)
 			decision(&w->pool[i], &d);
 }
 
-bool talk_is_half(const struct ex_req *r)
+bool talk_is_half(const struct kvr_sc_req *r)
 {
 	return r->pool->peer != NULL && r->pool->conf.role == KVR_ROLE_DECODE;
 }
@@ -106,9 +106,9 @@ bool talk_renewed(const struct talk *t)
 }
 
 /* Of a request that waits no frame says so. */
-static void bypassed(struct ex_world *w)
+static void bypassed(struct kvr_sc_world *w)
 {
-	struct ex_req *r;
+	struct kvr_sc_req *r;
 
 	TAILQ_FOREACH (r, &w->live, link)
 		if (talk_bypassed(r->own))
@@ -118,16 +118,16 @@ static void bypassed(struct ex_world *w)
 /* ---- settling ---------------------------------------------------------------------------- */
 
 /* Nothing is left to do for a prefill leg whose request is over. */
-static void prefill_ends(struct ex_world *w)
+static void prefill_ends(struct kvr_sc_world *w)
 {
-	struct ex_req *r;
+	struct kvr_sc_req *r;
 
 	TAILQ_FOREACH (r, &w->dead, link)
 		if (talk_works(r->own, PREFILL))
 			agents_fin(r->own, PREFILL, r->failed ? KVR_RESP_F_ERROR : 0);
 }
 
-void frames_settle(struct ex_world *w)
+void frames_settle(struct kvr_sc_world *w)
 {
 	struct peers_got g;
 
@@ -152,9 +152,9 @@ void frames_settle(struct ex_world *w)
 	frames_states(w);
 }
 
-void frames_forget(struct ex_world *w, uint64_t worker)
+void frames_forget(struct kvr_sc_world *w, uint64_t worker)
 {
-	struct ex_req *r;
+	struct kvr_sc_req *r;
 
 	TAILQ_FOREACH (r, &w->live, link) {
 		struct talk *t = r->own;
@@ -167,9 +167,9 @@ void frames_forget(struct ex_world *w, uint64_t worker)
 	}
 }
 
-void ex_run_poll(struct ex_world *w)
+void frames_op_done(struct kvr_sc_world *w)
 {
-	struct ex_req *r, *next;
+	struct kvr_sc_req *r, *next;
 
 	frames_settle(w);
 	for (r = TAILQ_FIRST(&w->dead); r != NULL; r = next) {
@@ -183,23 +183,23 @@ void ex_run_poll(struct ex_world *w)
 		free(t->d[MAIN]);
 		free(t->d[PREFILL]);
 		t->d[MAIN] = t->d[PREFILL] = NULL;
-		ex_line_free(r->line);
+		kvr_sc_line_free(r->line);
 	}
 }
 
-void ex_run_expire(struct ex_world *w)
+void frames_expire(struct kvr_sc_world *w)
 {
 	frames_settle(w);
 }
 
-uint64_t ex_run_timer(const struct ex_world *w)
+uint64_t frames_timer(const struct kvr_sc_world *w)
 {
 	uint64_t t = UINT64_MAX;
 
 	for (uint32_t i = 0; i < w->n_pools; i++) {
 		const uint32_t pool = frames_pool(&w->pool[i]);
 		const uint64_t due = peers_timer(pool),
-			       look = (w->now / EX_LOOK_NS + 1) * EX_LOOK_NS;
+			       look = (w->now / KVR_SC_LOOK_NS + 1) * KVR_SC_LOOK_NS;
 
 		t = due < t ? due : t;
 		if (peers_sessions(pool) != 0 && look < t)

@@ -14,13 +14,12 @@
  */
 
 #include "frames.h"
-#include "lines.h"
 
 #define MAIN	KVR_LEG_MAIN
 #define PREFILL KVR_LEG_PREFILL
 
 struct talk {
-	struct ex_req *r; /* NULL: over, and nobody asks any more */
+	struct kvr_sc_req *r; /* NULL: over, and nobody asks any more */
 	uint64_t id;
 	uint64_t handle; /* what the client was told last */
 	struct peers_run run[2];
@@ -42,7 +41,7 @@ struct talk {
 /* ---- talk.c ------------------------------------------------------------------------------ */
 
 /** A request that the scenario begins. */
-struct talk *talk_new(struct ex_req *r);
+struct talk *talk_new(struct kvr_sc_req *r);
 
 /** NULL: not one of the scenario's. */
 struct talk *talk_of(uint64_t id);
@@ -59,18 +58,18 @@ bool talk_bypassed(const struct talk *t);
 bool talk_renewed(const struct talk *t);
 
 /** Of the decode half of a pair. */
-bool talk_is_half(const struct ex_req *r);
+bool talk_is_half(const struct kvr_sc_req *r);
 
 /* ---- client.c ---------------------------------------------------------------------------- */
 
 /** The client has heard the last word. */
-void client_heard_all(struct ex_world *w, struct talk *t);
+void client_heard_all(struct kvr_sc_world *w, struct talk *t);
 
 /** A frame to the client. */
-void client_told(struct ex_world *w, const struct peers_got *g);
+void client_told(struct kvr_sc_world *w, const struct peers_got *g);
 
 /** ROUTE could not be written, or was refused. */
-void client_rejected(struct ex_world *w, struct talk *t, const struct peers_got *g);
+void client_rejected(struct kvr_sc_world *w, struct talk *t, const struct peers_got *g);
 
 void client_prefill_line(struct talk *t, uint8_t way, const struct kvr_wire_accepted *a);
 
@@ -91,10 +90,10 @@ void client_release_asked(void);
 /* ---- agents.c ---------------------------------------------------------------------------- */
 
 /** A frame to the agent @p at. */
-void agents_told(struct ex_world *w, const struct peers_agent *at, const struct peers_got *g);
+void agents_told(struct kvr_sc_world *w, const struct peers_agent *at, const struct peers_got *g);
 
 /** What came to agents about sessions, when all else that came with it has been seen. */
-void agents_sessions(struct ex_world *w);
+void agents_sessions(struct kvr_sc_world *w);
 
 /** The last item of a leg, and no more. */
 void agents_fin(struct talk *t, uint32_t leg, uint16_t flags);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Workers as their agents tell of them: HELLO, GOODBYE, KV events, loads; their states. */
 #include "frames.h"
-#include "out.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -33,10 +32,6 @@ struct agent {
 	struct noted *held, **last;
 };
 
-struct ex_index {
-	struct ex_pool *pool;
-};
-
 static struct agent *agents[MAX_AGENTS];
 static uint32_t n_agents, lives;
 
@@ -58,7 +53,7 @@ bool frames_bootstraps(uint64_t worker)
 {
 	const struct agent *a = agent_of(worker);
 
-	return a != NULL && ex_get(a->line, "bootstrap") != NULL;
+	return a != NULL && kvr_sc_get(a->line, "bootstrap") != NULL;
 }
 
 static struct agent *agent_new(uint64_t worker)
@@ -78,7 +73,7 @@ static struct agent *agent_new(uint64_t worker)
 
 static void hello_taints(const json_t *obj, struct peers_hello *h, char text[][600])
 {
-	const json_t *topology = ex_get(obj, "topology"), *list = ex_get(obj, "taints");
+	const json_t *topology = kvr_sc_get(obj, "topology"), *list = kvr_sc_get(obj, "taints");
 	const char *key;
 	json_t *v;
 	size_t i;
@@ -95,10 +90,10 @@ static void hello_taints(const json_t *obj, struct peers_hello *h, char text[][6
 	}
 }
 
-static void hello(struct ex_world *w, struct agent *a, const struct ex_pool *pool,
-		  const struct kvr_sched_worker *c, const json_t *obj)
+static void hello(struct agent *a, const struct kvr_sc_pool *pool, const struct kvr_sched_worker *c,
+		  const json_t *obj)
 {
-	const json_t *b = ex_get(obj, "bootstrap"), *t = ex_get(obj, "kv_transfer");
+	const json_t *b = kvr_sc_get(obj, "bootstrap"), *t = kvr_sc_get(obj, "kv_transfer");
 	struct peers_hello h = {
 		.pool = pool->conf.name,
 		.role = (uint8_t)pool->conf.role,
@@ -110,18 +105,18 @@ static void hello(struct ex_world *w, struct agent *a, const struct ex_pool *poo
 						  : (uint32_t)c->max_num_batched_tokens,
 		.total_kv_blocks = c->total_kv_blocks,
 		.cpu = c->cpu,
-		.host = b != NULL ? ex_str_or(b, "host", "") : NULL,
-		.bootstrap_port = (uint16_t)ex_u64_or(b, "port", 0),
-		.domain = ex_str_or(t, "domain", NULL),
-		.required = strcmp(ex_str_or(t, "enforcement", ""), "required") == 0,
-		.weight = ex_real_or(t, "weight", 1),
+		.host = b != NULL ? kvr_sc_str_or(b, "host", "") : NULL,
+		.bootstrap_port = (uint16_t)kvr_sc_u64_or(b, "port", 0),
+		.domain = kvr_sc_str_or(t, "domain", NULL),
+		.required = strcmp(kvr_sc_str_or(t, "enforcement", ""), "required") == 0,
+		.weight = kvr_sc_real_or(t, "weight", 1),
 	};
 	char text[8][600];
 
 	hello_taints(obj, &h, text);
 	a->answer = 0;
 	peers_hello(&a->at, &h);
-	frames_settle(w);
+	frames_settle(pool->world);
 }
 
 void frames_hello_answered(const struct peers_got *g)
@@ -154,16 +149,15 @@ static void held_again(struct agent *a)
 }
 
 /* Whether a new life loses nothing that the worker of the scenario keeps. */
-static bool may_become(struct ex_world *w, const struct agent *a, const struct ex_pool *pool)
+static bool may_become(const struct agent *a, const struct kvr_sc_pool *pool)
 {
-	const struct ex_worker *k = ex_worker_find(w, a->at.worker);
+	const struct kvr_sc_worker *k = kvr_sc_worker_find(pool->world, a->at.worker);
 
 	return k->state == KVR_WORKER_SERVING && !a->reported &&
 	       kvr_sched_worker_bookings(pool->sched, k->id) == 0;
 }
 
-int ex_run_worker(struct ex_world *w, struct ex_pool *pool, const struct kvr_sched_worker *c,
-		  const json_t *obj)
+int frames_worker(struct kvr_sc_pool *pool, const struct kvr_sched_worker *c, const json_t *obj)
 {
 	struct agent *a = agent_of(c->id);
 	json_t *is = json_incref((json_t *)obj);
@@ -172,14 +166,14 @@ int ex_run_worker(struct ex_world *w, struct ex_pool *pool, const struct kvr_sch
 	if (a == NULL)
 		a = agent_new(c->id);
 	was = a->lives;
-	if (was && !json_equal(a->line, is) && !may_become(w, a, pool)) {
+	if (was && !json_equal(a->line, is) && !may_become(a, pool)) {
 		frames_not(FRAMES_NOT_BECOME);
 		json_decref(is);
 		return -ENOTSUP;
 	}
 	if (!was || !json_equal(a->line, is))
 		a->at.epoch = ++lives;
-	hello(w, a, pool, c, obj);
+	hello(a, pool, c, obj);
 	if (a->answer != KVR_WELCOME) {
 		const uint32_t code = a->answer - 256u;
 
@@ -197,92 +191,71 @@ int ex_run_worker(struct ex_world *w, struct ex_pool *pool, const struct kvr_sch
 	return 0;
 }
 
-void ex_run_joined(struct ex_world *w, struct ex_worker *k)
+void frames_joined(struct kvr_sc_worker *k)
 {
-	(void)k;
-	frames_states(w);
+	frames_states(k->pool->world);
 }
 
-void ex_run_gone(struct ex_world *w, struct ex_worker *k)
+void frames_gone(struct kvr_sc_worker *k)
 {
 	struct agent *a = agent_of(k->id);
 
-	frames_forget(w, k->id);
+	frames_forget(k->pool->world, k->id);
 	if (k->id % 2 == 1) /* some say it, some do not */
 		peers_silent(k->id);
 	else
 		peers_goodbye(&a->at);
 	a->lives = false;
 	held_free(a);
-	frames_settle(w);
+	frames_settle(k->pool->world);
 }
 
-void ex_run_drain(struct ex_world *w, struct ex_worker *k, bool draining)
+void frames_drain(struct kvr_sc_worker *k, bool draining)
 {
 	peers_drain(k->id, draining);
-	frames_states(w);
-	frames_settle(w);
+	frames_states(k->pool->world);
+	frames_settle(k->pool->world);
 }
 
-void ex_run_load(struct ex_world *w, struct ex_worker *k, uint32_t dp_rank, uint64_t used_blocks)
+void frames_load(struct kvr_sc_worker *k, uint32_t dp_rank, uint64_t used_blocks)
 {
 	struct agent *a = agent_of(k->id);
 
 	a->reported = true;
 	peers_load(&a->at, dp_rank, used_blocks, a->next[dp_rank - a->dp_start]);
-	frames_settle(w);
+	frames_settle(k->pool->world);
 }
 
 /* ---- states ------------------------------------------------------------------------------ */
 
-static void worker_state(struct ex_worker *k)
+void frames_states(struct kvr_sc_world *w)
 {
-	const enum kvr_wire_worker_state now = peers_worker_state(k->id);
-
-	if (now == k->state)
-		return;
-	ex_out("{ op:s worker:U from:s to:s }", "state", k->id, kvr_worker_state_name(k->state),
-	       kvr_worker_state_name(now));
-	k->state = now;
-}
-
-void frames_states(struct ex_world *w)
-{
-	static bool active[EX_MAX_POOLS];
-	struct ex_worker *k;
+	static bool active[KVR_SC_MAX_POOLS];
+	struct kvr_sc_worker *k;
 
 	LIST_FOREACH (k, &w->workers, link)
-		worker_state(k);
+		if (peers_worker_state(k->id) != k->state)
+			kvr_sc_line_state(k, peers_worker_state(k->id));
 	for (uint32_t i = 0; i < w->n_pools; i++) {
-		const struct ex_pool *p = &w->pool[i];
+		struct kvr_sc_pool *p = &w->pool[i];
 		const bool now = p->conf.role == KVR_ROLE_PREFILL && peers_active(frames_pool(p));
 
 		if (now != active[i])
-			ex_out("{ op:s pool:s from:s to:s }", "state", p->conf.name,
-			       now ? "inactive" : "active", now ? "active" : "inactive");
+			kvr_sc_line_active(p, now);
 		active[i] = now;
 	}
 }
 
-/* ---- the index --------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------ */
 
-struct ex_index *frames_index(struct ex_pool *pool)
-{
-	struct ex_index *x = calloc(1, sizeof(*x));
-
-	x->pool = pool;
-	return x;
-}
-
-static void event(struct ex_index *x, uint32_t rank, uint8_t type, enum kvr_tier tier,
+static void event(struct kvr_sc_pool *pool, uint32_t rank, uint8_t type, enum kvr_tier tier,
 		  const uint64_t *parent, const uint64_t *sh, uint32_t n)
 {
 	struct kvr_sched_rank_info info;
 	struct noted *e;
 	struct agent *a;
 
-	if ((n == 0 && type != KVR_KV_CLEARED) ||
-	    kvr_sched_rank_get(x->pool->sched, rank, &info) != 0)
+	if ((n == 0 && type != KVR_KV_CLEARED) || kvr_sched_rank_get(pool->sched, rank, &info) != 0)
 		return;
 	a = agent_of(info.worker);
 	peers_events(&a->at, info.dp_rank, type, (uint8_t)tier, parent, sh, n,
@@ -300,21 +273,20 @@ static void event(struct ex_index *x, uint32_t rank, uint8_t type, enum kvr_tier
 	a->last = &e->next;
 }
 
-void ex_index_event(struct ex_index *x, uint32_t rank, enum kvr_prefix_op op, enum kvr_tier tier,
-		    const uint64_t *parent, const uint64_t *sh, uint32_t n)
+void frames_blocks(struct kvr_sc_pool *pool, uint32_t rank, enum kvr_prefix_op op,
+		   enum kvr_tier tier, const uint64_t *parent, const uint64_t *sh, uint32_t n)
 {
-	event(x, rank, op == KVR_PREFIX_STORE ? KVR_KV_STORED : KVR_KV_REMOVED, tier, parent, sh,
+	event(pool, rank, op == KVR_PREFIX_STORE ? KVR_KV_STORED : KVR_KV_REMOVED, tier, parent, sh,
 	      n);
 }
 
-void ex_index_clear(struct ex_index *x, uint32_t rank)
+void frames_clear(struct kvr_sc_pool *pool, uint32_t rank)
 {
-	event(x, rank, KVR_KV_CLEARED, KVR_TIER_DEVICE, NULL, NULL, 0);
+	event(pool, rank, KVR_KV_CLEARED, KVR_TIER_DEVICE, NULL, NULL, 0);
 }
 
-void ex_index_score(struct ex_index *x, const uint64_t *sh, uint32_t n, uint64_t now_ns,
-		    struct kvr_sched_overlap *ov)
+void frames_score(struct kvr_sc_pool *pool, const uint64_t *sh, uint32_t n,
+		  struct kvr_sched_overlap *ov)
 {
-	(void)now_ns;
-	peers_scores(frames_pool(x->pool), sh, n, ov);
+	peers_scores(frames_pool(pool), sh, n, ov);
 }

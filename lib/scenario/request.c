@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* route, prefill_done, output, finish, cancel, fail, session_ack: lines as events. */
-#include "run.h"
+#include "scenario_pvt.h"
 
 #include <string.h>
 
 #define SAY(w, r, k, ...)                                                                          \
-	ex_run_event(w, r, (struct kvr_rq_event){.kind = KVR_RQE_##k, __VA_ARGS__})
+	(w)->run->event(r, (struct kvr_rq_event){.kind = KVR_RQE_##k, __VA_ARGS__})
 
 /* ---- reading ----------------------------------------------------------------------------- */
 
@@ -15,13 +15,13 @@ static struct kvr_sched_str str(const char *s)
 }
 
 /* With room for what a pair adds to the constraints of its legs. */
-static bool taints_read(const json_t *constraints, struct ex_req *r, struct ex_problem *p)
+static bool taints_read(const json_t *constraints, struct kvr_sc_req *r, struct kvr_sc_problem *p)
 {
-	const json_t *required = ex_get(constraints, "required_taints");
-	const json_t *preferred = ex_get(constraints, "preferred_taints");
+	const json_t *required = kvr_sc_get(constraints, "required_taints");
+	const json_t *preferred = kvr_sc_get(constraints, "preferred_taints");
 	const size_t n = json_array_size(required), m = json_object_size(preferred);
-	struct kvr_sched_str *t = ex_alloc(r->line, n, sizeof(*t));
-	struct kvr_sched_preferred *q = ex_alloc(r->line, m, sizeof(*q));
+	struct kvr_sched_str *t = kvr_sc_alloc(r->line, n, sizeof(*t));
+	struct kvr_sched_preferred *q = kvr_sc_alloc(r->line, m, sizeof(*q));
 	struct kvr_sched_hints *h = &r->msg.hints;
 	const char *key;
 	json_t *v;
@@ -32,32 +32,32 @@ static bool taints_read(const json_t *constraints, struct ex_req *r, struct ex_p
 	json_array_foreach (required, i, v)
 		t[h->n_required++] = str(json_string_value(v));
 	json_object_foreach ((json_t *)preferred, key, v) {
-		if (!ex_is_real(v))
-			return ex_bad(p, "preferred_taints wants a weight for '%s'", key);
-		q[h->n_preferred++] = (struct kvr_sched_preferred){str(key), ex_real(v)};
+		if (!kvr_sc_is_real(v))
+			return kvr_sc_bad(p, "preferred_taints wants a weight for '%s'", key);
+		q[h->n_preferred++] = (struct kvr_sched_preferred){str(key), kvr_sc_real(v)};
 	}
-	r->pair.required = ex_alloc(r->line, n + 1, sizeof(*t));
-	r->pair.preferred = ex_alloc(r->line, m + 1, sizeof(*q));
+	r->pair.required = kvr_sc_alloc(r->line, n + 1, sizeof(*t));
+	r->pair.preferred = kvr_sc_alloc(r->line, m + 1, sizeof(*q));
 	return true;
 }
 
-static bool session_read(const json_t *c, struct kvr_rq_session *s, struct ex_problem *p)
+static bool session_read(const json_t *c, struct kvr_rq_session *s, struct kvr_sc_problem *p)
 {
 	static const char *const actions[] = {"", "open", "close"}; /* enum kvr_rq_action */
-	const char *action = ex_str_or(c, "action", ""), *id;
-	const uint64_t timeout = ex_u64_or(c, "timeout", 300);
+	const char *action = kvr_sc_str_or(c, "action", ""), *id;
+	const uint64_t timeout = kvr_sc_u64_or(c, "timeout", 300);
 
 	if (c == NULL)
 		return true;
-	id = ex_session_id(c, p);
+	id = kvr_sc_session_id(c, p);
 	if (id == NULL)
 		return false;
 	if (timeout == 0 || timeout > 31536000)
-		return ex_bad(p, "a session timeout is 1 to 31536000 seconds");
+		return kvr_sc_bad(p, "a session timeout is 1 to 31536000 seconds");
 	while (s->action < RTE_DIM(actions) && strcmp(actions[s->action], action) != 0)
 		s->action++;
 	if (s->action == RTE_DIM(actions))
-		return ex_bad(p, "unknown session action '%s'", action);
+		return kvr_sc_bad(p, "unknown session action '%s'", action);
 	s->timeout_ns = timeout * UINT64_C(1000000000);
 	s->id_len = (uint16_t)strlen(id);
 	memcpy(s->id, id, s->id_len);
@@ -67,14 +67,14 @@ static bool session_read(const json_t *c, struct kvr_rq_session *s, struct ex_pr
 /* A hint counts when it is there. */
 static uint64_t hint(const json_t *routing, const char *name, uint32_t *flags, uint32_t flag)
 {
-	*flags |= ex_get(routing, name) != NULL ? flag : 0;
-	return ex_u64_or(routing, name, 0);
+	*flags |= kvr_sc_get(routing, name) != NULL ? flag : 0;
+	return kvr_sc_u64_or(routing, name, 0);
 }
 
-static bool routing_read(const json_t *o, struct ex_req *r, struct ex_problem *p)
+static bool routing_read(const json_t *o, struct kvr_sc_req *r, struct kvr_sc_problem *p)
 {
 	struct kvr_sched_hints *h = &r->msg.hints;
-	const json_t *allowed = ex_get(o, "allowed_worker_ids");
+	const json_t *allowed = kvr_sc_get(o, "allowed_worker_ids");
 	uint32_t *f = &h->flags;
 
 	h->backend_id = hint(o, "backend_instance_id", f, KVR_SHINT_BACKEND_ID);
@@ -85,24 +85,24 @@ static bool routing_read(const json_t *o, struct ex_req *r, struct ex_problem *p
 	h->expected_output_tokens =
 		(uint32_t)hint(o, "expected_output_tokens", f, KVR_SHINT_EXPECTED_OUTPUT);
 	*f |= allowed != NULL ? KVR_SHINT_ALLOWED : 0;
-	h->allowed = ex_ints(r->line, allowed, sizeof(uint64_t));
+	h->allowed = kvr_sc_ints(r->line, allowed, sizeof(uint64_t));
 	h->n_allowed = (uint32_t)json_array_size(allowed);
-	h->strict_priority = (uint32_t)ex_u64_or(o, "strict_priority", 0);
-	h->priority_jump = ex_real_or(o, "priority_jump", 0);
-	r->msg.policy = str(ex_str_or(o, "policy_class", ""));
-	return taints_read(ex_get(o, "routing_constraints"), r, p) &&
-	       session_read(ex_get(o, "session_control"), &r->session, p);
+	h->strict_priority = (uint32_t)kvr_sc_u64_or(o, "strict_priority", 0);
+	h->priority_jump = kvr_sc_real_or(o, "priority_jump", 0);
+	r->msg.policy = str(kvr_sc_str_or(o, "policy_class", ""));
+	return taints_read(kvr_sc_get(o, "routing_constraints"), r, p) &&
+	       session_read(kvr_sc_get(o, "session_control"), &r->session, p);
 }
 
 static double part(const json_t *o, const char *name, uint32_t *flags, uint32_t flag)
 {
-	const json_t *v = ex_get(o, name);
+	const json_t *v = kvr_sc_get(o, name);
 
 	*flags |= v != NULL ? flag : 0;
-	return json_is_boolean(v) ? json_is_true(v) : ex_real_or(o, name, 0);
+	return json_is_boolean(v) ? json_is_true(v) : kvr_sc_real_or(o, name, 0);
 }
 
-static void override_read(const json_t *o, struct ex_req *r)
+static void override_read(const json_t *o, struct kvr_sc_req *r)
 {
 	struct kvr_sched_override *v = &r->override;
 	uint32_t *f = &v->flags;
@@ -117,9 +117,9 @@ static void override_read(const json_t *o, struct ex_req *r)
 	v->prefill_load_scale = part(o, "prefill_load_scale", f, KVR_SOVER_PREFILL_SCALE);
 }
 
-static bool shared_read(const json_t *list, struct ex_req *r, struct ex_problem *p)
+static bool shared_read(const json_t *list, struct kvr_sc_req *r, struct kvr_sc_problem *p)
 {
-	struct kvr_sched_range *s = ex_alloc(r->line, json_array_size(list), sizeof(*s));
+	struct kvr_sched_range *s = kvr_sc_alloc(r->line, json_array_size(list), sizeof(*s));
 	uint64_t last = 0;
 	size_t i;
 	json_t *v;
@@ -128,11 +128,12 @@ static bool shared_read(const json_t *list, struct ex_req *r, struct ex_problem 
 	json_array_foreach (list, i, v) {
 		const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
 
-		if (json_array_size(v) != 2 || !ex_is_u64(a, UINT32_MAX) ||
-		    !ex_is_u64(b, UINT32_MAX) || ex_u64(a) < last || ex_u64(b) < ex_u64(a))
-			return ex_bad(p, "shared_hits wants ascending [start, end) pairs");
-		last = ex_u64(b);
-		s[i] = (struct kvr_sched_range){(uint32_t)ex_u64(a), (uint32_t)last};
+		if (json_array_size(v) != 2 || !kvr_sc_is_u64(a, UINT32_MAX) ||
+		    !kvr_sc_is_u64(b, UINT32_MAX) || kvr_sc_u64(a) < last ||
+		    kvr_sc_u64(b) < kvr_sc_u64(a))
+			return kvr_sc_bad(p, "shared_hits wants ascending [start, end) pairs");
+		last = kvr_sc_u64(b);
+		s[i] = (struct kvr_sched_range){(uint32_t)kvr_sc_u64(a), (uint32_t)last};
 	}
 	r->msg.req.n_shared = (uint32_t)json_array_size(list);
 	return true;
@@ -149,53 +150,54 @@ static bool is_query(const json_t *annotations)
 	return false;
 }
 
-static bool prompt_read(const json_t *obj, struct ex_req *r, struct ex_problem *p)
+static bool prompt_read(const json_t *obj, struct kvr_sc_req *r, struct kvr_sc_problem *p)
 {
-	const json_t *isl = ex_get(obj, "isl"), *exec = ex_get(obj, "exec_isl");
-	const json_t *hashes = ex_get(obj, "sequence_hashes");
+	const json_t *isl = kvr_sc_get(obj, "isl"), *exec = kvr_sc_get(obj, "exec_isl");
+	const json_t *hashes = kvr_sc_get(obj, "sequence_hashes");
 	struct kvr_sched_req *req = &r->msg.req;
-	struct ex_prompt prompt;
+	struct kvr_sc_prompt prompt;
 
 	if ((hashes == NULL) != (isl == NULL))
-		return ex_bad(p, "'isl' goes with 'sequence_hashes'");
-	if (exec != NULL && (json_array_size(hashes) == 0 || ex_u64(exec) == 0))
-		return ex_bad(p, "'exec_isl' is above 0 and goes with 'sequence_hashes'");
-	if (!ex_prompt_read(r->line, ex_get(obj, "routing"), r->pool->conf.block_size, &prompt, p))
+		return kvr_sc_bad(p, "'isl' goes with 'sequence_hashes'");
+	if (exec != NULL && (json_array_size(hashes) == 0 || kvr_sc_u64(exec) == 0))
+		return kvr_sc_bad(p, "'exec_isl' is above 0 and goes with 'sequence_hashes'");
+	if (!kvr_sc_prompt_read(r->line, kvr_sc_get(obj, "routing"), r->pool->conf.block_size,
+				&prompt, p))
 		return false;
 	req->sh = prompt.sh;
 	req->n = prompt.n;
-	req->isl = (uint32_t)ex_u64_or(obj, "isl", prompt.isl);
-	req->exec_isl = (uint32_t)ex_u64_or(obj, "exec_isl", 0);
+	req->isl = (uint32_t)kvr_sc_u64_or(obj, "isl", prompt.isl);
+	req->exec_isl = (uint32_t)kvr_sc_u64_or(obj, "exec_isl", 0);
 	return true;
 }
 
 /* NULL with the problem noted. Not yet known by its id. */
-static struct ex_req *request_read(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+static struct kvr_sc_req *request_read(struct kvr_sc_world *w, struct kvr_sc_line *l,
+				       struct kvr_sc_problem *p)
 {
-	struct ex_req *r = ex_alloc(l, 1, sizeof(*r));
-	struct ex_pool *pool = ex_pool_of(w, l->obj, p);
+	struct kvr_sc_req *r = kvr_sc_alloc(l, 1, sizeof(*r));
+	struct kvr_sc_pool *pool = kvr_sc_pool_of(w, l->obj, p);
 	int phase;
 
 	if (pool == NULL)
 		return NULL;
-	if (ex_get(l->obj, "pool") == NULL && pool->peer != NULL &&
+	if (kvr_sc_get(l->obj, "pool") == NULL && pool->peer != NULL &&
 	    pool->conf.role == KVR_ROLE_PREFILL)
 		pool = pool->peer;
 	phase = kvr_role_find(
-		ex_str_or(l->obj, "phase", kvr_role_name((unsigned int)pool->conf.role)));
+		kvr_sc_str_or(l->obj, "phase", kvr_role_name((unsigned int)pool->conf.role)));
 	r->line = l;
-	r->id = ex_str_or(l->obj, "id", "");
+	r->id = kvr_sc_str_or(l->obj, "id", "");
 	r->pool = pool;
-	r->slot[KVR_LEG_MAIN] = r->slot[KVR_LEG_PREFILL] = EX_NO_SLOT;
 	r->msg.req.phase = (enum kvr_role)phase;
-	r->msg.req.query_only = is_query(ex_get(l->obj, "annotations"));
+	r->msg.req.query_only = is_query(kvr_sc_get(l->obj, "annotations"));
 	r->msg.pair = pool->peer != NULL ? &r->pair : NULL;
-	override_read(ex_get(l->obj, "override"), r);
+	override_read(kvr_sc_get(l->obj, "override"), r);
 	if (phase < 0)
-		ex_bad(p, "unknown phase '%s'", ex_str_or(l->obj, "phase", ""));
+		kvr_sc_bad(p, "unknown phase '%s'", kvr_sc_str_or(l->obj, "phase", ""));
 	return phase >= 0 && prompt_read(l->obj, r, p) &&
-			       routing_read(ex_get(l->obj, "routing"), r, p) &&
-			       shared_read(ex_get(l->obj, "shared_hits"), r, p)
+			       routing_read(kvr_sc_get(l->obj, "routing"), r, p) &&
+			       shared_read(kvr_sc_get(l->obj, "shared_hits"), r, p)
 		       ? r
 		       : NULL;
 }
@@ -203,22 +205,22 @@ static struct ex_req *request_read(struct ex_world *w, struct ex_line *l, struct
 /* ---- operations -------------------------------------------------------------------------- */
 
 /* A worker has the leg, and has not ended it. */
-static bool runs(const struct ex_req *r, uint32_t leg)
+static bool runs(const struct kvr_sc_req *r, uint32_t leg)
 {
 	return r->r.leg[leg].state == KVR_RQS_SENT || r->r.leg[leg].state == KVR_RQS_RUNNING;
 }
 
-bool ex_op_route(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+bool kvr_sc_op_route(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
-	struct ex_req *r = request_read(w, l, p), *known;
+	struct kvr_sc_req *r = request_read(w, l, p), *known;
 	bool queued;
 
 	if (r == NULL)
 		return false;
-	known = ex_req_live(w, r->id);
+	known = kvr_sc_req_live(w, r->id);
 	if (known == NULL) {
 		l->kept = true;
-		ex_run_arrive(w, r);
+		w->run->arrive(r);
 		return true;
 	}
 	queued = known->queued;
@@ -228,16 +230,16 @@ bool ex_op_route(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
 	return true;
 }
 
-static void prefill_ends(struct ex_world *w, struct ex_req *r, uint16_t flags)
+static void prefill_ends(struct kvr_sc_world *w, struct kvr_sc_req *r, uint16_t flags)
 {
 	if (runs(r, KVR_LEG_PREFILL))
 		SAY(w, r, FIN, .leg = KVR_LEG_PREFILL, .flags = flags);
 }
 
-bool ex_op_prefill_done(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+bool kvr_sc_op_prefill_done(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
-	struct ex_req *r;
-	const int known = ex_req_find(w, l->obj, &r, p);
+	struct kvr_sc_req *r;
+	const int known = kvr_sc_req_find(w, l->obj, &r, p);
 
 	if (known != 1)
 		return known == 0;
@@ -247,16 +249,16 @@ bool ex_op_prefill_done(struct ex_world *w, struct ex_line *l, struct ex_problem
 	return true;
 }
 
-bool ex_op_output(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+bool kvr_sc_op_output(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
-	const uint64_t n = ex_u64_or(l->obj, "tokens", 0);
-	struct ex_req *r;
-	const int known = ex_req_find(w, l->obj, &r, p);
+	const uint64_t n = kvr_sc_u64_or(l->obj, "tokens", 0);
+	struct kvr_sc_req *r;
+	const int known = kvr_sc_req_find(w, l->obj, &r, p);
 
 	if (known != 1)
 		return known == 0;
 	if (r->generated + n > UINT32_MAX)
-		return ex_bad(p, "more than 2^32-1 tokens");
+		return kvr_sc_bad(p, "more than 2^32-1 tokens");
 	if (n == 0)
 		return true;
 	if (!runs(r, KVR_LEG_MAIN))
@@ -264,18 +266,18 @@ bool ex_op_output(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
 	if (!r->live || !runs(r, KVR_LEG_MAIN))
 		return true; /* the decode leg was refused, or waits */
 	SAY(w, r, ITEM, .flags = KVR_RQEF_FIRST);
-	ex_run_poll(w); /* the end of prefill comes before the blocks of the item */
+	w->run->poll(w); /* the end of prefill comes before the blocks of the item */
 	r->generated += n;
 	SAY(w, r, ITEM, .tokens = (uint32_t)r->generated);
 	return true;
 }
 
 /* The request is over; here the worker of its prefill leg has nothing else to do, either. */
-static bool end(struct ex_world *w, struct ex_line *l, struct ex_problem *p, uint8_t kind,
-		uint16_t flags)
+static bool end(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p,
+		uint8_t kind, uint16_t flags)
 {
-	struct ex_req *r;
-	const int known = ex_req_find(w, l->obj, &r, p);
+	struct kvr_sc_req *r;
+	const int known = kvr_sc_req_find(w, l->obj, &r, p);
 
 	if (known != 1)
 		return known == 0;
@@ -283,36 +285,36 @@ static bool end(struct ex_world *w, struct ex_line *l, struct ex_problem *p, uin
 	/* What no worker has yet can only be cancelled. */
 	if (!runs(r, KVR_LEG_MAIN))
 		kind = KVR_RQE_CANCEL;
-	ex_run_event(w, r, (struct kvr_rq_event){.kind = kind, .flags = flags});
+	w->run->event(r, (struct kvr_rq_event){.kind = kind, .flags = flags});
 	prefill_ends(w, r, r->failed ? KVR_RQEF_ERROR : KVR_RQEF_RESULT);
 	return true;
 }
 
-bool ex_op_finish(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+bool kvr_sc_op_finish(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
 	return end(w, l, p, KVR_RQE_FIN, 0);
 }
 
-bool ex_op_fail(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+bool kvr_sc_op_fail(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
 	return end(w, l, p, KVR_RQE_FIN, KVR_RQEF_ERROR);
 }
 
-bool ex_op_cancel(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+bool kvr_sc_op_cancel(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
 	return end(w, l, p, KVR_RQE_CANCEL, 0);
 }
 
-bool ex_op_session_ack(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+bool kvr_sc_op_session_ack(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
-	struct ex_req *r;
-	const int known = ex_req_find(w, l->obj, &r, p);
+	struct kvr_sc_req *r;
+	const int known = kvr_sc_req_find(w, l->obj, &r, p);
 
 	if (known != 1)
 		return known == 0;
 	if (r->r.leg[KVR_LEG_MAIN].state != KVR_RQS_HELD)
-		return ex_bad(p, "request '%s' opens no session", r->id);
-	if (strcmp(ex_str_or(l->obj, "status", "ok"), "ok") == 0)
+		return kvr_sc_bad(p, "request '%s' opens no session", r->id);
+	if (strcmp(kvr_sc_str_or(l->obj, "status", "ok"), "ok") == 0)
 		SAY(w, r, OPENED);
 	else
 		SAY(w, r, NOT_OPENED, .code = 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "in.h"
+#include "kvr_sc_line.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #define MARK	 "\x01u64:" /* what a large integer begins with after parsing */
 #define MARK_LEN 5u
 
-bool ex_bad(struct ex_problem *p, const char *fmt, ...)
+bool kvr_sc_bad(struct kvr_sc_problem *p, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -92,7 +92,7 @@ static bool mentions_mark(const char *line, size_t len)
 	return false;
 }
 
-json_t *ex_parse(const char *line, size_t len, struct ex_problem *p)
+json_t *kvr_sc_parse(const char *line, size_t len, struct kvr_sc_problem *p)
 {
 	json_error_t e;
 	json_t *obj;
@@ -100,19 +100,19 @@ json_t *ex_parse(const char *line, size_t len, struct ex_problem *p)
 	size_t n;
 
 	if (mentions_mark(line, len)) {
-		ex_bad(p, "the control character \\u0001 is not accepted");
+		kvr_sc_bad(p, "the control character \\u0001 is not accepted");
 		return NULL;
 	}
 	text = disguise(line, len, &n);
 	obj = text == NULL ? NULL : json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
 	free(text);
 	if (obj == NULL) {
-		ex_bad(p, "malformed JSON: %s", text == NULL ? "no memory" : e.text);
+		kvr_sc_bad(p, "malformed JSON: %s", text == NULL ? "no memory" : e.text);
 		return NULL;
 	}
 	if (!json_is_object(obj)) {
 		json_decref(obj);
-		ex_bad(p, "not a JSON object");
+		kvr_sc_bad(p, "not a JSON object");
 		return NULL;
 	}
 	return obj;
@@ -120,64 +120,64 @@ json_t *ex_parse(const char *line, size_t len, struct ex_problem *p)
 
 /* ---- values ------------------------------------------------------------------------------ */
 
-bool ex_is_large(const json_t *v)
+bool kvr_sc_is_large(const json_t *v)
 {
 	return json_is_string(v) && strncmp(json_string_value(v), MARK, MARK_LEN) == 0;
 }
 
-uint64_t ex_u64(const json_t *v)
+uint64_t kvr_sc_u64(const json_t *v)
 {
 	if (json_is_string(v))
 		return strtoull(json_string_value(v) + MARK_LEN, NULL, 10);
 	return (uint64_t)json_integer_value(v);
 }
 
-double ex_real(const json_t *v)
+double kvr_sc_real(const json_t *v)
 {
-	return json_is_string(v) ? (double)ex_u64(v) : json_number_value(v);
+	return json_is_string(v) ? (double)kvr_sc_u64(v) : json_number_value(v);
 }
 
-bool ex_is_u64(const json_t *v, uint64_t most)
+bool kvr_sc_is_u64(const json_t *v, uint64_t most)
 {
 	if (json_is_integer(v))
 		return json_integer_value(v) >= 0 && (uint64_t)json_integer_value(v) <= most;
-	return ex_is_large(v) && ex_u64(v) <= most;
+	return kvr_sc_is_large(v) && kvr_sc_u64(v) <= most;
 }
 
-bool ex_is_real(const json_t *v)
+bool kvr_sc_is_real(const json_t *v)
 {
-	return ex_is_large(v) || (json_is_number(v) && isfinite(json_number_value(v)));
+	return kvr_sc_is_large(v) || (json_is_number(v) && isfinite(json_number_value(v)));
 }
 
-bool ex_is_text(const json_t *v)
+bool kvr_sc_is_text(const json_t *v)
 {
-	return json_is_string(v) && !ex_is_large(v);
+	return json_is_string(v) && !kvr_sc_is_large(v);
 }
 
-const json_t *ex_get(const json_t *obj, const char *name)
+const json_t *kvr_sc_get(const json_t *obj, const char *name)
 {
 	const json_t *v = json_object_get(obj, name);
 
 	return json_is_null(v) ? NULL : v;
 }
 
-uint64_t ex_u64_or(const json_t *obj, const char *name, uint64_t def)
+uint64_t kvr_sc_u64_or(const json_t *obj, const char *name, uint64_t def)
 {
-	const json_t *v = ex_get(obj, name);
+	const json_t *v = kvr_sc_get(obj, name);
 
-	return v != NULL ? ex_u64(v) : def;
+	return v != NULL ? kvr_sc_u64(v) : def;
 }
 
-double ex_real_or(const json_t *obj, const char *name, double def)
+double kvr_sc_real_or(const json_t *obj, const char *name, double def)
 {
-	const json_t *v = ex_get(obj, name);
+	const json_t *v = kvr_sc_get(obj, name);
 
-	return v != NULL ? ex_real(v) : def;
+	return v != NULL ? kvr_sc_real(v) : def;
 }
 
-const char *ex_str_or(const json_t *obj, const char *name, const char *def)
+const char *kvr_sc_str_or(const json_t *obj, const char *name, const char *def)
 {
-	const json_t *v = ex_get(obj, name);
+	const json_t *v = kvr_sc_get(obj, name);
 
 	return v != NULL ? json_string_value(v) : def;
 }

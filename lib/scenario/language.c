@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The language of scenarios: what each field holds, which fields each operation has. */
-#include "language.h"
+#include "scenario_pvt.h"
 
 #include <string.h>
 
@@ -65,36 +65,36 @@ static const struct {
 
 static const struct {
 	const char *name;
-	ex_op_fn *run;
+	kvr_sc_op_fn *run;
 	const char *members; /* besides `op` */
 } ops[] = {
-	{"pool", ex_op_pool, "name! model block_size! role seed config"},
-	{"worker", ex_op_worker,
+	{"pool", kvr_sc_op_pool, "name! model block_size! role seed config"},
+	{"worker", kvr_sc_op_worker,
 	 "worker! pool dp_start dp_size total_kv_blocks max_num_batched_tokens taints topology "
 	 "kv_transfer bootstrap"},
-	{"worker_gone", ex_op_worker_gone, "worker!"},
-	{"drain", ex_op_drain, "worker!"},
-	{"resume", ex_op_resume, "worker!"},
-	{"load", ex_op_load, "worker! dp_rank kv_used_blocks!"},
-	{"store", ex_op_store,
+	{"worker_gone", kvr_sc_op_worker_gone, "worker!"},
+	{"drain", kvr_sc_op_drain, "worker!"},
+	{"resume", kvr_sc_op_resume, "worker!"},
+	{"load", kvr_sc_op_load, "worker! dp_rank kv_used_blocks!"},
+	{"store", kvr_sc_op_store,
 	 "worker! dp_rank tier tokens sequence_hashes from lora_name cache_namespace mm"},
-	{"remove", ex_op_remove,
+	{"remove", kvr_sc_op_remove,
 	 "worker! dp_rank tier tokens sequence_hashes from count lora_name cache_namespace mm"},
-	{"clear", ex_op_clear, "worker! dp_rank"},
-	{"route", ex_op_route,
+	{"clear", kvr_sc_op_clear, "worker! dp_rank"},
+	{"route", kvr_sc_op_route,
 	 "id! pool tokens sequence_hashes isl exec_isl phase routing override annotations "
 	 "max_tokens mm shared_hits"},
-	{"prefill_done", ex_op_prefill_done, "id!"},
-	{"output", ex_op_output, "id! tokens=generated!"},
-	{"finish", ex_op_finish, "id!"},
-	{"cancel", ex_op_cancel, "id!"},
-	{"fail", ex_op_fail, "id!"},
-	{"session_ack", ex_op_session_ack, "id! status"},
-	{"session_release", ex_op_session_release, "session_id! pool"},
-	{"advance", ex_op_advance, "ms!"},
-	{"loads", ex_op_loads, "tokens sequence_hashes pool"},
-	{"scores", ex_op_scores, "tokens sequence_hashes pool"},
-	{"hash", ex_op_hash, "tokens! block_size lora_name cache_namespace mm eagle"},
+	{"prefill_done", kvr_sc_op_prefill_done, "id!"},
+	{"output", kvr_sc_op_output, "id! tokens=generated!"},
+	{"finish", kvr_sc_op_finish, "id!"},
+	{"cancel", kvr_sc_op_cancel, "id!"},
+	{"fail", kvr_sc_op_fail, "id!"},
+	{"session_ack", kvr_sc_op_session_ack, "id! status"},
+	{"session_release", kvr_sc_op_session_release, "session_id! pool"},
+	{"advance", kvr_sc_op_advance, "ms!"},
+	{"loads", kvr_sc_op_loads, "tokens sequence_hashes pool"},
+	{"scores", kvr_sc_op_scores, "tokens sequence_hashes pool"},
+	{"hash", kvr_sc_op_hash, "tokens! block_size lora_name cache_namespace mm eagle"},
 };
 
 /* ---- checking ---------------------------------------------------------------------------- */
@@ -132,8 +132,8 @@ static bool is_list(const json_t *v, enum kind kind)
 	if (!json_is_array(v))
 		return false;
 	json_array_foreach (v, i, e)
-		if (kind == STRS ? !ex_is_text(e)
-				 : !ex_is_u64(e, kind == U32S ? UINT32_MAX : UINT64_MAX))
+		if (kind == STRS ? !kvr_sc_is_text(e)
+				 : !kvr_sc_is_u64(e, kind == U32S ? UINT32_MAX : UINT64_MAX))
 			return false;
 	return true;
 }
@@ -142,15 +142,15 @@ static bool fits(const json_t *v, enum kind kind)
 {
 	switch (kind) {
 	case STR:
-		return ex_is_text(v);
+		return kvr_sc_is_text(v);
 	case U64:
-		return ex_is_u64(v, UINT64_MAX);
+		return kvr_sc_is_u64(v, UINT64_MAX);
 	case U32:
-		return ex_is_u64(v, UINT32_MAX);
+		return kvr_sc_is_u64(v, UINT32_MAX);
 	case POS:
-		return ex_is_real(v) && ex_real(v) >= 0;
+		return kvr_sc_is_real(v) && kvr_sc_real(v) >= 0;
 	case REAL:
-		return ex_is_real(v);
+		return kvr_sc_is_real(v);
 	case BOOL:
 		return json_is_boolean(v);
 	case ARR:
@@ -163,28 +163,28 @@ static bool fits(const json_t *v, enum kind kind)
 	}
 }
 
-static bool check(const json_t *obj, const char *members, struct ex_problem *p);
+static bool check(const json_t *obj, const char *members, struct kvr_sc_problem *p);
 
 static bool member_check(const char *key, const json_t *v, const char *members,
-			 struct ex_problem *p)
+			 struct kvr_sc_problem *p)
 {
 	const char *at = word(members, key);
 	enum kind kind;
 
 	if (at == NULL)
-		return ex_bad(p, "unknown field '%s'", key);
+		return kvr_sc_bad(p, "unknown field '%s'", key);
 	kind = kind_of(at[word_len(at)] == '=' ? at + word_len(at) + 1 : at);
 	if (json_is_null(v))
 		return true;
 	if (!fits(v, kind))
-		return ex_bad(p, "'%s' wants %s", key, wants[kind]);
+		return kvr_sc_bad(p, "'%s' wants %s", key, wants[kind]);
 	for (size_t i = 0; kind == OBJ && i < RTE_DIM(objects); i++)
 		if (strcmp(objects[i].name, key) == 0)
 			return check(v, objects[i].members, p);
 	return true;
 }
 
-static bool check(const json_t *obj, const char *members, struct ex_problem *p)
+static bool check(const json_t *obj, const char *members, struct kvr_sc_problem *p)
 {
 	const char *key;
 	char name[64];
@@ -195,21 +195,21 @@ static bool check(const json_t *obj, const char *members, struct ex_problem *p)
 			return false;
 	for (const char *s = members; *s != '\0'; s += strcspn(s, " "), s += strspn(s, " ")) {
 		snprintf(name, sizeof(name), "%.*s", (int)word_len(s), s);
-		if (s[strcspn(s, " !")] == '!' && ex_get(obj, name) == NULL)
-			return ex_bad(p, "missing field '%s'", name);
+		if (s[strcspn(s, " !")] == '!' && kvr_sc_get(obj, name) == NULL)
+			return kvr_sc_bad(p, "missing field '%s'", name);
 	}
 	return true;
 }
 
-ex_op_fn *ex_language_check(json_t *obj, struct ex_problem *p)
+kvr_sc_op_fn *kvr_sc_language_check(json_t *obj, struct kvr_sc_problem *p)
 {
-	const char *op = ex_str_or(obj, "op", "");
+	const char *op = kvr_sc_str_or(obj, "op", "");
 
 	for (size_t i = 0; i < RTE_DIM(ops); i++)
 		if (strcmp(ops[i].name, op) == 0) {
 			json_object_del(obj, "op");
 			return check(obj, ops[i].members, p) ? ops[i].run : NULL;
 		}
-	ex_bad(p, "no op that is known");
+	kvr_sc_bad(p, "no op that is known");
 	return NULL;
 }

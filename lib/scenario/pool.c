@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* pool: its line, and what is made of it. */
-#include "run.h"
+#include "scenario_pvt.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 /* ---- configuration ----------------------------------------------------------------------- */
-
-static const struct kvr_opt *option(const struct kvr_opt *table, const char *name)
-{
-	const struct kvr_opt *o = table;
-
-	while (o->name != NULL && strcmp(o->name, name) != 0)
-		o++;
-	return o->name != NULL ? o : NULL;
-}
 
 /* Text of a JSON value as the option table wants it; false when the type is wrong. */
 static bool as_text(const json_t *v, const struct kvr_opt *o, char *text, size_t len)
@@ -22,61 +13,62 @@ static bool as_text(const json_t *v, const struct kvr_opt *o, char *text, size_t
 	const bool none = (o->flags & KVR_OPT_F_NONE) != 0;
 
 	/* A threshold that is never reached is the same as none. */
-	if (none && (json_is_null(v) || (o->type == KVR_OPT_U64 && ex_is_u64(v, UINT64_MAX) &&
-					 ex_u64(v) == UINT64_MAX)))
+	if (none && (json_is_null(v) || (o->type == KVR_OPT_U64 && kvr_sc_is_u64(v, UINT64_MAX) &&
+					 kvr_sc_u64(v) == UINT64_MAX)))
 		return snprintf(text, len, "none") > 0;
 	switch (o->type) {
 	case KVR_OPT_BOOL:
 		snprintf(text, len, "%s", json_is_true(v) ? "true" : "false");
 		return json_is_boolean(v);
 	case KVR_OPT_F64:
-		snprintf(text, len, "%.17g", ex_real(v));
-		return ex_is_real(v);
+		snprintf(text, len, "%.17g", kvr_sc_real(v));
+		return kvr_sc_is_real(v);
 	case KVR_OPT_U32:
 	case KVR_OPT_U64:
-		snprintf(text, len, "%" PRIu64, ex_u64(v));
-		return ex_is_u64(v, UINT64_MAX);
+		snprintf(text, len, "%" PRIu64, kvr_sc_u64(v));
+		return kvr_sc_is_u64(v, UINT64_MAX);
 	default:
-		return ex_is_text(v) &&
+		return kvr_sc_is_text(v) &&
 		       (size_t)snprintf(text, len, "%s", json_string_value(v)) < len;
 	}
 }
 
 /* @return the value as text, or NULL with the problem noted. */
 static const char *setting_read(const struct kvr_opt *o, const char *key, const json_t *v,
-				struct ex_problem *p)
+				struct kvr_sc_problem *p)
 {
 	static char text[1100];
 
 	if (o != NULL && as_text(v, o, text, sizeof(text)))
 		return text;
-	ex_bad(p, "configuration key '%s' %s", key, o == NULL ? "is unknown" : "has a wrong type");
+	kvr_sc_bad(p, "configuration key '%s' %s", key,
+		   o == NULL ? "is unknown" : "has a wrong type");
 	return NULL;
 }
 
-static bool class_read(const json_t *obj, struct kvr_pool_class *k, struct ex_problem *p)
+static bool class_read(const json_t *obj, struct kvr_pool_class *k, struct kvr_sc_problem *p)
 {
 	const char *name = json_string_value(json_object_get(obj, "name")), *key, *text;
 	char err[200];
 	json_t *v;
 
 	if (name == NULL || strlen(name) == 0 || strlen(name) >= KVR_POOL_NAME_MAX)
-		return ex_bad(p, "a policy class is an object with a name of 1 to %d bytes",
-			      KVR_POOL_NAME_MAX - 1);
+		return kvr_sc_bad(p, "a policy class is an object with a name of 1 to %d bytes",
+				  KVR_POOL_NAME_MAX - 1);
 	kvr_pool_class_init(k, name);
 	json_object_foreach ((json_t *)obj, key, v) {
 		if (strcmp(key, "name") == 0)
 			continue;
-		text = setting_read(option(kvr_pool_class_opts, key), key, v, p);
+		text = setting_read(kvr_conf_find(kvr_pool_class_opts, key), key, v, p);
 		if (text == NULL)
 			return false;
 		if (kvr_conf_set(kvr_pool_class_opts, k, key, text, err, sizeof(err)) != 0)
-			return ex_bad(p, "'%s': %s", key, err);
+			return kvr_sc_bad(p, "'%s': %s", key, err);
 	}
 	return true;
 }
 
-static bool classes_read(const json_t *v, struct kvr_pool_conf *c, struct ex_problem *p)
+static bool classes_read(const json_t *v, struct kvr_pool_conf *c, struct kvr_sc_problem *p)
 {
 	const json_t *list = json_object_get(v, "policy_classes");
 	const size_t n = json_array_size(list);
@@ -84,8 +76,8 @@ static bool classes_read(const json_t *v, struct kvr_pool_conf *c, struct ex_pro
 	if (json_is_null(v))
 		return true;
 	if (json_object_size(v) != 1 || n == 0 || n > KVR_POOL_CLASSES_MAX)
-		return ex_bad(p, "router_policy_config has policy_classes, 1 to %d of them",
-			      KVR_POOL_CLASSES_MAX);
+		return kvr_sc_bad(p, "router_policy_config has policy_classes, 1 to %d of them",
+				  KVR_POOL_CLASSES_MAX);
 	for (size_t i = 0; i < n; i++)
 		if (!class_read(json_array_get(list, i), &c->classes[i], p))
 			return false;
@@ -101,21 +93,21 @@ static bool is_identity(const char *key)
 }
 
 static bool key_read(const char *key, const json_t *v, struct kvr_pool_conf *c,
-		     struct ex_problem *p)
+		     struct kvr_sc_problem *p)
 {
 	const char *text;
 	char err[200];
 
 	if (strcmp(key, "router_policy_config") == 0)
 		return classes_read(v, c, p);
-	text = setting_read(is_identity(key) ? NULL : option(kvr_pool_opts, key), key, v, p);
+	text = setting_read(is_identity(key) ? NULL : kvr_conf_find(kvr_pool_opts, key), key, v, p);
 	if (text == NULL)
 		return false;
 	return kvr_pool_conf_set(c, key, text, err, sizeof(err)) == 0 ||
-	       ex_bad(p, "'%s': %s", key, err);
+	       kvr_sc_bad(p, "'%s': %s", key, err);
 }
 
-static bool config_read(const json_t *config, struct kvr_pool_conf *c, struct ex_problem *p)
+static bool config_read(const json_t *config, struct kvr_pool_conf *c, struct kvr_sc_problem *p)
 {
 	const json_t *preset = json_object_get(config, "router_preset");
 	const char *key;
@@ -137,8 +129,8 @@ static void sizes(struct kvr_pool_conf *c)
 {
 	const uint32_t most = UINT32_MAX / c->block_size;
 
-	c->max_ranks = EX_MAX_RANKS;
-	c->max_workers = EX_MAX_RANKS;
+	c->max_ranks = KVR_SC_MAX_RANKS;
+	c->max_workers = KVR_SC_MAX_RANKS;
 	c->max_requests = 65536;
 	c->max_active_blocks = 1u << 23;
 	c->max_prompt_blocks = RTE_MIN(most, 1u << 20);
@@ -146,70 +138,72 @@ static void sizes(struct kvr_pool_conf *c)
 }
 
 /* @return the other half of its model, or NULL; false with the problem noted. */
-static bool peer_find(struct ex_world *w, const struct kvr_pool_conf *c, struct ex_pool **peer,
-		      struct ex_problem *p)
+static bool peer_find(struct kvr_sc_world *w, const struct kvr_pool_conf *c,
+		      struct kvr_sc_pool **peer, struct kvr_sc_problem *p)
 {
 	*peer = NULL;
 	for (uint32_t i = 0; i < w->n_pools; i++) {
-		struct ex_pool *o = &w->pool[i];
+		struct kvr_sc_pool *o = &w->pool[i];
 		const enum kvr_pool_relation is = kvr_pool_conf_relation(&o->conf, c);
 
 		if (strcmp(o->conf.name, c->name) == 0)
-			return ex_bad(p, "pool '%s' exists", c->name);
+			return kvr_sc_bad(p, "pool '%s' exists", c->name);
 		if (is == KVR_POOLS_CONTRADICT)
-			return ex_bad(p, "model '%s' has a pool of this kind", c->model);
+			return kvr_sc_bad(p, "model '%s' has a pool of this kind", c->model);
 		if (is == KVR_POOLS_PAIR)
 			*peer = o;
 	}
 	return true;
 }
 
-static void pair(struct ex_pool *a, struct ex_pool *b)
+static void pair(struct kvr_sc_pool *a, struct kvr_sc_pool *b)
 {
-	struct ex_pool *decode = a->conf.role == KVR_ROLE_DECODE ? a : b;
+	struct kvr_sc_pool *decode = a->conf.role == KVR_ROLE_DECODE ? a : b;
 
 	a->peer = b;
 	b->peer = a;
 	decode->rq.prefill = &decode->peer->rq;
 }
 
-static bool identity_read(const json_t *obj, struct kvr_pool_conf *c, struct ex_problem *p)
+static bool identity_read(const json_t *obj, struct kvr_pool_conf *c, struct kvr_sc_problem *p)
 {
-	const char *name = ex_str_or(obj, "name", ""), *model = ex_str_or(obj, "model", name);
+	const char *name = kvr_sc_str_or(obj, "name", ""),
+		   *model = kvr_sc_str_or(obj, "model", name);
 
-	c->role = kvr_role_find(ex_str_or(obj, "role", "aggregated"));
-	c->seed = ex_u64_or(obj, "seed", 0);
-	c->block_size = (uint32_t)ex_u64_or(obj, "block_size", 0);
+	c->role = kvr_role_find(kvr_sc_str_or(obj, "role", "aggregated"));
+	c->seed = kvr_sc_u64_or(obj, "seed", 0);
+	c->block_size = (uint32_t)kvr_sc_u64_or(obj, "block_size", 0);
 	if (name[0] == '\0' || strlen(name) >= KVR_POOL_NAME_MAX ||
 	    strlen(model) >= KVR_POOL_NAME_MAX)
-		return ex_bad(p, "names have 1 to %d bytes", KVR_POOL_NAME_MAX - 1);
+		return kvr_sc_bad(p, "names have 1 to %d bytes", KVR_POOL_NAME_MAX - 1);
 	if (c->block_size == 0 || c->block_size > 65536)
-		return ex_bad(p, "'block_size' is 1 to 65536");
+		return kvr_sc_bad(p, "'block_size' is 1 to 65536");
 	if (c->role < 0)
-		return ex_bad(p, "unknown role '%s'", ex_str_or(obj, "role", ""));
+		return kvr_sc_bad(p, "unknown role '%s'", kvr_sc_str_or(obj, "role", ""));
 	strcpy(c->name, name);
 	strcpy(c->model, model);
 	return true;
 }
 
-bool ex_op_pool(struct ex_world *w, struct ex_line *l, struct ex_problem *p)
+bool kvr_sc_op_pool(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
-	struct ex_pool *pool = &w->pool[w->n_pools], *peer;
+	struct kvr_sc_pool *pool = &w->pool[w->n_pools], *peer;
 	struct kvr_pool_conf *c = &pool->conf;
 	char err[200];
 
-	if (w->n_pools == EX_MAX_POOLS)
-		return ex_bad(p, "too many pools");
+	if (w->n_pools == KVR_SC_MAX_POOLS)
+		return kvr_sc_bad(p, "too many pools");
 	memset(pool, 0, sizeof(*pool));
 	kvr_pool_conf_defaults(c);
 	if (!identity_read(l->obj, c, p) || !peer_find(w, c, &peer, p))
 		return false;
 	sizes(c);
-	if (!config_read(ex_get(l->obj, "config"), c, p))
+	if (!config_read(kvr_sc_get(l->obj, "config"), c, p))
 		return false;
 	if (kvr_pool_conf_check(c, err, sizeof(err)) != 0)
-		return ex_bad(p, "%s", err);
-	if (!ex_run_pool(w, pool, p))
+		return kvr_sc_bad(p, "%s", err);
+	pool->world = w;
+	if (!w->run->pool(pool, p))
 		return false;
 	if (peer != NULL)
 		pair(pool, peer);

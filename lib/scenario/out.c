@@ -1,34 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "out.h"
+#include "kvr_sc_out.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool first = true; /* nothing stands in this object or array yet */
-static int depth;
-
-static void quoted(const char *s, size_t len)
+static void quoted(FILE *to, const char *s, size_t len)
 {
-	putchar('"');
+	putc('"', to);
 	for (size_t i = 0; i < len; i++) {
 		unsigned char c = (unsigned char)s[i];
 
 		if (c == '"' || c == '\\')
-			printf("\\%c", c);
+			fprintf(to, "\\%c", c);
 		else if (c < 0x20 || c == 0x7f)
-			printf("\\u%04x", c);
+			fprintf(to, "\\u%04x", c);
 		else
-			putchar(c);
+			putc(c, to);
 	}
-	putchar('"');
+	putc('"', to);
 }
 
 /* It always looks like a real. */
-static void real(double v)
+static void real(FILE *to, double v)
 {
 	char text[40];
 
@@ -37,52 +32,52 @@ static void real(double v)
 		if (strtod(text, NULL) == v)
 			break;
 	}
-	fputs(text, stdout);
+	fputs(text, to);
 	if (strpbrk(text, ".en") == NULL)
-		fputs(".0", stdout);
+		fputs(".0", to);
 }
 
-static void value(char type, va_list *ap)
+static void value(struct kvr_sc_out *o, char type, va_list *ap)
 {
 	const char *s;
 
 	switch (type) {
 	case 's':
 		s = va_arg(*ap, const char *);
-		quoted(s, strlen(s));
+		quoted(o->to, s, strlen(s));
 		break;
 	case 'S':
 		s = va_arg(*ap, const char *);
-		quoted(s, va_arg(*ap, uint32_t));
+		quoted(o->to, s, va_arg(*ap, uint32_t));
 		break;
 	case 'u':
-		printf("%u", va_arg(*ap, uint32_t));
+		fprintf(o->to, "%u", va_arg(*ap, uint32_t));
 		break;
 	case 'U':
-		printf("%" PRIu64, va_arg(*ap, uint64_t));
+		fprintf(o->to, "%" PRIu64, va_arg(*ap, uint64_t));
 		break;
 	case 'f':
-		real(va_arg(*ap, double));
+		real(o->to, va_arg(*ap, double));
 		break;
 	case 'b':
-		fputs(va_arg(*ap, int) ? "true" : "false", stdout);
+		fputs(va_arg(*ap, int) ? "true" : "false", o->to);
 		break;
 	default: /* { [ */
-		putchar(type);
-		first = true;
-		depth++;
+		putc(type, o->to);
+		o->some = false;
+		o->depth++;
 	}
 }
 
-static void end(char bracket)
+static void end(struct kvr_sc_out *o, char bracket)
 {
-	putchar(bracket);
-	first = --depth == 0;
-	if (first)
-		putchar('\n');
+	putc(bracket, o->to);
+	o->some = --o->depth != 0;
+	if (!o->some)
+		putc('\n', o->to);
 }
 
-void ex_out(const char *fmt, ...)
+void kvr_sc_out(struct kvr_sc_out *o, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -92,14 +87,14 @@ void ex_out(const char *fmt, ...)
 		const char type = fmt[len - 1];
 
 		if (type == '}' || type == ']') {
-			end(type);
+			end(o, type);
 		} else {
-			if (!first)
-				putchar(',');
-			first = false;
+			if (o->some)
+				putc(',', o->to);
+			o->some = true;
 			if (len > 1)
-				printf("\"%.*s\":", (int)len - 2, fmt);
-			value(type, &ap);
+				fprintf(o->to, "\"%.*s\":", (int)len - 2, fmt);
+			value(o, type, &ap);
 		}
 		fmt += len + (fmt[len] == ' ');
 	}
