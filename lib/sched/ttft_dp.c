@@ -32,6 +32,7 @@
 #define SPEED_KEEP (1 - 1 / 256.0)
 #define LATE_MOST  8.0	  /* times the expected: an engine that stopped is not a slow one */
 #define LATE_LEAST 1024.0 /* tokens; fewer are expected to take as long as these */
+#define FIRST_NS   125e3  /* of a token, expected when nothing has ended yet */
 
 /* ---- what is learned --------------------------------------------------------------------- */
 
@@ -65,9 +66,9 @@ void kvr_sched__ttft_ended(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	double tokens = (double)b->pf_tokens, ns, most;
 
 	ns = now > t->seen[b->rank] ? (double)(now - t->seen[b->rank]) : 0;
-	most = LATE_MOST * t->ns_token * (tokens > LATE_LEAST ? tokens : LATE_LEAST);
-	if (t->ns_token > 0 && ns > most)
-		ns = most;
+	most = LATE_MOST * (known ? t->ns_token : FIRST_NS) *
+	       (tokens > LATE_LEAST ? tokens : LATE_LEAST);
+	ns = ns < most ? ns : most;
 	t->took_ns = t->took_ns * SPEED_KEEP + ns;
 	t->did_tokens = t->did_tokens * SPEED_KEEP + tokens;
 	t->ns_token = t->took_ns / t->did_tokens;

@@ -173,6 +173,37 @@ static void the_speed_is_that_of_the_rank_not_of_a_request(void)
 	kvr_sched_destroy(s);
 }
 
+/* What the first end says is bounded too: 125 us a token are expected, 8 times that believed. */
+static void the_first_end_is_not_believed_without_bound(void)
+{
+	struct kvr_sched *s;
+
+	defaults();
+	s = make(1);
+	/* An engine that was still loading: a minute for 100 tokens. */
+	book(s, 0, 1, 10, 0, 0);
+	kvr_sched_prefill_done(s, 0, at(60000));
+	ask(s, 9, 1, 60000);
+	CU_ASSERT_DOUBLE_EQUAL(term[0].us_token, 1024 * 1000 / 100, 1);
+	/* It takes 100 us a token from then on. */
+	for (uint32_t i = 1; i <= 60; i++) {
+		book(s, i, i + 1, 100, 0, 60000 + (i - 1) * 100);
+		kvr_sched_prefill_done(s, i, at(60000 + i * 100));
+	}
+	ask(s, 99, 1, 66000);
+	CU_ASSERT(term[0].us_token > 100 && term[0].us_token < 120);
+	kvr_sched_destroy(s);
+	/* One that is really slow, 5 ms a token, is known as such after a few. */
+	s = make(1);
+	for (uint32_t i = 0; i < 5; i++) {
+		book(s, i, i + 1, 100, 0, i * 5000);
+		kvr_sched_prefill_done(s, i, at((i + 1) * 5000));
+	}
+	ask(s, 99, 1, 25000);
+	CU_ASSERT(term[0].us_token > 4000 && term[0].us_token <= 5000);
+	kvr_sched_destroy(s);
+}
+
 /* Times count from the first second of the scheduler, which is none of a rank without a request. */
 static void nothing_waits_where_nothing_ever_was(void)
 {
@@ -380,6 +411,7 @@ int main(void)
 	CU_TestInfo tests[] = {{"terms", what_waits_what_is_left_and_what_decodes},
 			       {"head", only_the_oldest_is_worked_off_and_not_to_the_end},
 			       {"speed", the_speed_is_that_of_the_rank_not_of_a_request},
+			       {"first", the_first_end_is_not_believed_without_bound},
 			       {"never", nothing_waits_where_nothing_ever_was},
 			       {"rho", load_makes_tokens_dear},
 			       {"bound", rho_ends_below_one},
