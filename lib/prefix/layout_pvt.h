@@ -126,19 +126,22 @@ struct pfx_oset {
 	uint32_t inl;
 };
 
+/* Three pieces of 16 bytes, none of which lies across two lines; the second is what a list needs
+ * of a neighbour. */
 struct pfx_meta {
 	uint32_t hdr;	       /* PFX_NONE: this meta is free */
 	uint32_t gen;	       /* counts reuse, so that a stale parent link is noticed */
 	uint32_t parent;       /* meta of the run before, or PFX_NONE */
 	uint32_t parent_gen;   /* its gen when linked */
-	uint32_t nchild;       /* runs whose parent link leads here */
+	uint32_t older, newer; /* list of the charged rank; only while there are no children */
+	uint32_t age;	       /* of the last match, as far as the list knows */
 	uint16_t pos;	       /* blocks before this run, modulo 512 */
 	uint16_t charge;       /* the rank it is charged to: an owner, while there is one */
-	uint32_t older, newer; /* list of that rank; only while there are no children */
-	uint32_t age;	       /* of the last match, as far as the list knows */
-	uint32_t pred;	       /* first predicted entry, or PFX_NONE */
 	uint64_t shrunk;       /* batch in which it got shorter; may grow when that is done */
+	uint32_t nchild;       /* runs whose parent link leads here */
+	uint32_t pred;	       /* first predicted entry, or PFX_NONE */
 };
+_Static_assert(offsetof(struct pfx_meta, older) == 16 && sizeof(struct pfx_meta) == 48, "pieces");
 
 /* The writer's view of a rank. */
 struct pfx_rank {
@@ -179,9 +182,10 @@ struct pfx_pool {
 	uint32_t low;	   /* make room below this many free */
 };
 
+#define PFX_META_MAX ((1u << 28) - 1)
 struct pfx_chunk_info {
-	uint32_t meta;
-	uint32_t ord; /* its number in the run */
+	uint32_t meta : 28;
+	uint32_t ord : 4; /* its number in the run */
 };
 
 struct kvr_prefix {

@@ -20,7 +20,7 @@ static int check_conf(const struct kvr_prefix_conf *c)
 	if (c->name == NULL || strlen(c->name) == 0 || strlen(c->name) > NAME_MAX_CHARS ||
 	    c->qsbr == NULL || c->max_ranks > KVR_PREFIX_MAX_RANKS ||
 	    (c->max_blocks != 0 && c->max_blocks < 64) || c->max_blocks > 1u << 31 ||
-	    c->max_runs > 1u << 28 || c->max_predicted > 1u << 28)
+	    c->max_runs > PFX_META_MAX - 8 || c->max_predicted > 1u << 28)
 		return -EINVAL;
 	return 0;
 }

@@ -119,6 +119,11 @@ struct pfx_loc {
 	uint32_t off;
 };
 
+static inline struct pfx_chunk_info pfx_chunk_of(uint32_t meta, uint32_t ord)
+{
+	return (struct pfx_chunk_info){meta & PFX_META_MAX, ord & (PFX_CHUNKS - 1)};
+}
+
 static inline struct pfx_hdr *pfx_hdr_of(const struct kvr_prefix *t, uint32_t meta)
 {
 	return &t->hdr[t->meta[meta].hdr];
@@ -247,7 +252,7 @@ void kvr_prefix__run_destroy(struct kvr_prefix *t, uint32_t meta);
 struct pfx_loc kvr_prefix__run_own(struct kvr_prefix *t, struct pfx_loc at, uint32_t n,
 				   uint16_t rank, uint32_t plane);
 struct pfx_loc kvr_prefix__run_disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t n,
-				      uint16_t rank, uint32_t plane);
+				      uint32_t lead, uint16_t rank, uint32_t plane);
 
 /* evict_dp.c */
 bool kvr_prefix__evict_low(const struct kvr_prefix *t, uint32_t blocks);

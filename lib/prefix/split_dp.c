@@ -82,7 +82,7 @@ static void adopt_chunks(struct kvr_prefix *t, uint32_t meta)
 		uint32_t k = pfx_ld32(&h->chunk[c]);
 
 		if (k != PFX_NONE)
-			t->chunk[k] = (struct pfx_chunk_info){meta, c};
+			t->chunk[k] = pfx_chunk_of(meta, c);
 	}
 }
 
