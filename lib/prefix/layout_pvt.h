@@ -16,6 +16,11 @@
  *                header.big -> bitmap of ranks that own the whole run + up to 16 partial owners
  *                header.ext -> the same for host, disk, external and predicted
  *
+ * Most looks for a head are in vain: the first of a prompt that nobody has, and the one behind
+ * where every other ended. So heads are counted in bytes, four of them for each run there may be,
+ * by the same hash: a zero says that there is no such head, and rte_hash is not asked. Of an eighth
+ * of the rest it is in a table that is half full.
+ *
  * An owner is (rank, lead): it holds the first `lead` blocks of the run, nothing behind. Holes
  * need no masks: a set that is not a prefix of its run splits the run where the hole ends.
  *
@@ -57,9 +62,9 @@
  * word and charges another owner. Every step frees a block or an owner, or moves one run: work is
  * bounded by the blocks of the event.
  *
- * Cache lines of a find: two of rte_hash, header line 0, one of the query, bitmap when more than
- * eight ranks own the run; about 30 cycles of work a run. A stored block costs its share of a
- * chunk line and one index line, prefetched; a removed one the index line.
+ * Cache lines of a find: one byte counted, two of rte_hash, header line 0, one of the query, bitmap
+ * when more than eight ranks own the run; about 30 cycles of work a run. A stored block costs its
+ * share of a chunk line and one index line, prefetched; a removed one the index line.
  */
 
 #include "kvr_prefix.h"
@@ -191,11 +196,13 @@ struct pfx_chunk_info {
 struct kvr_prefix {
 	/* Read by everybody; constant after create. */
 	struct rte_hash *hash;
+	_Atomic uint8_t *heads; /* counted; writer: rw, readers: ro */
 	struct rte_rcu_qsbr *qsbr;
 	struct pfx_hdr *hdr;
 	uint64_t *sh; /* chunk pool */
 	struct pfx_ext *ext;
 	uint8_t *big;
+	uint32_t nheads;
 	uint32_t big_bytes, big_words, big_parts;
 	uint32_t max_ranks, stride;
 	uint64_t seed;

@@ -167,7 +167,7 @@ uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, 
 	if (kvr_prefix__owner_set(t, h, plane, rank, len) < 0)
 		goto fail;
 	count_owner(t, rank, plane, len);
-	if (kvr_prefix__run_publish(t, hdr) < 0) {
+	if (kvr_prefix__run_publish(t, hdr, true) < 0) {
 		pfx_sub(&t->st.stored, plane == PFX_PRED ? 0 : len);
 		pfx_sub(&t->st.entries, plane == PFX_PRED ? 0 : len);
 		pfx_sub(&t->rank_blocks[rank][plane], len);
@@ -235,7 +235,7 @@ void kvr_prefix__run_destroy(struct kvr_prefix *t, uint32_t meta)
 	if (m->nchild == 0)
 		kvr_prefix__list_del(t, meta);
 	kvr_prefix__discharge(t, m->charge, 1, pfx_len(h));
-	key = rte_hash_del_key_with_hash(t->hash, &sh, (uint32_t)pfx_mix(t, sh));
+	key = kvr_prefix__run_unpublish(t, sh);
 	unappend(t, h, 0, pfx_len(h), false);
 	kvr_prefix__run_retire(t, m->hdr, key);
 	free_meta(t, meta);
