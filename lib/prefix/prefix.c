@@ -163,7 +163,7 @@ static void size_all(struct kvr_prefix *t, const struct kvr_prefix_conf *c)
 	uint64_t chunks = blocks / PFX_CHUNK + runs / 2;
 
 	t->max_blocks = blocks;
-	t->max_ranks = c->max_ranks ? c->max_ranks : KVR_PREFIX_MAX_RANKS;
+	t->max_ranks = c->max_ranks ? c->max_ranks : KVR_PREFIX_DEF_RANKS;
 	t->stride = kvr_overlap_stride(t->max_ranks);
 	t->big_words = (t->max_ranks + 63) / 64;
 	t->big_bytes = RTE_ALIGN_CEIL(t->big_words * 8 + 48, 64);
