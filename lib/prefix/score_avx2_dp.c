@@ -33,13 +33,6 @@ static inline void vec_spread(uint32_t *out, const uint64_t *bits, uint32_t lane
 	}
 }
 
-/* What memset() does from 2 KiB on takes longer to begin than to do. */
-static inline void vec_zero(uint32_t *out, uint32_t lanes)
-{
-	for (uint32_t r = 0; r < lanes; r += 8)
-		_mm256_storeu_si256((__m256i *)&out[r], _mm256_setzero_si256());
-}
-
 static inline void vec_max(uint32_t *to, const uint32_t *from, uint32_t lanes)
 {
 	for (uint32_t r = 0; r < lanes; r += 8) {

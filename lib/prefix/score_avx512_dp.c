@@ -30,13 +30,6 @@ static inline void vec_spread(uint32_t *out, const uint64_t *bits, uint32_t lane
 	}
 }
 
-/* What memset() does from 2 KiB on takes longer to begin than to do. */
-static inline void vec_zero(uint32_t *out, uint32_t lanes)
-{
-	for (uint32_t r = 0; r < lanes; r += 16)
-		_mm512_storeu_si512(&out[r], _mm512_setzero_si512());
-}
-
 static inline void vec_max(uint32_t *to, const uint32_t *from, uint32_t lanes)
 {
 	for (uint32_t r = 0; r < lanes; r += 16)

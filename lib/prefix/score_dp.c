@@ -19,11 +19,6 @@ static inline void vec_spread(uint32_t *out, const uint64_t *bits, uint32_t lane
 	}
 }
 
-static inline void vec_zero(uint32_t *out, uint32_t lanes)
-{
-	memset(out, 0, lanes * sizeof(*out));
-}
-
 static inline void vec_max(uint32_t *to, const uint32_t *from, uint32_t lanes)
 {
 	for (uint32_t r = 0; r < lanes; r++)

@@ -3,7 +3,6 @@
 /*
  * Scoring, compiled once for each code path. The file that includes this has defined
  *   vec_spread(out, bits, lanes, v, fill): out[r] = v for each bit; with fill 0 for the others
- *   vec_zero(out, lanes), lanes a multiple of KVR_PREFIX_LANE_RANKS
  *   vec_same(p, q, n): leading equal words of n <= 32
  *   vec_max(to, from, lanes), and SCORE_BURST, the name of the function to define.
  *

@@ -2,8 +2,8 @@
 
 /*
  * The owners of the runs that matched: from a path to counts of every rank and tier. The lower half
- * of score_pvt.h, compiled with it once for each code path; vec_spread(), vec_zero() and vec_max()
- * are said there.
+ * of score_pvt.h, compiled with it once for each code path; vec_spread() and vec_max() are said
+ * there.
  */
 
 #define PATH 8u /* runs kept before the owners are applied */
@@ -39,7 +39,7 @@ struct look {
 static void fill(struct active *a, uint32_t lanes)
 {
 	if (!a->filled)
-		vec_zero(a->out, lanes);
+		memset(a->out, 0, lanes * sizeof(uint32_t));
 	a->filled = true;
 }
 
