@@ -100,7 +100,7 @@ static void fetch_owner(const struct kvr_active *a, const struct run *r, uint32_
 {
 	if (r->wide == 0)
 		return;
-	__builtin_prefetch(&wide_owner(a, r->wide)[rank], 1);
+	__builtin_prefetch(&wide_refs(a, r->wide)[rank], 1);
 	__builtin_prefetch(&wide_set(a, r->wide)[rank / 64], 1);
 }
 
@@ -369,14 +369,13 @@ void kvr_active_fade(struct kvr_active *a, struct kvr_active_booking *b, uint32_
 	*sum += (uint64_t)b->n_private * weight - (uint64_t)b->n_private * b->private_weight;
 	b->private_weight = weight;
 	while (at != ROOT) {
-		struct run *r = &a->run[at];
-		struct owner *o = kvr_active__owner(a, at, b->rank);
+		const struct run *r = &a->run[at];
+		const struct owner o = kvr_active__owner(a, at, b->rank);
 
-		if (o == NULL || o->refs > 1)
+		if (o.refs != 1)
 			break;
-		*sum += (uint64_t)r->len * weight - (uint64_t)r->len * o->weight;
-		o->weight = weight;
-		r->faded = true;
+		*sum += (uint64_t)r->len * weight - (uint64_t)r->len * o.weight;
+		kvr_active__weigh(a, at, b->rank, weight);
 		at = r->parent;
 	}
 	refresh(a, b->rank);
