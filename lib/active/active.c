@@ -51,7 +51,8 @@ static bool reserve(struct kvr_active *a)
 	a->runs.free = take(a, runs, sizeof(uint32_t), &ok);
 	a->wides.free = take(a, wides, sizeof(uint32_t), &ok);
 	a->wide_set = take(a, wides * (a->max_ranks / 64), sizeof(uint64_t), &ok);
-	a->wide_owner = take(a, wides * a->max_ranks, sizeof(struct owner), &ok);
+	a->wide_refs = take(a, wides * a->max_ranks, sizeof(uint32_t), &ok);
+	a->wide_weight = take(a, wides * a->max_ranks, sizeof(uint32_t), &ok);
 	a->path = take(a, a->max_prompt, sizeof(uint32_t), &ok);
 	a->sum = take(a, a->max_ranks, sizeof(uint64_t), &ok);
 	a->blocks = take(a, a->max_ranks, sizeof(uint32_t), &ok);
@@ -92,7 +93,7 @@ struct kvr_active *kvr_active_create(const struct kvr_active_conf *conf)
 
 void kvr_active_destroy(struct kvr_active *a)
 {
-	void *part[10];
+	void *part[11];
 
 	if (a == NULL)
 		return;
@@ -102,11 +103,12 @@ void kvr_active_destroy(struct kvr_active *a)
 	part[3] = a->runs.free;
 	part[4] = a->wides.free;
 	part[5] = a->wide_set;
-	part[6] = a->wide_owner;
-	part[7] = a->path;
-	part[8] = a->sum;
-	part[9] = a->blocks;
-	for (uint32_t i = 0; i < 10; i++)
+	part[6] = a->wide_refs;
+	part[7] = a->wide_weight;
+	part[8] = a->path;
+	part[9] = a->sum;
+	part[10] = a->blocks;
+	for (uint32_t i = 0; i < 11; i++)
 		if (part[i] != NULL)
 			a->release(a->arg, part[i]);
 	a->release(a->arg, a);
@@ -130,20 +132,21 @@ static const char *check_owner(const struct kvr_active *a, uint32_t run, uint32_
 			       uint32_t *seen, uint32_t *bookings)
 {
 	const struct run *r = &a->run[run];
-	const struct owner *o = kvr_active__owner(a, run, rank), *up;
+	const struct owner o = kvr_active__owner(a, run, rank);
+	struct owner up;
 
-	if (o == NULL)
+	if (o.refs == 0)
 		return NULL;
 	++*seen;
-	*bookings += o->refs;
-	if (o->weight > KVR_ACTIVE_ONE)
+	*bookings += o.refs;
+	if (o.weight > KVR_ACTIVE_ONE)
 		return "weight above one";
 	if (r->parent == ROOT)
 		return NULL;
 	up = kvr_active__owner(a, r->parent, rank);
-	if (up == NULL)
+	if (up.refs == 0)
 		return "owner of a run does not own its parent";
-	return up->refs < o->refs ? "fewer bookings on the parent than on the run" : NULL;
+	return up.refs < o.refs ? "fewer bookings on the parent than on the run" : NULL;
 }
 
 static const char *check_run(const struct kvr_active *a, uint32_t run, uint64_t sum[])
@@ -159,12 +162,12 @@ static const char *check_run(const struct kvr_active *a, uint32_t run, uint64_t 
 		return "run not in the index";
 	for (uint32_t rank = 0; rank < a->max_ranks; rank++) {
 		const char *bad = check_owner(a, run, rank, &seen, &bookings);
-		const struct owner *o = kvr_active__owner(a, run, rank);
+		const struct owner o = kvr_active__owner(a, run, rank);
 
 		if (bad != NULL)
 			return bad;
-		if (o != NULL)
-			sum[rank] += (uint64_t)r->len * o->weight;
+		if (o.refs != 0)
+			sum[rank] += (uint64_t)r->len * o.weight;
 	}
 	if (bookings != r->bookings)
 		return "bookings of a run do not add up";

@@ -87,6 +87,23 @@ void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint3
 	ahead->step = AHEAD_END;
 }
 
+static void fetch_run(const struct kvr_active *a, uint32_t run)
+{
+	if (run == ROOT)
+		return;
+	__builtin_prefetch(&a->run[run]);
+	__builtin_prefetch((const char *)&a->run[run] + 64);
+}
+
+/* What the end of a booking needs of a run beside its header. */
+static void fetch_owner(const struct kvr_active *a, const struct run *r, uint32_t rank)
+{
+	if (r->wide == 0)
+		return;
+	__builtin_prefetch(&wide_refs(a, r->wide)[rank], 1);
+	__builtin_prefetch(&wide_set(a, r->wide)[rank / 64], 1);
+}
+
 void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_booking *b, int step)
 {
 	const struct run *r = &a->run[b->tail - 1];
@@ -94,16 +111,21 @@ void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_boo
 	if (b->tail == 0)
 		return;
 	if (step == 0) {
-		__builtin_prefetch(r);
-		__builtin_prefetch((const char *)r + 64);
+		fetch_run(a, b->tail - 1);
 		__builtin_prefetch(a->hash[b->tail - 1]);
 		return;
 	}
-	child_fetch(a, r->parent, run_hash(a, b->tail - 1)[0]);
-	if (r->parent != ROOT) {
-		__builtin_prefetch(&a->run[r->parent]);
-		__builtin_prefetch((const char *)&a->run[r->parent] + 64);
+	if (step == 1) {
+		child_fetch(a, r->parent, run_hash(a, b->tail - 1)[0]);
+		fetch_owner(a, r, b->rank);
+		fetch_run(a, r->parent);
+		return;
 	}
+	if (r->parent == ROOT)
+		return;
+	r = &a->run[r->parent];
+	fetch_owner(a, r, b->rank);
+	fetch_run(a, r->parent);
 }
 
 void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t depth[])
@@ -347,14 +369,13 @@ void kvr_active_fade(struct kvr_active *a, struct kvr_active_booking *b, uint32_
 	*sum += (uint64_t)b->n_private * weight - (uint64_t)b->n_private * b->private_weight;
 	b->private_weight = weight;
 	while (at != ROOT) {
-		struct run *r = &a->run[at];
-		struct owner *o = kvr_active__owner(a, at, b->rank);
+		const struct run *r = &a->run[at];
+		const struct owner o = kvr_active__owner(a, at, b->rank);
 
-		if (o == NULL || o->refs > 1)
+		if (o.refs != 1)
 			break;
-		*sum += (uint64_t)r->len * weight - (uint64_t)r->len * o->weight;
-		o->weight = weight;
-		r->faded = true;
+		*sum += (uint64_t)r->len * weight - (uint64_t)r->len * o.weight;
+		kvr_active__weigh(a, at, b->rank, weight);
 		at = r->parent;
 	}
 	refresh(a, b->rank);

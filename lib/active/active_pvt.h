@@ -60,9 +60,11 @@ struct kvr_active {
 	uint32_t max_ranks;
 	uint64_t seed;
 
-	/* wide records: a bit set, count and weight of every rank */
+	/* wide records: a bit set, bookings of every rank; weights that count once a run is faded,
+	 * so that usually their lines are not touched */
 	uint64_t *wide_set;
-	struct owner *wide_owner;
+	uint32_t *wide_refs;
+	uint32_t *wide_weight;
 
 	/* the last match */
 	uint32_t *path; /* runs, root first, all matched fully */
@@ -132,8 +134,9 @@ struct child *kvr_active__find(const struct kvr_active *a, uint32_t parent, uint
 void kvr_active__link(struct kvr_active *a, uint32_t parent, uint64_t hash, uint32_t run);
 void kvr_active__unlink(struct kvr_active *a, uint32_t parent, uint64_t hash);
 
-/* owners of a run; NULL when the rank is none */
-struct owner *kvr_active__owner(const struct kvr_active *a, uint32_t run, uint32_t rank);
+/* owners of a run; refs 0: the rank is none */
+struct owner kvr_active__owner(const struct kvr_active *a, uint32_t run, uint32_t rank);
+void kvr_active__weigh(struct kvr_active *a, uint32_t run, uint32_t rank, uint32_t weight);
 bool kvr_active__own(struct kvr_active *a, uint32_t run, uint32_t rank);
 void kvr_active__disown(struct kvr_active *a, uint32_t run, uint32_t rank);
 bool kvr_active__own_copy(struct kvr_active *a, uint32_t to, uint32_t from);
@@ -162,9 +165,14 @@ static inline uint64_t *wide_set(const struct kvr_active *a, uint32_t wide)
 	return a->wide_set + (size_t)(wide - 1) * (a->max_ranks / 64);
 }
 
-static inline struct owner *wide_owner(const struct kvr_active *a, uint32_t wide)
+static inline uint32_t *wide_refs(const struct kvr_active *a, uint32_t wide)
 {
-	return a->wide_owner + (size_t)(wide - 1) * a->max_ranks;
+	return a->wide_refs + (size_t)(wide - 1) * a->max_ranks;
+}
+
+static inline uint32_t *wide_weight(const struct kvr_active *a, uint32_t wide)
+{
+	return a->wide_weight + (size_t)(wide - 1) * a->max_ranks;
 }
 
 #endif

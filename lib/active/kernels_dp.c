@@ -57,8 +57,10 @@ __attribute__((target("avx2"))) static void spread_avx2(const uint64_t *set, uin
 		for (uint32_t i = 0; bits != 0; i += 8, bits >>= 8) {
 			__m256i b = _mm256_set1_epi32((int)(bits & 0xFF));
 			__m256i m = _mm256_cmpeq_epi32(_mm256_and_si256(b, lane), lane);
+			__m256i *o = (__m256i *)(void *)(out + w * 64 + i);
 
-			_mm256_maskstore_epi32((int *)(out + w * 64 + i), m, v);
+			/* Nobody else writes there, and a masked store takes many steps. */
+			_mm256_storeu_si256(o, _mm256_blendv_epi8(_mm256_loadu_si256(o), v, m));
 		}
 	}
 }

@@ -108,7 +108,7 @@ void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint3
 
 /**
  * Fetch what ending a booking will touch, some calls ahead of kvr_active_free(): step 0, then
- * step 1, which reads what step 0 fetched.
+ * steps 1 and 2, each of which reads what the one before fetched.
  */
 void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_booking *b, int step);
 

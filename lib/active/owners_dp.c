@@ -13,21 +13,38 @@ static uint32_t inline_find(const struct run *r, uint32_t rank)
 	return i;
 }
 
-struct owner *kvr_active__owner(const struct kvr_active *a, uint32_t run, uint32_t rank)
+/* In a wide record; a weight counts only once the run is faded. */
+static uint32_t weight_of(const struct kvr_active *a, const struct run *r, uint32_t rank)
 {
-	struct run *r = &a->run[run];
-	struct owner *o;
-	uint32_t i;
-
-	if (r->wide != 0) {
-		o = &wide_owner(a, r->wide)[rank];
-		return o->refs > 0 ? o : NULL;
-	}
-	i = inline_find(r, rank);
-	return i < r->n_owner ? &r->owner[i] : NULL;
+	return r->faded ? wide_weight(a, r->wide)[rank] : KVR_ACTIVE_ONE;
 }
 
-/* Counts and weights of ranks outside the set are left as they are: zero. */
+struct owner kvr_active__owner(const struct kvr_active *a, uint32_t run, uint32_t rank)
+{
+	const struct run *r = &a->run[run];
+	uint32_t i;
+
+	if (r->wide != 0)
+		return (struct owner){wide_refs(a, r->wide)[rank], weight_of(a, r, rank)};
+	i = inline_find(r, rank);
+	return i < r->n_owner ? r->owner[i] : (struct owner){0};
+}
+
+/* Give the part of an owner another weight. From now on the weights of a wide record count. */
+void kvr_active__weigh(struct kvr_active *a, uint32_t run, uint32_t rank, uint32_t weight)
+{
+	struct run *r = &a->run[run];
+
+	if (r->wide == 0)
+		r->owner[inline_find(r, rank)].weight = weight;
+	for (uint32_t i = 0; r->wide != 0 && !r->faded && i < a->max_ranks; i++)
+		wide_weight(a, r->wide)[i] = KVR_ACTIVE_ONE;
+	if (r->wide != 0)
+		wide_weight(a, r->wide)[rank] = weight;
+	r->faded = true;
+}
+
+/* Counts of ranks outside the set are left as they are: zero. */
 static bool widen(struct kvr_active *a, struct run *r)
 {
 	uint32_t id;
@@ -39,7 +56,8 @@ static bool widen(struct kvr_active *a, struct run *r)
 		uint32_t rank = r->rank[i];
 
 		wide_set(a, r->wide)[rank / 64] |= UINT64_C(1) << rank % 64;
-		wide_owner(a, r->wide)[rank] = r->owner[i];
+		wide_refs(a, r->wide)[rank] = r->owner[i].refs;
+		wide_weight(a, r->wide)[rank] = r->owner[i].weight;
 	}
 	return true;
 }
@@ -47,7 +65,7 @@ static bool widen(struct kvr_active *a, struct run *r)
 /* Give the wide record back, zero as widen() expects it; owners inline, when they fit. */
 static void narrow(struct kvr_active *a, struct run *r)
 {
-	struct owner *owner = wide_owner(a, r->wide);
+	uint32_t *refs = wide_refs(a, r->wide);
 	uint64_t *set = wide_set(a, r->wide);
 	uint32_t n = 0;
 
@@ -57,9 +75,9 @@ static void narrow(struct kvr_active *a, struct run *r)
 
 			if (n < INLINE) {
 				r->rank[n] = rank;
-				r->owner[n++] = owner[rank];
+				r->owner[n++] = (struct owner){refs[rank], weight_of(a, r, rank)};
 			}
-			owner[rank] = (struct owner){0};
+			refs[rank] = 0;
 		}
 		set[w] = 0;
 	}
@@ -70,7 +88,6 @@ static void narrow(struct kvr_active *a, struct run *r)
 bool kvr_active__own(struct kvr_active *a, uint32_t run, uint32_t rank)
 {
 	struct run *r = &a->run[run];
-	struct owner *o;
 	uint32_t i;
 
 	r->bookings++;
@@ -90,10 +107,10 @@ bool kvr_active__own(struct kvr_active *a, uint32_t run, uint32_t rank)
 			return false;
 		}
 	}
-	o = &wide_owner(a, r->wide)[rank];
-	if (o->refs++ > 0)
+	if (wide_refs(a, r->wide)[rank]++ > 0)
 		return true;
-	o->weight = KVR_ACTIVE_ONE;
+	if (r->faded)
+		wide_weight(a, r->wide)[rank] = KVR_ACTIVE_ONE;
 	wide_set(a, r->wide)[rank / 64] |= UINT64_C(1) << rank % 64;
 added:
 	r->n_owner++;
@@ -101,27 +118,39 @@ added:
 	return true;
 }
 
+static void disown_wide(struct kvr_active *a, struct run *r, uint32_t rank)
+{
+	uint32_t *refs = &wide_refs(a, r->wide)[rank];
+
+	if (*refs == 0)
+		return;
+	r->bookings--;
+	if (--*refs > 0)
+		return;
+	a->sum[rank] -= (uint64_t)r->len * weight_of(a, r, rank);
+	r->n_owner--;
+	wide_set(a, r->wide)[rank / 64] &= ~(UINT64_C(1) << rank % 64);
+	if (r->n_owner <= TO_INLINE)
+		narrow(a, r);
+}
+
 void kvr_active__disown(struct kvr_active *a, uint32_t run, uint32_t rank)
 {
 	struct run *r = &a->run[run];
-	struct owner *o = kvr_active__owner(a, run, rank);
 	uint32_t i;
 
-	if (o == NULL)
-		return;
-	r->bookings--;
-	if (--o->refs > 0)
-		return;
-	a->sum[rank] -= (uint64_t)r->len * o->weight;
-	o->weight = 0;
-	r->n_owner--;
 	if (r->wide != 0) {
-		wide_set(a, r->wide)[rank / 64] &= ~(UINT64_C(1) << rank % 64);
-		if (r->n_owner <= TO_INLINE)
-			narrow(a, r);
+		disown_wide(a, r, rank);
 		return;
 	}
-	i = (uint32_t)(o - r->owner);
+	i = inline_find(r, rank);
+	if (i == r->n_owner)
+		return;
+	r->bookings--;
+	if (--r->owner[i].refs > 0)
+		return;
+	a->sum[rank] -= (uint64_t)r->len * r->owner[i].weight;
+	r->n_owner--;
 	r->rank[i] = r->rank[r->n_owner];
 	r->owner[i] = r->owner[r->n_owner];
 }
@@ -146,7 +175,10 @@ bool kvr_active__own_copy(struct kvr_active *a, uint32_t to, uint32_t from)
 		return false;
 	t->wide = id + 1;
 	memcpy(wide_set(a, t->wide), wide_set(a, f->wide), a->max_ranks / 8);
-	memcpy(wide_owner(a, t->wide), wide_owner(a, f->wide), a->max_ranks * sizeof(struct owner));
+	memcpy(wide_refs(a, t->wide), wide_refs(a, f->wide), a->max_ranks * sizeof(uint32_t));
+	if (f->faded)
+		memcpy(wide_weight(a, t->wide), wide_weight(a, f->wide),
+		       a->max_ranks * sizeof(uint32_t));
 	return true;
 }
 

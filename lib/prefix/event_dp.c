@@ -136,7 +136,7 @@ static struct pfx_loc remove_range(struct kvr_prefix *t, const struct kvr_prefix
 	if (has == 0)
 		return (struct pfx_loc){lo.off > 0 ? lo.meta : PFX_NONE, lo.off - 1};
 	pfx_add(&t->st.removed, has);
-	return kvr_prefix__run_disown(t, lo, has, e->rank, e->tier);
+	return kvr_prefix__run_disown(t, lo, has, lead, e->rank, e->tier);
 }
 
 static void remove_blocks(struct kvr_prefix *t, const struct kvr_prefix_event *e)
@@ -183,8 +183,10 @@ static void fetch_index(const struct kvr_prefix *t, const struct kvr_prefix_even
 			struct ahead *a)
 {
 	a->tag = 0;
-	if (e->n == 0)
+	if (e->n == 0 || e->rank >= t->max_ranks)
 		return;
+	__builtin_prefetch(&t->rank[e->rank], 1, 3);
+	__builtin_prefetch(&t->rank_blocks[e->rank], 1, 3);
 	a->tag = pfx_tag(pfx_mix(t, first_known(e)));
 	pfx_index_prefetch(&t->index, a->tag);
 	if (e->op == KVR_PREFIX_STORE && e->has_parent)
@@ -207,12 +209,26 @@ static void fetch_meta(const struct kvr_prefix *t, const struct ahead *a)
 	__builtin_prefetch(&t->meta[t->chunk[a->slot / PFX_CHUNK].meta], 0, 3);
 }
 
-static void fetch_hdr(const struct kvr_prefix *t, const struct ahead *a)
+/* And what the list of a rank and its bits have beside them. */
+static void fetch_hdr(const struct kvr_prefix *t, const struct kvr_prefix_event *e,
+		      const struct ahead *a)
 {
-	const struct pfx_hdr *h = pfx_hdr_of(t, t->chunk[a->slot / PFX_CHUNK].meta);
+	const uint32_t meta = t->chunk[a->slot / PFX_CHUNK].meta;
+	const struct pfx_meta *m = &t->meta[meta];
+	const struct pfx_hdr *h = &t->hdr[m->hdr];
 
 	__builtin_prefetch(h, 1, 3);
 	__builtin_prefetch(&h->chunk, 1, 3);
+	if (e->n == 0 || e->rank >= t->max_ranks)
+		return;
+	kvr_prefix__hold_fetch(t, e->rank, meta);
+	if (e->op == KVR_PREFIX_STORE) {
+		__builtin_prefetch(&t->meta[t->rank[e->rank].last].newer, 1, 3);
+	} else {
+		__builtin_prefetch(&t->meta[m->older].newer, 1, 3);
+		__builtin_prefetch(&t->meta[m->newer].older, 1, 3);
+		__builtin_prefetch(&t->meta[m->parent].nchild, 1, 3);
+	}
 }
 
 static void apply(struct kvr_prefix *t, const struct kvr_prefix_event *e)
@@ -242,7 +258,7 @@ void kvr_prefix_apply_burst(struct kvr_prefix *t, const struct kvr_prefix_event 
 		if (i >= 2 * AHEAD && i - 2 * AHEAD < n)
 			fetch_meta(t, &a[(i - 2 * AHEAD) % RTE_DIM(a)]);
 		if (i >= 3 * AHEAD && i - 3 * AHEAD < n)
-			fetch_hdr(t, &a[(i - 3 * AHEAD) % RTE_DIM(a)]);
+			fetch_hdr(t, &ev[i - 3 * AHEAD], &a[(i - 3 * AHEAD) % RTE_DIM(a)]);
 		if (i >= 4 * AHEAD)
 			apply(t, &ev[i - 4 * AHEAD]);
 	}

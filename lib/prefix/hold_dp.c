@@ -117,10 +117,12 @@ static void recharge(struct kvr_prefix *t, uint32_t meta)
 		kvr_prefix__list_add(t, meta, m->age);
 }
 
-/* `rank` has lost blocks of the run: was it the last? */
+/* `rank` has nothing left in one plane of the run: in all of them? */
 void kvr_prefix__hold_drop(struct kvr_prefix *t, uint16_t rank, uint32_t meta)
 {
-	if (kvr_prefix__owner_has(t, pfx_hdr_of(t, meta), rank))
+	struct pfx_hdr *h = pfx_hdr_of(t, meta);
+
+	if (pfx_planes_of(h) > 1 && kvr_prefix__owner_has(t, h, rank))
 		return;
 	hold_del(t, rank, meta);
 	if (t->meta[meta].charge == rank)

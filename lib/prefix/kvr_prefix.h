@@ -37,7 +37,8 @@
 #include "kvr_stats.h"
 #include "kvr_words.h"
 
-#define KVR_PREFIX_MAX_RANKS  1024  /**< Largest max_ranks. */
+#define KVR_PREFIX_MAX_RANKS  4096  /**< Largest max_ranks. */
+#define KVR_PREFIX_DEF_RANKS  1024  /**< max_ranks when it is not given. */
 #define KVR_PREFIX_MAX_QUERY  65536 /**< Blocks of a query that are looked at. */
 #define KVR_PREFIX_LANE_RANKS 16    /**< Counts are written in groups of so many ranks. */
 
@@ -53,7 +54,7 @@ enum kvr_prefix_isa {
 struct kvr_prefix_conf {
 	const char *name;	   /**< Unique in the process, at most 20 characters. */
 	struct rte_rcu_qsbr *qsbr; /**< The readers' variable; must outlive the table. */
-	uint32_t max_ranks;	   /**< 1..KVR_PREFIX_MAX_RANKS [KVR_PREFIX_MAX_RANKS]. */
+	uint32_t max_ranks;	   /**< 1..KVR_PREFIX_MAX_RANKS [KVR_PREFIX_DEF_RANKS]. */
 	uint32_t max_blocks;	   /**< Distinct SHs, 64..2^31 [2^20]. */
 	uint32_t max_runs;	   /**< Runs (consecutive blocks met together) [max_blocks / 32]. */
 	uint32_t max_predicted;	   /**< Predicted (rank, run) entries [max_runs]. */

@@ -16,6 +16,11 @@
  *                header.big -> bitmap of ranks that own the whole run + up to 16 partial owners
  *                header.ext -> the same for host, disk, external and predicted
  *
+ * Most looks for a head are in vain: the first of a prompt that nobody has, and the one behind
+ * where every other ended. So heads are counted in bytes, four of them for each run there may be,
+ * by the same hash: a zero says that there is no such head, and rte_hash is not asked. Of an eighth
+ * of the rest it is in a table that is half full.
+ *
  * An owner is (rank, lead): it holds the first `lead` blocks of the run, nothing behind. Holes
  * need no masks: a set that is not a prefix of its run splits the run where the hole ends.
  *
@@ -57,9 +62,9 @@
  * word and charges another owner. Every step frees a block or an owner, or moves one run: work is
  * bounded by the blocks of the event.
  *
- * Cache lines of a find: two of rte_hash, header line 0, one of the query, bitmap when more than
- * eight ranks own the run; about 30 cycles of work a run. A stored block costs its share of a
- * chunk line and one index line, prefetched; a removed one the index line.
+ * Cache lines of a find: one byte counted, two of rte_hash, header line 0, one of the query, bitmap
+ * when more than eight ranks own the run; about 30 cycles of work a run. A stored block costs its
+ * share of a chunk line and one index line, prefetched; a removed one the index line.
  */
 
 #include "kvr_prefix.h"
@@ -126,19 +131,22 @@ struct pfx_oset {
 	uint32_t inl;
 };
 
+/* Three pieces of 16 bytes, none of which lies across two lines; the second is what a list needs
+ * of a neighbour. */
 struct pfx_meta {
 	uint32_t hdr;	       /* PFX_NONE: this meta is free */
 	uint32_t gen;	       /* counts reuse, so that a stale parent link is noticed */
 	uint32_t parent;       /* meta of the run before, or PFX_NONE */
 	uint32_t parent_gen;   /* its gen when linked */
-	uint32_t nchild;       /* runs whose parent link leads here */
+	uint32_t older, newer; /* list of the charged rank; only while there are no children */
+	uint32_t age;	       /* of the last match, as far as the list knows */
 	uint16_t pos;	       /* blocks before this run, modulo 512 */
 	uint16_t charge;       /* the rank it is charged to: an owner, while there is one */
-	uint32_t older, newer; /* list of that rank; only while there are no children */
-	uint32_t age;	       /* of the last match, as far as the list knows */
-	uint32_t pred;	       /* first predicted entry, or PFX_NONE */
 	uint64_t shrunk;       /* batch in which it got shorter; may grow when that is done */
+	uint32_t nchild;       /* runs whose parent link leads here */
+	uint32_t pred;	       /* first predicted entry, or PFX_NONE */
 };
+_Static_assert(offsetof(struct pfx_meta, older) == 16 && sizeof(struct pfx_meta) == 48, "pieces");
 
 /* The writer's view of a rank. */
 struct pfx_rank {
@@ -179,19 +187,22 @@ struct pfx_pool {
 	uint32_t low;	   /* make room below this many free */
 };
 
+#define PFX_META_MAX ((1u << 28) - 1)
 struct pfx_chunk_info {
-	uint32_t meta;
-	uint32_t ord; /* its number in the run */
+	uint32_t meta : 28;
+	uint32_t ord : 4; /* its number in the run */
 };
 
 struct kvr_prefix {
 	/* Read by everybody; constant after create. */
 	struct rte_hash *hash;
+	_Atomic uint8_t *heads; /* counted; writer: rw, readers: ro */
 	struct rte_rcu_qsbr *qsbr;
 	struct pfx_hdr *hdr;
 	uint64_t *sh; /* chunk pool */
 	struct pfx_ext *ext;
 	uint8_t *big;
+	uint32_t nheads;
 	uint32_t big_bytes, big_words, big_parts;
 	uint32_t max_ranks, stride;
 	uint64_t seed;

@@ -20,7 +20,7 @@ static int check_conf(const struct kvr_prefix_conf *c)
 	if (c->name == NULL || strlen(c->name) == 0 || strlen(c->name) > NAME_MAX_CHARS ||
 	    c->qsbr == NULL || c->max_ranks > KVR_PREFIX_MAX_RANKS ||
 	    (c->max_blocks != 0 && c->max_blocks < 64) || c->max_blocks > 1u << 31 ||
-	    c->max_runs > 1u << 28 || c->max_predicted > 1u << 28)
+	    c->max_runs > PFX_META_MAX - 8 || c->max_predicted > 1u << 28)
 		return -EINVAL;
 	return 0;
 }
@@ -106,6 +106,7 @@ static int lay_out(struct kvr_prefix *t, int socket_id, size_t *only)
 		{&t->predx.e, (size_t)t->predx.end * sizeof(*t->predx.e)},
 		{&t->birth, hdrs * sizeof(*t->birth)},
 		{&t->key, hdrs * sizeof(*t->key)},
+		{&t->heads, t->nheads},
 		{&t->hold, (metas / PFX_LINE + 1) * t->max_ranks * (PFX_LINE / 8)},
 		{&t->sum, (size_t)t->max_ranks * t->sum_words * sizeof(*t->sum)},
 		{&t->rank, t->max_ranks * sizeof(*t->rank)},
@@ -162,12 +163,13 @@ static void size_all(struct kvr_prefix *t, const struct kvr_prefix_conf *c)
 	uint64_t chunks = blocks / PFX_CHUNK + runs / 2;
 
 	t->max_blocks = blocks;
-	t->max_ranks = c->max_ranks ? c->max_ranks : KVR_PREFIX_MAX_RANKS;
+	t->max_ranks = c->max_ranks ? c->max_ranks : KVR_PREFIX_DEF_RANKS;
 	t->stride = kvr_overlap_stride(t->max_ranks);
 	t->big_words = (t->max_ranks + 63) / 64;
 	t->big_bytes = RTE_ALIGN_CEIL(t->big_words * 8 + 48, 64);
 	t->big_parts = (t->big_bytes - t->big_words * 8) / 4;
 	size_pool(&t->metas, runs + 8ull);
+	t->nheads = 4 * t->metas.n;
 	t->sum_words = (t->metas.n / 64 + 1 + 63) / 64;
 	size_pool(&t->hdrs, runs + runs / 8 + 64ull);
 	size_pool(&t->chunks, chunks + chunks / 16 + 64);

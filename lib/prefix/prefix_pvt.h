@@ -42,6 +42,12 @@ static inline uint32_t pfx_tag(uint64_t mix)
 	return (uint32_t)(mix >> 32);
 }
 
+/* How many heads there are with such a hash; `mix` as of pfx_mix(). */
+static inline _Atomic uint8_t *pfx_heads(const struct kvr_prefix *t, uint64_t mix)
+{
+	return &t->heads[(uint64_t)(uint32_t)mix * t->nheads >> 32];
+}
+
 /* One place in the chunk pool; block `at` of a run whose block 0 has place `start`. */
 static inline uint64_t *pfx_sh(const struct kvr_prefix *t, const struct pfx_hdr *h, uint32_t at)
 {
@@ -118,6 +124,11 @@ struct pfx_loc {
 	uint32_t meta;
 	uint32_t off;
 };
+
+static inline struct pfx_chunk_info pfx_chunk_of(uint32_t meta, uint32_t ord)
+{
+	return (struct pfx_chunk_info){meta & PFX_META_MAX, ord & (PFX_CHUNKS - 1)};
+}
 
 static inline struct pfx_hdr *pfx_hdr_of(const struct kvr_prefix *t, uint32_t meta)
 {
@@ -221,7 +232,8 @@ static inline void pfx_uncount(struct kvr_prefix *t, uint16_t rank, uint32_t pla
 
 /* hdr_dp.c */
 uint32_t kvr_prefix__run_new_hdr(struct kvr_prefix *t, uint32_t start);
-int kvr_prefix__run_publish(struct kvr_prefix *t, uint32_t hdr);
+int kvr_prefix__run_publish(struct kvr_prefix *t, uint32_t hdr, bool new_head);
+int32_t kvr_prefix__run_unpublish(struct kvr_prefix *t, uint64_t sh);
 void kvr_prefix__run_retire(struct kvr_prefix *t, uint32_t hdr, int32_t key);
 void kvr_prefix__run_init(struct kvr_prefix *t, uint32_t meta, uint32_t hdr, uint32_t parent);
 
@@ -247,7 +259,7 @@ void kvr_prefix__run_destroy(struct kvr_prefix *t, uint32_t meta);
 struct pfx_loc kvr_prefix__run_own(struct kvr_prefix *t, struct pfx_loc at, uint32_t n,
 				   uint16_t rank, uint32_t plane);
 struct pfx_loc kvr_prefix__run_disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t n,
-				      uint16_t rank, uint32_t plane);
+				      uint32_t lead, uint16_t rank, uint32_t plane);
 
 /* evict_dp.c */
 bool kvr_prefix__evict_low(const struct kvr_prefix *t, uint32_t blocks);

@@ -58,7 +58,7 @@ static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint
 				k = kvr_prefix__pool_take(&t->chunks);
 				if (k == PFX_NONE)
 					break;
-				t->chunk[k] = (struct pfx_chunk_info){meta, c};
+				t->chunk[k] = pfx_chunk_of(meta, c);
 				pfx_st32(&h->chunk[c], k);
 			}
 			slot = k * PFX_CHUNK + place % PFX_CHUNK;
@@ -167,7 +167,7 @@ uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, 
 	if (kvr_prefix__owner_set(t, h, plane, rank, len) < 0)
 		goto fail;
 	count_owner(t, rank, plane, len);
-	if (kvr_prefix__run_publish(t, hdr) < 0) {
+	if (kvr_prefix__run_publish(t, hdr, true) < 0) {
 		pfx_sub(&t->st.stored, plane == PFX_PRED ? 0 : len);
 		pfx_sub(&t->st.entries, plane == PFX_PRED ? 0 : len);
 		pfx_sub(&t->rank_blocks[rank][plane], len);
@@ -235,7 +235,7 @@ void kvr_prefix__run_destroy(struct kvr_prefix *t, uint32_t meta)
 	if (m->nchild == 0)
 		kvr_prefix__list_del(t, meta);
 	kvr_prefix__discharge(t, m->charge, 1, pfx_len(h));
-	key = rte_hash_del_key_with_hash(t->hash, &sh, (uint32_t)pfx_mix(t, sh));
+	key = kvr_prefix__run_unpublish(t, sh);
 	unappend(t, h, 0, pfx_len(h), false);
 	kvr_prefix__run_retire(t, m->hdr, key);
 	free_meta(t, meta);
@@ -312,13 +312,13 @@ struct pfx_loc kvr_prefix__run_own(struct kvr_prefix *t, struct pfx_loc at, uint
 }
 
 /*
- * `rank` lost blocks off..off+n-1 of a tier, all of which it held. Gives the run that now holds the
- * block before them, if there is one.
+ * `rank`, which has the first `lead` blocks of the run, lost off..off+n-1 of them. Gives the run
+ * that now holds the block before those, if there is one.
  */
 struct pfx_loc kvr_prefix__run_disown(struct kvr_prefix *t, struct pfx_loc at, uint32_t n,
-				      uint16_t rank, uint32_t plane)
+				      uint32_t lead, uint16_t rank, uint32_t plane)
 {
-	uint32_t meta = at.meta, lead = kvr_prefix__owner_get(t, pfx_hdr_of(t, meta), plane, rank);
+	uint32_t meta = at.meta;
 	const uint32_t asked = n;
 	int ret;
 

@@ -23,12 +23,13 @@ static inline void vec_spread(uint32_t *out, const uint64_t *bits, uint32_t lane
 	for (uint32_t r = 0; r < lanes; r += 8) {
 		int b = (int)(bits[r / 64] >> (r % 64) & 0xff);
 		__m256i m = _mm256_and_si256(_mm256_set1_epi32(b), lane);
+		__m256i *o = (__m256i *)&out[r];
 
 		m = _mm256_cmpeq_epi32(m, lane);
 		if (fill)
-			_mm256_storeu_si256((__m256i *)&out[r], _mm256_and_si256(m, value));
-		else if (b != 0)
-			_mm256_maskstore_epi32((int *)&out[r], m, value);
+			_mm256_storeu_si256(o, _mm256_and_si256(m, value));
+		else if (b != 0) /* the reader's own: a masked store takes many steps */
+			_mm256_storeu_si256(o, _mm256_blendv_epi8(_mm256_loadu_si256(o), value, m));
 	}
 }
 

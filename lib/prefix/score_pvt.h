@@ -6,10 +6,10 @@
  *   vec_same(p, q, n): leading equal words of n <= 32
  *   vec_max(to, from, lanes), and SCORE_BURST, the name of the function to define.
  *
- * A group of queries advances in rounds. Each round looks up one head a query (more for a long
- * one, at multiples of 512) in one bulk call, then fetches, then compares: the misses of all
- * queries overlap. What matched is kept as a path; owners are applied to the path at the end, see
- * walk_pvt.h.
+ * A group of queries advances in rounds. Each round looks for one head a query (more for a long
+ * one, at multiples of 512): those that the count does not rule out in one bulk call, then fetches,
+ * then compares: the misses of all queries overlap. What matched is kept as a path; owners are
+ * applied to the path at the end, see walk_pvt.h.
  */
 
 #include "walk_pvt.h"
@@ -105,8 +105,8 @@ static void add_key(const struct kvr_prefix *t, struct keys *k, const struct loo
 
 	k->sh[i] = pfx_ld64(l->sh, pos);
 	k->pos[i] = pos;
-	k->ptr[i] = &k->sh[i];
 	k->sig[i] = (hash_sig_t)pfx_mix(t, k->sh[i]);
+	__builtin_prefetch((const void *)pfx_heads(t, k->sig[i]), 0, 3);
 }
 
 /* The heads a query asks for in this round: the next one, and for a long query some behind. */
@@ -121,6 +121,33 @@ static uint32_t ask(const struct kvr_prefix *t, struct keys *k, const struct loo
 		pos = (pos / PFX_RUN + 1) * PFX_RUN;
 	} while (++n < max && pos < l->n);
 	return n;
+}
+
+/* Leave out what is no head, and a query whose next one is not. */
+static void sift(const struct kvr_prefix *t, struct keys *k, struct look l[], uint32_t n)
+{
+	uint32_t from = 0, to = 0;
+
+	for (uint32_t q = 0; q < n; q++) {
+		const uint32_t first = from, end = from + l[q].nkey, was = to;
+
+		for (; from < end && !l[q].done; from++) {
+			/* Relaxed: as count_head() says. */
+			if (atomic_load_explicit(pfx_heads(t, k->sig[from]),
+						 memory_order_relaxed) == 0) {
+				l[q].done = from == first;
+				continue;
+			}
+			k->sh[to] = k->sh[from];
+			k->pos[to] = k->pos[from];
+			k->sig[to] = k->sig[from];
+			k->ptr[to] = &k->sh[to];
+			to++;
+		}
+		from = end;
+		l[q].nkey = to - was;
+	}
+	k->n = to;
 }
 
 static void fetch(const struct keys *k, const struct look *l, uint32_t i, struct pfx_hdr *h)
@@ -151,6 +178,9 @@ static void round_of(struct kvr_prefix *t, struct look l[], uint32_t n, uint32_t
 	k.n = 0;
 	for (q = 0; q < n; q++)
 		l[q].nkey = l[q].done ? 0 : ask(t, &k, &l[q], max);
+	sift(t, &k, l, n);
+	if (k.n == 0)
+		return;
 	rte_hash_lookup_with_hash_bulk_data(t->hash, k.ptr, k.sig, k.n, &hits, k.data);
 	for (i = 0; i < k.n; i++) {
 		if (hits >> i & 1)

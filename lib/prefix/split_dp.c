@@ -82,7 +82,7 @@ static void adopt_chunks(struct kvr_prefix *t, uint32_t meta)
 		uint32_t k = pfx_ld32(&h->chunk[c]);
 
 		if (k != PFX_NONE)
-			t->chunk[k] = (struct pfx_chunk_info){meta, c};
+			t->chunk[k] = pfx_chunk_of(meta, c);
 	}
 }
 
@@ -149,10 +149,10 @@ uint32_t kvr_prefix__run_split(struct kvr_prefix *t, uint32_t meta, uint32_t at)
 	if (hh == PFX_NONE || ht == PFX_NONE ||
 	    kvr_prefix__owner_copy(t, h, &t->hdr[hh], 0, at) < 0 ||
 	    kvr_prefix__owner_copy(t, h, &t->hdr[ht], at, len) < 0 ||
-	    kvr_prefix__run_publish(t, ht) < 0)
+	    kvr_prefix__run_publish(t, ht, true) < 0)
 		goto no_hdr;
 	/* The tail can be found: now the head may take the place of the whole. */
-	kvr_prefix__run_publish(t, hh);
+	kvr_prefix__run_publish(t, hh, false);
 	if (spare != PFX_NONE)
 		repoint(t, h, at, spare);
 	relink(t, head, hh, meta, ht, at);
@@ -187,7 +187,7 @@ bool kvr_prefix__run_renew(struct kvr_prefix *t, uint32_t meta, uint32_t len)
 		kvr_prefix__pool_give(&t->hdrs, i);
 		return false;
 	}
-	kvr_prefix__run_publish(t, i);
+	kvr_prefix__run_publish(t, i, false);
 	t->meta[meta].hdr = i;
 	kvr_prefix__run_retire(t, old, -1);
 	return true;

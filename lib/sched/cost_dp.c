@@ -239,11 +239,11 @@ I256 void tiers256(const struct cost_in *in, uint32_t r, struct lanes256 *l)
 	l->decay = _mm256_div_pd(one, x);
 }
 
-I256 __m256d credit256(const struct cost_in *in, uint32_t r, const struct lanes256 *l)
+I256 __m256d credit256(const struct cost_in *in, uint32_t r, const struct lanes256 *l, bool plain)
 {
 	__m256d c = _mm256_mul_pd(_mm256_mul_pd(_mm256_set1_pd(in->credit), l->decay), l->dev);
 
-	if (in->plain)
+	if (plain)
 		return c;
 	c = _mm256_add_pd(c, _mm256_mul_pd(l->host, _mm256_set1_pd(in->host_w)));
 	c = _mm256_add_pd(
@@ -254,22 +254,40 @@ I256 __m256d credit256(const struct cost_in *in, uint32_t r, const struct lanes2
 	return c;
 }
 
-I256 __m256d step256(const struct cost_in *in, uint32_t r, __m256d dev)
+/* As lean512(). */
+I256 __m256d lean256(const struct cost_in *in, uint32_t r, __m256d dev, bool pow2)
+{
+	const __m128i n = _mm_set1_epi32((int)(uint32_t)in->n);
+	__m128i blocks = _mm_loadu_si128((const __m128i *)(in->blocks + r));
+	__m128i depth = _mm_loadu_si128((const __m128i *)(in->depth + r));
+	__m256d cached = _mm256_mul_pd(dev, _mm256_set1_pd(in->block)), raw, pre;
+
+	raw = _mm256_add_pd(_mm256_loadu_pd(in->tokens + r),
+			    _mm256_max_pd(cached, _mm256_set1_pd(in->isl)));
+	raw = pow2 ? _mm256_mul_pd(raw, _mm256_set1_pd(in->inv_block))
+		   : _mm256_div_pd(raw, _mm256_set1_pd(in->block));
+	pre = _mm256_sub_pd(raw, _mm256_mul_pd(_mm256_set1_pd(in->credit), dev));
+	pre = _mm256_mul_pd(_mm256_set1_pd(in->scale), _mm256_max_pd(pre, _mm256_setzero_pd()));
+	blocks = _mm_add_epi32(blocks, _mm_sub_epi32(n, depth));
+	return _mm256_add_pd(pre, _mm256_cvtepi32_pd(blocks));
+}
+
+I256 __m256d step256(const struct cost_in *in, uint32_t r, __m256d dev, bool plain, bool pow2)
 {
 	const __m256d zero = _mm256_setzero_pd();
 	struct lanes256 l = {.dev = dev, .eff = dev, .decay = _mm256_set1_pd(1)};
 	__m256d cached, raw = zero, credit, dec, pre;
 
-	if (!in->plain)
+	if (!plain)
 		tiers256(in, r, &l);
 	cached = _mm256_mul_pd(l.eff, _mm256_set1_pd(in->block));
 	cached = _mm256_floor_pd(_mm256_add_pd(cached, _mm256_set1_pd(0.5)));
 	if (in->track)
 		raw = _mm256_add_pd(_mm256_loadu_pd(in->tokens + r),
 				    _mm256_max_pd(cached, _mm256_set1_pd(in->isl)));
-	raw = in->pow2 ? _mm256_mul_pd(raw, _mm256_set1_pd(in->inv_block))
-		       : _mm256_div_pd(raw, _mm256_set1_pd(in->block));
-	credit = credit256(in, r, &l);
+	raw = pow2 ? _mm256_mul_pd(raw, _mm256_set1_pd(in->inv_block))
+		   : _mm256_div_pd(raw, _mm256_set1_pd(in->block));
+	credit = credit256(in, r, &l, plain);
 	dec = _mm256_add_pd(u32x4(in->blocks + r),
 			    _mm256_sub_pd(_mm256_set1_pd(in->n), u32x4(in->depth + r)));
 	pre = _mm256_max_pd(_mm256_sub_pd(in->decode_pool ? dec : raw, credit), zero);
@@ -280,12 +298,13 @@ I256 __m256d step256(const struct cost_in *in, uint32_t r, __m256d dev)
 	dec = _mm256_add_pd(pre, dec);
 	dec = _mm256_add_pd(dec,
 			    _mm256_mul_pd(_mm256_set1_pd(in->request_w), u32x4(in->requests + r)));
-	if (!in->plain && in->mult != NULL)
+	if (!plain && in->mult != NULL)
 		dec = _mm256_mul_pd(dec, _mm256_loadu_pd(in->mult + r));
 	return dec;
 }
 
-T256 static double cost_avx2(const struct cost_in *from, double *restrict cost, uint32_t *top)
+I256 double loop256(const struct cost_in *from, double *restrict cost, uint32_t *top, bool lean,
+		    bool plain, bool pow2)
 {
 	const struct cost_in copy = *from, *in = &copy;
 	const __m256d inf = _mm256_set1_pd(INFINITY);
@@ -297,8 +316,9 @@ T256 static double cost_avx2(const struct cost_in *from, double *restrict cost, 
 		__m256i b = _mm256_set1_epi64x((long long)(in->mask[r / 64] >> r % 64 & 0xF));
 		__m256i m = _mm256_cmpeq_epi64(_mm256_and_si256(b, lane), lane);
 		__m256d dev = u32x4(in->tier[0] + r);
-		__m256d c = _mm256_blendv_pd(inf, step256(in, r, dev), _mm256_castsi256_pd(m));
+		__m256d c = lean ? lean256(in, r, dev, pow2) : step256(in, r, dev, plain, pow2);
 
+		c = _mm256_blendv_pd(inf, c, _mm256_castsi256_pd(m));
 		_mm256_storeu_pd(cost + r, c);
 		low = _mm256_min_pd(low, c);
 		most = _mm256_max_pd(most, _mm256_and_pd(dev, _mm256_castsi256_pd(m)));
@@ -311,6 +331,18 @@ T256 static double cost_avx2(const struct cost_in *from, double *restrict cost, 
 	v[0] = v[1] < v[0] ? v[1] : v[0];
 	v[2] = v[3] < v[2] ? v[3] : v[2];
 	return v[2] < v[0] ? v[2] : v[0];
+}
+
+T256 static double cost_avx2(const struct cost_in *in, double *cost, uint32_t *top)
+{
+	if (in->plain && in->track && !in->decode_pool && in->request_w == 0)
+		return in->pow2 ? loop256(in, cost, top, true, true, true)
+				: loop256(in, cost, top, true, true, false);
+	if (in->plain)
+		return in->pow2 ? loop256(in, cost, top, false, true, true)
+				: loop256(in, cost, top, false, true, false);
+	return in->pow2 ? loop256(in, cost, top, false, false, true)
+			: loop256(in, cost, top, false, false, false);
 }
 
 kvr_sched__cost_fn kvr_sched__cost_kernel(enum sched_isa isa)

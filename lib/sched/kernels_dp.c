@@ -152,6 +152,65 @@ T256 static uint32_t equal_avx2(const double *cost, double v, uint32_t words, ui
 	return n;
 }
 
+/* All ones in each of eight lanes whose bit is set. */
+T256 static inline __attribute__((always_inline)) __m256i lanes8(const uint64_t *mask, uint32_t r)
+{
+	const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+	__m256i b = _mm256_set1_epi32((int)(mask[r / 64] >> r % 64 & 0xFF));
+
+	return _mm256_cmpeq_epi32(_mm256_and_si256(b, lane), lane);
+}
+
+T256 static inline __attribute__((always_inline)) __m256i load8(const uint32_t *v)
+{
+	return _mm256_loadu_si256((const __m256i *)(const void *)v);
+}
+
+T256 static uint32_t max_avx2(const uint32_t *v, const uint64_t *mask, uint32_t words)
+{
+	__m256i most = _mm256_setzero_si256();
+	uint32_t x[8], top = 0;
+
+	for (uint32_t r = 0; r < words * 64; r += 8)
+		most = _mm256_max_epu32(most, _mm256_and_si256(load8(v + r), lanes8(mask, r)));
+	_mm256_storeu_si256((__m256i *)(void *)x, most);
+	for (uint32_t i = 0; i < 8; i++)
+		top = x[i] > top ? x[i] : top;
+	return top;
+}
+
+T256 static uint32_t first_avx2(const uint32_t *v, uint32_t want, const uint64_t *mask,
+				uint32_t words, const uint32_t *place)
+{
+	const __m256i wanted = _mm256_set1_epi32((int)want), ones = _mm256_set1_epi32(-1);
+	__m256i first = ones, m;
+	uint32_t x[8], least = NIL;
+
+	for (uint32_t r = 0; r < words * 64; r += 8) {
+		m = _mm256_and_si256(_mm256_cmpeq_epi32(load8(v + r), wanted), lanes8(mask, r));
+		/* A place where it is, else all ones. */
+		m = _mm256_or_si256(load8(place + r), _mm256_xor_si256(m, ones));
+		first = _mm256_min_epu32(first, m);
+	}
+	_mm256_storeu_si256((__m256i *)(void *)x, first);
+	for (uint32_t i = 0; i < 8; i++)
+		least = x[i] < least ? x[i] : least;
+	return least;
+}
+
+T256 static bool any_free_avx2(const double *tokens, const double *limit, const uint64_t *mask,
+			       uint32_t words)
+{
+	for (uint32_t r = 0; r < words * 64; r += 4) {
+		__m256d le = _mm256_cmp_pd(_mm256_loadu_pd(tokens + r), _mm256_loadu_pd(limit + r),
+					   _CMP_LE_OQ);
+
+		if ((uint64_t)_mm256_movemask_pd(le) & mask[r / 64] >> r % 64)
+			return true;
+	}
+	return false;
+}
+
 /* ---- softmax weights --------------------------------------------------------------------- */
 
 /*
@@ -241,10 +300,13 @@ bool kvr_sched__kernels(enum sched_isa isa, struct kernels *k)
 		return true;
 	}
 	if (isa == SCHED_AVX2 && __builtin_cpu_supports("avx2")) {
-		k->cost = kvr_sched__cost_kernel(SCHED_AVX2);
-		k->equal = equal_avx2;
-		k->weights = weights_avx2;
-		k->ttft = kvr_sched__ttft_kernel(SCHED_AVX2);
+		*k = (struct kernels){kvr_sched__cost_kernel(SCHED_AVX2),
+				      equal_avx2,
+				      max_avx2,
+				      first_avx2,
+				      any_free_avx2,
+				      weights_avx2,
+				      kvr_sched__ttft_kernel(SCHED_AVX2)};
 		return true;
 	}
 	return isa == SCHED_SCALAR;

@@ -125,7 +125,7 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
 
 /**
  * Fetch what a later call about a slot will touch. For callers that have a burst of messages:
- * step 0 some messages ahead, then step 1, then step 2, each reading what the one before
+ * step 0 some messages ahead, then steps 1 to KVR_SCHED_AHEAD - 1, each reading what the one before
  * fetched. Never needed for correctness.
  */
 void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step);
@@ -138,7 +138,7 @@ void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step);
 void kvr_sched_prefetch_route(const struct kvr_sched *s, const struct kvr_sched_req *req,
 			      struct kvr_active_ahead *ahead);
 
-#define KVR_SCHED_AHEAD 3
+#define KVR_SCHED_AHEAD 4
 
 /** First token seen. Idempotent. @return true the first time on a booked slot. */
 bool kvr_sched_prefill_done(struct kvr_sched *s, uint32_t slot, uint64_t now);

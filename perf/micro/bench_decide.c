@@ -6,7 +6,8 @@
  * after the fill; each is find, project, select, book, and the mark and free of the request that
  * has been active longest.
  *
- *   bench-decide --ranks W --blocks D [--mode kv|ttft] [--passes N] [--json]
+ *   bench-decide --ranks W --blocks D [--mode kv|ttft] [--isa scalar|avx2|avx512] [--passes N]
+ * [--json]
  *
  * Prompts are scored in bursts of 32, as an ingress lcore does, and the scheduler is told of the
  * next messages of its burst (kvr_sched_prefetch, as its lcore does; in no step_ns). Means are of
@@ -16,6 +17,7 @@
  * this machine against the reference one.
  */
 
+#include "active_pvt.h"
 #include "bench_machine.h"
 #include "kvr_hist.h"
 #include "kvr_peerbench.h"
@@ -50,6 +52,7 @@ struct bench {
 	struct kvr_active_ahead ahead[BURST];
 	uint32_t slots, done, passes;
 	int mode;
+	enum kvr_prefix_isa isa; /* of everything; AUTO: the widest of this CPU */
 	uint64_t chosen; /* hash of all ranks chosen: two programs that decide alike agree */
 	uint64_t now;
 	double tick; /* ns */
@@ -110,6 +113,7 @@ static void open_table(struct bench *b)
 				    .max_ranks = b->w.ranks,
 				    .max_blocks = 1u << 21,
 				    .max_predicted = 64,
+				    .isa = b->isa,
 				    .socket_id = SOCKET_ID_ANY};
 
 	b->qsbr = lines(rte_rcu_qsbr_get_memsize(1));
@@ -146,6 +150,11 @@ static void open_sched(struct bench *b)
 	b->s = kvr_sched_create(&c, NULL, 0);
 	b->req = calloc(b->slots, sizeof(*b->req));
 	if (b->s == NULL || b->req == NULL)
+		exit(1);
+	if (b->isa != KVR_PREFIX_ISA_AUTO &&
+	    (!kvr_sched__kernels((enum sched_isa)(b->isa - 1), &b->s->k) ||
+	     !kvr_active__kernels((enum active_isa)(b->isa - 1), &b->s->active->same,
+				  &b->s->active->spread)))
 		exit(1);
 	for (uint64_t id = 0; id < b->w.ranks; id++) {
 		const struct kvr_sched_worker w = {.id = id, .dp_size = 1};
@@ -417,12 +426,26 @@ static int mode(const char *s)
 	exit(2);
 }
 
+static enum kvr_prefix_isa isa(const char *s)
+{
+	static const char *const name[] = {"scalar", "avx2", "avx512"};
+
+	for (uint32_t i = 0; i < RTE_DIM(name); i++)
+		if (strcmp(s, name[i]) == 0)
+			return KVR_PREFIX_ISA_SCALAR + i;
+	fprintf(stderr, "bench-decide: '%s' is none of scalar, avx2, avx512\n", s);
+	exit(2);
+}
+
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"ranks", required_argument, NULL, 'r'}, {"blocks", required_argument, NULL, 'b'},
-		{"mode", required_argument, NULL, 'm'},	 {"passes", required_argument, NULL, 'p'},
-		{"json", no_argument, NULL, 'j'},	 {NULL, 0, NULL, 0}};
+	static const struct option options[] = {{"ranks", required_argument, NULL, 'r'},
+						{"blocks", required_argument, NULL, 'b'},
+						{"mode", required_argument, NULL, 'm'},
+						{"passes", required_argument, NULL, 'p'},
+						{"isa", required_argument, NULL, 'i'},
+						{"json", no_argument, NULL, 'j'},
+						{NULL, 0, NULL, 0}};
 	static struct bench b = {.passes = PASSES};
 	struct result r;
 	uint32_t ranks = 64, blocks = 128;
@@ -438,6 +461,8 @@ int main(int argc, char **argv)
 			blocks = number(optarg);
 		else if (o == 'm')
 			b.mode = mode(optarg);
+		else if (o == 'i')
+			b.isa = isa(optarg);
 		else if (o == 'p')
 			b.passes = number(optarg);
 		else

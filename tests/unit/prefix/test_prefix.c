@@ -46,13 +46,14 @@ static void store(uint16_t rank, uint32_t tier, const uint64_t *chain, uint32_t 
 static void create_refuses_nonsense(void)
 {
 	struct rte_rcu_qsbr *v = pt_alloc(rte_rcu_qsbr_get_memsize(2));
-	struct kvr_prefix_conf bad[] = {{.qsbr = v},
-					{.name = "x"},
-					{.name = "", .qsbr = v},
-					{.name = "a name that is far too long", .qsbr = v},
-					{.name = "x", .qsbr = v, .max_ranks = 1025},
-					{.name = "x", .qsbr = v, .max_blocks = 63},
-					{.name = "x", .qsbr = v, .isa = 9}};
+	struct kvr_prefix_conf bad[] = {
+		{.qsbr = v},
+		{.name = "x"},
+		{.name = "", .qsbr = v},
+		{.name = "a name that is far too long", .qsbr = v},
+		{.name = "x", .qsbr = v, .max_ranks = KVR_PREFIX_MAX_RANKS + 1},
+		{.name = "x", .qsbr = v, .max_blocks = 63},
+		{.name = "x", .qsbr = v, .isa = 9}};
 	struct kvr_prefix_conf good = {.name = "twice", .qsbr = v, .max_blocks = 64};
 	struct kvr_prefix *t;
 
@@ -494,29 +495,38 @@ static void dump_rebuilds_the_table(void)
 }
 
 /* Each code path, over bitmaps, lists, partial owners and tiers. */
-static void code_paths_agree(void)
+static void code_paths_of(uint16_t ranks)
 {
 	struct kvr_overlap *first = pt_alloc(kvr_overlap_size(KVR_PREFIX_MAX_RANKS));
 
 	for (int isa = KVR_PREFIX_ISA_SCALAR; isa <= KVR_PREFIX_ISA_AVX512; isa++) {
-		p = pt_open((struct kvr_prefix_conf){
-			.max_ranks = 333, .max_blocks = 1 << 14, .isa = (enum kvr_prefix_isa)isa});
+		p = pt_open((struct kvr_prefix_conf){.max_ranks = ranks,
+						     .max_blocks = 1 << 14,
+						     .isa = (enum kvr_prefix_isa)isa});
 		if (p.t == NULL) {
 			CU_ASSERT_EQUAL(errno, ENOTSUP);
 			pt_close(&p);
 			continue;
 		}
-		for (uint16_t r = 0; r < 333; r++)
+		for (uint16_t r = 0; r < ranks; r++)
 			store(r, r % 7 ? 0 : 1, sh, 0, 500 + r % 5 * 100);
-		store(332, 2, sh, 0, LEN);
+		store((uint16_t)(ranks - 1), 2, sh, 0, LEN);
 		pt_score(&p, sh, 1201);
 		if (isa == KVR_PREFIX_ISA_SCALAR)
-			memcpy(first, p.out, kvr_overlap_size(333));
-		CU_ASSERT_EQUAL(memcmp(first, p.out, kvr_overlap_size(333)), 0);
+			memcpy(first, p.out, kvr_overlap_size(ranks));
+		CU_ASSERT_EQUAL(memcmp(first, p.out, kvr_overlap_size(ranks)), 0);
 		CU_ASSERT_EQUAL(pt_count(p.out, 0, 4), 900);
+		CU_ASSERT_EQUAL(pt_count(p.out, 0, ranks - 1u),
+				pt_count(p.out, 0, (ranks - 1u) % 5));
 		pt_close(&p);
 	}
 	free(first);
+}
+
+static void code_paths_agree(void)
+{
+	code_paths_of(333);
+	code_paths_of(KVR_PREFIX_MAX_RANKS);
 }
 
 int main(void)
