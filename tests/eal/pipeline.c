@@ -256,15 +256,31 @@ void pipeline_collect(void)
 	collect();
 }
 
-void pipeline_skip(uint32_t ms)
+void pipeline_pause(uint32_t ms)
+{
+	threads_pause();
+	rt->ns_offset += ms * UINT64_C(1000000);
+}
+
+/* As if there had been a round every millisecond. */
+static void pass(struct kvr_live *l, uint64_t ns)
 {
 	const uint64_t ns = ms * UINT64_C(1000000);
 
 	threads_pause();
 	rt->ns_offset += ns;
-	/* The next round lets this much count as silence. */
+	pass(&rt->ctl->live, ns);
+	for (uint32_t i = 0; i < rt->n_lcores; i++)
+		pass(&rt->lcore[i]->quiet, ns);
+void pipeline_skip_ns(uint64_t ns)
+{
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
-		kvr_registry_at(rt->registry, i)->last_seen_ns += RTE_MIN(ns, LIVE_STEP);
+		kvr_registry_at(rt->registry, i)->last_seen_ns += ns;
+}
+
+void pipeline_skip(uint32_t ms)
+{
+	pipeline_skip_ns(ms * UINT64_C(1000000));
 }
 
 void pipeline_advance(uint32_t ms)

@@ -100,11 +100,15 @@ extern bool pipeline_still;
 /** Run every stage once, and control. */
 void pipeline_step(void);
 
-/** Let time pass, in which all workers are heard. */
+/** The router stands still for so long, and its peers do not. */
+void pipeline_pause(uint32_t ms);
+
+/** Let time pass, in which the router runs, all workers are heard and no client is. */
 void pipeline_skip(uint32_t ms);
 
 /** The same, then run every stage. */
 void pipeline_advance(uint32_t ms);
+void pipeline_skip_ns(uint64_t ns);
 
 /** Next frame the router has sent to @p to (0: anybody), or NULL; valid until the next call. */
 const struct out *pipeline_next(uint32_t to);

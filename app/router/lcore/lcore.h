@@ -38,6 +38,9 @@ struct router;
 #define JOINS_TURN (4u * BURST)
 #define JOBS_MAX   (BURST * KVR_ROUTER_MAX_PORTS + JOINS_TURN)
 
+/* A longer gap between ticks, which come every 10 ms, is the router's own stall. */
+#define QUIET_STEP UINT64_C(100000000)
+
 enum stage { STAGE_INGRESS, STAGE_SCORE, STAGE_EVENT, STAGE_SCHED, STAGE_EGRESS, STAGES };
 
 /** Work of one stage on one lcore. Lcore: rw, telemetry: ro (relaxed words). */
@@ -142,6 +145,7 @@ struct lcore {
 	_Atomic uint64_t read_up; /* grows when all is read that had arrived some turns ago */
 	uint32_t send_left;	  /* bytes of long messages that may still leave in this turn */
 	uint32_t n_jobs;
+	struct kvr_live quiet;	  /* silence of clients, and sessions: moves at sched_tick() */
 	struct job *job[JOBS_MAX]; /* scored together */
 	uint8_t *hints; /* KVR_WIRE_MAX_HINTS bytes to write them to; lcores that schedule a pair */
 	struct stage_work work[STAGES];

@@ -68,9 +68,8 @@ TAILQ_HEAD(sending_list, sending);
 struct job {
 	uint64_t source;
 	uint64_t id;
-	uint64_t digest; /* of the client's message; 0: nobody will compare it */
-	uint8_t kind;	 /* KVR_ROUTE, or KVR_POTENTIAL_LOADS: a question */
-	uint64_t arrival_ns;
+	uint64_t digest;      /* of the client's message; 0: nobody will compare it */
+	uint8_t kind;	      /* KVR_ROUTE, or KVR_POTENTIAL_LOADS: a question */
 	uint64_t deadline_ns; /* 0 none */
 	uint32_t flags;	      /* KVR_REQ_F_* */
 	uint32_t isl;
@@ -130,7 +129,7 @@ struct request {
 	struct kvr_flight *slot[2]; /* by leg; NULL: none */
 	struct job *job;	    /* its message, while it or its repetition is needed; or NULL */
 	uint64_t digest;	    /* of the client's ROUTE: kvr_request_digest() */
-	uint64_t heard_ns;	    /* last ROUTE or PROBE of the client */
+	uint64_t heard_ns;	    /* last ROUTE or PROBE of the client, by lcore::quiet */
 	struct request *next;	    /* free ones */
 	uint32_t number;
 	uint8_t tries; /* of rq.tries, those that are counted */

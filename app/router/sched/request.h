@@ -157,13 +157,14 @@ static inline void look_who_is_expected(struct pool *p)
 		p->live.rq.expected = !p->live.rq.expected;
 }
 
-/** kvr_rq_ctx of this moment. */
+/** kvr_rq_ctx of this moment. Its time is that of sessions: they do not grow old while the router
+ * stands still. */
 static inline struct kvr_rq_ctx life_ctx(struct lcore *lc, struct pool *p)
 {
 	look_who_is_expected(p);
 	if (p->prefill != NULL)
 		look_who_is_expected(p->prefill);
-	return (struct kvr_rq_ctx){&life_ops, lc, lc->now_ns, &p->pair.rand};
+	return (struct kvr_rq_ctx){&life_ops, lc, lc->quiet.now_ns, &p->pair.rand};
 }
 
 /* ---- orders_dp.c ---- */

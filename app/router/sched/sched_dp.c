@@ -132,6 +132,8 @@ bool sched_tick(struct lcore *lc, void *arg)
 	struct pool *p = arg;
 	uint32_t slot[BURST], got;
 
+	kvr_live_pass(&lc->quiet, atomic_load_explicit(&lc->rt->live_ns, memory_order_relaxed),
+		      true);
 	lost_poll(lc, p);
 	got = kvr_sched_expire(p->sched, lc->now_ns, slot, BURST);
 	for (uint32_t i = 0; i < got; i++)

@@ -68,7 +68,7 @@ static bool is_late(const struct lcore *lc, const struct request *r, struct kvr_
 	const uint64_t deadline_ns = r->job != NULL ? r->job->deadline_ns : 0;
 
 	e->kind = KVR_RQE_CLIENT_GONE;
-	if (since_ns(lc->now_ns, r->heard_ns) > gone_ns)
+	if (since_ns(lc->quiet.now_ns, r->heard_ns) > gone_ns)
 		return true;
 	e->kind = KVR_RQE_DEADLINE;
 	return deadline_ns != 0 && lc->now_ns >= deadline_ns &&

@@ -225,6 +225,9 @@ static void lcore_init(struct router *rt, struct lcore *lc, uint32_t row)
 	lc->reject = kvr_stats_row(rt->reject_stats, row);
 	lc->view = atomic_load_explicit(&rt->view, memory_order_relaxed);
 	lc->now_ns = now_ns(rt);
+	lc->quiet.now_ns = atomic_load_explicit(&rt->live_ns, memory_order_relaxed);
+	lc->quiet.real_ns = lc->quiet.now_ns;
+	lc->quiet.most_ns = QUIET_STEP;
 	for (uint32_t p = 0; p < KVR_ROUTER_MAX_PORTS; p++)
 		lc->load[p].full_since_ns = lc->now_ns;
 }
