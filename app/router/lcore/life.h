@@ -45,7 +45,8 @@ struct job_session {
 };
 
 /** A DISPATCH of several frames, or of a leg, on its way to a worker, until it is acknowledged.
- * send_dp.c; scheduler lcore. Valid from send_start() on but for `on`. */
+ * send_dp.c; scheduler lcore. Valid from send_start() on but for `on`
+ * and `stops`. */
 struct sending {
 	TAILQ_ENTRY(sending) link; /* in pool::live.sends while `on` */
 	struct kvr_flight *r;
@@ -56,6 +57,8 @@ struct sending {
 	uint32_t next;		      /* fragment of the first copy; n_frames: all are out */
 	uint32_t n_lack;	      /* bits set in lack[] */
 	bool on;		      /* there is something to send now */
+	bool stops;		      /* ABORT follows its last frame ... */
+	uint16_t stop_code;	      /* ... with this code */
 	uint64_t lack[SENDING_WORDS]; /* fragments to send again, while n_lack > 0 */
 };
 
@@ -114,6 +117,7 @@ struct pair {
 	struct kvr_sched_str required[KVR_HINTS_MAX_TAINTS + 1];
 	struct kvr_sched_preferred preferred[KVR_HINTS_MAX_TAINTS + 1];
 	struct rte_mbuf *result; /* last item of the prefill leg, or NULL */
+	bool over;		 /* the message is only needed for what is sent of it still */
 	uint16_t port;		 /* bootstrap */
 	char host[KVR_WORKER_TEXT];
 	struct sending sending[2];   /* by leg */
