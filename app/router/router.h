@@ -95,6 +95,8 @@ struct router {
 	struct kvr_stats *in_stats;
 	struct kvr_stats *reject_stats;
 	_Atomic(struct kvr_view *) view;
+	_Atomic uint64_t
+		live_ns;     /* clock of silence, of the last tick; control: w, schedulers: r */
 	_Atomic int running; /* packet lcores poll */
 	_Atomic int quit;    /* signals to end: 1 stop in good order, more: at once */
 	_Atomic int reload;  /* SIGHUP */

@@ -164,8 +164,16 @@ enum kvr_reasm_result kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *
 bool kvr_reasm_too_long(const struct kvr_reasm *r, const struct kvr_wire_hdr *h);
 
 /**
- * Drop partial messages older than the timeout, at most @p max of them; call it once per loop.
- * @return how many were dropped.
+ * Frames of messages that have been given up are freed as far as this allows: at most @p frames
+ * from now until the next call, however many messages go. Those that are left are freed by the
+ * calls that follow, count as held, and need their room; the messages are not known any more. Until
+ * the first call there is no limit. kvr_reasm_flush() has none.
+ */
+void kvr_reasm_allow(struct kvr_reasm *r, uint32_t frames);
+
+/**
+ * Give up partial messages older than the timeout, at most @p max of them; call it once per loop.
+ * @return how many were given up.
  */
 uint32_t kvr_reasm_expire(struct kvr_reasm *r, uint64_t now, uint32_t max);
 
@@ -179,7 +187,8 @@ bool kvr_reasm_lacking(struct kvr_reasm *r, uint64_t now, struct kvr_reasm_lack 
 /** When kvr_reasm_lacking() has something to say if nothing comes; UINT64_MAX: never. */
 uint64_t kvr_reasm_quiet_at(const struct kvr_reasm *r);
 
-/** Drop the @p max oldest partial messages: memory is short. @return how many were dropped. */
+/** Give up the @p max oldest partial messages: memory is short. While frames of messages given up
+ * before are left, those are freed first. @return how many were given up. */
 uint32_t kvr_reasm_evict(struct kvr_reasm *r, uint32_t max);
 
 /** Drop everything partial, e.g. before a port stops. @return how many messages. */

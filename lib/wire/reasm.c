@@ -87,6 +87,8 @@ static void link_free_lists(struct kvr_reasm *r, uint32_t n_pages)
 		r->pages[i].present = i + 1 < n_pages ? i + 1 : NONE;
 	r->oldest = NONE;
 	r->youngest = NONE;
+	r->dead_page = NONE;
+	r->may_free = UINT32_MAX;
 	for (uint32_t i = 0; i < QUIET_LISTS; i++)
 		r->quiet[i] = (struct reasm_list){NONE, NONE};
 }
@@ -136,7 +138,7 @@ struct kvr_reasm *kvr_reasm_create(const struct kvr_reasm_conf *conf)
 	return r;
 
 err_memory:
-	r->oldest = NONE;
+	r->oldest = r->dead_page = NONE;
 	kvr_reasm_destroy(r);
 	return kvr_null(ENOMEM);
 }
@@ -148,6 +150,8 @@ uint32_t kvr_reasm_flush(struct kvr_reasm *r)
 	for (; r->oldest != NONE; n++)
 		kvr_reasm__drop(r, r->oldest);
 	kvr_cell_add(&r->stats.flushed, n);
+	r->may_free = UINT32_MAX;
+	kvr_reasm__free(r, UINT32_MAX);
 	return n;
 }
 
@@ -155,10 +159,17 @@ uint32_t kvr_reasm_evict(struct kvr_reasm *r, uint32_t max)
 {
 	uint32_t n = 0;
 
-	for (; n < max && r->oldest != NONE; n++)
-		kvr_reasm__drop(r, r->oldest);
+	if (r->dead_page == NONE)
+		for (; n < max && r->oldest != NONE; n++)
+			kvr_reasm__drop(r, r->oldest);
 	kvr_cell_add(&r->stats.evicted, n);
+	kvr_reasm__free(r, UINT32_MAX);
 	return n;
+}
+
+void kvr_reasm_allow(struct kvr_reasm *r, uint32_t frames)
+{
+	r->may_free = frames;
 }
 
 void kvr_reasm_destroy(struct kvr_reasm *r)

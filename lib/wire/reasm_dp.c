@@ -96,26 +96,23 @@ static uint32_t entry_new(struct kvr_reasm *r, const struct reasm_key *key,
 	return i;
 }
 
-/* Unlink an entry and free its pages; its frames have been given away. */
+static void page_put(struct kvr_reasm *r, uint32_t page)
+{
+	r->pages[page].present = r->free_page;
+	r->free_page = page;
+}
+
+/* Unlink an entry; its pages have been given away. */
 static void entry_free(struct kvr_reasm *r, uint32_t i)
 {
 	struct reasm_entry *e = &r->entries[i];
 	struct reasm_peer *p = &r->peers[e->peer];
-	const uint32_t n_pages = (e->n_frags + PAGE_SLOTS - 1) / PAGE_SLOTS;
 	uint32_t *link = &r->buckets[e->bucket];
 
-	for (uint32_t k = 0; k < n_pages; k++) {
-		if (e->page[k] == NONE)
-			continue;
-		r->pages[e->page[k]].present = r->free_page;
-		r->free_page = e->page[k];
-		p->pages--;
-	}
 	p->messages--;
 	p->frames -= e->n_have;
 	p->bytes -= e->bytes;
 	peer_put(r, e->peer);
-	kvr_cell_sub(&r->stats.frames, e->n_have);
 	kvr_cell_sub(&r->stats.bytes, e->bytes);
 	kvr_cell_sub(&r->stats.messages, 1);
 	while (*link != i)
@@ -128,22 +125,49 @@ static void entry_free(struct kvr_reasm *r, uint32_t i)
 	r->free_entry = i;
 }
 
+/* One frame goes that is held, of a message given up. */
+static void drop_frame(struct kvr_reasm *r, void *frame)
+{
+	r->conf.drop(r->conf.drop_arg, frame);
+	kvr_cell_sub(&r->stats.frames, 1);
+	kvr_cell_add(&r->stats.dropped_frames, 1);
+}
+
 void kvr_reasm__drop(struct kvr_reasm *r, uint32_t i)
 {
 	struct reasm_entry *e = &r->entries[i];
 	const uint32_t n_pages = (e->n_frags + PAGE_SLOTS - 1) / PAGE_SLOTS;
 
 	if (e->tail_off != 0)
-		r->conf.drop(r->conf.drop_arg, e->tail.frame);
+		drop_frame(r, e->tail.frame);
 	for (uint32_t k = 0; k < n_pages; k++) {
 		if (e->page[k] == NONE)
 			continue;
-		for (uint64_t m = r->pages[e->page[k]].present; m != 0; m &= m - 1)
-			r->conf.drop(r->conf.drop_arg,
-				     r->pages[e->page[k]].slot[__builtin_ctzll(m)].frame);
+		r->pages[e->page[k]].next = r->dead_page;
+		r->dead_page = e->page[k];
+		r->peers[e->peer].pages--;
 	}
-	kvr_cell_add(&r->stats.dropped_frames, e->n_have);
 	entry_free(r, i);
+}
+
+uint32_t kvr_reasm__free(struct kvr_reasm *r, uint32_t most)
+{
+	const uint32_t may = most < r->may_free ? most : r->may_free;
+	uint32_t n = 0;
+
+	while (r->dead_page != NONE && n < may) {
+		const uint32_t at = r->dead_page;
+		struct reasm_page *p = &r->pages[at];
+
+		for (; p->present != 0 && n < may; p->present &= p->present - 1, n++)
+			drop_frame(r, p->slot[__builtin_ctzll(p->present)].frame);
+		if (p->present != 0)
+			break;
+		r->dead_page = p->next;
+		page_put(r, at);
+	}
+	r->may_free -= n;
+	return n;
 }
 
 /* Does the fragment agree with what is held? KVR_REASM_HELD, _DUPLICATE or _REFUSED. */
@@ -226,12 +250,19 @@ static bool total_has_room(const struct kvr_reasm *r, bool new_entry, uint32_t l
 	return !new_entry || r->free_entry != NONE;
 }
 
-/* Drop the oldest messages, but not `keep`, until one more fragment fits. */
+/* Give up the oldest messages, but not `keep`, and free frames, until one more fragment fits. */
 static bool make_room(struct kvr_reasm *r, uint32_t keep, uint32_t len)
 {
 	while (!total_has_room(r, keep == NONE, len)) {
 		uint32_t victim = r->oldest;
 
+		/* An entry is there as soon as its message is given up, all else when its frames
+		 * have been freed. */
+		if (r->dead_page != NONE && (keep != NONE || r->free_entry != NONE)) {
+			if (kvr_reasm__free(r, PAGE_SLOTS) == 0)
+				return false;
+			continue;
+		}
 		if (victim != NONE && victim == keep)
 			victim = r->entries[victim].younger;
 		if (victim == NONE)
@@ -245,6 +276,7 @@ static bool make_room(struct kvr_reasm *r, uint32_t keep, uint32_t len)
 static void deliver(struct kvr_reasm *r, uint32_t i, struct kvr_reasm_msg *out)
 {
 	const struct reasm_entry *e = &r->entries[i];
+	struct reasm_peer *p = &r->peers[e->peer];
 
 	for (uint32_t k = 0, off = 0; k < e->n_frags; k++, off += e->unit) {
 		const struct reasm_slot *s =
@@ -256,7 +288,10 @@ static void deliver(struct kvr_reasm *r, uint32_t i, struct kvr_reasm_msg *out)
 			.off = off,
 			.len = e->msg_len - off < e->unit ? e->msg_len - off : e->unit};
 	}
+	for (uint32_t k = 0; k < (e->n_frags + PAGE_SLOTS - 1) / PAGE_SLOTS; k++, p->pages--)
+		page_put(r, e->page[k]);
 	*out = (struct kvr_reasm_msg){.frag = r->done, .n_frags = e->n_frags, .len = e->msg_len};
+	kvr_cell_sub(&r->stats.frames, e->n_frags);
 	kvr_cell_add(&r->stats.delivered_frames, e->n_frags);
 	kvr_cell_add(&r->stats.completed, 1);
 	entry_free(r, i);
@@ -391,5 +426,6 @@ uint32_t kvr_reasm_expire(struct kvr_reasm *r, uint64_t now, uint32_t max)
 	for (; n < max && (i = overdue(r, now)) != NONE; n++)
 		kvr_reasm__drop(r, i);
 	kvr_cell_add(&r->stats.expired, n);
+	kvr_reasm__free(r, UINT32_MAX);
 	return n;
 }

@@ -28,6 +28,7 @@ struct reasm_slot {
 
 struct reasm_page {
 	uint64_t present;
+	uint32_t next; /* that is to be freed */
 	struct reasm_slot slot[PAGE_SLOTS];
 };
 
@@ -84,6 +85,8 @@ struct kvr_reasm {
 	struct reasm_list quiet[QUIET_LISTS];
 	struct reasm_done *lately;
 	uint32_t free_entry, free_peer, free_page;
+	uint32_t dead_page; /* first one of messages given up, whose frames are to be freed */
+	uint32_t may_free;  /* frames, until kvr_reasm_allow() says it again */
 	uint32_t *buckets;
 	uint32_t *peer_buckets;
 	struct reasm_entry *entries;
@@ -100,7 +103,11 @@ void kvr_reasm__quiet_append(struct kvr_reasm *r, uint32_t i, uint32_t list);
 bool kvr_reasm__done_find(const struct kvr_reasm *r, uint64_t name, uint64_t now);
 void kvr_reasm__done_add(struct kvr_reasm *r, uint64_t name, uint64_t now);
 
-/* Give all frames of an entry to the drop callback and free it. */
+/* The message is given up: its entry is free, its pages are to be freed. */
 void kvr_reasm__drop(struct kvr_reasm *r, uint32_t i);
+
+/* Free frames of messages given up, at most @p most, and as many as may be freed still. @return
+ * how many. */
+uint32_t kvr_reasm__free(struct kvr_reasm *r, uint32_t most);
 
 #endif

@@ -38,10 +38,12 @@ static void need(bool ok, const char *what)
 	}
 }
 
+void (*pipeline_lcore_turn)(struct lcore *lc) = lcore_turn;
 uint64_t pipeline_cookie;
 const char *pipeline_router = "source_share = 0\n";
 uint32_t pipeline_mbufs = PIPELINE_MBUFS;
 uint8_t pipeline_host = 2;
+uint8_t pipeline_net;
 uint32_t pipeline_block_size = 4;
 const char *pipeline_port = "cookie = off\n";
 uint64_t pipeline_start_ns;
@@ -208,6 +210,7 @@ void pipeline_send(uint32_t from, const void *payload, size_t len)
 	need(m != NULL, "no peer mbuf");
 	memcpy(rte_pktmbuf_append(m, (uint16_t)len), payload, len);
 	peer_local.udp_port = (uint16_t)from;
+	peer_local.ip4[2] = pipeline_net;
 	peer_local.ip4[3] = pipeline_host;
 	peer_path.family = pipeline_ipv6 ? 6 : 4;
 	kvr_ip_parse(pipeline_ipv6 ? "fd00::1" : "10.0.0.1", peer_path.ip);
@@ -256,15 +259,33 @@ void pipeline_collect(void)
 	collect();
 }
 
-void pipeline_skip(uint32_t ms)
+void pipeline_pause(uint32_t ms)
 {
-	const uint64_t ns = ms * UINT64_C(1000000);
+	threads_pause();
+	rt->ns_offset += ms * UINT64_C(1000000);
+}
 
+/* As if there had been a round every millisecond. */
+static void pass(struct kvr_live *l, uint64_t ns)
+{
+	l->now_ns += ns;
+	l->real_ns += ns;
+}
+
+void pipeline_skip_ns(uint64_t ns)
+{
 	threads_pause();
 	rt->ns_offset += ns;
-	/* The next round lets this much count as silence. */
+	pass(&rt->ctl->live, ns);
+	for (uint32_t i = 0; i < rt->n_lcores; i++)
+		pass(&rt->lcore[i]->quiet, ns);
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
-		kvr_registry_at(rt->registry, i)->last_seen_ns += RTE_MIN(ns, LIVE_STEP);
+		kvr_registry_at(rt->registry, i)->last_seen_ns += ns;
+}
+
+void pipeline_skip(uint32_t ms)
+{
+	pipeline_skip_ns(ms * UINT64_C(1000000));
 }
 
 void pipeline_advance(uint32_t ms)
@@ -273,13 +294,21 @@ void pipeline_advance(uint32_t ms)
 	pipeline_turn();
 }
 
+/* Frames of messages that were given up are freed over turns. */
+static bool frees(const struct lcore *lc)
+{
+	const struct kvr_reasm_stats *s = lc->reasm != NULL ? kvr_reasm_stats(lc->reasm) : NULL;
+
+	return lc->trash != NULL || (s != NULL && s->messages == 0 && s->frames != 0);
+}
+
 /* Long messages are read, sent and applied over turns; sent as time passes. */
 static bool under_way(void)
 {
 	bool any = false;
 
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
-		any = any || rt->lcore[i]->reading.first != NULL || rt->lcore[i]->trash != NULL;
+		any = any || rt->lcore[i]->reading.first != NULL || frees(rt->lcore[i]);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		any = any || !TAILQ_EMPTY(&rt->pool[i].live.sends) ||
 		      rt->pool[i].event.open.m != NULL;
@@ -294,7 +323,7 @@ void pipeline_step(void)
 	rt->ns_offset += under_way() ? 20000 : pipeline_still ? 0 : 1000;
 	rt->last_tick_ns = 0; /* every round ticks */
 	if (threads_used() == NULL) {
-		lcore_turn(rt->lcore[0]);
+		pipeline_lcore_turn(rt->lcore[0]);
 		control_round(rt);
 	} else {
 		threads_run();

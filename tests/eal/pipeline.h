@@ -49,6 +49,9 @@ extern uint32_t pipeline_into;
 /** Last byte of the address that pipeline_send() sends from; 2 unless a test changes it. */
 extern uint8_t pipeline_host;
 
+/** The byte before it; 0 unless a test changes it. */
+extern uint8_t pipeline_net;
+
 /** Block size that workers name; 4 unless a test changes it. */
 extern uint32_t pipeline_block_size;
 
@@ -97,11 +100,18 @@ extern uint64_t pipeline_start_ns;
 /** Turns take no time, but for messages of several frames, which are sent as time passes. */
 extern bool pipeline_still;
 
+/** What runs every stage once, without polling threads: lcore_turn() unless a test changes it. */
+extern void (*pipeline_lcore_turn)(struct lcore *lc);
+
 /** Run every stage once, and control. */
 void pipeline_step(void);
 
-/** Let time pass, in which all workers are heard. */
+/** The router stands still for so long, and its peers do not. */
+void pipeline_pause(uint32_t ms);
+
+/** Let time pass, in which the router runs, all workers are heard and no client is. */
 void pipeline_skip(uint32_t ms);
+void pipeline_skip_ns(uint64_t ns);
 
 /** The same, then run every stage. */
 void pipeline_advance(uint32_t ms);

@@ -1,106 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Work in a turn is bounded: a pool of 65,536 requests, of which thousands end, wait, are aborted
- * or are looked at for the same reason at the same time. What is counted is what a turn does, not
- * how long it takes; KVR_TURNS=1 prints the longest turn of each case beside it, for people.
+ * or are looked at for the same reason at the same time. Frames: test_turns_frames.c.
  */
-#include "peers.h"
-
-#include <pthread.h>
-#include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "control/thread.h"
-#include "ingress/ingress.h"
-#include "lcore/loop.h"
-#include "sched/request.h"
-#include "start/start.h"
+#include "turns.h"
 
 #define WORKER 9u
 #define OTHER  10u
 #define MANY   4096u
 #define MS     UINT64_C(1000000)
 
-static uint64_t longest[4], id; /* cycles, the longest first */
-
-static struct lcore *lc(void)
-{
-	return rt->lcore[0];
-}
-
-static void begin_measure(void)
-{
-	memset(longest, 0, sizeof(longest));
-}
-
-static void turn(void)
-{
-	const uint64_t t = rte_rdtsc_precise();
-	uint64_t took;
-
-	lcore_turn(lc());
-	took = rte_rdtsc_precise() - t;
-	for (uint32_t i = 0; i < RTE_DIM(longest); i++)
-		if (took > longest[i]) {
-			const uint64_t shorter = longest[i];
-
-			longest[i] = took;
-			took = shorter;
-		}
-	pipeline_collect();
-	pipeline_flush();
-}
-
-static void report(const char *what, uint64_t most)
-{
-	if (getenv("KVR_TURNS") == NULL)
-		return;
-	printf("%s: at most %lu a turn, longest turns", what, (unsigned long)most);
-	for (uint32_t i = 0; i < RTE_DIM(longest); i++)
-		printf(" %.1f", (double)longest[i] * 1e6 / (double)rte_get_tsc_hz());
-	printf(" us\n");
-}
-
-/* ---- control beside the lcore, as in a router ---- */
-
-static _Atomic int round_over;
-
-static void *control(void *arg)
-{
-	control_round(rt);
-	atomic_store_explicit(&round_over, 1, memory_order_release);
-	return arg;
-}
-
-/* One round of control, whose calls the lcore runs in its turns. @return the most that @p what
- * counts in one of them. */
-static uint64_t round_beside(uint64_t (*what)(void))
-{
-	uint64_t most = 0, before, n;
-	pthread_t t;
-
-	atomic_store_explicit(&round_over, 0, memory_order_relaxed);
-	atomic_store_explicit(&rt->running, 1, memory_order_relaxed);
-	rt->last_tick_ns = 0;
-	CU_ASSERT_FATAL(pthread_create(&t, NULL, control, NULL) == 0);
-	do {
-		before = what();
-		turn();
-		n = what() - before;
-		most = RTE_MAX(most, n);
-		sched_yield();
-	} while (atomic_load_explicit(&round_over, memory_order_acquire) == 0 ||
-		 lc()->call != NULL || !rte_ring_empty(lc()->calls));
-	pthread_join(t, NULL);
-	atomic_store_explicit(&rt->running, 0, memory_order_relaxed);
-	return most;
-}
-
-static uint64_t counter(enum pool_counter c)
-{
-	return kvr_stats_get(rt->pool[0].count, c);
-}
+static uint64_t id;
 
 /* ---- the pool ---- */
 
@@ -194,7 +104,7 @@ static void bookings_of_a_worker_that_leaves(void)
 	most = round_beside(lost);
 	report("bookings lost", most);
 	CU_ASSERT_EQUAL(counter(PC_LOST), MANY);
-	CU_ASSERT(most <= 32);
+	CU_ASSERT(most <= ENDS_TURN);
 	end();
 }
 
@@ -219,7 +129,7 @@ static void waiting_requests_when_nobody_is_left(void)
 	leave(WORKER);
 	most = round_beside(refused);
 	report("waiting refused", most);
-	CU_ASSERT(most <= 32);
+	CU_ASSERT(most <= 8);
 	end();
 }
 
@@ -362,41 +272,92 @@ static void loads_of_all_ranks(void)
 	end();
 }
 
-/* ---- messages that never become whole ---- */
+/* ---- time ---- */
 
-static void largest_messages_overdue_after_a_pause(void)
+static uint64_t expired(void)
 {
-	uint8_t f[sizeof(struct kvr_wire_hdr) + 512] = {0};
-	const struct kvr_reasm_stats *s;
-	uint64_t before, most = 0;
-	uint32_t frames;
+	return counter(PC_EXPIRED);
+}
 
-	begin("max_jobs = 64\n");
-	frames = rt->sizes.max_frames;
-	s = kvr_reasm_stats(lc()->reasm);
-	for (uint32_t i = 0; i < 4 * (frames - 1); i++) {
-		const struct kvr_wire_ids ids = {.source = 666, .id = 1 + i / (frames - 1)};
+static void bookings_that_reach_their_age_together(void)
+{
+	uint64_t most = 0;
 
-		pipeline_host = (uint8_t)(60 + i / (frames - 1));
-		kvr_hdr_put(f, KVR_ROUTE, &ids, frames * 512, i % (frames - 1) * 512, 512);
-		pipeline_send(5000, f, sizeof(f));
-		if (i % 16 == 15)
+	begin("max_jobs = 4096\n");
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 64));
+	routes(MANY);
+	for (uint64_t i = 1; i <= id; i++) { /* their worker has them: no client is waited for */
+		const uint64_t h = kvr_flight_handle(
+			rt->pool[0].requests, kvr_flight_lookup(rt->pool[0].requests, 77, i));
+		const struct kvr_wire_dispatch_ack a = {.code = 0};
+		const struct kvr_wire_ids ids = {.source = 77, .id = i, .handle = h, .epoch = 1};
+		uint8_t buf[64];
+
+		pipeline_send(PEER_AGENT, buf,
+			      (size_t)kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &a));
+		if (i % 16 == 0)
 			turn();
 	}
-	pipeline_host = 2;
 	turn();
-	CU_ASSERT_EQUAL_FATAL(s->messages, 4);
-	CU_ASSERT_TRUE_FATAL(frames > 256);
-	pipeline_skip(60000);
+	pipeline_skip(400000);
 	begin_measure();
-	for (uint32_t i = 0; i < 4; i++) {
-		before = s->messages;
-		turn();
-		most = RTE_MAX(most, before - s->messages);
+	while (expired() < MANY) {
+		const uint64_t before = expired();
+
+		most = RTE_MAX(most, round_beside(expired));
+		CU_ASSERT_FATAL(expired() > before);
 	}
-	report("messages given up", most);
-	CU_ASSERT_EQUAL(s->messages, 0);
-	CU_ASSERT_EQUAL(most, 1);
+	report("bookings expired", most);
+	CU_ASSERT(most <= ENDS_TURN);
+	end();
+}
+
+static uint64_t gone(void)
+{
+	return counter(PC_CLIENT_GONE);
+}
+
+static void clients_that_go_together(void)
+{
+	uint64_t most = 0;
+
+	many_wait();
+	pipeline_skip(30000);
+	begin_measure();
+	for (uint32_t i = 0; i < 1000 && gone() < 3000; i++) {
+		pipeline_skip(10);
+		most = RTE_MAX(most, round_beside(gone));
+	}
+	report("clients gone", most);
+	CU_ASSERT_EQUAL(gone(), 3000);
+	CU_ASSERT(most <= ENDS_TURN);
+	end();
+}
+
+static uint64_t cut_off(void)
+{
+	return counter(PC_CANCELLED);
+}
+
+/* As call_start() does it, but one turn of the lcore at a time. */
+static void all_at_the_stop(void)
+{
+	struct stop_part part = {0};
+	uint64_t most = 0, n;
+
+	begin("max_jobs = 4096\n");
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 64));
+	routes(MANY);
+	part.pool = &rt->pool[0];
+	for (bool over = false; !over;) {
+		n = cut_off();
+		over = stop_cut(lc(), &part);
+		most = RTE_MAX(most, cut_off() - n);
+		turn();
+	}
+	report("cut off", most);
+	CU_ASSERT_EQUAL(part.n, MANY);
+	CU_ASSERT(most <= 8);
 	end();
 }
 
@@ -408,7 +369,9 @@ int main(void)
 			       {"aborts", aborts_due_after_a_pause},
 			       {"legs", legs_due_after_a_pause},
 			       {"loads", loads_of_all_ranks},
-			       {"fragments", largest_messages_overdue_after_a_pause},
+			       {"expired", bookings_that_reach_their_age_together},
+			       {"gone", clients_that_go_together},
+			       {"stop", all_at_the_stop},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("turns", tests);

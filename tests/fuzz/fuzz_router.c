@@ -41,8 +41,12 @@ static void do_time(void)
 	static const uint32_t ms[] = {1,    10,	  25,	 100,	500,   1100,  2100,
 				      3100, 5100, 11000, 31000, 61000, 301000};
 	const uint8_t how = peers_byte();
+	const uint32_t n = ms[(how & 0x7f) % RTE_DIM(ms)];
 
-	world_pass(ms[(how & 0x7f) % RTE_DIM(ms)], (how & 0x80) == 0);
+	if ((how & 0xe0) == 0x60)
+		pipeline_pause(n);
+	else
+		world_pass(n, (how & 0x80) == 0);
 	peers_step();
 }
 

@@ -57,15 +57,9 @@ void world_give_back(void)
 
 void world_pass(uint32_t ms, bool heard)
 {
-	const uint64_t ns = ms * UINT64_C(1000000);
-
-	if (heard) {
-		pipeline_skip(ms);
-		return;
-	}
-	rt->ns_offset += ns;
-	/* The router was there all the time: this is silence, not a stall of its own. */
-	rt->ctl->live.now_ns += ns - RTE_MIN(ns, LIVE_STEP);
+	pipeline_skip(ms);
+	for (uint32_t i = 0; !heard && i < kvr_registry_count(rt->registry); i++)
+		kvr_registry_at(rt->registry, i)->last_seen_ns -= ms * UINT64_C(1000000);
 }
 
 /* ---- rest ---- */

@@ -195,7 +195,7 @@ static void buffers_need(const struct kvr_router_conf *c, uint64_t page,
 	m->requests += pool_bytes(2 * jobs, SMALL_BUF, 0, page);
 	m->large += pool_bytes(n, (uint32_t)sizeof(struct prediction) + blocks * 8, 0, page) +
 		    pool_bytes(n, KVR_WIRE_MAX_HINTS, 0, page) +
-		    pool_bytes(n,
+		    pool_bytes(n + c->n_ingress,
 			       (uint32_t)(sizeof(struct frame_list) +
 					  KVR_WIRE_MAX_FRAGMENTS * sizeof(struct rte_mbuf *)),
 			       0, page);

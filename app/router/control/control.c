@@ -40,6 +40,7 @@ int control_create(struct router *rt)
 	}
 	/* Like the other clock, so that their times look alike to people. */
 	rt->ctl->live = (struct kvr_live){now_ns(rt), now_ns(rt), LIVE_STEP};
+	atomic_init(&rt->live_ns, rt->ctl->live.now_ns);
 	return 0;
 }
 
@@ -59,6 +60,8 @@ static void tick(struct router *rt)
 {
 	beats_tick(rt);
 	workers_tick(rt);
+	/* Publishes nothing: sched_tick() finds this one or a later one. */
+	atomic_store_explicit(&rt->live_ns, rt->ctl->live.now_ns, memory_order_relaxed);
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		struct call *c = &rt->ctl->tick[i];
 

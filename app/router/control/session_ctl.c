@@ -74,9 +74,9 @@ void session_round(struct router *rt)
 		struct due_batch *b = &rt->ctl->due[i];
 
 		if (p->sessions == NULL || call_busy(&b->call) ||
-		    !kvr_session_behind(p->sessions->table, rt->control.now_ns))
+		    !kvr_session_behind(p->sessions->table, rt->ctl->live.now_ns))
 			continue;
-		b->n = kvr_session_due(p->sessions->table, rt->control.now_ns, b->ref, DUE_ROUND);
+		b->n = kvr_session_due(p->sessions->table, rt->ctl->live.now_ns, b->ref, DUE_ROUND);
 		if (b->n == 0)
 			continue;
 		b->pool = p;

@@ -17,6 +17,7 @@
 #include "control/thread.h"
 #include "event/event.h"
 #include "lcore/out.h"
+#include "sched/sched.h"
 #include "start/pools.h"
 
 #include <errno.h>
@@ -25,8 +26,7 @@
 
 #include <rte_log.h>
 
-/* Of a worker that leaves, in one turn of the lcore: bookings ended, waiting requests given up. */
-#define DROPS_TURN 8u
+/* Waiting requests given up of a worker that leaves, in one turn of the lcore. */
 #define UNPIN_TURN 64u
 
 void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to)
@@ -117,7 +117,7 @@ static bool sched_leave(struct lcore *lc, struct pool *p, struct change *c)
 		 * left of. */
 		c->side = prefill_side(p);
 	}
-	if (kvr_sched_worker_drop(p->sched, c->w->id, DROPS_TURN, lc->now_ns) != 0 ||
+	if (kvr_sched_worker_drop(p->sched, c->w->id, ENDS_TURN, lc->now_ns) != 0 ||
 	    !kvr_sched_worker_unpin(p->sched, c->w->id, 0, 0, UNPIN_TURN))
 		return false;
 	kvr_sched_worker_gone(p->sched, c->w->id, lc->now_ns);
@@ -130,7 +130,7 @@ static bool sched_renew(struct lcore *lc, struct pool *p, struct change *c)
 		c->begun = true;
 		kvr_sched_worker_renew(p->sched, c->w->id, lc->now_ns);
 	}
-	if (kvr_sched_worker_drop(p->sched, c->w->id, DROPS_TURN, lc->now_ns) != 0 ||
+	if (kvr_sched_worker_drop(p->sched, c->w->id, ENDS_TURN, lc->now_ns) != 0 ||
 	    !kvr_sched_worker_unpin(p->sched, c->w->id, c->w->dp_start, c->w->dp_size, UNPIN_TURN))
 		return false;
 	sched_join(lc, p, c);

@@ -7,10 +7,13 @@
  * Messages in fragments, until all of one is here and read: the reassembly table (lib/source), the
  * list of frames of each whole message, and lcore::reading, the queue of those. Ingress lcores,
  * each its own; what the scheduler lcore does is marked. Reading is cut into pieces of 32 KB a
- * turn, 8 to 15 us, freeing into 256 frames, 5 to 10 us.
+ * turn, 8 to 15 us, freeing into 256 frames of each, 5 to 10 us.
  */
 
 #include "router.h"
+
+/** Frames freed in a turn of unfinished messages, and of whole ones. */
+#define FREE_TURN 256u
 
 /* ---- fragment_dp.c ---- */
 
@@ -31,6 +34,10 @@ struct kvr_peer fragment_share(const struct kvr_peer *peer);
 void ingress_reasm_drop(void *lc, void *frame);
 
 /* ---- read_dp.c: messages in fragments that are whole. Ingress lcores ---- */
+
+/** Whether there will be a list for the frames of the message of @p h: those of a long one could
+ * not be freed in one turn. */
+bool read_may_start(struct lcore *lc, const struct kvr_wire_hdr *h);
 
 /** All frames of a request are here, which it takes: it becomes a job within some turns. */
 void read_start(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from);
@@ -53,7 +60,8 @@ void fragments_back(struct lcore *lc, struct job *j);
 /** Free all frames of a message, and the list. Any thread. */
 void frames_free(struct frame_list *l);
 
-/** The same: few at once, many over the turns of @p lc; at once on the control thread. */
+/** The same: as many at once as this turn of @p lc allows, others over the next ones; at once on
+ * the control thread. */
 void frames_drop(struct lcore *lc, struct frame_list *l);
 
 /** Go on with that, once a turn. */

@@ -20,8 +20,7 @@
 #include "kvr_frame.h"
 #include "kvr_source.h"
 
-#define ASKS_TURN 4u   /* MISSING sent, and messages given up, in one turn ... */
-#define OVER_TURN 256u /* ... as long as they are no more frames than this */
+#define ASKS_TURN 4u /* MISSING sent, and messages given up, in one turn */
 
 void ingress_reasm_drop(void *arg, void *frame)
 {
@@ -160,7 +159,8 @@ void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 	}
 	if (low(lc, from->port) || held >= lc->rt->sizes.reassembly_lcore)
 		evict(lc);
-	if (!low(lc, from->port) && in_transit(lc) < lc->rt->sizes.reassembly_lcore / 2)
+	if (!low(lc, from->port) && in_transit(lc) < lc->rt->sizes.reassembly_lcore / 2 &&
+	    read_may_start(lc, h))
 		rc = kvr_reasm_add(lc->reasm, &peer, h, kvr_frame_body(h), m, lc->now_ns, &msg);
 	switch (rc) {
 	case KVR_REASM_HELD:
@@ -203,26 +203,17 @@ static void ask(struct lcore *lc)
 	}
 }
 
-/* After a pause all may be overdue. */
-static void give_up(struct lcore *lc, const struct kvr_reasm_stats *s)
-{
-	const uint64_t before = s->dropped_frames;
-
-	for (uint32_t i = 0; i < ASKS_TURN && s->dropped_frames - before < OVER_TURN; i++)
-		if (kvr_reasm_expire(lc->reasm, lc->now_ns, 1) == 0)
-			return;
-}
-
 void fragments_poll(struct lcore *lc)
 {
 	const struct kvr_reasm_stats *s = kvr_reasm_stats(lc->reasm);
 
-	if (likely(s->messages == 0))
+	if (likely(s->messages == 0 && s->frames == 0))
 		return;
-	give_up(lc, s);
+	kvr_reasm_expire(lc->reasm, lc->now_ns, ASKS_TURN); /* after a pause all may be overdue */
 	for (uint32_t i = 0; i < lc->rt->n_ports; i++)
 		if (low(lc, i))
 			evict(lc);
 	kvr_stats_set(lc->in, IN_REASM_EVICTED, s->evicted); /* for room, too */
 	ask(lc);
+	kvr_reasm_allow(lc->reasm, FREE_TURN);
 }

@@ -7,9 +7,6 @@
  */
 #include "ingress/fragment.h"
 
-#define FREE_AT_ONCE 64u
-#define FREE_TURN    256u /* 5 to 10 us */
-
 /* ---- on their way ---- */
 
 void fragments_taken(struct job *j)
@@ -46,7 +43,10 @@ void frames_free(struct frame_list *l)
 
 void frames_drop(struct lcore *lc, struct frame_list *l)
 {
-	if (l->n <= FREE_AT_ONCE || lc == &lc->rt->control) {
+	const bool control = lc == &lc->rt->control;
+
+	if (control || l->n <= lc->free_left) {
+		lc->free_left -= control ? 0 : l->n;
 		frames_free(l);
 		return;
 	}
@@ -56,13 +56,17 @@ void frames_drop(struct lcore *lc, struct frame_list *l)
 
 void frames_poll(struct lcore *lc)
 {
-	struct frame_list *l = lc->trash;
+	struct frame_list *l;
 
-	if (likely(l == NULL))
-		return;
-	free_some(l, FREE_TURN);
-	if (l->n > 0)
-		return;
-	lc->trash = l->next;
-	buf_put(l);
+	while ((l = lc->trash) != NULL && lc->free_left > 0) {
+		const uint32_t n = RTE_MIN(l->n, lc->free_left);
+
+		lc->free_left -= n;
+		free_some(l, n);
+		if (l->n > 0)
+			break;
+		lc->trash = l->next;
+		buf_put(l);
+	}
+	lc->free_left = FREE_TURN;
 }

@@ -22,6 +22,8 @@
 
 #define READ_TURN_BYTES 32768u /* of an ingress lcore: 8 to 15 us */
 #define READ_MESSAGE	1024u  /* what the beginning of one counts for, beside its hints */
+#define SMALL_FRAMES                                                                               \
+	((uint32_t)((SMALL_BUF - sizeof(struct frame_list)) / sizeof(struct rte_mbuf *)))
 
 /* ---- reading ---- */
 
@@ -30,21 +32,44 @@ static const struct kvr_wire_hdr *header(const struct frame_list *l)
 	return rte_pktmbuf_mtod(l->m[0], const struct kvr_wire_hdr *);
 }
 
+bool read_may_start(struct lcore *lc, const struct kvr_wire_hdr *h)
+{
+	if (likely(lc->spare != NULL || h->msg_len <= SMALL_FRAMES * KVR_WIRE_MIN_FRAGMENT))
+		return true;
+	return rte_mempool_get(lc->rt->frame_lists, (void **)&lc->spare) == 0;
+}
+
+/* A small list is enough for most. */
+static struct frame_list *list_take(struct lcore *lc, uint32_t frames)
+{
+	struct frame_list *l;
+
+	if (frames <= SMALL_FRAMES && rte_mempool_get(lc->rt->small_bufs, (void **)&l) == 0)
+		return l;
+	l = lc->spare;
+	lc->spare = NULL;
+	return l;
+}
+
+static void no_list(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr h = *rte_pktmbuf_mtod((struct rte_mbuf *)msg->frag[0].frame,
+							const struct kvr_wire_hdr *);
+
+	/* Its frames have been counted as fragments; the message is refused here. */
+	for (uint32_t i = 0; i < msg->n_frags; i++)
+		rte_pktmbuf_free(msg->frag[i].frame);
+	out_reject(lc, from, h.kind, h.source, h.id,
+		   &(const struct refusal){.code = KVR_E_NO_MEMORY});
+}
+
 void read_start(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from)
 {
+	struct frame_list *l = list_take(lc, msg->n_frags);
 	struct reading *rd = &lc->reading;
-	struct frame_list *l =
-		buf_get(lc->rt, lc->rt->frame_lists, sizeof(*l) + msg->n_frags * sizeof(l->m[0]));
 
 	if (unlikely(l == NULL)) {
-		const struct kvr_wire_hdr h = *rte_pktmbuf_mtod(
-			(struct rte_mbuf *)msg->frag[0].frame, const struct kvr_wire_hdr *);
-
-		/* Its frames have been counted as fragments; the message is refused here. */
-		for (uint32_t i = 0; i < msg->n_frags; i++)
-			rte_pktmbuf_free(msg->frag[i].frame);
-		out_reject(lc, from, h.kind, h.source, h.id,
-			   &(const struct refusal){.code = KVR_E_NO_MEMORY});
+		no_list(lc, msg, from); /* at most SMALL_FRAMES: see read_may_start() */
 		return;
 	}
 	for (l->n = 0; l->n < msg->n_frags; l->n++)

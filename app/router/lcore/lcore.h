@@ -38,6 +38,9 @@ struct router;
 #define JOINS_TURN (4u * BURST)
 #define JOBS_MAX   (BURST * KVR_ROUTER_MAX_PORTS + JOINS_TURN)
 
+/* A longer gap between ticks, which come every 10 ms, is the router's own stall. */
+#define QUIET_STEP UINT64_C(100000000)
+
 enum stage { STAGE_INGRESS, STAGE_SCORE, STAGE_EVENT, STAGE_SCHED, STAGE_EGRESS, STAGES };
 
 /** Work of one stage on one lcore. Lcore: rw, telemetry: ro (relaxed words). */
@@ -127,6 +130,8 @@ struct lcore {
 	uint32_t moved[KVR_ROUTER_MAX_POOLS]; /* frames of fragmented messages given to pools */
 	struct reading reading;
 	struct frame_list *trash; /* messages whose frames are being freed */
+	struct frame_list *spare; /* for the next message that becomes whole, or NULL */
+	uint32_t free_left;	  /* frames of messages that may still be freed in this turn */
 	/* ingress lcores: senders of frames with a good cookie, and all others */
 	struct kvr_source_table *proven;
 	struct kvr_source_table *sources;
@@ -140,6 +145,7 @@ struct lcore {
 	uint32_t full_polls;	  /* in a row, in which a port gave a full burst */
 	uint32_t handed;	  /* frames of this poll that went to another lcore's `joins` */
 	_Atomic uint64_t read_up; /* grows when all is read that had arrived some turns ago */
+	struct kvr_live quiet;	  /* silence of clients, and sessions: moves at sched_tick() */
 	uint32_t send_left;	  /* bytes of long messages that may still leave in this turn */
 	uint32_t n_jobs;
 	struct job *job[JOBS_MAX]; /* scored together */

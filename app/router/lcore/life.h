@@ -45,7 +45,8 @@ struct job_session {
 };
 
 /** A DISPATCH of several frames, or of a leg, on its way to a worker, until it is acknowledged.
- * send_dp.c; scheduler lcore. Valid from send_start() on but for `on`. */
+ * send_dp.c; scheduler lcore. Valid from send_start() on but for `on`
+ * and `stops`. */
 struct sending {
 	TAILQ_ENTRY(sending) link; /* in pool::live.sends while `on` */
 	struct kvr_flight *r;
@@ -56,6 +57,8 @@ struct sending {
 	uint32_t next;		      /* fragment of the first copy; n_frames: all are out */
 	uint32_t n_lack;	      /* bits set in lack[] */
 	bool on;		      /* there is something to send now */
+	bool stops;		      /* ABORT follows its last frame ... */
+	uint16_t stop_code;	      /* ... with this code */
 	uint64_t lack[SENDING_WORDS]; /* fragments to send again, while n_lack > 0 */
 };
 
@@ -68,9 +71,8 @@ TAILQ_HEAD(sending_list, sending);
 struct job {
 	uint64_t source;
 	uint64_t id;
-	uint64_t digest; /* of the client's message; 0: nobody will compare it */
-	uint8_t kind;	 /* KVR_ROUTE, or KVR_POTENTIAL_LOADS: a question */
-	uint64_t arrival_ns;
+	uint64_t digest;      /* of the client's message; 0: nobody will compare it */
+	uint8_t kind;	      /* KVR_ROUTE, or KVR_POTENTIAL_LOADS: a question */
 	uint64_t deadline_ns; /* 0 none */
 	uint32_t flags;	      /* KVR_REQ_F_* */
 	uint32_t isl;
@@ -115,6 +117,7 @@ struct pair {
 	struct kvr_sched_str required[KVR_HINTS_MAX_TAINTS + 1];
 	struct kvr_sched_preferred preferred[KVR_HINTS_MAX_TAINTS + 1];
 	struct rte_mbuf *result; /* last item of the prefill leg, or NULL */
+	bool over;		 /* the message is only needed for what is sent of it still */
 	uint16_t port;		 /* bootstrap */
 	char host[KVR_WORKER_TEXT];
 	struct sending sending[2];   /* by leg */
@@ -130,7 +133,7 @@ struct request {
 	struct kvr_flight *slot[2]; /* by leg; NULL: none */
 	struct job *job;	    /* its message, while it or its repetition is needed; or NULL */
 	uint64_t digest;	    /* of the client's ROUTE: kvr_request_digest() */
-	uint64_t heard_ns;	    /* last ROUTE or PROBE of the client */
+	uint64_t heard_ns;	    /* last ROUTE or PROBE of the client, by lcore::quiet */
 	struct request *next;	    /* free ones */
 	uint32_t number;
 	uint8_t tries; /* of rq.tries, those that are counted */

@@ -29,6 +29,8 @@ enum kvr_code pair_attach(struct job *j)
 	l->rq.preferred = l->preferred;
 	l->result = NULL;
 	l->sending[MAIN].on = l->sending[PREFILL].on = false;
+	l->sending[MAIN].stops = l->sending[PREFILL].stops = false;
+	l->over = false;
 	j->pair = l;
 	return KVR_OK;
 }

@@ -245,9 +245,10 @@ static void stop(const struct life *x, const struct kvr_rq_order *o)
 	struct pool *p = leg_pool(x, o->leg);
 
 	/* A decode worker that only releases what was made ready for it needs the message for that;
-	 * it knows nothing of half of one. */
-	if (x->r->rq.paired && o->how != KVR_RQ_STOPPED)
-		send_rest(x->lc, p, slot);
+	 * it knows nothing of half of one. At the stop there is no time for it. */
+	if (x->r->rq.paired && o->leg == MAIN && o->how != KVR_RQ_STOPPED && o->how != KVR_RQ_CUT &&
+	    send_then_abort(slot, o->why.code))
+		return;
 	send_stop_leg(p, slot);
 	abort_start(x->lc, p, slot, o->why.code);
 }
@@ -260,6 +261,8 @@ void message_over(const struct life *x)
 		return; /* gone with its last frame */
 	if (j->sent && leg_state(x->r, MAIN) == KVR_RQS_SENT)
 		return; /* it is kept for its repetition, send_settle() */
+	if (unlikely(send_keeps(x->r)))
+		return;
 	send_stop(x->r);
 	x->r->job = NULL;
 	job_free(x->lc, j);

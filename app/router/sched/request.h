@@ -8,7 +8,7 @@
  * done comes back as orders, and these become frames, calls of lib/sched and entries in books. No
  * rule of a request's life stands here.
  *
- *   share, held, decision, leg  <-  send  <-  slot, answer, session, ask  <-  orders  <-
+ *   share, held, decision, leg, abort  <-  send  <-  slot, answer, session, ask  <-  orders  <-
  *   session_note, request (frames as events)  <-  timers (time as events)  <-  sched (the turn)
  *
  * Each file calls those before it only.
@@ -88,6 +88,15 @@ int requests_create(struct pool *p);
 void requests_drop(struct lcore *lc, struct pool *p);
 void requests_destroy(struct pool *p);
 
+/* ---- abort_dp.c ---- */
+
+/** Send ABORT until its worker has heard it, or the slot is given back. */
+void abort_start(struct lcore *lc, struct pool *p, struct kvr_flight *slot, uint16_t code);
+void abort_stop(struct pool *p, struct kvr_flight *slot);
+
+/** Repeat what is due, a few. */
+void abort_poll(struct lcore *lc, struct pool *p);
+
 /* ---- slot_dp.c: requests and their slots ---- */
 
 /** One for a new request: there are as many as can be at one time. */
@@ -109,11 +118,6 @@ void slot_linger(const struct life *x, uint32_t leg);
 
 /** The slot of a leg, if it has one, is given back. */
 void slot_drop(const struct life *x, uint32_t leg);
-
-/** Send ABORT until its worker has heard it, or the slot is given back. */
-void abort_start(struct lcore *lc, struct pool *p, struct kvr_flight *slot, uint16_t code);
-void abort_stop(struct pool *p, struct kvr_flight *slot);
-void abort_poll(struct lcore *lc, struct pool *p);
 
 /* ---- leg_dp.c: what workers of a pair are sent ---- */
 
@@ -157,13 +161,14 @@ static inline void look_who_is_expected(struct pool *p)
 		p->live.rq.expected = !p->live.rq.expected;
 }
 
-/** kvr_rq_ctx of this moment. */
+/** kvr_rq_ctx of this moment. Its time is that of sessions: they do not grow old while the router
+ * stands still. */
 static inline struct kvr_rq_ctx life_ctx(struct lcore *lc, struct pool *p)
 {
 	look_who_is_expected(p);
 	if (p->prefill != NULL)
 		look_who_is_expected(p->prefill);
-	return (struct kvr_rq_ctx){&life_ops, lc, lc->now_ns, &p->pair.rand};
+	return (struct kvr_rq_ctx){&life_ops, lc, lc->quiet.now_ns, &p->pair.rand};
 }
 
 /* ---- orders_dp.c ---- */

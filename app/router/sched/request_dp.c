@@ -49,7 +49,7 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, 
 		answer_job(lc, j, &(const struct refusal){.code = KVR_E_NOT_ALLOWED});
 		return;
 	}
-	r->heard_ns = lc->now_ns;
+	r->heard_ns = lc->quiet.now_ns;
 	if (j->digest == r->digest)
 		e.flags |= KVR_RQEF_SAME;
 	/* Legs, and messages of several frames while they are here, are sent again by the router
@@ -71,7 +71,7 @@ static void arrived(struct lcore *lc, struct pool *p, struct job *j)
 	struct kvr_rq_session none, *session = NULL;
 
 	x.r->job = j;
-	x.r->heard_ns = j->arrival_ns;
+	x.r->heard_ns = lc->quiet.now_ns;
 	x.r->digest = j->digest;
 	j->msg.pair = j->pair != NULL ? &j->pair->rq : NULL;
 	if (unlikely(j->session.key.len != 0))
@@ -231,7 +231,7 @@ static void from_client(struct lcore *lc, struct pool *p, struct kvr_flight *slo
 		return;
 	}
 	if (kind == KVR_RQE_PROBED)
-		x.r->heard_ns = lc->now_ns;
+		x.r->heard_ns = lc->quiet.now_ns;
 	life_event(&x, &(const struct kvr_rq_event){.kind = (uint8_t)kind});
 	rte_pktmbuf_free(m);
 }

@@ -130,15 +130,17 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 bool sched_tick(struct lcore *lc, void *arg)
 {
 	struct pool *p = arg;
-	uint32_t slot[BURST], got;
+	uint32_t slot[ENDS_TURN], got;
 
+	kvr_live_pass(&lc->quiet, atomic_load_explicit(&lc->rt->live_ns, memory_order_relaxed),
+		      true);
 	lost_poll(lc, p);
-	got = kvr_sched_expire(p->sched, lc->now_ns, slot, BURST);
+	got = kvr_sched_expire(p->sched, lc->now_ns, slot, ENDS_TURN);
 	for (uint32_t i = 0; i < got; i++)
 		if (slot_event(lc, p, kvr_flight_slot(p->requests, slot[i]),
 			       (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED}))
 			pool_count(p, PC_EXPIRED, 1);
-	if (got == BURST || !deadlines_poll(lc, p))
+	if (got == ENDS_TURN || !deadlines_poll(lc, p))
 		return false; /* the turn sets the gauges */
 	sched_gauges(p);
 	return true;

@@ -48,9 +48,14 @@ void send_settle(struct request *r);
 /** The job is kept for its repetition alone: stop that and give it back. */
 void send_end(struct request *r);
 
-/** What has not been sent of the slot's first copy goes out now, whatever it costs: it is aborted
- * next, and its worker must have the whole message for that. */
-void send_rest(struct lcore *lc, struct pool *p, struct kvr_flight *slot);
+/** The leg, of a pair, is to be aborted, and its worker must have the whole message for that: what
+ * has not been sent of it still goes out at the pace of messages, then ABORT. @return false: all is
+ * out. */
+bool send_then_abort(struct kvr_flight *slot, uint16_t code);
+
+/** The message of the request is not needed any more, but for send_then_abort(). @return whether
+ * that has it; then it goes when that is done, or with the slot of the leg. */
+bool send_keeps(struct request *r);
 
 /** The worker says what it lacks. */
 void send_missing(struct lcore *lc, struct pool *p, struct kvr_flight *slot,

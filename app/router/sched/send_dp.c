@@ -169,8 +169,10 @@ void send_stop_leg(struct pool *p, struct kvr_flight *slot)
 	struct sending *s = sending_of(slot);
 
 	resend_stop(p, slot);
-	if (s != NULL)
-		off(p, s);
+	if (s == NULL)
+		return;
+	off(p, s);
+	s->stops = false;
 }
 
 void send_stop(struct request *r)
@@ -189,7 +191,8 @@ void send_settle(struct request *r)
 
 	if (r->rq.paired) {
 		for (uint32_t leg = MAIN; leg <= PREFILL; leg++)
-			if (r->slot[leg] != NULL && leg_state(r, leg) != KVR_RQS_SENT)
+			if (r->slot[leg] != NULL && leg_state(r, leg) != KVR_RQS_SENT &&
+			    !r->job->pair->sending[leg].stops)
 				send_stop_leg(leg == MAIN ? p : p->prefill, r->slot[leg]);
 	} else if (r->job->sent && leg_state(r, MAIN) != KVR_RQS_SENT) {
 		send_end(r);
@@ -268,6 +271,25 @@ static uint32_t take_next(struct sending *s)
 	return w;
 }
 
+/* All that is to be sent now is out. */
+static void sent(struct lcore *lc, struct pool *p, struct sending *s)
+{
+	struct kvr_flight *slot = s->r;
+	struct request *r = request_of(slot);
+
+	off(p, s);
+	if (unlikely(s->stops)) {
+		s->stops = false;
+		abort_start(lc, p, slot, s->stop_code);
+		if (r->job->pair->over)
+			send_end(r);
+	} else if (send_kept(r)) {
+		resend_start(lc, p, slot);
+	} else {
+		send_end(r);
+	}
+}
+
 static void slice(struct lcore *lc, struct pool *p, struct sending *s)
 {
 	struct kvr_flight *slot = s->r;
@@ -288,24 +310,29 @@ static void slice(struct lcore *lc, struct pool *p, struct sending *s)
 	}
 	if (send_kept(request_of(slot)))
 		s->due_ns = lc->now_ns + (uint64_t)n * s->gap_ns;
-	if (s->next < s->n_frames || s->n_lack > 0)
-		return;
-	off(p, s);
-	if (send_kept(request_of(slot)))
-		resend_start(lc, p, slot);
-	else
-		send_end(request_of(slot));
+	if (s->next == s->n_frames && s->n_lack == 0)
+		sent(lc, p, s);
 }
 
-void send_rest(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
+bool send_then_abort(struct kvr_flight *slot, uint16_t code)
 {
-	const struct sending *s = sending_of(slot);
-	const uint32_t left = lc->send_left;
+	struct sending *s = sending_of(slot);
 
-	lc->send_left = UINT32_MAX;
-	while (s != NULL && s->on)
-		slice(lc, p, sending_of(slot));
-	lc->send_left = left;
+	if (s == NULL || !s->on)
+		return false;
+	s->stops = true;
+	s->stop_code = code;
+	return true;
+}
+
+bool send_keeps(struct request *r)
+{
+	struct job *j = r->job;
+
+	if (!r->rq.paired || !j->pair->sending[MAIN].stops)
+		return false;
+	j->pair->over = true;
+	return true;
 }
 
 void send_missing(struct lcore *lc, struct pool *p, struct kvr_flight *slot,

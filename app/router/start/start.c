@@ -155,7 +155,7 @@ int start_buffers(struct router *rt, char *err, size_t errlen)
 	rt->hint_bufs = rte_mempool_create("hint_bufs", n, KVR_WIRE_MAX_HINTS, 0, 0, NULL, NULL,
 					   NULL, NULL, SOCKET_ID_ANY, 0);
 	rt->frame_lists = rte_mempool_create(
-		"frame_lists", n,
+		"frame_lists", n + rt->conf.n_ingress, /* and the spare ones */
 		sizeof(struct frame_list) + KVR_WIRE_MAX_FRAGMENTS * sizeof(struct rte_mbuf *), 0,
 		0, NULL, NULL, NULL, NULL, SOCKET_ID_ANY, 0);
 	if (rt->small_bufs == NULL || rt->hash_bufs == NULL || rt->hint_bufs == NULL ||
@@ -225,6 +225,10 @@ static void lcore_init(struct router *rt, struct lcore *lc, uint32_t row)
 	lc->reject = kvr_stats_row(rt->reject_stats, row);
 	lc->view = atomic_load_explicit(&rt->view, memory_order_relaxed);
 	lc->now_ns = now_ns(rt);
+	lc->quiet.now_ns = atomic_load_explicit(&rt->live_ns, memory_order_relaxed);
+	lc->quiet.real_ns = lc->quiet.now_ns;
+	lc->quiet.most_ns = QUIET_STEP;
+	lc->free_left = FREE_TURN;
 	for (uint32_t p = 0; p < KVR_ROUTER_MAX_PORTS; p++)
 		lc->load[p].full_since_ns = lc->now_ns;
 }
@@ -367,6 +371,7 @@ void stop_lcores(struct router *rt)
 		drain_egress(lc->egress);
 		drain_egress(lc->egress_ctl);
 		read_drop(lc);
+		buf_put(lc->spare);
 		kvr_reasm_destroy(lc->reasm);
 		kvr_source_destroy(lc->sources);
 		kvr_source_destroy(lc->proven);

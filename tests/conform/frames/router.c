@@ -59,11 +59,7 @@ void peers_clock(uint64_t ns)
 
 	if (to <= rt->ns_offset)
 		return;
-	/* The next round lets a step count as silence, whatever has passed. */
-	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
-		kvr_registry_at(rt->registry, i)->last_seen_ns +=
-			RTE_MIN(to - rt->ns_offset, LIVE_STEP);
-	rt->ns_offset = to;
+	pipeline_skip_ns(to - rt->ns_offset);
 	peers_said++;
 }
 

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Work in a turn is bounded, whatever the length of messages: frames of messages that are given up,
+ * of requests that end together, and of a message that goes out before its ABORT.
+ */
+#include "turns.h"
+
+#include "ingress/fragment.h"
+
+#define WORKER 9u
+#define OTHER  10u
+
+#define POOL                                                                                       \
+	"[pool a]\nid = 5\nblock_size = 4\nmax_ranks = 64\nmax_requests = 4096\nmax_jobs = 1024\n" \
+	"max_blocks = 64k\nmax_active_blocks = 65536\n"
+
+static uint64_t id;
+
+static void begin(const char *keys)
+{
+	char text[1024];
+
+	snprintf(text, sizeof(text), POOL "%s", keys);
+	pipeline_mbufs = 20479;
+	pipeline_start_with(text);
+	if (getenv("KVR_TURNS") != NULL)
+		start_memory(rt, text, sizeof(text)); /* no page faults in what is measured */
+	id = 0;
+}
+
+static void end(void)
+{
+	pipeline_turn();
+	CU_ASSERT_TRUE(pipeline_balanced());
+	pipeline_stop();
+}
+
+static const struct kvr_reasm_stats *reasm(void)
+{
+	return kvr_reasm_stats(lc()->reasm);
+}
+
+/* ---- messages that never become whole ---- */
+
+/* Fragment @p k of a message of @p frames from host @p host. */
+static void piece(uint8_t host, uint64_t message, uint32_t frames, uint32_t k)
+{
+	static uint8_t f[sizeof(struct kvr_wire_hdr) + 512];
+	const struct kvr_wire_ids ids = {.source = 666, .id = message};
+
+	pipeline_host = host;
+	kvr_hdr_put(f, KVR_ROUTE, &ids, frames * 512, k * 512, 512);
+	pipeline_send(5000, f, sizeof(f));
+	pipeline_host = 2;
+}
+
+/* Four of the largest messages, each but for its last fragment. @return frames held. */
+static uint64_t unfinished(void)
+{
+	const uint32_t frames = rt->sizes.max_frames;
+
+	CU_ASSERT_TRUE_FATAL(frames > 2 * FREE_TURN);
+	for (uint32_t i = 0; i < 4 * (frames - 1); i++) {
+		piece((uint8_t)(60 + i / (frames - 1)), 1 + i / (frames - 1), frames,
+		      i % (frames - 1));
+		if (i % 16 == 15)
+			turn();
+	}
+	turn();
+	CU_ASSERT_EQUAL_FATAL(reasm()->messages, 4);
+	return reasm()->frames;
+}
+
+static void largest_messages_overdue_after_a_pause(void)
+{
+	uint64_t held, before, most = 0;
+
+	begin("");
+	held = unfinished();
+	pipeline_skip(60000);
+	begin_measure();
+	for (uint32_t i = 0; i <= held / FREE_TURN + 4; i++) {
+		before = reasm()->dropped_frames;
+		turn();
+		most = RTE_MAX(most, reasm()->dropped_frames - before);
+		CU_ASSERT_EQUAL(reasm()->messages, 0); /* none of them is known from now on */
+	}
+	report("frames of messages given up", most);
+	CU_ASSERT_EQUAL(reasm()->frames, 0);
+	CU_ASSERT_EQUAL(reasm()->dropped_frames, held);
+	CU_ASSERT(most <= FREE_TURN);
+	end();
+}
+
+/* The table is full, and many others begin to send: each needs a place. */
+static void room_for_new_messages_in_a_full_table(void)
+{
+	uint64_t before, most = 0, n = 0;
+
+	begin("");
+	unfinished();
+	for (uint32_t i = 0; reasm()->evicted == 0; i++) { /* up to the bound */
+		piece((uint8_t)(70 + i / 400), 100 + i / 400, 512, i % 400);
+		if (i % 16 == 15)
+			turn();
+		CU_ASSERT_FATAL(i < 100000);
+	}
+	begin_measure();
+	for (uint32_t t = 0; t < 200; t++) {
+		for (uint32_t i = 0; i < 32; i++, n++)
+			piece((uint8_t)(100 + n % 100), 10000 + n, 16, (uint32_t)(n % 2));
+		before = reasm()->dropped_frames;
+		turn();
+		most = RTE_MAX(most, reasm()->dropped_frames - before);
+	}
+	report("frames given up for room", most);
+	/* Room is made for all of them, and as they come. */
+	CU_ASSERT_EQUAL(kvr_stats_get(lc()->reject, KVR_E_REASSEMBLY_FULL), 0);
+	CU_ASSERT(most > 0 && most <= 2 * FREE_TURN);
+	end();
+}
+
+/* ---- requests that end together ---- */
+
+/* In one burst: each frees the frames that waited with it. */
+static void waiting_messages_cancelled_together(void)
+{
+	uint32_t before, after, most = 0, waiting;
+
+	begin("router_queue_threshold = 0.5\n");
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 1));
+	pipeline_route(++id, 7, 200, 0, NULL); /* keeps its worker busy */
+	pipeline_body_len = 80000;
+	for (uint32_t i = 0; i < 64; i++)
+		pipeline_route(++id, 7, 200, 0, NULL);
+	pipeline_body_len = 4;
+	waiting = (uint32_t)kvr_sched_counters(rt->pool[0].sched)->waiting_now;
+	CU_ASSERT_EQUAL_FATAL(waiting, 64);
+	for (uint64_t i = 2; i <= id; i++) {
+		const struct kvr_wire_ids ids = {.source = 77, .id = i, .epoch = 1};
+		uint8_t buf[64];
+
+		pipeline_send(PEER_CLIENT, buf,
+			      (size_t)kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids));
+	}
+	begin_measure();
+	pipeline_flush();
+	for (uint32_t i = 0; i < 40; i++) {
+		before = pipeline_mbufs_used();
+		turn();
+		after = pipeline_mbufs_used();
+		most = before > after ? RTE_MAX(most, before - after) : most;
+	}
+	report("buffers freed", most);
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->waiting_now, 0);
+	CU_ASSERT(most > 0 && most <= FREE_TURN + 2 * BURST); /* and the notes' own */
+	CU_ASSERT_PTR_NULL(lc()->trash);
+	end();
+}
+
+/* ---- a leg that is stopped before it is out ---- */
+
+static struct kvr_wire_hdr leg; /* header of its first fragment */
+
+/* The decode worker lacks all of it. */
+static void lacks_all(void)
+{
+	static uint8_t buf[4096];
+	static uint64_t words[SENDING_WORDS];
+	const struct kvr_wire_ids ids = {
+		.source = leg.source, .id = leg.id, .handle = leg.handle, .epoch = 1};
+	const uint32_t n = (leg.msg_len + leg.frag_len - 1) / leg.frag_len;
+	struct kvr_wire_missing m = {.kind = KVR_DISPATCH,
+				     .n_words = (uint16_t)((n + 63) / 64),
+				     .msg_seq = leg.msg_seq,
+				     .msg_len = leg.msg_len,
+				     .unit = leg.frag_len};
+
+	memset(words, 0, sizeof(words));
+	for (uint32_t i = 0; i < n; i++)
+		words[i / 64] |= UINT64_C(1) << i % 64;
+	pipeline_send(PEER_AGENT, buf,
+		      (size_t)kvr_put_message(buf, sizeof(buf), KVR_MISSING, &ids,
+					      (struct kvr_slice){&m, sizeof(m)},
+					      (struct kvr_slice){words, m.n_words * 8u}));
+}
+
+static void begin_pair(void)
+{
+	begin("model = m\nrole = decode\n[pool p]\nid = 6\nmodel = m\nrole = prefill\n"
+	      "block_size = 4\nmax_ranks = 64\nmax_requests = 4096\nmax_jobs = 64\n"
+	      "max_blocks = 64k\nmax_active_blocks = 65536\n");
+	CU_ASSERT_TRUE_FATAL(
+		pipeline_hello_as(&(const struct pipeline_worker){.id = OTHER,
+								  .epoch = 1,
+								  .pool = "p",
+								  .ranks = 1,
+								  .from = PEER_OTHER,
+								  .role = KVR_ROLE_PREFILL,
+								  .host = "here",
+								  .port = 1}));
+	CU_ASSERT_TRUE_FATAL(
+		pipeline_hello_as(&(const struct pipeline_worker){.id = WORKER,
+								  .epoch = 1,
+								  .pool = "a",
+								  .ranks = 1,
+								  .from = PEER_AGENT,
+								  .role = KVR_ROLE_DECODE}));
+}
+
+/* A long request whose decode leg goes out anew, and is cancelled at that moment. @return its
+ * fragments. */
+static uint32_t cancelled_in_the_middle(void)
+{
+	const struct kvr_wire_ids ids = {.source = 77, .id = ++id, .epoch = 1};
+	const struct kvr_wire_dispatch_ack ack = {.code = 0};
+	struct kvr_wire_ids prefill;
+	const struct out *o;
+	uint8_t buf[64];
+
+	pipeline_flush();
+	pipeline_body_len = 1000000;
+	pipeline_route(id, 7, 200, 0, NULL);
+	pipeline_body_len = 4;
+	o = pipeline_expect(PEER_OTHER, KVR_DISPATCH);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	prefill =
+		(struct kvr_wire_ids){.source = 77, .id = id, .handle = o->hdr.handle, .epoch = 1};
+	o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL_FATAL(o->hdr.frag_off, 0);
+	leg = o->hdr;
+	pipeline_flush();
+	pipeline_send(PEER_OTHER, buf,
+		      (size_t)kvr_put_dispatch_ack(buf, sizeof(buf), &prefill, &ack));
+	lacks_all();
+	turn();
+	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids));
+	return (leg.msg_len + leg.frag_len - 1) / leg.frag_len;
+}
+
+/* The worker gets all of it, then ABORT, and the frames are given back. */
+static void rest_of_a_leg_before_its_abort(void)
+{
+	uint32_t n, sent = 0, most = 0, aborts = 0, used, in_turn;
+	const struct out *o;
+
+	begin_pair();
+	used = pipeline_mbufs_used();
+	n = cancelled_in_the_middle();
+	CU_ASSERT_FATAL(n > 500);
+	begin_measure();
+	for (uint32_t t = 0; t < 200 && aborts == 0; t++, most = RTE_MAX(most, in_turn)) {
+		lcore_turn(lc());
+		pipeline_collect();
+		for (in_turn = 0; (o = pipeline_next(PEER_AGENT)) != NULL;) {
+			in_turn += o->hdr.kind == KVR_DISPATCH;
+			aborts += o->hdr.kind == KVR_ABORT;
+		}
+		sent += in_turn;
+		pipeline_flush();
+		pipeline_skip(1);
+	}
+	report("frames of a leg", most);
+	CU_ASSERT_EQUAL(aborts, 1);
+	CU_ASSERT(sent >= n - 64); /* a slice or two went before */
+	CU_ASSERT(most > 0 && most <= 64);
+	for (uint32_t t = 0; t < 8; t++)
+		turn();
+	CU_ASSERT_TRUE(TAILQ_EMPTY(&rt->pool[0].live.sends));
+	CU_ASSERT(rte_mempool_in_use_count(rt->pool[0].jobs) == 0);
+	CU_ASSERT(pipeline_mbufs_used() - used < 16);
+	end();
+}
+
+/* ... or its slot is needed before that, or its worker goes, or the router stops. */
+static void nothing_is_kept_of_a_leg_that_is_not_sent_to_its_end(void)
+{
+	static const uint8_t ends[] = {KVR_GOODBYE, 0, 1, 2};
+	uint32_t used;
+
+	for (uint32_t i = 0; i < RTE_DIM(ends); i++) {
+		const struct kvr_wire_ids ids = {.source = WORKER, .id = 3, .epoch = 1};
+		struct stop_part part = {0};
+		uint8_t buf[64];
+
+		begin_pair();
+		used = (uint32_t)rte_mempool_in_use_count(rt->pool[0].pairs);
+		CU_ASSERT_EQUAL(used, 0);
+		cancelled_in_the_middle();
+		turn();
+		CU_ASSERT_FALSE(TAILQ_EMPTY(&rt->pool[0].live.sends));
+		if (ends[i] == KVR_GOODBYE)
+			pipeline_send(PEER_AGENT, buf,
+				      (size_t)kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids));
+		if (ends[i] == 1)
+			linger_over(lc(), &rt->pool[0], kvr_flight_oldest(rt->pool[0].requests));
+		part.pool = &rt->pool[0];
+		while (ends[i] == 2 && !stop_cut(lc(), &part))
+			;
+		pipeline_turn();
+		CU_ASSERT_TRUE(TAILQ_EMPTY(&rt->pool[0].live.sends));
+		pipeline_advance(400000); /* the prefill leg reaches its age */
+		pipeline_advance(KVR_FLIGHT_LINGER_NS / 1000000 + 1);
+		pipeline_advance(5000);
+		CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].pairs), 0);
+		CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].jobs), 0);
+		CU_ASSERT_EQUAL(kvr_flight_count(rt->pool[0].requests), 0);
+		end();
+	}
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"overdue", largest_messages_overdue_after_a_pause},
+			       {"room", room_for_new_messages_in_a_full_table},
+			       {"cancelled", waiting_messages_cancelled_together},
+			       {"rest", rest_of_a_leg_before_its_abort},
+			       {"kept", nothing_is_kept_of_a_leg_that_is_not_sent_to_its_end},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("turns_frames", tests);
+}
