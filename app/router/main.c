@@ -40,7 +40,7 @@ static void say(const char *line)
 	log_worker(0, "%s", line);
 }
 
-static struct memif_guard guard = {.wait = lcores_pass, .say = say};
+static struct memif_guard guard = {.wait = lcores_pass, .say = say, .rings = kvr_port_memif_rings};
 
 static int start_memif_guard(struct router *rt, char *err, size_t errlen)
 {

@@ -62,8 +62,8 @@ static void add_reason(char *line, size_t len)
 			 last);
 }
 
-static struct kvr_port *start_port(struct kvr_router_port_conf *c, uint32_t index, char *line,
-				   size_t len)
+static struct kvr_port *start_port(struct kvr_router_port_conf *c, uint32_t index, uint32_t lcores,
+				   char *line, size_t len)
 {
 	struct kvr_port *p;
 
@@ -71,7 +71,7 @@ static struct kvr_port *start_port(struct kvr_router_port_conf *c, uint32_t inde
 	    host_device(c->port.device, line, len) < 0)
 		return NULL;
 	log_capture();
-	p = kvr_port_create(c->name, &c->port, index, line, len);
+	p = kvr_port_create_shared(c->name, &c->port, index, lcores, line, len);
 	if (p != NULL && kvr_port_start(p, line, len) < 0) {
 		kvr_port_destroy(p);
 		p = NULL;
@@ -93,7 +93,7 @@ int start_ports(struct router *rt, char *err, size_t errlen)
 		const struct kvr_local *l;
 
 		c->port.mbufs = rt->sizes.mbufs[rt->n_ports];
-		p = start_port(c, rt->n_ports, line, sizeof(line));
+		p = start_port(c, rt->n_ports, rt->conf.n_ingress, line, sizeof(line));
 
 		if (p == NULL) {
 			snprintf(section, sizeof(section), "port %s", c->name);

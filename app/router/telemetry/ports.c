@@ -43,7 +43,13 @@ static struct rte_tel_data *queue_dict(struct kvr_stats *s, unsigned int queue)
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "rx_frames", v[KVR_PORT_RX_FRAMES]);
 	rte_tel_data_add_dict_u64(d, "rx_udp", v[KVR_PORT_RX_UDP]);
+	rte_tel_data_add_dict_u64(d, "rx_kept", v[KVR_PORT_RX_KEPT]);
+	rte_tel_data_add_dict_u64(d, "spread_in", v[KVR_PORT_SPREAD_IN]);
+	rte_tel_data_add_dict_u64(d, "spread_out", v[KVR_PORT_SPREAD_OUT]);
+	rte_tel_data_add_dict_u64(d, "spread_full", v[KVR_PORT_SPREAD_FULL]);
 	rte_tel_data_add_dict_u64(d, "tx_offered", v[KVR_PORT_TX_OFFERED]);
+	rte_tel_data_add_dict_u64(d, "tx_taken", v[KVR_PORT_TX_TAKEN]);
+	rte_tel_data_add_dict_u64(d, "tx_passed", v[KVR_PORT_TX_PASSED]);
 	rte_tel_data_add_dict_u64(d, "tx_sent", v[KVR_PORT_TX_SENT]);
 	rte_tel_data_add_dict_u64(d, "tx_dropped", v[KVR_PORT_TX_DROPPED]);
 	return d;
@@ -61,8 +67,8 @@ static struct rte_tel_data *port_dict(struct kvr_port *p)
 	kvr_port_tel(p, d);
 	kvr_port_info(p, &i);
 	kvr_ctl_dict_part(d, "device", device_dict(i.ethdev));
-	for (unsigned int q = 0; q < i.queues; q++) {
-		snprintf(name, sizeof(name), "queue%u", q);
+	for (unsigned int q = 0; q < i.lcores; q++) {
+		snprintf(name, sizeof(name), "lcore%u", q);
 		kvr_ctl_dict_part(d, name, queue_dict(kvr_port_stats(p), q));
 	}
 	return d;
