@@ -17,6 +17,7 @@
 #include "ingress/fragment.h"
 #include "ingress/source.h"
 #include "start/host.h"
+#include "start/shared.h"
 
 #define CTL_MBUFS     511u  /* frames of control on their way out */
 #define SOURCES	      4096u /* that an ingress lcore tells apart: 288 KiB */
@@ -123,11 +124,13 @@ int start_ports(struct router *rt, char *err, size_t errlen)
 		stop_ports(rt);
 		return -ENOMEM;
 	}
+	shared_ports(true);
 	return 0;
 }
 
 void stop_ports(struct router *rt)
 {
+	shared_ports(false);
 	while (rt->n_ports > 0)
 		kvr_port_destroy(rt->port[--rt->n_ports]);
 	rte_mempool_free(rt->ctl_mbufs);
