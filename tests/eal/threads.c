@@ -24,7 +24,6 @@ const struct threads_map threads_maps[] = {
 	{"3", .threads = 3, .ingress = 1, .event = 1, .sched = 2},
 	{"2q", .threads = 2, .ingress = 2, .event = 0, .sched = 1},
 	{"4", .threads = 4, .ingress = 2, .event = 2, .sched = 3},
-	{"2s", .threads = 2, .ingress = 2, .event = 0, .sched = 1, .queues = 1},
 	{"4s", .threads = 4, .ingress = 4, .event = 2, .sched = 3, .queues = 1},
 	{.name = NULL},
 };
