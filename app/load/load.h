@@ -21,7 +21,7 @@
  *
  * Files, low to high; a file calls only those before it:
  *
- *	slot, pair, session (records)    route (ROUTE in pieces)    client    item, engine
+ *	slot, pair, session (records)    route (ROUTE in pieces)    client    item, engine, anybody
  *	dispatch, kill, check, lane (what is due)    member, kvlog    loop
  *
  * Cost of one instant request: four frames out (ROUTE, first and last item, ACK), five in, three
@@ -379,6 +379,12 @@ void load_item_make(struct load *l, uint32_t task);
 void load_items_acked(struct load *l, uint32_t task, uint32_t next_seq);
 /** Items not acknowledged for too long are sent again, the oldest first. */
 void load_items_again(struct load *l, uint32_t task);
+
+/* ---- anybody_dp.c ---- */
+
+/** --engines-only: a frame for engine number @p engine about a request of a client that this
+ * program does not know. */
+void load_anybody_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine);
 
 /* ---- engine_dp.c ---- */
 

@@ -23,6 +23,12 @@ static void on_session(struct load *l, const struct kvr_wire_hdr *h, uint16_t to
 		load_session_frame(l, h, to - l->n_clients);
 }
 
+static bool is_about_request(uint8_t kind)
+{
+	return kind == KVR_DISPATCH || kind == KVR_RESPONSE_ACK || kind == KVR_PROGRESS_ACK ||
+	       kind == KVR_ABORT;
+}
+
 static void on_frame(struct load *l, const struct rte_mbuf *m, uint64_t rx)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
@@ -37,6 +43,10 @@ static void on_frame(struct load *l, const struct rte_mbuf *m, uint64_t rx)
 	}
 	if (to_engine && load_kill_deaf(l, h, to - l->n_clients))
 		return;
+	if (to_engine && l->opt->engines_only && is_about_request(h->kind)) {
+		load_anybody_frame(l, h, to - l->n_clients);
+		return;
+	}
 	switch (h->kind) {
 	case KVR_ACCEPTED:
 	case KVR_CANCELLED:
@@ -129,7 +139,7 @@ static void begin_run(struct load *l)
 	l->run_end = l->start;
 	l->next_kill = l->start + (uint64_t)(l->opt->kill_every * (double)l->hz);
 	enter(l, LOAD_RUN, SETTLE_S + l->opt->seconds);
-	if (l->sessions != NULL)
+	if (l->sessions != NULL || l->opt->engines_only)
 		return;
 	l->due = load_workload_next(l->work, &at_ns);
 	l->due_at = l->start + (uint64_t)(at_ns * 1e-9 * (double)l->hz);
@@ -148,6 +158,8 @@ static void leave(struct load *l)
 static bool run(struct load *l, bool late)
 {
 	load_kill_duty(l);
+	if (l->opt->engines_only)
+		return !late;
 	if (l->sessions == NULL) {
 		load_client_arrivals(l);
 		return l->due != NULL;

@@ -70,6 +70,8 @@ static const struct kvr_opt table[] = {
 	F64("prefill-us-per-token", prefill_us, 0, 1e6, "20", "us", "per token not cached"),
 	F64("decode-us-per-token", decode_us, 0, 1e7, "1000", "us", "per token of an answer"),
 	FLAG("instant", instant, "engines answer at once: no timers"),
+	FLAG("engines-only", engines_only,
+	     "no requests of ours: engines answer those of anybody, at once, with one item"),
 	U32("max-running", max_running, 1, 65536, "256", "requests",
 	    "requests a rank runs at once; more wait"),
 	U32("items", items, 1, 65536, "8", "messages", "RESPONSE items of an answer, at most"),

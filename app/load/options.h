@@ -48,6 +48,7 @@ struct load_options {
 	double prefill_us;
 	double decode_us;
 	bool instant;
+	bool engines_only;
 	uint32_t max_running;
 	uint32_t items;
 	uint32_t item_bytes;

@@ -45,6 +45,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -78,6 +79,7 @@ enum {
 struct channel {
 	int fd; /* 0: free */
 	bool named, connected;
+	uint32_t id; /* of the interface */
 	time_t since;
 	uint32_t rings[2]; /* to the server, from it */
 	uint32_t n_regions;
@@ -305,22 +307,30 @@ static bool add_ring(struct channel *c, const uint8_t *b)
 	return true;
 }
 
+/*
+ * A queue without a ring would poll that of another queue: who polls must know how many there are
+ * before the driver says that it is connected.
+ */
 static bool connect_ready(struct channel *c)
 {
 	const struct memif_guard *g = guarded();
-	const uint32_t want = queues();
+	struct sockaddr_un a = {0};
+	socklen_t len = sizeof(a) - 1;
 	char line[160];
 
-	/* A queue without a ring would poll that of another queue. */
-	if (c->rings[0] >= want && c->rings[1] >= want) {
+	if (c->rings[0] >= 1 && c->rings[1] >= 1 &&
+	    getsockname(c->fd, (struct sockaddr *)&a, &len) == 0) {
+		if (g != NULL && g->rings != NULL) {
+			g->rings(a.sun_path + (a.sun_path[0] == '\0'), c->id, c->rings[0],
+				 c->rings[1]);
+			g->wait(g->arg);
+		}
 		c->connected = true;
 		return true;
 	}
-	snprintf(
-		line, sizeof(line),
-		"memif: peer refused: it brings %u and %u rings, needed: %u each way, one for each "
-		"ingress CPU",
-		c->rings[0], c->rings[1], want);
+	snprintf(line, sizeof(line),
+		 "memif: peer refused: it brings %u and %u rings, needed: at least one each way",
+		 c->rings[0], c->rings[1]);
 	if (g != NULL && g->say != NULL)
 		g->say(line);
 	return false;
@@ -343,6 +353,7 @@ static bool sound(struct channel *c, const uint8_t *msg, int fd)
 		if (c->named)
 			return false;
 		c->named = true;
+		memcpy(&c->id, body + 2, sizeof(c->id)); /* after the version */
 		return true;
 	case MSG_ADD_REGION:
 		return c->named && !c->connected && add_region(c, body, fd);

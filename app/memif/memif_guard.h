@@ -14,8 +14,12 @@ struct memif_guard {
 	/** Returns when every burst call that was running has ended. EAL's interrupt thread. */
 	void (*wait)(void *arg);
 	void *arg;
-	/** Queue pairs of the memif ports: a peer must bring a ring each way for each. */
+	/** Most queue pairs of a memif port: a peer brings at most a ring each way for each, and at
+	 * least one each way. */
 	uint32_t queues;
+	/** A peer of the server at @p socket is about to be connected with so many rings; the
+	 * driver does so when `wait` has returned. EAL's interrupt thread; may be NULL. */
+	void (*rings)(const char *socket, uint32_t id, uint32_t to_server, uint32_t from_server);
 	/** One line, without its end, about a peer that was refused; may be NULL. */
 	void (*say)(const char *line);
 };

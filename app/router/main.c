@@ -20,6 +20,7 @@
 #include "control/watch.h"
 #include "memif_guard.h"
 #include "start/host.h"
+#include "start/shared.h"
 #include "start/start.h"
 #include "telemetry/telemetry.h"
 
@@ -40,7 +41,7 @@ static void say(const char *line)
 	log_worker(0, "%s", line);
 }
 
-static struct memif_guard guard = {.wait = lcores_pass, .say = say};
+static struct memif_guard guard = {.wait = lcores_pass, .say = say, .rings = kvr_port_memif_rings};
 
 static int start_memif_guard(struct router *rt, char *err, size_t errlen)
 {
@@ -85,11 +86,14 @@ enum action { RUN, CHECK, CHECK_FULL, DUMP };
 
 static void usage(FILE *out)
 {
-	fputs("usage: kvroute --config FILE [--verbose | --check[=full] | --dump-config]\n"
+	fputs("usage: kvroute --config FILE [--verbose] [--multi-process] [--check[=full] | "
+	      "--dump-config]\n"
 	      "  -c, --config FILE   configuration (drivers-cfg/profiles has complete examples)\n"
 	      "      --check         read and check the configuration, then exit\n"
 	      "      --check=full    try devices, huge pages and memory, too; needs what a start "
 	      "needs\n"
+	      "      --multi-process dpdk-dumpcap, dpdk-pdump, dpdk-proc-info may look; huge "
+	      "pages\n"
 	      "      --dump-config   print every option with value, unit and help, then exit\n"
 	      "  -v, --verbose       show what DPDK's EAL and drivers say\n"
 	      "  -h, --help          this text\n",
@@ -109,9 +113,13 @@ static int parse_args(int argc, char **argv, const char **config, enum action *a
 		      bool *verbose)
 {
 	static const struct option options[] = {
-		{"config", required_argument, NULL, 'c'}, {"check", optional_argument, NULL, 'k'},
-		{"dump-config", no_argument, NULL, 'd'},  {"verbose", no_argument, NULL, 'v'},
-		{"help", no_argument, NULL, 'h'},	  {NULL, 0, NULL, 0},
+		{"config", required_argument, NULL, 'c'},
+		{"check", optional_argument, NULL, 'k'},
+		{"dump-config", no_argument, NULL, 'd'},
+		{"verbose", no_argument, NULL, 'v'},
+		{"help", no_argument, NULL, 'h'},
+		{"multi-process", no_argument, NULL, 'm'},
+		{NULL, 0, NULL, 0},
 	};
 	int c;
 
@@ -128,6 +136,9 @@ static int parse_args(int argc, char **argv, const char **config, enum action *a
 			break;
 		case 'd':
 			*action = DUMP;
+			break;
+		case 'm':
+			shared_ask();
 			break;
 		case 'v':
 			*verbose = true;

@@ -177,14 +177,8 @@ static uint32_t driver_keeps(const struct kvr_port *p)
 static int check_limits(const struct kvr_port *p, struct port_err e)
 {
 	const struct kvr_port_conf *c = &p->conf;
-	const uint32_t most = RTE_MIN(p->dev.max_rx_queues, p->dev.max_tx_queues);
-	const uint32_t least = c->queues * (c->rx_descriptors + driver_keeps(p) + KVR_PORT_BURST);
+	const uint32_t least = p->hw * (c->rx_descriptors + driver_keeps(p) + KVR_PORT_BURST);
 
-	if (c->queues > most)
-		return kvr_port__fail(e, -ERANGE,
-				      "queues: got \"%u\", allowed: 1 to %u (limit of "
-				      "%s as it was created)",
-				      c->queues, most, p->dev.driver_name);
 	if (c->mtu > working_mtu(p))
 		return kvr_port__fail(e, -ERANGE,
 				      "mtu: got \"%u\", allowed: up to %u bytes (limit "
@@ -194,7 +188,7 @@ static int check_limits(const struct kvr_port *p, struct port_err e)
 		return kvr_port__fail(e, -ERANGE,
 				      "mbufs: got \"%u\", allowed: 0 or at least %u "
 				      "(receive rings of %u queues and a burst each)",
-				      c->mbufs, least, c->queues);
+				      c->mbufs, least, p->hw);
 	return 0;
 }
 
@@ -202,7 +196,7 @@ static int configure_dev(struct kvr_port *p, struct port_err e)
 {
 	const uint64_t rx_sums = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
 	const uint64_t tx_sums = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-	const uint16_t q = (uint16_t)p->conf.queues;
+	const uint16_t q = (uint16_t)p->hw;
 	const struct rte_eth_dev_info *d = &p->dev;
 	struct rte_eth_conf conf = {.rxmode.mtu = RTE_MIN(p->conf.mtu, ethdev_mtu(d))};
 	uint64_t hf = d->flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP);
@@ -227,7 +221,7 @@ static int configure_dev(struct kvr_port *p, struct port_err e)
 		return kvr_port__fail(e, rc, "device: %s refuses %u queues with mtu %u: %s",
 				      d->driver_name, q, p->conf.mtu, strerror(-rc));
 	p->configured = true;
-	for (uint16_t i = 0; i < q; i++)
+	for (uint16_t i = 0; i < p->lcores; i++)
 		p->queues[i].segments = conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	return 0;
 }
@@ -244,7 +238,8 @@ static int create_pool(struct kvr_port *p, uint16_t rx, uint16_t tx, struct port
 	char name[RTE_MEMPOOL_NAMESIZE];
 
 	if (n == 0)
-		n = c->queues * ((uint32_t)rx + tx + 2 * KVR_PORT_BURST + cache + driver_keeps(p)) +
+		n = p->hw * ((uint32_t)rx + tx + driver_keeps(p)) +
+		    p->lcores * (2 * KVR_PORT_BURST + cache) + kvr_port_ring_frames(p->lcores) +
 		    4096;
 	if (cache > n / 2)
 		cache = n / 2; /* rte_mempool wants 1.5 times the cache */
@@ -264,7 +259,7 @@ static int set_up_queues(struct kvr_port *p, uint16_t rx, uint16_t tx, struct po
 	const int socket = rte_eth_dev_socket_id(p->ethdev);
 	int rc = 0;
 
-	for (uint16_t i = 0; rc == 0 && i < p->conf.queues; i++) {
+	for (uint16_t i = 0; rc == 0 && i < p->hw; i++) {
 		rc = rte_eth_rx_queue_setup(p->ethdev, i, rx, (unsigned int)socket, NULL, p->pool);
 		if (rc == 0)
 			rc = rte_eth_tx_queue_setup(p->ethdev, i, tx, (unsigned int)socket, NULL);

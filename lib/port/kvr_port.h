@@ -9,6 +9,12 @@
  * sends payloads along paths and flushes once per loop. ARP, neighbour discovery and echo are
  * answered inside the receive call.
  *
+ * There is a queue for each lcore, whether the device has as many or not. Where it has fewer, or
+ * the peer of a memif has connected fewer, the lcores that own one of the device spread: a datagram
+ * goes through a ring to the lcore that its source address names, and what the others send comes
+ * back through a ring, its headers written. Both rings are bounded, what does not fit is dropped
+ * and counted by its sender (spread_full, tx_dropped). Budget: 60 cycles a frame and ring.
+ *
  * Counters (kvr_port_stats): the equations between them, in port_conf.c, are true between bursts.
  *
  * Works with any ethdev; tried with net_memif (both roles), net_ring, net_null, net_tap,
@@ -29,6 +35,7 @@
 #define KVR_PORT_MAX_QUEUES 64u
 #define KVR_PORT_TX_BUFFER  32u
 #define KVR_PORT_BURST	    32u
+#define KVR_PORT_RING	    1024u /* frames, of the rings between lcores: one each way for each */
 
 enum kvr_port_tx_checksum { KVR_PORT_TX_AUTO, KVR_PORT_TX_SOFTWARE, KVR_PORT_TX_NONE };
 enum kvr_port_rx_checksum { KVR_PORT_RX_TRUST, KVR_PORT_RX_VERIFY };
@@ -41,7 +48,7 @@ struct kvr_port_conf {
 	char ipv6[46];	  /* "" = none; one of both is needed */
 	char mac[18];	  /* "" = the device's */
 	uint32_t udp_port;
-	uint32_t queues;	 /* rx/tx queue pairs = ingress lcores on this port */
+	uint32_t queues; /* rx/tx queue pairs of the device; 0: one for each lcore, if it can */
 	uint32_t rx_descriptors; /* per queue */
 	uint32_t tx_descriptors;
 	uint32_t mbufs;	      /* of the port's pool; 0 = computed from the descriptors */
@@ -68,6 +75,12 @@ struct kvr_port_conf {
 		source_answers; /* answers a second to refused frames of one source; 0 = no limit */
 };
 extern const struct kvr_opt kvr_port_opts[];
+
+/** Frames that the rings between @p lcores lcores of a port hold at most. */
+static inline uint32_t kvr_port_ring_frames(uint32_t lcores)
+{
+	return lcores > 1 ? 2 * lcores * KVR_PORT_RING : 0;
+}
 
 /** Received frames by what became of them, in the order of enum kvr_pkt_verdict. */
 #define KVR_PORT_VERDICT_LIST(X)                                                                   \
@@ -97,10 +110,19 @@ extern const struct kvr_opt kvr_port_opts[];
 	X(KVR_PORT_RX_FRAMES, rx_frames, COUNT, "frames", "frames received")                       \
 	X(KVR_PORT_RX_BYTES, rx_bytes, COUNT, "bytes", "bytes received, without CRC")              \
 	KVR_PORT_VERDICT_LIST(X)                                                                   \
+	X(KVR_PORT_RX_KEPT, rx_kept, COUNT, "frames", "datagrams given to this lcore's stages")    \
+	X(KVR_PORT_SPREAD_IN, spread_in, COUNT, "frames", "datagrams that another lcore received") \
+	X(KVR_PORT_SPREAD_OUT, spread_out, COUNT, "frames",                                        \
+	  "datagrams given to the lcore of their source")                                          \
+	X(KVR_PORT_SPREAD_FULL, spread_full, COUNT, "frames",                                      \
+	  "datagrams dropped: the ring to the lcore of their source is full")                      \
 	X(KVR_PORT_TX_OFFERED, tx_offered, COUNT, "frames", "frames asked to send")                \
+	X(KVR_PORT_TX_TAKEN, tx_taken, COUNT, "frames", "frames that other lcores asked to send")  \
+	X(KVR_PORT_TX_PASSED, tx_passed, COUNT, "frames",                                          \
+	  "frames given to an lcore with a device queue")                                          \
 	X(KVR_PORT_TX_SENT, tx_sent, COUNT, "frames", "frames the device took")                    \
 	X(KVR_PORT_TX_BYTES, tx_bytes, COUNT, "bytes", "bytes of the sent, without CRC")           \
-	X(KVR_PORT_TX_DROPPED, tx_dropped, COUNT, "frames", "device stayed full")                  \
+	X(KVR_PORT_TX_DROPPED, tx_dropped, COUNT, "frames", "device or ring stayed full")          \
 	X(KVR_PORT_TX_REFUSED, tx_refused, COUNT, "frames", "could not be sent as asked")          \
 	X(KVR_PORT_TX_BUFFERED, tx_buffered, GAUGE, "frames", "waiting for the end of the loop")   \
 	X(KVR_PORT_TX_RETRIES, tx_retries, COUNT, "bursts", "bursts repeated, device full")        \
@@ -112,7 +134,7 @@ enum kvr_port_counter {
 	KVR_PORT_COUNTER_LIST(KVR_COUNTER_ENUM) KVR_PORT_COUNTERS,
 	KVR_PORT_RX_VERDICT = KVR_PORT_RX_UDP
 };
-_Static_assert(KVR_PORT_TX_OFFERED - KVR_PORT_RX_VERDICT == KVR_PKT_VERDICTS, "one each");
+_Static_assert(KVR_PORT_RX_KEPT - KVR_PORT_RX_VERDICT == KVR_PKT_VERDICTS, "one each");
 extern const struct kvr_stats_def kvr_port_stats_def;
 
 /** Frames at the XDP program, by what became of them: enum kvr_xdp_count. */
@@ -130,6 +152,12 @@ struct kvr_port_queue;
  */
 struct kvr_port *kvr_port_create(const char *name, const struct kvr_port_conf *conf,
 				 unsigned int index, char *err, size_t errlen);
+
+/** The same for @p lcores lcores, whether the device has a queue for each or not: above, there are
+ * as many as conf->queues. */
+struct kvr_port *kvr_port_create_shared(const char *name, const struct kvr_port_conf *conf,
+					unsigned int index, uint32_t lcores, char *err,
+					size_t errlen);
 
 /** Start receiving. @return 0 or -errno with a line in @p err. */
 int kvr_port_start(struct kvr_port *p, char *err, size_t errlen);
@@ -153,10 +181,12 @@ bool kvr_port_look_after(struct kvr_port *p, uint64_t now, void (*wait)(void *ar
 
 /** Facts about a port, for telemetry and start-up messages. */
 struct kvr_port_info {
-	const char *name;   /* of the section */
-	const char *driver; /* "net_memif" */
-	uint16_t ethdev;    /* DPDK's port id */
-	uint16_t queues;
+	const char *name;	       /* of the section */
+	const char *driver;	       /* "net_memif" */
+	uint16_t ethdev;	       /* DPDK's port id */
+	uint16_t lcores;	       /* that use it: kvr_port_queue() */
+	uint16_t queues;	       /* pairs of the device */
+	uint16_t rx_queues, tx_queues; /* of them, those that are connected */
 	uint16_t mtu;
 	int socket; /* NUMA node, -1 unknown */
 	bool link_up;
@@ -183,6 +213,15 @@ int kvr_port_xdp_redirects(const struct kvr_port *p);
  * has none of ours. */
 struct kvr_stats *kvr_port_xdp_stats(struct kvr_port *p);
 
+/**
+ * A peer is about to be connected to the memif server of this process that has @p socket and
+ * interface @p id, with so many rings. Device queues without a ring are not used from now on: the
+ * driver would have them poll, and write into, a ring of another queue. The device must not be
+ * connected before every burst call that was running has ended. EAL's interrupt thread.
+ */
+void kvr_port_memif_rings(const char *socket, uint32_t id, uint32_t to_server,
+			  uint32_t from_server);
+
 struct rte_tel_data;
 
 /** Facts and counters into a started telemetry dictionary. */
@@ -197,21 +236,30 @@ bool kvr_port_agent_allowed(const struct kvr_port *p, const uint8_t ip[16]);
 struct rte_mempool *kvr_port_pool(struct kvr_port *p);
 struct kvr_stats *kvr_port_stats(struct kvr_port *p);
 
-/** Queue @p i; one lcore owns it from start to stop. */
+/** Datagrams and frames in the rings between its lcores. Any thread. */
+uint32_t kvr_port_waiting(const struct kvr_port *p);
+
+/** Queue of lcore @p i of the port; that lcore owns it from start to stop. */
 struct kvr_port_queue *kvr_port_queue(struct kvr_port *p, unsigned int i);
 
 /**
  * Receive up to @p n (at most KVR_PORT_BURST) frames and keep the datagrams for the router:
  * mbufs[i] trimmed to the UDP payload (one segment, headers still in its headroom), pkts[i]
- * describes it. Everything else is answered or counted and freed here. Ask for KVR_PORT_BURST:
- * some vector drivers give nothing for less. Owner lcore.
+ * describes it; of a frame that another lcore received only path, len and verdict are set.
+ * Everything else is answered or counted and freed here. Ask for KVR_PORT_BURST: some vector
+ * drivers give nothing for less. Owner lcore.
  * @return datagrams stored; the caller owns their mbufs. 0 does not mean the queue was empty.
  */
 uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
 			   struct kvr_pkt pkts[], uint16_t n);
 
-/** Frames that the device gave to the last kvr_port_rx_burst(), of whatever kind. Owner lcore. */
+/** Frames that the last kvr_port_rx_burst() had from the device, of whatever kind, or from the
+ * ring. Owner lcore. */
 uint16_t kvr_port_rx_got(const struct kvr_port_queue *q);
+
+/** Whether all datagrams of a source address come to one lcore, as some lcore has no queue of the
+ * device. May change when a memif peer connects. Any lcore. */
+bool kvr_port_spreads(const struct kvr_port_queue *q);
 
 /** An empty mbuf with the full headroom, or NULL. Owner lcore. */
 struct rte_mbuf *kvr_port_alloc(struct kvr_port_queue *q);
@@ -225,8 +273,9 @@ struct rte_mbuf *kvr_port_alloc(struct kvr_port_queue *q);
  */
 int kvr_port_send(struct kvr_port_queue *q, const struct kvr_path *path, struct rte_mbuf *m);
 
-/** Give buffered frames to the device; what it does not take after bounded retries is dropped and
- * counted. Call once per loop. @return frames sent. Owner lcore. */
+/** Give buffered frames to the device, or to an lcore that has a queue of it, and what other lcores
+ * gave this one; what is not taken after bounded retries is dropped and counted. Call once per
+ * loop. @return frames that left this lcore. Owner lcore. */
 uint16_t kvr_port_flush(struct kvr_port_queue *q);
 
 /**

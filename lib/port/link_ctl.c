@@ -30,7 +30,7 @@ void kvr_port__link_init(struct kvr_port *p)
 	k->state = LINK_HANDSHAKE; /* or not yet started */
 	k->until = UINT64_MAX;
 	atomic_init(&k->reset, RESET_IDLE);
-	for (uint32_t i = 0; i < p->conf.queues; i++)
+	for (uint32_t i = 0; i < p->lcores; i++)
 		atomic_init(&p->queues[i].shut, 0);
 }
 
@@ -45,7 +45,7 @@ static void gate(struct kvr_port *p, int shut)
 {
 	/* Pairs with the acquire load in rx_burst and flush: the device that was started is seen.
 	 */
-	for (uint32_t i = 0; i < p->conf.queues; i++)
+	for (uint32_t i = 0; i < p->lcores; i++)
 		atomic_store_explicit(&p->queues[i].shut, shut, memory_order_release);
 }
 

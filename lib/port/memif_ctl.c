@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +148,58 @@ int kvr_port__memif_claim(struct kvr_port *p, struct port_err e)
 		unlink(path);
 	}
 	return 0;
+}
+
+/* ---- rings of the peer ---- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct kvr_port *servers[KVR_PORT_MAX];
+
+void kvr_port__memif_enter(struct kvr_port *p)
+{
+	if (strncmp(p->conf.device, "net_memif", 9) != 0 || kvr_port__memif_client(p))
+		return;
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < RTE_DIM(servers); i++)
+		if (servers[i] == NULL) {
+			servers[i] = p;
+			break;
+		}
+	pthread_mutex_unlock(&lock);
+}
+
+void kvr_port__memif_leave(struct kvr_port *p)
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < RTE_DIM(servers); i++)
+		if (servers[i] == p)
+			servers[i] = NULL;
+	pthread_mutex_unlock(&lock);
+}
+
+static bool serves(const struct kvr_port *p, const char *socket, uint32_t id)
+{
+	char path[SOCKET_PATH], number[16];
+
+	kvr_port__argument(p->conf.device, "socket", path, sizeof(path));
+	kvr_port__argument(p->conf.device, "id", number, sizeof(number));
+	return strcmp(path[0] != '\0' ? path : "/run/memif.sock", socket) == 0 &&
+	       strtoul(number, NULL, 10) == id;
+}
+
+void kvr_port_memif_rings(const char *socket, uint32_t id, uint32_t to_server, uint32_t from_server)
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < RTE_DIM(servers); i++) {
+		struct kvr_port *p = servers[i];
+
+		if (p == NULL || !serves(p, socket, id))
+			continue;
+		/* Relaxed: who calls waits for the lcores before the rings can be used. */
+		atomic_store_explicit(&p->rx_on, RTE_MIN(to_server, p->hw), memory_order_relaxed);
+		atomic_store_explicit(&p->tx_on, RTE_MIN(from_server, p->hw), memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&lock);
 }
 
 void kvr_port__memif_release(struct kvr_port *p)

@@ -30,9 +30,10 @@ const struct kvr_opt kvr_port_opts[] = {
 	{.name = "mac", TEXT(mac), .help = "MAC address instead of the device's"},
 	{.name = "udp_port", NUMBER(udp_port, 1, 65535, "7650"), .help = "UDP port of the router"},
 	{.name = "queues",
-	 NUMBER(queues, 1, KVR_PORT_MAX_QUEUES, "1"),
+	 NUMBER(queues, 0, KVR_PORT_MAX_QUEUES, "0"),
 	 .unit = "queues",
-	 .help = "pairs of receive and transmit queues, one per ingress lcore of this port"},
+	 .help = "pairs of receive and transmit queues of the device; 0 = one for each ingress CPU "
+		 "if it has as many. With fewer, a source's frames go to one CPU all the same"},
 	{.name = "rx_descriptors",
 	 NUMBER(rx_descriptors, 32, 32768, "1024"),
 	 .unit = "descriptors",
@@ -137,8 +138,11 @@ static const struct kvr_counter counters[] = {KVR_PORT_COUNTER_LIST(KVR_COUNTER_
 static const struct kvr_equation equations[] = {
 	{KVR_TERMS(KVR_PORT_RX_FRAMES),
 	 (const uint16_t[]){KVR_PORT_VERDICT_LIST(KVR_COUNTER_ENUM) KVR_TERMS_END}},
-	{KVR_TERMS(KVR_PORT_TX_OFFERED), KVR_TERMS(KVR_PORT_TX_SENT, KVR_PORT_TX_DROPPED,
-						   KVR_PORT_TX_REFUSED, KVR_PORT_TX_BUFFERED)},
+	{KVR_TERMS(KVR_PORT_RX_UDP, KVR_PORT_SPREAD_IN),
+	 KVR_TERMS(KVR_PORT_RX_KEPT, KVR_PORT_SPREAD_OUT, KVR_PORT_SPREAD_FULL)},
+	{KVR_TERMS(KVR_PORT_TX_OFFERED, KVR_PORT_TX_TAKEN),
+	 KVR_TERMS(KVR_PORT_TX_SENT, KVR_PORT_TX_DROPPED, KVR_PORT_TX_REFUSED, KVR_PORT_TX_BUFFERED,
+		   KVR_PORT_TX_PASSED)},
 	{0},
 };
 

@@ -67,9 +67,10 @@ static void choose_answers(struct kvr_port *p)
 
 static void init_queues(struct kvr_port *p)
 {
-	for (uint16_t i = 0; i < p->conf.queues; i++) {
+	for (uint16_t i = 0; i < p->lcores; i++) {
 		struct kvr_port_queue *q = &p->queues[i];
 
+		q->port = p;
 		q->rules = &p->rules;
 		q->row = kvr_stats_row(p->stats, i);
 		q->pool = p->pool;
@@ -85,6 +86,13 @@ static void init_queues(struct kvr_port *p)
 
 struct kvr_port *kvr_port_create(const char *name, const struct kvr_port_conf *conf,
 				 unsigned int index, char *err, size_t errlen)
+{
+	return kvr_port_create_shared(name, conf, index, RTE_MAX(conf->queues, 1u), err, errlen);
+}
+
+struct kvr_port *kvr_port_create_shared(const char *name, const struct kvr_port_conf *conf,
+					unsigned int index, uint32_t lcores, char *err,
+					size_t errlen)
 {
 	const struct port_err e = {err, errlen};
 	struct kvr_port *p;
@@ -102,26 +110,33 @@ struct kvr_port *kvr_port_create(const char *name, const struct kvr_port_conf *c
 	if (rc != 0)
 		goto err_free;
 	rc = -ENOMEM;
-	bytes = conf->queues * sizeof(*p->queues);
+	p->lcores = lcores;
+	bytes = p->lcores * sizeof(*p->queues);
 	p->queues = aligned_alloc(RTE_CACHE_LINE_SIZE, bytes);
-	p->stats = kvr_stats_create(&kvr_port_stats_def, conf->queues);
+	p->stats = kvr_stats_create(&kvr_port_stats_def, p->lcores);
+	if (p->queues != NULL)
+		memset(p->queues, 0, bytes);
 	if (p->queues == NULL || p->stats == NULL) {
-		kvr_port__fail(e, 0, "queues: no memory for %u queues", conf->queues);
+		kvr_port__fail(e, 0, "queues: no memory for %u lcores", p->lcores);
 		goto err_free;
 	}
-	memset(p->queues, 0, bytes);
 	rc = kvr_port__memif_claim(p, e);
 	if (rc == 0)
 		rc = kvr_port__xdp_claim(p, e);
 	if (rc == 0)
 		rc = kvr_port__open(p, e);
 	if (rc == 0)
+		rc = kvr_port__choose_queues(p, e);
+	if (rc == 0)
 		rc = kvr_port__configure(p, e);
+	if (rc == 0)
+		rc = kvr_port__rings_create(p, e);
 	if (rc != 0)
 		goto err_free;
 	choose_answers(p);
 	init_queues(p);
 	kvr_port__link_init(p);
+	kvr_port__memif_enter(p);
 	return p;
 
 err_free:
@@ -164,7 +179,7 @@ void kvr_port_stop(struct kvr_port *p)
 	kvr_port__link_end(p);
 	kvr_port_xdp_redirect(p, false);
 	p->started = false;
-	for (uint16_t i = 0; i < p->conf.queues; i++) {
+	for (uint16_t i = 0; i < p->lcores; i++) {
 		struct kvr_port_queue *q = &p->queues[i];
 
 		kvr_stats_add(q->row, KVR_PORT_TX_DROPPED, q->n_tx);
@@ -187,6 +202,8 @@ void kvr_port_destroy(struct kvr_port *p)
 	 */
 	if (p->dev.driver_name != NULL && strcmp(p->dev.driver_name, "net_memif") == 0)
 		rte_delay_us_sleep(MEMIF_SETTLE_US);
+	kvr_port__memif_leave(p);
+	kvr_port__rings_free(p);
 	kvr_port__close(p);
 	kvr_port__memif_release(p);
 	kvr_port__xdp_release(p);
@@ -203,7 +220,10 @@ void kvr_port_info(struct kvr_port *p, struct kvr_port_info *out)
 	out->name = p->name;
 	out->driver = p->dev.driver_name;
 	out->ethdev = p->ethdev;
-	out->queues = (uint16_t)p->conf.queues;
+	out->lcores = (uint16_t)p->lcores;
+	out->queues = (uint16_t)p->hw;
+	out->rx_queues = (uint16_t)atomic_load_explicit(&p->rx_on, memory_order_relaxed);
+	out->tx_queues = (uint16_t)atomic_load_explicit(&p->tx_on, memory_order_relaxed);
 	out->mtu = (uint16_t)p->conf.mtu;
 	out->socket = rte_eth_dev_socket_id(p->ethdev);
 	if (rte_eth_link_get_nowait(p->ethdev, &link) == 0) {
@@ -237,7 +257,10 @@ int kvr_port_tel(struct kvr_port *p, struct rte_tel_data *d)
 	rte_tel_data_add_dict_string(d, "ipv4", p->conf.ipv4);
 	rte_tel_data_add_dict_string(d, "ipv6", p->conf.ipv6);
 	rte_tel_data_add_dict_int(d, "udp_port", (int)p->conf.udp_port);
+	rte_tel_data_add_dict_int(d, "lcores", i.lcores);
 	rte_tel_data_add_dict_int(d, "queues", i.queues);
+	rte_tel_data_add_dict_int(d, "rx_queues", i.rx_queues);
+	rte_tel_data_add_dict_int(d, "tx_queues", i.tx_queues);
 	rte_tel_data_add_dict_int(d, "mtu", i.mtu);
 	rte_tel_data_add_dict_int(d, "socket", i.socket);
 	rte_tel_data_add_dict_int(d, "link_up", i.link_up);
@@ -291,7 +314,7 @@ static void ask(struct kvr_port_queue *q, const struct kvr_path *path)
 		return;
 	}
 	kvr_stats_inc(q->row, KVR_PORT_TX_OFFERED);
-	if (rte_eth_tx_burst(q->ethdev, q->queue, &m, 1) == 1) {
+	if (kvr_port__tx_on(q) && rte_eth_tx_burst(q->ethdev, q->queue, &m, 1) == 1) {
 		kvr_stats_inc(q->row, KVR_PORT_TX_SENT);
 		return;
 	}

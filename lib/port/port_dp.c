@@ -4,9 +4,12 @@
 #include <errno.h>
 
 #include <rte_cycles.h>
+#include <rte_ring.h>
 
 /* Times a full device is asked again before frames are dropped: about 1 us in all. */
 #define TX_TRIES 16
+/* Most frames of other lcores that one flush sends: 6 us of copies into a memif. */
+#define SEND_TURN (2 * KVR_PORT_BURST)
 
 static inline uint32_t hw_verdict(uint64_t ol_flags)
 {
@@ -60,15 +63,11 @@ static uint16_t give(struct kvr_port_queue *q, struct rte_mbuf **m, uint16_t n)
 	return sent;
 }
 
-uint16_t kvr_port_flush(struct kvr_port_queue *q)
+/* Finished frames to the device. */
+static uint16_t to_device(struct kvr_port_queue *q, struct rte_mbuf **m, uint16_t n)
 {
-	struct rte_mbuf **m = q->tx;
-	uint16_t n = q->n_tx, sent = 0, good;
+	uint16_t sent = 0, good;
 
-	if (n == 0)
-		return 0;
-	q->n_tx = 0;
-	kvr_stats_set(q->row, KVR_PORT_TX_BUFFERED, 0);
 	if (unlikely(is_shut(q))) {
 		kvr_stats_add(q->row, KVR_PORT_TX_DROPPED, n);
 		rte_pktmbuf_free_bulk(m, n);
@@ -85,6 +84,31 @@ uint16_t kvr_port_flush(struct kvr_port_queue *q)
 		m += good + 1;
 		n = (uint16_t)(n - good - 1);
 	}
+	return sent;
+}
+
+/* Frames of lcores without a queue; the peer may have taken this one's away since they came. */
+static uint16_t send_of_others(struct kvr_port_queue *q)
+{
+	struct rte_mbuf *m[SEND_TURN];
+	uint16_t n = (uint16_t)rte_ring_sc_dequeue_burst(q->send, (void **)m, SEND_TURN, NULL);
+
+	kvr_stats_add(q->row, KVR_PORT_TX_TAKEN, n);
+	return kvr_port__tx_on(q) ? to_device(q, m, n) : kvr_port__pass(q, m, n);
+}
+
+uint16_t kvr_port_flush(struct kvr_port_queue *q)
+{
+	uint16_t n = q->n_tx, sent = 0;
+
+	if (n > 0) {
+		q->n_tx = 0;
+		kvr_stats_set(q->row, KVR_PORT_TX_BUFFERED, 0);
+		sent = likely(kvr_port__tx_on(q)) ? to_device(q, q->tx, n)
+						  : kvr_port__pass(q, q->tx, n);
+	}
+	if (unlikely(q->send != NULL) && !rte_ring_empty(q->send))
+		sent = (uint16_t)(sent + send_of_others(q));
 	return sent;
 }
 
@@ -171,19 +195,18 @@ static enum kvr_pkt_verdict judge(const struct kvr_port_queue *q, struct rte_mbu
 			     hw_verdict(m->ol_flags), p);
 }
 
-uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
-			   struct kvr_pkt pkts[], uint16_t n)
+/* One burst of the device: judged, and given away where another lcore has its source. */
+static uint16_t from_device(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
+			    struct kvr_pkt pkts[], uint16_t n)
 {
-	uint16_t got, kept = 0;
+	const bool spreads = unlikely(kvr_port_spreads(q));
+	uint16_t got, udp = 0, kept = 0;
 	uint32_t bytes = 0;
 
-	q->got = 0;
-	if (unlikely(is_shut(q)))
-		return 0;
-	got = rte_eth_rx_burst(q->ethdev, q->queue, mbufs, n < KVR_PORT_BURST ? n : KVR_PORT_BURST);
+	got = rte_eth_rx_burst(q->ethdev, q->queue, mbufs, n);
+	q->got = got;
 	if (got == 0)
 		return 0;
-	q->got = got;
 	for (uint16_t i = 0; i < got; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], const void *));
 	for (uint16_t i = 0; i < got; i++) {
@@ -195,7 +218,9 @@ uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
 		v = judge(q, m, p);
 		if (v == KVR_PKT_UDP) {
 			kvr_pkt_strip(m, p);
-			mbufs[kept++] = m;
+			udp++;
+			if (!spreads || !kvr_port__spread(q, &p->path, m))
+				mbufs[kept++] = m;
 			continue;
 		}
 		kvr_stats_inc(q->row, KVR_PORT_RX_VERDICT + v);
@@ -206,8 +231,27 @@ uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
 	}
 	kvr_stats_add(q->row, KVR_PORT_RX_FRAMES, got);
 	kvr_stats_add(q->row, KVR_PORT_RX_BYTES, bytes);
-	kvr_stats_add(q->row, KVR_PORT_RX_VERDICT + KVR_PKT_UDP, kept);
+	kvr_stats_add(q->row, KVR_PORT_RX_VERDICT + KVR_PKT_UDP, udp);
+	kvr_stats_add(q->row, KVR_PORT_RX_KEPT, kept);
 	return kept;
+}
+
+uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
+			   struct kvr_pkt pkts[], uint16_t n)
+{
+	n = n < KVR_PORT_BURST ? n : KVR_PORT_BURST;
+	q->got = 0;
+	if (unlikely(is_shut(q)))
+		return 0;
+	if (likely(q->spread == NULL))
+		return from_device(q, mbufs, pkts, n);
+	/* In turns, so that neither waits for the other. */
+	q->ring_next = !q->ring_next;
+	if ((q->ring_next || !kvr_port__rx_on(q)) && !rte_ring_empty(q->spread)) {
+		q->got = kvr_port__take(q, mbufs, pkts, n);
+		return q->got;
+	}
+	return kvr_port__rx_on(q) ? from_device(q, mbufs, pkts, n) : 0;
 }
 
 uint16_t kvr_port_rx_got(const struct kvr_port_queue *q)

@@ -22,7 +22,11 @@ struct kvr_port_queue {
 	_Atomic int shut;	/* the device is being started anew: no bursts. link_ctl.c: w */
 	uint64_t answer_gap;	/* TSC cycles between answers at their rate; 0: no limit */
 	uint64_t answer_due[2]; /* ARP and ND, echo: when the next one is, at that rate */
-	uint16_t got;		/* frames of the last receive burst */
+	struct kvr_port *port;
+	struct rte_ring *spread; /* datagrams of its sources that other lcores received, or NULL */
+	struct rte_ring *send;	 /* frames of lcores without a queue of the device, or NULL */
+	bool ring_next;		 /* the ring has its turn before the device */
+	uint16_t got;		 /* frames of the last receive burst */
 	uint16_t n_tx;
 	struct rte_mbuf *tx[KVR_PORT_TX_BUFFER];
 } __rte_cache_aligned;
@@ -54,6 +58,12 @@ struct kvr_port_xdp {
 };
 
 struct kvr_port {
+	/* Device queues that may be used, 0 to so many - 1: all, or as many as a memif peer has
+	 * rings. The interrupt thread: w, before the device is connected, and it waits for the
+	 * lcores between the two; lcores: r, relaxed for that reason. */
+	_Atomic uint32_t rx_on, tx_on;
+	uint32_t lcores, hw; /* queues below; of them, those that the device has */
+	uint64_t seed;	     /* of the lcore of a source */
 	struct kvr_pkt_rules rules;
 	struct kvr_port_conf conf;
 	struct rte_eth_dev_info dev;
@@ -82,6 +92,40 @@ int kvr_port__fail(struct port_err e, int rc, const char *fmt, ...)
 
 /* Value of a device argument into @out, "" when it is not given. */
 void kvr_port__argument(const char *device, const char *name, char *out, size_t len);
+
+/* ---- spread_dp.c; rings between lcores ---- */
+
+static inline bool kvr_port__rx_on(const struct kvr_port_queue *q)
+{
+	return q->queue < atomic_load_explicit(&q->port->rx_on, memory_order_relaxed);
+}
+
+static inline bool kvr_port__tx_on(const struct kvr_port_queue *q)
+{
+	return q->queue < atomic_load_explicit(&q->port->tx_on, memory_order_relaxed);
+}
+
+/* Give a datagram, trimmed to its payload, to the lcore of its source. @return false: that is @q's
+ * own, and it is still the caller's. */
+bool kvr_port__spread(struct kvr_port_queue *q, const struct kvr_path *from, struct rte_mbuf *m);
+
+/* Datagrams that others gave @q. */
+uint16_t kvr_port__take(struct kvr_port_queue *q, struct rte_mbuf *mbufs[], struct kvr_pkt pkts[],
+			uint16_t n);
+
+/* Give finished frames to an lcore with a queue of the device. @return those it takes; the rest is
+ * freed and counted. */
+uint16_t kvr_port__pass(struct kvr_port_queue *q, struct rte_mbuf *m[], uint16_t n);
+
+/* spread_ctl.c: how many queues of the device are used, and the rings for the other lcores. */
+int kvr_port__choose_queues(struct kvr_port *p, struct port_err e);
+int kvr_port__rings_create(struct kvr_port *p, struct port_err e);
+/* Nobody uses them; what they hold is freed. */
+void kvr_port__rings_free(struct kvr_port *p);
+
+/* Among the memif servers that kvr_port_memif_rings() looks for; and no more. */
+void kvr_port__memif_enter(struct kvr_port *p);
+void kvr_port__memif_leave(struct kvr_port *p);
 
 /* Take the socket of a memif server: -EADDRINUSE when another process serves it. */
 int kvr_port__memif_claim(struct kvr_port *p, struct port_err e);

@@ -85,6 +85,8 @@ static const char *make_device(uint32_t p)
 	int port;
 
 	n_queues = threads_used() != NULL ? threads_used()->ingress : 1;
+	if (threads_used() != NULL && threads_used()->queues != 0)
+		n_queues = threads_used()->queues;
 	next_queue = 0;
 	for (uint32_t q = 0; q < n_queues; q++) {
 		snprintf(name, sizeof(name), "t%d.%u", round, q);

@@ -24,6 +24,7 @@ const struct threads_map threads_maps[] = {
 	{"3", .threads = 3, .ingress = 1, .event = 1, .sched = 2},
 	{"2q", .threads = 2, .ingress = 2, .event = 0, .sched = 1},
 	{"4", .threads = 4, .ingress = 2, .event = 2, .sched = 3},
+	{"4s", .threads = 4, .ingress = 4, .event = 2, .sched = 3, .queues = 1},
 	{.name = NULL},
 };
 
@@ -98,12 +99,13 @@ void threads_configure(struct kvr_router_conf *c)
 	c->n_ingress = map->ingress;
 	for (uint32_t i = 0; i < c->n_lcores; i++)
 		c->cpu[i] = i;
-	for (uint32_t i = 0; i < c->n_ports; i++)
-		c->port[i].port.queues = map->ingress;
 	for (uint32_t i = 0; i < c->n_pools; i++) {
 		c->pool[i].event_lcore = map->event;
 		c->pool[i].sched_lcore = map->sched;
 	}
+	/* Each lcore joins fragments within its own part: the largest message fits it. */
+	for (uint32_t i = 0; map->ingress > 2 && i < c->n_ports; i++)
+		c->port[i].port.mbufs *= map->ingress / 2;
 	/* More lcores, longer rings. */
 	if (kvr_router_conf_sizes(c, err, sizeof(err)) < 0) {
 		fprintf(stderr, "threads: %s\n", err);
@@ -232,6 +234,8 @@ bool threads_idle(void)
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
 		idle = idle && empty(rt->lcore[i]->egress) && empty(rt->lcore[i]->joins) &&
 		       empty(rt->lcore[i]->calls) && rt->lcore[i]->call == NULL;
+	for (uint32_t i = 0; i < rt->n_ports; i++)
+		idle = idle && kvr_port_waiting(rt->port[i]) == 0;
 	idle = idle && empty(rt->control.out);
 	return idle;
 }

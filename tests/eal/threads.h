@@ -25,13 +25,14 @@
 
 #define THREADS_MAX 4u
 
-/** Which polling thread does what: threads 0 to ingress - 1 own a queue each. */
+/** Which polling thread does what: threads 0 to ingress - 1 receive. */
 struct threads_map {
 	const char *name;
 	uint32_t threads;
 	uint32_t ingress;
 	uint32_t event; /* thread of all pools */
 	uint32_t sched;
+	uint32_t queues; /* of the device; 0: one for each of those */
 };
 
 /** All maps there are; an entry without name ends it. */

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A router with two ingress CPUs and kvroute-load joined by a memif with two queues.
+"""A router with two ingress CPUs and kvroute-load joined by a memif with one queue, then with two.
 
 usage: lcores_test.py KVROUTE KVROUTE_LOAD
 
-First every frame leaves through the next queue, so that the fragments of each long prompt come to both ingress lcores; then each
-sender keeps its queue. All requests must be answered, and nothing may be left in the router. Two polling lcores and the load
+One queue is polled by one lcore, which gives frames to the lcore of their source. With two every frame leaves first through the
+next queue, so that the fragments of each long prompt come to both ingress lcores; then each sender keeps its queue. All requests must be answered, and nothing may be left in the router. Two polling lcores and the load
 share two CPUs here: this is about what is done, not about how fast. Exit status 77: there are no two CPUs, or no telemetry.
 """
 import json
@@ -34,13 +34,16 @@ block_size = 16
 max_ranks = 64
 max_blocks = 64K
 """
-COMMON = ["--queues", "2", "--engines", "2", "--ranks", "2", "--turns", "1", "--blocks-per-rank", "0", "--prefill-us-per-token",
+COMMON = ["--engines", "2", "--ranks", "2", "--turns", "1", "--blocks-per-rank", "0", "--prefill-us-per-token",
           "0", "--decode-us-per-token", "100", "--max-tries", "200", "--drain", "40", "--memory", "256", "--json", "--quiet"]
 # 578 frames each.
 PROMPTS, TOKENS = 20, 200000
-LONG = ["--spread", "frame", "--tokens", "--system-prompts", "1", "--system-tokens", str(TOKENS), "--user-tokens", "64",
+LONG = ["--spread", "frame", "--queues", "2", "--tokens", "--system-prompts", "1", "--system-tokens", str(TOKENS), "--user-tokens", "64",
         "--conversations", "4", "--rate", "4", "--requests", str(PROMPTS), "--repeat-ms", "1000"]
-SHORT = ["--spread", "flow", "--rate", "300", "--requests", "600", "--repeat-ms", "200"]
+SHORT = ["--spread", "flow", "--queues", "2", "--rate", "300", "--requests", "600", "--repeat-ms", "200"]
+
+
+ONE = ["--spread", "flow", "--queues", "1", "--rate", "300", "--requests", "300", "--repeat-ms", "200"]
 
 
 def load(program, directory, cpu, arguments):
@@ -57,7 +60,24 @@ def load(program, directory, cpu, arguments):
     return counters
 
 
+def one_ring(prefix, directory, program, cpu):
+    """The second queue has no ring: it would poll the first one's, too."""
+    load(program, directory, cpu, ONE)
+    port = telemetry(prefix, "/kvroute/ports")["p0"]
+    lcores = [port[f"lcore{i}"] for i in range(2)]
+    print("one ring", json.dumps(lcores))
+    if (port["queues"], port["rx_queues"], port["tx_queues"]) != (2, 1, 1):
+        raise Failed(f"queues {port['queues']}, used {port['rx_queues']} and {port['tx_queues']}")
+    if lcores[1]["rx_frames"] or lcores[1]["tx_sent"] or not lcores[0]["rx_frames"]:
+        raise Failed("a queue without a ring was used")
+    if lcores[0]["spread_out"] != lcores[1]["spread_in"]:
+        raise Failed("frames were lost between the lcores")
+    if telemetry(prefix, "/kvroute/balance")["balance"] != "ok":
+        raise Failed("the counters do not add up")
+
+
 def check(prefix, directory, program, cpu):
+    one_ring(prefix, directory, program, cpu)
     load(program, directory, cpu, LONG)
     seen = telemetry(prefix, "/kvroute/ingress")
     print("ingress", json.dumps({k: v for k, v in seen.items() if v}))

@@ -339,6 +339,20 @@ static int check_memory_mb(const struct kvr_router_conf *c, const struct blame *
 		m.large / MIB, m.ranks / MIB, m.sessions / MIB, m.rings / MIB);
 }
 
+/* The device is asked at the start whether it has as many. */
+static int check_queues(const struct kvr_router_conf *c, const struct kvr_router_port_conf *p,
+			const struct blame *b)
+{
+	char section[KVR_ROUTER_NAME + 8];
+
+	if (p->port.queues <= c->n_ingress)
+		return 0;
+	snprintf(section, sizeof(section), "port %s", p->name);
+	return complain(b, section, "queues",
+			"got \"%u\", allowed: 0 to %u, one for each CPU of [router] ingress",
+			p->port.queues, c->n_ingress);
+}
+
 int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
 {
 	char why[400];
@@ -364,7 +378,7 @@ int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
 	if (rc == 0)
 		rc = check_models(c, b);
 	for (uint32_t i = 0; rc == 0 && i < c->n_ports; i++)
-		c->port[i].port.queues = c->n_ingress; /* one for each polling lcore */
+		rc = check_queues(c, &c->port[i], b);
 	if (rc == 0 && kvr_router_conf_sizes(c, why, sizeof(why)) < 0)
 		rc = complain(b, "router", NULL, "%s", why);
 	return rc == 0 ? check_memory_mb(c, b) : rc;

@@ -221,7 +221,8 @@ static void lcores_need(const struct kvr_router_conf *c, struct kvr_router_memor
 	m->rings += c->n_ingress * ring_bytes(sizeof(struct egress_note), s->egress_size) +
 		    ring_bytes(sizeof(struct egress_note), CTL_POOL + 1);
 	if (c->n_ingress > 1)
-		m->rings += c->n_ingress * ring_bytes(sizeof(void *), s->joins_size);
+		m->rings += c->n_ingress * (ring_bytes(sizeof(void *), s->joins_size) +
+					    2 * c->n_ports * ring_bytes(8, KVR_PORT_RING));
 	m->apart += c->n_ingress * (kvr_reasm_footprint(&rc) + SOURCES);
 }
 

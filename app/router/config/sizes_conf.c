@@ -61,7 +61,8 @@ int kvr_router_conf_sizes(struct kvr_router_conf *c, char *err, size_t errlen)
 		in.buffer[i] = kvr_router_buffer_bytes(p);
 		in.device[i] = c->n_ingress * (p->rx_descriptors + driver_keeps(p)) + sending +
 			       (c->n_lcores + 1) * (p->mbuf_cache * 3 / 2) +
-			       c->n_ingress * BURSTS * KVR_PORT_BURST;
+			       c->n_ingress * BURSTS * KVR_PORT_BURST +
+			       kvr_port_ring_frames(c->n_ingress);
 		in.max_frame = RTE_MIN(in.max_frame, p->mtu - HEADERS6);
 	}
 	return sizes_derive(&in, &c->sizes, err, errlen);

@@ -120,8 +120,8 @@ struct lcore *fragment_joiner(struct lcore *lc, const struct kvr_path *from)
 	const struct kvr_peer peer = sender(from);
 	uint32_t hash;
 
-	if (likely(lc->joins == NULL))
-		return lc;
+	if (likely(lc->joins == NULL) || kvr_port_spreads(lc->queue[from->port]))
+		return lc; /* the port has brought it to the lcore of its address */
 	hash = rte_jhash(peer.b, sizeof(peer.b), (uint32_t)rt->seed);
 	return rt->lcore[hash % rt->conf.n_ingress];
 }

@@ -23,6 +23,7 @@
 
 #include "control/log.h"
 #include "start/host.h"
+#include "start/shared.h"
 
 #define EAL_ARGS   64
 #define RESERVE_MB 64u /* of the program itself */
@@ -262,10 +263,10 @@ static void arguments(struct eal_args *a, const struct router *rt)
 	add_value(a, "--file-prefix", o->file_prefix);
 	snprintf(mb, sizeof(mb), "%u", o->memory_mb);
 	add_value(a, "-m", mb);
-	if (use_hugepages(o, &m))
-		add(a, "--in-memory");
-	else
+	if (!use_hugepages(o, &m))
 		add(a, "--no-huge");
+	else if (!shared_asked())
+		add(a, "--in-memory");
 	add_devices(a, &rt->conf);
 	if (!rt->verbose) {
 		add(a, "--log-level=lib.eal:warning");
@@ -280,11 +281,21 @@ int start_eal(struct router *rt, char *err, size_t errlen)
 {
 	struct eal_args a = {0};
 	char printed[4096];
+	struct host_memory m;
 	struct said said;
 	int rc = check_memory(rt, err, errlen);
 
 	if (rc < 0)
 		return rc;
+	host_memory(&m);
+	if (shared_asked() && !use_hugepages(&rt->conf.opt, &m)) {
+		kvr_conf_blame(rt->conf.path, "router", "hugepages", err, errlen,
+			       "--multi-process needs huge pages, and %" PRIu64
+			       " MiB of them are free; reserve some "
+			       "(drivers-cfg/host/hugepages.sh) and leave hugepages at auto or on",
+			       m.huge_mb);
+		return -ENOMEM;
+	}
 	arguments(&a, rt);
 	catch_output(&said, rt->verbose);
 	rc = rte_eal_init(a.n, a.arg);
@@ -295,7 +306,10 @@ int start_eal(struct router *rt, char *err, size_t errlen)
 	}
 	/* The EAL keeps pointers into the arguments: they live as long as the process. */
 	start_clock(rt);
-	return 0;
+	rc = shared_start(err, errlen);
+	if (rc < 0)
+		stop_eal(rt);
+	return rc;
 }
 
 void start_clock(struct router *rt)
@@ -311,6 +325,7 @@ void start_clock(struct router *rt)
 
 void stop_eal(struct router *rt)
 {
-	RTE_SET_USED(rt);
+	shared_stop();
 	rte_eal_cleanup();
+	shared_clean(rt->conf.opt.file_prefix);
 }

@@ -17,6 +17,7 @@
 #include "ingress/fragment.h"
 #include "ingress/source.h"
 #include "start/host.h"
+#include "start/shared.h"
 
 #define CTL_MBUFS     511u  /* frames of control on their way out */
 #define SOURCES	      4096u /* that an ingress lcore tells apart: 288 KiB */
@@ -62,8 +63,8 @@ static void add_reason(char *line, size_t len)
 			 last);
 }
 
-static struct kvr_port *start_port(struct kvr_router_port_conf *c, uint32_t index, char *line,
-				   size_t len)
+static struct kvr_port *start_port(struct kvr_router_port_conf *c, uint32_t index, uint32_t lcores,
+				   char *line, size_t len)
 {
 	struct kvr_port *p;
 
@@ -71,7 +72,7 @@ static struct kvr_port *start_port(struct kvr_router_port_conf *c, uint32_t inde
 	    host_device(c->port.device, line, len) < 0)
 		return NULL;
 	log_capture();
-	p = kvr_port_create(c->name, &c->port, index, line, len);
+	p = kvr_port_create_shared(c->name, &c->port, index, lcores, line, len);
 	if (p != NULL && kvr_port_start(p, line, len) < 0) {
 		kvr_port_destroy(p);
 		p = NULL;
@@ -93,7 +94,7 @@ int start_ports(struct router *rt, char *err, size_t errlen)
 		const struct kvr_local *l;
 
 		c->port.mbufs = rt->sizes.mbufs[rt->n_ports];
-		p = start_port(c, rt->n_ports, line, sizeof(line));
+		p = start_port(c, rt->n_ports, rt->conf.n_ingress, line, sizeof(line));
 
 		if (p == NULL) {
 			snprintf(section, sizeof(section), "port %s", c->name);
@@ -123,11 +124,13 @@ int start_ports(struct router *rt, char *err, size_t errlen)
 		stop_ports(rt);
 		return -ENOMEM;
 	}
+	shared_ports(true);
 	return 0;
 }
 
 void stop_ports(struct router *rt)
 {
+	shared_ports(false);
 	while (rt->n_ports > 0)
 		kvr_port_destroy(rt->port[--rt->n_ports]);
 	rte_mempool_free(rt->ctl_mbufs);

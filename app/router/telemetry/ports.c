@@ -43,7 +43,13 @@ static struct rte_tel_data *queue_dict(struct kvr_stats *s, unsigned int queue)
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "rx_frames", v[KVR_PORT_RX_FRAMES]);
 	rte_tel_data_add_dict_u64(d, "rx_udp", v[KVR_PORT_RX_UDP]);
+	rte_tel_data_add_dict_u64(d, "rx_kept", v[KVR_PORT_RX_KEPT]);
+	rte_tel_data_add_dict_u64(d, "spread_in", v[KVR_PORT_SPREAD_IN]);
+	rte_tel_data_add_dict_u64(d, "spread_out", v[KVR_PORT_SPREAD_OUT]);
+	rte_tel_data_add_dict_u64(d, "spread_full", v[KVR_PORT_SPREAD_FULL]);
 	rte_tel_data_add_dict_u64(d, "tx_offered", v[KVR_PORT_TX_OFFERED]);
+	rte_tel_data_add_dict_u64(d, "tx_taken", v[KVR_PORT_TX_TAKEN]);
+	rte_tel_data_add_dict_u64(d, "tx_passed", v[KVR_PORT_TX_PASSED]);
 	rte_tel_data_add_dict_u64(d, "tx_sent", v[KVR_PORT_TX_SENT]);
 	rte_tel_data_add_dict_u64(d, "tx_dropped", v[KVR_PORT_TX_DROPPED]);
 	return d;
@@ -61,8 +67,8 @@ static struct rte_tel_data *port_dict(struct kvr_port *p)
 	kvr_port_tel(p, d);
 	kvr_port_info(p, &i);
 	kvr_ctl_dict_part(d, "device", device_dict(i.ethdev));
-	for (unsigned int q = 0; q < i.queues; q++) {
-		snprintf(name, sizeof(name), "queue%u", q);
+	for (unsigned int q = 0; q < i.lcores; q++) {
+		snprintf(name, sizeof(name), "lcore%u", q);
 		kvr_ctl_dict_part(d, name, queue_dict(kvr_port_stats(p), q));
 	}
 	return d;
@@ -77,6 +83,52 @@ static int cmd_ports(void *arg, const char *params, struct rte_tel_data *d)
 	for (uint32_t i = 0; i < rt->n_ports; i++)
 		kvr_ctl_dict_part(d, rt->conf.port[i].name, port_dict(rt->port[i]));
 	return 0;
+}
+
+/* ---- for /kvroute/balance ---- */
+
+/* rx_offered = rx_frames + imissed + ierrors + rx_nombuf; of rx_frames, spread_full are lost later.
+ * tx_offered = tx_sent + tx_dropped + what was refused or waits; of tx_sent, oerrors are lost. */
+static uint64_t port_losses(struct kvr_port *p, struct rte_tel_data *d)
+{
+	uint64_t v[KVR_PORT_COUNTERS], before, after;
+	struct rte_eth_stats s = {0};
+	struct kvr_port_info i;
+
+	kvr_port_info(p, &i);
+	kvr_stats_snapshot(kvr_port_stats(p), v);
+	rte_eth_stats_get(i.ethdev, &s);
+	before = s.imissed + s.ierrors + s.rx_nombuf;
+	after = v[KVR_PORT_SPREAD_FULL] + v[KVR_PORT_TX_DROPPED] + s.oerrors;
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "rx_offered", v[KVR_PORT_RX_FRAMES] + before);
+	rte_tel_data_add_dict_u64(d, "rx_frames", v[KVR_PORT_RX_FRAMES]);
+	rte_tel_data_add_dict_u64(d, "imissed", s.imissed);
+	rte_tel_data_add_dict_u64(d, "ierrors", s.ierrors);
+	rte_tel_data_add_dict_u64(d, "rx_nombuf", s.rx_nombuf);
+	rte_tel_data_add_dict_u64(d, "spread_full", v[KVR_PORT_SPREAD_FULL]);
+	rte_tel_data_add_dict_u64(d, "tx_offered", v[KVR_PORT_TX_OFFERED]);
+	rte_tel_data_add_dict_u64(d, "tx_sent", v[KVR_PORT_TX_SENT]);
+	rte_tel_data_add_dict_u64(d, "tx_dropped", v[KVR_PORT_TX_DROPPED]);
+	rte_tel_data_add_dict_u64(d, "oerrors", s.oerrors);
+	return before + after;
+}
+
+uint64_t ports_losses(struct router *rt, struct rte_tel_data *d)
+{
+	uint64_t lost = 0;
+
+	for (uint32_t i = 0; i < rt->n_ports; i++) {
+		struct rte_tel_data *part = rte_tel_data_alloc();
+		char name[RTE_TEL_MAX_STRING_LEN];
+
+		if (part == NULL)
+			continue;
+		lost += port_losses(rt->port[i], part);
+		snprintf(name, sizeof(name), "losses_%s", rt->conf.port[i].name);
+		kvr_ctl_dict_part(d, name, part);
+	}
+	return lost;
 }
 
 /* ---- /kvroute/xdp ---- */

@@ -6,6 +6,12 @@
 
 #include "router.h"
 
+struct rte_tel_data;
+
+/** What devices and rings of the ports had and lost, as terms of the balance: a dictionary
+ * "losses_PORT" for each. @return frames lost in all. Control thread. */
+uint64_t ports_losses(struct router *rt, struct rte_tel_data *d);
+
 /** Register the commands. @return 0 or -errno. */
 int ports_start(struct router *rt);
 void ports_stop(void);

@@ -424,6 +424,7 @@ static int cmd_balance(void *arg, const char *params, struct rte_tel_data *d)
 		snprintf(name, sizeof(name), "mbufs_used_%s", rt->conf.port[i].name);
 		rte_tel_data_add_dict_u64(d, name, info.mbufs - info.mbufs_free);
 	}
+	rte_tel_data_add_dict_u64(d, "lost", ports_losses(rt, d));
 	return 0;
 }
 
@@ -439,7 +440,9 @@ static const struct kvr_ctl_cmd commands[] = {
 	{"/kvroute/stages", NULL,
 	 "cycles per item and burst of every stage, longest turns, ring depths", cmd_stages},
 	{"/kvroute/ingress", NULL, "datagrams by what became of them", cmd_ingress},
-	{"/kvroute/balance", NULL, "whether the counters add up", cmd_balance},
+	{"/kvroute/balance", NULL,
+	 "whether the counters add up, and what devices and rings of the ports have lost",
+	 cmd_balance},
 	{"/kvroute/drain", "ID", "no new requests for worker ID", cmd_drain},
 	{"/kvroute/resume", "ID", "take worker ID back into service", cmd_resume},
 	{"/kvroute/deactivate", "POOL", "no new requests for prefill pool POOL", cmd_deactivate},

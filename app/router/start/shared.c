@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "start/shared.h"
+
+#include <glob.h>
+#include <mntent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_pdump.h>
+
+static bool asked, serves;
+
+void shared_ask(void)
+{
+	asked = true;
+}
+
+bool shared_asked(void)
+{
+	return asked;
+}
+
+int shared_start(char *err, size_t errlen)
+{
+	if (!asked)
+		return 0;
+	if (rte_pdump_init() != 0) {
+		snprintf(err, errlen,
+			 "--multi-process: captures by other processes are refused: %s",
+			 rte_strerror(rte_errno));
+		return rte_errno > 0 ? -rte_errno : -1;
+	}
+	serves = true;
+	return 0;
+}
+
+void shared_ports(bool seen)
+{
+	static struct rte_eth_dev_owner owner[RTE_MAX_ETHPORTS];
+
+	for (uint16_t i = 0; asked && i < RTE_MAX_ETHPORTS; i++) {
+		if (!rte_eth_dev_is_valid_port(i))
+			continue;
+		if (!seen && owner[i].id != RTE_ETH_DEV_NO_OWNER)
+			rte_eth_dev_owner_set(i, &owner[i]);
+		else if (seen && rte_eth_dev_owner_get(i, &owner[i]) == 0 &&
+			 owner[i].id != RTE_ETH_DEV_NO_OWNER)
+			rte_eth_dev_owner_unset(i, owner[i].id);
+	}
+}
+
+void shared_stop(void)
+{
+	if (serves)
+		rte_pdump_uninit();
+	serves = false;
+}
+
+void shared_clean(const char *file_prefix)
+{
+	FILE *mounts = asked ? setmntent("/proc/mounts", "r") : NULL;
+	struct mntent *m;
+	char pattern[512];
+	glob_t g;
+
+	while (mounts != NULL && (m = getmntent(mounts)) != NULL) {
+		if (strcmp(m->mnt_type, "hugetlbfs") != 0)
+			continue;
+		snprintf(pattern, sizeof(pattern), "%s/%smap_*", m->mnt_dir, file_prefix);
+		if (glob(pattern, 0, NULL, &g) != 0)
+			continue;
+		for (size_t i = 0; i < g.gl_pathc; i++)
+			unlink(g.gl_pathv[i]);
+		globfree(&g);
+	}
+	if (mounts != NULL)
+		endmntent(mounts);
+}

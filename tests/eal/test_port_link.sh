@@ -1,0 +1,170 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# What a link goes through, on a veth in a network namespace of its own: down and up at either end, a peer with a new MAC address
+# (a fail-over), frames of one VLAN only, and those jumbo frames. Arguments: path of port_echo, af_packet or af_xdp (our program).
+# 77 = cannot run here.
+set -eu
+echo_bin=$1
+kind=$2
+if [ "${KVR_IN_NS:-}" = "" ]; then
+	ns=-rnm
+	[ "$kind" != af_xdp ] || ns=-nm # loading an XDP program needs the real root
+	unshare $ns true 2>/dev/null || { echo "no namespaces"; exit 77; }
+	exec unshare $ns env KVR_IN_NS=1 "$0" "$echo_bin" "$kind"
+fi
+command -v ip >/dev/null && command -v python3 >/dev/null || { echo "ip or python3 missing"; exit 77; }
+out=$(mktemp)
+pid= peer=
+trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null; [ -z "$peer" ] || kill "$peer" 2>/dev/null; rm -f "$out"' EXIT
+fail() {
+	echo "FAILED: $*"
+	cat "$out"
+	exit 1
+}
+
+# The peer's namespace lives as long as this process.
+unshare -n sleep 120 &
+peer=$!
+i=0
+until [ "$(readlink /proc/$peer/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do
+	i=$((i + 1))
+	[ $i -lt 200 ] || fail "no namespace"
+	sleep 0.02
+done
+in_peer() { nsenter -t "$peer" -n "$@"; }
+ip link set lo up
+ip link add va type veth peer name vb netns "$peer" || exit 77
+ip link set va addrgenmode none up
+in_peer ip addr add 10.9.0.2/24 dev vb
+in_peer ip link set vb up
+
+# start COUNT MTU KEY...: the router's end echoes so many
+start() {
+	count=$1 mtu=$2
+	shift 2
+	device=net_af_packet0,iface=va,blocksz=20480,framesz=10240,framecnt=64 mbufs=6143
+	if [ "$kind" = af_xdp ]; then device=net_af_xdp0,iface=va mbufs=16383; fi
+	: >"$out"
+	"$echo_bin" $device 10.9.0.1 fd09::1 "$mtu" "$count" mbufs=$mbufs "$@" >"$out" 2>&1 &
+	pid=$!
+	i=0
+	until grep -q ready "$out"; do
+		i=$((i + 1))
+		grep -q 'Failed to configure xdp socket' "$out" && { cat "$out"; exit 77; }
+		[ $i -lt 400 ] && kill -0 "$pid" 2>/dev/null || fail "no start"
+		sleep 0.05
+	done
+}
+# say ADDRESS BYTES: a datagram from there is answered; repeated, as clients do: what is sent while an end is down is lost
+say() { in_peer python3 - "$1" "$2" <<'PY'
+import socket, sys, time
+data = bytes(i * 31 & 255 for i in range(int(sys.argv[2])))
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(0.3)
+s.bind((sys.argv[1], 0))
+for n in range(100):
+    try:
+        s.connect(("10.9.0.1", 7650))
+        s.send(data)
+        assert s.recv(65535) == data
+        sys.exit(0)
+    except OSError:  # or too late
+        time.sleep(0.05)
+sys.exit(1)
+PY
+}
+carrier() { # of our end
+	i=0
+	until [ "$(cat /sys/class/net/va/carrier 2>/dev/null || echo 0)" = "$1" ]; do
+		i=$((i + 1))
+		[ $i -lt 200 ] || fail "carrier is not $1"
+		sleep 0.02
+	done
+}
+finish() { # what is left of its count
+	nsenter -t "$peer" -n timeout 30 python3 -c 'import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+while True:
+    s.sendto(b"x", ("10.9.0.1", 7650))
+    time.sleep(0.02)' &
+	wait "$pid" || fail "exit status"
+	pid=
+	kill $! 2>/dev/null || true
+	cat "$out"
+}
+mount -t sysfs sysfs /sys 2>/dev/null || true
+[ "$kind" != af_xdp ] || ip addr add 10.9.0.1/24 dev va # the kernel answers ARP
+start 12 1500
+say 10.9.0.2 1000 || fail "before"
+in_peer ip link set vb down
+carrier 0
+kill -0 "$pid" || fail "it ended with the link"
+in_peer ip link set vb up
+carrier 1
+say 10.9.0.2 1001 || fail "the peer's end was down and is up"
+ip link set va down
+in_peer true
+ip link set va up
+carrier 1
+say 10.9.0.2 1002 || fail "our end was down and is up"
+in_peer ip link set vb down
+in_peer ip link set vb address 02:00:00:00:77:02
+in_peer ip link set vb up
+carrier 1
+say 10.9.0.2 1003 || fail "the peer has another MAC address"
+in_peer ip link set vb address 02:00:00:00:77:03
+say 10.9.0.2 1004 || fail "and another one, without a pause"
+finish
+[ "$kind" = af_packet ] || exit 0
+
+# One VLAN, and the largest frames in it: made by hand, as not every kernel has VLANs.
+ip link set va mtu 9100
+in_peer ip link set vb mtu 9100
+start 3 9000 vlan=100
+in_peer python3 - "$(cat /sys/class/net/va/address)" <<'PY' || fail "frames of the VLAN"
+import socket, struct, sys
+
+ALL, AUX, TCI_VALID = 3, 8, 0x10
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ALL))
+s.setsockopt(263, AUX, 1)  # SOL_PACKET, PACKET_AUXDATA: the tag comes beside the frame
+s.bind(("vb", 0))
+s.settimeout(20)
+ours, mac = bytes.fromhex("020000007709"), bytes.fromhex(sys.argv[1].replace(":", ""))
+
+def checksum(data):
+    t = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    t = (t & 0xffff) + (t >> 16)
+    return ~((t & 0xffff) + (t >> 16)) & 0xffff
+
+def send(tag, data):
+    udp = struct.pack("!HHHH", 4000, 7650, 8 + len(data), 0) + data
+    ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0) + bytes([10, 9, 0, 2, 10, 9, 0, 1])
+    ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
+    s.send(mac + ours + (struct.pack("!HH", 0x8100, tag) if tag else b"") + b"\x08\x00" + ip + udp)
+
+def answer(data):
+    while True:
+        frame, aux, _, _ = s.recvmsg(20000, 100)
+        if frame[:6] != ours:
+            continue
+        tci = frame[14:16] if frame[12:14] == b"\x81\x00" else None
+        frame = frame[:12] + frame[16:] if tci else frame
+        for _, kind, value in aux:
+            status, _, _, _, _, vlan, _ = struct.unpack_from("=IIIHHHH", value)
+            tci = struct.pack("!H", vlan) if kind == AUX and status & TCI_VALID else tci
+        assert tci == struct.pack("!H", 100), tci
+        assert frame[42:42 + len(data)] == data, len(frame)
+        return
+
+send(0, b"untagged")
+send(101, b"another VLAN")
+for n in (1, 1473, 8972):
+    data = bytes(i * 31 & 255 for i in range(n))
+    send(100, data)
+    answer(data)
+PY
+wait "$pid" || fail "exit status"
+pid=
+cat "$out"
+[ "$(sed -n 's/^rx_udp=//p' "$out")" = 3 ] || fail "3 of the VLAN"
+[ "$(sed -n 's/^rx_other_vlan=//p' "$out")" -ge 2 ] || fail "2 that are not"
