@@ -23,6 +23,8 @@ struct slot {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct slot slots[KVR_CTL_MAX_CMDS];
 static unsigned int n_slots;
+static char said[RTE_TEL_MAX_STRING_LEN + 32]; /* error of the running handler, "": none */
+static void (*on_act)(const char *path, const char *params, const char *error);
 
 void kvr_ctl_lock(void)
 {
@@ -51,6 +53,7 @@ int kvr_ctl_error(struct rte_tel_data *d, int err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	snprintf(said, sizeof(said), "%s: %s", name != NULL ? name : "EIO", text);
 	rte_tel_data_start_dict(d); /* forgets what was filled in */
 	rte_tel_data_add_dict_string(d, "error", name != NULL ? name : "EIO");
 	rte_tel_data_add_dict_string(d, "message", text);
@@ -68,11 +71,21 @@ static int run(const char *path, const char *params, struct rte_tel_data *d)
 		return kvr_ctl_error(d, ESHUTDOWN, "%s is not served any more", path);
 	if (s->cmd->params == NULL && params[0] != '\0')
 		return kvr_ctl_error(d, EINVAL, "%s takes no parameters", path);
+	said[0] = '\0';
 	rc = s->cmd->handler(s->arg, params, d);
 	/* Negative would reach the client as null, without a word. */
 	if (rc < 0)
-		return kvr_ctl_error(d, rc, "%s failed: %s", path, strerror(-rc));
+		kvr_ctl_error(d, rc, "%s failed: %s", path, strerror(-rc));
+	if (s->cmd->acts && on_act != NULL)
+		on_act(path, params, said[0] != '\0' ? said : NULL);
 	return 0;
+}
+
+void kvr_ctl_on_act(void (*fn)(const char *path, const char *params, const char *error))
+{
+	kvr_ctl_lock();
+	on_act = fn;
+	kvr_ctl_unlock();
 }
 
 int kvr_ctl_call(const char *path, const char *params, struct rte_tel_data *d)

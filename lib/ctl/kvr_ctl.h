@@ -31,6 +31,7 @@ struct kvr_ctl_cmd {
 	const char *params; /* "ID[,force]" or NULL: takes none (the library refuses any) */
 	const char *help;   /* one line */
 	kvr_ctl_handler_t handler;
+	bool acts; /* changes something: kvr_ctl_on_act() is told */
 };
 
 #define KVR_CTL_MAX_CMDS 128u
@@ -48,6 +49,13 @@ int kvr_ctl_register(const struct kvr_ctl_cmd *table, void *arg);
  * The socket still lists the paths (rte_telemetry cannot forget one) and answers ESHUTDOWN.
  */
 void kvr_ctl_unregister(const struct kvr_ctl_cmd *table);
+
+/**
+ * Call @p fn after every command that acts, with its parameters, and what kvr_ctl_error() has said
+ * ("EINVAL: expected a worker id") or NULL when it was done; under the lock. NULL: nobody. Control
+ * thread.
+ */
+void kvr_ctl_on_act(void (*fn)(const char *path, const char *params, const char *error));
 
 /** The lock around handlers. Control thread, never a packet lcore; not recursive. */
 void kvr_ctl_lock(void);
