@@ -222,7 +222,7 @@ void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 void out_dispatch_fields(const struct lcore *lc, const struct job *j,
 			 const struct dispatch_fields *f, struct kvr_wire_request *q)
 {
-	if (!f->internal && !lc->rt->rules[j->client.port].cookie)
+	if (!f->internal && !rules_of_port(lc->rt, j->client.port)->cookie)
 		q->flags |= KVR_REQ_F_UNPROVEN;
 	q->worker = f->worker;
 	q->dp_rank = f->dp_rank;
