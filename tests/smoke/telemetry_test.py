@@ -247,6 +247,8 @@ def run(directory):
         text, _ = program.communicate(timeout=100)
         need(program.returncode == 0, f"kvroute-load ended with {program.returncode}")
         result = json.loads(text)
+        logged(directory, "kvroute: worker 1 joining -> serving: pool default, at 10.77.0.2:")
+        logged(directory, "kvroute: worker 1 serving -> gone: pool default, at 10.77.0.2:")
         nonsense(prefix)
         rude(prefix)
         settings(prefix, directory)

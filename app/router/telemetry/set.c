@@ -106,7 +106,8 @@ static int set_port(struct setting *s, uint32_t i)
 
 	if (rc < 0 || s->list == NULL)
 		return rc;
-	port->port = next;
+	/* This field alone: lcores read others. */
+	kvr_conf_set(kvr_port_opts, &port->port, s->key, s->value, s->err, sizeof(s->err));
 	rules_update(s->rt);
 	for (const struct kvr_opt *o = kvr_port_opts; o->name != NULL; o++)
 		if (strcmp(o->name, s->key) == 0)
@@ -139,8 +140,9 @@ static int set_router(struct setting *s)
 		rc = kvr_router_conf_times(&next, s->err, sizeof(s->err));
 	if (rc < 0 || s->list == NULL)
 		return rc;
-	s->rt->conf.opt = next;
-	show(s, "router", o, &next);
+	/* This field alone: lcores read others. */
+	kvr_conf_set(o, &s->rt->conf.opt, s->key, s->value, s->err, sizeof(s->err));
+	show(s, "router", o, &s->rt->conf.opt);
 	return 0;
 }
 
