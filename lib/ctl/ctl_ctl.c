@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <rte_telemetry.h>
 
@@ -23,6 +24,7 @@ struct slot {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct slot slots[KVR_CTL_MAX_CMDS];
 static unsigned int n_slots;
+static uint64_t paced_ns;		       /* the place of the last command in time */
 static char said[RTE_TEL_MAX_STRING_LEN + 32]; /* error of the running handler, "": none */
 static void (*on_act)(const char *path, const char *params, const char *error);
 
@@ -88,10 +90,27 @@ void kvr_ctl_on_act(void (*fn)(const char *path, const char *params, const char 
 	kvr_ctl_unlock();
 }
 
+/* Whoever comes too early waits before the lock, where he is in nobody's way. */
+static void pace(void)
+{
+	struct timespec t;
+	uint64_t wait;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	kvr_ctl_lock();
+	wait = kvr_ctl_pace(&paced_ns,
+			    (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec);
+	kvr_ctl_unlock();
+	t = (struct timespec){(time_t)(wait / 1000000000), (long)(wait % 1000000000)};
+	if (wait != 0)
+		nanosleep(&t, NULL);
+}
+
 int kvr_ctl_call(const char *path, const char *params, struct rte_tel_data *d)
 {
 	int rc;
 
+	pace();
 	kvr_ctl_lock();
 	rc = run(path, params != NULL ? params : "", d);
 	kvr_ctl_unlock();

@@ -62,6 +62,17 @@ void kvr_ctl_lock(void);
 void kvr_ctl_unlock(void);
 
 /**
+ * What all commands together may cost packet lcores is bounded by how many there are: KVR_CTL_BURST
+ * at once, then one every KVR_CTL_EACH_NS. Others wait on their own thread.
+ */
+#define KVR_CTL_BURST	100u
+#define KVR_CTL_EACH_NS UINT64_C(2000000)
+
+/** A command comes at @p now_ns; @p last_ns is the place in time of the one before, and then its
+ * own. Any thread that has it alone. @return ns it has to wait. */
+uint64_t kvr_ctl_pace(uint64_t *last_ns, uint64_t now_ns);
+
+/**
  * Run the handler of @p path as the socket would, without a socket.
  * @return the handler's result; an unknown path answers ENOENT through kvr_ctl_error().
  */

@@ -43,6 +43,9 @@ int kvr_buckets_init(struct kvr_buckets *b, const struct kvr_buckets_def *def)
 		b->le[b->n] = le;
 		b->bound[b->n++] = (uint64_t)llround(le * def->parts);
 	}
+	for (uint32_t bits = 0; bits <= 64; bits++)
+		b->first[bits] =
+			(uint8_t)kvr_buckets_find(b, bits != 0 ? UINT64_C(1) << (bits - 1) : 0, 1);
 	return 0;
 }
 

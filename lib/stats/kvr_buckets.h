@@ -13,8 +13,8 @@
  *
  * Writers: bounds by who calls kvr_buckets_init(), before others look; cells by one lcore, read by
  * any thread. A sum and the counts may differ by the value that is being added. Budget: counting is
- * a search of at most five comparisons, two loads, two additions, two stores: 30 instructions; it
- * divides nothing.
+ * some comparisons (of a mean at most five), two loads, two additions, two stores: 20 to 40
+ * instructions; it divides nothing.
  */
 
 #include "kvr_stats.h"
@@ -43,6 +43,7 @@ struct kvr_buckets {
 	uint32_t n;
 	double le[KVR_BUCKETS_MAX];	 /* ascending, in units */
 	uint64_t bound[KVR_BUCKETS_MAX]; /* the same in parts */
+	uint8_t first[65];		 /* by bits of a value: the first bucket it may be in */
 };
 
 /** One histogram. Zeroed it is empty. One writer. */
@@ -77,11 +78,22 @@ static inline uint32_t kvr_buckets_find(const struct kvr_buckets *b, uint64_t v,
 	return at;
 }
 
+/** The first bucket whose bound is not below @p v: n when there is none. Bounds that have as many
+ * bits as @p v are compared, one or two of a log-spaced histogram. */
+static inline uint32_t kvr_buckets_at(const struct kvr_buckets *b, uint64_t v)
+{
+	uint32_t at = b->first[v != 0 ? 64 - __builtin_clzll(v) : 0];
+
+	while (at < b->n && b->bound[at] < v)
+		at++;
+	return at;
+}
+
 /** Count one value, in parts. Only the writer. */
 static inline void kvr_buckets_add(const struct kvr_buckets *b, struct kvr_bucket_cells *c,
 				   uint64_t v)
 {
-	kvr_cell_add(&c->count[kvr_buckets_find(b, v, 1)], 1);
+	kvr_cell_add(&c->count[kvr_buckets_at(b, v)], 1);
 	kvr_cell_add(&c->sum, v);
 }
 

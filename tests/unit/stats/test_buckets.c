@@ -96,8 +96,16 @@ static void a_value_goes_into_the_first_bucket_that_holds_it(void)
 				while (want < b.n && b.bound[want] < v)
 					want++;
 				CU_ASSERT_EQUAL(kvr_buckets_find(&b, v, 1), want);
+				CU_ASSERT_EQUAL(kvr_buckets_at(&b, v), want);
 				CU_ASSERT_EQUAL(kvr_buckets_find(&b, 7 * v, 7), want);
 			}
+		for (uint32_t bits = 0; bits < 64; bits++)
+			for (int off = -1; off <= 1; off++) {
+				const uint64_t v = (UINT64_C(1) << bits) + (uint64_t)off;
+
+				CU_ASSERT_EQUAL(kvr_buckets_at(&b, v), kvr_buckets_find(&b, v, 1));
+			}
+		CU_ASSERT_EQUAL(kvr_buckets_at(&b, UINT64_MAX), b.n);
 		CU_ASSERT_EQUAL(kvr_buckets_find(&b, UINT64_MAX, 1), b.n);
 		CU_ASSERT_EQUAL(kvr_buckets_find(&b, 0, 1), b.bound[0] == 0 ? 0 : 0);
 	}
