@@ -75,7 +75,10 @@ struct router {
 	uint64_t ns_offset;  /* what it shows then */
 	uint64_t seed;
 	struct kvr_port *port[KVR_ROUTER_MAX_PORTS];
-	struct source_rules rules[KVR_ROUTER_MAX_PORTS];
+	/* Those of now are rules[rules_now]; control writes the others, publishes them, and does
+	 * not touch the former ones until every lcore has ended its turn. */
+	struct source_rules rules[2][KVR_ROUTER_MAX_PORTS];
+	_Atomic uint32_t rules_now;
 	struct kvr_cookie_key cookie_key;
 	struct pool pool[KVR_ROUTER_MAX_POOLS];
 	struct lcore *lcore[KVR_ROUTER_MAX_LCORES];
@@ -144,6 +147,13 @@ static inline void buf_put(void *b)
 {
 	if (b != NULL)
 		rte_mempool_put(rte_mempool_from_obj(b), b);
+}
+
+/** What sources may do on a port, in this turn. */
+static inline const struct source_rules *rules_of_port(const struct router *rt, uint32_t port)
+{
+	/* Pairs with the release store in rules_update(). */
+	return &rt->rules[atomic_load_explicit(&rt->rules_now, memory_order_acquire)][port];
 }
 
 static inline void in_count(struct lcore *lc, enum in_counter c)

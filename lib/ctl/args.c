@@ -30,6 +30,15 @@ int kvr_ctl_args(struct kvr_ctl_args *a, const char *params)
 	return 0;
 }
 
+uint64_t kvr_ctl_pace(uint64_t *last_ns, uint64_t now_ns)
+{
+	const uint64_t saved = KVR_CTL_BURST * KVR_CTL_EACH_NS;
+	const uint64_t from = now_ns > saved ? now_ns - saved : 0;
+
+	*last_ns = (*last_ns > from ? *last_ns : from) + KVR_CTL_EACH_NS;
+	return *last_ns > now_ns ? *last_ns - now_ns : 0;
+}
+
 const char *kvr_ctl_arg(const struct kvr_ctl_args *a, unsigned int i)
 {
 	return i < a->n && a->v[i][0] != '\0' ? a->v[i] : NULL;

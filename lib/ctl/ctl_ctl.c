@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <rte_telemetry.h>
 
@@ -23,6 +24,9 @@ struct slot {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct slot slots[KVR_CTL_MAX_CMDS];
 static unsigned int n_slots;
+static uint64_t paced_ns;		       /* the place of the last command in time */
+static char said[RTE_TEL_MAX_STRING_LEN + 32]; /* error of the running handler, "": none */
+static void (*on_act)(const char *path, const char *params, const char *error);
 
 void kvr_ctl_lock(void)
 {
@@ -51,6 +55,7 @@ int kvr_ctl_error(struct rte_tel_data *d, int err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	snprintf(said, sizeof(said), "%s: %s", name != NULL ? name : "EIO", text);
 	rte_tel_data_start_dict(d); /* forgets what was filled in */
 	rte_tel_data_add_dict_string(d, "error", name != NULL ? name : "EIO");
 	rte_tel_data_add_dict_string(d, "message", text);
@@ -68,17 +73,44 @@ static int run(const char *path, const char *params, struct rte_tel_data *d)
 		return kvr_ctl_error(d, ESHUTDOWN, "%s is not served any more", path);
 	if (s->cmd->params == NULL && params[0] != '\0')
 		return kvr_ctl_error(d, EINVAL, "%s takes no parameters", path);
+	said[0] = '\0';
 	rc = s->cmd->handler(s->arg, params, d);
 	/* Negative would reach the client as null, without a word. */
 	if (rc < 0)
-		return kvr_ctl_error(d, rc, "%s failed: %s", path, strerror(-rc));
+		kvr_ctl_error(d, rc, "%s failed: %s", path, strerror(-rc));
+	if (s->cmd->acts && on_act != NULL)
+		on_act(path, params, said[0] != '\0' ? said : NULL);
 	return 0;
+}
+
+void kvr_ctl_on_act(void (*fn)(const char *path, const char *params, const char *error))
+{
+	kvr_ctl_lock();
+	on_act = fn;
+	kvr_ctl_unlock();
+}
+
+/* Whoever comes too early waits before the lock, where he is in nobody's way. */
+static void pace(void)
+{
+	struct timespec t;
+	uint64_t wait;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	kvr_ctl_lock();
+	wait = kvr_ctl_pace(&paced_ns,
+			    (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec);
+	kvr_ctl_unlock();
+	t = (struct timespec){(time_t)(wait / 1000000000), (long)(wait % 1000000000)};
+	if (wait != 0)
+		nanosleep(&t, NULL);
 }
 
 int kvr_ctl_call(const char *path, const char *params, struct rte_tel_data *d)
 {
 	int rc;
 
+	pace();
 	kvr_ctl_lock();
 	rc = run(path, params != NULL ? params : "", d);
 	kvr_ctl_unlock();

@@ -31,6 +31,7 @@ struct kvr_ctl_cmd {
 	const char *params; /* "ID[,force]" or NULL: takes none (the library refuses any) */
 	const char *help;   /* one line */
 	kvr_ctl_handler_t handler;
+	bool acts; /* changes something: kvr_ctl_on_act() is told */
 };
 
 #define KVR_CTL_MAX_CMDS 128u
@@ -49,9 +50,27 @@ int kvr_ctl_register(const struct kvr_ctl_cmd *table, void *arg);
  */
 void kvr_ctl_unregister(const struct kvr_ctl_cmd *table);
 
+/**
+ * Call @p fn after every command that acts, with its parameters, and what kvr_ctl_error() has said
+ * ("EINVAL: expected a worker id") or NULL when it was done; under the lock. NULL: nobody. Control
+ * thread.
+ */
+void kvr_ctl_on_act(void (*fn)(const char *path, const char *params, const char *error));
+
 /** The lock around handlers. Control thread, never a packet lcore; not recursive. */
 void kvr_ctl_lock(void);
 void kvr_ctl_unlock(void);
+
+/**
+ * What all commands together may cost packet lcores is bounded by how many there are: KVR_CTL_BURST
+ * at once, then one every KVR_CTL_EACH_NS. Others wait on their own thread.
+ */
+#define KVR_CTL_BURST	100u
+#define KVR_CTL_EACH_NS UINT64_C(2000000)
+
+/** A command comes at @p now_ns; @p last_ns is the place in time of the one before, and then its
+ * own. Any thread that has it alone. @return ns it has to wait. */
+uint64_t kvr_ctl_pace(uint64_t *last_ns, uint64_t now_ns);
 
 /**
  * Run the handler of @p path as the socket would, without a socket.

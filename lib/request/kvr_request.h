@@ -124,7 +124,8 @@ struct kvr_rq_event {
 	uint8_t kind; /**< enum kvr_rq_event_kind */
 	uint8_t leg;  /**< KVR_LEG_MAIN, KVR_LEG_PREFILL */
 	uint16_t flags;
-	uint32_t code;	 /**< NO_ROOM: enum kvr_code; DECLINED, NOT_OPENED: the worker's own */
+	uint32_t code;	 /**< NO_ROOM: enum kvr_code; DECLINED, NOT_OPENED: the worker's own; FIN of
+			  * a prefill leg with ERROR: its status */
 	uint32_t tokens; /**< ITEM, FIN: generated so far; 0: not said */
 	const struct kvr_sched_decision *d; /**< the scheduler's; read during the step */
 };
@@ -372,8 +373,12 @@ static inline struct kvr_rq_pool *kvr_request_pool(const struct kvr_request *r, 
 void kvr_request_session_due(const struct kvr_rq_ctx *c, struct kvr_rq_pool *p,
 			     struct kvr_session_ref ref, struct kvr_rq_orders *out);
 
+/** Whoever bound it: the operator. No client's tag. */
+#define KVR_RQ_TAG_ANYBODY UINT64_MAX
+
 /**
- * A client ends a session. @p tag is the client's, as in struct kvr_rq_session.
+ * A client ends a session. @p tag is the client's, as in struct kvr_rq_session, or
+ * KVR_RQ_TAG_ANYBODY.
  * @return KVR_OK; KVR_E_UNKNOWN_SESSION not bound; KVR_E_NOT_ALLOWED another client's.
  */
 enum kvr_code kvr_request_session_release(const struct kvr_rq_ctx *c, struct kvr_rq_pool *p,

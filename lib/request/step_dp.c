@@ -274,7 +274,7 @@ static void fin(const struct step *x, const struct kvr_rq_event *e)
 	/* An end without a result is no end: nothing to decode. */
 	if (how != KVR_RQ_FINISHED ||
 	    (r->way == KVR_WAY_SYNC && (e->flags & KVR_RQEF_RESULT) == 0)) {
-		why = kvr_rq__why(r, KVR_E_PREFILL_FAILED, 0);
+		why = kvr_rq__why(r, KVR_E_PREFILL_FAILED, e->code);
 		kvr_rq__prefill_failed(x, &why, KVR_RQ_ERRORED, true);
 		return;
 	}

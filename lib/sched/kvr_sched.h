@@ -85,6 +85,17 @@ void kvr_sched_destroy(struct kvr_sched *s);
 
 const struct kvr_pool_conf *kvr_sched_conf(const struct kvr_sched *s);
 
+/** Whether a pool that is there can take another value of this key: kvr_sched_tune(). Any thread.
+ */
+bool kvr_sched_tunable(const char *key);
+
+/**
+ * From now on the tunable keys are those of @p conf, which is a checked copy of kvr_sched_conf()
+ * with other values. What is booked and what waits stays; thresholds count at once. Scheduler
+ * lcore.
+ */
+void kvr_sched_tune(struct kvr_sched *s, const struct kvr_pool_conf *conf);
+
 /** max_ranks rounded up to a multiple of 64: the length of every per-rank array. Any thread. */
 uint32_t kvr_sched_max_ranks(const struct kvr_sched *s);
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include <rte_common.h>
+
 #define HUGE_BYTES (UINT64_C(2) << 20)
 #define HUGE_FROM  (UINT64_C(1) << 19) /* a part so large is worth a huge page */
 
@@ -113,6 +115,12 @@ static bool take_queue(struct kvr_sched *s)
 	return s->cls[0].lanes != NULL;
 }
 
+static void set_threshold(struct cls *k)
+{
+	k->has_threshold =
+		k->conf.busy_threshold != KVR_POOL_NONE || !isnan(k->conf.busy_threshold_frac);
+}
+
 static void init_classes(struct kvr_sched *s)
 {
 	for (uint32_t i = 0; i < s->n_cls; i++) {
@@ -125,8 +133,7 @@ static void init_classes(struct kvr_sched *s)
 			k->conf.busy_threshold_frac = s->conf.queue_threshold;
 			k->conf.queue_policy = s->conf.queue_policy;
 		}
-		k->has_threshold = k->conf.busy_threshold != KVR_POOL_NONE ||
-				   !isnan(k->conf.busy_threshold_frac);
+		set_threshold(k);
 		k->limit = s->cls[0].limit + (size_t)i * s->max_ranks;
 		k->lane = s->cls[0].lane + (size_t)i * (s->max_ranks + 1);
 		k->lanes = s->cls[0].lanes + (size_t)i * (s->max_ranks / 64 + 1);
@@ -150,6 +157,13 @@ static void init_model(struct kvr_sched *s)
 	}
 }
 
+static void set_watch(struct kvr_sched *s)
+{
+	s->watch = !isnan(s->conf.decode_blocks_threshold) ||
+		   s->conf.prefill_tokens_threshold != KVR_POOL_NONE ||
+		   !isnan(s->conf.prefill_tokens_threshold_frac);
+}
+
 static void init(struct kvr_sched *s, uint64_t now)
 {
 	const struct kvr_pool_conf *c = &s->conf;
@@ -170,9 +184,7 @@ static void init(struct kvr_sched *s, uint64_t now)
 	s->block = c->block_size;
 	s->inv_block = 1.0 / c->block_size;
 	s->pow2 = (c->block_size & (c->block_size - 1)) == 0;
-	s->watch = !isnan(c->decode_blocks_threshold) ||
-		   c->prefill_tokens_threshold != KVR_POOL_NONE ||
-		   !isnan(c->prefill_tokens_threshold_frac);
+	set_watch(s);
 	s->blank.rank = KVR_SCHED_NO_RANK;
 	s->blank.better_rank = KVR_SCHED_NO_RANK;
 	s->words = 1;
@@ -255,6 +267,54 @@ void kvr_sched_destroy(struct kvr_sched *s)
 		if (s->part[i] != NULL)
 			s->ops.release(s->ops.arg, s->part[i]);
 	s->ops.release(s->ops.arg, s);
+}
+
+/* ---- other values while it runs ---- */
+
+#define TUNABLE(key, field)                                                                        \
+	{                                                                                          \
+		key, offsetof(struct kvr_pool_conf, field),                                        \
+			sizeof(((struct kvr_pool_conf *)0)->field)                                 \
+	}
+static const struct {
+	const char *key;
+	size_t at, size;
+} tunable[] = {
+	TUNABLE("router_temperature", temperature),
+	TUNABLE("overlap_score_credit", overlap_score_credit),
+	TUNABLE("overlap_score_credit_decay", overlap_score_credit_decay),
+	TUNABLE("prefill_load_scale", prefill_load_scale),
+	TUNABLE("decode_active_request_weight", decode_active_request_weight),
+	TUNABLE("host_cache_hit_weight", host_cache_hit_weight),
+	TUNABLE("disk_cache_hit_weight", disk_cache_hit_weight),
+	TUNABLE("shared_cache_multiplier", shared_cache_multiplier),
+	TUNABLE("router_queue_threshold", queue_threshold),
+	TUNABLE("active_decode_blocks_threshold", decode_blocks_threshold),
+	TUNABLE("active_prefill_tokens_threshold", prefill_tokens_threshold),
+	TUNABLE("active_prefill_tokens_threshold_frac", prefill_tokens_threshold_frac),
+};
+
+bool kvr_sched_tunable(const char *key)
+{
+	for (size_t i = 0; i < RTE_DIM(tunable); i++)
+		if (strcmp(tunable[i].key, key) == 0)
+			return true;
+	return false;
+}
+
+void kvr_sched_tune(struct kvr_sched *s, const struct kvr_pool_conf *conf)
+{
+	for (size_t i = 0; i < RTE_DIM(tunable); i++)
+		memcpy((char *)&s->conf + tunable[i].at, (const char *)conf + tunable[i].at,
+		       tunable[i].size);
+	if (s->conf.n_classes == 0)
+		s->cls[0].conf.busy_threshold_frac = s->conf.queue_threshold;
+	set_threshold(&s->cls[0]);
+	kvr_sched__limits(s);
+	set_watch(s);
+	for (uint32_t i = 0; i < s->n_ranks; i++)
+		kvr_sched__judge(s, s->order[i]);
+	s->changed = true; /* whoever waits may go */
 }
 
 const struct kvr_pool_conf *kvr_sched_conf(const struct kvr_sched *s)

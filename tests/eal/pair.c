@@ -269,6 +269,9 @@ static void client_got(const struct out *o)
 	case KVR_REJECTED:
 		t->why = *(const struct kvr_wire_rejected *)body;
 		t->rejected = t->why.code;
+		memcpy(t->words, body + sizeof(t->why),
+		       RTE_MIN(t->why.text_len, sizeof(t->words) - 1));
+		t->words[RTE_MIN(t->why.text_len, sizeof(t->words) - 1)] = '\0';
 		note(o->hdr.id, "c.%s", kvr_code_name(t->rejected));
 		break;
 	case KVR_RESPONSE:
@@ -362,6 +365,7 @@ void pair_item(struct pair_run *r, uint16_t flags, const char *data)
 	const struct kvr_wire_ids ids = ids_of(r);
 	const struct kvr_wire_response w = {.seq = r->next_seq++,
 					    .flags = flags,
+					    .status = r->status,
 					    .generated_tokens = r->tokens,
 					    .cached_tokens = KVR_NONE32};
 	uint8_t buf[256];

@@ -38,6 +38,7 @@ struct pair_run {
 	uint32_t copies;   /* of DISPATCH */
 	uint32_t next_seq; /* of its items */
 	uint16_t flags;	   /* of the last one */
+	uint16_t status;   /* of the next ones */
 	uint32_t tokens;
 	uint32_t acks; /* RESPONSE_ACK */
 	uint16_t abort_code;
@@ -59,6 +60,7 @@ struct pair_told {
 	uint64_t handle;		   /* of its items: one for all */
 	struct kvr_wire_accepted accepted; /* the last one */
 	struct kvr_wire_rejected why;
+	char words[256]; /* its text */
 };
 
 extern struct pair_told pair_told[65536]; /* by request id */

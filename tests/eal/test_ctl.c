@@ -45,11 +45,11 @@ static int fail(void *arg, const char *params, struct rte_tel_data *d)
 }
 
 static const struct kvr_ctl_cmd first[] = {
-	{"/kvroute/hello", "NAME", "Says hello", say_hello},
-	{"/kvroute/refuse", "POOL", "Refuses", refuse},
+	{"/kvroute/hello", "NAME", "Says hello", say_hello, true},
+	{"/kvroute/refuse", "POOL", "Refuses", refuse, true},
 	{0},
 };
-static const struct kvr_ctl_cmd second[] = {{"/kvroute/fail", NULL, "Fails", fail}, {0}};
+static const struct kvr_ctl_cmd second[] = {{"/kvroute/fail", NULL, "Fails", fail, false}, {0}};
 
 /* One question on a connection of its own; the answer is in reply. */
 static const char *ask(const char *question)
@@ -105,6 +105,27 @@ static void errors_have_a_name_and_a_reason(void)
 	CU_ASSERT_STRING_EQUAL(ask("/kvroute/unheard_of"), "{\"/kvroute/unheard_of\":null}");
 }
 
+static char acted[256];
+
+static void on_act(const char *path, const char *params, const char *error)
+{
+	snprintf(acted, sizeof(acted), "%s(%s): %s", path, params, error != NULL ? error : "done");
+}
+
+static void who_acts_is_told_of_with_the_outcome(void)
+{
+	kvr_ctl_on_act(on_act);
+	ask("/kvroute/refuse,y");
+	CU_ASSERT_STRING_EQUAL(acted, "/kvroute/refuse(y): ENOENT: no pool \"y\"");
+	ask("/kvroute/hello,x"); /* the error of the one before is not its own */
+	CU_ASSERT_STRING_EQUAL(acted, "/kvroute/hello(x): done");
+	ask("/kvroute/fail");
+	CU_ASSERT_STRING_EQUAL(acted, "/kvroute/hello(x): done"); /* it only reads */
+	kvr_ctl_on_act(NULL);
+	ask("/kvroute/hello,z");
+	CU_ASSERT_STRING_EQUAL(acted, "/kvroute/hello(x): done");
+}
+
 static void retired_commands_say_so_and_may_return(void)
 {
 	kvr_ctl_unregister(first);
@@ -117,17 +138,20 @@ static void retired_commands_say_so_and_may_return(void)
 
 static void bad_tables_register_nothing(void)
 {
-	static const struct kvr_ctl_cmd taken[] = {
-		{"/kvroute/new1", NULL, "x", fail}, {"/kvroute/hello", NULL, "x", fail}, {0}};
-	static const struct kvr_ctl_cmd twice[] = {
-		{"/kvroute/new2", NULL, "x", fail}, {"/kvroute/new2", NULL, "x", fail}, {0}};
+	static const struct kvr_ctl_cmd taken[] = {{"/kvroute/new1", NULL, "x", fail, false},
+						   {"/kvroute/hello", NULL, "x", fail, false},
+						   {0}};
+	static const struct kvr_ctl_cmd twice[] = {{"/kvroute/new2", NULL, "x", fail, false},
+						   {"/kvroute/new2", NULL, "x", fail, false},
+						   {0}};
 	static const struct kvr_ctl_cmd names[][2] = {
-		{{"kvroute/x", NULL, "x", fail}, {0}},
-		{{"/kvroute/X", NULL, "x", fail}, {0}},
-		{{"/kvroute/x,y", NULL, "x", fail}, {0}},
-		{{"/kvroute/x", NULL, "x", NULL}, {0}},
-		{{"/kvroute/x", NULL, NULL, fail}, {0}},
-		{{"/kvroute/34567890123456789012345678901234567890123456789056", NULL, "x", fail},
+		{{"kvroute/x", NULL, "x", fail, false}, {0}},
+		{{"/kvroute/X", NULL, "x", fail, false}, {0}},
+		{{"/kvroute/x,y", NULL, "x", fail, false}, {0}},
+		{{"/kvroute/x", NULL, "x", NULL, false}, {0}},
+		{{"/kvroute/x", NULL, NULL, fail, false}, {0}},
+		{{"/kvroute/34567890123456789012345678901234567890123456789056", NULL, "x", fail,
+		  false},
 		 {0}},
 	};
 
@@ -155,8 +179,8 @@ static int many_values(void *arg, const char *params, struct rte_tel_data *d)
 
 static void counters_are_a_dictionary(void)
 {
-	static const struct kvr_ctl_cmd table[] = {{"/kvroute/drops", NULL, "Drops", many_values},
-						   {0}};
+	static const struct kvr_ctl_cmd table[] = {
+		{"/kvroute/drops", NULL, "Drops", many_values, false}, {0}};
 
 	CU_ASSERT_EQUAL(kvr_ctl_register(table, NULL), 0);
 	CU_ASSERT_STRING_EQUAL(ask("/kvroute/drops"),
@@ -173,7 +197,7 @@ static void registry_is_bounded(void)
 
 	do {
 		snprintf(paths[n], sizeof(paths[n]), "/kvroute/many/%u", n);
-		table[n][0] = (struct kvr_ctl_cmd){paths[n], NULL, "x", fail};
+		table[n][0] = (struct kvr_ctl_cmd){paths[n], NULL, "x", fail, false};
 		rc = kvr_ctl_register(table[n], NULL);
 	} while (rc == 0 && ++n <= KVR_CTL_MAX_CMDS);
 	CU_ASSERT_EQUAL(rc, -ENOSPC);
@@ -225,6 +249,7 @@ int main(int argc, char **argv)
 {
 	CU_TestInfo tests[] = {{"commands answer on the socket", commands_answer_on_the_socket},
 			       {"errors have a name", errors_have_a_name_and_a_reason},
+			       {"acts", who_acts_is_told_of_with_the_outcome},
 			       {"retired commands say so", retired_commands_say_so_and_may_return},
 			       {"bad tables register nothing", bad_tables_register_nothing},
 			       {"counters are a dictionary", counters_are_a_dictionary},

@@ -96,7 +96,7 @@ static void a_small_pool(void)
 
 static void many_requests_and_ranks(void)
 {
-	one("[pool a]\nid = 5\nmax_ranks = 1024\nmax_requests = 150000\nmax_jobs = 500\n"
+	one("[pool a]\nid = 5\nmax_ranks = 1024\nmax_requests = 120000\nmax_jobs = 500\n"
 	    "max_blocks = 64k\nmax_active_blocks = 1048576\n");
 }
 

@@ -80,17 +80,17 @@ class Says(Peers):
         self.until('connected', lambda: self.client.pools)
         self.asked('UnknownPool', 'pool: no such number, this router has 3 (llama), 4 (tiny)', (9, 2, 0), 9, 8)
         self.asked('PromptTooLong', 'isl: see detail for blocks of the prompt, max_prompt_blocks, block_size', (65, 64, B), 3, 65)
-        none = 'no worker: see detail for workers and ranks of the pool, ranks to choose from'
-        self.asked('NoEndpoints', none, (0, 0, 0), 3, 8)
+        none = 'pool llama: no rank can take it; workers {}, ranks {}, open {}'
+        self.asked('NoEndpoints', none.format(0, 0, 0), (0, 0, 0), 3, 8)
         agent = proto.Agent(self.ip, 7, 'llama', B, ranks=2)
         self.all.append(agent)
         agent.hello()
         self.until('a worker is let in', lambda: agent.state == 'SERVING')
         other = proto.route_hints(allowed=[999])  # a worker that is not there
-        self.asked('NoEndpoints', none, (1, 2, 2), 3, 8, hints=other)
+        self.asked('NoEndpoints', none.format(1, 2, 2), (1, 2, 2), 3, 8, hints=other)
         self.all.remove(agent)  # it says nothing any more
         self.until('which is noticed', lambda: 'worker 7 serving -> suspect' in router_log(router))
-        self.asked('NoEndpoints', none, (1, 2, 0), 3, 8)
+        self.asked('NoEndpoints', none.format(1, 2, 0), (1, 2, 0), 3, 8)
 
 
 router = Router(sys.argv[1], f'''[pool llama]

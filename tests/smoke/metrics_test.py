@@ -105,19 +105,48 @@ def families(text):
         m = re.fullmatch(r"# (TYPE|UNIT|HELP) ([a-z0-9_]+) (.+)", line)
         if m and m[1] == "TYPE":
             name = m[2]
-            if name in out or m[3] not in ("counter", "gauge"):
+            if name in out or m[3] not in ("counter", "gauge", "histogram"):
                 raise Failed(f"line {number}: {line}")
             out[name] = [m[3], None, {}]
         elif m and m[1] == "UNIT" and m[2] == name and name.endswith("_" + m[3]):
             out[name][1] = m[3]
         elif m and m[1] == "HELP" and m[2] == name:
             continue
+        elif name and out[name][0] == "histogram" and line.startswith(name):
+            m = re.fullmatch(name + r'((?:_bucket|_count|_sum)\{[^}]*\}) ([0-9.e+-]+)', line)
+            if not m or m[1] in out[name][2]:
+                raise Failed(f"line {number}: {line}")
+            out[name][2][m[1]] = float(m[2])
         elif line != "# EOF":
-            m = re.fullmatch(r'([a-z0-9_]+?)(_total)?(\{[a-z]+="(?:[^"\\\n]|\\["\\n])*"\})? (\d+)', line)
+            m = re.fullmatch(r'([a-z0-9_]+?)(_total)?(\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+\})? (\d+)', line)
             if not m or m[1] != name or (m[2] is None) == (out[name][0] == "counter") or m[3] in out[name][2]:
                 raise Failed(f"line {number}: {line}")
             out[name][2][m[3]] = int(m[4])
     return out
+
+
+def histograms(found):
+    """Buckets grow, the last is the count, and there is one for each pool and class."""
+    n = 0
+    for name, (kind, _, values) in found.items():
+        if kind != "histogram":
+            continue
+        by_label = {}
+        for key, value in values.items():
+            part, labels = re.fullmatch(r"_(bucket|count|sum)\{(.*)\}", key).groups()
+            le = re.search(r',le="([^"]*)"', labels)
+            by_label.setdefault(re.sub(r',le="[^"]*"', "", labels), {}).setdefault(part, []).append((le and float(le[1]), value))
+        for labels, parts in by_label.items():
+            bounds, counts = zip(*parts["bucket"])
+            if list(bounds) != sorted(set(bounds)) or list(counts) != sorted(counts) or bounds[-1] != float("inf"):
+                raise Failed(f"{name}{{{labels}}}: {parts['bucket']}")
+            if counts[-1] != parts["count"][0][1] or len(parts["sum"]) != 1:
+                raise Failed(f"{name}{{{labels}}}: {parts}")
+        n += len(by_label)
+        if len(by_label) != 2:
+            raise Failed(f"{name} is of {list(by_label)}")
+    if n < 20:
+        raise Failed(f"{n} histograms")
 
 
 def foreign_readers(text, directory):
@@ -183,6 +212,7 @@ def check(kvroute, prefix, directory):
     for wrong in ("nothing", "pool", "pool,nothing", "ingress,p0", "pool,first,more"):
         if "error" not in telemetry(prefix, f"/kvroute/counters,{wrong}"):
             raise Failed(f"/kvroute/counters,{wrong} is answered")
+    histograms(found)
     every_command(prefix)
     foreign_readers(text, directory)
     print(f"{len(want)} tables, {n} counters, {len(text)} bytes of OpenMetrics")

@@ -90,6 +90,11 @@ static const struct kvr_opt pool_own_opts[] = {
 	{"decision_sample", KVR_OPT_U32, POOL(decision_sample), .min = 0, .max = UINT32_MAX,
 	 .def = "1024", .unit = "decisions",
 	 .help = "one in so many is kept for /kvroute/decisions; 0 = only failed ones"},
+	{"decision_ring", KVR_OPT_U32, POOL(decision_ring), .min = 0, .max = 16777216,
+	 .def = "65536", .unit = "decisions",
+	 .help = "newest decisions that /kvroute/explain finds by request id, 64 bytes each, "
+		 "rounded up to "
+		 "a power of two; 0 = none"},
 	{"event_cpu", KVR_OPT_STRING, POOL_S(event), .def = "", .unit = "CPU",
 	 .help = "where KV events are applied; empty = first ingress CPU"},
 	{"scheduler_cpu", KVR_OPT_STRING, POOL_S(scheduler), .def = "", .unit = "CPU",
@@ -112,6 +117,24 @@ static const struct kvr_opt *pool_opts(void)
 		all[n++].offset += offsetof(struct kvr_router_pool_conf, sched);
 	}
 	return all;
+}
+
+static const struct kvr_opt *find_opt(const struct kvr_opt *o, const char *key)
+{
+	for (; o->name != NULL; o++)
+		if (strcmp(o->name, key) == 0)
+			return o;
+	return NULL;
+}
+
+const struct kvr_opt *kvr_router_opt(const char *key)
+{
+	return find_opt(router_opts, key);
+}
+
+const struct kvr_opt *kvr_router_pool_opt(const char *key)
+{
+	return find_opt(pool_opts(), key);
 }
 
 /* ---- sections ---- */

@@ -60,6 +60,7 @@ struct kvr_router_pool_options {
 	uint64_t max_runs;
 	uint32_t disagg_reroutes;
 	uint32_t decision_sample;
+	uint32_t decision_ring;
 	char event[16];	    /* CPU; "" = first ingress CPU */
 	char scheduler[16]; /* CPU; "" = first ingress CPU */
 };
@@ -135,6 +136,13 @@ struct kvr_router_memory {
  */
 int kvr_router_conf_memory(const struct kvr_router_conf *c, bool huge,
 			   struct kvr_router_memory *out);
+
+/** The row of a key of [router], or of [pool NAME] (of struct kvr_router_pool_conf); NULL: none. */
+const struct kvr_opt *kvr_router_opt(const char *key);
+const struct kvr_opt *kvr_router_pool_opt(const char *key);
+
+/** Whether the times of liveness agree. @return 0, or -EINVAL with one line in @p err. */
+int kvr_router_conf_times(const struct kvr_router_options *o, char *err, size_t errlen);
 
 /** Print every option with its value, unit and help, as a file that could be loaded again. */
 void kvr_router_conf_dump(const struct kvr_router_conf *c, FILE *out);

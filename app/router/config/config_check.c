@@ -353,6 +353,15 @@ static int check_queues(const struct kvr_router_conf *c, const struct kvr_router
 			p->port.queues, c->n_ingress);
 }
 
+int kvr_router_conf_times(const struct kvr_router_options *o, char *err, size_t errlen)
+{
+	if (o->heartbeat_ms < o->suspect_ms && o->suspect_ms < o->dead_ms)
+		return 0;
+	snprintf(err, errlen, "needed: heartbeat_ms (%u) < suspect_ms (%u) < dead_ms (%u)",
+		 o->heartbeat_ms, o->suspect_ms, o->dead_ms);
+	return -EINVAL;
+}
+
 int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
 {
 	char why[400];
@@ -364,10 +373,8 @@ int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
 	if (c->n_pools == 0)
 		return complain(b, "pool NAME", NULL,
 				"no pool; at least one [pool NAME] section is needed");
-	if (c->opt.suspect_ms <= c->opt.heartbeat_ms || c->opt.dead_ms <= c->opt.suspect_ms)
-		return complain(b, "router", "dead_ms",
-				"needed: heartbeat_ms (%u) < suspect_ms (%u) < dead_ms (%u)",
-				c->opt.heartbeat_ms, c->opt.suspect_ms, c->opt.dead_ms);
+	if (kvr_router_conf_times(&c->opt, why, sizeof(why)) < 0)
+		return complain(b, "router", "dead_ms", "%s", why);
 	rc = check_ports(c, b);
 	if (rc == 0)
 		rc = resolve_ingress(c, b);

@@ -300,7 +300,7 @@ void control_connect(struct router *rt, struct ctl_frame *f, struct refusal *why
 			.ranks = ranks_of(rt, i),
 		};
 	}
-	if (rt->rules[f->path->port].cookie)
+	if (rules_of_port(rt, f->path->port)->cookie)
 		limits.cookie = kvr_cookie(&rt->cookie_key, f->path, rt->control.now_ns);
 	len = kvr_put_connected(buf, client_limit(rt, c, f->path, f->len), &ids, limits, pools,
 				names, n);

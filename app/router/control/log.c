@@ -238,6 +238,13 @@ static ssize_t rte_write(void *cookie, const char *text, size_t len)
 	return (ssize_t)len;
 }
 
+void log_verbose(bool verbose)
+{
+	pthread_mutex_lock(&lg.lock);
+	lg.verbose = verbose;
+	pthread_mutex_unlock(&lg.lock);
+}
+
 void log_capture(void)
 {
 	pthread_mutex_lock(&lg.lock);

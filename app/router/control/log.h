@@ -26,6 +26,10 @@
  */
 int log_open(int fd, bool verbose);
 
+/** From now on lines of EAL and drivers below an error are shown, or not. Any thread but packet
+ * lcores. */
+void log_verbose(bool verbose);
+
 /** Write what is there, for at most @p ms, and one line about what was dropped. */
 void log_flush(unsigned int ms);
 

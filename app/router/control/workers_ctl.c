@@ -32,10 +32,15 @@
 void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to)
 {
 	enum kvr_wire_worker_state from = w->state;
+	char where[KVR_PATH_TEXT];
 
 	if (kvr_worker_set_state(w, to, rt->control.now_ns) == 0)
-		log_worker(w->id, "worker %" PRIu64 " %s -> %s", w->id, kvr_worker_state_name(from),
-			   kvr_worker_state_name(to));
+		log_worker(w->id,
+			   "worker %" PRIu64 " %s -> %s: pool %s, at %s, heard %" PRIu64
+			   " ms ago, %u bookings",
+			   w->id, kvr_worker_state_name(from), kvr_worker_state_name(to),
+			   pool_of(rt, w)->name, kvr_path_text(&w->path, where, sizeof(where)),
+			   worker_silence(rt, w) / 1000000, w->bookings);
 }
 
 static void log_prefill(const struct pool *p, bool active)

@@ -130,6 +130,16 @@ static void event_count(struct pool *p, enum event_counter c, uint64_t n)
 	kvr_stats_add(p->event_count, c, n);
 }
 
+static void rank_count(struct pool *p, uint32_t rank, enum event_rank_cell c, uint64_t n)
+{
+	kvr_cell_add(&p->event_ranks[rank].v[c], n);
+}
+
+static void authoritative(struct pool *p, uint32_t rank, bool is)
+{
+	kvr_cell_set(&p->event_ranks[rank].v[ER_AUTHORITATIVE], is);
+}
+
 /*
  * What the rank can have on its device: a quarter more than the worker says, for what is under way
  * between an engine and its books. 0: it does not say.
@@ -150,8 +160,10 @@ void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, const str
 	kvr_prefix_limit(p->prefix, (uint16_t)rank, limit_of(w));
 	p->cursor[rank] = (struct event_cursor){.worker = w != NULL ? w->id : 0,
 						.epoch = w != NULL ? w->epoch : 0,
-						.authoritative = w != NULL,
 						.lag = UINT64_MAX};
+	for (uint32_t i = 0; i < ER_CELLS; i++)
+		kvr_cell_set(&p->event_ranks[rank].v[i], 0);
+	authoritative(p, rank, w != NULL);
 }
 
 /* How far a frame got. */
@@ -176,6 +188,7 @@ static uint32_t apply_piece(struct pool *p, uint32_t rank, const struct kvr_kv_e
 	if (ev->type == KVR_KV_CLEARED) {
 		kvr_prefix_clear_rank(p->prefix, (uint16_t)rank);
 		event_count(p, EC_CLEARS, 1);
+		rank_count(p, rank, ER_CLEARS, 1);
 		return n;
 	}
 	if (at > 0)
@@ -185,9 +198,11 @@ static uint32_t apply_piece(struct pool *p, uint32_t rank, const struct kvr_kv_e
 				 at > 0 || (ev->flags & KVR_KV_EV_F_PARENT) != 0 ? &parent : NULL,
 				 sh, n);
 		event_count(p, EC_STORED_BLOCKS, n);
+		rank_count(p, rank, ER_STORED, n);
 	} else {
 		kvr_prefix_remove(p->prefix, (uint16_t)rank, tier, sh, n);
 		event_count(p, EC_REMOVED_BLOCKS, n);
+		rank_count(p, rank, ER_REMOVED, n);
 	}
 	p->event.dear = kvr_prefix_work(p->prefix) - before > DEAR * n + 8;
 	return n;
@@ -225,6 +240,7 @@ static uint32_t apply_short(struct pool *p, uint32_t rank, struct kvr_kv_iter *i
 		};
 		blocks += ev.n_blocks;
 		event_count(p, store ? EC_STORED_BLOCKS : EC_REMOVED_BLOCKS, ev.n_blocks);
+		rank_count(p, rank, store ? ER_STORED : ER_REMOVED, ev.n_blocks);
 		if (n > 1)
 			*it = next;
 		next = *it;
@@ -285,7 +301,7 @@ static void dump_begin(struct pool *p, uint32_t rank, struct event_cursor *c, ui
 	c->dump_id = id;
 	c->dumping = 1;
 	c->dump_pos = 0;
-	c->authoritative = 0;
+	authoritative(p, rank, false);
 }
 
 /* One frame of a dump, positions in order; next_dump_pos of the answer says where to go on.
@@ -321,7 +337,8 @@ static int dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 	if ((e->flags & KVR_KV_F_DUMP_END) != 0) {
 		c->dumping = 0;
 		c->next = e->resume_event_id;
-		c->authoritative = 1;
+		authoritative(p, rank, true);
+		rank_count(p, rank, ER_DUMPS, 1);
 	}
 	event_count(p, EC_DUMPS, 1);
 	return KVR_KV_OK;
@@ -341,6 +358,7 @@ static int live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 	}
 	if (e->first_event_id + e->n_events <= c->next) {
 		event_count(p, EC_STALE, 1);
+		rank_count(p, rank, ER_REGRESSIONS, 1);
 		return KVR_KV_OK;
 	}
 	if (e->first_event_id > c->next && !kvr_prefix_ready(p->prefix, (uint16_t)rank)) {
@@ -349,7 +367,8 @@ static int live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 	}
 	if (e->first_event_id > c->next) {
 		event_count(p, EC_GAPS, 1);
-		c->authoritative = 0;
+		rank_count(p, rank, ER_GAPS, 1);
+		authoritative(p, rank, false);
 		return KVR_KV_GAP;
 	}
 	before = c->next;
@@ -362,7 +381,7 @@ static int live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 		return KVR_KV_BUSY;
 	}
 	c->dump_pos = 0;
-	c->authoritative = 1;
+	authoritative(p, rank, true);
 	event_count(p, EC_APPLIED, 1);
 	return how == BUSY ? KVR_KV_BUSY : KVR_KV_OK;
 }
@@ -378,13 +397,15 @@ void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *l
 	c = &p->cursor[load->rank];
 	if (c->worker != load->worker || c->epoch != load->epoch)
 		return; /* the rank has changed hands on the way here */
+	kvr_cell_set(&p->event_ranks[load->rank].v[ER_LAG],
+		     load->next_event_id > c->next ? load->next_event_id - c->next : 0);
 	if (c->dumping || load->next_event_id <= c->next) {
 		c->lag = UINT64_MAX;
 		return;
 	}
 	/* Events may be under way: it is a gap when nothing has come for a whole heartbeat. */
 	if (c->lag == c->next) {
-		c->authoritative = 0;
+		authoritative(p, load->rank, false);
 		w = kvr_view_find(lc->view, load->worker);
 		if (w != NULL && w->epoch == load->epoch)
 			ack(lc, &w->path, &h, load->dp_rank,

@@ -11,7 +11,7 @@
 
 static const struct source_rules *rules_of(const struct lcore *lc, const struct kvr_path *from)
 {
-	return &lc->rt->rules[from->port];
+	return rules_of_port(lc->rt, from->port);
 }
 
 static bool take(struct lcore *lc, const struct kvr_path *from, enum kvr_source_bucket b)
@@ -116,5 +116,5 @@ void source_refuse_unsaid(struct lcore *lc, struct rte_mbuf *m, enum kvr_code co
 
 uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question)
 {
-	return rt->rules[from->port].cookie ? question : 0;
+	return rules_of_port(rt, from->port)->cookie ? question : 0;
 }

@@ -15,6 +15,7 @@
  * words. Budget: the lines of a job that a decision needs are fetched ahead of its note.
  */
 
+#include <stdalign.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
@@ -30,6 +31,7 @@
 #include "kvr_share.h"
 #include "kvr_wire.h"
 #include "kvr_worker.h"
+#include "sched/measure.h"
 
 struct frame_list;
 struct pair;
@@ -118,6 +120,7 @@ struct pair {
 	struct kvr_sched_preferred preferred[KVR_HINTS_MAX_TAINTS + 1];
 	struct rte_mbuf *result; /* last item of the prefill leg, or NULL */
 	bool over;		 /* the message is only needed for what is sent of it still */
+	char said[96];		 /* what the engine of a failed one said, first line; "": nothing */
 	uint16_t port;		 /* bootstrap */
 	char host[KVR_WORKER_TEXT];
 	struct sending sending[2];   /* by leg */
@@ -139,7 +142,8 @@ struct request {
 	uint8_t tries; /* of rq.tries, those that are counted */
 	bool counted;  /* as routed, queued, disagg, rejected or query */
 	bool decided;  /* its main leg waits for no prefill leg, in this try of a pair */
+	alignas(RTE_CACHE_LINE_SIZE) struct request_times times;
 };
-_Static_assert(sizeof(struct request) == 256, "four cache lines");
+_Static_assert(sizeof(struct request) == 320, "five cache lines");
 
 #endif

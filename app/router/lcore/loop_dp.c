@@ -48,16 +48,28 @@ static __rte_always_inline uint64_t lap(struct lcore *lc, enum stage stage, uint
 	return now;
 }
 
+static bool timed_call(struct lcore *lc, struct call *c)
+{
+	const uint64_t begin = rte_rdtsc();
+	const bool done = c->fn(lc, c->arg);
+
+	kvr_cell_add(&lc->turns.calls, 1);
+	kvr_cell_add(&lc->turns.call_cycles, rte_rdtsc() - begin);
+	return done;
+}
+
 /* @return whether there was any. */
 static bool calls_poll(struct lcore *lc)
 {
 	for (uint32_t i = 0; i < CALLS_TURN; i++) {
 		struct call *c = lc->call;
+		bool done;
 
 		if (c == NULL && rte_ring_sc_dequeue(lc->calls, (void **)&c) != 0)
 			return i > 0;
 		lc->call = c;
-		if (!c->fn(lc, c->arg))
+		done = timed_call(lc, c);
+		if (!done)
 			return true;
 		lc->call = NULL;
 		/* Pairs with the acquire load in call_busy(): what fn wrote is visible. */

@@ -226,7 +226,7 @@ void out_dispatch_fields(const struct lcore *lc, const struct job *j,
 	h->kind = KVR_DISPATCH;
 	h->handle = f->handle;
 	h->epoch = lc->rt->epoch;
-	if (!f->internal && !lc->rt->rules[j->client.port].cookie)
+	if (!f->internal && !rules_of_port(lc->rt, j->client.port)->cookie)
 		q->flags |= KVR_REQ_F_UNPROVEN;
 	q->worker = f->worker;
 	q->dp_rank = f->dp_rank;

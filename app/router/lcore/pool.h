@@ -33,6 +33,8 @@
 
 struct decision_log;
 struct lcore;
+struct measures;
+struct rank_counts;
 struct router;
 struct session_use;
 struct sessions;
@@ -45,14 +47,30 @@ struct event_cursor {
 	uint64_t worker; /* whose rank it is */
 	uint32_t epoch;	 /* its life; 0: nobody's */
 	uint8_t dumping;
-	uint8_t authoritative; /* nothing is known to be missing */
-	uint16_t pad;
+	uint8_t pad[3];
 	uint32_t has_dump; /* dump_id is valid */
 	uint64_t dump_id;  /* header id of the frames of the last dump */
 	uint64_t next;	   /* event id */
 	uint64_t dump_pos; /* next frame of the dump; 0 outside dumps */
 	uint64_t lag;	   /* `next` when a heartbeat last said that more exists; else UINT64_MAX */
 };
+
+/** What is said of a rank's event stream since its worker's life began. Event lcore; scheduler
+ * lcore, telemetry: r. */
+enum event_rank_cell {
+	ER_AUTHORITATIVE, /* 1: nothing is known to be missing */
+	ER_LAG,		  /* events that a heartbeat knew of and that have not come */
+	ER_GAPS,	  /* frames refused because earlier events are missing */
+	ER_DUMPS,	  /* whole ones */
+	ER_CLEARS,
+	ER_REGRESSIONS, /* frames whose events were applied before */
+	ER_STORED,	/* blocks */
+	ER_REMOVED,	/* blocks */
+	ER_CELLS
+};
+struct event_rank {
+	kvr_cell_t v[ER_CELLS];
+} __rte_cache_aligned;
 
 /** What sources have of a pool. Scheduler lcore; shares_dp.c. */
 struct shares {
@@ -141,9 +159,10 @@ struct pool {
 	struct rte_ring *notes;	   /* struct note; many producers. NULL: live.notes */
 	struct rte_ring *events;   /* struct event_note; many producers */
 	/* event lcore writes */
-	struct kvr_prefix *prefix;   /* every thread: r, under QSBR */
-	struct event_cursor *cursor; /* by dense rank */
-	kvr_cell_t *event_count;     /* enum event_counter */
+	struct kvr_prefix *prefix;	/* every thread: r, under QSBR */
+	struct event_cursor *cursor;	/* by dense rank */
+	struct event_rank *event_ranks; /* the same */
+	kvr_cell_t *event_count;	/* enum event_counter */
 	struct kvr_stats *event_stats;
 	/* scheduler lcore writes */
 	struct kvr_flight_table *requests; /* ingress: relay parts */
@@ -153,6 +172,8 @@ struct pool {
 	struct kvr_wire_rank_potential *loads_wire;
 	kvr_cell_t *count; /* enum pool_counter */
 	struct kvr_stats *stats;
+	struct measures *measures;	 /* by policy class: sched/measure.h */
+	struct rank_counts *rank_counts; /* by dense rank */
 	struct kvr_stats *rq_stats;
 	struct request *request;   /* n_requests: every one that can have a slot, and a few more */
 	struct session_use *use;   /* by request; NULL: no pool of theirs has sessions */

@@ -2,6 +2,7 @@
 /* What the clients of requests are told: ACCEPTED, REJECTED, LOADS. */
 #include "ingress/job.h"
 #include "lcore/out.h"
+#include "sched/reason.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/send.h"
@@ -85,8 +86,6 @@ static void explain(const struct pool *p, const struct job *j, struct refusal *w
 		why->detail[0] = kvr_sched_n_workers(p->sched);
 		why->detail[1] = ranks;
 		why->detail[2] = open;
-		why->text = "no worker: see detail for workers and ranks of the pool, "
-			    "ranks to choose from";
 	} else if (why->code == KVR_E_SOURCE_LIMIT && j != NULL) {
 		why->detail[0] = j->excess_of;
 		why->detail[1] = j->excess.have;
@@ -102,9 +101,11 @@ void answer_rejected(const struct life *x, const struct kvr_rq_why *why)
 			      .retry = why->retryable ? RETRY_YES : RETRY_NO,
 			      .policy_class = why->policy_class,
 			      .handle = x->asked.hdr != NULL ? x->asked.hdr->handle : 0};
+	char text[REASON_TEXT];
 
 	memcpy(say.detail, why->detail, sizeof(say.detail));
 	explain(x->p, r->job, &say);
+	say.text = reason_text(x->p, r, &say, text);
 	out_reject(x->lc, request_client(r), x->asked.kind,
 		   slot != NULL ? slot->relay.source : r->job->source,
 		   slot != NULL ? slot->relay.id : r->job->id, &say);
@@ -121,8 +122,11 @@ void answer_cancelled(const struct life *x)
 void answer_job(struct lcore *lc, struct job *j, const struct refusal *why)
 {
 	struct refusal say = *why;
+	char text[REASON_TEXT];
 
 	explain(j->pool, j, &say);
+	if (say.text == NULL)
+		say.text = reason_text(j->pool, NULL, &say, text);
 	out_reject(lc, &j->client, j->kind, j->source, j->id, &say);
 	job_free(lc, j);
 }

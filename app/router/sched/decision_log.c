@@ -4,7 +4,7 @@
 
 #include <rte_malloc.h>
 
-struct decision_log *decision_log_create(uint32_t max_ranks, uint64_t every)
+struct decision_log *decision_log_create(uint32_t max_ranks, uint64_t every, uint32_t ring)
 {
 	struct decision_log *log = rte_zmalloc("decisions", sizeof(*log), RTE_CACHE_LINE_SIZE);
 
@@ -13,7 +13,7 @@ struct decision_log *decision_log_create(uint32_t max_ranks, uint64_t every)
 	log->terms.v = rte_zmalloc("terms", max_ranks * sizeof(*log->terms.v), 0);
 	log->terms.cap = max_ranks;
 	log->load = rte_zmalloc("loads", max_ranks * sizeof(*log->load), 0);
-	if (log->terms.v == NULL || log->load == NULL) {
+	if (decision_ring_init(&log->all, ring) < 0 || log->terms.v == NULL || log->load == NULL) {
 		decision_log_destroy(log);
 		return NULL;
 	}
@@ -29,5 +29,6 @@ void decision_log_destroy(struct decision_log *log)
 		return;
 	rte_free(log->terms.v);
 	rte_free(log->load);
+	decision_ring_fini(&log->all);
 	rte_free(log);
 }

@@ -9,9 +9,9 @@
  * telemetry thread, each entry under a sequence lock, so neither waits for the other; the writer
  * overwrites the oldest.
  *
- * Costs a decrement and two comparisons a decision; a sampled one takes a few microseconds, as
- * does a failed one, whose terms (the load that each rank would carry) are gathered at most once a
- * millisecond.
+ * Costs a decrement and two comparisons a decision, and a line of the ring of all decisions in
+ * brief (decision_ring.h); a sampled one takes a few microseconds, as does a failed one, whose
+ * terms (the load that each rank would carry) are gathered at most once a millisecond.
  */
 
 #include <stdatomic.h>
@@ -19,10 +19,12 @@
 #include <rte_seqcount.h>
 
 #include "kvr_sched.h"
+#include "sched/decision_ring.h"
 
 struct job;
 struct lcore;
 struct pool;
+struct request;
 
 #define DECISIONS_KEPT 64u
 #define DECISION_TERMS 16u
@@ -56,14 +58,16 @@ struct decision_log {
 	uint64_t terms_ns; /* when the terms of a failed one may be gathered again */
 	struct kvr_sched_terms terms;
 	struct kvr_sched_load *load;
+	struct decision_ring all; /* of all decisions, in brief */
 	/* scheduler lcore writes, telemetry reads */
 	_Atomic uint64_t every;
 	_Atomic uint64_t written;
 	struct decision_entry ring[DECISIONS_KEPT];
 };
 
-/** @p every 0 keeps failed decisions only. NULL when there is no memory. */
-struct decision_log *decision_log_create(uint32_t max_ranks, uint64_t every);
+/** @p every 0 keeps failed decisions only; @p ring: of all in brief. NULL when there is no memory.
+ */
+struct decision_log *decision_log_create(uint32_t max_ranks, uint64_t every, uint32_t ring);
 
 /** Accepts NULL. */
 void decision_log_destroy(struct decision_log *log);

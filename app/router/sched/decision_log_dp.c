@@ -9,6 +9,7 @@
 #include <rte_branch_prediction.h>
 
 #include "router.h"
+#include "sched/measure.h"
 #include "sched/request.h"
 
 #define FAILED_TERMS_NS UINT64_C(1000000) /* terms of failed decisions, at most one a ms */
@@ -132,6 +133,16 @@ static void sampled(struct pool *p, const struct decision *head)
 
 /* ---- decisions ---- */
 
+/* What is kept and counted of each of them, but of those that wait. */
+static void taken(struct lcore *lc, struct pool *p, const struct job *j, struct request *r,
+		  bool prefill, const struct kvr_sched_decision *d)
+{
+	const struct decision_about who = {j->source, j->id, prefill, r != NULL ? r->rq.tries : 0};
+
+	decision_ring_put(&p->log->all, &who, lc->now_ns, d);
+	measure_decided(p, r, prefill ? PREFILL : MAIN, d);
+}
+
 static struct decision head_of(const struct lcore *lc, const struct kvr_sched_decision *d,
 			       const struct job *j, const struct kvr_sched_req *req)
 {
@@ -159,6 +170,8 @@ enum kvr_sched_result decide(struct lcore *lc, struct pool *p, const struct job 
 	else
 		log->left--;
 	r = kvr_sched_route(p->sched, slot, req, ov, lc->now_ns, d);
+	taken(lc, p, j, req->query_only ? NULL : request_of(kvr_flight_slot(p->requests, slot)),
+	      p->decode != NULL, d);
 	if (likely(!sample && r != KVR_SCHED_ERROR))
 		return r;
 	const struct decision head = head_of(lc, d, j, req);
@@ -172,11 +185,13 @@ enum kvr_sched_result decide(struct lcore *lc, struct pool *p, const struct job 
 static void waited(struct lcore *lc, struct pool *p, const struct kvr_sched_decision *d,
 		   bool sample)
 {
-	if (likely(!sample && d->result != KVR_SCHED_ERROR))
-		return;
 	const struct kvr_flight *slot = kvr_flight_slot(p->requests, d->slot);
 	const struct job *j = request_of(slot)->job; /* kept while it waits */
 	const bool prefill = leg_of(slot) == PREFILL;
+
+	taken(lc, p, j, request_of(slot), prefill, d);
+	if (likely(!sample && d->result != KVR_SCHED_ERROR))
+		return;
 	const struct decision head = head_of(lc, d, j, prefill ? &j->pair->rq.preq : &j->msg.req);
 
 	if (sample)

@@ -28,6 +28,7 @@ enum kvr_code pair_attach(struct job *j)
 	l->rq.required = l->required;
 	l->rq.preferred = l->preferred;
 	l->result = NULL;
+	l->said[0] = '\0';
 	l->sending[MAIN].on = l->sending[PREFILL].on = false;
 	l->sending[MAIN].stops = l->sending[PREFILL].stops = false;
 	l->over = false;

@@ -8,6 +8,7 @@
 #include "lcore/agent_path.h"
 #include "lcore/out.h"
 #include "sched/decision_log.h"
+#include "sched/measure.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/send.h"
@@ -178,6 +179,7 @@ static void count_try(const struct life *x)
 	decided(x, PC_UNDECIDED);
 	x->r->tries = x->r->rq.tries;
 	x->r->decided = false;
+	measure_again(x->r);
 	x->p->pair.n_prefilling++;
 	pool_count(x->p, PC_STARTED_OVER, 1);
 }
@@ -204,6 +206,7 @@ static void freed(const struct life *x, const struct kvr_rq_order *o)
 
 	kvr_sched_finish(p->sched, x->r->slot[o->leg]->slot, x->lc->now_ns);
 	pool_count(p, (enum pool_counter)as[o->how], 1);
+	measure_freed(x, o->leg, o->how);
 }
 
 static void left(const struct life *x, const struct kvr_rq_order *o)
@@ -224,6 +227,7 @@ static void send(const struct life *x, uint32_t leg)
 	struct dispatch_fields f;
 
 	slot_bind(x, leg);
+	measure_sent(x, leg);
 	kvr_flight_publish(slot); /* before this its worker has nothing to say about it */
 	if (unlikely(r->rq.paired)) {
 		send_start(x->lc, p, slot);
@@ -331,6 +335,8 @@ static void to_scheduler(const struct life *x, const struct kvr_rq_order *o)
 		kvr_sched_prefill_done(p->sched, slot, x->lc->now_ns);
 	else
 		kvr_sched_output(p->sched, slot, o->n, x->lc->now_ns);
+	if (o->leg == MAIN)
+		measure_output(x, o->kind == KVR_RQO_OUTPUT ? o->n : 0);
 }
 
 static void to_client(const struct life *x, const struct kvr_rq_order *o)

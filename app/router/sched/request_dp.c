@@ -5,6 +5,7 @@
  */
 #include "ingress/ingress.h"
 #include "lcore/out.h"
+#include "sched/measure.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/send.h"
@@ -73,6 +74,7 @@ static void arrived(struct lcore *lc, struct pool *p, struct job *j)
 	x.r->job = j;
 	x.r->heard_ns = lc->quiet.now_ns;
 	x.r->digest = j->digest;
+	measure_arrived(x.r, j->arrival_ns);
 	j->msg.pair = j->pair != NULL ? &j->pair->rq : NULL;
 	if (unlikely(j->session.key.len != 0))
 		session = session_of(lc, x.r, &none);
@@ -123,6 +125,18 @@ static void on_dispatch_ack(struct lcore *lc, struct pool *p, const struct note 
 	slot_event(lc, p, kvr_flight_by_handle(p->requests, n->handle), e);
 }
 
+/* What an engine says of its failure, as far as it is text: the first line. */
+static void keep_words(struct pair *l, const uint8_t *data, uint32_t len)
+{
+	uint32_t n = 0;
+
+	while (n < len && n + 1 < sizeof(l->said) && data[n] >= ' ' && data[n] < 0x7f) {
+		l->said[n] = (char)data[n];
+		n++;
+	}
+	l->said[n] = '\0';
+}
+
 /* The last item of a prefill leg: its data are what the decode leg needs, on the way without an
  * address. The frame is taken. */
 static void prefill_result(struct request *r, struct rte_mbuf *m, struct kvr_rq_event *e)
@@ -131,6 +145,11 @@ static void prefill_result(struct request *r, struct rte_mbuf *m, struct kvr_rq_
 
 	if (w->data_len != 0)
 		e->flags |= KVR_RQEF_RESULT;
+	if (unlikely((e->flags & KVR_RQEF_ERROR) != 0)) {
+		e->code = w->status;
+		if (r->job != NULL && r->job->pair != NULL)
+			keep_words(r->job->pair, (const uint8_t *)(w + 1), w->data_len);
+	}
 	if (r->rq.way == KVR_WAY_SYNC && w->data_len != 0 && r->job != NULL &&
 	    kvr_request_may(leg_state(r, PREFILL), KVR_RQE_FIN) == KVR_RQ_GO)
 		leg_result(r->job, m);
@@ -155,18 +174,20 @@ static void item(struct lcore *lc, struct pool *p, const struct note *n, struct 
 	struct kvr_rq_event e = {.kind = fin ? KVR_RQE_FIN : KVR_RQE_ITEM,
 				 .flags = progress_flags(n->progress.flags),
 				 .tokens = n->progress.tokens};
-	uint32_t predicted = 0;
+	uint32_t leg = MAIN, predicted = 0, rank = 0;
 
-	if (fin && r != NULL)
-		predicted = r->rq.leg[leg_of(slot)].cached_tokens;
+	if (fin && r != NULL) {
+		leg = leg_of(slot);
+		predicted = r->rq.leg[leg].cached_tokens;
+		rank = r->rq.leg[leg].rank;
+	}
 	if (unlikely(m != NULL && r != NULL && leg_of(slot) == PREFILL))
 		prefill_result(r, m, &e);
 	else
 		rte_pktmbuf_free(m);
 	if (!slot_event(lc, p, slot, e) || !fin || n->progress.cached == KVR_NONE32)
 		return;
-	pool_count(p, PC_PREDICTED_TOKENS, predicted);
-	pool_count(p, PC_ACTUAL_TOKENS, n->progress.cached);
+	measure_told(p, r, leg, rank, predicted, n->progress.cached);
 }
 
 static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)

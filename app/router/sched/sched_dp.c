@@ -5,6 +5,7 @@
  * (request_dp.c), whose orders are carried out at once (orders_dp.c).
  */
 #include "lcore/notes.h"
+#include "sched/measure.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/session.h"
@@ -41,6 +42,7 @@ static void prefetch_request(struct pool *p, uint64_t handle)
 	rte_prefetch0(&r->rq);
 	rte_prefetch0(&r->rq.leg[PREFILL]);
 	rte_prefetch0(&r->slot);
+	rte_prefetch0(&r->times);
 }
 
 static void prefetch_note(struct pool *p, const struct note *n, struct kvr_active_ahead *ahead,
@@ -127,6 +129,17 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 	return got;
 }
 
+static void expired(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
+{
+	const struct request *r = request_of(slot);
+	const uint32_t rank = r != NULL ? r->rq.leg[leg_of(slot)].rank : 0;
+
+	if (!slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED}))
+		return;
+	pool_count(p, PC_EXPIRED, 1);
+	measure_expired(p, rank);
+}
+
 bool sched_tick(struct lcore *lc, void *arg)
 {
 	struct pool *p = arg;
@@ -137,9 +150,7 @@ bool sched_tick(struct lcore *lc, void *arg)
 	lost_poll(lc, p);
 	got = kvr_sched_expire(p->sched, lc->now_ns, slot, ENDS_TURN);
 	for (uint32_t i = 0; i < got; i++)
-		if (slot_event(lc, p, kvr_flight_slot(p->requests, slot[i]),
-			       (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED}))
-			pool_count(p, PC_EXPIRED, 1);
+		expired(lc, p, kvr_flight_slot(p->requests, slot[i]));
 	if (got == ENDS_TURN || !deadlines_poll(lc, p))
 		return false; /* the turn sets the gauges */
 	sched_gauges(p);

@@ -13,6 +13,7 @@
 
 #include "lcore/notes.h"
 #include "sched/decision_log.h"
+#include "sched/measure.h"
 #include "sched/request.h"
 #include "sched/session.h"
 #include "start/pools.h"
@@ -69,6 +70,7 @@ static int pool_sched(struct pool *p, struct kvr_router_pool_conf *c)
 		.arg = p,
 		.refresh = sched_refresh,
 		.dropped = sched_dropped,
+		.rank_added = measure_rank_added,
 		.alloc = sched_alloc,
 		.release = sched_release,
 	};
@@ -79,8 +81,8 @@ static int pool_sched(struct pool *p, struct kvr_router_pool_conf *c)
 	if (p->sched == NULL)
 		return -errno;
 	p->max_ranks = kvr_sched_max_ranks(p->sched);
-	p->log = decision_log_create(p->max_ranks, c->own.decision_sample);
-	return p->log == NULL ? -ENOMEM : 0;
+	p->log = decision_log_create(p->max_ranks, c->own.decision_sample, c->own.decision_ring);
+	return p->log == NULL ? -ENOMEM : measures_create(p);
 }
 
 static int pool_tables(struct pool *p, const struct kvr_router_pool_conf *c)
@@ -102,11 +104,13 @@ static int pool_tables(struct pool *p, const struct kvr_router_pool_conf *c)
 	p->requests = kvr_flight_create(name, c->sched.max_requests, p->number, rte_rand(),
 					SOCKET_ID_ANY);
 	p->cursor = rte_zmalloc("cursor", p->max_ranks * sizeof(*p->cursor), RTE_CACHE_LINE_SIZE);
+	p->event_ranks =
+		rte_zmalloc("events", p->max_ranks * sizeof(*p->event_ranks), RTE_CACHE_LINE_SIZE);
 	p->loads = rte_zmalloc("loads", p->max_ranks * sizeof(*p->loads), RTE_CACHE_LINE_SIZE);
 	p->loads_wire =
 		rte_zmalloc("loads", p->max_ranks * sizeof(*p->loads_wire), RTE_CACHE_LINE_SIZE);
-	return p->prefix == NULL || p->requests == NULL || p->cursor == NULL || p->loads == NULL ||
-			       p->loads_wire == NULL
+	return p->prefix == NULL || p->requests == NULL || p->cursor == NULL ||
+			       p->event_ranks == NULL || p->loads == NULL || p->loads_wire == NULL
 		       ? -ENOMEM
 		       : 0;
 }
@@ -202,6 +206,7 @@ static void pool_fini(struct pool *p)
 	requests_destroy(p);
 	kvr_sched_destroy(p->sched);
 	decision_log_destroy(p->log);
+	measures_destroy(p);
 	kvr_prefix_destroy(p->prefix);
 	kvr_flight_destroy(p->requests);
 	kvr_share_destroy(p->live.shares.slots);
@@ -211,6 +216,7 @@ static void pool_fini(struct pool *p)
 	rte_free(p->live.shares.session);
 	event_shares_fini(p->rt, p->number);
 	rte_free(p->cursor);
+	rte_free(p->event_ranks);
 	rte_free(p->loads);
 	rte_free(p->loads_wire);
 	rte_ring_free(p->events);

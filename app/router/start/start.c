@@ -298,23 +298,30 @@ static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 		       : 0;
 }
 
-static int rules_init(struct router *rt)
+void rules_update(struct router *rt)
 {
+	const uint32_t next =
+		!atomic_load_explicit(&rt->rules_now, memory_order_relaxed); /* one writer */
+
 	for (uint32_t i = 0; i < rt->n_ports; i++) {
 		const struct kvr_port_conf *c = &rt->conf.port[i].port;
-		struct kvr_source_rate *r = rt->rules[i].rate;
+		struct source_rules *to = &rt->rules[next][i];
+		struct kvr_source_rate *r = to->rate;
 
 		r[KVR_SOURCE_REQUESTS] = kvr_source_rate(c->source_rate, c->source_burst);
 		r[KVR_SOURCE_ANSWERS] = kvr_source_rate(c->source_answers, c->source_answers);
-		rt->rules[i].cookie = c->cookie;
+		to->cookie = c->cookie;
 		r[KVR_SOURCE_CONTROL] = kvr_source_rate(c->source_control, CONTROL_BURST);
 	}
-	return kvr_cookie_key_init(&rt->cookie_key);
+	/* Pairs with the acquire load in rules_of_port(). */
+	atomic_store_explicit(&rt->rules_now, next, memory_order_release);
+	lcores_pass(rt);
 }
 
 int start_lcores(struct router *rt, char *err, size_t errlen)
 {
-	if (rules_init(rt) < 0) {
+	rules_update(rt);
+	if (kvr_cookie_key_init(&rt->cookie_key) < 0) {
 		snprintf(err, errlen, "no randomness for cookies");
 		return -EIO;
 	}

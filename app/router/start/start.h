@@ -50,6 +50,9 @@ int start_memory(struct router *rt, char *err, size_t errlen);
 void stop_memory(struct router *rt);
 
 /** Launch and join the polling lcores. */
+/** What sources may do on the ports is what the configuration says now. Start; control. */
+void rules_update(struct router *rt);
+
 int start_traffic(struct router *rt, char *err, size_t errlen);
 void stop_traffic(struct router *rt);
 

@@ -343,8 +343,9 @@ static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
 
 static const struct kvr_ctl_cmd commands[] = {
 	{"/kvroute/capture", "[PORT,FILE,SECONDS[,FILTER]|stop]",
-	 "frames of a port into a new pcapng file, 1 GiB at most; alone: how it goes", cmd_capture},
-	{NULL, NULL, NULL, NULL},
+	 "frames of a port into a new pcapng file, 1 GiB at most; alone: how it goes", cmd_capture,
+	 true},
+	{NULL, NULL, NULL, NULL, false},
 };
 
 int captures_start(struct router *rt)

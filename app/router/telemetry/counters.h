@@ -104,6 +104,20 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	X(PC_PREDICTED_TOKENS, predicted_cached, COUNT, "tokens",                                  \
 	  "cached tokens predicted at routing")                                                    \
 	X(PC_ACTUAL_TOKENS, actual_cached, COUNT, "tokens", "cached tokens found by the engines")  \
+	X(PC_PROMPT_TOKENS, prompt, COUNT, "tokens", "prompt tokens of the legs that were sent")   \
+	X(PC_HIT_TOKENS, achieved_cached, COUNT, "tokens",                                         \
+	  "cached tokens predicted at the rank that was chosen")                                   \
+	X(PC_ACHIEVABLE_TOKENS, achievable_cached, COUNT, "tokens",                                \
+	  "the most that any eligible rank had of the same prompts")                               \
+	X(PC_SHORT_MISSING, short_missing_events, COUNT, "tokens",                                 \
+	  "predicted, not found: events of the rank were missing")                                 \
+	X(PC_SHORT_EVICTED, short_evicted, COUNT, "tokens",                                        \
+	  "predicted, not found: the rank removed blocks meanwhile")                               \
+	X(PC_SHORT_NOTHING, short_nothing_shared, COUNT, "tokens",                                 \
+	  "predicted, not found: nothing at all was, as with another salt, adapter or hash")       \
+	X(PC_SHORT_ENGINE, short_engine, COUNT, "tokens",                                          \
+	  "predicted, not found: the engine says otherwise")                                       \
+	X(PC_BEYOND_TOKENS, beyond_prediction, COUNT, "tokens", "found, not predicted")            \
 	X(PC_PREDICTIONS, predictions, COUNT, "requests", "decisions entered as predicted blocks") \
 	X(PC_PREDICTIONS_LOST, predictions_lost, COUNT, "requests", "predictions dropped, no room")
 enum pool_counter { POOL_COUNTER_LIST(KVR_COUNTER_ENUM) PC_COUNTERS };
@@ -155,7 +169,9 @@ enum log_counter { LOG_COUNTER_LIST(KVR_COUNTER_ENUM) LOG_COUNTERS };
 
 #define LCORE_COUNTER_LIST(X)                                                                      \
 	X(LC_MAX_TURN, max_turn_cycles, GAUGE, "cycles",                                           \
-	  "longest turn, up to the last stage that found work")
+	  "longest turn, up to the last stage that found work")                                    \
+	X(LC_CALLS, calls, COUNT, "calls", "functions of control and telemetry run, or parts")     \
+	X(LC_CALL_CYCLES, call_cycles, COUNT, "cycles", "time of those")
 enum lcore_counter { LCORE_COUNTER_LIST(KVR_COUNTER_ENUM) LC_COUNTERS };
 
 #define STAGE_COUNTER_LIST(X)                                                                      \

@@ -14,6 +14,7 @@
 #include "router.h"
 #include "sched/decision_log.h"
 #include "start/pools.h"
+#include "telemetry/parts.h"
 
 #define PAGE 32u /* decisions or adapters in one answer */
 
@@ -79,8 +80,8 @@ static void add_decision(const struct router *rt, const struct pool *p, struct r
 	const struct kvr_sched_decision *d = &v->d;
 
 	rte_tel_data_add_dict_u64(t, "age_ms", (now_ns(rt) - v->at_ns) / 1000000);
-	rte_tel_data_add_dict_u64(t, "source", v->source);
-	rte_tel_data_add_dict_u64(t, "id", v->id);
+	tel_id(t, "source", v->source);
+	tel_id(t, "id", v->id);
 	rte_tel_data_add_dict_string(t, "result", result_name(d));
 	add_class(p, t, v);
 	if (d->result == KVR_SCHED_ERROR)
@@ -129,27 +130,32 @@ static struct rte_tel_data *term_dict(const struct kvr_sched_term *x, uint32_t f
 	return t;
 }
 
+struct rte_tel_data *decision_terms(const struct decision *v)
+{
+	struct rte_tel_data *list = rte_tel_data_alloc(), *t;
+
+	if (list == NULL)
+		return NULL;
+	rte_tel_data_start_dict(list);
+	for (uint32_t i = 0; i < v->n_terms; i++) {
+		t = term_dict(&v->term[i], v->flags[i], v->d.result != KVR_SCHED_ERROR);
+		if (t != NULL)
+			add_numbered(list, i, t);
+	}
+	return list;
+}
+
 static int one_decision(struct router *rt, const struct pool *p, uint64_t number,
 			struct rte_tel_data *d)
 {
-	struct rte_tel_data *list, *t;
 	struct decision v;
 
 	if (decision_read(p->log, number, &v) < 0)
 		return kvr_ctl_error(d, ENOENT, "decision %" PRIu64 " is not kept", number);
-	list = rte_tel_data_alloc();
-	if (list == NULL)
-		return kvr_ctl_error(d, ENOMEM, "no memory");
-	rte_tel_data_start_dict(list);
-	for (uint32_t i = 0; i < v.n_terms; i++) {
-		t = term_dict(&v.term[i], v.flags[i], v.d.result != KVR_SCHED_ERROR);
-		if (t != NULL)
-			add_numbered(list, i, t);
-	}
 	rte_tel_data_start_dict(d);
 	add_decision(rt, p, d, &v);
 	rte_tel_data_add_dict_u64(d, "ranks", v.n_eligible);
-	rte_tel_data_add_dict_container(d, "terms", list, 0);
+	kvr_ctl_dict_part(d, "terms", decision_terms(&v));
 	return 0;
 }
 
@@ -289,12 +295,12 @@ static int cmd_adapters(void *arg, const char *params, struct rte_tel_data *d)
 static const struct kvr_ctl_cmd commands[] = {
 	{"/kvroute/decisions", "POOL[,NUMBER]",
 	 "newest sampled and failed decisions of a pool; with NUMBER the terms of one",
-	 cmd_decisions},
+	 cmd_decisions, false},
 	{"/kvroute/sample", "POOL,EVERY", "keep one decision in EVERY with its terms; 0 = none",
-	 cmd_sample},
-	{"/kvroute/adapters", "POOL[,FROM]", "bookings by LoRA adapter, 32 at a time",
-	 cmd_adapters},
-	{NULL, NULL, NULL, NULL},
+	 cmd_sample, true},
+	{"/kvroute/adapters", "POOL[,FROM]", "bookings by LoRA adapter, 32 at a time", cmd_adapters,
+	 false},
+	{NULL, NULL, NULL, NULL, false},
 };
 
 int decisions_start(struct router *rt)

@@ -7,7 +7,12 @@
  * The /kvroute/ commands about what schedulers have decided, registered by telemetry_start().
  */
 
+struct decision;
 struct router;
+struct rte_tel_data;
+
+/** What the best ranks would have cost, as a dictionary by number; NULL: no memory. */
+struct rte_tel_data *decision_terms(const struct decision *v);
 
 int decisions_start(struct router *rt);
 void decisions_stop(void);

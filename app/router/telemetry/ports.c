@@ -200,11 +200,11 @@ static int cmd_redirect(void *arg, const char *params, struct rte_tel_data *d)
 
 static const struct kvr_ctl_cmd commands[] = {
 	{"/kvroute/ports", NULL,
-	 "every port: link, addresses, counters, queues, what the device lost", cmd_ports},
-	{"/kvroute/xdp", NULL, "frames at the XDP program of every AF_XDP port", cmd_xdp},
+	 "every port: link, addresses, counters, queues, what the device lost", cmd_ports, false},
+	{"/kvroute/xdp", NULL, "frames at the XDP program of every AF_XDP port", cmd_xdp, false},
 	{"/kvroute/xdp/redirect", "PORT,on|off",
-	 "off: the XDP program leaves every frame to the kernel", cmd_redirect},
-	{NULL, NULL, NULL, NULL},
+	 "off: the XDP program leaves every frame to the kernel", cmd_redirect, true},
+	{NULL, NULL, NULL, NULL, false},
 };
 
 int ports_start(struct router *rt)

@@ -164,8 +164,8 @@ static int cmd_sources(void *arg, const char *params, struct rte_tel_data *d)
 
 static const struct kvr_ctl_cmd commands[] = {
 	{"/kvroute/sources", NULL, "busiest source addresses, what they have, refusals by reason",
-	 cmd_sources},
-	{NULL, NULL, NULL, NULL},
+	 cmd_sources, false},
+	{NULL, NULL, NULL, NULL, false},
 };
 
 int sources_start(struct router *rt)

@@ -11,6 +11,7 @@
 #include "kvr_ctl.h"
 #include "router.h"
 #include "sched/session.h"
+#include "telemetry/latency.h"
 
 /* ---- how many there are, and their names ---- */
 
@@ -277,6 +278,8 @@ int tables_openmetrics(struct router *rt, FILE *out)
 	for (uint32_t i = 0; (t = table_at(i)) != NULL; i++)
 		if (write_table(rt, t, out) < 0)
 			return -ENOMEM;
+	if (latency_openmetrics(rt, out) < 0)
+		return -ENOMEM;
 	fprintf(out, "# EOF\n");
 	return ferror(out) ? -ENOMEM : 0;
 }
@@ -396,10 +399,11 @@ static int cmd_metrics(void *arg, const char *params, struct rte_tel_data *d)
 
 static const struct kvr_ctl_cmd commands[] = {
 	{"/kvroute/counters", "[TABLE[,NAME]]",
-	 "every counter: the tables and whose they are, or one of them", cmd_counters},
+	 "every counter: the tables and whose they are, or one of them", cmd_counters, false},
 	{"/kvroute/metrics", "[FROM]",
-	 "every counter as OpenMetrics text: lines from number FROM on, to '# EOF'", cmd_metrics},
-	{NULL, NULL, NULL, NULL},
+	 "every counter as OpenMetrics text: lines from number FROM on, to '# EOF'", cmd_metrics,
+	 false},
+	{NULL, NULL, NULL, NULL, false},
 };
 
 int tables_start(struct router *rt)

@@ -17,6 +17,7 @@
 #include "telemetry/balance.h"
 #include "telemetry/capture.h"
 #include "telemetry/decisions.h"
+#include "telemetry/parts.h"
 #include "telemetry/ports.h"
 #include "telemetry/sources.h"
 #include "telemetry/tables.h"
@@ -107,67 +108,6 @@ static int cmd_workers(void *arg, const char *params, struct rte_tel_data *d)
 		rte_tel_data_add_dict_u64(d, "next", from + PAGE);
 	rte_tel_data_add_dict_container(d, "workers", list, 0);
 	return 0;
-}
-
-static int drain(struct router *rt, const char *params, bool on, struct rte_tel_data *d)
-{
-	struct kvr_ctl_args a;
-	uint64_t id;
-	int rc;
-
-	if (kvr_ctl_args(&a, params) < 0 || a.n != 1 ||
-	    kvr_ctl_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0)
-		return kvr_ctl_error(d, EINVAL, "expected a worker id");
-	rc = control_drain(rt, id, on);
-	if (rc == -ENOENT)
-		return kvr_ctl_error(d, ENOENT, "no worker %" PRIu64, id);
-	if (rc == -EPERM)
-		return kvr_ctl_error(d, EPERM, "not in the state the worker is in");
-	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_u64(d, "id", id);
-	rte_tel_data_add_dict_string(
-		d, "state", kvr_worker_state_name(kvr_registry_find(rt->registry, id)->state));
-	return 0;
-}
-
-static int cmd_drain(void *arg, const char *params, struct rte_tel_data *d)
-{
-	return drain(arg, params, true, d);
-}
-
-static int cmd_resume(void *arg, const char *params, struct rte_tel_data *d)
-{
-	return drain(arg, params, false, d);
-}
-
-/* ---- prefill pools ---- */
-
-static int deactivate(struct router *rt, const char *params, bool off, struct rte_tel_data *d)
-{
-	struct kvr_ctl_args a;
-	int rc;
-
-	if (kvr_ctl_args(&a, params) < 0 || a.n != 1)
-		return kvr_ctl_error(d, EINVAL, "expected the name of a prefill pool");
-	rc = control_deactivate(rt, a.v[0], off);
-	if (rc == -ENOENT)
-		return kvr_ctl_error(d, ENOENT, "no pool %s", a.v[0]);
-	if (rc < 0)
-		return kvr_ctl_error(d, EINVAL, "%s is not the prefill pool of a pair", a.v[0]);
-	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_string(d, "pool", a.v[0]);
-	rte_tel_data_add_dict_string(d, "prefill", rc != 0 ? "active" : "inactive");
-	return 0;
-}
-
-static int cmd_deactivate(void *arg, const char *params, struct rte_tel_data *d)
-{
-	return deactivate(arg, params, true, d);
-}
-
-static int cmd_reactivate(void *arg, const char *params, struct rte_tel_data *d)
-{
-	return deactivate(arg, params, false, d);
 }
 
 /* ---- pools ---- */
@@ -429,62 +369,76 @@ static int cmd_balance(void *arg, const char *params, struct rte_tel_data *d)
 }
 
 static const struct kvr_ctl_cmd commands[] = {
-	{"/kvroute/info", NULL, "version, uptime, sizes", cmd_info},
-	{"/kvroute/workers", "[FROM]", "workers with state and bookings, 32 at a time",
-	 cmd_workers},
-	{"/kvroute/pools", NULL, "requests, events and prefix table of every pool", cmd_pools},
-	{"/kvroute/sessions", NULL, "sticky sessions of every pool", cmd_sessions},
-	{"/kvroute/drops", NULL, "what was not served, by reason; zeros left out", cmd_drops},
+	{"/kvroute/info", NULL, "version, uptime, sizes", cmd_info, false},
+	{"/kvroute/workers", "[FROM]", "workers with state and bookings, 32 at a time", cmd_workers,
+	 false},
+	{"/kvroute/pools", NULL, "requests, events and prefix table of every pool", cmd_pools,
+	 false},
+	{"/kvroute/sessions", NULL, "sticky sessions of every pool", cmd_sessions, false},
+	{"/kvroute/drops", NULL, "what was not served, by reason; zeros left out", cmd_drops,
+	 false},
 	{"/kvroute/log", NULL, "lines logged, dropped for want of room, left out by a limit",
-	 cmd_log},
+	 cmd_log, false},
 	{"/kvroute/stages", NULL,
-	 "cycles per item and burst of every stage, longest turns, ring depths", cmd_stages},
-	{"/kvroute/ingress", NULL, "datagrams by what became of them", cmd_ingress},
+	 "cycles per item and burst of every stage, longest turns, ring depths", cmd_stages, false},
+	{"/kvroute/ingress", NULL, "datagrams by what became of them", cmd_ingress, false},
 	{"/kvroute/balance", NULL,
 	 "whether the counters add up, and what devices and rings of the ports have lost",
-	 cmd_balance},
-	{"/kvroute/drain", "ID", "no new requests for worker ID", cmd_drain},
-	{"/kvroute/resume", "ID", "take worker ID back into service", cmd_resume},
-	{"/kvroute/deactivate", "POOL", "no new requests for prefill pool POOL", cmd_deactivate},
-	{"/kvroute/reactivate", "POOL", "prefill pool POOL again, if it has workers",
-	 cmd_reactivate},
-	{NULL, NULL, NULL, NULL},
+	 cmd_balance, false},
+	{NULL, NULL, NULL, NULL, false},
 };
+
+/* ---- all of them ---- */
+
+static const struct {
+	int (*start)(struct router *rt);
+	void (*stop)(void);
+} parts[] = {
+	{decisions_start, decisions_stop}, {sources_start, sources_stop},
+	{ports_start, ports_stop},	   {tables_start, tables_stop},
+	{acts_start, acts_stop},	   {ranks_start, ranks_stop},
+	{latency_start, latency_stop},	   {explain_start, explain_stop},
+	{settings_start, settings_stop},   {memory_start, memory_stop},
+};
+
+/* Who has changed what, and whether it was done. A question is none, also of a command that acts.
+ */
+static void log_act(const char *path, const char *params, const char *error)
+{
+	if (params[0] != '\0')
+		log_line("telemetry: %s,%.200s: %s", path, params, error != NULL ? error : "done");
+}
+
+static void stop_parts(uint32_t n)
+{
+	while (n-- > 0)
+		parts[n].stop();
+	kvr_ctl_unregister(commands);
+}
 
 int telemetry_start(struct router *rt, char *err, size_t errlen)
 {
+	uint32_t n = 0;
 	int rc = kvr_ctl_register(commands, rt);
 
 	if (rc == 0) {
-		rc = decisions_start(rt);
-		if (rc == 0)
-			rc = sources_start(rt);
-		if (rc == 0)
-			rc = ports_start(rt);
+		while (rc == 0 && n < RTE_DIM(parts))
+			rc = parts[n++].start(rt);
 		if (rc == 0)
 			rc = captures_start(rt);
-		if (rc == 0)
-			rc = tables_start(rt);
-		if (rc < 0) {
-			tables_stop();
-			captures_stop(rt);
-			ports_stop();
-			sources_stop();
-			decisions_stop();
-			kvr_ctl_unregister(commands);
-		}
+		if (rc < 0)
+			stop_parts(n);
 	}
 	if (rc < 0)
 		snprintf(err, errlen, "cannot register the /kvroute commands");
+	else
+		kvr_ctl_on_act(log_act);
 	return rc;
 }
 
 void telemetry_stop(struct router *rt)
 {
-	tables_stop();
+	kvr_ctl_on_act(NULL);
 	captures_stop(rt);
-	ports_stop();
-	sources_stop();
-	decisions_stop();
-	kvr_ctl_unregister(commands);
+	stop_parts(RTE_DIM(parts));
 }

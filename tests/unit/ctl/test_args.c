@@ -70,11 +70,33 @@ static void numbers_are_checked(void)
 	}
 }
 
+static void commands_have_a_pace(void)
+{
+	uint64_t last = 0, now = UINT64_C(5000000000), wait = 0, total;
+
+	for (uint32_t i = 0; i < KVR_CTL_BURST; i++)
+		CU_ASSERT_EQUAL(kvr_ctl_pace(&last, now), 0);
+	for (uint32_t i = 1; i <= 3; i++) /* who does not wait for his turn waits longer */
+		CU_ASSERT_EQUAL(kvr_ctl_pace(&last, now), i * KVR_CTL_EACH_NS);
+	now += 3 * KVR_CTL_EACH_NS;
+	/* Ten readers that come again when they have been served: one each KVR_CTL_EACH_NS. */
+	for (total = 0; total < 1000; total++, now += wait)
+		wait = kvr_ctl_pace(&last, now);
+	CU_ASSERT_EQUAL(now, UINT64_C(5000000000) + 1003 * KVR_CTL_EACH_NS);
+	now += 2 * KVR_CTL_BURST * KVR_CTL_EACH_NS; /* a pause: so many at once again, no more */
+	for (uint32_t i = 0; i < KVR_CTL_BURST; i++)
+		CU_ASSERT_EQUAL(kvr_ctl_pace(&last, now), 0);
+	CU_ASSERT_NOT_EQUAL(kvr_ctl_pace(&last, now), 0);
+	last = 0;
+	CU_ASSERT_EQUAL(kvr_ctl_pace(&last, 0), KVR_CTL_EACH_NS); /* the clock's own beginning */
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"parameters split at commas", parameters_split_at_commas},
 			       {"too many or too long", too_many_or_too_long_is_refused},
 			       {"numbers are checked", numbers_are_checked},
+			       {"pace", commands_have_a_pace},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("args", tests);

@@ -233,6 +233,25 @@ static void released_by_its_client_alone(void)
 	end();
 }
 
+static void an_operator_may_release_anybodys(void)
+{
+	struct rig_call *c;
+	struct kvr_rq_orders out;
+
+	begin(4, 0);
+	c = rig_new(&g);
+	c->session.tag = UINT64_C(5) << 33;
+	rig_session(c, "s", KVR_RQ_OPEN);
+	rig_arrive(&g, c, &g.a);
+	RIG(&g, c, OPENED);
+	CU_ASSERT_EQUAL(kvr_request_session_release(&g.ctx, &g.a, "s", 1, KVR_RQ_TAG_ANYBODY, &out),
+			KVR_OK);
+	CU_ASSERT_EQUAL(out.n, 2); /* and its worker is told */
+	CU_ASSERT_EQUAL(kvr_request_session_release(&g.ctx, &g.a, "s", 1, KVR_RQ_TAG_ANYBODY, &out),
+			KVR_E_UNKNOWN_SESSION);
+	end();
+}
+
 /* ---- pairs ------------------------------------------------------------------------------- */
 
 static void open_on_a_pair_survives_another_try(void)
@@ -316,6 +335,7 @@ int main(void)
 		{"pair_opened", another_try_of_an_opened_session},
 		{"pair_close", close_on_a_pair_waits_for_the_last_try},
 		{"pair_held", cancel_of_a_held_decode_leg},
+		{"operator", an_operator_may_release_anybodys},
 		CU_TEST_INFO_NULL,
 	};
 

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory of the ring of decisions: start and stop. */
+#include "sched/decision_ring.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_common.h>
+
+uint64_t decision_ring_bytes(uint32_t n)
+{
+	return (uint64_t)rte_align32pow2(n) * sizeof(struct decision_line);
+}
+
+int decision_ring_init(struct decision_ring *r, uint32_t n)
+{
+	memset(r, 0, sizeof(*r));
+	if (n == 0)
+		return 0;
+	r->line = aligned_alloc(RTE_CACHE_LINE_SIZE, decision_ring_bytes(n));
+	if (r->line == NULL)
+		return -ENOMEM;
+	memset(r->line, 0, decision_ring_bytes(n)); /* a packet lcore must not fault on it */
+	r->mask = rte_align32pow2(n) - 1;
+	return 0;
+}
+
+void decision_ring_fini(struct decision_ring *r)
+{
+	free(r->line);
+}

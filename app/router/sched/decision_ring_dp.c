@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The ring of decisions: words in, words out. */
+#include "sched/decision_ring.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { W_STAMP, W_SOURCE, W_ID, W_AT, W_WORKER, W_WHAT, W_OVERLAP, W_SIZES };
+
+/* W_WHAT: dp_rank:32 | tries:4 | prefill:1 | pinned:1 | class:8 | err:12 | result:4, from above. */
+#define SIXTEENTHS 16.0
+
+static void put(struct decision_line *l, uint32_t i, uint64_t v)
+{
+	atomic_store_explicit(&l->w[i], v, memory_order_relaxed);
+}
+
+static uint64_t get(const struct decision_line *l, uint32_t i)
+{
+	return atomic_load_explicit(&l->w[i], memory_order_relaxed);
+}
+
+static uint32_t at_most_32(uint64_t v)
+{
+	return v < UINT32_MAX ? (uint32_t)v : UINT32_MAX;
+}
+
+static uint32_t bits_of(float v)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &v, sizeof(bits));
+	return bits;
+}
+
+static uint64_t what(const struct decision_about *who, const struct kvr_sched_decision *d)
+{
+	const uint32_t tries = who->tries < 15 ? who->tries : 15;
+
+	return (uint64_t)d->dp_rank << 32 | tries << 28 | (uint32_t)who->prefill << 27 |
+	       (uint32_t)d->pinned << 26 | (d->policy_class & 0xffu) << 16 |
+	       ((uint32_t)d->err & 0xfffu) << 4 | (uint32_t)d->result;
+}
+
+void decision_ring_put(struct decision_ring *r, const struct decision_about *who, uint64_t now_ns,
+		       const struct kvr_sched_decision *d)
+{
+	const uint64_t n = atomic_load_explicit(&r->written, memory_order_relaxed);
+	const bool error = d->result == KVR_SCHED_ERROR;
+	const double best =
+		d->better_rank != KVR_SCHED_NO_RANK ? d->better_overlap : d->effective_overlap;
+	struct decision_line *l;
+
+	if (r->line == NULL)
+		return;
+	l = &r->line[n & r->mask];
+	put(l, W_STAMP, 0);
+	/* The words come after the stamp that calls them unfit; pairs with the fence in read(). */
+	atomic_thread_fence(memory_order_release);
+	put(l, W_SOURCE, who->source);
+	put(l, W_ID, who->id);
+	put(l, W_AT, now_ns);
+	put(l, W_WORKER, error ? d->reject.current : d->worker);
+	put(l, W_WHAT, what(who, d));
+	if (error)
+		put(l, W_OVERLAP, 0);
+	else
+		put(l, W_OVERLAP,
+		    (uint64_t)(uint32_t)(d->effective_overlap * SIXTEENTHS) << 32 |
+			    (uint32_t)(best * SIXTEENTHS));
+	put(l, W_SIZES,
+	    (uint64_t)(error ? at_most_32(d->reject.limit) : d->required_blocks) << 32 |
+		    at_most_32(d->waited_ns >> 10));
+	/* Pairs with the acquire load in read(): the words are there. */
+	atomic_store_explicit(&l->w[W_STAMP],
+			      (uint64_t)bits_of(error ? 0 : (float)d->cost) << 32 |
+				      (uint32_t)(n + 1),
+			      memory_order_release);
+	/* Pairs with the acquire load in decision_ring_written(). */
+	atomic_store_explicit(&r->written, n + 1, memory_order_release);
+}
+
+/* ---- any thread ---- */
+
+uint64_t decision_ring_written(const struct decision_ring *r)
+{
+	return atomic_load_explicit(&r->written, memory_order_acquire);
+}
+
+uint32_t decision_ring_size(const struct decision_ring *r)
+{
+	return r->line != NULL ? r->mask + 1 : 0;
+}
+
+static void spell_out(const uint64_t w[DECISION_WORDS], uint64_t number, struct decision_brief *out)
+{
+	const uint32_t bits = (uint32_t)(w[W_STAMP] >> 32);
+
+	*out = (struct decision_brief){
+		.number = number,
+		.source = w[W_SOURCE],
+		.id = w[W_ID],
+		.at_ns = w[W_AT],
+		.worker = w[W_WORKER],
+		.dp_rank = (uint32_t)(w[W_WHAT] >> 32),
+		.result = (enum kvr_sched_result)(w[W_WHAT] & 0xf),
+		.err = (enum kvr_code)(w[W_WHAT] >> 4 & 0xfff),
+		.policy_class = (uint8_t)(w[W_WHAT] >> 16),
+		.pinned = (w[W_WHAT] >> 26 & 1) != 0,
+		.prefill = (w[W_WHAT] >> 27 & 1) != 0,
+		.tries = (uint32_t)(w[W_WHAT] >> 28) & 15,
+		.overlap = (double)(w[W_OVERLAP] >> 32) / SIXTEENTHS,
+		.best = (double)(uint32_t)w[W_OVERLAP] / SIXTEENTHS,
+		.required = (uint32_t)(w[W_SIZES] >> 32),
+		/* kept in units of 1,024 ns */
+		.waited_us = at_most_32((uint64_t)(uint32_t)w[W_SIZES] * 1024 / 1000),
+	};
+	memcpy(&out->cost, &bits, sizeof(out->cost));
+}
+
+int decision_ring_read(const struct decision_ring *r, uint64_t number, struct decision_brief *out)
+{
+	const uint32_t stamp = (uint32_t)(number + 1);
+	const struct decision_line *l;
+	uint64_t w[DECISION_WORDS];
+
+	if (r->line == NULL || number >= decision_ring_written(r))
+		return -ENOENT;
+	l = &r->line[number & r->mask];
+	w[W_STAMP] = atomic_load_explicit(&l->w[W_STAMP], memory_order_acquire);
+	if ((uint32_t)w[W_STAMP] != stamp)
+		return -ENOENT;
+	for (uint32_t i = W_STAMP + 1; i < DECISION_WORDS; i++)
+		w[i] = get(l, i);
+	atomic_thread_fence(memory_order_acquire);
+	if (get(l, W_STAMP) != w[W_STAMP])
+		return -ENOENT; /* it has just been overwritten */
+	spell_out(w, number, out);
+	return 0;
+}
+
+int decision_ring_find(const struct decision_ring *r, uint64_t id, const uint64_t *source,
+		       uint64_t before, struct decision_brief *out)
+{
+	const uint64_t written = decision_ring_written(r);
+	const uint64_t oldest =
+		written > decision_ring_size(r) ? written - decision_ring_size(r) : 0;
+
+	for (uint64_t n = before < written ? before : written; n-- > oldest;)
+		if (get(&r->line[n & r->mask], W_ID) == id && decision_ring_read(r, n, out) == 0 &&
+		    out->id == id && (source == NULL || out->source == *source))
+			return 0;
+	return -ENOENT;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_MEASURE_H
+#define ROUTER_MEASURE_H
+
+/**
+ * @file
+ * What is measured of requests: histograms by pool and policy class, counts by rank. A request
+ * keeps its times in a cache line of its own (request_times), and each of its orders that says
+ * something about time or tokens comes by here once.
+ *
+ *   decided (decision log)  ->  queue_seconds; how much was cached, and could have been
+ *   SEND                    ->  dispatch_latency, input tokens, hit rate; routed
+ *   OUTPUT, PREFILL_DONE    ->  time to first token, inter-token latency, transfer
+ *   FREE                    ->  times of legs, output tokens; finished, failed
+ *   told                    ->  what the engine found against what was predicted, and why not
+ *
+ * Writer: the pool's scheduler lcore; telemetry reads. Budget: of an aggregated request of one item
+ * seven histograms and thirteen counters, one clock read; no division.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <rte_common.h>
+
+#include "kvr_buckets.h"
+#include "kvr_stats.h"
+
+struct life;
+struct lcore;
+struct pool;
+struct request;
+struct kvr_sched_decision;
+struct job;
+
+#define NS_PARTS 1e9
+#define LOG	 KVR_BUCKETS_LOG
+#define LINEAR	 KVR_BUCKETS_LINEAR
+/* Those of the reference system have its names and buckets; the others are the router's own. */
+#define OF_DYNAMO "dynamo_component_router_"
+#define OF_KVR	  "kvr_latency_"
+
+/** X(ID, prefix, "name", "unit", parts, kind, a, b, n, "help") */
+#define MEASURE_LIST(X)                                                                            \
+	X(MEASURE_TTFT, OF_DYNAMO, "time_to_first_token_seconds", "seconds", NS_PARTS, LOG, 0.001, \
+	  480, 18, "Arrival to first token, as it passes the router")                              \
+	X(MEASURE_ITL, OF_DYNAMO, "inter_token_latency_seconds", "seconds", NS_PARTS, LOG, 0.001,  \
+	  2, 13, "Time between tokens: mean of those of one report, counted once a token")         \
+	X(MEASURE_ISL, OF_DYNAMO, "input_sequence_tokens", "tokens", 1, LOG, 50, 128000, 12,       \
+	  "Prompt tokens of what was dispatched")                                                  \
+	X(MEASURE_OSL, OF_DYNAMO, "output_sequence_tokens", "tokens", 1, LOG, 50, 32000, 10,       \
+	  "Generated tokens of requests that had any")                                             \
+	X(MEASURE_HIT, OF_DYNAMO, "kv_hit_rate", "ratio", KVR_RATIO_PARTS, LINEAR, 0, 0.05, 21,    \
+	  "Part of the prompt predicted to be cached, of what was dispatched")                     \
+	X(MEASURE_TRANSFER, OF_DYNAMO, "kv_transfer_estimated_latency_seconds", "seconds",         \
+	  NS_PARTS, LOG, 0.001, 10, 15, "End of the prefill leg to first token of the decode leg") \
+	X(MEASURE_DISPATCH, OF_KVR, "dispatch_latency_seconds", "seconds", NS_PARTS,               \
+	  KVR_BUCKETS_EXP, 0.000001, 2, 20,                                                        \
+	  "Arrival to first dispatch of requests that did not wait: what the router adds")         \
+	X(MEASURE_QUEUE, OF_KVR, "queue_seconds", "seconds", NS_PARTS, LOG, 0.001, 480, 18,        \
+	  "Waiting time of those that waited for capacity")                                        \
+	X(MEASURE_PREFILL, OF_KVR, "prefill_leg_seconds", "seconds", NS_PARTS, LOG, 0.001, 480,    \
+	  18, "Dispatch to end of prefill legs")                                                   \
+	X(MEASURE_DECODE, OF_KVR, "decode_leg_seconds", "seconds", NS_PARTS, LOG, 0.001, 480, 18,  \
+	  "Dispatch to end of legs that answer the client")
+
+#define MEASURE_ENUM(id, ...) id,
+enum measure { MEASURE_LIST(MEASURE_ENUM) MEASURES };
+#undef MEASURE_ENUM
+
+/** By enum measure. Constant since measures_create(). */
+extern struct kvr_buckets measure_buckets[MEASURES];
+
+/** Of one policy class of a pool. */
+struct measures {
+	struct kvr_bucket_cells v[MEASURES];
+};
+
+/** Why an engine found less than was predicted. */
+enum shortfall { SHORT_MISSING, SHORT_EVICTED, SHORT_NOTHING, SHORT_ENGINE, SHORTFALLS };
+
+#define RANK_COUNTER_LIST(X)                                                                       \
+	X(RC_ROUTED, routed, COUNT, "legs", "legs sent")                                           \
+	X(RC_FINISHED, finished, COUNT, "legs", "legs ended by their last item")                   \
+	X(RC_FAILED, failed, COUNT, "legs", "legs that failed, expired, were refused or lost")     \
+	X(RC_CANCELLED, cancelled, COUNT, "legs", "legs stopped by the client or their other leg") \
+	X(RC_PROMPT, prompt_tokens, COUNT, "tokens", "prompt tokens of the legs")                  \
+	X(RC_PREDICTED, predicted_tokens, COUNT, "tokens", "of them predicted to be cached")       \
+	X(RC_TOLD_PREDICTED, told_predicted_tokens, COUNT, "tokens",                               \
+	  "predicted for legs whose engine told what it found")                                    \
+	X(RC_TOLD_ACTUAL, actual_tokens, COUNT, "tokens", "what those engines found cached")       \
+	X(RC_SHORT, short_tokens, COUNT, "tokens", "predicted and not found")                      \
+	X(RC_BEYOND, beyond_tokens, COUNT, "tokens", "found and not predicted")
+enum rank_counter { RANK_COUNTER_LIST(KVR_COUNTER_ENUM) RANK_COUNTERS };
+extern const char *const rank_counter_names[RANK_COUNTERS];
+
+/** Counts of one rank, of the worker that has it now. Scheduler lcore; telemetry: r. */
+struct rank_counts {
+	kvr_cell_t v[RANK_COUNTERS];
+} __rte_cache_aligned;
+
+/** Times of a request, in struct request: one cache line. Scheduler lcore. */
+struct request_times {
+	uint64_t arrival_ns;
+	uint64_t sent_ns[2];	 /* by leg: first DISPATCH of this try; 0: none */
+	uint64_t prefill_end_ns; /* 0: not yet, or later than the first token */
+	uint64_t first_ns;	 /* first token; 0: none */
+	uint64_t last_ns;	 /* last report of tokens */
+	uint32_t tokens;	 /* generated, as reported */
+	uint32_t removed[2];	 /* by leg: blocks its rank had removed when it was sent */
+	uint8_t class[2];	 /* by leg: policy class */
+	uint8_t waited;		 /* bits of legs that have waited */
+};
+_Static_assert(sizeof(struct request_times) <= 64, "one cache line");
+
+/* ---- measure.c: start, stop, any thread ---- */
+
+/** Memory of the pool, whose scheduler is there. @return 0 or -ENOMEM. */
+int measures_create(struct pool *p);
+void measures_destroy(struct pool *p);
+
+/** Bytes that it takes. */
+uint64_t measures_bytes(uint32_t classes, uint32_t ranks);
+
+/** Policy classes of a pool: at least one. */
+uint32_t measures_classes(const struct pool *p);
+
+/* ---- measure_dp.c: scheduler lcore ---- */
+
+/** A new request. */
+void measure_arrived(struct request *r, uint64_t arrival_ns);
+
+/** Another try of a pair begins: its legs are sent anew. */
+void measure_again(struct request *r);
+
+/** A pool has decided about a leg of a request: booked, or admitted. @p r NULL: a query. */
+void measure_decided(struct pool *p, struct request *r, uint32_t leg,
+		     const struct kvr_sched_decision *d);
+
+/** Order SEND. */
+void measure_sent(const struct life *x, uint32_t leg);
+
+/** Orders OUTPUT (@p tokens so far) and PREFILL_DONE (0: at least one), of the main leg. */
+void measure_output(const struct life *x, uint32_t tokens);
+
+/** Order FREE; @p how: enum kvr_rq_how. */
+void measure_freed(const struct life *x, uint32_t leg, uint32_t how);
+
+/** A booking of the rank reached its age limit. */
+void measure_expired(struct pool *p, uint32_t rank);
+
+/** The engine of a leg that has ended tells what it found: @p actual of @p predicted tokens. */
+void measure_told(struct pool *p, const struct request *r, uint32_t leg, uint32_t rank,
+		  uint32_t predicted, uint32_t actual);
+
+/** kvr_sched_ops::rank_added: the rank is another worker's. @p pool is the struct pool. */
+void measure_rank_added(void *pool, uint32_t rank, uint64_t worker, uint32_t dp_rank);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Telemetry: workers and prefill pools out of service, and back. */
+#include <errno.h>
+
+#include "control/control.h"
+#include "router.h"
+#include "telemetry/parts.h"
+
+/* ---- workers ---- */
+
+static int drain(struct router *rt, const char *params, bool on, struct rte_tel_data *d)
+{
+	struct kvr_ctl_args a;
+	uint64_t id;
+	int rc;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n != 1 ||
+	    kvr_ctl_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0)
+		return kvr_ctl_error(d, EINVAL, "expected a worker id");
+	rc = control_drain(rt, id, on);
+	if (rc == -ENOENT)
+		return kvr_ctl_error(d, ENOENT, "no worker %" PRIu64, id);
+	if (rc == -EPERM)
+		return kvr_ctl_error(d, EPERM, "not in the state the worker is in");
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "id", id);
+	rte_tel_data_add_dict_string(
+		d, "state", kvr_worker_state_name(kvr_registry_find(rt->registry, id)->state));
+	return 0;
+}
+
+static int cmd_drain(void *arg, const char *params, struct rte_tel_data *d)
+{
+	return drain(arg, params, true, d);
+}
+
+static int cmd_resume(void *arg, const char *params, struct rte_tel_data *d)
+{
+	return drain(arg, params, false, d);
+}
+
+/* ---- prefill pools ---- */
+
+static int deactivate(struct router *rt, const char *params, bool off, struct rte_tel_data *d)
+{
+	struct kvr_ctl_args a;
+	int rc;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n != 1)
+		return kvr_ctl_error(d, EINVAL, "expected the name of a prefill pool");
+	rc = control_deactivate(rt, a.v[0], off);
+	if (rc == -ENOENT)
+		return kvr_ctl_error(d, ENOENT, "no pool %s", a.v[0]);
+	if (rc < 0)
+		return kvr_ctl_error(d, EINVAL, "%s is not the prefill pool of a pair", a.v[0]);
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "pool", a.v[0]);
+	rte_tel_data_add_dict_string(d, "prefill", rc != 0 ? "active" : "inactive");
+	return 0;
+}
+
+static int cmd_deactivate(void *arg, const char *params, struct rte_tel_data *d)
+{
+	return deactivate(arg, params, true, d);
+}
+
+static int cmd_reactivate(void *arg, const char *params, struct rte_tel_data *d)
+{
+	return deactivate(arg, params, false, d);
+}
+
+static const struct kvr_ctl_cmd commands[] = {
+	{"/kvroute/drain", "ID", "no new requests for worker ID", cmd_drain, true},
+	{"/kvroute/resume", "ID", "take worker ID back into service", cmd_resume, true},
+	{"/kvroute/deactivate", "POOL", "no new requests for prefill pool POOL", cmd_deactivate,
+	 true},
+	{"/kvroute/reactivate", "POOL", "prefill pool POOL again, if it has workers",
+	 cmd_reactivate, true},
+	{NULL, NULL, NULL, NULL, false},
+};
+
+int acts_start(struct router *rt)
+{
+	return kvr_ctl_register(commands, rt);
+}
+
+void acts_stop(void)
+{
+	kvr_ctl_unregister(commands);
+}

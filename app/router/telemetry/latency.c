@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Telemetry: histograms, as quantiles for people and as OpenMetrics. */
+#include "telemetry/latency.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "router.h"
+#include "sched/measure.h"
+#include "telemetry/parts.h"
+
+#define ALL_CLASSES UINT32_MAX
+
+static const char *class_name(const struct pool *p, uint32_t class)
+{
+	return p->conf->n_classes != 0 ? p->conf->classes[class].name : "default";
+}
+
+static void read_one(const struct pool *p, uint32_t class, enum measure m,
+		     struct kvr_bucket_counts *c)
+{
+	memset(c, 0, sizeof(*c));
+	for (uint32_t i = 0; i < measures_classes(p); i++)
+		if (class == ALL_CLASSES || class == i)
+			kvr_buckets_read(&p->measures[i].v[m], c);
+}
+
+/* ---- for people ---- */
+
+static void add_quantile(struct rte_tel_data *d, const char *name, const struct kvr_buckets *b,
+			 const struct kvr_bucket_counts *c, double q)
+{
+	const double v = kvr_buckets_quantile(b, c, q);
+	char text[32];
+
+	snprintf(text, sizeof(text), "%.6g", v);
+	rte_tel_data_add_dict_string(d, name, text);
+}
+
+static struct rte_tel_data *one_dict(const struct kvr_buckets *b, const struct kvr_bucket_counts *c)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+	const uint64_t n = kvr_buckets_count(b, c);
+
+	if (d == NULL)
+		return NULL;
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "count", n);
+	if (n == 0)
+		return d;
+	kvr_ctl_dict_f64(d, "sum", (double)c->sum / b->def->parts, 9);
+	kvr_ctl_dict_f64(d, "mean", (double)c->sum / b->def->parts / (double)n, 9);
+	add_quantile(d, "p50", b, c, 0.5);
+	add_quantile(d, "p90", b, c, 0.9);
+	add_quantile(d, "p99", b, c, 0.99);
+	return d;
+}
+
+/* Without the prefix of its family. */
+static const char *short_name(enum measure m)
+{
+	const char *name = measure_buckets[m].def->name;
+
+	if (strncmp(name, OF_DYNAMO, sizeof(OF_DYNAMO) - 1) == 0)
+		return name + sizeof(OF_DYNAMO) - 1;
+	return name + sizeof(OF_KVR) - 1;
+}
+
+static int list_pools(struct router *rt, struct rte_tel_data *d)
+{
+	rte_tel_data_start_dict(d);
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		struct rte_tel_data *t = rte_tel_data_alloc();
+
+		if (t == NULL)
+			return kvr_ctl_error(d, ENOMEM, "no memory");
+		rte_tel_data_start_array(t, RTE_TEL_STRING_VAL);
+		for (uint32_t k = 0; k < measures_classes(&rt->pool[i]); k++)
+			rte_tel_data_add_array_string(t, class_name(&rt->pool[i], k));
+		kvr_ctl_dict_part(d, rt->pool[i].name, t);
+	}
+	return 0;
+}
+
+/* @return false: the pool has no such class. */
+static bool find_class(const struct pool *p, const char *name, uint32_t *class)
+{
+	for (*class = 0; *class < measures_classes(p); ++*class)
+		if (strcmp(class_name(p, *class), name) == 0)
+			return true;
+	return false;
+}
+
+static uint64_t decisions_of(const struct pool *p)
+{
+	return kvr_cell_get(&kvr_sched_counters(p->sched)->routed_calls) +
+	       kvr_cell_get(&kvr_sched_counters(p->sched)->admitted);
+}
+
+/* Since the last look that was a second ago or more; the first: since the start. */
+static double decision_rate(const struct router *rt, const struct pool *p)
+{
+	static struct {
+		uint64_t at_ns, n;
+		double rate;
+	} last[KVR_ROUTER_MAX_POOLS];
+	const uint64_t now = now_ns(rt), n = decisions_of(p);
+
+	if (last[p->number].at_ns < rt->start_ns || last[p->number].n > n) {
+		last[p->number].at_ns = rt->start_ns; /* another router's, in a test */
+		last[p->number].n = 0;
+	}
+	if (now - last[p->number].at_ns >= UINT64_C(1000000000)) {
+		last[p->number].rate = (double)(n - last[p->number].n) * 1e9 /
+				       (double)(now - last[p->number].at_ns);
+		last[p->number].at_ns = now;
+		last[p->number].n = n;
+	}
+	return last[p->number].rate;
+}
+
+static int cmd_latency(void *arg, const char *params, struct rte_tel_data *d)
+{
+	uint32_t class = ALL_CLASSES;
+	struct router *rt = arg;
+	struct rte_tel_data *list;
+	struct kvr_ctl_args a;
+	const struct pool *p;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n > 2)
+		return kvr_ctl_error(d, EINVAL, "expected nothing, or a pool and perhaps a class");
+	if (a.n == 0)
+		return list_pools(rt, d);
+	p = tel_pool(rt, &a, d);
+	if (p == NULL)
+		return 0;
+	if (a.n == 2 && !find_class(p, a.v[1], &class))
+		return kvr_ctl_error(d, ENOENT, "pool %s has no class %s", p->name, a.v[1]);
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "pool", p->name);
+	rte_tel_data_add_dict_string(d, "class", a.n == 2 ? a.v[1] : "");
+	rte_tel_data_add_dict_u64(d, "decisions", decisions_of(p));
+	kvr_ctl_dict_f64(d, "decisions_per_s", decision_rate(rt, p), 1);
+	list = rte_tel_data_alloc();
+	if (list == NULL)
+		return kvr_ctl_error(d, ENOMEM, "no memory");
+	rte_tel_data_start_dict(list);
+	for (uint32_t m = 0; m < MEASURES; m++) {
+		struct kvr_bucket_counts c;
+
+		read_one(p, class, (enum measure)m, &c);
+		kvr_ctl_dict_part(list, short_name((enum measure)m),
+				  one_dict(&measure_buckets[m], &c));
+	}
+	kvr_ctl_dict_part(d, "histograms", list);
+	return 0;
+}
+
+/* ---- OpenMetrics ---- */
+
+#define LABEL 320u
+
+struct instances {
+	uint32_t n;
+	const struct pool *pool[KVR_ROUTER_MAX_POOLS * KVR_POOL_CLASSES_MAX];
+	uint32_t class[KVR_ROUTER_MAX_POOLS * KVR_POOL_CLASSES_MAX];
+	char label[KVR_ROUTER_MAX_POOLS * KVR_POOL_CLASSES_MAX][LABEL];
+	const char *labels[KVR_ROUTER_MAX_POOLS * KVR_POOL_CLASSES_MAX];
+	struct kvr_bucket_counts c[KVR_ROUTER_MAX_POOLS * KVR_POOL_CLASSES_MAX];
+};
+
+/* Names of pools and classes have no characters that the format escapes. */
+static void list_instances(const struct router *rt, struct instances *v)
+{
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		for (uint32_t k = 0; k < measures_classes(&rt->pool[i]); k++) {
+			snprintf(v->label[v->n], LABEL, "pool=\"%s\",policy_class=\"%s\"",
+				 rt->pool[i].name, class_name(&rt->pool[i], k));
+			v->labels[v->n] = v->label[v->n];
+			v->pool[v->n] = &rt->pool[i];
+			v->class[v->n++] = k;
+		}
+}
+
+/* Requests by how they have ended: the reference counts them in one. */
+static void write_endings(const struct router *rt, FILE *out)
+{
+	static const struct {
+		const char *name;
+		enum pool_counter c;
+	} endings[] = {{"finished", PC_FINISHED},   {"errored", PC_ERRORED},
+		       {"cancelled", PC_CANCELLED}, {"refused", PC_REFUSED},
+		       {"lost", PC_LOST},	    {"expired", PC_EXPIRED},
+		       {"stopped", PC_STOPPED}};
+	uint64_t v[PC_COUNTERS];
+
+	fprintf(out, "# TYPE " OF_DYNAMO "requests_started counter\n# HELP " OF_DYNAMO
+		     "requests_started Legs that were booked on a rank\n");
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		kvr_stats_snapshot(rt->pool[i].stats, v);
+		fprintf(out, OF_DYNAMO "requests_started_total{pool=\"%s\"} %" PRIu64 "\n",
+			rt->pool[i].name, v[PC_ROUTED] + v[PC_ADMITTED] + v[PC_LEG_ROUTED]);
+	}
+	fprintf(out, "# TYPE " OF_DYNAMO "requests counter\n# HELP " OF_DYNAMO
+		     "requests Legs whose booking has ended, by how\n");
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		kvr_stats_snapshot(rt->pool[i].stats, v);
+		for (uint32_t k = 0; k < RTE_DIM(endings); k++)
+			fprintf(out,
+				OF_DYNAMO "requests_total{pool=\"%s\",ending=\"%s\"} %" PRIu64 "\n",
+				rt->pool[i].name, endings[k].name, v[endings[k].c]);
+	}
+}
+
+int latency_openmetrics(struct router *rt, FILE *out)
+{
+	struct instances *v = calloc(1, sizeof(*v));
+
+	if (v == NULL)
+		return -ENOMEM;
+	list_instances(rt, v);
+	for (uint32_t m = 0; m < MEASURES; m++) {
+		for (uint32_t i = 0; i < v->n; i++)
+			read_one(v->pool[i], v->class[i], (enum measure)m, &v -> c[i]);
+		kvr_buckets_openmetrics(&measure_buckets[m], v->c, v->labels, v->n, out);
+	}
+	free(v);
+	write_endings(rt, out);
+	return 0;
+}
+
+static const struct kvr_ctl_cmd commands[] = {
+	{"/kvroute/latency", "[POOL[,CLASS]]",
+	 "latencies, tokens and hit rate: counts, means, quantiles", cmd_latency, false},
+	{NULL, NULL, NULL, NULL, false},
+};
+
+int latency_start(struct router *rt)
+{
+	return kvr_ctl_register(commands, rt);
+}
+
+void latency_stop(void)
+{
+	kvr_ctl_unregister(commands);
+}

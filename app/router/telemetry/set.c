@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Another value for a key while the router runs. Three kinds of keys: of pools, of ports, of the
+ * router. A value is tried on everybody whom it is for before anybody gets it, so that a refused
+ * one changes nothing.
+ */
+#include "telemetry/set.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "control/control.h"
+#include "control/log.h"
+#include "router.h"
+#include "sched/decision_log.h"
+#include "start/start.h"
+#include "telemetry/parts.h"
+
+struct setting {
+	struct router *rt;
+	const char *key, *value;
+	const char *name;	   /* of a pool or port; NULL: all */
+	struct rte_tel_data *list; /* what has been set; NULL: it is only tried */
+	uint32_t n;		   /* whom it is for */
+	char err[160];
+};
+
+static void show(struct setting *s, const char *name, const struct kvr_opt *o, const void *obj)
+{
+	char text[RTE_TEL_MAX_STRING_LEN], key[RTE_TEL_MAX_STRING_LEN];
+
+	kvr_conf_print(o, obj, text, sizeof(text));
+	rte_tel_data_add_dict_string(s->list, kvr_ctl_key(key, sizeof(key), name), text);
+}
+
+/* ---- pools ---- */
+
+struct tune_call {
+	struct pool *p;
+	struct kvr_pool_conf conf;
+};
+
+static void on_tune(struct lcore *lc, void *arg)
+{
+	const struct tune_call *t = arg;
+
+	RTE_SET_USED(lc);
+	kvr_sched_tune(t->p->sched, &t->conf);
+}
+
+static int set_tunable(struct setting *s, uint32_t i)
+{
+	static struct tune_call t; /* handlers run one at a time */
+	struct kvr_router_pool_conf *c = &s->rt->conf.pool[i];
+	int rc;
+
+	t.p = &s->rt->pool[i];
+	t.conf = *kvr_sched_conf(t.p->sched);
+	rc = kvr_pool_conf_set(&t.conf, s->key, s->value, s->err, sizeof(s->err));
+	if (rc == 0)
+		rc = kvr_pool_conf_check(&t.conf, s->err, sizeof(s->err));
+	if (rc < 0 || s->list == NULL)
+		return rc;
+	call_lcore(s->rt, t.p->sched_lcore, on_tune, &t);
+	kvr_pool_conf_set(&c->sched, s->key, s->value, s->err, sizeof(s->err));
+	show(s, c->name, kvr_router_pool_opt(s->key), c);
+	return 0;
+}
+
+static int set_sample(struct setting *s, uint32_t i)
+{
+	struct kvr_router_pool_conf *c = &s->rt->conf.pool[i];
+	struct decision_sample sample = {.pool = &s->rt->pool[i]};
+	struct kvr_router_pool_conf next = *c;
+	const int rc = kvr_conf_set(kvr_router_pool_opt(s->key), &next, s->key, s->value, s->err,
+				    sizeof(s->err));
+
+	if (rc < 0 || s->list == NULL)
+		return rc;
+	sample.every = next.own.decision_sample;
+	call_lcore(s->rt, sample.pool->sched_lcore, decision_sample, &sample);
+	c->own.decision_sample = next.own.decision_sample;
+	show(s, c->name, kvr_router_pool_opt(s->key), c);
+	return 0;
+}
+
+static int set_pools(struct setting *s, int (*set)(struct setting *s, uint32_t i))
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < s->rt->n_pools; i++)
+		if (s->name == NULL || strcmp(s->rt->pool[i].name, s->name) == 0) {
+			s->n++;
+			rc = set(s, i);
+		}
+	return rc;
+}
+
+/* ---- ports ---- */
+
+static int set_port(struct setting *s, uint32_t i)
+{
+	struct kvr_router_port_conf *port = &s->rt->conf.port[i];
+	struct kvr_port_conf next = port->port;
+	const int rc = kvr_conf_set(kvr_port_opts, &next, s->key, s->value, s->err, sizeof(s->err));
+
+	if (rc < 0 || s->list == NULL)
+		return rc;
+	/* This field alone: lcores read others. */
+	kvr_conf_set(kvr_port_opts, &port->port, s->key, s->value, s->err, sizeof(s->err));
+	rules_update(s->rt);
+	for (const struct kvr_opt *o = kvr_port_opts; o->name != NULL; o++)
+		if (strcmp(o->name, s->key) == 0)
+			show(s, port->name, o, &port->port);
+	return 0;
+}
+
+static int set_ports(struct setting *s)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; rc == 0 && i < s->rt->n_ports; i++)
+		if (s->name == NULL || strcmp(s->rt->conf.port[i].name, s->name) == 0) {
+			s->n++;
+			rc = set_port(s, i);
+		}
+	return rc;
+}
+
+/* ---- the router ---- */
+
+static int set_router(struct setting *s)
+{
+	const struct kvr_opt *o = kvr_router_opt(s->key);
+	struct kvr_router_options next = s->rt->conf.opt;
+	int rc = kvr_conf_set(o, &next, s->key, s->value, s->err, sizeof(s->err));
+
+	s->n = 1;
+	if (rc == 0)
+		rc = kvr_router_conf_times(&next, s->err, sizeof(s->err));
+	if (rc < 0 || s->list == NULL)
+		return rc;
+	/* This field alone: lcores read others. */
+	kvr_conf_set(o, &s->rt->conf.opt, s->key, s->value, s->err, sizeof(s->err));
+	show(s, "router", o, &s->rt->conf.opt);
+	return 0;
+}
+
+static int set_log(struct setting *s)
+{
+	const bool verbose = strcmp(s->value, "verbose") == 0;
+
+	s->n = 1;
+	if (!verbose && strcmp(s->value, "normal") != 0) {
+		snprintf(s->err, sizeof(s->err), "log: got \"%.40s\", allowed: normal, verbose",
+			 s->value);
+		return -EINVAL;
+	}
+	if (s->list == NULL)
+		return 0;
+	log_verbose(verbose);
+	rte_tel_data_add_dict_string(s->list, "router", s->value);
+	return 0;
+}
+
+/* ---- all of them ---- */
+
+static bool is_one_of(const char *key, const char *const keys[])
+{
+	for (; *keys != NULL; keys++)
+		if (strcmp(*keys, key) == 0)
+			return true;
+	return false;
+}
+
+/* @return 0; -ENOENT no such key, or nobody of that name; what the value is refused with. */
+static int set(struct setting *s)
+{
+	static const char *const of_ports[] = {"source_rate", "source_burst", "source_control",
+					       "source_answers", NULL};
+	static const char *const of_router[] = {"heartbeat_ms", "suspect_ms", "dead_ms", "stop_ms",
+						NULL};
+	int rc = -ENOENT;
+
+	s->n = 0;
+	if (kvr_sched_tunable(s->key))
+		rc = set_pools(s, set_tunable);
+	else if (strcmp(s->key, "decision_sample") == 0)
+		rc = set_pools(s, set_sample);
+	else if (is_one_of(s->key, of_ports))
+		rc = set_ports(s);
+	else if (s->name == NULL && strcmp(s->key, "log") == 0)
+		rc = set_log(s);
+	else if (s->name == NULL && is_one_of(s->key, of_router))
+		rc = set_router(s);
+	else
+		snprintf(s->err, sizeof(s->err), "%.64s cannot be set while the router runs%s",
+			 s->key, s->name != NULL ? ", or not of one alone" : "");
+	if (rc == 0 && s->n == 0) {
+		snprintf(s->err, sizeof(s->err), "no pool or port %.64s", s->name);
+		rc = -ENOENT;
+	}
+	return rc;
+}
+
+int cmd_set(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct setting s = {.rt = arg};
+	struct kvr_ctl_args a;
+	char *value;
+	int rc;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n < 1 || a.n > 2)
+		return kvr_ctl_error(d, EINVAL, "expected KEY=VALUE and perhaps a pool or port");
+	value = strchr(a.v[0], '=');
+	if (value == NULL || value == a.v[0])
+		return kvr_ctl_error(d, EINVAL, "expected KEY=VALUE and perhaps a pool or port");
+	*value = '\0';
+	s.key = a.v[0];
+	s.value = value + 1;
+	s.name = a.n == 2 ? a.v[1] : NULL;
+	rc = set(&s); /* a try: nothing is changed */
+	if (rc < 0)
+		return kvr_ctl_error(d, rc, "%s", s.err);
+	s.list = rte_tel_data_alloc();
+	if (s.list == NULL)
+		return kvr_ctl_error(d, ENOMEM, "no memory");
+	rte_tel_data_start_dict(s.list);
+	set(&s);
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "key", s.key);
+	kvr_ctl_dict_part(d, "set", s.list);
+	return 0;
+}

@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the router measures of requests, and decisions found by id, by the frame. */
+#include "pair.h"
+#include "pipeline.h"
+
+#include "control/control.h"
+#include "kvr_ctl.h"
+#include "kvr_put.h"
+#include "kvr_test.h"
+#include "sched/decision_log.h"
+#include "sched/measure.h"
+#include "telemetry/parts.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define WORKER 9u
+#define MS     UINT64_C(1000000)
+
+static struct kvr_wire_ids ids_of(uint64_t id, uint64_t handle)
+{
+	return (struct kvr_wire_ids){.source = 77, .id = id, .handle = handle, .epoch = 1};
+}
+
+static void begin(const char *keys)
+{
+	char text[512];
+
+	snprintf(text, sizeof(text), "[pool a]\nid = 5\n" PIPELINE_POOL "%s", keys);
+	pipeline_start_with(text);
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 2));
+	pipeline_still = true;
+}
+
+static void end(void)
+{
+	CU_ASSERT_TRUE(pipeline_balanced());
+	pipeline_still = false;
+	pipeline_stop();
+}
+
+static uint64_t dispatched(uint32_t *rank)
+{
+	const struct out *o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	if (rank != NULL)
+		*rank = ((const struct kvr_wire_request *)(&o->hdr + 1))->dp_rank;
+	return o->hdr.handle;
+}
+
+static void item(uint64_t id, uint64_t handle, uint32_t seq, uint32_t tokens, uint32_t cached,
+		 uint16_t flags)
+{
+	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_response r = {
+		.seq = seq, .flags = flags, .generated_tokens = tokens, .cached_tokens = cached};
+	uint8_t buf[256];
+
+	pipeline_send(
+		PEER_AGENT, buf,
+		(size_t)kvr_put_response(buf, sizeof(buf), &ids, r, (struct kvr_slice){"item", 4}));
+	pipeline_turn();
+}
+
+static struct kvr_bucket_counts counts(uint32_t pool, uint32_t class, enum measure m)
+{
+	struct kvr_bucket_counts c = {0};
+
+	kvr_buckets_read(&rt->pool[pool].measures[class].v[m], &c);
+	return c;
+}
+
+static void expect(uint32_t pool, enum measure m, uint64_t n, uint64_t sum)
+{
+	const struct kvr_bucket_counts c = counts(pool, 0, m);
+
+	CU_ASSERT_EQUAL(kvr_buckets_count(&measure_buckets[m], &c), n);
+	CU_ASSERT_EQUAL(c.sum, sum);
+	if (c.sum != sum || kvr_buckets_count(&measure_buckets[m], &c) != n)
+		fprintf(stderr, "%s: %lu values, sum %lu; wanted %lu, %lu\n",
+			measure_buckets[m].def->name,
+			(unsigned long)kvr_buckets_count(&measure_buckets[m], &c),
+			(unsigned long)c.sum, (unsigned long)n, (unsigned long)sum);
+}
+
+static uint64_t rank_count(uint32_t pool, uint64_t worker, uint32_t dp_rank, enum rank_counter c)
+{
+	const uint32_t rank = kvr_sched_rank_find(rt->pool[pool].sched, worker, dp_rank);
+
+	return kvr_cell_get(&rt->pool[pool].rank_counts[rank].v[c]);
+}
+
+static uint64_t pool_counter(uint32_t pool, enum pool_counter c)
+{
+	uint64_t v[PC_COUNTERS];
+
+	kvr_stats_snapshot(rt->pool[pool].stats, v);
+	return v[c];
+}
+
+/* One life: 40 tokens of prompt; the first token after 30 ms, four more after 20 ms, twelve more
+ * and the end after 60 ms. */
+static void a_life_is_measured_once(void)
+{
+	struct kvr_bucket_counts itl;
+	uint32_t rank;
+	uint64_t h;
+
+	begin("");
+	pipeline_route(1, 100, 10, 0, NULL);
+	h = dispatched(&rank);
+	expect(0, MEASURE_ISL, 1, 40);
+	expect(0, MEASURE_HIT, 1, 0);
+	expect(0, MEASURE_DISPATCH, 1, 0);
+	expect(0, MEASURE_QUEUE, 0, 0);
+	expect(0, MEASURE_TTFT, 0, 0);
+	pipeline_advance(30);
+	item(1, h, 0, 0, KVR_NONE32, 0); /* a head without a token is no first token */
+	expect(0, MEASURE_TTFT, 0, 0);
+	item(1, h, 1, 1, KVR_NONE32, 0);
+	expect(0, MEASURE_TTFT, 1, 30 * MS);
+	item(1, h, 1, 1, KVR_NONE32, 0); /* again */
+	expect(0, MEASURE_TTFT, 1, 30 * MS);
+	expect(0, MEASURE_ITL, 0, 0);
+	pipeline_advance(20);
+	item(1, h, 2, 5, KVR_NONE32, 0);
+	expect(0, MEASURE_ITL, 4, 20 * MS); /* 5 ms each */
+	pipeline_advance(60);
+	item(1, h, 3, 17, 8, KVR_RESP_F_FIN);
+	expect(0, MEASURE_ITL, 16, 80 * MS);
+	itl = counts(0, 0, MEASURE_ITL);
+	CU_ASSERT_EQUAL(itl.count[kvr_buckets_find(&measure_buckets[MEASURE_ITL], 5 * MS, 1)], 16);
+	expect(0, MEASURE_OSL, 1, 17);
+	expect(0, MEASURE_DECODE, 1, 110 * MS);
+	expect(0, MEASURE_PREFILL, 0, 0);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_ROUTED), 1);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_FINISHED), 1);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_PROMPT), 40);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_TOLD_ACTUAL), 8);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_BEYOND), 8);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, 1 - rank, RC_ROUTED), 0);
+	CU_ASSERT_EQUAL(pool_counter(0, PC_BEYOND_TOKENS), 8);
+	end();
+}
+
+/* A request that fails has no output and no time of its leg; a client's repetition counts nothing.
+ */
+static void failures_and_repetitions_count_apart(void)
+{
+	uint32_t rank;
+	uint64_t h;
+
+	begin("");
+	pipeline_route(1, 100, 10, 0, NULL);
+	h = dispatched(&rank);
+	pipeline_route(1, 100, 10, KVR_REQ_F_RESEND, NULL);
+	pipeline_flush();
+	expect(0, MEASURE_ISL, 1, 40);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_ROUTED), 1);
+	item(1, h, 0, 0, KVR_NONE32, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+	expect(0, MEASURE_OSL, 0, 0);
+	expect(0, MEASURE_DECODE, 0, 0);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_FAILED), 1);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_FINISHED), 0);
+	pipeline_route(2, 200, 10, 0, NULL);
+	h = dispatched(&rank);
+	item(2, h, 0, 3, KVR_NONE32, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED);
+	expect(0, MEASURE_OSL, 1, 3); /* what there was, it had */
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_CANCELLED), 1);
+	pipeline_route(3, 300, 10, KVR_REQ_F_QUERY, NULL);
+	expect(0, MEASURE_ISL, 2, 80);
+	end();
+}
+
+/* Two classes; the second request of each waits for 40 ms. */
+static void waiting_is_measured_by_class(void)
+{
+	uint8_t tlv[64];
+	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
+	struct kvr_wire_ids ids = ids_of(1, 0);
+	struct kvr_bucket_counts c;
+	uint8_t buf[64];
+
+	pipeline_start_with("[pool a]\nid = 5\n" PIPELINE_POOL
+			    "[class a high]\nprefill_busy_threshold_frac = 0.1\n"
+			    "[class a low]\nprefill_busy_threshold_frac = 0.1\n");
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 1));
+	pipeline_still = true;
+	kvr_hint_put_str(&hints, KVR_HINT_POLICY_CLASS, "low");
+	pipeline_route(1, 100, 10, 0, NULL);
+	pipeline_route(2, 900, 10, 0, &hints);
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->waiting_now, 1);
+	pipeline_advance(40);
+	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids));
+	pipeline_turn();
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->waiting_now, 0);
+	c = counts(0, 1, MEASURE_QUEUE);
+	CU_ASSERT_EQUAL(kvr_buckets_count(&measure_buckets[MEASURE_QUEUE], &c), 1);
+	CU_ASSERT_EQUAL(c.sum, 40 * MS);
+	c = counts(0, 1, MEASURE_DISPATCH); /* that is not the router's time */
+	CU_ASSERT_EQUAL(kvr_buckets_count(&measure_buckets[MEASURE_DISPATCH], &c), 0);
+	c = counts(0, 1, MEASURE_ISL);
+	CU_ASSERT_EQUAL(c.sum, 40);
+	expect(0, MEASURE_QUEUE, 0, 0);
+	expect(0, MEASURE_DISPATCH, 1, 0);
+	end();
+}
+
+static void both_legs_of_a_pair_are_measured(void)
+{
+	struct pair_run *p, *d;
+
+	pair_start("", "");
+	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_P, 1, false));
+	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_D, 1, false));
+	pipeline_still = true;
+	pair_route(1, NULL);
+	pair_take();
+	p = pair_leg(1, true);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+	pair_ack(p, 0);
+	pipeline_advance(50);
+	pair_item(p, KVR_RESP_F_FIN, "result");
+	pair_take();
+	d = pair_leg(1, false);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(d);
+	pair_ack(d, 0);
+	pipeline_advance(7);
+	d->tokens = 1;
+	pair_item(d, 0, "x"); /* the first token */
+	pipeline_advance(10);
+	pair_item(d, KVR_RESP_F_FIN, "y");
+	expect(1, MEASURE_PREFILL, 1, 50 * MS);
+	expect(1, MEASURE_DECODE, 0, 0);
+	expect(0, MEASURE_DECODE, 1, 17 * MS);
+	expect(0, MEASURE_TTFT, 1, 57 * MS);
+	expect(1, MEASURE_TTFT, 0, 0);
+	expect(0, MEASURE_TRANSFER, 1, 7 * MS);
+	expect(1, MEASURE_DISPATCH, 1, 0);
+	expect(0, MEASURE_DISPATCH, 0, 0); /* it waited for the other leg */
+	CU_ASSERT_EQUAL(rank_count(1, PAIR_P, 0, RC_FINISHED), 1);
+	CU_ASSERT_EQUAL(rank_count(0, PAIR_D, 0, RC_FINISHED), 1);
+	pipeline_still = false;
+	pair_finish();
+	pair_stop();
+}
+
+static void counts_are_of_the_worker_that_has_the_rank(void)
+{
+	const struct kvr_wire_ids bye = {.source = WORKER, .id = 2, .epoch = 1};
+	uint32_t rank, dense;
+	uint8_t buf[64];
+
+	begin("");
+	pipeline_route(1, 100, 10, 0, NULL);
+	dispatched(&rank);
+	dense = kvr_sched_rank_find(rt->pool[0].sched, WORKER, rank);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_ROUTED), 1);
+	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &bye));
+	pipeline_turn();
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER + 1, 1, "a", 2));
+	CU_ASSERT_EQUAL(kvr_cell_get(&rt->pool[0].rank_counts[dense].v[RC_ROUTED]), 0);
+	end();
+}
+
+/* ---- predicted and found ---- */
+
+static void events(uint64_t first, uint64_t hash0, uint32_t n, uint8_t type)
+{
+	const struct kvr_wire_ids ids = {.source = WORKER, .id = 1, .epoch = 1};
+	const struct kvr_wire_kv_events head = {.first_event_id = first};
+	struct kvr_kv_put put;
+	uint64_t hash[64];
+	uint8_t buf[1024];
+	int len;
+
+	for (uint32_t i = 0; i < n; i++)
+		hash[i] = hash0 + i;
+	kvr_kv_put_begin(&put, buf, sizeof(buf), &ids, &head);
+	CU_ASSERT_EQUAL(kvr_kv_put_event(&put, (enum kvr_wire_kv_type)type, 0, NULL, hash, n), 0);
+	len = kvr_kv_put_end(&put);
+	CU_ASSERT_FATAL(len > 0);
+	pipeline_send(PEER_AGENT, buf, (size_t)len);
+	pipeline_turn();
+}
+
+static void route_told(uint64_t id, uint32_t cached)
+{
+	uint8_t tlv[64];
+	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
+
+	kvr_hint_put_u64(&hints, KVR_HINT_BACKEND, WORKER);
+	kvr_hint_put_u32(&hints, KVR_HINT_DP_RANK, 0);
+	pipeline_route(id, 1000, 10, 0, &hints);
+	item(id, dispatched(NULL), 0, 1, cached, KVR_RESP_F_FIN);
+}
+
+static void shortfalls_have_reasons(void)
+{
+	uint64_t h;
+
+	begin("");
+	events(0, 1000, 8, KVR_KV_STORED);
+	route_told(1, 32); /* 8 of 10 blocks, as predicted */
+	CU_ASSERT_EQUAL(pool_counter(0, PC_PREDICTED_TOKENS), 32);
+	CU_ASSERT_EQUAL(pool_counter(0, PC_HIT_TOKENS), 32);
+	CU_ASSERT_EQUAL(pool_counter(0, PC_ACHIEVABLE_TOKENS), 32);
+	CU_ASSERT_EQUAL(pool_counter(0, PC_PROMPT_TOKENS), 40);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, 0, RC_SHORT), 0);
+	expect(0, MEASURE_HIT, 1, KVR_RATIO_PARTS * 8 / 10);
+	route_told(2, 12);
+	CU_ASSERT_EQUAL(pool_counter(0, PC_SHORT_ENGINE), 20);
+	route_told(3, 0);
+	CU_ASSERT_EQUAL(pool_counter(0, PC_SHORT_NOTHING), 32);
+	/* Blocks go between the decision and the answer. */
+	pipeline_route(4, 1000, 10, 0, NULL);
+	h = dispatched(NULL);
+	events(1, 1004, 4, KVR_KV_REMOVED);
+	item(4, h, 0, 1, 16, KVR_RESP_F_FIN);
+	CU_ASSERT_EQUAL(pool_counter(0, PC_SHORT_EVICTED), 16);
+	/* A gap: event 2 is missing. */
+	events(3, 5000, 1, KVR_KV_STORED);
+	CU_ASSERT_EQUAL(kvr_cell_get(&rt->pool[0].event_ranks[0].v[ER_GAPS]), 1);
+	CU_ASSERT_EQUAL(kvr_cell_get(&rt->pool[0].event_ranks[0].v[ER_AUTHORITATIVE]), 0);
+	route_told(5, 8);
+	CU_ASSERT_EQUAL(pool_counter(0, PC_SHORT_MISSING), 8);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, 0, RC_SHORT), 20 + 32 + 16 + 8);
+	CU_ASSERT_EQUAL(kvr_cell_get(&rt->pool[0].event_ranks[0].v[ER_STORED]), 8);
+	CU_ASSERT_EQUAL(kvr_cell_get(&rt->pool[0].event_ranks[0].v[ER_REMOVED]), 4);
+	/* The whole life of the stream is repeated. */
+	events(0, 1000, 8, KVR_KV_STORED);
+	CU_ASSERT_EQUAL(kvr_cell_get(&rt->pool[0].event_ranks[0].v[ER_REGRESSIONS]), 1);
+	end();
+}
+
+/* The cached rank is overloaded with others' blocks: the choice goes elsewhere, and it shows. */
+static void what_could_have_been_is_counted(void)
+{
+	begin("overlap_score_credit = 0.0\n");
+	events(0, 1000, 8, KVR_KV_STORED);
+	for (uint64_t id = 1; id <= 4; id++)
+		pipeline_route(id, 1000, 10, 0, NULL);
+	CU_ASSERT(pool_counter(0, PC_HIT_TOKENS) <= pool_counter(0, PC_ACHIEVABLE_TOKENS));
+	CU_ASSERT_EQUAL(pool_counter(0, PC_PROMPT_TOKENS), 160);
+	end();
+}
+
+/* ---- decisions by id ---- */
+
+static void decisions_are_found_by_id(void)
+{
+	const struct decision_ring *r;
+	struct decision_brief b;
+	const uint64_t other = 78, ours = 77;
+
+	begin("decision_ring = 8\n");
+	r = &rt->pool[0].log->all;
+	CU_ASSERT_EQUAL(decision_ring_size(r), 8);
+	CU_ASSERT_EQUAL(decision_ring_find(r, 1, NULL, UINT64_MAX, &b), -ENOENT);
+	for (uint64_t id = 1; id <= 11; id++)
+		pipeline_route(id, 1000 * id, 10, 0, NULL);
+	CU_ASSERT_EQUAL(decision_ring_written(r), 11);
+	CU_ASSERT_EQUAL(decision_ring_find(r, 3, NULL, UINT64_MAX, &b), -ENOENT); /* gone */
+	CU_ASSERT_EQUAL_FATAL(decision_ring_find(r, 4, NULL, UINT64_MAX, &b), 0);
+	CU_ASSERT_EQUAL(b.number, 3);
+	CU_ASSERT_EQUAL(b.source, 77);
+	CU_ASSERT_EQUAL(b.worker, WORKER);
+	CU_ASSERT_EQUAL(b.result, KVR_SCHED_ROUTED);
+	CU_ASSERT_EQUAL(b.required, 10);
+	CU_ASSERT_EQUAL(b.overlap, 0);
+	CU_ASSERT_FALSE(b.pinned);
+	CU_ASSERT_EQUAL(decision_ring_find(r, 4, &ours, UINT64_MAX, &b), 0);
+	CU_ASSERT_EQUAL(decision_ring_find(r, 4, &other, UINT64_MAX, &b), -ENOENT);
+	CU_ASSERT_EQUAL(decision_ring_find(r, 4, NULL, 3, &b), -ENOENT); /* none before it */
+	CU_ASSERT_EQUAL(decision_ring_read(r, 2, &b), -ENOENT);
+	CU_ASSERT_EQUAL(decision_ring_read(r, 11, &b), -ENOENT);
+	CU_ASSERT_EQUAL(decision_ring_read(r, 10, &b), 0);
+	CU_ASSERT_EQUAL(b.id, 11);
+	/* A refusal, with its code. */
+	kvr_sched_worker_drain(rt->pool[0].sched, WORKER, true, 0);
+	pipeline_route(12, 100, 10, 0, NULL);
+	CU_ASSERT_EQUAL_FATAL(decision_ring_find(r, 12, NULL, UINT64_MAX, &b), 0);
+	CU_ASSERT_EQUAL(b.result, KVR_SCHED_ERROR);
+	CU_ASSERT_EQUAL(b.err, KVR_E_NO_ENDPOINTS);
+	end();
+	begin("decision_ring = 0\n");
+	pipeline_route(1, 100, 10, 0, NULL);
+	CU_ASSERT_EQUAL(decision_ring_find(&rt->pool[0].log->all, 1, NULL, UINT64_MAX, &b),
+			-ENOENT);
+	end();
+}
+
+/* ---- refusals in words ---- */
+
+static const char *words(void)
+{
+	static char text[256];
+	const struct out *o = pipeline_expect(PEER_CLIENT, KVR_REJECTED);
+	const struct kvr_wire_rejected *w;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	w = (const void *)(&o->hdr + 1);
+	memcpy(text, w + 1, w->text_len);
+	text[w->text_len] = '\0';
+	return text;
+}
+
+static void refusals_say_numbers(void)
+{
+	begin("router_queue_threshold = 0.1\n[class a bulk]\nprefill_busy_threshold_frac = 0.1\n"
+	      "request_queue_limit_per_worker = 1\n");
+	for (uint64_t id = 1; id <= 4; id++)
+		pipeline_route(id, 1000 * id, 10, 0, NULL); /* two at once, two wait */
+	pipeline_route(5, 5000, 10, 0, NULL);
+	CU_ASSERT_STRING_EQUAL(words(), "policy class bulk: 1 requests wait, at most 1");
+	end();
+	begin("");
+	kvr_sched_worker_drain(rt->pool[0].sched, WORKER, true, 0);
+	pipeline_route(6, 100, 10, 0, NULL);
+	CU_ASSERT_STRING_EQUAL(words(), "pool a: no rank can take it; workers 1, ranks 2, open 0");
+	end();
+}
+
+static void a_failed_prefill_leg_says_what_its_engine_said(void)
+{
+	struct pair_run *p;
+	struct kvr_wire_rejected why;
+
+	pair_start("disagg_reroutes = 0\n", "");
+	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_P, 1, false));
+	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_D, 1, false));
+	pair_route(1, NULL);
+	pair_take();
+	p = pair_leg(1, true);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+	pair_ack(p, 0);
+	p->status = 507;
+	pair_item(p, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "out of KV blocks\r\nmore");
+	CU_ASSERT_EQUAL(pair_told[1].rejected, KVR_E_PREFILL_FAILED);
+	why = pair_told[1].why;
+	CU_ASSERT_EQUAL(why.detail[0], 507);
+	CU_ASSERT_STRING_EQUAL(pair_told[1].words, "the prefill leg failed: worker 21, code 507, "
+						   "engine: out of KV blocks");
+	pair_finish();
+	pair_stop();
+}
+
+/* ---- other values while it runs ---- */
+
+static void thresholds_change_while_requests_wait(void)
+{
+	struct kvr_pool_conf c;
+	char err[100];
+
+	begin("router_queue_threshold = 0.1\n");
+	pipeline_route(1, 100, 10, 0, NULL);
+	pipeline_route(2, 800, 10, 0, NULL);
+	pipeline_route(3, 900, 10, 0, NULL);
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->waiting_now, 1);
+	CU_ASSERT_TRUE(kvr_sched_tunable("router_queue_threshold"));
+	CU_ASSERT_FALSE(kvr_sched_tunable("max_ranks"));
+	CU_ASSERT_FALSE(kvr_sched_tunable(""));
+	c = *kvr_sched_conf(rt->pool[0].sched);
+	CU_ASSERT_EQUAL(kvr_pool_conf_set(&c, "router_queue_threshold", "none", err, sizeof(err)),
+			0);
+	c.max_ranks = 7; /* not one that changes */
+	kvr_sched_tune(rt->pool[0].sched, &c);
+	CU_ASSERT_EQUAL(kvr_sched_conf(rt->pool[0].sched)->max_ranks, 64);
+	pipeline_turn();
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->waiting_now, 0);
+	/* And the detector of overload begins to watch. */
+	CU_ASSERT_EQUAL(
+		kvr_pool_conf_set(&c, "active_prefill_tokens_threshold", "1", err, sizeof(err)), 0);
+	kvr_sched_tune(rt->pool[0].sched, &c);
+	for (uint64_t id = 4; id < 24; id++) /* each rank is judged when it gets one */
+		pipeline_route(id, 1000 * id, 10, 0, NULL);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_REJECTED));
+	end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"a life", a_life_is_measured_once},
+		{"failures", failures_and_repetitions_count_apart},
+		{"waiting", waiting_is_measured_by_class},
+		{"pair", both_legs_of_a_pair_are_measured},
+		{"ranks", counts_are_of_the_worker_that_has_the_rank},
+		{"shortfalls", shortfalls_have_reasons},
+		{"achievable", what_could_have_been_is_counted},
+		{"decisions by id", decisions_are_found_by_id},
+		{"words", refusals_say_numbers},
+		{"words of an engine", a_failed_prefill_leg_says_what_its_engine_said},
+		{"thresholds", thresholds_change_while_requests_wait},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("measure", tests);
+}

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The telemetry commands by their answers: what they say of a second of load, and what they say to nonsense.
+
+usage: telemetry_test.py KVROUTE KVROUTE_LOAD
+"""
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+
+import child
+from load_test import Failed, a_router, in_directory, telemetry
+from metrics_test import families, metrics
+
+CONF = """[router]
+ingress = {cpu}
+hugepages = off
+memory_mb = 512
+suspect_ms = 5000
+dead_ms = 10000
+file_prefix = {prefix}
+[port p0]
+device = net_memif0,role=server,id=0,socket={directory}/memif.sock,socket-abstract=no,bsize=2048,rsize=12
+ipv4 = 10.77.0.1
+ipv6 = fd77::1
+cookie = off
+mtu = 1500
+[pool default]
+id = 0
+max_requests = 4096
+max_blocks = 64K
+decision_sample = 1
+[pool other]
+id = 1
+max_ranks = 64
+max_requests = 256
+max_jobs = 64
+max_blocks = 64K
+"""
+KEYS = {
+    "loads": {"eligible", "why", "active_requests", "active_blocks", "active_prefill_tokens", "kv_total_blocks", "routed", "finished",
+              "failed", "cancelled", "prompt_tokens", "predicted_tokens", "told_predicted_tokens", "actual_tokens"},
+    "events": {"next_event_id", "dumping", "authoritative", "lag", "gaps", "dumps", "clears", "regressions", "stored", "removed", "held"},
+    "hits": {"prompt_tokens", "achieved_tokens", "told_predicted_tokens", "told_actual_tokens", "short", "beyond"},
+}
+HISTOGRAMS = {"time_to_first_token_seconds", "inter_token_latency_seconds", "input_sequence_tokens", "output_sequence_tokens",
+              "kv_hit_rate", "kv_transfer_estimated_latency_seconds", "dispatch_latency_seconds", "queue_seconds",
+              "prefill_leg_seconds", "decode_leg_seconds"}
+# Command, and what it must say no to: each a code and a part of the message.
+WRONG = {
+    "/kvroute/loads": ("", ",nothing", ",default,x", ",default,-1", ",default,99999999999", ",default,0,0"),
+    "/kvroute/worker": ("", ",x", ",-1", ",18446744073709551616", ",123456789", ",1,x"),
+    "/kvroute/queue": ("", ",nothing", ",default,1"),
+    "/kvroute/events": ("", ",nothing", ",default,x"),
+    "/kvroute/hits": ("", ",nothing", ",default,x"),
+    "/kvroute/latency": (",nothing", ",default,nothing", ",default,default,x"),
+    "/kvroute/config": (",x", ",-1", ",0,0"),
+    "/kvroute/explain": ("", ",x", ",-1", ",0xffffffffffffffffff", ",0xdeadbeefdeadbeef", ",1,x"),
+    "/kvroute/buffers": (",x",),
+    "/kvroute/set": ("", ",x", ",=1", ",max_ranks=1", ",router_temperature=", ",router_temperature=-1", ",router_temperature=nan",
+                     ",router_temperature=1,nothing", ",router_queue_threshold=x", ",heartbeat_ms=0", ",heartbeat_ms=5000",
+                     ",dead_ms=20", ",log=loud", ",log=normal,p0", ",source_rate=x", ",source_rate=1,default",
+                     ",router_temperature=" + "9" * 400, "," + "k" * 300 + "=1"),
+    "/kvroute/session/release": ("", ",default", ",default,", ",nothing,x", ",default,unknown", ",default,a,b"),
+    "/kvroute/drain": ("", ",x", ",123456789"),
+    "/kvroute/sample": ("", ",default", ",default,x", ",nothing,1"),
+}
+
+
+def need(ok, what):
+    if not ok:
+        raise Failed(what)
+
+
+def page_through(prefix, command, key):
+    """All entries of a paged list."""
+    out, start = {}, 0
+    while True:
+        answer = telemetry(prefix, f"{command},{start}")
+        need(set(out).isdisjoint(answer[key]), f"{command}: a page comes twice")
+        out.update(answer[key])
+        if "next" not in answer:
+            need(len(out) == answer["total"], f"{command}: {len(out)} of {answer['total']}")
+            return answer, out
+        start = answer["next"]
+
+
+def ranks(prefix):
+    """Counts of ranks, workers and the pool agree with one another, while they grow."""
+    for _ in range(600):
+        before = telemetry(prefix, "/kvroute/hits,default")
+        _, loads = page_through(prefix, "/kvroute/loads,default", "ranks")
+        if sum(r["finished"] for r in loads.values()) > 50:
+            break
+        time.sleep(0.05)
+    for name, keys in KEYS.items():
+        _, found = page_through(prefix, f"/kvroute/{name},default", "ranks")
+        need(found and all(keys <= set(r) for r in found.values()), f"{name} lacks {keys}: {found}")
+    need(all(re.fullmatch(r"\d+/\d+", r) for r in loads), f"names of ranks: {list(loads)}")
+    need(all(r["eligible"] == 1 and r["why"] == "open" for r in loads.values()), f"not open: {loads}")
+    need(sum(r["finished"] for r in loads.values()) > 50, f"nothing has finished: {loads}")
+    need(all(r["routed"] >= r["finished"] + r["failed"] + r["cancelled"] for r in loads.values()), f"legs do not add up: {loads}")
+    hits = telemetry(prefix, "/kvroute/hits,default")
+    need(before["prompt_tokens"] <= sum(r["prompt_tokens"] for r in loads.values()) <= hits["prompt_tokens"], f"{hits}")
+    need(0 <= hits["achieved_tokens"] <= hits["achievable_tokens"] <= hits["prompt_tokens"], f"{hits}")
+    worker = min(int(r.split("/")[0]) for r in loads)
+    one = telemetry(prefix, f"/kvroute/worker,{worker}")
+    need(one["id"] == worker and one["pool"] == "default" and one["eligible"] == 1 and len(one["ranks"]) == min(one["total"], 16) and one.get("next", 16) == 16, f"{one}")
+    need(one["ranks"]["0"]["routed"] >= loads[f"{worker}/0"]["routed"], f"{one}")
+    telemetry(prefix, f"/kvroute/drain,{worker}")
+    one = telemetry(prefix, f"/kvroute/worker,{worker}")
+    need(one["eligible"] == 0 and one["why"] in ("draining", "drained", "gone"), f"{one}"[:600])
+    telemetry(prefix, f"/kvroute/resume,{worker}")
+
+
+def histograms(prefix, finished):
+    need(telemetry(prefix, "/kvroute/latency") == {"default": ["default"], "other": ["default"]}, "pools of latency")
+    answer = telemetry(prefix, "/kvroute/latency,default,default")
+    h = answer["histograms"]
+    need(set(h) == HISTOGRAMS and answer["decisions"] >= finished, f"{answer}")
+    for name in ("time_to_first_token_seconds", "input_sequence_tokens", "kv_hit_rate", "decode_leg_seconds"):
+        need(finished * 0.9 <= h[name]["count"] <= answer["decisions"] and 0 <= float(h[name]["mean"]), f"{name}: {h[name]}")
+        need(float(h[name]["p50"]) <= float(h[name]["p90"]) <= float(h[name]["p99"]), f"{name}: {h[name]}")
+    need(0 < float(h["time_to_first_token_seconds"]["mean"]) < 60, f"{h}")
+    need(h["prefill_leg_seconds"] == {"count": 0}, f"{h}")
+    found = families(metrics(prefix))
+    for name in HISTOGRAMS:
+        family = next((f for f in found if f.endswith("_" + name)), None)
+        need(family and found[family][0] == "histogram", f"OpenMetrics lacks {name}")
+        label = '{pool="default",policy_class="default"}'
+        need(found[family][2]["_count" + label] >= h[name]["count"], f"{family}")
+    ttft = found["dynamo_component_router_time_to_first_token_seconds"][2]
+    need('_bucket{pool="default",policy_class="default",le="480.0"}' in ttft, f"buckets: {list(ttft)[:20]}")
+
+
+def explained(prefix):
+    """A request found by its id says the same as the log of decisions."""
+    log = telemetry(prefix, "/kvroute/decisions,default")["decisions"]
+    one = next(d for d in log.values() if d["result"] == "routed")
+    need(re.fullmatch(r"0x[0-9a-f]{16}", one["id"]) and re.fullmatch(r"0x[0-9a-f]{16}", one["source"]), f"ids: {one}")
+    answer = telemetry(prefix, f"/kvroute/explain,{one['id']},{one['source']}")
+    d = answer["decisions"]["0"]
+    need(answer["id"] == one["id"] and answer["found"] >= 1, f"{answer}")
+    need(all(d[k] == one[k] for k in ("source", "worker", "dp_rank", "required_blocks", "result")), f"{d} is not {one}")
+    need("terms" in d and d["why"].startswith("lowest cost"), f"{d}")
+    gone = telemetry(prefix, "/kvroute/explain,0xdeadbeefdeadbeef")
+    need(gone["error"] == "ENOENT" and "default has " in gone["message"], f"{gone}")
+
+
+def settings(prefix, directory):
+    def value(key):
+        _, options = page_through(prefix, "/kvroute/config", "options")
+        return options[key]
+
+    was = value("pool_default/router_temperature")
+    answer = telemetry(prefix, "/kvroute/set,router_temperature=0.5,default")
+    need(float(answer["set"]["default"]) == 0.5 and list(answer["set"]) == ["default"], f"{answer}")
+    need(float(value("pool_default/router_temperature")) == 0.5 and value("pool_other/router_temperature") == was, "temperature")
+    need(set(telemetry(prefix, "/kvroute/set,router_queue_threshold=2")["set"]) == {"default", "other"}, "of all pools")
+    telemetry(prefix, "/kvroute/set,source_rate=100000,p0")
+    need(value("port_p0/source_rate") == "100000", "rate")
+    telemetry(prefix, "/kvroute/set,dead_ms=7000")
+    need(value("router/dead_ms") == "7000", "dead_ms")
+    telemetry(prefix, "/kvroute/set,log=verbose")
+    telemetry(prefix, "/kvroute/set,log=normal")
+    need("error" in telemetry(prefix, "/kvroute/set,heartbeat_ms=60000"), "times that contradict each other")
+    need(value("router/heartbeat_ms") != "60000", "heartbeat_ms")
+    for line in ("/kvroute/set,router_temperature=0.5,default: done", "/kvroute/set,heartbeat_ms=60000: EINVAL: needed"):
+        logged(directory, f"kvroute: telemetry: {line}")
+
+
+def logged(directory, line):
+    """The log has a thread of its own."""
+    for _ in range(200):
+        with open(f"{directory}/router.log") as f:
+            if line in f.read():
+                return
+        time.sleep(0.05)
+    raise Failed(f"not logged: {line}")
+
+
+def nonsense(prefix):
+    """Every wrong question gets an error object that says what is wrong, and nothing changes."""
+    before = page_through(prefix, "/kvroute/config", "options")
+    for command, params in WRONG.items():
+        for p in params:
+            answer = telemetry(prefix, command + p)
+            need(isinstance(answer, dict) and set(answer) == {"error", "message"} and answer["error"].startswith("E") and
+                 answer["message"], f"{command}{p[:40]}: {answer}")
+    need(page_through(prefix, "/kvroute/config", "options") == before, "nonsense has changed the configuration")
+    need(telemetry(prefix, "/kvroute/no_such_command") is None, "DPDK answers null for what it does not know")
+
+
+def patient(prefix, command):
+    """DPDK keeps one connection waiting: others are turned away until its thread has come to it."""
+    for _ in range(200):
+        try:
+            return telemetry(prefix, command)
+        except (OSError, ValueError):
+            time.sleep(0.05)
+    raise Failed("no connection any more")
+
+
+def rude(prefix):
+    """Readers that do not read, and more of them than there is room for."""
+    base = "/var/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", "/tmp")
+    path = f"{os.environ.get('RUNTIME_DIRECTORY') or base}/dpdk/{prefix}/dpdk_telemetry.v2"
+    mute = []
+    for _ in range(5):
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        s.connect(path)
+        s.setblocking(False)
+        try:
+            for _ in range(2000):
+                s.send(b"/kvroute/metrics")  # the answers are never read
+        except BlockingIOError:
+            pass
+        mute.append(s)
+    need(patient(prefix, "/kvroute/info")["pools"] == 2, "beside readers that do not read")
+    for s in mute:
+        s.close()
+    refused = 0
+    for _ in range(1000):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            try:
+                s.settimeout(5)
+                s.connect(path)
+                if not s.recv(1024):
+                    refused += 1
+            except OSError:
+                refused += 1
+    need(patient(prefix, "/kvroute/info")["pools"] == 2, "after a thousand connections")
+    need(patient(prefix, "/kvroute/balance")["balance"] == "ok", "balance")
+    print(f"of 1000 connections {refused} were refused")
+
+
+def run(directory):
+    kvroute, load, prefix = sys.argv[1], sys.argv[2], f"kvr-tt-{os.getpid()}"
+    cpus = sorted(os.sched_getaffinity(0))
+    with a_router(kvroute, CONF.format(cpu=cpus[0], prefix=prefix, directory=directory), prefix, directory):
+        empty = telemetry(prefix, "/kvroute/latency,default")["histograms"]
+        need(all(h == {"count": 0} for h in empty.values()), f"nothing was measured yet: {empty}")
+        program = child.start([load, "--socket", f"{directory}/memif.sock", "--core", str(cpus[-1]), "--seconds", "60", "--ranks", "20",
+                               "--rate", "300", "--prefill-us-per-token", "1", "--decode-us-per-token", "100", "--json", "--quiet",
+                               "--drain", "60"], stdout=subprocess.PIPE, text=True)
+        ranks(prefix)
+        program.terminate()  # it ends in order, and says what it saw
+        text, _ = program.communicate(timeout=100)
+        need(program.returncode == 0, f"kvroute-load ended with {program.returncode}")
+        result = json.loads(text)
+        logged(directory, "kvroute: worker 1 joining -> serving: pool default, at 10.77.0.2:")
+        logged(directory, " -> gone: pool default, at 10.77.0.2:")
+        nonsense(prefix)
+        rude(prefix)
+        settings(prefix, directory)
+        buffers = telemetry(prefix, "/kvroute/buffers")["buffers"]
+        need({"mbufs_p0", "jobs_default", "slots_other", "ring_control"} <= set(buffers), f"{buffers}")
+        need(all(b["used"] <= b["size"] for b in buffers.values()), f"{buffers}")
+        queue = telemetry(prefix, "/kvroute/queue,default")
+        need(queue["waiting"] == 0 and "default" in queue["classes"], f"{queue}")
+        explained(prefix)
+        histograms(prefix, result["completed"])
+        print(f"{result['completed']} requests")
+
+
+if __name__ == "__main__":
+    in_directory("telemetry", run)
