@@ -105,7 +105,10 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	  "cached tokens predicted at routing")                                                    \
 	X(PC_ACTUAL_TOKENS, actual_cached, COUNT, "tokens", "cached tokens found by the engines")  \
 	X(PC_PREDICTIONS, predictions, COUNT, "requests", "decisions entered as predicted blocks") \
-	X(PC_PREDICTIONS_LOST, predictions_lost, COUNT, "requests", "predictions dropped, no room")
+	X(PC_PREDICTIONS_LOST, predictions_lost, COUNT, "requests",                                \
+	  "predictions dropped, no room")                                                          \
+	X(PC_NO_BLOCKS, no_blocks, COUNT, "requests",                                              \
+	  "ROUTE messages without the hash of a whole block")
 enum pool_counter { POOL_COUNTER_LIST(KVR_COUNTER_ENUM) PC_COUNTERS };
 
 #define SESSION_COUNTER_LIST(X)                                                                    \

@@ -18,6 +18,7 @@
 #include "telemetry/capture.h"
 #include "telemetry/decisions.h"
 #include "telemetry/ports.h"
+#include "telemetry/refused.h"
 #include "telemetry/sources.h"
 #include "telemetry/tables.h"
 
@@ -431,6 +432,7 @@ static const struct kvr_ctl_cmd commands[] = {
 	{"/kvroute/info", NULL, "version, uptime, sizes", cmd_info},
 	{"/kvroute/workers", "[FROM]", "workers with state and bookings, 32 at a time",
 	 cmd_workers},
+	{"/kvroute/refused", NULL, "workers whose newest HELLO was refused, and why", refused_list},
 	{"/kvroute/pools", NULL, "requests, events and prefix table of every pool", cmd_pools},
 	{"/kvroute/sessions", NULL, "sticky sessions of every pool", cmd_sessions},
 	{"/kvroute/drops", NULL, "what was not served, by reason; zeros left out", cmd_drops},
