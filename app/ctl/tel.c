@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tel.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -228,6 +229,56 @@ static json_t *gone(struct tel *t, char *err, size_t errlen, const char *why)
 	return NULL;
 }
 
+#define LONG_NUMBER 19u /* digits: 64 bits without sign may not fit jansson's integers */
+
+/* @p text with quotes around numbers that are too long, and '?' for bytes that are no ASCII when
+ * @p ascii. @return memory from malloc(), or NULL. */
+static char *readable(const char *text, size_t len, bool ascii, size_t *n)
+{
+	/* Two quotes for at least LONG_NUMBER digits. */
+	char *out = malloc(len + 2 * (len / LONG_NUMBER) + 1);
+	bool quoted = false;
+	size_t digits;
+
+	*n = 0;
+	for (size_t i = 0; out != NULL && i < len; i += digits) {
+		const char c = text[i];
+
+		if (quoted && c == '\\' && i + 1 < len)
+			out[(*n)++] = text[i++]; /* the byte behind it is not the end */
+		else if (c == '"')
+			quoted = !quoted;
+		for (digits = 0;
+		     !quoted && i + digits < len && isdigit((unsigned char)text[i + digits]);)
+			digits++;
+		if (digits >= LONG_NUMBER)
+			out[(*n)++] = '"';
+		digits += digits == 0;
+		memcpy(out + *n, text + i, digits);
+		if (ascii && (signed char)out[*n] < 0)
+			out[*n] = '?';
+		*n += digits;
+		if (digits >= LONG_NUMBER)
+			out[(*n)++] = '"';
+	}
+	return out;
+}
+
+/* Names that strangers have sent need not be UTF-8. */
+static json_t *parse(const char *text, size_t len)
+{
+	json_t *all = NULL;
+
+	for (int ascii = 0; ascii < 2 && all == NULL; ascii++) {
+		size_t n;
+		char *copy = readable(text, len, ascii, &n);
+
+		all = copy != NULL ? json_loadb(copy, n, 0, NULL) : NULL;
+		free(copy);
+	}
+	return all;
+}
+
 json_t *tel_ask(struct tel *t, const char *command, char *err, size_t errlen)
 {
 	char key[64];
@@ -246,12 +297,7 @@ json_t *tel_ask(struct tel *t, const char *command, char *err, size_t errlen)
 			    : errno == EAGAIN ? "it does not answer; is it stopped?"
 					      : strerror(errno));
 	snprintf(key, sizeof(key), "%.*s", (int)strcspn(command, ","), command);
-	all = json_loadb(t->answer, (size_t)n, 0, NULL);
-	if (all == NULL) { /* names that strangers have sent need not be UTF-8 */
-		for (ssize_t i = 0; i < n; i++)
-			t->answer[i] = (signed char)t->answer[i] < 0 ? '?' : t->answer[i];
-		all = json_loadb(t->answer, (size_t)n, 0, NULL);
-	}
+	all = parse(t->answer, (size_t)n);
 	answer = json_incref(json_object_get(all, key));
 	json_decref(all);
 	return answer != NULL ? answer : gone(t, err, errlen, "an answer that is no JSON");

@@ -59,7 +59,8 @@ void tel_close(struct tel *t);
 /**
  * Ask @p command, "/kvroute/pools" or "/kvroute/drain,1".
  * @return the answer, to be given back by json_decref(): JSON null for a command that the router
- * does not know, {"error", "message"} for one that it refuses. NULL: the connection is gone, and
+ * does not know, {"error", "message"} for one that it refuses; numbers of 19 digits and more are
+ * texts. NULL: the connection is gone, and
  * the object closed; one line in @p err.
  */
 json_t *tel_ask(struct tel *t, const char *command, char *err, size_t errlen);

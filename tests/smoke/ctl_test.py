@@ -23,7 +23,7 @@ POOL = {"name": "m", "block_size": 16, "slots": 100, "slots_used": 3, "slots_lin
         "frames_held_max": 50, "requests": {"routes": 1000, "finished": 900, "rejected": 0, "waiting": 2, "admitted": 5, "live": 3,
                                             "predicted_cached": 5000, "actual_cached": 4900},
         "events": {"frames": 10, "gaps": 0}, "prefix": {"blocks": 300, "used_bytes": 1, "memory_bytes": 100}}
-DECISION = {"age_ms": 1500, "source": 7, "id": 4660, "result": "routed", "worker": 3, "dp_rank": 0, "cost": "1.250",
+DECISION = {"age_ms": 1500, "source": 2 ** 64 - 1, "id": 4660, "result": "routed", "worker": 3, "dp_rank": 0, "cost": "1.250",
             "required_blocks": 12, "overlap_blocks": "8.000", "waited_us": 40, "pinned": 0, "policy_class": "default"}
 TERMS = {"0": {"worker": 3, "dp_rank": 0, "cost": "1.250", "device": 8, "host": 0, "disk": 0, "shared": 0, "prefill_tokens": 64},
          "1": {"worker": 5, "dp_rank": 0, "cost": "9.000", "device": 0, "host": 0, "disk": 0, "shared": 0, "prefill_tokens": 900}}
@@ -169,7 +169,7 @@ def with_router(base, router):
     expect("no UTF-8", ctl(base, "adapters", "m")[0], "a?")
     expect("metrics", ctl(base, "metrics")[0], "kvr_x 5\n# EOF\n")
     expect("routers", ctl(base, "routers")[0], "one\n")
-    expect("explain", ctl(base, "explain", "0x1234")[0], "request 4660 (0x1234) of source 0x7 in pool m", "worker 3 rank 0",
+    expect("explain", ctl(base, "explain", "0x1234")[0], "request 4660 (0x1234) of source 0xffffffffffffffff in pool m", "worker 3 rank 0",
            "8.000 of its 12 blocks are there", "9.000")
     expect("explain nothing", ctl(base, "explain", "1", want=1)[1], "decision_sample")
     ctl(base, "explain", "x", want=2)
