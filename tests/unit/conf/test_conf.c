@@ -295,7 +295,7 @@ static void words_are_left_to_programs_that_take_them(void)
 static void version_is_told_before_all_else(void)
 {
 	char text[4][16] = {"prog", "--wrong", "--version", "--"};
-	char *asks[] = {text[0], text[1], text[2]}, *not[] = {text[0], text[3], text[2]};
+	char *asks[] = {text[0], text[1], text[2]}, *not [] = {text[0], text[3], text[2]};
 	char out[64] = "";
 	FILE *f = fmemopen(out, sizeof(out), "w");
 
