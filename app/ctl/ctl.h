@@ -80,6 +80,9 @@ void ctl_print(const struct ctl *c, const json_t *v, const char *columns);
 enum ctl_status ctl_say(enum ctl_status s, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/** SIGINT and SIGTERM end what waits. */
+void ctl_signals(void);
+
 /** Wait; @return false when a signal asks for the end. */
 bool ctl_wait(double seconds);
 

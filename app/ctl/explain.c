@@ -129,13 +129,12 @@ static enum ctl_status search(struct ctl *c, uint64_t id)
 enum ctl_status ctl_explain(struct ctl *c, int argc, char **argv)
 {
 	enum ctl_status status = ctl_open(c);
-	char command[64], err[256];
+	char command[200], err[256];
 	const char *i;
 	json_t *all, *d;
 	uint64_t id;
 	char *end;
 
-	(void)argc;
 	errno = 0;
 	id = strtoull(argv[0], &end, 0);
 	if (errno != 0 || *end != '\0' || end == argv[0] || argv[0][0] == '-')
@@ -144,7 +143,8 @@ enum ctl_status ctl_explain(struct ctl *c, int argc, char **argv)
 			       argv[0]);
 	if (status != CTL_OK)
 		return status;
-	snprintf(command, sizeof(command), "/kvroute/explain,%" PRIu64, id);
+	snprintf(command, sizeof(command), "/kvroute/explain,%" PRIu64 "%s%.100s", id,
+		 argc == 2 ? "," : "", argc == 2 ? argv[1] : "");
 	all = tel_ask(&c->t, command, err, sizeof(err));
 	if (all == NULL)
 		return ctl_say(CTL_DOWN, "%s", err);

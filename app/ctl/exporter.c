@@ -157,6 +157,21 @@ static void page_metrics(struct page *p)
 	}
 }
 
+/* What rates are made of, of the looks before this one, oldest first. */
+static json_t *history(void)
+{
+	json_t *list = json_array();
+
+	for (unsigned int i = RING - 1; i > 0; i--)
+		if (ex.ring[i] != NULL)
+			json_array_append_new(
+				list, json_pack("{s:O, s:O?, s:O?}", "at",
+						json_object_get(ex.ring[i], "at"), "pools",
+						json_object_get(ex.ring[i], "pools"), "stages",
+						json_object_get(ex.ring[i], "stages")));
+	return list;
+}
+
 static void page_data(struct page *p)
 {
 	json_t *all, *list, *f;
@@ -173,6 +188,7 @@ static void page_data(struct page *p)
 	json_object_foreach (ex.found, key, f)
 		json_array_append(list, f);
 	json_object_set_new(all, "findings", list);
+	json_object_set_new(all, "history", history());
 	p->type = "application/json";
 	p->text = json_dumps(all, JSON_COMPACT);
 	p->len = p->text != NULL ? strlen(p->text) : 0;

@@ -70,7 +70,7 @@ bool rule_event_back(const struct doctor_look *l)
 {
 	const double stale = doctor_grown(l, "events.stale");
 
-	return stale > 10 && stale > doctor_grown(l, "events.applied") &&
+	return stale > 100 && stale > 3 * doctor_grown(l, "events.applied") &&
 	       doctor_say(l,
 			  "pool %s: %.0f frames of KV events have numbers that were there before",
 			  l->name, stale);
@@ -148,10 +148,15 @@ bool rule_lags(const struct doctor_look *l)
 
 bool rule_useless_cache(const struct doctor_look *l)
 {
+	const struct doctor_look pool = {.before = snap_at(l->was, "pools", l->pool, NULL),
+					 .now = snap_at(l->is, "pools", l->pool, NULL)};
 	const double held = event_number(l, l->was, "held");
 
-	return held > 0 && doctor_grown(l, "routed") >= 20 &&
-	       doctor_grown(l, "predicted_tokens") == 0 &&
+	/* Prompts without a block cannot meet one. */
+	return held > 0 &&
+	       doctor_grown(&pool, "requests.no_blocks") <
+		       0.5 * doctor_grown(&pool, "requests.routes") &&
+	       doctor_grown(l, "routed") >= 20 && doctor_grown(l, "predicted_tokens") == 0 &&
 	       doctor_say(l,
 			  "pool %s: rank %s holds %.0f blocks, and none of %.0f requests that went "
 			  "there has met one",
@@ -237,7 +242,7 @@ bool rule_far_from_best(const struct doctor_look *l)
 	const double all = hit(l, "prompt_tokens");
 	const double got = hit(l, "achieved_tokens"), best = hit(l, "achievable_tokens");
 
-	return all > 10000 && best - got > 0.2 * all &&
+	return all > 10000 && got < 0.5 * best &&
 	       doctor_say(l,
 			  "pool %s: %.0f %% of the prompts were cached where they went, %.0f %% "
 			  "could have been",
