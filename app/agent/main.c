@@ -13,6 +13,8 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "kvr_conf.h"
+
 #define EVENTS 256
 
 static volatile sig_atomic_t stop_asked, stats_asked;
@@ -185,8 +187,11 @@ int main(int argc, char **argv)
 {
 	static struct app a;
 	char err[400];
-	const int rc = agent_options_parse(&a.o, argc, argv, err, sizeof(err));
+	int rc;
 
+	if (kvr_conf_version(argc, argv, "kvroute-agent", stdout))
+		return 0;
+	rc = agent_options_parse(&a.o, argc, argv, err, sizeof(err));
 	if (rc < 0) {
 		fprintf(stderr, "kvroute-agent: %s\n", err);
 		return 1;

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kvr_conf.h"
+
 int main(int argc, char **argv)
 {
 	FILE *in = stdin;
@@ -16,6 +18,15 @@ int main(int argc, char **argv)
 	static struct ex_run run;
 	int status;
 
+	if (kvr_conf_version(argc, argv, "kvroute-explain", stdout))
+		return 0;
+	if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+		printf("kvroute-explain: routing decisions of a scenario, in virtual time\n\n"
+		       "usage: kvroute-explain FILE|-\n\n"
+		       "FILE holds one JSON object a line; answers, one a line, go to standard "
+		       "output\n");
+		return 0;
+	}
 	if (argc != 2) {
 		fprintf(stderr, "usage: kvroute-explain FILE|-\n");
 		return 2;

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "kvr_conf.h"
 #include "serve.h"
 
 #define GRACE_S 5 /* requests under way may end after the first signal */
@@ -66,8 +67,11 @@ int main(int argc, char **argv)
 	uint32_t started = 0;
 	char err[512];
 	sigset_t set;
-	int rc = gw_options_parse(&options, argc, argv, err, sizeof(err));
+	int rc;
 
+	if (kvr_conf_version(argc, argv, "kvroute-gateway", stdout))
+		return 0;
+	rc = gw_options_parse(&options, argc, argv, err, sizeof(err));
 	if (rc == 0)
 		return 0;
 	if (rc > 0)

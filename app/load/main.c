@@ -14,6 +14,7 @@
 #include <rte_launch.h>
 #include <rte_lcore.h>
 
+#include "kvr_conf.h"
 #include "memif_guard.h"
 #include "report.h"
 
@@ -263,8 +264,11 @@ int main(int argc, char **argv)
 	struct load_options opt;
 	struct kvr_stats *stats = NULL;
 	char err[400] = "";
-	int rc = load_options_parse(&opt, argc, argv, err, sizeof(err));
+	int rc;
 
+	if (kvr_conf_version(argc, argv, "kvroute-load", stdout))
+		return 0;
+	rc = load_options_parse(&opt, argc, argv, err, sizeof(err));
 	if (rc == 0)
 		return 0;
 	if (rc > 0)

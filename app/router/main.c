@@ -18,6 +18,7 @@
 #include "control/control.h"
 #include "control/log.h"
 #include "control/watch.h"
+#include "kvr_conf.h"
 #include "memif_guard.h"
 #include "start/host.h"
 #include "start/shared.h"
@@ -95,6 +96,7 @@ static void usage(FILE *out)
 	      "      --multi-process dpdk-dumpcap, dpdk-pdump, dpdk-proc-info may look; huge "
 	      "pages\n"
 	      "      --dump-config   print every option with value, unit and help, then exit\n"
+	      "      --version       name and version\n"
 	      "  -v, --verbose       show what DPDK's EAL and drivers say\n"
 	      "  -h, --help          this text\n",
 	      out);
@@ -227,6 +229,8 @@ int main(int argc, char **argv)
 	int rc;
 
 	host_std_files();
+	if (kvr_conf_version(argc, argv, "kvroute", stdout))
+		return 0;
 	if (parse_args(argc, argv, &config, &action, &verbose) < 0)
 		return 2;
 	rt = aligned_alloc(RTE_CACHE_LINE_SIZE, RTE_ALIGN_CEIL(sizeof(*rt), RTE_CACHE_LINE_SIZE));

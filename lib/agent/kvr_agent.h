@@ -32,6 +32,10 @@
 
 #include "kvr_words.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct kvr_agent;
 struct kvr_agent_ops;
 
@@ -264,5 +268,9 @@ int kvr_agent_hint_next(const struct kvr_agent_request *r, uint32_t *pos, struct
 uint32_t kvr_agent_running(const struct kvr_agent *a);
 enum kvr_agent_state kvr_agent_state_now(const struct kvr_agent *a);
 void kvr_agent_stats_get(const struct kvr_agent *a, struct kvr_agent_stats *out);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

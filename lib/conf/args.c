@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "version.h"
 
 /* getopt's table: one row for each option, and --help. */
 static struct option *make_rows(const struct kvr_opt *table)
@@ -24,7 +27,7 @@ static struct option *make_rows(const struct kvr_opt *table)
 }
 
 static int parse(const struct kvr_opt *table, const struct option *rows, void *obj, int argc,
-		 char **argv, char *err, size_t errlen)
+		 char **argv, int *first, char *err, size_t errlen)
 {
 	char why[200];
 	int at, c;
@@ -45,14 +48,12 @@ static int parse(const struct kvr_opt *table, const struct option *rows, void *o
 			return -EINVAL;
 		}
 	}
-	if (optind == argc)
-		return 1;
-	snprintf(err, errlen, "%s: unexpected; see --help", argv[optind]);
-	return -EINVAL;
+	*first = optind;
+	return 1;
 }
 
-int kvr_conf_args(const struct kvr_opt *table, void *obj, int argc, char **argv, char *err,
-		  size_t errlen)
+int kvr_conf_args_rest(const struct kvr_opt *table, void *obj, int argc, char **argv, int *first,
+		       char *err, size_t errlen)
 {
 	struct option *rows = make_rows(table);
 	int rc;
@@ -62,9 +63,30 @@ int kvr_conf_args(const struct kvr_opt *table, void *obj, int argc, char **argv,
 		return -ENOMEM;
 	}
 	kvr_conf_defaults(table, obj);
-	rc = parse(table, rows, obj, argc, argv, err, errlen);
+	rc = parse(table, rows, obj, argc, argv, first, err, errlen);
 	free(rows);
 	return rc;
+}
+
+int kvr_conf_args(const struct kvr_opt *table, void *obj, int argc, char **argv, char *err,
+		  size_t errlen)
+{
+	int first, rc = kvr_conf_args_rest(table, obj, argc, argv, &first, err, errlen);
+
+	if (rc != 1 || first == argc)
+		return rc;
+	snprintf(err, errlen, "%s: unexpected; see --help", argv[first]);
+	return -EINVAL;
+}
+
+bool kvr_conf_version(int argc, char **argv, const char *name, FILE *out)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+		if (strcmp(argv[i], "--version") == 0) {
+			fprintf(out, "%s " KVR_VERSION "\n", name);
+			return true;
+		}
+	return false;
 }
 
 void kvr_conf_args_help(const struct kvr_opt *table, const void *obj, int width, FILE *out)
@@ -83,4 +105,5 @@ void kvr_conf_args_help(const struct kvr_opt *table, const void *obj, int width,
 		fprintf(out, "\n");
 	}
 	fprintf(out, "  --%-*s this text\n", width, "help");
+	fprintf(out, "  --%-*s name and version\n", width, "version");
 }

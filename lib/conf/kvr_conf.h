@@ -9,6 +9,7 @@
  * come from the one table. Control thread and start-up only.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -79,6 +80,15 @@ int kvr_conf_print(const struct kvr_opt *opt, const void *obj, char *buf, size_t
  */
 int kvr_conf_args(const struct kvr_opt *table, void *obj, int argc, char **argv, char *err,
 		  size_t errlen);
+
+/** The same for programs that take words, too, before, between or behind the options: they stand
+ * from argv[*first] on. */
+int kvr_conf_args_rest(const struct kvr_opt *table, void *obj, int argc, char **argv, int *first,
+		       char *err, size_t errlen);
+
+/** Whether --version is among the arguments; prints `name version` then. Before anything else is
+ * looked at. */
+bool kvr_conf_version(int argc, char **argv, const char *name, FILE *out);
 
 /** What --help shows of the table: name in @p width characters, help, choices, and the value that
  * @p obj has with its unit. */

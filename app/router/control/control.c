@@ -4,6 +4,7 @@
  * registry; it changes what packet lcores own only by calling them (call_lcore()) and by publishing
  * views. It sleeps between rounds and never touches a packet of the data path.
  */
+#include "control/service.h"
 #include "control/thread.h"
 #include "lcore/kinds.h"
 #include "sched/session.h"
@@ -133,11 +134,17 @@ void control_round(struct router *rt)
 void control_run(struct router *rt)
 {
 	const struct timespec pause = {.tv_nsec = ROUND_NS};
+	struct service service;
 
+	service_open(&service);
+	service_say(&service, "READY=1\nSTATUS=serving");
 	while (!atomic_load_explicit(&rt->quit, memory_order_relaxed)) {
 		control_round(rt);
+		service_turn(&service, rt, now_ns(rt));
 		if (atomic_exchange_explicit(&rt->reload, 0, memory_order_relaxed))
 			reload(rt);
 		nanosleep(&pause, NULL);
 	}
+	service_say(&service, "STOPPING=1\nSTATUS=stopping");
+	service_close(&service);
 }

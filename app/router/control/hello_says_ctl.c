@@ -130,8 +130,43 @@ static bool in_words(struct router *rt, const struct kvr_wire_hdr *hdr, struct r
 	return true;
 }
 
-void hello_says(struct router *rt, const struct kvr_wire_hdr *hdr, struct refusal *why, char *text,
-		size_t len)
+/* The entry of a worker, else the oldest one. */
+static struct hello_refused *refused_entry(struct control *ctl, uint64_t worker)
+{
+	struct hello_refused *oldest = &ctl->refused[0];
+
+	for (uint32_t i = 0; i < REFUSED_KEPT; i++) {
+		struct hello_refused *r = &ctl->refused[i];
+
+		if (r->worker == worker)
+			return r;
+		if (r->at_ns < oldest->at_ns)
+			oldest = r;
+	}
+	return oldest;
+}
+
+/* For who looks at telemetry. */
+static void keep(struct router *rt, const struct ctl_buf *b, const struct refusal *why)
+{
+	const struct kvr_wire_hdr *h = (const void *)b->frame;
+	struct hello_refused *r = refused_entry(rt->ctl, h->source);
+
+	if (r->worker != h->source)
+		r->times = 0;
+	r->worker = h->source;
+	r->at_ns = rt->control.now_ns;
+	r->times++;
+	r->code = why->code;
+	kvr_path_text(&b->path, r->address, sizeof(r->address));
+	snprintf(r->text, sizeof(r->text), "%s", why->text != NULL ? why->text : "");
+	for (char *p = r->text; *p != '\0'; p++) /* it may quote what a stranger has sent */
+		*p = *p >= ' ' && *p <= '~' ? *p : '?';
+}
+
+/* Complete and log the refusal of a HELLO (checked). @p text is memory for its words. */
+static void hello_says(struct router *rt, const struct kvr_wire_hdr *hdr, struct refusal *why,
+		       char *text, size_t len)
 {
 	if (why->text == NULL && in_words(rt, hdr, why, text, len))
 		why->text = text;
@@ -149,7 +184,10 @@ void hello_welcome(struct router *rt, const struct kvr_worker *w, const struct c
 		.dead_ms = rt->conf.opt.dead_ms,
 		.max_frame = rt->max_frame,
 	};
+	struct hello_refused *r = refused_entry(rt->ctl, w->id);
 
+	if (r->worker == w->id)
+		*r = (struct hello_refused){0}; /* it is well now */
 	out_message(&rt->control, &b->path, KVR_WELCOME, w->id, h->id, 0, &m, sizeof(m));
 }
 
@@ -159,8 +197,10 @@ void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refus
 	struct refusal r = *why;
 	char text[256];
 
-	if (h->kind == KVR_HELLO)
+	if (h->kind == KVR_HELLO) {
 		hello_says(rt, h, &r, text, sizeof(text));
+		keep(rt, b, &r);
+	}
 	r.room = source_room(rt, &b->path, b->len);
 	out_reject(&rt->control, &b->path, h->kind, h->source, h->id, &r);
 }

@@ -69,6 +69,17 @@ struct due_batch {
 	struct kvr_session_ref ref[DUE_ROUND];
 };
 
+/** A worker whose newest HELLO was refused; worker 0: no entry. */
+struct hello_refused {
+	uint64_t worker, at_ns;
+	uint64_t times; /* since the entry was made */
+	enum kvr_code code;
+	char address[KVR_PATH_TEXT];
+	char text[128]; /* which field, its value, what is needed; may be "" */
+};
+
+#define REFUSED_KEPT 16u
+
 struct control {
 	struct kvr_live live;
 	uint64_t read_up[KVR_ROUTER_MAX_LCORES]; /* lcore::read_up when `live` last moved */
@@ -83,6 +94,7 @@ struct control {
 	struct call tick[KVR_ROUTER_MAX_POOLS];
 	struct due_batch due[KVR_ROUTER_MAX_POOLS];
 	struct load_batch loads[KVR_ROUTER_MAX_POOLS];
+	struct hello_refused refused[REFUSED_KEPT]; /* by worker; the oldest makes room */
 };
 
 /* ---- calls_ctl.c ---- */
@@ -144,13 +156,6 @@ struct hello_room {
 
 /** Fills @p room. Control. @return how many workers may join the pool still. */
 uint32_t hello_room(const struct router *rt, const struct pool *p, struct hello_room *room);
-
-/**
- * Complete and log the refusal of the HELLO @p hdr (checked): which field, its value, what is
- * needed. @p text is memory for it.
- */
-void hello_says(struct router *rt, const struct kvr_wire_hdr *hdr, struct refusal *why, char *text,
-		size_t len);
 
 /** Answers of a HELLO; a refusal is of any kind that control serves. */
 void hello_welcome(struct router *rt, const struct kvr_worker *w, const struct ctl_buf *b);

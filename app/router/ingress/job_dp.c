@@ -34,6 +34,7 @@ struct job *job_new(struct lcore *lc, struct pool *p)
 	j->sent = false;
 	j->held = 0;
 	j->moved = 0;
+	j->arrival_ns = lc->now_ns;
 	return j;
 }
 

@@ -75,6 +75,7 @@ struct job {
 	uint64_t id;
 	uint64_t digest;      /* of the client's message; 0: nobody will compare it */
 	uint8_t kind;	      /* KVR_ROUTE, or KVR_POTENTIAL_LOADS: a question */
+	uint64_t arrival_ns;  /* by the clock of the lcore that received it */
 	uint64_t deadline_ns; /* 0 none */
 	uint32_t flags;	      /* KVR_REQ_F_* */
 	uint32_t isl;

@@ -95,6 +95,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 	struct refusal ended;
 
 	pool_count(p, PC_ROUTES, 1);
+	pool_count(p, PC_NO_BLOCKS, j->n_hashes == 0);
 	if (j->msg.req.query_only) {
 		arrived(lc, p, j);
 		return;

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <net/if.h>
 #include <stdbool.h>
@@ -173,9 +174,16 @@ static bool have_driver(const char *device)
 		if (strncmp(name, others[i][0], strlen(others[i][0])) == 0)
 			name = others[i][1];
 	for (size_t len = strcspn(name, ","); len > 1; len--) {
-		snprintf(path, sizeof(path), RTE_EAL_PMD_PATH "/librte_net_%.*s.so", (int)len,
+		glob_t found;
+		int rc;
+
+		/* With the version behind it, where DPDK's development files are not installed. */
+		snprintf(path, sizeof(path), RTE_EAL_PMD_PATH "/librte_net_%.*s.so*", (int)len,
 			 name);
-		if (access(path, R_OK) == 0)
+		rc = glob(path, 0, NULL, &found);
+		if (rc == 0)
+			globfree(&found);
+		if (rc == 0)
 			return true;
 	}
 	return false;

@@ -119,7 +119,10 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	  "predicted, not found: the engine says otherwise")                                       \
 	X(PC_BEYOND_TOKENS, beyond_prediction, COUNT, "tokens", "found, not predicted")            \
 	X(PC_PREDICTIONS, predictions, COUNT, "requests", "decisions entered as predicted blocks") \
-	X(PC_PREDICTIONS_LOST, predictions_lost, COUNT, "requests", "predictions dropped, no room")
+	X(PC_PREDICTIONS_LOST, predictions_lost, COUNT, "requests",                                \
+	  "predictions dropped, no room")                                                          \
+	X(PC_NO_BLOCKS, no_blocks, COUNT, "requests",                                              \
+	  "ROUTE messages without the hash of a whole block")
 enum pool_counter { POOL_COUNTER_LIST(KVR_COUNTER_ENUM) PC_COUNTERS };
 
 #define SESSION_COUNTER_LIST(X)                                                                    \

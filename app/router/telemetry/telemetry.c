@@ -19,6 +19,7 @@
 #include "telemetry/decisions.h"
 #include "telemetry/parts.h"
 #include "telemetry/ports.h"
+#include "telemetry/refused.h"
 #include "telemetry/sources.h"
 #include "telemetry/tables.h"
 
@@ -371,6 +372,8 @@ static int cmd_balance(void *arg, const char *params, struct rte_tel_data *d)
 static const struct kvr_ctl_cmd commands[] = {
 	{"/kvroute/info", NULL, "version, uptime, sizes", cmd_info, false},
 	{"/kvroute/workers", "[FROM]", "workers with state and bookings, 32 at a time", cmd_workers,
+	 false},
+	{"/kvroute/refused", NULL, "workers whose newest HELLO was refused, and why", refused_list,
 	 false},
 	{"/kvroute/pools", NULL, "requests, events and prefix table of every pool", cmd_pools,
 	 false},

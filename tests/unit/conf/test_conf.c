@@ -277,6 +277,36 @@ static void arguments_are_options_and_nothing_else(void)
 	}
 }
 
+static void words_are_left_to_programs_that_take_them(void)
+{
+	char text[5][16] = {"prog", "drain", "--queues", "7", "12"};
+	char *argv[] = {text[0], text[1], text[2], text[3], text[4], NULL};
+	char err[200];
+	struct obj o;
+	int first;
+
+	CU_ASSERT_EQUAL(kvr_conf_args_rest(table, &o, 5, argv, &first, err, sizeof(err)), 1);
+	CU_ASSERT_EQUAL(o.queues, 7);
+	CU_ASSERT_EQUAL_FATAL(first, 3);
+	CU_ASSERT_STRING_EQUAL(argv[3], "drain");
+	CU_ASSERT_STRING_EQUAL(argv[4], "12");
+}
+
+static void version_is_told_before_all_else(void)
+{
+	char text[4][16] = {"prog", "--wrong", "--version", "--"};
+	char *asks[] = {text[0], text[1], text[2]}, *not [] = {text[0], text[3], text[2]};
+	char out[64] = "";
+	FILE *f = fmemopen(out, sizeof(out), "w");
+
+	CU_ASSERT_FALSE(kvr_conf_version(2, asks, "prog", f));
+	CU_ASSERT_FALSE(kvr_conf_version(3, not, "prog", f));
+	CU_ASSERT_TRUE(kvr_conf_version(3, asks, "prog", f));
+	fclose(f);
+	CU_ASSERT_EQUAL(strncmp(out, "prog ", 5), 0);
+	CU_ASSERT_TRUE(strlen(out) > 6 && out[strlen(out) - 1] == '\n');
+}
+
 static void help_shows_choices_values_and_units(void)
 {
 	char *text = NULL;
@@ -303,6 +333,8 @@ int main(void)
 		{"error text fits its buffer", error_text_never_exceeds_its_buffer},
 		{"dump shows value, unit, help", dump_shows_value_unit_and_help},
 		{"arguments are options", arguments_are_options_and_nothing_else},
+		{"words are left", words_are_left_to_programs_that_take_them},
+		{"version", version_is_told_before_all_else},
 		{"help shows choices and values", help_shows_choices_values_and_units},
 		CU_TEST_INFO_NULL};
 

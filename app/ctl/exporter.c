@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * kvroute-ctl exporter: OpenMetrics and a page over HTTP. The main thread looks at the router every
+ * few seconds and judges; libmicrohttpd's thread answers. Both use the one connection to the
+ * telemetry socket, under one lock. A router that goes and comes is found again.
+ */
+#include <errno.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ctl.h"
+#include "doctor.h"
+#include "page.h"
+#include "snap.h"
+
+#define RING	    6u	 /* looks kept: doctor compares the newest with the oldest */
+#define KEEP_S	    60.0 /* a finding is shown for so long after it was last true */
+#define CONNECTIONS 64u
+#define PATIENCE_S  10u
+#define OPENMETRICS "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+static struct {
+	pthread_mutex_t lock; /* of everything below */
+	struct ctl *c;
+	json_t *ring[RING]; /* newest first */
+	json_t *found;	    /* {"rule where": finding with "at"} */
+	char err[700];	    /* why there is no router; "" = there is one */
+} ex = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- looking ---- */
+
+static double now_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Connect when nobody is connected. @return whether somebody is. */
+static bool connected(void)
+{
+	const struct ctl_options *o = &ex.c->opt;
+
+	return ex.c->t.fd >= 0 ||
+	       tel_open(&ex.c->t, &ex.c->places, o->router[0] != '\0' ? o->router : NULL, ex.err,
+			sizeof(ex.err)) == CTL_OK;
+}
+
+static void forget_looks(void)
+{
+	for (unsigned int i = 0; i < RING; i++) {
+		json_decref(ex.ring[i]);
+		ex.ring[i] = NULL;
+	}
+}
+
+static void judge(void)
+{
+	const double now = now_s();
+	const json_t *oldest = NULL;
+	json_t *found, *f;
+	const char *key;
+	void *next;
+	size_t i;
+
+	for (i = 0; i < RING; i++)
+		oldest = ex.ring[i] != NULL ? ex.ring[i] : oldest;
+	found = doctor_findings(oldest, ex.ring[0]);
+	json_array_foreach (found, i, f) {
+		char name[200];
+
+		snprintf(name, sizeof(name), "%s %s", json_string_value(json_object_get(f, "rule")),
+			 json_string_value(json_object_get(f, "where")));
+		json_object_set_new(f, "at", json_real(now));
+		json_object_set(ex.found, name, f);
+	}
+	json_decref(found);
+	json_object_foreach_safe(ex.found, next, key,
+				 f) if (now - json_real_value(json_object_get(f, "at")) > KEEP_S)
+		json_object_del(ex.found, key);
+}
+
+static void look(void)
+{
+	json_t *s;
+
+	pthread_mutex_lock(&ex.lock);
+	s = connected() ? snap_take(&ex.c->t, ex.err, sizeof(ex.err)) : NULL;
+	if (s == NULL) {
+		forget_looks(); /* it may be another one when it comes again */
+	} else {
+		ex.err[0] = '\0';
+		json_decref(ex.ring[RING - 1]);
+		memmove(&ex.ring[1], &ex.ring[0], sizeof(ex.ring[0]) * (RING - 1));
+		ex.ring[0] = s;
+		judge();
+	}
+	pthread_mutex_unlock(&ex.lock);
+}
+
+/* ---- pages ---- */
+
+struct page {
+	unsigned int status;
+	const char *type;
+	char *text; /* from malloc() */
+	size_t len;
+};
+
+static void put_findings(FILE *out)
+{
+	fprintf(out, "# TYPE kvr_doctor_findings gauge\n"
+		     "# HELP kvr_doctor_findings What kvroute-ctl doctor names now, by rule.\n");
+	for (const struct doctor_rule *r = doctor_rules; r->name != NULL; r++) {
+		unsigned int n = 0;
+		const char *key;
+		json_t *f;
+
+		json_object_foreach (ex.found, key, f)
+			n += strcmp(json_string_value(json_object_get(f, "rule")), r->name) == 0;
+		fprintf(out, "kvr_doctor_findings{rule=\"%s\"} %u\n", r->name, n);
+	}
+}
+
+static void put_error(struct page *p)
+{
+	json_t *e = json_pack("{s:s}", "error", ex.err);
+
+	p->status = MHD_HTTP_SERVICE_UNAVAILABLE;
+	p->type = "application/json";
+	p->text = json_dumps(e, 0);
+	p->len = p->text != NULL ? strlen(p->text) : 0;
+	json_decref(e);
+}
+
+static void page_metrics(struct page *p)
+{
+	FILE *out = open_memstream(&p->text, &p->len);
+	bool good = out != NULL && connected() &&
+		    tel_metrics(&ex.c->t, out, ex.err, sizeof(ex.err)) == 0;
+
+	if (good) {
+		put_findings(out);
+		fprintf(out, "# EOF\n");
+	}
+	if (out != NULL)
+		fclose(out);
+	p->type = OPENMETRICS;
+	if (!good) {
+		free(p->text);
+		put_error(p);
+	}
+}
+
+/* What rates are made of, of the looks before this one, oldest first. */
+static json_t *history(void)
+{
+	json_t *list = json_array();
+
+	for (unsigned int i = RING - 1; i > 0; i--)
+		if (ex.ring[i] != NULL)
+			json_array_append_new(
+				list, json_pack("{s:O, s:O?, s:O?}", "at",
+						json_object_get(ex.ring[i], "at"), "pools",
+						json_object_get(ex.ring[i], "pools"), "stages",
+						json_object_get(ex.ring[i], "stages")));
+	return list;
+}
+
+static void page_data(struct page *p)
+{
+	json_t *all, *list, *f;
+	const char *key;
+
+	if (ex.ring[0] == NULL) {
+		if (ex.err[0] == '\0')
+			snprintf(ex.err, sizeof(ex.err), "not looked yet");
+		put_error(p);
+		return;
+	}
+	all = json_copy(ex.ring[0]);
+	list = json_array();
+	json_object_foreach (ex.found, key, f)
+		json_array_append(list, f);
+	json_object_set_new(all, "findings", list);
+	json_object_set_new(all, "history", history());
+	p->type = "application/json";
+	p->text = json_dumps(all, JSON_COMPACT);
+	p->len = p->text != NULL ? strlen(p->text) : 0;
+	json_decref(all);
+}
+
+static void page_html(struct page *p)
+{
+	p->type = "text/html; charset=utf-8";
+	p->len = sizeof(page_text) - 1;
+	p->text = malloc(p->len);
+	if (p->text != NULL)
+		memcpy(p->text, page_text, p->len);
+}
+
+static void page_health(struct page *p)
+{
+	p->type = "text/plain";
+	p->text = strdup(ex.ring[0] != NULL ? "ok\n" : "no router\n");
+	p->len = p->text != NULL ? strlen(p->text) : 0;
+	p->status = ex.ring[0] != NULL ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
+}
+
+static const struct {
+	const char *path;
+	void (*put)(struct page *p);
+} pages[] = {
+	{"/", page_html},
+	{"/metrics", page_metrics},
+	{"/data", page_data},
+	{"/health", page_health},
+};
+
+static enum MHD_Result reply(struct MHD_Connection *con, const struct page *p)
+{
+	struct MHD_Response *r;
+	enum MHD_Result rc;
+
+	if (p->text == NULL)
+		return MHD_NO;
+	r = MHD_create_response_from_buffer(p->len, p->text, MHD_RESPMEM_MUST_FREE);
+	if (r == NULL) {
+		free(p->text);
+		return MHD_NO;
+	}
+	MHD_add_response_header(r, "Content-Type", p->type);
+	MHD_add_response_header(r, "Cache-Control", "no-store");
+	MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+	MHD_add_response_header(r, "Content-Security-Policy",
+				"default-src 'none'; style-src 'unsafe-inline'; script-src "
+				"'unsafe-inline'; connect-src 'self'; img-src data:");
+	rc = MHD_queue_response(con, p->status, r);
+	MHD_destroy_response(r);
+	return rc;
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *con, const char *path,
+				  const char *method, const char *version, const char *body,
+				  size_t *body_len, void **state)
+{
+	struct page p = {.status = MHD_HTTP_OK};
+
+	(void)arg;
+	(void)version;
+	(void)body;
+	if (*state == NULL) { /* the head; the body, if there is one, is not wanted */
+		*state = con;
+		return MHD_YES;
+	}
+	if (*body_len != 0) {
+		*body_len = 0;
+		return MHD_YES;
+	}
+	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
+		p.status = MHD_HTTP_METHOD_NOT_ALLOWED;
+		p.type = "text/plain";
+		p.text = strdup("GET is expected\n");
+	}
+	for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]) && p.text == NULL; i++) {
+		if (strcmp(path, pages[i].path) != 0)
+			continue;
+		pthread_mutex_lock(&ex.lock);
+		pages[i].put(&p);
+		pthread_mutex_unlock(&ex.lock);
+	}
+	if (p.type == NULL) {
+		p.status = MHD_HTTP_NOT_FOUND;
+		p.type = "text/plain";
+		p.text = strdup("there are /, /metrics, /data and /health\n");
+	}
+	if (p.len == 0 && p.text != NULL)
+		p.len = strlen(p.text);
+	return reply(con, &p);
+}
+
+/* ---- the server ---- */
+
+/* @return 0 or what getaddrinfo() says. */
+static int resolve(const char *text, struct addrinfo **found)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+	const char *colon = strrchr(text, ':'), *from = text;
+	size_t n = colon != NULL ? (size_t)(colon - text) : 0;
+	char host[128];
+
+	if (colon == NULL)
+		return EAI_NONAME;
+	if (n >= 2 && text[0] == '[' && text[n - 1] == ']') {
+		from++;
+		n -= 2;
+	}
+	snprintf(host, sizeof(host), "%.*s", (int)n, from);
+	return getaddrinfo(n != 0 ? host : NULL, colon + 1, &hints, found);
+}
+
+static struct MHD_Daemon *serve(const char *listen)
+{
+	struct MHD_Daemon *d;
+	struct addrinfo *at;
+
+	if (resolve(listen, &at) != 0) {
+		ctl_say(CTL_USAGE, "--listen: got \"%s\", allowed: address:port or [v6]:port",
+			listen);
+		return NULL;
+	}
+	d = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD |
+				     (at->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0),
+			     0, NULL, NULL, on_request, NULL, MHD_OPTION_SOCK_ADDR, at->ai_addr,
+			     MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS,
+			     MHD_OPTION_CONNECTION_TIMEOUT, PATIENCE_S, MHD_OPTION_END);
+	if (d == NULL)
+		ctl_say(CTL_USAGE, "--listen %s: %s", listen, strerror(errno));
+	freeaddrinfo(at);
+	return d;
+}
+
+enum ctl_status ctl_exporter(struct ctl *c, int argc, char **argv)
+{
+	const double seconds = c->opt.seconds > 0 ? c->opt.seconds : 2;
+	const union MHD_DaemonInfo *info;
+	struct MHD_Daemon *d;
+
+	(void)argc;
+	(void)argv;
+	ex.c = c;
+	ex.found = json_object();
+	look();
+	d = serve(c->opt.listen);
+	if (d == NULL)
+		return CTL_USAGE;
+	info = MHD_get_daemon_info(d, MHD_DAEMON_INFO_BIND_PORT);
+	fprintf(stderr, "kvroute-ctl: exporter ready, port %u of %s%s%s\n",
+		info != NULL ? info->port : 0, c->opt.listen, ex.err[0] != '\0' ? "; " : "",
+		ex.err);
+	while (ctl_wait(seconds))
+		look();
+	MHD_stop_daemon(d);
+	forget_looks();
+	json_decref(ex.found);
+	return CTL_OK;
+}

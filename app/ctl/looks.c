@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Commands that look several times: top, doctor, watch.
+ */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ctl.h"
+#include "doctor.h"
+#include "snap.h"
+
+/* A look, or NULL with *status. */
+static json_t *look(struct ctl *c, enum ctl_status *status)
+{
+	char err[256];
+	json_t *s;
+
+	*status = ctl_open(c);
+	if (*status != CTL_OK)
+		return NULL;
+	s = snap_take(&c->t, err, sizeof(err));
+	if (s == NULL)
+		*status = ctl_say(CTL_DOWN, "%s", err);
+	return s;
+}
+
+/* ---- doctor ---- */
+
+static void print_findings(const struct ctl *c, const json_t *found)
+{
+	size_t i;
+	json_t *f;
+
+	if (c->opt.json) {
+		ctl_print(c, found, NULL);
+		return;
+	}
+	json_array_foreach ((json_t *)(uintptr_t)found, i, f)
+		printf("%s: %s; %s\n", json_string_value(json_object_get(f, "rule")),
+		       json_string_value(json_object_get(f, "says")),
+		       json_string_value(json_object_get(f, "remedy")));
+	if (json_array_size(found) == 0)
+		printf("nothing is wrong\n");
+}
+
+enum ctl_status ctl_doctor(struct ctl *c, int argc, char **argv)
+{
+	const double seconds = c->opt.seconds > 0 ? c->opt.seconds : 10;
+	enum ctl_status status;
+	json_t *was = look(c, &status), *is = NULL, *found;
+
+	(void)argc;
+	(void)argv;
+	if (was == NULL)
+		return status;
+	fprintf(stderr, "kvroute-ctl: looks again in %.3g s; Ctrl-C: now\n", seconds);
+	ctl_wait(seconds);
+	is = look(c, &status);
+	if (is != NULL) {
+		found = doctor_findings(was, is);
+		print_findings(c, found);
+		status = json_array_size(found) == 0 ? CTL_OK : CTL_REFUSED;
+		json_decref(found);
+	}
+	json_decref(was);
+	json_decref(is);
+	return status;
+}
+
+/* ---- top ---- */
+
+enum ctl_status ctl_top(struct ctl *c, int argc, char **argv)
+{
+	const double seconds = c->opt.seconds > 0 ? c->opt.seconds : 1;
+	const bool screen = isatty(STDOUT_FILENO) != 0 && !c->opt.json;
+	enum ctl_status status;
+	json_t *was = look(c, &status), *is;
+
+	(void)argc;
+	(void)argv;
+	for (uint32_t n = 0; was != NULL && (c->opt.count == 0 || n < c->opt.count); n++) {
+		if (!ctl_wait(seconds))
+			break;
+		is = look(c, &status);
+		if (is == NULL)
+			break;
+		if (screen)
+			printf("\033[H\033[J");
+		if (c->opt.json)
+			ctl_print(c, is, NULL);
+		else
+			top_print(was, is, stdout);
+		if (fflush(stdout) != 0)
+			break; /* nobody reads it any more */
+		json_decref(was);
+		was = is;
+	}
+	json_decref(was);
+	return status;
+}
+
+/* ---- watch ---- */
+
+#define MAX_POOLS 64u
+
+static long long number_of(const char *key)
+{
+	return strtoll(key, NULL, 10);
+}
+
+static void print_decision(const char *pool, const char *number, const json_t *d)
+{
+	const char *result = json_string_value(json_object_get(d, "result"));
+	const json_t *worker = json_object_get(d, "worker");
+
+	printf("%s %s  request %.0f: %s", pool, number, snap_number(json_object_get(d, "id")),
+	       result != NULL ? result : "?");
+	if (worker != NULL)
+		printf(" to %.0f rank %.0f  cost %.3f  overlap %.1f of %.0f blocks",
+		       snap_number(worker), snap_number(json_object_get(d, "dp_rank")),
+		       snap_number(json_object_get(d, "cost")),
+		       snap_number(json_object_get(d, "overlap_blocks")),
+		       snap_number(json_object_get(d, "required_blocks")));
+	printf("\n");
+}
+
+/* Those above *seen, oldest first. */
+static void print_new(const struct ctl *c, const char *pool, const json_t *list, long long *seen)
+{
+	long long at = *seen, least;
+
+	for (;;) {
+		const char *key, *next = NULL;
+		json_t *d;
+
+		least = 0;
+		json_object_foreach ((json_t *)(uintptr_t)list, key, d)
+			if (number_of(key) > at && (next == NULL || number_of(key) < least)) {
+				next = key;
+				least = number_of(key);
+			}
+		if (next == NULL)
+			break;
+		at = least;
+		d = json_object_get(list, next);
+		if (c->opt.json) {
+			json_dumpf(d, stdout, JSON_COMPACT);
+			printf("\n");
+		} else {
+			print_decision(pool, next, d);
+		}
+	}
+	*seen = at;
+}
+
+enum ctl_status ctl_watch(struct ctl *c, int argc, char **argv)
+{
+	const double seconds = c->opt.seconds > 0 ? c->opt.seconds : 1;
+	enum ctl_status status = CTL_OK;
+	long long seen[MAX_POOLS];
+	json_t *pools, *v;
+	const char *name;
+
+	if (strcmp(argv[0], "decisions") != 0)
+		return ctl_say(CTL_USAGE, "watch: got \"%s\", allowed: decisions", argv[0]);
+	pools = ctl_get(c, "/kvroute/pools", NULL, &status);
+	if (argc == 2 && pools != NULL && json_object_get(pools, argv[1]) == NULL)
+		status = ctl_say(CTL_REFUSED, "no pool %s", argv[1]);
+	memset(seen, 0xff, sizeof(seen)); /* -1: nothing */
+	for (uint32_t n = 0; status == CTL_OK && (c->opt.count == 0 || n < c->opt.count); n++) {
+		unsigned int i = 0;
+
+		if (n != 0 && !ctl_wait(seconds))
+			break;
+		json_object_foreach (pools, name, v) {
+			char command[128];
+			json_t *d;
+
+			if (i == MAX_POOLS || (argc == 2 && strcmp(name, argv[1]) != 0))
+				continue;
+			snprintf(command, sizeof(command), "/kvroute/decisions,%.64s", name);
+			d = ctl_get(c, command, NULL, &status);
+			if (d == NULL)
+				break;
+			print_new(c, name, json_object_get(d, "decisions"), &seen[i++]);
+			json_decref(d);
+		}
+		if (fflush(stdout) != 0)
+			break;
+	}
+	json_decref(pools);
+	return status;
+}

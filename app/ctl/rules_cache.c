@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Rules about KV events, and about what requests find of them. */
+#include "rules_pvt.h"
+
+#include <string.h>
+
+#include "snap.h"
+
+/* ---- KV events ---- */
+
+static bool is_kv(const struct doctor_look *l)
+{
+	return doctor_now(l, "requests.predicted_cached") > 0 || doctor_now(l, "events.frames") > 0;
+}
+
+bool rule_no_events(const struct doctor_look *l)
+{
+	const double was = snap_number(snap_at(l->before, "requests", "finished", NULL));
+
+	if (was == 0 || doctor_now(l, "events.frames") > 0)
+		return false;
+	return doctor_say(l, "pool %s: %.0f requests have ended, and no worker has sent a KV event",
+			  l->name, doctor_now(l, "requests.finished"));
+}
+
+/* The rank of pool l->name whose number has grown most, as " (rank 17/0)", or "". */
+static const char *worst_rank(const struct doctor_look *l, const char *name, char *buf, size_t len)
+{
+	const json_t *was = snap_at(l->was, "events", l->name, "ranks", NULL);
+	const json_t *is = snap_at(l->is, "events", l->name, "ranks", NULL);
+	double most = 0;
+	const char *rank;
+	json_t *r;
+
+	buf[0] = '\0';
+	json_object_foreach ((json_t *)(uintptr_t)is, rank, r) {
+		const double by = snap_number(json_object_get(r, name)) -
+				  snap_number(snap_at(was, rank, name, NULL));
+
+		if (by > most) {
+			most = by;
+			snprintf(buf, len, " (rank %s)", rank);
+		}
+	}
+	return buf;
+}
+
+bool rule_event_gap(const struct doctor_look *l)
+{
+	char rank[64];
+	const double gaps = doctor_grown(l, "events.gaps");
+
+	return gaps > 0 && doctor_say(l,
+				      "pool %s: %.0f frames of KV events came with a gap before "
+				      "them%s",
+				      l->name, gaps, worst_rank(l, "gaps", rank, sizeof(rank)));
+}
+
+bool rule_event_life(const struct doctor_look *l)
+{
+	const double n = doctor_grown(l, "events.unknown");
+
+	return n > 0 && doctor_say(l,
+				   "pool %s: %.0f frames of KV events are of a life of their "
+				   "worker that is over",
+				   l->name, n);
+}
+
+bool rule_event_back(const struct doctor_look *l)
+{
+	const double stale = doctor_grown(l, "events.stale");
+
+	return stale > 100 && stale > 3 * doctor_grown(l, "events.applied") &&
+	       doctor_say(l,
+			  "pool %s: %.0f frames of KV events have numbers that were there before",
+			  l->name, stale);
+}
+
+bool rule_orphans(const struct doctor_look *l)
+{
+	const double n = doctor_grown(l, "prefix.orphans");
+
+	return n > 0 && doctor_say(l,
+				   "pool %s: %.0f blocks were stored behind a parent that nobody "
+				   "has announced",
+				   l->name, n);
+}
+
+bool rule_unknown_removes(const struct doctor_look *l)
+{
+	const double n = doctor_grown(l, "prefix.unknown_removes");
+
+	return n > 100 && n > doctor_grown(l, "prefix.removed") &&
+	       doctor_say(l, "pool %s: %.0f blocks were removed that their ranks never stored",
+			  l->name, n);
+}
+
+/* ---- ranks ---- */
+
+static const json_t *events_of(const json_t *look, const struct doctor_look *l)
+{
+	return snap_at(look, "events", l->pool, "ranks", l->name, NULL);
+}
+
+static double event_number(const struct doctor_look *l, const json_t *look, const char *name)
+{
+	return snap_number(json_object_get(events_of(look, l), name));
+}
+
+/* Of a rank whose pool has events: it has none. */
+bool rule_silent_rank(const struct doctor_look *l)
+{
+	const double frames =
+		snap_number(snap_at(l->is, "pools", l->pool, "events", "frames", NULL));
+
+	return frames > 0 && snap_number(json_object_get(l->before, "finished")) > 0 &&
+	       events_of(l->is, l) != NULL && event_number(l, l->is, "next_event_id") == 0 &&
+	       event_number(l, l->is, "stored") == 0 &&
+	       doctor_say(l, "pool %s: rank %s has finished %.0f requests and sent no KV event",
+			  l->pool, l->name, doctor_now(l, "finished"));
+}
+
+/* Its blocks are not all known, and nothing has come since. */
+bool rule_not_authoritative(const struct doctor_look *l)
+{
+	const json_t *was = events_of(l->was, l), *is = events_of(l->is, l);
+
+	return json_object_get(is, "authoritative") != NULL && was != NULL &&
+	       event_number(l, l->is, "next_event_id") > 0 &&
+	       event_number(l, l->is, "authoritative") == 0 &&
+	       event_number(l, l->was, "authoritative") == 0 &&
+	       doctor_say(l, "pool %s: KV events of rank %s are missing for %.0f s", l->pool,
+			  l->name, l->seconds);
+}
+
+#define LAG 64
+
+bool rule_lags(const struct doctor_look *l)
+{
+	const double was = event_number(l, l->was, "lag"), is = event_number(l, l->is, "lag");
+
+	return was > LAG && is >= was &&
+	       doctor_say(l,
+			  "pool %s: %.0f KV events of rank %s have not arrived, and they become "
+			  "no fewer",
+			  l->pool, is, l->name);
+}
+
+bool rule_useless_cache(const struct doctor_look *l)
+{
+	const struct doctor_look pool = {.before = snap_at(l->was, "pools", l->pool, NULL),
+					 .now = snap_at(l->is, "pools", l->pool, NULL)};
+	const double held = event_number(l, l->was, "held");
+
+	/* Prompts without a block cannot meet one. */
+	return held > 0 &&
+	       doctor_grown(&pool, "requests.no_blocks") <
+		       0.5 * doctor_grown(&pool, "requests.routes") &&
+	       doctor_grown(l, "routed") >= 20 && doctor_grown(l, "predicted_tokens") == 0 &&
+	       doctor_say(l,
+			  "pool %s: rank %s holds %.0f blocks, and none of %.0f requests that went "
+			  "there has met one",
+			  l->pool, l->name, held, doctor_grown(l, "routed"));
+}
+
+/* It may be asked, and is not, though its pool is busy. */
+bool rule_unused(const struct doctor_look *l)
+{
+	const struct doctor_look pool = {.before = snap_at(l->was, "pools", l->pool, NULL),
+					 .now = snap_at(l->is, "pools", l->pool, NULL)};
+	const size_t ranks = json_object_size(snap_at(l->is, "loads", l->pool, "ranks", NULL));
+	const double routes = doctor_grown(&pool, "requests.routed");
+
+	return l->before != NULL && doctor_now(l, "eligible") != 0 &&
+	       doctor_now(l, "active_requests") == 0 && doctor_grown(l, "routed") == 0 &&
+	       routes >= 50.0 * (double)ranks &&
+	       doctor_say(l, "pool %s: rank %s got none of %.0f requests", l->pool, l->name,
+			  routes);
+}
+
+/* ---- what requests carry ---- */
+
+bool rule_no_blocks(const struct doctor_look *l)
+{
+	const double all = doctor_grown(l, "requests.routes");
+	const double none = doctor_grown(l, "requests.no_blocks");
+
+	return none >= 8 && none > 0.5 * all && is_kv(l) &&
+	       doctor_say(
+		       l,
+		       "pool %s: %.0f of %.0f requests came without the hash of a whole block of "
+		       "%.0f tokens",
+		       l->name, none, all, doctor_now(l, "block_size"));
+}
+
+bool rule_no_actual(const struct doctor_look *l)
+{
+	return doctor_grown(l, "requests.finished") >= 8 &&
+	       doctor_grown(l, "requests.predicted_cached") > 0 &&
+	       doctor_now(l, "requests.actual_cached") == 0 &&
+	       doctor_say(l,
+			  "pool %s: %.0f cached tokens were predicted, and no engine has told how "
+			  "many it found",
+			  l->name, doctor_now(l, "requests.predicted_cached"));
+}
+
+static double hit(const struct doctor_look *l, const char *name)
+{
+	const struct doctor_look h = {.before = snap_at(l->was, "hits", l->name, NULL),
+				      .now = snap_at(l->is, "hits", l->name, NULL)};
+
+	return doctor_grown(&h, name);
+}
+
+bool rule_overpredicts(const struct doctor_look *l)
+{
+	const double said = doctor_grown(l, "requests.predicted_cached");
+	const double found = doctor_grown(l, "requests.actual_cached");
+
+	return doctor_grown(l, "requests.finished") >= 8 && found > 0 && said > 1000 &&
+	       said > 1.5 * found && hit(l, "short.nothing_shared") < 0.2 * said &&
+	       doctor_say(l, "pool %s: %.0f cached tokens were predicted, the engines found %.0f",
+			  l->name, said, found);
+}
+
+/* Engines that find nothing at all of what the router knows to be there. */
+bool rule_other_hashes(const struct doctor_look *l)
+{
+	const double said = hit(l, "told_predicted_tokens");
+	const double none = hit(l, "short.nothing_shared");
+
+	return said > 1000 && none >= 0.2 * said &&
+	       doctor_say(l,
+			  "pool %s: of %.0f cached tokens predicted, engines found none of %.0f "
+			  "where they should have found some",
+			  l->name, said, none);
+}
+
+/* Bookings though another rank that could be asked had more of the prompt. */
+bool rule_far_from_best(const struct doctor_look *l)
+{
+	const double all = hit(l, "prompt_tokens");
+	const double got = hit(l, "achieved_tokens"), best = hit(l, "achievable_tokens");
+
+	return all > 10000 && got < 0.5 * best &&
+	       doctor_say(l,
+			  "pool %s: %.0f %% of the prompts were cached where they went, %.0f %% "
+			  "could have been",
+			  l->name, 100 * got / all, 100 * best / all);
+}
+
+/* ---- the table of blocks ---- */
+
+bool rule_table_full(const struct doctor_look *l)
+{
+	const double all = doctor_now(l, "prefix.memory_bytes");
+	const double used = doctor_now(l, "prefix.used_bytes");
+	const double out = doctor_grown(l, "prefix.evicted_entries");
+	const double lost = doctor_grown(l, "prefix.dropped");
+
+	if (out + lost == 0 && (all == 0 || used < 0.95 * all))
+		return false;
+	return doctor_say(l,
+			  "pool %s: the table of blocks is full: %.0f %% of its memory, %.0f "
+			  "entries dropped, %.0f not stored",
+			  l->name, all > 0 ? 100 * used / all : 0, out, lost);
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Rules about requests, workers, lcores and what they stand on. */
+#include "rules_pvt.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "snap.h"
+
+/* ---- requests ---- */
+
+bool rule_empty_pool(const struct doctor_look *l)
+{
+	const json_t *workers = snap_at(l->is, "workers", "workers", NULL);
+	const double routes = doctor_grown(l, "requests.routes");
+	const char *id;
+	json_t *w;
+
+	json_object_foreach ((json_t *)(uintptr_t)workers, id, w) {
+		const char *pool = json_string_value(json_object_get(w, "pool"));
+		const char *state = json_string_value(json_object_get(w, "state"));
+
+		if (pool != NULL && state != NULL && strcmp(pool, l->name) == 0 &&
+		    strcmp(state, "serving") == 0)
+			return false;
+	}
+	return routes > 0 && doctor_say(l, "pool %s: %.0f requests came, and no worker serves it",
+					l->name, routes);
+}
+
+bool rule_expired(const struct doctor_look *l)
+{
+	const double n = doctor_grown(l, "requests.expired");
+
+	return n > 0 && doctor_say(l,
+				   "pool %s: %.0f requests were in flight until their time was "
+				   "over",
+				   l->name, n);
+}
+
+bool rule_queue_stands(const struct doctor_look *l)
+{
+	const double waiting = doctor_now(l, "requests.waiting");
+	const double before = snap_number(snap_at(l->before, "requests", "waiting", NULL));
+
+	return before > 0 && waiting >= before && doctor_grown(l, "requests.admitted") == 0 &&
+	       l->seconds >= 1 &&
+	       doctor_say(l, "pool %s: %.0f requests wait, and none was let in for %.0f s", l->name,
+			  waiting, l->seconds);
+}
+
+bool rule_slots_full(const struct doctor_look *l)
+{
+	const double all = doctor_now(l, "slots");
+	const double used = doctor_now(l, "slots_used") - doctor_now(l, "slots_lingering");
+
+	return all > 0 && used > 0.9 * all &&
+	       doctor_say(l, "pool %s: %.0f of %.0f places for requests are taken", l->name, used,
+			  all);
+}
+
+bool rule_frames_full(const struct doctor_look *l)
+{
+	const double most = doctor_now(l, "frames_held_max"), held = doctor_now(l, "frames_held");
+
+	return most > 0 && held > 0.9 * most &&
+	       doctor_say(l, "pool %s: waiting requests hold %.0f of at most %.0f packet buffers",
+			  l->name, held, most);
+}
+
+bool rule_prefill_off(const struct doctor_look *l)
+{
+	const char *state = json_string_value(json_object_get(l->now, "prefill"));
+
+	return state != NULL && strcmp(state, "inactive") == 0 &&
+	       doctor_say(l, "prefill pool %s is inactive", l->name);
+}
+
+/* ---- workers ---- */
+
+static const char *state_of(const struct doctor_look *l)
+{
+	const char *s = json_string_value(json_object_get(l->now, "state"));
+
+	return s != NULL ? s : "";
+}
+
+#define DRAIN_STUCK_MS 30000
+
+bool rule_drain_stuck(const struct doctor_look *l)
+{
+	const double ms = doctor_now(l, "state_ms"), left = doctor_now(l, "bookings");
+
+	return strcmp(state_of(l), "draining") == 0 && ms > DRAIN_STUCK_MS && left > 0 &&
+	       doctor_say(l, "worker %s drains for %.0f s, %.0f requests are left there", l->name,
+			  ms / 1000, left);
+}
+
+bool rule_suspect(const struct doctor_look *l)
+{
+	return strcmp(state_of(l), "suspect") == 0 &&
+	       doctor_say(l, "worker %s is silent for %.0f ms and gets no requests", l->name,
+			  doctor_now(l, "silent_ms"));
+}
+
+/* By worker: the newest refusal of its HELLO. */
+bool rule_refused(const struct doctor_look *l)
+{
+	const char *code = json_string_value(json_object_get(l->now, "code"));
+	const char *text = json_string_value(json_object_get(l->now, "text"));
+	const double age = doctor_now(l, "age_ms");
+
+	return code != NULL && age < 60000 &&
+	       doctor_say(l, "worker %s at %s is refused (%s)%s%s", l->name,
+			  json_string_value(json_object_get(l->now, "address")), code,
+			  text != NULL && *text != '\0' ? ": " : "", text != NULL ? text : "");
+}
+
+/* ---- lcores and what they stand on ---- */
+
+#define STALL_MS   20
+#define SHARED	   0.05
+#define LOW_BUFFER 0.1
+
+bool rule_stall(const struct doctor_look *l)
+{
+	const double hz = snap_number(snap_at(l->is, "stages", "tsc_hz", NULL));
+	const double was = snap_number(json_object_get(l->before, "max_turn_cycles"));
+	const double now = doctor_now(l, "max_turn_cycles");
+
+	return hz > 0 && l->before != NULL && now > was && now / hz * 1000 > STALL_MS &&
+	       doctor_say(l, "%s (CPU %.0f) has stood still for %.0f ms", l->name,
+			  doctor_now(l, "cpu"), now / hz * 1000);
+}
+
+bool rule_cpu_shared(const struct doctor_look *l)
+{
+	const double ms = doctor_grown(l, "wait_ms");
+	const char *name = json_string_value(json_object_get(l->now, "name"));
+
+	return l->seconds > 0 && ms > SHARED * l->seconds * 1000 && ms > 50 &&
+	       doctor_say(l, "thread %s (%s) has waited %.0f of %.0f ms for its CPU", l->name,
+			  name != NULL ? name : "", ms, l->seconds * 1000);
+}
+
+bool rule_buffers_low(const struct doctor_look *l)
+{
+	const double all = doctor_now(l, "mbufs"), left = doctor_now(l, "mbufs_free");
+
+	return all > 0 && left < LOW_BUFFER * all &&
+	       doctor_say(l, "port %s: %.0f of %.0f packet buffers are free", l->name, left, all);
+}
+
+bool rule_device_loses(const struct doctor_look *l)
+{
+	const double missed = doctor_grown(l, "device.imissed");
+	const double none = doctor_grown(l, "device.rx_nombuf");
+	const double bad = doctor_grown(l, "device.ierrors");
+
+	return missed + none + bad > 0 &&
+	       doctor_say(l,
+			  "port %s: the device has lost %.0f frames (full), %.0f (no buffer), "
+			  "%.0f (errors)",
+			  l->name, missed, none, bad);
+}
+
+bool rule_link_down(const struct doctor_look *l)
+{
+	return json_object_get(l->now, "link_up") != NULL && doctor_now(l, "link_up") == 0 &&
+	       doctor_say(l, "port %s has no link", l->name);
+}
+
+/* Packet buffers of ports, slots and held frames have rules of their own. */
+bool rule_memory_low(const struct doctor_look *l)
+{
+	const double size = doctor_now(l, "size"), used = doctor_now(l, "used");
+
+	return size > 0 && used > 0.9 * size && strncmp(l->name, "mbufs_", 6) != 0 &&
+	       strncmp(l->name, "slots_", 6) != 0 && strncmp(l->name, "frames_", 7) != 0 &&
+	       doctor_say(l, "%s: %.0f of %.0f are used", l->name, used, size);
+}
+
+/* ---- the whole ---- */
+
+#define MANY_DROPS 5
+
+/* Frames for others that a shared network carries by itself, and what comes late. */
+static bool is_noise(const char *name)
+{
+	static const char *const noise[] = {"_rx_other_mac", "_rx_other_addr", "_rx_other_port",
+					    "_rx_other_proto", "_rx_other_vlan", "ingress_late",
+					    "ingress_early",
+					    /* about requests that have just ended */
+					    "reject_unknown_request", "reject_ended"};
+	const size_t len = strlen(name);
+
+	for (size_t i = 0; i < sizeof(noise) / sizeof(noise[0]); i++)
+		if (len >= strlen(noise[i]) && strcmp(name + len - strlen(noise[i]), noise[i]) == 0)
+			return true;
+	return false;
+}
+
+bool rule_drops(const struct doctor_look *l)
+{
+	const json_t *is = snap_at(l->now, "drops", NULL), *was = snap_at(l->before, "drops", NULL);
+	double most = 0, n = 0;
+	const char *name, *worst = NULL;
+	json_t *v;
+
+	json_object_foreach ((json_t *)(uintptr_t)is, name, v) {
+		const double by = snap_number(v) - snap_number(json_object_get(was, name));
+
+		if (is_noise(name))
+			continue;
+		n += by > 0 ? by : 0;
+		if (by > most) {
+			most = by;
+			worst = name;
+		}
+	}
+	return worst != NULL && was != NULL && most >= MANY_DROPS &&
+	       doctor_say(l,
+			  "%.0f frames or requests were refused or dropped in %.0f s, most of "
+			  "them as %s (%.0f)",
+			  n, l->seconds, worst, most);
+}
+
+bool rule_unbalanced(const struct doctor_look *l)
+{
+	const char *is = json_string_value(snap_at(l->now, "balance", "balance", NULL));
+	const char *was = json_string_value(snap_at(l->before, "balance", "balance", NULL));
+
+	return is != NULL && was != NULL && strcmp(is, "violated") == 0 &&
+	       strcmp(was, "violated") == 0 &&
+	       doctor_say(l, "the counters do not add up: %s",
+			  json_string_value(snap_at(l->now, "balance", "violation", NULL)));
+}
+
+bool rule_clock_off(const struct doctor_look *l)
+{
+	const double ms = doctor_grown(l, "info.uptime_ms"), real = l->seconds * 1000;
+
+	/* A second: answers may take long on a busy machine. */
+	return l->seconds >= 1 && snap_at(l->before, "info", NULL) != NULL &&
+	       fabs(ms - real) > 1000 + 0.05 * real &&
+	       doctor_say(l, "the router's clock has gone on by %.0f ms in %.0f ms", ms, real);
+}
+
+bool rule_log_lost(const struct doctor_look *l)
+{
+	const double n = doctor_grown(l, "log.dropped");
+
+	return n > 0 && doctor_say(l,
+				   "%.0f lines of the log were dropped: nobody reads standard "
+				   "error fast enough",
+				   n);
+}

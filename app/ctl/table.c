@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "table.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_COLUMNS 64u
+#define NAME	    64u
+#define LINE	    140u /* wider tables are turned when they have fewer rows than columns */
+
+struct column {
+	char name[NAME];
+	int width;
+	bool text; /* flush left */
+};
+
+struct columns {
+	struct column c[MAX_COLUMNS];
+	size_t n;
+	int key; /* width of the rows' names */
+};
+
+static bool is_plain(const json_t *v)
+{
+	return !json_is_object(v) && !json_is_array(v);
+}
+
+static const char *text_of(const json_t *v, char *buf, size_t len)
+{
+	if (json_is_string(v))
+		snprintf(buf, len, "%s", json_string_value(v));
+	else if (json_is_integer(v))
+		snprintf(buf, len, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+	else if (json_is_real(v))
+		snprintf(buf, len, "%.3f", json_real_value(v));
+	else if (json_is_boolean(v))
+		snprintf(buf, len, "%s", json_is_true(v) ? "yes" : "no");
+	else
+		snprintf(buf, len, "-");
+	return buf;
+}
+
+/* Words of a list in one line. */
+static const char *cell(const json_t *v, char *buf, size_t len)
+{
+	size_t n = 0, i;
+	json_t *part;
+
+	if (!json_is_array(v))
+		return text_of(v, buf, len);
+	buf[0] = '\0';
+	json_array_foreach ((json_t *)(uintptr_t)v, i, part) {
+		char word[256];
+
+		if (n < len)
+			n += (size_t)snprintf(buf + n, len - n, "%s%s", i != 0 ? " " : "",
+					      text_of(part, word, sizeof(word)));
+	}
+	return buf;
+}
+
+/* Every member is an object of values: rows of a table. */
+static bool is_rows(const json_t *v)
+{
+	const char *key, *name;
+	json_t *row, *value;
+
+	if (json_object_size(v) == 0)
+		return false;
+	json_object_foreach ((json_t *)(uintptr_t)v, key, row) {
+		if (!json_is_object(row))
+			return false;
+		json_object_foreach (row, name, value)
+			if (json_is_object(value))
+				return false;
+	}
+	return true;
+}
+
+static struct column *column(struct columns *cs, const char *name, bool add)
+{
+	for (size_t i = 0; i < cs->n; i++)
+		if (strcmp(cs->c[i].name, name) == 0)
+			return &cs->c[i];
+	if (!add || cs->n == MAX_COLUMNS)
+		return NULL;
+	snprintf(cs->c[cs->n].name, NAME, "%s", name);
+	cs->c[cs->n].width = (int)strlen(cs->c[cs->n].name);
+	return &cs->c[cs->n++];
+}
+
+static void measure(struct columns *cs, const json_t *rows, const char *wanted)
+{
+	char list[512], *save = NULL, text[512];
+	const char *key, *name;
+	json_t *row, *value;
+
+	snprintf(list, sizeof(list), "%s", wanted != NULL ? wanted : "");
+	for (char *p = strtok_r(list, " ", &save); p != NULL; p = strtok_r(NULL, " ", &save))
+		column(cs, p, true);
+	json_object_foreach ((json_t *)(uintptr_t)rows, key, row) {
+		cs->key = (int)strlen(key) > cs->key ? (int)strlen(key) : cs->key;
+		json_object_foreach (row, name, value) {
+			struct column *c = column(cs, name, wanted == NULL);
+			const int width = (int)strlen(cell(value, text, sizeof(text)));
+
+			if (c == NULL)
+				continue;
+			c->width = width > c->width ? width : c->width;
+			c->text = c->text || json_is_string(value) || json_is_array(value);
+		}
+	}
+}
+
+static void print_cell(const struct column *c, const char *text, FILE *out)
+{
+	fprintf(out, "  %*s", c->text ? -c->width : c->width, text);
+}
+
+static void print_rows(const struct columns *cs, const json_t *rows, int indent, FILE *out)
+{
+	char text[512];
+	const char *key;
+	json_t *row;
+
+	fprintf(out, "%*s%*s", indent, "", cs->key, "");
+	for (size_t i = 0; i < cs->n; i++)
+		print_cell(&cs->c[i], cs->c[i].name, out);
+	fprintf(out, "\n");
+	json_object_foreach ((json_t *)(uintptr_t)rows, key, row) {
+		fprintf(out, "%*s%-*s", indent, "", cs->key, key);
+		for (size_t i = 0; i < cs->n; i++) {
+			const json_t *v = json_object_get(row, cs->c[i].name);
+
+			print_cell(&cs->c[i], v != NULL ? cell(v, text, sizeof(text)) : "", out);
+		}
+		fprintf(out, "\n");
+	}
+}
+
+/* Few rows with much to say: each is a column. */
+static json_t *turned(const struct columns *cs, const json_t *rows)
+{
+	json_t *all = json_object(), *row;
+	const char *key;
+
+	for (size_t i = 0; i < cs->n; i++) {
+		json_t *line = json_object();
+
+		json_object_foreach ((json_t *)(uintptr_t)rows, key, row) {
+			json_t *v = json_object_get(row, cs->c[i].name);
+
+			if (v != NULL)
+				json_object_set(line, key, v);
+		}
+		json_object_set_new(all, cs->c[i].name, line);
+	}
+	return all;
+}
+
+static void print_table(const json_t *rows, const char *wanted, int indent, FILE *out)
+{
+	struct columns cs = {.n = 0};
+	size_t width = 0;
+
+	measure(&cs, rows, wanted);
+	for (size_t i = 0; i < cs.n; i++)
+		width += (size_t)cs.c[i].width + 2;
+	if (width + (size_t)cs.key > LINE && json_object_size(rows) < cs.n) {
+		json_t *t = turned(&cs, rows);
+		struct columns other = {.n = 0};
+
+		measure(&other, t, NULL);
+		print_rows(&other, t, indent, out);
+		json_decref(t);
+		return;
+	}
+	print_rows(&cs, rows, indent, out);
+}
+
+static void print(const json_t *v, const char *wanted, int indent, FILE *out);
+
+static void print_object(const json_t *v, const char *wanted, int indent, FILE *out)
+{
+	const char *key;
+	char text[512];
+	json_t *value;
+	int width = 0;
+
+	if (json_object_size(v) == 0) {
+		fprintf(out, "%*s(none)\n", indent, "");
+		return;
+	}
+	if (is_rows(v)) {
+		print_table(v, wanted, indent, out);
+		return;
+	}
+	json_object_foreach ((json_t *)(uintptr_t)v, key, value)
+		if (!json_is_object(value) && (int)strlen(key) > width)
+			width = (int)strlen(key);
+	json_object_foreach ((json_t *)(uintptr_t)v, key, value)
+		if (!json_is_object(value))
+			fprintf(out, "%*s%-*s  %s\n", indent, "", width, key,
+				cell(value, text, sizeof(text)));
+	json_object_foreach ((json_t *)(uintptr_t)v, key, value) {
+		if (!json_is_object(value))
+			continue;
+		fprintf(out, "%*s%s\n", indent, "", key);
+		print(value, wanted, indent + 2, out);
+	}
+}
+
+static void print(const json_t *v, const char *wanted, int indent, FILE *out)
+{
+	char text[512];
+	size_t i;
+	json_t *part;
+
+	if (json_is_object(v)) {
+		print_object(v, wanted, indent, out);
+	} else if (json_is_array(v)) {
+		json_array_foreach ((json_t *)(uintptr_t)v, i, part) {
+			if (is_plain(part))
+				fprintf(out, "%*s%s\n", indent, "",
+					text_of(part, text, sizeof(text)));
+			else
+				print(part, wanted, indent, out);
+		}
+	} else if (json_is_string(v)) { /* may be long */
+		fprintf(out, "%*s%s\n", indent, "", json_string_value(v));
+	} else {
+		fprintf(out, "%*s%s\n", indent, "", text_of(v, text, sizeof(text)));
+	}
+}
+
+void table_print(const json_t *v, const char *columns, FILE *out)
+{
+	print(v, columns, 0, out);
+}
+
+const char *table_bar(double share, unsigned int width, char *buf, size_t len)
+{
+	unsigned int full, i;
+
+	if (!(share > 0))
+		share = 0;
+	if (share > 1)
+		share = 1;
+	full = (unsigned int)lround(share * width);
+	for (i = 0; i < width && i + 1 < len; i++)
+		buf[i] = i < full ? '#' : '.';
+	buf[i] = '\0';
+	return buf;
+}
+
+const char *table_short(double v, char *buf, size_t len)
+{
+	static const char unit[] = " kMGTP";
+	size_t u = 0;
+
+	while (fabs(v) >= 999.5 && u + 2 < sizeof(unit)) {
+		v /= 1000;
+		u++;
+	}
+	snprintf(buf, len, "%.*f%.*s", u == 0 || fabs(v) >= 99.95 ? 0 : 1, v, u != 0, unit + u);
+	return buf;
+}

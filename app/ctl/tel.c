@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "tel.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define GREETING    1024u
+#define MAX_ANSWER  (1u << 20)
+#define MAX_PAGES   10000u
+#define MAX_METRICS (64u << 20)
+
+void tel_places(struct tel_places *p)
+{
+	const char *const only = getenv("RUNTIME_DIRECTORY");
+	const char *const from[] = {"/run/kvroute", /* of the service */
+				    "/var/run", getenv("XDG_RUNTIME_DIR"), "/tmp"};
+	size_t n = 0;
+
+	memset(p, 0, sizeof(*p));
+	if (only != NULL && *only != '\0') { /* DPDK looks nowhere else then */
+		snprintf(p->at[0], sizeof(p->at[0]), "%s", only);
+		return;
+	}
+	for (size_t i = 0; i < sizeof(from) / sizeof(from[0]); i++)
+		if (from[i] != NULL && *from[i] != '\0' && strlen(from[i]) < sizeof(p->at[0]))
+			snprintf(p->at[n++], sizeof(p->at[0]), "%s", from[i]);
+}
+
+/* ---- one socket ---- */
+
+static int dial(const char *place, const char *prefix)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	const struct timeval patience = {.tv_sec = TEL_PATIENCE_S};
+	int fd;
+
+	if (snprintf(to.sun_path, sizeof(to.sun_path), "%s/dpdk/%s/dpdk_telemetry.v2", place,
+		     prefix) >= (int)sizeof(to.sun_path)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	if (connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0) {
+		const int why = errno;
+
+		close(fd);
+		errno = why;
+		return -1;
+	}
+	return fd;
+}
+
+/* Who is there. @return 0, or -1: nobody that speaks so. */
+static int greet(struct tel *t)
+{
+	char text[GREETING + 1];
+	const ssize_t n = recv(t->fd, text, GREETING, 0);
+	json_t *hello;
+	json_int_t max;
+
+	if (n <= 0)
+		return -1;
+	hello = json_loadb(text, (size_t)n, 0, NULL);
+	max = json_integer_value(json_object_get(hello, "max_output_len"));
+	t->pid = (long)json_integer_value(json_object_get(hello, "pid"));
+	json_decref(hello);
+	if (max <= 0 || max > MAX_ANSWER)
+		return -1;
+	t->max = (size_t)max;
+	t->answer = malloc(t->max + 1);
+	return t->answer != NULL ? 0 : -1;
+}
+
+void tel_close(struct tel *t)
+{
+	if (t->fd >= 0)
+		close(t->fd);
+	free(t->answer);
+	t->answer = NULL;
+	t->fd = -1;
+}
+
+/* ---- which routers there are ---- */
+
+struct search {
+	struct tel *t;
+	int alive, denied, silent;
+	char names[512];
+	char denied_at[400];
+};
+
+static void name_it(char *list, size_t len, const char *name)
+{
+	const size_t n = strlen(list);
+
+	if (n < len)
+		snprintf(list + n, len - n, "%s%s", n != 0 ? "\n" : "", name);
+}
+
+/* One candidate: the first that answers stays open. */
+static void try_one(struct search *s, const char *place, const char *prefix)
+{
+	struct tel t = {.fd = dial(place, prefix)};
+	char err[128];
+	json_t *info;
+
+	if (t.fd < 0) {
+		if (errno == EACCES || errno == EPERM) {
+			s->denied++;
+			snprintf(s->denied_at, sizeof(s->denied_at), "%s/dpdk/%s", place, prefix);
+		}
+		return; /* what a dead process has left behind */
+	}
+	snprintf(t.prefix, sizeof(t.prefix), "%s", prefix);
+	info = greet(&t) == 0 ? tel_ask(&t, "/kvroute/info", err, sizeof(err)) : NULL;
+	if (info == NULL)
+		s->silent++;
+	if (json_is_object(info)) { /* another program with DPDK answers null */
+		name_it(s->names, sizeof(s->names), prefix);
+		if (s->alive++ == 0) {
+			*s->t = t;
+			t = (struct tel){.fd = -1};
+		}
+	}
+	json_decref(info);
+	tel_close(&t);
+}
+
+static void try_place(struct search *s, const char *place, const char *prefix)
+{
+	char path[300];
+	struct dirent *e;
+	DIR *d;
+
+	if (prefix != NULL) {
+		if (s->alive == 0)
+			try_one(s, place, prefix);
+		return;
+	}
+	snprintf(path, sizeof(path), "%s/dpdk", place);
+	d = opendir(path);
+	if (d == NULL && errno == EACCES) {
+		s->denied++;
+		snprintf(s->denied_at, sizeof(s->denied_at), "%s", path);
+	}
+	while (d != NULL && (e = readdir(d)) != NULL)
+		if (e->d_name[0] != '.')
+			try_one(s, place, e->d_name);
+	if (d != NULL)
+		closedir(d);
+}
+
+static void search(struct search *s, const struct tel_places *places, const char *prefix)
+{
+	s->t->fd = -1;
+	for (size_t i = 0; places->at[i][0] != '\0'; i++)
+		try_place(s, places->at[i], prefix);
+}
+
+static void blanks(char *list)
+{
+	for (; *list != '\0'; list++)
+		if (*list == '\n')
+			*list = ' ';
+}
+
+enum ctl_status tel_open(struct tel *t, const struct tel_places *places, const char *prefix,
+			 char *err, size_t errlen)
+{
+	struct search s = {.t = t};
+	const char *name = prefix != NULL ? prefix : "";
+
+	memset(t, 0, sizeof(*t));
+	search(&s, places, prefix);
+	if (s.alive > 1) {
+		tel_close(t);
+		blanks(s.names);
+		snprintf(err, errlen, "several routers run here: %s; say which with --router NAME",
+			 s.names);
+		return CTL_SEVERAL;
+	}
+	if (s.alive == 1)
+		return CTL_OK;
+	if (s.silent != 0) {
+		snprintf(err, errlen, "router %s does not answer", name);
+		return CTL_DOWN;
+	}
+	if (s.denied != 0) {
+		snprintf(err, errlen,
+			 "%s: not allowed to look there: try as root or as the router's user",
+			 s.denied_at);
+		return CTL_DENIED;
+	}
+	snprintf(err, errlen, "no router %s%sis running (looked below %s/dpdk and the like)", name,
+		 prefix != NULL ? " " : "", places->at[0]);
+	return CTL_DOWN;
+}
+
+int tel_list(const struct tel_places *places, char *text, size_t len)
+{
+	struct tel t;
+	struct search s = {.t = &t};
+
+	memset(&t, 0, sizeof(t));
+	search(&s, places, NULL);
+	tel_close(&t);
+	snprintf(text, len, "%s", s.names);
+	return s.alive;
+}
+
+/* ---- questions ---- */
+
+static json_t *gone(struct tel *t, char *err, size_t errlen, const char *why)
+{
+	snprintf(err, errlen, "router %s: %s", t->prefix, why);
+	tel_close(t);
+	return NULL;
+}
+
+#define LONG_NUMBER 19u /* digits: 64 bits without sign may not fit jansson's integers */
+
+/* @p text with quotes around numbers that are too long, and '?' for bytes that are no ASCII when
+ * @p ascii. @return memory from malloc(), or NULL. */
+static char *readable(const char *text, size_t len, bool ascii, size_t *n)
+{
+	/* Two quotes for at least LONG_NUMBER digits. */
+	char *out = malloc(len + 2 * (len / LONG_NUMBER) + 1);
+	bool quoted = false;
+	size_t digits;
+
+	*n = 0;
+	for (size_t i = 0; out != NULL && i < len; i += digits) {
+		const char c = text[i];
+
+		if (quoted && c == '\\' && i + 1 < len)
+			out[(*n)++] = text[i++]; /* the byte behind it is not the end */
+		else if (c == '"')
+			quoted = !quoted;
+		for (digits = 0;
+		     !quoted && i + digits < len && isdigit((unsigned char)text[i + digits]);)
+			digits++;
+		if (digits >= LONG_NUMBER)
+			out[(*n)++] = '"';
+		digits += digits == 0;
+		memcpy(out + *n, text + i, digits);
+		if (ascii && (signed char)out[*n] < 0)
+			out[*n] = '?';
+		*n += digits;
+		if (digits >= LONG_NUMBER)
+			out[(*n)++] = '"';
+	}
+	return out;
+}
+
+/* Names that strangers have sent need not be UTF-8. */
+static json_t *parse(const char *text, size_t len)
+{
+	json_t *all = NULL;
+
+	for (int ascii = 0; ascii < 2 && all == NULL; ascii++) {
+		size_t n;
+		char *copy = readable(text, len, ascii, &n);
+
+		all = copy != NULL ? json_loadb(copy, n, 0, NULL) : NULL;
+		free(copy);
+	}
+	return all;
+}
+
+json_t *tel_ask(struct tel *t, const char *command, char *err, size_t errlen)
+{
+	char key[64];
+	ssize_t n;
+	json_t *all, *answer;
+
+	if (t->fd < 0)
+		return gone(t, err, errlen, "not connected");
+	if (send(t->fd, command, strlen(command), MSG_NOSIGNAL) < 0)
+		return gone(t, err, errlen, "the connection is closed");
+	n = recv(t->fd, t->answer, t->max, 0);
+	if (n <= 0)
+		return gone(t, err, errlen,
+			    n == 0 ? "it has closed the connection: it serves ten at a time, or "
+				     "is stopping"
+			    : errno == EAGAIN ? "it does not answer; is it stopped?"
+					      : strerror(errno));
+	snprintf(key, sizeof(key), "%.*s", (int)strcspn(command, ","), command);
+	all = parse(t->answer, (size_t)n);
+	answer = json_incref(json_object_get(all, key));
+	json_decref(all);
+	return answer != NULL ? answer : gone(t, err, errlen, "an answer that is no JSON");
+}
+
+static void move_members(json_t *to, json_t *from)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach (from, key, value)
+		json_object_set(to, key, value);
+}
+
+json_t *tel_ask_all(struct tel *t, const char *command, const char *pages, char *err, size_t errlen)
+{
+	json_t *all = tel_ask(t, command, err, errlen), *next;
+
+	if (all == NULL || pages == NULL)
+		return all;
+	for (unsigned int i = 0; i < MAX_PAGES; i++) {
+		char more[512];
+		json_t *part;
+
+		next = json_object_get(all, "next");
+		if (!json_is_integer(next))
+			break;
+		snprintf(more, sizeof(more), "%s,%" JSON_INTEGER_FORMAT, command,
+			 json_integer_value(next));
+		part = tel_ask(t, more, err, errlen);
+		if (part == NULL) {
+			json_decref(all);
+			return NULL;
+		}
+		json_object_del(all, "next");
+		move_members(json_object_get(all, pages), json_object_get(part, pages));
+		if (json_object_get(part, "next") != NULL)
+			json_object_set(all, "next", json_object_get(part, "next"));
+		json_decref(part);
+	}
+	return all;
+}
+
+bool tel_refused(const json_t *answer)
+{
+	return json_is_string(json_object_get(answer, "error")) &&
+	       json_object_get(answer, "message") != NULL;
+}
+
+static bool ends(const char *text, const char *with)
+{
+	const size_t n = strlen(text), m = strlen(with);
+
+	return n >= m && strcmp(text + n - m, with) == 0;
+}
+
+int tel_metrics(struct tel *t, FILE *out, char *err, size_t errlen)
+{
+	unsigned long lines = 0, bytes = 0;
+	bool last = false;
+
+	while (!last && bytes < MAX_METRICS) {
+		char command[64];
+		json_t *part;
+		const char *text;
+		size_t len;
+
+		snprintf(command, sizeof(command), "/kvroute/metrics,%lu", lines);
+		part = tel_ask(t, command, err, errlen);
+		text = json_string_value(part);
+		len = text != NULL ? strlen(text) : 0;
+		if (len == 0) {
+			if (part != NULL)
+				snprintf(err, errlen, "router %s has no metrics", t->prefix);
+			json_decref(part);
+			return -1;
+		}
+		for (const char *p = text; *p != '\0'; p++)
+			lines += *p == '\n';
+		last = ends(text, "# EOF\n");
+		fwrite(text, 1, len - (last ? strlen("# EOF\n") : 0), out);
+		bytes += len;
+		json_decref(part);
+	}
+	return last ? 0 : -1;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "telemetry/refused.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include <rte_telemetry.h>
+
+#include "control/thread.h"
+#include "kvr_ctl.h"
+#include "kvr_frame.h"
+
+static struct rte_tel_data *one(const struct router *rt, const struct hello_refused *r)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+
+	if (d == NULL)
+		return NULL;
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_string(d, "code", kvr_code_name(r->code));
+	rte_tel_data_add_dict_string(d, "text", r->text);
+	rte_tel_data_add_dict_string(d, "address", r->address);
+	rte_tel_data_add_dict_u64(d, "times", r->times);
+	rte_tel_data_add_dict_u64(d, "age_ms", since_ns(now_ns(rt), r->at_ns) / 1000000);
+	return d;
+}
+
+int refused_list(void *arg, const char *params, struct rte_tel_data *d)
+{
+	const struct router *rt = arg;
+	struct rte_tel_data *list = rte_tel_data_alloc();
+	uint64_t n = 0;
+
+	RTE_SET_USED(params);
+	if (list == NULL)
+		return kvr_ctl_error(d, ENOMEM, "no memory");
+	rte_tel_data_start_dict(list);
+	for (uint32_t i = 0; i < REFUSED_KEPT; i++) {
+		const struct hello_refused *r = &rt->ctl->refused[i];
+		char id[24];
+
+		if (r->worker == 0)
+			continue;
+		snprintf(id, sizeof(id), "%" PRIu64, r->worker);
+		kvr_ctl_dict_part(list, id, one(rt, r));
+		n++;
+	}
+	rte_tel_data_start_dict(d);
+	rte_tel_data_add_dict_u64(d, "total", n);
+	rte_tel_data_add_dict_container(d, "workers", list, 0);
+	return 0;
+}

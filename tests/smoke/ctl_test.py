@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""kvroute-ctl against a scripted telemetry server: what it asks, prints and exits with.
+
+usage: ctl_test.py KVROUTE_CTL
+
+The server speaks as DPDK's does: SOCK_SEQPACKET, a greeting, a JSON object for each question. Its folder is the
+only one that kvroute-ctl looks into.
+"""
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+
+CTL = sys.argv[1]
+WORKERS = {str(i): {"state": "serving", "pool": "m", "bookings": i, "silent_ms": 5, "state_ms": 100, "address": f"10.0.0.{i}:9",
+                    "dp_start": 0, "dp_size": 1, "epoch": 1, "total_kv_blocks": 0} for i in range(1, 71)}
+POOL = {"name": "m", "block_size": 16, "slots": 100, "slots_used": 3, "slots_lingering": 1, "frames_held": 0,
+        "frames_held_max": 50, "requests": {"routes": 1000, "finished": 900, "rejected": 0, "waiting": 2, "admitted": 5, "live": 3,
+                                            "predicted_cached": 5000, "actual_cached": 4900},
+        "events": {"frames": 10, "gaps": 0}, "prefix": {"blocks": 300, "used_bytes": 1, "memory_bytes": 100}}
+DECISION = {"age_ms": 1500, "source": 2 ** 64 - 1, "id": 4660, "result": "routed", "worker": 3, "dp_rank": 0, "cost": "1.250",
+            "required_blocks": 12, "overlap_blocks": "8.000", "waited_us": 40, "pinned": 0, "policy_class": "default"}
+TERMS = {"0": {"worker": 3, "dp_rank": 0, "cost": "1.250", "device": 8, "host": 0, "disk": 0, "shared": 0, "prefill_tokens": 64},
+         "1": {"worker": 5, "dp_rank": 0, "cost": "9.000", "device": 0, "host": 0, "disk": 0, "shared": 0, "prefill_tokens": 900}}
+
+
+class Router:
+    """Answers what its table has; null for what it has not. What it was asked is kept."""
+
+    def __init__(self, base, prefix):
+        folder = f"{base}/dpdk/{prefix}"
+        os.makedirs(folder)
+        self.asked, self.path, self.gaps = [], f"{folder}/dpdk_telemetry.v2", 0
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.bind(self.path)
+        self.socket.listen(10)
+        self.hang_up = False
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                peer, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.talk, args=(peer,), daemon=True).start()
+
+    def talk(self, peer):
+        with peer:
+            if self.hang_up:
+                return
+            peer.send(json.dumps({"version": "DPDK 22.11", "pid": 1, "max_output_len": 16384}).encode())
+            while question := peer.recv(1024):
+                question = question.decode()
+                self.asked.append(question)
+                command, _, rest = question.partition(",")
+                answer = self.answer(command, rest)
+                raw = answer if isinstance(answer, bytes) else json.dumps({command: answer}).encode()
+                peer.send(raw)
+
+    def answer(self, command, rest):
+        name = command.removeprefix("/kvroute/")
+        if command == "/":
+            return ["/"] + [f"/kvroute/{n}" for n in ("info", "workers", "pools", "decisions", "drain", "counters", "stages", "drops",
+                                                     "balance", "metrics", "adapters")]
+        if name == "info":
+            return {"version": "1.2.3", "uptime_ms": 93784000, "workers": len(WORKERS)}
+        if name == "workers":
+            first = int(rest or 0)
+            ids = list(WORKERS)[first:first + 32]
+            return {"total": len(WORKERS), **({"next": first + 32} if first + 32 < len(WORKERS) else {}),
+                    "workers": {i: WORKERS[i] for i in ids}}
+        if name == "pools":
+            self.gaps += 2  # two more frames each time somebody looks
+            return {"m": {**POOL, "events": {"frames": 10 + self.gaps, "gaps": self.gaps}}}
+        if name == "decisions":
+            pool, _, number = rest.partition(",")
+            if pool != "m" or (number and number != "41"):
+                return {"error": "ENOENT", "message": "no such pool" if pool != "m" else f"decision {number} is not kept"}
+            return {**DECISION, "ranks": 2, "terms": TERMS} if number else {"sample": 1, "kept": 42, "decisions": {"41": DECISION}}
+        if name == "drain":
+            return ({"id": int(rest), "state": "draining"} if rest in WORKERS else
+                    {"error": "ENOENT", "message": f"no worker {rest}"})
+        if name == "counters":
+            return {"booked_at_once": 5} if rest.startswith("sched") else {"sched": ["m"], "log": [""]}
+        if name == "stages":
+            return {"tsc_hz": 2000000000, "lcore0": {"cpu": 1, "max_turn_cycles": 5,
+                                                     "ingress": {"items": 10, "cycles": 1000, "bursts": 2}}}
+        if name == "adapters":  # a name that is no UTF-8
+            return b'{"/kvroute/adapters": {"total": 1, "adapters": {"0": {"name": ["a\xff"], "active": 1}}}}'
+        if name == "metrics":
+            lines = ["# TYPE kvr_x gauge", "kvr_x 5", "# EOF"]
+            return "".join(line + "\n" for line in lines[int(rest or 0):int(rest or 0) + 2])
+        return {"balance": "ok", "violation": ""} if name == "balance" else {} if name == "drops" else None
+
+
+class Failed(Exception):
+    pass
+
+
+def ctl(base, *args, want=0, user=None):
+    """Standard output and error of a run that ends with status @want."""
+    run = subprocess.run([CTL, *args], capture_output=True, text=True, timeout=60, user=user, stdin=subprocess.DEVNULL,
+                         env={**os.environ, "RUNTIME_DIRECTORY": str(base)})
+    if run.returncode != want:
+        raise Failed(f"{args}: status {run.returncode}, not {want}: {run.stdout}{run.stderr}")
+    if want and not run.stderr.strip() and args[0] != "doctor":
+        raise Failed(f"{args}: status {want}, and no word of it")
+    return run.stdout, run.stderr
+
+
+def expect(what, text, *parts):
+    for part in parts:
+        if part not in text:
+            raise Failed(f"{what}: {part!r} is not in {text!r}")
+
+
+def without_router(base):
+    expect("no router", ctl(base, "info", want=3)[1], "no router is running")
+    expect("no such router", ctl(base, "--router", "x", "info", want=3)[1], "no router x is running")
+    os.makedirs(f"{base}/dpdk/dead")  # what a killed one leaves behind
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.bind(f"{base}/dpdk/dead/dpdk_telemetry.v2")
+    expect("dead socket", ctl(base, "workers", want=3)[1], "no router is running")
+    expect("help", ctl(base, "--help")[0], "drain WORKER", "exit status", "--json")
+    expect("version", ctl(base, "--version")[0], "kvroute-ctl ")
+    expect("unknown", ctl(base, "nothing", want=2)[1], 'no command "nothing"')
+    expect("option", ctl(base, "--nothing", want=2)[1], "--nothing")
+    expect("arity", ctl(base, "drain", want=2)[1], "usage: kvroute-ctl drain WORKER")
+    ctl(base, "info", "more", want=2)
+    expect("completion", ctl(base, "completion", "bash")[0], "complete -F", " drain ", "'doctor ")
+    ctl(base, "completion", "csh", want=2)
+
+
+def completion(base):
+    """The script, run by bash: commands, then workers of the router."""
+    script = (f"PATH={os.path.dirname(CTL)}:$PATH; source <(kvroute-ctl completion bash); "
+              "COMP_WORDS=(kvroute-ctl dr); COMP_CWORD=1; _kvroute_ctl; echo ${COMPREPLY[@]}; "
+              "COMP_WORDS=(kvroute-ctl drain 6); COMP_CWORD=2; _kvroute_ctl; echo ${COMPREPLY[@]}")
+    out = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60,
+                         env={**os.environ, "RUNTIME_DIRECTORY": base}).stdout.splitlines()
+    if out != ["drops drain", "6 60 61 62 63 64 65 66 67 68 69"]:
+        raise Failed(f"completion: {out}")
+
+
+def with_router(base, router):
+    out, _ = ctl(base, "workers")
+    if len(out.splitlines()) != 71:
+        raise Failed(f"workers, three pages: {len(out.splitlines())} lines")
+    expect("workers", out, "state", "serving", "10.0.0.70:9")
+    answer = json.loads(ctl(base, "workers", "--json")[0])
+    if answer["total"] != 70 or len(answer["workers"]) != 70 or "next" in answer:
+        raise Failed(f"workers --json: {len(answer['workers'])}")
+    expect("drain", ctl(base, "drain", "7")[0], "draining")
+    if router.asked[-1] != "/kvroute/drain,7":
+        raise Failed(f"asked {router.asked[-1]}")
+    expect("unknown worker", ctl(base, "drain", "7000", want=1)[1], "no worker 7000 (ENOENT)")
+    if json.loads(ctl(base, "--json", "drain", "7000", want=1)[0])["error"] != "ENOENT":
+        raise Failed("a refusal as JSON")
+    expect("unknown command", ctl(base, "sources", want=1)[1], "does not know /kvroute/sources")
+    expect("long", ctl(base, "drain", "9" * 2000, want=2)[1], "bytes")
+    expect("raw", ctl(base, "raw", "/kvroute/drain,7")[0], "draining")
+    ctl(base, "raw", "kvroute", want=2)
+    expect("no UTF-8", ctl(base, "adapters", "m")[0], "a?")
+    expect("metrics", ctl(base, "metrics")[0], "kvr_x 5\n# EOF\n")
+    expect("routers", ctl(base, "routers")[0], "one\n")
+    expect("explain", ctl(base, "explain", "0x1234")[0], "request 4660 (0x1234) of source 0xffffffffffffffff in pool m", "worker 3 rank 0",
+           "8.000 of its 12 blocks are there", "9.000")
+    expect("explain nothing", ctl(base, "explain", "1", want=1)[1], "decision_sample")
+    ctl(base, "explain", "x", want=2)
+    expect("why", ctl(base, "why", "5")[0], "worker 5 of pool m is serving", "among the best of 1 and got 0",
+           "0.0 blocks cached against 8.0", "the others have more")
+    expect("why the chosen", ctl(base, "why", "3")[0], "among the best of 1 and got 1")
+    expect("why nobody", ctl(base, "why", "4000", want=1)[1], "no worker 4000")
+    out, _ = ctl(base, "watch", "decisions", "--count", "2", "--seconds", "0.05")
+    if out.count("\n") != 1:
+        raise Failed(f"watch: a decision is told once: {out}")
+    expect("watch", out, "m 41  request 4660: routed to 3 rank 0")
+    ctl(base, "watch", "decisions", "nobody", want=1)
+    ctl(base, "watch", "birds", want=2)
+    expect("top", ctl(base, "top", "--count", "1", "--seconds", "0.05")[0], "up 1d 02:03:04", "70 workers", "####", "ingress", "and 30 more")
+    out, _ = ctl(base, "doctor", "--seconds", "0.05", want=1)
+    if out.count("\n") != 1:
+        raise Failed(f"doctor: {out}")
+    expect("doctor", out, "event-gap: pool m: 2 frames", "; agents repair it")
+    found = json.loads(ctl(base, "doctor", "--seconds", "0.05", "--json", want=1)[0])
+    if [f["rule"] for f in found] != ["event-gap"]:
+        raise Failed(f"doctor --json: {found}")
+    completion(base)
+
+
+def several(base, router):
+    Router(base, "two")
+    expect("several", ctl(base, "info", want=5)[1], "one", "two", "--router")
+    expect("one of them", ctl(base, "info", "--router", "two")[0], "1.2.3")
+    router.hang_up = True
+    expect("it hangs up", ctl(base, "--router", "one", "info", want=3)[1], "does not answer")
+    if os.geteuid() == 0:
+        os.chmod(f"{base}/dpdk", 0o700)
+        expect("denied", ctl(base, "info", want=4, user=65534)[1], "not allowed")
+
+
+def standard_output(base):
+    """A reader that has gone, and a full disk."""
+    with open("/dev/full", "w") as full:
+        run = subprocess.run([CTL, "--router", "two", "workers"], stdout=full, stderr=subprocess.PIPE, text=True,
+                             env={**os.environ, "RUNTIME_DIRECTORY": base})
+    if run.returncode != 1 or "standard output" not in run.stderr:
+        raise Failed(f"full disk: {run}")
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="kvr-ctl.") as base:
+        os.chmod(base, 0o755)
+        try:
+            without_router(base)
+            router = Router(base, "one")
+            with_router(base, router)
+            several(base, router)
+            standard_output(base)
+        except Failed as e:
+            print(f"FAILED: {e}")
+            sys.exit(1)
+    print("ok")
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        main()

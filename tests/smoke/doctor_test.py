@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Faults put into a running router, one by one: kvroute-ctl doctor names each in one line, and nothing else.
+
+protocol_test.sh starts it: doctor_test.py KVROUTE KVROUTE_CTL. Doctor looks, says so, the fault happens, doctor is told to look again.
+"""
+import json
+import signal
+import socket
+import subprocess
+import sys
+
+import child
+import kvrproto as p
+from protocol_router import ADDRESSES, Router
+
+POOL, QUIET, B = 3, 4, 16
+POOLS = f'''[pool llama]
+id = {POOL}
+block_size = {B}
+seed = 1
+max_ranks = 16
+max_blocks = 65536
+decision_sample = 1
+[pool quiet]
+id = {QUIET}
+block_size = {B}
+seed = 1
+max_ranks = 16
+max_blocks = 65536
+[pool empty]
+id = 5
+block_size = {B}
+max_ranks = 16
+max_blocks = 65536
+'''
+IP = ADDRESSES[0]
+
+
+class Failed(Exception):
+    pass
+
+
+class Rig:
+    def __init__(self, router, ctl):
+        self.router, self.ctl, self.patience, self.lines = router, ctl, 30, 0
+        self.agent = p.Agent(IP, 100, 'llama', B)
+        self.quiet = p.Agent(IP, 101, 'quiet', B)
+        self.client = p.Client(IP)
+        self.all = [self.agent, self.quiet, self.client]
+        self.cached = 2 * B
+        for agent in (self.agent, self.quiet):
+            agent.answer = lambda job, agent=agent: agent.item(job, b'x', tokens=1, fin=True, cached=self.cached)
+
+    def until(self, what, condition):
+        if not p.run_until(self.all, condition, self.patience):
+            raise Failed(f'{what} does not happen')
+
+    def ask(self, n=1, pool=POOL, first=0, blocks=4):
+        requests = []
+        for i in range(n):
+            tokens = range(first + i * 1000, first + i * 1000 + blocks * B + 5)
+            requests.append(self.client.route(pool, len(tokens), p.sequence_hashes(tokens, B)))
+        self.until('requests end', lambda: all(r.ended for r in requests))
+        return requests
+
+    def doctor(self, want, fault=lambda: None):
+        """Two looks with @fault between; the rules that are named, and their sentences."""
+        with child.start([self.ctl, 'doctor', '--json', '--seconds', '600'], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         text=True) as run:
+            line = run.stderr.readline()
+            if 'looks again' not in line:
+                raise Failed(f'doctor: {line}{run.stderr.read()}')
+            fault()
+            run.send_signal(signal.SIGINT)
+            self.until('doctor ends', lambda: run.poll() is not None)
+            found, status = json.loads(run.stdout.read()), run.returncode
+        # What a loaded machine does to its threads is true, and not put in here.
+        found = [f for f in found if f['rule'] not in ('cpu-shared', 'stall')]
+        self.lines += len(found)
+        if sorted(f['rule'] for f in found) != sorted(want) or (want and status != 1):
+            raise Failed(f'wanted {want}, found {json.dumps(found, indent=1)}, status {status}')
+        return found
+
+    # ---- the faults ----
+
+    def gap(self):
+        """The first of two frames of events is lost; the agent repairs it when it is told."""
+        rank = self.agent.ranks[0]
+        for tokens in (range(50000, 50016), range(60000, 60016)):
+            self.agent.event(0, p.STORED, hashes=p.sequence_hashes(tokens, B))
+        number, event = rank.ring[-1]
+        self.agent.send('KV_EVENTS', 4, p.EVENTS_BODY.pack(number, 0, 0, 1, 0, 0) + event)
+        self.until('the gap is repaired', lambda: rank.acked == rank.next)
+
+    def orphan(self):
+        self.agent.event(0, p.STORED, hashes=p.sequence_hashes(range(70000, 70000 + 3 * B), B)[2:], parent=0x1234567)
+        self.agent.flush(0)
+        rank = self.agent.ranks[0]
+        self.until('the orphan is taken', lambda: rank.acked == rank.next)
+
+    def wrong_block_size(self):
+        wrong = p.Agent(IP, 102, 'llama', 2 * B)
+        self.all.append(wrong)
+        wrong.hello()
+        self.until('it is refused', lambda: wrong.refused is not None)
+        self.all.remove(wrong)
+        wrong.close()
+
+    def garbage(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            before = self.router.telemetry('/kvroute/ingress')['magic']
+            for _ in range(8):
+                s.sendto(b'GET / HTTP/1.1\r\n\r\n' + bytes(100), (IP, p.PORT))
+            self.until('garbage is counted', lambda: self.router.telemetry('/kvroute/ingress')['magic'] >= before + 8)
+
+    def silent(self):
+        """An agent that says nothing for longer than suspect_ms; it must still be so at the second look."""
+        self.all.remove(self.quiet)
+        self.until('it is suspect', lambda: self.router.telemetry('/kvroute/workers')['workers']['101']['state'] == 'suspect')
+
+    def nobody(self):
+        request = self.client.route(5, 4 * B, p.sequence_hashes(range(4 * B), B))
+        self.until('it is refused', lambda: request.ended)
+
+    def run(self):
+        self.agent.hello()
+        self.quiet.hello()
+        self.client.connect()
+        self.until('agents serve', lambda: self.agent.state == self.quiet.state == 'SERVING' and self.client.limits)
+        self.until('lcores know them', lambda: not self.ask(1)[0].rejected)
+        self.agent.stored(0, p.sequence_hashes(range(4 * B), B))
+        self.until('events are taken', lambda: self.agent.ranks[0].acked == self.agent.ranks[0].next)
+        self.doctor([], lambda: self.ask(3))
+        self.doctor(['event-gap'], self.gap)
+        self.doctor(['orphan-blocks'], self.orphan)
+        found = self.doctor(['refused'], self.wrong_block_size)
+        if 'worker 102 at' not in found[0]['says'] or 'block_size: got 32, pool llama has 16' not in found[0]['says']:
+            raise Failed(f'the right block size is not said: {found}')
+        self.agent_comes_well()
+        self.doctor(['drops'], self.garbage)
+        self.doctor(['no-blocks'], lambda: self.ask(33, blocks=0))
+        self.ask(32, first=10 ** 6)  # the short ones are not among the newest any more
+        self.doctor(['empty-pool'], self.nobody)
+        self.ask(2, pool=QUIET)
+        found = self.doctor(['no-events'])
+        if 'pool quiet: 2 requests have ended' not in found[0]['says']:
+            raise Failed(f'{found}')
+        self.quiet.stored(0, p.sequence_hashes(range(4 * B), B))
+        self.until('events are taken', lambda: self.quiet.ranks[0].acked == self.quiet.ranks[0].next)
+        self.doctor([])
+        self.cached = 0
+        self.doctor(['overprediction'] if self.has_actual() else ['no-actual'], lambda: self.predicted(20))
+        self.cached = 4 * B
+        self.doctor(['suspect'], self.silent)
+        self.all.append(self.quiet)
+
+    def has_actual(self):
+        return self.router.telemetry('/kvroute/pools')['llama']['requests']['actual_cached'] > 0
+
+    def predicted(self, n):
+        """The prompt that the agent has said to have."""
+        requests = [self.client.route(POOL, 4 * B + 5, p.sequence_hashes(range(4 * B), B)) for _ in range(n)]
+        self.cached = 1
+        self.until('requests end', lambda: all(r.ended for r in requests))
+
+    def agent_comes_well(self):
+        """What was refused is forgotten when it is welcome."""
+        well = p.Agent(IP, 102, 'llama', B)
+        self.all.append(well)
+        well.hello()
+        self.until('it is welcome', lambda: well.state == 'SERVING')
+        well.goodbye()
+        self.until('it goes', lambda: well.gone)
+        self.all.remove(well)
+        well.close()
+        self.doctor([])
+
+
+def main():
+    router = Router(sys.argv[1], POOLS, 'suspect_ms = 2000\ndead_ms = 60000\nheartbeat_ms = 100')
+    failed = True
+    try:
+        router.telemetry('/kvroute/balance')
+        rig = Rig(router, sys.argv[2])
+        rig.run()
+        failed = False
+        print(f'{rig.lines} findings, each the one that was wanted')
+    except Failed as e:
+        print(f'FAILED: {e}')
+    finally:
+        failed = router.finish(failed)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == '__main__':
+    main()

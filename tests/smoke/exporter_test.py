@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""kvroute-ctl exporter beside a real router: what it serves, promtool, a real Prometheus, a browser.
+
+usage: exporter_test.py KVROUTE KVROUTE_CTL
+
+Where promtool, prometheus or chromium are not installed their part is left out, and said.
+"""
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import child
+from load_test import Failed, a_router, in_directory
+from metrics_test import CONF, foreign_readers
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def get(port, path, method="GET"):
+    """Status, type and text of a page."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method), timeout=20) as r:
+            return r.status, r.headers["Content-Type"], r.read().decode()
+    except urllib.error.HTTPError as e:
+        return e.code, e.headers["Content-Type"], e.read().decode()
+
+
+def eventually(what, condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > end:
+            raise Failed(f"{what} does not happen")
+        time.sleep(0.05)
+    return value
+
+
+def start(ctl, prefix):
+    run = child.start([ctl, "--router", prefix, "exporter", "--listen", "127.0.0.1:0", "--seconds", "0.2"], stdin=subprocess.DEVNULL,
+                      stderr=subprocess.PIPE, text=True)
+    line = run.stderr.readline()
+    if "exporter ready" not in line:
+        raise Failed(f"exporter: {line}{run.stderr.read()}")
+    return run, int(re.search(r"port (\d+)", line)[1])
+
+
+def pages(port, prefix):
+    status, kind, text = get(port, "/metrics")
+    if status != 200 or "openmetrics-text; version=1.0.0" not in kind or not text.endswith("# EOF\n") or text.count("# EOF") != 1:
+        raise Failed(f"/metrics: {status} {kind} {text[-200:]}")
+    if 'kvr_doctor_findings{rule="event-gap"} 0' not in text:
+        raise Failed("/metrics has no findings of doctor")
+    data = json.loads(get(port, "/data")[2])
+    if data["router"] != prefix or set(data["pools"]) != {"first", "second"}:
+        raise Failed(f"/data: {data}")
+    status, kind, page = get(port, "/")
+    if status != 200 or "text/html" not in kind or re.search(r'(src|href)="(?!data:)', page) or "//cdn" in page:
+        raise Failed("/: a page that wants more than itself")
+    for path, method, want in (("/nothing", "GET", 404), ("/data", "POST", 405), ("/health", "GET", 200), ("/" + "x" * 5000, "GET", 404)):
+        if get(port, path, method)[0] != want:
+            raise Failed(f"{method} {path[:20]}: {get(port, path, method)}")
+    with socket.create_connection(("127.0.0.1", port)) as s:  # no HTTP; the next one is served all the same
+        s.send(b"\x16\x03\x01" * 50)
+    return text
+
+
+def files_name_what_is_there(text, directory):
+    """Every metric of the alerts and of the dashboard is told by the exporter."""
+    told = set(re.findall(r"^(kvr_\w+?)[{ ]", text, re.M))
+    dashboard = subprocess.run([sys.executable, ROOT / "drivers-cfg/prometheus/dashboard.py"], capture_output=True, text=True,
+                               check=True).stdout
+    expressions = [t["expr"] for p in json.loads(dashboard)["panels"] for t in p["targets"]]
+    rules = ROOT / "drivers-cfg/prometheus/kvroute.rules.yml"
+    expressions += re.findall(r"expr: (.*)", rules.read_text())
+    for name in re.findall(r"\bkvr_\w+(?![\w.])", " ".join(expressions)):
+        if name not in told and name + "*" not in name and name != "kvr_reject_":
+            raise Failed(f"{name} is asked for, and not told")
+    if promtool := shutil.which("promtool"):
+        run = subprocess.run([promtool, "check", "rules", str(rules)], capture_output=True, text=True)
+        if run.returncode:
+            raise Failed(f"promtool check rules: {run.stdout}{run.stderr}")
+    foreign_readers(text, directory)
+
+
+def prometheus(port, directory):
+    """Debian's scrapes it, and answers a question from what it has got."""
+    if not shutil.which("prometheus"):
+        return "not installed"
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        own = s.getsockname()[1]
+    conf = f"{directory}/prometheus.yml"
+    with open(conf, "w") as f:
+        f.write(f"""global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}
+rule_files: ['{ROOT}/drivers-cfg/prometheus/kvroute.rules.yml']
+scrape_configs: [{{job_name: kvroute, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}]
+""")
+    with open(f"{directory}/prometheus.log", "w") as log, child.start(
+            ["prometheus", f"--config.file={conf}", f"--storage.tsdb.path={directory}/tsdb", f"--web.listen-address=127.0.0.1:{own}"],
+            stdout=log, stderr=log) as run:
+        def asked(query):
+            try:
+                r = json.loads(get(own, f"/api/v1/query?query={query}")[2])
+                return r["data"]["result"]
+            except (OSError, ValueError, KeyError):
+                return None
+        try:
+            got = eventually("a scrape", lambda: asked("kvr_pool_waiting_requests"))
+            if sorted(r["metric"]["pool"] for r in got) != ["first", "second"] or asked("up")[0]["value"][1] != "1":
+                raise Failed(f"Prometheus has {got}")
+            rules = json.loads(get(own, "/api/v1/rules")[2])["data"]["groups"][0]["rules"]
+            if any(r["health"] == "err" for r in rules):
+                raise Failed(f"Prometheus on the rules: {rules}")
+        finally:
+            run.terminate()
+    return f"{len(got)} series of a metric"
+
+
+def browser(port, directory):
+    """The page in a browser: nothing is reported to its console, and it shows the pools' numbers."""
+    program = shutil.which("chromium")
+    if not program:
+        return "not installed"
+    run = subprocess.run([program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
+                          "--virtual-time-budget=3000", "--window-size=1200,1400", f"--user-data-dir={directory}/chromium",
+                          f"--screenshot={directory}/page.png", "--dump-dom", f"http://127.0.0.1:{port}/"],
+                         capture_output=True, text=True, timeout=60)
+    console = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
+    if console:
+        raise Failed(f"the page complains: {console}")
+    if "version " not in run.stdout or "asked/s" not in run.stdout or "nothing is wrong" not in run.stdout:
+        raise Failed(f"the page shows {run.stdout[-3000:]}")
+    return "shows the router"
+
+
+def run(directory):
+    os.environ["RUNTIME_DIRECTORY"] = directory
+    prefix = "kvr-ex"
+    with a_router(sys.argv[1], CONF.format(cpu=min(os.sched_getaffinity(0)), prefix=prefix), prefix, directory) as router:
+        exporter, port = start(sys.argv[2], prefix)
+        try:
+            text = pages(port, prefix)
+            files_name_what_is_there(text, directory)
+            print("Prometheus:", prometheus(port, directory))
+            print("Chromium:", browser(port, directory))
+            router.terminate()
+            router.wait(20)
+            eventually("it sees that the router is gone", lambda: get(port, "/health")[0] == 503)
+            status, _, text = get(port, "/metrics")
+            if status != 503 or "no router" not in json.loads(text)["error"]:
+                raise Failed(f"/metrics without router: {status} {text}")
+            exporter.terminate()
+            if exporter.wait(10) != 0:
+                raise Failed(f"the exporter ended with {exporter.returncode}")
+        finally:
+            exporter.kill()
+
+
+if __name__ == "__main__":
+    in_directory("exporter", run)

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every program tells its name, version and options; manual pages have every one of those options and every key of the configuration.
+
+usage: help_test.py ROOT PROGRAM...
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(sys.argv[1])
+
+
+def output(*args):
+    run = subprocess.run(args, capture_output=True, text=True, timeout=60)
+    if run.returncode:
+        sys.exit(f"FAILED {args}: {run.returncode} {run.stderr}")
+    return run.stdout
+
+
+def main():
+    version = re.search(r"version: '([^']+)'", (ROOT / "meson.build").read_text())[1]
+    for program in sys.argv[2:]:
+        name = Path(program).name
+        if output(program, "--version") != f"{name} {version}\n":
+            sys.exit(f"FAILED {name} --version: {output(program, '--version')!r}")
+        text = output(program, "--help")
+        page = output(str(ROOT / "tools/man"), f"{name}.{8 if name == 'kvroute' else 1}", program).replace("\\", "")
+        missing = [o for o in re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.M) if o not in page]
+        if name not in text or missing:
+            sys.exit(f"FAILED {name}: {missing} of --help are not in the manual page")
+    conf = str(ROOT / "drivers-cfg/profiles/memif.conf")
+    page = output(str(ROOT / "tools/man"), "kvroute.conf.5", sys.argv[2], conf).replace("\\", "")
+    keys = re.findall(r"^(\w+) = ", output(sys.argv[2], "--config", conf, "--dump-config"), re.M)
+    missing = [k for k in keys if f"*{k}*" not in page]
+    if missing or len(keys) < 80:
+        sys.exit(f"FAILED kvroute.conf(5): {missing}, of {len(keys)} keys")
+    print(f"{len(sys.argv) - 2} programs, {len(keys)} keys")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Each rule of doctor with its fault and without it: a healthy router looked at twice, 10 s apart,
+ * in which each case changes what its fault changes.
+ */
+#include "doctor.h"
+
+#include <string.h>
+
+#include "kvr_test.h"
+
+/* Two looks at a router that works: one worker, requests, events, predictions that are right. */
+static const char was_text[] =
+	"{'at': 100.0, 'info': {'uptime_ms': 50000},"
+	" 'workers': {'total': 1, 'workers': {'1': {'state': 'serving', 'pool': 'm', 'bookings': 3,"
+	"   'silent_ms': 20, 'state_ms': 40000}}},"
+	" 'pools': {'m': {'name': 'm', 'block_size': 16, 'slots': 1000, 'slots_used': 30,"
+	"   'slots_lingering': 10, 'frames_held': 5, 'frames_held_max': 500,"
+	"   'requests': {'routes': 100, 'routed': 90, 'finished': 90, 'rejected': 0, 'no_blocks': "
+	"5, 'waiting': 0, "
+	"'admitted': 4,"
+	"     'expired': 0, 'predicted_cached': 9000, 'actual_cached': 8900},"
+	"   'events': {'frames': 50, 'applied': 50, 'gaps': 0, 'stale': 1, 'unknown': 0},"
+	"   'prefix': {'blocks': 400, 'used_bytes': 1000, 'memory_bytes': 100000, 'orphans': 0,"
+	"     'evicted_entries': 0, 'dropped': 0, 'removed': 7, 'unknown_removes': 0}}},"
+	" 'hits': {'m': {'prompt_tokens': 10000, 'achieved_tokens': 1000, 'achievable_tokens': "
+	"1000,"
+	"   'told_predicted_tokens': 9000, 'short': {'nothing_shared': 0}}},"
+	" 'loads': {'m': {'total': 1, 'ranks': {'1/0': {'eligible': 1, 'active_requests': 0,"
+	"   'routed': 90, 'finished': 90, 'predicted_tokens': 9000}}}},"
+	" 'events': {'m': {'total': 1, 'ranks': {'1/0': {'next_event_id': 500, 'authoritative': 1,"
+	"   'lag': 3, 'stored': 310, 'held': 300, 'gaps': 0}}}},"
+	" 'buffers': {'buffers': {'jobs_m': {'size': 64, 'used': 7}, 'mbufs_p0': {'size': 10,"
+	"   'used': 10}}},"
+	" 'decisions': {'m': {'decisions': {}}},"
+	" 'stages': {'tsc_hz': 2000000000, 'lcore0': {'cpu': 2, 'max_turn_cycles': 900000}},"
+	" 'host': {'77': {'name': 'rte-worker-1', 'run_ms': 50000.0, 'wait_ms': 10.0}},"
+	" 'ports': {'p0': {'link_up': 1, 'mbufs': 8000, 'mbufs_free': 7000,"
+	"   'device': {'imissed': 3, 'rx_nombuf': 0, 'ierrors': 0}}},"
+	" 'drops': {'p0_rx_other_mac': 5}, 'log': {'dropped': 0},"
+	" 'refused': {'total': 0, 'workers': {}},"
+	" 'balance': {'balance': 'ok', 'violation': ''}}";
+
+/* What is not the same 10 s later. */
+static const char is_text[] =
+	"{'at': 110.0, 'info': {'uptime_ms': 60000},"
+	" 'pools': {'m': {"
+	"   'requests': {'routes': 200, 'routed': 190, 'no_blocks': 25, 'finished': 190, "
+	"'predicted_cached': 19000,"
+	"     'actual_cached': 18500},"
+	"   'events': {'frames': 150, 'applied': 149, 'stale': 2}}},"
+	" 'hits': {'m': {'prompt_tokens': 60000, 'achieved_tokens': 39000,"
+	"   'achievable_tokens': 41000, 'told_predicted_tokens': 19000}},"
+	" 'loads': {'m': {'ranks': {'1/0': {'routed': 190, 'finished': 190,"
+	"   'predicted_tokens': 19000}}}},"
+	" 'host': {'77': {'run_ms': 60000.0, 'wait_ms': 25.0}},"
+	" 'drops': {'p0_rx_other_mac': 5000, 'ingress_late': 100, 'reject_busy': 2}}";
+
+static const struct fault {
+	const char *rule;
+	const char *was, *is; /* what is different then; "" = nothing */
+	const char *says;     /* part of the sentence: the thing and its number */
+} faults[] = {
+	{"no-events", "{'pools': {'m': {'events': {'frames': 0, 'applied': 0, 'stale': 0}}}}",
+	 "{'pools': {'m': {'events': {'frames': 0, 'applied': 0, 'stale': 0}}}}",
+	 "190 requests have ended"},
+	{"event-gap", "", "{'pools': {'m': {'events': {'gaps': 3}}}}", "3 frames"},
+	{"event-life", "", "{'pools': {'m': {'events': {'unknown': 4}}}}", "4 frames"},
+	{"event-regression", "", "{'pools': {'m': {'events': {'stale': 150, 'applied': 60}}}}",
+	 "149 frames"},
+	{"orphan-blocks", "", "{'pools': {'m': {'prefix': {'orphans': 12}}}}", "12 blocks"},
+	{"phantom-removals", "", "{'pools': {'m': {'prefix': {'unknown_removes': 300}}}}",
+	 "300 blocks"},
+	{"no-blocks", "", "{'pools': {'m': {'requests': {'no_blocks': 65}}}}",
+	 "60 of 100 requests came without the hash of a whole block of 16 tokens"},
+	{"no-actual", "{'pools': {'m': {'requests': {'actual_cached': 0}}}}",
+	 "{'pools': {'m': {'requests': {'actual_cached': 0}}}}", "19000 cached tokens"},
+	{"overprediction", "", "{'pools': {'m': {'requests': {'actual_cached': 12000}}}}",
+	 "10000 cached tokens were predicted, the engines found 3100"},
+	{"far-from-best", "",
+	 "{'hits': {'m': {'prompt_tokens': 60000, 'achieved_tokens': 11000, "
+	 "'achievable_tokens': 41000}}}",
+	 "20 % of the prompts were cached where they went, 80 % could have been"},
+	{"other-hashes", "",
+	 "{'hits': {'m': {'told_predicted_tokens': 19000, 'short': {'nothing_shared': 5000}}}}",
+	 "of 10000 cached tokens predicted, engines found none of 5000"},
+	{"no-rank-events",
+	 "{'events': {'m': {'ranks': {'1/0': {'next_event_id': 0, 'stored': 0}}}}}",
+	 "{'events': {'m': {'ranks': {'1/0': {'next_event_id': 0, 'stored': 0, 'held': 0}}}}}",
+	 "rank 1/0 has finished 190 requests and sent no KV event"},
+	{"not-authoritative", "{'events': {'m': {'ranks': {'1/0': {'authoritative': 0}}}}}",
+	 "{'events': {'m': {'ranks': {'1/0': {'authoritative': 0}}}}}",
+	 "KV events of rank 1/0 are missing for 10 s"},
+	{"event-lag", "{'events': {'m': {'ranks': {'1/0': {'lag': 100}}}}}",
+	 "{'events': {'m': {'ranks': {'1/0': {'lag': 500}}}}}", "500 KV events of rank 1/0"},
+	{"useless-cache", "", "{'loads': {'m': {'ranks': {'1/0': {'predicted_tokens': 9000}}}}}",
+	 "rank 1/0 holds 300 blocks, and none of 100 requests"},
+	{"unused", "",
+	 "{'pools': {'m': {'requests': {'routed': 400}}}, 'loads': {'m': {'ranks': {'1/0': "
+	 "{'routed': "
+	 "90, 'finished': 90}}}}}",
+	 "rank 1/0 got none of 310 requests"},
+	{"memory-low", "", "{'buffers': {'buffers': {'jobs_m': {'used': 60}}}}",
+	 "jobs_m: 60 of 64 are used"},
+	{"empty-pool", "", "{'workers': {'workers': {'1': {'state': 'draining', 'bookings': 0}}}}",
+	 "100 requests came"},
+	{"expired", "", "{'pools': {'m': {'requests': {'expired': 2}}}}", "2 requests"},
+	{"queue-stands", "{'pools': {'m': {'requests': {'waiting': 6}}}}",
+	 "{'pools': {'m': {'requests': {'waiting': 9}}}}", "9 requests wait"},
+	{"slots-full", "", "{'pools': {'m': {'slots_used': 950}}}", "940 of 1000"},
+	{"buffers-held", "", "{'pools': {'m': {'frames_held': 460}}}", "460 of at most 500"},
+	{"prefill-inactive", "", "{'pools': {'m': {'prefill': 'inactive'}}}", "pool m is inactive"},
+	{"table-full", "", "{'pools': {'m': {'prefix': {'evicted_entries': 70}}}}", "70 entries"},
+	{"drain-stuck", "{'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
+	 "{'workers': {'workers': {'1': {'state': 'draining', 'state_ms': 45000, 'bookings': 3}}}}",
+	 "worker 1 drains for 45 s, 3 requests"},
+	{"suspect", "{'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
+	 "{'workers': {'workers': {'1': {'state': 'suspect', 'silent_ms': 700}}}}",
+	 "worker 1 is silent for 700 ms"},
+	{"refused", "",
+	 "{'refused': {'workers': {'9': {'code': 'WorkerConfig', 'address': '10.0.0.3:7', "
+	 "'age_ms': "
+	 "30, 'text': 'block_size: got 32, pool m has 16'}}}}",
+	 "worker 9 at 10.0.0.3:7 is refused (WorkerConfig): block_size: got 32, pool m has 16"},
+	{"stall", "", "{'stages': {'lcore0': {'max_turn_cycles': 100000000}}}", "50 ms"},
+	{"cpu-shared", "", "{'host': {'77': {'wait_ms': 3010.0}}}", "3000 of 10000 ms"},
+	{"buffers-low", "", "{'ports': {'p0': {'mbufs_free': 700}}}", "700 of 8000"},
+	{"device-loses", "", "{'ports': {'p0': {'device': {'imissed': 10}}}}", "7 frames (full)"},
+	{"link-down", "", "{'ports': {'p0': {'link_up': 0}}}", "port p0 has no link"},
+	{"drops", "", "{'drops': {'reject_busy': 40, 'ingress_magic': 10}}",
+	 "50 frames or requests were refused or dropped in 10 s, most of them as reject_busy (40)"},
+	{"unbalanced", "{'balance': {'balance': 'violated'}}",
+	 "{'balance': {'balance': 'violated', 'violation': 'x = y, but 1 != 2'}}", "1 != 2"},
+	{"clock", "", "{'info': {'uptime_ms': 52000}}", "2000 ms in 10000 ms"},
+	{"log-lost", "", "{'log': {'dropped': 8}}", "8 lines"},
+};
+
+#define N_FAULTS (sizeof(faults) / sizeof(faults[0]))
+
+/* JSON with ' for ". */
+static json_t *parse(const char *text)
+{
+	char buf[4096];
+	json_error_t err;
+	json_t *v;
+
+	snprintf(buf, sizeof(buf), "%s", text);
+	for (char *p = buf; *p != '\0'; p++)
+		if (*p == '\'')
+			*p = '"';
+	v = json_loads(buf, 0, &err);
+	if (v == NULL)
+		printf("%s: %s\n", err.text, buf);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(v);
+	return v;
+}
+
+static void change(json_t *look, const char *text)
+{
+	json_t *by;
+
+	if (*text == '\0')
+		return;
+	by = parse(text);
+	CU_ASSERT_EQUAL(json_object_update_recursive(look, by), 0);
+	json_decref(by);
+}
+
+static json_t *findings(const char *was_more, const char *is_more)
+{
+	json_t *was = parse(was_text), *is = parse(was_text), *found;
+
+	change(was, was_more);
+	change(is, is_text);
+	change(is, is_more);
+	found = doctor_findings(was, is);
+	json_decref(was);
+	json_decref(is);
+	return found;
+}
+
+static const char *member(const json_t *found, size_t i, const char *name)
+{
+	const char *s = json_string_value(json_object_get(json_array_get(found, i), name));
+
+	return s != NULL ? s : "";
+}
+
+static void a_healthy_router_has_no_finding(void)
+{
+	json_t *found = findings("", "");
+
+	for (size_t i = 0; i < json_array_size(found); i++)
+		printf("%s: %s\n", member(found, i, "rule"), member(found, i, "says"));
+	CU_ASSERT_EQUAL(json_array_size(found), 0);
+	json_decref(found);
+}
+
+static void each_fault_has_its_line_and_no_other(void)
+{
+	for (size_t i = 0; i < N_FAULTS; i++) {
+		json_t *found = findings(faults[i].was, faults[i].is);
+		const bool good = json_array_size(found) == 1 &&
+				  strcmp(member(found, 0, "rule"), faults[i].rule) == 0 &&
+				  strstr(member(found, 0, "says"), faults[i].says) != NULL &&
+				  *member(found, 0, "remedy") != '\0';
+
+		CU_ASSERT_TRUE(good);
+		for (size_t k = 0; k < json_array_size(found) && !good; k++)
+			printf("%s: found %s: %s\n", faults[i].rule, member(found, k, "rule"),
+			       member(found, k, "says"));
+		if (json_array_size(found) == 0)
+			printf("%s: nothing is found\n", faults[i].rule);
+		json_decref(found);
+	}
+}
+
+static void each_rule_has_a_fault_here(void)
+{
+	for (const struct doctor_rule *r = doctor_rules; r->name != NULL; r++) {
+		bool here = false;
+
+		for (size_t i = 0; i < N_FAULTS; i++)
+			here = here || strcmp(faults[i].rule, r->name) == 0;
+		if (!here)
+			printf("%s has no test\n", r->name);
+		CU_ASSERT_TRUE(here);
+		CU_ASSERT_TRUE(r->reads != NULL && *r->reads != '\0');
+	}
+}
+
+/* A router that has just started, an older one that tells less, and nonsense. */
+static void little_is_known_without_a_fault(void)
+{
+	static const char *const texts[] = {"{}", "{'at': 5, 'pools': {'m': {}}}",
+					    "{'at': 'x', 'pools': 7, 'stages': {'lcore0': 3}}",
+					    "{'pools': {'m': null}, 'workers': {'workers': []}}"};
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		for (size_t k = 0; k < sizeof(texts) / sizeof(texts[0]); k++) {
+			json_t *was = parse(texts[i]), *is = parse(texts[k]);
+			json_t *found = doctor_findings(was, is);
+
+			CU_ASSERT_EQUAL(json_array_size(found), 0);
+			json_decref(found);
+			json_decref(was);
+			json_decref(is);
+		}
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"healthy", a_healthy_router_has_no_finding},
+		{"faults", each_fault_has_its_line_and_no_other},
+		{"rules", each_rule_has_a_fault_here},
+		{"little", little_is_known_without_a_fault},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("doctor", tests);
+}
