@@ -62,6 +62,9 @@ static const struct kvr_opt table[] = {
 	    "not sent"),
 	TEXT("taints", taints, "", "taints of the worker, separated by commas"),
 	TEXT("topology", topology, "", "key=value pairs of the worker, separated by commas"),
+	TEXT("advertise", advertise, "",
+	     "HOST:PORT of the engine's HTTP for those who go there themselves (/pick of the "
+	     "gateway); empty = that of --engine"),
 	TEXT("bind", bind, "", "our address, or address:port; empty = any"),
 	U32("max-requests", max_requests, 1, 65536, "4096", "requests", "running at once"),
 	U32("request-bytes", request_bytes, 16384, 1 << 26, "262144", "bytes",
@@ -134,6 +137,9 @@ static const char *check(struct agent_options *o)
 		return "--worker is missing: a number that no other engine has, not 0";
 	if (o->first_rank + o->ranks > 65536)
 		return "--first-rank + --ranks must stay at or below 65536";
+	if (o->advertise[0] == '\0' && strcspn(o->engine + 7, "/") < sizeof(o->advertise))
+		snprintf(o->advertise, sizeof(o->advertise), "%.*s",
+			 (int)strcspn(o->engine + 7, "/"), o->engine + 7);
 	if (o->replay[0] != '\0' && o->events[0] == '\0')
 		return "--replay needs --events";
 	return check_bootstrap(o);

@@ -17,6 +17,8 @@ enum gw_path {
 	GW_RESPONSES,
 	GW_EMBEDDINGS,
 	GW_ROUTE, /**< a PreprocessedRequest */
+	GW_PICK,  /**< any of these: only where it would go, and its load counted */
+	GW_LOADS, /**< any of these: what every rank would have to do */
 	GW_PATHS
 };
 

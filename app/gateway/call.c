@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "answer.h"
+#include "choice.h"
 #include "conn.h"
-#include "kvr_http.h"
+#include "lease.h"
+#include "message.h"
 
 #define MAX_TRIES 3 /* a request is handed to routers so often at most */
 
@@ -70,11 +72,37 @@ static void on_accepted(struct kvr_client *client, uint64_t id, const struct kvr
 			void *user)
 {
 	struct gw_call *c = ((struct gw_try *)user)->call;
+	uint64_t name;
 
 	(void)client;
 	(void)id;
-	if (c != NULL)
-		c->choice = *ch;
+	if (c == NULL)
+		return;
+	c->choice = *ch;
+	if (c->ask.path != GW_PICK || c->req == NULL || c->complete)
+		return;
+	name = gw_lease_begin(c, c->lease_ms);
+	if (name == 0) {
+		fail(c, GW_OUT_OF_MEMORY, NULL);
+		stop(c);
+		return;
+	}
+	GW_COUNT(c->t, GW_PICKED);
+	count(c, GW_ANSWERED);
+	gw_answer_pick(c, name);
+}
+
+static void on_loads(struct kvr_client *client, uint64_t id, const struct kvr_client_loads *loads,
+		     void *user)
+{
+	struct gw_call *c = ((struct gw_try *)user)->call;
+
+	(void)client;
+	(void)id;
+	if (c == NULL || c->req == NULL || c->complete)
+		return;
+	count(c, GW_ANSWERED);
+	gw_answer_loads(c, loads);
 }
 
 static void on_item(struct kvr_client *client, uint64_t id, const struct kvr_client_item *it,
@@ -140,9 +168,11 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 
 	(void)client;
 	(void)id;
+	if (try->lease != NULL)
+		gw_lease_ended(try->lease, e);
 	free(try);
 	if (c == NULL)
-		return; /* it went on elsewhere */
+		return; /* it went on elsewhere, or is a booking */
 	c->id = 0;
 	c->at_router = NULL;
 	if (c->req == NULL || c->complete) {
@@ -170,61 +200,7 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 }
 
 static const struct kvr_client_ops ops = {
-	.on_accepted = on_accepted, .on_item = on_item, .on_end = on_end};
-
-/* The request as HTTP for the engine: its head, then the body byte for byte. */
-static int make_message(const struct gw_call *c, const char *body, size_t body_len, char **out,
-			size_t *len)
-{
-	static const char *const fields[] = {"content-type", "accept",	    "authorization",
-					     "x-request-id", "traceparent", "tracestate",
-					     "baggage"};
-	char *message = malloc(KVR_HTTP_MAX_HEAD + body_len);
-	struct kvr_http_put w;
-	int n;
-
-	if (message == NULL)
-		return -ENOMEM;
-	kvr_http_put_request(&w, message, KVR_HTTP_MAX_HEAD, "POST", gw_ask_target(c->ask.path));
-	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-		const ssize_t at = h2o_find_header_by_str(&c->req->headers, fields[i],
-							  strlen(fields[i]), SIZE_MAX);
-
-		if (at >= 0) {
-			const h2o_iovec_t v = c->req->headers.entries[at].value;
-
-			kvr_http_put_field(&w, fields[i], strlen(fields[i]), v.base, v.len);
-		} else if (i == 0) {
-			kvr_http_put_text(&w, fields[i], "application/json");
-		}
-	}
-	n = kvr_http_put_end(&w);
-	if (n < 0) {
-		free(message);
-		return n == -ENOSPC ? -EMSGSIZE : n;
-	}
-	memcpy(message + n, body, body_len);
-	*out = message;
-	*len = (size_t)n + body_len;
-	return 0;
-}
-
-/* @return 0, -ENOMEM, -EMSGSIZE: the fields are too large for a head, -EINVAL: one is not legal. */
-static int message_of(const struct gw_call *c, char **out, size_t *len)
-{
-	char *body;
-	size_t n;
-	int rc;
-
-	if (c->query)
-		return 0;
-	if (c->ask.path != GW_ROUTE)
-		return make_message(c, c->req->entity.base, c->req->entity.len, out, len);
-	body = gw_ask_completion(&c->ask, &n);
-	rc = body != NULL ? make_message(c, body, n, out, len) : -ENOMEM;
-	free(body);
-	return rc;
-}
+	.on_accepted = on_accepted, .on_item = on_item, .on_loads = on_loads, .on_end = on_end};
 
 /* Sequence hashes of the prompt's blocks: an eighth of what its tokens take on the wire. */
 static uint64_t *hash(const struct gw_call *c, const struct gw_model *m, uint32_t *n)
@@ -258,12 +234,16 @@ static int submit(struct gw_call *c, const struct gw_model *m)
 	uint64_t *sh = hash(c, m, &q.n_hashes);
 	size_t len = 0;
 	char *message = NULL;
-	int rc = q.user != NULL ? message_of(c, &message, &len) : -ENOMEM;
+	int rc = q.user != NULL ? gw_message(c, &message, &len) : -ENOMEM;
 
 	q.hashes = sh;
 	q.body = message;
 	q.body_len = (uint32_t)len;
-	q.flags = (c->query ? KVR_CLIENT_QUERY : c->t->opt->direct ? KVR_CLIENT_DIRECT : 0);
+	q.flags = c->ask.path == GW_PICK    ? KVR_CLIENT_BOOK
+		  : c->ask.path == GW_LOADS ? KVR_CLIENT_LOADS
+		  : c->query		    ? KVR_CLIENT_QUERY
+		  : c->t->opt->direct	    ? KVR_CLIENT_DIRECT
+					    : 0;
 	if (rc == 0)
 		rc = kvr_client_submit(c->router->client, &q, &c->id);
 	if (rc == 0) {
@@ -406,6 +386,8 @@ static int take_hints(struct gw_call *c, struct gw_hints *h, char *err, size_t e
 	c->explain = h->explain || c->t->opt->explain;
 	c->token_ids = h->token_ids;
 	c->expected_output_tokens = h->expected_output_tokens;
+	c->lease_ms = h->lease_ms != 0 && h->lease_ms < c->t->opt->lease_ms ? h->lease_ms
+									    : c->t->opt->lease_ms;
 	memcpy(c->lora, h->lora, sizeof(c->lora));
 	memcpy(c->ns, h->ns, sizeof(c->ns));
 	if (!h->any)

@@ -30,7 +30,8 @@ struct gw_bytes {
 
 /** One request at a router; freed when that ends, which may be after the call. */
 struct gw_try {
-	struct gw_call *call; /* NULL: the call has gone elsewhere */
+	struct gw_call *call;	/* NULL: the call has gone elsewhere */
+	struct gw_lease *lease; /* it is a booking now, or NULL */
 };
 
 /** All fields are the thread's. */
@@ -47,6 +48,7 @@ struct gw_call {
 	char lora[GW_HINT_NAME + 1], ns[GW_HINT_NAME + 1];
 	uint32_t expected_output_tokens;
 	bool query, explain, token_ids;
+	uint32_t lease_ms; /* GW_PICK */
 	uint32_t *ids, n_ids;
 	struct gw_question *question; /* under way */
 
@@ -66,7 +68,8 @@ struct gw_call {
 	bool head_done, events, started, sending, complete, broken, counted;
 };
 
-/** A request for an engine or a choice has come; it is answered whatever happens. */
+/** A request for an engine, a choice, a booking or loads has come; it is answered whatever
+ * happens. */
 void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path);
 
 /** The client's side of an HTTP/1 connection has been closed. */

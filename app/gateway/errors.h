@@ -18,6 +18,8 @@ enum gw_fault {
 	GW_NO_ROUTE,	    /**< 404: no such path */
 	GW_NO_METHOD,	    /**< 405 */
 	GW_NO_MODEL,	    /**< 404: no pool serves that model */
+	GW_NO_LEASE,	    /**< 404: /pick has not given that name, or long ago */
+	GW_LEASE_GONE,	    /**< 410: what /pick has booked is over */
 	GW_BODY_TOO_LARGE,  /**< 413 */
 	GW_TOO_MANY,	    /**< 429: requests in flight of this process */
 	GW_CLIENT_GONE,	    /**< 499: the client closed its side */

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "lease.h"
 #include "serve.h"
 
 #define GRACE_S 5 /* requests under way may end after the first signal */
@@ -63,6 +64,7 @@ static void raise_files(void)
 int main(int argc, char **argv)
 {
 	struct kvr_stats *stats = NULL;
+	struct gw_leases *leases = NULL;
 	uint32_t started = 0;
 	char err[512];
 	sigset_t set;
@@ -70,9 +72,11 @@ int main(int argc, char **argv)
 
 	if (rc == 0)
 		return 0;
-	if (rc > 0)
+	if (rc > 0) {
 		stats = kvr_stats_create(&gw_stats, options.threads);
-	if (rc > 0 && stats == NULL) {
+		leases = gw_leases_create(options.threads);
+	}
+	if (rc > 0 && (stats == NULL || leases == NULL)) {
 		snprintf(err, sizeof(err), "out of memory");
 		rc = -ENOMEM;
 	}
@@ -85,7 +89,11 @@ int main(int argc, char **argv)
 	while (rc > 0 && started < options.threads) {
 		struct gw_thread *t = &threads[started];
 
-		*t = (struct gw_thread){.opt = &options, .stats = stats, .stop = &stop};
+		*t = (struct gw_thread){.opt = &options,
+					.stats = stats,
+					.leases = leases,
+					.number = started,
+					.stop = &stop};
 		t->row = kvr_stats_row(stats, started);
 		rc = gw_serve_init(t, err, sizeof(err)) < 0 ? -1 : 1;
 		started++;
@@ -98,6 +106,7 @@ int main(int argc, char **argv)
 	}
 	for (uint32_t i = 0; i < started; i++)
 		gw_serve_fini(&threads[i]);
+	gw_leases_destroy(leases);
 	kvr_stats_destroy(stats);
 	return rc > 0 ? 0 : 1;
 }

@@ -55,6 +55,10 @@ static const struct kvr_opt table[] = {
 	    "an HTTP/2 connection may be silent, and a client take nothing of an answer"),
 	U32("request-ms", request_ms, 0, 86400000, "0", "ms",
 	    "time limit of a request; 0 = none but the router's"),
+	U32("lease-ms", lease_ms, 100, 86400000, "300000", "ms",
+	    "/pick: a booking that its caller does not speak of for so long is freed; a request "
+	    "may "
+	    "ask for less"),
 	U32("router-ms", router_ms, 100, 60000, "1500", "ms",
 	    "a router that does not answer for so long is down"),
 	U32("frame-bytes", frame_bytes, 560, 8952, "1432", "bytes",

@@ -13,6 +13,7 @@
 
 #include "answer.h"
 #include "conn.h"
+#include "lease.h"
 #include "pages.h"
 
 #define ACCEPT_BURST 64
@@ -39,19 +40,32 @@ static const struct {
 	{"/v1/responses", GW_RESPONSES},
 	{"/v1/embeddings", GW_EMBEDDINGS},
 	{"/v1/route", GW_ROUTE},
+	{"/pick", GW_PICK},
+	{"/loads", GW_LOADS},
 };
+
+static bool is_post(h2o_req_t *req)
+{
+	if (h2o_memis(req->method.base, req->method.len, H2O_STRLIT("POST")))
+		return true;
+	gw_answer_plain_error(req, GW_NO_METHOD, "POST is expected");
+	return false;
+}
 
 static int on_request(h2o_handler_t *self, h2o_req_t *req)
 {
 	struct gw_thread *t = ((struct handler *)self)->t;
 
+	if (req->path_normalized.len > 6 && memcmp(req->path_normalized.base, "/pick/", 6) == 0) {
+		if (is_post(req))
+			gw_lease_request(t, req);
+		return 0;
+	}
 	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
 		if (!h2o_memis(req->path_normalized.base, req->path_normalized.len, paths[i].path,
 			       strlen(paths[i].path)))
 			continue;
-		if (!h2o_memis(req->method.base, req->method.len, H2O_STRLIT("POST")))
-			gw_answer_plain_error(req, GW_NO_METHOD, "POST is expected");
-		else
+		if (is_post(req))
 			gw_call_begin(t, req, paths[i].to);
 		return 0;
 	}
@@ -277,6 +291,11 @@ int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
 		snprintf(err, errlen, "out of memory");
 		return rc;
 	}
+	rc = gw_leases_join(t);
+	if (rc < 0) {
+		snprintf(err, errlen, "%s", strerror(-rc));
+		return rc;
+	}
 	rc = gw_routers_start(t, err, errlen);
 	return rc < 0 ? rc : listen_on(t, err, errlen);
 }
@@ -298,6 +317,7 @@ void gw_serve_run(struct gw_thread *t)
 			h2o_context_request_shutdown(&t->ctx);
 		}
 		gw_conn_stalled(t);
+		gw_leases_turn(t);
 		t->touched = false;
 		wait = gw_routers_turn(t);
 		h2o_evloop_run(t->ctx.loop, t->touched ? 0 : wait);
@@ -307,6 +327,7 @@ void gw_serve_run(struct gw_thread *t)
 void gw_serve_fini(struct gw_thread *t)
 {
 	gw_routers_stop(t);
+	gw_leases_leave(t);
 	gw_tokens_stop(t);
 	if (t->listener != NULL)
 		h2o_socket_close(t->listener);

@@ -37,6 +37,11 @@
 	X(GW_TOKENIZED, tokenized, COUNT, "prompts", "prompts that the tokenizer has answered") \
 	X(GW_TOKENIZE_CACHED, tokenize_cached, COUNT, "prompts", "prompts whose token ids were cached") \
 	X(GW_TOKENIZE_FAILED, tokenize_failed, COUNT, "prompts", "prompts that the tokenizer has not answered, or wrongly, or too late") \
+	X(GW_PICKED, picked, COUNT, "requests", "booked for callers that go to the engine themselves") \
+	X(GW_LEASES, leases, GAUGE, "bookings", "of these, not ended yet") \
+	X(GW_LEASE_CALLS, lease_calls, COUNT, "calls", "about them: first token, progress, end") \
+	X(GW_LEASES_OVER, leases_over, COUNT, "bookings", "freed because nobody spoke of them for their lease") \
+	X(GW_LEASES_LOST, leases_lost, COUNT, "bookings", "that the router has ended, or lost") \
 	X(GW_ITEMS, items, COUNT, "items", "items received from routers") \
 	X(GW_BYTES_IN, bytes_in, COUNT, "bytes", "bodies of requests") \
 	X(GW_BYTES_OUT, bytes_out, COUNT, "bytes", "bodies of answers that came from engines") \

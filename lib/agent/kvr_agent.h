@@ -50,6 +50,8 @@ struct kvr_agent_conf {
 	uint32_t dp_size;		 /**< ranks; default 1 */
 	uint64_t total_kv_blocks;	 /**< per rank; default unknown */
 	uint32_t max_num_batched_tokens; /**< default unknown */
+	const char *engine_addr; /**< "host:port" for those who go to the engine themselves; at most
+				  * 100 bytes; NULL: none */
 	const char *const *taints;	 /**< ends with NULL */
 	const char *const *topology;	 /**< "key=value" strings, ends with NULL */
 	uint8_t kv_transfer_enforcement; /**< 0 none, 1 preferred, 2 required */

@@ -46,6 +46,7 @@
 #define CLIENT_PACE_LEAST	8u  /* halved with every copy: equal pace would lose the same */
 #define CLIENT_HOLD_ITEMS	64u /* items held back until the ones before them arrive */
 #define CLIENT_TEXT		256u
+#define CLIENT_ASSEMBLY		(1u << 20) /* bytes of LOADS in fragments: 26,000 ranks */
 
 enum client_state {
 	CLIENT_FREE = 0,
@@ -79,6 +80,9 @@ struct client_req {
 	uint64_t dead_handle; /* name at a router that has lost it */
 	uint8_t state;	      /* enum client_state */
 	bool query, direct;
+	bool book;	     /* its user runs it */
+	bool reporting;	     /* `report` is not acknowledged: `ack` repeats it */
+	uint8_t kind;	     /* of its message: KVR_ROUTE or KVR_POTENTIAL_LOADS */
 	bool told;	     /* the user has been told the end */
 	bool accepted;	     /* the choice is known */
 	bool probing;	     /* a PROBE is unanswered */
@@ -108,6 +112,10 @@ struct client_req {
 	struct client_item *ready, *ready_last; /* for next_item, by seq */
 	struct client_item *reading;		/* handed out by next_item */
 	struct kvr_client_choice choice;
+	char *addr;			 /* what the choice points at, or NULL */
+	struct kvr_wire_progress report; /* book: what was said last */
+	struct kvr_wire_ids report_ids;
+	uint32_t report_us; /* next gap of its repetitions */
 	struct kvr_client_end end;
 	const struct kvr_client_ops *ops; /* NULL: items and end are kept for next_item */
 	void *user;
@@ -209,6 +217,13 @@ void kvr_client__end_reason(struct kvr_client *c, struct client_req *r,
 void kvr_client__tell_end(struct kvr_client *c, struct client_req *r,
 			  const struct kvr_client_end *e);
 void kvr_client__free(struct kvr_client *c, struct client_req *r);
+
+/* report.c: requests that are only booked, and loads */
+void kvr_client__repeat_report(struct kvr_client *c, struct client_req *r);
+void kvr_client__on_progress_ack(struct kvr_client *c, struct client_req *r, const uint8_t *body);
+/** The router does not know the booking any more. */
+void kvr_client__book_over(struct kvr_client *c, struct client_req *r);
+void kvr_client__on_loads(struct kvr_client *c, struct client_req *r, const uint8_t *body);
 
 /* answer.c: what the router says about a request */
 void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,

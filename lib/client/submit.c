@@ -4,8 +4,11 @@
 #include "kvr_hints.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define SUBMIT_FLAGS (KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_EAGLE)
+#define SUBMIT_FLAGS                                                                               \
+	(KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_EAGLE | KVR_CLIENT_BOOK |               \
+	 KVR_CLIENT_LOADS)
 
 static int check(const struct kvr_client *c, const struct kvr_client_request *q)
 {
@@ -15,7 +18,11 @@ static int check(const struct kvr_client *c, const struct kvr_client_request *q)
 	    (q->n_hashes > 0 && q->hashes == NULL) || (q->body_len > 0 && q->body == NULL) ||
 	    (q->flags & ~SUBMIT_FLAGS) != 0 ||
 	    (q->n_hashes == 0 && q->n_tokens != 0 && isl != q->n_tokens) || q->n_hashes > isl ||
-	    ((q->flags & KVR_CLIENT_QUERY) && (q->flags & KVR_CLIENT_DIRECT)))
+	    ((q->flags & KVR_CLIENT_QUERY) && (q->flags & KVR_CLIENT_DIRECT)) ||
+	    ((q->flags & KVR_CLIENT_BOOK) != 0 &&
+	     ((q->flags & (KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_LOADS)) != 0 ||
+	      q->body_len > 0)) ||
+	    ((q->flags & KVR_CLIENT_LOADS) != 0 && q->ops == NULL))
 		return -EINVAL;
 	if (q->n_tokens > c->max_tokens || isl > c->max_tokens || q->n_hashes > c->max_hashes ||
 	    q->body_len > c->max_body)
@@ -50,13 +57,33 @@ static void fill(const struct kvr_client *c, const struct kvr_client_request *q,
 		.pool = pool,
 		.flags = ((q->flags & KVR_CLIENT_QUERY) ? KVR_REQ_F_QUERY : 0) |
 			 ((q->flags & KVR_CLIENT_DIRECT) ? KVR_REQ_F_DIRECT : 0) |
-			 ((q->flags & KVR_CLIENT_EAGLE) ? KVR_REQ_F_EAGLE : 0),
+			 ((q->flags & KVR_CLIENT_EAGLE) ? KVR_REQ_F_EAGLE : 0) |
+			 ((q->flags & KVR_CLIENT_BOOK) ? KVR_REQ_F_BOOK : 0),
 		.isl = q->isl != 0 ? q->isl : q->n_tokens,
 		.max_tokens = q->max_tokens != 0 ? q->max_tokens : KVR_NONE32,
 		.expected_output_tokens =
 			q->expected_output_tokens != 0 ? q->expected_output_tokens : KVR_NONE32,
 		.deadline_ms = q->queue_ms,
 		.client_frame = (uint16_t)c->conf.frame_bytes};
+}
+
+/* Room for an answer with addresses: a ROUTE that asks for them is not shorter. @p room must live
+ * until the message is built. */
+static void pad(struct kvr_request_src *src, uint8_t *room, uint32_t cap)
+{
+	static const uint8_t zeros[KVR_WIRE_ASKING_LEAST];
+	struct kvr_slice part[KVR_REQUEST_SLICES];
+	const uint32_t len = kvr_request_build(src, part);
+	struct kvr_hint_buf b = {.p = room, .cap = cap};
+
+	if (len == 0 || len >= KVR_WIRE_ASKING_LEAST)
+		return;
+	memcpy(room, src->hints, src->hints_len); /* shorter than the message */
+	b.len = src->hints_len;
+	kvr_hint_put(&b, KVR_HINT_PAD, zeros,
+		     KVR_WIRE_ASKING_LEAST - len - (uint32_t)sizeof(struct kvr_wire_tlv), NULL, 0);
+	src->hints = room;
+	src->hints_len = b.len;
 }
 
 /* The message in one piece, as it is kept until nobody can ask for it again. */
@@ -96,6 +123,8 @@ static void start(struct kvr_client *c, struct client_req *r, const struct kvr_c
 
 	kvr_link_tick(&c->link);
 	r->query = (q->flags & KVR_CLIENT_QUERY) != 0;
+	r->book = (q->flags & KVR_CLIENT_BOOK) != 0;
+	r->kind = (q->flags & KVR_CLIENT_LOADS) != 0 ? KVR_POTENTIAL_LOADS : KVR_ROUTE;
 	r->direct = (q->flags & KVR_CLIENT_DIRECT) != 0;
 	r->ops = q->ops;
 	r->user = q->user;
@@ -114,6 +143,7 @@ static void start(struct kvr_client *c, struct client_req *r, const struct kvr_c
 
 int kvr_client_submit(struct kvr_client *c, const struct kvr_client_request *q, uint64_t *id)
 {
+	uint8_t room[2 * KVR_WIRE_ASKING_LEAST];
 	struct kvr_request_src src;
 	struct client_req *r;
 	uint8_t *msg = NULL;
@@ -127,6 +157,8 @@ int kvr_client_submit(struct kvr_client *c, const struct kvr_client_request *q, 
 		return rc;
 	fill(c, q, (uint16_t)pool, &src);
 	rc = take_hints(q->hints, &src);
+	if (rc == 0 && (q->flags & KVR_CLIENT_BOOK) != 0)
+		pad(&src, room, sizeof(room));
 	if (rc == 0 && c->free_head == 0)
 		rc = -EBUSY;
 	if (rc == 0)

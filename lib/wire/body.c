@@ -138,14 +138,17 @@ static enum kvr_code check_connected(const void *body, uint32_t len, struct kvr_
 static enum kvr_code check_accepted(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_accepted *m = body;
+	struct kvr_hints h;
 
-	if ((m->flags & ~KVR_ACC_F_KEPT) != 0 || m->reserved2 != 0)
+	if ((m->flags & ~KVR_ACC_F_KEPT) != 0)
 		return reserved_set(f);
+	if (m->hints_len != len - sizeof(*m))
+		return bad_length(f, m->hints_len, len - sizeof(*m));
 	if (m->state > KVR_STATE_RUNNING)
 		return bad_value(f, "unknown state", m->state, KVR_STATE_RUNNING);
 	if (m->path > KVR_WAY_BYPASSED)
 		return bad_value(f, "unknown path", m->path, KVR_WAY_BYPASSED);
-	return KVR_OK;
+	return check_hints(m + 1, m->hints_len, KVR_HINTS_ACCEPTED, &h, f);
 }
 
 static enum kvr_code check_rejected(const void *body, uint32_t len, struct kvr_fault *f)

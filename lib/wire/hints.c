@@ -375,6 +375,8 @@ static enum kvr_code take_worker(const struct kvr_tlv *t, struct kvr_hints *h, e
 		ok = take_list(t, h->pool, &h->n_pools, pools, KVR_HINT_MAX_POOL);
 	else if (in == KVR_HINTS_CONNECT)
 		return UNKNOWN_HERE;
+	else if (t->type == KVR_HINT_ENGINE_ADDR)
+		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->engine_addr);
 	else if (t->type == KVR_HINT_TAINT)
 		ok = take_list(t, h->taint, &h->n_taints, KVR_HINTS_MAX_TAINTS, KVR_HINT_MAX_NAME);
 	else if (t->type == KVR_HINT_TOPOLOGY)
@@ -383,6 +385,20 @@ static enum kvr_code take_worker(const struct kvr_tlv *t, struct kvr_hints *h, e
 		return take_kv_transfer(t, h);
 	else if (t->type == KVR_HINT_BOOTSTRAP_ADDR)
 		ok = take_bootstrap_addr(t, h);
+	else
+		return UNKNOWN_HERE;
+	return ok ? KVR_OK : KVR_E_HINT;
+}
+
+/* Where the workers of a request are. */
+static enum kvr_code take_accepted(const struct kvr_tlv *t, struct kvr_hints *h)
+{
+	bool ok;
+
+	if (t->type == KVR_HINT_ENGINE_ADDR)
+		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->engine_addr);
+	else if (t->type == KVR_HINT_PREFILL_ENGINE_ADDR)
+		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->prefill_engine_addr);
 	else
 		return UNKNOWN_HERE;
 	return ok ? KVR_OK : KVR_E_HINT;
@@ -416,6 +432,8 @@ enum kvr_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
 			r = take_request(&t, out, &mm_last);
 			if (r == UNKNOWN_HERE)
 				r = take_dispatch(&t, out, in);
+		} else if (in == KVR_HINTS_ACCEPTED) {
+			r = take_accepted(&t, out);
 		} else {
 			r = take_worker(&t, out, in);
 		}

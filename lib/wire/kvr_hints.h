@@ -4,9 +4,10 @@
 
 /**
  * @file
- * Hints (TLVs) of ROUTE, DISPATCH, HELLO and CONNECT: walking, parsing into a plain struct, and
- * writing. Pure, no allocation; results point into the hint bytes, so they live as long as those.
- * Parsing costs 15 ns and about 4 ns a hint; the struct is 1.9 KiB, on the caller's stack.
+ * Hints (TLVs) of ROUTE, DISPATCH, ACCEPTED, HELLO and CONNECT: walking, parsing into a plain
+ * struct, and writing. Pure, no allocation; results point into the hint bytes, so they live as long
+ * as those. Parsing costs 15 ns and about 4 ns a hint; the struct is 1.9 KiB, on the caller's
+ * stack.
  *
  * Rules: a type that does not repeat may occur once; unknown types are skipped unless they are
  * critical; types of another message are unknown in this one; strings are valid UTF-8 without
@@ -26,11 +27,18 @@
 #define KVR_HINT_MAX_POOL    63u
 #define KVR_HINT_MAX_SESSION 256u
 #define KVR_HINT_MAX_TRACE   64u
+#define KVR_HINT_MAX_ADDR    100u /* two of them and ACCEPTED: KVR_WIRE_ASKING_LEAST */
 /** Most multimodal hashes of one block; hashing takes no more. */
 #define KVR_HINT_MAX_MM 64u
 
 /** Which message the hints are in. */
-enum kvr_hints_in { KVR_HINTS_ROUTE, KVR_HINTS_DISPATCH, KVR_HINTS_HELLO, KVR_HINTS_CONNECT };
+enum kvr_hints_in {
+	KVR_HINTS_ROUTE,
+	KVR_HINTS_DISPATCH,
+	KVR_HINTS_HELLO,
+	KVR_HINTS_CONNECT,
+	KVR_HINTS_ACCEPTED
+};
 
 /** Bytes of a hint; not terminated. */
 struct kvr_str {
@@ -49,8 +57,9 @@ struct kvr_tlv {
 #define KVR_HAS(type) (UINT64_C(1) << ((type)&0x3fu))
 
 /**
- * Everything a message's hints say. What no hint has set is 0, except in the arrays at the end:
- * they are valid up to their counts, and not cleared before, as most requests have none.
+ * Everything a message's hints say. What no hint has set is 0, except in the arrays and what
+ * follows them: they are valid up to their counts, or when present, and not cleared before, as most
+ * requests have none.
  */
 struct kvr_hints {
 	uint64_t present; /* KVR_HAS(KVR_HINT_*) */
@@ -108,6 +117,8 @@ struct kvr_hints {
 	struct kvr_str pool[KVR_HINTS_MAX_POOLS];
 	struct kvr_str taint[KVR_HINTS_MAX_TAINTS];
 	struct kvr_str topology[KVR_HINTS_MAX_TOPOLOGY]; /* "key=value", neither part empty */
+	/* When present: HELLO and ACCEPTED. */
+	struct kvr_str engine_addr, prefill_engine_addr;
 };
 
 /** Walk of TLVs; fields are private. */

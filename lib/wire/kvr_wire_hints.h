@@ -4,8 +4,8 @@
 
 /**
  * @file
- * Hints: the optional part of ROUTE, DISPATCH, POTENTIAL_LOADS, HELLO and CONNECT. Part of
- * kvr_wire.h, which says how its structs may be used; kvr_hints.h reads and writes them.
+ * Hints: the optional part of ROUTE, DISPATCH, POTENTIAL_LOADS, ACCEPTED, HELLO and CONNECT. Part
+ * of kvr_wire.h, which says how its structs may be used; kvr_hints.h reads and writes them.
  */
 
 #include <stdint.h>
@@ -50,6 +50,9 @@ enum kvr_wire_hint {
 	KVR_HINT_KV_TRANSFER = 35,    /* u8 enforcement (0 none, 1 preferred, 2 required),
 				       * u8[7] 0, f64 weight, then domain string */
 	KVR_HINT_BOOTSTRAP_ADDR = 36, /* u16 port, u8[6] 0, host string */
+	KVR_HINT_ENGINE_ADDR = 37,    /* "host:port" of its HTTP; ACCEPTED too, of `worker` */
+	/* In ACCEPTED only: */
+	KVR_HINT_PREFILL_ENGINE_ADDR = 38, /* the same of `prefill_worker` */
 };
 
 enum kvr_wire_override {

@@ -270,6 +270,7 @@ enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_h
 	j->kind = h->kind;
 	j->flags = q->fixed.flags;
 	j->isl = q->fixed.isl;
+	j->msg.book = (j->flags & KVR_REQ_F_BOOK) != 0;
 	j->deadline_ns = q->fixed.deadline_ms == 0
 				 ? 0
 				 : lc->now_ns + q->fixed.deadline_ms * UINT64_C(1000000);

@@ -50,10 +50,39 @@ static void answer_query(const struct life *x)
 	out_message(x->lc, &j->client, KVR_ACCEPTED, j->source, j->id, 0, &a, sizeof(a));
 }
 
+/* Hints: where the engines of the legs listen, for a client that goes there itself. A worker that
+ * has begun another life is not the one that was chosen. */
+static void put_addr(const struct life *x, uint32_t leg, struct kvr_hint_buf *b)
+{
+	static const uint16_t type[] = {
+		[MAIN] = KVR_HINT_ENGINE_ADDR, [PREFILL] = KVR_HINT_PREFILL_ENGINE_ADDR};
+	const struct kvr_leg *l = &x->r->rq.leg[leg];
+	const struct kvr_view_worker *w = kvr_view_find(x->lc->view, l->worker);
+
+	if (w != NULL && w->epoch == l->epoch && w->addr->engine[0] != '\0')
+		kvr_hint_put_str(b, type[leg], w->addr->engine);
+}
+
+static void say_accepted(const struct life *x, struct kvr_wire_accepted *a)
+{
+	const struct kvr_flight *slot = x->r->slot[MAIN];
+	uint8_t body[KVR_WIRE_ASKING_LEAST];
+	struct kvr_hint_buf b = {.p = body + sizeof(*a), .cap = sizeof(body) - sizeof(*a)};
+
+	if (unlikely(x->r->rq.book) && a->state == KVR_STATE_RUNNING) {
+		put_addr(x, MAIN, &b);
+		if (a->prefill_worker != 0)
+			put_addr(x, PREFILL, &b);
+	}
+	a->hints_len = (uint16_t)b.len;
+	memcpy(body, a, sizeof(*a));
+	out_message(x->lc, &slot->relay.client, KVR_ACCEPTED, slot->relay.source, slot->relay.id,
+		    kvr_flight_handle(x->p->requests, slot), body, sizeof(*a) + b.len);
+}
+
 void answer_accepted(const struct life *x)
 {
 	const struct request *r = x->r;
-	const struct kvr_flight *slot = r->slot[MAIN];
 	struct kvr_wire_accepted a = {.prefill_dp_rank = KVR_NONE32};
 	struct kvr_sched_pending waiting;
 
@@ -69,8 +98,7 @@ void answer_accepted(const struct life *x)
 	kvr_sched_pending(x->p->sched, &waiting);
 	a.queue_len = waiting.count;
 	a.pending_tokens = (uint32_t)RTE_MIN(waiting.isl_tokens, UINT32_MAX);
-	out_message(x->lc, &slot->relay.client, KVR_ACCEPTED, slot->relay.source, slot->relay.id,
-		    kvr_flight_handle(x->p->requests, slot), &a, sizeof(a));
+	say_accepted(x, &a);
 }
 
 /* ---- REJECTED ---- */
@@ -160,6 +188,8 @@ void answer_loads(struct lcore *lc, struct pool *p, struct job *j)
 			.active_requests = p->loads[i].active_requests,
 			.prefill_tokens = p->loads[i].potential_prefill_tokens,
 			.decode_blocks = p->loads[i].potential_decode_blocks,
+			.overlap_blocks = p->loads[i].overlap_blocks,
+			.cached_tokens = p->loads[i].cached_tokens,
 		};
 	head = (struct kvr_wire_loads){
 		.n_ranks = ranks, .queue_len = waiting.count, .pending_tokens = waiting.isl_tokens};

@@ -157,6 +157,8 @@ static void item(struct lcore *lc, struct pool *p, const struct note *n, struct 
 				 .tokens = n->progress.tokens};
 	uint32_t predicted = 0;
 
+	if (r != NULL && r->rq.book)
+		r->heard_ns = lc->now_ns; /* it is the client who says so */
 	if (fin && r != NULL)
 		predicted = r->rq.leg[leg_of(slot)].cached_tokens;
 	if (unlikely(m != NULL && r != NULL && leg_of(slot) == PREFILL))
