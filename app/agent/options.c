@@ -65,6 +65,13 @@ static const struct kvr_opt table[] = {
 	TEXT("advertise", advertise, "",
 	     "HOST:PORT of the engine's HTTP for those who go there themselves (/pick of the "
 	     "gateway); empty = that of --engine"),
+	TEXT("bodies", bodies, "auto",
+	     "ADDRESS:PORT where clients bring large bodies by HTTP; auto = the address that faces "
+	     "the router, any port; off = everything passes the router"),
+	U32("bodies-bytes", bodies_bytes, 65536, 1u << 31, "536870912", "bytes",
+	    "of such bodies that are coming in at one time"),
+	U32("body-ms", body_ms, 100, 600000, "10000", "ms",
+	    "a body that has not come by then ends its request with 408"),
 	TEXT("bind", bind, "", "our address, or address:port; empty = any"),
 	U32("max-requests", max_requests, 1, 65536, "4096", "requests", "running at once"),
 	U32("request-bytes", request_bytes, 16384, 1 << 26, "262144", "bytes",

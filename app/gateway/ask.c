@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ISL_GUESS_MOST 16384u
+
 const char *gw_ask_target(enum gw_path path)
 {
 	static const char *const targets[GW_PATHS] = {
@@ -274,7 +276,8 @@ int gw_ask_read(struct gw_ask *a, enum gw_path path, const char *body, size_t le
 		snprintf(err, errlen, "the body is no JSON object");
 		return -EBADMSG;
 	}
-	a->isl_guess = (uint32_t)(len / 4 + 1);
+	/* Pictures and sound are many bytes and few tokens. */
+	a->isl_guess = len / 4 < ISL_GUESS_MOST ? (uint32_t)(len / 4 + 1) : ISL_GUESS_MOST;
 	return path == GW_ROUTE || is_preprocessed(a) ? read_preprocessed(a, hints, err, errlen)
 						      : read_openai(a, hints, err, errlen);
 }

@@ -39,7 +39,8 @@ struct gw_ask {
 	bool probe;	     /* _HEALTH_CHECK */
 	uint32_t n_ids;	     /* when IDS */
 	uint32_t max_tokens; /* 0: not limited */
-	uint32_t isl_guess;  /* tokens, for the load alone, when there are no ids: bytes / 4 */
+	uint32_t isl_guess;  /* tokens, for the load alone, when there are no ids: bytes / 4,
+			      * 16,384 at most */
 };
 
 /** Path of an endpoint at the engine. */

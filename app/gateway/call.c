@@ -151,11 +151,20 @@ static void finished(struct gw_call *c)
 	fail(c, GW_ENGINE_GARBAGE, NULL);
 }
 
+/* The agent of the chosen worker takes no bodies but in frames. */
+static bool no_bodies(const struct gw_call *c, const struct kvr_client_end *e)
+{
+	return !c->through && e->reason == KVR_CLIENT_REJECTED &&
+	       e->code == KVR_E_DISPATCH_FAILED && e->detail[0] == KVR_CLIENT_NO_BODIES;
+}
+
 /* May it be sent again: nothing of an answer has come, and it is the router's fault. */
 static bool again(const struct gw_call *c, const struct kvr_client_end *e)
 {
 	if (c->head_done || c->head.len > 0 || c->tries >= MAX_TRIES || c->req == NULL)
 		return false;
+	if (no_bodies(c, e))
+		return true;
 	return e->reason == KVR_CLIENT_SILENT || e->reason == KVR_CLIENT_LOST ||
 	       (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_SHUTDOWN);
 }
@@ -180,7 +189,9 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 		return;
 	}
 	if (again(c, e)) {
-		if (e->reason != KVR_CLIENT_LOST)
+		if (no_bodies(c, e))
+			c->through = true;
+		else if (e->reason != KVR_CLIENT_LOST)
 			c->tried |= gw_router_bit(c->router);
 		GW_COUNT(c->t, GW_RESUBMITTED);
 		send_to_router(c);
@@ -244,6 +255,7 @@ static int submit(struct gw_call *c, const struct gw_model *m)
 		  : c->query		    ? KVR_CLIENT_QUERY
 		  : c->t->opt->direct	    ? KVR_CLIENT_DIRECT
 					    : 0;
+	q.flags |= c->through ? KVR_CLIENT_INLINE : 0;
 	if (rc == 0)
 		rc = kvr_client_submit(c->router->client, &q, &c->id);
 	if (rc == 0) {

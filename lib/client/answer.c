@@ -30,24 +30,28 @@ static struct kvr_client_choice choice_of(const struct kvr_wire_accepted *w)
 }
 
 /* The addresses behind an ACCEPTED become the request's. Without memory there are none. */
-static void take_addresses(struct client_req *r, const struct kvr_wire_accepted *w,
+static void take_addresses(struct client_req *r, const struct kvr_hints *h,
 			   struct kvr_client_choice *ch)
 {
-	struct kvr_hints h;
-	char *p;
+	char *p = calloc(2, KVR_HINT_MAX_ADDR + 1);
 
-	if (w->hints_len == 0 || kvr_hints_parse(w + 1, w->hints_len, KVR_HINTS_ACCEPTED, &h) != 0)
-		return;
-	p = calloc(2, KVR_HINT_MAX_ADDR + 1);
 	if (p == NULL)
 		return;
 	free(r->addr);
 	r->addr = p;
-	if ((h.present & KVR_HAS(KVR_HINT_ENGINE_ADDR)) != 0)
-		ch->engine = memcpy(p, h.engine_addr.p, h.engine_addr.len);
+	if ((h->present & KVR_HAS(KVR_HINT_ENGINE_ADDR)) != 0)
+		ch->engine = memcpy(p, h->engine_addr.p, h->engine_addr.len);
 	p += KVR_HINT_MAX_ADDR + 1;
-	if ((h.present & KVR_HAS(KVR_HINT_PREFILL_ENGINE_ADDR)) != 0)
-		ch->prefill_engine = memcpy(p, h.prefill_engine_addr.p, h.prefill_engine_addr.len);
+	if ((h->present & KVR_HAS(KVR_HINT_PREFILL_ENGINE_ADDR)) != 0)
+		ch->prefill_engine =
+			memcpy(p, h->prefill_engine_addr.p, h->prefill_engine_addr.len);
+}
+
+/* @return false: there are none. */
+static bool hints_of(const struct kvr_wire_accepted *w, struct kvr_hints *h)
+{
+	return w->hints_len != 0 &&
+	       kvr_hints_parse(w + 1, w->hints_len, KVR_HINTS_ACCEPTED, h) == 0;
 }
 
 /* Tell the choice when it is new: first time, or the request was sent somewhere else. */
@@ -55,11 +59,12 @@ static void tell_choice(struct kvr_client *c, struct client_req *r,
 			const struct kvr_wire_accepted *w)
 {
 	struct kvr_client_choice ch = choice_of(w);
+	struct kvr_hints h;
 
 	if (r->accepted && same_place(&r->choice, &ch))
 		return;
-	if (r->book)
-		take_addresses(r, w, &ch);
+	if (r->book && hints_of(w, &h))
+		take_addresses(r, &h, &ch);
 	r->accepted = true;
 	r->choice = ch;
 	if (r->ops != NULL && r->ops->on_accepted != NULL)
@@ -114,6 +119,7 @@ void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
 	const struct kvr_wire_accepted *w = (const void *)body;
 	const bool answers_probe = r->probing;
 	const bool anew = h->handle != 0 && r->handle != 0 && h->handle != r->handle;
+	struct kvr_hints hints;
 
 	if (r->state == CLIENT_CANCELLING || r->state == CLIENT_FRESH ||
 	    (h->handle != 0 && h->handle == r->dead_handle) ||
@@ -123,6 +129,8 @@ void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
 	r->probing = false;
 	if (h->handle != 0 && r->next_seq == 0)
 		r->handle = h->handle;
+	if (r->away != NULL && hints_of(w, &hints))
+		kvr_client__deliver(c, r, &hints);
 	switch (w->state) {
 	case KVR_STATE_QUERY:
 		tell_choice(c, r, w);

@@ -101,6 +101,8 @@ static void timer(void *user, struct kvr_timer *t)
 		kvr_client__repeat(c, container_of(t, struct client_req, repeat));
 	else if (t->kind == CLIENT_T_RELEASE)
 		kvr_client__release_timer(c, container_of(t, struct client_release, timer));
+	else if (t->kind == CLIENT_T_DELIVER)
+		kvr_client__deliver_timer(c, container_of(t, struct client_delivery, timer));
 	else if (t->kind == CLIENT_T_ACK)
 		ack_due(c, container_of(t, struct client_req, ack));
 	else
@@ -166,7 +168,7 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 	c->max_body = KVR_WIRE_MAX_BODY;
 	c->max_message = KVR_WIRE_MAX_MESSAGE;
 	c->max_frames = KVR_WIRE_MAX_FRAGMENTS;
-	lc.timers = 3 * c->conf.max_requests + CLIENT_RELEASES + 1;
+	lc.timers = (c->conf.away_bytes != 0 ? 5 : 3) * c->conf.max_requests + CLIENT_RELEASES + 1;
 	lc.user = c;
 	if (rc == 0)
 		rc = kvr_link_init(&c->link, &u, &lc);

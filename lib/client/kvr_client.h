@@ -61,6 +61,10 @@ struct kvr_client_conf {
 	 * agents remember it for that long and not much longer. */
 	uint32_t silence_ms;
 	uint32_t buffer_bytes; /**< unread items of one request without callbacks; default 4 MiB */
+	/** A body of more bytes than this does not pass the router: it is given to the worker's
+	 * agent over a connection of its own, up to 64 MiB. Default never; 65536 is a good number.
+	 */
+	uint32_t away_bytes;
 	/** The outcome of kvr_client_connect(); see kvr_client_connect_wait(). May be NULL. */
 	void (*on_connect)(struct kvr_client *c, int status, void *user);
 	void *user; /**< for on_connect */
@@ -101,6 +105,11 @@ struct kvr_client_pool {
  * nothing is heard of this client for some seconds (10 unless the router is configured otherwise).
  * Without body and not with QUERY or DIRECT. */
 #define KVR_CLIENT_BOOK 0x8u
+/** REJECTED DispatchFailed, detail[0]: the chosen worker's agent takes no bodies but those that
+ * pass the router. */
+#define KVR_CLIENT_NO_BODIES 2u
+/** The body goes through the router whatever its size. */
+#define KVR_CLIENT_INLINE 0x20u
 /** Only ask what every rank would have to do: on_loads, then the end QUERIED. */
 #define KVR_CLIENT_LOADS 0x10u
 
@@ -221,7 +230,7 @@ struct kvr_client_ops {
 struct kvr_client_request {
 	const char *pool_name;	/**< needs a finished connect; NULL: use pool */
 	uint16_t pool;		/**< number, when pool_name is NULL */
-	uint32_t flags;		/**< KVR_CLIENT_QUERY, _DIRECT, _EAGLE, _BOOK, _LOADS */
+	uint32_t flags;		/**< KVR_CLIENT_QUERY, _DIRECT, _EAGLE, _BOOK, _LOADS, _INLINE */
 	const uint32_t *tokens; /**< prompt; without tokens and hashes only load decides, by isl */
 	uint32_t n_tokens;
 	const uint64_t *hashes; /**< sequence hashes of its full blocks; they decide the routing */
@@ -246,7 +255,9 @@ struct kvr_client_stats {
 	uint64_t submitted, ended, resent, probes, restarted; /**< restarted: submitted again to a
 							       * router that had lost it */
 	uint64_t items, items_repeated;
-	uint64_t fragments_again; /**< of large requests, because the router lacked them */
+	uint64_t fragments_again;  /**< of large requests, because the router lacked them */
+	uint64_t delivered;	   /**< bodies given to agents */
+	uint64_t deliveries_again; /**< begun once more: the agent was not there, or not ready */
 };
 
 /**

@@ -62,6 +62,7 @@ void kvr_client__free(struct kvr_client *c, struct client_req *r)
 	free(r->reading);
 	free(r->text);
 	free(r->addr);
+	kvr_client__away_drop(c, r);
 	*r = (struct client_req){.id = id};
 	put_free(c, r);
 }
@@ -278,6 +279,7 @@ void kvr_client__start_cancel(struct kvr_client *c, struct client_req *r,
 	free_items(&r->held);
 	r->held_n = 0;
 	r->reporting = false;
+	kvr_client__away_drop(c, r);
 	r->state = CLIENT_CANCELLING;
 	r->end_reason = (uint8_t)reason;
 	if (r->kind != KVR_ROUTE) { /* nobody keeps anything for it: over with the next turn */
@@ -358,6 +360,7 @@ void kvr_client__tell_end(struct kvr_client *c, struct client_req *r,
 void kvr_client__end(struct kvr_client *c, struct client_req *r, const struct kvr_client_end *e)
 {
 	/* Quiet before the callback: it may call in, and must not find a running request. */
+	kvr_client__away_drop(c, r);
 	kvr_timer_stop(&c->link.timers, &r->repeat);
 	kvr_timer_stop(&c->link.timers, &r->ack);
 	kvr_timer_stop(&c->link.timers, &r->limit);

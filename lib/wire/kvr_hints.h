@@ -119,6 +119,10 @@ struct kvr_hints {
 	struct kvr_str topology[KVR_HINTS_MAX_TOPOLOGY]; /* "key=value", neither part empty */
 	/* When present: HELLO and ACCEPTED. */
 	struct kvr_str engine_addr, prefill_engine_addr;
+	struct kvr_str body_addr, prefill_body_addr;
+	/* When present: ROUTE and DISPATCH. */
+	uint64_t body_len;
+	const uint8_t *body_token; /* KVR_WIRE_TOKEN bytes */
 };
 
 /** Walk of TLVs; fields are private. */
@@ -150,6 +154,12 @@ enum kvr_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
 
 /** True for 1 to KVR_HINT_MAX_SESSION bytes of text: what names a session, here and in messages. */
 bool kvr_session_id_ok(const void *id, uint32_t len);
+
+/** Hints of a ROUTE that has AWAY, and of no other. */
+static inline bool kvr_hints_say_away(const struct kvr_hints *h)
+{
+	return (h->present & KVR_HAS(KVR_HINT_BODY)) != 0;
+}
 
 /** Allowed worker @p i of n_allowed. */
 uint64_t kvr_hints_allowed(const struct kvr_hints *h, uint32_t i);
@@ -211,6 +221,8 @@ void kvr_hint_put_shared(struct kvr_hint_buf *h, uint32_t start, uint32_t end);
 void kvr_hint_put_bootstrap(struct kvr_hint_buf *h, uint64_t room, uint16_t port, const char *host);
 /** BOOTSTRAP_ADDR of a HELLO. */
 void kvr_hint_put_bootstrap_addr(struct kvr_hint_buf *h, uint16_t port, const char *host);
+/** BODY of a ROUTE. */
+void kvr_hint_put_body(struct kvr_hint_buf *h, uint64_t len, const uint8_t token[KVR_WIRE_TOKEN]);
 /** KV_TRANSFER of a HELLO. */
 void kvr_hint_put_kv_transfer(struct kvr_hint_buf *h, uint8_t enforcement, double weight,
 			      const char *domain);

@@ -24,9 +24,18 @@
 #define KVR_REQ_F_DECODE_LEG  0x0020u /* DISPATCH: its decode leg */
 #define KVR_REQ_F_UNPROVEN    0x0040u /* DISPATCH: the client's address may be forged */
 #define KVR_REQ_F_BOOK	      0x0080u /* choose and book; its client runs it, not the router */
+#define KVR_REQ_F_AWAY	      0x0100u /* the body does not come in frames: hint BODY */
 #define KVR_REQ_F_CLIENT                                                                           \
-	(KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE | KVR_REQ_F_BOOK)
-/** A ROUTE with BOOK is at least so long: the addresses in its ACCEPTED make that no longer. */
+	(KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE |                 \
+	 KVR_REQ_F_BOOK | KVR_REQ_F_AWAY)
+/** Largest body that is given to the agent itself: 64 MiB, and the head of an HTTP message. */
+#define KVR_WIRE_MAX_AWAY (UINT64_C(67108864) + 16384u)
+#define KVR_WIRE_TOKEN	  16u /* bytes of the one-time token of such a body */
+/** DISPATCH_ACK, REJECTED DispatchFailed: this agent takes no bodies. */
+#define KVR_WIRE_NO_BODIES 2u
+/** A ROUTE with BOOK or AWAY is at least so long: the addresses in its ACCEPTED make that no
+ * longer.
+ */
 #define KVR_WIRE_ASKING_LEAST 264u
 #define KVR_REQ_F_LEGS	      (KVR_REQ_F_PREFILL_LEG | KVR_REQ_F_DECODE_LEG)
 /** Items that an agent sends to an unproven address before its first acknowledgement. */

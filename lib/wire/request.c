@@ -76,6 +76,10 @@ static enum kvr_code check_meaning(const struct kvr_wire_request *q, struct kvr_
 	if (q->n_hashes > q->isl)
 		return refuse(f, KVR_E_INVALID_REQUEST, "more hashes than prompt tokens",
 			      q->n_hashes, q->isl);
+	if ((q->flags & KVR_REQ_F_AWAY) != 0 &&
+	    ((q->flags & (KVR_REQ_F_QUERY | KVR_REQ_F_BOOK)) != 0 || q->body_len != 0))
+		return refuse(f, KVR_E_INVALID_REQUEST, "AWAY with QUERY, BOOK or a body", q->flags,
+			      0);
 	if ((q->flags & KVR_REQ_F_BOOK) != 0 &&
 	    ((q->flags & (KVR_REQ_F_QUERY | KVR_REQ_F_DIRECT)) != 0 || q->body_len != 0))
 		return refuse(f, KVR_E_INVALID_REQUEST, "BOOK with QUERY, DIRECT or a body",
@@ -115,7 +119,8 @@ enum kvr_code kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t 
 	if (end != msg_len)
 		return refuse(f, KVR_E_LENGTH, "parts do not add up to the message", end, msg_len);
 	r = check_flags(q, kind, f);
-	if (r == 0 && (q->flags & KVR_REQ_F_BOOK) != 0 && msg_len < KVR_WIRE_ASKING_LEAST)
+	if (r == 0 && kind != KVR_DISPATCH && (q->flags & (KVR_REQ_F_BOOK | KVR_REQ_F_AWAY)) != 0 &&
+	    msg_len < KVR_WIRE_ASKING_LEAST)
 		return refuse(f, KVR_E_LENGTH, "too short for its answer", msg_len,
 			      KVR_WIRE_ASKING_LEAST);
 	return r != 0 ? r : check_meaning(q, f);

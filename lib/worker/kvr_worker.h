@@ -50,6 +50,7 @@ struct kvr_worker_transfer {
 /** Where others find what belongs to a worker. "" = it has not said. */
 struct kvr_worker_addr {
 	char engine[KVR_WORKER_ADDR]; /* "host:port" of the engine's HTTP */
+	char body[KVR_WORKER_ADDR];   /* of its agent, for bodies that do not come in frames */
 };
 
 /** What a heartbeat has said of one rank. */

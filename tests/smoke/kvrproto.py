@@ -55,7 +55,7 @@ CODES = {
     98: 'WorkerConfig', 99: 'WorkerLimit', 100: 'WorkerAlive',
 }
 ROUTE_QUERY, ROUTE_RESEND, ROUTE_DIRECT, ROUTE_EAGLE = 1, 2, 4, 8
-PREFILL_LEG, DECODE_LEG, UNPROVEN, ROUTE_BOOK = 0x10, 0x20, 0x40, 0x80
+PREFILL_LEG, DECODE_LEG, UNPROVEN, ROUTE_BOOK, ROUTE_AWAY = 0x10, 0x20, 0x40, 0x80, 0x100
 PROBE_ROOM = bytes(8)
 USE, OPEN, CLOSE = 0, 1, 2  # what a request does with its session
 STATES = ('QUERY', 'QUEUED', 'DISPATCHED', 'RUNNING')
@@ -774,6 +774,11 @@ class Client(Endpoint):
         """A request that its client runs (section 6.7); report() says how it goes."""
         return self.route(pool, isl, hashes, hints=hint(0, bytes(260)), flags=ROUTE_BOOK, **how)
 
+    def away(self, pool, isl, hashes, size, token, **how):
+        """A request whose body of so many bytes goes to the agent (section 19)."""
+        hints = hint(0x8016, struct.pack('<Q', size) + token) + hint(0, bytes(204))
+        return self.route(pool, isl, hashes, hints=hints, flags=ROUTE_AWAY, **how)
+
     def report(self, request, tokens=0, first=True, fin=False):
         request.reports = getattr(request, 'reports', 0) + 1
         request.report_acked = False
@@ -858,6 +863,7 @@ class Client(Endpoint):
         answer['state'], answer['path'] = STATES[answer['state']], PATHS[answer['path']]
         where = dict(read_hints(body[ACCEPTED_BODY.size:]))
         answer['engine'] = where[0x0025].decode() if 0x0025 in where else None
+        answer['body_addr'] = where[0x0027].decode() if 0x0027 in where else None
         answer['prefill_engine'] = where[0x0026].decode() if 0x0026 in where else None
         request.accepted = answer
         request.answers.append(answer['state'])
@@ -1182,6 +1188,8 @@ class Agent(Endpoint):
         code = 0 if fits else 1
         if fits and job is not None and job.handle == header.handle:
             job.copies += 1
+        elif fits and dispatch.flags & ROUTE_AWAY:
+            code = 2  # this agent takes no bodies but in frames
         elif fits and (self.refuse or header.handle in self.aborted):
             code = self.refuse or 1
         elif fits:

@@ -98,7 +98,7 @@ local header = {
 
 local req_bits = bits("request.flags", 32, {{0x1, "QUERY"}, {0x2, "RESEND"}, {0x4, "DIRECT"},
 	{0x8, "EAGLE"}, {0x10, "PREFILL_LEG"}, {0x20, "DECODE_LEG"}, {0x40, "UNPROVEN"},
-	{0x80, "BOOK"}})
+	{0x80, "BOOK"}, {0x100, "AWAY"}})
 local acc_bits = bits("accepted.flags", 16, {{0x1, "KEPT"}})
 local resp_bits = bits("response.flags", 16, {{0x1, "FIN"}, {0x2, "ERROR"}, {0x4, "CANCELLED"},
 	{0x8, "TOKENS"}})
@@ -227,6 +227,7 @@ end
 local f_weight = field("hint.weight", ProtoField.double, "Weight")
 local f_port = field("hint.port", ProtoField.uint16, "Port", base.DEC)
 local f_room = field("hint.room", ProtoField.uint64, "Room", base.DEC)
+local f_body_len = field("hint.body_len", ProtoField.uint64, "Bytes", base.DEC)
 local f_action = field("hint.action", ProtoField.uint8, "Action", base.DEC, {[0] = "none", [1] = "open", [2] = "close"})
 local f_timeout = field("hint.timeout_s", ProtoField.uint32, "Timeout (s)", base.DEC)
 local f_enforce = field("hint.enforcement", ProtoField.uint8, "Enforcement", base.DEC,
@@ -288,6 +289,11 @@ local HINTS = {
 	end})},
 	[0x0014] = {"PREFILL_RESULT", show_opaque},
 	[0x0015] = {"TRACE", show_opaque},
+	[0x8016] = {"BODY", function(tree, v)
+		if v:len() ~= 24 then return end
+		tree:add_le(f_body_len, v(0, 8))
+		tree:add(f_opaque, v(8, 16))
+	end},
 	[0x8020] = {"POOL", hint_string("pool", "Pool")},
 	[0x0021] = {"TAINT", hint_string("taint", "Taint")},
 	[0x0022] = {"TOPOLOGY", hint_string("topology", "Topology")},
@@ -300,6 +306,8 @@ local HINTS = {
 	end})},
 	[0x0025] = {"ENGINE_ADDR", hint_string("engine_addr", "Engine")},
 	[0x0026] = {"PREFILL_ENGINE_ADDR", hint_string("prefill_engine_addr", "Engine")},
+	[0x0027] = {"BODY_ADDR", hint_string("body_addr", "Address")},
+	[0x0028] = {"PREFILL_BODY_ADDR", hint_string("prefill_body_addr", "Address")},
 }
 
 local hint_names = {}

@@ -60,6 +60,8 @@ static void read_addr(const struct kvr_hints *h, struct kvr_worker_addr *a)
 	*a = (struct kvr_worker_addr){0};
 	if ((h->present & KVR_HAS(KVR_HINT_ENGINE_ADDR)) != 0)
 		memcpy(a->engine, h->engine_addr.p, h->engine_addr.len);
+	if ((h->present & KVR_HAS(KVR_HINT_BODY_ADDR)) != 0)
+		memcpy(a->body, h->body_addr.p, h->body_addr.len);
 }
 
 /* What a worker says of itself but for the frame it takes: the same in all of a life. */

@@ -281,6 +281,8 @@ enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_h
 		.phase = (enum kvr_role)q->fixed.phase,
 	};
 	code = kvr_hints_parse(raw, q->fixed.hints_len, KVR_HINTS_ROUTE, hints);
+	if (code == KVR_OK && kvr_hints_say_away(hints) != ((j->flags & KVR_REQ_F_AWAY) != 0))
+		code = KVR_E_HINT;
 	if (code == KVR_OK)
 		code = copy_hints(lc, j, hints);
 	if (q->fixed.expected_output_tokens != KVR_NONE32) {

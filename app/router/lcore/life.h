@@ -135,6 +135,7 @@ struct request {
 	uint32_t number;
 	uint8_t tries; /* of rq.tries, those that are counted */
 	bool counted;  /* as routed, queued, disagg, rejected or query */
+	bool away;     /* its client gives the body to the workers' agents */
 	bool decided;  /* its main leg waits for no prefill leg, in this try of a pair */
 };
 _Static_assert(sizeof(struct request) == 256, "four cache lines");

@@ -50,17 +50,27 @@ static void answer_query(const struct life *x)
 	out_message(x->lc, &j->client, KVR_ACCEPTED, j->source, j->id, 0, &a, sizeof(a));
 }
 
-/* Hints: where the engines of the legs listen, for a client that goes there itself. A worker that
- * has begun another life is not the one that was chosen. */
+/* Hints: where the worker of a leg is found, by a client that goes to the engine itself, or gives
+ * the body to its agent. A worker that has begun another life is not the one that was chosen. */
 static void put_addr(const struct life *x, uint32_t leg, struct kvr_hint_buf *b)
 {
-	static const uint16_t type[] = {
-		[MAIN] = KVR_HINT_ENGINE_ADDR, [PREFILL] = KVR_HINT_PREFILL_ENGINE_ADDR};
+	static const uint16_t
+		engine[] =
+			{[MAIN] = KVR_HINT_ENGINE_ADDR, [PREFILL] = KVR_HINT_PREFILL_ENGINE_ADDR},
+		body[] = {[MAIN] = KVR_HINT_BODY_ADDR, [PREFILL] = KVR_HINT_PREFILL_BODY_ADDR};
+	const uint32_t there = 1u << KVR_RQS_SENT | 1u << KVR_RQS_RUNNING;
 	const struct kvr_leg *l = &x->r->rq.leg[leg];
-	const struct kvr_view_worker *w = kvr_view_find(x->lc->view, l->worker);
+	const struct kvr_view_worker *w;
 
-	if (w != NULL && w->epoch == l->epoch && w->addr->engine[0] != '\0')
-		kvr_hint_put_str(b, type[leg], w->addr->engine);
+	if ((there >> l->state & 1) == 0)
+		return;
+	w = kvr_view_find(x->lc->view, l->worker);
+	if (w == NULL || w->epoch != l->epoch)
+		return;
+	if (x->r->rq.book && w->addr->engine[0] != '\0')
+		kvr_hint_put_str(b, engine[leg], w->addr->engine);
+	if (x->r->away && w->addr->body[0] != '\0')
+		kvr_hint_put_str(b, body[leg], w->addr->body);
 }
 
 static void say_accepted(const struct life *x, struct kvr_wire_accepted *a)
@@ -69,10 +79,9 @@ static void say_accepted(const struct life *x, struct kvr_wire_accepted *a)
 	uint8_t body[KVR_WIRE_ASKING_LEAST];
 	struct kvr_hint_buf b = {.p = body + sizeof(*a), .cap = sizeof(body) - sizeof(*a)};
 
-	if (unlikely(x->r->rq.book) && a->state == KVR_STATE_RUNNING) {
+	if (unlikely(x->r->rq.book || x->r->away)) {
 		put_addr(x, MAIN, &b);
-		if (a->prefill_worker != 0)
-			put_addr(x, PREFILL, &b);
+		put_addr(x, PREFILL, &b);
 	}
 	a->hints_len = (uint16_t)b.len;
 	memcpy(body, a, sizeof(*a));

@@ -73,6 +73,7 @@ static void arrived(struct lcore *lc, struct pool *p, struct job *j)
 	x.r->job = j;
 	x.r->heard_ns = j->arrival_ns;
 	x.r->digest = j->digest;
+	x.r->away = (j->flags & KVR_REQ_F_AWAY) != 0;
 	j->msg.pair = j->pair != NULL ? &j->pair->rq : NULL;
 	if (unlikely(j->session.key.len != 0))
 		session = session_of(lc, x.r, &none);
