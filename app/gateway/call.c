@@ -30,10 +30,22 @@ static void release(struct gw_call *c)
 	if (c->req != NULL || c->id != 0 || c->question != NULL)
 		return;
 	LIST_REMOVE(c, link);
+	c->t->held_bytes -= c->held;
 	kvr_client_hints_destroy(c->hints);
 	gw_answer_free(c);
 	free(c->ids);
 	free(c);
+}
+
+bool gw_call_holds(struct gw_call *c)
+{
+	/* A body lies in libh2o's buffer, and once in the client's of the router. */
+	const uint64_t held = (c->req != NULL ? 2 * c->req->entity.len : 0) + c->head.cap +
+			      c->out.cap + c->busy.cap;
+
+	c->t->held_bytes += held - c->held;
+	c->held = held;
+	return c->t->held_bytes <= (uint64_t)c->t->opt->total_mb << 20;
 }
 
 static void fail(struct gw_call *c, enum gw_fault fault, const char *text)
@@ -117,6 +129,12 @@ static void on_item(struct kvr_client *client, uint64_t id, const struct kvr_cli
 		return;
 	GW_COUNT(c->t, GW_ITEMS);
 	rc = gw_answer_add(c, it->data, it->len);
+	if (rc == 0 && !gw_call_holds(c)) {
+		GW_COUNT(c->t, GW_NO_ROOM);
+		fail(c, GW_FULL, NULL);
+		stop(c);
+		return;
+	}
 	if (rc == 0)
 		return;
 	if (rc == -EBADMSG)
@@ -448,6 +466,11 @@ void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path)
 	if (kvr_stats_get(t->row, GW_IN_FLIGHT) > t->opt->in_flight || gw_conn_floods(c)) {
 		GW_COUNT(t, GW_OVERLOADED);
 		fail(c, GW_TOO_MANY, NULL);
+		return;
+	}
+	if (!gw_call_holds(c)) {
+		GW_COUNT(t, GW_NO_ROOM);
+		fail(c, GW_FULL, NULL);
 		return;
 	}
 	memset(&hints, 0, sizeof(hints));

@@ -34,6 +34,8 @@ static const struct {
 	[GW_NO_ROUTER] = {{503, SERVER, "no_router", 1}, "no router answers"},
 	[GW_TIMED_OUT] = {{503, SERVER, "timeout", 0}, "the request's time limit has passed"},
 	[GW_OUT_OF_MEMORY] = {{503, SERVER, "out_of_memory", 1}, "out of memory"},
+	[GW_FULL] = {{503, SERVER, "gateway_full", 1},
+		     "requests and answers take all the room there is here"},
 	[GW_READER_TOO_SLOW] = {{499, INVALID, "client_too_slow", 0},
 				"the client did not read its answer"},
 };

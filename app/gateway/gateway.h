@@ -68,6 +68,8 @@ struct gw_thread {
 	struct gw_leases *leases;		  /* of all threads */
 	uint32_t number;			  /* of this one */
 	struct gw_call_list calls;
+	uint64_t held_bytes; /* of requests and answers that are not sent yet */
+	uint64_t rest_ms;    /* accept again then: there were no descriptors; 0: accepting */
 	/* libh2o was given something to send. Outside its loop it does not see by itself that there
 	 * is something to do: it must not wait then. */
 	bool touched;

@@ -51,14 +51,26 @@ static void wait_for_end(const sigset_t *set, uint32_t n)
 	}
 }
 
-static void raise_files(void)
+/* A descriptor for each connection of each thread, and some: routers, tokenizer, loops, log. */
+static int allow_files(const struct gw_options *o, char *err, size_t errlen)
 {
+	const rlim_t want = o->threads * ((rlim_t)o->connections + o->n_routers * 2 + 80) + 32;
 	struct rlimit lim;
 
-	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < lim.rlim_max) {
+	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
+		return 1;
+	if (lim.rlim_cur < lim.rlim_max) {
 		lim.rlim_cur = lim.rlim_max < (1u << 20) ? lim.rlim_max : 1u << 20;
 		setrlimit(RLIMIT_NOFILE, &lim);
 	}
+	if (lim.rlim_cur >= want)
+		return 1;
+	snprintf(err, errlen,
+		 "--max-connections %u in %u threads needs %lu open files, %lu are allowed: raise "
+		 "the "
+		 "limit (ulimit -n), or lower --max-connections",
+		 o->connections, o->threads, (unsigned long)want, (unsigned long)lim.rlim_cur);
+	return -EMFILE;
 }
 
 int main(int argc, char **argv)
@@ -72,6 +84,8 @@ int main(int argc, char **argv)
 
 	if (rc == 0)
 		return 0;
+	if (rc > 0)
+		rc = allow_files(&options, err, sizeof(err));
 	if (rc > 0) {
 		stats = kvr_stats_create(&gw_stats, options.threads);
 		leases = gw_leases_create(options.threads);
@@ -85,7 +99,6 @@ int main(int argc, char **argv)
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	raise_files();
 	while (rc > 0 && started < options.threads) {
 		struct gw_thread *t = &threads[started];
 

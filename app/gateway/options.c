@@ -51,6 +51,9 @@ static const struct kvr_opt table[] = {
 	    "larger bodies are given to the engine's agent itself; 0 = all pass the router"),
 	U32("max-buffer", buffer_bytes, 65536, 1u << 30, "4194304", "bytes",
 	    "of an answer that the client does not read; beyond it the request is cancelled"),
+	U32("total-mb", total_mb, 1, 1048576, "1024", "MiB",
+	    "of requests and answers that wait here, for each thread; beyond it they are answered "
+	    "503"),
 	U32("header-ms", header_ms, 100, 600000, "10000", "ms",
 	    "a request must be there so long after its first byte"),
 	U32("idle-ms", idle_ms, 100, 3600000, "60000", "ms",

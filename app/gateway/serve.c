@@ -18,6 +18,7 @@
 
 #define ACCEPT_BURST 64
 #define BACKLOG	     4096
+#define REST_MS	     100
 
 struct handler {
 	h2o_handler_t super;
@@ -128,6 +129,14 @@ static void on_closed(void *data)
 	kvr_stats_sub(t->row, GW_CONNECTIONS_OPEN, 1);
 }
 
+/* Without descriptors the waiting connections would wake us again and again. */
+static void rest(struct gw_thread *t)
+{
+	GW_COUNT(t, GW_RESTS);
+	h2o_socket_read_stop(t->listener);
+	t->rest_ms = h2o_now(t->ctx.loop) + REST_MS;
+}
+
 static void on_accept(h2o_socket_t *listener, const char *err)
 {
 	struct gw_thread *t = listener->data;
@@ -140,8 +149,11 @@ static void on_accept(h2o_socket_t *listener, const char *err)
 		const unsigned int patience = t->opt->idle_ms;
 		const int one = 1;
 
-		if (sock == NULL)
+		if (sock == NULL) {
+			if (errno == EMFILE || errno == ENFILE)
+				rest(t);
 			return;
+		}
 		if (kvr_stats_get(t->row, GW_CONNECTIONS_OPEN) >= t->opt->connections) {
 			GW_COUNT(t, GW_CONNECTIONS_REFUSED);
 			h2o_socket_close(sock);
@@ -316,10 +328,16 @@ void gw_serve_run(struct gw_thread *t)
 			t->listener = NULL;
 			h2o_context_request_shutdown(&t->ctx);
 		}
+		if (t->rest_ms != 0 && t->listener != NULL && h2o_now(t->ctx.loop) >= t->rest_ms) {
+			t->rest_ms = 0;
+			h2o_socket_read_start(t->listener, on_accept);
+		}
 		gw_conn_stalled(t);
 		gw_leases_turn(t);
 		t->touched = false;
 		wait = gw_routers_turn(t);
+		if (t->rest_ms != 0 && wait > REST_MS)
+			wait = REST_MS;
 		h2o_evloop_run(t->ctx.loop, t->touched ? 0 : wait);
 	}
 }

@@ -26,6 +26,8 @@
 	X(GW_BAD_JSON, bad_json, COUNT, "requests", "refused: the body is no JSON, or a field has the wrong type") \
 	X(GW_TOO_LARGE, too_large, COUNT, "requests", "refused: body, prompt or message too large") \
 	X(GW_OVERLOADED, overloaded, COUNT, "requests", "refused: requests in flight are at their limit") \
+	X(GW_NO_ROOM, no_room, COUNT, "requests", "refused or cut off: all that waits here is at its limit of bytes") \
+	X(GW_RESTS, rests, COUNT, "times", "no connection was accepted for a while: no descriptors were left") \
 	X(GW_HTTP_ERRORS, http_errors, COUNT, "answers", "answers to what was no legal request of HTTP, or announced too large a body") \
 	X(GW_SLOW_READERS, slow_readers, COUNT, "requests", "cut off: the client did not read, and the buffer was full") \
 	X(GW_STALLED, stalled, COUNT, "requests", "their HTTP/2 connection was closed: for --idle-ms the client took nothing of the answer") \
