@@ -53,6 +53,10 @@
 	X(APP_BODIES_MISSED, bodies_missed, COUNT, "bodies", "that have not come in time")         \
 	X(APP_BODIES_REFUSED, bodies_refused, COUNT, "bodies",                                     \
 	  "unknown token, brought twice, or no room")                                              \
+	X(APP_CANARIES, canaries, COUNT, "prompts", "whose blocks came back in events")            \
+	X(APP_CANARIES_BAD, canaries_bad, COUNT, "prompts",                                        \
+	  "whose blocks have other names in events than /tokenize gives them")                     \
+	X(APP_CANARIES_FAILED, canaries_failed, COUNT, "prompts", "that could not be tried")       \
 	X(APP_LIVES, lives, COUNT, "lives", "of the engine that were registered")
 
 enum app_counter { APP_COUNTER_LIST(KVR_COUNTER_ENUM) APP_N };
@@ -65,7 +69,7 @@ enum app_state { APP_WAITING, APP_SERVING, APP_LEAVING, APP_DRAINING, APP_GOING 
 enum app_fd { APP_FD_ROUTER = 1, APP_FD_CURL, APP_FD_ZMQ, APP_FD_BODY };
 
 /** What curl's private pointer points to begins with this. */
-enum app_transfer { APP_JOB, APP_PROBE };
+enum app_transfer { APP_JOB, APP_PROBE, APP_CANARY };
 
 struct app_probe {
 	enum app_transfer kind;
@@ -78,6 +82,7 @@ struct app_probe {
 };
 
 struct app_bodies;
+struct app_canary;
 struct app_job;
 struct app_stream;
 LIST_HEAD(app_bucket, app_job);
@@ -98,7 +103,8 @@ struct app {
 	struct agent_prom prom;
 	uint32_t *live; /* requests of each rank here */
 	struct app_bodies *bodies;
-	char body_addr[101]; /* where clients bring them; "" nowhere */
+	struct app_canary *canary; /* NULL: none */
+	char body_addr[101];	   /* where clients bring them; "" nowhere */
 	void *zmq;
 	struct app_stream **streams;
 	struct app_stats st;

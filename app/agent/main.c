@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The loop of kvroute-agent. */
+#include "canary.h"
 #include "job.h"
 
 #include <errno.h>
@@ -95,6 +96,8 @@ static int sleep_ms(const struct app *a)
 		return 0;
 	if (a->curl_due_us < due)
 		due = a->curl_due_us;
+	if (app_canary_due_us(a) < due)
+		due = app_canary_due_us(a);
 	if (app_bodies_due_us(a) < due)
 		due = app_bodies_due_us(a);
 	if (a->state >= APP_LEAVING && a->until_us < due)
@@ -135,6 +138,7 @@ static void loop(struct app *a)
 			kvr_agent_process(a->agent); /* what that has queued goes out */
 		}
 		app_probe_turn(a);
+		app_canary_turn(a);
 	} while (state_turn(a));
 }
 
@@ -173,7 +177,7 @@ static int run(struct app *a)
 	a->metrics.path = "/metrics";
 	a->epoll = epoll_create1(EPOLL_CLOEXEC);
 	a->zmq = zmq_ctx_new();
-	if (a->epoll < 0 || a->zmq == NULL || app_http_init(a) < 0) {
+	if (a->epoll < 0 || a->zmq == NULL || app_http_init(a) < 0 || app_canary_start(a) < 0) {
 		fprintf(stderr, "kvroute-agent: no memory\n");
 		return 1;
 	}

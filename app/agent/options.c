@@ -87,6 +87,9 @@ static const struct kvr_opt table[] = {
 	    "SIGTERM: time for running requests to end; a second one ends at once"),
 	U32("audit-s", audit_s, 1, 3600, "10", "s",
 	    "between questions to the replay socket whether an event was missed"),
+	U32("canary-s", canary_s, 0, 86400, "60", "s",
+	    "between prompts of ours that show whether events name blocks as /tokenize does, with "
+	    "--events; 0 = none"),
 	FLAG("quiet", quiet, "only errors"),
 	{0},
 };

@@ -26,7 +26,7 @@ struct agent_options {
 	uint32_t max_requests, request_bytes, frame_bytes;
 	uint32_t health_ms, load_ms, connect_ms, timeout_s, drain_s, audit_s;
 	char bodies[128];
-	uint32_t bodies_bytes, body_ms;
+	uint32_t bodies_bytes, body_ms, canary_s;
 	bool quiet;
 	/* of --bootstrap */
 	char bootstrap_host[256];
