@@ -8,6 +8,8 @@
  * other the engine: HTTP through libcurl's multi interface (jobs.c: one job for each request;
  * probe.c: /health and /metrics) and KV events through ZMQ (stream.c: one for each rank).
  *
+ * Large bodies come over connections of their own (bodies.c).
+ *
  *	waiting: until /health is fine and /metrics read; then
  *	serving: registered; until /health fails three times (leave, wait again) or SIGTERM;
  *	draining: no new requests; until none runs, or time is up; then GOODBYE.
@@ -46,6 +48,15 @@
 	X(APP_CLEAN_STARTS, clean_starts, COUNT, "times", "a rank started clean")                  \
 	X(APP_HEALTH_FAILED, health_failed, COUNT, "looks", "at /health that failed")              \
 	X(APP_METRICS_FAILED, metrics_failed, COUNT, "looks", "at /metrics that told nothing")     \
+	X(APP_BODIES, bodies, COUNT, "bodies", "that clients have brought here themselves")        \
+	X(APP_BODIES_AWAITED, bodies_awaited, COUNT, "bodies", "announced by a request")           \
+	X(APP_BODIES_MISSED, bodies_missed, COUNT, "bodies", "that have not come in time")         \
+	X(APP_BODIES_REFUSED, bodies_refused, COUNT, "bodies",                                     \
+	  "unknown token, brought twice, or no room")                                              \
+	X(APP_CANARIES, canaries, COUNT, "prompts", "whose blocks came back in events")            \
+	X(APP_CANARIES_BAD, canaries_bad, COUNT, "prompts",                                        \
+	  "whose blocks have other names in events than /tokenize gives them")                     \
+	X(APP_CANARIES_FAILED, canaries_failed, COUNT, "prompts", "that could not be tried")       \
 	X(APP_LIVES, lives, COUNT, "lives", "of the engine that were registered")
 
 enum app_counter { APP_COUNTER_LIST(KVR_COUNTER_ENUM) APP_N };
@@ -55,10 +66,10 @@ struct app_stats {
 extern const struct kvr_stats_def app_stats_def;
 
 enum app_state { APP_WAITING, APP_SERVING, APP_LEAVING, APP_DRAINING, APP_GOING };
-enum app_fd { APP_FD_ROUTER = 1, APP_FD_CURL, APP_FD_ZMQ };
+enum app_fd { APP_FD_ROUTER = 1, APP_FD_CURL, APP_FD_ZMQ, APP_FD_BODY };
 
 /** What curl's private pointer points to begins with this. */
-enum app_transfer { APP_JOB, APP_PROBE };
+enum app_transfer { APP_JOB, APP_PROBE, APP_CANARY };
 
 struct app_probe {
 	enum app_transfer kind;
@@ -70,6 +81,8 @@ struct app_probe {
 	bool busy;
 };
 
+struct app_bodies;
+struct app_canary;
 struct app_job;
 struct app_stream;
 LIST_HEAD(app_bucket, app_job);
@@ -89,6 +102,9 @@ struct app {
 	unsigned int health_failures;
 	struct agent_prom prom;
 	uint32_t *live; /* requests of each rank here */
+	struct app_bodies *bodies;
+	struct app_canary *canary; /* NULL: none */
+	char body_addr[101];	   /* where clients bring them; "" nowhere */
 	void *zmq;
 	struct app_stream **streams;
 	struct app_stats st;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* libcurl's multi interface on our epoll set. */
-#include "app.h"
+#include "canary.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -55,6 +55,7 @@ int app_http_init(struct app *a)
 
 void app_http_fini(struct app *a)
 {
+	app_canary_stop(a);
 	app_probe_fini(&a->health);
 	app_probe_fini(&a->metrics);
 	if (a->multi != NULL)
@@ -79,7 +80,9 @@ static void ended(struct app *a, const CURLMsg *m)
 	enum app_transfer *kind = NULL;
 
 	curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&kind);
-	if (*kind == APP_JOB)
+	if (*kind == APP_CANARY)
+		app_canary_ended(a, m->data.result);
+	else if (*kind == APP_JOB)
 		app_job_ended(a, (struct app_job *)kind, m->data.result);
 	else
 		app_probe_ended(a, (struct app_probe *)kind, m->data.result);

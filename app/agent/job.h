@@ -8,7 +8,7 @@
  * that on to the router and ends it.
  */
 
-#include "app.h"
+#include "bodies.h"
 #include "kvr_http.h"
 #include "kvr_sse.h"
 #include "usage.h"
@@ -22,7 +22,8 @@ struct app_job {
 	uint32_t rank; /* index */
 	CURL *easy;    /* NULL: the transfer is over */
 	struct curl_slist *fields;
-	char *content; /* of the request */
+	char *content;	       /* of the request */
+	struct app_body *body; /* it is waited for, or has been; or NULL */
 	/* the answer */
 	uint16_t status;
 	bool queued, is_blocked, paused, head_done, stream, prefill, bootstrap;
@@ -46,6 +47,9 @@ struct app_bucket *app_job_bucket(struct app *a, uint64_t handle);
 void app_job_dirty(struct app_job *j);
 /** Free it, and stop the engine if it still runs. */
 void app_job_release(struct app_job *j);
+
+/* request.c: what happens to a body that does not come in frames */
+extern const struct app_bodies_ops app_job_bodies;
 
 /* answer.c: callbacks of curl, for a job */
 size_t app_job_on_header(char *data, size_t size, size_t count, void *user);

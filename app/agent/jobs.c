@@ -62,6 +62,7 @@ void app_job_release(struct app_job *j)
 	LIST_REMOVE(j, hash);
 	j->app->live[j->rank]--;
 	kvr_cell_sub(&j->app->st.running, 1);
+	app_body_drop(j->app, j->body);
 	curl_slist_free_all(j->fields);
 	free(j->content);
 	free(j->head);

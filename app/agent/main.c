@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The loop of kvroute-agent. */
-#include "app.h"
+#include "canary.h"
+#include "job.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -97,6 +98,10 @@ static int sleep_ms(const struct app *a)
 		return 0;
 	if (a->curl_due_us < due)
 		due = a->curl_due_us;
+	if (app_canary_due_us(a) < due)
+		due = app_canary_due_us(a);
+	if (app_bodies_due_us(a) < due)
+		due = app_bodies_due_us(a);
 	if (a->state >= APP_LEAVING && a->until_us < due)
 		due = a->until_us;
 	ms = due <= a->now_us		? 0
@@ -124,7 +129,10 @@ static void loop(struct app *a)
 		for (int i = 0; i < n; i++)
 			if (ev[i].data.u64 >> 32 == APP_FD_CURL)
 				app_http_ready(a, (int)(uint32_t)ev[i].data.u64, ev[i].events);
+			else if (ev[i].data.u64 >> 32 == APP_FD_BODY)
+				app_bodies_ready(a, (uint32_t)ev[i].data.u64);
 		app_http_turn(a);
+		app_bodies_turn(a);
 		app_streams_turn(a);
 		if (a->agent != NULL) {
 			kvr_agent_process(a->agent);
@@ -132,6 +140,7 @@ static void loop(struct app *a)
 			kvr_agent_process(a->agent); /* what that has queued goes out */
 		}
 		app_probe_turn(a);
+		app_canary_turn(a);
 	} while (state_turn(a));
 }
 
@@ -158,6 +167,7 @@ static void allow_files(struct app *a)
 static int run(struct app *a)
 {
 	struct sigaction sa = {.sa_handler = on_signal};
+	int rc;
 
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGINT, &sa, NULL);
@@ -169,13 +179,19 @@ static int run(struct app *a)
 	a->metrics.path = "/metrics";
 	a->epoll = epoll_create1(EPOLL_CLOEXEC);
 	a->zmq = zmq_ctx_new();
-	if (a->epoll < 0 || a->zmq == NULL || app_http_init(a) < 0) {
+	if (a->epoll < 0 || a->zmq == NULL || app_http_init(a) < 0 || app_canary_start(a) < 0) {
 		fprintf(stderr, "kvroute-agent: no memory\n");
+		return 1;
+	}
+	rc = app_bodies_start(a, &app_job_bodies);
+	if (rc < 0) {
+		fprintf(stderr, "kvroute-agent: --bodies %s: %s\n", a->o.bodies, strerror(-rc));
 		return 1;
 	}
 	loop(a);
 	app_print_stats(a);
 	destroy_agent(a);
+	app_bodies_stop(a);
 	app_streams_stop(a);
 	app_http_fini(a);
 	zmq_ctx_term(a->zmq);

@@ -62,6 +62,16 @@ static const struct kvr_opt table[] = {
 	    "not sent"),
 	TEXT("taints", taints, "", "taints of the worker, separated by commas"),
 	TEXT("topology", topology, "", "key=value pairs of the worker, separated by commas"),
+	TEXT("advertise", advertise, "",
+	     "HOST:PORT of the engine's HTTP for those who go there themselves (/pick of the "
+	     "gateway); empty = that of --engine"),
+	TEXT("bodies", bodies, "auto",
+	     "ADDRESS:PORT where clients bring large bodies by HTTP; auto = the address that faces "
+	     "the router, any port; off = everything passes the router"),
+	U32("bodies-bytes", bodies_bytes, 65536, 1u << 31, "536870912", "bytes",
+	    "of such bodies that are coming in at one time"),
+	U32("body-ms", body_ms, 100, 600000, "10000", "ms",
+	    "a body that has not come by then ends its request with 408"),
 	TEXT("bind", bind, "", "our address, or address:port; empty = any"),
 	U32("max-requests", max_requests, 1, 65536, "4096", "requests", "running at once"),
 	U32("request-bytes", request_bytes, 16384, 1 << 26, "262144", "bytes",
@@ -77,6 +87,9 @@ static const struct kvr_opt table[] = {
 	    "SIGTERM: time for running requests to end; a second one ends at once"),
 	U32("audit-s", audit_s, 1, 3600, "10", "s",
 	    "between questions to the replay socket whether an event was missed"),
+	U32("canary-s", canary_s, 0, 86400, "60", "s",
+	    "between prompts of ours that show whether events name blocks as /tokenize does, with "
+	    "--events; 0 = none"),
 	FLAG("quiet", quiet, "only errors"),
 	{0},
 };
@@ -134,6 +147,9 @@ static const char *check(struct agent_options *o)
 		return "--worker is missing: a number that no other engine has, not 0";
 	if (o->first_rank + o->ranks > 65536)
 		return "--first-rank + --ranks must stay at or below 65536";
+	if (o->advertise[0] == '\0' && strcspn(o->engine + 7, "/") < sizeof(o->advertise))
+		snprintf(o->advertise, sizeof(o->advertise), "%.*s",
+			 (int)strcspn(o->engine + 7, "/"), o->engine + 7);
 	if (o->replay[0] != '\0' && o->events[0] == '\0')
 		return "--replay needs --events";
 	return check_bootstrap(o);

@@ -22,9 +22,11 @@ struct agent_options {
 	uint32_t kv_blocks;
 	char bootstrap[280];
 	uint32_t prefill_ranks;
-	char taints[256], topology[256];
+	char taints[256], topology[256], advertise[101];
 	uint32_t max_requests, request_bytes, frame_bytes;
 	uint32_t health_ms, load_ms, connect_ms, timeout_s, drain_s, audit_s;
+	char bodies[128];
+	uint32_t bodies_bytes, body_ms, canary_s;
 	bool quiet;
 	/* of --bootstrap */
 	char bootstrap_host[256];

@@ -121,19 +121,62 @@ static int refuse(struct app *a, int code, const char *why)
 	return code;
 }
 
-int app_job_dispatch(struct app *a, const struct kvr_agent_request *r)
+/* The message is there: to the engine. @return 0, or the code of a refusal, with @p why. */
+static int run(struct app_job *j, const struct kvr_agent_request *r, const char *message,
+	       size_t len, const char **why)
 {
 	struct kvr_http_head head;
-	struct app_job *j;
 	int64_t n;
+
+	*why = "its body is no HTTP request message";
+	if (kvr_http_parse_request(message, len, &head) < 0 || head.target.p[0] != '/')
+		return 400;
+	n = set_content(j, r, message + head.len, len - head.len);
+	*why = n == -EBADMSG ? "its content is no JSON object"
+	       : n == -ENOMEM
+		       ? "no memory"
+		       : "the other leg's engine is of another kind: no room to meet in, or no "
+			 "transfer result";
+	if (n < 0)
+		return n == -EBADMSG ? 400 : n == -ENOMEM ? 503 : 422;
+	*why = "no memory";
+	if (!set_fields(j, &head, r->dp_rank) || start(j, &head, n) < 0)
+		return 503;
+	kvr_cell_add(&j->app->st.requests, 1);
+	return 0;
+}
+
+static void fail(struct app_job *j, uint16_t status)
+{
+	j->over = j->failed = true;
+	j->status = status;
+	app_job_dirty(j);
+}
+
+static void come(struct app_job *j, const char *message, size_t len)
+{
+	const char *why;
+	const int code = run(j, app_body_request(j->body), message, len, &why);
+
+	if (code == 0)
+		return;
+	app_log(j->app, true, "a request with a body of its own fails with %d: %s", code, why);
+	fail(j, (uint16_t)code);
+}
+
+const struct app_bodies_ops app_job_bodies = {.come = come, .missed = fail};
+
+int app_job_dispatch(struct app *a, const struct kvr_agent_request *r)
+{
+	const char *why = "no memory";
+	struct app_job *j;
+	int code = 0;
 
 	if (a->state != APP_SERVING)
 		return refuse(a, 503, "the agent is leaving");
-	if (kvr_http_parse_request(r->body, r->body_len, &head) < 0 || head.target.p[0] != '/')
-		return refuse(a, 400, "its body is no HTTP request message");
 	j = calloc(1, sizeof(*j));
 	if (j == NULL)
-		return refuse(a, 503, "no memory");
+		return refuse(a, 503, why);
 	j->app = a;
 	j->handle = r->handle;
 	j->rank = r->dp_rank - a->o.first_rank;
@@ -142,19 +185,14 @@ int app_job_dispatch(struct app *a, const struct kvr_agent_request *r)
 	LIST_INSERT_HEAD(app_job_bucket(a, j->handle), j, hash);
 	a->live[j->rank]++;
 	kvr_cell_add(&a->st.running, 1);
-	n = set_content(j, r, (const char *)r->body + head.len, r->body_len - head.len);
-	if (n < 0) {
-		app_job_release(j);
-		return n == -EBADMSG  ? refuse(a, 400, "its content is no JSON object")
-		       : n == -ENOMEM ? refuse(a, 503, "no memory")
-				      : refuse(a, 422,
-					       "the other leg's engine is of another kind: no room "
-					       "to meet in, or no transfer result");
+	if (!r->away) {
+		code = run(j, r, r->body, r->body_len, &why);
+	} else {
+		j->body = app_body_expect(a, j, r);
+		code = j->body != NULL ? 0 : 503;
 	}
-	if (!set_fields(j, &head, r->dp_rank) || start(j, &head, n) < 0) {
-		app_job_release(j);
-		return refuse(a, 503, "no memory");
-	}
-	kvr_cell_add(&a->st.requests, 1);
-	return 0;
+	if (code == 0)
+		return 0;
+	app_job_release(j);
+	return refuse(a, code, why);
 }

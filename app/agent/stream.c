@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "stream.h"
 
+#include "canary.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +37,7 @@ static void on_stored(void *user, enum kvr_tier tier, const uint64_t *parent, co
 					.hashes = sh,
 					.n = n};
 
+	app_canary_stored(s->app, sh, n);
 	if (s->app->agent != NULL)
 		kvr_agent_kv_stored(s->app->agent, s->dp_rank, &kv);
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ISL_GUESS_MOST 16384u
+
 const char *gw_ask_target(enum gw_path path)
 {
 	static const char *const targets[GW_PATHS] = {
@@ -164,6 +166,19 @@ static int read_model(struct gw_ask *a, const struct kvr_json_value *v, char *er
 	return 0;
 }
 
+/* The path does not say what the body is. */
+static bool only_asked(const struct gw_ask *a)
+{
+	return a->path == GW_PICK || a->path == GW_LOADS;
+}
+
+static bool is_preprocessed(const struct gw_ask *a)
+{
+	struct kvr_json_value v;
+
+	return only_asked(a) && kvr_json_get(&a->root, "token_ids", &v);
+}
+
 static int read_openai(struct gw_ask *a, struct gw_hints *hints, char *err, size_t errlen)
 {
 	enum { MODEL, STREAM, MAX, MAX_NEW, MAX_OUT, PROMPT, MESSAGES, NVEXT, SALT, N };
@@ -192,9 +207,9 @@ static int read_openai(struct gw_ask *a, struct gw_hints *hints, char *err, size
 		rc = read_limit(&v[MAX_NEW], "max_completion_tokens", &a->max_tokens, err, errlen);
 	if (rc == 0)
 		rc = read_limit(&v[MAX_OUT], "max_output_tokens", &a->max_tokens, err, errlen);
-	if (rc == 0 && a->path == GW_COMPLETIONS)
+	if (rc == 0 && (a->path == GW_COMPLETIONS || (only_asked(a) && given(&a->prompt))))
 		rc = read_prompt(a, err, errlen);
-	if (rc == 0 && a->path == GW_CHAT)
+	if (rc == 0 && (a->path == GW_CHAT || (only_asked(a) && given(&a->messages))))
 		rc = read_messages(a, err, errlen);
 	if (rc == 0 && given(&v[NVEXT]))
 		rc = gw_hints_object(hints, &v[NVEXT], err, errlen);
@@ -261,9 +276,10 @@ int gw_ask_read(struct gw_ask *a, enum gw_path path, const char *body, size_t le
 		snprintf(err, errlen, "the body is no JSON object");
 		return -EBADMSG;
 	}
-	a->isl_guess = (uint32_t)(len / 4 + 1);
-	return path == GW_ROUTE ? read_preprocessed(a, hints, err, errlen)
-				: read_openai(a, hints, err, errlen);
+	/* Pictures and sound are many bytes and few tokens. */
+	a->isl_guess = len / 4 < ISL_GUESS_MOST ? (uint32_t)(len / 4 + 1) : ISL_GUESS_MOST;
+	return path == GW_ROUTE || is_preprocessed(a) ? read_preprocessed(a, hints, err, errlen)
+						      : read_openai(a, hints, err, errlen);
 }
 
 void gw_ask_ids(const struct gw_ask *a, uint32_t ids[])

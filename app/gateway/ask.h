@@ -17,6 +17,8 @@ enum gw_path {
 	GW_RESPONSES,
 	GW_EMBEDDINGS,
 	GW_ROUTE, /**< a PreprocessedRequest */
+	GW_PICK,  /**< any of these: only where it would go, and its load counted */
+	GW_LOADS, /**< any of these: what every rank would have to do */
 	GW_PATHS
 };
 
@@ -37,7 +39,8 @@ struct gw_ask {
 	bool probe;	     /**< _HEALTH_CHECK */
 	uint32_t n_ids;	     /**< when IDS */
 	uint32_t max_tokens; /**< 0: not limited */
-	uint32_t isl_guess;  /**< tokens, for the load alone, when there are no ids: bytes / 4 */
+	uint32_t isl_guess;  /**< tokens, for the load alone, when there are no ids: bytes / 4,
+			      * 16,384 at most */
 };
 
 /** Path of an endpoint at the engine. */

@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "answer.h"
+#include "choice.h"
 #include "conn.h"
-#include "kvr_http.h"
+#include "lease.h"
+#include "message.h"
 
 #define MAX_TRIES 3 /* a request is handed to routers so often at most */
 
@@ -28,10 +30,22 @@ static void release(struct gw_call *c)
 	if (c->req != NULL || c->id != 0 || c->question != NULL)
 		return;
 	LIST_REMOVE(c, link);
+	c->t->held_bytes -= c->held;
 	kvr_client_hints_destroy(c->hints);
 	gw_answer_free(c);
 	free(c->ids);
 	free(c);
+}
+
+bool gw_call_holds(struct gw_call *c)
+{
+	/* A body lies in libh2o's buffer, and once in the client's of the router. */
+	const uint64_t held = (c->req != NULL ? 2 * c->req->entity.len : 0) + c->head.cap +
+			      c->out.cap + c->busy.cap;
+
+	c->t->held_bytes += held - c->held;
+	c->held = held;
+	return c->t->held_bytes <= (uint64_t)c->t->opt->total_mb << 20;
 }
 
 static void fail(struct gw_call *c, enum gw_fault fault, const char *text)
@@ -70,11 +84,37 @@ static void on_accepted(struct kvr_client *client, uint64_t id, const struct kvr
 			void *user)
 {
 	struct gw_call *c = ((struct gw_try *)user)->call;
+	uint64_t name;
 
 	(void)client;
 	(void)id;
-	if (c != NULL)
-		c->choice = *ch;
+	if (c == NULL)
+		return;
+	c->choice = *ch;
+	if (c->ask.path != GW_PICK || c->req == NULL || c->complete)
+		return;
+	name = gw_lease_begin(c, c->lease_ms);
+	if (name == 0) {
+		fail(c, GW_OUT_OF_MEMORY, NULL);
+		stop(c);
+		return;
+	}
+	GW_COUNT(c->t, GW_PICKED);
+	count(c, GW_ANSWERED);
+	gw_answer_pick(c, name);
+}
+
+static void on_loads(struct kvr_client *client, uint64_t id, const struct kvr_client_loads *loads,
+		     void *user)
+{
+	struct gw_call *c = ((struct gw_try *)user)->call;
+
+	(void)client;
+	(void)id;
+	if (c == NULL || c->req == NULL || c->complete)
+		return;
+	count(c, GW_ANSWERED);
+	gw_answer_loads(c, loads);
 }
 
 static void on_item(struct kvr_client *client, uint64_t id, const struct kvr_client_item *it,
@@ -89,6 +129,12 @@ static void on_item(struct kvr_client *client, uint64_t id, const struct kvr_cli
 		return;
 	GW_COUNT(c->t, GW_ITEMS);
 	rc = gw_answer_add(c, it->data, it->len);
+	if (rc == 0 && !gw_call_holds(c)) {
+		GW_COUNT(c->t, GW_NO_ROOM);
+		fail(c, GW_FULL, NULL);
+		stop(c);
+		return;
+	}
 	if (rc == 0)
 		return;
 	if (rc == -EBADMSG)
@@ -123,11 +169,20 @@ static void finished(struct gw_call *c)
 	fail(c, GW_ENGINE_GARBAGE, NULL);
 }
 
+/* The agent of the chosen worker takes no bodies but in frames. */
+static bool no_bodies(const struct gw_call *c, const struct kvr_client_end *e)
+{
+	return !c->through && e->reason == KVR_CLIENT_REJECTED &&
+	       e->code == KVR_E_DISPATCH_FAILED && e->detail[0] == KVR_CLIENT_NO_BODIES;
+}
+
 /* May it be sent again: nothing of an answer has come, and it is the router's fault. */
 static bool again(const struct gw_call *c, const struct kvr_client_end *e)
 {
 	if (c->head_done || c->head.len > 0 || c->tries >= MAX_TRIES || c->req == NULL)
 		return false;
+	if (no_bodies(c, e))
+		return true;
 	return e->reason == KVR_CLIENT_SILENT || e->reason == KVR_CLIENT_LOST ||
 	       (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_SHUTDOWN);
 }
@@ -140,9 +195,11 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 
 	(void)client;
 	(void)id;
+	if (try->lease != NULL)
+		gw_lease_ended(try->lease, e);
 	free(try);
 	if (c == NULL)
-		return; /* it went on elsewhere */
+		return; /* it went on elsewhere, or is a booking */
 	c->id = 0;
 	c->at_router = NULL;
 	if (c->req == NULL || c->complete) {
@@ -150,7 +207,9 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 		return;
 	}
 	if (again(c, e)) {
-		if (e->reason != KVR_CLIENT_LOST)
+		if (no_bodies(c, e))
+			c->through = true;
+		else if (e->reason != KVR_CLIENT_LOST)
 			c->tried |= gw_router_bit(c->router);
 		GW_COUNT(c->t, GW_RESUBMITTED);
 		send_to_router(c);
@@ -170,61 +229,7 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 }
 
 static const struct kvr_client_ops ops = {
-	.on_accepted = on_accepted, .on_item = on_item, .on_end = on_end};
-
-/* The request as HTTP for the engine: its head, then the body byte for byte. */
-static int make_message(const struct gw_call *c, const char *body, size_t body_len, char **out,
-			size_t *len)
-{
-	static const char *const fields[] = {"content-type", "accept",	    "authorization",
-					     "x-request-id", "traceparent", "tracestate",
-					     "baggage"};
-	char *message = malloc(KVR_HTTP_MAX_HEAD + body_len);
-	struct kvr_http_put w;
-	int n;
-
-	if (message == NULL)
-		return -ENOMEM;
-	kvr_http_put_request(&w, message, KVR_HTTP_MAX_HEAD, "POST", gw_ask_target(c->ask.path));
-	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-		const ssize_t at = h2o_find_header_by_str(&c->req->headers, fields[i],
-							  strlen(fields[i]), SIZE_MAX);
-
-		if (at >= 0) {
-			const h2o_iovec_t v = c->req->headers.entries[at].value;
-
-			kvr_http_put_field(&w, fields[i], strlen(fields[i]), v.base, v.len);
-		} else if (i == 0) {
-			kvr_http_put_text(&w, fields[i], "application/json");
-		}
-	}
-	n = kvr_http_put_end(&w);
-	if (n < 0) {
-		free(message);
-		return n == -ENOSPC ? -EMSGSIZE : n;
-	}
-	memcpy(message + n, body, body_len);
-	*out = message;
-	*len = (size_t)n + body_len;
-	return 0;
-}
-
-/* @return 0, -ENOMEM, -EMSGSIZE: the fields are too large for a head, -EINVAL: one is not legal. */
-static int message_of(const struct gw_call *c, char **out, size_t *len)
-{
-	char *body;
-	size_t n;
-	int rc;
-
-	if (c->query)
-		return 0;
-	if (c->ask.path != GW_ROUTE)
-		return make_message(c, c->req->entity.base, c->req->entity.len, out, len);
-	body = gw_ask_completion(&c->ask, &n);
-	rc = body != NULL ? make_message(c, body, n, out, len) : -ENOMEM;
-	free(body);
-	return rc;
-}
+	.on_accepted = on_accepted, .on_item = on_item, .on_loads = on_loads, .on_end = on_end};
 
 /* Sequence hashes of the prompt's blocks: an eighth of what its tokens take on the wire. */
 static uint64_t *hash(const struct gw_call *c, const struct gw_model *m, uint32_t *n)
@@ -258,12 +263,17 @@ static int submit(struct gw_call *c, const struct gw_model *m)
 	uint64_t *sh = hash(c, m, &q.n_hashes);
 	size_t len = 0;
 	char *message = NULL;
-	int rc = q.user != NULL ? message_of(c, &message, &len) : -ENOMEM;
+	int rc = q.user != NULL ? gw_message(c, &message, &len) : -ENOMEM;
 
 	q.hashes = sh;
 	q.body = message;
 	q.body_len = (uint32_t)len;
-	q.flags = (c->query ? KVR_CLIENT_QUERY : c->t->opt->direct ? KVR_CLIENT_DIRECT : 0);
+	q.flags = c->ask.path == GW_PICK    ? KVR_CLIENT_BOOK
+		  : c->ask.path == GW_LOADS ? KVR_CLIENT_LOADS
+		  : c->query		    ? KVR_CLIENT_QUERY
+		  : c->t->opt->direct	    ? KVR_CLIENT_DIRECT
+					    : 0;
+	q.flags |= c->through ? KVR_CLIENT_INLINE : 0;
 	if (rc == 0)
 		rc = kvr_client_submit(c->router->client, &q, &c->id);
 	if (rc == 0) {
@@ -406,6 +416,8 @@ static int take_hints(struct gw_call *c, struct gw_hints *h, char *err, size_t e
 	c->explain = h->explain || c->t->opt->explain;
 	c->token_ids = h->token_ids;
 	c->expected_output_tokens = h->expected_output_tokens;
+	c->lease_ms = h->lease_ms != 0 && h->lease_ms < c->t->opt->lease_ms ? h->lease_ms
+									    : c->t->opt->lease_ms;
 	memcpy(c->lora, h->lora, sizeof(c->lora));
 	memcpy(c->ns, h->ns, sizeof(c->ns));
 	if (!h->any)
@@ -454,6 +466,11 @@ void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path)
 	if (kvr_stats_get(t->row, GW_IN_FLIGHT) > t->opt->in_flight || gw_conn_floods(c)) {
 		GW_COUNT(t, GW_OVERLOADED);
 		fail(c, GW_TOO_MANY, NULL);
+		return;
+	}
+	if (!gw_call_holds(c)) {
+		GW_COUNT(t, GW_NO_ROOM);
+		fail(c, GW_FULL, NULL);
 		return;
 	}
 	memset(&hints, 0, sizeof(hints));

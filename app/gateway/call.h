@@ -30,7 +30,8 @@ struct gw_bytes {
 
 /** One request at a router; freed when that ends, which may be after the call. */
 struct gw_try {
-	struct gw_call *call; /* NULL: the call has gone elsewhere */
+	struct gw_call *call;	/* NULL: the call has gone elsewhere */
+	struct gw_lease *lease; /* it is a booking now, or NULL */
 };
 
 /** All fields are the thread's. */
@@ -47,6 +48,8 @@ struct gw_call {
 	char lora[GW_HINT_NAME + 1], ns[GW_HINT_NAME + 1];
 	uint32_t expected_output_tokens;
 	bool query, explain, token_ids;
+	bool through;	   /* its body passes the router: an agent takes none */
+	uint32_t lease_ms; /* GW_PICK */
 	uint32_t *ids, n_ids;
 	struct gw_question *question; /* under way */
 
@@ -61,16 +64,21 @@ struct gw_call {
 	/* the answer */
 	struct gw_bytes head; /* until the head is complete */
 	struct gw_bytes out, busy;
+	uint64_t held;	   /* of these and the request's body, in gw_thread::held_bytes */
 	uint64_t given_ms; /* since when libh2o has something to send; 0: nothing */
 	int status;
 	bool head_done, events, started, sending, complete, broken, counted;
 };
 
-/** A request for an engine or a choice has come; it is answered whatever happens. */
+/** A request for an engine, a choice, a booking or loads has come; it is answered whatever
+ * happens. */
 void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path);
 
 /** The client's side of an HTTP/1 connection has been closed. */
 void gw_call_half_closed(struct gw_call *c);
+
+/** What a call holds has changed. @return false: all calls of the thread hold too much. */
+bool gw_call_holds(struct gw_call *c);
 
 /** A router does not answer any more: what waits there goes to another one. */
 void gw_calls_move(struct gw_router *r);

@@ -20,6 +20,8 @@ static const struct {
 	[GW_NO_ROUTE] = {{404, MISSING, "unknown_url", 0}, "there is nothing at this path"},
 	[GW_NO_METHOD] = {{405, INVALID, "method_not_allowed", 0}, "not with this method"},
 	[GW_NO_MODEL] = {{404, MISSING, "model_not_found", 0}, "no such model is served here"},
+	[GW_NO_LEASE] = {{404, MISSING, "unknown_booking", 0}, "there is no such booking"},
+	[GW_LEASE_GONE] = {{410, MISSING, "booking_ended", 0}, "the booking has ended"},
 	[GW_BODY_TOO_LARGE] = {{413, INVALID, "request_too_large", 0}, "the request is too large"},
 	[GW_TOO_MANY] = {{429, LIMITED, "too_many_requests", 1},
 			 "too many requests are in flight here"},
@@ -32,6 +34,8 @@ static const struct {
 	[GW_NO_ROUTER] = {{503, SERVER, "no_router", 1}, "no router answers"},
 	[GW_TIMED_OUT] = {{503, SERVER, "timeout", 0}, "the request's time limit has passed"},
 	[GW_OUT_OF_MEMORY] = {{503, SERVER, "out_of_memory", 1}, "out of memory"},
+	[GW_FULL] = {{503, SERVER, "gateway_full", 1},
+		     "requests and answers take all the room there is here"},
 	[GW_READER_TOO_SLOW] = {{499, INVALID, "client_too_slow", 0},
 				"the client did not read its answer"},
 };

@@ -14,19 +14,22 @@
 
 /** What the gateway itself has to say. */
 enum gw_fault {
-	GW_BAD_REQUEST,	    /**< 400: no JSON, or a field of the wrong type or range */
-	GW_NO_ROUTE,	    /**< 404: no such path */
-	GW_NO_METHOD,	    /**< 405 */
-	GW_NO_MODEL,	    /**< 404: no pool serves that model */
-	GW_BODY_TOO_LARGE,  /**< 413 */
-	GW_TOO_MANY,	    /**< 429: requests in flight of this process */
-	GW_CLIENT_GONE,	    /**< 499: the client closed its side */
-	GW_ENGINE_GARBAGE,  /**< 502: the engine's answer is no HTTP response */
-	GW_ENGINE_FAILED,   /**< 502: it ended in the middle, or before it began */
-	GW_ROUTER_LOST,	    /**< 502: the router forgot the request, and it could not be repeated */
-	GW_NO_ROUTER,	    /**< 503: no router answers */
-	GW_TIMED_OUT,	    /**< 503: the request's time limit passed */
-	GW_OUT_OF_MEMORY,   /**< 503 */
+	GW_BAD_REQUEST,	   /**< 400: no JSON, or a field of the wrong type or range */
+	GW_NO_ROUTE,	   /**< 404: no such path */
+	GW_NO_METHOD,	   /**< 405 */
+	GW_NO_MODEL,	   /**< 404: no pool serves that model */
+	GW_NO_LEASE,	   /**< 404: /pick has not given that name, or long ago */
+	GW_LEASE_GONE,	   /**< 410: what /pick has booked is over */
+	GW_BODY_TOO_LARGE, /**< 413 */
+	GW_TOO_MANY,	   /**< 429: requests in flight of this process */
+	GW_CLIENT_GONE,	   /**< 499: the client closed its side */
+	GW_ENGINE_GARBAGE, /**< 502: the engine's answer is no HTTP response */
+	GW_ENGINE_FAILED,  /**< 502: it ended in the middle, or before it began */
+	GW_ROUTER_LOST,	   /**< 502: the router forgot the request, and it could not be repeated */
+	GW_NO_ROUTER,	   /**< 503: no router answers */
+	GW_TIMED_OUT,	   /**< 503: the request's time limit passed */
+	GW_OUT_OF_MEMORY,  /**< 503 */
+	GW_FULL, /**< 503: requests and answers that wait here take all the room there is */
 	GW_READER_TOO_SLOW, /**< 499: the client did not read its stream */
 	GW_FAULTS
 };

@@ -15,7 +15,8 @@
  * libmicrohttpd 89,708 and 80,967 with 290 and 298 us, in turns. libmicrohttpd has no HTTP/2 and
  * answers from a thread of its own; h2o's loop also carries the routers' sockets.
  *
- * The order of files: stats, errors, hints, ask (pure); options; tokens; router; answer; conn;
+ * The order of files: stats, errors, hints, ask (pure); options; tokens; router; answer; choice;
+ * conn; lease; message;
  * call; pages; serve; main.
  */
 
@@ -29,6 +30,8 @@
 #define GW_MAX_STREAMS 256 /* of an HTTP/2 connection, open at once */
 
 struct gw_call;
+struct gw_lease;
+struct gw_leases;
 struct gw_router;
 struct gw_tokens;
 
@@ -62,7 +65,11 @@ struct gw_thread {
 	struct gw_router *routers;		  /* opt->n_routers */
 	void (*router_lost)(struct gw_router *r); /* what waits there must go elsewhere */
 	struct gw_tokens *tokens;		  /* NULL: there is no tokenizer */
+	struct gw_leases *leases;		  /* of all threads */
+	uint32_t number;			  /* of this one */
 	struct gw_call_list calls;
+	uint64_t held_bytes; /* of requests and answers that are not sent yet */
+	uint64_t rest_ms;    /* accept again then: there were no descriptors; 0: accepting */
 	/* libh2o was given something to send. Outside its loop it does not see by itself that there
 	 * is something to do: it must not wait then. */
 	bool touched;

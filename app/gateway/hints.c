@@ -270,6 +270,7 @@ static const struct row rows[ROWS] = {
 	[R_PRIORITY] = NUMBER("priority", K_I32, priority),
 	[R_EXPECTED] = {"expected_output_tokens", K_U32, AT(expected_output_tokens), NULL, false},
 	[R_OSL] = {"osl", K_U32, AT(expected_output_tokens), NULL, false},
+	[R_LEASE] = {"lease_ms", K_U32, AT(lease_ms), NULL, false},
 	[R_BACKEND] = NUMBER("backend_instance_id", K_U64, backend),
 	[R_WORKER] = NUMBER("worker_id", K_U64, backend),
 	[R_PREFILL] = NUMBER("prefill_worker_id", K_U64, prefill_worker),

@@ -38,9 +38,10 @@ struct gw_hints {
 	double override_value[8];
 	uint32_t overrides; /* bit n: override n */
 
-	bool query;	/* only ask where it would go */
-	bool explain;	/* answer with headers about the choice */
-	bool token_ids; /* the choice is to carry the prompt's token ids */
+	uint32_t lease_ms; /* /pick: 0: not given */
+	bool query;	   /* only ask where it would go */
+	bool explain;	   /* answer with headers about the choice */
+	bool token_ids;	   /* the choice is to carry the prompt's token ids */
 };
 
 /**

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "kvr_conf.h"
+#include "lease.h"
 #include "serve.h"
 
 #define GRACE_S 5 /* requests under way may end after the first signal */
@@ -51,19 +52,32 @@ static void wait_for_end(const sigset_t *set, uint32_t n)
 	}
 }
 
-static void raise_files(void)
+/* A descriptor for each connection of each thread, and some: routers, tokenizer, loops, log. */
+static int allow_files(const struct gw_options *o, char *err, size_t errlen)
 {
+	const rlim_t want = o->threads * ((rlim_t)o->connections + o->n_routers * 2 + 80) + 32;
 	struct rlimit lim;
 
-	if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < lim.rlim_max) {
+	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
+		return 1;
+	if (lim.rlim_cur < lim.rlim_max) {
 		lim.rlim_cur = lim.rlim_max < (1u << 20) ? lim.rlim_max : 1u << 20;
 		setrlimit(RLIMIT_NOFILE, &lim);
 	}
+	if (lim.rlim_cur >= want)
+		return 1;
+	snprintf(err, errlen,
+		 "--max-connections %u in %u threads needs %lu open files, %lu are allowed: raise "
+		 "the "
+		 "limit (ulimit -n), or lower --max-connections",
+		 o->connections, o->threads, (unsigned long)want, (unsigned long)lim.rlim_cur);
+	return -EMFILE;
 }
 
 int main(int argc, char **argv)
 {
 	struct kvr_stats *stats = NULL;
+	struct gw_leases *leases = NULL;
 	uint32_t started = 0;
 	char err[512];
 	sigset_t set;
@@ -75,8 +89,12 @@ int main(int argc, char **argv)
 	if (rc == 0)
 		return 0;
 	if (rc > 0)
+		rc = allow_files(&options, err, sizeof(err));
+	if (rc > 0) {
 		stats = kvr_stats_create(&gw_stats, options.threads);
-	if (rc > 0 && stats == NULL) {
+		leases = gw_leases_create(options.threads);
+	}
+	if (rc > 0 && (stats == NULL || leases == NULL)) {
 		snprintf(err, sizeof(err), "out of memory");
 		rc = -ENOMEM;
 	}
@@ -85,11 +103,14 @@ int main(int argc, char **argv)
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	raise_files();
 	while (rc > 0 && started < options.threads) {
 		struct gw_thread *t = &threads[started];
 
-		*t = (struct gw_thread){.opt = &options, .stats = stats, .stop = &stop};
+		*t = (struct gw_thread){.opt = &options,
+					.stats = stats,
+					.leases = leases,
+					.number = started,
+					.stop = &stop};
 		t->row = kvr_stats_row(stats, started);
 		rc = gw_serve_init(t, err, sizeof(err)) < 0 ? -1 : 1;
 		started++;
@@ -102,6 +123,7 @@ int main(int argc, char **argv)
 	}
 	for (uint32_t i = 0; i < started; i++)
 		gw_serve_fini(&threads[i]);
+	gw_leases_destroy(leases);
 	kvr_stats_destroy(stats);
 	return rc > 0 ? 0 : 1;
 }

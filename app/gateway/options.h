@@ -27,6 +27,7 @@ struct gw_options {
 	char model[2048];
 	char adapter[2048];
 	char tokenize[512];
+	uint32_t lease_ms, away_bytes, total_mb;
 	uint32_t threads;
 	uint32_t connections, in_flight;
 	uint32_t body_bytes, buffer_bytes;

@@ -71,6 +71,7 @@ static int start(struct gw_router *r, char *err, size_t errlen)
 					     .max_requests = o->in_flight,
 					     .connect_ms = o->router_ms,
 					     .request_ms = o->request_ms,
+					     .away_bytes = o->away_bytes,
 					     .on_connect = on_connect,
 					     .user = r};
 	int fd;

@@ -13,10 +13,12 @@
 
 #include "answer.h"
 #include "conn.h"
+#include "lease.h"
 #include "pages.h"
 
 #define ACCEPT_BURST 64
 #define BACKLOG	     4096
+#define REST_MS	     100
 
 struct handler {
 	h2o_handler_t super;
@@ -39,19 +41,32 @@ static const struct {
 	{"/v1/responses", GW_RESPONSES},
 	{"/v1/embeddings", GW_EMBEDDINGS},
 	{"/v1/route", GW_ROUTE},
+	{"/pick", GW_PICK},
+	{"/loads", GW_LOADS},
 };
+
+static bool is_post(h2o_req_t *req)
+{
+	if (h2o_memis(req->method.base, req->method.len, H2O_STRLIT("POST")))
+		return true;
+	gw_answer_plain_error(req, GW_NO_METHOD, "POST is expected");
+	return false;
+}
 
 static int on_request(h2o_handler_t *self, h2o_req_t *req)
 {
 	struct gw_thread *t = ((struct handler *)self)->t;
 
+	if (req->path_normalized.len > 6 && memcmp(req->path_normalized.base, "/pick/", 6) == 0) {
+		if (is_post(req))
+			gw_lease_request(t, req);
+		return 0;
+	}
 	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
 		if (!h2o_memis(req->path_normalized.base, req->path_normalized.len, paths[i].path,
 			       strlen(paths[i].path)))
 			continue;
-		if (!h2o_memis(req->method.base, req->method.len, H2O_STRLIT("POST")))
-			gw_answer_plain_error(req, GW_NO_METHOD, "POST is expected");
-		else
+		if (is_post(req))
 			gw_call_begin(t, req, paths[i].to);
 		return 0;
 	}
@@ -114,6 +129,14 @@ static void on_closed(void *data)
 	kvr_stats_sub(t->row, GW_CONNECTIONS_OPEN, 1);
 }
 
+/* Without descriptors the waiting connections would wake us again and again. */
+static void rest(struct gw_thread *t)
+{
+	GW_COUNT(t, GW_RESTS);
+	h2o_socket_read_stop(t->listener);
+	t->rest_ms = h2o_now(t->ctx.loop) + REST_MS;
+}
+
 static void on_accept(h2o_socket_t *listener, const char *err)
 {
 	struct gw_thread *t = listener->data;
@@ -126,8 +149,11 @@ static void on_accept(h2o_socket_t *listener, const char *err)
 		const unsigned int patience = t->opt->idle_ms;
 		const int one = 1;
 
-		if (sock == NULL)
+		if (sock == NULL) {
+			if (errno == EMFILE || errno == ENFILE)
+				rest(t);
 			return;
+		}
 		if (kvr_stats_get(t->row, GW_CONNECTIONS_OPEN) >= t->opt->connections) {
 			GW_COUNT(t, GW_CONNECTIONS_REFUSED);
 			h2o_socket_close(sock);
@@ -277,6 +303,11 @@ int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
 		snprintf(err, errlen, "out of memory");
 		return rc;
 	}
+	rc = gw_leases_join(t);
+	if (rc < 0) {
+		snprintf(err, errlen, "%s", strerror(-rc));
+		return rc;
+	}
 	rc = gw_routers_start(t, err, errlen);
 	return rc < 0 ? rc : listen_on(t, err, errlen);
 }
@@ -297,9 +328,16 @@ void gw_serve_run(struct gw_thread *t)
 			t->listener = NULL;
 			h2o_context_request_shutdown(&t->ctx);
 		}
+		if (t->rest_ms != 0 && t->listener != NULL && h2o_now(t->ctx.loop) >= t->rest_ms) {
+			t->rest_ms = 0;
+			h2o_socket_read_start(t->listener, on_accept);
+		}
 		gw_conn_stalled(t);
+		gw_leases_turn(t);
 		t->touched = false;
 		wait = gw_routers_turn(t);
+		if (t->rest_ms != 0 && wait > REST_MS)
+			wait = REST_MS;
 		h2o_evloop_run(t->ctx.loop, t->touched ? 0 : wait);
 	}
 }
@@ -307,6 +345,7 @@ void gw_serve_run(struct gw_thread *t)
 void gw_serve_fini(struct gw_thread *t)
 {
 	gw_routers_stop(t);
+	gw_leases_leave(t);
 	gw_tokens_stop(t);
 	if (t->listener != NULL)
 		h2o_socket_close(t->listener);

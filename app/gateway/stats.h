@@ -26,6 +26,8 @@
 	X(GW_BAD_JSON, bad_json, COUNT, "requests", "refused: the body is no JSON, or a field has the wrong type") \
 	X(GW_TOO_LARGE, too_large, COUNT, "requests", "refused: body, prompt or message too large") \
 	X(GW_OVERLOADED, overloaded, COUNT, "requests", "refused: requests in flight are at their limit") \
+	X(GW_NO_ROOM, no_room, COUNT, "requests", "refused or cut off: all that waits here is at its limit of bytes") \
+	X(GW_RESTS, rests, COUNT, "times", "no connection was accepted for a while: no descriptors were left") \
 	X(GW_HTTP_ERRORS, http_errors, COUNT, "answers", "answers to what was no legal request of HTTP, or announced too large a body") \
 	X(GW_SLOW_READERS, slow_readers, COUNT, "requests", "cut off: the client did not read, and the buffer was full") \
 	X(GW_STALLED, stalled, COUNT, "requests", "their HTTP/2 connection was closed: for --idle-ms the client took nothing of the answer") \
@@ -37,6 +39,11 @@
 	X(GW_TOKENIZED, tokenized, COUNT, "prompts", "prompts that the tokenizer has answered") \
 	X(GW_TOKENIZE_CACHED, tokenize_cached, COUNT, "prompts", "prompts whose token ids were cached") \
 	X(GW_TOKENIZE_FAILED, tokenize_failed, COUNT, "prompts", "prompts that the tokenizer has not answered, or wrongly, or too late") \
+	X(GW_PICKED, picked, COUNT, "requests", "booked for callers that go to the engine themselves") \
+	X(GW_LEASES, leases, GAUGE, "bookings", "of these, not ended yet") \
+	X(GW_LEASE_CALLS, lease_calls, COUNT, "calls", "about them: first token, progress, end") \
+	X(GW_LEASES_OVER, leases_over, COUNT, "bookings", "freed because nobody spoke of them for their lease") \
+	X(GW_LEASES_LOST, leases_lost, COUNT, "bookings", "that the router has ended, or lost") \
 	X(GW_ITEMS, items, COUNT, "items", "items received from routers") \
 	X(GW_BYTES_IN, bytes_in, COUNT, "bytes", "bodies of requests") \
 	X(GW_BYTES_OUT, bytes_out, COUNT, "bytes", "bodies of answers that came from engines") \

@@ -143,6 +143,7 @@ struct agent_rank {
 };
 
 struct kvr_agent {
+	bool takes_bodies;
 	struct kvr_link link;
 	struct kvr_udp_addr router;
 	struct kvr_agent_conf conf; /* strings are not kept: hello has them */

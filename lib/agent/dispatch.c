@@ -48,6 +48,19 @@ static enum kvr_role leg_of(const struct kvr_wire_request *w)
 							: KVR_ROLE_AGGREGATED;
 }
 
+static void view_body(const struct kvr_message *q, struct kvr_agent_request *out)
+{
+	struct kvr_hints h;
+
+	if ((q->fixed.flags & KVR_REQ_F_AWAY) == 0 ||
+	    kvr_hints_parse(q->hints, q->fixed.hints_len, KVR_HINTS_DISPATCH, &h) != 0 ||
+	    !kvr_hints_say_away(&h))
+		return;
+	out->away = true;
+	out->away_len = h.body_len;
+	memcpy(out->away_token, h.body_token, sizeof(out->away_token));
+}
+
 /* What the router says about the legs; @p host gets the bootstrap host with its end. */
 static void view_leg(const struct kvr_message *q, struct kvr_agent_request *out,
 		     char host[KVR_HINT_MAX_NAME + 1])
@@ -97,9 +110,11 @@ static void run(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_
 
 	set_path(a, r, &q->fixed);
 	view_leg(q, &req, host);
+	view_body(q, &req);
 	r->bootstrap = req.bootstrap_host != NULL;
 	r->calling = true;
-	rc = a->conf.ops->on_dispatch(a, &req, a->conf.user);
+	rc = req.away && !a->takes_bodies ? (int)KVR_WIRE_NO_BODIES
+					  : a->conf.ops->on_dispatch(a, &req, a->conf.user);
 	r->calling = false;
 	if (rc != 0) {
 		a->stats.refused++;

@@ -32,6 +32,11 @@ int kvr_agent__build_hello(struct kvr_agent *a, const struct kvr_agent_conf *con
 					 conf->kv_transfer_weight, conf->kv_transfer_domain);
 	if (conf->bootstrap_host != NULL)
 		kvr_hint_put_bootstrap_addr(&b, conf->bootstrap_port, conf->bootstrap_host);
+	if (conf->engine_addr != NULL)
+		kvr_hint_put_str(&b, KVR_HINT_ENGINE_ADDR, conf->engine_addr);
+	if (conf->body_addr != NULL)
+		kvr_hint_put_str(&b, KVR_HINT_BODY_ADDR, conf->body_addr);
+	a->takes_bodies = conf->body_addr != NULL;
 	if (b.err != 0)
 		return b.err;
 	a->hello_hints_len = b.len;

@@ -54,6 +54,12 @@ struct kvr_agent_conf {
 	uint32_t dp_size;		 /**< ranks; default 1 */
 	uint64_t total_kv_blocks;	 /**< per rank; default unknown */
 	uint32_t max_num_batched_tokens; /**< default unknown */
+	const char *engine_addr; /**< "host:port" for those who go to the engine themselves; at most
+				  * 100 bytes; NULL: none */
+	/** "address:port" where clients give bodies that do not come in frames (PROTOCOL.md,
+	 * section 19), numbers only; taking them is the application's. NULL: such requests are
+	 * refused. */
+	const char *body_addr;
 	const char *const *taints;	 /**< ends with NULL */
 	const char *const *topology;	 /**< "key=value" strings, ends with NULL */
 	uint8_t kv_transfer_enforcement; /**< 0 none, 1 preferred, 2 required */
@@ -95,6 +101,10 @@ struct kvr_agent_request {
 	uint32_t hints_len;
 	const void *body;
 	uint32_t body_len;
+	/** Its body does not come in frames: away_len bytes, from whoever shows the token. */
+	bool away;
+	uint64_t away_len;
+	uint8_t away_token[16];
 	/* Disaggregated serving; all zero without a leg. */
 	enum kvr_role leg; /**< AGGREGATED: the whole request */
 	const char

@@ -3,7 +3,11 @@
 
 #include "kvr_refusal.h"
 
+#include <stdlib.h>
+
 #include <rte_common.h>
+
+#include "kvr_hints.h"
 
 static bool same_place(const struct kvr_client_choice *a, const struct kvr_client_choice *b)
 {
@@ -25,14 +29,42 @@ static struct kvr_client_choice choice_of(const struct kvr_wire_accepted *w)
 					  .prefill_overlap_blocks = w->prefill_overlap_blocks};
 }
 
+/* The addresses behind an ACCEPTED become the request's. Without memory there are none. */
+static void take_addresses(struct client_req *r, const struct kvr_hints *h,
+			   struct kvr_client_choice *ch)
+{
+	char *p = calloc(2, KVR_HINT_MAX_ADDR + 1);
+
+	if (p == NULL)
+		return;
+	free(r->addr);
+	r->addr = p;
+	if ((h->present & KVR_HAS(KVR_HINT_ENGINE_ADDR)) != 0)
+		ch->engine = memcpy(p, h->engine_addr.p, h->engine_addr.len);
+	p += KVR_HINT_MAX_ADDR + 1;
+	if ((h->present & KVR_HAS(KVR_HINT_PREFILL_ENGINE_ADDR)) != 0)
+		ch->prefill_engine =
+			memcpy(p, h->prefill_engine_addr.p, h->prefill_engine_addr.len);
+}
+
+/* @return false: there are none. */
+static bool hints_of(const struct kvr_wire_accepted *w, struct kvr_hints *h)
+{
+	return w->hints_len != 0 &&
+	       kvr_hints_parse(w + 1, w->hints_len, KVR_HINTS_ACCEPTED, h) == 0;
+}
+
 /* Tell the choice when it is new: first time, or the request was sent somewhere else. */
 static void tell_choice(struct kvr_client *c, struct client_req *r,
 			const struct kvr_wire_accepted *w)
 {
-	const struct kvr_client_choice ch = choice_of(w);
+	struct kvr_client_choice ch = choice_of(w);
+	struct kvr_hints h;
 
 	if (r->accepted && same_place(&r->choice, &ch))
 		return;
+	if (r->book && hints_of(w, &h))
+		take_addresses(r, &h, &ch);
 	r->accepted = true;
 	r->choice = ch;
 	if (r->ops != NULL && r->ops->on_accepted != NULL)
@@ -87,6 +119,7 @@ void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
 	const struct kvr_wire_accepted *w = (const void *)body;
 	const bool answers_probe = r->probing;
 	const bool anew = h->handle != 0 && r->handle != 0 && h->handle != r->handle;
+	struct kvr_hints hints;
 
 	if (r->state == CLIENT_CANCELLING || r->state == CLIENT_FRESH ||
 	    (h->handle != 0 && h->handle == r->dead_handle) ||
@@ -96,6 +129,8 @@ void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
 	r->probing = false;
 	if (h->handle != 0 && r->next_seq == 0)
 		r->handle = h->handle;
+	if (r->away != NULL && hints_of(w, &hints))
+		kvr_client__deliver(c, r, &hints);
 	switch (w->state) {
 	case KVR_STATE_QUERY:
 		tell_choice(c, r, w);
@@ -180,11 +215,14 @@ static void forgotten(struct kvr_client *c, struct client_req *r, bool sent)
 /* What was refused may be a copy, or something that is of no interest any more. */
 static bool matters(const struct client_req *r, uint8_t kind, bool sent)
 {
+	if (r->kind != KVR_ROUTE)
+		return kind == r->kind && r->state != CLIENT_FRESH;
 	if (r->state == CLIENT_FRESH)
 		return false;
 	if (r->state == CLIENT_CANCELLING)
 		return kind == KVR_CANCEL || kind == KVR_ROUTE;
-	return kind == KVR_ROUTE || (kind == KVR_PROBE && !sent);
+	return kind == KVR_ROUTE || (kind == KVR_PROBE && !sent) ||
+	       (kind == KVR_PROGRESS && r->book);
 }
 
 void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r,
@@ -198,7 +236,11 @@ void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r,
 		return; /* or it answers a PROBE of before the request started over */
 	if (w->kind == KVR_PROBE)
 		r->probing = false;
-	if (r->state == CLIENT_CANCELLING) {
+	if (r->book && r->accepted && r->state == CLIENT_RUNNING &&
+	    (what == KVR_REFUSAL_LINGER || what == KVR_REFUSAL_RESTART ||
+	     what == KVR_REFUSAL_STOP)) {
+		kvr_client__book_over(c, r);
+	} else if (r->state == CLIENT_CANCELLING) {
 		if (what == KVR_REFUSAL_DONE || what == KVR_REFUSAL_END ||
 		    what == KVR_REFUSAL_LINGER)
 			kvr_client__end_reason(c, r, r->end_reason, false);

@@ -64,6 +64,10 @@ static void message(void *user, const struct kvr_udp_addr *from, const struct kv
 		kvr_client__on_missing(c, r, body);
 	else if (h->kind == KVR_ACCEPTED)
 		kvr_client__on_accepted(c, r, h, body);
+	else if (h->kind == KVR_PROGRESS_ACK)
+		kvr_client__on_progress_ack(c, r, body);
+	else if (h->kind == KVR_LOADS)
+		kvr_client__on_loads(c, r, body);
 	else if (h->kind == KVR_CANCELLED && r->state == CLIENT_CANCELLING)
 		kvr_client__end_reason(c, r, r->end_reason, false);
 }
@@ -79,6 +83,14 @@ static void limit_reached(struct kvr_client *c, struct client_req *r)
 		kvr_client__start_cancel(c, r, KVR_CLIENT_TIMEOUT);
 }
 
+static void ack_due(struct kvr_client *c, struct client_req *r)
+{
+	if (r->book)
+		kvr_client__repeat_report(c, r);
+	else
+		kvr_client__send_ack(c, r, 0);
+}
+
 static void timer(void *user, struct kvr_timer *t)
 {
 	struct kvr_client *c = user;
@@ -89,8 +101,10 @@ static void timer(void *user, struct kvr_timer *t)
 		kvr_client__repeat(c, container_of(t, struct client_req, repeat));
 	else if (t->kind == CLIENT_T_RELEASE)
 		kvr_client__release_timer(c, container_of(t, struct client_release, timer));
+	else if (t->kind == CLIENT_T_DELIVER)
+		kvr_client__deliver_timer(c, container_of(t, struct client_delivery, timer));
 	else if (t->kind == CLIENT_T_ACK)
-		kvr_client__send_ack(c, container_of(t, struct client_req, ack), 0);
+		ack_due(c, container_of(t, struct client_req, ack));
 	else
 		limit_reached(c, container_of(t, struct client_req, limit));
 }
@@ -130,6 +144,8 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 {
 	struct kvr_link_conf lc = {.role = KVR_ROLE_BIT_CLIENT,
 				   .epoch = (uint32_t)kvr_link_random() | 1,
+				   .assembly_bytes = CLIENT_ASSEMBLY,
+				   .seed = kvr_link_random(),
 				   .ops = &link_user};
 	struct kvr_client *c = calloc(1, sizeof(*c));
 	struct kvr_udp u = *udp;
@@ -152,7 +168,7 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 	c->max_body = KVR_WIRE_MAX_BODY;
 	c->max_message = KVR_WIRE_MAX_MESSAGE;
 	c->max_frames = KVR_WIRE_MAX_FRAGMENTS;
-	lc.timers = 3 * c->conf.max_requests + CLIENT_RELEASES + 1;
+	lc.timers = (c->conf.away_bytes != 0 ? 5 : 3) * c->conf.max_requests + CLIENT_RELEASES + 1;
 	lc.user = c;
 	if (rc == 0)
 		rc = kvr_link_init(&c->link, &u, &lc);
@@ -179,7 +195,7 @@ static void close_request(struct kvr_client *c, struct client_req *r)
 {
 	static const struct kvr_client_ops nobody;
 
-	if (!r->told)
+	if (!r->told && r->kind == KVR_ROUTE)
 		kvr_client__send_empty(c, r, KVR_CANCEL);
 	kvr_client__tell_end(c, r, &(struct kvr_client_end){.reason = KVR_CLIENT_CLOSED});
 	r->ops = &nobody;

@@ -19,6 +19,7 @@
 
 #include "kvr_client.h"
 #include "kvr_client_hints.h"
+#include "kvr_hints.h"
 #include "kvr_link.h"
 
 #include <sys/queue.h>
@@ -46,6 +47,11 @@
 #define CLIENT_PACE_LEAST	8u  /* halved with every copy: equal pace would lose the same */
 #define CLIENT_HOLD_ITEMS	64u /* items held back until the ones before them arrive */
 #define CLIENT_TEXT		256u
+#define CLIENT_DELIVER_US	1000u	   /* between looks at a connection that takes no more */
+#define CLIENT_DELIVER_BYTES	(4u << 20) /* of one body in one look */
+#define CLIENT_AGAIN_US		5000u	   /* the agent was not ready: doubling */
+#define CLIENT_AGAIN_MAX_US	250000u
+#define CLIENT_ASSEMBLY		(1u << 20) /* bytes of LOADS in fragments: 26,000 ranks */
 
 enum client_state {
 	CLIENT_FREE = 0,
@@ -64,7 +70,8 @@ enum client_timer {
 	CLIENT_T_REPEAT,
 	CLIENT_T_ACK,
 	CLIENT_T_LIMIT,
-	CLIENT_T_RELEASE
+	CLIENT_T_RELEASE,
+	CLIENT_T_DELIVER
 };
 
 /** An item that waits: for the ones before it (held), or for its reader (ready). */
@@ -73,12 +80,39 @@ struct client_item {
 	struct kvr_client_item item; /* data follows the struct */
 };
 
+/** A body on its way to the agent of one leg. */
+struct client_delivery {
+	struct client_req *r;
+	struct kvr_timer timer; /* looks at the connection */
+	uint64_t handle;	/* of the run it is for; 0: none has been named */
+	char addr[KVR_HINT_MAX_ADDR + 1];
+	char head[256]; /* of the HTTP request */
+	uint32_t head_len;
+	size_t sent; /* of head and body */
+	uint32_t gap_us;
+	int fd; /* -1: none */
+	bool done;
+	char answer[64]; /* the beginning of it */
+	uint32_t answer_len;
+};
+
+/** A body that does not pass the router; until all agents have it and the answer has begun. */
+struct client_away {
+	uint8_t *body;
+	size_t len;
+	uint8_t token[KVR_WIRE_TOKEN];
+	struct client_delivery to[2]; /* main leg, prefill leg */
+};
+
 struct client_req {
 	uint64_t id;
 	uint64_t handle;      /* router's name, 0 until it is known */
 	uint64_t dead_handle; /* name at a router that has lost it */
 	uint8_t state;	      /* enum client_state */
 	bool query, direct;
+	bool book;	     /* its user runs it */
+	bool reporting;	     /* `report` is not acknowledged: `ack` repeats it */
+	uint8_t kind;	     /* of its message: KVR_ROUTE or KVR_POTENTIAL_LOADS */
 	bool told;	     /* the user has been told the end */
 	bool accepted;	     /* the choice is known */
 	bool probing;	     /* a PROBE is unanswered */
@@ -108,6 +142,11 @@ struct client_req {
 	struct client_item *ready, *ready_last; /* for next_item, by seq */
 	struct client_item *reading;		/* handed out by next_item */
 	struct kvr_client_choice choice;
+	struct client_away *away;
+	char *addr;			 /* what the choice points at, or NULL */
+	struct kvr_wire_progress report; /* book: what was said last */
+	struct kvr_wire_ids report_ids;
+	uint32_t report_us; /* next gap of its repetitions */
 	struct kvr_client_end end;
 	const struct kvr_client_ops *ops; /* NULL: items and end are kept for next_item */
 	void *user;
@@ -209,6 +248,24 @@ void kvr_client__end_reason(struct kvr_client *c, struct client_req *r,
 void kvr_client__tell_end(struct kvr_client *c, struct client_req *r,
 			  const struct kvr_client_end *e);
 void kvr_client__free(struct kvr_client *c, struct client_req *r);
+
+/* deliver.c: bodies that agents get over connections of their own */
+/** Take a copy of the body. @return 0 or -ENOMEM. */
+int kvr_client__away_take(struct client_req *r, const void *body, size_t len,
+			  const uint8_t token[KVR_WIRE_TOKEN]);
+/** ACCEPTED names agents. */
+void kvr_client__deliver(struct kvr_client *c, struct client_req *r, const struct kvr_hints *h);
+void kvr_client__deliver_timer(struct kvr_client *c, struct client_delivery *d);
+/** An item has come: what has been delivered is not needed any more. */
+void kvr_client__away_settle(struct kvr_client *c, struct client_req *r);
+void kvr_client__away_drop(struct kvr_client *c, struct client_req *r);
+
+/* report.c: requests that are only booked, and loads */
+void kvr_client__repeat_report(struct kvr_client *c, struct client_req *r);
+void kvr_client__on_progress_ack(struct kvr_client *c, struct client_req *r, const uint8_t *body);
+/** The router does not know the booking any more. */
+void kvr_client__book_over(struct kvr_client *c, struct client_req *r);
+void kvr_client__on_loads(struct kvr_client *c, struct client_req *r, const uint8_t *body);
 
 /* answer.c: what the router says about a request */
 void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,

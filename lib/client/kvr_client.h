@@ -61,6 +61,10 @@ struct kvr_client_conf {
 	 * agents remember it for that long and not much longer. */
 	uint32_t silence_ms;
 	uint32_t buffer_bytes; /**< unread items of one request without callbacks; default 4 MiB */
+	/** A body of more bytes than this does not pass the router: it is given to the worker's
+	 * agent over a connection of its own, up to 64 MiB. Default never; 65536 is a good number.
+	 */
+	uint32_t away_bytes;
 	/** The outcome of kvr_client_connect(); see kvr_client_connect_wait(). May be NULL. */
 	void (*on_connect)(struct kvr_client *c, int status, void *user);
 	void *user; /**< for on_connect */
@@ -96,6 +100,18 @@ struct kvr_client_pool {
 	0x2u		      /**< items come from the engine's agent without passing the router   \
 			       */
 #define KVR_CLIENT_EAGLE 0x4u /**< the router hashes tokens in eagle windows */
+/** Only book it: nothing is sent to an engine. The caller takes it to the engine that on_accepted
+ * names, and says with kvr_client_report() how it goes; the booking lasts until then, or until
+ * nothing is heard of this client for some seconds (10 unless the router is configured otherwise).
+ * Without body and not with QUERY or DIRECT. */
+#define KVR_CLIENT_BOOK 0x8u
+/** REJECTED DispatchFailed, detail[0]: the chosen worker's agent takes no bodies but those that
+ * pass the router. */
+#define KVR_CLIENT_NO_BODIES 2u
+/** The body goes through the router whatever its size. */
+#define KVR_CLIENT_INLINE 0x20u
+/** Only ask what every rank would have to do: on_loads, then the end QUERIED. */
+#define KVR_CLIENT_LOADS 0x10u
 
 /** Where the request was sent, or would be. */
 struct kvr_client_choice {
@@ -109,6 +125,37 @@ struct kvr_client_choice {
 	uint64_t prefill_worker;	 /**< BOOTSTRAP and SYNC: who computes the prompt */
 	uint32_t prefill_dp_rank;	 /**< UINT32_MAX without one */
 	uint32_t prefill_overlap_blocks; /**< leading blocks believed cached there */
+	/** BOOK: "host:port" of the engines' HTTP as their agents have registered it; NULL: not
+	 * known. Valid until the request ends or moves. */
+	const char *engine, *prefill_engine;
+};
+
+/** What one rank would have to do. */
+struct kvr_client_rank_load {
+	uint64_t worker;
+	uint32_t dp_rank;
+	uint32_t active_requests; /**< now */
+	uint64_t prefill_tokens;  /**< prompt tokens to compute there, this request included */
+	uint64_t decode_blocks;	  /**< blocks in use there, this request included */
+	uint32_t overlap_blocks;  /**< leading blocks believed cached there */
+	uint32_t cached_tokens;
+};
+
+/** Every rank of a pool, draining ones too, ordered by worker and rank. */
+struct kvr_client_loads {
+	const struct kvr_client_rank_load *rank;
+	uint32_t n;
+	uint32_t queue_len;	 /**< requests waiting in the pool */
+	uint64_t pending_tokens; /**< their prompt tokens */
+};
+
+/** How a request goes that is only booked. */
+struct kvr_client_report {
+	bool first;		   /**< its first token is there; stays said */
+	bool last;		   /**< it is over: on_end comes when the router knows */
+	bool failed;		   /**< with last: not well */
+	uint32_t generated_tokens; /**< so far; does not fall */
+	uint32_t cached_tokens;	   /**< prompt tokens found cached; 0: not known */
 };
 
 /** The pool's queue at the time the request joined it. */
@@ -134,9 +181,9 @@ struct kvr_client_item {
 
 /** Why a request ended. */
 enum kvr_client_reason {
-	KVR_CLIENT_FINISHED = 0,  /**< the last item has been delivered */
-	KVR_CLIENT_QUERIED = 1,	  /**< the query was answered (on_accepted came before) */
-	KVR_CLIENT_FAILED = 2,	  /**< the engine ended it with an error; see status */
+	KVR_CLIENT_FINISHED = 0, /**< the last item has been delivered, or its end reported */
+	KVR_CLIENT_QUERIED = 1, /**< the query was answered (on_accepted or on_loads came before) */
+	KVR_CLIENT_FAILED = 2,	/**< the engine ended it with an error; see status */
 	KVR_CLIENT_REJECTED = 3,  /**< by the router; see code, text, retryable, detail */
 	KVR_CLIENT_CANCELLED = 4, /**< kvr_client_cancel(), or the engine was told to stop */
 	KVR_CLIENT_TIMEOUT = 5,	  /**< its time limit passed; the engine has been told to stop */
@@ -171,6 +218,9 @@ struct kvr_client_ops {
 			    void *user);
 	void (*on_item)(struct kvr_client *c, uint64_t id, const struct kvr_client_item *it,
 			void *user);
+	/** LOADS: the answer, valid during the callback. */
+	void (*on_loads)(struct kvr_client *c, uint64_t id, const struct kvr_client_loads *loads,
+			 void *user);
 	/** Exactly once, last; the id is dead when it returns. */
 	void (*on_end)(struct kvr_client *c, uint64_t id, const struct kvr_client_end *e,
 		       void *user);
@@ -180,7 +230,7 @@ struct kvr_client_ops {
 struct kvr_client_request {
 	const char *pool_name;	/**< needs a finished connect; NULL: use pool */
 	uint16_t pool;		/**< number, when pool_name is NULL */
-	uint32_t flags;		/**< KVR_CLIENT_QUERY, _DIRECT, _EAGLE */
+	uint32_t flags;		/**< KVR_CLIENT_QUERY, _DIRECT, _EAGLE, _BOOK, _LOADS, _INLINE */
 	const uint32_t *tokens; /**< prompt; without tokens and hashes only load decides, by isl */
 	uint32_t n_tokens;
 	const uint64_t *hashes; /**< sequence hashes of its full blocks; they decide the routing */
@@ -205,7 +255,9 @@ struct kvr_client_stats {
 	uint64_t submitted, ended, resent, probes, restarted; /**< restarted: submitted again to a
 							       * router that had lost it */
 	uint64_t items, items_repeated;
-	uint64_t fragments_again; /**< of large requests, because the router lacked them */
+	uint64_t fragments_again;  /**< of large requests, because the router lacked them */
+	uint64_t delivered;	   /**< bodies given to agents */
+	uint64_t deliveries_again; /**< begun once more: the agent was not there, or not ready */
 };
 
 /**
@@ -265,6 +317,15 @@ KVR_CLIENT_API int kvr_client_submit(struct kvr_client *c, const struct kvr_clie
  * after about 6 s. @return 0, -ENOENT when it has ended.
  */
 KVR_CLIENT_API int kvr_client_cancel(struct kvr_client *c, uint64_t id);
+
+/**
+ * Say how a request goes that was submitted with KVR_CLIENT_BOOK, once on_accepted has come. It is
+ * repeated until the router has heard it; a later report stands for those before.
+ * @return 0; -ENOENT: it has ended, or its end has been reported; -EINVAL: it is not such a
+ * request; -EAGAIN: it is not booked yet.
+ */
+KVR_CLIENT_API int kvr_client_report(struct kvr_client *c, uint64_t id,
+				     const struct kvr_client_report *r);
 
 /** A session to be ended; strings are copied. */
 struct kvr_client_release {

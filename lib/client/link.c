@@ -32,17 +32,19 @@ static int init_assembly(struct kvr_link *l)
 	const uint64_t bytes = RTE_MAX(l->conf.assembly_bytes, KVR_WIRE_MAX_MESSAGE);
 	const uint32_t frames =
 		(uint32_t)RTE_MAX(bytes / KVR_WIRE_MIN_FRAGMENT, (uint64_t)KVR_WIRE_MAX_FRAGMENTS);
-	const struct kvr_reasm_conf rc = {.max_messages = 1024,
-					  .max_frames = frames,
-					  .max_bytes = bytes,
-					  .peer_max_messages = 1024,
-					  .peer_max_frames = frames,
-					  .peer_max_bytes = bytes,
-					  .remember = LINK_REMEMBERED,
-					  .timeout = LINK_ASSEMBLY_US,
-					  .quiet = LINK_QUIET_US,
-					  .seed = l->conf.seed,
-					  .drop = drop_frame};
+	const struct kvr_reasm_conf rc = {
+		.max_messages = 1024,
+		.max_frames = frames,
+		.max_bytes = bytes,
+		.peer_max_messages = 1024,
+		.peer_max_frames = frames,
+		.peer_max_bytes = bytes,
+		.remember = LINK_REMEMBERED,
+		.timeout = LINK_ASSEMBLY_US,
+		/* What a router answers it does not keep. */
+		.quiet = l->conf.role == KVR_ROLE_BIT_AGENT ? LINK_QUIET_US : 0,
+		.seed = l->conf.seed,
+		.drop = drop_frame};
 
 	l->reasm = kvr_reasm_create(&rc);
 	return l->reasm != NULL ? 0 : -errno;

@@ -61,6 +61,8 @@ void kvr_client__free(struct kvr_client *c, struct client_req *r)
 	free_items(&r->ready);
 	free(r->reading);
 	free(r->text);
+	free(r->addr);
+	kvr_client__away_drop(c, r);
 	*r = (struct client_req){.id = id};
 	put_free(c, r);
 }
@@ -141,7 +143,7 @@ static void send_copy(struct kvr_client *c, struct client_req *r, bool waiting)
 	r->sent_on = waiting;
 	r->frame_bytes = c->frame_bytes;
 	/* Cannot fail: both sizes were checked before. */
-	kvr_frag_init(&r->frag, KVR_ROUTE, &r->ids, r->msg_len, c->frame_bytes);
+	kvr_frag_init(&r->frag, r->kind, &r->ids, r->msg_len, c->frame_bytes);
 	free(r->again);
 	r->again = NULL;
 	r->n_again = 0;
@@ -205,7 +207,7 @@ void kvr_client__on_missing(struct kvr_client *c, struct client_req *r, const ui
 	const uint32_t sent = kvr_frag_sent(&r->frag);
 	uint64_t word;
 
-	if (r->msg == NULL || m->kind != KVR_ROUTE || m->msg_seq != r->ids.msg_seq ||
+	if (r->msg == NULL || m->kind != r->kind || m->msg_seq != r->ids.msg_seq ||
 	    m->msg_len != r->msg_len || m->unit != r->frag.unit ||
 	    (r->state != CLIENT_SENDING && r->state != CLIENT_ROUTING &&
 	     r->state != CLIENT_DISPATCHED))
@@ -276,8 +278,15 @@ void kvr_client__start_cancel(struct kvr_client *c, struct client_req *r,
 	kvr_timer_stop(&c->link.timers, &r->ack);
 	free_items(&r->held);
 	r->held_n = 0;
+	r->reporting = false;
+	kvr_client__away_drop(c, r);
 	r->state = CLIENT_CANCELLING;
 	r->end_reason = (uint8_t)reason;
+	if (r->kind != KVR_ROUTE) { /* nobody keeps anything for it: over with the next turn */
+		r->tries = CLIENT_CANCEL_TRIES;
+		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us);
+		return;
+	}
 	r->tries = 0;
 	r->backoff_us = CLIENT_CANCEL_US;
 	kvr_client__repeat(c, r);
@@ -310,7 +319,8 @@ void kvr_client__repeat(struct kvr_client *c, struct client_req *r)
 		return;
 	}
 	if (c->link.now_us - r->heard_us >= patience) {
-		kvr_client__send_empty(c, r, KVR_CANCEL); /* should it live on somewhere */
+		if (r->kind == KVR_ROUTE) /* should it live on somewhere */
+			kvr_client__send_empty(c, r, KVR_CANCEL);
 		kvr_client__end_reason(c, r, r->ended_there ? KVR_CLIENT_LOST : KVR_CLIENT_SILENT,
 				       true);
 		return;
@@ -350,6 +360,7 @@ void kvr_client__tell_end(struct kvr_client *c, struct client_req *r,
 void kvr_client__end(struct kvr_client *c, struct client_req *r, const struct kvr_client_end *e)
 {
 	/* Quiet before the callback: it may call in, and must not find a running request. */
+	kvr_client__away_drop(c, r);
 	kvr_timer_stop(&c->link.timers, &r->repeat);
 	kvr_timer_stop(&c->link.timers, &r->ack);
 	kvr_timer_stop(&c->link.timers, &r->limit);

@@ -4,8 +4,19 @@
 #include "kvr_hints.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
 
-#define SUBMIT_FLAGS (KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_EAGLE)
+#define SUBMIT_FLAGS                                                                               \
+	(KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_EAGLE | KVR_CLIENT_BOOK |               \
+	 KVR_CLIENT_LOADS | KVR_CLIENT_INLINE)
+
+/* Whether its body is given to the agent. */
+static bool is_away(const struct kvr_client *c, const struct kvr_client_request *q)
+{
+	return c->conf.away_bytes != 0 && q->body_len > c->conf.away_bytes &&
+	       (q->flags & (KVR_CLIENT_QUERY | KVR_CLIENT_LOADS | KVR_CLIENT_INLINE)) == 0;
+}
 
 static int check(const struct kvr_client *c, const struct kvr_client_request *q)
 {
@@ -15,10 +26,14 @@ static int check(const struct kvr_client *c, const struct kvr_client_request *q)
 	    (q->n_hashes > 0 && q->hashes == NULL) || (q->body_len > 0 && q->body == NULL) ||
 	    (q->flags & ~SUBMIT_FLAGS) != 0 ||
 	    (q->n_hashes == 0 && q->n_tokens != 0 && isl != q->n_tokens) || q->n_hashes > isl ||
-	    ((q->flags & KVR_CLIENT_QUERY) && (q->flags & KVR_CLIENT_DIRECT)))
+	    ((q->flags & KVR_CLIENT_QUERY) && (q->flags & KVR_CLIENT_DIRECT)) ||
+	    ((q->flags & KVR_CLIENT_BOOK) != 0 &&
+	     ((q->flags & (KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_LOADS)) != 0 ||
+	      q->body_len > 0)) ||
+	    ((q->flags & KVR_CLIENT_LOADS) != 0 && q->ops == NULL))
 		return -EINVAL;
 	if (q->n_tokens > c->max_tokens || isl > c->max_tokens || q->n_hashes > c->max_hashes ||
-	    q->body_len > c->max_body)
+	    q->body_len > (is_away(c, q) ? KVR_WIRE_MAX_AWAY : c->max_body))
 		return -EMSGSIZE;
 	return 0;
 }
@@ -50,13 +65,48 @@ static void fill(const struct kvr_client *c, const struct kvr_client_request *q,
 		.pool = pool,
 		.flags = ((q->flags & KVR_CLIENT_QUERY) ? KVR_REQ_F_QUERY : 0) |
 			 ((q->flags & KVR_CLIENT_DIRECT) ? KVR_REQ_F_DIRECT : 0) |
-			 ((q->flags & KVR_CLIENT_EAGLE) ? KVR_REQ_F_EAGLE : 0),
+			 ((q->flags & KVR_CLIENT_EAGLE) ? KVR_REQ_F_EAGLE : 0) |
+			 ((q->flags & KVR_CLIENT_BOOK) ? KVR_REQ_F_BOOK : 0),
 		.isl = q->isl != 0 ? q->isl : q->n_tokens,
 		.max_tokens = q->max_tokens != 0 ? q->max_tokens : KVR_NONE32,
 		.expected_output_tokens =
 			q->expected_output_tokens != 0 ? q->expected_output_tokens : KVR_NONE32,
 		.deadline_ms = q->queue_ms,
 		.client_frame = (uint16_t)c->conf.frame_bytes};
+}
+
+/* Hints of our own behind the user's, in @p room, which the caller frees: the body's, and PAD: a
+ * ROUTE that asks for addresses is not shorter than the answer. */
+static int own_hints(const struct kvr_client_request *q, bool away,
+		     const uint8_t token[KVR_WIRE_TOKEN], struct kvr_request_src *src,
+		     uint8_t **room)
+{
+	static const uint8_t zeros[KVR_WIRE_ASKING_LEAST];
+	struct kvr_hint_buf b = {.cap = src->hints_len + 2 * KVR_WIRE_ASKING_LEAST};
+	struct kvr_slice part[KVR_REQUEST_SLICES];
+	uint32_t len;
+
+	*room = b.p = malloc(b.cap);
+	if (b.p == NULL)
+		return -ENOMEM;
+	if (src->hints_len > 0)
+		memcpy(b.p, src->hints, src->hints_len);
+	b.len = src->hints_len;
+	if (away) {
+		kvr_hint_put_body(&b, q->body_len, token);
+		src->fixed.flags |= KVR_REQ_F_AWAY;
+		src->body = NULL;
+		src->body_len = 0;
+	}
+	src->hints = b.p;
+	src->hints_len = b.len;
+	len = kvr_request_build(src, part);
+	if (len == 0)
+		return -EMSGSIZE;
+	if (len < KVR_WIRE_ASKING_LEAST)
+		kvr_hint_put(&b, KVR_HINT_PAD, zeros, KVR_WIRE_ASKING_LEAST - len - 4, NULL, 0);
+	src->hints_len = b.len;
+	return b.err;
 }
 
 /* The message in one piece, as it is kept until nobody can ask for it again. */
@@ -96,6 +146,8 @@ static void start(struct kvr_client *c, struct client_req *r, const struct kvr_c
 
 	kvr_link_tick(&c->link);
 	r->query = (q->flags & KVR_CLIENT_QUERY) != 0;
+	r->book = (q->flags & KVR_CLIENT_BOOK) != 0;
+	r->kind = (q->flags & KVR_CLIENT_LOADS) != 0 ? KVR_POTENTIAL_LOADS : KVR_ROUTE;
 	r->direct = (q->flags & KVR_CLIENT_DIRECT) != 0;
 	r->ops = q->ops;
 	r->user = q->user;
@@ -114,6 +166,8 @@ static void start(struct kvr_client *c, struct client_req *r, const struct kvr_c
 
 int kvr_client_submit(struct kvr_client *c, const struct kvr_client_request *q, uint64_t *id)
 {
+	uint8_t token[KVR_WIRE_TOKEN], *room = NULL;
+	const bool away = is_away(c, q);
 	struct kvr_request_src src;
 	struct client_req *r;
 	uint8_t *msg = NULL;
@@ -129,11 +183,21 @@ int kvr_client_submit(struct kvr_client *c, const struct kvr_client_request *q, 
 	rc = take_hints(q->hints, &src);
 	if (rc == 0 && c->free_head == 0)
 		rc = -EBUSY;
+	if (rc == 0 && away && getrandom(token, sizeof(token), 0) != sizeof(token))
+		rc = -EIO; /* a token that others can guess is none */
+	if (rc == 0 && (away || (q->flags & KVR_CLIENT_BOOK) != 0))
+		rc = own_hints(q, away, token, &src, &room);
 	if (rc == 0)
 		rc = build(c, &src, &msg, &len);
+	free(room);
 	if (rc < 0)
 		return rc;
 	r = take_slot(c);
+	if (away && kvr_client__away_take(r, q->body, q->body_len, token) < 0) {
+		free(msg);
+		kvr_client__free(c, r);
+		return -ENOMEM;
+	}
 	r->msg = msg;
 	r->msg_len = len;
 	start(c, r, q);

@@ -64,10 +64,11 @@ struct kvr_relay {
 	uint64_t source;
 	uint64_t id;
 	uint64_t worker;
-	uint32_t epoch;	 /* the worker's life that it was sent to */
-	uint32_t isl;	 /* tokens that the engine sees: blocks of output are counted from there */
-	uint16_t direct; /* 1: items do not pass here */
-	uint16_t leg;	 /* enum kvr_leg_id: items of a prefill leg are the router's */
+	uint32_t epoch; /* the worker's life that it was sent to */
+	uint32_t isl;	/* tokens that the engine sees: blocks of output are counted from there */
+	uint8_t direct; /* 1: items do not pass here */
+	uint8_t booked; /* 1: the client runs it, and no agent speaks of it */
+	uint16_t leg;	/* enum kvr_leg_id: items of a prefill leg are the router's */
 };
 
 /** What the client of a request that has ended without its answer is told, again and again. */

@@ -49,7 +49,7 @@ static void stop_prefill(const struct step *x, const struct kvr_rq_why *why)
 	if (leg_in(x->r, PREFILL, AT(QUEUED))) {
 		order(x, KVR_RQO_LEAVE, PREFILL);
 		kvr_rq__prefill_over(x, KVR_RQ_LEFT);
-	} else if (leg_in(x->r, PREFILL, AT(SENT) | AT(RUNNING))) {
+	} else if (at_worker(x->r, PREFILL)) {
 		l->aborting = true;
 		o = order(x, KVR_RQO_ABORT, PREFILL);
 		o->how = KVR_RQ_CUT;
@@ -71,6 +71,14 @@ void kvr_rq__stop(const struct step *x)
 	if (leg_in(x->r, MAIN, AT(QUEUED)))
 		order(x, KVR_RQO_LEAVE, MAIN);
 	kvr_rq__main_over(x, KVR_RQ_LEFT);
+}
+
+void kvr_rq__lease_over(const struct step *x)
+{
+	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_E_EXPIRED, 0);
+
+	kvr_rq__reject(x, &why);
+	kvr_rq__main_over(x, KVR_RQ_EXPIRED);
 }
 
 bool kvr_rq__late(const struct step *x, bool client_gone)

@@ -105,6 +105,7 @@ enum kvr_rq_event_kind {
 	/* the executor's timers over requests that no worker has */
 	KVR_RQE_DEADLINE,    /**< of the client's */
 	KVR_RQE_CLIENT_GONE, /**< not heard of for too long; SENT: nobody will send it again */
+	KVR_RQE_LEASE_OVER,  /**< booked only: its client, who runs it, is not heard of any more */
 	KVR_RQ_EVENTS_N
 };
 
@@ -143,6 +144,7 @@ enum kvr_rq_order_kind {
 	KVR_RQO_RENEW,	/**< main leg: a new slot and handle; the old one ends, and lingers mute */
 	/* to workers */
 	KVR_RQO_SEND,	/**< leg: its message, as attempt r->attempt */
+	KVR_RQO_BOOKED, /**< leg: instead of that, its client may speak of it from now on */
 	KVR_RQO_ABORT,	/**< leg: stop it, until ABORTED; why.code, OK: by the client's wish; how */
 	KVR_RQO_OPEN,	/**< main leg: open the session at its worker; drop closes on their way */
 	KVR_RQO_UNOPEN, /**< main leg: do not repeat the open any more; `how` it went */
@@ -252,6 +254,9 @@ struct kvr_rq_msg {
 	struct kvr_sched_hints hints;
 	struct kvr_sched_str policy; /**< policy class as the client names it; len 0: none */
 	struct kvr_rq_pair *pair;    /**< NULL: the pool has no prefill half */
+	/** Book only: no worker is told, both legs of a pair are booked at once, and the client
+	 * says when the first token is there (ITEM) and when it is over (FIN). */
+	bool book;
 };
 
 /** What a request has to do with a session. Caller's memory until DONE (until the end of
@@ -306,6 +311,7 @@ struct kvr_request {
 	uint8_t reroutes;		      /**< tries left */
 	uint8_t tries;			      /**< begun after the first */
 	bool query : 1;
+	bool book : 1;
 	bool paired : 1;	/**< it takes both pools */
 	bool held : 1;		/**< the message is kept */
 	bool sent : 1;		/**< some worker has been told something */

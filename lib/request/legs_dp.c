@@ -58,6 +58,8 @@ void kvr_rq__main_over(const struct step *x, enum kvr_rq_how how)
 	if (r->session != NULL)
 		kvr_rq__session_over(x);
 	r->told = KVR_RQ_OVER;
+	if (r->book) /* its client has spoken for both */
+		kvr_rq__prefill_over(x, how);
 	if (r->forgotten)
 		released(x, MAIN, how);
 	else
@@ -80,7 +82,7 @@ void kvr_rq__main_stop(const struct step *x, enum kvr_rq_how how)
 	/* What is on its way to its worker only that worker can release. */
 	if (leg_in(r, MAIN, AT(HELD)) && transfers(r))
 		kvr_rq__send(x, MAIN);
-	r->leg[MAIN].aborting = leg_in(r, MAIN, AT(SENT) | AT(RUNNING));
+	r->leg[MAIN].aborting = at_worker(r, MAIN);
 	kvr_rq__main_over(x, how);
 	if (how == KVR_RQ_CANCELLED && why.code == KVR_E_ENDED)
 		why.code = KVR_OK;
@@ -105,7 +107,7 @@ static void again(const struct step *x, const struct kvr_rq_why *why, bool worke
 {
 	struct kvr_request *r = x->r;
 	const bool live = leg_in(r, MAIN, AT_WORK);
-	const bool stop = leg_in(r, MAIN, AT(SENT) | AT(RUNNING));
+	const bool stop = at_worker(r, MAIN);
 
 	/* What has produced anything has no prefill leg any more that could fail. */
 	if (leg_in(r, MAIN, AT_OVER))
@@ -157,6 +159,14 @@ void kvr_rq__prefill_failed(const struct step *x, const struct kvr_rq_why *why, 
 }
 
 /* ---- decisions --------------------------------------------------------------------------- */
+
+/* To its worker, or to the client who runs it. */
+static void go(const struct step *x, uint32_t leg)
+{
+	kvr_rq__send(x, leg);
+	if (x->r->book && x->r->session != NULL)
+		kvr_rq__session_succeeded(x, leg);
+}
 
 static void bypass(const struct step *x)
 {
@@ -222,8 +232,8 @@ void kvr_rq__prefill_routed(const struct step *x, const struct kvr_sched_decisio
 	if (r->pool->prefill->predict)
 		order(x, KVR_RQO_PREDICT, PREFILL);
 	kvr_rq__session_decided(x, PREFILL);
-	kvr_rq__send(x, PREFILL);
-	if (r->way == KVR_WAY_BOOTSTRAP)
+	go(x, PREFILL);
+	if (r->way == KVR_WAY_BOOTSTRAP || r->book)
 		kvr_rq__decide(x, MAIN);
 	else
 		kvr_rq__accept(x, KVR_RQ_WAITS);
@@ -273,7 +283,7 @@ void kvr_rq__main_go_on(const struct step *x)
 {
 	if (x->r->pool->predict)
 		order(x, KVR_RQO_PREDICT, MAIN);
-	kvr_rq__send(x, MAIN);
+	go(x, MAIN);
 	kvr_rq__accept(x, KVR_RQ_SERVED);
 }
 
@@ -286,8 +296,9 @@ static bool needs_message(const struct kvr_request *r)
 		return true;
 	/* Legs are sent again by the executor until their workers have them; of one leg the client
 	 * sends the message again. */
-	return r->paired && (leg_in(r, MAIN, AT(SENT)) || leg_in(r, PREFILL, AT(SENT)) ||
-			     (leg_in(r, PREFILL, AT(RUNNING)) && !leg_in(r, MAIN, AT_OVER)));
+	return r->paired && !r->book &&
+	       (leg_in(r, MAIN, AT(SENT)) || leg_in(r, PREFILL, AT(SENT)) ||
+		(leg_in(r, PREFILL, AT(RUNNING)) && !leg_in(r, MAIN, AT_OVER)));
 }
 
 void kvr_rq__settle(const struct step *x)

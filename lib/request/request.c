@@ -36,6 +36,7 @@ static const char *const events[KVR_RQ_EVENTS_N] = {
 	[KVR_RQE_FIN_ACKED] = "fin_acked",
 	[KVR_RQE_DEADLINE] = "deadline",
 	[KVR_RQE_CLIENT_GONE] = "client_gone",
+	[KVR_RQE_LEASE_OVER] = "lease_over",
 };
 
 static const char *const orders[KVR_RQ_ORDERS_N] = {
@@ -44,6 +45,7 @@ static const char *const orders[KVR_RQ_ORDERS_N] = {
 	[KVR_RQO_HOLD] = "hold",
 	[KVR_RQO_RENEW] = "renew",
 	[KVR_RQO_SEND] = "send",
+	[KVR_RQO_BOOKED] = "booked",
 	[KVR_RQO_ABORT] = "abort",
 	[KVR_RQO_OPEN] = "open",
 	[KVR_RQO_UNOPEN] = "unopen",

@@ -91,10 +91,23 @@ static inline bool leg_in(const struct kvr_request *r, uint32_t leg, uint32_t st
 #define AT_WORK	 (AT(HELD) | AT(SENT) | AT(RUNNING))
 #define AT_OVER	 (AT(FREE) | AT(ENDED))
 
-/** The blocks of a prefill leg are on their way: only the decode worker can release them. */
-static inline bool transfers(const struct kvr_request *r)
+/** The decode leg is another one than that of a request without legs. */
+static inline bool has_legs(const struct kvr_request *r)
 {
 	return r->way == KVR_WAY_BOOTSTRAP || r->way == KVR_WAY_SYNC;
+}
+
+/** The blocks of a prefill leg are on their way: only the decode worker can release them, and only
+ * the router can tell it to. */
+static inline bool transfers(const struct kvr_request *r)
+{
+	return has_legs(r) && !r->book;
+}
+
+/** A worker runs the leg for the router, and would go on without an ABORT. */
+static inline bool at_worker(const struct kvr_request *r, uint32_t leg)
+{
+	return !r->book && leg_in(r, leg, AT(SENT) | AT(RUNNING));
 }
 
 /* ---- use_dp.c ---- */
@@ -224,6 +237,8 @@ void kvr_rq__cancel(const struct step *x);
 void kvr_rq__stop(const struct step *x);
 /** It has waited for too long, or nobody waits for it any more. @return false: not so. */
 bool kvr_rq__late(const struct step *x, bool client_gone);
+/** A booking whose client runs it and is gone. */
+void kvr_rq__lease_over(const struct step *x);
 void kvr_rq__repeated(const struct step *x, uint32_t flags);
 void kvr_rq__lingered(const struct step *x, uint32_t leg);
 void kvr_rq__aborted(const struct step *x, uint32_t leg);

@@ -202,7 +202,7 @@ bool kvr_rq__session_unpin(const struct step *x, uint32_t leg, enum kvr_code err
 		return false;
 	p = kvr_request_pool(x->r, leg);
 	unpin(x, leg);
-	if (leg == MAIN && transfers(x->r))
+	if (leg == MAIN && has_legs(x->r))
 		kvr_rq__decode_hints(x);
 	if (!x->r->query && kvr_session_unbind(p->sessions, &s->key[leg], &to))
 		invalidated(x, p, &s->key[leg], &to);

@@ -95,8 +95,10 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
 	r->told = KVR_RQ_NOTHING;
 	r->way = KVR_WAY_AGGREGATED;
 	r->asks = KVR_RQO_NONE;
-	r->reroutes = pool->reroutes;
 	r->query = msg->req.query_only;
+	r->book = msg->book;
+	/* Its client has been told where, and is on the way there. */
+	r->reroutes = r->book ? 0 : pool->reroutes;
 	r->paired = r->held = r->sent = r->forgotten = false;
 	r->leg[MAIN] = r->leg[PREFILL] = (struct kvr_leg){0};
 	r->attempt = 0;
@@ -226,7 +228,7 @@ static void expired(const struct step *x, uint32_t leg)
 	struct kvr_leg *l = &x->r->leg[leg];
 
 	l->booked = false;
-	l->aborting = leg_in(x->r, leg, AT(SENT) | AT(RUNNING));
+	l->aborting = at_worker(x->r, leg);
 	if (l->aborting) {
 		struct kvr_rq_order *o = order(x, KVR_RQO_ABORT, leg);
 
@@ -330,6 +332,9 @@ static bool happened_beside(const struct step *x, const struct kvr_rq_event *e)
 		return kvr_rq__late(x, false);
 	case KVR_RQE_CLIENT_GONE:
 		return kvr_rq__late(x, true);
+	case KVR_RQE_LEASE_OVER:
+		kvr_rq__lease_over(x);
+		return true;
 	default: /* ARRIVED: see verdict() */
 		return false;
 	}
@@ -408,7 +413,8 @@ static enum kvr_rq_verdict verdict(const struct kvr_request *r, const struct kvr
 							 : ROOMS;
 
 	if (e->kind >= KVR_RQ_EVENTS_N || (now >> e->kind & 1) == 0 || e->leg > PREFILL ||
-	    (e->leg == PREFILL && (OF_LEG >> e->kind & 1) == 0))
+	    (e->leg == PREFILL && (OF_LEG >> e->kind & 1) == 0) ||
+	    (e->kind == KVR_RQE_LEASE_OVER && !r->book))
 		return KVR_RQ_NEVER;
 	return may(r->leg[e->leg].state, e->kind);
 }

@@ -53,7 +53,8 @@ const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
 		},
 	[KVR_RQS_RUNNING] =
 		{
-			.go = CLIENT | E(ITEM) | E(FIN) | E(STOP) | E(LOST) | E(EXPIRED),
+			.go = CLIENT | E(ITEM) | E(FIN) | E(STOP) | E(LOST) | E(EXPIRED) |
+			      E(LEASE_OVER),
 			/* Every copy of a DISPATCH is acknowledged. */
 			.late = OPENING | E(TAKEN) | E(DEADLINE) | E(CLIENT_GONE),
 			.next = S(UNDECIDED) | S(ENDED) | S(FREE),
@@ -62,7 +63,7 @@ const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
 		{
 			.go = CLIENT | E(LINGERED) | E(FIN_ACKED) | E(ABORTED),
 			.late = OPENING | E(TAKEN) | E(DECLINED) | E(ITEM) | E(FIN) | E(STOP) |
-				E(LOST) | E(EXPIRED) | E(DEADLINE) | E(CLIENT_GONE),
+				E(LOST) | E(EXPIRED) | E(DEADLINE) | E(CLIENT_GONE) | E(LEASE_OVER),
 			.next = S(FREE),
 		},
 };

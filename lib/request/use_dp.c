@@ -60,7 +60,7 @@ void kvr_rq__decide(const struct step *x, uint32_t leg)
 
 	if (leg == PREFILL)
 		req = &m->pair->preq;
-	else if (transfers(r))
+	else if (has_legs(r))
 		req = &m->pair->dreq;
 	place(x, leg, KVR_RQS_DECIDING);
 	r->asks = KVR_RQO_DECIDE;
@@ -210,5 +210,7 @@ void kvr_rq__send(const struct step *x, uint32_t leg)
 {
 	place(x, leg, KVR_RQS_SENT);
 	x->r->sent = true;
-	order(x, KVR_RQO_SEND, leg);
+	order(x, x->r->book ? KVR_RQO_BOOKED : KVR_RQO_SEND, leg);
+	if (x->r->book) /* nobody has to acknowledge it */
+		place(x, leg, KVR_RQS_RUNNING);
 }

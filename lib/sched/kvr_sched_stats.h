@@ -23,6 +23,8 @@ struct kvr_sched_load {
 	uint64_t potential_prefill_tokens;
 	uint32_t potential_decode_blocks;
 	uint32_t active_requests;
+	uint32_t overlap_blocks; /* as in struct kvr_sched_decision */
+	uint32_t cached_tokens;
 };
 
 /**

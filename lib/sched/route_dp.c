@@ -265,7 +265,8 @@ uint32_t kvr_sched_loads(struct kvr_sched *s, const struct kvr_sched_req *req,
 	kvr_active_match(s->active, req->sh, p.reuse ? n : 0, s->depth);
 	for (uint32_t i = 0; i < s->n_ranks && i < cap; i++) {
 		uint32_t r = s->order[i];
-		uint64_t cached = round_up_half(kvr_sched__effective(s, ov, r) * s->block);
+		double eff = kvr_sched__effective(s, ov, r);
+		uint64_t cached = round_up_half(eff * s->block);
 		uint64_t fresh = req->isl > cached ? req->isl - cached : 0;
 
 		v[i] = (struct kvr_sched_load){
@@ -276,6 +277,8 @@ uint32_t kvr_sched_loads(struct kvr_sched *s, const struct kvr_sched_req *req,
 						    (p.track_prefill ? fresh : 0),
 			.potential_decode_blocks = s->blocks[r] + (n - s->depth[r]),
 			.active_requests = s->requests[r],
+			.overlap_blocks = (uint32_t)round_up_half(eff),
+			.cached_tokens = (uint32_t)cached,
 		};
 	}
 	return s->n_ranks;

@@ -67,14 +67,17 @@ static enum kvr_code check_request(uint8_t kind, const void *body, uint32_t len,
 {
 	struct kvr_message q;
 	struct kvr_hints h;
-	const int r = kvr_request_parse(body, len, kind, &q);
+	enum kvr_code r = kvr_request_parse(body, len, kind, &q);
 
 	if (r != 0) {
 		*f = q.fault;
 		return r;
 	}
-	return check_hints(q.hints, q.fixed.hints_len,
-			   kind == KVR_DISPATCH ? KVR_HINTS_DISPATCH : KVR_HINTS_ROUTE, &h, f);
+	r = check_hints(q.hints, q.fixed.hints_len,
+			kind == KVR_DISPATCH ? KVR_HINTS_DISPATCH : KVR_HINTS_ROUTE, &h, f);
+	if (r == 0 && kvr_hints_say_away(&h) != ((q.fixed.flags & KVR_REQ_F_AWAY) != 0))
+		r = refuse(f, KVR_E_HINT, "BODY and AWAY come together", 0, 0);
+	return r;
 }
 
 static enum kvr_code check_route(const void *body, uint32_t len, struct kvr_fault *f)
@@ -138,14 +141,17 @@ static enum kvr_code check_connected(const void *body, uint32_t len, struct kvr_
 static enum kvr_code check_accepted(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_accepted *m = body;
+	struct kvr_hints h;
 
-	if ((m->flags & ~KVR_ACC_F_KEPT) != 0 || m->reserved2 != 0)
+	if ((m->flags & ~KVR_ACC_F_KEPT) != 0)
 		return reserved_set(f);
+	if (m->hints_len != len - sizeof(*m))
+		return bad_length(f, m->hints_len, len - sizeof(*m));
 	if (m->state > KVR_STATE_RUNNING)
 		return bad_value(f, "unknown state", m->state, KVR_STATE_RUNNING);
 	if (m->path > KVR_WAY_BYPASSED)
 		return bad_value(f, "unknown path", m->path, KVR_WAY_BYPASSED);
-	return KVR_OK;
+	return check_hints(m + 1, m->hints_len, KVR_HINTS_ACCEPTED, &h, f);
 }
 
 static enum kvr_code check_rejected(const void *body, uint32_t len, struct kvr_fault *f)
@@ -195,7 +201,8 @@ static enum kvr_code check_probe(const void *body, uint32_t len, struct kvr_faul
 	return padding_set(body, 0, len) ? reserved_set(f) : 0;
 }
 
-static enum kvr_code check_dispatch_ack(const void *body, uint32_t len, struct kvr_fault *f)
+/* A code and zeros: DISPATCH_ACK, ABORT, and what is said of a session have one layout. */
+static enum kvr_code check_code(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_dispatch_ack *m = body;
 
@@ -244,13 +251,6 @@ static enum kvr_code check_progress_ack(const void *body, uint32_t len, struct k
 	const struct kvr_wire_progress_ack *m = body;
 
 	return m->reserved != 0 ? reserved_set(f) : 0;
-}
-
-static enum kvr_code check_abort(const void *body, uint32_t len, struct kvr_fault *f)
-{
-	const struct kvr_wire_abort *m = body;
-
-	return m->reserved0 != 0 || m->reserved1 != 0 ? reserved_set(f) : 0;
 }
 
 static enum kvr_code check_hello(const void *body, uint32_t len, struct kvr_fault *f)
@@ -355,13 +355,6 @@ static enum kvr_code check_session_end(const void *body, uint32_t len, struct kv
 	return m->timeout_s != 0 ? reserved_set(f) : check_session(body, len, f);
 }
 
-static enum kvr_code check_session_status(const void *body, uint32_t len, struct kvr_fault *f)
-{
-	const struct kvr_wire_session_status *m = body;
-
-	return m->reserved0 != 0 || m->reserved1 != 0 ? reserved_set(f) : 0;
-}
-
 static enum kvr_code check_loads(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_loads *m = body;
@@ -446,12 +439,12 @@ static check_fn *const checkers[KVR_WIRE_KIND_MAX] = {
 	[KVR_PROBE] = check_probe,
 	[KVR_MISSING] = check_missing,
 	[KVR_DISPATCH] = check_dispatch,
-	[KVR_DISPATCH_ACK] = check_dispatch_ack,
+	[KVR_DISPATCH_ACK] = check_code,
 	[KVR_RESPONSE] = check_response,
 	[KVR_RESPONSE_ACK] = check_response_ack,
 	[KVR_PROGRESS] = check_progress,
 	[KVR_PROGRESS_ACK] = check_progress_ack,
-	[KVR_ABORT] = check_abort,
+	[KVR_ABORT] = check_code,
 	[KVR_HELLO] = check_hello,
 	[KVR_WELCOME] = check_welcome,
 	[KVR_HEARTBEAT] = check_heartbeat,
@@ -459,11 +452,11 @@ static check_fn *const checkers[KVR_WIRE_KIND_MAX] = {
 	[KVR_KV_EVENTS] = check_kv_events,
 	[KVR_KV_ACK] = check_kv_ack,
 	[KVR_SESSION_OPEN] = check_session_open,
-	[KVR_SESSION_OPENED] = check_session_status,
+	[KVR_SESSION_OPENED] = check_code,
 	[KVR_SESSION_CLOSE] = check_session_end,
-	[KVR_SESSION_CLOSED] = check_session_status,
+	[KVR_SESSION_CLOSED] = check_code,
 	[KVR_SESSION_RELEASE] = check_session_end,
-	[KVR_SESSION_RELEASED] = check_session_status,
+	[KVR_SESSION_RELEASED] = check_code,
 	[KVR_POTENTIAL_LOADS] = check_route,
 	[KVR_LOADS] = check_loads,
 };
@@ -493,5 +486,5 @@ struct kvr_kv_iter kvr_kv_events_begin(const void *body)
 {
 	const struct kvr_wire_kv_events *m = body;
 
-	return (struct kvr_kv_iter){.p = (const uint8_t *)(m + 1), .left = m->n_events};
+	return (struct kvr_kv_iter){(const uint8_t *)(m + 1), m->n_events};
 }

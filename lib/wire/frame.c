@@ -33,7 +33,7 @@ SIZE_IS(kvr_wire_pool, 16);
 SIZE_IS(kvr_wire_session, 8);
 SIZE_IS(kvr_wire_session_status, 8);
 SIZE_IS(kvr_wire_loads, 16);
-SIZE_IS(kvr_wire_rank_potential, 32);
+SIZE_IS(kvr_wire_rank_potential, 40);
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are read in place");
 
 int kvr_frame_check(const void *payload, size_t len, uint8_t receiver)

@@ -249,6 +249,15 @@ static bool take_bootstrap_addr(const struct kvr_tlv *t, struct kvr_hints *h)
 	return all_zero(t->value + 2, 6);
 }
 
+static bool take_body(const struct kvr_tlv *t, struct kvr_hints *h)
+{
+	if (t->len != 8 + KVR_WIRE_TOKEN)
+		return false;
+	h->body_len = get64(t->value);
+	h->body_token = t->value + 8;
+	return h->body_len != 0 && h->body_len <= KVR_WIRE_MAX_AWAY;
+}
+
 static bool take_topology(const struct kvr_tlv *t, struct kvr_hints *h)
 {
 	struct kvr_str *s = &h->topology[h->n_topology];
@@ -342,6 +351,9 @@ static enum kvr_code take_request(const struct kvr_tlv *t, struct kvr_hints *h, 
 	case KVR_HINT_SHARED_HITS:
 		ok = take_shared(t, h);
 		break;
+	case KVR_HINT_BODY:
+		ok = take_body(t, h);
+		break;
 	case KVR_HINT_TRACE:
 		ok = take_opaque(t, KVR_HINT_MAX_TRACE, &h->trace);
 		break;
@@ -375,6 +387,10 @@ static enum kvr_code take_worker(const struct kvr_tlv *t, struct kvr_hints *h, e
 		ok = take_list(t, h->pool, &h->n_pools, pools, KVR_HINT_MAX_POOL);
 	else if (in == KVR_HINTS_CONNECT)
 		return UNKNOWN_HERE;
+	else if (t->type == KVR_HINT_ENGINE_ADDR)
+		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->engine_addr);
+	else if (t->type == KVR_HINT_BODY_ADDR)
+		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->body_addr);
 	else if (t->type == KVR_HINT_TAINT)
 		ok = take_list(t, h->taint, &h->n_taints, KVR_HINTS_MAX_TAINTS, KVR_HINT_MAX_NAME);
 	else if (t->type == KVR_HINT_TOPOLOGY)
@@ -383,6 +399,24 @@ static enum kvr_code take_worker(const struct kvr_tlv *t, struct kvr_hints *h, e
 		return take_kv_transfer(t, h);
 	else if (t->type == KVR_HINT_BOOTSTRAP_ADDR)
 		ok = take_bootstrap_addr(t, h);
+	else
+		return UNKNOWN_HERE;
+	return ok ? KVR_OK : KVR_E_HINT;
+}
+
+/* Where the workers of a request are. */
+static enum kvr_code take_accepted(const struct kvr_tlv *t, struct kvr_hints *h)
+{
+	bool ok;
+
+	if (t->type == KVR_HINT_ENGINE_ADDR)
+		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->engine_addr);
+	else if (t->type == KVR_HINT_PREFILL_ENGINE_ADDR)
+		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->prefill_engine_addr);
+	else if (t->type == KVR_HINT_BODY_ADDR)
+		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->body_addr);
+	else if (t->type == KVR_HINT_PREFILL_BODY_ADDR)
+		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->prefill_body_addr);
 	else
 		return UNKNOWN_HERE;
 	return ok ? KVR_OK : KVR_E_HINT;
@@ -416,6 +450,8 @@ enum kvr_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
 			r = take_request(&t, out, &mm_last);
 			if (r == UNKNOWN_HERE)
 				r = take_dispatch(&t, out, in);
+		} else if (in == KVR_HINTS_ACCEPTED) {
+			r = take_accepted(&t, out);
 		} else {
 			r = take_worker(&t, out, in);
 		}

@@ -141,6 +141,11 @@ void kvr_hint_put_bootstrap_addr(struct kvr_hint_buf *h, uint16_t port, const ch
 	kvr_hint_put(h, KVR_HINT_BOOTSTRAP_ADDR, head, sizeof(head), host, str_len(host));
 }
 
+void kvr_hint_put_body(struct kvr_hint_buf *h, uint64_t len, const uint8_t token[KVR_WIRE_TOKEN])
+{
+	kvr_hint_put(h, KVR_HINT_BODY, &len, sizeof(len), token, KVR_WIRE_TOKEN);
+}
+
 void kvr_hint_put_kv_transfer(struct kvr_hint_buf *h, uint8_t enforcement, double weight,
 			      const char *domain)
 {

@@ -4,9 +4,10 @@
 
 /**
  * @file
- * Hints (TLVs) of ROUTE, DISPATCH, HELLO and CONNECT: walking, parsing into a plain struct, and
- * writing. Pure, no allocation; results point into the hint bytes, so they live as long as those.
- * Parsing costs 15 ns and about 4 ns a hint; the struct is 1.9 KiB, on the caller's stack.
+ * Hints (TLVs) of ROUTE, DISPATCH, ACCEPTED, HELLO and CONNECT: walking, parsing into a plain
+ * struct, and writing. Pure, no allocation; results point into the hint bytes, so they live as long
+ * as those. Parsing costs 15 ns and about 4 ns a hint; the struct is 1.9 KiB, on the caller's
+ * stack.
  *
  * Rules: a type that does not repeat may occur once; unknown types are skipped unless they are
  * critical; types of another message are unknown in this one; strings are valid UTF-8 without
@@ -26,11 +27,18 @@
 #define KVR_HINT_MAX_POOL    63u
 #define KVR_HINT_MAX_SESSION 256u
 #define KVR_HINT_MAX_TRACE   64u
+#define KVR_HINT_MAX_ADDR    100u /* two of them and ACCEPTED: KVR_WIRE_ASKING_LEAST */
 /** Most multimodal hashes of one block; hashing takes no more. */
 #define KVR_HINT_MAX_MM 64u
 
 /** Which message the hints are in. */
-enum kvr_hints_in { KVR_HINTS_ROUTE, KVR_HINTS_DISPATCH, KVR_HINTS_HELLO, KVR_HINTS_CONNECT };
+enum kvr_hints_in {
+	KVR_HINTS_ROUTE,
+	KVR_HINTS_DISPATCH,
+	KVR_HINTS_HELLO,
+	KVR_HINTS_CONNECT,
+	KVR_HINTS_ACCEPTED
+};
 
 /** Bytes of a hint; not terminated. */
 struct kvr_str {
@@ -49,8 +57,9 @@ struct kvr_tlv {
 #define KVR_HAS(type) (UINT64_C(1) << ((type)&0x3fu))
 
 /**
- * Everything a message's hints say. What no hint has set is 0, except in the arrays at the end:
- * they are valid up to their counts, and not cleared before, as most requests have none.
+ * Everything a message's hints say. What no hint has set is 0, except in the arrays and what
+ * follows them: they are valid up to their counts, or when present, and not cleared before, as most
+ * requests have none.
  */
 struct kvr_hints {
 	uint64_t present; /* KVR_HAS(KVR_HINT_*) */
@@ -108,6 +117,12 @@ struct kvr_hints {
 	struct kvr_str pool[KVR_HINTS_MAX_POOLS];
 	struct kvr_str taint[KVR_HINTS_MAX_TAINTS];
 	struct kvr_str topology[KVR_HINTS_MAX_TOPOLOGY]; /* "key=value", neither part empty */
+	/* When present: HELLO and ACCEPTED. */
+	struct kvr_str engine_addr, prefill_engine_addr;
+	struct kvr_str body_addr, prefill_body_addr;
+	/* When present: ROUTE and DISPATCH. */
+	uint64_t body_len;
+	const uint8_t *body_token; /* KVR_WIRE_TOKEN bytes */
 };
 
 /** Walk of TLVs; fields are private. */
@@ -139,6 +154,12 @@ enum kvr_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
 
 /** True for 1 to KVR_HINT_MAX_SESSION bytes of text: what names a session, here and in messages. */
 bool kvr_session_id_ok(const void *id, uint32_t len);
+
+/** Hints of a ROUTE that has AWAY, and of no other. */
+static inline bool kvr_hints_say_away(const struct kvr_hints *h)
+{
+	return (h->present & KVR_HAS(KVR_HINT_BODY)) != 0;
+}
 
 /** Allowed worker @p i of n_allowed. */
 uint64_t kvr_hints_allowed(const struct kvr_hints *h, uint32_t i);
@@ -200,6 +221,8 @@ void kvr_hint_put_shared(struct kvr_hint_buf *h, uint32_t start, uint32_t end);
 void kvr_hint_put_bootstrap(struct kvr_hint_buf *h, uint64_t room, uint16_t port, const char *host);
 /** BOOTSTRAP_ADDR of a HELLO. */
 void kvr_hint_put_bootstrap_addr(struct kvr_hint_buf *h, uint16_t port, const char *host);
+/** BODY of a ROUTE. */
+void kvr_hint_put_body(struct kvr_hint_buf *h, uint64_t len, const uint8_t token[KVR_WIRE_TOKEN]);
 /** KV_TRANSFER of a HELLO. */
 void kvr_hint_put_kv_transfer(struct kvr_hint_buf *h, uint8_t enforcement, double weight,
 			      const char *domain);

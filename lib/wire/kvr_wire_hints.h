@@ -4,8 +4,8 @@
 
 /**
  * @file
- * Hints: the optional part of ROUTE, DISPATCH, POTENTIAL_LOADS, HELLO and CONNECT. Part of
- * kvr_wire.h, which says how its structs may be used; kvr_hints.h reads and writes them.
+ * Hints: the optional part of ROUTE, DISPATCH, POTENTIAL_LOADS, ACCEPTED, HELLO and CONNECT. Part
+ * of kvr_wire.h, which says how its structs may be used; kvr_hints.h reads and writes them.
  */
 
 #include <stdint.h>
@@ -43,6 +43,7 @@ enum kvr_wire_hint {
 	KVR_HINT_BOOTSTRAP = 19,      /* DISPATCH: u64 room, u16 port, u8[6] 0, host string */
 	KVR_HINT_PREFILL_RESULT = 20, /* DISPATCH: data of the last item of the prefill leg */
 	KVR_HINT_TRACE = 21,	      /* opaque, at most 64 bytes, passed on */
+	KVR_HINT_BODY = 22 | 0x8000,  /* with AWAY: u64 bytes, u8[16] one-time token */
 	/* In HELLO only: */
 	KVR_HINT_POOL = 32 | 0x8000,  /* string: pool name (CONNECT too, repeatable) */
 	KVR_HINT_TAINT = 33,	      /* string, repeatable */
@@ -50,6 +51,11 @@ enum kvr_wire_hint {
 	KVR_HINT_KV_TRANSFER = 35,    /* u8 enforcement (0 none, 1 preferred, 2 required),
 				       * u8[7] 0, f64 weight, then domain string */
 	KVR_HINT_BOOTSTRAP_ADDR = 36, /* u16 port, u8[6] 0, host string */
+	KVR_HINT_ENGINE_ADDR = 37,    /* "host:port" of its HTTP; ACCEPTED too, of `worker` */
+	KVR_HINT_BODY_ADDR = 39,      /* "host:port" that takes bodies; ACCEPTED too */
+	/* In ACCEPTED only: */
+	KVR_HINT_PREFILL_ENGINE_ADDR = 38, /* the same of `prefill_worker` */
+	KVR_HINT_PREFILL_BODY_ADDR = 40,   /* likewise */
 };
 
 enum kvr_wire_override {

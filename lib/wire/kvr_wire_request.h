@@ -23,7 +23,20 @@
 #define KVR_REQ_F_PREFILL_LEG 0x0010u /* DISPATCH: prefill leg of a disaggregated request */
 #define KVR_REQ_F_DECODE_LEG  0x0020u /* DISPATCH: its decode leg */
 #define KVR_REQ_F_UNPROVEN    0x0040u /* DISPATCH: the client's address may be forged */
-#define KVR_REQ_F_CLIENT      (KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE)
+#define KVR_REQ_F_BOOK	      0x0080u /* choose and book; its client runs it, not the router */
+#define KVR_REQ_F_AWAY	      0x0100u /* the body does not come in frames: hint BODY */
+#define KVR_REQ_F_CLIENT                                                                           \
+	(KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE |                 \
+	 KVR_REQ_F_BOOK | KVR_REQ_F_AWAY)
+/** Largest body that is given to the agent itself: 64 MiB, and the head of an HTTP message. */
+#define KVR_WIRE_MAX_AWAY (UINT64_C(67108864) + 16384u)
+#define KVR_WIRE_TOKEN	  16u /* bytes of the one-time token of such a body */
+/** DISPATCH_ACK, REJECTED DispatchFailed: this agent takes no bodies. */
+#define KVR_WIRE_NO_BODIES 2u
+/** A ROUTE with BOOK or AWAY is at least so long: the addresses in its ACCEPTED make that no
+ * longer.
+ */
+#define KVR_WIRE_ASKING_LEAST 264u
 #define KVR_REQ_F_LEGS	      (KVR_REQ_F_PREFILL_LEG | KVR_REQ_F_DECODE_LEG)
 /** Items that an agent sends to an unproven address before its first acknowledgement. */
 #define KVR_WIRE_UNPROVEN_ITEMS 3u
@@ -70,7 +83,10 @@ enum kvr_wire_state {
 	KVR_STATE_RUNNING = 3,	  /* acknowledged by the worker or answering */
 };
 
-/** ACCEPTED: 56 bytes. Without a prefill leg the worker is 0 and its rank KVR_NONE32. */
+/**
+ * ACCEPTED: 56 bytes, and hints with addresses when the ROUTE has asked for them. Without a prefill
+ * leg the worker is 0 and its rank KVR_NONE32.
+ */
 struct kvr_wire_accepted {
 	uint64_t worker;
 	uint32_t dp_rank;
@@ -84,8 +100,8 @@ struct kvr_wire_accepted {
 	uint32_t prefill_overlap_blocks; /* as overlap_blocks, at the prefill worker */
 	uint64_t prefill_worker;
 	uint32_t prefill_dp_rank;
-	uint16_t path; /* enum kvr_way */
-	uint16_t reserved2;
+	uint16_t path;	    /* enum kvr_way */
+	uint16_t hints_len; /* bytes of hints behind it */
 } __rte_packed;
 
 /** Flag of struct kvr_wire_accepted. */
@@ -173,7 +189,10 @@ struct kvr_wire_response_ack {
 #define KVR_PROG_F_ERROR     0x0004u /* with FIN */
 #define KVR_PROG_F_CANCELLED 0x0008u /* with FIN */
 
-/** PROGRESS: 16 bytes, cumulative; repeated with the same seq until acknowledged when FIN. */
+/**
+ * PROGRESS: 16 bytes, cumulative; repeated with the same seq until acknowledged when FIN. Of a
+ * request that is only booked its client sends it, and repeats each.
+ */
 struct kvr_wire_progress {
 	uint32_t seq;
 	uint16_t flags;	 /* KVR_PROG_F_* */
@@ -266,13 +285,15 @@ struct kvr_wire_loads {
 	uint64_t pending_tokens; /* their prompt tokens */
 } __rte_packed;
 
-/** One rank if the request went there: 32 bytes. */
+/** One rank if the request went there: 40 bytes. */
 struct kvr_wire_rank_potential {
 	uint64_t worker;
 	uint32_t dp_rank;
 	uint32_t active_requests;
 	uint64_t prefill_tokens;
 	uint64_t decode_blocks;
+	uint32_t overlap_blocks; /* as in ACCEPTED */
+	uint32_t cached_tokens;	 /* likewise */
 } __rte_packed;
 
 #endif

@@ -42,9 +42,9 @@ static enum kvr_code check_limits(const struct kvr_wire_request *q, struct kvr_f
 static enum kvr_code check_flags(const struct kvr_wire_request *q, uint8_t kind,
 				 struct kvr_fault *f)
 {
-	const uint32_t known = kind == KVR_DISPATCH
-				       ? KVR_REQ_F_CLIENT | KVR_REQ_F_LEGS | KVR_REQ_F_UNPROVEN
-				       : KVR_REQ_F_CLIENT;
+	const uint32_t known = kind == KVR_DISPATCH ? (KVR_REQ_F_CLIENT & ~KVR_REQ_F_BOOK) |
+							      KVR_REQ_F_LEGS | KVR_REQ_F_UNPROVEN
+						    : KVR_REQ_F_CLIENT;
 
 	if ((q->flags & ~known) != 0)
 		return refuse(f, KVR_E_FLAGS, "unknown request flags", q->flags, known);
@@ -76,6 +76,14 @@ static enum kvr_code check_meaning(const struct kvr_wire_request *q, struct kvr_
 	if (q->n_hashes > q->isl)
 		return refuse(f, KVR_E_INVALID_REQUEST, "more hashes than prompt tokens",
 			      q->n_hashes, q->isl);
+	if ((q->flags & KVR_REQ_F_AWAY) != 0 &&
+	    ((q->flags & (KVR_REQ_F_QUERY | KVR_REQ_F_BOOK)) != 0 || q->body_len != 0))
+		return refuse(f, KVR_E_INVALID_REQUEST, "AWAY with QUERY, BOOK or a body", q->flags,
+			      0);
+	if ((q->flags & KVR_REQ_F_BOOK) != 0 &&
+	    ((q->flags & (KVR_REQ_F_QUERY | KVR_REQ_F_DIRECT)) != 0 || q->body_len != 0))
+		return refuse(f, KVR_E_INVALID_REQUEST, "BOOK with QUERY, DIRECT or a body",
+			      q->flags, 0);
 	return KVR_OK;
 }
 
@@ -111,6 +119,10 @@ enum kvr_code kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t 
 	if (end != msg_len)
 		return refuse(f, KVR_E_LENGTH, "parts do not add up to the message", end, msg_len);
 	r = check_flags(q, kind, f);
+	if (r == 0 && kind != KVR_DISPATCH && (q->flags & (KVR_REQ_F_BOOK | KVR_REQ_F_AWAY)) != 0 &&
+	    msg_len < KVR_WIRE_ASKING_LEAST)
+		return refuse(f, KVR_E_LENGTH, "too short for its answer", msg_len,
+			      KVR_WIRE_ASKING_LEAST);
 	return r != 0 ? r : check_meaning(q, f);
 }
 

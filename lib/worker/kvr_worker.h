@@ -36,6 +36,7 @@
 #define KVR_RANK_NONE	     UINT32_MAX
 
 #define KVR_WORKER_TEXT 256u
+#define KVR_WORKER_ADDR 104u
 
 /** How blocks leave a prefill worker (behaviour specification, sections 9.2 to 9.4). */
 struct kvr_worker_transfer {
@@ -44,6 +45,12 @@ struct kvr_worker_transfer {
 	uint8_t enforcement;	     /* 0 none, 1 preferred, 2 required */
 	double weight;		     /* when preferred */
 	char taint[KVR_WORKER_TEXT]; /* of decode workers that can be reached; "" = not known */
+};
+
+/** Where others find what belongs to a worker. "" = it has not said. */
+struct kvr_worker_addr {
+	char engine[KVR_WORKER_ADDR]; /* "host:port" of the engine's HTTP */
+	char body[KVR_WORKER_ADDR];   /* of its agent, for bodies that do not come in frames */
 };
 
 /** What a heartbeat has said of one rank. */
@@ -87,6 +94,7 @@ struct kvr_worker {
 	uint64_t since_ns;     /* of this state */
 	uint32_t bookings;     /* as last told by the scheduler */
 	struct kvr_worker_transfer transfer; /* prefill workers */
+	struct kvr_worker_addr addr;
 	uint32_t rank[KVR_WORKER_MAX_RANKS]; /* dense index of rank dp_start + i in its pool */
 };
 
@@ -101,6 +109,7 @@ struct kvr_view_worker {
 	uint32_t first_rank; /* index into kvr_view::rank of dp_start's dense rank index */
 	struct kvr_path path;
 	const struct kvr_worker_transfer *transfer; /* in the view; prefill workers, else NULL */
+	const struct kvr_worker_addr *addr;	    /* in the view */
 	struct kvr_beat *beat;
 };
 
@@ -114,6 +123,7 @@ struct kvr_view {
 	uint32_t *rank;
 	struct kvr_view_worker *worker;
 	struct kvr_worker_transfer *transfer; /* of the prefill workers, in their order */
+	struct kvr_worker_addr *addr;	      /* of all, in their order */
 };
 
 struct kvr_registry;

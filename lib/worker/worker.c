@@ -258,7 +258,9 @@ struct kvr_view *kvr_view_build(const struct kvr_registry *r)
 	v->rank = calloc(ranks + 1, sizeof(*v->rank));
 	v->worker = calloc(r->n + 1, sizeof(*v->worker));
 	v->transfer = calloc(prefill + 1, sizeof(*v->transfer));
-	if (v->index == NULL || v->rank == NULL || v->worker == NULL || v->transfer == NULL) {
+	v->addr = calloc(r->n + 1, sizeof(*v->addr));
+	if (v->index == NULL || v->rank == NULL || v->worker == NULL || v->transfer == NULL ||
+	    v->addr == NULL) {
 		kvr_view_free(v);
 		return kvr_null(ENOMEM);
 	}
@@ -275,8 +277,10 @@ struct kvr_view *kvr_view_build(const struct kvr_registry *r)
 			.dp_size = w->dp_size,
 			.first_rank = ranks,
 			.path = w->path,
+			.addr = &v->addr[i],
 			.beat = w->beat,
 		};
+		v->addr[i] = w->addr;
 		if (w->beat != NULL)
 			w->beat->refs++;
 		v->moved += w->moved;
@@ -301,5 +305,6 @@ void kvr_view_free(struct kvr_view *v)
 	free(v->rank);
 	free(v->worker);
 	free(v->transfer);
+	free(v->addr);
 	free(v);
 }

@@ -256,6 +256,9 @@ static void answers(struct maker *m)
 						  .cached_tokens = 4,
 						  .state = KVR_STATE_RUNNING,
 						  .prefill_dp_rank = KVR_NONE32};
+	struct kvr_wire_accepted booked = running;
+	uint8_t addr[32];
+	struct kvr_hint_buf where = {.p = addr, .cap = sizeof(addr)};
 	const struct kvr_wire_accepted queued = {.state = KVR_STATE_QUEUED,
 						 .queue_len = 3,
 						 .pending_tokens = 4096,
@@ -281,6 +284,11 @@ static void answers(struct maker *m)
 	PUT("accepted", KVR_ACCEPTED, C, kvr_put_accepted(b, cap, &rh, &running));
 	PUT("accepted-queued", KVR_ACCEPTED, C, kvr_put_accepted(b, cap, &rh, &queued));
 	PUT("accepted-legs", KVR_ACCEPTED, C, kvr_put_accepted(b, cap, &rh, &legs));
+	kvr_hint_put_str(&where, KVR_HINT_ENGINE_ADDR, "10.0.0.7:8000");
+	booked.hints_len = (uint16_t)where.len;
+	PUT("accepted-booked", KVR_ACCEPTED, C,
+	    kvr_put_message(b, cap, KVR_ACCEPTED, &rh, (struct kvr_slice){&booked, sizeof(booked)},
+			    (struct kvr_slice){where.p, where.len}));
 	PUT("rejected", KVR_REJECTED, C,
 	    kvr_put_rejected(b, cap, &r, KVR_E_REASSEMBLY_FULL, KVR_ROUTE, &full));
 	PUT("rejected-bare", KVR_REJECTED, A,
@@ -436,7 +444,9 @@ static void loads(struct maker *m)
 						     .dp_rank = 1,
 						     .active_requests = 2,
 						     .prefill_tokens = 16,
-						     .decode_blocks = 4};
+						     .decode_blocks = 4,
+						     .overlap_blocks = 3,
+						     .cached_tokens = 12};
 
 	PUT("loads", KVR_LOADS, C,
 	    kvr_put_message(b, cap, KVR_LOADS, &rc, (struct kvr_slice){&answer, sizeof(answer)},

@@ -75,7 +75,7 @@ static const struct {
 	F(accepted, prefill_worker),
 	F(accepted, prefill_dp_rank),
 	F(accepted, path),
-	F(accepted, reserved2),
+	F(accepted, hints_len),
 	F(rejected, code),
 	F(rejected, retryable),
 	F(rejected, kind),
@@ -190,6 +190,8 @@ static const struct {
 	F(rank_potential, active_requests),
 	F(rank_potential, prefill_tokens),
 	F(rank_potential, decode_blocks),
+	F(rank_potential, overlap_blocks),
+	F(rank_potential, cached_tokens),
 };
 
 static void every_field_stands_at_its_offset(void)

@@ -299,7 +299,7 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"accepted", 24, 4, KVR_E_INVALID_REQUEST},
 		{"accepted", 26, 2, KVR_E_FLAGS},
 		{"accepted-legs", 52, 4, KVR_E_INVALID_REQUEST}, /* path */
-		{"accepted-legs", 54, 1, KVR_E_FLAGS},
+		{"accepted-legs", 54, 1, KVR_E_LENGTH},
 		{"rejected", 2, 2, KVR_E_FLAGS},
 		{"rejected", 4, 40, KVR_E_LENGTH},
 		{"rejected", 5, 1, KVR_E_LENGTH},

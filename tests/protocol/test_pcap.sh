@@ -41,7 +41,7 @@ done <<'LIST'
 1 kvroute.request.flags.prefill_leg == 1 && kvroute.hint.room == 77 && kvroute.hint.port == 8998 && kvroute.hint.bootstrap_host == "10.0.0.7"
 1 kvroute.request.flags.decode_leg == 1 && kvroute.hint.prefill_worker == 0xb1 && kvroute.hint.opaque == 72:65:73:75:6c:74
 1 kvroute.kind == 17 && kvroute.prefill_worker == 0xb1 && kvroute.prefill_overlap_blocks == 2 && kvroute.path == 1
-2 kvroute.kind == 17 && kvroute.prefill_dp_rank == 4294967295 && kvroute.path == 0
+3 kvroute.kind == 17 && kvroute.prefill_dp_rank == 4294967295 && kvroute.path == 0
 1 kvroute.kind == 18 && kvroute.code == 6 && kvroute.text == "no room to reassemble" && kvroute.retryable == 1
 1 kvroute.kind == 26 && kvroute.response.flags.tokens == 1 && kvroute.token == 103
 1 kvroute.kind == 26 && kvroute.response.flags.fin == 1 && kvroute.data == 62:79:65

@@ -66,7 +66,7 @@ class Agent:
         self.args = [program, '--engine', f'http://127.0.0.1:{engine.port}', '--router', router, '--pool', pool,
                      '--worker', str(worker), '--ranks', str(engine.ranks), '--events',
                      f'tcp://127.0.0.1:{engine.events}', '--replay', f'tcp://127.0.0.1:{engine.replay}',
-                     '--health-ms', '200', *how]
+                     '--health-ms', '200', '--canary-s', '0', *how]
         self.worker, self.log = worker, open(log, 'ab')
         self.start()
 

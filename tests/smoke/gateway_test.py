@@ -382,7 +382,7 @@ def run(program, log):
         agents.start()
         check('agents are served', wait_for(lambda: all(a.state == 'SERVING' for a in agents.agents)))
         gw = Gateway(program, '--router', '10.9.0.1', '--model', 'alias=llama', '--adapter', 'sql-adapter=llama', '--tokenize',
-                     tokenizer.url, '--header-ms', '2000', '--max-buffer', '262144', log=log)
+                     tokenizer.url, '--header-ms', '2000', '--max-buffer', '262144', '--max-body', '1032192', log=log)
         check('the gateway is ready', wait_for(gw.ready))
         for part in (pages, completions, streams, cancels, hints, route, errors, bad_http, load):
             part(gw, agents)

@@ -24,7 +24,7 @@ EVENT = struct.Struct('<BBHIQ')
 KV_ACK_BODY = struct.Struct('<QQIHH')
 SESSION_BODY = struct.Struct('<IHH')
 LOADS_BODY = struct.Struct('<IIQ')
-RANK_LOADS = struct.Struct('<QIIQQ')
+RANK_LOADS = struct.Struct('<QIIQQII')
 MISSING_BODY = struct.Struct('<BBHIIIII')
 FRAME_LEAST, FRAME_USUAL, FRAME_MOST = 560, 1432, 8952
 M64 = (1 << 64) - 1
@@ -55,7 +55,7 @@ CODES = {
     98: 'WorkerConfig', 99: 'WorkerLimit', 100: 'WorkerAlive',
 }
 ROUTE_QUERY, ROUTE_RESEND, ROUTE_DIRECT, ROUTE_EAGLE = 1, 2, 4, 8
-PREFILL_LEG, DECODE_LEG, UNPROVEN = 0x10, 0x20, 0x40
+PREFILL_LEG, DECODE_LEG, UNPROVEN, ROUTE_BOOK, ROUTE_AWAY = 0x10, 0x20, 0x40, 0x80, 0x100
 PROBE_ROOM = bytes(8)
 USE, OPEN, CLOSE = 0, 1, 2  # what a request does with its session
 STATES = ('QUERY', 'QUEUED', 'DISPATCHED', 'RUNNING')
@@ -394,7 +394,7 @@ def session_hint(session, action=USE, timeout=NONE32):
     return hint(0x0010, struct.pack('<B3xI', action, timeout) + name)
 
 
-def worker_hints(taints=(), topology=(), kv_transfer=None, bootstrap=None):
+def worker_hints(taints=(), topology=(), kv_transfer=None, bootstrap=None, engine=None):
     """Hints of a HELLO; kv_transfer: (enforcement, weight, domain), bootstrap: (host, port)."""
     out = b''.join(hint(0x0021, taint.encode()) for taint in taints)
     out += b''.join(hint(0x0022, place.encode()) for place in topology)
@@ -403,6 +403,8 @@ def worker_hints(taints=(), topology=(), kv_transfer=None, bootstrap=None):
         out += hint(0x0023, struct.pack('<B7xd', enforcement, weight) + domain.encode())
     if bootstrap:
         out += hint(0x0024, struct.pack('<H6x', bootstrap[1]) + bootstrap[0].encode())
+    if engine:
+        out += hint(0x0025, engine.encode())
     return out
 
 
@@ -675,7 +677,7 @@ class Loads:
             self.rejected = Rejection(body)
         elif header.name == 'LOADS':
             count, *self.queue = LOADS_BODY.unpack_from(body)
-            fields = ('worker', 'dp_rank', 'active_requests', 'prefill_tokens', 'decode_blocks')
+            fields = ('worker', 'dp_rank', 'active_requests', 'prefill_tokens', 'decode_blocks', 'overlap_blocks', 'cached_tokens')
             self.ranks = [dict(zip(fields, RANK_LOADS.unpack_from(body, LOADS_BODY.size + i * RANK_LOADS.size)))
                           for i in range(count)]
 
@@ -768,6 +770,26 @@ class Client(Endpoint):
         loads.out.start(fragments('POTENTIAL_LOADS', body, self.router_frame, source=self.source,
                                   id=loads.id, handle=0, epoch=self.epoch, seq=loads.seq), only)
 
+    def book(self, pool, isl, hashes=(), **how):
+        """A request that its client runs (section 6.7); report() says how it goes."""
+        return self.route(pool, isl, hashes, hints=hint(0, bytes(260)), flags=ROUTE_BOOK, **how)
+
+    def away(self, pool, isl, hashes, size, token, **how):
+        """A request whose body of so many bytes goes to the agent (section 19)."""
+        hints = hint(0x8016, struct.pack('<Q', size) + token) + hint(0, bytes(204))
+        return self.route(pool, isl, hashes, hints=hints, flags=ROUTE_AWAY, **how)
+
+    def report(self, request, tokens=0, first=True, fin=False):
+        request.reports = getattr(request, 'reports', 0) + 1
+        request.report_acked = False
+        self.send('PROGRESS', request.id, struct.pack('<IHHII', request.reports - 1, first | fin << 1, 0, tokens, NONE32),
+                  handle=request.handle)
+
+    def progress_acked(self, request, body, _):
+        request.report_acked = _r32(body, 0) == getattr(request, 'reports', 0)
+        if request.report_acked:
+            request.heard = time.monotonic()
+
     def release(self, pool, session):
         self.last_id += 1
         name = session.encode()
@@ -811,7 +833,7 @@ class Client(Endpoint):
             return
         request = self.requests.get(header.id)
         action = {'ACCEPTED': self.accepted, 'REJECTED': self.rejected, 'RESPONSE': self.response,
-                  'CANCELLED': self.cancelled}.get(header.name)
+                  'CANCELLED': self.cancelled, 'PROGRESS_ACK': self.progress_acked}.get(header.name)
         if request is None or action is None:
             self.ignored += 1
             return
@@ -836,9 +858,13 @@ class Client(Endpoint):
     def accepted(self, request, body, _):
         fields = ('worker', 'dp_rank', 'overlap_blocks', 'required_blocks', 'cached_tokens', 'state',
                   'flags', 'queue_len', 'pending_tokens', 'prefill_overlap_blocks', 'prefill_worker',
-                  'prefill_dp_rank', 'path', 'reserved2')
+                  'prefill_dp_rank', 'path', 'hints_len')
         answer = dict(zip(fields, ACCEPTED_BODY.unpack_from(body)))
         answer['state'], answer['path'] = STATES[answer['state']], PATHS[answer['path']]
+        where = dict(read_hints(body[ACCEPTED_BODY.size:]))
+        answer['engine'] = where[0x0025].decode() if 0x0025 in where else None
+        answer['body_addr'] = where[0x0027].decode() if 0x0027 in where else None
+        answer['prefill_engine'] = where[0x0026].decode() if 0x0026 in where else None
         request.accepted = answer
         request.answers.append(answer['state'])
         asked, request.asked = request.asked, False
@@ -1162,6 +1188,8 @@ class Agent(Endpoint):
         code = 0 if fits else 1
         if fits and job is not None and job.handle == header.handle:
             job.copies += 1
+        elif fits and dispatch.flags & ROUTE_AWAY:
+            code = 2  # this agent takes no bodies but in frames
         elif fits and (self.refuse or header.handle in self.aborted):
             code = self.refuse or 1
         elif fits:

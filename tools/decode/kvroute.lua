@@ -97,7 +97,8 @@ local header = {
 }
 
 local req_bits = bits("request.flags", 32, {{0x1, "QUERY"}, {0x2, "RESEND"}, {0x4, "DIRECT"},
-	{0x8, "EAGLE"}, {0x10, "PREFILL_LEG"}, {0x20, "DECODE_LEG"}, {0x40, "UNPROVEN"}})
+	{0x8, "EAGLE"}, {0x10, "PREFILL_LEG"}, {0x20, "DECODE_LEG"}, {0x40, "UNPROVEN"},
+	{0x80, "BOOK"}, {0x100, "AWAY"}})
 local acc_bits = bits("accepted.flags", 16, {{0x1, "KEPT"}})
 local resp_bits = bits("response.flags", 16, {{0x1, "FIN"}, {0x2, "ERROR"}, {0x4, "CANCELLED"},
 	{0x8, "TOKENS"}})
@@ -140,7 +141,8 @@ local structs = {
 		{u32("pending_tokens", "Prompt tokens waiting"), 4},
 		{u32("prefill_overlap_blocks", "Prefill overlap blocks"), 4},
 		{x64("prefill_worker", "Prefill worker"), 8}, {u32("prefill_dp_rank", "Prefill rank"), 4},
-		{u16("path", "Path", PATHS), 2}, {skip, 2}},
+		{u16("path", "Path", PATHS), 2},
+		{u16("accepted.hints_len", "Hints bytes"), 2}},
 	rejected = {{f_code, 2}, {u8("retryable", "Retryable"), 1}, {u8("refused_kind", "Refused kind", KINDS), 1},
 		{u16("text_len", "Text bytes"), 2}, {u16("policy_class", "Policy class"), 2},
 		{u64("detail", "Detail"), 8}, {fields.detail, 8}, {fields.detail, 8}, {fields.detail, 8}},
@@ -189,7 +191,8 @@ local structs = {
 	session_status = {{f_code, 2}, {skip, 6}},
 	loads = {{f_n_ranks, 4}, {f_queue_len, 4}, {u64("pending", "Prompt tokens waiting"), 8}},
 	rank_potential = {{f_worker, 8}, {f_dp_rank, 4}, {f_active, 4},
-		{u64("prefill_tokens", "Prefill tokens"), 8}, {u64("decode_blocks", "Decode blocks"), 8}},
+		{u64("prefill_tokens", "Prefill tokens"), 8}, {u64("decode_blocks", "Decode blocks"), 8},
+		{fields.overlap_blocks, 4}, {fields.cached_tokens, 4}},
 }
 
 local f_hash = x64("hash", "Hash")
@@ -224,6 +227,7 @@ end
 local f_weight = field("hint.weight", ProtoField.double, "Weight")
 local f_port = field("hint.port", ProtoField.uint16, "Port", base.DEC)
 local f_room = field("hint.room", ProtoField.uint64, "Room", base.DEC)
+local f_body_len = field("hint.body_len", ProtoField.uint64, "Bytes", base.DEC)
 local f_action = field("hint.action", ProtoField.uint8, "Action", base.DEC, {[0] = "none", [1] = "open", [2] = "close"})
 local f_timeout = field("hint.timeout_s", ProtoField.uint32, "Timeout (s)", base.DEC)
 local f_enforce = field("hint.enforcement", ProtoField.uint8, "Enforcement", base.DEC,
@@ -285,6 +289,11 @@ local HINTS = {
 	end})},
 	[0x0014] = {"PREFILL_RESULT", show_opaque},
 	[0x0015] = {"TRACE", show_opaque},
+	[0x8016] = {"BODY", function(tree, v)
+		if v:len() ~= 24 then return end
+		tree:add_le(f_body_len, v(0, 8))
+		tree:add(f_opaque, v(8, 16))
+	end},
 	[0x8020] = {"POOL", hint_string("pool", "Pool")},
 	[0x0021] = {"TAINT", hint_string("taint", "Taint")},
 	[0x0022] = {"TOPOLOGY", hint_string("topology", "Topology")},
@@ -295,6 +304,10 @@ local HINTS = {
 	[0x0024] = {"BOOTSTRAP_ADDR", hint_after("bootstrap_addr", "Host", {size = 8, show = function(tree, v)
 		tree:add_le(f_port, v(0, 2))
 	end})},
+	[0x0025] = {"ENGINE_ADDR", hint_string("engine_addr", "Engine")},
+	[0x0026] = {"PREFILL_ENGINE_ADDR", hint_string("prefill_engine_addr", "Engine")},
+	[0x0027] = {"BODY_ADDR", hint_string("body_addr", "Address")},
+	[0x0028] = {"PREFILL_BODY_ADDR", hint_string("prefill_body_addr", "Address")},
 }
 
 local hint_names = {}
@@ -410,9 +423,9 @@ local function tail_response(tree, tvb, at, fixed)
 	return at + pad8(n)
 end
 
-local function hints_at(off)
+local function hints_at(off, size)
 	return function(tree, tvb, at, fixed)
-		return tail_hints(tree, tvb, at, tvb(at - fixed + off, 4):le_uint())
+		return tail_hints(tree, tvb, at, tvb(at - fixed + off, size or 4):le_uint())
 	end
 end
 
@@ -470,7 +483,7 @@ local BODY = {
 	[1] = {structs.connect, hints_at(0)},
 	[2] = {structs.connected, tail_connected},
 	[16] = {request, tail_request},
-	[17] = {structs.accepted},
+	[17] = {structs.accepted, hints_at(54, 2)},
 	[18] = {structs.rejected, bytes_tail(f_text, {off = 4, size = 2})},
 	[21] = {{{skip, 8}}},
 	[22] = {structs.missing, tail_missing},

@@ -54,6 +54,16 @@ static enum kvr_code read_transfer(const struct kvr_hints *h, struct kvr_worker_
 	}
 	return KVR_OK;
 }
+
+static void read_addr(const struct kvr_hints *h, struct kvr_worker_addr *a)
+{
+	*a = (struct kvr_worker_addr){0};
+	if ((h->present & KVR_HAS(KVR_HINT_ENGINE_ADDR)) != 0)
+		memcpy(a->engine, h->engine_addr.p, h->engine_addr.len);
+	if ((h->present & KVR_HAS(KVR_HINT_BODY_ADDR)) != 0)
+		memcpy(a->body, h->body_addr.p, h->body_addr.len);
+}
+
 /* What a worker says of itself but for the frame it takes: the same in all of a life. */
 static uint64_t hello_digest(const struct kvr_wire_hello *h)
 {
@@ -156,6 +166,7 @@ static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
 	w->path.max_frame = h->max_frame;
 	w->last_seen_ns = rt->ctl->live.now_ns;
 	w->transfer = transfer;
+	read_addr(hints, &w->addr);
 	w->max_num_batched_tokens = h->max_num_batched_tokens;
 	w->total_kv_blocks = h->total_kv_blocks;
 	w->role = h->role;

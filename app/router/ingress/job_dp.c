@@ -270,6 +270,7 @@ enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_h
 	j->kind = h->kind;
 	j->flags = q->fixed.flags;
 	j->isl = q->fixed.isl;
+	j->msg.book = (j->flags & KVR_REQ_F_BOOK) != 0;
 	j->deadline_ns = q->fixed.deadline_ms == 0
 				 ? 0
 				 : lc->now_ns + q->fixed.deadline_ms * UINT64_C(1000000);
@@ -280,6 +281,8 @@ enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_h
 		.phase = (enum kvr_role)q->fixed.phase,
 	};
 	code = kvr_hints_parse(raw, q->fixed.hints_len, KVR_HINTS_ROUTE, hints);
+	if (code == KVR_OK && kvr_hints_say_away(hints) != ((j->flags & KVR_REQ_F_AWAY) != 0))
+		code = KVR_E_HINT;
 	if (code == KVR_OK)
 		code = copy_hints(lc, j, hints);
 	if (q->fixed.expected_output_tokens != KVR_NONE32) {

@@ -82,7 +82,7 @@ static enum kvr_code other_life(const struct lcore *lc, const struct kvr_relay *
 /*
  * The slot behind the frame's handle, when the frame comes from the side of the request that may
  * send it, and from the life of the worker that has the request; else the frame has been dealt
- * with.
+ * with. What is only booked has one side: its client reports instead of an agent.
  */
 static struct kvr_flight *slot_of(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 				  bool agent, struct pool **p, struct kvr_relay *relay)
@@ -96,6 +96,13 @@ static struct kvr_flight *slot_of(struct lcore *lc, struct rte_mbuf *m, const st
 	if (unlikely(r == NULL)) {
 		unknown(lc, m, from, *p);
 		return NULL;
+	}
+	if (unlikely(relay->booked)) {
+		if (agent && h->kind != KVR_PROGRESS) {
+			source_refuse(lc, m, from, KVR_E_UNKNOWN_REQUEST);
+			return NULL;
+		}
+		agent = false;
 	}
 	if (unlikely(lc->view->moved != 0))
 		relay->agent = *agent_path(lc, relay);

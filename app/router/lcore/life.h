@@ -142,6 +142,7 @@ struct request {
 	uint32_t number;
 	uint8_t tries; /* of rq.tries, those that are counted */
 	bool counted;  /* as routed, queued, disagg, rejected or query */
+	bool away;     /* its client gives the body to the workers' agents */
 	bool decided;  /* its main leg waits for no prefill leg, in this try of a pair */
 	alignas(RTE_CACHE_LINE_SIZE) struct request_times times;
 };

@@ -51,10 +51,48 @@ static void answer_query(const struct life *x)
 	out_message(x->lc, &j->client, KVR_ACCEPTED, j->source, j->id, 0, &a, sizeof(a));
 }
 
+/* Hints: where the worker of a leg is found, by a client that goes to the engine itself, or gives
+ * the body to its agent. A worker that has begun another life is not the one that was chosen. */
+static void put_addr(const struct life *x, uint32_t leg, struct kvr_hint_buf *b)
+{
+	static const uint16_t
+		engine[] =
+			{[MAIN] = KVR_HINT_ENGINE_ADDR, [PREFILL] = KVR_HINT_PREFILL_ENGINE_ADDR},
+		body[] = {[MAIN] = KVR_HINT_BODY_ADDR, [PREFILL] = KVR_HINT_PREFILL_BODY_ADDR};
+	const uint32_t there = 1u << KVR_RQS_SENT | 1u << KVR_RQS_RUNNING;
+	const struct kvr_leg *l = &x->r->rq.leg[leg];
+	const struct kvr_view_worker *w;
+
+	if ((there >> l->state & 1) == 0)
+		return;
+	w = kvr_view_find(x->lc->view, l->worker);
+	if (w == NULL || w->epoch != l->epoch)
+		return;
+	if (x->r->rq.book && w->addr->engine[0] != '\0')
+		kvr_hint_put_str(b, engine[leg], w->addr->engine);
+	if (x->r->away && w->addr->body[0] != '\0')
+		kvr_hint_put_str(b, body[leg], w->addr->body);
+}
+
+static void say_accepted(const struct life *x, struct kvr_wire_accepted *a)
+{
+	const struct kvr_flight *slot = x->r->slot[MAIN];
+	uint8_t body[KVR_WIRE_ASKING_LEAST];
+	struct kvr_hint_buf b = {.p = body + sizeof(*a), .cap = sizeof(body) - sizeof(*a)};
+
+	if (unlikely(x->r->rq.book || x->r->away)) {
+		put_addr(x, MAIN, &b);
+		put_addr(x, PREFILL, &b);
+	}
+	a->hints_len = (uint16_t)b.len;
+	memcpy(body, a, sizeof(*a));
+	out_message(x->lc, &slot->relay.client, KVR_ACCEPTED, slot->relay.source, slot->relay.id,
+		    kvr_flight_handle(x->p->requests, slot), body, sizeof(*a) + b.len);
+}
+
 void answer_accepted(const struct life *x)
 {
 	const struct request *r = x->r;
-	const struct kvr_flight *slot = r->slot[MAIN];
 	struct kvr_wire_accepted a = {.prefill_dp_rank = KVR_NONE32};
 	struct kvr_sched_pending waiting;
 
@@ -70,8 +108,7 @@ void answer_accepted(const struct life *x)
 	kvr_sched_pending(x->p->sched, &waiting);
 	a.queue_len = waiting.count;
 	a.pending_tokens = (uint32_t)RTE_MIN(waiting.isl_tokens, UINT32_MAX);
-	out_message(x->lc, &slot->relay.client, KVR_ACCEPTED, slot->relay.source, slot->relay.id,
-		    kvr_flight_handle(x->p->requests, slot), &a, sizeof(a));
+	say_accepted(x, &a);
 }
 
 /* ---- REJECTED ---- */
@@ -164,6 +201,8 @@ void answer_loads(struct lcore *lc, struct pool *p, struct job *j)
 			.active_requests = p->loads[i].active_requests,
 			.prefill_tokens = p->loads[i].potential_prefill_tokens,
 			.decode_blocks = p->loads[i].potential_decode_blocks,
+			.overlap_blocks = p->loads[i].overlap_blocks,
+			.cached_tokens = p->loads[i].cached_tokens,
 		};
 	head = (struct kvr_wire_loads){
 		.n_ranks = ranks, .queue_len = waiting.count, .pending_tokens = waiting.isl_tokens};

@@ -243,6 +243,14 @@ static void send(const struct life *x, uint32_t leg)
 	pool_count(p, PC_DISPATCHES, 1);
 }
 
+/* Nothing goes to its worker; what its client says of it is found by its handle. */
+static void booked(const struct life *x, uint32_t leg)
+{
+	slot_bind(x, leg);
+	kvr_flight_publish(x->r->slot[leg]);
+	pool_count(leg_pool(x, leg), PC_BOOKED_ONLY, 1);
+}
+
 static void stop(const struct life *x, const struct kvr_rq_order *o)
 {
 	struct kvr_flight *slot = x->r->slot[o->leg];
@@ -358,6 +366,9 @@ static void carry_out(const struct life *x, const struct kvr_rq_order *o)
 	switch ((enum kvr_rq_order_kind)o->kind) {
 	case KVR_RQO_SEND:
 		send(x, o->leg);
+		break;
+	case KVR_RQO_BOOKED:
+		booked(x, o->leg);
 		break;
 	case KVR_RQO_ABORT:
 		stop(x, o);

@@ -75,6 +75,7 @@ static void arrived(struct lcore *lc, struct pool *p, struct job *j)
 	x.r->heard_ns = lc->quiet.now_ns;
 	x.r->digest = j->digest;
 	measure_arrived(x.r, j->arrival_ns);
+	x.r->away = (j->flags & KVR_REQ_F_AWAY) != 0;
 	j->msg.pair = j->pair != NULL ? &j->pair->rq : NULL;
 	if (unlikely(j->session.key.len != 0))
 		session = session_of(lc, x.r, &none);
@@ -177,6 +178,8 @@ static void item(struct lcore *lc, struct pool *p, const struct note *n, struct 
 				 .tokens = n->progress.tokens};
 	uint32_t leg = MAIN, predicted = 0, rank = 0;
 
+	if (r != NULL && r->rq.book)
+		r->heard_ns = lc->quiet.now_ns; /* it is the client who says so */
 	if (fin && r != NULL) {
 		leg = leg_of(slot);
 		predicted = r->rq.leg[leg].cached_tokens;

@@ -94,6 +94,7 @@ void slot_bind(const struct life *x, uint32_t leg)
 	/* From one address family to the other the agent's socket does not reach the client. */
 	slot->relay.direct =
 		(j->flags & KVR_REQ_F_DIRECT) != 0 && j->client.family == w->path.family;
+	slot->relay.booked = (j->flags & KVR_REQ_F_BOOK) != 0;
 }
 
 static void remember(const struct life *x, struct kvr_flight *slot)

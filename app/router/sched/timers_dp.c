@@ -51,7 +51,7 @@ void admit_poll(struct lcore *lc, struct pool *p)
 		admit_one(lc, p, &d);
 }
 
-/* ---- requests that no worker has ---- */
+/* ---- requests that no worker has, and those that their clients run ---- */
 
 #define LOOK_TURN 64u  /* slots looked at in a turn: two lines each, that nobody has fetched */
 #define LOOK_MOST 128u /* ... and in a tick when nothing waits */
@@ -67,7 +67,8 @@ static bool is_late(const struct lcore *lc, const struct request *r, struct kvr_
 					 : waits_ns;
 	const uint64_t deadline_ns = r->job != NULL ? r->job->deadline_ns : 0;
 
-	e->kind = KVR_RQE_CLIENT_GONE;
+	e->kind = r->rq.book && leg_state(r, MAIN) == KVR_RQS_RUNNING ? KVR_RQE_LEASE_OVER
+								      : KVR_RQE_CLIENT_GONE;
 	if (since_ns(lc->quiet.now_ns, r->heard_ns) > gone_ns)
 		return true;
 	e->kind = KVR_RQE_DEADLINE;
@@ -75,14 +76,17 @@ static bool is_late(const struct lcore *lc, const struct request *r, struct kvr_
 	       (leg_state(r, MAIN) == KVR_RQS_QUEUED || leg_state(r, PREFILL) == KVR_RQS_QUEUED);
 }
 
-/* The next slot of the round, when the main leg of a request has it that no worker has. */
+/* The next slot of the round, when the main leg of a request has it that no worker has, or that is
+ * its client's to run. */
 static struct kvr_flight *look(struct pool *p)
 {
-	const uint32_t states = 1u << KVR_RQS_UNDECIDED | 1u << KVR_RQS_QUEUED | 1u << KVR_RQS_SENT;
+	uint32_t states = 1u << KVR_RQS_UNDECIDED | 1u << KVR_RQS_QUEUED | 1u << KVR_RQS_SENT;
 	struct kvr_flight *slot = kvr_flight_slot(p->requests, p->live.sweep);
 	const struct request *r = slot->state == KVR_FLIGHT_LIVE ? request_of(slot) : NULL;
 
 	p->live.sweep = p->live.sweep + 1 == kvr_flight_size(p->requests) ? 0 : p->live.sweep + 1;
+	if (r != NULL && r->rq.book)
+		states |= 1u << KVR_RQS_RUNNING;
 	if (r == NULL || leg_of(slot) == PREFILL || (states >> leg_state(r, MAIN) & 1) == 0 ||
 	    r->rq.told == KVR_RQ_OVER)
 		return NULL;
@@ -123,7 +127,7 @@ bool deadlines_poll(struct lcore *lc, struct pool *p)
 			continue;
 		ended++;
 		if (slot_event(lc, p, slot, e))
-			pool_count(p, PC_CLIENT_GONE, e.kind == KVR_RQE_CLIENT_GONE);
+			pool_count(p, PC_CLIENT_GONE, e.kind != KVR_RQE_DEADLINE);
 	}
 	return p->live.look == 0;
 }

@@ -87,7 +87,7 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	X(PC_PREFILLING, prefilling, GAUGE, "requests", "decode legs whose turn has not come")     \
 	X(PC_STOPPED, stopped, COUNT, "legs", "decode bookings that ended with their prefill leg") \
 	X(PC_CLIENT_GONE, client_gone, COUNT, "requests",                                          \
-	  "requests that no worker had when their client fell silent")                             \
+	  "requests that no worker had, or that were booked only, when their client fell silent")  \
 	X(PC_LATE, late, COUNT, "frames",                                                          \
 	  "frames about requests that came again, or too late to matter")                          \
 	X(PC_OUT_OF_TURN, out_of_turn, COUNT, "frames",                                            \
@@ -99,6 +99,8 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	X(PC_MADE_ROOM, made_room, COUNT, "requests",                                              \
 	  "ended requests forgotten early, as their slot was needed")                              \
 	X(PC_LOADS, loads, COUNT, "messages", "POTENTIAL_LOADS answered")                          \
+	X(PC_BOOKED_ONLY, booked_only, COUNT, "legs",                                              \
+	  "legs that were booked for a client that runs them itself")                              \
 	X(PC_DISPATCHES, dispatches, COUNT, "requests",                                            \
 	  "DISPATCH messages sent, repeats included")                                              \
 	X(PC_PREDICTED_TOKENS, predicted_cached, COUNT, "tokens",                                  \

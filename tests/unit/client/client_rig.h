@@ -79,7 +79,8 @@ static void on_end(struct kvr_client *cl, uint64_t id, const struct kvr_client_e
 	}
 }
 
-static const struct kvr_client_ops rig_ops = {on_queued, on_accepted, on_item, on_end};
+static const struct kvr_client_ops rig_ops = {
+	.on_queued = on_queued, .on_accepted = on_accepted, .on_item = on_item, .on_end = on_end};
 
 static void rig_start_conf(struct kvr_client_conf conf)
 {

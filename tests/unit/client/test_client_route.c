@@ -562,7 +562,10 @@ static void submit_refuses_what_the_router_would(void)
 	REFUSED(q.n_tokens = 0, -EINVAL);
 	REFUSED(q.tokens = NULL, -EINVAL);
 	REFUSED(q.isl = 3, -EINVAL);
-	REFUSED(q.flags = 0x10, -EINVAL);
+	REFUSED(q.flags = 0x40, -EINVAL);
+	REFUSED(q.flags = KVR_CLIENT_BOOK | KVR_CLIENT_QUERY, -EINVAL);
+	REFUSED(q.flags = KVR_CLIENT_BOOK | KVR_CLIENT_DIRECT, -EINVAL);
+	REFUSED(q.flags = KVR_CLIENT_BOOK | KVR_CLIENT_LOADS, -EINVAL);
 	REFUSED(q.flags = KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT, -EINVAL);
 	REFUSED(q.body_len = 1, -EINVAL);
 	REFUSED(q.n_tokens = KVR_WIRE_MAX_TOKENS + 1, -EMSGSIZE);

@@ -42,7 +42,8 @@ static void rig_decide(struct rig *g, struct rig_call *c, const struct kvr_rq_or
 
 	CU_ASSERT(!c->booked[o->leg] && !c->queued[o->leg]);
 	if (o->leg == KVR_LEG_PREFILL) {
-		CU_ASSERT(!c->prefill_slot);
+		/* An affinity that had pinned it in vain: it is asked again. */
+		CU_ASSERT(!c->prefill_slot || c->r.session != NULL);
 		c->prefill_slot = true;
 	}
 	CU_ASSERT(c->msg_kept && c->main_slot);
@@ -103,11 +104,15 @@ static void rig_carry_one(struct rig *g, struct rig_call *c, const struct kvr_rq
 		rig_question(g, c, o);
 		break;
 	case KVR_RQO_SEND:
-		CU_ASSERT(c->booked[leg] && (c->msg_kept || c->repeated));
+		CU_ASSERT(c->booked[leg] && (c->msg_kept || c->repeated) && !c->r.book);
 		rig_say(g, "%c.DISPATCH", (int)c->r.leg[leg].worker);
 		break;
+	case KVR_RQO_BOOKED:
+		CU_ASSERT(c->booked[leg] && c->r.book);
+		rig_say(g, "%c.BOOKED", (int)c->r.leg[leg].worker);
+		break;
 	case KVR_RQO_ABORT:
-		CU_ASSERT(!c->aborting[leg]);
+		CU_ASSERT(!c->aborting[leg] && !c->r.book);
 		c->aborting[leg] = true;
 		rig_say(g, "%c.ABORT", (int)c->r.leg[leg].worker);
 		break;

@@ -60,6 +60,8 @@ static void arrives(void)
 		rig_session(c, ids[below(3)], (enum kvr_rq_action)below(3));
 	if (what == 0)
 		c->msg.req.query_only = true;
+	else
+		c->msg.book = below(5) == 0;
 	if (below(6) == 0) {
 		c->msg.hints.flags |= below(2) ? KVR_SHINT_BACKEND_ID : KVR_SHINT_DECODE_ID;
 		c->msg.hints.backend_id = c->msg.hints.decode_id = 'a' + below(8);

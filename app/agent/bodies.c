@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "bodies.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "kvr_wire.h"
+
+#define READS	4		   /* of a connection in one turn */
+#define MOST	64u		   /* connections */
+#define HEAD	1024u		   /* bytes of a request's head */
+#define SILENCE UINT64_C(10000000) /* us that a connection may bring nothing */
+#define TOKEN	KVR_WIRE_TOKEN
+
+struct app_body {
+	LIST_ENTRY(app_body) link;
+	struct app_job *job;
+	struct kvr_agent_request r; /* what it points at is below */
+	char host[256];
+	void *result;
+	uint64_t until_us;
+	bool taken; /* it has come, or is coming */
+	bool done;
+};
+
+struct conn {
+	int fd;	       /* -1: free */
+	uint32_t have; /* of the head */
+	char head[HEAD + 1];
+	struct app_body
+		*body; /* of which this is the body; NULL: not known, or nobody's any more */
+	char *data;
+	size_t len, got;
+	uint64_t heard_us;
+};
+
+struct app_bodies {
+	const struct app_bodies_ops *ops;
+	int fd; /* listening */
+	bool full;
+	uint32_t n;
+	uint64_t bytes;
+	LIST_HEAD(, app_body) waiting;
+	struct conn conn[MOST];
+};
+
+/* ---- what is waited for ---- */
+
+struct app_body *app_body_expect(struct app *a, struct app_job *j,
+				 const struct kvr_agent_request *r)
+{
+	struct app_body *b = calloc(1, sizeof(*b));
+
+	if (b == NULL)
+		return NULL;
+	b->job = j;
+	b->r = *r;
+	b->r.hashes = NULL;
+	b->r.tokens = NULL;
+	b->r.hints = b->r.body = NULL;
+	b->r.n_hashes = b->r.n_tokens = b->r.hints_len = b->r.body_len = 0;
+	if (r->bootstrap_host != NULL) {
+		snprintf(b->host, sizeof(b->host), "%s", r->bootstrap_host);
+		b->r.bootstrap_host = b->host;
+	}
+	if (r->prefill_result_len > 0) {
+		b->result = malloc(r->prefill_result_len);
+		if (b->result == NULL) {
+			free(b);
+			return NULL;
+		}
+		b->r.prefill_result = memcpy(b->result, r->prefill_result, r->prefill_result_len);
+	}
+	b->until_us = a->now_us + a->o.body_ms * UINT64_C(1000);
+	LIST_INSERT_HEAD(&a->bodies->waiting, b, link);
+	kvr_cell_add(&a->st.bodies_awaited, 1);
+	return b;
+}
+
+const struct kvr_agent_request *app_body_request(const struct app_body *b)
+{
+	return &b->r;
+}
+
+void app_body_drop(struct app *a, struct app_body *b)
+{
+	if (b == NULL)
+		return;
+	for (uint32_t i = 0; i < MOST; i++)
+		if (a->bodies->conn[i].body == b)
+			a->bodies->conn[i].body = NULL;
+	LIST_REMOVE(b, link);
+	free(b->result);
+	free(b);
+}
+
+/* Without telling by its time how much of it was right. */
+static bool is_token(const uint8_t *token, const char *hex)
+{
+	static const char digits[] = "0123456789abcdef";
+	uint8_t differ = 0;
+
+	for (uint32_t i = 0; i < TOKEN; i++) {
+		differ |= (uint8_t)(digits[token[i] >> 4] ^ hex[2 * i]);
+		differ |= (uint8_t)(digits[token[i] & 15] ^ hex[2 * i + 1]);
+	}
+	return differ == 0;
+}
+
+static struct app_body *find(struct app *a, const char *hex)
+{
+	struct app_body *b, *found = NULL;
+
+	LIST_FOREACH (b, &a->bodies->waiting, link)
+		if (is_token(b->r.away_token, hex))
+			found = b;
+	return found;
+}
+
+/* ---- connections ---- */
+
+static void watch_listener(struct app *a, bool on)
+{
+	struct epoll_event e = {.events = on ? EPOLLIN : 0,
+				.data.u64 = (uint64_t)APP_FD_BODY << 32 | UINT32_MAX};
+
+	epoll_ctl(a->epoll, EPOLL_CTL_MOD, a->bodies->fd, &e);
+	a->bodies->full = !on;
+}
+
+static void hang_up(struct app *a, struct conn *c)
+{
+	struct app_bodies *s = a->bodies;
+
+	if (c->body != NULL && !c->body->done)
+		c->body->taken = false; /* another connection may bring it */
+	close(c->fd);
+	if (c->data != NULL)
+		s->bytes -= c->len;
+	free(c->data);
+	*c = (struct conn){.fd = -1};
+	s->n--;
+	if (s->full && s->fd >= 0)
+		watch_listener(a, true);
+}
+
+/* One answer, then the end. The client sees a reset if it still sends: it has to ask again then. */
+static void answer(struct app *a, struct conn *c, const char *status)
+{
+	char text[128];
+	const int n =
+		snprintf(text, sizeof(text),
+			 "HTTP/1.1 %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", status);
+
+	if (send(c->fd, text, (size_t)n, MSG_NOSIGNAL) < 0)
+		app_log(a, true, "a client that brings a body takes no answer: %s",
+			strerror(errno));
+	if (status[0] != '2')
+		kvr_cell_add(&a->st.bodies_refused, 1);
+	hang_up(a, c);
+}
+
+/* The value of content-length, -1: there is none, or a wrong one. */
+static int64_t content_length(const char *head)
+{
+	const char *line = strstr(head, "\r\n");
+	char *end;
+
+	for (; line != NULL; line = strstr(line + 2, "\r\n")) {
+		if (strncasecmp(line + 2, "content-length:", 15) != 0)
+			continue;
+		errno = 0;
+		const long long n = strtoll(line + 17, &end, 10);
+
+		return errno == 0 && n > 0 && *end == '\r' ? n : -1;
+	}
+	return -1;
+}
+
+/* The head is there. @return false: it has been answered, and the connection is gone. */
+static bool begin(struct app *a, struct conn *c, size_t head_len)
+{
+	static const char want[] = "PUT /kvroute/body/";
+	const size_t at = sizeof(want) - 1;
+	const int64_t n = content_length(c->head);
+	struct app_body *b;
+
+	if (strncmp(c->head, want, at) != 0 ||
+	    strncmp(c->head + at + 2 * TOKEN, " HTTP/1.", 8) != 0) {
+		answer(a, c, "400 Bad Request");
+		return false;
+	}
+	b = find(a, c->head + at);
+	if (b == NULL)
+		answer(a, c, "404 Not Found");
+	else if (b->done)
+		answer(a, c, "410 Gone");
+	else if (b->taken)
+		answer(a, c, "409 Conflict");
+	else if (n < 0 || (uint64_t)n != b->r.away_len)
+		answer(a, c, "413 Content Too Large");
+	else if (a->bodies->bytes + (uint64_t)n > a->o.bodies_bytes ||
+		 (c->data = malloc((size_t)n)) == NULL)
+		answer(a, c, "503 Service Unavailable");
+	else {
+		c->body = b;
+		b->taken = true;
+		c->len = (size_t)n;
+		a->bodies->bytes += c->len;
+		c->got = c->have - head_len < c->len ? c->have - head_len : c->len;
+		memcpy(c->data, c->head + head_len, c->got);
+		return true;
+	}
+	return false;
+}
+
+static void complete(struct app *a, struct conn *c)
+{
+	struct app_body *b = c->body;
+	char *data = c->data;
+	const size_t len = c->len;
+
+	c->data = NULL;
+	a->bodies->bytes -= len;
+	if (b == NULL) { /* its request has ended meanwhile */
+		answer(a, c, "404 Not Found");
+	} else {
+		b->done = true;
+		c->body = NULL;
+		answer(a, c, "204 No Content");
+		kvr_cell_add(&a->st.bodies, 1);
+		a->bodies->ops->come(b->job, data, len);
+	}
+	free(data);
+}
+
+static void read_head(struct app *a, struct conn *c)
+{
+	const ssize_t n = recv(c->fd, c->head + c->have, HEAD - c->have, 0);
+	const char *end;
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		hang_up(a, c);
+		return;
+	}
+	c->have += (uint32_t)n;
+	c->heard_us = a->now_us;
+	c->head[c->have] = '\0';
+	end = strstr(c->head, "\r\n\r\n");
+	if (end == NULL && (c->have == HEAD || strlen(c->head) < c->have))
+		answer(a, c, "400 Bad Request");
+	else if (end != NULL && begin(a, c, (size_t)(end + 4 - c->head)) && c->got == c->len)
+		complete(a, c);
+}
+
+static void read_body(struct app *a, struct conn *c)
+{
+	ssize_t n = 1;
+
+	/* A piece a turn: others are waiting. */
+	for (int i = 0; i < READS && c->got < c->len && n > 0; i++) {
+		n = recv(c->fd, c->data + c->got, c->len - c->got, 0);
+		if (n > 0)
+			c->got += (size_t)n;
+	}
+	if (c->got == c->len) {
+		complete(a, c);
+	} else if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+		hang_up(a, c);
+	} else {
+		c->heard_us = a->now_us;
+	}
+}
+
+static void accept_some(struct app *a)
+{
+	struct app_bodies *s = a->bodies;
+	uint32_t at = 0;
+
+	while (s->n < MOST) {
+		struct epoll_event e = {.events = EPOLLIN};
+		const int fd = accept4(s->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd < 0)
+			break;
+		while (s->conn[at].fd >= 0)
+			at++;
+		s->conn[at] = (struct conn){.fd = fd, .heard_us = a->now_us};
+		s->n++;
+		e.data.u64 = (uint64_t)APP_FD_BODY << 32 | at;
+		epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &e);
+	}
+	/* Without room, or descriptors, nobody is listened to until one goes, or a while has
+	 * passed. */
+	if (s->n == MOST || errno == EMFILE || errno == ENFILE)
+		watch_listener(a, false);
+}
+
+void app_bodies_ready(struct app *a, uint32_t index)
+{
+	struct app_bodies *s = a->bodies;
+
+	if (index == UINT32_MAX)
+		accept_some(a);
+	else if (s->conn[index].fd >= 0 && s->conn[index].data != NULL)
+		read_body(a, &s->conn[index]);
+	else if (s->conn[index].fd >= 0)
+		read_head(a, &s->conn[index]);
+}
+
+void app_bodies_turn(struct app *a)
+{
+	struct app_bodies *s = a->bodies;
+	struct app_body *b, *next;
+
+	if (s->fd < 0)
+		return;
+	for (uint32_t i = 0; s->n > 0 && i < MOST; i++)
+		if (s->conn[i].fd >= 0 && a->now_us - s->conn[i].heard_us > SILENCE)
+			hang_up(a, &s->conn[i]);
+	if (s->full && s->n < MOST)
+		watch_listener(a, true);
+	for (b = LIST_FIRST(&s->waiting); b != NULL; b = next) {
+		next = LIST_NEXT(b, link);
+		if (b->done || a->now_us < b->until_us)
+			continue;
+		b->done = true;
+		kvr_cell_add(&a->st.bodies_missed, 1);
+		s->ops->missed(b->job, 408);
+	}
+}
+
+uint64_t app_bodies_due_us(const struct app *a)
+{
+	uint64_t due = UINT64_MAX;
+	const struct app_body *b;
+
+	LIST_FOREACH (b, &a->bodies->waiting, link)
+		if (!b->done && b->until_us < due)
+			due = b->until_us;
+	return due;
+}
+
+/* ---- start ---- */
+
+/* The address of ours by which the router is reached, as text; "" on failure. */
+static void our_address(const char *router, char *out, size_t size)
+{
+	struct addrinfo how = {.ai_socktype = SOCK_DGRAM}, *ai = NULL;
+	struct sockaddr_storage me;
+	socklen_t len = sizeof(me);
+	char host[256];
+	const char *colon = strrchr(router, ':');
+	size_t n = strlen(router);
+	int fd = -1;
+
+	out[0] = '\0';
+	/* "host", "host:port", "[v6]:port", "v6" */
+	if (router[0] == '[' && strchr(router, ']') != NULL) {
+		router++;
+		n = (size_t)(strchr(router, ']') - router);
+	} else if (colon != NULL && memchr(router, ':', (size_t)(colon - router)) == NULL) {
+		n = (size_t)(colon - router);
+	}
+	snprintf(host, sizeof(host), "%.*s", (int)n, router);
+	if (getaddrinfo(host, "7650", &how, &ai) == 0)
+		fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && connect(fd, ai->ai_addr, ai->ai_addrlen) == 0 &&
+	    getsockname(fd, (struct sockaddr *)&me, &len) == 0 &&
+	    getnameinfo((struct sockaddr *)&me, len, out, (socklen_t)size, NULL, 0,
+			NI_NUMERICHOST) != 0)
+		out[0] = '\0';
+	if (fd >= 0)
+		close(fd);
+	if (ai != NULL)
+		freeaddrinfo(ai);
+}
+
+static int listen_at(const char *host, const char *port)
+{
+	struct addrinfo how = {.ai_socktype = SOCK_STREAM,
+			       .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV},
+			*ai;
+	const int one = 1;
+	int fd;
+
+	if (getaddrinfo(host, port, &how, &ai) != 0) {
+		errno = EINVAL;
+		return -1;
+	}
+	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (fd >= 0 && (bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 || listen(fd, 256) < 0)) {
+		const int why = errno;
+
+		close(fd);
+		errno = why;
+		fd = -1;
+	}
+	freeaddrinfo(ai);
+	return fd;
+}
+
+/* Where we are, as clients are told. */
+static void tell_address(struct app *a)
+{
+	struct sockaddr_storage me;
+	socklen_t len = sizeof(me);
+	char host[64], port[8];
+
+	if (getsockname(a->bodies->fd, (struct sockaddr *)&me, &len) == 0 &&
+	    getnameinfo((struct sockaddr *)&me, len, host, sizeof(host), port, sizeof(port),
+			NI_NUMERICHOST | NI_NUMERICSERV) == 0)
+		snprintf(a->body_addr, sizeof(a->body_addr),
+			 strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+int app_bodies_start(struct app *a, const struct app_bodies_ops *ops)
+{
+	struct app_bodies *s = a->bodies = calloc(1, sizeof(*s));
+	struct epoll_event e = {.events = EPOLLIN,
+				.data.u64 = (uint64_t)APP_FD_BODY << 32 | UINT32_MAX};
+	char host[256] = "", *colon;
+
+	if (s == NULL)
+		return -ENOMEM;
+	s->fd = -1;
+	s->ops = ops;
+	LIST_INIT(&s->waiting);
+	for (uint32_t i = 0; i < MOST; i++)
+		s->conn[i].fd = -1;
+	if (strcmp(a->o.bodies, "off") == 0)
+		return 0;
+	if (strcmp(a->o.bodies, "auto") == 0) {
+		our_address(a->o.router, host, sizeof(host));
+		if (host[0] == '\0')
+			return 0; /* the router's name leads nowhere: that is told elsewhere */
+		s->fd = listen_at(host, "0");
+	} else {
+		snprintf(host, sizeof(host), "%s", a->o.bodies);
+		colon = strrchr(host, ':');
+		if (colon == NULL)
+			return -EINVAL;
+		*colon++ = '\0';
+		if (host[0] == '[' && colon[-2] == ']') {
+			colon[-2] = '\0';
+			s->fd = listen_at(host + 1, colon);
+		} else {
+			s->fd = listen_at(host, colon);
+		}
+	}
+	if (s->fd < 0)
+		return -errno;
+	tell_address(a);
+	epoll_ctl(a->epoll, EPOLL_CTL_ADD, s->fd, &e);
+	return 0;
+}
+
+void app_bodies_stop(struct app *a)
+{
+	struct app_bodies *s = a->bodies;
+
+	if (s == NULL)
+		return;
+	for (uint32_t i = 0; i < MOST; i++)
+		if (s->conn[i].fd >= 0)
+			hang_up(a, &s->conn[i]);
+	if (s->fd >= 0)
+		close(s->fd);
+	free(s);
+	a->bodies = NULL;
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "canary.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvr_hash.h"
+#include "kvr_json.h"
+
+#define PAGE_MOST (1u << 20)
+#define WAIT_US	  UINT64_C(5000000) /* the event after the answer */
+#define WORDS	  32u		    /* of the text at first; doubled until it has two blocks */
+#define MOST	  8192u		    /* words */
+#define IDS	  65536u
+
+enum step { IDLE, MODELS, TOKENIZE, COMPLETE, WAIT };
+
+struct app_canary {
+	enum app_transfer kind;
+	enum step step;
+	CURL *easy;
+	struct curl_slist *fields;
+	uint64_t due_us; /* of the next one; WAIT: when it is given up */
+	uint64_t number; /* of this one: its prompt is nobody else's */
+	uint32_t words;
+	char model[256];
+	char *text; /* the prompt, as JSON */
+	char *body, *page;
+	size_t len;
+	uint64_t sh; /* of its last block */
+	uint32_t blocks;
+	bool seen;
+};
+
+static size_t on_page(char *data, size_t size, size_t count, void *user)
+{
+	const size_t n = size * count;
+	struct app_canary *c = user;
+	char *larger = c->len + n <= PAGE_MOST ? realloc(c->page, c->len + n) : NULL;
+
+	if (larger == NULL)
+		return 0;
+	c->page = larger;
+	memcpy(c->page + c->len, data, n);
+	c->len += n;
+	return n;
+}
+
+/* Not this time. */
+static void rest(struct app *a, const char *why)
+{
+	struct app_canary *c = a->canary;
+
+	if (why != NULL) {
+		kvr_cell_add(&a->st.canaries_failed, 1);
+		app_log(a, true, "canary: %s", why);
+	}
+	c->step = IDLE;
+	c->due_us = a->now_us + a->o.canary_s * UINT64_C(1000000);
+	free(c->text);
+	c->text = NULL;
+}
+
+static void ask(struct app *a, enum step step, const char *path, char *body)
+{
+	struct app_canary *c = a->canary;
+	char url[512];
+
+	free(c->body);
+	c->body = body;
+	c->len = 0;
+	c->step = step;
+	if (c->easy == NULL)
+		c->easy = curl_easy_init();
+	if (c->easy == NULL) {
+		rest(a, "no memory");
+		return;
+	}
+	snprintf(url, sizeof(url), "%s%s", a->o.engine, path);
+	curl_easy_reset(c->easy);
+	curl_easy_setopt(c->easy, CURLOPT_URL, url);
+	curl_easy_setopt(c->easy, CURLOPT_PROXY, "");
+	curl_easy_setopt(c->easy, CURLOPT_PROTOCOLS_STR, "http");
+	curl_easy_setopt(c->easy, CURLOPT_WRITEFUNCTION, on_page);
+	curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, c);
+	curl_easy_setopt(c->easy, CURLOPT_PRIVATE, (char *)c);
+	curl_easy_setopt(c->easy, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(c->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)a->o.connect_ms);
+	curl_easy_setopt(c->easy, CURLOPT_TIMEOUT_MS, 10000L);
+	if (body != NULL) {
+		curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, body);
+		curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, c->fields);
+	}
+	if (curl_multi_add_handle(a->multi, c->easy) != CURLM_OK)
+		rest(a, "no memory");
+}
+
+/* The prompt: its number first, so that no block of it was ever seen. */
+static char *make_text(const struct app *a, uint32_t words)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	if (out == NULL)
+		return NULL;
+	fprintf(out, "\"kvroute canary %" PRIu64 " %" PRIu64 ":", a->o.worker, a->canary->number);
+	for (uint32_t i = 0; i < words; i++)
+		fprintf(out, " word %u", i);
+	fprintf(out, "\"");
+	fclose(out);
+	return text;
+}
+
+static char *make_body(const struct app_canary *c, const char *more)
+{
+	char *body = NULL;
+	size_t len;
+	FILE *out = open_memstream(&body, &len);
+
+	if (out == NULL)
+		return NULL;
+	fprintf(out, "{\"model\":%s,\"prompt\":%s%s}", c->model, c->text, more);
+	fclose(out);
+	return body;
+}
+
+static void tokenize(struct app *a)
+{
+	struct app_canary *c = a->canary;
+	char *body;
+
+	free(c->text);
+	c->text = make_text(a, c->words);
+	body = c->text != NULL ? make_body(c, "") : NULL;
+	if (body == NULL)
+		rest(a, "no memory");
+	else
+		ask(a, TOKENIZE, "/tokenize", body);
+}
+
+/* The first model's name, as JSON. */
+static bool read_model(struct app_canary *c, const struct kvr_json_value *root)
+{
+	struct kvr_json_value list, name, first, id;
+	struct kvr_json_iter it;
+
+	if (!kvr_json_get(root, "data", &list) || list.type != KVR_JSON_ARRAY)
+		return false;
+	it = kvr_json_begin(&list);
+	if (!kvr_json_next(&it, &name, &first) || !kvr_json_get(&first, "id", &id) ||
+	    id.type != KVR_JSON_STRING || id.len >= sizeof(c->model))
+		return false;
+	snprintf(c->model, sizeof(c->model), "%.*s", (int)id.len, id.p);
+	return true;
+}
+
+/* The names of its blocks. @return how many; -1: no ids. */
+static int name_blocks(const struct app *a, const struct kvr_json_value *root, uint64_t *last)
+{
+	const struct kvr_hash_params how = {.seed = kvr_hash_seed("", 0, "", 0),
+					    .block_size = a->o.block_size};
+	struct kvr_json_value list, name, v;
+	struct kvr_json_iter it;
+	uint32_t n = 0, *ids;
+	uint64_t id, *sh;
+	int blocks = -1;
+
+	if (!kvr_json_get(root, "tokens", &list) || list.type != KVR_JSON_ARRAY)
+		return -1;
+	ids = malloc(IDS * sizeof(*ids));
+	sh = malloc((IDS / a->o.block_size + 1) * sizeof(*sh));
+	it = kvr_json_begin(&list);
+	while (ids != NULL && n < IDS && kvr_json_next(&it, &name, &v) &&
+	       kvr_json_u64(&v, &id) == 0)
+		ids[n++] = (uint32_t)id;
+	if (ids != NULL && sh != NULL)
+		blocks = kvr_hash_tokens(&how, ids, n, NULL, sh, IDS / a->o.block_size + 1);
+	if (blocks > 0)
+		*last = sh[blocks - 1];
+	free(ids);
+	free(sh);
+	return blocks;
+}
+
+static void tokenized(struct app *a, const struct kvr_json_value *root)
+{
+	struct app_canary *c = a->canary;
+	const int blocks = name_blocks(a, root, &c->sh);
+	char *body;
+
+	if (blocks < 0) {
+		rest(a, "the engine's /tokenize answers no tokens");
+	} else if (blocks < 2 && c->words < MOST) {
+		c->words *= 2;
+		tokenize(a);
+	} else {
+		c->blocks = (uint32_t)blocks;
+		c->seen = false;
+		body = make_body(c, ",\"max_tokens\":1");
+		if (body == NULL)
+			rest(a, "no memory");
+		else
+			ask(a, COMPLETE, "/v1/completions", body);
+	}
+}
+
+void app_canary_ended(struct app *a, CURLcode result)
+{
+	struct app_canary *c = a->canary;
+	struct kvr_json_value root;
+	long status = 0;
+	size_t at;
+
+	curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+	curl_multi_remove_handle(a->multi, c->easy);
+	if (result != CURLE_OK || status != 200 || c->page == NULL ||
+	    kvr_json_parse(c->page, c->len, &root, &at) != 0) {
+		rest(a, "the engine does not answer, or not with 200 and JSON");
+	} else if (c->step == MODELS && !read_model(c, &root)) {
+		rest(a, "the engine's /v1/models names none");
+	} else if (c->step == MODELS) {
+		tokenize(a);
+	} else if (c->step == TOKENIZE) {
+		tokenized(a, &root);
+	} else {
+		c->step = WAIT;
+		c->due_us = a->now_us + WAIT_US;
+	}
+}
+
+void app_canary_stored(struct app *a, const uint64_t sh[], uint32_t n)
+{
+	struct app_canary *c = a->canary;
+
+	if (c == NULL || (c->step != COMPLETE && c->step != WAIT))
+		return;
+	for (uint32_t i = 0; i < n; i++)
+		c->seen |= sh[i] == c->sh;
+}
+
+void app_canary_turn(struct app *a)
+{
+	struct app_canary *c = a->canary;
+
+	if (c == NULL || a->state != APP_SERVING)
+		return;
+	if (c->step == WAIT && c->seen) {
+		kvr_cell_add(&a->st.canaries, 1);
+		rest(a, NULL);
+	} else if (c->step == WAIT && a->now_us >= c->due_us) {
+		kvr_cell_add(&a->st.canaries_bad, 1);
+		app_log(a, true,
+			"canary: the engine's events do not name the %u blocks of %u tokens that "
+			"its "
+			"/tokenize makes of a prompt: requests find no cache here. Compare block "
+			"size, tokenizer and cache salt",
+			c->blocks, a->o.block_size);
+		rest(a, NULL);
+	} else if (c->step == IDLE && a->now_us >= c->due_us) {
+		c->number = a->now_us;
+		ask(a, MODELS, "/v1/models", NULL);
+	}
+}
+
+uint64_t app_canary_due_us(const struct app *a)
+{
+	const struct app_canary *c = a->canary;
+
+	if (c == NULL || a->state != APP_SERVING || (c->step != WAIT && c->step != IDLE))
+		return UINT64_MAX;
+	return c->step == WAIT && c->seen ? a->now_us : c->due_us;
+}
+
+int app_canary_start(struct app *a)
+{
+	if (a->o.canary_s == 0 || a->o.events[0] == '\0')
+		return 0;
+	a->canary = calloc(1, sizeof(*a->canary));
+	if (a->canary == NULL)
+		return -1;
+	a->canary->kind = APP_CANARY;
+	a->canary->words = WORDS;
+	a->canary->fields = curl_slist_append(NULL, "content-type: application/json");
+	return a->canary->fields != NULL ? 0 : -1;
+}
+
+void app_canary_stop(struct app *a)
+{
+	struct app_canary *c = a->canary;
+
+	if (c == NULL)
+		return;
+	if (c->easy != NULL) {
+		curl_multi_remove_handle(a->multi, c->easy);
+		curl_easy_cleanup(c->easy);
+	}
+	curl_slist_free_all(c->fields);
+	free(c->text);
+	free(c->body);
+	free(c->page);
+	free(c);
+	a->canary = NULL;
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "lease.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "answer.h"
+
+#define BUCKETS	   4096u
+#define LOOK_MS	   250u
+#define ENDED_KEPT 1024u /* names of ended bookings that are told from unknown ones */
+
+struct gw_lease {
+	LIST_ENTRY(gw_lease) hash;	  /* table */
+	LIST_ENTRY(gw_lease) of_thread;	  /* owner */
+	STAILQ_ENTRY(gw_lease) told_link; /* table: it has something for its owner */
+	uint64_t name;
+	struct gw_thread *t;
+	/* owner */
+	struct gw_router *router;
+	uint64_t id;
+	/* table */
+	struct gw_said said;
+	bool told;
+	uint32_t lease_ms;
+	uint64_t until_ms;
+};
+
+STAILQ_HEAD(told_list, gw_lease);
+LIST_HEAD(lease_list, gw_lease);
+
+struct place {
+	struct told_list told; /* table */
+	int pipe[2];
+	h2o_socket_t *sock;
+	struct lease_list own; /* owner */
+	uint64_t look_ms;
+};
+
+struct gw_leases {
+	pthread_mutex_t lock;
+	struct lease_list bucket[BUCKETS];
+	struct {
+		uint64_t name;
+		uint16_t code; /* how it has ended, a code of the protocol; 0: by its caller */
+	} ended[ENDED_KEPT];
+	uint32_t n_ended;
+	uint32_t n;
+	struct place place[];
+};
+
+static uint64_t now_ms(const struct gw_thread *t)
+{
+	return h2o_now(t->ctx.loop);
+}
+
+struct gw_leases *gw_leases_create(uint32_t n)
+{
+	struct gw_leases *l = calloc(1, sizeof(*l) + n * sizeof(l->place[0]));
+
+	if (l == NULL)
+		return NULL;
+	pthread_mutex_init(&l->lock, NULL);
+	l->n = n;
+	for (uint32_t i = 0; i < n; i++) {
+		STAILQ_INIT(&l->place[i].told);
+		l->place[i].pipe[0] = l->place[i].pipe[1] = -1;
+	}
+	return l;
+}
+
+void gw_leases_destroy(struct gw_leases *l)
+{
+	if (l == NULL)
+		return;
+	pthread_mutex_destroy(&l->lock);
+	free(l);
+}
+
+static struct place *place_of(const struct gw_thread *t)
+{
+	return &t->leases->place[t->number];
+}
+
+/* Under the lock. */
+static struct lease_list *bucket(struct gw_leases *l, uint64_t name)
+{
+	return &l->bucket[name % BUCKETS];
+}
+
+static struct gw_lease *find(struct gw_leases *l, uint64_t name)
+{
+	struct gw_lease *le;
+
+	LIST_FOREACH (le, bucket(l, name), hash)
+		if (le->name == name)
+			return le;
+	return NULL;
+}
+
+/* ---- the owner's side ---- */
+
+static void pass_on(struct gw_lease *le)
+{
+	const struct kvr_client_report r = {.first = le->said.first,
+					    .last = le->said.last,
+					    .failed = le->said.failed,
+					    .generated_tokens = le->said.generated_tokens,
+					    .cached_tokens = le->said.cached_tokens};
+
+	kvr_client_report(le->router->client, le->id, &r);
+}
+
+/* What other threads have heard, or this one. */
+static void take_told(struct gw_thread *t)
+{
+	struct place *p = place_of(t);
+	struct gw_leases *l = t->leases;
+	struct gw_lease *le;
+
+	for (;;) {
+		pthread_mutex_lock(&l->lock);
+		le = STAILQ_FIRST(&p->told);
+		if (le != NULL) {
+			STAILQ_REMOVE_HEAD(&p->told, told_link);
+			le->told = false;
+		}
+		pthread_mutex_unlock(&l->lock);
+		if (le == NULL)
+			return;
+		pass_on(le); /* ours: nobody else frees it */
+	}
+}
+
+static void on_told(h2o_socket_t *sock, const char *err)
+{
+	(void)err;
+	h2o_buffer_consume(&sock->input, sock->input->size);
+	take_told(sock->data);
+}
+
+int gw_leases_join(struct gw_thread *t)
+{
+	struct place *p = place_of(t);
+
+	if (pipe2(p->pipe, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	LIST_INIT(&p->own);
+	p->sock = h2o_evloop_socket_create(t->ctx.loop, p->pipe[0], 0);
+	p->sock->data = t;
+	h2o_socket_read_start(p->sock, on_told);
+	return 0;
+}
+
+void gw_leases_leave(struct gw_thread *t)
+{
+	struct place *p = t->leases != NULL ? place_of(t) : NULL;
+
+	if (p == NULL || p->sock == NULL)
+		return;
+	h2o_socket_close(p->sock); /* pipe[0] with it */
+	close(p->pipe[1]);
+	p->sock = NULL;
+}
+
+uint64_t gw_lease_begin(struct gw_call *c, uint32_t lease_ms)
+{
+	struct gw_lease *le = calloc(1, sizeof(*le));
+	struct gw_leases *l = c->t->leases;
+
+	if (le == NULL || getrandom(&le->name, sizeof(le->name), 0) < 0) {
+		free(le);
+		return 0;
+	}
+	le->name |= 1; /* 0 is none */
+	le->t = c->t;
+	le->router = c->router;
+	le->id = c->id;
+	le->lease_ms = lease_ms;
+	le->until_ms = now_ms(c->t) + lease_ms;
+	LIST_INSERT_HEAD(&place_of(c->t)->own, le, of_thread);
+	pthread_mutex_lock(&l->lock);
+	LIST_INSERT_HEAD(bucket(l, le->name), le, hash);
+	pthread_mutex_unlock(&l->lock);
+	c->at_router->lease = le;
+	c->at_router->call = NULL;
+	c->at_router = NULL;
+	c->id = 0;
+	kvr_stats_add(c->t->row, GW_LEASES, 1);
+	return le->name;
+}
+
+void gw_lease_ended(struct gw_lease *le, const struct kvr_client_end *e)
+{
+	struct gw_leases *l = le->t->leases;
+	const bool lost = e->reason != KVR_CLIENT_FINISHED && e->reason != KVR_CLIENT_CANCELLED;
+
+	pthread_mutex_lock(&l->lock);
+	LIST_REMOVE(le, hash);
+	if (le->told)
+		STAILQ_REMOVE(&place_of(le->t)->told, le, gw_lease, told_link);
+	l->ended[l->n_ended % ENDED_KEPT].name = le->name;
+	l->ended[l->n_ended++ % ENDED_KEPT].code = e->code != 0 ? e->code
+						   : lost	? KVR_E_UNKNOWN_REQUEST
+								: 0;
+	pthread_mutex_unlock(&l->lock);
+	if (lost)
+		GW_COUNT(le->t, GW_LEASES_LOST);
+	kvr_stats_sub(le->t->row, GW_LEASES, 1);
+	LIST_REMOVE(le, of_thread);
+	free(le);
+}
+
+void gw_leases_turn(struct gw_thread *t)
+{
+	struct place *p = place_of(t);
+	struct gw_lease *le, *next;
+	const uint64_t now = now_ms(t);
+
+	if (now < p->look_ms)
+		return;
+	p->look_ms = now + LOOK_MS;
+	for (le = LIST_FIRST(&p->own); le != NULL; le = next) {
+		bool over;
+
+		next = LIST_NEXT(le, of_thread);
+		pthread_mutex_lock(&t->leases->lock);
+		over = !le->said.last && le->until_ms != 0 && now >= le->until_ms;
+		if (over)
+			le->until_ms = 0; /* once */
+		pthread_mutex_unlock(&t->leases->lock);
+		if (!over)
+			continue;
+		GW_COUNT(t, GW_LEASES_OVER);
+		kvr_client_cancel(le->router->client, le->id);
+	}
+}
+
+/* ---- any thread: what callers say ---- */
+
+enum say { SAY_NOTHING, SAY_FIRST, SAY_PROGRESS, SAY_END };
+
+/* /pick/NAME/VERB. @return SAY_NOTHING: it is none. */
+static enum say read_path(const h2o_req_t *req, uint64_t *name)
+{
+	static const char *const verbs[] = {
+		[SAY_FIRST] = "first_token", [SAY_PROGRESS] = "progress", [SAY_END] = "end"};
+	const char *p = req->path_normalized.base + strlen("/pick/");
+	size_t left = req->path_normalized.len - strlen("/pick/");
+	char text[17], *end;
+
+	if (left < 18 || p[16] != '/')
+		return SAY_NOTHING;
+	snprintf(text, sizeof(text), "%.16s", p);
+	*name = strtoull(text, &end, 16);
+	if (*end != '\0' || strspn(text, "0123456789abcdef") != 16)
+		return SAY_NOTHING;
+	for (enum say s = SAY_FIRST; s <= SAY_END; s++)
+		if (h2o_memis(p + 17, left - 17, verbs[s], strlen(verbs[s])))
+			return s;
+	return SAY_NOTHING;
+}
+
+static bool read_count(const struct kvr_json_value *v, uint32_t *out)
+{
+	uint64_t n;
+
+	if (v->type == KVR_JSON_NONE || v->type == KVR_JSON_NULL)
+		return true;
+	if (kvr_json_u64(v, &n) != 0 || n >= UINT32_MAX)
+		return false;
+	*out = (uint32_t)n;
+	return true;
+}
+
+/* The body, which may be missing. */
+static bool read_said(const h2o_req_t *req, enum say what, struct gw_said *s)
+{
+	static const char *const names[] = {"generated_tokens", "cached_tokens", "failed"};
+	struct kvr_json_value root, v[3];
+	size_t at;
+
+	*s = (struct gw_said){.first = true, .last = what == SAY_END};
+	if (req->entity.len == 0)
+		return true;
+	if (kvr_json_parse(req->entity.base, req->entity.len, &root, &at) != 0 ||
+	    root.type != KVR_JSON_OBJECT)
+		return false;
+	kvr_json_members(&root, names, 3, v);
+	return read_count(&v[0], &s->generated_tokens) && read_count(&v[1], &s->cached_tokens) &&
+	       (v[2].type == KVR_JSON_NONE || kvr_json_bool(&v[2], &s->failed) == 0);
+}
+
+/* Into the table. @return 0 taken; 1 it has ended so, *code says how; -1 unknown. */
+static int say(struct gw_thread *t, uint64_t name, const struct gw_said *s, uint16_t *code)
+{
+	struct gw_leases *l = t->leases;
+	struct gw_lease *le;
+	int rc = -1, wake = -1;
+
+	pthread_mutex_lock(&l->lock);
+	le = find(l, name);
+	if (le != NULL && le->until_ms != 0) {
+		rc = le->said.last ? 1 : 0;
+		*code = 0;
+	}
+	for (uint32_t i = 0; rc < 0 && i < ENDED_KEPT; i++)
+		if (l->ended[i].name == name) {
+			rc = 1;
+			*code = l->ended[i].code;
+		}
+	if (rc == 0) {
+		const uint32_t tokens = le->said.generated_tokens;
+
+		le->said = *s;
+		if (le->said.generated_tokens < tokens)
+			le->said.generated_tokens = tokens;
+		le->until_ms = now_ms(t) + le->lease_ms;
+		if (!le->told)
+			STAILQ_INSERT_TAIL(&l->place[le->t->number].told, le, told_link);
+		le->told = true;
+		if (le->t != t)
+			wake = l->place[le->t->number].pipe[1];
+		/* A full pipe has woken it already. */
+		if (wake >= 0 && write(wake, "", 1) < 0)
+			wake = -1;
+	}
+	pthread_mutex_unlock(&l->lock);
+	if (rc == 0)
+		take_told(t);
+	return rc;
+}
+
+void gw_lease_request(struct gw_thread *t, h2o_req_t *req)
+{
+	struct gw_said s;
+	uint64_t name = 0;
+	uint16_t code = 0;
+	char text[160];
+	const enum say what = read_path(req, &name);
+	int rc;
+
+	if (what == SAY_NOTHING) {
+		gw_answer_plain_error(req, GW_NO_ROUTE, NULL);
+		return;
+	}
+	if (!read_said(req, what, &s)) {
+		GW_COUNT(t, GW_BAD_JSON);
+		gw_answer_plain_error(req, GW_BAD_REQUEST,
+				      "an object with generated_tokens, cached_tokens and failed "
+				      "is expected, or nothing");
+		return;
+	}
+	rc = say(t, name, &s, &code);
+	if (rc == 0) {
+		GW_COUNT(t, GW_LEASE_CALLS);
+		gw_answer_page(req, 200, "application/json", "{\"status\":\"ok\"}", 15);
+	} else if (rc == 1 && code == 0 && what == SAY_END) {
+		/* Said twice: the first answer may have been lost. */
+		gw_answer_page(req, 200, "application/json", "{\"status\":\"ended\"}", 18);
+	} else if (rc == 1) {
+		snprintf(text, sizeof(text), "the booking has ended: %s",
+			 code == 0 ? "its caller has said so, or its lease was over"
+				   : kvr_code_name(code));
+		gw_answer_plain_error(req, GW_LEASE_GONE, text);
+	} else {
+		gw_answer_plain_error(req, GW_NO_LEASE, NULL);
+	}
+}

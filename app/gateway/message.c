@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "message.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvr_http.h"
+
+/* The request as HTTP for the engine: its head, then the body byte for byte. */
+static int make_message(const struct gw_call *c, const char *body, size_t body_len, char **out,
+			size_t *len)
+{
+	static const char *const fields[] = {"content-type", "accept",	    "authorization",
+					     "x-request-id", "traceparent", "tracestate",
+					     "baggage"};
+	char *message = malloc(KVR_HTTP_MAX_HEAD + body_len);
+	struct kvr_http_put w;
+	int n;
+
+	if (message == NULL)
+		return -ENOMEM;
+	kvr_http_put_request(&w, message, KVR_HTTP_MAX_HEAD, "POST", gw_ask_target(c->ask.path));
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+		const ssize_t at = h2o_find_header_by_str(&c->req->headers, fields[i],
+							  strlen(fields[i]), SIZE_MAX);
+
+		if (at >= 0) {
+			const h2o_iovec_t v = c->req->headers.entries[at].value;
+
+			kvr_http_put_field(&w, fields[i], strlen(fields[i]), v.base, v.len);
+		} else if (i == 0) {
+			kvr_http_put_text(&w, fields[i], "application/json");
+		}
+	}
+	n = kvr_http_put_end(&w);
+	if (n < 0) {
+		free(message);
+		return n == -ENOSPC ? -EMSGSIZE : n;
+	}
+	memcpy(message + n, body, body_len);
+	*out = message;
+	*len = (size_t)n + body_len;
+	return 0;
+}
+
+int gw_message(const struct gw_call *c, char **out, size_t *len)
+{
+	char *body;
+	size_t n;
+	int rc;
+
+	if (c->query || c->ask.path == GW_PICK || c->ask.path == GW_LOADS)
+		return 0;
+	if (c->ask.path != GW_ROUTE)
+		return make_message(c, c->req->entity.base, c->req->entity.len, out, len);
+	body = gw_ask_completion(&c->ask, &n);
+	rc = body != NULL ? make_message(c, body, n, out, len) : -ENOMEM;
+	free(body);
+	return rc;
+}

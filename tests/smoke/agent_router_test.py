@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""kvroute-agent whose router is killed and comes again: what runs for it ends, the worker is back, its cache is known.
+
+protocol_test.sh starts it: agent_router_test.py KVROUTE KVROUTE_AGENT
+"""
+
+import shutil
+import sys
+import time
+import traceback
+
+try:
+    import msgpack  # noqa: F401
+    import zmq  # noqa: F401
+except ImportError as e:
+    print(e)
+    sys.exit(77)
+from agent_lib import Agent, Engine, Front
+from kvrproto import run_until
+from protocol_router import ADDRESSES, Router, Tally
+
+POOLS = '''[pool llama]
+id = 3
+block_size = 16
+seed = 1
+max_ranks = 16
+max_blocks = 65536
+'''
+TALLY = Tally(100, patience=30.0)
+WORKER = 50
+
+
+def main(kvroute, program):
+    routers = [Router(kvroute, POOLS)]
+    front = Front(TALLY, ADDRESSES[0])
+    engine = Engine('--type', 'vllm', '--blocks', '400', ranks=1)
+    log = f'{routers[0].dir}/agent.log'
+    agent = Agent(program, engine, ADDRESSES[0], WORKER, log=log)
+    tokens = list(range(1000, 1000 + 16 * 20))
+    try:
+        routers[0].telemetry('/kvroute/balance')
+        front.serving('at first', routers[0], WORKER)
+        front.answers('before', [front.ask(tokens)])
+        front.same_table('before', engine, WORKER, [tokens])
+        engine.test(hang=True)
+        hanging = [front.ask(tokens, 8) for _ in range(8)]
+        front.until('they run', lambda: engine.state()['ranks'][0]['running'] == 8)
+        routers[0].process.kill()
+        routers[0].process.wait()
+        routers.append(Router(kvroute, POOLS))
+        routers[1].telemetry('/kvroute/balance')
+        front.serving('another router', routers[1], WORKER)
+        end = time.monotonic() + 20
+        while engine.state()['ranks'][0]['running'] and time.monotonic() < end:
+            run_until(front.all, lambda: False, 0.05)
+        front.check('what ran for the router that was killed has ended at the engine', engine.state()['ranks'][0]['running'] == 0, engine.state())
+        engine.test(hang=False)
+        front.same_table('another router', engine, WORKER, [tokens])
+        front.client.requests.clear()  # their router is gone
+        front.answers('after', [front.ask(tokens)])
+        balance = routers[1].telemetry('/kvroute/balance')
+        front.check('balance', balance['balance'] == 'ok', balance)
+        front.check('the agent leaves', agent.stop() == 0)
+        del hanging
+    except Exception:
+        TALLY.failures.append('exception')
+        traceback.print_exc()
+    engine.stop()
+    if TALLY.failures:
+        with open(log) as f:
+            print(f.read()[-3000:])
+    failed = routers[-1].finish(bool(TALLY.failures))
+    if not failed:
+        shutil.rmtree(routers[0].dir)
+    print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
+    sys.exit(1 if failed else 0)
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Large bodies, which do not pass the router: gateway and agent, and a stranger of PROTOCOL.md who misbehaves.
+
+protocol_test.sh starts it: gateway_bodies.py KVROUTE KVROUTE_AGENT KVROUTE_GATEWAY
+"""
+
+import http.client
+import json
+import os
+import socket
+import sys
+import time
+import traceback
+
+try:
+    import msgpack  # noqa: F401
+    import zmq  # noqa: F401
+except ImportError as e:
+    print(e)
+    sys.exit(77)
+import kvrproto as p
+from agent_lib import Agent, Answer, Engine, Front, message
+from gateway_rig import Gateway, wait_for
+from protocol_router import ADDRESSES, Router, Tally
+
+B, POOL = 16, 3
+POOLS = '''[pool llama]
+id = 3
+block_size = 16
+seed = 1
+max_ranks = 16
+max_blocks = 65536
+[pool frames]
+id = 4
+block_size = 16
+max_ranks = 4
+max_blocks = 4096
+'''
+TALLY = Tally(150, patience=20.0)
+check = TALLY.check
+
+
+def completion(size, model='llama'):
+    """A body of so many bytes; the prompt is its end, and its length is told by the engine."""
+    body = {'model': model, 'max_tokens': 3, 'x_pad': '', 'prompt': 'abc ' * 25}
+    body['x_pad'] = 'x' * (size - len(json.dumps(body)))
+    text = json.dumps(body)
+    assert len(text) == size
+    return text
+
+
+def put(address, token, body, length=None, path='/kvroute/body/'):
+    """Status of a delivery."""
+    host, _, port = address.rpartition(':')
+    c = http.client.HTTPConnection(host.strip('[]'), int(port), timeout=10)
+    try:
+        c.putrequest('PUT', path + token.hex())
+        c.putheader('content-length', str(len(body) if length is None else length))
+        c.endheaders()
+        c.send(body)
+        return c.getresponse().status
+    except ConnectionError:
+        return 0
+    finally:
+        c.close()
+
+
+def through_the_gateway(gw, agents):
+    before = agents[0].counters()['agent']['bodies']
+    r = gw.post('/v1/completions', completion(60000))
+    check('a small one passes the router', r.status == 200 and r.json()['usage']['prompt_tokens'] == 100, r)
+    check('in frames', agents[0].counters()['agent']['bodies'] == before)
+    for i, size in enumerate((66000, 300000, 2 << 20, 20 << 20, 64 << 20)):
+        r = gw.post('/v1/completions', completion(size), timeout=60)
+        check(f'{size} bytes arrive whole', r.status == 200 and r.json()['usage']['prompt_tokens'] == 100, r)
+        check('past the router', agents[0].counters()['agent']['bodies'] == before + i + 1, agents[0].counters()['agent'])
+    r = gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % ((64 << 20) + 1), 5)
+    check('one above 64 MiB is refused', r.startswith(b'HTTP/1.1 413 '), r)
+    r = gw.post('/v1/completions', completion(300000, 'frames'))
+    check('an agent that takes none gets it in frames', r.status == 200 and r.json()['usage']['prompt_tokens'] == 100, r)
+    r = gw.post('/v1/completions', completion(2 << 20, 'frames'))
+    check('as far as they take it', r.status == 413, r)
+    n = gw.counters()
+    check('both were sent once more', n['kvr_gateway_resubmitted_requests_total'] == 2, n)
+
+
+class Stranger(Front):
+    def begin(self, size, token=None):
+        tokens = list(range(2 * B))
+        token = token or os.urandom(16)
+        r = self.client.away(POOL, len(tokens), p.sequence_hashes(tokens, B), size, token)
+        self.until('it is running', lambda: r.ended or r.accepted and r.accepted['body_addr'])
+        return r, token
+
+    def ended(self, name, r):
+        self.until(name, lambda: r.ended)
+        return r
+
+
+def tokens(front):
+    content = message('/v1/completions', {'prompt': list(range(32)), 'max_tokens': 2})
+    r, token = front.begin(len(content))
+    where = r.accepted['body_addr']
+    check('a token that nobody knows', put(where, os.urandom(16), b'x') == 404)
+    check('another path', put(where, token, b'x', path='/v1/completions/') == 400)
+    check('another length', put(where, token, content[:-1]) == 413)
+    with socket.create_connection((where.rpartition(':')[0], int(where.rpartition(':')[2]))) as s:
+        s.sendall(f'PUT /kvroute/body/{token.hex()} HTTP/1.1\r\ncontent-length: {len(content)}\r\n\r\n'.encode() + content[:10])
+        check('the first part is there', wait_for(lambda: put(where, token, content) == 409))
+    check('a connection that breaks may be replaced', wait_for(lambda: put(where, token, content) == 204))
+    front.ended('it is answered', r)
+    check('by the engine', Answer(r.data).status == 200 and r.rejected is None, (r.data, r.rejected))
+    check('the token is of no use any more', put(where, token, content) in (404, 410))
+
+
+def replay(front, engine):
+    engine.test(hang=True)
+    content = message('/v1/completions', {'prompt': list(range(32)), 'max_tokens': 2})
+    r, token = front.begin(len(content))
+    where = r.accepted['body_addr']
+    check('it is taken', put(where, token, content) == 204)
+    check('once', put(where, token, content) == 410)
+    front.client.cancel(r)
+    front.ended('cancelled', r)
+    check('and forgotten', wait_for(lambda: put(where, token, content) == 404))
+    engine.test(hang=False)
+
+
+def never(front):
+    r, token = front.begin(1000)
+    front.ended('who does not deliver', r)
+    check('gets 408', r.fin is not None and r.fin[1] == 408 and not r.data, (r.fin, r.data, r.rejected))
+    check('the token is over', wait_for(lambda: put(r.accepted['body_addr'], token, b'x' * 1000) in (404, 410)))
+
+
+def rubbish(front):
+    content = b'no HTTP at all, ' * 10
+    r, token = front.begin(len(content))
+    check('rubbish is taken', put(r.accepted['body_addr'], token, content) == 204)
+    front.ended('and ends the request', r)
+    check('with 400', r.fin is not None and r.fin[1] == 400, r.fin)
+    where = r.accepted['body_addr']
+    socks = [socket.create_connection((where.rpartition(':')[0], int(where.rpartition(':')[2]))) for _ in range(80)]
+    for s in socks[:40]:
+        s.sendall(b'\x00\xff' * 700)
+    for s in socks:
+        s.close()
+    content = message('/v1/completions', {'prompt': list(range(32)), 'max_tokens': 2})
+    r, token = front.begin(len(content))
+    check('it goes on', wait_for(lambda: put(where, token, content) == 204))
+    front.ended('answered', r)
+    check('with 200', Answer(r.data).status == 200, r.data)
+
+
+def death(front, agent, router):
+    r, token = front.begin(1000)
+    agent.kill()
+    front.ended('an agent that dies with the body not there', r)
+    check('is told', r.rejected is not None and r.rejected.name == 'WorkerLost', r.rejected)
+    agent.start()
+    front.serving('back', router, agent.worker)
+
+
+def main(kvroute, agent, gateway):
+    router = Router(kvroute, POOLS, 'heartbeat_ms = 100\nsuspect_ms = 2000\ndead_ms = 4000')
+    front = Stranger(TALLY, ADDRESSES[0])
+    engines, agents, log = [], [], f'{router.dir}/agent.log'
+    try:
+        router.telemetry('/kvroute/balance')
+        engines = [Engine('--model', 'llama', ranks=1), Engine('--model', 'frames', ranks=1)]
+        agents = [Agent(agent, engines[0], ADDRESSES[0], 90, '--body-ms', '1500', log=log),
+                  Agent(agent, engines[1], ADDRESSES[0], 91, '--bodies', 'off', pool='frames', log=log)]
+        for a in agents:
+            front.serving('up', router, a.worker)
+        gw = Gateway(gateway, '--router', ADDRESSES[0], log=open(log, 'ab'))
+        check('ready', wait_for(gw.ready))
+        through_the_gateway(gw, agents)
+        tokens(front)
+        replay(front, engines[0])
+        never(front)
+        rubbish(front)
+        death(front, agents[0], router)
+        r = gw.post('/v1/completions', completion(300000), timeout=60)
+        check('after all that', r.status == 200, r)
+        check('the gateway ends', gw.stop() == 0)
+        answer = router.telemetry('/kvroute/balance')
+        check('balance', answer['balance'] == 'ok' and answer['bookings'] == 0, answer)
+        check('agents leave', [a.stop() for a in agents] == [0, 0])
+    except Exception:
+        TALLY.failures.append('exception')
+        traceback.print_exc()
+    for engine in engines:
+        engine.stop()
+    if TALLY.failures:
+        with open(log) as f:
+            print(f.read()[-3000:])
+    failed = router.finish(bool(TALLY.failures))
+    print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
+    sys.exit(1 if failed else 0)
+
+
+main(*sys.argv[1:])

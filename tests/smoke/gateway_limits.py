@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""kvroute-gateway at its limits: descriptors, and bytes of all that waits there.
+
+protocol_test.sh starts it: gateway_limits.py KVROUTE GATEWAY
+"""
+
+import http.client
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import kvrproto as p
+from gateway_rig import Agents, Gateway, parse_message, response, wait_for
+from protocol_router import ADDRESSES, Router, Tally
+
+POOLS = '''[pool llama]
+id = 3
+block_size = 16
+max_ranks = 4
+max_blocks = 4096
+'''
+TALLY = Tally(100, patience=30.0)
+check = TALLY.check
+
+
+def serve(agents, agent, job):
+    job.body = parse_message(job.dispatch.body)[3]
+    if b'x_hang' not in job.body:
+        agent.item(job, response(body=b'{}'), tokens=1, fin=True, status=200)
+
+
+def start(program):
+    """The limit of descriptors is looked at before anybody comes."""
+    limit = 'ulimit -n 256; exec "$0" --router 10.9.0.1 --listen 127.0.0.1:0 "$@"'
+    done = subprocess.run(['bash', '-c', limit, program, '--max-connections', '300'], capture_output=True, text=True, timeout=30)
+    check('too many connections for its descriptors', done.returncode == 1 and '256 are allowed' in done.stderr, done)
+
+
+def descriptors(gw):
+    pid = gw.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    keep = http.client.HTTPConnection('127.0.0.1', gw.port, timeout=30)
+
+    def counter(name):
+        keep.request('GET', '/metrics')
+        text = keep.getresponse().read().decode()
+        return int(next(line for line in text.splitlines() if line.startswith(name)).split()[1])
+
+    rests = counter('kvr_gateway_rests_times_total')
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(map(int, os.listdir(f'/proc/{pid}/fd'))) + 1, before[1]))
+    answers = []
+    late = threading.Thread(target=lambda: answers.append(gw.call('GET', '/health').status))
+    late.start()
+    check('without descriptors it rests', wait_for(lambda: counter('kvr_gateway_rests_times_total') >= rests + 2))
+    at, used = time.monotonic(), cpu(pid)
+    time.sleep(1)
+    used, passed = cpu(pid) - used, time.monotonic() - at
+    check('and does not turn round and round', used < 0.5 * passed, (used, passed))
+    check('who is there is served', counter('kvr_gateway_connections_open_connections') >= 1 and not answers)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    late.join(30)
+    check('who has waited is served then', answers == [200], answers)
+    keep.close()
+
+
+def cpu(pid):
+    """CPU seconds of a process."""
+    with open(f'/proc/{pid}/stat') as f:
+        fields = f.read().rpartition(')')[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+
+def total(gw):
+    """1 MiB in all: a second large request has no room while the first one waits."""
+    body = '{"model": "llama", "prompt": [1], "x_hang": 1, "x_pad": "%s"}' % ('x' * 300000)
+    first = threading.Thread(target=lambda: gw.post('/v1/completions', body, timeout=60), daemon=True)
+    first.start()
+    check('one waits', wait_for(lambda: gw.counters()['kvr_gateway_in_flight_requests'] == 1), gw.counters())
+    r = gw.post('/v1/completions', body)
+    check('a second one is refused', r.status == 503 and r.error()[1] == 'gateway_full' and r.headers.get('retry-after') == '1', r)
+    check('a small one is not', gw.post('/v1/completions', {'model': 'llama', 'prompt': [1]}).status == 200)
+    check('counted', gw.counters()['kvr_gateway_no_room_requests_total'] == 1, gw.counters())
+
+
+def run(program, log):
+    router = Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000')
+    failed = True
+    try:
+        router.telemetry('/kvroute/balance')
+        agents = Agents([p.Agent(ADDRESSES[0], 101, 'llama', 16)], serve)
+        agents.start()
+        check('the agent is served', wait_for(lambda: agents.agents[0].state == 'SERVING'))
+        start(program)
+        gw = Gateway(program, '--router', ADDRESSES[0], '--total-mb', '1', log=log)
+        check('ready', wait_for(gw.ready))
+        descriptors(gw)
+        total(gw)
+        check('the gateway ends', gw.stop() == 0)
+        agents.leave()
+        failed = bool(TALLY.failures)
+    finally:
+        failed = router.finish(failed)
+    return failed
+
+
+with tempfile.NamedTemporaryFile('w+', suffix='.log') as gateway_log:
+    try:
+        status = run(sys.argv[2], gateway_log)
+    finally:
+        gateway_log.seek(0)
+        print(gateway_log.read()[-3000:])
+print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
+sys.exit(1 if status or TALLY.failures else 0)

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Requests that are only booked: their clients run them, and no worker hears of it. */
+#include "rig.h"
+
+static struct rig g;
+
+static struct rig_call *begin(void)
+{
+	struct rig_call *c;
+
+	rig_start(&g, 0, 0);
+	rig_join(&g, 'a', &g.a, false);
+	rig_join(&g, 'd', &g.d, false);
+	c = rig_new(&g);
+	c->msg.book = true;
+	return c;
+}
+
+static void end(void)
+{
+	rig_finish(&g);
+	rig_stop(&g);
+}
+
+static void the_client_says_how_it_goes(void)
+{
+	struct rig_call *c = begin();
+
+	rig_arrive(&g, c, &g.a);
+	RIG_SAID(&g, "a.BOOKED c.RUNNING");
+	CU_ASSERT_FALSE(c->msg_kept);
+	CU_ASSERT_TRUE(c->booked[0]);
+	RIG(&g, c, ITEM, .flags = KVR_RQEF_FIRST, .tokens = 1);
+	CU_ASSERT_TRUE(c->booked[0]);
+	RIG(&g, c, FIN, .tokens = 9);
+	CU_ASSERT_FALSE(c->booked[0]);
+	CU_ASSERT_EQUAL(c->rejected, 0);
+	RIG_SAID(&g, "");
+	end();
+}
+
+static void a_cancel_tells_no_worker(void)
+{
+	struct rig_call *c = begin();
+
+	rig_arrive(&g, c, &g.a);
+	RIG_SAID(&g, "a.BOOKED c.RUNNING");
+	RIG(&g, c, CANCEL);
+	RIG_SAID(&g, "c.CANCELLED");
+	CU_ASSERT_FALSE(c->booked[0]);
+	end();
+}
+
+static void a_dead_client_frees_it(void)
+{
+	struct rig_call *c = begin();
+
+	rig_arrive(&g, c, &g.a);
+	RIG_SAID(&g, "a.BOOKED c.RUNNING");
+	CU_ASSERT_EQUAL(RIG(&g, c, CLIENT_GONE), KVR_RQ_LATE); /* that is for those who wait */
+	CU_ASSERT_TRUE(c->booked[0]);
+	CU_ASSERT_EQUAL(RIG(&g, c, LEASE_OVER), KVR_RQ_GO);
+	RIG_SAID(&g, "c.Expired");
+	CU_ASSERT_FALSE(c->booked[0]);
+	CU_ASSERT_EQUAL(RIG(&g, c, FIN), KVR_RQ_LATE); /* it was only slow */
+	end();
+}
+
+static void a_worker_that_goes_ends_it(void)
+{
+	struct rig_call *c = begin();
+
+	rig_arrive(&g, c, &g.a);
+	rig_leave(&g, 'a');
+	RIG_SAID(&g, "a.BOOKED c.RUNNING c.WorkerLost");
+	end();
+}
+
+static void who_waits_is_booked_in_its_turn(void)
+{
+	struct rig_call *c = begin();
+
+	g.full_a = true;
+	rig_arrive(&g, c, &g.a);
+	RIG_SAID(&g, "c.QUEUED");
+	g.full_a = false;
+	CU_ASSERT_TRUE(rig_turn(&g, c, 0));
+	RIG_SAID(&g, "a.BOOKED c.RUNNING");
+	CU_ASSERT_FALSE(c->msg_kept);
+	end();
+}
+
+static void both_legs(bool bootstrap)
+{
+	struct rig_call *c = begin();
+
+	rig_join(&g, 'p', &g.p, bootstrap);
+	rig_arrive(&g, c, &g.d);
+	/* Both at once: nothing of the prefill worker's passes here. */
+	RIG_SAID(&g, "p.BOOKED d.BOOKED c.RUNNING");
+	CU_ASSERT_EQUAL(c->r.way, bootstrap ? KVR_WAY_BOOTSTRAP : KVR_WAY_SYNC);
+	CU_ASSERT_FALSE(c->msg_kept);
+	CU_ASSERT_TRUE(c->booked[0] && c->booked[1]);
+	RIG(&g, c, ITEM, .flags = KVR_RQEF_FIRST);
+	CU_ASSERT_TRUE(c->booked[0] && !c->booked[1]);
+	RIG(&g, c, FIN, .tokens = 3);
+	CU_ASSERT_FALSE(c->booked[0]);
+	RIG_SAID(&g, "");
+	end();
+}
+
+static void legs_of_both_paths(void)
+{
+	both_legs(false);
+	both_legs(true);
+}
+
+static void an_early_end_frees_both_legs(void)
+{
+	struct rig_call *c = begin();
+
+	rig_join(&g, 'p', &g.p, false);
+	rig_arrive(&g, c, &g.d);
+	RIG(&g, c, FIN, .flags = KVR_RQEF_ERROR);
+	CU_ASSERT_FALSE(c->booked[0] || c->booked[1]);
+	RIG_SAID(&g, "p.BOOKED d.BOOKED c.RUNNING");
+	end();
+}
+
+static void a_lost_prefill_worker_is_told_and_not_tried_again(void)
+{
+	struct rig_call *c = begin();
+
+	rig_join(&g, 'p', &g.p, false);
+	rig_join(&g, 'q', &g.p, false);
+	rig_arrive(&g, c, &g.d);
+	rig_leave(&g, c->at[1]);
+	CU_ASSERT_EQUAL(c->code, KVR_E_WORKER_LOST);
+	CU_ASSERT_EQUAL(c->tries, 0);
+	CU_ASSERT_FALSE(c->booked[0] || c->booked[1]);
+	rig_said(&g);
+	end();
+}
+
+static void a_cancel_in_the_queue_leaves_it(void)
+{
+	struct rig_call *c = begin();
+
+	rig_join(&g, 'p', &g.p, false);
+	g.full_d = true;
+	rig_arrive(&g, c, &g.d);
+	RIG_SAID(&g, "p.BOOKED c.QUEUED");
+	RIG(&g, c, CANCEL);
+	RIG_SAID(&g, "c.CANCELLED");
+	CU_ASSERT_FALSE(c->queued[0] || c->booked[1]);
+	end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"the client says how it goes", the_client_says_how_it_goes},
+			       {"a cancel tells no worker", a_cancel_tells_no_worker},
+			       {"a dead client frees it", a_dead_client_frees_it},
+			       {"a worker that goes ends it", a_worker_that_goes_ends_it},
+			       {"who waits is booked in its turn", who_waits_is_booked_in_its_turn},
+			       {"legs of both paths", legs_of_both_paths},
+			       {"an early end frees both legs", an_early_end_frees_both_legs},
+			       {"a lost prefill worker is told",
+				a_lost_prefill_worker_is_told_and_not_tried_again},
+			       {"a cancel in the queue leaves it", a_cancel_in_the_queue_leaves_it},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("request/booked", tests);
+}
