@@ -498,6 +498,30 @@ static void long_silence_gives_up(void)
 	rig_stop();
 }
 
+/* The last item waits behind a window that nobody opens: the router must hear of the end still. */
+static void silence_before_the_last_item_ends_it_at_the_router(void)
+{
+	const struct kvr_wire_response *w;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, KVR_REQ_F_UNPROVEN);
+	kvr_agent_process(a);
+	for (uint32_t i = 0; i < KVR_WIRE_UNPROVEN_ITEMS; i++)
+		CU_ASSERT_EQUAL(respond(100, "a", 0, i + 1), 0);
+	CU_ASSERT_EQUAL(respond(100, "a", KVR_AGENT_LAST, KVR_WIRE_UNPROVEN_ITEMS + 1), 0);
+	rig_run_ms(KVR_WIRE_ITEMS_KEPT_S * 1000 + 1100);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	fake_skip(&net);
+	rig_run_ms(1000);
+	w = next_item();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+	rig_run_ms(KVR_WIRE_ITEMS_KEPT_S * 1000 + 1000);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	rig_stop();
+}
+
 static void a_router_that_does_not_know_it_stops_the_repeats(void)
 {
 	const struct kvr_wire_ids other = ids_of(SOURCE, 2, 100), before = ids_of(SOURCE, 1, 99);
@@ -731,6 +755,8 @@ int main(void)
 			       {"abort", abort_ends_the_stream_as_cancelled},
 			       {"early abort", an_abort_that_overtakes_its_dispatch_counts},
 			       {"silence", long_silence_gives_up},
+			       {"silence before the last",
+				silence_before_the_last_item_ends_it_at_the_router},
 			       {"unknown", a_router_that_does_not_know_it_stops_the_repeats},
 			       {"direct", direct_items_go_to_the_client_and_progress_to_the_router},
 			       {"direct address", direct_items_find_the_client},
