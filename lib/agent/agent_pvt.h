@@ -18,6 +18,7 @@
  */
 
 #include "kvr_agent.h"
+#include "kvr_agent_on.h"
 #include "kvr_link.h"
 
 #include <sys/queue.h>
@@ -171,10 +172,6 @@ struct kvr_agent {
 	uint64_t answers_given;
 	struct agent_rank *rank;
 };
-
-struct kvr_agent *kvr_agent__create_on(const struct kvr_agent_conf *conf,
-				       const struct kvr_udp_addr *router,
-				       const struct kvr_udp *udp);
 
 /* hello.c */
 int kvr_agent__build_hello(struct kvr_agent *a, const struct kvr_agent_conf *conf);

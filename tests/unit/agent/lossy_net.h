@@ -114,7 +114,8 @@ static inline void end_close(void *ctx)
 {
 }
 
-static const struct kvr_udp_io end_io = {end_send, end_recv, end_now, end_fd, end_close};
+static const struct kvr_udp_io end_io = {
+	.send = end_send, .recv = end_recv, .now_us = end_now, .fd = end_fd, .close = end_close};
 
 /** An empty network; @p loss and @p dup per 1,000 frames. */
 static inline void net_start(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t max_delay_us)
