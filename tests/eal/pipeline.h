@@ -121,6 +121,9 @@ uint32_t pipeline_mbufs_used(void);
 /** Whether all counters add up; prints the violated equation. */
 bool pipeline_balanced(void);
 
+/** Whether nobody is there and nothing is left; says what is. */
+bool pipeline_at_rest(void);
+
 /** What a worker says of itself; the peer at UDP port `from` speaks for it. */
 struct pipeline_worker {
 	uint64_t id;

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SIM_REST_H
+#define SIM_REST_H
+
+/**
+ * @file
+ * A router at rest: what must be zero when nobody wants anything of it, and the equations between
+ * its counters. What is not so is said on standard error, a line each, and makes the answer false.
+ * The thread that runs the router, between two turns.
+ */
+
+#include <stdbool.h>
+
+#include "box.h"
+
+/** Do all counters add up? */
+bool rest_balanced(const struct router *rt);
+
+/** No request is left: no booking, slot, job, session, buffer. Workers and their blocks may be. */
+bool rest_requests(const struct router *rt);
+
+/** The same, and nobody is there: no worker, no block, no packet buffer. Frames that the router has
+ * sent have been taken from its devices. */
+bool rest_all(const struct box *b);
+
+#endif
