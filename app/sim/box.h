@@ -36,8 +36,8 @@ struct box {
 
 /** What box_open() makes. */
 struct box_sizes {
-	uint32_t ports;	 /* 1..BOX_PORTS */
-	uint32_t queues; /* 1..BOX_QUEUES */
+	uint32_t ports;	   /* 1..BOX_PORTS */
+	uint32_t queues;   /* 1..BOX_QUEUES */
 	uint32_t to, from; /* entries of a ring, powers of two */
 	uint32_t frames;   /* on their way to the router */
 };

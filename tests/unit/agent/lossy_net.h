@@ -8,6 +8,8 @@
  * sockets into it, a router uses fly() and land() itself. Seeded: a failure repeats with its seed.
  */
 
+#include "kvr_agent_on.h"
+#include "kvr_client_on.h"
 #include "kvr_rand.h"
 #include "kvr_test.h"
 #include "kvr_udp.h"

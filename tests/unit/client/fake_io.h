@@ -9,6 +9,7 @@
  */
 
 #include "kvr_put.h"
+#include "kvr_client_on.h"
 #include "kvr_udp.h"
 
 #include "kvr_test.h"
