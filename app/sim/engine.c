@@ -318,7 +318,7 @@ int engine_begin(struct sim *s, uint32_t i)
 					    .block_size = SIM_BLOCK,
 					    .dp_size = s->plan.ranks,
 					    .total_kv_blocks = s->plan.cache_blocks,
-					    .max_num_batched_tokens = 8192,
+					    .max_num_batched_tokens = s->plan.queueing ? 512 : 8192,
 					    .max_requests = 4096,
 					    .assembly_bytes = 1u << 20,
 					    .kv_ring_bytes = 1u << 16,

@@ -105,10 +105,13 @@ int host_begin(struct sim *s)
 	return 0;
 }
 
+struct rest_seen sim_seen;
+
 void host_end(struct sim *s)
 {
 	if (!s->host.up)
 		return;
+	rest_see(&sim_seen, s->host.box.rt);
 	box_stop(&s->host.box);
 	if (rte_mempool_in_use_count(s->host.box.frames) != 0)
 		sim_fail(s, "%u frames are left after the router's end",

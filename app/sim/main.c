@@ -20,7 +20,7 @@
 
 struct options {
 	uint64_t first, last;
-	bool faults, verbose, once, keep_going, shrink, list, speed;
+	bool faults, verbose, once, keep_going, shrink, list, speed, seen;
 	const char *pcap, *file;
 	int n_set;
 	char **set;
@@ -40,6 +40,7 @@ static void usage(FILE *out)
 	      "  -k, --keep-going   go on after a failure\n"
 	      "      --no-shrink    do not look for a smaller run that fails\n"
 	      "      --pcap FILE    frames of the run, for the dissector\n"
+	      "      --seen         list the router's counters that no run has moved\n"
 	      "      --speed        print simulated seconds a second\n"
 	      "  -v, --verbose      tell what happens\n"
 	      "      --fields       list FIELDs, what seeds draw for them, and what they mean\n"
@@ -67,19 +68,13 @@ static int parse_seeds(const char *text, struct options *o)
 static int parse(int argc, char **argv, struct options *o)
 {
 	static const struct option options[] = {
-		{"seed", required_argument, NULL, 's'},
-		{"seeds", required_argument, NULL, 's'},
-		{"calm", no_argument, NULL, 'c'},
-		{"once", no_argument, NULL, '1'},
-		{"keep-going", no_argument, NULL, 'k'},
-		{"no-shrink", no_argument, NULL, 'n'},
-		{"file", required_argument, NULL, 'F'},
-		{"pcap", required_argument, NULL, 'p'},
-		{"speed", no_argument, NULL, 'S'},
-		{"verbose", no_argument, NULL, 'v'},
-		{"fields", no_argument, NULL, 'f'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"seed", required_argument, NULL, 's'}, {"seeds", required_argument, NULL, 's'},
+		{"calm", no_argument, NULL, 'c'},	{"once", no_argument, NULL, '1'},
+		{"keep-going", no_argument, NULL, 'k'}, {"no-shrink", no_argument, NULL, 'n'},
+		{"file", required_argument, NULL, 'F'}, {"pcap", required_argument, NULL, 'p'},
+		{"speed", no_argument, NULL, 'S'},	{"seen", no_argument, NULL, 'e'},
+		{"verbose", no_argument, NULL, 'v'},	{"fields", no_argument, NULL, 'f'},
+		{"help", no_argument, NULL, 'h'},	{NULL, 0, NULL, 0},
 	};
 	int c;
 
@@ -90,6 +85,7 @@ static int parse(int argc, char **argv, struct options *o)
 		o->keep_going = o->keep_going || c == 'k';
 		o->shrink = o->shrink && c != 'n';
 		o->speed = o->speed || c == 'S';
+		o->seen = o->seen || c == 'e';
 		o->verbose = o->verbose || c == 'v';
 		o->list = o->list || c == 'f';
 		if (c == 'p')
@@ -214,7 +210,7 @@ static double seconds(void)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
@@ -257,6 +253,23 @@ static void start_eal(void)
 		fprintf(stderr, "kvroute-sim: the EAL does not start\n");
 		exit(1);
 	}
+}
+
+/* What never happened is not tested. */
+static void report_seen(void)
+{
+	const char *group = "";
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < sim_seen.n; i++) {
+		n += sim_seen.seen[i];
+		if (sim_seen.seen[i])
+			continue;
+		if (strcmp(group, sim_seen.group[i]) != 0)
+			printf("\nnever, %s:", group = sim_seen.group[i]);
+		printf(" %s", sim_seen.name[i]);
+	}
+	printf("\n%u of %u counters of the router have moved\n", n, sim_seen.n);
 }
 
 /* What has been run. */
@@ -343,7 +356,7 @@ static void report(const struct options *o, const struct sum *t)
 	if (t->seeds == 1)
 		printf("digest %016" PRIx64 "\n", t->digest);
 	if (o->speed)
-		printf("%.0f simulated seconds a second\n",
+		printf("%.0f simulated seconds a second of one CPU\n",
 		       (double)(t->r.ns * (o->once ? 1 : 2)) * 1e-9 / (seconds() - t->begin));
 }
 
@@ -368,5 +381,7 @@ int main(int argc, char **argv)
 	if (run_seeds(&o, &t) && o.file != NULL)
 		run_file(&o, &t);
 	report(&o, &t);
+	if (o.seen)
+		report_seen();
 	return t.failed != 0;
 }

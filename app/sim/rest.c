@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "sched/session.h"
 
@@ -98,4 +99,44 @@ bool rest_all(const struct box *b)
 		ZERO("blocks", s.blocks);
 	}
 	return ok;
+}
+
+/* ---- what has ever happened ---- */
+
+static void see(struct rest_seen *s, uint32_t *at, const char *group, const struct kvr_stats *from)
+{
+	const struct kvr_stats_def *def;
+	uint64_t v[KVR_STATS_MAX];
+
+	if (from == NULL)
+		return;
+	def = kvr_stats_def(from);
+	kvr_stats_snapshot(from, v);
+	for (uint32_t i = 0; def->counters[i].name != NULL && *at < REST_COUNTERS; i++) {
+		if (strncmp(def->counters[i].name, "code_", 5) == 0)
+			continue; /* a number that is not given */
+		s->group[*at] = group;
+		s->name[*at] = def->counters[i].name;
+		s->seen[*at] = s->seen[*at] || v[i] != 0;
+		++*at;
+	}
+	s->n = RTE_MAX(s->n, *at);
+}
+
+void rest_see(struct rest_seen *s, const struct router *rt)
+{
+	uint32_t begin = 0, at = 0;
+
+	see(s, &at, "ingress", rt->in_stats);
+	see(s, &at, "reject", rt->reject_stats);
+	see(s, &at, "port", kvr_port_stats(rt->port[0]));
+	begin = at;
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		at = begin; /* all pools together */
+		see(s, &at, "pool", rt->pool[i].stats);
+		see(s, &at, "event", rt->pool[i].event_stats);
+		see(s, &at, "request", rt->pool[i].rq_stats);
+		if (rt->pool[i].sessions != NULL)
+			see(s, &at, "session", rt->pool[i].sessions->stats);
+	}
 }

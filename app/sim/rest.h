@@ -23,4 +23,13 @@ bool rest_requests(const struct router *rt);
  * sent have been taken from its devices. */
 bool rest_all(const struct box *b);
 
+/** Counters of the router that have been above 0 in any of the routers given. */
+#define REST_COUNTERS 512u
+struct rest_seen {
+	uint32_t n; /* names and marks below this are valid */
+	const char *group[REST_COUNTERS], *name[REST_COUNTERS];
+	bool seen[REST_COUNTERS];
+};
+void rest_see(struct rest_seen *seen, const struct router *rt);
+
 #endif

@@ -33,6 +33,7 @@
 #include "kvr_rand.h"
 #include "kvr_udp.h"
 #include "plan.h"
+#include "rest.h"
 
 #define SIM_MS	    UINT64_C(1000000)
 #define SIM_S	    UINT64_C(1000000000)
@@ -232,6 +233,9 @@ struct sim_result {
 	uint64_t digest, ns, steps, frames;
 	uint32_t asks, ends[16];
 };
+
+/** What has happened in the routers of all runs. */
+extern struct rest_seen sim_seen;
 
 /** Run it from begin to end. @p pcap: file for its frames, or NULL. @return 0, or -errno when it
  * could not begin. */

@@ -11,15 +11,15 @@
 #include "rest.h"
 #include "sched/session.h"
 
-/* How long it may take, in virtual time, once everybody is well. */
-#define SERVE_NS  (15 * SIM_S) /* all engines serve: a refused HELLO is said again after 10 s */
-#define ENDS_NS	  (45 * SIM_S) /* requests of before have ended: 20 s, 15 s of silence, 6 s */
+/* How long it may take, in virtual time, once everybody is well. A refused HELLO is said again
+ * after 10 s; a request ends after its 20 s, 15 s of silence and 6 s; a forgotten booking ends
+ * after 40 s, and what has ended is remembered for 18 s. */
+#define SERVE_NS  (15 * SIM_S) /* all engines serve */
+#define ENDS_NS	  (45 * SIM_S) /* requests of before have ended */
 #define PROBES_NS (60 * SIM_S) /* new requests have succeeded */
-#define REST_NS                                                                                    \
-	(60 * SIM_S)	      /* nothing is left of them: a forgotten booking ends after 40 s, and \
-			       * what has ended is remembered for 18 s */
-#define SETTLE_NS SIM_S	      /* events have been applied */
-#define LEAVE_NS  (5 * SIM_S) /* all have gone, and nothing is left of them */
+#define REST_NS	  (90 * SIM_S) /* nothing is left of them */
+#define SETTLE_NS SIM_S	       /* events have been applied */
+#define LEAVE_NS  (5 * SIM_S)  /* all have gone, and nothing is left of them */
 #define PROBES	  2u
 #define STEPS	  UINT64_C(200000000) /* no world needs so many: it goes round in circles */
 

@@ -366,7 +366,6 @@ void stop_lcores(struct router *rt)
 
 		drain_egress(lc->egress);
 		drain_egress(lc->egress_ctl);
-		read_drop(lc);
 		kvr_reasm_destroy(lc->reasm);
 		kvr_source_destroy(lc->sources);
 		kvr_source_destroy(lc->proven);
