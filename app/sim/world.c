@@ -14,6 +14,7 @@
 /* How long it may take, in virtual time, once everybody is well. A refused HELLO is said again
  * after 10 s; a request ends after its 20 s, 15 s of silence and 6 s; a forgotten booking ends
  * after 40 s, and what has ended is remembered for 18 s. */
+#define NOTICE_NS (3 * SIM_S)  /* all have noticed that the router is another one */
 #define SERVE_NS  (15 * SIM_S) /* all engines serve */
 #define ENDS_NS	  (45 * SIM_S) /* requests of before have ended */
 #define PROBES_NS (60 * SIM_S) /* new requests have succeeded */
@@ -65,7 +66,7 @@ static void healed(struct sim *s, uint64_t since)
 		check_serving(s, true);
 	if (since > ENDS_NS && customers_waiting(s) != 0)
 		sim_fail(s, "%u requests have no outcome", customers_waiting(s));
-	if (!check_serving(s, false) || customers_waiting(s) != 0)
+	if (since < NOTICE_NS || !check_serving(s, false) || customers_waiting(s) != 0)
 		return;
 	enter(s, PHASE_PROBES);
 }

@@ -177,7 +177,8 @@ static int init_ranks(struct kvr_agent *a)
 		k->timer.kind = AGENT_T_KV;
 		k->gap_id = UINT64_MAX;
 		k->backoff_us = AGENT_KV_REPEAT_US;
-		k->dump_id = AGENT_DUMP_ID;
+		/* Apart from those of a process before this one with the same epoch. */
+		k->dump_id = AGENT_DUMP_ID + (kvr_link_random(&a->link.udp) >> 12);
 		k->load = (struct kvr_wire_rank_load){.dp_rank = k->dp_rank,
 						      .kv_used_blocks = UINT64_MAX};
 		TAILQ_INIT(&k->events);
