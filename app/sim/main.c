@@ -196,6 +196,14 @@ static void on_crash(int sig)
 	raise(sig);
 }
 
+static volatile sig_atomic_t enough; /* after the run under way, report and end */
+
+static void on_end_wished(int sig)
+{
+	RTE_SET_USED(sig);
+	enough = 1;
+}
+
 static void tell(const struct sim_plan *p, const struct sim_result *r)
 {
 	char text[2048];
@@ -295,7 +303,7 @@ static bool one(const struct options *o, const struct sim_plan *p, struct sum *t
 	t->r.frames += r.frames;
 	for (uint32_t i = 0; i < RTE_DIM(r.ends); i++)
 		t->r.ends[i] += r.ends[i];
-	return rc == 0 || o->keep_going;
+	return !enough && (rc == 0 || o->keep_going);
 }
 
 static bool run_seeds(const struct options *o, struct sum *t)
@@ -376,6 +384,8 @@ int main(int argc, char **argv)
 	signal(SIGABRT, on_crash);
 	signal(SIGBUS, on_crash);
 	signal(SIGFPE, on_crash);
+	signal(SIGTERM, on_end_wished);
+	signal(SIGINT, on_end_wished);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	t.begin = seconds();
 	if (run_seeds(&o, &t) && o.file != NULL)

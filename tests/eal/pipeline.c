@@ -110,6 +110,11 @@ void pipeline_start_with(const char *pools)
 void pipeline_stop(void)
 {
 	pipeline_turn();
+	pipeline_cut();
+}
+
+void pipeline_cut(void)
+{
 	pipeline_flush();
 	if (threads_used() != NULL)
 		threads_stop();

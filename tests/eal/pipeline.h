@@ -64,6 +64,9 @@ void pipeline_start(uint32_t pools);
 void pipeline_start_with(const char *pools);
 void pipeline_stop(void);
 
+/** The same where it stands, in the middle of whatever it does. */
+void pipeline_cut(void);
+
 #define PIPELINE_SPREAD UINT32_MAX
 
 /** Device queue that frames arrive on, when there are several; PIPELINE_SPREAD: each on the next.
