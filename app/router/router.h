@@ -74,6 +74,9 @@ struct router {
 	uint64_t ns_per_tsc; /* 32.32 fixed point; 0: the clock stands still, in tests */
 	uint64_t ns_offset;  /* what it shows then */
 	uint64_t seed;
+	/* What control does while it waits for packet lcores; NULL: it sleeps. Who runs them on its
+	 * own thread runs them here. Start. */
+	void (*wait)(struct router *rt);
 	struct kvr_port *port[KVR_ROUTER_MAX_PORTS];
 	/* Those of now are rules[rules_now]; control writes the others, publishes them, and does
 	 * not touch the former ones until every lcore has ended its turn. */

@@ -177,7 +177,8 @@ static int init_ranks(struct kvr_agent *a)
 		k->timer.kind = AGENT_T_KV;
 		k->gap_id = UINT64_MAX;
 		k->backoff_us = AGENT_KV_REPEAT_US;
-		k->dump_id = AGENT_DUMP_ID;
+		/* Apart from those of a process before this one with the same epoch. */
+		k->dump_id = AGENT_DUMP_ID + (kvr_link_random(&a->link.udp) >> 12);
 		k->load = (struct kvr_wire_rank_load){.dp_rank = k->dp_rank,
 						      .kv_used_blocks = UINT64_MAX};
 		TAILQ_INIT(&k->events);
@@ -191,7 +192,7 @@ static int init_link(struct kvr_agent *a, const struct kvr_udp *udp)
 				   .epoch = a->conf.epoch != 0 ? a->conf.epoch : epoch_from_clock(),
 				   .timers = a->n_req + a->conf.dp_size + 1,
 				   .assembly_bytes = a->conf.assembly_bytes,
-				   .seed = kvr_link_random(),
+				   .seed = kvr_link_random(udp),
 				   .ops = &link_user,
 				   .user = a};
 	int rc;
@@ -283,6 +284,11 @@ int kvr_agent_fd(const struct kvr_agent *a)
 int kvr_agent_timeout_ms(const struct kvr_agent *a)
 {
 	return kvr_link_timeout_ms(&a->link);
+}
+
+uint64_t kvr_agent__due_us(const struct kvr_agent *a)
+{
+	return kvr_link_due_us(&a->link);
 }
 
 int kvr_agent_process(struct kvr_agent *a)

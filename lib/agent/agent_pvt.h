@@ -18,6 +18,7 @@
  */
 
 #include "kvr_agent.h"
+#include "kvr_agent_on.h"
 #include "kvr_link.h"
 
 #include <sys/queue.h>
@@ -25,6 +26,7 @@
 #define AGENT_HELLO_US	       200000u
 #define AGENT_HELLO_MAX_US     2000000u
 #define AGENT_REFUSED_US       10000000u /* a HELLO that was refused is tried again after this */
+#define AGENT_FORMER	       8u	 /* lives of the router whose late frames are known */
 #define AGENT_AGAIN_US	       1000000u	 /* HELLO because the router says so: no more often */
 #define AGENT_GOODBYE_US       200000u
 #define AGENT_GOODBYE_MAX_US   2000000u
@@ -154,7 +156,8 @@ struct kvr_agent {
 	uint32_t hello_hints_len;
 	struct kvr_wire_ids hello_ids;
 	uint32_t backoff_us, tries;
-	uint32_t router_epoch; /* 0: never welcomed */
+	uint32_t router_epoch;			 /* 0: never welcomed */
+	uint32_t former[AGENT_FORMER], n_former; /* lives of the router that are over */
 	uint32_t heartbeat_ms, dead_ms;
 	uint64_t heard_us; /* last answer to a heartbeat */
 	uint64_t again_us; /* when the router has made us say HELLO again; 0: never */
@@ -173,10 +176,6 @@ struct kvr_agent {
 	struct agent_rank *rank;
 };
 
-struct kvr_agent *kvr_agent__create_on(const struct kvr_agent_conf *conf,
-				       const struct kvr_udp_addr *router,
-				       const struct kvr_udp *udp);
-
 /* hello.c */
 int kvr_agent__build_hello(struct kvr_agent *a, const struct kvr_agent_conf *conf);
 void kvr_agent__send_hello(struct kvr_agent *a);
@@ -184,6 +183,8 @@ void kvr_agent__send_hello(struct kvr_agent *a);
 void kvr_agent__say_hello(struct kvr_agent *a);
 
 /* register.c */
+/** Is that life of the router over? */
+bool kvr_agent__is_former(const struct kvr_agent *a, uint32_t epoch);
 void kvr_agent__register_timer(struct kvr_agent *a);
 void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,

@@ -159,6 +159,10 @@ void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 			send_ack(a, h, r->code);
 		return;
 	}
+	if (kvr_agent__is_former(a, h->epoch)) {
+		a->stats.frames_foreign++; /* late: what was run for that life is forgotten */
+		return;
+	}
 	a->stats.dispatches++;
 	if (q.fixed.worker != a->conf.worker ||
 	    q.fixed.dp_rank - a->conf.dp_start >= a->conf.dp_size) {

@@ -259,14 +259,20 @@ void kvr_agent__on_kv_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, con
 		kvr_agent__say_hello(a);
 		return;
 	}
-	if (k == NULL || (w->next_event_id > k->next_id && w->code != KVR_KV_DUMP_WANTED)) {
+	if (k == NULL) {
 		a->stats.frames_bad++;
 		return;
 	}
 	if (k->dumping && h->id == k->dump_id)
 		kvr_agent__dump_ack(a, k, w);
 	if (k->dumping || k->overrun || h->id > AGENT_DUMP_ID)
-		return;		    /* live events wait, or this is of a dump that is over */
+		return; /* live events wait, or this is of a dump that is over */
+	/* More than there is: it has the events of a process before this one with the same epoch.
+	 */
+	if (w->next_event_id > k->next_id) {
+		want_dump(a, k);
+		return;
+	}
 	if (w->next_dump_pos > 0) { /* it waits for the rest of a dump that we no longer have */
 		want_dump(a, k);
 		return;

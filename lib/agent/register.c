@@ -79,13 +79,23 @@ static void adopt_frame(struct kvr_agent *a, uint32_t router_max)
 			a->rank[i].overrun = true; /* they may not fit any more: dump instead */
 }
 
+bool kvr_agent__is_former(const struct kvr_agent *a, uint32_t epoch)
+{
+	for (uint32_t i = 0; i < RTE_MIN(a->n_former, AGENT_FORMER); i++)
+		if (a->former[i] == epoch)
+			return true;
+	return false;
+}
+
 void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_welcome *w = (const void *)body;
 	const bool new_life = a->reborn || (a->router_epoch != 0 && a->router_epoch != h->epoch);
 
-	if (a->registered || a->leaving)
+	if (a->registered || a->leaving || kvr_agent__is_former(a, h->epoch))
 		return; /* a late copy */
+	if (a->router_epoch != 0 && a->router_epoch != h->epoch)
+		a->former[a->n_former++ % AGENT_FORMER] = a->router_epoch;
 	a->registered = true;
 	a->reborn = false;
 	a->router_epoch = h->epoch;

@@ -214,8 +214,9 @@ static void give_up(struct kvr_agent *a, struct agent_req *r)
 
 	a->stats.abandoned++;
 	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_SILENCE, 0);
-	if (r->state == AGENT_RUNNING) {
-		/* The client is gone, the router is not: it must free the booking. */
+	if (r->state == AGENT_RUNNING || (!r->direct && r->sent < r->next_seq)) {
+		/* The client is gone, the router is not: it must free the booking. The last item
+		 * may not have been sent for want of room in the window. */
 		kvr_agent__drop_items(r);
 		r->acked = r->sent = r->next_seq;
 		if (kvr_agent__put(a, r, &nothing, KVR_RESP_F_FIN | KVR_RESP_F_ERROR) == 0)

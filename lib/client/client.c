@@ -143,9 +143,9 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 					 const struct kvr_udp *udp)
 {
 	struct kvr_link_conf lc = {.role = KVR_ROLE_BIT_CLIENT,
-				   .epoch = (uint32_t)kvr_link_random() | 1,
+				   .epoch = (uint32_t)kvr_link_random(udp) | 1,
 				   .assembly_bytes = CLIENT_ASSEMBLY,
-				   .seed = kvr_link_random(),
+				   .seed = kvr_link_random(udp),
 				   .ops = &link_user};
 	struct kvr_client *c = calloc(1, sizeof(*c));
 	struct kvr_udp u = *udp;
@@ -157,7 +157,7 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 	}
 	c->conf = *conf;
 	c->router = *router;
-	c->source = conf->source != 0 ? conf->source : kvr_link_random();
+	c->source = conf->source != 0 ? conf->source : kvr_link_random(udp);
 	c->link.udp = u; /* so that every way out closes it */
 	rc = fill_defaults(&c->conf);
 	if (rc == 0)
@@ -227,6 +227,11 @@ int kvr_client_fd(const struct kvr_client *c)
 int kvr_client_timeout_ms(const struct kvr_client *c)
 {
 	return kvr_link_timeout_ms(&c->link);
+}
+
+uint64_t kvr_client__due_us(const struct kvr_client *c)
+{
+	return kvr_link_due_us(&c->link);
 }
 
 int kvr_client_process(struct kvr_client *c)

@@ -19,6 +19,7 @@
 
 #include "kvr_client.h"
 #include "kvr_client_hints.h"
+#include "kvr_client_on.h"
 #include "kvr_hints.h"
 #include "kvr_link.h"
 
@@ -204,11 +205,6 @@ struct kvr_client {
 	uint32_t n_releases;
 	uint64_t last_release; /* number given to the last one */
 };
-
-/** kvr_client_create() on a given outside world, which is taken over (also on failure). */
-struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
-					 const struct kvr_udp_addr *router,
-					 const struct kvr_udp *udp);
 
 /* connect.c */
 void kvr_client__connect_timer(struct kvr_client *c);

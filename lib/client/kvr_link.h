@@ -76,8 +76,9 @@ struct kvr_link {
 int kvr_link_open(const char *router, uint16_t port, const char *bind, struct kvr_udp_addr *to,
 		  struct kvr_udp *udp);
 
-/** A word that differs between programs and between lives of one. Not 0. */
-uint64_t kvr_link_random(void);
+/** A word that differs between programs and between lives of one, from @p udp when that gives
+ * some. Not 0. */
+uint64_t kvr_link_random(const struct kvr_udp *udp);
 
 /**
  * Take over @p udp (closed by fini, also when init fails) and get ready.
@@ -127,7 +128,11 @@ void kvr_link_repeat(struct kvr_link *l, struct kvr_timer *t, uint32_t *gap_us, 
  * @return frames received. */
 unsigned int kvr_link_process(struct kvr_link *l);
 
-/** Milliseconds to the earliest timer, rounded up; 0 when frames wait to be flushed; -1: none. */
+/** When kvr_link_process() is needed even in silence, by the link's clock: 0 when frames wait to be
+ * flushed, KVR_TIMER_NEVER: never. */
+uint64_t kvr_link_due_us(const struct kvr_link *l);
+
+/** The same in milliseconds from now, rounded up; 0 when it is due; -1: never. */
 int kvr_link_timeout_ms(const struct kvr_link *l);
 
 #endif

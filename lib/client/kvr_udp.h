@@ -39,6 +39,8 @@ struct kvr_udp_io {
 	unsigned int (*recv)(void *ctx, struct kvr_udp_msg m[], unsigned int n);
 	/** Monotonic microseconds. */
 	uint64_t (*now_us)(void *ctx);
+	/** A random word, any value. NULL: the system's. */
+	uint64_t (*random)(void *ctx);
 	/** Descriptor to poll for reading, -1 without one. */
 	int (*fd)(void *ctx);
 	/** Release everything. */

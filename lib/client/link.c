@@ -61,11 +61,13 @@ int kvr_link_open(const char *router, uint16_t port, const char *bind, struct kv
 	return rc == 0 ? kvr_udp_open(udp, bind) : rc;
 }
 
-uint64_t kvr_link_random(void)
+uint64_t kvr_link_random(const struct kvr_udp *udp)
 {
 	struct timespec ts;
 	uint64_t v = 0;
 
+	if (udp->io->random != NULL)
+		return udp->io->random(udp->ctx) | 1;
 	if (getrandom(&v, sizeof(v), GRND_NONBLOCK) == sizeof(v) && v != 0)
 		return v;
 	clock_gettime(CLOCK_REALTIME, &ts);
@@ -288,13 +290,21 @@ unsigned int kvr_link_process(struct kvr_link *l)
 	return total;
 }
 
-int kvr_link_timeout_ms(const struct kvr_link *l)
+uint64_t kvr_link_due_us(const struct kvr_link *l)
 {
-	uint64_t next = kvr_timers_next(&l->timers), now;
+	uint64_t next = kvr_timers_next(&l->timers);
 
 	if (l->reasm != NULL)
 		next = RTE_MIN(next, kvr_reasm_quiet_at(l->reasm));
-	if (l->n_tx > 0)
+	return l->n_tx > 0 ? 0 : next;
+}
+
+int kvr_link_timeout_ms(const struct kvr_link *l)
+{
+	const uint64_t next = kvr_link_due_us(l);
+	uint64_t now;
+
+	if (next == 0)
 		return 0;
 	if (next == KVR_TIMER_NEVER)
 		return -1;

@@ -6,27 +6,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <rte_eth_ring.h>
-#include <rte_ethdev.h>
-
+#include "box.h"
 #include "control/thread.h"
 #include "kvr_eal.h"
 #include "kvr_put.h"
 #include "lcore/loop.h"
+#include "rest.h"
 #include "sched/session.h"
-#include "start/start.h"
 #include "threads.h"
 
-#define PORTS	 2u
-#define HEADERS4 42u /* Ethernet, IPv4, UDP */
-#define HEADERS6 62u
-
 struct router *rt;
-static uint32_t n_queues, next_queue;
-static struct rte_ring *to_router[PORTS][THREADS_MAX], *from_router[PORTS][THREADS_MAX];
-static struct rte_mempool *peer_pool;
-static struct kvr_local peer_local;
-static struct kvr_path peer_path;
+static struct box box;
+static uint32_t next_queue;
 static struct out slots[4096];
 static uint32_t n_out, next_out;
 
@@ -50,60 +41,30 @@ uint64_t pipeline_start_ns;
 uint32_t pipeline_ports = 1;
 uint32_t pipeline_into;
 
-static const char *make_device(uint32_t p);
-
-static void configure(struct kvr_router_conf *c, const char *pools)
+static void configure(const char *pools)
 {
-	char path[] = "/tmp/kvr-pipeline-XXXXXX", err[300];
-	FILE *f = fdopen(mkstemp(path), "w");
+	char text[16384], err[300];
+	size_t n;
 
 	/* Buffers for the largest message of the protocol, twice. */
-	fprintf(f, "[router]\nmemory_mb = 512\nlarge_buffers = 8\nring_size = 256\n%s",
-		pipeline_router);
+	n = (size_t)snprintf(text, sizeof(text),
+			     "[router]\nmemory_mb = 512\nlarge_buffers = 8\nring_size = 256\n%s",
+			     pipeline_router);
 	for (uint32_t p = 0; p < pipeline_ports; p++)
-		fprintf(f,
+		n += (size_t)snprintf(
+			text + n, sizeof(text) - n,
 			"[port %c]\ndevice = %s\nipv4 = 10.0.%u.1\nipv6 = fd00:%x::1\nudp_port = "
 			"7650\nmbufs = %u\nanswer_arp = off\n%s",
-			(int)('p' + p), make_device(p), p, p, pipeline_mbufs / pipeline_ports,
+			(int)('p' + p), box.port[p].device, p, p, pipeline_mbufs / pipeline_ports,
 			pipeline_port);
-	fputs(pools, f);
-	fclose(f);
-	if (kvr_router_conf_load(c, path, err, sizeof(err)) < 0) {
+	need(n + strlen(pools) < sizeof(text), "configuration too long");
+	strcpy(text + n, pools);
+	if (box_load(&box, text, err, sizeof(err)) < 0) {
 		fprintf(stderr, "%s\n", err);
 		exit(1);
 	}
-	unlink(path);
 	if (threads_used() != NULL)
-		threads_configure(c);
-}
-
-/* The device of port @p: two rings for each queue. Returns its name. */
-static const char *make_device(uint32_t p)
-{
-	static char name[RTE_ETH_NAME_MAX_LEN];
-	static int round;
-	int port;
-
-	n_queues = threads_used() != NULL ? threads_used()->ingress : 1;
-	if (threads_used() != NULL && threads_used()->queues != 0)
-		n_queues = threads_used()->queues;
-	next_queue = 0;
-	for (uint32_t q = 0; q < n_queues; q++) {
-		snprintf(name, sizeof(name), "t%d.%u", round, q);
-		to_router[p][q] = rte_ring_create(name, 8192, SOCKET_ID_ANY, 0);
-		snprintf(name, sizeof(name), "f%d.%u", round, q);
-		from_router[p][q] = rte_ring_create(name, 16384, SOCKET_ID_ANY, 0);
-		need(to_router[p][q] != NULL && from_router[p][q] != NULL, "no memory");
-	}
-	snprintf(name, sizeof(name), "peers%d", round);
-	if (p == 0)
-		peer_pool = rte_pktmbuf_pool_create(name, 16383, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
-						    SOCKET_ID_ANY);
-	snprintf(name, sizeof(name), "dev%d", round++);
-	need(peer_pool != NULL, "no memory");
-	port = rte_eth_from_rings(name, to_router[p], n_queues, from_router[p], n_queues, 0);
-	need(port >= 0 && rte_eth_dev_get_name_by_port((uint16_t)port, name) == 0, "no port");
-	return name;
+		threads_configure(&rt->conf);
 }
 
 void pipeline_start(uint32_t pools)
@@ -120,6 +81,16 @@ void pipeline_start(uint32_t pools)
 void pipeline_start_with(const char *pools)
 {
 	static bool eal;
+	const struct threads_map *map = threads_used();
+	const struct box_sizes sizes = {
+		.ports = pipeline_ports,
+		.queues = map == NULL	     ? 1
+			  : map->queues != 0 ? map->queues
+					     : map->ingress,
+		.to = 8192,
+		.from = 16384,
+		.frames = 16383,
+	};
 	struct kvr_port_info info;
 	char err[300] = "";
 
@@ -128,59 +99,33 @@ void pipeline_start_with(const char *pools)
 	else if (!eal)
 		kvr_eal_start("600");
 	eal = true;
-	rt = aligned_alloc(RTE_CACHE_LINE_SIZE, RTE_ALIGN_CEIL(sizeof(*rt), RTE_CACHE_LINE_SIZE));
-	memset(rt, 0, sizeof(*rt));
-	configure(&rt->conf, pools);
-	start_clock(rt);
-	rt->ns_per_tsc = 0; /* from now on time passes when a test says so */
-	if (pipeline_start_ns != 0)
-		rt->start_ns = pipeline_start_ns;
-	rt->ns_offset = rt->start_ns;
-	need(start_counters(rt, err, sizeof(err)) == 0 && start_ports(rt, err, sizeof(err)) == 0 &&
-		     start_buffers(rt, err, sizeof(err)) == 0 &&
-		     start_registry(rt, err, sizeof(err)) == 0 &&
-		     start_lcores(rt, err, sizeof(err)) == 0 &&
-		     start_pools(rt, err, sizeof(err)) == 0,
-	     err);
+	need(box_open(&box, &sizes) == 0, "no memory");
+	rt = box.rt;
+	box.threads = threads_used() != NULL;
+	next_queue = 0;
+	configure(pools);
+	need(box_start(&box, pipeline_start_ns, 0, err, sizeof(err)) == 0, err);
 	if (threads_used() != NULL) {
 		kvr_port_info(rt->port[0], &info);
 		threads_show_port(info.ethdev);
 		threads_start();
-	} else {
-		rte_rcu_qsbr_thread_register(rt->qsbr, 0);
-		rte_rcu_qsbr_thread_online(rt->qsbr, 0);
 	}
-
-	const struct kvr_local *l = kvr_port_local(rt->port[0]);
-	memset(&peer_local, 0, sizeof(peer_local));
-	memset(&peer_path, 0, sizeof(peer_path));
-	peer_local = *l;
-	memcpy(peer_local.mac, "\x02\0\0\0\0\x02", 6);
-	memcpy(peer_local.ip4, (const uint8_t[]){10, 0, 0, 2}, 4);
-	kvr_ip_parse("fd00::2", peer_local.ip6);
-	peer_path.udp_port = 7650;
-	memcpy(peer_path.mac, l->mac, 6);
 }
 
 void pipeline_stop(void)
 {
 	pipeline_turn();
+	pipeline_cut();
+}
+
+void pipeline_cut(void)
+{
 	pipeline_flush();
-	if (threads_used() != NULL) {
+	if (threads_used() != NULL)
 		threads_stop();
-	} else {
-		rte_rcu_qsbr_thread_offline(rt->qsbr, 0);
-		rte_rcu_qsbr_thread_unregister(rt->qsbr, 0);
-	}
-	stop_pools(rt);
-	stop_lcores(rt);
-	stop_registry(rt);
-	stop_buffers(rt);
-	stop_ports(rt);
-	stop_counters(rt);
-	need(rte_mempool_in_use_count(peer_pool) == 0, "frames left after the stop");
-	rte_mempool_free(peer_pool);
-	free(rt);
+	box_stop(&box);
+	need(rte_mempool_in_use_count(box.frames) == 0, "frames left after the stop");
+	box_close(&box);
 	rt = NULL;
 }
 
@@ -191,7 +136,7 @@ static void collect(void);
 static void inject(struct rte_mbuf *m)
 {
 	const uint32_t q = pipeline_queue == PIPELINE_SPREAD ? next_queue++ : pipeline_queue;
-	struct rte_ring *to = to_router[pipeline_into][q % n_queues];
+	struct rte_ring *to = box.port[pipeline_into].to[q % box.n_queues];
 	uint64_t since = 0;
 
 	while (rte_ring_enqueue(to, m) != 0)
@@ -207,24 +152,24 @@ bool pipeline_ipv6;
 
 void pipeline_send(uint32_t from, const void *payload, size_t len)
 {
-	struct rte_mbuf *m = rte_pktmbuf_alloc(peer_pool);
+	struct kvr_path peer = {.udp_port = (uint16_t)from, .family = 4};
+	struct rte_mbuf *m;
 
-	need(m != NULL, "no peer mbuf");
-	memcpy(rte_pktmbuf_append(m, (uint16_t)len), payload, len);
-	peer_local.udp_port = (uint16_t)from;
-	peer_local.ip4[2] = pipeline_net;
-	peer_local.ip4[3] = pipeline_host;
-	peer_path.family = pipeline_ipv6 ? 6 : 4;
-	kvr_ip_parse(pipeline_ipv6 ? "fd00::1" : "10.0.0.1", peer_path.ip);
-	peer_path.ip[pipeline_ipv6 ? 3 : 14] = (uint8_t)pipeline_into;
-	memcpy(peer_path.mac, kvr_port_local(rt->port[pipeline_into])->mac, 6);
-	need(kvr_path_write(&peer_local, &peer_path, m) > 0, "payload too long");
+	kvr_ip_parse("10.0.0.2", peer.ip);
+	peer.ip[14] = pipeline_net;
+	peer.ip[15] = pipeline_host;
+	if (pipeline_ipv6) {
+		peer.family = 6;
+		kvr_ip_parse("fd00::2", peer.ip);
+	}
+	m = box_frame(&box, pipeline_into, &peer, payload, len);
+	need(m != NULL, "no peer mbuf, or payload too long");
 	inject(m);
 }
 
 void pipeline_send_raw(const void *bytes, size_t len)
 {
-	struct rte_mbuf *m = rte_pktmbuf_alloc(peer_pool);
+	struct rte_mbuf *m = rte_pktmbuf_alloc(box.frames);
 
 	need(m != NULL, "no peer mbuf");
 	memcpy(rte_pktmbuf_append(m, (uint16_t)len), bytes, len);
@@ -233,18 +178,19 @@ void pipeline_send_raw(const void *bytes, size_t len)
 
 static void collect_queue(struct rte_ring *from)
 {
+	struct kvr_path to;
 	struct rte_mbuf *m;
 
 	while (rte_ring_dequeue(from, (void **)&m) == 0) {
-		const uint8_t *p = rte_pktmbuf_mtod(m, const uint8_t *);
-		const uint32_t headers = p[12] == 0x86 ? HEADERS6 : HEADERS4;
+		const uint32_t headers = box_payload(m, &to);
 
-		if (m->pkt_len >= headers && n_out < RTE_DIM(slots)) {
+		if (headers != 0 && n_out < RTE_DIM(slots)) {
 			struct out *o = &slots[n_out++];
 
-			o->to = (uint16_t)(p[headers - 6] << 8 | p[headers - 5]);
+			o->to = to.udp_port;
 			o->len = m->pkt_len - headers;
-			memcpy(o->bytes, p + headers, RTE_MIN(o->len, sizeof(o->bytes)));
+			memcpy(o->bytes, rte_pktmbuf_mtod_offset(m, uint8_t *, headers),
+			       RTE_MIN(o->len, sizeof(o->bytes)));
 		}
 		rte_pktmbuf_free(m);
 	}
@@ -252,8 +198,9 @@ static void collect_queue(struct rte_ring *from)
 
 static void collect(void)
 {
-	for (uint32_t q = 0; q < n_queues * pipeline_ports; q++)
-		collect_queue(from_router[q / n_queues][q % n_queues]);
+	for (uint32_t p = 0; p < box.n_ports; p++)
+		for (uint32_t q = 0; q < box.n_queues; q++)
+			collect_queue(box.port[p].from[q]);
 }
 
 void pipeline_collect(void)
@@ -296,33 +243,12 @@ void pipeline_advance(uint32_t ms)
 	pipeline_turn();
 }
 
-/* Frames of messages that were given up are freed over turns. */
-static bool frees(const struct lcore *lc)
-{
-	const struct kvr_reasm_stats *s = lc->reasm != NULL ? kvr_reasm_stats(lc->reasm) : NULL;
-
-	return lc->trash != NULL || (s != NULL && s->messages == 0 && s->frames != 0);
-}
-
-/* Long messages are read, sent and applied over turns; sent as time passes. */
-static bool under_way(void)
-{
-	bool any = false;
-
-	for (uint32_t i = 0; i < rt->n_lcores; i++)
-		any = any || rt->lcore[i]->reading.first != NULL || frees(rt->lcore[i]);
-	for (uint32_t i = 0; i < rt->n_pools; i++)
-		any = any || !TAILQ_EMPTY(&rt->pool[i].live.sends) ||
-		      rt->pool[i].event.open.m != NULL;
-	return any;
-}
-
 bool pipeline_still;
 
 void pipeline_step(void)
 {
 	threads_pause(); /* time is read by every turn */
-	rt->ns_offset += under_way() ? 20000 : pipeline_still ? 0 : 1000;
+	rt->ns_offset += box_under_way(&box) ? 20000 : pipeline_still ? 0 : 1000;
 	rt->last_tick_ns = 0; /* every round ticks */
 	if (threads_used() == NULL) {
 		pipeline_lcore_turn(rt->lcore[0]);
@@ -336,15 +262,6 @@ void pipeline_step(void)
 	collect();
 }
 
-static bool nothing_to_read(void)
-{
-	bool empty = true;
-
-	for (uint32_t q = 0; q < n_queues * pipeline_ports; q++)
-		empty = empty && rte_ring_empty(to_router[q / n_queues][q % n_queues]);
-	return empty;
-}
-
 void pipeline_turn(void)
 {
 	uint32_t quiet = 0;
@@ -352,10 +269,10 @@ void pipeline_turn(void)
 	/* Turns in which nothing arrived or left: rings between stages are drained too. */
 	while (quiet < 3) {
 		uint32_t before = n_out;
-		bool idle = nothing_to_read();
+		bool idle = !box_unread(&box);
 
 		pipeline_step();
-		idle = idle && !under_way() && (threads_used() == NULL || threads_idle());
+		idle = idle && !box_under_way(&box) && (threads_used() == NULL || threads_idle());
 		quiet = idle && n_out == before ? quiet + 1 : 0;
 	}
 }
@@ -393,33 +310,19 @@ void pipeline_flush(void)
 
 uint32_t pipeline_mbufs_used(void)
 {
-	struct kvr_port_info info;
-
 	collect();
-	kvr_port_info(rt->port[0], &info);
-	return info.mbufs - info.mbufs_free + rte_mempool_in_use_count(peer_pool);
-}
-
-static bool adds_up(struct kvr_stats *s)
-{
-	uint64_t v[KVR_STATS_MAX];
-	char err[300];
-
-	kvr_stats_snapshot(s, v);
-	if (kvr_stats_check(kvr_stats_def(s), v, err, sizeof(err)) == NULL)
-		return true;
-	fprintf(stderr, "%s\n", err);
-	return false;
+	return box_mbufs_used(&box);
 }
 
 bool pipeline_balanced(void)
 {
-	bool ok = adds_up(rt->in_stats) && adds_up(kvr_port_stats(rt->port[0]));
+	return rest_balanced(rt);
+}
 
-	for (uint32_t i = 0; i < rt->n_pools; i++)
-		ok = adds_up(rt->pool[i].stats) && adds_up(rt->pool[i].event_stats) &&
-		     (rt->pool[i].sessions == NULL || adds_up(rt->pool[i].sessions->stats)) && ok;
-	return ok;
+bool pipeline_at_rest(void)
+{
+	collect();
+	return rest_all(&box);
 }
 
 bool pipeline_hello_as(const struct pipeline_worker *w)

@@ -67,6 +67,9 @@ void pipeline_start(uint32_t pools);
 void pipeline_start_with(const char *pools);
 void pipeline_stop(void);
 
+/** The same where it stands, in the middle of whatever it does. */
+void pipeline_cut(void);
+
 #define PIPELINE_SPREAD UINT32_MAX
 
 /** Device queue that frames arrive on, when there are several; PIPELINE_SPREAD: each on the next.
@@ -130,6 +133,9 @@ uint32_t pipeline_mbufs_used(void);
 
 /** Whether all counters add up; prints the violated equation. */
 bool pipeline_balanced(void);
+
+/** Whether nobody is there and nothing is left; says what is. */
+bool pipeline_at_rest(void);
 
 /** What a worker says of itself; the peer at UDP port `from` speaks for it. */
 struct pipeline_worker {

@@ -82,6 +82,19 @@ static uint32_t count(uint32_t to, uint8_t kind)
 	return n;
 }
 
+/* The router ends while it reads a long message. */
+static void a_message_that_is_being_read_at_the_end_is_given_up(void)
+{
+	begin();
+	make(1, 60000, 0);
+	for (uint32_t i = 0; i < msg.n; i++)
+		send_frame(i);
+	for (uint32_t i = 0; i < 2000 && rt->lcore[0]->reading.j == NULL; i++)
+		pipeline_step();
+	CU_ASSERT_PTR_NOT_NULL(rt->lcore[0]->reading.j);
+	pipeline_cut();
+}
+
 /* MISSING in the router's last words, or NULL. */
 static const struct kvr_wire_missing *asked(uint64_t *word)
 {
@@ -487,6 +500,7 @@ int main(void)
 			       {"two largest", two_of_the_largest_fit_at_the_same_time},
 			       {"missing", the_router_asks_for_what_it_lacks},
 			       {"copy", a_copy_of_a_whole_message_is_answered_as_probe},
+			       {"end", a_message_that_is_being_read_at_the_end_is_given_up},
 			       {"kept", dispatch_is_kept_until_it_is_acknowledged},
 			       CU_TEST_INFO_NULL};
 

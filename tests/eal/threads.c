@@ -11,6 +11,7 @@
 #include <rte_launch.h>
 #include <rte_lcore.h>
 
+#include "box.h"
 #include "control/control.h"
 #include "lcore/loop.h"
 #include "lcore/notes.h"
@@ -95,19 +96,11 @@ void threads_configure(struct kvr_router_conf *c)
 {
 	char err[300];
 
-	c->n_lcores = map->threads;
-	c->n_ingress = map->ingress;
-	for (uint32_t i = 0; i < c->n_lcores; i++)
-		c->cpu[i] = i;
-	for (uint32_t i = 0; i < c->n_pools; i++) {
-		c->pool[i].event_lcore = map->event;
-		c->pool[i].sched_lcore = map->sched;
-	}
 	/* Each lcore joins fragments within its own part: the largest message fits it. */
 	for (uint32_t i = 0; map->ingress > 2 && i < c->n_ports; i++)
 		c->port[i].port.mbufs *= map->ingress / 2;
-	/* More lcores, longer rings. */
-	if (kvr_router_conf_sizes(c, err, sizeof(err)) < 0) {
+	if (box_lcores(c, map->threads, map->ingress, map->event, map->sched, err, sizeof(err)) <
+	    0) {
 		fprintf(stderr, "threads: %s\n", err);
 		exit(1);
 	}

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "router_world.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include <rte_random.h>
 
 #include "control/thread.h"
 #include "kvr_put.h"
-#include "sched/session.h"
 
 #define SIZES                                                                                      \
 	"block_size = 4\nmax_ranks = 8\nmax_requests = 16\nmax_jobs = 64\nmax_blocks = 4k\n"       \
@@ -64,66 +61,6 @@ void world_pass(uint32_t ms, bool heard)
 
 /* ---- rest ---- */
 
-#define ZERO(what, value)                                                                          \
-	do {                                                                                       \
-		const uint64_t v = (value);                                                        \
-		if (v != 0) {                                                                      \
-			fprintf(stderr, "left in %s: %s = %" PRIu64 "\n", where, what, v);         \
-			ok = false;                                                                \
-		}                                                                                  \
-	} while (0)
-
-static bool sessions_at_rest(const struct pool *p, const char *where)
-{
-	bool ok = true;
-
-	if (p->sessions == NULL)
-		return true;
-	ZERO("sessions", kvr_stats_get(p->sessions->count, SC_LIVE));
-	ZERO("sessions opening", kvr_stats_get(p->sessions->count, SC_OPENING));
-	ZERO("sessions closing", kvr_stats_get(p->sessions->count, SC_CLOSING));
-	return ok;
-}
-
-static bool pool_at_rest(const struct pool *p)
-{
-	const char *where = p->name;
-	struct kvr_prefix_stats s;
-	bool ok = sessions_at_rest(p, where);
-
-	kvr_prefix_stats_get(p->prefix, &s);
-	ZERO("blocks", s.blocks);
-	ZERO("bookings", kvr_sched_counters(p->sched)->booked_now);
-	ZERO("waiting", kvr_sched_counters(p->sched)->waiting_now);
-	ZERO("slots", kvr_flight_count(p->requests));
-	ZERO("jobs", rte_mempool_in_use_count(p->jobs));
-	ZERO("held", p->live.held);
-	ZERO("prefilling", p->pair.n_prefilling);
-	ZERO("aborts", !TAILQ_EMPTY(&p->live.aborts));
-	ZERO("lost", p->live.n_lost);
-	for (uint32_t i = 0; i < LEG_STEPS; i++)
-		ZERO("resends", !TAILQ_EMPTY(&p->live.resends[i]));
-	if (p->pairs != NULL)
-		ZERO("pairs", rte_mempool_in_use_count(p->pairs));
-	return ok;
-}
-
-static bool at_rest(void)
-{
-	const char *where = "router";
-	bool ok = pipeline_balanced();
-
-	for (uint32_t i = 0; i < rt->n_pools; i++)
-		ok = pool_at_rest(&rt->pool[i]) && ok;
-	ZERO("workers", kvr_registry_count(rt->registry));
-	ZERO("small_bufs", rte_mempool_in_use_count(rt->small_bufs));
-	ZERO("hash_bufs", rte_mempool_in_use_count(rt->hash_bufs));
-	ZERO("hint_bufs", rte_mempool_in_use_count(rt->hint_bufs));
-	ZERO("frame_lists", rte_mempool_in_use_count(rt->frame_lists));
-	ZERO("mbufs", pipeline_mbufs_used());
-	return ok;
-}
-
 static void turns(uint32_t n)
 {
 	while (n-- > 0)
@@ -146,6 +83,6 @@ void world_end(void)
 	turns(2);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		control_deactivate(rt, rt->pool[i].name, false);
-	if (!at_rest())
+	if (!pipeline_at_rest())
 		abort();
 }

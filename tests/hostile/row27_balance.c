@@ -62,7 +62,7 @@ static void asked_in_the_middle(struct lcore *lc, int of)
 	CU_ASSERT_EQUAL(balance_read(rt, &b), 0);
 	CU_ASSERT_STRING_EQUAL(b.violation, "");
 	atomic_store_explicit(&h.answered, 1, memory_order_release);
-	call_wait(&h.call);
+	call_wait(rt, &h.call);
 }
 
 static void each_writer_is_asked_between_two_turns(void)

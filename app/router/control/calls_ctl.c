@@ -11,6 +11,15 @@
 
 /* ---- calling packet lcores ---- */
 
+/* Sleeps: an lcore that shares this thread's CPU needs it to come so far. */
+static void wait_a_bit(struct router *rt)
+{
+	if (rt->wait != NULL)
+		rt->wait(rt);
+	else
+		rte_delay_us_sleep(10);
+}
+
 void call_start(struct router *rt, struct lcore *lc, struct call *c)
 {
 	rt->ctl->n_calls++;
@@ -21,7 +30,7 @@ void call_start(struct router *rt, struct lcore *lc, struct call *c)
 	}
 	atomic_store_explicit(&c->busy, 1, memory_order_relaxed);
 	while (rte_ring_sp_enqueue(lc->calls, c) != 0)
-		rte_delay_us_sleep(10);
+		wait_a_bit(rt);
 }
 
 bool call_busy(const struct call *c)
@@ -30,10 +39,10 @@ bool call_busy(const struct call *c)
 	return atomic_load_explicit(&c->busy, memory_order_acquire) != 0;
 }
 
-void call_wait(struct call *c)
+void call_wait(struct router *rt, struct call *c)
 {
 	while (call_busy(c))
-		rte_delay_us_sleep(10);
+		wait_a_bit(rt);
 }
 
 struct once {
@@ -55,18 +64,17 @@ void call_lcore(struct router *rt, struct lcore *lc, void (*fn)(struct lcore *, 
 	struct call c = {.fn = call_once, .arg = &o};
 
 	call_start(rt, lc, &c);
-	call_wait(&c);
+	call_wait(rt, &c);
 }
 
 /* ---- views ---- */
 
-/* Sleeps, as call_wait() does: an lcore that shares this thread's CPU needs it to come that far. */
 void wait_for_lcores(struct router *rt)
 {
 	const uint64_t t = rte_rcu_qsbr_start(rt->qsbr);
 
 	while (rte_rcu_qsbr_check(rt->qsbr, t, false) == 0)
-		rte_delay_us_sleep(10);
+		wait_a_bit(rt);
 }
 
 void lcores_pass(void *arg)

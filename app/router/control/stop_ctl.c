@@ -74,7 +74,7 @@ static uint32_t all_pools(struct router *rt, bool (*fn)(struct lcore *lc, void *
 		call_start(rt, s[i].pool->sched_lcore, &s[i].call);
 	}
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		call_wait(&s[i].call);
+		call_wait(rt, &s[i].call);
 		n += s[i].n;
 	}
 	return n;

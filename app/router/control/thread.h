@@ -102,7 +102,7 @@ struct control {
 /** Have @p c run by the lcore; call_wait() until it has. What it points at must stay. */
 void call_start(struct router *rt, struct lcore *lc, struct call *c);
 bool call_busy(const struct call *c);
-void call_wait(struct call *c);
+void call_wait(struct router *rt, struct call *c);
 
 /** Make the registry of now known to the packet lcores. @return 0 or -ENOMEM. */
 int publish_view(struct router *rt);

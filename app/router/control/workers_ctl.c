@@ -222,7 +222,7 @@ static void walk(struct router *rt,
 			call_start(rt, rt->lcore[i], &w[i].call);
 	}
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
-		call_wait(&w[i].call);
+		call_wait(rt, &w[i].call);
 }
 
 static bool joins(const struct change *c)

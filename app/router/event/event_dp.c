@@ -401,6 +401,13 @@ void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *l
 		     load->next_event_id > c->next ? load->next_event_id - c->next : 0);
 	if (c->dumping || load->next_event_id <= c->next) {
 		c->lag = UINT64_MAX;
+		w = !c->dumping && load->next_event_id < c->next
+			    ? kvr_view_find(lc->view, load->worker)
+			    : NULL;
+		/* It has begun to say this, or its process begun anew with the same epoch: one that
+		 * has not said so much sends a dump. */
+		if (w != NULL && w->epoch == load->epoch)
+			ack(lc, &w->path, &h, load->dp_rank, KVR_KV_OK, c);
 		return;
 	}
 	/* Events may be under way: it is a gap when nothing has come for a whole heartbeat. */

@@ -11,6 +11,7 @@
 #include <rte_malloc.h>
 #include <rte_random.h>
 
+#include "ingress/fragment.h"
 #include "lcore/notes.h"
 #include "sched/decision_log.h"
 #include "sched/measure.h"
@@ -357,6 +358,9 @@ int start_pools(struct router *rt, char *err, size_t errlen)
 
 void stop_pools(struct router *rt)
 {
+	/* Messages that are being read have jobs of their pools. */
+	for (uint32_t i = 0; i < rt->n_lcores; i++)
+		read_drop(rt->lcore[i]);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		requests_drop(&rt->control, &rt->pool[i]);
 	while (rt->n_pools > 0)

@@ -380,7 +380,6 @@ void stop_lcores(struct router *rt)
 
 		drain_egress(lc->egress);
 		drain_egress(lc->egress_ctl);
-		read_drop(lc);
 		buf_put(lc->spare);
 		kvr_reasm_destroy(lc->reasm);
 		kvr_source_destroy(lc->sources);

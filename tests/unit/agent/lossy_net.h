@@ -8,6 +8,8 @@
  * sockets into it, a router uses fly() and land() itself. Seeded: a failure repeats with its seed.
  */
 
+#include "kvr_agent_on.h"
+#include "kvr_client_on.h"
 #include "kvr_rand.h"
 #include "kvr_test.h"
 #include "kvr_udp.h"
@@ -114,7 +116,8 @@ static inline void end_close(void *ctx)
 {
 }
 
-static const struct kvr_udp_io end_io = {end_send, end_recv, end_now, end_fd, end_close};
+static const struct kvr_udp_io end_io = {
+	.send = end_send, .recv = end_recv, .now_us = end_now, .fd = end_fd, .close = end_close};
 
 /** An empty network; @p loss and @p dup per 1,000 frames. */
 static inline void net_start(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t max_delay_us)

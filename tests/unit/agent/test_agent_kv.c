@@ -118,7 +118,6 @@ static void unacknowledged_events_are_resent_after_20_ms(void)
 	CU_ASSERT_EQUAL(w->n_events, 2);
 	push_kv_ack(3, KVR_KV_OK, 0);
 	push_kv_ack(2, KVR_KV_OK, 0); /* overtaken */
-	push_kv_ack(9, KVR_KV_OK, 0); /* impossible */
 	kvr_agent_process(a);
 	fake_skip(&net);
 	rig_run_ms(100);
@@ -313,6 +312,25 @@ static void a_wanted_dump_tells_everything_then_goes_on(void)
 	rig_stop();
 }
 
+/* A process before this one had the same epoch: what the router has of it must go. */
+static void an_acknowledgement_from_the_future_leads_to_a_dump(void)
+{
+	const struct kvr_wire_kv_events *w;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	store(1, 1);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 1);
+	fake_skip(&net);
+	push_kv_ack(9, KVR_KV_OK, 0);
+	kvr_agent_process(a);
+	rig_run_ms(1);
+	w = next_events();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_NOT_EQUAL(w->flags & KVR_KV_F_DUMP_BEGIN, 0);
+	rig_stop();
+}
+
 static void lost_dump_frames_are_resent(void)
 {
 	uint64_t pos = 0, resume = UINT64_MAX;
@@ -480,6 +498,7 @@ int main(void)
 			       {"hello first", nothing_is_sent_before_welcome},
 			       {"dump", a_wanted_dump_tells_everything_then_goes_on},
 			       {"dump loss", lost_dump_frames_are_resent},
+			       {"future", an_acknowledgement_from_the_future_leads_to_a_dump},
 			       {"dump ids", dump_wanted_of_another_dump_is_ignored},
 			       {"dump empty", an_empty_cache_is_one_frame},
 			       {"overrun", an_overrun_ring_leads_to_a_dump},

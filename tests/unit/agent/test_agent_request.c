@@ -498,6 +498,30 @@ static void long_silence_gives_up(void)
 	rig_stop();
 }
 
+/* The last item waits behind a window that nobody opens: the router must hear of the end still. */
+static void silence_before_the_last_item_ends_it_at_the_router(void)
+{
+	const struct kvr_wire_response *w;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, KVR_REQ_F_UNPROVEN);
+	kvr_agent_process(a);
+	for (uint32_t i = 0; i < KVR_WIRE_UNPROVEN_ITEMS; i++)
+		CU_ASSERT_EQUAL(respond(100, "a", 0, i + 1), 0);
+	CU_ASSERT_EQUAL(respond(100, "a", KVR_AGENT_LAST, KVR_WIRE_UNPROVEN_ITEMS + 1), 0);
+	rig_run_ms(KVR_WIRE_ITEMS_KEPT_S * 1000 + 1100);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	fake_skip(&net);
+	rig_run_ms(1000);
+	w = next_item();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+	rig_run_ms(KVR_WIRE_ITEMS_KEPT_S * 1000 + 1000);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	rig_stop();
+}
+
 static void a_router_that_does_not_know_it_stops_the_repeats(void)
 {
 	const struct kvr_wire_ids other = ids_of(SOURCE, 2, 100), before = ids_of(SOURCE, 1, 99);
@@ -600,8 +624,32 @@ static void a_new_router_life_ends_the_old_requests(void)
 	CU_ASSERT_EQUAL(saw.aborts, 1);
 	CU_ASSERT_EQUAL(saw.code, KVR_E_UNKNOWN_REQUEST);
 	push_dispatch(7, 100, 0); /* the same handle is another request now */
+	((struct kvr_wire_hdr *)net.in[net.n_in - 1].data)->epoch = ROUTER_EPOCH + 1;
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 2);
+	rig_stop();
+}
+
+/* A DISPATCH of the life before has been under way all the time, and so has a WELCOME. */
+static void nothing_is_run_for_a_router_that_is_gone(void)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	rig_run_ms(3000); /* silence */
+	push_welcome_epoch(ROUTER_EPOCH + 1);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	push_dispatch(1, 100, KVR_REQ_F_RESEND);
+	push_dispatch(2, 101, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	rig_run_ms(3000);
+	push_welcome_epoch(ROUTER_EPOCH);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(kvr_agent_state_now(a), KVR_AGENT_OFFLINE);
 	rig_stop();
 }
 
@@ -712,34 +760,37 @@ static void bad_configurations_are_refused(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"hello", hello_is_repeated_until_welcome},
-			       {"heartbeat", heartbeats_carry_every_rank_and_tell_the_state},
-			       {"unknown worker", an_unknown_worker_says_hello_again},
-			       {"silent router", a_silent_router_is_offline_until_it_returns},
-			       {"refused hello", a_refused_hello_is_told_and_tried_slowly},
-			       {"goodbye", goodbye_is_repeated_five_times},
-			       {"dispatch", a_dispatch_runs_once_and_every_copy_is_answered},
-			       {"answer at once", an_immediate_answer_replaces_the_acknowledgement},
-			       {"refuse", refusals_carry_the_code_and_are_repeated},
-			       {"full", a_request_refused_for_lack_of_room_stays_refused},
-			       {"repeat", items_are_repeated_until_acknowledged},
-			       {"foreign acks", foreign_and_impossible_acks_change_nothing},
-			       {"window", the_window_is_64_items},
-			       {"unproven", an_unproven_client_gets_three_items},
-			       {"long", long_answers_are_cut_into_items},
-			       {"respond refused", respond_refuses_what_makes_no_sense},
-			       {"abort", abort_ends_the_stream_as_cancelled},
-			       {"early abort", an_abort_that_overtakes_its_dispatch_counts},
-			       {"silence", long_silence_gives_up},
-			       {"unknown", a_router_that_does_not_know_it_stops_the_repeats},
-			       {"direct", direct_items_go_to_the_client_and_progress_to_the_router},
-			       {"direct address", direct_items_find_the_client},
-			       {"new router", a_new_router_life_ends_the_old_requests},
-			       {"before welcome", a_dispatch_before_welcome_is_of_the_new_life},
-			       {"fragments", a_fragmented_dispatch_is_put_together},
-			       {"hostile", hostile_frames_change_nothing},
-			       {"configuration", bad_configurations_are_refused},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {
+		{"hello", hello_is_repeated_until_welcome},
+		{"heartbeat", heartbeats_carry_every_rank_and_tell_the_state},
+		{"unknown worker", an_unknown_worker_says_hello_again},
+		{"silent router", a_silent_router_is_offline_until_it_returns},
+		{"refused hello", a_refused_hello_is_told_and_tried_slowly},
+		{"goodbye", goodbye_is_repeated_five_times},
+		{"dispatch", a_dispatch_runs_once_and_every_copy_is_answered},
+		{"answer at once", an_immediate_answer_replaces_the_acknowledgement},
+		{"refuse", refusals_carry_the_code_and_are_repeated},
+		{"full", a_request_refused_for_lack_of_room_stays_refused},
+		{"repeat", items_are_repeated_until_acknowledged},
+		{"foreign acks", foreign_and_impossible_acks_change_nothing},
+		{"window", the_window_is_64_items},
+		{"unproven", an_unproven_client_gets_three_items},
+		{"long", long_answers_are_cut_into_items},
+		{"respond refused", respond_refuses_what_makes_no_sense},
+		{"abort", abort_ends_the_stream_as_cancelled},
+		{"early abort", an_abort_that_overtakes_its_dispatch_counts},
+		{"silence", long_silence_gives_up},
+		{"silence before the last", silence_before_the_last_item_ends_it_at_the_router},
+		{"unknown", a_router_that_does_not_know_it_stops_the_repeats},
+		{"direct", direct_items_go_to_the_client_and_progress_to_the_router},
+		{"direct address", direct_items_find_the_client},
+		{"new router", a_new_router_life_ends_the_old_requests},
+		{"router that is gone", nothing_is_run_for_a_router_that_is_gone},
+		{"before welcome", a_dispatch_before_welcome_is_of_the_new_life},
+		{"fragments", a_fragmented_dispatch_is_put_together},
+		{"hostile", hostile_frames_change_nothing},
+		{"configuration", bad_configurations_are_refused},
+		CU_TEST_INFO_NULL};
 
 	return kvr_test_run("agent_request", tests);
 }

@@ -8,6 +8,7 @@
  * in `out`, frames put into `in` are received next, the clock is a number. One instance a test.
  */
 
+#include "kvr_client_on.h"
 #include "kvr_put.h"
 #include "kvr_udp.h"
 

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "box.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_bus_vdev.h>
+#include <rte_eth_ring.h>
+#include <rte_ethdev.h>
+#include <rte_random.h>
+
+#include "lcore/notes.h"
+#include "start/start.h"
+
+#define HEADERS4 42u /* Ethernet, IPv4, UDP */
+#define HEADERS6 62u
+
+const uint8_t box_mac[6] = {2, 0, 0, 0, 0, 2};
+
+/* ---- devices ---- */
+
+static int open_port(struct box *b, struct box_port *p, const struct box_sizes *s)
+{
+	static uint32_t round;
+	char name[RTE_RING_NAMESIZE];
+	int port;
+
+	for (uint32_t q = 0; q < s->queues; q++) {
+		snprintf(name, sizeof(name), "t%u.%u", round, q);
+		p->to[q] = rte_ring_create(name, s->to, SOCKET_ID_ANY, 0);
+		snprintf(name, sizeof(name), "f%u.%u", round, q);
+		p->from[q] = rte_ring_create(name, s->from, SOCKET_ID_ANY, 0);
+		if (p->to[q] == NULL || p->from[q] == NULL)
+			return -ENOMEM;
+	}
+	snprintf(name, sizeof(name), "box%u", round++);
+	port = rte_eth_from_rings(name, p->to, s->queues, p->from, s->queues, 0);
+	if (port < 0)
+		return port;
+	b->n_ports++;
+	return rte_eth_dev_get_name_by_port((uint16_t)port, p->device);
+}
+
+int box_open(struct box *b, const struct box_sizes *s)
+{
+	static uint32_t round;
+	char name[RTE_MEMPOOL_NAMESIZE];
+	int rc = 0;
+
+	*b = (struct box){.n_queues = s->queues};
+	b->rt = aligned_alloc(RTE_CACHE_LINE_SIZE,
+			      RTE_ALIGN_CEIL(sizeof(*b->rt), RTE_CACHE_LINE_SIZE));
+	snprintf(name, sizeof(name), "frames%u", round++);
+	b->frames = rte_pktmbuf_pool_create(name, s->frames, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
+					    SOCKET_ID_ANY);
+	if (b->rt == NULL || b->frames == NULL)
+		rc = -ENOMEM;
+	for (uint32_t i = 0; i < s->ports && rc == 0; i++)
+		rc = open_port(b, &b->port[i], s);
+	if (rc < 0) {
+		box_close(b);
+		return rc;
+	}
+	memset(b->rt, 0, sizeof(*b->rt));
+	return 0;
+}
+
+static uint32_t drain(struct rte_ring *r)
+{
+	struct rte_mbuf *m;
+	uint32_t n = 0;
+
+	for (; r != NULL && rte_ring_dequeue(r, (void **)&m) == 0; n++)
+		rte_pktmbuf_free(m);
+	return n;
+}
+
+static uint32_t drain_all(struct box *b)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < b->n_ports; i++)
+		for (uint32_t q = 0; q < b->n_queues; q++)
+			n += drain(b->port[i].to[q]) + drain(b->port[i].from[q]);
+	return n;
+}
+
+void box_close(struct box *b)
+{
+	drain_all(b);
+	for (uint32_t i = 0; i < BOX_PORTS; i++) {
+		if (b->port[i].device[0] != '\0')
+			rte_vdev_uninit(b->port[i].device);
+		for (uint32_t q = 0; q < b->n_queues; q++) {
+			rte_ring_free(b->port[i].to[q]);
+			rte_ring_free(b->port[i].from[q]);
+		}
+	}
+	rte_mempool_free(b->frames);
+	free(b->rt);
+	*b = (struct box){0};
+}
+
+/* ---- start and stop ---- */
+
+int box_load(struct box *b, const char *text, char *err, size_t errlen)
+{
+	char path[] = "/tmp/kvr-box-XXXXXX";
+	FILE *f = fdopen(mkstemp(path), "w");
+	int rc;
+
+	if (f == NULL)
+		return -errno;
+	fputs(text, f);
+	fclose(f);
+	rc = kvr_router_conf_load(&b->rt->conf, path, err, errlen);
+	unlink(path);
+	return rc;
+}
+
+int box_lcores(struct kvr_router_conf *c, uint32_t lcores, uint32_t ingress, uint32_t event,
+	       uint32_t sched, char *err, size_t errlen)
+{
+	c->n_lcores = lcores;
+	c->n_ingress = ingress;
+	for (uint32_t i = 0; i < c->n_lcores; i++)
+		c->cpu[i] = i;
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		c->pool[i].event_lcore = event;
+		c->pool[i].sched_lcore = sched;
+	}
+	return kvr_router_conf_sizes(c, err, errlen); /* more lcores, longer rings */
+}
+
+/* Keys that lie outside of rte_rand(). */
+static void known_key(struct router *rt)
+{
+	const uint64_t w[2] = {rte_rand(), rte_rand()};
+
+	memcpy(rt->cookie_key.b, w, sizeof(rt->cookie_key.b));
+}
+
+int box_start(struct box *b, uint64_t start_ns, uint64_t seed, char *err, size_t errlen)
+{
+	struct router *rt = b->rt;
+	int rc;
+
+	if (seed != 0)
+		rte_srand(seed);
+	start_clock(rt);
+	rt->ns_per_tsc = 0; /* from now on time passes when the box's owner says so */
+	if (start_ns != 0)
+		rt->start_ns = start_ns;
+	rt->ns_offset = rt->start_ns;
+	rc = start_counters(rt, err, errlen);
+	rc = rc == 0 ? start_ports(rt, err, errlen) : rc;
+	rc = rc == 0 ? start_buffers(rt, err, errlen) : rc;
+	rc = rc == 0 ? start_registry(rt, err, errlen) : rc;
+	rc = rc == 0 ? start_lcores(rt, err, errlen) : rc;
+	rc = rc == 0 ? start_pools(rt, err, errlen) : rc;
+	if (rc < 0)
+		return rc;
+	if (seed != 0)
+		known_key(rt);
+	for (uint32_t i = 0; i < rt->n_lcores && !b->threads; i++) {
+		rte_rcu_qsbr_thread_register(rt->qsbr, i);
+		rte_rcu_qsbr_thread_online(rt->qsbr, i);
+	}
+	return 0;
+}
+
+uint32_t box_stop(struct box *b)
+{
+	struct router *rt = b->rt;
+	uint32_t n;
+
+	for (uint32_t i = 0; i < rt->n_lcores && !b->threads; i++) {
+		rte_rcu_qsbr_thread_offline(rt->qsbr, i);
+		rte_rcu_qsbr_thread_unregister(rt->qsbr, i);
+	}
+	atomic_store_explicit(&rt->running, 0, memory_order_relaxed);
+	stop_pools(rt);
+	stop_lcores(rt);
+	stop_registry(rt);
+	stop_buffers(rt);
+	n = drain_all(b); /* frames are of the port's pool */
+	stop_ports(rt);
+	stop_counters(rt);
+	return n + drain_all(b);
+}
+
+/* ---- frames ---- */
+
+struct rte_mbuf *box_frame(struct box *b, uint32_t port, const struct kvr_path *from,
+			   const void *payload, size_t len)
+{
+	const struct kvr_local *us = kvr_port_local(b->rt->port[port]);
+	struct kvr_local peer = *us;
+	struct kvr_path to = {.udp_port = us->udp_port, .family = from->family};
+	struct rte_mbuf *m = rte_pktmbuf_alloc(b->frames);
+	char *data;
+
+	memcpy(peer.mac, box_mac, sizeof(peer.mac));
+	memcpy(peer.ip4, from->ip + 12, sizeof(peer.ip4));
+	memcpy(peer.ip6, from->ip, sizeof(peer.ip6));
+	peer.udp_port = from->udp_port;
+	memcpy(to.mac, us->mac, sizeof(to.mac));
+	memcpy(to.ip, us->ip6, sizeof(to.ip));
+	if (from->family == 4) {
+		memcpy(to.ip, from->ip, sizeof(to.ip));
+		memcpy(to.ip + 12, us->ip4, sizeof(us->ip4));
+	}
+	data = m != NULL ? rte_pktmbuf_append(m, (uint16_t)len) : NULL;
+	if (data != NULL)
+		memcpy(data, payload, len);
+	if (data == NULL || kvr_path_write(&peer, &to, m) < 0) {
+		rte_pktmbuf_free(m);
+		return NULL;
+	}
+	return m;
+}
+
+uint32_t box_payload(const struct rte_mbuf *m, struct kvr_path *to)
+{
+	const uint8_t *p = rte_pktmbuf_mtod(m, const uint8_t *);
+	const uint32_t headers = p[12] == 0x86 ? HEADERS6 : HEADERS4;
+
+	if (m->pkt_len < headers)
+		return 0;
+	*to = (struct kvr_path){.family = headers == HEADERS6 ? 6 : 4};
+	if (to->family == 6) {
+		memcpy(to->ip, p + 38, sizeof(to->ip));
+	} else {
+		to->ip[10] = to->ip[11] = 0xff;
+		memcpy(to->ip + 12, p + 30, 4);
+	}
+	to->udp_port = (uint16_t)(p[headers - 6] << 8 | p[headers - 5]);
+	return headers;
+}
+
+/* ---- what is left to do ---- */
+
+bool box_unread(const struct box *b)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < b->n_ports; i++)
+		for (uint32_t q = 0; q < b->n_queues; q++)
+			any = any || !rte_ring_empty(b->port[i].to[q]);
+	return any;
+}
+
+/* Frames of messages that were given up are freed over turns. */
+static bool frees(const struct lcore *lc)
+{
+	const struct kvr_reasm_stats *s = lc->reasm != NULL ? kvr_reasm_stats(lc->reasm) : NULL;
+
+	return lc->trash != NULL || (s != NULL && s->messages == 0 && s->frames != 0);
+}
+
+/* Long messages are read, sent and applied over turns; sent as time passes. */
+bool box_under_way(const struct box *b)
+{
+	const struct router *rt = b->rt;
+	bool any = false;
+
+	for (uint32_t i = 0; i < rt->n_lcores; i++)
+		any = any || rt->lcore[i]->reading.first != NULL || frees(rt->lcore[i]);
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		any = any || !TAILQ_EMPTY(&rt->pool[i].live.sends) ||
+		      rt->pool[i].event.open.m != NULL;
+	return any;
+}
+
+static bool empty(const struct rte_ring *r)
+{
+	return r == NULL || rte_ring_empty(r);
+}
+
+bool box_rings_empty(const struct box *b)
+{
+	const struct router *rt = b->rt;
+	bool idle = rte_ring_empty(rt->control_ring);
+
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		idle = idle && notes_count(&rt->pool[i]) == 0 && rte_ring_empty(rt->pool[i].events);
+	for (uint32_t i = 0; i < rt->n_lcores; i++)
+		idle = idle && empty(rt->lcore[i]->egress) && empty(rt->lcore[i]->joins) &&
+		       empty(rt->lcore[i]->calls) && rt->lcore[i]->call == NULL;
+	for (uint32_t i = 0; i < rt->n_ports; i++)
+		idle = idle && kvr_port_waiting(rt->port[i]) == 0;
+	return idle && empty(rt->control.out);
+}
+
+uint32_t box_mbufs_used(const struct box *b)
+{
+	struct kvr_port_info info;
+
+	kvr_port_info(b->rt->port[0], &info);
+	return info.mbufs - info.mbufs_free + rte_mempool_in_use_count(b->frames);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What an engine has, and what it says of that. The cache is that of kvroute-load: bounded, least
+ * recently used first. Bugs make the words untrue; whether they have is remembered, so that the
+ * healed engine tells everything anew, as an agent does that has seen a gap in its engine's events.
+ */
+#include "sim.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache.h"
+
+int cache_begin(struct sim *s, struct engine *e, uint32_t rank)
+{
+	e->rank[rank] =
+		(struct rank){.cache = load_cache_create(s->plan.cache_blocks, s->plan.seed)};
+	return e->rank[rank].cache != NULL ? 0 : -errno;
+}
+
+void cache_end(struct engine *e, uint32_t rank)
+{
+	load_cache_destroy(e->rank[rank].cache);
+	e->rank[rank].cache = NULL;
+	free(e->dump);
+	free(e->dump_hash);
+	e->dump = NULL;
+	e->dump_hash = NULL;
+}
+
+uint32_t cache_match(struct engine *e, const struct run *r)
+{
+	return load_cache_match(e->rank[r->rank].cache, r->hash, r->n_hashes);
+}
+
+/* ---- events ---- */
+
+static void stored(struct engine *e, uint32_t rank, const uint64_t *parent, const uint64_t *sh,
+		   uint32_t n)
+{
+	const struct kvr_agent_kv kv = {.tier = KVR_TIER_DEVICE,
+					.has_parent = parent != NULL,
+					.parent = parent != NULL ? *parent : 0,
+					.hashes = sh,
+					.n = n};
+
+	kvr_agent_kv_stored(e->agent, rank, &kv);
+}
+
+static void removed(struct engine *e, uint32_t rank, const uint64_t *sh, uint32_t n)
+{
+	kvr_agent_kv_removed(
+		e->agent, rank,
+		&(const struct kvr_agent_kv){.tier = KVR_TIER_DEVICE, .hashes = sh, .n = n});
+}
+
+/* Something about blocks that were never there: a removal changes nothing, a store is a lie. */
+static void invent(struct engine *e, uint32_t rank)
+{
+	struct kvr_rand *r = &e->node->rand;
+	uint64_t sh[8];
+
+	for (uint32_t i = 0; i < RTE_DIM(sh); i++)
+		sh[i] = kvr_rand_u64(r);
+	if (kvr_rand_below(r, 2) == 0) {
+		removed(e, rank, sh, RTE_DIM(sh));
+	} else {
+		stored(e, rank, NULL, sh, RTE_DIM(sh));
+		e->rank[rank].dirty = true;
+	}
+}
+
+void cache_store(struct sim *s, struct engine *e, struct run *r)
+{
+	static uint64_t gone[SIM_PROMPT];
+	struct rank *k = &e->rank[r->rank];
+	struct kvr_rand *rand = &e->node->rand;
+	const bool bugs = sim_faults(s);
+	const struct load_cache_change c = load_cache_store(k->cache, r->hash, r->n_hashes, gone);
+	const uint64_t *parent = c.have > 0 ? &r->hash[c.have - 1] : NULL;
+	const uint64_t lie = kvr_rand_u64(rand);
+
+	if (c.n_removed > 0) {
+		if (bugs && sim_chance(rand, s->plan.bug_lost))
+			k->dirty = true;
+		else
+			removed(e, r->rank, gone, c.n_removed);
+	}
+	if (c.n > c.have) {
+		if (bugs && sim_chance(rand, s->plan.bug_parent))
+			parent = kvr_rand_below(rand, 2) == 0 ? &lie : NULL;
+		if (bugs && sim_chance(rand, s->plan.bug_lost))
+			k->dirty = true;
+		else
+			stored(e, r->rank, parent, &r->hash[c.have], c.n - c.have);
+		if (bugs && sim_chance(rand, s->plan.bug_twice))
+			stored(e, r->rank, NULL, r->hash, c.n);
+	}
+	if (bugs && sim_chance(rand, s->plan.bug_never))
+		invent(e, r->rank);
+}
+
+void cache_forget(struct sim *s, struct engine *e, uint32_t rank)
+{
+	RTE_SET_USED(s);
+	load_cache_clear(e->rank[rank].cache);
+	e->rank[rank].dirty = true;
+}
+
+/* ---- everything ---- */
+
+void cache_walk(struct engine *e, uint32_t rank,
+		void (*fn)(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n),
+		void *arg)
+{
+	const uint32_t n = load_cache_used(e->rank[rank].cache);
+	uint64_t *scratch = malloc((e->node->sim->plan.cache_blocks + 1) * sizeof(*scratch));
+
+	if (scratch == NULL)
+		abort();
+	if (n > 0)
+		load_cache_walk(e->rank[rank].cache, scratch, fn, arg);
+	free(scratch);
+}
+
+struct mend {
+	struct engine *e;
+	uint32_t rank;
+};
+
+static void tell(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n)
+{
+	const struct mend *m = arg;
+
+	stored(m->e, m->rank, parent, sh, n);
+}
+
+void cache_mend(struct sim *s, struct engine *e, uint32_t rank)
+{
+	struct mend m = {e, rank};
+
+	if (!e->rank[rank].dirty)
+		return;
+	e->rank[rank].dirty = false;
+	kvr_agent_kv_cleared(e->agent, rank);
+	cache_walk(e, rank, tell, &m);
+	e->node->due_ns = s->now_ns;
+}
+
+static void keep(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n)
+{
+	struct engine *e = arg;
+	uint64_t *at = e->dump_hash;
+
+	for (uint32_t i = 0; i < e->dump_n; i++)
+		at += e->dump[i].n;
+	memcpy(at, sh, n * sizeof(*sh));
+	e->dump[e->dump_n++] = (struct kvr_agent_kv){.tier = KVR_TIER_DEVICE,
+						     .has_parent = parent != NULL,
+						     .parent = parent != NULL ? *parent : 0,
+						     .hashes = at,
+						     .n = n};
+}
+
+int cache_dump(struct kvr_agent *a, uint32_t dp_rank, uint64_t pos, struct kvr_agent_kv *kv,
+	       void *user)
+{
+	struct engine *e = user;
+
+	RTE_SET_USED(a);
+	if (pos == 0) {
+		const uint32_t n = load_cache_used(e->rank[dp_rank].cache);
+
+		free(e->dump);
+		free(e->dump_hash);
+		e->dump = calloc(n + 1, sizeof(*e->dump));
+		e->dump_hash = calloc(n + 1, sizeof(*e->dump_hash));
+		e->dump_n = 0;
+		if (e->dump == NULL || e->dump_hash == NULL)
+			abort();
+		cache_walk(e, dp_rank, keep, e);
+	}
+	if (pos >= e->dump_n)
+		return 0;
+	*kv = e->dump[pos];
+	return 1;
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What must be true: of loads at any time, of everything at the end. */
+#include "sim.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache.h"
+#include "rest.h"
+#include "sched/request.h"
+
+/* ---- loads ---- */
+
+static bool ranks_add_up(struct sim *s, const struct pool *p, uint64_t *blocks, uint64_t *tokens)
+{
+	const uint64_t booked = kvr_sched_counters(p->sched)->booked_now;
+	struct kvr_sched_rank_info i;
+	uint64_t sum = 0;
+
+	*blocks = *tokens = 0;
+	for (uint32_t r = 0; r < p->max_ranks; r++) {
+		if (kvr_sched_rank_get(p->sched, r, &i) < 0 || !i.in_use)
+			continue;
+		sum += i.active_requests;
+		*blocks += i.active_blocks;
+		*tokens += i.active_prefill_tokens;
+	}
+	if (sum != booked)
+		sim_fail(s, "pool %s: ranks have %" PRIu64 " requests, %" PRIu64 " are booked",
+			 p->name, sum, booked);
+	return booked != 0;
+}
+
+void check_loads(struct sim *s)
+{
+	const struct router *rt = s->host.box.rt;
+	uint64_t blocks, tokens;
+
+	if (s->steps % 16 != 0)
+		return;
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		const bool any = ranks_add_up(s, &rt->pool[i], &blocks, &tokens);
+
+		if (!any && (blocks != 0 || tokens != 0))
+			sim_fail(s,
+				 "pool %s: nothing is booked, and ranks have %" PRIu64
+				 " blocks and %" PRIu64 " prompt tokens of requests",
+				 rt->pool[i].name, blocks, tokens);
+	}
+}
+
+bool check_serving(struct sim *s, bool say)
+{
+	bool all = true;
+
+	for (uint32_t i = 0; i < s->plan.engines; i++) {
+		if (s->engine[i].state == KVR_AGENT_SERVING)
+			continue;
+		all = false;
+		if (say)
+			sim_fail(s, "engine %u does not serve: state %u", i, s->engine[i].state);
+	}
+	return all;
+}
+
+/* ---- the table ---- */
+
+struct table {
+	struct sim *s;
+	uint32_t n, cap; /* blocks of the rank that is looked at */
+	uint64_t *sh;
+	uint32_t dense; /* its index in the router */
+	uint32_t found, foreign;
+};
+
+static void gather(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n)
+{
+	struct table *t = arg;
+
+	RTE_SET_USED(parent);
+	memcpy(t->sh + t->n, sh, n * sizeof(*sh));
+	t->n += n;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static bool compare(void *ctx, const struct kvr_prefix_piece *p)
+{
+	struct table *t = ctx;
+
+	for (uint32_t i = 0; i < p->n && p->rank == t->dense; i++)
+		if (bsearch(&p->sh[i], t->sh, t->n, sizeof(*t->sh), by_value) != NULL)
+			t->found++;
+		else
+			t->foreign++;
+	return true;
+}
+
+static void check_rank(struct sim *s, uint32_t engine, uint32_t rank, struct table *t)
+{
+	struct router *rt = s->host.box.rt;
+	const struct kvr_worker *w = kvr_registry_find(rt->registry, engine_worker(engine));
+	struct engine *e = &s->engine[engine];
+	struct kvr_prefix_stats st;
+
+	if (w == NULL) {
+		sim_fail(s, "engine %u is not registered", engine);
+		return;
+	}
+	t->dense = w->rank[rank];
+	t->n = t->found = t->foreign = 0;
+	cache_walk(e, rank, gather, t);
+	qsort(t->sh, t->n, sizeof(*t->sh), by_value);
+	kvr_prefix_dump(rt->pool[0].prefix, 0, compare, t);
+	kvr_prefix_stats_get(rt->pool[0].prefix, &st);
+	/* At its bound of runs it gives up what was least recently matched. */
+	if (t->foreign != 0 || (t->found != t->n && st.evicted_runs == 0 && st.dropped == 0))
+		sim_fail(s,
+			 "engine %u, rank %u has %u blocks; the table knows %u of them, and %u "
+			 "that it has not",
+			 engine, rank, t->n, t->found, t->foreign);
+}
+
+static void check_table(struct sim *s)
+{
+	struct table t = {.s = s};
+
+	t.sh = calloc(s->plan.cache_blocks + 1, sizeof(*t.sh));
+	if (t.sh == NULL)
+		abort();
+	for (uint32_t i = 0; i < s->plan.engines && !s->failed; i++)
+		for (uint32_t k = 0; k < s->plan.ranks && !s->failed; k++)
+			check_rank(s, i, k, &t);
+	free(t.sh);
+}
+
+/* ---- rest ---- */
+
+static void check_asks(struct sim *s)
+{
+	for (uint32_t i = 0; i < s->n_asks; i++)
+		if (s->ask[i].outcomes != 1 && !s->ask[i].killed)
+			sim_fail(s, "request %u has %u outcomes", i, s->ask[i].outcomes);
+	for (uint32_t i = 0; i < s->plan.engines; i++)
+		for (uint32_t k = s->engine[i].runs; k != 0; k = s->run[k - 1].next)
+			/* Who never answers never hears that nobody wants to know. */
+			if (s->run[k - 1].state != RUN_MUTE)
+				sim_fail(s, "engine %u runs request %u still", i,
+					 s->run[k - 1].ask);
+}
+
+/* What is known of a request that the router does not let go. */
+static void say_slot(struct sim *s, const struct kvr_flight *f)
+{
+	for (uint32_t i = 0; i < s->n_asks; i++) {
+		const struct ask *a = &s->ask[i];
+
+		if (a->id != f->relay.id || a->source != f->relay.source)
+			continue;
+		sim_say(s,
+			"left: request %u of client %u, life %u, asked at %" PRIu64
+			" ms, outcomes %u, reason %u, killed %u, cancelled %u; worker %" PRIu64
+			" life %u, direct %u, attempt %u, state %u",
+			i, a->client, a->life, a->asked_ns / SIM_MS, a->outcomes, a->reason,
+			a->killed, a->cancelled, f->relay.worker, f->relay.epoch, f->relay.direct,
+			f->attempt, f->state);
+		for (uint32_t r = a->last_run; r != 0; r = s->run[r - 1].before)
+			sim_say(s, "  run %u at engine %u, life %u (now %u), state %u, made %u",
+				r - 1, s->run[r - 1].engine, s->run[r - 1].life,
+				s->engine[s->run[r - 1].engine].node->life, s->run[r - 1].state,
+				s->run[r - 1].made);
+	}
+}
+
+static void say_left(struct sim *s)
+{
+	const struct router *rt = s->host.box.rt;
+
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		for (uint32_t k = 0; k < rt->pool[i].n_requests; k++) {
+			const struct request *r = &rt->pool[i].request[k];
+
+			if (r->slot[0] != NULL)
+				say_slot(s, r->slot[0]);
+		}
+}
+
+void check_rest(struct sim *s)
+{
+	check_asks(s);
+	if (!s->failed && !rest_requests(s->host.box.rt)) {
+		say_left(s);
+		sim_fail(s, "the router is not at rest");
+	}
+	if (!s->failed)
+		check_table(s);
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Who dies, stands still or is cut off, and when: drawn before the world begins. */
+#include "sim.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum incident_kind {
+	ROUTER_DIES,
+	ROUTER_STILL,
+	LCORE_STILL,
+	ENGINE_DIES,
+	ENGINE_BACK,
+	ENGINE_LEAVES,
+	ENGINE_STILL,
+	ENGINE_MOVES,
+	ENGINE_FORGETS,
+	CLIENT_DIES,
+	CLIENT_BACK,
+	CLIENT_STILL,
+	CUT,
+	CLOG,
+	KINDS
+};
+
+/* Of each kind: a field of the plan, who it is about, how long it takes. */
+static const struct {
+	size_t count;
+	enum { NOBODY, ENGINE, CLIENT, LINK } who;
+	uint32_t most_ms;
+} kinds[KINDS] = {
+	[ROUTER_DIES] = {offsetof(struct sim_plan, router_kills), NOBODY, 1500},
+	[ROUTER_STILL] = {offsetof(struct sim_plan, router_pauses), NOBODY, 3000},
+	[LCORE_STILL] = {offsetof(struct sim_plan, stalls), NOBODY, 1500},
+	[ENGINE_DIES] = {offsetof(struct sim_plan, engine_kills), ENGINE, 3000},
+	[ENGINE_LEAVES] = {offsetof(struct sim_plan, engine_leaves), ENGINE, 3000},
+	[ENGINE_STILL] = {offsetof(struct sim_plan, engine_pauses), ENGINE, 4000},
+	[ENGINE_MOVES] = {offsetof(struct sim_plan, engine_moves), ENGINE, 0},
+	[ENGINE_FORGETS] = {offsetof(struct sim_plan, bug_zero), ENGINE, 0},
+	[CLIENT_DIES] = {offsetof(struct sim_plan, client_kills), CLIENT, 3000},
+	[CLIENT_STILL] = {offsetof(struct sim_plan, client_pauses), CLIENT, 4000},
+	[CUT] = {offsetof(struct sim_plan, cuts), LINK, 4000},
+	[CLOG] = {offsetof(struct sim_plan, clogs), LINK, 2000},
+};
+
+static int earlier(const void *x, const void *y)
+{
+	const struct incident *a = x, *b = y;
+
+	return a->at_ns != b->at_ns ? (a->at_ns < b->at_ns ? -1 : 1) : (int)a->kind - b->kind;
+}
+
+static void add(struct sim *s, struct kvr_rand *r, uint8_t kind)
+{
+	struct incident *i = &s->incident[s->n_incidents];
+	const uint32_t nodes = 1 + s->plan.engines + s->plan.clients;
+
+	*i = (struct incident){.at_ns = s->now_ns +
+					kvr_rand_below(r, s->plan.seconds * 1000) * SIM_MS,
+			       .kind = kind,
+			       .ms = 1 + kvr_rand_below(r, kinds[kind].most_ms + 1)};
+	s->n_incidents++;
+	if (kinds[kind].who == ENGINE)
+		i->a = kvr_rand_below(r, s->plan.engines);
+	if (kinds[kind].who == CLIENT)
+		i->a = kvr_rand_below(r, s->plan.clients);
+	if (kinds[kind].who == LINK) { /* mostly one to or from the router */
+		i->a = kvr_rand_below(r, 4) < 3 ? 0 : kvr_rand_below(r, nodes);
+		i->b = kvr_rand_below(r, nodes);
+		if (kvr_rand_below(r, 2) == 0) {
+			const uint32_t a = i->a;
+
+			i->a = i->b;
+			i->b = a;
+		}
+	}
+	if (kind == ENGINE_DIES || kind == ENGINE_LEAVES || kind == CLIENT_DIES) {
+		s->incident[s->n_incidents] = *i;
+		s->incident[s->n_incidents].at_ns += i->ms * SIM_MS;
+		s->incident[s->n_incidents++].kind =
+			kind == CLIENT_DIES ? CLIENT_BACK : ENGINE_BACK;
+	}
+}
+
+int faults_begin(struct sim *s)
+{
+	struct kvr_rand r;
+	uint32_t n = 0;
+
+	kvr_rand_init(&r, kvr_mix64(s->plan.seed ^ 0x6661756c));
+	for (uint32_t k = 0; k < KINDS; k++)
+		if (k != ENGINE_BACK && k != CLIENT_BACK)
+			n += *(const uint32_t *)((const char *)&s->plan + kinds[k].count);
+	s->incident = calloc(2 * n + 1, sizeof(*s->incident));
+	if (s->incident == NULL)
+		return -ENOMEM;
+	for (uint8_t k = 0; k < KINDS; k++) {
+		struct kvr_rand own = r;
+
+		own.state = kvr_mix64(own.state + k);
+		if (k == ENGINE_BACK || k == CLIENT_BACK)
+			continue;
+		n = *(const uint32_t *)((const char *)&s->plan + kinds[k].count);
+		while (n-- > 0)
+			add(s, &own, k);
+	}
+	qsort(s->incident, s->n_incidents, sizeof(*s->incident), earlier);
+	return 0;
+}
+
+uint64_t faults_due_ns(const struct sim *s)
+{
+	return s->next_incident < s->n_incidents ? s->incident[s->next_incident].at_ns : SIM_NEVER;
+}
+
+static void engine_incident(struct sim *s, const struct incident *i)
+{
+	struct engine *e = &s->engine[i->a];
+	const uint64_t until = s->now_ns + i->ms * SIM_MS;
+
+	if (i->kind == ENGINE_BACK || !e->node->up) {
+		if (i->kind == ENGINE_BACK) {
+			engine_end(s, i->a); /* one that has left is still there */
+			if (engine_begin(s, i->a) < 0)
+				sim_fail(s, "engine %u does not start", i->a);
+		}
+	} else if (i->kind == ENGINE_DIES) {
+		engine_end(s, i->a);
+	} else if (i->kind == ENGINE_LEAVES) {
+		e->leaving = true;
+		kvr_agent_goodbye(e->agent);
+		e->node->due_ns = s->now_ns;
+	} else if (i->kind == ENGINE_STILL) {
+		e->node->still_until_ns = until;
+	} else if (i->kind == ENGINE_MOVES) {
+		e->node->addr.port += 1000;
+	} else {
+		for (uint32_t k = 0; k < s->plan.ranks; k++)
+			cache_forget(s, e, k);
+	}
+}
+
+static void client_incident(struct sim *s, const struct incident *i)
+{
+	struct node *n = s->customer[i->a].node;
+
+	if (i->kind == CLIENT_STILL) {
+		n->still_until_ns = s->now_ns + i->ms * SIM_MS;
+	} else if (i->kind == CLIENT_DIES) {
+		customer_end(s, i->a, i->ms % 2 == 0);
+	} else if (!n->up && customer_begin(s, i->a) < 0) {
+		sim_fail(s, "client %u does not start", i->a);
+	}
+}
+
+void faults_run(struct sim *s)
+{
+	static const char *const names[KINDS] = {"router dies",
+						 "router stands still",
+						 "lcore stands still",
+						 "engine dies",
+						 "engine is back",
+						 "engine leaves",
+						 "engine stands still",
+						 "engine moves",
+						 "engine forgets",
+						 "client dies",
+						 "client is back",
+						 "client stands still",
+						 "cut",
+						 "clog"};
+	const struct incident *i = &s->incident[s->next_incident++];
+	const uint64_t until = s->now_ns + i->ms * SIM_MS;
+	struct host *h = &s->host;
+
+	sim_say(s, "%s: %u %u for %u ms", names[i->kind], i->a, i->b, i->ms);
+	switch (i->kind) {
+	case ROUTER_DIES:
+		if (h->up)
+			host_kill(s, i->ms);
+		break;
+	case ROUTER_STILL:
+		h->still_until_ns = until;
+		break;
+	case LCORE_STILL:
+		if (h->up)
+			h->stall_ns[kvr_rand_below(&h->rand, h->box.rt->n_lcores)] = until;
+		break;
+	case CUT:
+		s->net.cut_until_ns[i->a][i->b] = until;
+		break;
+	case CLOG:
+		s->net.clog_until_ns[i->a][i->b] = until;
+		break;
+	case CLIENT_DIES:
+	case CLIENT_BACK:
+	case CLIENT_STILL:
+		client_incident(s, i);
+		break;
+	default:
+		engine_incident(s, i);
+	}
+}
+
+void faults_heal(struct sim *s)
+{
+	struct net *n = &s->net;
+
+	s->next_incident = s->n_incidents;
+	n->healed = true;
+	memset(n->cut_until_ns, 0, sizeof(n->cut_until_ns));
+	memset(n->clog_until_ns, 0, sizeof(n->clog_until_ns));
+	for (uint32_t i = 0; i < s->n_nodes; i++)
+		s->node[i].still_until_ns = 0;
+	s->host.still_until_ns = 0;
+	memset(s->host.stall_ns, 0, sizeof(s->host.stall_ns));
+	if (!s->host.up)
+		host_begin(s);
+	for (uint32_t i = 0; i < s->plan.engines; i++) {
+		if (!s->engine[i].node->up || s->engine[i].leaving) {
+			engine_end(s, i);
+			engine_begin(s, i);
+		}
+		for (uint32_t k = 0; k < s->plan.ranks; k++)
+			cache_mend(s, &s->engine[i], k);
+	}
+	for (uint32_t i = 0; i < s->plan.clients; i++)
+		if (!s->customer[i].node->up)
+			customer_begin(s, i);
+}

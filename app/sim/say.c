@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a run says of itself: why it failed, what happens, and its digest. */
+#include "sim.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+void sim_fail(struct sim *s, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (s->failed)
+		return;
+	s->failed = true;
+	va_start(ap, fmt);
+	vsnprintf(s->why, sizeof(s->why), fmt, ap);
+	va_end(ap);
+	sim_say(s, "FAILED: %s", s->why);
+}
+
+void sim_say(struct sim *s, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!s->verbose)
+		return;
+	printf("%4" PRIu64 ".%06" PRIu64 " ", s->now_ns / SIM_S, s->now_ns % SIM_S / 1000);
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	putchar('\n');
+}
+
+void sim_note(struct sim *s, uint64_t a, uint64_t b)
+{
+	s->digest = kvr_mix64(s->digest ^ a) + b * UINT64_C(0x9E3779B97F4A7C15);
+}

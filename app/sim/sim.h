@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SIM_SIM_H
+#define SIM_SIM_H
+
+/**
+ * @file
+ * A whole cluster in one process, on one thread, in virtual time: a router (its real stages, each
+ * packet lcore a step, control a step), clients (lib/client), agents (lib/agent) and engines with a
+ * real prefix cache, over a simulated network. Everything that happens follows from the plan, whose
+ * seed draws order, delays and faults; a second run with the same plan is the same to the byte.
+ *
+ *   plan.c     what a seed draws
+ *   say.c      why it failed, what happens, the digest
+ *   net.c      frames on their way, and what the network does to them
+ *   host.c     the router: its configuration, its turns, its death
+ *   cache.c    what an engine has and what it says of that
+ *   engine.c   agents and engines
+ *   customer.c clients, what they ask for, and what must come of it
+ *   faults.c   who dies, stands still or is cut off, and when
+ *   check.c    what must be true at the end
+ *   world.c    time: what is due next, and the phases of a run
+ *
+ * The thread that runs it writes everything. Speed: perf/e2e/sim.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "box.h"
+#include "kvr_agent.h"
+#include "kvr_client.h"
+#include "kvr_rand.h"
+#include "kvr_udp.h"
+#include "plan.h"
+#include "rest.h"
+
+#define SIM_MS	    UINT64_C(1000000)
+#define SIM_S	    UINT64_C(1000000000)
+#define SIM_NEVER   UINT64_MAX
+#define SIM_ENGINES 64u
+#define SIM_CLIENTS 128u
+#define SIM_NODES   (1u + SIM_ENGINES + SIM_CLIENTS)
+#define SIM_RANKS   8u
+#define SIM_BLOCK   16u
+#define SIM_PROMPT  96u /* blocks, at most */
+#define SIM_POOL    1u
+
+struct sim;
+
+/** A frame on its way. */
+struct packet {
+	uint64_t at_ns; /* it arrives */
+	uint64_t no;
+	STAILQ_ENTRY(packet) link; /* at its receiver */
+	struct kvr_udp_addr from, to;
+	uint8_t src, dst; /* nodes */
+	bool broken;	  /* bits have changed: its checksum is wrong */
+	uint32_t len;
+	_Alignas(64) uint8_t data[];
+};
+STAILQ_HEAD(packets, packet);
+
+/** Somebody with an address: node 0 is the router, then engines, then clients. */
+struct node {
+	struct sim *sim;
+	uint32_t no;
+	struct kvr_udp_addr addr;
+	struct packets rx, lent; /* arrived; handed out by the last recv */
+	struct kvr_rand rand;	 /* of what runs there */
+	uint64_t due_ns;	 /* it is to run then */
+	uint64_t still_until_ns; /* it stands still until then */
+	uint32_t life;
+	bool up, mute; /* mute: what it sends is not sent */
+};
+
+struct net {
+	struct packet **heap;
+	uint32_t n, cap;
+	uint64_t next_no;
+	uint64_t last_ns[SIM_NODES][SIM_NODES]; /* frames of a link come in order unless late */
+	uint64_t cut_until_ns[SIM_NODES][SIM_NODES];
+	uint64_t clog_until_ns[SIM_NODES][SIM_NODES];
+	struct kvr_rand rand;
+	bool healed;
+	uint64_t sent, lost, nobody;
+	void *pcap; /* FILE */
+};
+
+/** One request of a client, and what has become of it. */
+struct ask {
+	uint32_t client, life;
+	uint64_t id, source;
+	uint32_t n_tokens, n_hashes;
+	uint32_t items, item_us, body_len; /* of the answer; of the body */
+	uint32_t prompt;		   /* its number: tokens follow from it */
+	bool cancelled, probe, over, killed;
+	uint32_t outcomes;
+	enum kvr_client_reason reason;
+	uint32_t got;	   /* items */
+	uint32_t run;	   /* execution they came from + 1 */
+	uint32_t last_run; /* newest execution + 1, chain by struct run */
+	uint64_t asked_ns, cancel_ns;
+};
+
+/** One execution of a request by an engine. */
+struct run {
+	uint32_t ask, before; /* before: the ask's execution before this one + 1 */
+	uint32_t engine, life, rank, attempt;
+	uint64_t handle;
+	uint64_t at_ns; /* next step */
+	enum { RUN_QUEUED, RUN_PREFILL, RUN_DECODE, RUN_MUTE, RUN_SENT, RUN_OVER } state;
+	uint32_t made, fails_at; /* items; UINT32_MAX: does not fail */
+	uint32_t next;		 /* in its engine's list + 1 */
+	uint32_t hits;
+	uint32_t n_hashes;
+	uint64_t hash[SIM_PROMPT];
+};
+
+struct load_cache;
+
+struct rank {
+	struct load_cache *cache;
+	bool dirty;    /* the agent was not told the truth */
+	uint32_t busy; /* execution in prefill + 1 */
+};
+
+struct engine {
+	struct node *node;
+	struct kvr_agent *agent;
+	struct rank rank[SIM_RANKS];
+	uint32_t runs; /* list of executions + 1 */
+	uint64_t due_ns;
+	uint32_t epoch;
+	bool leaving;
+	enum kvr_agent_state state;
+	/* the dump under way */
+	struct kvr_agent_kv *dump;
+	uint32_t dump_n;
+	uint64_t *dump_hash;
+};
+
+struct customer {
+	struct node *node;
+	struct kvr_client *client;
+	uint64_t next_ask_ns;
+	bool connected;
+};
+
+struct host {
+	struct box box;
+	bool up, shut;		      /* shut: a start has failed */
+	uint64_t turn_ns, control_ns; /* next */
+	uint64_t stall_ns[KVR_ROUTER_MAX_LCORES];
+	uint64_t still_until_ns;
+	uint64_t back_ns; /* it starts again */
+	uint32_t busy;	  /* turns until it is idle */
+	uint32_t lives;
+	struct kvr_rand rand;
+};
+
+struct incident {
+	uint64_t at_ns;
+	uint8_t kind;
+	uint32_t a, b, ms;
+};
+
+enum phase { PHASE_FAULTS, PHASE_HEALED, PHASE_PROBES, PHASE_REST, PHASE_END };
+
+struct sim {
+	struct sim_plan plan;
+	uint64_t now_ns;
+	enum phase phase;
+	uint64_t phase_ns; /* began */
+	bool verbose, failed;
+	char why[512];
+	uint64_t digest;
+	uint64_t steps;
+	struct kvr_rand rand;
+	struct net net;
+	struct host host;
+	struct node node[SIM_NODES];
+	struct engine engine[SIM_ENGINES];
+	struct customer customer[SIM_CLIENTS];
+	uint32_t n_nodes;
+	struct ask *ask;
+	uint32_t n_asks, cap_asks;
+	struct run *run;
+	uint32_t n_runs, cap_runs;
+	struct incident *incident;
+	uint32_t n_incidents, next_incident;
+	uint32_t ends[16]; /* of asks, by reason */
+	uint32_t probes;
+};
+
+static inline uint32_t sim_engine_node(uint32_t i)
+{
+	return 1 + i;
+}
+
+static inline uint32_t sim_client_node(const struct sim *s, uint32_t i)
+{
+	return 1 + s->plan.engines + i;
+}
+
+/** Does what happens @p of_1000 times in 1,000 happen now? */
+static inline bool sim_chance(struct kvr_rand *r, uint32_t of_1000)
+{
+	return of_1000 != 0 && kvr_rand_below(r, 1000) < of_1000;
+}
+
+static inline bool sim_faults(const struct sim *s)
+{
+	return s->phase == PHASE_FAULTS;
+}
+
+/* ---- say.c ---- */
+
+/** It has failed: the first reason is kept, and the run ends. */
+void sim_fail(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/** Told with --verbose: a line with the time. */
+void sim_say(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/** Something happened: into the digest. */
+void sim_note(struct sim *s, uint64_t a, uint64_t b);
+
+/* ---- world.c ---- */
+
+struct sim_result {
+	bool failed;
+	char why[512];
+	uint64_t digest, ns, steps, frames;
+	uint32_t asks, ends[16];
+};
+
+/** What has happened in the routers of all runs. */
+extern struct rest_seen sim_seen;
+
+/** Run it from begin to end. @p pcap: file for its frames, or NULL. @return 0, or -errno when it
+ * could not begin. */
+int sim_run(const struct sim_plan *p, bool verbose, const char *pcap, struct sim_result *out);
+
+/* ---- net.c ---- */
+
+extern const struct kvr_udp_addr sim_router_addr;
+
+void net_begin(struct sim *s);
+void net_end(struct sim *s);
+/** A node sends: to whoever has that address when it arrives. */
+void net_send(struct sim *s, uint32_t src, const struct kvr_udp_addr *to, const void *data,
+	      uint32_t len);
+/** When the next frame arrives. */
+uint64_t net_next_ns(const struct net *n);
+/** Take that frame; the caller frees it or gives it to node_receive(). */
+struct packet *net_take(struct net *n);
+/** It waits at its receiver, which is not the router, or is dropped when nobody has its address. */
+void node_receive(struct sim *s, struct packet *p);
+void node_begin(struct sim *s, uint32_t no);
+/** Its address for its next life: the same host, another UDP port. */
+void node_rename(struct node *n);
+void node_drop(struct node *n);
+/** Time, randomness and datagrams for a library that runs at this node. */
+struct kvr_udp node_world(struct node *n);
+uint64_t node_now_us(void *ctx);
+
+/* ---- host.c ---- */
+
+int host_begin(struct sim *s);
+void host_end(struct sim *s);
+void host_kill(struct sim *s, uint32_t back_ms);
+uint64_t host_due_ns(const struct host *h);
+/** @return whether control has made a round. */
+bool host_run(struct sim *s);
+void host_arrive(struct sim *s, struct packet *p);
+
+/* ---- customer.c ---- */
+
+int customer_begin(struct sim *s, uint32_t i);
+/** It dies without a word; @p quietly false: it closes its client first, as a program that ends. */
+void customer_end(struct sim *s, uint32_t i, bool quietly);
+uint64_t customer_due_ns(const struct sim *s, uint32_t i);
+void customer_run(struct sim *s, uint32_t i);
+uint32_t customers_waiting(const struct sim *s);
+/** One more request, that must succeed. */
+void customer_probe(struct sim *s, uint32_t i);
+
+/** Tokens of a prompt. */
+void prompt_tokens(const struct sim *s, const struct ask *a, uint32_t *tokens);
+uint32_t prompt_hashes(const uint32_t *tokens, uint32_t n, uint64_t *sh);
+uint8_t body_byte(uint32_t ask, uint32_t at);
+
+/** What an item says. */
+struct item_body {
+	uint32_t ask, run, no, of;
+};
+
+/* ---- engine.c ---- */
+
+int engine_begin(struct sim *s, uint32_t i);
+void engine_end(struct sim *s, uint32_t i);
+uint64_t engine_due_ns(const struct sim *s, uint32_t i);
+void engine_run(struct sim *s, uint32_t i);
+static inline uint64_t engine_worker(uint32_t i)
+{
+	return 100 + i;
+}
+
+/* ---- cache.c ---- */
+
+int cache_begin(struct sim *s, struct engine *e, uint32_t rank);
+void cache_end(struct engine *e, uint32_t rank);
+uint32_t cache_match(struct engine *e, const struct run *r);
+/** The prompt of an execution is in the cache now; told by events, with the engine's bugs. */
+void cache_store(struct sim *s, struct engine *e, struct run *r);
+/** The engine lost it all and its agent hears nothing of that. */
+void cache_forget(struct sim *s, struct engine *e, uint32_t rank);
+/** Tell the truth anew when it was not told. */
+void cache_mend(struct sim *s, struct engine *e, uint32_t rank);
+/** Every block, in the order in which it can be stored: @p fn is called for each chain. */
+void cache_walk(struct engine *e, uint32_t rank,
+		void (*fn)(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n),
+		void *arg);
+int cache_dump(struct kvr_agent *a, uint32_t dp_rank, uint64_t pos, struct kvr_agent_kv *kv,
+	       void *user);
+
+/* ---- faults.c ---- */
+
+int faults_begin(struct sim *s);
+uint64_t faults_due_ns(const struct sim *s);
+void faults_run(struct sim *s);
+/** Everybody is well again, and stays so. */
+void faults_heal(struct sim *s);
+
+/* ---- check.c ---- */
+
+/** Loads and bookings, whenever control stands between two rounds. */
+void check_loads(struct sim *s);
+/** Every engine serves. */
+bool check_serving(struct sim *s, bool say);
+/** No request is left anywhere, and the table is what the engines have. */
+void check_rest(struct sim *s);
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_AGENT_ON_H
+#define KVR_AGENT_ON_H
+
+/**
+ * @file
+ * An agent on an outside world that its caller makes: time, randomness and datagrams of a
+ * simulation, or of a test. Otherwise it is that of kvr_agent.h. Same thread. Not installed.
+ */
+
+#include "kvr_agent.h"
+#include "kvr_udp.h"
+
+/** kvr_agent_create() on a given outside world, which is taken over (also on failure). The epoch of
+ * @p conf should be given: its default is the machine's clock. */
+struct kvr_agent *kvr_agent__create_on(const struct kvr_agent_conf *conf,
+				       const struct kvr_udp_addr *router,
+				       const struct kvr_udp *udp);
+
+/** When kvr_agent_process() is needed even in silence, in microseconds of that world's clock; 0:
+ * now, UINT64_MAX: never. */
+uint64_t kvr_agent__due_us(const struct kvr_agent *a);
+
+#endif
