@@ -43,26 +43,30 @@ uint32_t pipeline_into;
 
 static void configure(const char *pools)
 {
-	char text[16384], err[300];
+	const size_t room = 16384 + strlen(pools);
+	char *text = malloc(room), err[300];
 	size_t n;
 
+	need(text != NULL, "no memory");
+
 	/* Buffers for the largest message of the protocol, twice. */
-	n = (size_t)snprintf(text, sizeof(text),
+	n = (size_t)snprintf(text, room,
 			     "[router]\nmemory_mb = 512\nlarge_buffers = 8\nring_size = 256\n%s",
 			     pipeline_router);
 	for (uint32_t p = 0; p < pipeline_ports; p++)
 		n += (size_t)snprintf(
-			text + n, sizeof(text) - n,
+			text + n, room - n,
 			"[port %c]\ndevice = %s\nipv4 = 10.0.%u.1\nipv6 = fd00:%x::1\nudp_port = "
 			"7650\nmbufs = %u\nanswer_arp = off\n%s",
 			(int)('p' + p), box.port[p].device, p, p, pipeline_mbufs / pipeline_ports,
 			pipeline_port);
-	need(n + strlen(pools) < sizeof(text), "configuration too long");
+	need(n + strlen(pools) < room, "configuration too long");
 	strcpy(text + n, pools);
 	if (box_load(&box, text, err, sizeof(err)) < 0) {
 		fprintf(stderr, "%s\n", err);
 		exit(1);
 	}
+	free(text);
 	if (threads_used() != NULL)
 		threads_configure(&rt->conf);
 }

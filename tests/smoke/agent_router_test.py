@@ -31,7 +31,7 @@ WORKER = 50
 
 
 def main(kvroute, program):
-    routers = [Router(kvroute, POOLS)]
+    routers = [Router(kvroute, POOLS, 'suspect_ms = 2000\ndead_ms = 4000')]
     front = Front(TALLY, ADDRESSES[0])
     engine = Engine('--type', 'vllm', '--blocks', '400', ranks=1)
     log = f'{routers[0].dir}/agent.log'
@@ -47,7 +47,8 @@ def main(kvroute, program):
         front.until('they run', lambda: engine.state()['ranks'][0]['running'] == 8)
         routers[0].process.kill()
         routers[0].process.wait()
-        routers.append(Router(kvroute, POOLS))
+        front.client.requests.clear()  # a client that stays would have them run again
+        routers.append(Router(kvroute, POOLS, 'suspect_ms = 2000\ndead_ms = 4000'))
         routers[1].telemetry('/kvroute/balance')
         front.serving('another router', routers[1], WORKER)
         end = time.monotonic() + 20
@@ -56,7 +57,6 @@ def main(kvroute, program):
         front.check('what ran for the router that was killed has ended at the engine', engine.state()['ranks'][0]['running'] == 0, engine.state())
         engine.test(hang=False)
         front.same_table('another router', engine, WORKER, [tokens])
-        front.client.requests.clear()  # their router is gone
         front.answers('after', [front.ask(tokens)])
         balance = routers[1].telemetry('/kvroute/balance')
         front.check('balance', balance['balance'] == 'ok', balance)

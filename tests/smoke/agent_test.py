@@ -143,6 +143,7 @@ def failures(router, program):
     tokens = prompts(4)
     try:
         front.serving('failures', router, worker)
+        front.until('the killed ones are gone', lambda: list(router.telemetry('/kvroute/workers')['workers']) == [f'{worker}'])
         r = front.ask(tokens[0], model='nobody')
         a = front.answers('a model nobody has', [r])[0]
         front.check('404 as it came', a.status == 404 and 'nobody' in a.json()['error']['message'] and r.fin == (1, 404),
@@ -219,7 +220,7 @@ def hostile(front, engine, agent, worker):
 
 
 def main(kvroute, program, *quick):
-    router = Router(kvroute, POOLS)
+    router = Router(kvroute, POOLS, 'suspect_ms = 2000\ndead_ms = 4000')
     try:
         router.telemetry('/kvroute/balance')
         for i, (name, how) in enumerate(FORMS.items() if len(sys.argv) < 4 else ()):

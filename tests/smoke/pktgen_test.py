@@ -147,7 +147,8 @@ def mixed(prefix, directory, cpu, program):
 
 def serving(prefix, directory, cpu, load):
     """Engines that the router knows; on a busy machine their greeting may take longer than they wait."""
-    for _ in range(10):
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
         engines = child.start([load, "--socket", f"{directory}/ends.sock", "--core", str(cpu), *ENGINES], stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, text=True)
         while engines.poll() is None:

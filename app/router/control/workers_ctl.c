@@ -29,6 +29,15 @@
 /* Waiting requests given up of a worker that leaves, in one turn of the lcore. */
 #define UNPIN_TURN 64u
 
+uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w)
+{
+	/* A heartbeat that nobody has looked at yet. */
+	if (atomic_load_explicit(&w->beat->heard_ns, memory_order_relaxed) != w->told_ns)
+		return 0;
+	/* A time ahead of the clock, which may stand, is no silence. */
+	return rt->ctl->live.now_ns > w->last_seen_ns ? rt->ctl->live.now_ns - w->last_seen_ns : 0;
+}
+
 void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to)
 {
 	enum kvr_wire_worker_state from = w->state;

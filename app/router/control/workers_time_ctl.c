@@ -9,15 +9,6 @@
 
 #define TELL_NS UINT64_C(100000000)
 
-uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w)
-{
-	/* A heartbeat that nobody has looked at yet. */
-	if (atomic_load_explicit(&w->beat->heard_ns, memory_order_relaxed) != w->told_ns)
-		return 0;
-	/* A time ahead of the clock, which may stand, is no silence. */
-	return rt->ctl->live.now_ns > w->last_seen_ns ? rt->ctl->live.now_ns - w->last_seen_ns : 0;
-}
-
 static void check_silence(struct router *rt, struct kvr_worker *w)
 {
 	const uint64_t silent_ms = worker_silence(rt, w) / 1000000;

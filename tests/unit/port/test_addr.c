@@ -173,6 +173,7 @@ static void counters_are_complete(void)
 	for (unsigned int i = 0; i < KVR_PKT_VERDICTS; i++) {
 		v[KVR_PORT_RX_FRAMES]++;
 		v[KVR_PORT_RX_VERDICT + i]++;
+		v[KVR_PORT_RX_KEPT] += KVR_PORT_RX_VERDICT + i == KVR_PORT_RX_UDP;
 		CU_ASSERT_PTR_NULL(kvr_stats_check(d, v, NULL, 0));
 	}
 }
