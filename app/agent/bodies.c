@@ -18,6 +18,7 @@
 #define MOST	64u		   /* connections */
 #define HEAD	1024u		   /* bytes of a request's head */
 #define SILENCE UINT64_C(10000000) /* us that a connection may bring nothing */
+#define REST	100000u /* us without a look at those who come, when there is no room for them */
 #define TOKEN	KVR_WIRE_TOKEN
 
 struct app_body {
@@ -27,7 +28,8 @@ struct app_body {
 	char host[256];
 	void *result;
 	uint64_t until_us;
-	bool taken; /* it has come, or is coming */
+	size_t held; /* bytes of it that its request has, counted in app_bodies::bytes */
+	bool taken;  /* it has come, or is coming */
 	bool done;
 };
 
@@ -46,6 +48,7 @@ struct app_bodies {
 	const struct app_bodies_ops *ops;
 	int fd; /* listening */
 	bool full;
+	uint64_t rest_us; /* not listened before: there was no descriptor, or no memory */
 	uint32_t n;
 	uint64_t bytes;
 	LIST_HEAD(, app_body) waiting;
@@ -97,6 +100,7 @@ void app_body_drop(struct app *a, struct app_body *b)
 	for (uint32_t i = 0; i < MOST; i++)
 		if (a->bodies->conn[i].body == b)
 			a->bodies->conn[i].body = NULL;
+	a->bodies->bytes -= b->held;
 	LIST_REMOVE(b, link);
 	free(b->result);
 	free(b);
@@ -120,8 +124,8 @@ static struct app_body *find(struct app *a, const char *hex)
 	struct app_body *b, *found = NULL;
 
 	LIST_FOREACH (b, &a->bodies->waiting, link)
-		if (is_token(b->r.away_token, hex))
-			found = b;
+		if (is_token(b->r.away_token, hex) && (found == NULL || found->done))
+			found = b; /* a request that starts over here has its token still */
 	return found;
 }
 
@@ -212,6 +216,7 @@ static bool begin(struct app *a, struct conn *c, size_t head_len)
 		answer(a, c, "503 Service Unavailable");
 	else {
 		c->body = b;
+		c->heard_us = a->now_us; /* a head has SILENCE from the first byte to the last */
 		b->taken = true;
 		c->len = (size_t)n;
 		a->bodies->bytes += c->len;
@@ -229,11 +234,12 @@ static void complete(struct app *a, struct conn *c)
 	const size_t len = c->len;
 
 	c->data = NULL;
-	a->bodies->bytes -= len;
-	if (b == NULL) { /* its request has ended meanwhile */
+	if (b == NULL || b->done) { /* its request has ended meanwhile */
+		a->bodies->bytes -= len;
 		answer(a, c, "404 Not Found");
 	} else {
 		b->done = true;
+		b->held = len; /* until the request ends */
 		c->body = NULL;
 		answer(a, c, "204 No Content");
 		kvr_cell_add(&a->st.bodies, 1);
@@ -254,7 +260,6 @@ static void read_head(struct app *a, struct conn *c)
 		return;
 	}
 	c->have += (uint32_t)n;
-	c->heard_us = a->now_us;
 	c->head[c->have] = '\0';
 	end = strstr(c->head, "\r\n\r\n");
 	if (end == NULL && (c->have == HEAD || strlen(c->head) < c->have))
@@ -302,7 +307,10 @@ static void accept_some(struct app *a)
 	}
 	/* Without room, or descriptors, nobody is listened to until one goes, or a while has
 	 * passed. */
-	if (s->n == MOST || errno == EMFILE || errno == ENFILE)
+	if (s->n < MOST &&
+	    (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+		s->rest_us = a->now_us + REST;
+	if (s->n == MOST || s->rest_us > a->now_us)
 		watch_listener(a, false);
 }
 
@@ -328,7 +336,7 @@ void app_bodies_turn(struct app *a)
 	for (uint32_t i = 0; s->n > 0 && i < MOST; i++)
 		if (s->conn[i].fd >= 0 && a->now_us - s->conn[i].heard_us > SILENCE)
 			hang_up(a, &s->conn[i]);
-	if (s->full && s->n < MOST)
+	if (s->full && s->n < MOST && a->now_us >= s->rest_us)
 		watch_listener(a, true);
 	for (b = LIST_FIRST(&s->waiting); b != NULL; b = next) {
 		next = LIST_NEXT(b, link);

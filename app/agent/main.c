@@ -147,7 +147,7 @@ static void loop(struct app *a)
 /* A connection for each request, and some: a shell's usual limit is less. */
 static void allow_files(struct app *a)
 {
-	const rlim_t want = a->o.max_requests + 8ul * a->o.ranks + 64;
+	const rlim_t want = a->o.max_requests + 8ul * a->o.ranks + 128;
 	struct rlimit r;
 
 	if (getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur >= want)

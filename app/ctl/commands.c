@@ -153,7 +153,10 @@ static enum ctl_status print_keys(struct ctl *c, const char *command, const char
 	if (all == NULL)
 		return status;
 	json_object_foreach (pages != NULL ? json_object_get(all, pages) : all, key, v)
-		printf("%s\n", key);
+		/* A shell expands what it completes: words, and nothing that does more. */
+		if (key[strspn(key, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+				    "._:/-")] == '\0')
+			printf("%s\n", key);
 	json_decref(all);
 	return CTL_OK;
 }

@@ -169,11 +169,13 @@ static void finished(struct gw_call *c)
 	fail(c, GW_ENGINE_GARBAGE, NULL);
 }
 
-/* The agent of the chosen worker takes no bodies but in frames. */
+/* The worker's agent takes bodies in frames alone, or listens where nobody reaches it. */
 static bool no_bodies(const struct gw_call *c, const struct kvr_client_end *e)
 {
-	return !c->through && e->reason == KVR_CLIENT_REJECTED &&
-	       e->code == KVR_E_DISPATCH_FAILED && e->detail[0] == KVR_CLIENT_NO_BODIES;
+	const bool refused = e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_DISPATCH_FAILED &&
+			     e->detail[0] == KVR_CLIENT_NO_BODIES;
+
+	return !c->through && (refused || (e->reason == KVR_CLIENT_FAILED && e->status == 408));
 }
 
 /* May it be sent again: nothing of an answer has come, and it is the router's fault. */
@@ -181,9 +183,7 @@ static bool again(const struct gw_call *c, const struct kvr_client_end *e)
 {
 	if (c->head_done || c->head.len > 0 || c->tries >= MAX_TRIES || c->req == NULL)
 		return false;
-	if (no_bodies(c, e))
-		return true;
-	return e->reason == KVR_CLIENT_SILENT || e->reason == KVR_CLIENT_LOST ||
+	return no_bodies(c, e) || e->reason == KVR_CLIENT_SILENT || e->reason == KVR_CLIENT_LOST ||
 	       (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_SHUTDOWN);
 }
 
@@ -463,7 +463,8 @@ void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path)
 		gw_call_half_closed(c);
 		return;
 	}
-	if (kvr_stats_get(t->row, GW_IN_FLIGHT) > t->opt->in_flight || gw_conn_floods(c)) {
+	if (kvr_stats_get(t->row, GW_IN_FLIGHT) > t->opt->in_flight || gw_conn_floods(c) ||
+	    (path == GW_PICK && gw_leases_full(t))) {
 		GW_COUNT(t, GW_OVERLOADED);
 		fail(c, GW_TOO_MANY, NULL);
 		return;

@@ -107,13 +107,18 @@ static struct gw_lease *find(struct gw_leases *l, uint64_t name)
 
 /* ---- the owner's side ---- */
 
-static void pass_on(struct gw_lease *le)
+bool gw_leases_full(const struct gw_thread *t)
 {
-	const struct kvr_client_report r = {.first = le->said.first,
-					    .last = le->said.last,
-					    .failed = le->said.failed,
-					    .generated_tokens = le->said.generated_tokens,
-					    .cached_tokens = le->said.cached_tokens};
+	return kvr_stats_get(t->row, GW_LEASES) >= (t->opt->in_flight + 1) / 2;
+}
+
+static void pass_on(struct gw_lease *le, const struct gw_said *said)
+{
+	const struct kvr_client_report r = {.first = said->first,
+					    .last = said->last,
+					    .failed = said->failed,
+					    .generated_tokens = said->generated_tokens,
+					    .cached_tokens = said->cached_tokens};
 
 	kvr_client_report(le->router->client, le->id, &r);
 }
@@ -123,6 +128,7 @@ static void take_told(struct gw_thread *t)
 {
 	struct place *p = place_of(t);
 	struct gw_leases *l = t->leases;
+	struct gw_said said;
 	struct gw_lease *le;
 
 	for (;;) {
@@ -131,11 +137,12 @@ static void take_told(struct gw_thread *t)
 		if (le != NULL) {
 			STAILQ_REMOVE_HEAD(&p->told, told_link);
 			le->told = false;
+			said = le->said;
 		}
 		pthread_mutex_unlock(&l->lock);
 		if (le == NULL)
 			return;
-		pass_on(le); /* ours: nobody else frees it */
+		pass_on(le, &said); /* ours: nobody else frees it */
 	}
 }
 
@@ -318,8 +325,11 @@ static int say(struct gw_thread *t, uint64_t name, const struct gw_said *s, uint
 		}
 	if (rc == 0) {
 		const uint32_t tokens = le->said.generated_tokens;
+		const uint32_t cached = le->said.cached_tokens;
 
 		le->said = *s;
+		if (le->said.cached_tokens == 0)
+			le->said.cached_tokens = cached;
 		if (le->said.generated_tokens < tokens)
 			le->said.generated_tokens = tokens;
 		le->until_ms = now_ms(t) + le->lease_ms;

@@ -32,6 +32,9 @@ struct gw_said {
 struct gw_leases *gw_leases_create(uint32_t n);
 void gw_leases_destroy(struct gw_leases *l);
 
+/** Bookings lie for minutes; they leave half of a thread's slots to requests. Its own thread. */
+bool gw_leases_full(const struct gw_thread *t);
+
 /** A thread takes its place; its loop runs. @return 0 or -errno. */
 int gw_leases_join(struct gw_thread *t);
 void gw_leases_leave(struct gw_thread *t);

@@ -172,7 +172,7 @@ def main(kvroute, agent, gateway):
                   Agent(agent, engines[1], ADDRESSES[0], 91, '--bodies', 'off', pool='frames', log=log)]
         for a in agents:
             front.serving('up', router, a.worker)
-        gw = Gateway(gateway, '--router', ADDRESSES[0], log=open(log, 'ab'))
+        gw = Gateway(gateway, '--router', ADDRESSES[0], '--max-body', str(64 << 20), log=open(log, 'ab'))
         check('ready', wait_for(gw.ready))
         through_the_gateway(gw, agents)
         tokens(front)
