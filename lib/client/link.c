@@ -29,22 +29,25 @@ static void drop_frame(void *arg, void *frame)
 /* One sender, the router, so its share is everything. */
 static int init_assembly(struct kvr_link *l)
 {
-	const uint64_t bytes = RTE_MAX(l->conf.assembly_bytes, KVR_WIRE_MAX_MESSAGE);
-	const uint32_t frames =
-		(uint32_t)RTE_MAX(bytes / KVR_WIRE_MIN_FRAGMENT, (uint64_t)KVR_WIRE_MAX_FRAGMENTS);
-	const struct kvr_reasm_conf rc = {
-		.max_messages = 1024,
-		.max_frames = frames,
-		.max_bytes = bytes,
-		.peer_max_messages = 1024,
-		.peer_max_frames = frames,
-		.peer_max_bytes = bytes,
-		.remember = LINK_REMEMBERED,
-		.timeout = LINK_ASSEMBLY_US,
-		/* What a router answers it does not keep. */
-		.quiet = l->conf.role == KVR_ROLE_BIT_AGENT ? LINK_QUIET_US : 0,
-		.seed = l->conf.seed,
-		.drop = drop_frame};
+	const bool agent = l->conf.role == KVR_ROLE_BIT_AGENT;
+	/* An agent takes any message; what a client asks for is not that long. */
+	const uint64_t bytes = RTE_MAX(l->conf.assembly_bytes, agent ? KVR_WIRE_MAX_MESSAGE : 0);
+	const uint32_t frames = (uint32_t)RTE_MAX(bytes / KVR_WIRE_MIN_FRAGMENT,
+						  agent ? (uint64_t)KVR_WIRE_MAX_FRAGMENTS : 1);
+	const struct kvr_reasm_conf rc = {.max_messages = 1024,
+					  .max_frames = frames,
+					  .max_bytes = bytes,
+					  .peer_max_messages = 1024,
+					  .peer_max_frames = frames,
+					  .peer_max_bytes = bytes,
+					  .msg_max_frames =
+						  (uint32_t)RTE_MIN(frames, KVR_WIRE_MAX_FRAGMENTS),
+					  .remember = LINK_REMEMBERED,
+					  .timeout = LINK_ASSEMBLY_US,
+					  /* What a router answers it does not keep. */
+					  .quiet = agent ? LINK_QUIET_US : 0,
+					  .seed = l->conf.seed,
+					  .drop = drop_frame};
 
 	l->reasm = kvr_reasm_create(&rc);
 	return l->reasm != NULL ? 0 : -errno;

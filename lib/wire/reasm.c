@@ -72,7 +72,7 @@ size_t kvr_reasm_footprint(const struct kvr_reasm_conf *conf)
 	       (size_t)c.max_messages * (sizeof(struct reasm_entry) + sizeof(struct reasm_peer)) +
 	       (size_t)page_count(c.max_frames, c.max_messages) * sizeof(struct reasm_page) +
 	       (size_t)c.remember * sizeof(struct reasm_done) +
-	       KVR_WIRE_MAX_FRAGMENTS * sizeof(struct kvr_reasm_frag);
+	       (size_t)c.msg_max_frames * sizeof(struct kvr_reasm_frag);
 }
 
 static void link_free_lists(struct kvr_reasm *r, uint32_t n_pages)
@@ -122,7 +122,7 @@ struct kvr_reasm *kvr_reasm_create(const struct kvr_reasm_conf *conf)
 	r->entries = calloc(c.max_messages, sizeof(*r->entries));
 	r->peers = calloc(c.max_messages, sizeof(*r->peers));
 	r->pages = calloc(n_pages, sizeof(*r->pages));
-	r->done = calloc(KVR_WIRE_MAX_FRAGMENTS, sizeof(*r->done));
+	r->done = calloc(c.msg_max_frames, sizeof(*r->done));
 	r->lately = calloc(c.remember + 1u, sizeof(*r->lately));
 	if (r->buckets == NULL || r->peer_buckets == NULL || r->entries == NULL ||
 	    r->peers == NULL || r->pages == NULL || r->done == NULL || r->lately == NULL)
@@ -132,7 +132,7 @@ struct kvr_reasm *kvr_reasm_create(const struct kvr_reasm_conf *conf)
 	touch(r->entries, c.max_messages * sizeof(*r->entries));
 	touch(r->peers, c.max_messages * sizeof(*r->peers));
 	touch(r->pages, n_pages * sizeof(*r->pages));
-	touch(r->done, KVR_WIRE_MAX_FRAGMENTS * sizeof(*r->done));
+	touch(r->done, c.msg_max_frames * sizeof(*r->done));
 	touch(r->lately, (c.remember + (size_t)1) * sizeof(*r->lately));
 	link_free_lists(r, n_pages);
 	return r;

@@ -29,7 +29,7 @@ TALLY = Tally(90, patience=30.0)
 
 
 def main(kvroute, program):
-    router = Router(kvroute, POOLS, 'suspect_ms = 2000\ndead_ms = 4000')
+    router = Router(kvroute, POOLS, 'suspect_ms = 1000\ndead_ms = 2000')
     front = Front(TALLY, ADDRESSES[0])
     log = f'{router.dir}/agent.log'
     engines = [Engine('--type', 'vllm', ranks=2), Engine('--type', 'sglang', ranks=1), Engine('--event-block-size', '8', ranks=1)]

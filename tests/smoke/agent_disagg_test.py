@@ -107,7 +107,7 @@ def results(front, router, prefill, decode, agents):
 
 
 def main(kvroute, program):
-    router = Router(kvroute, POOLS, 'suspect_ms = 2000\ndead_ms = 4000', memory_mb=768)
+    router = Router(kvroute, POOLS, 'suspect_ms = 1000\ndead_ms = 2000', memory_mb=768)
     try:
         router.telemetry('/kvroute/balance')
         legs(router, program, 'vllm', 3, 70)

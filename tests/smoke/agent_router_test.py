@@ -31,7 +31,7 @@ WORKER = 50
 
 
 def main(kvroute, program):
-    routers = [Router(kvroute, POOLS, 'suspect_ms = 2000\ndead_ms = 4000')]
+    routers = [Router(kvroute, POOLS, 'suspect_ms = 1000\ndead_ms = 2000')]
     front = Front(TALLY, ADDRESSES[0])
     engine = Engine('--type', 'vllm', '--blocks', '400', ranks=1)
     log = f'{routers[0].dir}/agent.log'
@@ -48,7 +48,7 @@ def main(kvroute, program):
         routers[0].process.kill()
         routers[0].process.wait()
         front.client.requests.clear()  # a client that stays would have them run again
-        routers.append(Router(kvroute, POOLS, 'suspect_ms = 2000\ndead_ms = 4000'))
+        routers.append(Router(kvroute, POOLS, 'suspect_ms = 1000\ndead_ms = 2000'))
         routers[1].telemetry('/kvroute/balance')
         front.serving('another router', routers[1], WORKER)
         end = time.monotonic() + 20

@@ -220,7 +220,7 @@ def hostile(front, engine, agent, worker):
 
 
 def main(kvroute, program, *quick):
-    router = Router(kvroute, POOLS, 'suspect_ms = 2000\ndead_ms = 4000')
+    router = Router(kvroute, POOLS, 'suspect_ms = 500\ndead_ms = 1500')
     try:
         router.telemetry('/kvroute/balance')
         for i, (name, how) in enumerate(FORMS.items() if len(sys.argv) < 4 else ()):

@@ -154,7 +154,8 @@ def statuses(gw, agents):
     """What would make the client take something else for its answer."""
     for code, text, want in ((100, 'x', 502), (101, '', 502), (199, '', 502), (600, '', 502), (999, 'x', 502), (204, 'x', 502),
                              (304, 'x', 502), (204, '', 204), (200, 'x', 200), (418, 'x', 418)):
-        got = gw.raw(http1(ask('status', code=code, body=text)) + http1(ask('json')), seconds=3)
+        got = gw.raw(http1(ask('status', code=code, body=text)) + http1(ask('json')), seconds=30,
+                     whole=lambda out: out.count(b'HTTP/1.1 ') == 2 and out.endswith(b'{}'))
         check(f'an engine says {code} {text!r}: {want}', got.startswith(b'HTTP/1.1 %d ' % want) and got.count(b'HTTP/1.1 200 ') ==
               1 + (want == 200) and got.endswith(b'{}<timeout>'), got)
         first = got.split(b'\r\n\r\n')[0].lower()

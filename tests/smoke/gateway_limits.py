@@ -7,6 +7,7 @@ protocol_test.sh starts it: gateway_limits.py KVROUTE GATEWAY
 import http.client
 import os
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,8 @@ def descriptors(gw):
 
     rests = counter('kvr_gateway_rests_times_total')
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(map(int, os.listdir(f'/proc/{pid}/fd'))) + 1, before[1]))
+    # Descriptors that have become free below the limit are taken first.
+    idle = [socket.create_connection(('127.0.0.1', gw.port)) for _ in range(16)]
     answers = []
     late = threading.Thread(target=lambda: answers.append(gw.call('GET', '/health').status))
     late.start()
@@ -65,6 +68,8 @@ def descriptors(gw):
     late.join(30)
     check('who has waited is served then', answers == [200], answers)
     keep.close()
+    for s in idle:
+        s.close()
 
 
 def cpu(pid):

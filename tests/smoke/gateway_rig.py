@@ -146,8 +146,8 @@ class Gateway:
     def post(self, path, body, headers=None, timeout=30):
         return self.call('POST', path, body, headers, timeout)
 
-    def raw(self, data, seconds=10.0, half_close=False):
-        """Bytes in, bytes out until the gateway closes or is silent for so long."""
+    def raw(self, data, seconds=10.0, half_close=False, whole=lambda out: False):
+        """Bytes in, bytes out until the gateway closes or is silent for so long; when they are `whole`, for half a second."""
         with socket.create_connection(('127.0.0.1', self.port)) as s:
             s.sendall(data)
             if half_close:
@@ -160,6 +160,8 @@ class Gateway:
                     if not part:
                         return out
                     out += part
+                    if whole(out):
+                        s.settimeout(0.5)
             except TimeoutError:
                 return out + b'<timeout>'
 

@@ -214,7 +214,7 @@ def main():
     p.add_argument("load")
     p.add_argument("profile")
     p.add_argument("case", choices=CASES)
-    p.add_argument("--seconds", type=float, default=6)
+    p.add_argument("--seconds", type=float, default=4)
     opt = p.parse_args()
     with tempfile.TemporaryDirectory(prefix="kvr-load.") as directory:
         try:
