@@ -666,6 +666,28 @@ static void a_bypassed_request_leaves_its_queue_at_once(void)
 	pair_stop();
 }
 
+static void a_booking_that_leaves_the_queue_is_counted(void)
+{
+	static const uint8_t zeros[264]; /* as long as its answer may become */
+	const uint32_t body = pipeline_body_len;
+	uint8_t bytes[512];
+	struct kvr_hint_buf pad = {.p = bytes, .cap = sizeof(bytes)};
+
+	kvr_hint_put(&pad, KVR_HINT_PAD, zeros, sizeof(zeros), NULL, 0);
+	pair_start("enforce_disagg = false\nrouter_queue_threshold = 0\n", "");
+	join(PAIR_D, 1, false);
+	pair_route(1, NULL); /* keeps the decode worker busy */
+	join(PAIR_P, 1, true);
+	pipeline_body_len = 0;
+	pair_route_flags(2, KVR_REQ_F_BOOK, &pad);
+	pipeline_body_len = body;
+	SAID("c.QUEUED");
+	pair_client(2, KVR_CANCEL);
+	SAID("c.CANCELLED");
+	pair_finish();
+	pair_stop(); /* the counters of the prefill pool add up */
+}
+
 static void repeats_of_a_cancelled_request_are_told_so(void)
 {
 	for (int bootstrap = 0; bootstrap < 2; bootstrap++) {
@@ -957,6 +979,7 @@ int main(void)
 		{"no slot again", no_slot_for_another_try},
 		{"lost and refused", lost_and_refused_in_one_turn},
 		{"bypassed", a_bypassed_request_leaves_its_queue_at_once},
+		{"booked, queued", a_booking_that_leaves_the_queue_is_counted},
 		{"cancelled", repeats_of_a_cancelled_request_are_told_so},
 		{"each leg", what_each_leg_is_sent},
 		{"repeats", dispatch_is_repeated_ever_more_slowly},

@@ -196,12 +196,20 @@ static void count_once(const struct life *x, enum pool_counter c)
 static void freed(const struct life *x, const struct kvr_rq_order *o)
 {
 	static const uint8_t as[] = {
-		[KVR_RQ_FINISHED] = PC_FINISHED,   [KVR_RQ_ERRORED] = PC_ERRORED,
-		[KVR_RQ_CANCELLED] = PC_CANCELLED, [KVR_RQ_STOPPED] = PC_STOPPED,
-		[KVR_RQ_DECLINED] = PC_REFUSED,	   [KVR_RQ_LOST] = PC_LOST,
-		[KVR_RQ_EXPIRED] = PC_EXPIRED,	   [KVR_RQ_REFUSED] = PC_REFUSED,
+		[KVR_RQ_FINISHED] = PC_FINISHED,
+		[KVR_RQ_ERRORED] = PC_ERRORED,
+		[KVR_RQ_CANCELLED] = PC_CANCELLED,
+		[KVR_RQ_STOPPED] = PC_STOPPED,
+		[KVR_RQ_DECLINED] = PC_REFUSED,
+		[KVR_RQ_LOST] = PC_LOST,
+		[KVR_RQ_EXPIRED] = PC_EXPIRED,
+		[KVR_RQ_REFUSED] = PC_REFUSED,
 		[KVR_RQ_CUT] = PC_CANCELLED,
+		/* A booked prefill leg whose main leg waited. */
+		[KVR_RQ_LEFT] = PC_CANCELLED,
+		[KVR_RQ_NOT_ADMITTED] = PC_REFUSED,
 	};
+	_Static_assert(RTE_DIM(as) == KVR_RQ_CUT + 1, "each way to end is counted");
 	struct pool *p = leg_pool(x, o->leg);
 
 	kvr_sched_finish(p->sched, x->r->slot[o->leg]->slot, x->lc->now_ns);
