@@ -246,6 +246,10 @@ void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	r = slot_of(lc, m, from, false, &p, &relay);
 	if (r == NULL)
 		return;
+	if (unlikely(relay.booked)) { /* no agent knows of it */
+		ignore(lc, m, IN_LATE);
+		return;
+	}
 	/* Its agent would forget an item that has not come here yet, perhaps the last one. When the
 	 * item comes again, so does a client's acknowledgement of it. */
 	if (unlikely(!kvr_flight_may_ack(r, h->handle, a->next_seq, fin))) {

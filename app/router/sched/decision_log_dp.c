@@ -140,7 +140,7 @@ static void taken(struct lcore *lc, struct pool *p, const struct job *j, struct 
 	const struct decision_about who = {j->source, j->id, prefill, r != NULL ? r->rq.tries : 0};
 
 	decision_ring_put(&p->log->all, &who, lc->now_ns, d);
-	measure_decided(p, r, prefill ? PREFILL : MAIN, d);
+	measure_decided(p, r, prefill ? PREFILL : MAIN, j->isl, d);
 }
 
 static struct decision head_of(const struct lcore *lc, const struct kvr_sched_decision *d,

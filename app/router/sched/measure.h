@@ -133,8 +133,9 @@ void measure_arrived(struct request *r, uint64_t arrival_ns);
 /** Another try of a pair begins: its legs are sent anew. */
 void measure_again(struct request *r);
 
-/** A pool has decided about a leg of a request: booked, or admitted. @p r NULL: a query. */
-void measure_decided(struct pool *p, struct request *r, uint32_t leg,
+/** A pool has decided about a leg of a request of @p isl tokens: booked, or admitted. @p r NULL: a
+ * query. */
+void measure_decided(struct pool *p, struct request *r, uint32_t leg, uint32_t isl,
 		     const struct kvr_sched_decision *d);
 
 /** Order SEND. */
@@ -149,7 +150,8 @@ void measure_freed(const struct life *x, uint32_t leg, uint32_t how);
 /** A booking of the rank reached its age limit. */
 void measure_expired(struct pool *p, uint32_t rank);
 
-/** The engine of a leg that has ended tells what it found: @p actual of @p predicted tokens. */
+/** The engine of a leg that has ended tells what it found: @p actual of @p predicted tokens. Not
+ * for bookings: there a client says so. */
 void measure_told(struct pool *p, const struct request *r, uint32_t leg, uint32_t rank,
 		  uint32_t predicted, uint32_t actual);
 

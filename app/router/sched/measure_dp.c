@@ -37,12 +37,13 @@ static uint64_t as_tokens(const struct pool *p, double blocks)
 	return (uint64_t)(blocks * p->block_size);
 }
 
-void measure_decided(struct pool *p, struct request *r, uint32_t leg,
+void measure_decided(struct pool *p, struct request *r, uint32_t leg, uint32_t isl,
 		     const struct kvr_sched_decision *d)
 {
 	if (r == NULL || d->result != KVR_SCHED_ROUTED)
 		return;
 	r->times.class[leg] = (uint8_t)d->policy_class;
+	pool_count(p, PC_PROMPT_TOKENS, isl);
 	pool_count(p, PC_HIT_TOKENS, as_tokens(p, d->effective_overlap));
 	pool_count(p, PC_ACHIEVABLE_TOKENS,
 		   as_tokens(p, d->better_rank != KVR_SCHED_NO_RANK ? d->better_overlap
@@ -69,7 +70,6 @@ void measure_sent(const struct life *x, uint32_t leg)
 	rank_count(p, l->rank, RC_ROUTED, 1);
 	rank_count(p, l->rank, RC_PROMPT, isl);
 	rank_count(p, l->rank, RC_PREDICTED, l->cached_tokens);
-	pool_count(p, PC_PROMPT_TOKENS, isl);
 	measure(p, class, MEASURE_ISL, isl);
 	measure(p, class, MEASURE_HIT, kvr_ratio_parts(l->cached_tokens, isl));
 	/* The decode leg of a pair waits for its other leg. */

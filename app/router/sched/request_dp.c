@@ -173,12 +173,13 @@ static void item(struct lcore *lc, struct pool *p, const struct note *n, struct 
 	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
 	struct request *r = slot != NULL ? request_of(slot) : NULL;
 	const bool fin = (n->progress.flags & KVR_PROG_F_FIN) != 0;
+	const bool booked = r != NULL && r->rq.book;
 	struct kvr_rq_event e = {.kind = fin ? KVR_RQE_FIN : KVR_RQE_ITEM,
 				 .flags = progress_flags(n->progress.flags),
 				 .tokens = n->progress.tokens};
 	uint32_t leg = MAIN, predicted = 0, rank = 0;
 
-	if (r != NULL && r->rq.book)
+	if (booked)
 		r->heard_ns = lc->quiet.now_ns; /* it is the client who says so */
 	if (fin && r != NULL) {
 		leg = leg_of(slot);
@@ -189,7 +190,7 @@ static void item(struct lcore *lc, struct pool *p, const struct note *n, struct 
 		prefill_result(r, m, &e);
 	else
 		rte_pktmbuf_free(m);
-	if (!slot_event(lc, p, slot, e) || !fin || n->progress.cached == KVR_NONE32)
+	if (!slot_event(lc, p, slot, e) || !fin || booked || n->progress.cached == KVR_NONE32)
 		return;
 	measure_told(p, r, leg, rank, predicted, n->progress.cached);
 }
