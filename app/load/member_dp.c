@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "frame.h"
+#include "kvr_epoch.h"
 #include "kvr_put.h"
 
 /*
@@ -196,6 +197,18 @@ static void on_goodbye_ack(struct load *l, const struct kvr_wire_hdr *h, uint32_
 		e->state = LOAD_W_GONE;
 }
 
+/* HELLO is refused: a life that the router has seen end (of a run before this one) has had this
+ * epoch. */
+static void hello_refused(struct load *l, struct load_engine *e, const struct kvr_wire_rejected *r)
+{
+	const uint32_t epoch = kvr_epoch_above(e->epoch, r->detail[0]);
+
+	if (r->code != KVR_E_STALE_EPOCH || e->epoch > r->detail[0] || epoch == 0)
+		return;
+	e->epoch = epoch;
+	e->next_tx = l->now;
+}
+
 /* The router does not know the worker (any more), or refuses it: greet again, as a new life. */
 static void on_refused(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
 {
@@ -205,6 +218,8 @@ static void on_refused(struct load *l, const struct kvr_wire_hdr *h, uint32_t en
 	kvr_stats_inc(l->row, LOAD_WORKER_REFUSED);
 	if (r->code < KVR_E_MAX)
 		l->m->worker_code[r->code]++;
+	if (e->state == LOAD_W_HELLO)
+		hello_refused(l, e, r);
 	if (e->state != LOAD_W_SERVING ||
 	    (r->code != KVR_E_UNKNOWN_WORKER && r->code != KVR_E_STALE_EPOCH))
 		return;

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <rte_cycles.h>
 #include <rte_malloc.h>
 
+#include "kvr_epoch.h"
 #include "kvr_rand.h"
 
 #define MIN_SESSIONS 65536u
@@ -180,7 +180,7 @@ int load_setup(struct load *l, const struct load_options *opt, char *err, size_t
 		(uint64_t)(RTE_MIN(RTE_MAX(opt->repeat_ms / 2, 1.0), 50.0) * 1e-3 * (double)l->hz);
 	l->prefill_cycles = opt->prefill_us * (double)l->hz * 1e-6;
 	l->decode_cycles = opt->decode_us * (double)l->hz * 1e-6;
-	l->epoch = (uint32_t)time(NULL) | 1u;
+	l->epoch = kvr_epoch_of_clock();
 	l->due_at = UINT64_MAX;
 	kvr_rand_init(&l->rand, kvr_mix64(opt->seed + 3));
 	l->policy.kind = (enum load_policy_kind)opt->policy;

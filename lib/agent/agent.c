@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent_pvt.h"
 
+#include "kvr_epoch.h"
 #include "kvr_errno.h"
 #include "kvr_hints.h"
 #include <assert.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <rte_common.h>
 
@@ -137,15 +137,6 @@ static int fill_defaults(struct kvr_agent_conf *c)
 	return 0;
 }
 
-/* Rises by one each 10 ms, so that a later start has a higher one. */
-static uint32_t epoch_from_clock(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (uint32_t)((uint64_t)ts.tv_sec * 100 + (uint64_t)ts.tv_nsec / 10000000) | 1;
-}
-
 static int init_requests(struct kvr_agent *a)
 {
 	uint32_t buckets;
@@ -189,7 +180,8 @@ static int init_ranks(struct kvr_agent *a)
 static int init_link(struct kvr_agent *a, const struct kvr_udp *udp)
 {
 	struct kvr_link_conf lc = {.role = KVR_ROLE_BIT_AGENT,
-				   .epoch = a->conf.epoch != 0 ? a->conf.epoch : epoch_from_clock(),
+				   .epoch = a->conf.epoch != 0 ? a->conf.epoch
+							       : kvr_epoch_of_clock(),
 				   .timers = a->n_req + a->conf.dp_size + 1,
 				   .assembly_bytes = a->conf.assembly_bytes,
 				   .seed = kvr_link_random(udp),

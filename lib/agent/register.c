@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent_pvt.h"
 
+#include "kvr_epoch.h"
 #include "kvr_refusal.h"
 
 #include <rte_common.h>
@@ -139,11 +140,11 @@ void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr 
  */
 static bool begin_life(struct kvr_agent *a, uint64_t last)
 {
-	const uint64_t epoch = RTE_MAX(last, a->link.conf.epoch) + 1;
+	const uint32_t epoch = kvr_epoch_above(a->link.conf.epoch, last);
 
-	if (last == 0 || last >= UINT32_MAX || epoch > UINT32_MAX)
+	if (epoch == 0)
 		return false; /* somebody has used them up: an operator must look */
-	a->link.conf.epoch = (uint32_t)epoch;
+	a->link.conf.epoch = epoch;
 	a->reborn = true;
 	kvr_agent__forget_others(a, 0); /* no router has epoch 0: all of it */
 	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);

@@ -334,6 +334,38 @@ static void answers_to_a_life_before_do_not_end_the_present_one(void)
 	end();
 }
 
+/* A run before this one has had the epoch: the engine takes one above, once, whatever is repeated.
+ */
+static void a_stale_epoch_is_left_behind(void)
+{
+	struct {
+		struct kvr_wire_hdr h;
+		struct kvr_wire_rejected r;
+	} f = {.h = {.kind = KVR_REJECTED}, .r = {.code = KVR_E_STALE_EPOCH, .kind = KVR_HELLO}};
+	struct load_engine *e;
+	uint32_t life;
+
+	BEGIN(PAIR);
+	e = &load.engines[0];
+	e->state = LOAD_W_HELLO;
+	life = e->epoch;
+	f.h.source = e->worker;
+	load_member_frame(&load, &f.h); /* names none */
+	CU_ASSERT_EQUAL(e->epoch, life);
+	f.r.detail[0] = life + 7;
+	load_member_frame(&load, &f.h);
+	CU_ASSERT_EQUAL(e->epoch, life + 8);
+	CU_ASSERT_EQUAL(e->next_tx, load.now);
+	load_member_frame(&load, &f.h); /* the answer to a copy */
+	CU_ASSERT_EQUAL(e->epoch, life + 8);
+	f.r.detail[0] = UINT32_MAX;
+	load_member_frame(&load, &f.h);
+	CU_ASSERT_EQUAL(e->epoch, life + 8);
+	answered(KVR_WELCOME, life + 8);
+	CU_ASSERT_EQUAL(e->state, LOAD_W_SERVING);
+	end();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -356,6 +388,7 @@ int main(void)
 		 a_killed_engine_forgets_all_and_hears_nothing},
 		{"answers_to_a_life_before_do_not_end_the_present_one",
 		 answers_to_a_life_before_do_not_end_the_present_one},
+		{"a_stale_epoch_is_left_behind", a_stale_epoch_is_left_behind},
 		CU_TEST_INFO_NULL,
 	};
 
