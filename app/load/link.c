@@ -63,7 +63,7 @@ static void find_again(struct load_link *k)
 
 void load_link_look_after(struct load_link *k, uint64_t now)
 {
-	const bool up = kvr_port_look_after(k->port, now, NULL, NULL);
+	const bool up = kvr_port_look_after(k->port, now, NULL, NULL) == KVR_PORT_UP;
 
 	if (k->up && !up)
 		kvr_stats_inc(k->row, LOAD_LINK_LOST);

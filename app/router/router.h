@@ -111,8 +111,8 @@ struct router {
 	struct kvr_registry *registry;
 	struct control *ctl; /* control/thread.h */
 	uint64_t last_tick_ns;
-	bool stopping;			      /* nobody new is let in */
-	bool link_down[KVR_ROUTER_MAX_PORTS]; /* control thread: said in the log */
+	bool stopping;					     /* nobody new is let in */
+	enum kvr_port_link_state link[KVR_ROUTER_MAX_PORTS]; /* control thread: said in the log */
 	uint64_t start_ns;
 };
 

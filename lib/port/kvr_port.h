@@ -168,16 +168,30 @@ void kvr_port_stop(struct kvr_port *p);
 /** Stop if needed, close the device (also remove it when create() probed it), free. NULL is ok. */
 void kvr_port_destroy(struct kvr_port *p);
 
-/**
- * A memif client whose server has gone does not come back by itself: look after it, again and
- * again,
- * @p now in TSC cycles. While the link is down bursts are kept away (nothing is received, what is
- * sent is dropped and counted), and the device is stopped and started on the EAL's interrupt thread
- * until there is a server; this call does not wait for that. @p wait returns when every burst call
- * that was running has ended; NULL when no other thread makes any. One thread.
- * @return whether the link is up, as of the last look; always true for other ports.
+/** The link below a port. What DPDK's state of it is; of a kernel interface, what the kernel's is.
  */
-bool kvr_port_look_after(struct kvr_port *p, uint64_t now, void (*wait)(void *arg), void *arg);
+enum kvr_port_link_state {
+	KVR_PORT_UP,
+	KVR_PORT_DOWN, /**< no carrier, or set down; for a memif: nobody is connected */
+	KVR_PORT_GONE, /**< the kernel interface was removed; the port stays without one until a
+			  restart */
+};
+
+/**
+ * Look at the link, again and again, @p now in TSC cycles; what was looked at less than 50 ms ago
+ * is not looked at again (250 ms for what needs the kernel). One thread; makes system calls.
+ *
+ * A memif client whose server has gone does not come back by itself: while the link is down bursts
+ * are kept away (nothing is received, what is sent is dropped and counted), and the device is
+ * stopped and started on the EAL's interrupt thread until there is a server; this call does not
+ * wait for that. When a kernel interface has gone, the kernel has taken our XDP program off: its
+ * pins are removed, and another router may have the name.
+ * @param wait  returns when every burst call that was running has ended; NULL when no other thread
+ * makes any
+ * @return the state as of the last look
+ */
+enum kvr_port_link_state kvr_port_look_after(struct kvr_port *p, uint64_t now,
+					     void (*wait)(void *arg), void *arg);
 
 /** Facts about a port, for telemetry and start-up messages. */
 struct kvr_port_info {
@@ -191,7 +205,7 @@ struct kvr_port_info {
 	int socket; /* NUMA node, -1 unknown */
 	bool link_up;
 	uint32_t link_mbps;
-	uint32_t link_lost; /* times the server of a memif client has gone */
+	uint32_t link_lost; /* times it went down, as kvr_port_look_after() saw it */
 	bool rss;	    /* several queues and the device spreads by UDP flow */
 	bool rx_cksum_hw, tx_cksum_hw;
 	bool answers4, answers6; /* ARP and echo; ND and echo */

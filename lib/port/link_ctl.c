@@ -16,9 +16,10 @@
 #include <rte_cycles.h>
 #include <rte_log.h>
 
-#define LOOK_MS	     50u
-#define HANDSHAKE_MS 300u /* from the connection to the link; twice as long each time it fails */
-#define HANDSHAKES   3u
+#define LOOK_MS	      50u
+#define LOOK_IFACE_MS 250u
+#define HANDSHAKE_MS  300u /* from the connection to the link; twice as long each time it fails */
+#define HANDSHAKES    3u
 
 enum { RESET_IDLE, RESET_RUNS, RESET_GOOD, RESET_FAILED };
 
@@ -27,6 +28,9 @@ void kvr_port__link_init(struct kvr_port *p)
 	struct kvr_port_link *k = &p->link;
 
 	k->client = kvr_port__memif_client(p);
+	atomic_init(&k->seen, KVR_PORT_UP);
+	atomic_init(&k->lost, 0);
+	kvr_port__iface_init(p);
 	k->state = LINK_HANDSHAKE; /* or not yet started */
 	k->until = UINT64_MAX;
 	atomic_init(&k->reset, RESET_IDLE);
@@ -122,19 +126,14 @@ static bool link_is_up(const struct kvr_port *p)
 	       link.link_status == RTE_ETH_LINK_UP;
 }
 
-bool kvr_port_look_after(struct kvr_port *p, uint64_t now, void (*wait)(void *), void *arg)
+static void look_after_client(struct kvr_port *p, uint64_t now, void (*wait)(void *), void *arg)
 {
 	struct kvr_port_link *k = &p->link;
 
-	if (!k->client || now < k->look_at)
-		return !k->client || k->state == LINK_UP;
-	k->look_at = now + ms(LOOK_MS);
 	switch (k->state) {
 	case LINK_UP:
-		if (!link_is_up(p)) {
-			k->lost++;
+		if (!link_is_up(p))
 			shut(p, wait, arg);
-		}
 		break;
 	case LINK_SHUT:
 		begin_reset(p);
@@ -154,5 +153,32 @@ bool kvr_port_look_after(struct kvr_port *p, uint64_t now, void (*wait)(void *),
 		}
 		break;
 	}
-	return k->state == LINK_UP;
+}
+
+enum kvr_port_link_state kvr_port_look_after(struct kvr_port *p, uint64_t now, void (*wait)(void *),
+					     void *arg)
+{
+	struct kvr_port_link *k = &p->link;
+	const enum kvr_port_link_state before =
+		atomic_load_explicit(&k->seen, memory_order_relaxed);
+	enum kvr_port_link_state seen;
+
+	if (now < k->look_at)
+		return before;
+	if (k->client) {
+		const bool was_up = k->state == LINK_UP;
+
+		k->look_at = now + ms(LOOK_MS);
+		look_after_client(p, now, wait, arg);
+		seen = k->state == LINK_UP ? KVR_PORT_UP : KVR_PORT_DOWN;
+		if (was_up && seen != KVR_PORT_UP) /* not what a start begins with */
+			atomic_fetch_add_explicit(&k->lost, 1, memory_order_relaxed);
+	} else {
+		k->look_at = now + ms(LOOK_IFACE_MS);
+		seen = kvr_port__iface_look(p);
+		if (before == KVR_PORT_UP && seen != KVR_PORT_UP)
+			atomic_fetch_add_explicit(&k->lost, 1, memory_order_relaxed);
+	}
+	atomic_store_explicit(&k->seen, seen, memory_order_relaxed);
+	return seen;
 }

@@ -233,7 +233,11 @@ void kvr_port_info(struct kvr_port *p, struct kvr_port_info *out)
 	out->rss = p->rss;
 	out->rx_cksum_hw = p->rx_cksum_hw;
 	out->tx_cksum_hw = p->rules.local.tx_cksum == KVR_CKSUM_OFFLOAD;
-	out->link_lost = p->link.lost;
+	/* A kernel interface's driver always says up. */
+	if (p->link.ifindex != 0)
+		out->link_up =
+			atomic_load_explicit(&p->link.seen, memory_order_relaxed) == KVR_PORT_UP;
+	out->link_lost = atomic_load_explicit(&p->link.lost, memory_order_relaxed);
 	out->answers4 = p->answers4;
 	out->answers6 = p->answers6;
 	out->mbufs = p->pool->size;

@@ -31,16 +31,22 @@ struct kvr_port_queue {
 	struct rte_mbuf *tx[KVR_PORT_TX_BUFFER];
 } __rte_cache_aligned;
 
-/* The link of a memif client, link_ctl.c: whoever calls kvr_port_look_after(), and what is marked.
- */
+/* The link: whoever calls kvr_port_look_after(), and what is marked. Of a memif client link_ctl.c,
+ * of everything else iface_ctl.c. */
 struct kvr_port_link {
-	bool client;  /* else nothing of this is used */
+	bool client;  /* else nothing of this part is used */
 	bool stopped; /* the device; interrupt thread */
 	enum { LINK_UP, LINK_SHUT, LINK_RESET, LINK_HANDSHAKE } state;
-	uint32_t handshakes;	 /* that have failed, one after the other */
-	uint32_t lost;		 /* times */
-	uint64_t look_at, until; /* TSC */
-	_Atomic int reset;	 /* the interrupt thread: w, when it is done */
+	uint32_t handshakes; /* that have failed, one after the other */
+	uint64_t until;	     /* TSC */
+	_Atomic int reset;   /* the interrupt thread: w, when it is done */
+
+	char iface[16]; /* the kernel's interface; "": none */
+	unsigned int ifindex;
+	/* As of the last look. The telemetry thread: r, relaxed */
+	_Atomic enum kvr_port_link_state seen;
+	_Atomic uint32_t lost; /* times */
+	uint64_t look_at;      /* TSC */
 };
 
 /* The XDP program of a kernel interface, xdp_ctl.c: control only. */
@@ -139,8 +145,14 @@ int kvr_port__xdp_claim(struct kvr_port *p, struct port_err e);
 void kvr_port__xdp_device(const struct kvr_port *p, char *out, size_t len);
 /* The driver has attached it: fill its maps and pin them. After configure. */
 int kvr_port__xdp_set_up(struct kvr_port *p, struct port_err e);
+/* The interface has gone, and the program with it. */
+void kvr_port__xdp_gone(struct kvr_port *p);
 /* After close. */
 void kvr_port__xdp_release(struct kvr_port *p);
+
+/* Find the kernel's interface; after open. */
+void kvr_port__iface_init(struct kvr_port *p);
+enum kvr_port_link_state kvr_port__iface_look(struct kvr_port *p);
 
 void kvr_port__link_init(struct kvr_port *p);
 void kvr_port__link_end(struct kvr_port *p);

@@ -369,6 +369,19 @@ struct kvr_stats *kvr_port_xdp_stats(struct kvr_port *p)
 	return x->stats;
 }
 
+void kvr_port__xdp_gone(struct kvr_port *p)
+{
+	struct kvr_port_xdp *x = &p->xdp;
+
+	if (x->pinned)
+		unpin(x);
+	x->pinned = false;
+	x->prog_id = 0;
+	if (x->claim > 0)
+		close(x->claim);
+	x->claim = 0;
+}
+
 void kvr_port__xdp_release(struct kvr_port *p)
 {
 	struct kvr_port_xdp *x = &p->xdp;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Opens a port and sends every datagram back where it came from, until it has echoed as many as
- * asked: port_echo DEVICE IPV4 IPV6 MTU COUNT [key=value ...]. Prints "ready" when it polls and the
- * counters at the end; exits 1 when a counter equation is violated. A tool for
- * test_port_kernel.sh, and for hand checks of a new kind of port.
+ * asked: port_echo DEVICE IPV4 IPV6 MTU COUNT [key=value ...]. Prints "ready" when it polls,
+ * what becomes of the link, and the counters at the end; exits 1 when a counter equation is
+ * violated. A tool for test_port_kernel.sh, and for hand checks of a new kind of port.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +38,20 @@ static int fill(struct kvr_port_conf *c, int argc, char **argv, char *err, size_
 	return rc;
 }
 
+/* Say what became of the link, where it changed. */
+static void look(struct kvr_port *p)
+{
+	static const char *const names[] = {"link up", "link down", "link gone"};
+	static enum kvr_port_link_state said = KVR_PORT_UP;
+	const enum kvr_port_link_state now = kvr_port_look_after(p, rte_rdtsc(), NULL, NULL);
+
+	if (now == said)
+		return;
+	said = now;
+	printf("%s\n", names[now]);
+	fflush(stdout);
+}
+
 static void echo(struct kvr_port *p, unsigned int queues, uint64_t count)
 {
 	const uint64_t until = rte_get_tsc_cycles() + SECONDS * rte_get_tsc_hz();
@@ -51,6 +65,7 @@ static void echo(struct kvr_port *p, unsigned int queues, uint64_t count)
 		for (uint16_t k = 0; k < n; k++)
 			kvr_port_send(q, &pkts[k].path, m[k]);
 		kvr_port_flush(q);
+		look(p);
 		count -= n < count ? n : count;
 	}
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # What a link goes through, on a veth in a network namespace of its own: down and up at either end, a peer with a new MAC address
-# (a fail-over), frames of one VLAN only, and those jumbo frames. Arguments: path of port_echo, af_packet or af_xdp (our program).
+# (a fail-over), an interface that is removed, frames of one VLAN only, and those jumbo frames. Arguments: path of port_echo, af_packet or af_xdp (our program).
 # 77 = cannot run here.
 set -eu
 echo_bin=$1
@@ -55,6 +55,15 @@ start() {
 		sleep 0.05
 	done
 }
+# said TEXT: it has noticed
+said() {
+	i=0
+	until grep -qx "$1" "$out"; do
+		i=$((i + 1))
+		[ $i -lt 400 ] || fail "it does not say: $1"
+		sleep 0.05
+	done
+}
 # say ADDRESS BYTES: a datagram from there is answered; repeated, as clients do: what is sent while an end is down is lost
 say() { in_peer python3 - "$1" "$2" <<'PY'
 import socket, sys, time
@@ -93,14 +102,17 @@ while True:
 	cat "$out"
 }
 mount -t sysfs sysfs /sys 2>/dev/null || true
+mount -t bpf bpf /sys/fs/bpf 2>/dev/null || true
 [ "$kind" != af_xdp ] || ip addr add 10.9.0.1/24 dev va # the kernel answers ARP
 start 12 1500
 say 10.9.0.2 1000 || fail "before"
 in_peer ip link set vb down
 carrier 0
+said "link down"
 kill -0 "$pid" || fail "it ended with the link"
 in_peer ip link set vb up
 carrier 1
+said "link up"
 say 10.9.0.2 1001 || fail "the peer's end was down and is up"
 ip link set va down
 in_peer true
@@ -115,6 +127,25 @@ say 10.9.0.2 1003 || fail "the peer has another MAC address"
 in_peer ip link set vb address 02:00:00:00:77:03
 say 10.9.0.2 1004 || fail "and another one, without a pause"
 finish
+
+# The interface is removed: nothing of it stays behind, and one of that name is another router's to take.
+start 1000 1500
+ip link del va
+said "link gone"
+kill -0 "$pid" || fail "it ended with its interface"
+[ ! -e /sys/fs/bpf/kvroute-va ] || fail "pins stay"
+gone=$pid
+ip link add va type veth peer name vb netns "$peer"
+ip link set va addrgenmode none up
+in_peer ip addr add 10.9.0.2/24 dev vb
+in_peer ip link set vb up
+carrier 1
+[ "$kind" != af_xdp ] || ip addr add 10.9.0.1/24 dev va
+start 2 1500
+say 10.9.0.2 1005 || fail "a second router, on a new interface of that name"
+finish
+kill "$gone"
+wait "$gone" 2>/dev/null || true
 [ "$kind" = af_packet ] || exit 0
 
 # One VLAN, and the largest frames in it: made by hand, as not every kernel has VLANs.

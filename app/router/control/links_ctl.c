@@ -1,22 +1,42 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Links that do not come back by themselves: ports that are the client of a memif server. */
+/* The links of the ports: what an operator is told, and those that need help to come back. */
 #include "control/log.h"
 #include "control/thread.h"
 
+#include <string.h>
+
 #include <rte_cycles.h>
+
+static const char *said(const struct router *rt, uint32_t port, enum kvr_port_link_state state)
+{
+	const char *device = rt->conf.port[port].port.device;
+	const bool memif = strncmp(device, "net_memif", 9) == 0;
+
+	switch (state) {
+	case KVR_PORT_UP:
+		return memif ? "link to the memif peer" : "link up";
+	case KVR_PORT_DOWN:
+		return !memif ? "link down"
+		       : strstr(device, "role=server")
+			       ? "no link: no memif client is connected"
+			       : "no link to the memif server, connecting again";
+	default:
+		return "its interface was removed: nothing comes or goes until kvroute is started "
+		       "again";
+	}
+}
 
 void links_round(struct router *rt)
 {
 	const uint64_t now = rte_rdtsc();
 
 	for (uint32_t i = 0; i < rt->n_ports; i++) {
-		const bool down = !kvr_port_look_after(rt->port[i], now, lcores_pass, rt);
+		const enum kvr_port_link_state state =
+			kvr_port_look_after(rt->port[i], now, lcores_pass, rt);
 
-		if (down == rt->link_down[i])
+		if (state == rt->link[i])
 			continue;
-		rt->link_down[i] = down;
-		log_worker(i, "port %s: %s", rt->conf.port[i].name,
-			   down ? "no link to the memif server, connecting again"
-				: "link to the memif server");
+		rt->link[i] = state;
+		log_worker(i, "port %s: %s", rt->conf.port[i].name, said(rt, i, state));
 	}
 }
