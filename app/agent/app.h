@@ -104,7 +104,9 @@ struct app {
 	uint32_t *live; /* requests of each rank here */
 	struct app_bodies *bodies;
 	struct app_canary *canary; /* NULL: none */
+	char facing[64];	   /* our address towards the router, in numbers; "" unknown */
 	char body_addr[101];	   /* where clients bring them; "" nowhere */
+	char engine_addr[101];	   /* the engine's HTTP, as others are told */
 	void *zmq;
 	struct app_stream **streams;
 	struct app_stats st;

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "address.h"
 #include "kvr_wire.h"
 
 #define READS	4		   /* of a connection in one turn */
@@ -361,39 +362,6 @@ uint64_t app_bodies_due_us(const struct app *a)
 
 /* ---- start ---- */
 
-/* The address of ours by which the router is reached, as text; "" on failure. */
-static void our_address(const char *router, char *out, size_t size)
-{
-	struct addrinfo how = {.ai_socktype = SOCK_DGRAM}, *ai = NULL;
-	struct sockaddr_storage me;
-	socklen_t len = sizeof(me);
-	char host[256];
-	const char *colon = strrchr(router, ':');
-	size_t n = strlen(router);
-	int fd = -1;
-
-	out[0] = '\0';
-	/* "host", "host:port", "[v6]:port", "v6" */
-	if (router[0] == '[' && strchr(router, ']') != NULL) {
-		router++;
-		n = (size_t)(strchr(router, ']') - router);
-	} else if (colon != NULL && memchr(router, ':', (size_t)(colon - router)) == NULL) {
-		n = (size_t)(colon - router);
-	}
-	snprintf(host, sizeof(host), "%.*s", (int)n, router);
-	if (getaddrinfo(host, "7650", &how, &ai) == 0)
-		fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd >= 0 && connect(fd, ai->ai_addr, ai->ai_addrlen) == 0 &&
-	    getsockname(fd, (struct sockaddr *)&me, &len) == 0 &&
-	    getnameinfo((struct sockaddr *)&me, len, out, (socklen_t)size, NULL, 0,
-			NI_NUMERICHOST) != 0)
-		out[0] = '\0';
-	if (fd >= 0)
-		close(fd);
-	if (ai != NULL)
-		freeaddrinfo(ai);
-}
-
 static int listen_at(const char *host, const char *port)
 {
 	struct addrinfo how = {.ai_socktype = SOCK_STREAM,
@@ -420,18 +388,32 @@ static int listen_at(const char *host, const char *port)
 	return fd;
 }
 
-/* Where we are, as clients are told. */
-static void tell_address(struct app *a)
+/* Where clients are told to come: --bodies-advertise, else where we listen. @return as
+ * app_bodies_start(). */
+static int tell_address(struct app *a)
 {
+	const char *said = a->o.bodies_advertise;
 	struct sockaddr_storage me;
 	socklen_t len = sizeof(me);
-	char host[64], port[8];
+	char host[256], port[8];
+	int rc;
 
-	if (getsockname(a->bodies->fd, (struct sockaddr *)&me, &len) == 0 &&
-	    getnameinfo((struct sockaddr *)&me, len, host, sizeof(host), port, sizeof(port),
-			NI_NUMERICHOST | NI_NUMERICSERV) == 0)
-		snprintf(a->body_addr, sizeof(a->body_addr),
-			 strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
+	if (said[0] != '\0') {
+		rc = agent_address_split(said, host, sizeof(host), port);
+		/* Clients do not ask for names: that would keep their callers waiting. */
+		if (rc == 0 && agent_address_reach(host) == AGENT_REACH_NAME)
+			rc = -EINVAL;
+		if (rc < 0)
+			return rc;
+	} else if (getsockname(a->bodies->fd, (struct sockaddr *)&me, &len) < 0) {
+		return -errno;
+	} else if (getnameinfo((struct sockaddr *)&me, len, host, sizeof(host), port, sizeof(port),
+			       NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+		return -EINVAL;
+	}
+	return agent_address_tell(host, port, a->facing,
+				  said[0] != '\0' ? AGENT_REPLACE_NONE : AGENT_REPLACE_ANY,
+				  a->body_addr, sizeof(a->body_addr));
 }
 
 int app_bodies_start(struct app *a, const struct app_bodies_ops *ops)
@@ -439,7 +421,7 @@ int app_bodies_start(struct app *a, const struct app_bodies_ops *ops)
 	struct app_bodies *s = a->bodies = calloc(1, sizeof(*s));
 	struct epoll_event e = {.events = EPOLLIN,
 				.data.u64 = (uint64_t)APP_FD_BODY << 32 | UINT32_MAX};
-	char host[256] = "", *colon;
+	char host[256], port[8];
 
 	if (s == NULL)
 		return -ENOMEM;
@@ -451,28 +433,18 @@ int app_bodies_start(struct app *a, const struct app_bodies_ops *ops)
 	if (strcmp(a->o.bodies, "off") == 0)
 		return 0;
 	if (strcmp(a->o.bodies, "auto") == 0) {
-		our_address(a->o.router, host, sizeof(host));
-		if (host[0] == '\0')
+		if (a->facing[0] == '\0')
 			return 0; /* the router's name leads nowhere: that is told elsewhere */
-		s->fd = listen_at(host, "0");
+		s->fd = listen_at(a->facing, "0");
+	} else if (agent_address_split(a->o.bodies, host, sizeof(host), port) < 0) {
+		return -EINVAL;
 	} else {
-		snprintf(host, sizeof(host), "%s", a->o.bodies);
-		colon = strrchr(host, ':');
-		if (colon == NULL)
-			return -EINVAL;
-		*colon++ = '\0';
-		if (host[0] == '[' && colon[-2] == ']') {
-			colon[-2] = '\0';
-			s->fd = listen_at(host + 1, colon);
-		} else {
-			s->fd = listen_at(host, colon);
-		}
+		s->fd = listen_at(host, port);
 	}
 	if (s->fd < 0)
 		return -errno;
-	tell_address(a);
 	epoll_ctl(a->epoll, EPOLL_CTL_ADD, s->fd, &e);
-	return 0;
+	return tell_address(a);
 }
 
 void app_bodies_stop(struct app *a)

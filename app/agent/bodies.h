@@ -20,7 +20,11 @@ struct app_bodies_ops {
 	void (*missed)(struct app_job *j, uint16_t status);
 };
 
-/** Listen, if that is wanted. @p ops must stay. @return 0 or -errno. */
+/**
+ * Listen, if that is wanted, and know what clients are told. @p ops must stay.
+ * @return 0; -EINVAL --bodies or --bodies-advertise is no address and port in numbers;
+ * -EADDRNOTAVAIL clients elsewhere would not find us there; another -errno of the socket.
+ */
 int app_bodies_start(struct app *a, const struct app_bodies_ops *ops);
 void app_bodies_stop(struct app *a);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The loop of kvroute-agent. */
+#include "address.h"
 #include "canary.h"
 #include "job.h"
 
@@ -164,10 +165,66 @@ static void allow_files(struct app *a)
 	}
 }
 
+/*
+ * What others are told of the engine. What --engine says is for us: loopback there is the address
+ * that faces the router to others. What was said for them must be right. @return 0, or 1 with a
+ * line on standard error.
+ */
+static int tell_engine(struct app *a)
+{
+	char host[256], port[8];
+	int rc;
+
+	if (a->o.advertise[0] == '\0')
+		return 0;
+	if (agent_address_split(a->o.advertise, host, sizeof(host), port) < 0) {
+		if (!a->o.advertise_engine) {
+			fprintf(stderr, "kvroute-agent: --advertise %s: HOST:PORT is expected\n",
+				a->o.advertise);
+			return 1;
+		}
+		/* No port: that of HTTP. */
+		snprintf(host, sizeof(host), "%s", a->o.advertise + (a->o.advertise[0] == '['));
+		host[strcspn(host, "]")] = '\0';
+		snprintf(port, sizeof(port), "80");
+	}
+	rc = agent_address_tell(host, port, a->facing,
+				a->o.advertise_engine ? AGENT_REPLACE_SELF : AGENT_REPLACE_NONE,
+				a->engine_addr, sizeof(a->engine_addr));
+	if (rc < 0)
+		a->engine_addr[0] = '\0';
+	if (rc == 0 || a->o.advertise_engine)
+		return 0; /* without one it is not found by /pick, and works otherwise */
+	fprintf(stderr,
+		"kvroute-agent: --advertise %s: nobody on another machine reaches the engine "
+		"there\n",
+		a->o.advertise);
+	return 1;
+}
+
+static int tell_bodies(struct app *a)
+{
+	const int rc = app_bodies_start(a, &app_job_bodies);
+
+	if (rc == 0)
+		return 0;
+	if (rc == -EADDRNOTAVAIL)
+		fprintf(stderr,
+			"kvroute-agent: --bodies %s: clients on other machines would not find it; "
+			"give an address of this machine that they reach, or "
+			"--bodies-advertise\n",
+			a->o.bodies);
+	else
+		fprintf(stderr, "kvroute-agent: --bodies %s%s%s: %s\n", a->o.bodies,
+			a->o.bodies_advertise[0] != '\0' ? " --bodies-advertise " : "",
+			a->o.bodies_advertise,
+			rc == -EINVAL ? "ADDRESS:PORT in numbers is expected" : strerror(-rc));
+	return 1;
+}
+
 static int run(struct app *a)
 {
 	struct sigaction sa = {.sa_handler = on_signal};
-	int rc;
 
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGINT, &sa, NULL);
@@ -183,11 +240,9 @@ static int run(struct app *a)
 		fprintf(stderr, "kvroute-agent: no memory\n");
 		return 1;
 	}
-	rc = app_bodies_start(a, &app_job_bodies);
-	if (rc < 0) {
-		fprintf(stderr, "kvroute-agent: --bodies %s: %s\n", a->o.bodies, strerror(-rc));
+	agent_address_facing(a->o.router, a->facing, sizeof(a->facing));
+	if (tell_engine(a) != 0 || tell_bodies(a) != 0)
 		return 1;
-	}
 	loop(a);
 	app_print_stats(a);
 	destroy_agent(a);

@@ -64,10 +64,13 @@ static const struct kvr_opt table[] = {
 	TEXT("topology", topology, "", "key=value pairs of the worker, separated by commas"),
 	TEXT("advertise", advertise, "",
 	     "HOST:PORT of the engine's HTTP for those who go there themselves (/pick of the "
-	     "gateway); empty = that of --engine"),
+	     "gateway); empty = that of --engine, with our address for a loopback one"),
 	TEXT("bodies", bodies, "auto",
 	     "ADDRESS:PORT where clients bring large bodies by HTTP; auto = the address that faces "
 	     "the router, any port; off = everything passes the router"),
+	TEXT("bodies-advertise", bodies_advertise, "",
+	     "ADDRESS:PORT that clients are told for it, when another one leads there; empty = "
+	     "where it listens"),
 	U32("bodies-bytes", bodies_bytes, 65536, 1u << 31, "536870912", "bytes",
 	    "of such bodies that are coming in at one time"),
 	U32("body-ms", body_ms, 100, 600000, "10000", "ms",
@@ -147,9 +150,11 @@ static const char *check(struct agent_options *o)
 		return "--worker is missing: a number that no other engine has, not 0";
 	if (o->first_rank + o->ranks > 65536)
 		return "--first-rank + --ranks must stay at or below 65536";
-	if (o->advertise[0] == '\0' && strcspn(o->engine + 7, "/") < sizeof(o->advertise))
+	if (o->advertise[0] == '\0' && strcspn(o->engine + 7, "/") < sizeof(o->advertise)) {
+		o->advertise_engine = true;
 		snprintf(o->advertise, sizeof(o->advertise), "%.*s",
 			 (int)strcspn(o->engine + 7, "/"), o->engine + 7);
+	}
 	if (o->replay[0] != '\0' && o->events[0] == '\0')
 		return "--replay needs --events";
 	return check_bootstrap(o);

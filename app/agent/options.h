@@ -25,9 +25,10 @@ struct agent_options {
 	char taints[256], topology[256], advertise[101];
 	uint32_t max_requests, request_bytes, frame_bytes;
 	uint32_t health_ms, load_ms, connect_ms, timeout_s, drain_s, audit_s;
-	char bodies[128];
+	char bodies[128], bodies_advertise[101];
 	uint32_t bodies_bytes, body_ms, canary_s;
 	bool quiet;
+	bool advertise_engine; /* --advertise is that of --engine */
 	/* of --bootstrap */
 	char bootstrap_host[256];
 	uint16_t bootstrap_port;

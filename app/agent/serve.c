@@ -82,7 +82,7 @@ static struct kvr_agent *create(struct app *a)
 		.dp_start = o->first_rank,
 		.dp_size = o->ranks,
 		.total_kv_blocks = a->prom.blocks,
-		.engine_addr = o->advertise[0] != '\0' ? o->advertise : NULL,
+		.engine_addr = a->engine_addr[0] != '\0' ? a->engine_addr : NULL,
 		.body_addr = a->body_addr[0] != '\0' ? a->body_addr : NULL,
 		.taints = taint,
 		.topology = place,

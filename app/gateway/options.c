@@ -47,7 +47,7 @@ static const struct kvr_opt table[] = {
 	    "at once, for each thread; more are answered 429"),
 	U32("max-body", body_bytes, 1024, 67108864, "8388608", "bytes",
 	    "of a request, read whole before it is routed, 100 at once on a connection of HTTP/2; "
-	    "what passes the router is bounded by that, too"),
+	    "what passes the router is bounded by that, too; all of it is memory, never a file"),
 	U32("away-bytes", away_bytes, 0, 67108864, "65536", "bytes",
 	    "larger bodies are given to the engine's agent itself; 0 = all pass the router"),
 	U32("max-buffer", buffer_bytes, 65536, 1u << 30, "4194304", "bytes",

@@ -271,6 +271,8 @@ static void configure(struct gw_thread *t)
 	struct error_filter *f;
 
 	h2o_config_init(&t->conf);
+	/* Or what is read beyond 32 MiB would go to a file of /tmp; --max-body bounds it. */
+	h2o_socket_buffer_mmap_settings.threshold = SIZE_MAX;
 	t->conf.server_name = h2o_iovec_init(H2O_STRLIT("kvroute-gateway"));
 	t->conf.max_request_entity_size = t->opt->body_bytes;
 	t->conf.http1.req_timeout = t->opt->header_ms;

@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import socket
+import subprocess
 import sys
 import time
 import traceback
@@ -35,7 +36,18 @@ id = 4
 block_size = 16
 max_ranks = 4
 max_blocks = 4096
+[pool near]
+id = 5
+block_size = 16
+max_ranks = 4
+max_blocks = 4096
+[pool nowhere]
+id = 6
+block_size = 16
+max_ranks = 4
+max_blocks = 4096
 '''
+NEAR = 5
 TALLY = Tally(150, patience=20.0)
 check = TALLY.check
 
@@ -85,12 +97,12 @@ def through_the_gateway(gw, agents):
 
 
 class Stranger(Front):
-    def begin(self, size, token=None):
+    def begin(self, size, token=None, pool=POOL):
         tokens = list(range(2 * B))
         token = token or os.urandom(16)
-        r = self.client.away(POOL, len(tokens), p.sequence_hashes(tokens, B), size, token)
+        r = self.client.away(pool, len(tokens), p.sequence_hashes(tokens, B), size, token)
         self.until('it is running', lambda: r.ended or r.accepted and r.accepted['body_addr'])
-        return r, token
+        return r, token, r.accepted['body_addr']  # a later ACCEPTED may come without
 
     def ended(self, name, r):
         self.until(name, lambda: r.ended)
@@ -99,8 +111,7 @@ class Stranger(Front):
 
 def tokens(front):
     content = message('/v1/completions', {'prompt': list(range(32)), 'max_tokens': 2})
-    r, token = front.begin(len(content))
-    where = r.accepted['body_addr']
+    r, token, where = front.begin(len(content))
     check('a token that nobody knows', put(where, os.urandom(16), b'x') == 404)
     check('another path', put(where, token, b'x', path='/v1/completions/') == 400)
     check('another length', put(where, token, content[:-1]) == 413)
@@ -116,8 +127,7 @@ def tokens(front):
 def replay(front, engine):
     engine.test(hang=True)
     content = message('/v1/completions', {'prompt': list(range(32)), 'max_tokens': 2})
-    r, token = front.begin(len(content))
-    where = r.accepted['body_addr']
+    r, token, where = front.begin(len(content))
     check('it is taken', put(where, token, content) == 204)
     check('once', put(where, token, content) == 410)
     front.client.cancel(r)
@@ -127,33 +137,95 @@ def replay(front, engine):
 
 
 def never(front):
-    r, token = front.begin(1000)
+    r, token, where = front.begin(1000)
     front.ended('who does not deliver', r)
     check('gets 408', r.fin is not None and r.fin[1] == 408 and not r.data, (r.fin, r.data, r.rejected))
-    check('the token is over', wait_for(lambda: put(r.accepted['body_addr'], token, b'x' * 1000) in (404, 410)))
+    check('the token is over', wait_for(lambda: put(where, token, b'x' * 1000) in (404, 410)))
 
 
 def rubbish(front):
     content = b'no HTTP at all, ' * 10
-    r, token = front.begin(len(content))
-    check('rubbish is taken', put(r.accepted['body_addr'], token, content) == 204)
+    r, token, where = front.begin(len(content))
+    check('rubbish is taken', put(where, token, content) == 204)
     front.ended('and ends the request', r)
     check('with 400', r.fin is not None and r.fin[1] == 400, r.fin)
-    where = r.accepted['body_addr']
     socks = [socket.create_connection((where.rpartition(':')[0], int(where.rpartition(':')[2]))) for _ in range(80)]
     for s in socks[:40]:
         s.sendall(b'\x00\xff' * 700)
     for s in socks:
         s.close()
     content = message('/v1/completions', {'prompt': list(range(32)), 'max_tokens': 2})
-    r, token = front.begin(len(content))
+    r, token, where = front.begin(len(content))
     check('it goes on', wait_for(lambda: put(where, token, content) == 204))
     front.ended('answered', r)
     check('with 200', Answer(r.data).status == 200, r.data)
 
 
+def room(front, engine, agent):
+    """Bytes of bodies at one time, of 65,536: those coming in, and those whose requests run."""
+    engine.test(hang=True)
+    content = message('/v1/completions', {'prompt': list(range(32)), 'max_tokens': 2, 'pad': 'x' * 40000})
+    r, token, where = front.begin(len(content), pool=NEAR)
+    check('who listens everywhere is found where the router sees it', where.startswith('10.9.0.') and ':0' not in where[-3:], where)
+    check('the first has room', put(where, token, content) == 204)
+    second, other, where = front.begin(len(content), pool=NEAR)
+    check('a second one has not, while the first runs', put(where, other, content) == 503)
+    check('and is counted', agent.counters()['agent']['bodies_refused'] == 1)
+    front.client.cancel(r)
+    front.ended('the first ends', r)
+    check('then there is room again', wait_for(lambda: put(where, other, content) == 204))
+    front.client.cancel(second)
+    front.ended('and the second', second)
+    third, token, where = front.begin(len(content), pool=NEAR)
+    host, _, port = where.rpartition(':')
+    with socket.create_connection((host, int(port))) as s:
+        s.sendall(f'PUT /kvroute/body/{token.hex()} HTTP/1.1\r\ncontent-length: {len(content)}\r\n\r\n'.encode() + content[:10])
+        fourth, other, where = front.begin(len(content), pool=NEAR)
+        check('one that comes in takes room, too', wait_for(lambda: put(where, other, content) == 503))
+    check('until it breaks off', wait_for(lambda: put(where, other, content) == 204))
+    for r in (third, fourth):
+        front.client.cancel(r)
+        front.ended('cancelled', r)
+    engine.test(hang=False)
+
+
+def nowhere(gw, agent):
+    """An agent whose address leads nowhere ends the request with 408: then the body goes in frames."""
+    before = gw.counters()['kvr_gateway_resubmitted_requests_total']
+    r = gw.post('/v1/completions', completion(300000, 'nowhere'), timeout=60)
+    check('it gets the body in frames then', r.status == 200 and r.json()['usage']['prompt_tokens'] == 100, r)
+    n = agent.counters()['agent']
+    check('after it has waited', (n['bodies_awaited'], n['bodies_missed'], n['bodies']) == (1, 1, 0), n)
+    check('sent once more', gw.counters()['kvr_gateway_resubmitted_requests_total'] == before + 1)
+
+
+def addresses(program, engine):
+    """What would send clients to their own machine, or to none, is refused at the start."""
+    base = [program, '--engine', f'http://127.0.0.1:{engine.port}', '--router', ADDRESSES[0], '--pool', 'near', '--worker', '99']
+    for how in (['--bodies', '127.0.0.1:0'], ['--bodies', '[::1]:0'], ['--bodies-advertise', '127.0.0.1:80'],
+                ['--bodies-advertise', '0.0.0.0:80'], ['--bodies-advertise', '169.254.1.1:80'], ['--bodies-advertise', 'name:80'],
+                ['--bodies', 'here'], ['--advertise', 'localhost:8000'], ['--advertise', '0.0.0.0:8000'], ['--advertise', 'x']):
+        done = subprocess.run([*base, *how], capture_output=True, text=True, timeout=30)
+        check(f'refused: {how}', done.returncode == 1 and how[0] in done.stderr and done.stderr.count('\n') == 1, done)
+
+
+def no_files(gw):
+    """libh2o would keep a body above 32 MiB in a file of /tmp."""
+    size = 60 << 20
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % size + b'x' * (40 << 20))
+
+        def resident():
+            with open(f'/proc/{gw.process.pid}/status') as f:
+                return next(int(line.split()[1]) for line in f if line.startswith('VmRSS')) << 10
+        check('a large body is in memory', wait_for(lambda: resident() > 34 << 20), resident())
+        with open(f'/proc/{gw.process.pid}/maps') as f:
+            files = [line for line in f if '/h2o.' in line]
+        check('and in no file', not files, files)
+
+
 def death(front, agent, router):
-    r, token = front.begin(1000)
+    r, token, where = front.begin(1000)
     agent.kill()
     front.ended('an agent that dies with the body not there', r)
     check('is told', r.rejected is not None and r.rejected.name == 'WorkerLost', r.rejected)
@@ -167,11 +239,17 @@ def main(kvroute, agent, gateway):
     engines, agents, log = [], [], f'{router.dir}/agent.log'
     try:
         router.telemetry('/kvroute/balance')
-        engines = [Engine('--model', 'llama', ranks=1), Engine('--model', 'frames', ranks=1)]
+        engines = [Engine('--model', 'llama', ranks=1), Engine('--model', 'frames', '--lora', 'nowhere', ranks=1)]
         agents = [Agent(agent, engines[0], ADDRESSES[0], 90, '--body-ms', '1500', log=log),
-                  Agent(agent, engines[1], ADDRESSES[0], 91, '--bodies', 'off', pool='frames', log=log)]
+                  Agent(agent, engines[1], ADDRESSES[0], 91, '--bodies', 'off', pool='frames', log=log),
+                  Agent(agent, engines[1], ADDRESSES[0], 92, '--bodies', '0.0.0.0:0', '--bodies-bytes', '65536', '--body-ms', '60000',
+                        pool='near', log=log),
+                  Agent(agent, engines[1], ADDRESSES[0], 93, '--bodies-advertise', '192.0.2.1:9', '--body-ms', '300', pool='nowhere',
+                        log=log)]
         for a in agents:
+            front.pool = {91: 4, 92: NEAR, 93: 6}.get(a.worker, POOL)
             front.serving('up', router, a.worker)
+        front.pool = POOL
         gw = Gateway(gateway, '--router', ADDRESSES[0], '--max-body', str(64 << 20), log=open(log, 'ab'))
         check('ready', wait_for(gw.ready))
         through_the_gateway(gw, agents)
@@ -179,13 +257,17 @@ def main(kvroute, agent, gateway):
         replay(front, engines[0])
         never(front)
         rubbish(front)
+        room(front, engines[1], agents[2])
+        nowhere(gw, agents[3])
+        addresses(agent, engines[0])
+        no_files(gw)
         death(front, agents[0], router)
         r = gw.post('/v1/completions', completion(300000), timeout=60)
         check('after all that', r.status == 200, r)
         check('the gateway ends', gw.stop() == 0)
         answer = router.telemetry('/kvroute/balance')
         check('balance', answer['balance'] == 'ok' and answer['bookings'] == 0, answer)
-        check('agents leave', [a.stop() for a in agents] == [0, 0])
+        check('agents leave', [a.stop() for a in agents] == [0] * 4)
     except Exception:
         TALLY.failures.append('exception')
         traceback.print_exc()

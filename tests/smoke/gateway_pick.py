@@ -115,6 +115,22 @@ def threads(gw, agents):
     check('none is left', wait_for(lambda: booked(agents)[0] == 0), booked(agents))
 
 
+def bound(program, agents):
+    """Bookings lie for minutes: they leave half of --max-in-flight to requests."""
+    gw = Gateway(program, '--router', '10.9.0.1', '--max-in-flight', '8')
+    check('a small gateway', wait_for(gw.ready))
+    names = [gw.post('/pick', {'model': 'llama', 'prompt': IDS}).json().get('booking') for _ in range(4)]
+    check('four are booked', all(names) and wait_for(lambda: booked(agents)[0] == 4), (names, booked(agents)))
+    r = gw.post('/pick', {'model': 'llama', 'prompt': IDS})
+    check('a fifth is refused', r.status == 429 and r.error()[1] == 'too_many_requests' and r.headers.get('retry-after') == '1', r)
+    check('requests are not', gw.post('/loads', {'model': 'llama', 'prompt': IDS}).status == 200)
+    check('counted', gw.counters()['kvr_gateway_overloaded_requests_total'] == 1)
+    check('one ends', gw.post(f'/pick/{names[0]}/end', None).status == 200)
+    check('and leaves its place', wait_for(lambda: gw.post('/pick', {'model': 'llama', 'prompt': IDS}).status == 200))
+    check('the small gateway ends', gw.stop() == 0)
+    check('nothing is left of it', wait_for(lambda: booked(agents)[0] == 0), booked(agents))
+
+
 def loads(gw, agents):
     a = agents.agents[0]
     with agents.lock:
@@ -165,6 +181,7 @@ def run(kvroute, program, log):
         check('the gateway is ready', wait_for(gw.ready))
         for part in (pick, legs, leases, threads, loads):
             part(gw, agents)
+        bound(program, agents)
         dead_gateway(program, agents)
         lost_worker(gw, agents)
         n = gw.counters()
