@@ -41,6 +41,30 @@ static uint64_t held_tokens(const struct kvr_sched *s, const struct choice *c,
 	return s->mode->by_ttft && flying > d->cached_tokens ? flying : d->cached_tokens;
 }
 
+/* Short prompts at once; the others as the owner wants it, slices_dp.c. */
+static void enter(struct kvr_sched *s, uint32_t slot, const void *sh, uint32_t n, uint64_t now)
+{
+	struct slot *b = &s->slot[slot];
+
+	if (n > AT_ONCE) {
+		kvr_sched__enter(s, slot, sh, n, now);
+		return;
+	}
+	kvr_active_book(s->active, sh, n, b->rank, &b->act);
+	kvr_cell_add(&s->cnt.unshared_blocks, b->act.n_private);
+}
+
+/* While a booking goes on nothing ends. */
+static bool leave_prompt(struct kvr_sched *s, uint32_t slot, uint64_t now)
+{
+	struct slot *b = &s->slot[slot];
+
+	if (b->act.n_shared > AT_ONCE || s->late.slot != NIL)
+		return kvr_sched__leave_prompt(s, slot, b->rank, now);
+	kvr_active_free(s->active, &b->act);
+	return true;
+}
+
 /* The last match of lib/active must be of this prompt. */
 void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		     const struct kvr_sched_decision *d)
@@ -61,8 +85,7 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	b->expected = b->fades ? req->hints->expected_output_tokens : 0;
 	b->adapter = kvr_sched__lora_begin(s, req->hints);
 	if (c->p.reuse && c->n > 0) {
-		kvr_active_book(s->active, req->sh, c->n, d->rank, &b->act);
-		kvr_cell_add(&s->cnt.unshared_blocks, b->act.n_private);
+		enter(s, d->slot, req->sh, c->n, now);
 	} else {
 		kvr_active_book_private(s->active, c->n, d->rank, &b->act);
 	}
@@ -77,24 +100,27 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		if (s->ttft.rest != NULL)
 			kvr_sched__ttft_booked(s, b->pf_tokens, now);
 	}
-	kvr_sched__report(s, d->rank, now);
+	if (!s->late.any)
+		kvr_sched__report(s, d->rank, now);
 }
 
 void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
 	struct slot *b = &s->slot[slot];
 	uint32_t rank = b->rank;
+	bool left;
 
 	kvr_sched__prefill_remove(s, slot, now);
 	age_remove(s, slot);
-	kvr_active_free(s->active, &b->act);
+	left = leave_prompt(s, slot, now);
 	kvr_sched__lora_end(s, b->adapter);
 	s->requests[rank]--;
 	s->worker[s->rank[rank].worker].bookings--;
 	kvr_cell_sub(&s->cnt.booked_now, 1);
 	b->state = KVR_SLOT_FREE;
 	b->rank = NIL;
-	kvr_sched__report(s, rank, now);
+	if (left)
+		kvr_sched__report(s, rank, now);
 	s->changed = true;
 }
 
@@ -176,6 +202,8 @@ bool kvr_sched_output(struct kvr_sched *s, uint32_t slot, uint32_t generated, ui
 
 	if (!booked(s, slot))
 		return false;
+	if (s->late.any)
+		kvr_sched__settle(s);
 	b = &s->slot[slot];
 	if (generated <= b->generated)
 		return true;
