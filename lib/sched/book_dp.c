@@ -76,7 +76,7 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 
 	b->state = KVR_SLOT_BOOKED;
 	b->rank = d->rank;
-	b->booked_at = now;
+	b->booked_at = now - s->still_ns;
 	b->marked = false;
 	b->in_prefill = false;
 	b->exec_isl = isl;
@@ -259,9 +259,15 @@ bool kvr_sched_cancel(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	return true;
 }
 
+void kvr_sched_stood_still(struct kvr_sched *s, uint64_t ns)
+{
+	s->still_ns = ns > s->still_ns ? ns : s->still_ns;
+}
+
 /* Every rank's bookings stand in order of age, so a sweep looks at one head per rank. */
 uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], uint32_t n)
 {
+	const uint64_t old = now - s->still_ns;
 	uint32_t done = 0;
 
 	if (now < s->next_sweep)
@@ -269,8 +275,8 @@ uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], u
 	for (; s->sweep_rank < s->n_ranks; s->sweep_rank++) {
 		const struct rank *r = &s->rank[s->order[s->sweep_rank]];
 
-		while (r->bk_head != NIL && now > s->slot[r->bk_head].booked_at &&
-		       now - s->slot[r->bk_head].booked_at > s->expiry_ns) {
+		while (r->bk_head != NIL && old > s->slot[r->bk_head].booked_at &&
+		       old - s->slot[r->bk_head].booked_at > s->expiry_ns) {
 			if (done == n)
 				return done;
 			slots[done++] = r->bk_head;

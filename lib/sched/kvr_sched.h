@@ -171,8 +171,14 @@ bool kvr_sched_finish_on(struct kvr_sched *s, uint32_t slot, uint32_t rank, uint
 bool kvr_sched_cancel(struct kvr_sched *s, uint32_t slot, uint64_t now);
 
 /**
- * Free bookings older than request_expiry_s, oldest first. @return how many; when it equals
- * @p n, call again.
+ * The owner has stood still, or could not listen, for @p ns in all since create; never falls. No
+ * booking grows old in it: what its worker has said meanwhile has not been read.
+ */
+void kvr_sched_stood_still(struct kvr_sched *s, uint64_t ns);
+
+/**
+ * Free bookings older than request_expiry_s, oldest first; kvr_sched_stood_still() is no part of
+ * their age. @return how many; when it equals @p n, call again.
  */
 uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], uint32_t n);
 

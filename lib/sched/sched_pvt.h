@@ -72,7 +72,7 @@ struct late {
 /** One booking. Two cache lines. */
 struct slot {
 	alignas(64) struct kvr_active_booking act;
-	uint64_t booked_at;
+	uint64_t booked_at; /* less sched.still_ns */
 	uint64_t pf_tokens;
 	uint64_t pf_duration; /* ns, or NO_DURATION */
 	uint8_t state;	      /* enum kvr_sched_slot_state */
@@ -298,6 +298,7 @@ struct kvr_sched {
 	uint64_t origin;
 	uint64_t next_sweep;
 	uint64_t expiry_ns;
+	uint64_t still_ns;   /* no part of a booking's age */
 	uint64_t refresh_ns; /* 0 = never */
 	uint32_t sweep_rank; /* where an unfinished sweep goes on */
 

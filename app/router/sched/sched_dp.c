@@ -185,6 +185,7 @@ bool sched_tick(struct lcore *lc, void *arg)
 		      true);
 	if (!lost_poll(lc, p))
 		return false;
+	kvr_sched_stood_still(p->sched, since_ns(lc->now_ns, lc->quiet.now_ns));
 	got = kvr_sched_expire(p->sched, lc->now_ns, slot, ENDS_TURN);
 	for (uint32_t i = 0; i < got; i++)
 		expired(lc, p, kvr_flight_slot(p->requests, slot[i]));
