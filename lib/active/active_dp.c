@@ -1,90 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Match, book, fade and free: walks over the runs of one prompt. */
+/* Book, fade and free: walks over the runs of one prompt, in two forms as in match_dp.c. */
 #include "active_pvt.h"
 
 #include <string.h>
 
-/* States of kvr_active_ahead: what to fetch next; a zeroed one is at the beginning. */
-enum { AHEAD_PROMPT, AHEAD_CHILD, AHEAD_RUN, AHEAD_END };
-
-#define PREFETCH_HASHES 256u /* of a prompt: 32 lines, what the load buffers can have in flight */
-
-static uint64_t hash_at(const void *sh, uint32_t i)
-{
-	uint64_t h;
-
-	memcpy(&h, (const char *)sh + 8 * (size_t)i, 8);
-	return h;
-}
+#include <rte_common.h>
 
 static void refresh(struct kvr_active *a, uint32_t rank)
 {
 	a->blocks[rank] = (uint32_t)((a->sum[rank] + ROUND_HALF) >> 31);
-}
-
-static const uint64_t *run_hash(const struct kvr_active *a, uint32_t run)
-{
-	return a->hash[run] + a->run[run].start;
-}
-
-/* Owners of deeper runs own the shallower ones too, so later stores only raise depths. */
-static void spread(const struct kvr_active *a, uint32_t run, uint32_t depth, uint32_t out[])
-{
-	const struct run *r = &a->run[run];
-
-	if (r->wide != 0) {
-		a->spread(wide_set(a, r->wide), a->max_ranks / 64, depth, out);
-		return;
-	}
-	for (uint32_t i = 0; i < r->n_owner; i++)
-		out[r->rank[i]] = depth;
-}
-
-/* Header and hashes of a run, fetched together: one latency instead of one per line. */
-static void fetch(const struct kvr_active *a, uint32_t run)
-{
-	__builtin_prefetch(&a->run[run]);
-	__builtin_prefetch((const char *)&a->run[run] + 64);
-	for (uint32_t i = 0; i < KVR_ACTIVE_RUN; i += 8)
-		__builtin_prefetch(&a->hash[run][i]);
-}
-
-void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint32_t n,
-			       struct kvr_active_ahead *ahead)
-{
-	const struct child *c;
-	uint32_t len;
-
-	switch (ahead->step) {
-	case AHEAD_PROMPT:
-		if (n == 0)
-			break;
-		ahead->step = AHEAD_CHILD;
-		ahead->run = ROOT;
-		ahead->home = child_fetch(a, ROOT, hash_at(sh, 0));
-		for (uint32_t i = 8; i < n && i < PREFETCH_HASHES; i += 8)
-			__builtin_prefetch((const char *)sh + 8 * (size_t)i);
-		return;
-	case AHEAD_CHILD:
-		c = child_find(a, ahead->home, ahead->run, hash_at(sh, ahead->done));
-		if (c == NULL)
-			break;
-		ahead->step = AHEAD_RUN;
-		ahead->run = c->run - 1;
-		fetch(a, ahead->run);
-		return;
-	case AHEAD_RUN:
-		len = a->run[ahead->run].len;
-		if (len >= n - ahead->done)
-			break;
-		ahead->step = AHEAD_CHILD;
-		ahead->done += len;
-		ahead->home = child_fetch(a, ahead->run, hash_at(sh, ahead->done));
-		return;
-	default:
-		return;
-	}
-	ahead->step = AHEAD_END;
 }
 
 static void fetch_run(const struct kvr_active *a, uint32_t run)
@@ -126,43 +50,6 @@ void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_boo
 	r = &a->run[r->parent];
 	fetch_owner(a, r, b->rank);
 	fetch_run(a, r->parent);
-}
-
-void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t depth[])
-{
-	uint32_t at = ROOT, done = 0, home;
-
-	memset(depth, 0, a->max_ranks * sizeof(depth[0]));
-	a->n_path = 0;
-	a->partial = 0;
-	a->next = ROOT;
-	if (n > a->max_prompt)
-		n = a->max_prompt;
-	home = n > 0 ? child_home(a, ROOT, hash_at(sh, 0)) : 0;
-	while (done < n) {
-		const struct child *c = child_find(a, home, at, hash_at(sh, done));
-		uint32_t run, len, want, got;
-
-		if (c == NULL)
-			break;
-		run = c->run - 1;
-		fetch(a, run);
-		len = a->run[run].len;
-		want = len < n - done ? len : n - done;
-		if (len < n - done) /* the next probe's latency beside the comparison's */
-			home = child_fetch(a, run, hash_at(sh, done + len));
-		got = a->same(run_hash(a, run), (const char *)sh + 8 * (size_t)done, want);
-		spread(a, run, done + got, depth);
-		if (got < len) {
-			a->next = run;
-			a->partial = got;
-			break;
-		}
-		a->path[a->n_path++] = run;
-		at = run;
-		done += got;
-	}
-	a->matched = done;
 }
 
 /*
@@ -225,18 +112,21 @@ static void join(struct kvr_active *a, uint32_t up, uint32_t run)
 }
 
 /* Cuts that nobody needs any more would cost every later walk a step each. */
-static void heal_path(struct kvr_active *a)
+static __rte_always_inline bool heal_path(struct kvr_active *a, struct entry *e, uint32_t *runs,
+					  bool some)
 {
-	uint32_t n = 0;
+	for (; e->i < a->n_path; e->i++) {
+		uint32_t run = a->path[e->i];
 
-	for (uint32_t i = 0; i < a->n_path; i++) {
-		uint32_t run = a->path[i];
-
-		if (n > 0 && joinable(&a->run[a->path[n - 1]], &a->run[run]))
-			join(a, a->path[--n], run);
-		a->path[n++] = run;
+		if (some && *runs == 0)
+			return false;
+		--*runs;
+		if (e->n > 0 && joinable(&a->run[a->path[e->n - 1]], &a->run[run]))
+			join(a, a->path[--e->n], run);
+		a->path[e->n++] = run;
 	}
-	a->n_path = n;
+	a->n_path = e->n;
+	return true;
 }
 
 /* A new run with one owner; false when the pool is empty. */
@@ -264,57 +154,124 @@ static bool grow(struct kvr_active *a, uint32_t *at, const void *sh, uint32_t le
 	return true;
 }
 
-/* Take the matched runs, root first; true when all were taken. */
-static bool own_path(struct kvr_active *a, uint32_t rank, uint32_t *at, uint32_t *done)
+/* Take the matched runs, root first. */
+static __rte_always_inline bool own_path(struct kvr_active *a, uint32_t rank, struct entry *e,
+					 uint32_t *runs, bool some)
 {
-	for (uint32_t i = 0; i < a->n_path; i++) {
-		if (!kvr_active__own(a, a->path[i], rank))
+	for (; e->i < a->n_path; e->i++) {
+		if (some && *runs == 0)
 			return false;
-		*at = a->path[i];
-		*done += a->run[*at].len;
-	}
-	if (a->next != ROOT) {
-		uint32_t up = split(a, a->next, a->partial);
-
-		if (up == ROOT)
-			return false;
-		if (!kvr_active__own(a, up, rank))
-			return false;
-		*at = up;
-		*done += a->partial;
+		--*runs;
+		if (!kvr_active__own(a, a->path[e->i], rank)) {
+			e->full = true;
+			return true;
+		}
+		e->at = a->path[e->i];
+		e->done += a->run[e->at].len;
 	}
 	return true;
+}
+
+/* Take the matched part of the last run. */
+static __rte_always_inline void own_part(struct kvr_active *a, uint32_t rank, struct entry *e)
+{
+	uint32_t up;
+
+	if (e->full || a->next == ROOT)
+		return;
+	up = split(a, a->next, a->partial);
+	if (up == ROOT || !kvr_active__own(a, up, rank)) {
+		e->full = true;
+		return;
+	}
+	e->at = up;
+	e->done += a->partial;
+}
+
+/* New runs for what nobody has. */
+static __rte_always_inline bool grow_path(struct kvr_active *a, const void *sh, uint32_t limit,
+					  uint32_t rank, struct entry *e, uint32_t *runs, bool some)
+{
+	while (!e->full && e->done < limit) {
+		uint32_t len = limit - e->done < KVR_ACTIVE_RUN ? limit - e->done : KVR_ACTIVE_RUN;
+
+		if (some && *runs == 0)
+			return false;
+		--*runs;
+		if (!grow(a, &e->at, (const char *)sh + 8 * (size_t)e->done, len, rank))
+			e->full = true;
+		else
+			e->done += len;
+	}
+	return true;
+}
+
+/* The walk of a booking from where it stands. @return whether it is over. */
+static __rte_always_inline bool enter(struct kvr_active *a, const void *sh, uint32_t n,
+				      uint32_t rank, struct entry *e, uint32_t *runs, bool some)
+{
+	if (e->step == ENTRY_HEAL) {
+		if (!heal_path(a, e, runs, some))
+			return false;
+		e->step = ENTRY_OWN;
+		e->i = 0;
+	}
+	if (e->step == ENTRY_OWN) {
+		if (!own_path(a, rank, e, runs, some))
+			return false;
+		own_part(a, rank, e);
+		e->step = ENTRY_GROW;
+	}
+	return grow_path(a, sh, n < a->max_prompt ? n : a->max_prompt, rank, e, runs, some);
+}
+
+static __rte_always_inline void entered(struct kvr_active *a, uint32_t n, uint32_t rank,
+					const struct entry *e, struct kvr_active_booking *b)
+{
+	*b = (struct kvr_active_booking){.rank = rank,
+					 .tail = e->at == ROOT ? 0 : e->at + 1,
+					 .n_shared = e->done,
+					 .n_private = n - e->done,
+					 .private_weight = KVR_ACTIVE_ONE,
+					 .output_weight = KVR_ACTIVE_ONE};
+	kvr_cell_add(&a->stats.private_blocks, n - e->done);
+	a->sum[rank] += (uint64_t)(n - e->done) * KVR_ACTIVE_ONE;
+	a->n_path = 0;
+	a->next = ROOT;
+	refresh(a, rank);
 }
 
 uint32_t kvr_active_book(struct kvr_active *a, const void *sh, uint32_t n, uint32_t rank,
 			 struct kvr_active_booking *b)
 {
-	uint64_t before = a->sum[rank];
-	uint32_t at = ROOT, done = 0, limit = n < a->max_prompt ? n : a->max_prompt;
+	const uint64_t before = a->sum[rank];
+	struct entry e = {.at = ROOT};
+	uint32_t runs = UINT32_MAX;
 
-	heal_path(a);
-	if (own_path(a, rank, &at, &done)) {
-		while (done < limit) {
-			uint32_t len =
-				limit - done < KVR_ACTIVE_RUN ? limit - done : KVR_ACTIVE_RUN;
-
-			if (!grow(a, &at, (const char *)sh + 8 * (size_t)done, len, rank))
-				break;
-			done += len;
-		}
-	}
-	*b = (struct kvr_active_booking){.rank = rank,
-					 .tail = at == ROOT ? 0 : at + 1,
-					 .n_shared = done,
-					 .n_private = n - done,
-					 .private_weight = KVR_ACTIVE_ONE,
-					 .output_weight = KVR_ACTIVE_ONE};
-	kvr_cell_add(&a->stats.private_blocks, n - done);
-	a->sum[rank] += (uint64_t)(n - done) * KVR_ACTIVE_ONE;
-	a->n_path = 0;
-	a->next = ROOT;
-	refresh(a, rank);
+	a->match.state = MATCH_NONE;
+	enter(a, sh, n, rank, &e, &runs, false);
+	entered(a, n, rank, &e, b);
+	a->walked += UINT32_MAX - runs;
 	return (uint32_t)((a->sum[rank] - before) / KVR_ACTIVE_ONE);
+}
+
+bool kvr_active_book_some(struct kvr_active *a, const void *sh, uint32_t n, uint32_t rank,
+			  struct kvr_active_booking *b, uint32_t runs)
+{
+	const uint32_t may = runs;
+	struct entry *e = &a->entry;
+	bool done;
+
+	a->match.state = MATCH_NONE;
+	if (!e->on)
+		*e = (struct entry){.on = true, .at = ROOT};
+	done = enter(a, sh, n, rank, e, &runs, true);
+	a->walked += may - runs;
+	if (!done)
+		return false;
+	e->on = false;
+	entered(a, n, rank, e, b);
+	return true;
 }
 
 void kvr_active_book_private(struct kvr_active *a, uint32_t n, uint32_t rank,
@@ -328,7 +285,8 @@ void kvr_active_book_private(struct kvr_active *a, uint32_t n, uint32_t rank,
 	refresh(a, rank);
 }
 
-void kvr_active_free(struct kvr_active *a, struct kvr_active_booking *b)
+static __rte_always_inline bool leave(struct kvr_active *a, struct kvr_active_booking *b,
+				      uint32_t *runs, bool some)
 {
 	uint32_t at = b->tail == 0 ? ROOT : b->tail - 1;
 
@@ -336,6 +294,11 @@ void kvr_active_free(struct kvr_active *a, struct kvr_active_booking *b)
 		struct run *r = &a->run[at];
 		uint32_t up = r->parent;
 
+		if (some && *runs == 0) {
+			b->tail = at + 1;
+			return false;
+		}
+		--*runs;
 		kvr_active__disown(a, at, b->rank);
 		if (r->n_owner == 0) {
 			kvr_active__unlink(a, up, run_hash(a, at)[0]);
@@ -348,8 +311,38 @@ void kvr_active_free(struct kvr_active *a, struct kvr_active_booking *b)
 			   (uint64_t)b->n_output * b->output_weight;
 	refresh(a, b->rank);
 	*b = (struct kvr_active_booking){0};
+	return true;
+}
+
+static void match_undo(struct kvr_active *a)
+{
+	a->match.state = MATCH_NONE;
 	a->n_path = 0;
 	a->next = ROOT;
+}
+
+bool kvr_active_free_some(struct kvr_active *a, struct kvr_active_booking *b, uint32_t runs)
+{
+	const uint32_t may = runs;
+	const bool done = leave(a, b, &runs, true);
+
+	match_undo(a);
+	a->walked += may - runs;
+	return done;
+}
+
+void kvr_active_free(struct kvr_active *a, struct kvr_active_booking *b)
+{
+	uint32_t runs = UINT32_MAX;
+
+	leave(a, b, &runs, false);
+	match_undo(a);
+	a->walked += UINT32_MAX - runs;
+}
+
+uint64_t kvr_active_walked(const struct kvr_active *a)
+{
+	return a->walked;
 }
 
 void kvr_active_output(struct kvr_active *a, struct kvr_active_booking *b, uint32_t n)

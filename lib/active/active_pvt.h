@@ -52,6 +52,27 @@ struct pool {
 	kvr_cell_t *used;
 };
 
+/* A match that goes on in the next call, or that the next booking uses. */
+struct match {
+	enum { MATCH_NONE, MATCH_BEGUN, MATCH_WHOLE } state;
+	uint32_t n;
+	const void *sh;
+	const uint32_t *depth;
+	uint32_t at; /* run that was matched last, or ROOT */
+	uint32_t done;
+	uint32_t home; /* of its child */
+};
+
+/* A booking that is being entered. */
+struct entry {
+	enum { ENTRY_HEAL, ENTRY_OWN, ENTRY_GROW } step;
+	bool on;
+	bool full;     /* a pool is exhausted, the rest is private */
+	uint32_t i, n; /* of the path: next run to look at, runs that stay */
+	uint32_t at;   /* run that was taken last, or ROOT */
+	uint32_t done; /* hashes */
+};
+
 struct kvr_active {
 	struct run *run;
 	uint64_t (*hash)[KVR_ACTIVE_RUN];
@@ -73,6 +94,9 @@ struct kvr_active {
 	uint32_t partial; /* hashes matched in `next` */
 	uint32_t next;	  /* run matched in part, or ROOT */
 	uint32_t max_prompt;
+	struct match match;
+	struct entry entry;
+	uint64_t walked; /* runs */
 
 	struct pool runs;
 	struct pool wides;
@@ -128,6 +152,11 @@ static inline struct child *child_find(const struct kvr_active *a, uint32_t home
 		if (a->index[i].hash == hash && a->index[i].parent == parent)
 			return &a->index[i];
 	return NULL;
+}
+
+static inline const uint64_t *run_hash(const struct kvr_active *a, uint32_t run)
+{
+	return a->hash[run] + a->run[run].start;
 }
 
 struct child *kvr_active__find(const struct kvr_active *a, uint32_t parent, uint64_t hash);

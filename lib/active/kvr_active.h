@@ -25,7 +25,15 @@
  * only below the same predecessors, even when a client sends hashes that are no chain.
  *
  * Cost: match, book and free are O(runs of the prompt) plus one vector comparison or copy of the
- * hashes themselves. When a pool is exhausted the rest of a prompt is booked *privately*: it
+ * hashes themselves: 40 to 150 ns a run that is not in the cache, so the prompt of 62,500 blocks
+ * that fills a message of 4 MB takes 60 us to match, as long to book and to free. Each can be done
+ * in slices of so many runs (the functions called _some). What is half done is in the object (a
+ * match, a booking) or in the booking itself (its end), and is seen by nobody who does not ask in
+ * between: the owner finishes it before the next match, booking, fade, or look at the loads. A
+ * booking that goes on must be over before another begins or any ends; ends may be mixed.
+ * kvr_active_walked() counts the runs that all of them have looked at.
+ *
+ * When a pool is exhausted the rest of a prompt is booked *privately*: it
  * counts fully and is shared with nobody, so load is never under-counted; a counter tells.
  *
  * Weights are fixed point, KVR_ACTIVE_ONE = 1.0, so sums are exact and leave no residue.
@@ -33,6 +41,7 @@
  * One owner thread; nothing allocates after create, nothing takes time or randomness. Pure.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -86,6 +95,18 @@ void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t
 uint32_t kvr_active_book(struct kvr_active *a, const void *sh, uint32_t n, uint32_t rank,
 			 struct kvr_active_booking *b);
 
+/**
+ * The same two in slices: call with the same arguments until the answer is true, over at most @p
+ * runs runs each time. A match is begun anew when another call has changed the prompts in between;
+ * once it is whole, kvr_active_match() of the same arguments does nothing, until it is forgotten,
+ * used, or anything is booked or freed. Who changes what stands at @p sh forgets it first.
+ */
+bool kvr_active_match_some(struct kvr_active *a, const void *sh, uint32_t n, uint32_t depth[],
+			   uint32_t runs);
+void kvr_active_match_forget(struct kvr_active *a);
+bool kvr_active_book_some(struct kvr_active *a, const void *sh, uint32_t n, uint32_t rank,
+			  struct kvr_active_booking *b, uint32_t runs);
+
 /** Book n blocks that nobody can share (section 1.4, no reuse assumed). */
 void kvr_active_book_private(struct kvr_active *a, uint32_t n, uint32_t rank,
 			     struct kvr_active_booking *b);
@@ -114,6 +135,12 @@ void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_boo
 
 /** End a booking and zero it; an empty one is a no-op. */
 void kvr_active_free(struct kvr_active *a, struct kvr_active_booking *b);
+
+/** The same in slices, until the answer is true; nothing else touches @p b meanwhile. */
+bool kvr_active_free_some(struct kvr_active *a, struct kvr_active_booking *b, uint32_t runs);
+
+/** Runs looked at by matches, bookings and ends since the beginning. */
+uint64_t kvr_active_walked(const struct kvr_active *a);
 
 /** Append n output blocks of weight 1 (or, once faded, of the weight last given). */
 void kvr_active_output(struct kvr_active *a, struct kvr_active_booking *b, uint32_t n);

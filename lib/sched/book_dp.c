@@ -41,6 +41,30 @@ static uint64_t held_tokens(const struct kvr_sched *s, const struct choice *c,
 	return s->mode->by_ttft && flying > d->cached_tokens ? flying : d->cached_tokens;
 }
 
+/* Short prompts at once; the others as the owner wants it, slices_dp.c. */
+static void enter(struct kvr_sched *s, uint32_t slot, const void *sh, uint32_t n, uint64_t now)
+{
+	struct slot *b = &s->slot[slot];
+
+	if (n > AT_ONCE) {
+		kvr_sched__enter(s, slot, sh, n, now);
+		return;
+	}
+	kvr_active_book(s->active, sh, n, b->rank, &b->act);
+	kvr_cell_add(&s->cnt.unshared_blocks, b->act.n_private);
+}
+
+/* While a booking goes on nothing ends. */
+static bool leave_prompt(struct kvr_sched *s, uint32_t slot, uint64_t now)
+{
+	struct slot *b = &s->slot[slot];
+
+	if (b->act.n_shared > AT_ONCE || s->late.slot != NIL)
+		return kvr_sched__leave_prompt(s, slot, b->rank, now);
+	kvr_active_free(s->active, &b->act);
+	return true;
+}
+
 /* The last match of lib/active must be of this prompt. */
 void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		     const struct kvr_sched_decision *d)
@@ -52,7 +76,7 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 
 	b->state = KVR_SLOT_BOOKED;
 	b->rank = d->rank;
-	b->booked_at = now;
+	b->booked_at = now - s->still_ns;
 	b->marked = false;
 	b->in_prefill = false;
 	b->exec_isl = isl;
@@ -61,8 +85,7 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	b->expected = b->fades ? req->hints->expected_output_tokens : 0;
 	b->adapter = kvr_sched__lora_begin(s, req->hints);
 	if (c->p.reuse && c->n > 0) {
-		kvr_active_book(s->active, req->sh, c->n, d->rank, &b->act);
-		kvr_cell_add(&s->cnt.unshared_blocks, b->act.n_private);
+		enter(s, d->slot, req->sh, c->n, now);
 	} else {
 		kvr_active_book_private(s->active, c->n, d->rank, &b->act);
 	}
@@ -77,24 +100,27 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		if (s->ttft.rest != NULL)
 			kvr_sched__ttft_booked(s, b->pf_tokens, now);
 	}
-	kvr_sched__report(s, d->rank, now);
+	if (!s->late.any)
+		kvr_sched__report(s, d->rank, now);
 }
 
 void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
 	struct slot *b = &s->slot[slot];
 	uint32_t rank = b->rank;
+	bool left;
 
 	kvr_sched__prefill_remove(s, slot, now);
 	age_remove(s, slot);
-	kvr_active_free(s->active, &b->act);
+	left = leave_prompt(s, slot, now);
 	kvr_sched__lora_end(s, b->adapter);
 	s->requests[rank]--;
 	s->worker[s->rank[rank].worker].bookings--;
 	kvr_cell_sub(&s->cnt.booked_now, 1);
 	b->state = KVR_SLOT_FREE;
 	b->rank = NIL;
-	kvr_sched__report(s, rank, now);
+	if (left)
+		kvr_sched__report(s, rank, now);
 	s->changed = true;
 }
 
@@ -176,6 +202,8 @@ bool kvr_sched_output(struct kvr_sched *s, uint32_t slot, uint32_t generated, ui
 
 	if (!booked(s, slot))
 		return false;
+	if (s->late.any)
+		kvr_sched__settle(s);
 	b = &s->slot[slot];
 	if (generated <= b->generated)
 		return true;
@@ -231,9 +259,15 @@ bool kvr_sched_cancel(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	return true;
 }
 
+void kvr_sched_stood_still(struct kvr_sched *s, uint64_t ns)
+{
+	s->still_ns = ns > s->still_ns ? ns : s->still_ns;
+}
+
 /* Every rank's bookings stand in order of age, so a sweep looks at one head per rank. */
 uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], uint32_t n)
 {
+	const uint64_t old = now - s->still_ns;
 	uint32_t done = 0;
 
 	if (now < s->next_sweep)
@@ -241,8 +275,8 @@ uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], u
 	for (; s->sweep_rank < s->n_ranks; s->sweep_rank++) {
 		const struct rank *r = &s->rank[s->order[s->sweep_rank]];
 
-		while (r->bk_head != NIL && now > s->slot[r->bk_head].booked_at &&
-		       now - s->slot[r->bk_head].booked_at > s->expiry_ns) {
+		while (r->bk_head != NIL && old > s->slot[r->bk_head].booked_at &&
+		       old - s->slot[r->bk_head].booked_at > s->expiry_ns) {
 			if (done == n)
 				return done;
 			slots[done++] = r->bk_head;

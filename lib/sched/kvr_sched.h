@@ -171,8 +171,14 @@ bool kvr_sched_finish_on(struct kvr_sched *s, uint32_t slot, uint32_t rank, uint
 bool kvr_sched_cancel(struct kvr_sched *s, uint32_t slot, uint64_t now);
 
 /**
- * Free bookings older than request_expiry_s, oldest first. @return how many; when it equals
- * @p n, call again.
+ * The owner has stood still, or could not listen, for @p ns in all since create; never falls. No
+ * booking grows old in it: what its worker has said meanwhile has not been read.
+ */
+void kvr_sched_stood_still(struct kvr_sched *s, uint64_t ns);
+
+/**
+ * Free bookings older than request_expiry_s, oldest first; kvr_sched_stood_still() is no part of
+ * their age. @return how many; when it equals @p n, call again.
  */
 uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], uint32_t n);
 
@@ -182,6 +188,56 @@ uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], u
  */
 uint32_t kvr_sched_close_queue(struct kvr_sched *s, uint32_t from, uint32_t to,
 			       struct kvr_sched_decision d[]);
+
+/* ---- long prompts in slices ------------------------------------------------------------ */
+
+/*
+ * A prompt of 62,500 blocks (4 MB of tokens) takes 60 us or more each to match, to book and to
+ * free. An owner whose turns are short does it in slices:
+ *
+ *   before a decision  kvr_sched_prepare() until it says true, then the call, then
+ *                      kvr_sched_prepare_over(); without it the call matches all at once;
+ *   after it           a booking or an end does its first slice, the rest is kept here and done by
+ *                      kvr_sched_settle();
+ *   a waiting request  kvr_sched_poll() matches it in slices by itself and says 0 until then:
+ *                      kvr_sched_admits().
+ *
+ * No decision sees half of anything: whatever reads the active prompts (a route, a query, an
+ * admission, potential loads, output) finishes first what is kept, at once and however long. So
+ * decisions are the same, to the bit, with slices and without, and an owner that hands on no event
+ * while !kvr_sched_settled() or kvr_sched_admits() never does more at once than its slices. The
+ * overload detector is told of a booking or an end when the last slice is done. Ends are never
+ * refused: they stand in a list through the slots that are free again. A booking that ends before
+ * it is wholly entered is entered first. A pool of runs that is full makes the rest private, as
+ * ever. What is kept at the stop goes with the object.
+ */
+
+/** From now on a booking and an end do @p runs runs at once; 0: all, as after create. A slice is
+ * then what an event costs at most, 40 to 150 ns a run. */
+void kvr_sched_slices(struct kvr_sched *s, uint32_t runs);
+
+/** Do at most @p runs runs of what is kept. @return whether nothing is kept any more. */
+bool kvr_sched_settle(struct kvr_sched *s, uint32_t runs);
+
+/** Whether nothing is kept. */
+bool kvr_sched_settled(const struct kvr_sched *s);
+
+/** Whether the booking that is kept needs the hashes at @p sh still: those of its request, which
+ * must stay until it is settled. */
+bool kvr_sched_enters(const struct kvr_sched *s, const void *sh);
+
+/** Settle, then match the prompt of @p req that is going to be routed or asked about, each over at
+ * most @p runs runs. @return whether all is done; else call again with the same. */
+bool kvr_sched_prepare(struct kvr_sched *s, const struct kvr_sched_req *req, uint32_t runs);
+
+/** The request that was prepared for has been handled, or will never be. */
+void kvr_sched_prepare_over(struct kvr_sched *s);
+
+/** Whether the next request to be admitted is being matched. */
+bool kvr_sched_admits(const struct kvr_sched *s);
+
+/** Runs of active prompts looked at since the beginning: what all this costs. */
+uint64_t kvr_sched_walked(const struct kvr_sched *s);
 
 /** Time at which kvr_sched_expire() and kvr_sched_poll() are due again; UINT64_MAX = never. */
 uint64_t kvr_sched_next_timer(const struct kvr_sched *s);

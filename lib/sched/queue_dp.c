@@ -97,6 +97,8 @@ void kvr_sched__leave(struct kvr_sched *s, uint32_t slot)
 	struct cls *k = &s->cls[s->node[slot].cls];
 
 	take_out(s, slot);
+	if (s->turn == slot)
+		s->turn = NIL;
 	kvr_sched__unkeep(s, slot);
 	count(&k->pending, &s->wait[slot], -1);
 	count(&s->pending, &s->wait[slot], -1);

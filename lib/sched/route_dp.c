@@ -2,6 +2,8 @@
 /* The two ways to a decision: a new request, and one whose turn in the queue has come. */
 #include "sched_pvt.h"
 
+#define ADMIT_SLICES 4 /* of an admission: it changes nothing before its prompt is matched */
+
 /* A copy, as clearing so many bytes is slower. */
 static void blank(const struct kvr_sched *s, struct kvr_sched_decision *d, uint32_t slot)
 {
@@ -126,6 +128,8 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 
 	blank(s, d, slot);
 	kvr_cell_add(&s->cnt.routed_calls, 1);
+	if (s->late.any)
+		kvr_sched__settle(s);
 	if (s->terms != NULL)
 		s->terms->n = 0;
 	if (slot >= s->conf.max_requests)
@@ -191,6 +195,20 @@ static void admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_s
 	book(s, &c, now, d);
 }
 
+/* Whose turn it is; NIL: nobody's, or the prompt is long and there is more of it to be matched. */
+static uint32_t next(struct kvr_sched *s, uint64_t now)
+{
+	const uint32_t slot = s->turn != NIL ? s->turn : kvr_sched__next(s, now);
+
+	s->turn = NIL;
+	if (slot != NIL && s->slice != UINT32_MAX &&
+	    !kvr_sched_prepare(s, s->wait[slot].req, ADMIT_SLICES * s->slice)) {
+		s->turn = slot;
+		return NIL;
+	}
+	return slot;
+}
+
 uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_decision d[],
 			uint32_t n)
 {
@@ -212,10 +230,10 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
 		s->changed = true; /* until nobody is left to admit, however short the bursts */
 	}
 	while (done < n) {
-		uint32_t slot = kvr_sched__next(s, now);
+		uint32_t slot = next(s, now);
 
 		if (slot == NIL) {
-			s->changed = false;
+			s->changed = s->turn != NIL;
 			break;
 		}
 		if (s->terms != NULL)
@@ -261,6 +279,8 @@ uint32_t kvr_sched_loads(struct kvr_sched *s, const struct kvr_sched_req *req,
 	struct params p;
 	uint32_t n = s->conf.track_active_blocks ? req->n : 0;
 
+	if (s->late.any)
+		kvr_sched__settle(s);
 	kvr_sched__params(s, req, &p);
 	kvr_active_match(s->active, req->sh, p.reuse ? n : 0, s->depth);
 	for (uint32_t i = 0; i < s->n_ranks && i < cap; i++) {

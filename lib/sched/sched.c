@@ -189,6 +189,10 @@ static void init(struct kvr_sched *s, uint64_t now)
 	s->blank.better_rank = KVR_SCHED_NO_RANK;
 	s->words = 1;
 	s->carry = NIL;
+	s->slice = UINT32_MAX;
+	s->turn = NIL;
+	s->late.slot = NIL;
+	s->late.first = NIL;
 	s->chunk_free = NIL;
 	s->origin = now;
 	s->ttft.window = now;

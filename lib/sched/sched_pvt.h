@@ -62,10 +62,17 @@ struct rank {
 	uint64_t rep_blocks, rep_tokens, rep_kv;
 };
 
+/** What the overload detector is to be told when a slice was the last one. */
+struct late {
+	uint64_t now; /* of the booking, or of its end */
+	uint32_t rank;
+	uint32_t gen; /* of the rank then */
+};
+
 /** One booking. Two cache lines. */
 struct slot {
 	alignas(64) struct kvr_active_booking act;
-	uint64_t booked_at;
+	uint64_t booked_at; /* less sched.still_ns */
 	uint64_t pf_tokens;
 	uint64_t pf_duration; /* ns, or NO_DURATION */
 	uint8_t state;	      /* enum kvr_sched_slot_state */
@@ -74,9 +81,17 @@ struct slot {
 	bool fades; /* expected_output_tokens was given */
 	uint32_t rank;
 
-	uint32_t pf_prev, pf_next;
-	uint32_t bk_prev, bk_next;
-	uint32_t exec_isl;
+	union {
+		struct {
+			uint32_t pf_prev, pf_next;
+			uint32_t bk_prev, bk_next;
+		};
+		struct late end; /* while its end goes on, and the slot is free */
+	};
+	union {
+		uint32_t exec_isl;
+		uint32_t end_next; /* likewise */
+	};
 	uint32_t generated;
 	uint32_t expected;
 	uint16_t adapter; /* see lora_dp.c */
@@ -283,8 +298,21 @@ struct kvr_sched {
 	uint64_t origin;
 	uint64_t next_sweep;
 	uint64_t expiry_ns;
+	uint64_t still_ns;   /* no part of a booking's age */
 	uint64_t refresh_ns; /* 0 = never */
 	uint32_t sweep_rank; /* where an unfinished sweep goes on */
+
+	/* long prompts, slices_dp.c */
+	uint32_t slice; /* runs done at once; UINT32_MAX: all */
+	uint32_t turn;	/* the next to be admitted, whose prompt is matched in slices; NIL */
+	struct {
+		bool any;	/* a booking or an end is not finished */
+		uint32_t slot;	/* the booking; NIL: none */
+		uint32_t n;	/* its hashes */
+		const void *sh; /* ... which stay until then */
+		struct late book;
+		uint32_t first, last; /* ends, through slot.end_next; first NIL: none */
+	} late;
 
 	/* LoRA adapters */
 	struct kvr_sched_lora *lora, lora_other;
@@ -411,6 +439,13 @@ enum kvr_code kvr_sched__choose_simple(struct kvr_sched *s, struct choice *c,
 void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		     const struct kvr_sched_decision *d);
 void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now);
+
+/* slices_dp.c: prompts above AT_ONCE blocks */
+#define AT_ONCE 256u /* a run each at worst, and mostly 4 */
+void kvr_sched__enter(struct kvr_sched *s, uint32_t slot, const void *sh, uint32_t n, uint64_t now);
+/* @return false: it goes on, and what the overload detector is told comes then. */
+bool kvr_sched__leave_prompt(struct kvr_sched *s, uint32_t slot, uint32_t rank, uint64_t now);
+void kvr_sched__settle(struct kvr_sched *s);
 
 /* lora_dp.c */
 uint16_t kvr_sched__lora_begin(struct kvr_sched *s, const struct kvr_sched_hints *h);

@@ -10,8 +10,6 @@
 #define MANY   4096u
 #define MS     UINT64_C(1000000)
 
-static uint64_t id;
-
 /* ---- the pool ---- */
 
 #define POOL                                                                                       \
@@ -20,21 +18,7 @@ static uint64_t id;
 
 static void begin(const char *keys)
 {
-	char text[1024];
-
-	snprintf(text, sizeof(text), POOL "%s", keys);
-	pipeline_mbufs = 20479;
-	pipeline_start_with(text);
-	if (getenv("KVR_TURNS") != NULL)
-		start_memory(rt, text, sizeof(text)); /* no page faults in what is measured */
-	id = 0;
-}
-
-static void end(void)
-{
-	pipeline_turn();
-	CU_ASSERT_TRUE(pipeline_balanced());
-	pipeline_stop();
+	begin_with(POOL, keys);
 }
 
 /* @p n requests come in. */

@@ -6,6 +6,7 @@
 #include "turns.h"
 
 #include "ingress/fragment.h"
+#include "sched/prompts.h"
 
 #define WORKER 9u
 #define OTHER  10u
@@ -14,25 +15,9 @@
 	"[pool a]\nid = 5\nblock_size = 4\nmax_ranks = 64\nmax_requests = 4096\nmax_jobs = 1024\n" \
 	"max_blocks = 64k\nmax_active_blocks = 65536\n"
 
-static uint64_t id;
-
 static void begin(const char *keys)
 {
-	char text[1024];
-
-	snprintf(text, sizeof(text), POOL "%s", keys);
-	pipeline_mbufs = 20479;
-	pipeline_start_with(text);
-	if (getenv("KVR_TURNS") != NULL)
-		start_memory(rt, text, sizeof(text)); /* no page faults in what is measured */
-	id = 0;
-}
-
-static void end(void)
-{
-	pipeline_turn();
-	CU_ASSERT_TRUE(pipeline_balanced());
-	pipeline_stop();
+	begin_with(POOL, keys);
 }
 
 static const struct kvr_reasm_stats *reasm(void)
@@ -310,6 +295,219 @@ static void nothing_is_kept_of_a_leg_that_is_not_sent_to_its_end(void)
 	}
 }
 
+/* ---- prompts that take longer than a turn ---- */
+
+#define BLOCKS 62500u /* 977 runs: 4 MB of tokens in blocks of 16 */
+
+#define LONG_POOL                                                                                  \
+	"[pool a]\nid = 5\nblock_size = 4\nmax_ranks = 64\nmax_requests = 4096\nmax_jobs = 1024\n" \
+	"max_blocks = 1M\nmax_active_blocks = 524288\nmax_prompt_blocks = 65536\n"
+
+static uint64_t most_runs;
+
+static void step(void)
+{
+	const uint64_t before = prompts_walked(&rt->pool[0]);
+
+	turn();
+	most_runs = RTE_MAX(most_runs, prompts_walked(&rt->pool[0]) - before);
+}
+
+static void steps(uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		step();
+}
+
+static void begin_long(const char *keys)
+{
+	begin_with(LONG_POOL, keys);
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 2));
+	most_runs = 0;
+	begin_measure();
+}
+
+static void ok(const char *what)
+{
+	report(what, most_runs);
+	CU_ASSERT(most_runs > 0 && most_runs <= PROMPTS_MOST);
+	most_runs = 0;
+	begin_measure();
+}
+
+/* ROUTE or POTENTIAL_LOADS of the hashes hash0, hash0 + 1, ... */
+static void prompt(uint8_t kind, uint64_t hash0, uint32_t n)
+{
+	static uint64_t hash[BLOCKS];
+	const struct kvr_wire_ids ids = {
+		.source = 77, .id = ++id, .epoch = 1, .msg_seq = (uint32_t)id};
+	struct kvr_request_src src = {.fixed = {.pool = 5,
+						.worker = pipeline_cookie,
+						.isl = n * 4,
+						.max_tokens = KVR_NONE32,
+						.expected_output_tokens = KVR_NONE32},
+				      .hashes = hash,
+				      .n_hashes = n};
+	uint8_t frame[KVR_WIRE_DEF_FRAME];
+	struct kvr_slice s[KVR_REQUEST_SLICES];
+	uint32_t len, off, part, sent = 0;
+	struct kvr_frag f;
+
+	for (uint32_t i = 0; i < n; i++)
+		hash[i] = hash0 + i;
+	len = kvr_request_build(&src, s);
+	CU_ASSERT_FATAL(len != 0 && kvr_frag_init(&f, kind, &ids, len, sizeof(frame)) == 0);
+	while (kvr_frag_next(&f, frame, &off, &part)) {
+		kvr_slices_copy(s, KVR_REQUEST_SLICES, off, part,
+				frame + sizeof(struct kvr_wire_hdr));
+		pipeline_send(PEER_CLIENT, frame, sizeof(struct kvr_wire_hdr) + part);
+		if (++sent % 16 == 0)
+			step();
+	}
+}
+
+static void cancel(uint64_t request)
+{
+	const struct kvr_wire_ids ids = {.source = 77, .id = request, .epoch = 1};
+	uint8_t buf[64];
+
+	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids));
+}
+
+static const struct kvr_sched_counters *sched(void)
+{
+	return kvr_sched_counters(rt->pool[0].sched);
+}
+
+static uint32_t active_blocks(void)
+{
+	uint32_t sum = 0;
+
+	for (uint32_t r = 0; r < 64; r++)
+		sum += kvr_active_blocks(kvr_sched_active(rt->pool[0].sched))[r];
+	return sum;
+}
+
+static void nothing_is_kept(void)
+{
+	CU_ASSERT_TRUE(prompts_idle(&rt->pool[0]));
+	CU_ASSERT_PTR_NULL(rt->pool[0].live.entering);
+	CU_ASSERT_EQUAL(active_blocks(), 0);
+	CU_ASSERT_PTR_NULL(kvr_active_check(kvr_sched_active(rt->pool[0].sched)));
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].jobs), 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->hash_bufs), 0);
+}
+
+/* One that nobody has, the same again, a question about it, others beside it, and their ends. */
+static void long_prompts(void)
+{
+	begin_long("");
+	prompt(KVR_ROUTE, 1, BLOCKS);
+	steps(100);
+	ok("runs of a booking");
+	CU_ASSERT_EQUAL(sched()->booked_now, 1);
+	CU_ASSERT_EQUAL(active_blocks(), BLOCKS);
+	prompt(KVR_POTENTIAL_LOADS, 1, BLOCKS);
+	steps(100);
+	ok("runs of a question");
+	CU_ASSERT_EQUAL(counter(PC_LOADS), 1);
+	for (uint32_t i = 0; i < 24; i++) {
+		prompt(KVR_ROUTE, 100000 + i * 4000, 1500);
+		steps(10);
+		prompt(KVR_POTENTIAL_LOADS, 100000 + i * 4000, 1500);
+		steps(10);
+	}
+	ok("runs of shorter ones");
+	prompt(KVR_ROUTE, 1, BLOCKS);
+	CU_ASSERT_EQUAL(sched()->booked_now, 25);
+	CU_ASSERT_EQUAL(counter(PC_LOADS), 25);
+	for (uint64_t i = 1; i <= id; i++)
+		cancel(i);
+	for (uint32_t i = 0; i < 200; i++) {
+		step();
+		CU_ASSERT(kvr_sched_settled(rt->pool[0].sched) == prompts_idle(&rt->pool[0]));
+	}
+	cancel(id);
+	steps(100);
+	ok("runs of their ends");
+	CU_ASSERT_EQUAL(sched()->booked_now, 0);
+	nothing_is_kept();
+	end();
+}
+
+/* Admitted when there is room. */
+static void long_prompts_that_wait(void)
+{
+	begin_long("router_queue_threshold = 0.01\n");
+	prompt(KVR_ROUTE, 1, BLOCKS);
+	steps(100);
+	prompt(KVR_ROUTE, 200000, BLOCKS);
+	steps(100);
+	prompt(KVR_ROUTE, 1, BLOCKS);
+	prompt(KVR_ROUTE, 1, 8);
+	steps(100);
+	CU_ASSERT_EQUAL_FATAL(sched()->waiting_now, 2);
+	ok("runs of what waits");
+	cancel(1);
+	steps(100);
+	cancel(2);
+	steps(200);
+	ok("runs of an admission");
+	CU_ASSERT_EQUAL(sched()->waiting_now, 0);
+	CU_ASSERT_EQUAL(sched()->admitted, 2);
+	for (uint64_t i = 1; i <= id; i++)
+		cancel(i);
+	steps(100);
+	nothing_is_kept();
+	end();
+}
+
+static uint64_t lost_bookings(void)
+{
+	return counter(PC_LOST);
+}
+
+/* A booking goes on, and its message is kept for it; then its client or its worker goes, or the
+ * router stops. */
+static void ends_in_the_middle_of_a_booking(void)
+{
+	const struct kvr_wire_ids bye = {.source = WORKER, .id = 3, .epoch = 1};
+	uint8_t buf[64];
+
+	for (uint32_t how = 0; how < 3; how++) {
+		begin_long("");
+		prompt(KVR_ROUTE, 1, BLOCKS);
+		for (uint32_t i = 0; i < 200 && sched()->booked_now == 0; i++)
+			step();
+		CU_ASSERT_EQUAL_FATAL(sched()->booked_now, 1);
+		CU_ASSERT_FALSE(kvr_sched_settled(rt->pool[0].sched));
+		/* The message goes out, without its hashes. */
+		CU_ASSERT_TRUE(kvr_sched_enters(rt->pool[0].sched, rt->pool[0].live.entering));
+		if (how == 0)
+			cancel(1);
+		if (how == 1)
+			pipeline_send(PEER_AGENT, buf,
+				      (size_t)kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &bye));
+		if (how == 2) {
+			CU_ASSERT_TRUE(pipeline_balanced());
+			pipeline_stop();
+			continue;
+		}
+		step();
+		while (how == 1 && sched()->booked_now != 0) {
+			pipeline_skip(10);
+			round_beside(lost_bookings);
+		}
+		steps(100);
+		ok("runs");
+		CU_ASSERT_EQUAL(sched()->booked_now, 0);
+		pipeline_advance(KVR_FLIGHT_LINGER_NS / 1000000 + 1);
+		pipeline_advance(5000);
+		nothing_is_kept();
+		end();
+	}
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"overdue", largest_messages_overdue_after_a_pause},
@@ -317,6 +515,9 @@ int main(void)
 			       {"cancelled", waiting_messages_cancelled_together},
 			       {"rest", rest_of_a_leg_before_its_abort},
 			       {"kept", nothing_is_kept_of_a_leg_that_is_not_sent_to_its_end},
+			       {"long", long_prompts},
+			       {"wait", long_prompts_that_wait},
+			       {"middle", ends_in_the_middle_of_a_booking},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("turns_frames", tests);

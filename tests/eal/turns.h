@@ -23,6 +23,28 @@
 #include "sched/sched.h"
 #include "start/start.h"
 
+static uint64_t id; /* of the last request */
+
+/* A router of these pools. */
+static inline void begin_with(const char *pools, const char *keys)
+{
+	char text[1024];
+
+	snprintf(text, sizeof(text), "%s%s", pools, keys);
+	pipeline_mbufs = 20479;
+	pipeline_start_with(text);
+	if (getenv("KVR_TURNS") != NULL)
+		start_memory(rt, text, sizeof(text)); /* no page faults in what is measured */
+	id = 0;
+}
+
+static inline void end(void)
+{
+	pipeline_turn();
+	CU_ASSERT_TRUE(pipeline_balanced());
+	pipeline_stop();
+}
+
 static uint64_t longest[4]; /* cycles, the longest first */
 
 static inline struct lcore *lc(void)

@@ -108,6 +108,34 @@ static void nor_is_a_stall_of_the_scheduler(void)
 	pipeline_stop();
 }
 
+/* A request that runs has its time by the clock that stands still with the router. */
+static void bookings_do_not_grow_old_in_a_pause(void)
+{
+	const struct kvr_wire_dispatch_ack ack = {.code = 0};
+	struct kvr_wire_ids ids = {.source = 77, .id = 1, .epoch = 1};
+	uint8_t buf[64];
+
+	begin();
+	ids.handle = kvr_flight_handle(rt->pool[0].requests,
+				       kvr_flight_lookup(rt->pool[0].requests, 77, 1));
+	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &ack));
+	pipeline_turn();
+	for (uint32_t i = 0; i < 3; i++) {
+		pipeline_pause(400000); /* a booking has 300 s */
+		pipeline_turn();
+		passes(400);
+		CU_ASSERT_EQUAL(counter(PC_EXPIRED), 0);
+		CU_ASSERT_EQUAL(state(1), KVR_RQS_RUNNING);
+	}
+	pipeline_advance(290000);
+	CU_ASSERT_EQUAL(counter(PC_EXPIRED), 0);
+	for (uint32_t i = 0; i < 7; i++) /* it is looked for every 60 s */
+		pipeline_advance(10000);
+	CU_ASSERT_EQUAL(counter(PC_EXPIRED), 1);
+	CU_ASSERT_TRUE(pipeline_balanced());
+	pipeline_stop();
+}
+
 static void open_session(void)
 {
 	uint8_t tlv[64], buf[128];
@@ -156,6 +184,7 @@ int main(void)
 	CU_TestInfo tests[] = {{"pause", a_pause_is_no_silence_of_clients},
 			       {"ingress", nor_is_a_stall_of_ingress},
 			       {"scheduler", nor_is_a_stall_of_the_scheduler},
+			       {"bookings", bookings_do_not_grow_old_in_a_pause},
 			       {"sessions", sessions_do_not_grow_old_in_a_pause},
 			       CU_TEST_INFO_NULL};
 

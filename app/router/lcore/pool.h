@@ -110,8 +110,9 @@ struct pool_live {
 	struct kvr_flight_list resends[LEG_STEPS]; /* DISPATCH without an answer, by wait */
 	struct sending_list sends;		   /* that have something to send */
 	uint32_t n_lost;			   /* in pool::lost */
-	uint32_t sweep;				   /* next slot to look at for deadlines */
-	uint32_t look;				   /* slots to look at in this tick still */
+	void *entering; /* hashes of a booking that goes on, sched/prompts.h; NULL: none */
+	uint32_t sweep; /* next slot to look at for deadlines */
+	uint32_t look;	/* slots to look at in this tick still */
 	struct shares shares;
 	/* frames kept by requests that wait, held_dp.c; telemetry: r */
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t held;

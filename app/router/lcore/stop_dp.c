@@ -10,7 +10,8 @@ bool stop_admission(struct lcore *lc, void *arg)
 	struct pool *p = s->pool;
 	uint32_t got;
 
-	lost_poll(lc, p);
+	if (!lost_poll(lc, p))
+		return false;
 	p->live.rq.closed = true; /* whatever waits has waited before */
 	if (p->decode != NULL)	  /* requests for it come in there, on the same lcore */
 		p->decode->live.rq.closed = true;
@@ -29,7 +30,8 @@ bool stop_cut(struct lcore *lc, void *arg)
 	const uint32_t n = kvr_flight_size(s->pool->requests);
 	const uint32_t end = RTE_MIN(s->from + STOP_SLICE, n);
 
-	lost_poll(lc, s->pool);
+	if (!lost_poll(lc, s->pool))
+		return false;
 	for (uint32_t i = s->from; i < end; i++) {
 		struct kvr_flight *slot = kvr_flight_slot(s->pool->requests, i);
 

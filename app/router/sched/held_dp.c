@@ -5,6 +5,7 @@
  */
 #include "ingress/fragment.h"
 #include "ingress/job.h"
+#include "sched/prompts.h"
 #include "sched/sched.h"
 #include "sched/share.h"
 
@@ -46,5 +47,6 @@ void job_free(struct lcore *lc, struct job *j)
 		held_set(p, atomic_load_explicit(&p->live.held, memory_order_relaxed) - j->held);
 		share_go_on(p, j, j->held);
 	}
+	prompts_keep(p, j);
 	job_drop(lc, j);
 }

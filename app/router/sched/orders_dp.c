@@ -9,6 +9,7 @@
 #include "lcore/out.h"
 #include "sched/decision_log.h"
 #include "sched/measure.h"
+#include "sched/prompts.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/send.h"
@@ -246,6 +247,7 @@ static void send(const struct life *x, uint32_t leg)
 		send_start(x->lc, p, slot);
 		return;
 	}
+	prompts_keep(p, r->job); /* its hashes are in the frame that goes out */
 	leg_fields(p, slot, &f);
 	out_dispatch(x->lc, r->job, agent_path(x->lc, &slot->relay), &f);
 	pool_count(p, PC_DISPATCHES, 1);

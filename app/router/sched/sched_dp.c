@@ -6,6 +6,7 @@
  */
 #include "lcore/notes.h"
 #include "sched/measure.h"
+#include "sched/prompts.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/session.h"
@@ -88,10 +89,10 @@ void sched_gauges(struct pool *p)
 }
 
 /*
- * Notes of this turn. A question about all ranks costs what ten decisions cost: further ones wait
- * when the ranks that have been told of are enough.
+ * Notes of this turn, read and not taken yet. A question about all ranks costs what ten decisions
+ * cost: further ones wait when the ranks that have been told of are enough.
  */
-static uint32_t turn_notes(struct pool *p, struct note n[])
+static uint32_t turn_notes(const struct pool *p, struct note n[])
 {
 	const uint32_t got = notes_take_start(p, n, BURST);
 	uint32_t take, told = 0;
@@ -103,30 +104,62 @@ static uint32_t turn_notes(struct pool *p, struct note n[])
 			break;
 		told += p->max_ranks;
 	}
-	notes_take_finish(p, take);
 	return take;
 }
 
-uint32_t sched_poll(struct lcore *lc, struct pool *p)
+/* @return false: a long prompt is under way; it is not handled yet. */
+static bool handle(struct lcore *lc, struct pool *p, const struct note *n, uint32_t runs)
+{
+	if (unlikely(!prompts_ready_note(p, n, runs)))
+		return false;
+	request_note(lc, p, n);
+	prompts_handled(p);
+	return true;
+}
+
+/* A burst of notes, or what of it there is time for: the others stay in the ring. @return how many
+ * were handled. */
+static uint32_t burst(struct lcore *lc, struct pool *p, uint64_t most)
 {
 	struct kvr_active_ahead ahead[BURST];
 	struct note n[BURST];
-	uint32_t got = turn_notes(p, n);
+	uint32_t got = turn_notes(p, n), done = 0;
+	uint64_t walked = prompts_walked(p);
 
 	memset(ahead, 0, got * sizeof(ahead[0])); /* most turns have a note or two */
-	lost_poll(lc, p);
 	for (uint32_t i = 0; i < got; i++)
 		if (n[i].handle != 0)
 			kvr_flight_prefetch(p->requests, n[i].handle);
 	for (int i = got > 1 ? -2 * STEPS_AHEAD : 0; i < (int)got; i++) {
 		fetch_ahead(p, n, (int)got, ahead, i);
-		if (i >= 0)
-			request_note(lc, p, &n[i]);
+		if (i < 0)
+			continue;
+		if (unlikely(!handle(lc, p, &n[i], (uint32_t)(most - walked))))
+			break;
+		done++;
+		walked = prompts_walked(p);
+		if (unlikely(walked >= most || !prompts_idle(p)))
+			break;
 	}
-	admit_poll(lc, p);
-	timers_poll(lc, p);
+	notes_take_finish(p, done);
+	return done;
+}
+
+uint32_t sched_poll(struct lcore *lc, struct pool *p)
+{
+	const uint64_t most = prompts_walked(p) + PROMPTS_TURN;
+	uint32_t done = 0;
+
+	if (unlikely(!prompts_settle(p)))
+		return 1;
+	if (likely(prompts_idle(p)) && likely(lost_poll(lc, p)) && likely(prompts_walked(p) < most))
+		done = burst(lc, p, most);
+	if (likely(prompts_may_admit(p)))
+		admit_poll(lc, p);
+	if (likely(prompts_idle(p)))
+		timers_poll(lc, p);
 	sched_gauges(p);
-	return got;
+	return done;
 }
 
 static void expired(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
@@ -150,7 +183,9 @@ bool sched_tick(struct lcore *lc, void *arg)
 
 	kvr_live_pass(&lc->quiet, atomic_load_explicit(&lc->rt->live_ns, memory_order_relaxed),
 		      true);
-	lost_poll(lc, p);
+	if (!lost_poll(lc, p))
+		return false;
+	kvr_sched_stood_still(p->sched, since_ns(lc->now_ns, lc->quiet.now_ns));
 	got = kvr_sched_expire(p->sched, lc->now_ns, slot, ENDS_TURN);
 	for (uint32_t i = 0; i < got; i++)
 		expired(lc, p, kvr_flight_slot(p->requests, slot[i]));

@@ -19,6 +19,7 @@
 #include "ingress/job.h"
 #include "lcore/agent_path.h"
 #include "lcore/out.h"
+#include "sched/prompts.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/send.h"
@@ -211,6 +212,7 @@ void send_end(struct request *r)
 /* What the scheduler does not need any more of a job that it has decided. */
 static void strip(struct job *j)
 {
+	prompts_keep(j->pool, j);
 	buf_put(j->hash_buf);
 	buf_put(j->hint_buf);
 	buf_put(j->allowed_buf);

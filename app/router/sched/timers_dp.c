@@ -2,6 +2,7 @@
 /* Time, and what the scheduler library tells unasked, as events. */
 #include "ingress/job.h"
 #include "sched/decision_log.h"
+#include "sched/prompts.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/send.h"
@@ -9,6 +10,7 @@
 #include "sched/share.h"
 
 #include <assert.h>
+#include <string.h>
 
 #define ADMIT_TURN 8u /* waiting requests decided in a turn, 1 to 5 us each */
 
@@ -24,13 +26,23 @@ void sched_dropped(void *arg, uint32_t slot, uint32_t rank)
 	p->lost[p->live.n_lost++] = slot;
 }
 
-void lost_poll(struct lcore *lc, struct pool *p)
+bool lost_poll(struct lcore *lc, struct pool *p)
 {
-	for (uint32_t i = 0; i < p->live.n_lost; i++)
-		if (slot_event(lc, p, kvr_flight_slot(p->requests, p->lost[i]),
-			       (struct kvr_rq_event){.kind = KVR_RQE_LOST}))
+	uint32_t i = 0;
+
+	for (; i < p->live.n_lost; i++) {
+		struct kvr_flight *slot = kvr_flight_slot(p->requests, p->lost[i]);
+
+		if (!prompts_idle(p) || !prompts_ready_lost(p, slot, PROMPTS_SLICE))
+			break;
+		if (slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_LOST}))
 			pool_count(p, PC_LOST, 1);
-	p->live.n_lost = 0;
+		prompts_handled(p);
+	}
+	p->live.n_lost -= i;
+	if (unlikely(i > 0 && p->live.n_lost > 0))
+		memmove(p->lost, p->lost + i, p->live.n_lost * sizeof(p->lost[0]));
+	return p->live.n_lost == 0;
 }
 
 void admit_one(struct lcore *lc, struct pool *p, const struct kvr_sched_decision *d)

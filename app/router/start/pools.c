@@ -15,6 +15,7 @@
 #include "lcore/notes.h"
 #include "sched/decision_log.h"
 #include "sched/measure.h"
+#include "sched/prompts.h"
 #include "sched/request.h"
 #include "sched/session.h"
 #include "start/pools.h"
@@ -81,6 +82,7 @@ static int pool_sched(struct pool *p, struct kvr_router_pool_conf *c)
 	p->sched = kvr_sched_create(&c->sched, &ops, now_ns(p->rt));
 	if (p->sched == NULL)
 		return -errno;
+	kvr_sched_slices(p->sched, PROMPTS_SLICE);
 	p->max_ranks = kvr_sched_max_ranks(p->sched);
 	p->log = decision_log_create(p->max_ranks, c->own.decision_sample, c->own.decision_ring);
 	return p->log == NULL ? -ENOMEM : measures_create(p);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "control/control.h"
+#include "sched/prompts.h"
 #include "sched/request.h"
 #include "sched/session.h"
 
@@ -64,7 +65,8 @@ static void on_copy(struct lcore *lc, void *arg)
 	struct rows *r = arg;
 
 	for (uint32_t i = 0; i < lc->n_sched; i++)
-		lost_poll(lc, lc->sched_pool[i]); /* another call may have ended bookings */
+		while (!lost_poll(lc, lc->sched_pool[i])) /* another call may have ended bookings */
+			prompts_finish(lc->sched_pool[i]);
 	for (uint32_t i = 0; i < lc->n_sched; i++) {
 		sched_gauges(lc->sched_pool[i]);
 		r->slots += kvr_flight_count(lc->sched_pool[i]->requests);

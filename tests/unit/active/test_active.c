@@ -436,6 +436,34 @@ static void compare(struct kvr_active *a, struct kvr_rand *r)
 	}
 }
 
+/* The three long ones as a caller has them that does a few runs at a time, or all at once. */
+static void book_as(struct kvr_active *a, struct kvr_rand *r, struct model *x)
+{
+	uint32_t depth[64], slice = kvr_rand_below(r, 4), walks = 0;
+
+	if (slice == 0) {
+		book(a, x->rank, x->sh, x->n, &x->b);
+		return;
+	}
+	for (; !kvr_active_match_some(a, x->sh, x->n, depth, slice); walks++)
+		CU_ASSERT_FATAL(walks <= M_LEN);
+	kvr_active_match(a, x->sh, x->n, depth); /* nothing is left to do */
+	for (walks = 0; !kvr_active_book_some(a, x->sh, x->n, x->rank, &x->b, slice); walks++)
+		CU_ASSERT_FATAL(walks <= 3 * M_LEN);
+}
+
+static void free_as(struct kvr_active *a, struct kvr_rand *r, struct model *x)
+{
+	uint32_t slice = kvr_rand_below(r, 4);
+
+	if (slice == 0) {
+		kvr_active_free(a, &x->b);
+		return;
+	}
+	while (!kvr_active_free_some(a, &x->b, slice))
+		CU_ASSERT_PTR_NULL(kvr_active_check(a));
+}
+
 static void step(struct kvr_active *a, struct kvr_rand *r)
 {
 	struct model *x = &m[kvr_rand_below(r, M_BOOKINGS)];
@@ -445,7 +473,7 @@ static void step(struct kvr_active *a, struct kvr_rand *r)
 		random_prompt(r, x);
 		x->rank = kvr_rand_below(r, M_RANKS);
 		naive_book(x);
-		book(a, x->rank, x->sh, x->n, &x->b);
+		book_as(a, r, x);
 		x->live = true;
 	} else if (kvr_rand_below(r, 2) == 0) {
 		x->out++;
@@ -454,7 +482,7 @@ static void step(struct kvr_active *a, struct kvr_rand *r)
 		kvr_active_fade(a, &x->b, (uint32_t)(f * KVR_ACTIVE_ONE));
 	} else {
 		x->live = false;
-		kvr_active_free(a, &x->b);
+		free_as(a, r, x);
 	}
 }
 
@@ -480,6 +508,52 @@ static void behaves_as_the_naive_tree(void)
 		CU_ASSERT_EQUAL(a->sum[k], 0);
 	CU_ASSERT_EQUAL(a->runs.fresh, a->runs.n_free);
 	CU_ASSERT_PTR_NULL(kvr_active_check(a));
+	kvr_active_destroy(a);
+}
+
+/* No call looks at more runs than it may, and a match that others have touched begins anew. */
+static void slices_are_as_long_as_said(void)
+{
+	static uint64_t sh[4096], other[64];
+	struct kvr_active *a = make(8, 256, 4);
+	struct kvr_active_booking b, c;
+	uint32_t depth[64], calls;
+	uint64_t before;
+
+	for (uint32_t i = 0; i < 4096; i++)
+		sh[i] = 1 + i;
+	for (uint32_t i = 0; i < 64; i++)
+		other[i] = 10000 + i;
+	kvr_active_match(a, sh, 4096, depth);
+	before = kvr_active_walked(a);
+	for (calls = 0; !kvr_active_book_some(a, sh, 4096, 1, &b, 8); calls++) {
+		CU_ASSERT(kvr_active_walked(a) - before <= 8);
+		before = kvr_active_walked(a);
+	}
+	CU_ASSERT_EQUAL(calls, 7); /* and the last one: 64 runs */
+	CU_ASSERT_EQUAL(kvr_active_blocks(a)[1], 4096);
+	CU_ASSERT_FALSE(kvr_active_match_some(a, sh, 4096, depth, 8));
+	book(a, 2, other, 64, &c);
+	for (calls = 1; !kvr_active_match_some(a, sh, 4096, depth, 8); calls++)
+		;
+	CU_ASSERT_EQUAL(calls, 8);
+	CU_ASSERT_EQUAL(depth[1], 4096);
+	before = kvr_active_walked(a);
+	kvr_active_match(a, sh, 4096, depth);
+	CU_ASSERT_EQUAL(kvr_active_walked(a), before);
+	sh[0] = 5; /* what stands there is another prompt, and who changed it has said so */
+	kvr_active_match_forget(a);
+	kvr_active_match(a, sh, 4096, depth);
+	CU_ASSERT_EQUAL(depth[1], 0);
+	for (calls = 0, before = kvr_active_walked(a); !kvr_active_free_some(a, &b, 8); calls++) {
+		CU_ASSERT(kvr_active_walked(a) - before <= 8);
+		before = kvr_active_walked(a);
+		CU_ASSERT_PTR_NULL(kvr_active_check(a));
+	}
+	CU_ASSERT_EQUAL(calls, 7);
+	CU_ASSERT_EQUAL(kvr_active_blocks(a)[1], 0);
+	kvr_active_free(a, &c);
+	CU_ASSERT_EQUAL(a->runs.fresh, a->runs.n_free);
 	kvr_active_destroy(a);
 }
 
@@ -532,6 +606,7 @@ int main(void)
 			       {"create", create_refuses_nonsense},
 			       {"enomem", every_failed_allocation_is_undone},
 			       {"naive", behaves_as_the_naive_tree},
+			       {"slices", slices_are_as_long_as_said},
 			       {"kernels", kernels_agree},
 			       CU_TEST_INFO_NULL};
 

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What of a turn waits while a long prompt is in the middle of its slices: prompts.h. */
+#include "sched/prompts.h"
+
+#include "ingress/job.h"
+#include "sched/request.h"
+
+/* The other pool of a pair, or the pool itself. */
+static struct pool *other(const struct pool *p)
+{
+	if (p->prefill != NULL)
+		return p->prefill;
+	return p->decode != NULL ? p->decode : (struct pool *)(uintptr_t)p;
+}
+
+static bool settled(const struct pool *p)
+{
+	return kvr_sched_settled(p->sched) && kvr_sched_settled(other(p)->sched);
+}
+
+bool prompts_idle(const struct pool *p)
+{
+	return settled(p) && !kvr_sched_admits(p->sched) && !kvr_sched_admits(other(p)->sched);
+}
+
+bool prompts_may_admit(const struct pool *p)
+{
+	return settled(p) && (kvr_sched_admits(p->sched) || !kvr_sched_admits(other(p)->sched));
+}
+
+static bool enters(const struct pool *p, const void *hashes)
+{
+	return kvr_sched_enters(p->sched, hashes) || kvr_sched_enters(other(p)->sched, hashes);
+}
+
+/* What was kept is not needed any more. */
+static void give_back(struct pool *p)
+{
+	if (p->live.entering == NULL || enters(p, p->live.entering))
+		return;
+	buf_put(p->live.entering);
+	p->live.entering = NULL;
+}
+
+bool prompts_settle(struct pool *p)
+{
+	kvr_sched_settle(p->sched, PROMPTS_TURN);
+	if (unlikely(p->live.entering != NULL))
+		give_back(p);
+	return settled(p);
+}
+
+void prompts_finish(struct pool *p)
+{
+	kvr_sched_settle(p->sched, UINT32_MAX);
+	kvr_sched_settle(other(p)->sched, UINT32_MAX);
+	give_back(p);
+}
+
+void prompts_keep(struct pool *p, struct job *j)
+{
+	if (unlikely(other(p)->sched == NULL)) /* at the stop it goes before its notes */
+		return;
+	if (likely(settled(p)) || !enters(p, j->hashes))
+		return;
+	give_back(p);
+	if (unlikely(j->hash_buf == NULL || p->live.entering != NULL)) {
+		prompts_finish(p);
+		return;
+	}
+	p->live.entering = j->hash_buf;
+	j->hash_buf = NULL;
+}
+
+/* ---- before a decision ---- */
+
+static bool ready(const struct pool *p, const struct job *j, uint32_t runs)
+{
+	if (likely(j == NULL || j->n_hashes <= PROMPTS_LONG))
+		return true;
+	return kvr_sched_prepare(p->sched, &j->msg.req, runs);
+}
+
+/* The message of a request whose main leg is still to be decided when its prefill leg gets on. */
+static const struct job *undecided(const struct kvr_flight *slot)
+{
+	const struct request *r = slot != NULL ? request_of(slot) : NULL;
+
+	return r != NULL && r->rq.paired && !r->decided ? r->job : NULL;
+}
+
+bool prompts_ready_note(struct pool *p, const struct note *n, uint32_t runs)
+{
+	const struct job *j;
+
+	if (n->type == NOTE_ROUTE || n->type == NOTE_LOADS)
+		return ready(p, n->job, runs) &&
+		       (likely(n->job->pair == NULL) || ready(p->prefill, n->job, runs));
+	if (likely(other(p) == p) || n->handle == 0)
+		return true;
+	j = undecided(kvr_flight_by_handle(p->requests, n->handle));
+	return j == NULL || ready(j->pool, j, runs);
+}
+
+bool prompts_ready_lost(struct pool *p, const struct kvr_flight *slot, uint32_t runs)
+{
+	const struct request *r = request_of(slot);
+
+	return r == NULL || r->job == NULL || ready(p, r->job, runs);
+}
+
+void prompts_handled(struct pool *p)
+{
+	kvr_sched_prepare_over(p->sched);
+	if (unlikely(other(p) != p))
+		kvr_sched_prepare_over(other(p)->sched);
+}
+
+uint64_t prompts_walked(const struct pool *p)
+{
+	const struct pool *o = other(p);
+
+	return kvr_sched_walked(p->sched) + (o != p ? kvr_sched_walked(o->sched) : 0);
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Long prompts in slices: bookings and ends that lib/active has not finished. At most one booking,
+ * as every decision finishes the one before; then any number of ends, in a list through the slots,
+ * each with the rank and the time of its end for the overload detector. See kvr_sched_settle().
+ */
+#include "sched_pvt.h"
+
+/* What follows when the active prompts know of a booking, or of its end. */
+static void report_later(struct kvr_sched *s, const struct late *l)
+{
+	/* The rank may be another worker's by now, or in another life. */
+	if (s->rank[l->rank].worker != NIL && s->rank[l->rank].gen == l->gen)
+		kvr_sched__report(s, l->rank, l->now);
+}
+
+static struct late late_of(const struct kvr_sched *s, uint32_t rank, uint64_t now)
+{
+	return (struct late){.now = now, .rank = rank, .gen = s->rank[rank].gen};
+}
+
+static bool book_on(struct kvr_sched *s, uint32_t runs)
+{
+	struct slot *b = &s->slot[s->late.slot];
+
+	if (!kvr_active_book_some(s->active, s->late.sh, s->late.n, s->late.book.rank, &b->act,
+				  runs))
+		return false;
+	kvr_cell_add(&s->cnt.unshared_blocks, b->act.n_private);
+	s->late.slot = NIL;
+	return true;
+}
+
+void kvr_sched__enter(struct kvr_sched *s, uint32_t slot, const void *sh, uint32_t n, uint64_t now)
+{
+	const uint32_t rank = s->slot[slot].rank;
+
+	s->late.slot = slot;
+	s->late.sh = sh;
+	s->late.n = n;
+	s->late.book = late_of(s, rank, now);
+	s->late.any = !book_on(s, s->slice);
+}
+
+static void end_add(struct kvr_sched *s, uint32_t slot, uint32_t rank, uint64_t now)
+{
+	struct slot *b = &s->slot[slot];
+
+	b->end = late_of(s, rank, now);
+	b->end_next = NIL;
+	if (s->late.first == NIL)
+		s->late.first = slot;
+	else
+		s->slot[s->late.last].end_next = slot;
+	s->late.last = slot;
+	s->late.any = true;
+}
+
+bool kvr_sched__leave_prompt(struct kvr_sched *s, uint32_t slot, uint32_t rank, uint64_t now)
+{
+	struct slot *b = &s->slot[slot];
+
+	if (!s->late.any && kvr_active_free_some(s->active, &b->act, s->slice))
+		return true;
+	end_add(s, slot, rank, now);
+	return false;
+}
+
+bool kvr_sched_settle(struct kvr_sched *s, uint32_t runs)
+{
+	const uint64_t end = kvr_active_walked(s->active) + runs;
+
+	if (!s->late.any)
+		return true;
+	if (s->late.slot != NIL) {
+		if (!book_on(s, runs))
+			return false;
+		report_later(s, &s->late.book);
+	}
+	while (s->late.first != NIL) {
+		struct slot *b = &s->slot[s->late.first];
+		const uint64_t walked = kvr_active_walked(s->active);
+
+		if (walked >= end ||
+		    !kvr_active_free_some(s->active, &b->act, (uint32_t)(end - walked)))
+			return false;
+		s->late.first = b->end_next;
+		report_later(s, &b->end);
+	}
+	s->late.any = false;
+	return true;
+}
+
+void kvr_sched__settle(struct kvr_sched *s)
+{
+	while (!kvr_sched_settle(s, UINT32_MAX))
+		;
+}
+
+void kvr_sched_slices(struct kvr_sched *s, uint32_t runs)
+{
+	kvr_sched__settle(s);
+	s->slice = runs != 0 ? runs : UINT32_MAX;
+}
+
+bool kvr_sched_settled(const struct kvr_sched *s)
+{
+	return !s->late.any;
+}
+
+bool kvr_sched_enters(const struct kvr_sched *s, const void *sh)
+{
+	return s->late.slot != NIL && s->late.sh == sh;
+}
+
+bool kvr_sched_prepare(struct kvr_sched *s, const struct kvr_sched_req *req, uint32_t runs)
+{
+	const uint32_t n = s->conf.track_active_blocks ? req->n : 0;
+
+	return kvr_sched_settle(s, runs) &&
+	       kvr_active_match_some(s->active, req->sh, n, s->depth, runs);
+}
+
+void kvr_sched_prepare_over(struct kvr_sched *s)
+{
+	kvr_active_match_forget(s->active);
+}
+
+bool kvr_sched_admits(const struct kvr_sched *s)
+{
+	return s->turn != NIL;
+}
+
+uint64_t kvr_sched_walked(const struct kvr_sched *s)
+{
+	return kvr_active_walked(s->active);
+}
