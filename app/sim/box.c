@@ -13,6 +13,7 @@
 #include <rte_random.h>
 
 #include "lcore/notes.h"
+#include "sched/prompts.h"
 #include "start/start.h"
 
 #define HEADERS4 42u /* Ethernet, IPv4, UDP */
@@ -261,7 +262,8 @@ static bool frees(const struct lcore *lc)
 	return lc->trash != NULL || (s != NULL && s->messages == 0 && s->frames != 0);
 }
 
-/* Long messages are read, sent and applied over turns; sent as time passes. */
+/* Long messages are read, sent and applied over turns; sent as time passes. So are long prompts
+ * matched, booked and freed. */
 bool box_under_way(const struct box *b)
 {
 	const struct router *rt = b->rt;
@@ -271,7 +273,7 @@ bool box_under_way(const struct box *b)
 		any = any || rt->lcore[i]->reading.first != NULL || frees(rt->lcore[i]);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		any = any || !TAILQ_EMPTY(&rt->pool[i].live.sends) ||
-		      rt->pool[i].event.open.m != NULL;
+		      rt->pool[i].event.open.m != NULL || !prompts_idle(&rt->pool[i]);
 	return any;
 }
 

@@ -94,6 +94,36 @@ static void live_requests_stay(void)
 	pipeline_stop();
 }
 
+/* The ABORT of a cancelled request, which its agent has not heard, goes with its slot. The next
+ * item tells the agent the same. */
+static void an_abort_whose_room_is_needed(void)
+{
+	uint64_t h, first;
+	uint32_t n;
+
+	begin();
+	n = kvr_flight_size(rt->pool[0].requests);
+	peers_route(PEER_CLIENT, 1, 0, "x");
+	first = peers_dispatched();
+	peers_dispatch_ack(1, first, 0);
+	peers_empty(PEER_CLIENT, KVR_CANCEL, 1, first);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_ABORT));
+	CU_ASSERT_FALSE(TAILQ_EMPTY(&rt->pool[0].live.aborts));
+	for (uint64_t id = 2; id <= n + 1; id++) {
+		peers_route(PEER_CLIENT, id, 0, "x");
+		h = peers_dispatched();
+		peers_item(id, h, KVR_RESP_F_FIN);
+		pipeline_flush();
+	}
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_MADE_ROOM), 1);
+	CU_ASSERT_TRUE(TAILQ_EMPTY(&rt->pool[0].live.aborts));
+	pipeline_flush();
+	peers_item(1, first, 0);
+	CU_ASSERT_EQUAL(peers_rejected(PEER_AGENT).code, KVR_E_UNKNOWN_REQUEST);
+	CU_ASSERT_TRUE(pipeline_balanced());
+	pipeline_stop();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -102,6 +132,7 @@ int main(void)
 		{"over", nobody_is_kept_forever},
 		{"pressure", under_pressure_the_oldest_goes},
 		{"live", live_requests_stay},
+		{"abort", an_abort_whose_room_is_needed},
 		CU_TEST_INFO_NULL,
 	};
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ABORT, which a slot repeats until its worker has heard it. */
+/* ABORT, which a slot repeats until its worker has heard it. When the slot is needed the
+ * repetitions end with it: the next item of the run is answered UnknownRequest, which stops its
+ * engine as well. */
 #include "lcore/agent_path.h"
 #include "lcore/out.h"
 #include "sched/request.h"
