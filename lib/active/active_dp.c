@@ -8,6 +8,7 @@
 enum { AHEAD_PROMPT, AHEAD_CHILD, AHEAD_RUN, AHEAD_END };
 
 #define PREFETCH_HASHES 256u /* of a prompt: 32 lines, what the load buffers can have in flight */
+#define PREFETCH_PLACES 8u   /* of runs that a booking adds */
 
 static uint64_t hash_at(const void *sh, uint32_t i)
 {
@@ -128,6 +129,20 @@ void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_boo
 	fetch_run(a, r->parent);
 }
 
+/* The places in the index that a booking will fill, as the numbers of its runs are known: their
+ * latency beside that of the choice. The first of them has been looked at, unless a run is cut. */
+static void fetch_places(const struct kvr_active *a, const void *sh, uint32_t n)
+{
+	uint32_t at = a->matched + a->partial;
+
+	if (a->next != ROOT)
+		child_fetch(a, pool_peek(&a->runs, 0), run_hash(a, a->next)[a->partial]);
+	else
+		at += KVR_ACTIVE_RUN;
+	for (uint32_t i = 0; at < n && i < PREFETCH_PLACES; i++, at += KVR_ACTIVE_RUN)
+		child_fetch(a, pool_peek(&a->runs, i), hash_at(sh, at));
+}
+
 void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t depth[])
 {
 	uint32_t at = ROOT, done = 0, home;
@@ -163,6 +178,7 @@ void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t
 		done += got;
 	}
 	a->matched = done;
+	fetch_places(a, sh, n);
 }
 
 /*
