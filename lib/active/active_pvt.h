@@ -183,6 +183,13 @@ static inline bool pool_take(struct pool *p, uint32_t *id)
 	return true;
 }
 
+/** What the call of pool_take() after @p i others would give; a guess, when numbers come back
+ * meanwhile. */
+static inline uint32_t pool_peek(const struct pool *p, uint32_t i)
+{
+	return i < p->n_free ? p->free[p->n_free - 1 - i] : p->fresh + i - p->n_free;
+}
+
 static inline void pool_give(struct pool *p, uint32_t id)
 {
 	p->free[p->n_free++] = id;

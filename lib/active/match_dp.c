@@ -10,6 +10,7 @@
 enum { AHEAD_PROMPT, AHEAD_CHILD, AHEAD_RUN, AHEAD_END };
 
 #define PREFETCH_HASHES 256u /* of a prompt: 32 lines, what the load buffers can have in flight */
+#define PREFETCH_PLACES 8u   /* of runs that a booking adds */
 
 static uint64_t hash_at(const void *sh, uint32_t i)
 {
@@ -79,6 +80,20 @@ void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint3
 	ahead->step = AHEAD_END;
 }
 
+/* The places in the index that a booking will fill, as the numbers of its runs are known: their
+ * latency beside that of the choice. The first of them has been looked at, unless a run is cut. */
+static void fetch_places(const struct kvr_active *a, const void *sh, uint32_t n)
+{
+	uint32_t at = a->matched + a->partial;
+
+	if (a->next != ROOT)
+		child_fetch(a, pool_peek(&a->runs, 0), run_hash(a, a->next)[a->partial]);
+	else
+		at += KVR_ACTIVE_RUN;
+	for (uint32_t i = 0; at < n && i < PREFETCH_PLACES; i++, at += KVR_ACTIVE_RUN)
+		child_fetch(a, pool_peek(&a->runs, i), hash_at(sh, at));
+}
+
 /*
  * As every walk it has two forms, made from one: all at once, and (`some`) over at most *runs runs,
  * from where it stands. Both count the runs down. @return whether it is over.
@@ -121,6 +136,7 @@ static __rte_always_inline bool match_on(struct kvr_active *a, const void *sh, u
 		done += got;
 	}
 	a->matched = done;
+	fetch_places(a, sh, n);
 	return true;
 }
 

@@ -263,6 +263,9 @@ uint32_t kvr_prefix_maintain(struct kvr_prefix *t, uint64_t now_ms);
 /** Work done ever by stores, removes, predictions, evictions and clears, in units. Writer. */
 uint64_t kvr_prefix_work(const struct kvr_prefix *t);
 
+/** Begin to load what the first look-ups of a query of @p n blocks read: a few lines. Reader. */
+void kvr_prefix_prefetch(const struct kvr_prefix *t, const void *sh, uint32_t n);
+
 /** Score a burst of queries into their `out`. Reader. Allocates nothing, cannot fail. */
 void kvr_prefix_score_burst(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n);
 

@@ -6,16 +6,18 @@
  *   vec_same(p, q, n): leading equal words of n <= 32
  *   vec_max(to, from, lanes), and SCORE_BURST, the name of the function to define.
  *
- * A group of queries advances in rounds. Each round looks for one head a query (more for a long
- * one, at multiples of 512): those that the count does not rule out in one bulk call, then fetches,
- * then compares: the misses of all queries overlap. What matched is kept as a path; owners are
- * applied to the path at the end, see walk_pvt.h.
+ * A group of queries advances in rounds. Each round looks for one head a query (more for one that
+ * went on, at multiples of PFX_RUN): those that the count does not rule out in one bulk call, then
+ * fetches, then compares: the misses of all queries overlap. A query that is nearly alone has
+ * nobody's misses beside its own: it looks for several heads from the first round on. What matched
+ * is kept as a path; owners are applied to the path at the end, see walk_pvt.h.
  */
 
 #include "walk_pvt.h"
 
 #define GROUP 16u /* queries a group */
 #define KEYS  64u /* lookups a round: the limit of rte_hash */
+#define ALONE 2u  /* queries in a group that is no burst */
 
 static void begin(const struct kvr_prefix *t, struct look *l, const struct kvr_prefix_query *q)
 {
@@ -286,7 +288,7 @@ static void score_group(struct kvr_prefix *t, const struct kvr_prefix_query q[],
 	for (uint32_t i = 0; i < n; i++)
 		begin(t, &l[i], &q[i]);
 	/* The first head alone decides a miss; who went on may ask for several. */
-	for (uint32_t max = 1; live > 0; max = KEYS / GROUP) {
+	for (uint32_t max = n <= ALONE ? KEYS / GROUP : 1; live > 0; max = KEYS / GROUP) {
 		live = 0;
 		round_of(t, l, n, max);
 		for (uint32_t i = 0; i < n; i++)

@@ -270,6 +270,9 @@ enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_h
 	j->kind = h->kind;
 	j->flags = q->fixed.flags;
 	j->isl = q->fixed.isl;
+	/* The name will be looked for on this lcore, when the batch has been scored. */
+	if (j->pool->sched_lcore == lc)
+		kvr_flight_prefetch_name(j->pool->requests, j->source, j->id);
 	j->msg.book = (j->flags & KVR_REQ_F_BOOK) != 0;
 	j->deadline_ns = q->fixed.deadline_ms == 0
 				 ? 0
@@ -310,9 +313,6 @@ enum kvr_code job_end(struct lcore *lc, struct job *j, const struct kvr_path *fr
 	j->client = *from;
 	j->client.max_frame = client_frame != 0 ? client_frame : KVR_WIRE_DEF_FRAME;
 	j->lcore = lc->index;
-	/* The name will be looked for on this lcore, when the batch has been scored. */
-	if (j->pool->sched_lcore == lc)
-		kvr_flight_prefetch_name(j->pool->requests, j->source, j->id);
 	lc->job[lc->n_jobs++] = j;
 	return KVR_OK;
 }
@@ -376,6 +376,8 @@ enum kvr_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_
 	code = job_begin(lc, j, h, &q, q.hints, &hints);
 	if (likely(code == KVR_OK))
 		code = find_hashes(lc, j, &q, &hints);
+	if (likely(code == KVR_OK)) /* beside the digest */
+		kvr_prefix_prefetch(p->prefix, j->hashes, j->n_hashes);
 	/* Of what nothing is remembered no copy is known either. */
 	j->digest = job_compared(j) ? kvr_request_digest(&body, 1) : 0;
 	if (likely(code == KVR_OK))
