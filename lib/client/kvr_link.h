@@ -65,7 +65,7 @@ struct kvr_link {
 	uint32_t n_tx;
 	struct kvr_udp_msg tx[KVR_UDP_BURST];
 	uint8_t *tx_mem;	 /* KVR_UDP_BURST frames of KVR_WIRE_MAX_FRAME */
-	struct kvr_reasm *reasm; /* NULL when nothing fragmented is for us */
+	struct kvr_reasm *reasm; /* NULL until a fragment comes */
 };
 
 /**

@@ -26,8 +26,9 @@ static void drop_frame(void *arg, void *frame)
 	free(frame);
 }
 
-/* One sender, the router, so its share is everything. */
-static int init_assembly(struct kvr_link *l)
+/* One sender, the router, so its share is everything. It is megabytes, and most clients never get a
+ * message in fragments: made for the first of them. */
+static void init_assembly(struct kvr_link *l)
 {
 	const bool agent = l->conf.role == KVR_ROLE_BIT_AGENT;
 	/* An agent takes any message; what a client asks for is not that long. */
@@ -50,7 +51,6 @@ static int init_assembly(struct kvr_link *l)
 					  .drop = drop_frame};
 
 	l->reasm = kvr_reasm_create(&rc);
-	return l->reasm != NULL ? 0 : -errno;
 }
 
 int kvr_link_open(const char *router, uint16_t port, const char *bind, struct kvr_udp_addr *to,
@@ -83,8 +83,6 @@ int kvr_link_init(struct kvr_link *l, const struct kvr_udp *udp, const struct kv
 
 	*l = (struct kvr_link){.conf = *conf, .udp = *udp};
 	rc = kvr_timers_init(&l->timers, conf->timers);
-	if (rc == 0 && conf->assembly_bytes != 0)
-		rc = init_assembly(l);
 	l->tx_mem = malloc((size_t)KVR_UDP_BURST * KVR_WIRE_MAX_FRAME);
 	if (rc < 0 || l->tx_mem == NULL) {
 		kvr_link_fini(l);
@@ -217,6 +215,8 @@ static void fragment_in(struct kvr_link *l, const struct kvr_udp_msg *m)
 	struct kvr_reasm_msg msg;
 	int rc;
 
+	if (l->reasm == NULL && l->conf.assembly_bytes != 0)
+		init_assembly(l);
 	f = l->reasm != NULL ? malloc(offsetof(struct held_frame, h) + m->len) : NULL;
 	if (f == NULL) {
 		l->stats.bad++;
