@@ -77,6 +77,8 @@ struct router {
 	/* What control does while it waits for packet lcores; NULL: it sleeps. Who runs them on its
 	 * own thread runs them here. Start. */
 	void (*wait)(struct router *rt);
+	/* How control sleeps for @ns at the end; NULL: nanosleep(). Start. */
+	void (*pause)(struct router *rt, uint64_t ns);
 	struct kvr_port *port[KVR_ROUTER_MAX_PORTS];
 	/* Those of now are rules[rules_now]; control writes the others, publishes them, and does
 	 * not touch the former ones until every lcore has ended its turn. */

@@ -23,10 +23,6 @@ void cache_end(struct engine *e, uint32_t rank)
 {
 	load_cache_destroy(e->rank[rank].cache);
 	e->rank[rank].cache = NULL;
-	free(e->dump);
-	free(e->dump_hash);
-	e->dump = NULL;
-	e->dump_hash = NULL;
 }
 
 uint32_t cache_match(struct engine *e, const struct run *r)
@@ -45,20 +41,22 @@ static void stored(struct engine *e, uint32_t rank, const uint64_t *parent, cons
 					.hashes = sh,
 					.n = n};
 
-	kvr_agent_kv_stored(e->agent, rank, &kv);
+	for (uint32_t i = 0; i < e->sim->plan.routers; i++)
+		kvr_agent_kv_stored(e->seat[i].agent, rank, &kv);
 }
 
 static void removed(struct engine *e, uint32_t rank, const uint64_t *sh, uint32_t n)
 {
-	kvr_agent_kv_removed(
-		e->agent, rank,
-		&(const struct kvr_agent_kv){.tier = KVR_TIER_DEVICE, .hashes = sh, .n = n});
+	const struct kvr_agent_kv kv = {.tier = KVR_TIER_DEVICE, .hashes = sh, .n = n};
+
+	for (uint32_t i = 0; i < e->sim->plan.routers; i++)
+		kvr_agent_kv_removed(e->seat[i].agent, rank, &kv);
 }
 
 /* Something about blocks that were never there: a removal changes nothing, a store is a lie. */
 static void invent(struct engine *e, uint32_t rank)
 {
-	struct kvr_rand *r = &e->node->rand;
+	struct kvr_rand *r = &e->rand;
 	uint64_t sh[8];
 
 	for (uint32_t i = 0; i < RTE_DIM(sh); i++)
@@ -75,7 +73,7 @@ void cache_store(struct sim *s, struct engine *e, struct run *r)
 {
 	static uint64_t gone[SIM_PROMPT];
 	struct rank *k = &e->rank[r->rank];
-	struct kvr_rand *rand = &e->node->rand;
+	struct kvr_rand *rand = &e->rand;
 	const bool bugs = sim_faults(s);
 	const struct load_cache_change c = load_cache_store(k->cache, r->hash, r->n_hashes, gone);
 	const uint64_t *parent = c.have > 0 ? &r->hash[c.have - 1] : NULL;
@@ -115,7 +113,7 @@ void cache_walk(struct engine *e, uint32_t rank,
 		void *arg)
 {
 	const uint32_t n = load_cache_used(e->rank[rank].cache);
-	uint64_t *scratch = malloc((e->node->sim->plan.cache_blocks + 1) * sizeof(*scratch));
+	uint64_t *scratch = malloc((e->sim->plan.cache_blocks + 1) * sizeof(*scratch));
 
 	if (scratch == NULL)
 		abort();
@@ -143,20 +141,21 @@ void cache_mend(struct sim *s, struct engine *e, uint32_t rank)
 	if (!e->rank[rank].dirty)
 		return;
 	e->rank[rank].dirty = false;
-	kvr_agent_kv_cleared(e->agent, rank);
+	for (uint32_t i = 0; i < s->plan.routers; i++)
+		kvr_agent_kv_cleared(e->seat[i].agent, rank);
 	cache_walk(e, rank, tell, &m);
-	e->node->due_ns = s->now_ns;
+	engine_wake(e);
 }
 
 static void keep(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n)
 {
-	struct engine *e = arg;
-	uint64_t *at = e->dump_hash;
+	struct seat *t = arg;
+	uint64_t *at = t->dump_hash;
 
-	for (uint32_t i = 0; i < e->dump_n; i++)
-		at += e->dump[i].n;
+	for (uint32_t i = 0; i < t->dump_n; i++)
+		at += t->dump[i].n;
 	memcpy(at, sh, n * sizeof(*sh));
-	e->dump[e->dump_n++] = (struct kvr_agent_kv){.tier = KVR_TIER_DEVICE,
+	t->dump[t->dump_n++] = (struct kvr_agent_kv){.tier = KVR_TIER_DEVICE,
 						     .has_parent = parent != NULL,
 						     .parent = parent != NULL ? *parent : 0,
 						     .hashes = at,
@@ -166,23 +165,23 @@ static void keep(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t
 int cache_dump(struct kvr_agent *a, uint32_t dp_rank, uint64_t pos, struct kvr_agent_kv *kv,
 	       void *user)
 {
-	struct engine *e = user;
+	struct seat *t = user;
 
 	RTE_SET_USED(a);
 	if (pos == 0) {
-		const uint32_t n = load_cache_used(e->rank[dp_rank].cache);
+		const uint32_t n = load_cache_used(t->engine->rank[dp_rank].cache);
 
-		free(e->dump);
-		free(e->dump_hash);
-		e->dump = calloc(n + 1, sizeof(*e->dump));
-		e->dump_hash = calloc(n + 1, sizeof(*e->dump_hash));
-		e->dump_n = 0;
-		if (e->dump == NULL || e->dump_hash == NULL)
+		free(t->dump);
+		free(t->dump_hash);
+		t->dump = calloc(n + 1, sizeof(*t->dump));
+		t->dump_hash = calloc(n + 1, sizeof(*t->dump_hash));
+		t->dump_n = 0;
+		if (t->dump == NULL || t->dump_hash == NULL)
 			abort();
-		cache_walk(e, dp_rank, keep, e);
+		cache_walk(t->engine, dp_rank, keep, t);
 	}
-	if (pos >= e->dump_n)
+	if (pos >= t->dump_n)
 		return 0;
-	*kv = e->dump[pos];
+	*kv = t->dump[pos];
 	return 1;
 }

@@ -32,9 +32,10 @@ static bool ranks_add_up(struct sim *s, const struct pool *p, uint64_t *blocks, 
 	return booked != 0;
 }
 
-void check_loads(struct sim *s)
+void check_loads(struct host *h)
 {
-	const struct router *rt = s->host.box.rt;
+	struct sim *s = h->sim;
+	const struct router *rt = h->box.rt;
 	uint64_t blocks, tokens;
 
 	if (s->steps % 16 != 0)
@@ -54,12 +55,15 @@ bool check_serving(struct sim *s, bool say)
 {
 	bool all = true;
 
-	for (uint32_t i = 0; i < s->plan.engines; i++) {
-		if (s->engine[i].state == KVR_AGENT_SERVING)
+	for (uint32_t i = 0; i < s->plan.engines * s->plan.routers; i++) {
+		const struct seat *seat = &s->engine[i / s->plan.routers].seat[i % s->plan.routers];
+
+		if (seat->state == KVR_AGENT_SERVING)
 			continue;
 		all = false;
 		if (say)
-			sim_fail(s, "engine %u does not serve: state %u", i, s->engine[i].state);
+			sim_fail(s, "engine %u does not serve router %u: state %u",
+				 i / s->plan.routers, i % s->plan.routers, seat->state);
 	}
 	return all;
 }
@@ -68,6 +72,7 @@ bool check_serving(struct sim *s, bool say)
 
 struct table {
 	struct sim *s;
+	const struct router *rt;
 	uint32_t n, cap; /* blocks of the rank that is looked at */
 	uint64_t *sh;
 	uint32_t dense; /* its index in the router */
@@ -104,9 +109,10 @@ static bool compare(void *ctx, const struct kvr_prefix_piece *p)
 
 static void check_rank(struct sim *s, uint32_t engine, uint32_t rank, struct table *t)
 {
-	struct router *rt = s->host.box.rt;
+	const struct router *rt = t->rt;
 	const struct kvr_worker *w = kvr_registry_find(rt->registry, engine_worker(engine));
 	struct engine *e = &s->engine[engine];
+	struct kvr_prefix *prefix = rt->pool[e->prefill ? 1 : 0].prefix;
 	struct kvr_prefix_stats st;
 
 	if (w == NULL) {
@@ -117,8 +123,8 @@ static void check_rank(struct sim *s, uint32_t engine, uint32_t rank, struct tab
 	t->n = t->found = t->foreign = 0;
 	cache_walk(e, rank, gather, t);
 	qsort(t->sh, t->n, sizeof(*t->sh), by_value);
-	kvr_prefix_dump(rt->pool[0].prefix, 0, compare, t);
-	kvr_prefix_stats_get(rt->pool[0].prefix, &st);
+	kvr_prefix_dump(prefix, 0, compare, t);
+	kvr_prefix_stats_get(prefix, &st);
 	/* At its bound of runs it gives up what was least recently matched. */
 	if (t->foreign != 0 || (t->found != t->n && st.evicted_runs == 0 && st.dropped == 0))
 		sim_fail(s,
@@ -127,9 +133,9 @@ static void check_rank(struct sim *s, uint32_t engine, uint32_t rank, struct tab
 			 engine, rank, t->n, t->found, t->foreign);
 }
 
-static void check_table(struct sim *s)
+static void check_table(struct sim *s, const struct router *rt)
 {
-	struct table t = {.s = s};
+	struct table t = {.s = s, .rt = rt};
 
 	t.sh = calloc(s->plan.cache_blocks + 1, sizeof(*t.sh));
 	if (t.sh == NULL)
@@ -173,15 +179,13 @@ static void say_slot(struct sim *s, const struct kvr_flight *f)
 		for (uint32_t r = a->last_run; r != 0; r = s->run[r - 1].before)
 			sim_say(s, "  run %u at engine %u, life %u (now %u), state %u, made %u",
 				r - 1, s->run[r - 1].engine, s->run[r - 1].life,
-				s->engine[s->run[r - 1].engine].node->life, s->run[r - 1].state,
+				s->engine[s->run[r - 1].engine].life, s->run[r - 1].state,
 				s->run[r - 1].made);
 	}
 }
 
-static void say_left(struct sim *s)
+static void say_left(struct sim *s, const struct router *rt)
 {
-	const struct router *rt = s->host.box.rt;
-
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		for (uint32_t k = 0; k < rt->pool[i].n_requests; k++) {
 			const struct request *r = &rt->pool[i].request[k];
@@ -194,10 +198,14 @@ static void say_left(struct sim *s)
 void check_rest(struct sim *s)
 {
 	check_asks(s);
-	if (!s->failed && !rest_requests(s->host.box.rt)) {
-		say_left(s);
-		sim_fail(s, "the router is not at rest");
+	for (uint32_t i = 0; i < s->plan.routers && !s->failed; i++) {
+		const struct router *rt = s->host[i].box.rt;
+
+		if (rest_requests(rt)) {
+			check_table(s, rt);
+			continue;
+		}
+		say_left(s, rt);
+		sim_fail(s, "router %u is not at rest", i);
 	}
-	if (!s->failed)
-		check_table(s);
 }

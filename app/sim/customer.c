@@ -109,9 +109,22 @@ static bool nothing_may_fail(const struct sim *s)
 			     drawn.engine_leaves + drawn.engine_pauses + drawn.engine_moves +
 			     drawn.client_kills + drawn.client_pauses + drawn.router_pauses +
 			     drawn.stalls + drawn.small_router + drawn.bug_mute + drawn.bug_error +
-			     drawn.bug_refuse + drawn.queueing + drawn.sessions + drawn.jitter_us;
+			     drawn.bug_refuse + drawn.queueing + drawn.sessions + drawn.jitter_us +
+			     drawn.router_stops + drawn.pairs;
 
 	return bad == 0;
+}
+
+/* Elsewhere it may go well: what a client with two routers does. */
+static void try_elsewhere(struct sim *s, const struct ask *a, const struct kvr_client_end *e)
+{
+	struct customer *c = &s->customer[a->client];
+	const bool worth = e->reason == KVR_CLIENT_LOST || e->reason == KVR_CLIENT_SILENT ||
+			   (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_SHUTDOWN);
+
+	if (s->plan.routers > 1 && worth && a->got == 0 && !a->cancelled && !a->probe &&
+	    a->tries + 1 < SIM_TRIES && c->n_again < SIM_AGAIN)
+		c->again[c->n_again++] = (uint32_t)(a - s->ask);
 }
 
 static void on_end(struct kvr_client *c, uint64_t id, const struct kvr_client_end *e, void *user)
@@ -138,6 +151,7 @@ static void on_end(struct kvr_client *c, uint64_t id, const struct kvr_client_en
 			 a->items);
 	if (a->killed)
 		return;
+	try_elsewhere(s, a, e);
 	if (e->reason != KVR_CLIENT_FINISHED &&
 	    (a->probe || (nothing_may_fail(s) && !a->cancelled)))
 		sim_fail(s, "request %td: reason %u, code %u (%s) and nothing is wrong", a - s->ask,
@@ -146,9 +160,11 @@ static void on_end(struct kvr_client *c, uint64_t id, const struct kvr_client_en
 
 /* ---- asking ---- */
 
-static struct ask *new_ask(struct sim *s, uint32_t i)
+/* Another, or one more try of @p again (UINT32_MAX: none). */
+static struct ask *new_ask(struct sim *s, uint32_t i, uint32_t again)
 {
-	struct kvr_rand *r = &s->customer[i].node->rand;
+	struct customer *c = &s->customer[i];
+	struct kvr_rand *r = &c->rand;
 	struct ask *a;
 
 	if (s->n_asks == s->cap_asks) {
@@ -159,7 +175,7 @@ static struct ask *new_ask(struct sim *s, uint32_t i)
 	}
 	a = &s->ask[s->n_asks++];
 	*a = (struct ask){.client = i,
-			  .life = s->customer[i].node->life,
+			  .life = c->life,
 			  .n_tokens = 1 + kvr_rand_below(r, SIM_PROMPT * SIM_BLOCK - 1),
 			  .items = 1 + kvr_rand_below(r, 12),
 			  .item_us = 200 + kvr_rand_below(r, 30000),
@@ -169,12 +185,19 @@ static struct ask *new_ask(struct sim *s, uint32_t i)
 			  .cancel_ns = SIM_NEVER};
 	if (sim_chance(r, s->plan.large))
 		a->body_len = 1000 + kvr_rand_below(r, 40000);
+	if (again != UINT32_MAX) {
+		a->tries = s->ask[again].tries + 1;
+		a->n_tokens = s->ask[again].n_tokens;
+		a->items = s->ask[again].items;
+		a->body_len = s->ask[again].body_len;
+		a->prompt = s->ask[again].prompt;
+	}
 	return a;
 }
 
-static void add_session(const struct sim *s, uint32_t i, struct kvr_client_hints *h)
+static void add_session(struct sim *s, uint32_t i, struct kvr_client_hints *h)
 {
-	struct kvr_rand *r = &s->customer[i].node->rand;
+	struct kvr_rand *r = &s->customer[i].rand;
 	const enum kvr_client_session what = (enum kvr_client_session)kvr_rand_below(r, 3);
 	char id[32];
 
@@ -183,16 +206,40 @@ static void add_session(const struct sim *s, uint32_t i, struct kvr_client_hints
 				what == KVR_CLIENT_SESSION_OPEN ? 1 + kvr_rand_below(r, 8) : 0);
 }
 
-static void submit(struct sim *s, uint32_t i, bool probe)
+/* Tokens or their hashes, by the direct path or not, of a session or not. */
+static struct kvr_client_hints *draw_way(struct sim *s, const struct ask *a,
+					 struct kvr_client_request *q, uint32_t *tokens,
+					 uint64_t *sh)
+{
+	struct kvr_rand *r = &s->customer[a->client].rand;
+	struct kvr_client_hints *h = NULL;
+
+	prompt_tokens(s, a, tokens);
+	if (sim_chance(r, s->plan.tokens)) {
+		q->tokens = tokens;
+		q->n_tokens = a->n_tokens;
+	} else {
+		q->n_hashes = prompt_hashes(tokens, a->n_tokens, sh);
+		q->hashes = q->n_hashes != 0 ? sh : NULL;
+	}
+	if (sim_chance(r, s->plan.directs))
+		q->flags |= KVR_CLIENT_DIRECT;
+	if (!a->probe && sim_chance(r, s->plan.sessions) && (h = kvr_client_hints_create()) != NULL)
+		add_session(s, a->client, h);
+	q->hints = h;
+	return h;
+}
+
+/* @return whether it was taken. */
+static bool submit(struct sim *s, uint32_t i, uint32_t router, bool probe, uint32_t again)
 {
 	static const struct kvr_client_ops ops = {.on_item = on_item, .on_end = on_end};
 	struct customer *c = &s->customer[i];
-	struct kvr_rand *r = &c->node->rand;
-	struct ask *a = new_ask(s, i);
+	struct ask *a = new_ask(s, i, again);
 	uint32_t tokens[SIM_PROMPT * SIM_BLOCK];
 	uint64_t sh[SIM_PROMPT];
 	uint8_t *body = malloc(a->body_len);
-	struct kvr_client_hints *h = NULL;
+	struct kvr_client_hints *h;
 	struct kvr_client_request q = {.pool = SIM_POOL,
 				       .isl = a->n_tokens,
 				       .request_ms = ANSWER_MS,
@@ -206,90 +253,120 @@ static void submit(struct sim *s, uint32_t i, bool probe)
 		body[k] = body_byte(s->n_asks - 1, k);
 	memcpy(body, &(const struct item_body){.ask = s->n_asks - 1, .of = a->items},
 	       sizeof(struct item_body));
-	prompt_tokens(s, a, tokens);
-	if (sim_chance(r, s->plan.tokens)) {
-		q.tokens = tokens;
-		q.n_tokens = a->n_tokens;
-	} else {
-		q.n_hashes = prompt_hashes(tokens, a->n_tokens, sh);
-		q.hashes = q.n_hashes != 0 ? sh : NULL;
-	}
-	if (sim_chance(r, s->plan.directs))
-		q.flags |= KVR_CLIENT_DIRECT;
-	if (!probe && sim_chance(r, s->plan.sessions) && (h = kvr_client_hints_create()) != NULL) {
-		add_session(s, i, h);
-		q.hints = h;
-	}
 	a->probe = probe;
-	if (!probe && sim_chance(r, s->plan.cancels))
-		a->cancel_ns = s->now_ns + kvr_rand_below(r, 500) * SIM_MS;
-	rc = kvr_client_submit(c->client, &q, &a->id);
-	a->source = kvr_client_source(c->client);
+	a->router = router;
+	h = draw_way(s, a, &q, tokens, sh);
+	if (!probe && sim_chance(&c->rand, s->plan.cancels)) {
+		a->cancel_ns = s->now_ns + kvr_rand_below(&c->rand, 500) * SIM_MS;
+		c->next_cancel_ns = RTE_MIN(c->next_cancel_ns, a->cancel_ns);
+	}
+	rc = kvr_client_submit(c->client[router], &q, &a->id);
+	a->source = kvr_client_source(c->client[router]);
 	kvr_client_hints_destroy(h);
 	free(body);
 	if (rc == -EBUSY && !probe)
 		s->n_asks--; /* it has as many as it may */
 	else if (rc < 0)
 		sim_fail(s, "client %u: submit: %s", i, strerror(-rc));
+	c->node[router]->due_ns = s->now_ns;
+	return rc == 0;
 }
 
-void customer_probe(struct sim *s, uint32_t i)
+void customer_probe(struct sim *s, uint32_t i, uint32_t router)
 {
-	submit(s, i, true);
-	s->customer[i].node->due_ns = s->now_ns;
+	submit(s, i, router, true, UINT32_MAX);
 }
 
 static void cancel_some(struct sim *s, uint32_t i)
 {
+	struct customer *c = &s->customer[i];
+
+	c->next_cancel_ns = SIM_NEVER;
 	for (uint32_t k = s->n_asks > 2000 ? s->n_asks - 2000 : 0; k < s->n_asks; k++) {
 		struct ask *a = &s->ask[k];
 
-		if (a->client == i && a->cancel_ns <= s->now_ns && !a->over &&
-		    a->life == s->customer[i].node->life) {
-			a->cancel_ns = SIM_NEVER;
-			a->cancelled = true;
-			kvr_client_cancel(s->customer[i].client, a->id);
+		if (a->client != i || a->cancel_ns == SIM_NEVER || a->over || a->life != c->life)
+			continue;
+		if (a->cancel_ns > s->now_ns) {
+			c->next_cancel_ns = RTE_MIN(c->next_cancel_ns, a->cancel_ns);
+			continue;
 		}
+		a->cancel_ns = SIM_NEVER;
+		a->cancelled = true;
+		kvr_client_cancel(c->client[a->router], a->id);
+		c->node[a->router]->due_ns = s->now_ns;
 	}
 }
 
 /* ---- life ---- */
 
+static int library_begin(struct sim *s, uint32_t i, uint32_t router)
+{
+	const struct kvr_client_conf conf = {.max_requests = 128};
+	struct customer *c = &s->customer[i];
+	struct node *n = &s->node[sim_client_node(s, i, router)];
+	const struct kvr_udp w = node_world(n);
+
+	c->node[router] = n;
+	node_rename(n);
+	c->client[router] = kvr_client__create_on(&conf, &s->node[router].addr, &w);
+	if (c->client[router] == NULL)
+		return -errno;
+	kvr_client_connect(c->client[router]);
+	n->up = true;
+	n->due_ns = s->now_ns;
+	return 0;
+}
+
 int customer_begin(struct sim *s, uint32_t i)
 {
 	struct customer *c = &s->customer[i];
-	struct node *n = &s->node[sim_client_node(s, i)];
-	const struct kvr_client_conf conf = {.max_requests = 128};
-	const struct kvr_udp w = node_world(n);
+	int rc = 0;
 
 	the_sim = s;
-	c->node = n;
-	node_rename(n);
-	c->client = kvr_client__create_on(&conf, &sim_router_addr, &w);
-	if (c->client == NULL)
-		return -errno;
-	kvr_client_connect(c->client);
-	n->up = true;
-	n->due_ns = s->now_ns;
-	c->next_ask_ns = s->now_ns + (1000 + kvr_rand_below(&n->rand, 1000)) * SIM_MS;
-	return 0;
+	if (c->life++ == 0)
+		kvr_rand_init(&c->rand, kvr_mix64(s->plan.seed + 0x1000000 * (i + 1)));
+	c->up = true;
+	c->n_again = 0;
+	c->next_cancel_ns = SIM_NEVER;
+	for (uint32_t r = 0; r < s->plan.routers && rc == 0; r++)
+		rc = library_begin(s, i, r);
+	c->next_ask_ns = s->now_ns + (1000 + kvr_rand_below(&c->rand, 1000)) * SIM_MS;
+	return rc;
+}
+
+static void library_end(struct customer *c, uint32_t router, bool quietly)
+{
+	struct node *n = c->node[router];
+
+	n->mute = quietly;
+	kvr_client_destroy(c->client[router]);
+	c->client[router] = NULL;
+	n->mute = n->up = false;
+	n->due_ns = SIM_NEVER;
+	node_drop(n);
 }
 
 void customer_end(struct sim *s, uint32_t i, bool quietly)
 {
 	struct customer *c = &s->customer[i];
 
-	if (!c->node->up)
+	if (!c->up)
 		return;
 	for (uint32_t k = 0; k < s->n_asks; k++)
 		if (s->ask[k].client == i && !s->ask[k].over)
 			s->ask[k].killed = true;
-	c->node->mute = quietly;
-	kvr_client_destroy(c->client);
-	c->client = NULL;
-	c->node->mute = c->node->up = false;
-	c->node->due_ns = SIM_NEVER;
-	node_drop(c->node);
+	for (uint32_t r = 0; r < s->plan.routers; r++)
+		if (c->client[r] != NULL)
+			library_end(c, r, quietly);
+	c->up = false;
+	c->n_again = 0;
+}
+
+void customer_still(struct sim *s, uint32_t i, uint64_t until_ns)
+{
+	for (uint32_t r = 0; r < s->plan.routers; r++)
+		s->node[sim_client_node(s, i, r)].still_until_ns = until_ns;
 }
 
 static bool asks(const struct sim *s)
@@ -300,43 +377,67 @@ static bool asks(const struct sim *s)
 uint64_t customer_due_ns(const struct sim *s, uint32_t i)
 {
 	const struct customer *c = &s->customer[i];
-	uint64_t at;
+	uint64_t at = c->next_cancel_ns;
 
-	if (!c->node->up)
+	if (!c->up)
 		return SIM_NEVER;
-	at = asks(s) ? RTE_MIN(c->node->due_ns, c->next_ask_ns) : c->node->due_ns;
-	return RTE_MAX(at, c->node->still_until_ns);
+	if (asks(s))
+		at = RTE_MIN(at, c->next_ask_ns);
+	if (c->n_again != 0)
+		at = s->now_ns;
+	for (uint32_t r = 0; r < s->plan.routers; r++)
+		at = RTE_MIN(at, c->node[r]->due_ns);
+	return RTE_MAX(at, c->node[0]->still_until_ns);
+}
+
+static void library_run(struct sim *s, struct node *n, struct kvr_client *c)
+{
+	uint64_t due;
+
+	kvr_client_process(c);
+	due = kvr_client__due_us(c);
+	n->due_ns = due == UINT64_MAX ? SIM_NEVER : RTE_MAX(due * 1000, s->now_ns + 1000);
+	if (!STAILQ_EMPTY(&n->rx))
+		n->due_ns = s->now_ns + 1000;
+}
+
+/* What has failed at one router is tried at the other. */
+static void try_again(struct sim *s, uint32_t i)
+{
+	struct customer *c = &s->customer[i];
+	const uint32_t again = c->again[--c->n_again];
+
+	if (submit(s, i, (s->ask[again].router + 1) % s->plan.routers, false, again))
+		s->again++;
 }
 
 void customer_run(struct sim *s, uint32_t i)
 {
 	struct customer *c = &s->customer[i];
-	uint64_t due;
 
 	if (asks(s) && c->next_ask_ns <= s->now_ns) {
-		submit(s, i, false);
-		c->next_ask_ns =
-			s->now_ns +
-			kvr_rand_below(&c->node->rand, 2000000 / s->plan.rate) * UINT64_C(1000);
+		submit(s, i, s->plan.routers > 1 ? kvr_rand_below(&c->rand, s->plan.routers) : 0,
+		       false, UINT32_MAX);
+		c->next_ask_ns = s->now_ns +
+				 kvr_rand_below(&c->rand, 2000000 / s->plan.rate) * UINT64_C(1000);
 	}
-	if (s->plan.cancels != 0 && sim_faults(s))
+	if (c->n_again != 0)
+		try_again(s, i);
+	if (c->next_cancel_ns <= s->now_ns)
 		cancel_some(s, i);
-	kvr_client_process(c->client);
-	due = kvr_client__due_us(c->client);
-	if (due == UINT64_MAX)
-		c->node->due_ns = SIM_NEVER;
-	else
-		c->node->due_ns = RTE_MAX(due * 1000, s->now_ns + 1000);
-	if (!STAILQ_EMPTY(&c->node->rx))
-		c->node->due_ns = s->now_ns + 1000;
+	for (uint32_t r = 0; r < s->plan.routers; r++)
+		if (c->node[r]->due_ns <= s->now_ns)
+			library_run(s, c->node[r], c->client[r]);
 }
 
 uint32_t customers_waiting(const struct sim *s)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < s->plan.clients; i++)
-		n += s->customer[i].client != NULL ? kvr_client_in_flight(s->customer[i].client)
-						   : 0;
+	for (uint32_t i = 0; i < s->plan.clients; i++) {
+		n += s->customer[i].n_again;
+		for (uint32_t r = 0; r < s->plan.routers && s->customer[i].up; r++)
+			n += kvr_client_in_flight(s->customer[i].client[r]);
+	}
 	return n;
 }

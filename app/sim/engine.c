@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Engines behind their agents: a rank prefills one request at a time, as long as its uncached
- * blocks take, then streams the items its client has asked for. What engines do wrong is drawn for
- * each request.
+ * Engines behind their agents, one for each router: a rank prefills one request at a time, as long
+ * as its uncached blocks take, then streams the items its client has asked for. What engines do
+ * wrong is drawn for each request.
  */
 #include "sim.h"
 
@@ -19,7 +19,7 @@
 
 /* ---- executions ---- */
 
-static uint32_t new_run(struct sim *s)
+static void new_run(struct sim *s)
 {
 	if (s->n_runs == s->cap_runs) {
 		s->cap_runs = s->cap_runs != 0 ? 2 * s->cap_runs : 256;
@@ -27,13 +27,13 @@ static uint32_t new_run(struct sim *s)
 		if (s->run == NULL)
 			abort();
 	}
-	return s->n_runs++;
+	s->n_runs++;
 }
 
-static struct run *find_run(struct sim *s, const struct engine *e, uint64_t handle)
+static struct run *find_run(struct sim *s, const struct seat *t, uint64_t handle)
 {
-	for (uint32_t i = e->runs; i != 0; i = s->run[i - 1].next)
-		if (s->run[i - 1].handle == handle)
+	for (uint32_t i = t->engine->runs; i != 0; i = s->run[i - 1].next)
+		if (s->run[i - 1].handle == handle && s->run[i - 1].seat == t->node->router)
 			return &s->run[i - 1];
 	return NULL;
 }
@@ -105,51 +105,92 @@ static void read_prompt(struct sim *s, const struct kvr_agent_request *q, uint32
 }
 
 /* Never twice in this life. */
-static void check_once(struct sim *s, uint32_t engine, uint32_t life, uint64_t handle, uint32_t ask)
+static void check_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t ask)
 {
+	const struct engine *e = t->engine;
+	const uint32_t engine = (uint32_t)(e - s->engine);
+
 	for (uint32_t i = s->ask[ask].last_run; i != 0; i = s->run[i - 1].before) {
 		const struct run *r = &s->run[i - 1];
 
-		if (r->engine == engine && r->life == life && r->handle == handle)
+		if (r->engine == engine && r->life == e->life && r->handle == handle &&
+		    r->seat == t->node->router)
 			sim_fail(s, "request %u is run twice by engine %u", ask, engine);
 	}
 }
 
+/* Its leg of a pair is one for this engine, and the result is what the other leg has said. */
+static void check_leg(struct sim *s, const struct engine *e, const struct kvr_agent_request *q,
+		      uint32_t ask)
+{
+	struct item_body b;
+
+	if (q->leg == KVR_ROLE_AGGREGATED) {
+		if (e->prefill)
+			sim_fail(s, "request %u: an engine that computes prompts gets all of it",
+				 ask);
+		return;
+	}
+	if (!s->plan.pairs || (q->leg == KVR_ROLE_PREFILL) != e->prefill)
+		sim_fail(s, "request %u: leg %u comes to the wrong engine", ask, q->leg);
+	if (q->leg != KVR_ROLE_DECODE)
+		return;
+	if (q->prefill_result_len < sizeof(b)) {
+		sim_fail(s, "request %u: a result of %u bytes", ask, q->prefill_result_len);
+		return;
+	}
+	memcpy(&b, q->prefill_result, sizeof(b));
+	if (b.ask != ask || b.run >= s->n_runs || s->run[b.run].ask != ask ||
+	    engine_worker(s->run[b.run].engine) != q->prefill_worker)
+		sim_fail(s, "request %u: its result is that of run %u of request %u", ask, b.run,
+			 b.ask);
+}
+
+/* What this engine will do wrong with it. */
+static void draw_bugs(struct sim *s, struct engine *e, struct run *r, uint32_t items)
+{
+	if (!sim_faults(s))
+		return;
+	if (sim_chance(&e->rand, s->plan.bug_mute))
+		r->state = RUN_MUTE;
+	if (sim_chance(&e->rand, s->plan.bug_error))
+		r->fails_at = kvr_rand_below(&e->rand, items);
+}
+
 static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *q, void *user)
 {
-	struct engine *e = user;
-	struct sim *s = e->node->sim;
-	const uint32_t engine = (uint32_t)(e - s->engine);
-	struct kvr_rand *rand = &e->node->rand;
+	struct seat *t = user;
+	struct engine *e = t->engine;
+	struct sim *s = e->sim;
+	const uint32_t engine = (uint32_t)(e - s->engine), no = s->n_runs;
 	struct item_body b;
 	struct run *r;
-	uint32_t no;
 
 	RTE_SET_USED(a);
 	if (!read_body(s, q, &b))
 		return REFUSED;
-	check_once(s, engine, e->node->life, q->handle, b.ask);
+	check_once(s, t, q->handle, b.ask);
+	check_leg(s, e, q, b.ask);
 	if (q->dp_rank >= s->plan.ranks)
 		sim_fail(s, "engine %u has no rank %u", engine, q->dp_rank);
-	if (sim_faults(s) && sim_chance(rand, s->plan.bug_refuse))
+	if (sim_faults(s) && sim_chance(&e->rand, s->plan.bug_refuse))
 		return REFUSED;
-	no = new_run(s);
+	new_run(s);
 	r = &s->run[no];
 	*r = (struct run){.ask = b.ask,
 			  .before = s->ask[b.ask].last_run,
 			  .engine = engine,
-			  .life = e->node->life,
+			  .seat = t->node->router,
+			  .life = e->life,
 			  .rank = q->dp_rank,
 			  .attempt = q->attempt,
+			  .prefill = q->leg == KVR_ROLE_PREFILL,
 			  .handle = q->handle,
 			  .at_ns = s->now_ns,
 			  .state = RUN_QUEUED,
 			  .fails_at = UINT32_MAX,
 			  .next = e->runs};
-	if (sim_faults(s) && sim_chance(rand, s->plan.bug_mute))
-		r->state = RUN_MUTE;
-	if (sim_faults(s) && sim_chance(rand, s->plan.bug_error))
-		r->fails_at = kvr_rand_below(rand, s->ask[b.ask].items);
+	draw_bugs(s, e, r, r->prefill ? 1 : s->ask[b.ask].items);
 	read_prompt(s, q, b.ask, r);
 	s->ask[b.ask].last_run = no + 1;
 	e->runs = no + 1;
@@ -161,9 +202,9 @@ static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *q, v
 static void on_abort(struct kvr_agent *a, uint64_t handle, enum kvr_agent_abort why, uint16_t code,
 		     void *user)
 {
-	struct engine *e = user;
-	struct sim *s = e->node->sim;
-	struct run *r = find_run(s, e, handle);
+	struct seat *t = user;
+	struct sim *s = t->engine->sim;
+	struct run *r = find_run(s, t, handle);
 	const struct kvr_agent_item late = {.flags = KVR_AGENT_LAST};
 
 	RTE_SET_USED(code);
@@ -171,35 +212,35 @@ static void on_abort(struct kvr_agent *a, uint64_t handle, enum kvr_agent_abort 
 		sim_fail(s, "an abort of an execution that is over");
 		return;
 	}
-	over(s, e, r);
-	if (why != KVR_AGENT_ABORT_CLOSED && sim_chance(&e->node->rand, s->plan.bug_after) &&
+	over(s, t->engine, r);
+	if (why != KVR_AGENT_ABORT_CLOSED && sim_chance(&t->engine->rand, s->plan.bug_after) &&
 	    kvr_agent_respond(a, handle, &late) != -ENOENT)
 		sim_fail(s, "an answer after the abort was taken");
 }
 
 static void on_done(struct kvr_agent *a, uint64_t handle, void *user)
 {
-	struct engine *e = user;
-	struct sim *s = e->node->sim;
-	struct run *r = find_run(s, e, handle);
+	struct seat *t = user;
+	struct sim *s = t->engine->sim;
+	struct run *r = find_run(s, t, handle);
 
 	RTE_SET_USED(a);
 	if (r == NULL || r->state != RUN_SENT)
 		sim_fail(s, "an execution is done that has not ended");
 	else
-		over(s, e, r);
+		over(s, t->engine, r);
 }
 
 static void on_state(struct kvr_agent *a, const struct kvr_agent_status *st, void *user)
 {
-	struct engine *e = user;
-	struct sim *s = e->node->sim;
+	struct seat *t = user;
+	struct sim *s = t->engine->sim;
 
 	RTE_SET_USED(a);
-	if (s->verbose && st->state != e->state)
-		sim_say(s, "engine %td: state %u, reject %u %s", e - s->engine, st->state,
-			st->reject, st->text);
-	e->state = st->state;
+	if (s->verbose && st->state != t->state)
+		sim_say(s, "engine %td, router %u: state %u, reject %u %s", t->engine - s->engine,
+			t->node->router, st->state, st->reject, st->text);
+	t->state = st->state;
 }
 
 /* ---- work ---- */
@@ -209,8 +250,10 @@ static void respond(struct sim *s, struct engine *e, struct run *r)
 	static uint8_t data[9000];
 	const struct ask *a = &s->ask[r->ask];
 	const uint32_t no = (uint32_t)(r - s->run);
+	const uint32_t items = r->prefill ? 1 : a->items;
 	const bool fails = r->made == r->fails_at;
-	const struct item_body b = {r->ask, no, r->made, a->items};
+	const struct item_body b = {r->ask, no, r->made, items};
+	struct seat *t = &e->seat[r->seat];
 	struct kvr_agent_item it = {.data = data,
 				    .len = sizeof(b) + (r->ask * 7 + r->made) % 200,
 				    .generated_tokens = r->made + 1,
@@ -221,13 +264,13 @@ static void respond(struct sim *s, struct engine *e, struct run *r)
 	memcpy(data, &b, sizeof(b));
 	for (uint32_t i = sizeof(b); i < it.len; i++)
 		data[i] = body_byte(r->ask, i);
-	if (r->made + 1 == a->items)
+	if (r->made + 1 == items)
 		it.flags = KVR_AGENT_LAST;
 	if (fails) {
 		it.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR;
 		it.status = FAILED;
 	}
-	rc = kvr_agent_respond(e->agent, r->handle, &it);
+	rc = kvr_agent_respond(t->agent, r->handle, &it);
 	r = &s->run[no];
 	if (rc == -ENOBUFS) {
 		r->at_ns = s->now_ns + FULL_NS;
@@ -243,7 +286,7 @@ static void respond(struct sim *s, struct engine *e, struct run *r)
 		r->state = RUN_SENT;
 		r->at_ns = SIM_NEVER;
 	}
-	e->node->due_ns = s->now_ns;
+	t->node->due_ns = s->now_ns;
 }
 
 static void step(struct sim *s, struct engine *e, struct run *r)
@@ -264,7 +307,7 @@ static void step(struct sim *s, struct engine *e, struct run *r)
 	case RUN_PREFILL:
 		k->busy = 0;
 		cache_store(s, e, r);
-		e->node->due_ns = s->now_ns; /* the agent tells it */
+		engine_wake(e); /* the agents tell it */
 		r->state = RUN_DECODE;
 		r->at_ns = s->now_ns + s->ask[r->ask].item_us * UINT64_C(1000);
 		for (uint32_t i = e->runs; i != 0; i = s->run[i - 1].next)
@@ -305,88 +348,147 @@ static uint32_t epoch_now(const struct sim *s, struct engine *e)
 	return e->epoch;
 }
 
-int engine_begin(struct sim *s, uint32_t i)
+static int seat_begin(struct sim *s, struct engine *e, uint32_t router)
 {
 	static const struct kvr_agent_ops ops = {.on_dispatch = on_dispatch,
 						 .on_abort = on_abort,
 						 .on_done = on_done,
 						 .on_state = on_state,
 						 .on_dump = cache_dump};
-	struct engine *e = &s->engine[i];
-	struct node *n = &s->node[sim_engine_node(i)];
+	const uint32_t i = (uint32_t)(e - s->engine);
+	struct seat *t = &e->seat[router];
 	const struct kvr_agent_conf conf = {.worker = engine_worker(i),
-					    .pool = "m",
-					    .epoch = epoch_now(s, e),
+					    .pool = e->prefill ? "p" : "m",
+					    .role = !s->plan.pairs ? KVR_ROLE_AGGREGATED
+						    : e->prefill   ? KVR_ROLE_PREFILL
+								   : KVR_ROLE_DECODE,
+					    .epoch = e->epoch,
 					    .block_size = SIM_BLOCK,
 					    .dp_size = s->plan.ranks,
 					    .total_kv_blocks = s->plan.cache_blocks,
 					    .max_num_batched_tokens = s->plan.queueing ? 512 : 8192,
-					    .max_requests = 4096,
+					    .max_requests = 640,
 					    .assembly_bytes = 1u << 20,
 					    .kv_ring_bytes = 1u << 16,
 					    .ops = &ops,
-					    .user = e};
+					    .user = t};
+	struct node *n = &s->node[sim_engine_node(s, i, router)];
 	const struct kvr_udp w = node_world(n);
 
-	e->node = n;
+	t->node = n;
+	t->engine = e;
 	node_rename(n);
+	t->agent = kvr_agent__create_on(&conf, &s->node[router].addr, &w);
+	if (t->agent == NULL)
+		return -errno;
+	t->state = KVR_AGENT_OFFLINE;
+	n->up = true;
+	n->due_ns = s->now_ns;
+	return 0;
+}
+
+int engine_begin(struct sim *s, uint32_t i)
+{
+	struct engine *e = &s->engine[i];
+	int rc = 0;
+
+	if (e->life++ == 0) {
+		e->sim = s;
+		e->prefill = s->plan.pairs && i % 2 != 0;
+		kvr_rand_init(&e->rand, kvr_mix64(s->plan.seed + 0x10000 * (i + 1)));
+	}
+	e->epoch = epoch_now(s, e);
 	e->runs = 0;
 	e->leaving = false;
 	e->due_ns = SIM_NEVER;
 	for (uint32_t k = 0; k < s->plan.ranks; k++)
 		if (cache_begin(s, e, k) < 0)
 			return -ENOMEM;
-	e->agent = kvr_agent__create_on(&conf, &sim_router_addr, &w);
-	if (e->agent == NULL)
-		return -errno;
-	e->state = KVR_AGENT_OFFLINE;
-	n->up = true;
-	n->due_ns = s->now_ns;
-	return 0;
+	e->up = true;
+	for (uint32_t r = 0; r < s->plan.routers && rc == 0; r++)
+		rc = seat_begin(s, e, r);
+	return rc;
+}
+
+static void seat_end(struct seat *t)
+{
+	t->node->mute = true;
+	kvr_agent_destroy(t->agent);
+	t->agent = NULL;
+	t->node->mute = t->node->up = false;
+	t->node->due_ns = SIM_NEVER;
+	node_drop(t->node);
+	free(t->dump);
+	free(t->dump_hash);
+	t->dump = NULL;
+	t->dump_hash = NULL;
 }
 
 void engine_end(struct sim *s, uint32_t i)
 {
 	struct engine *e = &s->engine[i];
 
-	if (!e->node->up)
+	if (!e->up)
 		return;
-	e->node->mute = true;
-	kvr_agent_destroy(e->agent);
-	e->agent = NULL;
+	for (uint32_t r = 0; r < s->plan.routers; r++)
+		if (e->seat[r].agent != NULL)
+			seat_end(&e->seat[r]);
 	if (e->runs != 0)
-		sim_fail(s, "engine %u: an execution is left after the end of its agent", i);
+		sim_fail(s, "engine %u: an execution is left after the end of its agents", i);
 	for (uint32_t k = 0; k < s->plan.ranks; k++)
 		cache_end(e, k);
-	e->node->mute = e->node->up = false;
-	e->node->due_ns = e->due_ns = SIM_NEVER;
-	node_drop(e->node);
+	e->up = false;
+	e->due_ns = SIM_NEVER;
+}
+
+void engine_goodbye(struct engine *e)
+{
+	for (uint32_t r = 0; r < e->sim->plan.routers; r++)
+		kvr_agent_goodbye(e->seat[r].agent);
+	engine_wake(e);
+}
+
+void engine_still(struct engine *e, uint64_t until_ns)
+{
+	for (uint32_t r = 0; r < e->sim->plan.routers; r++)
+		e->seat[r].node->still_until_ns = until_ns;
 }
 
 uint64_t engine_due_ns(const struct sim *s, uint32_t i)
 {
 	const struct engine *e = &s->engine[i];
+	uint64_t due = e->due_ns;
 
-	if (!e->node->up)
+	if (!e->up)
 		return SIM_NEVER;
-	return RTE_MAX(RTE_MIN(e->due_ns, e->node->due_ns), e->node->still_until_ns);
+	for (uint32_t r = 0; r < s->plan.routers; r++)
+		due = RTE_MIN(due, e->seat[r].node->due_ns);
+	return RTE_MAX(due, e->seat[0].node->still_until_ns);
+}
+
+static void seat_run(struct sim *s, struct seat *t)
+{
+	struct node *n = t->node;
+	uint64_t due;
+
+	kvr_agent_process(t->agent);
+	due = kvr_agent__due_us(t->agent);
+	n->due_ns = due == UINT64_MAX ? SIM_NEVER : RTE_MAX(due * 1000, s->now_ns + 1000);
+	if (!STAILQ_EMPTY(&n->rx))
+		n->due_ns = s->now_ns + 1000;
 }
 
 void engine_run(struct sim *s, uint32_t i)
 {
 	struct engine *e = &s->engine[i];
-	uint64_t due;
 
 	if (e->due_ns <= s->now_ns) {
 		work(s, e);
 		for (uint32_t k = 0; k < s->plan.ranks; k++)
-			kvr_agent_load(e->agent, k, active(s, e, k), UINT64_MAX);
+			for (uint32_t r = 0; r < s->plan.routers; r++)
+				kvr_agent_load(e->seat[r].agent, k, active(s, e, k), UINT64_MAX);
 	}
-	if (e->node->due_ns > s->now_ns)
-		return;
-	kvr_agent_process(e->agent);
-	due = kvr_agent__due_us(e->agent);
-	e->node->due_ns = due == UINT64_MAX ? SIM_NEVER : RTE_MAX(due * 1000, s->now_ns + 1000);
-	if (!STAILQ_EMPTY(&e->node->rx))
-		e->node->due_ns = s->now_ns + 1000;
+	for (uint32_t r = 0; r < s->plan.routers; r++)
+		if (e->seat[r].node->due_ns <= s->now_ns)
+			seat_run(s, &e->seat[r]);
 }

@@ -21,18 +21,19 @@ enum incident_kind {
 	CLIENT_STILL,
 	CUT,
 	CLOG,
+	ROUTER_ENDS,
 	KINDS
 };
 
 /* Of each kind: a field of the plan, who it is about, how long it takes. */
 static const struct {
 	size_t count;
-	enum { NOBODY, ENGINE, CLIENT, LINK } who;
+	enum { ROUTER, ENGINE, CLIENT, LINK } who;
 	uint32_t most_ms;
 } kinds[KINDS] = {
-	[ROUTER_DIES] = {offsetof(struct sim_plan, router_kills), NOBODY, 1500},
-	[ROUTER_STILL] = {offsetof(struct sim_plan, router_pauses), NOBODY, 3000},
-	[LCORE_STILL] = {offsetof(struct sim_plan, stalls), NOBODY, 1500},
+	[ROUTER_DIES] = {offsetof(struct sim_plan, router_kills), ROUTER, 1500},
+	[ROUTER_STILL] = {offsetof(struct sim_plan, router_pauses), ROUTER, 3000},
+	[LCORE_STILL] = {offsetof(struct sim_plan, stalls), ROUTER, 1500},
 	[ENGINE_DIES] = {offsetof(struct sim_plan, engine_kills), ENGINE, 3000},
 	[ENGINE_LEAVES] = {offsetof(struct sim_plan, engine_leaves), ENGINE, 3000},
 	[ENGINE_STILL] = {offsetof(struct sim_plan, engine_pauses), ENGINE, 4000},
@@ -42,6 +43,7 @@ static const struct {
 	[CLIENT_STILL] = {offsetof(struct sim_plan, client_pauses), CLIENT, 4000},
 	[CUT] = {offsetof(struct sim_plan, cuts), LINK, 4000},
 	[CLOG] = {offsetof(struct sim_plan, clogs), LINK, 2000},
+	[ROUTER_ENDS] = {offsetof(struct sim_plan, router_stops), ROUTER, 1500},
 };
 
 static int earlier(const void *x, const void *y)
@@ -54,20 +56,24 @@ static int earlier(const void *x, const void *y)
 static void add(struct sim *s, struct kvr_rand *r, uint8_t kind)
 {
 	struct incident *i = &s->incident[s->n_incidents];
-	const uint32_t nodes = 1 + s->plan.engines + s->plan.clients;
+	const uint32_t routers = s->plan.routers;
 
 	*i = (struct incident){.at_ns = s->now_ns +
 					kvr_rand_below(r, s->plan.seconds * 1000) * SIM_MS,
 			       .kind = kind,
 			       .ms = 1 + kvr_rand_below(r, kinds[kind].most_ms + 1)};
 	s->n_incidents++;
+	if (kinds[kind].who == ROUTER && routers > 1)
+		i->a = kvr_rand_below(r, routers);
 	if (kinds[kind].who == ENGINE)
 		i->a = kvr_rand_below(r, s->plan.engines);
 	if (kinds[kind].who == CLIENT)
 		i->a = kvr_rand_below(r, s->plan.clients);
 	if (kinds[kind].who == LINK) { /* mostly one to or from the router */
-		i->a = kvr_rand_below(r, 4) < 3 ? 0 : kvr_rand_below(r, nodes);
-		i->b = kvr_rand_below(r, nodes);
+		i->a = kvr_rand_below(r, 4) < 3 ? UINT32_MAX : kvr_rand_below(r, s->n_nodes);
+		i->b = kvr_rand_below(r, s->n_nodes);
+		if (i->a == UINT32_MAX)
+			i->a = i->b % routers;
 		if (kvr_rand_below(r, 2) == 0) {
 			const uint32_t a = i->a;
 
@@ -119,7 +125,7 @@ static void engine_incident(struct sim *s, const struct incident *i)
 	struct engine *e = &s->engine[i->a];
 	const uint64_t until = s->now_ns + i->ms * SIM_MS;
 
-	if (i->kind == ENGINE_BACK || !e->node->up) {
+	if (i->kind == ENGINE_BACK || !e->up) {
 		if (i->kind == ENGINE_BACK) {
 			engine_end(s, i->a); /* one that has left is still there */
 			if (engine_begin(s, i->a) < 0)
@@ -129,12 +135,11 @@ static void engine_incident(struct sim *s, const struct incident *i)
 		engine_end(s, i->a);
 	} else if (i->kind == ENGINE_LEAVES) {
 		e->leaving = true;
-		kvr_agent_goodbye(e->agent);
-		e->node->due_ns = s->now_ns;
+		engine_goodbye(e);
 	} else if (i->kind == ENGINE_STILL) {
-		e->node->still_until_ns = until;
+		engine_still(e, until);
 	} else if (i->kind == ENGINE_MOVES) {
-		e->node->addr.port += 1000;
+		e->seat[i->ms % s->plan.routers].node->addr.port += 1000;
 	} else {
 		for (uint32_t k = 0; k < s->plan.ranks; k++)
 			cache_forget(s, e, k);
@@ -143,15 +148,30 @@ static void engine_incident(struct sim *s, const struct incident *i)
 
 static void client_incident(struct sim *s, const struct incident *i)
 {
-	struct node *n = s->customer[i->a].node;
-
 	if (i->kind == CLIENT_STILL) {
-		n->still_until_ns = s->now_ns + i->ms * SIM_MS;
+		customer_still(s, i->a, s->now_ns + i->ms * SIM_MS);
 	} else if (i->kind == CLIENT_DIES) {
 		customer_end(s, i->a, i->ms % 2 == 0);
-	} else if (!n->up && customer_begin(s, i->a) < 0) {
+	} else if (!s->customer[i->a].up && customer_begin(s, i->a) < 0) {
 		sim_fail(s, "client %u does not start", i->a);
 	}
+}
+
+static void router_incident(struct sim *s, const struct incident *i)
+{
+	const uint64_t until = s->now_ns + i->ms * SIM_MS;
+	struct host *h = &s->host[i->a];
+
+	if (i->kind == ROUTER_STILL)
+		h->still_until_ns = until;
+	if (!h->up)
+		return;
+	if (i->kind == ROUTER_DIES)
+		host_kill(h, i->ms);
+	else if (i->kind == LCORE_STILL)
+		h->stall_ns[kvr_rand_below(&h->rand, h->box.rt->n_lcores)] = until;
+	else if (i->kind == ROUTER_ENDS && h->stop == NULL && stop_begin(h, i->ms) < 0)
+		sim_fail(s, "no memory for the end of a router");
 }
 
 void faults_run(struct sim *s)
@@ -169,24 +189,13 @@ void faults_run(struct sim *s)
 						 "client is back",
 						 "client stands still",
 						 "cut",
-						 "clog"};
+						 "clog",
+						 "router ends"};
 	const struct incident *i = &s->incident[s->next_incident++];
 	const uint64_t until = s->now_ns + i->ms * SIM_MS;
-	struct host *h = &s->host;
 
 	sim_say(s, "%s: %u %u for %u ms", names[i->kind], i->a, i->b, i->ms);
 	switch (i->kind) {
-	case ROUTER_DIES:
-		if (h->up)
-			host_kill(s, i->ms);
-		break;
-	case ROUTER_STILL:
-		h->still_until_ns = until;
-		break;
-	case LCORE_STILL:
-		if (h->up)
-			h->stall_ns[kvr_rand_below(&h->rand, h->box.rt->n_lcores)] = until;
-		break;
 	case CUT:
 		s->net.cut_until_ns[i->a][i->b] = until;
 		break;
@@ -199,7 +208,10 @@ void faults_run(struct sim *s)
 		client_incident(s, i);
 		break;
 	default:
-		engine_incident(s, i);
+		if (kinds[i->kind].who == ROUTER && i->kind != ENGINE_BACK)
+			router_incident(s, i);
+		else
+			engine_incident(s, i);
 	}
 }
 
@@ -213,12 +225,18 @@ void faults_heal(struct sim *s)
 	memset(n->clog_until_ns, 0, sizeof(n->clog_until_ns));
 	for (uint32_t i = 0; i < s->n_nodes; i++)
 		s->node[i].still_until_ns = 0;
-	s->host.still_until_ns = 0;
-	memset(s->host.stall_ns, 0, sizeof(s->host.stall_ns));
-	if (!s->host.up)
-		host_begin(s);
+	for (uint32_t i = 0; i < s->plan.routers; i++) {
+		struct host *h = &s->host[i];
+
+		h->still_until_ns = 0;
+		memset(h->stall_ns, 0, sizeof(h->stall_ns));
+		if (h->stop != NULL)
+			host_kill(h, 0);
+		if (!h->up)
+			host_begin(s, i);
+	}
 	for (uint32_t i = 0; i < s->plan.engines; i++) {
-		if (!s->engine[i].node->up || s->engine[i].leaving) {
+		if (!s->engine[i].up || s->engine[i].leaving) {
 			engine_end(s, i);
 			engine_begin(s, i);
 		}
@@ -226,6 +244,6 @@ void faults_heal(struct sim *s)
 			cache_mend(s, &s->engine[i], k);
 	}
 	for (uint32_t i = 0; i < s->plan.clients; i++)
-		if (!s->customer[i].node->up)
+		if (!s->customer[i].up)
 			customer_begin(s, i);
 }

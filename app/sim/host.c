@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The host of the router: what the plan configures, its turns and rounds, its death. A packet lcore
- * makes one turn at a time, which one and when the seed says; while nothing is left to do, time
- * jumps to the next round of control. While control waits for lcores they make turns, too.
+ * The hosts of routers: what the plan configures, their turns and rounds, their deaths. A packet
+ * lcore makes one turn at a time, which one and when the seed says; when each has made one in which
+ * nothing moved, time jumps to the next frame or round of control. While control waits for lcores
+ * they make turns, too.
  */
 #include "sim.h"
 
@@ -17,13 +18,12 @@
 #define TICK_NS	   (10 * SIM_MS)  /* between rounds of control that have nothing to do */
 #define ROUND_NS   SIM_MS
 #define TURN_NS	   8000u /* a turn takes so long at most */
-#define QUIET	   4u	 /* turns of each lcore, in which nothing moved: then it is idle */
 #define RING	   1024u
 #define RING_SMALL 64u
 #define LEAVE	   4096u
-#define FRAMES	   16383u
+#define FRAMES	   4095u
 
-static struct sim *waiting; /* whose control waits */
+static struct sim *all; /* the world of the routers */
 
 /* ---- start ---- */
 
@@ -36,103 +36,127 @@ static const struct map *map_of(const struct sim *s)
 	return &maps[(s->plan.lcores - 1) % RTE_DIM(maps)];
 }
 
-static void configuration(const struct sim *s, char *text, size_t len)
+static int pool_text(const struct sim_plan *o, uint32_t id, const char *role, char *text,
+		     size_t len)
 {
-	const struct sim_plan *o = &s->plan;
 	const uint32_t ranks = RTE_MAX(o->engines * o->ranks, 1u);
 
-	snprintf(text, len,
-		 "[router]\nmemory_mb = 128\nlarge_buffers = %u\nring_size = %u\n"
-		 "source_share = %u\n"
-		 "[port p]\ndevice = %s\nipv4 = 10.0.0.1\nudp_port = %u\n"
-		 "mbuf_cache = 16\nrx_descriptors = 256\ntx_descriptors = 256\n"
-		 "answer_arp = off\nrx_checksum = verify\ncookie = %s\n"
-		 "[pool m]\nid = %u\nblock_size = %u\nmax_ranks = %u\nmax_requests = %u\n"
-		 "max_jobs = 64\nmax_blocks = %u\nmax_runs = %u\nmax_active_blocks = 65536\n"
-		 "max_prompt_blocks = %u\nactive_request_expiry_secs = 40\n"
-		 "max_sessions = 64\nsession_affinity_ttl_secs = 5\n%s%s",
-		 o->small_router ? 4 : 16, o->small_router ? 64 : 256, o->shares ? 2 : 0,
-		 s->host.box.port[0].device, KVR_WIRE_PORT, o->cookies ? "on" : "off", SIM_POOL,
-		 SIM_BLOCK, RTE_ALIGN_CEIL(ranks, 16u), o->small_router ? 16 : 512,
-		 RTE_MAX(2 * ranks * o->cache_blocks, 1024u),
-		 o->small_router ? 0 : RTE_MAX(ranks * o->cache_blocks / 2, 1024u), 2 * SIM_PROMPT,
-		 o->queueing ? "router_queue_threshold = 1.0\n" : "",
-		 o->predict ? "router_predicted_ttl_secs = 2\n" : "");
+	return snprintf(text, len,
+			"[pool %s]\nid = %u\n%sblock_size = %u\nmax_ranks = %u\nmax_requests = %u\n"
+			"max_jobs = 64\nmax_blocks = %u\nmax_runs = %u\nmax_active_blocks = 65536\n"
+			"max_prompt_blocks = %u\nactive_request_expiry_secs = 40\n"
+			"max_sessions = 64\nsession_affinity_ttl_secs = 5\n%s%s",
+			id == SIM_POOL ? "m" : "p", id, role, SIM_BLOCK, RTE_ALIGN_CEIL(ranks, 16u),
+			o->small_router ? 16 : 512, RTE_MAX(2 * ranks * o->cache_blocks, 1024u),
+			o->small_router ? 0 : RTE_MAX(ranks * o->cache_blocks / 2, 1024u),
+			2 * SIM_PROMPT, o->queueing ? "router_queue_threshold = 1.0\n" : "",
+			o->predict ? "router_predicted_ttl_secs = 2\n" : "");
+}
+
+static void configuration(const struct host *h, char *text, size_t len)
+{
+	const struct sim_plan *o = &h->sim->plan;
+	int n = snprintf(text, len,
+			 "[router]\nmemory_mb = 128\nlarge_buffers = %u\nring_size = %u\n"
+			 "source_share = %u\nstop_ms = 3000\n"
+			 "[port p]\ndevice = %s\nipv4 = 10.%u.0.1\nudp_port = %u\n"
+			 "mbuf_cache = 16\nrx_descriptors = 256\ntx_descriptors = 256\n"
+			 "answer_arp = off\nrx_checksum = %s\ncookie = %s\n",
+			 o->small_router ? 4 : 16, o->small_router ? 64 : 256, o->shares ? 2 : 0,
+			 h->box.port[0].device, h->no, KVR_WIRE_PORT,
+			 o->broken != 0 ? "verify" : "trust", o->cookies ? "on" : "off");
+
+	n += pool_text(o, SIM_POOL, o->pairs ? "model = x\nrole = decode\n" : "", text + n,
+		       len - (size_t)n);
+	if (o->pairs)
+		pool_text(o, SIM_PREFILL, "model = x\nrole = prefill\n", text + n, len - (size_t)n);
 }
 
 static void wait_here(struct router *rt);
 
-int host_begin(struct sim *s)
+static int start(struct host *h, const struct map *m)
 {
-	const struct map *m = map_of(s);
+	struct sim *s = h->sim;
 	const struct box_sizes sizes = {.ports = 1,
 					.queues = m->ingress,
 					.to = s->plan.small_router ? RING_SMALL : RING,
 					.from = LEAVE,
 					.frames = FRAMES};
-	struct host *h = &s->host;
 	char text[2048], err[400] = "";
-	int rc;
+	int rc = box_open(&h->box, &sizes);
 
-	if (h->lives == 0)
-		kvr_rand_init(&h->rand, kvr_mix64(s->plan.seed ^ 0x686f7374));
-	rc = box_open(&h->box, &sizes);
 	if (rc < 0)
 		return rc;
-	configuration(s, text, sizeof(text));
+	configuration(h, text, sizeof(text));
 	rc = box_load(&h->box, text, err, sizeof(err));
 	if (rc == 0)
 		rc = box_lcores(&h->box.rt->conf, m->lcores, m->ingress, m->event, m->sched, err,
 				sizeof(err));
 	if (rc == 0)
 		rc = box_start(&h->box, CLOCK_NS + s->now_ns,
-			       kvr_mix64(s->plan.seed + h->lives) | 1, err, sizeof(err));
+			       kvr_mix64(s->plan.seed + h->lives + 1000 * h->no) | 1, err,
+			       sizeof(err));
 	if (rc < 0) {
-		sim_fail(s, "the router does not start: %s", err);
+		sim_fail(s, "router %u does not start: %s", h->no, err);
 		box_close(&h->box);
-		return rc;
 	}
+	return rc;
+}
+
+int host_begin(struct sim *s, uint32_t i)
+{
+	struct host *h = &s->host[i];
+	int rc;
+
+	all = s;
+	if (h->lives == 0) {
+		*h = (struct host){.sim = s, .no = i};
+		kvr_rand_init(&h->rand, kvr_mix64(s->plan.seed ^ 0x686f7374) + i);
+	}
+	rc = start(h, map_of(s));
+	if (rc < 0)
+		return rc;
 	h->box.rt->wait = wait_here;
 	atomic_store_explicit(&h->box.rt->running, 1, memory_order_relaxed);
-	waiting = s;
 	h->lives++;
 	h->up = true;
 	h->turn_ns = h->control_ns = s->now_ns;
 	h->still_until_ns = 0;
 	h->back_ns = SIM_NEVER;
 	memset(h->stall_ns, 0, sizeof(h->stall_ns));
-	sim_say(s, "router: life %u", h->lives);
+	sim_say(s, "router %u: life %u", i, h->lives);
 	return 0;
 }
 
 struct rest_seen sim_seen;
 
-void host_end(struct sim *s)
+void host_end(struct host *h)
 {
-	if (!s->host.up)
+	if (!h->up)
 		return;
-	rest_see(&sim_seen, s->host.box.rt);
-	box_stop(&s->host.box);
-	if (rte_mempool_in_use_count(s->host.box.frames) != 0)
-		sim_fail(s, "%u frames are left after the router's end",
-			 rte_mempool_in_use_count(s->host.box.frames));
-	box_close(&s->host.box);
-	s->host.up = false;
+	stop_free(h);
+	rest_see(&sim_seen, h->box.rt);
+	box_stop(&h->box);
+	if (rte_mempool_in_use_count(h->box.frames) != 0)
+		sim_fail(h->sim, "%u frames are left after the end of router %u",
+			 rte_mempool_in_use_count(h->box.frames), h->no);
+	box_close(&h->box);
+	h->up = false;
 }
 
-void host_kill(struct sim *s, uint32_t back_ms)
+void host_kill(struct host *h, uint32_t back_ms)
 {
-	host_end(s);
-	s->host.back_ns = s->now_ns + back_ms * SIM_MS;
-	s->host.turn_ns = s->host.control_ns = SIM_NEVER;
-	sim_say(s, "router: killed for %u ms", back_ms);
+	host_end(h);
+	h->back_ns = h->sim->now_ns + back_ms * SIM_MS;
+	h->turn_ns = h->control_ns = SIM_NEVER;
+	sim_say(h->sim, "router %u: gone for %u ms", h->no, back_ms);
 }
 
 /* ---- frames ---- */
 
-static void leave(struct sim *s)
+static void leave(struct host *h)
 {
-	struct box *b = &s->host.box;
+	struct box *b = &h->box;
 	struct rte_mbuf *m;
 	struct kvr_path path;
 	uint32_t at;
@@ -145,9 +169,9 @@ static void leave(struct sim *s)
 			memcpy(to.ip, path.ip, sizeof(to.ip));
 			to.port = path.udp_port;
 			if (at == 0 || m->nb_segs != 1)
-				sim_fail(s, "the router sends a frame without a datagram");
+				sim_fail(h->sim, "a router sends a frame without a datagram");
 			else
-				net_send(s, 0, &to, rte_pktmbuf_mtod_offset(m, void *, at),
+				net_send(h->sim, h->no, &to, rte_pktmbuf_mtod_offset(m, void *, at),
 					 m->pkt_len - at);
 			rte_pktmbuf_free(m);
 		}
@@ -165,10 +189,17 @@ static void break_frame(struct sim *s, struct rte_mbuf *m)
 			(uint8_t)(1 << kvr_rand_below(&s->net.rand, 8));
 }
 
-void host_arrive(struct sim *s, struct packet *p)
+/* It has something to do, soon. */
+static void wake(struct host *h)
 {
-	struct host *h = &s->host;
+	h->quiet = 0;
+	h->turn_ns = RTE_MIN(h->turn_ns, h->sim->now_ns + kvr_rand_below(&h->rand, TURN_NS));
+}
+
+void host_arrive(struct host *h, struct packet *p)
+{
 	struct kvr_path from = {.udp_port = p->from.port, .family = 4};
+	struct sim *s = h->sim;
 	struct rte_mbuf *m;
 	uint32_t q;
 
@@ -187,60 +218,76 @@ void host_arrive(struct sim *s, struct packet *p)
 		rte_pktmbuf_free(m);
 		s->net.lost++;
 	}
-	h->busy = QUIET * h->box.rt->n_lcores;
-	h->turn_ns = RTE_MIN(h->turn_ns, s->now_ns + kvr_rand_below(&h->rand, TURN_NS));
+	wake(h);
 }
 
 /* ---- turns ---- */
 
-static void set_clock(struct sim *s)
+static void set_clock(struct host *h)
 {
-	s->host.box.rt->ns_offset = CLOCK_NS + s->now_ns;
+	h->box.rt->ns_offset = CLOCK_NS + h->sim->now_ns;
 }
 
-static void turn(struct sim *s, uint32_t i)
+static void turn(struct host *h, uint32_t i)
 {
-	lcore_turn(s->host.box.rt->lcore[i]);
-	leave(s);
+	lcore_turn(h->box.rt->lcore[i]);
+	leave(h);
 }
 
 /* Control waits for lcores: they go on, those that stand still, too. */
 static void wait_here(struct router *rt)
 {
-	turn(waiting, kvr_rand_below(&waiting->host.rand, rt->n_lcores));
+	for (uint32_t i = 0; i < all->plan.routers; i++)
+		if (all->host[i].box.rt == rt)
+			turn(&all->host[i], kvr_rand_below(&all->host[i].rand, rt->n_lcores));
 }
 
-static void lcores_turn(struct sim *s)
+/* Nothing is left to do when each lcore has made a turn since there was something. */
+static void lcores_turn(struct host *h)
 {
-	struct host *h = &s->host;
-	const uint32_t i = kvr_rand_below(&h->rand, h->box.rt->n_lcores);
+	const uint32_t n = h->box.rt->n_lcores, i = n > 1 ? kvr_rand_below(&h->rand, n) : 0;
+	const uint64_t now = h->sim->now_ns;
 
-	set_clock(s);
-	if (s->now_ns >= h->stall_ns[i])
-		turn(s, i);
+	set_clock(h);
+	if (now >= h->stall_ns[i])
+		turn(h, i);
 	if (box_unread(&h->box) || box_under_way(&h->box) || !box_rings_empty(&h->box))
-		h->busy = QUIET * h->box.rt->n_lcores;
-	else if (h->busy > 0)
-		h->busy--;
-	h->turn_ns = h->busy > 0 ? s->now_ns + 500 + kvr_rand_below(&h->rand, TURN_NS) : SIM_NEVER;
+		h->quiet = 0;
+	else if (now >= h->stall_ns[i])
+		h->quiet |= 1u << i;
+	h->turn_ns = h->quiet != (1u << n) - 1 ? now + 500 + kvr_rand_below(&h->rand, TURN_NS)
+					       : SIM_NEVER;
 }
 
-static void control(struct sim *s)
+static void control(struct host *h)
 {
-	struct host *h = &s->host;
-	const uint64_t last = h->control_ns;
+	const uint64_t last = h->control_ns, now = h->sim->now_ns;
 	bool work;
 
-	set_clock(s);
+	set_clock(h);
 	work = !rte_ring_empty(h->box.rt->control_ring);
 	control_round(h->box.rt);
-	leave(s);
-	h->control_ns = s->now_ns + ROUND_NS;
+	leave(h);
+	h->control_ns = now + ROUND_NS;
 	/* A round without work is left out, but each tick has its own. */
 	if (!work && rte_ring_empty(h->box.rt->control_ring))
-		h->control_ns = RTE_MAX(last, s->now_ns - TICK_NS) + TICK_NS;
-	h->busy = RTE_MAX(h->busy, QUIET * h->box.rt->n_lcores);
-	h->turn_ns = RTE_MIN(h->turn_ns, s->now_ns + kvr_rand_below(&h->rand, TURN_NS));
+		h->control_ns = RTE_MAX(last, now - TICK_NS) + TICK_NS;
+	wake(h);
+}
+
+/* It ends in good order; control sleeps between its rounds. */
+static void stopping(struct host *h)
+{
+	bool over;
+
+	set_clock(h);
+	h->control_ns = h->sim->now_ns + ROUND_NS;
+	over = stop_run(h);
+	leave(h);
+	if (over)
+		host_kill(h, stop_back_ms(h));
+	else
+		wake(h);
 }
 
 uint64_t host_due_ns(const struct host *h)
@@ -250,17 +297,18 @@ uint64_t host_due_ns(const struct host *h)
 	return RTE_MAX(RTE_MIN(h->turn_ns, h->control_ns), h->still_until_ns);
 }
 
-bool host_run(struct sim *s)
+bool host_run(struct host *h)
 {
-	struct host *h = &s->host;
-
 	if (!h->up) {
-		host_begin(s);
-	} else if (h->control_ns <= s->now_ns) {
-		control(s);
-		return true;
+		host_begin(h->sim, h->no);
+	} else if (h->control_ns <= h->sim->now_ns) {
+		if (h->stop != NULL)
+			stopping(h);
+		else
+			control(h);
+		return h->up;
 	} else {
-		lcores_turn(s);
+		lcores_turn(h);
 	}
 	return false;
 }

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,7 +257,7 @@ static void start_eal(void)
 {
 	const char *argv[] = {
 		"kvroute-sim", "--no-huge", "--no-shconf", "--no-pci", "--no-telemetry",
-		"-l",	       "0",	    "-m",	   "384",      "--log-level=*:error"};
+		"-l",	       "0",	    "-m",	   "512",      "--log-level=*:error"};
 
 	if (rte_eal_init((int)RTE_DIM(argv), (char **)(uintptr_t)argv) < 0) {
 		fprintf(stderr, "kvroute-sim: the EAL does not start\n");
@@ -301,6 +303,7 @@ static bool one(const struct options *o, const struct sim_plan *p, struct sum *t
 	t->r.ns += r.ns;
 	t->r.asks += r.asks;
 	t->r.frames += r.frames;
+	t->r.again += r.again;
 	for (uint32_t i = 0; i < RTE_DIM(r.ends); i++)
 		t->r.ends[i] += r.ends[i];
 	return !enough && (rc == 0 || o->keep_going);
@@ -355,11 +358,12 @@ static void report(const struct options *o, const struct sum *t)
 	const uint32_t *ends = t->r.ends;
 
 	printf("%" PRIu64 " seeds, %" PRIu64 " failed; %" PRIu64 " virtual s, %u requests (%u "
-	       "finished, %u failed, %u rejected, %u cancelled, %u timeouts, %u lost, %u silent), "
-	       "%" PRIu64 " frames\n",
+	       "finished, %u failed, %u rejected, %u cancelled, %u timeouts, %u lost, %u silent; "
+	       "%u "
+	       "tried at another router), %" PRIu64 " frames\n",
 	       t->seeds, t->failed, t->r.ns / SIM_S, t->r.asks, ends[KVR_CLIENT_FINISHED],
 	       ends[KVR_CLIENT_FAILED], ends[KVR_CLIENT_REJECTED], ends[KVR_CLIENT_CANCELLED],
-	       ends[KVR_CLIENT_TIMEOUT], ends[KVR_CLIENT_LOST], ends[KVR_CLIENT_SILENT],
+	       ends[KVR_CLIENT_TIMEOUT], ends[KVR_CLIENT_LOST], ends[KVR_CLIENT_SILENT], t->r.again,
 	       t->r.frames);
 	if (t->seeds == 1)
 		printf("digest %016" PRIx64 "\n", t->digest);
@@ -380,6 +384,9 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	start_eal();
+	/* What one world gives back the next one takes, and the kernel clears nothing. */
+	mallopt(M_MMAP_THRESHOLD, 1 << 30);
+	mallopt(M_TRIM_THRESHOLD, INT_MAX);
 	signal(SIGSEGV, on_crash);
 	signal(SIGABRT, on_crash);
 	signal(SIGBUS, on_crash);

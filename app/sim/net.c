@@ -9,9 +9,6 @@
 
 #include "kvr_hash.h"
 
-const struct kvr_udp_addr sim_router_addr = {
-	.ip = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1}, .port = KVR_WIRE_PORT};
-
 /* ---- the heap: by time, then in the order they were sent ---- */
 
 static bool before(const struct packet *a, const struct packet *b)
@@ -59,12 +56,27 @@ uint64_t net_next_ns(const struct net *n)
 void net_begin(struct sim *s)
 {
 	kvr_rand_init(&s->net.rand, kvr_mix64(s->plan.seed ^ 0x6e6574));
+	STAILQ_INIT(&s->net.spare);
+}
+
+void net_free(struct net *n, struct packet *p)
+{
+	if (p->len <= SIM_PACKET)
+		STAILQ_INSERT_HEAD(&n->spare, p, link);
+	else
+		free(p);
 }
 
 void net_end(struct sim *s)
 {
+	struct packet *p;
+
 	while (s->net.n > 0)
 		free(s->net.heap[--s->net.n]);
+	while ((p = STAILQ_FIRST(&s->net.spare)) != NULL) {
+		STAILQ_REMOVE_HEAD(&s->net.spare, link);
+		free(p);
+	}
 	free(s->net.heap);
 	if (s->net.pcap != NULL)
 		fclose(s->net.pcap);
@@ -100,33 +112,43 @@ static void capture(const struct sim *s, const struct packet *p)
 
 /* ---- sending ---- */
 
-/* Hosts are 10.0.0.1, 10.0.1.i and 10.0.2.i. */
+/* Hosts are 10.r.0.1, 10.r.1.i and 10.r.2.i: who talks to router r. */
 static uint32_t node_of(const struct sim *s, const struct kvr_udp_addr *a)
 {
-	const uint32_t i = a->ip[15];
+	const uint32_t i = a->ip[15], r = a->ip[13] < s->plan.routers ? a->ip[13] : 0;
 
 	if (a->ip[14] == 1 && i < s->plan.engines)
-		return sim_engine_node(i);
+		return sim_engine_node(s, i, r);
 	if (a->ip[14] == 2 && i < s->plan.clients)
-		return sim_client_node(s, i);
-	return 0;
+		return sim_client_node(s, i, r);
+	return r;
+}
+
+static struct packet *memory(struct net *n, uint32_t len)
+{
+	struct packet *p = STAILQ_FIRST(&n->spare);
+	const size_t size = sizeof(*p) + RTE_MAX(len, SIM_PACKET);
+
+	if (p != NULL && len <= SIM_PACKET)
+		STAILQ_REMOVE_HEAD(&n->spare, link);
+	else
+		p = aligned_alloc(64, RTE_ALIGN_CEIL(size, 64));
+	if (p == NULL)
+		abort();
+	return p;
 }
 
 static struct packet *make(struct sim *s, uint32_t src, const struct kvr_udp_addr *to,
 			   const void *data, uint32_t len)
 {
-	const size_t size = RTE_ALIGN_CEIL(sizeof(struct packet) + len, 64);
-	struct packet *p = aligned_alloc(64, size);
+	struct packet *p = memory(&s->net, len);
 
-	if (p == NULL)
-		abort();
-	memset(p, 0, sizeof(*p));
-	p->no = s->net.next_no++;
-	p->from = s->node[src].addr;
-	p->to = *to;
-	p->src = (uint8_t)src;
-	p->dst = (uint8_t)node_of(s, to);
-	p->len = len;
+	*p = (struct packet){.no = s->net.next_no++,
+			     .from = s->node[src].addr,
+			     .to = *to,
+			     .src = (uint8_t)src,
+			     .dst = (uint8_t)node_of(s, to),
+			     .len = len};
 	memcpy(p->data, data, len);
 	return p;
 }
@@ -168,7 +190,7 @@ void net_send(struct sim *s, uint32_t src, const struct kvr_udp_addr *to, const 
 	if (s->now_ns < n->cut_until_ns[p->src][p->dst] ||
 	    (!n->healed && sim_chance(&n->rand, s->plan.loss))) {
 		n->lost++;
-		free(p);
+		net_free(n, p);
 		return;
 	}
 	if (!n->healed) {
@@ -190,32 +212,35 @@ void node_rename(struct node *n)
 void node_begin(struct sim *s, uint32_t no)
 {
 	struct node *n = &s->node[no];
+	const uint32_t group = no / s->plan.routers; /* 0, engines, clients */
 
-	*n = (struct node){.sim = s, .no = no, .due_ns = SIM_NEVER};
+	*n = (struct node){.sim = s, .no = no, .router = no % s->plan.routers, .due_ns = SIM_NEVER};
 	n->addr.ip[10] = n->addr.ip[11] = 0xff;
 	n->addr.ip[12] = 10;
-	n->addr.ip[14] = no == 0 ? 0 : no <= s->plan.engines ? 1 : 2;
-	n->addr.ip[15] = (uint8_t)(no == 0 ? 1 : no - 1 - (n->addr.ip[14] - 1) * s->plan.engines);
-	n->addr.port = no == 0 ? KVR_WIRE_PORT : 4000;
+	n->addr.ip[13] = (uint8_t)n->router;
+	n->addr.ip[14] = group == 0 ? 0 : group <= s->plan.engines ? 1 : 2;
+	n->addr.ip[15] =
+		(uint8_t)(group == 0 ? 1 : group - 1 - (n->addr.ip[14] - 1) * s->plan.engines);
+	n->addr.port = group == 0 ? KVR_WIRE_PORT : 4000;
 	STAILQ_INIT(&n->rx);
 	STAILQ_INIT(&n->lent);
 	kvr_rand_init(&n->rand, kvr_mix64(s->plan.seed + 0x100 * (no + 1)));
 }
 
-static void drop(struct packets *q)
+static void drop(struct net *net, struct packets *q)
 {
 	struct packet *p;
 
 	while ((p = STAILQ_FIRST(q)) != NULL) {
 		STAILQ_REMOVE_HEAD(q, link);
-		free(p);
+		net_free(net, p);
 	}
 }
 
 void node_drop(struct node *n)
 {
-	drop(&n->rx);
-	drop(&n->lent);
+	drop(&n->sim->net, &n->rx);
+	drop(&n->sim->net, &n->lent);
 }
 
 void node_receive(struct sim *s, struct packet *p)
@@ -224,7 +249,7 @@ void node_receive(struct sim *s, struct packet *p)
 
 	if (!n->up || p->broken || !kvr_udp_addr_equal(&n->addr, &p->to)) {
 		s->net.nobody++;
-		free(p);
+		net_free(&s->net, p);
 	} else {
 		STAILQ_INSERT_TAIL(&n->rx, p, link);
 		/* It is woken: soon, not at once. */
@@ -249,7 +274,7 @@ static unsigned int io_recv(void *ctx, struct kvr_udp_msg m[], unsigned int n)
 	struct packet *p;
 	unsigned int i;
 
-	drop(&node->lent);
+	drop(&node->sim->net, &node->lent);
 	for (i = 0; i < n && (p = STAILQ_FIRST(&node->rx)) != NULL; i++) {
 		STAILQ_REMOVE_HEAD(&node->rx, link);
 		STAILQ_INSERT_TAIL(&node->lent, p, link);

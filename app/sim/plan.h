@@ -16,6 +16,7 @@
 
 /* Each line: field, least, most of what is drawn, chance in percent that it is drawn at all (else
  * it is `plain`), plain value, what a smaller run may do with it, help. */
+/* New ones come last: what the others draw depends on their places. */
 #define SIM_PLAN(X)                                                                                \
 	X(engines, 1, 16, 100, 4, PEERS, "engines")                                                \
 	X(ranks, 1, 3, 30, 1, PEERS, "ranks of each engine")                                       \
@@ -61,7 +62,10 @@
 	X(bug_mute, 1, 60, 20, 0, FAULT, "requests never answered, of 1,000")                      \
 	X(bug_error, 1, 100, 25, 0, FAULT, "requests that end with an error, of 1,000")            \
 	X(bug_refuse, 1, 100, 20, 0, FAULT, "requests refused, of 1,000")                          \
-	X(bug_after, 1, 1000, 20, 0, FAULT, "answers after the abort, of 1,000 aborts")
+	X(bug_after, 1, 1000, 20, 0, FAULT, "answers after the abort, of 1,000 aborts")            \
+	X(routers, 1, 2, 100, 1, PEERS, "routers")                                                 \
+	X(router_stops, 1, 3, 25, 0, FAULT, "a router ends in good order and comes back")          \
+	X(pairs, 1, 1, 30, 0, FAULT, "every other engine only computes prompts")
 
 enum sim_kind { SIM_PEERS, SIM_TIME, SIM_SIZE, SIM_FAULT };
 

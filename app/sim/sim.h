@@ -4,7 +4,7 @@
 
 /**
  * @file
- * A whole cluster in one process, on one thread, in virtual time: a router (its real stages, each
+ * A whole cluster in one process, on one thread, in virtual time: routers (their real stages, each
  * packet lcore a step, control a step), clients (lib/client), agents (lib/agent) and engines with a
  * real prefix cache, over a simulated network. Everything that happens follows from the plan, whose
  * seed draws order, delays and faults; a second run with the same plan is the same to the byte.
@@ -12,7 +12,9 @@
  *   plan.c     what a seed draws
  *   say.c      why it failed, what happens, the digest
  *   net.c      frames on their way, and what the network does to them
- *   host.c     the router: its configuration, its turns, its death
+ *   host.c     the routers: their configuration, turns, deaths
+ *   stop.c     a router that ends in good order, while time goes on
+ *   names.c    two routers in one EAL
  *   cache.c    what an engine has and what it says of that
  *   engine.c   agents and engines
  *   customer.c clients, what they ask for, and what must come of it
@@ -38,13 +40,21 @@
 #define SIM_MS	    UINT64_C(1000000)
 #define SIM_S	    UINT64_C(1000000000)
 #define SIM_NEVER   UINT64_MAX
-#define SIM_ENGINES 64u
-#define SIM_CLIENTS 128u
-#define SIM_NODES   (1u + SIM_ENGINES + SIM_CLIENTS)
+#define SIM_ROUTERS 2u
+#define SIM_ENGINES 32u
+#define SIM_CLIENTS 64u
+#define SIM_NODES   (SIM_ROUTERS * (1u + SIM_ENGINES + SIM_CLIENTS)) /* at most 255 */
+#define SIM_GROUP   16u /* of those that are due, who is the first is remembered */
+#define SIM_GROUPS  ((SIM_ROUTERS + SIM_ENGINES + SIM_CLIENTS + SIM_GROUP - 1) / SIM_GROUP)
+#define SIM_DUE	    (SIM_GROUPS * SIM_GROUP)
 #define SIM_RANKS   8u
 #define SIM_BLOCK   16u
 #define SIM_PROMPT  96u /* blocks, at most */
-#define SIM_POOL    1u
+#define SIM_POOL    1u	/* where clients send; of a pair, that which decodes */
+#define SIM_PREFILL 2u
+#define SIM_PACKET  2048u /* packets up to that are used again */
+#define SIM_AGAIN   64u
+#define SIM_TRIES   3u /* of one wish of a client, at its routers in turn */
 
 struct sim;
 
@@ -61,7 +71,8 @@ struct packet {
 };
 STAILQ_HEAD(packets, packet);
 
-/** Somebody with an address: node 0 is the router, then engines, then clients. */
+/** Somebody with an address: routers, then each engine's agents, one a router, then each client's
+ * libraries, the same. */
 struct node {
 	struct sim *sim;
 	uint32_t no;
@@ -71,11 +82,13 @@ struct node {
 	uint64_t due_ns;	 /* it is to run then */
 	uint64_t still_until_ns; /* it stands still until then */
 	uint32_t life;
+	uint32_t router;
 	bool up, mute; /* mute: what it sends is not sent */
 };
 
 struct net {
 	struct packet **heap;
+	struct packets spare;
 	uint32_t n, cap;
 	uint64_t next_no;
 	uint64_t last_ns[SIM_NODES][SIM_NODES]; /* frames of a link come in order unless late */
@@ -89,7 +102,8 @@ struct net {
 
 /** One request of a client, and what has become of it. */
 struct ask {
-	uint32_t client, life;
+	uint32_t client, router, life;
+	uint32_t tries; /* wishes of which this is another try */
 	uint64_t id, source;
 	uint32_t n_tokens, n_hashes;
 	uint32_t items, item_us, body_len; /* of the answer; of the body */
@@ -106,7 +120,8 @@ struct ask {
 /** One execution of a request by an engine. */
 struct run {
 	uint32_t ask, before; /* before: the ask's execution before this one + 1 */
-	uint32_t engine, life, rank, attempt;
+	uint32_t engine, seat, life, rank, attempt;
+	bool prefill; /* of a pair: its answer is the result that the other leg gets */
 	uint64_t handle;
 	uint64_t at_ns; /* next step */
 	enum { RUN_QUEUED, RUN_PREFILL, RUN_DECODE, RUN_MUTE, RUN_SENT, RUN_OVER } state;
@@ -125,14 +140,11 @@ struct rank {
 	uint32_t busy; /* execution in prefill + 1 */
 };
 
-struct engine {
+/** An engine's agent for one of the routers. */
+struct seat {
 	struct node *node;
+	struct engine *engine;
 	struct kvr_agent *agent;
-	struct rank rank[SIM_RANKS];
-	uint32_t runs; /* list of executions + 1 */
-	uint64_t due_ns;
-	uint32_t epoch;
-	bool leaving;
 	enum kvr_agent_state state;
 	/* the dump under way */
 	struct kvr_agent_kv *dump;
@@ -140,21 +152,41 @@ struct engine {
 	uint64_t *dump_hash;
 };
 
+struct engine {
+	struct sim *sim;
+	struct seat seat[SIM_ROUTERS];
+	bool up, prefill;
+	uint32_t life;
+	struct kvr_rand rand;
+	struct rank rank[SIM_RANKS];
+	uint32_t runs; /* list of executions + 1 */
+	uint64_t due_ns;
+	uint32_t epoch;
+	bool leaving;
+};
+
 struct customer {
-	struct node *node;
-	struct kvr_client *client;
-	uint64_t next_ask_ns;
-	bool connected;
+	struct node *node[SIM_ROUTERS];
+	struct kvr_client *client[SIM_ROUTERS];
+	bool up;
+	uint32_t life;
+	struct kvr_rand rand;
+	uint64_t next_ask_ns, next_cancel_ns;
+	uint32_t again[SIM_AGAIN]; /* asks that are tried elsewhere */
+	uint32_t n_again;
 };
 
 struct host {
+	struct sim *sim;
+	uint32_t no;
 	struct box box;
-	bool up, shut;		      /* shut: a start has failed */
+	bool up;
+	struct stop *stop;	      /* it ends in good order */
 	uint64_t turn_ns, control_ns; /* next */
 	uint64_t stall_ns[KVR_ROUTER_MAX_LCORES];
 	uint64_t still_until_ns;
 	uint64_t back_ns; /* it starts again */
-	uint32_t busy;	  /* turns until it is idle */
+	uint32_t quiet;	  /* lcores whose turns have done nothing since: a bit each */
 	uint32_t lives;
 	struct kvr_rand rand;
 };
@@ -178,11 +210,13 @@ struct sim {
 	uint64_t steps;
 	struct kvr_rand rand;
 	struct net net;
-	struct host host;
+	struct host host[SIM_ROUTERS];
 	struct node node[SIM_NODES];
 	struct engine engine[SIM_ENGINES];
 	struct customer customer[SIM_CLIENTS];
-	uint32_t n_nodes;
+	uint32_t n_nodes, n_due;
+	uint64_t due_ns[SIM_DUE]; /* of routers, engines, clients: world.c */
+	uint32_t first[SIM_GROUPS];
 	struct ask *ask;
 	uint32_t n_asks, cap_asks;
 	struct run *run;
@@ -190,17 +224,19 @@ struct sim {
 	struct incident *incident;
 	uint32_t n_incidents, next_incident;
 	uint32_t ends[16]; /* of asks, by reason */
+	uint32_t again;	   /* tries elsewhere */
 	uint32_t probes;
 };
 
-static inline uint32_t sim_engine_node(uint32_t i)
+/* Router r's node, and those that talk to it, are r modulo the number of routers. */
+static inline uint32_t sim_engine_node(const struct sim *s, uint32_t i, uint32_t router)
 {
-	return 1 + i;
+	return (1 + i) * s->plan.routers + router;
 }
 
-static inline uint32_t sim_client_node(const struct sim *s, uint32_t i)
+static inline uint32_t sim_client_node(const struct sim *s, uint32_t i, uint32_t router)
 {
-	return 1 + s->plan.engines + i;
+	return (1 + s->plan.engines + i) * s->plan.routers + router;
 }
 
 /** Does what happens @p of_1000 times in 1,000 happen now? */
@@ -212,6 +248,13 @@ static inline bool sim_chance(struct kvr_rand *r, uint32_t of_1000)
 static inline bool sim_faults(const struct sim *s)
 {
 	return s->phase == PHASE_FAULTS;
+}
+
+/** An engine's agents have something to say. */
+static inline void engine_wake(struct engine *e)
+{
+	for (uint32_t r = 0; r < e->sim->plan.routers; r++)
+		e->seat[r].node->due_ns = e->sim->now_ns;
 }
 
 /* ---- say.c ---- */
@@ -231,7 +274,7 @@ struct sim_result {
 	bool failed;
 	char why[512];
 	uint64_t digest, ns, steps, frames;
-	uint32_t asks, ends[16];
+	uint32_t asks, again, ends[16];
 };
 
 /** What has happened in the routers of all runs. */
@@ -243,8 +286,6 @@ int sim_run(const struct sim_plan *p, bool verbose, const char *pcap, struct sim
 
 /* ---- net.c ---- */
 
-extern const struct kvr_udp_addr sim_router_addr;
-
 void net_begin(struct sim *s);
 void net_end(struct sim *s);
 /** A node sends: to whoever has that address when it arrives. */
@@ -254,7 +295,9 @@ void net_send(struct sim *s, uint32_t src, const struct kvr_udp_addr *to, const 
 uint64_t net_next_ns(const struct net *n);
 /** Take that frame; the caller frees it or gives it to node_receive(). */
 struct packet *net_take(struct net *n);
-/** It waits at its receiver, which is not the router, or is dropped when nobody has its address. */
+/** Its memory for the next. */
+void net_free(struct net *n, struct packet *p);
+/** It waits at its receiver, which is no router, or is dropped when nobody has its address. */
 void node_receive(struct sim *s, struct packet *p);
 void node_begin(struct sim *s, uint32_t no);
 /** Its address for its next life: the same host, another UDP port. */
@@ -266,24 +309,35 @@ uint64_t node_now_us(void *ctx);
 
 /* ---- host.c ---- */
 
-int host_begin(struct sim *s);
-void host_end(struct sim *s);
-void host_kill(struct sim *s, uint32_t back_ms);
+int host_begin(struct sim *s, uint32_t i);
+void host_end(struct host *h);
+void host_kill(struct host *h, uint32_t back_ms);
 uint64_t host_due_ns(const struct host *h);
 /** @return whether control has made a round. */
-bool host_run(struct sim *s);
-void host_arrive(struct sim *s, struct packet *p);
+bool host_run(struct host *h);
+void host_arrive(struct host *h, struct packet *p);
+
+/* ---- stop.c ---- */
+
+/** It is told to end in good order, and is back @p back_ms after it has. */
+int stop_begin(struct host *h, uint32_t back_ms);
+/** It goes on with that. @return whether it has ended. */
+bool stop_run(struct host *h);
+/** It is gone, however far that has come. */
+void stop_free(struct host *h);
+uint32_t stop_back_ms(const struct host *h);
 
 /* ---- customer.c ---- */
 
 int customer_begin(struct sim *s, uint32_t i);
 /** It dies without a word; @p quietly false: it closes its client first, as a program that ends. */
 void customer_end(struct sim *s, uint32_t i, bool quietly);
+void customer_still(struct sim *s, uint32_t i, uint64_t until_ns);
 uint64_t customer_due_ns(const struct sim *s, uint32_t i);
 void customer_run(struct sim *s, uint32_t i);
 uint32_t customers_waiting(const struct sim *s);
 /** One more request, that must succeed. */
-void customer_probe(struct sim *s, uint32_t i);
+void customer_probe(struct sim *s, uint32_t i, uint32_t router);
 
 /** Tokens of a prompt. */
 void prompt_tokens(const struct sim *s, const struct ask *a, uint32_t *tokens);
@@ -301,6 +355,8 @@ int engine_begin(struct sim *s, uint32_t i);
 void engine_end(struct sim *s, uint32_t i);
 uint64_t engine_due_ns(const struct sim *s, uint32_t i);
 void engine_run(struct sim *s, uint32_t i);
+void engine_goodbye(struct engine *e);
+void engine_still(struct engine *e, uint64_t until_ns);
 static inline uint64_t engine_worker(uint32_t i)
 {
 	return 100 + i;
@@ -335,7 +391,7 @@ void faults_heal(struct sim *s);
 /* ---- check.c ---- */
 
 /** Loads and bookings, whenever control stands between two rounds. */
-void check_loads(struct sim *s);
+void check_loads(struct host *h);
 /** Every engine serves. */
 bool check_serving(struct sim *s, bool say);
 /** No request is left anywhere, and the table is what the engines have. */

@@ -34,10 +34,8 @@ static void enter(struct sim *s, enum phase p)
 }
 
 /* Requests and sessions, ended ones too. */
-static bool anything_left(const struct sim *s)
+static bool anything_left(const struct router *rt)
 {
-	const struct router *rt = s->host.box.rt;
-
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		const struct pool *p = &rt->pool[i];
 
@@ -53,10 +51,8 @@ static void leave_all(struct sim *s)
 {
 	for (uint32_t i = 0; i < s->plan.clients; i++)
 		customer_end(s, i, false);
-	for (uint32_t i = 0; i < s->plan.engines; i++) {
-		kvr_agent_goodbye(s->engine[i].agent);
-		s->engine[i].node->due_ns = s->now_ns;
-	}
+	for (uint32_t i = 0; i < s->plan.engines; i++)
+		engine_goodbye(&s->engine[i]);
 	enter(s, PHASE_END);
 }
 
@@ -76,19 +72,23 @@ static void probing(struct sim *s, uint64_t since)
 {
 	if (since > PROBES_NS)
 		sim_fail(s, "request %u is the %uth of %u that shall succeed, and has no outcome",
-			 s->n_asks - 1, s->probes, PROBES * s->plan.clients);
+			 s->n_asks - 1, s->probes, PROBES * s->plan.clients * s->plan.routers);
 	else if (customers_waiting(s) != 0)
 		return;
-	else if (s->probes == PROBES * s->plan.clients)
+	else if (s->probes == PROBES * s->plan.clients * s->plan.routers)
 		enter(s, PHASE_REST);
-	else
-		customer_probe(s, s->probes++ % s->plan.clients);
+	else {
+		customer_probe(s, s->probes % s->plan.clients,
+			       s->probes / s->plan.clients % s->plan.routers);
+		s->probes++;
+	}
 }
 
 static void resting(struct sim *s, uint64_t since)
 {
-	if (anything_left(s) && since < REST_NS)
-		return;
+	for (uint32_t i = 0; i < s->plan.routers; i++)
+		if (anything_left(s->host[i].box.rt) && since < REST_NS)
+			return;
 	check_rest(s);
 	if (!s->failed)
 		leave_all(s);
@@ -119,76 +119,105 @@ static bool phases(struct sim *s)
 	default:
 		if (since < LEAVE_NS)
 			return false;
-		if (!rest_all(&s->host.box))
-			sim_fail(s, "something is left when all have gone");
+		for (uint32_t i = 0; i < s->plan.routers; i++)
+			if (!rest_all(&s->host[i].box))
+				sim_fail(s, "something is left in router %u when all have gone", i);
 		return true;
 	}
 }
 
 /* ---- steps ---- */
 
+/* When each of them is due: remembered, as few of them change at a time. */
+static uint64_t due_ns(const struct sim *s, uint32_t i)
+{
+	const uint32_t engine = i - s->plan.routers, client = engine - s->plan.engines;
+
+	if (i < s->plan.routers)
+		return host_due_ns(&s->host[i]);
+	return engine < s->plan.engines ? engine_due_ns(s, engine) : customer_due_ns(s, client);
+}
+
+static void note_first(struct sim *s, uint32_t group)
+{
+	uint32_t first = group * SIM_GROUP;
+
+	for (uint32_t i = first + 1; i < (group + 1) * SIM_GROUP; i++)
+		if (s->due_ns[i] < s->due_ns[first])
+			first = i;
+	s->first[group] = first;
+}
+
+static void note_due(struct sim *s, uint32_t i)
+{
+	s->due_ns[i] = due_ns(s, i);
+	note_first(s, i / SIM_GROUP);
+}
+
+static void note_all_due(struct sim *s)
+{
+	for (uint32_t i = 0; i < SIM_DUE; i++)
+		s->due_ns[i] = i < s->n_due ? due_ns(s, i) : SIM_NEVER;
+	for (uint32_t i = 0; i < SIM_GROUPS; i++)
+		note_first(s, i);
+}
+
 /* It waits at its receiver, or is dropped when nobody has its address. */
 static void receive(struct sim *s, struct packet *p)
 {
-	if (p->dst == 0) {
-		host_arrive(s, p);
-		free(p);
+	const uint32_t to = p->dst;
+
+	if (to < s->plan.routers) {
+		host_arrive(&s->host[to], p);
+		net_free(&s->net, p);
+		note_due(s, to);
 	} else {
 		node_receive(s, p);
+		note_due(s, s->plan.routers + to / s->plan.routers - 1);
 	}
 }
 
-enum who { FRAME, FAULT, HOST, ENGINE, CLIENT, PHASE };
-
-struct next {
-	uint64_t at;
-	enum who who;
-	uint32_t i;
-};
-
-static void earliest(struct next *n, uint64_t at, enum who who, uint32_t i)
+/* A router, an engine or a client. */
+static void somebody(struct sim *s, uint32_t i)
 {
-	if (at < n->at)
-		*n = (struct next){at, who, i};
+	const uint32_t engine = i - s->plan.routers;
+
+	if (i < s->plan.routers) {
+		if (host_run(&s->host[i]))
+			check_loads(&s->host[i]);
+	} else if (engine < s->plan.engines) {
+		engine_run(s, engine);
+	} else {
+		customer_run(s, engine - s->plan.engines);
+	}
+	note_due(s, i);
 }
 
-static struct next find_next(const struct sim *s, uint64_t phase_ns)
+/* What is due next happens. @return false: the phase is to be looked at. */
+static bool step(struct sim *s, uint64_t phase_ns)
 {
-	struct next n = {phase_ns, PHASE, 0};
+	const uint64_t frame = net_next_ns(&s->net);
+	const uint64_t fault = s->phase == PHASE_FAULTS ? faults_due_ns(s) : SIM_NEVER;
+	uint64_t at = RTE_MIN(frame, RTE_MIN(fault, phase_ns));
+	uint32_t who = s->n_due;
 
-	earliest(&n, net_next_ns(&s->net), FRAME, 0);
-	if (s->phase == PHASE_FAULTS)
-		earliest(&n, faults_due_ns(s), FAULT, 0);
-	earliest(&n, host_due_ns(&s->host), HOST, 0);
-	for (uint32_t i = 0; i < s->plan.engines; i++)
-		earliest(&n, engine_due_ns(s, i), ENGINE, i);
-	for (uint32_t i = 0; i < s->plan.clients; i++)
-		earliest(&n, customer_due_ns(s, i), CLIENT, i);
-	return n;
-}
-
-static void happen(struct sim *s, const struct next *n)
-{
-	switch (n->who) {
-	case FRAME:
+	for (uint32_t i = 0; i < SIM_GROUPS; i++)
+		if (s->due_ns[s->first[i]] < at) {
+			who = s->first[i];
+			at = s->due_ns[who];
+		}
+	s->now_ns = RTE_MAX(s->now_ns, at);
+	if (who < s->n_due) {
+		somebody(s, who);
+	} else if (at == phase_ns) {
+		return false;
+	} else if (at == frame) {
 		receive(s, net_take(&s->net));
-		break;
-	case FAULT:
+	} else {
 		faults_run(s);
-		break;
-	case HOST:
-		if (host_run(s))
-			check_loads(s);
-		break;
-	case ENGINE:
-		engine_run(s, n->i);
-		break;
-	case CLIENT:
-		customer_run(s, n->i);
-		break;
-	default:
-		break;
+		note_all_due(s);
 	}
+	return true;
 }
 
 static void run(struct sim *s)
@@ -196,16 +225,13 @@ static void run(struct sim *s)
 	uint64_t phase_ns = s->now_ns;
 	bool over = false;
 
+	note_all_due(s);
 	while (!s->failed && !over) {
-		const struct next n = find_next(s, phase_ns);
-
-		s->now_ns = RTE_MAX(s->now_ns, n.at);
 		s->steps++;
-		if (n.who == PHASE) {
+		if (!step(s, phase_ns)) {
 			over = phases(s);
 			phase_ns = s->now_ns + 100 * SIM_MS;
-		} else {
-			happen(s, &n);
+			note_all_due(s);
 		}
 		if (s->steps > STEPS)
 			sim_fail(s, "it does not end");
@@ -216,19 +242,26 @@ static void run(struct sim *s)
 
 static int begin(struct sim *s)
 {
+	const struct sim_plan *o = &s->plan;
 	int rc;
 
-	s->n_nodes = 1 + s->plan.engines + s->plan.clients;
+	if (o->routers > SIM_ROUTERS || o->engines > SIM_ENGINES || o->clients > SIM_CLIENTS)
+		return -EINVAL;
+	if (o->engines < 2)
+		s->plan.pairs = 0; /* it takes two */
+	s->n_due = o->routers + o->engines + o->clients;
+	s->n_nodes = o->routers * (1 + o->engines + o->clients);
 	s->now_ns = 10 * SIM_S;
 	kvr_rand_init(&s->rand, kvr_mix64(s->plan.seed));
 	net_begin(s);
 	for (uint32_t i = 0; i < s->n_nodes; i++)
 		node_begin(s, i);
 	rc = faults_begin(s);
-	rc = rc == 0 ? host_begin(s) : rc;
-	for (uint32_t i = 0; i < s->plan.engines && rc == 0; i++)
+	for (uint32_t i = 0; i < o->routers && rc == 0; i++)
+		rc = host_begin(s, i);
+	for (uint32_t i = 0; i < o->engines && rc == 0; i++)
 		rc = engine_begin(s, i);
-	for (uint32_t i = 0; i < s->plan.clients && rc == 0; i++)
+	for (uint32_t i = 0; i < o->clients && rc == 0; i++)
 		rc = customer_begin(s, i);
 	for (const struct sim_field *f = sim_fields; f->name != NULL; f++)
 		if (*sim_field_at(&s->plan, f) != 0)
@@ -240,12 +273,11 @@ static int begin(struct sim *s)
 static void end(struct sim *s)
 {
 	for (uint32_t i = 0; i < s->plan.clients; i++)
-		if (s->customer[i].node != NULL)
-			customer_end(s, i, true);
+		customer_end(s, i, true);
 	for (uint32_t i = 0; i < s->plan.engines; i++)
-		if (s->engine[i].node != NULL)
-			engine_end(s, i);
-	host_end(s);
+		engine_end(s, i);
+	for (uint32_t i = 0; i < s->plan.routers; i++)
+		host_end(&s->host[i]);
 	net_end(s);
 	free(s->ask);
 	free(s->run);
@@ -284,6 +316,7 @@ int sim_run(const struct sim_plan *p, bool verbose, const char *pcap, struct sim
 				   .frames = s->net.sent,
 				   .asks = s->n_asks};
 	end(s);
+	out->again = s->again;
 	out->failed = s->failed;
 	out->digest = s->digest;
 	memcpy(out->why, s->why, sizeof(out->why));

@@ -16,6 +16,7 @@
 #include "kvr_ctl.h"
 
 #define TICK_MS	  10u
+#define ROUND_NS  1000000u
 #define LINGER_NS UINT64_C(300000000) /* ended requests whose client may ask once more */
 #define LAST_NS	  UINT64_C(50000000)  /* for the last frames to leave */
 
@@ -48,13 +49,21 @@ static bool at_once(struct router *rt)
 	return atomic_load_explicit(&rt->quit, memory_order_relaxed) > 2;
 }
 
+static void sleep_ns(struct router *rt, uint64_t ns)
+{
+	const struct timespec pause = {.tv_nsec = (long)ns};
+
+	if (rt->pause != NULL)
+		rt->pause(rt, ns);
+	else
+		nanosleep(&pause, NULL);
+}
+
 static void rounds_until(struct router *rt, uint64_t end_ns)
 {
-	const struct timespec pause = {.tv_nsec = 1000000};
-
 	while (!at_once(rt) && now_ns(rt) < end_ns) {
 		control_round(rt);
-		nanosleep(&pause, NULL);
+		sleep_ns(rt, ROUND_NS);
 	}
 }
 

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Two routers in one EAL: each believes to be alone and gives its rings and pools the same names,
+ * which must differ in a process. So the linker sends these calls here, and a number comes in front
+ * of each name. Nobody looks them up.
+ */
+#include <stdio.h>
+
+#include <rte_hash.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+#include <rte_ring.h>
+#include <rte_ring_elem.h>
+
+#define NAME 32u /* RTE_RING_NAMESIZE is the least of all, with room for a prefix of EAL's */
+
+struct rte_ring *__real_rte_ring_create(const char *name, unsigned int count, int socket,
+					unsigned int flags);
+struct rte_ring *__wrap_rte_ring_create(const char *name, unsigned int count, int socket,
+					unsigned int flags);
+struct rte_ring *__real_rte_ring_create_elem(const char *name, unsigned int esize,
+					     unsigned int count, int socket, unsigned int flags);
+struct rte_ring *__wrap_rte_ring_create_elem(const char *name, unsigned int esize,
+					     unsigned int count, int socket, unsigned int flags);
+struct rte_mempool *__real_rte_mempool_create(const char *name, unsigned int n, unsigned int size,
+					      unsigned int cache, unsigned int priv,
+					      rte_mempool_ctor_t *mp_init, void *mp_arg,
+					      rte_mempool_obj_cb_t *init, void *arg, int socket,
+					      unsigned int flags);
+struct rte_mempool *__wrap_rte_mempool_create(const char *name, unsigned int n, unsigned int size,
+					      unsigned int cache, unsigned int priv,
+					      rte_mempool_ctor_t *mp_init, void *mp_arg,
+					      rte_mempool_obj_cb_t *init, void *arg, int socket,
+					      unsigned int flags);
+struct rte_mempool *__real_rte_mempool_create_empty(const char *name, unsigned int n,
+						    unsigned int size, unsigned int cache,
+						    unsigned int priv, int socket,
+						    unsigned int flags);
+struct rte_mempool *__wrap_rte_mempool_create_empty(const char *name, unsigned int n,
+						    unsigned int size, unsigned int cache,
+						    unsigned int priv, int socket,
+						    unsigned int flags);
+struct rte_mempool *__real_rte_pktmbuf_pool_create(const char *name, unsigned int n,
+						   unsigned int cache, uint16_t priv, uint16_t room,
+						   int socket);
+struct rte_mempool *__wrap_rte_pktmbuf_pool_create(const char *name, unsigned int n,
+						   unsigned int cache, uint16_t priv, uint16_t room,
+						   int socket);
+struct rte_mempool *__real_rte_pktmbuf_pool_create_by_ops(const char *name, unsigned int n,
+							  unsigned int cache, uint16_t priv,
+							  uint16_t room, int socket,
+							  const char *ops);
+struct rte_mempool *__wrap_rte_pktmbuf_pool_create_by_ops(const char *name, unsigned int n,
+							  unsigned int cache, uint16_t priv,
+							  uint16_t room, int socket,
+							  const char *ops);
+struct rte_hash *__real_rte_hash_create(const struct rte_hash_parameters *p);
+struct rte_hash *__wrap_rte_hash_create(const struct rte_hash_parameters *p);
+
+static const char *unique(char *out, const char *name)
+{
+	static unsigned int number;
+
+	snprintf(out, NAME - 7, "%x.%s", number++ & 0xffffff, name);
+	return out;
+}
+
+struct rte_ring *__wrap_rte_ring_create(const char *name, unsigned int count, int socket,
+					unsigned int flags)
+{
+	char own[NAME];
+
+	return __real_rte_ring_create(unique(own, name), count, socket, flags);
+}
+
+struct rte_ring *__wrap_rte_ring_create_elem(const char *name, unsigned int esize,
+					     unsigned int count, int socket, unsigned int flags)
+{
+	char own[NAME];
+
+	return __real_rte_ring_create_elem(unique(own, name), esize, count, socket, flags);
+}
+
+struct rte_mempool *__wrap_rte_mempool_create(const char *name, unsigned int n, unsigned int size,
+					      unsigned int cache, unsigned int priv,
+					      rte_mempool_ctor_t *mp_init, void *mp_arg,
+					      rte_mempool_obj_cb_t *init, void *arg, int socket,
+					      unsigned int flags)
+{
+	char own[NAME];
+
+	return __real_rte_mempool_create(unique(own, name), n, size, cache, priv, mp_init, mp_arg,
+					 init, arg, socket, flags);
+}
+
+struct rte_mempool *__wrap_rte_mempool_create_empty(const char *name, unsigned int n,
+						    unsigned int size, unsigned int cache,
+						    unsigned int priv, int socket,
+						    unsigned int flags)
+{
+	char own[NAME];
+
+	return __real_rte_mempool_create_empty(unique(own, name), n, size, cache, priv, socket,
+					       flags);
+}
+
+struct rte_mempool *__wrap_rte_pktmbuf_pool_create(const char *name, unsigned int n,
+						   unsigned int cache, uint16_t priv, uint16_t room,
+						   int socket)
+{
+	char own[NAME];
+
+	return __real_rte_pktmbuf_pool_create(unique(own, name), n, cache, priv, room, socket);
+}
+
+struct rte_mempool *__wrap_rte_pktmbuf_pool_create_by_ops(const char *name, unsigned int n,
+							  unsigned int cache, uint16_t priv,
+							  uint16_t room, int socket,
+							  const char *ops)
+{
+	char own[NAME];
+
+	return __real_rte_pktmbuf_pool_create_by_ops(unique(own, name), n, cache, priv, room,
+						     socket, ops);
+}
+
+struct rte_hash *__wrap_rte_hash_create(const struct rte_hash_parameters *p)
+{
+	struct rte_hash_parameters own = *p;
+	char name[NAME];
+
+	own.name = unique(name, p->name);
+	return __real_rte_hash_create(&own);
+}
