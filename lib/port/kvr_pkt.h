@@ -67,6 +67,9 @@ struct kvr_pkt_rules {
 	struct kvr_local local;
 	uint16_t vlan;	  /* 0: untagged and any tag; else only frames whose inner tag is this */
 	bool verify_udp;  /* verify UDP checksums the NIC did not; else they are trusted */
+	/* The device gives frames of this host that have never seen a wire: sums that were left to
+	 * a device are right. */
+	bool half_udp;
 	uint16_t n_allow; /* 0: everybody */
 	struct kvr_prefix allow[KVR_PKT_MAX_ALLOW];
 	uint16_t n_agents; /* 0: everybody who may speak */

@@ -92,7 +92,7 @@ static enum kvr_pkt_verdict judge_udp(struct cursor *c, const uint8_t *addr, uin
 		if (sum == 0 && alen == 16)
 			return KVR_PKT_BAD_UDP;
 		if (sum != 0 && l4_sum(c, addr, alen, NET_PROTO_UDP, len) != 0xffff &&
-		    !is_partial(c, addr, alen, len))
+		    !(c->r->half_udp && is_partial(c, addr, alen, len)))
 			return KVR_PKT_BAD_UDP_SUM;
 	}
 	if (!allowed(c->r, c->out->path.ip))

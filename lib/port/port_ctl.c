@@ -65,6 +65,21 @@ static void choose_answers(struct kvr_port *p)
 	p->answers6 = p->answers6 && !kernel_has(AF_INET6, p->rules.local.ip6);
 }
 
+/*
+ * Where frames of the same host arrive as its stack has left them. From a wire one in 65,536 right
+ * checksums looks the same, and would protect nothing.
+ */
+static bool gives_half_sums(const struct kvr_port *p)
+{
+	static const char *const drivers[] = {"net_af_packet", "net_af_xdp", "net_tap",
+					      "net_virtio",    "net_vhost",  "net_pcap"};
+	bool any = false;
+
+	for (uint32_t i = 0; i < RTE_DIM(drivers); i++)
+		any = any || strncmp(p->dev.driver_name, drivers[i], strlen(drivers[i])) == 0;
+	return any;
+}
+
 static void init_queues(struct kvr_port *p)
 {
 	for (uint16_t i = 0; i < p->lcores; i++) {
@@ -134,6 +149,7 @@ struct kvr_port *kvr_port_create_shared(const char *name, const struct kvr_port_
 	if (rc != 0)
 		goto err_free;
 	choose_answers(p);
+	p->rules.half_udp = gives_half_sums(p);
 	init_queues(p);
 	kvr_port__link_init(p);
 	kvr_port__memif_enter(p);

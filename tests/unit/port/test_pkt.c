@@ -248,6 +248,9 @@ static void udp_checksums_are_trusted_verified_or_known_bad(void)
 			for (uint32_t i = v6 ? 22 : 26; i < udp; i += 2)
 				sum += (uint32_t)f.b[i] << 8 | f.b[i + 1];
 			set16(f.b + udp + 6, (uint16_t)((sum & 0xffff) + (sum >> 16)));
+			rules.half_udp = false; /* it came from a wire */
+			CU_ASSERT_EQUAL(parse(), KVR_PKT_BAD_UDP_SUM);
+			rules.half_udp = true;
 			CU_ASSERT_EQUAL(parse(), KVR_PKT_UDP);
 			f.b[udp + 7] ^= 1;
 			CU_ASSERT_EQUAL(parse(), KVR_PKT_BAD_UDP_SUM);
