@@ -184,15 +184,30 @@ static void say_slot(struct sim *s, const struct kvr_flight *f)
 	}
 }
 
-static void say_left(struct sim *s, const struct router *rt)
+static void say_rank(struct sim *s, const struct pool *p, uint32_t r)
 {
-	for (uint32_t i = 0; i < rt->n_pools; i++)
-		for (uint32_t k = 0; k < rt->pool[i].n_requests; k++) {
-			const struct request *r = &rt->pool[i].request[k];
+	struct kvr_sched_rank_info i;
 
-			if (r->slot[0] != NULL)
-				say_slot(s, r->slot[0]);
-		}
+	if (kvr_sched_rank_get(p->sched, r, &i) == 0 && i.in_use)
+		sim_say(s, "  rank %u: %u requests, %" PRIu64 " prompt tokens, %" PRIu64 " blocks",
+			r, i.active_requests, (uint64_t)i.active_prefill_tokens,
+			(uint64_t)i.active_blocks);
+}
+
+void check_say_left(struct sim *s, const struct router *rt)
+{
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		const struct pool *p = &rt->pool[i];
+
+		sim_say(s, "left: pool %s: %" PRIu64 " booked, %" PRIu64 " wait", p->name,
+			(uint64_t)kvr_sched_counters(p->sched)->booked_now,
+			(uint64_t)kvr_sched_counters(p->sched)->waiting_now);
+		for (uint32_t r = 0; r < p->max_ranks; r++)
+			say_rank(s, p, r);
+		for (uint32_t k = 0; k < p->n_requests; k++)
+			if (p->request[k].slot[0] != NULL)
+				say_slot(s, p->request[k].slot[0]);
+	}
 }
 
 void check_rest(struct sim *s)
@@ -205,7 +220,6 @@ void check_rest(struct sim *s)
 			check_table(s, rt);
 			continue;
 		}
-		say_left(s, rt);
 		sim_fail(s, "router %u is not at rest", i);
 	}
 }

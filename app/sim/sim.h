@@ -396,5 +396,7 @@ void check_loads(struct host *h);
 bool check_serving(struct sim *s, bool say);
 /** No request is left anywhere, and the table is what the engines have. */
 void check_rest(struct sim *s);
+/** Tell what a router has. */
+void check_say_left(struct sim *s, const struct router *rt);
 
 #endif
