@@ -65,8 +65,8 @@ struct kvr_prefix {
 /** What is for us. Written by the control thread before the port starts, then read-only. */
 struct kvr_pkt_rules {
 	struct kvr_local local;
-	uint16_t vlan;	  /* 0: untagged and any tag; else only frames whose inner tag is this */
-	bool verify_udp;  /* verify UDP checksums the NIC did not; else they are trusted */
+	uint16_t vlan;	 /* 0: untagged and any tag; else only frames whose inner tag is this */
+	bool verify_udp; /* verify UDP checksums the NIC did not; else they are trusted */
 	/* The device gives frames of this host that have never seen a wire: sums that were left to
 	 * a device are right. */
 	bool half_udp;
