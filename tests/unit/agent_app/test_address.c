@@ -32,9 +32,9 @@ static void an_address_says_who_reaches_it(void)
 
 static void host_and_port_are_parted(void)
 {
-	static const char *const bad[] = {"",	   "h",	  "h:",	   ":1", "h:x",
-					  "h:1x",  "h:-1", "::1",   "h:65536",
-					  "[]:80", "a:b:1", "[::1]", "h: 1"};
+	static const char *const bad[] = {"",	   "h",	    "h:",  ":1",      "h:x",
+					  "h:1x",  "h:-1",  "::1", "h:65536", "[]:80",
+					  "a:b:1", "[::1]", "h: 1"};
 	char host[32], port[6];
 
 	CU_ASSERT_EQUAL(agent_address_split("10.0.0.1:0080", host, sizeof(host), port), 0);
@@ -82,7 +82,8 @@ static void others_are_told_what_they_reach(void)
 		if (rc == 0 && rows[i].told != NULL)
 			CU_ASSERT_STRING_EQUAL(out, rows[i].told);
 	}
-	CU_ASSERT_EQUAL(agent_address_tell("10.0.0.1", "80", "", AGENT_REPLACE_NONE, out, 11), -ENAMETOOLONG);
+	CU_ASSERT_EQUAL(agent_address_tell("10.0.0.1", "80", "", AGENT_REPLACE_NONE, out, 11),
+			-ENAMETOOLONG);
 }
 
 static void the_address_that_faces_the_router_is_found(void)
