@@ -12,7 +12,10 @@
  *
  *	waiting: until /health is fine and /metrics read; then
  *	serving: registered; until /health fails three times (leave, wait again) or SIGTERM;
- *	draining: no new requests; until none runs, or time is up; then GOODBYE.
+ *	draining: asks the router for no new requests; what comes until it has heard that is run.
+ *	Until the router says that none is left, or time is up; then GOODBYE.
+ *
+ * SIGUSR2 asks for the same without an end, and the next one for requests again.
  *
  * All fields belong to the one thread.
  */
@@ -110,7 +113,9 @@ struct app {
 	void *zmq;
 	struct app_stream **streams;
 	struct app_stats st;
-	bool more; /* events wait: no sleep */
+	bool resting; /* SIGUSR2: the router is to drain us */
+	bool drained; /* the router says that nothing is booked here, or does not know us */
+	bool more;    /* events wait: no sleep */
 };
 
 /* log.c */

@@ -29,7 +29,7 @@ struct app_canary {
 	char *text; /* the prompt, as JSON */
 	char *body, *page;
 	size_t len;
-	uint64_t sh; /* of its last block */
+	uint64_t sh[2]; /* of its last block: as it is, and in eagle windows */
 	uint32_t blocks;
 	bool seen;
 };
@@ -157,11 +157,12 @@ static bool read_model(struct app_canary *c, const struct kvr_json_value *root)
 	return true;
 }
 
-/* The names of its blocks. @return how many; -1: no ids. */
-static int name_blocks(const struct app *a, const struct kvr_json_value *root, uint64_t *last)
+/* The name of the last of its blocks, in both ways: events will tell which is the engine's.
+ * @return how many; -1: no ids. */
+static int name_blocks(const struct app *a, const struct kvr_json_value *root, uint64_t last[2])
 {
-	const struct kvr_hash_params how = {.seed = kvr_hash_seed("", 0, "", 0),
-					    .block_size = a->o.block_size};
+	struct kvr_hash_params how = {.seed = kvr_hash_seed("", 0, "", 0),
+				      .block_size = a->o.block_size};
 	struct kvr_json_value list, name, v;
 	struct kvr_json_iter it;
 	uint32_t n = 0, *ids;
@@ -176,10 +177,11 @@ static int name_blocks(const struct app *a, const struct kvr_json_value *root, u
 	while (ids != NULL && n < IDS && kvr_json_next(&it, &name, &v) &&
 	       kvr_json_u64(&v, &id) == 0)
 		ids[n++] = (uint32_t)id;
-	if (ids != NULL && sh != NULL)
+	for (uint32_t i = 2; ids != NULL && sh != NULL && i-- > 0;) {
+		how.eagle = i == 1;
 		blocks = kvr_hash_tokens(&how, ids, n, NULL, sh, IDS / a->o.block_size + 1);
-	if (blocks > 0)
-		*last = sh[blocks - 1];
+		last[i] = blocks > 0 ? sh[blocks - 1] : 0;
+	}
 	free(ids);
 	free(sh);
 	return blocks;
@@ -188,7 +190,7 @@ static int name_blocks(const struct app *a, const struct kvr_json_value *root, u
 static void tokenized(struct app *a, const struct kvr_json_value *root)
 {
 	struct app_canary *c = a->canary;
-	const int blocks = name_blocks(a, root, &c->sh);
+	const int blocks = name_blocks(a, root, c->sh);
 	char *body;
 
 	if (blocks < 0) {
@@ -238,7 +240,7 @@ void app_canary_stored(struct app *a, const uint64_t sh[], uint32_t n)
 	if (c == NULL || (c->step != COMPLETE && c->step != WAIT))
 		return;
 	for (uint32_t i = 0; i < n; i++)
-		c->seen |= sh[i] == c->sh;
+		c->seen |= sh[i] == c->sh[0] || sh[i] == c->sh[1];
 }
 
 void app_canary_turn(struct app *a)

@@ -19,12 +19,14 @@
 
 #define EVENTS 256
 
-static volatile sig_atomic_t stop_asked, stats_asked;
+static volatile sig_atomic_t stop_asked, stats_asked, rest_asked;
 
 static void on_signal(int number)
 {
 	if (number == SIGUSR1)
 		stats_asked = 1;
+	else if (number == SIGUSR2)
+		rest_asked = 1;
 	else
 		stop_asked++;
 }
@@ -52,12 +54,20 @@ static void signals_turn(struct app *a, int *stops)
 		stats_asked = 0;
 		app_print_stats(a);
 	}
+	if (rest_asked) {
+		rest_asked = 0;
+		a->resting = !a->resting;
+		app_log(a, false, a->resting ? "draining, until SIGUSR2 comes again" : "resuming");
+		if (a->agent != NULL && a->state != APP_DRAINING)
+			kvr_agent_drain(a->agent, a->resting);
+	}
 	if (stop_asked == *stops)
 		return;
 	*stops = stop_asked;
 	if (a->state == APP_SERVING && *stops == 1) {
 		a->state = APP_DRAINING;
 		a->until_us = a->now_us + a->o.drain_s * UINT64_C(1000000);
+		kvr_agent_drain(a->agent, true);
 		app_log(a, false, "leaving: %u requests are to end", app_jobs_running(a));
 	} else {
 		app_leave(a, true);
@@ -71,7 +81,9 @@ static bool state_turn(struct app *a)
 
 	switch (a->state) {
 	case APP_DRAINING:
-		if (late || (app_jobs_running(a) == 0 && kvr_agent_running(a->agent) == 0))
+		/* Until the router has heard of it, more may come. */
+		if (late ||
+		    (a->drained && app_jobs_running(a) == 0 && kvr_agent_running(a->agent) == 0))
 			app_leave(a, true);
 		return true;
 	case APP_LEAVING:
@@ -229,6 +241,7 @@ static int run(struct app *a)
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGUSR1, &sa, NULL);
+	sigaction(SIGUSR2, &sa, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	a->now_us = now_us();
 	allow_files(a);

@@ -106,7 +106,9 @@ static void help(void)
 	       "usage: kvroute-agent --engine http://HOST:PORT --router HOST --pool NAME --worker "
 	       "ID [options]\n\n");
 	kvr_conf_args_help(table, &d, 16, stdout);
-	printf("\nSIGTERM drains and leaves. SIGUSR1 prints the counters on standard error.\n");
+	printf("\nSIGTERM drains and leaves. SIGUSR2 drains, and resumes when it comes again. "
+	       "SIGUSR1 prints\n"
+	       "the counters on standard error.\n");
 }
 
 static const char *check_bootstrap(struct agent_options *o)

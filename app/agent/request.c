@@ -172,7 +172,7 @@ int app_job_dispatch(struct app *a, const struct kvr_agent_request *r)
 	struct app_job *j;
 	int code = 0;
 
-	if (a->state != APP_SERVING)
+	if (a->state != APP_SERVING && a->state != APP_DRAINING)
 		return refuse(a, 503, "the agent is leaving");
 	j = calloc(1, sizeof(*j));
 	if (j == NULL)

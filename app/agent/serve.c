@@ -46,6 +46,8 @@ static void on_state(struct kvr_agent *agent, const struct kvr_agent_status *s, 
 			a->o.pool,
 			(unsigned int)s->state < sizeof(words) / sizeof(words[0]) ? words[s->state]
 										  : "?");
+	a->drained = s->state == KVR_AGENT_DRAINED || s->state == KVR_AGENT_OFFLINE ||
+		     s->state == KVR_AGENT_GONE;
 	if (s->state == KVR_AGENT_GONE)
 		a->until_us = 0;
 }
@@ -132,6 +134,9 @@ void app_engine_fine(struct app *a)
 		app_log(a, true, "router %s: %s", a->o.router, strerror(errno));
 		return;
 	}
+	a->drained = true; /* not known yet */
+	if (a->resting)
+		kvr_agent_drain(a->agent, true);
 	epoll_ctl(a->epoll, EPOLL_CTL_ADD, kvr_agent_fd(a->agent), &e);
 	rc = app_streams_start(a);
 	if (rc < 0) {

@@ -231,17 +231,17 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 static const struct kvr_client_ops ops = {
 	.on_accepted = on_accepted, .on_item = on_item, .on_loads = on_loads, .on_end = on_end};
 
-/* Sequence hashes of the prompt's blocks: an eighth of what its tokens take on the wire. */
+/* Sequence hashes of the prompt's blocks: an eighth of its tokens on the wire. *n was 0. */
 static uint64_t *hash(const struct gw_call *c, const struct gw_model *m, uint32_t *n)
 {
 	const struct kvr_client_hashing how = {.block_size = m->block_size,
+					       .eagle = m->eagle,
 					       .lora = m->lora != NULL ? m->lora : c->lora,
 					       .cache_namespace = c->ns};
 	const uint32_t cap = c->n_ids / m->block_size;
 	uint64_t *sh;
 	int rc;
 
-	*n = 0;
 	if (c->n_ids == 0 || cap == 0)
 		return NULL;
 	sh = malloc(cap * sizeof(*sh));

@@ -23,9 +23,9 @@ static void print_model(FILE *out, unsigned int *n, const char *id, const struct
 		return;
 	fprintf(out,
 		"%s{\"id\":%s,\"object\":\"model\",\"created\":0,\"owned_by\":\"kvroute\","
-		"\"root\":%s,\"parent\":%s,\"role\":\"%s\",\"ranks\":%u,\"block_size\":%u}",
+		"\"root\":%s,\"parent\":%s,\"role\":\"%s\",\"ranks\":%u,\"block_size\":%u%s}",
 		(*n)++ > 0 ? "," : "", name, root, of, kvr_role_name(p->role), p->ranks,
-		p->block_size);
+		p->block_size, p->eagle ? ",\"eagle\":true" : "");
 }
 
 static const struct kvr_client_pool *find(const struct kvr_client_pool *pools, uint32_t n,

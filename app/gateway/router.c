@@ -197,5 +197,6 @@ bool gw_router_model(const struct gw_router *r, const char *name, struct gw_mode
 		return false;
 	out->pool = found->name;
 	out->block_size = found->block_size;
+	out->eagle = found->eagle;
 	return true;
 }

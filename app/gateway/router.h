@@ -27,6 +27,7 @@ struct gw_model {
 	const char *pool; /* valid until the router is asked again: use it at once */
 	const char *lora; /* adapter, or NULL */
 	uint32_t block_size;
+	bool eagle;
 };
 
 /**

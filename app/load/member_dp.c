@@ -64,7 +64,7 @@ static void heartbeat(struct load *l, uint32_t engine)
 		return;
 	f = load_link_frame(l->link, load_port_of_engine(l, engine), (uint16_t)cap, NULL);
 	if (f != NULL)
-		kvr_put_heartbeat(f, cap, &ids, load, n);
+		kvr_put_heartbeat(f, cap, &ids, load, n, 0, 0);
 }
 
 static void goodbye(struct load *l, uint32_t engine)

@@ -161,8 +161,9 @@ struct kvr_agent {
 	uint32_t heartbeat_ms, dead_ms;
 	uint64_t heard_us; /* last answer to a heartbeat */
 	uint64_t again_us; /* when the router has made us say HELLO again; 0: never */
-	bool registered, leaving;
-	bool reborn; /* a new life of ours begins with the next WELCOME */
+	bool registered, leaving, drain;
+	uint16_t wish; /* what `drain` says */
+	bool reborn;   /* a new life of ours begins with the next WELCOME */
 	struct kvr_agent_status status;
 	uint32_t frame_bytes; /* both sides take */
 	/* requests */

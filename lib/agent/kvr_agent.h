@@ -221,6 +221,14 @@ void kvr_agent_destroy(struct kvr_agent *a);
 /** Sign off: GOODBYE until answered (5 tries), then on_state with GONE. @return 0. */
 int kvr_agent_goodbye(struct kvr_agent *a);
 
+/**
+ * Ask the router for no new requests, or for new ones again; heartbeats say so from now on, in
+ * later lives, too. Its operator may overrule that; another call overrules him. on_state tells what
+ * comes of it: DRAINING, then DRAINED when nothing is booked, or SERVING. What is on its way still
+ * comes: run it.
+ */
+void kvr_agent_drain(struct kvr_agent *a, bool on);
+
 int kvr_agent_fd(const struct kvr_agent *a);
 /** Milliseconds until kvr_agent_process() is needed even in silence; -1: never. */
 int kvr_agent_timeout_ms(const struct kvr_agent *a);

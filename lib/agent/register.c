@@ -36,7 +36,8 @@ static void send_heartbeat(struct kvr_agent *a)
 			load[k].next_event_id = a->rank[i + k].next_id;
 		}
 		kvr_link_queue(&a->link, &a->router,
-			       kvr_put_heartbeat(f, KVR_WIRE_MAX_FRAME, &ids, load, n));
+			       kvr_put_heartbeat(f, KVR_WIRE_MAX_FRAME, &ids, load, n,
+						 a->drain ? KVR_BEAT_F_DRAIN : 0, a->wish));
 	}
 	a->stats.heartbeats++;
 	kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + a->heartbeat_ms * 1000ull);
@@ -207,6 +208,15 @@ void kvr_agent__on_goodbye_ack(struct kvr_agent *a)
 		return;
 	kvr_timer_stop(&a->link.timers, &a->timer);
 	tell_state(a, KVR_AGENT_GONE, 0, 0, "");
+}
+
+void kvr_agent_drain(struct kvr_agent *a, bool on)
+{
+	a->drain = on;
+	a->wish = a->wish == UINT16_MAX ? 1 : a->wish + 1; /* 0: none yet */
+	kvr_link_tick(&a->link);
+	if (a->registered && !a->leaving)
+		send_heartbeat(a);
 }
 
 int kvr_agent_goodbye(struct kvr_agent *a)

@@ -93,6 +93,7 @@ struct kvr_client_pool {
 	uint8_t role;	     /**< 0 aggregated, 1 prefill, 2 decode */
 	uint32_t block_size; /**< tokens of a block, for kvr_client_hash_tokens() */
 	uint32_t ranks;	     /**< known to the router at that time */
+	bool eagle;	     /**< for kvr_client_hash_tokens(), too */
 };
 
 #define KVR_CLIENT_QUERY 0x1u /**< only ask where it would go: nothing is sent to an engine */

@@ -124,7 +124,7 @@ static enum kvr_code check_connected(const void *body, uint32_t len, struct kvr_
 	for (uint32_t i = 0; i < m->n_pools; i++) {
 		const uint32_t n = pool[i].name_len, padded = (n + 7u) & ~7u;
 
-		if (pool[i].reserved != 0 || pool[i].flags != 0)
+		if (pool[i].reserved != 0 || (pool[i].flags & ~KVR_POOL_F_EAGLE) != 0)
 			return reserved_set(f);
 		if (pool[i].role > KVR_ROLE_DECODE || n == 0 || n > KVR_HINT_MAX_POOL ||
 		    pool[i].block_size == 0)
@@ -295,7 +295,7 @@ static enum kvr_code check_heartbeat(const void *body, uint32_t len, struct kvr_
 	const struct kvr_wire_heartbeat *m = body;
 	const struct kvr_wire_rank_load *rank = (const struct kvr_wire_rank_load *)(m + 1);
 
-	if (m->reserved != 0)
+	if ((m->flags & ~KVR_BEAT_F_DRAIN) != 0)
 		return reserved_set(f);
 	if (sizeof(*m) + (uint64_t)m->n_ranks * sizeof(*rank) != len)
 		return bad_length(f, m->n_ranks, (len - sizeof(*m)) / sizeof(*rank));

@@ -73,9 +73,10 @@ int kvr_put_hello(void *buf, size_t cap, const struct kvr_wire_ids *ids, struct 
 int kvr_put_connect(void *buf, size_t cap, const struct kvr_wire_ids *ids, uint16_t max_frame,
 		    const struct kvr_hint_buf *hints);
 
-/** HEARTBEAT of @p n ranks. */
+/** HEARTBEAT of @p n ranks. @p flags: KVR_BEAT_F_*, which count when @p wish is another one. */
 int kvr_put_heartbeat(void *buf, size_t cap, const struct kvr_wire_ids *ids,
-		      const struct kvr_wire_rank_load rank[], uint32_t n);
+		      const struct kvr_wire_rank_load rank[], uint32_t n, uint16_t flags,
+		      uint16_t wish);
 
 /**
  * CONNECTED: as many of the @p n pools as fit @p cap; body->n_pools and total_pools are set

@@ -248,13 +248,15 @@ struct kvr_wire_connected {
 
 struct kvr_wire_pool {
 	uint16_t pool;
-	uint8_t role; /* enum kvr_role */
-	uint8_t flags;
+	uint8_t role;  /* enum kvr_role */
+	uint8_t flags; /* KVR_POOL_F_* */
 	uint32_t block_size;
 	uint32_t ranks;	   /* known now */
 	uint16_t name_len; /* at most 63 */
 	uint16_t reserved;
 } __rte_packed;
+
+#define KVR_POOL_F_EAGLE 0x01u /* blocks are named by windows of block_size + 1 tokens */
 
 /* ---- sessions --------------------------------------------------------------------------- */
 

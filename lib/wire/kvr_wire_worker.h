@@ -45,8 +45,11 @@ struct kvr_wire_welcome {
 /** HEARTBEAT: 8 bytes and n_ranks entries. */
 struct kvr_wire_heartbeat {
 	uint32_t n_ranks; /* 0: nothing to report */
-	uint32_t reserved;
+	uint16_t flags;	  /* KVR_BEAT_F_* */
+	uint16_t wish;	  /* another number than before: what `flags` says is to be done */
 } __rte_packed;
+
+#define KVR_BEAT_F_DRAIN 0x0001u /* the engine wants no new requests; without: it wants them */
 
 /** One rank's report: 32 bytes. */
 struct kvr_wire_rank_load {

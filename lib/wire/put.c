@@ -97,9 +97,10 @@ int kvr_put_connect(void *buf, size_t cap, const struct kvr_wire_ids *ids, uint1
 }
 
 int kvr_put_heartbeat(void *buf, size_t cap, const struct kvr_wire_ids *ids,
-		      const struct kvr_wire_rank_load rank[], uint32_t n)
+		      const struct kvr_wire_rank_load rank[], uint32_t n, uint16_t flags,
+		      uint16_t wish)
 {
-	const struct kvr_wire_heartbeat body = {.n_ranks = n};
+	const struct kvr_wire_heartbeat body = {.n_ranks = n, .flags = flags, .wish = wish};
 
 	if (n > KVR_WIRE_MAX_FRAME / sizeof(*rank))
 		return -EMSGSIZE;

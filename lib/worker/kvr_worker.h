@@ -68,6 +68,7 @@ struct kvr_beat {
 	_Atomic uint64_t heard_ns; /* clock of the lcore that heard it; 0 never. Lcores: w */
 	_Atomic uint32_t state; /* answered to the next one; enum kvr_wire_worker_state. Control */
 	_Atomic uint32_t bookings; /* the same */
+	_Atomic uint32_t wish;	   /* of the last one: number << 16 | KVR_BEAT_F_*. Lcores: w */
 	uint32_t refs;		   /* the worker, and every view that has it. Control */
 	uint32_t n;
 	struct kvr_beat_load load[]; /* of rank dp_start + i */
@@ -86,6 +87,7 @@ struct kvr_worker {
 	uint8_t role;			 /* enum kvr_role */
 	uint8_t flags;			 /* KVR_HELLO_F_* */
 	bool moved;			 /* `path` has changed in this life */
+	uint32_t wished;		 /* beat->wish when it was last acted on */
 	uint64_t said; /* digest of the HELLO: a life does not change what it is */
 	struct kvr_path path;
 	struct kvr_beat *beat; /* from kvr_worker_beat() */

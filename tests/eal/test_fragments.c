@@ -149,7 +149,8 @@ static void heartbeat(void)
 	const struct kvr_wire_rank_load load = {.kv_used_blocks = UINT64_MAX};
 	uint8_t buf[256];
 
-	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_heartbeat(buf, sizeof(buf), &ids, &load, 1));
+	pipeline_send(PEER_AGENT, buf,
+		      (size_t)kvr_put_heartbeat(buf, sizeof(buf), &ids, &load, 1, 0, 0));
 	pipeline_turn();
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_HEARTBEAT_ACK));
 }

@@ -352,7 +352,7 @@ static void heartbeat(uint64_t next_event_id)
 	const struct kvr_wire_rank_load load = {.kv_used_blocks = 5,
 						.next_event_id = next_event_id};
 	uint8_t buf[256];
-	int len = kvr_put_heartbeat(buf, sizeof(buf), &ids, &load, 1);
+	int len = kvr_put_heartbeat(buf, sizeof(buf), &ids, &load, 1, 0, 0);
 
 	pipeline_send(PEER_AGENT, buf, (size_t)len);
 	pipeline_turn();

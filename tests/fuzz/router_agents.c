@@ -63,7 +63,7 @@ void do_heartbeat(void)
 			.kv_used_blocks = (how & 0x40) ? UINT64_MAX : how,
 			.next_event_id = how & 15,
 		};
-	peers_say(a.port, buf, kvr_put_heartbeat(buf, sizeof(buf), &ids, load, how & 3));
+	peers_say(a.port, buf, kvr_put_heartbeat(buf, sizeof(buf), &ids, load, how & 3, 0, 0));
 }
 
 void do_goodbye(void)

@@ -29,7 +29,8 @@ static void beat(uint64_t worker)
 	uint8_t buf[256];
 
 	beats++;
-	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_heartbeat(buf, sizeof(buf), &ids, &load, 1));
+	pipeline_send(PEER_AGENT, buf,
+		      (size_t)kvr_put_heartbeat(buf, sizeof(buf), &ids, &load, 1, 0, 0));
 }
 
 /* An engine that answers every DISPATCH with one item, and a client that acknowledges it. */

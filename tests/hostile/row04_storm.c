@@ -45,7 +45,8 @@ static void beat(uint64_t worker)
 	const struct kvr_wire_rank_load l = {.kv_used_blocks = 7};
 	uint8_t buf[128];
 
-	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_heartbeat(buf, sizeof(buf), &ids, &l, 1));
+	pipeline_send(PEER_AGENT, buf,
+		      (size_t)kvr_put_heartbeat(buf, sizeof(buf), &ids, &l, 1, 0, 0));
 }
 
 static void read_answers(void)

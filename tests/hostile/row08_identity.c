@@ -49,7 +49,7 @@ static void beat(uint32_t from, uint32_t epoch, const uint32_t rank[], uint32_t 
 
 	for (uint32_t i = 0; i < n; i++)
 		l[i] = (struct kvr_wire_rank_load){.dp_rank = rank[i], .kv_used_blocks = 7};
-	pipeline_send(from, buf, (size_t)kvr_put_heartbeat(buf, sizeof(buf), &ids, l, n));
+	pipeline_send(from, buf, (size_t)kvr_put_heartbeat(buf, sizeof(buf), &ids, l, n, 0, 0));
 	pipeline_turn();
 }
 
@@ -466,7 +466,7 @@ static void hellos_take_nothing_from_heartbeats(void)
 		uint8_t buf[64];
 
 		pipeline_send(PEER_AGENT, buf,
-			      (size_t)kvr_put_heartbeat(buf, sizeof(buf), &ids, NULL, 0));
+			      (size_t)kvr_put_heartbeat(buf, sizeof(buf), &ids, NULL, 0, 0, 0));
 	}
 	lcore_turn(rt->lcore[0]);
 	lcore_turn(rt->lcore[0]);

@@ -367,6 +367,7 @@ def options(argv):
     p.add_argument('--no-rank', action='store_true', help='batches do not name their rank')
     p.add_argument('--early', action='store_true', help='SGLang before it named the medium')
     p.add_argument('--offload', action='store_true', help='what leaves the device goes to the host')
+    p.add_argument('--eagle', action='store_true', help='blocks are windows of one token more, told as pairs')
     p.add_argument('--odd', action='store_true', help='events that no index should believe')
     p.add_argument('--repeat-stores', action='store_true', help='reused blocks are stored again')
     p.add_argument('--event-block-size', type=int, default=0, help='a wrong one in events')

@@ -101,9 +101,10 @@ class Cache:
     def chain(self, tokens, lora=None, salt=None, mm=()):
         """Blocks of a prompt, whether they are cached or not. mm: (first token, n, hash) each."""
         size, parent, out = self.o.block_size, None, []
-        for at in range(0, len(tokens) - size + 1, size):
+        window = size + self.o.eagle
+        for at in range(0, len(tokens) - window + 1, size):
             keys = [h for first, n, h in mm if first < at + size and first + n > at]
-            piece = tuple(tokens[at:at + size])
+            piece = tuple(tokens[at:at + window])
             digest = hashlib.sha256(repr((parent, piece, keys, lora, salt if at == 0 else None))
                                     .encode()).digest()
             out.append(Block(digest, parent, piece, keys, lora, salt))
@@ -158,8 +159,9 @@ class Cache:
         return int.from_bytes(part, 'big', signed=self.o.hash == 'int')
 
     def tokens(self, run):
-        flat = [t for b in run for t in b.tokens]
-        return flat
+        if self.o.eagle:
+            return [pair for b in run for pair in zip(b.tokens, b.tokens[1:])]
+        return [t for b in run for t in b.tokens]
 
     def stored(self, run, medium, with_tokens=True, **more):
         first = run[0]

@@ -369,7 +369,7 @@ static void workers(struct maker *m)
 	kvr_hint_put_bootstrap_addr(&h, 8998, "10.0.0.7");
 	PUT("hello", KVR_HELLO, R, kvr_put_hello(b, cap, &a, hello, &h));
 	PUT("welcome", KVR_WELCOME, A, kvr_put_welcome(b, cap, &r, &welcome));
-	PUT("heartbeat", KVR_HEARTBEAT, R, kvr_put_heartbeat(b, cap, &a, ranks, 2));
+	PUT("heartbeat", KVR_HEARTBEAT, R, kvr_put_heartbeat(b, cap, &a, ranks, 2, 0, 0));
 	PUT("heartbeat-ack", KVR_HEARTBEAT_ACK, A, kvr_put_heartbeat_ack(b, cap, &r, &state));
 	PUT("goodbye", KVR_GOODBYE, R, kvr_put_empty(b, cap, KVR_GOODBYE, &a));
 	PUT("goodbye-ack", KVR_GOODBYE_ACK, A, kvr_put_empty(b, cap, KVR_GOODBYE_ACK, &r));

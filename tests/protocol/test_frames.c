@@ -263,7 +263,7 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"connected", 26, 0, KVR_E_INVALID_REQUEST}, /* not even an empty ROUTE */
 		{"connected", 30, 1, KVR_E_INVALID_REQUEST},
 		{"connected", 42, 3, KVR_E_INVALID_REQUEST},
-		{"connected", 43, 1, KVR_E_FLAGS},
+		{"connected", 43, 2, KVR_E_FLAGS},
 		{"connected", 54, 1, KVR_E_FLAGS},
 		{"connected", 52, 64, KVR_E_INVALID_REQUEST},
 		{"connected", 87, 1, KVR_E_FLAGS}, /* padding of the name */
@@ -333,7 +333,7 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"welcome", 16, 1, KVR_E_FLAGS},
 		{"heartbeat", 0, 3, KVR_E_LENGTH},
 		{"heartbeat", 3, 0x80, KVR_E_LENGTH},
-		{"heartbeat", 4, 1, KVR_E_FLAGS},
+		{"heartbeat", 4, 2, KVR_E_FLAGS},
 		{"heartbeat", 32, 1, KVR_E_FLAGS},
 		{"heartbeat-ack", 0, 0, KVR_E_INVALID_REQUEST},
 		{"heartbeat-ack", 0, 7, KVR_E_INVALID_REQUEST},

@@ -312,6 +312,8 @@ static const struct row {
 	const char *name;
 	unsigned int v;
 } rows[] = {
+	BIT("### 5.1", 2, EAGLE, KVR_POOL_F_EAGLE),
+	BIT("### 9.2", 4, DRAIN, KVR_BEAT_F_DRAIN),
 	BIT("### 6.1", 4, QUERY, KVR_REQ_F_QUERY),
 	BIT("### 6.1", 4, RESEND, KVR_REQ_F_RESEND),
 	BIT("### 6.1", 4, DIRECT, KVR_REQ_F_DIRECT),

@@ -6,6 +6,7 @@ protocol_test.sh starts it: http_test.py KVROUTE KVROUTE_AGENT KVROUTE_GATEWAY
 
 import http.client
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ except ImportError as e:
     print(e)
     sys.exit(77)
 import child
+import kvrproto as p
 from agent_lib import Agent, Engine, Front
 from protocol_router import ADDRESSES, Router, Tally
 
@@ -28,6 +30,12 @@ block_size = 16
 seed = 1
 max_ranks = 16
 max_blocks = 65536
+[pool pairs]
+id = 4
+block_size = 16
+max_ranks = 4
+max_blocks = 4096
+eagle = on
 '''
 TALLY = Tally(110, patience=20.0)
 GATEWAY = 19000
@@ -125,6 +133,87 @@ def errors(front, engines, agents):
     front.check('and it goes on', status == 200 and got['choices'][0]['text'] == text_of(3), (status, got))
 
 
+def eagle(front, router, agent, log):
+    """A pool whose engine names blocks by windows of 17 tokens, and tells them as pairs."""
+    engine = Engine('--model', 'pairs', '--eagle', ranks=1)
+    a = Agent(agent, engine, ADDRESSES[0], 95, '--canary-s', '1', pool='pairs', log=log)
+    try:
+        front.pool = 4
+        front.serving('eagle', router, a.worker)
+        front.pool = 3
+        for tokens, blocks in ((list(range(1000, 1064)), 3), (list(range(2000, 2065)), 4)):
+            body = {'model': 'pairs', 'prompt': tokens, 'max_tokens': 1}
+            got = ask('/v1/completions', body)
+            front.check('answered', got[0] == 200, got)
+            said = []
+
+            def overlap():
+                said[:] = [ask('/v1/completions', {**body, 'nvext': {'annotations': ['query_instance_id:']}})]
+                return said[0][2]['overlap_blocks'] == blocks
+            end = time.monotonic() + TALLY.patience
+            while not overlap() and time.monotonic() < end:
+                time.sleep(0.05)
+            front.check(f'{len(tokens)} tokens are {blocks} windows, all of them known', said[0][2]['overlap_blocks'] == blocks, said)
+            r = front.client.route(4, len(tokens), tokens=tokens, flags=p.ROUTE_QUERY)
+            front.until('a query', lambda: r.ended)
+            front.check('the router makes windows of tokens by itself', r.accepted and r.accepted['overlap_blocks'] == blocks, r.accepted)
+        front.until('the canary knows such blocks', lambda: a.counters()['agent']['canaries'] > 0)
+        front.check('and is content', a.counters()['agent']['canaries_bad'] == 0, a.counters()['agent'])
+        front.check('/v1/models says so', [m.get('eagle') for m in ask('/v1/models', None)[2]['data']] == [None, True])
+        front.check('the agent leaves', a.stop() == 0)
+    finally:
+        a.kill()
+        engine.stop()
+
+
+def drains(front, router, engines, agents):
+    """An agent asks for no new requests, with and without an end: nobody loses one."""
+    over, wrong, n = threading.Event(), [], [0]
+    for engine in engines:
+        engine.test(decode_us=20000)
+
+    def client(number):
+        while not over.is_set():
+            status, _, got = ask('/v1/completions', {'model': 'llama', 'prompt': [number] * 20, 'max_tokens': 8}, stream=True)
+            n[0] += 1
+            if status != 200 or ''.join(c['text'] for e in got for c in e.get('choices', [])) != text_of(8):
+                wrong.append((status, got))
+
+    def state(worker):
+        return router.telemetry('/kvroute/workers')['workers'].get(f'{worker}', {}).get('state')
+
+    def count():
+        return engines[0].state()['count']['requests']
+    threads = [threading.Thread(target=client, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    first = agents[0]
+    front.until('work', lambda: n[0] > 8)
+    first.process.send_signal(signal.SIGUSR2)
+    front.until('SIGUSR2 drains', lambda: state(first.worker) == 'drained')
+    there, done = count(), n[0]
+    front.until('the other one works', lambda: n[0] > done + 16)
+    front.check('nothing comes', count() == there, (there, count()))
+    first.process.send_signal(signal.SIGUSR2)
+    front.until('and resumes', lambda: state(first.worker) == 'serving' and count() > there)
+    first.process.send_signal(signal.SIGUSR2)
+    front.until('once more', lambda: state(first.worker) in ('draining', 'drained'))
+    router.telemetry(f'/kvroute/resume,{first.worker}')
+    there, done = count(), n[0]
+    front.until("an operator's word after it counts", lambda: n[0] > done + 16)
+    front.check('and stays', state(first.worker) == 'serving' and count() > there, (state(first.worker), there, count()))
+    front.check('SIGTERM ends it when nothing is left', first.stop() == 0)
+    front.until('it has gone', lambda: state(first.worker) in (None, 'gone'))
+    over.set()
+    for t in threads:
+        t.join()
+    front.check('every stream was whole', not wrong and n[0] > 40, (n, wrong[:2]))
+    for engine in engines:
+        engine.test(decode_us=0)
+    first.start()
+    front.serving('back', router, first.worker)
+
+
 def main(kvroute, agent, gateway):
     router = Router(kvroute, POOLS)
     front = Front(TALLY, ADDRESSES[0])
@@ -150,6 +239,8 @@ def main(kvroute, agent, gateway):
         front.check('models', [m['id'] for m in models['data']] == ['llama'], models)
         conversations(front, engines)
         errors(front, engines, agents)
+        eagle(front, router, agent, log)
+        drains(front, router, engines, agents)
         answer = router.telemetry('/kvroute/balance')
         front.check('balance', answer['balance'] == 'ok', answer)
         front.check('agents leave', [a.stop() for a in agents] == [0, 0])

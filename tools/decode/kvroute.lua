@@ -105,6 +105,8 @@ local resp_bits = bits("response.flags", 16, {{0x1, "FIN"}, {0x2, "ERROR"}, {0x4
 local rack_bits = bits("response_ack.flags", 32, {{0x1, "FIN"}})
 local prog_bits = bits("progress.flags", 16, {{0x1, "FIRST"}, {0x2, "FIN"}, {0x4, "ERROR"},
 	{0x8, "CANCELLED"}})
+local pool_bits = bits("pool.flags", 8, {{0x1, "EAGLE"}})
+local beat_bits = bits("heartbeat.flags", 16, {{0x1, "DRAIN"}})
 local dump_bits = bits("kv_events.flags", 16, {{0x1, "DUMP_BEGIN"}, {0x2, "DUMP"}, {0x4, "DUMP_END"}})
 
 local f_worker = x64("worker", "Worker")
@@ -167,7 +169,8 @@ local structs = {
 		{field("hello.flags", ProtoField.uint8, "Flags", base.HEX), 1}, {skip, 16}},
 	welcome = {{f_pool, 2}, {skip, 2}, {u32("heartbeat_ms", "Heartbeat (ms)"), 4},
 		{u32("dead_ms", "Given up after (ms)"), 4}, {f_max_frame, 4}, {skip, 8}},
-	heartbeat = {{f_n_ranks, 4}, {skip, 4}},
+	heartbeat = {{f_n_ranks, 4},
+		{field("heartbeat.flags", ProtoField.uint16, "Flags", base.HEX), 2, beat_bits}, {u16("wish", "Wish"), 2}},
 	rank_load = {{f_dp_rank, 4}, {f_active, 4}, {u64("kv_used_blocks", "Used blocks"), 8},
 		{f_next_event, 8}, {skip, 8}},
 	heartbeat_ack = {{u16("worker_state", "State", WORKER_STATES), 2}, {skip, 2},
@@ -185,7 +188,8 @@ local structs = {
 		{u32("limit_hashes", "Most hashes"), 4}, {u32("limit_body", "Largest body"), 4},
 		{u32("total_pools", "Pools that match"), 4}, {u32("limit_message", "Largest message"), 4},
 		{u32("limit_frames", "Most frames"), 4}, {x64("cookie", "Cookie"), 8}},
-	pool = {{f_pool, 2}, {f_role, 1}, {skip, 1}, {f_block_size, 4}, {u32("ranks", "Ranks"), 4},
+	pool = {{f_pool, 2}, {f_role, 1},
+		{field("pool.flags", ProtoField.uint8, "Flags", base.HEX), 1, pool_bits}, {f_block_size, 4}, {u32("ranks", "Ranks"), 4},
 		{u16("name_len", "Name bytes"), 2}, {skip, 2}},
 	session = {{u32("timeout_s", "Timeout (s)"), 4}, {u16("id_len", "Id bytes"), 2}, {f_pool, 2}},
 	session_status = {{f_code, 2}, {skip, 6}},

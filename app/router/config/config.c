@@ -87,6 +87,8 @@ static const struct kvr_opt pool_own_opts[] = {
 	 .unit = "runs", .help = "runs of consecutive blocks; 0 = from max_blocks"},
 	{"disagg_reroutes", KVR_OPT_U32, POOL(disagg_reroutes), .min = 0, .max = 16, .def = "1",
 	 .unit = "times", .help = "decode pool: starts over when a prefill leg has failed"},
+	{"eagle", KVR_OPT_BOOL, POOL(eagle), .def = "off",
+	 .help = "the engines name blocks by windows of block_size + 1 tokens (bigrams)"},
 	{"decision_sample", KVR_OPT_U32, POOL(decision_sample), .min = 0, .max = UINT32_MAX,
 	 .def = "1024", .unit = "decisions",
 	 .help = "one in so many is kept for /kvroute/decisions; 0 = only failed ones"},

@@ -61,6 +61,7 @@ struct kvr_router_pool_options {
 	uint32_t disagg_reroutes;
 	uint32_t decision_sample;
 	uint32_t decision_ring;
+	bool eagle;
 	char event[16];	    /* CPU; "" = first ingress CPU */
 	char scheduler[16]; /* CPU; "" = first ingress CPU */
 };

@@ -184,6 +184,11 @@ static int check_pair(struct kvr_router_conf *c, uint32_t i, const struct blame 
 		return complain(b, section, "block_size",
 				"%u, but the decode pool %s of the model has %u; equal is needed",
 				p->sched.block_size, d->name, d->sched.block_size);
+	if (p->own.eagle != d->own.eagle)
+		return complain(
+			b, section, "eagle",
+			"\"%s\", but the decode pool %s of the model has \"%s\"; equal is needed",
+			p->own.eagle ? "on" : "off", d->name, d->own.eagle ? "on" : "off");
 	if (p->sched_lcore != d->sched_lcore)
 		return complain(
 			b, section, "scheduler_cpu",

@@ -307,6 +307,7 @@ void control_connect(struct router *rt, struct ctl_frame *f, struct refusal *why
 		pools[n++] = (struct kvr_wire_pool){
 			.pool = (uint16_t)rt->pool[i].wire_id,
 			.role = rt->pool[i].role,
+			.flags = rt->pool[i].eagle ? KVR_POOL_F_EAGLE : 0,
 			.block_size = rt->pool[i].block_size,
 			.ranks = ranks_of(rt, i),
 		};

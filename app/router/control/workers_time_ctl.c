@@ -21,6 +21,27 @@ static void check_silence(struct router *rt, struct kvr_worker *w)
 	}
 }
 
+/*
+ * What heartbeats ask for: once for each wish, so that an operator's word after it stands.
+ * @return whether something was done.
+ */
+static bool check_wish(struct router *rt, struct kvr_worker *w)
+{
+	/* Publishes nothing. */
+	const uint32_t wish = atomic_load_explicit(&w->beat->wish, memory_order_relaxed);
+	const bool drain = (wish & KVR_BEAT_F_DRAIN) != 0;
+	const bool drains = w->state == KVR_WORKER_DRAINING || w->state == KVR_WORKER_DRAINED;
+	int rc = 0;
+
+	if (wish == w->wished)
+		return false;
+	if (drain != drains)
+		rc = control_drain(rt, w->id, drain);
+	if (rc == 0) /* else its state forbids it yet */
+		w->wished = wish;
+	return rc == 0;
+}
+
 /* Bookings of some workers of one scheduler lcore. */
 struct bookings {
 	struct router *rt;
@@ -132,6 +153,8 @@ void workers_tick(struct router *rt)
 		if (i < kvr_registry_count(rt->registry))
 			check_silence(rt, kvr_registry_at(rt->registry, i));
 	workers_flush(rt);
+	for (uint32_t i = 0, n = 0; i < kvr_registry_count(rt->registry) && n < CHANGES; i++)
+		n += check_wish(rt, kvr_registry_at(rt->registry, i));
 	check_drained(rt);
 	tell_bookings(rt);
 	check_expected(rt);

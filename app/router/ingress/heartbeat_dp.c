@@ -51,7 +51,7 @@ static enum kvr_code check_loads(const struct kvr_view_worker *w,
 }
 
 static void mark(const struct lcore *lc, const struct kvr_view_worker *w,
-		 const struct kvr_wire_rank_load *l, uint32_t n)
+		 const struct kvr_wire_rank_load *l, uint32_t n, uint32_t wish)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		struct kvr_beat_load *b = &w->beat->load[l[i].dp_rank - w->dp_start];
@@ -62,7 +62,8 @@ static void mark(const struct lcore *lc, const struct kvr_view_worker *w,
 		/* Pairs with the exchange in take_loads(). */
 		atomic_store_explicit(&b->fresh, 1, memory_order_release);
 	}
-	/* Publishes nothing. */
+	/* Publishes nothing, nor does the next one. */
+	atomic_store_explicit(&w->beat->wish, wish, memory_order_relaxed);
 	atomic_store_explicit(&w->beat->heard_ns, lc->now_ns, memory_order_relaxed);
 }
 
@@ -100,6 +101,6 @@ void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pa
 		return;
 	}
 	in_count(lc, IN_HEARTBEATS);
-	mark(lc, w, load, b->n_ranks);
+	mark(lc, w, load, b->n_ranks, (uint32_t)b->wish << 16 | b->flags);
 	answer(lc, m, from, w);
 }

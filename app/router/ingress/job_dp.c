@@ -194,7 +194,7 @@ void job_hash_begin(const struct job *j, const struct kvr_hints *h, struct kvr_t
 	const struct kvr_hash_params params = {
 		.seed = kvr_hash_seed(h->lora.p, h->lora.len, h->ns.p, h->ns.len),
 		.block_size = j->pool->block_size,
-		.eagle = (j->flags & KVR_REQ_F_EAGLE) != 0,
+		.eagle = (j->flags & KVR_REQ_F_EAGLE) != 0 || j->pool->eagle,
 		.mm_next = h->n_mm != 0 ? next_mm : NULL,
 		.mm_arg = mm,
 	};

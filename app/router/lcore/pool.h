@@ -147,6 +147,7 @@ struct pool {
 	uint32_t n_requests;
 	uint32_t predict_ttl_ms;
 	uint8_t role;
+	bool eagle;	  /* tokens are hashed in eagle windows */
 	bool events_used; /* KV events are applied */
 	bool predict;	  /* decisions may be entered as predicted blocks */
 	const struct kvr_pool_conf *conf;

@@ -257,6 +257,7 @@ static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_c
 	p->block_size = c->sched.block_size;
 	p->max_prompt_blocks = RTE_MIN(c->sched.max_prompt_blocks, KVR_WIRE_MAX_HASHES);
 	p->role = (uint8_t)c->sched.role;
+	p->eagle = c->own.eagle;
 	p->events_used = c->sched.use_kv_events;
 	p->opt = &c->own;
 	atomic_init(&p->control.expected, true); /* until control has looked: this is a start */

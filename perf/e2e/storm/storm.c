@@ -113,7 +113,7 @@ static void beat(uint32_t i, uint64_t at)
 		s.gap_ns = at - w->beat_ns;
 	w->beat_ns = at;
 	s.sent_ns[s.beats++ % SENT] = at;
-	send_frame(HONEST, frame, kvr_put_heartbeat(frame, sizeof(frame), &ids, &l, 1));
+	send_frame(HONEST, frame, kvr_put_heartbeat(frame, sizeof(frame), &ids, &l, 1, 0, 0));
 }
 
 /* ---- receiving ---- */

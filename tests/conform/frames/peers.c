@@ -138,7 +138,7 @@ void peers_load(const struct peers_agent *a, uint32_t dp_rank, uint64_t used, ui
 		.dp_rank = dp_rank, .kv_used_blocks = used, .next_event_id = next};
 	uint8_t buf[128];
 
-	say(a->port, buf, kvr_put_heartbeat(buf, sizeof(buf), &ids, &l, 1));
+	say(a->port, buf, kvr_put_heartbeat(buf, sizeof(buf), &ids, &l, 1, 0, 0));
 }
 
 void peers_taken(const struct peers_run *r)
