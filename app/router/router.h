@@ -47,6 +47,7 @@
 #include "config/config.h"
 #include "config/sizes.h"
 #include "kvr_cookie.h"
+#include "kvr_sim.h"
 #include "kvr_source.h"
 #include "kvr_worker.h"
 #include "lcore/lcore.h"
@@ -143,6 +144,8 @@ static inline void *buf_get(struct router *rt, struct rte_mempool *large, size_t
 {
 	void *b;
 
+	if (KVR_SIM_FAULT(BUFFER))
+		return NULL;
 	if (len <= SMALL_BUF && rte_mempool_get(rt->small_bufs, &b) == 0)
 		return b;
 	return rte_mempool_get(large, &b) == 0 ? b : NULL;

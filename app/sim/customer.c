@@ -110,7 +110,7 @@ static bool nothing_may_fail(const struct sim *s)
 			     drawn.client_kills + drawn.client_pauses + drawn.router_pauses +
 			     drawn.stalls + drawn.small_router + drawn.bug_mute + drawn.bug_error +
 			     drawn.bug_refuse + drawn.queueing + drawn.sessions + drawn.jitter_us +
-			     drawn.router_stops + drawn.pairs;
+			     drawn.router_stops + drawn.pairs + drawn.sites;
 
 	return bad == 0;
 }
@@ -264,8 +264,8 @@ static bool submit(struct sim *s, uint32_t i, uint32_t router, bool probe, uint3
 	a->source = kvr_client_source(c->client[router]);
 	kvr_client_hints_destroy(h);
 	free(body);
-	if (rc == -EBUSY && !probe)
-		s->n_asks--; /* it has as many as it may */
+	if ((rc == -EBUSY && !probe) || (rc == -EMSGSIZE && s->plan.small_router))
+		s->n_asks--; /* it has as many as it may, or its router takes none so long */
 	else if (rc < 0)
 		sim_fail(s, "client %u: submit: %s", i, strerror(-rc));
 	c->node[router]->due_ns = s->now_ns;

@@ -58,11 +58,12 @@ static void configuration(const struct host *h, char *text, size_t len)
 	const struct sim_plan *o = &h->sim->plan;
 	int n = snprintf(text, len,
 			 "[router]\nmemory_mb = 128\nlarge_buffers = %u\nring_size = %u\n"
-			 "source_share = %u\nstop_ms = 3000\n"
+			 "reassembly_frames = %u\nsource_share = %u\nstop_ms = 3000\n"
 			 "[port p]\ndevice = %s\nipv4 = 10.%u.0.1\nudp_port = %u\n"
 			 "mbuf_cache = 16\nrx_descriptors = 256\ntx_descriptors = 256\n"
 			 "answer_arp = off\nrx_checksum = %s\ncookie = %s\n",
-			 o->small_router ? 4 : 16, o->small_router ? 64 : 256, o->shares ? 2 : 0,
+			 o->small_router ? 4 : 16, o->small_router ? 64 : 256,
+			 o->small_router ? 128 * map_of(h->sim)->ingress : 0, o->shares ? 2 : 0,
 			 h->box.port[0].device, h->no, KVR_WIRE_PORT,
 			 o->broken != 0 ? "verify" : "trust", o->cookies ? "on" : "off");
 
@@ -242,6 +243,17 @@ static void wait_here(struct router *rt)
 			turn(&all->host[i], kvr_rand_below(&all->host[i].rand, rt->n_lcores));
 }
 
+/* Has the last turn changed a prefix table? A rank that is cleared goes slice by slice. */
+static bool tables_change(struct host *h)
+{
+	const uint64_t before = h->work;
+
+	h->work = 0;
+	for (uint32_t i = 0; i < h->box.rt->n_pools; i++)
+		h->work += kvr_prefix_work(h->box.rt->pool[i].prefix);
+	return h->work != before;
+}
+
 /* Nothing is left to do when each lcore has made a turn since there was something. */
 static void lcores_turn(struct host *h)
 {
@@ -251,7 +263,8 @@ static void lcores_turn(struct host *h)
 	set_clock(h);
 	if (now >= h->stall_ns[i])
 		turn(h, i);
-	if (box_unread(&h->box) || box_under_way(&h->box) || !box_rings_empty(&h->box))
+	if (tables_change(h) || box_unread(&h->box) || box_under_way(&h->box) ||
+	    !box_rings_empty(&h->box))
 		h->quiet = 0;
 	else if (now >= h->stall_ns[i])
 		h->quiet |= 1u << i;

@@ -18,11 +18,12 @@
 
 #include <rte_eal.h>
 
+#include "kvr_sim.h"
 #include "sim.h"
 
 struct options {
 	uint64_t first, last;
-	bool faults, verbose, once, keep_going, shrink, list, speed, seen;
+	bool faults, verbose, once, keep_going, shrink, list, speed, seen, nightly;
 	const char *pcap, *file;
 	int n_set;
 	char **set;
@@ -43,6 +44,9 @@ static void usage(FILE *out)
 	      "      --no-shrink    do not look for a smaller run that fails\n"
 	      "      --pcap FILE    frames of the run, for the dissector\n"
 	      "      --seen         list the router's counters that no run has moved\n"
+	      "      --nightly      fail when a place in the code was never reached, or never "
+	      "made\n"
+	      "                     to fail; needs a build with -Dc_args=-DKVR_SIM\n"
 	      "      --speed        print simulated seconds a second\n"
 	      "  -v, --verbose      tell what happens\n"
 	      "      --fields       list FIELDs, what seeds draw for them, and what they mean\n"
@@ -70,13 +74,21 @@ static int parse_seeds(const char *text, struct options *o)
 static int parse(int argc, char **argv, struct options *o)
 {
 	static const struct option options[] = {
-		{"seed", required_argument, NULL, 's'}, {"seeds", required_argument, NULL, 's'},
-		{"calm", no_argument, NULL, 'c'},	{"once", no_argument, NULL, '1'},
-		{"keep-going", no_argument, NULL, 'k'}, {"no-shrink", no_argument, NULL, 'n'},
-		{"file", required_argument, NULL, 'F'}, {"pcap", required_argument, NULL, 'p'},
-		{"speed", no_argument, NULL, 'S'},	{"seen", no_argument, NULL, 'e'},
-		{"verbose", no_argument, NULL, 'v'},	{"fields", no_argument, NULL, 'f'},
-		{"help", no_argument, NULL, 'h'},	{NULL, 0, NULL, 0},
+		{"seed", required_argument, NULL, 's'},
+		{"seeds", required_argument, NULL, 's'},
+		{"calm", no_argument, NULL, 'c'},
+		{"once", no_argument, NULL, '1'},
+		{"keep-going", no_argument, NULL, 'k'},
+		{"no-shrink", no_argument, NULL, 'n'},
+		{"file", required_argument, NULL, 'F'},
+		{"pcap", required_argument, NULL, 'p'},
+		{"nightly", no_argument, NULL, 'N'},
+		{"speed", no_argument, NULL, 'S'},
+		{"seen", no_argument, NULL, 'e'},
+		{"verbose", no_argument, NULL, 'v'},
+		{"fields", no_argument, NULL, 'f'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
 	};
 	int c;
 
@@ -88,6 +100,7 @@ static int parse(int argc, char **argv, struct options *o)
 		o->shrink = o->shrink && c != 'n';
 		o->speed = o->speed || c == 'S';
 		o->seen = o->seen || c == 'e';
+		o->nightly = o->nightly || c == 'N';
 		o->verbose = o->verbose || c == 'v';
 		o->list = o->list || c == 'f';
 		if (c == 'p')
@@ -282,6 +295,26 @@ static void report_seen(void)
 	printf("\n%u of %u counters of the router have moved\n", n, sim_seen.n);
 }
 
+/* @return places that were not reached, or never failed; -ENOSYS: there are none in this build. */
+static int report_sites(void)
+{
+	const char *name, *text;
+	uint64_t reached, failed;
+	bool fails;
+	int n = 0;
+
+	for (uint32_t i = 0; (name = kvr_sim_site_get(i, &text, &fails, &reached, &failed)) != NULL;
+	     i++) {
+		printf("%-18s %12" PRIu64 " visits, %8" PRIu64 " failures: %s\n", name, reached,
+		       failed, text);
+		if (reached != 0 && (!fails || failed != 0))
+			continue;
+		printf("NEVER: %s\n", name);
+		n++;
+	}
+	return kvr_sim_site_get(0, &text, &fails, &reached, &failed) != NULL ? n : -ENOSYS;
+}
+
 /* What has been run. */
 struct sum {
 	struct sim_result r;
@@ -376,6 +409,7 @@ int main(int argc, char **argv)
 {
 	struct options o;
 	struct sum t = {0};
+	int missing = 0;
 
 	if (parse(argc, argv, &o) < 0)
 		return 2;
@@ -400,5 +434,9 @@ int main(int argc, char **argv)
 	report(&o, &t);
 	if (o.seen)
 		report_seen();
-	return t.failed != 0;
+	if (o.nightly)
+		missing = report_sites();
+	if (missing < 0)
+		fprintf(stderr, "kvroute-sim: --nightly needs a build with -Dc_args=-DKVR_SIM\n");
+	return t.failed != 0 || missing != 0;
 }

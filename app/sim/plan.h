@@ -65,7 +65,8 @@
 	X(bug_after, 1, 1000, 20, 0, FAULT, "answers after the abort, of 1,000 aborts")            \
 	X(routers, 1, 2, 100, 1, PEERS, "routers")                                                 \
 	X(router_stops, 1, 3, 25, 0, FAULT, "a router ends in good order and comes back")          \
-	X(pairs, 1, 1, 30, 0, FAULT, "every other engine only computes prompts")
+	X(pairs, 1, 1, 30, 0, FAULT, "every other engine only computes prompts")                   \
+	X(sites, 1, 30, 30, 0, FAULT, "places in the code that fail, of 1,000 visits")
 
 enum sim_kind { SIM_PEERS, SIM_TIME, SIM_SIZE, SIM_FAULT };
 

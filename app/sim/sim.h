@@ -186,6 +186,7 @@ struct host {
 	uint64_t stall_ns[KVR_ROUTER_MAX_LCORES];
 	uint64_t still_until_ns;
 	uint64_t back_ns; /* it starts again */
+	uint64_t work;	  /* ever done at prefix tables: slices follow each other */
 	uint32_t quiet;	  /* lcores whose turns have done nothing since: a bit each */
 	uint32_t lives;
 	struct kvr_rand rand;

@@ -8,14 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kvr_sim.h"
 #include "rest.h"
 #include "sched/session.h"
 
 /* How long it may take, in virtual time, once everybody is well. A refused HELLO is said again
  * after 10 s; a request ends after its 20 s, 15 s of silence and 6 s; a forgotten booking ends
  * after 40 s, and what has ended is remembered for 18 s. */
-#define NOTICE_NS (3 * SIM_S)  /* all have noticed that the router is another one */
-#define EXPIRE_NS (42 * SIM_S) /* bookings that nobody ends have expired */
+#define NOTICE_NS (3 * SIM_S) /* all have noticed that the router is another one */
+#define EXPIRE_NS                                                                                  \
+	(102 * SIM_S) /* bookings that nobody ends have expired: 40 s, seen once a minute */
 #define SERVE_NS  (15 * SIM_S) /* all engines serve */
 #define ENDS_NS	  (45 * SIM_S) /* requests of before have ended */
 #define PROBES_NS (60 * SIM_S) /* new requests have succeeded */
@@ -63,9 +65,10 @@ static void healed(struct sim *s, uint64_t since)
 		check_serving(s, true);
 	if (since > ENDS_NS && customers_waiting(s) != 0)
 		sim_fail(s, "%u requests have no outcome", customers_waiting(s));
-	/* A prefill leg that nobody answers stays although its client has gone: what it may have
-	 * got ready only a decode leg could release. */
-	if (s->plan.pairs && s->plan.bug_mute != 0 && since < EXPIRE_NS)
+	/* What nobody answers stays when its client has died without a word; a prefill leg even
+	 * when its client has cancelled, as only a decode leg can release what it may have got
+	 * ready. */
+	if ((s->plan.pairs || s->plan.queueing) && s->plan.bug_mute != 0 && since < EXPIRE_NS)
 		return;
 	if (since < NOTICE_NS || !check_serving(s, false) || customers_waiting(s) != 0)
 		return;
@@ -225,12 +228,22 @@ static bool step(struct sim *s, uint64_t phase_ns)
 	return true;
 }
 
+/* A place in the code asks whether it is to fail: only builds with sites do. */
+static bool site_fails(void *arg, enum kvr_sim_site site)
+{
+	struct sim *s = arg;
+
+	RTE_SET_USED(site);
+	return sim_faults(s) && sim_chance(&s->rand, s->plan.sites);
+}
+
 static void run(struct sim *s)
 {
 	uint64_t phase_ns = s->now_ns;
 	bool over = false;
 
 	note_all_due(s);
+	kvr_sim_hook(site_fails, s);
 	while (!s->failed && !over) {
 		s->steps++;
 		if (!step(s, phase_ns)) {
@@ -241,6 +254,7 @@ static void run(struct sim *s)
 		if (s->steps > STEPS)
 			sim_fail(s, "it does not end");
 	}
+	kvr_sim_hook(NULL, NULL);
 	for (uint32_t i = 0; i < s->plan.routers && s->failed; i++)
 		if (s->host[i].up)
 			check_say_left(s, s->host[i].box.rt);

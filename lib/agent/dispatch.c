@@ -3,6 +3,7 @@
 
 #include "kvr_message.h"
 #include "kvr_refusal.h"
+#include "kvr_sim.h"
 
 #include <rte_common.h>
 
@@ -154,6 +155,7 @@ void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 		return;
 	}
 	if (r != NULL) {
+		KVR_SIM_SOMETIMES(AGENT_COPY);
 		a->stats.duplicates++;
 		if (!r->calling)
 			send_ack(a, h, r->code);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent_pvt.h"
+#include "kvr_sim.h"
 
 #include <stdlib.h>
 
@@ -120,6 +121,7 @@ void kvr_agent__dump_start(struct kvr_agent *a, struct agent_rank *k)
 		kvr_timer_set(&a->link.timers, &k->timer, a->link.now_us + AGENT_REPEAT_MAX_US);
 		return;
 	}
+	KVR_SIM_SOMETIMES(AGENT_DUMP);
 	a->stats.kv_dumps++;
 	k->progress_us = a->link.now_us;
 	k->backoff_us = AGENT_KV_REPEAT_US;
@@ -135,6 +137,7 @@ void kvr_agent__dump_send(struct kvr_agent *a, struct agent_rank *k)
 		return;
 	}
 	if (a->link.now_us >= k->progress_us + k->backoff_us) { /* from the first one missing */
+		KVR_SIM_SOMETIMES(AGENT_DUMP_AGAIN);
 		a->stats.kv_resent++;
 		k->dump_sent = k->dump_acked;
 		k->progress_us = a->link.now_us;

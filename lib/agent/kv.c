@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent_pvt.h"
+#include "kvr_sim.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ uint32_t kvr_agent__kv_room(const struct kvr_agent *a)
 /* Unacknowledged events do not fit the memory allowed: only a dump can help now. */
 static void overrun(struct kvr_agent *a, struct agent_rank *k)
 {
+	KVR_SIM_SOMETIMES(AGENT_OVERRUN);
 	if (!k->overrun)
 		a->stats.kv_overruns++;
 	k->overrun = true;

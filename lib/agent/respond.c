@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent_pvt.h"
+#include "kvr_sim.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -212,6 +213,7 @@ static void give_up(struct kvr_agent *a, struct agent_req *r)
 {
 	static const struct kvr_agent_item nothing;
 
+	KVR_SIM_SOMETIMES(AGENT_GIVES_UP);
 	a->stats.abandoned++;
 	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_SILENCE, 0);
 	if (r->state == AGENT_RUNNING || (!r->direct && r->sent < r->next_seq)) {
@@ -236,6 +238,7 @@ void kvr_agent__repeat(struct kvr_agent *a, struct agent_req *r)
 	STAILQ_FOREACH (it, &r->items, link) {
 		if (it->w.seq >= r->sent)
 			break;
+		KVR_SIM_SOMETIMES(AGENT_ITEM_AGAIN);
 		a->stats.items_resent++;
 		send_item(a, r, it);
 	}

@@ -8,6 +8,7 @@
 #include <rte_common.h>
 
 #include "kvr_hints.h"
+#include "kvr_sim.h"
 
 static bool same_place(const struct kvr_client_choice *a, const struct kvr_client_choice *b)
 {
@@ -203,6 +204,7 @@ static void forgotten(struct kvr_client *c, struct client_req *r, bool sent)
 	r->dead_handle = r->handle;
 	r->handle = 0;
 	r->accepted = false;
+	KVR_SIM_SOMETIMES(CLIENT_FORGOTTEN);
 	c->stats.restarted++;
 	if (r->msg == NULL)
 		kvr_client__end_reason(c, r, KVR_CLIENT_LOST, true);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "client_pvt.h"
+#include "kvr_sim.h"
 
 #include <stdlib.h>
 
@@ -163,6 +164,7 @@ static void mark_resent(struct kvr_client *c, struct client_req *r)
 	/* This and the cookie are the differences that copies of a message may have. */
 	w->flags |= KVR_REQ_F_RESEND;
 	w->worker = c->cookie;
+	KVR_SIM_SOMETIMES(CLIENT_AGAIN);
 	c->stats.resent++;
 }
 
@@ -331,6 +333,7 @@ void kvr_client__repeat(struct kvr_client *c, struct client_req *r)
 	}
 	if (!r->ended_there) {
 		r->probing = true;
+		KVR_SIM_SOMETIMES(CLIENT_PROBE);
 		c->stats.probes++;
 		kvr_client__send_probe(c, r);
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "client_pvt.h"
+#include "kvr_sim.h"
 
 #include <stdlib.h>
 
@@ -29,6 +30,7 @@ void kvr_client__on_stray(struct kvr_client *c, const struct kvr_udp_addr *from,
 	const struct kvr_wire_response *w = (const void *)body;
 	const bool fin = (w->flags & KVR_RESP_F_FIN) != 0;
 
+	KVR_SIM_SOMETIMES(CLIENT_ITEM_COPY);
 	c->stats.items_repeated++;
 	put_ack(c, from, h,
 		(struct kvr_wire_response_ack){.next_seq = w->seq + 1,

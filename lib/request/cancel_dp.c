@@ -7,6 +7,7 @@
  * and then stopped, because only its worker can release what was transferred. When the router ends
  * there is no time for that: every leg is stopped where it is.
  */
+#include "kvr_sim.h"
 #include "request_pvt.h"
 
 /* The client has been told its last: what is not under way stops. */
@@ -98,6 +99,7 @@ void kvr_rq__repeated(const struct step *x, uint32_t flags)
 {
 	struct kvr_request *r = x->r;
 
+	KVR_SIM_SOMETIMES(ROUTE_AGAIN);
 	if (r->end.code != KVR_OK) {
 		order(x, KVR_RQO_REJECTED, MAIN)->why = r->end;
 		return;

@@ -10,6 +10,7 @@
  * the request starts over while it may, else it is refused. A main leg that fails leaves the
  * prefill leg alone, which runs to its end so that its worker frees the blocks.
  */
+#include "kvr_sim.h"
 #include "request_pvt.h"
 
 /* ---- ends -------------------------------------------------------------------------------- */
@@ -124,6 +125,7 @@ static void again(const struct step *x, const struct kvr_rq_why *why, bool worke
 	}
 	r->reroutes--;
 	r->tries++;
+	KVR_SIM_SOMETIMES(START_OVER);
 	count(r->pool, KVR_RQC_STARTED_OVER);
 	r->msg->pair->failed = why->code;
 	r->msg->pair->failed_detail = why->detail[0];

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "kvr_sim.h"
 #include "reasm_pvt.h"
 
 #define XXH_INLINE_ALL
@@ -326,6 +327,7 @@ bool kvr_reasm_too_long(const struct kvr_reasm *r, const struct kvr_wire_hdr *h)
 static enum kvr_reasm_result refuse(kvr_cell_t *counter, struct kvr_reasm_msg *out,
 				    enum kvr_code why)
 {
+	KVR_SIM_SOMETIMES(REASM_REFUSED);
 	kvr_cell_add(counter, 1);
 	out->why = why;
 	return KVR_REASM_REFUSED;
@@ -384,6 +386,7 @@ enum kvr_reasm_result kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *
 	if (verdict == KVR_REASM_REFUSED)
 		return refuse(&r->stats.refused_fragment, out, KVR_E_FRAGMENT);
 	if (verdict != KVR_REASM_HELD) {
+		KVR_SIM_SOMETIMES(REASM_COPY);
 		kvr_cell_add(&r->stats.duplicates, 1);
 		if (verdict == KVR_REASM_DUPLICATE)
 			touch(r, i, hdr->frag_len, now);
@@ -423,8 +426,10 @@ uint32_t kvr_reasm_expire(struct kvr_reasm *r, uint64_t now, uint32_t max)
 {
 	uint32_t n = 0, i;
 
-	for (; n < max && (i = overdue(r, now)) != NONE; n++)
+	for (; n < max && (i = overdue(r, now)) != NONE; n++) {
+		KVR_SIM_SOMETIMES(REASM_EXPIRED);
 		kvr_reasm__drop(r, i);
+	}
 	kvr_cell_add(&r->stats.expired, n);
 	kvr_reasm__free(r, UINT32_MAX);
 	return n;

@@ -95,7 +95,7 @@ void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 	}
 	path_keep(m, from);
 	n.charged = lc->index + 1;
-	if (rte_ring_enqueue_elem(p->events, &n, sizeof(n)) != 0) {
+	if (KVR_SIM_FAULT(EVENT_RING) || rte_ring_enqueue_elem(p->events, &n, sizeof(n)) != 0) {
 		share_event_back(lc, p);
 		busy(lc, m, from, IN_RING_FULL);
 		return;
@@ -366,6 +366,7 @@ static int live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 		return KVR_KV_BUSY;
 	}
 	if (e->first_event_id > c->next) {
+		KVR_SIM_SOMETIMES(EVENT_GAP);
 		event_count(p, EC_GAPS, 1);
 		rank_count(p, rank, ER_GAPS, 1);
 		authoritative(p, rank, false);

@@ -131,7 +131,7 @@ static void hand_over(struct lcore *lc, struct lcore *to, struct rte_mbuf *m,
 		      const struct kvr_path *from)
 {
 	path_keep(m, from);
-	if (likely(rte_ring_enqueue(to->joins, m) == 0)) {
+	if (likely(!KVR_SIM_FAULT(JOINS) && rte_ring_enqueue(to->joins, m) == 0)) {
 		lc->handed++;
 		return;
 	}

@@ -22,7 +22,7 @@ void ingress_to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 		return;
 	}
 	/* A copy: no number of them takes anything from the buffers to receive into. */
-	if (m->data_len > lc->rt->ctl_frame ||
+	if (m->data_len > lc->rt->ctl_frame || KVR_SIM_FAULT(CTL_BUF) ||
 	    rte_mempool_get(lc->rt->ctl_bufs, (void **)&b) != 0) {
 		source_refuse(lc, m, from, KVR_E_BUSY);
 		return;

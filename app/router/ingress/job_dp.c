@@ -21,7 +21,7 @@ struct job *job_new(struct lcore *lc, struct pool *p)
 {
 	struct job *j;
 
-	if (rte_mempool_get(p->jobs, (void **)&j) < 0)
+	if (KVR_SIM_FAULT(JOB) || rte_mempool_get(p->jobs, (void **)&j) < 0)
 		return NULL;
 	j->pool = p;
 	j->frame = NULL;

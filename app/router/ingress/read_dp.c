@@ -44,7 +44,8 @@ static struct frame_list *list_take(struct lcore *lc, uint32_t frames)
 {
 	struct frame_list *l;
 
-	if (frames <= SMALL_FRAMES && rte_mempool_get(lc->rt->small_bufs, (void **)&l) == 0)
+	if (frames <= SMALL_FRAMES && !KVR_SIM_FAULT(FRAME_LIST) &&
+	    rte_mempool_get(lc->rt->small_bufs, (void **)&l) == 0)
 		return l;
 	l = lc->spare;
 	lc->spare = NULL;

@@ -18,6 +18,7 @@
 #include <rte_ring.h>
 #include <rte_ring_peek.h>
 
+#include "kvr_sim.h"
 #include "lcore/pool.h"
 
 /** Start: room for @p size - 1 notes, a power of two. @p alone: one lcore does everything.
@@ -33,6 +34,8 @@ static inline uint32_t notes_count(const struct pool *p)
 	const struct note_array *a = &p->live.notes;
 	uint32_t tail;
 
+	if (KVR_SIM_FAULT(NOTES))
+		return -ENOBUFS;
 	if (p->notes != NULL)
 		return rte_ring_count(p->notes);
 	/* Pairs with the release store in notes_take_finish(): who sees the new tail sees the new

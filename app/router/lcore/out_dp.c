@@ -34,7 +34,7 @@ void out_send_fitting(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 		return;
 	}
 	e = (struct egress_note){m, *to};
-	if (unlikely(rte_ring_enqueue_elem(lc->out, &e, sizeof(e)) != 0)) {
+	if (unlikely(KVR_SIM_FAULT(EGRESS) || rte_ring_enqueue_elem(lc->out, &e, sizeof(e)) != 0)) {
 		in_count(lc, IN_EGRESS_FULL);
 		rte_pktmbuf_free(m);
 	}
@@ -54,7 +54,7 @@ static void send_cut(struct lcore *lc, const struct kvr_wire_hdr *h, const struc
 		return;
 	}
 	while (kvr_frag_next(&frag, hdr, &off, &len)) {
-		struct rte_mbuf *m = rte_pktmbuf_alloc(lc->mbufs);
+		struct rte_mbuf *m = KVR_SIM_FAULT(MBUF) ? NULL : rte_pktmbuf_alloc(lc->mbufs);
 		uint8_t *p = NULL;
 
 		if (m != NULL)
@@ -99,7 +99,7 @@ struct kvr_wire_hdr *out_frame_new(struct lcore *lc, struct rte_mbuf **m, size_t
 {
 	struct kvr_wire_hdr *h = NULL;
 
-	*m = rte_pktmbuf_alloc(lc->mbufs);
+	*m = KVR_SIM_FAULT(MBUF) ? NULL : rte_pktmbuf_alloc(lc->mbufs);
 	if (likely(*m != NULL))
 		h = (void *)rte_pktmbuf_append(*m, (uint16_t)(FRAME_HDR + len));
 	if (unlikely(h == NULL)) {

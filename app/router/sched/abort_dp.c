@@ -13,6 +13,8 @@ static void abort_send(struct lcore *lc, struct pool *p, struct kvr_flight *slot
 
 	out_message(lc, agent_path(lc, &slot->relay), KVR_ABORT, slot->relay.source, slot->relay.id,
 		    kvr_flight_handle(p->requests, slot), &a, sizeof(a));
+	if (slot->abort_tries < ABORT_TRIES)
+		KVR_SIM_SOMETIMES(ABORT_AGAIN);
 	slot->abort_tries--;
 	slot->abort_ns = lc->now_ns + ABORT_EVERY_NS;
 }

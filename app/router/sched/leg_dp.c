@@ -23,7 +23,7 @@ enum kvr_code pair_attach(struct job *j)
 
 	if (j->tlvs_len > KVR_WIRE_MAX_HINTS - MORE_HINTS)
 		return KVR_E_TOO_LARGE;
-	if (rte_mempool_get(j->pool->pairs, (void **)&l) < 0)
+	if (KVR_SIM_FAULT(PAIR) || rte_mempool_get(j->pool->pairs, (void **)&l) < 0)
 		return KVR_E_NO_MEMORY;
 	l->rq.required = l->required;
 	l->rq.preferred = l->preferred;

@@ -384,6 +384,7 @@ static void again(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
 	struct dispatch_msg d;
 	struct kvr_frag f;
 
+	KVR_SIM_SOMETIMES(DISPATCH_AGAIN);
 	slot->attempt++;
 	message(lc, p, slot, &d);
 	if (s->limit > out_limit(lc, to) || cut(&d, s->limit, &f) < 0)

@@ -238,6 +238,7 @@ void session_said(struct pool *p, const struct kvr_path *client, const struct kv
 		count(s, SC_UNBOUND);
 		break;
 	case KVR_RQ_INVALIDATED:
+		KVR_SIM_SOMETIMES(SESSION_LOST);
 		count(s, SC_INVALIDATED);
 		break;
 	case KVR_RQ_SESSION_OVER:
