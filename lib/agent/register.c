@@ -147,7 +147,8 @@ static bool begin_life(struct kvr_agent *a, uint64_t last)
 		return false; /* somebody has used them up: an operator must look */
 	a->link.conf.epoch = epoch;
 	a->reborn = true;
-	kvr_agent__forget_others(a, 0); /* no router has epoch 0: all of it */
+	/* Remembered: a late copy of a DISPATCH to the life before must not run in this one. */
+	kvr_agent__end_all(a, KVR_E_UNKNOWN_REQUEST);
 	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);
 	a->backoff_us = AGENT_HELLO_US;
 	kvr_agent__send_hello(a);

@@ -230,8 +230,13 @@ static void a_stale_epoch_begins_a_new_life(void)
 	push_stale(3); /* whatever the router says: never back */
 	CU_ASSERT_EQUAL(next_hello_epoch(), 22);
 	fake_skip(&net);
+	push_dispatch(1, HANDLE, KVR_REQ_F_RESEND); /* late copies are not run */
 	push_welcome_epoch(ROUTER_EPOCH);
 	kvr_agent_process(a);
+	push_dispatch(1, HANDLE, KVR_REQ_F_RESEND);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
 	h = fake_next(&net, KVR_KV_EVENTS);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
 	CU_ASSERT_EQUAL(h->epoch, 22);
