@@ -67,7 +67,7 @@ void gw_answer_page(h2o_req_t *req, int status, const char *type, const char *bo
 	h2o_send_inline(req, body, len);
 }
 
-static void send_error(h2o_req_t *req, const struct gw_error *e, const char *text)
+void gw_answer_request_error(h2o_req_t *req, const struct gw_error *e, const char *text)
 {
 	char body[2048];
 	const size_t len = gw_error_json(e, text, body, sizeof(body));
@@ -79,7 +79,8 @@ static void send_error(h2o_req_t *req, const struct gw_error *e, const char *tex
 
 void gw_answer_plain_error(h2o_req_t *req, enum gw_fault fault, const char *text)
 {
-	send_error(req, gw_error_fault(fault), text != NULL ? text : gw_error_text(fault));
+	gw_answer_request_error(req, gw_error_fault(fault),
+				text != NULL ? text : gw_error_text(fault));
 }
 
 static void add_choice(struct gw_call *c)
@@ -276,7 +277,7 @@ void gw_answer_error(struct gw_call *c, const struct gw_error *e, const char *te
 		c->started = c->complete = c->t->touched = true;
 		c->given_ms = h2o_now(c->t->ctx.loop);
 		add_choice(c);
-		send_error(c->req, e, text);
+		gw_answer_request_error(c->req, e, text);
 		return;
 	}
 	c->complete = true;

@@ -30,7 +30,8 @@ void gw_answer_choice(struct gw_call *c);
  */
 void gw_answer_error(struct gw_call *c, const struct gw_error *e, const char *text);
 
-/** An error for a request that is no call. */
+/** An error for a request that is no call, or not any more: all of it, or by its name. */
+void gw_answer_request_error(h2o_req_t *req, const struct gw_error *e, const char *text);
 void gw_answer_plain_error(h2o_req_t *req, enum gw_fault fault, const char *text);
 
 /** Whole answer of a page; @p type of its content. */

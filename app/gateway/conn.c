@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "conn.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <sys/socket.h>
+
+#include "source.h"
 
 #define MAX_RESETS                                                                                 \
 	(2 * GW_MAX_STREAMS) /* so that a connection's end does not look like a flood              \
@@ -25,12 +29,55 @@ static void close_connection(struct gw_call *c, enum gw_counter why)
 	shutdown(c->fd, SHUT_RDWR);
 }
 
-void gw_conn_open(struct gw_thread *t, int fd)
+/* To a client that may not have asked yet, and need not read it. */
+static void say_too_many(int fd)
+{
+	const struct gw_error *e = gw_error_fault(GW_SOURCE_SHARE);
+	char body[512], text[768];
+	const size_t len = gw_error_json(e, gw_error_text(GW_SOURCE_SHARE), body, sizeof(body));
+	const int n =
+		snprintf(text, sizeof(text),
+			 "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n"
+			 "retry-after: %u\r\nconnection: close\r\ncontent-length: %zu\r\n\r\n%s",
+			 e->retry_s, len, body);
+
+	if (send(fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) == n)
+		shutdown(fd, SHUT_WR);
+}
+
+bool gw_conn_open(struct gw_thread *t, int fd)
+{
+	struct gw_conn *conn = place(t, fd);
+	struct sockaddr_storage from = {0};
+	socklen_t len = sizeof(from);
+
+	if (conn == NULL)
+		return false;
+	/* A client that has gone already has no address: it is of no family. */
+	if (getpeername(fd, (struct sockaddr *)&from, &len) < 0)
+		from.ss_family = AF_UNSPEC;
+	*conn = (struct gw_conn){.source = gw_source_open(t->sources, (struct sockaddr *)&from)};
+	if (conn->source == NULL && errno == EBUSY) {
+		GW_COUNT(t, GW_SOURCE_CONNECTIONS);
+		say_too_many(fd);
+	}
+	return conn->source != NULL;
+}
+
+void gw_conn_close(struct gw_thread *t, int fd)
 {
 	struct gw_conn *conn = place(t, fd);
 
-	if (conn != NULL)
-		*conn = (struct gw_conn){0};
+	gw_source_close(t->sources, conn->source);
+	conn->source = NULL;
+}
+
+uint32_t gw_conn_ask(struct gw_thread *t, const h2o_req_t *req)
+{
+	const struct gw_conn *conn =
+		place(t, h2o_socket_get_fd(req->conn->callbacks->get_socket(req->conn)));
+
+	return gw_source_ask(t->sources, conn->source, h2o_now(t->ctx.loop));
 }
 
 struct gw_call *gw_conn_half_closed(struct gw_thread *t, int fd)

@@ -12,8 +12,18 @@
 
 #include "call.h"
 
-/** A connection was accepted: nothing is known of it yet. */
-void gw_conn_open(struct gw_thread *t, int fd);
+/**
+ * A connection was accepted: where from is all that is known of it yet.
+ * @return false: it gets 429, as its address has its share, or nothing for want of memory. The
+ * caller closes it.
+ */
+bool gw_conn_open(struct gw_thread *t, int fd);
+
+/** It is closed. */
+void gw_conn_close(struct gw_thread *t, int fd);
+
+/** May its address ask, too? @return 0, or seconds until it may. */
+uint32_t gw_conn_ask(struct gw_thread *t, const h2o_req_t *req);
 
 /** The client has closed its side. @return the request that is under way there, or NULL. */
 struct gw_call *gw_conn_half_closed(struct gw_thread *t, int fd);

@@ -25,6 +25,8 @@ static const struct {
 	[GW_BODY_TOO_LARGE] = {{413, INVALID, "request_too_large", 0}, "the request is too large"},
 	[GW_TOO_MANY] = {{429, LIMITED, "too_many_requests", 1},
 			 "too many requests are in flight here"},
+	[GW_SOURCE_SHARE] = {{429, LIMITED, "too_many_from_address", 1},
+			     "your address has its share of connections or requests"},
 	[GW_CLIENT_GONE] = {{499, INVALID, "client_closed_request", 0},
 			    "the client closed the connection"},
 	[GW_ENGINE_GARBAGE] = {{502, SERVER, "bad_gateway", 0},

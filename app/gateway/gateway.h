@@ -15,9 +15,8 @@
  * libmicrohttpd 89,708 and 80,967 with 290 and 298 us, in turns. libmicrohttpd has no HTTP/2 and
  * answers from a thread of its own; h2o's loop also carries the routers' sockets.
  *
- * The order of files: stats, errors, hints, ask (pure); options; tokens; router; answer; choice;
- * conn; lease; message;
- * call; pages; serve; main.
+ * The order of files: stats, errors, hints, ask, source (pure); options; tokens; router; answer;
+ * choice; conn; lease; message; call; pages; heads; serve; main.
  */
 
 #include <h2o.h>
@@ -33,15 +32,18 @@ struct gw_call;
 struct gw_lease;
 struct gw_leases;
 struct gw_router;
+struct gw_source;
+struct gw_sources;
 struct gw_tokens;
 
 LIST_HEAD(gw_call_list, gw_call);
 
 /** A connection of a client, by its descriptor. */
 struct gw_conn {
-	struct gw_call *call; /* HTTP/1: under way */
-	bool half_closed;     /* HTTP/1: the client's side is, maybe before its request is read */
-	uint32_t resets;      /* HTTP/2: requests that the client gave up, in `second` */
+	struct gw_source *source; /* where it comes from */
+	struct gw_call *call;	  /* HTTP/1: under way */
+	bool half_closed; /* HTTP/1: the client's side is, maybe before its request is read */
+	uint32_t resets;  /* HTTP/2: requests that the client gave up, in `second` */
 	uint64_t second;
 };
 
@@ -64,6 +66,7 @@ struct gw_thread {
 
 	struct gw_router *routers;		  /* opt->n_routers */
 	void (*router_lost)(struct gw_router *r); /* what waits there must go elsewhere */
+	struct gw_sources *sources;		  /* those of its connections */
 	struct gw_tokens *tokens;		  /* NULL: there is no tokenizer */
 	struct gw_leases *leases;		  /* of all threads */
 	uint32_t number;			  /* of this one */

@@ -43,6 +43,13 @@ static const struct kvr_opt table[] = {
 	    "cache of token ids, for each thread; 0 = none"),
 	U32("max-connections", connections, 1, 1000000, "4096", "connections",
 	    "open at once, for each thread; more are closed"),
+	U32("source-connections", source_connections, 0, 1000000, "0", "connections",
+	    "of one address (IPv6: /64), for each thread; more are answered 429; 0 = three "
+	    "quarters "
+	    "of --max-connections"),
+	U32("source-rate", source_rate, 0, 1000000, "0", "requests/s",
+	    "of one address, as many at once, for each thread; more are answered 429 with "
+	    "Retry-After, but for /health, /ready and /metrics; 0 = any"),
 	U32("max-in-flight", in_flight, 1, 1u << 20, "8192", "requests",
 	    "at once, for each thread; more are answered 429"),
 	U32("max-body", body_bytes, 1024, 67108864, "8388608", "bytes",

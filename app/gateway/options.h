@@ -30,6 +30,7 @@ struct gw_options {
 	uint32_t lease_ms, away_bytes, total_mb;
 	uint32_t threads;
 	uint32_t connections, in_flight;
+	uint32_t source_connections, source_rate; /* 0: as --help says */
 	uint32_t body_bytes, buffer_bytes;
 	uint32_t header_ms, idle_ms, request_ms;
 	uint32_t tokenize_ms, tokenize_bytes;

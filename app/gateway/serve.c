@@ -8,13 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "answer.h"
 #include "conn.h"
+#include "heads.h"
 #include "lease.h"
 #include "pages.h"
+#include "source.h"
 
 #define ACCEPT_BURST 64
 #define BACKLOG	     4096
@@ -53,10 +56,34 @@ static bool is_post(h2o_req_t *req)
 	return false;
 }
 
+/* Who looks after us may do so. @return false: it has been answered. */
+static bool may_ask(struct gw_thread *t, h2o_req_t *req)
+{
+	struct gw_error e = *gw_error_fault(GW_SOURCE_SHARE);
+
+	if (h2o_memis(req->path_normalized.base, req->path_normalized.len, H2O_STRLIT("/health")) ||
+	    h2o_memis(req->path_normalized.base, req->path_normalized.len, H2O_STRLIT("/ready")) ||
+	    h2o_memis(req->path_normalized.base, req->path_normalized.len, H2O_STRLIT("/metrics")))
+		return true;
+	e.retry_s = gw_conn_ask(t, req);
+	if (e.retry_s == 0)
+		return true;
+	GW_COUNT(t, GW_SOURCE_REQUESTS);
+	gw_answer_request_error(req, &e, gw_error_text(GW_SOURCE_SHARE));
+	return false;
+}
+
 static int on_request(h2o_handler_t *self, h2o_req_t *req)
 {
 	struct gw_thread *t = ((struct handler *)self)->t;
 
+	if (req->input.path.base == gw_bad_head) {
+		GW_COUNT(t, GW_HTTP_ERRORS);
+		gw_answer_plain_error(req, GW_BAD_REQUEST, "the head of the request is no HTTP");
+		return 0;
+	}
+	if (!may_ask(t, req))
+		return 0;
 	if (req->path_normalized.len > 6 && memcmp(req->path_normalized.base, "/pick/", 6) == 0) {
 		if (is_post(req))
 			gw_lease_request(t, req);
@@ -122,11 +149,43 @@ static void on_setup_error(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **s
 
 /* --- connections ---------------------------------------------------------------------------- */
 
+/* What libh2o tells when it closes one; freed then. */
+struct closing {
+	struct gw_thread *t;
+	int fd;
+};
+
 static void on_closed(void *data)
 {
-	struct gw_thread *t = data;
+	struct closing *c = data;
 
-	kvr_stats_sub(t->row, GW_CONNECTIONS_OPEN, 1);
+	kvr_stats_sub(c->t->row, GW_CONNECTIONS_OPEN, 1);
+	gw_conn_close(c->t, c->fd);
+	free(c);
+}
+
+/* One more. @return false: it may not stay. */
+static bool take(struct gw_thread *t, h2o_socket_t *sock)
+{
+	struct closing *c;
+
+	if (kvr_stats_get(t->row, GW_CONNECTIONS_OPEN) >= t->opt->connections) {
+		GW_COUNT(t, GW_CONNECTIONS_REFUSED);
+		return false;
+	}
+	c = malloc(sizeof(*c));
+	if (c == NULL)
+		return false;
+	*c = (struct closing){t, h2o_socket_get_fd(sock)};
+	if (!gw_conn_open(t, c->fd)) {
+		free(c);
+		return false;
+	}
+	sock->on_close.cb = on_closed;
+	sock->on_close.data = c;
+	GW_COUNT(t, GW_CONNECTIONS);
+	kvr_stats_add(t->row, GW_CONNECTIONS_OPEN, 1);
+	return true;
 }
 
 /* Without descriptors the waiting connections would wake us again and again. */
@@ -154,17 +213,11 @@ static void on_accept(h2o_socket_t *listener, const char *err)
 				rest(t);
 			return;
 		}
-		if (kvr_stats_get(t->row, GW_CONNECTIONS_OPEN) >= t->opt->connections) {
-			GW_COUNT(t, GW_CONNECTIONS_REFUSED);
+		if (!take(t, sock)) {
 			h2o_socket_close(sock);
 			continue;
 		}
-		GW_COUNT(t, GW_CONNECTIONS);
-		kvr_stats_add(t->row, GW_CONNECTIONS_OPEN, 1);
-		sock->on_close.cb = on_closed;
-		sock->on_close.data = t;
 		ev.data.fd = h2o_socket_get_fd(sock);
-		gw_conn_open(t, ev.data.fd);
 		setsockopt(ev.data.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		/* A client that reads nothing for so long is gone. */
 		setsockopt(ev.data.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof(patience));
@@ -288,6 +341,19 @@ static void configure(struct gw_thread *t)
 	f->t = t;
 }
 
+static int limit_sources(struct gw_thread *t)
+{
+	const struct gw_options *o = t->opt;
+	const uint32_t most = o->source_connections != 0 ? o->source_connections
+							 : o->connections - o->connections / 4;
+	uint64_t seed;
+
+	if (getrandom(&seed, sizeof(seed), 0) < 0)
+		return -errno;
+	t->sources = gw_sources_create(most, o->source_rate, seed);
+	return t->sources != NULL ? 0 : -ENOMEM;
+}
+
 int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
 {
 	int rc;
@@ -299,6 +365,8 @@ int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
 	h2o_context_init(&t->ctx, h2o_evloop_create(), &t->conf);
 	t->accept = (h2o_accept_ctx_t){.ctx = &t->ctx, .hosts = t->conf.hosts};
 	rc = watch(t);
+	if (rc == 0)
+		rc = limit_sources(t);
 	if (rc == 0)
 		rc = gw_tokens_start(t);
 	if (rc < 0) {
@@ -353,5 +421,6 @@ void gw_serve_fini(struct gw_thread *t)
 		h2o_socket_close(t->listener);
 	if (t->watch_sock != NULL)
 		h2o_socket_close(t->watch_sock); /* watch_fd with it */
+	gw_sources_destroy(t->sources);
 	free(t->by_fd);
 }

@@ -16,6 +16,8 @@
 	X(GW_CONNECTIONS, connections, COUNT, "connections", "connections accepted") \
 	X(GW_CONNECTIONS_OPEN, connections_open, GAUGE, "connections", "connections that are open") \
 	X(GW_CONNECTIONS_REFUSED, connections_refused, COUNT, "connections", "connections closed at once, above the limit") \
+	X(GW_SOURCE_CONNECTIONS, source_connections, COUNT, "connections", "connections closed at once: their address has its share") \
+	X(GW_SOURCE_REQUESTS, source_requests, COUNT, "requests", "requests answered 429: their address has its share of this second") \
 	X(GW_REQUESTS, requests, COUNT, "requests", "requests for an engine or a choice") \
 	X(GW_IN_FLIGHT, in_flight, GAUGE, "requests", "of these, not ended yet") \
 	X(GW_ANSWERED, answered, COUNT, "requests", "ended with the engine's whole answer, or a choice") \

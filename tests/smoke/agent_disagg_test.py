@@ -4,6 +4,8 @@
 protocol_test.sh starts it: agent_disagg_test.py KVROUTE KVROUTE_AGENT
 """
 
+import http.client
+import os
 import sys
 import traceback
 
@@ -15,7 +17,7 @@ try:
 except ImportError as e:
     print(e)
     sys.exit(77)
-from agent_lib import B, Agent, Engine, Front
+from agent_lib import B, Agent, Answer, Engine, Front, message
 from protocol_router import ADDRESSES, Router, Tally
 
 POOLS = ''.join(f'''[pool {name}]
@@ -39,6 +41,32 @@ def prompt(i, blocks=4):
 
 def last(engine):
     return engine.state()['seen'][-1]
+
+
+def delivered(front, kind, pool, prefill, decode):
+    """A body that does not pass the router is given to both agents, each when its leg has been sent."""
+    tokens, token, given = prompt(70), os.urandom(16), []
+    content = message('/v1/completions', {'prompt': tokens, 'max_tokens': 7, 'pad': 'x' * 100000})
+    r = front.client.away(pool, len(tokens), p.sequence_hashes(tokens, B), len(content), token)
+
+    def deliver():
+        for name in ('prefill_body_addr', 'body_addr'):
+            where = (r.accepted or {}).get(name)
+            if where and where not in given:
+                given.append(where)
+                host, _, port = where.rpartition(':')
+                c = http.client.HTTPConnection(host, int(port), timeout=10)
+                c.request('PUT', f'/kvroute/body/{token.hex()}', content)
+                front.check(f'{kind}: {name} takes it', c.getresponse().status == 204)
+                c.close()
+        return r.ended
+    front.until(f'{kind}: bodies of both legs', deliver, lambda: (r.answers, r.rejected, given))
+    a = Answer(r.data)
+    front.check(f'{kind}: two agents', len(given) == 2, given)
+    front.check(f'{kind}: answered', a.status == 200 and a.text() == TEXT and r.fin == (1, 200), (a.content[:200], r.rejected, r.fin))
+    front.check(f'{kind}: whole at both engines', all(len(last(e)['body']['pad']) == 100000 for e in (prefill, decode)))
+    front.check(f'{kind}: as legs', last(decode)['body']['max_tokens'] == 7 and
+                (kind == 'sglang' or last(prefill)['body']['max_tokens'] == 1), last(prefill)['body'].keys())
 
 
 def legs(router, program, kind, pool, numbers):
@@ -77,6 +105,7 @@ def legs(router, program, kind, pool, numbers):
             front.check('vllm: one token', first['body']['max_tokens'] == 1 and first['body']['stream'] is False
                         and 'stream_options' not in first['body'] and 'min_tokens' not in first['body'], first)
             results(front, router, prefill, decode, agents)
+        delivered(front, kind, pool, prefill, decode)
         front.check(f'{kind}: leave', [agent.stop() for agent in agents] == [0, 0])
     finally:
         for agent in agents:

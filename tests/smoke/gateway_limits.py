@@ -91,6 +91,41 @@ def total(gw):
     check('counted', gw.counters()['kvr_gateway_no_room_requests_total'] == 1, gw.counters())
 
 
+def flood(program):
+    """One address: so many connections, so many requests a second. Others are others."""
+    gw = Gateway(program, '--router', ADDRESSES[0], '--source-connections', '4', '--source-rate', '1')
+    check('a gateway with shares', wait_for(gw.ready))
+    held = []
+
+    def hold():  # connections of the rig may still be closing
+        held.append(socket.create_connection(('127.0.0.1', gw.port)))
+        held[-1].settimeout(0.2)
+        try:
+            said = held[-1].recv(4096)
+        except TimeoutError:
+            return False
+        held.pop().close()
+        return said
+    said = [hold() for _ in range(20)]
+    check('four stay', len(held) == 4 and said.count(False) == 4, said)
+    check('the others hear why', all(s.startswith(b'HTTP/1.1 429 ') and b'retry-after: 1' in s and b'"code":"too_many_from_address"' in s
+                                     for s in said if s), said)
+    with socket.create_connection(('127.0.0.1', gw.port), source_address=('127.0.0.2', 0)) as s:
+        s.settimeout(20)
+        s.sendall(b'GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n' * 5 + b'GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n')
+        out = b''
+        while part := s.recv(65536):
+            out += part
+    check('another address is served', out.startswith(b'HTTP/1.1 200 '), out[:100])
+    check('and not faster than it may', 1 <= out.count(b'HTTP/1.1 429 ') <= 4 and b'retry-after: 1\r\n' in out.lower(), out[:900])
+    check('who looks is served', b'kvr_gateway_source_connections_total 16\n' in out, [x for x in out.split(b'\n') if b'_source_' in x])
+    check('counted', b'kvr_gateway_source_requests_total %d\n' % out.count(b'HTTP/1.1 429 ') in out)
+    for s in held:
+        s.close()
+    check('places become free', wait_for(lambda: gw.call('GET', '/health').status == 200))
+    check('it ends', gw.stop() == 0)
+
+
 def run(program, log):
     router = Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000')
     failed = True
@@ -100,6 +135,7 @@ def run(program, log):
         agents.start()
         check('the agent is served', wait_for(lambda: agents.agents[0].state == 'SERVING'))
         start(program)
+        flood(program)
         gw = Gateway(program, '--router', ADDRESSES[0], '--total-mb', '1', log=log)
         check('ready', wait_for(gw.ready))
         descriptors(gw)

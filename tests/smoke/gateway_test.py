@@ -305,6 +305,14 @@ def bad_http(gw, agents):
     check('413 in the middle of a chunked one', b' 413 ' in r[:20], r[:200])
     r = gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\n' + b'x-long: ' + b'y' * 100000 + b'\r\n\r\n')
     check('a header that is too long', b'200' not in r[:15], r[:200])
+    bad = {'no HTTP': b'\x16\x03\x01\x02\x00\x01garbage\r\n\r\n', 'a blank in a name': b'GET / HTTP/1.1\r\na b: c\r\n\r\n',
+           'another version': b'GET / HTTP/3.7\r\n\r\n', '200 fields': b'GET / HTTP/1.1\r\n' + b'x: y\r\n' * 200 + b'\r\n'}
+    before = gw.counters()['kvr_gateway_http_errors_answers_total']
+    for name, head in bad.items():
+        head, _, body = gw.raw(head, seconds=20).partition(b'\r\n\r\n')
+        check(f'{name}: 400, JSON, and the end', head.startswith(b'HTTP/1.1 400 ') and b'application/json' in head
+              and json.loads(body)['error']['code'] == 'invalid_request', (head, body))
+    check('all counted', gw.counters()['kvr_gateway_http_errors_answers_total'] == before + 4)
     r = gw.raw(b'\x16\x03\x01\x02\x00\x01garbage\r\n\r\n', seconds=5)
     check('no HTTP', b' 200 ' not in r and b'<timeout>' not in r, r[:200])
     start = time.monotonic()

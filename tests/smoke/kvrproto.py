@@ -864,6 +864,7 @@ class Client(Endpoint):
         where = dict(read_hints(body[ACCEPTED_BODY.size:]))
         answer['engine'] = where[0x0025].decode() if 0x0025 in where else None
         answer['body_addr'] = where[0x0027].decode() if 0x0027 in where else None
+        answer['prefill_body_addr'] = where[0x0028].decode() if 0x0028 in where else None
         answer['prefill_engine'] = where[0x0026].decode() if 0x0026 in where else None
         request.accepted = answer
         request.answers.append(answer['state'])

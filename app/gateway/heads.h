@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef GW_HEADS_H
+#define GW_HEADS_H
+
+/**
+ * @file
+ * Heads of requests that are no HTTP. libh2o 2.2 answers them with a text of its own and nobody
+ * hears of it; clients of this API read JSON. It parses heads with phr_parse_request(), which it
+ * calls as any shared library calls another: heads.c takes that name, calls the library's, and
+ * makes of a head that is none a GET of `gw_bad_head` that ends its connection. No state; any
+ * thread.
+ */
+
+/** Target of such a request: the address of the text, not the text, is what tells it. */
+extern const char gw_bad_head[];
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "source.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <xxhash.h>
+
+#define BUCKETS 4096u
+#define IDLE	4096u	 /* addresses without connections that are remembered */
+#define BURST	1000000u /* us: the requests of one second may come at once */
+
+struct gw_source {
+	LIST_ENTRY(gw_source) chain;
+	TAILQ_ENTRY(gw_source) idle; /* while connections is 0 */
+	uint8_t addr[8];
+	uint8_t bytes;
+	uint32_t connections;
+	uint64_t paid_us; /* its requests so far fill the time until then */
+};
+
+struct gw_sources {
+	uint32_t connections, rate, n_idle;
+	uint64_t seed;
+	TAILQ_HEAD(gw_source_idle, gw_source) idle;
+	LIST_HEAD(, gw_source) bucket[BUCKETS];
+};
+
+struct gw_sources *gw_sources_create(uint32_t connections, uint32_t rate, uint64_t seed)
+{
+	struct gw_sources *s = calloc(1, sizeof(*s));
+
+	if (s == NULL)
+		return NULL;
+	s->connections = connections;
+	s->rate = rate;
+	s->seed = seed;
+	TAILQ_INIT(&s->idle);
+	return s;
+}
+
+void gw_sources_destroy(struct gw_sources *s)
+{
+	struct gw_source *src;
+
+	if (s == NULL)
+		return;
+	for (uint32_t i = 0; i < BUCKETS; i++)
+		while ((src = LIST_FIRST(&s->bucket[i])) != NULL) {
+			LIST_REMOVE(src, chain);
+			free(src);
+		}
+	free(s);
+}
+
+/* The part of an address that counts. @return its bytes. */
+static uint8_t key_of(const struct sockaddr *from, uint8_t key[8])
+{
+	const struct sockaddr_in6 *v6 = (const void *)from;
+
+	if (from->sa_family == AF_INET) {
+		memcpy(key, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
+		return 4;
+	}
+	if (from->sa_family != AF_INET6)
+		return 0;
+	if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+		memcpy(key, v6->sin6_addr.s6_addr + 12, 4);
+		return 4;
+	}
+	memcpy(key, v6->sin6_addr.s6_addr, 8);
+	return 8;
+}
+
+static void forget(struct gw_sources *s, struct gw_source *src)
+{
+	TAILQ_REMOVE(&s->idle, src, idle);
+	s->n_idle--;
+	LIST_REMOVE(src, chain);
+	free(src);
+}
+
+struct gw_source *gw_source_open(struct gw_sources *s, const struct sockaddr *from)
+{
+	uint8_t key[8] = {0};
+	const uint8_t n = key_of(from, key);
+	const uint64_t at = XXH3_64bits_withSeed(key, sizeof(key), s->seed + n) % BUCKETS;
+	struct gw_source *src;
+
+	LIST_FOREACH (src, &s->bucket[at], chain)
+		if (src->bytes == n && memcmp(src->addr, key, sizeof(key)) == 0)
+			break;
+	if (src == NULL) {
+		src = calloc(1, sizeof(*src));
+		if (src == NULL) {
+			errno = ENOMEM;
+			return NULL;
+		}
+		memcpy(src->addr, key, sizeof(key));
+		src->bytes = n;
+		LIST_INSERT_HEAD(&s->bucket[at], src, chain);
+	} else if (src->connections == 0) {
+		TAILQ_REMOVE(&s->idle, src, idle);
+		s->n_idle--;
+	} else if (src->connections >= s->connections) {
+		errno = EBUSY;
+		return NULL;
+	}
+	src->connections++;
+	return src;
+}
+
+void gw_source_close(struct gw_sources *s, struct gw_source *src)
+{
+	if (--src->connections > 0)
+		return;
+	TAILQ_INSERT_HEAD(&s->idle, src, idle);
+	if (++s->n_idle > IDLE)
+		forget(s, TAILQ_LAST(&s->idle, gw_source_idle));
+}
+
+uint32_t gw_source_ask(struct gw_sources *s, struct gw_source *src, uint64_t now_ms)
+{
+	const uint64_t now = now_ms * 1000;
+	const uint64_t cost = s->rate != 0 ? BURST / s->rate : 0;
+	uint64_t paid = src->paid_us > now ? src->paid_us : now;
+
+	if (s->rate == 0)
+		return 0;
+	paid += cost > 0 ? cost : 1;
+	if (paid > now + BURST)
+		return (uint32_t)((paid - now - BURST + 999999) / 1000000);
+	src->paid_us = paid;
+	return 0;
+}
