@@ -5,12 +5,12 @@
  *
  *   cost(r) = Q(r) + u(r) / (1 - rho) + w * decode(r)
  *
- * Q     booked on r and not computed. The oldest request is worked off at the pool's own speed,
- * down to a quarter of its tokens until its end is seen; nothing spills into those behind it. u the
- * prompt less what r holds, or will hold when its requests in flight are computed. rho   part of
- * the pool's time that prefill takes: each token computed delays others by rho / (1 - rho) more.
- * From the bookings of the last windows, at most RHO_MOST. w     what a token in flight costs, so
- * that decode stays spread; 0 in a prefill pool.
+ * Q     booked on r and not computed, and, with late binding, waiting for r (late_dp.c). The oldest
+ * request is worked off at the pool's own speed, down to a quarter of its tokens until its end is
+ * seen; nothing spills into those behind it. u the prompt less what r holds, or will hold when its
+ * requests in flight are computed. rho   part of the pool's time that prefill takes: each token
+ * computed delays others by rho / (1 - rho) more. From the bookings of the last windows, at most
+ * RHO_MOST. w     what a token in flight costs, so that decode stays spread; 0 in a prefill pool.
  *
  * The speed comes from the ends of prefills: the time between two ends of a busy rank against the
  * tokens of the second. Before the first end nothing is worked off and rho is 0.
@@ -55,6 +55,8 @@ void kvr_sched__ttft_waits(struct kvr_sched *s, uint32_t rank, bool first)
 		t->seen[rank] = r->anchor_at;
 	}
 	t->rest[rank] = (double)r->pf_tokens - t->going[rank];
+	if (t->late != NULL)
+		t->rest[rank] += t->late[rank];
 }
 
 /* The prefill of a slot has ended. */
