@@ -239,6 +239,14 @@ static void expired(const struct step *x, uint32_t leg)
 	fails(x, leg, &why, KVR_RQ_EXPIRED);
 }
 
+/* Its computation ended, of which the scheduler learns how fast ranks are; so does the booking. */
+static void prefilled(const struct step *x)
+{
+	if (x->r->leg[PREFILL].booked)
+		order(x, KVR_RQO_PREFILL_DONE, PREFILL);
+	kvr_rq__prefill_over(x, KVR_RQ_FINISHED);
+}
+
 static void item(const struct step *x, const struct kvr_rq_event *e)
 {
 	struct kvr_request *r = x->r;
@@ -252,7 +260,7 @@ static void item(const struct step *x, const struct kvr_rq_event *e)
 		/* It may show what the prefill worker has done before that one's own word comes. */
 		if (r->session != NULL && (e->flags & KVR_RQEF_ERROR) == 0)
 			kvr_rq__session_succeeded(x, PREFILL);
-		kvr_rq__prefill_over(x, KVR_RQ_FINISHED);
+		prefilled(x);
 	}
 	if ((e->flags & KVR_RQEF_FIRST) != 0)
 		order(x, KVR_RQO_PREFILL_DONE, MAIN);
@@ -280,7 +288,7 @@ static void fin(const struct step *x, const struct kvr_rq_event *e)
 		kvr_rq__prefill_failed(x, &why, KVR_RQ_ERRORED, true);
 		return;
 	}
-	kvr_rq__prefill_over(x, KVR_RQ_FINISHED);
+	prefilled(x);
 	/* Also when the client is gone: its worker must release what was transferred. */
 	if (leg_in(r, MAIN, AT(UNDECIDED)))
 		kvr_rq__decide(x, MAIN);

@@ -31,12 +31,20 @@ static void age_remove(struct kvr_sched *s, uint32_t slot)
 		s->slot[b->bk_next].bk_prev = b->bk_prev;
 }
 
+static uint32_t exec_isl(const struct kvr_sched_req *req)
+{
+	return req->exec_isl != 0 ? req->exec_isl : req->isl;
+}
+
 /* Prompt tokens that the rank need not compute. */
 static uint64_t held_tokens(const struct kvr_sched *s, const struct choice *c,
 			    const struct kvr_sched_decision *d)
 {
 	const uint64_t flying = (uint64_t)s->depth[d->rank] * s->conf.block_size;
+	const uint32_t isl = exec_isl(c->req);
 
+	if (c->keep == d->rank) /* what it counted for while it waited */
+		return c->left < isl ? isl - c->left : 0;
 	/* Mode ttft counts what requests in flight there compute. */
 	return s->mode->by_ttft && flying > d->cached_tokens ? flying : d->cached_tokens;
 }
@@ -66,12 +74,32 @@ static bool leave_prompt(struct kvr_sched *s, uint32_t slot, uint64_t now)
 }
 
 /* The last match of lib/active must be of this prompt. */
+uint64_t kvr_sched__left(const struct kvr_sched *s, const struct choice *c,
+			 const struct kvr_sched_decision *d)
+{
+	const uint64_t held = held_tokens(s, c, d), isl = exec_isl(c->req);
+
+	return held < isl ? isl - held : 0;
+}
+
+/* The blocks of the prompt are in flight on a rank. The last match must be of this prompt. */
+void kvr_sched__fly(struct kvr_sched *s, const struct choice *c, uint32_t rank, struct slot *b)
+{
+	if (c->p.reuse && c->n > 0) {
+		kvr_active_book(s->active, c->req->sh, c->n, rank, &b->act);
+		kvr_cell_add(&s->cnt.unshared_blocks, b->act.n_private);
+	} else {
+		kvr_active_book_private(s->active, c->n, rank, &b->act);
+	}
+}
+
+/* The last match of lib/active must be of this prompt. */
 void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		     const struct kvr_sched_decision *d)
 {
 	const struct kvr_sched_req *req = c->req;
 	struct slot *b = &s->slot[d->slot];
-	const uint32_t isl = req->exec_isl != 0 ? req->exec_isl : req->isl;
+	const uint32_t isl = exec_isl(req);
 	const uint64_t cached = held_tokens(s, c, d);
 
 	b->state = KVR_SLOT_BOOKED;

@@ -289,6 +289,9 @@ enum kvr_code kvr_sched__eligible(struct kvr_sched *s, struct choice *c)
 	if (c->pinned) {
 		enum kvr_code e = kvr_sched__pin_check(s, c);
 
+		/* One that waited for this very rank was let in before that was overloaded. */
+		if (e == KVR_E_PINNED_OVERLOADED && c->pin_rank == c->keep)
+			e = KVR_OK;
 		if (e != KVR_OK)
 			return e;
 		memset(s->elig, 0, s->words * sizeof(*s->elig));
@@ -298,6 +301,8 @@ enum kvr_code kvr_sched__eligible(struct kvr_sched *s, struct choice *c)
 	kvr_sched__open_set(s, c);
 	for (uint32_t w = 0; w < s->words; w++)
 		s->elig[w] = c->open[w] & ~s->over[w];
+	if (c->keep != NIL && bit(c->open, c->keep))
+		bit_put(s->elig, c->keep, true);
 	if (any_bit(s->elig, s->words))
 		return KVR_OK;
 	return any_bit(c->open, s->words) ? KVR_E_ALL_OVERLOADED : KVR_E_NO_ENDPOINTS;
@@ -324,12 +329,14 @@ void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_s
 		explain(s, c, &in);
 	if (c->pinned)
 		rank = c->pin_rank;
+	else if (c->keep != NIL && bit(s->elig, c->keep))
+		rank = c->keep;
 	else if (c->p.temperature > 0)
 		rank = softmax(s, low, c->p.temperature);
 	else
 		rank = lowest(s, low);
 	d->cost = low;
-	if (c->p.temperature > 0 && !c->pinned)
+	if (rank == c->keep || (c->p.temperature > 0 && !c->pinned))
 		d->cost = in.ttft ? kvr_sched__ttft_one(&in, rank) : kvr_sched__cost_one(&in, rank);
 	describe(s, c, rank, (uint32_t)in.request_blocks, d);
 	if (c->pinned)

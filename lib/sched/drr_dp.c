@@ -16,17 +16,21 @@ static bool unpinned_ready(struct kvr_sched *s, const struct cls *k)
 	return !kvr_sched__due(s, &c);
 }
 
-static bool lane_ready(const struct kvr_sched *s, const struct cls *k, uint32_t lane)
+static bool lane_ready(const struct kvr_sched *s, const struct cls *k, uint32_t lane, uint64_t now)
 {
-	if (lane == s->max_ranks || !k->has_threshold)
+	const bool late = s->ttft.late != NULL;
+
+	if (lane == s->max_ranks || !(k->has_threshold || late))
 		return true;
 	if (!bit(s->open, lane))
 		return !bit(s->due, lane);
-	return s->tokens[lane] <= k->limit[lane];
+	if (late && kvr_sched__late_full(s, lane, now))
+		return false;
+	return !k->has_threshold || s->tokens[lane] <= k->limit[lane];
 }
 
 /* Best request of a class that need not wait any longer, or NIL. */
-static uint32_t head(struct kvr_sched *s, const struct cls *k)
+static uint32_t head(struct kvr_sched *s, const struct cls *k, uint64_t now)
 {
 	uint32_t best = NIL;
 
@@ -41,7 +45,7 @@ static uint32_t head(struct kvr_sched *s, const struct cls *k)
 			uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(b);
 			uint32_t slot = k->lane[lane];
 
-			if (lane_ready(s, k, lane) &&
+			if (lane_ready(s, k, lane, now) &&
 			    (best == NIL || kvr_sched__before(&s->node[slot], &s->node[best])))
 				best = slot;
 		}
@@ -105,9 +109,12 @@ uint32_t kvr_sched__next(struct kvr_sched *s, uint64_t now)
 
 	if (s->pending.count == 0)
 		return NIL;
+	slot = kvr_sched__late_due(s, now);
+	if (slot != NIL)
+		return slot;
 	kvr_sched__prefill_now(s, now);
 	for (uint32_t ki = 0; ki < s->n_cls; ki++) {
-		heads[ki] = head(s, &s->cls[ki]);
+		heads[ki] = head(s, &s->cls[ki], now);
 		any = heads[ki] != NIL ? ki : any;
 	}
 	if (any == NIL || s->n_cls == 1)

@@ -94,6 +94,9 @@ struct kvr_pool_conf {
 	double shared_cache_multiplier;
 	double temperature;
 	double ttft_decode_weight;
+	bool ttft_late_binding;
+	uint32_t ttft_late_tokens;
+	uint32_t ttft_late_ms;
 	uint32_t cuda_to_cpu_ratio; /**< device-aware-weighted */
 
 	/* index and load model (3.7, 5.6, 6) */

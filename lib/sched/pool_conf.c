@@ -78,6 +78,13 @@ const struct kvr_opt kvr_pool_opts[] = {
 	 .unit = "prefill tokens",
 	 .help = "mode ttft: cost of a token in flight; more spreads decode, less follows the "
 		 "cache"},
+	{"ttft_late_binding", KVR_OPT_BOOL, AT(ttft_late_binding), .def = "false",
+	 .help = "mode ttft: a request waits here until its rank is nearly idle, shortest first"},
+	{"ttft_late_tokens", KVR_OPT_U32, AT(ttft_late_tokens), .min = 1, .max = UINT32_MAX,
+	 .def = "2048", .unit = "prefill tokens",
+	 .help = "with ttft_late_binding: a rank with less than this to compute is nearly idle"},
+	{"ttft_late_ms", KVR_OPT_U32, AT(ttft_late_ms), .min = 1, .max = 600000, .def = "10000",
+	 .unit = "ms", .help = "with ttft_late_binding: nobody waits longer for that"},
 	{"cuda_to_cpu_ratio", KVR_OPT_U32, AT(cuda_to_cpu_ratio), .min = 1, .max = 1000000,
 	 .def = "8", .help = "device-aware-weighted: speed of an accelerator against a CPU"},
 
@@ -267,6 +274,11 @@ int kvr_pool_conf_check(const struct kvr_pool_conf *c, char *err, size_t errlen)
 		snprintf(err, errlen,
 			 "pool '%s': router_mode ttft learns the load itself: no router_preset, "
 			 "no router_prefill_load_model, router_track_prefill_tokens = true",
+			 c->name);
+		return -EINVAL;
+	}
+	if (c->mode != KVR_MODE_TTFT && c->ttft_late_binding) {
+		snprintf(err, errlen, "pool '%s': ttft_late_binding is for router_mode = ttft",
 			 c->name);
 		return -EINVAL;
 	}

@@ -77,6 +77,8 @@ uint32_t kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank, uint32_t n)
 			uint32_t slot = k->lane[rank];
 
 			take_out(s, slot);
+			if (s->wait[slot].late)
+				kvr_sched__late_drop(s, slot);
 			s->node[slot].lane = DEAD_LANE(s);
 			add(s, slot);
 		}
@@ -99,6 +101,8 @@ void kvr_sched__leave(struct kvr_sched *s, uint32_t slot)
 	take_out(s, slot);
 	if (s->turn == slot)
 		s->turn = NIL;
+	if (s->wait[slot].late)
+		kvr_sched__late_del(s, slot);
 	kvr_sched__unkeep(s, slot);
 	count(&k->pending, &s->wait[slot], -1);
 	count(&s->pending, &s->wait[slot], -1);
@@ -162,44 +166,78 @@ static uint64_t cached_tokens(struct kvr_sched *s, const struct choice *c)
 	return round_up_half(eff * s->block);
 }
 
-static void schedule_drain(struct kvr_sched *s, uint64_t now)
+/* When the queue is looked at next though nothing happened: soon, where loads fall with time. */
+uint64_t kvr_sched__drain_at(const struct kvr_sched *s, uint64_t now)
 {
-	uint64_t period =
-		s->conf.prefill_model == KVR_PREFILL_MODEL_NONE ? SWEEP_NS : MODEL_DRAIN_NS;
+	const uint64_t period = s->ttft.late != NULL				  ? LATE_DRAIN_NS
+				: s->conf.prefill_model != KVR_PREFILL_MODEL_NONE ? MODEL_DRAIN_NS
+										  : SWEEP_NS;
 
-	s->next_drain = s->origin + ((now - s->origin) / period + 1) * period;
+	return s->origin + ((now - s->origin) / period + 1) * period;
+}
+
+/* Where a request stands in the queue, and what it counts for. */
+static void stand(struct kvr_sched *s, uint32_t slot, const struct choice *c,
+		  const struct kvr_sched_decision *d)
+{
+	const struct kvr_sched_hints *h = c->req->hints;
+	const double jump = h != NULL ? h->priority_jump : 0;
+	struct waiting *w = &s->wait[slot];
+	struct node *n = &s->node[slot];
+	struct cls *k = &s->cls[n->cls];
+
+	w->cached = c->late ? d->cached_tokens : cached_tokens(s, c);
+	w->cached = w->cached < w->isl ? w->cached : w->isl;
+	w->uncached = w->isl - w->cached;
+	w->late = c->late;
+	if (c->late)
+		kvr_sched__late_hold(s, slot, c, d);
+	n->key = c->late ? kvr_sched__late_key(s, w, jump) : key(s, k, jump, w);
+	n->lane = c->late ? d->rank : c->pinned ? c->pin_rank : NIL;
+	add(s, slot);
+	count(&k->pending, w, 1);
+	count(&s->pending, w, 1);
+}
+
+/* One that was waiting waits for the rank chosen now; its arrival still counts. */
+void kvr_sched__move(struct kvr_sched *s, uint32_t slot, const struct choice *c, uint64_t now,
+		     const struct kvr_sched_decision *d)
+{
+	const struct waiting *w = &s->wait[slot];
+	const bool was_late = w->late;
+
+	take_out(s, slot);
+	count(&s->cls[s->node[slot].cls].pending, w, -1);
+	count(&s->pending, w, -1);
+	stand(s, slot, c, d);
+	if (!was_late)
+		kvr_sched__late_add(s, slot, now);
 }
 
 enum kvr_code kvr_sched__enqueue(struct kvr_sched *s, const struct choice *c, uint64_t now,
 				 struct kvr_sched_decision *d)
 {
 	const struct kvr_sched_hints *h = c->req->hints;
-	const uint32_t ki = d->policy_class;
-	struct cls *k = &s->cls[ki];
 	struct waiting *w = &s->wait[d->slot];
 	struct node *n = &s->node[d->slot];
 
-	if (over_limit(s, k, d))
+	if (over_limit(s, &s->cls[d->policy_class], d))
 		return KVR_E_QUEUE_REJECTED;
 	w->req = c->req;
 	w->since = now;
 	w->isl = c->req->isl;
 	w->pin_worker = c->pin_worker;
 	w->pin_dp = c->pin_dp;
-	w->cached = cached_tokens(s, c);
-	w->cached = w->cached < w->isl ? w->cached : w->isl;
-	w->uncached = w->isl - w->cached;
-	n->key = key(s, k, h != NULL ? h->priority_jump : 0, w);
+	w->pinned = c->pinned;
 	n->strict = h != NULL ? h->strict_priority : 0;
 	n->seq = s->seq++;
-	n->cls = ki;
-	n->lane = c->pinned ? c->pin_rank : NIL;
+	n->cls = d->policy_class;
 	kvr_sched__keep(s, d->slot, c->ov);
-	add(s, d->slot);
 	if (s->pending.count == 0)
-		schedule_drain(s, now);
-	count(&k->pending, w, 1);
-	count(&s->pending, w, 1);
+		s->next_drain = kvr_sched__drain_at(s, now);
+	stand(s, d->slot, c, d);
+	if (c->late)
+		kvr_sched__late_add(s, d->slot, now);
 	s->slot[d->slot].state = KVR_SLOT_WAITING;
 	kvr_cell_add(&s->cnt.waiting_now, 1);
 	kvr_cell_add(&s->cnt.queued, 1);

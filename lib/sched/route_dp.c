@@ -3,6 +3,7 @@
 #include "sched_pvt.h"
 
 #define ADMIT_SLICES 4 /* of an admission: it changes nothing before its prompt is matched */
+#define MOVES 32u /* of a call: who waits for another rank from then on */
 
 /* A copy, as clearing so many bytes is slower. */
 static void blank(const struct kvr_sched *s, struct kvr_sched_decision *d, uint32_t slot)
@@ -43,6 +44,8 @@ static void choice_init(const struct kvr_sched *s, struct choice *c,
 	c->req = req;
 	c->ov = ov;
 	c->pinned = false;
+	c->late = false;
+	c->keep = NIL;
 	c->open = s->open;
 	c->n = s->conf.track_active_blocks && s->mode->needs_cache ? req->n : 0;
 	kvr_sched__params(s, req, &c->p);
@@ -92,6 +95,23 @@ static enum kvr_code choose(struct kvr_sched *s, struct choice *c, uint64_t now,
 				    : kvr_sched__choose_simple(s, c, d);
 }
 
+/* The rank that was chosen is where it waits, not yet an answer. */
+static enum kvr_code wait_late(struct kvr_sched *s, struct choice *c, uint64_t now,
+			       struct kvr_sched_decision *d)
+{
+	const enum kvr_code e = kvr_sched__enqueue(s, c, now, d);
+	const struct kvr_sched_decision chosen = *d;
+
+	if (s->terms != NULL)
+		s->terms->n = 0;
+	blank(s, d, chosen.slot);
+	d->policy_class = chosen.policy_class;
+	d->reject = chosen.reject;
+	if (e == KVR_OK)
+		d->result = KVR_SCHED_QUEUED;
+	return e;
+}
+
 static enum kvr_sched_result route(struct kvr_sched *s, struct choice *c, uint64_t now,
 				   struct kvr_sched_decision *d)
 {
@@ -106,9 +126,14 @@ static enum kvr_sched_result route(struct kvr_sched *s, struct choice *c, uint64
 			return d->result = KVR_SCHED_QUEUED;
 	} else if (e == KVR_OK) {
 		e = choose(s, c, now, d);
+		c->late = e == KVR_OK && kvr_sched__late_waits(s, c, d->rank, now);
 	}
+	if (c->late)
+		e = wait_late(s, c, now, d);
 	if (e != KVR_OK)
 		return refuse(s, d, e);
+	if (d->result == KVR_SCHED_QUEUED)
+		return d->result;
 	if (c->req->query_only) {
 		kvr_cell_add(&s->cnt.queries, 1);
 		return d->result = KVR_SCHED_QUERY;
@@ -166,33 +191,48 @@ static bool fresh_overlap(struct kvr_sched *s, uint32_t slot, uint64_t now,
 	return true;
 }
 
-static void admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_sched_decision *d)
+/* @return false: it waits for another rank from now on. */
+static bool admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_sched_decision *d)
 {
-	const struct waiting *w = &s->wait[slot];
+	const bool overdue = slot == kvr_sched__late_due(s, now);
+	struct waiting *w = &s->wait[slot];
 	struct choice c;
 	struct kvr_sched_overlap ov;
 	enum kvr_code e;
+	bool refreshed;
 
 	blank(s, d, slot);
 	d->waited_ns = now - w->since;
 	d->policy_class = s->node[slot].cls;
-	d->refreshed = fresh_overlap(s, slot, now, &ov);
-	if (!d->refreshed)
+	d->refreshed = refreshed = fresh_overlap(s, slot, now, &ov);
+	if (!refreshed)
 		kvr_sched__recall(s, slot, &ov);
 	choice_init(s, &c, w->req, &ov);
-	c.pinned = s->node[slot].lane != NIL;
+	c.pinned = w->pinned;
 	c.pin_worker = w->pin_worker;
 	c.pin_dp = w->pin_dp;
+	if (w->late) {
+		c.keep = s->slot[slot].rank;
+		c.left = w->left;
+		kvr_sched__late_drop(s, slot); /* it does not wait behind itself */
+	}
 	e = choose(s, &c, now, d);
-	if (!d->refreshed)
+	if (!refreshed)
 		kvr_sched__recall_end(s, slot);
+	if (e == KVR_OK && d->rank != c.keep && !overdue &&
+	    kvr_sched__late_waits(s, &c, d->rank, now)) {
+		c.late = true;
+		kvr_sched__move(s, slot, &c, now, d);
+		return false;
+	}
 	kvr_sched__leave(s, slot);
 	if (e != KVR_OK) {
 		refuse_waiting(s, d, e);
-		return;
+		return true;
 	}
 	kvr_cell_add(&s->cnt.admitted, 1);
 	book(s, &c, now, d);
+	return true;
 }
 
 /* Whose turn it is; NIL: nobody's, or the prompt is long and there is more of it to be matched. */
@@ -212,7 +252,7 @@ static uint32_t next(struct kvr_sched *s, uint64_t now)
 uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_decision d[],
 			uint32_t n)
 {
-	uint32_t done = 0;
+	uint32_t done = 0, moved = 0;
 
 	if (s->terms != NULL)
 		s->terms->n = 0;
@@ -220,16 +260,13 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
 		s->changed = false;
 		return 0;
 	}
-	if (!s->changed && now < s->next_drain)
+	if (!s->changed && now < s->next_drain && now < kvr_sched__late_until(s))
 		return 0;
 	if (now >= s->next_drain) {
-		uint64_t period =
-			s->conf.prefill_model == KVR_PREFILL_MODEL_NONE ? SWEEP_NS : MODEL_DRAIN_NS;
-
-		s->next_drain = s->origin + ((now - s->origin) / period + 1) * period;
+		s->next_drain = kvr_sched__drain_at(s, now);
 		s->changed = true; /* until nobody is left to admit, however short the bursts */
 	}
-	while (done < n) {
+	while (done < n && moved < MOVES) {
 		uint32_t slot = next(s, now);
 
 		if (slot == NIL) {
@@ -238,8 +275,13 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
 		}
 		if (s->terms != NULL)
 			s->terms->n = 0;
-		admit(s, slot, now, &d[done++]);
+		if (admit(s, slot, now, &d[done]))
+			done++;
+		else
+			moved++;
 	}
+	if (moved == MOVES) /* the others at once, but in another call */
+		s->next_drain = now;
 	return done;
 }
 
@@ -267,6 +309,8 @@ uint64_t kvr_sched_next_timer(const struct kvr_sched *s)
 		t = s->next_sweep;
 	if (s->pending.count > 0 && s->next_drain < t)
 		t = s->next_drain;
+	if (kvr_sched__late_until(s) < t)
+		t = kvr_sched__late_until(s);
 	return t;
 }
 

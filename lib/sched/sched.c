@@ -82,6 +82,8 @@ static void take_ranks(struct kvr_sched *s)
 		s->ttft.going = take(s, n, sizeof(double));
 		s->ttft.until = take(s, n, sizeof(double));
 		s->ttft.seen = take(s, n, sizeof(uint64_t));
+		if (s->conf.ttft_late_binding)
+			s->ttft.late = take(s, n, sizeof(double));
 	}
 	s->order = take(s, n, sizeof(uint32_t));
 	s->order_next = take(s, n, sizeof(uint32_t));
@@ -197,6 +199,7 @@ static void init(struct kvr_sched *s, uint64_t now)
 	s->origin = now;
 	s->ttft.window = now;
 	s->ttft.left_w = 1;
+	s->ttft.late_old = s->ttft.late_new = NIL;
 	s->next_sweep = now + SWEEP_NS;
 	s->next_drain = now + SWEEP_NS;
 	s->expiry_ns = (uint64_t)(c->request_expiry_s * (double)SECOND_NS);

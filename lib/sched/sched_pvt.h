@@ -20,6 +20,7 @@
 #define SECOND_NS	UINT64_C(1000000000)
 #define SWEEP_NS	(60 * SECOND_NS) /* expiry and queue drain */
 #define MODEL_DRAIN_NS	(SECOND_NS / 10) /* drain while a prefill model lowers the load */
+#define LATE_DRAIN_NS	(SECOND_NS / 100)
 #define DEFAULT_BATCHED 10000000.0	 /* max_num_batched_tokens of a worker that says none */
 #define NO_DURATION	UINT64_MAX
 #define MODEL_POINTS	64u
@@ -112,7 +113,7 @@ struct node {
 	uint32_t strict;
 	uint32_t up;
 	struct tree left, right;
-	uint32_t lane; /* rank, max_ranks = rank went, NIL = not pinned */
+	uint32_t lane; /* rank, max_ranks = rank went, NIL = any rank will do */
 	uint32_t cls;
 	uint32_t kept; /* first chunk of the overlap, NIL = none */
 	bool lost;     /* the overlap did not fit */
@@ -126,6 +127,12 @@ struct waiting {
 	uint32_t isl;
 	uint64_t cached;
 	uint64_t uncached;
+	/* of late_dp.c */
+	uint32_t older, newer; /* as they began to wait */
+	uint64_t late_since;
+	uint64_t left; /* tokens to compute on the rank, as long as slot.rank names one */
+	bool late;
+	bool pinned;
 };
 
 #define CHUNK_RANKS 10u
@@ -145,7 +152,7 @@ struct cls {
 	bool has_threshold;
 	double *limit;	 /* per rank: prefill tokens above which it is busy */
 	uint32_t root;	 /* of requests without a pin */
-	uint32_t *lane;	 /* roots per rank; [max_ranks] = pinned to a rank that went */
+	uint32_t *lane;	 /* roots per rank: pinned or late; [max_ranks] = of a rank that went */
 	uint64_t *lanes; /* bit set of lanes in use; the extra lane has the last word */
 	uint32_t n_lanes;
 	uint64_t deficit;
@@ -222,6 +229,8 @@ struct ttft {
 	double booked;	      /* tokens since `window` began */
 	uint64_t window;      /* ns */
 	uint64_t now;	      /* of the decision under way */
+	double *late; /* per rank: tokens of those that wait for it (late_dp.c), or NULL */
+	uint32_t late_old, late_new; /* ends of their list */
 };
 
 enum sched_isa {
@@ -344,6 +353,9 @@ struct choice {
 	uint64_t pin_worker;
 	uint32_t pin_dp;
 	uint32_t pin_rank;    /* valid once checked */
+	bool late;	      /* has to wait for the rank that was chosen */
+	uint32_t keep;	      /* late: where it waited, NIL = nowhere */
+	uint64_t left;	      /* tokens to compute there */
 	const uint64_t *open; /* ranks that fit, overload ignored */
 };
 
@@ -439,6 +451,22 @@ enum kvr_code kvr_sched__choose_simple(struct kvr_sched *s, struct choice *c,
 void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		     const struct kvr_sched_decision *d);
 void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now);
+uint64_t kvr_sched__left(const struct kvr_sched *s, const struct choice *c,
+			 const struct kvr_sched_decision *d);
+void kvr_sched__fly(struct kvr_sched *s, const struct choice *c, uint32_t rank, struct slot *b);
+
+/* late_dp.c */
+bool kvr_sched__late_full(const struct kvr_sched *s, uint32_t rank, uint64_t now);
+bool kvr_sched__late_waits(const struct kvr_sched *s, const struct choice *c, uint32_t rank,
+			   uint64_t now);
+double kvr_sched__late_key(const struct kvr_sched *s, const struct waiting *w, double jump);
+void kvr_sched__late_hold(struct kvr_sched *s, uint32_t slot, const struct choice *c,
+			  const struct kvr_sched_decision *d);
+void kvr_sched__late_drop(struct kvr_sched *s, uint32_t slot);
+void kvr_sched__late_add(struct kvr_sched *s, uint32_t slot, uint64_t now);
+void kvr_sched__late_del(struct kvr_sched *s, uint32_t slot);
+uint64_t kvr_sched__late_until(const struct kvr_sched *s);
+uint32_t kvr_sched__late_due(const struct kvr_sched *s, uint64_t now);
 
 /* slices_dp.c: prompts above AT_ONCE blocks */
 #define AT_ONCE 256u /* a run each at worst, and mostly 4 */
@@ -456,6 +484,9 @@ bool kvr_sched__all_busy(const struct kvr_sched *s, const struct cls *k, const u
 enum kvr_code kvr_sched__enqueue(struct kvr_sched *s, const struct choice *c, uint64_t now,
 				 struct kvr_sched_decision *d);
 void kvr_sched__leave(struct kvr_sched *s, uint32_t slot);
+void kvr_sched__move(struct kvr_sched *s, uint32_t slot, const struct choice *c, uint64_t now,
+		     const struct kvr_sched_decision *d);
+uint64_t kvr_sched__drain_at(const struct kvr_sched *s, uint64_t now);
 void kvr_sched__limits(struct kvr_sched *s);
 uint32_t kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank, uint32_t n);
 

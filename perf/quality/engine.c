@@ -10,6 +10,13 @@
 #define STEP_NS	   10000000.0
 #define BESIDE_NS  100000.0 /* a token of decode in a step */
 
+uint64_t engine_alone(const struct sim_conf *c, uint32_t tokens)
+{
+	const uint32_t steps = c->engine == SIM_FCFS ? 0 : (tokens + BUDGET - 1) / BUDGET;
+
+	return (uint64_t)(tokens * PREFILL_NS + steps * STEP_NS);
+}
+
 static double gauss(struct kvr_rand *r)
 {
 	const double u = kvr_rand_unit(r), v = kvr_rand_unit(r);

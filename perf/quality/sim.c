@@ -153,40 +153,84 @@ static uint64_t most_overlap(struct sim *s, const uint32_t *device)
 	return best;
 }
 
-void router_route(struct sim *s, uint32_t q)
+/* What the table knows now; also of one that has waited. */
+static bool look_up(void *arg, uint32_t slot, const struct kvr_sched_req *req,
+		    struct kvr_sched_overlap *out)
 {
-	struct sim_req *r = &s->req[q];
-	struct kvr_prefix_query query = {r->sh, r->n, s->ov};
-	struct kvr_sched_hints pin = {.flags = KVR_SHINT_BACKEND_ID};
-	struct kvr_sched_req req = {.sh = r->sh, .n = r->n, .isl = r->isl};
-	struct kvr_sched_overlap ov;
-	struct kvr_sched_decision d;
+	struct sim *s = arg;
+	struct kvr_prefix_query query = {req->sh, req->n, s->ov};
 
-	housekeeping(s);
+	(void)slot;
 	kvr_prefix_score_burst(s->table, &query, 1);
-	ov = (struct kvr_sched_overlap){.device = kvr_overlap_tier(s->ov, KVR_TIER_DEVICE)};
-	if (s->pick_most) {
-		pin.backend_id = most_overlap(s, ov.device);
-		req.hints = &pin;
-	}
-	if (s->n_free == 0) {
-		fprintf(stderr, "quality: more than %u requests at once\n", SLOTS);
+	out->device = kvr_overlap_tier(s->ov, KVR_TIER_DEVICE);
+	return true;
+}
+
+static void routed(struct sim *s, const struct kvr_sched_decision *d)
+{
+	struct sim_req *r = s->of_slot[d->slot];
+
+	if (d->result != KVR_SCHED_ROUTED) {
+		fprintf(stderr, "quality: not routed: %s\n", kvr_code_name(d->err));
 		exit(1);
 	}
-	r->slot = s->slot_free[--s->n_free];
-	if (kvr_sched_route(s->sched, r->slot, &req, &ov, s->now, &d) != KVR_SCHED_ROUTED) {
-		fprintf(stderr, "quality: not routed: %s\n", kvr_code_name(d.err));
-		exit(1);
-	}
-	r->rank = (uint32_t)d.worker;
-	if (r->rank != d.rank) {
+	r->rank = (uint32_t)d->worker;
+	if (r->rank != d->rank) {
 		fprintf(stderr, "quality: ranks are not numbered as workers are\n");
 		exit(1);
 	}
 	if (s->predict)
 		kvr_prefix_predict(s->table, (uint16_t)r->rank, r->sh, r->n, s->now / MS,
 				   (uint32_t)s->predict_ms);
-	engine_take(s, q);
+	engine_take(s, (uint32_t)(r - s->req));
+}
+
+void router_route(struct sim *s, uint32_t q)
+{
+	struct sim_req *r = &s->req[q];
+	struct kvr_sched_hints pin = {.flags = KVR_SHINT_BACKEND_ID};
+	struct kvr_sched_req *req;
+	struct kvr_sched_overlap ov = {0};
+	struct kvr_sched_decision d;
+
+	housekeeping(s);
+	if (s->n_free == 0) {
+		fprintf(stderr, "quality: more than %u requests at once\n", SLOTS);
+		exit(1);
+	}
+	r->slot = s->slot_free[--s->n_free];
+	s->of_slot[r->slot] = r;
+	req = &s->asked[r->slot];
+	*req = (struct kvr_sched_req){.sh = r->sh, .n = r->n, .isl = r->isl};
+	look_up(s, r->slot, req, &ov);
+	if (s->pick_most) {
+		pin.backend_id = most_overlap(s, ov.device);
+		req->hints = &pin;
+	}
+	if (kvr_sched_route(s->sched, r->slot, req, &ov, s->now, &d) != KVR_SCHED_QUEUED)
+		routed(s, &d);
+	req->hints = NULL; /* those of most-overlap, which never waits */
+}
+
+/* Whatever happened, somebody's turn may have come. */
+static void admit(struct sim *s)
+{
+	struct kvr_sched_decision d[32];
+	uint32_t n;
+	uint32_t none[1];
+	uint64_t at;
+
+	kvr_sched_expire(s->sched, s->now, none, 1); /* nothing does, but the timer moves on */
+	do {
+		n = kvr_sched_poll(s->sched, s->now, d, 32);
+		for (uint32_t i = 0; i < n; i++)
+			routed(s, &d[i]);
+	} while (n == 32);
+	at = kvr_sched_next_timer(s->sched);
+	if (!s->waits || at == UINT64_MAX || (s->poll_at > s->now && s->poll_at <= at))
+		return;
+	s->poll_at = at > s->now ? at : s->now + 1;
+	sim_at(s, s->poll_at, EV_POLL, 0);
 }
 
 void router_prefilled(struct sim *s, uint32_t q)
@@ -251,6 +295,7 @@ static void policy(struct sim *s, struct kvr_pool_conf *c)
 
 static void make_router(struct sim *s, uint32_t blocks)
 {
+	const struct kvr_sched_ops ops = {.arg = s, .refresh = look_up};
 	struct kvr_pool_conf c;
 	struct kvr_prefix_conf p = {.name = "quality",
 				    .max_ranks = (s->c.ranks + 63) / 64 * 64,
@@ -266,7 +311,8 @@ static void make_router(struct sim *s, uint32_t blocks)
 	c.seed = s->c.seed;
 	c.request_expiry_s = 1e6;
 	policy(s, &c);
-	s->sched = kvr_sched_create(&c, NULL, 0);
+	s->waits = c.ttft_late_binding;
+	s->sched = kvr_sched_create(&c, &ops, 0);
 	s->qsbr = need(1, rte_rcu_qsbr_get_memsize(1));
 	rte_rcu_qsbr_init(s->qsbr, 1);
 	rte_rcu_qsbr_thread_register(s->qsbr, 0);
@@ -285,6 +331,8 @@ static void make_router(struct sim *s, uint32_t blocks)
 			exit(1);
 	}
 	s->slot_free = need(SLOTS, sizeof(uint32_t));
+	s->of_slot = need(SLOTS, sizeof(*s->of_slot));
+	s->asked = need(SLOTS, sizeof(*s->asked));
 	while (s->n_free < SLOTS)
 		s->slot_free[s->n_free] = s->n_free, s->n_free++;
 }
@@ -333,8 +381,9 @@ void sim_run(struct sim *s)
 			on_kv(s, e.who);
 		else if (e.kind == EV_RESTART)
 			on_restart(s);
-		else
+		else if (e.kind != EV_POLL)
 			engine_event(s, &e);
+		admit(s);
 	}
 }
 
@@ -349,6 +398,8 @@ void sim_destroy(struct sim *s)
 	free(s->qsbr);
 	free(s->ov);
 	free(s->slot_free);
+	free(s->of_slot);
+	free(s->asked);
 	free(s->rank);
 	free(s->change);
 	free(s->scratch);

@@ -67,7 +67,7 @@ void sim_destroy(struct sim *s);
 
 /* ---- between the files ------------------------------------------------------------------ */
 
-enum { EV_ARRIVE, EV_PREFILLED, EV_END, EV_STEP, EV_KV, EV_RESTART };
+enum { EV_ARRIVE, EV_PREFILLED, EV_END, EV_STEP, EV_KV, EV_RESTART, EV_POLL };
 
 struct event {
 	uint64_t at, number;
@@ -119,13 +119,18 @@ struct sim {
 	struct rte_rcu_qsbr *qsbr;
 	struct kvr_overlap *ov;
 	uint32_t *slot_free, n_free;
-	bool predict, pick_most;
+	struct sim_req **of_slot;
+	struct kvr_sched_req *asked; /* by slot: those that wait are kept */
+	uint64_t poll_at;	     /* the next EV_POLL; 0: none */
+	bool predict, pick_most, waits;
 	uint64_t predict_ms, swept_ms;
 };
 
 void sim_at(struct sim *s, uint64_t at, uint32_t kind, uint32_t who);
 
 /* engine.c */
+/** ns to the first token of a prompt of which so many tokens are not cached, with nothing beside. */
+uint64_t engine_alone(const struct sim_conf *c, uint32_t tokens);
 void engine_take(struct sim *s, uint32_t req);
 void engine_event(struct sim *s, const struct event *e);
 void engine_restart(struct sim *s, uint32_t rank);

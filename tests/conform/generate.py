@@ -21,6 +21,8 @@ def pools(rng, k):
             config['router_mode'] = rng.choice(MODES)
         if name == 'p' and rng.random() < 0.2:
             config['router_mode'] = 'ttft'
+        if config.get('router_mode') == 'ttft' and rng.random() < 0.6:
+            config.update(ttft_late_binding=True, ttft_late_tokens=rng.choice([1, 20]), ttft_late_ms=rng.choice([500, 10000]))
         if rng.random() < 0.3:
             config['router_policy_config'] = {'policy_classes': [
                 {'name': 'x', 'request_queue_limit_per_worker': 1, 'prefill_busy_threshold': rng.choice([0, 20]),
