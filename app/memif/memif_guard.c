@@ -54,6 +54,7 @@
 #define CHANNELS    32u
 #define HANDSHAKE_S 2
 #define REGIONS	    256u
+#define RINGS	    64u
 #define MESSAGE	    128u /* bytes of every message */
 #define RING_HEAD   128u /* bytes before a ring's descriptors */
 #define DESCRIPTOR  16u
@@ -82,6 +83,11 @@ struct channel {
 	uint32_t id; /* of the interface */
 	time_t since;
 	uint32_t rings[2]; /* to the server, from it */
+	struct {
+		uint32_t offset;
+		int event;
+		uint16_t region;
+	} ring[RINGS]; /* to the server */
 	uint32_t n_regions;
 	uint64_t pages; /* bytes that have got them */
 	struct {
@@ -214,12 +220,40 @@ int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	return rc;
 }
 
+/* The socket's path, "" for one without; @p a is its memory. */
+static const char *socket_of(const struct channel *c, struct sockaddr_un *a)
+{
+	socklen_t len = sizeof(*a) - 1;
+
+	memset(a, 0, sizeof(*a));
+	if (getsockname(c->fd, (struct sockaddr *)a, &len) != 0)
+		return "";
+	return a->sun_path + (a->sun_path[0] == '\0');
+}
+
+/* Tell of its rings to the server, or that they have gone. */
+static void tell_rings(const struct channel *c, const char *path, bool gone)
+{
+	const struct memif_guard *g = guarded();
+
+	for (uint32_t i = 0; g != NULL && g->ring != NULL && i < c->rings[0] && i < RINGS; i++) {
+		const struct memif_guard_ring at = {.region = c->region[c->ring[i].region].fd,
+						    .offset = c->ring[i].offset,
+						    .event = c->ring[i].event};
+
+		g->ring(path, c->id, i, gone ? NULL : &at);
+	}
+}
+
 int close(int fd)
 {
 	struct channel *c = rte_thread_is_intr() ? channel_of(fd) : NULL;
+	struct sockaddr_un a;
 
 	if (c == NULL)
 		return libc.close != NULL ? libc.close(fd) : (int)syscall(SYS_close, fd);
+	if (c->connected)
+		tell_rings(c, socket_of(c, &a), true);
 	/* The driver closes what it has mapped. */
 	for (uint32_t i = 0; !c->connected && i < c->n_regions; i++)
 		syscall(SYS_close, c->region[i].fd);
@@ -289,7 +323,7 @@ static uint32_t queues(void)
 	return g != NULL && g->queues > 1 ? g->queues : 1;
 }
 
-static bool add_ring(struct channel *c, const uint8_t *b)
+static bool add_ring(struct channel *c, const uint8_t *b, int fd)
 {
 	uint16_t flags, index, region;
 	uint32_t offset;
@@ -303,6 +337,11 @@ static bool add_ring(struct channel *c, const uint8_t *b)
 	    region >= c->n_regions ||
 	    offset + RING_HEAD + ((uint64_t)DESCRIPTOR << log2) > c->region[region].bytes)
 		return false;
+	if ((flags & 1) != 0 && index < RINGS) {
+		c->ring[index].region = region;
+		c->ring[index].offset = offset;
+		c->ring[index].event = fd;
+	}
 	c->rings[!(flags & 1)]++;
 	return true;
 }
@@ -314,15 +353,15 @@ static bool add_ring(struct channel *c, const uint8_t *b)
 static bool connect_ready(struct channel *c)
 {
 	const struct memif_guard *g = guarded();
-	struct sockaddr_un a = {0};
-	socklen_t len = sizeof(a) - 1;
+	struct sockaddr_un a;
 	char line[160];
 
-	if (c->rings[0] >= 1 && c->rings[1] >= 1 &&
-	    getsockname(c->fd, (struct sockaddr *)&a, &len) == 0) {
+	if (c->rings[0] >= 1 && c->rings[1] >= 1) {
+		const char *path = socket_of(c, &a);
+
+		tell_rings(c, path, false);
 		if (g != NULL && g->rings != NULL) {
-			g->rings(a.sun_path + (a.sun_path[0] == '\0'), c->id, c->rings[0],
-				 c->rings[1]);
+			g->rings(path, c->id, c->rings[0], c->rings[1]);
 			g->wait(g->arg);
 		}
 		c->connected = true;
@@ -358,7 +397,7 @@ static bool sound(struct channel *c, const uint8_t *msg, int fd)
 	case MSG_ADD_REGION:
 		return c->named && !c->connected && add_region(c, body, fd);
 	case MSG_ADD_RING:
-		return c->named && !c->connected && add_ring(c, body);
+		return c->named && !c->connected && add_ring(c, body, fd);
 	case MSG_CONNECT:
 		return c->named && !c->connected && connect_ready(c);
 	default:

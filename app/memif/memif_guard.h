@@ -10,6 +10,14 @@
 
 #include <stdint.h>
 
+/** Where a ring to the server lies, and the file its peer writes to when it has put frames there.
+ */
+struct memif_guard_ring {
+	int region; /* file */
+	uint32_t offset;
+	int event;
+};
+
 struct memif_guard {
 	/** Returns when every burst call that was running has ended. EAL's interrupt thread. */
 	void (*wait)(void *arg);
@@ -20,6 +28,11 @@ struct memif_guard {
 	/** A peer of the server at @p socket is about to be connected with so many rings; the
 	 * driver does so when `wait` has returned. EAL's interrupt thread; may be NULL. */
 	void (*rings)(const char *socket, uint32_t id, uint32_t to_server, uint32_t from_server);
+	/** Ring of rx queue @p queue of a peer that is about to be connected, before `rings` says
+	 * so; its files may be copied now. @p at NULL: that peer has gone. EAL's interrupt thread;
+	 * may be NULL. */
+	void (*ring)(const char *socket, uint32_t id, uint32_t queue,
+		     const struct memif_guard_ring *at);
 	/** One line, without its end, about a peer that was refused; may be NULL. */
 	void (*say)(const char *line);
 };

@@ -37,9 +37,21 @@ static void on_signal(int sig)
 
 /* ---- memif ---- */
 
+static struct router *guarded; /* for the interrupt thread, while the guard stands */
+
 static void say(const char *line)
 {
 	log_worker(0, "%s", line);
+}
+
+/* [router] idle = interrupt: the rings wake who polls them. */
+static void ring(const char *socket, uint32_t id, uint32_t queue, const struct memif_guard_ring *at)
+{
+	struct kvr_port_ring_at to = {0};
+
+	if (at != NULL)
+		to = (struct kvr_port_ring_at){at->region, at->event, at->offset};
+	kvr_port_memif_ring(socket, id, queue, at != NULL ? &to : NULL, lcores_pass, guarded);
 }
 
 static struct memif_guard guard = {.wait = lcores_pass, .say = say, .rings = kvr_port_memif_rings};
@@ -49,6 +61,8 @@ static int start_memif_guard(struct router *rt, char *err, size_t errlen)
 	RTE_SET_USED(err);
 	RTE_SET_USED(errlen);
 	guard.arg = rt;
+	guarded = rt;
+	guard.ring = rt->conf.opt.idle == IDLE_INTERRUPT ? ring : NULL;
 	guard.queues = rt->conf.n_ingress;
 	memif_guard(&guard);
 	return 0;

@@ -236,6 +236,37 @@ struct kvr_stats *kvr_port_xdp_stats(struct kvr_port *p);
 void kvr_port_memif_rings(const char *socket, uint32_t id, uint32_t to_server,
 			  uint32_t from_server);
 
+/* ---- lcores that sleep ---- */
+
+/**
+ * From now on kvr_port_wait_arm() finds what wakes the lcores of this port, where its driver has
+ * something: net_af_packet, and net_memif as a server, whose rings kvr_port_memif_ring() tells.
+ * Started port; before its lcores run. Control thread.
+ */
+void kvr_port_wait_start(struct kvr_port *p);
+
+/** Where the ring of a memif server's rx queue lies: the file of its memory, the file its peer
+ * writes to. Both are copied. */
+struct kvr_port_ring_at {
+	int region, event;
+	uint32_t offset;
+};
+
+/** The peer of the memif server with @p socket and @p id is about to be connected, and this is its
+ * ring; @p at NULL: it has gone. @p pass waits for all lcores. EAL's interrupt thread. */
+void kvr_port_memif_ring(const char *socket, uint32_t id, uint32_t queue,
+			 const struct kvr_port_ring_at *at, void (*pass)(void *arg), void *arg);
+
+/**
+ * The owner lcore is about to sleep: @p fd becomes readable when the device has something; -1:
+ * nothing can come that way until the next call (no peer, or a queue that other lcores read).
+ * May enter the kernel. @return 0; -EAGAIN there are frames already; -ENOTSUP the device cannot.
+ */
+int kvr_port_wait_arm(struct kvr_port_queue *q, int *fd);
+
+/** It is awake again, whatever woke it. May enter the kernel. Owner lcore. */
+void kvr_port_wait_disarm(struct kvr_port_queue *q);
+
 struct rte_tel_data;
 
 /** Facts and counters into a started telemetry dictionary. */

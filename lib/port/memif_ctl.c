@@ -159,6 +159,7 @@ void kvr_port__memif_enter(struct kvr_port *p)
 {
 	if (strncmp(p->conf.device, "net_memif", 9) != 0 || kvr_port__memif_client(p))
 		return;
+	p->wakes = true;
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < RTE_DIM(servers); i++)
 		if (servers[i] == NULL) {
@@ -199,6 +200,16 @@ void kvr_port_memif_rings(const char *socket, uint32_t id, uint32_t to_server, u
 		atomic_store_explicit(&p->rx_on, RTE_MIN(to_server, p->hw), memory_order_relaxed);
 		atomic_store_explicit(&p->tx_on, RTE_MIN(from_server, p->hw), memory_order_relaxed);
 	}
+	pthread_mutex_unlock(&lock);
+}
+
+void kvr_port_memif_ring(const char *socket, uint32_t id, uint32_t queue,
+			 const struct kvr_port_ring_at *at, void (*pass)(void *arg), void *arg)
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < RTE_DIM(servers); i++)
+		if (servers[i] != NULL && serves(servers[i], socket, id))
+			kvr_port__wait_ring(servers[i], queue, at, pass, arg);
 	pthread_mutex_unlock(&lock);
 }
 

@@ -219,6 +219,7 @@ void kvr_port_destroy(struct kvr_port *p)
 	if (p->dev.driver_name != NULL && strcmp(p->dev.driver_name, "net_memif") == 0)
 		rte_delay_us_sleep(MEMIF_SETTLE_US);
 	kvr_port__memif_leave(p);
+	kvr_port__wait_stop(p);
 	kvr_port__rings_free(p);
 	kvr_port__close(p);
 	kvr_port__memif_release(p);

@@ -8,6 +8,8 @@
 
 #include <rte_ethdev.h>
 
+struct kvr_port_wait;
+
 /* What one lcore needs of a port; two lines of facts, then its send buffer. */
 struct kvr_port_queue {
 	const struct kvr_pkt_rules *rules; /* written before start */
@@ -16,9 +18,11 @@ struct kvr_port_queue {
 	struct kvr_path *asking; /* kvr_port_resolve(): the peer looked for, or NULL */
 	uint16_t ethdev, queue;
 	bool answers4, answers6;
-	bool prepare;		/* the driver wants rte_eth_tx_prepare() */
-	bool segments;		/* the driver sends several segments */
-	bool answered;		/* asking was found */
+	bool prepare;  /* the driver wants rte_eth_tx_prepare() */
+	bool segments; /* the driver sends several segments */
+	bool answered; /* asking was found */
+	/* what wakes a sleeping lcore, or NULL; wait.c */
+	_Atomic(struct kvr_port_wait *) wait;
 	_Atomic int shut;	/* the device is being started anew: no bursts. link_ctl.c: w */
 	uint64_t answer_gap;	/* TSC cycles between answers at their rate; 0: no limit */
 	uint64_t answer_due[2]; /* ARP and ND, echo: when the next one is, at that rate */
@@ -85,6 +89,7 @@ struct kvr_port {
 	uint16_t ethdev;
 	bool probed, configured, started;
 	bool rss, rx_cksum_hw, answers4, answers6;
+	bool wakes; /* when it has a peer: wait.c */
 };
 
 /* Where create() and its parts write their one line. */
@@ -158,6 +163,13 @@ void kvr_port__link_init(struct kvr_port *p);
 void kvr_port__link_end(struct kvr_port *p);
 /* @arg = struct kvr_port; EAL's interrupt thread. */
 void kvr_port__link_reset(void *arg);
+
+/* wait.c: the ring of a queue of a memif server, NULL when it has gone; @pass waits for the lcores.
+ * Interrupt thread. */
+void kvr_port__wait_ring(struct kvr_port *p, uint32_t queue, const struct kvr_port_ring_at *at,
+			 void (*pass)(void *arg), void *arg);
+/* Nothing wakes anybody any more; no lcore runs. */
+void kvr_port__wait_stop(struct kvr_port *p);
 
 /* Find or probe conf.device and own it. */
 int kvr_port__open(struct kvr_port *p, struct port_err e);

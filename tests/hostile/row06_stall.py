@@ -91,7 +91,7 @@ id = 3
 block_size = {B}
 max_ranks = 64
 max_blocks = 16384
-''', PATIENCE)
+''', PATIENCE + '\nidle = poll')
 router.telemetry('/kvroute/info')
 Stall('10.9.0.1').run(router)
 conclude(TALLY, router.finish(bool(TALLY.failures)))

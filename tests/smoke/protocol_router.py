@@ -37,6 +37,7 @@ class Router:
 ingress = {','.join(map(str, polling))}
 hugepages = off
 memory_mb = {memory_mb}
+{'' if 'idle' in router_options or ingress > 1 else 'idle = sleep'}
 file_prefix = {self.prefix}
 {router_options}
 [port p0]

@@ -18,6 +18,7 @@
 #define POOL_S(f) POOL(f), .size = sizeof(((struct kvr_router_pool_options *)0)->f)
 
 static const char *const hugepages[] = {"auto", "on", "off", NULL};
+static const char *const idle_modes[] = {"poll", "sleep", "interrupt", NULL};
 
 static const struct kvr_opt router_opts[] = {
 	{"ingress", KVR_OPT_STRING, ROUTER_S(ingress), .def = "0", .unit = "CPUs",
@@ -32,6 +33,10 @@ static const struct kvr_opt router_opts[] = {
 	 .unit = "MiB", .help = "memory of the packet path: tables, rings, buffers"},
 	{"hugepages", KVR_OPT_ENUM, ROUTER(hugepages), .choices = hugepages, .def = "auto",
 	 .help = "auto uses them when enough are free"},
+	{"idle", KVR_OPT_ENUM, ROUTER(idle), .choices = idle_modes, .def = "poll",
+	 .help = "lcores without work: poll; sleep up to 2 ms, which the first request after a "
+		 "pause waits; or are woken by their devices (interrupt: memif servers and packet "
+		 "sockets; others are looked at every 50 us)"},
 	{"max_workers", KVR_OPT_U32, ROUTER(max_workers), .min = 0, .max = 1048576, .def = "0",
 	 .unit = "workers", .help = "workers of all pools; 0 = the sum of theirs"},
 	{"heartbeat_ms", KVR_OPT_U32, ROUTER(heartbeat_ms), .min = 10, .max = 60000, .def = "100",

@@ -36,6 +36,7 @@ struct kvr_router_options {
 	char eal[256]; /* more EAL arguments, separated by blanks */
 	uint32_t memory_mb;
 	int hugepages; /* enum kvr_hugepages */
+	int idle;      /* enum idle_mode */
 	uint32_t max_workers;
 	uint32_t heartbeat_ms;
 	uint32_t suspect_ms;

@@ -31,6 +31,7 @@ void call_start(struct router *rt, struct lcore *lc, struct call *c)
 	atomic_store_explicit(&c->busy, 1, memory_order_relaxed);
 	while (rte_ring_sp_enqueue(lc->calls, c) != 0)
 		wait_a_bit(rt);
+	idle_wake(&lc->idle);
 }
 
 bool call_busy(const struct call *c)

@@ -18,10 +18,11 @@
 #include "kvr_frame.h"
 #include "sched/sched.h"
 
-#define ROUND_NS     1000000 /* 1 ms */
-#define TICK_NS	     UINT64_C(10000000)
-#define FRAMES_ROUND 256u
-#define CTL_BUFS     511u /* HELLO, GOODBYE and CONNECT that wait */
+#define ROUND_NS      1000000 /* 1 ms */
+#define IDLE_ROUND_NS 5000000 /* [router] idle: packet lcores wake it when there are frames */
+#define TICK_NS	      UINT64_C(10000000)
+#define FRAMES_ROUND  256u
+#define CTL_BUFS      511u /* HELLO, GOODBYE and CONNECT that wait */
 
 int control_create(struct router *rt)
 {
@@ -143,7 +144,10 @@ void control_run(struct router *rt)
 		service_turn(&service, rt, now_ns(rt));
 		if (atomic_exchange_explicit(&rt->reload, 0, memory_order_relaxed))
 			reload(rt);
-		nanosleep(&pause, NULL);
+		if (rt->conf.opt.idle == IDLE_POLL)
+			nanosleep(&pause, NULL);
+		else
+			idle_control(rt, IDLE_ROUND_NS);
 	}
 	service_say(&service, "STOPPING=1\nSTATUS=stopping");
 	service_close(&service);

@@ -24,6 +24,7 @@
 #include "kvr_share.h"
 #include "kvr_source.h"
 #include "kvr_worker.h"
+#include "lcore/idle.h"
 #include "telemetry/counters.h"
 
 struct frame_list;
@@ -154,6 +155,7 @@ struct lcore {
 	struct lcore_work turns;
 	unsigned int qsbr_id;
 	unsigned int lcore_id; /* EAL's */
+	struct idle idle;
 } __rte_cache_aligned;
 
 #endif

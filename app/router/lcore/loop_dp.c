@@ -123,8 +123,12 @@ int lcore_loop(void *arg)
 
 	rte_rcu_qsbr_thread_register(lc->rt->qsbr, lc->qsbr_id);
 	rte_rcu_qsbr_thread_online(lc->rt->qsbr, lc->qsbr_id);
-	while (!atomic_load_explicit(&lc->rt->stop, memory_order_relaxed))
+	idle_begin(&lc->idle);
+	while (!atomic_load_explicit(&lc->rt->stop, memory_order_relaxed)) {
 		lcore_turn(lc);
+		if (unlikely(lc->idle.mode != IDLE_POLL))
+			idle_after_turn(lc);
+	}
 	rte_rcu_qsbr_thread_offline(lc->rt->qsbr, lc->qsbr_id);
 	rte_rcu_qsbr_thread_unregister(lc->rt->qsbr, lc->qsbr_id);
 	return 0;

@@ -103,6 +103,8 @@ int start_ports(struct router *rt, char *err, size_t errlen)
 			return -EINVAL;
 		}
 		rt->port[rt->n_ports] = p;
+		if (rt->conf.opt.idle == IDLE_INTERRUPT)
+			kvr_port_wait_start(p);
 		l = kvr_port_local(p);
 		if (l->max_frame4 != 0)
 			rt->max_frame = RTE_MIN(rt->max_frame, l->max_frame4);
@@ -339,13 +341,16 @@ int start_lcores(struct router *rt, char *err, size_t errlen)
 		lc->out = rt->lcore[0]->egress;
 		snprintf(name, sizeof(name), "calls%u", i);
 		lc->calls = rte_ring_create(name, 64, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
-		if (lc->calls == NULL || (i < rt->conf.n_ingress && ingress_init(rt, lc, i) < 0))
+		if (lc->calls == NULL || idle_init(&lc->idle, rt->conf.opt.idle) < 0 ||
+		    (i < rt->conf.n_ingress && ingress_init(rt, lc, i) < 0))
 			goto fail;
 	}
 	lcore_init(rt, &rt->control, rt->conf.n_lcores);
 	rt->control.via = rt->lcore[0];
 	rt->control.out = rt->lcore[0]->egress_ctl;
 	rt->control.mbufs = rt->ctl_mbufs;
+	if (idle_init(&rt->control.idle, rt->conf.opt.idle) < 0)
+		goto fail;
 	return 0;
 fail:
 	snprintf(err, errlen, "no memory for polling lcore %u: raise [router] memory_mb (now %u)",
@@ -375,6 +380,7 @@ static void drain_joins(struct rte_ring *r)
 
 void stop_lcores(struct router *rt)
 {
+	idle_fini(&rt->control.idle);
 	while (rt->n_lcores > 0) {
 		struct lcore *lc = rt->lcore[--rt->n_lcores];
 
@@ -386,6 +392,7 @@ void stop_lcores(struct router *rt)
 		kvr_source_destroy(lc->proven);
 		drain_joins(lc->joins);
 		rte_ring_free(lc->calls);
+		idle_fini(&lc->idle);
 		rte_free(lc->hints);
 		rte_free(lc);
 	}

@@ -176,7 +176,8 @@ enum log_counter { LOG_COUNTER_LIST(KVR_COUNTER_ENUM) LOG_COUNTERS };
 	X(LC_MAX_TURN, max_turn_cycles, GAUGE, "cycles",                                           \
 	  "longest turn, up to the last stage that found work")                                    \
 	X(LC_CALLS, calls, COUNT, "calls", "functions of control and telemetry run, or parts")     \
-	X(LC_CALL_CYCLES, call_cycles, COUNT, "cycles", "time of those")
+	X(LC_CALL_CYCLES, call_cycles, COUNT, "cycles", "time of those")                           \
+	X(LC_SLEEPS, sleeps, COUNT, "sleeps", "times it had nothing to do and slept: idle")
 enum lcore_counter { LCORE_COUNTER_LIST(KVR_COUNTER_ENUM) LC_COUNTERS };
 
 #define STAGE_COUNTER_LIST(X)                                                                      \

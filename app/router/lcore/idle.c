@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sleeping and waking of packet lcores and of control. The only file of the packet path that calls
+ * the kernel; see idle.h.
+ */
+#include "lcore/idle.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "router.h"
+
+int idle_init(struct idle *d, int mode)
+{
+	d->mode = mode;
+	d->fd = -1;
+	if (mode == IDLE_POLL)
+		return 0;
+	d->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	return d->fd < 0 ? -errno : 0;
+}
+
+void idle_fini(struct idle *d)
+{
+	if (d->mode != IDLE_POLL && d->fd >= 0)
+		close(d->fd);
+	d->fd = -1;
+	d->mode = IDLE_POLL;
+}
+
+void idle_begin(const struct idle *d)
+{
+	if (d->mode != IDLE_POLL)
+		prctl(PR_SET_TIMERSLACK, 1UL); /* else the kernel adds 50 us */
+}
+
+/* Waker and sleeper: write, fence, look. The two fences pair with each other. */
+void idle_wake(struct idle *d)
+{
+	const uint64_t one = 1;
+
+	if (d->mode == IDLE_POLL)
+		return;
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&d->asleep, memory_order_relaxed) != 0)
+		(void)!write(d->fd, &one, sizeof(one)); /* full: it is being woken already */
+}
+
+static void wake_others(struct lcore *lc)
+{
+	struct router *rt = lc->rt;
+
+	atomic_thread_fence(memory_order_seq_cst); /* as in idle_wake() */
+	for (uint32_t i = 0; i < rt->n_lcores; i++) {
+		struct lcore *other = rt->lcore[i];
+
+		if (other != lc &&
+		    atomic_load_explicit(&other->idle.asleep, memory_order_relaxed) != 0 &&
+		    lcore_given(other))
+			idle_wake(&other->idle);
+	}
+	if (atomic_load_explicit(&rt->control.idle.asleep, memory_order_relaxed) != 0 &&
+	    !rte_ring_empty(rt->control_ring))
+		idle_wake(&rt->control.idle);
+}
+
+/* What the devices of @p lc can wake it by, from fds[*n] on. @return the longest sleep; 0: there
+ * are frames. */
+static uint64_t arm(struct lcore *lc, struct pollfd fds[], uint32_t *n)
+{
+	uint64_t most = lcore_timers(lc) ? IDLE_SLEEP_NS : IDLE_WOKEN_NS;
+	int rc, fd;
+
+	for (uint32_t i = 0; i < lc->rt->n_ports && lc->queue[i] != NULL && most > 0; i++) {
+		rc = kvr_port_wait_arm(lc->queue[i], &fd);
+		if (rc == -EAGAIN)
+			most = 0;
+		else if (rc < 0)
+			most = RTE_MIN(most, IDLE_LEAST_NS);
+		else if (fd >= 0)
+			fds[(*n)++] = (struct pollfd){.fd = fd, .events = POLLIN};
+	}
+	return most;
+}
+
+static void disarm(struct lcore *lc)
+{
+	for (uint32_t i = 0; i < lc->rt->n_ports && lc->queue[i] != NULL; i++)
+		kvr_port_wait_disarm(lc->queue[i]);
+}
+
+/* fds[0] is the eventfd. */
+static void wait_for(struct idle *d, struct pollfd fds[], uint32_t n, uint64_t ns)
+{
+	const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000),
+				   .tv_nsec = (long)(ns % 1000000000)};
+	uint64_t count;
+
+	if (ppoll(fds, n, &t, NULL) > 0 && (fds[0].revents & POLLIN) != 0)
+		(void)!read(d->fd, &count, sizeof(count));
+}
+
+void idle_after_turn(struct lcore *lc)
+{
+	struct pollfd fds[1 + KVR_ROUTER_MAX_PORTS] = {{.fd = lc->idle.fd, .events = POLLIN}};
+	const bool interrupt = lc->idle.mode == IDLE_INTERRUPT;
+	const uint64_t done = lcore_done(lc);
+	const bool worked = done != lc->idle.done;
+	uint32_t n = 1;
+	uint64_t ns;
+
+	lc->idle.done = done;
+	if (worked)
+		wake_others(lc);
+	ns = idle_turn(&lc->idle, worked || lcore_goes_on(lc), IDLE_SLEEP_NS);
+	if (ns == 0)
+		return;
+	if (interrupt)
+		ns = arm(lc, fds, &n);
+	rte_rcu_qsbr_thread_offline(lc->rt->qsbr, lc->qsbr_id);
+	atomic_store_explicit(&lc->idle.asleep, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst); /* as in idle_wake() */
+	if (ns > 0 && !lcore_given(lc) &&
+	    !atomic_load_explicit(&lc->rt->stop, memory_order_relaxed))
+		wait_for(&lc->idle, fds, n, ns);
+	kvr_cell_add(&lc->turns.sleeps, ns > 0);
+	atomic_store_explicit(&lc->idle.asleep, 0, memory_order_relaxed);
+	rte_rcu_qsbr_thread_online(lc->rt->qsbr, lc->qsbr_id);
+	if (interrupt)
+		disarm(lc);
+}
+
+void idle_control(struct router *rt, uint64_t ns)
+{
+	struct idle *d = &rt->control.idle;
+	struct pollfd fds[1] = {{.fd = d->fd, .events = POLLIN}};
+
+	if (!rte_ring_empty(rt->control.out))
+		idle_wake(&rt->control.via->idle);
+	atomic_store_explicit(&d->asleep, 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst); /* as in idle_wake() */
+	if (rte_ring_empty(rt->control_ring))
+		wait_for(d, fds, 1, ns);
+	atomic_store_explicit(&d->asleep, 0, memory_order_relaxed);
+}
