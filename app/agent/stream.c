@@ -106,6 +106,27 @@ static void look_at_block_size(struct app_stream *s)
 			s->app->o.block_size, size, size);
 }
 
+/* The router's operators look there, not at our standard error. */
+static void tell_router(struct app_stream *s)
+{
+	const struct kvr_kvmap_stats *st = kvr_kvmap_stats_get(s->map);
+	const uint64_t unread = kvr_cell_get(&st->unknown) + kvr_cell_get(&st->bad) +
+				kvr_cell_get(&st->medium) + s->bad_batches;
+
+	if (s->app->agent == NULL)
+		return;
+	kvr_agent_events_read(s->app->agent, s->dp_rank,
+			      unread < UINT32_MAX ? (uint32_t)unread : UINT32_MAX,
+			      kvr_kvmap_block_size(s->map));
+}
+
+static void bad_batch(struct app_stream *s)
+{
+	kvr_cell_add(&s->app->st.batches_bad, 1);
+	s->bad_batches++;
+	tell_router(s);
+}
+
 static struct app_stream *of_rank(struct app_stream *s, const struct kvr_kvev_batch *b)
 {
 	const struct agent_options *o = &s->app->o;
@@ -127,9 +148,10 @@ static void apply(struct app_stream *s, const uint8_t *payload, size_t len)
 	while (rc == 0 && (rc = kvr_kvev_next(s->decoder, &ev)) > 0)
 		rc = kvr_kvmap_apply(to->map, &ev);
 	look_at_block_size(to);
+	tell_router(to);
 	if (rc == 0)
 		return;
-	kvr_cell_add(&s->app->st.batches_bad, 1);
+	bad_batch(to);
 	{
 		char sample[2 * 48 + 1] = "";
 
@@ -195,7 +217,7 @@ static void take_replay(struct app_stream *s, zmq_msg_t *frame, int n)
 	uint64_t number;
 
 	if (n < 3 || n > 4 || zmq_msg_size(&frame[n - 2]) != 8) {
-		kvr_cell_add(&s->app->st.batches_bad, 1);
+		bad_batch(s);
 		return;
 	}
 	s->replay_us = s->app->now_us + REPLAY_US;
@@ -224,7 +246,7 @@ static void take_live(struct app_stream *s, zmq_msg_t *frame, int n)
 	uint64_t number;
 
 	if (n != 3 || zmq_msg_size(&frame[1]) != 8) {
-		kvr_cell_add(&s->app->st.batches_bad, 1);
+		bad_batch(s);
 		app_log(s->app, true, "rank %u: a message of %d parts that is no batch", s->dp_rank,
 			n);
 		return;

@@ -27,6 +27,7 @@ struct app_stream {
 	uint64_t replay_us, audit_us; /* when it is given up; when the next audit is */
 	uint64_t dump_pos;
 	bool size_told;
+	uint32_t bad_batches; /* of this life, as the table's counters are */
 };
 
 #endif

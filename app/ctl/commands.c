@@ -33,6 +33,7 @@ const struct ctl_command ctl_commands[] = {
 	ASK("pools", "", "requests, KV events and table of blocks of every pool", "pools", NULL,
 	    NULL),
 	ASK("queue", "POOL", "what waits in a pool", "queue", NULL, NULL),
+	ASK("oldest", "POOL [WORKER]", "the oldest requests in flight", "oldest", NULL, NULL),
 	ASK("sessions", "", "sticky sessions of every pool", "sessions", NULL, NULL),
 	ASK("events", "POOL", "KV events rank by rank: lag, gaps, dumps", "events", "ranks", NULL),
 	ASK("hits", "POOL", "cached tokens: achieved and achievable, predicted and found", "hits",

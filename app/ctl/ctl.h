@@ -18,7 +18,8 @@
 struct ctl_options {
 	char router[64]; /* "" = the only one */
 	char listen[128];
-	double seconds; /* 0 = what the command takes by itself */
+	double seconds;	 /* 0 = what the command takes by itself */
+	double patience; /* s; of doctor */
 	uint32_t count;
 	bool json;
 };

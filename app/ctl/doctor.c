@@ -64,9 +64,9 @@ static void ask_ranks(const struct doctor_rule *r, struct doctor_look *l, json_t
 			 json_object_get(pool, "ranks"), out);
 }
 
-json_t *doctor_findings(const json_t *was, const json_t *is)
+json_t *doctor_findings(const json_t *was, const json_t *is, double patience_s)
 {
-	struct doctor_look l = {.was = was, .is = is};
+	struct doctor_look l = {.was = was, .is = is, .patience_s = patience_s};
 	json_t *out = json_array();
 
 	l.seconds =

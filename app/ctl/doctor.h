@@ -35,6 +35,7 @@ enum doctor_scope {
 struct doctor_look {
 	const json_t *was, *is; /* the looks */
 	double seconds;		/* between them */
+	double patience_s;	/* what stands still for longer is named */
 	const char *name;	/* of the pool, worker, ... */
 	const char *pool;	/* of a rank */
 	/* Its objects in the looks: of pools in "pools", ...; `before` NULL: it was not there. */
@@ -56,10 +57,11 @@ extern const struct doctor_rule doctor_rules[]; /* ends with name NULL */
 
 /**
  * Everything that is wrong.
+ * @param patience_s a drain or a request may stand still for so long.
  * @return an array of {"rule", "where", "says", "remedy"}, in the order of the table; to be given
  * back by json_decref().
  */
-json_t *doctor_findings(const json_t *was, const json_t *is);
+json_t *doctor_findings(const json_t *was, const json_t *is, double patience_s);
 
 /* ---- for rules ---- */
 

@@ -70,7 +70,7 @@ static void judge(void)
 
 	for (i = 0; i < RING; i++)
 		oldest = ex.ring[i] != NULL ? ex.ring[i] : oldest;
-	found = doctor_findings(oldest, ex.ring[0]);
+	found = doctor_findings(oldest, ex.ring[0], ex.c->opt.patience);
 	json_array_foreach (found, i, f) {
 		char name[200];
 

@@ -58,7 +58,7 @@ enum ctl_status ctl_doctor(struct ctl *c, int argc, char **argv)
 	ctl_wait(seconds);
 	is = look(c, &status);
 	if (is != NULL) {
-		found = doctor_findings(was, is);
+		found = doctor_findings(was, is, c->opt.patience);
 		print_findings(c, found);
 		status = json_array_size(found) == 0 ? CTL_OK : CTL_REFUSED;
 		json_decref(found);

@@ -16,11 +16,22 @@ const struct doctor_rule doctor_rules[] = {
 	 "agents repair it by themselves; when it comes again, look for losses between engine and "
 	 "agent and give the agent --replay",
 	 DOCTOR_POOL},
-	{"event-life", "pools", rule_event_life,
+	{"event-life", "ingress", rule_event_life,
 	 "look whether two agents speak for one worker, or an engine restarts again and again",
-	 DOCTOR_POOL},
+	 DOCTOR_ROUTER},
 	{"event-regression", "pools", rule_event_back,
 	 "restart the agent, so that its events begin with a new life", DOCTOR_POOL},
+	{"event-unread", "events", rule_unread_events,
+	 "the agent's standard error has one of them; SIGUSR1 makes it count them by kind: an "
+	 "engine that is newer than the agent, or something else on its port",
+	 DOCTOR_RANK},
+	{"event-block-size", "events, pools", rule_event_block_size,
+	 "start the engine with the pool's block size, or give the pool block_size, and the agent "
+	 "--block-size, of the engine's",
+	 DOCTOR_RANK},
+	{"rank-range", "ingress", rule_bad_rank,
+	 "give the agent the engine's --ranks and --first-rank; capture shows who it is",
+	 DOCTOR_ROUTER},
 	{"orphan-blocks", "pools", rule_orphans,
 	 "give the agents --replay, or restart the engine's agent so that it starts with a clean "
 	 "cache",
@@ -68,6 +79,14 @@ const struct doctor_rule doctor_rules[] = {
 	 "look whether the engine still knows these requests: it has neither answered nor refused "
 	 "them",
 	 DOCTOR_POOL},
+	{"request-unknown", "oldest, events", rule_request_unknown,
+	 "cancel it at its client; when it comes again, look why the engine forgets requests: its "
+	 "log, and whether it was restarted behind its agent",
+	 DOCTOR_POOL},
+	{"request-stands", "oldest", rule_request_stands,
+	 "look at its engine; kvroute-ctl oldest POOL names the others, explain ID tells why it is "
+	 "there",
+	 DOCTOR_POOL},
 	{"queue-stands", "pools", rule_queue_stands,
 	 "look at the engines: what they have does not end; or raise router_queue_threshold",
 	 DOCTOR_POOL},
@@ -77,7 +96,7 @@ const struct doctor_rule doctor_rules[] = {
 	{"prefill-inactive", "pools", rule_prefill_off,
 	 "start prefill workers, or kvroute-ctl reactivate POOL", DOCTOR_POOL},
 	{"table-full", "pools", rule_table_full, "raise max_blocks and memory_mb", DOCTOR_POOL},
-	{"drain-stuck", "workers", rule_drain_stuck,
+	{"drain-stuck", "workers, oldest", rule_drain_stuck,
 	 "wait, cancel these requests at their clients, or stop the engine: they end with "
 	 "WorkerLost",
 	 DOCTOR_WORKER},
@@ -98,7 +117,7 @@ const struct doctor_rule doctor_rules[] = {
 	 "give the router more ingress CPUs, or the port longer queues", DOCTOR_PORT},
 	{"link-down", "ports", rule_link_down, "look at cable, switch port and peer", DOCTOR_PORT},
 	{"drops", "drops", rule_drops,
-	 "kvroute-ctl drops names all reasons, README what each means", DOCTOR_ROUTER},
+	 "kvroute-ctl drops names all reasons, kvroute(8) what each means", DOCTOR_ROUTER},
 	{"unbalanced", "balance", rule_unbalanced,
 	 "a fault of the router: report it with this line", DOCTOR_ROUTER},
 	{"clock", "info", rule_clock_off,

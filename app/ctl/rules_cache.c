@@ -56,16 +56,6 @@ bool rule_event_gap(const struct doctor_look *l)
 				      l->name, gaps, worst_rank(l, "gaps", rank, sizeof(rank)));
 }
 
-bool rule_event_life(const struct doctor_look *l)
-{
-	const double n = doctor_grown(l, "events.unknown");
-
-	return n > 0 && doctor_say(l,
-				   "pool %s: %.0f frames of KV events are of a life of their "
-				   "worker that is over",
-				   l->name, n);
-}
-
 bool rule_event_back(const struct doctor_look *l)
 {
 	const double stale = doctor_grown(l, "events.stale");
@@ -144,6 +134,29 @@ bool rule_lags(const struct doctor_look *l)
 			  "pool %s: %.0f KV events of rank %s have not arrived, and they become "
 			  "no fewer",
 			  l->pool, is, l->name);
+}
+
+bool rule_unread_events(const struct doctor_look *l)
+{
+	const double n = event_number(l, l->is, "unread") - event_number(l, l->was, "unread");
+
+	return events_of(l->was, l) != NULL && n > 0 &&
+	       doctor_say(l,
+			  "pool %s: %.0f KV events of its engine could not be read by the agent of "
+			  "rank %s",
+			  l->pool, n, l->name);
+}
+
+bool rule_event_block_size(const struct doctor_look *l)
+{
+	const double size = event_number(l, l->is, "block_size");
+	const double want = snap_number(snap_at(l->is, "pools", l->pool, "block_size", NULL));
+
+	return size > 0 && want > 0 && size != want &&
+	       doctor_say(l,
+			  "pool %s: KV events of rank %s are about blocks of %.0f tokens, the pool "
+			  "has %.0f",
+			  l->pool, l->name, size, want);
 }
 
 bool rule_useless_cache(const struct doctor_look *l)

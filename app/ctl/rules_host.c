@@ -85,17 +85,6 @@ static const char *state_of(const struct doctor_look *l)
 	return s != NULL ? s : "";
 }
 
-#define DRAIN_STUCK_MS 30000
-
-bool rule_drain_stuck(const struct doctor_look *l)
-{
-	const double ms = doctor_now(l, "state_ms"), left = doctor_now(l, "bookings");
-
-	return strcmp(state_of(l), "draining") == 0 && ms > DRAIN_STUCK_MS && left > 0 &&
-	       doctor_say(l, "worker %s drains for %.0f s, %.0f requests are left there", l->name,
-			  ms / 1000, left);
-}
-
 bool rule_suspect(const struct doctor_look *l)
 {
 	return strcmp(state_of(l), "suspect") == 0 &&
@@ -223,6 +212,29 @@ bool rule_drops(const struct doctor_look *l)
 			  "%.0f frames or requests were refused or dropped in %.0f s, most of "
 			  "them as %s (%.0f)",
 			  n, l->seconds, worst, most);
+}
+
+#define LATE_FRAMES 3 /* of the former life may be under way when a new one begins */
+
+bool rule_event_life(const struct doctor_look *l)
+{
+	const double n = doctor_grown(l, "ingress.old_life");
+
+	return n > LATE_FRAMES &&
+	       doctor_say(l,
+			  "%.0f heartbeats or frames of KV events are of a life of "
+			  "their worker that is over",
+			  n);
+}
+
+bool rule_bad_rank(const struct doctor_look *l)
+{
+	const double n = doctor_grown(l, "ingress.bad_rank");
+
+	return n > 0 && doctor_say(l,
+				   "%.0f heartbeats or frames of KV events name a rank that the "
+				   "HELLO of their worker does not",
+				   n);
 }
 
 bool rule_unbalanced(const struct doctor_look *l)

@@ -25,7 +25,7 @@ static const struct {
 	{"sched", "/kvroute/counters,sched,%s", NULL}, {"decisions", "/kvroute/decisions,%s", NULL},
 	{"loads", "/kvroute/loads,%s", "ranks"},       {"queue", "/kvroute/queue,%s", NULL},
 	{"events", "/kvroute/events,%s", "ranks"},     {"hits", "/kvroute/hits,%s", "ranks"},
-	{"latency", "/kvroute/latency,%s", NULL},
+	{"latency", "/kvroute/latency,%s", NULL},      {"oldest", "/kvroute/oldest,%s", NULL},
 };
 
 double snap_number(const json_t *v)

@@ -71,6 +71,7 @@ struct agent_req {
 	LIST_ENTRY(agent_req) hash;
 	TAILQ_ENTRY(agent_req) order; /* free list, or the ones that are over by age */
 	uint64_t handle, source, id;
+	struct agent_rank *rank;    /* where it runs; NULL: nowhere */
 	uint32_t epoch;		    /* life of the router that knows it */
 	struct kvr_udp_addr client; /* direct: where items go */
 	uint8_t state;		    /* enum agent_req_state */
@@ -142,6 +143,7 @@ struct agent_rank {
 	uint64_t dump_resume;
 	uint64_t dump_id; /* header id of all its frames; acks repeat it */
 	struct kvr_wire_rank_load load;
+	uint32_t running; /* of kvr_agent::running, those that were given to it */
 };
 
 struct kvr_agent {
@@ -203,6 +205,8 @@ static inline uint32_t agent_blocks(const struct kvr_agent *a, uint64_t tokens)
 struct agent_req *kvr_agent__find(const struct kvr_agent *a, uint64_t handle);
 /** A slot for the request of @p h, running; the oldest one that is over when none is free. */
 struct agent_req *kvr_agent__take_slot(struct kvr_agent *a, const struct kvr_wire_hdr *h);
+/** It is for this rank; until kvr_agent__over(). */
+void kvr_agent__runs_at(struct kvr_agent *a, struct agent_req *r, uint32_t rank);
 void kvr_agent__drop_items(struct agent_req *r);
 /** The request is over when both sides have heard of its end. */
 void kvr_agent__finish_if_heard(struct kvr_agent *a, struct agent_req *r);

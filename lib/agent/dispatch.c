@@ -109,6 +109,7 @@ static void run(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_
 	char host[KVR_HINT_MAX_NAME + 1];
 	int rc;
 
+	kvr_agent__runs_at(a, r, q->fixed.dp_rank - a->conf.dp_start);
 	set_path(a, r, &q->fixed);
 	view_leg(q, &req, host);
 	view_body(q, &req);

@@ -147,6 +147,18 @@ int kvr_agent_load(struct kvr_agent *a, uint32_t dp_rank, uint32_t active_reques
 	return 0;
 }
 
+int kvr_agent_events_read(struct kvr_agent *a, uint32_t dp_rank, uint32_t unread,
+			  uint32_t block_size)
+{
+	struct agent_rank *k = rank_of(a, dp_rank);
+
+	if (k == NULL)
+		return -EINVAL;
+	k->load.events_unread = unread;
+	k->load.event_block_size = block_size;
+	return 0;
+}
+
 /* One frame of the events that wait; moves to_send past them. */
 static void send_frame(struct kvr_agent *a, struct agent_rank *k)
 {

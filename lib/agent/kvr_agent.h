@@ -275,10 +275,17 @@ int kvr_agent_kv_removed(struct kvr_agent *a, uint32_t dp_rank, const struct kvr
 /** A rank holds nothing any more, in any tier. @return 0, -EINVAL. */
 int kvr_agent_kv_cleared(struct kvr_agent *a, uint32_t dp_rank);
 
-/** Load of a rank for the next heartbeats; kv_used_blocks UINT64_MAX: not reported.
+/** Load of a rank for the next heartbeats; kv_used_blocks UINT64_MAX: not reported. Of
+ * active_requests at least those that run here are told.
  * @return 0, -EINVAL. */
 int kvr_agent_load(struct kvr_agent *a, uint32_t dp_rank, uint32_t active_requests,
 		   uint64_t kv_used_blocks);
+
+/** What became of the engine's own events of a rank, for the next heartbeats: how many could not be
+ * read so far, and tokens a block of those that could (0: not known). Operators of the router
+ * are told. @return 0, -EINVAL. */
+int kvr_agent_events_read(struct kvr_agent *a, uint32_t dp_rank, uint32_t unread,
+			  uint32_t block_size);
 
 /** Walk hints: *pos starts at 0. @return 1 *h is filled, 0 no more. */
 int kvr_agent_hint_next(const struct kvr_agent_request *r, uint32_t *pos, struct kvr_agent_hint *h);

@@ -34,6 +34,8 @@ static void send_heartbeat(struct kvr_agent *a)
 		for (uint32_t k = 0; k < n; k++) {
 			load[k] = a->rank[i + k].load;
 			load[k].next_event_id = a->rank[i + k].next_id;
+			load[k].active_requests =
+				RTE_MAX(load[k].active_requests, a->rank[i + k].running);
 		}
 		kvr_link_queue(&a->link, &a->router,
 			       kvr_put_heartbeat(f, KVR_WIRE_MAX_FRAME, &ids, load, n,

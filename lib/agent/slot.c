@@ -52,6 +52,12 @@ struct agent_req *kvr_agent__take_slot(struct kvr_agent *a, const struct kvr_wir
 	return r;
 }
 
+void kvr_agent__runs_at(struct kvr_agent *a, struct agent_req *r, uint32_t rank)
+{
+	r->rank = &a->rank[rank];
+	r->rank->running++;
+}
+
 void kvr_agent__drop_items(struct agent_req *r)
 {
 	struct agent_item *it;
@@ -70,6 +76,9 @@ void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell)
 	r->state = AGENT_OVER;
 	TAILQ_INSERT_TAIL(&a->over, r, order);
 	a->running--;
+	if (r->rank != NULL)
+		r->rank->running--;
+	r->rank = NULL;
 	if (!tell)
 		return;
 	a->stats.finished++;

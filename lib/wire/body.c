@@ -293,15 +293,12 @@ static enum kvr_code check_welcome(const void *body, uint32_t len, struct kvr_fa
 static enum kvr_code check_heartbeat(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_heartbeat *m = body;
-	const struct kvr_wire_rank_load *rank = (const struct kvr_wire_rank_load *)(m + 1);
+	const uint64_t rank = sizeof(struct kvr_wire_rank_load);
 
 	if ((m->flags & ~KVR_BEAT_F_DRAIN) != 0)
 		return reserved_set(f);
-	if (sizeof(*m) + (uint64_t)m->n_ranks * sizeof(*rank) != len)
-		return bad_length(f, m->n_ranks, (len - sizeof(*m)) / sizeof(*rank));
-	for (uint32_t i = 0; i < m->n_ranks; i++)
-		if (rank[i].reserved != 0)
-			return reserved_set(f);
+	if (sizeof(*m) + m->n_ranks * rank != len)
+		return bad_length(f, m->n_ranks, (len - sizeof(*m)) / rank);
 	return KVR_OK;
 }
 

@@ -54,10 +54,11 @@ struct kvr_wire_heartbeat {
 /** One rank's report: 32 bytes. */
 struct kvr_wire_rank_load {
 	uint32_t dp_rank;
-	uint32_t active_requests; /* as the engine sees it */
-	uint64_t kv_used_blocks;  /* UINT64_MAX: not reported */
-	uint64_t next_event_id;	  /* id the rank's next KV event will have */
-	uint64_t reserved;
+	uint32_t active_requests;  /* as the engine sees it */
+	uint64_t kv_used_blocks;   /* UINT64_MAX: not reported */
+	uint64_t next_event_id;	   /* id the rank's next KV event will have */
+	uint32_t events_unread;	   /* events of its engine that the agent could not read */
+	uint32_t event_block_size; /* tokens a block in its engine's events; 0: not known */
 } __rte_packed;
 
 enum kvr_wire_worker_state {

@@ -357,9 +357,13 @@ static void workers(struct maker *m)
 					     .max_frame = 1432};
 	const struct kvr_wire_welcome welcome = {
 		.pool = 1, .heartbeat_ms = 100, .dead_ms = 1000, .max_frame = 8952};
-	const struct kvr_wire_rank_load ranks[] = {
-		{.dp_rank = 0, .active_requests = 5, .kv_used_blocks = 1234, .next_event_id = 99},
-		{.dp_rank = 1, .kv_used_blocks = UINT64_MAX}};
+	const struct kvr_wire_rank_load ranks[] = {{.dp_rank = 0,
+						    .active_requests = 5,
+						    .kv_used_blocks = 1234,
+						    .next_event_id = 99,
+						    .events_unread = 3,
+						    .event_block_size = 16},
+						   {.dp_rank = 1, .kv_used_blocks = UINT64_MAX}};
 	const struct kvr_wire_heartbeat_ack state = {.state = KVR_WORKER_SERVING, .bookings = 5};
 
 	kvr_hint_put_str(&h, KVR_HINT_POOL, "llama-70b");

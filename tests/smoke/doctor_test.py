@@ -5,13 +5,16 @@
 protocol_test.sh starts it: doctor_test.py KVROUTE KVROUTE_CTL. Doctor looks, says so, the fault happens, doctor is told to look again.
 """
 import json
+import select
 import signal
 import socket
 import subprocess
 import sys
+import traceback
 
 import child
 import kvrproto as p
+from doctor_faults import Faults, POOLS as MORE_POOLS
 from protocol_router import ADDRESSES, Router
 
 POOL, QUIET, B = 3, 4, 16
@@ -19,20 +22,29 @@ POOLS = f'''[pool llama]
 id = {POOL}
 block_size = {B}
 seed = 1
-max_ranks = 16
+max_ranks = 4
+max_jobs = 64
 max_blocks = 65536
+max_requests = 256
+max_sessions = 0
 decision_sample = 1
 [pool quiet]
 id = {QUIET}
 block_size = {B}
 seed = 1
-max_ranks = 16
+max_ranks = 4
+max_jobs = 64
 max_blocks = 65536
+max_requests = 256
+max_sessions = 0
 [pool empty]
 id = 5
 block_size = {B}
-max_ranks = 16
+max_ranks = 4
+max_jobs = 64
 max_blocks = 65536
+max_requests = 256
+max_sessions = 0
 '''
 IP = ADDRESSES[0]
 
@@ -41,7 +53,9 @@ class Failed(Exception):
     pass
 
 
-class Rig:
+class Rig(Faults):
+    failed = Failed
+
     def __init__(self, router, ctl):
         self.router, self.ctl, self.patience, self.lines = router, ctl, 30, 0
         self.agent = p.Agent(IP, 100, 'llama', B)
@@ -64,10 +78,12 @@ class Rig:
         self.until('requests end', lambda: all(r.ended for r in requests))
         return requests
 
-    def doctor(self, want, fault=lambda: None):
-        """Two looks with @fault between; the rules that are named, and their sentences."""
-        with child.start([self.ctl, 'doctor', '--json', '--seconds', '600'], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    def doctor(self, want, fault=lambda: None, patience=600, ignored=('cpu-shared', 'stall')):
+        """Two looks with @fault between; the rules that are named, and their sentences. What a loaded machine does to its
+        threads is true, and not put in here: @ignored."""
+        with child.start([self.ctl, 'doctor', '--json', '--seconds', '600', '--patience', str(patience)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                          text=True) as run:
+            self.until('doctor has looked', lambda: select.select([run.stderr], [], [], 0)[0])
             line = run.stderr.readline()
             if 'looks again' not in line:
                 raise Failed(f'doctor: {line}{run.stderr.read()}')
@@ -75,8 +91,7 @@ class Rig:
             run.send_signal(signal.SIGINT)
             self.until('doctor ends', lambda: run.poll() is not None)
             found, status = json.loads(run.stdout.read()), run.returncode
-        # What a loaded machine does to its threads is true, and not put in here.
-        found = [f for f in found if f['rule'] not in ('cpu-shared', 'stall')]
+        found = [f for f in found if f['rule'] not in ignored]
         self.lines += len(found)
         if sorted(f['rule'] for f in found) != sorted(want) or (want and status != 1):
             raise Failed(f'wanted {want}, found {json.dumps(found, indent=1)}, status {status}')
@@ -112,12 +127,12 @@ class Rig:
             before = self.router.telemetry('/kvroute/ingress')['magic']
             for _ in range(8):
                 s.sendto(b'GET / HTTP/1.1\r\n\r\n' + bytes(100), (IP, p.PORT))
-            self.until('garbage is counted', lambda: self.router.telemetry('/kvroute/ingress')['magic'] >= before + 8)
+            self.until('garbage is counted', self.asked('/kvroute/ingress', lambda a: a['magic'] >= before + 8))
 
     def silent(self):
         """An agent that says nothing for longer than suspect_ms; it must still be so at the second look."""
         self.all.remove(self.quiet)
-        self.until('it is suspect', lambda: self.router.telemetry('/kvroute/workers')['workers']['101']['state'] == 'suspect')
+        self.until('it is suspect', self.asked('/kvroute/workers', lambda a: a['workers']['101']['state'] == 'suspect'))
 
     def nobody(self):
         request = self.client.route(5, 4 * B, p.sequence_hashes(range(4 * B), B))
@@ -129,6 +144,7 @@ class Rig:
         self.client.connect()
         self.until('agents serve', lambda: self.agent.state == self.quiet.state == 'SERVING' and self.client.limits)
         self.until('lcores know them', lambda: not self.ask(1)[0].rejected)
+        self.new_agent(107, 'prefill', role=1)  # a pool without workers is inactive
         self.agent.stored(0, p.sequence_hashes(range(4 * B), B))
         self.until('events are taken', lambda: self.agent.ranks[0].acked == self.agent.ranks[0].next)
         self.doctor([], lambda: self.ask(3))
@@ -154,14 +170,22 @@ class Rig:
         self.cached = 4 * B
         self.doctor(['suspect'], self.silent)
         self.all.append(self.quiet)
+        self.until('it is back', lambda: self.quiet.state == 'SERVING')
+        self.doctor([])
+        self.engines()
+        self.caches()
+        self.requests()
+        self.queue()
+        self.host()
+        self.doctor([])
 
     def has_actual(self):
         return self.router.telemetry('/kvroute/pools')['llama']['requests']['actual_cached'] > 0
 
-    def predicted(self, n):
+    def predicted(self, n, found=1):
         """The prompt that the agent has said to have."""
         requests = [self.client.route(POOL, 4 * B + 5, p.sequence_hashes(range(4 * B), B)) for _ in range(n)]
-        self.cached = 1
+        self.cached = found
         self.until('requests end', lambda: all(r.ended for r in requests))
 
     def agent_comes_well(self):
@@ -178,7 +202,7 @@ class Rig:
 
 
 def main():
-    router = Router(sys.argv[1], POOLS, 'suspect_ms = 2000\ndead_ms = 60000\nheartbeat_ms = 100')
+    router = Router(sys.argv[1], POOLS + MORE_POOLS, 'suspect_ms = 4000\ndead_ms = 60000\nheartbeat_ms = 100')
     failed = True
     try:
         router.telemetry('/kvroute/balance')
@@ -187,6 +211,7 @@ def main():
         failed = False
         print(f'{rig.lines} findings, each the one that was wanted')
     except Failed as e:
+        traceback.print_exc()
         print(f'FAILED: {e}')
     finally:
         failed = router.finish(failed)

@@ -1023,6 +1023,8 @@ class Agent(Endpoint):
                                           0) + hints
         self.ranks = {dp_start + i: Rank() for i in range(ranks)}
         self.jobs, self.state, self.welcome, self.bookings = {}, None, None, None
+        self.active = None  # requests that heartbeats claim for every rank; None: those it has
+        self.unread = self.event_block_size = 0
         self.hello_timer = self.beat_due = self.leaving = None
         self.hello_again = 0.0  # when REJECTED has made it say HELLO
         self.gone, self.refused, self.answer = False, None, lambda job: None
@@ -1068,7 +1070,9 @@ class Agent(Endpoint):
         for number, rank in self.ranks.items():
             active = sum(1 for job in self.jobs.values()
                          if job.dispatch.dp_rank == number and not job.fin)
-            body += struct.pack('<IIQQQ', number, active, M64, rank.next, 0)
+            if self.active is not None:
+                active = self.active
+            body += struct.pack('<IIQQII', number, active, M64, rank.next, self.unread, self.event_block_size)
         self.send('HEARTBEAT', 3, body)
 
     # KV events

@@ -80,6 +80,8 @@ void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 		n.rank = kvr_view_rank(lc->view, w, e->dp_rank);
 	if (w == NULL || w->epoch != h->epoch || n.rank == KVR_RANK_NONE) {
 		in_count(lc, IN_EVENTS);
+		if (w != NULL)
+			in_count(lc, w->epoch == h->epoch ? IN_BAD_RANK : IN_OLD_LIFE);
 		ack(lc, from, h, e->dp_rank, KVR_KV_HELLO, NULL);
 		rte_pktmbuf_free(m);
 		return;

@@ -59,6 +59,12 @@ static void mark(const struct lcore *lc, const struct kvr_view_worker *w,
 		atomic_store_explicit(&b->kv_used_blocks, l[i].kv_used_blocks,
 				      memory_order_relaxed);
 		atomic_store_explicit(&b->next_event_id, l[i].next_event_id, memory_order_relaxed);
+		/* Publish nothing: each is read by itself. */
+		atomic_store_explicit(&b->active_requests, l[i].active_requests,
+				      memory_order_relaxed);
+		atomic_store_explicit(&b->events_unread, l[i].events_unread, memory_order_relaxed);
+		atomic_store_explicit(&b->event_block_size, l[i].event_block_size,
+				      memory_order_relaxed);
 		/* Pairs with the exchange in take_loads(). */
 		atomic_store_explicit(&b->fresh, 1, memory_order_release);
 	}
@@ -97,6 +103,10 @@ void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pa
 	if (why.code == KVR_OK)
 		why.code = check_loads(w, load, b->n_ranks, &why);
 	if (unlikely(why.code != KVR_OK)) {
+		if (why.code == KVR_E_WORKER_CONFIG)
+			in_count(lc, IN_BAD_RANK);
+		else if (why.code == KVR_E_STALE_EPOCH)
+			in_count(lc, IN_OLD_LIFE);
 		source_refuse_as(lc, m, from, &why);
 		return;
 	}

@@ -39,6 +39,10 @@
 	  "ignored: CONNECT, HELLO of a source above its rate")                                    \
 	X(IN_SHARE, share, COUNT, "frames", "ignored: KV events of a source above its share")      \
 	X(IN_RING_FULL, ring_full, COUNT, "frames", "ignored: ring full, the sender repeats it")   \
+	X(IN_BAD_RANK, bad_rank, COUNT, "frames",                                                  \
+	  "HEARTBEAT and KV_EVENTS with a rank that HELLO did not name")                           \
+	X(IN_OLD_LIFE, old_life, COUNT, "frames",                                                  \
+	  "HEARTBEAT and KV_EVENTS of a life of their worker that is over")                        \
 	X(IN_HANDED, handed, COUNT, "frames", "fragments that came to another ingress lcore")      \
 	X(IN_MESSAGES, messages, COUNT, "messages", "ROUTE messages completed from fragments")     \
 	X(IN_REASM_OUT, reassembly_dropped, COUNT, "frames", "fragments of messages given up")     \

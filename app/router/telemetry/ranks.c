@@ -25,6 +25,7 @@ struct pool *tel_pool(struct router *rt, const struct kvr_ctl_args *a, struct rt
 /* ---- a page of ranks, read by their scheduler ---- */
 
 struct page {
+	const struct router *rt;
 	const struct pool *p;
 	const struct kvr_worker *only; /* its ranks alone; NULL: all */
 	uint32_t from, n, total;
@@ -61,7 +62,7 @@ static void on_cursors(struct lcore *lc, void *arg)
 static void page_read(struct router *rt, struct page *g, struct pool *p,
 		      const struct kvr_worker *only, uint32_t from)
 {
-	*g = (struct page){.p = p, .only = only, .from = from};
+	*g = (struct page){.rt = rt, .p = p, .only = only, .from = from};
 	call_lcore(rt, p->sched_lcore, on_page, g);
 }
 
@@ -220,6 +221,25 @@ static int cmd_worker(void *arg, const char *params, struct rte_tel_data *d)
 
 /* ---- events ---- */
 
+/* What the agent has said of its engine, with its last heartbeat. */
+static void add_said(const struct page *g, uint32_t i, struct rte_tel_data *t)
+{
+	const struct kvr_worker *w = kvr_registry_find(g->rt->registry, g->v[i].worker);
+	const uint32_t at = w != NULL ? g->v[i].dp_rank - w->dp_start : 0;
+	const struct kvr_beat_load *b;
+
+	if (w == NULL || at >= w->beat->n)
+		return;
+	b = &w->beat->load[at];
+	/* Each by itself; written by ingress_heartbeat(). */
+	rte_tel_data_add_dict_u64(t, "engine_requests",
+				  atomic_load_explicit(&b->active_requests, memory_order_relaxed));
+	rte_tel_data_add_dict_u64(t, "unread",
+				  atomic_load_explicit(&b->events_unread, memory_order_relaxed));
+	rte_tel_data_add_dict_u64(t, "block_size",
+				  atomic_load_explicit(&b->event_block_size, memory_order_relaxed));
+}
+
 static void add_events(const struct page *g, uint32_t i, struct rte_tel_data *t)
 {
 	static const struct {
@@ -242,6 +262,7 @@ static void add_events(const struct page *g, uint32_t i, struct rte_tel_data *t)
 					  kvr_cell_get(&g->p->event_ranks[rank].v[cells[c].cell]));
 	rte_tel_data_add_dict_u64(
 		t, "held", kvr_prefix_rank_blocks(g->p->prefix, (uint16_t)rank, KVR_TIER_DEVICE));
+	add_said(g, i, t);
 }
 
 static int cmd_events(void *arg, const char *params, struct rte_tel_data *d)

@@ -29,7 +29,11 @@ static const char was_text[] =
 	" 'loads': {'m': {'total': 1, 'ranks': {'1/0': {'eligible': 1, 'active_requests': 0,"
 	"   'routed': 90, 'finished': 90, 'predicted_tokens': 9000}}}},"
 	" 'events': {'m': {'total': 1, 'ranks': {'1/0': {'next_event_id': 500, 'authoritative': 1,"
-	"   'lag': 3, 'stored': 310, 'held': 300, 'gaps': 0}}}},"
+	"   'lag': 3, 'stored': 310, 'held': 300, 'gaps': 0, 'unread': 2, 'block_size': 16,"
+	"   'engine_requests': 1}}}},"
+	" 'oldest': {'m': {'requests': {'0x000000000000000a/0x0000000000000001': {'age_ms': 50000,"
+	"   'state': 'running', 'worker': 1, 'dp_rank': 0, 'booked': 0, 'tokens': 30}}}},"
+	" 'ingress': {'bad_rank': 0, 'old_life': 1},"
 	" 'buffers': {'buffers': {'jobs_m': {'size': 64, 'used': 7}, 'mbufs_p0': {'size': 10,"
 	"   'used': 10}}},"
 	" 'decisions': {'m': {'decisions': {}}},"
@@ -53,6 +57,8 @@ static const char is_text[] =
 	"   'achievable_tokens': 41000, 'told_predicted_tokens': 19000}},"
 	" 'loads': {'m': {'ranks': {'1/0': {'routed': 190, 'finished': 190,"
 	"   'predicted_tokens': 19000}}}},"
+	" 'oldest': {'m': {'requests': {'0x000000000000000a/0x0000000000000001': {'age_ms': 60000,"
+	"   'tokens': 90}}}},"
 	" 'host': {'77': {'run_ms': 60000.0, 'wait_ms': 25.0}},"
 	" 'drops': {'p0_rx_other_mac': 5000, 'ingress_late': 100, 'reject_busy': 2}}";
 
@@ -65,9 +71,22 @@ static const struct fault {
 	 "{'pools': {'m': {'events': {'frames': 0, 'applied': 0, 'stale': 0}}}}",
 	 "190 requests have ended"},
 	{"event-gap", "", "{'pools': {'m': {'events': {'gaps': 3}}}}", "3 frames"},
-	{"event-life", "", "{'pools': {'m': {'events': {'unknown': 4}}}}", "4 frames"},
+	{"event-life", "", "{'ingress': {'old_life': 9}}", "8 heartbeats"},
 	{"event-regression", "", "{'pools': {'m': {'events': {'stale': 150, 'applied': 60}}}}",
 	 "149 frames"},
+	{"event-unread", "", "{'events': {'m': {'ranks': {'1/0': {'unread': 7}}}}}",
+	 "pool m: 5 KV events of its engine could not be read by the agent of rank 1/0"},
+	{"event-block-size", "{'events': {'m': {'ranks': {'1/0': {'block_size': 32}}}}}",
+	 "{'events': {'m': {'ranks': {'1/0': {'block_size': 32}}}}}",
+	 "KV events of rank 1/0 are about blocks of 32 tokens, the pool has 16"},
+	{"rank-range", "", "{'ingress': {'bad_rank': 6}}", "6 heartbeats"},
+	{"request-unknown", "{'events': {'m': {'ranks': {'1/0': {'engine_requests': 0}}}}}",
+	 "{'events': {'m': {'ranks': {'1/0': {'engine_requests': 0}}}}}",
+	 "request 0xa is at rank 1/0 for 60 s, whose engine has none"},
+	{"request-stands", "",
+	 "{'oldest': {'m': {'requests': {'0x000000000000000a/0x0000000000000001': {'tokens': "
+	 "30}}}}}",
+	 "request 0xa at rank 1/0 is in flight for 60 s without progress"},
 	{"orphan-blocks", "", "{'pools': {'m': {'prefix': {'orphans': 12}}}}", "12 blocks"},
 	{"phantom-removals", "", "{'pools': {'m': {'prefix': {'unknown_removes': 300}}}}",
 	 "300 blocks"},
@@ -113,7 +132,7 @@ static const struct fault {
 	{"table-full", "", "{'pools': {'m': {'prefix': {'evicted_entries': 70}}}}", "70 entries"},
 	{"drain-stuck", "{'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
 	 "{'workers': {'workers': {'1': {'state': 'draining', 'state_ms': 45000, 'bookings': 3}}}}",
-	 "worker 1 drains for 45 s, 3 requests"},
+	 "worker 1 drains for 45 s, 3 requests are left there, the oldest of them 0xa for 60 s"},
 	{"suspect", "{'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
 	 "{'workers': {'workers': {'1': {'state': 'suspect', 'silent_ms': 700}}}}",
 	 "worker 1 is silent for 700 ms"},
@@ -173,7 +192,7 @@ static json_t *findings(const char *was_more, const char *is_more)
 	change(was, was_more);
 	change(is, is_text);
 	change(is, is_more);
-	found = doctor_findings(was, is);
+	found = doctor_findings(was, is, 30);
 	json_decref(was);
 	json_decref(is);
 	return found;
@@ -239,7 +258,7 @@ static void little_is_known_without_a_fault(void)
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		for (size_t k = 0; k < sizeof(texts) / sizeof(texts[0]); k++) {
 			json_t *was = parse(texts[i]), *is = parse(texts[k]);
-			json_t *found = doctor_findings(was, is);
+			json_t *found = doctor_findings(was, is, 30);
 
 			CU_ASSERT_EQUAL(json_array_size(found), 0);
 			json_decref(found);

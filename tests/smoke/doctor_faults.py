@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""More faults for doctor_test.py: what agents say of their engines, ranks, requests that stand, sizes that are reached."""
+import os
+import struct
+import subprocess
+import time
+
+import kvrproto as p
+
+SMALL, BRIEF, PREFILL, DECODE, WAITING = 6, 7, 8, 9, 10
+B = 16
+POOLS = f'''[pool small]
+id = {SMALL}
+block_size = {B}
+max_ranks = 4
+max_jobs = 64
+max_sessions = 0
+max_blocks = 1024
+max_requests = 16
+[pool brief]
+id = {BRIEF}
+block_size = {B}
+max_ranks = 4
+max_jobs = 64
+max_blocks = 65536
+max_requests = 256
+max_sessions = 0
+active_request_expiry_secs = 1
+[pool prefill]
+id = {PREFILL}
+model = pair
+role = prefill
+block_size = {B}
+max_ranks = 4
+max_jobs = 64
+max_blocks = 65536
+max_requests = 256
+max_sessions = 0
+[pool decode]
+id = {DECODE}
+model = pair
+role = decode
+block_size = {B}
+max_ranks = 4
+max_jobs = 64
+max_blocks = 65536
+max_requests = 256
+max_sessions = 0
+[pool waiting]
+id = {WAITING}
+block_size = {B}
+max_ranks = 4
+max_jobs = 64
+max_blocks = 65536
+max_requests = 256
+max_sessions = 0
+router_queue_threshold = 0
+'''
+
+
+def first_of(oldest):
+    return next(iter(oldest['requests'].values()))
+
+
+class Faults:
+    """To be mixed into a class with router, client, agent, all, until(), ask(), doctor()."""
+
+    def new_agent(self, worker, pool, role=0):
+        agent = p.Agent(self.agent.router[0], worker, pool, B, role=role, max_num_batched_tokens=1024)
+        agent.answer = lambda job: agent.item(job, b'x', tokens=1, fin=True, cached=0)
+        self.all.append(agent)
+        agent.hello()
+        self.until(f'{worker} serves', lambda: agent.state == 'SERVING')
+        return agent
+
+    def part(self, agent):
+        agent.goodbye()
+        self.until('it goes', lambda: agent.gone)
+        self.all.remove(agent)
+        agent.close()
+
+    def hold(self, agent, n, pool, blocks=4, first=2 * 10 ** 6, **how):
+        """@n requests that the agent has and does not answer."""
+        agent.answer = lambda job: None
+        requests = []
+        for i in range(n):
+            tokens = range(first + i * 1000, first + i * 1000 + blocks * B + 5)
+            requests.append(self.client.route(pool, len(tokens), p.sequence_hashes(tokens, B), **how))
+        self.until('they run', lambda: sum(1 for j in agent.jobs.values() if not j.fin) >= n)
+        return requests
+
+    def let_go(self, agent, requests):
+        for job in list(agent.jobs.values()):
+            if not job.fin:
+                agent.item(job, b'x', tokens=1, fin=True, cached=0)
+        self.until('they end', lambda: all(r.ended for r in requests))
+        agent.answer = lambda job: agent.item(job, b'x', tokens=1, fin=True, cached=0)
+
+    def asked(self, command, holds):
+        """A condition on the answer of a command; every question is a program that starts: a few a second."""
+        due = 0.0
+
+        def condition():
+            nonlocal due
+            if time.monotonic() < due:
+                return False
+            good = holds(self.router.telemetry(command))
+            due = time.monotonic() + 0.15
+            return good
+        return condition
+
+    def said(self, pool, rank, name, value):
+        """The router has heard it."""
+        self.until(f'{name} of {rank} is {value}', self.asked(f'/kvroute/events,{pool}', lambda a: a['ranks'][rank][name] == value))
+
+    def says(self, found, *parts):
+        for part in parts:
+            if part not in found[0]['says']:
+                raise self.failed(f'"{part}" is not in {found}')
+
+    # ---- what agents say of their engines ----
+
+    def unread(self):
+        self.agent.unread += 3
+        self.said('llama', '100/0', 'unread', self.agent.unread)
+
+    def bad_rank(self):
+        before = self.router.telemetry('/kvroute/ingress')['bad_rank']
+        self.agent.send('HEARTBEAT', 3, struct.pack('<IIIIQQII', 1, 0, 7, 0, p.M64, 0, 0, 0))
+        self.until('it is refused', self.asked('/kvroute/ingress', lambda a: a['bad_rank'] > before))
+
+    def old_life(self):
+        before = self.router.telemetry('/kvroute/ingress')['old_life']
+        epoch, self.agent.epoch = self.agent.epoch, self.agent.epoch - 1
+        for _ in range(8):
+            self.agent.send('KV_EVENTS', 4, p.EVENTS_BODY.pack(0, 0, 0, 1, 0, 0) + p.EVENT.pack(p.CLEARED, 0, 0, 0, 0))
+        self.agent.epoch = epoch
+        self.until('they are counted', self.asked('/kvroute/ingress', lambda a: a['old_life'] >= before + 8))
+
+    def again(self):
+        """Events that came before come again and again."""
+        rank = self.agent.ranks[0]
+        self.agent.stored(0, p.sequence_hashes(range(80000, 80016), B))
+        self.until('they are taken', lambda: rank.acked == rank.next)
+        event = p.EVENT.pack(p.STORED, 0, 0, 1, 0) + struct.pack('<Q', 5)
+        before = self.router.telemetry('/kvroute/pools')['llama']['events']['stale']
+        for i in range(150):
+            self.agent.send('KV_EVENTS', 4, p.EVENTS_BODY.pack(rank.next - 1, 0, 0, 1, 0, 0) + event)
+            if i % 32 == 0:
+                p.run_until(self.all, lambda: True)
+        self.until('they are counted', self.asked('/kvroute/pools', lambda a: a['llama']['events']['stale'] >= before + 120))
+
+    def phantoms(self):
+        rank = self.agent.ranks[0]
+        for i in range(4):
+            self.agent.event(0, p.REMOVED, hashes=[10 ** 15 + i * 100 + k for k in range(50)])
+        self.agent.flush(0)
+        self.until('they are taken', lambda: rank.acked == rank.next)
+
+    def silent_about(self, number):
+        """Heartbeats tell of events that never come."""
+        rank = self.agent.ranks[0]
+        rank.next += number
+        self.said('llama', '100/0', 'lag', number)
+        self.said('llama', '100/0', 'authoritative', 0)
+
+    def engines(self):
+        self.says(self.doctor(['event-unread'], self.unread), '3 KV events', 'rank 100/0')
+        self.agent.event_block_size = 2 * B
+        self.said('llama', '100/0', 'block_size', 2 * B)
+        self.says(self.doctor(['event-block-size']), f'blocks of {2 * B} tokens, the pool has {B}')
+        self.agent.event_block_size = B
+        self.said('llama', '100/0', 'block_size', B)
+        self.doctor(['rank-range'], self.bad_rank)
+        self.doctor(['event-life'], self.old_life)
+        self.doctor(['event-regression'], self.again)
+        self.doctor(['phantom-removals'], self.phantoms)
+
+    # ---- caches ----
+
+    def caches(self):
+        self.says(self.doctor(['useless-cache'], lambda: self.ask(25, first=3 * 10 ** 6)), 'rank 100/0 holds')
+        self.cached = 0
+        self.doctor(['other-hashes'], lambda: self.predicted(20, 0))
+        other = self.new_agent(103, 'llama')
+        here = p.route_hints(allowed=[103])
+        self.until('one ends there', lambda: self.ask_at(here, 1)[0].ended)
+        self.says(self.doctor(['no-rank-events']), 'rank 103/0 has finished 1 requests')
+        other.stored(0, p.sequence_hashes(range(90000, 90016), B))
+        self.until('events are taken', lambda: other.ranks[0].acked == other.ranks[0].next)
+        self.says(self.doctor(['unused', 'useless-cache'], lambda: self.ask_at(here, 110)), 'rank 10')
+        self.part(other)
+
+    def ask_at(self, hints, n):
+        requests = [self.client.route(3, 4 * B + 5, p.sequence_hashes(range(4 * 10 ** 6 + i * 1000, 4 * 10 ** 6 + i * 1000 + 4 * B), B),
+                                      hints=hints) for i in range(n)]
+        self.until('requests end', lambda: all(r.ended for r in requests))
+        return requests
+
+    # ---- requests ----
+
+    def requests(self):
+        agent = self.new_agent(104, 'brief')
+        self.doctor(['expired'], lambda: self.expire(agent))
+        self.part(agent)
+        agent = self.new_agent(105, 'small')
+        held = self.hold(agent, 1, SMALL)
+        agent.active = 0
+        self.said('small', '105/0', 'engine_requests', 0)
+        self.until('it is old', self.asked('/kvroute/oldest,small', lambda a: first_of(a)['age_ms'] > 50))
+        key = f'0x{held[0].id:x}'
+        self.says(self.doctor(['request-unknown'], patience=0.05), f'request {key} is at rank 105/0', 'whose engine has none')
+        agent.active = None
+        self.said('small', '105/0', 'engine_requests', 1)
+        self.says(self.doctor(['request-stands'], patience=0.05), f'request {key} at rank 105/0 is in flight', 'without progress')
+        self.router.telemetry('/kvroute/drain,105')
+        self.until('it drains', lambda: agent.state == 'DRAINING')
+        found = self.doctor(['drain-stuck'], lambda: self.token(agent), patience=0.05)
+        self.says(found, 'worker 105 drains for', '1 requests are left there', f'the oldest of them {key} for')
+        self.let_go(agent, held)
+        self.router.telemetry('/kvroute/resume,105')
+        self.until('it serves', lambda: agent.state == 'SERVING')
+        self.doctor(['table-full'], lambda: self.fill(agent))
+        self.part(agent)
+
+    def expire(self, agent):
+        agent.answer = lambda job: None
+        self.client.route(BRIEF, 4 * B, p.sequence_hashes(range(4 * B), B))
+        self.until('one expires', self.asked('/kvroute/pools', lambda a: a['brief']['requests']['expired'] == 1))
+
+    def token(self, agent):
+        job = next(j for j in agent.jobs.values() if not j.fin)
+        agent.item(job, b'y', tokens=B)
+        self.until('it is counted', self.asked('/kvroute/oldest,small', lambda a: first_of(a)['tokens'] > 0))
+
+    def fill(self, agent):
+        """More blocks than the table has room for."""
+        rank = agent.ranks[0]
+        for i in range(60):
+            agent.stored(0, p.sequence_hashes(range(10 ** 7 + i * 10 ** 4, 10 ** 7 + i * 10 ** 4 + 100 * B), B))
+            self.until('events are taken', lambda: rank.acked == rank.next)
+
+    def queue(self):
+        agent = self.new_agent(106, 'waiting')
+        agent.stored(0, p.sequence_hashes(range(6 * 10 ** 6, 6 * 10 ** 6 + B), B))
+        held = self.hold(agent, 1, WAITING, blocks=40)
+        first = self.client.route(WAITING, 40 * B, p.sequence_hashes(range(5 * 10 ** 6, 5 * 10 ** 6 + 40 * B), B))
+        self.until('one waits', self.asked('/kvroute/queue,waiting', lambda a: a['waiting'] == 1))
+        end = time.monotonic() + 1.1
+        self.says(self.doctor(['queue-stands'], lambda: self.until('a second is over', lambda: time.monotonic() > end)), '1 requests wait')
+        agent.answer = lambda job: agent.item(job, b'x', tokens=1, fin=True, cached=0)
+        self.let_go(agent, held + [first])
+        self.part(agent)
+
+    # ---- what it stands on ----
+
+    def host(self):
+        if len(os.sched_getaffinity(0)) > 1:
+            self.doctor(['cpu-shared'], self.crowd, ignored=('stall',))
+        self.router.telemetry('/kvroute/deactivate,prefill')
+        self.doctor(['prefill-inactive'])
+        self.router.telemetry('/kvroute/reactivate,prefill')
+
+    def crowd(self):
+        """Somebody else on the router's CPU until its thread has waited for a while."""
+        task = f'/proc/{self.router.process.pid}/task'
+        tid = next(t for t in os.listdir(task) if 'worker' in open(f'{task}/{t}/comm').read())
+        waited = lambda: int(open(f'{task}/{tid}/schedstat').read().split()[1])  # noqa: E731
+        before, began = waited(), time.monotonic()
+        with subprocess.Popen(['taskset', '-c', str(min(os.sched_getaffinity(int(tid)))), 'sh', '-c', 'while :; do :; done']) as run:
+            while waited() - before < 1e8 + 2e8 * (time.monotonic() - began) and time.monotonic() - began < 20:
+                time.sleep(0.02)
+            run.kill()
