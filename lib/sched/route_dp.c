@@ -2,8 +2,8 @@
 /* The two ways to a decision: a new request, and one whose turn in the queue has come. */
 #include "sched_pvt.h"
 
-#define ADMIT_SLICES 4 /* of an admission: it changes nothing before its prompt is matched */
-#define MOVES 32u /* of a call: who waits for another rank from then on */
+#define ADMIT_SLICES 4	 /* of an admission: it changes nothing before its prompt is matched */
+#define MOVES	     32u /* of a call: who waits for another rank from then on */
 
 /* A copy, as clearing so many bytes is slower. */
 static void blank(const struct kvr_sched *s, struct kvr_sched_decision *d, uint32_t slot)

@@ -21,7 +21,7 @@
 #define SWEEP_NS	(60 * SECOND_NS) /* expiry and queue drain */
 #define MODEL_DRAIN_NS	(SECOND_NS / 10) /* drain while a prefill model lowers the load */
 #define LATE_DRAIN_NS	(SECOND_NS / 100)
-#define DEFAULT_BATCHED 10000000.0	 /* max_num_batched_tokens of a worker that says none */
+#define DEFAULT_BATCHED 10000000.0 /* max_num_batched_tokens of a worker that says none */
 #define NO_DURATION	UINT64_MAX
 #define MODEL_POINTS	64u
 #define TIERS		4u
@@ -229,7 +229,7 @@ struct ttft {
 	double booked;	      /* tokens since `window` began */
 	uint64_t window;      /* ns */
 	uint64_t now;	      /* of the decision under way */
-	double *late; /* per rank: tokens of those that wait for it (late_dp.c), or NULL */
+	double *late;	      /* per rank: tokens of those that wait for it (late_dp.c), or NULL */
 	uint32_t late_old, late_new; /* ends of their list */
 };
 
@@ -455,19 +455,6 @@ uint64_t kvr_sched__left(const struct kvr_sched *s, const struct choice *c,
 			 const struct kvr_sched_decision *d);
 void kvr_sched__fly(struct kvr_sched *s, const struct choice *c, uint32_t rank, struct slot *b);
 
-/* late_dp.c */
-bool kvr_sched__late_full(const struct kvr_sched *s, uint32_t rank, uint64_t now);
-bool kvr_sched__late_waits(const struct kvr_sched *s, const struct choice *c, uint32_t rank,
-			   uint64_t now);
-double kvr_sched__late_key(const struct kvr_sched *s, const struct waiting *w, double jump);
-void kvr_sched__late_hold(struct kvr_sched *s, uint32_t slot, const struct choice *c,
-			  const struct kvr_sched_decision *d);
-void kvr_sched__late_drop(struct kvr_sched *s, uint32_t slot);
-void kvr_sched__late_add(struct kvr_sched *s, uint32_t slot, uint64_t now);
-void kvr_sched__late_del(struct kvr_sched *s, uint32_t slot);
-uint64_t kvr_sched__late_until(const struct kvr_sched *s);
-uint32_t kvr_sched__late_due(const struct kvr_sched *s, uint64_t now);
-
 /* slices_dp.c: prompts above AT_ONCE blocks */
 #define AT_ONCE 256u /* a run each at worst, and mostly 4 */
 void kvr_sched__enter(struct kvr_sched *s, uint32_t slot, const void *sh, uint32_t n, uint64_t now);
@@ -505,5 +492,7 @@ void kvr_sched__keep(struct kvr_sched *s, uint32_t slot, const struct kvr_sched_
 void kvr_sched__unkeep(struct kvr_sched *s, uint32_t slot);
 void kvr_sched__recall(struct kvr_sched *s, uint32_t slot, struct kvr_sched_overlap *ov);
 void kvr_sched__recall_end(struct kvr_sched *s, uint32_t slot);
+
+#include "late_pvt.h"
 
 #endif
