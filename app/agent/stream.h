@@ -30,4 +30,11 @@ struct app_stream {
 	uint32_t bad_batches; /* of this life, as the table's counters are */
 };
 
+/** stream_zmq.c: connect the sockets, and have the loop woken by them. @return 0 or -errno */
+int app_stream_open(struct app_stream *s);
+/** The DEALER again, when it was closed to drop what it holds; NULL when it cannot be had. */
+void app_stream_open_dealer(struct app_stream *s);
+/** Close those that there are. */
+void app_stream_close(struct app_stream *s);
+
 #endif

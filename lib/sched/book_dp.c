@@ -31,24 +31,6 @@ static void age_remove(struct kvr_sched *s, uint32_t slot)
 		s->slot[b->bk_next].bk_prev = b->bk_prev;
 }
 
-static uint32_t exec_isl(const struct kvr_sched_req *req)
-{
-	return req->exec_isl != 0 ? req->exec_isl : req->isl;
-}
-
-/* Prompt tokens that the rank need not compute. */
-static uint64_t held_tokens(const struct kvr_sched *s, const struct choice *c,
-			    const struct kvr_sched_decision *d)
-{
-	const uint64_t flying = (uint64_t)s->depth[d->rank] * s->conf.block_size;
-	const uint32_t isl = exec_isl(c->req);
-
-	if (c->keep == d->rank) /* what it counted for while it waited */
-		return c->left < isl ? isl - c->left : 0;
-	/* Mode ttft counts what requests in flight there compute. */
-	return s->mode->by_ttft && flying > d->cached_tokens ? flying : d->cached_tokens;
-}
-
 /* Short prompts at once; the others as the owner wants it, slices_dp.c. */
 static void enter(struct kvr_sched *s, uint32_t slot, const void *sh, uint32_t n, uint64_t now)
 {
@@ -67,30 +49,10 @@ static bool leave_prompt(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
 	struct slot *b = &s->slot[slot];
 
-	if (b->act.n_shared > AT_ONCE || s->late.slot != NIL)
+	if (b->act.n_shared > AT_ONCE || s->owed.slot != NIL)
 		return kvr_sched__leave_prompt(s, slot, b->rank, now);
 	kvr_active_free(s->active, &b->act);
 	return true;
-}
-
-/* The last match of lib/active must be of this prompt. */
-uint64_t kvr_sched__left(const struct kvr_sched *s, const struct choice *c,
-			 const struct kvr_sched_decision *d)
-{
-	const uint64_t held = held_tokens(s, c, d), isl = exec_isl(c->req);
-
-	return held < isl ? isl - held : 0;
-}
-
-/* The blocks of the prompt are in flight on a rank. The last match must be of this prompt. */
-void kvr_sched__fly(struct kvr_sched *s, const struct choice *c, uint32_t rank, struct slot *b)
-{
-	if (c->p.reuse && c->n > 0) {
-		kvr_active_book(s->active, c->req->sh, c->n, rank, &b->act);
-		kvr_cell_add(&s->cnt.unshared_blocks, b->act.n_private);
-	} else {
-		kvr_active_book_private(s->active, c->n, rank, &b->act);
-	}
 }
 
 /* The last match of lib/active must be of this prompt. */
@@ -99,8 +61,8 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 {
 	const struct kvr_sched_req *req = c->req;
 	struct slot *b = &s->slot[d->slot];
-	const uint32_t isl = exec_isl(req);
-	const uint64_t cached = held_tokens(s, c, d);
+	const uint32_t isl = kvr_sched__exec_isl(req);
+	const uint64_t left = kvr_sched__left(s, c, d);
 
 	b->state = KVR_SLOT_BOOKED;
 	b->rank = d->rank;
@@ -121,14 +83,14 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	s->worker[s->rank[d->rank].worker].bookings++;
 	kvr_cell_add(&s->cnt.booked_now, 1);
 	age_add(s, d->slot);
-	if (c->p.track_prefill && s->mode->needs_cache && cached < isl) {
-		b->pf_tokens = isl - cached;
-		b->pf_duration = kvr_sched__duration(s, b->pf_tokens, cached);
+	if (c->p.track_prefill && s->mode->needs_cache && left > 0) {
+		b->pf_tokens = left;
+		b->pf_duration = kvr_sched__duration(s, b->pf_tokens, isl - left);
 		kvr_sched__prefill_add(s, d->slot, now);
 		if (s->ttft.rest != NULL)
 			kvr_sched__ttft_booked(s, b->pf_tokens, now);
 	}
-	if (!s->late.any)
+	if (!s->owed.any)
 		kvr_sched__report(s, d->rank, now);
 }
 
@@ -230,7 +192,7 @@ bool kvr_sched_output(struct kvr_sched *s, uint32_t slot, uint32_t generated, ui
 
 	if (!booked(s, slot))
 		return false;
-	if (s->late.any)
+	if (s->owed.any)
 		kvr_sched__settle(s);
 	b = &s->slot[slot];
 	if (generated <= b->generated)

@@ -153,7 +153,7 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 
 	blank(s, d, slot);
 	kvr_cell_add(&s->cnt.routed_calls, 1);
-	if (s->late.any)
+	if (s->owed.any)
 		kvr_sched__settle(s);
 	if (s->terms != NULL)
 		s->terms->n = 0;
@@ -323,7 +323,7 @@ uint32_t kvr_sched_loads(struct kvr_sched *s, const struct kvr_sched_req *req,
 	struct params p;
 	uint32_t n = s->conf.track_active_blocks ? req->n : 0;
 
-	if (s->late.any)
+	if (s->owed.any)
 		kvr_sched__settle(s);
 	kvr_sched__params(s, req, &p);
 	kvr_active_match(s->active, req->sh, p.reuse ? n : 0, s->depth);

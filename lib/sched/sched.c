@@ -193,8 +193,8 @@ static void init(struct kvr_sched *s, uint64_t now)
 	s->carry = NIL;
 	s->slice = UINT32_MAX;
 	s->turn = NIL;
-	s->late.slot = NIL;
-	s->late.first = NIL;
+	s->owed.slot = NIL;
+	s->owed.first = NIL;
 	s->chunk_free = NIL;
 	s->origin = now;
 	s->ttft.window = now;

@@ -64,7 +64,7 @@ struct rank {
 };
 
 /** What the overload detector is to be told when a slice was the last one. */
-struct late {
+struct owed {
 	uint64_t now; /* of the booking, or of its end */
 	uint32_t rank;
 	uint32_t gen; /* of the rank then */
@@ -87,7 +87,7 @@ struct slot {
 			uint32_t pf_prev, pf_next;
 			uint32_t bk_prev, bk_next;
 		};
-		struct late end; /* while its end goes on, and the slot is free */
+		struct owed end; /* while its end goes on, and the slot is free */
 	};
 	union {
 		uint32_t exec_isl;
@@ -319,9 +319,9 @@ struct kvr_sched {
 		uint32_t slot;	/* the booking; NIL: none */
 		uint32_t n;	/* its hashes */
 		const void *sh; /* ... which stay until then */
-		struct late book;
+		struct owed book;
 		uint32_t first, last; /* ends, through slot.end_next; first NIL: none */
-	} late;
+	} owed;
 
 	/* LoRA adapters */
 	struct kvr_sched_lora *lora, lora_other;
@@ -451,6 +451,7 @@ enum kvr_code kvr_sched__choose_simple(struct kvr_sched *s, struct choice *c,
 void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		     const struct kvr_sched_decision *d);
 void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now);
+uint32_t kvr_sched__exec_isl(const struct kvr_sched_req *req);
 uint64_t kvr_sched__left(const struct kvr_sched *s, const struct choice *c,
 			 const struct kvr_sched_decision *d);
 void kvr_sched__fly(struct kvr_sched *s, const struct choice *c, uint32_t rank, struct slot *b);

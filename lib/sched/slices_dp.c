@@ -7,27 +7,27 @@
 #include "sched_pvt.h"
 
 /* What follows when the active prompts know of a booking, or of its end. */
-static void report_later(struct kvr_sched *s, const struct late *l)
+static void report_later(struct kvr_sched *s, const struct owed *l)
 {
 	/* The rank may be another worker's by now, or in another life. */
 	if (s->rank[l->rank].worker != NIL && s->rank[l->rank].gen == l->gen)
 		kvr_sched__report(s, l->rank, l->now);
 }
 
-static struct late late_of(const struct kvr_sched *s, uint32_t rank, uint64_t now)
+static struct owed owed_of(const struct kvr_sched *s, uint32_t rank, uint64_t now)
 {
-	return (struct late){.now = now, .rank = rank, .gen = s->rank[rank].gen};
+	return (struct owed){.now = now, .rank = rank, .gen = s->rank[rank].gen};
 }
 
 static bool book_on(struct kvr_sched *s, uint32_t runs)
 {
-	struct slot *b = &s->slot[s->late.slot];
+	struct slot *b = &s->slot[s->owed.slot];
 
-	if (!kvr_active_book_some(s->active, s->late.sh, s->late.n, s->late.book.rank, &b->act,
+	if (!kvr_active_book_some(s->active, s->owed.sh, s->owed.n, s->owed.book.rank, &b->act,
 				  runs))
 		return false;
 	kvr_cell_add(&s->cnt.unshared_blocks, b->act.n_private);
-	s->late.slot = NIL;
+	s->owed.slot = NIL;
 	return true;
 }
 
@@ -35,32 +35,32 @@ void kvr_sched__enter(struct kvr_sched *s, uint32_t slot, const void *sh, uint32
 {
 	const uint32_t rank = s->slot[slot].rank;
 
-	s->late.slot = slot;
-	s->late.sh = sh;
-	s->late.n = n;
-	s->late.book = late_of(s, rank, now);
-	s->late.any = !book_on(s, s->slice);
+	s->owed.slot = slot;
+	s->owed.sh = sh;
+	s->owed.n = n;
+	s->owed.book = owed_of(s, rank, now);
+	s->owed.any = !book_on(s, s->slice);
 }
 
 static void end_add(struct kvr_sched *s, uint32_t slot, uint32_t rank, uint64_t now)
 {
 	struct slot *b = &s->slot[slot];
 
-	b->end = late_of(s, rank, now);
+	b->end = owed_of(s, rank, now);
 	b->end_next = NIL;
-	if (s->late.first == NIL)
-		s->late.first = slot;
+	if (s->owed.first == NIL)
+		s->owed.first = slot;
 	else
-		s->slot[s->late.last].end_next = slot;
-	s->late.last = slot;
-	s->late.any = true;
+		s->slot[s->owed.last].end_next = slot;
+	s->owed.last = slot;
+	s->owed.any = true;
 }
 
 bool kvr_sched__leave_prompt(struct kvr_sched *s, uint32_t slot, uint32_t rank, uint64_t now)
 {
 	struct slot *b = &s->slot[slot];
 
-	if (!s->late.any && kvr_active_free_some(s->active, &b->act, s->slice))
+	if (!s->owed.any && kvr_active_free_some(s->active, &b->act, s->slice))
 		return true;
 	end_add(s, slot, rank, now);
 	return false;
@@ -70,24 +70,24 @@ bool kvr_sched_settle(struct kvr_sched *s, uint32_t runs)
 {
 	const uint64_t end = kvr_active_walked(s->active) + runs;
 
-	if (!s->late.any)
+	if (!s->owed.any)
 		return true;
-	if (s->late.slot != NIL) {
+	if (s->owed.slot != NIL) {
 		if (!book_on(s, runs))
 			return false;
-		report_later(s, &s->late.book);
+		report_later(s, &s->owed.book);
 	}
-	while (s->late.first != NIL) {
-		struct slot *b = &s->slot[s->late.first];
+	while (s->owed.first != NIL) {
+		struct slot *b = &s->slot[s->owed.first];
 		const uint64_t walked = kvr_active_walked(s->active);
 
 		if (walked >= end ||
 		    !kvr_active_free_some(s->active, &b->act, (uint32_t)(end - walked)))
 			return false;
-		s->late.first = b->end_next;
+		s->owed.first = b->end_next;
 		report_later(s, &b->end);
 	}
-	s->late.any = false;
+	s->owed.any = false;
 	return true;
 }
 
@@ -105,12 +105,12 @@ void kvr_sched_slices(struct kvr_sched *s, uint32_t runs)
 
 bool kvr_sched_settled(const struct kvr_sched *s)
 {
-	return !s->late.any;
+	return !s->owed.any;
 }
 
 bool kvr_sched_enters(const struct kvr_sched *s, const void *sh)
 {
-	return s->late.slot != NIL && s->late.sh == sh;
+	return s->owed.slot != NIL && s->owed.sh == sh;
 }
 
 bool kvr_sched_prepare(struct kvr_sched *s, const struct kvr_sched_req *req, uint32_t runs)

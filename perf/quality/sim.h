@@ -129,7 +129,8 @@ struct sim {
 void sim_at(struct sim *s, uint64_t at, uint32_t kind, uint32_t who);
 
 /* engine.c */
-/** ns to the first token of a prompt of which so many tokens are not cached, with nothing beside. */
+/** ns to the first token of a prompt of which so many tokens are not cached, with nothing beside.
+ */
 uint64_t engine_alone(const struct sim_conf *c, uint32_t tokens);
 void engine_take(struct sim *s, uint32_t req);
 void engine_event(struct sim *s, const struct event *e);

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The sockets of a stream of events: SUB, a monitor of its connection, and a DEALER for what was
+ * missed. */
+#include "stream.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <zmq.h>
+
+/* tcp://host:5557 of rank 2 is tcp://host:5559; others end with the rank. */
+static void endpoint(const char *base, uint32_t rank, char *buf, size_t len)
+{
+	const char *colon = strrchr(base, ':');
+	char *end = NULL;
+	unsigned long port = colon != NULL ? strtoul(colon + 1, &end, 10) : 0;
+
+	if (strncmp(base, "tcp://", 6) == 0 && end != NULL && *end == '\0' && port > 0)
+		snprintf(buf, len, "%.*s:%lu", (int)(colon - base), base, port + rank);
+	else if (rank == 0)
+		snprintf(buf, len, "%s", base);
+	else
+		snprintf(buf, len, "%s.%u", base, rank);
+}
+
+static int set(void *socket, int option, int value)
+{
+	return zmq_setsockopt(socket, option, &value, sizeof(value));
+}
+
+/* Wake the loop when something happens to it; what, the loop finds out by itself. */
+static void watch(struct app *a, void *socket)
+{
+	struct epoll_event e = {.events = EPOLLIN};
+	size_t len = sizeof(int);
+	int fd;
+
+	zmq_getsockopt(socket, ZMQ_FD, &fd, &len);
+	e.data.u64 = (uint64_t)APP_FD_ZMQ << 32 | (uint32_t)fd;
+	epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+static void *open_socket(struct app_stream *s, int type)
+{
+	const int64_t most = 64 << 20;
+	void *z = zmq_socket(s->app->zmq, type);
+
+	if (z == NULL)
+		return NULL;
+	set(z, ZMQ_LINGER, 0);
+	set(z, ZMQ_RCVHWM, type == ZMQ_SUB ? 20000 : 0); /* a ROUTER drops what has no room */
+	set(z, ZMQ_RECONNECT_IVL, 100);
+	set(z, ZMQ_RECONNECT_IVL_MAX, 2000);
+	set(z, ZMQ_TCP_KEEPALIVE, 1);
+	set(z, ZMQ_IPV6, 1);
+	zmq_setsockopt(z, ZMQ_MAXMSGSIZE, &most, sizeof(most));
+	if (type == ZMQ_SUB)
+		zmq_setsockopt(z, ZMQ_SUBSCRIBE, s->app->o.topic, strlen(s->app->o.topic));
+	return z;
+}
+
+static int connect_socket(struct app_stream *s, void *z, const char *base)
+{
+	char where[300];
+
+	endpoint(base, s->dp_rank - s->app->o.first_rank, where, sizeof(where));
+	if (zmq_connect(z, where) < 0) {
+		app_log(s->app, true, "%s: %s", where, zmq_strerror(zmq_errno()));
+		return -EINVAL;
+	}
+	watch(s->app, z);
+	return 0;
+}
+
+void app_stream_open_dealer(struct app_stream *s)
+{
+	s->dealer = open_socket(s, ZMQ_DEALER);
+	if (s->dealer != NULL && connect_socket(s, s->dealer, s->app->o.replay) < 0) {
+		zmq_close(s->dealer);
+		s->dealer = NULL;
+	}
+}
+
+/* The monitor is there before the connection, so that it sees the first one, too. */
+int app_stream_open(struct app_stream *s)
+{
+	char where[64];
+
+	s->sub = open_socket(s, ZMQ_SUB);
+	s->monitor = zmq_socket(s->app->zmq, ZMQ_PAIR);
+	if (s->sub == NULL || s->monitor == NULL)
+		return -ENOMEM;
+	set(s->monitor, ZMQ_LINGER, 0);
+	snprintf(where, sizeof(where), "inproc://monitor-%u-%p", s->dp_rank, s->sub);
+	if (s->app->o.replay[0] != '\0')
+		app_stream_open_dealer(s);
+	if (zmq_socket_monitor(s->sub, where, ZMQ_EVENT_CONNECTED) < 0 ||
+	    zmq_connect(s->monitor, where) < 0)
+		return -EINVAL;
+	watch(s->app, s->monitor);
+	return connect_socket(s, s->sub, s->app->o.events);
+}
+
+void app_stream_close(struct app_stream *s)
+{
+	if (s->sub != NULL) {
+		zmq_socket_monitor(s->sub, NULL, 0);
+		zmq_close(s->sub);
+	}
+	if (s->monitor != NULL)
+		zmq_close(s->monitor);
+	if (s->dealer != NULL)
+		zmq_close(s->dealer);
+}
