@@ -34,7 +34,7 @@ void kvr_prefix__hold_add(struct kvr_prefix *t, uint16_t rank, uint32_t meta)
 	r->held++;
 }
 
-static void hold_del(struct kvr_prefix *t, uint16_t rank, uint32_t meta)
+void kvr_prefix__hold_del(struct kvr_prefix *t, uint16_t rank, uint32_t meta)
 {
 	uint32_t word = meta / 64;
 	uint64_t *w = pfx_hold(t, rank, word), bit = UINT64_C(1) << (meta % 64);
@@ -124,7 +124,7 @@ void kvr_prefix__hold_drop(struct kvr_prefix *t, uint16_t rank, uint32_t meta)
 
 	if (pfx_planes_of(h) > 1 && kvr_prefix__owner_has(t, h, rank))
 		return;
-	hold_del(t, rank, meta);
+	kvr_prefix__hold_del(t, rank, meta);
 	if (t->meta[meta].charge == rank)
 		recharge(t, meta);
 }

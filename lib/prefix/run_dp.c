@@ -312,6 +312,23 @@ struct pfx_loc kvr_prefix__run_own(struct kvr_prefix *t, struct pfx_loc at, uint
 }
 
 /*
+ * `rank` has nothing left in one plane of the run. Mostly nobody else has anything of it, and it
+ * goes: then nobody is looked for who could be charged instead.
+ */
+static void run_left(struct kvr_prefix *t, uint16_t rank, uint32_t meta)
+{
+	struct pfx_hdr *h = pfx_hdr_of(t, meta);
+
+	if (t->meta[meta].charge == rank && kvr_prefix__owner_longest(t, h) == 0) {
+		kvr_prefix__hold_del(t, rank, meta);
+		kvr_prefix__run_destroy(t, meta);
+		return;
+	}
+	kvr_prefix__hold_drop(t, rank, meta);
+	kvr_prefix__run_trim(t, meta);
+}
+
+/*
  * `rank`, which has the first `lead` blocks of the run, lost off..off+n-1 of them. Gives the run
  * that now holds the block before those, if there is one.
  */
@@ -351,8 +368,8 @@ struct pfx_loc kvr_prefix__run_disown(struct kvr_prefix *t, struct pfx_loc at, u
 	pfx_sub(&t->st.entries, n);
 	pfx_add(&t->st.evicted_entries, n - asked);
 	if (ret == 0 && at.off == 0)
-		kvr_prefix__hold_drop(t, rank, meta);
-	if (ret == 0)
+		run_left(t, rank, meta);
+	else if (ret == 0)
 		kvr_prefix__run_trim(t, meta);
 	return (struct pfx_loc){at.off > 0 ? meta : PFX_NONE, at.off - 1};
 }
