@@ -66,6 +66,17 @@ static uint32_t serve(struct kvr_sched *s, uint32_t ki, uint32_t slot)
 	return slot;
 }
 
+/* It was its turn, and has not been admitted: its class has the price back, and is the next. */
+void kvr_sched__unserve(struct kvr_sched *s, uint32_t slot)
+{
+	const uint32_t ki = s->node[slot].cls;
+
+	if (s->n_cls == 1)
+		return;
+	s->cls[ki].deficit += price(s, slot);
+	s->carry = ki;
+}
+
 /* First class from the cursor whose deficit pays for its head, or NIL. */
 static uint32_t affordable(struct kvr_sched *s, const uint32_t heads[], uint64_t quantum_once)
 {

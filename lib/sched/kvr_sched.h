@@ -236,6 +236,10 @@ void kvr_sched_prepare_over(struct kvr_sched *s);
 /** Whether the next request to be admitted is being matched. */
 bool kvr_sched_admits(const struct kvr_sched *s);
 
+/** What has been matched of it is thrown away: the next kvr_sched_poll() begins again, with the
+ * same request unless another one has become more urgent. */
+void kvr_sched_admit_again(struct kvr_sched *s);
+
 /** Runs of active prompts looked at since the beginning: what all this costs. */
 uint64_t kvr_sched_walked(const struct kvr_sched *s);
 

@@ -101,6 +101,8 @@ void kvr_sched__leave(struct kvr_sched *s, uint32_t slot)
 	take_out(s, slot);
 	if (s->turn == slot)
 		s->turn = NIL;
+	kvr_active_match_forget(s->active); /* its hashes are the caller's again, and what lies
+					       there next is others' */
 	if (s->wait[slot].late)
 		kvr_sched__late_del(s, slot);
 	kvr_sched__unkeep(s, slot);

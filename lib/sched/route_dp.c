@@ -249,6 +249,16 @@ static uint32_t next(struct kvr_sched *s, uint64_t now)
 	return slot;
 }
 
+void kvr_sched_admit_again(struct kvr_sched *s)
+{
+	if (s->turn == NIL)
+		return;
+	kvr_sched__unserve(s, s->turn);
+	s->turn = NIL;
+	s->changed = true;
+	kvr_active_match_forget(s->active);
+}
+
 uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_decision d[],
 			uint32_t n)
 {

@@ -487,6 +487,7 @@ bool kvr_sched__before(const struct node *a, const struct node *b);
 
 /* drr_dp.c */
 uint32_t kvr_sched__next(struct kvr_sched *s, uint64_t now);
+void kvr_sched__unserve(struct kvr_sched *s, uint32_t slot);
 
 /* keep_dp.c: overlaps of waiting requests */
 void kvr_sched__keep(struct kvr_sched *s, uint32_t slot, const struct kvr_sched_overlap *ov);

@@ -54,6 +54,8 @@ void prompts_finish(struct pool *p)
 {
 	kvr_sched_settle(p->sched, UINT32_MAX);
 	kvr_sched_settle(other(p)->sched, UINT32_MAX);
+	kvr_sched_admit_again(p->sched);
+	kvr_sched_admit_again(other(p)->sched);
 	give_back(p);
 }
 
