@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -98,10 +99,17 @@ static void wait_for(struct idle *d, struct pollfd fds[], uint32_t n, uint64_t n
 {
 	const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000),
 				   .tv_nsec = (long)(ns % 1000000000)};
+	socklen_t len = sizeof(int);
 	uint64_t count;
+	int error;
 
-	if (ppoll(fds, n, &t, NULL) > 0 && (fds[0].revents & POLLIN) != 0)
+	if (ppoll(fds, n, &t, NULL) <= 0)
+		return;
+	if ((fds[0].revents & POLLIN) != 0)
 		(void)!read(d->fd, &count, sizeof(count));
+	for (uint32_t i = 1; i < n; i++) /* an interface that is down says so until it is heard */
+		if ((fds[i].revents & POLLERR) != 0)
+			(void)getsockopt(fds[i].fd, SOL_SOCKET, SO_ERROR, &error, &len);
 }
 
 void idle_after_turn(struct lcore *lc)
@@ -114,8 +122,7 @@ void idle_after_turn(struct lcore *lc)
 	uint64_t ns;
 
 	lc->idle.done = done;
-	if (worked)
-		wake_others(lc);
+	wake_others(lc); /* a call, a resend or a timer may have given them something, too */
 	ns = idle_turn(&lc->idle, worked || lcore_goes_on(lc), IDLE_SLEEP_NS);
 	if (ns == 0)
 		return;

@@ -34,8 +34,6 @@ static inline uint32_t notes_count(const struct pool *p)
 	const struct note_array *a = &p->live.notes;
 	uint32_t tail;
 
-	if (KVR_SIM_FAULT(NOTES))
-		return -ENOBUFS;
 	if (p->notes != NULL)
 		return rte_ring_count(p->notes);
 	/* Pairs with the release store in notes_take_finish(): who sees the new tail sees the new
@@ -50,6 +48,8 @@ static inline int notes_put(struct pool *p, const struct note *n)
 	struct note_array *a = &p->live.notes;
 	uint32_t tail, next;
 
+	if (KVR_SIM_FAULT(NOTES))
+		return -ENOBUFS;
 	if (p->notes != NULL)
 		return rte_ring_enqueue_elem(p->notes, (void *)(uintptr_t)n, sizeof(*n));
 	/* Publishes nothing, here and below: notes are read by their writer only. */

@@ -47,7 +47,8 @@ bool lcore_goes_on(const struct lcore *lc)
 			return true;
 	for (uint32_t i = 0; i < lc->n_sched; i++)
 		if (!TAILQ_EMPTY(&lc->sched_pool[i]->live.sends) ||
-		    lc->sched_pool[i]->live.n_lost != 0)
+		    lc->sched_pool[i]->live.n_lost != 0 ||
+		    kvr_sched_admits(lc->sched_pool[i]->sched))
 			return true;
 	return false;
 }
