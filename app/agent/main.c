@@ -26,7 +26,7 @@ static void on_signal(int number)
 	if (number == SIGUSR1)
 		stats_asked = 1;
 	else if (number == SIGUSR2)
-		rest_asked = 1;
+		rest_asked++;
 	else
 		stop_asked++;
 }
@@ -48,14 +48,16 @@ static void destroy_agent(struct app *a)
 	a->agent = NULL;
 }
 
-static void signals_turn(struct app *a, int *stops)
+static void signals_turn(struct app *a, int *stops, int *rests)
 {
+	const int rested = rest_asked - *rests;
+
 	if (stats_asked) {
 		stats_asked = 0;
 		app_print_stats(a);
 	}
-	if (rest_asked) {
-		rest_asked = 0;
+	*rests += rested;
+	if (rested % 2 != 0) { /* two that came together are none */
 		a->resting = !a->resting;
 		app_log(a, false, a->resting ? "draining, until SIGUSR2 comes again" : "resuming");
 		if (a->agent != NULL && a->state != APP_DRAINING)
@@ -132,13 +134,13 @@ static int sleep_ms(const struct app *a)
 static void loop(struct app *a)
 {
 	struct epoll_event ev[EVENTS];
-	int stops = 0, n;
+	int stops = 0, rests = 0, n;
 
 	do {
 		n = epoll_wait(a->epoll, ev, EVENTS, sleep_ms(a));
 		a->now_us = now_us();
 		a->more = false;
-		signals_turn(a, &stops);
+		signals_turn(a, &stops, &rests);
 		for (int i = 0; i < n; i++)
 			if (ev[i].data.u64 >> 32 == APP_FD_CURL)
 				app_http_ready(a, (int)(uint32_t)ev[i].data.u64, ev[i].events);
@@ -234,6 +236,30 @@ static int tell_bodies(struct app *a)
 	return 1;
 }
 
+/* Where the engine and the bodies are told to be depends on it: without a way to the router there
+ * is nothing to do but to wait. @return false: the end was asked for. */
+static bool find_facing(struct app *a)
+{
+	const struct timespec second = {.tv_sec = 1};
+	bool told = false;
+
+	for (;;) {
+		agent_address_facing(a->o.router, a->facing, sizeof(a->facing));
+		if (a->facing[0] != '\0')
+			return true;
+		if (!told)
+			app_log(a, true,
+				"%s: no such name, or no way there yet: it is asked again each "
+				"second",
+				a->o.router);
+		told = true;
+		if (stop_asked == 0)
+			nanosleep(&second, NULL);
+		if (stop_asked != 0)
+			return false;
+	}
+}
+
 static int run(struct app *a)
 {
 	struct sigaction sa = {.sa_handler = on_signal};
@@ -253,7 +279,8 @@ static int run(struct app *a)
 		fprintf(stderr, "kvroute-agent: no memory\n");
 		return 1;
 	}
-	agent_address_facing(a->o.router, a->facing, sizeof(a->facing));
+	if (!find_facing(a))
+		return 0;
 	if (tell_engine(a) != 0 || tell_bodies(a) != 0)
 		return 1;
 	loop(a);

@@ -82,13 +82,14 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 		gw_answer_plain_error(req, GW_BAD_REQUEST, "the head of the request is no HTTP");
 		return 0;
 	}
-	if (!may_ask(t, req))
-		return 0;
+	/* What became of a booking is never too much: a refusal would leave its load behind. */
 	if (req->path_normalized.len > 6 && memcmp(req->path_normalized.base, "/pick/", 6) == 0) {
 		if (is_post(req))
 			gw_lease_request(t, req);
 		return 0;
 	}
+	if (!may_ask(t, req))
+		return 0;
 	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
 		if (!h2o_memis(req->path_normalized.base, req->path_normalized.len, paths[i].path,
 			       strlen(paths[i].path)))

@@ -130,6 +130,8 @@ uint32_t gw_source_ask(struct gw_sources *s, struct gw_source *src, uint64_t now
 
 	if (s->rate == 0)
 		return 0;
+	if (paid > now + BURST) /* the clock was set back: nobody pays further ahead than that */
+		paid = now;
 	paid += cost > 0 ? cost : 1;
 	if (paid > now + BURST)
 		return (uint32_t)((paid - now - BURST + 999999) / 1000000);

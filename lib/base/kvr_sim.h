@@ -5,7 +5,7 @@
 /**
  * @file
  * Places in the code where a simulation makes something fail (KVR_SIM_FAULT) or wants to know that
- * a run has come by (KVR_SIM_SOMETIMES). They are there only in builds with -Dsim_sites=true;
+ * a run has come by (KVR_SIM_SOMETIMES). They are there only in builds with -Dc_args=-DKVR_SIM;
  * elsewhere the one is false and the other nothing. One table; the thread that runs the simulation
  * writes it.
  */

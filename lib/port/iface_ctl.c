@@ -23,6 +23,8 @@ void kvr_port__iface_init(struct kvr_port *p)
 	    (strcmp(driver, "net_af_packet") == 0 || strcmp(driver, "net_af_xdp") == 0))
 		kvr_port__argument(p->conf.device, "iface", k->iface, sizeof(k->iface));
 	k->ifindex = k->iface[0] != '\0' ? if_nametoindex(k->iface) : 0;
+	if (k->ifindex == 0 && driver != NULL && strcmp(driver, "net_af_packet") == 0)
+		k->ifindex = p->dev.if_index; /* probed by the EAL's options */
 }
 
 /* A kernel that cannot be asked (no descriptor left) changes nothing. */

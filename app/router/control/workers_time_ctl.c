@@ -22,6 +22,15 @@ static void check_silence(struct router *rt, struct kvr_worker *w)
 }
 
 /*
+ * Wishes are numbered by the agent, and a heartbeat that was late has an older one. A life begins
+ * without one (0).
+ */
+static bool newer(uint32_t wish, uint32_t than)
+{
+	return than == 0 || (wish != 0 && (int16_t)(uint16_t)((wish >> 16) - (than >> 16)) > 0);
+}
+
+/*
  * What heartbeats ask for: once for each wish, so that an operator's word after it stands.
  * @return whether something was done.
  */
@@ -33,7 +42,7 @@ static bool check_wish(struct router *rt, struct kvr_worker *w)
 	const bool drains = w->state == KVR_WORKER_DRAINING || w->state == KVR_WORKER_DRAINED;
 	int rc = 0;
 
-	if (wish == w->wished)
+	if (wish == w->wished || !newer(wish, w->wished))
 		return false;
 	if (drain != drains)
 		rc = control_drain(rt, w->id, drain);
