@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """More faults for doctor_test.py: what agents say of their engines, ranks, requests that stand, sizes that are reached."""
-import os
 import struct
-import subprocess
 import time
 
 import kvrproto as p
 
-SMALL, BRIEF, PREFILL, DECODE, WAITING = 6, 7, 8, 9, 10
+SMALL, PREFILL, DECODE, WAITING = 6, 8, 9, 10
 B = 16
 POOLS = f'''[pool small]
 id = {SMALL}
@@ -17,15 +15,6 @@ max_jobs = 64
 max_sessions = 0
 max_blocks = 1024
 max_requests = 16
-[pool brief]
-id = {BRIEF}
-block_size = {B}
-max_ranks = 4
-max_jobs = 64
-max_blocks = 65536
-max_requests = 256
-max_sessions = 0
-active_request_expiry_secs = 1
 [pool prefill]
 id = {PREFILL}
 model = pair
@@ -200,9 +189,6 @@ class Faults:
     # ---- requests ----
 
     def requests(self):
-        agent = self.new_agent(104, 'brief')
-        self.doctor(['expired'], lambda: self.expire(agent))
-        self.part(agent)
         agent = self.new_agent(105, 'small')
         held = self.hold(agent, 1, SMALL)
         agent.active = 0
@@ -222,11 +208,6 @@ class Faults:
         self.until('it serves', lambda: agent.state == 'SERVING')
         self.doctor(['table-full'], lambda: self.fill(agent))
         self.part(agent)
-
-    def expire(self, agent):
-        agent.answer = lambda job: None
-        self.client.route(BRIEF, 4 * B, p.sequence_hashes(range(4 * B), B))
-        self.until('one expires', self.asked('/kvroute/pools', lambda a: a['brief']['requests']['expired'] == 1))
 
     def token(self, agent):
         job = next(j for j in agent.jobs.values() if not j.fin)
@@ -255,19 +236,6 @@ class Faults:
     # ---- what it stands on ----
 
     def host(self):
-        if len(os.sched_getaffinity(0)) > 1:
-            self.doctor(['cpu-shared'], self.crowd, ignored=('stall',))
         self.router.telemetry('/kvroute/deactivate,prefill')
         self.doctor(['prefill-inactive'])
         self.router.telemetry('/kvroute/reactivate,prefill')
-
-    def crowd(self):
-        """Somebody else on the router's CPU until its thread has waited for a while."""
-        task = f'/proc/{self.router.process.pid}/task'
-        tid = next(t for t in os.listdir(task) if 'worker' in open(f'{task}/{t}/comm').read())
-        waited = lambda: int(open(f'{task}/{tid}/schedstat').read().split()[1])  # noqa: E731
-        before, began = waited(), time.monotonic()
-        with subprocess.Popen(['taskset', '-c', str(min(os.sched_getaffinity(int(tid)))), 'sh', '-c', 'while :; do :; done']) as run:
-            while waited() - before < 1e8 + 2e8 * (time.monotonic() - began) and time.monotonic() - began < 20:
-                time.sleep(0.02)
-            run.kill()

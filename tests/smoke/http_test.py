@@ -159,7 +159,8 @@ def eagle(front, router, agent, log):
             front.check('the router makes windows of tokens by itself', r.accepted and r.accepted['overlap_blocks'] == blocks, r.accepted)
         front.until('the canary knows such blocks', lambda: a.counters()['agent']['canaries'] > 0)
         front.check('and is content', a.counters()['agent']['canaries_bad'] == 0, a.counters()['agent'])
-        front.check('/v1/models says so', [m.get('eagle') for m in ask('/v1/models', None)[2]['data']] == [None, True])
+        front.until('/v1/models says so', lambda: [m.get('eagle') for m in ask('/v1/models', None)[2]['data']] == [None, True],
+                    lambda: ask('/v1/models', None))
         front.check('the agent leaves', a.stop() == 0)
     finally:
         a.kill()
