@@ -215,6 +215,7 @@ struct load {
 	struct load_measures *m; /* histograms and codes */
 	uint64_t now;		 /* read once per iteration */
 	uint64_t hz;
+	uint64_t busy_at; /* when there was something to do, for --idle sleep */
 
 	struct load_slot *slots;
 	struct load_pair *pairs; /* of each slot, with --disagg, else NULL */

@@ -6,6 +6,7 @@
 #include <rte_cycles.h>
 
 #include "frame.h"
+#include "nap.h"
 
 /* The load lcore: what is received is handled at once, then what has become due is sent. */
 
@@ -258,6 +259,7 @@ int load_loop(void *arg)
 		load_member_duty(l);
 		busy |= load_link_flush(l->link);
 		account(l, busy);
+		load_nap(l, busy);
 	}
 	return 0;
 }

@@ -11,6 +11,7 @@
 
 const char *const load_policy_names[] = {"kv", "round-robin", "random", "least-loaded", NULL};
 static const char *const kill_names[] = {"goodbye", "silent", NULL};
+static const char *const idle_names[] = {"poll", "sleep", NULL};
 static const char *const spread_names[] = {"flow", "frame", NULL};
 static const char *const arrival_names[] = {"poisson", "fixed", NULL};
 
@@ -57,6 +58,10 @@ static const struct kvr_opt table[] = {
 	U32("memory", memory_mb, 32, 65536, "128", "MiB",
 	    "DPDK memory when there are no hugepages"),
 	U32("core", core, 0, 1023, "1", "CPU", "CPU of the polling lcore"),
+	PICK("idle", idle, idle_names, "poll",
+	     "when there is nothing to do; sleep leaves the CPU to others and may add 0.1 ms to "
+	     "what "
+	     "is measured"),
 	TEXT("eal", eal, "", "more EAL arguments, separated by blanks"),
 
 	TEXT("pool", pool, "",

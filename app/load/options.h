@@ -18,6 +18,9 @@
 /** What decides the queue that a frame leaves through. */
 enum load_spread { LOAD_SPREAD_FLOW, LOAD_SPREAD_FRAME };
 
+/** What the load lcore does while nothing arrives and nothing is to be sent. */
+enum load_idle { LOAD_IDLE_POLL, LOAD_IDLE_SLEEP };
+
 #define LOAD_MAX_CLIENTS 1024u
 #define LOAD_MAX_ENGINES 4096u
 
@@ -36,6 +39,7 @@ struct load_options {
 	uint32_t ring_log2;
 	uint32_t memory_mb;
 	uint32_t core;
+	int idle;	    /* enum load_idle */
 	uint32_t main_core; /* UINT32_MAX: any */
 	char eal[256];
 	/* engines */
