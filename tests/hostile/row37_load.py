@@ -12,14 +12,11 @@ import subprocess
 import sys
 import time
 
-import scripts
 from scripts import PATIENT, Case, child
 
 KVROUTE, LOAD = sys.argv[1:3]
 # Answers take 2 s: many are on their way whenever the signal comes.
 SLOW = ('--decode-us-per-token', '20000', '--osl', '100')
-# A busy machine keeps engines silent for longer than they may be by default.
-scripts.CONF = scripts.CONF.replace('memory_mb', 'suspect_ms = 30000\ndead_ms = 60000\nmemory_mb')
 case = Case('row37l')
 router = case.start(KVROUTE, 'one')
 if 'kvroute: ready' not in case.log('one'):
@@ -29,7 +26,7 @@ if 'kvroute: ready' not in case.log('one'):
 def begin(*more):
     """A load that has requests on their way: it says so once a second."""
     load = child.start([LOAD, '--socket', case.socket, '--router', '10.0.0.1', '--rate', '100', '--seconds', '600', '--engines', '2',
-                        '--json', *SLOW, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                        '--idle', 'sleep', '--json', *SLOW, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in load.stderr:
         live = re.search(r' run .*in flight +([0-9]+)', line)
         if live and int(live[1]) > 50:

@@ -17,6 +17,7 @@ from load_test import Failed, a_router, in_directory, telemetry
 
 CONF = """[router]
 ingress = {cpu}
+idle = sleep
 hugepages = off
 memory_mb = 768
 file_prefix = {prefix}
@@ -32,7 +33,7 @@ block_size = 16
 max_ranks = 64
 max_blocks = 64K
 """
-LOAD = ["--engines", "2", "--ranks", "2", "--turns", "1", "--blocks-per-rank", "0", "--prefill-us-per-token", "0",
+LOAD = ["--idle", "sleep", "--engines", "2", "--ranks", "2", "--turns", "1", "--blocks-per-rank", "0", "--prefill-us-per-token", "0",
         "--decode-us-per-token", "100", "--drain", "20", "--memory", "256", "--json", "--quiet", "--rate", "200", "--requests", "400"]
 
 

@@ -40,7 +40,7 @@ CASES = {
 }
 # A busy machine keeps programs from their CPU for longer than a request is repeated by default; what is lost with these is lost.
 PATIENCE = ["--repeat-ms", "200", "--max-tries", "200", "--drain", "60"]
-COMMON = ["--ranks", "2", "--rate", "200", "--blocks-per-rank", "2048", "--prefill-us-per-token", "5",
+COMMON = ["--idle", "sleep", "--ranks", "2", "--rate", "200", "--blocks-per-rank", "2048", "--prefill-us-per-token", "5",
           "--decode-us-per-token", "500", "--json", "--quiet", *PATIENCE]
 
 
@@ -55,7 +55,7 @@ def configuration(profile, case, directory, prefix, cpu):
     for key, value in (("ingress", cpu), ("file_prefix", prefix), ("hugepages", "off")):
         text = re.sub(rf"^{key} *=.*$", f"{key} = {value}", text, flags=re.M)
     text = re.sub(r"socket=[^,]*", f"socket={directory}/memif.sock", text)
-    for section, extra in ((r"\[router\]", case.get("router", {})), (r"\[pool [^]]*\]", case.get("pool", {}))):
+    for section, extra in ((r"\[router\]", {"idle": "sleep", **case.get("router", {})}), (r"\[pool [^]]*\]", case.get("pool", {}))):
         lines = "".join(f"\n{key} = {value}" for key, value in extra.items())
         text = re.sub(rf"^({section})$", rf"\1{lines}", text, flags=re.M)
     path = os.path.join(directory, "router.conf")
