@@ -644,6 +644,36 @@ static void lost_and_refused_in_one_turn(void)
 	pair_stop();
 }
 
+/* The worker goes; before that is dealt with, the first token ends the prefill leg of one request,
+ * and its slot is another's, which goes to another worker and is not lost. */
+static void lost_and_its_slot_taken_in_one_turn(void)
+{
+	struct kvr_wire_ids ids = {.source = PAIR_P, .id = 9, .epoch = 1};
+	const struct kvr_wire_response token = {.generated_tokens = 1, .cached_tokens = KVR_NONE32};
+	uint8_t buf[128];
+	int len;
+
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, true);
+	pair_route(1, NULL);
+	join(PAIR_Q, 1, true);
+	len = kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids);
+	pipeline_send(2000 + PAIR_P, buf, (size_t)len);
+	lcore_turn(rt->lcore[0]);
+	ids = (struct kvr_wire_ids){
+		.source = PAIR_CLIENT, .id = 1, .handle = pair_leg(1, false)->handle, .epoch = 1};
+	len = kvr_put_response(buf, sizeof(buf), &ids, token, (struct kvr_slice){"x", 1});
+	pipeline_send(2000 + PAIR_D, buf, (size_t)len);
+	control_round(rt);
+	CU_ASSERT_EQUAL(pool(6)->live.n_lost, 1);
+	pair_route(2, NULL);
+	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
+	pair_finish();
+	CU_ASSERT_TRUE(pair_told[2].fin);
+	pair_stop();
+}
+
 static void a_bypassed_request_leaves_its_queue_at_once(void)
 {
 	pair_start("enforce_disagg = false\nrouter_queue_threshold = 0\n",
@@ -978,6 +1008,7 @@ int main(void)
 		{"muted", items_of_the_try_before_end_here},
 		{"no slot again", no_slot_for_another_try},
 		{"lost and refused", lost_and_refused_in_one_turn},
+		{"lost and taken", lost_and_its_slot_taken_in_one_turn},
 		{"bypassed", a_bypassed_request_leaves_its_queue_at_once},
 		{"booked, queued", a_booking_that_leaves_the_queue_is_counted},
 		{"cancelled", repeats_of_a_cancelled_request_are_told_so},

@@ -188,6 +188,14 @@ struct pool {
 	struct pool_control control;
 } __rte_cache_aligned;
 
+/** The other pool of a pair, or the pool itself. */
+static inline struct pool *pool_other(struct pool *p)
+{
+	struct pool *o = p->prefill != NULL ? p->prefill : p->decode;
+
+	return o != NULL ? o : p;
+}
+
 #define POOL_LINE(part)                                                                            \
 	_Static_assert(offsetof(struct pool, part) % RTE_CACHE_LINE_SIZE == 0 &&                   \
 			       sizeof(((struct pool *)0)->part) % RTE_CACHE_LINE_SIZE == 0,        \

@@ -5,12 +5,9 @@
 #include "ingress/job.h"
 #include "sched/request.h"
 
-/* The other pool of a pair, or the pool itself. */
 static struct pool *other(const struct pool *p)
 {
-	if (p->prefill != NULL)
-		return p->prefill;
-	return p->decode != NULL ? p->decode : (struct pool *)(uintptr_t)p;
+	return pool_other((struct pool *)(uintptr_t)p);
 }
 
 static bool settled(const struct pool *p)

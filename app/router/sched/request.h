@@ -200,8 +200,9 @@ void request_note(struct lcore *lc, struct pool *p, const struct note *n);
 
 /* ---- timers_dp.c: time as events ---- */
 
-/** Bookings that went with their worker. Before anything else is said about them. @return false:
- * some are left, as a long prompt is under way; nothing is said about them until they are gone. */
+/** Bookings of a pool, and of its other one, that went with their worker. Before anything else is
+ * said about them. @return false: some are left, as a long prompt is under way; nothing is said of
+ * either pool's requests until they are gone. */
 bool lost_poll(struct lcore *lc, struct pool *p);
 
 /** Waiting requests whose turn has come, or whose admission failed; a few. */

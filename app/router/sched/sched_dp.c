@@ -150,9 +150,10 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 	const uint64_t most = prompts_walked(p) + PROMPTS_TURN;
 	uint32_t done = 0;
 
-	if (unlikely(!prompts_settle(p)))
+	if (unlikely(!prompts_settle(p)) ||
+	    (likely(prompts_idle(p)) && unlikely(!lost_poll(lc, p))))
 		return 1;
-	if (likely(prompts_idle(p)) && likely(lost_poll(lc, p)) && likely(prompts_walked(p) < most))
+	if (likely(prompts_idle(p)) && likely(prompts_walked(p) < most))
 		done = burst(lc, p, most);
 	if (likely(prompts_may_admit(p)))
 		admit_poll(lc, p);

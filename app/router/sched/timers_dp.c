@@ -26,7 +26,7 @@ void sched_dropped(void *arg, uint32_t slot, uint32_t rank)
 	p->lost[p->live.n_lost++] = slot;
 }
 
-bool lost_poll(struct lcore *lc, struct pool *p)
+static bool lost_of(struct lcore *lc, struct pool *p)
 {
 	uint32_t i = 0;
 
@@ -43,6 +43,15 @@ bool lost_poll(struct lcore *lc, struct pool *p)
 	if (unlikely(i > 0 && p->live.n_lost > 0))
 		memmove(p->lost, p->lost + i, p->live.n_lost * sizeof(p->lost[0]));
 	return p->live.n_lost == 0;
+}
+
+/* Of both pools of a pair: what is said of a leg in one ends a leg in the other, whose slot would
+ * be another request's when it is told. */
+bool lost_poll(struct lcore *lc, struct pool *p)
+{
+	struct pool *other = pool_other(p);
+
+	return lost_of(lc, p) && (likely(other == p) || lost_of(lc, other));
 }
 
 void admit_one(struct lcore *lc, struct pool *p, const struct kvr_sched_decision *d)
