@@ -40,6 +40,8 @@ const struct ctl_command ctl_commands[] = {
 	    "ranks", NULL),
 	ASK("latency", "[POOL] [CLASS]", "what requests took, and how many there were", "latency",
 	    NULL, NULL),
+	ASK("buckets", "POOL [CLASS]", "the histograms of latency bucket by bucket", "buckets",
+	    NULL, NULL),
 	ASK("decisions", "POOL [NUMBER]", "newest decisions kept, or the terms of one", "decisions",
 	    NULL, NULL),
 	ASK("adapters", "POOL", "bookings by LoRA adapter", "adapters", "adapters", NULL),

@@ -16,6 +16,7 @@
 #include "doctor.h"
 #include "page.h"
 #include "snap.h"
+#include "trail.h"
 
 #define RING	    6u	 /* looks kept: doctor compares the newest with the oldest */
 #define KEEP_S	    60.0 /* a finding is shown for so long after it was last true */
@@ -28,16 +29,17 @@ static struct {
 	struct ctl *c;
 	json_t *ring[RING]; /* newest first */
 	json_t *found;	    /* {"rule where": finding with "at"} */
-	char err[700];	    /* why there is no router; "" = there is one */
+	struct trail trail;
+	char err[700]; /* why there is no router; "" = there is one */
 } ex = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- looking ---- */
 
-static double now_s(void)
+static double now_s(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
@@ -61,7 +63,7 @@ static void forget_looks(void)
 
 static void judge(void)
 {
-	const double now = now_s();
+	const double now = now_s(CLOCK_MONOTONIC);
 	const json_t *oldest = NULL;
 	json_t *found, *f;
 	const char *key;
@@ -91,6 +93,7 @@ static void look(void)
 
 	pthread_mutex_lock(&ex.lock);
 	s = connected() ? snap_take(&ex.c->t, ex.err, sizeof(ex.err)) : NULL;
+	trail_add(&ex.trail, ex.ring[0], s, now_s(CLOCK_REALTIME));
 	if (s == NULL) {
 		forget_looks(); /* it may be another one when it comes again */
 	} else {
@@ -157,19 +160,17 @@ static void page_metrics(struct page *p)
 	}
 }
 
-/* What rates are made of, of the looks before this one, oldest first. */
-static json_t *history(void)
+/* What the page compares the newest look with. */
+static json_t *before(void)
 {
-	json_t *list = json_array();
+	const json_t *was = NULL;
 
-	for (unsigned int i = RING - 1; i > 0; i--)
-		if (ex.ring[i] != NULL)
-			json_array_append_new(
-				list, json_pack("{s:O, s:O?, s:O?}", "at",
-						json_object_get(ex.ring[i], "at"), "pools",
-						json_object_get(ex.ring[i], "pools"), "stages",
-						json_object_get(ex.ring[i], "stages")));
-	return list;
+	for (unsigned int i = 1; i < RING; i++)
+		was = ex.ring[i] != NULL ? ex.ring[i] : was;
+	return was == NULL ? json_null()
+			   : json_pack("{s:O, s:O?, s:O?}", "at", json_object_get(was, "at"),
+				       "buckets", json_object_get(was, "buckets"), "stages",
+				       json_object_get(was, "stages"));
 }
 
 static void page_data(struct page *p)
@@ -188,7 +189,9 @@ static void page_data(struct page *p)
 	json_object_foreach (ex.found, key, f)
 		json_array_append(list, f);
 	json_object_set_new(all, "findings", list);
-	json_object_set_new(all, "history", history());
+	json_object_set_new(all, "before", before());
+	json_object_set(all, "points", ex.trail.points);
+	json_object_set(all, "changes", ex.trail.changes);
 	p->type = "application/json";
 	p->text = json_dumps(all, JSON_COMPACT);
 	p->len = p->text != NULL ? strlen(p->text) : 0;
@@ -347,6 +350,7 @@ enum ctl_status ctl_exporter(struct ctl *c, int argc, char **argv)
 		look();
 	MHD_stop_daemon(d);
 	forget_looks();
+	trail_clear(&ex.trail);
 	json_decref(ex.found);
 	return CTL_OK;
 }

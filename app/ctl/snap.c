@@ -26,6 +26,7 @@ static const struct {
 	{"loads", "/kvroute/loads,%s", "ranks"},       {"queue", "/kvroute/queue,%s", NULL},
 	{"events", "/kvroute/events,%s", "ranks"},     {"hits", "/kvroute/hits,%s", "ranks"},
 	{"latency", "/kvroute/latency,%s", NULL},      {"oldest", "/kvroute/oldest,%s", NULL},
+	{"buckets", "/kvroute/buckets,%s", NULL},
 };
 
 double snap_number(const json_t *v)

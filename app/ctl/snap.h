@@ -11,7 +11,7 @@
  *	host    what the kernel says of the polling threads: {"TID": {name, run_ms, wait_ms}}; only
  *	        on the router's own host
  *	sched   /kvroute/counters,sched of every pool, by its name
- *	decisions, loads, queue, events, hits, latency   in the same way
+ *	decisions, loads, queue, events, hits, latency, oldest, buckets   in the same way
  *
  * A command that the router does not know, or refuses, is left out. What top, doctor and the
  * exporter say is a function of two of these.

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-ctl exporter beside a real router: what it serves, promtool, a real Prometheus, a browser.
+"""kvroute-ctl exporter beside a real router: what it serves, promtool, a real Prometheus.
 
 usage: exporter_test.py KVROUTE KVROUTE_CTL
 
-Where promtool, prometheus or chromium are not installed their part is left out, and said.
+Where promtool or prometheus are not installed their part is left out, and said.
 """
 import json
 import os
@@ -124,23 +124,6 @@ scrape_configs: [{{job_name: kvroute, static_configs: [{{targets: ['127.0.0.1:{p
     return f"{len(got)} series of a metric"
 
 
-def browser(port, directory):
-    """The page in a browser: nothing is reported to its console, and it shows the pools' numbers."""
-    program = shutil.which("chromium")
-    if not program:
-        return "not installed"
-    run = subprocess.run([program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr",
-                          "--virtual-time-budget=3000", "--window-size=1200,1400", f"--user-data-dir={directory}/chromium",
-                          f"--screenshot={directory}/page.png", "--dump-dom", f"http://127.0.0.1:{port}/"],
-                         capture_output=True, text=True, timeout=60)
-    console = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
-    if console:
-        raise Failed(f"the page complains: {console}")
-    if "version " not in run.stdout or "asked/s" not in run.stdout or "nothing is wrong" not in run.stdout:
-        raise Failed(f"the page shows {run.stdout[-3000:]}")
-    return "shows the router"
-
-
 def run(directory):
     os.environ["RUNTIME_DIRECTORY"] = directory
     prefix = "kvr-ex"
@@ -150,7 +133,6 @@ def run(directory):
             text = pages(port, prefix)
             files_name_what_is_there(text, directory)
             print("Prometheus:", prometheus(port, directory))
-            print("Chromium:", browser(port, directory))
             router.terminate()
             router.wait(20)
             eventually("it sees that the router is gone", lambda: get(port, "/health")[0] == 503)

@@ -58,6 +58,7 @@ WRONG = {
     "/kvroute/events": ("", ",nothing", ",default,x"),
     "/kvroute/hits": ("", ",nothing", ",default,x"),
     "/kvroute/latency": (",nothing", ",default,nothing", ",default,default,x"),
+    "/kvroute/buckets": ("", ",nothing", ",default,nothing", ",default,default,x"),
     "/kvroute/config": (",x", ",-1", ",0,0"),
     "/kvroute/explain": ("", ",x", ",-1", ",0xffffffffffffffffff", ",0xdeadbeefdeadbeef", ",1,x"),
     "/kvroute/buffers": (",x",),
@@ -127,6 +128,12 @@ def histograms(prefix, finished):
         need(float(h[name]["p50"]) <= float(h[name]["p90"]) <= float(h[name]["p99"]), f"{name}: {h[name]}")
     need(0 < float(h["time_to_first_token_seconds"]["mean"]) < 60, f"{h}")
     need(h["prefill_leg_seconds"] == {"count": 0}, f"{h}")
+    buckets = telemetry(prefix, "/kvroute/buckets,default,default")["histograms"]
+    need("prefill_leg_seconds" not in buckets and set(buckets) == {n for n in HISTOGRAMS if h[n]["count"]}, f"{buckets}")
+    for name, b in buckets.items():
+        bounds = [float(le) for le in b["le"]]
+        need(len(bounds) == len(b["count"]) and bounds == sorted(bounds) and b["count"][-1] > 0, f"{name}: {b}")
+        need(sum(b["count"]) >= h[name]["count"], f"{name}: {b} of {h[name]}")
     found = families(metrics(prefix))
     for name in HISTOGRAMS:
         family = next((f for f in found if f.endswith("_" + name)), None)

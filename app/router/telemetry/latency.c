@@ -58,6 +58,38 @@ static struct rte_tel_data *one_dict(const struct kvr_buckets *b, const struct k
 	return d;
 }
 
+/* From the bucket before the first that is not empty to the last one that is not. */
+static struct rte_tel_data *bucket_dict(const struct kvr_buckets *b,
+					const struct kvr_bucket_counts *c)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc(), *le = rte_tel_data_alloc(),
+			    *n = rte_tel_data_alloc();
+	uint32_t first = 0, last = b->n;
+	char text[32];
+
+	if (d == NULL || le == NULL || n == NULL) {
+		rte_tel_data_free(d);
+		rte_tel_data_free(le);
+		rte_tel_data_free(n);
+		return NULL;
+	}
+	rte_tel_data_start_dict(d);
+	rte_tel_data_start_array(le, RTE_TEL_STRING_VAL);
+	rte_tel_data_start_array(n, RTE_TEL_U64_VAL);
+	while (first < b->n && c->count[first] == 0)
+		first++;
+	while (last > first && c->count[last] == 0)
+		last--;
+	for (uint32_t i = first > 0 ? first - 1 : 0; i <= last; i++) {
+		snprintf(text, sizeof(text), "%.6g", i < b->n ? b->le[i] : INFINITY);
+		rte_tel_data_add_array_string(le, i < b->n ? text : "+Inf");
+		rte_tel_data_add_array_u64(n, c->count[i]);
+	}
+	kvr_ctl_dict_part(d, "le", le);
+	kvr_ctl_dict_part(d, "count", n);
+	return d;
+}
+
 /* Without the prefix of its family. */
 static const char *short_name(enum measure m)
 {
@@ -121,29 +153,32 @@ static double decision_rate(const struct router *rt, const struct pool *p)
 	return last[p->number].rate;
 }
 
-static int cmd_latency(void *arg, const char *params, struct rte_tel_data *d)
+/* Pool and class of a command. @return 0; 1: @p d is the answer. */
+static int which(struct router *rt, const struct kvr_ctl_args *a, struct rte_tel_data *d,
+		 const struct pool **p, uint32_t *class)
 {
-	uint32_t class = ALL_CLASSES;
-	struct router *rt = arg;
-	struct rte_tel_data *list;
-	struct kvr_ctl_args a;
-	const struct pool *p;
-
-	if (kvr_ctl_args(&a, params) < 0 || a.n > 2)
-		return kvr_ctl_error(d, EINVAL, "expected nothing, or a pool and perhaps a class");
-	if (a.n == 0)
-		return list_pools(rt, d);
-	p = tel_pool(rt, &a, d);
-	if (p == NULL)
-		return 0;
-	if (a.n == 2 && !find_class(p, a.v[1], &class))
-		return kvr_ctl_error(d, ENOENT, "pool %s has no class %s", p->name, a.v[1]);
+	*class = ALL_CLASSES;
+	*p = tel_pool(rt, a, d);
+	if (*p == NULL)
+		return 1;
+	if (a->n == 2 && !find_class(*p, a->v[1], class)) {
+		kvr_ctl_error(d, ENOENT, "pool %s has no class %s", (*p)->name, a->v[1]);
+		return 1;
+	}
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_string(d, "pool", p->name);
-	rte_tel_data_add_dict_string(d, "class", a.n == 2 ? a.v[1] : "");
-	rte_tel_data_add_dict_u64(d, "decisions", decisions_of(p));
-	kvr_ctl_dict_f64(d, "decisions_per_s", decision_rate(rt, p), 1);
-	list = rte_tel_data_alloc();
+	rte_tel_data_add_dict_string(d, "pool", (*p)->name);
+	rte_tel_data_add_dict_string(d, "class", a->n == 2 ? a->v[1] : "");
+	return 0;
+}
+
+/* @p one of every histogram, under "histograms"; of empty ones when @p empty. */
+static int put_histograms(const struct pool *p, uint32_t class, bool empty,
+			  struct rte_tel_data *(*one)(const struct kvr_buckets *b,
+						      const struct kvr_bucket_counts *c),
+			  struct rte_tel_data *d)
+{
+	struct rte_tel_data *list = rte_tel_data_alloc();
+
 	if (list == NULL)
 		return kvr_ctl_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(list);
@@ -151,11 +186,43 @@ static int cmd_latency(void *arg, const char *params, struct rte_tel_data *d)
 		struct kvr_bucket_counts c;
 
 		read_one(p, class, (enum measure)m, &c);
-		kvr_ctl_dict_part(list, short_name((enum measure)m),
-				  one_dict(&measure_buckets[m], &c));
+		if (empty || kvr_buckets_count(&measure_buckets[m], &c) != 0)
+			kvr_ctl_dict_part(list, short_name((enum measure)m),
+					  one(&measure_buckets[m], &c));
 	}
 	kvr_ctl_dict_part(d, "histograms", list);
 	return 0;
+}
+
+static int cmd_latency(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+	struct kvr_ctl_args a;
+	const struct pool *p;
+	uint32_t class;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n > 2)
+		return kvr_ctl_error(d, EINVAL, "expected nothing, or a pool and perhaps a class");
+	if (a.n == 0)
+		return list_pools(rt, d);
+	if (which(rt, &a, d, &p, &class) != 0)
+		return 0;
+	rte_tel_data_add_dict_u64(d, "decisions", decisions_of(p));
+	kvr_ctl_dict_f64(d, "decisions_per_s", decision_rate(rt, p), 1);
+	return put_histograms(p, class, true, one_dict, d);
+}
+
+static int cmd_buckets(void *arg, const char *params, struct rte_tel_data *d)
+{
+	struct router *rt = arg;
+	struct kvr_ctl_args a;
+	const struct pool *p;
+	uint32_t class;
+
+	if (kvr_ctl_args(&a, params) < 0 || a.n == 0 || a.n > 2)
+		return kvr_ctl_error(d, EINVAL, "expected a pool and perhaps a class");
+	return which(rt, &a, d, &p, &class) != 0 ? 0
+						 : put_histograms(p, class, false, bucket_dict, d);
 }
 
 /* ---- OpenMetrics ---- */
@@ -234,6 +301,8 @@ int latency_openmetrics(struct router *rt, FILE *out)
 static const struct kvr_ctl_cmd commands[] = {
 	{"/kvroute/latency", "[POOL[,CLASS]]",
 	 "latencies, tokens and hit rate: counts, means, quantiles", cmd_latency, false},
+	{"/kvroute/buckets", "POOL[,CLASS]",
+	 "the same histograms bucket by bucket, those that are not empty", cmd_buckets, false},
 	{NULL, NULL, NULL, NULL, false},
 };
 
