@@ -14,9 +14,13 @@
 
 int cache_begin(struct sim *s, struct engine *e, uint32_t rank)
 {
-	e->rank[rank] =
-		(struct rank){.cache = load_cache_create(s->plan.cache_blocks, s->plan.seed)};
-	return e->rank[rank].cache != NULL ? 0 : -errno;
+	struct rank *k = &e->rank[rank];
+
+	if (!s->plan.bug_epoch) /* else it is the same life to routers */
+		announced_free(&k->told);
+	*k = (struct rank){.cache = load_cache_create(s->plan.cache_blocks, s->plan.seed),
+			   .told = k->told};
+	return k->cache != NULL ? 0 : -errno;
 }
 
 void cache_end(struct engine *e, uint32_t rank)
@@ -41,6 +45,7 @@ static void stored(struct engine *e, uint32_t rank, const uint64_t *parent, cons
 					.hashes = sh,
 					.n = n};
 
+	announced_add(&e->rank[rank].told, sh, n);
 	for (uint32_t i = 0; i < e->sim->plan.routers; i++)
 		kvr_agent_kv_stored(e->seat[i].agent, rank, &kv);
 }
@@ -69,6 +74,12 @@ static void invent(struct engine *e, uint32_t rank)
 	}
 }
 
+static void lose(struct rank *k)
+{
+	k->dirty = true;
+	sim_bug(SIM_BUG_LOST);
+}
+
 void cache_store(struct sim *s, struct engine *e, struct run *r)
 {
 	static uint64_t gone[SIM_PROMPT];
@@ -81,22 +92,28 @@ void cache_store(struct sim *s, struct engine *e, struct run *r)
 
 	if (c.n_removed > 0) {
 		if (bugs && sim_chance(rand, s->plan.bug_lost))
-			k->dirty = true;
+			lose(k);
 		else
 			removed(e, r->rank, gone, c.n_removed);
 	}
 	if (c.n > c.have) {
-		if (bugs && sim_chance(rand, s->plan.bug_parent))
+		if (bugs && sim_chance(rand, s->plan.bug_parent)) {
 			parent = kvr_rand_below(rand, 2) == 0 ? &lie : NULL;
+			sim_bug(SIM_BUG_PARENT);
+		}
 		if (bugs && sim_chance(rand, s->plan.bug_lost))
-			k->dirty = true;
+			lose(k);
 		else
 			stored(e, r->rank, parent, &r->hash[c.have], c.n - c.have);
-		if (bugs && sim_chance(rand, s->plan.bug_twice))
+		if (bugs && sim_chance(rand, s->plan.bug_twice)) {
 			stored(e, r->rank, NULL, r->hash, c.n);
+			sim_bug(SIM_BUG_TWICE);
+		}
 	}
-	if (bugs && sim_chance(rand, s->plan.bug_never))
+	if (bugs && sim_chance(rand, s->plan.bug_never)) {
 		invent(e, r->rank);
+		sim_bug(SIM_BUG_NEVER);
+	}
 }
 
 void cache_forget(struct sim *s, struct engine *e, uint32_t rank)
@@ -104,6 +121,18 @@ void cache_forget(struct sim *s, struct engine *e, uint32_t rank)
 	RTE_SET_USED(s);
 	load_cache_clear(e->rank[rank].cache);
 	e->rank[rank].dirty = true;
+	sim_bug(SIM_BUG_FORGOT);
+}
+
+void cache_move(struct sim *s, struct engine *e, struct engine *f, uint32_t rank)
+{
+	struct load_cache *cache = e->rank[rank].cache;
+
+	RTE_SET_USED(s);
+	e->rank[rank].cache = f->rank[rank].cache;
+	f->rank[rank].cache = cache;
+	e->rank[rank].dirty = f->rank[rank].dirty = true;
+	sim_bug(SIM_BUG_MOVED);
 }
 
 /* ---- everything ---- */
@@ -179,6 +208,9 @@ int cache_dump(struct kvr_agent *a, uint32_t dp_rank, uint64_t pos, struct kvr_a
 		if (t->dump == NULL || t->dump_hash == NULL)
 			abort();
 		cache_walk(t->engine, dp_rank, keep, t);
+		for (uint32_t i = 0; i < t->dump_n; i++)
+			announced_add(&t->engine->rank[dp_rank].told, t->dump[i].hashes,
+				      t->dump[i].n);
 	}
 	if (pos >= t->dump_n)
 		return 0;

@@ -104,57 +104,19 @@ static void read_prompt(struct sim *s, const struct kvr_agent_request *q, uint32
 		sim_fail(s, "request %u: its hashes are wrong", ask);
 }
 
-/* Never twice in this life. */
-static void check_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t ask)
-{
-	const struct engine *e = t->engine;
-	const uint32_t engine = (uint32_t)(e - s->engine);
-
-	for (uint32_t i = s->ask[ask].last_run; i != 0; i = s->run[i - 1].before) {
-		const struct run *r = &s->run[i - 1];
-
-		if (r->engine == engine && r->life == e->life && r->handle == handle &&
-		    r->seat == t->node->router)
-			sim_fail(s, "request %u is run twice by engine %u", ask, engine);
-	}
-}
-
-/* Its leg of a pair is one for this engine, and the result is what the other leg has said. */
-static void check_leg(struct sim *s, const struct engine *e, const struct kvr_agent_request *q,
-		      uint32_t ask)
-{
-	struct item_body b;
-
-	if (q->leg == KVR_ROLE_AGGREGATED) {
-		if (e->prefill)
-			sim_fail(s, "request %u: an engine that computes prompts gets all of it",
-				 ask);
-		return;
-	}
-	if (!s->plan.pairs || (q->leg == KVR_ROLE_PREFILL) != e->prefill)
-		sim_fail(s, "request %u: leg %u comes to the wrong engine", ask, q->leg);
-	if (q->leg != KVR_ROLE_DECODE)
-		return;
-	if (q->prefill_result_len < sizeof(b)) {
-		sim_fail(s, "request %u: a result of %u bytes", ask, q->prefill_result_len);
-		return;
-	}
-	memcpy(&b, q->prefill_result, sizeof(b));
-	if (b.ask != ask || b.run >= s->n_runs || s->run[b.run].ask != ask ||
-	    engine_worker(s->run[b.run].engine) != q->prefill_worker)
-		sim_fail(s, "request %u: its result is that of run %u of request %u", ask, b.run,
-			 b.ask);
-}
-
 /* What this engine will do wrong with it. */
 static void draw_bugs(struct sim *s, struct engine *e, struct run *r, uint32_t items)
 {
 	if (!sim_faults(s))
 		return;
-	if (sim_chance(&e->rand, s->plan.bug_mute))
+	if (sim_chance(&e->rand, s->plan.bug_mute)) {
 		r->state = RUN_MUTE;
-	if (sim_chance(&e->rand, s->plan.bug_error))
+		sim_bug(SIM_BUG_MUTE);
+	}
+	if (sim_chance(&e->rand, s->plan.bug_error)) {
 		r->fails_at = kvr_rand_below(&e->rand, items);
+		sim_bug(SIM_BUG_ERROR);
+	}
 }
 
 static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *q, void *user)
@@ -169,12 +131,14 @@ static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *q, v
 	RTE_SET_USED(a);
 	if (!read_body(s, q, &b))
 		return REFUSED;
-	check_once(s, t, q->handle, b.ask);
-	check_leg(s, e, q, b.ask);
+	truth_once(s, t, q->handle, b.ask);
+	truth_leg(s, e, q, b.ask);
 	if (q->dp_rank >= s->plan.ranks)
 		sim_fail(s, "engine %u has no rank %u", engine, q->dp_rank);
-	if (sim_faults(s) && sim_chance(&e->rand, s->plan.bug_refuse))
+	if (sim_faults(s) && sim_chance(&e->rand, s->plan.bug_refuse)) {
+		sim_bug(SIM_BUG_REFUSED);
 		return REFUSED;
+	}
 	new_run(s);
 	r = &s->run[no];
 	*r = (struct run){.ask = b.ask,
@@ -187,11 +151,14 @@ static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *q, v
 			  .prefill = q->leg == KVR_ROLE_PREFILL,
 			  .handle = q->handle,
 			  .at_ns = s->now_ns,
+			  .began_ns = s->now_ns,
 			  .state = RUN_QUEUED,
 			  .fails_at = UINT32_MAX,
 			  .next = e->runs};
 	draw_bugs(s, e, r, r->prefill ? 1 : s->ask[b.ask].items);
 	read_prompt(s, q, b.ask, r);
+	truth_overlap(s, r, q->overlap_blocks);
+	truth_dispatch(s, r);
 	s->ask[b.ask].last_run = no + 1;
 	e->runs = no + 1;
 	e->due_ns = s->now_ns;
@@ -213,8 +180,10 @@ static void on_abort(struct kvr_agent *a, uint64_t handle, enum kvr_agent_abort 
 		return;
 	}
 	over(s, t->engine, r);
-	if (why != KVR_AGENT_ABORT_CLOSED && sim_chance(&t->engine->rand, s->plan.bug_after) &&
-	    kvr_agent_respond(a, handle, &late) != -ENOENT)
+	if (why == KVR_AGENT_ABORT_CLOSED || !sim_chance(&t->engine->rand, s->plan.bug_after))
+		return;
+	sim_bug(SIM_BUG_AFTER);
+	if (kvr_agent_respond(a, handle, &late) != -ENOENT)
 		sim_fail(s, "an answer after the abort was taken");
 }
 
@@ -399,7 +368,7 @@ int engine_begin(struct sim *s, uint32_t i)
 	}
 	e->epoch = epoch_now(s, e);
 	e->runs = 0;
-	e->leaving = false;
+	e->leaving = e->asks_drain = false;
 	e->due_ns = SIM_NEVER;
 	for (uint32_t k = 0; k < s->plan.ranks; k++)
 		if (cache_begin(s, e, k) < 0)
@@ -445,6 +414,14 @@ void engine_goodbye(struct engine *e)
 {
 	for (uint32_t r = 0; r < e->sim->plan.routers; r++)
 		kvr_agent_goodbye(e->seat[r].agent);
+	engine_wake(e);
+}
+
+void engine_drain(struct engine *e, bool on)
+{
+	e->asks_drain = on;
+	for (uint32_t r = 0; r < e->sim->plan.routers; r++)
+		kvr_agent_drain(e->seat[r].agent, on);
 	engine_wake(e);
 }
 

@@ -22,6 +22,9 @@ enum incident_kind {
 	CUT,
 	CLOG,
 	ROUTER_ENDS,
+	ENGINE_DRAINS,
+	ENGINE_RESUMES,
+	RANK_MOVES,
 	KINDS
 };
 
@@ -44,7 +47,24 @@ static const struct {
 	[CUT] = {offsetof(struct sim_plan, cuts), LINK, 4000},
 	[CLOG] = {offsetof(struct sim_plan, clogs), LINK, 2000},
 	[ROUTER_ENDS] = {offsetof(struct sim_plan, router_stops), ROUTER, 1500},
+	[ENGINE_DRAINS] = {offsetof(struct sim_plan, engine_drains), ENGINE, 3000},
+	[RANK_MOVES] = {offsetof(struct sim_plan, bug_moves), ENGINE, 1000},
 };
+
+/* What comes of it after a while; of the others nothing (KINDS). */
+static enum incident_kind after(uint8_t kind)
+{
+	if (kind == ENGINE_DIES || kind == ENGINE_LEAVES)
+		return ENGINE_BACK;
+	if (kind == ENGINE_DRAINS)
+		return ENGINE_RESUMES;
+	return kind == CLIENT_DIES ? CLIENT_BACK : KINDS;
+}
+
+static bool is_after(uint8_t kind)
+{
+	return kind == ENGINE_BACK || kind == CLIENT_BACK || kind == ENGINE_RESUMES;
+}
 
 static int earlier(const void *x, const void *y)
 {
@@ -81,11 +101,10 @@ static void add(struct sim *s, struct kvr_rand *r, uint8_t kind)
 			i->b = a;
 		}
 	}
-	if (kind == ENGINE_DIES || kind == ENGINE_LEAVES || kind == CLIENT_DIES) {
+	if (after(kind) != KINDS) {
 		s->incident[s->n_incidents] = *i;
 		s->incident[s->n_incidents].at_ns += i->ms * SIM_MS;
-		s->incident[s->n_incidents++].kind =
-			kind == CLIENT_DIES ? CLIENT_BACK : ENGINE_BACK;
+		s->incident[s->n_incidents++].kind = after(kind);
 	}
 }
 
@@ -96,7 +115,7 @@ int faults_begin(struct sim *s)
 
 	kvr_rand_init(&r, kvr_mix64(s->plan.seed ^ 0x6661756c));
 	for (uint32_t k = 0; k < KINDS; k++)
-		if (k != ENGINE_BACK && k != CLIENT_BACK)
+		if (!is_after((uint8_t)k))
 			n += *(const uint32_t *)((const char *)&s->plan + kinds[k].count);
 	s->incident = calloc(2 * n + 1, sizeof(*s->incident));
 	if (s->incident == NULL)
@@ -105,7 +124,7 @@ int faults_begin(struct sim *s)
 		struct kvr_rand own = r;
 
 		own.state = kvr_mix64(own.state + k);
-		if (k == ENGINE_BACK || k == CLIENT_BACK)
+		if (is_after(k))
 			continue;
 		n = *(const uint32_t *)((const char *)&s->plan + kinds[k].count);
 		while (n-- > 0)
@@ -118,6 +137,26 @@ int faults_begin(struct sim *s)
 uint64_t faults_due_ns(const struct sim *s)
 {
 	return s->next_incident < s->n_incidents ? s->incident[s->next_incident].at_ns : SIM_NEVER;
+}
+
+/* Its agents ask for it, or an operator of each router does. */
+static void drain(struct sim *s, const struct incident *i, bool on)
+{
+	if (i->ms % 2 == 0) {
+		engine_drain(&s->engine[i->a], on);
+		return;
+	}
+	for (uint32_t r = 0; r < s->plan.routers; r++)
+		host_drain(&s->host[r], i->a, on);
+}
+
+/* With another of the same pool. */
+static void move(struct sim *s, const struct incident *i)
+{
+	const uint32_t b = (i->a + 2 * (1 + i->ms)) % s->plan.engines;
+
+	if (b != i->a && s->engine[b].up && s->engine[b].prefill == s->engine[i->a].prefill)
+		cache_move(s, &s->engine[i->a], &s->engine[b], i->ms % s->plan.ranks);
 }
 
 static void engine_incident(struct sim *s, const struct incident *i)
@@ -138,6 +177,10 @@ static void engine_incident(struct sim *s, const struct incident *i)
 		engine_goodbye(e);
 	} else if (i->kind == ENGINE_STILL) {
 		engine_still(e, until);
+	} else if (i->kind == ENGINE_DRAINS || i->kind == ENGINE_RESUMES) {
+		drain(s, i, i->kind == ENGINE_DRAINS);
+	} else if (i->kind == RANK_MOVES) {
+		move(s, i);
 	} else if (i->kind == ENGINE_MOVES) {
 		e->seat[i->ms % s->plan.routers].node->addr.port += 1000;
 	} else {
@@ -190,7 +233,10 @@ void faults_run(struct sim *s)
 						 "client stands still",
 						 "cut",
 						 "clog",
-						 "router ends"};
+						 "router ends",
+						 "engine drains",
+						 "engine resumes",
+						 "rank moves"};
 	const struct incident *i = &s->incident[s->next_incident++];
 	const uint64_t until = s->now_ns + i->ms * SIM_MS;
 
@@ -242,6 +288,8 @@ void faults_heal(struct sim *s)
 		}
 		for (uint32_t k = 0; k < s->plan.ranks; k++)
 			cache_mend(s, &s->engine[i], k);
+		if (s->plan.engine_drains != 0) /* whoever has drained it */
+			engine_drain(&s->engine[i], false);
 	}
 	for (uint32_t i = 0; i < s->plan.clients; i++)
 		if (!s->customer[i].up)

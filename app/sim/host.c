@@ -89,7 +89,9 @@ static int start(struct host *h, const struct map *m)
 	if (rc < 0)
 		return rc;
 	configuration(h, text, sizeof(text));
+	memory_of(NULL); /* the C library's own memory stands behind streams */
 	rc = box_load(&h->box, text, err, sizeof(err));
+	memory_of(&h->memory);
 	if (rc == 0)
 		rc = box_lcores(&h->box.rt->conf, m->lcores, m->ingress, m->event, m->sched, err,
 				sizeof(err));
@@ -107,6 +109,7 @@ static int start(struct host *h, const struct map *m)
 int host_begin(struct sim *s, uint32_t i)
 {
 	struct host *h = &s->host[i];
+	struct memory *was;
 	int rc;
 
 	all = s;
@@ -114,9 +117,15 @@ int host_begin(struct sim *s, uint32_t i)
 		*h = (struct host){.sim = s, .no = i};
 		kvr_rand_init(&h->rand, kvr_mix64(s->plan.seed ^ 0x686f7374) + i);
 	}
+	h->memory = (struct memory){0};
+	was = memory_of(&h->memory);
 	rc = start(h, map_of(s));
+	memory_of(was);
 	if (rc < 0)
 		return rc;
+	h->memory.start = h->memory.bytes;
+	s->eal_bytes = memory_eal();
+	truth_begin(h);
 	h->box.rt->wait = wait_here;
 	atomic_store_explicit(&h->box.rt->running, 1, memory_order_relaxed);
 	h->lives++;
@@ -133,15 +142,22 @@ struct rest_seen sim_seen;
 
 void host_end(struct host *h)
 {
+	struct memory *was;
+
 	if (!h->up)
 		return;
+	memory_check(h->sim);
 	stop_free(h);
 	rest_see(&sim_seen, h->box.rt);
+	was = memory_of(&h->memory);
 	box_stop(&h->box);
 	if (rte_mempool_in_use_count(h->box.frames) != 0)
 		sim_fail(h->sim, "%u frames are left after the end of router %u",
 			 rte_mempool_in_use_count(h->box.frames), h->no);
 	box_close(&h->box);
+	memory_of(was);
+	memory_given_back(h->sim, h->no);
+	h->sim->eal_bytes = memory_eal();
 	h->up = false;
 }
 
@@ -157,6 +173,7 @@ void host_kill(struct host *h, uint32_t back_ms)
 
 static void leave(struct host *h)
 {
+	struct memory *was = memory_of(NULL);
 	struct box *b = &h->box;
 	struct rte_mbuf *m;
 	struct kvr_path path;
@@ -176,6 +193,7 @@ static void leave(struct host *h)
 					 m->pkt_len - at);
 			rte_pktmbuf_free(m);
 		}
+	memory_of(was);
 }
 
 /* A bit, which every checksum finds; or the frame ends early. */
@@ -231,8 +249,13 @@ static void set_clock(struct host *h)
 
 static void turn(struct host *h, uint32_t i)
 {
+	struct memory *was = memory_of(&h->memory);
+
+	h->memory.turn = true;
 	lcore_turn(h->box.rt->lcore[i]);
+	h->memory.turn = false;
 	leave(h);
+	memory_of(was);
 }
 
 /* Control waits for lcores: they go on, those that stand still, too. */
@@ -279,8 +302,11 @@ static void control(struct host *h)
 
 	set_clock(h);
 	work = !rte_ring_empty(h->box.rt->control_ring);
+	memory_of(&h->memory);
 	control_round(h->box.rt);
+	memory_of(NULL);
 	leave(h);
+	truth_closed(h);
 	h->control_ns = now + ROUND_NS;
 	/* A round without work is left out, but each tick has its own. */
 	if (!work && rte_ring_empty(h->box.rt->control_ring))
@@ -295,12 +321,28 @@ static void stopping(struct host *h)
 
 	set_clock(h);
 	h->control_ns = h->sim->now_ns + ROUND_NS;
+	memory_of(&h->memory);
 	over = stop_run(h);
+	memory_of(NULL);
 	leave(h);
+	truth_closed(h);
 	if (over)
 		host_kill(h, stop_back_ms(h));
 	else
 		wake(h);
+}
+
+void host_drain(struct host *h, uint32_t engine, bool on)
+{
+	if (!h->up || h->stop != NULL)
+		return;
+	set_clock(h);
+	memory_of(&h->memory);
+	control_drain(h->box.rt, engine_worker(engine), on);
+	memory_of(NULL);
+	leave(h);
+	truth_closed(h);
+	wake(h);
 }
 
 uint64_t host_due_ns(const struct host *h)

@@ -43,10 +43,13 @@ static void usage(FILE *out)
 	      "  -k, --keep-going   go on after a failure\n"
 	      "      --no-shrink    do not look for a smaller run that fails\n"
 	      "      --pcap FILE    frames of the run, for the dissector\n"
-	      "      --seen         list the router's counters that no run has moved\n"
+	      "      --seen         list bugs of engines, how often each has shown, and the "
+	      "router's\n"
+	      "                     counters that no run has moved\n"
 	      "      --nightly      fail when a place in the code was never reached, or never "
 	      "made\n"
-	      "                     to fail; needs a build with -Dc_args=-DKVR_SIM\n"
+	      "                     to fail, or a bug of engines never showed; needs a build with "
+	      "-Dc_args=-DKVR_SIM\n"
 	      "      --speed        print simulated seconds a second\n"
 	      "  -v, --verbose      tell what happens\n"
 	      "      --fields       list FIELDs, what seeds draw for them, and what they mean\n"
@@ -284,6 +287,7 @@ static void report_seen(void)
 	const char *group = "";
 	uint32_t n = 0;
 
+	sim_bugs_say();
 	for (uint32_t i = 0; i < sim_seen.n; i++) {
 		n += sim_seen.seen[i];
 		if (sim_seen.seen[i])
@@ -312,6 +316,7 @@ static int report_sites(void)
 		printf("NEVER: %s\n", name);
 		n++;
 	}
+	n += (int)sim_bugs_say();
 	return kvr_sim_site_get(0, &text, &fails, &reached, &failed) != NULL ? n : -ENOSYS;
 }
 

@@ -66,7 +66,9 @@
 	X(routers, 1, 2, 100, 1, PEERS, "routers")                                                 \
 	X(router_stops, 1, 3, 25, 0, FAULT, "a router ends in good order and comes back")          \
 	X(pairs, 1, 1, 30, 0, FAULT, "every other engine only computes prompts")                   \
-	X(sites, 1, 30, 30, 0, FAULT, "places in the code that fail, of 1,000 visits")
+	X(sites, 1, 30, 30, 0, FAULT, "places in the code that fail, of 1,000 visits")             \
+	X(engine_drains, 1, 4, 25, 0, FAULT, "engines are drained and resumed, by either side")    \
+	X(bug_moves, 1, 4, 20, 0, FAULT, "ranks of two engines change places")
 
 enum sim_kind { SIM_PEERS, SIM_TIME, SIM_SIZE, SIM_FAULT };
 

@@ -36,3 +36,23 @@ void sim_note(struct sim *s, uint64_t a, uint64_t b)
 {
 	s->digest = kvr_mix64(s->digest ^ a) + b * UINT64_C(0x9E3779B97F4A7C15);
 }
+
+static uint64_t bugs[SIM_N_BUGS];
+
+void sim_bug(enum sim_bug bug)
+{
+	bugs[bug]++;
+}
+
+uint32_t sim_bugs_say(void)
+{
+#define SIM_BUG_TEXT(name, text) text,
+	static const char *const texts[] = {SIM_BUGS(SIM_BUG_TEXT)};
+	uint32_t never = 0;
+
+	for (uint32_t i = 0; i < SIM_N_BUGS; i++) {
+		printf("%-36s %10" PRIu64 " times\n", texts[i], bugs[i]);
+		never += bugs[i] == 0;
+	}
+	return never;
+}

@@ -15,10 +15,12 @@
  *   host.c     the routers: their configuration, turns, deaths
  *   stop.c     a router that ends in good order, while time goes on
  *   names.c    two routers in one EAL
+ *   memory.c   what routers take of the process's memory
  *   cache.c    what an engine has and what it says of that
  *   engine.c   agents and engines
  *   customer.c clients, what they ask for, and what must come of it
  *   faults.c   who dies, stands still or is cut off, and when
+ *   truth.c    what engines have announced, and who is given nothing new
  *   check.c    what must be true at the end
  *   world.c    time: what is due next, and the phases of a run
  *
@@ -121,6 +123,7 @@ struct ask {
 struct run {
 	uint32_t ask, before; /* before: the ask's execution before this one + 1 */
 	uint32_t engine, seat, life, rank, attempt;
+	uint64_t began_ns;
 	bool prefill; /* of a pair: its answer is the result that the other leg gets */
 	uint64_t handle;
 	uint64_t at_ns; /* next step */
@@ -134,10 +137,17 @@ struct run {
 
 struct load_cache;
 
+/** Sequence hashes: none is 0. */
+struct announced {
+	uint64_t *v;
+	uint64_t mask, n;
+};
+
 struct rank {
 	struct load_cache *cache;
-	bool dirty;    /* the agent was not told the truth */
-	uint32_t busy; /* execution in prefill + 1 */
+	struct announced told; /* ever, in this life */
+	bool dirty;	       /* the agent was not told the truth */
+	uint32_t busy;	       /* execution in prefill + 1 */
 };
 
 /** An engine's agent for one of the routers. */
@@ -162,7 +172,7 @@ struct engine {
 	uint32_t runs; /* list of executions + 1 */
 	uint64_t due_ns;
 	uint32_t epoch;
-	bool leaving;
+	bool leaving, asks_drain;
 };
 
 struct customer {
@@ -176,9 +186,22 @@ struct customer {
 	uint32_t n_again;
 };
 
+/** Of the process's memory, by one router. */
+struct memory {
+	int64_t bytes, most, start; /* now, ever, when it had begun */
+	uint32_t in_turns;	    /* taken or given back by packet lcores */
+	bool turn;		    /* a packet lcore runs */
+};
+
 struct host {
 	struct sim *sim;
 	uint32_t no;
+	struct memory memory;
+	/* engines, as its registry has them: since when it takes nothing new (SIM_NEVER: it does),
+	 * its life, and since when it is known */
+	uint64_t closed_ns[SIM_ENGINES], open_ns[SIM_ENGINES];
+	uint32_t life[SIM_ENGINES];
+	bool drained[SIM_ENGINES];
 	struct box box;
 	bool up;
 	struct stop *stop;	      /* it ends in good order */
@@ -208,7 +231,8 @@ struct sim {
 	bool verbose, failed;
 	char why[512];
 	uint64_t digest;
-	uint64_t steps;
+	uint64_t steps, ticks;
+	uint64_t eal_bytes; /* taken by the routers there are, when they had begun */
 	struct kvr_rand rand;
 	struct net net;
 	struct host host[SIM_ROUTERS];
@@ -269,6 +293,24 @@ void sim_say(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 
 /** Something happened: into the digest. */
 void sim_note(struct sim *s, uint64_t a, uint64_t b);
 
+/* What engines have done wrong, in all runs. */
+#define SIM_BUGS(X)                                                                                \
+	X(LOST, "KV events lost")                                                                  \
+	X(TWICE, "blocks announced twice")                                                         \
+	X(PARENT, "a lie about the parent")                                                        \
+	X(NEVER, "an event for blocks never stored")                                               \
+	X(FORGOT, "a restart without AllBlocksCleared")                                            \
+	X(MOVED, "a rank at another worker")                                                       \
+	X(MUTE, "no answer, ever")                                                                 \
+	X(AFTER, "an answer after the abort")                                                      \
+	X(ERROR, "an error in the middle of an answer")                                            \
+	X(REFUSED, "a request refused")
+#define SIM_BUG_ENUM(name, text) SIM_BUG_##name,
+enum sim_bug { SIM_BUGS(SIM_BUG_ENUM) SIM_N_BUGS };
+void sim_bug(enum sim_bug bug);
+/** Print how often. @return how many of them never. */
+uint32_t sim_bugs_say(void);
+
 /* ---- world.c ---- */
 
 struct sim_result {
@@ -318,6 +360,39 @@ uint64_t host_due_ns(const struct host *h);
 bool host_run(struct host *h);
 void host_arrive(struct host *h, struct packet *p);
 
+/** An operator drains or resumes an engine. */
+void host_drain(struct host *h, uint32_t engine, bool on);
+
+/* ---- memory.c ---- */
+
+/** From now on it is this one's. @return whose it was; NULL: nobody's. */
+struct memory *memory_of(struct memory *m);
+/** Bytes of the EAL's heaps. */
+uint64_t memory_eal(void);
+/** Within its bounds, between two steps. */
+void memory_check(struct sim *s);
+/** Router @p i has ended. */
+void memory_given_back(struct sim *s, uint32_t i);
+
+/* ---- truth.c ---- */
+
+void announced_add(struct announced *a, const uint64_t *sh, uint32_t n);
+bool announced_has(const struct announced *a, uint64_t sh);
+void announced_free(struct announced *a);
+/** Nothing stands in a table that was not announced. */
+void truth_tables(struct sim *s);
+/** A request comes to its engine, of which its router has counted so many blocks as cached. */
+void truth_overlap(struct sim *s, const struct run *r, uint32_t blocks);
+void truth_dispatch(struct sim *s, const struct run *r);
+/** Never twice in this life. */
+void truth_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t ask);
+/** Its leg of a pair is one for this engine, with the other leg's result. */
+void truth_leg(struct sim *s, const struct engine *e, const struct kvr_agent_request *q,
+	       uint32_t ask);
+/** A router begins; its control has made a round. */
+void truth_begin(struct host *h);
+void truth_closed(struct host *h);
+
 /* ---- stop.c ---- */
 
 /** It is told to end in good order, and is back @p back_ms after it has. */
@@ -357,6 +432,8 @@ void engine_end(struct sim *s, uint32_t i);
 uint64_t engine_due_ns(const struct sim *s, uint32_t i);
 void engine_run(struct sim *s, uint32_t i);
 void engine_goodbye(struct engine *e);
+/** Its agents ask for no new requests, or for some again. */
+void engine_drain(struct engine *e, bool on);
 void engine_still(struct engine *e, uint64_t until_ns);
 static inline uint64_t engine_worker(uint32_t i)
 {
@@ -372,6 +449,8 @@ uint32_t cache_match(struct engine *e, const struct run *r);
 void cache_store(struct sim *s, struct engine *e, struct run *r);
 /** The engine lost it all and its agent hears nothing of that. */
 void cache_forget(struct sim *s, struct engine *e, uint32_t rank);
+/** Two engines' ranks have changed places, and nobody has said so. */
+void cache_move(struct sim *s, struct engine *e, struct engine *f, uint32_t rank);
 /** Tell the truth anew when it was not told. */
 void cache_mend(struct sim *s, struct engine *e, uint32_t rank);
 /** Every block, in the order in which it can be stored: @p fn is called for each chain. */

@@ -107,6 +107,10 @@ static bool phases(struct sim *s)
 {
 	const uint64_t since = s->now_ns - s->phase_ns;
 
+	if (++s->ticks % 10 == 0) {
+		memory_check(s);
+		truth_tables(s);
+	}
 	switch (s->phase) {
 	case PHASE_FAULTS:
 		if (since >= s->plan.seconds * SIM_S) {
@@ -300,6 +304,8 @@ static void end(struct sim *s)
 		engine_end(s, i);
 	for (uint32_t i = 0; i < s->plan.routers; i++)
 		host_end(&s->host[i]);
+	for (uint32_t i = 0; i < SIM_ENGINES * SIM_RANKS; i++)
+		announced_free(&s->engine[i / SIM_RANKS].rank[i % SIM_RANKS].told);
 	net_end(s);
 	free(s->ask);
 	free(s->run);

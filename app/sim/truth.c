@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What is true of engines, beside what routers believe: what each rank has ever announced in this
+ * life, what a request is, and since when a router gives an engine nothing new.
+ */
+#include "sim.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what was announced ---- */
+
+static uint64_t *place(const struct announced *a, uint64_t sh)
+{
+	uint64_t at = kvr_mix64(sh) & a->mask;
+
+	while (a->v[at] != 0 && a->v[at] != sh)
+		at = (at + 1) & a->mask;
+	return &a->v[at];
+}
+
+static void grow(struct announced *a)
+{
+	const struct announced old = *a;
+
+	a->mask = old.v != NULL ? 2 * old.mask + 1 : 1023;
+	a->v = calloc(a->mask + 1, sizeof(*a->v));
+	if (a->v == NULL)
+		abort();
+	for (uint64_t i = 0; old.v != NULL && i <= old.mask; i++)
+		if (old.v[i] != 0)
+			*place(a, old.v[i]) = old.v[i];
+	free(old.v);
+}
+
+void announced_add(struct announced *a, const uint64_t *sh, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t *at;
+
+		if (2 * a->n >= a->mask)
+			grow(a);
+		at = place(a, sh[i]);
+		a->n += *at == 0;
+		*at = sh[i];
+	}
+}
+
+bool announced_has(const struct announced *a, uint64_t sh)
+{
+	return a->v != NULL && *place(a, sh) == sh;
+}
+
+void announced_free(struct announced *a)
+{
+	free(a->v);
+	*a = (struct announced){0};
+}
+
+/* ---- the table is never above that ---- */
+
+struct walk {
+	struct sim *s;
+	uint32_t router;
+	const struct rank *of[SIM_ENGINES * SIM_RANKS + 64]; /* by index in the router */
+};
+
+static bool was_announced(void *ctx, const struct kvr_prefix_piece *p)
+{
+	struct walk *w = ctx;
+	const struct rank *k = p->rank < RTE_DIM(w->of) ? w->of[p->rank] : NULL;
+
+	for (uint32_t i = 0; i < p->n && k != NULL; i++)
+		if (!announced_has(&k->told, p->sh[i]))
+			sim_fail(w->s,
+				 "router %u: its table has block %" PRIx64
+				 " in rank %u, which has not announced it",
+				 w->router, p->sh[i], p->rank);
+	return !w->s->failed;
+}
+
+/* Ranks of this pool whose life the router knows, and that are not being cleared. */
+static void ranks_of(struct walk *w, const struct router *rt, uint32_t pool)
+{
+	memset(w->of, 0, sizeof(w->of));
+	for (uint32_t i = 0; i < w->s->plan.engines; i++) {
+		const struct engine *e = &w->s->engine[i];
+		const struct kvr_worker *k = kvr_registry_find(rt->registry, engine_worker(i));
+
+		if (!e->up || e->prefill != (pool == 1) || k == NULL || k->epoch < e->epoch)
+			continue;
+		for (uint32_t r = 0; r < w->s->plan.ranks; r++)
+			if (kvr_prefix_ready(rt->pool[pool].prefix, (uint16_t)k->rank[r]))
+				w->of[k->rank[r]] = &e->rank[r];
+	}
+}
+
+void truth_tables(struct sim *s)
+{
+	struct walk w = {.s = s};
+
+	for (uint32_t i = 0; i < s->plan.routers; i++) {
+		const struct router *rt = s->host[i].box.rt;
+
+		w.router = i;
+		for (uint32_t p = 0; s->host[i].up && p < rt->n_pools; p++) {
+			ranks_of(&w, rt, p);
+			kvr_prefix_dump(rt->pool[p].prefix, 0, was_announced, &w);
+		}
+	}
+}
+
+/* Leading blocks that a decision has counted were announced, every one. */
+void truth_overlap(struct sim *s, const struct run *r, uint32_t blocks)
+{
+	const struct rank *k = &s->engine[r->engine].rank[r->rank];
+
+	if (s->plan.predict) /* what has been sent there counts as well */
+		return;
+	if (blocks > r->n_hashes)
+		sim_fail(s, "request %u: %u blocks of %u are cached, it says", r->ask, blocks,
+			 r->n_hashes);
+	for (uint32_t i = 0; i < blocks && !s->failed; i++)
+		if (!announced_has(&k->told, r->hash[i]))
+			sim_fail(s,
+				 "request %u: router %u counts %u blocks at engine %u, which has "
+				 "announced %u",
+				 r->ask, r->seat, blocks, r->engine, i);
+}
+
+/* ---- what comes to engines ---- */
+
+/* Never twice in this life. */
+void truth_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t ask)
+{
+	const struct engine *e = t->engine;
+	const uint32_t engine = (uint32_t)(e - s->engine);
+
+	for (uint32_t i = s->ask[ask].last_run; i != 0; i = s->run[i - 1].before) {
+		const struct run *r = &s->run[i - 1];
+
+		if (r->engine == engine && r->life == e->life && r->handle == handle &&
+		    r->seat == t->node->router)
+			sim_fail(s, "request %u is run twice by engine %u", ask, engine);
+	}
+}
+
+/* Its leg of a pair is one for this engine, and the result is what the other leg has said. */
+void truth_leg(struct sim *s, const struct engine *e, const struct kvr_agent_request *q,
+	       uint32_t ask)
+{
+	struct item_body b;
+
+	if (q->leg == KVR_ROLE_AGGREGATED) {
+		if (e->prefill)
+			sim_fail(s, "request %u: an engine that computes prompts gets all of it",
+				 ask);
+		return;
+	}
+	if (!s->plan.pairs || (q->leg == KVR_ROLE_PREFILL) != e->prefill)
+		sim_fail(s, "request %u: leg %u comes to the wrong engine", ask, q->leg);
+	if (q->leg != KVR_ROLE_DECODE)
+		return;
+	if (q->prefill_result_len < sizeof(b)) {
+		sim_fail(s, "request %u: a result of %u bytes", ask, q->prefill_result_len);
+		return;
+	}
+	memcpy(&b, q->prefill_result, sizeof(b));
+	if (b.ask != ask || b.run >= s->n_runs || s->run[b.run].ask != ask ||
+	    engine_worker(s->run[b.run].engine) != q->prefill_worker)
+		sim_fail(s, "request %u: its result is that of run %u of request %u", ask, b.run,
+			 b.ask);
+}
+
+/* ---- who is given nothing ---- */
+
+/* Safe to delete, it says: nothing of this router runs there that anybody waits for. */
+static void check_drained(struct sim *s, const struct host *h, uint32_t engine)
+{
+	const struct engine *e = &s->engine[engine];
+
+	for (uint32_t i = e->up ? e->runs : 0; i != 0; i = s->run[i - 1].next) {
+		const struct run *r = &s->run[i - 1];
+		const struct ask *a = &s->ask[r->ask];
+
+		if (r->seat == h->no && r->began_ns >= h->open_ns[engine] &&
+		    (r->state == RUN_QUEUED || r->state == RUN_PREFILL || r->state == RUN_DECODE) &&
+		    a->last_run == i && !a->over && !a->cancelled && !a->killed)
+			sim_fail(s, "engine %u is drained, says router %u, and runs request %u",
+				 engine, h->no, r->ask);
+	}
+}
+
+void truth_closed(struct host *h)
+{
+	struct sim *s = h->sim;
+
+	for (uint32_t i = 0; i < s->plan.engines && h->up; i++) {
+		const struct kvr_worker *w =
+			kvr_registry_find(h->box.rt->registry, engine_worker(i));
+		const uint32_t life = w != NULL ? w->epoch : 0;
+		const bool drained = w != NULL && w->state == KVR_WORKER_DRAINED;
+		const bool open = w != NULL && w->state < KVR_WORKER_DRAINING;
+
+		if (life != h->life[i])
+			h->open_ns[i] = s->now_ns;
+		h->life[i] = life;
+		if (open)
+			h->closed_ns[i] = SIM_NEVER;
+		else if (h->closed_ns[i] == SIM_NEVER)
+			h->closed_ns[i] = s->now_ns;
+		if (drained && !h->drained[i])
+			check_drained(s, h, i);
+		h->drained[i] = drained;
+	}
+}
+
+void truth_begin(struct host *h)
+{
+	for (uint32_t i = 0; i < SIM_ENGINES; i++) {
+		h->closed_ns[i] = h->open_ns[i] = h->sim->now_ns;
+		h->life[i] = 0;
+		h->drained[i] = false;
+	}
+}
+
+void truth_dispatch(struct sim *s, const struct run *r)
+{
+	const struct host *h = &s->host[r->seat];
+
+	if (h->up && s->ask[r->ask].asked_ns > h->closed_ns[r->engine])
+		sim_fail(s, "request %u is new, and router %u gives it to engine %u, which is %s",
+			 r->ask, r->seat, r->engine, h->life[r->engine] != 0 ? "draining" : "gone");
+}
