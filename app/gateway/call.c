@@ -239,12 +239,11 @@ static uint64_t *hash(const struct gw_call *c, const struct gw_model *m, uint32_
 					       .lora = m->lora != NULL ? m->lora : c->lora,
 					       .cache_namespace = c->ns};
 	const uint32_t cap = c->n_ids / m->block_size;
-	uint64_t *sh;
+	uint64_t *sh = cap != 0 ? malloc(cap * sizeof(*sh)) : NULL;
 	int rc;
 
-	if (c->n_ids == 0 || cap == 0)
+	if (cap == 0)
 		return NULL;
-	sh = malloc(cap * sizeof(*sh));
 	rc = sh != NULL ? kvr_client_hash_tokens(&how, c->ids, c->n_ids, sh, cap) : -ENOMEM;
 	if (rc > 0)
 		*n = (uint32_t)rc;
@@ -274,6 +273,7 @@ static int submit(struct gw_call *c, const struct gw_model *m)
 		  : c->t->opt->direct	    ? KVR_CLIENT_DIRECT
 					    : 0;
 	q.flags |= c->through ? KVR_CLIENT_INLINE : 0;
+	q.flags |= c->ask.probe && !c->query ? KVR_CLIENT_HEALTH : 0;
 	if (rc == 0)
 		rc = kvr_client_submit(c->router->client, &q, &c->id);
 	if (rc == 0) {

@@ -106,6 +106,10 @@ struct kvr_client_pool {
  * nothing is heard of this client for some seconds (10 unless the router is configured otherwise).
  * Without body and not with QUERY or DIRECT. */
 #define KVR_CLIENT_BOOK 0x8u
+/** A probe of an engine's health: goes where it is pinned, and leaves no trace in the router: no
+ * booking, session, prediction or counter. Without hashes and tokens, and not with QUERY, BOOK or
+ * LOADS. */
+#define KVR_CLIENT_HEALTH 0x40u
 /** REJECTED DispatchFailed, detail[0]: the chosen worker's agent takes no bodies but those that
  * pass the router. */
 #define KVR_CLIENT_NO_BODIES 2u

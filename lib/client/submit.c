@@ -9,13 +9,21 @@
 
 #define SUBMIT_FLAGS                                                                               \
 	(KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_EAGLE | KVR_CLIENT_BOOK |               \
-	 KVR_CLIENT_LOADS | KVR_CLIENT_INLINE)
+	 KVR_CLIENT_LOADS | KVR_CLIENT_INLINE | KVR_CLIENT_HEALTH)
 
 /* Whether its body is given to the agent. */
 static bool is_away(const struct kvr_client *c, const struct kvr_client_request *q)
 {
 	return c->conf.away_bytes != 0 && q->body_len > c->conf.away_bytes &&
 	       (q->flags & (KVR_CLIENT_QUERY | KVR_CLIENT_LOADS | KVR_CLIENT_INLINE)) == 0;
+}
+
+/* A probe with something that would leave a trace. */
+static bool unhealthy(const struct kvr_client_request *q)
+{
+	return (q->flags & KVR_CLIENT_HEALTH) != 0 &&
+	       ((q->flags & (KVR_CLIENT_QUERY | KVR_CLIENT_BOOK | KVR_CLIENT_LOADS)) != 0 ||
+		q->n_hashes != 0 || q->n_tokens != 0);
 }
 
 static int check(const struct kvr_client *c, const struct kvr_client_request *q)
@@ -30,7 +38,7 @@ static int check(const struct kvr_client *c, const struct kvr_client_request *q)
 	    ((q->flags & KVR_CLIENT_BOOK) != 0 &&
 	     ((q->flags & (KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_LOADS)) != 0 ||
 	      q->body_len > 0)) ||
-	    ((q->flags & KVR_CLIENT_LOADS) != 0 && q->ops == NULL))
+	    ((q->flags & KVR_CLIENT_LOADS) != 0 && q->ops == NULL) || unhealthy(q))
 		return -EINVAL;
 	if (q->n_tokens > c->max_tokens || isl > c->max_tokens || q->n_hashes > c->max_hashes ||
 	    q->body_len > (is_away(c, q) ? KVR_WIRE_MAX_AWAY : c->max_body))
@@ -66,7 +74,8 @@ static void fill(const struct kvr_client *c, const struct kvr_client_request *q,
 		.flags = ((q->flags & KVR_CLIENT_QUERY) ? KVR_REQ_F_QUERY : 0) |
 			 ((q->flags & KVR_CLIENT_DIRECT) ? KVR_REQ_F_DIRECT : 0) |
 			 ((q->flags & KVR_CLIENT_EAGLE) ? KVR_REQ_F_EAGLE : 0) |
-			 ((q->flags & KVR_CLIENT_BOOK) ? KVR_REQ_F_BOOK : 0),
+			 ((q->flags & KVR_CLIENT_BOOK) ? KVR_REQ_F_BOOK : 0) |
+			 ((q->flags & KVR_CLIENT_HEALTH) ? KVR_REQ_F_HEALTH : 0),
 		.isl = q->isl != 0 ? q->isl : q->n_tokens,
 		.max_tokens = q->max_tokens != 0 ? q->max_tokens : KVR_NONE32,
 		.expected_output_tokens =

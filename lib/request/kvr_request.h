@@ -312,9 +312,10 @@ struct kvr_request {
 	uint8_t tries;			      /**< begun after the first */
 	bool query : 1;
 	bool book : 1;
-	bool paired : 1;	/**< it takes both pools */
-	bool held : 1;		/**< the message is kept */
-	bool sent : 1;		/**< some worker has been told something */
+	bool probe : 1;	 /**< of its engine's health: no session, index, load or counter sees it */
+	bool paired : 1; /**< it takes both pools */
+	bool held : 1;	 /**< the message is kept */
+	bool sent : 1;	 /**< some worker has been told something */
 	bool forgotten : 1;	/**< it leaves no trace */
 	struct kvr_leg leg[2];	/**< KVR_LEG_MAIN, KVR_LEG_PREFILL */
 	uint32_t attempt;	/**< of SEND to the main leg: 0 the first */

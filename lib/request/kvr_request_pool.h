@@ -39,6 +39,8 @@ LIST_HEAD(kvr_rq_opening, kvr_rq_session);
 	X(KVR_RQC_ARRIVED, arrived, COUNT, "requests", "new ones, queries among them")             \
 	X(KVR_RQC_FORGOTTEN, forgotten, COUNT, "requests", "refused or answered without a trace")  \
 	X(KVR_RQC_DONE, done, COUNT, "requests", "others that are over, with all that followed")   \
+	X(KVR_RQC_PROBES, probes, COUNT, "requests",                                               \
+	  "health probes, which are counted nowhere else")                                         \
 	X(KVR_RQC_PAIRED, paired, COUNT, "requests", "served by a pair of pools")                  \
 	X(KVR_RQC_BYPASSED, bypassed, COUNT, "requests",                                           \
 	  "of a pair, served without its prefill pool")                                            \

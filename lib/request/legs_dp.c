@@ -283,7 +283,7 @@ void kvr_rq__main_routed(const struct step *x, const struct kvr_sched_decision *
 
 void kvr_rq__main_go_on(const struct step *x)
 {
-	if (x->r->pool->predict)
+	if (x->r->pool->predict && !x->r->probe)
 		order(x, KVR_RQO_PREDICT, MAIN);
 	go(x, MAIN);
 	kvr_rq__accept(x, KVR_RQ_SERVED);
@@ -314,6 +314,7 @@ void kvr_rq__settle(const struct step *x)
 	}
 	if (!kvr_request_done(r))
 		return;
-	count(r->pool, r->forgotten ? KVR_RQC_FORGOTTEN : KVR_RQC_DONE);
+	if (!r->probe)
+		count(r->pool, r->forgotten ? KVR_RQC_FORGOTTEN : KVR_RQC_DONE);
 	order(x, KVR_RQO_DONE, MAIN);
 }

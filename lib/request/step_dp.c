@@ -61,7 +61,8 @@ static void arrived(const struct step *x)
 		refuse(x, code);
 		return;
 	}
-	choose_way(x);
+	if (!r->probe) /* it asks one worker how it is, not two */
+		choose_way(x);
 	if (r->paired && !kvr_disagg_active(r->pool->prefill->disagg)) {
 		refuse(x, KVR_E_NOT_ACTIVATED);
 		return;
@@ -91,7 +92,8 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
 		return KVR_RQ_NEVER;
 	}
 	r->pool = pool;
-	r->session = session;
+	r->probe = msg->req.probe;
+	r->session = r->probe ? NULL : session;
 	r->told = KVR_RQ_NOTHING;
 	r->way = KVR_WAY_AGGREGATED;
 	r->asks = KVR_RQO_NONE;
@@ -106,12 +108,12 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
 	r->room = 0;
 	r->msg = msg;
 	r->end.code = KVR_OK; /* then nobody reads the rest */
-	if (session != NULL) {
+	if (r->session != NULL) {
 		session->reserved = session->closes = false;
 		memset(session->part, PART_NONE, sizeof(session->part));
 		memset(session->pin, PIN_NONE, sizeof(session->pin));
 	}
-	count(pool, KVR_RQC_ARRIVED);
+	count(pool, r->probe ? KVR_RQC_PROBES : KVR_RQC_ARRIVED);
 	kvr_rq__message(&x);
 	arrived(&x);
 	settle(&x);
@@ -262,6 +264,8 @@ static void item(const struct step *x, const struct kvr_rq_event *e)
 			kvr_rq__session_succeeded(x, PREFILL);
 		prefilled(x);
 	}
+	if (x->r->probe)
+		return;
 	if ((e->flags & KVR_RQEF_FIRST) != 0)
 		order(x, KVR_RQO_PREFILL_DONE, MAIN);
 	if (e->tokens != 0)

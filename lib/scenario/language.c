@@ -37,7 +37,7 @@ static const struct {
 	{POS, "ms"},
 	{REAL, "priority priority_jump weight overlap_score_weight router_temperature "
 	       "shared_cache_multiplier overlap_score_credit prefill_load_scale"},
-	{BOOL, "eagle assume_kv_reuse track_prefill_tokens"},
+	{BOOL, "eagle assume_kv_reuse track_prefill_tokens probe book"},
 	{U64S, "sequence_hashes allowed_worker_ids"},
 	{U32S, "tokens"},
 	{STRS, "taints annotations required_taints"},
@@ -83,7 +83,7 @@ static const struct {
 	{"clear", kvr_sc_op_clear, "worker! dp_rank"},
 	{"route", kvr_sc_op_route,
 	 "id! pool tokens sequence_hashes isl exec_isl phase routing override annotations "
-	 "max_tokens mm shared_hits"},
+	 "max_tokens mm shared_hits probe book"},
 	{"prefill_done", kvr_sc_op_prefill_done, "id!"},
 	{"output", kvr_sc_op_output, "id! tokens=generated!"},
 	{"finish", kvr_sc_op_finish, "id!"},

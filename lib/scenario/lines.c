@@ -83,6 +83,7 @@ void kvr_sc_line_accepted(struct kvr_sc_req *r)
 		return;
 	case KVR_RQS_HELD:
 	case KVR_RQS_SENT:
+	case KVR_RQS_RUNNING: /* booked only: nobody has to take it */
 		if (!r->routed)
 			routed_line(r, "routed");
 		r->routed = true;

@@ -171,6 +171,14 @@ static bool prompt_read(const json_t *obj, struct kvr_sc_req *r, struct kvr_sc_p
 	return true;
 }
 
+/* A health probe: no index, no session. */
+static void traceless(struct kvr_sc_req *r)
+{
+	r->msg.req.n = r->msg.req.exec_isl = r->msg.req.n_shared = 0;
+	r->session.id_len = 0;
+	r->session.action = KVR_RQ_USE;
+}
+
 /* NULL with the problem noted. Not yet known by its id. */
 static struct kvr_sc_req *request_read(struct kvr_sc_world *w, struct kvr_sc_line *l,
 				       struct kvr_sc_problem *p)
@@ -192,14 +200,20 @@ static struct kvr_sc_req *request_read(struct kvr_sc_world *w, struct kvr_sc_lin
 	r->msg.req.phase = (enum kvr_role)phase;
 	r->msg.req.query_only = is_query(kvr_sc_get(l->obj, "annotations"));
 	r->msg.pair = pool->peer != NULL ? &r->pair : NULL;
+	r->msg.req.probe = json_is_true(kvr_sc_get(l->obj, "probe"));
+	r->msg.book = json_is_true(kvr_sc_get(l->obj, "book"));
 	override_read(kvr_sc_get(l->obj, "override"), r);
 	if (phase < 0)
 		kvr_sc_bad(p, "unknown phase '%s'", kvr_sc_str_or(l->obj, "phase", ""));
-	return phase >= 0 && prompt_read(l->obj, r, p) &&
-			       routing_read(kvr_sc_get(l->obj, "routing"), r, p) &&
-			       shared_read(kvr_sc_get(l->obj, "shared_hits"), r, p)
-		       ? r
-		       : NULL;
+	if (r->msg.req.probe + r->msg.book + r->msg.req.query_only > 1)
+		return kvr_sc_bad(p, "a query, a probe and a booking are three things"), NULL;
+	if (phase < 0 || !prompt_read(l->obj, r, p) ||
+	    !routing_read(kvr_sc_get(l->obj, "routing"), r, p) ||
+	    !shared_read(kvr_sc_get(l->obj, "shared_hits"), r, p))
+		return NULL;
+	if (r->msg.req.probe)
+		traceless(r);
+	return r;
 }
 
 /* ---- operations -------------------------------------------------------------------------- */
@@ -232,7 +246,7 @@ bool kvr_sc_op_route(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_s
 
 static void prefill_ends(struct kvr_sc_world *w, struct kvr_sc_req *r, uint16_t flags)
 {
-	if (runs(r, KVR_LEG_PREFILL))
+	if (runs(r, KVR_LEG_PREFILL) && !r->msg.book) /* its client has ended that, too */
 		SAY(w, r, FIN, .leg = KVR_LEG_PREFILL, .flags = flags);
 }
 

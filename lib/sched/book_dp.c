@@ -71,6 +71,7 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	b->in_prefill = false;
 	b->exec_isl = isl;
 	b->generated = 0;
+	b->probe = false;
 	b->fades = req->hints != NULL && (req->hints->flags & KVR_SHINT_EXPECTED_OUTPUT);
 	b->expected = b->fades ? req->hints->expected_output_tokens : 0;
 	b->adapter = kvr_sched__lora_begin(s, req->hints);
@@ -94,12 +95,46 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		kvr_sched__report(s, d->rank, now);
 }
 
-void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now)
+/* Without weight, as nothing but its end is of interest; decided before. */
+void kvr_sched__book_probe(struct kvr_sched *s, const struct kvr_sched_decision *d, uint64_t now)
+{
+	struct slot *b = &s->slot[d->slot];
+
+	b->state = KVR_SLOT_BOOKED;
+	b->rank = d->rank;
+	b->booked_at = now - s->still_ns;
+	b->probe = b->marked = true;
+	b->in_prefill = b->fades = false;
+	b->exec_isl = 0;
+	b->generated = UINT32_MAX; /* whatever is told of it is nothing new */
+	b->act = (struct kvr_active_booking){.rank = d->rank};
+	kvr_cell_add(&s->cnt.probes_now, 1);
+	age_add(s, d->slot);
+}
+
+static void unbook_probe(struct kvr_sched *s, uint32_t slot)
+{
+	struct slot *b = &s->slot[slot];
+
+	age_remove(s, slot);
+	b->state = KVR_SLOT_FREE;
+	b->rank = NIL;
+	kvr_cell_add(&s->cnt.probes_ended, 1);
+	kvr_cell_sub(&s->cnt.probes_now, 1);
+}
+
+/* The end is counted in @p how, unless it is a probe's. */
+void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now, kvr_cell_t *how)
 {
 	struct slot *b = &s->slot[slot];
 	uint32_t rank = b->rank;
 	bool left;
 
+	if (b->probe) {
+		unbook_probe(s, slot);
+		return;
+	}
+	kvr_cell_add(how, 1);
 	kvr_sched__prefill_remove(s, slot, now);
 	age_remove(s, slot);
 	left = leave_prompt(s, slot, now);
@@ -223,8 +258,7 @@ bool kvr_sched_finish(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	}
 	if (!booked(s, slot))
 		return false;
-	kvr_sched__unbook(s, slot, now);
-	kvr_cell_add(&s->cnt.finished, 1);
+	kvr_sched__unbook(s, slot, now, &s->cnt.finished);
 	return true;
 }
 
@@ -244,8 +278,7 @@ bool kvr_sched_cancel(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	}
 	if (!booked(s, slot))
 		return false;
-	kvr_sched__unbook(s, slot, now);
-	kvr_cell_add(&s->cnt.cancelled_booked, 1);
+	kvr_sched__unbook(s, slot, now, &s->cnt.cancelled_booked);
 	return true;
 }
 
@@ -270,8 +303,7 @@ uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], u
 			if (done == n)
 				return done;
 			slots[done++] = r->bk_head;
-			kvr_sched__unbook(s, r->bk_head, now);
-			kvr_cell_add(&s->cnt.expired, 1);
+			kvr_sched__unbook(s, r->bk_head, now, &s->cnt.expired);
 		}
 	}
 	s->sweep_rank = 0;

@@ -184,7 +184,7 @@ enum kvr_code kvr_sched__pin_check(const struct kvr_sched *s, struct choice *c)
 			return KVR_E_NO_ENDPOINTS;
 	}
 	c->pin_rank = rank;
-	return bit(s->over, rank) ? KVR_E_PINNED_OVERLOADED : KVR_OK;
+	return bit(s->over, rank) && !c->req->probe ? KVR_E_PINNED_OVERLOADED : KVR_OK;
 }
 
 /* ---- ranks of an unpinned request -------------------------------------------------------- */

@@ -154,6 +154,10 @@ struct kvr_sched_req {
 	uint32_t exec_isl; /**< prompt tokens the engine sees: prefill load and output blocks of the
 			    * booking; 0 = isl */
 	bool query_only;
+	/** A health probe: chosen as a query is, and booked without weight, so that its end, its
+	 * age and the loss of its rank are known. It waits for nobody, and where it is pinned
+	 * overload does not count. */
+	bool probe;
 	enum kvr_role phase;
 	const struct kvr_sched_hints *hints;	   /**< NULL = none */
 	const struct kvr_sched_override *override; /**< NULL = none */

@@ -98,6 +98,11 @@ int kvr_sched_pending_class(const struct kvr_sched *s, uint32_t policy_class,
 	  "bookings though an eligible rank had strictly more overlap")                            \
 	X(KVR_SCHED_C_UNSHARED, unshared_blocks, COUNT, "blocks",                                  \
 	  "prompt blocks booked privately: load model full")                                       \
+	X(KVR_SCHED_C_PROBES, probes, COUNT, "requests",                                           \
+	  "health probes, which no other counter knows")                                           \
+	X(KVR_SCHED_C_PROBES_REFUSED, probes_refused, COUNT, "requests", "of them, refused")       \
+	X(KVR_SCHED_C_PROBES_ENDED, probes_ended, COUNT, "requests", "of them, over")              \
+	X(KVR_SCHED_C_PROBES_NOW, probes_now, GAUGE, "requests", "health probes now")              \
 	X(KVR_SCHED_C_BOOKED_NOW, booked_now, GAUGE, "requests", "bookings now")                   \
 	X(KVR_SCHED_C_WAITING_NOW, waiting_now, GAUGE, "requests", "requests waiting now")
 

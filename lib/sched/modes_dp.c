@@ -164,7 +164,8 @@ enum kvr_code kvr_sched__choose_simple(struct kvr_sched *s, struct choice *c,
 		if (n == 0)
 			return any_bit(c->open, s->words) ? KVR_E_ALL_OVERLOADED
 							  : KVR_E_NO_ENDPOINTS;
-		rank = pick_rank(s, &s->worker[picks[s->conf.mode](s, n, !c->req->query_only)]);
+		rank = pick_rank(s, &s->worker[picks[s->conf.mode](
+					    s, n, !c->req->query_only && !c->req->probe)]);
 	}
 	d->rank = rank;
 	d->worker = s->worker[s->rank[rank].worker].id;

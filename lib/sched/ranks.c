@@ -77,8 +77,7 @@ static uint32_t rank_drop(struct kvr_sched *s, uint32_t r, uint32_t n, uint64_t 
 	for (; n > 0 && s->rank[r].bk_head != NIL; n--) {
 		uint32_t slot = s->rank[r].bk_head;
 
-		kvr_sched__unbook(s, slot, now);
-		kvr_cell_add(&s->cnt.dropped, 1);
+		kvr_sched__unbook(s, slot, now, &s->cnt.dropped);
 		if (s->ops.dropped != NULL)
 			s->ops.dropped(s->ops.arg, slot, r);
 	}

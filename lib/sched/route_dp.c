@@ -143,6 +143,37 @@ static enum kvr_sched_result route(struct kvr_sched *s, struct choice *c, uint64
 	return d->result;
 }
 
+static void name_class(const struct kvr_sched_req *req, struct kvr_sched_decision *d)
+{
+	if (req->hints != NULL && req->hints->policy_class != KVR_SCHED_NO_CLASS)
+		d->policy_class = req->hints->policy_class;
+}
+
+/* A probe is refused, too, without a trace in the other counters. */
+static enum kvr_sched_result route_probe(struct kvr_sched *s, struct choice *c, uint64_t now,
+					 struct kvr_sched_decision *d)
+{
+	enum kvr_code e = KVR_E_NO_MEMORY;
+
+	kvr_cell_add(&s->cnt.probes, 1);
+	if (d->slot < s->conf.max_requests)
+		e = s->slot[d->slot].state != KVR_SLOT_FREE ? KVR_E_DUPLICATE_REQUEST
+							    : kvr_sched_check(s, c->req);
+	if (e == KVR_OK) {
+		name_class(c->req, d);
+		e = kvr_sched__resolve(s, c);
+	}
+	if (e == KVR_OK)
+		e = choose(s, c, now, d);
+	if (e != KVR_OK) {
+		kvr_cell_add(&s->cnt.probes_refused, 1);
+		d->err = e;
+		return d->result = KVR_SCHED_ERROR;
+	}
+	kvr_sched__book_probe(s, d, now);
+	return d->result = KVR_SCHED_ROUTED;
+}
+
 enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 				      const struct kvr_sched_req *req,
 				      const struct kvr_sched_overlap *ov, uint64_t now,
@@ -152,11 +183,15 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 	enum kvr_code e;
 
 	blank(s, d, slot);
-	kvr_cell_add(&s->cnt.routed_calls, 1);
 	if (s->owed.any)
 		kvr_sched__settle(s);
 	if (s->terms != NULL)
 		s->terms->n = 0;
+	if (req->probe) {
+		choice_init(s, &c, req, ov);
+		return route_probe(s, &c, now, d);
+	}
+	kvr_cell_add(&s->cnt.routed_calls, 1);
 	if (slot >= s->conf.max_requests)
 		return refuse(s, d, KVR_E_NO_MEMORY);
 	if (!req->query_only && s->slot[slot].state != KVR_SLOT_FREE)
@@ -164,8 +199,7 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 	e = kvr_sched_check(s, req);
 	if (e != KVR_OK)
 		return refuse(s, d, e);
-	if (req->hints != NULL && req->hints->policy_class != KVR_SCHED_NO_CLASS)
-		d->policy_class = req->hints->policy_class;
+	name_class(req, d);
 	choice_init(s, &c, req, ov);
 	e = kvr_sched__resolve(s, &c);
 	if (e != KVR_OK)
@@ -315,7 +349,7 @@ uint64_t kvr_sched_next_timer(const struct kvr_sched *s)
 {
 	uint64_t t = UINT64_MAX;
 
-	if (s->cnt.booked_now > 0)
+	if (s->cnt.booked_now > 0 || s->cnt.probes_now > 0)
 		t = s->next_sweep;
 	if (s->pending.count > 0 && s->next_drain < t)
 		t = s->next_drain;

@@ -96,6 +96,7 @@ struct slot {
 	uint32_t generated;
 	uint32_t expected;
 	uint16_t adapter; /* see lora_dp.c */
+	bool probe;	  /* without weight: nothing but its age and its rank is kept */
 };
 
 _Static_assert(sizeof(struct slot) == 128, "two cache lines a booking");
@@ -450,7 +451,8 @@ enum kvr_code kvr_sched__choose_simple(struct kvr_sched *s, struct choice *c,
 /* book_dp.c */
 void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		     const struct kvr_sched_decision *d);
-void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now);
+void kvr_sched__book_probe(struct kvr_sched *s, const struct kvr_sched_decision *d, uint64_t now);
+void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now, kvr_cell_t *how);
 uint32_t kvr_sched__exec_isl(const struct kvr_sched_req *req);
 uint64_t kvr_sched__left(const struct kvr_sched *s, const struct choice *c,
 			 const struct kvr_sched_decision *d);
@@ -477,9 +479,7 @@ void kvr_sched__move(struct kvr_sched *s, uint32_t slot, const struct choice *c,
 uint64_t kvr_sched__drain_at(const struct kvr_sched *s, uint64_t now);
 void kvr_sched__limits(struct kvr_sched *s);
 uint32_t kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank, uint32_t n);
-
 _Static_assert(sizeof(struct node) == 64, "one cache line");
-
 /* heap_dp.c: leftist heaps over sched.node */
 void kvr_sched__heap_add(struct node *nodes, uint32_t *root, uint32_t n);
 void kvr_sched__heap_del(struct node *nodes, uint32_t *root, uint32_t n);

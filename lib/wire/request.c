@@ -84,6 +84,11 @@ static enum kvr_code check_meaning(const struct kvr_wire_request *q, struct kvr_
 	    ((q->flags & (KVR_REQ_F_QUERY | KVR_REQ_F_DIRECT)) != 0 || q->body_len != 0))
 		return refuse(f, KVR_E_INVALID_REQUEST, "BOOK with QUERY, DIRECT or a body",
 			      q->flags, 0);
+	if ((q->flags & KVR_REQ_F_HEALTH) != 0 &&
+	    ((q->flags & (KVR_REQ_F_QUERY | KVR_REQ_F_BOOK)) != 0 || q->n_hashes != 0 ||
+	     q->n_tokens != 0))
+		return refuse(f, KVR_E_INVALID_REQUEST, "HEALTH with QUERY, BOOK, hashes or tokens",
+			      q->flags, 0);
 	return KVR_OK;
 }
 

@@ -187,8 +187,13 @@ class Scenario:
                 line['exec_isl'] = self.rng.choice([1, 30])
         else:
             line['tokens'] = [self.rng.randrange(3) for _ in range(self.rng.choice([1, 4, 13]))]
-        if self.rng.random() < 0.1:
+        what = self.rng.random()
+        if what < 0.1:
             line['annotations'] = ['query_instance_id:']
+        elif what < 0.15:
+            line['probe'] = True
+        elif what < 0.2 and pool[0] == 'a':
+            line['book'] = True
         if self.rng.random() < 0.1:
             line['override'] = self.rng.choice([
                 {'overlap_score_credit': 0}, {'router_temperature': 1}, {'router_temperature': -1},

@@ -34,7 +34,7 @@ ENOUGH = 500  # scenarios in which every kind must be met
 KINDS = [*('> ' + op for op in (
     'advance', 'cancel', 'clear', 'drain', 'fail', 'finish', 'load', 'loads', 'output', 'pool', 'prefill_done',
     'remove', 'resume', 'route', 'scores', 'session_ack', 'store', 'worker', 'session_release', 'worker_gone', 'with exec_isl',
-    'with override', 'with shared_hits')),
+    'with override', 'with shared_hits', 'with probe', 'with book')),
     'route routed', 'route queued', 'route query', 'route error', 'admitted routed', 'admitted error',
     'prefill bootstrap', 'prefill sync', 'prefill bypassed', 'expired', 'loads', 'scores',
     'session open_sent', 'session bound', 'session open_failed', 'session unbound', 'session expired',
@@ -105,7 +105,7 @@ def kinds(line):
             yield line['error']
     else:
         yield ' '.join([op] + [str(line[k]) for k in ('path', 'event', 'to') if k in line])
-    yield from (f'with {k}' for k in ('phase', 'override', 'exec_isl', 'shared_hits') if k in line)
+    yield from (f'with {k}' for k in ('phase', 'override', 'exec_isl', 'shared_hits', 'probe', 'book') if k in line)
 
 
 def differs(programs, lines, met=None):

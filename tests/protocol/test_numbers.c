@@ -323,6 +323,7 @@ static const struct row {
 	BIT("### 6.1", 4, UNPROVEN, KVR_REQ_F_UNPROVEN),
 	BIT("### 6.1", 4, BOOK, KVR_REQ_F_BOOK),
 	BIT("### 6.1", 4, AWAY, KVR_REQ_F_AWAY),
+	BIT("### 6.1", 4, HEALTH, KVR_REQ_F_HEALTH),
 	BIT("### 6.2", 4, KEPT, KVR_ACC_F_KEPT),
 	BIT("### 6.2", 0, QUERY, KVR_STATE_QUERY),
 	BIT("### 6.2", 0, QUEUED, KVR_STATE_QUEUED),

@@ -227,7 +227,7 @@ def hints(gw, agents):
     check('used and closed', r.status == 200 and d.worker == first, r)
 
 
-def route(gw, agents):
+def route(gw, agents, router):
     """PreprocessedRequest."""
     ids = list(range(3 * B))
     r = gw.post('/v1/route', {'model': 'llama', 'token_ids': ids, 'stop_conditions': {'max_tokens': 9, 'stop': None},
@@ -253,12 +253,25 @@ def route(gw, agents):
                   'mm_processor_kwargs': None, 'request_timestamp_ms': None}
     r = gw.post('/v1/route', everything)
     check('all fields at their defaults', r.status == 200, r)
-    r = gw.post('/v1/route', {'model': 'llama', 'token_ids': [1], '_HEALTH_CHECK': True,
-                              'routing': {'backend_instance_id': 102, 'dp_rank': 0}})
-    d = last(agents).dispatch
-    check('a probe goes where it is pinned, without hashes', r.status == 200 and d.worker == 102 and not list(d.hashes), r)
+    probes(gw, agents, router, ids)
     r = gw.post('/v1/route', {'model': 'llama', 'token_ids': [1, 2, 3], 'router_config_override': {'router_temperature': -1}})
     check('a bad override is refused', r.status == 400, r)
+
+
+def probes(gw, agents, router, ids):
+    """A health probe goes where it is pinned, and only the count of probes knows it."""
+    def counts():
+        return {k: v for k, v in router.telemetry('/kvroute/pools')['llama']['requests'].items() if k != 'late'}
+
+    before = counts()
+    r = gw.post('/v1/route', {'model': 'llama', 'token_ids': ids, '_HEALTH_CHECK': True,
+                              'routing': {'backend_instance_id': 102, 'dp_rank': 0}}, {'x-kvroute-session': 'probe'})
+    d = last(agents).dispatch
+    check('a probe goes where it is pinned, without hashes', r.status == 200 and d.worker == 102 and not list(d.hashes), r)
+    check('the agent sees what it is', d.flags & p.ROUTE_HEALTH, d.flags)
+    after = counts()
+    check('a probe is counted as a probe', after.pop('health_probes') == before.pop('health_probes') + 1, after)
+    check('and as nothing else', after == before, {k: (before[k], v) for k, v in after.items() if v != before[k]})
 
 
 def errors(gw, agents):
@@ -393,7 +406,7 @@ def run(program, log):
                      tokenizer.url, '--header-ms', '2000', '--max-buffer', '262144', '--max-body', '1032192', log=log)
         check('the gateway is ready', wait_for(gw.ready))
         for part in (pages, completions, streams, cancels, hints, route, errors, bad_http, load):
-            part(gw, agents)
+            part(gw, agents, *([router] if part is route else []))
         tokenizes(gw, agents, tokenizer)
         check('nothing is in flight', wait_for(lambda: gw.counters()['kvr_gateway_in_flight_requests'] == 0), gw.counters())
         n = gw.counters()

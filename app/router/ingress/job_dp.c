@@ -281,6 +281,7 @@ enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_h
 		.isl = j->isl,
 		.exec_isl = kvr_request_exec_isl(&q->fixed),
 		.query_only = (j->flags & KVR_REQ_F_QUERY) != 0,
+		.probe = (j->flags & KVR_REQ_F_HEALTH) != 0,
 		.phase = (enum kvr_role)q->fixed.phase,
 	};
 	code = kvr_hints_parse(raw, q->fixed.hints_len, KVR_HINTS_ROUTE, hints);

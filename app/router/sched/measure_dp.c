@@ -40,7 +40,7 @@ static uint64_t as_tokens(const struct pool *p, double blocks)
 void measure_decided(struct pool *p, struct request *r, uint32_t leg, uint32_t isl,
 		     const struct kvr_sched_decision *d)
 {
-	if (r == NULL || d->result != KVR_SCHED_ROUTED)
+	if (r == NULL || r->rq.probe || d->result != KVR_SCHED_ROUTED)
 		return;
 	r->times.class[leg] = (uint8_t)d->policy_class;
 	pool_count(p, PC_PROMPT_TOKENS, isl);
@@ -63,8 +63,8 @@ void measure_sent(const struct life *x, uint32_t leg)
 	struct pool *p = leg_pool(x, leg);
 	const uint32_t class = t->class[leg], isl = x->r->job->isl;
 
-	if (unlikely(t->sent_ns[leg] != 0))
-		return; /* its client has repeated it */
+	if (unlikely(t->sent_ns[leg] != 0 || x->r->rq.probe))
+		return; /* its client has repeated it; or nothing is measured of it */
 	t->sent_ns[leg] = now_ns(x->lc->rt);
 	t->removed[leg] = (uint32_t)kvr_cell_get(&p->event_ranks[l->rank].v[ER_REMOVED]);
 	rank_count(p, l->rank, RC_ROUTED, 1);

@@ -153,7 +153,7 @@ static void count_decision(const struct life *x, const struct kvr_rq_event *e,
 	const enum kvr_sched_result result = e->d->result;
 	struct request *r = x->r;
 
-	if (r->rq.query)
+	if (r->rq.query || r->rq.probe)
 		return;
 	if (result == KVR_SCHED_ERROR) {
 		if (last->kind == KVR_RQO_DECIDE && last->leg == e->leg)
@@ -191,7 +191,7 @@ static void count_once(const struct life *x, enum pool_counter c)
 	if (x->r->counted)
 		return;
 	x->r->counted = true;
-	pool_count(x->p, c, 1);
+	request_count(x->p, x->r, c, 1);
 }
 
 static void freed(const struct life *x, const struct kvr_rq_order *o)
@@ -214,7 +214,7 @@ static void freed(const struct life *x, const struct kvr_rq_order *o)
 	struct pool *p = leg_pool(x, o->leg);
 
 	kvr_sched_finish(p->sched, x->r->slot[o->leg]->slot, x->lc->now_ns);
-	pool_count(p, (enum pool_counter)as[o->how], 1);
+	request_count(p, x->r, (enum pool_counter)as[o->how], 1);
 	measure_freed(x, o->leg, o->how);
 }
 
@@ -250,7 +250,7 @@ static void send(const struct life *x, uint32_t leg)
 	prompts_keep(p, r->job); /* its hashes are in the frame that goes out */
 	leg_fields(p, slot, &f);
 	out_dispatch(x->lc, r->job, agent_path(x->lc, &slot->relay), &f);
-	pool_count(p, PC_DISPATCHES, 1);
+	request_count(p, r, PC_DISPATCHES, 1);
 }
 
 /* Nothing goes to its worker; what its client says of it is found by its handle. */

@@ -64,6 +64,21 @@ static inline struct request *request_of(const struct kvr_flight *slot)
 	return slot->owner;
 }
 
+/** A count of a request, which no metric has when it is a health probe. */
+static inline void request_count(struct pool *p, const struct request *r, enum pool_counter c,
+				 uint64_t n)
+{
+	pool_count(p, c, r->rq.probe ? 0 : n);
+}
+
+/** Whether a slot is a health probe's. */
+static inline bool slot_probes(const struct kvr_flight *slot)
+{
+	const struct request *r = request_of(slot);
+
+	return r != NULL && r->rq.probe;
+}
+
 /** Which leg a slot is. It has a request. */
 static inline uint32_t leg_of(const struct kvr_flight *slot)
 {

@@ -45,7 +45,7 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, 
 	const struct life x = {lc, p, r, {KVR_ROUTE, NULL}};
 	struct kvr_rq_event e = {.kind = KVR_RQE_REPEATED};
 
-	pool_count(p, PC_REPEATS, 1);
+	request_count(p, r, PC_REPEATS, 1);
 	if (!is_client(p, slot, &j->client)) {
 		answer_job(lc, j, &(const struct refusal){.code = KVR_E_NOT_ALLOWED});
 		return;
@@ -77,7 +77,7 @@ static void arrived(struct lcore *lc, struct pool *p, struct job *j)
 	measure_arrived(x.r, j->arrival_ns);
 	x.r->away = (j->flags & KVR_REQ_F_AWAY) != 0;
 	j->msg.pair = j->pair != NULL ? &j->pair->rq : NULL;
-	if (unlikely(j->session.key.len != 0))
+	if (unlikely(j->session.key.len != 0 && !j->msg.req.probe))
 		session = session_of(lc, x.r, &none);
 	life_arrive(&x, session);
 }
@@ -85,7 +85,7 @@ static void arrived(struct lcore *lc, struct pool *p, struct job *j)
 static void refuse(struct lcore *lc, struct pool *p, struct job *j, const struct refusal *why,
 		   enum pool_counter how)
 {
-	pool_count(p, how, 1);
+	pool_count(p, how, !j->msg.req.probe);
 	answer_job(lc, j, why);
 }
 
@@ -95,8 +95,8 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 	struct kvr_flight *slot;
 	struct refusal ended;
 
-	pool_count(p, PC_ROUTES, 1);
-	pool_count(p, PC_NO_BLOCKS, j->n_hashes == 0);
+	pool_count(p, j->msg.req.probe ? PC_PROBES : PC_ROUTES, 1);
+	pool_count(p, PC_NO_BLOCKS, j->n_hashes == 0 && !j->msg.req.probe);
 	if (j->msg.req.query_only) {
 		arrived(lc, p, j);
 		return;
@@ -173,7 +173,7 @@ static void item(struct lcore *lc, struct pool *p, const struct note *n, struct 
 	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
 	struct request *r = slot != NULL ? request_of(slot) : NULL;
 	const bool fin = (n->progress.flags & KVR_PROG_F_FIN) != 0;
-	const bool booked = r != NULL && r->rq.book;
+	const bool booked = r != NULL && r->rq.book, probe = r != NULL && r->rq.probe;
 	struct kvr_rq_event e = {.kind = fin ? KVR_RQE_FIN : KVR_RQE_ITEM,
 				 .flags = progress_flags(n->progress.flags),
 				 .tokens = n->progress.tokens};
@@ -190,7 +190,8 @@ static void item(struct lcore *lc, struct pool *p, const struct note *n, struct 
 		prefill_result(r, m, &e);
 	else
 		rte_pktmbuf_free(m);
-	if (!slot_event(lc, p, slot, e) || !fin || booked || n->progress.cached == KVR_NONE32)
+	if (!slot_event(lc, p, slot, e) || !fin || booked || probe ||
+	    n->progress.cached == KVR_NONE32)
 		return;
 	measure_told(p, r, leg, rank, predicted, n->progress.cached);
 }

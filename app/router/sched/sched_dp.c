@@ -168,11 +168,11 @@ static void expired(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
 	const struct request *r = request_of(slot);
 	const uint32_t leg = r != NULL ? leg_of(slot) : MAIN;
 	const uint32_t rank = r != NULL ? r->rq.leg[leg].rank : 0;
-	const bool sent = r != NULL && r->times.sent_ns[leg] != 0;
+	const bool sent = r != NULL && r->times.sent_ns[leg] != 0, probe = slot_probes(slot);
 
 	if (!slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED}))
 		return;
-	pool_count(p, PC_EXPIRED, 1);
+	pool_count(p, PC_EXPIRED, !probe);
 	if (sent) /* a rank's account begins with that */
 		measure_expired(p, rank);
 }

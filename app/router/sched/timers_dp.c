@@ -32,11 +32,12 @@ static bool lost_of(struct lcore *lc, struct pool *p)
 
 	for (; i < p->live.n_lost; i++) {
 		struct kvr_flight *slot = kvr_flight_slot(p->requests, p->lost[i]);
+		const bool probe = slot_probes(slot);
 
 		if (!prompts_idle(p) || !prompts_ready_lost(p, slot, PROMPTS_SLICE))
 			break;
 		if (slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_LOST}))
-			pool_count(p, PC_LOST, 1);
+			pool_count(p, PC_LOST, !probe);
 		prompts_handled(p);
 	}
 	p->live.n_lost -= i;
@@ -142,13 +143,15 @@ bool deadlines_poll(struct lcore *lc, struct pool *p)
 	for (uint32_t i = 0; i < LOOK_TURN && p->live.look > 0 && ended < ENDS_TURN; i++) {
 		struct kvr_flight *slot = look(p);
 		struct kvr_rq_event e = {0};
+		bool probe;
 
 		p->live.look--;
 		if (slot == NULL || !is_late(lc, request_of(slot), &e))
 			continue;
+		probe = slot_probes(slot);
 		ended++;
 		if (slot_event(lc, p, slot, e))
-			pool_count(p, PC_CLIENT_GONE, e.kind != KVR_RQE_DEADLINE);
+			pool_count(p, PC_CLIENT_GONE, e.kind != KVR_RQE_DEADLINE && !probe);
 	}
 	return p->live.look == 0;
 }

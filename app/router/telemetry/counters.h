@@ -59,6 +59,8 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 
 #define POOL_COUNTER_LIST(X)                                                                       \
 	X(PC_ROUTES, routes, COUNT, "requests", "ROUTE messages that reached the scheduler")       \
+	X(PC_PROBES, health_probes, COUNT, "messages",                                             \
+	  "ROUTE messages of health probes, which are counted and measured nowhere else")          \
 	X(PC_QUERIES, queries, COUNT, "requests", "query-only requests answered")                  \
 	X(PC_REPEATS, repeats, COUNT, "requests",                                                  \
 	  "repeated ROUTEs answered from the request's slot")                                      \

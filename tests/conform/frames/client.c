@@ -40,7 +40,9 @@ void client_heard_all(struct kvr_sc_world *w, struct talk *t)
 	if (t->closed)
 		frames_session_closer_over(r->pool, r);
 	kvr_sc_req_over(r);
-	if (!talk_works(t, MAIN))
+	if (r->msg.book)
+		talk_leg_is(t, PREFILL, KVR_RQS_ENDED);
+	if (!talk_works(t, MAIN) || r->msg.book)
 		talk_leg_is(t, MAIN, KVR_RQS_ENDED);
 }
 
@@ -109,6 +111,8 @@ static void served(struct talk *t, const struct kvr_wire_accepted *a, enum kvr_r
 	t->r->r.leg[PREFILL].worker = a->prefill_worker;
 	t->r->r.leg[PREFILL].dp_rank = a->prefill_dp_rank;
 	t->r->r.leg[PREFILL].overlap_blocks = a->prefill_overlap_blocks;
+	if (t->r->msg.book && t->r->r.way != KVR_WAY_AGGREGATED && t->r->r.way != KVR_WAY_BYPASSED)
+		client_prefill_line(t, t->r->r.way, a);
 	client_accepted_line(t, state);
 	t->decided[MAIN] = false;
 }
@@ -144,7 +148,7 @@ static void accepted(struct kvr_sc_world *w, struct talk *t, const struct peers_
 		}
 		break;
 	default:
-		served(t, a, KVR_RQS_SENT);
+		served(t, a, r->msg.book ? KVR_RQS_RUNNING : KVR_RQS_SENT);
 	}
 }
 

@@ -282,13 +282,17 @@ static void put_hints(struct kvr_hint_buf *b, const struct peers_route *q)
 
 bool peers_route(const struct peers_route *q)
 {
+	static const uint8_t pad[KVR_WIRE_ASKING_LEAST - 4];
 	static uint8_t tlv[KVR_WIRE_MAX_HINTS];
 	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
 	const struct kvr_wire_ids ids = ids_of_client(q->id, 0);
 	struct kvr_request_src src = {
 		.fixed = {.pool = (uint16_t)q->pool,
 			  .phase = q->phase,
-			  .flags = q->query ? KVR_REQ_F_QUERY : 0,
+			  .flags = q->query   ? KVR_REQ_F_QUERY
+				   : q->probe ? KVR_REQ_F_HEALTH
+				   : q->book  ? KVR_REQ_F_BOOK
+					      : 0,
 			  .isl = q->isl,
 			  .max_tokens = q->max_tokens,
 			  .expected_output_tokens =
@@ -309,6 +313,8 @@ bool peers_route(const struct peers_route *q)
 
 	if (q->hints != NULL)
 		put_hints(&hints, q);
+	if (q->book)
+		kvr_hint_put(&hints, KVR_HINT_PAD, pad, sizeof(pad), NULL, 0);
 	src.hints = hints.p;
 	src.hints_len = hints.len;
 	len = kvr_request_build(&src, s);
@@ -322,6 +328,18 @@ bool peers_route(const struct peers_route *q)
 		pipeline_send(PEER_CLIENT, frame, sizeof(struct kvr_wire_hdr) + part);
 	}
 	return true;
+}
+
+void peers_reported(uint64_t id, uint64_t handle, uint32_t seq, uint16_t flags, uint32_t tokens)
+{
+	const struct kvr_wire_ids ids = ids_of_client(id, handle);
+	const struct kvr_wire_progress p = {.seq = seq,
+					    .flags = flags,
+					    .generated_tokens = tokens,
+					    .cached_tokens = KVR_NONE32};
+	uint8_t buf[128];
+
+	say(PEER_CLIENT, buf, kvr_put_progress(buf, sizeof(buf), &ids, &p));
 }
 
 void peers_cancel(uint64_t id, uint64_t handle)

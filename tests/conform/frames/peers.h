@@ -157,7 +157,7 @@ struct peers_route {
 	uint64_t id;
 	uint32_t pool; /* number */
 	uint8_t phase;
-	bool query;
+	bool query, probe, book;
 	uint32_t isl, max_tokens;
 	uint32_t n_hashes, n_tokens;
 	const uint64_t *hashes;
@@ -183,6 +183,9 @@ struct peers_mm {
 
 /** @return false: it cannot be written as a frame. */
 bool peers_route(const struct peers_route *q);
+
+/** The client runs it itself, and says how it goes. @p seq: of its reports, from 0. */
+void peers_reported(uint64_t id, uint64_t handle, uint32_t seq, uint16_t flags, uint32_t tokens);
 
 void peers_cancel(uint64_t id, uint64_t handle);
 

@@ -57,6 +57,8 @@ static bool route(struct talk *t)
 		.pool = frames_pool(r->pool),
 		.phase = kvr_sc_get(r->line->obj, "phase") != NULL ? (uint8_t)r->msg.req.phase : 0,
 		.query = r->msg.req.query_only,
+		.probe = r->msg.req.probe,
+		.book = r->msg.book,
 		.isl = isl,
 		.max_tokens = (uint32_t)kvr_sc_u64_or(r->line->obj, "max_tokens", KVR_NONE32),
 		.hashes = r->msg.req.sh,
@@ -78,12 +80,18 @@ static bool route(struct talk *t)
 	if (large)
 		frames_not(FRAMES_NOT_LARGE);
 	snprintf(body, sizeof(body), "copy %u", ++copies);
+	if (q.book) { /* it has no body that could tell copies apart */
+		body[0] = '\0';
+		q.max_tokens = copies;
+	}
 	if (r->session.id_len != 0) {
 		memcpy(session, r->session.id, r->session.id_len);
 		session[r->session.id_len] = '\0';
 		q.session = session;
 	}
 	prompt(&q, r->line->obj, r->msg.req.exec_isl, &tokens);
+	if (q.probe)
+		q.n_tokens = q.n_mm = 0;
 	ok = peers_route(&q);
 	free(tokens);
 	return ok;
@@ -123,10 +131,31 @@ void frames_arrive(struct kvr_sc_req *r)
 	frames_settle(w);
 }
 
+/* Its client runs it. */
+static bool reported(struct talk *t, const struct kvr_rq_event *e)
+{
+	const bool fin = e->kind == KVR_RQE_FIN, failed = (e->flags & KVR_RQEF_ERROR) != 0;
+	const bool first = (e->flags & KVR_RQEF_FIRST) != 0;
+
+	if (!t->r->msg.book || (!fin && e->kind != KVR_RQE_ITEM))
+		return false;
+	peers_reported(t->id, t->handle, t->run[MAIN].reports++,
+		       (uint16_t)((fin ? KVR_PROG_F_FIN : 0) | (failed ? KVR_PROG_F_ERROR : 0) |
+				  (first ? KVR_PROG_F_FIRST : 0)),
+		       (uint32_t)t->r->generated);
+	if (first)
+		talk_leg_is(t, PREFILL, KVR_RQS_ENDED);
+	if (fin)
+		client_heard_all(t->r->pool->world, t);
+	return true;
+}
+
 static void say(struct talk *t, const struct kvr_rq_event *e)
 {
 	struct kvr_sc_req *r = t->r;
 
+	if (reported(t, e))
+		return;
 	switch (e->kind) {
 	case KVR_RQE_ITEM:
 		if ((e->flags & KVR_RQEF_FIRST) != 0)

@@ -82,7 +82,8 @@ static void decisions(struct kvr_sc_world *w)
 
 bool talk_is_half(const struct kvr_sc_req *r)
 {
-	return r->pool->peer != NULL && r->pool->conf.role == KVR_ROLE_DECODE;
+	return r->pool->peer != NULL && r->pool->conf.role == KVR_ROLE_DECODE &&
+	       !r->msg.req.probe; /* that takes one alone */
 }
 
 bool talk_bypassed(const struct talk *t)
