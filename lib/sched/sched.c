@@ -57,37 +57,61 @@ static void *take(struct kvr_sched *s, uint64_t n, size_t size)
 	return p;
 }
 
+/*
+ * The columns of ranks that decisions read stand in one piece: few pages, and an odd number of
+ * cache lines from one to the next, as columns that begin at the same place of a page push each
+ * other out of the first cache. Called with base 0 to learn the size.
+ */
+static size_t lay_columns(struct kvr_sched *s, uintptr_t base)
+{
+	const size_t n = s->max_ranks, words = n / 64;
+	const bool ttft = s->mode->by_ttft, late = ttft && s->conf.ttft_late_binding;
+	const struct {
+		void *column; /* where its address is kept */
+		size_t bytes;
+	} of[] = {{&s->used, words * 8},
+		  {&s->open, words * 8},
+		  {&s->over, words * 8},
+		  {&s->due, words * 8},
+		  {&s->ready, words * 8},
+		  {&s->fit, words * 8},
+		  {&s->elig, words * 8},
+		  {&s->ties, words * 8},
+		  {&s->sums, words * sizeof(double)},
+		  {&s->tokens, n * sizeof(double)},
+		  {&s->ttft.rest, ttft ? n * sizeof(double) : 0},
+		  {&s->ttft.until, ttft ? n * sizeof(double) : 0},
+		  {&s->ttft.late, late ? n * sizeof(double) : 0},
+		  {&s->cost, n * sizeof(double)},
+		  {&s->depth, n * sizeof(uint32_t)},
+		  {&s->requests, n * sizeof(uint32_t)},
+		  {&s->place, n * sizeof(uint32_t)},
+		  {&s->order, n * sizeof(uint32_t)},
+		  {&s->rank, n * sizeof(*s->rank)}};
+	size_t at = 0;
+
+	for (size_t i = 0; i < RTE_DIM(of); i++) {
+		void *p = of[i].bytes > 0 ? (void *)(base + at) : NULL;
+
+		memcpy(of[i].column, &p, sizeof(p));
+		at += of[i].bytes > 0 ? (of[i].bytes + 63) / 64 * 64 : 0;
+		at += of[i].bytes >= 4096 ? 64 : 0;
+	}
+	return at;
+}
+
 static void take_ranks(struct kvr_sched *s)
 {
 	uint32_t n = s->max_ranks, words = n / 64;
 	uint32_t mine = n > s->conf.max_workers ? n : s->conf.max_workers;
-	uint64_t **set[] = {&s->used,  &s->open, &s->over, &s->due,
-			    &s->ready, &s->fit,	 &s->elig, &s->ties};
 
-	for (uint32_t i = 0; i < sizeof(set) / sizeof(set[0]); i++)
-		*set[i] = take(s, words, sizeof(uint64_t));
-	s->tokens = take(s, n, sizeof(double));
-	s->cost = take(s, n, sizeof(double));
+	lay_columns(s, (uintptr_t)take(s, lay_columns(s, 0), 1));
 	s->mult = take(s, n, sizeof(double));
-	s->sums = take(s, words, sizeof(double));
-	s->requests = take(s, n, sizeof(uint32_t));
-	s->depth = take(s, n, sizeof(uint32_t));
 	s->shared = take(s, n, sizeof(uint32_t));
 	s->zeros = take(s, n, sizeof(uint32_t));
 	for (uint32_t t = 0; t < TIERS; t++)
 		s->saved[t] = take(s, n, sizeof(uint32_t));
-	s->rank = take(s, n, sizeof(*s->rank));
-	if (s->mode->by_ttft) {
-		s->ttft.rest = take(s, n, sizeof(double));
-		s->ttft.going = take(s, n, sizeof(double));
-		s->ttft.until = take(s, n, sizeof(double));
-		s->ttft.seen = take(s, n, sizeof(uint64_t));
-		if (s->conf.ttft_late_binding)
-			s->ttft.late = take(s, n, sizeof(double));
-	}
-	s->order = take(s, n, sizeof(uint32_t));
 	s->order_next = take(s, n, sizeof(uint32_t));
-	s->place = take(s, n, sizeof(uint32_t));
 	s->mine = take(s, mine, sizeof(uint32_t));
 	s->worker = take(s, s->conf.max_workers, sizeof(*s->worker));
 	s->sorted = take(s, s->conf.max_workers, sizeof(uint32_t));

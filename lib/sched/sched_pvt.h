@@ -55,6 +55,10 @@ struct rank {
 	uint64_t pf_tokens;
 	uint64_t anchor_at;
 
+	/* mode ttft */
+	double going;  /* tokens of the oldest that can go before its end is seen */
+	uint64_t seen; /* when prefill last began or ended here */
+
 	/* bookings in order of age */
 	uint32_t bk_head, bk_tail;
 
@@ -186,10 +190,11 @@ struct cost_in {
 	double isl, block, inv_block, n;
 	double credit, scale, host_w, disk_w, shared_w, request_w;
 	double decay, min_tokens, request_blocks;
-	double at;	 /* ttft: now, ns from the origin */
-	double speed;	 /* tokens a ns; 0 = not known */
-	double left_w;	 /* 1 / (1 - rho) */
-	double decode_w; /* a block */
+	double at;		   /* ttft: now, ns from the origin */
+	double speed;		   /* tokens a ns; 0 = not known */
+	double full;		   /* of a prompt of which nothing is cached: isl / (1 - rho) */
+	double per_block, per_hit; /* less for a block, and for one on a device, by its weight */
+	double decode_w;	   /* a block */
 };
 
 typedef double (*kvr_sched__cost_fn)(const struct cost_in *in, double *cost, uint32_t *top);
@@ -219,10 +224,8 @@ struct kernels {
 /** What mode ttft knows beyond the load of each rank; see ttft_dp.c. The arrays are NULL in others.
  */
 struct ttft {
-	double *rest;	/* per rank: tokens that wait, but for those of its oldest that can go */
-	double *going;	/* those */
-	double *until;	/* when they are gone, ns from the origin */
-	uint64_t *seen; /* when prefill last began or ended there */
+	double *rest;		    /* per rank: tokens that wait, but for rank.going */
+	double *until;		    /* when those are gone, ns from the origin */
 	double took_ns, did_tokens; /* of prefills that ended; the past fades */
 	double ns_token;	    /* of prefill, a rank; 0 = none ended yet */
 	double rho;

@@ -44,7 +44,7 @@
  */
 void kvr_sched__ttft_waits(struct kvr_sched *s, uint32_t rank, bool first)
 {
-	const struct rank *r = &s->rank[rank];
+	struct rank *r = &s->rank[rank];
 	struct ttft *t = &s->ttft;
 
 	if (first) {
@@ -52,11 +52,11 @@ void kvr_sched__ttft_waits(struct kvr_sched *s, uint32_t rank, bool first)
 		const double head = any ? (double)s->slot[r->pf_head].pf_tokens : 0;
 		const double from = any ? (double)(int64_t)(r->anchor_at - s->origin) : 0;
 
-		t->going[rank] = t->speed > 0 ? HEAD_MOST * head : 0;
-		t->until[rank] = from + t->going[rank] * t->ns_token;
-		t->seen[rank] = r->anchor_at;
+		r->going = t->speed > 0 ? HEAD_MOST * head : 0;
+		t->until[rank] = from + r->going * t->ns_token;
+		r->seen = r->anchor_at;
 	}
-	t->rest[rank] = (double)r->pf_tokens - t->going[rank];
+	t->rest[rank] = (double)r->pf_tokens - r->going;
 	if (t->late != NULL)
 		t->rest[rank] += t->late[rank];
 }
@@ -65,22 +65,23 @@ void kvr_sched__ttft_waits(struct kvr_sched *s, uint32_t rank, bool first)
 void kvr_sched__ttft_ended(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
 	const struct slot *b = &s->slot[slot];
+	struct rank *r = &s->rank[b->rank];
 	struct ttft *t = &s->ttft;
 	const bool known = t->speed > 0;
 	double tokens = (double)b->pf_tokens, ns, most;
 
-	ns = now > t->seen[b->rank] ? (double)(now - t->seen[b->rank]) : 0;
+	ns = now > r->seen ? (double)(now - r->seen) : 0;
 	most = LATE_MOST * (known ? t->ns_token : FIRST_NS) *
 	       (tokens > LATE_LEAST ? tokens : LATE_LEAST);
 	ns = ns < most ? ns : most;
 	t->took_ns = t->took_ns * SPEED_KEEP + ns;
 	t->did_tokens = t->did_tokens * SPEED_KEEP + tokens;
 	t->ns_token = t->took_ns / t->did_tokens;
-	t->speed = t->ns_token > 0 ? 1 / t->ns_token : 0;
+	t->speed = t->took_ns > 0 ? t->did_tokens / t->took_ns : 0;
 	/* Once: what began when no speed was known is worked off as well. */
 	for (uint32_t i = 0; !known && t->speed > 0 && i < s->n_ranks; i++)
 		kvr_sched__ttft_waits(s, s->order[i], true);
-	t->seen[b->rank] = now;
+	r->seen = now;
 }
 
 static void next_window(struct kvr_sched *s, uint64_t now)
@@ -124,7 +125,9 @@ void kvr_sched__ttft_fill(const struct kvr_sched *s, struct cost_in *in)
 	in->until = t->until;
 	in->at = (double)(int64_t)(t->now - s->origin);
 	in->speed = t->speed;
-	in->left_w = t->left_w;
+	in->full = t->left_w * in->isl;
+	in->per_block = t->left_w * in->block;
+	in->per_hit = in->per_block * in->credit;
 	in->decode_w = s->conf.role == KVR_ROLE_PREFILL ? 0 : s->conf.ttft_decode_weight * s->block;
 }
 
@@ -182,38 +185,42 @@ INLINE v8 waits(const struct cost_in *in, size_t r)
 	return f64s(in->rest + r) + EITHER(going > 0, going, (v8){0});
 }
 
-/* u */
-INLINE v8 left(const struct cost_in *in, size_t r, bool lean)
+/* Blocks of the prompt that need not be computed, by their weights. */
+INLINE v8 hits(const struct cost_in *in, size_t r)
 {
 	const i8 device = counts(in->tier[0] + r), flying = counts(in->depth + r);
-	v8 hit;
+	v8 hit, fly;
 
-	if (lean || in->plain) {
+	if (in->plain) {
 		const i8 best = LARGER(device, flying);
 
-		hit = in->credit * wide(&best);
-	} else {
-		const v8 fly = in->credit * wide(&flying);
-
-		hit = in->credit * wide(&device) + in->host_w * f64_counts(in->tier[1] + r);
-		hit = hit +
-		      in->disk_w * (f64_counts(in->tier[2] + r) + f64_counts(in->tier[3] + r));
-		if (in->shared != NULL)
-			hit = hit + in->shared_w * f64_counts(in->shared + r);
-		hit = EITHER(hit > fly, hit, fly);
+		return in->credit * wide(&best);
 	}
-	return in->isl - hit * in->block;
+	fly = in->credit * wide(&flying);
+	hit = in->credit * wide(&device) + in->host_w * f64_counts(in->tier[1] + r);
+	hit = hit + in->disk_w * (f64_counts(in->tier[2] + r) + f64_counts(in->tier[3] + r));
+	if (in->shared != NULL)
+		hit = hit + in->shared_w * f64_counts(in->shared + r);
+	return EITHER(hit > fly, hit, fly);
 }
 
-/* Lean is the usual case: one tier, nothing preferred, requests weigh nothing. */
-INLINE v8 costs(const struct cost_in *in, size_t r, bool lean)
+/* Q + u / (1 - rho) + w * decode. Plain is one tier, and nothing preferred. */
+INLINE v8 costs(const struct cost_in *in, size_t r, bool plain)
 {
-	v8 c = in->scale * (waits(in, r) + in->left_w * left(in, r, lean));
+	v8 c;
 
-	c = c + in->decode_w * f64_counts(in->blocks + r);
-	if (!lean)
+	if (plain) {
+		const i8 device = counts(in->tier[0] + r), flying = counts(in->depth + r);
+		const i8 best = LARGER(device, flying);
+
+		c = in->full - in->per_hit * wide(&best);
+	} else {
+		c = in->full - in->per_block * hits(in, r);
+	}
+	c = in->scale * (waits(in, r) + c) + in->decode_w * f64_counts(in->blocks + r);
+	if (in->request_w != 0)
 		c = c + in->request_w * in->block * f64_counts(in->requests + r);
-	if (!lean && in->mult != NULL) {
+	if (!plain && in->mult != NULL) {
 		const v8 mult = f64s(in->mult + r);
 
 		/* A credit above 1 can make it negative; what repels must still repel. */
@@ -223,7 +230,7 @@ INLINE v8 costs(const struct cost_in *in, size_t r, bool lean)
 }
 
 INLINE double loop(const struct cost_in *from, double *restrict cost, uint32_t *restrict top,
-		   bool lean)
+		   bool plain)
 {
 	const m8 lane = {1, 2, 4, 8, 16, 32, 64, 128};
 	const i8 half = {1, 2, 4, 8, 16, 32, 64, 128};
@@ -237,7 +244,7 @@ INLINE double loop(const struct cost_in *from, double *restrict cost, uint32_t *
 	for (size_t r = 0; r < (size_t)in->words * 64; r += LANES) {
 		const int32_t bits = (int32_t)(in->mask[r / 64] >> r % 64 & 255);
 		i8 device = counts(in->tier[0] + r);
-		v8 c = costs(in, r, lean);
+		v8 c = costs(in, r, plain);
 
 		if (bits != 255) { /* usually all or, in the last group, none */
 			c = EITHER((lane & bits) != 0, c, inf);
@@ -255,40 +262,41 @@ INLINE double loop(const struct cost_in *from, double *restrict cost, uint32_t *
 	return best;
 }
 
+static double cost_scalar(const struct cost_in *in, double *cost, uint32_t *top)
+{
+	return in->plain ? loop(in, cost, top, true) : loop(in, cost, top, false);
+}
+
+/* ---- the usual case, by hand ------------------------------------------------------------- */
+
+/*
+ * One tier, nothing preferred, requests weigh nothing. The compiler makes twice the instructions of
+ * the wide vectors above. Copies of the inputs, as in cost_dp.c: constants stay in registers.
+ */
 INLINE bool is_lean(const struct cost_in *in)
 {
 	return in->plain && in->request_w == 0;
 }
 
-static double cost_scalar(const struct cost_in *in, double *cost, uint32_t *top)
-{
-	return is_lean(in) ? loop(in, cost, top, true) : loop(in, cost, top, false);
-}
-
-/* ---- AVX2, the usual case ---------------------------------------------------------------- */
-
-/* By hand, as the compiler splits the wide vectors badly: twice the instructions at 512 ranks. */
 #define T256 __attribute__((target("avx2")))
 #define I256 T256 static inline __attribute__((always_inline))
 
-struct consts256 {
-	__m256d at, speed, credit, block, isl, left_w, scale, decode_w;
-};
-
-/* Costs of four ranks, as costs() with `lean`; device gets their blocks. */
-I256 __m256d four(const struct cost_in *in, const struct consts256 *k, size_t r, __m128i *device)
+/* Costs of four ranks, as costs(); device gets their blocks. */
+I256 __m256d four(const struct cost_in *in, size_t r, __m128i *device)
 {
 	const __m128i flying = _mm_loadu_si128((const __m128i *)(in->depth + r));
 	const __m128i blocks = _mm_loadu_si128((const __m128i *)(in->blocks + r));
-	__m256d wait = _mm256_sub_pd(_mm256_loadu_pd(in->until + r), k->at), left;
+	__m256d wait = _mm256_sub_pd(_mm256_loadu_pd(in->until + r), _mm256_set1_pd(in->at)), left;
 
 	*device = _mm_loadu_si128((const __m128i *)(in->tier[0] + r));
-	wait = _mm256_max_pd(_mm256_mul_pd(wait, k->speed), _mm256_setzero_pd());
+	wait = _mm256_max_pd(_mm256_mul_pd(wait, _mm256_set1_pd(in->speed)), _mm256_setzero_pd());
 	wait = _mm256_add_pd(_mm256_loadu_pd(in->rest + r), wait);
-	left = _mm256_mul_pd(k->credit, _mm256_cvtepi32_pd(_mm_max_epi32(*device, flying)));
-	left = _mm256_mul_pd(k->left_w, _mm256_sub_pd(k->isl, _mm256_mul_pd(left, k->block)));
-	return _mm256_add_pd(_mm256_mul_pd(k->scale, _mm256_add_pd(wait, left)),
-			     _mm256_mul_pd(k->decode_w, _mm256_cvtepi32_pd(blocks)));
+	left = _mm256_cvtepi32_pd(_mm_max_epi32(*device, flying));
+	left = _mm256_mul_pd(_mm256_set1_pd(in->per_hit), left);
+	wait = _mm256_add_pd(wait, _mm256_sub_pd(_mm256_set1_pd(in->full), left));
+	wait = _mm256_mul_pd(_mm256_set1_pd(in->scale), wait);
+	return _mm256_add_pd(
+		wait, _mm256_mul_pd(_mm256_set1_pd(in->decode_w), _mm256_cvtepi32_pd(blocks)));
 }
 
 /* Of the ranks that may not be had the cost is +inf, and no block counts. */
@@ -297,27 +305,24 @@ I256 __m256d only(uint64_t bits, __m256d c, __m128i *device)
 	const __m256i lane = _mm256_setr_epi64x(1, 2, 4, 8);
 	const __m128i half = _mm_setr_epi32(1, 2, 4, 8);
 	const __m256i in = _mm256_and_si256(_mm256_set1_epi64x((int64_t)bits), lane);
-	const __m128i four = _mm_and_si128(_mm_set1_epi32((int32_t)bits), half);
+	const __m128i may = _mm_and_si128(_mm_set1_epi32((int32_t)bits), half);
 
-	*device = _mm_and_si128(*device, _mm_cmpeq_epi32(four, half));
+	*device = _mm_and_si128(*device, _mm_cmpeq_epi32(may, half));
 	return _mm256_blendv_pd(_mm256_set1_pd(INFINITY), c,
 				_mm256_castsi256_pd(_mm256_cmpeq_epi64(in, lane)));
 }
 
-T256 static double lean256(const struct cost_in *in, double *restrict cost, uint32_t *restrict top)
+T256 static double lean256(const struct cost_in *from, double *restrict cost,
+			   uint32_t *restrict top)
 {
-	const struct consts256 k = {_mm256_set1_pd(in->at),	_mm256_set1_pd(in->speed),
-				    _mm256_set1_pd(in->credit), _mm256_set1_pd(in->block),
-				    _mm256_set1_pd(in->isl),	_mm256_set1_pd(in->left_w),
-				    _mm256_set1_pd(in->scale),	_mm256_set1_pd(in->decode_w)};
+	const struct cost_in copy = *from, *in = &copy;
 	__m256d low = _mm256_set1_pd(INFINITY);
 	__m128i most = _mm_setzero_si128(), device;
-	double lows[4];
-	uint32_t mosts[4];
+	__m128d two;
 
 	for (size_t r = 0; r < (size_t)in->words * 64; r += 4) {
 		const uint64_t bits = in->mask[r / 64] >> r % 64 & 15;
-		__m256d c = four(in, &k, r, &device);
+		__m256d c = four(in, r, &device);
 
 		if (bits != 15)
 			c = only(bits, c, &device);
@@ -325,26 +330,72 @@ T256 static double lean256(const struct cost_in *in, double *restrict cost, uint
 		low = _mm256_min_pd(c, low);
 		most = _mm_max_epi32(device, most);
 	}
-	_mm256_storeu_pd(lows, low);
-	_mm_storeu_si128((__m128i *)mosts, most);
-	*top = mosts[0];
-	for (uint32_t i = 1; i < 4; i++) {
-		lows[0] = lows[i] < lows[0] ? lows[i] : lows[0];
-		*top = mosts[i] > *top ? mosts[i] : *top;
-	}
-	return lows[0];
+	most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4E));
+	most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0xB1));
+	*top = (uint32_t)_mm_cvtsi128_si32(most);
+	two = _mm_min_pd(_mm256_castpd256_pd128(low), _mm256_extractf128_pd(low, 1));
+	return _mm_cvtsd_f64(_mm_min_sd(two, _mm_unpackhi_pd(two, two)));
 }
 
 __attribute__((target("avx2,tune=haswell"))) static double cost_avx2(const struct cost_in *in,
 								     double *cost, uint32_t *top)
 {
-	return is_lean(in) ? lean256(in, cost, top) : loop(in, cost, top, false);
+	return is_lean(in) ? lean256(in, cost, top)
+	       : in->plain ? loop(in, cost, top, true)
+			   : loop(in, cost, top, false);
+}
+
+#define T512 __attribute__((target("avx512f")))
+#define I512 T512 static inline __attribute__((always_inline))
+
+/* lddqu, as generic tuning takes a plain unaligned load apart. */
+I512 __m256i eight_counts(const uint32_t *p)
+{
+	return _mm256_lddqu_si256((const __m256i *)p);
+}
+
+/* Costs of eight ranks, as costs(). */
+I512 __m512d eight(const struct cost_in *in, size_t r, __m256i device)
+{
+	__m512d wait = _mm512_sub_pd(_mm512_loadu_pd(in->until + r), _mm512_set1_pd(in->at)), left;
+	const __m512d blocks = _mm512_cvtepi32_pd(eight_counts(in->blocks + r));
+
+	wait = _mm512_max_pd(_mm512_mul_pd(wait, _mm512_set1_pd(in->speed)), _mm512_setzero_pd());
+	wait = _mm512_add_pd(_mm512_loadu_pd(in->rest + r), wait);
+	left = _mm512_cvtepi32_pd(_mm256_max_epi32(device, eight_counts(in->depth + r)));
+	left = _mm512_mul_pd(_mm512_set1_pd(in->per_hit), left);
+	wait = _mm512_add_pd(wait, _mm512_sub_pd(_mm512_set1_pd(in->full), left));
+	wait = _mm512_mul_pd(_mm512_set1_pd(in->scale), wait);
+	return _mm512_add_pd(wait, _mm512_mul_pd(_mm512_set1_pd(in->decode_w), blocks));
+}
+
+T512 static double lean512(const struct cost_in *from, double *restrict cost,
+			   uint32_t *restrict top)
+{
+	const struct cost_in copy = *from, *in = &copy;
+	__m512d low = _mm512_set1_pd(INFINITY);
+	__m512i most = _mm512_setzero_si512();
+
+	for (size_t r = 0; r < (size_t)in->words * 64; r += 8) {
+		const __mmask8 may = (__mmask8)(in->mask[r / 64] >> r % 64);
+		const __m256i device = eight_counts(in->tier[0] + r);
+		const __m512d c =
+			_mm512_mask_mov_pd(_mm512_set1_pd(INFINITY), may, eight(in, r, device));
+
+		_mm512_storeu_pd(cost + r, c);
+		low = _mm512_min_pd(c, low);
+		most = _mm512_mask_max_epi32(most, may, most, _mm512_castsi256_si512(device));
+	}
+	*top = (uint32_t)_mm512_reduce_max_epi32(most);
+	return _mm512_reduce_min_pd(low);
 }
 
 __attribute__((target("avx512f,tune=haswell"))) static double
 cost_avx512(const struct cost_in *in, double *cost, uint32_t *top)
 {
-	return is_lean(in) ? loop(in, cost, top, true) : loop(in, cost, top, false);
+	return is_lean(in) ? lean512(in, cost, top)
+	       : in->plain ? loop(in, cost, top, true)
+			   : loop(in, cost, top, false);
 }
 
 kvr_sched__cost_fn kvr_sched__ttft_kernel(enum sched_isa isa)
@@ -356,7 +407,7 @@ kvr_sched__cost_fn kvr_sched__ttft_kernel(enum sched_isa isa)
 
 double kvr_sched__ttft_one(const struct cost_in *in, uint32_t r)
 {
-	return costs(in, r & ~(LANES - 1), is_lean(in))[r % LANES];
+	return costs(in, r & ~(LANES - 1), in->plain)[r % LANES];
 }
 
 void kvr_sched__ttft_term(const struct kvr_sched *s, const struct cost_in *in, uint32_t r,
@@ -368,7 +419,7 @@ void kvr_sched__ttft_term(const struct kvr_sched *s, const struct cost_in *in, u
 		return;
 	t->by_ttft = true;
 	t->wait_tokens = waits(in, at)[i];
-	t->left_tokens = left(in, at, is_lean(in))[i];
+	t->left_tokens = in->isl - hits(in, at)[i] * in->block;
 	t->decode_weight = in->decode_w / in->block;
 	t->rho = s->ttft.rho;
 	t->us_token = s->ttft.ns_token / 1e3;

@@ -338,7 +338,7 @@ static void tiers_weights_taints_and_overrides_count(void)
 
 /* ---- kernels ----------------------------------------------------------------------------- */
 
-static double rest[R], until[R];
+static double rest[R], until[R], left_w;
 
 static void fill(struct kvr_rand *r, struct cost_in *in)
 {
@@ -347,7 +347,10 @@ static void fill(struct kvr_rand *r, struct cost_in *in)
 	in->until = until;
 	in->at = 1e9;
 	in->speed = kvr_rand_below(r, 2) * 1e-5;
-	in->left_w = 1 + kvr_rand_unit(r) * 19;
+	left_w = 1 + kvr_rand_unit(r) * 19;
+	in->full = left_w * in->isl;
+	in->per_block = left_w * in->block;
+	in->per_hit = in->per_block * in->credit;
 	in->decode_w = kvr_rand_unit(r);
 	for (uint32_t i = 0; i < R; i++) {
 		rest[i] = kvr_rand_below(r, 3) ? kvr_rand_below(r, 1u << 20) : 0;
@@ -365,7 +368,7 @@ static double by_the_book(const struct cost_in *in, uint32_t r)
 		hit += in->host_w * tier[1][r] + in->disk_w * (tier[2][r] + tier[3][r]) +
 		       (in->shared != NULL ? in->shared_w * shared[r] : 0);
 	hit = hit > in->credit * depth[r] ? hit : in->credit * depth[r];
-	c = in->scale * (wait + (in->isl - hit * in->block) * in->left_w);
+	c = in->scale * (wait + (in->isl - hit * in->block) * (long double)left_w);
 	c += in->decode_w * blocks[r] + in->request_w * in->block * requests[r];
 	return (double)(in->mult == NULL ? c : c < 0 ? c / mult[r] : c * mult[r]);
 }
