@@ -8,6 +8,7 @@
  * every decision reads is structure-of-arrays; what only events touch stands in struct rank.
  */
 
+#include "kernels_pvt.h"
 #include "kvr_active.h"
 #include "kvr_rand.h"
 #include "kvr_sched.h"
@@ -24,7 +25,6 @@
 #define DEFAULT_BATCHED 10000000.0 /* max_num_batched_tokens of a worker that says none */
 #define NO_DURATION	UINT64_MAX
 #define MODEL_POINTS	64u
-#define TIERS		4u
 #define TAINT_MAX	256u
 
 /** Worker index sorted by id stands in sched.sorted; its ranks in sched.order from `at`. */
@@ -170,57 +170,6 @@ struct params {
 	bool reuse, track_prefill;
 };
 
-/** Everything the cost of a rank is computed from. */
-struct cost_in {
-	const uint32_t *tier[TIERS]; /* never NULL here unless `plain` */
-	const uint32_t *shared;	     /* blocks beyond device in the shared pool, or NULL */
-	const double *tokens;
-	const uint32_t *blocks;
-	const uint32_t *depth;
-	const uint32_t *requests;
-	const double *mult;	    /* or NULL */
-	const double *rest, *until; /* ttft: see struct ttft */
-	const uint64_t *mask;
-	uint32_t words;
-	bool plain; /* device tier only, no decay, no multiplier, no shared pool */
-	bool pow2;  /* block size: multiply by inv_block instead of dividing */
-	bool decode_pool;
-	bool track;
-	bool ttft; /* the cost of ttft_dp.c; what follows `ttft` is its own */
-	double isl, block, inv_block, n;
-	double credit, scale, host_w, disk_w, shared_w, request_w;
-	double decay, min_tokens, request_blocks;
-	double at;		   /* ttft: now, ns from the origin */
-	double speed;		   /* tokens a ns; 0 = not known */
-	double full;		   /* of a prompt of which nothing is cached: isl / (1 - rho) */
-	double per_block, per_hit; /* less for a block, and for one on a device, by its weight */
-	double decode_w;	   /* a block */
-};
-
-typedef double (*kvr_sched__cost_fn)(const struct cost_in *in, double *cost, uint32_t *top);
-
-/** Loops over ranks, one set per instruction set; tested equal to the bit. */
-struct kernels {
-	/**
-	 * cost[r] for every bit of the mask, +inf elsewhere; returns the lowest. top = largest
-	 * device overlap over the mask.
-	 */
-	kvr_sched__cost_fn cost;
-	/** Bit set of entries equal to v; returns how many. */
-	uint32_t (*equal)(const double *cost, double v, uint32_t words, uint64_t *out);
-	/** Largest v[r] over the bits of mask. */
-	uint32_t (*max)(const uint32_t *v, const uint64_t *mask, uint32_t words);
-	/** Lowest place[r] of the ranks of mask with v[r] == want, or NIL. */
-	uint32_t (*first)(const uint32_t *v, uint32_t want, const uint64_t *mask, uint32_t words,
-			  const uint32_t *place);
-	/** Whether tokens[r] <= limit[r] for any bit of mask. */
-	bool (*any_free)(const double *tokens, const double *limit, const uint64_t *mask,
-			 uint32_t words);
-	/** Costs become e^-((c - low) / width), 0 for +inf; their sum, and sums per 64. */
-	double (*weights)(double *cost, uint32_t words, double low, double width, double *sums);
-	kvr_sched__cost_fn ttft; /* as cost, in mode ttft */
-};
-
 /** What mode ttft knows beyond the load of each rank; see ttft_dp.c. The arrays are NULL in others.
  */
 struct ttft {
@@ -236,15 +185,6 @@ struct ttft {
 	double *late;	      /* per rank: tokens of those that wait for it (late_dp.c), or NULL */
 	uint32_t late_old, late_new; /* ends of their list */
 };
-
-enum sched_isa {
-	SCHED_SCALAR,
-	SCHED_AVX2,
-	SCHED_AVX512,
-};
-
-/* kernels_dp.c: false when the CPU has no such instructions. */
-bool kvr_sched__kernels(enum sched_isa isa, struct kernels *k);
 
 struct kvr_sched {
 	/* read by every decision */
@@ -433,19 +373,13 @@ void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_s
 enum kvr_code kvr_sched__choose(struct kvr_sched *s, struct choice *c, uint64_t now,
 				struct kvr_sched_decision *d);
 
-/* cost_dp.c */
-double kvr_sched__cost_one(const struct cost_in *in, uint32_t rank);
-kvr_sched__cost_fn kvr_sched__cost_kernel(enum sched_isa isa);
-
 /* ttft_dp.c */
 void kvr_sched__ttft_waits(struct kvr_sched *s, uint32_t rank, bool first);
 void kvr_sched__ttft_ended(struct kvr_sched *s, uint32_t slot, uint64_t now);
 void kvr_sched__ttft_booked(struct kvr_sched *s, uint64_t tokens, uint64_t now);
 void kvr_sched__ttft_fill(const struct kvr_sched *s, struct cost_in *in);
-double kvr_sched__ttft_one(const struct cost_in *in, uint32_t rank);
 void kvr_sched__ttft_term(const struct kvr_sched *s, const struct cost_in *in, uint32_t rank,
 			  struct kvr_sched_term *t);
-kvr_sched__cost_fn kvr_sched__ttft_kernel(enum sched_isa isa);
 
 /* modes_dp.c */
 enum kvr_code kvr_sched__choose_simple(struct kvr_sched *s, struct choice *c,
@@ -482,7 +416,9 @@ void kvr_sched__move(struct kvr_sched *s, uint32_t slot, const struct choice *c,
 uint64_t kvr_sched__drain_at(const struct kvr_sched *s, uint64_t now);
 void kvr_sched__limits(struct kvr_sched *s);
 uint32_t kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank, uint32_t n);
+
 _Static_assert(sizeof(struct node) == 64, "one cache line");
+
 /* heap_dp.c: leftist heaps over sched.node */
 void kvr_sched__heap_add(struct node *nodes, uint32_t *root, uint32_t n);
 void kvr_sched__heap_del(struct node *nodes, uint32_t *root, uint32_t n);
