@@ -106,7 +106,7 @@ void truth_tables(struct sim *s)
 		w.router = i;
 		for (uint32_t p = 0; s->host[i].up && p < rt->n_pools; p++) {
 			ranks_of(&w, rt, p);
-			kvr_prefix_dump(rt->pool[p].prefix, 0, was_announced, &w);
+			kvr_prefix_dump(rt->pool[p].prefix, 0, was_announced, NULL, &w);
 		}
 	}
 }
