@@ -159,6 +159,30 @@ static inline void buf_put(void *b)
 		rte_mempool_put(rte_mempool_from_obj(b), b);
 }
 
+/** Room for @p n hashes, with one reference. NULL: none left. */
+static inline struct prompt_hashes *hashes_get(struct router *rt, uint32_t n)
+{
+	struct prompt_hashes *h = buf_get(rt, rt->hash_bufs, sizeof(*h) + n * sizeof(h->sh[0]));
+
+	if (h != NULL)
+		atomic_store_explicit(&h->refs, 1, memory_order_relaxed);
+	return h;
+}
+
+/** Another reference, by who has one. */
+static inline struct prompt_hashes *hashes_share(struct prompt_hashes *h)
+{
+	atomic_fetch_add_explicit(&h->refs, 1, memory_order_relaxed);
+	return h;
+}
+
+/** Let go. Accepts NULL. */
+static inline void hashes_put(struct prompt_hashes *h)
+{
+	if (h != NULL && atomic_fetch_sub_explicit(&h->refs, 1, memory_order_acq_rel) == 1)
+		buf_put(h);
+}
+
 /** What sources may do on a port, in this turn. */
 static inline const struct source_rules *rules_of_port(const struct router *rt, uint32_t port)
 {

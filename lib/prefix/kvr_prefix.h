@@ -246,6 +246,14 @@ void kvr_prefix_predict(struct kvr_prefix *t, uint16_t rank, const void *sh, uin
 			uint64_t now_ms, uint32_t ttl_ms);
 
 /**
+ * The same for blocks @p from to @p n - 1, after calls for those before, until kvr_prefix_work()
+ * has reached @p end; at least some. Writer.
+ * @return where to go on; @p n: done.
+ */
+uint32_t kvr_prefix_predict_some(struct kvr_prefix *t, uint16_t rank, const void *sh, uint32_t from,
+				 uint32_t n, uint64_t now_ms, uint32_t ttl_ms, uint64_t end);
+
+/**
  * Drop predictions whose time is over at @p now_ms, about 20 us of them. Writer.
  * @return false: there are more, call again soon.
  */

@@ -7,6 +7,8 @@
 
 #include "find_pvt.h"
 
+#define PREDICT_UNITS 8u /* of work a run, beside its new blocks */
+
 /*
  * Predict up to k blocks of a run from `loc` on. One entry has one end, so the run is split where
  * blocks that end later meet blocks that end sooner. Gives the place of the last block, and in
@@ -90,30 +92,40 @@ static uint32_t step(struct kvr_prefix *t, uint16_t rank, const void *sh, uint32
 	return k;
 }
 
-void kvr_prefix_predict(struct kvr_prefix *t, uint16_t rank, const void *sh, uint32_t n,
-			uint64_t now_ms, uint32_t ttl_ms)
+uint32_t kvr_prefix_predict_some(struct kvr_prefix *t, uint16_t rank, const void *sh, uint32_t from,
+				 uint32_t n, uint64_t now_ms, uint32_t ttl_ms, uint64_t end)
 {
+	const uint32_t most = RTE_MIN(n, (uint32_t)KVR_PREFIX_MAX_QUERY);
 	struct pfx_loc at = {PFX_NONE, 0};
+	uint32_t i = from;
 
 	if (rank >= t->max_ranks || ttl_ms == 0)
-		return;
-	n = RTE_MIN(n, (uint32_t)KVR_PREFIX_MAX_QUERY);
+		return n;
 	if (t->rank[rank].hidden) {
-		pfx_add(&t->st.dropped, n);
-		return;
+		pfx_add(&t->st.dropped, most - RTE_MIN(from, most));
+		return n;
 	}
-	for (uint32_t i = 0, k; i < n; i += k) {
+	for (uint32_t k; i < most && (i == from || t->work < end); i += k) {
 		if (kvr_prefix__evict_low(t, 0)) {
 			kvr_prefix__evict_make_room(t, rank, 0, at.meta);
 			at.meta = PFX_NONE;
 		}
 		if (i > 0 && at.meta == PFX_NONE)
 			at = pfx_find(t, pfx_ld64(sh, i - 1));
-		k = step(t, rank, sh, i, n, &at, now_ms + ttl_ms);
+		t->work += PREDICT_UNITS;
+		k = step(t, rank, sh, i, most, &at, now_ms + ttl_ms);
 		if (k == 0) {
-			pfx_add(&t->st.dropped, n - i);
+			pfx_add(&t->st.dropped, most - i);
+			i = most;
 			break;
 		}
 	}
 	kvr_prefix__pool_reclaim(t);
+	return i < most ? i : n;
+}
+
+void kvr_prefix_predict(struct kvr_prefix *t, uint16_t rank, const void *sh, uint32_t n,
+			uint64_t now_ms, uint32_t ttl_ms)
+{
+	kvr_prefix_predict_some(t, rank, sh, 0, n, now_ms, ttl_ms, UINT64_MAX);
 }

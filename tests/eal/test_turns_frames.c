@@ -462,6 +462,214 @@ static void long_prompts_that_wait(void)
 	end();
 }
 
+/* ---- of both pools of a pair ---- */
+
+#define THIRD 11u
+
+static void begin_long_pair(const char *prefill_keys)
+{
+	char keys[512];
+
+	snprintf(keys, sizeof(keys),
+		 "model = m\nrole = decode\n[pool p]\nid = 6\nmodel = m\nrole = prefill\n"
+		 "block_size = 4\nmax_ranks = 64\nmax_requests = 4096\nmax_jobs = 64\n"
+		 "max_blocks = 1M\nmax_active_blocks = 524288\nmax_prompt_blocks = 65536\n%s",
+		 prefill_keys);
+	begin_with(LONG_POOL, keys);
+	for (uint64_t w = OTHER; w <= THIRD; w++)
+		CU_ASSERT_TRUE_FATAL(
+			pipeline_hello_as(&(const struct pipeline_worker){.id = w,
+									  .epoch = 1,
+									  .pool = "p",
+									  .ranks = 1,
+									  .from = PEER_OTHER,
+									  .role = KVR_ROLE_PREFILL,
+									  .host = "here",
+									  .port = 1}));
+	CU_ASSERT_TRUE_FATAL(
+		pipeline_hello_as(&(const struct pipeline_worker){.id = WORKER,
+								  .epoch = 1,
+								  .pool = "a",
+								  .ranks = 1,
+								  .from = PEER_AGENT,
+								  .role = KVR_ROLE_DECODE}));
+	most_runs = 0;
+	begin_measure();
+}
+
+static void ok_pair(const char *what)
+{
+	report(what, most_runs);
+	CU_ASSERT(most_runs > 0 && most_runs <= PROMPTS_MOST_PAIR);
+	most_runs = 0;
+	begin_measure();
+}
+
+static const struct kvr_sched_counters *prefill(void)
+{
+	return kvr_sched_counters(rt->pool[1].sched);
+}
+
+/* Of the prefill leg of a request. */
+static const struct kvr_flight *prefill_slot(uint64_t request)
+{
+	for (uint32_t i = 0; i < kvr_flight_size(rt->pool[1].requests); i++) {
+		const struct kvr_flight *slot = kvr_flight_slot(rt->pool[1].requests, i);
+
+		if (slot->state == KVR_FLIGHT_LIVE && slot->relay.id == request)
+			return slot;
+	}
+	CU_FAIL_FATAL("no prefill leg");
+	return NULL;
+}
+
+static struct kvr_wire_ids prefill_leg(uint64_t request)
+{
+	return (struct kvr_wire_ids){
+		.source = 77,
+		.id = request,
+		.handle = kvr_flight_handle(rt->pool[1].requests, prefill_slot(request)),
+		.epoch = 1};
+}
+
+static void declines(uint64_t request)
+{
+	const struct kvr_wire_dispatch_ack no = {.code = 9};
+	const struct kvr_wire_ids ids = prefill_leg(request);
+	uint8_t buf[64];
+
+	pipeline_send(PEER_OTHER, buf, (size_t)kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &no));
+}
+
+static void prefills(uint64_t request)
+{
+	const struct kvr_wire_response r = {.flags = KVR_RESP_F_FIN, .cached_tokens = KVR_NONE32};
+	const struct kvr_wire_ids ids = prefill_leg(request);
+	uint8_t buf[128];
+
+	pipeline_send(
+		PEER_OTHER, buf,
+		(size_t)kvr_put_response(buf, sizeof(buf), &ids, r, (struct kvr_slice){"", 0}));
+}
+
+static uint64_t runs_of_both(void)
+{
+	return prompts_walked(&rt->pool[0]);
+}
+
+/* Both legs are decided at its arrival, when a worker says no, and when one goes. */
+static void long_prompts_that_start_over(void)
+{
+	struct kvr_wire_ids bye = {.id = 3, .epoch = 1};
+	uint8_t buf[64];
+
+	begin_long_pair("");
+	prompt(KVR_ROUTE, 1, BLOCKS);
+	steps(200);
+	ok_pair("runs of both legs");
+	CU_ASSERT(sched()->booked_now == 1 && prefill()->booked_now == 1);
+	declines(1);
+	steps(200);
+	ok_pair("runs of another try");
+	CU_ASSERT_EQUAL(counter(PC_STARTED_OVER), 1);
+	CU_ASSERT(sched()->booked_now == 1 && prefill()->booked_now == 1);
+	cancel(1);
+	prefills(1);
+	steps(300);
+	CU_ASSERT(sched()->booked_now == 0 && prefill()->booked_now == 0);
+	prompt(KVR_ROUTE, 1, BLOCKS);
+	steps(200);
+	most_runs = 0;
+	bye.source = prefill_slot(2)->relay.worker;
+	pipeline_send(PEER_OTHER, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &bye));
+	step();
+	for (uint32_t i = 0; i < 40 && kvr_stats_get(rt->pool[1].count, PC_LOST) == 0; i++) {
+		pipeline_skip(10);
+		most_runs = RTE_MAX(most_runs, round_beside(runs_of_both));
+	}
+	steps(200);
+	ok_pair("runs of a lost leg's");
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[1].count, PC_LOST), 1);
+	CU_ASSERT_EQUAL(counter(PC_STARTED_OVER), 2);
+	cancel(2);
+	prefills(2);
+	steps(300);
+	ok_pair("runs of their ends");
+	CU_ASSERT(sched()->booked_now == 0 && prefill()->booked_now == 0);
+	pipeline_advance(KVR_FLIGHT_LINGER_NS / 1000000 + 1);
+	pipeline_advance(5000);
+	nothing_is_kept();
+	end();
+}
+
+/* The decode leg is decided when the prefill leg is admitted. */
+static void long_prompts_that_wait_for_prefill(void)
+{
+	begin_long_pair("router_queue_threshold = 0.01\n");
+	for (uint32_t i = 0; i < 3; i++) {
+		prompt(KVR_ROUTE, 1 + (i % 2) * 100000, BLOCKS);
+		steps(200);
+	}
+	CU_ASSERT_EQUAL_FATAL(prefill()->waiting_now, 1);
+	CU_ASSERT_EQUAL(sched()->booked_now, 2);
+	ok_pair("runs of what waits");
+	prefills(1);
+	prefills(2);
+	steps(300);
+	ok_pair("runs of an admission of both legs");
+	CU_ASSERT(prefill()->waiting_now == 0 && prefill()->admitted == 1);
+	CU_ASSERT_EQUAL(sched()->booked_now, 3);
+	prefills(3);
+	for (uint64_t i = 1; i <= id; i++)
+		cancel(i);
+	steps(300);
+	pipeline_advance(KVR_FLIGHT_LINGER_NS / 1000000 + 1);
+	pipeline_advance(5000);
+	nothing_is_kept();
+	end();
+}
+
+/* ---- entered as predicted blocks ---- */
+
+#define TURN_UNITS (512u + 2 * 512 + 8) /* and the last run */
+
+static void predictions_of_long_prompts(void)
+{
+	struct kvr_prefix_stats st;
+	struct kvr_prefix *t;
+	uint64_t before, most = 0;
+	uint32_t bufs = 0, turns = 0;
+
+	begin_long("use_kv_events = false\n");
+	t = rt->pool[0].prefix;
+	for (uint32_t i = 0; i < 2; i++) { /* new, and known */
+		prompt(KVR_ROUTE, 1, BLOCKS);
+		for (uint32_t k = 0; k < 2000; k++) {
+			before = kvr_prefix_work(t);
+			turn();
+			most = RTE_MAX(most, kvr_prefix_work(t) - before);
+			bufs = RTE_MAX(bufs, rte_mempool_in_use_count(rt->hash_bufs));
+			turns += event_open(&rt->pool[0].event);
+		}
+		CU_ASSERT_EQUAL(counter(PC_PREDICTIONS), i + 1);
+	}
+	report("units of a prediction", most);
+	CU_ASSERT(most > 0 && most <= TURN_UNITS);
+	CU_ASSERT_EQUAL(bufs, 1); /* the scheduler has copied none of them */
+	CU_ASSERT(turns > 100);
+	kvr_prefix_stats_get(t, &st);
+	CU_ASSERT_EQUAL(st.blocks, BLOCKS);
+	cancel(1);
+	cancel(2);
+	steps(200);
+	nothing_is_kept();
+	prompt(KVR_ROUTE, 1, BLOCKS); /* the router ends, its worker goes, in the middle */
+	for (uint32_t k = 0; k < 2000 && !event_open(&rt->pool[0].event); k++)
+		turn();
+	CU_ASSERT_TRUE(event_open(&rt->pool[0].event));
+	end();
+}
+
 static uint64_t lost_bookings(void)
 {
 	return counter(PC_LOST);
@@ -482,7 +690,7 @@ static void ends_in_the_middle_of_a_booking(void)
 		CU_ASSERT_EQUAL_FATAL(sched()->booked_now, 1);
 		CU_ASSERT_FALSE(kvr_sched_settled(rt->pool[0].sched));
 		/* The message goes out, without its hashes. */
-		CU_ASSERT_TRUE(kvr_sched_enters(rt->pool[0].sched, rt->pool[0].live.entering));
+		CU_ASSERT_TRUE(kvr_sched_enters(rt->pool[0].sched, rt->pool[0].live.entering->sh));
 		if (how == 0)
 			cancel(1);
 		if (how == 1)
@@ -517,6 +725,9 @@ int main(void)
 			       {"kept", nothing_is_kept_of_a_leg_that_is_not_sent_to_its_end},
 			       {"long", long_prompts},
 			       {"wait", long_prompts_that_wait},
+			       {"over", long_prompts_that_start_over},
+			       {"prefill", long_prompts_that_wait_for_prefill},
+			       {"predicted", predictions_of_long_prompts},
 			       {"middle", ends_in_the_middle_of_a_booking},
 			       CU_TEST_INFO_NULL};
 

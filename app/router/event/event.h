@@ -13,6 +13,9 @@
 
 #include "router.h"
 
+/** A note that will not be handled: give back what it holds. Any thread. */
+void event_drop(const struct event_note *n);
+
 /** KV_EVENTS at ingress: check the sender, hand it to its pool's event lcore. */
 void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 

@@ -9,8 +9,8 @@
  * cumulative KV_ACK, so any loss on the way repairs itself.
  *
  * A frame may say more than fits a turn: many short prompts at a full table, where room must be
- * made for each. It stays open then (pool::event_open), the next turn goes on where this one
- * stopped, and the answer comes when it is done. Frames behind it wait, so that the order stays.
+ * made for each. It stays open then (pool_event::open), the next turn goes on where this one
+ * stopped; so does a long prompt's prediction. What is behind it waits, so that the order stays.
  *
  * Emptying a rank takes no time here, freeing what it had is sliced (lib/prefix). Until that is
  * done the rank scores nothing and blocks are not stored: the agent is told BUSY, with the event to
@@ -37,6 +37,15 @@
  * burst they wait at the same time. All of a burst have at most a piece's blocks. */
 #define SHORT	    16u
 #define SHORT_BURST 16u
+
+void event_drop(const struct event_note *n)
+{
+	rte_pktmbuf_free(n->m);
+	if (n->p == NULL)
+		return;
+	hashes_put(n->p->of);
+	buf_put(n->p);
+}
 
 /* ---- ingress lcore ---- */
 
@@ -95,17 +104,21 @@ void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t ran
 	const struct kvr_view_worker *w = kvr_view_find(lc->view, worker);
 	struct event_note n = {.rank = rank};
 
-	n.p = buf_get(lc->rt, lc->rt->hash_bufs, sizeof(*n.p) + j->n_hashes * sizeof(n.p->sh[0]));
+	/* What a frame holds is copied, longer ones are shared. */
+	n.p = buf_get(lc->rt, lc->rt->hash_bufs,
+		      sizeof(*n.p) + (j->hash_buf == NULL ? j->n_hashes * sizeof(n.p->sh[0]) : 0));
 	if (likely(n.p != NULL)) {
 		n.p->worker = worker;
 		n.p->epoch = w != NULL ? w->epoch : 0;
 		n.p->n = j->n_hashes;
-		memcpy(n.p->sh, j->hashes, j->n_hashes * sizeof(uint64_t));
+		n.p->of = j->hash_buf != NULL ? hashes_share(j->hash_buf) : NULL;
+		if (n.p->of == NULL)
+			memcpy(n.p->sh, j->hashes, j->n_hashes * sizeof(uint64_t));
 		if (rte_ring_enqueue_elem(p->events, &n, sizeof(n)) == 0) {
 			pool_count(p, PC_PREDICTIONS, 1);
 			return;
 		}
-		buf_put(n.p);
+		event_drop(&n);
 	}
 	pool_count(p, PC_PREDICTIONS_LOST, 1);
 }
@@ -430,15 +443,24 @@ static bool event_frame(struct lcore *lc, struct pool *p, const struct event_not
 	return true;
 }
 
-static void event_prediction(struct lcore *lc, struct pool *p, const struct event_note *n)
+/* From block event.at on. @return false: it is not done with. */
+static bool event_prediction(struct lcore *lc, struct pool *p, const struct event_note *n,
+			     uint64_t end)
 {
 	const struct event_cursor *c = &p->cursor[n->rank];
+	const uint64_t *sh = n->p->of != NULL ? n->p->of->sh : n->p->sh;
 
 	/* Not of an earlier owner of the rank; nobody's rank is of life 0, as an unknown worker. */
 	if (c->worker == n->p->worker && c->epoch == n->p->epoch && c->epoch != 0)
-		kvr_prefix_predict(p->prefix, (uint16_t)n->rank, n->p->sh, n->p->n,
-				   lc->now_ns / 1000000, p->predict_ttl_ms);
-	buf_put(n->p);
+		p->event.at = kvr_prefix_predict_some(p->prefix, (uint16_t)n->rank, sh, p->event.at,
+						      n->p->n, lc->now_ns / 1000000,
+						      p->predict_ttl_ms, end);
+	else
+		p->event.at = n->p->n;
+	if (p->event.at < n->p->n)
+		return false;
+	event_drop(n);
+	return true;
 }
 
 static void event_expire(struct lcore *lc, struct pool *p)
@@ -457,9 +479,9 @@ uint32_t event_poll(struct lcore *lc, struct pool *p)
 
 	/* One by one: what one costs is known when it is done. */
 	for (; got < BURST && kvr_prefix_work(p->prefix) < end; got++) {
-		if (unlikely(p->event.open.m != NULL)) {
+		if (unlikely(event_open(&p->event))) {
 			n = p->event.open;
-			p->event.open.m = NULL;
+			p->event.open = (struct event_note){0};
 		} else {
 			if (rte_ring_dequeue_elem(p->events, &n, sizeof(n)) != 0)
 				break;
@@ -467,9 +489,7 @@ uint32_t event_poll(struct lcore *lc, struct pool *p)
 			p->event.skip = 0;
 			p->event.at = 0;
 		}
-		if (n.m == NULL)
-			event_prediction(lc, p, &n);
-		else if (!event_frame(lc, p, &n, end))
+		if (!(n.m == NULL ? event_prediction(lc, p, &n, end) : event_frame(lc, p, &n, end)))
 			p->event.open = n;
 	}
 	event_expire(lc, p);

@@ -46,7 +46,7 @@ void job_drop(struct lcore *lc, struct job *j)
 		frames_drop(lc, j->frames);
 	if (j->pair != NULL)
 		pair_detach(j);
-	buf_put(j->hash_buf);
+	hashes_put(j->hash_buf);
 	buf_put(j->hint_buf);
 	buf_put(j->allowed_buf);
 	rte_mempool_put(j->pool->jobs, j);
@@ -173,7 +173,7 @@ static enum kvr_code copy_hints(struct lcore *lc, struct job *j, const struct kv
 
 enum kvr_code job_hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes)
 {
-	j->hash_buf = buf_get(lc->rt, lc->rt->hash_bufs, n_hashes * sizeof(uint64_t));
+	j->hash_buf = hashes_get(lc->rt, n_hashes);
 	return j->hash_buf != NULL ? KVR_OK : KVR_E_NO_MEMORY;
 }
 
@@ -220,9 +220,10 @@ static enum kvr_code find_hashes(struct lcore *lc, struct job *j, const struct k
 	if (code != KVR_OK)
 		return code;
 	job_hash_begin(j, h, &mm, &stream);
-	if (kvr_hash_stream_add(&stream, q->tokens, q->fixed.n_tokens, NULL, j->hash_buf, most) < 0)
+	if (kvr_hash_stream_add(&stream, q->tokens, q->fixed.n_tokens, NULL, j->hash_buf->sh,
+				most) < 0)
 		return KVR_E_HINT;
-	j->hashes = j->hash_buf;
+	j->hashes = j->hash_buf->sh;
 	j->n_hashes = stream.n_blocks;
 	return KVR_OK;
 }

@@ -199,13 +199,13 @@ static enum kvr_code read_frame(struct reading *rd)
 			       &len);
 		/* Frames carry a multiple of 8 bytes: never a part of a token. */
 		if (part != NULL && kvr_hash_stream_add(&rd->stream, part, len / 4, NULL,
-							j->hash_buf, j->n_hashes) < 0)
+							j->hash_buf->sh, j->n_hashes) < 0)
 			return KVR_E_HINT;
 	} else if (j->hashes == NULL) {
 		part = overlap(rd, p, n, q->hashes_off, q->hashes_off + q->fixed.n_hashes * 8,
 			       &len);
 		if (part != NULL)
-			memcpy((uint8_t *)j->hash_buf +
+			memcpy((uint8_t *)j->hash_buf->sh +
 				       (rd->at + (uint32_t)(part - p) - q->hashes_off),
 			       part, len);
 	}
@@ -223,7 +223,7 @@ static void end(struct lcore *lc, struct reading *rd, struct refusal *why)
 
 	if (why->code == KVR_OK) {
 		if (j->hashes == NULL)
-			j->hashes = j->hash_buf;
+			j->hashes = j->hash_buf->sh;
 		if (rd->tokens)
 			j->n_hashes = rd->stream.n_blocks;
 		j->digest = job_compared(j) ? kvr_digest_end(&rd->digest, &rd->q.fixed) : 0;

@@ -80,11 +80,11 @@ struct job {
 	uint32_t flags;	      /* KVR_REQ_F_* */
 	uint32_t isl;
 	struct kvr_path client;
-	struct rte_mbuf *frame;	   /* single frame: data starts at the frame header */
-	struct frame_list *frames; /* several frames; frame is NULL */
-	void *hash_buf;		   /* buf_get() of router::hash_bufs, or NULL */
-	void *hint_buf;		   /* gathered hints, of router::hint_bufs, or NULL */
-	void *allowed_buf;	   /* aligned allowed worker ids, likewise */
+	struct rte_mbuf *frame;		/* single frame: data starts at the frame header */
+	struct frame_list *frames;	/* several frames; frame is NULL */
+	struct prompt_hashes *hash_buf; /* or NULL */
+	void *hint_buf;			/* gathered hints, of router::hint_bufs, or NULL */
+	void *allowed_buf;		/* aligned allowed worker ids, likewise */
 	struct pool *pool;
 	struct job_session session;
 	const void *hashes; /* n u64, unaligned; in the frame or in hash_buf */

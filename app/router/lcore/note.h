@@ -136,11 +136,25 @@ struct ctl_buf {
 	uint64_t frame[]; /* header and body, aligned */
 };
 
+/**
+ * Hashes of a prompt that do not stand in its frame; hashes_get(). Who has it (its job, a booking
+ * that goes on, a prediction) has a reference; the last one to let go gives it back. Nobody writes
+ * the hashes once the job is made.
+ */
+struct prompt_hashes {
+	/* Whoever lets go releases, the last one acquires: nobody reads what has been given back.
+	 */
+	_Atomic uint32_t refs;
+	uint32_t pad;
+	uint64_t sh[];
+};
+
 /** Hashes of a decision on their way to the event stage; buf_get() of router::hash_bufs. */
 struct prediction {
 	uint64_t worker; /* and its life: the rank may pass to another on the way */
 	uint32_t epoch;
 	uint32_t n;
+	struct prompt_hashes *of; /* its hashes; NULL: they follow, copied from the frame */
 	uint64_t sh[];
 };
 

@@ -93,7 +93,7 @@ struct shares {
 
 /** Writer: the event lcore. */
 struct pool_event {
-	struct event_note open; /* goes on in the next turn; m NULL: none */
+	struct event_note open; /* goes on in the next turn; zeroes: none */
 	uint64_t skip;		/* events of it that are done, when it is of a dump */
 	uint32_t at;		/* blocks of the event after those that are done */
 	bool dear;		/* room is being made: small pieces */
@@ -121,7 +121,15 @@ struct pool_live {
 	struct kvr_flight_list resends[LEG_STEPS]; /* DISPATCH without an answer, by wait */
 	struct sending_list sends;		   /* that have something to send */
 	uint32_t n_lost;			   /* in pool::lost */
-	void *entering; /* hashes of a booking that goes on, sched/prompts.h; NULL: none */
+	/* asks for a decision about a long prompt that is not ready, sched/prompts.h; r NULL: none
+	 */
+	struct {
+		struct request *r;
+		const struct kvr_sched_req *req;
+		uint32_t leg;
+	} asking;
+	/* hashes of a booking that goes on, sched/prompts.h; NULL: none */
+	struct prompt_hashes *entering;
 	uint32_t sweep; /* next slot to look at for deadlines */
 	uint32_t look;	/* slots to look at in this tick still */
 	struct shares shares;
@@ -198,6 +206,12 @@ struct pool {
 	struct pool_pair pair;
 	struct pool_control control;
 } __rte_cache_aligned;
+
+/** Whether a note goes on in the next turn. */
+static inline bool event_open(const struct pool_event *e)
+{
+	return e->open.m != NULL || e->open.p != NULL;
+}
 
 /** The other pool of a pair, or the pool itself. */
 static inline struct pool *pool_other(struct pool *p)

@@ -43,7 +43,7 @@ bool lcore_goes_on(const struct lcore *lc)
 	if (lc->call != NULL || lc->trash != NULL || lc->reading.first != NULL)
 		return true;
 	for (uint32_t i = 0; i < lc->n_event; i++)
-		if (lc->event_pool[i]->event.open.m != NULL)
+		if (event_open(&lc->event_pool[i]->event))
 			return true;
 	for (uint32_t i = 0; i < lc->n_sched; i++)
 		if (!TAILQ_EMPTY(&lc->sched_pool[i]->live.sends) ||

@@ -16,6 +16,7 @@
 #include "sched/session.h"
 #include "sched/share.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- room for slots ---- */
@@ -132,67 +133,7 @@ static bool answer(const struct life *x, const struct kvr_rq_order *o, struct kv
 	}
 }
 
-/* ---- counters ---- */
-
-/* The main leg of a request of a pair has had its turn, or will have none in this try. */
-static void decided(const struct life *x, enum pool_counter how)
-{
-	if (x->r->decided)
-		return;
-	x->r->decided = true;
-	x->p->pair.n_prefilling--;
-	pool_count(x->p, how, 1);
-}
-
-/* A pool has answered; @p out is what follows. */
-static void count_decision(const struct life *x, const struct kvr_rq_event *e,
-			   const struct kvr_rq_orders *out)
-{
-	static const struct kvr_rq_order none;
-	const struct kvr_rq_order *last = out->n > 0 ? &out->v[out->n - 1] : &none;
-	const enum kvr_sched_result result = e->d->result;
-	struct request *r = x->r;
-
-	if (r->rq.query || r->rq.probe)
-		return;
-	if (result == KVR_SCHED_ERROR) {
-		if (last->kind == KVR_RQO_DECIDE && last->leg == e->leg)
-			return; /* it is asked again, for other hints */
-		if (e->leg == PREFILL)
-			pool_count(x->p->prefill, PC_REJECTED, 1);
-		else if (r->rq.paired)
-			decided(x, PC_LEG_REFUSED);
-	} else if (e->leg == PREFILL) {
-		pool_count(x->p->prefill, result == KVR_SCHED_ROUTED ? PC_ROUTED : PC_QUEUED, 1);
-	} else if (r->rq.paired) {
-		decided(x, result == KVR_SCHED_ROUTED ? PC_LEG_ROUTED : PC_LEG_QUEUED);
-	} else if (result == KVR_SCHED_ROUTED || last->kind != KVR_RQO_HOLD) {
-		pool_count(x->p, result == KVR_SCHED_ROUTED ? PC_ROUTED : PC_QUEUED, 1);
-		r->counted = true;
-	}
-}
-
-/* Another try of a request of a pair. */
-static void count_try(const struct life *x)
-{
-	if (likely(x->r->tries == x->r->rq.tries))
-		return;
-	decided(x, PC_UNDECIDED);
-	x->r->tries = x->r->rq.tries;
-	x->r->decided = false;
-	measure_again(x->r);
-	x->p->pair.n_prefilling++;
-	pool_count(x->p, PC_STARTED_OVER, 1);
-}
-
-/* What a new request is counted as that was not booked and does not wait. */
-static void count_once(const struct life *x, enum pool_counter c)
-{
-	if (x->r->counted)
-		return;
-	x->r->counted = true;
-	request_count(x->p, x->r, c, 1);
-}
+/* ---- ends ---- */
 
 static void freed(const struct life *x, const struct kvr_rq_order *o)
 {
@@ -295,7 +236,7 @@ void message_over(const struct life *x)
 static void ended(const struct life *x, const struct kvr_rq_order *o)
 {
 	if (o->leg == MAIN)
-		decided(x, PC_UNDECIDED);
+		tally_decided(x, PC_UNDECIDED);
 	if (o->kind == KVR_RQO_END)
 		slot_linger(x, o->leg);
 	else
@@ -361,10 +302,10 @@ static void to_client(const struct life *x, const struct kvr_rq_order *o)
 {
 	if (o->kind == KVR_RQO_ACCEPTED) {
 		if (x->r->rq.query)
-			count_once(x, PC_QUERIES);
+			tally_once(x, PC_QUERIES);
 		answer_accepted(x);
 	} else if (o->kind == KVR_RQO_REJECTED) {
-		count_once(x, PC_REJECTED);
+		tally_once(x, PC_REJECTED);
 		answer_rejected(x, &o->why);
 	} else {
 		answer_cancelled(x);
@@ -423,6 +364,20 @@ static void carry_out(const struct life *x, const struct kvr_rq_order *o)
 	}
 }
 
+/* Whether the question at the end of a step, if it is one, can be answered in this turn; else it
+ * waits in pool_live::asking, and all that could happen to others with it. */
+static bool may_ask(const struct life *x, const struct kvr_rq_order *o)
+{
+	if (o->kind != KVR_RQO_DECIDE ||
+	    prompts_ready(leg_pool(x, o->leg), x->r->job, PROMPTS_SLICE))
+		return true;
+	assert(x->p->live.asking.r == NULL);
+	x->p->live.asking.r = x->r;
+	x->p->live.asking.req = o->req;
+	x->p->live.asking.leg = o->leg;
+	return false;
+}
+
 /* Carry the orders of a step out, and answer its question. */
 static void carry(const struct life *x, const struct kvr_rq_ctx *c, struct kvr_rq_orders *out)
 {
@@ -436,12 +391,14 @@ static void carry(const struct life *x, const struct kvr_rq_ctx *c, struct kvr_r
 		if (unlikely(x->r->rq.session != NULL))
 			session_charge(x);
 		done = out->v[out->n - 1].kind == KVR_RQO_DONE;
+		if (unlikely(!may_ask(x, &out->v[out->n - 1])))
+			return;
 		if (!answer(x, &out->v[out->n - 1], &d, &e))
 			break;
 		kvr_request_step(c, &x->r->rq, &e, out);
 		if (e.d != NULL)
-			count_decision(x, &e, out);
-		count_try(x);
+			tally_decision(x, &e, out);
+		tally_try(x);
 	}
 	if (done)
 		request_put(x->p, x->r);
@@ -455,7 +412,7 @@ enum kvr_rq_verdict life_event(const struct life *x, const struct kvr_rq_event *
 	struct kvr_rq_orders out;
 	const enum kvr_rq_verdict v = kvr_request_step(&c, &x->r->rq, e, &out);
 
-	count_try(x);
+	tally_try(x);
 	carry(x, &c, &out);
 	return v;
 }
@@ -467,6 +424,31 @@ void life_arrive(const struct life *x, struct kvr_rq_session *session)
 
 	kvr_request_arrive(&c, &x->r->rq, &x->p->live.rq, &x->r->job->msg, session, &out);
 	carry(x, &c, &out);
+}
+
+bool orders_go_on(struct lcore *lc, struct pool *p, uint32_t runs)
+{
+	struct pool *main = p->decode != NULL ? p->decode : p;
+	struct request *r = main->live.asking.r;
+	const struct life x = {lc, main, r, {KVR_ROUTE, NULL}};
+	struct kvr_rq_orders out;
+
+	if (likely(r == NULL))
+		return true;
+	if (!prompts_ready(leg_pool(&x, main->live.asking.leg), r->job, runs))
+		return false;
+	out.n = 1;
+	out.v[0] = (struct kvr_rq_order){.kind = KVR_RQO_DECIDE,
+					 .leg = (uint8_t)main->live.asking.leg,
+					 .req = main->live.asking.req};
+	main->live.asking.r = NULL;
+	{
+		const struct kvr_rq_ctx c = life_ctx(lc, main);
+
+		carry(&x, &c, &out);
+	}
+	prompts_handled(main);
+	return main->live.asking.r == NULL;
 }
 
 bool slot_event(struct lcore *lc, struct pool *heard, struct kvr_flight *slot,

@@ -15,14 +15,21 @@ static bool settled(const struct pool *p)
 	return kvr_sched_settled(p->sched) && kvr_sched_settled(other(p)->sched);
 }
 
+static bool asks(const struct pool *p)
+{
+	return p->live.asking.r != NULL || other(p)->live.asking.r != NULL;
+}
+
 bool prompts_idle(const struct pool *p)
 {
-	return settled(p) && !kvr_sched_admits(p->sched) && !kvr_sched_admits(other(p)->sched);
+	return settled(p) && !kvr_sched_admits(p->sched) && !kvr_sched_admits(other(p)->sched) &&
+	       !asks(p);
 }
 
 bool prompts_may_admit(const struct pool *p)
 {
-	return settled(p) && (kvr_sched_admits(p->sched) || !kvr_sched_admits(other(p)->sched));
+	return settled(p) && !asks(p) &&
+	       (kvr_sched_admits(p->sched) || !kvr_sched_admits(other(p)->sched));
 }
 
 static bool enters(const struct pool *p, const void *hashes)
@@ -33,9 +40,9 @@ static bool enters(const struct pool *p, const void *hashes)
 /* What was kept is not needed any more. */
 static void give_back(struct pool *p)
 {
-	if (p->live.entering == NULL || enters(p, p->live.entering))
+	if (p->live.entering == NULL || enters(p, p->live.entering->sh))
 		return;
-	buf_put(p->live.entering);
+	hashes_put(p->live.entering);
 	p->live.entering = NULL;
 }
 
@@ -60,6 +67,8 @@ void prompts_keep(struct pool *p, struct job *j)
 {
 	if (unlikely(other(p)->sched == NULL)) /* at the stop it goes before its notes */
 		return;
+	if (unlikely(j->n_hashes > PROMPTS_LONG))
+		prompts_handled(p); /* others will stand where its hashes have stood */
 	if (likely(settled(p)) || !enters(p, j->hashes))
 		return;
 	give_back(p);
@@ -73,39 +82,25 @@ void prompts_keep(struct pool *p, struct job *j)
 
 /* ---- before a decision ---- */
 
-static bool ready(const struct pool *p, const struct job *j, uint32_t runs)
+bool prompts_ready(struct pool *p, const struct job *j, uint32_t runs)
 {
 	if (likely(j == NULL || j->n_hashes <= PROMPTS_LONG))
 		return true;
 	return kvr_sched_prepare(p->sched, &j->msg.req, runs);
 }
 
-/* The message of a request whose main leg is still to be decided when its prefill leg gets on. */
-static const struct job *undecided(const struct kvr_flight *slot)
-{
-	const struct request *r = slot != NULL ? request_of(slot) : NULL;
-
-	return r != NULL && r->rq.paired && !r->decided ? r->job : NULL;
-}
-
 bool prompts_ready_note(struct pool *p, const struct note *n, uint32_t runs)
 {
-	const struct job *j;
+	const uint64_t before = prompts_walked(p);
 
-	if (n->type == NOTE_ROUTE || n->type == NOTE_LOADS)
-		return ready(p, n->job, runs) &&
-		       (likely(n->job->pair == NULL) || ready(p->prefill, n->job, runs));
-	if (likely(other(p) == p) || n->handle == 0)
+	if (n->type != NOTE_ROUTE && n->type != NOTE_LOADS)
 		return true;
-	j = undecided(kvr_flight_by_handle(p->requests, n->handle));
-	return j == NULL || ready(j->pool, j, runs);
-}
-
-bool prompts_ready_lost(struct pool *p, const struct kvr_flight *slot, uint32_t runs)
-{
-	const struct request *r = request_of(slot);
-
-	return r == NULL || r->job == NULL || ready(p, r->job, runs);
+	if (!prompts_ready(p, n->job, runs))
+		return false;
+	if (likely(n->job->pair == NULL))
+		return true;
+	runs -= RTE_MIN(runs, (uint32_t)(prompts_walked(p) - before));
+	return prompts_ready(p->prefill, n->job, runs);
 }
 
 void prompts_handled(struct pool *p)

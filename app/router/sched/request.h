@@ -8,8 +8,8 @@
  * done comes back as orders, and these become frames, calls of lib/sched and entries in books. No
  * rule of a request's life stands here.
  *
- *   share, held, decision, leg, abort  <-  send  <-  slot, answer, session, ask  <-  orders  <-
- *   session_note, request (frames as events)  <-  timers (time as events)  <-  sched (the turn)
+ *   share, held, decision, leg, abort  <-  send  <-  slot, answer, session, ask, tally  <-  orders
+ * <- session_note, request (frames as events)  <-  timers (time as events)  <-  sched (the turn)
  *
  * Each file calls those before it only.
  *
@@ -186,6 +186,21 @@ static inline struct kvr_rq_ctx life_ctx(struct lcore *lc, struct pool *p)
 	return (struct kvr_rq_ctx){&life_ops, lc, lc->quiet.now_ns, &p->pair.rand};
 }
 
+/* ---- tally_dp.c: what requests are counted as ---- */
+
+/** The main leg of a request of a pair has had its turn, or will have none in this try. */
+void tally_decided(const struct life *x, enum pool_counter how);
+
+/** A pool has answered with @p e; @p out is what follows. */
+void tally_decision(const struct life *x, const struct kvr_rq_event *e,
+		    const struct kvr_rq_orders *out);
+
+/** Another try of a request of a pair, when there is one. */
+void tally_try(const struct life *x);
+
+/** What a new request is counted as that was not booked and does not wait. */
+void tally_once(const struct life *x, enum pool_counter c);
+
 /* ---- orders_dp.c ---- */
 
 /** @p e has happened to the request: its orders are carried out, it may be gone afterwards. */
@@ -198,6 +213,11 @@ void life_arrive(const struct life *x, struct kvr_rq_session *session);
  * that has heard of it. @return whether it was acted on. */
 bool slot_event(struct lcore *lc, struct pool *heard, struct kvr_flight *slot,
 		struct kvr_rq_event e);
+
+/** A request of @p p, or of its other pool, asks for a decision about a long prompt: go on with
+ * that, over at most @p runs runs, and with the request. @return false: it still asks; nothing else
+ * may happen to the requests of either pool. */
+bool orders_go_on(struct lcore *lc, struct pool *p, uint32_t runs);
 
 /** Orders that name no request. */
 void orders_beside(struct lcore *lc, struct pool *p, const struct kvr_rq_orders *out);

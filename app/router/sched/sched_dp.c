@@ -150,7 +150,7 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 	const uint64_t most = prompts_walked(p) + PROMPTS_TURN;
 	uint32_t done = 0;
 
-	if (unlikely(!prompts_settle(p)) ||
+	if (unlikely(!prompts_settle(p)) || unlikely(!orders_go_on(lc, p, PROMPTS_TURN)) ||
 	    (likely(prompts_idle(p)) && unlikely(!lost_poll(lc, p))))
 		return 1;
 	if (likely(prompts_idle(p)) && likely(prompts_walked(p) < most))

@@ -213,10 +213,11 @@ void send_end(struct request *r)
 static void strip(struct job *j)
 {
 	prompts_keep(j->pool, j);
-	buf_put(j->hash_buf);
+	hashes_put(j->hash_buf);
 	buf_put(j->hint_buf);
 	buf_put(j->allowed_buf);
-	j->hash_buf = j->hint_buf = j->allowed_buf = NULL;
+	j->hash_buf = NULL;
+	j->hint_buf = j->allowed_buf = NULL;
 	j->hashes = NULL;
 	j->n_hashes = 0;
 }

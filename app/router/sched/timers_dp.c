@@ -34,11 +34,10 @@ static bool lost_of(struct lcore *lc, struct pool *p)
 		struct kvr_flight *slot = kvr_flight_slot(p->requests, p->lost[i]);
 		const bool probe = slot_probes(slot);
 
-		if (!prompts_idle(p) || !prompts_ready_lost(p, slot, PROMPTS_SLICE))
+		if (!prompts_idle(p))
 			break;
 		if (slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_LOST}))
 			pool_count(p, PC_LOST, !probe);
-		prompts_handled(p);
 	}
 	p->live.n_lost -= i;
 	if (unlikely(i > 0 && p->live.n_lost > 0))
@@ -52,6 +51,8 @@ bool lost_poll(struct lcore *lc, struct pool *p)
 {
 	struct pool *other = pool_other(p);
 
+	if (unlikely(!orders_go_on(lc, p, PROMPTS_SLICE)))
+		return false;
 	return lost_of(lc, p) && (likely(other == p) || lost_of(lc, other));
 }
 

@@ -11,6 +11,7 @@
 #include <rte_malloc.h>
 #include <rte_random.h>
 
+#include "event/event.h"
 #include "ingress/fragment.h"
 #include "lcore/notes.h"
 #include "sched/decision_log.h"
@@ -202,9 +203,9 @@ static void pool_fini(struct pool *p)
 	struct event_note e;
 
 	notes_destroy(p);
-	rte_pktmbuf_free(p->event.open.m);
+	event_drop(&p->event.open);
 	while (p->events != NULL && rte_ring_dequeue_elem(p->events, &e, sizeof(e)) == 0)
-		rte_pktmbuf_free(e.m);
+		event_drop(&e);
 	sessions_destroy(p);
 	requests_destroy(p);
 	kvr_sched_destroy(p->sched);

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What requests are counted as, so that the counters of a pool add up: request.h. */
+#include "sched/measure.h"
+#include "sched/request.h"
+
+void tally_decided(const struct life *x, enum pool_counter how)
+{
+	if (x->r->decided)
+		return;
+	x->r->decided = true;
+	x->p->pair.n_prefilling--;
+	pool_count(x->p, how, 1);
+}
+
+void tally_decision(const struct life *x, const struct kvr_rq_event *e,
+		    const struct kvr_rq_orders *out)
+{
+	static const struct kvr_rq_order none;
+	const struct kvr_rq_order *last = out->n > 0 ? &out->v[out->n - 1] : &none;
+	const enum kvr_sched_result result = e->d->result;
+	struct request *r = x->r;
+
+	if (r->rq.query || r->rq.probe)
+		return;
+	if (result == KVR_SCHED_ERROR) {
+		if (last->kind == KVR_RQO_DECIDE && last->leg == e->leg)
+			return; /* it is asked again, for other hints */
+		if (e->leg == PREFILL)
+			pool_count(x->p->prefill, PC_REJECTED, 1);
+		else if (r->rq.paired)
+			tally_decided(x, PC_LEG_REFUSED);
+	} else if (e->leg == PREFILL) {
+		pool_count(x->p->prefill, result == KVR_SCHED_ROUTED ? PC_ROUTED : PC_QUEUED, 1);
+	} else if (r->rq.paired) {
+		tally_decided(x, result == KVR_SCHED_ROUTED ? PC_LEG_ROUTED : PC_LEG_QUEUED);
+	} else if (result == KVR_SCHED_ROUTED || last->kind != KVR_RQO_HOLD) {
+		pool_count(x->p, result == KVR_SCHED_ROUTED ? PC_ROUTED : PC_QUEUED, 1);
+		r->counted = true;
+	}
+}
+
+void tally_try(const struct life *x)
+{
+	if (likely(x->r->tries == x->r->rq.tries))
+		return;
+	tally_decided(x, PC_UNDECIDED);
+	x->r->tries = x->r->rq.tries;
+	x->r->decided = false;
+	measure_again(x->r);
+	x->p->pair.n_prefilling++;
+	pool_count(x->p, PC_STARTED_OVER, 1);
+}
+
+void tally_once(const struct life *x, enum pool_counter c)
+{
+	if (x->r->counted)
+		return;
+	x->r->counted = true;
+	request_count(x->p, x->r, c, 1);
+}
