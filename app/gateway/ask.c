@@ -49,35 +49,6 @@ static bool only_text(const struct kvr_json_value *messages)
 	return true;
 }
 
-/* Token ids of an array that is known to be JSON, in one pass over its digits; most of a prompt
- * that comes as ids is this. @return how many, -1: something else is in it. */
-static int64_t read_numbers(const struct kvr_json_value *v, uint32_t *out)
-{
-	const char *p = v->p + 1, *end = v->p + v->len - 1;
-	int64_t n = 0;
-
-	if (v->type != KVR_JSON_ARRAY)
-		return -1;
-	for (;;) {
-		uint64_t id = 0;
-		const char *first;
-
-		while (p < end &&
-		       (*p == ',' || *p == ' ' || *p == '\n' || *p == '\t' || *p == '\r'))
-			p++;
-		if (p == end)
-			return n;
-		for (first = p; p < end && *p >= '0' && *p <= '9' && p - first < 11; p++)
-			id = id * 10 + (uint64_t)(*p - '0');
-		if (p == first || id > UINT32_MAX ||
-		    (p < end && (*p == '.' || *p == 'e' || *p == 'E' || (*p >= '0' && *p <= '9'))))
-			return -1;
-		if (out != NULL)
-			out[n] = (uint32_t)id;
-		n++;
-	}
-}
-
 /* `prompt` of a completion: a string, ids, or a list of one of these. */
 static int read_prompt(struct gw_ask *a, char *err, size_t errlen)
 {
@@ -110,7 +81,7 @@ static int read_prompt(struct gw_ask *a, char *err, size_t errlen)
 	} else {
 		a->ids = first;
 	}
-	n = read_numbers(&a->ids, NULL);
+	n = kvr_json_u32s(&a->ids, NULL, 0);
 	if (n <= 0 || n > (1 << 20))
 		return wrong("prompt", "token ids are expected, 1 to 1048576", err, errlen);
 	a->form = GW_PROMPT_IDS;
@@ -147,7 +118,7 @@ static int read_limit(const struct kvr_json_value *v, const char *name, uint32_t
 static int read_ids(struct gw_ask *a, const struct kvr_json_value *v, const char *name, char *err,
 		    size_t errlen)
 {
-	const int64_t n = given(v) ? read_numbers(v, NULL) : 0;
+	const int64_t n = given(v) ? kvr_json_u32s(v, NULL, 0) : 0;
 
 	if (n < 0 || n > (1 << 20))
 		return wrong(name, "token ids are expected, at most 1048576", err, errlen);
@@ -284,7 +255,7 @@ int gw_ask_read(struct gw_ask *a, enum gw_path path, const char *body, size_t le
 
 void gw_ask_ids(const struct gw_ask *a, uint32_t ids[])
 {
-	read_numbers(&a->ids, ids);
+	kvr_json_u32s(&a->ids, ids, a->n_ids);
 }
 
 /* An object of members, one after the other; sized beforehand. */

@@ -36,6 +36,29 @@ const char *kvr_json__plain(const char *p, const char *end)
 	return p;
 }
 
+const char *kvr_json__bracket(const char *p, const char *end)
+{
+#ifdef __SSE2__
+	const __m128i quote = _mm_set1_epi8('"'), bit = _mm_set1_epi8(0x20);
+	const __m128i open = _mm_set1_epi8('{'), shut = _mm_set1_epi8('}');
+
+	for (; end - p >= 16; p += 16) {
+		const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+		const __m128i any = _mm_or_si128(v, bit); /* [ is { then, and ] is } */
+		const __m128i stop = _mm_or_si128(
+			_mm_cmpeq_epi8(v, quote),
+			_mm_or_si128(_mm_cmpeq_epi8(any, open), _mm_cmpeq_epi8(any, shut)));
+		const unsigned int mask = (unsigned int)_mm_movemask_epi8(stop);
+
+		if (mask != 0)
+			return p + __builtin_ctz(mask);
+	}
+#endif
+	while (p < end && *p != '"' && (*p | 0x20) != '{' && (*p | 0x20) != '}')
+		p++;
+	return p;
+}
+
 unsigned int kvr_json__utf8(const char *p, const char *end)
 {
 	const unsigned char *s = (const unsigned char *)p;
@@ -224,6 +247,47 @@ static int name(const char **p, const char *end)
 }
 
 /*
+ * Most of a prompt of token ids is whole numbers between commas. @p p is behind a comma of an
+ * array. @return where a value begins, all before it being checked: sixteen bytes at a time that
+ * are digits, commas and a space behind a comma at most, where no number is missing and none
+ * begins with a zero that is not all of it.
+ */
+static const char *whole_numbers(const char *p, const char *end)
+{
+#ifdef __SSE2__
+	const __m128i nil = _mm_set1_epi8('0'), nine = _mm_set1_epi8(9);
+	const __m128i point = _mm_set1_epi8(','), space = _mm_set1_epi8(' ');
+	/* Of the byte before, in bit 0: it is a comma, a comma or space, a zero that begins. */
+	unsigned int comma = 1, gap = 1, zero = 0;
+	const char *from = p;
+
+	for (; end - p >= 16; p += 16) {
+		const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+		const __m128i n = _mm_sub_epi8(v, nil);
+		const unsigned int d =
+			(unsigned int)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(n, nine), n));
+		const unsigned int c = (unsigned int)_mm_movemask_epi8(_mm_cmpeq_epi8(v, point));
+		const unsigned int s = (unsigned int)_mm_movemask_epi8(_mm_cmpeq_epi8(v, space));
+		unsigned int z = (unsigned int)_mm_movemask_epi8(_mm_cmpeq_epi8(v, nil));
+
+		comma |= c << 1;
+		gap |= (c | s) << 1;
+		z &= gap;
+		if ((d | c | s) != 0xffff || (s & ~comma) != 0 || (c & gap) != 0 ||
+		    ((z << 1 | zero) & d) != 0)
+			break;
+		comma >>= 16;
+		gap >>= 16;
+		zero = z >> 15;
+	}
+	while (p > from && p[-1] >= '0' && p[-1] <= '9') /* it may go on */
+		p--;
+#endif
+	(void)end;
+	return p;
+}
+
+/*
  * Behind a value: closes what ends here, and goes on to the next value (1) or says that all is
  * closed (0).
  */
@@ -248,6 +312,8 @@ static int close_and_go_on(const char **p, const char *end, uint64_t kinds, unsi
 
 			if (rc < 0)
 				return rc;
+		} else if (*p < end && **p >= '0' && **p <= '9') {
+			*p = kvr_json__blank(whole_numbers(*p, end), end);
 		}
 		return 1;
 	}
@@ -347,6 +413,7 @@ const char *kvr_json__skip(const char *p, const char *end, enum kvr_json_type *t
 		}
 		if (depth == 0)
 			return p;
+		p = kvr_json__bracket(p, end);
 	}
 	return end;
 }

@@ -24,6 +24,9 @@ const char *kvr_json__plain(const char *p, const char *end);
 /** Bytes of the UTF-8 character at @p p, 1..4, or 0: it is none. */
 unsigned int kvr_json__utf8(const char *p, const char *end);
 
+/** The first quote or bracket from @p p on. */
+const char *kvr_json__bracket(const char *p, const char *end);
+
 /** Behind the value at @p p of a text that was checked, and its type. */
 const char *kvr_json__skip(const char *p, const char *end, enum kvr_json_type *type);
 

@@ -2,10 +2,15 @@
 /* Going through values that were checked, and what single ones say. */
 #include "json_pvt.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 struct kvr_json_iter kvr_json_begin(const struct kvr_json_value *v)
 {
@@ -315,6 +320,94 @@ int kvr_json_f64(const struct kvr_json_value *v, double *out)
 	return 0;
 }
 
+/* Of n digits, 1..8, before @p end; nothing before @p from is read. */
+static uint32_t short_number(const char *from, const char *end, unsigned int n)
+{
+	const uint64_t nil = UINT64_C(0x3030303030303030), pairs = UINT64_C(0x000000ff000000ff);
+	char first[8];
+	uint64_t x;
+
+	if (end - from < 8)
+		end = (char *)memcpy(first + 8 - n, end - n, n) + n;
+	memcpy(&x, end - 8, sizeof(x));
+	x = le64toh(x) ^ nil;
+	x &= UINT64_MAX << (64 - 8 * n); /* as zeros; the last digit is in the highest byte */
+	x = x * 10 + (x >> 8);
+	return (uint32_t)(((x & pairs) * (100 + (UINT64_C(1000000) << 32)) +
+			   ((x >> 16) & pairs) * (1 + (UINT64_C(10000) << 32))) >>
+			  32);
+}
+
+#ifdef __SSE2__
+#define WINDOW 64
+
+/* Commas among 64 bytes. @param gap in and out: the byte before them is a comma. @return false:
+ * there is something else than digits, commas, and a space behind a comma. */
+static bool commas_of(const char *p, uint64_t *gap, uint64_t *commas)
+{
+	const __m128i nil = _mm_set1_epi8('0'), nine = _mm_set1_epi8(9);
+	const __m128i point = _mm_set1_epi8(','), space = _mm_set1_epi8(' ');
+	uint64_t d = 0, c = 0, s = 0;
+
+	for (unsigned int i = 0; i < WINDOW; i += 16) {
+		const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(p + i));
+		const __m128i n = _mm_sub_epi8(v, nil);
+		const __m128i digit = _mm_cmpeq_epi8(_mm_min_epu8(n, nine), n);
+
+		d |= (uint64_t)(unsigned int)_mm_movemask_epi8(digit) << i;
+		c |= (uint64_t)(unsigned int)_mm_movemask_epi8(_mm_cmpeq_epi8(v, point)) << i;
+		s |= (uint64_t)(unsigned int)_mm_movemask_epi8(_mm_cmpeq_epi8(v, space)) << i;
+	}
+	*gap |= c << 1;
+	if ((d | c | s) != UINT64_MAX || (s & ~*gap) != 0)
+		return false;
+	*gap = c >> 63;
+	*commas = c;
+	return true;
+}
+#endif
+
+/* Numbers of at most 8 digits with commas between them: token ids. @return -1: there is something
+ * else. */
+static int64_t short_numbers(const struct kvr_json_value *v, uint32_t out[], size_t cap)
+{
+	const char *start = v->p + 1, *end = v->p + v->len - 1;
+	int64_t n = 0;
+
+#ifdef __SSE2__
+	uint64_t gap = 1, commas;
+
+	for (const char *p = start; end - p >= WINDOW; p += WINDOW) {
+		if (!commas_of(p, &gap, &commas))
+			return -1;
+		for (; commas != 0; commas &= commas - 1, n++) {
+			const char *comma = p + __builtin_ctzll(commas);
+
+			start += *start == ' ';
+			if (comma - start > 8)
+				return -1;
+			if (out != NULL && (size_t)n < cap)
+				out[n] = short_number(v->p, comma, (unsigned int)(comma - start));
+			start = comma + 1;
+		}
+	}
+#endif
+	for (start = kvr_json__blank(start, end); start < end; n++) {
+		const char *from = start;
+		uint32_t t = 0;
+
+		for (; start < end && *start >= '0' && *start <= '9' && start - from < 9; start++)
+			t = t * 10 + (uint32_t)(*start - '0');
+		if (start == from || start - from == 9 || (start < end && *start != ','))
+			return -1;
+		if (out != NULL && (size_t)n < cap)
+			out[n] = t;
+		if (start < end)
+			start = kvr_json__blank(start + 1, end);
+	}
+	return n;
+}
+
 int64_t kvr_json_u32s(const struct kvr_json_value *v, uint32_t out[], size_t cap)
 {
 	struct kvr_json_iter it = kvr_json_begin(v);
@@ -323,6 +416,10 @@ int64_t kvr_json_u32s(const struct kvr_json_value *v, uint32_t out[], size_t cap
 
 	if (v->type != KVR_JSON_ARRAY)
 		return -EINVAL;
+	n = short_numbers(v, out, cap);
+	if (n >= 0)
+		return n;
+	n = 0;
 	while (kvr_json_next(&it, &name, &value)) {
 		uint64_t t;
 		const int rc = kvr_json_u64(&value, &t);

@@ -6,6 +6,7 @@
  * learn whether somebody may come soon.
  */
 #include "control/thread.h"
+#include "kvr_wish.h"
 
 #define TELL_NS UINT64_C(100000000)
 
@@ -21,31 +22,18 @@ static void check_silence(struct router *rt, struct kvr_worker *w)
 	}
 }
 
-/*
- * Wishes are numbered by the agent, and a heartbeat that was late has an older one. A life begins
- * without one (0).
- */
-static bool newer(uint32_t wish, uint32_t than)
-{
-	return than == 0 || (wish != 0 && (int16_t)(uint16_t)((wish >> 16) - (than >> 16)) > 0);
-}
-
-/*
- * What heartbeats ask for: once for each wish, so that an operator's word after it stands.
- * @return whether something was done.
- */
+/* What heartbeats ask for. @return whether something was done. */
 static bool check_wish(struct router *rt, struct kvr_worker *w)
 {
 	/* Publishes nothing. */
 	const uint32_t wish = atomic_load_explicit(&w->beat->wish, memory_order_relaxed);
-	const bool drain = (wish & KVR_BEAT_F_DRAIN) != 0;
-	const bool drains = w->state == KVR_WORKER_DRAINING || w->state == KVR_WORKER_DRAINED;
+	const enum kvr_wish what = kvr_wish(wish, w->wished, w->state);
 	int rc = 0;
 
-	if (wish == w->wished || !newer(wish, w->wished))
+	if (what == KVR_WISH_OLD)
 		return false;
-	if (drain != drains)
-		rc = control_drain(rt, w->id, drain);
+	if (what != KVR_WISH_AS_IS)
+		rc = control_drain(rt, w->id, what == KVR_WISH_DRAIN);
 	if (rc == 0) /* else its state forbids it yet */
 		w->wished = wish;
 	return rc == 0;

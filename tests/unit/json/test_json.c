@@ -2,6 +2,7 @@
 #include "kvr_json.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kvr_test.h"
@@ -329,6 +330,165 @@ static void token_ids_are_read_from_an_array(void)
 	CU_ASSERT_EQUAL(kvr_json_u32s(&v, t, 3), 0);
 }
 
+/* ---- arrays of whole numbers, which go a shorter way ---- */
+
+static const char *a_blank(const char *p)
+{
+	while (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')
+		p++;
+	return p;
+}
+
+static const char *a_digits(const char *p)
+{
+	while (*p >= '0' && *p <= '9')
+		p++;
+	return p;
+}
+
+/* A number by the letter of RFC 8259; NULL: none. *whole: it has neither sign, point nor power. */
+static const char *a_number(const char *p, bool *whole)
+{
+	const char *from = p += *p == '-';
+
+	*whole &= p[-1] != '-' || *p == '0'; /* -0 is a whole number */
+	p = a_digits(p);
+	if (p == from || (*from == '0' && p - from > 1))
+		return NULL;
+	if (*p == '.') {
+		*whole = false;
+		from = ++p;
+		p = a_digits(p);
+		if (p == from)
+			return NULL;
+	}
+	if (*p == 'e' || *p == 'E') {
+		*whole = false;
+		p++;
+		p += *p == '+' || *p == '-';
+		from = p;
+		p = a_digits(p);
+		if (p == from)
+			return NULL;
+	}
+	return p;
+}
+
+/* What an array of numbers holds. @return -1: it is none, -2: it is one that u32s refuses. */
+static int64_t an_array(const char *p, uint32_t out[])
+{
+	bool whole = true;
+	int64_t n = 0;
+
+	p = a_blank(p + 1);
+	if (*p == ']')
+		return a_blank(p + 1)[0] == '\0' ? 0 : -1;
+	for (;;) {
+		const char *from = p;
+
+		p = a_number(p, &whole);
+		if (p == NULL)
+			return -1;
+		whole &= strtoull(from, NULL, 10) <= UINT32_MAX && p - from < 20;
+		out[n++] = (uint32_t)strtoull(from, NULL, 10);
+		p = a_blank(p);
+		if (*p == ']')
+			return a_blank(p + 1)[0] != '\0' ? -1 : whole ? n : -2;
+		if (*p != ',')
+			return -1;
+		p = a_blank(p + 1);
+	}
+}
+
+static void same_numbers(const char *text)
+{
+	uint32_t want[256], got[256];
+	struct kvr_json_value v;
+	const int64_t n = an_array(text, want);
+	size_t at;
+	const int rc = kvr_json_parse(text, strlen(text), &v, &at);
+	int64_t m;
+
+	CU_ASSERT_EQUAL(rc == 0, n != -1);
+	if (rc != 0 || n == -1)
+		return;
+	CU_ASSERT_EQUAL(v.len, strlen(a_blank(text)));
+	m = kvr_json_u32s(&v, got, 256);
+	CU_ASSERT_EQUAL(m < 0, n < 0);
+	CU_ASSERT_EQUAL(kvr_json_u32s(&v, NULL, 0), m);
+	if (m >= 0 && n >= 0) {
+		CU_ASSERT_EQUAL(m, n);
+		CU_ASSERT_EQUAL(memcmp(got, want, (size_t)m * 4), 0);
+	}
+}
+
+static void every_array_of_numbers_is_read_as_it_stands(void)
+{
+	static const char bytes[] = "0159,. -+eE]\n\"x";
+	static const char *const seeds[] = {
+		"[1,22,333,0,4096,50000,128000,7654321,12345678,0,4294967295,1,2,3,4,5,6,7,8,9,10,"
+		"11]",
+		"[10, 20, 30, 40, 50, 60, 70, 0, 80, 90, 100, 110, 120, 130, 140, 150, 160, 170]",
+		"[123456789012345,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
+		"[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]"};
+	char text[256];
+
+	for (uint32_t s = 0; s < sizeof(seeds) / sizeof(seeds[0]); s++) {
+		same_numbers(seeds[s]);
+		/* Another byte in every place, and one more and one less. */
+		for (size_t i = 1; i < strlen(seeds[s]); i++) {
+			for (const char *b = bytes; *b != '\0'; b++) {
+				strcpy(text, seeds[s]);
+				text[i] = *b;
+				same_numbers(text);
+				memcpy(text, seeds[s], i);
+				text[i] = *b;
+				strcpy(text + i + 1, seeds[s] + i);
+				same_numbers(text);
+			}
+			memcpy(text, seeds[s], i);
+			strcpy(text + i, seeds[s] + i + 1);
+			same_numbers(text);
+		}
+	}
+}
+
+static void what_is_wrong_is_found_where_it_is(void)
+{
+	static const struct {
+		const char *text;
+		size_t at;
+	} cases[] = {
+		{"[1,2,3,4,5,6,7,8,9,10,11,12,,13,14,15,16,17,18]", 28},
+		{"[1,2,3,4,5,6,7,8,9,10,11,12,013,14,15,16,17,18]", 31},
+		{"[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,]", 46},
+		{"[1,2,3,4,5,6,7,8,9,10,11,12,13 14,15,16,17,18,19]", 31},
+		{"[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19", 48},
+	};
+	struct kvr_json_value v;
+	size_t at;
+
+	for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		CU_ASSERT_EQUAL(kvr_json_parse(cases[i].text, strlen(cases[i].text), &v, &at),
+				-EBADMSG);
+		CU_ASSERT_EQUAL(at, cases[i].at);
+	}
+}
+
+static void members_behind_large_values_are_found(void)
+{
+	static const char text[] =
+		"{\"a\":[[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16],{\"x\":\"]}[{\\\"\",\"y\":[]}],"
+		"\"b\":{\"c\":[{}]},\"d\":1}";
+	static const char *const names[] = {"a", "b", "d"};
+	struct kvr_json_value v, out[3];
+
+	CU_ASSERT_EQUAL_FATAL(kvr_json_parse(text, strlen(text), &v, NULL), 0);
+	CU_ASSERT_EQUAL(kvr_json_members(&v, names, 3, out), 3);
+	CU_ASSERT_EQUAL(out[1].len, strlen("{\"c\":[{}]}"));
+	CU_ASSERT_EQUAL(out[2].type, KVR_JSON_NUMBER);
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -346,6 +506,9 @@ int main(void)
 		{"numbers fit or are refused", numbers_fit_or_are_refused},
 		{"numbers have their values", numbers_have_their_values},
 		{"token ids are read from an array", token_ids_are_read_from_an_array},
+		{"every array of numbers is read", every_array_of_numbers_is_read_as_it_stands},
+		{"what is wrong is found where it is", what_is_wrong_is_found_where_it_is},
+		{"members behind large values are found", members_behind_large_values_are_found},
 		CU_TEST_INFO_NULL,
 	};
 
