@@ -17,8 +17,9 @@ def run(*args):
 
 def rows(*args):
     """Of the policies; no time of theirs is below that of a bound."""
-    *found, pooled, infinite = [json.loads(line) for line in run(*args).splitlines()]
-    assert pooled['hits'] <= infinite['hits'], pooled
+    *found, queue, pooled, infinite = [json.loads(line) for line in run(*args).splitlines()]
+    assert queue['hits'] == pooled['hits'] <= infinite['hits'], pooled
+    assert queue['mean'] > pooled['mean'] and queue['p99'] >= pooled['p99'], (queue, pooled)
     for r in found:
         assert r['infinite'] == infinite['hits'] and r['pooled'] == pooled['hits'], (r, pooled)
         assert '--turn' in args or '--spread' in args or r['mean'] > infinite['mean'] > 0, (r, infinite)

@@ -11,7 +11,7 @@
  * may follow: ttft,ttft_decode_weight=0. The times of the workload are stretched until prefill
  * takes `load` of what all ranks can do under the reference's defaults. The first tenth of the
  * requests is left out of what is printed: a line of JSON for each policy, times in seconds, and
- * for each of two bounds.
+ * for each of three bounds.
  */
 
 #include "sim.h"
@@ -127,18 +127,36 @@ static void times(const struct work *w, uint32_t tenant, const char *name)
 	free(t);
 }
 
-/* Nobody waits, and such a cache is in every rank: no router comes below that. */
-static void print_bound(struct work *w, const struct opt *o, const struct bound *b)
+/* The rank that is free first; it is taken until `ns` later than now or than when it is free. */
+static uint64_t serve(uint64_t *free_at, uint32_t ranks, uint64_t now, uint64_t ns)
 {
+	uint32_t k = 0;
+
+	for (uint32_t i = 1; i < ranks; i++)
+		k = free_at[i] < free_at[k] ? i : k;
+	free_at[k] = (free_at[k] > now ? free_at[k] : now) + ns;
+	return free_at[k];
+}
+
+/*
+ * Such a cache is in every rank. Nobody waits: no router comes below that. With one queue for all
+ * ranks, in the order of arrival: what a router would reach that never had to choose between what
+ * a rank has and what waits there.
+ */
+static void print_bound(struct work *w, const struct opt *o, const struct bound *b, bool queue)
+{
+	uint64_t *free_at = need(o->c.ranks, sizeof(*free_at));
 	double all = 0;
 
 	for (uint32_t i = 0; i < w->n; i++) {
 		struct sim_req *r = &w->req[i];
+		const uint64_t ns = engine_alone(&o->c, r->isl - b->have[i]);
 
-		r->first = r->at + engine_alone(&o->c, r->isl - b->have[i]);
+		r->first = queue ? serve(free_at, o->c.ranks, r->at, ns) : r->at + ns;
 		all += i >= w->n / 10 ? r->isl : 0;
 	}
-	printf("{\"policy\": \"%s\"", b->name);
+	free(free_at);
+	printf("{\"policy\": \"%s%s\"", b->name, queue ? "-queue" : "");
 	times(w, SIM_NONE, "");
 	if (w->tenants)
 		times(w, 0, "quiet_");
@@ -301,8 +319,9 @@ int main(int argc, char **argv)
 		run(&w, &c, stretch);
 		print(&w, &o, argv[i], pooled.hit, infinite.hit);
 	}
-	print_bound(&w, &o, &pooled);
-	print_bound(&w, &o, &infinite);
+	print_bound(&w, &o, &pooled, true);
+	print_bound(&w, &o, &pooled, false);
+	print_bound(&w, &o, &infinite, false);
 	free(pooled.have);
 	free(infinite.have);
 	return 0;
