@@ -45,6 +45,8 @@ __attribute__((target("avx2"))) static uint32_t same_avx2(const uint64_t *a, con
 	return i + same_scalar(a + i, p + 8 * (size_t)i, n - i);
 }
 
+#define FEW 8 /* bits of a word: one by one they take less than groups of eight lanes */
+
 __attribute__((target("avx2"))) static void spread_avx2(const uint64_t *set, uint32_t words,
 							uint32_t value, uint32_t *out)
 {
@@ -54,6 +56,10 @@ __attribute__((target("avx2"))) static void spread_avx2(const uint64_t *set, uin
 	for (uint32_t w = 0; w < words; w++) {
 		uint64_t bits = set[w];
 
+		if (__builtin_popcountll(bits) <= FEW) {
+			spread_scalar(&bits, 1, value, out + w * 64);
+			continue;
+		}
 		for (uint32_t i = 0; bits != 0; i += 8, bits >>= 8) {
 			__m256i b = _mm256_set1_epi32((int)(bits & 0xFF));
 			__m256i m = _mm256_cmpeq_epi32(_mm256_and_si256(b, lane), lane);
