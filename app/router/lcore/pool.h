@@ -156,6 +156,7 @@ struct pool {
 	struct lcore *event_lcore;
 	struct pool *prefill;	   /* of a decode pool; else NULL */
 	struct pool *decode;	   /* of a prefill pool; else NULL */
+	struct pool *other;	   /* whichever of these there is, or the pool itself */
 	struct rte_mempool *jobs;  /* ingress takes, scheduler gives back */
 	struct rte_mempool *pairs; /* decode pool; the same */
 	struct rte_ring *notes;	   /* struct note; many producers. NULL: live.notes */
