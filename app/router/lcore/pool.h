@@ -175,6 +175,7 @@ struct pool {
 	struct lcore *event_lcore;
 	struct pool *prefill;	   /* of a decode pool; else NULL */
 	struct pool *decode;	   /* of a prefill pool; else NULL */
+	struct pool *other;	   /* whichever of these there is, or the pool itself */
 	struct rte_mempool *jobs;  /* ingress takes, scheduler gives back */
 	struct rte_mempool *pairs; /* decode pool; the same */
 	struct rte_ring *notes;	   /* struct note; many producers. NULL: live.notes */
@@ -211,14 +212,6 @@ struct pool {
 static inline bool event_open(const struct pool_event *e)
 {
 	return e->open.m != NULL || e->open.p != NULL;
-}
-
-/** The other pool of a pair, or the pool itself. */
-static inline struct pool *pool_other(struct pool *p)
-{
-	struct pool *o = p->prefill != NULL ? p->prefill : p->decode;
-
-	return o != NULL ? o : p;
 }
 
 #define POOL_LINE(part)                                                                            \

@@ -49,7 +49,7 @@ static bool lost_of(struct lcore *lc, struct pool *p)
  * be another request's when it is told. */
 bool lost_poll(struct lcore *lc, struct pool *p)
 {
-	struct pool *other = pool_other(p);
+	struct pool *other = p->other;
 
 	if (unlikely(!orders_go_on(lc, p, PROMPTS_SLICE)))
 		return false;
