@@ -55,8 +55,9 @@ int box_open(struct box *b, const struct box_sizes *s)
 	b->rt = aligned_alloc(RTE_CACHE_LINE_SIZE,
 			      RTE_ALIGN_CEIL(sizeof(*b->rt), RTE_CACHE_LINE_SIZE));
 	snprintf(name, sizeof(name), "frames%u", round++);
-	b->frames = rte_pktmbuf_pool_create(name, s->frames, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE,
-					    SOCKET_ID_ANY);
+	/* With a cache the next frame takes the memory of the last, which is at hand. */
+	b->frames = rte_pktmbuf_pool_create(name, s->frames, s->frames >= 1024 ? 64 : 0, 0,
+					    RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 	if (b->rt == NULL || b->frames == NULL)
 		rc = -ENOMEM;
 	for (uint32_t i = 0; i < s->ports && rc == 0; i++)
