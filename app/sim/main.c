@@ -19,6 +19,7 @@
 #include <rte_eal.h>
 
 #include "kvr_sim.h"
+#include "scale.h"
 #include "sim.h"
 
 struct options {
@@ -34,6 +35,7 @@ static struct sim_plan now; /* for the signal handler */
 static void usage(FILE *out)
 {
 	fputs("usage: kvroute-sim [option...] [FIELD=VALUE...]\n"
+	      "       kvroute-sim --scale [option...]\n"
 	      "  -s, --seed N       run this seed\n"
 	      "      --seeds A:B    run these, A to B\n"
 	      "      --file FILE    run its lines after that: a seed and FIELD=VALUEs each, # and "
@@ -247,9 +249,9 @@ static int run_plan(const struct options *o, struct sim_plan p, struct sim_resul
 	int rc;
 
 	now = p;
-	rc = sim_run(&p, o->verbose, o->pcap, r);
+	rc = world_run(&p, o->verbose, o->pcap, r);
 	if (rc == 0 && !r->failed && !o->once) {
-		rc = sim_run(&p, false, NULL, &again);
+		rc = world_run(&p, false, NULL, &again);
 		if (rc == 0 && again.digest != r->digest) {
 			r->failed = true;
 			snprintf(r->why, sizeof(r->why), "two runs differ: %" PRIx64 ", %" PRIx64,
@@ -416,6 +418,8 @@ int main(int argc, char **argv)
 	struct sum t = {0};
 	int missing = 0;
 
+	if (argc > 1 && strcmp(argv[1], "--scale") == 0)
+		return scale_main(argc - 1, argv + 1);
 	if (parse(argc, argv, &o) < 0)
 		return 2;
 	if (o.list) {

@@ -325,7 +325,7 @@ extern struct rest_seen sim_seen;
 
 /** Run it from begin to end. @p pcap: file for its frames, or NULL. @return 0, or -errno when it
  * could not begin. */
-int sim_run(const struct sim_plan *p, bool verbose, const char *pcap, struct sim_result *out);
+int world_run(const struct sim_plan *p, bool verbose, const char *pcap, struct sim_result *out);
 
 /* ---- net.c ---- */
 

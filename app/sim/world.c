@@ -325,7 +325,7 @@ static FILE *open_pcap(const char *path)
 	return f;
 }
 
-int sim_run(const struct sim_plan *p, bool verbose, const char *pcap, struct sim_result *out)
+int world_run(const struct sim_plan *p, bool verbose, const char *pcap, struct sim_result *out)
 {
 	struct sim *s = calloc(1, sizeof(*s));
 	int rc;

@@ -48,7 +48,8 @@ void kvr_sched__keep(struct kvr_sched *s, uint32_t slot, const struct kvr_sched_
 	for (uint32_t i = 0; i < s->n_ranks; i++) {
 		uint32_t r = s->order[i], c = n->kept;
 
-		if ((tier[0][r] | tier[1][r] | tier[2][r] | tier[3][r]) == 0)
+		/* Between two lives a rank has nothing, even if the table has not been cleared. */
+		if ((tier[0][r] | tier[1][r] | tier[2][r] | tier[3][r]) == 0 || bit(s->due, r))
 			continue;
 		if (c == NIL || s->chunk[c].n == CHUNK_RANKS) {
 			c = chunk_take(s);

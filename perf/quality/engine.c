@@ -57,6 +57,7 @@ static void begin(struct sim *s, struct sim_rank *k, struct sim_req *r)
 {
 	const uint32_t every = s->c.ranks > 8 ? s->c.ranks / 8 : 1;
 
+	r->begun = s->now;
 	r->cached = found(k, r);
 	r->left = r->isl - r->cached;
 	r->in_engine = true;

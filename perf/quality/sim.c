@@ -185,31 +185,47 @@ static void routed(struct sim *s, const struct kvr_sched_decision *d)
 	engine_take(s, (uint32_t)(r - s->req));
 }
 
-void router_route(struct sim *s, uint32_t q)
+static enum kvr_sched_result decide(struct sim *s, struct sim_req *r, struct kvr_sched_decision *d)
 {
-	struct sim_req *r = &s->req[q];
+	struct kvr_sched_req *req = &s->asked[r->slot];
 	struct kvr_sched_hints pin = {.flags = KVR_SHINT_BACKEND_ID};
-	struct kvr_sched_req *req;
 	struct kvr_sched_overlap ov = {0};
-	struct kvr_sched_decision d;
+	enum kvr_sched_result result;
 
-	housekeeping(s);
-	if (s->n_free == 0) {
-		fprintf(stderr, "quality: more than %u requests at once\n", SLOTS);
-		exit(1);
-	}
-	r->slot = s->slot_free[--s->n_free];
-	s->of_slot[r->slot] = r;
-	req = &s->asked[r->slot];
 	*req = (struct kvr_sched_req){.sh = r->sh, .n = r->n, .isl = r->isl};
 	look_up(s, r->slot, req, &ov);
 	if (s->pick_most) {
 		pin.backend_id = most_overlap(s, ov.device);
 		req->hints = &pin;
 	}
-	if (kvr_sched_route(s->sched, r->slot, req, &ov, s->now, &d) != KVR_SCHED_QUEUED)
-		routed(s, &d);
+	result = kvr_sched_route(s->sched, r->slot, req, &ov, s->now, d);
 	req->hints = NULL; /* those of most-overlap, which never waits */
+	return result;
+}
+
+void router_route(struct sim *s, uint32_t q)
+{
+	struct sim_req *r = &s->req[q];
+	struct sim_cost *cost = s->c.cost;
+	struct kvr_sched_decision d;
+	enum kvr_sched_result result;
+	uint64_t began;
+
+	housekeeping(s);
+	if (s->n_free == 0) {
+		fprintf(stderr, "quality: more than %u requests at once\n", s->c.slots);
+		exit(1);
+	}
+	r->slot = s->slot_free[--s->n_free];
+	s->of_slot[r->slot] = r;
+	began = cost != NULL ? cost->clock_ns() : 0;
+	result = decide(s, r, &d);
+	if (cost != NULL) {
+		cost->ns += cost->clock_ns() - began;
+		cost->decisions++;
+	}
+	if (result != KVR_SCHED_QUEUED)
+		routed(s, &d);
 }
 
 /* Whatever happened, somebody's turn may have come. */
@@ -307,7 +323,7 @@ static void make_router(struct sim *s, uint32_t blocks)
 	strcpy(c.name, "quality");
 	c.block_size = SIM_BLOCK;
 	c.max_ranks = s->c.ranks;
-	c.max_requests = SLOTS;
+	c.max_requests = s->c.slots;
 	c.seed = s->c.seed;
 	c.request_expiry_s = 1e6;
 	policy(s, &c);
@@ -330,10 +346,10 @@ static void make_router(struct sim *s, uint32_t blocks)
 		if (kvr_sched_worker_set(s->sched, &w, 0) != 0)
 			exit(1);
 	}
-	s->slot_free = need(SLOTS, sizeof(uint32_t));
-	s->of_slot = need(SLOTS, sizeof(*s->of_slot));
-	s->asked = need(SLOTS, sizeof(*s->asked));
-	while (s->n_free < SLOTS)
+	s->slot_free = need(s->c.slots, sizeof(uint32_t));
+	s->of_slot = need(s->c.slots, sizeof(*s->of_slot));
+	s->asked = need(s->c.slots, sizeof(*s->asked));
+	while (s->n_free < s->c.slots)
 		s->slot_free[s->n_free] = s->n_free, s->n_free++;
 }
 
@@ -343,6 +359,7 @@ struct sim *sim_create(const struct sim_conf *c, struct sim_req *req, uint32_t n
 	uint32_t longest = 0;
 
 	s->c = *c;
+	s->c.slots = c->slots != 0 ? c->slots : SLOTS;
 	s->req = req;
 	s->n_req = n;
 	kvr_rand_init(&s->rand, c->seed);

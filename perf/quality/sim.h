@@ -33,14 +33,20 @@ struct sim_req {
 	uint32_t isl, osl, n;
 	uint32_t tenant;
 	/* result */
-	uint64_t first, end;
-	uint32_t cached; /* tokens found by the engine */
+	uint64_t begun, first, end; /* of the prefill; first token; all of it */
+	uint32_t cached;	    /* tokens found by the engine */
 	uint32_t wasted; /* tokens computed that another rank had; SIM_NONE: not looked */
 	uint32_t rank;
 	/* under way */
 	uint32_t slot, next, left;
 	uint32_t life; /* times an engine took it */
 	bool in_engine, decoding;
+};
+
+/** What decisions cost. */
+struct sim_cost {
+	uint64_t (*clock_ns)(void);
+	uint64_t decisions, ns; /* looking up, choosing, booking */
 };
 
 /** What is varied; the rest is the study's. */
@@ -56,6 +62,8 @@ struct sim_conf {
 	double turn;	/* factor of all service times from the middle on */
 	bool restart;	/* a third of the ranks lose everything in the middle */
 	uint64_t seed;
+	uint32_t slots;	       /* requests at once; 0: 131,072 */
+	struct sim_cost *cost; /* NULL: no clock is read */
 };
 
 struct sim;

@@ -49,7 +49,6 @@ static void finish(struct work *w)
 
 void work_trace(struct work *w, const char *path, uint32_t ranks)
 {
-	const uint32_t copies = ranks > 8 ? ranks / 8 : 1;
 	struct load_trace t = {0};
 	char err[256];
 
@@ -57,6 +56,14 @@ void work_trace(struct work *w, const char *path, uint32_t ranks)
 		fprintf(stderr, "quality: %s: %s\n", path, err);
 		exit(1);
 	}
+	work_copies(w, &t, ranks > 8 ? ranks / 8 : 1);
+	load_trace_free(&t);
+}
+
+void work_copies(struct work *w, const struct load_trace *of, uint32_t copies)
+{
+	const struct load_trace t = *of;
+
 	w->req = need(t.n_rows * copies, sizeof(*w->req));
 	w->sh = need(t.n_ids * copies, 8);
 	for (uint32_t c = 0; c < copies; c++) {
@@ -76,7 +83,6 @@ void work_trace(struct work *w, const char *path, uint32_t ranks)
 						 .n = r->isl / SIM_BLOCK};
 		}
 	}
-	load_trace_free(&t);
 	finish(w);
 }
 
@@ -88,6 +94,8 @@ void work_trace(struct work *w, const char *path, uint32_t ranks)
 #define BURSTS	 20u
 #define BURST	 50u
 #define ROOM	 128u /* blocks of the longest prompt */
+#define SYSTEM	 8u   /* blocks of a system prompt */
+#define SYSTEMS	 64u  /* that sessions share */
 
 struct maker {
 	struct work *w;
@@ -187,5 +195,36 @@ void work_flood(struct work *w, uint32_t ranks, uint64_t seed)
 	for (uint32_t i = 0; i < 10 * n; i++)
 		add(&m, drawn(&m, 0, LENGTH_S), NULL, 0, 2 + kvr_rand_below(&m.r, 6), 1);
 	w->tenants = true;
+	finish(w);
+}
+
+/* A session's prompts are one array, of which each turn takes more. */
+void work_sessions(struct work *w, uint32_t sessions, uint32_t turns, uint64_t seed)
+{
+	const uint32_t room = SYSTEM + 4 * turns;
+	struct maker m = {.w = w, .fresh = 1};
+
+	kvr_rand_init(&m.r, seed);
+	w->req = need((size_t)sessions * turns, sizeof(*w->req));
+	w->sh = need((size_t)sessions * room, 8);
+	for (uint32_t i = 0; i < sessions; i++) {
+		uint64_t *sh = w->sh + (size_t)i * room;
+		double at = drawn(&m, 0, LENGTH_S);
+		uint32_t n = SYSTEM;
+
+		for (uint32_t k = 0; k < SYSTEM; k++)
+			sh[k] = kvr_mix64(UINT64_C(1) << 60 | (i % SYSTEMS) << 8 | k);
+		for (uint32_t k = SYSTEM; k < room; k++)
+			sh[k] = kvr_mix64(++m.fresh);
+		for (uint32_t k = 0; k < turns; k++, at += drawn(&m, 1, 30)) {
+			n += 1 + kvr_rand_below(&m.r, 4);
+			w->req[w->n++] = (struct sim_req){
+				.at = (uint64_t)(at * 1e9),
+				.sh = sh,
+				.isl = n * SIM_BLOCK + 1 + kvr_rand_below(&m.r, SIM_BLOCK - 1),
+				.osl = 50 + kvr_rand_below(&m.r, 300),
+				.n = n};
+		}
+	}
 	finish(w);
 }

@@ -21,6 +21,15 @@ struct work {
 /** A trace, one copy with names of its own for every 8 ranks, side by side. */
 void work_trace(struct work *w, const char *path, uint32_t ranks);
 
+struct load_trace;
+
+/** The same with so many copies. */
+void work_copies(struct work *w, const struct load_trace *t, uint32_t copies);
+
+/** Sessions of so many turns, beginning within 600 s, which share one of 64 system prompts of
+ * 4,096 tokens; each turn adds 512 to 2,048 tokens. */
+void work_sessions(struct work *w, uint32_t sessions, uint32_t turns, uint64_t seed);
+
 /**
  * Agents: sessions of 20 turns that share one of 8 system prompts of 4,096 tokens, each turn adding
  * 512 to 2,048 tokens after a pause of 1 to 30 s; and now and then 50 requests within 100 ms that

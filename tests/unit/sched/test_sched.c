@@ -389,6 +389,36 @@ static void a_new_life_keeps_those_who_wait(void)
 	kvr_sched_destroy(s);
 }
 
+/* The table may not be cleared yet when somebody comes between the lives: that counts for nothing.
+ */
+static void who_comes_between_lives_finds_nothing_cached(void)
+{
+	static struct kvr_sched_req req = {.isl = 64};
+	static uint32_t device[64] = {5, 5, 5, 5};
+	const struct kvr_sched_overlap ov = {.device = device};
+	struct kvr_sched_decision d;
+	struct kvr_sched *s;
+
+	defaults();
+	conf.queue_threshold = 1e-6;
+	s = make();
+	worker(s, 7, 0, 1);
+	for (int later = 0; later < 2; later++) { /* before and after the new life is known */
+		CU_ASSERT_EQUAL(kvr_sched_worker_renew(s, 7, 0), 0);
+		if (later)
+			worker(s, 7, 0, 1);
+		CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, &ov, 0, &d), KVR_SCHED_QUEUED);
+		if (!later)
+			worker(s, 7, 0, 1);
+		kvr_sched_worker_available(s, 7, true, 0);
+		CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 1);
+		CU_ASSERT_EQUAL(d.result, KVR_SCHED_ROUTED);
+		CU_ASSERT_EQUAL(d.overlap_blocks, 0);
+		kvr_sched_finish(s, 0, 0);
+	}
+	kvr_sched_destroy(s);
+}
+
 /* Those who wait for a rank that goes are given up a few at a time; others are left alone. */
 static void who_waits_for_ranks_that_go_is_given_up_in_pieces(void)
 {
@@ -886,6 +916,7 @@ int main(void)
 			       {"indices", indices_stay_and_are_reused},
 			       {"workers", without_a_limit_there_may_be_a_worker_for_each_rank},
 			       {"renew", a_new_life_keeps_those_who_wait},
+			       {"between", who_comes_between_lives_finds_nothing_cached},
 			       {"unpin", who_waits_for_ranks_that_go_is_given_up_in_pieces},
 			       {"taints", taints_are_bounded_and_reused},
 			       {"codes", each_bad_input_has_its_code},

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""kvroute-sim --scale in the small: its table, its plot, and what it refuses."""
+import os, subprocess, sys, tempfile
+import xml.etree.ElementTree as xml
+
+SIM = sys.argv[1]
+RANKS = [8, 32]
+SESSIONS = 1200
+
+
+def run(*args):
+    return subprocess.run([SIM, "--scale", *args], capture_output=True, text=True, timeout=240)
+
+
+def rows(text):
+    """(workload, ranks, policy) -> requests, hit share, busiest / mean, queue mean, p99, TTFT, us."""
+    out = {}
+    for line in text.splitlines():
+        cells = [c.strip() for c in line.strip("|").split("|")]
+        if len(cells) == 10 and cells[1].isdigit():
+            out[cells[0], int(cells[1]), cells[3]] = [float(c.rstrip(" %")) for c in [cells[2], *cells[4:]]]
+    return out
+
+
+def check_plot(path, policies):
+    lines = [e for e in xml.parse(path).iter() if e.tag.endswith("polyline")]
+    assert len(lines) == 4 * len(policies), len(lines)
+    for e in lines:
+        assert len(e.get("points").split()) == len(RANKS), e.get("points")
+
+
+with tempfile.TemporaryDirectory() as d:
+    svg = os.path.join(d, "scale.svg")
+    args = ["--ranks", ",".join(map(str, RANKS)), "--sessions", str(SESSIONS), "--data", d, "--svg", svg]
+    first, second = run(*args), run(*args)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.count("skipped") == 2, first.stdout
+    a, b = rows(first.stdout), rows(second.stdout)
+    policies = {k[2] for k in a}
+    assert policies == {"kv", "round-robin", "least-loaded"}, policies
+    assert len(a) == len(RANKS) * len(policies), first.stdout
+    for key, v in a.items():
+        assert v[0] == 3 * SESSIONS and v[2] >= 1 and 0 <= v[3] <= v[5], (key, v)
+        assert v[:-1] == b[key][:-1], ("another run is another", key, v, b[key])
+    for n in RANKS:  # who looks at caches finds more in them
+        assert a["sessions", n, "kv"][1] > 1.2 * a["sessions", n, "round-robin"][1], first.stdout
+    check_plot(svg, policies)
+    bad = run("--ranks", "100000")
+    assert bad.returncode == 2 and "ranks" in bad.stderr, bad.stderr
+print("fine")
