@@ -223,6 +223,84 @@ static void a_removal_that_cannot_be_read_is_told(void)
 	kvr_kvmap_destroy(m);
 }
 
+/* ---- token ids of all widths ---- */
+
+static uint8_t *put_token(uint8_t *p, uint32_t t, unsigned int width)
+{
+	static const uint8_t heads[] = {[1] = 0xcc, [2] = 0xcd, [4] = 0xce, [8] = 0xcf};
+
+	if (width == 0) {
+		*p++ = (uint8_t)t;
+		return p;
+	}
+	*p++ = heads[width];
+	for (unsigned int i = width; i > 0; i--)
+		*p++ = i > 4 ? 0 : (uint8_t)(t >> (8 * (i - 1)));
+	return p;
+}
+
+/* [0, [["BlockStored", [7], nil, [tokens], 16, nil]]]; @return its length. */
+static size_t put_stored(uint8_t *buf, const uint32_t t[], const unsigned int width[], uint32_t n)
+{
+	static const uint8_t head[] = {0x92, 0,	  0x91, 0x96, 0xab, 'B', 'l',  'o', 'c', 'k',
+				       'S',  't', 'o',	'r',  'e',  'd', 0x91, 7,   0xc0};
+	uint8_t *p = buf;
+
+	memcpy(p, head, sizeof(head));
+	p += sizeof(head);
+	*p++ = 0xdc;
+	*p++ = (uint8_t)(n >> 8);
+	*p++ = (uint8_t)n;
+	for (uint32_t i = 0; i < n; i++)
+		p = put_token(p, t[i], width[i]);
+	*p++ = 16;
+	*p++ = 0xc0;
+	return (size_t)(p - buf);
+}
+
+static void same_tokens(struct kvr_kvev_decoder *d, const uint32_t t[], const unsigned int width[],
+			uint32_t n)
+{
+	static uint8_t buf[1024];
+	const size_t len = put_stored(buf, t, width, n);
+	uint8_t *copy = malloc(len);
+	struct kvr_kvev_batch batch;
+	struct kvr_kvev ev = {0};
+
+	memcpy(copy, buf, len); /* nothing behind it may be read */
+	CU_ASSERT_EQUAL(kvr_kvev_open(d, copy, len, &batch), 0);
+	CU_ASSERT_EQUAL_FATAL(kvr_kvev_next(d, &ev), 1);
+	CU_ASSERT_EQUAL_FATAL(ev.n_tokens, n);
+	CU_ASSERT_EQUAL(memcmp(ev.tokens, t, n * sizeof(t[0])), 0);
+	CU_ASSERT_EQUAL(ev.block_size, 16);
+	free(copy);
+}
+
+static void tokens_of_all_widths_are_read_in_any_order(void)
+{
+	static const unsigned int widths[] = {0, 1, 2, 4, 8, 2, 4, 2, 4, 2, 4};
+	struct kvr_kvev_decoder *d = kvr_kvev_create(false);
+	uint64_t x = 88172645463325252u;
+	unsigned int width[64];
+	uint32_t t[64];
+
+	for (uint32_t run = 0; run < 4000; run++) {
+		const uint32_t n = 1 + run % 64;
+
+		for (uint32_t i = 0; i < n; i++) {
+			x ^= x << 13;
+			x ^= x >> 7;
+			x ^= x << 17;
+			width[i] = widths[x % (run % 3 == 0 ? 11 : 4)];
+			t[i] = (uint32_t)(x >> 32);
+			if (width[i] < 4)
+				t[i] &= width[i] == 0 ? 0x7f : width[i] == 1 ? 0xff : 0xffff;
+		}
+		same_tokens(d, t, width, n);
+	}
+	kvr_kvev_destroy(d);
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -231,6 +309,7 @@ int main(void)
 		{"the rank is told", the_rank_is_told},
 		{"claims cost nothing", claims_cost_nothing},
 		{"a removal that cannot be read is told", a_removal_that_cannot_be_read_is_told},
+		{"tokens of all widths are read", tokens_of_all_widths_are_read_in_any_order},
 		CU_TEST_INFO_NULL,
 	};
 
