@@ -45,6 +45,7 @@ static bool reserve(struct kvr_active *a)
 	bool ok = true;
 
 	a->index_mask = slots - 1;
+	a->index_shift = 64 - (uint32_t)__builtin_ctz(slots);
 	a->run = take(a, runs, sizeof(*a->run), &ok);
 	a->hash = take(a, runs, sizeof(*a->hash), &ok);
 	a->index = take(a, slots, sizeof(*a->index), &ok);
@@ -79,7 +80,8 @@ struct kvr_active *kvr_active_create(const struct kvr_active_conf *conf)
 	a->runs.used = &a->stats.runs;
 	a->wides.used = &a->stats.wide;
 	a->wides.max = conf->max_wide;
-	a->seed = kvr_mix64(conf->seed + 1);
+	a->times[0] = kvr_mix64(conf->seed + 1) | 1;
+	a->times[1] = kvr_mix64(a->times[0]) | 1;
 	a->next = ROOT;
 	if (!reserve(a)) {
 		kvr_active_destroy(a);

@@ -78,8 +78,9 @@ struct kvr_active {
 	uint64_t (*hash)[KVR_ACTIVE_RUN];
 	struct child *index;
 	uint32_t index_mask;
+	uint32_t index_shift; /* 64 - its logarithm */
 	uint32_t max_ranks;
-	uint64_t seed;
+	uint64_t times[2]; /* odd, from the seed: of a hash, of its parent */
 
 	/* wide records: a bit set, bookings of every rank; weights that count once a run is faded,
 	 * so that usually their lines are not touched */
@@ -130,10 +131,9 @@ bool kvr_active__kernels(enum active_isa isa, active_same_fn *same, active_sprea
 /* index of children */
 static inline uint32_t child_home(const struct kvr_active *a, uint32_t parent, uint64_t hash)
 {
-	/* Two rounds, so that neither hash nor parent alone chooses the slot. */
-	uint64_t x = kvr_mix64(hash ^ a->seed);
-
-	return (uint32_t)kvr_mix64(x + parent * UINT64_C(0x9E3779B97F4A7C15)) & a->index_mask;
+	/* Multiply-shift (Dietzfelbinger et al., 1997): whatever two children are chosen without
+	 * the secret factors meet in at most twice the share of chance. */
+	return (uint32_t)((hash * a->times[0] + parent * a->times[1]) >> a->index_shift);
 }
 
 /** Where to look for a child, fetched ahead. */
