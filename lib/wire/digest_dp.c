@@ -19,19 +19,22 @@ _Static_assert(offsetof(struct kvr_wire_request, worker) == 40 &&
 
 _Static_assert(sizeof(XXH3_state_t) <= KVR_DIGEST_BYTES, "state does not fit");
 
-static uint64_t whole(const struct kvr_wire_request *fixed, uint64_t rest)
+/* ---- XXH3 ---- */
+
+static uint64_t with_fixed(const struct kvr_wire_request *fixed, uint64_t rest)
 {
 	struct kvr_wire_request q = *fixed;
 
-	q.flags &= ~KVR_REQ_F_RESEND;
-	memset(&q.worker, 0,
-	       offsetof(struct kvr_wire_request, client_frame) -
-		       offsetof(struct kvr_wire_request, worker));
-	q.worker = rest;
+	q.worker = rest; /* 0 until now */
 	return XXH3_64bits(&q, FIXED);
 }
 
-void kvr_digest_begin(struct kvr_digest *d)
+uint64_t kvr_wire__xxh_digest(const struct kvr_wire_request *fixed, const void *p, uint32_t len)
+{
+	return with_fixed(fixed, XXH3_64bits(p, len));
+}
+
+void kvr_wire__xxh_begin(struct kvr_digest *d)
 {
 	XXH3_state_t *state = (XXH3_state_t *)d->state;
 
@@ -39,26 +42,60 @@ void kvr_digest_begin(struct kvr_digest *d)
 	XXH3_64bits_reset(state);
 }
 
-void kvr_digest_add(struct kvr_digest *d, const void *p, uint32_t len)
+void kvr_wire__xxh_add(struct kvr_digest *d, const void *p, uint32_t len)
 {
 	XXH3_64bits_update((XXH3_state_t *)d->state, p, len);
 }
 
+uint64_t kvr_wire__xxh_end(const struct kvr_digest *d, const struct kvr_wire_request *fixed)
+{
+	return with_fixed(fixed, XXH3_64bits_digest((const XXH3_state_t *)d->state));
+}
+
+/* ---- either ---- */
+
+#if !defined(__x86_64__)
+#define kvr_wire__aes()		  false
+#define kvr_wire__aes_digest(...) 0
+#define kvr_wire__aes_begin(...)  ((void)0)
+#define kvr_wire__aes_add(...)	  ((void)0)
+#define kvr_wire__aes_end(...)	  0
+#endif
+
+static void clients(const void *fixed, struct kvr_wire_request *q)
+{
+	memcpy(q, fixed, FIXED);
+	q->flags &= ~KVR_REQ_F_RESEND;
+	memset(&q->worker, 0,
+	       offsetof(struct kvr_wire_request, client_frame) -
+		       offsetof(struct kvr_wire_request, worker));
+}
+
+void kvr_digest_begin(struct kvr_digest *d)
+{
+	if (kvr_wire__aes())
+		kvr_wire__aes_begin(d);
+	else
+		kvr_wire__xxh_begin(d);
+}
+
+void kvr_digest_add(struct kvr_digest *d, const void *p, uint32_t len)
+{
+	if (kvr_wire__aes())
+		kvr_wire__aes_add(d, p, len);
+	else
+		kvr_wire__xxh_add(d, p, len);
+}
+
 uint64_t kvr_digest_end(const struct kvr_digest *d, const struct kvr_wire_request *fixed)
 {
-	return whole(fixed, XXH3_64bits_digest((const XXH3_state_t *)d->state));
+	struct kvr_wire_request q;
+
+	clients(fixed, &q);
+	return kvr_wire__aes() ? kvr_wire__aes_end(d, &q) : kvr_wire__xxh_end(d, &q);
 }
 
-/* A message of one frame, as nearly all are: a kilobyte of hashes. */
-static uint64_t hash(const void *p, size_t len)
-{
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2"))
-		return kvr_wire__hash_avx2(p, len);
-#endif
-	return XXH3_64bits(p, len);
-}
-
+/* Nearly all messages are of one frame: a kilobyte of hashes. */
 uint64_t kvr_request_digest(const struct kvr_slice *s, uint32_t n)
 {
 	struct kvr_wire_request q;
@@ -66,8 +103,12 @@ uint64_t kvr_request_digest(const struct kvr_slice *s, uint32_t n)
 	uint32_t skip = FIXED;
 
 	if (n == 1) {
-		memcpy(&q, s[0].p, FIXED);
-		return whole(&q, hash((const uint8_t *)s[0].p + FIXED, s[0].len - FIXED));
+		const uint8_t *rest = (const uint8_t *)s[0].p + FIXED;
+		const uint32_t len = s[0].len - (uint32_t)FIXED;
+
+		clients(s[0].p, &q);
+		return kvr_wire__aes() ? kvr_wire__aes_digest(&q, rest, len)
+				       : kvr_wire__xxh_digest(&q, rest, len);
 	}
 	kvr_slices_copy(s, n, 0, FIXED, &q);
 	kvr_digest_begin(&d);
