@@ -34,8 +34,6 @@ static uint64_t may_have(const struct kvr_share *s, uint64_t free)
 {
 	const uint64_t few = RTE_MAX(free / FEW, UINT64_C(1));
 
-	if (s->times == 0)
-		return UINT64_MAX;
 	return free > s->kept ? RTE_MAX(s->times * (free - s->kept), few) : few;
 }
 
@@ -51,6 +49,8 @@ bool kvr_share_may(const struct kvr_share *s, uint64_t key, uint32_t n, uint64_t
 {
 	struct kvr_share_state unused;
 
+	if (s->times == 0)
+		return true;
 	if (st == NULL)
 		st = &unused;
 	st->may = may_have(s, free);

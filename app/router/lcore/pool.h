@@ -156,6 +156,7 @@ struct pool {
 	struct lcore *event_lcore;
 	struct pool *prefill;	   /* of a decode pool; else NULL */
 	struct pool *decode;	   /* of a prefill pool; else NULL */
+	struct pool *other;	   /* whichever of these there is, or the pool itself */
 	struct rte_mempool *jobs;  /* ingress takes, scheduler gives back */
 	struct rte_mempool *pairs; /* decode pool; the same */
 	struct rte_ring *notes;	   /* struct note; many producers. NULL: live.notes */
@@ -187,14 +188,6 @@ struct pool {
 	struct pool_pair pair;
 	struct pool_control control;
 } __rte_cache_aligned;
-
-/** The other pool of a pair, or the pool itself. */
-static inline struct pool *pool_other(struct pool *p)
-{
-	struct pool *o = p->prefill != NULL ? p->prefill : p->decode;
-
-	return o != NULL ? o : p;
-}
 
 #define POOL_LINE(part)                                                                            \
 	_Static_assert(offsetof(struct pool, part) % RTE_CACHE_LINE_SIZE == 0 &&                   \

@@ -52,6 +52,9 @@ bool prompts_idle(const struct pool *p);
 /** Whether @p p may go on to admit: it is in the middle of that, or neither pool is busy. */
 bool prompts_may_admit(const struct pool *p);
 
+/** Whether nothing that a note leads to can be long: the calls below have nothing to do. */
+bool prompts_short(const struct pool *p, const struct note *n);
+
 /** Make the decision that a note, or a lost booking, leads to ready, over at most @p runs runs.
  * @return false: not yet, in the next turn again; else prompts_handled() follows when it has been
  * handled. */

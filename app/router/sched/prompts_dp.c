@@ -5,29 +5,31 @@
 #include "ingress/job.h"
 #include "sched/request.h"
 
-static struct pool *other(const struct pool *p)
+static bool alone(const struct pool *p)
 {
-	return pool_other((struct pool *)(uintptr_t)p);
+	return p->other == p;
 }
 
 static bool settled(const struct pool *p)
 {
-	return kvr_sched_settled(p->sched) && kvr_sched_settled(other(p)->sched);
+	return kvr_sched_settled(p->sched) &&
+	       (likely(alone(p)) || kvr_sched_settled(p->other->sched));
 }
 
 bool prompts_idle(const struct pool *p)
 {
-	return settled(p) && !kvr_sched_admits(p->sched) && !kvr_sched_admits(other(p)->sched);
+	return settled(p) && !kvr_sched_admits(p->sched) &&
+	       (likely(alone(p)) || !kvr_sched_admits(p->other->sched));
 }
 
 bool prompts_may_admit(const struct pool *p)
 {
-	return settled(p) && (kvr_sched_admits(p->sched) || !kvr_sched_admits(other(p)->sched));
+	return settled(p) && (kvr_sched_admits(p->sched) || !kvr_sched_admits(p->other->sched));
 }
 
 static bool enters(const struct pool *p, const void *hashes)
 {
-	return kvr_sched_enters(p->sched, hashes) || kvr_sched_enters(other(p)->sched, hashes);
+	return kvr_sched_enters(p->sched, hashes) || kvr_sched_enters(p->other->sched, hashes);
 }
 
 /* What was kept is not needed any more. */
@@ -50,15 +52,15 @@ bool prompts_settle(struct pool *p)
 void prompts_finish(struct pool *p)
 {
 	kvr_sched_settle(p->sched, UINT32_MAX);
-	kvr_sched_settle(other(p)->sched, UINT32_MAX);
+	kvr_sched_settle(p->other->sched, UINT32_MAX);
 	kvr_sched_admit_again(p->sched);
-	kvr_sched_admit_again(other(p)->sched);
+	kvr_sched_admit_again(p->other->sched);
 	give_back(p);
 }
 
 void prompts_keep(struct pool *p, struct job *j)
 {
-	if (unlikely(other(p)->sched == NULL)) /* at the stop it goes before its notes */
+	if (unlikely(p->other->sched == NULL)) /* at the stop it goes before its notes */
 		return;
 	if (likely(settled(p)) || !enters(p, j->hashes))
 		return;
@@ -72,6 +74,12 @@ void prompts_keep(struct pool *p, struct job *j)
 }
 
 /* ---- before a decision ---- */
+
+bool prompts_short(const struct pool *p, const struct note *n)
+{
+	return alone(p) && ((n->type != NOTE_ROUTE && n->type != NOTE_LOADS) ||
+			    n->job->n_hashes <= PROMPTS_LONG);
+}
 
 static bool ready(const struct pool *p, const struct job *j, uint32_t runs)
 {
@@ -95,7 +103,7 @@ bool prompts_ready_note(struct pool *p, const struct note *n, uint32_t runs)
 	if (n->type == NOTE_ROUTE || n->type == NOTE_LOADS)
 		return ready(p, n->job, runs) &&
 		       (likely(n->job->pair == NULL) || ready(p->prefill, n->job, runs));
-	if (likely(other(p) == p) || n->handle == 0)
+	if (alone(p) || n->handle == 0)
 		return true;
 	j = undecided(kvr_flight_by_handle(p->requests, n->handle));
 	return j == NULL || ready(j->pool, j, runs);
@@ -111,13 +119,12 @@ bool prompts_ready_lost(struct pool *p, const struct kvr_flight *slot, uint32_t 
 void prompts_handled(struct pool *p)
 {
 	kvr_sched_prepare_over(p->sched);
-	if (unlikely(other(p) != p))
-		kvr_sched_prepare_over(other(p)->sched);
+	if (unlikely(!alone(p)))
+		kvr_sched_prepare_over(p->other->sched);
 }
 
 uint64_t prompts_walked(const struct pool *p)
 {
-	const struct pool *o = other(p);
-
-	return kvr_sched_walked(p->sched) + (o != p ? kvr_sched_walked(o->sched) : 0);
+	return kvr_sched_walked(p->sched) +
+	       (likely(alone(p)) ? 0 : kvr_sched_walked(p->other->sched));
 }

@@ -46,6 +46,13 @@ static void prefetch_request(struct pool *p, uint64_t handle)
 	rte_prefetch0(&r->times);
 }
 
+/* Only the end of a booking goes up its prompt; what else is said of it needs the booking. */
+static bool goes_on(const struct note *n, int step)
+{
+	return n->type == NOTE_RESULT || (n->type == NOTE_PROGRESS &&
+					  (step <= 2 || (n->progress.flags & KVR_PROG_F_FIN) != 0));
+}
+
 static void prefetch_note(struct pool *p, const struct note *n, struct kvr_active_ahead *ahead,
 			  int step)
 {
@@ -55,7 +62,7 @@ static void prefetch_note(struct pool *p, const struct note *n, struct kvr_activ
 		prefetch_job(p, n->job, ahead, step);
 	else if (step == 0)
 		prefetch_request(p, n->handle);
-	else if (n->type == NOTE_PROGRESS || n->type == NOTE_RESULT)
+	else if (goes_on(n, step))
 		kvr_sched_prefetch(p->sched, (uint32_t)n->handle & (KVR_FLIGHT_MAX_SLOTS - 1),
 				   step - 1);
 }
@@ -66,11 +73,13 @@ static void prefetch_note(struct pool *p, const struct note *n, struct kvr_activ
 static void fetch_ahead(struct pool *p, const struct note n[], int got,
 			struct kvr_active_ahead ahead[], int i)
 {
-	for (int step = 0; step < STEPS_AHEAD; step++) {
-		int at = i + 2 * (STEPS_AHEAD - step);
+	const int first = RTE_MAX(0, STEPS_AHEAD - (got - 1 - i) / 2);
+	const int end = RTE_MIN(STEPS_AHEAD, (i + 2 * STEPS_AHEAD) / 2 + 1);
 
-		if (at >= 0 && at < got)
-			prefetch_note(p, &n[at], &ahead[at], step);
+	for (int step = first; step < end; step++) {
+		const int at = i + 2 * (STEPS_AHEAD - step);
+
+		prefetch_note(p, &n[at], &ahead[at], step);
 	}
 }
 
@@ -110,7 +119,11 @@ static uint32_t turn_notes(const struct pool *p, struct note n[])
 /* @return false: a long prompt is under way; it is not handled yet. */
 static bool handle(struct lcore *lc, struct pool *p, const struct note *n, uint32_t runs)
 {
-	if (unlikely(!prompts_ready_note(p, n, runs)))
+	if (likely(prompts_short(p, n))) {
+		request_note(lc, p, n);
+		return true;
+	}
+	if (!prompts_ready_note(p, n, runs))
 		return false;
 	request_note(lc, p, n);
 	prompts_handled(p);

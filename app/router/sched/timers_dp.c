@@ -50,7 +50,7 @@ static bool lost_of(struct lcore *lc, struct pool *p)
  * be another request's when it is told. */
 bool lost_poll(struct lcore *lc, struct pool *p)
 {
-	struct pool *other = pool_other(p);
+	struct pool *other = p->other;
 
 	return lost_of(lc, p) && (likely(other == p) || lost_of(lc, other));
 }

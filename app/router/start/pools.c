@@ -251,6 +251,7 @@ static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_c
 
 	p->rt = rt;
 	p->number = rt->n_pools;
+	p->other = p;
 	p->name = c->name;
 	p->wire_id = c->own.id;
 	p->conf = &c->sched;
@@ -302,8 +303,8 @@ static int pool_pair(struct router *rt, struct pool *d, const struct kvr_router_
 	if (c->peer == KVR_ROUTER_NO_POOL || c->sched.role != KVR_ROLE_DECODE)
 		return 0;
 	p = &rt->pool[c->peer];
-	d->prefill = p;
-	p->decode = d;
+	d->prefill = d->other = p;
+	p->decode = p->other = d;
 	d->live.rq.prefill = &p->live.rq;
 	snprintf(name, sizeof(name), "pairs%u", d->number);
 	d->pairs = rte_mempool_create(name, c->own.max_jobs,
