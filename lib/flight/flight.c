@@ -53,7 +53,8 @@ struct kvr_flight_table *kvr_flight_create(const char *name, uint32_t n, uint32_
 		return kvr_null(ENOMEM);
 	t->n = n;
 	t->pool = pool;
-	t->seed = seed;
+	t->seed[0] = seed;
+	t->seed[1] = kvr_mix64(seed + 1);
 	t->ended_shift = 64 - ended_bits(n);
 	TAILQ_INIT(&t->lingering);
 	t->slots = rte_zmalloc_socket(name, n * sizeof(*t->slots), RTE_CACHE_LINE_SIZE, socket_id);

@@ -26,7 +26,7 @@ struct cell {
 struct kvr_flight_table {
 	uint32_t n;
 	uint32_t pool;
-	uint64_t seed;
+	uint64_t seed[2];
 	struct cell *index;
 	struct kvr_flight *slots;
 	uint32_t *free; /* stack of slot numbers */
