@@ -9,6 +9,7 @@
  */
 
 #include "find_pvt.h"
+#include "hold_pvt.h"
 
 #define AHEAD	    4u /* events between two links of the chain */
 #define EVENT_UNITS 8u /* of work, beside the blocks */
@@ -221,7 +222,7 @@ static void fetch_hdr(const struct kvr_prefix *t, const struct kvr_prefix_event 
 	__builtin_prefetch(&h->chunk, 1, 3);
 	if (e->n == 0 || e->rank >= t->max_ranks)
 		return;
-	kvr_prefix__hold_fetch(t, e->rank, meta);
+	pfx_hold_fetch(t, e->rank, meta);
 	if (e->op == KVR_PREFIX_STORE) {
 		__builtin_prefetch(&t->meta[t->rank[e->rank].last].newer, 1, 3);
 	} else {

@@ -5,65 +5,7 @@
  * row. And to whom a run is charged: to one of its owners, as long as it has any.
  */
 
-#include "prefix_pvt.h"
-
-static uint64_t *sum_of(const struct kvr_prefix *t, uint16_t rank, uint32_t word)
-{
-	return &t->sum[(size_t)rank * t->sum_words + word / 64];
-}
-
-/* The line of the bit is on its way while the caller does something else. */
-void kvr_prefix__hold_fetch(const struct kvr_prefix *t, uint16_t rank, uint32_t meta)
-{
-	__builtin_prefetch(pfx_hold(t, rank, meta / 64), 1, 3);
-}
-
-void kvr_prefix__hold_add(struct kvr_prefix *t, uint16_t rank, uint32_t meta)
-{
-	struct pfx_rank *r = &t->rank[rank];
-	uint32_t word = meta / 64;
-	uint64_t *w = pfx_hold(t, rank, word), bit = UINT64_C(1) << (meta % 64);
-
-	if (*w & bit)
-		return;
-	if (*w == 0) {
-		*sum_of(t, rank, word) |= UINT64_C(1) << (word % 64);
-		r->hint = RTE_MIN(r->hint, word);
-	}
-	*w |= bit;
-	r->held++;
-}
-
-void kvr_prefix__hold_del(struct kvr_prefix *t, uint16_t rank, uint32_t meta)
-{
-	uint32_t word = meta / 64;
-	uint64_t *w = pfx_hold(t, rank, word), bit = UINT64_C(1) << (meta % 64);
-
-	if (!(*w & bit))
-		return;
-	*w &= ~bit;
-	if (*w == 0)
-		*sum_of(t, rank, word) &= ~(UINT64_C(1) << (word % 64));
-	t->rank[rank].held--;
-}
-
-void kvr_prefix__charge(struct kvr_prefix *t, uint16_t rank, uint32_t runs, uint32_t blocks)
-{
-	struct pfx_rank *r = &t->rank[rank];
-
-	t->charged += r->runs == 0 && runs > 0;
-	r->runs += runs;
-	r->blocks += blocks;
-}
-
-void kvr_prefix__discharge(struct kvr_prefix *t, uint16_t rank, uint32_t runs, uint32_t blocks)
-{
-	struct pfx_rank *r = &t->rank[rank];
-
-	r->runs -= runs;
-	r->blocks -= blocks;
-	t->charged -= r->runs == 0 && runs > 0;
-}
+#include "hold_pvt.h"
 
 static uint16_t among(_Atomic uint32_t *w, uint32_t n)
 {
@@ -110,9 +52,9 @@ static void recharge(struct kvr_prefix *t, uint32_t meta)
 		return;
 	if (m->nchild == 0)
 		kvr_prefix__list_del(t, meta);
-	kvr_prefix__discharge(t, m->charge, 1, pfx_len(h));
+	pfx_discharge(t, m->charge, 1, pfx_len(h));
 	m->charge = to;
-	kvr_prefix__charge(t, to, 1, pfx_len(h));
+	pfx_charge(t, to, 1, pfx_len(h));
 	if (m->nchild == 0)
 		kvr_prefix__list_add(t, meta, m->age);
 }
@@ -124,7 +66,7 @@ void kvr_prefix__hold_drop(struct kvr_prefix *t, uint16_t rank, uint32_t meta)
 
 	if (pfx_planes_of(h) > 1 && kvr_prefix__owner_has(t, h, rank))
 		return;
-	kvr_prefix__hold_del(t, rank, meta);
+	pfx_hold_del(t, rank, meta);
 	if (t->meta[meta].charge == rank)
 		recharge(t, meta);
 }

@@ -202,15 +202,9 @@ static inline void pfx_note_loss(struct kvr_prefix *t, uint16_t rank)
 void kvr_prefix__list_add(struct kvr_prefix *t, uint32_t meta, uint32_t age);
 void kvr_prefix__list_del(struct kvr_prefix *t, uint32_t meta);
 
-/* hold_dp.c: which runs a rank has something of, and whom a run is charged to. */
-void kvr_prefix__hold_fetch(const struct kvr_prefix *t, uint16_t rank, uint32_t meta);
-void kvr_prefix__hold_add(struct kvr_prefix *t, uint16_t rank, uint32_t meta);
-/* The bit alone: the run is to go. */
-void kvr_prefix__hold_del(struct kvr_prefix *t, uint16_t rank, uint32_t meta);
+/* hold_dp.c, and hold_pvt.h: which runs a rank has something of, and whom a run is charged to. */
 void kvr_prefix__hold_drop(struct kvr_prefix *t, uint16_t rank, uint32_t meta);
 uint32_t kvr_prefix__hold_some(struct kvr_prefix *t, uint16_t rank, uint32_t meta[], uint32_t max);
-void kvr_prefix__charge(struct kvr_prefix *t, uint16_t rank, uint32_t runs, uint32_t blocks);
-void kvr_prefix__discharge(struct kvr_prefix *t, uint16_t rank, uint32_t runs, uint32_t blocks);
 
 /* clear_dp.c */
 uint32_t kvr_prefix__clear_left(const struct kvr_prefix *t);

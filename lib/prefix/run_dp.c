@@ -7,6 +7,7 @@
  */
 
 #include "find_pvt.h"
+#include "hold_pvt.h"
 
 #include <errno.h>
 
@@ -148,7 +149,7 @@ uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, 
 
 	if (meta == PFX_NONE)
 		return PFX_NONE;
-	kvr_prefix__hold_fetch(t, rank, meta);
+	pfx_hold_fetch(t, rank, meta);
 	hdr = kvr_prefix__run_new_hdr(t, 0);
 	if (hdr == PFX_NONE) {
 		kvr_prefix__pool_give(&t->metas, meta);
@@ -176,9 +177,9 @@ uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, 
 	if (as->parent != PFX_NONE && t->meta[as->parent].nchild++ == 0)
 		kvr_prefix__list_del(t, as->parent);
 	t->meta[meta].charge = rank;
-	kvr_prefix__charge(t, rank, 1, len);
+	pfx_charge(t, rank, 1, len);
 	kvr_prefix__list_add(t, meta, pfx_ld32(&t->age));
-	kvr_prefix__hold_add(t, rank, meta);
+	pfx_hold_add(t, rank, meta);
 	t->work += len;
 	*n = len;
 	return meta;
@@ -234,7 +235,7 @@ void kvr_prefix__run_destroy(struct kvr_prefix *t, uint32_t meta)
 		kvr_prefix__pred_drop_all(t, meta);
 	if (m->nchild == 0)
 		kvr_prefix__list_del(t, meta);
-	kvr_prefix__discharge(t, m->charge, 1, pfx_len(h));
+	pfx_discharge(t, m->charge, 1, pfx_len(h));
 	key = kvr_prefix__run_unpublish(t, sh);
 	unappend(t, h, 0, pfx_len(h), false);
 	kvr_prefix__run_retire(t, m->hdr, key);
@@ -307,7 +308,7 @@ struct pfx_loc kvr_prefix__run_own(struct kvr_prefix *t, struct pfx_loc at, uint
 		return none;
 	count_owner(t, rank, plane, end - lead);
 	if (lead == 0)
-		kvr_prefix__hold_add(t, rank, at.meta);
+		pfx_hold_add(t, rank, at.meta);
 	return (struct pfx_loc){at.meta, end - 1};
 }
 
@@ -320,7 +321,7 @@ static void run_left(struct kvr_prefix *t, uint16_t rank, uint32_t meta)
 	struct pfx_hdr *h = pfx_hdr_of(t, meta);
 
 	if (t->meta[meta].charge == rank && kvr_prefix__owner_longest(t, h) == 0) {
-		kvr_prefix__hold_del(t, rank, meta);
+		pfx_hold_del(t, rank, meta);
 		kvr_prefix__run_destroy(t, meta);
 		return;
 	}
@@ -340,7 +341,7 @@ struct pfx_loc kvr_prefix__run_disown(struct kvr_prefix *t, struct pfx_loc at, u
 	int ret;
 
 	if (at.off == 0)
-		kvr_prefix__hold_fetch(t, rank, meta);
+		pfx_hold_fetch(t, rank, meta);
 	if (at.off + n < lead) {
 		uint32_t head = kvr_prefix__run_split(t, meta, at.off + n);
 

@@ -5,7 +5,7 @@
  * bitmap. The old header is retired, readers that have found it go on with it.
  */
 
-#include "prefix_pvt.h"
+#include "hold_pvt.h"
 
 #define SPLIT_UNITS 32u
 
@@ -96,7 +96,7 @@ static void hold_both(struct kvr_prefix *t, struct pfx_hdr *whole, uint32_t head
 		for (uint32_t i = 0; i < l.n; i++) {
 			uint16_t rank = PFX_RANK(l.o[i]);
 
-			kvr_prefix__hold_add(t, rank, head);
+			pfx_hold_add(t, rank, head);
 			if (!kvr_prefix__owner_has(t, pfx_hdr_of(t, tail), rank))
 				kvr_prefix__hold_drop(t, rank, tail);
 		}
@@ -117,7 +117,7 @@ static void relink(struct kvr_prefix *t, uint32_t head, uint32_t hh, uint32_t me
 	n->pos = m->pos;
 	n->nchild = 1; /* so it stands in no list */
 	n->charge = m->charge;
-	kvr_prefix__charge(t, n->charge, 1, 0);
+	pfx_charge(t, n->charge, 1, 0);
 	n->shrunk = t->batch; /* readers of the old header may still compare its last chunk */
 	m->hdr = ht;
 	m->parent = head;
