@@ -131,8 +131,8 @@ bool kvr_active__kernels(enum active_isa isa, active_same_fn *same, active_sprea
 /* index of children */
 static inline uint32_t child_home(const struct kvr_active *a, uint32_t parent, uint64_t hash)
 {
-	/* Multiply-shift (Dietzfelbinger et al., 1997): whatever two children are chosen without the
-	 * secret factors meet in at most twice the share of chance. */
+	/* Multiply-shift (Dietzfelbinger et al., 1997): whatever two children are chosen without
+	 * the secret factors meet in at most twice the share of chance. */
 	return (uint32_t)((hash * a->times[0] + parent * a->times[1]) >> a->index_shift);
 }
 

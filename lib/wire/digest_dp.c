@@ -55,11 +55,11 @@ uint64_t kvr_wire__xxh_end(const struct kvr_digest *d, const struct kvr_wire_req
 /* ---- either ---- */
 
 #if !defined(__x86_64__)
-#define kvr_wire__aes()		   false
-#define kvr_wire__aes_digest(...)  0
-#define kvr_wire__aes_begin(...)   ((void)0)
-#define kvr_wire__aes_add(...)	   ((void)0)
-#define kvr_wire__aes_end(...)	   0
+#define kvr_wire__aes()		  false
+#define kvr_wire__aes_digest(...) 0
+#define kvr_wire__aes_begin(...)  ((void)0)
+#define kvr_wire__aes_add(...)	  ((void)0)
+#define kvr_wire__aes_end(...)	  0
 #endif
 
 static void clients(const void *fixed, struct kvr_wire_request *q)
