@@ -17,6 +17,7 @@
 
 #include "control/control.h"
 #include "control/log.h"
+#include "control/snapshot.h"
 #include "control/watch.h"
 #include "kvr_conf.h"
 #include "memif_guard.h"
@@ -93,6 +94,7 @@ static const struct module {
 	{"pools", start_pools, stop_pools},
 	{"memory", start_memory, stop_memory},
 	{"traffic", start_traffic, stop_traffic, true},
+	{"snapshot", start_snapshot, stop_snapshot, true},
 	/* Last up, first down: its handlers and control call packet lcores, which must poll. */
 	{"telemetry", telemetry_start, telemetry_stop, true},
 };

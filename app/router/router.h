@@ -75,6 +75,7 @@ struct router {
 	uint64_t ns_per_tsc; /* 32.32 fixed point; 0: the clock stands still, in tests */
 	uint64_t ns_offset;  /* what it shows then */
 	uint64_t seed;
+	uint64_t client_seed; /* of what sessions remember of their clients; as long as they */
 	/* What control does while it waits for packet lcores; NULL: it sleeps. Who runs them on its
 	 * own thread runs them here. Start. */
 	void (*wait)(struct router *rt);
@@ -112,7 +113,8 @@ struct router {
 	_Atomic int stop;    /* packet lcores end; only when nobody calls them any more */
 	/* control thread, telemetry threads; under the lock of lib/ctl */
 	struct kvr_registry *registry;
-	struct control *ctl; /* control/thread.h */
+	struct control *ctl;	   /* control/thread.h */
+	struct snapshot *snapshot; /* control/snapshot.h; NULL: none are made */
 	uint64_t last_tick_ns;
 	bool stopping;					     /* nobody new is let in */
 	enum kvr_port_link_state link[KVR_ROUTER_MAX_PORTS]; /* control thread: said in the log */

@@ -123,7 +123,7 @@ static void check_rank(struct sim *s, uint32_t engine, uint32_t rank, struct tab
 	t->n = t->found = t->foreign = 0;
 	cache_walk(e, rank, gather, t);
 	qsort(t->sh, t->n, sizeof(*t->sh), by_value);
-	kvr_prefix_dump(prefix, 0, compare, t);
+	kvr_prefix_dump(prefix, 0, compare, NULL, t);
 	kvr_prefix_stats_get(prefix, &st);
 	/* At its bound of runs it gives up what was least recently matched. */
 	if (t->foreign != 0 || (t->found != t->n && st.evicted_runs == 0 && st.dropped == 0))

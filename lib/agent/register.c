@@ -94,7 +94,10 @@ bool kvr_agent__is_former(const struct kvr_agent *a, uint32_t epoch)
 void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_welcome *w = (const void *)body;
+	const bool warm = (w->flags & KVR_WELCOME_F_WARM) != 0;
 	const bool new_life = a->reborn || (a->router_epoch != 0 && a->router_epoch != h->epoch);
+	/* A process that no router has known is not the one that told what the router has kept. */
+	const bool first = a->router_epoch == 0;
 
 	if (a->registered || a->leaving || kvr_agent__is_former(a, h->epoch))
 		return; /* a late copy */
@@ -113,9 +116,10 @@ void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 	for (uint32_t i = 0; i < a->conf.dp_size; i++) {
 		struct agent_rank *k = &a->rank[i];
 
-		if (new_life && k->next_id > 0)
-			k->overrun = true; /* it knows nothing of what we told its predecessor */
-		k->confirmed = 0;	   /* it may have forgotten us meanwhile */
+		/* It knows nothing of what we told its predecessor, or of what is ours. */
+		if (warm ? first || (new_life && k->dumping) : new_life && k->next_id > 0)
+			k->overrun = true;
+		k->confirmed = 0; /* it may have forgotten us meanwhile */
 		kvr_agent__kv_rewind(k, k->acked);
 		kvr_agent__kv_kick(a, k);
 	}

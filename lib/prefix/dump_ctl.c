@@ -16,6 +16,7 @@ struct dump {
 	struct kvr_prefix *t;
 	unsigned int thread_id;
 	kvr_prefix_dump_cb cb;
+	bool (*rest)(void *ctx);
 	void *ctx;
 	uint64_t sh[PFX_RUN];
 	uint64_t hidden[PFX_WORDS];
@@ -100,15 +101,18 @@ static int pass(struct dump *d, uint64_t after)
 			continue;
 		ret = dump_hdr(d, &t->hdr[i]);
 		rte_rcu_qsbr_quiescent(t->qsbr, d->thread_id);
+		if (ret == 0 && d->rest != NULL && !d->rest(d->ctx))
+			ret = -ECANCELED;
 		if (ret < 0)
 			return ret;
 	}
 	return 0;
 }
 
-int kvr_prefix_dump(struct kvr_prefix *t, unsigned int thread_id, kvr_prefix_dump_cb cb, void *ctx)
+int kvr_prefix_dump(struct kvr_prefix *t, unsigned int thread_id, kvr_prefix_dump_cb cb,
+		    bool (*rest)(void *ctx), void *ctx)
 {
-	struct dump d = {.t = t, .thread_id = thread_id, .cb = cb, .ctx = ctx};
+	struct dump d = {.t = t, .thread_id = thread_id, .cb = cb, .rest = rest, .ctx = ctx};
 	uint64_t after = 0, born;
 	int ret;
 

@@ -286,12 +286,14 @@ typedef bool (*kvr_prefix_dump_cb)(void *ctx, const struct kvr_prefix_piece *pie
  * Walk the table while it may be changed: every entry that was there during the whole call is
  * given at least once, one stored or removed meanwhile may or may not be. Pieces come in no
  * order; storing them into an empty table rebuilds this one. The caller is an online reader
- * with id @p thread_id, and is quiescent between the callbacks. Any reader thread, off the
- * packet path.
- * @return 0, -ECANCELED when the callback stopped it, or -EAGAIN when the table changed so fast
+ * with id @p thread_id, and is quiescent now and then. @p rest (or NULL) is called then, between
+ * two runs of the table, when nothing of it is held: it may take the thread offline for as long as
+ * it likes (to wait for a disk) and must leave it online. Any reader thread, off the packet path.
+ * @return 0, -ECANCELED when a callback stopped it, or -EAGAIN when the table changed so fast
  *   that the walk is not complete.
  */
-int kvr_prefix_dump(struct kvr_prefix *t, unsigned int thread_id, kvr_prefix_dump_cb cb, void *ctx);
+int kvr_prefix_dump(struct kvr_prefix *t, unsigned int thread_id, kvr_prefix_dump_cb cb,
+		    bool (*rest)(void *ctx), void *ctx);
 
 /** Copy the counters; each is exact, together they may be some events apart. Any thread. */
 void kvr_prefix_stats_get(const struct kvr_prefix *t, struct kvr_prefix_stats *out);

@@ -158,6 +158,30 @@ bool kvr_session_confirm(struct kvr_session *s, struct kvr_session_ref ref, uint
 uint64_t kvr_session_left(const struct kvr_session *s, const struct kvr_session_key *key,
 			  uint64_t now);
 
+/** What an entry holds, for a walk. */
+struct kvr_session_held {
+	const char *id; /**< valid until the next call that changes the table */
+	uint32_t len;
+	struct kvr_session_binding to;
+	uint64_t ttl_ns, left_ns; /**< left: its whole time while requests use it */
+};
+
+/** Entries that were ever used; a walk looks at those below. */
+uint32_t kvr_session_entries(const struct kvr_session *s);
+
+/** Entry @p n of those. @return false: it is free, or over at @p now. */
+bool kvr_session_entry(const struct kvr_session *s, uint32_t n, uint64_t now,
+		       struct kvr_session_held *out);
+
+/**
+ * Bind as it was bound in another life of the table, with @p left_ns of its time to live. An id
+ * that is bound now keeps its binding.
+ * @return 0; -EEXIST; -EINVAL ttl or left 0; -ENOSPC.
+ */
+int kvr_session_restore(struct kvr_session *s, const struct kvr_session_key *key,
+			const struct kvr_session_binding *to, uint64_t ttl_ns, uint64_t left_ns,
+			uint64_t now);
+
 /* ---- control side ------------------------------------------------------------------------ */
 
 /**

@@ -312,6 +312,41 @@ uint64_t kvr_session_left(const struct kvr_session *s, const struct kvr_session_
 	return GET(e->active) != 0 ? GET(e->ttl) : GET(e->expires) - now;
 }
 
+uint32_t kvr_session_entries(const struct kvr_session *s)
+{
+	return s->fresh;
+}
+
+bool kvr_session_entry(const struct kvr_session *s, uint32_t n, uint64_t now,
+		       struct kvr_session_held *out)
+{
+	const struct entry *e = &s->entry[n];
+
+	if (n >= s->fresh || (GET(e->gen) & 1) == 0 || is_over(e, now))
+		return false;
+	*out = (struct kvr_session_held){e->id, e->len, binding_of(e), GET(e->ttl),
+					 GET(e->active) != 0 ? GET(e->ttl) : GET(e->expires) - now};
+	return true;
+}
+
+int kvr_session_restore(struct kvr_session *s, const struct kvr_session_key *key,
+			const struct kvr_session_binding *to, uint64_t ttl_ns, uint64_t left_ns,
+			uint64_t now)
+{
+	struct kvr_session_ref ref;
+	int rc;
+
+	if (left_ns == 0)
+		return -EINVAL;
+	if (kvr_session_left(s, key, now) != 0)
+		return -EEXIST;
+	/* Armed with the shorter time first: control looks at it then. */
+	rc = kvr_session_bind(s, key, to, left_ns < ttl_ns ? left_ns : ttl_ns, now, &ref);
+	if (rc == 0)
+		SET(s->entry[ref.entry].ttl, ttl_ns);
+	return rc;
+}
+
 uint32_t kvr_session_count(const struct kvr_session *s)
 {
 	return GET(s->count);

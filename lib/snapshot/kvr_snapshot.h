@@ -23,7 +23,8 @@
  * Numbers are those of the machine, little-endian; the file is not for travelling.
  *
  * A writer or a loaded snapshot has one owner, a thread that may wait for the disk. Budget: 1 GB/s
- * of memory bandwidth while it is checked; a block takes 8 bytes and 40 more for each piece.
+ * of memory bandwidth while it is checked; a block takes 8 bytes, a run
+ * of blocks 24 more and 4 for each rank that has it.
  * Pure: no EAL. All that is done to files goes through struct kvr_snap_os, which tests and the
  * simulator replace to have them fail.
  */
@@ -49,23 +50,37 @@ struct kvr_snap_about {
 };
 
 enum kvr_snap_kind {
-	KVR_SNAP_PIECE = 1, /**< struct kvr_snap_piece, n hashes */
+	KVR_SNAP_PIECE = 1, /**< struct kvr_snap_piece, n hashes, n_owners of kvr_snap_owner */
 	KVR_SNAP_SESSION,   /**< struct kvr_snap_session, its id */
 	KVR_SNAP_LIVE,	    /**< struct kvr_snap_live */
 	KVR_SNAP_WORKER,    /**< struct kvr_snap_worker, dp_size of struct kvr_snap_rank */
 };
 
-/** Consecutive blocks of one (rank, tier). */
+/** Consecutive blocks, of which each owner has some from the first on in one tier. */
 struct kvr_snap_piece {
-	uint16_t pool; /**< index */
-	uint16_t rank; /**< dense: see kvr_snap_rank */
+	uint16_t pool;	   /**< index */
+	uint16_t n;	   /**< 1..512 */
+	uint16_t n_owners; /**< 1..4096 */
 	uint8_t tier;
 	uint8_t has_parent;
-	uint16_t reserved;
-	uint32_t n; /**< 1..512 */
-	uint32_t reserved1;
 	uint64_t parent; /**< hash before the first, with has_parent */
 };
+
+struct kvr_snap_owner {
+	uint16_t rank; /**< dense: see kvr_snap_rank; below 4096 */
+	uint16_t n;    /**< 1..n of the piece */
+};
+
+/** Hashes of a piece that was read, and its owners. */
+static inline const uint64_t *kvr_snap_hashes(const struct kvr_snap_piece *p)
+{
+	return (const uint64_t *)(const void *)(p + 1);
+}
+
+static inline const struct kvr_snap_owner *kvr_snap_owners(const struct kvr_snap_piece *p)
+{
+	return (const struct kvr_snap_owner *)(const void *)(kvr_snap_hashes(p) + p->n);
+}
 
 struct kvr_snap_session {
 	uint16_t pool;
@@ -101,9 +116,10 @@ struct kvr_snap_rank {
 	uint32_t whole; /**< 1: nothing before `next` was missing */
 };
 
-#define KVR_SNAP_MAX_PIECE 512u
-#define KVR_SNAP_MAX_RANKS 256u
-#define KVR_SNAP_MAX_ID	   256u
+#define KVR_SNAP_MAX_PIECE  512u
+#define KVR_SNAP_MAX_OWNERS 4096u
+#define KVR_SNAP_MAX_RANKS  256u
+#define KVR_SNAP_MAX_ID	    256u
 
 /** Files, or what plays them. Functions as those of the C library; -1 and errno. */
 struct kvr_snap_os {
@@ -158,7 +174,7 @@ void kvr_snap_abort(struct kvr_snap_writer *w);
 struct kvr_snap_record {
 	enum kvr_snap_kind kind;
 	const void *fixed;
-	const void *more; /**< n hashes, the id, or the ranks */
+	const void *more; /**< n hashes (and behind them the owners), the id, or the ranks */
 };
 
 struct kvr_snap;

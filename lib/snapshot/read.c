@@ -27,9 +27,11 @@ static uint64_t length_of(uint32_t kind, const void *p, uint32_t bytes)
 
 	switch (kind) {
 	case KVR_SNAP_PIECE:
-		return bytes < sizeof(*d) || d->n == 0 || d->n > KVR_SNAP_MAX_PIECE
+		return bytes < sizeof(*d) || d->n == 0 || d->n > KVR_SNAP_MAX_PIECE ||
+				       d->n_owners == 0 || d->n_owners > KVR_SNAP_MAX_OWNERS
 			       ? 0
-			       : sizeof(*d) + d->n * sizeof(uint64_t);
+			       : sizeof(*d) + d->n * sizeof(uint64_t) +
+					 d->n_owners * sizeof(struct kvr_snap_owner);
 	case KVR_SNAP_SESSION:
 		return bytes < sizeof(*s) || s->id_len == 0 || s->id_len > KVR_SNAP_MAX_ID
 			       ? 0
@@ -75,6 +77,16 @@ bool kvr_snap_next(const struct kvr_snap *s, uint64_t *pos, struct kvr_snap_reco
 	return true;
 }
 
+static bool owners_ok(const struct kvr_snap_piece *p)
+{
+	const struct kvr_snap_owner *o = kvr_snap_owners(p);
+
+	for (uint32_t i = 0; i < p->n_owners; i++)
+		if (o[i].rank >= KVR_SNAP_MAX_OWNERS || o[i].n == 0 || o[i].n > p->n)
+			return false;
+	return true;
+}
+
 static int records_ok(const struct kvr_snap *s, uint64_t count, char *why, size_t len)
 {
 	uint64_t pos = sizeof(struct snap_head), n = 0;
@@ -86,7 +98,8 @@ static int records_ok(const struct kvr_snap *s, uint64_t count, char *why, size_
 		if (r->bytes % 8 != 0 || r->bytes > s->bytes - pos - sizeof(*r))
 			break;
 		need = length_of(r->kind, r + 1, r->bytes);
-		if (need == 0 || ((need + 7) & ~UINT64_C(7)) != r->bytes)
+		if (need == 0 || ((need + 7) & ~UINT64_C(7)) != r->bytes ||
+		    (r->kind == KVR_SNAP_PIECE && !owners_ok((const void *)(r + 1))))
 			break;
 		pos += sizeof(*r) + r->bytes;
 	}

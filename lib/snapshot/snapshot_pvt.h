@@ -34,7 +34,8 @@ struct snap_tail {
 };
 _Static_assert(sizeof(struct snap_tail) == 32, "as documented");
 
-_Static_assert(sizeof(struct kvr_snap_piece) == 24 && sizeof(struct kvr_snap_session) == 40 &&
+_Static_assert(sizeof(struct kvr_snap_piece) == 16 && sizeof(struct kvr_snap_owner) == 4 &&
+		       sizeof(struct kvr_snap_session) == 40 &&
 		       sizeof(struct kvr_snap_live) == 32 && sizeof(struct kvr_snap_worker) == 32 &&
 		       sizeof(struct kvr_snap_rank) == 16,
 	       "no gaps: they are written as they are");

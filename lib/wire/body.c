@@ -282,7 +282,7 @@ static enum kvr_code check_welcome(const void *body, uint32_t len, struct kvr_fa
 {
 	const struct kvr_wire_welcome *m = body;
 
-	if (m->reserved0 != 0 || m->reserved1 != 0 || m->reserved2 != 0)
+	if ((m->flags & ~KVR_WELCOME_F_WARM) != 0 || m->reserved1 != 0 || m->reserved2 != 0)
 		return reserved_set(f);
 	if (m->heartbeat_ms == 0 || !frame_size_ok(m->max_frame))
 		return bad_value(f, "heartbeat_ms or max_frame out of range", m->max_frame,

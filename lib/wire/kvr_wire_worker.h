@@ -34,13 +34,17 @@ struct kvr_wire_hello {
 /** WELCOME: 24 bytes. The header's epoch is the router's. */
 struct kvr_wire_welcome {
 	uint16_t pool;
-	uint16_t reserved0;
+	uint16_t flags;	       /* KVR_WELCOME_F_* */
 	uint32_t heartbeat_ms; /* send HEARTBEAT this often */
 	uint32_t dead_ms;      /* gone after this silence */
 	uint32_t max_frame;    /* largest UDP payload the router takes */
 	uint32_t reserved1;
 	uint32_t reserved2;
 } __rte_packed;
+
+/** The router knows blocks of this life from a router life before: events go on where KV_ACK says.
+ */
+#define KVR_WELCOME_F_WARM 0x0001u
 
 /** HEARTBEAT: 8 bytes and n_ranks entries. */
 struct kvr_wire_heartbeat {

@@ -89,6 +89,7 @@ struct kvr_worker {
 	uint8_t role;			 /* enum kvr_role */
 	uint8_t flags;			 /* KVR_HELLO_F_* */
 	bool moved;			 /* `path` has changed in this life */
+	bool warm;			 /* a snapshot had its blocks, all of them */
 	uint32_t wished;		 /* beat->wish when it was last acted on */
 	uint64_t said; /* digest of the HELLO: a life does not change what it is */
 	struct kvr_path path;

@@ -125,7 +125,7 @@ static const struct {
 	F(hello, reserved0),
 	F(hello, reserved1),
 	F(welcome, pool),
-	F(welcome, reserved0),
+	F(welcome, flags),
 	F(welcome, heartbeat_ms),
 	F(welcome, dead_ms),
 	F(welcome, max_frame),

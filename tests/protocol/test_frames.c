@@ -328,7 +328,7 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"hello", 32, 1, KVR_E_FLAGS},
 		{"hello", 40, 1, KVR_E_FLAGS},
 		{"hello", 49, 0, KVR_E_HINT}, /* the pool's type is no longer critical: no pool */
-		{"welcome", 2, 1, KVR_E_FLAGS},
+		{"welcome", 2, 2, KVR_E_FLAGS},
 		{"welcome", 4, 0, KVR_E_INVALID_REQUEST},
 		{"welcome", 16, 1, KVR_E_FLAGS},
 		{"heartbeat", 0, 3, KVR_E_LENGTH},

@@ -1329,8 +1329,8 @@ class Agent(Endpoint):
 
     def life(self, header, body):
         if header.name == 'WELCOME':
-            pool, _, beat, dead, frame_size, _, _ = struct.unpack_from('<HHIIIII', body)
-            self.welcome = dict(pool=pool, heartbeat_ms=beat, dead_ms=dead, max_frame=frame_size)
+            pool, flags, beat, dead, frame_size, _, _ = struct.unpack_from('<HHIIIII', body)
+            self.welcome = dict(pool=pool, heartbeat_ms=beat, dead_ms=dead, max_frame=frame_size, warm=flags & 1 != 0)
             self.router_frame = min(frame_size, self.max_frame)
             self.hello_timer, self.beat_due = None, 0.0
             self.router_epoch, self.shutdown = header.epoch, False

@@ -48,8 +48,11 @@ rx_checksum = trust
 answer_arp = auto
 {pools}''')
         self.log = open(f'{self.dir}/router.log', 'w+')
-        self.process = child.start([program, '--config', config], stdin=subprocess.DEVNULL, stdout=self.log,
-                                   stderr=subprocess.STDOUT)
+        self.command = [program, '--config', config]
+        self.start()
+
+    def start(self):
+        self.process = child.start(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
 
     def alive(self):
         return self.process.poll() is None

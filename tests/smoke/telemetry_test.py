@@ -67,6 +67,7 @@ WRONG = {
                      ",dead_ms=20", ",log=loud", ",log=normal,p0", ",source_rate=x", ",source_rate=1,default",
                      ",router_temperature=" + "9" * 400, "," + "k" * 300 + "=1"),
     "/kvroute/session/release": ("", ",default", ",default,", ",nothing,x", ",default,unknown", ",default,a,b"),
+    "/kvroute/snapshot": ("", ",now", ",x", ",now,now"),
     "/kvroute/drain": ("", ",x", ",123456789"),
     "/kvroute/sample": ("", ",default", ",default,x", ",nothing,1"),
 }

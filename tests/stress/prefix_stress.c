@@ -301,7 +301,7 @@ static void *dumper(void *arg)
 	rte_rcu_qsbr_thread_online(p.qsbr, id);
 	while (!stop) {
 		memset(given, 0, sizeof(given));
-		if (kvr_prefix_dump(p.t, id, piece, NULL) != 0)
+		if (kvr_prefix_dump(p.t, id, piece, NULL, NULL) != 0)
 			continue; /* it says itself that something may be missing */
 		dumps++;
 		for (uint32_t c = 0; c < 2; c++)

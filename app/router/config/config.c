@@ -78,6 +78,11 @@ static const struct kvr_opt router_opts[] = {
 	 .help = "one source address may have so many times what is free of requests, waiting "
 		 "room, sessions and the event ring, of which a sixteenth is kept for those who "
 		 "have little: 2 = at most 5/8 of all; 0 = everything"},
+	{"state_dir", KVR_OPT_STRING, ROUTER_S(state_dir), .def = "",
+	 .help = "folder for the snapshot that makes a restart warm; empty = what systemd names "
+		 "in STATE_DIRECTORY, or no snapshots"},
+	{"snapshot_s", KVR_OPT_U32, ROUTER(snapshot_s), .min = 0, .max = 86400, .def = "60",
+	 .unit = "s", .help = "a snapshot so often; 0 = only on command and at the end"},
 	{NULL},
 };
 

@@ -51,6 +51,8 @@ struct kvr_router_options {
 	uint32_t large_buffers;
 	uint32_t stop_ms;
 	uint32_t source_share; /* 0: none */
+	char state_dir[256];   /* "" = $STATE_DIRECTORY, or none */
+	uint32_t snapshot_s;   /* 0: on command, and at the end */
 };
 
 /** Keys of [pool NAME] beside those of struct kvr_pool_conf. */

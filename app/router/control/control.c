@@ -5,6 +5,7 @@
  * views. It sleeps between rounds and never touches a packet of the data path.
  */
 #include "control/service.h"
+#include "control/snapshot.h"
 #include "control/thread.h"
 #include "lcore/kinds.h"
 #include "sched/session.h"
@@ -62,6 +63,7 @@ static void tick(struct router *rt)
 {
 	beats_tick(rt);
 	workers_tick(rt);
+	snapshot_tick(rt);
 	/* Publishes nothing: sched_tick() finds this one or a later one. */
 	atomic_store_explicit(&rt->live_ns, rt->ctl->live.now_ns, memory_order_relaxed);
 	for (uint32_t i = 0; i < rt->n_pools; i++) {

@@ -180,6 +180,7 @@ void hello_welcome(struct router *rt, const struct kvr_worker *w, const struct c
 	const struct kvr_wire_hdr *h = (const void *)b->frame;
 	const struct kvr_wire_welcome m = {
 		.pool = (uint16_t)rt->pool[w->pool].wire_id,
+		.flags = w->warm ? KVR_WELCOME_F_WARM : 0,
 		.heartbeat_ms = rt->conf.opt.heartbeat_ms,
 		.dead_ms = rt->conf.opt.dead_ms,
 		.max_frame = rt->max_frame,

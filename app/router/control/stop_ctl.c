@@ -7,6 +7,7 @@
  * A third one ends all of this at any point, without a word.
  */
 #include "control/log.h"
+#include "control/snapshot.h"
 #include "control/thread.h"
 #include "lcore/out.h"
 #include "lcore/stop_dp.h"
@@ -136,6 +137,25 @@ static uint32_t rounds_while(struct router *rt, bool lingering, uint64_t end_ns)
 	return left;
 }
 
+/* One more snapshot, of what is left, unless those of the life before have not come back yet:
+ * theirs is worth more. One that is under way began before the end: it is not the last. */
+static void last_snapshot(struct router *rt)
+{
+	struct snapshot *s = rt->snapshot;
+	bool asked = false;
+
+	if (s == NULL || !s->threaded || s->old != NULL)
+		return;
+	while (!in_haste(rt)) {
+		if (!snapshot_under_way(s)) {
+			if (asked || snapshot_ask(rt) != 0)
+				return;
+			asked = true;
+		}
+		rounds_until(rt, now_ns(rt) + ROUND_NS);
+	}
+}
+
 /* Times are those of the signal, so that what is late is not added up. */
 void stop_in_order(struct router *rt)
 {
@@ -152,6 +172,7 @@ void stop_in_order(struct router *rt)
 		cut = stop_cut_off(rt);
 	if (live + refused > 0)
 		rounds_while(rt, true, RTE_MIN(now_ns(rt), end) + LINGER_NS);
+	last_snapshot(rt);
 	tell_workers(rt);
 	rounds_until(rt, now_ns(rt) + LAST_NS);
 	left = requests_left(rt, &lingering);

@@ -38,10 +38,12 @@ enum change_kind {
 /** One thing that is to happen to a worker. The lcores write what is marked so. */
 struct change {
 	enum change_kind kind;
-	bool flag;  /* AVAIL */
-	bool side;  /* scheduler: a prefill side came or went */
-	bool begun; /* scheduler: not chosen any more */
-	int rc;	    /* JOIN, RENEW, scheduler: 0 or why not */
+	bool flag;		     /* AVAIL */
+	bool side;		     /* scheduler: a prefill side came or went */
+	bool begun;		     /* scheduler: not chosen any more */
+	bool empty;		     /* event: its ranks are emptied */
+	struct restore_worker *warm; /* JOIN: what a snapshot has of it, or NULL */
+	int rc;			     /* JOIN, RENEW, scheduler: 0 or why not */
 	struct kvr_worker *w;
 	struct kvr_worker *old;	    /* RENEW: the life that ends */
 	struct kvr_worker *refused; /* LEAVE that was a RENEW: the life that did not fit ... */

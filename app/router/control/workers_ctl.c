@@ -10,14 +10,14 @@
  *   view       published once, when all lcores have seen it:
  *   scheduler  who has joined may be chosen
  *   answers    WELCOME, or REJECTED
- *
- * What time does to workers stands in workers_time_ctl.c.
  */
 #include "control/log.h"
+#include "control/restore.h"
 #include "control/thread.h"
 #include "event/event.h"
 #include "lcore/out.h"
 #include "sched/sched.h"
+#include "sched/session.h"
 #include "start/pools.h"
 
 #include <errno.h>
@@ -160,7 +160,7 @@ static bool at_sched(struct lcore *lc, struct pool *p, struct change *c)
 	switch (c->kind) {
 	case CHANGE_JOIN:
 		sched_join(lc, p, c);
-		return true;
+		break;
 	case CHANGE_LEAVE:
 		return sched_leave(lc, p, c);
 	case CHANGE_RENEW:
@@ -168,17 +168,22 @@ static bool at_sched(struct lcore *lc, struct pool *p, struct change *c)
 	case CHANGE_AVAIL:
 		kvr_sched_worker_available(p->sched, c->w->id, c->flag, lc->now_ns);
 		c->side = prefill_side(p);
-		return true;
+		break;
 	case CHANGE_MOVE:
 		break;
 	}
 	return true;
 }
 
+static bool joins(const struct change *c)
+{
+	return c->kind == CHANGE_JOIN || c->kind == CHANGE_RENEW;
+}
+
 /* Whether workers, and not only paths or marks, are others after it. */
 static bool changes_lives(const struct change *c)
 {
-	return c->kind == CHANGE_JOIN || c->kind == CHANGE_LEAVE || c->kind == CHANGE_RENEW;
+	return joins(c) || c->kind == CHANGE_LEAVE;
 }
 
 static bool of_event(const struct lcore *lc, const struct pool *p, const struct change *c)
@@ -186,13 +191,21 @@ static bool of_event(const struct lcore *lc, const struct pool *p, const struct 
 	return p->event_lcore == lc && changes_lives(c);
 }
 
-static bool at_event(struct lcore *lc, struct pool *p, struct change *c)
+static void empty_ranks(struct lcore *lc, struct pool *p, struct change *c)
 {
+	if (c->empty)
+		return;
+	c->empty = true;
 	for (uint32_t i = 0; c->kind == CHANGE_RENEW && i < c->old->dp_size; i++)
 		event_reset_rank(lc, p, c->old->rank[i], NULL);
 	for (uint32_t i = 0; i < c->w->dp_size; i++)
 		event_reset_rank(lc, p, c->w->rank[i], c->kind != CHANGE_LEAVE ? c->w : NULL);
-	return true;
+}
+
+static bool at_event(struct lcore *lc, struct pool *p, struct change *c)
+{
+	empty_ranks(lc, p, c);
+	return c->warm == NULL || c->kind != CHANGE_JOIN || event_restore(lc, p, c->w, c->warm);
 }
 
 static bool of_open(const struct lcore *lc, const struct pool *p, const struct change *c)
@@ -202,6 +215,8 @@ static bool of_open(const struct lcore *lc, const struct pool *p, const struct c
 
 static bool at_open(struct lcore *lc, struct pool *p, struct change *c)
 {
+	if (c->warm != NULL && c->kind == CHANGE_JOIN && !session_restore(lc, p, c->warm))
+		return false;
 	if (c->kind != CHANGE_LEAVE)
 		kvr_sched_worker_available(p->sched, c->w->id, true, lc->now_ns);
 	c->side = prefill_side(p) || c->side;
@@ -232,11 +247,6 @@ static void walk(struct router *rt,
 	}
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
 		call_wait(rt, &w[i].call);
-}
-
-static bool joins(const struct change *c)
-{
-	return c->kind == CHANGE_JOIN || c->kind == CHANGE_RENEW;
 }
 
 /* Who cannot join is not known any more; `rc` says why. Its life before is over all the same. */
@@ -273,6 +283,7 @@ static void undo_joins(struct router *rt)
 			c->rc = c->rc < 0 ? c->rc : -EALREADY;
 		else
 			c->kind = CHANGE_LEAVE;
+		c->empty = false;
 	}
 	walk(rt, of_sched, at_sched);
 	walk(rt, of_event, at_event);
@@ -359,7 +370,8 @@ static struct change *change(struct router *rt, struct kvr_worker *w, enum chang
 		workers_flush(rt);
 	c = &ctl->change[ctl->n_changes++];
 	c->kind = kind;
-	c->flag = c->side = c->begun = false;
+	c->flag = c->side = c->begun = c->empty = false;
+	c->warm = NULL;
 	c->rc = 0;
 	c->w = w;
 	c->old = c->refused = NULL;
@@ -387,6 +399,7 @@ void worker_join(struct router *rt, struct kvr_worker *w, const struct kvr_hints
 	struct change *c = change(rt, w, CHANGE_JOIN);
 
 	c->frame = frame; /* the taints point into it */
+	c->warm = restore_take(rt, w);
 	change_taints(c, hints);
 }
 
@@ -426,8 +439,6 @@ void worker_available(struct router *rt, struct kvr_worker *w, bool available)
 {
 	change(rt, w, CHANGE_AVAIL)->flag = available;
 }
-
-/* ---- what operators do ---- */
 
 struct pool_call {
 	struct pool *pool;

@@ -34,4 +34,34 @@ void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *l
  */
 void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank, uint64_t worker);
 
+/* ---- ack_dp.c ---- */
+
+/** Answer a frame of events with where the stream stands; @p c NULL: nothing is known of it. */
+void event_ack(struct lcore *lc, const struct kvr_path *to, const struct kvr_wire_hdr *h,
+	       uint32_t dp_rank, enum kvr_wire_kv_code code, const struct event_cursor *c);
+
+/** The same unasked, to the worker of a heartbeat, if that life is still here. */
+void event_tell(struct lcore *lc, const struct rank_load *load, enum kvr_wire_kv_code code,
+		const struct event_cursor *c);
+
+/* ---- restore_dp.c: what a snapshot has of a worker ---- */
+
+struct restore_worker;
+
+/**
+ * Some blocks of @p w from a snapshot into its ranks, which are empty: as many as a turn may take.
+ * They count at once, and are not authoritative before the agent has confirmed them. Event lcore.
+ * @return whether all are there; else call again in the next turn.
+ */
+bool event_restore(struct lcore *lc, struct pool *p, const struct kvr_worker *w,
+		   struct restore_worker *r);
+
+/** A heartbeat about a rank with blocks of a snapshot: ask for what confirms them. Event lcore.
+ * @return whether that is all there is to do. */
+bool event_unsure(struct lcore *lc, struct pool *p, const struct rank_load *load,
+		  struct event_cursor *c);
+
+/** Drop what nobody has confirmed in time; 64 ranks a turn. Event lcore. */
+void event_doubt(struct pool *p);
+
 #endif

@@ -38,21 +38,6 @@
 #define SHORT	    16u
 #define SHORT_BURST 16u
 
-static void ack(struct lcore *lc, const struct kvr_path *to, const struct kvr_wire_hdr *h,
-		uint32_t dp_rank, enum kvr_wire_kv_code code, const struct event_cursor *c)
-{
-	const struct kvr_wire_kv_ack a = {
-		.next_event_id = c != NULL ? c->next : 0,
-		/* Of the dump that the frame belongs to: 0 for another one's. */
-		.next_dump_pos =
-			c != NULL && (c->dump_id == h->id || !c->has_dump) ? c->dump_pos : 0,
-		.dp_rank = dp_rank,
-		.code = (uint16_t)code,
-	};
-
-	out_message(lc, to, KVR_KV_ACK, h->source, h->id, 0, &a, sizeof(a));
-}
-
 /* ---- ingress lcore ---- */
 
 /* No room. The cursor is the event lcore's: the agent goes on from what it knows. */
@@ -64,7 +49,7 @@ static void busy(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 
 	in_count(lc, IN_IGNORED);
 	in_count(lc, why);
-	ack(lc, from, h, e->dp_rank, KVR_KV_BUSY, NULL);
+	event_ack(lc, from, h, e->dp_rank, KVR_KV_BUSY, NULL);
 	rte_pktmbuf_free(m);
 }
 
@@ -82,7 +67,7 @@ void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 		in_count(lc, IN_EVENTS);
 		if (w != NULL)
 			in_count(lc, w->epoch == h->epoch ? IN_BAD_RANK : IN_OLD_LIFE);
-		ack(lc, from, h, e->dp_rank, KVR_KV_HELLO, NULL);
+		event_ack(lc, from, h, e->dp_rank, KVR_KV_HELLO, NULL);
 		rte_pktmbuf_free(m);
 		return;
 	}
@@ -299,6 +284,7 @@ static void dump_begin(struct pool *p, uint32_t rank, struct event_cursor *c, ui
 	if (c->has_dump && c->dump_id == id)
 		return;
 	kvr_prefix_clear_rank(p->prefix, (uint16_t)rank);
+	c->faith = CURSOR_SURE;
 	c->has_dump = 1;
 	c->dump_id = id;
 	c->dumping = 1;
@@ -354,7 +340,7 @@ static int live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 	uint64_t before, done;
 
 	/* Older than the dump that is being received, or its sender knows nothing of a dump. */
-	if (c->dumping) {
+	if (c->dumping || c->faith == CURSOR_HINT) {
 		event_count(p, EC_STALE, 1);
 		return KVR_KV_DUMP_WANTED;
 	}
@@ -384,6 +370,7 @@ static int live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 		return KVR_KV_BUSY;
 	}
 	c->dump_pos = 0;
+	c->faith = CURSOR_SURE;
 	authoritative(p, rank, true);
 	event_count(p, EC_APPLIED, 1);
 	return how == BUSY ? KVR_KV_BUSY : KVR_KV_OK;
@@ -391,8 +378,6 @@ static int live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 
 void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *load)
 {
-	const struct kvr_wire_hdr h = {.source = load->worker};
-	const struct kvr_view_worker *w;
 	struct event_cursor *c;
 
 	if (load->rank >= p->max_ranks)
@@ -402,24 +387,20 @@ void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *l
 		return; /* the rank has changed hands on the way here */
 	kvr_cell_set(&p->event_ranks[load->rank].v[ER_LAG],
 		     load->next_event_id > c->next ? load->next_event_id - c->next : 0);
+	if (unlikely(c->faith != CURSOR_SURE) && event_unsure(lc, p, load, c))
+		return;
 	if (c->dumping || load->next_event_id <= c->next) {
 		c->lag = UINT64_MAX;
-		w = !c->dumping && load->next_event_id < c->next
-			    ? kvr_view_find(lc->view, load->worker)
-			    : NULL;
 		/* It has begun to say this, or its process begun anew with the same epoch: one that
 		 * has not said so much sends a dump. */
-		if (w != NULL && w->epoch == load->epoch)
-			ack(lc, &w->path, &h, load->dp_rank, KVR_KV_OK, c);
+		if (!c->dumping && load->next_event_id < c->next)
+			event_tell(lc, load, KVR_KV_OK, c);
 		return;
 	}
 	/* Events may be under way: it is a gap when nothing has come for a whole heartbeat. */
 	if (c->lag == c->next) {
 		authoritative(p, load->rank, false);
-		w = kvr_view_find(lc->view, load->worker);
-		if (w != NULL && w->epoch == load->epoch)
-			ack(lc, &w->path, &h, load->dp_rank,
-			    c->next == 0 ? KVR_KV_DUMP_WANTED : KVR_KV_GAP, c);
+		event_tell(lc, load, c->next == 0 ? KVR_KV_DUMP_WANTED : KVR_KV_GAP, c);
 	}
 	c->lag = c->next;
 }
@@ -444,7 +425,7 @@ static bool event_frame(struct lcore *lc, struct pool *p, const struct event_not
 	if (code == NOT_YET)
 		return false;
 	event_count(p, EC_FRAMES, 1);
-	ack(lc, path_kept(n->m), h, e->dp_rank, (enum kvr_wire_kv_code)code, c);
+	event_ack(lc, path_kept(n->m), h, e->dp_rank, (enum kvr_wire_kv_code)code, c);
 	rte_pktmbuf_free(n->m);
 	return true;
 }
@@ -492,6 +473,8 @@ uint32_t event_poll(struct lcore *lc, struct pool *p)
 			p->event.open = n;
 	}
 	event_expire(lc, p);
+	if (unlikely(p->event.doubt_ns != 0 && lc->now_ns >= p->event.doubt_ns))
+		event_doubt(p);
 	kvr_prefix_maintain(p->prefix, lc->now_ns / 1000000);
 	return got;
 }

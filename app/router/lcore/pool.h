@@ -42,12 +42,20 @@ struct sessions;
 /** How long a DISPATCH waits for its acknowledgement: 20 ms << step, at most 1 s. */
 #define LEG_STEPS 7u
 
+/** How much of what a rank holds is known to be so. */
+enum cursor_faith {
+	CURSOR_SURE,  /* events told it */
+	CURSOR_ASKED, /* of a snapshot, true before event `next`: its agent is asked to go on */
+	CURSOR_HINT,  /* of a snapshot, true at some time before: its agent is asked for a dump */
+};
+
 /** Where a rank's event stream stands. Event lcore only. */
 struct event_cursor {
 	uint64_t worker; /* whose rank it is */
 	uint32_t epoch;	 /* its life; 0: nobody's */
 	uint8_t dumping;
-	uint8_t pad[3];
+	uint8_t faith; /* enum cursor_faith */
+	uint8_t pad[2];
 	uint32_t has_dump; /* dump_id is valid */
 	uint64_t dump_id;  /* header id of the frames of the last dump */
 	uint64_t next;	   /* event id */
@@ -66,6 +74,7 @@ enum event_rank_cell {
 	ER_REGRESSIONS, /* frames whose events were applied before */
 	ER_STORED,	/* blocks */
 	ER_REMOVED,	/* blocks */
+	ER_RESTORED,	/* blocks, from a snapshot */
 	ER_CELLS
 };
 struct event_rank {
@@ -89,6 +98,8 @@ struct pool_event {
 	uint32_t at;		/* blocks of the event after those that are done */
 	bool dear;		/* room is being made: small pieces */
 	uint64_t expire_ns;	/* next kvr_prefix_expire() */
+	uint64_t doubt_ns;   /* what of a snapshot is not confirmed then is dropped; 0: nothing */
+	uint32_t doubt_rank; /* next to look at */
 	/* frames that have left the ring, by the ingress lcore that reads it; publishes nothing */
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t done[KVR_ROUTER_MAX_LCORES];
 } __rte_cache_aligned;

@@ -121,6 +121,11 @@ void session_timers(struct lcore *lc, struct pool *p);
 void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n);
 void session_on_release(struct lcore *lc, struct pool *p, const struct note *n);
 
+struct restore_worker;
+
+/** Some sessions of a worker from a snapshot. @return whether all are bound; else call again. */
+bool session_restore(struct lcore *lc, struct pool *p, struct restore_worker *r);
+
 /** The wheel says that this session seems over. */
 void session_due(struct lcore *lc, struct pool *p, struct kvr_session_ref ref);
 

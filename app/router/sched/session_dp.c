@@ -30,7 +30,7 @@ uint64_t session_client_tag(const struct router *rt, const struct kvr_path *clie
 	struct kvr_path host = *client;
 
 	host.udp_port = 0;
-	return (uint64_t)(kvr_path_hash(&host, rt->seed) >> 1) << 33;
+	return (uint64_t)(kvr_path_hash(&host, rt->client_seed) >> 1) << 33;
 }
 
 static void count(struct sessions *s, enum session_counter c)

@@ -317,6 +317,7 @@ void start_clock(struct router *rt)
 	rt->tsc_hz = rte_get_tsc_hz();
 	rt->ns_per_tsc = (UINT64_C(1000000000) << 32) / rt->tsc_hz;
 	rt->seed = rte_rand();
+	rt->client_seed = rte_rand();
 	do
 		rt->epoch = (uint32_t)rte_rand();
 	while (rt->epoch == 0);

@@ -188,7 +188,7 @@ void stop_buffers(struct router *rt)
 
 int start_registry(struct router *rt, char *err, size_t errlen)
 {
-	const size_t size = rte_rcu_qsbr_get_memsize(rt->conf.n_lcores);
+	const size_t size = rte_rcu_qsbr_get_memsize(rt->conf.n_lcores + 1);
 	struct kvr_view *v = NULL;
 
 	RTE_SET_USED(err);
@@ -202,7 +202,7 @@ int start_registry(struct router *rt, char *err, size_t errlen)
 		stop_registry(rt);
 		return -ENOMEM;
 	}
-	rte_rcu_qsbr_init(rt->qsbr, rt->conf.n_lcores);
+	rte_rcu_qsbr_init(rt->qsbr, rt->conf.n_lcores + 1); /* and who makes snapshots */
 	atomic_init(&rt->view, v);
 	return 0;
 }

@@ -143,6 +143,7 @@ enum pool_counter { POOL_COUNTER_LIST(KVR_COUNTER_ENUM) PC_COUNTERS };
 	  "opens whose request ended before the answer")                                           \
 	X(SC_AFFINITY_BOUND, affinity_bound, COUNT, "sessions",                                    \
 	  "ids bound by their first success")                                                      \
+	X(SC_RESTORED, restored, COUNT, "sessions", "bindings of a snapshot")                      \
 	X(SC_REBOUND, rebound, COUNT, "sessions", "bindings that replaced one of the same id")     \
 	X(SC_UNBOUND, unbound, COUNT, "sessions", "bindings closed or released by clients")        \
 	X(SC_EXPIRED, expired, COUNT, "sessions", "bindings that were idle for too long")          \

@@ -26,6 +26,7 @@ int explain_start(struct router *rt);
 int settings_start(struct router *rt);
 int memory_start(struct router *rt);
 int oldest_start(struct router *rt);
+int snapshot_tel_start(struct router *rt);
 void acts_stop(void);
 void ranks_stop(void);
 void latency_stop(void);
@@ -33,6 +34,7 @@ void explain_stop(void);
 void settings_stop(void);
 void memory_stop(void);
 void oldest_stop(void);
+void snapshot_tel_stop(void);
 
 /** Ids of requests and sources, as people see them. */
 #define TEL_ID_TEXT 24u

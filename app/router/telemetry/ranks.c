@@ -252,7 +252,8 @@ static void add_events(const struct page *g, uint32_t i, struct rte_tel_data *t)
 		     {"clears", ER_CLEARS},
 		     {"regressions", ER_REGRESSIONS},
 		     {"stored", ER_STORED},
-		     {"removed", ER_REMOVED}};
+		     {"removed", ER_REMOVED},
+		     {"restored", ER_RESTORED}};
 	const uint32_t rank = g->v[i].rank;
 
 	rte_tel_data_add_dict_u64(t, "next_event_id", g->cursor[i].next);

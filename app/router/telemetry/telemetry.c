@@ -402,7 +402,7 @@ static const struct {
 	{acts_start, acts_stop},	   {ranks_start, ranks_stop},
 	{latency_start, latency_stop},	   {explain_start, explain_stop},
 	{settings_start, settings_stop},   {memory_start, memory_stop},
-	{oldest_start, oldest_stop},
+	{oldest_start, oldest_stop},	   {snapshot_tel_start, snapshot_tel_stop},
 };
 
 /* Who has changed what, and whether it was done. A question is none, also of a command that acts.

@@ -135,13 +135,19 @@ static struct kvr_wire_ids ids_of(uint64_t source, uint64_t id, uint64_t handle)
 				     .msg_seq = ++seq};
 }
 
-static inline void push_welcome_epoch(uint32_t epoch)
+static inline void push_welcome(uint32_t epoch, uint16_t flags)
 {
 	struct kvr_wire_ids ids = ids_of(WORKER, 0, 0);
-	const struct kvr_wire_welcome w = {.heartbeat_ms = 500, .dead_ms = 2000, .max_frame = 1432};
+	const struct kvr_wire_welcome w = {
+		.flags = flags, .heartbeat_ms = 500, .dead_ms = 2000, .max_frame = 1432};
 
 	ids.epoch = epoch;
 	fake_push(&net, router_at, kvr_put_welcome(fake_slot(&net), 1984, &ids, &w));
+}
+
+static inline void push_welcome_epoch(uint32_t epoch)
+{
+	push_welcome(epoch, 0);
 }
 
 static inline void push_heartbeat_ack(uint16_t state, uint32_t bookings)

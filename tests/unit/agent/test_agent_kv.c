@@ -469,6 +469,49 @@ static void a_new_router_life_gets_a_dump(void)
 	rig_stop();
 }
 
+/* A router that has read what its life before knew: events go on where it says. */
+static void a_warm_router_gets_no_dump(void)
+{
+	const struct kvr_wire_kv_events *w;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	saw.dump_runs = 1;
+	saw.dump_blocks = 3;
+	store(1, 3);
+	store(4, 3);
+	kvr_agent_process(a);
+	push_kv_ack(2, KVR_KV_OK, 0);
+	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
+	push_welcome(ROUTER_EPOCH + 1, KVR_WELCOME_F_WARM);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dumps, 0);
+	while (next_events() != NULL)
+		;
+	push_kv_ack(1, KVR_KV_GAP, 0); /* its snapshot was made before the second one */
+	kvr_agent_process(a);
+	w = next_events();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT(w->first_event_id == 1 && w->n_events == 1 && w->flags == 0);
+	CU_ASSERT_EQUAL(saw.dumps, 0);
+	rig_stop();
+}
+
+/* What the router has kept is of a process before this one. */
+static void a_new_process_dumps_to_a_warm_router(void)
+{
+	uint64_t pos = 0, resume = 0;
+
+	rig_start_conf((struct kvr_agent_conf){0});
+	saw.dump_runs = 1;
+	saw.dump_blocks = 3;
+	kvr_agent_process(a);
+	push_welcome(ROUTER_EPOCH, KVR_WELCOME_F_WARM);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dumps, 2); /* both ranks */
+	CU_ASSERT(take_dump(&pos, &resume, UINT64_MAX) >= 3);
+	rig_stop();
+}
+
 static void bad_arguments_are_refused(void)
 {
 	const uint64_t h = 1;
@@ -504,6 +547,8 @@ int main(void)
 			       {"overrun", an_overrun_ring_leads_to_a_dump},
 			       {"room", acknowledged_events_make_room},
 			       {"new router", a_new_router_life_gets_a_dump},
+			       {"warm router", a_warm_router_gets_no_dump},
+			       {"warm router, new process", a_new_process_dumps_to_a_warm_router},
 			       {"arguments", bad_arguments_are_refused},
 			       CU_TEST_INFO_NULL};
 

@@ -475,7 +475,7 @@ static void dump_rebuilds_the_table(void)
 		copy = pt_open((struct kvr_prefix_conf){
 			.max_ranks = 64, .max_blocks = 1 << 14, .max_runs = 4096});
 		pieces = give_up = 0;
-		CU_ASSERT_EQUAL(kvr_prefix_dump(p.t, 0, restore, changing ? &p : NULL), 0);
+		CU_ASSERT_EQUAL(kvr_prefix_dump(p.t, 0, restore, NULL, changing ? &p : NULL), 0);
 		CU_ASSERT(pieces > 120);
 		for (uint32_t c = 0; c < 2; c++) {
 			pt_score(&p, c ? other : sh, LEN);
@@ -488,7 +488,7 @@ static void dump_rebuilds_the_table(void)
 		if (!changing)
 			CU_ASSERT_EQUAL(pt_stats(&copy).entries, pt_stats(&p).entries);
 		give_up = ++pieces + 1;
-		CU_ASSERT_EQUAL(kvr_prefix_dump(p.t, 0, restore, NULL), -ECANCELED);
+		CU_ASSERT_EQUAL(kvr_prefix_dump(p.t, 0, restore, NULL, NULL), -ECANCELED);
 		pt_close(&copy);
 		close_empty();
 	}

@@ -59,7 +59,7 @@ static ssize_t bad_read(int fd, void *p, size_t n)
 
 static void fill(struct kvr_snap_writer *w, uint32_t pieces)
 {
-	uint64_t sh[KVR_SNAP_MAX_PIECE];
+	uint64_t sh[KVR_SNAP_MAX_PIECE + 1];
 	const struct kvr_snap_worker worker = {
 		.id = 5, .said = 6, .epoch = 7, .pool = 0, .dp_start = 2, .dp_size = 2};
 	const struct kvr_snap_rank rank[2] = {{100, 3, 1}, {200, 4, 0}};
@@ -68,12 +68,16 @@ static void fill(struct kvr_snap_writer *w, uint32_t pieces)
 	const struct kvr_snap_live live = {.source = 1, .id = 2, .worker = 5, .epoch = 7};
 
 	for (uint32_t i = 0; i < pieces; i++) {
-		const struct kvr_snap_piece p = {.rank = 3, .n = 1 + i % KVR_SNAP_MAX_PIECE};
+		const struct kvr_snap_piece p = {.n = (uint16_t)(1 + i % KVR_SNAP_MAX_PIECE),
+						 .n_owners = 2};
+		const struct kvr_snap_owner o[2] = {{3, p.n}, {4, 1}};
 
 		for (uint32_t k = 0; k < p.n; k++)
 			sh[k] = kvr_mix64(i * 1000u + k);
-		CU_ASSERT_EQUAL(
-			kvr_snap_put(w, KVR_SNAP_PIECE, &p, sizeof(p), sh, p.n * sizeof(sh[0])), 0);
+		memcpy(&sh[p.n], o, sizeof(o));
+		CU_ASSERT_EQUAL(kvr_snap_put(w, KVR_SNAP_PIECE, &p, sizeof(p), sh,
+					     p.n * sizeof(sh[0]) + sizeof(o)),
+				0);
 	}
 	CU_ASSERT_EQUAL(kvr_snap_put(w, KVR_SNAP_SESSION, &session, sizeof(session), "abcde", 5),
 			0);
@@ -148,6 +152,9 @@ static void what_is_written_is_read(void)
 				CU_ASSERT_EQUAL(((const uint64_t *)r.more)[i],
 						kvr_mix64(pieces * 1000u + i));
 			CU_ASSERT_EQUAL(p->n, 1 + pieces % KVR_SNAP_MAX_PIECE);
+			CU_ASSERT(kvr_snap_owners(p)[0].rank == 3 &&
+				  kvr_snap_owners(p)[0].n == p->n);
+			CU_ASSERT(kvr_snap_owners(p)[1].rank == 4 && kvr_snap_owners(p)[1].n == 1);
 			pieces++;
 		} else if (r.kind == KVR_SNAP_SESSION) {
 			CU_ASSERT(memcmp(r.more, "abcde", 5) == 0);
@@ -225,7 +232,13 @@ static void torn_anywhere(void)
 /* Records that are none in a file whose checksum is right: the writer is wrong. */
 static void records_are_checked(void)
 {
-	struct kvr_snap_piece p = {.n = KVR_SNAP_MAX_PIECE + 1};
+	struct kvr_snap_piece p = {.n = KVR_SNAP_MAX_PIECE + 1, .n_owners = 1};
+	const struct {
+		struct kvr_snap_piece p;
+		uint64_t sh;
+		struct kvr_snap_owner o[2];
+	} longer = {.p = {.n = 1, .n_owners = 2}, .o = {{0, 1}, {0, 2}}},
+	  wild = {.p = {.n = 1, .n_owners = 2}, .o = {{4096, 1}, {0, 1}}};
 	struct kvr_snap_session s = {.id_len = 300};
 	struct kvr_snap_worker k = {.dp_size = 4};
 	const struct {
@@ -234,6 +247,8 @@ static void records_are_checked(void)
 		size_t n;
 	} bad[] = {{KVR_SNAP_PIECE, &p, sizeof(p)},
 		   {KVR_SNAP_PIECE, &p, 8},
+		   {KVR_SNAP_PIECE, &longer, sizeof(longer)},
+		   {KVR_SNAP_PIECE, &wild, sizeof(wild)},
 		   {KVR_SNAP_SESSION, &s, sizeof(s)},
 		   {KVR_SNAP_SESSION, &s, 16},
 		   {KVR_SNAP_WORKER, &k, sizeof(k)},

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "control/log.h"
+#include "control/restore.h"
+#include "control/snapshot.h"
+#include "router.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kvr_hash.h"
+
+#define SECOND UINT64_C(1000000000)
+
+/* ---- the thread ---- */
+
+static void tell(const struct snapshot *s, int rc)
+{
+	const struct snapshot_stat *st = &s->stat;
+
+	if (rc < 0)
+		log_line("snapshot %s failed: %s; the one before stays", s->path, strerror(-rc));
+	else if (st->written == 1)
+		log_line("snapshot %s: %" PRIu64 " bytes in %" PRIu64 " ms, %" PRIu64
+			 " blocks of %u workers; further ones are not told",
+			 s->path, st->bytes, st->took_ns / 1000000, st->blocks, st->workers);
+}
+
+static void *snapshot_thread(void *arg)
+{
+	struct router *rt = arg;
+	struct snapshot *s = rt->snapshot;
+	int last = 0;
+
+	for (;;) {
+		while (sem_wait(&s->wake) != 0)
+			;
+		if (atomic_load_explicit(&s->quit, memory_order_relaxed) != 0)
+			return NULL;
+		/* Acquire: what was asked for before is in it. */
+		if (atomic_exchange_explicit(&s->asked, 0, memory_order_acquire) == 0)
+			continue;
+		const int rc = snapshot_write(rt);
+
+		if (rc != last || rc == 0)
+			tell(s, rc);
+		last = rc;
+		/* Release: pairs with the load in snapshot_under_way(); `stat` is written. */
+		atomic_store_explicit(&s->busy, 0, memory_order_release);
+	}
+}
+
+bool snapshot_under_way(const struct snapshot *s)
+{
+	return atomic_load_explicit(&s->busy, memory_order_acquire) != 0;
+}
+
+int snapshot_ask(struct router *rt)
+{
+	struct snapshot *s = rt->snapshot;
+
+	if (s == NULL)
+		return -ENOENT;
+	/* One at a time; the store of `asked` goes before the wake. */
+	if (atomic_exchange_explicit(&s->busy, 1, memory_order_acq_rel) != 0)
+		return -EALREADY;
+	atomic_store_explicit(&s->asked, 1, memory_order_release);
+	sem_post(&s->wake);
+	return 0;
+}
+
+void snapshot_tick(struct router *rt)
+{
+	struct snapshot *s = rt->snapshot;
+	const uint64_t now = rt->control.now_ns;
+
+	if (s == NULL)
+		return;
+	if (s->old != NULL && (s->old->left == 0 || now >= s->old->until_ns)) {
+		restore_free(s->old);
+		s->old = NULL;
+	}
+	if (s->last_ns == 0)
+		s->last_ns = now;
+	/* Not before what the last life left has been claimed, or has had its time: it is worth
+	 * more than what there is in the first moments. */
+	if (s->threaded && rt->conf.opt.snapshot_s != 0 && !rt->stopping && s->old == NULL &&
+	    now - s->last_ns >= rt->conf.opt.snapshot_s * SECOND && snapshot_ask(rt) == 0)
+		s->last_ns = now;
+}
+
+/* ---- the module ---- */
+
+/* For whom files are: what of the configuration makes blocks what they are, and how they are
+ * hashed. */
+static struct kvr_snap_shape shape_of(const struct router *rt)
+{
+	static const uint32_t tokens[32] = {1, 2, 3, 5, 8, 13};
+	const struct kvr_hash_params params = {.seed = kvr_hash_seed("a", 1, "b", 1),
+					       .block_size = 16};
+	struct kvr_snap_shape shape = {0};
+	uint64_t sh[2];
+
+	if (kvr_hash_tokens(&params, tokens, 32, NULL, sh, 2) == 2)
+		shape.hash = sh[1];
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		const struct pool *p = &rt->pool[i];
+
+		shape.pools = kvr_mix64(shape.pools ^ kvr_hash_bytes(p->name, strlen(p->name)));
+		shape.pools = kvr_mix64(shape.pools ^ p->block_size ^ (uint64_t)p->role << 32);
+	}
+	return shape;
+}
+
+/* @return 0; -ENOENT: no folder is named; -EINVAL, with a line in @p err. */
+static int find_path(const struct router *rt, char *path, size_t len, char *err, size_t errlen)
+{
+	const char *folder = rt->conf.opt.state_dir, *env = getenv("STATE_DIRECTORY");
+	char dir[256];
+	struct stat st;
+
+	if (folder[0] == '\0' && env != NULL)
+		folder = env;
+	snprintf(dir, sizeof(dir), "%.*s", (int)strcspn(folder, ":"), folder);
+	if (dir[0] == '\0')
+		return -ENOENT;
+	if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode) || access(dir, W_OK | X_OK) != 0) {
+		snprintf(err, errlen, "%s: [router] state_dir: %s is no folder to write to",
+			 rt->conf.path, dir);
+		return -EINVAL;
+	}
+	snprintf(path, len, "%s/%s.snapshot", dir, rt->conf.opt.file_prefix);
+	return 0;
+}
+
+static int start_thread(struct router *rt)
+{
+	struct snapshot *s = rt->snapshot;
+	sigset_t all, old;
+	int rc;
+
+	sigfillset(&all); /* signals are the main thread's */
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(&s->thread, NULL, snapshot_thread, rt);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	s->threaded = rc == 0;
+	return -rc;
+}
+
+int start_snapshot(struct router *rt, char *err, size_t errlen)
+{
+	char path[sizeof(rt->snapshot->path)];
+	int rc = find_path(rt, path, sizeof(path), err, errlen);
+
+	if (rc < 0)
+		return rc == -ENOENT ? 0 : rc;
+	rt->snapshot = calloc(1, sizeof(*rt->snapshot));
+	if (rt->snapshot == NULL)
+		return -ENOMEM;
+	memcpy(rt->snapshot->path, path, sizeof(path));
+	rt->snapshot->shape = shape_of(rt);
+	sem_init(&rt->snapshot->wake, 0, 0);
+	restore_read(rt, path, &rt->snapshot->shape); /* it starts empty without */
+	rc = start_thread(rt);
+	if (rc < 0)
+		stop_snapshot(rt);
+	return rc;
+}
+
+void stop_snapshot(struct router *rt)
+{
+	struct snapshot *s = rt->snapshot;
+
+	if (s == NULL)
+		return;
+	atomic_store_explicit(&s->quit, 1, memory_order_relaxed);
+	if (s->threaded) {
+		sem_post(&s->wake);
+		pthread_join(s->thread, NULL);
+	}
+	sem_destroy(&s->wake);
+	restore_free(s->old);
+	free(s);
+	rt->snapshot = NULL;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sessions of a snapshot, bound as they were. */
+#include "control/restore.h"
+#include "sched/request.h"
+#include "sched/session.h"
+
+bool session_restore(struct lcore *lc, struct pool *p, struct restore_worker *r)
+{
+	const struct kvr_rq_ctx c = life_ctx(lc, p);
+	const uint32_t end = RTE_MIN(r->at_session + RESTORE_SESSIONS, r->n_sessions);
+
+	if (p->sessions == NULL)
+		return true;
+	for (; r->at_session < end; r->at_session++) {
+		const struct kvr_snap_session *s =
+			r->from->session[r->first_session + r->at_session];
+		const struct kvr_session_binding to = {s->worker, s->dp_rank, s->tag};
+		struct kvr_session_key key;
+
+		/* One for which there is no room is counted by the table; its client opens anew. */
+		if (s->pool == p->number &&
+		    kvr_session_key(p->sessions->table, s + 1, s->id_len, &key) &&
+		    kvr_session_restore(p->sessions->table, &key, &to, s->ttl_ns, s->left_ns,
+					c.now) == 0)
+			kvr_stats_add(p->sessions->count, SC_RESTORED, 1);
+	}
+	return end == r->n_sessions;
+}
