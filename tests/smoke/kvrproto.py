@@ -1333,9 +1333,13 @@ class Agent(Endpoint):
             self.welcome = dict(pool=pool, heartbeat_ms=beat, dead_ms=dead, max_frame=frame_size, warm=flags & 1 != 0)
             self.router_frame = min(frame_size, self.max_frame)
             self.hello_timer, self.beat_due = None, 0.0
+            first, another = self.router_epoch is None, self.router_epoch != header.epoch
             self.router_epoch, self.shutdown = header.epoch, False
-            for rank in self.ranks.values():
+            for number, rank in self.ranks.items():
                 rank.confirmed = 0  # it may have forgotten us
+                # What it knows was told by a process before this one, or half of it is lost.
+                if self.welcome['warm'] and (first or (another and rank.dump is not None)):
+                    self.start_dump(number)
         elif header.name == 'HEARTBEAT_ACK':
             state, _, self.bookings = struct.unpack_from('<HHI', body)
             self.state = (None, 'JOINING', 'SERVING', 'SUSPECT', 'DRAINING', 'DRAINED',

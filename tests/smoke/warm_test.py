@@ -116,16 +116,33 @@ class Cluster(Peers):
         p.run_until(self.all, lambda: self.router.process.poll() is not None, 60)
         self.check(f'{life}: ends well', self.router.process.returncode == 0, self.router.process.returncode)
 
+    def replace(self, old):
+        """Another process in the life of one: what the router has kept is not its."""
+        new = p.Agent(ADDRESSES[0], old.worker, 'llama', B, ranks=2)
+        new.epoch = old.epoch
+        for rank in new.ranks:
+            hashes = self.prompt(f'replaced {rank}', BLOCKS)
+            self.cache[(new.worker, rank)] = [hashes]
+            self.prompts[(new.worker, rank)] = hashes
+            new.ranks[rank].next = old.ranks[rank].next  # as many events as the router knows
+        new.dump_blocks = old.dump_blocks
+        self.agents[self.agents.index(old)] = self.all[self.all.index(old)] = new
+        old.sock.close()
+        new.hello()
+
     def restart(self, life):
-        where = list(self.prompts)[life % len(self.prompts)]
+        last = life == RESTARTS - 1
+        where = list(self.prompts)[life % (len(self.prompts) - 2)]  # not of the last agent
         kill, older = life % 2 == 0, life % 4 == 0
         if older:
             self.grow(life)  # the snapshot does not know of it: it is told again
         epoch = self.agents[0].router_epoch
-        dumps = sum(r.dumps for a in self.agents for r in a.ranks.values())
+        dumps = sum(r.dumps for a in self.agents[:-1] for r in a.ranks.values())
         began = time.monotonic()
         self.end(life, kill)
         ended = time.monotonic()
+        if last:
+            self.replace(self.agents[-1])
         self.router.start()
         self.until(f'{life}: all serve again', lambda: self.serving() and all(
             a.router_epoch not in (None, epoch) and a.welcome for a in self.agents))
@@ -138,7 +155,8 @@ class Cluster(Peers):
         restored = self.telemetry('/kvroute/snapshot')['workers_restored']
         self.check(f'{life}: from the snapshot', restored == AGENTS, restored)
         self.settle(life)
-        after = sum(r.dumps for a in self.agents for r in a.ranks.values())
+        after = sum(r.dumps for a in self.agents[:-1] for r in a.ranks.values())
+        self.check(f'{life}: another process tells all', not last or all(r.dumps for r in self.agents[-1].ranks.values()))
         # These agents keep no event that was acknowledged: what the snapshot lacks they tell by a dump.
         self.check(f'{life}: nobody had to tell all', older or after == dumps, (dumps, after))
 
