@@ -20,7 +20,8 @@
  *
  * Writers: control (read, take, forget); of restore_worker::at_* the lcore that a call has given it
  * to. The pieces are read where the file was read to: memory that is there, so packet lcores never
- * wait for a page. Budget of the lcores: KVR_RESTORE_UNITS of work a turn, 10 to 25 us.
+ * wait for a page. Budget of the lcores: RESTORE_UNITS of work a turn, and what is left of a piece:
+ * 30 to 42 us on a Zen 3 that others used, too (`KVR_TURNS=1 test_turns_snapshot`).
  */
 
 #include <stdbool.h>
@@ -31,9 +32,9 @@
 struct kvr_worker;
 struct router;
 
-/** A turn's worth of kvr_prefix_work(), 16 to 50 ns each. */
-#define RESTORE_UNITS 512u
-/** Sessions a turn, 0.3 us each. */
+/** A turn's worth of kvr_prefix_work(), 60 to 80 ns each where all is new. */
+#define RESTORE_UNITS 384u
+/** Sessions a turn, 1 us each. */
 #define RESTORE_SESSIONS 32u
 
 struct restore_piece {

@@ -10,7 +10,7 @@
  * A thread of its own makes them, so that control goes on meanwhile: every snapshot_s, on command,
  * and at the end. It walks the prefix tables as one more reader under QSBR and writes between two
  * runs, off line; all else it has the lcore that owns it copy, by calls: cursors of ranks (64 a
- * turn), sessions (32), requests (64), 2 to 10 us each. So no packet lcore waits, and none does
+ * turn), sessions (32), requests (64), 5 to 24 us each. So no packet lcore waits, and none does
  * more than such a copy a turn.
  *
  * What makes it exact: the cursor of a rank is taken before the first block is read. What the rank

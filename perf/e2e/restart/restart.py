@@ -48,12 +48,14 @@ class Worker:
         base = (self.id << 52) | ((self.epoch & 0xff) << 44) | (number + 1) << 20
         return struct.pack(f'<{CHAIN}Q', *range(base, base + CHAIN))
 
+    def event(self, number):
+        return p.EVENT.pack(p.STORED, 0, 0, CHAIN, 0) + self.chain(number)
+
     def send_events(self, now):
         if now >= self.again_due and self.sent > self.acked:
             self.sent = self.acked
         while self.sent < self.want and self.sent < self.acked + WINDOW and now >= self.again_due - 0.05:
-            self.end.send('KV_EVENTS', 4, p.EVENTS_BODY.pack(self.sent, 0, 0, 1, 0, 0)
-                          + p.EVENT.pack(p.STORED, 0, 0, CHAIN, 0) + self.chain(self.sent))
+            self.end.send('KV_EVENTS', 4, p.EVENTS_BODY.pack(self.sent, 0, 0, 1, 0, 0) + self.event(self.sent))
             self.sent += 1
             self.again_due = now + 0.05
 
@@ -73,23 +75,24 @@ class Worker:
                 data = self.end.sock.recv(2048)
             except BlockingIOError:
                 return
-            header = p.Header(data)
-            body = data[p.HEADER.size:]
-            if header.name == 'WELCOME':
-                self.ready, self.beat_due = True, 0.0
-            elif header.name == 'HEARTBEAT_ACK':
-                self.state, = struct.unpack_from('<H', body)
-                self.suspected += self.state == SUSPECT
-            elif header.name == 'KV_ACK':
-                upto, _, _, code, _ = p.KV_ACK_BODY.unpack_from(body)
-                if code == p.ACK_BUSY:
-                    self.busy += 1
-                    self.sent, self.again_due = self.acked, now + 0.07
-                elif upto > self.acked:
-                    self.acked = upto
-                    self.sent = max(self.sent, upto)
-            elif header.name == 'REJECTED':
-                sys.exit(f'worker {self.id}: {p.Rejection(body)}')
+            self.take(p.Header(data), data[p.HEADER.size:], now)
+
+    def take(self, header, body, now):
+        if header.name == 'WELCOME':
+            self.ready, self.beat_due = True, 0.0
+        elif header.name == 'HEARTBEAT_ACK':
+            self.state, = struct.unpack_from('<H', body)
+            self.suspected += self.state == SUSPECT
+        elif header.name == 'KV_ACK':
+            upto, _, _, code, _ = p.KV_ACK_BODY.unpack_from(body)
+            if code == p.ACK_BUSY:
+                self.busy += 1
+                self.sent, self.again_due = self.acked, now + 0.07
+            elif upto > self.acked:
+                self.acked = upto
+                self.sent = max(self.sent, upto)
+        elif header.name == 'REJECTED':
+            sys.exit(f'worker {self.id}: {p.Rejection(body)}')
 
 
 class World:
@@ -167,4 +170,5 @@ def main():
     sys.exit(1 if bad else 0)
 
 
-main()
+if __name__ == '__main__':
+    main()
