@@ -4,6 +4,7 @@
  * removed events, answers that anybody can compute from the request's body (a u32 seed): token i
  * is the low half of mix64(seed * 2^32 + i). Long answers (more than SLOW tokens) come one token
  * each 5 ms, so that they can be cancelled. Ends on SIGTERM with GOODBYE and one line of counts.
+ * SIGUSR1: what it caches to FILE, a line `rank hash` each.
  */
 #include "kvr_agent.h"
 #include "kvr_client_hints.h"
@@ -45,7 +46,8 @@ static struct job {
 
 static uint32_t block_size = 16, capacity = 4096, n_ranks = 2;
 static uint64_t answered, aborted;
-static volatile sig_atomic_t stop;
+static const char *cache_file;
+static volatile sig_atomic_t stop, tell;
 
 static uint64_t now_us(void)
 {
@@ -207,7 +209,28 @@ static int on_dump(struct kvr_agent *a, uint32_t rank, uint64_t pos, struct kvr_
 
 static void on_signal(int sig)
 {
-	stop = 1;
+	if (sig == SIGUSR1)
+		tell = 1;
+	else
+		stop = 1;
+}
+
+/* Whole under its name, so that a reader never sees a part. */
+static void write_cache(void)
+{
+	const struct block *b;
+	char path[512];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s.new", cache_file);
+	f = fopen(path, "w");
+	if (f == NULL)
+		abort();
+	for (uint32_t i = 0; i < n_ranks; i++)
+		TAILQ_FOREACH (b, &ranks[i].lru, age)
+			fprintf(f, "%u %llu\n", i, (unsigned long long)b->sh);
+	if (fclose(f) != 0 || rename(path, cache_file) != 0)
+		abort();
 }
 
 static int run_jobs(struct kvr_agent *a)
@@ -235,6 +258,10 @@ static void loop(struct kvr_agent *a)
 		const int jobs_ms = run_jobs(a);
 		int ms;
 
+		if (tell && cache_file != NULL) {
+			tell = 0;
+			write_cache();
+		}
 		if (stop == 1 && !leaving) {
 			kvr_agent_goodbye(a);
 			leaving = true;
@@ -250,7 +277,7 @@ static void loop(struct kvr_agent *a)
 static int usage(void)
 {
 	fprintf(stderr, "usage: kvr-smoke-engine -r ROUTER -w WORKER [-p POOL] [-b BLOCK_SIZE] "
-			"[-n RANKS] [-c BLOCKS]\n");
+			"[-n RANKS] [-c BLOCKS] [-o FILE]\n");
 	return 2;
 }
 
@@ -265,7 +292,7 @@ int main(int argc, char **argv)
 	struct kvr_agent *a;
 	int opt;
 
-	while ((opt = getopt(argc, argv, "r:w:p:b:n:c:")) != -1) {
+	while ((opt = getopt(argc, argv, "r:w:p:b:n:c:o:")) != -1) {
 		switch (opt) {
 		case 'r':
 			conf.router = optarg;
@@ -285,6 +312,9 @@ int main(int argc, char **argv)
 		case 'c':
 			capacity = (uint32_t)strtoul(optarg, NULL, 0);
 			break;
+		case 'o':
+			cache_file = optarg;
+			break;
 		default:
 			return usage();
 		}
@@ -298,6 +328,7 @@ int main(int argc, char **argv)
 		TAILQ_INIT(&ranks[i].lru);
 	signal(SIGTERM, on_signal);
 	signal(SIGINT, on_signal);
+	signal(SIGUSR1, on_signal);
 	a = kvr_agent_create(&conf);
 	if (a == NULL) {
 		perror("kvr-smoke-engine");

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Steady load of a front end on plain sockets: so many requests a second to smoke engines, each
+ * answer compared to the byte. What the router refuses for now is submitted again, as a front end
+ * does. SIGUSR1 prints, when it is known, how long after the signal the first request that was
+ * submitted after it was sent to a worker. SIGTERM: nothing new; when all have ended, one line of
+ * JSON: each request has one outcome.
+ */
+#include "kvr_client.h"
+#include "kvr_rand.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define GROUPS	     8
+#define SHARED	     32 /* blocks that requests of a group have in common */
+#define BLOCKS	     40
+#define ANSWER	     16 /* tokens */
+#define MAX_REQUESTS 4096
+#define AGAIN_US     50000
+
+struct request {
+	uint32_t number; /* 0: free */
+	uint32_t tokens; /* that have come */
+	uint32_t tries;
+	bool wrong, under_way;
+	uint64_t submitted_us, try_us, due_us; /* first; this one; next one */
+};
+
+static struct request requests[MAX_REQUESTS];
+static struct kvr_client *c;
+static uint32_t block_size = 16, rate = 200, n_open;
+static uint64_t begun, answered, wrong, refused, lost, silent, other, again, longest_us;
+static uint64_t mark_us;
+static volatile sig_atomic_t stop, mark;
+
+static uint64_t now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
+static void on_accepted(struct kvr_client *cl, uint64_t id, const struct kvr_client_choice *ch,
+			void *user)
+{
+	const struct request *r = user;
+
+	if (mark_us == 0 || r->try_us < mark_us)
+		return;
+	printf("routed %llu us after the signal\n", (unsigned long long)(now_us() - mark_us));
+	fflush(stdout);
+	mark_us = 0;
+}
+
+static void on_item(struct kvr_client *cl, uint64_t id, const struct kvr_client_item *it,
+		    void *user)
+{
+	struct request *r = user;
+	const uint32_t *t = it->data;
+
+	for (uint32_t i = 0; i < it->len / 4; i++, r->tokens++)
+		r->wrong |= t[i] != (uint32_t)kvr_mix64(((uint64_t)r->number << 32) + r->tokens);
+}
+
+static void over(struct request *r, uint64_t *outcome)
+{
+	const uint64_t took = now_us() - r->submitted_us;
+
+	++*outcome;
+	longest_us = took > longest_us ? took : longest_us;
+	r->number = 0;
+	n_open--;
+}
+
+static void on_end(struct kvr_client *cl, uint64_t id, const struct kvr_client_end *e, void *user)
+{
+	struct request *r = user;
+
+	r->under_way = false;
+	if (e->reason == KVR_CLIENT_FINISHED)
+		over(r, r->wrong || r->tokens != ANSWER ? &wrong : &answered);
+	else if (e->retryable && r->tokens == 0 && ++r->tries < 200)
+		r->due_us = now_us() + AGAIN_US;
+	else
+		over(r, e->reason == KVR_CLIENT_REJECTED ? &refused
+			: e->reason == KVR_CLIENT_LOST	 ? &lost
+			: e->reason == KVR_CLIENT_SILENT ? &silent
+							 : &other);
+}
+
+static const struct kvr_client_ops ops = {
+	.on_accepted = on_accepted, .on_item = on_item, .on_end = on_end};
+
+/* Prompt of a group: a prefix that its requests share, and a tail of its own. */
+static void submit(struct request *r)
+{
+	uint64_t sh[BLOCKS], id;
+	const struct kvr_client_request q = {.pool_name = "default",
+					     .hashes = sh,
+					     .n_hashes = BLOCKS,
+					     .isl = BLOCKS * block_size,
+					     .max_tokens = ANSWER,
+					     .body = &r->number,
+					     .body_len = sizeof(r->number),
+					     .ops = &ops,
+					     .user = r};
+
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		sh[i] = i < SHARED ? kvr_mix64(r->number % GROUPS << 8 | i)
+				   : kvr_mix64((uint64_t)r->number << 32 | i);
+	r->try_us = now_us();
+	r->due_us = 0;
+	again += r->tries != 0;
+	if (kvr_client_submit(c, &q, &id) == 0)
+		r->under_way = true;
+	else
+		over(r, &other);
+}
+
+/* What is due: new ones at their time, refused ones again. */
+static void submit_due(uint64_t began_us)
+{
+	const uint64_t now = now_us(), due = (now - began_us) * rate / 1000000;
+
+	for (uint32_t i = 0; i < MAX_REQUESTS; i++) {
+		struct request *r = &requests[i];
+
+		if (r->number == 0 && stop == 0 && begun < due) {
+			*r = (struct request){.number = (uint32_t)++begun, .submitted_us = now};
+			n_open++;
+			submit(r);
+		} else if (r->number != 0 && !r->under_way && r->due_us <= now) {
+			submit(r);
+		}
+	}
+}
+
+static void on_signal(int sig)
+{
+	if (sig == SIGUSR1)
+		mark = 1;
+	else
+		stop = 1;
+}
+
+static void report(void)
+{
+	struct kvr_client_stats st;
+
+	kvr_client_stats_get(c, &st);
+	printf("{\"requests\": %llu, \"answered\": %llu, \"wrong\": %llu, \"refused\": %llu, "
+	       "\"lost\": %llu, \"silent\": %llu, \"other\": %llu, \"submitted_again\": %llu, "
+	       "\"by_library\": %llu, \"longest_ms\": %llu}\n",
+	       (unsigned long long)begun, (unsigned long long)answered, (unsigned long long)wrong,
+	       (unsigned long long)refused, (unsigned long long)lost, (unsigned long long)silent,
+	       (unsigned long long)other, (unsigned long long)again,
+	       (unsigned long long)st.restarted, (unsigned long long)longest_us / 1000);
+}
+
+int main(int argc, char **argv)
+{
+	struct kvr_client_conf conf = {0};
+	uint64_t began_us;
+	int opt;
+
+	while ((opt = getopt(argc, argv, "r:n:")) != -1) {
+		if (opt == 'r')
+			conf.router = optarg;
+		else if (opt == 'n')
+			rate = (uint32_t)strtoul(optarg, NULL, 0);
+		else
+			return 2;
+	}
+	signal(SIGTERM, on_signal);
+	signal(SIGUSR1, on_signal);
+	c = conf.router != NULL ? kvr_client_create(&conf) : NULL;
+	if (c == NULL || kvr_client_connect_wait(c) != 0) {
+		perror("kvr-smoke-load");
+		return 1;
+	}
+	began_us = now_us();
+	while (stop == 0 || n_open > 0) {
+		struct pollfd p = {kvr_client_fd(c), POLLIN, 0};
+		const int ms = kvr_client_timeout_ms(c);
+
+		if (mark != 0) {
+			mark = 0;
+			mark_us = now_us();
+		}
+		submit_due(began_us);
+		poll(&p, 1, ms < 0 || ms > 2 ? 2 : ms);
+		kvr_client_process(c);
+	}
+	report();
+	kvr_client_destroy(c);
+	return 0;
+}

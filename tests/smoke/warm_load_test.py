@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Restarts under load: real engines and clients (lib/agent, lib/client), a router that dies by SIGKILL and SIGTERM in turns.
+
+protocol_test.sh starts it: warm_load_test.py KVROUTE ENGINE LOAD [RESTARTS]
+
+Each request has one outcome, each answer is right to the byte, nobody waits for long, and when all is quiet the index that the router
+writes is what the engines have, block for block.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import child
+import snapshot_file
+from load_test import telemetry
+from protocol_router import ADDRESSES, Router
+
+KVROUTE, ENGINE, LOAD = sys.argv[1:4]
+RESTARTS = int(sys.argv[4]) if len(sys.argv) > 4 else 3
+ENGINES, RANKS, RATE, CAPACITY = 3, 2, 100, 1000
+PATIENCE = 60  # s: the machine may have other things to do
+
+
+class World:
+    def __init__(self, router, state):
+        self.router, self.state, self.failures = router, state, []
+        self.path = f'{state}/{router.prefix}.snapshot'
+        self.engines = [child.start([ENGINE, '-r', ADDRESSES[0], '-w', str(1 + i), '-n', str(RANKS), '-c', str(CAPACITY), '-o',
+                                     f'{state}/cache{i}'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for i in range(ENGINES)]
+        self.load = None
+
+    def check(self, name, good, detail=''):
+        if not good:
+            self.failures.append(name)
+            print(f'FAIL {name}: {detail}', flush=True)
+
+    def ask(self, command):
+        return telemetry(self.router.prefix, command)
+
+    def until(self, name, condition):
+        end = time.monotonic() + PATIENCE
+        while not (good := condition()) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.check(name, good)
+
+    def serving(self):
+        return sum(w['state'] == 'serving' for w in self.ask('/kvroute/workers')['workers'].values()) == ENGINES
+
+    def begin(self):
+        self.router.telemetry('/kvroute/balance')
+        self.until('all serve', self.serving)
+        self.log = open(f'{self.state}/load', 'w+')
+        self.load = child.start([LOAD, '-r', ADDRESSES[0], '-n', str(RATE)], stdout=self.log)
+        self.until('requests are routed', lambda: self.ask('/kvroute/snapshot')['written'] > 0)
+
+    def routed(self):
+        with open(self.log.name) as f:
+            return [int(line.split()[1]) for line in f if line.startswith('routed')]
+
+    def restart(self, life):
+        time.sleep(1)  # of load; what it finds is no question of time
+        self.load.send_signal(signal.SIGUSR1)
+        if life % 2 == 0:
+            self.router.process.kill()
+            self.router.process.wait()
+        else:
+            self.check(f'{life}: ends well', self.router.stop() == 0)
+        self.router.start()
+        self.until(f'{life}: requests are routed', lambda: len(self.routed()) == life + 1)
+        self.check(f'{life}: lives', self.router.alive())
+        self.check(f'{life}: warm', self.ask('/kvroute/snapshot')['workers_restored'] == ENGINES, self.ask('/kvroute/snapshot'))
+
+    def quiet(self):
+        balance = self.ask('/kvroute/balance')
+        ranks = self.ask('/kvroute/events,default')['ranks'].values()
+        return balance['balance'] == 'ok' and not balance['bookings'] and all(r['authoritative'] and not r['lag'] for r in ranks)
+
+    def truth(self):
+        """What engines have, by their own word."""
+        caches = {}
+        for i, engine in enumerate(self.engines):
+            path = f'{self.state}/cache{i}'
+            engine.send_signal(signal.SIGUSR1)
+            self.until('a cache', lambda: os.path.exists(path))
+            caches.update({(1 + i, rank): set() for rank in range(RANKS)})
+            with open(path) as f:
+                for line in f:
+                    rank, block = line.split()
+                    caches[(1 + i, int(rank))].add((0, int(block)))
+        return caches
+
+    def end(self):
+        self.load.terminate()
+        self.check('the load ends', self.load.wait(PATIENCE) == 0)
+        with open(self.log.name) as f:
+            result = json.loads(f.read().splitlines()[-1])
+        self.until('nothing is left', self.quiet)
+        before = self.ask('/kvroute/snapshot')['written']
+        self.ask('/kvroute/snapshot,now')
+        # One that was under way may be older.
+        self.until('two snapshots', lambda: self.ask('/kvroute/snapshot')['written'] > before + 1)
+        caches = self.truth()
+        differ = snapshot_file.differences(snapshot_file.read(self.path)[0], caches)
+        self.check('the index is what engines have', differ == 0, differ)
+        self.check('there is something to compare', sum(map(len, caches.values())) > 1000)
+        outcomes = sum(result[k] for k in ('answered', 'wrong', 'refused', 'lost', 'silent', 'other'))
+        self.check('each request has one outcome', outcomes == result['requests'], result)
+        self.check('answers are right', result['wrong'] == 0 and result['answered'] > 0, result)
+        times = sorted(self.routed())
+        result.update(restarts=RESTARTS, routed_ms_after_kill=[t // 1000 for t in times], index_blocks=sum(map(len, caches.values())),
+                      index_differences=differ)
+        print(json.dumps(result))
+
+
+def main():
+    state = tempfile.mkdtemp(prefix='kvroute-warm-')
+    router = Router(KVROUTE, '[pool default]\nblock_size = 16\nmax_ranks = 16\nmax_blocks = 65536\n',
+                    f'state_dir = {state}\nsnapshot_s = 1\nstop_ms = 2000\nsuspect_ms = 20000\ndead_ms = 60000\n', memory_mb=256)
+    failed, world = True, World(router, state)
+    try:
+        world.begin()
+        for life in range(RESTARTS):
+            world.restart(life)
+        world.end()
+        failed = bool(world.failures)
+    finally:
+        for process in world.engines + [world.load]:
+            if process is not None:
+                process.kill()
+                process.wait()
+        failed = router.finish(failed)
+        shutil.rmtree(state)
+    sys.exit(failed)
+
+
+main()
