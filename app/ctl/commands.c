@@ -60,7 +60,9 @@ const struct ctl_command ctl_commands[] = {
 	ASK("buffers", "", "every pool of memory that can run out", "buffers", NULL, NULL),
 	DO("metrics", "", "everything as OpenMetrics text", ctl_metrics),
 	/* acts */
-	ASK("drain", "WORKER", "no new requests for a worker; when drained it may be stopped",
+	ASK("drain", "WORKER [SECONDS]",
+	    "no new requests for a worker; when drained it may be stopped; what is left after "
+	    "SECONDS is cut off",
 	    "drain", NULL, NULL),
 	ASK("resume", "WORKER", "take a worker back into service", "resume", NULL, NULL),
 	ASK("deactivate", "POOL", "send nothing new through a prefill pool", "deactivate", NULL,

@@ -59,9 +59,9 @@ static void stop_prefill(const struct step *x, const struct kvr_rq_why *why)
 	}
 }
 
-void kvr_rq__stop(const struct step *x)
+void kvr_rq__stop(const struct step *x, enum kvr_code code)
 {
-	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_E_SHUTDOWN, 0);
+	const struct kvr_rq_why why = kvr_rq__why(x->r, code, 0);
 
 	kvr_rq__reject(x, &why);
 	stop_prefill(x, &why);

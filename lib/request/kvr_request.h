@@ -79,7 +79,7 @@ enum kvr_rq_event_kind {
 	KVR_RQE_ROOM,	  /**< HOLD, RENEW: done */
 	KVR_RQE_NO_ROOM,  /**< HOLD, RENEW: cannot be done; code says why */
 	KVR_RQE_LINGERED, /**< leg: its time after the end is over, or its slot is needed */
-	KVR_RQE_STOP,	  /**< the router ends: this request is cut off */
+	KVR_RQE_STOP,	  /**< it is cut off; code: why, OK: the router ends */
 	/* the scheduler's, of a leg; d is its decision */
 	KVR_RQE_ROUTED,	      /**< booked, or the choice of a query */
 	KVR_RQE_QUEUED,	      /**< waits for its turn */
@@ -125,8 +125,8 @@ struct kvr_rq_event {
 	uint8_t kind; /**< enum kvr_rq_event_kind */
 	uint8_t leg;  /**< KVR_LEG_MAIN, KVR_LEG_PREFILL */
 	uint16_t flags;
-	uint32_t code;	 /**< NO_ROOM: enum kvr_code; DECLINED, NOT_OPENED: the worker's own; FIN of
-			  * a prefill leg with ERROR: its status */
+	uint32_t code;	 /**< NO_ROOM, STOP: enum kvr_code; DECLINED, NOT_OPENED: the worker's own;
+			  * FIN of   a prefill leg with ERROR: its status */
 	uint32_t tokens; /**< ITEM, FIN: generated so far; 0: not said */
 	const struct kvr_sched_decision *d; /**< the scheduler's; read during the step */
 };

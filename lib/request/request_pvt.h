@@ -234,7 +234,7 @@ static inline void settle(const struct step *x)
 /* ---- cancel_dp.c ---- */
 
 void kvr_rq__cancel(const struct step *x);
-void kvr_rq__stop(const struct step *x);
+void kvr_rq__stop(const struct step *x, enum kvr_code code);
 /** It has waited for too long, or nobody waits for it any more. @return false: not so. */
 bool kvr_rq__late(const struct step *x, bool client_gone);
 /** A booking whose client runs it and is gone. */

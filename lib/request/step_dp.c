@@ -338,7 +338,7 @@ static bool happened_beside(const struct step *x, const struct kvr_rq_event *e)
 		kvr_rq__repeated(x, KVR_RQEF_SAME);
 		return true;
 	case KVR_RQE_STOP:
-		kvr_rq__stop(x);
+		kvr_rq__stop(x, e->code != KVR_OK ? (enum kvr_code)e->code : KVR_E_SHUTDOWN);
 		return true;
 	case KVR_RQE_DEADLINE:
 		return kvr_rq__late(x, false);

@@ -97,6 +97,7 @@ struct kvr_worker {
 	uint64_t told_ns;      /* beat->heard_ns when it was last looked at */
 	uint64_t last_seen_ns; /* a heartbeat was found then, on the clock of kvr_live */
 	uint64_t since_ns;     /* of this state */
+	uint64_t drain_ns;     /* DRAINING: what is left then is cut off; 0: never */
 	uint32_t bookings;     /* as last told by the scheduler */
 	struct kvr_worker_transfer transfer; /* prefill workers */
 	struct kvr_worker_addr addr;

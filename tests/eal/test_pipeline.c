@@ -608,6 +608,71 @@ static void draining_worker_takes_nothing_new_and_ends_drained(void)
 	end();
 }
 
+/* An engine that never answers: the age limit of bookings bounds the drain, and its client knows.
+ */
+static void a_drain_ends_with_the_age_of_bookings(void)
+{
+	uint32_t seconds = 0;
+
+	pipeline_start_with("[pool a]\nid = 5\n" PIPELINE_POOL "active_request_expiry_secs = 2\n");
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 2));
+	pipeline_route(1, 100, 10, 0, NULL);
+	CU_ASSERT_NOT_EQUAL(dispatched(), 0);
+	CU_ASSERT_EQUAL(control_drain(rt, WORKER, true), 0);
+	pipeline_advance(1000);
+	CU_ASSERT_EQUAL(kvr_registry_at(rt->registry, 0)->state, KVR_WORKER_DRAINING);
+	CU_ASSERT_EQUAL(kvr_registry_at(rt->registry, 0)->bookings, 1);
+	pipeline_flush();
+	while (kvr_registry_at(rt->registry, 0)->state == KVR_WORKER_DRAINING && seconds < 100) {
+		pipeline_advance(1000);
+		seconds++;
+	}
+	CU_ASSERT(seconds <= 2 + 60 + 1); /* the age, and the pause between two sweeps */
+	CU_ASSERT_EQUAL(kvr_registry_at(rt->registry, 0)->state, KVR_WORKER_DRAINED);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_ABORT));
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_EXPIRED);
+	end();
+}
+
+/* The same with a bound: what is left is cut off, by a word that its client may act on. */
+static void a_drain_with_a_bound_cuts_off_what_is_left(void)
+{
+	const struct kvr_worker *w;
+	uint64_t h, other;
+
+	begin();
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER + 1, 1, "a", 1));
+	w = kvr_registry_find(rt->registry, WORKER);
+	/* One at each; which is whose the slots say. */
+	pipeline_route(1, 100, 10, 0, NULL);
+	h = dispatched();
+	pipeline_flush();
+	pipeline_route(2, 300, 10, 0, NULL);
+	other = dispatched();
+	CU_ASSERT_NOT_EQUAL_FATAL(kvr_flight_by_handle(rt->pool[0].requests, h)->relay.worker,
+				  kvr_flight_by_handle(rt->pool[0].requests, other)->relay.worker);
+	if (kvr_flight_by_handle(rt->pool[0].requests, h)->relay.worker != WORKER)
+		h = other;
+	CU_ASSERT_EQUAL(control_drain_bound(rt, WORKER, 3), -EPERM);
+	CU_ASSERT_EQUAL(control_drain_bound(rt, 12345, 3), -ENOENT);
+	CU_ASSERT_EQUAL(control_drain(rt, WORKER, true), 0);
+	CU_ASSERT_EQUAL(control_drain_bound(rt, WORKER, 3), 0);
+	pipeline_advance(2900);
+	CU_ASSERT(w->state == KVR_WORKER_DRAINING && live() == 2);
+	pipeline_flush();
+	pipeline_advance(200);
+	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_WORKER_LOST);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_ABORT));
+	CU_ASSERT(w->state == KVR_WORKER_DRAINED && live() == 1);
+	CU_ASSERT_EQUAL(kvr_flight_by_handle(rt->pool[0].requests, h)->state == KVR_FLIGHT_LIVE, 0);
+	CU_ASSERT_EQUAL(control_drain(rt, WORKER, false), 0);
+	CU_ASSERT(w->state == KVR_WORKER_SERVING && w->drain_ns == 0);
+	CU_ASSERT_EQUAL(control_drain(rt, WORKER + 1, true), 0);
+	CU_ASSERT_EQUAL(control_drain_bound(rt, WORKER + 1, 1), 0);
+	pipeline_advance(1100);
+	end();
+}
+
 static void direct_path_is_accounted_by_progress(void)
 {
 	struct kvr_wire_progress pr = {
@@ -1062,6 +1127,8 @@ int main(void)
 			       {"probe", probe_says_where_a_request_stands},
 			       {"lost worker", lost_worker_fails_its_requests_and_is_forgotten},
 			       {"drain", draining_worker_takes_nothing_new_and_ends_drained},
+			       {"drain's end", a_drain_ends_with_the_age_of_bookings},
+			       {"drain's bound", a_drain_with_a_bound_cuts_off_what_is_left},
 			       {"direct", direct_path_is_accounted_by_progress},
 			       {"other prompt", other_prompt_under_a_live_id_is_refused},
 			       {"reserved", reserved_bits_of_relayed_frames_are_refused},

@@ -68,7 +68,7 @@ WRONG = {
                      ",router_temperature=" + "9" * 400, "," + "k" * 300 + "=1"),
     "/kvroute/session/release": ("", ",default", ",default,", ",nothing,x", ",default,unknown", ",default,a,b"),
     "/kvroute/snapshot": ("", ",now", ",x", ",now,now"),
-    "/kvroute/drain": ("", ",x", ",123456789"),
+    "/kvroute/drain": ("", ",x", ",123456789", ",1,0", ",1,x", ",1,1,1"),
     "/kvroute/sample": ("", ",default", ",default,x", ",nothing,1"),
 }
 

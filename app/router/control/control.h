@@ -42,6 +42,13 @@ void lcores_pass(void *arg);
 int control_drain(struct router *rt, uint64_t id, bool draining);
 
 /**
+ * A bound for the drain of worker @p id that is under way: @p seconds from now on its requests that
+ * are left are cut off (WorkerLost: clients may send them again), so that it is DRAINED. 0: no
+ * bound but the age limit of bookings. @return 0; -ENOENT; -EPERM: it does not drain.
+ */
+int control_drain_bound(struct router *rt, uint64_t id, uint32_t seconds);
+
+/**
  * Switch a prefill pool off, whatever workers it has, or leave it to its workers again. Requests
  * under way are not touched.
  * @return 1 active now, 0 inactive now, -ENOENT no such pool, -EINVAL not the prefill pool of a

@@ -4,8 +4,7 @@
  * lcores. Changes are gathered and done together:
  *
  *   scheduler  joining: dense indices for the ranks, not chosen yet; leaving: bookings end with
- *              WorkerLost, a few hundred in a turn; suspect, heard again. A new life of a worker
- *              is one change: who waits for the worker goes on waiting
+ *              WorkerLost, a few hundred in a turn; suspect, heard again. A new life is one change
  *   event      joining, leaving: index and cursor of each rank are emptied
  *   view       published once, when all lcores have seen it:
  *   scheduler  who has joined may be chosen
@@ -480,6 +479,7 @@ int control_drain(struct router *rt, uint64_t id, bool draining)
 	c.pool = pool_of(rt, w);
 	call_lcore(rt, c.pool->sched_lcore, on_sched_drain, &c);
 	worker_set_state(rt, w, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING);
+	w->drain_ns = 0;
 	if (c.side)
 		log_prefill(c.pool, kvr_disagg_active(&c.pool->pair.disagg));
 	return 0;

@@ -2,11 +2,16 @@
 /*
  * What time does to workers: those that are silent become suspect after suspect_ms (out of
  * selection) and are gone after dead_ms, measured with a clock that stands still while the router
- * does not listen (struct kvr_live); those that drain and have no booking left are drained; pools
- * learn whether somebody may come soon.
+ * does not listen (struct kvr_live); those that drain and have no booking left are drained, and
+ * what is left when their time is over is cut off; pools learn whether somebody may come soon.
  */
+#include "control/log.h"
 #include "control/thread.h"
 #include "kvr_wish.h"
+#include "lcore/stop_dp.h"
+
+#include <errno.h>
+#include <inttypes.h>
 
 #define TELL_NS UINT64_C(100000000)
 
@@ -75,6 +80,33 @@ static void bookings_get(struct bookings *b)
 	b->n = 0;
 }
 
+int control_drain_bound(struct router *rt, uint64_t id, uint32_t seconds)
+{
+	struct kvr_worker *w = kvr_registry_find(rt->registry, id);
+
+	if (w == NULL)
+		return -ENOENT;
+	if (w->state != KVR_WORKER_DRAINING)
+		return w->state == KVR_WORKER_DRAINED ? 0 : -EPERM;
+	w->drain_ns = seconds != 0 ? rt->control.now_ns + seconds * UINT64_C(1000000000) : 0;
+	return 0;
+}
+
+/* Its time is over: what is left is cut off. What is being decided now is found a second later. */
+static void cut_off(struct router *rt, struct kvr_worker *w)
+{
+	struct stop_part s = {.pool = pool_of(rt, w), .worker = w->id};
+
+	if (w->drain_ns == 0 || rt->control.now_ns < w->drain_ns)
+		return;
+	s.call.fn = stop_worker;
+	s.call.arg = &s;
+	call_start(rt, s.pool->sched_lcore, &s.call);
+	call_wait(rt, &s.call);
+	w->drain_ns = rt->control.now_ns + UINT64_C(1000000000);
+	log_line("worker %" PRIu64 " drains: %u requests are cut off", w->id, s.n);
+}
+
 static void check_drained(struct router *rt)
 {
 	struct bookings b = {.rt = rt};
@@ -82,8 +114,10 @@ static void check_drained(struct router *rt)
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
 		struct kvr_worker *w = kvr_registry_at(rt->registry, i);
 
-		if (w->state == KVR_WORKER_DRAINING)
-			b.w[b.n++] = w;
+		if (w->state != KVR_WORKER_DRAINING)
+			continue;
+		cut_off(rt, w);
+		b.w[b.n++] = w;
 		if (b.n == RTE_DIM(b.w))
 			bookings_get(&b);
 	}

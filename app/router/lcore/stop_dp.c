@@ -44,3 +44,29 @@ bool stop_cut(struct lcore *lc, void *arg)
 	s->from = end;
 	return end == n;
 }
+
+bool stop_worker(struct lcore *lc, void *arg)
+{
+	struct stop_part *s = arg;
+	const uint32_t n = kvr_flight_size(s->pool->requests);
+	const uint32_t end = RTE_MIN(s->from + STOP_LOOK, n);
+	uint32_t left = STOP_SLICE;
+
+	if (!lost_poll(lc, s->pool))
+		return false;
+	for (; s->from < end && left > 0; s->from++) {
+		struct kvr_flight *slot = kvr_flight_slot(s->pool->requests, s->from);
+		struct request *r;
+
+		if (slot->state != KVR_FLIGHT_LIVE || !slot->bound ||
+		    slot->relay.worker != s->worker)
+			continue;
+		/* A prefill leg takes its request with it, which is the decode pool's. */
+		r = request_of(slot);
+		left--;
+		s->n++;
+		slot_event(lc, s->pool, r->slot[MAIN],
+			   (struct kvr_rq_event){.kind = KVR_RQE_STOP, .code = KVR_E_WORKER_LOST});
+	}
+	return s->from == n;
+}

@@ -14,6 +14,7 @@
 #define STOP_SLICE 8u
 struct stop_part {
 	struct pool *pool;
+	uint64_t worker; /* stop_worker */
 	uint32_t from;
 	uint32_t n; /* out: requests that have ended with it */
 	struct call call;
@@ -26,5 +27,10 @@ bool stop_admission(struct lcore *lc, void *arg);
 
 /** All its requests end with Shutdown, their workers are told. */
 bool stop_cut(struct lcore *lc, void *arg);
+
+/** Those at `worker`, of this pool, end with WorkerLost, which clients may send again; STOP_LOOK
+ * slots are looked at in a turn. */
+#define STOP_LOOK 256u
+bool stop_worker(struct lcore *lc, void *arg);
 
 #endif

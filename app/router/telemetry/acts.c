@@ -11,21 +11,29 @@
 static int drain(struct router *rt, const char *params, bool on, struct rte_tel_data *d)
 {
 	struct kvr_ctl_args a;
-	uint64_t id;
+	uint64_t id, seconds = 0;
+	const struct kvr_worker *w;
 	int rc;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n != 1 ||
-	    kvr_ctl_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0)
-		return kvr_ctl_error(d, EINVAL, "expected a worker id");
+	if (kvr_ctl_args(&a, params) < 0 || a.n < 1 || a.n > (on ? 2u : 1u) ||
+	    kvr_ctl_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0 ||
+	    (a.n == 2 && kvr_ctl_arg_u64(&a, 1, 1, 86400, &seconds) < 0))
+		return kvr_ctl_error(d, EINVAL,
+				     on ? "expected a worker id, and seconds (1 to 86400)"
+					: "expected a worker id");
 	rc = control_drain(rt, id, on);
+	if (a.n == 2 && (rc == 0 || rc == -EALREADY))
+		rc = control_drain_bound(rt, id, (uint32_t)seconds);
 	if (rc == -ENOENT)
 		return kvr_ctl_error(d, ENOENT, "no worker %" PRIu64, id);
 	if (rc == -EPERM)
 		return kvr_ctl_error(d, EPERM, "not in the state the worker is in");
+	w = kvr_registry_find(rt->registry, id);
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "id", id);
-	rte_tel_data_add_dict_string(
-		d, "state", kvr_worker_state_name(kvr_registry_find(rt->registry, id)->state));
+	rte_tel_data_add_dict_string(d, "state", kvr_worker_state_name(w->state));
+	if (seconds != 0)
+		rte_tel_data_add_dict_u64(d, "cut_off_s", seconds);
 	return 0;
 }
 
@@ -70,7 +78,8 @@ static int cmd_reactivate(void *arg, const char *params, struct rte_tel_data *d)
 }
 
 static const struct kvr_ctl_cmd commands[] = {
-	{"/kvroute/drain", "ID", "no new requests for worker ID", cmd_drain, true},
+	{"/kvroute/drain", "ID[,SECONDS]",
+	 "no new requests for worker ID; what is left after SECONDS is cut off", cmd_drain, true},
 	{"/kvroute/resume", "ID", "take worker ID back into service", cmd_resume, true},
 	{"/kvroute/deactivate", "POOL", "no new requests for prefill pool POOL", cmd_deactivate,
 	 true},
