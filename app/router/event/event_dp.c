@@ -38,15 +38,6 @@
 #define SHORT	    16u
 #define SHORT_BURST 16u
 
-void event_drop(const struct event_note *n)
-{
-	rte_pktmbuf_free(n->m);
-	if (n->p == NULL)
-		return;
-	hashes_put(n->p->of);
-	buf_put(n->p);
-}
-
 /* ---- ingress lcore ---- */
 
 /* No room. The cursor is the event lcore's: the agent goes on from what it knows. */
@@ -97,30 +88,6 @@ void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 		return;
 	}
 	in_count(lc, IN_EVENTS);
-}
-
-void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank, uint64_t worker)
-{
-	const struct kvr_view_worker *w = kvr_view_find(lc->view, worker);
-	struct event_note n = {.rank = rank};
-
-	/* What a frame holds is copied, longer ones are shared. */
-	n.p = buf_get(lc->rt, lc->rt->hash_bufs,
-		      sizeof(*n.p) + (j->hash_buf == NULL ? j->n_hashes * sizeof(n.p->sh[0]) : 0));
-	if (likely(n.p != NULL)) {
-		n.p->worker = worker;
-		n.p->epoch = w != NULL ? w->epoch : 0;
-		n.p->n = j->n_hashes;
-		n.p->of = j->hash_buf != NULL ? hashes_share(j->hash_buf) : NULL;
-		if (n.p->of == NULL)
-			memcpy(n.p->sh, j->hashes, j->n_hashes * sizeof(uint64_t));
-		if (rte_ring_enqueue_elem(p->events, &n, sizeof(n)) == 0) {
-			pool_count(p, PC_PREDICTIONS, 1);
-			return;
-		}
-		event_drop(&n);
-	}
-	pool_count(p, PC_PREDICTIONS_LOST, 1);
 }
 
 /* ---- event lcore ---- */
