@@ -16,9 +16,9 @@
 
 /** One policy at one number of ranks. */
 struct scale_result {
-	double hits;	 /* of all prompt tokens, found cached */
-	double balance;	 /* tokens that the busiest rank has computed, of the mean */
-	double queue_s;	 /* a request waits for its prefill to begin, mean */
+	double hits;	/* of all prompt tokens, found cached */
+	double balance; /* tokens that the busiest rank has computed, of the mean */
+	double queue_s; /* a request waits for its prefill to begin, mean */
 	double queue99_s;
 	double ttft_s;	    /* mean */
 	double decision_us; /* looking up, choosing, booking; of this machine */
