@@ -345,7 +345,7 @@ void app_bodies_turn(struct app *a)
 			continue;
 		b->done = true;
 		kvr_cell_add(&a->st.bodies_missed, 1);
-		s->ops->missed(b->job, 408);
+		s->ops->missed(b->job, 408, "its body has not come in time");
 	}
 }
 

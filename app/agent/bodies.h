@@ -17,7 +17,7 @@ struct app_body; /* what a job waits for */
 /** What the jobs that wait are told. */
 struct app_bodies_ops {
 	void (*come)(struct app_job *j, const char *message, size_t len); /* an HTTP message */
-	void (*missed)(struct app_job *j, uint16_t status);
+	void (*missed)(struct app_job *j, uint16_t status, const char *why);
 };
 
 /**

@@ -28,6 +28,7 @@ struct app_job {
 	uint16_t status;
 	bool queued, is_blocked, paused, head_done, stream, prefill, bootstrap;
 	bool over, failed, bad_head;
+	char words[256];	 /* why it has failed; "": nothing is known */
 	struct kvr_http_put put; /* of its head */
 	char *head;
 	char *out; /* not handed on yet */
@@ -38,11 +39,12 @@ struct app_job {
 	struct kvr_sse sse;
 	char *sse_buf;
 	struct agent_usage usage;
-	uint32_t items;
 };
 
 /* jobs.c */
 struct app_bucket *app_job_bucket(struct app *a, uint64_t handle);
+/** It has failed, with a reason for people: the first one counts. */
+void app_job_say(struct app_job *j, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /** Its data is handed on at the end of the turn. */
 void app_job_dirty(struct app_job *j);
 /** Free it, and stop the engine if it still runs. */

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +81,18 @@ void app_job_dirty(struct app_job *j)
 	j->queued = true;
 }
 
+void app_job_say(struct app_job *j, const char *format, ...)
+{
+	va_list args;
+
+	j->failed = true;
+	if (j->words[0] != '\0')
+		return;
+	va_start(args, format);
+	vsnprintf(j->words, sizeof(j->words), format, args);
+	va_end(args);
+}
+
 /* ---- handing on ---- */
 
 static struct kvr_agent_item item_of(const struct app_job *j, const void *data, size_t len)
@@ -125,7 +138,7 @@ static void pack(struct app_job *j, struct kvr_agent_item *item, char *packed)
 		"packed; "
 		"use --frame-bytes 8952 on links that take it",
 		item->len, j->app->o.frame_bytes);
-	j->failed = true;
+	app_job_say(j, "the transfer result has %u bytes, a frame takes %zu", item->len, room);
 	item->status = 413;
 }
 
@@ -142,40 +155,56 @@ static int respond_prefill(struct app_job *j)
 	if (!j->failed && j->status >= 400) {
 		app_log(j->app, true, "prefill: the engine answers %u: %.*s", j->status,
 			(int)(j->whole_len < 200 ? j->whole_len : 200), j->whole);
+		agent_error_text(j->whole != NULL ? j->whole : "", j->whole_len, j->words,
+				 sizeof(j->words));
 		j->failed = true;
 	} else if (!j->failed && !j->bootstrap && result.len == 0) {
 		app_log(j->app, true,
 			"prefill: the engine's answer has no kv_transfer_params; it needs a KV "
 			"connector (--kv-transfer-config)");
-		j->failed = true;
+		app_job_say(j, "the engine's answer has no kv_transfer_params");
 		item.status = 502;
 	} else if (!j->failed && !j->bootstrap) {
 		pack(j, &item, packed);
 	}
-	if (j->failed || j->bootstrap) {
+	if (j->bootstrap) {
 		item.data = NULL;
 		item.len = 0;
 	}
-	if (j->failed)
+	if (j->failed) {
 		item.flags |= KVR_AGENT_ERROR;
+		item.data = j->words;
+		item.len = (uint32_t)strlen(j->words);
+	}
 	return kvr_agent_respond(j->app->agent, j->handle, &item);
 }
 
 /* An item that cannot be sent at all: the request ends with an error instead. */
 static void end_badly(struct app_job *j, int rc)
 {
-	const struct kvr_agent_item item = {.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR,
-					    .status = rc == -EMSGSIZE ? 413 : 500,
-					    .generated_tokens = j->usage.generated};
+	struct kvr_agent_item item = {.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR,
+				      .status = rc == -EMSGSIZE ? 413 : 500,
+				      .data = j->words,
+				      .generated_tokens = j->usage.generated};
 
 	app_log(j->app, true, "request %" PRIx64 ": an item is refused: %s%s", j->handle,
 		strerror(-rc),
 		rc == -EMSGSIZE ? ": the transfer result does not fit the router's frames" : "");
 	if (rc == -EMSGSIZE)
 		kvr_cell_add(&j->app->st.results_large, 1);
+	app_job_say(j, "the agent cannot send the engine's answer: %s", strerror(-rc));
+	item.len = (uint32_t)strlen(j->words);
 	if (rc != -ENOENT)
 		kvr_agent_respond(j->app->agent, j->handle, &item);
-	j->failed = true;
+}
+
+/* What has come of the answer is out: the end, in words. */
+static int respond_failure(struct app_job *j)
+{
+	struct kvr_agent_item item = item_of(j, j->words, strlen(j->words));
+
+	item.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR;
+	return kvr_agent_respond(j->app->agent, j->handle, &item);
 }
 
 /* @return 0: all is handed on; -ENOBUFS: later; other errors: nobody wants it any more. */
@@ -190,17 +219,16 @@ static int respond(struct app_job *j)
 		agent_usage_whole(&j->usage, j->whole, j->whole_len, NULL);
 	if (j->len == 0 && !j->over)
 		return 0;
-	if (j->over && j->failed && j->items == 0 && j->len == 0)
-		return kvr_agent_refuse(j->app->agent, j->handle, j->status);
+	if (j->over && j->failed && j->len == 0)
+		return respond_failure(j);
 	item = item_of(j, j->out, j->len);
-	if (j->over)
-		item.flags = KVR_AGENT_LAST | (j->failed ? KVR_AGENT_ERROR : 0);
+	if (j->over && !j->failed)
+		item.flags = KVR_AGENT_LAST;
 	rc = kvr_agent_respond(j->app->agent, j->handle, &item);
 	if (rc < 0)
 		return rc;
-	j->items++;
 	j->len = 0;
-	return 0;
+	return j->over && j->failed ? respond_failure(j) : 0;
 }
 
 static void flush(struct app *a, struct app_job *j)
@@ -253,7 +281,8 @@ void app_job_ended(struct app *a, struct app_job *j, CURLcode result)
 	end_transfer(j);
 	j->over = true;
 	if (result != CURLE_OK || !j->head_done) {
-		j->failed = true;
+		app_job_say(j, "the engine fails it: %s%s", curl_easy_strerror(result),
+			    j->bad_head ? " (its head cannot be handed on)" : "");
 		j->status = result == CURLE_OPERATION_TIMEDOUT && j->status == 0 ? 504 : 502;
 		app_log(a, true, "the engine fails a request: %s%s", curl_easy_strerror(result),
 			j->bad_head ? " (its head cannot be handed on)" : "");

@@ -146,9 +146,10 @@ static int run(struct app_job *j, const struct kvr_agent_request *r, const char 
 	return 0;
 }
 
-static void fail(struct app_job *j, uint16_t status)
+static void fail(struct app_job *j, uint16_t status, const char *why)
 {
-	j->over = j->failed = true;
+	app_job_say(j, "%s", why);
+	j->over = true;
 	j->status = status;
 	app_job_dirty(j);
 }
@@ -161,7 +162,7 @@ static void come(struct app_job *j, const char *message, size_t len)
 	if (code == 0)
 		return;
 	app_log(j->app, true, "a request with a body of its own fails with %d: %s", code, why);
-	fail(j, (uint16_t)code);
+	fail(j, (uint16_t)code, why);
 }
 
 const struct app_bodies_ops app_job_bodies = {.come = come, .missed = fail};

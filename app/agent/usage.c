@@ -92,3 +92,27 @@ void agent_usage_whole(struct agent_usage *u, const char *data, size_t len,
 	if (result != NULL && m[M_RESULT].type == KVR_JSON_OBJECT)
 		*result = m[M_RESULT];
 }
+
+size_t agent_error_text(const char *data, size_t len, char *buf, size_t size)
+{
+	static const char *const paths[] = {"error.message", "message", "detail"};
+	struct kvr_json_value root, v;
+	int64_t n = -1;
+
+	if (kvr_json_parse(data, len, &root, NULL) == 0)
+		for (unsigned int i = 0; i < sizeof(paths) / sizeof(paths[0]) && n <= 0; i++)
+			if (kvr_json_get(&root, paths[i], &v) && v.type == KVR_JSON_STRING)
+				n = kvr_json_string(&v, buf, size);
+	if (n <= 0 || (size_t)n >= size) { /* no words, or too many of them */
+		n = (int64_t)(len < size - 1 ? len : size - 1);
+		memcpy(buf, data, (size_t)n);
+	}
+	if ((size_t)n == size - 1) /* perhaps cut in the middle of a character */
+		while (n > 0 && (buf[n - 1] & 0x80) != 0)
+			n--;
+	for (int64_t i = 0; i < n; i++)
+		if ((unsigned char)buf[i] < ' ' || buf[i] == 0x7f)
+			n = i;
+	buf[n] = '\0';
+	return (size_t)n;
+}

@@ -31,4 +31,11 @@ void agent_usage_event(struct agent_usage *u, const char *data, size_t len);
 void agent_usage_whole(struct agent_usage *u, const char *data, size_t len,
 		       struct kvr_json_value *result);
 
+/**
+ * What an engine says of its failure in the content of an answer with a status of 400 and more: the
+ * `message` of its `error`, or its `message` or `detail`, when that is a string; else the content
+ * itself. @param buf takes at most @p size - 1 bytes and a zero byte. @return bytes.
+ */
+size_t agent_error_text(const char *data, size_t len, char *buf, size_t size);
+
 #endif

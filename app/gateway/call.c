@@ -128,7 +128,8 @@ static void on_item(struct kvr_client *client, uint64_t id, const struct kvr_cli
 	if (c == NULL || c->req == NULL || c->complete)
 		return;
 	GW_COUNT(c->t, GW_ITEMS);
-	rc = gw_answer_add(c, it->data, it->len);
+	/* Words about an error come with the end. */
+	rc = (it->flags & KVR_CLIENT_ITEM_ERROR) != 0 ? 0 : gw_answer_add(c, it->data, it->len);
 	if (rc == 0 && !gw_call_holds(c)) {
 		GW_COUNT(c->t, GW_NO_ROOM);
 		fail(c, GW_FULL, NULL);
@@ -192,9 +193,8 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 {
 	struct gw_try *try = user;
 	struct gw_call *c = try->call;
+	char said[512];
 
-	(void)client;
-	(void)id;
 	if (try->lease != NULL)
 		gw_lease_ended(try->lease, e);
 	free(try);
@@ -223,7 +223,7 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 	} else if (e->reason == KVR_CLIENT_FAILED && c->head_done && c->status >= 400) {
 		finished(c); /* the engine's own words */
 	} else {
-		fail(c, gw_error_reason(e->reason), NULL);
+		fail(c, gw_error_reason(e->reason), gw_error_said(e, said, sizeof(said)));
 	}
 	release(c);
 }

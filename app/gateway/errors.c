@@ -121,6 +121,15 @@ enum gw_fault gw_error_reason(enum kvr_client_reason reason)
 	}
 }
 
+const char *gw_error_said(const struct kvr_client_end *e, char *buf, size_t size)
+{
+	const bool more = e->text != NULL && e->text[0] != '\0';
+
+	snprintf(buf, size, "%s%s%s", gw_error_text(gw_error_reason(e->reason)), more ? ": " : "",
+		 more ? e->text : "");
+	return buf;
+}
+
 size_t gw_error_json(const struct gw_error *e, const char *message, char *buf, size_t size)
 {
 	size_t n = (size_t)snprintf(buf, size, "{\"error\":{\"message\":");

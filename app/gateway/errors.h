@@ -57,6 +57,9 @@ struct gw_error gw_error_code(unsigned int code, bool retryable);
 /** Fault that stands for how a request ended, for all reasons but FINISHED, QUERIED, REJECTED. */
 enum gw_fault gw_error_reason(enum kvr_client_reason reason);
 
+/** The same in words, with those of the agent when there are some. @return @p buf. */
+const char *gw_error_said(const struct kvr_client_end *e, char *buf, size_t size);
+
 /**
  * {"error":{"message":...,"type":...,"param":null,"code":...}} into @p buf; a message that is no
  * UTF-8 or does not fit is left out. @return its length; @p size must be 256 or more.

@@ -250,8 +250,10 @@ static bool item_intact(const struct load *l, const struct kvr_wire_hdr *h,
 
 	if (h->msg_len < sizeof(*item) + pad8(item->data_len))
 		return false;
+	if ((item->flags & (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED)) != 0)
+		return true; /* words, or nothing */
 	if (item->data_len == 0)
-		return (item->flags & (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED)) != 0;
+		return false;
 	memcpy(mark, item + 1, sizeof(mark));
 	return item->data_len == n && mark[0] == h->id && mark[1] == item->seq &&
 	       memcmp((const uint8_t *)(item + 1) + 16, l->item + 16, n - 16) == 0;

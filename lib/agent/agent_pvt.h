@@ -232,6 +232,10 @@ void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, cons
 /* respond.c */
 int kvr_agent__put(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_item *item,
 		   uint16_t wire_flags);
+/** End it ourselves, with the flag @p how: @p words, and @p n behind them unless it is 0. @return
+ * as kvr_agent__put(). */
+int kvr_agent__end(struct kvr_agent *a, struct agent_req *r, uint16_t how, const char *words,
+		   uint64_t n);
 void kvr_agent__repeat(struct kvr_agent *a, struct agent_req *r);
 void kvr_agent__on_response_ack(struct kvr_agent *a, const struct kvr_udp_addr *from,
 				const struct kvr_wire_hdr *h, const uint8_t *body);

@@ -2,6 +2,7 @@
 #include "agent_pvt.h"
 
 #include "kvr_message.h"
+#include "kvr_reason.h"
 #include "kvr_refusal.h"
 #include "kvr_sim.h"
 
@@ -221,7 +222,6 @@ static bool must_fall_silent(const struct agent_req *r, uint16_t code)
 
 void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
-	static const struct kvr_agent_item nothing;
 	const struct kvr_wire_abort *w = (const void *)body;
 	struct agent_req *r = kvr_agent__find(a, h->handle);
 
@@ -244,6 +244,9 @@ void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, cons
 		return; /* its last item is on its way */
 	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
 	if (r->state == AGENT_RUNNING &&
-	    kvr_agent__put(a, r, &nothing, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED) < 0)
+	    kvr_agent__end(a, r, KVR_RESP_F_CANCELLED,
+			   w->code != KVR_OK ? kvr_reason_words(w->code)
+					     : "its client cancelled it",
+			   0) < 0)
 		kvr_agent__over(a, r, false); /* no memory even for that */
 }

@@ -235,8 +235,10 @@ int kvr_agent_timeout_ms(const struct kvr_agent *a);
 /** Receive, run timers, call back, send. @return number of frames handled. */
 int kvr_agent_process(struct kvr_agent *a);
 
-#define KVR_AGENT_LAST	 0x1u /**< the answer ends with this item */
-#define KVR_AGENT_ERROR	 0x2u /**< with LAST: the engine failed */
+#define KVR_AGENT_LAST 0x1u /**< the answer ends with this item */
+/** With LAST: the engine failed. Data is why, in words for people, at most 255 bytes, and no part
+ * of the answer. */
+#define KVR_AGENT_ERROR	 0x2u
 #define KVR_AGENT_TOKENS 0x8u /**< data is uint32_t token ids */
 
 /** One item of an answer. data is copied. */
@@ -261,9 +263,11 @@ struct kvr_agent_item {
 int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_agent_item *item);
 
 /** Refuse a request after on_dispatch took it, before its first item: it ends as an error of the
- * engine with this status. (Refusals from inside on_dispatch reach the client as a rejection.)
- * @return 0, -ENOENT, -EINVAL (code 0), -EBUSY (items were sent: end it with KVR_AGENT_ERROR). */
-int kvr_agent_refuse(struct kvr_agent *a, uint64_t handle, uint16_t code);
+ * engine with this status, and @p words, at most 255 bytes. (Refusals from inside on_dispatch reach
+ * the client as a rejection.)
+ * @return 0, -ENOENT, -EINVAL (code 0), -EMSGSIZE, -EBUSY (items were sent: end it with
+ * KVR_AGENT_ERROR). */
+int kvr_agent_refuse(struct kvr_agent *a, uint64_t handle, uint16_t code, const char *words);
 
 /** Blocks a rank now holds, in the order of their sequence. @return 0, -EINVAL (rank, tier, n 0).
  */

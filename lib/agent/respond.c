@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent_pvt.h"
+#include "kvr_reason.h"
 #include "kvr_sim.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <rte_common.h>
 
@@ -157,7 +159,7 @@ int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_age
 	    ((item->flags & KVR_AGENT_ERROR) && !(item->flags & KVR_AGENT_LAST)) ||
 	    ((item->flags & KVR_AGENT_TOKENS) && item->len % 4 != 0))
 		return -EINVAL;
-	if (item->len > AGENT_MAX_ITEM)
+	if (item->len > ((item->flags & KVR_AGENT_ERROR) != 0 ? KVR_REASON_MAX : AGENT_MAX_ITEM))
 		return -EMSGSIZE;
 	if (r->leg == KVR_ROLE_PREFILL &&
 	    (item->flags & (KVR_AGENT_LAST | KVR_AGENT_ERROR)) == KVR_AGENT_LAST) {
@@ -172,7 +174,7 @@ int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_age
 	return kvr_agent__put(a, r, item, (uint16_t)item->flags);
 }
 
-int kvr_agent_refuse(struct kvr_agent *a, uint64_t handle, uint16_t code)
+int kvr_agent_refuse(struct kvr_agent *a, uint64_t handle, uint16_t code, const char *words)
 {
 	const struct agent_req *r = kvr_agent__find(a, handle);
 
@@ -184,12 +186,28 @@ int kvr_agent_refuse(struct kvr_agent *a, uint64_t handle, uint16_t code)
 		return -EBUSY;
 	return kvr_agent_respond(a, handle,
 				 &(struct kvr_agent_item){.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR,
-							  .status = code});
+							  .status = code,
+							  .data = words,
+							  .len = (uint32_t)strlen(words)});
+}
+
+int kvr_agent__end(struct kvr_agent *a, struct agent_req *r, uint16_t how, const char *words,
+		   uint64_t n)
+{
+	char text[KVR_REASON_MAX + 1];
+	struct kvr_reason t = kvr_reason_init(text, sizeof(text));
+	struct kvr_agent_item item = {.data = text};
+
+	if (n != 0)
+		kvr_reason_count(&t, words, n);
+	else
+		kvr_reason_say(&t, words);
+	item.len = t.n;
+	return kvr_agent__put(a, r, &item, KVR_RESP_F_FIN | how);
 }
 
 void kvr_agent__undeliverable(struct kvr_agent *a, struct agent_req *r, uint64_t seq)
 {
-	static const struct kvr_agent_item nothing;
 	struct agent_item *it, *next;
 
 	if (seq < r->acked || seq >= r->sent)
@@ -204,15 +222,14 @@ void kvr_agent__undeliverable(struct kvr_agent *a, struct agent_req *r, uint64_t
 		free(it);
 	}
 	r->next_seq = r->sent = (uint32_t)seq;
-	if (kvr_agent__put(a, r, &nothing, KVR_RESP_F_FIN | KVR_RESP_F_ERROR) < 0)
+	if (kvr_agent__end(a, r, KVR_RESP_F_ERROR, "an item does not fit the client's frames", 0) <
+	    0)
 		kvr_agent__over(a, r, false); /* no memory even for that */
 }
 
 /* Nobody acknowledges any more. */
 static void give_up(struct kvr_agent *a, struct agent_req *r)
 {
-	static const struct kvr_agent_item nothing;
-
 	KVR_SIM_SOMETIMES(AGENT_GIVES_UP);
 	a->stats.abandoned++;
 	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_SILENCE, 0);
@@ -221,7 +238,8 @@ static void give_up(struct kvr_agent *a, struct agent_req *r)
 		 * may not have been sent for want of room in the window. */
 		kvr_agent__drop_items(r);
 		r->acked = r->sent = r->next_seq;
-		if (kvr_agent__put(a, r, &nothing, KVR_RESP_F_FIN | KVR_RESP_F_ERROR) == 0)
+		if (kvr_agent__end(a, r, KVR_RESP_F_ERROR, "nobody has acknowledged its items, s: ",
+				   KVR_WIRE_ITEMS_KEPT_S) == 0)
 			return; /* repeated for as long again */
 	}
 	kvr_agent__over(a, r, false);

@@ -8,6 +8,7 @@
 #include <rte_common.h>
 
 #include "kvr_hints.h"
+#include "kvr_reason.h"
 #include "kvr_sim.h"
 
 static bool same_place(const struct kvr_client_choice *a, const struct kvr_client_choice *b)
@@ -174,7 +175,7 @@ static void refused(struct kvr_client *c, struct client_req *r, const struct kvr
 
 	memcpy(text, w + 1, n);
 	text[n] = '\0';
-	e.text = n != 0 ? text : kvr_code_name(w->code);
+	e.text = n != 0 ? text : kvr_reason_words(w->code);
 	memcpy(e.detail, w->detail, sizeof(e.detail));
 	if (goes_on)
 		kvr_client__tell_end(c, r, &e);

@@ -2,9 +2,11 @@
 #include "client_pvt.h"
 
 #include "kvr_errno.h"
+#include "kvr_reason.h"
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <rte_common.h>
 
@@ -267,7 +269,10 @@ int kvr_client_explain(const struct kvr_client_end *e, char *buf, size_t len)
 				"%s: the pool has %llu workers with %llu ranks, %llu of them to "
 				"choose from",
 				name, d[0], d[1], d[2]);
-	if (d[0] != 0 && e->code != KVR_E_COOKIE)
+	/* The text says it all, but it may not have come: an answer is not longer than its
+	 * question.
+	 */
+	if (d[0] != 0 && e->code != KVR_E_COOKIE && strcmp(e->text, kvr_reason_words(e->code)) == 0)
 		return snprintf(buf, len, "%s: %s (%llu, %llu, %llu)", name, e->text, d[0], d[1],
 				d[2]);
 	return snprintf(buf, len, "%s: %s", name, e->text);

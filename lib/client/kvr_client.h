@@ -169,8 +169,10 @@ struct kvr_client_queue {
 	uint32_t tokens; /**< their prompt tokens */
 };
 
-#define KVR_CLIENT_ITEM_LAST   0x1u /**< the answer is complete with this item */
-#define KVR_CLIENT_ITEM_ERROR  0x2u /**< with LAST: the engine failed */
+#define KVR_CLIENT_ITEM_LAST 0x1u /**< the answer is complete with this item */
+#define KVR_CLIENT_ITEM_ERROR                                                                      \
+	0x2u /**< with LAST: the engine failed; data is the reason in words, no part of the answer \
+	      */
 #define KVR_CLIENT_ITEM_TOKENS 0x8u /**< data is uint32_t token ids, aligned, host order */
 
 /** One item of the answer, in order, each exactly once. */
@@ -205,8 +207,10 @@ struct kvr_client_end {
 	uint16_t status;    /**< FAILED: engine-defined */
 	uint32_t items;	    /**< delivered before the end */
 	uint64_t detail[4]; /**< REJECTED: as PROTOCOL.md says for the code */
-	const char *text; /**< REJECTED: reason in words, never NULL; valid during the callback, or
-			   * until the next call for this request */
+	/** REJECTED: reason in words, with numbers. FAILED, CANCELLED: what the agent says of it,
+	 * may be empty. Never NULL with these; valid during the callback, or until the next call
+	 * for this request. */
+	const char *text;
 };
 
 /** Events of a request; any may be NULL. They may submit and cancel, but not destroy or wait. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "client_pvt.h"
+#include "kvr_reason.h"
 #include "kvr_sim.h"
 
 #include <stdlib.h>
@@ -101,8 +102,14 @@ static bool store(struct kvr_client *c, struct client_req *r, const struct kvr_c
 static void finish(struct kvr_client *c, struct client_req *r, const struct kvr_client_item *it)
 {
 	struct kvr_client_end e = {.reason = KVR_CLIENT_FINISHED, .status = it->status};
+	char text[KVR_REASON_MAX + 1];
+	struct kvr_reason words = kvr_reason_init(text, sizeof(text));
 
 	kvr_client__send_ack(c, r, KVR_RACK_F_FIN);
+	if ((it->flags & (KVR_RESP_F_CANCELLED | KVR_RESP_F_ERROR)) != 0) {
+		kvr_reason_quote(&words, it->data, it->len);
+		e.text = text;
+	}
 	if (it->flags & KVR_RESP_F_CANCELLED)
 		e.reason = KVR_CLIENT_CANCELLED;
 	else if (it->flags & KVR_RESP_F_ERROR)
@@ -113,13 +120,13 @@ static void finish(struct kvr_client *c, struct client_req *r, const struct kvr_
 /* Deliver the item that is next. @return false when that was the end of the stream or of us. */
 static bool deliver(struct kvr_client *c, struct client_req *r, struct kvr_client_item it)
 {
-	const bool fin = (it.flags & KVR_RESP_F_FIN) != 0, empty = it.len == 0;
+	const bool fin = (it.flags & KVR_RESP_F_FIN) != 0;
 	const uint64_t id = r->id;
 	const uint32_t wire_flags = it.flags;
 
-	/* A last item that only says how it ended is no item for the user. */
+	/* One that says why its agent has stopped is no item for the user. */
 	it.flags &= KVR_CLIENT_ITEM_LAST | KVR_CLIENT_ITEM_ERROR | KVR_CLIENT_ITEM_TOKENS;
-	if (!(fin && empty && (wire_flags & KVR_RESP_F_CANCELLED))) {
+	if (!(fin && (wire_flags & KVR_RESP_F_CANCELLED))) {
 		if (r->ops == NULL && !store(c, r, &it))
 			return false;
 		r->next_seq++;

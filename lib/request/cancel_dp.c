@@ -76,7 +76,7 @@ void kvr_rq__stop(const struct step *x)
 
 void kvr_rq__lease_over(const struct step *x)
 {
-	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_E_EXPIRED, 0);
+	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_E_EXPIRED, KVR_RQ_SILENT);
 
 	kvr_rq__reject(x, &why);
 	kvr_rq__main_over(x, KVR_RQ_EXPIRED);
@@ -85,7 +85,8 @@ void kvr_rq__lease_over(const struct step *x)
 bool kvr_rq__late(const struct step *x, bool client_gone)
 {
 	const struct kvr_request *r = x->r;
-	const struct kvr_rq_why why = kvr_rq__why(r, KVR_E_EXPIRED, 0);
+	const struct kvr_rq_why why =
+		kvr_rq__why(r, KVR_E_EXPIRED, client_gone ? KVR_RQ_SILENT : KVR_RQ_DEADLINE);
 	const bool waits = leg_in(r, MAIN, AT(QUEUED)) || leg_in(r, PREFILL, AT(QUEUED));
 
 	if (r->told == KVR_RQ_OVER || (!waits && !client_gone))

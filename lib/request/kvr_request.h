@@ -197,6 +197,13 @@ enum kvr_rq_session_how {
 	KVR_RQ_MAYBE_OPEN,	 /**< CLOSE: nobody waits for the answer to its open any more */
 };
 
+/** What was over: detail[0] of EXPIRED. */
+enum kvr_rq_over_kind {
+	KVR_RQ_DEADLINE = 1, /**< its client's own limit for waiting */
+	KVR_RQ_SILENT = 2,   /**< its client has not been heard for long */
+	KVR_RQ_AGE = 3,	     /**< the age limit of bookings */
+};
+
 struct kvr_rq_why {
 	uint16_t code; /**< enum kvr_code */
 	bool retryable;

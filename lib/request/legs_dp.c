@@ -210,7 +210,7 @@ void kvr_rq__prefill_routed(const struct step *x, const struct kvr_sched_decisio
 	struct kvr_rq_why why;
 
 	if (!kvr_rq__booked(x, PREFILL, d, &w)) {
-		why = kvr_rq__why(r, KVR_E_WORKER_LOST, 0);
+		why = kvr_rq__why(r, KVR_E_WORKER_LOST, d->worker);
 		kvr_rq__prefill_failed(x, &why, KVR_RQ_LOST, false);
 		return;
 	}
@@ -259,14 +259,14 @@ void kvr_rq__main_routed(const struct step *x, const struct kvr_sched_decision *
 	struct kvr_rq_why why;
 
 	if (!kvr_rq__booked(x, MAIN, d, &w)) {
-		why = kvr_rq__why(r, KVR_E_WORKER_LOST, 0);
+		why = kvr_rq__why(r, KVR_E_WORKER_LOST, d->worker);
 		kvr_rq__main_failed(x, &why, KVR_RQ_LOST);
 	} else if (r->query) {
 		kvr_rq__accept(x, KVR_RQ_SERVED);
 		r->forgotten = true;
 		kvr_rq__main_over(x, KVR_RQ_FINISHED);
 	} else if (result_lost(x)) {
-		why = kvr_rq__why(r, KVR_E_WORKER_LOST, 0);
+		why = kvr_rq__why(r, KVR_E_WORKER_LOST, r->leg[PREFILL].worker);
 		again(x, &why, false);
 	} else if (r->told == KVR_RQ_OVER) {
 		/* Its client is gone: it only goes to its worker to be stopped there. */

@@ -218,7 +218,7 @@ static void declined(const struct step *x, uint32_t leg, uint32_t code)
 
 static void lost(const struct step *x, uint32_t leg)
 {
-	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_E_WORKER_LOST, 0);
+	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_E_WORKER_LOST, x->r->leg[leg].worker);
 
 	x->r->leg[leg].booked = false;
 	fails(x, leg, &why, KVR_RQ_LOST);
@@ -226,7 +226,7 @@ static void lost(const struct step *x, uint32_t leg)
 
 static void expired(const struct step *x, uint32_t leg)
 {
-	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_E_EXPIRED, 0);
+	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_E_EXPIRED, KVR_RQ_AGE);
 	struct kvr_leg *l = &x->r->leg[leg];
 
 	l->booked = false;

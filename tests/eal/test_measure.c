@@ -408,6 +408,9 @@ static const char *words(void)
 
 static void refusals_say_numbers(void)
 {
+	uint8_t mem[64];
+	struct kvr_hint_buf h = {.p = mem, .cap = sizeof(mem)};
+
 	begin("router_queue_threshold = 0.1\n[class a bulk]\nprefill_busy_threshold_frac = 0.1\n"
 	      "request_queue_limit_per_worker = 1\n");
 	for (uint64_t id = 1; id <= 4; id++)
@@ -419,6 +422,19 @@ static void refusals_say_numbers(void)
 	kvr_sched_worker_drain(rt->pool[0].sched, WORKER, true, 0);
 	pipeline_route(6, 100, 10, 0, NULL);
 	CU_ASSERT_STRING_EQUAL(words(), "pool a: no rank can take it; workers 1, ranks 2, open 0");
+	end();
+	begin("");
+	kvr_hint_put_allowed(&h, &(const uint64_t){WORKER}, 1);
+	kvr_hint_put_u64(&h, KVR_HINT_BACKEND, WORKER + 1);
+	pipeline_route(7, 100, 10, 0, &h);
+	CU_ASSERT_STRING_EQUAL(words(),
+			       "the pinned worker is not among the allowed ones: worker 10");
+	pipeline_route(8, 100, 10, 0, NULL);
+	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 2));
+	CU_ASSERT_STRING_EQUAL(words(), "the worker went with it: worker 9");
+	pipeline_route(9, 100, 10, 0, NULL);
+	pipeline_route(9, 100, 11, 0, NULL);
+	CU_ASSERT_STRING_EQUAL(words(), "another request with this id is live");
 	end();
 }
 

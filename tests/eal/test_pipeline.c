@@ -847,6 +847,8 @@ static void busy_pool_makes_requests_wait_and_admits_them_in_turn(void)
 /* Clients that wait say so; one that is silent for client_timeout_ms has gone. */
 static void waiting_request_of_a_silent_client_leaves(void)
 {
+	const struct kvr_wire_rejected *said;
+	const struct out *o;
 	struct pool *b;
 	uint64_t h1;
 
@@ -865,7 +867,12 @@ static void waiting_request_of_a_silent_client_leaves(void)
 		sched_tick(b->sched_lcore, b);
 		pipeline_turn();
 	}
-	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_EXPIRED);
+	o = pipeline_expect(PEER_CLIENT, KVR_REJECTED);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	said = (const void *)(&o->hdr + 1);
+	CU_ASSERT(said->code == KVR_E_EXPIRED && said->detail[0] == 2 && said->detail[1] == 10000);
+	CU_ASSERT_NSTRING_EQUAL(said + 1, "nothing has been heard of its client, ms: 10000",
+				said->text_len);
 	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), -1);
 	CU_ASSERT_EQUAL(kvr_sched_counters(b->sched)->waiting_now, 1);
 	CU_ASSERT_EQUAL(kvr_stats_get(b->count, PC_CLIENT_GONE), 1);

@@ -79,7 +79,7 @@ class Says(Peers):
         self.client.connect()
         self.until('connected', lambda: self.client.pools)
         self.asked('UnknownPool', 'pool: no such number, this router has 3 (llama), 4 (tiny)', (9, 2, 0), 9, 8)
-        self.asked('PromptTooLong', 'isl: see detail for blocks of the prompt, max_prompt_blocks, block_size', (65, 64, B), 3, 65)
+        self.asked('PromptTooLong', 'the prompt has 65 blocks of 16 tokens, the pool takes 64', (65, 64, B), 3, 65)
         none = 'pool llama: no rank can take it; workers {}, ranks {}, open {}'
         self.asked('NoEndpoints', none.format(0, 0, 0), (0, 0, 0), 3, 8)
         agent = proto.Agent(self.ip, 7, 'llama', B, ranks=2)

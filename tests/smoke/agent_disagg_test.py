@@ -126,11 +126,13 @@ def results(front, router, prefill, decode, agents):
     r = front.ask(prompt(51), 7)
     front.answers('a result that is too large', [r])
     front.check('a result that is too large: refused', r.rejected and r.rejected.name == 'PrefillFailed', (r.rejected, r.fin))
+    front.check('a result that is too large: words', 'bytes, a frame takes' in r.rejected.text, r.rejected)
     front.check('a result that is too large: counted', agents[0].counters()['agent']['results_large'] >= 1)
     prefill.test(result_blocks=0, error=500)
     r = front.ask(prompt(52), 7)
     front.answers('a prefill that fails', [r])
     front.check('a prefill that fails: refused', r.rejected and r.rejected.name == 'PrefillFailed', (r.rejected, r.fin))
+    front.check('a prefill that fails: the engine is quoted', 'code 500, engine: as the switch says' in r.rejected.text, r.rejected)
     prefill.test(error=0)
     front.check('and again', front.answers('again', [front.ask(prompt(53), 7)])[0].text() == TEXT)
 

@@ -73,7 +73,7 @@ def serve(agents, agent, job):
             agents.at(0.002, more)
         more()
     elif mode == 'error':
-        item(response(422, body=b'{"detail": "engine says no"}'), fin=True, flags=2, status=422)
+        item(response(422, body=b'{"detail": "engine says no"}'), fin=True, status=422)
     elif mode == 'garbage':
         item(b'SMTP ready\r\n\r\n', fin=True, status=200)
     elif mode == 'nothing':
@@ -81,7 +81,7 @@ def serve(agents, agent, job):
     elif mode == 'break':
         item(response(content_type='text/event-stream'), status=200)
         item(EVENTS[0] + b'data: {"half', tokens=1, status=200)
-        agents.at(0.2, lambda: item(b'', fin=True, flags=2, status=500))
+        agents.at(0.2, lambda: item(b'the engine fell over', fin=True, flags=2, status=500))
     # 'hang': nothing
 
 
@@ -134,7 +134,7 @@ def streams(gw, agents):
         check(f'HTTP/2 with {flags[0]}', out == b''.join(EVENTS) + b'2 200', out)
     r = gw.post('/v1/completions', {'model': 'llama', 'stream': True, 'prompt': 'x', 'x_mode': 'break'})
     tail = r.body[len(EVENTS[0]):]
-    check('a stream that breaks off says so', r.body.startswith(EVENTS[0]) and b'\n\ndata: {"error":{' in tail, r.body)
+    check('a stream that breaks off says so', r.body.startswith(EVENTS[0]) and b'\n\ndata: {"error":{' in tail and b'the engine fell over' in tail, r.body)
 
 
 def gone(agents, job, name):

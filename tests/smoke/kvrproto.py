@@ -636,6 +636,7 @@ class Request:
         self.id, self.body, self.state, self.handle = id, body, 'SENT', 0
         self.accepted, self.rejected, self.answers = None, None, []
         self.items, self.next, self.data, self.fin, self.cancelled = {}, 0, b'', None, False
+        self.words = None
         self.cached_tokens, self.unacked, self.ack_due, self.acks = None, 0, None, False
         self.route_sends = self.probes = 0
         self.asked, self.told, self.lingers, self.several = False, None, None, False
@@ -933,8 +934,11 @@ class Client(Endpoint):
         while request.next in request.items:
             flags, status, request.generated, data, request.cached_tokens = (
                 request.items.pop(request.next))
-            request.data += data
             request.next += 1
+            if flags & (ITEM_ERROR | ITEM_CANCELLED):
+                request.words = data.decode()  # why it has ended, no part of the answer
+            else:
+                request.data += data
             if flags & ITEM_FIN:
                 request.fin = (flags, status)
         if request.fin or request.unacked >= (16 if request.acks else 3):
@@ -1268,7 +1272,7 @@ class Agent(Endpoint):
             if job.dispatch.leg == 'decode' and CODES.get(job.aborted) in ('PrefillFailed', 'WorkerLost'):
                 job.gone, job.fin, job.timer = True, True, None  # it may go on elsewhere: silence
             elif not job.fin:
-                self.item(job, fin=True, flags=ITEM_CANCELLED)
+                self.item(job, CODES.get(job.aborted, 'cancelled').encode(), fin=True, flags=ITEM_CANCELLED)
 
     def session(self, header, body):
         """Every copy is answered, the first one acts."""
@@ -1325,7 +1329,7 @@ class Agent(Endpoint):
         elif word == 'item' and job.acked <= rejection.detail[2] < len(job.sent):
             del job.sent[rejection.detail[2]:]
             job.fin = False
-            self.item(job, fin=True, flags=ITEM_ERROR)
+            self.item(job, b'an item does not fit', fin=True, flags=ITEM_ERROR)
 
     def life(self, header, body):
         if header.name == 'WELCOME':

@@ -422,6 +422,8 @@ local function tail_response(tree, tvb, at, fixed)
 	if at + pad8(n) > tvb:len() then return malformed(tree, "data leaves the message") end
 	if math.floor(flags / 8) % 2 == 1 then
 		numbers(tree, "Tokens", tvb, at, math.floor(n / 4), 4, f_token)
+	elseif n > 0 and math.floor(flags / 2) % 4 > 0 then
+		tree:add(f_text, tvb(at, n))
 	elseif n > 0 then
 		tree:add(f_data, tvb(at, n))
 	end

@@ -256,7 +256,6 @@ enum kvr_code job_check(const struct pool *p, const struct kvr_wire_request *f, 
 	why->detail[0] = f->isl / p->block_size;
 	why->detail[1] = p->max_prompt_blocks;
 	why->detail[2] = p->block_size;
-	why->text = "isl: see detail for blocks of the prompt, max_prompt_blocks, block_size";
 	return KVR_E_PROMPT_TOO_LONG;
 }
 

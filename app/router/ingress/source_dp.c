@@ -76,6 +76,12 @@ enum kvr_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kv
 	return KVR_OK;
 }
 
+/* As configured, but for rounding. */
+static uint64_t per_s(const struct kvr_source_rate *r)
+{
+	return r->each_ns != 0 ? (UINT64_C(1000000000) + r->each_ns / 2) / r->each_ns : 0;
+}
+
 void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 		   enum kvr_code code)
 {
@@ -83,6 +89,8 @@ void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 
 	if (code == KVR_E_COOKIE)
 		why.detail[0] = kvr_cookie(&lc->rt->cookie_key, from, lc->now_ns);
+	if (code == KVR_E_RATE_LIMITED)
+		why.detail[1] = per_s(&rules_of(lc, from)->rate[KVR_SOURCE_REQUESTS]);
 	source_refuse_as(lc, m, from, &why);
 }
 

@@ -121,7 +121,7 @@ struct pair {
 	struct kvr_sched_preferred preferred[KVR_HINTS_MAX_TAINTS + 1];
 	struct rte_mbuf *result; /* last item of the prefill leg, or NULL */
 	bool over;		 /* the message is only needed for what is sent of it still */
-	char said[96];		 /* what the engine of a failed one said, first line; "": nothing */
+	char said[160];		 /* what the engine of a failed one said, first line; "": nothing */
 	uint16_t port;		 /* bootstrap */
 	char host[KVR_WORKER_TEXT];
 	struct sending sending[2];   /* by leg */

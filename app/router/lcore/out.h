@@ -23,7 +23,7 @@ struct refusal {
 	uint64_t handle;	  /* of the refused message; out_reject_frame() fills it in */
 	uint64_t detail[4];
 	uint16_t policy_class; /* QueueRejected */
-	const char *text;      /* for people, cut at 255 bytes; NULL: the code's name */
+	const char *text;      /* for people, cut at 255 bytes; NULL: words for the code */
 	uint32_t room; /* bytes the answer may have, source_room(); 0: as many as it needs */
 };
 

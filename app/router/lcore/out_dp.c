@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "kvr_frame.h"
+#include "kvr_reason.h"
 
-#define FRAME_HDR   ((uint32_t)sizeof(struct kvr_wire_hdr))
-#define REJECT_TEXT 255u
+#define FRAME_HDR ((uint32_t)sizeof(struct kvr_wire_hdr))
 
 uint32_t out_limit(const struct lcore *lc, const struct kvr_path *to)
 {
@@ -179,13 +179,41 @@ static size_t reject_len(struct kvr_wire_rejected *r, size_t text, uint32_t room
 	return FRAME_HDR + KVR_WIRE_REJECTED_LEAST <= room ? KVR_WIRE_REJECTED_LEAST : 0;
 }
 
+/* Words for a refusal that has none of its own, with the numbers of its details. */
+static void say_plainly(struct kvr_reason *t, const struct refusal *why)
+{
+	const uint64_t *d = why->detail;
+
+	if (why->code == KVR_E_PROMPT_TOO_LONG && d[2] != 0) {
+		kvr_reason_count(t, "the prompt has ", d[0]);
+		kvr_reason_count(t, " blocks of ", d[2]);
+		kvr_reason_count(t, " tokens, the pool takes ", d[1]);
+		return;
+	}
+	kvr_reason_say(t, kvr_reason_words(why->code));
+	if (why->code == KVR_E_TOO_LARGE && d[1] != 0) {
+		kvr_reason_count(t, ": ", d[0]);
+		kvr_reason_count(t, " bytes, at most ", d[1]);
+	} else if (why->code == KVR_E_RATE_LIMITED && d[1] != 0) {
+		kvr_reason_count(t, ": ", d[1]);
+	} else if (why->code == KVR_E_STALE_EPOCH && d[0] != 0) {
+		kvr_reason_count(t, "; what counts is epoch ", d[0]);
+	}
+}
+
 void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
 		uint64_t id, const struct refusal *why)
 {
-	uint8_t buf[sizeof(struct kvr_wire_rejected) + REJECT_TEXT] = {0};
+	uint8_t buf[sizeof(struct kvr_wire_rejected) + KVR_REASON_MAX + 1] = {0};
 	struct kvr_wire_rejected *r = (void *)buf;
-	const char *text = why->text != NULL ? why->text : kvr_code_name(why->code);
-	size_t len = strnlen(text, REJECT_TEXT);
+	struct kvr_reason text = kvr_reason_init((char *)(r + 1), KVR_REASON_MAX + 1);
+	size_t len;
+
+	if (why->text != NULL)
+		kvr_reason_say(&text, why->text);
+	else
+		say_plainly(&text, why);
+	len = text.n;
 
 	kvr_stats_inc(lc->reject, why->code);
 	r->code = (uint16_t)why->code;
@@ -195,7 +223,6 @@ void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint6
 	r->text_len = (uint16_t)len;
 	r->policy_class = why->policy_class;
 	memcpy(r->detail, why->detail, sizeof(r->detail));
-	memcpy(r + 1, text, len);
 	len = reject_len(r, len, why->room);
 	if (likely(len != 0))
 		out_message(lc, to, KVR_REJECTED, source, id, why->handle, r, len);

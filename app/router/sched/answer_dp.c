@@ -113,6 +113,16 @@ void answer_accepted(const struct life *x)
 
 /* ---- REJECTED ---- */
 
+/* How long it was allowed to take, in ms. */
+static uint64_t limit_ms(const struct pool *p, const struct job *j, uint64_t kind)
+{
+	if (kind == KVR_RQ_DEADLINE)
+		return j != NULL ? since_ns(j->deadline_ns, j->arrival_ns) / 1000000 : 0;
+	if (kind == KVR_RQ_SILENT)
+		return p->rt->conf.opt.client_timeout_ms;
+	return kind == KVR_RQ_AGE ? (uint64_t)(p->conf->request_expiry_s * 1e3) : 0;
+}
+
 /* What the code alone does not say. */
 static void explain(const struct pool *p, const struct job *j, struct refusal *why)
 {
@@ -127,6 +137,8 @@ static void explain(const struct pool *p, const struct job *j, struct refusal *w
 		why->detail[0] = j->excess_of;
 		why->detail[1] = j->excess.have;
 		why->detail[2] = j->excess.may;
+	} else if (why->code == KVR_E_EXPIRED) {
+		why->detail[1] = limit_ms(p, j, why->detail[0]);
 	}
 }
 

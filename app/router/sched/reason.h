@@ -9,9 +9,10 @@
  * what it writes is the caller's. Budget: some hundred instructions, of refusals alone.
  */
 
+#include "kvr_reason.h"
 #include "lcore/out.h"
 
-#define REASON_TEXT 192u
+#define REASON_TEXT (KVR_REASON_MAX + 1u)
 
 struct request;
 

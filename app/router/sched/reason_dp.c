@@ -1,57 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Refusals in words. No format functions here: a packet lcore writes its digits itself. */
+/* Refusals in words: what the pool and the request know besides the code. */
 #include "sched/reason.h"
 
-#include <string.h>
-
 #include "sched/request.h"
+#include "sched/session.h"
 
-struct text {
-	char *p;
-	uint32_t n;
-};
-
-static void say(struct text *t, const char *words)
-{
-	while (*words != '\0' && t->n + 1 < REASON_TEXT)
-		t->p[t->n++] = *words++;
-	t->p[t->n] = '\0';
-}
-
-static void number(struct text *t, uint64_t v)
-{
-	char digits[24], *d = digits + sizeof(digits) - 1;
-
-	*d = '\0';
-	do {
-		*--d = (char)('0' + v % 10);
-		v /= 10;
-	} while (v != 0);
-	say(t, d);
-}
-
-/* "words N" */
-static void count(struct text *t, const char *words, uint64_t n)
-{
-	say(t, words);
-	number(t, n);
-}
-
-static void queue_limit(struct text *t, const struct pool *p, const struct refusal *why)
+static void queue_limit(struct kvr_reason *t, const struct pool *p, const struct refusal *why)
 {
 	static const char *const what[] = {"requests", "prompt tokens", "cached tokens"};
 	const uint64_t kind = why->detail[0];
 
-	say(t, "policy class ");
-	say(t, p->conf->n_classes > why->policy_class ? p->conf->classes[why->policy_class].name
-						      : "default");
-	count(t, ": ", why->detail[1]);
-	say(t, " ");
-	say(t, kind >= 1 && kind <= RTE_DIM(what) ? what[kind - 1] : "?");
-	count(t, " wait, at most ", why->detail[2]);
+	kvr_reason_say(t, "policy class ");
+	kvr_reason_say(t, p->conf->n_classes > why->policy_class
+				  ? p->conf->classes[why->policy_class].name
+				  : "default");
+	kvr_reason_count(t, ": ", why->detail[1]);
+	kvr_reason_say(t, " ");
+	kvr_reason_say(t, kind >= 1 && kind <= RTE_DIM(what) ? what[kind - 1] : "?");
+	kvr_reason_count(t, " wait, at most ", why->detail[2]);
 }
 
-static void source_limit(struct text *t, const struct refusal *why)
+static void source_limit(struct kvr_reason *t, const struct refusal *why)
 {
 	static const char *const what[] = {
 		[KVR_SHARE_REQUESTS] = "live requests",
@@ -60,46 +29,126 @@ static void source_limit(struct text *t, const struct refusal *why)
 	};
 	const uint64_t kind = why->detail[0];
 
-	count(t, "this source has ", why->detail[1]);
-	say(t, " of ");
-	say(t, kind >= KVR_SHARE_REQUESTS && kind < RTE_DIM(what) ? what[kind] : "something");
-	count(t, ", may have ", why->detail[2]);
+	kvr_reason_count(t, "this source has ", why->detail[1]);
+	kvr_reason_say(t, " of ");
+	kvr_reason_say(t, kind >= KVR_SHARE_REQUESTS && kind < RTE_DIM(what) ? what[kind]
+									     : "something");
+	kvr_reason_count(t, ", may have ", why->detail[2]);
 }
 
-static void nobody(struct text *t, const struct pool *p, const struct refusal *why)
+static void nobody(struct kvr_reason *t, const struct pool *p, const struct refusal *why)
 {
-	say(t, "pool ");
-	say(t, p->name);
-	count(t, ": no rank can take it; workers ", why->detail[0]);
-	count(t, ", ranks ", why->detail[1]);
-	count(t, ", open ", why->detail[2]);
+	kvr_reason_say(t, "pool ");
+	kvr_reason_say(t, p->name);
+	kvr_reason_count(t, ": no rank can take it; workers ", why->detail[0]);
+	kvr_reason_count(t, ", ranks ", why->detail[1]);
+	kvr_reason_count(t, ", open ", why->detail[2]);
 }
 
-static void overloaded(struct text *t, const struct pool *p)
+static void overloaded(struct kvr_reason *t, const struct pool *p)
 {
 	uint32_t ranks, open;
 
 	kvr_sched_n_ranks(p->sched, &ranks, &open);
-	say(t, "pool ");
-	say(t, p->name);
-	count(t, ": all eligible ranks are over a threshold; ranks ", ranks);
-	count(t, ", open ", open);
+	kvr_reason_say(t, "pool ");
+	kvr_reason_say(t, p->name);
+	kvr_reason_count(t, ": all eligible ranks are over a threshold; ranks ", ranks);
+	kvr_reason_count(t, ", open ", open);
 }
 
-/* "words: worker W" of a leg. */
-static void worker(struct text *t, const char *words, const struct request *r, uint32_t leg)
+/* "words: worker W". */
+static void worker(struct kvr_reason *t, const char *words, uint64_t id)
 {
-	say(t, words);
-	if (r != NULL && r->rq.leg[leg].worker != 0)
-		count(t, ": worker ", r->rq.leg[leg].worker);
+	kvr_reason_say(t, words);
+	if (id != 0)
+		kvr_reason_count(t, ": worker ", id);
+}
+
+static uint64_t worker_of(const struct request *r, uint32_t leg)
+{
+	return r != NULL ? r->rq.leg[leg].worker : 0;
+}
+
+/* The worker that the client has named for its request, or its session has; 0: none. */
+static uint64_t pinned(const struct request *r)
+{
+	const struct kvr_sched_hints *h = r != NULL && r->job != NULL ? &r->job->msg.hints : NULL;
+
+	if (h == NULL)
+		return 0;
+	if ((h->flags & KVR_SHINT_BACKEND_ID) != 0)
+		return h->backend_id;
+	if ((h->flags & KVR_SHINT_DECODE_ID) != 0)
+		return h->decode_id;
+	return (h->flags & KVR_SHINT_PREFILL_ID) != 0 ? h->prefill_id : 0;
+}
+
+static void prefill_failed(struct kvr_reason *t, const struct request *r, const struct refusal *why)
+{
+	const struct pair *l = r != NULL && r->job != NULL ? r->job->pair : NULL;
+
+	worker(t, kvr_reason_words(why->code), worker_of(r, PREFILL));
+	kvr_reason_count(t, ", code ", why->detail[0]);
+	if (l != NULL && l->said[0] != '\0') {
+		kvr_reason_say(t, ", engine: ");
+		kvr_reason_say(t, l->said);
+	}
+}
+
+static void expired(struct kvr_reason *t, const struct refusal *why)
+{
+	static const char *const what[] = {
+		[KVR_RQ_DEADLINE] = "it has waited for as long as it wanted to",
+		[KVR_RQ_SILENT] = "nothing has been heard of its client",
+		[KVR_RQ_AGE] = "the age limit of bookings is over",
+	};
+	const uint64_t kind = why->detail[0];
+
+	kvr_reason_say(t, kind == 0 || kind >= RTE_DIM(what) ? kvr_reason_words(KVR_E_EXPIRED)
+							     : what[kind]);
+	if (why->detail[1] != 0)
+		kvr_reason_count(t, ", ms: ", why->detail[1]);
+}
+
+static void no_memory(struct kvr_reason *t, const struct pool *p)
+{
+	kvr_reason_say(t, "pool ");
+	kvr_reason_say(t, p->name);
+	kvr_reason_count(t, " has no room: requests ", kvr_flight_count(p->requests));
+	kvr_reason_count(t, " of ", kvr_flight_size(p->requests));
+	kvr_reason_count(t, ", frames that wait ",
+			 atomic_load_explicit(&p->live.held, memory_order_relaxed));
+	kvr_reason_count(t, " of ", p->max_held);
+}
+
+static void session_limit(struct kvr_reason *t, const struct pool *p)
+{
+	kvr_reason_say(t, "pool ");
+	kvr_reason_say(t, p->name);
+	if (p->sessions == NULL)
+		kvr_reason_say(t, " has no sessions");
+	else
+		kvr_reason_count(t, ": no room for another session, at most ", p->sessions->max);
+}
+
+static void not_opened(struct kvr_reason *t, const struct request *r, const struct refusal *why)
+{
+	if (why->retry == RETRY_YES) {
+		kvr_reason_say(t, "another request is opening the same session");
+		return;
+	}
+	worker(t, "the worker did not open the session", worker_of(r, MAIN));
+	if (why->detail[0] != 0)
+		kvr_reason_count(t, ", code ", why->detail[0]);
+	else
+		kvr_reason_say(t, ", no answer");
 }
 
 const char *reason_text(const struct pool *p, const struct request *r, const struct refusal *why,
 			char buf[REASON_TEXT])
 {
-	struct text t = {buf, 0};
+	struct kvr_reason t = kvr_reason_init(buf, REASON_TEXT);
 
-	buf[0] = '\0';
 	switch (why->code) {
 	case KVR_E_QUEUE_REJECTED:
 		queue_limit(&t, p, why);
@@ -113,24 +162,32 @@ const char *reason_text(const struct pool *p, const struct request *r, const str
 	case KVR_E_ALL_OVERLOADED:
 		overloaded(&t, p);
 		break;
+	case KVR_E_PINNED_NOT_ALLOWED:
+	case KVR_E_PINNED_OVERLOADED:
+	case KVR_E_DP_RANK_REQUIRED:
+		worker(&t, kvr_reason_words(why->code), pinned(r));
+		break;
 	case KVR_E_DISPATCH_FAILED:
-		worker(&t, "the worker refused it", r, MAIN);
-		count(&t, ", code ", why->detail[0]);
+		worker(&t, kvr_reason_words(why->code), worker_of(r, MAIN));
+		kvr_reason_count(&t, ", code ", why->detail[0]);
 		break;
 	case KVR_E_PREFILL_FAILED:
-		worker(&t, "the prefill leg failed", r, PREFILL);
-		count(&t, ", code ", why->detail[0]);
-		if (r != NULL && r->job != NULL && r->job->pair != NULL &&
-		    r->job->pair->said[0] != '\0') {
-			say(&t, ", engine: ");
-			say(&t, r->job->pair->said);
-		}
+		prefill_failed(&t, r, why);
 		break;
 	case KVR_E_WORKER_LOST:
-		worker(&t, "the worker went with it", r, MAIN);
+		worker(&t, kvr_reason_words(why->code), why->detail[0]);
 		break;
 	case KVR_E_EXPIRED:
-		say(&t, "its deadline, or the age limit of bookings, is over");
+		expired(&t, why);
+		break;
+	case KVR_E_NO_MEMORY:
+		no_memory(&t, p);
+		break;
+	case KVR_E_SESSION_LIMIT:
+		session_limit(&t, p);
+		break;
+	case KVR_E_SESSION_OPEN_FAILED:
+		not_opened(&t, r, why);
 		break;
 	default:
 		return NULL;

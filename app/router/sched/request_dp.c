@@ -12,9 +12,8 @@
 #include "sched/session.h"
 #include "sched/share.h"
 
-#include <string.h>
-
 #include "kvr_frame.h"
+#include "kvr_reason.h"
 
 /* Whether a frame about a request comes from where its ROUTE came from. */
 static bool is_client(struct pool *p, const struct kvr_flight *slot, const struct kvr_path *from)
@@ -127,16 +126,12 @@ static void on_dispatch_ack(struct lcore *lc, struct pool *p, const struct note 
 	slot_event(lc, p, kvr_flight_by_handle(p->requests, n->handle), e);
 }
 
-/* What an engine says of its failure, as far as it is text: the first line. */
-static void keep_words(struct pair *l, const uint8_t *data, uint32_t len)
+/* What an engine says of its failure: the first line. */
+static void keep_words(struct pair *l, const void *data, uint32_t len)
 {
-	uint32_t n = 0;
+	struct kvr_reason t = kvr_reason_init(l->said, sizeof(l->said));
 
-	while (n < len && n + 1 < sizeof(l->said) && data[n] >= ' ' && data[n] < 0x7f) {
-		l->said[n] = (char)data[n];
-		n++;
-	}
-	l->said[n] = '\0';
+	kvr_reason_quote(&t, data, len);
 }
 
 /* The last item of a prefill leg: its data are what the decode leg needs, on the way without an
@@ -150,7 +145,7 @@ static void prefill_result(struct request *r, struct rte_mbuf *m, struct kvr_rq_
 	if (unlikely((e->flags & KVR_RQEF_ERROR) != 0)) {
 		e->code = w->status;
 		if (r->job != NULL && r->job->pair != NULL)
-			keep_words(r->job->pair, (const uint8_t *)(w + 1), w->data_len);
+			keep_words(r->job->pair, w + 1, w->data_len);
 	}
 	if (r->rq.way == KVR_WAY_SYNC && w->data_len != 0 && r->job != NULL &&
 	    kvr_request_may(leg_state(r, PREFILL), KVR_RQE_FIN) == KVR_RQ_GO)

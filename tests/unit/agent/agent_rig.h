@@ -285,4 +285,10 @@ static inline int respond(uint64_t handle, const char *data, uint32_t flags, uin
 	return rc;
 }
 
+/** Whether the data of an item are these words. */
+static inline bool rig_says(const struct kvr_wire_response *w, const char *words)
+{
+	return w != NULL && w->data_len == strlen(words) && memcmp(w + 1, words, w->data_len) == 0;
+}
+
 #endif

@@ -177,7 +177,7 @@ static void a_failed_prefill_needs_no_result(void)
 	push_dispatch_hints(2, 101, KVR_REQ_F_PREFILL_LEG, fresh_hints());
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(answer(100, NULL, 0, KVR_AGENT_LAST | KVR_AGENT_ERROR), 0);
-	CU_ASSERT_EQUAL(kvr_agent_refuse(a, 101, 9), 0);
+	CU_ASSERT_EQUAL(kvr_agent_refuse(a, 101, 9, ""), 0);
 	kvr_agent_process(a);
 	for (int i = 0; i < 2; i++) {
 		w = next_item();

@@ -299,6 +299,7 @@ static void an_undeliverable_item_ends_the_request(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(w->seq, 1);
 	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+	CU_ASSERT_TRUE(rig_says(w, "an item does not fit the client's frames"));
 	CU_ASSERT_PTR_NULL(next_item());
 	rig_run_ms(21); /* repeated: the item before it, and it */
 	CU_ASSERT_EQUAL(next_item()->seq, 0);

@@ -197,6 +197,7 @@ static void an_immediate_answer_replaces_the_acknowledgement(void)
 
 static void refusals_carry_the_code_and_are_repeated(void)
 {
+	const struct kvr_wire_response *item;
 	const struct kvr_wire_dispatch_ack *w;
 
 	rig_welcomed((struct kvr_agent_conf){.max_requests = 1});
@@ -228,10 +229,12 @@ static void refusals_carry_the_code_and_are_repeated(void)
 	CU_ASSERT_EQUAL(w->code, 0);
 	w = kvr_frame_body(fake_next(&net, KVR_DISPATCH_ACK));
 	CU_ASSERT_EQUAL(w->code, AGENT_CODE_FULL);
-	CU_ASSERT_EQUAL(kvr_agent_refuse(a, 101, 7), 0);
+	CU_ASSERT_EQUAL(kvr_agent_refuse(a, 101, 7, "no blocks left"), 0);
 	kvr_agent_process(a);
-	CU_ASSERT_EQUAL(next_item()->status, 7);
-	CU_ASSERT_EQUAL(kvr_agent_refuse(a, 101, 7), -ENOENT);
+	item = next_item();
+	CU_ASSERT_EQUAL(item->status, 7);
+	CU_ASSERT_TRUE(rig_says(item, "no blocks left"));
+	CU_ASSERT_EQUAL(kvr_agent_refuse(a, 101, 7, ""), -ENOENT);
 	rig_stop();
 }
 
@@ -439,6 +442,7 @@ static void abort_ends_the_stream_as_cancelled(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(w->seq, 1);
 	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED);
+	CU_ASSERT_TRUE(rig_says(w, "it took too long"));
 	push_abort(1, 100, KVR_E_EXPIRED); /* its answer was lost */
 	push_abort(9, 999, KVR_E_EXPIRED); /* never heard of */
 	kvr_agent_process(a);
@@ -497,6 +501,7 @@ static void long_silence_gives_up(void)
 	w = next_item();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+	CU_ASSERT_TRUE(rig_says(w, "nobody has acknowledged its items, s: 17"));
 	rig_run_ms(KVR_WIRE_ITEMS_KEPT_S * 1000 + 1000);
 	CU_ASSERT_EQUAL(saw.aborts, 1);
 	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);

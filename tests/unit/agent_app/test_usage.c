@@ -77,6 +77,28 @@ static void a_whole_answer_has_usage_and_a_transfer_result(void)
 	CU_ASSERT_EQUAL(result.len, 0);
 }
 
+static void said(const char *content, const char *words)
+{
+	char buf[24];
+
+	CU_ASSERT_EQUAL(agent_error_text(content, strlen(content), buf, sizeof(buf)),
+			strlen(words));
+	CU_ASSERT_STRING_EQUAL(buf, words);
+}
+
+static void what_an_engine_says_of_its_failure_is_found(void)
+{
+	said("{\"error\":{\"message\":\"no blocks\",\"code\":500}}", "no blocks");
+	said("{\"object\":\"error\",\"message\":\"too\\nlong\"}", "too");
+	said("{\"detail\":\"not here\"}", "not here");
+	said("{\"detail\":[{\"loc\":1}]}", "{\"detail\":[{\"loc\":1}]}");
+	said("out of memory\r\nmore", "out of memory");
+	said("", "");
+	said("{\"error\":{\"message\":\"longer than anybody wants\"}}",
+	     "{\"error\":{\"message\":\"lo");
+	said("1234567890123456789012\xe2\x82\xac", "1234567890123456789012");
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -87,6 +109,8 @@ int main(void)
 		 garbage_is_counted_and_believed_by_nobody},
 		{"a whole answer has usage and a transfer result",
 		 a_whole_answer_has_usage_and_a_transfer_result},
+		{"what an engine says of its failure is found",
+		 what_an_engine_says_of_its_failure_is_found},
 		CU_TEST_INFO_NULL,
 	};
 

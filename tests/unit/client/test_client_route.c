@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "client_rig.h"
+#include "kvr_reason.h"
 
 /* --- connecting --- */
 
@@ -237,13 +238,15 @@ static void a_rejection_ends_with_code_and_text(void)
 	rig_stop();
 }
 
+static const char *rejection_text = "text";
+
 static const char *explained(uint16_t code, uint64_t d0, uint64_t d1, uint64_t d2)
 {
 	static char line[200];
 	const struct kvr_client_end e = {.reason = KVR_CLIENT_REJECTED,
 					 .code = code,
 					 .detail = {d0, d1, d2},
-					 .text = "text"};
+					 .text = rejection_text};
 
 	CU_ASSERT_EQUAL(kvr_client_explain(&e, line, sizeof(line)), (int)strlen(line));
 	return line;
@@ -259,8 +262,11 @@ static void a_rejection_is_explained_with_its_numbers(void)
 	CU_ASSERT_STRING_EQUAL(
 		explained(KVR_E_NO_ENDPOINTS, 3, 6, 0),
 		"NoEndpoints: the pool has 3 workers with 6 ranks, 0 of them to choose from");
+	CU_ASSERT_STRING_EQUAL(explained(KVR_E_QUEUE_REJECTED, 1, 20, 16), "QueueRejected: text");
+	rejection_text = kvr_reason_words(KVR_E_QUEUE_REJECTED); /* the router's own was cut */
 	CU_ASSERT_STRING_EQUAL(explained(KVR_E_QUEUE_REJECTED, 1, 20, 16),
-			       "QueueRejected: text (1, 20, 16)");
+			       "QueueRejected: the queue is at a limit (1, 20, 16)");
+	rejection_text = "text";
 	CU_ASSERT_STRING_EQUAL(explained(KVR_E_BUSY, 0, 0, 0), "Busy: text");
 }
 

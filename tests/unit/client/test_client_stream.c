@@ -107,6 +107,24 @@ static void engine_errors_are_told(void)
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FAILED);
 	CU_ASSERT_EQUAL(saw.items, 1);
+	CU_ASSERT_STRING_EQUAL(saw.text, "out of memory");
+	rig_stop();
+}
+
+/* The words of an agent that was told to stop are no item, and one printable line of them is told.
+ */
+static void why_an_agent_has_stopped_is_told(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = running(0);
+	push_item(id, 0, 0, "x");
+	push_item(id, 1, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED, "the router\x01stops\nhere");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_CANCELLED);
+	CU_ASSERT_EQUAL(saw.items, 1);
+	CU_ASSERT_STRING_EQUAL(saw.text, "the router?stops");
 	rig_stop();
 }
 
@@ -448,6 +466,7 @@ int main(void)
 			       {"ack 16", sixteen_items_are_acknowledged_at_once},
 			       {"last", the_last_item_ends_and_is_acknowledged},
 			       {"error", engine_errors_are_told},
+			       {"words of the end", why_an_agent_has_stopped_is_told},
 			       {"order", overtaking_items_are_put_in_order},
 			       {"far ahead", an_item_far_ahead_is_not_kept},
 			       {"before accepted", an_item_that_overtakes_accepted_counts},
