@@ -22,6 +22,7 @@
 #include <rte_random.h>
 
 #include "control/log.h"
+#include "start/folders.h"
 #include "start/host.h"
 #include "start/shared.h"
 
@@ -298,6 +299,7 @@ int start_eal(struct router *rt, char *err, size_t errlen)
 	}
 	arguments(&a, rt);
 	catch_output(&said, rt->verbose);
+	folders_hold(rt->conf.opt.file_prefix);
 	rc = rte_eal_init(a.n, a.arg);
 	release_output(&said, printed, sizeof(printed));
 	if (rc < 0) {
@@ -306,6 +308,7 @@ int start_eal(struct router *rt, char *err, size_t errlen)
 	}
 	/* The EAL keeps pointers into the arguments: they live as long as the process. */
 	start_clock(rt);
+	folders_start();
 	rc = shared_start(err, errlen);
 	if (rc < 0)
 		stop_eal(rt);
@@ -327,5 +330,6 @@ void stop_eal(struct router *rt)
 {
 	shared_stop();
 	rte_eal_cleanup();
+	folders_stop();
 	shared_clean(rt->conf.opt.file_prefix);
 }
