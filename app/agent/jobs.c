@@ -146,12 +146,17 @@ static void pack(struct app_job *j, struct kvr_agent_item *item, char *packed)
 static int respond_prefill(struct app_job *j)
 {
 	char packed[FRAME_MOST];
-	struct kvr_json_value result = {0};
+	struct kvr_json_value result = {0}, details;
 	struct kvr_agent_item item;
 
 	agent_usage_whole(&j->usage, j->whole != NULL ? j->whole : "", j->whole_len, &result);
 	item = item_of(j, result.p, result.len);
 	item.flags = KVR_AGENT_LAST;
+	if (agent_prompt_details(j->whole != NULL ? j->whole : "", j->whole_len, &details) &&
+	    details.len <= 512) {
+		item.prompt_details = details.p;
+		item.prompt_details_len = (uint32_t)details.len;
+	}
 	if (!j->failed && j->status >= 400) {
 		app_log(j->app, true, "prefill: the engine answers %u: %.*s", j->status,
 			(int)(j->whole_len < 200 ? j->whole_len : 200), j->whole);

@@ -93,6 +93,15 @@ void agent_usage_whole(struct agent_usage *u, const char *data, size_t len,
 		*result = m[M_RESULT];
 }
 
+bool agent_prompt_details(const char *data, size_t len, struct kvr_json_value *details)
+{
+	struct kvr_json_value root;
+
+	return kvr_json_parse(data, len, &root, NULL) == 0 &&
+	       kvr_json_get(&root, "usage.prompt_tokens_details", details) &&
+	       details->type == KVR_JSON_OBJECT;
+}
+
 size_t agent_error_text(const char *data, size_t len, char *buf, size_t size)
 {
 	static const char *const paths[] = {"error.message", "message", "detail"};

@@ -31,6 +31,10 @@ void agent_usage_event(struct agent_usage *u, const char *data, size_t len);
 void agent_usage_whole(struct agent_usage *u, const char *data, size_t len,
 		       struct kvr_json_value *result);
 
+/** The `prompt_tokens_details` of a whole answer's usage, as the engine has written it; false:
+ * there is none. */
+bool agent_prompt_details(const char *data, size_t len, struct kvr_json_value *details);
+
 /**
  * What an engine says of its failure in the content of an answer with a status of 400 and more: the
  * `message` of its `error`, or its `message` or `detail`, when that is a string; else the content

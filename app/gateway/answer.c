@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kvr_http.h"
+#include "kvr_json.h"
 #include "kvr_words.h"
 
 #define HOLD_BYTES (256u << 10) /* of an answer that is no stream of events */
@@ -224,6 +225,76 @@ int gw_answer_end(struct gw_call *c)
 		c->req->res.content_length = c->out.len;
 	push(c);
 	return 0;
+}
+
+/* ,"name":n, or nothing. */
+static void add_us(char *buf, size_t size, size_t *n, const char *name, uint32_t us)
+{
+	if (us != UINT32_MAX)
+		*n += (size_t)snprintf(buf + *n, size - *n, ",\"%s\":%u", name, us);
+}
+
+/* What an engine has said, when it is an object: on one line. */
+static void add_object(char *buf, size_t size, size_t *n, const char *name, const void *p,
+		       uint32_t len)
+{
+	struct kvr_json_value v;
+	size_t at;
+
+	if (len == 0 || kvr_json_parse(p, len, &v, NULL) < 0 || v.type != KVR_JSON_OBJECT)
+		return;
+	at = *n + (size_t)snprintf(buf + *n, size - *n, ",\"%s\":", name);
+	memcpy(buf + at, v.p, v.len);
+	for (*n = at + v.len; at < *n; at++)
+		if ((unsigned char)buf[at] < ' ')
+			buf[at] = ' ';
+}
+
+/* At most 1,400 bytes. */
+static size_t track_json(const struct kvr_client_tracker *t, char *buf, size_t size)
+{
+	size_t n = (size_t)snprintf(
+		buf, size,
+		"{\"worker_id\":%" PRIu64 ",\"dp_rank\":%u,\"overlap_blocks\":%u,"
+		"\"required_blocks\":%u,\"predicted_cached_tokens\":%u,\"hit_rate\":%.4f,"
+		"\"isl\":%u,\"osl\":%u",
+		t->worker, t->dp_rank, t->overlap_blocks, t->required_blocks,
+		t->predicted_cached_tokens, t->hit_rate, t->isl, t->osl);
+
+	if (t->prefill_worker != 0)
+		n += (size_t)snprintf(buf + n, size - n,
+				      ",\"prefill_worker_id\":%" PRIu64
+				      ",\"prefill_dp_rank\":%u,\"prefill_overlap_blocks\":%u",
+				      t->prefill_worker, t->prefill_dp_rank,
+				      t->prefill_overlap_blocks);
+	add_us(buf, size, &n, "cached_tokens", t->cached_tokens);
+	add_us(buf, size, &n, "queue_us", t->queue_us);
+	add_us(buf, size, &n, "ttft_us", t->ttft_us);
+	add_us(buf, size, &n, "itl_us", t->itl_us);
+	add_us(buf, size, &n, "prefill_us", t->prefill_us);
+	add_us(buf, size, &n, "transfer_us", t->transfer_us);
+	add_object(buf, size, &n, "prompt_tokens_details", t->prompt_details,
+		   t->prompt_details_len);
+	add_object(buf, size, &n, "trace_link", t->trace_link, t->trace_link_len);
+	buf[n++] = '}';
+	return n;
+}
+
+void gw_answer_track(struct gw_call *c, const struct kvr_client_tracker *t)
+{
+	char json[2048];
+	size_t n;
+
+	if (t == NULL || c->req == NULL || !c->head_done)
+		return;
+	n = track_json(t, json, sizeof(json));
+	if (c->events) {
+		gw_bytes_add(&c->out, ": kvroute ", 10);
+		gw_bytes_add(&c->out, json, n);
+		gw_bytes_add(&c->out, "\n\n", 2);
+	} else if (!c->started) {
+		add_header(c->req, H2O_STRLIT("x-kvroute-timing"), json, n);
+	}
 }
 
 void gw_answer_choice(struct gw_call *c)

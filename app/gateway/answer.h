@@ -21,6 +21,10 @@ int gw_answer_add(struct gw_call *c, const void *data, size_t len);
 /** The engine's answer is complete. @return 0, or -EBADMSG as above. */
 int gw_answer_end(struct gw_call *c);
 
+/** How it went, for a client that has asked for it (NULL: it has not): a comment behind the last
+ * event of a stream, else the field x-kvroute-timing of the head, while that is not out. */
+void gw_answer_track(struct gw_call *c, const struct kvr_client_tracker *t);
+
 /** The choice of a query. */
 void gw_answer_choice(struct gw_call *c);
 

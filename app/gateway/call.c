@@ -109,8 +109,6 @@ static void on_loads(struct kvr_client *client, uint64_t id, const struct kvr_cl
 {
 	struct gw_call *c = ((struct gw_try *)user)->call;
 
-	(void)client;
-	(void)id;
 	if (c == NULL || c->req == NULL || c->complete)
 		return;
 	count(c, GW_ANSWERED);
@@ -123,8 +121,6 @@ static void on_item(struct kvr_client *client, uint64_t id, const struct kvr_cli
 	struct gw_call *c = ((struct gw_try *)user)->call;
 	int rc;
 
-	(void)client;
-	(void)id;
 	if (c == NULL || c->req == NULL || c->complete)
 		return;
 	GW_COUNT(c->t, GW_ITEMS);
@@ -214,6 +210,7 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 		GW_COUNT(c->t, GW_RESUBMITTED);
 		send_to_router(c);
 	} else if (e->reason == KVR_CLIENT_FINISHED) {
+		gw_answer_track(c, e->tracker);
 		finished(c);
 	} else if (e->reason == KVR_CLIENT_QUERIED) {
 		count(c, GW_ANSWERED);
@@ -272,7 +269,7 @@ static int submit(struct gw_call *c, const struct gw_model *m)
 		  : c->query		    ? KVR_CLIENT_QUERY
 		  : c->t->opt->direct	    ? KVR_CLIENT_DIRECT
 					    : 0;
-	q.flags |= c->through ? KVR_CLIENT_INLINE : 0;
+	q.flags |= (c->through ? KVR_CLIENT_INLINE : 0) | (c->timing ? KVR_CLIENT_TRACK : 0);
 	q.flags |= c->ask.probe && !c->query ? KVR_CLIENT_HEALTH : 0;
 	if (rc == 0)
 		rc = kvr_client_submit(c->router->client, &q, &c->id);
@@ -414,6 +411,7 @@ static int take_hints(struct gw_call *c, struct gw_hints *h, char *err, size_t e
 		return rc;
 	c->query = h->query;
 	c->explain = h->explain || c->t->opt->explain;
+	c->timing = h->timing;
 	c->token_ids = h->token_ids;
 	c->expected_output_tokens = h->expected_output_tokens;
 	c->lease_ms = h->lease_ms != 0 && h->lease_ms < c->t->opt->lease_ms ? h->lease_ms

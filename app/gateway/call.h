@@ -47,7 +47,7 @@ struct gw_call {
 	struct kvr_client_hints *hints; /* or NULL */
 	char lora[GW_HINT_NAME + 1], ns[GW_HINT_NAME + 1];
 	uint32_t expected_output_tokens;
-	bool query, explain, token_ids;
+	bool query, explain, timing, token_ids;
 	bool through;	   /* its body passes the router: an agent takes none */
 	uint32_t lease_ms; /* GW_PICK */
 	uint32_t *ids, n_ids;

@@ -215,6 +215,8 @@ static int extra(struct gw_hints *h, const struct arg *a)
 			return -EINVAL;
 		if (!one.header && kvr_json_equals(&one.v, "worker_id"))
 			h->explain = true;
+		else if (!one.header && kvr_json_equals(&one.v, "timing"))
+			h->timing = true;
 	}
 	return rc;
 }
@@ -282,6 +284,7 @@ static const struct row rows[ROWS] = {
 	[R_PREFERRED] = OWN("preferred_taints", preferred),
 	[R_QUERY] = FLAG("query_only", query),
 	[R_EXPLAIN] = FLAG("explain", explain),
+	[R_TIMING] = FLAG("timing", timing),
 	[R_CONSTRAINTS] = GROUP("routing_constraints", nested),
 	[R_CONTROL] = GROUP("session_control", nested),
 	[R_AGENT] = GROUP("agent_hints", nested),

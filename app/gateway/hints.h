@@ -41,6 +41,7 @@ struct gw_hints {
 	uint32_t lease_ms; /* /pick: 0: not given */
 	bool query;	   /* only ask where it would go */
 	bool explain;	   /* answer with headers about the choice */
+	bool timing;	   /* the answer's end is to say how it went */
 	bool token_ids;	   /* the choice is to carry the prompt's token ids */
 };
 

@@ -253,6 +253,7 @@ void kvr_agent_destroy(struct kvr_agent *a)
 		if (r->state == AGENT_RUNNING || r->state == AGENT_ENDING) {
 			kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_CLOSED, 0);
 			kvr_agent__drop_items(r);
+			free(r->echo);
 		}
 	}
 	for (uint32_t i = 0; a->rank != NULL && i < a->conf.dp_size; i++) {

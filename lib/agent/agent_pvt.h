@@ -57,7 +57,7 @@ struct agent_item {
 	STAILQ_ENTRY(agent_item) link;
 	struct kvr_wire_response w;
 	struct kvr_wire_ids ids; /* of all its copies */
-	uint8_t data[];
+	uint8_t data[];		 /* then its hints */
 };
 
 enum agent_req_state {
@@ -82,6 +82,9 @@ struct agent_req {
 	uint16_t code;		       /* refused with this */
 	uint32_t item_bytes;	       /* data of one item at most */
 	uint32_t isl, generated, cached_tokens;
+	bool track;    /* the last item carries hints */
+	uint8_t *echo; /* hints of its prefill leg for that, echo_len bytes; or NULL */
+	uint32_t echo_len;
 	STAILQ_HEAD(, agent_item) items; /* unacknowledged, by seq */
 	uint32_t bytes;			 /* of their data */
 	uint32_t next_seq, acked, sent;	 /* items numbered; acknowledged and sent below these */

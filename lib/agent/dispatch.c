@@ -6,6 +6,8 @@
 #include "kvr_refusal.h"
 #include "kvr_sim.h"
 
+#include <stdlib.h>
+
 #include <rte_common.h>
 
 static void send_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, uint16_t code)
@@ -103,6 +105,32 @@ static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_
 	r->client.port = w->client_port;
 }
 
+/* What the prefill agent has said of the prompt goes to the client with the last item. Without
+ * memory it does not. */
+static void keep_echo(struct agent_req *r, const struct kvr_message *q)
+{
+	struct kvr_tlv_iter it = kvr_tlv_begin(q->hints, q->fixed.hints_len);
+	struct kvr_hint_buf b = {.cap = KVR_WIRE_SAID_MOST};
+	struct kvr_tlv t;
+
+	r->track = (q->fixed.flags & KVR_REQ_F_TRACK) != 0;
+	r->echo = NULL;
+	r->echo_len = 0;
+	if (!r->track || r->leg != KVR_ROLE_DECODE)
+		return;
+	b.p = malloc(b.cap);
+	while (b.p != NULL && kvr_tlv_next(&it, &t) > 0)
+		if ((t.type == KVR_HINT_PROMPT_DETAILS && t.len <= KVR_HINT_MAX_DETAILS) ||
+		    (t.type == KVR_HINT_TRACE_LINK && t.len <= KVR_HINT_MAX_TRACE))
+			kvr_hint_put(&b, t.type, t.value, t.len, NULL, 0);
+	if (b.err != 0 || b.len == 0) {
+		free(b.p);
+		return;
+	}
+	r->echo = b.p;
+	r->echo_len = b.len;
+}
+
 static void run(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_hdr *h,
 		const struct kvr_message *q)
 {
@@ -112,6 +140,7 @@ static void run(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_
 
 	kvr_agent__runs_at(a, r, q->fixed.dp_rank - a->conf.dp_start);
 	set_path(a, r, &q->fixed);
+	keep_echo(r, q);
 	view_leg(q, &req, host);
 	view_body(q, &req);
 	r->bootstrap = req.bootstrap_host != NULL;

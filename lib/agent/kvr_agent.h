@@ -250,6 +250,12 @@ struct kvr_agent_item {
 	uint32_t generated_tokens; /**< so far, this item included; must not fall */
 	bool cached_known;	   /**< cached_tokens is meant */
 	uint32_t cached_tokens;	   /**< prompt tokens found cached */
+	/** With LAST, for clients that have asked for it, else ignored: the engine's
+	 * prompt_tokens_details as it has said them, and a link to its trace. Of a prefill leg they
+	 * go through the decode leg to the client. */
+	const void *prompt_details, *trace_link;
+	uint32_t prompt_details_len; /**< at most 512 */
+	uint32_t trace_link_len;     /**< at most 64 */
 };
 
 /**

@@ -14,10 +14,34 @@
 static void send_item(struct kvr_agent *a, struct agent_req *r, const struct agent_item *it)
 {
 	uint8_t *f = kvr_link_frame(&a->link);
+	struct kvr_wire_response w = it->w;
+	int len;
 
-	kvr_link_queue(&a->link, r->direct ? &r->client : &a->router,
-		       kvr_put_response(f, KVR_WIRE_MAX_FRAME, &it->ids, it->w,
-					(struct kvr_slice){it->data, it->w.data_len}));
+	w.hints_len = 0; /* what kvr_response_append() adds */
+	len = kvr_put_response(f, KVR_WIRE_MAX_FRAME, &it->ids, w,
+			       (struct kvr_slice){it->data, w.data_len});
+	if (len > 0 && it->w.hints_len > 0)
+		len = (int)kvr_response_append((struct kvr_wire_hdr *)f, it->data + w.data_len,
+					       it->w.hints_len);
+	kvr_link_queue(&a->link, r->direct ? &r->client : &a->router, len);
+}
+
+/* What the last item says besides its data, when its client wants to know. */
+static void put_said(const struct agent_req *r, const struct kvr_agent_item *item,
+		     struct kvr_hint_buf *b)
+{
+	if (!r->track)
+		return;
+	if (item->prompt_details_len > 0)
+		kvr_hint_put(b, KVR_HINT_PROMPT_DETAILS, item->prompt_details,
+			     item->prompt_details_len, NULL, 0);
+	if (item->trace_link_len > 0)
+		kvr_hint_put(b, KVR_HINT_TRACE_LINK, item->trace_link, item->trace_link_len, NULL,
+			     0);
+	if (b->len == 0 && r->echo_len > 0) {
+		memcpy(b->p, r->echo, r->echo_len);
+		b->len = r->echo_len;
+	}
 }
 
 /* Send what the window admits and has not been sent. */
@@ -76,10 +100,11 @@ static void note_progress(struct kvr_agent *a, struct agent_req *r, uint16_t wir
 		kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
 }
 
+/* With room for @p more bytes behind its data. */
 static struct agent_item *new_item(struct kvr_agent *a, const struct agent_req *r, const void *data,
-				   uint32_t len)
+				   uint32_t len, uint32_t more)
 {
-	struct agent_item *it = malloc(sizeof(*it) + len);
+	struct agent_item *it = malloc(sizeof(*it) + len + more);
 
 	if (it == NULL)
 		return NULL;
@@ -97,14 +122,21 @@ static int cut(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_
 	       uint16_t wire_flags)
 {
 	STAILQ_HEAD(, agent_item) list = STAILQ_HEAD_INITIALIZER(list);
+	uint8_t hints[KVR_WIRE_SAID_MOST];
+	struct kvr_hint_buf said = {.p = hints, .cap = sizeof(hints)};
 	struct agent_item *it = NULL;
 	uint32_t off = 0, n = 0;
 
+	if ((wire_flags & KVR_RESP_F_FIN) != 0)
+		put_said(r, item, &said);
+	if (said.len > r->item_bytes)
+		said.len = 0; /* there is no room for it, ever */
 	do {
 		const uint32_t len = RTE_MIN(item->len - off, r->item_bytes);
 
 		/* No data may be NULL, to which nothing can be added. */
-		it = new_item(a, r, off == 0 ? item->data : (const uint8_t *)item->data + off, len);
+		it = new_item(a, r, off == 0 ? item->data : (const uint8_t *)item->data + off, len,
+			      said.len);
 		if (it == NULL)
 			goto err_list;
 		it->w.seq = r->next_seq + n++;
@@ -112,6 +144,19 @@ static int cut(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_
 		STAILQ_INSERT_TAIL(&list, it, link);
 		off += len;
 	} while (off < item->len);
+	if (RTE_ALIGN_CEIL(it->w.data_len, 8u) + said.len > r->item_bytes) {
+		if (r->leg == KVR_ROLE_PREFILL) {
+			said.len = 0; /* a transfer result is not cut */
+		} else {
+			it = new_item(a, r, NULL, 0, said.len);
+			if (it == NULL)
+				goto err_list;
+			it->w.seq = r->next_seq + n++;
+			STAILQ_INSERT_TAIL(&list, it, link);
+		}
+	}
+	memcpy(it->data + it->w.data_len, said.p, said.len);
+	it->w.hints_len = said.len;
 	/* The last piece speaks for the whole. */
 	it->w.flags = wire_flags;
 	it->w.status = item->status;
@@ -159,6 +204,9 @@ int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_age
 	    ((item->flags & KVR_AGENT_ERROR) && !(item->flags & KVR_AGENT_LAST)) ||
 	    ((item->flags & KVR_AGENT_TOKENS) && item->len % 4 != 0))
 		return -EINVAL;
+	if (item->prompt_details_len > KVR_HINT_MAX_DETAILS ||
+	    item->trace_link_len > KVR_HINT_MAX_TRACE)
+		return -EMSGSIZE;
 	if (item->len > ((item->flags & KVR_AGENT_ERROR) != 0 ? KVR_REASON_MAX : AGENT_MAX_ITEM))
 		return -EMSGSIZE;
 	if (r->leg == KVR_ROLE_PREFILL &&

@@ -73,6 +73,8 @@ void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell)
 {
 	kvr_timer_stop(&a->link.timers, &r->repeat);
 	kvr_agent__drop_items(r);
+	free(r->echo);
+	r->echo = NULL;
 	r->state = AGENT_OVER;
 	TAILQ_INSERT_TAIL(&a->over, r, order);
 	a->running--;

@@ -152,7 +152,16 @@ struct client_req {
 	const struct kvr_client_ops *ops; /* NULL: items and end are kept for next_item */
 	void *user;
 	uint32_t next_free;
-	char *text; /* of the end, kept for its reader */
+	char *text;		    /* of the end, kept for its reader */
+	struct client_track *track; /* what the last item says of how it went, or NULL */
+};
+
+/** The tracker and what it points at. */
+struct client_track {
+	struct kvr_client_tracker t;
+	bool told; /* by the router */
+	uint8_t details[KVR_HINT_MAX_DETAILS];
+	uint8_t link[KVR_HINT_MAX_TRACE];
 };
 
 /** A session whose release has not been answered yet. */
@@ -279,6 +288,11 @@ void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
 void kvr_client__on_stray(struct kvr_client *c, const struct kvr_udp_addr *from,
 			  const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_client__send_ack(struct kvr_client *c, struct client_req *r, uint32_t flags);
+
+/* track.c */
+/** The last item has come, perhaps early: keep what its hints say. */
+void kvr_client__track(struct client_req *r, const struct kvr_wire_response *w,
+		       const uint8_t *hints);
 
 /* release.c */
 void kvr_client__release_timer(struct kvr_client *c, struct client_release *r);

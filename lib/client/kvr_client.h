@@ -115,6 +115,9 @@ struct kvr_client_pool {
 #define KVR_CLIENT_NO_BODIES 2u
 /** The body goes through the router whatever its size. */
 #define KVR_CLIENT_INLINE 0x20u
+/** The end says how it went: kvr_client_end::tracker. With DIRECT the items pass the router all the
+ * same. */
+#define KVR_CLIENT_TRACK 0x80u
 /** Only ask what every rank would have to do: on_loads, then the end QUERIED. */
 #define KVR_CLIENT_LOADS 0x10u
 
@@ -200,6 +203,30 @@ enum kvr_client_reason {
 				   * way to it */
 };
 
+/** How a request went, as the router saw it. Times are in microseconds; UINT32_MAX: not known, or
+ * there is none. */
+struct kvr_client_tracker {
+	uint64_t worker;
+	uint64_t prefill_worker; /**< 0 without one */
+	uint32_t dp_rank;
+	uint32_t prefill_dp_rank;
+	uint32_t overlap_blocks, prefill_overlap_blocks; /**< as in kvr_client_choice */
+	uint32_t required_blocks;
+	uint32_t predicted_cached_tokens;
+	uint32_t cached_tokens; /**< what the engine found; UINT32_MAX not told */
+	uint32_t isl, osl;
+	uint32_t queue_us;    /**< arrival at the router to the first DISPATCH */
+	uint32_t ttft_us;     /**< arrival to the first token */
+	uint32_t itl_us;      /**< mean gap between tokens */
+	uint32_t prefill_us;  /**< the prefill leg */
+	uint32_t transfer_us; /**< its end to the first token */
+	double hit_rate;      /**< overlap by required blocks */
+	/** What the engine that computed the prompt has said of it, opaque: its
+	 * prompt_tokens_details, and a link to its trace. NULL: nothing. */
+	const void *prompt_details, *trace_link;
+	uint32_t prompt_details_len, trace_link_len;
+};
+
 struct kvr_client_end {
 	enum kvr_client_reason reason;
 	bool retryable;	    /**< the same request may succeed if submitted again */
@@ -211,6 +238,8 @@ struct kvr_client_end {
 	 * may be empty. Never NULL with these; valid during the callback, or until the next call
 	 * for this request. */
 	const char *text;
+	/** TRACK, and the last item has come with it; else NULL. Valid as text. */
+	const struct kvr_client_tracker *tracker;
 };
 
 /** Events of a request; any may be NULL. They may submit and cancel, but not destroy or wait. */
@@ -237,9 +266,9 @@ struct kvr_client_ops {
 
 /** A request. Everything pointed to is copied by submit, except ops (must stay valid). */
 struct kvr_client_request {
-	const char *pool_name;	/**< needs a finished connect; NULL: use pool */
-	uint16_t pool;		/**< number, when pool_name is NULL */
-	uint32_t flags;		/**< KVR_CLIENT_QUERY, _DIRECT, _EAGLE, _BOOK, _LOADS, _INLINE */
+	const char *pool_name; /**< needs a finished connect; NULL: use pool */
+	uint16_t pool;	       /**< number, when pool_name is NULL */
+	uint32_t flags; /**< KVR_CLIENT_QUERY, _DIRECT, _EAGLE, _BOOK, _LOADS, _INLINE, _TRACK */
 	const uint32_t *tokens; /**< prompt; without tokens and hashes only load decides, by isl */
 	uint32_t n_tokens;
 	const uint64_t *hashes; /**< sequence hashes of its full blocks; they decide the routing */

@@ -63,6 +63,7 @@ void kvr_client__free(struct kvr_client *c, struct client_req *r)
 	free(r->reading);
 	free(r->text);
 	free(r->addr);
+	free(r->track);
 	kvr_client__away_drop(c, r);
 	*r = (struct client_req){.id = id};
 	put_free(c, r);

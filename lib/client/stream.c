@@ -114,6 +114,8 @@ static void finish(struct kvr_client *c, struct client_req *r, const struct kvr_
 		e.reason = KVR_CLIENT_CANCELLED;
 	else if (it->flags & KVR_RESP_F_ERROR)
 		e.reason = KVR_CLIENT_FAILED;
+	if (r->track != NULL && r->track->told)
+		e.tracker = &r->track->t;
 	kvr_client__end(c, r, &e);
 }
 
@@ -210,6 +212,8 @@ void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
 		c->stats.frames_foreign++;
 		return;
 	}
+	if (w->hints_len != 0)
+		kvr_client__track(r, w, body + sizeof(*w) + RTE_ALIGN_CEIL(w->data_len, 8u));
 	r->heard_us = c->link.now_us;
 	r->item_from = *from;
 	if (r->state == CLIENT_CANCELLING) {

@@ -9,7 +9,7 @@
 
 #define SUBMIT_FLAGS                                                                               \
 	(KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_EAGLE | KVR_CLIENT_BOOK |               \
-	 KVR_CLIENT_LOADS | KVR_CLIENT_INLINE | KVR_CLIENT_HEALTH)
+	 KVR_CLIENT_LOADS | KVR_CLIENT_INLINE | KVR_CLIENT_HEALTH | KVR_CLIENT_TRACK)
 
 /* Whether its body is given to the agent. */
 static bool is_away(const struct kvr_client *c, const struct kvr_client_request *q)
@@ -75,7 +75,8 @@ static void fill(const struct kvr_client *c, const struct kvr_client_request *q,
 			 ((q->flags & KVR_CLIENT_DIRECT) ? KVR_REQ_F_DIRECT : 0) |
 			 ((q->flags & KVR_CLIENT_EAGLE) ? KVR_REQ_F_EAGLE : 0) |
 			 ((q->flags & KVR_CLIENT_BOOK) ? KVR_REQ_F_BOOK : 0) |
-			 ((q->flags & KVR_CLIENT_HEALTH) ? KVR_REQ_F_HEALTH : 0),
+			 ((q->flags & KVR_CLIENT_HEALTH) ? KVR_REQ_F_HEALTH : 0) |
+			 ((q->flags & KVR_CLIENT_TRACK) ? KVR_REQ_F_TRACK : 0),
 		.isl = q->isl != 0 ? q->isl : q->n_tokens,
 		.max_tokens = q->max_tokens != 0 ? q->max_tokens : KVR_NONE32,
 		.expected_output_tokens =

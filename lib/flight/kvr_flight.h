@@ -64,11 +64,12 @@ struct kvr_relay {
 	uint64_t source;
 	uint64_t id;
 	uint64_t worker;
-	uint32_t epoch; /* the worker's life that it was sent to */
-	uint32_t isl;	/* tokens that the engine sees: blocks of output are counted from there */
-	uint8_t direct; /* 1: items do not pass here */
-	uint8_t booked; /* 1: the client runs it, and no agent speaks of it */
-	uint16_t leg;	/* enum kvr_leg_id: items of a prefill leg are the router's */
+	uint32_t epoch;	 /* the worker's life that it was sent to */
+	uint32_t isl;	 /* tokens that the engine sees: blocks of output are counted from there */
+	uint8_t direct;	 /* 1: items do not pass here */
+	uint8_t booked;	 /* 1: the client runs it, and no agent speaks of it */
+	uint8_t leg;	 /* enum kvr_leg_id: items of a prefill leg are the router's */
+	uint8_t tracked; /* 1: the last item goes through the scheduler, which adds to it */
 };
 
 /** What the client of a request that has ended without its answer is told, again and again. */

@@ -216,13 +216,17 @@ static enum kvr_code check_response(const void *body, uint32_t len, struct kvr_f
 {
 	const struct kvr_wire_response *m = body;
 
-	if ((m->flags & ~RESP_KNOWN) != 0 || m->reserved0 != 0 || m->reserved1 != 0)
+	if ((m->flags & ~RESP_KNOWN) != 0 || m->reserved1 != 0)
 		return reserved_set(f);
 	if ((m->flags & RESP_FIN_ONLY) != 0 && (m->flags & KVR_RESP_F_FIN) == 0)
 		return refuse(f, KVR_E_FLAGS, "flags that need FIN", m->flags, 0);
 	if ((m->flags & KVR_RESP_F_TOKENS) != 0 && m->data_len % 4 != 0)
 		return bad_length(f, m->data_len, 4);
-	return check_tail(body, len, sizeof(*m), m->data_len, f);
+	if (m->hints_len != 0 && (m->flags & KVR_RESP_F_FIN) == 0)
+		return refuse(f, KVR_E_FLAGS, "hints that need FIN", m->hints_len, 0);
+	if (m->hints_len % 8 != 0 || m->hints_len > len - sizeof(*m))
+		return bad_length(f, m->hints_len, len - sizeof(*m));
+	return check_tail(body, len - m->hints_len, sizeof(*m), m->data_len, f);
 }
 
 static enum kvr_code check_response_ack(const void *body, uint32_t len, struct kvr_fault *f)

@@ -56,6 +56,10 @@ enum kvr_wire_hint {
 	/* In ACCEPTED only: */
 	KVR_HINT_PREFILL_ENGINE_ADDR = 38, /* the same of `prefill_worker` */
 	KVR_HINT_PREFILL_BODY_ADDR = 40,   /* likewise */
+	/* In the last item (RESPONSE); the last two in the DISPATCH of a decode leg, too: */
+	KVR_HINT_TRACKER = 41,	      /* struct kvr_wire_tracker */
+	KVR_HINT_PROMPT_DETAILS = 42, /* opaque, at most 512 bytes: prompt_tokens_details */
+	KVR_HINT_TRACE_LINK = 43,     /* opaque, at most 64 bytes */
 };
 
 enum kvr_wire_override {
@@ -73,6 +77,8 @@ enum kvr_wire_session_action {
 	KVR_ACTION_OPEN = 1,
 	KVR_ACTION_CLOSE = 2
 };
+
+#define KVR_HINT_MAX_DETAILS 512u
 
 struct kvr_wire_tlv {
 	uint16_t type;

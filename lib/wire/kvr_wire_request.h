@@ -26,9 +26,10 @@
 #define KVR_REQ_F_BOOK	      0x0080u /* choose and book; its client runs it, not the router */
 #define KVR_REQ_F_AWAY	      0x0100u /* the body does not come in frames: hint BODY */
 #define KVR_REQ_F_HEALTH      0x0200u /* a probe of an engine's health: it leaves no trace */
+#define KVR_REQ_F_TRACK	      0x0400u /* the last item is to say how it went: hint TRACKER */
 #define KVR_REQ_F_CLIENT                                                                           \
 	(KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE |                 \
-	 KVR_REQ_F_BOOK | KVR_REQ_F_AWAY | KVR_REQ_F_HEALTH)
+	 KVR_REQ_F_BOOK | KVR_REQ_F_AWAY | KVR_REQ_F_HEALTH | KVR_REQ_F_TRACK)
 /** Largest body that is given to the agent itself: 64 MiB, and the head of an HTTP message. */
 #define KVR_WIRE_MAX_AWAY (UINT64_C(67108864) + 16384u)
 #define KVR_WIRE_TOKEN	  16u /* bytes of the one-time token of such a body */
@@ -163,8 +164,8 @@ struct kvr_wire_dispatch_ack {
 #define KVR_RESP_F_TOKENS    0x0008u /* data is u32 token ids */
 
 /**
- * RESPONSE: 32 bytes and data_len bytes, padded to 8. One item of the answer. Items are numbered
- * from 0 without gaps; the sender repeats an item until RESPONSE_ACK covers it.
+ * RESPONSE: 32 bytes, data_len bytes, padded to 8, and with FIN hints. One item of the answer.
+ * Items are numbered from 0 without gaps; the sender repeats an item until RESPONSE_ACK covers it.
  */
 struct kvr_wire_response {
 	uint32_t seq;
@@ -173,9 +174,39 @@ struct kvr_wire_response {
 	uint32_t generated_tokens; /* cumulative, this item included */
 	uint32_t data_len;
 	uint32_t cached_tokens; /* what the engine really found cached; KVR_NONE32 unknown */
-	uint32_t reserved0;
+	uint32_t hints_len;	/* bytes of hints behind the data, a multiple of 8; only with FIN */
 	uint64_t reserved1;
 } __rte_packed;
+
+/**
+ * Value of the hint TRACKER: 80 bytes, written by the router into the last item. Times are in
+ * microseconds; KVR_NONE32: not known, or there is none.
+ */
+struct kvr_wire_tracker {
+	uint64_t worker;
+	uint64_t prefill_worker; /* 0 without one */
+	uint32_t dp_rank;
+	uint32_t prefill_dp_rank; /* KVR_NONE32 without one */
+	uint32_t overlap_blocks;  /* as in ACCEPTED */
+	uint32_t prefill_overlap_blocks;
+	uint32_t required_blocks;
+	uint32_t cached_tokens; /* predicted, as in ACCEPTED */
+	uint32_t isl;		/* tokens that the engine sees */
+	uint32_t osl;		/* tokens generated */
+	uint32_t queue_us;	/* arrival to the first DISPATCH */
+	uint32_t ttft_us;	/* arrival to the first token */
+	uint32_t itl_us;	/* mean of the gaps between tokens */
+	uint32_t prefill_us;	/* DISPATCH of the prefill leg to its end */
+	uint32_t transfer_us;	/* end of the prefill leg to the first token */
+	uint32_t reserved;
+	uint64_t hit_rate; /* f64: overlap by required blocks, of the prefill worker if there is one
+			    */
+} __rte_packed;
+
+/** Bytes of the hint TRACKER in a message; agents get a client_frame that is so much shorter. */
+#define KVR_WIRE_TRACKER_ROOM 88u
+/** Most bytes of hints that an agent puts into a last item. */
+#define KVR_WIRE_SAID_MOST 592u
 
 #define KVR_RACK_F_FIN 0x0001u /* the FIN item has been received: the stream is over */
 

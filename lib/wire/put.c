@@ -70,6 +70,18 @@ int kvr_put_response(void *buf, size_t cap, const struct kvr_wire_ids *ids,
 			       data);
 }
 
+uint32_t kvr_response_append(struct kvr_wire_hdr *h, const void *hints, uint32_t len)
+{
+	struct kvr_wire_response *w = (struct kvr_wire_response *)(h + 1);
+	uint8_t *end = (uint8_t *)w + h->frag_len;
+
+	memcpy(end, hints, len);
+	w->hints_len += len;
+	h->frag_len = (uint16_t)(h->frag_len + len);
+	h->msg_len += len;
+	return HDR + h->frag_len;
+}
+
 int kvr_put_hello(void *buf, size_t cap, const struct kvr_wire_ids *ids, struct kvr_wire_hello body,
 		  const struct kvr_hint_buf *hints)
 {

@@ -462,6 +462,58 @@ static void a_failed_prefill_leg_says_what_its_engine_said(void)
 	pair_stop();
 }
 
+/* ---- how it went, in the last item ---- */
+
+static void the_last_item_says_how_it_went(void)
+{
+	const struct kvr_wire_response *w;
+	struct kvr_wire_tracker k;
+	const struct out *o;
+	uint32_t rank, flags;
+	uint64_t h;
+
+	begin("");
+	pipeline_route(1, 100, 10, KVR_REQ_F_TRACK | KVR_REQ_F_DIRECT, NULL);
+	o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	h = o->hdr.handle;
+	rank = ((const struct kvr_wire_request *)(&o->hdr + 1))->dp_rank;
+	flags = ((const struct kvr_wire_request *)(&o->hdr + 1))->flags;
+	CU_ASSERT_EQUAL(flags & (KVR_REQ_F_TRACK | KVR_REQ_F_DIRECT), KVR_REQ_F_TRACK);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_request *)(&o->hdr + 1))->client_frame,
+			KVR_WIRE_DEF_FRAME - KVR_WIRE_TRACKER_ROOM);
+	pipeline_skip(30);
+	item(1, h, 0, 1, KVR_NONE32, 0);
+	pipeline_skip(20);
+	for (int i = 0; i < 2; i++) { /* a repetition says the same */
+		item(1, h, 1, 5, 8, KVR_RESP_F_FIN);
+		o = pipeline_expect(PEER_CLIENT, KVR_RESPONSE);
+		while (o != NULL && ((const struct kvr_wire_response *)(&o->hdr + 1))->seq == 0)
+			o = pipeline_expect(PEER_CLIENT, KVR_RESPONSE);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+		w = (const void *)(&o->hdr + 1);
+		CU_ASSERT_EQUAL(w->hints_len, KVR_WIRE_TRACKER_ROOM);
+		CU_ASSERT_EQUAL(o->len, sizeof(o->hdr) + sizeof(*w) + 8 + w->hints_len);
+		CU_ASSERT_EQUAL(
+			kvr_body_check(KVR_RESPONSE, w, o->hdr.msg_len, &(struct kvr_fault){0}),
+			KVR_OK);
+		memcpy(&k, (const uint8_t *)(w + 1) + 8 + sizeof(struct kvr_wire_tlv), sizeof(k));
+		CU_ASSERT(k.worker == WORKER && k.dp_rank == rank && k.prefill_worker == 0);
+		CU_ASSERT(k.required_blocks == 10 && k.overlap_blocks == 0 && k.isl == 40);
+		CU_ASSERT(k.osl == 5 && k.queue_us == 0 && k.ttft_us == 30000);
+		CU_ASSERT(k.itl_us == 5000 && k.prefill_us == KVR_NONE32);
+		pipeline_skip(10);
+	}
+	/* Without TRACK nothing is added. */
+	pipeline_route(2, 100, 10, 0, NULL);
+	h = dispatched(NULL);
+	item(2, h, 0, 1, KVR_NONE32, KVR_RESP_F_FIN);
+	o = pipeline_expect(PEER_CLIENT, KVR_RESPONSE);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_response *)(&o->hdr + 1))->hints_len, 0);
+	end();
+}
+
 /* ---- other values while it runs ---- */
 
 static void thresholds_change_while_requests_wait(void)
@@ -506,6 +558,7 @@ int main(void)
 		{"shortfalls", shortfalls_have_reasons},
 		{"achievable", what_could_have_been_is_counted},
 		{"decisions by id", decisions_are_found_by_id},
+		{"track", the_last_item_says_how_it_went},
 		{"words", refusals_say_numbers},
 		{"words of an engine", a_failed_prefill_leg_says_what_its_engine_said},
 		{"thresholds", thresholds_change_while_requests_wait},

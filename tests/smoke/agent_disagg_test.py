@@ -116,6 +116,16 @@ def legs(router, program, kind, pool, numbers):
 
 def results(front, router, prefill, decode, agents):
     """Results too large for a frame go packed; beyond that the request is refused, and says so."""
+    r = front.ask(prompt(60), 7, flags=p.ROUTE_TRACK | p.ROUTE_DIRECT)
+    a = front.answers('a tracked request', [r])[0]
+    t = r.tracker or {}
+    front.check('a tracked request: the workers', (t.get('worker'), t.get('prefill_worker')) ==
+                (r.accepted['worker'], r.accepted['prefill_worker']), t)
+    front.check('a tracked request: counts', t.get('osl') == 7 and t.get('required_blocks') == r.accepted['required_blocks']
+                and t.get('isl') == len(prompt(60)), t)
+    front.check('a tracked request: times', 0 < t.get('prefill_us', 0) < t.get('ttft_us', 0) < 60e6, t)
+    front.check('a tracked request: what the prefill engine said', r.details and b'cached_tokens' in r.details, r.details)
+    front.check('a tracked request: the answer', a.status == 200 and a.text() == TEXT, a.content[:200])
     prefill.test(result_blocks=600)
     r = front.ask(prompt(50), 7)
     a = front.answers('a packed result', [r])[0]

@@ -193,6 +193,13 @@ def hints(gw, agents):
     check('a pin of a header', (d.worker, d.dp_rank) == (102, 1), (d.worker, d.dp_rank))
     check('the choice in the header', (r.headers.get('x-kvroute-worker'), r.headers.get('x-kvroute-dp-rank'),
                                        r.headers.get('x-kvroute-required-blocks')) == ('102', '1', '4'), r.headers)
+    r, d = said({'x-kvroute-timing': '1'})
+    t = json.loads(r.headers.get('x-kvroute-timing', '{}'))
+    check('how it went', t.get('worker_id') == d.worker and t.get('isl') == 4 * B and t.get('required_blocks') == 4
+          and t.get('ttft_us', 0) > 0, r.headers)
+    r = gw.post('/v1/completions', {'model': 'llama', 'stream': True, 'prompt': [1, 2, 3], 'nvext': {'extra_fields': ['timing']}})
+    tail = r.body[r.body.rindex(b'data: '):].split(b'\n\n')
+    check('how a stream went', tail[1].startswith(b': kvroute {') and json.loads(tail[1][10:])['isl'] == 3, r.body[-300:])
     r, d = said(nvext={'backend_instance_id': 101, 'dp_rank': 0, 'extra_fields': ['worker_id']})
     check('a pin of nvext', d.worker == 101 and r.headers.get('x-kvroute-worker') == '101', r)
     check('which stays in the body', '"nvext"' in r.json()['body'], r.body)

@@ -18,6 +18,9 @@ REQUEST = struct.Struct('<HBBIIIIIIIIIQIIII16sHHI')
 ACCEPTED_BODY = struct.Struct('<QIIIIHHIIIQIHH')
 REJECTED_BODY = struct.Struct('<HBBHH4Q')
 RESPONSE_BODY = struct.Struct('<IHHIIIIQ')
+TRACKER = struct.Struct('<QQ14Id')
+TRACKER_NAMES = ('worker prefill_worker dp_rank prefill_dp_rank overlap_blocks prefill_overlap_blocks required_blocks '
+                 'cached_tokens isl osl queue_us ttft_us itl_us prefill_us transfer_us reserved hit_rate').split()
 HELLO_BODY = struct.Struct('<IIIIQIHBBQQ')
 EVENTS_BODY = struct.Struct('<QQIHHQ')
 EVENT = struct.Struct('<BBHIQ')
@@ -56,7 +59,7 @@ CODES = {
 }
 ROUTE_QUERY, ROUTE_RESEND, ROUTE_DIRECT, ROUTE_EAGLE = 1, 2, 4, 8
 PREFILL_LEG, DECODE_LEG, UNPROVEN = 0x10, 0x20, 0x40
-ROUTE_BOOK, ROUTE_AWAY, ROUTE_HEALTH = 0x80, 0x100, 0x200
+ROUTE_BOOK, ROUTE_AWAY, ROUTE_HEALTH, ROUTE_TRACK = 0x80, 0x100, 0x200, 0x400
 PROBE_ROOM = bytes(8)
 USE, OPEN, CLOSE = 0, 1, 2  # what a request does with its session
 STATES = ('QUERY', 'QUEUED', 'DISPATCHED', 'RUNNING')
@@ -636,7 +639,7 @@ class Request:
         self.id, self.body, self.state, self.handle = id, body, 'SENT', 0
         self.accepted, self.rejected, self.answers = None, None, []
         self.items, self.next, self.data, self.fin, self.cancelled = {}, 0, b'', None, False
-        self.words = None
+        self.words = self.tracker = self.details = self.link = None
         self.cached_tokens, self.unacked, self.ack_due, self.acks = None, 0, None, False
         self.route_sends = self.probes = 0
         self.asked, self.told, self.lingers, self.several = False, None, None, False
@@ -921,7 +924,12 @@ class Client(Endpoint):
         elif request.state == 'STREAM':
             request.timer.reset()
         request.heard, request.peer = time.monotonic(), sender
-        seq, flags, status, generated, size, cached, _, _ = RESPONSE_BODY.unpack_from(body)
+        seq, flags, status, generated, size, cached, hints, _ = RESPONSE_BODY.unpack_from(body)
+        if hints:
+            said = dict(read_hints(body[len(body) - hints:]))
+            request.details, request.link = said.get(0x2a), said.get(0x2b)
+            if 0x29 in said:
+                request.tracker = dict(zip(TRACKER_NAMES, TRACKER.unpack(said[0x29])))
         if seq < request.next or seq in request.items:
             self.acknowledge(request)
             return
@@ -1218,13 +1226,13 @@ class Agent(Endpoint):
             self.send('DISPATCH_ACK', header.id, struct.pack('<HHI', 0 if taken else self.refuse or 1, 0, 0),
                       source=header.source, handle=header.handle)
 
-    def item(self, job, data=b'', tokens=0, fin=False, flags=0, cached=NONE32, status=0):
+    def item(self, job, data=b'', tokens=0, fin=False, flags=0, cached=NONE32, status=0, hints=b''):
         """Sends the next item; `tokens` more have been generated."""
         job.generated += tokens
         flags |= ITEM_FIN if fin else 0
         job.fin = job.fin or fin
-        body = RESPONSE_BODY.pack(len(job.sent), flags, status, job.generated, len(data), cached, 0,
-                                  0) + padded(data)
+        body = RESPONSE_BODY.pack(len(job.sent), flags, status, job.generated, len(data), cached,
+                                  len(hints), 0) + padded(data) + hints
         job.sent.append((self.next_seq(), body))
         if job.timer is None:
             job.timer = Backoff(20, 1000)

@@ -98,7 +98,7 @@ local header = {
 
 local req_bits = bits("request.flags", 32, {{0x1, "QUERY"}, {0x2, "RESEND"}, {0x4, "DIRECT"},
 	{0x8, "EAGLE"}, {0x10, "PREFILL_LEG"}, {0x20, "DECODE_LEG"}, {0x40, "UNPROVEN"},
-	{0x80, "BOOK"}, {0x100, "AWAY"}, {0x200, "HEALTH"}})
+	{0x80, "BOOK"}, {0x100, "AWAY"}, {0x200, "HEALTH"}, {0x400, "TRACK"}})
 local acc_bits = bits("accepted.flags", 16, {{0x1, "KEPT"}})
 local resp_bits = bits("response.flags", 16, {{0x1, "FIN"}, {0x2, "ERROR"}, {0x4, "CANCELLED"},
 	{0x8, "TOKENS"}})
@@ -155,7 +155,7 @@ local structs = {
 	response = {{u32("seq", "Item"), 4},
 		{field("response.flags", ProtoField.uint16, "Flags", base.HEX), 2, resp_bits},
 		{u16("status", "Status"), 2}, {f_generated, 4}, {u32("data_len", "Data bytes"), 4}, {f_cached, 4},
-		{skip, 12}},
+		{f_hints_len, 4}, {skip, 8}},
 	response_ack = {{u32("next_seq", "Next item"), 4},
 		{field("response_ack.flags", ProtoField.uint32, "Flags", base.HEX), 4, rack_bits}},
 	progress = {{fields.seq, 4},
@@ -250,6 +250,26 @@ local function show_opaque(tree, v)
 	if v:len() > 0 then tree:add(f_opaque, v) end
 end
 
+local tracker_fields = {{x64("tracker.worker", "Worker"), 8}, {x64("tracker.prefill_worker", "Prefill worker"), 8},
+	{u32("tracker.dp_rank", "Rank"), 4}, {u32("tracker.prefill_dp_rank", "Prefill rank"), 4},
+	{u32("tracker.overlap_blocks", "Overlap"), 4}, {u32("tracker.prefill_overlap_blocks", "Prefill overlap"), 4},
+	{u32("tracker.required_blocks", "Required blocks"), 4}, {u32("tracker.cached_tokens", "Predicted cached tokens"), 4},
+	{u32("tracker.isl", "Prompt tokens"), 4}, {u32("tracker.osl", "Generated tokens"), 4},
+	{u32("tracker.queue_us", "Queue, us"), 4}, {u32("tracker.ttft_us", "To the first token, us"), 4},
+	{u32("tracker.itl_us", "Between tokens, us"), 4}, {u32("tracker.prefill_us", "Prefill leg, us"), 4},
+	{u32("tracker.transfer_us", "Transfer, us"), 4}}
+local f_hit_rate = field("tracker.hit_rate", ProtoField.double, "Hit rate")
+
+local function show_tracker(tree, v)
+	local at = 0
+	if v:len() < 80 then return end
+	for _, f in ipairs(tracker_fields) do
+		tree:add_le(f[1], v(at, f[2]))
+		at = at + f[2]
+	end
+	tree:add_le(f_hit_rate, v(72, 8))
+end
+
 local HINTS = {
 	[0x0000] = {"PAD", function() end},
 	[0x0001] = {"LORA", hint_string("lora", "Adapter")},
@@ -313,6 +333,9 @@ local HINTS = {
 	[0x0026] = {"PREFILL_ENGINE_ADDR", hint_string("prefill_engine_addr", "Engine")},
 	[0x0027] = {"BODY_ADDR", hint_string("body_addr", "Address")},
 	[0x0028] = {"PREFILL_BODY_ADDR", hint_string("prefill_body_addr", "Address")},
+	[0x0029] = {"TRACKER", function(tree, v) show_tracker(tree, v) end},
+	[0x002a] = {"PROMPT_DETAILS", function(tree, v) tree:add(f_opaque, v) end},
+	[0x002b] = {"TRACE_LINK", function(tree, v) tree:add(f_opaque, v) end},
 }
 
 local hint_names = {}
@@ -419,6 +442,7 @@ end
 
 local function tail_response(tree, tvb, at, fixed)
 	local flags, n = tvb(at - fixed + 4, 2):le_uint(), tvb(at - fixed + 12, 4):le_uint()
+	local hints = tvb(at - fixed + 20, 4):le_uint()
 	if at + pad8(n) > tvb:len() then return malformed(tree, "data leaves the message") end
 	if math.floor(flags / 8) % 2 == 1 then
 		numbers(tree, "Tokens", tvb, at, math.floor(n / 4), 4, f_token)
@@ -427,7 +451,7 @@ local function tail_response(tree, tvb, at, fixed)
 	elseif n > 0 then
 		tree:add(f_data, tvb(at, n))
 	end
-	return at + pad8(n)
+	return tail_hints(tree, tvb, at + pad8(n), hints)
 end
 
 local function hints_at(off, size)

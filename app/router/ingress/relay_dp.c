@@ -200,6 +200,24 @@ static void item_too_large(struct lcore *lc, struct rte_mbuf *m, const struct kv
 	source_refuse_passed(lc, m, from, &why);
 }
 
+/* The last item of a request whose client wants to know how it went: the scheduler says so in it,
+ * and sends it. */
+static void tracked_item(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct rte_mbuf *m)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	const struct kvr_wire_response *w = kvr_frame_body(h);
+	const struct note n = {.type = NOTE_LAST, .handle = h->handle, .m = m};
+	const uint32_t seq = w->seq;
+	const uint64_t handle = h->handle;
+
+	if (notes_put(p, &n) != 0) {
+		ignore(lc, m, IN_RING_FULL);
+		return;
+	}
+	kvr_flight_pass(r, handle, seq, true);
+	in_count(lc, IN_NOTES);
+}
+
 void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = hdr_of(m);
@@ -222,6 +240,10 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 	most = out_limit(lc, &relay.client);
 	if (unlikely(m->pkt_len > most)) {
 		item_too_large(lc, m, from, most);
+		return;
+	}
+	if (unlikely(relay.tracked != 0 && (w->flags & KVR_RESP_F_FIN) != 0)) {
+		tracked_item(lc, p, r, m);
 		return;
 	}
 	if (unlikely(response_note(p, r, &relay, h, w) < 0)) {

@@ -46,6 +46,7 @@ enum note_part {
 	X(NOTE_DISPATCH_ACK, "DISPATCH_ACK", NOTE_PART_CODE)                                       \
 	X(NOTE_PROGRESS, "PROGRESS", NOTE_PART_PROGRESS)                                           \
 	X(NOTE_RESULT, "RESULT", NOTE_PART_FRAME)                                                  \
+	X(NOTE_LAST, "LAST", NOTE_PART_FRAME)                                                      \
 	X(NOTE_FIN_ACKED, "FIN_ACKED", NOTE_PART_NONE)                                             \
 	X(NOTE_ABORT_ACK, "ABORT_ACK", NOTE_PART_NONE)                                             \
 	X(NOTE_SESSION_OPENED, "SESSION_OPENED", NOTE_PART_SESSION)                                \
@@ -54,8 +55,9 @@ enum note_part {
 	X(NOTE_MISSING, "MISSING", NOTE_PART_FRAME)
 
 /** NOTE_PROGRESS: an item of a stream, or PROGRESS, has changed something. NOTE_RESULT: the last
- * item of a prefill leg, a RESPONSE. NOTE_FIN_ACKED: the client has the last item. NOTE_MISSING:
- * what a worker lacks of a DISPATCH. The others are called after their frame. */
+ * item of a prefill leg, a RESPONSE. NOTE_LAST: that of an answer whose client has asked for TRACK.
+ * NOTE_FIN_ACKED: the client has the last item. NOTE_MISSING: what a worker lacks of a DISPATCH.
+ * The others are called after their frame. */
 enum note_type {
 #define NOTE_ENUM(type, name, part) type,
 	NOTE_LIST(NOTE_ENUM)

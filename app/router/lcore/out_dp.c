@@ -266,6 +266,10 @@ void out_dispatch_fields(const struct lcore *lc, const struct job *j,
 	q->client_port = j->client.udp_port;
 	/* What agents may put into a frame that is relayed as it is, or stays here. */
 	q->client_frame = (uint16_t)(f->internal ? lc->rt->max_frame : out_limit(lc, &j->client));
+	/* What the last one gets besides, if it can. */
+	if (!f->internal && unlikely((q->flags & KVR_REQ_F_TRACK) != 0) &&
+	    q->client_frame >= KVR_WIRE_LEAST_MAX_FRAME + KVR_WIRE_TRACKER_ROOM)
+		q->client_frame = (uint16_t)(q->client_frame - KVR_WIRE_TRACKER_ROOM);
 }
 
 void out_dispatch(struct lcore *lc, struct job *j, const struct kvr_path *to,

@@ -63,6 +63,17 @@ void leg_prefill_known(const struct life *x)
 
 /* ---- messages ---- */
 
+/* What the prefill agent says of its prompt, for the decode agent: see PROTOCOL.md 6.4. */
+static void pass_on(struct kvr_hint_buf *b, const uint8_t *hints, uint32_t len)
+{
+	struct kvr_tlv_iter it = kvr_tlv_begin(hints, len);
+	struct kvr_tlv t;
+
+	while (kvr_tlv_next(&it, &t) > 0)
+		if (t.type == KVR_HINT_PROMPT_DETAILS || t.type == KVR_HINT_TRACE_LINK)
+			kvr_hint_put(b, t.type, t.value, t.len, NULL, 0);
+}
+
 /* The client's hints with those of the leg, in lc->hints. @return their length. */
 static uint32_t leg_hints(struct lcore *lc, const struct request *r, uint32_t leg)
 {
@@ -82,6 +93,8 @@ static uint32_t leg_hints(struct lcore *lc, const struct request *r, uint32_t le
 		const struct kvr_wire_response *w = kvr_frame_body(h);
 
 		kvr_hint_put(&b, KVR_HINT_PREFILL_RESULT, w + 1, w->data_len, NULL, 0);
+		pass_on(&b, (const uint8_t *)(w + 1) + RTE_ALIGN_CEIL(w->data_len, 8u),
+			w->hints_len);
 	}
 	return b.len; /* it fits: see pair_attach() */
 }

@@ -11,6 +11,7 @@
 #include "sched/send.h"
 #include "sched/session.h"
 #include "sched/share.h"
+#include "sched/track.h"
 
 #include "kvr_frame.h"
 #include "kvr_reason.h"
@@ -204,6 +205,23 @@ static void on_result(struct lcore *lc, struct pool *p, const struct note *n)
 	item(lc, p, &says, n->m);
 }
 
+static void on_last(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	const struct note says =
+		note_item(n->handle, kvr_frame_body(rte_pktmbuf_mtod(n->m, const void *)));
+	struct kvr_flight *slot;
+
+	item(lc, p, &says, NULL);
+	slot = kvr_flight_by_handle(p->requests, n->handle);
+	/* Its room was needed, or the request goes on elsewhere: its agent says it again. */
+	if (unlikely(slot == NULL || kvr_flight_muted(slot))) {
+		rte_pktmbuf_free(n->m);
+		return;
+	}
+	track_item(lc, slot, n->m);
+	out_send(lc, n->m, &slot->relay.client);
+}
+
 static void on_abort_ack(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
@@ -297,6 +315,7 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 	[NOTE_DISPATCH_ACK] = on_dispatch_ack,
 	[NOTE_PROGRESS] = on_progress,
 	[NOTE_RESULT] = on_result,
+	[NOTE_LAST] = on_last,
 	[NOTE_FIN_ACKED] = on_fin_acked,
 	[NOTE_ABORT_ACK] = on_abort_ack,
 	[NOTE_SESSION_OPENED] = session_on_opened,

@@ -44,7 +44,7 @@ static struct kvr_flight *take(const struct life *x, uint32_t leg)
 	if (unlikely(slot == NULL))
 		return NULL;
 	slot->owner = x->r;
-	slot->relay.leg = (uint16_t)leg;
+	slot->relay.leg = (uint8_t)leg;
 	slot->relay.client = j->client;
 	x->r->slot[leg] = slot;
 	return slot;
@@ -93,7 +93,9 @@ void slot_bind(const struct life *x, uint32_t leg)
 	slot->relay.epoch = w->epoch;
 	/* From one address family to the other the agent's socket does not reach the client. */
 	slot->relay.direct =
-		(j->flags & KVR_REQ_F_DIRECT) != 0 && j->client.family == w->path.family;
+		(j->flags & (KVR_REQ_F_DIRECT | KVR_REQ_F_TRACK)) == KVR_REQ_F_DIRECT &&
+		j->client.family == w->path.family;
+	slot->relay.tracked = (j->flags & KVR_REQ_F_TRACK) != 0;
 	slot->relay.booked = (j->flags & KVR_REQ_F_BOOK) != 0;
 }
 

@@ -22,6 +22,7 @@
 #include <rte_random.h>
 
 #include "control/log.h"
+#include "start/folders.h"
 #include "start/host.h"
 #include "start/pages.h"
 #include "start/shared.h"
@@ -299,6 +300,7 @@ int start_eal(struct router *rt, char *err, size_t errlen)
 	}
 	arguments(&a, rt);
 	catch_output(&said, rt->verbose);
+	folders_hold(rt->conf.opt.file_prefix);
 	rc = rte_eal_init(a.n, a.arg);
 	release_output(&said, printed, sizeof(printed));
 	if (rc < 0) {
@@ -309,6 +311,7 @@ int start_eal(struct router *rt, char *err, size_t errlen)
 		pages_wish();
 	/* The EAL keeps pointers into the arguments: they live as long as the process. */
 	start_clock(rt);
+	folders_start();
 	rc = shared_start(err, errlen);
 	if (rc < 0)
 		stop_eal(rt);
@@ -331,5 +334,6 @@ void stop_eal(struct router *rt)
 {
 	shared_stop();
 	rte_eal_cleanup();
+	folders_stop();
 	shared_clean(rt->conf.opt.file_prefix);
 }

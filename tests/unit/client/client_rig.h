@@ -28,6 +28,9 @@ static struct {
 	uint32_t last_seq, bytes, last_flags;
 	uint64_t cancel_at_item; /* cancel when this many items have come */
 	bool submit_at_end;
+	bool tracked;
+	struct kvr_client_tracker tracker;
+	char details[64];
 	uint64_t next_id;
 } saw;
 
@@ -71,6 +74,11 @@ static void on_end(struct kvr_client *cl, uint64_t id, const struct kvr_client_e
 
 	saw.ends++;
 	saw.end = *e;
+	saw.tracked = e->tracker != NULL;
+	if (saw.tracked) {
+		saw.tracker = *e->tracker;
+		memcpy(saw.details, e->tracker->prompt_details, e->tracker->prompt_details_len);
+	}
 	snprintf(saw.text, sizeof(saw.text), "%s", e->text);
 	CU_ASSERT_EQUAL(kvr_client_cancel(cl, id), -ENOENT);
 	if (saw.submit_at_end) {

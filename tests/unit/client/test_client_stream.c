@@ -128,6 +128,61 @@ static void why_an_agent_has_stopped_is_told(void)
 	rig_stop();
 }
 
+/* The last item with hints, here before the one in front of it. */
+static void push_tracked(uint64_t id, const struct kvr_wire_tracker *k)
+{
+	const struct kvr_wire_response w = {
+		.seq = 1, .flags = KVR_RESP_F_FIN, .generated_tokens = 2, .cached_tokens = 16};
+	const struct kvr_wire_ids ids = ids_of(id, HANDLE);
+	uint8_t mem[256];
+	struct kvr_hint_buf b = {.p = mem, .cap = sizeof(mem)};
+	uint8_t *f = fake_slot(&net);
+	int len = kvr_put_response(f, 1984, &ids, w, (struct kvr_slice){"bye", 3});
+
+	CU_ASSERT(len > 0);
+	kvr_hint_put(&b, KVR_HINT_PROMPT_DETAILS, "{\"cached_tokens\":16}", 20, NULL, 0);
+	len = (int)kvr_response_append((void *)f, b.p, b.len);
+	b.len = 0;
+	kvr_hint_put(&b, KVR_HINT_TRACKER, k, sizeof(*k), "later", 5);
+	fake_push(&net, router_at, (int)kvr_response_append((void *)f, b.p, b.len));
+	CU_ASSERT_EQUAL((uint32_t)len, sizeof(struct kvr_wire_hdr) + sizeof(w) + 8 + 24);
+}
+
+static void how_it_went_comes_with_the_end(void)
+{
+	const struct kvr_wire_tracker k = {.worker = 9,
+					   .dp_rank = 1,
+					   .prefill_dp_rank = KVR_NONE32,
+					   .overlap_blocks = 3,
+					   .required_blocks = 4,
+					   .isl = 64,
+					   .osl = 2,
+					   .ttft_us = 5000,
+					   .itl_us = KVR_NONE32,
+					   .hit_rate = UINT64_C(0x3fe8000000000000)}; /* 0.75 */
+	uint64_t id;
+
+	rig_start();
+	id = running(0);
+	push_tracked(id, &k);
+	push_item(id, 0, 0, "x");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items, 2);
+	CU_ASSERT_EQUAL(saw.bytes, 4);
+	CU_ASSERT_TRUE_FATAL(saw.tracked);
+	CU_ASSERT(saw.tracker.worker == 9 && saw.tracker.dp_rank == 1 && saw.tracker.isl == 64);
+	CU_ASSERT(saw.tracker.cached_tokens == 16 && saw.tracker.ttft_us == 5000);
+	CU_ASSERT(saw.tracker.itl_us == UINT32_MAX && saw.tracker.trace_link_len == 0);
+	CU_ASSERT_DOUBLE_EQUAL(saw.tracker.hit_rate, 0.75, 0);
+	CU_ASSERT_STRING_EQUAL(saw.details, "{\"cached_tokens\":16}");
+	saw.items = saw.ends = 0;
+	id = running(0);
+	push_item(id, 0, KVR_RESP_F_FIN, "x");
+	kvr_client_process(c);
+	CU_ASSERT_FALSE(saw.tracked);
+	rig_stop();
+}
+
 static void overtaking_items_are_put_in_order(void)
 {
 	static const uint8_t order[] = {3, 1, 2, 1, 0, 0, 6, 5, 4, 7};
@@ -466,6 +521,7 @@ int main(void)
 			       {"ack 16", sixteen_items_are_acknowledged_at_once},
 			       {"last", the_last_item_ends_and_is_acknowledged},
 			       {"error", engine_errors_are_told},
+			       {"how it went", how_it_went_comes_with_the_end},
 			       {"words of the end", why_an_agent_has_stopped_is_told},
 			       {"order", overtaking_items_are_put_in_order},
 			       {"far ahead", an_item_far_ahead_is_not_kept},
