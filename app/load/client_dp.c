@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "load.h"
+#include "slice.h"
 
 #include <string.h>
 
@@ -177,6 +178,8 @@ static void measure_first(struct load *l, const struct load_slot *s, uint64_t rx
 	if (!(s->flags & LOAD_S_MEASURED))
 		return;
 	kvr_hist_add(&l->m->ttft, rx > s->intended ? rx - s->intended : 0);
+	if (l->m->slices != NULL)
+		kvr_hist_add(&load_slice(l, s)->ttft, rx > s->intended ? rx - s->intended : 0);
 }
 
 static void measure_back(struct load *l, const struct load_slot *s, uint64_t rx, uint64_t forward)

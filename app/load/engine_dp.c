@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "load.h"
+#include "slice.h"
 
 #include <string.h>
 
@@ -63,6 +64,10 @@ static void note_cached(struct load *l, uint32_t task, uint32_t cached)
 	diff = g->predicted > g->cached ? g->predicted - g->cached : g->cached - g->predicted;
 	kvr_stats_add(l->row, LOAD_PROMPT_BLOCKS, n);
 	kvr_stats_add(l->row, LOAD_CACHED_BLOCKS, g->cached);
+	if (l->m->slices != NULL) {
+		load_slice(l, s)->prompt_blocks += n;
+		load_slice(l, s)->cached_blocks += g->cached;
+	}
 	kvr_stats_add(l->row, LOAD_PREDICTED_BLOCKS, g->predicted);
 	kvr_stats_add(l->row, LOAD_PREDICTION_ERROR, diff);
 	if (g->predicted > g->cached)

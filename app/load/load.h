@@ -212,7 +212,7 @@ struct load {
 	struct load_workload *work;
 	struct load_link *link;
 	kvr_cell_t *row;	 /* counters, enum load_counter */
-	struct load_measures *m; /* histograms and codes */
+	struct load_measures *m; /* histograms and codes; `slices` with --slice */
 	uint64_t now;		 /* read once per iteration */
 	uint64_t hz;
 	uint64_t busy_at; /* when there was something to do, for --idle sleep */

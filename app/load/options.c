@@ -92,6 +92,10 @@ static const struct kvr_opt table[] = {
 	F64("ramp", ramp, 0, 1e6, "0", "s",
 	    "first part in which --rate is reached from a tenth of it"),
 	F64("drain", drain, 0, 3600, "5", "s", "wait for answers after the last request"),
+	F64("slice", slice, 0, 3600, "0", "s",
+	    "with --json: cached share and time to first token of each part of the schedule that "
+	    "is "
+	    "so long, at most 240 of them; 0 = no"),
 	U64("requests", requests, 0, 0, "0", "requests", "end after so many; 0 = no limit"),
 	U32("max-inflight", max_inflight, 1, 1 << 20, "65536", "requests",
 	    "requests in flight at most; others count as not sent"),

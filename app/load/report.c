@@ -279,6 +279,30 @@ static void put_result(json_t *o, const struct load *l, const uint64_t v[])
 			    json_real(share(v[LOAD_BUSY_CYCLES], v[LOAD_SENT])));
 }
 
+/* Parts of the schedule in which nothing was due are left out. */
+static void put_slices(json_t *o, const struct load *l)
+{
+	json_t *all = json_array();
+
+	for (uint32_t i = 0; i < LOAD_SLICES; i++) {
+		const struct load_slice *s = &l->m->slices[i];
+		json_t *one;
+
+		if (s->prompt_blocks == 0 && s->ttft.count == 0)
+			continue;
+		one = json_object();
+		json_object_set_new(one, "at_s", json_real(i * l->opt->slice));
+		json_object_set_new(one, "requests", json_integer((json_int_t)s->ttft.count));
+		json_object_set_new(one, "prompt_blocks",
+				    json_integer((json_int_t)s->prompt_blocks));
+		json_object_set_new(one, "cached_blocks",
+				    json_integer((json_int_t)s->cached_blocks));
+		put_latency(one, "ttft_ms", l, &s->ttft, 1e3);
+		json_array_append_new(all, one);
+	}
+	json_object_set_new(o, "slices", all);
+}
+
 void load_report_json(const struct load *l, FILE *out)
 {
 	json_t *o = json_object();
@@ -301,6 +325,8 @@ void load_report_json(const struct load *l, FILE *out)
 	put_latency(o, "back_us", l, &l->m->back, 1);
 	put_latency(o, "late_us", l, &l->m->lateness, 1);
 	put_counts(o, l, v);
+	if (l->m->slices != NULL)
+		put_slices(o, l);
 	json_dumpf(o, out, JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(6));
 	fputc('\n', out);
 	fflush(out);

@@ -25,6 +25,15 @@ static void *zeroed(size_t n, size_t size)
 	return memset(p, 0, n * size); /* also touches it: no page faults later */
 }
 
+static int setup_slices(struct load *l)
+{
+	if (l->opt->slice <= 0)
+		return 0;
+	l->m->slices = zeroed(LOAD_SLICES, sizeof(*l->m->slices));
+	l->m->slice_cycles = (uint64_t)(l->opt->slice * (double)l->hz) + 1;
+	return l->m->slices != NULL ? 0 : -ENOMEM;
+}
+
 static int setup_slots(struct load *l)
 {
 	l->n_slots = l->opt->max_inflight;
@@ -189,7 +198,9 @@ int load_setup(struct load *l, const struct load_options *opt, char *err, size_t
 	if (rc < 0)
 		return rc;
 	l->m = zeroed(1, sizeof(*l->m));
-	rc = l->m == NULL ? -ENOMEM : setup_slots(l);
+	rc = l->m == NULL ? -ENOMEM : setup_slices(l);
+	if (rc == 0)
+		rc = setup_slots(l);
 	if (rc == 0)
 		rc = setup_legs(l);
 	if (rc == 0)
@@ -234,5 +245,7 @@ void load_teardown(struct load *l)
 	free(l->tokens);
 	free(l->body);
 	free(l->item);
+	if (l->m != NULL)
+		free(l->m->slices);
 	free(l->m);
 }

@@ -155,6 +155,14 @@ enum load_counter { LOAD_COUNTER_LIST(KVR_COUNTER_ENUM) LOAD_COUNTERS };
 
 extern const struct kvr_stats_def load_stats_def;
 
+#define LOAD_SLICES 240u
+
+/** The same of the requests that were due in one part of the schedule, see --slice. */
+struct load_slice {
+	struct kvr_hist ttft;
+	uint64_t prompt_blocks, cached_blocks; /* LOAD_PROMPT_BLOCKS, LOAD_CACHED_BLOCKS */
+};
+
 /** Distributions of the measured requests, cycles. */
 struct load_measures {
 	struct kvr_hist ttft;		 /* intended send to first item at the client */
@@ -165,6 +173,8 @@ struct load_measures {
 	struct kvr_hist lateness;	 /* intended send to real send */
 	uint64_t code[KVR_E_MAX];	 /* REJECTED of requests, by code */
 	uint64_t worker_code[KVR_E_MAX]; /* of workers' messages */
+	struct load_slice *slices;	 /* LOAD_SLICES of them with --slice, else NULL */
+	uint64_t slice_cycles;
 };
 
 #endif

@@ -253,12 +253,16 @@ def run(directory):
         need(all(h == {"count": 0} for h in empty.values()), f"nothing was measured yet: {empty}")
         program = child.start([load, "--socket", f"{directory}/memif.sock", "--core", str(cpus[-1]), "--seconds", "60", "--ranks", "20",
                                "--rate", "300", "--prefill-us-per-token", "1", "--decode-us-per-token", "100", "--json", "--quiet",
-                               "--drain", "60"], stdout=subprocess.PIPE, text=True)
+                               "--slice", "0.02", "--drain", "60"], stdout=subprocess.PIPE, text=True)
         ranks(prefix)
         program.terminate()  # it ends in order, and says what it saw
         text, _ = program.communicate(timeout=100)
         need(program.returncode == 0, f"kvroute-load ended with {program.returncode}")
         result = json.loads(text)
+        for name in ("prompt_blocks", "cached_blocks"):
+            need(sum(s[name] for s in result["slices"]) == result["counters"][name], f"{name} of the parts: {result}"[:3000])
+        firsts = sum(s["requests"] for s in result["slices"])
+        need(result["completed"] <= firsts <= result["requests"] and (len(result["slices"]) > 1 or firsts < 40), f"requests of the parts: {result}"[:3000])
         logged(directory, "kvroute: worker 1 joining -> serving: pool default, at 10.77.0.2:")
         logged(directory, " -> gone: pool default, at 10.77.0.2:")
         nonsense(prefix)
