@@ -111,12 +111,13 @@ static void tell_router(struct app_stream *s)
 	const struct kvr_kvmap_stats *st = kvr_kvmap_stats_get(s->map);
 	const uint64_t unread = kvr_cell_get(&st->unknown) + kvr_cell_get(&st->bad) +
 				kvr_cell_get(&st->medium) + s->bad_batches;
+	const uint32_t size = kvr_kvmap_block_size(s->map);
 
 	if (s->app->agent == NULL)
 		return;
-	kvr_agent_events_read(s->app->agent, s->dp_rank,
-			      unread < UINT32_MAX ? (uint32_t)unread : UINT32_MAX,
-			      kvr_kvmap_block_size(s->map));
+	kvr_agent_events_read(
+		s->app->agent, s->dp_rank, unread < UINT32_MAX ? (uint32_t)unread : UINT32_MAX,
+		size < UINT16_MAX ? (uint16_t)size : UINT16_MAX, kvr_kvmap_eagle(s->map));
 }
 
 static void bad_batch(struct app_stream *s)

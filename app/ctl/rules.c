@@ -29,6 +29,11 @@ const struct doctor_rule doctor_rules[] = {
 	 "start the engine with the pool's block size, or give the pool block_size, and the agent "
 	 "--block-size, of the engine's",
 	 DOCTOR_RANK},
+	{"event-eagle", "events, pools", rule_event_eagle,
+	 "give the pool eagle = true when its engines draft with EAGLE, and eagle = false when "
+	 "they "
+	 "do not; all engines of a pool are alike",
+	 DOCTOR_RANK},
 	{"rank-range", "ingress", rule_bad_rank,
 	 "give the agent the engine's --ranks and --first-rank; capture shows who it is",
 	 DOCTOR_ROUTER},

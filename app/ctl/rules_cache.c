@@ -159,6 +159,19 @@ bool rule_event_block_size(const struct doctor_look *l)
 			  l->pool, l->name, size, want);
 }
 
+/* Hashes of windows and of tokens never meet. */
+bool rule_event_eagle(const struct doctor_look *l)
+{
+	const bool pairs = event_number(l, l->is, "pairs") != 0;
+	const bool eagle = snap_number(snap_at(l->is, "pools", l->pool, "eagle", NULL)) != 0;
+
+	return event_number(l, l->is, "block_size") > 0 &&
+	       snap_at(l->is, "pools", l->pool, "eagle", NULL) != NULL && pairs != eagle &&
+	       doctor_say(l, "pool %s: KV events of rank %s name %s, the pool has eagle = %s",
+			  l->pool, l->name, pairs ? "pairs of tokens (EAGLE)" : "single tokens",
+			  eagle ? "true" : "false");
+}
+
 bool rule_useless_cache(const struct doctor_look *l)
 {
 	const struct doctor_look pool = {.before = snap_at(l->was, "pools", l->pool, NULL),

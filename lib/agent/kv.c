@@ -148,7 +148,7 @@ int kvr_agent_load(struct kvr_agent *a, uint32_t dp_rank, uint32_t active_reques
 }
 
 int kvr_agent_events_read(struct kvr_agent *a, uint32_t dp_rank, uint32_t unread,
-			  uint32_t block_size)
+			  uint16_t block_size, bool eagle)
 {
 	struct agent_rank *k = rank_of(a, dp_rank);
 
@@ -156,6 +156,9 @@ int kvr_agent_events_read(struct kvr_agent *a, uint32_t dp_rank, uint32_t unread
 		return -EINVAL;
 	k->load.events_unread = unread;
 	k->load.event_block_size = block_size;
+	k->load.event_form = block_size == 0 ? KVR_FORM_UNKNOWN
+			     : eagle	     ? KVR_FORM_PAIRS
+					     : KVR_FORM_TOKENS;
 	return 0;
 }
 

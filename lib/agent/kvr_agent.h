@@ -292,10 +292,10 @@ int kvr_agent_load(struct kvr_agent *a, uint32_t dp_rank, uint32_t active_reques
 		   uint64_t kv_used_blocks);
 
 /** What became of the engine's own events of a rank, for the next heartbeats: how many could not be
- * read so far, and tokens a block of those that could (0: not known). Operators of the router
- * are told. @return 0, -EINVAL. */
+ * read so far, tokens a block of those that could (0: not known), and whether these were pairs
+ * (eagle). Operators of the router are told. @return 0, -EINVAL. */
 int kvr_agent_events_read(struct kvr_agent *a, uint32_t dp_rank, uint32_t unread,
-			  uint32_t block_size);
+			  uint16_t block_size, bool eagle);
 
 /** Walk hints: *pos starts at 0. @return 1 *h is filled, 0 no more. */
 int kvr_agent_hint_next(const struct kvr_agent_request *r, uint32_t *pos, struct kvr_agent_hint *h);

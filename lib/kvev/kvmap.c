@@ -190,6 +190,11 @@ uint32_t kvr_kvmap_block_size(const struct kvr_kvmap *m)
 	return m->learned;
 }
 
+bool kvr_kvmap_eagle(const struct kvr_kvmap *m)
+{
+	return m->learned_eagle;
+}
+
 const struct kvr_kvmap_stats *kvr_kvmap_stats_get(const struct kvr_kvmap *m)
 {
 	return &m->st;

@@ -32,6 +32,7 @@ struct kvmap_slot {
 struct kvr_kvmap {
 	struct kvr_kvmap_out out;
 	uint32_t block_size, learned;
+	bool learned_eagle;
 	uint32_t max, n;
 	uint32_t ring, next; /* entries of the ring; where the next one goes */
 	uint64_t mask, seed;

@@ -82,6 +82,9 @@ void kvr_kvmap_clear(struct kvr_kvmap *m);
 /** The block size of the first store of full attention; 0: none yet. */
 uint32_t kvr_kvmap_block_size(const struct kvr_kvmap *m);
 
+/** Whether it was of pairs of tokens (eagle); only with a block size. */
+bool kvr_kvmap_eagle(const struct kvr_kvmap *m);
+
 /** One run of blocks in one tier, for dumps. */
 struct kvr_kvmap_run {
 	enum kvr_tier tier;

@@ -202,8 +202,10 @@ static int stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 		move(m, ev);
 		return 0;
 	}
-	if (m->learned == 0)
+	if (m->learned == 0) {
 		m->learned = ev->block_size;
+		m->learned_eagle = ev->eagle;
+	}
 	if (ev->block_size != m->block_size) {
 		kvr_cell_add(&m->st.size, 1);
 		return 0;

@@ -55,6 +55,13 @@ struct kvr_wire_heartbeat {
 
 #define KVR_BEAT_F_DRAIN 0x0001u /* the engine wants no new requests; without: it wants them */
 
+/** What the tokens of a block are in an engine's events. */
+enum kvr_wire_event_form {
+	KVR_FORM_UNKNOWN = 0,
+	KVR_FORM_TOKENS = 1,
+	KVR_FORM_PAIRS = 2, /* eagle windows: the last block has one token more */
+};
+
 /** One rank's report: 32 bytes. */
 struct kvr_wire_rank_load {
 	uint32_t dp_rank;
@@ -62,7 +69,8 @@ struct kvr_wire_rank_load {
 	uint64_t kv_used_blocks;   /* UINT64_MAX: not reported */
 	uint64_t next_event_id;	   /* id the rank's next KV event will have */
 	uint32_t events_unread;	   /* events of its engine that the agent could not read */
-	uint32_t event_block_size; /* tokens a block in its engine's events; 0: not known */
+	uint16_t event_block_size; /* tokens a block in its engine's events; 0: not known */
+	uint16_t event_form;	   /* enum kvr_wire_event_form */
 } __rte_packed;
 
 enum kvr_wire_worker_state {

@@ -59,7 +59,8 @@ struct kvr_beat_load {
 	_Atomic uint64_t next_event_id;
 	_Atomic uint32_t fresh; /* not taken yet */
 	/* For telemetry alone. */
-	_Atomic uint32_t active_requests, events_unread, event_block_size;
+	_Atomic uint32_t active_requests, events_unread;
+	_Atomic uint16_t event_block_size, event_form;
 };
 
 /**

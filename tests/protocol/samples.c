@@ -362,7 +362,8 @@ static void workers(struct maker *m)
 						    .kv_used_blocks = 1234,
 						    .next_event_id = 99,
 						    .events_unread = 3,
-						    .event_block_size = 16},
+						    .event_block_size = 16,
+						    .event_form = KVR_FORM_PAIRS},
 						   {.dp_rank = 1, .kv_used_blocks = UINT64_MAX}};
 	const struct kvr_wire_heartbeat_ack state = {.state = KVR_WORKER_SERVING, .bookings = 5};
 

@@ -157,6 +157,7 @@ static const struct {
 	F(rank_load, next_event_id),
 	F(rank_load, events_unread),
 	F(rank_load, event_block_size),
+	F(rank_load, event_form),
 	F(heartbeat_ack, state),
 	F(heartbeat_ack, reserved0),
 	F(heartbeat_ack, bookings),

@@ -158,8 +158,11 @@ class Faults:
         self.agent.event_block_size = 2 * B
         self.said('llama', '100/0', 'block_size', 2 * B)
         self.says(self.doctor(['event-block-size']), f'blocks of {2 * B} tokens, the pool has {B}')
-        self.agent.event_block_size = B
-        self.said('llama', '100/0', 'block_size', B)
+        self.agent.event_block_size, self.agent.event_form = B, 2
+        self.said('llama', '100/0', 'pairs', 1)
+        self.says(self.doctor(['event-eagle']), 'rank 100/0 name pairs of tokens (EAGLE), the pool has eagle = false')
+        self.agent.event_form = 1
+        self.said('llama', '100/0', 'pairs', 0)
         self.doctor(['rank-range'], self.bad_rank)
         self.doctor(['event-life'], self.old_life)
         self.doctor(['event-regression'], self.again)

@@ -65,6 +65,7 @@ static void mark(const struct lcore *lc, const struct kvr_view_worker *w,
 		atomic_store_explicit(&b->events_unread, l[i].events_unread, memory_order_relaxed);
 		atomic_store_explicit(&b->event_block_size, l[i].event_block_size,
 				      memory_order_relaxed);
+		atomic_store_explicit(&b->event_form, l[i].event_form, memory_order_relaxed);
 		/* Pairs with the exchange in take_loads(). */
 		atomic_store_explicit(&b->fresh, 1, memory_order_release);
 	}

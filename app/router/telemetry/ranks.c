@@ -238,6 +238,9 @@ static void add_said(const struct page *g, uint32_t i, struct rte_tel_data *t)
 				  atomic_load_explicit(&b->events_unread, memory_order_relaxed));
 	rte_tel_data_add_dict_u64(t, "block_size",
 				  atomic_load_explicit(&b->event_block_size, memory_order_relaxed));
+	rte_tel_data_add_dict_u64(t, "pairs",
+				  atomic_load_explicit(&b->event_form, memory_order_relaxed) ==
+					  KVR_FORM_PAIRS);
 }
 
 static void add_events(const struct page *g, uint32_t i, struct rte_tel_data *t)

@@ -152,6 +152,7 @@ static struct rte_tel_data *pool_dict(const struct pool *p)
 	rte_tel_data_add_dict_string(d, "name", p->name);
 	rte_tel_data_add_dict_u64(d, "id", p->wire_id);
 	rte_tel_data_add_dict_u64(d, "block_size", p->block_size);
+	rte_tel_data_add_dict_u64(d, "eagle", p->eagle);
 	rte_tel_data_add_dict_u64(d, "max_ranks", p->max_ranks);
 	rte_tel_data_add_dict_u64(d, "slots", kvr_flight_size(p->requests));
 	rte_tel_data_add_dict_u64(d, "slots_used", kvr_flight_count(p->requests));

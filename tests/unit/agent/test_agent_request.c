@@ -59,8 +59,8 @@ static void heartbeats_carry_every_rank_and_tell_the_state(void)
 	rig_welcomed((struct kvr_agent_conf){0});
 	CU_ASSERT_EQUAL(kvr_agent_load(a, 5, 3, 70), 0);
 	CU_ASSERT_EQUAL(kvr_agent_load(a, 6, 3, 70), -EINVAL);
-	CU_ASSERT_EQUAL(kvr_agent_events_read(a, 5, 9, 32), 0);
-	CU_ASSERT_EQUAL(kvr_agent_events_read(a, 6, 9, 32), -EINVAL);
+	CU_ASSERT_EQUAL(kvr_agent_events_read(a, 5, 9, 32, true), 0);
+	CU_ASSERT_EQUAL(kvr_agent_events_read(a, 6, 9, 32, true), -EINVAL);
 	CU_ASSERT_EQUAL(kvr_agent_load(a, 3, 3, 70), -EINVAL);
 	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, 5, &(struct kvr_agent_kv){.hashes = &one, .n = 1}),
 			0);
@@ -77,7 +77,9 @@ static void heartbeats_carry_every_rank_and_tell_the_state(void)
 	CU_ASSERT_EQUAL(l[1].next_event_id, 1);
 	CU_ASSERT_EQUAL(l[0].events_unread, 0);
 	CU_ASSERT_EQUAL(l[1].events_unread, 9);
+	CU_ASSERT_EQUAL(l[0].event_form, KVR_FORM_UNKNOWN);
 	CU_ASSERT_EQUAL(l[1].event_block_size, 32);
+	CU_ASSERT_EQUAL(l[1].event_form, KVR_FORM_PAIRS);
 	push_heartbeat_ack(KVR_WORKER_SERVING, 0);
 	push_heartbeat_ack(KVR_WORKER_SERVING, 0);
 	kvr_agent_process(a);

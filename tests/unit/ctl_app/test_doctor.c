@@ -14,7 +14,8 @@ static const char was_text[] =
 	"{'at': 100.0, 'info': {'uptime_ms': 50000},"
 	" 'workers': {'total': 1, 'workers': {'1': {'state': 'serving', 'pool': 'm', 'bookings': 3,"
 	"   'silent_ms': 20, 'state_ms': 40000}}},"
-	" 'pools': {'m': {'name': 'm', 'block_size': 16, 'slots': 1000, 'slots_used': 30,"
+	" 'pools': {'m': {'name': 'm', 'block_size': 16, 'eagle': 0, 'slots': 1000, 'slots_used': "
+	"30,"
 	"   'slots_lingering': 10, 'frames_held': 5, 'frames_held_max': 500,"
 	"   'requests': {'routes': 100, 'routed': 90, 'finished': 90, 'rejected': 0, 'no_blocks': "
 	"5, 'waiting': 0, "
@@ -79,6 +80,10 @@ static const struct fault {
 	{"event-block-size", "{'events': {'m': {'ranks': {'1/0': {'block_size': 32}}}}}",
 	 "{'events': {'m': {'ranks': {'1/0': {'block_size': 32}}}}}",
 	 "KV events of rank 1/0 are about blocks of 32 tokens, the pool has 16"},
+	{"event-eagle", "", "{'events': {'m': {'ranks': {'1/0': {'pairs': 1}}}}}",
+	 "KV events of rank 1/0 name pairs of tokens (EAGLE), the pool has eagle = false"},
+	{"event-eagle", "", "{'pools': {'m': {'eagle': 1}}}",
+	 "KV events of rank 1/0 name single tokens, the pool has eagle = true"},
 	{"rank-range", "", "{'ingress': {'bad_rank': 6}}", "6 heartbeats"},
 	{"request-unknown", "{'events': {'m': {'ranks': {'1/0': {'engine_requests': 0}}}}}",
 	 "{'events': {'m': {'ranks': {'1/0': {'engine_requests': 0}}}}}",

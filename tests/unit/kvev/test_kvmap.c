@@ -247,7 +247,28 @@ static void the_block_size_is_learned(void)
 	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), 0);
 	store(m, 0, 0, 2);
 	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), BLOCK);
+	CU_ASSERT(!kvr_kvmap_eagle(m));
 	CU_ASSERT(!router[0][0][0]);
+	kvr_kvmap_destroy(m);
+}
+
+static void pairs_are_learned_with_it(void)
+{
+	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, LEN, 7, &out);
+	const uint64_t name = 1;
+	const uint32_t tokens[BLOCK + 1] = {3, 4, 5};
+	const struct kvr_kvev ev = {.type = KVR_KVEV_STORED,
+				    .hashes = &name,
+				    .n_hashes = 1,
+				    .tokens = tokens,
+				    .n_tokens = BLOCK + 1,
+				    .block_size = BLOCK,
+				    .eagle = true};
+
+	CU_ASSERT(!kvr_kvmap_eagle(m));
+	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
+	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), BLOCK);
+	CU_ASSERT(kvr_kvmap_eagle(m));
 	kvr_kvmap_destroy(m);
 }
 
@@ -267,6 +288,7 @@ int main(void)
 		{"without room it never holds more", without_room_it_never_holds_more},
 		{"the oldest goes first", the_oldest_goes_first},
 		{"the block size is learned", the_block_size_is_learned},
+		{"pairs are learned with it", pairs_are_learned_with_it},
 		{"sizes are checked", sizes_are_checked},
 		CU_TEST_INFO_NULL,
 	};
