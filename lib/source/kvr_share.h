@@ -57,8 +57,8 @@ struct kvr_share *kvr_share_create(uint32_t n, uint32_t sources, uint32_t times,
 /** NULL is accepted. */
 void kvr_share_destroy(struct kvr_share *s);
 
-/** Whether source @p key (kvr_source_key()) may have @p n more while @p free are free. When not, @p st,
- * which may be NULL, says why. */
+/** Whether source @p key (kvr_source_key()) may have @p n more while @p free are free. When not, @p
+ * st, which may be NULL, says why. */
 bool kvr_share_may(const struct kvr_share *s, uint64_t key, uint32_t n, uint64_t free,
 		   struct kvr_share_state *st);
 
