@@ -640,7 +640,8 @@ static void a_drain_with_a_bound_cuts_off_what_is_left(void)
 	const struct kvr_worker *w;
 	uint64_t h, other;
 
-	begin();
+	pipeline_start(1);
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 1));
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER + 1, 1, "a", 1));
 	w = kvr_registry_find(rt->registry, WORKER);
 	/* One at each; which is whose the slots say. */

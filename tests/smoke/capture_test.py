@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from load_test import Failed, a_router, in_directory, telemetry
+from load_test import PATIENCE, Failed, a_router, in_directory, telemetry
 
 CONF = """[router]
 ingress = {cpu}
@@ -34,7 +34,7 @@ max_ranks = 64
 max_blocks = 64K
 """
 LOAD = ["--idle", "sleep", "--engines", "2", "--ranks", "2", "--turns", "1", "--blocks-per-rank", "0", "--prefill-us-per-token", "0",
-        "--decode-us-per-token", "100", "--drain", "20", "--memory", "256", "--json", "--quiet", "--rate", "200", "--requests", "400"]
+        "--decode-us-per-token", "100", *PATIENCE, "--memory", "256", "--json", "--quiet", "--rate", "200", "--requests", "400"]
 
 
 def packets(path):
