@@ -32,8 +32,7 @@ static const struct kvr_opt router_opts[] = {
 	{"memory_mb", KVR_OPT_U32, ROUTER(memory_mb), .min = 64, .max = 1048576, .def = "768",
 	 .unit = "MiB", .help = "memory of the packet path: tables, rings, buffers"},
 	{"hugepages", KVR_OPT_ENUM, ROUTER(hugepages), .choices = hugepages, .def = "auto",
-	 .help = "auto uses them when enough are free; without them the kernel is asked for "
-		 "transparent ones"},
+	 .help = "auto uses them when enough are free"},
 	{"idle", KVR_OPT_ENUM, ROUTER(idle), .choices = idle_modes, .def = "poll",
 	 .help = "lcores without work: poll; sleep up to 2 ms, which the first request after a "
 		 "pause waits; or are woken by their devices (interrupt: memif servers and packet "

@@ -24,7 +24,6 @@
 #include "control/log.h"
 #include "start/folders.h"
 #include "start/host.h"
-#include "start/pages.h"
 #include "start/shared.h"
 
 #define EAL_ARGS   64
@@ -307,8 +306,6 @@ int start_eal(struct router *rt, char *err, size_t errlen)
 		explain(rt, log_captured(), printed, err, errlen);
 		return rte_errno > 0 ? -rte_errno : -EIO;
 	}
-	if (!use_hugepages(&rt->conf.opt, &m))
-		pages_wish();
 	/* The EAL keeps pointers into the arguments: they live as long as the process. */
 	start_clock(rt);
 	folders_start();
