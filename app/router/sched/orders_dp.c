@@ -365,13 +365,16 @@ static void carry_out(const struct life *x, const struct kvr_rq_order *o)
 }
 
 /* Whether the question at the end of a step, if it is one, can be answered in this turn; else it
- * waits in pool_live::asking, and all that could happen to others with it. */
+ * waits in pool_live::asking, and all that could happen to others with it. There is room for one:
+ * nothing is let happen to a second, and if it does it is answered at once. */
 static bool may_ask(const struct life *x, const struct kvr_rq_order *o)
 {
+	const bool taken = x->p->live.asking.r != NULL;
+
+	assert(!taken || o->kind != KVR_RQO_DECIDE);
 	if (o->kind != KVR_RQO_DECIDE ||
-	    prompts_ready(leg_pool(x, o->leg), x->r->job, PROMPTS_SLICE))
+	    prompts_ready(leg_pool(x, o->leg), x->r->job, taken ? UINT32_MAX : PROMPTS_SLICE))
 		return true;
-	assert(x->p->live.asking.r == NULL);
 	x->p->live.asking.r = x->r;
 	x->p->live.asking.req = o->req;
 	x->p->live.asking.leg = o->leg;

@@ -64,13 +64,16 @@ void admit_one(struct lcore *lc, struct pool *p, const struct kvr_sched_decision
 	slot_event(lc, p, kvr_flight_slot(p->requests, d->slot), e);
 }
 
-/* One by one: what follows from an admission (a leg that is stopped at once, say) comes before the
- * next one is decided. Whoever is not reached is the first of the next turn. */
+/* One by one: what follows from an admission (a leg that is stopped at once, a question about the
+ * next leg that has to wait) comes before the next one is decided. Whoever is not reached is the
+ * first of the next turn. */
 void admit_poll(struct lcore *lc, struct pool *p)
 {
 	struct kvr_sched_decision d;
 
-	for (uint32_t i = 0; i < ADMIT_TURN && decide_waiting(lc, p, &d, 1) == 1; i++)
+	for (uint32_t i = 0;
+	     i < ADMIT_TURN && likely(prompts_may_admit(p)) && decide_waiting(lc, p, &d, 1) == 1;
+	     i++)
 		admit_one(lc, p, &d);
 }
 
