@@ -93,8 +93,9 @@ static const struct module {
 	{"lcores", start_lcores, stop_lcores},
 	{"pools", start_pools, stop_pools},
 	{"memory", start_memory, stop_memory},
+	{"snapshot", snapshot_open, snapshot_close, true}, /* read before anybody asks */
 	{"traffic", start_traffic, stop_traffic, true},
-	{"snapshot", start_snapshot, stop_snapshot, true},
+	{"snapshots", start_snapshots, stop_snapshots, true},
 	/* Last up, first down: its handlers and control call packet lcores, which must poll. */
 	{"telemetry", telemetry_start, telemetry_stop, true},
 };

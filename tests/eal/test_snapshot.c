@@ -31,7 +31,8 @@ static void begin_with(const char *pools)
 
 	pipeline_router = keys;
 	pipeline_start_with(pools);
-	CU_ASSERT_EQUAL_FATAL(start_snapshot(rt, err, sizeof(err)), 0);
+	CU_ASSERT_EQUAL_FATAL(snapshot_open(rt, err, sizeof(err)), 0);
+	CU_ASSERT_EQUAL_FATAL(start_snapshots(rt, err, sizeof(err)), 0);
 }
 
 static void begin(void)
@@ -41,7 +42,8 @@ static void begin(void)
 
 static void end(void)
 {
-	stop_snapshot(rt);
+	stop_snapshots(rt);
+	snapshot_close(rt);
 	pipeline_advance(20); /* gauges are of the last tick */
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_stop();
@@ -323,9 +325,10 @@ static void files_that_are_not_used(void)
 	CU_ASSERT_TRUE_FATAL(hello(1, 0));
 	CU_ASSERT(!worker()->warm && held(0) == 0);
 	forget();
-	stop_snapshot(rt);
+	stop_snapshots(rt);
+	snapshot_close(rt);
 	snprintf(rt->conf.opt.state_dir, sizeof(rt->conf.opt.state_dir), "/nowhere");
-	CU_ASSERT_EQUAL(start_snapshot(rt, err, sizeof(err)), -EINVAL);
+	CU_ASSERT_EQUAL(snapshot_open(rt, err, sizeof(err)), -EINVAL);
 	CU_ASSERT(strstr(err, "state_dir") != NULL);
 	pipeline_stop();
 }

@@ -27,12 +27,14 @@ static void begin(void)
 
 	pipeline_router = keys;
 	begin_with(POOL, "");
-	CU_ASSERT_EQUAL_FATAL(start_snapshot(rt, err, sizeof(err)), 0);
+	CU_ASSERT_EQUAL_FATAL(snapshot_open(rt, err, sizeof(err)), 0);
+	CU_ASSERT_EQUAL_FATAL(start_snapshots(rt, err, sizeof(err)), 0);
 }
 
 static void finish(void)
 {
-	stop_snapshot(rt);
+	stop_snapshots(rt);
+	snapshot_close(rt);
 	end();
 }
 

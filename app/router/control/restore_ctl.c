@@ -11,8 +11,9 @@
 #include <time.h>
 
 /* Agents of a router that has gone come back within seconds. */
-#define KEEP_NS	   UINT64_C(60000000000)
-#define FILE_BYTES (UINT64_C(256) << 20) /* of a router with small tables */
+#define KEEP_NS	    UINT64_C(60000000000)
+#define FILE_BYTES  (UINT64_C(256) << 20) /* of a router with small tables */
+#define BLOCK_BYTES 64u			  /* and 4 for each rank that has it */
 
 static uint32_t place(const struct kvr_snap_piece *p, uint32_t owner)
 {
@@ -116,12 +117,14 @@ static int order(struct restore *r)
 	return 0;
 }
 
+/* More is no file of ours: all blocks in runs of their own, each at all ranks. */
 static uint64_t most_bytes(const struct router *rt)
 {
 	uint64_t n = FILE_BYTES;
 
 	for (uint32_t i = 0; i < rt->conf.n_pools; i++)
-		n += 64 * rt->conf.pool[i].own.max_blocks;
+		n += rt->conf.pool[i].own.max_blocks *
+		     (BLOCK_BYTES + 4 * rt->conf.pool[i].sched.max_ranks);
 	return n;
 }
 

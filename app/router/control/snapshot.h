@@ -57,9 +57,12 @@ struct snapshot {
 	_Atomic int quit;  /* the end: what is under way is given up */
 };
 
-/** The module: reads the snapshot there is, starts the thread. @return 0 or -errno, @p err. */
-int start_snapshot(struct router *rt, char *err, size_t errlen);
-void stop_snapshot(struct router *rt);
+/** Two modules: before packet lcores run, read the snapshot there is; beside them, the thread that
+ * makes more. @return 0 or -errno, @p err. */
+int snapshot_open(struct router *rt, char *err, size_t errlen);
+void snapshot_close(struct router *rt);
+int start_snapshots(struct router *rt, char *err, size_t errlen);
+void stop_snapshots(struct router *rt);
 
 /** Ask for one. Any thread. @return 0; -ENOENT: there is no state_dir; -EALREADY: under way. */
 int snapshot_ask(struct router *rt);

@@ -153,7 +153,7 @@ static int start_thread(struct router *rt)
 	return -rc;
 }
 
-int start_snapshot(struct router *rt, char *err, size_t errlen)
+int snapshot_open(struct router *rt, char *err, size_t errlen)
 {
 	char path[sizeof(rt->snapshot->path)];
 	int rc = find_path(rt, path, sizeof(path), err, errlen);
@@ -167,23 +167,34 @@ int start_snapshot(struct router *rt, char *err, size_t errlen)
 	rt->snapshot->shape = shape_of(rt);
 	sem_init(&rt->snapshot->wake, 0, 0);
 	restore_read(rt, path, &rt->snapshot->shape); /* it starts empty without */
-	rc = start_thread(rt);
-	if (rc < 0)
-		stop_snapshot(rt);
-	return rc;
+	return 0;
 }
 
-void stop_snapshot(struct router *rt)
+int start_snapshots(struct router *rt, char *err, size_t errlen)
+{
+	RTE_SET_USED(err);
+	RTE_SET_USED(errlen);
+	return rt->snapshot != NULL ? start_thread(rt) : 0;
+}
+
+void stop_snapshots(struct router *rt)
+{
+	struct snapshot *s = rt->snapshot;
+
+	if (s == NULL || !s->threaded)
+		return;
+	atomic_store_explicit(&s->quit, 1, memory_order_relaxed);
+	sem_post(&s->wake);
+	pthread_join(s->thread, NULL);
+	s->threaded = false;
+}
+
+void snapshot_close(struct router *rt)
 {
 	struct snapshot *s = rt->snapshot;
 
 	if (s == NULL)
 		return;
-	atomic_store_explicit(&s->quit, 1, memory_order_relaxed);
-	if (s->threaded) {
-		sem_post(&s->wake);
-		pthread_join(s->thread, NULL);
-	}
 	sem_destroy(&s->wake);
 	restore_free(s->old);
 	free(s);

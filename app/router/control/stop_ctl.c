@@ -20,6 +20,8 @@
 #define ROUND_NS  1000000u
 #define LINGER_NS UINT64_C(300000000) /* ended requests whose client may ask once more */
 #define LAST_NS	  UINT64_C(50000000)  /* for the last frames to leave */
+#define SNAPSHOT_NS                                                                                \
+	UINT64_C(10000000000) /* for the last snapshot; a service manager has no more patience */
 
 /* Requests that workers have, and ended ones that are still answered for. */
 static uint32_t requests_left(struct router *rt, uint32_t *lingering)
@@ -141,12 +143,18 @@ static uint32_t rounds_while(struct router *rt, bool lingering, uint64_t end_ns)
  * theirs is worth more. One that is under way began before the end: it is not the last. */
 static void last_snapshot(struct router *rt)
 {
+	const uint64_t end = now_ns(rt) + SNAPSHOT_NS;
 	struct snapshot *s = rt->snapshot;
 	bool asked = false;
 
 	if (s == NULL || !s->threaded || s->old != NULL)
 		return;
 	while (!in_haste(rt)) {
+		if (now_ns(rt) >= end) {
+			log_line("the last snapshot is given up, its disk is too slow; the one "
+				 "before stays");
+			return;
+		}
 		if (!snapshot_under_way(s)) {
 			if (asked || snapshot_ask(rt) != 0)
 				return;

@@ -54,7 +54,9 @@ bool event_restore(struct lcore *lc, struct pool *p, const struct kvr_worker *w,
 		c->next = w->warm ? was->next : 0;
 		kvr_cell_set(&p->event_ranks[rank].v[ER_AUTHORITATIVE], 0);
 	}
+	/* All of them, and from the first on: a look at some may be under way. */
 	p->event.doubt_ns = lc->now_ns + DOUBT_NS;
+	p->event.doubt_rank = 0;
 	return true;
 }
 
