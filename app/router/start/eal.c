@@ -157,6 +157,15 @@ static const char *line_with(const char *text, const char *word, char *out, size
 	return out;
 }
 
+static void prefix_used(const struct router *rt, char *err, size_t errlen)
+{
+	kvr_conf_blame(
+		rt->conf.path, "router", "file_prefix", err, errlen,
+		"\"%s\" is used by another process, allowed: one of its own for each router; "
+		"stop the other or give another name",
+		rt->conf.opt.file_prefix);
+}
+
 /* One line: what is wrong and what helps. */
 static void explain(const struct router *rt, const char *logged, const char *printed, char *err,
 		    size_t errlen)
@@ -172,11 +181,7 @@ static void explain(const struct router *rt, const char *logged, const char *pri
 		kvr_conf_blame(path, "router", "eal", err, errlen,
 			       "got \"%s\" (%s), allowed: options of DPDK's EAL", o->eal, what);
 	} else if (strstr(logged, "Is another primary process running") != NULL) {
-		kvr_conf_blame(
-			path, "router", "file_prefix", err, errlen,
-			"\"%s\" is used by another process, allowed: one of its own for each "
-			"router; stop the other or give another name",
-			o->file_prefix);
+		prefix_used(rt, err, errlen);
 	} else if (line_with(logged, "Error creating '", line, sizeof(line)) != NULL ||
 		   line_with(logged, "annot create lock", line, sizeof(line)) != NULL) {
 		kvr_conf_blame(
@@ -297,9 +302,14 @@ int start_eal(struct router *rt, char *err, size_t errlen)
 			       m.huge_mb);
 		return -ENOMEM;
 	}
+	/* With huge pages the EAL takes a folder that is another one's, and names its socket anew.
+	 */
+	if (folders_hold(rt->conf.opt.file_prefix) < 0) {
+		prefix_used(rt, err, errlen);
+		return -EBUSY;
+	}
 	arguments(&a, rt);
 	catch_output(&said, rt->verbose);
-	folders_hold(rt->conf.opt.file_prefix);
 	rc = rte_eal_init(a.n, a.arg);
 	release_output(&said, printed, sizeof(printed));
 	if (rc < 0) {

@@ -111,7 +111,7 @@ uint32_t folders_sweep(const char *base, const char *but, uint32_t most)
 	return n;
 }
 
-void folders_hold(const char *file_prefix)
+int folders_hold(const char *file_prefix)
 {
 	const char *user = getenv("XDG_RUNTIME_DIR");
 	const struct timespec moment = {0, 10000000};
@@ -124,9 +124,10 @@ void folders_hold(const char *file_prefix)
 	for (int i = 0; i < HOLD_TRIES; i++) {
 		mark = folders_claim(own);
 		if (mark != -EWOULDBLOCK)
-			return;
+			return 0;
 		nanosleep(&moment, NULL); /* somebody may be removing it */
 	}
+	return -EBUSY;
 }
 
 uint32_t folders_start(void)

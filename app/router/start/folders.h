@@ -15,8 +15,9 @@
 #define FOLDERS_MARK "kvroute.lock"
 #define FOLDERS_MOST 256u /* are removed at one start */
 
-/** Before the EAL's start: hold the folder that it will take, when it is there from before. */
-void folders_hold(const char *file_prefix);
+/** Before the EAL's start: hold the folder that it will take, when it is there from before.
+ * @return 0, also when it cannot be held; -EBUSY: a router has it that lives. */
+int folders_hold(const char *file_prefix);
 
 /** After the EAL's start: mark the folder of this process, and remove those of the dead beside it.
  * What fails is left as it is. @return how many have been removed. */

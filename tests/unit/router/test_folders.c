@@ -123,9 +123,34 @@ static void only_folders_of_dead_routers_go(void)
 	CU_ASSERT_EQUAL(rmdir(base), 0); /* nothing else was left or made */
 }
 
+/* Else two routers had one folder, and the first to end took the other's socket with it. */
+static void a_folder_of_a_living_router_is_not_held(void)
+{
+	const char *dpdk = geteuid() == 0 ? "/var/run/dpdk" : in("dpdk", "");
+	char prefix[40], path[200];
+	int fd;
+
+	setenv("XDG_RUNTIME_DIR", base, 1);
+	CU_ASSERT(mkdir(dpdk, 0755) == 0 || errno == EEXIST);
+	snprintf(prefix, sizeof(prefix), "kvr-folders-%d", (int)getpid());
+	snprintf(path, sizeof(path), "%s/%s", dpdk, prefix);
+	CU_ASSERT_EQUAL(folders_hold(prefix), 0); /* there is none: the EAL will make it */
+	CU_ASSERT_EQUAL_FATAL(mkdir(path, 0700), 0);
+	fd = folders_claim(path);
+	CU_ASSERT_TRUE_FATAL(fd >= 0);
+	CU_ASSERT_EQUAL(folders_hold(prefix), -EBUSY);
+	close(fd);
+	CU_ASSERT_EQUAL(folders_hold(prefix), 0);
+	folders_stop();
+	CU_ASSERT(access(path, F_OK) < 0);
+	rmdir(in("dpdk", ""));
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
+		{"a folder of a living router is not held",
+		 a_folder_of_a_living_router_is_not_held},
 		{"only folders of dead routers go", only_folders_of_dead_routers_go},
 		CU_TEST_INFO_NULL,
 	};
