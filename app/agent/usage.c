@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define WORDS_MOST 4096u /* of an engine's message, before it is cut */
+
 enum { M_USAGE, M_CHOICES, M_RESULT, M_TYPE, M_RESPONSE, M_DELTA, M_N };
 static const char *const names[M_N] = {"usage", "choices",  "kv_transfer_params",
 				       "type",	"response", "delta"};
@@ -102,26 +104,40 @@ bool agent_prompt_details(const char *data, size_t len, struct kvr_json_value *d
 	       details->type == KVR_JSON_OBJECT;
 }
 
+/* How many of @p n bytes fit @p most without a cut character. */
+static size_t whole_characters(const char *p, size_t n, size_t most)
+{
+	if (n <= most)
+		return n;
+	while (most > 0 && (p[most] & 0xc0) == 0x80)
+		most--;
+	return most;
+}
+
 size_t agent_error_text(const char *data, size_t len, char *buf, size_t size)
 {
 	static const char *const paths[] = {"error.message", "message", "detail"};
+	char text[WORDS_MOST], quoted[WORDS_MOST];
 	struct kvr_json_value root, v;
-	int64_t n = -1;
+	const char *from = text;
+	int64_t told = -1;
+	size_t n, i = 0;
 
 	if (kvr_json_parse(data, len, &root, NULL) == 0)
-		for (unsigned int i = 0; i < sizeof(paths) / sizeof(paths[0]) && n <= 0; i++)
-			if (kvr_json_get(&root, paths[i], &v) && v.type == KVR_JSON_STRING)
-				n = kvr_json_string(&v, buf, size);
-	if (n <= 0 || (size_t)n >= size) { /* no words, or too many of them */
-		n = (int64_t)(len < size - 1 ? len : size - 1);
-		memcpy(buf, data, (size_t)n);
+		for (unsigned int k = 0; k < sizeof(paths) / sizeof(paths[0]) && told <= 0; k++)
+			if (kvr_json_get(&root, paths[k], &v) && v.type == KVR_JSON_STRING)
+				told = kvr_json_string(&v, text, sizeof(text));
+	n = (size_t)told;
+	if (told <= 0) { /* no words, or too many of them */
+		from = data;
+		n = len;
 	}
-	if ((size_t)n == size - 1) /* perhaps cut in the middle of a character */
-		while (n > 0 && (buf[n - 1] & 0x80) != 0)
-			n--;
-	for (int64_t i = 0; i < n; i++)
-		if ((unsigned char)buf[i] < ' ' || buf[i] == 0x7f)
-			n = i;
-	buf[n] = '\0';
-	return (size_t)n;
+	n = whole_characters(from, n, size - 1);
+	while (i < n && (unsigned char)from[i] >= ' ' && from[i] != 0x7f)
+		i++;
+	if (from == data && kvr_json_quote(from, i, quoted, sizeof(quoted)) < 0)
+		i = 0; /* no text */
+	memcpy(buf, from, i);
+	buf[i] = '\0';
+	return i;
 }

@@ -37,8 +37,10 @@ bool agent_prompt_details(const char *data, size_t len, struct kvr_json_value *d
 
 /**
  * What an engine says of its failure in the content of an answer with a status of 400 and more: the
- * `message` of its `error`, or its `message` or `detail`, when that is a string; else the content
- * itself. @param buf takes at most @p size - 1 bytes and a zero byte. @return bytes.
+ * `message` of its `error`, or its `message` or `detail`, when that is a string below 4 KiB; else
+ * the content itself when it is UTF-8. It ends before the first control character.
+ * @param buf takes at most @p size - 1 bytes, whole characters, and a zero byte; @p size is 1..512.
+ * @return bytes.
  */
 size_t agent_error_text(const char *data, size_t len, char *buf, size_t size);
 

@@ -165,7 +165,7 @@ bool rule_event_eagle(const struct doctor_look *l)
 	const bool pairs = event_number(l, l->is, "pairs") != 0;
 	const bool eagle = snap_number(snap_at(l->is, "pools", l->pool, "eagle", NULL)) != 0;
 
-	return event_number(l, l->is, "block_size") > 0 &&
+	return json_object_get(events_of(l->is, l), "pairs") != NULL &&
 	       snap_at(l->is, "pools", l->pool, "eagle", NULL) != NULL && pairs != eagle &&
 	       doctor_say(l, "pool %s: KV events of rank %s name %s, the pool has eagle = %s",
 			  l->pool, l->name, pairs ? "pairs of tokens (EAGLE)" : "single tokens",

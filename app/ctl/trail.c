@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "trail.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -127,13 +126,13 @@ void trail_add(struct trail *tr, const json_t *was, const json_t *is, double t)
 	}
 	if (is == NULL) { /* what its workers are doing nobody knows */
 		states = json_pack("{s:s}", "router", "does not answer");
-		if (tr->states != NULL && json_object_size(tr->states) > 1)
+		if (tr->states != NULL && !tr->gone)
 			add_change(tr, t, "router", json_object_get(tr->states, "router"),
 				   json_object_get(states, "router"));
 	} else {
 		states = states_of(is);
 		add_point(tr, was, is, t);
-		if (json_object_size(tr->states) == 1) /* it was not there */
+		if (tr->gone)
 			add_change(tr, t, "router", json_object_get(tr->states, "router"),
 				   json_object_get(states, "router"));
 		else if (tr->states != NULL)
@@ -141,6 +140,7 @@ void trail_add(struct trail *tr, const json_t *was, const json_t *is, double t)
 	}
 	json_decref(tr->states);
 	tr->states = states;
+	tr->gone = is == NULL;
 }
 
 void trail_clear(struct trail *tr)

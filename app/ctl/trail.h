@@ -10,6 +10,7 @@
  */
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #define TRAIL_POINTS  150u /* five minutes of a look every other second */
 #define TRAIL_CHANGES 60u
@@ -21,6 +22,7 @@ struct trail {
 	json_t *points;
 	json_t *changes; /* newest first: {"t", "what", "was", "is"}; null: not there */
 	json_t *states;	 /* {"worker 7": "serving", ...} at the newest look */
+	bool gone;	 /* at the newest look no router answered */
 };
 
 /**

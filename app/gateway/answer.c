@@ -289,7 +289,8 @@ void gw_answer_track(struct gw_call *c, const struct kvr_client_tracker *t)
 		return;
 	n = track_json(t, json, sizeof(json));
 	if (c->events) {
-		gw_bytes_add(&c->out, ": kvroute ", 10);
+		/* It may have broken off in the middle of a line. */
+		gw_bytes_add(&c->out, "\n: kvroute ", 11);
 		gw_bytes_add(&c->out, json, n);
 		gw_bytes_add(&c->out, "\n\n", 2);
 	} else if (!c->started) {

@@ -270,7 +270,9 @@ static int submit(struct gw_call *c, const struct gw_model *m)
 		  : c->t->opt->direct	    ? KVR_CLIENT_DIRECT
 					    : 0;
 	q.flags |= (c->through ? KVR_CLIENT_INLINE : 0) | (c->timing ? KVR_CLIENT_TRACK : 0);
-	q.flags |= c->ask.probe && !c->query ? KVR_CLIENT_HEALTH : 0;
+	if (c->ask.probe &&
+	    (q.flags & (KVR_CLIENT_BOOK | KVR_CLIENT_LOADS | KVR_CLIENT_QUERY)) == 0)
+		q.flags |= KVR_CLIENT_HEALTH;
 	if (rc == 0)
 		rc = kvr_client_submit(c->router->client, &q, &c->id);
 	if (rc == 0) {

@@ -262,9 +262,9 @@ struct kvr_agent_item {
  * Send an item of a running request; after LAST the handle takes no more. On a prefill leg the data
  * of the last item is the transfer result, items before it are dropped by the router, and without
  * bootstrap a result there must be.
- * @return 0, -ENOENT (unknown, ended or aborted handle), -EINVAL (flags, no transfer result),
- * -EMSGSIZE, -ENOBUFS (request_bytes are unacknowledged: try again after kvr_agent_process()),
- * -ENOMEM.
+ * @return 0, -ENOENT (unknown, ended or aborted handle), -EINVAL (flags, ERROR without LAST or with
+ * TOKENS, no transfer result), -EMSGSIZE, -ENOBUFS (request_bytes are unacknowledged: try again
+ * after kvr_agent_process()), -ENOMEM.
  */
 int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_agent_item *item);
 

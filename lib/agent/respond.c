@@ -10,6 +10,7 @@
 #include <rte_common.h>
 
 #define RESPOND_FLAGS (KVR_AGENT_LAST | KVR_AGENT_ERROR | KVR_AGENT_TOKENS)
+#define FAILED	      (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED) /* its data are words */
 
 static void send_item(struct kvr_agent *a, struct agent_req *r, const struct agent_item *it)
 {
@@ -145,8 +146,8 @@ static int cut(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_
 		off += len;
 	} while (off < item->len);
 	if (RTE_ALIGN_CEIL(it->w.data_len, 8u) + said.len > r->item_bytes) {
-		if (r->leg == KVR_ROLE_PREFILL) {
-			said.len = 0; /* a transfer result is not cut */
+		if (r->leg == KVR_ROLE_PREFILL || (wire_flags & FAILED) != 0) {
+			said.len = 0; /* a transfer result and words are not cut */
 		} else {
 			it = new_item(a, r, NULL, 0, said.len);
 			if (it == NULL)
@@ -201,7 +202,8 @@ int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_age
 	if (r == NULL || r->state != AGENT_RUNNING || r->aborted)
 		return -ENOENT;
 	if ((item->flags & ~RESPOND_FLAGS) != 0 || (item->len > 0 && item->data == NULL) ||
-	    ((item->flags & KVR_AGENT_ERROR) && !(item->flags & KVR_AGENT_LAST)) ||
+	    ((item->flags & KVR_AGENT_ERROR) &&
+	     (item->flags & (KVR_AGENT_LAST | KVR_AGENT_TOKENS)) != KVR_AGENT_LAST) ||
 	    ((item->flags & KVR_AGENT_TOKENS) && item->len % 4 != 0))
 		return -EINVAL;
 	if (item->prompt_details_len > KVR_HINT_MAX_DETAILS ||

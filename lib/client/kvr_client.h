@@ -215,7 +215,8 @@ struct kvr_client_tracker {
 	uint32_t predicted_cached_tokens;
 	uint32_t cached_tokens; /**< what the engine found; UINT32_MAX not told */
 	uint32_t isl, osl;
-	uint32_t queue_us;    /**< arrival at the router to the first DISPATCH */
+	/** from the arrival of the ROUTE to the DISPATCH of the try that counted */
+	uint32_t queue_us;
 	uint32_t ttft_us;     /**< arrival to the first token */
 	uint32_t itl_us;      /**< mean gap between tokens */
 	uint32_t prefill_us;  /**< the prefill leg */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "kvr_message.h"
+#include "kvr_reason.h"
 
 #include <string.h>
 
@@ -220,6 +221,10 @@ static enum kvr_code check_response(const void *body, uint32_t len, struct kvr_f
 		return reserved_set(f);
 	if ((m->flags & RESP_FIN_ONLY) != 0 && (m->flags & KVR_RESP_F_FIN) == 0)
 		return refuse(f, KVR_E_FLAGS, "flags that need FIN", m->flags, 0);
+	if ((m->flags & RESP_FIN_ONLY) != 0 && (m->flags & KVR_RESP_F_TOKENS) != 0)
+		return refuse(f, KVR_E_FLAGS, "words are no token ids", m->flags, 0);
+	if ((m->flags & RESP_FIN_ONLY) != 0 && m->data_len > KVR_REASON_MAX)
+		return bad_length(f, m->data_len, KVR_REASON_MAX);
 	if ((m->flags & KVR_RESP_F_TOKENS) != 0 && m->data_len % 4 != 0)
 		return bad_length(f, m->data_len, 4);
 	if (m->hints_len != 0 && (m->flags & KVR_RESP_F_FIN) == 0)

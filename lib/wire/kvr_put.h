@@ -65,7 +65,6 @@ int kvr_put_rejected(void *buf, size_t cap, const struct kvr_wire_ids *ids, unsi
 int kvr_put_response(void *buf, size_t cap, const struct kvr_wire_ids *ids,
 		     struct kvr_wire_response body, struct kvr_slice data);
 
-/** HELLO; body->hints_len is taken from @p hints. */
 /**
  * Put @p len bytes of hints, a multiple of 8, behind those of the last item (RESPONSE with FIN, one
  * frame) at @p h, behind which there is room for them.
@@ -73,6 +72,7 @@ int kvr_put_response(void *buf, size_t cap, const struct kvr_wire_ids *ids,
  */
 uint32_t kvr_response_append(struct kvr_wire_hdr *h, const void *hints, uint32_t len);
 
+/** HELLO; body->hints_len is taken from @p hints. */
 int kvr_put_hello(void *buf, size_t cap, const struct kvr_wire_ids *ids, struct kvr_wire_hello body,
 		  const struct kvr_hint_buf *hints);
 

@@ -193,11 +193,12 @@ struct kvr_wire_tracker {
 	uint32_t cached_tokens; /* predicted, as in ACCEPTED */
 	uint32_t isl;		/* tokens that the engine sees */
 	uint32_t osl;		/* tokens generated */
-	uint32_t queue_us;	/* arrival to the first DISPATCH */
-	uint32_t ttft_us;	/* arrival to the first token */
-	uint32_t itl_us;	/* mean of the gaps between tokens */
-	uint32_t prefill_us;	/* DISPATCH of the prefill leg to its end */
-	uint32_t transfer_us;	/* end of the prefill leg to the first token */
+	/* from the arrival of the ROUTE to the DISPATCH of the try that counted */
+	uint32_t queue_us;
+	uint32_t ttft_us;     /* arrival to the first token */
+	uint32_t itl_us;      /* mean of the gaps between tokens */
+	uint32_t prefill_us;  /* DISPATCH of the prefill leg to its end */
+	uint32_t transfer_us; /* end of the prefill leg to the first token */
 	uint32_t reserved;
 	uint64_t hit_rate; /* f64: overlap by required blocks, of the prefill worker if there is one
 			    */

@@ -199,7 +199,7 @@ def hints(gw, agents):
           and t.get('ttft_us', 0) > 0, r.headers)
     r = gw.post('/v1/completions', {'model': 'llama', 'stream': True, 'prompt': [1, 2, 3], 'nvext': {'extra_fields': ['timing']}})
     tail = r.body[r.body.rindex(b'data: '):].split(b'\n\n')
-    check('how a stream went', tail[1].startswith(b': kvroute {') and json.loads(tail[1][10:])['isl'] == 3, r.body[-300:])
+    check('how a stream went', tail[1].startswith(b'\n: kvroute {') and json.loads(tail[1][11:])['isl'] == 3, r.body[-300:])
     r, d = said(nvext={'backend_instance_id': 101, 'dp_rank': 0, 'extra_fields': ['worker_id']})
     check('a pin of nvext', d.worker == 101 and r.headers.get('x-kvroute-worker') == '101', r)
     check('which stays in the body', '"nvext"' in r.json()['body'], r.body)

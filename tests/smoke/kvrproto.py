@@ -929,7 +929,7 @@ class Client(Endpoint):
             said = dict(read_hints(body[len(body) - hints:]))
             request.details, request.link = said.get(0x2a), said.get(0x2b)
             if 0x29 in said:
-                request.tracker = dict(zip(TRACKER_NAMES, TRACKER.unpack(said[0x29])))
+                request.tracker = dict(zip(TRACKER_NAMES, TRACKER.unpack_from(said[0x29])))
         if seq < request.next or seq in request.items:
             self.acknowledge(request)
             return

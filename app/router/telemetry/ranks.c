@@ -227,6 +227,7 @@ static void add_said(const struct page *g, uint32_t i, struct rte_tel_data *t)
 	const struct kvr_worker *w = kvr_registry_find(g->rt->registry, g->v[i].worker);
 	const uint32_t at = w != NULL ? g->v[i].dp_rank - w->dp_start : 0;
 	const struct kvr_beat_load *b;
+	uint32_t form;
 
 	if (w == NULL || at >= w->beat->n)
 		return;
@@ -238,9 +239,9 @@ static void add_said(const struct page *g, uint32_t i, struct rte_tel_data *t)
 				  atomic_load_explicit(&b->events_unread, memory_order_relaxed));
 	rte_tel_data_add_dict_u64(t, "block_size",
 				  atomic_load_explicit(&b->event_block_size, memory_order_relaxed));
-	rte_tel_data_add_dict_u64(t, "pairs",
-				  atomic_load_explicit(&b->event_form, memory_order_relaxed) ==
-					  KVR_FORM_PAIRS);
+	form = atomic_load_explicit(&b->event_form, memory_order_relaxed);
+	if (form != KVR_FORM_UNKNOWN)
+		rte_tel_data_add_dict_u64(t, "pairs", form == KVR_FORM_PAIRS);
 }
 
 static void add_events(const struct page *g, uint32_t i, struct rte_tel_data *t)

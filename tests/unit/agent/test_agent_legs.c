@@ -248,6 +248,40 @@ static void a_decode_leg_without_its_prefill_falls_silent(void)
 	}
 }
 
+/* Details that fit beside no words: those of the item itself, or those of the prefill leg. */
+static void words_stay_with_their_error(void)
+{
+	static char details[300], words[256];
+	const struct kvr_agent_item failed = {.data = words,
+					      .len = 255,
+					      .flags = KVR_AGENT_LAST | KVR_AGENT_ERROR,
+					      .prompt_details = details,
+					      .prompt_details_len = sizeof(details)};
+	const struct kvr_wire_response *w;
+
+	memset(words, 'w', 255);
+	rig_welcomed((struct kvr_agent_conf){.role = KVR_ROLE_DECODE, .frame_bytes = 560});
+	fresh_hints();
+	kvr_hint_put_u64(&hints, KVR_HINT_PREFILL_WORKER, PREFILLER);
+	kvr_hint_put(&hints, KVR_HINT_PROMPT_DETAILS, details, sizeof(details), NULL, 0);
+	push_dispatch(1, 100, KVR_REQ_F_TRACK);
+	push_dispatch_hints(2, 101, KVR_REQ_F_DECODE_LEG | KVR_REQ_F_TRACK, &hints);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL_FATAL(saw.dispatches, 2);
+	CU_ASSERT_EQUAL(kvr_agent_respond(a, 100, &failed), 0);
+	CU_ASSERT_EQUAL(answer(101, words, 255, KVR_AGENT_LAST | KVR_AGENT_ERROR), 0);
+	kvr_agent_process(a);
+	for (int i = 0; i < 2; i++) {
+		w = next_item();
+		CU_ASSERT_TRUE_FATAL(rig_says(w, words));
+		CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+		CU_ASSERT_EQUAL(w->seq, 0);
+		CU_ASSERT_EQUAL(w->hints_len, 0);
+	}
+	CU_ASSERT_PTR_NULL(next_item());
+	rig_stop();
+}
+
 static void contradicting_legs_are_no_dispatch(void)
 {
 	struct kvr_agent_stats st;
@@ -273,6 +307,7 @@ int main(void)
 		{"failed prefill", a_failed_prefill_needs_no_result},
 		{"copies", copies_of_a_leg_run_once_and_another_handle_is_another_run},
 		{"silent", a_decode_leg_without_its_prefill_falls_silent},
+		{"words", words_stay_with_their_error},
 		{"contradictions", contradicting_legs_are_no_dispatch},
 		CU_TEST_INFO_NULL,
 	};

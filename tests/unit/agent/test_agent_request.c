@@ -415,6 +415,9 @@ static void respond_refuses_what_makes_no_sense(void)
 	CU_ASSERT_EQUAL(respond(100, "x", 0x100, 1), -EINVAL);
 	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_ERROR, 1), -EINVAL);
 	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_TOKENS, 1), -EINVAL);
+	CU_ASSERT_EQUAL(
+		respond(100, "four", KVR_AGENT_LAST | KVR_AGENT_ERROR | KVR_AGENT_TOKENS, 1),
+		-EINVAL);
 	CU_ASSERT_EQUAL(respond(100, big, 0, 1), 0);
 	CU_ASSERT_EQUAL(respond(100, big, 0, 1), -ENOBUFS);
 	kvr_agent_process(a);

@@ -94,9 +94,21 @@ static void what_an_engine_says_of_its_failure_is_found(void)
 	said("{\"detail\":[{\"loc\":1}]}", "{\"detail\":[{\"loc\":1}]}");
 	said("out of memory\r\nmore", "out of memory");
 	said("", "");
-	said("{\"error\":{\"message\":\"longer than anybody wants\"}}",
-	     "{\"error\":{\"message\":\"lo");
+	said("{\"error\":{\"message\":\"longer than anybody wants\"}}", "longer than anybody wan");
+	said("{\"message\":\"1234567890123456789012\\u20ac\"}", "1234567890123456789012");
+	said("12\xff"
+	     "34",
+	     "");
+	said("\x1f\x8b\x08", "");
 	said("1234567890123456789012\xe2\x82\xac", "1234567890123456789012");
+}
+
+/* A character that just fits is there whole. */
+static void characters_are_not_cut(void)
+{
+	said("12345678901234567890\xe2\x82\xac", "12345678901234567890\xe2\x82\xac");
+	said("12345678901234567890\xe2\x82\xacmore", "12345678901234567890\xe2\x82\xac");
+	said("1234567890123456789012\xc3\xa9", "1234567890123456789012");
 }
 
 int main(void)
@@ -111,6 +123,7 @@ int main(void)
 		 a_whole_answer_has_usage_and_a_transfer_result},
 		{"what an engine says of its failure is found",
 		 what_an_engine_says_of_its_failure_is_found},
+		{"characters are not cut", characters_are_not_cut},
 		CU_TEST_INFO_NULL,
 	};
 

@@ -82,7 +82,8 @@ static const struct fault {
 	 "KV events of rank 1/0 are about blocks of 32 tokens, the pool has 16"},
 	{"event-eagle", "", "{'events': {'m': {'ranks': {'1/0': {'pairs': 1}}}}}",
 	 "KV events of rank 1/0 name pairs of tokens (EAGLE), the pool has eagle = false"},
-	{"event-eagle", "", "{'pools': {'m': {'eagle': 1}}}",
+	{"event-eagle", "",
+	 "{'pools': {'m': {'eagle': 1}}, 'events': {'m': {'ranks': {'1/0': {'pairs': 0}}}}}",
 	 "KV events of rank 1/0 name single tokens, the pool has eagle = true"},
 	{"rank-range", "", "{'ingress': {'bad_rank': 6}}", "6 heartbeats"},
 	{"request-unknown", "{'events': {'m': {'ranks': {'1/0': {'engine_requests': 0}}}}}",
@@ -220,6 +221,15 @@ static void a_healthy_router_has_no_finding(void)
 	json_decref(found);
 }
 
+/* Events that do not say whether they name pairs contradict no pool. */
+static void an_unknown_form_of_events_is_no_fault(void)
+{
+	json_t *found = findings("", "{'pools': {'m': {'eagle': 1}}}");
+
+	CU_ASSERT_EQUAL(json_array_size(found), 0);
+	json_decref(found);
+}
+
 static void each_fault_has_its_line_and_no_other(void)
 {
 	for (size_t i = 0; i < N_FAULTS; i++) {
@@ -278,6 +288,7 @@ int main(void)
 		{"healthy", a_healthy_router_has_no_finding},
 		{"faults", each_fault_has_its_line_and_no_other},
 		{"rules", each_rule_has_a_fault_here},
+		{"unknown form", an_unknown_form_of_events_is_no_fault},
 		{"little", little_is_known_without_a_fault},
 		CU_TEST_INFO_NULL,
 	};

@@ -125,6 +125,25 @@ static void a_router_that_is_gone_is_one_change(void)
 	json_decref(two);
 }
 
+/* Of a router without workers and ports only its life is known. */
+static void a_router_alone_is_there(void)
+{
+	json_t *one = json_pack("{s:f, s:{s:i}}", "at", 100.0, "info", "epoch", 5);
+	json_t *two = look(102, 5, 10, "serving");
+	struct trail tr = {0};
+
+	trail_add(&tr, NULL, one, 1000);
+	trail_add(&tr, one, two, 1002);
+	CU_ASSERT_EQUAL(json_array_size(tr.changes), 3);
+	CU_ASSERT(change(&tr, 2, "worker 7", NULL, "serving"));
+	trail_add(&tr, two, one, 1004);
+	trail_add(&tr, one, NULL, 1006);
+	CU_ASSERT(change(&tr, 0, "router", "running, life 5", "does not answer"));
+	trail_clear(&tr);
+	json_decref(one);
+	json_decref(two);
+}
+
 static void what_is_kept_is_bounded(void)
 {
 	struct trail tr = {0};
@@ -154,6 +173,7 @@ int main(void)
 		{"another life is a change and no rate", another_life_is_a_change_and_no_rate},
 		{"changes are told newest first", changes_are_told_newest_first},
 		{"a router that is gone is one change", a_router_that_is_gone_is_one_change},
+		{"a router alone is there", a_router_alone_is_there},
 		{"what is kept is bounded", what_is_kept_is_bounded},
 		CU_TEST_INFO_NULL};
 

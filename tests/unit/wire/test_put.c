@@ -43,6 +43,34 @@ static void an_item_must_fit_the_largest_frame(void)
 	CU_ASSERT_EQUAL(kvr_put_response(buf, sizeof(buf), &ids, item, above), -EMSGSIZE);
 }
 
+/* What ends with ERROR or CANCELLED says why in at most 255 bytes, and in no token ids. */
+static void words_are_short_and_no_tokens(void)
+{
+	static const uint8_t words[256];
+	static const struct {
+		uint16_t flags;
+		uint32_t len;
+		bool ok;
+	} rows[] = {
+		{KVR_RESP_F_FIN | KVR_RESP_F_ERROR, 255, true},
+		{KVR_RESP_F_FIN | KVR_RESP_F_ERROR, 256, false},
+		{KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED, 255, true},
+		{KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED, 256, false},
+		{KVR_RESP_F_FIN, 256, true},
+		{KVR_RESP_F_FIN | KVR_RESP_F_TOKENS, 8, true},
+		{KVR_RESP_F_FIN | KVR_RESP_F_TOKENS | KVR_RESP_F_ERROR, 8, false},
+		{KVR_RESP_F_FIN | KVR_RESP_F_TOKENS | KVR_RESP_F_CANCELLED, 8, false},
+	};
+
+	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct kvr_wire_response item = {.flags = rows[i].flags};
+		const int len = kvr_put_response(buf, sizeof(buf), &ids, item,
+						 (struct kvr_slice){words, rows[i].len});
+
+		CU_ASSERT_EQUAL(valid(len, KVR_ROLE_BIT_CLIENT), rows[i].ok);
+	}
+}
+
 static void connected_lists_what_fits_and_says_how_many_there_are(void)
 {
 	const struct kvr_wire_connected limits = {
@@ -167,6 +195,7 @@ int main(void)
 	CU_TestInfo tests[] = {
 		{"bounds", nothing_is_written_behind_the_buffer},
 		{"largest item", an_item_must_fit_the_largest_frame},
+		{"words", words_are_short_and_no_tokens},
 		{"connected", connected_lists_what_fits_and_says_how_many_there_are},
 		{"rejected", rejected_tells_the_fault},
 		{"events", events_fill_a_frame_to_the_last_block},
