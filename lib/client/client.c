@@ -34,6 +34,21 @@ static void rejected(struct kvr_client *c, struct client_req *r, const struct kv
 		kvr_client__on_rejected(c, r, h, body);
 }
 
+/* ACCEPTED of a request that has ended. Its answer may have overtaken this; else it was abandoned,
+ * and CANCEL has overtaken its ROUTE: it would run for nobody. */
+static void not_wanted(struct kvr_client *c, const struct client_req *r,
+		       const struct kvr_wire_hdr *h, const uint8_t *body)
+{
+	const struct kvr_wire_accepted *w = (const void *)body;
+	const bool answered = r != NULL ? r->end.reason == KVR_CLIENT_FINISHED ||
+						  r->end.reason == KVR_CLIENT_FAILED
+					: kvr_client__answered(c, h->id);
+
+	if (w->state != KVR_STATE_QUERY && !answered)
+		kvr_link_send(&c->link, &c->router, KVR_CANCEL,
+			      kvr_link_ids(&c->link, c->source, h->id, h->handle), NULL, 0);
+}
+
 /* A request that has ended, or that we have never had. */
 static void late(struct kvr_client *c, struct client_req *r, const struct kvr_udp_addr *from,
 		 const struct kvr_wire_hdr *h, const uint8_t *body)
@@ -42,6 +57,8 @@ static void late(struct kvr_client *c, struct client_req *r, const struct kvr_ud
 		kvr_client__on_stray(c, from, h, body);
 	else if (h->kind == KVR_ACCEPTED && r != NULL)
 		kvr_client__on_late_accepted(r, body);
+	if (h->kind == KVR_ACCEPTED)
+		not_wanted(c, r, h, body);
 }
 
 static void message(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,

@@ -115,6 +115,7 @@ struct client_req {
 	bool reporting;	     /* `report` is not acknowledged: `ack` repeats it */
 	uint8_t kind;	     /* of its message: KVR_ROUTE or KVR_POTENTIAL_LOADS */
 	bool told;	     /* the user has been told the end */
+	bool answered;	     /* FREE: the last one's whole answer has come */
 	bool accepted;	     /* the choice is known */
 	bool probing;	     /* a PROBE is unanswered */
 	bool sent_on;	     /* SENDING: ACCEPTED has come before the last frame was sent */
@@ -227,6 +228,8 @@ void kvr_client__saw_epoch(struct kvr_client *c, uint32_t epoch);
 
 /* request.c: the slot and what it sends */
 struct client_req *kvr_client__find(const struct kvr_client *c, uint64_t id);
+/** Whether the last request of a free slot was this one, and its whole answer has come. */
+bool kvr_client__answered(const struct kvr_client *c, uint64_t id);
 void kvr_client__send_empty(struct kvr_client *c, struct client_req *r, enum kvr_wire_kind kind);
 void kvr_client__send_probe(struct kvr_client *c, struct client_req *r);
 void kvr_client__start_route(struct kvr_client *c, struct client_req *r);

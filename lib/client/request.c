@@ -41,6 +41,14 @@ struct client_req *kvr_client__find(const struct kvr_client *c, uint64_t id)
 	return r->id == id && r->state != CLIENT_FREE ? r : NULL;
 }
 
+bool kvr_client__answered(const struct kvr_client *c, uint64_t id)
+{
+	const uint32_t slot = (uint32_t)id;
+
+	return slot != 0 && slot <= c->conf.max_requests && c->req[slot - 1].id == id &&
+	       c->req[slot - 1].answered;
+}
+
 void kvr_client__drop_msg(struct client_req *r)
 {
 	free(r->msg);
@@ -53,6 +61,8 @@ void kvr_client__drop_msg(struct client_req *r)
 void kvr_client__free(struct kvr_client *c, struct client_req *r)
 {
 	const uint64_t id = r->id;
+	const bool answered =
+		r->end.reason == KVR_CLIENT_FINISHED || r->end.reason == KVR_CLIENT_FAILED;
 
 	kvr_timer_stop(&c->link.timers, &r->repeat);
 	kvr_timer_stop(&c->link.timers, &r->ack);
@@ -65,7 +75,7 @@ void kvr_client__free(struct kvr_client *c, struct client_req *r)
 	free(r->addr);
 	free(r->track);
 	kvr_client__away_drop(c, r);
-	*r = (struct client_req){.id = id};
+	*r = (struct client_req){.id = id, .answered = answered};
 	put_free(c, r);
 }
 

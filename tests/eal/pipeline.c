@@ -379,6 +379,7 @@ uint32_t pipeline_deadline_ms;
 uint8_t pipeline_kind = KVR_ROUTE;
 uint16_t pipeline_pool = 5;
 uint16_t pipeline_client_frame;
+bool pipeline_together;
 
 /* Send a request whose prompt and counts are set: all its frames, a device ring at a time. */
 static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hint_buf *hints)
@@ -411,7 +412,8 @@ static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hin
 				frame + sizeof(struct kvr_wire_hdr));
 		pipeline_send(PEER_CLIENT, frame, sizeof(struct kvr_wire_hdr) + part);
 	}
-	pipeline_turn();
+	if (!pipeline_together)
+		pipeline_turn();
 }
 
 void pipeline_route(uint64_t id, uint64_t hash0, uint32_t n, uint32_t flags,

@@ -175,6 +175,9 @@ extern uint16_t pipeline_pool;
 /** client_frame of what pipeline_route() sends; 0 unless a test changes it. */
 extern uint16_t pipeline_client_frame;
 
+/** What pipeline_route() sends stays in the port, and is read together with what follows. */
+extern bool pipeline_together;
+
 /** Kind of what pipeline_route() sends; KVR_ROUTE unless a test changes it. */
 extern uint8_t pipeline_kind;
 

@@ -501,6 +501,37 @@ static void cancel_frees_and_tells_the_worker(void)
 	end();
 }
 
+/* A client that leaves at once: both are read in one poll, and must be handled in their order. */
+static void cancel_does_not_overtake_its_route(void)
+{
+	uint64_t h;
+
+	begin();
+	if (rt->conf.n_ingress > 1) { /* they need not come to one lcore */
+		end();
+		return;
+	}
+	pipeline_together = true;
+	for (uint64_t id = 1; id <= 3; id++)
+		pipeline_route(id, 100 * id, 10, 0, NULL);
+	pipeline_together = false;
+	empty(PEER_CLIENT, KVR_CANCEL, 2, 0);
+	CU_ASSERT_EQUAL(live(), 2);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
+	pipeline_flush();
+	for (uint64_t id = 1; id <= 3; id++) {
+		const struct out *o;
+
+		empty(PEER_CLIENT, KVR_CANCEL, id, 0);
+		o = pipeline_expect(PEER_AGENT, KVR_ABORT);
+		h = o != NULL ? o->hdr.handle : 0;
+		CU_ASSERT_EQUAL(h != 0, id != 2); /* that one has been stopped */
+		pipeline_flush();
+	}
+	CU_ASSERT_EQUAL(live(), 0);
+	pipeline_stop();
+}
+
 static void refused_dispatch_frees_the_booking(void)
 {
 	const struct kvr_wire_dispatch_ack no = {.code = 3};
@@ -1124,6 +1155,7 @@ int main(void)
 			       {"tokens", tokens_are_hashed_with_lora_and_namespace},
 			       {"lost fragment", lost_fragment_leaves_nothing_behind},
 			       {"cancel", cancel_frees_and_tells_the_worker},
+			       {"cancel at once", cancel_does_not_overtake_its_route},
 			       {"refused", refused_dispatch_frees_the_booking},
 			       {"probe", probe_says_where_a_request_stands},
 			       {"lost worker", lost_worker_fails_its_requests_and_is_forgotten},

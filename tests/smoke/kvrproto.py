@@ -880,6 +880,8 @@ class Client(Endpoint):
         if request.state == 'SENT':
             request.state = 'END' if answer['state'] == 'QUERY' else 'WAIT'
             request.timer = Backoff(250, 2000)
+        elif request.state == 'END' and answer['state'] != 'QUERY' and not request.fin:
+            self.send('CANCEL', request.id, handle=request.handle)  # the one before has overtaken the ROUTE
         elif request.state in ('WAIT', 'STREAM') and news:
             request.timer.reset()
         elif request.state == 'WAIT' and asked and answer['state'] == 'DISPATCHED' and not answer['flags'] & KEPT:

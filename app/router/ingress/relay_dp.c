@@ -5,6 +5,7 @@
  * must not be lost and finds the ring full stops its frame too, so that the sender repeats it.
  */
 #include "ingress/ingress.h"
+#include "ingress/job.h"
 #include "ingress/source.h"
 #include "lcore/agent_path.h"
 #include "lcore/notes.h"
@@ -359,6 +360,10 @@ void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 		return;
 	}
 	path_keep(m, from);
+	/* Its ROUTE may have come just before it: a CANCEL that overtakes it is answered as one of
+	 * an unknown request, and the request runs for nobody. */
+	if (h->handle == 0 && lc->n_jobs != 0)
+		jobs_flush(lc);
 	if (notes_put(p, &n) != 0)
 		ignore(lc, m, IN_RING_FULL);
 	else

@@ -379,6 +379,51 @@ static void cancel_gives_up_after_ten_tries(void)
 	rig_stop();
 }
 
+/* On the way to the router CANCEL has overtaken its ROUTE: the router says that it has taken what
+ * nobody waits for any more. */
+static void what_was_abandoned_is_cancelled_when_it_is_accepted(void)
+{
+	struct kvr_client_item it;
+	struct kvr_client_end e;
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(0);
+	CU_ASSERT_EQUAL(kvr_client_cancel(c, id), 0);
+	push_empty(id, KVR_CANCELLED);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_CANCELLED);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_CANCEL), 1);
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_CANCEL), 2);
+	CU_ASSERT_EQUAL(saw.accepted, 0);
+	rig_stop();
+
+	rig_start(); /* its end waits to be read */
+	CU_ASSERT_EQUAL_FATAL(
+		kvr_client_submit(c, &(struct kvr_client_request){.tokens = prompt, .n_tokens = 4},
+				  &id),
+		0);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(kvr_client_cancel(c, id), 0);
+	push_empty(id, KVR_CANCELLED);
+	push_accepted(id, HANDLE, KVR_STATE_QUEUED, 1);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_CANCEL), 2);
+	CU_ASSERT_EQUAL(kvr_client_next_item(c, id, &it, &e, 0), 0);
+	rig_stop();
+
+	rig_start(); /* its whole answer has overtaken it */
+	id = rig_submit(0);
+	push_item(id, 0, KVR_RESP_F_FIN, "all");
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_CANCEL), 0);
+	rig_stop();
+}
+
 static void cancel_from_inside_a_callback(void)
 {
 	uint64_t id;
@@ -517,28 +562,30 @@ static void a_time_limit_without_callbacks(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"ack 5 ms", items_are_acknowledged_after_5_ms},
-			       {"ack 16", sixteen_items_are_acknowledged_at_once},
-			       {"last", the_last_item_ends_and_is_acknowledged},
-			       {"error", engine_errors_are_told},
-			       {"how it went", how_it_went_comes_with_the_end},
-			       {"words of the end", why_an_agent_has_stopped_is_told},
-			       {"order", overtaking_items_are_put_in_order},
-			       {"far ahead", an_item_far_ahead_is_not_kept},
-			       {"before accepted", an_item_that_overtakes_accepted_counts},
-			       {"foreign", foreign_items_are_ignored},
-			       {"direct", direct_items_are_acknowledged_to_their_sender},
-			       {"direct end", direct_items_may_follow_the_routers_end},
-			       {"hostile", hostile_frames_change_nothing},
-			       {"cancel", cancel_is_repeated_until_answered},
-			       {"cancel unheard", cancel_gives_up_after_ten_tries},
-			       {"cancel inside", cancel_from_inside_a_callback},
-			       {"submit inside", submit_from_inside_the_end},
-			       {"limit", a_time_limit_ends_and_stops_the_engine},
-			       {"reader", items_wait_for_their_reader},
-			       {"slow reader", a_slow_reader_holds_the_sender_back},
-			       {"reader limit", a_time_limit_without_callbacks},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {
+		{"ack 5 ms", items_are_acknowledged_after_5_ms},
+		{"ack 16", sixteen_items_are_acknowledged_at_once},
+		{"last", the_last_item_ends_and_is_acknowledged},
+		{"error", engine_errors_are_told},
+		{"how it went", how_it_went_comes_with_the_end},
+		{"words of the end", why_an_agent_has_stopped_is_told},
+		{"order", overtaking_items_are_put_in_order},
+		{"far ahead", an_item_far_ahead_is_not_kept},
+		{"before accepted", an_item_that_overtakes_accepted_counts},
+		{"foreign", foreign_items_are_ignored},
+		{"direct", direct_items_are_acknowledged_to_their_sender},
+		{"direct end", direct_items_may_follow_the_routers_end},
+		{"hostile", hostile_frames_change_nothing},
+		{"cancel", cancel_is_repeated_until_answered},
+		{"cancel unheard", cancel_gives_up_after_ten_tries},
+		{"cancel first", what_was_abandoned_is_cancelled_when_it_is_accepted},
+		{"cancel inside", cancel_from_inside_a_callback},
+		{"submit inside", submit_from_inside_the_end},
+		{"limit", a_time_limit_ends_and_stops_the_engine},
+		{"reader", items_wait_for_their_reader},
+		{"slow reader", a_slow_reader_holds_the_sender_back},
+		{"reader limit", a_time_limit_without_callbacks},
+		CU_TEST_INFO_NULL};
 
 	return kvr_test_run("client_stream", tests);
 }
