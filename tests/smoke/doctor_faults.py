@@ -100,7 +100,7 @@ class Faults:
 
     def said(self, pool, rank, name, value):
         """The router has heard it."""
-        self.until(f'{name} of {rank} is {value}', self.asked(f'/kvroute/events,{pool}', lambda a: a['ranks'][rank][name] == value))
+        self.until(f'{name} of {rank} is {value}', self.asked(f'/kvroute/events,{pool}', lambda a: a['ranks'][rank].get(name) == value))
 
     def says(self, found, *parts):
         for part in parts:
