@@ -7,11 +7,13 @@ Before any prefill has ended nothing depends on the time: every term of every de
 kvroute-explain. After one, the speed is known, and what is told must add up to the cost.
 """
 
+import concurrent.futures
 import json
 import subprocess
 import sys
 
-from protocol_router import ADDRESSES, Router
+from kvrproto import run_until
+from protocol_router import ADDRESSES, LONGEST, Router
 from same_decision_test import B, Play
 
 TERMS = ('wait_tokens', 'left_tokens', 'decode_weight', 'rho', 'us_token', 'cost')
@@ -49,14 +51,23 @@ def explained(program, path):
     return {line['id']: (line['worker'], {c['worker']: c for c in line['costs']}) for line in lines}
 
 
+def ask(router, play, command):
+    """What telemetry answers. Each question starts a program, which may take its time: meanwhile the
+    client asks for its requests, or it would give them up after 15 s of its own silence."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(router.telemetry, command)
+        run_until([play.client, *play.agents.values()], answer.done, LONGEST)
+        return answer.result()
+
+
 def told(router, play, id):
     """The same of the running router, found by the request's id; once more by its number."""
     request = play.requests[id][0]
-    answer = router.telemetry(f'/kvroute/explain,{request.id},{play.client.source}')
+    answer = ask(router, play, f'/kvroute/explain,{request.id},{play.client.source}')
     one = answer['decisions']['0']
-    log = router.telemetry('/kvroute/decisions,m')['decisions']
+    log = ask(router, play, '/kvroute/decisions,m')['decisions']
     number = next(n for n, d in log.items() if int(d['id'], 16) == request.id)
-    same = router.telemetry(f'/kvroute/decisions,m,{number}')
+    same = ask(router, play, f'/kvroute/decisions,m,{number}')
     if same['terms'] != one['terms']:
         raise RuntimeError(f'{id}: {same["terms"]} is not {one["terms"]}')
     return one['worker'], {t['worker']: t for t in one['terms'].values()}
@@ -110,7 +121,7 @@ def main():
     lines = list(scenario())
     router = Router(sys.argv[1], f'[pool m]\nid = 0\nblock_size = {B}\nseed = {lines[0]["seed"]}\nmax_ranks = 64\n'
                     'max_blocks = 65536\nrouter_mode = ttft\ndecision_sample = 1\n',
-                    # Agents are silent while the router is asked.
+                    # Programs that are started keep this one from its CPU.
                     'suspect_ms = 60000\ndead_ms = 120000')
     differ, want = ['not compared'], {}
     try:
