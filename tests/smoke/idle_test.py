@@ -27,7 +27,7 @@ ipv4 = 10.77.0.1
 [pool default]
 max_ranks = 16
 max_requests = 1024
-max_jobs = 64
+max_jobs = 256
 max_blocks = 64K
 scheduler_cpu = {cpus[1]}
 """
