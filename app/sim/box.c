@@ -205,6 +205,8 @@ struct rte_mbuf *box_frame(struct box *b, uint32_t port, const struct kvr_path *
 	struct rte_mbuf *m = rte_pktmbuf_alloc(b->frames);
 	char *data;
 
+	if (b->plain)
+		peer.tx_cksum = KVR_CKSUM_NONE;
 	memcpy(peer.mac, box_mac, sizeof(peer.mac));
 	memcpy(peer.ip4, from->ip + 12, sizeof(peer.ip4));
 	memcpy(peer.ip6, from->ip, sizeof(peer.ip6));

@@ -7,7 +7,7 @@
  * A whole router in a box: its own configuration, start and stop, its ports on pairs of rings, its
  * clock that stands still unless told. Whoever has the box runs the router's stages: on this
  * thread, lcore by lcore (app/sim, tests/eal), or on threads of its own (tests/eal/threads.h). Not
- * for packet rates: a frame costs a copy and its checksums.
+ * for packet rates: a frame costs a copy, and its checksums.
  *
  * Writer of everything: the thread that has the box.
  */
@@ -32,6 +32,7 @@ struct box {
 	uint32_t n_ports, n_queues;
 	struct box_port port[BOX_PORTS];
 	bool threads; /* somebody else polls: no lcore is registered with QSBR */
+	bool plain;   /* frames for the router have no UDP checksum, which IPv4 allows */
 };
 
 /** What box_open() makes. */

@@ -9,50 +9,8 @@
 
 #include "kvr_client_hints.h"
 #include "kvr_client_on.h"
-#include "kvr_hash.h"
 
 #define ANSWER_MS 20000u /* a request has so long */
-#define TREES	  6u	 /* prompts begin like one of these */
-
-/* ---- prompts ---- */
-
-/* Tokens of block @k of a prompt: shared with its tree near the root, its own behind that. */
-static uint64_t block_of(const struct sim *s, const struct ask *a, uint32_t k)
-{
-	const uint64_t tree = a->prompt % TREES;
-	const uint32_t shared = (uint32_t)(kvr_mix64(s->plan.seed + tree) % (SIM_PROMPT / 2));
-	const uint32_t branch = shared + (uint32_t)(kvr_mix64(a->prompt) % 16);
-
-	if (k < shared)
-		return kvr_mix64(tree << 32 | k);
-	if (k < branch)
-		return kvr_mix64((uint64_t)(a->prompt % 97) << 32 | k | UINT64_C(1) << 60);
-	return kvr_mix64((uint64_t)a->prompt << 32 | k | UINT64_C(1) << 61);
-}
-
-void prompt_tokens(const struct sim *s, const struct ask *a, uint32_t *tokens)
-{
-	uint64_t w = 0;
-
-	for (uint32_t i = 0; i < a->n_tokens; i++) {
-		if (i % SIM_BLOCK == 0)
-			w = block_of(s, a, i / SIM_BLOCK);
-		tokens[i] = (uint32_t)(w >> (i % SIM_BLOCK)) & 0xffff;
-	}
-}
-
-uint32_t prompt_hashes(const uint32_t *tokens, uint32_t n, uint64_t *sh)
-{
-	const struct kvr_hash_params p = {.seed = KVR_HASH_SEED, .block_size = SIM_BLOCK};
-	const int k = kvr_hash_tokens(&p, tokens, n, NULL, sh, SIM_PROMPT);
-
-	return k > 0 ? (uint32_t)k : 0;
-}
-
-uint8_t body_byte(uint32_t ask, uint32_t at)
-{
-	return (uint8_t)(ask * 31 + at * 7 + (at >> 8));
-}
 
 /* ---- answers ---- */
 
@@ -68,6 +26,7 @@ static void on_item(struct kvr_client *c, uint64_t id, const struct kvr_client_i
 	struct sim *s = the_sim;
 	struct ask *a = ask_of(s, user);
 	struct item_body b;
+	uint32_t wrong;
 
 	RTE_SET_USED(c);
 	RTE_SET_USED(id);
@@ -93,11 +52,9 @@ static void on_item(struct kvr_client *c, uint64_t id, const struct kvr_client_i
 			 a - s->ask, it->seq, b.run, a->run - 1);
 	else
 		a->run = b.run + 1;
-	for (uint32_t i = sizeof(b); i < it->len; i++)
-		if (((const uint8_t *)it->data)[i] != body_byte(b.ask, i)) {
-			sim_fail(s, "request %u: byte %u of item %u is wrong", b.ask, i, b.no);
-			break;
-		}
+	wrong = body_wrong(b.ask, it->data, sizeof(b), it->len);
+	if (wrong != it->len)
+		sim_fail(s, "request %u: byte %u of item %u is wrong", b.ask, wrong, b.no);
 }
 
 /* The network is well, the router, too, and nobody has asked for an end. */
@@ -180,7 +137,7 @@ static struct ask *new_ask(struct sim *s, uint32_t i, uint32_t again)
 			  .items = 1 + kvr_rand_below(r, 12),
 			  .item_us = 200 + kvr_rand_below(r, 30000),
 			  .body_len = sizeof(struct item_body) + kvr_rand_below(r, 300),
-			  .prompt = kvr_rand_below(r, 400),
+			  .prompt = kvr_rand_below(r, SIM_PROMPTS),
 			  .asked_ns = s->now_ns,
 			  .cancel_ns = SIM_NEVER};
 	if (sim_chance(r, s->plan.large))
@@ -208,19 +165,18 @@ static void add_session(struct sim *s, uint32_t i, struct kvr_client_hints *h)
 
 /* Tokens or their hashes, by the direct path or not, of a session or not. */
 static struct kvr_client_hints *draw_way(struct sim *s, const struct ask *a,
-					 struct kvr_client_request *q, uint32_t *tokens,
-					 uint64_t *sh)
+					 struct kvr_client_request *q, uint32_t *tokens)
 {
 	struct kvr_rand *r = &s->customer[a->client].rand;
 	struct kvr_client_hints *h = NULL;
 
-	prompt_tokens(s, a, tokens);
 	if (sim_chance(r, s->plan.tokens)) {
+		prompt_tokens(s, a->prompt, tokens, a->n_tokens);
 		q->tokens = tokens;
 		q->n_tokens = a->n_tokens;
 	} else {
-		q->n_hashes = prompt_hashes(tokens, a->n_tokens, sh);
-		q->hashes = q->n_hashes != 0 ? sh : NULL;
+		q->n_hashes = a->n_tokens / SIM_BLOCK;
+		q->hashes = q->n_hashes != 0 ? prompt_hashes(s, a->prompt) : NULL;
 	}
 	if (sim_chance(r, s->plan.directs))
 		q->flags |= KVR_CLIENT_DIRECT;
@@ -237,7 +193,6 @@ static bool submit(struct sim *s, uint32_t i, uint32_t router, bool probe, uint3
 	struct customer *c = &s->customer[i];
 	struct ask *a = new_ask(s, i, again);
 	uint32_t tokens[SIM_PROMPT * SIM_BLOCK];
-	uint64_t sh[SIM_PROMPT];
 	uint8_t *body = malloc(a->body_len);
 	struct kvr_client_hints *h;
 	struct kvr_client_request q = {.pool = SIM_POOL,
@@ -249,13 +204,12 @@ static bool submit(struct sim *s, uint32_t i, uint32_t router, bool probe, uint3
 				       .user = (void *)(uintptr_t)(s->n_asks - 1)};
 	int rc;
 
-	for (uint32_t k = 0; k < a->body_len; k++)
-		body[k] = body_byte(s->n_asks - 1, k);
+	body_fill(s->n_asks - 1, body, 0, a->body_len);
 	memcpy(body, &(const struct item_body){.ask = s->n_asks - 1, .of = a->items},
 	       sizeof(struct item_body));
 	a->probe = probe;
 	a->router = router;
-	h = draw_way(s, a, &q, tokens, sh);
+	h = draw_way(s, a, &q, tokens);
 	if (!probe && sim_chance(&c->rand, s->plan.cancels)) {
 		a->cancel_ns = s->now_ns + kvr_rand_below(&c->rand, 500) * SIM_MS;
 		c->next_cancel_ns = RTE_MIN(c->next_cancel_ns, a->cancel_ns);

@@ -67,6 +67,7 @@ static void over(struct sim *s, struct engine *e, struct run *r)
 static bool read_body(struct sim *s, const struct kvr_agent_request *q, struct item_body *b)
 {
 	const uint8_t *p = q->body;
+	uint32_t wrong;
 
 	if (q->body_len < sizeof(*b)) {
 		sim_fail(s, "a dispatch with a body of %u bytes", q->body_len);
@@ -79,28 +80,27 @@ static bool read_body(struct sim *s, const struct kvr_agent_request *q, struct i
 			 q->body_len);
 		return false;
 	}
-	for (uint32_t i = sizeof(*b); i < q->body_len; i++)
-		if (p[i] != body_byte(b->ask, i)) {
-			sim_fail(s, "request %u: byte %u of its body is wrong", b->ask, i);
-			return false;
-		}
-	return true;
+	wrong = body_wrong(b->ask, p, sizeof(*b), q->body_len);
+	if (wrong != q->body_len)
+		sim_fail(s, "request %u: byte %u of its body is wrong", b->ask, wrong);
+	return wrong == q->body_len;
 }
 
 static void read_prompt(struct sim *s, const struct kvr_agent_request *q, uint32_t ask,
 			struct run *r)
 {
+	const struct ask *a = &s->ask[ask];
 	uint32_t tokens[SIM_PROMPT * SIM_BLOCK];
-	uint64_t sh[SIM_PROMPT];
 
-	prompt_tokens(s, &s->ask[ask], tokens);
-	r->n_hashes = prompt_hashes(tokens, s->ask[ask].n_tokens, sh);
-	memcpy(r->hash, sh, r->n_hashes * sizeof(sh[0]));
-	if (q->n_tokens != 0 && (q->n_tokens != s->ask[ask].n_tokens ||
+	r->n_hashes = a->n_tokens / SIM_BLOCK;
+	r->hash = prompt_hashes(s, a->prompt);
+	if (q->n_tokens == a->n_tokens)
+		prompt_tokens(s, a->prompt, tokens, q->n_tokens);
+	if (q->n_tokens != 0 && (q->n_tokens != a->n_tokens ||
 				 memcmp(q->tokens, tokens, q->n_tokens * sizeof(tokens[0])) != 0))
 		sim_fail(s, "request %u: its tokens are wrong", ask);
-	if (q->n_hashes != 0 &&
-	    (q->n_hashes != r->n_hashes || memcmp(q->hashes, sh, q->n_hashes * sizeof(sh[0])) != 0))
+	if (q->n_hashes != 0 && (q->n_hashes != r->n_hashes ||
+				 memcmp(q->hashes, r->hash, q->n_hashes * sizeof(r->hash[0])) != 0))
 		sim_fail(s, "request %u: its hashes are wrong", ask);
 }
 
@@ -231,8 +231,7 @@ static void respond(struct sim *s, struct engine *e, struct run *r)
 	int rc;
 
 	memcpy(data, &b, sizeof(b));
-	for (uint32_t i = sizeof(b); i < it.len; i++)
-		data[i] = body_byte(r->ask, i);
+	body_fill(r->ask, data, sizeof(b), it.len);
 	if (r->made + 1 == items)
 		it.flags = KVR_AGENT_LAST;
 	if (fails) {

@@ -88,6 +88,7 @@ static int start(struct host *h, const struct map *m)
 
 	if (rc < 0)
 		return rc;
+	h->box.plain = s->plan.broken == 0;
 	configuration(h, text, sizeof(text));
 	memory_of(NULL); /* the C library's own memory stands behind streams */
 	rc = box_load(&h->box, text, err, sizeof(err));

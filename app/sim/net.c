@@ -11,35 +11,37 @@
 
 /* ---- the heap: by time, then in the order they were sent ---- */
 
-static bool before(const struct packet *a, const struct packet *b)
+static bool before(const struct flying *a, const struct flying *b)
 {
 	return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->no < b->no;
 }
 
 static void push(struct net *n, struct packet *p)
 {
+	const struct flying f = {p->at_ns, p->no, p};
 	uint32_t i;
 
 	if (n->n == n->cap) {
 		n->cap = n->cap != 0 ? 2 * n->cap : 1024;
-		n->heap = realloc(n->heap, n->cap * sizeof(struct packet *));
+		n->heap = realloc(n->heap, n->cap * sizeof(*n->heap));
 		if (n->heap == NULL)
 			abort();
 	}
-	for (i = n->n++; i > 0 && before(p, n->heap[(i - 1) / 2]); i = (i - 1) / 2)
+	for (i = n->n++; i > 0 && before(&f, &n->heap[(i - 1) / 2]); i = (i - 1) / 2)
 		n->heap[i] = n->heap[(i - 1) / 2];
-	n->heap[i] = p;
+	n->heap[i] = f;
 }
 
 struct packet *net_take(struct net *n)
 {
-	struct packet *top = n->heap[0], *last = n->heap[--n->n];
+	struct packet *top = n->heap[0].p;
+	const struct flying last = n->heap[--n->n];
 	uint32_t i = 0, c;
 
 	while ((c = 2 * i + 1) < n->n) {
-		if (c + 1 < n->n && before(n->heap[c + 1], n->heap[c]))
+		if (c + 1 < n->n && before(&n->heap[c + 1], &n->heap[c]))
 			c++;
-		if (!before(n->heap[c], last))
+		if (!before(&n->heap[c], &last))
 			break;
 		n->heap[i] = n->heap[c];
 		i = c;
@@ -50,7 +52,7 @@ struct packet *net_take(struct net *n)
 
 uint64_t net_next_ns(const struct net *n)
 {
-	return n->n > 0 ? n->heap[0]->at_ns : SIM_NEVER;
+	return n->n > 0 ? n->heap[0].at_ns : SIM_NEVER;
 }
 
 void net_begin(struct sim *s)
@@ -72,7 +74,7 @@ void net_end(struct sim *s)
 	struct packet *p;
 
 	while (s->net.n > 0)
-		free(s->net.heap[--s->net.n]);
+		free(s->net.heap[--s->net.n].p);
 	while ((p = STAILQ_FIRST(&s->net.spare)) != NULL) {
 		STAILQ_REMOVE_HEAD(&s->net.spare, link);
 		free(p);

@@ -18,6 +18,7 @@
  *   memory.c   what routers take of the process's memory
  *   cache.c    what an engine has and what it says of that
  *   engine.c   agents and engines
+ *   prompt.c   prompts and bodies, which follow from numbers
  *   customer.c clients, what they ask for, and what must come of it
  *   faults.c   who dies, stands still or is cut off, and when
  *   truth.c    what engines have announced, and who is given nothing new
@@ -46,13 +47,12 @@
 #define SIM_ENGINES 32u
 #define SIM_CLIENTS 64u
 #define SIM_NODES   (SIM_ROUTERS * (1u + SIM_ENGINES + SIM_CLIENTS)) /* at most 255 */
-#define SIM_GROUP   16u /* of those that are due, who is the first is remembered */
-#define SIM_GROUPS  ((SIM_ROUTERS + SIM_ENGINES + SIM_CLIENTS + SIM_GROUP - 1) / SIM_GROUP)
-#define SIM_DUE	    (SIM_GROUPS * SIM_GROUP)
+#define SIM_DUE	    128u /* routers, engines and clients, at most; a power of two */
 #define SIM_RANKS   8u
 #define SIM_BLOCK   16u
 #define SIM_PROMPT  96u /* blocks, at most */
-#define SIM_POOL    1u	/* where clients send; of a pair, that which decodes */
+#define SIM_PROMPTS 400u
+#define SIM_POOL    1u /* where clients send; of a pair, that which decodes */
 #define SIM_PREFILL 2u
 #define SIM_PACKET  2048u /* packets up to that are used again */
 #define SIM_AGAIN   64u
@@ -88,8 +88,14 @@ struct node {
 	bool up, mute; /* mute: what it sends is not sent */
 };
 
+/** A place of the heap: what it is ordered by lies beside it. */
+struct flying {
+	uint64_t at_ns, no;
+	struct packet *p;
+};
+
 struct net {
-	struct packet **heap;
+	struct flying *heap;
 	struct packets spare;
 	uint32_t n, cap;
 	uint64_t next_no;
@@ -132,7 +138,7 @@ struct run {
 	uint32_t next;		 /* in its engine's list + 1 */
 	uint32_t hits;
 	uint32_t n_hashes;
-	uint64_t hash[SIM_PROMPT];
+	const uint64_t *hash; /* of its prompt */
 };
 
 struct load_cache;
@@ -241,9 +247,11 @@ struct sim {
 	struct customer customer[SIM_CLIENTS];
 	uint32_t n_nodes, n_due;
 	uint64_t due_ns[SIM_DUE]; /* of routers, engines, clients: world.c */
-	uint32_t first[SIM_GROUPS];
+	uint8_t first[SIM_DUE];	  /* of each pair of them, of each pair of those, ...: [1] is of all
+				   */
 	struct ask *ask;
 	uint32_t n_asks, cap_asks;
+	uint64_t *hashes[SIM_PROMPTS]; /* of all blocks of a prompt, once known */
 	struct run *run;
 	uint32_t n_runs, cap_runs;
 	struct incident *incident;
@@ -415,10 +423,17 @@ uint32_t customers_waiting(const struct sim *s);
 /** One more request, that must succeed. */
 void customer_probe(struct sim *s, uint32_t i, uint32_t router);
 
-/** Tokens of a prompt. */
-void prompt_tokens(const struct sim *s, const struct ask *a, uint32_t *tokens);
-uint32_t prompt_hashes(const uint32_t *tokens, uint32_t n, uint64_t *sh);
-uint8_t body_byte(uint32_t ask, uint32_t at);
+/* ---- prompt.c ---- */
+
+/** The first @p n tokens of a prompt. */
+void prompt_tokens(const struct sim *s, uint32_t prompt, uint32_t *tokens, uint32_t n);
+/** SIM_PROMPT sequence hashes, until prompts_free(). */
+const uint64_t *prompt_hashes(struct sim *s, uint32_t prompt);
+void prompts_free(struct sim *s);
+/** Bytes @p from to @p n of what a request sends, or of an item of its answer. */
+void body_fill(uint32_t ask, uint8_t *p, uint32_t from, uint32_t n);
+/** @return the first of them that is wrong, or @p n. */
+uint32_t body_wrong(uint32_t ask, const uint8_t *p, uint32_t from, uint32_t n);
 
 /** What an item says. */
 struct item_body {

@@ -107,9 +107,9 @@ static bool phases(struct sim *s)
 {
 	const uint64_t since = s->now_ns - s->phase_ns;
 
-	/* Once a second, and in long runs once in ten. */
+	/* Once a second, and in long runs once in ten: what seeds draw lasts 9 s at most. */
 	s->ticks++;
-	if (s->ticks % (s->ticks < 300 ? 10 : 100) == 0) {
+	if (s->ticks % (s->ticks < 300 && s->plan.seconds < 30 ? 10 : 100) == 0) {
 		memory_check(s);
 		truth_tables(s);
 	}
@@ -152,28 +152,37 @@ static uint64_t due_ns(const struct sim *s, uint32_t i)
 	return engine < s->plan.engines ? engine_due_ns(s, engine) : customer_due_ns(s, client);
 }
 
-static void note_first(struct sim *s, uint32_t group)
+/* Who is the first below place @p at of the tournament; equals: the lower number. */
+static void note_first(struct sim *s, uint32_t at)
 {
-	uint32_t first = group * SIM_GROUP;
+	const uint8_t a = at < SIM_DUE / 2 ? s->first[2 * at] : (uint8_t)(2 * at - SIM_DUE);
+	const uint8_t b = at < SIM_DUE / 2 ? s->first[2 * at + 1] : (uint8_t)(a + 1);
 
-	for (uint32_t i = first + 1; i < (group + 1) * SIM_GROUP; i++)
-		if (s->due_ns[i] < s->due_ns[first])
-			first = i;
-	s->first[group] = first;
+	s->first[at] = s->due_ns[b] < s->due_ns[a] ? b : a;
 }
 
 static void note_due(struct sim *s, uint32_t i)
 {
-	s->due_ns[i] = due_ns(s, i);
-	note_first(s, i / SIM_GROUP);
+	const uint64_t at = due_ns(s, i);
+
+	if (at == s->due_ns[i])
+		return;
+	s->due_ns[i] = at;
+	for (uint32_t k = (SIM_DUE + i) / 2; k >= 1; k /= 2) {
+		const uint8_t was = s->first[k];
+
+		note_first(s, k);
+		if (was != i && s->first[k] == was)
+			break; /* nobody further up has seen it, nor will */
+	}
 }
 
 static void note_all_due(struct sim *s)
 {
 	for (uint32_t i = 0; i < SIM_DUE; i++)
 		s->due_ns[i] = i < s->n_due ? due_ns(s, i) : SIM_NEVER;
-	for (uint32_t i = 0; i < SIM_GROUPS; i++)
-		note_first(s, i);
+	for (uint32_t k = SIM_DUE - 1; k >= 1; k--)
+		note_first(s, k);
 }
 
 /* It waits at its receiver, or is dropped when nobody has its address. */
@@ -213,13 +222,12 @@ static bool step(struct sim *s, uint64_t phase_ns)
 	const uint64_t frame = net_next_ns(&s->net);
 	const uint64_t fault = s->phase == PHASE_FAULTS ? faults_due_ns(s) : SIM_NEVER;
 	uint64_t at = RTE_MIN(frame, RTE_MIN(fault, phase_ns));
-	uint32_t who = s->n_due;
+	uint32_t who = s->first[1];
 
-	for (uint32_t i = 0; i < SIM_GROUPS; i++)
-		if (s->due_ns[s->first[i]] < at) {
-			who = s->first[i];
-			at = s->due_ns[who];
-		}
+	if (s->due_ns[who] < at)
+		at = s->due_ns[who];
+	else
+		who = s->n_due;
 	s->now_ns = RTE_MAX(s->now_ns, at);
 	if (who < s->n_due) {
 		somebody(s, who);
@@ -309,6 +317,7 @@ static void end(struct sim *s)
 	for (uint32_t i = 0; i < SIM_ENGINES * SIM_RANKS; i++)
 		announced_free(&s->engine[i / SIM_RANKS].rank[i % SIM_RANKS].told);
 	net_end(s);
+	prompts_free(s);
 	free(s->ask);
 	free(s->run);
 	free(s->incident);
