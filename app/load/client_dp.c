@@ -7,6 +7,7 @@
 #include "frame.h"
 #include "kvr_message.h"
 #include "kvr_refusal.h"
+#include "late.h"
 
 #define PROBE_MS 250
 #define LINGER_S 3u
@@ -25,9 +26,11 @@ void load_client_start(struct load *l, const struct load_prompt *p, uint64_t int
 	const uint32_t slot = l->free[--l->n_free];
 	struct load_slot *s = &l->slots[slot];
 	const uint16_t kept = s->flags & (LOAD_S_CHECKED | LOAD_S_PACED);
+	const uint64_t answered = s->answered;
 	const uint32_t gen = s->leg.gen;
 
 	memset(s, 0, sizeof(*s));
+	s->answered = answered;
 	s->leg.gen = gen + 1;
 	if (l->pairs != NULL)
 		load_pair_begin(l, slot);
@@ -204,6 +207,7 @@ static void last_item(struct load *l, uint32_t slot, const struct kvr_wire_respo
 	struct load_slot *s = &l->slots[slot];
 
 	s->flags |= LOAD_S_FIN;
+	s->answered = s->id;
 	if (s->cstate == LOAD_C_CANCELLING || (item->flags & KVR_RESP_F_CANCELLED)) {
 		cancelled(l, slot);
 	} else if (item->flags & KVR_RESP_F_ERROR) {
@@ -224,6 +228,8 @@ void load_client_item(struct load *l, uint32_t slot, const struct kvr_wire_respo
 
 	s->last_io = l->now;
 	s->tries = 0;
+	if (load_late_unwanted(s, item) && item->seq > s->next_seq)
+		s->next_seq = item->seq;
 	if (item->seq != s->next_seq) {
 		kvr_stats_inc(l->row,
 			      item->seq < s->next_seq ? LOAD_ITEM_DUPLICATES : LOAD_ITEM_GAPS);
@@ -396,8 +402,11 @@ void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx
 
 	if (slot == LOAD_NO_SLOT || l->clients[l->slots[slot].client].source != h->source) {
 		kvr_stats_inc(l->row, LOAD_STALE);
+		load_late_frame(l, h);
 		return;
 	}
+	if (h->kind == KVR_ACCEPTED && l->slots[slot].cstate == LOAD_C_ENDED)
+		load_late_frame(l, h);
 	if (h->handle != 0 && h->kind != KVR_REJECTED) /* that has the one of the refused frame */
 		l->slots[slot].handle = h->handle;
 	switch (h->kind) {

@@ -115,7 +115,8 @@ struct load_leg {
 /** One request, both sides. Load lcore: rw. */
 struct load_slot {
 	/* client */
-	uint64_t id; /* 0: free */
+	uint64_t id;	   /* 0: free */
+	uint64_t answered; /* id of the slot's last request whose whole answer has come */
 	const struct load_prompt *prompt;
 	uint64_t intended;
 	uint64_t route_tx; /* first ROUTE given to the device */

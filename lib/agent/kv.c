@@ -100,7 +100,6 @@ static int publish(struct kvr_agent *a, uint32_t dp_rank, uint8_t type,
 	if (k == NULL || (unsigned int)kv->tier > KVR_TIER_EXTERNAL ||
 	    (kv->n > 0 && kv->hashes == NULL))
 		return -EINVAL;
-	kvr_link_tick(&a->link);
 	for (uint32_t off = 0; off == 0 || off < kv->n; off += room) {
 		if (off > 0)
 			piece.hashes = kv->hashes + off;

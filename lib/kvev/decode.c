@@ -241,19 +241,38 @@ static enum field field_named(const struct mp *k, unsigned int *at)
 	return F_SKIP;
 }
 
+/* The next name is nearly always the next one of the table: nothing of it is taken apart then. */
+static bool next_name(struct mp_in *in, unsigned int *at, enum field *f)
+{
+	const unsigned int next = *at + 1 < N_NAMES ? *at + 1 : 0;
+	const uint32_t len = names[next].len;
+	struct mp k;
+
+	if ((size_t)(in->end - in->p) > len && *in->p == (0xa0 | len) &&
+	    memcmp(in->p + 1, names[next].name, len) == 0) {
+		in->p += 1 + len;
+		*at = next;
+		*f = names[next].field;
+		return true;
+	}
+	kvr_kvev__read(in, &k);
+	if (!kvr_kvev__skip_rest(in, &k))
+		return false;
+	*f = field_named(&k, at);
+	return true;
+}
+
 static bool from_map(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n)
 {
 	unsigned int at = N_NAMES - 1;
 	bool typed = false;
-	struct mp k, v;
+	struct mp v;
 
 	for (uint64_t i = 0; i < n; i++) {
 		enum field f;
 
-		kvr_kvev__read(&d->in, &k);
-		if (!kvr_kvev__skip_rest(&d->in, &k))
+		if (!next_name(&d->in, &at, &f))
 			return false;
-		f = field_named(&k, &at);
 		if (f != F_TYPE) {
 			if (!field(d, ev, f))
 				return false;

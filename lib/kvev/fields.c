@@ -42,6 +42,19 @@ bool kvr_kvev__name(const struct kvr_kvev_decoder *d, const struct mp *o, uint64
 	return true;
 }
 
+/* Names as engines nearly always write them: eight bytes behind a first one, signed or not. Stops
+ * at the first that is something else. @return how many. */
+static uint64_t numbers64(struct mp_in *in, uint64_t n, uint64_t *out)
+{
+	const uint8_t *p = in->p;
+	uint64_t i = 0;
+
+	for (; i < n && in->end - p >= 9 && (*p == 0xcf || *p == 0xd3); i++, p += 9)
+		out[i] = mp_be64(p + 1);
+	in->p = p;
+	return i;
+}
+
 bool kvr_kvev__hashes(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 {
 	uint64_t *out;
@@ -56,7 +69,7 @@ bool kvr_kvev__hashes(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 	if (out == NULL)
 		return n == 0;
 	d->hashes = out;
-	for (uint64_t i = 0; i < n; i++) {
+	for (uint64_t i = numbers64(&d->in, n, out); i < n; i++) {
 		kvr_kvev__read(&d->in, &o);
 		if (o.type == MP_BAD)
 			return false;
@@ -66,64 +79,6 @@ bool kvr_kvev__hashes(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 	ev->hashes = out;
 	ev->n_hashes = (uint32_t)n;
 	return true;
-}
-
-/* A run of n plain numbers; stops at the first that is something else. @return how many. */
-static uint64_t numbers(struct mp_in *in, uint64_t n, uint32_t *out)
-{
-	const uint8_t *p = in->p, *end = in->end;
-	uint64_t i = 0;
-
-	/* Most are of three or five bytes, and which of them is a guess that fails as often as not:
-	 * no branch. The first byte of the next one is there in both cases before that is known. */
-	while (i < n && end - p >= 16) {
-		unsigned int b = *p;
-
-		for (; i < n && end - p >= 16 && b - 0xcd <= 1; i++) {
-			const unsigned int five = b - 0xcd;
-			const unsigned int after3 = p[3], after5 = p[5];
-
-			out[i] = mp_be32(p + 1) >> (16 - 16 * five);
-			p += 3 + 2 * five;
-			b = five != 0 ? after5 : after3;
-		}
-		if (i == n || end - p < 16 || b > 0xcc || (b >= 0x80 && b != 0xcc))
-			break;
-		out[i++] = b < 0x80 ? b : p[1];
-		p += b < 0x80 ? 1 : 2;
-	}
-	/* The longest is five bytes: no need to look at the end before that. */
-	for (; i < n && end - p >= 5; i++) {
-		const uint8_t b = *p;
-
-		if (b == 0xcd) {
-			out[i] = mp_be16(p + 1);
-			p += 3;
-		} else if (b == 0xce) {
-			out[i] = mp_be32(p + 1);
-			p += 5;
-		} else if (b < 0x80) {
-			out[i] = b;
-			p += 1;
-		} else if (b == 0xcc) {
-			out[i] = p[1];
-			p += 2;
-		} else {
-			break;
-		}
-	}
-	in->p = p;
-	for (; i < n; i++) {
-		struct mp_in here = *in;
-		struct mp o;
-
-		kvr_kvev__read(&here, &o);
-		if (o.type != MP_UINT || o.u > UINT32_MAX)
-			break;
-		out[i] = (uint32_t)o.u;
-		*in = here;
-	}
-	return i;
 }
 
 /* Pairs (t0, t1), (t1, t2) ...: the first of each, and the second of the last. */
@@ -138,7 +93,7 @@ static bool pairs(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n)
 		if (o.type != MP_ARRAY || o.u != 2) {
 			if (!wrong(d, ev, &o))
 				return false;
-		} else if (numbers(&d->in, 2, two) != 2) {
+		} else if (kvr_kvev__numbers(&d->in, 2, two) != 2) {
 			return false;
 		}
 		d->tokens[i] = two[0];
@@ -170,7 +125,7 @@ bool kvr_kvev__tokens(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 	ev->tokens = out;
 	if (d->in.p < d->in.end && *d->in.p == 0x92)
 		return pairs(d, ev, n);
-	i = numbers(&d->in, n, out);
+	i = kvr_kvev__numbers(&d->in, n, out);
 	ev->n_tokens = (uint32_t)i;
 	if (i < n)
 		ev->fault = KVR_KVEV_SHAPE;

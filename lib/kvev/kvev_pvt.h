@@ -5,7 +5,7 @@
 /**
  * @file
  * The decoder: the batch that is open, and arrays for one event. fields.c reads the fields that
- * are lists, decode.c puts events together.
+ * are lists, numbers.c the tokens among them, decode.c puts events together.
  */
 
 #include "kvr_kvev.h"
@@ -27,6 +27,10 @@ struct kvr_kvev_decoder {
 
 /** A name of a block, as a number. */
 bool kvr_kvev__name(const struct kvr_kvev_decoder *d, const struct mp *o, uint64_t *name);
+
+/** A run of up to @p n plain numbers of 32 bits; stops at the first that is something else. @p out
+ * has room for n. @return how many there were; they are read. */
+uint64_t kvr_kvev__numbers(struct mp_in *in, uint64_t n, uint32_t *out);
 
 /* All of these read one object at d->in. @return false: it cannot be read at all; what has a wrong
  * type or value is passed over and noted in ev->fault. */

@@ -123,7 +123,7 @@ void kvr_kvev__read(struct mp_in *in, struct mp *o)
 	}
 }
 
-bool kvr_kvev__skip_rest(struct mp_in *in, const struct mp *o)
+bool kvr_kvev__skip_inside(struct mp_in *in, const struct mp *o)
 {
 	uint64_t left[MP_DEPTH];
 	unsigned int depth = 0;

@@ -78,8 +78,15 @@ void kvr_kvev__read(struct mp_in *in, struct mp *o);
 /** Pass over one object. @return false: it does not end in here, or is too deep. */
 bool kvr_kvev__skip(struct mp_in *in);
 
+/** Pass over the elements of an array or a map whose head was read. */
+bool kvr_kvev__skip_inside(struct mp_in *in, const struct mp *o);
+
 /** Pass over what is inside an object whose head was read. */
-bool kvr_kvev__skip_rest(struct mp_in *in, const struct mp *o);
+static inline bool kvr_kvev__skip_rest(struct mp_in *in, const struct mp *o)
+{
+	return o->type == MP_ARRAY || o->type == MP_MAP ? kvr_kvev__skip_inside(in, o)
+							: o->type != MP_BAD;
+}
 
 static inline bool mp_is(const struct mp *o, const char *text)
 {

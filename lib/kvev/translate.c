@@ -120,8 +120,6 @@ static void store(struct kvr_kvmap *m, const struct kvr_kvev *ev, const uint64_t
 {
 	struct run r = {.tier = ev->tier};
 
-	for (uint32_t i = 0; i < n && i < AHEAD; i++)
-		kvr_kvmap__prefetch(m, ev->hashes[i]);
 	for (uint32_t i = 0; i < n; i++) {
 		if (i + AHEAD < n)
 			kvr_kvmap__prefetch(m, ev->hashes[i + AHEAD]);
@@ -213,6 +211,8 @@ static int stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 	n = usable(m, ev);
 	if (!room(m, n))
 		return -ENOMEM;
+	for (uint32_t i = 0; i < n && i < AHEAD; i++) /* while the tokens are hashed */
+		kvr_kvmap__prefetch(m, ev->hashes[i]);
 	if (ev->has_parent) {
 		const struct kvmap_entry *e = kvr_kvmap__find(m, ev->parent);
 

@@ -419,7 +419,10 @@ int main(int argc, char **argv)
 		const char *name;
 		uint32_t blocks, batch, len;
 	} cases[] = {{"one block", 1, 32, 64}, {"128 blocks", 128, 8, 512}};
+	static const char *const work[] = {"decode", "decode, translate",
+					   "decode, translate, tell"};
 	const double seconds = argc > 1 ? atof(argv[1]) : 2;
+	const int only = argc > 2 ? atoi(argv[2]) : 0; /* the number of a row, to profile it */
 	int bad = 0;
 
 	if (kvr_udp_open(&router, "127.0.0.1") < 0)
@@ -428,9 +431,9 @@ int main(int argc, char **argv)
 		n_payloads = events_in_all = 0;
 		expected = 0;
 		make(cases[i].blocks, cases[i].batch, cases[i].len);
-		bad |= measure(cases[i].name, "decode", false, false, seconds);
-		bad |= measure(cases[i].name, "decode, translate", true, false, seconds);
-		bad |= measure(cases[i].name, "decode, translate, tell", true, true, seconds);
+		for (int k = 0; k < 3; k++)
+			if (only == 0 || only == 1 + 3 * (int)i + k)
+				bad |= measure(cases[i].name, work[k], k > 0, k > 1, seconds);
 		for (uint32_t k = 0; k < n_payloads; k++)
 			free(payloads[k].p);
 		free(payloads);

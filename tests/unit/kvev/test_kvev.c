@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kvev_pvt.h"
 #include "kvr_kvmap.h"
 #include "kvr_test.h"
 
@@ -261,7 +262,7 @@ static size_t put_stored(uint8_t *buf, const uint32_t t[], const unsigned int wi
 static void same_tokens(struct kvr_kvev_decoder *d, const uint32_t t[], const unsigned int width[],
 			uint32_t n)
 {
-	static uint8_t buf[1024];
+	static uint8_t buf[2048];
 	const size_t len = put_stored(buf, t, width, n);
 	uint8_t *copy = malloc(len);
 	struct kvr_kvev_batch batch;
@@ -281,22 +282,91 @@ static void tokens_of_all_widths_are_read_in_any_order(void)
 	static const unsigned int widths[] = {0, 1, 2, 4, 8, 2, 4, 2, 4, 2, 4};
 	struct kvr_kvev_decoder *d = kvr_kvev_create(false);
 	uint64_t x = 88172645463325252u;
-	unsigned int width[64];
-	uint32_t t[64];
+	unsigned int width[160];
+	uint32_t t[160];
 
 	for (uint32_t run = 0; run < 4000; run++) {
-		const uint32_t n = 1 + run % 64;
+		const uint32_t n = 1 + run % 160;
 
 		for (uint32_t i = 0; i < n; i++) {
 			x ^= x << 13;
 			x ^= x >> 7;
 			x ^= x << 17;
-			width[i] = widths[x % (run % 3 == 0 ? 11 : 4)];
+			width[i] = run % 3 == 1 && x % 64 != 0
+					   ? 2u << (x >> 6 & 1) /* nearly all */
+					   : widths[x % (run % 3 == 0 ? 11 : 4)];
 			t[i] = (uint32_t)(x >> 32);
 			if (width[i] < 4)
 				t[i] &= width[i] == 0 ? 0x7f : width[i] == 1 ? 0xff : 0xffff;
 		}
 		same_tokens(d, t, width, n);
+	}
+	kvr_kvev_destroy(d);
+}
+
+/* What is written of a list at once must not be more than the list. */
+static void nothing_is_written_behind_the_last_token(void)
+{
+	uint8_t in[5 * 64];
+	uint32_t to[65];
+
+	for (uint32_t n = 1; n <= 64; n++) {
+		for (uint32_t wide = 0; wide < 2; wide++) {
+			uint8_t *p = in;
+			struct mp_in at = {in, in + sizeof(in)};
+
+			memset(in, 0xcd, sizeof(in)); /* what follows looks like tokens, too */
+			for (uint32_t i = 0; i < n; i++)
+				p = put_token(p, 0xcdce + i, wide ? 4 : 2);
+			memset(to, 0xee, sizeof(to));
+			CU_ASSERT_EQUAL(kvr_kvev__numbers(&at, n, to), n);
+			CU_ASSERT_PTR_EQUAL(at.p, p);
+			CU_ASSERT_EQUAL(to[n], 0xeeeeeeee);
+			for (uint32_t i = 0; i < n; i++)
+				CU_ASSERT_EQUAL(to[i], 0xcdce + i);
+		}
+	}
+}
+
+/* {"type": "BlockStored", "block_hashes": names of all widths, name: 9, "block_size": 16} */
+static void names_of_blocks_and_of_fields_are_read_to_the_end(void)
+{
+	static const uint8_t hashes[] = {0x96, 0xcf, 0x80, 0,	 0,    0,    0,	   0,	 0,
+					 1,    0xd3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+					 0xfe, 0xce, 0,	   0,	 0,    3,    4,	   0xff, 0xcf,
+					 0,    0,    0,	   0,	 0,    0,    0,	   6};
+	static const uint64_t want[] = {UINT64_C(1) << 63 | 1, UINT64_MAX - 1, 3, 4, UINT64_MAX, 6};
+	static const char *const strange[] = {"parent_block_hasH", "Parent_block_hash", "p"};
+	struct kvr_kvev_decoder *d = kvr_kvev_create(false);
+
+	for (unsigned int i = 0; i < sizeof(strange) / sizeof(strange[0]); i++) {
+		static const char head[] = "\x92\x00\x91\x84\xa4type\xab"
+					   "BlockStored\xac"
+					   "block_hashes";
+		static const char last[] = "\x09\xaa"
+					   "block_size\x10";
+		const size_t n = strlen(strange[i]);
+		struct kvr_kvev_batch batch;
+		struct kvr_kvev ev = {0};
+		uint8_t buf[256], *p = buf;
+
+		memcpy(p, head, sizeof(head) - 1);
+		p += sizeof(head) - 1;
+		memcpy(p, hashes, sizeof(hashes));
+		p += sizeof(hashes);
+		*p++ = (uint8_t)(0xa0 | n);
+		memcpy(p, strange[i], n);
+		p += n;
+		memcpy(p, last, sizeof(last) - 1);
+		p += sizeof(last) - 1;
+		CU_ASSERT_EQUAL(kvr_kvev_open(d, buf, (size_t)(p - buf), &batch), 0);
+		CU_ASSERT_EQUAL_FATAL(kvr_kvev_next(d, &ev), 1);
+		CU_ASSERT_EQUAL_FATAL(ev.n_hashes, 6);
+		CU_ASSERT_EQUAL(memcmp(ev.hashes, want, sizeof(want)), 0);
+		CU_ASSERT_FALSE(ev.has_parent);
+		CU_ASSERT_EQUAL(ev.block_size, 16);
+		CU_ASSERT_EQUAL(ev.fault, KVR_KVEV_FINE);
+		CU_ASSERT_EQUAL(kvr_kvev_next(d, &ev), 0);
 	}
 	kvr_kvev_destroy(d);
 }
@@ -310,6 +380,8 @@ int main(void)
 		{"claims cost nothing", claims_cost_nothing},
 		{"a removal that cannot be read is told", a_removal_that_cannot_be_read_is_told},
 		{"tokens of all widths are read", tokens_of_all_widths_are_read_in_any_order},
+		{"nothing behind the last token", nothing_is_written_behind_the_last_token},
+		{"names to the end", names_of_blocks_and_of_fields_are_read_to_the_end},
 		CU_TEST_INFO_NULL,
 	};
 
