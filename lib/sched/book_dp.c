@@ -31,25 +31,12 @@ static void age_remove(struct kvr_sched *s, uint32_t slot)
 		s->slot[b->bk_next].bk_prev = b->bk_prev;
 }
 
-/* Short prompts at once; the others as the owner wants it, slices_dp.c. */
-static void enter(struct kvr_sched *s, uint32_t slot, const void *sh, uint32_t n, uint64_t now)
-{
-	struct slot *b = &s->slot[slot];
-
-	if (n > AT_ONCE) {
-		kvr_sched__enter(s, slot, sh, n, now);
-		return;
-	}
-	kvr_active_book(s->active, sh, n, b->rank, &b->act);
-	kvr_cell_add(&s->cnt.unshared_blocks, b->act.n_private);
-}
-
-/* While a booking goes on nothing ends. */
+/* One after the other. */
 static bool leave_prompt(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
 	struct slot *b = &s->slot[slot];
 
-	if (b->act.n_shared > AT_ONCE || s->owed.slot != NIL)
+	if (b->act.n_shared > AT_ONCE || s->owed.any)
 		return kvr_sched__leave_prompt(s, slot, b->rank, now);
 	kvr_active_free(s->active, &b->act);
 	return true;
@@ -75,11 +62,7 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	b->fades = req->hints != NULL && (req->hints->flags & KVR_SHINT_EXPECTED_OUTPUT);
 	b->expected = b->fades ? req->hints->expected_output_tokens : 0;
 	b->adapter = kvr_sched__lora_begin(s, req->hints);
-	if (c->p.reuse && c->n > 0) {
-		enter(s, d->slot, req->sh, c->n, now);
-	} else {
-		kvr_active_book_private(s->active, c->n, d->rank, &b->act);
-	}
+	kvr_sched__fly(s, c, d->slot, now);
 	s->requests[d->rank]++;
 	s->worker[s->rank[d->rank].worker].bookings++;
 	kvr_cell_add(&s->cnt.booked_now, 1);

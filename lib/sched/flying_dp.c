@@ -30,13 +30,18 @@ uint64_t kvr_sched__left(const struct kvr_sched *s, const struct choice *c,
 	return held < isl ? isl - held : 0;
 }
 
-/* The blocks of the prompt are in flight on a rank. The last match must be of this prompt. */
-void kvr_sched__fly(struct kvr_sched *s, const struct choice *c, uint32_t rank, struct slot *b)
+/* The blocks of the prompt are in flight on the rank of the slot: short ones at once, the others as
+ * the owner wants it, slices_dp.c. The last match must be of this prompt. */
+void kvr_sched__fly(struct kvr_sched *s, const struct choice *c, uint32_t slot, uint64_t now)
 {
-	if (c->p.reuse && c->n > 0) {
-		kvr_active_book(s->active, c->req->sh, c->n, rank, &b->act);
-		kvr_cell_add(&s->cnt.unshared_blocks, b->act.n_private);
+	struct slot *b = &s->slot[slot];
+
+	if (!c->p.reuse || c->n == 0) {
+		kvr_active_book_private(s->active, c->n, b->rank, &b->act);
+	} else if (c->n > AT_ONCE) {
+		kvr_sched__enter(s, slot, c->req->sh, c->n, now);
 	} else {
-		kvr_active_book_private(s->active, c->n, rank, &b->act);
+		kvr_active_book(s->active, c->req->sh, c->n, b->rank, &b->act);
+		kvr_cell_add(&s->cnt.unshared_blocks, b->act.n_private);
 	}
 }

@@ -128,7 +128,9 @@ void kvr_sched_explain(struct kvr_sched *s, struct kvr_sched_terms *terms);
 /**
  * Admit waiting requests whose turn it is; call after every burst of state changes and when
  * kvr_sched_next_timer() is due; returns at once when nothing changed. Each decision is ROUTED,
- * or ERROR when admission failed; either way the slot has left the queue.
+ * or ERROR when admission failed; either way the slot has left the queue. With late binding some
+ * requests only wait for another rank afterwards: at most 8 a call, then kvr_sched_next_timer() is
+ * due at once.
  * @return decisions written; when it equals @p n, call again.
  */
 uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_decision d[],
@@ -239,6 +241,10 @@ bool kvr_sched_admits(const struct kvr_sched *s);
 /** What has been matched of it is thrown away: the next kvr_sched_poll() begins again, with the
  * same request unless another one has become more urgent. */
 void kvr_sched_admit_again(struct kvr_sched *s);
+
+/** Waiting requests that wait for another rank than before, or for one at all (late binding), since
+ * the beginning: a choice each. */
+uint64_t kvr_sched_moves(const struct kvr_sched *s);
 
 /** Runs of active prompts looked at since the beginning: what all this costs. */
 uint64_t kvr_sched_walked(const struct kvr_sched *s);

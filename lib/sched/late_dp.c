@@ -12,7 +12,8 @@
  * nor flight, goes elsewhere and computes it again; that loses more than the order gains.
  *
  * Decode legs, which compute nothing, and queries never wait here. O(log n) in and out, and a look
- * at each lane in use when somebody may go.
+ * at each lane in use when somebody may go. A long prompt is entered and taken out in slices, as
+ * those of bookings are (slices_dp.c): what counts for others is whole before the next decision.
  */
 #include "sched_pvt.h"
 
@@ -52,23 +53,44 @@ void kvr_sched__late_hold(struct kvr_sched *s, uint32_t slot, const struct choic
 
 	s->wait[slot].left = kvr_sched__left(s, c, d);
 	b->rank = d->rank;
-	kvr_sched__fly(s, c, d->rank, b);
+	kvr_sched__fly(s, c, slot, UNTOLD);
 	s->ttft.late[d->rank] += (double)s->wait[slot].left;
 	kvr_sched__ttft_waits(s, d->rank, false);
 }
 
+/* It counts for nothing any more; its blocks leave as those of a booking that ends. */
 void kvr_sched__late_drop(struct kvr_sched *s, uint32_t slot)
 {
 	struct slot *b = &s->slot[slot];
 
 	if (b->rank == NIL)
 		return;
-	kvr_sched__settle(s); /* whole: nothing else may be under way */
-	kvr_active_match_forget(s->active);
-	kvr_active_free(s->active, &b->act);
+	kvr_sched__leave_prompt(s, slot, b->rank, UNTOLD);
 	s->ttft.late[b->rank] -= (double)s->wait[slot].left;
 	kvr_sched__ttft_waits(s, b->rank, false);
 	b->rank = NIL;
+}
+
+/* The rank that it waits for, whether it counts there or not; NIL: that has gone. */
+uint32_t kvr_sched__late_rank(const struct kvr_sched *s, uint32_t slot)
+{
+	return s->node[slot].lane < s->max_ranks ? s->node[slot].lane : NIL;
+}
+
+/* It was its turn, which is put off: it counts as before, at once. */
+void kvr_sched__late_again(struct kvr_sched *s, uint32_t slot, const struct choice *c)
+{
+	const uint32_t rank = kvr_sched__late_rank(s, slot);
+
+	if (s->slot[slot].rank != NIL || rank == NIL)
+		return;
+	kvr_sched__settle(s);
+	kvr_active_match(s->active, c->req->sh, c->p.reuse ? c->n : 0, s->depth);
+	s->slot[slot].rank = rank;
+	kvr_sched__fly(s, c, slot, UNTOLD);
+	kvr_sched__settle(s);
+	s->ttft.late[rank] += (double)s->wait[slot].left;
+	kvr_sched__ttft_waits(s, rank, false);
 }
 
 /* ---- who waits, as they began to ---------------------------------------------------------- */

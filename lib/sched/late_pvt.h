@@ -16,6 +16,8 @@ double kvr_sched__late_key(const struct kvr_sched *s, const struct waiting *w, d
 void kvr_sched__late_hold(struct kvr_sched *s, uint32_t slot, const struct choice *c,
 			  const struct kvr_sched_decision *d);
 void kvr_sched__late_drop(struct kvr_sched *s, uint32_t slot);
+void kvr_sched__late_again(struct kvr_sched *s, uint32_t slot, const struct choice *c);
+uint32_t kvr_sched__late_rank(const struct kvr_sched *s, uint32_t slot);
 void kvr_sched__late_add(struct kvr_sched *s, uint32_t slot, uint64_t now);
 void kvr_sched__late_del(struct kvr_sched *s, uint32_t slot);
 uint64_t kvr_sched__late_until(const struct kvr_sched *s);

@@ -58,8 +58,15 @@ void kvr_sched__report(struct kvr_sched *s, uint32_t rank, uint64_t now)
 	if (!s->watch)
 		return;
 	r->reported = true;
+	r->report = ++s->reports;
 	r->rep_blocks = s->blocks[rank];
 	r->rep_tokens = kvr_sched__prefill_tokens(s, rank, now);
+	kvr_sched__judge(s, rank);
+}
+
+void kvr_sched__report_blocks(struct kvr_sched *s, uint32_t rank)
+{
+	s->rank[rank].rep_blocks = s->blocks[rank];
 	kvr_sched__judge(s, rank);
 }
 

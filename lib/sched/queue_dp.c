@@ -67,9 +67,13 @@ static void take_out(struct kvr_sched *s, uint32_t slot)
 	}
 }
 
-/* Up to n requests pinned to a rank that goes are due at once: admission will refuse them. */
+/* Up to n requests pinned to a rank that goes are due at once: admission will refuse them. Those
+ * that wait for it give back what they count for, which takes time: some of them. @return how many
+ * of the n are left, 0: there may be more. */
 uint32_t kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank, uint32_t n)
 {
+	const uint64_t end = kvr_active_walked(s->active) + ADMIT_SLICES * (uint64_t)s->slice;
+
 	for (uint32_t i = 0; i < s->n_cls; i++) {
 		struct cls *k = &s->cls[i];
 
@@ -81,6 +85,8 @@ uint32_t kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank, uint32_t n)
 				kvr_sched__late_drop(s, slot);
 			s->node[slot].lane = DEAD_LANE(s);
 			add(s, slot);
+			if (kvr_active_walked(s->active) >= end)
+				return 0;
 		}
 	}
 	return n;

@@ -91,7 +91,8 @@ static void rank_remove(struct kvr_sched *s, uint32_t r, uint64_t now)
 	uint32_t dp = rank->dp_rank, gen = rank->gen + 1;
 
 	rank_drop(s, r, UINT32_MAX, now);
-	kvr_sched__lane_lost(s, r, UINT32_MAX);
+	while (kvr_sched__lane_lost(s, r, UINT32_MAX) == 0)
+		;
 	taints_clear(s, r);
 	bit_put(s->used, r, false);
 	bit_put(s->open, r, false);

@@ -2,8 +2,7 @@
 /* The two ways to a decision: a new request, and one whose turn in the queue has come. */
 #include "sched_pvt.h"
 
-#define ADMIT_SLICES 4	 /* of an admission: it changes nothing before its prompt is matched */
-#define MOVES	     32u /* of a call: who waits for another rank from then on */
+#define MOVES 8u /* of a call: who waits for another rank from then on */
 
 /* A copy, as clearing so many bytes is slower. */
 static void blank(const struct kvr_sched *s, struct kvr_sched_decision *d, uint32_t slot)
@@ -246,9 +245,8 @@ static bool admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_s
 	c.pin_worker = w->pin_worker;
 	c.pin_dp = w->pin_dp;
 	if (w->late) {
-		c.keep = s->slot[slot].rank;
+		c.keep = kvr_sched__late_rank(s, slot);
 		c.left = w->left;
-		kvr_sched__late_drop(s, slot); /* it does not wait behind itself */
 	}
 	e = choose(s, &c, now, d);
 	if (!refreshed)
@@ -275,7 +273,16 @@ static uint32_t next(struct kvr_sched *s, uint64_t now)
 	const uint32_t slot = s->turn != NIL ? s->turn : kvr_sched__next(s, now);
 
 	s->turn = NIL;
-	if (slot != NIL && s->slice != UINT32_MAX &&
+	if (slot == NIL)
+		return NIL;
+	if (s->wait[slot].late && s->slot[slot].rank != NIL) {
+		kvr_sched__late_drop(s, slot); /* it does not wait behind itself */
+		if (s->owed.any) {
+			s->turn = slot;
+			return NIL;
+		}
+	}
+	if (s->slice != UINT32_MAX &&
 	    !kvr_sched_prepare(s, s->wait[slot].req, ADMIT_SLICES * s->slice)) {
 		s->turn = slot;
 		return NIL;
@@ -285,18 +292,32 @@ static uint32_t next(struct kvr_sched *s, uint64_t now)
 
 void kvr_sched_admit_again(struct kvr_sched *s)
 {
-	if (s->turn == NIL)
+	const uint32_t slot = s->turn;
+	struct choice c;
+
+	if (slot == NIL)
 		return;
-	kvr_sched__unserve(s, s->turn);
+	kvr_sched__unserve(s, slot);
 	s->turn = NIL;
 	s->changed = true;
+	if (s->wait[slot].late) {
+		choice_init(s, &c, s->wait[slot].req, NULL);
+		kvr_sched__late_again(s, slot, &c);
+	}
 	kvr_active_match_forget(s->active);
+}
+
+uint64_t kvr_sched_moves(const struct kvr_sched *s)
+{
+	return s->moves;
 }
 
 uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_decision d[],
 			uint32_t n)
 {
-	uint32_t done = 0, moved = 0;
+	const uint64_t end = kvr_active_walked(s->active) + ADMIT_SLICES * (uint64_t)s->slice;
+	const uint64_t moves = s->moves;
+	uint32_t done = 0;
 
 	if (s->terms != NULL)
 		s->terms->n = 0;
@@ -310,8 +331,15 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
 		s->next_drain = kvr_sched__drain_at(s, now);
 		s->changed = true; /* until nobody is left to admit, however short the bursts */
 	}
-	while (done < n && moved < MOVES) {
-		uint32_t slot = next(s, now);
+	while (done < n) {
+		uint32_t slot;
+
+		if (s->moves - moves == MOVES ||
+		    (s->moves != moves && kvr_active_walked(s->active) >= end)) {
+			s->next_drain = now; /* the others at once, but in another call */
+			break;
+		}
+		slot = next(s, now);
 
 		if (slot == NIL) {
 			s->changed = s->turn != NIL;
@@ -322,10 +350,8 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
 		if (admit(s, slot, now, &d[done]))
 			done++;
 		else
-			moved++;
+			s->moves++;
 	}
-	if (moved == MOVES) /* the others at once, but in another call */
-		s->next_drain = now;
 	return done;
 }
 

@@ -65,11 +65,13 @@ struct rank {
 	/* what the overload detector was last told */
 	bool reported, kv_reported, over;
 	uint64_t rep_blocks, rep_tokens, rep_kv;
+	uint64_t report; /* number of the last one */
 };
 
 /** What the overload detector is to be told when a slice was the last one. */
 struct owed {
-	uint64_t now; /* of the booking, or of its end */
+	uint64_t now; /* of the booking, or of its end; from UNTOLD on: it is neither, and so many
+		       * reports came before it */
 	uint32_t rank;
 	uint32_t gen; /* of the rank then */
 };
@@ -244,6 +246,8 @@ struct kvr_sched {
 	uint32_t chunk_free, chunk_fresh, chunk_max;
 	uint32_t *saved[TIERS]; /* a kept overlap, spread out */
 	uint64_t seq;
+	uint64_t moves;	  /* of waiting requests to other ranks */
+	uint64_t reports; /* to the overload detector */
 	struct kvr_sched_pending pending;
 	uint64_t next_drain;
 
@@ -341,6 +345,8 @@ uint32_t kvr_sched__taint(const struct kvr_sched *s, const struct kvr_sched_str 
 
 /* overload_dp.c */
 void kvr_sched__report(struct kvr_sched *s, uint32_t rank, uint64_t now);
+/* What the last report did not know of the blocks has been done. */
+void kvr_sched__report_blocks(struct kvr_sched *s, uint32_t rank);
 void kvr_sched__judge(struct kvr_sched *s, uint32_t rank);
 
 /* prefill_dp.c */
@@ -393,10 +399,12 @@ void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now, kvr_cel
 uint32_t kvr_sched__exec_isl(const struct kvr_sched_req *req);
 uint64_t kvr_sched__left(const struct kvr_sched *s, const struct choice *c,
 			 const struct kvr_sched_decision *d);
-void kvr_sched__fly(struct kvr_sched *s, const struct choice *c, uint32_t rank, struct slot *b);
+void kvr_sched__fly(struct kvr_sched *s, const struct choice *c, uint32_t slot, uint64_t now);
 
 /* slices_dp.c: prompts above AT_ONCE blocks */
-#define AT_ONCE 256u /* a run each at worst, and mostly 4 */
+#define AT_ONCE	     256u /* a run each at worst, and mostly 4 */
+#define UNTOLD	     (UINT64_C(1) << 63)
+#define ADMIT_SLICES 4u /* of an admission: it changes nothing before its prompt is matched */
 void kvr_sched__enter(struct kvr_sched *s, uint32_t slot, const void *sh, uint32_t n, uint64_t now);
 /* @return false: it goes on, and what the overload detector is told comes then. */
 bool kvr_sched__leave_prompt(struct kvr_sched *s, uint32_t slot, uint32_t rank, uint64_t now);

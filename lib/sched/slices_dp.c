@@ -2,7 +2,9 @@
 /*
  * Long prompts in slices: bookings and ends that lib/active has not finished. At most one booking,
  * as every decision finishes the one before; then any number of ends, in a list through the slots,
- * each with the rank and the time of its end for the overload detector. See kvr_sched_settle().
+ * each with the rank and the time of its end for the overload detector. What waits for a rank
+ * (late_dp.c) is entered and taken out in the same way, without a word to that. See
+ * kvr_sched_settle().
  */
 #include "sched_pvt.h"
 
@@ -10,13 +12,19 @@
 static void report_later(struct kvr_sched *s, const struct owed *l)
 {
 	/* The rank may be another worker's by now, or in another life. */
-	if (s->rank[l->rank].worker != NIL && s->rank[l->rank].gen == l->gen)
+	if (s->rank[l->rank].worker == NIL || s->rank[l->rank].gen != l->gen)
+		return;
+	if (l->now < UNTOLD)
 		kvr_sched__report(s, l->rank, l->now);
+	else if (s->rank[l->rank].report > l->now - UNTOLD)
+		kvr_sched__report_blocks(s, l->rank);
 }
 
 static struct owed owed_of(const struct kvr_sched *s, uint32_t rank, uint64_t now)
 {
-	return (struct owed){.now = now, .rank = rank, .gen = s->rank[rank].gen};
+	return (struct owed){.now = now < UNTOLD ? now : UNTOLD + s->reports,
+			     .rank = rank,
+			     .gen = s->rank[rank].gen};
 }
 
 static bool book_on(struct kvr_sched *s, uint32_t runs)

@@ -462,6 +462,53 @@ static void long_prompts_that_wait(void)
 	end();
 }
 
+static uint64_t walked(void)
+{
+	return prompts_walked(&rt->pool[0]);
+}
+
+/* With late binding they count at the rank they wait for, and when its worker goes they wait for
+ * another one; some end while they wait. */
+static void long_prompts_that_are_bound_late(void)
+{
+	const struct kvr_wire_ids bye = {.source = WORKER, .id = 3, .epoch = 1};
+	uint64_t moves;
+	uint8_t buf[64];
+
+	begin_long("router_mode = ttft\nttft_late_binding = true\n");
+	for (uint32_t i = 0; i < 10; i++) {
+		prompt(KVR_ROUTE, 1 + i * UINT64_C(100000), i % 3 == 0 ? BLOCKS : 2000);
+		steps(100);
+	}
+	CU_ASSERT_EQUAL(sched()->booked_now, 2); /* the worker has two ranks */
+	CU_ASSERT_EQUAL_FATAL(sched()->waiting_now, 8);
+	CU_ASSERT_EQUAL(active_blocks(), 4 * BLOCKS + 6 * 2000);
+	ok("runs of who waits for a rank");
+	cancel(5);
+	cancel(7);
+	steps(100);
+	ok("runs of who leaves");
+	cancel(1);
+	steps(300);
+	ok("runs of who goes");
+	CU_ASSERT(sched()->admitted > 0);
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(OTHER, 1, "a", 2));
+	moves = kvr_sched_moves(rt->pool[0].sched);
+	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &bye));
+	step();
+	most_runs = RTE_MAX(most_runs, round_beside(walked));
+	steps(500);
+	ok("runs of who waits for a worker that leaves");
+	CU_ASSERT(kvr_sched_moves(rt->pool[0].sched) > moves);
+	CU_ASSERT(sched()->waiting_now > 2);
+	for (uint64_t i = 1; i <= id; i++)
+		cancel(i);
+	steps(500);
+	ok("runs of their ends");
+	nothing_is_kept();
+	end();
+}
+
 /* ---- of both pools of a pair ---- */
 
 #define THIRD 11u
@@ -725,6 +772,7 @@ int main(void)
 			       {"kept", nothing_is_kept_of_a_leg_that_is_not_sent_to_its_end},
 			       {"long", long_prompts},
 			       {"wait", long_prompts_that_wait},
+			       {"late", long_prompts_that_are_bound_late},
 			       {"over", long_prompts_that_start_over},
 			       {"prefill", long_prompts_that_wait_for_prefill},
 			       {"predicted", predictions_of_long_prompts},

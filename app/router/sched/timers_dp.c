@@ -12,7 +12,9 @@
 #include <assert.h>
 #include <string.h>
 
-#define ADMIT_TURN 8u /* waiting requests decided in a turn, 1 to 5 us each */
+/* Choices for waiting requests in a turn, 1 to 5 us each: who goes, and who waits for another rank
+ * from then on. The last call may make as many again. */
+#define ADMIT_TURN 8u
 
 /* ---- what the library tells ---- */
 
@@ -69,10 +71,12 @@ void admit_one(struct lcore *lc, struct pool *p, const struct kvr_sched_decision
  * first of the next turn. */
 void admit_poll(struct lcore *lc, struct pool *p)
 {
+	const uint64_t most = prompts_walked(p) + PROMPTS_TURN, moves = kvr_sched_moves(p->sched);
 	struct kvr_sched_decision d;
 
 	for (uint32_t i = 0;
-	     i < ADMIT_TURN && likely(prompts_may_admit(p)) && decide_waiting(lc, p, &d, 1) == 1;
+	     i + (kvr_sched_moves(p->sched) - moves) < ADMIT_TURN && likely(prompts_may_admit(p)) &&
+	     prompts_walked(p) < most && decide_waiting(lc, p, &d, 1) == 1;
 	     i++)
 		admit_one(lc, p, &d);
 }

@@ -541,13 +541,17 @@ static void a_call_is_bounded(void)
 	for (uint32_t i = 2; i < 50; i++)
 		CU_ASSERT_EQUAL(arrive(s, i, 1, 91, 10), KVR_SCHED_QUEUED);
 	CU_ASSERT_EQUAL(kvr_sched_worker_gone(s, 0, at(11)), 0);
-	/* 32 of them wait for worker 1 now; the others are due at once. */
+	/* 8 of them wait for worker 1 now; the others are due at once. */
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, at(11), d, 8), 0);
 	ask(s, 9, 1, 11);
 	CU_ASSERT_DOUBLE_EQUAL(term[0].wait_tokens, 890 + 910, 1e-6);
 	CU_ASSERT(kvr_sched_next_timer(s) <= at(11));
+	for (uint32_t i = 1; i < 6; i++)
+		CU_ASSERT_EQUAL(kvr_sched_poll(s, at(11), d, 8), 0);
+	CU_ASSERT(kvr_sched_next_timer(s) <= at(11)); /* to see that nobody is left */
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, at(11), d, 8), 0);
 	CU_ASSERT(kvr_sched_next_timer(s) > at(11));
+	CU_ASSERT_EQUAL(kvr_sched_moves(s), 48);
 	got = kvr_sched_poll(s, at(1010), d, 8);
 	CU_ASSERT_EQUAL(got, 8);
 	for (uint32_t left = 40; left > 0; left -= got) {

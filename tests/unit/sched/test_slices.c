@@ -12,6 +12,7 @@
 #define SLOTS 64
 #define LONG  16384u /* 256 runs */
 #define SLICE 2u
+#define MANY  48u
 #define EVENT 128u /* runs that an event may cost: short prompts are handled at once */
 
 struct side {
@@ -25,6 +26,7 @@ static uint32_t overloads; /* ranks found overloaded in both */
 static uint64_t prompts[SLOTS][LONG];
 static uint64_t now;
 static bool strict; /* events come only when nothing is kept, as the router hands them on */
+static enum { OFF, LATE, ONLY_LATE } late; /* who waits for the rank chosen at its arrival */
 
 static uint32_t walked(struct side *x)
 {
@@ -82,6 +84,14 @@ static void create(struct side *x, uint32_t active_blocks)
 	conf.decode_blocks_threshold = 0.3;
 	conf.queue_threshold = 0.0064;
 	conf.seed = 5;
+	if (late) {
+		conf.mode = KVR_MODE_TTFT;
+		conf.ttft_late_binding = true;
+		conf.ttft_late_tokens = 3000;
+		conf.ttft_late_ms = 100000;
+		conf.prefill_tokens_threshold = 200000;
+		conf.queue_threshold = late == LATE ? 3 : NAN;
+	}
 	memset(x, 0, sizeof(*x));
 	x->s = kvr_sched_create(&conf, NULL, 0);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(x->s);
@@ -135,26 +145,34 @@ static void route(struct kvr_rand *r, uint32_t slot)
 	same(&a, &b);
 }
 
+/* Somebody waits for another rank, or is matched: there is more to be done now. */
+static bool goes_on(struct kvr_sched *s)
+{
+	return kvr_sched_admits(s) || (s->pending.count > 0 && s->next_drain <= now);
+}
+
 static void admit(void)
 {
 	struct kvr_sched_decision a, b;
 
-	for (bool got = true; got;) {
-		got = kvr_sched_poll(whole.s, now, &a, 1) == 1;
+	for (bool got = true, gets; got;) {
+		do
+			got = kvr_sched_poll(whole.s, now, &a, 1) == 1;
+		while (!got && goes_on(whole.s));
 		do {
 			if (strict)
 				settle();
 			walked(&part);
-			if (kvr_sched_poll(part.s, now, &b, 1) == 1) {
-				CU_ASSERT_TRUE_FATAL(got);
-				same(&a, &b);
-				break;
-			}
+			gets = kvr_sched_poll(part.s, now, &b, 1) == 1;
 			/* a slice of the match, or one of the booking */
 			CU_ASSERT_FATAL(!strict || walked(&part) <= EVENT);
-			CU_ASSERT_FATAL(got == kvr_sched_admits(part.s));
-		} while (kvr_sched_admits(part.s));
+		} while (!gets && goes_on(part.s));
+		CU_ASSERT_EQUAL_FATAL(got, gets);
+		if (got)
+			same(&a, &b);
 	}
+	if (strict)
+		settle(); /* of one who only waits for another rank now */
 }
 
 static void end(uint32_t slot, uint32_t how)
@@ -219,6 +237,11 @@ static void compare(void)
 	struct kvr_sched_rank_info a, b;
 
 	kvr_sched__settle(part.s);
+	CU_ASSERT_EQUAL_FATAL(kvr_sched_moves(part.s), kvr_sched_moves(whole.s));
+	for (uint32_t rank = 0; late && rank < 64; rank++) {
+		CU_ASSERT_EQUAL_FATAL(part.s->ttft.late[rank], whole.s->ttft.late[rank]);
+		CU_ASSERT_EQUAL_FATAL(part.s->ttft.rest[rank], whole.s->ttft.rest[rank]);
+	}
 	for (uint32_t rank = 0; rank < 64; rank++) {
 		const int rc = kvr_sched_rank_get(whole.s, rank, &a);
 
@@ -274,6 +297,7 @@ static void life(uint32_t active_blocks, bool in_turn, uint64_t seed)
 	admit();
 	compare();
 	CU_ASSERT_EQUAL(c->booked_now, 0);
+	CU_ASSERT(!late || kvr_sched_moves(part.s) > 20);
 	for (uint32_t rank = 0; rank < 64; rank++)
 		CU_ASSERT_EQUAL(part.s->blocks[rank], 0);
 	kvr_sched_destroy(whole.s);
@@ -295,6 +319,130 @@ static void a_full_pool(void)
 {
 	life(1 << 15, true, 5);
 	life(1 << 15, false, 6);
+}
+
+static void late_binding(void)
+{
+	late = LATE;
+	life(1 << 20, true, 7);
+	life(1 << 20, false, 8);
+	life(1 << 15, true, 9);
+	late = OFF;
+}
+
+/* A worker goes for whom many wait, each with a long prompt of its own: what they count for is
+ * taken out, and they choose anew, a few runs and a few choices at a time. */
+static void a_worker_for_whom_many_wait(void)
+{
+	static struct kvr_sched_req req[MANY];
+	struct kvr_sched_decision d;
+	uint64_t moves;
+
+	late = ONLY_LATE;
+	create(&part, 1 << 20);
+	create(&whole, 1 << 20);
+	late = OFF;
+	kvr_sched_slices(part.s, SLICE);
+	now = 1;
+	worker(1, 1);
+	for (uint32_t i = 0; i < MANY; i++) {
+		for (uint32_t k = 0; k < LONG; k++)
+			prompts[i][k] = (1 + i) * UINT64_C(100000) + k;
+		req[i] = (struct kvr_sched_req){.sh = prompts[i], .n = LONG, .isl = LONG * 4};
+		prepare(&req[i]);
+		walked(&part);
+		kvr_sched_route(part.s, i, &req[i], NULL, now, &d);
+		CU_ASSERT_EQUAL(d.result, i == 0 ? KVR_SCHED_ROUTED : KVR_SCHED_QUEUED);
+		CU_ASSERT(walked(&part) <= EVENT);
+		settle();
+	}
+	CU_ASSERT_EQUAL(part.s->blocks[0], MANY * LONG);
+	worker(2, 1);
+	kvr_sched_worker_available(part.s, 1, false, now);
+	walked(&part);
+	while (!kvr_sched_worker_unpin(part.s, 1, 0, 0, 16)) {
+		CU_ASSERT(walked(&part) <= EVENT);
+		settle();
+	}
+	settle();
+	CU_ASSERT_EQUAL(part.s->blocks[0], LONG);
+	moves = kvr_sched_moves(part.s);
+	for (uint32_t calls = 0; kvr_sched_poll(part.s, now, &d, 1) == 1 || goes_on(part.s);) {
+		CU_ASSERT(walked(&part) <= EVENT);
+		CU_ASSERT(kvr_sched_moves(part.s) - moves <= 8);
+		moves = kvr_sched_moves(part.s);
+		settle();
+		CU_ASSERT_FATAL(calls++ < 100000);
+	}
+	CU_ASSERT_EQUAL(kvr_sched_moves(part.s), MANY - 2); /* one went at once */
+	settle();
+	CU_ASSERT_EQUAL(part.s->blocks[1], (MANY - 1) * LONG);
+	walked(&part);
+	for (uint32_t i = 0; i < MANY; i++) {
+		kvr_sched_cancel(part.s, i, now);
+		CU_ASSERT(walked(&part) <= EVENT);
+	}
+	settle();
+	CU_ASSERT_EQUAL(part.s->blocks[0] + part.s->blocks[1], 0);
+	CU_ASSERT_PTR_NULL(kvr_active_check(part.s->active));
+	kvr_sched_destroy(part.s);
+	kvr_sched_destroy(whole.s);
+}
+
+/* Its turn is put off in the middle, for whoever wants whole figures: it counts as before. */
+static void put_off_at_its_turn(void)
+{
+	static const uint64_t to[] = {1, 1, 1, 2};
+	static const uint32_t family[] = {0, 1, 2, 1}; /* what waits first is active elsewhere */
+	static struct kvr_sched_req req[4];
+	static struct kvr_sched_hints h[4];
+	struct kvr_sched_decision d;
+
+	late = ONLY_LATE;
+	create(&part, 1 << 20);
+	create(&whole, 1 << 20);
+	late = OFF;
+	kvr_sched_slices(part.s, SLICE);
+	now = 1;
+	worker(1, 1);
+	worker(2, 1);
+	for (uint32_t i = 0; i < 4; i++) {
+		for (uint32_t k = 0; k < LONG; k++)
+			prompts[i][k] = (1 + family[i]) * UINT64_C(100000) + k;
+		h[i] = (struct kvr_sched_hints){.flags = KVR_SHINT_BACKEND_ID,
+						.backend_id = to[i],
+						.policy_class = KVR_SCHED_NO_CLASS};
+		req[i] = (struct kvr_sched_req){
+			.sh = prompts[i], .n = LONG, .isl = LONG * 4, .hints = &h[i]};
+		kvr_sched_route(part.s, i, &req[i], NULL, now, &d);
+	}
+	settle();
+	kvr_sched_finish(part.s, 0, now);
+	settle();
+	CU_ASSERT_EQUAL(part.s->blocks[0], 2 * LONG);
+	for (uint32_t k = 0; k < 3; k++) { /* as far as its drop, its match, a part of that */
+		for (uint32_t i = 0; i <= k; i++) {
+			CU_ASSERT_EQUAL(kvr_sched_poll(part.s, now, &d, 1), 0);
+			CU_ASSERT_TRUE(kvr_sched_admits(part.s));
+			settle();
+		}
+		CU_ASSERT_EQUAL(part.s->blocks[0], LONG);
+		kvr_sched_admit_again(part.s);
+		CU_ASSERT_FALSE(kvr_sched_admits(part.s));
+		CU_ASSERT_TRUE(kvr_sched_settled(part.s));
+		CU_ASSERT_EQUAL(part.s->blocks[0], 2 * LONG);
+		CU_ASSERT_EQUAL(part.s->ttft.late[0], 2 * LONG * 4);
+	}
+	for (uint32_t calls = 0; kvr_sched_poll(part.s, now, &d, 1) == 0; calls++) {
+		CU_ASSERT_FATAL(calls < 1000);
+		settle();
+	}
+	CU_ASSERT_EQUAL(d.slot, 1);
+	settle();
+	CU_ASSERT_EQUAL(part.s->blocks[0], 2 * LONG);
+	CU_ASSERT_EQUAL(part.s->ttft.late[0], LONG * 4);
+	kvr_sched_destroy(part.s);
+	kvr_sched_destroy(whole.s);
 }
 
 /* The end of a booking comes before its last slice; its hashes stay until then. */
@@ -387,6 +535,9 @@ int main(void)
 	CU_TestInfo tests[] = {{"between", slices_between_events},
 			       {"late", events_between_slices},
 			       {"full", a_full_pool},
+			       {"binding", late_binding},
+			       {"many", a_worker_for_whom_many_wait},
+			       {"again", put_off_at_its_turn},
 			       {"turn", cancelled_at_its_turn},
 			       {"rank", another_workers_rank},
 			       {"ended", ended_while_it_is_entered},
