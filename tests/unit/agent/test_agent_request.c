@@ -486,6 +486,47 @@ static void an_abort_that_overtakes_its_dispatch_counts(void)
 	rig_stop();
 }
 
+static void runs_and_ends(uint64_t id)
+{
+	push_dispatch(id, 100 + id, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL_FATAL(respond(100 + id, "a", KVR_AGENT_LAST, 1), 0);
+	push_response_ack(router_at, id, 100 + id, 1, KVR_RACK_F_FIN);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL_FATAL(kvr_agent_running(a), 0);
+	kvr_agent_process(a); /* nothing is left to read: there is room again */
+	net.n_out = net.seen = 0;
+}
+
+/* PROTOCOL.md 7.1: for 10 s, and the last 4,096 whatever comes after them. */
+static void what_has_ended_is_remembered(void)
+{
+	const uint32_t n = AGENT_OVER_KEPT;
+
+	rig_welcomed((struct kvr_agent_conf){.max_requests = 1});
+	runs_and_ends(1);
+	rig_run_ms(10000);
+	for (uint64_t id = 2; id <= n; id++)
+		runs_and_ends(id);
+	CU_ASSERT_EQUAL(saw.dispatches, n);
+	for (uint64_t id = 1; id <= n; id += n - 1) { /* late copies of the first and the last */
+		push_dispatch(id, 100 + id, KVR_REQ_F_RESEND);
+		kvr_agent_process(a);
+	}
+	CU_ASSERT_EQUAL(saw.dispatches, n);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 2);
+	/* Two more, of which one finds room: the one that ended first goes first. */
+	runs_and_ends(n + 1);
+	runs_and_ends(n + 2);
+	push_dispatch(2, 102, KVR_REQ_F_RESEND);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, n + 2);
+	push_dispatch(1, 101, KVR_REQ_F_RESEND);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, n + 3);
+	rig_stop();
+}
+
 /* Not before a client has given up that was cut off all the time. */
 static void long_silence_gives_up(void)
 {
@@ -794,6 +835,7 @@ int main(void)
 		{"respond refused", respond_refuses_what_makes_no_sense},
 		{"abort", abort_ends_the_stream_as_cancelled},
 		{"early abort", an_abort_that_overtakes_its_dispatch_counts},
+		{"remembered", what_has_ended_is_remembered},
 		{"silence", long_silence_gives_up},
 		{"silence before the last", silence_before_the_last_item_ends_it_at_the_router},
 		{"unknown", a_router_that_does_not_know_it_stops_the_repeats},
