@@ -13,19 +13,19 @@
 #include "sched/session.h"
 
 /* How long it may take, in virtual time, once everybody is well. A refused HELLO is said again
- * after 10 s; a request ends after its 20 s, 15 s of silence and 6 s; a forgotten booking ends
- * after 40 s, and what has ended is remembered for 18 s. */
-#define NOTICE_NS (3 * SIM_S) /* all have noticed that the router is another one */
-#define EXPIRE_NS                                                                                  \
-	(102 * SIM_S) /* bookings that nobody ends have expired: 40 s, seen once a minute */
-#define SERVE_NS  (15 * SIM_S) /* all engines serve */
-#define ENDS_NS	  (45 * SIM_S) /* requests of before have ended */
-#define PROBES_NS (60 * SIM_S) /* new requests have succeeded */
-#define REST_NS	  (90 * SIM_S) /* nothing is left of them */
-#define SETTLE_NS SIM_S	       /* events have been applied */
-#define LEAVE_NS  (5 * SIM_S)  /* all have gone, and nothing is left of them */
-#define PROBES	  2u
-#define STEPS	  UINT64_C(200000000) /* no world needs so many: it goes round in circles */
+ * after 10 s; a request ends after its 20 s, 15 s of silence and 6 s; what has ended is remembered
+ * for 18 s. */
+#define NOTICE_NS   (3 * SIM_S)	  /* all have noticed that the router is another one */
+#define EXPIRE_NS   (102 * SIM_S) /* bookings have reached their age: 40 s, seen once a minute */
+#define UNWANTED_NS (30 * SIM_S)  /* after 10 s of a client's silence and 18 s legs are stopped */
+#define SERVE_NS    (15 * SIM_S)  /* all engines serve */
+#define ENDS_NS	    (45 * SIM_S)  /* requests of before have ended */
+#define PROBES_NS   (60 * SIM_S)  /* new requests have succeeded */
+#define REST_NS	    (90 * SIM_S)  /* nothing is left of them */
+#define SETTLE_NS   SIM_S	  /* events have been applied */
+#define LEAVE_NS    (5 * SIM_S)	  /* all have gone, and nothing is left of them */
+#define PROBES	    2u
+#define STEPS	    UINT64_C(200000000) /* no world needs so many: it goes round in circles */
 
 /* ---- phases ---- */
 
@@ -65,10 +65,14 @@ static void healed(struct sim *s, uint64_t since)
 		check_serving(s, true);
 	if (since > ENDS_NS && customers_waiting(s) != 0)
 		sim_fail(s, "%u requests have no outcome", customers_waiting(s));
-	/* What nobody answers stays when its client has died without a word; a prefill leg even
-	 * when its client has cancelled, as only a decode leg can release what it may have got
-	 * ready. */
-	if ((s->plan.pairs || s->plan.queueing) && s->plan.bug_mute != 0 && since < EXPIRE_NS)
+	/* A prefill leg that nobody answers has its time when its client has gone: only a decode
+	 * leg can release what it may have got ready. */
+	if (s->plan.pairs && s->plan.bug_mute != 0 && since < UNWANTED_NS)
+		return;
+	/* An engine that says nothing keeps its booking until the age limit (PROTOCOL.md 7.4), and
+	 * others wait for its rank. */
+	if (s->plan.queueing && s->plan.bug_mute != 0 && s->plan.client_kills != 0 &&
+	    since < EXPIRE_NS)
 		return;
 	if (since < NOTICE_NS || !check_serving(s, false) || customers_waiting(s) != 0)
 		return;

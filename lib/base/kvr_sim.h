@@ -32,6 +32,7 @@
 	X(DISPATCH_AGAIN, false, "DISPATCH is repeated")                                           \
 	X(ABORT_AGAIN, false, "ABORT is repeated")                                                 \
 	X(START_OVER, false, "both legs of a request begin anew")                                  \
+	X(UNWANTED, false, "a prefill leg for which nobody waits is stopped")                      \
 	X(EVENT_GAP, false, "KV events are missing")                                               \
 	X(SESSION_LOST, false, "a session's worker has gone")                                      \
 	X(AGENT_COPY, false, "an agent gets a DISPATCH twice")                                     \

@@ -4,7 +4,8 @@
  *
  * A client that goes stops a main leg that runs and a prefill leg that waits. With a transfer under
  * way (prefill leg sent or done, decode leg not sent yet) the decode leg is still decided, sent
- * and then stopped, because only its worker can release what was transferred. When the router ends
+ * and then stopped, because only its worker can release what was transferred. That is so while a
+ * prefill leg may be expected to end; one that does not is stopped as well. When the router ends
  * there is no time for that: every leg is stopped where it is.
  */
 #include "kvr_sim.h"
@@ -80,6 +81,23 @@ void kvr_rq__lease_over(const struct step *x)
 
 	kvr_rq__reject(x, &why);
 	kvr_rq__main_over(x, KVR_RQ_EXPIRED);
+}
+
+bool kvr_rq__unwanted(const struct step *x)
+{
+	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_E_EXPIRED, KVR_RQ_SILENT);
+	struct kvr_rq_order *o;
+
+	if (!kvr_request_unwanted(x->r))
+		return false;
+	KVR_SIM_SOMETIMES(UNWANTED);
+	x->r->leg[PREFILL].aborting = true;
+	o = order(x, KVR_RQO_ABORT, PREFILL);
+	o->how = KVR_RQ_EXPIRED;
+	o->why = why;
+	x->r->reroutes = 0;
+	kvr_rq__prefill_failed(x, &why, KVR_RQ_EXPIRED, false);
+	return true;
 }
 
 bool kvr_rq__late(const struct step *x, bool client_gone)

@@ -106,6 +106,8 @@ enum kvr_rq_event_kind {
 	KVR_RQE_DEADLINE,    /**< of the client's */
 	KVR_RQE_CLIENT_GONE, /**< not heard of for too long; SENT: nobody will send it again */
 	KVR_RQE_LEASE_OVER,  /**< booked only: its client, who runs it, is not heard of any more */
+	KVR_RQE_UNWANTED,    /**< prefill leg: its worker has had long enough to end it since
+			      * nobody waits for it */
 	KVR_RQ_EVENTS_N
 };
 
@@ -367,6 +369,15 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
  */
 enum kvr_rq_verdict kvr_request_step(const struct kvr_rq_ctx *c, struct kvr_request *r,
 				     const struct kvr_rq_event *e, struct kvr_rq_orders *out);
+
+/** A worker has its prefill leg, and the client has been told its last: nobody waits for it. */
+static inline bool kvr_request_unwanted(const struct kvr_request *r)
+{
+	const uint32_t state = r->leg[KVR_LEG_PREFILL].state;
+
+	return r->told == KVR_RQ_OVER && !r->book &&
+	       (state == KVR_RQS_SENT || state == KVR_RQS_RUNNING);
+}
 
 /** Nothing is booked, waits or lingers: the memory is the caller's. */
 static inline bool kvr_request_done(const struct kvr_request *r)

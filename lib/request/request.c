@@ -37,6 +37,7 @@ static const char *const events[KVR_RQ_EVENTS_N] = {
 	[KVR_RQE_DEADLINE] = "deadline",
 	[KVR_RQE_CLIENT_GONE] = "client_gone",
 	[KVR_RQE_LEASE_OVER] = "lease_over",
+	[KVR_RQE_UNWANTED] = "unwanted",
 };
 
 static const char *const orders[KVR_RQ_ORDERS_N] = {

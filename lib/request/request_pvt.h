@@ -239,6 +239,8 @@ void kvr_rq__stop(const struct step *x, enum kvr_code code);
 bool kvr_rq__late(const struct step *x, bool client_gone);
 /** A booking whose client runs it and is gone. */
 void kvr_rq__lease_over(const struct step *x);
+/** A prefill leg for which nobody waits, and which does not end. @return false: not so. */
+bool kvr_rq__unwanted(const struct step *x);
 void kvr_rq__repeated(const struct step *x, uint32_t flags);
 void kvr_rq__lingered(const struct step *x, uint32_t leg);
 void kvr_rq__aborted(const struct step *x, uint32_t leg);

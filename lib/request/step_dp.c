@@ -399,6 +399,8 @@ static bool happened(const struct step *x, const struct kvr_rq_event *e)
 	case KVR_RQE_ABORTED:
 		kvr_rq__aborted(x, leg);
 		return true;
+	case KVR_RQE_UNWANTED:
+		return kvr_rq__unwanted(x);
 	case KVR_RQE_FIN_ACKED:
 	case KVR_RQE_LINGERED:
 		kvr_rq__lingered(x, leg);
@@ -415,7 +417,7 @@ static bool happened(const struct step *x, const struct kvr_rq_event *e)
 /* Events that name a leg; the others are about the request, whose place is its main leg's. */
 #define OF_LEG                                                                                     \
 	(DECIDED | E(LINGERED) | E(ADMITTED) | E(NOT_ADMITTED) | E(LOST) | E(EXPIRED) | E(TAKEN) | \
-	 E(DECLINED) | E(ITEM) | E(FIN) | E(ABORTED))
+	 E(DECLINED) | E(ITEM) | E(FIN) | E(ABORTED) | E(UNWANTED))
 
 /* What may be, beyond the table: a question is answered first, an answer needs its question. */
 static enum kvr_rq_verdict verdict(const struct kvr_request *r, const struct kvr_rq_event *e)
@@ -426,7 +428,8 @@ static enum kvr_rq_verdict verdict(const struct kvr_request *r, const struct kvr
 
 	if (e->kind >= KVR_RQ_EVENTS_N || (now >> e->kind & 1) == 0 || e->leg > PREFILL ||
 	    (e->leg == PREFILL && (OF_LEG >> e->kind & 1) == 0) ||
-	    (e->kind == KVR_RQE_LEASE_OVER && !r->book))
+	    (e->kind == KVR_RQE_LEASE_OVER && !r->book) ||
+	    (e->kind == KVR_RQE_UNWANTED && e->leg == MAIN))
 		return KVR_RQ_NEVER;
 	return may(r->leg[e->leg].state, e->kind);
 }

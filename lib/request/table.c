@@ -46,7 +46,7 @@ const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
 		{
 			/* Its client alone finds out that its worker has not got it. */
 			.go = CLIENT | E(TAKEN) | E(DECLINED) | E(ITEM) | E(FIN) | E(STOP) |
-			      E(LOST) | E(EXPIRED) | E(CLIENT_GONE),
+			      E(LOST) | E(EXPIRED) | E(CLIENT_GONE) | E(UNWANTED),
 			/* Every copy of an open is answered. */
 			.late = OPENING | E(DEADLINE),
 			.next = S(UNDECIDED) | S(RUNNING) | S(ENDED) | S(FREE),
@@ -54,7 +54,7 @@ const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
 	[KVR_RQS_RUNNING] =
 		{
 			.go = CLIENT | E(ITEM) | E(FIN) | E(STOP) | E(LOST) | E(EXPIRED) |
-			      E(LEASE_OVER),
+			      E(LEASE_OVER) | E(UNWANTED),
 			/* Every copy of a DISPATCH is acknowledged. */
 			.late = OPENING | E(TAKEN) | E(DEADLINE) | E(CLIENT_GONE),
 			.next = S(UNDECIDED) | S(ENDED) | S(FREE),

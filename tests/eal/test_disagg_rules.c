@@ -739,6 +739,79 @@ static void repeats_of_a_cancelled_request_are_told_so(void)
 	}
 }
 
+/* Time passes, and slots are looked at in rounds. */
+static void wait_s(uint32_t s)
+{
+	for (uint32_t i = 0; i < 5 * s; i++)
+		pipeline_advance(200);
+}
+
+static uint64_t booked(uint32_t id)
+{
+	return kvr_sched_counters(pool(id)->sched)->booked_now;
+}
+
+/* What a prefill worker has got ready only the decode worker can release, so it may go on when the
+ * client has gone; but one that does not end is stopped, and its rank is free again. */
+static void a_prefill_leg_that_nobody_waits_for_ends(void)
+{
+	for (int way = 0; way < 4; way++) {
+		const bool bootstrap = (way & 1) != 0, taken = (way & 2) != 0;
+
+		pair_start("", "");
+		join(PAIR_D, 1, false);
+		join(PAIR_P, 1, bootstrap);
+		pair_route(1, NULL);
+		if (taken)
+			pair_ack(pair_leg(1, true), 0);
+		wait_s(KVR_WIRE_LINGER_S / 2); /* its client says so */
+		pair_client(1, KVR_CANCEL);
+		pair_said();
+		if (bootstrap)
+			pair_abort_ack(pair_leg(1, false));
+		CU_ASSERT_EQUAL(booked(5), 0);
+		wait_s(KVR_WIRE_LINGER_S - 1);
+		CU_ASSERT_FALSE(pair_leg(1, true)->aborted);
+		CU_ASSERT_EQUAL(booked(6), 1);
+		wait_s(3);
+		pair_take();
+		CU_ASSERT_TRUE(pair_leg(1, true)->aborted);
+		CU_ASSERT_EQUAL(pair_leg(1, true)->abort_code, KVR_E_EXPIRED);
+		CU_ASSERT_EQUAL(booked(6), 0);
+		CU_ASSERT_EQUAL(kvr_stats_get(pool(6)->count, PC_EXPIRED), 1);
+		CU_ASSERT_EQUAL(kvr_stats_get(pool(5)->count, PC_CLIENT_GONE), 0);
+		/* Only one DISPATCH has gone to the decode worker, if any. */
+		CU_ASSERT((pair_leg(1, false) != NULL) == bootstrap);
+		pair_abort_ack(pair_leg(1, true));
+		pair_finish();
+		pair_stop();
+	}
+}
+
+/* One that takes long, and whose client waits, is let alone; and so is one that ends in time. */
+static void a_prefill_leg_may_take_its_time(void)
+{
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, false);
+	pair_route(1, NULL);
+	pair_ack(pair_leg(1, true), 0);
+	for (uint32_t s = 0; s < 3 * KVR_WIRE_LINGER_S; s += 2) {
+		wait_s(2);
+		pair_client(1, KVR_PROBE);
+	}
+	CU_ASSERT_EQUAL(booked(6), 1);
+	pair_client(1, KVR_CANCEL);
+	wait_s(KVR_WIRE_LINGER_S - 2);
+	pair_said();
+	pair_item(pair_leg(1, true), KVR_RESP_F_FIN, "result");
+	CU_ASSERT_FALSE(pair_leg(1, true)->aborted);
+	CU_ASSERT_FATAL(pair_leg(1, false) != NULL); /* to be stopped there */
+	CU_ASSERT_TRUE(pair_leg(1, false)->aborted);
+	pair_finish();
+	pair_stop();
+}
+
 /* ---- messages ---- */
 
 static void what_each_leg_is_sent(void)
@@ -1012,6 +1085,8 @@ int main(void)
 		{"bypassed", a_bypassed_request_leaves_its_queue_at_once},
 		{"booked, queued", a_booking_that_leaves_the_queue_is_counted},
 		{"cancelled", repeats_of_a_cancelled_request_are_told_so},
+		{"unwanted", a_prefill_leg_that_nobody_waits_for_ends},
+		{"takes its time", a_prefill_leg_may_take_its_time},
 		{"each leg", what_each_leg_is_sent},
 		{"repeats", dispatch_is_repeated_ever_more_slowly},
 		{"no buffers", without_buffers_nothing_is_lost},

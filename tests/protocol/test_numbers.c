@@ -169,6 +169,7 @@ static const struct {
 	{"### 7.2", "gap = min(2 * gap, # s)", {AGENT_REPEAT_MAX_US / S}},
 	{"### 7.4", "or # s have: longer", {KVR_WIRE_LINGER_S}},
 	{"### 7.4", "after # s without", {KVR_WIRE_CLIENT_SILENCE_S}},
+	{"### 7.5", "has not ended # s (and up", {KVR_WIRE_LINGER_S}},
 	{"### 7.5", "@ bytes of data", {KVR_WIRE_MAX_FRAME - WIRE(hdr) - WIRE(response)}},
 	{"### 9.1", "(# ms, doubling to # s)", {AGENT_HELLO_US / MS, AGENT_HELLO_MAX_US / S}},
 	{"### 9.1", "tries again every # s", {AGENT_REFUSED_US / S}},

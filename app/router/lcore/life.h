@@ -139,6 +139,7 @@ struct request {
 	uint64_t digest;	    /* of the client's ROUTE: kvr_request_digest() */
 	uint64_t heard_ns;	    /* last ROUTE or PROBE of the client, by lcore::quiet */
 	struct request *next;	    /* free ones */
+	uint32_t unwanted_ms; /* of lcore::quiet, when its prefill leg was seen to be; 0: not yet */
 	uint32_t number;
 	uint8_t tries; /* of rq.tries, those that are counted */
 	bool counted;  /* as routed, queued, disagg, rejected or query */

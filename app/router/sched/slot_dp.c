@@ -20,6 +20,7 @@ struct request *request_get(struct pool *p)
 	p->live.free_request = r->next;
 	r->tries = 0;
 	r->counted = false;
+	r->unwanted_ms = 0;
 	r->decided = true; /* until a try of a pair begins */
 	return r;
 }

@@ -86,6 +86,17 @@ void admit_poll(struct lcore *lc, struct pool *p)
 #define LOOK_TURN 64u  /* slots looked at in a turn: two lines each, that nobody has fetched */
 #define LOOK_MOST 128u /* ... and in a tick when nothing waits */
 
+/* Nobody waits for its prefill leg: from the first look on its worker has a while to end it. */
+static bool is_unwanted(const struct lcore *lc, struct request *r, struct kvr_rq_event *e)
+{
+	const uint32_t now_ms = (uint32_t)(lc->quiet.now_ns / 1000000) | 1;
+
+	e->kind = KVR_RQE_UNWANTED;
+	if (r->unwanted_ms == 0)
+		r->unwanted_ms = now_ms;
+	return (int32_t)(now_ms - r->unwanted_ms) > (int32_t)(KVR_FLIGHT_LINGER_NS / 1000000);
+}
+
 /* Whether its client may have gone, or wanted its answer earlier. One that waits keeps others
  * waiting; one that was sent may be with its worker, so its client gets all the time that clients
  * take. */
@@ -107,7 +118,7 @@ static bool is_late(const struct lcore *lc, const struct request *r, struct kvr_
 }
 
 /* The next slot of the round, when the main leg of a request has it that no worker has, or that is
- * its client's to run. */
+ * its client's to run, or a prefill leg for which nobody waits. */
 static struct kvr_flight *look(struct pool *p)
 {
 	uint32_t states = 1u << KVR_RQS_UNDECIDED | 1u << KVR_RQS_QUEUED | 1u << KVR_RQS_SENT;
@@ -115,10 +126,11 @@ static struct kvr_flight *look(struct pool *p)
 	const struct request *r = slot->state == KVR_FLIGHT_LIVE ? request_of(slot) : NULL;
 
 	p->live.sweep = p->live.sweep + 1 == kvr_flight_size(p->requests) ? 0 : p->live.sweep + 1;
+	if (r != NULL && leg_of(slot) == PREFILL)
+		return kvr_request_unwanted(&r->rq) ? slot : NULL;
 	if (r != NULL && r->rq.book)
 		states |= 1u << KVR_RQS_RUNNING;
-	if (r == NULL || leg_of(slot) == PREFILL || (states >> leg_state(r, MAIN) & 1) == 0 ||
-	    r->rq.told == KVR_RQ_OVER)
+	if (r == NULL || (states >> leg_state(r, MAIN) & 1) == 0 || r->rq.told == KVR_RQ_OVER)
 		return NULL;
 	/* What is kept comes to its worker without its client. */
 	return leg_state(r, MAIN) == KVR_RQS_SENT && send_kept(r) ? NULL : slot;
@@ -154,12 +166,17 @@ bool deadlines_poll(struct lcore *lc, struct pool *p)
 		bool probe;
 
 		p->live.look--;
-		if (slot == NULL || !is_late(lc, request_of(slot), &e))
+		if (slot == NULL ||
+		    !(leg_of(slot) == PREFILL ? is_unwanted(lc, request_of(slot), &e)
+					      : is_late(lc, request_of(slot), &e)))
 			continue;
 		probe = slot_probes(slot);
 		ended++;
 		if (slot_event(lc, p, slot, e))
-			pool_count(p, PC_CLIENT_GONE, e.kind != KVR_RQE_DEADLINE && !probe);
+			pool_count(
+				p, PC_CLIENT_GONE,
+				(e.kind == KVR_RQE_CLIENT_GONE || e.kind == KVR_RQE_LEASE_OVER) &&
+					!probe);
 	}
 	return p->live.look == 0;
 }

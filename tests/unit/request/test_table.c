@@ -5,48 +5,48 @@
 /* One letter an event, in the order of enum kvr_rq_event_kind: . never, l late, G go.
  * ARRIVED ROOM NO_ROOM LINGERED STOP | ROUTED QUEUED REFUSED ADMITTED NOT_ADMITTED LOST EXPIRED |
  * TAKEN DECLINED ITEM FIN ABORTED OPENED NOT_OPENED UNANSWERED | CANCEL REPEATED PROBED FIN_ACKED |
- * DEADLINE CLIENT_GONE LEASE_OVER */
+ * DEADLINE CLIENT_GONE LEASE_OVER UNWANTED */
 static const char *const verdicts[KVR_RQ_STATES_N] = {
 	[KVR_RQS_FREE] = "G...."
 			 "......."
 			 "........"
 			 "...."
-			 "...",
+			 "....",
 	[KVR_RQS_UNDECIDED] = ".GG.G"
 			      "......."
 			      "........"
 			      "GGG."
-			      "GG.",
+			      "GG..",
 	[KVR_RQS_DECIDING] = "....."
 			     "GGG...."
 			     "........"
 			     "...."
-			     "...",
+			     "....",
 	[KVR_RQS_QUEUED] = ".GG.G"
 			   "...GG.."
 			   "........"
 			   "GGG."
-			   "GG.",
+			   "GG..",
 	[KVR_RQS_HELD] = "....G"
 			 ".....GG"
 			 ".....GGG"
 			 "GGG."
-			 "ll.",
+			 "ll..",
 	[KVR_RQS_SENT] = "....G"
 			 ".....GG"
 			 "GGGG.lll"
 			 "GGG."
-			 "lG.",
+			 "lG.G",
 	[KVR_RQS_RUNNING] = "....G"
 			    ".....GG"
 			    "l.GG.lll"
 			    "GGG."
-			    "llG",
+			    "llGG",
 	[KVR_RQS_ENDED] = "...Gl"
 			  ".....ll"
 			  "llllGlll"
 			  "GGGG"
-			  "lll",
+			  "lll.",
 };
 
 /* From each place: F U D Q H S R E, in the order of enum kvr_rq_state. */
@@ -140,8 +140,8 @@ static void one(struct rig *g, enum kvr_rq_state s, enum kvr_rq_event_kind e)
 	if ((e == KVR_RQE_LOST || e == KVR_RQE_EXPIRED) && want == KVR_RQ_GO)
 		c->booked[0] = false;
 	got = kvr_request_step(&g->ctx, &c->r, &ev, &out);
-	if (e == KVR_RQE_LEASE_OVER)
-		want = KVR_RQ_NEVER; /* its client does not run it */
+	if (e == KVR_RQE_LEASE_OVER || e == KVR_RQE_UNWANTED)
+		want = KVR_RQ_NEVER; /* its client does not run it, it is no prefill leg */
 	if (beside(e) || (s == KVR_RQS_UNDECIDED && e == KVR_RQE_DEADLINE))
 		want = got; /* its prefill leg runs: it does not wait */
 	CU_ASSERT_EQUAL(got, want);
