@@ -165,13 +165,20 @@ static void keep(struct router *rt, const struct ctl_buf *b, const struct refusa
 }
 
 /* Complete and log the refusal of a HELLO (checked). @p text is memory for its words. */
-static void hello_says(struct router *rt, const struct kvr_wire_hdr *hdr, struct refusal *why,
-		       char *text, size_t len)
+static void hello_says(struct router *rt, const struct ctl_buf *b, struct refusal *why, char *text,
+		       size_t len)
 {
+	const struct kvr_wire_hdr *hdr = (const void *)b->frame;
+	const uint64_t id = hdr->source;
+	char where[KVR_PATH_TEXT];
+
 	if (why->text == NULL && in_words(rt, hdr, why, text, len))
 		why->text = text;
-	log_worker(hdr->source, "worker %" PRIu64 " refused (%s)%s%s", hdr->source,
-		   kvr_code_name(why->code), why->text != NULL ? ": " : "",
+	log_worker(id,
+		   LOG_ABOUT(.level = LV_WARNING, .worker = &id,
+			     .addr = kvr_path_text(&b->path, where, sizeof(where)),
+			     .reason = kvr_code_name(why->code)),
+		   "worker %" PRIu64 " refused%s%s", id, why->text != NULL ? ": " : "",
 		   why->text != NULL ? why->text : "");
 }
 
@@ -199,7 +206,7 @@ void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refus
 	char text[256];
 
 	if (h->kind == KVR_HELLO) {
-		hello_says(rt, h, &r, text, sizeof(text));
+		hello_says(rt, b, &r, text, sizeof(text));
 		keep(rt, b, &r);
 	}
 	r.room = source_room(rt, &b->path, b->len);

@@ -98,7 +98,8 @@ void reload(struct router *rt)
 	char err[512], *was = NULL, *is = NULL;
 
 	if (next == NULL || kvr_router_conf_load(next, rt->conf.path, err, sizeof(err)) < 0) {
-		log_line("reload: nothing is changed: %s", next == NULL ? "no memory" : err);
+		log_line(LOG_ABOUT(.level = LV_ERROR, .reason = next == NULL ? "no memory" : err),
+			 "reload: nothing is changed");
 		free(next);
 		return;
 	}
@@ -110,7 +111,8 @@ void reload(struct router *rt)
 	is = dump(next);
 	if (was != NULL && is != NULL)
 		compare(was, is, &fixed);
-	log_line("reload: changed: %s; only with a restart: %s",
+	log_line(LOG_ABOUT(.level = LV_NOTICE, .reason = "SIGHUP"),
+		 "reload: changed: %s; only with a restart: %s",
 		 changed.len != 0 ? changed.text : "nothing",
 		 fixed.len != 0 ? fixed.text : "nothing");
 	free(was);

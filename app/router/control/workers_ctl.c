@@ -28,13 +28,10 @@
 /* Waiting requests given up of a worker that leaves, in one turn of the lcore. */
 #define UNPIN_TURN 64u
 
-uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w)
+/* Silence and death are what somebody may have to look at. */
+static enum log_level level_of(enum kvr_wire_worker_state to)
 {
-	/* A heartbeat that nobody has looked at yet. */
-	if (atomic_load_explicit(&w->beat->heard_ns, memory_order_relaxed) != w->told_ns)
-		return 0;
-	/* A time ahead of the clock, which may stand, is no silence. */
-	return rt->ctl->live.now_ns > w->last_seen_ns ? rt->ctl->live.now_ns - w->last_seen_ns : 0;
+	return to == KVR_WORKER_SUSPECT || to == KVR_WORKER_GONE ? LV_WARNING : LV_INFO;
 }
 
 void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to)
@@ -44,17 +41,19 @@ void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_wor
 
 	if (kvr_worker_set_state(w, to, rt->control.now_ns) == 0)
 		log_worker(w->id,
-			   "worker %" PRIu64 " %s -> %s: pool %s, at %s, heard %" PRIu64
-			   " ms ago, %u bookings",
+			   LOG_ABOUT(.level = level_of(to), .worker = &w->id,
+				     .pool = pool_of(rt, w)->name,
+				     .addr = kvr_path_text(&w->path, where, sizeof(where))),
+			   "worker %" PRIu64 " %s -> %s: heard %" PRIu64 " ms ago, %u bookings",
 			   w->id, kvr_worker_state_name(from), kvr_worker_state_name(to),
-			   pool_of(rt, w)->name, kvr_path_text(&w->path, where, sizeof(where)),
 			   worker_silence(rt, w) / 1000000, w->bookings);
 }
 
 static void log_prefill(const struct pool *p, bool active)
 {
-	log_worker(~(uint64_t)p->number, "prefill pool %s %s", p->name,
-		   active ? "active" : "inactive");
+	log_worker(~(uint64_t)p->number,
+		   LOG_ABOUT(.level = active ? LV_NOTICE : LV_WARNING, .pool = p->name),
+		   "prefill pool %s %s", p->name, active ? "active" : "inactive");
 }
 
 /* ---- changes: on the lcores ---- */
