@@ -281,7 +281,7 @@ int main(int argc, char **argv)
 		rc = log_open(action == RUN ? rt->conf.opt.log_to : LOG_TO_STDERR, STDERR_FILENO,
 			      NULL, verbose);
 		if (rc < 0)
-			fprintf(stderr, "kvroute: [router] log_to: nobody takes the lines there: %s\n",
+			fprintf(stderr, "kvroute: [router] log_to: nobody is there: %s\n",
 				strerror(-rc));
 		handle_signals(rt);
 		if (action == CHECK_FULL) /* beside the router that runs */

@@ -8,15 +8,6 @@
 #include "control/thread.h"
 #include "event/event.h"
 
-uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w)
-{
-	/* A heartbeat that nobody has looked at yet. */
-	if (atomic_load_explicit(&w->beat->heard_ns, memory_order_relaxed) != w->told_ns)
-		return 0;
-	/* A time ahead of the clock, which may stand, is no silence. */
-	return rt->ctl->live.now_ns > w->last_seen_ns ? rt->ctl->live.now_ns - w->last_seen_ns : 0;
-}
-
 #define LOADS_TURN 64u /* reports applied in one turn of an lcore */
 
 static bool on_sched_loads(struct lcore *lc, void *arg)

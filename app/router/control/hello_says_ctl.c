@@ -182,7 +182,7 @@ static void hello_says(struct router *rt, const struct ctl_buf *b, struct refusa
 		   why->text != NULL ? why->text : "");
 }
 
-void hello_welcome(struct router *rt, const struct kvr_worker *w, const struct ctl_buf *b)
+void hello_welcome(struct router *rt, struct kvr_worker *w, const struct ctl_buf *b)
 {
 	const struct kvr_wire_hdr *h = (const void *)b->frame;
 	const struct kvr_wire_welcome m = {
@@ -196,6 +196,7 @@ void hello_welcome(struct router *rt, const struct kvr_worker *w, const struct c
 
 	if (r->worker == w->id)
 		*r = (struct hello_refused){0}; /* it is well now */
+	w->told_beat_ms = m.heartbeat_ms;
 	out_message(&rt->control, &b->path, KVR_WELCOME, w->id, h->id, 0, &m, sizeof(m));
 }
 

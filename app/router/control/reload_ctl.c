@@ -96,6 +96,7 @@ void reload(struct router *rt)
 	struct kvr_router_conf *next = malloc(sizeof(*next));
 	struct names changed = {.len = 0}, fixed = {.len = 0};
 	char err[512], *was = NULL, *is = NULL;
+	int rc;
 
 	if (next == NULL || kvr_router_conf_load(next, rt->conf.path, err, sizeof(err)) < 0) {
 		log_line(LOG_ABOUT(.level = LV_ERROR, .reason = next == NULL ? "no memory" : err),
@@ -104,8 +105,15 @@ void reload(struct router *rt)
 		return;
 	}
 	kvr_ctl_lock();
-	apply(&rt->conf.opt, &next->opt, &changed);
+	rc = control_told(rt, &next->opt, err, sizeof(err));
+	if (rc == 0)
+		apply(&rt->conf.opt, &next->opt, &changed);
 	kvr_ctl_unlock();
+	if (rc < 0) {
+		log_line(LOG_ABOUT(.level = LV_ERROR, .reason = err), "reload: nothing is changed");
+		free(next);
+		return;
+	}
 	apply(&rt->loaded->opt, &next->opt, &(struct names){.len = 0});
 	was = dump(rt->loaded);
 	is = dump(next);
