@@ -282,7 +282,7 @@ def run(directory):
         empty = telemetry(prefix, "/kvroute/latency,default")["histograms"]
         need(all(h == {"count": 0} for h in empty.values()), f"nothing was measured yet: {empty}")
         program = child.start([load, "--socket", f"{directory}/memif.sock", "--core", str(cpus[-1]), "--seconds", "60", "--ranks", "20",
-                               "--rate", "300", "--prefill-us-per-token", "1", "--decode-us-per-token", "100", "--json", "--quiet",
+                               "--rate", "300", "--track", "--prefill-us-per-token", "1", "--decode-us-per-token", "100", "--json", "--quiet",
                                "--slice", "0.02", "--drain", "60"], stdout=subprocess.PIPE, text=True)
         ranks(prefix)
         program.terminate()  # it ends in order, and says what it saw
@@ -292,6 +292,10 @@ def run(directory):
         for name in ("prompt_blocks", "cached_blocks"):
             need(sum(s[name] for s in result["slices"]) == result["counters"][name], f"{name} of the parts: {result}"[:3000])
         firsts = sum(s["requests"] for s in result["slices"])
+        # Answers have told how the router saw them (a repeated last item may not), nothing of that contradicts the answer, and it is what the client saw but for the way.
+        need(result["completed"] / 2 < result["counters"]["tracked"] <= result["completed"] and result["violations"] == 0, f"trackers: {result}"[:3000])
+        need(0 < result["router_ttft_ms_p50"] <= result["ttft_ms_p99"] * 1.1 and result["router_queue_us_p50"] <= result["router_ttft_ms_p50"] * 1000 and
+             result["router_itl_ms_p50"] > 0, f"how the router saw them: {result}"[:3000])
         need(result["completed"] <= firsts <= result["requests"] and (len(result["slices"]) > 1 or firsts < 40), f"requests of the parts: {result}"[:3000])
         for said in ("runs as process ", "lcore 0 on CPU ", "control, telemetry and log on CPUs ", "port p0: net_memif, MAC ",
                      "pool default: id 0, blocks of ", "memory: 512 MiB in pages of ", "telemetry: /", "ready: 2 pools, 1 ports, "):
