@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "load.h"
 #include "slice.h"
+#include "track.h"
 
 #include <string.h>
 
@@ -423,10 +424,12 @@ void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx
 		load_route_missing(l, slot, h);
 		break;
 	default: /* RESPONSE */
-		if (item_intact(l, h, kvr_frame_body(h)))
+		if (item_intact(l, h, kvr_frame_body(h))) {
+			load_track(l, &l->slots[slot], kvr_frame_body(h), h->msg_len);
 			load_client_item(l, slot, kvr_frame_body(h), rx);
-		else
+		} else {
 			kvr_stats_inc(l->row, LOAD_CORRUPT);
+		}
 		break;
 	}
 }

@@ -103,6 +103,7 @@ static const struct kvr_opt table[] = {
 	U32("body-bytes", body_bytes, 0, KVR_WIRE_MAX_BODY, "0", "bytes", "opaque body of ROUTE"),
 	U32("osl", osl, 0, 1 << 20, "0", "tokens", "answer length; 0 = the trace's, else 128"),
 	FLAG("direct", direct, "answers do not pass the router, only progress does"),
+	FLAG("track", track, "the last item says how the router saw it; not with --direct"),
 	F64("cancel-share", cancel_share, 0, 1, "0", "", "share of requests that are cancelled"),
 	PICK("policy", policy, load_policy_names, "kv",
 	     "who chooses the rank: the router (kv), or this program by pinning"),
@@ -215,6 +216,8 @@ static int check(struct load_options *o, char *err, size_t errlen)
 		; /* said */
 	else if (o->base_port + o->clients + o->engines > 65536)
 		bad = "--base-port + --clients + --engines must stay below 65536";
+	else if (o->track && o->direct)
+		bad = "--track needs answers that pass the router: not with --direct";
 	else if (o->system_tokens % o->block_size != 0)
 		bad = "--system-tokens must be a multiple of --block-size";
 	else if (o->trace[0] != '\0' && 512 % o->block_size != 0)

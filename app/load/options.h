@@ -71,6 +71,7 @@ struct load_options {
 	uint32_t body_bytes;
 	uint32_t osl;
 	bool direct;
+	bool track;
 	double cancel_share;
 	int policy;
 	uint64_t seed;

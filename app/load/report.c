@@ -123,6 +123,11 @@ void load_report_table(const struct load *l, FILE *out)
 	table_latency(l, out, "  ROUTE to DISPATCH, us", &m->forward, 1);
 	table_latency(l, out, "  first item, us", &m->back, 1);
 	table_latency(l, out, "sent late by, us", &m->lateness, 1);
+	if (l->opt->track) {
+		table_latency(l, out, "router: queue, us", &m->router_queue, 1);
+		table_latency(l, out, "router: TTFT, ms", &m->router_ttft, 1e3);
+		table_latency(l, out, "router: ITL, ms", &m->router_itl, 1e3);
+	}
 	fprintf(out, "counters\n");
 	for (unsigned int i = 0; i < LOAD_COUNTERS; i++)
 		if (v[i] > 0)
@@ -324,6 +329,11 @@ void load_report_json(const struct load *l, FILE *out)
 	put_latency(o, "forward_us", l, &l->m->forward, 1);
 	put_latency(o, "back_us", l, &l->m->back, 1);
 	put_latency(o, "late_us", l, &l->m->lateness, 1);
+	if (l->opt->track) {
+		put_latency(o, "router_queue_us", l, &l->m->router_queue, 1);
+		put_latency(o, "router_ttft_ms", l, &l->m->router_ttft, 1e3);
+		put_latency(o, "router_itl_ms", l, &l->m->router_itl, 1e3);
+	}
 	put_counts(o, l, v);
 	if (l->m->slices != NULL)
 		put_slices(o, l);

@@ -45,6 +45,7 @@ static void describe(struct load *l, const struct load_slot *s, struct kvr_reque
 	memset(q, 0, sizeof(*q));
 	q->fixed.pool = l->pool;
 	q->fixed.flags = (l->opt->direct ? KVR_REQ_F_DIRECT : 0) |
+			 (l->opt->track ? KVR_REQ_F_TRACK : 0) |
 			 (s->flags & LOAD_S_RESEND ? KVR_REQ_F_RESEND : 0);
 	q->fixed.isl = p->isl;
 	q->fixed.worker = s->cookie;

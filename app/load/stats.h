@@ -98,6 +98,8 @@
 	  "hints of a DISPATCH that do not belong there")                                          \
 	X(LOAD_V_ACCEPTED, violation_accepted, COUNT, "violations",                                \
 	  "ACCEPTED named other workers or another path")                                          \
+	X(LOAD_V_TRACKER, violation_tracker, COUNT, "violations",                                  \
+	  "a trailer that contradicts its answer or itself")                                       \
 	X(LOAD_V_SESSION, violation_session, COUNT, "violations",                                  \
 	  "session message of an unknown session, worker or timeout")                              \
 	X(LOAD_SESSIONS, sessions, COUNT, "sessions", "sessions begun")                            \
@@ -144,6 +146,8 @@
 	X(LOAD_KILLED_REFUSED, killed_refused, COUNT, "requests",                                  \
 	  "of them rejected, WorkerLost or PrefillFailed")                                         \
 	X(LOAD_KILLED_OTHER, killed_other, COUNT, "requests", "of them ended otherwise")           \
+	X(LOAD_TRACKED, tracked, COUNT, "requests",                                                \
+	  "answers that said how the router saw them, with --track")                               \
 	X(LOAD_LATE_SENDS, late_sends, COUNT, "requests",                                          \
 	  "sent more than 1 ms after the schedule")                                                \
 	X(LOAD_LOOPS, loops, COUNT, "loops", "iterations of the load lcore")                       \
@@ -171,6 +175,9 @@ struct load_measures {
 	struct kvr_hist forward;	 /* ROUTE left to DISPATCH arrived */
 	struct kvr_hist back;		 /* first item left the engine to arrived at the client */
 	struct kvr_hist lateness;	 /* intended send to real send */
+	struct kvr_hist router_queue;	 /* --track: ROUTE arrived to DISPATCH left */
+	struct kvr_hist router_ttft;	 /* ROUTE arrived to first token */
+	struct kvr_hist router_itl;	 /* between tokens, mean of an answer */
 	uint64_t code[KVR_E_MAX];	 /* REJECTED of requests, by code */
 	uint64_t worker_code[KVR_E_MAX]; /* of workers' messages */
 	struct load_slice *slices;	 /* LOAD_SLICES of them with --slice, else NULL */

@@ -21,6 +21,7 @@
 #include "control/watch.h"
 #include "kvr_conf.h"
 #include "memif_guard.h"
+#include "start/banner.h"
 #include "start/host.h"
 #include "start/shared.h"
 #include "start/start.h"
@@ -30,10 +31,13 @@ static struct router *router; /* for the signal handler only */
 
 static void on_signal(int sig)
 {
-	if (sig == SIGHUP)
+	if (sig == SIGHUP) {
 		atomic_store_explicit(&router->reload, 1, memory_order_relaxed);
-	else
-		atomic_fetch_add_explicit(&router->quit, 1, memory_order_relaxed);
+		return;
+	}
+	atomic_store_explicit(&router->signal, sig, memory_order_relaxed);
+	/* Pairs with nothing: who sees the count a moment before the signal says "a signal". */
+	atomic_fetch_add_explicit(&router->quit, 1, memory_order_relaxed);
 }
 
 /* ---- memif ---- */
@@ -42,7 +46,7 @@ static struct router *guarded; /* for the interrupt thread, while the guard stan
 
 static void say(const char *line)
 {
-	log_worker(0, "%s", line);
+	log_worker(0, LOG_ABOUT(.level = LV_WARNING), "%s", line);
 }
 
 /* [router] idle = interrupt: the rings wake who polls them. */
@@ -218,15 +222,18 @@ static int run(struct router *rt, bool serve)
 		log_capture();
 		rc = modules[up].init(rt, err, sizeof(err));
 		if (rc < 0)
-			log_line("%s: %s", modules[up].name, err[0] != '\0' ? err : strerror(-rc));
+			log_line(LOG_ABOUT(.level = LV_ERROR), "%s: %s", modules[up].name,
+				 err[0] != '\0' ? err : strerror(-rc));
 	}
 	watch_stage(NULL);
 	log_release();
 	if (rc < 0) {
 		up--; /* the one that failed has undone itself */
 	} else if (atomic_load_explicit(&rt->quit, memory_order_relaxed)) {
-		log_line("stopped during the start");
+		log_line(LOG_ABOUT(.level = LV_NOTICE, .reason = router_signal(rt)),
+			 "stopped during the start");
 	} else if (serve) {
+		banner(rt);
 		ready(rt);
 		control_run(rt);
 		stop_in_order(rt);
@@ -270,7 +277,12 @@ int main(int argc, char **argv)
 	if (action == DUMP) {
 		kvr_router_conf_dump(&rt->conf, stdout);
 	} else if (action != CHECK) {
-		rc = log_open(STDERR_FILENO, verbose);
+		/* A check tells who asks. */
+		rc = log_open(action == RUN ? rt->conf.opt.log_to : LOG_TO_STDERR, STDERR_FILENO,
+			      NULL, verbose);
+		if (rc < 0)
+			fprintf(stderr, "kvroute: [router] log_to: nobody is there: %s\n",
+				strerror(-rc));
 		handle_signals(rt);
 		if (action == CHECK_FULL) /* beside the router that runs */
 			snprintf(rt->conf.opt.file_prefix, sizeof(rt->conf.opt.file_prefix),

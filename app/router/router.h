@@ -35,6 +35,7 @@
  * every polling lcore has passed a quiescent state.
  */
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -109,6 +110,7 @@ struct router {
 		live_ns;     /* clock of silence, of the last tick; control: w, schedulers: r */
 	_Atomic int running; /* packet lcores poll */
 	_Atomic int quit;    /* signals to end: 1 stop in good order, more: at once */
+	_Atomic int signal;  /* the newest of them */
 	_Atomic int reload;  /* SIGHUP */
 	_Atomic int stop;    /* packet lcores end; only when nobody calls them any more */
 	/* control thread, telemetry threads; under the lock of lib/ctl */
@@ -120,6 +122,14 @@ struct router {
 	enum kvr_port_link_state link[KVR_ROUTER_MAX_PORTS]; /* control thread: said in the log */
 	uint64_t start_ns;
 };
+
+/** The name of the signal that ends the router, for the log. */
+static inline const char *router_signal(const struct router *rt)
+{
+	const int sig = atomic_load_explicit(&rt->signal, memory_order_relaxed);
+
+	return sig == SIGTERM ? "SIGTERM" : sig == SIGINT ? "SIGINT" : "a signal";
+}
 
 /** A TSC value as nanoseconds: one multiplication; wraps with the TSC, in centuries. */
 static inline uint64_t tsc_ns(const struct router *rt, uint64_t tsc)

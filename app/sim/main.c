@@ -18,6 +18,7 @@
 
 #include <rte_eal.h>
 
+#include "kvr_conf.h"
 #include "kvr_sim.h"
 #include "scale.h"
 #include "sim.h"
@@ -55,7 +56,8 @@ static void usage(FILE *out)
 	      "      --speed        print simulated seconds a second\n"
 	      "  -v, --verbose      tell what happens\n"
 	      "      --fields       list FIELDs, what seeds draw for them, and what they mean\n"
-	      "  -h, --help         this text\n",
+	      "  -h, --help         this text\n"
+	      "      --version      name and version\n",
 	      out);
 }
 
@@ -418,6 +420,8 @@ int main(int argc, char **argv)
 	struct sum t = {0};
 	int missing = 0;
 
+	if (kvr_conf_version(argc, argv, "kvroute-sim", stdout))
+		return 0;
 	if (argc > 1 && strcmp(argv[1], "--scale") == 0)
 		return scale_main(argc - 1, argv + 1);
 	if (parse(argc, argv, &o) < 0)

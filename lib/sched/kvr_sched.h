@@ -89,6 +89,9 @@ const struct kvr_pool_conf *kvr_sched_conf(const struct kvr_sched *s);
  */
 bool kvr_sched_tunable(const char *key);
 
+/** The same for a key of a pool's policy classes. Any thread. */
+bool kvr_sched_class_tunable(const char *key);
+
 /**
  * From now on the tunable keys are those of @p conf, which is a checked copy of kvr_sched_conf()
  * with other values. What is booked and what waits stays; thresholds count at once. Scheduler

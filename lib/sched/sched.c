@@ -333,6 +333,25 @@ bool kvr_sched_tunable(const char *key)
 	return false;
 }
 
+/* All but its name, and the order of its heaps. */
+bool kvr_sched_class_tunable(const char *key)
+{
+	for (const struct kvr_opt *o = kvr_pool_class_opts; o->name != NULL; o++)
+		if (strcmp(o->name, key) == 0)
+			return strcmp(key, "queue_policy") != 0;
+	return false;
+}
+
+static void tune_class(struct cls *k, struct kvr_pool_class *own, const struct kvr_pool_class *conf)
+{
+	const int order = own->queue_policy;
+
+	*own = *conf;
+	own->queue_policy = order;
+	k->conf = *own;
+	set_threshold(k);
+}
+
 void kvr_sched_tune(struct kvr_sched *s, const struct kvr_pool_conf *conf)
 {
 	for (size_t i = 0; i < RTE_DIM(tunable); i++)
@@ -341,6 +360,8 @@ void kvr_sched_tune(struct kvr_sched *s, const struct kvr_pool_conf *conf)
 	if (s->conf.n_classes == 0)
 		s->cls[0].conf.busy_threshold_frac = s->conf.queue_threshold;
 	set_threshold(&s->cls[0]);
+	for (uint32_t i = 0; i < s->conf.n_classes; i++)
+		tune_class(&s->cls[i], &s->conf.classes[i], &conf->classes[i]);
 	kvr_sched__limits(s);
 	set_watch(s);
 	for (uint32_t i = 0; i < s->n_ranks; i++)

@@ -100,6 +100,7 @@ struct kvr_worker {
 	uint64_t since_ns;     /* of this state */
 	uint64_t drain_ns;     /* DRAINING: what is left then is cut off; 0: never */
 	uint32_t bookings;     /* as last told by the scheduler */
+	uint32_t told_beat_ms; /* how often it reports, as its WELCOME said; 0: none was sent */
 	struct kvr_worker_transfer transfer; /* prefill workers */
 	struct kvr_worker_addr addr;
 	uint32_t rank[KVR_WORKER_MAX_RANKS]; /* dense index of rank dp_start + i in its pool */

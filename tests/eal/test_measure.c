@@ -353,16 +353,17 @@ static void decisions_are_found_by_id(void)
 	const struct decision_ring *r;
 	struct decision_brief b;
 	const uint64_t other = 78, ours = 77;
+	uint32_t steps = 1000;
 
 	begin("decision_ring = 8\n");
 	r = &rt->pool[0].log->all;
 	CU_ASSERT_EQUAL(decision_ring_size(r), 8);
-	CU_ASSERT_EQUAL(decision_ring_find(r, 1, NULL, UINT64_MAX, &b), -ENOENT);
+	CU_ASSERT_EQUAL(decision_ring_find(r, 1, NULL, UINT64_MAX, &steps, &b), -ENOENT);
 	for (uint64_t id = 1; id <= 11; id++)
 		pipeline_route(id, 1000 * id, 10, 0, NULL);
 	CU_ASSERT_EQUAL(decision_ring_written(r), 11);
-	CU_ASSERT_EQUAL(decision_ring_find(r, 3, NULL, UINT64_MAX, &b), -ENOENT); /* gone */
-	CU_ASSERT_EQUAL_FATAL(decision_ring_find(r, 4, NULL, UINT64_MAX, &b), 0);
+	CU_ASSERT_EQUAL(decision_ring_find(r, 3, NULL, UINT64_MAX, &steps, &b), -ENOENT); /* gone */
+	CU_ASSERT_EQUAL_FATAL(decision_ring_find(r, 4, NULL, UINT64_MAX, &steps, &b), 0);
 	CU_ASSERT_EQUAL(b.number, 3);
 	CU_ASSERT_EQUAL(b.source, 77);
 	CU_ASSERT_EQUAL(b.worker, WORKER);
@@ -370,9 +371,10 @@ static void decisions_are_found_by_id(void)
 	CU_ASSERT_EQUAL(b.required, 10);
 	CU_ASSERT_EQUAL(b.overlap, 0);
 	CU_ASSERT_FALSE(b.pinned);
-	CU_ASSERT_EQUAL(decision_ring_find(r, 4, &ours, UINT64_MAX, &b), 0);
-	CU_ASSERT_EQUAL(decision_ring_find(r, 4, &other, UINT64_MAX, &b), -ENOENT);
-	CU_ASSERT_EQUAL(decision_ring_find(r, 4, NULL, 3, &b), -ENOENT); /* none before it */
+	CU_ASSERT_EQUAL(decision_ring_find(r, 4, &ours, UINT64_MAX, &steps, &b), 0);
+	CU_ASSERT_EQUAL(decision_ring_find(r, 4, &other, UINT64_MAX, &steps, &b), -ENOENT);
+	CU_ASSERT_EQUAL(decision_ring_find(r, 4, NULL, 3, &steps, &b),
+			-ENOENT); /* none before it */
 	CU_ASSERT_EQUAL(decision_ring_read(r, 2, &b), -ENOENT);
 	CU_ASSERT_EQUAL(decision_ring_read(r, 11, &b), -ENOENT);
 	CU_ASSERT_EQUAL(decision_ring_read(r, 10, &b), 0);
@@ -380,15 +382,59 @@ static void decisions_are_found_by_id(void)
 	/* A refusal, with its code. */
 	kvr_sched_worker_drain(rt->pool[0].sched, WORKER, true, 0);
 	pipeline_route(12, 100, 10, 0, NULL);
-	CU_ASSERT_EQUAL_FATAL(decision_ring_find(r, 12, NULL, UINT64_MAX, &b), 0);
+	CU_ASSERT_EQUAL_FATAL(decision_ring_find(r, 12, NULL, UINT64_MAX, &steps, &b), 0);
 	CU_ASSERT_EQUAL(b.result, KVR_SCHED_ERROR);
 	CU_ASSERT_EQUAL(b.err, KVR_E_NO_ENDPOINTS);
 	end();
 	begin("decision_ring = 0\n");
 	pipeline_route(1, 100, 10, 0, NULL);
-	CU_ASSERT_EQUAL(decision_ring_find(&rt->pool[0].log->all, 1, NULL, UINT64_MAX, &b),
+	CU_ASSERT_EQUAL(decision_ring_find(&rt->pool[0].log->all, 1, NULL, UINT64_MAX, &steps, &b),
 			-ENOENT);
 	end();
+}
+
+static void put(struct decision_ring *r, uint64_t source, uint64_t id)
+{
+	static const struct kvr_sched_decision d = {.worker = WORKER};
+
+	decision_ring_put(r, &(const struct decision_about){.source = source, .id = id}, 1, &d);
+}
+
+/* Whoever asks holds a lock: what it costs does not grow with the ring. */
+static void an_id_is_found_without_a_search(void)
+{
+	const uint32_t lines = 65536;
+	const uint64_t mine = 5;
+	struct decision_ring r;
+	struct decision_brief b;
+	uint32_t steps, most = 0;
+
+	CU_ASSERT_EQUAL_FATAL(decision_ring_init(&r, lines), 0);
+	for (uint64_t id = 0; id < 3 * (uint64_t)lines; id++)
+		put(&r, 1, id);
+	for (uint64_t id = 2 * (uint64_t)lines; id < 3 * (uint64_t)lines; id++) {
+		steps = 64;
+		CU_ASSERT_EQUAL_FATAL(decision_ring_find(&r, id, NULL, UINT64_MAX, &steps, &b), 0);
+		CU_ASSERT_EQUAL(b.number, id);
+		most = RTE_MAX(most, 64 - steps);
+	}
+	CU_ASSERT(most >= 2); /* there are chains */
+	for (uint64_t id = 0; id < 2 * (uint64_t)lines; id++) {
+		steps = 64;
+		CU_ASSERT_EQUAL_FATAL(decision_ring_find(&r, id, NULL, UINT64_MAX, &steps, &b),
+				      -ENOENT);
+	}
+	/* One id for all: bounded, and said. */
+	put(&r, mine, 7);
+	for (uint32_t i = 0; i < 1000; i++)
+		put(&r, 1, 7);
+	steps = 500;
+	CU_ASSERT_EQUAL(decision_ring_find(&r, 7, &mine, UINT64_MAX, &steps, &b), -EAGAIN);
+	CU_ASSERT_EQUAL(steps, 0);
+	steps = 1100;
+	CU_ASSERT_EQUAL(decision_ring_find(&r, 7, &mine, UINT64_MAX, &steps, &b), 0);
+	CU_ASSERT_EQUAL(b.number, 3 * (uint64_t)lines);
+	decision_ring_fini(&r);
 }
 
 /* ---- refusals in words ---- */
@@ -547,6 +593,68 @@ static void thresholds_change_while_requests_wait(void)
 	end();
 }
 
+/* A class's own keys: the second class alone, its limit and its threshold; its heap stays as it is.
+ */
+static void keys_of_classes_change(void)
+{
+	uint8_t tlv[64];
+	struct kvr_hint_buf low = {.p = tlv, .cap = sizeof(tlv)};
+	const struct kvr_sched_counters *n;
+	struct kvr_pool_conf c;
+
+	pipeline_start_with("[pool a]\nid = 5\n" PIPELINE_POOL
+			    "[class a high]\nprefill_busy_threshold_frac = 0.1\n"
+			    "[class a low]\nprefill_busy_threshold_frac = 0.1\n");
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 1));
+	pipeline_still = true;
+	n = kvr_sched_counters(rt->pool[0].sched);
+	kvr_hint_put_str(&low, KVR_HINT_POLICY_CLASS, "low");
+	pipeline_route(1, 100, 10, 0, NULL);
+	pipeline_route(2, 800, 10, 0, NULL);
+	pipeline_route(3, 900, 10, 0, &low);
+	CU_ASSERT_EQUAL(n->waiting_now, 2);
+	CU_ASSERT_TRUE(kvr_sched_class_tunable("request_queue_limit_per_worker"));
+	CU_ASSERT_FALSE(kvr_sched_class_tunable("queue_policy"));
+	CU_ASSERT_FALSE(kvr_sched_class_tunable("router_temperature"));
+	c = *kvr_sched_conf(rt->pool[0].sched);
+	c.classes[1].max_requests = 1;
+	c.classes[1].queue_policy = KVR_QUEUE_WSPT;
+	kvr_sched_tune(rt->pool[0].sched, &c);
+	CU_ASSERT_EQUAL(kvr_sched_conf(rt->pool[0].sched)->classes[1].queue_policy, KVR_QUEUE_FCFS);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_REJECTED));
+	pipeline_route(4, 1100, 10, 0, &low); /* one waits: the limit is reached */
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_REJECTED));
+	pipeline_route(5, 1200, 10, 0, NULL); /* the other class has none */
+	CU_ASSERT_EQUAL(n->waiting_now, 3);
+	/* Nothing is busy for `low` any more; `high` waits as before. */
+	c.classes[1].busy_threshold_frac = NAN;
+	kvr_sched_tune(rt->pool[0].sched, &c);
+	pipeline_turn();
+	CU_ASSERT_EQUAL(n->waiting_now, 2);
+	end();
+}
+
+/* A worker reports as its WELCOME has told it: no shorter silence can be held against it. */
+static void times_are_not_below_what_workers_were_told(void)
+{
+	struct kvr_router_options next;
+	char err[240] = "";
+
+	begin("");
+	next = rt->conf.opt;
+	CU_ASSERT_EQUAL(control_told(rt, &next, err, sizeof(err)), 0);
+	next.suspect_ms = rt->conf.opt.heartbeat_ms + 1;
+	CU_ASSERT_EQUAL(control_told(rt, &next, err, sizeof(err)), 0);
+	next.heartbeat_ms = 1; /* for who comes from now on */
+	next.suspect_ms = rt->conf.opt.heartbeat_ms;
+	CU_ASSERT_EQUAL(control_told(rt, &next, err, sizeof(err)), -EINVAL);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err, "was told to report every "));
+	rt->conf.opt.heartbeat_ms = 1;
+	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 1)); /* it has come anew */
+	CU_ASSERT_EQUAL(control_told(rt, &next, err, sizeof(err)), 0);
+	end();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -558,10 +666,13 @@ int main(void)
 		{"shortfalls", shortfalls_have_reasons},
 		{"achievable", what_could_have_been_is_counted},
 		{"decisions by id", decisions_are_found_by_id},
+		{"an id among many", an_id_is_found_without_a_search},
 		{"track", the_last_item_says_how_it_went},
 		{"words", refusals_say_numbers},
 		{"words of an engine", a_failed_prefill_leg_says_what_its_engine_said},
 		{"thresholds", thresholds_change_while_requests_wait},
+		{"keys of classes", keys_of_classes_change},
+		{"times that were told", times_are_not_below_what_workers_were_told},
 		CU_TEST_INFO_NULL,
 	};
 

@@ -67,20 +67,20 @@ def read(seconds, enough):
 
 
 def lines():
-    return [x for x in text.decode(errors='replace').lstrip('x').split('\n')[:-1] if 'lines were dropped' not in x]
+    return [x for x in text.decode(errors='replace').lstrip('x').split('\n')[:-1] if 'log were dropped' not in x]
 
 
 read(20, lambda: len(lines()) >= counts['lines'])
 case.check(len(lines()) == counts['lines'], 'lines counted and lines read:', counts, len(lines()))
 case.check(any('worker 1 joining -> serving' in x for x in lines()), 'the log has lost what it had room for:', lines()[-5:])
-case.check(all(x.startswith('kvroute: ') for x in lines()), 'lines past the log:', lines()[:3])
-case.check(any('left out' in x for x in lines()), 'nobody says what the limit has left out')
+case.check(all(x.startswith('time=') for x in lines()), 'lines past the log:', lines()[:3])
+case.check(any(' left_out=' in x for x in lines()), 'nobody says what the limit has left out')
 # The next line tells what is missing before it, to the line.
 load = case.load(LOAD, 50, 1, 1, '--worker-base', '5000', *PATIENT)
 load.communicate(timeout=120)
 counts = telemetry(case, 'one', '/kvroute/log')
-read(20, lambda: b'lines were dropped' in text and len(lines()) >= counts['lines'])
-told = sum(int(n) for n in re.findall(rb'log: ([0-9]+) lines were dropped', text))
+read(20, lambda: b'log were dropped' in text and len(lines()) >= counts['lines'])
+told = sum(int(n) for n in re.findall(rb'lines of the log were dropped.* dropped=([0-9]+)\n', text))
 case.check(told == counts['dropped'] and len(lines()) == counts['lines'], 'dropped, told, lines read:', counts, told, len(lines()))
 case.end(router)
 sys.exit(bool(case.failures))

@@ -28,10 +28,10 @@ refuse() {
 	local out rc
 	timeout 30 "$kvroute" --config "$dir/r.conf" >"$dir/r.log" 2>&1
 	rc=$?
-	out=$(grep -v 'kvroute: starting: ' "$dir/r.log") # a busy machine
+	out=$(grep -v 'msg="starting: ' "$dir/r.log" | sed 's/\\"/"/g') # a busy machine
 	[ $rc -eq 1 ] || fail "$1: exit $rc"
 	[ "$(wc -l <<<"$out")" -eq 1 ] || fail "$1: more than one line: $out"
-	grep -qE "^kvroute: .*r.conf:[0-9]+: .*$2" <<<"$out" || fail "$1: said: $out"
+	grep -qE "^(kvroute: |time=.* level=error msg=).*r.conf:[0-9]+: .*$2" <<<"$out" || fail "$1: said: $out"
 }
 # ready LOG PID: 0 when it became ready
 ready() {
@@ -77,13 +77,13 @@ if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
 	chmod 777 "$dir" "$dir/run"
 	conf net_af_packet0,iface=lo >"$dir/c.conf"
 	chmod 644 "$dir/c.conf"
-	out=$(XDG_RUNTIME_DIR=$dir/run setpriv --reuid=65534 --clear-groups --inh-caps=-all "$kvroute" --config "$dir/c.conf" 2>&1 | grep -v 'kvroute: starting: ')
+	out=$(XDG_RUNTIME_DIR=$dir/run setpriv --reuid=65534 --clear-groups --inh-caps=-all "$kvroute" --config "$dir/c.conf" 2>&1 | grep -v 'msg="starting: ')
 	case $out in
 	*"Permission denied"* | *"cannot execute"*) ;; # the program lies where others may not go
 	*) grep -q 'net_af_packet0 needs CAP_NET_RAW' <<<"$out" && [ "$(wc -l <<<"$out")" -eq 1 ] ||
 		fail "capability: said: $out" ;;
 	esac
-	out=$(XDG_RUNTIME_DIR=/proc setpriv --reuid=65534 --clear-groups --inh-caps=-all "$kvroute" --config "$dir/c.conf" 2>&1 | grep -v 'kvroute: starting: ')
+	out=$(XDG_RUNTIME_DIR=/proc setpriv --reuid=65534 --clear-groups --inh-caps=-all "$kvroute" --config "$dir/c.conf" 2>&1 | grep -v 'msg="starting: ')
 	case $out in
 	*"cannot execute"* | *"failed to execute"*) ;;
 	*) grep -q 'file_prefix: no runtime folder.*XDG_RUNTIME_DIR' <<<"$out" && [ "$(wc -l <<<"$out")" -eq 1 ] ||
@@ -154,14 +154,14 @@ pids+=("$pid")
 ready "$dir/one.log" $pid || fail "no start: $(cat "$dir/one.log")"
 conf net_null0 | refuse prefix 'file_prefix: "kvr-rs35-[0-9]+" is used by another process'
 # Row 39: --check=full beside a router that runs, silent; what only a start can see.
-out=$("$kvroute" --config "$dir/s.conf" --check=full 2>&1) && [ -z "$(grep -v 'kvroute: starting: ' <<<"$out")" ] || fail "check=full: $out"
+out=$("$kvroute" --config "$dir/s.conf" --check=full 2>&1) && [ -z "$(grep -v 'msg="starting: ' <<<"$out")" ] || fail "check=full: $out"
 conf net_af_packet0,iface=kvr-absent >"$dir/f.conf"
 "$kvroute" --config "$dir/f.conf" --check || fail "--check looks for interfaces"
 out=$("$kvroute" --config "$dir/f.conf" --check=full 2>&1) && fail "--check=full does not miss the interface"
-grep -q 'no interface "kvr-absent"' <<<"$out" || fail "check=full: $out"
+grep -q 'no interface ."kvr-absent' <<<"$out" || fail "check=full: $out"
 conf net_null0 'ring_size = 1048576' | twice memory_mb 64 >"$dir/f.conf"
 out=$("$kvroute" --config "$dir/f.conf" --check=full 2>&1) && fail "--check=full does not miss the memory"
-grep -q 'memory_mb' <<<"$out" && [ "$(grep -cv 'kvroute: starting: ' <<<"$out")" -eq 1 ] || fail "check=full: $out"
+grep -q 'memory_mb' <<<"$out" && [ "$(grep -cv 'msg="starting: ' <<<"$out")" -eq 1 ] || fail "check=full: $out"
 kill $pid
 ends $pid
 [ "$rc" = 0 ] || fail "end: $rc"

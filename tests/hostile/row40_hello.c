@@ -76,11 +76,26 @@ static const char *logged(void)
 	return said;
 }
 
+static const char *escaped(const char *words)
+{
+	static char out[600];
+	size_t n = 0;
+
+	for (; *words != '\0' && n < sizeof(out) - 3; words++) {
+		if (*words == '"')
+			out[n++] = '\\';
+		out[n++] = *words;
+	}
+	out[n] = '\0';
+	return out;
+}
+
 /* It is refused with these words and numbers, and the log says so. */
 static void refused(const struct hello *h, enum kvr_code code, const char *words, uint64_t d0,
 		    uint64_t d1)
 {
-	char text[300], line[400];
+	char text[300], line[800];
+	const char *at;
 	struct kvr_wire_rejected r;
 
 	logged();
@@ -89,9 +104,14 @@ static void refused(const struct hello *h, enum kvr_code code, const char *words
 	CU_ASSERT_STRING_EQUAL(text, words);
 	CU_ASSERT_EQUAL(r.detail[0], d0);
 	CU_ASSERT_EQUAL(r.detail[1], d1);
-	snprintf(line, sizeof(line), "kvroute: worker %u refused (%s): %s\n", (unsigned int)h->id,
-		 kvr_code_name(code), words);
-	CU_ASSERT_PTR_NOT_NULL(strstr(logged(), line));
+	snprintf(line, sizeof(line), " level=warning msg=\"worker %u refused: %s\" worker=%u addr=",
+		 (unsigned int)h->id, escaped(words), (unsigned int)h->id);
+	at = strstr(logged(), line);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(at);
+	snprintf(line, sizeof(line), " reason=%s\n", kvr_code_name(code));
+	at = strstr(at + 1, line);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(at);
+	CU_ASSERT_STRING_EQUAL(at, line); /* the only line */
 }
 
 static void every_field_that_does_not_fit_is_named(void)
@@ -225,7 +245,8 @@ int main(void)
 			       {"bounded", the_log_of_a_worker_is_bounded},
 			       CU_TEST_INFO_NULL};
 
-	if (pipe2(pipe_fd, O_NONBLOCK) != 0 || log_open(pipe_fd[1], false) != 0)
+	if (pipe2(pipe_fd, O_NONBLOCK) != 0 ||
+	    log_open(LOG_TO_STDERR, pipe_fd[1], NULL, false) != 0)
 		return 1;
 	return kvr_test_run("row40_hello", tests);
 }

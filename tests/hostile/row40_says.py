@@ -34,10 +34,12 @@ class Says(Peers):
             self.check(f'{code}: text', text.startswith(said.text), said)
             if detail:
                 self.check(f'{code}: detail', tuple(said.detail[:2]) == detail, said)
-            line = f'worker {100 + n} refused ({code}): {text}'
+            words = text.replace('"', '\\"')
+            line = f'msg="worker {100 + n} refused: {words}" worker={100 + n} addr='
             # It is in the log's ring before the answer leaves, and the first lines about a worker are never limited: what is
             # waited for is the log's thread alone, for as long as a busy machine keeps it from its CPU.
-            self.until(f'{code}: log', lambda: line in router_log(router), lambda: router_log(router)[-500:])
+            self.until(f'{code}: log', lambda: any(line in x and x.endswith(f' reason={code}')
+                                                     for x in router_log(router).splitlines()), lambda: router_log(router)[-500:])
 
     def asked(self, code, text, detail, pool, blocks, **more):
         """A ROUTE that must be refused with these words."""

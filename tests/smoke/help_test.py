@@ -30,6 +30,10 @@ def main():
         missing = [o for o in re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.M) if o not in page]
         if name not in text or missing:
             sys.exit(f"FAILED {name}: {missing} of --help are not in the manual page")
+    known = {Path(p).name for p in sys.argv[2:]}
+    built = {m for f in ROOT.glob("app/*/meson.build") for m in re.findall(r"executable\('(kvroute[\w-]*)'", f.read_text())}
+    if known != built:
+        sys.exit(f"FAILED: {known ^ built} are programs without a manual page, or pages without a program")
     conf = str(ROOT / "drivers-cfg/profiles/memif.conf")
     page = output(str(ROOT / "tools/man"), "kvroute.conf.5", sys.argv[2], conf).replace("\\", "")
     keys = re.findall(r"^(\w+) = ", output(sys.argv[2], "--config", conf, "--dump-config"), re.M)

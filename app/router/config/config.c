@@ -18,6 +18,7 @@
 #define POOL_S(f) POOL(f), .size = sizeof(((struct kvr_router_pool_options *)0)->f)
 
 static const char *const hugepages[] = {"auto", "on", "off", NULL};
+static const char *const log_sinks[] = {"auto", "stderr", "syslog", "journal", NULL};
 static const char *const idle_modes[] = {"poll", "sleep", "interrupt", NULL};
 
 static const struct kvr_opt router_opts[] = {
@@ -37,6 +38,8 @@ static const struct kvr_opt router_opts[] = {
 	 .help = "lcores without work: poll; sleep up to 2 ms, which the first request after a "
 		 "pause waits; or are woken by their devices (interrupt: memif servers and packet "
 		 "sockets; others are looked at every 50 us)"},
+	{"log_to", KVR_OPT_ENUM, ROUTER(log_to), .choices = log_sinks, .def = "auto",
+	 .help = "auto: the journal when standard error leads there, else standard error"},
 	{"max_workers", KVR_OPT_U32, ROUTER(max_workers), .min = 0, .max = 1048576, .def = "0",
 	 .unit = "workers", .help = "workers of all pools; 0 = the sum of theirs"},
 	{"heartbeat_ms", KVR_OPT_U32, ROUTER(heartbeat_ms), .min = 10, .max = 60000, .def = "100",

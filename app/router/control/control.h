@@ -9,8 +9,10 @@
  */
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+struct kvr_router_options;
 struct router;
 struct lcore;
 
@@ -47,6 +49,14 @@ int control_drain(struct router *rt, uint64_t id, bool draining);
  * bound but the age limit of bookings. @return 0; -ENOENT; -EPERM: it does not drain.
  */
 int control_drain_bound(struct router *rt, uint64_t id, uint32_t seconds);
+
+/**
+ * May times be those of @p next: every worker lives by the interval that its WELCOME named, and a
+ * silence that is no longer than that is none. With the lock of lib/ctl. @return 0; -EINVAL with
+ * one line in @p err.
+ */
+int control_told(const struct router *rt, const struct kvr_router_options *next, char *err,
+		 size_t errlen);
 
 /**
  * Switch a prefill pool off, whatever workers it has, or leave it to its workers again. Requests

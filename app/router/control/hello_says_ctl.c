@@ -165,17 +165,24 @@ static void keep(struct router *rt, const struct ctl_buf *b, const struct refusa
 }
 
 /* Complete and log the refusal of a HELLO (checked). @p text is memory for its words. */
-static void hello_says(struct router *rt, const struct kvr_wire_hdr *hdr, struct refusal *why,
-		       char *text, size_t len)
+static void hello_says(struct router *rt, const struct ctl_buf *b, struct refusal *why, char *text,
+		       size_t len)
 {
+	const struct kvr_wire_hdr *hdr = (const void *)b->frame;
+	const uint64_t id = hdr->source;
+	char where[KVR_PATH_TEXT];
+
 	if (why->text == NULL && in_words(rt, hdr, why, text, len))
 		why->text = text;
-	log_worker(hdr->source, "worker %" PRIu64 " refused (%s)%s%s", hdr->source,
-		   kvr_code_name(why->code), why->text != NULL ? ": " : "",
+	log_worker(id,
+		   LOG_ABOUT(.level = LV_WARNING, .worker = &id,
+			     .addr = kvr_path_text(&b->path, where, sizeof(where)),
+			     .reason = kvr_code_name(why->code)),
+		   "worker %" PRIu64 " refused%s%s", id, why->text != NULL ? ": " : "",
 		   why->text != NULL ? why->text : "");
 }
 
-void hello_welcome(struct router *rt, const struct kvr_worker *w, const struct ctl_buf *b)
+void hello_welcome(struct router *rt, struct kvr_worker *w, const struct ctl_buf *b)
 {
 	const struct kvr_wire_hdr *h = (const void *)b->frame;
 	const struct kvr_wire_welcome m = {
@@ -189,6 +196,7 @@ void hello_welcome(struct router *rt, const struct kvr_worker *w, const struct c
 
 	if (r->worker == w->id)
 		*r = (struct hello_refused){0}; /* it is well now */
+	w->told_beat_ms = m.heartbeat_ms;
 	out_message(&rt->control, &b->path, KVR_WELCOME, w->id, h->id, 0, &m, sizeof(m));
 }
 
@@ -199,7 +207,7 @@ void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refus
 	char text[256];
 
 	if (h->kind == KVR_HELLO) {
-		hello_says(rt, h, &r, text, sizeof(text));
+		hello_says(rt, b, &r, text, sizeof(text));
 		keep(rt, b, &r);
 	}
 	r.room = source_room(rt, &b->path, b->len);

@@ -37,6 +37,9 @@ void links_round(struct router *rt)
 		if (state == rt->link[i])
 			continue;
 		rt->link[i] = state;
-		log_worker(i, "port %s: %s", rt->conf.port[i].name, said(rt, i, state));
+		log_worker(i,
+			   LOG_ABOUT(.level = state == KVR_PORT_UP ? LV_NOTICE : LV_WARNING,
+				     .port = rt->conf.port[i].name),
+			   "port %s: %s", rt->conf.port[i].name, said(rt, i, state));
 	}
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "control/log.h"
+#include "control/log_form.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,16 +11,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <rte_log.h>
 
-#define CHUNK	    4096u /* PIPE_BUF: a pipe that polls writable takes it whole */
+#define CHUNK	    4096u /* PIPE_BUF: a pipe that polls writable takes it whole; a record, too */
 #define KEYS	    256u
 #define CAPTURE	    4096u
 #define WORKER_RATE 1.0 /* lines a second */
 #define ALL_RATE    200.0
+#define RETRY_MS    100	       /* until a socket that went away is looked for again */
 #define EAL_KEY	    UINT64_MAX /* lines of EAL and drivers share a limit */
 
 /* Lines a second, with some saved up. */
@@ -33,6 +36,8 @@ static struct {
 	pthread_mutex_t lock; /* never held while anything is written */
 	pthread_cond_t more, written;
 	int fd;
+	enum log_sink sink;
+	const char *path;
 	bool on, verbose, capturing;
 	char ring[LOG_BYTES];
 	size_t head, tail; /* bytes ever put in, and written */
@@ -68,14 +73,15 @@ static void put(const char *text, size_t len)
 }
 
 /* A line, after one about those that were dropped before it; all or nothing. */
-static void put_line(const char *text, size_t len)
+static void put_line(const char *text, size_t len, const struct timespec *now)
 {
-	char told[64];
+	char told[LOG_RECORD];
 	size_t n = 0;
 
 	if (lg.counts.dropped != lg.reported)
-		n = (size_t)snprintf(told, sizeof(told), "kvroute: log: %llu lines were dropped\n",
-				     (unsigned long long)(lg.counts.dropped - lg.reported));
+		n = log_form(told, lg.sink, now, LOG_ABOUT(.level = LV_WARNING),
+			     "lines of the log were dropped, nobody took them", 0,
+			     lg.counts.dropped - lg.reported);
 	if (LOG_BYTES - (lg.head - lg.tail) < n + len) {
 		kvr_cell_add(&lg.counts.dropped, 1);
 		return;
@@ -121,58 +127,51 @@ static bool allowed(uint64_t key, uint64_t *left_out)
 
 /* ---- callers ---- */
 
-static size_t format(char line[LOG_LINE], const char *fmt, va_list ap)
+static void say(const struct log_about *about, const char *text, uint64_t left_out)
 {
-	const size_t head = (size_t)snprintf(line, LOG_LINE, "kvroute: ");
-	const int n = vsnprintf(line + head, LOG_LINE - head - 1, fmt, ap);
-	size_t len = head + (n < 0 ? 0 : (size_t)n);
-
-	if (len > LOG_LINE - 2)
-		len = LOG_LINE - 2;
-	line[len] = '\n';
-	return len + 1;
-}
-
-void log_line(const char *fmt, ...)
-{
-	char line[LOG_LINE];
-	va_list ap;
+	char record[LOG_RECORD];
+	struct timespec now;
 	size_t len;
 
-	va_start(ap, fmt);
-	len = format(line, fmt, ap);
-	va_end(ap);
+	clock_gettime(CLOCK_REALTIME, &now);
+	len = log_form(record, lg.sink, &now, about, text, left_out, 0);
 	pthread_mutex_lock(&lg.lock);
-	put_line(line, len);
+	put_line(record, len, &now);
 	pthread_mutex_unlock(&lg.lock);
 }
 
-static void limited(uint64_t key, char line[LOG_LINE], size_t len)
+void log_line(const struct log_about *about, const char *fmt, ...)
+{
+	char text[LOG_LINE];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	say(about, text, 0);
+}
+
+static void limited(uint64_t key, const struct log_about *about, const char *text)
 {
 	uint64_t left_out;
+	bool passes;
 
 	pthread_mutex_lock(&lg.lock);
-	if (allowed(key, &left_out)) {
-		if (left_out != 0 && len < LOG_LINE - 48)
-			len += (size_t)snprintf(line + len - 1, LOG_LINE - len + 1,
-						" (%llu lines like it left out)\n",
-						(unsigned long long)left_out) -
-			       1;
-		put_line(line, len);
-	}
+	passes = allowed(key, &left_out);
 	pthread_mutex_unlock(&lg.lock);
+	if (passes)
+		say(about, text, left_out);
 }
 
-void log_worker(uint64_t id, const char *fmt, ...)
+void log_worker(uint64_t key, const struct log_about *about, const char *fmt, ...)
 {
-	char line[LOG_LINE];
+	char text[LOG_LINE];
 	va_list ap;
-	size_t len;
 
 	va_start(ap, fmt);
-	len = format(line, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	limited(id, line, len);
+	limited(key, about, text);
 }
 
 void log_counts(struct log_counts *out)
@@ -194,15 +193,23 @@ static void capture(const char *line)
 	memcpy(lg.captured + have + len, "\n", 2);
 }
 
+static enum log_level level_of(int rte)
+{
+	return rte <= (int)RTE_LOG_ERR	     ? LV_ERROR
+	       : rte == (int)RTE_LOG_WARNING ? LV_WARNING
+	       : rte == (int)RTE_LOG_NOTICE  ? LV_NOTICE
+					     : LV_INFO;
+}
+
 /* A whole line, without its end. */
 static void rte_line(const char *text)
 {
 	static const char ours[] = "USER1: kvroute: ";
+	const struct log_about about = {.level = level_of(rte_log_cur_msg_loglevel())};
 	char line[LOG_LINE];
-	int n;
 
 	if (strncmp(text, ours, sizeof(ours) - 1) == 0) {
-		log_line("%s", text + sizeof(ours) - 1);
+		log_line(&about, "%s", text + sizeof(ours) - 1);
 		return;
 	}
 	if (lg.capturing) {
@@ -210,14 +217,11 @@ static void rte_line(const char *text)
 		capture(text);
 		pthread_mutex_unlock(&lg.lock);
 	}
-	if (lg.verbose) {
-		log_line("%s", text);
-	} else if (!lg.capturing && rte_log_cur_msg_loglevel() <= (int)RTE_LOG_ERR) {
-		n = snprintf(line, sizeof(line) - 1, "kvroute: driver: %s", text);
-		n = n > (int)sizeof(line) - 2 ? (int)sizeof(line) - 2 : n;
-		line[n] = '\n';
-		limited(EAL_KEY, line, (size_t)n + 1);
-	}
+	snprintf(line, sizeof(line), "driver: %.500s", text);
+	if (lg.verbose)
+		log_line(&about, "%s", line);
+	else if (!lg.capturing && about.level == LV_ERROR)
+		limited(EAL_KEY, &about, line);
 }
 
 /* The stream is locked by the caller: one at a time. */
@@ -286,6 +290,37 @@ static void write_out(const char *text, size_t len)
 	}
 }
 
+/* A record to the socket; its reader may be away for a while: the ring keeps what comes. */
+static void send_out(const char *text, size_t len)
+{
+	while (send(lg.fd, text, len, MSG_NOSIGNAL) < 0) {
+		int fd;
+
+		if (errno == EINTR)
+			continue;
+		if (errno != ECONNREFUSED && errno != ENOTCONN && errno != ENOENT)
+			return; /* not for lack of a reader: the next one may go */
+		poll(NULL, 0, RETRY_MS);
+		fd = log_connect(lg.sink, lg.path);
+		if (fd >= 0)
+			dup3(fd, lg.fd, O_CLOEXEC);
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
+/* One record for a socket, as much as a pipe takes whole for a file. */
+static size_t next_part(char chunk[CHUNK])
+{
+	const size_t left = lg.head - lg.tail, n = left < CHUNK ? left : CHUNK;
+	size_t first = LOG_BYTES - lg.tail % LOG_BYTES;
+
+	first = n < first ? n : first;
+	memcpy(chunk, lg.ring + lg.tail % LOG_BYTES, first);
+	memcpy(chunk + first, lg.ring, n - first);
+	return lg.sink == LOG_TO_STDERR ? n : log_form_record(lg.sink, chunk, n);
+}
+
 static void *writer(void *arg)
 {
 	char chunk[CHUNK];
@@ -293,17 +328,16 @@ static void *writer(void *arg)
 	(void)arg;
 	pthread_mutex_lock(&lg.lock);
 	for (;;) {
-		size_t n, first;
+		size_t n;
 
 		while (lg.head == lg.tail)
 			pthread_cond_wait(&lg.more, &lg.lock);
-		n = lg.head - lg.tail < CHUNK ? lg.head - lg.tail : CHUNK;
-		first = LOG_BYTES - lg.tail % LOG_BYTES;
-		first = n < first ? n : first;
-		memcpy(chunk, lg.ring + lg.tail % LOG_BYTES, first);
-		memcpy(chunk + first, lg.ring, n - first);
+		n = next_part(chunk);
 		pthread_mutex_unlock(&lg.lock);
-		write_out(chunk, n);
+		if (lg.sink == LOG_TO_STDERR)
+			write_out(chunk, n);
+		else
+			send_out(chunk, n - 1); /* without its end */
 		pthread_mutex_lock(&lg.lock);
 		lg.tail += n;
 		pthread_cond_broadcast(&lg.written);
@@ -311,7 +345,19 @@ static void *writer(void *arg)
 	return NULL;
 }
 
-int log_open(int fd, bool verbose)
+static int open_sink(enum log_sink sink, int fd, const char *path)
+{
+	lg.sink = sink == LOG_TO_AUTO ? log_auto(fd, path) : sink;
+	lg.path = path;
+	if (lg.sink != LOG_TO_STDERR) {
+		lg.fd = log_connect(lg.sink, path);
+		return lg.fd < 0 ? lg.fd : 0;
+	}
+	lg.fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	return lg.fd < 0 ? -errno : 0;
+}
+
+int log_open(enum log_sink sink, int fd, const char *path, bool verbose)
 {
 	const cookie_io_functions_t io = {.write = rte_write};
 	FILE *stream = fopencookie(NULL, "w", io);
@@ -320,9 +366,11 @@ int log_open(int fd, bool verbose)
 	int rc;
 
 	lg.verbose = verbose;
-	lg.fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	if (lg.fd < 0 || stream == NULL)
+	if (stream == NULL)
 		return -errno;
+	rc = open_sink(sink, fd, path);
+	if (rc < 0)
+		return rc;
 	setvbuf(stream, NULL, _IOLBF, LOG_LINE);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the main thread's */

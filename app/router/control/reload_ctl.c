@@ -96,21 +96,31 @@ void reload(struct router *rt)
 	struct kvr_router_conf *next = malloc(sizeof(*next));
 	struct names changed = {.len = 0}, fixed = {.len = 0};
 	char err[512], *was = NULL, *is = NULL;
+	int rc;
 
 	if (next == NULL || kvr_router_conf_load(next, rt->conf.path, err, sizeof(err)) < 0) {
-		log_line("reload: nothing is changed: %s", next == NULL ? "no memory" : err);
+		log_line(LOG_ABOUT(.level = LV_ERROR, .reason = next == NULL ? "no memory" : err),
+			 "reload: nothing is changed");
 		free(next);
 		return;
 	}
 	kvr_ctl_lock();
-	apply(&rt->conf.opt, &next->opt, &changed);
+	rc = control_told(rt, &next->opt, err, sizeof(err));
+	if (rc == 0)
+		apply(&rt->conf.opt, &next->opt, &changed);
 	kvr_ctl_unlock();
+	if (rc < 0) {
+		log_line(LOG_ABOUT(.level = LV_ERROR, .reason = err), "reload: nothing is changed");
+		free(next);
+		return;
+	}
 	apply(&rt->loaded->opt, &next->opt, &(struct names){.len = 0});
 	was = dump(rt->loaded);
 	is = dump(next);
 	if (was != NULL && is != NULL)
 		compare(was, is, &fixed);
-	log_line("reload: changed: %s; only with a restart: %s",
+	log_line(LOG_ABOUT(.level = LV_NOTICE, .reason = "SIGHUP"),
+		 "reload: changed: %s; only with a restart: %s",
 		 changed.len != 0 ? changed.text : "nothing",
 		 fixed.len != 0 ? fixed.text : "nothing");
 	free(was);

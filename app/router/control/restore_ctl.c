@@ -134,7 +134,8 @@ static void say(const struct restore *r, uint64_t took_ns)
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	log_line("snapshot of router life %u, %" PRId64 " s old, read in %" PRIu64
+	log_line(LOG_ABOUT(.level = LV_NOTICE),
+		 "snapshot of router life %u, %" PRId64 " s old, read in %" PRIu64
 		 " ms: %u workers, %u runs of blocks, %u sessions, %u "
 		 "requests were live",
 		 a->epoch, (int64_t)now.tv_sec - (int64_t)(a->made_ms / 1000), took_ns / 1000000,
@@ -154,7 +155,8 @@ int restore_read(struct router *rt, const char *path, const struct kvr_snap_shap
 		snprintf(why, sizeof(why), "no memory");
 	if (rc < 0) {
 		if (rc != -ENOENT)
-			log_line("snapshot %s is not used: %s; the router starts empty", path, why);
+			log_line(LOG_ABOUT(.level = LV_WARNING, .reason = why),
+				 "snapshot %s is not used; the router starts empty", path);
 		restore_free(r);
 		return rc;
 	}

@@ -160,7 +160,7 @@ struct hello_room {
 uint32_t hello_room(const struct router *rt, const struct pool *p, struct hello_room *room);
 
 /** Answers of a HELLO; a refusal is of any kind that control serves. */
-void hello_welcome(struct router *rt, const struct kvr_worker *w, const struct ctl_buf *b);
+void hello_welcome(struct router *rt, struct kvr_worker *w, const struct ctl_buf *b);
 void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refusal *why);
 
 /* ---- stop_ctl.c ---- */

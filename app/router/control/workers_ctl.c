@@ -28,33 +28,11 @@
 /* Waiting requests given up of a worker that leaves, in one turn of the lcore. */
 #define UNPIN_TURN 64u
 
-uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w)
-{
-	/* A heartbeat that nobody has looked at yet. */
-	if (atomic_load_explicit(&w->beat->heard_ns, memory_order_relaxed) != w->told_ns)
-		return 0;
-	/* A time ahead of the clock, which may stand, is no silence. */
-	return rt->ctl->live.now_ns > w->last_seen_ns ? rt->ctl->live.now_ns - w->last_seen_ns : 0;
-}
-
-void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to)
-{
-	enum kvr_wire_worker_state from = w->state;
-	char where[KVR_PATH_TEXT];
-
-	if (kvr_worker_set_state(w, to, rt->control.now_ns) == 0)
-		log_worker(w->id,
-			   "worker %" PRIu64 " %s -> %s: pool %s, at %s, heard %" PRIu64
-			   " ms ago, %u bookings",
-			   w->id, kvr_worker_state_name(from), kvr_worker_state_name(to),
-			   pool_of(rt, w)->name, kvr_path_text(&w->path, where, sizeof(where)),
-			   worker_silence(rt, w) / 1000000, w->bookings);
-}
-
 static void log_prefill(const struct pool *p, bool active)
 {
-	log_worker(~(uint64_t)p->number, "prefill pool %s %s", p->name,
-		   active ? "active" : "inactive");
+	log_worker(~(uint64_t)p->number,
+		   LOG_ABOUT(.level = active ? LV_NOTICE : LV_WARNING, .pool = p->name),
+		   "prefill pool %s %s", p->name, active ? "active" : "inactive");
 }
 
 /* ---- changes: on the lcores ---- */

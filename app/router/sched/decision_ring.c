@@ -7,10 +7,12 @@
 #include <string.h>
 
 #include <rte_common.h>
+#include <rte_random.h>
 
 uint64_t decision_ring_bytes(uint32_t n)
 {
-	return (uint64_t)rte_align32pow2(n) * sizeof(struct decision_line);
+	return (uint64_t)rte_align32pow2(n) *
+	       (sizeof(struct decision_line) + 2 * sizeof(_Atomic uint32_t));
 }
 
 int decision_ring_init(struct decision_ring *r, uint32_t n)
@@ -18,11 +20,15 @@ int decision_ring_init(struct decision_ring *r, uint32_t n)
 	memset(r, 0, sizeof(*r));
 	if (n == 0)
 		return 0;
-	r->line = aligned_alloc(RTE_CACHE_LINE_SIZE, decision_ring_bytes(n));
+	r->line = aligned_alloc(RTE_CACHE_LINE_SIZE,
+				RTE_ALIGN_CEIL(decision_ring_bytes(n), RTE_CACHE_LINE_SIZE));
 	if (r->line == NULL)
 		return -ENOMEM;
 	memset(r->line, 0, decision_ring_bytes(n)); /* a packet lcore must not fault on it */
 	r->mask = rte_align32pow2(n) - 1;
+	r->newest = (_Atomic uint32_t *)(r->line + r->mask + 1);
+	r->older = r->newest + r->mask + 1;
+	r->seed = rte_rand();
 	return 0;
 }
 

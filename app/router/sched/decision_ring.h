@@ -7,7 +7,11 @@
  * Every decision of a pool, for a while: a ring of `decision_ring` lines of 64 bytes, so that a
  * request can be found by its id long after it went. Writer: the scheduler lcore, which overwrites
  * the oldest; any thread reads. A line is words written one by one between two stores of its stamp,
- * so neither side waits. Budget: nine stores a decision, no load but of the number that is next.
+ * so neither side waits. Lines of ids that fall into one bucket are a chain from the newest to
+ * older ones: `newest` by bucket, `older` by line, each a number + 1 in 32 bits, 0: none. A link of
+ * a line that was overwritten leads into another chain, or up; what it would have led to is gone,
+ * too. The buckets are seeded: no client aims at one. Budget: eleven stores a decision, loads of
+ * the number that is next and of a bucket.
  */
 
 #include <stdatomic.h>
@@ -48,6 +52,8 @@ struct decision_ring {
 	uint32_t mask;
 	_Atomic uint64_t written; /* decisions ever; release store of the writer */
 	struct decision_line *line;
+	uint64_t seed;
+	_Atomic uint32_t *newest, *older; /* scheduler lcore: w, others: r */
 };
 
 /** Who is meant, beside what was decided. */
@@ -57,7 +63,7 @@ struct decision_about {
 	uint8_t tries;
 };
 
-/** Bytes of a ring of @p n lines, rounded up to a power of two. */
+/** Bytes of a ring of @p n lines with its buckets, rounded up to a power of two. */
 uint64_t decision_ring_bytes(uint32_t n);
 
 /** @p n lines, rounded up to a power of two; 0: keep nothing. Touches its memory. @return 0,
@@ -77,8 +83,9 @@ uint32_t decision_ring_size(const struct decision_ring *r);
 int decision_ring_read(const struct decision_ring *r, uint64_t number, struct decision_brief *out);
 
 /** The newest decision about @p id below @p before (UINT64_MAX: of all), of @p source unless it is
- * NULL. Any thread; looks at every line. @return 0, -ENOENT. */
+ * NULL. Looks at the lines of one bucket, at most @p steps of them, and takes those it looked at
+ * from @p steps. Any thread. @return 0; -ENOENT; -EAGAIN: none among so many. */
 int decision_ring_find(const struct decision_ring *r, uint64_t id, const uint64_t *source,
-		       uint64_t before, struct decision_brief *out);
+		       uint64_t before, uint32_t *steps, struct decision_brief *out);
 
 #endif

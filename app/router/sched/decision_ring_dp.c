@@ -42,6 +42,22 @@ static uint64_t what(const struct decision_about *who, const struct kvr_sched_de
 	       ((uint32_t)d->err & 0xfffu) << 4 | (uint32_t)d->result;
 }
 
+static uint32_t bucket_of(const struct decision_ring *r, uint64_t id)
+{
+	return (uint32_t)(((id ^ r->seed) * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & r->mask;
+}
+
+/* After the line and the number are there: pairs with the acquire load in find(). */
+static void chain(struct decision_ring *r, uint64_t id, uint64_t number)
+{
+	_Atomic uint32_t *newest = &r->newest[bucket_of(r, id)];
+
+	atomic_store_explicit(&r->older[number & r->mask],
+			      atomic_load_explicit(newest, memory_order_relaxed),
+			      memory_order_relaxed);
+	atomic_store_explicit(newest, (uint32_t)(number + 1), memory_order_release);
+}
+
 void decision_ring_put(struct decision_ring *r, const struct decision_about *who, uint64_t now_ns,
 		       const struct kvr_sched_decision *d)
 {
@@ -78,6 +94,7 @@ void decision_ring_put(struct decision_ring *r, const struct decision_about *who
 			      memory_order_release);
 	/* Pairs with the acquire load in decision_ring_written(). */
 	atomic_store_explicit(&r->written, n + 1, memory_order_release);
+	chain(r, who->id, n);
 }
 
 /* ---- any thread ---- */
@@ -139,16 +156,37 @@ int decision_ring_read(const struct decision_ring *r, uint64_t number, struct de
 	return 0;
 }
 
-int decision_ring_find(const struct decision_ring *r, uint64_t id, const uint64_t *source,
-		       uint64_t before, struct decision_brief *out)
+/* The number that a link means, of those kept below @limit. @return UINT64_MAX: none. */
+static uint64_t follow(const struct decision_ring *r, uint32_t link, uint64_t limit,
+		       uint64_t written)
 {
-	const uint64_t written = decision_ring_written(r);
-	const uint64_t oldest =
-		written > decision_ring_size(r) ? written - decision_ring_size(r) : 0;
+	const uint64_t n = written - (uint32_t)((uint32_t)written - link) - 1;
 
-	for (uint64_t n = before < written ? before : written; n-- > oldest;)
-		if (get(&r->line[n & r->mask], W_ID) == id && decision_ring_read(r, n, out) == 0 &&
-		    out->id == id && (source == NULL || out->source == *source))
+	if (link == 0 || n >= limit || written - n > decision_ring_size(r))
+		return UINT64_MAX;
+	return n;
+}
+
+int decision_ring_find(const struct decision_ring *r, uint64_t id, const uint64_t *source,
+		       uint64_t before, uint32_t *steps, struct decision_brief *out)
+{
+	uint64_t written, n;
+	uint32_t link;
+
+	if (r->line == NULL)
+		return -ENOENT;
+	/* Pairs with the release store in chain(): what it leads to is there, and `written`. */
+	link = atomic_load_explicit(&r->newest[bucket_of(r, id)], memory_order_acquire);
+	written = decision_ring_written(r);
+	for (n = follow(r, link, written, written); n != UINT64_MAX;
+	     n = follow(r, link, n, written)) {
+		if (*steps == 0)
+			return -EAGAIN;
+		--*steps;
+		link = atomic_load_explicit(&r->older[n & r->mask], memory_order_relaxed);
+		if (n < before && decision_ring_read(r, n, out) == 0 && out->id == id &&
+		    (source == NULL || out->source == *source))
 			return 0;
+	}
 	return -ENOENT;
 }

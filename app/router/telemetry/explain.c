@@ -8,7 +8,8 @@
 #include "telemetry/decisions.h"
 #include "telemetry/parts.h"
 
-#define MOST 8u /* decisions in one answer */
+#define MOST  8u    /* decisions in one answer */
+#define STEPS 4096u /* lines looked at for it: a client may use one id for all */
 
 static const char *result_name(const struct decision_brief *b)
 {
@@ -86,11 +87,16 @@ static struct rte_tel_data *brief_dict(const struct router *rt, const struct poo
 }
 
 /* What there is instead of a decision that is not kept. */
-static int not_kept(struct router *rt, uint64_t id, struct rte_tel_data *d)
+static int not_kept(struct router *rt, uint64_t id, bool all, struct rte_tel_data *d)
 {
 	char text[RTE_TEL_MAX_STRING_LEN];
 	size_t n = 0;
 
+	if (!all)
+		return kvr_ctl_error(d, ENOENT,
+				     "no decision about 0x%" PRIx64 " among the %u newest that its "
+				     "bucket has: there may be older ones",
+				     id, STEPS);
 	for (uint32_t i = 0; i < rt->n_pools && n + 1 < sizeof(text); i++) {
 		const struct decision_ring *r = &rt->pool[i].log->all;
 		const uint64_t written = decision_ring_written(r), size = decision_ring_size(r);
@@ -114,7 +120,8 @@ static int cmd_explain(void *arg, const char *params, struct rte_tel_data *d)
 	struct kvr_ctl_args a;
 	struct rte_tel_data *list;
 	uint64_t id, source = 0;
-	uint32_t found = 0;
+	uint32_t found = 0, steps = STEPS;
+	int rc = 0;
 
 	if (kvr_ctl_args(&a, params) < 0 || a.n < 1 || a.n > 2 ||
 	    kvr_ctl_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0 ||
@@ -129,8 +136,8 @@ static int cmd_explain(void *arg, const char *params, struct rte_tel_data *d)
 		struct decision_brief b = {.number = UINT64_MAX};
 
 		while (found < MOST &&
-		       decision_ring_find(&p->log->all, id, a.n == 2 ? &source : NULL, b.number,
-					  &b) == 0) {
+		       (rc = decision_ring_find(&p->log->all, id, a.n == 2 ? &source : NULL,
+						b.number, &steps, &b)) == 0) {
 			char key[24];
 
 			snprintf(key, sizeof(key), "%u", found++);
@@ -139,7 +146,7 @@ static int cmd_explain(void *arg, const char *params, struct rte_tel_data *d)
 	}
 	if (found == 0) {
 		rte_tel_data_free(list);
-		return not_kept(rt, id, d);
+		return not_kept(rt, id, rc != -EAGAIN, d);
 	}
 	rte_tel_data_start_dict(d);
 	tel_id(d, "id", id);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Another value for a key while the router runs. Three kinds of keys: of pools, of ports, of the
- * router. A value is tried on everybody whom it is for before anybody gets it, so that a refused
- * one changes nothing.
+ * Another value for a key while the router runs. Four kinds of keys: of pools, of their policy
+ * classes, of ports, of the router. A value is tried on everybody whom it is for before anybody
+ * gets it, so that a refused one changes nothing.
  */
 #include "telemetry/set.h"
 
@@ -20,9 +20,10 @@ struct setting {
 	struct router *rt;
 	const char *key, *value;
 	const char *name;	   /* of a pool or port; NULL: all */
+	const char *policy_class;  /* of a pool; NULL: all */
 	struct rte_tel_data *list; /* what has been set; NULL: it is only tried */
 	uint32_t n;		   /* whom it is for */
-	char err[160];
+	char err[240];
 };
 
 static void show(struct setting *s, const char *name, const struct kvr_opt *o, const void *obj)
@@ -127,6 +128,51 @@ static int set_ports(struct setting *s)
 	return rc;
 }
 
+/* ---- policy classes ---- */
+
+static const struct kvr_opt *class_opt(const char *key)
+{
+	for (const struct kvr_opt *o = kvr_pool_class_opts; o->name != NULL; o++)
+		if (strcmp(o->name, key) == 0)
+			return o;
+	return NULL;
+}
+
+/* Pools that have no classes of their own are passed over, unless one is named. */
+static int set_classes(struct setting *s, uint32_t i)
+{
+	static struct tune_call t; /* handlers run one at a time */
+	struct kvr_router_pool_conf *c = &s->rt->conf.pool[i];
+	const struct kvr_opt *o = class_opt(s->key);
+	char name[2 * KVR_POOL_NAME_MAX + 2];
+	int rc = 0;
+
+	t.p = &s->rt->pool[i];
+	t.conf = *kvr_sched_conf(t.p->sched);
+	s->n--;
+	for (uint32_t k = 0; rc == 0 && k < t.conf.n_classes; k++) {
+		struct kvr_pool_class *to = &t.conf.classes[k];
+
+		if (s->policy_class != NULL && strcmp(to->name, s->policy_class) != 0)
+			continue;
+		s->n++;
+		rc = kvr_conf_set(o, to, s->key, s->value, s->err, sizeof(s->err));
+	}
+	if (rc == 0)
+		rc = kvr_pool_conf_check(&t.conf, s->err, sizeof(s->err));
+	if (rc < 0 || s->list == NULL)
+		return rc;
+	call_lcore(s->rt, t.p->sched_lcore, on_tune, &t);
+	for (uint32_t k = 0; k < t.conf.n_classes; k++) {
+		if (s->policy_class != NULL && strcmp(t.conf.classes[k].name, s->policy_class) != 0)
+			continue;
+		c->sched.classes[k] = t.conf.classes[k];
+		snprintf(name, sizeof(name), "%s/%s", c->name, t.conf.classes[k].name);
+		show(s, name, o, &t.conf.classes[k]);
+	}
+	return 0;
+}
+
 /* ---- the router ---- */
 
 static int set_router(struct setting *s)
@@ -138,6 +184,8 @@ static int set_router(struct setting *s)
 	s->n = 1;
 	if (rc == 0)
 		rc = kvr_router_conf_times(&next, s->err, sizeof(s->err));
+	if (rc == 0)
+		rc = control_told(s->rt, &next, s->err, sizeof(s->err));
 	if (rc < 0 || s->list == NULL)
 		return rc;
 	/* This field alone: lcores read others. */
@@ -183,7 +231,13 @@ static int set(struct setting *s)
 	int rc = -ENOENT;
 
 	s->n = 0;
-	if (kvr_sched_tunable(s->key))
+	if (kvr_sched_class_tunable(s->key))
+		rc = set_pools(s, set_classes);
+	else if (s->policy_class != NULL)
+		snprintf(s->err, sizeof(s->err),
+			 "%.64s is no key of a policy class that can be set while the router runs",
+			 s->key);
+	else if (kvr_sched_tunable(s->key))
 		rc = set_pools(s, set_tunable);
 	else if (strcmp(s->key, "decision_sample") == 0)
 		rc = set_pools(s, set_sample);
@@ -197,7 +251,9 @@ static int set(struct setting *s)
 		snprintf(s->err, sizeof(s->err), "%.64s cannot be set while the router runs%s",
 			 s->key, s->name != NULL ? ", or not of one alone" : "");
 	if (rc == 0 && s->n == 0) {
-		snprintf(s->err, sizeof(s->err), "no pool or port %.64s", s->name);
+		snprintf(s->err, sizeof(s->err), "no pool, port or policy class %.64s%s%.64s",
+			 s->name != NULL ? s->name : "", s->policy_class != NULL ? "," : "",
+			 s->policy_class != NULL ? s->policy_class : "");
 		rc = -ENOENT;
 	}
 	return rc;
@@ -210,15 +266,20 @@ int cmd_set(void *arg, const char *params, struct rte_tel_data *d)
 	char *value;
 	int rc;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n < 1 || a.n > 2)
-		return kvr_ctl_error(d, EINVAL, "expected KEY=VALUE and perhaps a pool or port");
+	if (kvr_ctl_args(&a, params) < 0 || a.n < 1 || a.n > 3)
+		return kvr_ctl_error(d, EINVAL,
+				     "expected KEY=VALUE and perhaps a pool or port, or a pool and "
+				     "a policy class");
 	value = strchr(a.v[0], '=');
 	if (value == NULL || value == a.v[0])
-		return kvr_ctl_error(d, EINVAL, "expected KEY=VALUE and perhaps a pool or port");
+		return kvr_ctl_error(d, EINVAL,
+				     "expected KEY=VALUE and perhaps a pool or port, or a pool and "
+				     "a policy class");
 	*value = '\0';
 	s.key = a.v[0];
 	s.value = value + 1;
-	s.name = a.n == 2 ? a.v[1] : NULL;
+	s.name = a.n >= 2 ? a.v[1] : NULL;
+	s.policy_class = a.n == 3 ? a.v[2] : NULL;
 	rc = set(&s); /* a try: nothing is changed */
 	if (rc < 0)
 		return kvr_ctl_error(d, rc, "%s", s.err);

@@ -149,8 +149,9 @@ static int cmd_release(void *arg, const char *params, struct rte_tel_data *d)
 static const struct kvr_ctl_cmd commands[] = {
 	{"/kvroute/config", "[FROM]", "values of all configuration keys, 64 at a time", cmd_config,
 	 false},
-	{"/kvroute/set", "KEY=VALUE[,NAME]",
-	 "another value for a key, of pool or port NAME, or of all", cmd_set, true},
+	{"/kvroute/set", "KEY=VALUE[,NAME[,CLASS]]",
+	 "another value for a key, of pool or port NAME, of a pool's policy class, or of all",
+	 cmd_set, true},
 	{"/kvroute/session/release", "POOL,ID", "end the binding of a session", cmd_release, true},
 	{NULL, NULL, NULL, NULL, false},
 };

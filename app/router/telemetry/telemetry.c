@@ -408,22 +408,11 @@ static const struct {
 
 /* Who has changed what, and whether it was done. A question is none, also of a command that acts.
  */
-/* A line of the log is one line of text, whatever somebody asks for. */
-static const char *plain(char *out, size_t len, const char *text)
-{
-	snprintf(out, len, "%s", text);
-	for (char *c = out; *c != '\0'; c++)
-		*c = *c < ' ' || *c > '~' ? '?' : *c;
-	return out;
-}
-
 static void log_act(const char *path, const char *params, const char *error)
 {
-	char what[201], how[201];
-
 	if (params[0] != '\0')
-		log_line("telemetry: %s,%s: %s", path, plain(what, sizeof(what), params),
-			 plain(how, sizeof(how), error != NULL ? error : "done"));
+		log_line(LOG_ABOUT(.level = LV_NOTICE, .reason = error), "telemetry: %s,%.200s: %s",
+			 path, params, error != NULL ? "refused" : "done");
 }
 
 static void stop_parts(uint32_t n)

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The state of a worker: how long it has been silent, a change and its line in the log, and the
+ * times that it was told in its WELCOME and lives by. */
+#include "control/log.h"
+#include "control/thread.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w)
+{
+	/* A heartbeat that nobody has looked at yet. */
+	if (atomic_load_explicit(&w->beat->heard_ns, memory_order_relaxed) != w->told_ns)
+		return 0;
+	/* A time ahead of the clock, which may stand, is no silence. */
+	return rt->ctl->live.now_ns > w->last_seen_ns ? rt->ctl->live.now_ns - w->last_seen_ns : 0;
+}
+
+/* Silence and death are what somebody may have to look at. */
+static enum log_level level_of(enum kvr_wire_worker_state to)
+{
+	return to == KVR_WORKER_SUSPECT || to == KVR_WORKER_GONE ? LV_WARNING : LV_INFO;
+}
+
+void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to)
+{
+	enum kvr_wire_worker_state from = w->state;
+	char where[KVR_PATH_TEXT];
+
+	if (kvr_worker_set_state(w, to, rt->control.now_ns) == 0)
+		log_worker(w->id,
+			   LOG_ABOUT(.level = level_of(to), .worker = &w->id,
+				     .pool = pool_of(rt, w)->name,
+				     .addr = kvr_path_text(&w->path, where, sizeof(where))),
+			   "worker %" PRIu64 " %s -> %s: heard %" PRIu64 " ms ago, %u bookings",
+			   w->id, kvr_worker_state_name(from), kvr_worker_state_name(to),
+			   worker_silence(rt, w) / 1000000, w->bookings);
+}
+
+int control_told(const struct router *rt, const struct kvr_router_options *next, char *err,
+		 size_t errlen)
+{
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
+		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+
+		if (w->state == KVR_WORKER_GONE || w->told_beat_ms < next->suspect_ms)
+			continue;
+		snprintf(err, errlen,
+			 "worker %" PRIu64 " was told to report every %u ms, so that suspect_ms %u "
+			 "would find it silent; allowed: more than that, or after it has come anew",
+			 w->id, w->told_beat_ms, next->suspect_ms);
+		return -EINVAL;
+	}
+	return 0;
+}

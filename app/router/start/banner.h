@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef ROUTER_BANNER_H
+#define ROUTER_BANNER_H
+
+/** @file What the log says of a start: what runs where. Main thread. */
+
+struct router;
+
+/** After the start: version, lcores with their stages and CPUs, ports, pools, memory, telemetry. A
+ * start that fails is one line, its reason. */
+void banner(const struct router *rt);
+
+#endif
