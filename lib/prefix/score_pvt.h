@@ -301,8 +301,32 @@ static void score_group(struct kvr_prefix *t, const struct kvr_prefix_query q[],
 		hide(t, &l[i], mask);
 }
 
+/* A lone prompt that begins like nobody's: told before anything is set up for a walk. */
+static bool nobodys(const struct kvr_prefix *t, const struct kvr_prefix_query *q)
+{
+	struct kvr_overlap *o = q->out;
+	uint32_t planes, lanes;
+
+	if (q->n > 0 && atomic_load_explicit(pfx_heads(t, pfx_mix(t, pfx_ld64(q->sh, 0))),
+					     memory_order_relaxed) != 0)
+		return false;
+	planes = pfx_ld32(&t->planes);
+	lanes = pfx_ld32(&t->nranks);
+	o->flags = planes & ~1u;
+	o->nranks = lanes;
+	o->stride = t->stride;
+	o->max_device = 0;
+	memset(o->count, 0, lanes * sizeof(uint32_t));
+	for (planes &= ~1u; planes != 0; planes &= planes - 1)
+		memset(&o->count[(size_t)(uint32_t)__builtin_ctz(planes) * t->stride], 0,
+		       lanes * sizeof(uint32_t));
+	return true;
+}
+
 void SCORE_BURST(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n)
 {
+	if (n == 1 && nobodys(t, q))
+		return;
 	for (uint32_t i = 0; i < n; i += GROUP)
 		score_group(t, &q[i], RTE_MIN(n - i, GROUP));
 }
