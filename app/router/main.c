@@ -104,12 +104,12 @@ static const struct module {
 	{"telemetry", telemetry_start, telemetry_stop, true},
 };
 
-enum action { RUN, CHECK, CHECK_FULL, DUMP };
+enum action { RUN, CHECK, CHECK_FULL, DUMP, XDP_OFF };
 
 static void usage(FILE *out)
 {
 	fputs("usage: kvroute --config FILE [--verbose] [--multi-process] [--check[=full] | "
-	      "--dump-config]\n"
+	      "--dump-config | --xdp-off]\n"
 	      "  -c, --config FILE   configuration (drivers-cfg/profiles has complete examples)\n"
 	      "      --check         read and check the configuration, then exit\n"
 	      "      --check=full    try devices, huge pages and memory, too; needs what a start "
@@ -117,6 +117,7 @@ static void usage(FILE *out)
 	      "      --multi-process dpdk-dumpcap, dpdk-pdump, dpdk-proc-info may look; huge "
 	      "pages\n"
 	      "      --dump-config   print every option with value, unit and help, then exit\n"
+	      "      --xdp-off       take the XDP programs of a dead router off, then exit\n"
 	      "      --version       name and version\n"
 	      "  -v, --verbose       show what DPDK's EAL and drivers say\n"
 	      "  -h, --help          this text\n",
@@ -136,13 +137,10 @@ static int parse_args(int argc, char **argv, const char **config, enum action *a
 		      bool *verbose)
 {
 	static const struct option options[] = {
-		{"config", required_argument, NULL, 'c'},
-		{"check", optional_argument, NULL, 'k'},
-		{"dump-config", no_argument, NULL, 'd'},
-		{"verbose", no_argument, NULL, 'v'},
-		{"help", no_argument, NULL, 'h'},
-		{"multi-process", no_argument, NULL, 'm'},
-		{NULL, 0, NULL, 0},
+		{"config", required_argument, NULL, 'c'}, {"check", optional_argument, NULL, 'k'},
+		{"dump-config", no_argument, NULL, 'd'},  {"verbose", no_argument, NULL, 'v'},
+		{"help", no_argument, NULL, 'h'},	  {"multi-process", no_argument, NULL, 'm'},
+		{"xdp-off", no_argument, NULL, 'x'},	  {NULL, 0, NULL, 0},
 	};
 	int c;
 
@@ -159,6 +157,9 @@ static int parse_args(int argc, char **argv, const char **config, enum action *a
 			break;
 		case 'd':
 			*action = DUMP;
+			break;
+		case 'x':
+			*action = XDP_OFF;
 			break;
 		case 'm':
 			shared_ask();
@@ -243,6 +244,19 @@ static int run(struct router *rt, bool serve)
 	return rc;
 }
 
+static int xdp_off(const struct router *rt)
+{
+	char err[512];
+	int rc = 0;
+
+	for (uint32_t i = 0; i < rt->conf.n_ports; i++)
+		if (kvr_port_xdp_off(&rt->conf.port[i].port, err, sizeof(err)) < 0) {
+			fprintf(stderr, "kvroute: %s\n", err);
+			rc = -EBUSY;
+		}
+	return rc;
+}
+
 int main(int argc, char **argv)
 {
 	struct router *rt;
@@ -276,6 +290,8 @@ int main(int argc, char **argv)
 	rc = 0;
 	if (action == DUMP) {
 		kvr_router_conf_dump(&rt->conf, stdout);
+	} else if (action == XDP_OFF) {
+		rc = xdp_off(rt);
 	} else if (action != CHECK) {
 		/* A check tells who asks. */
 		rc = log_open(action == RUN ? rt->conf.opt.log_to : LOG_TO_STDERR, STDERR_FILENO,

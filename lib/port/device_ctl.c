@@ -263,11 +263,12 @@ static int set_up_queues(struct kvr_port *p, uint16_t rx, uint16_t tx, struct po
 		rc = rte_eth_rx_queue_setup(p->ethdev, i, rx, (unsigned int)socket, NULL, p->pool);
 		if (rc == 0)
 			rc = rte_eth_tx_queue_setup(p->ethdev, i, tx, (unsigned int)socket, NULL);
-		if (rc != 0)
+		if (rc != 0) /* net_af_xdp loads its program here, and says EINVAL whatever it is */
 			return kvr_port__fail(e, rc,
 					      "queues: %s cannot set up queue %u (%u and %u "
-					      "descriptors): %s",
-					      p->dev.driver_name, i, rx, tx, strerror(-rc));
+					      "descriptors): %s%s",
+					      p->dev.driver_name, i, rx, tx, strerror(-rc),
+					      p->xdp.used ? KVR_PORT_XDP_NEEDS : "");
 	}
 	return 0;
 }

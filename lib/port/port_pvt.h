@@ -53,6 +53,11 @@ struct kvr_port_link {
 	uint64_t look_at;      /* TSC */
 };
 
+/* A tail of messages. CAP_PERFMON: the program computes with addresses of the packet. */
+#define KVR_PORT_XDP_NEEDS                                                                         \
+	", allowed: to run as root, or with CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, " \
+	"and locked memory enough"
+
 /* The XDP program of a kernel interface, xdp_ctl.c: control only. */
 struct kvr_port_xdp {
 	bool used; /* ours is asked for; else nothing of this is used */

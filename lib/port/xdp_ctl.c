@@ -11,6 +11,7 @@
  */
 #include "port_pvt.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
@@ -63,14 +64,64 @@ static uint32_t attached(int ifindex)
 	return o.prog_id;
 }
 
+/*
+ * A program ("prog") or map ("map") that this process has open, as a new descriptor, or -errno.
+ * The driver never closes what it has loaded; to open by number takes CAP_SYS_ADMIN, this nothing.
+ */
+static int find_open(const char *kind, uint32_t id)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	char want[32], is[32];
+	int found = -ENOENT;
+
+	if (dir == NULL)
+		return -errno;
+	snprintf(want, sizeof(want), "anon_inode:bpf-%s", kind);
+	for (const struct dirent *d; found < 0 && (d = readdir(dir)) != NULL;) {
+		const ssize_t n = readlinkat(dirfd(dir), d->d_name, is, sizeof(is));
+		union {
+			uint32_t id[2]; /* type and id, of either */
+			struct bpf_prog_info prog;
+			struct bpf_map_info map;
+		} info = {0};
+		uint32_t len = strcmp(kind, "map") == 0 ? sizeof(info.map) : sizeof(info.prog);
+		const int fd = atoi(d->d_name);
+
+		if (n == (ssize_t)strlen(want) && memcmp(is, want, (size_t)n) == 0 &&
+		    bpf_obj_get_info_by_fd(fd, &info, &len) == 0 && info.id[1] == id) {
+			found = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+			if (found < 0)
+				found = -errno;
+		}
+	}
+	closedir(dir);
+	return found;
+}
+
+static int open_program(uint32_t id)
+{
+	const int fd = find_open("prog", id);
+
+	return fd >= 0 ? fd : bpf_prog_get_fd_by_id(id);
+}
+
+static int open_map(uint32_t id)
+{
+	const int fd = find_open("map", id);
+
+	return fd >= 0 ? fd : bpf_map_get_fd_by_id(id);
+}
+
 static bool is_ours(uint32_t id, char name[BPF_OBJ_NAME_LEN])
 {
-	const int fd = bpf_prog_get_fd_by_id(id);
+	const int fd = open_program(id);
 	struct bpf_prog_info info = {0};
 	uint32_t len = sizeof(info);
 	bool ours = false;
 
 	name[0] = '\0';
+	if (fd == -EPERM)
+		snprintf(name, BPF_OBJ_NAME_LEN, "unreadable");
 	if (fd >= 0 && bpf_obj_get_info_by_fd(fd, &info, &len) == 0) {
 		snprintf(name, BPF_OBJ_NAME_LEN, "%s", info.name);
 		ours = strcmp(info.name, PROGRAM) == 0;
@@ -132,11 +183,12 @@ static int clean_up(struct kvr_port_xdp *x, struct port_err e)
 	if (id == 0)
 		return 0;
 	if (!is_ours(id, name))
-		return kvr_port__fail(e, -EBUSY,
-				      "device: interface \"%s\" has an XDP program already (%s, id "
-				      "%u), allowed: none; \"ip link set %s xdp off\" takes it off",
-				      x->iface, name[0] != '\0' ? name : "unreadable", id,
-				      x->iface);
+		return kvr_port__fail(
+			e, -EBUSY,
+			"device: interface \"%s\" has an XDP program already (%s, id "
+			"%u), allowed: none, or a dead router's where it can be told; "
+			"\"ip link set %s xdp off\" takes it off",
+			x->iface, name[0] != '\0' ? name : "nameless", id, x->iface);
 	rc = bpf_xdp_detach(x->ifindex, 0, NULL);
 	if (rc != 0)
 		return kvr_port__fail(e, rc,
@@ -165,17 +217,41 @@ static int write_program(struct kvr_port_xdp *x, struct port_err e)
 	return 0;
 }
 
+/* Whether this port is to have our program; x->iface and x->ifindex are set. */
+static bool wants(const struct kvr_port_conf *c, struct kvr_port_xdp *x)
+{
+	char given[8];
+
+	kvr_port__argument(c->device, "xdp_prog", given, sizeof(given));
+	if (strncmp(c->device, "net_af_xdp", 10) != 0 || !c->xdp || given[0] != '\0')
+		return false;
+	kvr_port__argument(c->device, "iface", x->iface, sizeof(x->iface));
+	x->ifindex = (int)if_nametoindex(x->iface);
+	return true;
+}
+
+int kvr_port_xdp_off(const struct kvr_port_conf *conf, char *err, size_t errlen)
+{
+	struct kvr_port_xdp x = {0};
+	const struct port_err e = {err, errlen};
+	int rc = 0;
+
+	/* An interface that is gone has no program; one that is served is its router's. */
+	if (!wants(conf, &x) || x.ifindex == 0 || claim_name(&x, e) < 0)
+		return 0;
+	libbpf_set_print(quiet);
+	rc = clean_up(&x, e);
+	close(x.claim);
+	return rc;
+}
+
 int kvr_port__xdp_claim(struct kvr_port *p, struct port_err e)
 {
 	struct kvr_port_xdp *x = &p->xdp;
-	char given[8];
 	int rc;
 
-	kvr_port__argument(p->conf.device, "xdp_prog", given, sizeof(given));
-	if (strncmp(p->conf.device, "net_af_xdp", 10) != 0 || !p->conf.xdp || given[0] != '\0')
+	if (!wants(&p->conf, x))
 		return 0;
-	kvr_port__argument(p->conf.device, "iface", x->iface, sizeof(x->iface));
-	x->ifindex = (int)if_nametoindex(x->iface);
 	if (x->ifindex == 0)
 		return kvr_port__fail(e, -ENODEV,
 				      "device: no interface \"%s\", allowed: one that \"ip link\" "
@@ -211,7 +287,7 @@ static int find_map(uint32_t prog, const char *name)
 {
 	uint32_t ids[MAX_MAPS], len = sizeof(struct bpf_prog_info);
 	struct bpf_prog_info info = {.nr_map_ids = MAX_MAPS, .map_ids = (uintptr_t)ids};
-	int fd = bpf_prog_get_fd_by_id(prog), rc;
+	int fd = open_program(prog), rc;
 
 	if (fd < 0)
 		return fd;
@@ -223,7 +299,7 @@ static int find_map(uint32_t prog, const char *name)
 		struct bpf_map_info m = {0};
 
 		len = sizeof(m);
-		fd = bpf_map_get_fd_by_id(ids[i]);
+		fd = open_map(ids[i]);
 		if (fd < 0)
 			return fd;
 		if (bpf_obj_get_info_by_fd(fd, &m, &len) == 0 && strcmp(m.name, name) == 0)
@@ -316,11 +392,10 @@ int kvr_port__xdp_set_up(struct kvr_port *p, struct port_err e)
 	if (allow >= 0)
 		close(allow);
 	if (rc < 0)
-		return kvr_port__fail(
-			e, rc,
-			"xdp: the maps of the program cannot be %s: %s, allowed: to run as root, "
-			"or with CAP_SYS_ADMIN beside CAP_NET_ADMIN and CAP_BPF",
-			rc == -EPERM ? "opened" : "filled", strerror(-rc));
+		return kvr_port__fail(e, rc,
+				      "xdp: the maps of the program cannot be %s: "
+				      "%s" KVR_PORT_XDP_NEEDS,
+				      rc == -EPERM ? "opened" : "filled", strerror(-rc));
 	x->cpus = (unsigned int)libbpf_num_possible_cpus();
 	pin(x);
 	return 0;

@@ -3,7 +3,8 @@
  * Opens a port and sends every datagram back where it came from, until it has echoed as many as
  * asked: port_echo DEVICE IPV4 IPV6 MTU COUNT [key=value ...]. Prints "ready" when it polls,
  * what becomes of the link, and the counters at the end; exits 1 when a counter equation is
- * violated. A tool for test_port_kernel.sh, and for hand checks of a new kind of port.
+ * violated. COUNT "off" takes the XDP program of a dead one off. A tool for test_port_kernel.sh,
+ * and for hand checks of a new kind of port.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,11 +82,18 @@ int main(int argc, char **argv)
 	char err[512] = "usage: port_echo DEVICE IPV4 IPV6 MTU COUNT [key=value ...]";
 	struct kvr_port *p;
 
-	if (argc < 6 || fill(&conf, argc - 1, argv + 1, err, sizeof(err)) != 0 ||
-	    rte_eal_init((int)RTE_DIM(eal), eal) < 0) {
+	if (argc < 6 || fill(&conf, argc - 1, argv + 1, err, sizeof(err)) != 0) {
 		fprintf(stderr, "%s\n", err);
 		return 2;
 	}
+	if (strcmp(argv[5], "off") == 0) {
+		if (kvr_port_xdp_off(&conf, err, sizeof(err)) == 0)
+			return 0;
+		fprintf(stderr, "%s\n", err);
+		return 1;
+	}
+	if (rte_eal_init((int)RTE_DIM(eal), eal) < 0)
+		return 2;
 	p = kvr_port_create("echo", &conf, 0, err, sizeof(err));
 	if (p == NULL || kvr_port_start(p, err, sizeof(err)) != 0) {
 		fprintf(stderr, "%s\n", err);

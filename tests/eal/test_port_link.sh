@@ -6,37 +6,11 @@
 set -eu
 echo_bin=$1
 kind=$2
-if [ "${KVR_IN_NS:-}" = "" ]; then
-	ns=-rnm
-	[ "$kind" != af_xdp ] || ns=-nm # loading an XDP program needs the real root
-	unshare $ns true 2>/dev/null || { echo "no namespaces"; exit 77; }
-	exec unshare $ns env KVR_IN_NS=1 "$0" "$echo_bin" "$kind"
-fi
-command -v ip >/dev/null && command -v python3 >/dev/null || { echo "ip or python3 missing"; exit 77; }
-out=$(mktemp)
-pid= peer=
-trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null; [ -z "$peer" ] || kill "$peer" 2>/dev/null; rm -f "$out"' EXIT
-fail() {
-	echo "FAILED: $*"
-	cat "$out"
-	exit 1
-}
-
-# The peer's namespace lives as long as this process.
-unshare -n sleep 120 &
-peer=$!
-i=0
-until [ "$(readlink /proc/$peer/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do
-	i=$((i + 1))
-	[ $i -lt 200 ] || fail "no namespace"
-	sleep 0.02
-done
-in_peer() { nsenter -t "$peer" -n "$@"; }
-ip link set lo up
-ip link add va type veth peer name vb netns "$peer" || exit 77
-ip link set va addrgenmode none up
-in_peer ip addr add 10.9.0.2/24 dev vb
-in_peer ip link set vb up
+. "${0%/*}/veth.sh"
+ns=-rnm
+[ "$kind" != af_xdp ] || ns=-nm # loading an XDP program needs the real root
+in_namespace $ns "$echo_bin" "$kind"
+make_veth
 
 # start COUNT MTU KEY...: the router's end echoes so many
 start() {
@@ -44,16 +18,7 @@ start() {
 	shift 2
 	device=net_af_packet0,iface=va,blocksz=20480,framesz=10240,framecnt=64 mbufs=6143
 	if [ "$kind" = af_xdp ]; then device=net_af_xdp0,iface=va mbufs=16383; fi
-	: >"$out"
-	"$echo_bin" $device 10.9.0.1 fd09::1 "$mtu" "$count" mbufs=$mbufs "$@" >"$out" 2>&1 &
-	pid=$!
-	i=0
-	until grep -q ready "$out"; do
-		i=$((i + 1))
-		grep -q 'Failed to configure xdp socket' "$out" && { cat "$out"; exit 77; }
-		[ $i -lt 400 ] && kill -0 "$pid" 2>/dev/null || fail "no start"
-		sleep 0.05
-	done
+	run_echo $device 10.9.0.1 fd09::1 "$mtu" "$count" mbufs=$mbufs "$@"
 }
 # said TEXT: it has noticed
 said() {
@@ -101,8 +66,6 @@ while True:
 	kill $! 2>/dev/null || true
 	cat "$out"
 }
-mount -t sysfs sysfs /sys 2>/dev/null || true
-mount -t bpf bpf /sys/fs/bpf 2>/dev/null || true
 [ "$kind" != af_xdp ] || ip addr add 10.9.0.1/24 dev va # the kernel answers ARP
 start 12 1500
 say 10.9.0.2 1000 || fail "before"

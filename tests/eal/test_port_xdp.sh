@@ -8,34 +8,9 @@
 set -eu
 echo_bin=$1
 mode=$2
-if [ "${KVR_IN_NS:-}" = "" ]; then
-	unshare -nm true 2>/dev/null || { echo "not root"; exit 77; }
-	exec unshare -nm env KVR_IN_NS=1 "$0" "$echo_bin" "$mode"
-fi
-command -v ip >/dev/null && command -v python3 >/dev/null || { echo "ip or python3 missing"; exit 77; }
-fail() {
-	echo "FAIL: $*"
-	[ ! -s "$out" ] || sed 's/^/  | /' "$out"
-	exit 1
-}
-out=$(mktemp)
-pid= peer=
-trap '[ -z "$pid" ] || kill -9 "$pid" 2>/dev/null; [ -z "$peer" ] || kill "$peer" 2>/dev/null; rm -f "$out"' EXIT
-mount -t bpf bpf /sys/fs/bpf 2>/dev/null || true
-
-# The peer's namespace lives as long as this process.
-unshare -n sleep 120 &
-peer=$!
-i=0
-until [ "$(readlink /proc/$peer/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do
-	i=$((i + 1))
-	[ $i -lt 200 ] || fail "no namespace"
-	sleep 0.02
-done
-in_peer() { nsenter -t "$peer" -n "$@"; }
-ip link set lo up
-ip link add va type veth peer name vb netns "$peer" || exit 77
-ip link set va addrgenmode none up
+. "${0%/*}/veth.sh"
+in_namespace -nm "$echo_bin" "$mode"
+make_veth
 iface=va
 if [ "$mode" = generic ]; then # a macvlan has no XDP of its own
 	ip link add link va name mv type macvlan mode bridge || exit 77
@@ -44,8 +19,6 @@ if [ "$mode" = generic ]; then # a macvlan has no XDP of its own
 fi
 ip addr add 10.9.0.1/24 dev $iface
 ip -6 addr add fd09::1/64 dev $iface nodad
-in_peer ip link set vb up
-in_peer ip addr add 10.9.0.2/24 dev vb
 in_peer ip addr add 10.9.0.3/24 dev vb
 in_peer ip -6 addr add fd09::2/64 dev vb nodad
 
@@ -54,17 +27,7 @@ program() { ip link show $iface | sed -n 's/.*prog\/xdp id [0-9]* name \([^ ]*\)
 start() {
 	count=$1
 	shift
-	: >"$out"
-	"$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 "$count" \
-		mbufs=16383 "$@" >"$out" 2>&1 &
-	pid=$!
-	i=0
-	until grep -q ready "$out"; do
-		i=$((i + 1))
-		grep -q 'Failed to configure xdp socket' "$out" && { cat "$out"; exit 77; }
-		[ $i -lt 400 ] && kill -0 "$pid" 2>/dev/null || fail "no start"
-		sleep 0.05
-	done
+	run_echo "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 "$count" mbufs=16383 "$@"
 }
 counter() { sed -n "s/^$1=//p" "$out"; }
 finish() {
@@ -139,6 +102,31 @@ talk "10.9.0.2>7650=echo" || fail "after the next start"
 finish
 [ "$(program)" = "" ] || fail "the program stays"
 
+# A user of its own, with what the service has: it starts, but may not read whose the program of a dead one is; root may.
+# Less, and the kernel refuses the program.
+service=net_raw,net_admin,bpf,perfmon,ipc_lock
+less() { echo "setpriv --reuid 54321 --regid 54321 --clear-groups --no-new-privs --inh-caps=-all,$1 --ambient-caps=-all,$1 --bounding-set=-all,$1 env XDG_RUNTIME_DIR=/tmp"; }
+if setpriv --reuid 54321 --clear-groups test -x "$echo_bin" 2>/dev/null && setpriv --bounding-set=-all,+perfmon true 2>/dev/null; then
+	as=$(less "+$(echo $service | sed 's/,/,+/g')")
+	start 2 rx_checksum=verify
+	[ "$(program)" = kvroute_xdp ] || fail "no program at $iface"
+	talk "10.9.0.2>7651=refused" "10.9.0.2>7650=echo" "fd09::2>7650=echo" || fail "a user of its own"
+	finish
+	[ "$(program)" = "" ] && [ "$(counter xdp_redirected)" = 2 ] || fail "a user of its own: the program"
+	start 1000
+	kill -9 "$pid"
+	wait "$pid" 2>/dev/null || true
+	pid=
+	$as "$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 1 >"$out" 2>&1 && fail "it cannot know whose that is"
+	grep -q "has an XDP program already (unreadable" "$out" || fail "what it says"
+	"$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 off >"$out" 2>&1 || fail "taken off by root"
+	[ "$(program)" = "" ] || fail "the program of a dead one stays"
+	as=$(less "+$(echo $service | sed 's/perfmon,//; s/,/,+/g')")
+	$as "$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 1 >"$out" 2>&1 && fail "CAP_PERFMON is not needed"
+	grep -q "CAP_PERFMON" "$out" || fail "what it lacks is not said"
+	as=
+fi
+
 # Somebody else's is left alone.
 if command -v clang >/dev/null; then
 	printf '__attribute__((section("xdp"))) int foreign(void *c) { return 2; }' |
@@ -148,6 +136,7 @@ if command -v clang >/dev/null; then
 	: >"$out"
 	"$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 1 >"$out" 2>&1 && fail "started over another's program"
 	grep -q "has an XDP program already (foreign" "$out" || fail "what it says"
+	"$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 off >"$out" 2>&1 && fail "another's was taken off"
 	ip link show $iface | grep -q foreign || fail "another's program was taken off"
 fi
 echo ok

@@ -4,6 +4,7 @@
 
 protocol_test.sh starts it: doctor_test.py KVROUTE KVROUTE_CTL. Doctor looks, says so, the fault happens, doctor is told to look again.
 """
+import contextlib
 import json
 import select
 import signal
@@ -14,7 +15,8 @@ import traceback
 
 import child
 import kvrproto as p
-from doctor_faults import Faults, POOLS as MORE_POOLS
+from doctor_faults import Faults, POOLS as FAULTS_POOLS
+from doctor_more import More, POOLS as MORE_POOLS
 from protocol_router import ADDRESSES, Router
 
 POOL, QUIET, B = 3, 4, 16
@@ -53,7 +55,7 @@ class Failed(Exception):
     pass
 
 
-class Rig(Faults):
+class Rig(Faults, More):
     failed = Failed
 
     def __init__(self, router, ctl):
@@ -82,7 +84,8 @@ class Rig(Faults):
         """Two looks with @fault between; the rules that are named, and their sentences. What a loaded machine does to its
         threads is true, and not put in here: @ignored."""
         with child.start([self.ctl, 'doctor', '--json', '--seconds', '600', '--patience', str(patience)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                         text=True) as run:
+                         text=True) as run, contextlib.ExitStack() as last:
+            last.callback(run.kill)  # one that has ended by itself does not mind
             self.until('doctor has looked', lambda: select.select([run.stderr], [], [], 0)[0])
             line = run.stderr.readline()
             if 'looks again' not in line:
@@ -177,6 +180,7 @@ class Rig(Faults):
         self.requests()
         self.queue()
         self.host()
+        self.more()
         self.doctor([])
 
     def has_actual(self):
@@ -202,7 +206,7 @@ class Rig(Faults):
 
 
 def main():
-    router = Router(sys.argv[1], POOLS + MORE_POOLS, 'suspect_ms = 4000\ndead_ms = 60000\nheartbeat_ms = 100')
+    router = Router(sys.argv[1], POOLS + FAULTS_POOLS + MORE_POOLS, 'suspect_ms = 4000\ndead_ms = 60000\nheartbeat_ms = 100', memory_mb=768)
     failed = True
     try:
         router.telemetry('/kvroute/balance')

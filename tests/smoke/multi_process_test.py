@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A router in 2 MiB pages, with --multi-process: dpdk-proc-info and dpdk-dumpcap look at it while it serves.
+"""A router in 2 MiB pages, with --multi-process: dpdk-proc-info, dpdk-dumpcap and dpdk-pdump look at it while it serves.
 
 usage: multi_process_test.py KVROUTE KVROUTE_LOAD
 
@@ -131,6 +131,29 @@ def others(prefix, router, directory, program, cpu):
     print(f"dpdk-dumpcap: {len(found)} frames")
     if len(found) < 300 or router.poll() is not None:
         raise Failed(f"{len(found)} frames captured: {dump.stdout.read()[-600:]}")
+    dumped(prefix, router, directory, program, cpu)
+
+
+def dumped(prefix, router, directory, program, cpu):
+    """dpdk-pdump: a file of libpcap, through a vdev of its own that it hot-plugs."""
+    path = f"{directory}/pdump.pcap"
+    dump = child.start(["dpdk-pdump", "--no-pci", "--file-prefix", prefix, "--", "--pdump",
+                        f"port=0,queue=*,rx-dev={path},total-num-mbufs=4095"],
+                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    STARTED.append(dump)
+    for _ in range(600):
+        if os.path.exists(path) and os.path.getsize(path) > 24:
+            break
+        if dump.poll() is not None:
+            raise Failed(f"dpdk-pdump ended with {dump.returncode}: {dump.stdout.read()[-600:]}")
+        load(program, directory, cpu)  # until it listens
+    size = os.path.getsize(path)
+    load(program, directory, cpu)
+    dump.send_signal(signal.SIGINT)
+    said = dump.communicate(timeout=60)[0]
+    print(f"dpdk-pdump: {size}, then {os.path.getsize(path)} bytes")
+    if os.path.getsize(path) <= size or dump.returncode != 0 or router.poll() is not None:
+        raise Failed(f"dpdk-pdump ended with {dump.returncode}: {said[-600:]}")
     load(program, directory, cpu)
 
 
@@ -166,7 +189,7 @@ def main():
             sys.exit(77)
         os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv, "--inside"])
     sys.argv.remove("--inside")
-    for tool in ("dpdk-dumpcap", "dpdk-proc-info"):
+    for tool in ("dpdk-dumpcap", "dpdk-proc-info", "dpdk-pdump"):
         if shutil.which(tool) is None:
             print(f"no {tool}")
             sys.exit(77)

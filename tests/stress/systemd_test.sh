@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The service under a real systemd: PID 1 of namespaces of its own, in a clean root with the Debian package. Started as its user with its
-# capabilities and no others, over memif and a packet socket; watchdog, reload, exporter, upgrade over the running one, removal.
+# capabilities and no others, over memif, a packet socket and AF_XDP (killed, too); watchdog, reload, exporter, upgrade over the running one, removal.
 # Needs root, debootstrap and Debian's archive; some minutes. Not part of tools/test.
 #   tests/stress/systemd_test.sh [FOLDER]     FOLDER keeps packages and the root for the next time, as package_test.sh does
 # Exit status 77: not possible here.
@@ -90,14 +90,14 @@ systemctl start kvroute.service || fail "it does not start"
 alive || fail "started, and not ready"
 status=/proc/$(pid)/status
 [ "$(stat -c %U "/proc/$(pid)")" = kvroute ] || fail "it runs as $(stat -c %U "/proc/$(pid)")"
-# CAP_NET_ADMIN 12, CAP_NET_RAW 13, CAP_IPC_LOCK 14, CAP_BPF 39
-want=$(printf '%016x' $((1 << 12 | 1 << 13 | 1 << 14 | 1 << 39)))
+# CAP_NET_ADMIN 12, CAP_NET_RAW 13, CAP_IPC_LOCK 14, CAP_PERFMON 38, CAP_BPF 39
+want=$(printf '%016x' $((1 << 12 | 1 << 13 | 1 << 14 | 1 << 38 | 1 << 39)))
 for set in CapEff CapPrm CapBnd CapAmb; do
 	[ "$(awk "/^$set:/ {print \$2}" "$status")" = "$want" ] || fail "$set is not $want: $(grep "^$set" "$status")"
 done
 [ "$(awk '/^NoNewPrivs:/ {print $2}' "$status")" = 1 ] || fail "new privileges"
 [ "$(awk '/^Seccomp:/ {print $2}' "$status")" = 2 ] || fail "no filter of system calls"
-echo "started: user kvroute, four capabilities, system calls filtered; $(systemd-analyze security kvroute.service --no-pager | tail -1)"
+echo "started: user kvroute, five capabilities, system calls filtered; $(systemd-analyze security kvroute.service --no-pager | tail -1)"
 
 # Fed: the time of the last sign of life goes on; not fed: it is killed, and comes again.
 first=$(value WatchdogTimestampMonotonic)
@@ -125,22 +125,40 @@ dpkg -i "$new" >>/test/dpkg.log 2>&1 || fail "not upgraded"
 [ "$(value ActiveState kvroute-exporter.service)" = active ] || fail "the exporter did not survive"
 echo "upgraded: the new one runs"
 
-# A packet socket, with no more than these capabilities.
+# A packet socket and AF_XDP, with no more than these capabilities.
 ip link add kvr0 type veth peer name kvr1
 ip link set kvr0 up
 ip link set kvr1 up
-for kind in af_packet; do
-	device=net_af_packet0,iface=kvr0
-	sed "s|^device = .*|device = $device|; s/^tx_checksum = .*//" /etc/kvroute/kvroute.conf >/test/port.conf
-	[ -f /test/memif.conf ] || cp /etc/kvroute/kvroute.conf /test/memif.conf
+xdp() { ip link show kvr0 | grep -c 'prog/xdp' || true; }
+cp /etc/kvroute/kvroute.conf /test/memif.conf
+for kind in af_packet af_xdp; do
+	sed "s|^device = .*|device = net_${kind}0,iface=kvr0|; s/^tx_checksum = .*//" /test/memif.conf >/test/port.conf
 	cp /test/port.conf /etc/kvroute/kvroute.conf
 	if systemctl restart kvroute.service && alive; then
 		echo "$kind: runs"
 	else
 		fail "$kind does not run"
 	fi
+	if [ $kind = af_xdp ]; then
+		[ "$(xdp)" = 1 ] || fail "no XDP program"
+		hung=$(pid)
+		again=$(value NRestarts)
+		kill -KILL "$hung"
+		for _ in $(seq 600); do [ "$(value NRestarts)" != "$again" ] && [ "$(value ActiveState)" = active ] && break; sleep 0.1; done
+		alive && [ "$(pid)" != "$hung" ] && [ "$(xdp)" = 1 ] || fail "killed, it does not come again"
+		# One that is not started again leaves nothing, either.
+		printf '[Service]\nRestart=no\n' >/etc/systemd/system/kvroute.service.d/no.conf
+		systemctl daemon-reload
+		kill -KILL "$(pid)"
+		for _ in $(seq 600); do [ "$(value ActiveState)" = failed ] && break; sleep 0.1; done
+		[ "$(value ActiveState)" = failed ] && [ "$(xdp)" = 0 ] || fail "killed, its XDP program stays"
+		rm /etc/systemd/system/kvroute.service.d/no.conf
+		systemctl daemon-reload
+		echo "$kind: killed, it came again; killed for good, its program is off"
+	fi
 	cp /test/memif.conf /etc/kvroute/kvroute.conf
 done
+systemctl restart kvroute.service && alive || fail "it does not start again"
 
 systemctl stop kvroute.service kvroute-exporter.service
 [ "$(value Result)" = success ] && [ ! -e /run/kvroute ] || fail "stopped: $(value Result), $(ls -d /run/kvroute)"
