@@ -97,7 +97,7 @@ static struct kvr_rq_event hold(const struct life *x)
 		x->p->pair.n_prefilling++;
 		r->counted = true;
 		r->decided = false;
-	} else if (leg_state(r, MAIN) == KVR_RQS_QUEUED) {
+	} else if (leg_state(r, MAIN) == KVR_RQS_QUEUED && r->rq.tries == 0) {
 		pool_count(x->p, PC_QUEUED, 1);
 		r->counted = true;
 	}
