@@ -185,7 +185,8 @@ static void carry_out(struct kvr_sc_req *r, const struct kvr_rq_order *o)
 		ex_req(r)->open_due = 0;
 		break;
 	case KVR_RQO_SEND:
-		ex_later(r, KVR_RQE_TAKEN, o->leg, 0);
+		if (!kvr_sc_worker_find(r->pool->world, r->r.leg[o->leg].worker)->mute)
+			ex_later(r, KVR_RQE_TAKEN, o->leg, 0);
 		break;
 	case KVR_RQO_END:
 		ended(r, o->leg);
@@ -240,9 +241,12 @@ void ex_step(struct kvr_sc_req *r, const struct kvr_rq_event *e)
 	const bool decision = e->kind == KVR_RQE_ADMITTED || e->kind == KVR_RQE_NOT_ADMITTED ||
 			      e->kind == KVR_RQE_REPEATED;
 	const struct kvr_rq_ctx c = ex_ctx(r->pool->world);
+	struct kvr_rq_event is = *e;
 	struct kvr_rq_orders out;
 
-	kvr_request_step(&c, &r->r, e, &out);
+	if (e->kind == KVR_RQE_REPEATED && r->r.msg == NULL)
+		is.msg = &r->msg; /* it has come again */
+	kvr_request_step(&c, &r->r, &is, &out);
 	ex_carry(r, &out, decision);
 }
 

@@ -59,7 +59,9 @@ static bool pool_start(struct kvr_sc_pool *pool, struct kvr_sc_problem *p)
 	kvr_request_pool_init(&pool->rq, &pool->conf, NULL, kvr_stats_row(e->stats, 0));
 	pool->rq.owner = pool;
 	pool->rq.disagg = &e->disagg;
-	pool->rq.reroutes = 1; /* as the router when nobody says otherwise */
+	/* As the router when nobody says otherwise. */
+	pool->rq.reroutes = 1;
+	pool->rq.dispatch_ns = UINT64_C(500000000);
 	return true;
 }
 
@@ -222,20 +224,58 @@ static struct kvr_sc_req *opening(const struct kvr_sc_world *w)
 	return first;
 }
 
+/* When a leg of a pair goes to another worker: the router repeats those itself. UINT64_MAX: never,
+ * or it was tried in vain. */
+static uint64_t unheard_due(const struct kvr_sc_req *r, uint32_t leg)
+{
+	const struct kvr_rq_ctx late = {.now = UINT64_MAX};
+
+	if (!r->r.paired || r->r.sent_ns[leg] == ex_req(r)->stays[leg] ||
+	    !kvr_request_unheard(&late, &r->r, leg))
+		return UINT64_MAX;
+	return r->r.sent_ns[leg] + r->pool->rq.dispatch_ns;
+}
+
+/* The next leg that is due, or NULL. */
+static struct kvr_sc_req *unheard(const struct kvr_sc_world *w, uint32_t *leg, uint64_t *due)
+{
+	struct kvr_sc_req *r, *first = NULL;
+
+	*due = UINT64_MAX;
+	TAILQ_FOREACH (r, &w->live, link)
+		for (uint32_t i = KVR_LEG_MAIN; i <= KVR_LEG_PREFILL; i++)
+			if (unheard_due(r, i) < *due) {
+				*due = unheard_due(r, i);
+				*leg = i;
+				first = r;
+			}
+	return first;
+}
+
 static void expire(struct kvr_sc_world *w)
 {
 	struct kvr_sc_req *r;
+	uint32_t leg;
+	uint64_t due;
 
 	for (uint32_t i = 0; i < w->n_pools; i++)
 		bookings_expire(&w->pool[i]);
 	while ((r = opening(w)) != NULL && ex_req(r)->open_due <= w->now)
 		event(r, (struct kvr_rq_event){.kind = KVR_RQE_UNANSWERED});
+	while ((r = unheard(w, &leg, &due)) != NULL && due <= w->now) {
+		ex_req(r)->stays[leg] = r->r.sent_ns[leg];
+		event(r, (struct kvr_rq_event){.kind = KVR_RQE_UNHEARD, .leg = (uint8_t)leg});
+	}
 }
 
 static uint64_t timer(const struct kvr_sc_world *w)
 {
 	const struct kvr_sc_req *r = opening(w);
-	uint64_t t = r != NULL ? ex_req(r)->open_due : UINT64_MAX;
+	uint64_t t = r != NULL ? ex_req(r)->open_due : UINT64_MAX, due;
+	uint32_t leg;
+
+	unheard(w, &leg, &due);
+	t = RTE_MIN(t, due);
 
 	for (uint32_t i = 0; i < w->n_pools; i++) {
 		const struct kvr_sc_pool *p = &w->pool[i];

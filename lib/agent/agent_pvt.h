@@ -24,7 +24,7 @@
 #include <sys/queue.h>
 
 #define AGENT_HELLO_US	       200000u
-#define AGENT_HELLO_MAX_US     2000000u
+#define AGENT_HELLO_MAX_US     1000000u
 #define AGENT_REFUSED_US       10000000u /* a HELLO that was refused is tried again after this */
 #define AGENT_FORMER	       8u	 /* lives of the router whose late frames are known */
 #define AGENT_AGAIN_US	       1000000u	 /* HELLO because the router says so: no more often */

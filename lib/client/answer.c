@@ -84,7 +84,7 @@ static void queued(struct kvr_client *c, struct client_req *r, const struct kvr_
 		r->ops->on_queued(c, r->id, &q, r->user);
 }
 
-/* @p anew: under another handle than before, as a disaggregated request that starts over is. */
+/* @p anew: under another handle than before, as a request that starts over is. */
 static void dispatched(struct kvr_client *c, struct client_req *r,
 		       const struct kvr_wire_accepted *w, bool answers_probe, bool anew)
 {
@@ -102,7 +102,7 @@ static void dispatched(struct kvr_client *c, struct client_req *r,
 		kvr_client__sent_on(r); /* its first frames are: the rest must follow */
 	} else if (r->state == CLIENT_SENDING) {
 		return;
-	} else if (r->state != CLIENT_DISPATCHED)
+	} else if (anew || r->state != CLIENT_DISPATCHED)
 		kvr_client__watch(c, r, CLIENT_DISPATCHED);
 	tell_choice(c, r, w);
 }

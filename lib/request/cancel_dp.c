@@ -114,7 +114,7 @@ bool kvr_rq__late(const struct step *x, bool client_gone)
 	return true;
 }
 
-void kvr_rq__repeated(const struct step *x, uint32_t flags)
+void kvr_rq__repeated(const struct step *x, const struct kvr_rq_event *e)
 {
 	struct kvr_request *r = x->r;
 
@@ -123,11 +123,13 @@ void kvr_rq__repeated(const struct step *x, uint32_t flags)
 		order(x, KVR_RQO_REJECTED, MAIN)->why = r->end;
 		return;
 	}
-	if ((flags & KVR_RQEF_SAME) == 0) {
+	if ((e->flags & KVR_RQEF_SAME) == 0) {
 		order(x, KVR_RQO_REJECTED, MAIN)->why = kvr_rq__why(r, KVR_E_DUPLICATE_REQUEST, 0);
 		return;
 	}
-	if ((flags & KVR_RQEF_RESEND) != 0 && !r->paired && leg_in(r, MAIN, AT(SENT))) {
+	if ((e->flags & KVR_RQEF_RESEND) != 0 && !r->paired && leg_in(r, MAIN, AT(SENT))) {
+		if (e->msg != NULL && kvr_rq__unheard(x, MAIN, e->msg))
+			return;
 		r->attempt++;
 		order(x, KVR_RQO_SEND, MAIN);
 	}

@@ -80,6 +80,7 @@ enum kvr_rq_event_kind {
 	KVR_RQE_NO_ROOM,  /**< HOLD, RENEW: cannot be done; code says why */
 	KVR_RQE_LINGERED, /**< leg: its time after the end is over, or its slot is needed */
 	KVR_RQE_STOP,	  /**< it is cut off; code: why, OK: the router ends */
+	KVR_RQE_UNHEARD,  /**< leg: its worker has not acknowledged it; see kvr_request_unheard() */
 	/* the scheduler's, of a leg; d is its decision */
 	KVR_RQE_ROUTED,	      /**< booked, or the choice of a query */
 	KVR_RQE_QUEUED,	      /**< waits for its turn */
@@ -131,6 +132,9 @@ struct kvr_rq_event {
 			  * FIN of   a prefill leg with ERROR: its status */
 	uint32_t tokens; /**< ITEM, FIN: generated so far; 0: not said */
 	const struct kvr_sched_decision *d; /**< the scheduler's; read during the step */
+	/** REPEATED, SAME, RESEND: what has come again. r->msg is this afterwards when the request
+	 * needs it; NULL: the executor has the first one still. */
+	struct kvr_rq_msg *msg;
 };
 
 /** The event that the answer of a pool is. @param waited it comes from kvr_sched_poll(). */
@@ -184,6 +188,7 @@ enum kvr_rq_how {
 	KVR_RQ_LEFT,	     /**< its queue, by the client's wish, deadline or silence */
 	KVR_RQ_NOT_ADMITTED, /**< by its queue */
 	KVR_RQ_REFUSED,	     /**< by its pool, or for its session or room */
+	KVR_RQ_UNHEARD,	     /**< its worker has not acknowledged it, and another one gets it */
 	KVR_RQ_CUT,	     /**< the router ends */
 };
 
@@ -252,6 +257,7 @@ struct kvr_rq_pair {
 	uint64_t exclude_id;		       /**< prefill worker that has failed */
 	uint16_t failed;		       /**< enum kvr_code; OK: this is the first try */
 	bool exclude;
+	bool soft;	  /**< ... but for want of anybody else it may get it again */
 	uint8_t transfer; /**< of the prefill worker, as in struct kvr_rq_worker */
 	double weight;
 	char taint[KVR_RQ_TAINT_MAX];
@@ -266,6 +272,8 @@ struct kvr_rq_msg {
 	/** Book only: no worker is told, both legs of a pair are booked at once, and the client
 	 * says when the first token is there (ITEM) and when it is over (FIN). */
 	bool book;
+	/** The worker answers the client itself: nobody here knows what that has got. */
+	bool direct;
 };
 
 /** What a request has to do with a session. Caller's memory until DONE (until the end of
@@ -326,11 +334,13 @@ struct kvr_request {
 	bool held : 1;	 /**< the message is kept */
 	bool sent : 1;	 /**< some worker has been told something */
 	bool forgotten : 1;	/**< it leaves no trace */
+	bool direct : 1;	/**< as in its message */
 	struct kvr_leg leg[2];	/**< KVR_LEG_MAIN, KVR_LEG_PREFILL */
 	uint32_t attempt;	/**< of SEND to the main leg: 0 the first */
 	uint64_t room;		/**< bootstrap */
 	struct kvr_rq_msg *msg; /**< NULL: over */
 	struct kvr_rq_why end;	/**< what it is told again; OK: it ends by its last item */
+	uint64_t sent_ns[2];	/**< by leg: first SEND to its worker */
 };
 _Static_assert(offsetof(struct kvr_request, leg[1]) == 64, "the main leg lies in the first line");
 _Static_assert(sizeof(struct kvr_request) == 192, "three cache lines");
@@ -378,6 +388,13 @@ static inline bool kvr_request_unwanted(const struct kvr_request *r)
 	return r->told == KVR_RQ_OVER && !r->book &&
 	       (state == KVR_RQS_SENT || state == KVR_RQS_RUNNING);
 }
+
+/**
+ * Whether a leg, which its worker has not acknowledged, may go to another one now: event UNHEARD,
+ * or REPEATED with a message (which may say that it may not, by a pin), before the next copy goes
+ * out. So is a decode leg whose prefill worker has gone with what it was to fetch.
+ */
+bool kvr_request_unheard(const struct kvr_rq_ctx *c, const struct kvr_request *r, uint32_t leg);
 
 /** Nothing is booked, waits or lingers: the memory is the caller's. */
 static inline bool kvr_request_done(const struct kvr_request *r)

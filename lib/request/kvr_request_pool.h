@@ -45,6 +45,8 @@ LIST_HEAD(kvr_rq_opening, kvr_rq_session);
 	X(KVR_RQC_BYPASSED, bypassed, COUNT, "requests",                                           \
 	  "of a pair, served without its prefill pool")                                            \
 	X(KVR_RQC_STARTED_OVER, started_over, COUNT, "requests", "tried anew after a failed leg")  \
+	X(KVR_RQC_UNHEARD, unheard, COUNT, "legs",                                                 \
+	  "given to another worker, as theirs did not acknowledge them")                           \
 	X(KVR_RQC_UNKNOWN_CLASS, unknown_class, COUNT, "requests",                                 \
 	  "named no policy class of the pool, and went to the first")                              \
 	X(KVR_RQC_SESSION_OPENS, session_opens, COUNT, "requests",                                 \
@@ -97,7 +99,8 @@ struct kvr_rq_pool {
 	const struct kvr_disagg *disagg; /**< of the prefill half: whether it is active */
 	struct kvr_session *sessions;	 /**< NULL: none */
 	uint64_t affinity_ns;		 /**< 0: no affinity */
-	uint8_t reroutes;		 /**< how often a request of a pair may start over */
+	uint64_t dispatch_ns;		 /**< a worker has so long to acknowledge; 0: for ever */
+	uint8_t reroutes;		 /**< how often a request may start over */
 	bool predict;			 /**< decisions are entered as predicted blocks */
 	bool closed;			 /**< no request begins any more */
 	bool expected;			 /**< workers of the time before a restart are awaited */

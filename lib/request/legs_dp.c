@@ -8,7 +8,9 @@
  *
  * A prefill leg that fails before the main leg has produced anything takes the main leg with it;
  * the request starts over while it may, else it is refused. A main leg that fails leaves the
- * prefill leg alone, which runs to its end so that its worker frees the blocks.
+ * prefill leg alone, which runs to its end so that its worker frees the blocks. A leg that its
+ * worker does not acknowledge goes to another one, while it may, and the other leg with it; when
+ * it may not, it waits on.
  */
 #include "kvr_sim.h"
 #include "request_pvt.h"
@@ -103,7 +105,20 @@ void kvr_rq__main_failed(const struct step *x, const struct kvr_rq_why *why, enu
 
 /* ---- another try ------------------------------------------------------------------------- */
 
-/* Nothing is left for it to go on with: both legs anew, or never. */
+static void pair_failed(struct kvr_request *r, const struct kvr_rq_why *why, bool worker)
+{
+	struct kvr_rq_pair *pair = r->msg->pair;
+
+	pair->failed = why->code;
+	pair->failed_detail = why->detail[0];
+	if (!worker)
+		return;
+	pair->exclude = true;
+	pair->exclude_id = r->leg[PREFILL].worker;
+	pair->soft = false;
+}
+
+/* Nothing is left for it to go on with: all legs anew, or never. */
 static void again(const struct step *x, const struct kvr_rq_why *why, bool worker)
 {
 	struct kvr_request *r = x->r;
@@ -127,13 +142,11 @@ static void again(const struct step *x, const struct kvr_rq_why *why, bool worke
 	r->tries++;
 	KVR_SIM_SOMETIMES(START_OVER);
 	count(r->pool, KVR_RQC_STARTED_OVER);
-	r->msg->pair->failed = why->code;
-	r->msg->pair->failed_detail = why->detail[0];
-	if (worker) {
-		r->msg->pair->exclude = true;
-		r->msg->pair->exclude_id = r->leg[PREFILL].worker;
+	r->attempt = 0;
+	if (r->paired) {
+		pair_failed(r, why, worker);
+		r->way = KVR_WAY_AGGREGATED;
 	}
-	r->way = KVR_WAY_AGGREGATED;
 	place(x, MAIN, KVR_RQS_UNDECIDED);
 	if (!live) {
 		kvr_rq__start_over(x);
@@ -158,6 +171,111 @@ void kvr_rq__prefill_failed(const struct step *x, const struct kvr_rq_why *why, 
 {
 	kvr_rq__prefill_over(x, how);
 	again(x, why, worker);
+}
+
+/* ---- a worker that does not answer ------------------------------------------------------- */
+
+/* A result is of no use when the worker that holds the blocks has gone. */
+static bool result_lost(const struct kvr_rq_ctx *c, const struct kvr_request *r)
+{
+	const struct kvr_leg *l = &r->leg[PREFILL];
+	struct kvr_rq_worker w;
+
+	return r->way == KVR_WAY_SYNC &&
+	       (!c->ops->worker(c->arg, r->pool->prefill, l->worker, &w) || w.epoch != l->epoch);
+}
+
+static bool silent_for_long(const struct kvr_rq_ctx *c, const struct kvr_request *r, uint32_t leg)
+{
+	const uint64_t limit = r->pool->dispatch_ns;
+
+	return limit != 0 && c->now - r->sent_ns[leg] >= limit;
+}
+
+bool kvr_request_unheard(const struct kvr_rq_ctx *c, const struct kvr_request *r, uint32_t leg)
+{
+	/* What a worker says to the client itself cannot be taken back, and is not seen here. */
+	if (!leg_in(r, leg, AT(SENT)) || r->reroutes == 0 || r->told == KVR_RQ_OVER || r->book ||
+	    r->probe || (r->direct && at_worker(r, MAIN)))
+		return false;
+	return (leg == MAIN && r->paired && result_lost(c, r)) ||
+	       (silent_for_long(c, r, leg) && (r->msg == NULL || !kvr_rq__pinned(r, leg)));
+}
+
+/* The worker of a prefill leg is told once, if it is there: its slot is needed. */
+static void leave_prefill(const struct step *x, const struct kvr_rq_why *why, enum kvr_rq_how how)
+{
+	struct kvr_rq_order *o;
+
+	if (!at_worker(x->r, PREFILL))
+		return;
+	o = order(x, KVR_RQO_ABORT, PREFILL);
+	o->how = (uint8_t)how;
+	o->why = *why;
+	kvr_rq__prefill_over(x, how);
+}
+
+/* Another try, but not there. */
+static void shun(const struct step *x, uint32_t leg)
+{
+	struct kvr_rq_msg *m = x->r->msg;
+
+	if (leg == MAIN) {
+		m->hints.flags |= KVR_SHINT_EXCLUDE;
+		m->hints.exclude_id = x->r->leg[MAIN].worker;
+	} else {
+		m->pair->exclude = m->pair->soft = true;
+		m->pair->exclude_id = x->r->leg[PREFILL].worker;
+	}
+}
+
+bool kvr_rq__readmit(const struct step *x, uint32_t leg)
+{
+	struct kvr_rq_msg *m = x->r->msg;
+
+	if (leg == PREFILL) {
+		if (!m->pair->exclude || !m->pair->soft)
+			return false;
+		m->pair->exclude = false;
+		m->pair->phints.flags &= ~KVR_SHINT_EXCLUDE;
+		return true;
+	}
+	if ((m->hints.flags & KVR_SHINT_EXCLUDE) == 0)
+		return false;
+	m->hints.flags &= ~KVR_SHINT_EXCLUDE;
+	if (has_legs(x->r))
+		kvr_rq__decode_hints(x);
+	return true;
+}
+
+bool kvr_rq__unheard(const struct step *x, uint32_t leg, struct kvr_rq_msg *copy)
+{
+	struct kvr_request *r = x->r;
+	/* Its worker has nothing to fetch any more, and may be well. */
+	const bool in_vain = leg == MAIN && r->paired && result_lost(x->c, r);
+	const struct kvr_rq_why why =
+		kvr_rq__why(r, KVR_E_WORKER_LOST, r->leg[in_vain ? PREFILL : leg].worker);
+
+	if ((copy == NULL && r->msg == NULL) || !kvr_request_unheard(x->c, r, leg))
+		return false;
+	if (copy != NULL) {
+		r->msg = copy;
+		kvr_rq__message(x);
+	}
+	if (copy != NULL && kvr_rq__pinned(r, leg)) {
+		r->msg = NULL;
+		return false;
+	}
+	count(r->pool, KVR_RQC_UNHEARD);
+	leave_prefill(x, &why, leg == PREFILL ? KVR_RQ_UNHEARD : KVR_RQ_STOPPED);
+	if (leg == MAIN) {
+		unbook(x, MAIN, KVR_RQ_UNHEARD);
+		kvr_rq__session_move(x); /* its pin is taken from the hints */
+	}
+	if (!in_vain)
+		shun(x, leg);
+	again(x, &why, false);
+	return true;
 }
 
 /* ---- decisions --------------------------------------------------------------------------- */
@@ -241,17 +359,6 @@ void kvr_rq__prefill_routed(const struct step *x, const struct kvr_sched_decisio
 		kvr_rq__accept(x, KVR_RQ_WAITS);
 }
 
-/* A result is of no use when the worker that holds the blocks has gone. */
-static bool result_lost(const struct step *x)
-{
-	const struct kvr_leg *l = &x->r->leg[PREFILL];
-	struct kvr_rq_worker w;
-
-	return x->r->way == KVR_WAY_SYNC &&
-	       (!x->c->ops->worker(x->c->arg, x->r->pool->prefill, l->worker, &w) ||
-		w.epoch != l->epoch);
-}
-
 void kvr_rq__main_routed(const struct step *x, const struct kvr_sched_decision *d)
 {
 	struct kvr_request *r = x->r;
@@ -265,7 +372,7 @@ void kvr_rq__main_routed(const struct step *x, const struct kvr_sched_decision *
 		kvr_rq__accept(x, KVR_RQ_SERVED);
 		r->forgotten = true;
 		kvr_rq__main_over(x, KVR_RQ_FINISHED);
-	} else if (result_lost(x)) {
+	} else if (result_lost(x->c, r)) {
 		why = kvr_rq__why(r, KVR_E_WORKER_LOST, r->leg[PREFILL].worker);
 		again(x, &why, false);
 	} else if (r->told == KVR_RQ_OVER) {

@@ -15,6 +15,7 @@ static const char *const events[KVR_RQ_EVENTS_N] = {
 	[KVR_RQE_NO_ROOM] = "no_room",
 	[KVR_RQE_LINGERED] = "lingered",
 	[KVR_RQE_STOP] = "stop",
+	[KVR_RQE_UNHEARD] = "unheard",
 	[KVR_RQE_ROUTED] = "routed",
 	[KVR_RQE_QUEUED] = "queued",
 	[KVR_RQE_REFUSED] = "refused",

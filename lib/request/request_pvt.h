@@ -187,6 +187,13 @@ void kvr_rq__session_over(const struct step *x);
 /** A new try begins: its prefill leg is another one. */
 void kvr_rq__session_anew(const struct step *x);
 
+/** Whether its client, or a session that it has opened, names the worker of a leg. The message is
+ * there. Also for a request that names no session. */
+bool kvr_rq__pinned(const struct kvr_request *r, uint32_t leg);
+
+/** The main leg goes to another worker than an affinity has pinned it to. */
+void kvr_rq__session_move(const struct step *x);
+
 void kvr_rq__session_opened(const struct step *x);
 void kvr_rq__session_not_opened(const struct step *x, bool unanswered);
 
@@ -207,6 +214,14 @@ void kvr_rq__main_failed(const struct step *x, const struct kvr_rq_why *why, enu
 /** The prefill leg has failed: another try, or the client is told. @p worker: it is to blame. */
 void kvr_rq__prefill_failed(const struct step *x, const struct kvr_rq_why *why, enum kvr_rq_how how,
 			    bool worker);
+
+/** Its worker has not acknowledged a leg: another one gets it. @p copy: its message, where the
+ * request has none. @return false: it stays where it is. */
+bool kvr_rq__unheard(const struct step *x, uint32_t leg, struct kvr_rq_msg *copy);
+
+/** Its pool has nobody for the leg but the worker that has not acknowledged it. @return true: that
+ * one may have it again. */
+bool kvr_rq__readmit(const struct step *x, uint32_t leg);
 
 /** Another try goes on, after its slot is there. */
 void kvr_rq__start_over(const struct step *x);
@@ -241,7 +256,7 @@ bool kvr_rq__late(const struct step *x, bool client_gone);
 void kvr_rq__lease_over(const struct step *x);
 /** A prefill leg for which nobody waits, and which does not end. @return false: not so. */
 bool kvr_rq__unwanted(const struct step *x);
-void kvr_rq__repeated(const struct step *x, uint32_t flags);
+void kvr_rq__repeated(const struct step *x, const struct kvr_rq_event *e);
 void kvr_rq__lingered(const struct step *x, uint32_t leg);
 void kvr_rq__aborted(const struct step *x, uint32_t leg);
 

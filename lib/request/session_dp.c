@@ -221,6 +221,22 @@ void kvr_rq__session_anew(const struct step *x)
 		kvr_rq__session_enter(x, MAIN);
 }
 
+bool kvr_rq__pinned(const struct kvr_request *r, uint32_t leg)
+{
+	const struct kvr_rq_session *s = r->session;
+
+	if (s != NULL && s->pin[leg] != PIN_NONE)
+		return s->pin[leg] == PIN_OPENED;
+	return pinned_by_client(kvr_request_pool(r, leg),
+				leg == PREFILL ? &r->msg->pair->phints : &r->msg->hints);
+}
+
+void kvr_rq__session_move(const struct step *x)
+{
+	if (x->r->session != NULL && x->r->session->pin[MAIN] == PIN_AFFINITY)
+		unpin(x, MAIN);
+}
+
 /* ---- decided ----------------------------------------------------------------------------- */
 
 /* Unbind now, tell the worker later: it is still needed for this request. */

@@ -99,6 +99,7 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
 	r->asks = KVR_RQO_NONE;
 	r->query = msg->req.query_only;
 	r->book = msg->book;
+	r->direct = msg->direct;
 	/* Its client has been told where, and is on the way there. */
 	r->reroutes = r->book ? 0 : pool->reroutes;
 	r->paired = r->held = r->sent = r->forgotten = false;
@@ -167,6 +168,10 @@ static void refused(const struct step *x, uint32_t leg, const struct kvr_sched_d
 	struct kvr_rq_why why = kvr_rq__why_of(r, d);
 
 	if (how == KVR_RQ_REFUSED && kvr_rq__session_unpin(x, leg, d->err)) {
+		kvr_rq__decide(x, leg);
+		return;
+	}
+	if (how == KVR_RQ_REFUSED && d->err == KVR_E_NO_ENDPOINTS && kvr_rq__readmit(x, leg)) {
 		kvr_rq__decide(x, leg);
 		return;
 	}
@@ -332,10 +337,10 @@ static bool happened_beside(const struct step *x, const struct kvr_rq_event *e)
 		kvr_rq__cancel(x);
 		return true;
 	case KVR_RQE_REPEATED:
-		kvr_rq__repeated(x, e->flags);
+		kvr_rq__repeated(x, e);
 		return true;
 	case KVR_RQE_PROBED:
-		kvr_rq__repeated(x, KVR_RQEF_SAME);
+		kvr_rq__repeated(x, &(const struct kvr_rq_event){.flags = KVR_RQEF_SAME});
 		return true;
 	case KVR_RQE_STOP:
 		kvr_rq__stop(x, e->code != KVR_OK ? (enum kvr_code)e->code : KVR_E_SHUTDOWN);
@@ -401,6 +406,8 @@ static bool happened(const struct step *x, const struct kvr_rq_event *e)
 		return true;
 	case KVR_RQE_UNWANTED:
 		return kvr_rq__unwanted(x);
+	case KVR_RQE_UNHEARD:
+		return kvr_rq__unheard(x, leg, NULL);
 	case KVR_RQE_FIN_ACKED:
 	case KVR_RQE_LINGERED:
 		kvr_rq__lingered(x, leg);
@@ -417,7 +424,7 @@ static bool happened(const struct step *x, const struct kvr_rq_event *e)
 /* Events that name a leg; the others are about the request, whose place is its main leg's. */
 #define OF_LEG                                                                                     \
 	(DECIDED | E(LINGERED) | E(ADMITTED) | E(NOT_ADMITTED) | E(LOST) | E(EXPIRED) | E(TAKEN) | \
-	 E(DECLINED) | E(ITEM) | E(FIN) | E(ABORTED) | E(UNWANTED))
+	 E(DECLINED) | E(ITEM) | E(FIN) | E(ABORTED) | E(UNHEARD) | E(UNWANTED))
 
 /* What may be, beyond the table: a question is answered first, an answer needs its question. */
 static enum kvr_rq_verdict verdict(const struct kvr_request *r, const struct kvr_rq_event *e)

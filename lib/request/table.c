@@ -46,7 +46,7 @@ const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
 		{
 			/* Its client alone finds out that its worker has not got it. */
 			.go = CLIENT | E(TAKEN) | E(DECLINED) | E(ITEM) | E(FIN) | E(STOP) |
-			      E(LOST) | E(EXPIRED) | E(CLIENT_GONE) | E(UNWANTED),
+			      E(LOST) | E(EXPIRED) | E(CLIENT_GONE) | E(UNHEARD) | E(UNWANTED),
 			/* Every copy of an open is answered. */
 			.late = OPENING | E(DEADLINE),
 			.next = S(UNDECIDED) | S(RUNNING) | S(ENDED) | S(FREE),
@@ -56,14 +56,15 @@ const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
 			.go = CLIENT | E(ITEM) | E(FIN) | E(STOP) | E(LOST) | E(EXPIRED) |
 			      E(LEASE_OVER) | E(UNWANTED),
 			/* Every copy of a DISPATCH is acknowledged. */
-			.late = OPENING | E(TAKEN) | E(DEADLINE) | E(CLIENT_GONE),
+			.late = OPENING | E(TAKEN) | E(DEADLINE) | E(CLIENT_GONE) | E(UNHEARD),
 			.next = S(UNDECIDED) | S(ENDED) | S(FREE),
 		},
 	[KVR_RQS_ENDED] =
 		{
 			.go = CLIENT | E(LINGERED) | E(FIN_ACKED) | E(ABORTED),
 			.late = OPENING | E(TAKEN) | E(DECLINED) | E(ITEM) | E(FIN) | E(STOP) |
-				E(LOST) | E(EXPIRED) | E(DEADLINE) | E(CLIENT_GONE) | E(LEASE_OVER),
+				E(LOST) | E(EXPIRED) | E(DEADLINE) | E(CLIENT_GONE) |
+				E(LEASE_OVER) | E(UNHEARD),
 			.next = S(FREE),
 		},
 };

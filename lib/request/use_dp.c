@@ -99,7 +99,7 @@ void kvr_rq__message(const struct step *x)
 		count(x->r->pool, KVR_RQC_UNKNOWN_CLASS);
 	if (m->pair != NULL) {
 		m->pair->failed = KVR_OK;
-		m->pair->exclude = false;
+		m->pair->exclude = m->pair->soft = false;
 	}
 }
 
@@ -210,6 +210,7 @@ void kvr_rq__send(const struct step *x, uint32_t leg)
 {
 	place(x, leg, KVR_RQS_SENT);
 	x->r->sent = true;
+	x->r->sent_ns[leg] = x->c->now;
 	order(x, x->r->book ? KVR_RQO_BOOKED : KVR_RQO_SEND, leg);
 	if (x->r->book) /* nobody has to acknowledge it */
 		place(x, leg, KVR_RQS_RUNNING);

@@ -54,6 +54,7 @@ struct kvr_sc_worker {
 	struct kvr_sc_pool *pool;
 	enum kvr_wire_worker_state state; /* executor: what the last line said */
 	struct kvr_rq_worker rq;
+	bool mute;		  /* it says nothing any more of what it is sent */
 	struct kvr_sc_line *line; /* what it is, without its pool */
 };
 

@@ -75,6 +75,7 @@ static const struct {
 	{"worker_gone", kvr_sc_op_worker_gone, "worker!"},
 	{"drain", kvr_sc_op_drain, "worker!"},
 	{"resume", kvr_sc_op_resume, "worker!"},
+	{"mute", kvr_sc_op_mute, "worker!"},
 	{"load", kvr_sc_op_load, "worker! dp_rank kv_used_blocks!"},
 	{"store", kvr_sc_op_store,
 	 "worker! dp_rank tier tokens sequence_hashes from lora_name cache_namespace mm"},
@@ -84,6 +85,7 @@ static const struct {
 	{"route", kvr_sc_op_route,
 	 "id! pool tokens sequence_hashes isl exec_isl phase routing override annotations "
 	 "max_tokens mm shared_hits probe book"},
+	{"resend", kvr_sc_op_resend, "id!"},
 	{"prefill_done", kvr_sc_op_prefill_done, "id!"},
 	{"output", kvr_sc_op_output, "id! tokens=generated!"},
 	{"finish", kvr_sc_op_finish, "id!"},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* route, prefill_done, output, finish, cancel, fail, session_ack: lines as events. */
+/* route, resend, prefill_done, output, finish, cancel, fail, session_ack: lines as events. */
 #include "scenario_pvt.h"
 
 #include <string.h>
@@ -242,6 +242,17 @@ bool kvr_sc_op_route(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_s
 	SAY(w, known, REPEATED);
 	known->queued = queued;
 	return true;
+}
+
+/* Its client has not heard that a worker has it. */
+bool kvr_sc_op_resend(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
+{
+	struct kvr_sc_req *r;
+	const int known = kvr_sc_req_find(w, l->obj, &r, p);
+
+	if (known == 1)
+		SAY(w, r, REPEATED, .flags = KVR_RQEF_SAME | KVR_RQEF_RESEND);
+	return known >= 0;
 }
 
 static void prefill_ends(struct kvr_sc_world *w, struct kvr_sc_req *r, uint16_t flags)

@@ -10,7 +10,7 @@
 typedef bool kvr_sc_op_fn(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p);
 
 kvr_sc_op_fn kvr_sc_op_pool, kvr_sc_op_worker, kvr_sc_op_worker_gone, kvr_sc_op_drain;
-kvr_sc_op_fn kvr_sc_op_resume, kvr_sc_op_load;
+kvr_sc_op_fn kvr_sc_op_resume, kvr_sc_op_load, kvr_sc_op_mute, kvr_sc_op_resend;
 kvr_sc_op_fn kvr_sc_op_store, kvr_sc_op_remove, kvr_sc_op_clear, kvr_sc_op_scores, kvr_sc_op_hash;
 kvr_sc_op_fn kvr_sc_op_route, kvr_sc_op_prefill_done, kvr_sc_op_output, kvr_sc_op_finish;
 kvr_sc_op_fn kvr_sc_op_cancel, kvr_sc_op_fail, kvr_sc_op_session_ack;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* worker, worker_gone, drain, resume, load. */
+/* worker, worker_gone, drain, resume, mute, load. */
 #include "scenario_pvt.h"
 
 #include <errno.h>
@@ -146,6 +146,15 @@ bool kvr_sc_op_resume(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_
 
 	if (k != NULL && k->state != KVR_WORKER_SERVING)
 		w->run->drain(k, false);
+	return k != NULL;
+}
+
+bool kvr_sc_op_mute(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
+{
+	struct kvr_sc_worker *k = kvr_sc_worker_of(w, l->obj, p);
+
+	if (k != NULL)
+		k->mute = true;
 	return k != NULL;
 }
 

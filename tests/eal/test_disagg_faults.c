@@ -382,7 +382,7 @@ static void every_fault_at_every_moment(void)
 {
 	uint64_t id = 0;
 
-	pair_start("router_queue_threshold = 0\nenforce_disagg = false\n",
+	pair_start("router_queue_threshold = 0\nenforce_disagg = false\ndispatch_ms = 0\n",
 		   "router_queue_threshold = 0\n");
 	for (int c = 0; c < CAUSES; c++)
 		for (int m = 0; m < MOMENTS; m++)

@@ -505,7 +505,7 @@ static void nobody_is_left_for_another_try(void)
 
 static void as_many_tries_as_configured(void)
 {
-	pair_start("disagg_reroutes = 0\n", "");
+	pair_start("reroutes = 0\n", "");
 	join(PAIR_D, 1, false);
 	join(PAIR_P, 1, true);
 	join(PAIR_Q, 1, true);
@@ -515,7 +515,7 @@ static void as_many_tries_as_configured(void)
 	SAID("d.ABORT c.PrefillFailed");
 	pair_finish();
 	pair_stop();
-	pair_start("disagg_reroutes = 3\n", "");
+	pair_start("reroutes = 3\n", "");
 	join(PAIR_D, 1, false);
 	join(PAIR_P, 1, true);
 	join(PAIR_Q, 1, true);
@@ -852,7 +852,7 @@ static void dispatch_is_repeated_ever_more_slowly(void)
 	static const uint32_t after_ms[] = {20, 40, 80, 160, 320, 640, 1000, 1000, 1000};
 	struct pair_run *r;
 
-	pair_start("", "");
+	pair_start("dispatch_ms = 0\n", "");
 	join(PAIR_D, 1, false);
 	join(PAIR_P, 1, true);
 	pair_route(1, NULL);

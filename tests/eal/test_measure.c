@@ -489,7 +489,7 @@ static void a_failed_prefill_leg_says_what_its_engine_said(void)
 	struct pair_run *p;
 	struct kvr_wire_rejected why;
 
-	pair_start("disagg_reroutes = 0\n", "");
+	pair_start("reroutes = 0\n", "");
 	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_P, 1, false));
 	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_D, 1, false));
 	pair_route(1, NULL);

@@ -23,7 +23,7 @@ static uint64_t last_id;
 static void begin(void)
 {
 	/* Sync and bootstrap: one prefill worker each. */
-	pair_start("disagg_reroutes = 1\n", "");
+	pair_start("reroutes = 1\n", "");
 	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_P, 1, true));
 	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_Q, 1, false));
 	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_D, 1, false));

@@ -108,7 +108,7 @@ bad aggregated-beside "s/x/x/;\$a $pair" 'pool p.*role.*pool m.*"m"'
 bad aggregated-twice '$a [pool n]\nmodel = m' 'pool n.*role.*pool m.*"m"'
 bad pair-block-size "${good_pair%16}32" 'pool p.*block_size.*32.*pool m.*16'
 bad pair-scheduler "$good_pair\nscheduler_cpu = 1" 'pool p.*scheduler_cpu'
-bad reroutes "$good_pair\ndisagg_reroutes = 17" 'r.conf:14: .*disagg_reroutes.*16'
+bad reroutes "$good_pair\nreroutes = 17" 'r.conf:14: .*reroutes.*16'
 bad enforce "$good_pair\nenforce_disagg = perhaps" 'r.conf:14: .*enforce_disagg.*perhaps'
 sed "$good_pair" <<<"$good" >"$dir/r.conf"
 if out=$("$kvroute" --config "$dir/r.conf" --check 2>&1) && [ -z "$out" ]; then

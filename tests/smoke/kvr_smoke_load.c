@@ -2,9 +2,9 @@
 /*
  * Steady load of a front end on plain sockets: so many requests a second to smoke engines, each
  * answer compared to the byte. What the router refuses for now is submitted again, as a front end
- * does. SIGUSR1 prints, when it is known, how long after the signal the first request that was
- * submitted after it was sent to a worker. SIGTERM: nothing new; when all have ended, one line of
- * JSON: each request has one outcome.
+ * does. It says when it is connected. SIGUSR1 prints, when it is known, how long after the signal
+ * the first request that was submitted after it was sent to a worker. SIGTERM: nothing new; when
+ * all have ended, one line of JSON: each request has one outcome.
  */
 #include "kvr_client.h"
 #include "kvr_rand.h"
@@ -187,6 +187,8 @@ int main(int argc, char **argv)
 		perror("kvr-smoke-load");
 		return 1;
 	}
+	puts("connected");
+	fflush(stdout);
 	began_us = now_us();
 	while (stop == 0 || n_open > 0) {
 		struct pollfd p = {kvr_client_fd(c), POLLIN, 0};

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Restarts under load: real engines and clients (lib/agent, lib/client), a router that dies by SIGKILL and SIGTERM in turns.
 
-protocol_test.sh starts it: warm_load_test.py KVROUTE ENGINE LOAD [RESTARTS]
+protocol_test.sh starts it: warm_load_test.py KVROUTE ENGINE LOAD [RESTARTS [cold]]
+
+With `cold` every second pair of restarts finds no snapshot, and workers have as long as they have when nobody says otherwise.
 
 Each request has one outcome, each answer is right to the byte, nobody waits for long, and when all is quiet the index that the router
 writes is what the engines have, block for block.
@@ -23,6 +25,7 @@ from protocol_router import ADDRESSES, Router
 
 KVROUTE, ENGINE, LOAD = sys.argv[1:4]
 RESTARTS = int(sys.argv[4]) if len(sys.argv) > 4 else 3
+COLD = 'cold' in sys.argv[5:]
 ENGINES, RANKS, RATE, CAPACITY = 3, 2, 100, 1000
 PATIENCE = 60  # s: the machine may have other things to do
 
@@ -34,6 +37,7 @@ class World:
         self.engines = [child.start([ENGINE, '-r', ADDRESSES[0], '-w', str(1 + i), '-n', str(RANKS), '-c', str(CAPACITY), '-o',
                                      f'{state}/cache{i}'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for i in range(ENGINES)]
         self.load = None
+        self.lives = []  # what each restart took
 
     def check(self, name, good, detail=''):
         if not good:
@@ -57,24 +61,51 @@ class World:
         self.until('all serve', self.serving)
         self.log = open(f'{self.state}/load', 'w+')
         self.load = child.start([LOAD, '-r', ADDRESSES[0], '-n', str(RATE)], stdout=self.log)
-        self.until('requests are routed', lambda: self.ask('/kvroute/snapshot')['written'] > 0)
+        self.until('the load is connected', self.connected)
+        self.until('a snapshot', lambda: self.ask('/kvroute/snapshot')['written'] > 0)
+
+    def connected(self):
+        with open(self.log.name) as f:
+            return f.readline() == 'connected\n'
 
     def routed(self):
         with open(self.log.name) as f:
             return [int(line.split()[1]) for line in f if line.startswith('routed')]
 
     def restart(self, life):
+        cold = COLD and life % 4 > 1
         time.sleep(1)  # of load; what it finds is no question of time
         self.load.send_signal(signal.SIGUSR1)
+        began = time.monotonic()
         if life % 2 == 0:
             self.router.process.kill()
             self.router.process.wait()
         else:
             self.check(f'{life}: ends well', self.router.stop() == 0)
+        ended = time.monotonic()
+        if cold:
+            os.remove(self.path)
         self.router.start()
+        ready = self.ready(life + 2)
         self.until(f'{life}: requests are routed', lambda: len(self.routed()) == life + 1)
+        if len(self.routed()) <= life:
+            raise RuntimeError('no request is routed')
+        self.lives.append({'by': 'SIGTERM' if life % 2 else 'SIGKILL', 'cold': cold, 'end_ms': ms(ended - began),
+                           'start_ms': ms(ready - ended), 'first_routed_ms': self.routed()[life] // 1000})
         self.check(f'{life}: lives', self.router.alive())
-        self.check(f'{life}: warm', self.ask('/kvroute/snapshot')['workers_restored'] == ENGINES, self.ask('/kvroute/snapshot'))
+        restored = self.ask('/kvroute/snapshot')['workers_restored']
+        # One that is so long away is given up, and in no snapshot.
+        self.check(f'{life}: warm', restored == 0 if cold else COLD or restored == ENGINES, restored)
+
+    def ready(self, lives):
+        """When the router says for the so-manieth time that it is."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            with open(self.router.log.name) as f:
+                if f.read().count('kvroute: ready') >= lives:
+                    break
+            time.sleep(0.005)
+        return time.monotonic()
 
     def quiet(self):
         balance = self.ask('/kvroute/balance')
@@ -112,16 +143,22 @@ class World:
         outcomes = sum(result[k] for k in ('answered', 'wrong', 'refused', 'lost', 'silent', 'other'))
         self.check('each request has one outcome', outcomes == result['requests'], result)
         self.check('answers are right', result['wrong'] == 0 and result['answered'] > 0, result)
-        times = sorted(self.routed())
-        result.update(restarts=RESTARTS, routed_ms_after_kill=[t // 1000 for t in times], index_blocks=sum(map(len, caches.values())),
+        for life in self.lives:
+            print(json.dumps(life))
+        result.update(restarts=RESTARTS, routed_ms_after_kill=sorted(t // 1000 for t in self.routed()), index_blocks=sum(map(len, caches.values())),
                       index_differences=differ)
         print(json.dumps(result))
 
 
+def ms(seconds):
+    return round(1000 * seconds)
+
+
 def main():
+    liveness = '' if COLD else 'suspect_ms = 20000\ndead_ms = 60000\n'
     state = tempfile.mkdtemp(prefix='kvroute-warm-')
     router = Router(KVROUTE, '[pool default]\nblock_size = 16\nmax_ranks = 16\nmax_blocks = 65536\n',
-                    f'state_dir = {state}\nsnapshot_s = 1\nstop_ms = 2000\nsuspect_ms = 20000\ndead_ms = 60000\n', memory_mb=256)
+                    f'state_dir = {state}\nsnapshot_s = 1\nstop_ms = 2000\n{liveness}', memory_mb=256)
     failed, world = True, World(router, state)
     try:
         world.begin()

@@ -274,6 +274,7 @@ enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_h
 	if (j->pool->sched_lcore == lc)
 		kvr_flight_prefetch_name(j->pool->requests, j->source, j->id);
 	j->msg.book = (j->flags & KVR_REQ_F_BOOK) != 0;
+	j->msg.direct = (j->flags & (KVR_REQ_F_DIRECT | KVR_REQ_F_TRACK)) == KVR_REQ_F_DIRECT;
 	j->deadline_ns = q->fixed.deadline_ms == 0
 				 ? 0
 				 : lc->now_ns + q->fixed.deadline_ms * UINT64_C(1000000);

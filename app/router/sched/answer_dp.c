@@ -103,7 +103,7 @@ void answer_accepted(const struct life *x)
 	a.state = wire_state(r);
 	if (a.state != KVR_STATE_QUEUED) {
 		chosen(r, &a);
-		a.flags = send_kept(r) ? KVR_ACC_F_KEPT : 0;
+		a.flags = send_kept(r) && !send_in_vain(x->lc, r) ? KVR_ACC_F_KEPT : 0;
 	}
 	kvr_sched_pending(x->p->sched, &waiting);
 	a.queue_len = waiting.count;

@@ -97,7 +97,7 @@ static struct kvr_rq_event hold(const struct life *x)
 		x->p->pair.n_prefilling++;
 		r->counted = true;
 		r->decided = false;
-	} else if (leg_state(r, MAIN) == KVR_RQS_QUEUED) {
+	} else if (leg_state(r, MAIN) == KVR_RQS_QUEUED && r->rq.tries == 0) {
 		pool_count(x->p, PC_QUEUED, 1);
 		r->counted = true;
 	}
@@ -146,6 +146,7 @@ static void freed(const struct life *x, const struct kvr_rq_order *o)
 		[KVR_RQ_LOST] = PC_LOST,
 		[KVR_RQ_EXPIRED] = PC_EXPIRED,
 		[KVR_RQ_REFUSED] = PC_REFUSED,
+		[KVR_RQ_UNHEARD] = PC_UNHEARD,
 		[KVR_RQ_CUT] = PC_CANCELLED,
 		/* A booked prefill leg whose main leg waited. */
 		[KVR_RQ_LEFT] = PC_CANCELLED,
@@ -465,7 +466,8 @@ bool slot_event(struct lcore *lc, struct pool *heard, struct kvr_flight *slot,
 
 		e.leg = (uint8_t)leg_of(slot);
 		/* What has gone to the client cannot be taken back for another try. */
-		if (e.leg == PREFILL && r->slot[MAIN] != NULL && kvr_flight_answered(r->slot[MAIN]))
+		if ((e.leg == PREFILL || e.kind == KVR_RQE_UNHEARD) && r->slot[MAIN] != NULL &&
+		    kvr_flight_answered(r->slot[MAIN]))
 			e.flags |= KVR_RQEF_ANSWERED;
 		v = life_event(&x, &e);
 	}

@@ -188,14 +188,16 @@ static inline struct kvr_rq_ctx life_ctx(struct lcore *lc, struct pool *p)
 
 /* ---- tally_dp.c: what requests are counted as ---- */
 
-/** The main leg of a request of a pair has had its turn, or will have none in this try. */
+/** The main leg of a request of a pair, or of another try, has had its turn, or will have none in
+ * this try. */
 void tally_decided(const struct life *x, enum pool_counter how);
 
 /** A pool has answered with @p e; @p out is what follows. */
 void tally_decision(const struct life *x, const struct kvr_rq_event *e,
 		    const struct kvr_rq_orders *out);
 
-/** Another try of a request of a pair, when there is one. */
+/** Another try of a request, when there is one: from then on its decisions are counted as those of
+ * decode legs. */
 void tally_try(const struct life *x);
 
 /** What a new request is counted as that was not booked and does not wait. */

@@ -38,6 +38,12 @@ static bool has_ended(const struct pool *p, uint64_t source, uint64_t id, struct
 
 /* ---- ROUTE ---- */
 
+/* What has gone to the client cannot be taken back for another try. */
+static uint16_t answered(const struct request *r)
+{
+	return kvr_flight_answered(r->slot[MAIN]) ? KVR_RQEF_ANSWERED : 0;
+}
+
 /* ROUTE of a request that is known. */
 static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, struct job *j)
 {
@@ -53,6 +59,9 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, 
 	r->heard_ns = lc->quiet.now_ns;
 	if (j->digest == r->digest)
 		e.flags |= KVR_RQEF_SAME;
+	/* What it has sent in vain for long may go elsewhere with what has come now. */
+	if (r->job != NULL && (j->flags & KVR_REQ_F_RESEND) != 0 && send_in_vain(lc, r))
+		send_end(r);
 	/* Legs, and messages of several frames while they are here, are sent again by the router
 	 * itself. */
 	if (r->job != NULL || r->rq.paired || (j->flags & KVR_REQ_F_RESEND) == 0) {
@@ -60,10 +69,12 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, 
 		job_free(lc, j);
 		return;
 	}
-	e.flags |= KVR_RQEF_RESEND;
+	e.flags |= KVR_RQEF_RESEND | answered(r);
+	e.msg = &j->msg;
 	r->job = j;
 	life_event(&x, &e);
-	message_over(&x);
+	if (r->rq.msg == NULL)
+		message_over(&x);
 }
 
 static void arrived(struct lcore *lc, struct pool *p, struct job *j)
@@ -76,7 +87,6 @@ static void arrived(struct lcore *lc, struct pool *p, struct job *j)
 	x.r->digest = j->digest;
 	measure_arrived(x.r, j->arrival_ns);
 	x.r->away = (j->flags & KVR_REQ_F_AWAY) != 0;
-	j->msg.pair = j->pair != NULL ? &j->pair->rq : NULL;
 	if (unlikely(j->session.key.len != 0 && !j->msg.req.probe))
 		session = session_of(lc, x.r, &none);
 	life_arrive(&x, session);
@@ -97,6 +107,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 
 	pool_count(p, j->msg.req.probe ? PC_PROBES : PC_ROUTES, 1);
 	pool_count(p, PC_NO_BLOCKS, j->n_hashes == 0 && !j->msg.req.probe);
+	j->msg.pair = j->pair != NULL ? &j->pair->rq : NULL;
 	if (j->msg.req.query_only) {
 		arrived(lc, p, j);
 		return;

@@ -35,6 +35,11 @@ static inline bool send_kept(const struct request *r)
 	return r->job != NULL && (r->rq.paired || (r->job->sent && r->job->held != 0));
 }
 
+/** Whether the message, of one leg, has been sent without an answer for as long as a worker may
+ * take: its client is not told any more that it is kept, so that it comes again and may go
+ * elsewhere. */
+bool send_in_vain(struct lcore *lc, const struct request *r);
+
 /** Neither send nor repeat it. Idempotent. */
 void send_stop_leg(struct pool *p, struct kvr_flight *slot);
 
@@ -60,6 +65,9 @@ bool send_keeps(struct request *r);
 /** The worker says what it lacks. */
 void send_missing(struct lcore *lc, struct pool *p, struct kvr_flight *slot,
 		  const struct kvr_wire_missing *lack);
+
+/** A leg that would be repeated now, and may go elsewhere instead; NULL: there is none. */
+struct kvr_flight *send_unheard(struct lcore *lc, struct pool *p);
 
 /** Once a turn: the next slices, and what nobody has acknowledged. */
 void send_poll(struct lcore *lc, struct pool *p);

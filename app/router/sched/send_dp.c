@@ -209,6 +209,13 @@ void send_end(struct request *r)
 	job_free(j->pool->sched_lcore, j);
 }
 
+bool send_in_vain(struct lcore *lc, const struct request *r)
+{
+	const struct kvr_rq_ctx c = life_ctx(lc, request_pool(r));
+
+	return send_kept(r) && !r->rq.paired && kvr_request_unheard(&c, &r->rq, MAIN);
+}
+
 /* What the scheduler does not need any more of a job that it has decided. */
 static void strip(struct job *j)
 {
@@ -404,6 +411,27 @@ static inline bool any_waits(const struct pool *p)
 	for (uint32_t i = 0; i < LEG_STEPS; i++)
 		any |= (uintptr_t)TAILQ_FIRST(&p->live.resends[i]);
 	return any != 0;
+}
+
+struct kvr_flight *send_unheard(struct lcore *lc, struct pool *p)
+{
+	struct kvr_flight *slot;
+	uint32_t looks = BURST;
+
+	if (likely(!any_waits(p)))
+		return NULL;
+	for (uint32_t i = 0; i < LEG_STEPS; i++)
+		TAILQ_FOREACH (slot, &p->live.resends[i], resend_link) {
+			const struct request *r = request_of(slot);
+			const struct kvr_rq_ctx c = life_ctx(lc, request_pool(r));
+
+			if (slot->resend_ns > lc->now_ns || looks == 0)
+				break;
+			looks--;
+			if (r->rq.paired && kvr_request_unheard(&c, &r->rq, leg_of(slot)))
+				return slot;
+		}
+	return NULL;
 }
 
 void send_poll(struct lcore *lc, struct pool *p)

@@ -27,11 +27,11 @@ void tally_decision(const struct life *x, const struct kvr_rq_event *e,
 			return; /* it is asked again, for other hints */
 		if (e->leg == PREFILL)
 			pool_count(x->p->prefill, PC_REJECTED, 1);
-		else if (r->rq.paired)
+		else if (r->rq.paired || r->rq.tries != 0)
 			tally_decided(x, PC_LEG_REFUSED);
 	} else if (e->leg == PREFILL) {
 		pool_count(x->p->prefill, result == KVR_SCHED_ROUTED ? PC_ROUTED : PC_QUEUED, 1);
-	} else if (r->rq.paired) {
+	} else if (r->rq.paired || r->rq.tries != 0) {
 		tally_decided(x, result == KVR_SCHED_ROUTED ? PC_LEG_ROUTED : PC_LEG_QUEUED);
 	} else if (result == KVR_SCHED_ROUTED || last->kind != KVR_RQO_HOLD) {
 		pool_count(x->p, result == KVR_SCHED_ROUTED ? PC_ROUTED : PC_QUEUED, 1);

@@ -183,6 +183,20 @@ bool deadlines_poll(struct lcore *lc, struct pool *p)
 
 /* ---- the rest of a turn ---- */
 
+#define UNHEARD_TURN 8u /* requests that start over in a turn: two decisions each */
+
+/* Legs that their workers do not acknowledge. One that must stay is repeated by send_poll(). */
+static void unheard_poll(struct lcore *lc, struct pool *p)
+{
+	struct kvr_flight *slot;
+
+	for (uint32_t i = 0; i < UNHEARD_TURN && likely(prompts_idle(p)) &&
+			     unlikely((slot = send_unheard(lc, p)) != NULL);
+	     i++)
+		if (!slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_UNHEARD}))
+			break;
+}
+
 void timers_poll(struct lcore *lc, struct pool *p)
 {
 	struct kvr_flight *slot;
@@ -195,6 +209,7 @@ void timers_poll(struct lcore *lc, struct pool *p)
 		linger_over(lc, p, slot);
 	}
 	abort_poll(lc, p);
+	unheard_poll(lc, p);
 	send_poll(lc, p);
 	session_timers(lc, p);
 }

@@ -85,13 +85,16 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	X(PC_DISAGG, disagg, COUNT, "requests", "requests that began with a prefill leg")          \
 	X(PC_BYPASSED, bypassed, COUNT, "requests", "requests that went past the prefill pool")    \
 	X(PC_STARTED_OVER, started_over, COUNT, "requests",                                        \
-	  "new tries after a failed prefill leg")                                                  \
-	X(PC_LEG_ROUTED, leg_routed, COUNT, "legs", "decode legs booked at once")                  \
-	X(PC_LEG_QUEUED, leg_queued, COUNT, "legs", "decode legs that had to wait")                \
-	X(PC_LEG_REFUSED, leg_refused, COUNT, "legs", "decode legs refused by the scheduler")      \
+	  "new tries after a failed prefill leg, or as a worker was silent")                       \
+	X(PC_LEG_ROUTED, leg_routed, COUNT, "legs", "decode legs and new tries booked at once")    \
+	X(PC_LEG_QUEUED, leg_queued, COUNT, "legs", "decode legs and new tries that had to wait")  \
+	X(PC_LEG_REFUSED, leg_refused, COUNT, "legs",                                              \
+	  "decode legs and new tries refused by the scheduler")                                    \
 	X(PC_UNDECIDED, undecided, COUNT, "legs", "tries that ended before the decode leg's turn") \
 	X(PC_PREFILLING, prefilling, GAUGE, "requests", "decode legs whose turn has not come")     \
 	X(PC_STOPPED, stopped, COUNT, "legs", "decode bookings that ended with their prefill leg") \
+	X(PC_UNHEARD, unheard, COUNT, "legs",                                                      \
+	  "bookings taken from a worker that had not acknowledged DISPATCH in dispatch_ms")        \
 	X(PC_CLIENT_GONE, client_gone, COUNT, "requests",                                          \
 	  "requests that no worker had, or that were booked only, when their client fell silent")  \
 	X(PC_LATE, late, COUNT, "frames",                                                          \

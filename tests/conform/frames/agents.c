@@ -5,13 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void dispatched(struct talk *t, const struct peers_agent *at, const struct peers_got *g)
+/* Whether the worker says nothing of what it is sent. */
+static bool is_mute(const struct kvr_sc_world *w, const struct peers_agent *at)
+{
+	const struct kvr_sc_worker *k = kvr_sc_worker_find(w, at->worker);
+
+	return k != NULL && k->mute;
+}
+
+static void dispatched(struct kvr_sc_world *w, struct talk *t, const struct peers_agent *at,
+		       const struct peers_got *g)
 {
 	const uint32_t leg = g->prefill_leg ? PREFILL : MAIN;
 	struct peers_run *run = &t->run[leg];
+	const bool mute = is_mute(w, at);
 
 	if (run->handle == g->handle) {
-		peers_taken(run); /* every copy is acknowledged */
+		if (!mute)
+			peers_taken(run); /* every copy is acknowledged */
 		return;
 	}
 	*run = (struct peers_run){.at = *at, .id = g->id, .handle = g->handle};
@@ -23,7 +34,8 @@ static void dispatched(struct talk *t, const struct peers_agent *at, const struc
 			t->r->r.leg[MAIN].state = KVR_RQS_UNDECIDED;
 		client_prefill_line(t, g->room != 0 ? KVR_WAY_BOOTSTRAP : KVR_WAY_SYNC, NULL);
 	}
-	peers_taken(run);
+	if (!mute)
+		peers_taken(run);
 }
 
 void agents_fin(struct talk *t, uint32_t leg, uint16_t flags)
@@ -188,8 +200,8 @@ void agents_told(struct kvr_sc_world *w, const struct peers_agent *at, const str
 	if (t == NULL)
 		return;
 	if (g->kind == KVR_DISPATCH)
-		dispatched(t, at, g);
-	else if (g->kind == KVR_ABORT)
+		dispatched(w, t, at, g);
+	else if (g->kind == KVR_ABORT && !is_mute(w, at))
 		aborted(t, at, g);
 }
 

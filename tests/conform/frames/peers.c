@@ -289,10 +289,11 @@ bool peers_route(const struct peers_route *q)
 	struct kvr_request_src src = {
 		.fixed = {.pool = (uint16_t)q->pool,
 			  .phase = q->phase,
-			  .flags = q->query   ? KVR_REQ_F_QUERY
-				   : q->probe ? KVR_REQ_F_HEALTH
-				   : q->book  ? KVR_REQ_F_BOOK
-					      : 0,
+			  .flags = (q->query   ? KVR_REQ_F_QUERY
+				    : q->probe ? KVR_REQ_F_HEALTH
+				    : q->book  ? KVR_REQ_F_BOOK
+					       : 0) |
+				   (q->resend ? KVR_REQ_F_RESEND : 0),
 			  .isl = q->isl,
 			  .max_tokens = q->max_tokens,
 			  .expected_output_tokens =

@@ -157,7 +157,7 @@ struct peers_route {
 	uint64_t id;
 	uint32_t pool; /* number */
 	uint8_t phase;
-	bool query, probe, book;
+	bool query, probe, book, resend;
 	uint32_t isl, max_tokens;
 	uint32_t n_hashes, n_tokens;
 	const uint64_t *hashes;

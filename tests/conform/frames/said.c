@@ -43,7 +43,8 @@ static void prompt(struct peers_route *q, const json_t *line, uint32_t exec_isl,
 	q->n_mm = mm_read(kvr_sc_get(line, "mm"), mm, 256);
 }
 
-static bool route(struct talk *t)
+/* @p resend: the same message once more; else its body is another one. */
+static bool route(struct talk *t, bool resend)
 {
 	const struct kvr_sc_req *r = t->r;
 	const json_t *routing = kvr_sc_get(r->line->obj, "routing");
@@ -59,6 +60,7 @@ static bool route(struct talk *t)
 		.query = r->msg.req.query_only,
 		.probe = r->msg.req.probe,
 		.book = r->msg.book,
+		.resend = resend,
 		.isl = isl,
 		.max_tokens = (uint32_t)kvr_sc_u64_or(r->line->obj, "max_tokens", KVR_NONE32),
 		.hashes = r->msg.req.sh,
@@ -79,10 +81,12 @@ static bool route(struct talk *t)
 
 	if (large)
 		frames_not(FRAMES_NOT_LARGE);
-	snprintf(body, sizeof(body), "copy %u", ++copies);
+	if (!resend)
+		t->copy = ++copies;
+	snprintf(body, sizeof(body), "copy %u", t->copy);
 	if (q.book) { /* it has no body that could tell copies apart */
 		body[0] = '\0';
-		q.max_tokens = copies;
+		q.max_tokens = t->copy;
 	}
 	if (r->session.id_len != 0) {
 		memcpy(session, r->session.id, r->session.id_len);
@@ -123,7 +127,7 @@ void frames_arrive(struct kvr_sc_req *r)
 			frames_session_named(r->pool->peer, r->session.id, r->session.id_len);
 	}
 	t->arriving = true;
-	if (!route(t)) {
+	if (!route(t, false)) {
 		frames_not(FRAMES_NOT_ENCODED);
 		client_rejected(w, t, &(const struct peers_got){.code = KVR_E_INVALID_REQUEST});
 		return;
@@ -177,8 +181,8 @@ static void say(struct talk *t, const struct kvr_rq_event *e)
 		peers_session(&t->open_at, KVR_SESSION_OPENED, t->open_id, (uint16_t)e->code);
 		break;
 	case KVR_RQE_REPEATED:
-		t->again = true;
-		route(t);
+		t->again = (e->flags & KVR_RQEF_RESEND) == 0;
+		route(t, !t->again);
 		break;
 	}
 }

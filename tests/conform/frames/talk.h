@@ -28,6 +28,7 @@ struct talk {
 	bool failed[2];		     /* it was a refusal */
 	bool arriving;		     /* the answer to its ROUTE is not there */
 	bool again;		     /* its ROUTE was repeated with another body */
+	uint32_t copy;		     /* of the body */
 	uint32_t bypass_told;	     /* try of which a line says that it is, + 1 */
 	bool expired_told;
 	bool opening; /* SESSION_OPEN waits for an answer */

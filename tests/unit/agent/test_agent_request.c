@@ -24,7 +24,7 @@ static void hello_is_repeated_until_welcome(void)
 	const struct kvr_wire_hello *w;
 
 	rig_start_conf((struct kvr_agent_conf){.taints = taints, .total_kv_blocks = 1000});
-	rig_run_ms(200 + 400 + 800 + 1600 + 2000);
+	rig_run_ms(200 + 400 + 800 + 1000 + 1000);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), 6);
 	h = fake_next(&net, KVR_HELLO);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(h);

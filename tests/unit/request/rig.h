@@ -42,8 +42,8 @@ static void rig_decide(struct rig *g, struct rig_call *c, const struct kvr_rq_or
 
 	CU_ASSERT(!c->booked[o->leg] && !c->queued[o->leg]);
 	if (o->leg == KVR_LEG_PREFILL) {
-		/* An affinity that had pinned it in vain: it is asked again. */
-		CU_ASSERT(!c->prefill_slot || c->r.session != NULL);
+		/* An affinity or an exclusion was in vain: it is asked again. */
+		CU_ASSERT(!c->prefill_slot || c->r.session != NULL || c->pair.soft);
 		c->prefill_slot = true;
 	}
 	CU_ASSERT(c->msg_kept && c->main_slot);
@@ -210,7 +210,13 @@ static enum kvr_rq_verdict rig_event(struct rig *g, struct rig_call *c, struct k
 	enum kvr_rq_verdict v;
 
 	c->repeated = e.kind == KVR_RQE_REPEATED;
+	if (c->repeated && (e.flags & KVR_RQEF_RESEND) != 0 && !c->r.paired && !c->msg_kept) {
+		c->msg_kept = true; /* it has come with it */
+		e.msg = &c->msg;
+	}
 	v = kvr_request_step(&g->ctx, &c->r, &e, &out);
+	if (e.msg != NULL && c->r.msg == NULL)
+		c->msg_kept = false;
 	rig_carry(g, c, &out);
 	while (c->n_todo > 0) {
 		struct kvr_rq_event next = c->todo[0];
@@ -368,7 +374,8 @@ static inline void rig_start(struct rig *g, uint32_t sessions, uint64_t affinity
 	g->a.affinity_ns = g->d.affinity_ns = g->p.affinity_ns = affinity_s * 1000 * MS;
 	g->d.prefill = &g->p;
 	g->p.disagg = &g->disagg;
-	g->d.reroutes = 1;
+	g->a.reroutes = g->d.reroutes = 1;
+	g->a.dispatch_ns = g->d.dispatch_ns = 500 * MS;
 	kvr_rand_init(&g->rand, 1);
 	g->ctx = (struct kvr_rq_ctx){&ops, g, 1000 * MS, &g->rand};
 }

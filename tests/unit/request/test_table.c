@@ -3,46 +3,46 @@
 #include "rig.h"
 
 /* One letter an event, in the order of enum kvr_rq_event_kind: . never, l late, G go.
- * ARRIVED ROOM NO_ROOM LINGERED STOP | ROUTED QUEUED REFUSED ADMITTED NOT_ADMITTED LOST EXPIRED |
- * TAKEN DECLINED ITEM FIN ABORTED OPENED NOT_OPENED UNANSWERED | CANCEL REPEATED PROBED FIN_ACKED |
- * DEADLINE CLIENT_GONE LEASE_OVER UNWANTED */
+ * ARRIVED ROOM NO_ROOM LINGERED STOP UNHEARD | ROUTED QUEUED REFUSED ADMITTED NOT_ADMITTED LOST
+ * EXPIRED | TAKEN DECLINED ITEM FIN ABORTED OPENED NOT_OPENED UNANSWERED | CANCEL REPEATED PROBED
+ * FIN_ACKED | DEADLINE CLIENT_GONE LEASE_OVER UNWANTED */
 static const char *const verdicts[KVR_RQ_STATES_N] = {
-	[KVR_RQS_FREE] = "G...."
+	[KVR_RQS_FREE] = "G....."
 			 "......."
 			 "........"
 			 "...."
 			 "....",
-	[KVR_RQS_UNDECIDED] = ".GG.G"
+	[KVR_RQS_UNDECIDED] = ".GG.G."
 			      "......."
 			      "........"
 			      "GGG."
 			      "GG..",
-	[KVR_RQS_DECIDING] = "....."
+	[KVR_RQS_DECIDING] = "......"
 			     "GGG...."
 			     "........"
 			     "...."
 			     "....",
-	[KVR_RQS_QUEUED] = ".GG.G"
+	[KVR_RQS_QUEUED] = ".GG.G."
 			   "...GG.."
 			   "........"
 			   "GGG."
 			   "GG..",
-	[KVR_RQS_HELD] = "....G"
+	[KVR_RQS_HELD] = "....G."
 			 ".....GG"
 			 ".....GGG"
 			 "GGG."
 			 "ll..",
-	[KVR_RQS_SENT] = "....G"
+	[KVR_RQS_SENT] = "....GG"
 			 ".....GG"
 			 "GGGG.lll"
 			 "GGG."
 			 "lG.G",
-	[KVR_RQS_RUNNING] = "....G"
+	[KVR_RQS_RUNNING] = "....Gl"
 			    ".....GG"
 			    "l.GG.lll"
 			    "GGG."
 			    "llGG",
-	[KVR_RQS_ENDED] = "...Gl"
+	[KVR_RQS_ENDED] = "...Gll"
 			  ".....ll"
 			  "llllGlll"
 			  "GGGG"
@@ -142,6 +142,8 @@ static void one(struct rig *g, enum kvr_rq_state s, enum kvr_rq_event_kind e)
 	got = kvr_request_step(&g->ctx, &c->r, &ev, &out);
 	if (e == KVR_RQE_LEASE_OVER || e == KVR_RQE_UNWANTED)
 		want = KVR_RQ_NEVER; /* its client does not run it, it is no prefill leg */
+	if (e == KVR_RQE_UNHEARD && s == KVR_RQS_SENT)
+		want = KVR_RQ_LATE; /* it has been sent a moment ago */
 	if (beside(e) || (s == KVR_RQS_UNDECIDED && e == KVR_RQE_DEADLINE))
 		want = got; /* its prefill leg runs: it does not wait */
 	CU_ASSERT_EQUAL(got, want);

@@ -62,6 +62,7 @@ static void arrives(void)
 		c->msg.req.query_only = true;
 	else
 		c->msg.book = below(5) == 0;
+	c->msg.direct = below(4) == 0;
 	if (below(6) == 0) {
 		c->msg.hints.flags |= below(2) ? KVR_SHINT_BACKEND_ID : KVR_SHINT_DECODE_ID;
 		c->msg.hints.backend_id = c->msg.hints.decode_id = 'a' + below(8);
@@ -78,7 +79,7 @@ static void somebody_says(struct rig_call *c)
 	static const uint8_t likely[] = {KVR_RQE_TAKEN,	   KVR_RQE_TAKEN,  KVR_RQE_ITEM,
 					 KVR_RQE_FIN,	   KVR_RQE_FIN,	   KVR_RQE_OPENED,
 					 KVR_RQE_DECLINED, KVR_RQE_CANCEL, KVR_RQE_FIN_ACKED,
-					 KVR_RQE_ABORTED};
+					 KVR_RQE_ABORTED,  KVR_RQE_UNHEARD};
 	struct kvr_rq_event e = {
 		.kind = below(3) ? likely[below(sizeof(likely))] : (uint8_t)below(KVR_RQ_EVENTS_N),
 		.leg = (uint8_t)(below(3) == 0),
@@ -192,6 +193,8 @@ static void walk(uint64_t seed)
 	rig_start(&g, 3, seed & 1 ? 5 : 0);
 	kvr_rand_init(&g.chance, seed);
 	g.d.reroutes = (uint8_t)below(3);
+	g.a.reroutes = (uint8_t)below(3);
+	g.a.dispatch_ns = g.d.dispatch_ns = below(3) * 500 * MS;
 	for (uint32_t i = 0; i < STEPS; i++) {
 		struct rig_call *c = &g.call[below(RIG_CALLS)];
 

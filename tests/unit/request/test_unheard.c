@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A worker that does not acknowledge what it is sent: who gets the request then, and who does not.
+ */
+#include "rig.h"
+
+#define AGAIN .flags = KVR_RQEF_SAME | KVR_RQEF_RESEND
+
+static struct rig g;
+
+static struct rig_call *begin(void)
+{
+	rig_start(&g, 4, 0);
+	rig_join(&g, 'a', &g.a, false);
+	return rig_new(&g);
+}
+
+static void end(void)
+{
+	rig_finish(&g);
+	rig_stop(&g);
+}
+
+static uint64_t moved(const struct kvr_rq_pool *p)
+{
+	return rig_counter(&g, p, KVR_RQC_UNHEARD);
+}
+
+/* Sent to `a`, which says nothing; then `b` is there, too. */
+static void silent_for(struct rig_call *c, uint64_t ms)
+{
+	rig_arrive(&g, c, &g.a);
+	rig_said(&g);
+	rig_join(&g, 'b', &g.a, false);
+	g.ctx.now += ms * MS;
+}
+
+static void moves_with_the_copy_that_comes_in_time(void)
+{
+	struct rig_call *c = begin();
+
+	silent_for(c, 499);
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(c->r.attempt, 1);
+	CU_ASSERT_FALSE(c->msg_kept);
+	g.ctx.now += 1 * MS;
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "a.ABORT b.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(c->tries, 1);
+	CU_ASSERT_EQUAL(c->muted, 'a');
+	CU_ASSERT_EQUAL(c->r.attempt, 0);
+	CU_ASSERT_TRUE(c->booked[0]);
+	CU_ASSERT_EQUAL(c->at[0], 'b');
+	CU_ASSERT_FALSE(c->msg_kept);
+	CU_ASSERT_EQUAL(moved(&g.a), 1);
+	CU_ASSERT_EQUAL(rig_counter(&g, &g.a, KVR_RQC_STARTED_OVER), 1);
+	/* Once, as the pool says: then it stays where it is. */
+	g.ctx.now += 5000 * MS;
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "b.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(c->r.attempt, 1);
+	RIG(&g, c, TAKEN);
+	RIG(&g, c, FIN, .tokens = 1);
+	end();
+}
+
+static void time_begins_with_the_first_copy_to_each(void)
+{
+	struct rig_call *c = begin();
+
+	g.a.reroutes = 2;
+	silent_for(c, 500);
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "a.ABORT b.DISPATCH c.DISPATCHED");
+	g.ctx.now += 499 * MS;
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "b.DISPATCH c.DISPATCHED");
+	g.ctx.now += 1 * MS;
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "b.ABORT a.DISPATCH c.DISPATCHED");
+	end();
+}
+
+static void nobody_else_means_the_same_again(void)
+{
+	struct rig_call *c = begin();
+
+	rig_arrive(&g, c, &g.a);
+	rig_said(&g);
+	g.ctx.now += 500 * MS;
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "a.ABORT a.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(c->rejected, 0);
+	end();
+}
+
+static void waits_for_its_turn_elsewhere(void)
+{
+	struct rig_call *c = begin();
+
+	silent_for(c, 500);
+	g.full_a = true;
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "a.ABORT c.QUEUED");
+	CU_ASSERT_TRUE(c->msg_kept && c->held);
+	g.full_a = false;
+	CU_ASSERT_TRUE(rig_turn(&g, c, 0));
+	RIG_SAID(&g, "b.DISPATCH c.DISPATCHED");
+	end();
+}
+
+/* Whatever was said of it, or must not be done: it is sent to the same worker again. */
+static void who_stays(void)
+{
+	static const struct {
+		const char *what;
+		bool pin, book, direct, probe, off, never, copy;
+	} rows[] = {
+		{"pinned", .pin = true},   {"direct", .direct = true},	{"a probe", .probe = true},
+		{"no limit", .off = true}, {"no tries", .never = true}, {"no copy", .copy = true},
+	};
+
+	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct rig_call *c = begin();
+		struct kvr_rq_orders out;
+		struct kvr_rq_event e = {.kind = KVR_RQE_REPEATED, AGAIN};
+
+		if (rows[i].pin) {
+			c->msg.hints.flags |= KVR_SHINT_BACKEND_ID;
+			c->msg.hints.backend_id = 'a';
+		}
+		c->msg.direct = rows[i].direct;
+		c->msg.req.probe = rows[i].probe;
+		g.a.dispatch_ns = rows[i].off ? 0 : g.a.dispatch_ns;
+		g.a.reroutes = rows[i].never ? 0 : 1;
+		silent_for(c, 60000);
+		if (rows[i].copy) {
+			c->repeated = true;
+			CU_ASSERT_EQUAL(kvr_request_step(&g.ctx, &c->r, &e, &out), KVR_RQ_GO);
+			rig_carry(&g, c, &out);
+		} else {
+			rig_event(&g, c, e);
+		}
+		RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
+		CU_ASSERT_EQUAL(moved(&g.a), 0);
+		CU_ASSERT_FALSE(c->msg_kept);
+		end();
+	}
+}
+
+static void answered_requests_stay(void)
+{
+	struct rig_call *c = begin();
+
+	silent_for(c, 500);
+	RIG(&g, c, REPEATED, .flags = KVR_RQEF_SAME | KVR_RQEF_RESEND | KVR_RQEF_ANSWERED);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
+	end();
+	c = begin();
+	silent_for(c, 500);
+	RIG(&g, c, TAKEN);
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "c.RUNNING");
+	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_LATE);
+	CU_ASSERT_EQUAL(moved(&g.a), 0);
+	end();
+}
+
+static void no_room_for_another_handle(void)
+{
+	struct rig_call *c = begin();
+
+	silent_for(c, 500);
+	g.no_renew = true;
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "a.ABORT c.NoMemory");
+	CU_ASSERT_FALSE(c->booked[0]);
+	end();
+}
+
+/* A session that its worker has opened names that worker; an affinity goes with the failure. */
+static void sessions(void)
+{
+	struct rig_call *c = begin();
+
+	rig_session(c, "x", KVR_RQ_OPEN);
+	rig_arrive(&g, c, &g.a);
+	RIG(&g, c, OPENED);
+	rig_said(&g);
+	rig_join(&g, 'b', &g.a, false);
+	g.ctx.now += 500 * MS;
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
+	end();
+
+	c = begin();
+	g.a.affinity_ns = 10000 * MS;
+	rig_session(c, "x", KVR_RQ_USE);
+	rig_arrive(&g, c, &g.a);
+	RIG(&g, c, TAKEN);
+	RIG(&g, c, FIN, .tokens = 1);
+	RIG(&g, c, FIN_ACKED);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED s.BOUND");
+	c = rig_new(&g);
+	rig_session(c, "x", KVR_RQ_USE);
+	silent_for(c, 500);
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "s.INVALIDATED a.ABORT b.DISPATCH c.DISPATCHED");
+	RIG(&g, c, TAKEN);
+	RIG_SAID(&g, "s.BOUND");
+	end();
+}
+
+/* ---- pairs ------------------------------------------------------------------------------- */
+
+static struct rig_call *pair(bool bootstrap)
+{
+	struct rig_call *c = begin();
+
+	rig_join(&g, 'd', &g.d, false);
+	rig_join(&g, 'p', &g.p, bootstrap);
+	return c;
+}
+
+static void second_pair(bool bootstrap)
+{
+	rig_said(&g);
+	rig_join(&g, 'q', &g.p, bootstrap);
+	rig_join(&g, 'e', &g.d, false);
+	g.ctx.now += 500 * MS;
+}
+
+static void prefill_leg_goes_elsewhere(void)
+{
+	struct rig_call *c = pair(false);
+
+	rig_arrive(&g, c, &g.d);
+	second_pair(false);
+	CU_ASSERT_TRUE(kvr_request_unheard(&g.ctx, &c->r, KVR_LEG_PREFILL));
+	CU_ASSERT_FALSE(kvr_request_unheard(&g.ctx, &c->r, KVR_LEG_MAIN));
+	RIG(&g, c, UNHEARD, .leg = KVR_LEG_PREFILL);
+	RIG_SAID(&g, "p.ABORT q.DISPATCH");
+	CU_ASSERT_EQUAL(moved(&g.d), 1);
+	CU_ASSERT_FALSE(kvr_request_unheard(&g.ctx, &c->r, KVR_LEG_PREFILL));
+	end();
+	/* With its decode leg, which has not been answered either. */
+	c = pair(true);
+	rig_arrive(&g, c, &g.d);
+	second_pair(true);
+	RIG(&g, c, UNHEARD, .leg = KVR_LEG_PREFILL);
+	RIG_SAID(&g, "p.ABORT d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
+	end();
+	/* Nobody else: the same worker gets it once more. */
+	c = pair(false);
+	rig_arrive(&g, c, &g.d);
+	rig_said(&g);
+	g.ctx.now += 500 * MS;
+	RIG(&g, c, UNHEARD, .leg = KVR_LEG_PREFILL);
+	RIG_SAID(&g, "p.ABORT p.DISPATCH");
+	end();
+}
+
+static void decode_leg_goes_elsewhere_with_its_prefill(void)
+{
+	struct rig_call *c = pair(true);
+
+	rig_arrive(&g, c, &g.d);
+	RIG(&g, c, TAKEN, .leg = KVR_LEG_PREFILL);
+	second_pair(true);
+	RIG(&g, c, UNHEARD);
+	RIG_SAID(&g, "p.ABORT d.ABORT p.DISPATCH e.DISPATCH c.DISPATCHED");
+	end();
+	/* What was transferred for the old one is not for another. */
+	c = pair(false);
+	rig_arrive(&g, c, &g.d);
+	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
+	second_pair(false);
+	RIG(&g, c, UNHEARD);
+	RIG_SAID(&g, "d.ABORT p.DISPATCH c.QUEUED");
+	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
+	RIG_SAID(&g, "e.DISPATCH c.DISPATCHED");
+	end();
+}
+
+/* The worker that holds the blocks goes when the decode leg has been sent. */
+static void nothing_left_to_fetch(void)
+{
+	struct rig_call *c = pair(false);
+
+	rig_arrive(&g, c, &g.d);
+	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
+	RIG_SAID(&g, "p.DISPATCH c.QUEUED d.DISPATCH c.DISPATCHED");
+	CU_ASSERT_FALSE(kvr_request_unheard(&g.ctx, &c->r, KVR_LEG_MAIN));
+	rig_join(&g, 'q', &g.p, false);
+	rig_leave(&g, 'p');
+	RIG_SAID(&g, "");
+	CU_ASSERT_TRUE(kvr_request_unheard(&g.ctx, &c->r, KVR_LEG_MAIN));
+	RIG(&g, c, UNHEARD);
+	RIG_SAID(&g, "d.ABORT q.DISPATCH c.QUEUED");
+	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
+	RIG_SAID(&g, "d.DISPATCH c.DISPATCHED"); /* nothing was wrong with it */
+	end();
+}
+
+static void legs_that_stay(void)
+{
+	struct rig_call *c = pair(true);
+
+	c->msg.direct = true; /* the decode worker may have answered the client */
+	rig_arrive(&g, c, &g.d);
+	second_pair(true);
+	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD, .leg = KVR_LEG_PREFILL), KVR_RQ_LATE);
+	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_LATE);
+	RIG_SAID(&g, "");
+	end();
+	c = pair(false);
+	c->msg.hints.flags |= KVR_SHINT_PREFILL_ID;
+	c->msg.hints.prefill_id = 'p';
+	rig_arrive(&g, c, &g.d);
+	second_pair(false);
+	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD, .leg = KVR_LEG_PREFILL), KVR_RQ_LATE);
+	RIG_SAID(&g, "");
+	CU_ASSERT_TRUE(c->msg_kept);
+	end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"copy", moves_with_the_copy_that_comes_in_time},
+		{"each worker", time_begins_with_the_first_copy_to_each},
+		{"nobody else", nobody_else_means_the_same_again},
+		{"queue", waits_for_its_turn_elsewhere},
+		{"who stays", who_stays},
+		{"answered", answered_requests_stay},
+		{"no room", no_room_for_another_handle},
+		{"sessions", sessions},
+		{"prefill leg", prefill_leg_goes_elsewhere},
+		{"decode leg", decode_leg_goes_elsewhere_with_its_prefill},
+		{"nothing to fetch", nothing_left_to_fetch},
+		{"legs that stay", legs_that_stay},
+		CU_TEST_INFO_NULL,
+	};
+
+	return kvr_test_run("unheard", tests);
+}
