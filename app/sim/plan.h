@@ -58,7 +58,7 @@
 	X(bug_parent, 1, 300, 20, 0, FAULT, "lies about the parent, of 1,000 events")              \
 	X(bug_never, 1, 100, 20, 0, FAULT, "events for blocks never stored, of 1,000")             \
 	X(bug_zero, 1, 4, 20, 0, FAULT, "engines restart beside their agent, no AllBlocksCleared") \
-	X(bug_epoch, 1, 1, 0, 0, FAULT, "engines come back with the epoch they had, never drawn")  \
+	X(bug_epoch, 1, 1, 20, 0, FAULT, "engines come back with the epoch they had")              \
 	X(bug_mute, 1, 60, 20, 0, FAULT, "requests never answered, of 1,000")                      \
 	X(bug_error, 1, 100, 25, 0, FAULT, "requests that end with an error, of 1,000")            \
 	X(bug_refuse, 1, 100, 20, 0, FAULT, "requests refused, of 1,000")                          \

@@ -307,6 +307,7 @@ void sim_note(struct sim *s, uint64_t a, uint64_t b);
 	X(TWICE, "blocks announced twice")                                                         \
 	X(PARENT, "a lie about the parent")                                                        \
 	X(NEVER, "an event for blocks never stored")                                               \
+	X(EPOCH, "a process with the epoch of the one before it")                                  \
 	X(FORGOT, "a restart without AllBlocksCleared")                                            \
 	X(MOVED, "a rank at another worker")                                                       \
 	X(MUTE, "no answer, ever")                                                                 \
