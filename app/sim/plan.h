@@ -68,7 +68,10 @@
 	X(pairs, 1, 1, 30, 0, FAULT, "every other engine only computes prompts")                   \
 	X(sites, 1, 30, 30, 0, FAULT, "places in the code that fail, of 1,000 visits")             \
 	X(engine_drains, 1, 4, 25, 0, FAULT, "engines are drained and resumed, by either side")    \
-	X(bug_moves, 1, 4, 20, 0, FAULT, "ranks of two engines change places")
+	X(bug_moves, 1, 4, 20, 0, FAULT, "ranks of two engines change places")                     \
+	X(warm, 1, 1, 40, 0, FAULT, "routers make snapshots, and begin with them")                 \
+	X(bad_files, 1, 500, 50, 0, FAULT, "writes and reads of them that go wrong, of 1,000")     \
+	X(clock_back, 1, 500, 20, 0, FAULT, "10 ms that an engine's clock is set back, at most")
 
 enum sim_kind { SIM_PEERS, SIM_TIME, SIM_SIZE, SIM_FAULT };
 
