@@ -82,6 +82,7 @@ struct router {
 	void (*wait)(struct router *rt);
 	/* How control sleeps for @ns at the end; NULL: nanosleep(). Start. */
 	void (*pause)(struct router *rt, uint64_t ns);
+	const struct kvr_snap_os *files; /* of snapshots; NULL: real ones. Start. */
 	struct kvr_port *port[KVR_ROUTER_MAX_PORTS];
 	/* Those of now are rules[rules_now]; control writes the others, publishes them, and does
 	 * not touch the former ones until every lcore has ended its turn. */

@@ -16,7 +16,8 @@ int cache_begin(struct sim *s, struct engine *e, uint32_t rank)
 {
 	struct rank *k = &e->rank[rank];
 
-	if (!s->plan.bug_epoch) /* else it is the same life to routers */
+	/* Else routers may take it for the life before until they have heard HELLO. */
+	if (!s->plan.bug_epoch && !s->plan.clock_back)
 		announced_free(&k->told);
 	*k = (struct rank){.cache = load_cache_create(s->plan.cache_blocks, s->plan.seed),
 			   .told = k->told};

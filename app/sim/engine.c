@@ -310,8 +310,15 @@ static void work(struct sim *s, struct engine *e)
 /* From the clock, as that of a program: above what a life before it may have gone on to. */
 static uint32_t epoch_now(const struct sim *s, struct engine *e)
 {
-	if (e->epoch != 0 && s->plan.bug_epoch)
+	if (e->epoch != 0 && s->plan.bug_epoch) {
+		sim_bug(SIM_BUG_EPOCH);
 		return e->epoch;
+	}
+	if (e->epoch != 0 && sim_chance(&e->rand, s->plan.clock_back != 0 ? 500 : 0)) {
+		sim_bug(SIM_BUG_CLOCK);
+		e->epoch -= RTE_MIN(e->epoch - 1, 1 + kvr_rand_below(&e->rand, s->plan.clock_back));
+		return e->epoch;
+	}
 	e->epoch = RTE_MAX(e->epoch + 1, (uint32_t)(s->now_ns / (10 * SIM_MS)));
 	return e->epoch;
 }

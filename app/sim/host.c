@@ -56,16 +56,19 @@ static int pool_text(const struct sim_plan *o, uint32_t id, const char *role, ch
 static void configuration(const struct host *h, char *text, size_t len)
 {
 	const struct sim_plan *o = &h->sim->plan;
-	int n = snprintf(text, len,
-			 "[router]\nmemory_mb = 128\nlarge_buffers = %u\nring_size = %u\n"
-			 "reassembly_frames = %u\nsource_share = %u\nstop_ms = 3000\n"
-			 "[port p]\ndevice = %s\nipv4 = 10.%u.0.1\nudp_port = %u\n"
-			 "mbuf_cache = 16\nrx_descriptors = 256\ntx_descriptors = 256\n"
-			 "answer_arp = off\nrx_checksum = %s\ncookie = %s\n",
-			 o->small_router ? 4 : 16, o->small_router ? 64 : 256,
-			 o->small_router ? 128 * map_of(h->sim)->ingress : 0, o->shares ? 2 : 0,
-			 h->box.port[0].device, h->no, KVR_WIRE_PORT,
-			 o->broken != 0 ? "verify" : "trust", o->cookies ? "on" : "off");
+	int n = snprintf(text, len, "[router]\n");
+
+	n += disk_text(h, text + n, len - (size_t)n);
+	n += snprintf(text + n, len - (size_t)n,
+		      "memory_mb = 128\nlarge_buffers = %u\nring_size = %u\n"
+		      "reassembly_frames = %u\nsource_share = %u\nstop_ms = 3000\n"
+		      "[port p]\ndevice = %s\nipv4 = 10.%u.0.1\nudp_port = %u\n"
+		      "mbuf_cache = 16\nrx_descriptors = 256\ntx_descriptors = 256\n"
+		      "answer_arp = off\nrx_checksum = %s\ncookie = %s\n",
+		      o->small_router ? 4 : 16, o->small_router ? 64 : 256,
+		      o->small_router ? 128 * map_of(h->sim)->ingress : 0, o->shares ? 2 : 0,
+		      h->box.port[0].device, h->no, KVR_WIRE_PORT,
+		      o->broken != 0 ? "verify" : "trust", o->cookies ? "on" : "off");
 
 	n += pool_text(o, SIM_POOL, o->pairs ? "model = x\nrole = decode\n" : "", text + n,
 		       len - (size_t)n);
@@ -100,6 +103,8 @@ static int start(struct host *h, const struct map *m)
 		rc = box_start(&h->box, CLOCK_NS + s->now_ns,
 			       kvr_mix64(s->plan.seed + h->lives + 1000 * h->no) | 1, err,
 			       sizeof(err));
+	if (rc == 0)
+		rc = disk_open(h, err, sizeof(err));
 	if (rc < 0) {
 		sim_fail(s, "router %u does not start: %s", h->no, err);
 		box_close(&h->box);
@@ -151,6 +156,7 @@ void host_end(struct host *h)
 	stop_free(h);
 	rest_see(&sim_seen, h->box.rt);
 	was = memory_of(&h->memory);
+	disk_close(h);
 	box_stop(&h->box);
 	if (rte_mempool_in_use_count(h->box.frames) != 0)
 		sim_fail(h->sim, "%u frames are left after the end of router %u",
@@ -160,6 +166,7 @@ void host_end(struct host *h)
 	memory_given_back(h->sim, h->no);
 	h->sim->eal_bytes = memory_eal();
 	h->up = false;
+	disk_left(h);
 }
 
 void host_kill(struct host *h, uint32_t back_ms)
@@ -306,6 +313,7 @@ static void control(struct host *h)
 	memory_of(&h->memory);
 	control_round(h->box.rt);
 	memory_of(NULL);
+	disk_run(h);
 	leave(h);
 	truth_closed(h);
 	h->control_ns = now + ROUND_NS;
@@ -325,6 +333,7 @@ static void stopping(struct host *h)
 	memory_of(&h->memory);
 	over = stop_run(h);
 	memory_of(NULL);
+	disk_run(h);
 	leave(h);
 	truth_closed(h);
 	if (over)

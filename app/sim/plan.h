@@ -58,7 +58,7 @@
 	X(bug_parent, 1, 300, 20, 0, FAULT, "lies about the parent, of 1,000 events")              \
 	X(bug_never, 1, 100, 20, 0, FAULT, "events for blocks never stored, of 1,000")             \
 	X(bug_zero, 1, 4, 20, 0, FAULT, "engines restart beside their agent, no AllBlocksCleared") \
-	X(bug_epoch, 1, 1, 0, 0, FAULT, "engines come back with the epoch they had, never drawn")  \
+	X(bug_epoch, 1, 1, 20, 0, FAULT, "engines come back with the epoch they had")              \
 	X(bug_mute, 1, 60, 20, 0, FAULT, "requests never answered, of 1,000")                      \
 	X(bug_error, 1, 100, 25, 0, FAULT, "requests that end with an error, of 1,000")            \
 	X(bug_refuse, 1, 100, 20, 0, FAULT, "requests refused, of 1,000")                          \
@@ -68,7 +68,10 @@
 	X(pairs, 1, 1, 30, 0, FAULT, "every other engine only computes prompts")                   \
 	X(sites, 1, 30, 30, 0, FAULT, "places in the code that fail, of 1,000 visits")             \
 	X(engine_drains, 1, 4, 25, 0, FAULT, "engines are drained and resumed, by either side")    \
-	X(bug_moves, 1, 4, 20, 0, FAULT, "ranks of two engines change places")
+	X(bug_moves, 1, 4, 20, 0, FAULT, "ranks of two engines change places")                     \
+	X(warm, 1, 1, 40, 0, FAULT, "routers make snapshots, and begin with them")                 \
+	X(bad_files, 1, 500, 50, 0, FAULT, "writes and reads of them that go wrong, of 1,000")     \
+	X(clock_back, 1, 500, 20, 0, FAULT, "10 ms that an engine's clock is set back, at most")
 
 enum sim_kind { SIM_PEERS, SIM_TIME, SIM_SIZE, SIM_FAULT };
 

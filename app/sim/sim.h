@@ -13,6 +13,7 @@
  *   say.c      why it failed, what happens, the digest
  *   net.c      frames on their way, and what the network does to them
  *   host.c     the routers: their configuration, turns, deaths
+ *   disk.c     files of routers, and what happens to them
  *   stop.c     a router that ends in good order, while time goes on
  *   names.c    two routers in one EAL
  *   memory.c   what routers take of the process's memory
@@ -33,6 +34,7 @@
 #include <sys/queue.h>
 
 #include "box.h"
+#include "bugs.h"
 #include "kvr_agent.h"
 #include "kvr_client.h"
 #include "kvr_rand.h"
@@ -219,6 +221,8 @@ struct host {
 	uint32_t quiet;	  /* lcores whose turns have done nothing since: a bit each */
 	uint32_t lives;
 	struct kvr_rand rand;
+	uint8_t *older; /* its snapshot before the last death */
+	size_t older_len;
 };
 
 struct incident {
@@ -301,24 +305,6 @@ void sim_say(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 
 /** Something happened: into the digest. */
 void sim_note(struct sim *s, uint64_t a, uint64_t b);
 
-/* What engines have done wrong, in all runs. */
-#define SIM_BUGS(X)                                                                                \
-	X(LOST, "KV events lost")                                                                  \
-	X(TWICE, "blocks announced twice")                                                         \
-	X(PARENT, "a lie about the parent")                                                        \
-	X(NEVER, "an event for blocks never stored")                                               \
-	X(FORGOT, "a restart without AllBlocksCleared")                                            \
-	X(MOVED, "a rank at another worker")                                                       \
-	X(MUTE, "no answer, ever")                                                                 \
-	X(AFTER, "an answer after the abort")                                                      \
-	X(ERROR, "an error in the middle of an answer")                                            \
-	X(REFUSED, "a request refused")
-#define SIM_BUG_ENUM(name, text) SIM_BUG_##name,
-enum sim_bug { SIM_BUGS(SIM_BUG_ENUM) SIM_N_BUGS };
-void sim_bug(enum sim_bug bug);
-/** Print how often. @return how many of them never. */
-uint32_t sim_bugs_say(void);
-
 /* ---- world.c ---- */
 
 struct sim_result {
@@ -370,6 +356,22 @@ void host_arrive(struct host *h, struct packet *p);
 
 /** An operator drains or resumes an engine. */
 void host_drain(struct host *h, uint32_t engine, bool on);
+
+/* ---- disk.c ---- */
+
+/** A folder for this world's files; none unless its routers make snapshots. @return 0 or -errno. */
+int disk_begin(struct sim *s);
+void disk_end(struct sim *s);
+/** Before a router is configured: where its files are. Bytes of the text, as snprintf(). */
+int disk_text(const struct host *h, char *text, size_t len);
+/** It reads what its life before has left. @return 0 or -errno with a line in @p err. */
+int disk_open(struct host *h, char *err, size_t errlen);
+/** Control has made a round: the snapshot that it has asked for. */
+void disk_run(struct host *h);
+/** It has no files open any more. */
+void disk_close(struct host *h);
+/** It has died: what becomes of its file meanwhile. */
+void disk_left(struct host *h);
 
 /* ---- memory.c ---- */
 

@@ -297,6 +297,7 @@ static int begin(struct sim *s)
 	for (uint32_t i = 0; i < s->n_nodes; i++)
 		node_begin(s, i);
 	rc = faults_begin(s);
+	rc = rc == 0 ? disk_begin(s) : rc;
 	for (uint32_t i = 0; i < o->routers && rc == 0; i++)
 		rc = host_begin(s, i);
 	for (uint32_t i = 0; i < o->engines && rc == 0; i++)
@@ -320,6 +321,7 @@ static void end(struct sim *s)
 		host_end(&s->host[i]);
 	for (uint32_t i = 0; i < SIM_ENGINES * SIM_RANKS; i++)
 		announced_free(&s->engine[i / SIM_RANKS].rank[i % SIM_RANKS].told);
+	disk_end(s);
 	net_end(s);
 	prompts_free(s);
 	free(s->ask);

@@ -193,6 +193,7 @@ static int init_link(struct kvr_agent *a, const struct kvr_udp *udp)
 	if (rc < 0)
 		return rc;
 	a->frame_bytes = a->conf.frame_bytes;
+	a->boot = kvr_link_random(udp);
 	a->backoff_us = AGENT_HELLO_US;
 	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);
 	a->timer.kind = AGENT_T_REGISTER;

@@ -162,6 +162,7 @@ struct kvr_agent {
 	struct kvr_wire_ids hello_ids;
 	uint32_t backoff_us, tries;
 	uint32_t router_epoch;			 /* 0: never welcomed */
+	uint64_t boot;				 /* of this process: constant, never 0 */
 	uint32_t former[AGENT_FORMER], n_former; /* lives of the router that are over */
 	uint32_t heartbeat_ms, dead_ms;
 	uint64_t heard_us; /* last answer to a heartbeat */

@@ -53,7 +53,8 @@ void kvr_agent__send_hello(struct kvr_agent *a)
 					 .total_kv_blocks = a->conf.total_kv_blocks,
 					 .max_frame = (uint16_t)a->conf.receive_bytes,
 					 .role = (uint8_t)a->conf.role,
-					 .flags = a->conf.cpu ? KVR_HELLO_F_CPU : 0};
+					 .flags = a->conf.cpu ? KVR_HELLO_F_CPU : 0,
+					 .boot = a->boot};
 	const struct kvr_hint_buf hints = {.p = a->hello, .len = a->hello_hints_len};
 	uint8_t *f = kvr_link_frame(&a->link);
 

@@ -268,7 +268,7 @@ static enum kvr_code check_hello(const void *body, uint32_t len, struct kvr_faul
 	struct kvr_hints h;
 	enum kvr_code r;
 
-	if (m->reserved0 != 0 || m->reserved1 != 0 || (m->flags & ~KVR_HELLO_F_CPU) != 0)
+	if (m->reserved != 0 || (m->flags & ~KVR_HELLO_F_CPU) != 0)
 		return reserved_set(f);
 	if (m->hints_len != len - sizeof(*m))
 		return bad_length(f, m->hints_len, len - sizeof(*m));

@@ -25,8 +25,8 @@ struct kvr_wire_hello {
 	uint16_t max_frame; /* largest UDP payload the agent takes */
 	uint8_t role;	    /* enum kvr_role */
 	uint8_t flags;	    /* KVR_HELLO_F_* */
-	uint64_t reserved0;
-	uint64_t reserved1;
+	uint64_t boot;	    /* random number of the agent's process; 0: not told */
+	uint64_t reserved;
 } __rte_packed;
 
 #define KVR_HELLO_F_CPU 0x01u /* CPU engine, for device-aware routing; default accelerator */

@@ -93,6 +93,7 @@ struct kvr_worker {
 	bool warm;			 /* a snapshot had its blocks, all of them */
 	uint32_t wished;		 /* beat->wish when it was last acted on */
 	uint64_t said; /* digest of the HELLO: a life does not change what it is */
+	uint64_t boot; /* of the process that said it; 0: not told */
 	struct kvr_path path;
 	struct kvr_beat *beat; /* from kvr_worker_beat() */
 	uint64_t told_ns;      /* beat->heard_ns when it was last looked at */

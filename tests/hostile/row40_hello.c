@@ -204,6 +204,10 @@ static void a_life_that_may_not_be_is_named(void)
 	refused(&h, KVR_E_STALE_EPOCH, "epoch: got 4, the last life had 5; a new one has a greater",
 		5, 0);
 	h = good();
+	h.w.boot = 77; /* another process has come back with the epoch of that one */
+	refused(&h, KVR_E_STALE_EPOCH, "epoch: got 5, the last life had 5; a new one has a greater",
+		5, 0);
+	h = good();
 	h.w.total_kv_blocks = 7;
 	refused(&h, KVR_E_WORKER_CONFIG, "a life does not change: HELLO needs a greater epoch", 0,
 		0);

@@ -325,7 +325,6 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"hello", 24, 8, KVR_E_LENGTH},
 		{"hello", 30, 3, KVR_E_INVALID_REQUEST},
 		{"hello", 31, 2, KVR_E_FLAGS},
-		{"hello", 32, 1, KVR_E_FLAGS},
 		{"hello", 40, 1, KVR_E_FLAGS},
 		{"hello", 49, 0, KVR_E_HINT}, /* the pool's type is no longer critical: no pool */
 		{"welcome", 2, 2, KVR_E_FLAGS},

@@ -166,7 +166,7 @@ local structs = {
 	hello = {{f_block_size, 4}, {u32("dp_start", "First rank"), 4}, {u32("dp_size", "Ranks"), 4},
 		{u32("max_num_batched_tokens", "Batched tokens"), 4}, {u64("total_kv_blocks", "Blocks per rank"), 8},
 		{f_hints_len, 4}, {u16("hello_max_frame", "Largest frame"), 2}, {f_role, 1},
-		{field("hello.flags", ProtoField.uint8, "Flags", base.HEX), 1}, {skip, 16}},
+		{field("hello.flags", ProtoField.uint8, "Flags", base.HEX), 1}, {x64("boot", "Process"), 8}, {skip, 8}},
 	welcome = {{f_pool, 2}, {field("welcome.flags", ProtoField.uint16, "Flags", base.HEX), 2}, {u32("heartbeat_ms", "Heartbeat (ms)"), 4},
 		{u32("dead_ms", "Given up after (ms)"), 4}, {f_max_frame, 4}, {skip, 8}},
 	heartbeat = {{f_n_ranks, 4},

@@ -162,6 +162,7 @@ static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
 		return;
 	w->epoch = f->hdr->epoch;
 	w->said = hello_digest(h);
+	w->boot = h->boot;
 	w->path = *f->path;
 	w->path.max_frame = h->max_frame;
 	w->last_seen_ns = rt->ctl->live.now_ns;
@@ -192,8 +193,8 @@ static void hello(struct router *rt, struct ctl_frame *f, const struct kvr_wire_
 		w = kvr_registry_find(rt->registry, f->hdr->source);
 	}
 	last = w != NULL ? w->epoch : kvr_registry_last_epoch(rt->registry, f->hdr->source);
-	/* A life that is over does not come back. */
-	if (epoch == 0 || epoch < last || (w == NULL && epoch == last)) {
+	/* A life that is over does not come back, and another process is another life. */
+	if (epoch == 0 || epoch < last || (epoch == last && (w == NULL || w->boot != h->boot))) {
 		*why = (struct refusal){.code = KVR_E_STALE_EPOCH, .detail = {last}};
 		return;
 	}

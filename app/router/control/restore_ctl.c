@@ -150,7 +150,8 @@ int restore_read(struct router *rt, const char *path, const struct kvr_snap_shap
 	int rc = -ENOMEM;
 
 	if (r != NULL)
-		rc = kvr_snap_load(path, shape, most_bytes(rt), NULL, &r->file, why, sizeof(why));
+		rc = kvr_snap_load(path, shape, most_bytes(rt), rt->files, &r->file, why,
+				   sizeof(why));
 	if (rc == 0 && (rc = order(r)) < 0)
 		snprintf(why, sizeof(why), "no memory");
 	if (rc < 0) {

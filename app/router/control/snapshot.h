@@ -50,7 +50,8 @@ struct snapshot {
 	struct snapshot_stat stat;
 	uint64_t last_ns; /* control: when one was last asked for */
 	pthread_t thread;
-	bool threaded; /* `thread` runs; else who asks does it */
+	bool threaded; /* `thread` runs, or who calls snapshot_serve(); else who asks does it */
+	int told;      /* what the last one came to; who serves */
 	sem_t wake;
 	_Atomic int asked; /* 1: one is wanted; anybody: w, the thread takes it */
 	_Atomic int busy;  /* the thread is at it */
@@ -66,6 +67,9 @@ void stop_snapshots(struct router *rt);
 
 /** Ask for one. Any thread. @return 0; -ENOENT: there is no state_dir; -EALREADY: under way. */
 int snapshot_ask(struct router *rt);
+
+/** Make the one that was asked for, if one was. The thread, or who plays it. */
+void snapshot_serve(struct router *rt);
 
 /** What is due by time. Control, under the lock. */
 void snapshot_tick(struct router *rt);

@@ -34,27 +34,33 @@ static void tell(const struct snapshot *s, int rc)
 			 s->path, st->bytes, st->took_ns / 1000000, st->blocks, st->workers);
 }
 
+void snapshot_serve(struct router *rt)
+{
+	struct snapshot *s = rt->snapshot;
+	int rc;
+
+	/* Acquire: what was asked for before is in it. */
+	if (atomic_exchange_explicit(&s->asked, 0, memory_order_acquire) == 0)
+		return;
+	rc = snapshot_write(rt);
+	if (rc != s->told || rc == 0)
+		tell(s, rc);
+	s->told = rc;
+	/* Release: pairs with the load in snapshot_under_way(); `stat` is written. */
+	atomic_store_explicit(&s->busy, 0, memory_order_release);
+}
+
 static void *snapshot_thread(void *arg)
 {
 	struct router *rt = arg;
 	struct snapshot *s = rt->snapshot;
-	int last = 0;
 
 	for (;;) {
 		while (sem_wait(&s->wake) != 0)
 			;
 		if (atomic_load_explicit(&s->quit, memory_order_relaxed) != 0)
 			return NULL;
-		/* Acquire: what was asked for before is in it. */
-		if (atomic_exchange_explicit(&s->asked, 0, memory_order_acquire) == 0)
-			continue;
-		const int rc = snapshot_write(rt);
-
-		if (rc != last || rc == 0)
-			tell(s, rc);
-		last = rc;
-		/* Release: pairs with the load in snapshot_under_way(); `stat` is written. */
-		atomic_store_explicit(&s->busy, 0, memory_order_release);
+		snapshot_serve(rt);
 	}
 }
 

@@ -342,7 +342,7 @@ int snapshot_write(struct router *rt)
 							  (uint64_t)now.tv_nsec / 1000000,
 					       .secret = rt->client_seed,
 					       .epoch = rt->epoch},
-		NULL);
+		rt->files);
 	rc = x->w != NULL ? put_all(x) : -errno;
 	if (rc == 0)
 		rc = kvr_snap_commit(x->w, &x->stat.bytes);

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The files of routers: real ones in a folder of the world's own, behind the interface that
+ * snapshots have for files, where writes fail, fill up or are short and bits flip. What a dead
+ * router has left may be torn, or an older one. Its snapshots are made here, as by its thread.
+ */
+#include "sim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control/snapshot.h"
+
+static char folder[64];	   /* "": none */
+static struct host *whose; /* files are read and written by this one now */
+
+static bool goes_wrong(void)
+{
+	return sim_faults(whose->sim) && sim_chance(&whose->rand, whose->sim->plan.bad_files);
+}
+
+static int fail(int error)
+{
+	sim_bug(SIM_BUG_FULL);
+	errno = error;
+	return -1;
+}
+
+static int disk_os_open(const char *path, int flags, mode_t mode)
+{
+	return goes_wrong() ? fail(EACCES) : open(path, flags, mode);
+}
+
+static ssize_t disk_os_write(int fd, const void *p, size_t n)
+{
+	if (goes_wrong())
+		return fail(ENOSPC);
+	return write(fd, p, goes_wrong() ? n / 2 + 1 : n);
+}
+
+static ssize_t disk_os_read(int fd, void *p, size_t n)
+{
+	const ssize_t got = read(fd, p, n);
+
+	if (got > 0 && goes_wrong()) {
+		((uint8_t *)p)[kvr_rand_below(&whose->rand, (uint32_t)got)] ^=
+			(uint8_t)(1 << kvr_rand_below(&whose->rand, 8));
+		sim_bug(SIM_BUG_FLIPPED);
+	}
+	return got;
+}
+
+static int disk_os_fsync(int fd)
+{
+	RTE_SET_USED(fd); /* a machine that goes down is disk_left()'s */
+	return goes_wrong() ? fail(EIO) : 0;
+}
+
+static int disk_os_rename(const char *from, const char *to)
+{
+	return goes_wrong() ? fail(EIO) : rename(from, to);
+}
+
+static const struct kvr_snap_os files = {disk_os_open, disk_os_write, disk_os_read, disk_os_fsync,
+					 disk_os_rename};
+
+/* ---- the world's folder ---- */
+
+static void path_of(const struct host *h, const char *end, char *path, size_t len)
+{
+	snprintf(path, len, "%s/r%u.snapshot%s", folder, h->no, end);
+}
+
+int disk_begin(struct sim *s)
+{
+	folder[0] = '\0';
+	if (s->plan.warm == 0)
+		return 0;
+	strcpy(folder,
+	       access("/dev/shm", W_OK) == 0 ? "/dev/shm/kvr-sim-XXXXXX" : "/tmp/kvr-sim-XXXXXX");
+	return mkdtemp(folder) != NULL ? 0 : -errno;
+}
+
+void disk_end(struct sim *s)
+{
+	char path[128];
+
+	for (uint32_t i = 0; i < SIM_ROUTERS; i++) {
+		free(s->host[i].older);
+		s->host[i].older = NULL;
+		path_of(&s->host[i], "", path, sizeof(path));
+		unlink(path);
+		path_of(&s->host[i], ".new", path, sizeof(path));
+		unlink(path);
+	}
+	if (folder[0] != '\0')
+		rmdir(folder);
+	folder[0] = '\0';
+}
+
+int disk_text(const struct host *h, char *text, size_t len)
+{
+	if (h->sim->plan.warm == 0)
+		return 0;
+	return snprintf(text, len, "state_dir = %s\nfile_prefix = r%u\nsnapshot_s = 1\n", folder,
+			h->no);
+}
+
+/* ---- a router's ---- */
+
+int disk_open(struct host *h, char *err, size_t errlen)
+{
+	int rc;
+
+	if (h->sim->plan.warm == 0)
+		return 0;
+	whose = h;
+	h->box.rt->files = &files;
+	rc = snapshot_open(h->box.rt, err, errlen);
+	if (rc == 0)
+		h->box.rt->snapshot->threaded = true; /* disk_run() is the thread */
+	return rc;
+}
+
+void disk_run(struct host *h)
+{
+	struct memory *was;
+
+	if (h->box.rt->snapshot == NULL)
+		return;
+	whose = h;
+	was = memory_of(NULL); /* buffers of a snapshot: as long as it is made */
+	snapshot_serve(h->box.rt);
+	memory_of(was);
+}
+
+void disk_close(struct host *h)
+{
+	struct snapshot *p = h->box.rt->snapshot;
+
+	if (p == NULL)
+		return;
+	for (uint64_t i = 0; i < p->stat.restored; i++)
+		sim_bug(SIM_BUG_WARM);
+	snapshot_close(h->box.rt);
+}
+
+static uint8_t *read_file(const char *path, size_t *len)
+{
+	FILE *f = fopen(path, "rb");
+	uint8_t *p = NULL;
+	long n = 0;
+
+	if (f != NULL && fseek(f, 0, SEEK_END) == 0 && (n = ftell(f)) > 0)
+		p = malloc((size_t)n);
+	if (p != NULL) {
+		rewind(f);
+		n = (long)fread(p, 1, (size_t)n, f);
+	}
+	if (f != NULL)
+		fclose(f);
+	*len = p != NULL ? (size_t)n : 0;
+	return p;
+}
+
+static void write_file(const char *path, const uint8_t *p, size_t n)
+{
+	FILE *f = fopen(path, "wb");
+
+	if (f == NULL)
+		return;
+	if (fwrite(p, 1, n, f) != n)
+		sim_say(whose->sim, "%s is not whole", path);
+	fclose(f);
+}
+
+void disk_left(struct host *h)
+{
+	uint8_t *now;
+	char path[128];
+	size_t len;
+
+	if (h->sim->plan.warm == 0 || h->sim->plan.bad_files == 0 || !sim_faults(h->sim))
+		return;
+	whose = h;
+	path_of(h, "", path, sizeof(path));
+	now = read_file(path, &len);
+	if (now == NULL)
+		return;
+	switch (kvr_rand_below(&h->rand, 4)) {
+	case 0:
+		if (h->older != NULL) {
+			write_file(path, h->older, h->older_len);
+			sim_bug(SIM_BUG_OLDER);
+		}
+		break;
+	case 1:
+		write_file(path, now, kvr_rand_below(&h->rand, (uint32_t)len));
+		sim_bug(SIM_BUG_TORN);
+		break;
+	default:
+		break;
+	}
+	if (h->older == NULL || kvr_rand_below(&h->rand, 2) == 0) {
+		free(h->older);
+		h->older = now;
+		h->older_len = len;
+	} else {
+		free(now);
+	}
+}
