@@ -164,6 +164,36 @@ static void a_worker_may_begin_anew_in_another_pool(void)
 	end();
 }
 
+/* An operator who drains a worker may resume it, or its next life comes: worth a retry, as long as
+ * it finishes what it has and when it has nothing any more. */
+static void a_worker_that_drains_may_come_back(void)
+{
+	struct kvr_wire_rejected why;
+	uint64_t h;
+
+	pipeline_start(2);
+	pipeline_pool = 6;
+	CU_ASSERT_TRUE_FATAL(life(1, 1, "b"));
+	pipeline_advance(1100);
+	peers_route(PEER_CLIENT, 1, 0, "x");
+	h = peers_dispatched();
+	CU_ASSERT_EQUAL(control_drain(rt, WORKER, true), 0);
+	for (uint64_t id = 2; id <= 3; id++) {
+		const struct kvr_worker *w = kvr_registry_find(rt->registry, WORKER);
+
+		pipeline_advance(20);
+		CU_ASSERT_EQUAL(w->state, id == 2 ? KVR_WORKER_DRAINING : KVR_WORKER_DRAINED);
+		pipeline_flush();
+		peers_route(PEER_CLIENT, id, 0, "x");
+		why = peers_rejected(PEER_CLIENT);
+		CU_ASSERT_EQUAL(why.code, KVR_E_NO_ENDPOINTS);
+		CU_ASSERT_EQUAL(why.retryable, 1);
+		peers_item(1, h, KVR_RESP_F_FIN);
+		peers_fin_ack(1, h);
+	}
+	end();
+}
+
 /* @return whether the request, which only @p worker may prefill, is worth another try. */
 static bool retryable(uint64_t id, uint64_t worker)
 {
@@ -201,6 +231,7 @@ int main(void)
 			       {"misfit", a_life_that_does_not_fit_ends_the_one_before},
 			       {"leave", a_worker_that_leaves_is_waited_for_by_nobody},
 			       {"pool", a_worker_may_begin_anew_in_another_pool},
+			       {"drain", a_worker_that_drains_may_come_back},
 			       {"prefill", a_prefill_worker_may_come_back},
 			       CU_TEST_INFO_NULL};
 
