@@ -341,9 +341,9 @@ static uint32_t short_number(const char *from, const char *end, unsigned int n)
 #ifdef __SSE2__
 #define WINDOW 64
 
-/* Commas among 64 bytes. @param gap in and out: the byte before them is a comma. @return false:
- * there is something else than digits, commas, and a space behind a comma. */
-static bool commas_of(const char *p, uint64_t *gap, uint64_t *commas)
+/* Commas and digits among 64 bytes. @param gap in and out: the byte before them is a comma. @return
+ * false: there is something else than digits, commas, and a space behind a comma. */
+static bool commas_of(const char *p, uint64_t *gap, uint64_t *commas, uint64_t *digits)
 {
 	const __m128i nil = _mm_set1_epi8('0'), nine = _mm_set1_epi8(9);
 	const __m128i point = _mm_set1_epi8(','), space = _mm_set1_epi8(' ');
@@ -363,7 +363,32 @@ static bool commas_of(const char *p, uint64_t *gap, uint64_t *commas)
 		return false;
 	*gap = c >> 63;
 	*commas = c;
+	*digits = d;
 	return true;
+}
+
+/* How many numbers end in the whole windows from *start on, which moves behind the last of them.
+ * @return -1: one is longer than 8 digits, or there is something else. */
+static int64_t count_short(const char **start, const char *end)
+{
+	uint64_t gap = 1, commas, digits;
+	int64_t n = 0;
+
+	for (const char *p = *start; end - p >= WINDOW; p += WINDOW) {
+		uint64_t nine;
+
+		if (!commas_of(p, &gap, &commas, &digits) || commas == 0)
+			return -1;
+		nine = digits & digits >> 1;
+		nine &= nine >> 2;
+		nine &= nine >> 4; /* bits where eight in a row begin */
+		*start += **start == ' ';
+		if ((nine & digits >> 8) != 0 || p + __builtin_ctzll(commas) - *start > 8)
+			return -1;
+		n += __builtin_popcountll(commas);
+		*start = p + WINDOW - __builtin_clzll(commas);
+	}
+	return n;
 }
 #endif
 
@@ -375,10 +400,12 @@ static int64_t short_numbers(const struct kvr_json_value *v, uint32_t out[], siz
 	int64_t n = 0;
 
 #ifdef __SSE2__
-	uint64_t gap = 1, commas;
+	uint64_t gap = 1, commas, digits;
 
-	for (const char *p = start; end - p >= WINDOW; p += WINDOW) {
-		if (!commas_of(p, &gap, &commas))
+	if (out == NULL && (n = count_short(&start, end)) < 0)
+		return -1;
+	for (const char *p = start; out != NULL && end - p >= WINDOW; p += WINDOW) {
+		if (!commas_of(p, &gap, &commas, &digits))
 			return -1;
 		for (; commas != 0; commas &= commas - 1, n++) {
 			const char *comma = p + __builtin_ctzll(commas);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * An engine that answers at once, in both forms that are compared: as an agent of the router
- * (instant --router HOST), or as an HTTP server (instant --http PORT). The answer is the same.
+ * (instant --router HOST [FRAME_BYTES]), or as an HTTP server (instant --http PORT). The answer is
+ * the same.
  */
 #include <h2o.h>
 
@@ -32,13 +33,14 @@ static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *r, v
 	return kvr_agent_respond(a, r->handle, &item) == 0 ? 0 : 1;
 }
 
-static int be_agent(const char *router)
+static int be_agent(const char *router, uint32_t frame_bytes)
 {
 	static const struct kvr_agent_ops ops = {.on_dispatch = on_dispatch};
 	const struct kvr_agent_conf conf = {.router = router,
 					    .worker = 1,
 					    .pool = "default",
 					    .block_size = 16,
+					    .frame_bytes = frame_bytes,
 					    .dp_size = 1,
 					    .max_requests = 65536,
 					    .ops = &ops};
@@ -108,10 +110,10 @@ static int be_server(uint16_t port)
 int main(int argc, char **argv)
 {
 	signal(SIGPIPE, SIG_IGN);
-	if (argc == 3 && strcmp(argv[1], "--router") == 0)
-		return be_agent(argv[2]);
+	if ((argc == 3 || argc == 4) && strcmp(argv[1], "--router") == 0)
+		return be_agent(argv[2], argc == 4 ? (uint32_t)atoi(argv[3]) : 1432);
 	if (argc == 3 && strcmp(argv[1], "--http") == 0)
 		return be_server((uint16_t)atoi(argv[2]));
-	fprintf(stderr, "usage: instant --router HOST | --http PORT\n");
+	fprintf(stderr, "usage: instant --router HOST [FRAME_BYTES] | --http PORT\n");
 	return 2;
 }

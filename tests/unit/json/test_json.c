@@ -453,6 +453,27 @@ static void every_array_of_numbers_is_read_as_it_stands(void)
 	}
 }
 
+/* They are read in windows: a long number may end in the next one, or be all that is in one. */
+static void a_long_number_is_found_at_every_place(void)
+{
+	static const char *const numbers[] = {"99999999", "999999999", "4294967295", "4294967296"};
+	char text[512];
+
+	for (uint32_t k = 0; k < sizeof(numbers) / sizeof(numbers[0]); k++)
+		for (uint32_t before = 0; before < 70; before++) {
+			char *p = text;
+
+			*p++ = '[';
+			for (uint32_t i = 0; i < before; i++)
+				p += sprintf(p, i % 3 == 0 ? "7," : "10,");
+			p += sprintf(p, "%s", numbers[k]);
+			for (uint32_t i = 0; i < 70; i++)
+				p += sprintf(p, ",1");
+			strcpy(p, "]");
+			same_numbers(text);
+		}
+}
+
 static void what_is_wrong_is_found_where_it_is(void)
 {
 	static const struct {
@@ -507,6 +528,7 @@ int main(void)
 		{"numbers have their values", numbers_have_their_values},
 		{"token ids are read from an array", token_ids_are_read_from_an_array},
 		{"every array of numbers is read", every_array_of_numbers_is_read_as_it_stands},
+		{"a long number", a_long_number_is_found_at_every_place},
 		{"what is wrong is found where it is", what_is_wrong_is_found_where_it_is},
 		{"members behind large values are found", members_behind_large_values_are_found},
 		CU_TEST_INFO_NULL,
