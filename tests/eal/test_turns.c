@@ -215,7 +215,7 @@ static void legs_due(const char *keys, uint64_t bound)
 static void legs_due_after_a_pause(void)
 {
 	legs_due("dispatch_ms = 0\n", 32);
-	legs_due("", 32 + 2 * 8);
+	legs_due("", 32 + 2 * 4);
 }
 
 /* ---- questions about all ranks ---- */

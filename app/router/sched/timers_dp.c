@@ -183,7 +183,7 @@ bool deadlines_poll(struct lcore *lc, struct pool *p)
 
 /* ---- the rest of a turn ---- */
 
-#define UNHEARD_TURN 8u /* requests that start over in a turn: two decisions each */
+#define UNHEARD_TURN 4u /* requests that start over in a turn: two decisions each */
 
 /* Legs that their workers do not acknowledge. One that must stay is repeated by send_poll(). */
 static void unheard_poll(struct lcore *lc, struct pool *p)
