@@ -92,6 +92,8 @@ void disk_end(struct sim *s)
 	for (uint32_t i = 0; i < SIM_ROUTERS; i++) {
 		free(s->host[i].older);
 		s->host[i].older = NULL;
+		if (folder[0] == '\0')
+			continue;
 		path_of(&s->host[i], "", path, sizeof(path));
 		unlink(path);
 		path_of(&s->host[i], ".new", path, sizeof(path));

@@ -105,7 +105,7 @@ finish
 # A user of its own, with what the service has: it starts, but may not read whose the program of a dead one is; root may.
 # Less, and the kernel refuses the program.
 service=net_raw,net_admin,bpf,perfmon,ipc_lock
-less() { echo "setpriv --reuid 54321 --regid 54321 --clear-groups --no-new-privs --inh-caps=-all,$1 --ambient-caps=-all,$1 --bounding-set=-all,$1 env XDG_RUNTIME_DIR=/tmp"; }
+less() { echo "setpriv --reuid 54321 --regid 54321 --clear-groups --no-new-privs --inh-caps=-all,$1 --ambient-caps=-all,$1 --bounding-set=-all,$1 env XDG_RUNTIME_DIR=$run"; }
 if setpriv --reuid 54321 --clear-groups test -x "$echo_bin" 2>/dev/null && setpriv --bounding-set=-all,+perfmon true 2>/dev/null; then
 	as=$(less "+$(echo $service | sed 's/,/,+/g')")
 	start 2 rx_checksum=verify

@@ -20,11 +20,13 @@ in_peer() { nsenter -t "$peer" -n "$@"; }
 make_veth() {
 	command -v ip >/dev/null && command -v python3 >/dev/null || { echo "ip or python3 missing"; exit 77; }
 	out=$(mktemp)
+	run=$(mktemp -d) # for who may not write to /run
+	chmod 777 "$run"
 	pid= peer=
-	trap '[ -z "$pid" ] || kill -9 "$pid" 2>/dev/null; [ -z "$peer" ] || kill "$peer" 2>/dev/null; rm -f "$out"' EXIT
+	trap '[ -z "$pid" ] || kill -9 "$pid" 2>/dev/null; [ -z "$peer" ] || kill "$peer" 2>/dev/null; rm -rf "$out" "$run"' EXIT
 	mount -t sysfs sysfs /sys 2>/dev/null || true
 	mount -t bpf bpf /sys/fs/bpf 2>/dev/null || true
-	unshare -n sleep 120 &
+	unshare -n sleep 900 &
 	peer=$!
 	i=0
 	until [ "$(readlink /proc/$peer/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do
@@ -49,7 +51,7 @@ run_echo() {
 		i=$((i + 1))
 		# Not where it has run before.
 		[ -n "${ran:-}" ] || ! grep -q 'Failed to configure xdp socket' "$out" || { cat "$out"; exit 77; }
-		[ $i -lt 400 ] && kill -0 "$pid" 2>/dev/null || fail "no start"
+		[ $i -lt 1200 ] && kill -0 "$pid" 2>/dev/null || fail "no start"
 		sleep 0.05
 	done
 	ran=yes

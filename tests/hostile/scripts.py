@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the scripted cases share: a router on a memif socket with kvroute-load beside it, and the router of tests/smoke."""
 
+import atexit
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -45,6 +47,12 @@ class Case:
         self.name, self.role, self.failures = name, role, []
         self.dir = tempfile.mkdtemp(prefix=f'kvr-{name}.')
         self.socket = f'{self.dir}/m.sock'
+        atexit.register(self.tidy)
+
+    def tidy(self):
+        """What went wrong is read in the folder."""
+        if not self.failures:
+            shutil.rmtree(self.dir, ignore_errors=True)
 
     def check(self, good, *what):
         if not good:

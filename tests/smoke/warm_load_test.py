@@ -90,10 +90,11 @@ class World:
         self.until(f'{life}: requests are routed', lambda: len(self.routed()) == life + 1)
         if len(self.routed()) <= life:
             raise RuntimeError('no request is routed')
-        self.lives.append({'by': 'SIGTERM' if life % 2 else 'SIGKILL', 'cold': cold, 'end_ms': ms(ended - began),
-                           'start_ms': ms(ready - ended), 'first_routed_ms': self.routed()[life] // 1000})
         self.check(f'{life}: lives', self.router.alive())
         restored = self.ask('/kvroute/snapshot')['workers_restored']
+        self.lives.append({'by': 'SIGTERM' if life % 2 else 'SIGKILL', 'cold': cold, 'restored': restored,
+                           'end_ms': ms(ended - began), 'start_ms': ms(ready - ended),
+                           'first_routed_ms': self.routed()[life] // 1000})
         # One that is so long away is given up, and in no snapshot.
         self.check(f'{life}: warm', restored == 0 if cold else COLD or restored == ENGINES, restored)
 
@@ -103,9 +104,9 @@ class World:
         while time.monotonic() < end:
             with open(self.router.log.name) as f:
                 if f.read().count('kvroute: ready') >= lives:
-                    break
+                    return time.monotonic()
             time.sleep(0.005)
-        return time.monotonic()
+        raise RuntimeError('the router is not ready')
 
     def quiet(self):
         balance = self.ask('/kvroute/balance')
