@@ -228,9 +228,10 @@ static struct kvr_sc_req *opening(const struct kvr_sc_world *w)
  * or it was tried in vain. */
 static uint64_t unheard_due(const struct kvr_sc_req *r, uint32_t leg)
 {
-	const struct kvr_rq_ctx late = {.now = UINT64_MAX};
+	struct kvr_rq_ctx late = ex_ctx(r->pool->world);
 
-	if (!r->r.paired || r->r.sent_ns[leg] == ex_req(r)->stays[leg] ||
+	late.now = UINT64_MAX;
+	if (!r->r.paired || r->r.sent_ns[leg] + 1 == ex_req(r)->stays[leg] ||
 	    !kvr_request_unheard(&late, &r->r, leg))
 		return UINT64_MAX;
 	return r->r.sent_ns[leg] + r->pool->rq.dispatch_ns;
@@ -263,7 +264,7 @@ static void expire(struct kvr_sc_world *w)
 	while ((r = opening(w)) != NULL && ex_req(r)->open_due <= w->now)
 		event(r, (struct kvr_rq_event){.kind = KVR_RQE_UNANSWERED});
 	while ((r = unheard(w, &leg, &due)) != NULL && due <= w->now) {
-		ex_req(r)->stays[leg] = r->r.sent_ns[leg];
+		ex_req(r)->stays[leg] = r->r.sent_ns[leg] + 1;
 		event(r, (struct kvr_rq_event){.kind = KVR_RQE_UNHEARD, .leg = (uint8_t)leg});
 	}
 }

@@ -32,7 +32,7 @@ struct ex_pool {
 struct ex_req {
 	uint32_t slot[2];  /* by leg, or EX_NO_SLOT */
 	uint64_t open_due; /* its open is unanswered then; 0: none waits */
-	uint64_t stays[2]; /* by leg: sent_ns of one that goes nowhere else */
+	uint64_t stays[2]; /* by leg: sent_ns + 1 of one that goes nowhere else */
 };
 
 /** What will be said of a request next. */

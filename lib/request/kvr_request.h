@@ -333,8 +333,9 @@ struct kvr_request {
 	bool paired : 1; /**< it takes both pools */
 	bool held : 1;	 /**< the message is kept */
 	bool sent : 1;	 /**< some worker has been told something */
-	bool forgotten : 1;	/**< it leaves no trace */
-	bool direct : 1;	/**< as in its message */
+	bool forgotten : 1; /**< it leaves no trace */
+	bool direct : 1;    /**< as in its message */
+	bool stays : 1;	    /**< its main leg was sent where the client or its session is bound */
 	struct kvr_leg leg[2];	/**< KVR_LEG_MAIN, KVR_LEG_PREFILL */
 	uint32_t attempt;	/**< of SEND to the main leg: 0 the first */
 	uint64_t room;		/**< bootstrap */

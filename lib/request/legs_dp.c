@@ -199,7 +199,8 @@ bool kvr_request_unheard(const struct kvr_rq_ctx *c, const struct kvr_request *r
 	    r->probe || (r->direct && at_worker(r, MAIN)))
 		return false;
 	return (leg == MAIN && r->paired && result_lost(c, r)) ||
-	       (silent_for_long(c, r, leg) && (r->msg == NULL || !kvr_rq__pinned(r, leg)));
+	       (silent_for_long(c, r, leg) &&
+		!(r->msg != NULL ? kvr_rq__pinned(r, leg) : leg == MAIN && r->stays));
 }
 
 /* The worker of a prefill leg is told once, if it is there: its slot is needed. */
@@ -266,14 +267,15 @@ bool kvr_rq__unheard(const struct step *x, uint32_t leg, struct kvr_rq_msg *copy
 		r->msg = NULL;
 		return false;
 	}
-	count(r->pool, KVR_RQC_UNHEARD);
 	leave_prefill(x, &why, leg == PREFILL ? KVR_RQ_UNHEARD : KVR_RQ_STOPPED);
-	if (leg == MAIN) {
-		unbook(x, MAIN, KVR_RQ_UNHEARD);
-		kvr_rq__session_move(x); /* its pin is taken from the hints */
-	}
-	if (!in_vain)
+	if (!in_vain) {
+		count(r->pool, KVR_RQC_UNHEARD);
+		if (leg == MAIN) {
+			unbook(x, MAIN, KVR_RQ_UNHEARD);
+			kvr_rq__session_move(x); /* its pin is taken from the hints */
+		}
 		shun(x, leg);
+	}
 	again(x, &why, false);
 	return true;
 }
@@ -283,6 +285,8 @@ bool kvr_rq__unheard(const struct step *x, uint32_t leg, struct kvr_rq_msg *copy
 /* To its worker, or to the client who runs it. */
 static void go(const struct step *x, uint32_t leg)
 {
+	if (leg == MAIN && x->r->msg != NULL)
+		x->r->stays = kvr_rq__pinned(x->r, MAIN);
 	kvr_rq__send(x, leg);
 	if (x->r->book && x->r->session != NULL)
 		kvr_rq__session_succeeded(x, leg);

@@ -60,7 +60,8 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, 
 	if (j->digest == r->digest)
 		e.flags |= KVR_RQEF_SAME;
 	/* What it has sent in vain for long may go elsewhere with what has come now. */
-	if (r->job != NULL && (j->flags & KVR_REQ_F_RESEND) != 0 && send_in_vain(lc, r))
+	if (r->job != NULL && (j->flags & KVR_REQ_F_RESEND) != 0 &&
+	    (e.flags & KVR_RQEF_SAME) != 0 && send_in_vain(lc, r))
 		send_end(r);
 	/* Legs, and messages of several frames while they are here, are sent again by the router
 	 * itself. */
@@ -70,7 +71,7 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, 
 		return;
 	}
 	e.flags |= KVR_RQEF_RESEND | answered(r);
-	e.msg = &j->msg;
+	e.msg = send_may_move(r) ? &j->msg : NULL;
 	r->job = j;
 	life_event(&x, &e);
 	if (r->rq.msg == NULL)

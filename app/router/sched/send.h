@@ -39,6 +39,8 @@ static inline bool send_kept(const struct request *r)
  * take: its client is not told any more that it is kept, so that it comes again and may go
  * elsewhere. */
 bool send_in_vain(struct lcore *lc, const struct request *r);
+/** Whether the pool has a slot for another handle of it: without one it stays where it is. */
+bool send_may_move(const struct request *r);
 
 /** Neither send nor repeat it. Idempotent. */
 void send_stop_leg(struct pool *p, struct kvr_flight *slot);

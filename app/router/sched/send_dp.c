@@ -209,11 +209,27 @@ void send_end(struct request *r)
 	job_free(j->pool->sched_lcore, j);
 }
 
+bool send_may_move(const struct request *r)
+{
+	struct kvr_flight_table *t = request_pool(r)->requests;
+
+	return kvr_flight_count(t) < kvr_flight_size(t) || kvr_flight_oldest(t) != NULL;
+}
+
+/* All of its message is out, and another handle is to be had. */
+static bool may_leave(struct lcore *lc, const struct kvr_flight *slot)
+{
+	const struct request *r = request_of(slot);
+	const struct kvr_rq_ctx c = life_ctx(lc, request_pool(r));
+	const struct sending *s = sending_of(slot);
+
+	return (s == NULL || !s->on) && send_may_move(r) &&
+	       kvr_request_unheard(&c, &r->rq, leg_of(slot));
+}
+
 bool send_in_vain(struct lcore *lc, const struct request *r)
 {
-	const struct kvr_rq_ctx c = life_ctx(lc, request_pool(r));
-
-	return send_kept(r) && !r->rq.paired && kvr_request_unheard(&c, &r->rq, MAIN);
+	return send_kept(r) && !r->rq.paired && may_leave(lc, r->slot[MAIN]);
 }
 
 /* What the scheduler does not need any more of a job that it has decided. */
@@ -294,6 +310,9 @@ static void sent(struct lcore *lc, struct pool *p, struct sending *s)
 		if (r->job->pair->over)
 			send_end(r);
 	} else if (send_kept(r)) {
+		/* Its worker is waited for from here: it has all, or has named what it lacks. */
+		if (slot->attempt == 0)
+			r->rq.sent_ns[leg_of(slot)] = lc->now_ns;
 		resend_start(lc, p, slot);
 	} else {
 		send_end(r);
@@ -422,13 +441,10 @@ struct kvr_flight *send_unheard(struct lcore *lc, struct pool *p)
 		return NULL;
 	for (uint32_t i = 0; i < LEG_STEPS; i++)
 		TAILQ_FOREACH (slot, &p->live.resends[i], resend_link) {
-			const struct request *r = request_of(slot);
-			const struct kvr_rq_ctx c = life_ctx(lc, request_pool(r));
-
 			if (slot->resend_ns > lc->now_ns || looks == 0)
 				break;
 			looks--;
-			if (r->rq.paired && kvr_request_unheard(&c, &r->rq, leg_of(slot)))
+			if (request_of(slot)->rq.paired && may_leave(lc, slot))
 				return slot;
 		}
 	return NULL;

@@ -121,7 +121,7 @@ static int cmd_explain(void *arg, const char *params, struct rte_tel_data *d)
 	struct rte_tel_data *list;
 	uint64_t id, source = 0;
 	uint32_t found = 0, steps = STEPS;
-	int rc = 0;
+	bool all = true;
 
 	if (kvr_ctl_args(&a, params) < 0 || a.n < 1 || a.n > 2 ||
 	    kvr_ctl_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0 ||
@@ -134,6 +134,7 @@ static int cmd_explain(void *arg, const char *params, struct rte_tel_data *d)
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		const struct pool *p = &rt->pool[i];
 		struct decision_brief b = {.number = UINT64_MAX};
+		int rc = 0;
 
 		while (found < MOST &&
 		       (rc = decision_ring_find(&p->log->all, id, a.n == 2 ? &source : NULL,
@@ -143,10 +144,11 @@ static int cmd_explain(void *arg, const char *params, struct rte_tel_data *d)
 			snprintf(key, sizeof(key), "%u", found++);
 			kvr_ctl_dict_part(list, key, brief_dict(rt, p, &b));
 		}
+		all = all && rc != -EAGAIN;
 	}
 	if (found == 0) {
 		rte_tel_data_free(list);
-		return not_kept(rt, id, rc != -EAGAIN, d);
+		return not_kept(rt, id, all, d);
 	}
 	rte_tel_data_start_dict(d);
 	tel_id(d, "id", id);

@@ -134,6 +134,9 @@ static void who_stays(void)
 		g.a.dispatch_ns = rows[i].off ? 0 : g.a.dispatch_ns;
 		g.a.reroutes = rows[i].never ? 0 : 1;
 		silent_for(c, 60000);
+		/* Its message is over: the question is answered without. */
+		CU_ASSERT_PTR_NULL(c->r.msg);
+		CU_ASSERT_EQUAL(kvr_request_unheard(&g.ctx, &c->r, KVR_LEG_MAIN), rows[i].copy);
 		if (rows[i].copy) {
 			c->repeated = true;
 			CU_ASSERT_EQUAL(kvr_request_step(&g.ctx, &c->r, &e, &out), KVR_RQ_GO);
