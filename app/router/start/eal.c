@@ -340,8 +340,9 @@ void start_clock(struct router *rt)
 void stop_eal(struct router *rt)
 {
 	shared_stop();
-	/* With memory that other processes open the EAL unmaps it while its interrupt thread may still
-	 * look at what lies there (SIGSEGV after dpdk-pdump, 22.11). The process ends now anyhow. */
+	/* With memory that other processes open the EAL unmaps it while its interrupt thread may
+	 * still look at what lies there (SIGSEGV after dpdk-pdump, 22.11). The process ends now
+	 * anyhow. */
 	if (!shared_asked())
 		rte_eal_cleanup();
 	folders_stop();
