@@ -12,12 +12,14 @@ import time
 import kvrproto as p
 from protocol_router import Peers, Router, Tally
 
+# The agent, which reads 4 MB in 3,000 frames, may take its time to acknowledge them.
 POOLS = '''[pool llama]
 id = 3
 block_size = 16
 seed = 1
 max_ranks = 16
 max_blocks = 65536
+dispatch_ms = 0
 '''
 POOL, B = 3, 16
 TOKENS = 1000000  # 4 MB
