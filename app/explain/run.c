@@ -59,9 +59,6 @@ static bool pool_start(struct kvr_sc_pool *pool, struct kvr_sc_problem *p)
 	kvr_request_pool_init(&pool->rq, &pool->conf, NULL, kvr_stats_row(e->stats, 0));
 	pool->rq.owner = pool;
 	pool->rq.disagg = &e->disagg;
-	/* As the router when nobody says otherwise. */
-	pool->rq.reroutes = 1;
-	pool->rq.dispatch_ns = UINT64_C(500000000);
 	return true;
 }
 

@@ -24,6 +24,10 @@
 /** In kvr_session_binding::tag, whose low half is the epoch of the worker: not opened. */
 #define KVR_RQ_TAG_AFFINITY (UINT64_C(1) << 32)
 
+/** A worker has so long to acknowledge a request when nobody says otherwise: six repetitions of the
+ * client's (20 ms, doubling), and twice the silence after which it is gone. */
+#define KVR_RQ_DISPATCH_NS UINT64_C(2000000000)
+
 #define KVR_RQ_BUCKETS 1024u /* power of two: ids that are being opened, by their hash */
 
 struct kvr_request;

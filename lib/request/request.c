@@ -104,6 +104,9 @@ void kvr_request_pool_init(struct kvr_rq_pool *p, const struct kvr_pool_conf *co
 	p->affinity_ns = sessions == NULL || conf->affinity_ttl_s == KVR_POOL_NONE
 				 ? 0
 				 : conf->affinity_ttl_s * UINT64_C(1000000000);
+	p->reroutes = (uint8_t)conf->reroutes;
+	p->dispatch_ns = conf->dispatch_ms == KVR_POOL_NONE ? KVR_RQ_DISPATCH_NS
+							    : conf->dispatch_ms * UINT64_C(1000000);
 	for (uint32_t i = 0; i < KVR_RQ_BUCKETS; i++)
 		LIST_INIT(&p->opening[i]);
 }

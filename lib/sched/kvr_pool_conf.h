@@ -134,6 +134,10 @@ struct kvr_pool_conf {
 	double disagg_prefill_busy; /**< fraction of max_num_batched_tokens; NaN = unset */
 	double disagg_decode_busy;  /**< fraction of total_kv_blocks; NaN = unset */
 
+	/* tries after the first */
+	uint32_t reroutes;
+	uint64_t dispatch_ms; /**< KVR_POOL_NONE = from what the executor knows; 0 = never */
+
 	/* sessions (10) */
 	uint32_t max_sessions;	 /**< 0 = no sessions */
 	uint64_t affinity_ttl_s; /**< KVR_POOL_NONE = no affinity */

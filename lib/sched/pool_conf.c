@@ -150,6 +150,13 @@ const struct kvr_opt kvr_pool_opts[] = {
 	{"conditional_disagg_decode_busy_threshold", KVR_OPT_F64, KVR_OPT_F_NONE,
 	 AT(disagg_decode_busy), ANY_F, .def = "none", .unit = "total_kv_blocks",
 	 .help = "a decode worker that would hold more is not given prefills"},
+	{"reroutes", KVR_OPT_U32, AT(reroutes), .min = 0, .max = 16, .def = "1", .unit = "times",
+	 .help = "a request starts over so often, when its prefill leg has failed or a worker has "
+		 "not acknowledged it in dispatch_ms"},
+	{"dispatch_ms", KVR_OPT_U64, KVR_OPT_F_NONE, AT(dispatch_ms), .min = 0, .max = 60000,
+	 .def = "none", .unit = "ms",
+	 .help = "a worker that has not acknowledged a request in so long is passed over at its "
+		 "next repetition, and another one gets it; 0 = never; none = twice dead_ms"},
 
 	{"max_sessions", KVR_OPT_U32, AT(max_sessions), .min = 0, .max = 16777216, .def = "65536",
 	 .unit = "sessions", .help = "sticky sessions bound or being opened; 0 = none at all"},

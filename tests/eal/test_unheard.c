@@ -150,7 +150,7 @@ static void another_worker_gets_it_once(void)
 	uint64_t old, h;
 
 	begin("");
-	old = silent(0, 499);
+	old = silent(0, 1999);
 	again(0);
 	CU_ASSERT_EQUAL(dispatched(PEER_AGENT, &attempt), old);
 	CU_ASSERT_EQUAL(attempt, 1);
@@ -175,6 +175,29 @@ static void another_worker_gets_it_once(void)
 	item(PEER_OTHER, h, KVR_RESP_F_FIN);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
 	CU_ASSERT_EQUAL(live(), 0);
+	client_has_all(h);
+	end();
+}
+
+/* Unless the pool says otherwise: twice as long as a worker may be silent altogether. */
+static void time_follows_from_dead_ms(void)
+{
+	const char *was = pipeline_router;
+	uint32_t attempt;
+	uint64_t old, h;
+
+	pipeline_router = "source_share = 0\ndead_ms = 2500\n";
+	begin("");
+	pipeline_router = was;
+	old = silent(0, 4999);
+	again(0);
+	CU_ASSERT_EQUAL(dispatched(PEER_AGENT, &attempt), old);
+	pipeline_advance(1);
+	pipeline_flush();
+	again(0);
+	h = dispatched(PEER_OTHER, &attempt);
+	CU_ASSERT_NOT_EQUAL(h, 0);
+	item(PEER_OTHER, h, KVR_RESP_F_FIN);
 	client_has_all(h);
 	end();
 }
@@ -285,7 +308,7 @@ static void a_long_message_comes_again_first(void)
 	long_route(0, 1);
 	old = dispatched(PEER_AGENT, &attempt);
 	second();
-	pipeline_advance(499);
+	pipeline_advance(1999);
 	pipeline_flush();
 	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_PROBE, &ids));
 	pipeline_turn();
@@ -353,6 +376,7 @@ int main(void)
 {
 	CU_TestInfo tests[] = {
 		{"once", another_worker_gets_it_once},
+		{"dead_ms", time_follows_from_dead_ms},
 		{"told", the_client_and_the_first_worker_are_told},
 		{"who stays", who_stays},
 		{"long message", a_long_message_comes_again_first},

@@ -98,13 +98,6 @@ static const struct kvr_opt pool_own_opts[] = {
 	 .unit = "blocks", .help = "blocks the prefix table tells apart"},
 	{"max_runs", KVR_OPT_U64, POOL(max_runs), .min = 0, .max = 2147483648.0, .def = "0",
 	 .unit = "runs", .help = "runs of consecutive blocks; 0 = from max_blocks"},
-	{"reroutes", KVR_OPT_U32, POOL(reroutes), .min = 0, .max = 16, .def = "1", .unit = "times",
-	 .help = "a request starts over so often, when its prefill leg has failed or a worker has "
-		 "not acknowledged it in dispatch_ms"},
-	{"dispatch_ms", KVR_OPT_U32, POOL(dispatch_ms), .min = 0, .max = 60000, .def = "500",
-	 .unit = "ms",
-	 .help = "a worker that has not acknowledged a request in so long is passed over at its "
-		 "next repetition, and another one gets it; 0 = never"},
 	{"eagle", KVR_OPT_BOOL, POOL(eagle), .def = "off",
 	 .help = "the engines name blocks by windows of block_size + 1 tokens (bigrams)"},
 	{"decision_sample", KVR_OPT_U32, POOL(decision_sample), .min = 0, .max = UINT32_MAX,

@@ -62,8 +62,6 @@ struct kvr_router_pool_options {
 	uint32_t max_jobs;
 	uint64_t max_blocks;
 	uint64_t max_runs;
-	uint32_t reroutes;
-	uint32_t dispatch_ms;
 	uint32_t decision_sample;
 	uint32_t decision_ring;
 	bool eagle;

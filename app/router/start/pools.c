@@ -239,8 +239,9 @@ static void life_init(struct pool *p, const struct kvr_pool_conf *c)
 			      kvr_stats_row(p->rq_stats, 0));
 	p->live.rq.owner = p;
 	p->live.rq.disagg = &p->pair.disagg;
-	p->live.rq.reroutes = (uint8_t)p->opt->reroutes;
-	p->live.rq.dispatch_ns = p->opt->dispatch_ms * UINT64_C(1000000);
+	/* Who says nothing at all is gone before it loses what it was sent. */
+	if (c->dispatch_ms == KVR_POOL_NONE)
+		p->live.rq.dispatch_ns = p->rt->conf.opt.dead_ms * UINT64_C(2000000);
 	p->predict = p->live.rq.predict;
 	if (p->predict) /* a time that is not given is not a number */
 		p->predict_ttl_ms =

@@ -70,6 +70,9 @@ static bool pool_config(struct kvr_sc_pool *pool, struct kvr_sc_problem *p)
 	c.max_prompt_blocks = at_most(c.max_prompt_blocks, 4096);
 	c.max_taints = at_most(c.max_taints, 256);
 	c.max_sessions = at_most(c.max_sessions, 1024);
+	/* The router would take it from its dead_ms, which is another one here. */
+	if (c.dispatch_ms == KVR_POOL_NONE)
+		c.dispatch_ms = KVR_RQ_DISPATCH_NS / 1000000;
 	fprintf(config,
 		"[pool %s]\nid = %u\nmax_jobs = 256\nmax_blocks = 16k\ndecision_sample = 1\n",
 		c.name, n_config++);

@@ -77,6 +77,10 @@ uint64_t peers_timer(uint32_t pool)
 	for (uint32_t i = 0; s != NULL && i < SESSION_WAITS; i++)
 		if (!TAILQ_EMPTY(&s->open_step[i]))
 			t = RTE_MIN(t, TAILQ_FIRST(&s->open_step[i])->due_ns);
+	/* So are messages to workers that do not acknowledge them. */
+	for (uint32_t i = 0; i < LEG_STEPS; i++)
+		if (!TAILQ_EMPTY(&rt->pool[pool].live.resends[i]))
+			t = RTE_MIN(t, TAILQ_FIRST(&rt->pool[pool].live.resends[i])->resend_ns);
 	return t == UINT64_MAX ? t : t < ZERO ? 0 : t - ZERO;
 }
 
