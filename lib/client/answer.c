@@ -109,7 +109,8 @@ static void dispatched(struct kvr_client *c, struct client_req *r,
 
 static void running(struct kvr_client *c, struct client_req *r, const struct kvr_wire_accepted *w)
 {
-	kvr_client__drop_msg(r);
+	if (r->book) /* no item will end the need for it */
+		kvr_client__drop_msg(r);
 	if (r->state != CLIENT_RUNNING)
 		kvr_client__watch(c, r, CLIENT_RUNNING);
 	tell_choice(c, r, w);
@@ -249,7 +250,7 @@ void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r,
 			kvr_client__end_reason(c, r, r->end_reason, false);
 	} else if (what == KVR_REFUSAL_END || (what == KVR_REFUSAL_FIRST && sent)) {
 		refused(c, r, w, false);
-	} else if (what == KVR_REFUSAL_COOKIE) {
+	} else if (what == KVR_REFUSAL_COOKIE && r->state != CLIENT_RUNNING) {
 		kvr_client__prove(c, r, w->detail[0], sent);
 	} else if (what == KVR_REFUSAL_BUSY && sent) {
 		no_room(c, r, w);

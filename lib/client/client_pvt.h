@@ -31,6 +31,7 @@
 #define CLIENT_ROUTE_MAX_US	1000000u
 #define CLIENT_PROBE_US		250000u
 #define CLIENT_PROBE_MAX_US	2000000u
+#define CLIENT_DEAF_US		1000000u /* at most, while a PROBE is unanswered */
 #define CLIENT_CANCEL_US	20000u
 #define CLIENT_CANCEL_MAX_US	1000000u
 #define CLIENT_CANCEL_TRIES	10u
@@ -126,7 +127,7 @@ struct client_req {
 	uint32_t gap_us;     /* the gap it is in */
 	uint64_t heard_us;   /* last time anybody spoke about it */
 	struct kvr_timer repeat, ack, limit;
-	uint8_t *msg; /* ROUTE, until it cannot be needed any more */
+	uint8_t *msg; /* ROUTE, until the first item: a router that has lost it gets it again */
 	uint32_t msg_len;
 	struct kvr_wire_ids ids; /* of the copies being sent */
 	struct kvr_frag frag;	 /* where sending one is */
@@ -236,6 +237,9 @@ void kvr_client__start_route(struct kvr_client *c, struct client_req *r);
 /** The router wants this cookie with the ROUTE: again, at once. */
 void kvr_client__prove(struct kvr_client *c, struct client_req *r, uint64_t cookie, bool sent);
 void kvr_client__repeat(struct kvr_client *c, struct client_req *r);
+/** Another life of the router has answered: ask it about every request that waits for its word, by
+ * the timers, so many frames each CLIENT_PACE_US. */
+void kvr_client__ask_all(struct kvr_client *c);
 /** Start over: the router knows nothing of it. */
 void kvr_client__restart(struct kvr_client *c, struct client_req *r);
 /** ACCEPTED has come while its frames are still being sent. */

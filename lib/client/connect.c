@@ -113,6 +113,7 @@ void kvr_client__on_connected(struct kvr_client *c, const struct kvr_wire_hdr *h
 			      const uint8_t *body, uint32_t len)
 {
 	const struct kvr_wire_connected *w = (const void *)body;
+	const bool new_life = c->connected && c->router_epoch != h->epoch;
 
 	if (!c->connecting || h->id != c->connect_ids.id)
 		return; /* a late copy */
@@ -129,6 +130,8 @@ void kvr_client__on_connected(struct kvr_client *c, const struct kvr_wire_hdr *h
 	c->max_frames = w->max_frames;
 	c->frame_bytes = RTE_MIN(c->conf.frame_bytes, w->max_frame);
 	c->frame_bytes = RTE_MAX(c->frame_bytes, KVR_WIRE_LEAST_MAX_FRAME);
+	if (new_life)
+		kvr_client__ask_all(c);
 	finish(c, 0);
 }
 

@@ -342,13 +342,33 @@ void kvr_client__repeat(struct kvr_client *c, struct client_req *r)
 		repeat_route(c, r);
 		return;
 	}
-	if (!r->ended_there) {
-		r->probing = true;
-		KVR_SIM_SOMETIMES(CLIENT_PROBE);
-		c->stats.probes++;
-		kvr_client__send_probe(c, r);
+	if (r->ended_there) {
+		again_in(c, r, CLIENT_PROBE_MAX_US);
+		return;
 	}
-	again_in(c, r, CLIENT_PROBE_MAX_US);
+	/* Of a router that does not answer: soon it may. */
+	if (r->probing)
+		r->backoff_us = RTE_MIN(r->backoff_us, CLIENT_DEAF_US);
+	again_in(c, r, r->probing ? CLIENT_DEAF_US : CLIENT_PROBE_MAX_US);
+	r->probing = true;
+	KVR_SIM_SOMETIMES(CLIENT_PROBE);
+	c->stats.probes++;
+	kvr_client__send_probe(c, r);
+}
+
+void kvr_client__ask_all(struct kvr_client *c)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < c->conf.max_requests; i++) {
+		struct client_req *r = &c->req[i];
+
+		if (r->ended_there || r->state < CLIENT_ROUTING || r->state > CLIENT_RUNNING)
+			continue;
+		r->backoff_us = r->state == CLIENT_ROUTING ? CLIENT_ROUTE_US : CLIENT_PROBE_US;
+		kvr_timer_set(&c->link.timers, &r->repeat,
+			      c->link.now_us + n++ / CLIENT_PACE_FRAMES * CLIENT_PACE_US);
+	}
 }
 
 void kvr_client__tell_end(struct kvr_client *c, struct client_req *r,

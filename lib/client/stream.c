@@ -224,6 +224,7 @@ void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
 		return;
 	}
 	r->handle = h->handle;
+	r->probing = false;
 	kvr_client__drop_msg(r);
 	if (r->away != NULL)
 		kvr_client__away_settle(c, r);

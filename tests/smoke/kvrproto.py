@@ -533,6 +533,11 @@ class Backoff:
         self.due = now + self.gap
         return True
 
+    def within(self, now, seconds):
+        """The gap it is in is no longer than this."""
+        self.gap = min(self.gap, seconds)
+        self.due = min(self.due, now + self.gap)
+
 
 class Endpoint:
     """One socket that talks to a router."""
@@ -693,9 +698,11 @@ class Client(Endpoint):
         super().__init__(router, **how)
         self.requests, self.releases, self.questions, self.last_id = {}, {}, {}, 0
         self.pools, self.limits, self.connecting, self.cookie = {}, None, None, 0
+        self.names, self.life = (), None  # life: epoch of the last CONNECTED
 
     def connect(self, *names):
         """CONNECT, section 5.1; pools: name -> (number, role, block_size, ranks)."""
+        self.names = names
         hints = b''.join(hint(0x8020, name.encode()) for name in names)
         # CONNECTED is never longer than CONNECT.
         hints += hint(0, bytes(max(0, (min(self.max_frame, FRAME_USUAL) - 56 - len(hints)) // 8 * 8 - 4)))
@@ -817,7 +824,10 @@ class Client(Endpoint):
             return
         if header.name == 'CONNECTED':
             self.connected(body)
+            self.lives(header.epoch)
             return
+        if header.name != 'RESPONSE' and self.life not in (None, header.epoch) and not self.connecting:
+            self.connect(*self.names)
         if header.name == 'MISSING':
             owner = self.requests.get(header.id) or self.questions.get(header.id)
             if owner is None:
@@ -845,6 +855,15 @@ class Client(Endpoint):
         if header.handle:
             request.handle = header.handle
         action(request, body, sender)
+
+    def lives(self, epoch):
+        """Another life of the router is asked about everything at once."""
+        if self.life not in (None, epoch):
+            for request in self.requests.values():
+                if not request.ended and request.state in ('SENT', 'WAIT', 'STREAM'):
+                    request.timer.reset()
+                    request.timer.due = 0.0
+        self.life = epoch
 
     def connected(self, body):
         n, frame_size, tokens, hashes, size, total, message, frames = struct.unpack_from('<8I', body)
@@ -925,7 +944,7 @@ class Client(Endpoint):
             request.state, request.timer = 'STREAM', Backoff(250, 2000)
         elif request.state == 'STREAM':
             request.timer.reset()
-        request.heard, request.peer = time.monotonic(), sender
+        request.heard, request.peer, request.asked = time.monotonic(), sender, False
         seq, flags, status, generated, size, cached, hints, _ = RESPONSE_BODY.unpack_from(body)
         if hints:
             said = dict(read_hints(body[len(body) - hints:]))
@@ -1000,6 +1019,8 @@ class Client(Endpoint):
             elif request.state == 'CANCELLING':
                 self.send('CANCEL', request.id, handle=request.handle, seq=request.cancel_seq)
             else:
+                if request.asked:  # and not answered
+                    request.timer.within(now, 1.0)
                 self.probe(request)
 
 
