@@ -93,8 +93,7 @@ void kvr_kvmap__prefetch_entry(const struct kvr_kvmap *m, uint64_t name)
 		__builtin_prefetch(&m->entries[s->pos - 1]);
 }
 
-/* The slot of a name, or the free one where the search ends. */
-static uint64_t slot_of(const struct kvr_kvmap *m, uint64_t name)
+uint64_t kvr_kvmap__slot(const struct kvr_kvmap *m, uint64_t name)
 {
 	const uint32_t tag = tag_of(m, name);
 	uint64_t i = tag & m->mask;
@@ -105,17 +104,18 @@ static uint64_t slot_of(const struct kvr_kvmap *m, uint64_t name)
 	return i;
 }
 
-struct kvmap_entry *kvr_kvmap__find(struct kvr_kvmap *m, uint64_t name)
+struct kvmap_entry *kvr_kvmap__at(const struct kvr_kvmap *m, uint64_t slot)
 {
-	const struct kvmap_slot *s = &m->slots[slot_of(m, name)];
+	const uint32_t pos = m->slots[slot].pos;
 
-	return s->pos != 0 ? &m->entries[s->pos - 1] : NULL;
+	return pos != 0 ? &m->entries[pos - 1] : NULL;
 }
 
-void kvr_kvmap__del(struct kvr_kvmap *m, struct kvmap_entry *e)
+void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t slot)
 {
-	uint64_t hole = slot_of(m, e->name), i = hole;
+	uint64_t hole = slot, i = slot;
 
+	kvr_kvmap__at(m, slot)->tiers = 0;
 	/* What stands behind the hole and may stand in it moves there. */
 	for (;;) {
 		i = (i + 1) & m->mask;
@@ -127,7 +127,6 @@ void kvr_kvmap__del(struct kvr_kvmap *m, struct kvmap_entry *e)
 		}
 	}
 	m->slots[hole].pos = 0;
-	e->tiers = 0;
 	m->n--;
 	kvr_cell_set(&m->st.held, m->n);
 }
@@ -139,14 +138,15 @@ static void evict(struct kvr_kvmap *m, struct kvmap_entry *e)
 		if (e->tiers >> t & 1)
 			m->out.removed(m->out.user, (enum kvr_tier)t, &e->sh, 1);
 	kvr_cell_add(&m->st.evicted, 1);
-	kvr_kvmap__del(m, e);
+	kvr_kvmap__del(m, kvr_kvmap__slot(m, e->name));
 }
 
-struct kvmap_entry *kvr_kvmap__add(struct kvr_kvmap *m, uint64_t name)
+struct kvmap_entry *kvr_kvmap__add(struct kvr_kvmap *m, uint64_t name, uint64_t slot)
 {
 	struct kvmap_entry *e = &m->entries[m->next];
-	struct kvmap_slot *s;
+	const uint32_t n = m->n;
 
+	__builtin_prefetch(e + AHEAD, 1);
 	/* The ring has a quarter more than may live: this ends. */
 	while (e->tiers != 0) {
 		if (m->n >= m->max) {
@@ -163,8 +163,9 @@ struct kvmap_entry *kvr_kvmap__add(struct kvr_kvmap *m, uint64_t name)
 			i = i + 1 == m->ring ? 0 : i + 1;
 		evict(m, &m->entries[i]);
 	}
-	s = &m->slots[slot_of(m, name)];
-	*s = (struct kvmap_slot){tag_of(m, name), (uint32_t)(e - m->entries) + 1};
+	if (m->n != n) /* slots have moved */
+		slot = kvr_kvmap__slot(m, name);
+	m->slots[slot] = (struct kvmap_slot){tag_of(m, name), (uint32_t)(e - m->entries) + 1};
 	e->name = name;
 	m->next = m->next + 1 == m->ring ? 0 : m->next + 1;
 	m->n++;

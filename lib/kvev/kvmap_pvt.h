@@ -15,6 +15,7 @@
 #include "kvr_kvmap.h"
 
 #define KVMAP_RUN 4096u /* blocks of a run in a dump, and of what is told at once */
+#define AHEAD	  16u /* names whose lines are asked for before they are used; at half way, entries */
 
 struct kvmap_entry {
 	uint64_t name; /* the engine's */
@@ -45,14 +46,17 @@ struct kvr_kvmap {
 	struct kvr_kvmap_stats st;
 };
 
-/** The entry called @p name, or NULL. */
-struct kvmap_entry *kvr_kvmap__find(struct kvr_kvmap *m, uint64_t name);
+/** The slot of a name, or the free one where the search ends; until the next add or del. */
+uint64_t kvr_kvmap__slot(const struct kvr_kvmap *m, uint64_t name);
 
-/** A new entry, which is not there; the oldest goes when there is no room. */
-struct kvmap_entry *kvr_kvmap__add(struct kvr_kvmap *m, uint64_t name);
+/** The entry of a slot, or NULL. */
+struct kvmap_entry *kvr_kvmap__at(const struct kvr_kvmap *m, uint64_t slot);
+
+/** A new entry, which is not there, in its slot; the oldest goes when there is no room. */
+struct kvmap_entry *kvr_kvmap__add(struct kvr_kvmap *m, uint64_t name, uint64_t slot);
 
 /** Take one out that is there. */
-void kvr_kvmap__del(struct kvr_kvmap *m, struct kvmap_entry *e);
+void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t slot);
 
 /** Ask for the index's line of a name that is looked for soon; then for its entry. */
 void kvr_kvmap__prefetch(const struct kvr_kvmap *m, uint64_t name);

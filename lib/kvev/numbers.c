@@ -6,8 +6,11 @@
  * shapes, and the bits behind the first of them say which, so the chain has one link for three:
  *
  *	bytes   ce 0 1 8 f  cd 2 7  ce 0 0 9 c
- *	five    1  . . . .  0  . .  1  . . . .     shape[five & 0x7ff] = 1 0 1: 13 bytes, one
+ *	five    1  . . . .  0  . .  1  . . . .     shape[five & 0x7ff] = 1 0 1, 13 bytes: one
  *shuffle
+ *
+ * What the next link waits for is the length, so that stands beside the shape. Four links fit 64
+ * bytes whatever they are, so they are taken without a branch and looked at afterwards.
  */
 #include "kvev_pvt.h"
 
@@ -17,12 +20,15 @@
 #define CHUNK  64
 #define NEEDED 80 /* bytes: the last three of a chunk are read 16 at once */
 #define BITS   11 /* the third number starts at byte 10 at the most */
+#define LINKS  4  /* of a chunk: the last starts at byte 45 at the most */
 
 /* Is the first, the second, the third number of five bytes, by the bits of `five`? */
 #define FIRST(m)  ((m)&1)
 #define SECOND(m) ((m) >> (3 + 2 * FIRST(m)) & 1)
 #define THIRD(m)  ((m) >> (6 + 2 * (FIRST(m) + SECOND(m))) & 1)
-#define SHAPE(m)  (FIRST(m) | SECOND(m) << 1 | THIRD(m) << 2)
+#define KIND(m)	  (FIRST(m) | SECOND(m) << 1 | THIRD(m) << 2)
+#define LEN(m)	  (9 + 2 * (FIRST(m) + SECOND(m) + THIRD(m)))
+#define SHAPE(m)  (KIND(m) | LEN(m) << 4)
 #define S4(m)	  SHAPE(m), SHAPE((m) + 1), SHAPE((m) + 2), SHAPE((m) + 3)
 #define S16(m)	  S4(m), S4((m) + 4), S4((m) + 8), S4((m) + 12)
 #define S64(m)	  S16(m), S16((m) + 16), S16((m) + 32), S16((m) + 48)
@@ -31,22 +37,22 @@
 
 static const uint8_t shape[1 << BITS] = {S1024(0), S1024(1024)};
 
-/* Where the numbers of a shape start, bit by bit, what they take, and how their bytes go. */
+/* How the bytes of a shape go, and where its numbers start, bit by bit. */
 #define SHORT_AT(i) (i) + 2, (i) + 1, -1, -1
 #define LONG_AT(i)  (i) + 4, (i) + 3, (i) + 2, (i) + 1
 #define NOTHING	    -1, -1, -1, -1
 static const struct {
-	int8_t shuffle[16];
-	uint32_t starts, len;
+	_Alignas(16) int8_t shuffle[16];
+	uint32_t starts;
 } shapes[8] = {
-	{{SHORT_AT(0), SHORT_AT(3), SHORT_AT(6), NOTHING}, 1 | 1 << 3 | 1 << 6, 9},
-	{{LONG_AT(0), SHORT_AT(5), SHORT_AT(8), NOTHING}, 1 | 1 << 5 | 1 << 8, 11},
-	{{SHORT_AT(0), LONG_AT(3), SHORT_AT(8), NOTHING}, 1 | 1 << 3 | 1 << 8, 11},
-	{{LONG_AT(0), LONG_AT(5), SHORT_AT(10), NOTHING}, 1 | 1 << 5 | 1 << 10, 13},
-	{{SHORT_AT(0), SHORT_AT(3), LONG_AT(6), NOTHING}, 1 | 1 << 3 | 1 << 6, 11},
-	{{LONG_AT(0), SHORT_AT(5), LONG_AT(8), NOTHING}, 1 | 1 << 5 | 1 << 8, 13},
-	{{SHORT_AT(0), LONG_AT(3), LONG_AT(8), NOTHING}, 1 | 1 << 3 | 1 << 8, 13},
-	{{LONG_AT(0), LONG_AT(5), LONG_AT(10), NOTHING}, 1 | 1 << 5 | 1 << 10, 15},
+	{{SHORT_AT(0), SHORT_AT(3), SHORT_AT(6), NOTHING}, 1 | 1 << 3 | 1 << 6},
+	{{LONG_AT(0), SHORT_AT(5), SHORT_AT(8), NOTHING}, 1 | 1 << 5 | 1 << 8},
+	{{SHORT_AT(0), LONG_AT(3), SHORT_AT(8), NOTHING}, 1 | 1 << 3 | 1 << 8},
+	{{LONG_AT(0), LONG_AT(5), SHORT_AT(10), NOTHING}, 1 | 1 << 5 | 1 << 10},
+	{{SHORT_AT(0), SHORT_AT(3), LONG_AT(6), NOTHING}, 1 | 1 << 3 | 1 << 6},
+	{{LONG_AT(0), SHORT_AT(5), LONG_AT(8), NOTHING}, 1 | 1 << 5 | 1 << 8},
+	{{SHORT_AT(0), LONG_AT(3), LONG_AT(8), NOTHING}, 1 | 1 << 3 | 1 << 8},
+	{{LONG_AT(0), LONG_AT(5), LONG_AT(10), NOTHING}, 1 | 1 << 5 | 1 << 10},
 };
 
 /* A bit for each of 64 bytes that is @p byte. */
@@ -63,34 +69,50 @@ static inline uint64_t bytes_that_are(const uint8_t *p, uint8_t byte)
 	return m;
 }
 
+/* A place in a chunk, with the bits from there on. */
+struct chunk {
+	const uint8_t *p;
+	uint64_t five, any;
+};
+
+/* Three numbers, and on behind them. @return bits of those that are something else; 0: none. */
+static inline uint64_t three(struct chunk *c, uint32_t *out)
+{
+	const unsigned int k = shape[c->five & ((1 << BITS) - 1)], len = k >> 4;
+	const __m128i how = _mm_load_si128((const void *)shapes[k & 7].shuffle);
+	const __m128i v = _mm_loadu_si128((const void *)c->p);
+	const uint64_t others = shapes[k & 7].starts & ~c->any;
+
+	_mm_storeu_si128((void *)out, _mm_shuffle_epi8(v, how));
+	c->p += len;
+	c->five >>= len;
+	c->any >>= len;
+	return others;
+}
+
 /* Numbers of three and five bytes, three at once; stops before the first that is something else,
  * and near the end. Writes up to one beyond what it returns, of n. */
 static uint64_t threes(const uint8_t **at, const uint8_t *end, uint64_t n, uint32_t *out)
 {
-	const uint8_t *p = *at;
 	uint64_t i = 0;
-	bool plain = true;
 
-	while (plain && end - p >= NEEDED && n - i >= 4) {
-		const uint8_t *const stop = p + CHUNK - BITS;
-		uint64_t five = bytes_that_are(p, 0xce), any = five | bytes_that_are(p, 0xcd);
+	while (end - *at >= NEEDED && n - i > 3ul * LINKS) {
+		const uint64_t five = bytes_that_are(*at, 0xce);
+		const struct chunk first = {*at, five, five | bytes_that_are(*at, 0xcd)};
+		struct chunk c = first;
+		uint64_t others = 0;
 
-		for (; p <= stop && n - i >= 4; i += 3) {
-			const unsigned int k = shape[five & ((1 << BITS) - 1)];
-			const __m128i v = _mm_loadu_si128((const void *)p);
-			const __m128i how = _mm_loadu_si128((const void *)shapes[k].shuffle);
-
-			if ((shapes[k].starts & ~any) != 0) {
-				plain = false;
-				break;
-			}
-			_mm_storeu_si128((void *)(out + i), _mm_shuffle_epi8(v, how));
-			p += shapes[k].len;
-			five >>= shapes[k].len;
-			any >>= shapes[k].len;
+		__builtin_prefetch(*at + 1024);
+		for (unsigned int l = 0; l < LINKS; l++)
+			others |= three(&c, out + i + 3ul * l);
+		if (others != 0) {
+			for (c = first; three(&c, out + i) == 0; i += 3)
+				*at = c.p;
+			return i;
 		}
+		*at = c.p;
+		i += 3ul * LINKS;
 	}
-	*at = p;
 	return i;
 }
 #else

@@ -7,8 +7,6 @@
 
 #include "kvr_hash.h"
 
-#define AHEAD 16u /* names whose lines are asked for before they are used; at half way, entries */
-
 /* Multimodal hashes of an event, block by block, for lib/hash. */
 struct mm {
 	const struct kvr_kvev *ev;
@@ -72,24 +70,28 @@ static void tell(struct kvr_kvmap *m, struct run *r)
 }
 
 /* The engine has given a name to other content. */
-static void forget(struct kvr_kvmap *m, struct kvmap_entry *e)
+static void forget(struct kvr_kvmap *m, uint64_t slot)
 {
+	const struct kvmap_entry *e = kvr_kvmap__at(m, slot);
+
 	for (unsigned int t = 0; t < KVR_TIERS; t++)
 		if (e->tiers >> t & 1)
 			m->out.removed(m->out.user, (enum kvr_tier)t, &e->sh, 1);
-	kvr_kvmap__del(m, e);
+	kvr_kvmap__del(m, slot);
 }
 
 /* One block is in the run's tier now. What goes for it may be of the run: that is told before. */
 static void store_one(struct kvr_kvmap *m, uint64_t name, const uint64_t *sh,
 		      const uint64_t *parent, uint64_t ns, struct run *r)
 {
-	struct kvmap_entry *e = kvr_kvmap__find(m, name);
+	uint64_t slot = kvr_kvmap__slot(m, name);
+	struct kvmap_entry *e = kvr_kvmap__at(m, slot);
 	const uint8_t bit = (uint8_t)(1u << r->tier);
 
 	if (e != NULL && e->sh != *sh) {
 		tell(m, r);
-		forget(m, e);
+		forget(m, slot);
+		slot = kvr_kvmap__slot(m, name);
 		e = NULL;
 	}
 	if (e != NULL && (e->tiers & bit) != 0) {
@@ -100,7 +102,7 @@ static void store_one(struct kvr_kvmap *m, uint64_t name, const uint64_t *sh,
 	if (e == NULL) {
 		if (m->n >= m->max)
 			tell(m, r);
-		e = kvr_kvmap__add(m, name);
+		e = kvr_kvmap__add(m, name, slot);
 		e->sh = *sh;
 		e->ns = ns;
 		e->has_parent = parent != NULL;
@@ -132,7 +134,7 @@ static void store(struct kvr_kvmap *m, const struct kvr_kvev *ev, const uint64_t
 static void move(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
 	for (uint32_t i = 0; i < ev->n_hashes; i++) {
-		struct kvmap_entry *e = kvr_kvmap__find(m, ev->hashes[i]);
+		struct kvmap_entry *e = kvr_kvmap__at(m, kvr_kvmap__slot(m, ev->hashes[i]));
 		const uint8_t bit = (uint8_t)(1u << ev->tier);
 
 		if (e == NULL) {
@@ -214,7 +216,7 @@ static int stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 	for (uint32_t i = 0; i < n && i < AHEAD; i++) /* while the tokens are hashed */
 		kvr_kvmap__prefetch(m, ev->hashes[i]);
 	if (ev->has_parent) {
-		const struct kvmap_entry *e = kvr_kvmap__find(m, ev->parent);
+		const struct kvmap_entry *e = kvr_kvmap__at(m, kvr_kvmap__slot(m, ev->parent));
 
 		if (e == NULL) {
 			kvr_cell_add(&m->st.orphans, n);
@@ -241,12 +243,14 @@ static void removed(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 		kvr_kvmap__prefetch(m, ev->hashes[i]);
 	for (uint32_t i = 0; i < ev->n_hashes; i++) {
 		struct kvmap_entry *e;
+		uint64_t slot;
 
 		if (i + AHEAD < ev->n_hashes)
 			kvr_kvmap__prefetch(m, ev->hashes[i + AHEAD]);
 		if (i + AHEAD / 2 < ev->n_hashes)
 			kvr_kvmap__prefetch_entry(m, ev->hashes[i + AHEAD / 2]);
-		e = kvr_kvmap__find(m, ev->hashes[i]);
+		slot = kvr_kvmap__slot(m, ev->hashes[i]);
+		e = kvr_kvmap__at(m, slot);
 		if (e == NULL || (e->tiers & bit) == 0) {
 			kvr_cell_add(&m->st.absent, 1);
 			continue;
@@ -254,7 +258,7 @@ static void removed(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 		m->run[n++] = e->sh;
 		e->tiers = (uint8_t)(e->tiers & ~bit);
 		if (e->tiers == 0)
-			kvr_kvmap__del(m, e);
+			kvr_kvmap__del(m, slot);
 		if (n == KVMAP_RUN) {
 			m->out.removed(m->out.user, ev->tier, m->run, n);
 			kvr_cell_add(&m->st.removed, n);
