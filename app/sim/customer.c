@@ -374,6 +374,8 @@ void customer_run(struct sim *s, uint32_t i)
 		       false, UINT32_MAX);
 		c->next_ask_ns = s->now_ns +
 				 kvr_rand_below(&c->rand, 2000000 / s->plan.rate) * UINT64_C(1000);
+		if (s->plan.pause != 0)
+			c->next_ask_ns += kvr_rand_below(&c->rand, 1000 * s->plan.pause) * SIM_MS;
 	}
 	if (c->n_again != 0)
 		try_again(s, i);

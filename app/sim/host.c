@@ -179,28 +179,36 @@ void host_kill(struct host *h, uint32_t back_ms)
 
 /* ---- frames ---- */
 
+static void leave_one(struct host *h, struct rte_mbuf *m)
+{
+	struct kvr_udp_addr to = {0};
+	struct kvr_path path;
+	const uint32_t at = box_payload(m, &path);
+
+	memcpy(to.ip, path.ip, sizeof(to.ip));
+	to.port = path.udp_port;
+	if (at == 0 || m->nb_segs != 1)
+		sim_fail(h->sim, "a router sends a frame without a datagram");
+	else
+		net_send(h->sim, h->no, &to, rte_pktmbuf_mtod_offset(m, void *, at),
+			 m->pkt_len - at);
+	rte_pktmbuf_free(m);
+}
+
 static void leave(struct host *h)
 {
 	struct memory *was = memory_of(NULL);
 	struct box *b = &h->box;
-	struct rte_mbuf *m;
-	struct kvr_path path;
-	uint32_t at;
+	struct rte_mbuf *m[32];
+	uint32_t n;
 
 	for (uint32_t q = 0; q < b->n_queues; q++)
-		while (rte_ring_dequeue(b->port[0].from[q], (void **)&m) == 0) {
-			struct kvr_udp_addr to = {0};
-
-			at = box_payload(m, &path);
-			memcpy(to.ip, path.ip, sizeof(to.ip));
-			to.port = path.udp_port;
-			if (at == 0 || m->nb_segs != 1)
-				sim_fail(h->sim, "a router sends a frame without a datagram");
-			else
-				net_send(h->sim, h->no, &to, rte_pktmbuf_mtod_offset(m, void *, at),
-					 m->pkt_len - at);
-			rte_pktmbuf_free(m);
-		}
+		do {
+			n = rte_ring_dequeue_burst(b->port[0].from[q], (void **)m, RTE_DIM(m),
+						   NULL);
+			for (uint32_t i = 0; i < n; i++)
+				leave_one(h, m[i]);
+		} while (n == RTE_DIM(m));
 	memory_of(was);
 }
 

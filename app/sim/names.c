@@ -4,6 +4,8 @@
  * which must differ in a process. So the linker sends these calls here, and a number comes in front
  * of each name. Nobody looks them up.
  */
+#include "spare.h"
+
 #include <stdio.h>
 
 #include <rte_hash.h>
@@ -108,9 +110,15 @@ struct rte_mempool *__wrap_rte_pktmbuf_pool_create(const char *name, unsigned in
 						   unsigned int cache, uint16_t priv, uint16_t room,
 						   int socket)
 {
+	struct rte_mempool *mp = spare_take(n, cache, priv, room, socket);
 	char own[NAME];
 
-	return __real_rte_pktmbuf_pool_create(unique(own, name), n, cache, priv, room, socket);
+	if (mp == NULL) {
+		mp = __real_rte_pktmbuf_pool_create(unique(own, name), n, cache, priv, room,
+						    socket);
+		spare_note(mp, n, cache, priv, room, socket);
+	}
+	return mp;
 }
 
 struct rte_mempool *__wrap_rte_pktmbuf_pool_create_by_ops(const char *name, unsigned int n,

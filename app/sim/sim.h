@@ -16,6 +16,7 @@
  *   disk.c     files of routers, and what happens to them
  *   stop.c     a router that ends in good order, while time goes on
  *   names.c    two routers in one EAL
+ *   spare.c    packet buffers, from one router to the next
  *   memory.c   what routers take of the process's memory
  *   cache.c    what an engine has and what it says of that
  *   engine.c   agents and engines
@@ -39,6 +40,7 @@
 #include "kvr_client.h"
 #include "kvr_rand.h"
 #include "kvr_udp.h"
+#include "memory.h"
 #include "plan.h"
 #include "rest.h"
 
@@ -49,7 +51,8 @@
 #define SIM_ENGINES 32u
 #define SIM_CLIENTS 64u
 #define SIM_NODES   (SIM_ROUTERS * (1u + SIM_ENGINES + SIM_CLIENTS)) /* at most 255 */
-#define SIM_DUE	    128u /* routers, engines and clients, at most; a power of two */
+#define SIM_DUE	    128u /* routers, engines and clients, at most; whole groups */
+#define SIM_GROUP   8u
 #define SIM_RANKS   8u
 #define SIM_BLOCK   16u
 #define SIM_PROMPT  96u /* blocks, at most */
@@ -194,13 +197,6 @@ struct customer {
 	uint32_t n_again;
 };
 
-/** Of the process's memory, by one router. */
-struct memory {
-	int64_t bytes, most, start; /* now, ever, when it had begun */
-	uint32_t in_turns;	    /* taken or given back by packet lcores */
-	bool turn;		    /* a packet lcore runs */
-};
-
 struct host {
 	struct sim *sim;
 	uint32_t no;
@@ -251,8 +247,9 @@ struct sim {
 	struct customer customer[SIM_CLIENTS];
 	uint32_t n_nodes, n_due;
 	uint64_t due_ns[SIM_DUE]; /* of routers, engines, clients: world.c */
-	uint8_t first[SIM_DUE];	  /* of each pair of them, of each pair of those, ...: [1] is of all
-				   */
+	/* of each group of them: the least, and whose it is */
+	uint64_t group_ns[SIM_DUE / SIM_GROUP];
+	uint32_t group_first[SIM_DUE / SIM_GROUP];
 	struct ask *ask;
 	uint32_t n_asks, cap_asks;
 	uint64_t *hashes[SIM_PROMPTS]; /* of all blocks of a prompt, once known */
@@ -372,17 +369,6 @@ void disk_run(struct host *h);
 void disk_close(struct host *h);
 /** It has died: what becomes of its file meanwhile. */
 void disk_left(struct host *h);
-
-/* ---- memory.c ---- */
-
-/** From now on it is this one's. @return whose it was; NULL: nobody's. */
-struct memory *memory_of(struct memory *m);
-/** Bytes of the EAL's heaps. */
-uint64_t memory_eal(void);
-/** Within its bounds, between two steps. */
-void memory_check(struct sim *s);
-/** Router @p i has ended. */
-void memory_given_back(struct sim *s, uint32_t i);
 
 /* ---- truth.c ---- */
 

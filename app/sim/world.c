@@ -156,13 +156,20 @@ static uint64_t due_ns(const struct sim *s, uint32_t i)
 	return engine < s->plan.engines ? engine_due_ns(s, engine) : customer_due_ns(s, client);
 }
 
-/* Who is the first below place @p at of the tournament; equals: the lower number. */
-static void note_first(struct sim *s, uint32_t at)
+/* Who of a group is first; equals: the lower number. No branch depends on what nobody can guess. */
+static void note_group(struct sim *s, uint32_t g)
 {
-	const uint8_t a = at < SIM_DUE / 2 ? s->first[2 * at] : (uint8_t)(2 * at - SIM_DUE);
-	const uint8_t b = at < SIM_DUE / 2 ? s->first[2 * at + 1] : (uint8_t)(a + 1);
+	uint64_t least = s->due_ns[g * SIM_GROUP];
+	uint32_t first = g * SIM_GROUP;
 
-	s->first[at] = s->due_ns[b] < s->due_ns[a] ? b : a;
+	for (uint32_t i = first + 1; i < (g + 1) * SIM_GROUP; i++) {
+		const bool less = s->due_ns[i] < least;
+
+		first = less ? i : first;
+		least = less ? s->due_ns[i] : least;
+	}
+	s->group_ns[g] = least;
+	s->group_first[g] = first;
 }
 
 static void note_due(struct sim *s, uint32_t i)
@@ -172,21 +179,29 @@ static void note_due(struct sim *s, uint32_t i)
 	if (at == s->due_ns[i])
 		return;
 	s->due_ns[i] = at;
-	for (uint32_t k = (SIM_DUE + i) / 2; k >= 1; k /= 2) {
-		const uint8_t was = s->first[k];
-
-		note_first(s, k);
-		if (was != i && s->first[k] == was)
-			break; /* nobody further up has seen it, nor will */
-	}
+	note_group(s, i / SIM_GROUP);
 }
 
 static void note_all_due(struct sim *s)
 {
 	for (uint32_t i = 0; i < SIM_DUE; i++)
 		s->due_ns[i] = i < s->n_due ? due_ns(s, i) : SIM_NEVER;
-	for (uint32_t k = SIM_DUE - 1; k >= 1; k--)
-		note_first(s, k);
+	for (uint32_t g = 0; g < SIM_DUE / SIM_GROUP; g++)
+		note_group(s, g);
+}
+
+static uint32_t first_due(const struct sim *s)
+{
+	uint64_t least = s->group_ns[0];
+	uint32_t first = s->group_first[0];
+
+	for (uint32_t g = 1; g * SIM_GROUP < s->n_due; g++) {
+		const bool less = s->group_ns[g] < least;
+
+		first = less ? s->group_first[g] : first;
+		least = less ? s->group_ns[g] : least;
+	}
+	return first;
 }
 
 /* It waits at its receiver, or is dropped when nobody has its address. */
@@ -226,7 +241,7 @@ static bool step(struct sim *s, uint64_t phase_ns)
 	const uint64_t frame = net_next_ns(&s->net);
 	const uint64_t fault = s->phase == PHASE_FAULTS ? faults_due_ns(s) : SIM_NEVER;
 	uint64_t at = RTE_MIN(frame, RTE_MIN(fault, phase_ns));
-	uint32_t who = s->first[1];
+	uint32_t who = first_due(s);
 
 	if (s->due_ns[who] < at)
 		at = s->due_ns[who];
