@@ -171,9 +171,9 @@ static void refused(const struct step *x, uint32_t leg, const struct kvr_sched_d
 		kvr_rq__decide(x, leg);
 		return;
 	}
-	/* Nobody else, or nobody else with room: the one that was passed over. */
-	if (how == KVR_RQ_REFUSED &&
-	    (d->err == KVR_E_NO_ENDPOINTS || d->err == KVR_E_ALL_OVERLOADED) &&
+	/* Nobody else, or nobody else with room: the one that was passed over. So it is when those
+	 * for whom it has waited are gone. */
+	if ((d->err == KVR_E_NO_ENDPOINTS || d->err == KVR_E_ALL_OVERLOADED) &&
 	    kvr_rq__readmit(x, leg)) {
 		kvr_rq__decide(x, leg);
 		return;

@@ -202,6 +202,64 @@ static void time_follows_from_dead_ms(void)
 	end();
 }
 
+static void bye(uint64_t worker, uint32_t from)
+{
+	const struct kvr_wire_ids ids = {.source = worker, .epoch = 1};
+	uint8_t buf[64];
+
+	pipeline_send(from, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids));
+	pipeline_turn();
+	pipeline_turn();
+}
+
+/* It waits for another worker, and that leaves: the first one has it again. */
+static void who_has_waited_in_vain_is_not_refused(void)
+{
+	const struct kvr_wire_ids other = {.source = 77, .id = 2, .epoch = 1};
+	uint32_t attempt;
+	uint64_t old, h;
+	uint8_t buf[64];
+
+	begin("router_queue_threshold = 0\n");
+	old = silent(0, 1000);
+	pipeline_route(2, 100, 10, 0, NULL); /* it takes the other worker */
+	pipeline_turn();
+	h = dispatched(PEER_OTHER, &attempt);
+	CU_ASSERT_NOT_EQUAL(h, 0);
+	pipeline_flush();
+	pipeline_advance(1000);
+	again(0);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_ABORT));
+	CU_ASSERT_EQUAL(accepted(&h)->state, KVR_STATE_QUEUED);
+	CU_ASSERT_EQUAL(counter(PC_LEG_QUEUED), 1);
+	CU_ASSERT_TRUE(pipeline_balanced());
+	bye(SECOND, PEER_OTHER);
+	h = dispatched(PEER_AGENT, &attempt);
+	CU_ASSERT(h != 0 && h != old);
+	CU_ASSERT_EQUAL(counter(PC_ADMITTED), 1);
+	CU_ASSERT_EQUAL(counter(PC_QUEUE_FAILED), 0);
+	CU_ASSERT_TRUE(pipeline_balanced());
+	item(PEER_AGENT, h, KVR_RESP_F_FIN);
+	client_has_all(h);
+	pipeline_send(PEER_CLIENT, buf,
+		      (size_t)kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &other));
+	end();
+	/* So it is when both leave: nobody is left to have it. */
+	begin("router_queue_threshold = 0\n");
+	silent(0, 1000);
+	pipeline_route(2, 100, 10, 0, NULL);
+	pipeline_turn();
+	pipeline_advance(1000);
+	again(0);
+	bye(FIRST, PEER_AGENT);
+	CU_ASSERT_EQUAL(live(), 1);
+	bye(SECOND, PEER_OTHER);
+	CU_ASSERT_EQUAL(counter(PC_ADMITTED), 0);
+	CU_ASSERT_EQUAL(counter(PC_QUEUE_FAILED), 1);
+	CU_ASSERT_TRUE(pipeline_balanced());
+	end();
+}
+
 static void the_client_and_the_first_worker_are_told(void)
 {
 	const struct kvr_wire_accepted *a;
@@ -377,6 +435,7 @@ int main(void)
 	CU_TestInfo tests[] = {
 		{"once", another_worker_gets_it_once},
 		{"dead_ms", time_follows_from_dead_ms},
+		{"waits", who_has_waited_in_vain_is_not_refused},
 		{"told", the_client_and_the_first_worker_are_told},
 		{"who stays", who_stays},
 		{"long message", a_long_message_comes_again_first},

@@ -145,6 +145,8 @@ struct request {
 	bool counted;  /* as routed, queued, disagg, rejected or query */
 	bool away;     /* its client gives the body to the workers' agents */
 	bool decided;  /* its main leg waits for no prefill leg, in this try of a pair */
+	uint8_t asked; /* bits of legs that have left the queue to be decided once more: they count
+			* as waiting until then */
 	alignas(RTE_CACHE_LINE_SIZE) struct request_times times;
 };
 _Static_assert(sizeof(struct request) == 320, "five cache lines");

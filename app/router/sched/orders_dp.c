@@ -416,6 +416,8 @@ enum kvr_rq_verdict life_event(const struct life *x, const struct kvr_rq_event *
 	struct kvr_rq_orders out;
 	const enum kvr_rq_verdict v = kvr_request_step(&c, &x->r->rq, e, &out);
 
+	if (unlikely(e->kind == KVR_RQE_NOT_ADMITTED))
+		tally_not_admitted(x, e, &out);
 	tally_try(x);
 	carry(x, &c, &out);
 	return v;

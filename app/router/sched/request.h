@@ -196,6 +196,10 @@ void tally_decided(const struct life *x, enum pool_counter how);
 void tally_decision(const struct life *x, const struct kvr_rq_event *e,
 		    const struct kvr_rq_orders *out);
 
+/** A leg has waited in vain; @p out is what follows. */
+void tally_not_admitted(const struct life *x, const struct kvr_rq_event *e,
+			const struct kvr_rq_orders *out);
+
 /** Another try of a request, when there is one: from then on its decisions are counted as those of
  * decode legs. */
 void tally_try(const struct life *x);

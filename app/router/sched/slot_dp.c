@@ -21,6 +21,7 @@ struct request *request_get(struct pool *p)
 	r->tries = 0;
 	r->counted = false;
 	r->unwanted_ms = 0;
+	r->asked = 0;
 	r->decided = true; /* until a try of a pair begins */
 	return r;
 }

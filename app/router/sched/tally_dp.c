@@ -12,19 +12,50 @@ void tally_decided(const struct life *x, enum pool_counter how)
 	pool_count(x->p, how, 1);
 }
 
+static const struct kvr_rq_order *last_of(const struct kvr_rq_orders *out)
+{
+	static const struct kvr_rq_order none;
+
+	return out->n > 0 ? &out->v[out->n - 1] : &none;
+}
+
+static bool is_asked_again(const struct kvr_rq_event *e, const struct kvr_rq_orders *out)
+{
+	return last_of(out)->kind == KVR_RQO_DECIDE && last_of(out)->leg == e->leg;
+}
+
+void tally_not_admitted(const struct life *x, const struct kvr_rq_event *e,
+			const struct kvr_rq_orders *out)
+{
+	if (is_asked_again(e, out))
+		x->r->asked |= (uint8_t)(1u << e->leg);
+	else
+		pool_count(leg_pool(x, e->leg), PC_QUEUE_FAILED, 1);
+}
+
+/* A leg that has waited is decided once more: as if it had not left the queue in between. */
+static void asked_once_more(const struct life *x, const struct kvr_rq_event *e)
+{
+	const enum kvr_sched_result result = e->d->result;
+
+	x->r->asked &= (uint8_t) ~(1u << e->leg);
+	pool_count(leg_pool(x, e->leg), PC_ADMITTED, result == KVR_SCHED_ROUTED);
+	pool_count(leg_pool(x, e->leg), PC_QUEUE_FAILED, result == KVR_SCHED_ERROR);
+}
+
 void tally_decision(const struct life *x, const struct kvr_rq_event *e,
 		    const struct kvr_rq_orders *out)
 {
-	static const struct kvr_rq_order none;
-	const struct kvr_rq_order *last = out->n > 0 ? &out->v[out->n - 1] : &none;
 	const enum kvr_sched_result result = e->d->result;
 	struct request *r = x->r;
 
 	if (r->rq.query || r->rq.probe)
 		return;
-	if (result == KVR_SCHED_ERROR) {
-		if (last->kind == KVR_RQO_DECIDE && last->leg == e->leg)
-			return; /* it is asked again, for other hints */
+	if (result == KVR_SCHED_ERROR && is_asked_again(e, out))
+		return; /* for other hints */
+	if (unlikely((r->asked >> e->leg & 1) != 0)) {
+		asked_once_more(x, e);
+	} else if (result == KVR_SCHED_ERROR) {
 		if (e->leg == PREFILL)
 			pool_count(x->p->prefill, PC_REJECTED, 1);
 		else if (r->rq.paired || r->rq.tries != 0)
@@ -33,7 +64,7 @@ void tally_decision(const struct life *x, const struct kvr_rq_event *e,
 		pool_count(x->p->prefill, result == KVR_SCHED_ROUTED ? PC_ROUTED : PC_QUEUED, 1);
 	} else if (r->rq.paired || r->rq.tries != 0) {
 		tally_decided(x, result == KVR_SCHED_ROUTED ? PC_LEG_ROUTED : PC_LEG_QUEUED);
-	} else if (result == KVR_SCHED_ROUTED || last->kind != KVR_RQO_HOLD) {
+	} else if (result == KVR_SCHED_ROUTED || last_of(out)->kind != KVR_RQO_HOLD) {
 		pool_count(x->p, result == KVR_SCHED_ROUTED ? PC_ROUTED : PC_QUEUED, 1);
 		r->counted = true;
 	}

@@ -62,7 +62,7 @@ void admit_one(struct lcore *lc, struct pool *p, const struct kvr_sched_decision
 {
 	const struct kvr_rq_event e = {.kind = (uint8_t)kvr_request_decided(d, true), .d = d};
 
-	pool_count(p, d->result == KVR_SCHED_ROUTED ? PC_ADMITTED : PC_QUEUE_FAILED, 1);
+	pool_count(p, PC_ADMITTED, d->result == KVR_SCHED_ROUTED);
 	slot_event(lc, p, kvr_flight_slot(p->requests, d->slot), e);
 }
 

@@ -71,6 +71,7 @@ struct rig {
 	bool no_hold, no_renew, no_slot, no_session, alone;
 	enum kvr_code refuse;	     /* what the pools answer; OK: as they are */
 	struct kvr_rq_pool *refuser; /* only this one; NULL: all */
+	uint64_t busy;		     /* worker that is overloaded */
 	uint32_t opens, closes, bound, unbound, expired, predicts;
 	char text[4096];
 	size_t len;
@@ -184,7 +185,7 @@ static void rig_route(struct rig *g, const struct kvr_rq_pool *p, const struct k
 		      bool waited, struct kvr_sched_decision *d)
 {
 	const struct kvr_sched_hints *h = q->hints;
-	const struct rig_worker *found = NULL, *excluded = NULL;
+	const struct rig_worker *found = NULL;
 	uint64_t id;
 	const bool pinned = rig_pin(q, &id);
 
@@ -195,11 +196,12 @@ static void rig_route(struct rig *g, const struct kvr_rq_pool *p, const struct k
 		if (!w->here || w->pool != p || (pinned && w->id != id))
 			continue;
 		if (!pinned && (h->flags & KVR_SHINT_EXCLUDE) != 0 && w->id == h->exclude_id)
-			excluded = w;
+			continue;
+		if (w->id == g->busy)
+			d->err = KVR_E_ALL_OVERLOADED;
 		else if (found == NULL || (g->chance.state != 0 && kvr_rand_below(&g->chance, 2)))
 			found = w;
 	}
-	(void)excluded;
 	if (g->refuse != KVR_OK && (g->refuser == NULL || g->refuser == p)) {
 		d->err = g->refuse;
 		d->reject.kind = KVR_LIMIT_RAW_ISL_TOKENS;

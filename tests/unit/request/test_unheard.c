@@ -109,6 +109,58 @@ static void waits_for_its_turn_elsewhere(void)
 	end();
 }
 
+/* It waits for others, and they go: the one that was passed over has it again. */
+static void waits_for_nobody(void)
+{
+	struct rig_call *c = begin();
+
+	silent_for(c, 500);
+	g.full_a = true;
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "a.ABORT c.QUEUED");
+	rig_leave(&g, 'b');
+	g.full_a = false;
+	CU_ASSERT_TRUE(rig_turn(&g, c, 0));
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(c->rejected, 0);
+	end();
+	/* It waits on, and nobody comes. */
+	c = begin();
+	silent_for(c, 500);
+	g.full_a = true;
+	RIG(&g, c, REPEATED, AGAIN);
+	rig_leave(&g, 'a');
+	rig_leave(&g, 'b');
+	g.full_a = false;
+	CU_ASSERT_TRUE(rig_turn(&g, c, 0));
+	RIG_SAID(&g, "a.ABORT c.QUEUED c.NoEndpoints");
+	end();
+}
+
+/* Everybody else is overloaded. */
+static void all_others_overloaded(void)
+{
+	struct rig_call *c = begin();
+
+	silent_for(c, 500);
+	g.busy = 'b';
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "a.ABORT a.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(c->rejected, 0);
+	end();
+	/* When its turn comes. */
+	c = begin();
+	silent_for(c, 500);
+	g.full_a = true;
+	RIG(&g, c, REPEATED, AGAIN);
+	RIG_SAID(&g, "a.ABORT c.QUEUED");
+	g.full_a = false;
+	g.busy = 'b';
+	CU_ASSERT_TRUE(rig_turn(&g, c, 0));
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
+	end();
+}
+
 /* Whatever was said of it, or must not be done: it is sent to the same worker again. */
 static void who_stays(void)
 {
@@ -253,6 +305,18 @@ static void prefill_leg_goes_elsewhere(void)
 	RIG(&g, c, UNHEARD, .leg = KVR_LEG_PREFILL);
 	RIG_SAID(&g, "p.ABORT d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
 	end();
+	/* It waits for another one, which goes. */
+	c = pair(false);
+	rig_arrive(&g, c, &g.d);
+	second_pair(false);
+	g.full_p = true;
+	RIG(&g, c, UNHEARD, .leg = KVR_LEG_PREFILL);
+	RIG_SAID(&g, "p.ABORT");
+	rig_leave(&g, 'q');
+	g.full_p = false;
+	CU_ASSERT_TRUE(rig_turn(&g, c, KVR_LEG_PREFILL));
+	RIG_SAID(&g, "p.DISPATCH");
+	end();
 	/* Nobody else: the same worker gets it once more. */
 	c = pair(false);
 	rig_arrive(&g, c, &g.d);
@@ -334,6 +398,8 @@ int main(void)
 		{"each worker", time_begins_with_the_first_copy_to_each},
 		{"nobody else", nobody_else_means_the_same_again},
 		{"queue", waits_for_its_turn_elsewhere},
+		{"queue, nobody", waits_for_nobody},
+		{"overload", all_others_overloaded},
 		{"who stays", who_stays},
 		{"answered", answered_requests_stay},
 		{"no room", no_room_for_another_handle},
