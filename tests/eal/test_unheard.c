@@ -24,6 +24,15 @@ static uint64_t counter(enum pool_counter c)
 	return kvr_stats_get(pool()->count, c);
 }
 
+/* Of the rank of a worker, which has one. */
+static uint64_t of_rank(uint32_t number, uint64_t worker, enum rank_counter c)
+{
+	const struct pool *p = &rt->pool[number];
+	const uint32_t rank = kvr_sched_rank_find(p->sched, worker, 0);
+
+	return rank == KVR_SCHED_NO_RANK ? 0 : kvr_cell_get(&p->rank_counts[rank].v[c]);
+}
+
 static uint32_t live(void)
 {
 	return (uint32_t)kvr_sched_counters(pool()->sched)->booked_now;
@@ -160,6 +169,9 @@ static void another_worker_gets_it_once(void)
 	CU_ASSERT_EQUAL(live(), 1);
 	CU_ASSERT_EQUAL(counter(PC_UNHEARD), 1);
 	CU_ASSERT_EQUAL(counter(PC_STARTED_OVER), 1);
+	CU_ASSERT_EQUAL(of_rank(0, FIRST, RC_ROUTED), 1);
+	CU_ASSERT_EQUAL(of_rank(0, FIRST, RC_FAILED), 1);
+	CU_ASSERT_EQUAL(of_rank(0, SECOND, RC_ROUTED), 1);
 	h = dispatched(PEER_OTHER, &attempt);
 	CU_ASSERT(h != 0 && h != old);
 	CU_ASSERT_EQUAL(attempt, 0);
@@ -176,6 +188,42 @@ static void another_worker_gets_it_once(void)
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
 	CU_ASSERT_EQUAL(live(), 0);
 	client_has_all(h);
+	end();
+}
+
+/* How long its client wants to wait is counted from its first copy. */
+static void a_limit_does_not_begin_anew(void)
+{
+	const struct kvr_wire_ids other = {.source = 77, .id = 2, .epoch = 1};
+	const struct kvr_wire_rejected *why;
+	const struct out *o;
+	uint8_t buf[64];
+	uint64_t h;
+
+	begin("router_queue_threshold = 0\n");
+	pipeline_deadline_ms = 3000;
+	silent(0, 1000);
+	pipeline_deadline_ms = 0;
+	pipeline_route(2, 100, 10, 0, NULL);
+	pipeline_turn();
+	pipeline_advance(1000);
+	pipeline_flush();
+	pipeline_deadline_ms = 3000;
+	again(0);
+	pipeline_deadline_ms = 0;
+	CU_ASSERT_EQUAL(accepted(&h)->state, KVR_STATE_QUEUED);
+	pipeline_advance(999);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_REJECTED));
+	for (uint32_t i = 0; i < 20; i++) /* slots are looked at in parts */
+		pipeline_advance(10);
+	o = pipeline_expect(PEER_CLIENT, KVR_REJECTED);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	why = (const void *)(&o->hdr + 1);
+	CU_ASSERT_EQUAL(why->code, KVR_E_EXPIRED);
+	CU_ASSERT_EQUAL(why->detail[0], KVR_RQ_DEADLINE);
+	CU_ASSERT_EQUAL(why->detail[1], 3000);
+	pipeline_send(PEER_CLIENT, buf,
+		      (size_t)kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &other));
 	end();
 }
 
@@ -415,6 +463,8 @@ static void legs_go_elsewhere(void)
 	pipeline_advance(20);
 	SAID("p.ABORT d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
 	CU_ASSERT_EQUAL(counter(PC_UNHEARD) + kvr_stats_get(rt->pool[1].count, PC_UNHEARD), 1);
+	CU_ASSERT_EQUAL(of_rank(1, PAIR_P, RC_FAILED), 1);
+	CU_ASSERT_EQUAL(of_rank(0, PAIR_D, RC_CANCELLED), 1);
 	pair_finish();
 	pair_stop();
 	/* The decode leg, and its prefill with it. */
@@ -430,16 +480,40 @@ static void legs_go_elsewhere(void)
 	pair_stop();
 }
 
+/* The leg that has been silent for longest, when more legs are due than are looked at in a turn. */
+static void first_who_has_been_silent_for_longest(void)
+{
+	pair_start("dispatch_ms = 2000\n", "");
+	CU_ASSERT_TRUE(pair_join(PAIR_D, 1, true) && pair_join(PAIR_P, 1, true));
+	pair_route(1, NULL);
+	pair_ack(pair_leg(1, true), 0);
+	CU_ASSERT_TRUE(pair_join(PAIR_E, 1, true));
+	/* Repeated after 20 ms, 60, 140 ... 1,260: again at 2,260. */
+	for (uint32_t i = 0; i < 2240; i += 10)
+		pipeline_advance(10);
+	for (uint64_t id = 2; id < 2 + 2 * BURST; id++)
+		pair_route(id, NULL);
+	CU_ASSERT_EQUAL(counter(PC_UNHEARD), 0);
+	pipeline_advance(30);
+	CU_ASSERT_EQUAL(counter(PC_UNHEARD), 1);
+	pair_take();
+	CU_ASSERT_NOT_EQUAL(pair_leg(1, false)->worker, PAIR_D);
+	pair_finish();
+	pair_stop();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
 		{"once", another_worker_gets_it_once},
 		{"dead_ms", time_follows_from_dead_ms},
 		{"waits", who_has_waited_in_vain_is_not_refused},
+		{"limit", a_limit_does_not_begin_anew},
 		{"told", the_client_and_the_first_worker_are_told},
 		{"who stays", who_stays},
 		{"long message", a_long_message_comes_again_first},
 		{"legs", legs_go_elsewhere},
+		{"longest", first_who_has_been_silent_for_longest},
 		CU_TEST_INFO_NULL,
 	};
 

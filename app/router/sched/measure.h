@@ -110,6 +110,7 @@ struct request_times {
 	uint32_t removed[2];	 /* by leg: blocks its rank had removed when it was sent */
 	uint8_t class[2];	 /* by leg: policy class */
 	uint8_t waited;		 /* bits of legs that have waited */
+	bool anew;		 /* another try begins with the next question */
 };
 _Static_assert(sizeof(struct request_times) <= 64, "one cache line");
 
@@ -130,7 +131,8 @@ uint32_t measures_classes(const struct pool *p);
 /** A new request. */
 void measure_arrived(struct request *r, uint64_t arrival_ns);
 
-/** Another try of a pair begins: its legs are sent anew. */
+/** Another try begins: its legs are sent anew. After the orders that end those of the one before,
+ * whose times they want. */
 void measure_again(struct request *r);
 
 /** A pool has decided about a leg of a request of @p isl tokens: booked, or admitted. @p r NULL: a

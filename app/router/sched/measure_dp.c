@@ -29,6 +29,7 @@ void measure_again(struct request *r)
 {
 	memset(r->times.sent_ns, 0, sizeof(r->times.sent_ns));
 	r->times.prefill_end_ns = 0;
+	r->times.anew = false;
 }
 
 /* Blocks as tokens: overlaps are blocks, halves of them when a weight says so. */

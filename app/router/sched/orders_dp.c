@@ -392,6 +392,8 @@ static void carry(const struct life *x, const struct kvr_rq_ctx *c, struct kvr_r
 	while (out->n > 0) {
 		for (uint32_t i = 0; i < out->n; i++)
 			carry_out(x, &out->v[i]);
+		if (unlikely(x->r->times.anew))
+			measure_again(x->r);
 		if (unlikely(x->r->rq.session != NULL))
 			session_charge(x);
 		done = out->v[out->n - 1].kind == KVR_RQO_DONE;

@@ -70,6 +70,10 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, 
 		job_free(lc, j);
 		return;
 	}
+	/* The client's limit is for the request, whichever copy it moves with. */
+	if (j->deadline_ns != 0)
+		j->deadline_ns = r->times.arrival_ns + (j->deadline_ns - j->arrival_ns);
+	j->arrival_ns = r->times.arrival_ns;
 	e.flags |= KVR_RQEF_RESEND | answered(r);
 	e.msg = send_may_move(r) ? &j->msg : NULL;
 	r->job = j;

@@ -439,7 +439,8 @@ struct kvr_flight *send_unheard(struct lcore *lc, struct pool *p)
 
 	if (likely(!any_waits(p)))
 		return NULL;
-	for (uint32_t i = 0; i < LEG_STEPS; i++)
+	/* Who has been repeated most has been silent for longest; after a pause all may be due. */
+	for (uint32_t i = LEG_STEPS; i-- > 0;)
 		TAILQ_FOREACH (slot, &p->live.resends[i], resend_link) {
 			if (slot->resend_ns > lc->now_ns || looks == 0)
 				break;

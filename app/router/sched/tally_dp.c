@@ -77,7 +77,7 @@ void tally_try(const struct life *x)
 	tally_decided(x, PC_UNDECIDED);
 	x->r->tries = x->r->rq.tries;
 	x->r->decided = false;
-	measure_again(x->r);
+	x->r->times.anew = true;
 	x->p->pair.n_prefilling++;
 	pool_count(x->p, PC_STARTED_OVER, 1);
 }
