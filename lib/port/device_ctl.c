@@ -216,7 +216,13 @@ static int configure_dev(struct kvr_port *p, struct port_err e)
 		p->rss = true;
 	}
 	p->rx_cksum_hw = (conf.rxmode.offloads & rx_sums) == rx_sums;
+	conf.intr_conf.rxq = p->conf.interrupts;
 	rc = rte_eth_dev_configure(p->ethdev, q, q, &conf);
+	if (rc != 0 && p->conf.interrupts) {
+		conf.intr_conf.rxq = 0; /* what it refuses may be these */
+		rc = rte_eth_dev_configure(p->ethdev, q, q, &conf);
+	}
+	p->interrupts = conf.intr_conf.rxq != 0;
 	if (rc != 0)
 		return kvr_port__fail(e, rc, "device: %s refuses %u queues with mtu %u: %s",
 				      d->driver_name, q, p->conf.mtu, strerror(-rc));

@@ -73,6 +73,7 @@ struct kvr_port_conf {
 	uint32_t source_control; /* CONNECT and HELLO a second of one source; 0 = no limit */
 	uint32_t
 		source_answers; /* answers a second to refused frames of one source; 0 = no limit */
+	bool interrupts; /* no key: ask the driver for rx interrupts, for kvr_port_wait_start() */
 };
 extern const struct kvr_opt kvr_port_opts[];
 
@@ -248,8 +249,9 @@ void kvr_port_memif_rings(const char *socket, uint32_t id, uint32_t to_server,
 
 /**
  * From now on kvr_port_wait_arm() finds what wakes the lcores of this port, where its driver has
- * something: net_af_packet, and net_memif as a server, whose rings kvr_port_memif_ring() tells.
- * Started port; before its lcores run. Control thread.
+ * something: net_af_packet, net_af_xdp, drivers with rx interrupts (kvr_port_conf::interrupts), and
+ * net_memif as a server, whose rings kvr_port_memif_ring() tells. Started port; before its lcores
+ * run and before another port is created. Control thread.
  */
 void kvr_port_wait_start(struct kvr_port *p);
 

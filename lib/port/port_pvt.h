@@ -94,7 +94,8 @@ struct kvr_port {
 	uint16_t ethdev;
 	bool probed, configured, started;
 	bool rss, rx_cksum_hw, answers4, answers6;
-	bool wakes; /* when it has a peer: wait.c */
+	bool wakes;	 /* when it has a peer: wait.c */
+	bool interrupts; /* of its rx queues were asked for, and the driver did not refuse */
 };
 
 /* Where create() and its parts write their one line. */

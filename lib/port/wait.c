@@ -6,7 +6,10 @@
  *   memif server   net_memif asks its peers for no interrupts. The ring's head is mapped here a
  *                  second time, and the flag that asks for none is taken away while the lcore
  *                  sleeps: its peer then writes to the ring's eventfd.
- *   af_packet      the socket is readable when its ring has a frame.
+ *   af_packet, af_xdp   the socket is readable when its ring has a frame.
+ *   others         rx interrupts of the driver, where it has them: the file it gives for a queue is
+ *                  readable after one, or, where none can be asked for (net_tap), while there are
+ *                  frames.
  */
 #include "port_pvt.h"
 
@@ -21,6 +24,8 @@
 
 #include <linux/if_packet.h>
 
+#include <rte_ethdev.h>
+
 /* Of a memif ring: flags and head in its first cache line, tail in its second. */
 #define RING_BYTES 128u
 #define RING_FLAGS 4u
@@ -31,10 +36,16 @@
 
 struct kvr_port_wait {
 	int fd;
-	uint8_t *map; /* pages with the ring's head; NULL: a socket */
+	bool asks; /* rx interrupts must be asked for each time */
+	bool xdp;  /* in `sockets` */
+	struct kvr_port_wait *next;
+	uint8_t *map; /* pages with the ring's head; NULL: no ring */
 	size_t len;
 	uint8_t *ring; /* in them */
 };
+
+/* Of AF_XDP, which do not tell their interface: those that have a queue. Control only. */
+static struct kvr_port_wait *sockets;
 
 static _Atomic uint16_t *word(const struct kvr_port_wait *w, size_t at)
 {
@@ -47,12 +58,44 @@ static void wait_free(struct kvr_port_wait *w)
 		return;
 	if (w->map != NULL) {
 		munmap(w->map, w->len);
-		close(w->fd); /* our copy; a socket is the driver's */
+		close(w->fd); /* our copy; another file is the driver's */
 	}
+	if (w->xdp)
+		for (struct kvr_port_wait **at = &sockets; *at != NULL; at = &(*at)->next)
+			if (*at == w) {
+				*at = w->next;
+				break;
+			}
 	free(w);
 }
 
 /* ---- the lcore ---- */
+
+/* @return 1: there are some; negative: the driver cannot say. */
+static int device_has_frames(uint16_t port, uint16_t queue)
+{
+	int rc = rte_eth_rx_queue_count(port, queue);
+
+	if (rc >= 0)
+		return rc > 0;
+	rc = rte_eth_rx_descriptor_status(port, queue, 0);
+	return rc < 0 ? rc : rc == RTE_ETH_RX_DESC_DONE;
+}
+
+/* Ask first, look then: what comes after the look finds the interrupt asked for. */
+static int ask_for_interrupt(struct kvr_port_queue *q)
+{
+	const uint16_t port = q->port->ethdev;
+	int rc;
+
+	if (rte_eth_dev_rx_intr_enable(port, (uint16_t)q->queue) != 0)
+		return -ENOTSUP;
+	rc = device_has_frames(port, (uint16_t)q->queue);
+	if (rc == 0)
+		return 0;
+	kvr_port_wait_disarm(q);
+	return rc > 0 ? -EAGAIN : -ENOTSUP;
+}
 
 int kvr_port_wait_arm(struct kvr_port_queue *q, int *fd)
 {
@@ -74,6 +117,12 @@ int kvr_port_wait_arm(struct kvr_port_queue *q, int *fd)
 			return -EAGAIN;
 		}
 	}
+	if (w->asks) {
+		const int rc = ask_for_interrupt(q);
+
+		if (rc < 0)
+			return rc;
+	}
 	*fd = w->fd;
 	return 0;
 }
@@ -83,10 +132,13 @@ void kvr_port_wait_disarm(struct kvr_port_queue *q)
 	struct kvr_port_wait *w = atomic_load_explicit(&q->wait, memory_order_acquire);
 	uint64_t count;
 
-	if (w == NULL || w->ring == NULL)
+	if (w == NULL || (w->ring == NULL && !w->asks))
 		return;
-	atomic_store_explicit(word(w, RING_FLAGS), MASK_INT, memory_order_relaxed);
-	(void)!read(w->fd, &count, sizeof(count)); /* does not block: made so in ring_wait() */
+	if (w->asks)
+		(void)rte_eth_dev_rx_intr_disable(q->port->ethdev, (uint16_t)q->queue);
+	else
+		atomic_store_explicit(word(w, RING_FLAGS), MASK_INT, memory_order_relaxed);
+	(void)!read(w->fd, &count, sizeof(count)); /* does not block: made so before */
 }
 
 /* ---- control and the interrupt thread ---- */
@@ -138,32 +190,90 @@ void kvr_port__wait_ring(struct kvr_port *p, uint32_t queue, const struct kvr_po
 	wait_free(old);
 }
 
-/* Packet sockets of this process that are bound to @p ifindex, in the order they were opened. */
-static void find_sockets(struct kvr_port *p, unsigned int ifindex)
+/* Control: @fd wakes the lcore of @queue. */
+static struct kvr_port_wait *wait_on(struct kvr_port *p, uint32_t queue, int fd)
+{
+	struct kvr_port_wait *w = calloc(1, sizeof(*w));
+
+	if (w != NULL)
+		w->fd = fd;
+	wait_free(replace(p, queue, w));
+	return w;
+}
+
+static bool is_packet_socket(int fd, unsigned int ifindex)
+{
+	struct sockaddr_ll a = {0};
+	socklen_t len = sizeof(a);
+
+	return getsockname(fd, (struct sockaddr *)&a, &len) == 0 && a.sll_family == AF_PACKET &&
+	       (unsigned int)a.sll_ifindex == ifindex;
+}
+
+/* One that no port has: ports are started one after the other. */
+static bool is_new_xdp_socket(int fd)
+{
+	const struct kvr_port_wait *w = sockets;
+	socklen_t len = sizeof(int);
+	int domain = 0;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) != 0 || domain != AF_XDP)
+		return false;
+	while (w != NULL && w->fd != fd)
+		w = w->next;
+	return w == NULL;
+}
+
+/* Sockets of this process that are the port's, in the order they were opened. */
+static void find_sockets(struct kvr_port *p, bool xdp)
 {
 	const long open_max = sysconf(_SC_OPEN_MAX);
 	const int most = open_max > 0 && open_max < MOST_FILES ? (int)open_max : MOST_FILES;
 	uint32_t queue = 0;
 
 	for (int fd = 0; fd < most && queue < p->hw; fd++) {
-		struct sockaddr_ll a = {0};
-		socklen_t len = sizeof(a);
 		struct kvr_port_wait *w;
 
-		if (getsockname(fd, (struct sockaddr *)&a, &len) != 0 ||
-		    a.sll_family != AF_PACKET || (unsigned int)a.sll_ifindex != ifindex)
+		if (!(xdp ? is_new_xdp_socket(fd) : is_packet_socket(fd, p->dev.if_index)))
 			continue;
-		w = calloc(1, sizeof(*w));
-		if (w != NULL)
-			w->fd = fd;
-		wait_free(replace(p, queue++, w));
+		w = wait_on(p, queue++, fd);
+		if (w == NULL || !xdp)
+			continue;
+		w->xdp = true;
+		w->next = sockets;
+		sockets = w;
+	}
+}
+
+/* Asked for in configure_dev(). */
+static void find_interrupts(struct kvr_port *p)
+{
+	for (uint32_t queue = 0; p->interrupts && queue < p->hw; queue++) {
+		const int fd = rte_eth_dev_rx_intr_ctl_q_get_fd(p->ethdev, (uint16_t)queue);
+		const int rc =
+			fd < 0 ? -ENOTSUP : rte_eth_dev_rx_intr_enable(p->ethdev, (uint16_t)queue);
+		struct kvr_port_wait *w =
+			rc == 0 || (fd >= 0 && rc == -ENOTSUP) ? wait_on(p, queue, fd) : NULL;
+
+		if (rc == 0)
+			rte_eth_dev_rx_intr_disable(p->ethdev, (uint16_t)queue);
+		if (w == NULL || rc != 0)
+			continue;
+		w->asks = true;
+		fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 	}
 }
 
 void kvr_port_wait_start(struct kvr_port *p)
 {
-	if (strcmp(p->dev.driver_name, "net_af_packet") == 0 && p->dev.if_index != 0)
-		find_sockets(p, p->dev.if_index);
+	const char *driver = p->dev.driver_name;
+
+	if (strcmp(driver, "net_af_packet") == 0 && p->dev.if_index != 0)
+		find_sockets(p, false);
+	else if (strcmp(driver, "net_af_xdp") == 0)
+		find_sockets(p, true);
+	else
+		find_interrupts(p);
 }
 
 void kvr_port__wait_stop(struct kvr_port *p)

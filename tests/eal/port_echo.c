@@ -3,9 +3,13 @@
  * Opens a port and sends every datagram back where it came from, until it has echoed as many as
  * asked: port_echo DEVICE IPV4 IPV6 MTU COUNT [key=value ...]. Prints "ready" when it polls,
  * what becomes of the link, and the counters at the end; exits 1 when a counter equation is
- * violated. COUNT "off" takes the XDP program of a dead one off. A tool for test_port_kernel.sh,
- * and for hand checks of a new kind of port.
+ * violated. With sleep=on it does not poll: after an empty burst it sleeps until the device wakes
+ * it, however long that takes (and looks at no link); "woken" and "cannot" count. COUNT "off" takes
+ * the XDP program of a dead one off. A tool for test_port_kernel.sh, and for hand checks of a new
+ * kind of port.
  */
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +20,9 @@
 #include "kvr_port.h"
 
 #define SECONDS 90 /* peers of a busy machine take their time */
+
+static bool sleeps;
+static unsigned int woken, cannot;
 
 static int fill(struct kvr_port_conf *c, int argc, char **argv, char *err, size_t errlen)
 {
@@ -34,6 +41,10 @@ static int fill(struct kvr_port_conf *c, int argc, char **argv, char *err, size_
 		if (value == NULL)
 			return -1;
 		*value++ = '\0';
+		if (strcmp(argv[i], "sleep") == 0) {
+			sleeps = strcmp(value, "on") == 0;
+			continue;
+		}
 		rc = kvr_conf_set(kvr_port_opts, c, argv[i], value, err, errlen);
 	}
 	return rc;
@@ -53,6 +64,20 @@ static void look(struct kvr_port *p)
 	fflush(stdout);
 }
 
+/* Of a port with one queue. */
+static void sleep_till_woken(struct kvr_port_queue *q, uint64_t until)
+{
+	const uint64_t now = rte_get_tsc_cycles();
+	struct pollfd p = {.events = POLLIN};
+	const int rc = kvr_port_wait_arm(q, &p.fd);
+
+	cannot += rc == -ENOTSUP;
+	if (rc == 0 && now < until)
+		woken += poll(&p, 1, (int)((until - now) * 1000 / rte_get_tsc_hz())) > 0;
+	if (rc == 0)
+		kvr_port_wait_disarm(q);
+}
+
 static void echo(struct kvr_port *p, unsigned int queues, uint64_t count)
 {
 	const uint64_t until = rte_get_tsc_cycles() + SECONDS * rte_get_tsc_hz();
@@ -66,7 +91,10 @@ static void echo(struct kvr_port *p, unsigned int queues, uint64_t count)
 		for (uint16_t k = 0; k < n; k++)
 			kvr_port_send(q, &pkts[k].path, m[k]);
 		kvr_port_flush(q);
-		look(p);
+		if (!sleeps)
+			look(p);
+		else if (kvr_port_rx_got(q) == 0)
+			sleep_till_woken(q, until);
 		count -= n < count ? n : count;
 	}
 }
@@ -94,15 +122,20 @@ int main(int argc, char **argv)
 	}
 	if (rte_eal_init((int)RTE_DIM(eal), eal) < 0)
 		return 2;
+	conf.interrupts = sleeps;
 	p = kvr_port_create("echo", &conf, 0, err, sizeof(err));
 	if (p == NULL || kvr_port_start(p, err, sizeof(err)) != 0) {
 		fprintf(stderr, "%s\n", err);
 		return 2;
 	}
+	if (sleeps)
+		kvr_port_wait_start(p);
 	kvr_port_info(p, &info);
 	printf("answers_arp=%d\nanswers_nd=%d\nready\n", info.answers4, info.answers6);
 	fflush(stdout);
 	echo(p, info.queues, strtoull(argv[5], NULL, 10));
+	if (sleeps)
+		printf("woken=%u\ncannot=%u\n", woken, cannot);
 	kvr_stats_snapshot(kvr_port_stats(p), v);
 	bad = kvr_stats_check(&kvr_port_stats_def, v, err, sizeof(err));
 	for (unsigned int i = 0; i < KVR_PORT_COUNTERS; i++)

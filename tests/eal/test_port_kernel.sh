@@ -2,16 +2,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Ports against the kernel's own stack, in a network namespace of their own: net_af_packet and
 # net_af_xdp on a veth end, and net_tap. The kernel resolves us by ARP and neighbour discovery,
-# pings us, and checks the checksums of what we echo. Arguments: path of port_echo, device kind.
+# pings us, and checks the checksums of what we echo. Arguments: path of port_echo, device kind, and "sleep=on" where
+# it is to sleep until the device wakes it: a wake-up that is lost is an answer that does not come.
 # 77 = cannot run here: no user namespaces, or AF_XDP without being root.
 set -eu
 echo_bin=$1
 kind=$2
+sleep=${3:-}
 if [ "${KVR_IN_NS:-}" = "" ]; then
 	ns=-rnm
 	[ "$kind" != af_xdp ] || ns=-nm # loading an XDP program needs the real root
 	unshare $ns true 2>/dev/null || { echo "no namespaces"; exit 77; }
-	exec unshare $ns env KVR_IN_NS=1 "$0" "$echo_bin" "$kind"
+	exec unshare $ns env KVR_IN_NS=1 "$0" "$echo_bin" "$kind" $sleep
 fi
 command -v ip >/dev/null && command -v python3 >/dev/null || { echo "ip or python3 missing"; exit 77; }
 out=$(mktemp)
@@ -47,7 +49,7 @@ tap)
 	mtu=1500
 	;;
 esac
-"$echo_bin" "$device" 10.9.0.1 fd09::1 $mtu 14 $keys >"$out" 2>&1 &
+"$echo_bin" "$device" 10.9.0.1 fd09::1 $mtu 14 $keys $sleep >"$out" 2>&1 &
 pid=$!
 i=0
 while ! grep -q ready "$out"; do
@@ -121,6 +123,7 @@ rc=$?
 pid=
 cat "$out"
 grep -q '^rx_udp=14$' "$out"
+[ -z "$sleep" ] || { grep -q '^cannot=0$' "$out" && ! grep -q '^woken=0$' "$out"; }
 grep -q '^answers_arp=1$' "$out"
 if [ "$kind" = af_packet ]; then # the kernel answers for an address it has
 	ip addr add 10.9.0.1/24 dev va

@@ -36,8 +36,8 @@ static const struct kvr_opt router_opts[] = {
 	 .help = "auto uses them when enough are free"},
 	{"idle", KVR_OPT_ENUM, ROUTER(idle), .choices = idle_modes, .def = "poll",
 	 .help = "lcores without work: poll; sleep up to 2 ms, which the first request after a "
-		 "pause waits; or are woken by their devices (interrupt: memif servers and packet "
-		 "sockets; others are looked at every 50 us)"},
+		 "pause waits; or are woken by their devices (interrupt: memif servers, packet and "
+		 "AF_XDP sockets, drivers with rx interrupts; others are looked at every 50 us)"},
 	{"log_to", KVR_OPT_ENUM, ROUTER(log_to), .choices = log_sinks, .def = "auto",
 	 .help = "auto: the journal when standard error leads there, else standard error"},
 	{"max_workers", KVR_OPT_U32, ROUTER(max_workers), .min = 0, .max = 1048576, .def = "0",

@@ -94,6 +94,7 @@ int start_ports(struct router *rt, char *err, size_t errlen)
 		const struct kvr_local *l;
 
 		c->port.mbufs = rt->sizes.mbufs[rt->n_ports];
+		c->port.interrupts = rt->conf.opt.idle == IDLE_INTERRUPT;
 		p = start_port(c, rt->n_ports, rt->conf.n_ingress, line, sizeof(line));
 
 		if (p == NULL) {

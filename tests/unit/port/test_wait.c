@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Before an lcore sleeps on a memif ring: it asks to be woken first and looks then, so that a frame
+ * is either seen or its sender sees the question.
+ */
+#include "kvr_test.h"
+#include "port_pvt.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define AT   192u /* of the ring in its file */
+#define HEAD (AT + 6)
+#define TAIL (AT + 64)
+
+static struct kvr_port_queue queue;
+static struct kvr_port port;
+static struct kvr_port_ring_at at = {.offset = AT};
+static uint8_t *file;
+static unsigned int passes;
+
+static void pass(void *arg)
+{
+	(void)arg;
+	passes++;
+}
+
+static uint16_t get(uint32_t where)
+{
+	uint16_t v;
+
+	memcpy(&v, file + where, sizeof(v));
+	return v;
+}
+
+static void put(uint32_t where, uint16_t v)
+{
+	memcpy(file + where, &v, sizeof(v));
+}
+
+#define FLAGS (get(AT + 4)) /* 1: do not wake me */
+
+static uint64_t rung(void)
+{
+	uint64_t n = 0;
+
+	return read(at.event, &n, sizeof(n)) == sizeof(n) ? n : 0;
+}
+
+static void begin(void)
+{
+	at.region = memfd_create("ring", 0);
+	at.event = eventfd(0, EFD_NONBLOCK);
+	CU_ASSERT_FATAL(at.region >= 0 && at.event >= 0 && ftruncate(at.region, 4096) == 0);
+	file = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, at.region, 0);
+	CU_ASSERT_FATAL(file != MAP_FAILED);
+	port = (struct kvr_port){.hw = 1, .lcores = 1, .wakes = true, .queues = &queue};
+	queue = (struct kvr_port_queue){.port = &port};
+	atomic_init(&port.rx_on, 1);
+	put(AT + 4, 1);
+	passes = 0;
+	kvr_port__wait_ring(&port, 0, &at, pass, NULL);
+}
+
+static void end(void)
+{
+	kvr_port__wait_stop(&port);
+	munmap(file, 4096);
+	close(at.region);
+	close(at.event);
+}
+
+static void an_empty_ring_asks(void)
+{
+	const uint64_t one = 1;
+	int fd = -1;
+
+	begin();
+	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), 0);
+	CU_ASSERT_EQUAL(FLAGS, 0);
+	/* The peer's file, by a number of our own. */
+	CU_ASSERT(fd >= 0 && fd != at.event);
+	CU_ASSERT_EQUAL(write(fd, &one, sizeof(one)), (ssize_t)sizeof(one));
+	CU_ASSERT_EQUAL(rung(), 1);
+	kvr_port_wait_disarm(&queue);
+	CU_ASSERT_EQUAL(FLAGS, 1);
+	end();
+}
+
+/* A frame that came before the question: its sender did not ring. */
+static void a_frame_before_the_question_is_seen(void)
+{
+	int fd = -1;
+
+	begin();
+	put(HEAD, 0); /* numbers go round */
+	put(TAIL, 65535);
+	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), -EAGAIN);
+	CU_ASSERT_EQUAL(fd, -1);
+	CU_ASSERT_EQUAL(FLAGS, 1);
+	put(TAIL, 0);
+	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), 0);
+	CU_ASSERT_EQUAL(FLAGS, 0);
+	end();
+}
+
+/* A ring that was rung before is not taken for a new one. */
+static void old_rings_are_forgotten(void)
+{
+	const uint64_t three = 3;
+	int fd;
+
+	begin();
+	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), 0);
+	CU_ASSERT_EQUAL(write(at.event, &three, sizeof(three)), (ssize_t)sizeof(three));
+	kvr_port_wait_disarm(&queue);
+	CU_ASSERT_EQUAL(rung(), 0);
+	kvr_port_wait_disarm(&queue); /* nothing to read: it does not wait */
+	end();
+}
+
+static void without_a_peer_nothing_comes(void)
+{
+	int fd = 7;
+
+	begin();
+	CU_ASSERT_EQUAL(passes, 0); /* there was none before */
+	kvr_port__wait_ring(&port, 0, NULL, pass, NULL);
+	CU_ASSERT_EQUAL(passes, 1); /* nobody reads the old one when it is freed */
+	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), 0);
+	CU_ASSERT_EQUAL(fd, -1);
+	kvr_port_wait_disarm(&queue);
+	port.wakes = false; /* a device that cannot */
+	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), -ENOTSUP);
+	/* A queue that the peer has no ring for: other lcores receive. */
+	atomic_store(&port.rx_on, 0);
+	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), 0);
+	end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"an empty ring asks", an_empty_ring_asks},
+			       {"a frame before it", a_frame_before_the_question_is_seen},
+			       {"old rings", old_rings_are_forgotten},
+			       {"no peer", without_a_peer_nothing_comes},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("wait", tests);
+}
