@@ -19,11 +19,10 @@
 #include "kvr_frame.h"
 #include "sched/sched.h"
 
-#define ROUND_NS      1000000 /* 1 ms */
-#define IDLE_ROUND_NS 5000000 /* [router] idle: packet lcores wake it when there are frames */
-#define TICK_NS	      UINT64_C(10000000)
-#define FRAMES_ROUND  256u
-#define CTL_BUFS      511u /* HELLO, GOODBYE and CONNECT that wait */
+#define ROUND_NS     1000000 /* 1 ms */
+#define TICK_NS	     UINT64_C(10000000)
+#define FRAMES_ROUND 256u
+#define CTL_BUFS     511u /* HELLO, GOODBYE and CONNECT that wait */
 
 int control_create(struct router *rt)
 {
@@ -134,6 +133,15 @@ void control_round(struct router *rt)
 	links_round(rt);
 }
 
+/* [router] idle: packet lcores wake it when there are frames, so till the next tick. */
+static void wait_idle(struct router *rt)
+{
+	const uint64_t passed = now_ns(rt) - rt->last_tick_ns;
+
+	if (passed < TICK_NS)
+		idle_control(rt, TICK_NS - passed);
+}
+
 void control_run(struct router *rt)
 {
 	const struct timespec pause = {.tv_nsec = ROUND_NS};
@@ -149,7 +157,7 @@ void control_run(struct router *rt)
 		if (rt->conf.opt.idle == IDLE_POLL)
 			nanosleep(&pause, NULL);
 		else
-			idle_control(rt, IDLE_ROUND_NS);
+			wait_idle(rt);
 	}
 	service_say(&service, "STOPPING=1\nSTATUS=stopping");
 	service_close(&service);

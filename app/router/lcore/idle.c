@@ -132,9 +132,10 @@ void idle_after_turn(struct lcore *lc)
 	atomic_store_explicit(&lc->idle.asleep, 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst); /* as in idle_wake() */
 	if (ns > 0 && !lcore_given(lc) &&
-	    !atomic_load_explicit(&lc->rt->stop, memory_order_relaxed))
+	    !atomic_load_explicit(&lc->rt->stop, memory_order_relaxed)) {
 		wait_for(&lc->idle, fds, n, ns);
-	kvr_cell_add(&lc->turns.sleeps, ns > 0);
+		kvr_cell_add(&lc->turns.sleeps, 1);
+	}
 	atomic_store_explicit(&lc->idle.asleep, 0, memory_order_relaxed);
 	rte_rcu_qsbr_thread_online(lc->rt->qsbr, lc->qsbr_id);
 	if (interrupt)

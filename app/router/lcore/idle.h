@@ -11,7 +11,7 @@
  *   poll       it turns again at once
  *   sleep      after IDLE_SPIN empty turns it sleeps, 50 us first, twice as long after each empty
  *              turn, at most 2 ms
- *   interrupt  it sleeps until a device of its queues wakes it, at most 5 ms, or 2 ms while
+ *   interrupt  it sleeps until a device of its queues wakes it, at most 10 ms, or 2 ms while
  *              anything has timers. A device that cannot (kvr_port_wait_arm()) is looked at every
  *              50 us
  *
@@ -34,7 +34,7 @@ struct router;
 #define IDLE_SPIN     100u
 #define IDLE_LEAST_NS UINT64_C(50000)
 #define IDLE_SLEEP_NS UINT64_C(2000000)
-#define IDLE_WOKEN_NS UINT64_C(5000000)
+#define IDLE_WOKEN_NS UINT64_C(10000000)
 
 enum idle_mode { IDLE_POLL, IDLE_SLEEP, IDLE_INTERRUPT };
 
