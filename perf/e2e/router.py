@@ -40,6 +40,7 @@ class Router:
         self.dir = tempfile.mkdtemp(prefix=f"kvroute-{name}.")
         self.prefix = f"kvr-{name}-{os.getpid()}"
         self.process = None
+        self.through = []  # a program that runs it elsewhere
         with open(conf) as f:
             text = f.read()
         values = {"CPU": opt.cpus.split(",")[0], "SOCKET": self.dir + "/steady.sock", "PREFIX": self.prefix}
@@ -61,7 +62,7 @@ class Router:
         """A fresh one."""
         self.halt()
         with open(self.dir + "/router.log", "w") as log:
-            self.process = subprocess.Popen([self.program, "--config", self.dir + "/router.conf"], stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.through + [self.program, "--config", self.dir + "/router.conf"], stdout=log, stderr=log)
         for _ in range(300):
             with open(self.dir + "/router.log") as f:
                 if "kvroute: ready" in f.read():
