@@ -33,7 +33,7 @@ static void usage(FILE *out)
 {
 	fprintf(out,
 		"usage: kvroute-sim --scale [option...]\n"
-		"  --ranks A,B,...  numbers of ranks, 1 to %u (8,64,512,4096)\n"
+		"  --ranks A,B,...  numbers of ranks, 1 to %u (64,512,4096,10000)\n"
 		"  --sessions N     so many sessions of %u turns in each point (1000 a rank; 0: "
 		"none)\n"
 		"  --data DIR       replay its mooncake_*_trace.jsonl, multiplied "
@@ -129,7 +129,7 @@ static void point(const struct options *o, struct work *w, struct scale_study *s
 {
 	/* All may wait at once: what kv keeps up with overloads the others. */
 	const uint32_t slots = RTE_MAX(w->n, 65536u);
-	struct sim_conf c = {.ranks = ranks, .turn = 1, .seed = 1, .slots = slots};
+	struct sim_conf c = {.ranks = ranks, .turn = 1, .seed = 1, .slots = slots, .lives = true};
 	double stretch = first_stretch(o, w, ranks);
 	char policy[SCALE_POLICIES][80];
 
@@ -278,7 +278,7 @@ static void start_eal(void)
 int scale_main(int argc, char **argv)
 {
 	static struct scale_study s[STUDIES];
-	struct options o = {.ranks = {8, 64, 512, 4096},
+	struct options o = {.ranks = {64, 512, 4096, 10000},
 			    .n_ranks = 4,
 			    .sessions = UINT32_MAX,
 			    .per_rank = 50,

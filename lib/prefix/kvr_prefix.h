@@ -37,7 +37,7 @@
 #include "kvr_stats.h"
 #include "kvr_words.h"
 
-#define KVR_PREFIX_MAX_RANKS  4096  /**< Largest max_ranks. */
+#define KVR_PREFIX_MAX_RANKS  16384 /**< Largest max_ranks. */
 #define KVR_PREFIX_DEF_RANKS  1024  /**< max_ranks when it is not given. */
 #define KVR_PREFIX_MAX_QUERY  65536 /**< Blocks of a query that are looked at. */
 #define KVR_PREFIX_LANE_RANKS 16    /**< Counts are written in groups of so many ranks. */

@@ -60,14 +60,14 @@ enum kvr_snap_kind {
 struct kvr_snap_piece {
 	uint16_t pool;	   /**< index */
 	uint16_t n;	   /**< 1..512 */
-	uint16_t n_owners; /**< 1..4096 */
+	uint16_t n_owners; /**< 1..KVR_SNAP_MAX_OWNERS */
 	uint8_t tier;
 	uint8_t has_parent;
 	uint64_t parent; /**< hash before the first, with has_parent */
 };
 
 struct kvr_snap_owner {
-	uint16_t rank; /**< dense: see kvr_snap_rank; below 4096 */
+	uint16_t rank; /**< dense: see kvr_snap_rank; below KVR_SNAP_MAX_OWNERS */
 	uint16_t n;    /**< 1..n of the piece */
 };
 
@@ -117,7 +117,7 @@ struct kvr_snap_rank {
 };
 
 #define KVR_SNAP_MAX_PIECE  512u
-#define KVR_SNAP_MAX_OWNERS 4096u
+#define KVR_SNAP_MAX_OWNERS 16384u
 #define KVR_SNAP_MAX_RANKS  256u
 #define KVR_SNAP_MAX_ID	    256u
 

@@ -9,7 +9,6 @@
 
 #define SLOTS	(1u << 17)
 #define CHANGES (1u << 16) /* events under way */
-#define MS	1000000u
 
 void *need(size_t n, size_t size)
 {
@@ -117,7 +116,7 @@ static void on_kv(struct sim *s, uint32_t i)
 
 static void housekeeping(struct sim *s)
 {
-	const uint64_t ms = s->now / MS;
+	const uint64_t ms = s->now / SIM_MS;
 
 	rte_rcu_qsbr_quiescent(s->qsbr, 0);
 	if (ms < s->swept_ms + 100)
@@ -153,8 +152,7 @@ static uint64_t most_overlap(struct sim *s, const uint32_t *device)
 	return best;
 }
 
-/* What the table knows now; also of one that has waited. */
-static bool look_up(void *arg, uint32_t slot, const struct kvr_sched_req *req,
+bool router_look_up(void *arg, uint32_t slot, const struct kvr_sched_req *req,
 		    struct kvr_sched_overlap *out)
 {
 	struct sim *s = arg;
@@ -166,10 +164,22 @@ static bool look_up(void *arg, uint32_t slot, const struct kvr_sched_req *req,
 	return true;
 }
 
+/* At its engine: what lib/request has sent. */
+static void lives_on(struct sim *s, struct sim_req *r)
+{
+	engine_take(s, (uint32_t)(r - s->req));
+	sim_life_taken(s, r);
+}
+
 static void routed(struct sim *s, const struct kvr_sched_decision *d)
 {
 	struct sim_req *r = s->of_slot[d->slot];
 
+	if (s->lives != NULL) {
+		sim_life_admitted(s, d);
+		lives_on(s, r);
+		return;
+	}
 	if (d->result != KVR_SCHED_ROUTED) {
 		fprintf(stderr, "quality: not routed: %s\n", kvr_code_name(d->err));
 		exit(1);
@@ -180,7 +190,7 @@ static void routed(struct sim *s, const struct kvr_sched_decision *d)
 		exit(1);
 	}
 	if (s->predict)
-		kvr_prefix_predict(s->table, (uint16_t)r->rank, r->sh, r->n, s->now / MS,
+		kvr_prefix_predict(s->table, (uint16_t)r->rank, r->sh, r->n, s->now / SIM_MS,
 				   (uint32_t)s->predict_ms);
 	engine_take(s, (uint32_t)(r - s->req));
 }
@@ -193,7 +203,7 @@ static enum kvr_sched_result decide(struct sim *s, struct sim_req *r, struct kvr
 	enum kvr_sched_result result;
 
 	*req = (struct kvr_sched_req){.sh = r->sh, .n = r->n, .isl = r->isl};
-	look_up(s, r->slot, req, &ov);
+	router_look_up(s, r->slot, req, &ov);
 	if (s->pick_most) {
 		pin.backend_id = most_overlap(s, ov.device);
 		req->hints = &pin;
@@ -203,13 +213,19 @@ static enum kvr_sched_result decide(struct sim *s, struct sim_req *r, struct kvr
 	return result;
 }
 
+/* @return it has an engine, and does not wait. */
+static bool arrive(struct sim *s, struct sim_req *r, struct kvr_sched_decision *d)
+{
+	return s->lives != NULL ? sim_life_arrive(s, r) : decide(s, r, d) != KVR_SCHED_QUEUED;
+}
+
 void router_route(struct sim *s, uint32_t q)
 {
 	struct sim_req *r = &s->req[q];
 	struct sim_cost *cost = s->c.cost;
 	struct kvr_sched_decision d;
-	enum kvr_sched_result result;
 	uint64_t began;
+	bool placed;
 
 	housekeeping(s);
 	if (s->n_free == 0) {
@@ -219,12 +235,14 @@ void router_route(struct sim *s, uint32_t q)
 	r->slot = s->slot_free[--s->n_free];
 	s->of_slot[r->slot] = r;
 	began = cost != NULL ? cost->clock_ns() : 0;
-	result = decide(s, r, &d);
+	placed = arrive(s, r, &d);
 	if (cost != NULL) {
 		cost->ns += cost->clock_ns() - began;
 		cost->decisions++;
 	}
-	if (result != KVR_SCHED_QUEUED)
+	if (placed && s->lives != NULL)
+		lives_on(s, r);
+	else if (placed)
 		routed(s, &d);
 }
 
@@ -251,11 +269,18 @@ static void admit(struct sim *s)
 
 void router_prefilled(struct sim *s, uint32_t q)
 {
-	kvr_sched_prefill_done(s->sched, s->req[q].slot, s->now);
+	if (s->lives != NULL)
+		sim_life_prefilled(s, &s->req[q]);
+	else
+		kvr_sched_prefill_done(s->sched, s->req[q].slot, s->now);
 }
 
 void router_ended(struct sim *s, uint32_t q)
 {
+	if (s->lives != NULL) {
+		sim_life_ended(s, &s->req[q]);
+		return;
+	}
 	kvr_sched_finish(s->sched, s->req[q].slot, s->now);
 	s->slot_free[s->n_free++] = s->req[q].slot;
 }
@@ -265,7 +290,7 @@ static void on_restart(struct sim *s)
 	for (uint32_t r = 0; r < s->c.ranks; r += 3) {
 		kvr_prefix_clear_rank(s->table, (uint16_t)r);
 		while (!kvr_prefix_ready(s->table, (uint16_t)r)) {
-			kvr_prefix_maintain(s->table, s->now / MS);
+			kvr_prefix_maintain(s->table, s->now / SIM_MS);
 			rte_rcu_qsbr_quiescent(s->qsbr, 0);
 		}
 	}
@@ -311,7 +336,7 @@ static void policy(struct sim *s, struct kvr_pool_conf *c)
 
 static void make_router(struct sim *s, uint32_t blocks)
 {
-	const struct kvr_sched_ops ops = {.arg = s, .refresh = look_up};
+	const struct kvr_sched_ops ops = {.arg = s, .refresh = router_look_up};
 	struct kvr_pool_conf c;
 	struct kvr_prefix_conf p = {.name = "quality",
 				    .max_ranks = (s->c.ranks + 63) / 64 * 64,
@@ -348,7 +373,10 @@ static void make_router(struct sim *s, uint32_t blocks)
 	}
 	s->slot_free = need(s->c.slots, sizeof(uint32_t));
 	s->of_slot = need(s->c.slots, sizeof(*s->of_slot));
-	s->asked = need(s->c.slots, sizeof(*s->asked));
+	if (s->c.lives)
+		sim_life_begin(s, &c);
+	else
+		s->asked = need(s->c.slots, sizeof(*s->asked));
 	while (s->n_free < s->c.slots)
 		s->slot_free[s->n_free] = s->n_free, s->n_free++;
 }
@@ -406,6 +434,7 @@ void sim_run(struct sim *s)
 
 void sim_destroy(struct sim *s)
 {
+	sim_life_end(s);
 	for (uint32_t i = 0; i < s->c.ranks; i++) {
 		load_cache_destroy(s->rank[i].cache);
 		free(s->rank[i].ends.v);

@@ -23,6 +23,7 @@
 
 #define SIM_BLOCK 512u /* tokens, as the traces count */
 #define SIM_NONE  UINT32_MAX
+#define SIM_MS	  1000000u
 
 enum sim_engine { SIM_FCFS, SIM_CHUNKED };
 
@@ -46,7 +47,7 @@ struct sim_req {
 /** What decisions cost. */
 struct sim_cost {
 	uint64_t (*clock_ns)(void);
-	uint64_t decisions, ns; /* looking up, choosing, booking */
+	uint64_t decisions, ns; /* looking up, choosing, booking; with lives all of an arrival */
 };
 
 /** What is varied; the rest is the study's. */
@@ -63,6 +64,7 @@ struct sim_conf {
 	bool restart;	/* a third of the ranks lose everything in the middle */
 	uint64_t seed;
 	uint32_t slots;	       /* requests at once; 0: 131,072 */
+	bool lives;	       /* through lib/request: each request lives one of its lives */
 	struct sim_cost *cost; /* NULL: no clock is read */
 };
 
@@ -130,6 +132,7 @@ struct sim {
 	struct sim_req **of_slot;
 	struct kvr_sched_req *asked; /* by slot: those that wait are kept */
 	uint64_t poll_at;	     /* the next EV_POLL; 0: none */
+	struct lives *lives;	     /* NULL: the scheduler is called without lib/request */
 	bool predict, pick_most, waits;
 	uint64_t predict_ms, swept_ms;
 };
@@ -150,6 +153,23 @@ void router_prefilled(struct sim *s, uint32_t req);
 void router_ended(struct sim *s, uint32_t req);
 void router_blocks(struct sim *s, uint32_t rank, const struct sim_req *r,
 		   const struct load_cache_change *c);
+/** What the table knows now; also of one that has waited. */
+bool router_look_up(void *sim, uint32_t slot, const struct kvr_sched_req *req,
+		    struct kvr_sched_overlap *out);
 void *need(size_t n, size_t size);
+
+/* life.c */
+void sim_life_begin(struct sim *s, const struct kvr_pool_conf *c);
+/** Every life is over, and nothing was said that its place does not allow; else the program ends.
+ */
+void sim_life_end(struct sim *s);
+/** It has its slot. @return it has an engine, @p q->rank; false: it waits. */
+bool sim_life_arrive(struct sim *s, struct sim_req *q);
+/** One that has waited has an engine. */
+void sim_life_admitted(struct sim *s, const struct kvr_sched_decision *d);
+/** Its engine has it, has its first token, all of them: the slot is free. */
+void sim_life_taken(struct sim *s, const struct sim_req *q);
+void sim_life_prefilled(struct sim *s, const struct sim_req *q);
+void sim_life_ended(struct sim *s, const struct sim_req *q);
 
 #endif

@@ -46,6 +46,9 @@ with tempfile.TemporaryDirectory() as d:
     for n in RANKS:  # who looks at caches finds more in them
         assert a["sessions", n, "kv"][1] > 1.2 * a["sessions", n, "round-robin"][1], first.stdout
     check_plot(svg, policies)
+    wide = run("--ranks", "10000", "--sessions", "1500", "--data", d)
+    assert wide.returncode == 0, wide.stderr
+    assert {k: v[0] for k, v in rows(wide.stdout).items()} == {("sessions", 10000, p): 4500 for p in policies}, wide.stdout
     bad = run("--ranks", "100000")
     assert bad.returncode == 2 and "ranks" in bad.stderr, bad.stderr
 print("fine")

@@ -41,7 +41,7 @@ bad least-memory-jobs 's/^block_size.*/max_jobs = 1000000/' 'memory_mb.*"768".*a
 bad least-memory-requests 's/^block_size.*/max_requests = 4000000/' 'memory_mb.*"768".*max_requests of the pools [0-9]{4}'
 bad least-memory-ranks 's/^block_size.*/max_active_blocks = 100000000/' 'memory_mb.*"768".*ranks [0-9]{4}'
 bad least-memory-pages 's/^ingress.*/memory_mb = 200\nhugepages = off/; s/^ipv4.*/&\nmbufs = 40000/' 'memory_mb.*"200".*packet buffers 15[0-9],'
-bad too-many-ranks 's/^block_size.*/max_ranks = 4097/' 'r.conf:7: .*max_ranks.*"4097".*4096'
+bad too-many-ranks 's/^block_size.*/max_ranks = 16385/' 'r.conf:7: .*max_ranks.*"16385".*16384'
 bad bad-value 's/^block_size.*/block_size = many/' 'r.conf:7: .*block_size.*many'
 bad out-of-range 's/^block_size.*/block_size = 0/' 'r.conf:7: .*block_size.*1'
 bad bad-choice 's/^block_size.*/router_mode = fastest/' 'r.conf:7: .*router_mode.*round-robin'

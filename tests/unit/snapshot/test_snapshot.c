@@ -238,7 +238,7 @@ static void records_are_checked(void)
 		uint64_t sh;
 		struct kvr_snap_owner o[2];
 	} longer = {.p = {.n = 1, .n_owners = 2}, .o = {{0, 1}, {0, 2}}},
-	  wild = {.p = {.n = 1, .n_owners = 2}, .o = {{4096, 1}, {0, 1}}};
+	  wild = {.p = {.n = 1, .n_owners = 2}, .o = {{KVR_SNAP_MAX_OWNERS, 1}, {0, 1}}};
 	struct kvr_snap_session s = {.id_len = 300};
 	struct kvr_snap_worker k = {.dp_size = 4};
 	const struct {
