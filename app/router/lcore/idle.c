@@ -136,6 +136,7 @@ void idle_after_turn(struct lcore *lc)
 		wait_for(&lc->idle, fds, n, ns);
 		kvr_cell_add(&lc->turns.sleeps, 1);
 	}
+	lc->began = 0; /* it slept, and did not stand still */
 	atomic_store_explicit(&lc->idle.asleep, 0, memory_order_relaxed);
 	rte_rcu_qsbr_thread_online(lc->rt->qsbr, lc->qsbr_id);
 	if (interrupt)

@@ -118,6 +118,7 @@ struct lcore {
 	uint32_t index;
 	const struct kvr_view *view;
 	uint64_t now_ns;
+	uint64_t began; /* this turn, as TSC; 0: it has slept since, or there was none */
 	struct kvr_port_queue *queue[KVR_ROUTER_MAX_PORTS]; /* NULL: sends through `via` */
 	struct lcore *via;	     /* ingress lcore that sends for this one */
 	struct rte_ring *egress;     /* struct egress_note, from packet lcores; ingress lcores */

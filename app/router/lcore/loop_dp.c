@@ -58,24 +58,22 @@ static bool timed_call(struct lcore *lc, struct call *c)
 	return done;
 }
 
-/* @return whether there was any. */
-static bool calls_poll(struct lcore *lc)
+static void calls_poll(struct lcore *lc)
 {
 	for (uint32_t i = 0; i < CALLS_TURN; i++) {
 		struct call *c = lc->call;
 		bool done;
 
 		if (c == NULL && rte_ring_sc_dequeue(lc->calls, (void **)&c) != 0)
-			return i > 0;
+			return;
 		lc->call = c;
 		done = timed_call(lc, c);
 		if (!done)
-			return true;
+			return;
 		lc->call = NULL;
 		/* Pairs with the acquire load in call_busy(): what fn wrote is visible. */
 		atomic_store_explicit(&c->busy, 0, memory_order_release);
 	}
-	return true;
 }
 
 void lcore_turn(struct lcore *lc)
@@ -84,6 +82,10 @@ void lcore_turn(struct lcore *lc)
 	uint64_t t = begin;
 	uint32_t n;
 
+	/* From turn to turn: wherever it stands still, frames wait. */
+	if (likely(lc->began != 0))
+		most(&lc->turns.max_turn_cycles, begin - lc->began);
+	lc->began = begin;
 	lc->now_ns = tsc_ns(lc->rt, t);
 	lc->send_left = SEND_TURN_BYTES;
 	/* Pairs with the release store in publish_view(). */
@@ -111,9 +113,7 @@ void lcore_turn(struct lcore *lc)
 		t = lap(lc, STAGE_EGRESS, n, t);
 	}
 	frames_poll(lc);
-	if (calls_poll(lc))
-		t = rte_rdtsc();
-	most(&lc->turns.max_turn_cycles, t - begin);
+	calls_poll(lc);
 	rte_rcu_qsbr_quiescent(lc->rt->qsbr, lc->qsbr_id);
 }
 

@@ -184,7 +184,7 @@ enum log_counter { LOG_COUNTER_LIST(KVR_COUNTER_ENUM) LOG_COUNTERS };
 
 #define LCORE_COUNTER_LIST(X)                                                                      \
 	X(LC_MAX_TURN, max_turn_cycles, GAUGE, "cycles",                                           \
-	  "longest turn, up to the last stage that found work")                                    \
+	  "longest time from the beginning of a turn to the next one's, sleep left out")           \
 	X(LC_CALLS, calls, COUNT, "calls", "functions of control and telemetry run, or parts")     \
 	X(LC_CALL_CYCLES, call_cycles, COUNT, "cycles", "time of those")                           \
 	X(LC_SLEEPS, sleeps, COUNT, "sleeps", "times it had nothing to do and slept: idle")
