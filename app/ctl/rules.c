@@ -47,7 +47,7 @@ const struct doctor_rule doctor_rules[] = {
 	 "send hashes or tokens with every ROUTE; prompts shorter than a block are routed by load "
 	 "alone",
 	 DOCTOR_POOL},
-	{"no-actual", "pools", rule_no_actual,
+	{"no-actual", "hits, pools", rule_no_actual,
 	 "let the engines report cached tokens (vLLM --enable-prompt-tokens-details, SGLang "
 	 "--enable-cache-report)",
 	 DOCTOR_POOL},
@@ -68,6 +68,11 @@ const struct doctor_rule doctor_rules[] = {
 	 "and block size",
 	 DOCTOR_RANK},
 	{"unused", "loads, pools", rule_unused, "kvroute-ctl why WORKER tells what others have",
+	 DOCTOR_RANK},
+	{"unheard", "loads", rule_unheard,
+	 "drain it (kvroute-ctl drain WORKER), look at its agent, and whether frames from router "
+	 "to "
+	 "agent get lost; those from agent to router arrive",
 	 DOCTOR_RANK},
 	{"other-hashes", "hits", rule_other_hashes,
 	 "look for salt, LoRA or pictures that requests have and KV events have not, or the "

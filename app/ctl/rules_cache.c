@@ -219,15 +219,20 @@ bool rule_no_blocks(const struct doctor_look *l)
 		       l->name, none, all, doctor_now(l, "block_size"));
 }
 
+/* Hits were predicted before the first look, and no engine has ever told what it found of any. */
 bool rule_no_actual(const struct doctor_look *l)
 {
+	const struct doctor_look h = {.before = snap_at(l->was, "hits", l->name, NULL),
+				      .now = snap_at(l->is, "hits", l->name, NULL)};
+
 	return doctor_grown(l, "requests.finished") >= 8 &&
-	       doctor_grown(l, "requests.predicted_cached") > 0 &&
+	       snap_number(json_object_get(h.before, "achieved_tokens")) > 0 &&
+	       doctor_now(&h, "told_predicted_tokens") == 0 &&
 	       doctor_now(l, "requests.actual_cached") == 0 &&
 	       doctor_say(l,
 			  "pool %s: %.0f cached tokens were predicted, and no engine has told how "
 			  "many it found",
-			  l->name, doctor_now(l, "requests.predicted_cached"));
+			  l->name, doctor_now(&h, "achieved_tokens"));
 }
 
 static double hit(const struct doctor_look *l, const char *name)

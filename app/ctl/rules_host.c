@@ -78,6 +78,19 @@ bool rule_prefill_off(const struct doctor_look *l)
 
 /* ---- workers ---- */
 
+/* Heartbeats come, so that it looks idle and draws requests; it never says that it has one. */
+bool rule_unheard(const struct doctor_look *l)
+{
+	const double n = doctor_grown(l, "unheard"), routed = doctor_grown(l, "routed");
+	const char *why = json_string_value(json_object_get(l->now, "why"));
+
+	return n > 0 && 2 * n >= routed && why != NULL && strcmp(why, "suspect") != 0 &&
+	       doctor_say(l,
+			  "pool %s: rank %s is not silent, but has not acknowledged %.0f requests; "
+			  "they went to others",
+			  l->pool, l->name, n);
+}
+
 static const char *state_of(const struct doctor_look *l)
 {
 	const char *s = json_string_value(json_object_get(l->now, "state"));
@@ -179,6 +192,8 @@ static bool is_noise(const char *name)
 	static const char *const noise[] = {"_rx_other_mac", "_rx_other_addr", "_rx_other_port",
 					    "_rx_other_proto", "_rx_other_vlan", "ingress_late",
 					    "ingress_early",
+					    /* lines, not frames; see rule_log_lost() */
+					    "log_dropped", "log_limited",
 					    /* about requests that have just ended */
 					    "reject_unknown_request", "reject_ended"};
 	const size_t len = strlen(name);
@@ -248,13 +263,24 @@ bool rule_unbalanced(const struct doctor_look *l)
 			  json_string_value(snap_at(l->now, "balance", "violation", NULL)));
 }
 
+/* Somewhere between the beginning of a look and the answer its clock was read. */
+static double answered(const json_t *look)
+{
+	return snap_number(json_object_get(look, "info_at"));
+}
+
+#define CLOCK_MS 1000 /* what a clock may be ahead or behind, beside a twentieth */
+
 bool rule_clock_off(const struct doctor_look *l)
 {
 	const double ms = doctor_grown(l, "info.uptime_ms"), real = l->seconds * 1000;
+	const double least = (snap_number(json_object_get(l->is, "at")) - answered(l->was)) * 1000;
+	const double most = (answered(l->is) - snap_number(json_object_get(l->was, "at"))) * 1000;
 
-	/* A second: answers may take long on a busy machine. */
 	return l->seconds >= 1 && snap_at(l->before, "info", NULL) != NULL &&
-	       fabs(ms - real) > 1000 + 0.05 * real &&
+	       doctor_now(l, "info.epoch") ==
+		       snap_number(snap_at(l->before, "info", "epoch", NULL)) &&
+	       (ms > 1.05 * most + CLOCK_MS || ms < 0.95 * least - CLOCK_MS) &&
 	       doctor_say(l, "the router's clock has gone on by %.0f ms in %.0f ms", ms, real);
 }
 

@@ -130,6 +130,14 @@ static bool knows(const json_t *commands, const char *command)
 	return false;
 }
 
+static double seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
 static int take(struct tel *t, json_t *snap, const json_t *known, char *err, size_t errlen)
 {
 	char command[256];
@@ -141,6 +149,8 @@ static int take(struct tel *t, json_t *snap, const json_t *known, char *err, siz
 		if (knows(known, command) &&
 		    add(t, snap, whole[i].name, command, whole[i].pages, err, errlen) < 0)
 			return -1;
+		if (i == 0) /* info, which has the router's clock */
+			json_object_set_new(snap, "info_at", json_real(seconds()));
 	}
 	for (size_t i = 0; i < sizeof(by_pool) / sizeof(by_pool[0]); i++) {
 		json_t *all = json_object();
@@ -164,13 +174,11 @@ static int take(struct tel *t, json_t *snap, const json_t *known, char *err, siz
 json_t *snap_take(struct tel *t, char *err, size_t errlen)
 {
 	json_t *known = tel_ask(t, "/", err, errlen), *snap;
-	struct timespec now;
 
 	if (known == NULL)
 		return NULL;
 	snap = json_object();
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	json_object_set_new(snap, "at", json_real((double)now.tv_sec + (double)now.tv_nsec / 1e9));
+	json_object_set_new(snap, "at", json_real(seconds()));
 	json_object_set_new(snap, "router", json_string(t->prefix));
 	if (take(t, snap, known, err, errlen) < 0) {
 		json_decref(snap);

@@ -7,7 +7,8 @@
  * A look at a whole router: one JSON object with the answers of the commands that tell how it is,
  * by their names without "/kvroute/" ("pools", "workers", ...), with
  *
- *	at      seconds of this host's monotonic clock
+ *	at      seconds of this host's monotonic clock, before the first question
+ *	info_at the same, when "info" had been answered
  *	host    what the kernel says of the polling threads: {"TID": {name, run_ms, wait_ms}}; only
  *	        on the router's own host
  *	sched   /kvroute/counters,sched of every pool, by its name

@@ -52,60 +52,7 @@ def first_of(oldest):
 
 
 class Faults:
-    """To be mixed into a class with router, client, agent, all, until(), ask(), doctor()."""
-
-    def new_agent(self, worker, pool, role=0):
-        agent = p.Agent(self.agent.router[0], worker, pool, B, role=role, max_num_batched_tokens=1024)
-        agent.answer = lambda job: agent.item(job, b'x', tokens=1, fin=True, cached=0)
-        self.all.append(agent)
-        agent.hello()
-        self.until(f'{worker} serves', lambda: agent.state == 'SERVING')
-        return agent
-
-    def part(self, agent):
-        agent.goodbye()
-        self.until('it goes', lambda: agent.gone)
-        self.all.remove(agent)
-        agent.close()
-
-    def hold(self, agent, n, pool, blocks=4, first=2 * 10 ** 6, **how):
-        """@n requests that the agent has and does not answer."""
-        agent.answer = lambda job: None
-        requests = []
-        for i in range(n):
-            tokens = range(first + i * 1000, first + i * 1000 + blocks * B + 5)
-            requests.append(self.client.route(pool, len(tokens), p.sequence_hashes(tokens, B), **how))
-        self.until('they run', lambda: sum(1 for j in agent.jobs.values() if not j.fin) >= n)
-        return requests
-
-    def let_go(self, agent, requests):
-        for job in list(agent.jobs.values()):
-            if not job.fin:
-                agent.item(job, b'x', tokens=1, fin=True, cached=0)
-        self.until('they end', lambda: all(r.ended for r in requests))
-        agent.answer = lambda job: agent.item(job, b'x', tokens=1, fin=True, cached=0)
-
-    def asked(self, command, holds):
-        """A condition on the answer of a command; every question is a program that starts: a few a second."""
-        due = 0.0
-
-        def condition():
-            nonlocal due
-            if time.monotonic() < due:
-                return False
-            good = holds(self.router.telemetry(command))
-            due = time.monotonic() + 0.15
-            return good
-        return condition
-
-    def said(self, pool, rank, name, value):
-        """The router has heard it."""
-        self.until(f'{name} of {rank} is {value}', self.asked(f'/kvroute/events,{pool}', lambda a: a['ranks'][rank].get(name) == value))
-
-    def says(self, found, *parts):
-        for part in parts:
-            if part not in found[0]['says']:
-                raise self.failed(f'"{part}" is not in {found}')
+    """To be mixed into a Rig that has an agent of pool llama."""
 
     # ---- what agents say of their engines ----
 

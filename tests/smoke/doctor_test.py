@@ -4,19 +4,15 @@
 
 protocol_test.sh starts it: doctor_test.py KVROUTE KVROUTE_CTL. Doctor looks, says so, the fault happens, doctor is told to look again.
 """
-import contextlib
-import json
-import select
-import signal
+import re
 import socket
-import subprocess
 import sys
-import traceback
+from pathlib import Path
 
-import child
 import kvrproto as p
 from doctor_faults import Faults, POOLS as FAULTS_POOLS
 from doctor_more import More, POOLS as MORE_POOLS
+from doctor_rig import Failed, Rig, run
 from protocol_router import ADDRESSES, Router
 
 POOL, QUIET, B = 3, 4, 16
@@ -51,54 +47,17 @@ max_sessions = 0
 IP = ADDRESSES[0]
 
 
-class Failed(Exception):
-    pass
+class Doctor(Rig, Faults, More):
+    pool = POOL
 
-
-class Rig(Faults, More):
-    failed = Failed
-
-    def __init__(self, router, ctl):
-        self.router, self.ctl, self.patience, self.lines = router, ctl, 30, 0
+    def __init__(self, router):
+        super().__init__(router, sys.argv[2], IP)
         self.agent = p.Agent(IP, 100, 'llama', B)
         self.quiet = p.Agent(IP, 101, 'quiet', B)
-        self.client = p.Client(IP)
-        self.all = [self.agent, self.quiet, self.client]
+        self.all += [self.agent, self.quiet]
         self.cached = 2 * B
-        for agent in (self.agent, self.quiet):
-            agent.answer = lambda job, agent=agent: agent.item(job, b'x', tokens=1, fin=True, cached=self.cached)
-
-    def until(self, what, condition):
-        if not p.run_until(self.all, condition, self.patience):
-            raise Failed(f'{what} does not happen')
-
-    def ask(self, n=1, pool=POOL, first=0, blocks=4):
-        requests = []
-        for i in range(n):
-            tokens = range(first + i * 1000, first + i * 1000 + blocks * B + 5)
-            requests.append(self.client.route(pool, len(tokens), p.sequence_hashes(tokens, B)))
-        self.until('requests end', lambda: all(r.ended for r in requests))
-        return requests
-
-    def doctor(self, want, fault=lambda: None, patience=600, ignored=('cpu-shared', 'stall')):
-        """Two looks with @fault between; the rules that are named, and their sentences. What a loaded machine does to its
-        threads is true, and not put in here: @ignored."""
-        with child.start([self.ctl, 'doctor', '--json', '--seconds', '600', '--patience', str(patience)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                         text=True) as run, contextlib.ExitStack() as last:
-            last.callback(run.kill)  # one that has ended by itself does not mind
-            self.until('doctor has looked', lambda: select.select([run.stderr], [], [], 0)[0])
-            line = run.stderr.readline()
-            if 'looks again' not in line:
-                raise Failed(f'doctor: {line}{run.stderr.read()}')
-            fault()
-            run.send_signal(signal.SIGINT)
-            self.until('doctor ends', lambda: run.poll() is not None)
-            found, status = json.loads(run.stdout.read()), run.returncode
-        found = [f for f in found if f['rule'] not in ignored]
-        self.lines += len(found)
-        if sorted(f['rule'] for f in found) != sorted(want) or (want and status != 1):
-            raise Failed(f'wanted {want}, found {json.dumps(found, indent=1)}, status {status}')
-        return found
+        self.agent.answer = lambda job: self.agent.item(job, b'x', tokens=1, fin=True, cached=self.cached)
+        self.quiet.answer = lambda job: self.quiet.item(job, b'x', tokens=1, fin=True)  # it does not say what it found
 
     # ---- the faults ----
 
@@ -141,7 +100,17 @@ class Rig(Faults, More):
         request = self.client.route(5, 4 * B, p.sequence_hashes(range(4 * B), B))
         self.until('it is refused', lambda: request.ended)
 
+    def every_rule(self):
+        """Here, in what is mixed in or in doctor_host_test.py."""
+        here = Path(__file__).resolve().parent
+        rules = re.findall(r'^\t{"([a-z-]+)", "', (here / '../../app/ctl/rules.c').read_text(), re.M)
+        tests = ''.join(f.read_text() for f in here.glob('doctor_*.py'))
+        wanted = {name for names in re.findall(r'doctor\(\[([^]]+)\]', tests) for name in re.findall(r"'([a-z-]+)'", names)}
+        if wanted != set(rules) or len(rules) < 43:
+            raise Failed(f'{wanted ^ set(rules)} of {len(rules)} rules: no test, or no rule')
+
     def run(self):
+        self.every_rule()
         self.agent.hello()
         self.quiet.hello()
         self.client.connect()
@@ -168,8 +137,10 @@ class Rig(Faults, More):
         self.quiet.stored(0, p.sequence_hashes(range(4 * B), B))
         self.until('events are taken', lambda: self.quiet.ranks[0].acked == self.quiet.ranks[0].next)
         self.doctor([])
+        self.ask(1, pool=QUIET)
+        self.says(self.doctor(['no-actual'], lambda: self.ask(9, pool=QUIET)), 'cached tokens were predicted, and no engine has told')
         self.cached = 0
-        self.doctor(['overprediction'] if self.has_actual() else ['no-actual'], lambda: self.predicted(20))
+        self.doctor(['overprediction'], lambda: self.predicted(20))
         self.cached = 4 * B
         self.doctor(['suspect'], self.silent)
         self.all.append(self.quiet)
@@ -182,9 +153,6 @@ class Rig(Faults, More):
         self.host()
         self.more()
         self.doctor([])
-
-    def has_actual(self):
-        return self.router.telemetry('/kvroute/pools')['llama']['requests']['actual_cached'] > 0
 
     def predicted(self, n, found=1):
         """The prompt that the agent has said to have."""
@@ -205,22 +173,5 @@ class Rig(Faults, More):
         self.doctor([])
 
 
-def main():
-    router = Router(sys.argv[1], POOLS + FAULTS_POOLS + MORE_POOLS, 'suspect_ms = 4000\ndead_ms = 60000\nheartbeat_ms = 100', memory_mb=768)
-    failed = True
-    try:
-        router.telemetry('/kvroute/balance')
-        rig = Rig(router, sys.argv[2])
-        rig.run()
-        failed = False
-        print(f'{rig.lines} findings, each the one that was wanted')
-    except Failed as e:
-        traceback.print_exc()
-        print(f'FAILED: {e}')
-    finally:
-        failed = router.finish(failed)
-    sys.exit(1 if failed else 0)
-
-
 if __name__ == '__main__':
-    main()
+    run(Router(sys.argv[1], POOLS + FAULTS_POOLS + MORE_POOLS, 'suspect_ms = 4000\ndead_ms = 60000\nheartbeat_ms = 100\nsource_share = 0\nclient_timeout_ms = 5000', memory_mb=768), Doctor)

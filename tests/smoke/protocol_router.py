@@ -24,8 +24,8 @@ class Router:
     """Starts kvroute on the interface kvr-router; stops it, and shows its log when told so."""
 
     def __init__(self, program, pools, router_options='', ingress=1, memory_mb=640, frames=1024, interface='kvr-router',
-                 addresses=ADDRESSES, mtu=0):
-        """`ingress` CPUs poll a packet socket each, which has room for so many `frames`; 0: the usual MTU."""
+                 addresses=ADDRESSES, mtu=0, port=''):
+        """`ingress` CPUs poll a packet socket each, which has room for so many `frames`; `mtu` 0: the usual one; `port`: more of the port."""
         cpus = sorted(os.sched_getaffinity(0))
         # Tests that run side by side shall not all poll one CPU.
         polling = [cpus[os.getpid() % len(cpus)]] if ingress == 1 else cpus[:ingress]
@@ -47,6 +47,7 @@ ipv6 = {addresses[1]}
 rx_checksum = trust
 answer_arp = auto
 {f'mtu = {mtu}' if mtu else ''}
+{port}
 {pools}''')
         self.log = open(f'{self.dir}/router.log', 'w+')
         self.command = [program, '--config', config]

@@ -84,6 +84,8 @@ enum shortfall { SHORT_MISSING, SHORT_EVICTED, SHORT_NOTHING, SHORT_ENGINE, SHOR
 	X(RC_FINISHED, finished, COUNT, "legs", "legs ended by their last item")                   \
 	X(RC_FAILED, failed, COUNT, "legs", "legs that failed, expired, were refused or lost")     \
 	X(RC_CANCELLED, cancelled, COUNT, "legs", "legs stopped by the client or their other leg") \
+	X(RC_UNHEARD, unheard, COUNT, "legs",                                                      \
+	  "of the failed: DISPATCH was not acknowledged in dispatch_ms, and another rank got it")  \
 	X(RC_PROMPT, prompt_tokens, COUNT, "tokens", "prompt tokens of the legs")                  \
 	X(RC_PREDICTED, predicted_tokens, COUNT, "tokens", "of them predicted to be cached")       \
 	X(RC_TOLD_PREDICTED, told_predicted_tokens, COUNT, "tokens",                               \

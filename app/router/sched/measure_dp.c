@@ -109,6 +109,8 @@ void measure_freed(const struct life *x, uint32_t leg, uint32_t how)
 	const bool cancelled =
 		how == KVR_RQ_CANCELLED || how == KVR_RQ_STOPPED || how == KVR_RQ_CUT;
 
+	if (unlikely(how == KVR_RQ_UNHEARD))
+		rank_count(p, x->r->rq.leg[leg].rank, RC_UNHEARD, 1);
 	if (unlikely(sent == 0))
 		return; /* booked, and never dispatched */
 	rank_count(p, x->r->rq.leg[leg].rank,

@@ -252,7 +252,8 @@ static int cmd_drops(void *arg, const char *params, struct rte_tel_data *d)
 			    KVR_PORT_TX_REFUSED + 1);
 	}
 	add_nonzero(d, "ingress", rt->in_stats, IN_SHORT, IN_RING_FULL + 1);
-	add_nonzero(d, "ingress", rt->in_stats, IN_REASM_OUT, IN_EGRESS_FULL + 1);
+	add_nonzero(d, "ingress", rt->in_stats, IN_REASM_OUT, IN_REASM_EVICTED + 1);
+	add_nonzero(d, "ingress", rt->in_stats, IN_UNANSWERED, IN_EGRESS_FULL + 1);
 	add_nonzero(d, "ingress", rt->in_stats, IN_UNSENDABLE, IN_UNSENDABLE + 1);
 	add_nonzero(d, "reject", rt->reject_stats, 1, KVR_E_MAX);
 	log_counts(&log);

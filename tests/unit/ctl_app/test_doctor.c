@@ -11,7 +11,7 @@
 
 /* Two looks at a router that works: one worker, requests, events, predictions that are right. */
 static const char was_text[] =
-	"{'at': 100.0, 'info': {'uptime_ms': 50000},"
+	"{'at': 100.0, 'info_at': 100.01, 'info': {'epoch': 7, 'uptime_ms': 50000},"
 	" 'workers': {'total': 1, 'workers': {'1': {'state': 'serving', 'pool': 'm', 'bookings': 3,"
 	"   'silent_ms': 20, 'state_ms': 40000}}},"
 	" 'pools': {'m': {'name': 'm', 'block_size': 16, 'eagle': 0, 'slots': 1000, 'slots_used': "
@@ -27,7 +27,8 @@ static const char was_text[] =
 	" 'hits': {'m': {'prompt_tokens': 10000, 'achieved_tokens': 1000, 'achievable_tokens': "
 	"1000,"
 	"   'told_predicted_tokens': 9000, 'short': {'nothing_shared': 0}}},"
-	" 'loads': {'m': {'total': 1, 'ranks': {'1/0': {'eligible': 1, 'active_requests': 0,"
+	" 'loads': {'m': {'total': 1, 'ranks': {'1/0': {'eligible': 1, 'why': 'open', "
+	"'active_requests': 0, 'unheard': 1,"
 	"   'routed': 90, 'finished': 90, 'predicted_tokens': 9000}}}},"
 	" 'events': {'m': {'total': 1, 'ranks': {'1/0': {'next_event_id': 500, 'authoritative': 1,"
 	"   'lag': 3, 'stored': 310, 'held': 300, 'gaps': 0, 'unread': 2, 'block_size': 16,"
@@ -48,7 +49,7 @@ static const char was_text[] =
 
 /* What is not the same 10 s later. */
 static const char is_text[] =
-	"{'at': 110.0, 'info': {'uptime_ms': 60000},"
+	"{'at': 110.0, 'info_at': 110.01, 'info': {'uptime_ms': 60000},"
 	" 'pools': {'m': {"
 	"   'requests': {'routes': 200, 'routed': 190, 'no_blocks': 25, 'finished': 190, "
 	"'predicted_cached': 19000,"
@@ -98,8 +99,13 @@ static const struct fault {
 	 "300 blocks"},
 	{"no-blocks", "", "{'pools': {'m': {'requests': {'no_blocks': 65}}}}",
 	 "60 of 100 requests came without the hash of a whole block of 16 tokens"},
-	{"no-actual", "{'pools': {'m': {'requests': {'actual_cached': 0}}}}",
-	 "{'pools': {'m': {'requests': {'actual_cached': 0}}}}", "19000 cached tokens"},
+	/* What no engine has told of counts as predicted nowhere but in hits. */
+	{"no-actual",
+	 "{'pools': {'m': {'requests': {'predicted_cached': 0, 'actual_cached': 0}}},"
+	 " 'hits': {'m': {'told_predicted_tokens': 0}}}",
+	 "{'pools': {'m': {'requests': {'predicted_cached': 0, 'actual_cached': 0}}},"
+	 " 'hits': {'m': {'told_predicted_tokens': 0}}}",
+	 "39000 cached tokens"},
 	{"overprediction", "", "{'pools': {'m': {'requests': {'actual_cached': 12000}}}}",
 	 "10000 cached tokens were predicted, the engines found 3100"},
 	{"far-from-best", "",
@@ -125,6 +131,8 @@ static const struct fault {
 	 "{'routed': "
 	 "90, 'finished': 90}}}}}",
 	 "rank 1/0 got none of 310 requests"},
+	{"unheard", "", "{'loads': {'m': {'ranks': {'1/0': {'unheard': 61}}}}}",
+	 "rank 1/0 is not silent, but has not acknowledged 60 requests"},
 	{"memory-low", "", "{'buffers': {'buffers': {'jobs_m': {'used': 60}}}}",
 	 "jobs_m: 60 of 64 are used"},
 	{"empty-pool", "", "{'workers': {'workers': {'1': {'state': 'draining', 'bookings': 0}}}}",
@@ -221,6 +229,31 @@ static void a_healthy_router_has_no_finding(void)
 	json_decref(found);
 }
 
+/* The machine was busy elsewhere while doctor looked: nobody's clock is wrong. */
+static void an_answer_may_take_long(void)
+{
+	json_t *found = findings("{'info_at': 103.0}", "");
+
+	CU_ASSERT_EQUAL(json_array_size(found), 0);
+	json_decref(found);
+	found = findings("", "{'info_at': 117.0, 'info': {'uptime_ms': 66900}}");
+	CU_ASSERT_EQUAL(json_array_size(found), 0);
+	json_decref(found);
+	found = findings("", "{'info': {'epoch': 8, 'uptime_ms': 900}}"); /* it was restarted */
+	CU_ASSERT_EQUAL(json_array_size(found), 0);
+	json_decref(found);
+}
+
+/* Who says nothing at all is suspect, whatever it had. */
+static void a_silent_worker_has_one_line(void)
+{
+	json_t *found = findings("", "{'loads': {'m': {'ranks': {'1/0': {'why': 'suspect', "
+				     "'eligible': 0, 'unheard': 61}}}}}");
+
+	CU_ASSERT_EQUAL(json_array_size(found), 0);
+	json_decref(found);
+}
+
 /* Events that do not say whether they name pairs contradict no pool. */
 static void an_unknown_form_of_events_is_no_fault(void)
 {
@@ -288,6 +321,8 @@ int main(void)
 		{"healthy", a_healthy_router_has_no_finding},
 		{"faults", each_fault_has_its_line_and_no_other},
 		{"rules", each_rule_has_a_fault_here},
+		{"slow answers", an_answer_may_take_long},
+		{"silent", a_silent_worker_has_one_line},
 		{"unknown form", an_unknown_form_of_events_is_no_fault},
 		{"little", little_is_known_without_a_fault},
 		CU_TEST_INFO_NULL,

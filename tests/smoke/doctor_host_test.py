@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Faults of what a router stands on: CPU, clock, buffers, devices, its own memory, who reads its log. See doctor_test.py.
+
+protocol_test.sh starts it: doctor_host_test.py KVROUTE KVROUTE_CTL. The router polls, and has a second port whose device loses frames.
+"""
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+import child
+import kvrproto as p
+from doctor_rig import B, Failed, Rig, run
+from load_test import telemetry
+from protocol_router import ADDRESSES, Router
+
+POOL, WAITING = 3, 4
+COMMON = f'block_size = {B}\nmax_ranks = 4\nmax_jobs = 64\nmax_blocks = 4096\nmax_requests = 256\nmax_sessions = 0\n'
+FEW = 'rx_descriptors = 64\ntx_descriptors = 64\n'
+CONF = f'''[port p1]
+device = net_pcap0,iface=kvr-loss
+ipv4 = 10.9.1.1
+rx_checksum = trust
+{FEW}[pool llama]
+id = {POOL}
+{COMMON}[pool waiting]
+id = {WAITING}
+{COMMON}router_queue_threshold = 0
+'''
+# Nearly all buffers are for what comes in fragments, 256 messages of a source; two pools share those that may wait.
+HELD = 400
+ROUTER = ('idle = poll\nsuspect_ms = 30000\ndead_ms = 60000\nheartbeat_ms = 100\nsource_share = 0\nring_size = 64\n'
+          f'reassembly_frames = 36000\nreassembly_source_frames = 36000\nreassembly_ms = 60000\nwaiting_frames = {2 * HELD}\n')
+PIPE = 4096
+
+
+class Unread(Router):
+    """Its log goes into a pipe, which is read or not."""
+
+    def start(self):
+        self.end, into = os.pipe()
+        fcntl.fcntl(self.end, fcntl.F_SETPIPE_SZ, PIPE)
+        self.process = child.start(self.command, stdin=subprocess.DEVNULL, stdout=into, stderr=into)
+        os.close(into)
+        self.reads = threading.Event()
+        self.reads.set()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        while self.reads.wait():
+            data = os.read(self.end, PIPE)
+            if not data:
+                return
+            os.write(self.log.fileno(), data)
+
+
+class Memory:
+    """Words of a running program."""
+
+    def __init__(self, pid):
+        self.pid, self.file = pid, os.open(f'/proc/{pid}/mem', os.O_RDWR)
+
+    def areas(self):
+        with open(f'/proc/{self.pid}/maps') as maps:
+            for line in maps:
+                where, rights = line.split()[:2]
+                if rights.startswith('rw') and '[v' not in line:
+                    yield [int(x, 16) for x in where.split('-')]
+
+    def find(self, words):
+        """Where @words stand one behind the other; small areas first."""
+        want = struct.pack(f'<{len(words)}Q', *words)
+        for start, end in sorted(self.areas(), key=lambda a: a[1] - a[0]):
+            for at in range(start, end, 1 << 24):
+                try:
+                    here = os.pread(self.file, min((1 << 24) + len(want), end - at), at).find(want)
+                except OSError:  # a device's
+                    continue
+                if here >= 0:
+                    return at + here
+        raise Failed(f'{words} are nowhere')
+
+    def put(self, at, word):
+        os.pwrite(self.file, struct.pack('<Q', word), at)
+
+
+class Host(Rig):
+    pool = POOL
+
+    def __init__(self, router):
+        super().__init__(router, sys.argv[2], ADDRESSES[0])
+        self.memory = None
+        self.hoarder = p.Client(self.ip)
+
+    def ask_router(self, command):
+        """Router.telemetry() starts a program for each question."""
+        return telemetry(self.router.prefix, command)
+
+    # ---- its CPU ----
+
+    def polling(self, name):
+        """A file of the polling thread in /proc."""
+        tasks = f'/proc/{self.router.process.pid}/task'
+        for task in os.listdir(tasks):
+            with open(f'{tasks}/{task}/comm') as f:
+                if 'worker' in f.read():
+                    with open(f'{tasks}/{task}/{name}') as wanted:
+                        return wanted.read()
+        raise Failed('no thread polls')
+
+    def burn(self):
+        """Another program on the CPU of the polling thread, until that has waited for half a second."""
+        cpu = next(line.split()[1] for line in self.polling('status').splitlines() if line.startswith('Cpus_allowed_list'))
+        end = int(self.polling('schedstat').split()[1]) + 500_000_000
+        with child.start(['taskset', '-c', cpu, sys.executable, '-c', 'while True: pass']) as burner:
+            try:
+                self.until('it waits', lambda: int(self.polling('schedstat').split()[1]) > end)
+            finally:
+                burner.kill()
+
+    def stand(self):
+        """For longer than ever before."""
+        stages = self.ask_router('/kvroute/stages')
+        self.router.hold()
+        time.sleep(1.2 * stages['lcore0']['max_turn_cycles'] / stages['tsc_hz'] + 0.1)
+        self.router.go_on()
+
+    # ---- its device ----
+
+    def lose(self):
+        """The device takes frames on, the router does not."""
+        frame = bytes.fromhex('ffffffffffff020000000001') + b'\x88\xb5' + bytes(1400)
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as s:
+            s.bind(('kvr-loss-peer', 0))
+            self.router.hold()
+            for _ in range(5000):  # 7 MB; libpcap has room for two
+                s.send(frame)
+            self.router.go_on()
+        self.until('it is seen', self.asked('/kvroute/ports', lambda a: a['p1']['device']['imissed'] > 0))
+
+    # ---- its buffers ----
+
+    def wait(self):
+        """Requests of many frames that wait for their engine; two of them have most of what their pool may keep."""
+        hashes = p.sequence_hashes(range(B), B)
+        for n in range(1, 3):
+            self.waiting.append(self.client.route(WAITING, B, hashes, body=bytes(HELD // 2 * 1300)))
+            self.until('it waits', self.asked('/kvroute/queue,waiting', lambda a, n=n: a['waiting'] == n))
+
+    def held(self):
+        agent = self.new_agent(101, 'waiting')
+        agent.stored(0, p.sequence_hashes(range(B), B))
+        self.waiting = self.hold(agent, 1, WAITING, blocks=40)
+        self.says(self.doctor(['buffers-held'], self.wait), f'of at most {HELD} packet buffers')
+        agent.answer = lambda job: agent.item(job, b'x', tokens=1, fin=True, cached=0)
+        self.let_go(agent, self.waiting)
+        self.part(agent)
+        self.doctor([])
+
+    def hoard(self):
+        """Messages of which the last frame never comes: the router keeps the others."""
+        body = p.route_body(POOL, 0, body=bytes(HELD // 2 * 1300))
+        for id in range(1, 256):
+            frames = p.fragments('ROUTE', body, self.hoarder.router_frame, source=self.hoarder.source, id=id, handle=0,
+                                 epoch=self.hoarder.epoch, seq=id)[:-1]
+            for n, frame in enumerate(frames):
+                self.hoarder.put(self.hoarder.proven(frame))
+                if n % 64 == 63:
+                    time.sleep(0.001)
+            port = self.ask_router('/kvroute/ports')['p0']
+            if port['mbufs_free'] < 0.098 * port['mbufs']:
+                return
+        raise Failed(f'buffers are left: {port}')
+
+    # ---- its log ----
+
+    def mute(self):
+        """Nobody reads, and operators act."""
+        self.router.reads.clear()
+        try:
+            for _ in range(40):
+                for _ in range(50):
+                    self.ask_router('/kvroute/set,router_temperature=' + 'x' * 180)
+                if self.ask_router('/kvroute/log')['dropped']:
+                    return
+                time.sleep(0.2)  # so many lines a second, and no more
+        finally:
+            self.router.reads.set()
+        raise Failed('no line is lost')
+
+    # ---- its memory ----
+
+    def jump(self):
+        """Its clock is five seconds ahead at once, as when the TSC is set."""
+        hz = self.ask_router('/kvroute/info')['tsc_hz']
+        rate = (10 ** 9 << 32) // hz
+        place = self.memory.find([hz, rate]) + 8
+        end = time.monotonic() + 1.1  # doctor judges no clock by less
+        self.memory.put(place, rate + rate * 5 // int(time.clock_gettime(time.CLOCK_MONOTONIC_RAW)))
+        self.until('a second is over', lambda: time.monotonic() > end)
+
+    def miscount(self):
+        """A counter is not what it was."""
+        counts = list(self.ask_router('/kvroute/counters,pool,llama').values())
+        place = self.memory.find(counts)
+        self.memory.put(place, counts[0] + 1)
+        self.says(self.doctor(['unbalanced']), f'routes = queries + repeats + rejected + routed + queued + disagg, but {counts[0] + 1} != ')
+        self.memory.put(place, counts[0])
+        self.doctor([])
+
+    def run(self):
+        self.all.append(self.hoarder)
+        self.client.connect()
+        self.hoarder.connect()
+        agent = self.new_agent(100, 'llama')
+        self.until('limits are known', lambda: self.client.limits and self.hoarder.limits)
+        self.all.remove(self.hoarder)
+        self.until('lcores know it', lambda: not self.ask(1)[0].rejected)
+        agent.stored(0, p.sequence_hashes(range(B), B))
+        self.doctor([], lambda: self.ask(3))
+        self.says(self.doctor(['cpu-shared'], self.burn, ignored=('stall',)), '(rte-worker-1) has waited')
+        self.says(self.doctor(['stall'], self.stand, ignored=('cpu-shared',)), 'lcore0 (CPU ')
+        self.says(self.doctor(['device-loses'], self.lose), 'port p1: the device has lost ')
+        self.says(self.doctor(['log-lost'], self.mute), ' lines of the log were dropped')
+        try:
+            self.memory = Memory(self.router.process.pid)
+        except OSError as e:
+            print(f'clock, unbalanced: not possible here, {e}')
+        else:
+            self.says(self.doctor(['clock'], self.jump), "the router's clock has gone on by ")
+            self.miscount()
+        self.held()
+        self.says(self.doctor(['buffers-low'], self.hoard), 'port p0: ')
+
+
+def main():
+    for command in ('link add kvr-loss-peer type veth peer name kvr-loss', 'link set kvr-loss-peer up', 'link set kvr-loss up'):
+        subprocess.run(['ip', *command.split()], check=True)
+    run(Unread(sys.argv[1], CONF, ROUTER, memory_mb=768, port=FEW), Host)
+
+
+if __name__ == '__main__':
+    main()
