@@ -96,6 +96,7 @@ struct agent_req {
 	struct kvr_wire_ids prog_ids;
 	uint32_t prog_blocks; /* blocks at the last PROGRESS */
 	bool prog_first, prog_fin, prog_done;
+	bool adrift; /* its router is gone, and its client is not: nobody is told but that */
 };
 
 LIST_HEAD(agent_bucket, agent_req);
@@ -174,7 +175,7 @@ struct kvr_agent {
 	uint32_t frame_bytes; /* both sides take */
 	/* requests */
 	struct agent_req *req;
-	uint32_t n_req, running;
+	uint32_t n_req, running, adrift; /* adrift: of those that run */
 	struct agent_bucket *bucket;
 	uint32_t bucket_mask;
 	struct agent_order free, over;

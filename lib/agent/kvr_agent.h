@@ -15,7 +15,8 @@
  *
  * What is repaired without the operator's doing: lost, repeated and reordered datagrams, requests
  * dispatched twice (a handle is never run twice), a router that restarts (the worker says HELLO
- * again and the router asks for a dump of the cache), KV events lost on the way (resent from a
+ * again and the router asks for a dump of the cache; what ran is aborted, but for answers on the
+ * direct path that have begun: those go on), KV events lost on the way (resent from a
  * ring; when the ring no longer has them, the application is asked for a dump), sessions opened and
  * closed twice (copies are answered, and not told).
  *

@@ -130,6 +130,7 @@ void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr 
 				 const uint8_t *body)
 {
 	const struct kvr_wire_heartbeat_ack *w = (const void *)body;
+	enum kvr_agent_state state = (enum kvr_agent_state)w->state;
 
 	if (!a->registered || a->leaving)
 		return;
@@ -138,7 +139,9 @@ void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr 
 		return;
 	}
 	a->heard_us = a->link.now_us;
-	tell_state(a, (enum kvr_agent_state)w->state, w->bookings, 0, "");
+	if (state == KVR_AGENT_DRAINED && a->adrift > 0)
+		state = KVR_AGENT_DRAINING; /* it does not know of those */
+	tell_state(a, state, w->bookings, 0, "");
 }
 
 /*

@@ -80,7 +80,7 @@ static void note_progress(struct kvr_agent *a, struct agent_req *r, uint16_t wir
 	const bool fin = (wire_flags & KVR_RESP_F_FIN) != 0;
 	uint16_t flags = r->prog_first || first ? KVR_PROG_F_FIRST : 0;
 
-	if (!r->direct || (!first && !fin && blocks == r->prog_blocks))
+	if (!r->direct || r->adrift || (!first && !fin && blocks == r->prog_blocks))
 		return;
 	if (fin) {
 		flags |= KVR_PROG_F_FIN;

@@ -3,6 +3,7 @@
 #include "agent_pvt.h"
 
 #include "kvr_rand.h"
+#include "kvr_sim.h"
 #include <stdlib.h>
 
 static struct agent_bucket *bucket_of(const struct kvr_agent *a, uint64_t handle)
@@ -78,6 +79,7 @@ void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell)
 	r->state = AGENT_OVER;
 	TAILQ_INSERT_TAIL(&a->over, r, order);
 	a->running--;
+	a->adrift -= r->adrift;
 	if (r->rank != NULL)
 		r->rank->running--;
 	r->rank = NULL;
@@ -106,12 +108,25 @@ void kvr_agent__finish_if_heard(struct kvr_agent *a, struct agent_req *r)
 		kvr_agent__over(a, r, !r->aborted);
 }
 
+/* DIRECT, and the client may have had something of it: it could not begin anew, and needs no router
+ * for the rest. The reports end here. @return whether it goes on so. */
+static bool set_adrift(struct kvr_agent *a, struct agent_req *r)
+{
+	if (!r->direct || r->next_seq == 0 || r->aborted)
+		return false;
+	KVR_SIM_SOMETIMES(AGENT_ADRIFT);
+	a->adrift += !r->adrift;
+	r->adrift = r->prog_done = true;
+	kvr_agent__finish_if_heard(a, r);
+	return true;
+}
+
 void kvr_agent__end_all(struct kvr_agent *a, uint16_t code)
 {
 	for (uint32_t i = 0; i < a->n_req; i++) {
 		struct agent_req *r = &a->req[i];
 
-		if (r->state != AGENT_RUNNING && r->state != AGENT_ENDING)
+		if ((r->state != AGENT_RUNNING && r->state != AGENT_ENDING) || r->adrift)
 			continue;
 		if (r->direct && r->state == AGENT_ENDING) {
 			r->prog_done = true; /* the client needs no router for the rest */
@@ -132,6 +147,8 @@ void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch)
 		if (r->state == AGENT_FREE || r->epoch == epoch)
 			continue;
 		if (r->state != AGENT_OVER) {
+			if (set_adrift(a, r))
+				continue;
 			kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, KVR_E_UNKNOWN_REQUEST);
 			kvr_agent__over(a, r, false);
 		}

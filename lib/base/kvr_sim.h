@@ -41,6 +41,8 @@
 	X(AGENT_DUMP, false, "an agent dumps a rank")                                              \
 	X(AGENT_DUMP_AGAIN, false, "frames of a dump are repeated")                                \
 	X(AGENT_OVERRUN, false, "an agent has more events than it may keep")                       \
+	X(AGENT_ADRIFT, false, "a direct answer goes on without its router")                       \
+	X(CLIENT_ADRIFT, false, "a client goes on without its router")                             \
 	X(CLIENT_AGAIN, false, "a client repeats a request")                                       \
 	X(CLIENT_PROBE, false, "a client asks whether a request lives")                            \
 	X(CLIENT_FORGOTTEN, false, "a router does not know a request any more")                    \

@@ -203,14 +203,21 @@ static void no_room(struct kvr_client *c, struct client_req *r, const struct kvr
 /* The router knows nothing of it. */
 static void forgotten(struct kvr_client *c, struct client_req *r, bool sent)
 {
+	if (r->direct && r->msg == NULL) {
+		KVR_SIM_SOMETIMES(CLIENT_ADRIFT);
+		r->adrift = true;
+		return;
+	}
 	r->dead_handle = r->handle;
 	r->handle = 0;
 	r->accepted = false;
 	KVR_SIM_SOMETIMES(CLIENT_FORGOTTEN);
-	c->stats.restarted++;
-	if (r->msg == NULL)
+	if (r->msg == NULL) {
 		kvr_client__end_reason(c, r, KVR_CLIENT_LOST, true);
-	else if (sent) /* with its next repetition, or the two would chase each other */
+		return;
+	}
+	c->stats.restarted++;
+	if (sent) /* with its next repetition, or the two would chase each other */
 		r->frame_bytes = 0; /* cut anew: all of it, as another message */
 	else
 		kvr_client__restart(c, r);

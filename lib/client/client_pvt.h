@@ -121,6 +121,7 @@ struct client_req {
 	bool probing;	     /* a PROBE is unanswered */
 	bool sent_on;	     /* SENDING: ACCEPTED has come before the last frame was sent */
 	bool ended_there;    /* the router says Ended: give up after CLIENT_ENDED_US */
+	bool adrift;	     /* DIRECT, begun, and the router has lost it: the agent goes on */
 	uint8_t end_reason;  /* CANCELLING: enum kvr_client_reason for the end */
 	uint32_t tries;	     /* CANCELs sent */
 	uint32_t backoff_us; /* next gap of its repetitions */

@@ -197,10 +197,12 @@ enum kvr_client_reason {
 	KVR_CLIENT_REJECTED = 3,  /**< by the router; see code, text, retryable, detail */
 	KVR_CLIENT_CANCELLED = 4, /**< kvr_client_cancel(), or the engine was told to stop */
 	KVR_CLIENT_TIMEOUT = 5,	  /**< its time limit passed; the engine has been told to stop */
-	KVR_CLIENT_LOST = 6,	  /**< the router is there, but has forgotten it: a restart */
-	KVR_CLIENT_CLOSED = 7,	  /**< kvr_client_destroy() */
-	KVR_CLIENT_SILENT = 8,	  /**< nobody answered for silence_ms: the router is down, or the
-				   * way to it */
+	/** The router is there, but has forgotten it: a restart. Only what has begun to be answered
+	 * ends so: what has not is submitted again by the library, and DIRECT goes on. */
+	KVR_CLIENT_LOST = 6,
+	KVR_CLIENT_CLOSED = 7, /**< kvr_client_destroy() */
+	KVR_CLIENT_SILENT = 8, /**< nobody answered for silence_ms: the router is down, or the
+				* way to it */
 };
 
 /** How a request went, as the router saw it. Times are in microseconds; UINT32_MAX: not known, or

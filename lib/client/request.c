@@ -315,6 +315,12 @@ static void repeat_cancel(struct kvr_client *c, struct client_req *r)
 	again_in(c, r, CLIENT_CANCEL_MAX_US);
 }
 
+/* The router has said all it knows: only items may come. */
+static bool nobody_to_ask(const struct client_req *r)
+{
+	return r->ended_there || r->adrift;
+}
+
 void kvr_client__repeat(struct kvr_client *c, struct client_req *r)
 {
 	const uint64_t patience = r->ended_there ? CLIENT_ENDED_US : c->conf.silence_ms * 1000ull;
@@ -334,7 +340,7 @@ void kvr_client__repeat(struct kvr_client *c, struct client_req *r)
 	if (c->link.now_us - r->heard_us >= patience) {
 		if (r->kind == KVR_ROUTE) /* should it live on somewhere */
 			kvr_client__send_empty(c, r, KVR_CANCEL);
-		kvr_client__end_reason(c, r, r->ended_there ? KVR_CLIENT_LOST : KVR_CLIENT_SILENT,
+		kvr_client__end_reason(c, r, nobody_to_ask(r) ? KVR_CLIENT_LOST : KVR_CLIENT_SILENT,
 				       true);
 		return;
 	}
@@ -342,7 +348,7 @@ void kvr_client__repeat(struct kvr_client *c, struct client_req *r)
 		repeat_route(c, r);
 		return;
 	}
-	if (r->ended_there) {
+	if (nobody_to_ask(r)) {
 		again_in(c, r, CLIENT_PROBE_MAX_US);
 		return;
 	}
@@ -363,7 +369,7 @@ void kvr_client__ask_all(struct kvr_client *c)
 	for (uint32_t i = 0; i < c->conf.max_requests; i++) {
 		struct client_req *r = &c->req[i];
 
-		if (r->ended_there || r->state < CLIENT_ROUTING || r->state > CLIENT_RUNNING)
+		if (nobody_to_ask(r) || r->state < CLIENT_ROUTING || r->state > CLIENT_RUNNING)
 			continue;
 		r->backoff_us = r->state == CLIENT_ROUTING ? CLIENT_ROUTE_US : CLIENT_PROBE_US;
 		kvr_timer_set(&c->link.timers, &r->repeat,

@@ -210,6 +210,9 @@ void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
 
 	if (!belongs(c, r, from, h, w->flags)) {
 		c->stats.frames_foreign++;
+		/* A try that its router has lost goes on when we may have had something of it. */
+		if (r->direct && h->handle != 0 && h->handle == r->dead_handle)
+			kvr_client__on_stray(c, from, h, body);
 		return;
 	}
 	if (w->hints_len != 0)

@@ -648,6 +648,7 @@ class Request:
         self.cached_tokens, self.unacked, self.ack_due, self.acks = None, 0, None, False
         self.route_sends = self.probes = 0
         self.asked, self.told, self.lingers, self.several = False, None, None, False
+        self.adrift = None  # the router does not know it any more; DIRECT
         self.heard, self.out = time.monotonic(), None
 
     @property
@@ -932,6 +933,8 @@ class Client(Endpoint):
             if request.state != 'SENT':  # there with the next repetition
                 request.state, request.timer = 'SENT', Backoff(20, 1000)
                 self.send_route(request)
+        elif word == 'restart' and _r32(request.body, 4) & ROUTE_DIRECT:
+            request.adrift = rejection  # its agent goes on without a router
         elif word in ('end', 'restart') or word in ('first', 'busy') and request.state == 'SENT':
             if word == 'busy' and request.route_sends > 1:
                 self.send('CANCEL', request.id, handle=request.handle)  # one copy may live
@@ -1007,12 +1010,12 @@ class Client(Endpoint):
                 request.state, request.rejected = 'END', request.rejected_late
             if not request.ended and request.state != 'CANCELLING' and now - request.heard > 15:
                 self.send('CANCEL', request.id, handle=request.handle)
-                request.state, request.silent = 'END', True
+                request.state, request.silent, request.rejected = 'END', not request.adrift, request.adrift
             if request.state == 'SENT' and not request.out.go():
                 request.timer.reset()  # from the last frame on
             if request.state == 'WAIT':
                 request.out.go()
-            if request.ended or request.lingers or not request.timer.passed(now):
+            if request.ended or request.lingers or request.adrift or not request.timer.passed(now):
                 continue
             if request.state == 'SENT':
                 self.repeat_route(request)

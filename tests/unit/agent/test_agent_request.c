@@ -686,6 +686,46 @@ static void a_new_router_life_ends_the_old_requests(void)
 	rig_stop();
 }
 
+/* DIRECT: the client that has something of an answer gets the rest without a router. */
+static void a_direct_answer_goes_on_in_a_new_router_life(void)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_dispatch(1, 100, KVR_REQ_F_DIRECT);
+	push_dispatch(2, 101, KVR_REQ_F_DIRECT);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(respond(100, "x", 0, 1), 0);
+	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
+	push_welcome_epoch(ROUTER_EPOCH + 1);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.aborts, 1); /* who has nothing begins anew */
+	CU_ASSERT_EQUAL(respond(101, "y", 0, 1), -ENOENT);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 1);
+	/* So does it in the life after that one, and in another one of its own. */
+	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
+	push_welcome_epoch(ROUTER_EPOCH + 2);
+	kvr_agent_process(a);
+	fake_skip(&net);
+	CU_ASSERT_EQUAL(respond(100, "y", KVR_AGENT_LAST, 9), 0);
+	kvr_agent_process(a);
+	CU_ASSERT_PTR_NOT_NULL(next_item());
+	CU_ASSERT(kvr_udp_addr_equal(fake_to(&net), &client_at));
+	/* Nobody is told how it goes, and that all others are done is not the end. */
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_PROGRESS), 0);
+	push_heartbeat_ack(KVR_WORKER_DRAINED, 0);
+	((struct kvr_wire_hdr *)net.in[net.n_in - 1].data)->epoch = ROUTER_EPOCH + 2;
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.status.state, KVR_AGENT_DRAINING);
+	push_response_ack(client_at, 1, 100, 2, KVR_RACK_F_FIN);
+	push_heartbeat_ack(KVR_WORKER_DRAINED, 0);
+	((struct kvr_wire_hdr *)net.in[net.n_in - 1].data)->epoch = ROUTER_EPOCH + 2;
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	CU_ASSERT_EQUAL(saw.dones, 1);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(saw.status.state, KVR_AGENT_DRAINED);
+	rig_stop();
+}
+
 /* A DISPATCH of the life before has been under way all the time, and so has a WELCOME. */
 static void nothing_is_run_for_a_router_that_is_gone(void)
 {
@@ -843,6 +883,7 @@ int main(void)
 		{"direct address", direct_items_find_the_client},
 		{"new router", a_new_router_life_ends_the_old_requests},
 		{"router that is gone", nothing_is_run_for_a_router_that_is_gone},
+		{"direct goes on", a_direct_answer_goes_on_in_a_new_router_life},
 		{"before welcome", a_dispatch_before_welcome_is_of_the_new_life},
 		{"fragments", a_fragmented_dispatch_is_put_together},
 		{"hostile", hostile_frames_change_nothing},

@@ -247,6 +247,10 @@ static void a_restarted_router_recovers(void)
 				ends.by_reason[KVR_CLIENT_REJECTED],
 			ends.n);
 	CU_ASSERT(ends.by_reason[KVR_CLIENT_FINISHED] > 20);
+	for (uint32_t i = 1; i < ends.n; i += 2) /* DIRECT: what has begun is finished */
+		CU_ASSERT(ends.req[i].end.reason == KVR_CLIENT_FINISHED ||
+			  (ends.req[i].end.reason == KVR_CLIENT_REJECTED &&
+			   ends.req[i].end.items == 0));
 	/* And it works as before. */
 	ends_submit(50, 5, 20, 0);
 	finish_all(60000);

@@ -60,6 +60,62 @@ static void what_runs_is_sent_again_while_no_item_has_come(void)
 	rig_stop();
 }
 
+/* DIRECT: the agent needs no router, and so does who has begun to listen to it. */
+static void a_direct_answer_goes_on_without_the_router(void)
+{
+	const struct kvr_wire_hdr *h;
+	uint64_t id, other;
+
+	rig_start();
+	id = rig_submit(KVR_CLIENT_DIRECT);
+	other = rig_submit(KVR_CLIENT_DIRECT);
+	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 6);
+	push_accepted(other, HANDLE + 1, KVR_STATE_RUNNING, 6);
+	push_item_from(agent_at, id, HANDLE, 0, 0, "a");
+	kvr_client_process(c);
+	fake_skip(&net);
+	push_rejected(id, KVR_E_UNKNOWN_REQUEST, KVR_PROBE, "who");
+	push_rejected(other, KVR_E_UNKNOWN_REQUEST, KVR_PROBE, "who");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 1); /* the one that has nothing */
+	push_accepted(other, HANDLE + 2, KVR_STATE_RUNNING, 6);
+	fake_skip(&net);
+	/* The try of before may go on; its sender is not kept waiting. */
+	push_item_from(agent_at, other, HANDLE + 1, 0, 0, "old");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items, 1);
+	CU_ASSERT_PTR_NOT_NULL(next_ack());
+	rig_run_ms(10000);
+	while ((h = fake_next(&net, KVR_PROBE)) != NULL)
+		CU_ASSERT_EQUAL(h->id, other);
+	CU_ASSERT_EQUAL(saw.ends, 0);
+	push_item_from(agent_at, id, HANDLE, 1, KVR_RESP_F_FIN, "b");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.ends, 1);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
+	rig_stop();
+}
+
+/* Its agent has died, too. */
+static void a_direct_answer_that_stops_is_lost(void)
+{
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(KVR_CLIENT_DIRECT);
+	push_item_from(agent_at, id, HANDLE, 0, 0, "a");
+	kvr_client_process(c);
+	push_rejected(id, KVR_E_UNKNOWN_REQUEST, KVR_PROBE, "who");
+	kvr_client_process(c);
+	fake_skip(&net);
+	rig_run_ms(14000);
+	CU_ASSERT_EQUAL(saw.ends, 0);
+	rig_run_ms(3000);
+	CU_ASSERT_EQUAL(saw.ends, 1);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_LOST);
+	rig_stop();
+}
+
 /* A late refusal of a copy of its ROUTE does not start what runs a second time. */
 static void what_runs_needs_no_cookie(void)
 {
@@ -164,6 +220,8 @@ static void a_probe_without_an_answer_comes_again_each_second(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {{"sent again", what_runs_is_sent_again_while_no_item_has_come},
+			       {"direct", a_direct_answer_goes_on_without_the_router},
+			       {"direct stops", a_direct_answer_that_stops_is_lost},
 			       {"no cookie", what_runs_needs_no_cookie},
 			       {"all ask", another_life_is_asked_about_everything_at_once},
 			       {"many", many_requests_ask_in_turns},
