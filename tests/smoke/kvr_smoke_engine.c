@@ -2,9 +2,9 @@
 /*
  * An engine on plain sockets for smoke tests: an LRU cache of blocks on each rank, stored and
  * removed events, answers that anybody can compute from the request's body (a u32 seed): token i
- * is the low half of mix64(seed * 2^32 + i). Long answers (more than SLOW tokens) come one token
- * each 5 ms, so that they can be cancelled. Ends on SIGTERM with GOODBYE and one line of counts.
- * SIGUSR1: what it caches to FILE, a line `rank hash` each.
+ * is the low half of mix64(seed * 2^32 + i). Long answers (more than 1000 tokens, or than -s says)
+ * come one token each 5 ms, so that they can be cancelled. Ends on SIGTERM with GOODBYE and one
+ * line of counts. SIGUSR1: what it caches to FILE, a line `rank hash` each.
  */
 #include "kvr_agent.h"
 #include "kvr_client_hints.h"
@@ -22,7 +22,6 @@
 #define MAX_RANKS   16
 #define MAX_BLOCKS  65536 /* of one prompt */
 #define MAX_RUNNING 1024
-#define SLOW	    1000
 #define SLOW_US	    5000
 
 struct block {
@@ -44,7 +43,7 @@ static struct job {
 	uint64_t next_us;
 } jobs[MAX_RUNNING];
 
-static uint32_t block_size = 16, capacity = 4096, n_ranks = 2;
+static uint32_t block_size = 16, capacity = 4096, n_ranks = 2, slow = 1000;
 static uint64_t answered, aborted;
 static const char *cache_file;
 static volatile sig_atomic_t stop, tell;
@@ -143,8 +142,8 @@ static bool step(struct kvr_agent *a, struct job *j)
 		answered++;
 		return false;
 	}
-	j->next_us = now_us() + (j->tokens > SLOW ? SLOW_US : 0);
-	return j->tokens <= SLOW;
+	j->next_us = now_us() + (j->tokens > slow ? SLOW_US : 0);
+	return j->tokens <= slow;
 }
 
 static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *r, void *user)
@@ -277,7 +276,7 @@ static void loop(struct kvr_agent *a)
 static int usage(void)
 {
 	fprintf(stderr, "usage: kvr-smoke-engine -r ROUTER -w WORKER [-p POOL] [-b BLOCK_SIZE] "
-			"[-n RANKS] [-c BLOCKS] [-o FILE]\n");
+			"[-n RANKS] [-c BLOCKS] [-s TOKENS] [-o FILE]\n");
 	return 2;
 }
 
@@ -292,7 +291,7 @@ int main(int argc, char **argv)
 	struct kvr_agent *a;
 	int opt;
 
-	while ((opt = getopt(argc, argv, "r:w:p:b:n:c:o:")) != -1) {
+	while ((opt = getopt(argc, argv, "r:w:p:b:n:c:s:o:")) != -1) {
 		switch (opt) {
 		case 'r':
 			conf.router = optarg;
@@ -311,6 +310,9 @@ int main(int argc, char **argv)
 			break;
 		case 'c':
 			capacity = (uint32_t)strtoul(optarg, NULL, 0);
+			break;
+		case 's':
+			slow = (uint32_t)strtoul(optarg, NULL, 0);
 			break;
 		case 'o':
 			cache_file = optarg;

@@ -2,9 +2,10 @@
 /*
  * Steady load of a front end on plain sockets: so many requests a second to smoke engines, each
  * answer compared to the byte. What the router refuses for now is submitted again, as a front end
- * does. It says when it is connected. SIGUSR1 prints, when it is known, how long after the signal
- * the first request that was submitted after it was sent to a worker. SIGTERM: nothing new; when
- * all have ended, one line of JSON: each request has one outcome.
+ * does. Every second one is DIRECT, and every second pair of them has a long answer. It says when
+ * it is connected. SIGUSR1 prints, when it is known, at what time (CLOCK_MONOTONIC) the first
+ * request that was submitted after it was sent to a worker. SIGTERM: nothing new; when all have
+ * ended, one line of JSON: each request has one outcome.
  */
 #include "kvr_client.h"
 #include "kvr_rand.h"
@@ -22,7 +23,8 @@
 #define GROUPS	     8
 #define SHARED	     32 /* blocks that requests of a group have in common */
 #define BLOCKS	     40
-#define ANSWER	     16 /* tokens */
+#define ANSWER	     16	 /* tokens, of every second request */
+#define LONG	     100 /* of the others: more than an engine's -s, it takes its time */
 #define MAX_REQUESTS 4096
 #define AGAIN_US     50000
 
@@ -30,14 +32,16 @@ struct request {
 	uint32_t number; /* 0: free */
 	uint32_t tokens; /* that have come */
 	uint32_t tries;
-	bool wrong, under_way;
+	bool wrong, under_way, direct;
+	uint32_t answer;		       /* tokens it asks for */
 	uint64_t submitted_us, try_us, due_us; /* first; this one; next one */
 };
 
 static struct request requests[MAX_REQUESTS];
 static struct kvr_client *c;
 static uint32_t block_size = 16, rate = 200, n_open;
-static uint64_t begun, answered, wrong, refused, lost, silent, other, again, longest_us;
+static uint64_t begun, answered, wrong, refused, lost, lost_direct, silent, other, again;
+static uint64_t twice, longest_us; /* twice: ends of what has ended */
 static uint64_t mark_us;
 static volatile sig_atomic_t stop, mark;
 
@@ -56,7 +60,7 @@ static void on_accepted(struct kvr_client *cl, uint64_t id, const struct kvr_cli
 
 	if (mark_us == 0 || r->try_us < mark_us)
 		return;
-	printf("routed %llu us after the signal\n", (unsigned long long)(now_us() - mark_us));
+	printf("routed at %llu us\n", (unsigned long long)now_us());
 	fflush(stdout);
 	mark_us = 0;
 }
@@ -85,9 +89,14 @@ static void on_end(struct kvr_client *cl, uint64_t id, const struct kvr_client_e
 {
 	struct request *r = user;
 
+	if (!r->under_way) {
+		twice++;
+		return;
+	}
 	r->under_way = false;
+	lost_direct += e->reason == KVR_CLIENT_LOST && r->direct && e->items > 0;
 	if (e->reason == KVR_CLIENT_FINISHED)
-		over(r, r->wrong || r->tokens != ANSWER ? &wrong : &answered);
+		over(r, r->wrong || r->tokens != r->answer ? &wrong : &answered);
 	else if (e->retryable && r->tokens == 0 && ++r->tries < 200)
 		r->due_us = now_us() + AGAIN_US;
 	else
@@ -108,7 +117,8 @@ static void submit(struct request *r)
 					     .hashes = sh,
 					     .n_hashes = BLOCKS,
 					     .isl = BLOCKS * block_size,
-					     .max_tokens = ANSWER,
+					     .max_tokens = r->answer,
+					     .flags = r->direct ? KVR_CLIENT_DIRECT : 0,
 					     .body = &r->number,
 					     .body_len = sizeof(r->number),
 					     .ops = &ops,
@@ -136,6 +146,8 @@ static void submit_due(uint64_t began_us)
 
 		if (r->number == 0 && stop == 0 && begun < due) {
 			*r = (struct request){.number = (uint32_t)++begun, .submitted_us = now};
+			r->direct = r->number % 2 == 0;
+			r->answer = r->number % 4 < 2 ? ANSWER : LONG;
 			n_open++;
 			submit(r);
 		} else if (r->number != 0 && !r->under_way && r->due_us <= now) {
@@ -157,18 +169,32 @@ static void report(void)
 	struct kvr_client_stats st;
 
 	kvr_client_stats_get(c, &st);
-	printf("{\"requests\": %llu, \"answered\": %llu, \"wrong\": %llu, \"refused\": %llu, "
-	       "\"lost\": %llu, \"silent\": %llu, \"other\": %llu, \"submitted_again\": %llu, "
-	       "\"by_library\": %llu, \"longest_ms\": %llu}\n",
-	       (unsigned long long)begun, (unsigned long long)answered, (unsigned long long)wrong,
-	       (unsigned long long)refused, (unsigned long long)lost, (unsigned long long)silent,
-	       (unsigned long long)other, (unsigned long long)again,
-	       (unsigned long long)st.restarted, (unsigned long long)longest_us / 1000);
+	const struct {
+		const char *name;
+		uint64_t n;
+	} all[] = {{"requests", begun},
+		   {"answered", answered},
+		   {"wrong", wrong},
+		   {"refused", refused},
+		   {"lost", lost},
+		   {"lost_direct", lost_direct},
+		   {"silent", silent},
+		   {"other", other},
+		   {"twice", twice},
+		   {"submitted_again", again},
+		   {"by_library", st.restarted},
+		   {"longest_ms", longest_us / 1000}};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		printf("%s\"%s\": %llu", i == 0 ? "{" : ", ", all[i].name,
+		       (unsigned long long)all[i].n);
+	puts("}");
 }
 
 int main(int argc, char **argv)
 {
-	struct kvr_client_conf conf = {0};
+	/* A machine that does other things, too, may keep a router silent for long. */
+	struct kvr_client_conf conf = {.silence_ms = 60000};
 	uint64_t began_us;
 	int opt;
 

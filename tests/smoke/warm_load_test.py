@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Restarts under load: real engines and clients (lib/agent, lib/client), a router that dies by SIGKILL and SIGTERM in turns.
+"""Restarts under load: real engines and clients (lib/agent, lib/client), a router that dies by SIGKILL and SIGTERM in turns, and every
+second pair of times finds no snapshot.
 
-protocol_test.sh starts it: warm_load_test.py KVROUTE ENGINE LOAD [RESTARTS [cold]]
+protocol_test.sh starts it: warm_load_test.py KVROUTE ENGINE LOAD RESTARTS [defaults]
 
-With `cold` every second pair of restarts finds no snapshot, and workers have as long as they have when nobody says otherwise.
+With `defaults` workers have as long as they have when nobody says otherwise, and each life a second more of load.
 
-Each request has one outcome, each answer is right to the byte, nobody waits for long, and when all is quiet the index that the router
-writes is what the engines have, block for block.
+Each request has one outcome, each answer is right to the byte, what is on the direct path outlives the router, nobody hears nothing, and
+when all is quiet the index that the router writes is what the engines have, block for block. Times are printed, and decide nothing.
 """
 
 import json
@@ -24,8 +25,9 @@ from load_test import telemetry
 from protocol_router import ADDRESSES, Router
 
 KVROUTE, ENGINE, LOAD = sys.argv[1:4]
-RESTARTS = int(sys.argv[4]) if len(sys.argv) > 4 else 3
-COLD = 'cold' in sys.argv[5:]
+RESTARTS = int(sys.argv[4])
+DEFAULTS = 'defaults' in sys.argv[5:]
+LOAD_S = 1.0 if DEFAULTS else 0.4  # so long each life has served when it ends; long answers take half a second
 ENGINES, RANKS, RATE, CAPACITY = 3, 2, 100, 1000
 PATIENCE = 60  # s: the machine may have other things to do
 
@@ -34,7 +36,7 @@ class World:
     def __init__(self, router, state):
         self.router, self.state, self.failures = router, state, []
         self.path = f'{state}/{router.prefix}.snapshot'
-        self.engines = [child.start([ENGINE, '-r', ADDRESSES[0], '-w', str(1 + i), '-n', str(RANKS), '-c', str(CAPACITY), '-o',
+        self.engines = [child.start([ENGINE, '-r', ADDRESSES[0], '-w', str(1 + i), '-n', str(RANKS), '-c', str(CAPACITY), '-s', '32', '-o',
                                      f'{state}/cache{i}'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for i in range(ENGINES)]
         self.load = None
         self.lives = []  # what each restart took
@@ -70,12 +72,14 @@ class World:
 
     def routed(self):
         with open(self.log.name) as f:
-            return [int(line.split()[1]) for line in f if line.startswith('routed')]
+            return [int(line.split()[2]) for line in f if line.startswith('routed')]
 
     def restart(self, life):
-        cold = COLD and life % 4 > 1
-        time.sleep(1)  # of load; what it finds is no question of time
-        self.load.send_signal(signal.SIGUSR1)
+        cold = life % 4 > 1
+        time.sleep(LOAD_S)  # what it finds is no question of time
+        if not cold:
+            self.ask('/kvroute/snapshot,now')
+            self.until(f'{life}: a snapshot', lambda: self.ask('/kvroute/snapshot')['written'] > 0)
         began = time.monotonic()
         if life % 2 == 0:
             self.router.process.kill()
@@ -83,6 +87,7 @@ class World:
         else:
             self.check(f'{life}: ends well', self.router.stop() == 0)
         ended = time.monotonic()
+        self.load.send_signal(signal.SIGUSR1)
         if cold:
             os.remove(self.path)
         self.router.start()
@@ -94,9 +99,9 @@ class World:
         restored = self.ask('/kvroute/snapshot')['workers_restored']
         self.lives.append({'by': 'SIGTERM' if life % 2 else 'SIGKILL', 'cold': cold, 'restored': restored,
                            'end_ms': ms(ended - began), 'start_ms': ms(ready - ended),
-                           'first_routed_ms': self.routed()[life] // 1000})
-        # One that is so long away is given up, and in no snapshot.
-        self.check(f'{life}: warm', restored == 0 if cold else COLD or restored == ENGINES, restored)
+                           'first_routed_ms': round(self.routed()[life] / 1000 - 1000 * began)})
+        # One that is away for longer than it may is given up, and in no snapshot.
+        self.check(f'{life}: warm', restored == 0 if cold else DEFAULTS or restored == ENGINES, restored)
 
     def ready(self, lives):
         """When the router says for the so-manieth time that it is."""
@@ -142,11 +147,13 @@ class World:
         self.check('the index is what engines have', differ == 0, differ)
         self.check('there is something to compare', sum(map(len, caches.values())) > 1000)
         outcomes = sum(result[k] for k in ('answered', 'wrong', 'refused', 'lost', 'silent', 'other'))
-        self.check('each request has one outcome', outcomes == result['requests'], result)
+        self.check('each request has one outcome', outcomes == result['requests'] and result['twice'] == 0, result)
+        self.check('nobody hears nothing', result['silent'] == 0 and result['other'] == 0, result)
+        self.check('direct answers go on', DEFAULTS or result['lost_direct'] == 0, result)
         self.check('answers are right', result['wrong'] == 0 and result['answered'] > 0, result)
         for life in self.lives:
             print(json.dumps(life))
-        result.update(restarts=RESTARTS, routed_ms_after_kill=sorted(t // 1000 for t in self.routed()), index_blocks=sum(map(len, caches.values())),
+        result.update(restarts=RESTARTS, routed_ms_after_kill=sorted(t['first_routed_ms'] for t in self.lives), index_blocks=sum(map(len, caches.values())),
                       index_differences=differ)
         print(json.dumps(result))
 
@@ -156,7 +163,7 @@ def ms(seconds):
 
 
 def main():
-    liveness = '' if COLD else 'suspect_ms = 20000\ndead_ms = 60000\n'
+    liveness = '' if DEFAULTS else 'suspect_ms = 20000\ndead_ms = 60000\n'
     state = tempfile.mkdtemp(prefix='kvroute-warm-')
     router = Router(KVROUTE, '[pool default]\nblock_size = 16\nmax_ranks = 16\nmax_blocks = 65536\n',
                     f'state_dir = {state}\nsnapshot_s = 1\nstop_ms = 2000\n{liveness}', memory_mb=256)
