@@ -125,7 +125,7 @@ static struct kvr_flight *slot_take(struct kvr_flight_table *t, uint64_t source,
 	memset(&r->state, 0,
 	       offsetof(struct kvr_flight, abort_ns) - offsetof(struct kvr_flight, state));
 	r->abort_ns = 0; /* the rest is read while it is in a list, or when it was refused */
-	atomic_store_explicit(&r->mute, 0, memory_order_relaxed);
+	atomic_store_explicit(&r->mute, KVR_FLIGHT_HEARD, memory_order_relaxed);
 	r->state = KVR_FLIGHT_LIVE;
 	r->relay.source = source;
 	r->relay.id = id;

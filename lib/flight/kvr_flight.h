@@ -41,6 +41,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include <rte_branch_prediction.h>
 #include <rte_common.h>
 
 #include "kvr_path.h"
@@ -55,6 +56,14 @@ enum kvr_flight_state {
 	KVR_FLIGHT_FREE,
 	KVR_FLIGHT_LIVE,
 	KVR_FLIGHT_ENDED, /* frames are still relayed */
+};
+
+/** What becomes of the items of a slot's stream. */
+enum kvr_flight_voice {
+	KVR_FLIGHT_HEARD, /**< they pass to the client */
+	KVR_FLIGHT_HELD,  /**< whether the request goes on elsewhere is being decided: they are
+			   * neither  passed nor acknowledged, so that their agent says them again */
+	KVR_FLIGHT_MUTE,  /**< it goes on elsewhere: they are the router's to acknowledge */
 };
 
 /** What an ingress lcore needs to switch a frame. Copied out under the generation. */
@@ -96,7 +105,7 @@ struct kvr_flight {
 	_Atomic uint64_t passed; /* the same writer: generation:32 | 1 + the last item that has gone
 				  * to the client:31 | the last of all has:1 */
 	/* scheduler: rw (relaxed, publishes nothing), ingress: ro */
-	_Atomic uint32_t mute; /* 1: the request goes on elsewhere, no item passes to its client */
+	_Atomic uint32_t mute; /* enum kvr_flight_voice */
 
 	/* scheduler only; the first line is all that a request without trouble needs */
 	alignas(RTE_CACHE_LINE_SIZE) uint8_t state; /* enum kvr_flight_state */
@@ -175,14 +184,6 @@ void kvr_flight_unname(struct kvr_flight_table *t, struct kvr_flight *r);
 /** Let ingress lcores see the relay part; from now on it must not change. Scheduler lcore. */
 void kvr_flight_publish(struct kvr_flight *r);
 
-/** The run in this slot is given up, its request is not. Takes effect within a burst. Scheduler
- * lcore.
- */
-static inline void kvr_flight_mute(struct kvr_flight *r)
-{
-	atomic_store_explicit(&r->mute, 1, memory_order_relaxed);
-}
-
 /** 1 + the generated tokens reported to the scheduler under @p handle, 0: nothing yet. Any thread.
  */
 static inline uint32_t kvr_flight_seen(const struct kvr_flight *r, uint64_t handle)
@@ -239,10 +240,48 @@ static inline bool kvr_flight_answered(const struct kvr_flight *r)
 	return kvr_flight_seen(r, gen << 32) != 0;
 }
 
-/** Whether items of the slot are the router's to acknowledge. Any ingress lcore. */
-static inline bool kvr_flight_muted(const struct kvr_flight *r)
+/**
+ * Before a request may go on elsewhere: nothing more passes to its client until kvr_flight_unhold()
+ * or kvr_flight_mute(). @return false: something has, and the slot is as before. Scheduler lcore.
+ */
+static inline bool kvr_flight_hold(struct kvr_flight *r)
 {
-	return atomic_load_explicit(&r->mute, memory_order_relaxed) != 0;
+	if (kvr_flight_answered(r))
+		return false;
+	atomic_store_explicit(&r->mute, KVR_FLIGHT_HELD, memory_order_relaxed);
+	/* H0, pairs with H1 in kvr_flight_first(): of two that store and then look, one sees. */
+	atomic_thread_fence(memory_order_seq_cst);
+	if (likely(!kvr_flight_answered(r)))
+		return true;
+	atomic_store_explicit(&r->mute, KVR_FLIGHT_HEARD, memory_order_relaxed);
+	return false;
+}
+
+/** It stays where it is. Scheduler lcore. */
+static inline void kvr_flight_unhold(struct kvr_flight *r)
+{
+	atomic_store_explicit(&r->mute, KVR_FLIGHT_HEARD, memory_order_relaxed);
+}
+
+/** The run in this slot is given up, its request is not. Scheduler lcore, after
+ * kvr_flight_hold(), or it takes effect within a burst. */
+static inline void kvr_flight_mute(struct kvr_flight *r)
+{
+	atomic_store_explicit(&r->mute, KVR_FLIGHT_MUTE, memory_order_relaxed);
+}
+
+/** What becomes of an item of the slot. Any ingress lcore. */
+static inline enum kvr_flight_voice kvr_flight_voice(const struct kvr_flight *r)
+{
+	return (enum kvr_flight_voice)atomic_load_explicit(&r->mute, memory_order_relaxed);
+}
+
+/** The first item of a stream is about to pass, after kvr_flight_saw(). @return false: it may not,
+ * as its request is being taken elsewhere at this moment. Ingress lcore of the stream. */
+static inline bool kvr_flight_first(const struct kvr_flight *r)
+{
+	atomic_thread_fence(memory_order_seq_cst); /* H1 */
+	return kvr_flight_voice(r) == KVR_FLIGHT_HEARD;
 }
 
 /**

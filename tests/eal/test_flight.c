@@ -277,6 +277,48 @@ static void bad_sizes_are_refused(void)
 	kvr_flight_destroy(NULL);
 }
 
+/* A scheduler that takes a request elsewhere and an ingress lcore that passes its first item, in
+ * every order of what each stores and then looks at. */
+static void the_first_item_passes_or_the_request_moves(void)
+{
+	struct kvr_flight_table *t = table();
+	struct kvr_flight *r = take(t, 1, 2);
+	uint64_t h;
+
+	kvr_flight_publish(r);
+	h = kvr_flight_handle(t, r);
+	/* The move is first: the item must come again. */
+	CU_ASSERT_EQUAL(kvr_flight_voice(r), KVR_FLIGHT_HEARD);
+	CU_ASSERT_TRUE(kvr_flight_hold(r));
+	CU_ASSERT_EQUAL(kvr_flight_voice(r), KVR_FLIGHT_HELD);
+	kvr_flight_saw(r, h, 0);
+	CU_ASSERT_FALSE(kvr_flight_first(r));
+	kvr_flight_mute(r);
+	CU_ASSERT_EQUAL(kvr_flight_voice(r), KVR_FLIGHT_MUTE);
+	CU_ASSERT_FALSE(kvr_flight_first(r));
+	kvr_flight_release(t, r);
+	/* The item is first: it stays. */
+	r = take(t, 1, 2);
+	kvr_flight_publish(r);
+	h = kvr_flight_handle(t, r);
+	CU_ASSERT_EQUAL(kvr_flight_voice(r), KVR_FLIGHT_HEARD);
+	kvr_flight_saw(r, h, 0);
+	CU_ASSERT_FALSE(kvr_flight_hold(r));
+	CU_ASSERT_EQUAL(kvr_flight_voice(r), KVR_FLIGHT_HEARD);
+	CU_ASSERT_TRUE(kvr_flight_first(r));
+	kvr_flight_release(t, r);
+	/* It stays after all. */
+	r = take(t, 1, 2);
+	kvr_flight_publish(r);
+	h = kvr_flight_handle(t, r);
+	CU_ASSERT_TRUE(kvr_flight_hold(r));
+	kvr_flight_unhold(r);
+	kvr_flight_saw(r, h, 0);
+	CU_ASSERT_TRUE(kvr_flight_first(r));
+	kvr_flight_release(t, r);
+	kvr_flight_destroy(t);
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"name", a_name_finds_its_slot_until_released},
@@ -290,6 +332,7 @@ int main(void)
 			       {"oldest", the_oldest_lingers_first},
 			       {"model", random_life_agrees_with_a_model},
 			       {"sizes", bad_sizes_are_refused},
+			       {"first item", the_first_item_passes_or_the_request_moves},
 			       CU_TEST_INFO_NULL};
 
 	kvr_eal_start("64");

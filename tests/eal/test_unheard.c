@@ -335,6 +335,53 @@ static void the_client_and_the_first_worker_are_told(void)
 	end();
 }
 
+/* An item that comes while the scheduler takes the request elsewhere is as if it had not come: then
+ * it passes, or is acknowledged for nobody. */
+static void an_item_on_the_way_is_nobodys_yet(void)
+{
+	struct kvr_flight *slot;
+	uint32_t attempt;
+	uint64_t old, h;
+
+	begin("");
+	old = silent(0, 100);
+	slot = kvr_flight_by_handle(pool()->requests, old);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(slot);
+	CU_ASSERT_TRUE(kvr_flight_hold(slot));
+	item(PEER_AGENT, old, 0);
+	CU_ASSERT_PTR_NULL(pipeline_next(0));
+	kvr_flight_unhold(slot);
+	item(PEER_AGENT, old, 0);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	item(PEER_AGENT, old, KVR_RESP_F_FIN);
+	client_has_all(old);
+	end();
+	/* It has moved. */
+	begin("");
+	old = silent(0, 2000);
+	again(0);
+	h = dispatched(PEER_OTHER, &attempt);
+	CU_ASSERT_NOT_EQUAL(h, 0);
+	pipeline_flush();
+	item(PEER_AGENT, old, 0);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_RESPONSE_ACK));
+	item(PEER_OTHER, h, 0);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	item(PEER_OTHER, h, KVR_RESP_F_FIN);
+	client_has_all(h);
+	end();
+	/* It may not. */
+	begin("reroutes = 0\n");
+	old = silent(0, 2000);
+	again(0);
+	slot = kvr_flight_by_handle(pool()->requests, old);
+	CU_ASSERT_EQUAL(kvr_flight_voice(slot), KVR_FLIGHT_HEARD);
+	item(PEER_AGENT, old, KVR_RESP_F_FIN);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	client_has_all(old);
+	end();
+}
+
 /* Acknowledged, answered, direct, or without another try: it stays. */
 static void who_stays(void)
 {
@@ -510,6 +557,7 @@ int main(void)
 		{"waits", who_has_waited_in_vain_is_not_refused},
 		{"limit", a_limit_does_not_begin_anew},
 		{"told", the_client_and_the_first_worker_are_told},
+		{"on the way", an_item_on_the_way_is_nobodys_yet},
 		{"who stays", who_stays},
 		{"long message", a_long_message_comes_again_first},
 		{"legs", legs_go_elsewhere},

@@ -135,7 +135,8 @@ static bool is_news(const struct pool *p, uint32_t isl, uint32_t seen, uint32_t 
 				    blocks((uint64_t)isl + seen - 1, p->block_size);
 }
 
-/* Tell the scheduler what an item changes. @return -1 when the ring is full. */
+/* Tell the scheduler what an item changes. @return -1 when the ring is full, 1: it is the first of
+ * its stream. */
 static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_relay *relay,
 			 const struct kvr_wire_hdr *h, const struct kvr_wire_response *w)
 {
@@ -148,17 +149,22 @@ static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_
 		return -1;
 	if (w->generated_tokens >= seen && w->generated_tokens != UINT32_MAX)
 		kvr_flight_saw(r, h->handle, w->generated_tokens);
-	return 0;
+	return seen == 0;
 }
 
-/* An item of a run that was given up: the client hears another one. */
-static void muted_item(struct lcore *lc, struct pool *p, const struct kvr_relay *relay,
-		       struct rte_mbuf *m)
+/* An item of a run that was given up: the client hears another one. While that is being decided it
+ * is as if it had not come. */
+static void quiet_item(struct lcore *lc, struct pool *p, const struct kvr_flight *r,
+		       const struct kvr_relay *relay, struct rte_mbuf *m)
 {
 	const struct kvr_wire_hdr *h = hdr_of(m);
 	const struct kvr_wire_response_ack ack = ack_of(kvr_frame_body(h));
 	const struct note n = {.type = NOTE_FIN_ACKED, .handle = h->handle};
 
+	if (kvr_flight_voice(r) != KVR_FLIGHT_MUTE) {
+		ignore(lc, m, IN_LATE);
+		return;
+	}
 	if (ack.flags != 0)
 		notes_put(p, &n); /* lost for want of room, the end of lingering makes up for it */
 	out_message(lc, &relay->agent, KVR_RESPONSE_ACK, relay->source, relay->id, h->handle, &ack,
@@ -227,6 +233,7 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 	struct pool *p;
 	struct kvr_flight *r = slot_of(lc, m, from, true, &p, &relay);
 	uint32_t most;
+	int news;
 
 	if (r == NULL)
 		return;
@@ -234,8 +241,8 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 		prefill_item(lc, p, &relay, m);
 		return;
 	}
-	if (unlikely(kvr_flight_muted(r))) {
-		muted_item(lc, p, &relay, m);
+	if (unlikely(kvr_flight_voice(r) != KVR_FLIGHT_HEARD)) {
+		quiet_item(lc, p, r, &relay, m);
 		return;
 	}
 	most = out_limit(lc, &relay.client);
@@ -247,8 +254,13 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 		tracked_item(lc, p, r, m);
 		return;
 	}
-	if (unlikely(response_note(p, r, &relay, h, w) < 0)) {
+	news = response_note(p, r, &relay, h, w);
+	if (unlikely(news < 0)) {
 		ignore(lc, m, IN_RING_FULL);
+		return;
+	}
+	if (unlikely(news > 0 && !kvr_flight_first(r))) {
+		ignore(lc, m, IN_LATE); /* its agent says it again */
 		return;
 	}
 	kvr_flight_pass(r, h->handle, w->seq, (w->flags & KVR_RESP_F_FIN) != 0);

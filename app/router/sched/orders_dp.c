@@ -467,13 +467,19 @@ bool slot_event(struct lcore *lc, struct pool *heard, struct kvr_flight *slot,
 
 	if (likely(r != NULL)) {
 		const struct life x = {lc, request_pool(r), r, {KVR_ROUTE, NULL}};
+		struct kvr_flight *main = r->slot[MAIN];
+		bool held = false;
 
 		e.leg = (uint8_t)leg_of(slot);
 		/* What has gone to the client cannot be taken back for another try. */
-		if ((e.leg == PREFILL || e.kind == KVR_RQE_UNHEARD) && r->slot[MAIN] != NULL &&
-		    kvr_flight_answered(r->slot[MAIN]))
-			e.flags |= KVR_RQEF_ANSWERED;
+		if (unlikely((e.leg == PREFILL || e.kind == KVR_RQE_UNHEARD) && main != NULL)) {
+			held = slot_hold(r, &e);
+			if (!held && kvr_flight_answered(main))
+				e.flags |= KVR_RQEF_ANSWERED;
+		}
 		v = life_event(&x, &e);
+		if (unlikely(held && r->slot[MAIN] == main))
+			kvr_flight_unhold(main);
 	}
 	if (likely(v == KVR_RQ_GO))
 		return true;

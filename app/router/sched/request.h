@@ -128,6 +128,10 @@ void slot_renew(const struct life *x);
 /** The slot knows the worker of its leg from now on. Idempotent. */
 void slot_bind(const struct life *x, uint32_t leg);
 
+/** Before an event of a leg: when the main leg, at its worker, may go elsewhere with it, hold what
+ * that worker says. @return whether it is held; false, too, when something has passed. */
+bool slot_hold(const struct request *r, const struct kvr_rq_event *e);
+
 /** The leg has ended, its slot lingers. */
 void slot_linger(const struct life *x, uint32_t leg);
 

@@ -38,12 +38,6 @@ static bool has_ended(const struct pool *p, uint64_t source, uint64_t id, struct
 
 /* ---- ROUTE ---- */
 
-/* What has gone to the client cannot be taken back for another try. */
-static uint16_t answered(const struct request *r)
-{
-	return kvr_flight_answered(r->slot[MAIN]) ? KVR_RQEF_ANSWERED : 0;
-}
-
 /* ROUTE of a request that is known. */
 static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, struct job *j)
 {
@@ -74,10 +68,15 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, 
 	if (j->deadline_ns != 0)
 		j->deadline_ns = r->times.arrival_ns + (j->deadline_ns - j->arrival_ns);
 	j->arrival_ns = r->times.arrival_ns;
-	e.flags |= KVR_RQEF_RESEND | answered(r);
+	e.flags |= KVR_RQEF_RESEND;
 	e.msg = send_may_move(r) ? &j->msg : NULL;
 	r->job = j;
+	/* What has gone to the client cannot be taken back for another try. */
+	if (!kvr_flight_hold(slot))
+		e.flags |= KVR_RQEF_ANSWERED;
 	life_event(&x, &e);
+	if (r->slot[MAIN] == slot && (e.flags & KVR_RQEF_ANSWERED) == 0)
+		kvr_flight_unhold(slot);
 	if (r->rq.msg == NULL)
 		message_over(&x);
 }
@@ -230,7 +229,7 @@ static void on_last(struct lcore *lc, struct pool *p, const struct note *n)
 	item(lc, p, &says, NULL);
 	slot = kvr_flight_by_handle(p->requests, n->handle);
 	/* Its room was needed, or the request goes on elsewhere: its agent says it again. */
-	if (unlikely(slot == NULL || kvr_flight_muted(slot))) {
+	if (unlikely(slot == NULL || kvr_flight_voice(slot) == KVR_FLIGHT_MUTE)) {
 		rte_pktmbuf_free(n->m);
 		return;
 	}

@@ -114,6 +114,17 @@ static void remember(const struct life *x, struct kvr_flight *slot)
 	memcpy(slot->end.detail, end->detail, sizeof(slot->end.detail));
 }
 
+bool slot_hold(const struct request *r, const struct kvr_rq_event *e)
+{
+	const bool fails = e->kind == KVR_RQE_UNHEARD || e->kind == KVR_RQE_LOST ||
+			   e->kind == KVR_RQE_DECLINED ||
+			   (e->flags & (KVR_RQEF_ERROR | KVR_RQEF_CANCELLED)) != 0;
+	const uint32_t state = leg_state(r, MAIN);
+
+	return fails && (state == KVR_RQS_SENT || state == KVR_RQS_RUNNING) &&
+	       kvr_flight_hold(r->slot[MAIN]);
+}
+
 void slot_linger(const struct life *x, uint32_t leg)
 {
 	struct kvr_flight *slot = x->r->slot[leg];
