@@ -174,6 +174,9 @@ static void carry_out(struct kvr_sc_req *r, const struct kvr_rq_order *o)
 		break;
 	case KVR_RQO_FREE:
 		kvr_sched_finish(s, slot, now);
+		if (o->how == KVR_RQ_UNHEARD)
+			kvr_sched_silent(s, r->r.leg[o->leg].worker,
+					 kvr_request_silent_ns(r->r.pool), now);
 		break;
 	case KVR_RQO_LEAVE:
 		kvr_sched_cancel(s, slot, now);
@@ -244,6 +247,8 @@ void ex_step(struct kvr_sc_req *r, const struct kvr_rq_event *e)
 	struct kvr_rq_event is = *e;
 	struct kvr_rq_orders out;
 
+	if (e->kind == KVR_RQE_TAKEN || e->kind == KVR_RQE_ITEM || e->kind == KVR_RQE_FIN)
+		kvr_sched_heard(pool_of(r, e->leg)->sched, r->r.leg[e->leg].worker);
 	if (e->kind == KVR_RQE_REPEATED && r->r.msg == NULL)
 		is.msg = &r->msg; /* it has come again */
 	kvr_request_step(&c, &r->r, &is, &out);

@@ -114,6 +114,13 @@ struct kvr_rq_pool {
 	struct kvr_rq_opening opening[KVR_RQ_BUCKETS];
 };
 
+/** For kvr_sched_silent(): how long a worker of the pool that has not acknowledged a request is
+ * passed over, before another request shows whether it does. */
+static inline uint64_t kvr_request_silent_ns(const struct kvr_rq_pool *p)
+{
+	return 5 * p->dispatch_ns;
+}
+
 /**
  * Fill @p p (zeroed) from @p conf, which must stay. @p sessions may be NULL; @p count is a row of
  * kvr_request_stats. The caller sets the rest.

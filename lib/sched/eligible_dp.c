@@ -240,6 +240,8 @@ static const uint64_t *fitting(struct kvr_sched *s, const struct kvr_sched_hints
 void kvr_sched__open_set(struct kvr_sched *s, struct choice *c)
 {
 	c->open = fitting(s, c->req->hints, s->open);
+	if (s->n_silent != 0)
+		c->open = kvr_sched__hearing(s, c->open);
 }
 
 /* Nobody fits now: whether somebody will who is between two lives. Taints may change with them. */

@@ -63,6 +63,20 @@ int kvr_sched_worker_drain(struct kvr_sched *s, uint64_t id, bool draining, uint
 /** Availability as seen by liveness (suspect = false). Starts true. @return 0, or -ENOENT. */
 int kvr_sched_worker_available(struct kvr_sched *s, uint64_t id, bool available, uint64_t now);
 
+/**
+ * The worker has not acknowledged a request that it was sent. Until kvr_sched_heard() it gets one
+ * every @p ns, as long as others fit which are not silent: a worker that reports and takes nothing
+ * looks idle, and would draw all. Pins, and those who wait for a rank of it, stay. Unknown ones are
+ * ignored.
+ */
+void kvr_sched_silent(struct kvr_sched *s, uint64_t id, uint64_t ns, uint64_t now);
+
+/** It has said something about a request. */
+void kvr_sched_heard(struct kvr_sched *s, uint64_t id);
+
+/** Silent workers. */
+uint32_t kvr_sched_n_silent(const struct kvr_sched *s);
+
 /** Load report of one rank (12.2). @return 0, or -ENOENT unknown worker or rank. */
 int kvr_sched_load_report(struct kvr_sched *s, uint64_t id, uint32_t dp_rank,
 			  uint64_t kv_used_blocks, uint64_t now);
@@ -95,6 +109,7 @@ struct kvr_sched_rank_info {
 	bool in_use;
 	bool available;
 	bool draining;
+	bool silent;	 /**< its worker */
 	bool overloaded; /**< this rank */
 	bool worker_overloaded;
 	uint32_t active_requests;

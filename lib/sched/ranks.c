@@ -98,6 +98,7 @@ static void rank_remove(struct kvr_sched *s, uint32_t r, uint64_t now)
 	bit_put(s->open, r, false);
 	bit_put(s->over, r, false);
 	bit_put(s->due, r, false);
+	bit_put(s->silent, r, false);
 	*rank = (struct rank){.worker = NIL,
 			      .gen = gen,
 			      .pf_head = NIL,
@@ -301,6 +302,7 @@ int kvr_sched_worker_gone(struct kvr_sched *s, uint64_t id, uint64_t now)
 	if (at == NIL)
 		return -ENOENT;
 	e = &s->worker[at];
+	kvr_sched__heard(s, e);
 	for (uint32_t i = 0; i < e->dp_size; i++)
 		rank_remove(s, s->order[e->at + i], now);
 	e->dp_size = 0;
@@ -336,6 +338,7 @@ int kvr_sched_worker_renew(struct kvr_sched *s, uint64_t id, uint64_t now)
 
 	if (at == NIL)
 		return -ENOENT;
+	kvr_sched__heard(s, &s->worker[at]);
 	s->worker[at].between_lives = true;
 	s->worker[at].available = s->worker[at].draining = false;
 	return reopen(s, at);
@@ -413,6 +416,7 @@ int kvr_sched_rank_get(const struct kvr_sched *s, uint32_t rank, struct kvr_sche
 		.in_use = true,
 		.available = w->available,
 		.draining = w->draining,
+		.silent = w->silent,
 		.overloaded = r->over,
 		.worker_overloaded = bit(s->over, rank),
 		.active_requests = s->requests[rank],

@@ -35,6 +35,8 @@ static void book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	d->result = KVR_SCHED_ROUTED;
 	kvr_cell_add(&s->cnt.non_max_overlap, d->better_rank != KVR_SCHED_NO_RANK);
 	kvr_sched__book(s, c, now, d);
+	if (s->n_silent != 0)
+		kvr_sched__silent_booked(s, d->rank, now);
 }
 
 static void choice_init(const struct kvr_sched *s, struct choice *c,
@@ -199,6 +201,8 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 	if (e != KVR_OK)
 		return refuse(s, d, e);
 	name_class(req, d);
+	if (s->n_silent != 0)
+		kvr_sched__silent_due(s, now);
 	choice_init(s, &c, req, ov);
 	e = kvr_sched__resolve(s, &c);
 	if (e != KVR_OK)
@@ -325,6 +329,8 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
 		s->changed = false;
 		return 0;
 	}
+	if (s->n_silent != 0)
+		kvr_sched__silent_due(s, now);
 	if (!s->changed && now < s->next_drain && now < kvr_sched__late_until(s))
 		return 0;
 	if (now >= s->next_drain) {

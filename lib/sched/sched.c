@@ -73,6 +73,7 @@ static size_t lay_columns(struct kvr_sched *s, uintptr_t base)
 		  {&s->open, words * 8},
 		  {&s->over, words * 8},
 		  {&s->due, words * 8},
+		  {&s->silent, words * 8},
 		  {&s->ready, words * 8},
 		  {&s->fit, words * 8},
 		  {&s->elig, words * 8},

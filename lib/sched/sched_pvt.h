@@ -39,6 +39,9 @@ struct worker {
 	bool draining;
 	bool between_lives; /* not available, but it will be at once */
 	bool cpu;
+	bool silent;	     /* see silent_dp.c */
+	uint64_t silent_ns;  /* how long others are preferred */
+	uint64_t silent_end; /* until then; 0: it has had its request since */
 	uint64_t total_kv_blocks;
 	uint64_t max_batched; /* 0 = unknown */
 };
@@ -208,6 +211,7 @@ struct kvr_sched {
 	const uint32_t *zeros;
 	uint64_t *used, *open, *over; /* open = in use, available, not draining */
 	uint64_t *due;		      /* their workers are between two lives */
+	uint64_t *silent;	      /* others are preferred, silent_dp.c */
 	uint64_t *ready;	      /* open and not overloaded */
 	uint64_t *fit, *elig, *ties;  /* scratch: of open_set, choose, equal */
 	struct kvr_active *active;
@@ -215,6 +219,8 @@ struct kvr_sched {
 	struct rank *rank;
 	struct kvr_rand rand;
 	uint32_t n_modelled; /* ranks whose prefill load falls with time */
+	uint32_t n_silent;   /* workers */
+	uint64_t silent_end; /* of the first of them */
 	struct kvr_sched_terms *terms;
 	struct kvr_sched_decision blank; /* nothing decided */
 
@@ -365,6 +371,17 @@ enum kvr_code kvr_sched__pin_check(const struct kvr_sched *s, struct choice *c);
 void kvr_sched__open_set(struct kvr_sched *s, struct choice *c);
 bool kvr_sched__due(struct kvr_sched *s, const struct choice *c);
 bool kvr_sched__pin_due(const struct kvr_sched *s, struct choice *c);
+
+/* ---- silent_dp.c: while n_silent is not 0, but for the first ---- */
+
+/** It is another life, or gone. */
+void kvr_sched__heard(struct kvr_sched *s, struct worker *w);
+/** Before a choice: whose pause is over. */
+void kvr_sched__silent_due(struct kvr_sched *s, uint64_t now);
+/** A request is booked at the rank. */
+void kvr_sched__silent_booked(struct kvr_sched *s, uint32_t rank, uint64_t now);
+/** @p base without silent ones, in scratch; @p base itself when nobody else is left. */
+const uint64_t *kvr_sched__hearing(const struct kvr_sched *s, const uint64_t *base);
 void kvr_sched__params(const struct kvr_sched *s, const struct kvr_sched_req *req,
 		       struct params *p);
 

@@ -308,6 +308,49 @@ static void who_has_waited_in_vain_is_not_refused(void)
 	end();
 }
 
+/* It reports, and takes nothing: who comes after the first does not have to find that out. */
+static void who_is_silent_gets_no_more(void)
+{
+	struct kvr_sched_rank_info info;
+	uint32_t attempt;
+	uint64_t old, h;
+
+	begin("");
+	old = silent(0, 2000);
+	again(0);
+	h = dispatched(PEER_OTHER, &attempt);
+	CU_ASSERT_NOT_EQUAL(h, 0);
+	acks(PEER_OTHER, h);
+	pipeline_flush();
+	CU_ASSERT_EQUAL(kvr_sched_n_silent(pool()->sched), 1);
+	CU_ASSERT_EQUAL(of_rank(0, FIRST, RC_UNHEARD), 1);
+	CU_ASSERT_EQUAL(kvr_sched_rank_get(pool()->sched,
+					   kvr_sched_rank_find(pool()->sched, FIRST, 0), &info),
+			0);
+	CU_ASSERT_TRUE(info.silent);
+	/* Idle, it would have been the better one. */
+	pipeline_route(2, 100, 10, 0, NULL);
+	pipeline_turn();
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_DISPATCH));
+	CU_ASSERT_EQUAL(live(), 2);
+	/* A late word of it, about what it has lost. */
+	acks(PEER_AGENT, old);
+	CU_ASSERT_EQUAL(kvr_sched_n_silent(pool()->sched), 0);
+	pipeline_route(3, 100, 10, 0, NULL);
+	pipeline_turn();
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_DISPATCH));
+	item(PEER_OTHER, h, KVR_RESP_F_FIN);
+	client_has_all(h);
+	for (uint64_t id = 2; id <= 3; id++) {
+		const struct kvr_wire_ids ids = {.source = 77, .id = id, .epoch = 1};
+		uint8_t buf[64];
+
+		pipeline_send(PEER_CLIENT, buf,
+			      (size_t)kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids));
+	}
+	end();
+}
+
 static void the_client_and_the_first_worker_are_told(void)
 {
 	const struct kvr_wire_accepted *a;
@@ -556,6 +599,7 @@ int main(void)
 		{"dead_ms", time_follows_from_dead_ms},
 		{"waits", who_has_waited_in_vain_is_not_refused},
 		{"limit", a_limit_does_not_begin_anew},
+		{"no more", who_is_silent_gets_no_more},
 		{"told", the_client_and_the_first_worker_are_told},
 		{"on the way", an_item_on_the_way_is_nobodys_yet},
 		{"who stays", who_stays},

@@ -156,6 +156,9 @@ static void freed(const struct life *x, const struct kvr_rq_order *o)
 	struct pool *p = leg_pool(x, o->leg);
 
 	kvr_sched_finish(p->sched, x->r->slot[o->leg]->slot, x->lc->now_ns);
+	if (unlikely(o->how == KVR_RQ_UNHEARD))
+		kvr_sched_silent(p->sched, x->r->rq.leg[o->leg].worker,
+				 kvr_request_silent_ns(x->r->rq.pool), x->lc->now_ns);
 	request_count(p, x->r, (enum pool_counter)as[o->how], 1);
 	measure_freed(x, o->leg, o->how);
 }

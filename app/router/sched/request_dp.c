@@ -134,12 +134,22 @@ static void on_loads(struct lcore *lc, struct pool *p, const struct note *n)
 
 /* ---- workers ---- */
 
+/* Its worker has said something about a slot's request, perhaps about one that has left it. */
+static void worker_says(struct pool *p, const struct kvr_flight *slot)
+{
+	if (unlikely(kvr_sched_n_silent(p->sched) != 0) && slot != NULL && !slot->relay.booked)
+		kvr_sched_heard(p->sched, slot->relay.worker);
+}
+
 static void on_dispatch_ack(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	const struct kvr_rq_event e = {.kind = n->code != 0 ? KVR_RQE_DECLINED : KVR_RQE_TAKEN,
 				       .code = n->code};
 
-	slot_event(lc, p, kvr_flight_by_handle(p->requests, n->handle), e);
+	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
+
+	worker_says(p, slot);
+	slot_event(lc, p, slot, e);
 }
 
 /* What an engine says of its failure: the first line. */
@@ -190,6 +200,7 @@ static void item(struct lcore *lc, struct pool *p, const struct note *n, struct 
 				 .tokens = n->progress.tokens};
 	uint32_t leg = MAIN, predicted = 0, rank = 0;
 
+	worker_says(p, slot);
 	if (booked)
 		r->heard_ns = lc->quiet.now_ns; /* it is the client who says so */
 	if (fin && r != NULL) {

@@ -129,6 +129,8 @@ static const char *why(const struct kvr_sched_rank_info *r)
 		return "draining";
 	if (!r->available)
 		return "suspect";
+	if (r->silent)
+		return "silent";
 	if (r->worker_overloaded)
 		return r->overloaded ? "overloaded" : "worker overloaded";
 	return "open";
