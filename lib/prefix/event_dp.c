@@ -11,8 +11,10 @@
 #include "find_pvt.h"
 #include "hold_pvt.h"
 
-#define AHEAD	    4u /* events between two links of the chain */
-#define EVENT_UNITS 8u /* of work, beside the blocks */
+#define AHEAD	    4u	/* events between two links of the chain */
+#define EVENT_UNITS 8u	/* of work, beside the blocks */
+#define PER_LINE    8u	/* SHs */
+#define NAMES	    64u /* of an event fetched ahead: what is behind is read in a row */
 
 static const void *skip(const void *sh, uint32_t n)
 {
@@ -205,9 +207,24 @@ static void fetch_chunk(const struct kvr_prefix *t, struct ahead *a)
 	__builtin_prefetch(&t->chunk[a->slot / PFX_CHUNK], 0, 3);
 }
 
-static void fetch_meta(const struct kvr_prefix *t, const struct ahead *a)
+/* And, as a removal compares more than one block, the rest of the chunk. */
+static void fetch_meta(const struct kvr_prefix *t, const struct kvr_prefix_event *e,
+		       const struct ahead *a)
 {
-	__builtin_prefetch(&t->meta[t->chunk[a->slot / PFX_CHUNK].meta], 0, 3);
+	const uint32_t chunk = a->slot / PFX_CHUNK;
+
+	__builtin_prefetch(&t->meta[t->chunk[chunk].meta], 0, 3);
+	if (e->n <= PER_LINE || e->op != KVR_PREFIX_REMOVE)
+		return;
+	for (uint32_t i = 0; i < PFX_CHUNK; i += PER_LINE)
+		__builtin_prefetch(&t->sh[(size_t)chunk * PFX_CHUNK + i], 0, 3);
+}
+
+/* What the event names behind its first line. */
+static void fetch_names(const struct kvr_prefix_event *e)
+{
+	for (uint32_t i = PER_LINE; i < e->n && i < NAMES; i += PER_LINE)
+		__builtin_prefetch((const char *)e->sh + (size_t)i * 8, 0, 3);
 }
 
 /* And what the list of a rank and its bits have beside them. */
@@ -220,6 +237,7 @@ static void fetch_hdr(const struct kvr_prefix *t, const struct kvr_prefix_event 
 
 	__builtin_prefetch(h, 1, 3);
 	__builtin_prefetch(&h->chunk, 1, 3);
+	fetch_names(e);
 	if (e->n == 0 || e->rank >= t->max_ranks)
 		return;
 	pfx_hold_fetch(t, e->rank, meta);
@@ -251,13 +269,15 @@ void kvr_prefix_apply_burst(struct kvr_prefix *t, const struct kvr_prefix_event 
 {
 	struct ahead a[8 * AHEAD];
 
+	for (uint32_t i = 0; n > 1 && i < n; i++)
+		__builtin_prefetch(ev[i].sh, 0, 3);
 	for (uint32_t i = 0; n > 1 && i < n + 4 * AHEAD; i++) {
 		if (i < n)
 			fetch_index(t, &ev[i], &a[i % RTE_DIM(a)]);
 		if (i >= AHEAD && i - AHEAD < n)
 			fetch_chunk(t, &a[(i - AHEAD) % RTE_DIM(a)]);
 		if (i >= 2 * AHEAD && i - 2 * AHEAD < n)
-			fetch_meta(t, &a[(i - 2 * AHEAD) % RTE_DIM(a)]);
+			fetch_meta(t, &ev[i - 2 * AHEAD], &a[(i - 2 * AHEAD) % RTE_DIM(a)]);
 		if (i >= 3 * AHEAD && i - 3 * AHEAD < n)
 			fetch_hdr(t, &ev[i - 3 * AHEAD], &a[(i - 3 * AHEAD) % RTE_DIM(a)]);
 		if (i >= 4 * AHEAD)
