@@ -100,6 +100,7 @@ void ex_score(struct kvr_sc_pool *pool, const uint64_t *sh, uint32_t n,
 		;
 	settle(e);
 	kvr_prefix_score_burst(e->table, &q, 1);
+	kvr_overlap_pad(e->overlap);
 	*ov = (struct kvr_sched_overlap){
 		.device = kvr_overlap_held(e->overlap, KVR_TIER_DEVICE),
 		.host = kvr_overlap_held(e->overlap, KVR_TIER_HOST),

@@ -6,26 +6,13 @@
 
 #include <errno.h>
 
-/*
- * Relaxed: a reader who does not see a new head in the count does not see it at all, as if it had
- * come a moment earlier. A count that has once been full stays.
- */
-static void count_head(struct kvr_prefix *t, uint64_t mix, bool in)
-{
-	_Atomic uint8_t *heads = pfx_heads(t, mix);
-	uint8_t n = atomic_load_explicit(heads, memory_order_relaxed);
-
-	if (n < UINT8_MAX)
-		atomic_store_explicit(heads, (uint8_t)(in ? n + 1 : n - 1), memory_order_relaxed);
-}
-
 /* `new_head`: there was no run that begins with this SH. */
 int kvr_prefix__run_publish(struct kvr_prefix *t, uint32_t hdr, bool new_head)
 {
 	uint64_t sh = *pfx_sh(t, &t->hdr[hdr], 0), mix = pfx_mix(t, sh);
 	uint64_t n = atomic_load_explicit(&t->births, memory_order_relaxed) + 1;
 
-	__builtin_prefetch((const void *)pfx_heads(t, mix), 1, 3);
+	__builtin_prefetch(pfx_prints(t, mix), 1, 3);
 
 	/* Release both: pair with the acquires of the dump, which may start from either. */
 	atomic_store_explicit(&t->birth[hdr], n, memory_order_release);
@@ -37,7 +24,7 @@ int kvr_prefix__run_publish(struct kvr_prefix *t, uint32_t hdr, bool new_head)
 		return -ENOSPC;
 	}
 	if (new_head)
-		count_head(t, mix, true);
+		pfx_prints_put(pfx_prints(t, mix), mix, true);
 	return 0;
 }
 
@@ -47,9 +34,9 @@ int32_t kvr_prefix__run_unpublish(struct kvr_prefix *t, uint64_t sh)
 	const uint64_t mix = pfx_mix(t, sh);
 	int32_t key;
 
-	__builtin_prefetch((const void *)pfx_heads(t, mix), 1, 3);
+	__builtin_prefetch(pfx_prints(t, mix), 1, 3);
 	key = rte_hash_del_key_with_hash(t->hash, &sh, (uint32_t)mix);
-	count_head(t, mix, false);
+	pfx_prints_put(pfx_prints(t, mix), mix, false);
 	return key;
 }
 

@@ -30,6 +30,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <rte_common.h>
 #include <rte_rcu_qsbr.h>
@@ -76,10 +77,12 @@ struct kvr_prefix_conf {
  * predicted. Lanes 0..nranks-1 of a valid array are written, zero for a rank without blocks; the
  * rest is left alone. Device is the greater of the reported and the predicted leading count, the
  * other tiers are the contiguous extensions, each beyond the tier before it.
+ *
+ * Of a prompt that begins like nobody's no lane is written: flags, nranks and max_device are 0.
  */
 struct kvr_overlap {
 	uint32_t flags;	     /**< KVR_OVERLAP_*. reader: rw */
-	uint32_t nranks;     /**< Lanes written, a multiple of KVR_PREFIX_LANE_RANKS. reader: rw */
+	uint32_t nranks;     /**< Lanes written: 0, or by KVR_PREFIX_LANE_RANKS. reader: rw */
 	uint32_t stride;     /**< Lanes of each array. reader: rw */
 	uint32_t max_device; /**< No rank's device count is above it; 0: all are 0. reader: rw */
 	uint32_t reserved[12];
@@ -116,6 +119,16 @@ static inline const uint32_t *kvr_overlap_held(const struct kvr_overlap *o, enum
 static inline const uint32_t *kvr_overlap_predicted(const struct kvr_overlap *o)
 {
 	return &o->count[(size_t)KVR_TIERS * o->stride];
+}
+
+/** Zeros in the lanes of the tiers that were not written: for who reads all lanes of those. */
+static inline void kvr_overlap_pad(struct kvr_overlap *o)
+{
+	const size_t n = (o->stride - o->nranks) * sizeof(o->count[0]);
+
+	for (uint32_t t = KVR_TIER_DEVICE; n > 0 && t < KVR_TIERS; t++)
+		if (t == KVR_TIER_DEVICE || (o->flags & 1u << t) != 0)
+			memset(&o->count[(size_t)t * o->stride + o->nranks], 0, n);
 }
 
 /** One query: @p n SHs from the root on. `sh` needs no alignment (packet memory). */

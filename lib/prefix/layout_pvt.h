@@ -17,9 +17,9 @@
  *                header.ext -> the same for host, disk, external and predicted
  *
  * Most looks for a head are in vain: the first of a prompt that nobody has, and the one behind
- * where every other ended. So heads are counted in bytes, four of them for each run there may be,
- * by the same hash: a zero says that there is no such head, and rte_hash is not asked. Of an eighth
- * of the rest it is in a table that is half full.
+ * where every other ended. So of each head there is a print of one byte, in one of many sets of 15
+ * for five runs each, by the same hash: a set without the print says that there is no such head,
+ * and rte_hash is not asked. One in 50 other SHs finds its print in the sets of a full table.
  *
  * An owner is (rank, lead): it holds the first `lead` blocks of the run, nothing behind. Holes
  * need no masks: a set that is not a prefix of its run splits the run where the hole ends.
@@ -62,7 +62,7 @@
  * word and charges another owner. Every step frees a block or an owner, or moves one run: work is
  * bounded by the blocks of the event.
  *
- * Cache lines of a find: one byte counted, two of rte_hash, header line 0, one of the query, bitmap
+ * Cache lines of a find: one of prints, two of rte_hash, header line 0, one of the query, bitmap
  * when more than eight ranks own the run; about 30 cycles of work a run. A stored block costs its
  * share of a chunk line and one index line, prefetched; a removed one the index line.
  */
@@ -70,6 +70,7 @@
 #include "kvr_prefix.h"
 
 #include "index_pvt.h"
+#include "print_pvt.h"
 #include <rte_hash.h>
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -87,6 +88,7 @@
 #define PFX_WHEEL     4096u			  /* buckets of the timing wheel */
 #define PFX_TICK_MS   32u			  /* of one bucket */
 #define PFX_LOSSES    256u			  /* losses remembered for readers */
+#define PFX_PRINTS    5u			  /* runs for each set of prints */
 #define PFX_LINE      512u			  /* runs whose bits of one rank share a line */
 #define PFX_SLICE     256u			  /* units of work a turn, or one long run */
 
@@ -196,13 +198,13 @@ struct pfx_chunk_info {
 struct kvr_prefix {
 	/* Read by everybody; constant after create. */
 	struct rte_hash *hash;
-	_Atomic uint8_t *heads; /* counted; writer: rw, readers: ro */
+	struct pfx_prints *prints; /* of heads; writer: rw, readers: ro */
 	struct rte_rcu_qsbr *qsbr;
 	struct pfx_hdr *hdr;
 	uint64_t *sh; /* chunk pool */
 	struct pfx_ext *ext;
 	uint8_t *big;
-	uint32_t nheads;
+	uint32_t nprints; /* sets */
 	uint32_t big_bytes, big_words, big_parts;
 	uint32_t max_ranks, stride;
 	uint64_t seed;

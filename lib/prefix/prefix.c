@@ -106,7 +106,7 @@ static int lay_out(struct kvr_prefix *t, int socket_id, size_t *only)
 		{&t->predx.e, (size_t)t->predx.end * sizeof(*t->predx.e)},
 		{&t->birth, hdrs * sizeof(*t->birth)},
 		{&t->key, hdrs * sizeof(*t->key)},
-		{&t->heads, t->nheads},
+		{&t->prints, t->nprints * sizeof(*t->prints)},
 		{&t->hold, (metas / PFX_LINE + 1) * t->max_ranks * (PFX_LINE / 8)},
 		{&t->sum, (size_t)t->max_ranks * t->sum_words * sizeof(*t->sum)},
 		{&t->rank, t->max_ranks * sizeof(*t->rank)},
@@ -169,7 +169,7 @@ static void size_all(struct kvr_prefix *t, const struct kvr_prefix_conf *c)
 	t->big_bytes = RTE_ALIGN_CEIL(t->big_words * 8 + 48, 64);
 	t->big_parts = (t->big_bytes - t->big_words * 8) / 4;
 	size_pool(&t->metas, runs + 8ull);
-	t->nheads = 4 * t->metas.n;
+	t->nprints = t->metas.n / PFX_PRINTS + 1;
 	t->sum_words = (t->metas.n / 64 + 1 + 63) / 64;
 	size_pool(&t->hdrs, runs + runs / 8 + 64ull);
 	size_pool(&t->chunks, chunks + chunks / 16 + 64);

@@ -42,10 +42,10 @@ static inline uint32_t pfx_tag(uint64_t mix)
 	return (uint32_t)(mix >> 32);
 }
 
-/* How many heads there are with such a hash; `mix` as of pfx_mix(). */
-static inline _Atomic uint8_t *pfx_heads(const struct kvr_prefix *t, uint64_t mix)
+/* The set in which the print of a head stands; `mix` as of pfx_mix(), or its low half. */
+static inline struct pfx_prints *pfx_prints(const struct kvr_prefix *t, uint64_t mix)
 {
-	return &t->heads[(uint64_t)(uint32_t)mix * t->nheads >> 32];
+	return &t->prints[(uint64_t)(uint32_t)mix * t->nprints >> 32];
 }
 
 /* One place in the chunk pool; block `at` of a run whose block 0 has place `start`. */

@@ -38,10 +38,6 @@ static void begin(const struct kvr_prefix *t, struct look *l, const struct kvr_p
 	l->dev.max = l->pred.max = 0;
 	l->dev.out = o->count;
 	l->pred.out = &o->count[(size_t)PFX_PRED * o->stride];
-	for (uint32_t p = KVR_TIER_HOST; p < KVR_TIERS; p++) {
-		if (o->flags & 1u << p)
-			memset(&o->count[(size_t)p * o->stride], 0, o->nranks * sizeof(uint32_t));
-	}
 }
 
 /* Leading blocks of the query, n of them from `sh` on, that the run has; the first is known. */
@@ -71,6 +67,15 @@ static uint32_t match(const struct kvr_prefix *t, const struct pfx_hdr *h, uint3
 	return RTE_MAX(at + same, 1u);
 }
 
+/* The lower tiers start from nothing. */
+static void clear_lower(struct kvr_overlap *o)
+{
+	for (uint32_t p = KVR_TIER_HOST; p < KVR_TIERS; p++) {
+		if (o->flags & 1u << p)
+			memset(&o->count[(size_t)p * o->stride], 0, o->nranks * sizeof(uint32_t));
+	}
+}
+
 /* One head found: compare, note, go on behind it. */
 static void take(const struct kvr_prefix *t, struct look *l, struct pfx_hdr *h, uint32_t now)
 {
@@ -82,8 +87,10 @@ static void take(const struct kvr_prefix *t, struct look *l, struct pfx_hdr *h, 
 		pfx_st32(&h->age, now);
 	if (l->npath == PATH)
 		apply_path(t, l);
-	if (l->pos == 0)
+	if (l->pos == 0) {
 		l->first = m;
+		clear_lower(l->o);
+	}
 	l->path[l->npath++] = (struct step){h, l->pos, m};
 	l->pos += m;
 	/* Behind a mismatch there may be a run, too, that was stored before its parent was known.
@@ -108,7 +115,7 @@ static void add_key(const struct kvr_prefix *t, struct keys *k, const struct loo
 	k->sh[i] = pfx_ld64(l->sh, pos);
 	k->pos[i] = pos;
 	k->sig[i] = (hash_sig_t)pfx_mix(t, k->sh[i]);
-	__builtin_prefetch((const void *)pfx_heads(t, k->sig[i]), 0, 3);
+	__builtin_prefetch(pfx_prints(t, k->sig[i]), 0, 3);
 }
 
 /* The heads a query asks for in this round: the next one, and for a long query some behind. */
@@ -134,9 +141,7 @@ static void sift(const struct kvr_prefix *t, struct keys *k, struct look l[], ui
 		const uint32_t first = from, end = from + l[q].nkey, was = to;
 
 		for (; from < end && !l[q].done; from++) {
-			/* Relaxed: as count_head() says. */
-			if (atomic_load_explicit(pfx_heads(t, k->sig[from]),
-						 memory_order_relaxed) == 0) {
+			if (!pfx_prints_may(pfx_prints(t, k->sig[from]), k->sig[from])) {
 				l[q].done = from == first;
 				continue;
 			}
@@ -304,22 +309,12 @@ static void score_group(struct kvr_prefix *t, const struct kvr_prefix_query q[],
 /* A lone prompt that begins like nobody's: told before anything is set up for a walk. */
 static bool nobodys(const struct kvr_prefix *t, const struct kvr_prefix_query *q)
 {
-	struct kvr_overlap *o = q->out;
-	uint32_t planes, lanes;
+	uint64_t mix = q->n > 0 ? pfx_mix(t, pfx_ld64(q->sh, 0)) : 0;
 
-	if (q->n > 0 && atomic_load_explicit(pfx_heads(t, pfx_mix(t, pfx_ld64(q->sh, 0))),
-					     memory_order_relaxed) != 0)
+	if (q->n > 0 && pfx_prints_may(pfx_prints(t, mix), mix))
 		return false;
-	planes = pfx_ld32(&t->planes);
-	lanes = pfx_ld32(&t->nranks);
-	o->flags = planes & ~1u;
-	o->nranks = lanes;
-	o->stride = t->stride;
-	o->max_device = 0;
-	memset(o->count, 0, lanes * sizeof(uint32_t));
-	for (planes &= ~1u; planes != 0; planes &= planes - 1)
-		memset(&o->count[(size_t)(uint32_t)__builtin_ctz(planes) * t->stride], 0,
-		       lanes * sizeof(uint32_t));
+	q->out->stride = t->stride;
+	nothing(q->out);
 	return true;
 }
 

@@ -303,10 +303,22 @@ static void apply_path(const struct kvr_prefix *t, struct look *l)
 	l->npath = 0;
 }
 
+/* Nobody has a block of the query. */
+static void nothing(struct kvr_overlap *o)
+{
+	o->flags = 0;
+	o->nranks = 0;
+	o->max_device = 0;
+}
+
 static void finish(const struct kvr_prefix *t, struct look *l)
 {
 	uint32_t lanes = l->o->nranks, *base;
 
+	if (l->pos == 0) {
+		nothing(l->o);
+		return;
+	}
 	if (l->npath > 0)
 		apply_path(t, l);
 	settle(&l->dev, lanes, l->pos);

@@ -177,6 +177,8 @@ static void find(struct bench *b, uint32_t k)
 	for (uint32_t i = 0; i < BURST; i++)
 		q[i] = (struct kvr_prefix_query){prompt(b, k + i), b->w.d, b->out[i]};
 	kvr_prefix_score_burst(b->t, q, BURST);
+	for (uint32_t i = 0; i < BURST; i++)
+		kvr_overlap_pad(b->out[i]);
 	rte_rcu_qsbr_quiescent(b->qsbr, 0);
 }
 

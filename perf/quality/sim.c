@@ -160,6 +160,7 @@ bool router_look_up(void *arg, uint32_t slot, const struct kvr_sched_req *req,
 
 	(void)slot;
 	kvr_prefix_score_burst(s->table, &query, 1);
+	kvr_overlap_pad(s->ov);
 	out->device = kvr_overlap_tier(s->ov, KVR_TIER_DEVICE);
 	return true;
 }

@@ -224,7 +224,7 @@ static uint64_t model_entries(void)
 static void drain(uint32_t ranks)
 {
 	struct kvr_prefix_stats s;
-	uint32_t heads = 0;
+	uint64_t prints = 0;
 
 	if (!bounded)
 		CU_ASSERT_EQUAL(pt_stats(&p).entries, model_entries());
@@ -237,9 +237,9 @@ static void drain(uint32_t ranks)
 	CU_ASSERT_EQUAL(s.runs, 0);
 	CU_ASSERT_EQUAL(s.predicted, 0);
 	CU_ASSERT_EQUAL(s.used_bytes, 0);
-	for (uint32_t i = 0; i < p.t->nheads; i++)
-		heads += p.t->heads[i];
-	CU_ASSERT_EQUAL(heads, 0); /* every head that came is gone from the count */
+	for (uint32_t i = 0; i < p.t->nprints; i++)
+		prints |= p.t->prints[i].w[0] | p.t->prints[i].w[1];
+	CU_ASSERT_EQUAL(prints, 0); /* every head that came is gone with its print */
 	CU_ASSERT_EQUAL(s.stored, s.removed + s.cleared + s.evicted_entries);
 	CU_ASSERT_EQUAL(bounded, s.dropped - n_refused + s.evicted_runs + s.evicted_predicted > 0);
 	CU_ASSERT_EQUAL(s.clearing, 0);

@@ -55,9 +55,6 @@ enum kvr_code job_end(struct lcore *lc, struct job *j, const struct kvr_path *fr
 /** Score the lcore's batch and hand it to the schedulers. */
 void jobs_flush(struct lcore *lc);
 
-/** Zero the scores of ranks that the table did not write: the scheduler reads all lanes. */
-void overlap_pad(struct kvr_overlap *o);
-
 /** Scores as the scheduler takes them. */
 void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov);
 

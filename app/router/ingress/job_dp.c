@@ -394,14 +394,6 @@ enum kvr_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_
 
 /* ---- scores ---- */
 
-void overlap_pad(struct kvr_overlap *o)
-{
-	for (int t = KVR_TIER_DEVICE; t < KVR_TIERS; t++)
-		if (t == KVR_TIER_DEVICE || (o->flags & 1u << t) != 0)
-			memset(&o->count[(size_t)t * o->stride + o->nranks], 0,
-			       (o->stride - o->nranks) * sizeof(o->count[0]));
-}
-
 void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov)
 {
 	*ov = (struct kvr_sched_overlap){
@@ -455,9 +447,9 @@ void jobs_flush(struct lcore *lc)
 			score_prefill(p, &lc->job[i], n);
 	}
 	for (uint32_t i = 0; i < lc->n_jobs; i++) {
-		overlap_pad(lc->job[i]->overlap);
+		kvr_overlap_pad(lc->job[i]->overlap);
 		if (lc->job[i]->pair != NULL)
-			overlap_pad(lc->job[i]->pair->overlap);
+			kvr_overlap_pad(lc->job[i]->pair->overlap);
 		job_put(lc, lc->job[i]);
 	}
 	lc->n_jobs = 0;

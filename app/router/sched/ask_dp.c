@@ -78,7 +78,7 @@ bool sched_refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,
 
 	/* The scheduler lcore is a reader of the table like the ingress lcores. */
 	kvr_prefix_score_burst(p->prefix, &q, 1);
-	overlap_pad(o);
+	kvr_overlap_pad(o);
 	overlap_view(o, out);
 	return true;
 }

@@ -132,6 +132,7 @@ void peers_scores(uint32_t pool, const uint64_t *sh, uint32_t n, struct kvr_sche
 	const struct kvr_prefix_query q = {sh, n, overlap};
 
 	kvr_prefix_score_burst(rt->pool[pool].prefix, &q, 1);
+	kvr_overlap_pad(overlap);
 	overlap_view(overlap, ov);
 }
 

@@ -77,8 +77,9 @@ static void empty_query_and_empty_table_score_nothing(void)
 	CU_ASSERT_EQUAL(pt_score(&p, sh, 0)->max_device, 0);
 	CU_ASSERT_EQUAL(pt_score(&p, sh, LEN)->max_device, 0);
 	store(63, 0, sh, 0, 4);
-	CU_ASSERT_EQUAL(pt_score(&p, sh, 0)->count[63], 0);
-	CU_ASSERT_EQUAL(p.out->nranks, 64);
+	CU_ASSERT_EQUAL(pt_score(&p, sh, 0)->nranks, 0);
+	CU_ASSERT_EQUAL(pt_score(&p, sh, LEN)->nranks, 64);
+	CU_ASSERT_EQUAL(p.out->max_device, 4);
 	kvr_prefix_store(p.t, 1, 0, NULL, sh, 0);
 	kvr_prefix_store(p.t, 64, 0, NULL, sh, 4); /* no such rank */
 	kvr_prefix_remove(p.t, 64, 0, sh, 4);
