@@ -32,19 +32,21 @@ static void on_signal(int sig)
 		interrupted++;
 }
 
-/* Free 2 MiB or 1 GiB pages in the system? */
-static bool have_hugepages(void)
+/* MiB in free huge pages of the usual size. */
+static uint64_t free_huge_mb(void)
 {
+	unsigned long n = 0, kib = 0;
 	FILE *f = fopen("/proc/meminfo", "re");
-	unsigned long n = 0;
 	char line[128];
 
 	if (f == NULL)
-		return false;
-	while (n == 0 && fgets(line, sizeof(line), f) != NULL)
+		return 0;
+	while (fgets(line, sizeof(line), f) != NULL) {
 		sscanf(line, "HugePages_Free: %lu", &n);
+		sscanf(line, "Hugepagesize: %lu", &kib);
+	}
 	fclose(f);
-	return n > 0;
+	return (uint64_t)n * kib >> 10;
 }
 
 /* The main lcore may run anywhere: it sleeps. Lcore 1 polls, on the CPU asked for. */
@@ -70,8 +72,7 @@ static int start_eal(const struct load_options *o, const char *program)
 	argv[argc++] = prefix;
 	argv[argc++] = (char *)"-m";
 	argv[argc++] = memory;
-	if (!have_hugepages())
-		argv[argc++] = (char *)"--no-huge";
+	argv[argc++] = (char *)(free_huge_mb() >= o->memory_mb ? "--in-memory" : "--no-huge");
 	if (o->device[0] == '\0' || strncmp(o->device, "net_", 4) == 0)
 		argv[argc++] = (char *)"--no-pci";
 	for (char *a = strtok_r(extra, " ", &save); a != NULL && argc < MAX_EAL_ARGS - 1;

@@ -23,7 +23,7 @@ from capture_test import packets
 from load_test import Failed, in_directory, telemetry
 
 PAGES = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
-WANTED = 320  # 256 MiB of the router, and what dumpcap takes
+WANTED = 320  # 256 MiB of the router, 128 of the load, and what dumpcap takes
 CONF = """[router]
 ingress = {cpu}
 hugepages = on
@@ -44,7 +44,7 @@ max_blocks = 64K
 """
 LOAD = ["--engines", "2", "--ranks", "2", "--turns", "1", "--blocks-per-rank", "0", "--prefill-us-per-token", "0",
         "--decode-us-per-token", "100", "--repeat-ms", "200", "--max-tries", "200", "--drain", "40", "--memory", "128", "--json",
-        "--quiet", "--rate", "200", "--requests", "400", "--eal=--no-huge"]
+        "--quiet", "--rate", "200", "--requests", "400"]
 
 
 STARTED = []
