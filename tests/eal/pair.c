@@ -330,6 +330,15 @@ const char *pair_said(void)
 	return last;
 }
 
+void pair_expect(const char *text, unsigned int line)
+{
+	const char *is = pair_said();
+
+	if (strcmp(is, text) != 0)
+		fprintf(stderr, "line %u: %s\n", line, is);
+	CU_ASSERT_STRING_EQUAL(is, text);
+}
+
 struct pair_run *pair_leg(uint64_t id, bool prefill)
 {
 	for (uint32_t i = pair_runs; i-- > 0;)

@@ -105,6 +105,11 @@ void pair_take(void);
 /** What the router has sent about the request since the last call. */
 const char *pair_said(void);
 
+/** Is it @p text? Else what it is, and @p line of the test, go to standard error. */
+void pair_expect(const char *text, unsigned int line);
+
+#define SAID(text) pair_expect(text, __LINE__)
+
 /** Last leg of request @p id of this kind that a worker was sent, or NULL. */
 struct pair_run *pair_leg(uint64_t id, bool prefill);
 

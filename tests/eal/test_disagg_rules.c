@@ -17,17 +17,6 @@
 #include "lcore/out.h"
 #include "threads.h"
 
-static void expect(const char *text, unsigned int line)
-{
-	const char *is = pair_said();
-
-	if (strcmp(is, text) != 0)
-		fprintf(stderr, "line %u: %s\n", line, is);
-	CU_ASSERT_STRING_EQUAL(is, text);
-}
-
-#define SAID(text) expect(text, __LINE__)
-
 static uint8_t hint_bytes[4096];
 static struct kvr_hint_buf hints;
 

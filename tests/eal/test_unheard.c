@@ -530,17 +530,6 @@ static void a_long_message_comes_again_first(void)
 
 /* ---- pairs ------------------------------------------------------------------------------- */
 
-static void expect(const char *text, unsigned int line)
-{
-	const char *is = pair_said();
-
-	if (strcmp(is, text) != 0)
-		fprintf(stderr, "line %u: %s\n", line, is);
-	CU_ASSERT_STRING_EQUAL(is, text);
-}
-
-#define SAID(text) expect(text, __LINE__)
-
 static void legs_go_elsewhere(void)
 {
 	pair_start("dispatch_ms = 15\n", "");

@@ -8,12 +8,6 @@ import sys
 import time
 import traceback
 
-try:
-    import msgpack  # noqa: F401
-    import zmq  # noqa: F401
-except ImportError as e:
-    print(e)
-    sys.exit(77)
 from agent_lib import Agent, Engine, Front
 from kvrproto import run_until
 from protocol_router import ADDRESSES, Router, Tally
@@ -66,12 +60,7 @@ def main(kvroute, program):
         traceback.print_exc()
     for engine in engines:
         engine.stop()
-    if TALLY.failures:
-        with open(log) as f:
-            print(f.read()[-3000:])
-    failed = router.finish(bool(TALLY.failures))
-    print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
-    sys.exit(1 if failed else 0)
+    TALLY.finish(router, log)
 
 
 main(*sys.argv[1:])

@@ -11,12 +11,6 @@ import traceback
 
 import kvrproto as p
 
-try:
-    import msgpack  # noqa: F401
-    import zmq  # noqa: F401
-except ImportError as e:
-    print(e)
-    sys.exit(77)
 from agent_lib import B, Agent, Answer, Engine, Front, message
 from protocol_router import ADDRESSES, Router, Tally
 
@@ -158,12 +152,7 @@ def main(kvroute, program):
     except Exception:
         TALLY.failures.append('exception')
         traceback.print_exc()
-    if TALLY.failures:
-        with open(f'{router.dir}/agent.log') as log:
-            print(log.read()[-6000:])
-    failed = router.finish(bool(TALLY.failures))
-    print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
-    sys.exit(1 if failed else 0)
+    TALLY.finish(router, f'{router.dir}/agent.log')
 
 
 main(*sys.argv[1:])

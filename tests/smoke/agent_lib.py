@@ -11,6 +11,12 @@ import time
 import urllib.error
 import urllib.request
 
+try:  # of the stand-in engine
+    import msgpack  # noqa: F401
+    import zmq  # noqa: F401
+except ImportError as e:
+    print(e)
+    sys.exit(77)
 import child
 import kvrproto as p
 from protocol_router import Peers

@@ -9,12 +9,6 @@ import sys
 import time
 import traceback
 
-try:
-    import msgpack  # noqa: F401
-    import zmq  # noqa: F401
-except ImportError as e:
-    print(e)
-    sys.exit(77)
 from agent_lib import Agent, Engine, Front
 from kvrproto import run_until
 from protocol_router import ADDRESSES, Router, Tally
@@ -66,14 +60,9 @@ def main(kvroute, program):
         TALLY.failures.append('exception')
         traceback.print_exc()
     engine.stop()
-    if TALLY.failures:
-        with open(log) as f:
-            print(f.read()[-3000:])
-    failed = routers[-1].finish(bool(TALLY.failures))
-    if not failed:
+    if not TALLY.failures:
         shutil.rmtree(routers[0].dir)
-    print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
-    sys.exit(1 if failed else 0)
+    TALLY.finish(routers[-1], log)
 
 
 main(*sys.argv[1:])

@@ -13,12 +13,6 @@ import threading
 import time
 import traceback
 
-try:
-    import msgpack  # noqa: F401
-    import zmq  # noqa: F401
-except ImportError as e:
-    print(e)
-    sys.exit(77)
 import child
 import kvrproto as p
 from agent_lib import Agent, Engine, Front

@@ -106,6 +106,16 @@ def look(prefix, router):
         raise Failed("the heap is not in huge pages")
 
 
+def begun(path, more, dump, wait):
+    """The file of a program that captures has more than so many bytes; wait() meanwhile."""
+    for _ in range(600):
+        if os.path.exists(path) and os.path.getsize(path) > more:
+            return
+        if dump.poll() is not None:
+            raise Failed(f"{dump.args[0]} ended with {dump.returncode}: {dump.stdout.read()[-600:]}")
+        wait()
+
+
 def others(prefix, router, directory, program, cpu):
     out = subprocess.run(["dpdk-proc-info", "--no-pci", "--file-prefix", prefix, "--", "--stats"], stdout=subprocess.PIPE,
                          stderr=subprocess.STDOUT, text=True, timeout=60)
@@ -115,12 +125,7 @@ def others(prefix, router, directory, program, cpu):
     dump = child.start(["dpdk-dumpcap", "--file-prefix", prefix, "-i", "0", "-w", path, "-c", "300"], stdout=subprocess.PIPE,
                        stderr=subprocess.STDOUT, text=True)
     STARTED.append(dump)
-    for _ in range(300):
-        if os.path.exists(path) and os.path.getsize(path) > 0:
-            break
-        if dump.poll() is not None:
-            raise Failed(f"dpdk-dumpcap ended with {dump.returncode}: {dump.stdout.read()[-600:]}")
-        time.sleep(0.1)
+    begun(path, 0, dump, lambda: time.sleep(0.1))
     load(program, directory, cpu)
     try:
         dump.wait(5)
@@ -141,12 +146,7 @@ def dumped(prefix, router, directory, program, cpu):
                         f"port=0,queue=*,rx-dev={path},total-num-mbufs=4095"],
                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     STARTED.append(dump)
-    for _ in range(600):
-        if os.path.exists(path) and os.path.getsize(path) > 24:
-            break
-        if dump.poll() is not None:
-            raise Failed(f"dpdk-pdump ended with {dump.returncode}: {dump.stdout.read()[-600:]}")
-        load(program, directory, cpu)  # until it listens
+    begun(path, 24, dump, lambda: load(program, directory, cpu))  # until it listens
     size = os.path.getsize(path)
     load(program, directory, cpu)
     dump.send_signal(signal.SIGINT)

@@ -130,6 +130,15 @@ class Tally:
     def left(self):
         return max(0.0, self.end - time.monotonic())
 
+    def finish(self, router, log):
+        """The agents' log when something has failed; the router's end, and the program's."""
+        if self.failures:
+            with open(log) as f:
+                print(f.read()[-6000:])
+        failed = router.finish(bool(self.failures))
+        print(f'{self.passed} passed, {len(self.failures)} failed')
+        sys.exit(1 if failed else 0)
+
     def run(self, router, family, last=lambda: None):
         """A family over each address, `last`, and a router that has nothing left; then exit."""
         try:

@@ -25,6 +25,9 @@ rm -rf "$root"
 mkdir "$root"
 tar -C "$root" -xf "$folder/clean.tar"
 cp "$folder"/kvroute_*.deb "$root/tmp/"
+# Whatever is built as a program of the project is in it.
+sed -n "s/.*executable('\(kvroute[a-z-]*\)'.*/\1/p" app/*/meson.build >"$root/tmp/programs"
+[ -s "$root/tmp/programs" ]
 cat >"$root/tmp/inside" <<'SCRIPT'
 set -eu
 mount -t proc proc /proc
@@ -39,10 +42,10 @@ apt-get update -qq
 apt-get install -y -qq --no-install-recommends $(dpkg-deb -f "$old" Depends | sed 's/([^)]*)//g; s/,/ /g') procps >/tmp/apt.log 2>&1
 listing >/tmp/before
 dpkg -i "$old" >/tmp/dpkg.log
-for p in kvroute kvroute-ctl kvroute-agent kvroute-gateway kvroute-load kvroute-explain; do
+while read -r p; do
 	$p --version | grep -q "^$p [0-9]" || fail "$p --version"
 	$p --help >/dev/null || fail "$p --help"
-done
+done </tmp/programs
 kvroute --config /etc/kvroute/kvroute.conf --check || fail "its configuration"
 getent passwd kvroute >/dev/null || fail "no user"
 install -d -o kvroute -g kvroute -m 750 /run/kvroute

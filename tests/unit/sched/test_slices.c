@@ -332,18 +332,24 @@ static void late_binding(void)
 
 /* A worker goes for whom many wait, each with a long prompt of its own: what they count for is
  * taken out, and they choose anew, a few runs and a few choices at a time. */
-static void a_worker_for_whom_many_wait(void)
+/* Both bind late. */
+static void begin_late(void)
 {
-	static struct kvr_sched_req req[MANY];
-	struct kvr_sched_decision d;
-	uint64_t moves;
-
 	late = ONLY_LATE;
 	create(&part, 1 << 20);
 	create(&whole, 1 << 20);
 	late = OFF;
 	kvr_sched_slices(part.s, SLICE);
 	now = 1;
+}
+
+static void a_worker_for_whom_many_wait(void)
+{
+	static struct kvr_sched_req req[MANY];
+	struct kvr_sched_decision d;
+	uint64_t moves;
+
+	begin_late();
 	worker(1, 1);
 	for (uint32_t i = 0; i < MANY; i++) {
 		for (uint32_t k = 0; k < LONG; k++)
@@ -398,12 +404,7 @@ static void put_off_at_its_turn(void)
 	static struct kvr_sched_hints h[4];
 	struct kvr_sched_decision d;
 
-	late = ONLY_LATE;
-	create(&part, 1 << 20);
-	create(&whole, 1 << 20);
-	late = OFF;
-	kvr_sched_slices(part.s, SLICE);
-	now = 1;
+	begin_late();
 	worker(1, 1);
 	worker(2, 1);
 	for (uint32_t i = 0; i < 4; i++) {
