@@ -39,7 +39,7 @@ class Router:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.bind(self.path)
         self.socket.listen(10)
-        self.hang_up = False
+        self.hang_up = self.broken = False
         threading.Thread(target=self.serve, daemon=True).start()
 
     def serve(self):
@@ -59,7 +59,7 @@ class Router:
                 question = question.decode()
                 self.asked.append(question)
                 command, _, rest = question.partition(",")
-                answer = self.answer(command, rest)
+                answer = b'{"/kvroute/' if self.broken else self.answer(command, rest)
                 raw = answer if isinstance(answer, bytes) else json.dumps({command: answer}).encode()
                 peer.send(raw)
 
@@ -198,6 +198,9 @@ def several(base, router):
     Router(base, "two")
     expect("several", ctl(base, "info", want=5)[1], "one", "two", "--router")
     expect("one of them", ctl(base, "info", "--router", "two")[0], "1.2.3")
+    router.broken = True
+    expect("no JSON", ctl(base, "info", "--router", "one", want=3)[1], "one")
+    router.broken = False
     router.hang_up = True
     expect("it hangs up", ctl(base, "--router", "one", "info", want=3)[1], "does not answer")
     if os.geteuid() == 0:

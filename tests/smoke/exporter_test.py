@@ -19,7 +19,7 @@ import urllib.request
 from pathlib import Path
 
 import child
-from load_test import Failed, a_router, in_directory
+from load_test import Failed, a_router, in_directory, telemetry
 from metrics_test import CONF, foreign_readers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,6 +70,47 @@ def pages(port, prefix):
     with socket.create_connection(("127.0.0.1", port)) as s:  # no HTTP; the next one is served all the same
         s.send(b"\x16\x03\x01" * 50)
     return text
+
+
+def rude(port, prefix):
+    """More who say nothing than there is room for, headers without an end, and one who asks and does not read."""
+    mute = []
+    for _ in range(1000):
+        s = socket.socket()
+        s.setblocking(False)
+        s.connect_ex(("127.0.0.1", port))
+        mute.append(s)
+    eventually("it answers beside a thousand who say nothing", lambda: status_of(port) == 200, 60)
+    for s in mute:
+        s.close()
+    with socket.create_connection(("127.0.0.1", port)) as s:
+        s.settimeout(20)
+        try:
+            s.sendall(b"GET / HTTP/1.1\r\nX: " + b"a" * 1000000)
+            answer = s.recv(100)
+        except OSError:
+            answer = b""
+        if answer and not re.match(rb"HTTP/1\.[01] 4\d\d ", answer):
+            raise Failed(f"a header without an end: {answer}")
+    greedy = socket.create_connection(("127.0.0.1", port))
+    greedy.setblocking(False)
+    try:
+        for _ in range(2000):
+            greedy.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    except OSError:  # it takes no more, or has hung up
+        pass
+    eventually("it answers beside one who does not read", lambda: status_of(port) == 200, 60)
+    greedy.close()
+    if telemetry(prefix, "/kvroute/balance")["balance"] != "ok":
+        raise Failed("the router's counters")
+
+
+def status_of(port):
+    """Of /health; 0: no answer."""
+    try:
+        return get(port, "/health")[0]
+    except OSError:
+        return 0
 
 
 def files_name_what_is_there(text, directory):
@@ -131,6 +172,7 @@ def run(directory):
         exporter, port = start(sys.argv[2], prefix)
         try:
             text = pages(port, prefix)
+            rude(port, prefix)
             files_name_what_is_there(text, directory)
             print("Prometheus:", prometheus(port, directory))
             router.terminate()

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import child
 from load_test import Failed, a_router, in_directory, telemetry
@@ -44,6 +45,7 @@ max_blocks = 64K
 quantum = 7
 [class other rest]
 """
+COMMANDS = Path(__file__).resolve().parents[2] / "app/router/telemetry/COMMANDS.md"
 KEYS = {
     "loads": {"eligible", "why", "active_requests", "active_blocks", "active_prefill_tokens", "kv_total_blocks", "routed", "finished",
               "failed", "cancelled", "prompt_tokens", "predicted_tokens", "told_predicted_tokens", "actual_tokens"},
@@ -220,15 +222,23 @@ def logged(directory, *words):
     raise Failed(f"not logged: {words}")
 
 
-def nonsense(prefix):
-    """Every wrong question gets an error object that says what is wrong, and nothing changes."""
+def nonsense(prefix, directory):
+    """Every wrong question gets an error object that says what is wrong, and nothing changes; one that would have is logged."""
     before = page_through(prefix, "/kvroute/config", "options")
+    left = set(c for c in telemetry(prefix, "/") if c.startswith("/kvroute/")) - set(WRONG)
+    need(not left, f"nothing wrong is asked of {left}")
     for command, params in WRONG.items():
-        for p in params:
+        for p in (*params, "," + "9" * 900, ",x" * 400):
             answer = telemetry(prefix, command + p)
             need(isinstance(answer, dict) and set(answer) == {"error", "message"} and answer["error"].startswith("E") and
                  answer["message"], f"{command}{p[:40]}: {answer}")
     need(page_through(prefix, "/kvroute/config", "options") == before, "nonsense has changed the configuration")
+    acts = re.findall(r"^### \* `(/kvroute/[a-z/]+)", COMMANDS.read_text(), re.M)
+    need(len(acts) >= 9 and set(acts) <= set(WRONG), f"{acts}")
+    for command in acts:
+        logged(directory, f'Z level=notice msg="telemetry: {command},', ': refused" reason="E')
+    for command in ("drain", "resume"):
+        logged(directory, f'Z level=notice msg="telemetry: /kvroute/{command},', ': done"')
     need(telemetry(prefix, "/kvroute/no_such_command") is None, "DPDK answers null for what it does not know")
 
 
@@ -302,7 +312,7 @@ def run(directory):
             logged(directory, "Z level=", "msg=", said)
         logged(directory, 'level=info msg="worker 1 joining -> serving: heard ', " worker=1 pool=default addr=10.77.0.2:")
         logged(directory, " -> gone: ", " pool=default addr=10.77.0.2:")
-        nonsense(prefix)
+        nonsense(prefix, directory)
         rude(prefix)
         settings(prefix, directory)
         buffers = telemetry(prefix, "/kvroute/buffers")["buffers"]
