@@ -12,42 +12,60 @@
 
 /* ---- loads ---- */
 
-static bool ranks_add_up(struct sim *s, const struct pool *p, uint64_t *blocks, uint64_t *tokens)
-{
-	const uint64_t booked = kvr_sched_counters(p->sched)->booked_now;
-	struct kvr_sched_rank_info i;
-	uint64_t sum = 0;
+/* Bookings of the requests there are, by pool and rank: what loads must add up to. */
+static uint32_t live[2][SIM_ENGINES * SIM_RANKS + 16];
 
-	*blocks = *tokens = 0;
-	for (uint32_t r = 0; r < p->max_ranks; r++) {
-		if (kvr_sched_rank_get(p->sched, r, &i) < 0 || !i.in_use)
-			continue;
-		sum += i.active_requests;
-		*blocks += i.active_blocks;
-		*tokens += i.active_prefill_tokens;
+static void count_live(const struct router *rt)
+{
+	memset(live, 0, sizeof(live));
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		const struct pool *p = &rt->pool[i];
+
+		for (uint32_t k = 0; k < p->n_requests; k++) {
+			const struct kvr_leg *leg = p->request[k].rq.leg;
+
+			if (leg[KVR_LEG_MAIN].booked)
+				live[i][leg[KVR_LEG_MAIN].rank]++;
+			if (leg[KVR_LEG_PREFILL].booked)
+				live[p->prefill - rt->pool][leg[KVR_LEG_PREFILL].rank]++;
+		}
 	}
-	if (sum != booked)
-		sim_fail(s, "pool %s: ranks have %" PRIu64 " requests, %" PRIu64 " are booked",
-			 p->name, sum, booked);
-	return booked != 0;
+}
+
+static void check_rank_load(struct sim *s, const struct pool *p, uint32_t r, uint32_t requests)
+{
+	struct kvr_sched_rank_info i;
+	const bool in_use = kvr_sched_rank_get(p->sched, r, &i) == 0 && i.in_use;
+
+	if ((in_use ? i.active_requests : 0) != requests)
+		sim_fail(s, "pool %s, rank %u: its load is that of %u requests, and there are %u",
+			 p->name, r, in_use ? i.active_requests : 0, requests);
+	else if (in_use && requests == 0 && (i.active_blocks != 0 || i.active_prefill_tokens != 0))
+		sim_fail(s,
+			 "pool %s, rank %u: nothing is booked, and it has %" PRIu64
+			 " blocks and %" PRIu64 " prompt tokens of requests",
+			 p->name, r, (uint64_t)i.active_blocks, (uint64_t)i.active_prefill_tokens);
 }
 
 void check_loads(struct host *h)
 {
-	struct sim *s = h->sim;
 	const struct router *rt = h->box.rt;
-	uint64_t blocks, tokens;
 
-	if (s->steps % 16 != 0)
+	if (h->sim->steps % 32 != 0) /* it looks at every place for a request */
 		return;
+	count_live(rt);
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		const bool any = ranks_add_up(s, &rt->pool[i], &blocks, &tokens);
+		uint64_t sum = 0;
 
-		if (!any && (blocks != 0 || tokens != 0))
-			sim_fail(s,
-				 "pool %s: nothing is booked, and ranks have %" PRIu64
-				 " blocks and %" PRIu64 " prompt tokens of requests",
-				 rt->pool[i].name, blocks, tokens);
+		for (uint32_t r = 0; r < rt->pool[i].max_ranks; r++) {
+			check_rank_load(h->sim, &rt->pool[i], r, live[i][r]);
+			sum += live[i][r];
+		}
+		if (sum != kvr_sched_counters(rt->pool[i].sched)->booked_now)
+			sim_fail(h->sim,
+				 "pool %s: %" PRIu64 " requests are booked, it says %" PRIu64,
+				 rt->pool[i].name, sum,
+				 (uint64_t)kvr_sched_counters(rt->pool[i].sched)->booked_now);
 	}
 }
 

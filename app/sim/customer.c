@@ -67,7 +67,8 @@ static bool nothing_may_fail(const struct sim *s)
 			     drawn.client_kills + drawn.client_pauses + drawn.router_pauses +
 			     drawn.stalls + drawn.small_router + drawn.bug_mute + drawn.bug_error +
 			     drawn.bug_refuse + drawn.queueing + drawn.sessions + drawn.jitter_us +
-			     drawn.router_stops + drawn.pairs + drawn.sites + drawn.engine_drains;
+			     drawn.router_stops + drawn.pairs + drawn.sites + drawn.engine_drains +
+			     drawn.agent_kills;
 
 	return bad == 0;
 }

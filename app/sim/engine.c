@@ -63,29 +63,6 @@ static void over(struct sim *s, struct engine *e, struct run *r)
 
 /* ---- what the agent says ---- */
 
-/* The body is as its client has made it, or the router has broken it. */
-static bool read_body(struct sim *s, const struct kvr_agent_request *q, struct item_body *b)
-{
-	const uint8_t *p = q->body;
-	uint32_t wrong;
-
-	if (q->body_len < sizeof(*b)) {
-		sim_fail(s, "a dispatch with a body of %u bytes", q->body_len);
-		return false;
-	}
-	memcpy(b, p, sizeof(*b));
-	if (b->ask >= s->n_asks || q->body_len != s->ask[b->ask].body_len ||
-	    q->isl != s->ask[b->ask].n_tokens || q->id != s->ask[b->ask].id) {
-		sim_fail(s, "a dispatch that nobody has asked for: %u, %u bytes", b->ask,
-			 q->body_len);
-		return false;
-	}
-	wrong = body_wrong(b->ask, p, sizeof(*b), q->body_len);
-	if (wrong != q->body_len)
-		sim_fail(s, "request %u: byte %u of its body is wrong", b->ask, wrong);
-	return wrong == q->body_len;
-}
-
 static void read_prompt(struct sim *s, const struct kvr_agent_request *q, uint32_t ask,
 			struct run *r)
 {
@@ -129,7 +106,7 @@ static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *q, v
 	struct run *r;
 
 	RTE_SET_USED(a);
-	if (!read_body(s, q, &b))
+	if (!truth_body(s, q, &b))
 		return REFUSED;
 	truth_once(s, t, q->handle, b.ask);
 	truth_leg(s, e, q, b.ask);
@@ -399,17 +376,43 @@ static void seat_end(struct seat *t)
 	t->dump_hash = NULL;
 }
 
+void agents_end(struct sim *s, uint32_t i)
+{
+	struct engine *e = &s->engine[i];
+
+	for (uint32_t r = 0; r < s->plan.routers; r++)
+		if (e->seat[r].agent != NULL)
+			seat_end(&e->seat[r]);
+	if (e->runs != 0)
+		sim_fail(s, "engine %u: an execution is left after the end of its agents", i);
+	e->due_ns = SIM_NEVER;
+}
+
+int agents_begin(struct sim *s, uint32_t i)
+{
+	struct engine *e = &s->engine[i];
+	int rc = 0;
+
+	if (!e->up || e->seat[0].agent != NULL)
+		return 0;
+	e->epoch = epoch_now(s, e);
+	e->leaving = e->asks_drain = false;
+	for (uint32_t r = 0; r < s->plan.routers && rc == 0; r++)
+		rc = seat_begin(s, e, r);
+	for (uint32_t k = 0; k < s->plan.ranks && rc == 0; k++) {
+		e->rank[k].dirty = true; /* they ask it for all that it has */
+		cache_mend(s, e, k);
+	}
+	return rc;
+}
+
 void engine_end(struct sim *s, uint32_t i)
 {
 	struct engine *e = &s->engine[i];
 
 	if (!e->up)
 		return;
-	for (uint32_t r = 0; r < s->plan.routers; r++)
-		if (e->seat[r].agent != NULL)
-			seat_end(&e->seat[r]);
-	if (e->runs != 0)
-		sim_fail(s, "engine %u: an execution is left after the end of its agents", i);
+	agents_end(s, i);
 	for (uint32_t k = 0; k < s->plan.ranks; k++)
 		cache_end(e, k);
 	e->up = false;
@@ -465,6 +468,10 @@ void engine_run(struct sim *s, uint32_t i)
 {
 	struct engine *e = &s->engine[i];
 
+	if (e->seat[0].agent == NULL) {
+		e->due_ns = SIM_NEVER;
+		return;
+	}
 	if (e->due_ns <= s->now_ns) {
 		work(s, e);
 		for (uint32_t k = 0; k < s->plan.ranks; k++)

@@ -25,6 +25,8 @@ enum incident_kind {
 	ENGINE_DRAINS,
 	ENGINE_RESUMES,
 	RANK_MOVES,
+	AGENT_DIES,
+	AGENT_BACK,
 	KINDS
 };
 
@@ -49,6 +51,7 @@ static const struct {
 	[ROUTER_ENDS] = {offsetof(struct sim_plan, router_stops), ROUTER, 1500},
 	[ENGINE_DRAINS] = {offsetof(struct sim_plan, engine_drains), ENGINE, 3000},
 	[RANK_MOVES] = {offsetof(struct sim_plan, bug_moves), ENGINE, 1000},
+	[AGENT_DIES] = {offsetof(struct sim_plan, agent_kills), ENGINE, 1500},
 };
 
 /* What comes of it after a while; of the others nothing (KINDS). */
@@ -58,12 +61,15 @@ static enum incident_kind after(uint8_t kind)
 		return ENGINE_BACK;
 	if (kind == ENGINE_DRAINS)
 		return ENGINE_RESUMES;
+	if (kind == AGENT_DIES)
+		return AGENT_BACK;
 	return kind == CLIENT_DIES ? CLIENT_BACK : KINDS;
 }
 
 static bool is_after(uint8_t kind)
 {
-	return kind == ENGINE_BACK || kind == CLIENT_BACK || kind == ENGINE_RESUMES;
+	return kind == ENGINE_BACK || kind == CLIENT_BACK || kind == ENGINE_RESUMES ||
+	       kind == AGENT_BACK;
 }
 
 static int earlier(const void *x, const void *y)
@@ -170,8 +176,15 @@ static void engine_incident(struct sim *s, const struct incident *i)
 			if (engine_begin(s, i->a) < 0)
 				sim_fail(s, "engine %u does not start", i->a);
 		}
+	} else if (i->kind == AGENT_BACK) {
+		if (agents_begin(s, i->a) < 0)
+			sim_fail(s, "the agents of engine %u do not start", i->a);
 	} else if (i->kind == ENGINE_DIES) {
 		engine_end(s, i->a);
+	} else if (e->seat[0].agent == NULL) {
+		return; /* nobody is there to tell it */
+	} else if (i->kind == AGENT_DIES) {
+		agents_end(s, i->a);
 	} else if (i->kind == ENGINE_LEAVES) {
 		e->leaving = true;
 		engine_goodbye(e);
@@ -236,7 +249,9 @@ void faults_run(struct sim *s)
 						 "router ends",
 						 "engine drains",
 						 "engine resumes",
-						 "rank moves"};
+						 "rank moves",
+						 "agent dies",
+						 "agent is back"};
 	const struct incident *i = &s->incident[s->next_incident++];
 	const uint64_t until = s->now_ns + i->ms * SIM_MS;
 
@@ -286,6 +301,7 @@ void faults_heal(struct sim *s)
 			engine_end(s, i);
 			engine_begin(s, i);
 		}
+		agents_begin(s, i); /* unless they are there */
 		for (uint32_t k = 0; k < s->plan.ranks; k++)
 			cache_mend(s, &s->engine[i], k);
 		if (s->plan.engine_drains != 0) /* whoever has drained it */

@@ -14,10 +14,9 @@
 
 #include <rte_malloc.h>
 
-/* Views of who is there, and workers: several at a time while one replaces the other. */
+/* Views of who is there, several at a time while one replaces the other, and workers: 16 of 3 ranks
+ * take 56 KB with two routers, with snapshots and without. */
 #define GROWS (64u << 10)
-/* With snapshots: a worker stays twice as long as its blocks go in. */
-#define GROWS_WARM (2 * GROWS)
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
@@ -130,7 +129,7 @@ void memory_check(struct sim *s)
 		if (m->in_turns != 0)
 			sim_fail(s, "packet lcores of router %u have taken memory %u times", i,
 				 m->in_turns);
-		if (s->host[i].up && m->most > m->start + (s->plan.warm != 0 ? GROWS_WARM : GROWS))
+		if (s->host[i].up && m->most > m->start + GROWS)
 			sim_fail(s, "router %u has %" PRId64 " bytes; %" PRId64 " when it began", i,
 				 m->most, m->start);
 	}

@@ -380,6 +380,9 @@ void truth_tables(struct sim *s);
 /** A request comes to its engine, of which its router has counted so many blocks as cached. */
 void truth_overlap(struct sim *s, const struct run *r, uint32_t blocks);
 void truth_dispatch(struct sim *s, const struct run *r);
+struct item_body;
+/** What it carries is as its client has made it. @return false: it has failed. */
+bool truth_body(struct sim *s, const struct kvr_agent_request *q, struct item_body *b);
 /** Never twice in this life. */
 void truth_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t ask);
 /** Its leg of a pair is one for this engine, with the other leg's result. */
@@ -432,6 +435,10 @@ struct item_body {
 
 int engine_begin(struct sim *s, uint32_t i);
 void engine_end(struct sim *s, uint32_t i);
+/** Its agents die without a word, and another process of them begins, unless they are there: the
+ * engine keeps its cache. */
+void agents_end(struct sim *s, uint32_t i);
+int agents_begin(struct sim *s, uint32_t i);
 uint64_t engine_due_ns(const struct sim *s, uint32_t i);
 void engine_run(struct sim *s, uint32_t i);
 void engine_goodbye(struct engine *e);

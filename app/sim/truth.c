@@ -131,6 +131,29 @@ void truth_overlap(struct sim *s, const struct run *r, uint32_t blocks)
 
 /* ---- what comes to engines ---- */
 
+/* The body is as its client has made it, or the router has broken it. */
+bool truth_body(struct sim *s, const struct kvr_agent_request *q, struct item_body *b)
+{
+	const uint8_t *p = q->body;
+	uint32_t wrong;
+
+	if (q->body_len < sizeof(*b)) {
+		sim_fail(s, "a dispatch with a body of %u bytes", q->body_len);
+		return false;
+	}
+	memcpy(b, p, sizeof(*b));
+	if (b->ask >= s->n_asks || q->body_len != s->ask[b->ask].body_len ||
+	    q->isl != s->ask[b->ask].n_tokens || q->id != s->ask[b->ask].id) {
+		sim_fail(s, "a dispatch that nobody has asked for: %u, %u bytes", b->ask,
+			 q->body_len);
+		return false;
+	}
+	wrong = body_wrong(b->ask, p, sizeof(*b), q->body_len);
+	if (wrong != q->body_len)
+		sim_fail(s, "request %u: byte %u of its body is wrong", b->ask, wrong);
+	return wrong == q->body_len;
+}
+
 /* Never twice in this life. */
 void truth_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t ask)
 {
