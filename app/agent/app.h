@@ -26,6 +26,7 @@
 #include <sys/queue.h>
 
 #include "kvr_agent.h"
+#include "kvr_log.h"
 #include "kvr_stats.h"
 #include "options.h"
 #include "prom.h"
@@ -119,9 +120,10 @@ struct app {
 };
 
 /* log.c */
-/** A line on standard error; of one text eight at once and one a second, and how many were left
- * out. */
-void app_log(struct app *a, bool error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/** A line of the log, with our worker and pool beside what it is @p about; of one text eight at
+ * once and one a second, and how many were left out. */
+void app_log(struct app *a, const struct kvr_log_about *about, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 /** All counters, one line each. */
 void app_print_stats(struct app *a);
 

@@ -166,8 +166,8 @@ static void answer(struct app *a, struct conn *c, const char *status)
 			 "HTTP/1.1 %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", status);
 
 	if (send(c->fd, text, (size_t)n, MSG_NOSIGNAL) < 0)
-		app_log(a, true, "a client that brings a body takes no answer: %s",
-			strerror(errno));
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+			"a client that brings a body takes no answer: %s", strerror(errno));
 	if (status[0] != '2')
 		kvr_cell_add(&a->st.bodies_refused, 1);
 	hang_up(a, c);

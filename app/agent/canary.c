@@ -55,7 +55,7 @@ static void rest(struct app *a, const char *why)
 
 	if (why != NULL) {
 		kvr_cell_add(&a->st.canaries_failed, 1);
-		app_log(a, true, "canary: %s", why);
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR), "canary: %s", why);
 	}
 	c->step = IDLE;
 	c->due_us = a->now_us + a->o.canary_s * UINT64_C(1000000);
@@ -254,7 +254,7 @@ void app_canary_turn(struct app *a)
 		rest(a, NULL);
 	} else if (c->step == WAIT && a->now_us >= c->due_us) {
 		kvr_cell_add(&a->st.canaries_bad, 1);
-		app_log(a, true,
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 			"canary: the engine's events do not name the %u blocks of %u tokens that "
 			"its "
 			"/tokenize makes of a prompt: requests find no cache here. Compare block "

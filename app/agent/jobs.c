@@ -133,7 +133,7 @@ static void pack(struct app_job *j, struct kvr_agent_item *item, char *packed)
 	if (n >= 0)
 		return;
 	kvr_cell_add(&j->app->st.results_large, 1);
-	app_log(j->app, true,
+	app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 		"prefill: a transfer result of %u bytes does not fit a frame of %u, not even "
 		"packed; "
 		"use --frame-bytes 8952 on links that take it",
@@ -158,13 +158,14 @@ static int respond_prefill(struct app_job *j)
 		item.prompt_details_len = (uint32_t)details.len;
 	}
 	if (!j->failed && j->status >= 400) {
-		app_log(j->app, true, "prefill: the engine answers %u: %.*s", j->status,
+		app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+			"prefill: the engine answers %u: %.*s", j->status,
 			(int)(j->whole_len < 200 ? j->whole_len : 200), j->whole);
 		agent_error_text(j->whole != NULL ? j->whole : "", j->whole_len, j->words,
 				 sizeof(j->words));
 		j->failed = true;
 	} else if (!j->failed && !j->bootstrap && result.len == 0) {
-		app_log(j->app, true,
+		app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 			"prefill: the engine's answer has no kv_transfer_params; it needs a KV "
 			"connector (--kv-transfer-config)");
 		app_job_say(j, "the engine's answer has no kv_transfer_params");
@@ -192,8 +193,8 @@ static void end_badly(struct app_job *j, int rc)
 				      .data = j->words,
 				      .generated_tokens = j->usage.generated};
 
-	app_log(j->app, true, "request %" PRIx64 ": an item is refused: %s%s", j->handle,
-		strerror(-rc),
+	app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+		"request %" PRIx64 ": an item is refused: %s%s", j->handle, strerror(-rc),
 		rc == -EMSGSIZE ? ": the transfer result does not fit the router's frames" : "");
 	if (rc == -EMSGSIZE)
 		kvr_cell_add(&j->app->st.results_large, 1);
@@ -289,7 +290,10 @@ void app_job_ended(struct app *a, struct app_job *j, CURLcode result)
 		app_job_say(j, "the engine fails it: %s%s", curl_easy_strerror(result),
 			    j->bad_head ? " (its head cannot be handed on)" : "");
 		j->status = result == CURLE_OPERATION_TIMEDOUT && j->status == 0 ? 504 : 502;
-		app_log(a, true, "the engine fails a request: %s%s", curl_easy_strerror(result),
+		app_log(a,
+			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine,
+				      .reason = curl_easy_strerror(result)),
+			"the engine fails a request%s",
 			j->bad_head ? " (its head cannot be handed on)" : "");
 	}
 	app_job_dirty(j);

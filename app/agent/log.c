@@ -36,27 +36,24 @@ static struct text *text_of(const char *fmt)
 	return &texts[0];
 }
 
-void app_log(struct app *a, bool error, const char *fmt, ...)
+void app_log(struct app *a, const struct kvr_log_about *about, const char *fmt, ...)
 {
+	struct kvr_log_about ours = *about;
 	struct text *t = text_of(fmt);
-	char line[600];
 	va_list ap;
 
-	if (!error && a->o.quiet)
+	if (about->level > KVR_LOG_ERROR && a->o.quiet)
 		return;
 	if (t->next_us > a->now_us + BURST * 1000000) {
 		t->left_out++;
 		return;
 	}
 	t->next_us = (t->next_us > a->now_us ? t->next_us : a->now_us) + 1000000;
+	ours.worker = &a->o.worker;
+	ours.pool = a->o.pool;
 	va_start(ap, fmt);
-	vsnprintf(line, sizeof(line), fmt, ap);
+	kvr_log_vline(&ours, t->left_out, fmt, ap);
 	va_end(ap);
-	if (t->left_out > 0)
-		fprintf(stderr, "kvroute-agent: %s (%" PRIu64 " such lines left out)\n", line,
-			t->left_out);
-	else
-		fprintf(stderr, "kvroute-agent: %s\n", line);
 	t->left_out = 0;
 }
 

@@ -16,6 +16,7 @@
 #include <zmq.h>
 
 #include "kvr_conf.h"
+#include "version.h"
 
 #define EVENTS 256
 
@@ -59,7 +60,8 @@ static void signals_turn(struct app *a, int *stops, int *rests)
 	*rests += rested;
 	if (rested % 2 != 0) { /* two that came together are none */
 		a->resting = !a->resting;
-		app_log(a, false, a->resting ? "draining, until SIGUSR2 comes again" : "resuming");
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
+			a->resting ? "draining, until SIGUSR2 comes again" : "resuming");
 		if (a->agent != NULL && a->state != APP_DRAINING)
 			kvr_agent_drain(a->agent, a->resting);
 	}
@@ -70,7 +72,8 @@ static void signals_turn(struct app *a, int *stops, int *rests)
 		a->state = APP_DRAINING;
 		a->until_us = a->now_us + a->o.drain_s * UINT64_C(1000000);
 		kvr_agent_drain(a->agent, true);
-		app_log(a, false, "leaving: %u requests are to end", app_jobs_running(a));
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .reason = "signal"),
+			"leaving: %u requests are to end", app_jobs_running(a));
 	} else {
 		app_leave(a, true);
 	}
@@ -171,7 +174,7 @@ static void allow_files(struct app *a)
 	setrlimit(RLIMIT_NOFILE, &r);
 	if (r.rlim_cur < want) {
 		a->o.max_requests = r.rlim_cur > 128 ? (uint32_t)r.rlim_cur - 64 : 64;
-		app_log(a, true,
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 			"%lu open files are allowed: %u requests at once; raise the limit (ulimit "
 			"-n "
 			"%lu), or lower --max-requests",
@@ -248,16 +251,23 @@ static bool find_facing(struct app *a)
 		if (a->facing[0] != '\0')
 			return true;
 		if (!told)
-			app_log(a, true,
-				"%s: no such name, or no way there yet: it is asked again each "
-				"second",
-				a->o.router);
+			app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.router),
+				"no such router, or no way there yet: it is asked again each "
+				"second");
 		told = true;
 		if (stop_asked == 0)
 			nanosleep(&second, NULL);
 		if (stop_asked != 0)
 			return false;
 	}
+}
+
+static void banner(struct app *a)
+{
+	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.router),
+		"kvroute-agent %s runs as process %d: engine %s, %u ranks from %u, events %s",
+		KVR_VERSION, (int)getpid(), a->o.engine, a->o.ranks, a->o.first_rank,
+		a->o.events[0] != '\0' ? a->o.events : "none");
 }
 
 static int run(struct app *a)
@@ -279,11 +289,13 @@ static int run(struct app *a)
 		fprintf(stderr, "kvroute-agent: no memory\n");
 		return 1;
 	}
+	banner(a);
 	if (!find_facing(a))
 		return 0;
 	if (tell_engine(a) != 0 || tell_bodies(a) != 0)
 		return 1;
 	loop(a);
+	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .reason = "signal"), "stopped");
 	app_print_stats(a);
 	destroy_agent(a);
 	app_bodies_stop(a);
@@ -307,5 +319,12 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kvroute-agent: %s\n", err);
 		return 1;
 	}
-	return rc == 0 ? 0 : run(&a);
+	if (rc == 0)
+		return 0;
+	rc = kvr_log_open("kvroute-agent", (enum kvr_log_sink)a.o.log_to, STDERR_FILENO, NULL);
+	if (rc < 0) {
+		fprintf(stderr, "kvroute-agent: --log-to: nobody is there: %s\n", strerror(-rc));
+		return 1;
+	}
+	return run(&a);
 }

@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "kvr_conf.h"
+#include "kvr_log.h"
 
 static const char *const types[] = {"vllm", "sglang", NULL};
+static const char *const sinks[] = {KVR_LOG_SINKS};
 static const char *const roles[] = {"aggregated", "prefill", "decode", NULL};
 
 #define FIELD(f) .offset = offsetof(struct agent_options, f)
@@ -93,6 +95,9 @@ static const struct kvr_opt table[] = {
 	U32("canary-s", canary_s, 0, 86400, "60", "s",
 	    "between prompts of ours that show whether events name blocks as /tokenize does, with "
 	    "--events; 0 = none"),
+	PICK("log-to", log_to, sinks, "auto",
+	     "where the log goes; auto: the journal when standard error leads there, else standard "
+	     "error"),
 	FLAG("quiet", quiet, "only errors"),
 	{0},
 };

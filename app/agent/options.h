@@ -27,6 +27,7 @@ struct agent_options {
 	uint32_t health_ms, load_ms, connect_ms, timeout_s, drain_s, audit_s;
 	char bodies[128], bodies_advertise[101];
 	uint32_t bodies_bytes, body_ms, canary_s;
+	int log_to; /* enum kvr_log_sink */
 	bool quiet;
 	bool advertise_engine; /* --advertise is that of --engine */
 	/* of --bootstrap */

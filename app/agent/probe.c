@@ -79,7 +79,8 @@ static void health_ended(struct app *a, bool fine)
 	kvr_cell_add(&a->st.health_failed, 1);
 	a->health_failures++;
 	if (a->state == APP_WAITING)
-		app_log(a, false, "waiting for %s/health", a->o.engine);
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.engine),
+			"waiting for the engine's /health");
 	if (a->state == APP_SERVING && a->health_failures >= 3)
 		app_engine_lost(a);
 }
@@ -91,8 +92,8 @@ static void metrics_ended(struct app *a, bool fine)
 		agent_prom_read(&a->prom, a->metrics.page, a->metrics.len);
 	if (!fine || a->prom.samples == 0) {
 		kvr_cell_add(&a->st.metrics_failed, 1);
-		app_log(a, true, "%s/metrics says nothing about load: own counts are reported",
-			a->o.engine);
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+			"%s/metrics says nothing about load: own counts are reported", a->o.engine);
 		memset(a->prom.rank, 0, sizeof(a->prom.rank));
 	}
 	if (a->state == APP_WAITING)

@@ -117,7 +117,8 @@ static int start(struct app_job *j, const struct kvr_http_head *head, int64_t co
 static int refuse(struct app *a, int code, const char *why)
 {
 	kvr_cell_add(&a->st.refused, 1);
-	app_log(a, true, "a request is refused with %d: %s", code, why);
+	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR), "a request is refused with %d: %s", code,
+		why);
 	return code;
 }
 
@@ -161,7 +162,8 @@ static void come(struct app_job *j, const char *message, size_t len)
 
 	if (code == 0)
 		return;
-	app_log(j->app, true, "a request with a body of its own fails with %d: %s", code, why);
+	app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+		"a request with a body of its own fails with %d: %s", code, why);
 	fail(j, (uint16_t)code, why);
 }
 

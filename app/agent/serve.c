@@ -38,12 +38,14 @@ static void on_state(struct kvr_agent *agent, const struct kvr_agent_status *s, 
 	struct app *a = user;
 
 	if (s->reject != 0)
-		app_log(a, true, "the router refuses worker %llu: %s%s%s",
-			(unsigned long long)a->o.worker, kvr_code_name(s->reject),
-			s->text[0] != '\0' ? ": " : "", s->text);
+		app_log(a,
+			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.router,
+				      .reason = kvr_code_name(s->reject)),
+			"the router refuses the worker: %s",
+			s->text[0] != '\0' ? s->text : kvr_code_name(s->reject));
 	else
-		app_log(a, false, "worker %llu of pool %s is %s", (unsigned long long)a->o.worker,
-			a->o.pool,
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.router),
+			"the worker is %s",
 			(unsigned int)s->state < sizeof(words) / sizeof(words[0]) ? words[s->state]
 										  : "?");
 	a->drained = s->state == KVR_AGENT_DRAINED || s->state == KVR_AGENT_OFFLINE ||
@@ -111,14 +113,15 @@ static bool know_block_size(struct app *a)
 	if (a->o.block_size != 0)
 		return true;
 	if (a->prom.block_size == 0 || a->prom.block_size > 4096) {
-		app_log(a, true,
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 			"%s/metrics does not tell the block size: give --block-size, as the pool "
 			"has it",
 			a->o.engine);
 		return false;
 	}
 	a->o.block_size = (uint32_t)a->prom.block_size;
-	app_log(a, false, "blocks of %u tokens, says the engine", a->o.block_size);
+	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "blocks of %u tokens, says the engine",
+		a->o.block_size);
 	return true;
 }
 
@@ -131,7 +134,10 @@ void app_engine_fine(struct app *a)
 		return;
 	a->agent = create(a);
 	if (a->agent == NULL) {
-		app_log(a, true, "router %s: %s", a->o.router, strerror(errno));
+		app_log(a,
+			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.router,
+				      .reason = strerror(errno)),
+			"no socket to the router");
 		return;
 	}
 	a->drained = true; /* not known yet */
@@ -140,7 +146,10 @@ void app_engine_fine(struct app *a)
 	epoll_ctl(a->epoll, EPOLL_CTL_ADD, kvr_agent_fd(a->agent), &e);
 	rc = app_streams_start(a);
 	if (rc < 0) {
-		app_log(a, true, "the engine's events cannot be listened to: %s", strerror(-rc));
+		app_log(a,
+			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.events,
+				      .reason = strerror(-rc)),
+			"the engine's events cannot be listened to");
 		app_streams_stop(a);
 		kvr_agent_destroy(a->agent);
 		a->agent = NULL;
@@ -174,7 +183,10 @@ void app_load_known(struct app *a)
 
 void app_engine_lost(struct app *a)
 {
-	app_log(a, true, "%s/health fails: the worker leaves until it is fine again", a->o.engine);
+	app_log(a,
+		KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine,
+			      .reason = "/health fails"),
+		"the worker leaves until the engine is fine again");
 	app_leave(a, false);
 }
 

@@ -83,7 +83,8 @@ int app_stream_dump(struct app *a, uint32_t dp_rank, uint64_t pos, struct kvr_ag
 static void start_clean(struct app_stream *s, const char *why)
 {
 	kvr_cell_add(&s->app->st.clean_starts, 1);
-	app_log(s->app, true, "rank %u starts with an empty cache: %s", s->dp_rank, why);
+	app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+		"rank %u starts with an empty cache: %s", s->dp_rank, why);
 	kvr_kvmap_clear(s->map);
 }
 
@@ -95,7 +96,7 @@ static void look_at_block_size(struct app_stream *s)
 		return;
 	s->size_told = true;
 	if (size != s->app->o.block_size)
-		app_log(s->app, true,
+		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 			"rank %u stores blocks of %u tokens, the pool has %u: none of them is "
 			"known to "
 			"the router; start the engine with --block-size %u (SGLang: --page-size "
@@ -157,8 +158,9 @@ static void apply(struct app_stream *s, const uint8_t *payload, size_t len)
 
 		for (size_t i = 0; i < len && i < 48; i++)
 			snprintf(sample + 2 * i, 3, "%02x", payload[i]);
-		app_log(s->app, true, "rank %u: a batch of %zu bytes cannot be read: %s...",
-			s->dp_rank, len, sample);
+		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+			"rank %u: a batch of %zu bytes cannot be read: %s...", s->dp_rank, len,
+			sample);
 	}
 	start_clean(to, "a batch cannot be read");
 }
@@ -200,7 +202,8 @@ static void end_replay(struct app_stream *s)
 static void give_up_replay(struct app_stream *s)
 {
 	if (!s->audit || s->seen != NONE)
-		app_log(s->app, true, "rank %u: no answer from the replay socket %s", s->dp_rank,
+		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+			"rank %u: no answer from the replay socket %s", s->dp_rank,
 			s->app->o.replay);
 	/* Late answers must not be taken for those of the next question. */
 	zmq_close(s->dealer);
@@ -245,8 +248,8 @@ static void take_live(struct app_stream *s, zmq_msg_t *frame, int n)
 
 	if (n != 3 || zmq_msg_size(&frame[1]) != 8) {
 		bad_batch(s);
-		app_log(s->app, true, "rank %u: a message of %d parts that is no batch", s->dp_rank,
-			n);
+		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+			"rank %u: a message of %d parts that is no batch", s->dp_rank, n);
 		return;
 	}
 	number = be64(zmq_msg_data(&frame[1]));

@@ -67,7 +67,10 @@ static int connect_socket(struct app_stream *s, void *z, const char *base)
 
 	endpoint(base, s->dp_rank - s->app->o.first_rank, where, sizeof(where));
 	if (zmq_connect(z, where) < 0) {
-		app_log(s->app, true, "%s: %s", where, zmq_strerror(zmq_errno()));
+		app_log(s->app,
+			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = where,
+				      .reason = zmq_strerror(zmq_errno())),
+			"rank %u: the engine's socket cannot be used", s->dp_rank);
 		return -EINVAL;
 	}
 	watch(s->app, z);

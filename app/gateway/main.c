@@ -10,10 +10,13 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "kvr_conf.h"
+#include "kvr_log.h"
 #include "lease.h"
 #include "serve.h"
+#include "version.h"
 
 #define GRACE_S 5 /* requests under way may end after the first signal */
 
@@ -38,7 +41,8 @@ static void wait_for_end(const sigset_t *set, uint32_t n)
 		if (pthread_create(&waiter[i], NULL, run, &threads[i]) != 0)
 			abort();
 	sigwait(set, &sig);
-	fprintf(stderr, "kvroute-gateway: stopping\n");
+	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = sigabbrev_np(sig)),
+		     "stopping: requests under way have %u s", GRACE_S);
 	atomic_store_explicit(&stop, 1, memory_order_relaxed); /* publishes nothing */
 	for (uint32_t i = 0; i < n; i++) {
 		struct timespec until;
@@ -74,6 +78,25 @@ static int allow_files(const struct gw_options *o, char *err, size_t errlen)
 	return -EMFILE;
 }
 
+static int open_log(const struct gw_options *o, char *err, size_t errlen)
+{
+	const int rc =
+		kvr_log_open("kvroute-gateway", (enum kvr_log_sink)o->log_to, STDERR_FILENO, NULL);
+
+	if (rc == 0)
+		return 1;
+	snprintf(err, errlen, "--log-to: nobody is there: %s", strerror(-rc));
+	return rc;
+}
+
+static void banner(const struct gw_options *o, uint32_t n)
+{
+	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = o->listen),
+		     "kvroute-gateway " KVR_VERSION
+		     " runs as process %d: ready, %u threads, routers %s, tokenizer %s",
+		     (int)getpid(), n, o->router, o->tokenize[0] != '\0' ? o->tokenize : "none");
+}
+
 int main(int argc, char **argv)
 {
 	struct kvr_stats *stats = NULL;
@@ -88,6 +111,8 @@ int main(int argc, char **argv)
 	rc = gw_options_parse(&options, argc, argv, err, sizeof(err));
 	if (rc == 0)
 		return 0;
+	if (rc > 0)
+		rc = open_log(&options, err, sizeof(err));
 	if (rc > 0)
 		rc = allow_files(&options, err, sizeof(err));
 	if (rc > 0) {
@@ -116,8 +141,9 @@ int main(int argc, char **argv)
 		started++;
 	}
 	if (rc > 0) {
-		fprintf(stderr, "kvroute-gateway: ready on %s\n", options.listen);
+		banner(&options, started);
 		wait_for_end(&set, started);
+		kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE), "stopped");
 	} else {
 		fprintf(stderr, "kvroute-gateway: %s\n", err);
 	}

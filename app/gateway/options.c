@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kvr_conf.h"
+#include "kvr_log.h"
 
 #define FIELD(f) .offset = offsetof(struct gw_options, f)
 #define TEXT(n, f, d, h)                                                                           \
@@ -23,6 +24,8 @@
 	{                                                                                          \
 		.name = n, .type = KVR_OPT_BOOL, FIELD(f), .def = "no", .help = h                  \
 	}
+
+static const char *const sinks[] = {KVR_LOG_SINKS};
 
 static const struct kvr_opt table[] = {
 	TEXT("listen", listen, "127.0.0.1:8000", "address:port, [v6]:port; HTTP/1.1 and h2c"),
@@ -78,6 +81,13 @@ static const struct kvr_opt table[] = {
 	    "largest UDP payload towards the router"),
 	FLAG("direct", direct, "answers come from the agents, not through the router"),
 	FLAG("explain", explain, "every answer names worker, rank and overlap in its header"),
+	{.name = "log-to",
+	 .type = KVR_OPT_ENUM,
+	 FIELD(log_to),
+	 .choices = sinks,
+	 .def = "auto",
+	 .help = "where the log goes; auto: the journal when standard error leads there, else "
+		 "standard error"},
 	{0},
 };
 

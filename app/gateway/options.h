@@ -28,6 +28,7 @@ struct gw_options {
 	char adapter[2048];
 	char tokenize[512];
 	uint32_t lease_ms, away_bytes, total_mb;
+	int log_to; /* enum kvr_log_sink */
 	uint32_t threads;
 	uint32_t connections, in_flight;
 	uint32_t source_connections, source_rate; /* 0: as --help says */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kvr_log.h"
 #include "kvr_words.h"
 
 #define ASK_EVERY_MS 1000
@@ -47,8 +48,14 @@ static void on_connect(struct kvr_client *c, int status, void *user)
 	r->up = up;
 	if (up) {
 		kvr_stats_add(r->t->row, GW_ROUTERS_UP, 1);
+		kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = r->name),
+			     "the router answers thread %u", r->t->number);
 		return;
 	}
+	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = r->name,
+				   .reason = strerror(-status)),
+		     "the router is lost to thread %u: its requests go to the next one, or fail",
+		     r->t->number);
 	kvr_stats_sub(r->t->row, GW_ROUTERS_UP, 1);
 	GW_COUNT(r->t, GW_ROUTERS_LOST);
 	r->t->router_lost(r);

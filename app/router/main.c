@@ -46,7 +46,7 @@ static struct router *guarded; /* for the interrupt thread, while the guard stan
 
 static void say(const char *line)
 {
-	log_worker(0, LOG_ABOUT(.level = LV_WARNING), "%s", line);
+	log_worker(0, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING), "%s", line);
 }
 
 /* [router] idle = interrupt: the rings wake who polls them. */
@@ -223,7 +223,7 @@ static int run(struct router *rt, bool serve)
 		log_capture();
 		rc = modules[up].init(rt, err, sizeof(err));
 		if (rc < 0)
-			log_line(LOG_ABOUT(.level = LV_ERROR), "%s: %s", modules[up].name,
+			log_line(KVR_LOG_ABOUT(.level = KVR_LOG_ERROR), "%s: %s", modules[up].name,
 				 err[0] != '\0' ? err : strerror(-rc));
 	}
 	watch_stage(NULL);
@@ -231,7 +231,7 @@ static int run(struct router *rt, bool serve)
 	if (rc < 0) {
 		up--; /* the one that failed has undone itself */
 	} else if (atomic_load_explicit(&rt->quit, memory_order_relaxed)) {
-		log_line(LOG_ABOUT(.level = LV_NOTICE, .reason = router_signal(rt)),
+		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = router_signal(rt)),
 			 "stopped during the start");
 	} else if (serve) {
 		banner(rt);
@@ -294,8 +294,8 @@ int main(int argc, char **argv)
 		rc = xdp_off(rt);
 	} else if (action != CHECK) {
 		/* A check tells who asks. */
-		rc = log_open(action == RUN ? rt->conf.opt.log_to : LOG_TO_STDERR, STDERR_FILENO,
-			      NULL, verbose);
+		rc = log_open(action == RUN ? rt->conf.opt.log_to : KVR_LOG_TO_STDERR,
+			      STDERR_FILENO, NULL, verbose);
 		if (rc < 0)
 			fprintf(stderr, "kvroute: [router] log_to: nobody is there: %s\n",
 				strerror(-rc));

@@ -72,14 +72,14 @@ static void test_lines_come_out_in_order(void)
 {
 	const uint64_t worker = 7;
 
-	log_line(LOG_ABOUT(.level = LV_INFO), "first %d", 1);
-	log_line(LOG_ABOUT(.level = LV_WARNING, .worker = &worker, .pool = "a b", .port = "p0",
-			   .addr = "10.0.0.1:9000", .reason = "says \"no\""),
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "first %d", 1);
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .worker = &worker, .pool = "a b",
+			       .port = "p0", .addr = "10.0.0.1:9000", .reason = "says \"no\""),
 		 "of \\ worker\n\x80");
 	RTE_LOG(NOTICE, USER1, "kvroute: second\n");
 	RTE_LOG(ERR, USER2, "a driver complains\n");
 	RTE_LOG(NOTICE, USER2, "a driver chats\n");
-	log_line(LOG_ABOUT(.level = LV_NOTICE), "last");
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE), "last");
 	CU_ASSERT_TRUE_FATAL(read_until("msg=last\n"));
 	without_times(text);
 	CU_ASSERT_STRING_EQUAL(
@@ -97,7 +97,7 @@ static void test_nobody_reads(void)
 
 	log_counts(&before);
 	for (int i = 0; i < 20000; i++) /* ten times what ring and pipe take; would hang here */
-		log_line(LOG_ABOUT(.level = LV_INFO),
+		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
 			 "line %d of many, long enough to fill what there is to fill", i);
 	log_counts(&after);
 	CU_ASSERT(after.dropped > before.dropped);
@@ -114,7 +114,7 @@ static void test_drops_are_told(void)
 	do {
 		CU_ASSERT_TRUE_FATAL(read_some());
 		log_counts(&before);
-		log_line(LOG_ABOUT(.level = LV_INFO), "after");
+		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "after");
 		log_counts(&after);
 	} while (after.lines == before.lines);
 	CU_ASSERT_EQUAL(after.dropped, before.dropped);
@@ -130,8 +130,8 @@ static void test_one_worker_is_limited(void)
 	log_flush(1000);
 	log_counts(&before);
 	for (int i = 0; i < 1000; i++)
-		log_worker(7, LOG_ABOUT(.level = LV_INFO), "worker 7 flaps %d", i);
-	log_worker(8, LOG_ABOUT(.level = LV_INFO), "worker 8 is fine");
+		log_worker(7, KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "worker 7 flaps %d", i);
+	log_worker(8, KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "worker 8 is fine");
 	log_counts(&after);
 	CU_ASSERT(after.limited - before.limited > 900);
 	CU_ASSERT(after.lines - before.lines >= LOG_WORKER_BURST + 1);
@@ -141,17 +141,17 @@ static void test_one_worker_is_limited(void)
 
 static void test_long_lines_are_cut(void)
 {
-	char longer[2 * LOG_LINE];
+	char longer[2 * KVR_LOG_LINE];
 	const char *at;
 
 	memset(longer, 'y', sizeof(longer) - 1);
 	longer[sizeof(longer) - 1] = '\0';
-	log_line(LOG_ABOUT(.level = LV_INFO), "%s", longer);
-	log_line(LOG_ABOUT(.level = LV_INFO), "after the long one");
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "%s", longer);
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "after the long one");
 	CU_ASSERT_TRUE_FATAL(read_until("after the long one\"\n"));
 	at = strstr(text, "msg=yyy");
 	CU_ASSERT_PTR_NOT_NULL_FATAL(at);
-	CU_ASSERT_EQUAL(strcspn(at, "\n"), strlen("msg=") + LOG_LINE - 1);
+	CU_ASSERT_EQUAL(strcspn(at, "\n"), strlen("msg=") + KVR_LOG_LINE - 1);
 }
 
 int main(void)
@@ -163,7 +163,7 @@ int main(void)
 			       {"long lines are cut", test_long_lines_are_cut},
 			       CU_TEST_INFO_NULL};
 
-	if (pipe(pipe_fd) != 0 || log_open(LOG_TO_STDERR, pipe_fd[1], NULL, false) != 0)
+	if (pipe(pipe_fd) != 0 || log_open(KVR_LOG_TO_STDERR, pipe_fd[1], NULL, false) != 0)
 		return 1;
 	return kvr_test_run("log", tests);
 }

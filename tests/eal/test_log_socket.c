@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The log in the forms of syslog and the journal, over a socket whose reader goes and comes. */
 #include "control/log.h"
-#include "control/log_form.h"
+#include "kvr_log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 #include "kvr_test.h"
 
-static char folder[] = "/tmp/kvr-log-XXXXXX", path[64], got[LOG_RECORD + 1];
+static char folder[] = "/tmp/kvr-log-XXXXXX", path[64], got[KVR_LOG_RECORD + 1];
 
 static int reader(void)
 {
@@ -48,11 +48,11 @@ static void the_journal_gets_fields(void)
 	int fd = reader();
 
 	CU_ASSERT_FATAL(fd >= 0);
-	CU_ASSERT_EQUAL_FATAL(log_open(LOG_TO_JOURNAL, 2, path, false), 0);
-	log_line(LOG_ABOUT(.level = LV_WARNING, .worker = &worker, .pool = "p", .port = "p0",
-			   .addr = "10.0.0.1:9000", .reason = "a=b"),
+	CU_ASSERT_EQUAL_FATAL(log_open(KVR_LOG_TO_JOURNAL, 2, path, false), 0);
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .worker = &worker, .pool = "p",
+			       .port = "p0", .addr = "10.0.0.1:9000", .reason = "a=b"),
 		 "two\nlines \"quoted\"");
-	log_line(LOG_ABOUT(.level = LV_INFO), "next");
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "next");
 	CU_ASSERT_STRING_EQUAL(next(fd), "PRIORITY=4\nSYSLOG_IDENTIFIER=kvroute\n"
 					 "MESSAGE=two?lines \"quoted\"\nKVROUTE_WORKER=7\n"
 					 "KVROUTE_POOL=p\nKVROUTE_PORT=p0\n"
@@ -60,7 +60,7 @@ static void the_journal_gets_fields(void)
 	CU_ASSERT_STRING_EQUAL(next(fd), "PRIORITY=6\nSYSLOG_IDENTIFIER=kvroute\nMESSAGE=next\n");
 	/* It is started anew: what was said meanwhile is there. */
 	close(fd);
-	log_line(LOG_ABOUT(.level = LV_INFO), "while nobody reads");
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "while nobody reads");
 	log_flush(1); /* comes back */
 	fd = reader();
 	CU_ASSERT_STRING_EQUAL(
@@ -71,19 +71,19 @@ static void the_journal_gets_fields(void)
 static void syslog_gets_a_line(void)
 {
 	const struct timespec now = {.tv_sec = 1795410481, .tv_nsec = 123456789};
-	const struct log_about about = {.level = LV_ERROR, .pool = "p"};
-	char text[LOG_RECORD], want[200];
+	const struct kvr_log_about about = {.level = KVR_LOG_ERROR, .pool = "p"};
+	char text[KVR_LOG_RECORD], want[200];
 	size_t n;
 
 	setenv("TZ", "UTC", 1);
-	n = log_form(text, LOG_TO_SYSLOG, &now, &about, "no \"room\"", 3, 4);
+	n = kvr_log_form(text, "kvroute", KVR_LOG_TO_SYSLOG, &now, &about, "no \"room\"", 3, 4);
 	snprintf(want, sizeof(want),
 		 "<27>Nov 23 05:08:01 kvroute[%d]: level=error msg=\"no \\\"room\\\"\" pool=p "
 		 "left_out=3 dropped=4\n",
 		 (int)getpid());
 	CU_ASSERT_EQUAL_FATAL(n, strlen(want));
 	CU_ASSERT_EQUAL(memcmp(text, want, n), 0);
-	CU_ASSERT_EQUAL(log_form_record(LOG_TO_SYSLOG, text, n), n);
+	CU_ASSERT_EQUAL(kvr_log_record(KVR_LOG_TO_SYSLOG, text, n), n);
 }
 
 /* Everything at its longest, every byte escaped: it ends as a record does, in each form. */
@@ -91,23 +91,24 @@ static void the_longest_record_fits(void)
 {
 	const struct timespec now = {.tv_sec = 1};
 	const uint64_t worker = UINT64_MAX;
-	char text[LOG_RECORD + 1], most[2 * LOG_RECORD];
-	struct log_about about = {.level = LV_NOTICE,
-				  .worker = &worker,
-				  .pool = most,
-				  .port = most,
-				  .addr = most,
-				  .reason = most};
+	char text[KVR_LOG_RECORD + 1], most[2 * KVR_LOG_RECORD];
+	struct kvr_log_about about = {.level = KVR_LOG_NOTICE,
+				      .worker = &worker,
+				      .pool = most,
+				      .port = most,
+				      .addr = most,
+				      .reason = most};
 
 	memset(most, '"', sizeof(most) - 1);
 	most[sizeof(most) - 1] = '\0';
-	for (enum log_sink s = LOG_TO_STDERR; s <= LOG_TO_JOURNAL; s++) {
-		text[LOG_RECORD] = '!';
-		const size_t n = log_form(text, s, &now, &about, most, UINT64_MAX, UINT64_MAX);
+	for (enum kvr_log_sink s = KVR_LOG_TO_STDERR; s <= KVR_LOG_TO_JOURNAL; s++) {
+		text[KVR_LOG_RECORD] = '!';
+		const size_t n = kvr_log_form(text, "kvroute", s, &now, &about, most, UINT64_MAX,
+					      UINT64_MAX);
 
-		CU_ASSERT(n > LOG_LINE && n <= LOG_RECORD);
-		CU_ASSERT_EQUAL(text[LOG_RECORD], '!');
-		CU_ASSERT_EQUAL(log_form_record(s, text, n), n);
+		CU_ASSERT(n > KVR_LOG_LINE && n <= KVR_LOG_RECORD);
+		CU_ASSERT_EQUAL(text[KVR_LOG_RECORD], '!');
+		CU_ASSERT_EQUAL(kvr_log_record(s, text, n), n);
 		CU_ASSERT_EQUAL(text[n - 1], '\n');
 	}
 }
@@ -122,15 +123,15 @@ static void auto_is_the_journal_that_has_standard_error(void)
 	snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev,
 		 (unsigned long long)st.st_ino);
 	unsetenv("JOURNAL_STREAM");
-	CU_ASSERT_EQUAL(log_auto(fd, path), LOG_TO_STDERR);
+	CU_ASSERT_EQUAL(kvr_log_auto(fd, path), KVR_LOG_TO_STDERR);
 	setenv("JOURNAL_STREAM", "1:1", 1);
-	CU_ASSERT_EQUAL(log_auto(fd, path), LOG_TO_STDERR);
+	CU_ASSERT_EQUAL(kvr_log_auto(fd, path), KVR_LOG_TO_STDERR);
 	setenv("JOURNAL_STREAM", stream, 1);
-	CU_ASSERT_EQUAL(log_auto(fd, path), LOG_TO_JOURNAL);
+	CU_ASSERT_EQUAL(kvr_log_auto(fd, path), KVR_LOG_TO_JOURNAL);
 	close(to);
 	unlink(path);
-	CU_ASSERT_EQUAL(log_auto(fd, path), LOG_TO_STDERR); /* it is not there */
-	CU_ASSERT_EQUAL(log_connect(LOG_TO_SYSLOG, path), -ENOENT);
+	CU_ASSERT_EQUAL(kvr_log_auto(fd, path), KVR_LOG_TO_STDERR); /* it is not there */
+	CU_ASSERT_EQUAL(kvr_log_connect(KVR_LOG_TO_SYSLOG, path), -ENOENT);
 	close(fd);
 }
 

@@ -250,7 +250,7 @@ int main(void)
 			       CU_TEST_INFO_NULL};
 
 	if (pipe2(pipe_fd, O_NONBLOCK) != 0 ||
-	    log_open(LOG_TO_STDERR, pipe_fd[1], NULL, false) != 0)
+	    log_open(KVR_LOG_TO_STDERR, pipe_fd[1], NULL, false) != 0)
 		return 1;
 	return kvr_test_run("row40_hello", tests);
 }

@@ -108,6 +108,11 @@ class Agent:
         self.process.terminate()
         return self.process.wait(30)
 
+    def lines(self):
+        """Lines of the log, those of its counters left out."""
+        with open(self.log.name) as f:
+            return [line for line in f if line.startswith('time=')]
+
 
 def message(path, body, **fields):
     """An HTTP request message."""

@@ -4,6 +4,7 @@
 protocol_test.sh starts it: agent_test.py KVROUTE KVROUTE_AGENT
 """
 
+import re
 import sys
 import time
 import traceback
@@ -80,6 +81,10 @@ def one_form(router, program, name, how, worker):
         engine.test(clear=True)
         front.same_table(f'{name}, cleared', engine, worker, tokens)
         front.check(f'{name}: leaves', agent.stop() == 0)
+        fields = f'worker={worker} pool=llama addr={ADDRESSES[worker % 2]}'
+        for what in (f'level=info msg="kvroute-agent .* runs as process [0-9]+: engine http://127.0.0.1:{engine.port}.*" {fields}',
+                     f'level=info msg="the worker is serving" {fields}', f'level=info msg=stopped worker={worker} pool=llama reason=signal'):
+            front.check(f'{name}: the log says {what}', any(re.fullmatch(rf'time=\S+ {what}\n', line) for line in agent.lines()), agent.lines())
     finally:
         agent.kill()
         engine.stop()

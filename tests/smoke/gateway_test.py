@@ -5,6 +5,7 @@ protocol_test.sh starts it: gateway_test.py KVROUTE GATEWAY.
 """
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -421,6 +422,12 @@ def run(program, log):
             n[f'kvr_gateway_{x}_requests_total'] for x in ('answered', 'failed', 'refused', 'gone')), n)
         check('no connection is left', wait_for(lambda: gw.counters()['kvr_gateway_connections_open_connections'] <= 1), n)
         check('the gateway ends by SIGTERM', gw.stop() == 0)
+        log.seek(0)
+        lines = log.readlines()
+        for what in (f'level=notice msg="kvroute-gateway .* runs as process [0-9]+: ready, 1 threads, routers 10.9.0.1, tokenizer .*" addr=127.0.0.1:{gw.port}',
+                     'level=notice msg="the router answers thread 0" addr=10.9.0.1',
+                     'level=notice msg="stopping: requests under way have 5 s" reason=TERM', 'level=notice msg=stopped'):
+            check(f'the log says {what}', any(re.fullmatch(rf'time=\S+ {what}\n', line) for line in lines), lines)
         agents.leave()
         balance = {}
         wait_for(lambda: balance.update(router.telemetry('/kvroute/balance')) or balance['bookings'] == 0)

@@ -37,7 +37,7 @@ struct kvr_router_options {
 	uint32_t memory_mb;
 	int hugepages; /* enum kvr_hugepages */
 	int idle;      /* enum idle_mode */
-	int log_to;    /* enum log_sink */
+	int log_to;    /* enum kvr_log_sink */
 	uint32_t max_workers;
 	uint32_t heartbeat_ms;
 	uint32_t suspect_ms;

@@ -175,9 +175,9 @@ static void hello_says(struct router *rt, const struct ctl_buf *b, struct refusa
 	if (why->text == NULL && in_words(rt, hdr, why, text, len))
 		why->text = text;
 	log_worker(id,
-		   LOG_ABOUT(.level = LV_WARNING, .worker = &id,
-			     .addr = kvr_path_text(&b->path, where, sizeof(where)),
-			     .reason = kvr_code_name(why->code)),
+		   KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .worker = &id,
+				 .addr = kvr_path_text(&b->path, where, sizeof(where)),
+				 .reason = kvr_code_name(why->code)),
 		   "worker %" PRIu64 " refused%s%s", id, why->text != NULL ? ": " : "",
 		   why->text != NULL ? why->text : "");
 }

@@ -38,8 +38,9 @@ void links_round(struct router *rt)
 			continue;
 		rt->link[i] = state;
 		log_worker(i,
-			   LOG_ABOUT(.level = state == KVR_PORT_UP ? LV_NOTICE : LV_WARNING,
-				     .port = rt->conf.port[i].name),
+			   KVR_LOG_ABOUT(.level = state == KVR_PORT_UP ? KVR_LOG_NOTICE
+								       : KVR_LOG_WARNING,
+					 .port = rt->conf.port[i].name),
 			   "port %s: %s", rt->conf.port[i].name, said(rt, i, state));
 	}
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "control/log.h"
-#include "control/log_form.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +16,7 @@
 
 #include <rte_log.h>
 
+#define NAME	    "kvroute"
 #define CHUNK	    4096u /* PIPE_BUF: a pipe that polls writable takes it whole; a record, too */
 #define KEYS	    256u
 #define CAPTURE	    4096u
@@ -36,7 +36,7 @@ static struct {
 	pthread_mutex_t lock; /* never held while anything is written */
 	pthread_cond_t more, written;
 	int fd;
-	enum log_sink sink;
+	enum kvr_log_sink sink;
 	const char *path;
 	bool on, verbose, capturing;
 	char ring[LOG_BYTES];
@@ -45,7 +45,7 @@ static struct {
 	struct log_counts counts;
 	struct bucket key[KEYS], all;
 	char captured[CAPTURE];
-	char part[LOG_LINE]; /* a line of RTE_LOG that has no end yet */
+	char part[KVR_LOG_LINE]; /* a line of RTE_LOG that has no end yet */
 	size_t part_len;
 } lg = {.lock = PTHREAD_MUTEX_INITIALIZER,
 	.more = PTHREAD_COND_INITIALIZER,
@@ -75,13 +75,13 @@ static void put(const char *text, size_t len)
 /* A line, after one about those that were dropped before it; all or nothing. */
 static void put_line(const char *text, size_t len, const struct timespec *now)
 {
-	char told[LOG_RECORD];
+	char told[KVR_LOG_RECORD];
 	size_t n = 0;
 
 	if (lg.counts.dropped != lg.reported)
-		n = log_form(told, lg.sink, now, LOG_ABOUT(.level = LV_WARNING),
-			     "lines of the log were dropped, nobody took them", 0,
-			     lg.counts.dropped - lg.reported);
+		n = kvr_log_form(told, NAME, lg.sink, now, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING),
+				 "lines of the log were dropped, nobody took them", 0,
+				 lg.counts.dropped - lg.reported);
 	if (LOG_BYTES - (lg.head - lg.tail) < n + len) {
 		kvr_cell_add(&lg.counts.dropped, 1);
 		return;
@@ -127,22 +127,22 @@ static bool allowed(uint64_t key, uint64_t *left_out)
 
 /* ---- callers ---- */
 
-static void say(const struct log_about *about, const char *text, uint64_t left_out)
+static void say(const struct kvr_log_about *about, const char *text, uint64_t left_out)
 {
-	char record[LOG_RECORD];
+	char record[KVR_LOG_RECORD];
 	struct timespec now;
 	size_t len;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	len = log_form(record, lg.sink, &now, about, text, left_out, 0);
+	len = kvr_log_form(record, NAME, lg.sink, &now, about, text, left_out, 0);
 	pthread_mutex_lock(&lg.lock);
 	put_line(record, len, &now);
 	pthread_mutex_unlock(&lg.lock);
 }
 
-void log_line(const struct log_about *about, const char *fmt, ...)
+void log_line(const struct kvr_log_about *about, const char *fmt, ...)
 {
-	char text[LOG_LINE];
+	char text[KVR_LOG_LINE];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -151,7 +151,7 @@ void log_line(const struct log_about *about, const char *fmt, ...)
 	say(about, text, 0);
 }
 
-static void limited(uint64_t key, const struct log_about *about, const char *text)
+static void limited(uint64_t key, const struct kvr_log_about *about, const char *text)
 {
 	uint64_t left_out;
 	bool passes;
@@ -163,9 +163,9 @@ static void limited(uint64_t key, const struct log_about *about, const char *tex
 		say(about, text, left_out);
 }
 
-void log_worker(uint64_t key, const struct log_about *about, const char *fmt, ...)
+void log_worker(uint64_t key, const struct kvr_log_about *about, const char *fmt, ...)
 {
-	char text[LOG_LINE];
+	char text[KVR_LOG_LINE];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -193,20 +193,20 @@ static void capture(const char *line)
 	memcpy(lg.captured + have + len, "\n", 2);
 }
 
-static enum log_level level_of(int rte)
+static enum kvr_log_level level_of(int rte)
 {
-	return rte <= (int)RTE_LOG_ERR	     ? LV_ERROR
-	       : rte == (int)RTE_LOG_WARNING ? LV_WARNING
-	       : rte == (int)RTE_LOG_NOTICE  ? LV_NOTICE
-					     : LV_INFO;
+	return rte <= (int)RTE_LOG_ERR	     ? KVR_LOG_ERROR
+	       : rte == (int)RTE_LOG_WARNING ? KVR_LOG_WARNING
+	       : rte == (int)RTE_LOG_NOTICE  ? KVR_LOG_NOTICE
+					     : KVR_LOG_INFO;
 }
 
 /* A whole line, without its end. */
 static void rte_line(const char *text)
 {
 	static const char ours[] = "USER1: kvroute: ";
-	const struct log_about about = {.level = level_of(rte_log_cur_msg_loglevel())};
-	char line[LOG_LINE];
+	const struct kvr_log_about about = {.level = level_of(rte_log_cur_msg_loglevel())};
+	char line[KVR_LOG_LINE];
 
 	if (strncmp(text, ours, sizeof(ours) - 1) == 0) {
 		log_line(&about, "%s", text + sizeof(ours) - 1);
@@ -220,7 +220,7 @@ static void rte_line(const char *text)
 	snprintf(line, sizeof(line), "driver: %.500s", text);
 	if (lg.verbose)
 		log_line(&about, "%s", line);
-	else if (!lg.capturing && about.level == LV_ERROR)
+	else if (!lg.capturing && about.level == KVR_LOG_ERROR)
 		limited(EAL_KEY, &about, line);
 }
 
@@ -301,7 +301,7 @@ static void send_out(const char *text, size_t len)
 		if (errno != ECONNREFUSED && errno != ENOTCONN && errno != ENOENT)
 			return; /* not for lack of a reader: the next one may go */
 		poll(NULL, 0, RETRY_MS);
-		fd = log_connect(lg.sink, lg.path);
+		fd = kvr_log_connect(lg.sink, lg.path);
 		if (fd >= 0)
 			dup3(fd, lg.fd, O_CLOEXEC);
 		if (fd >= 0)
@@ -318,7 +318,7 @@ static size_t next_part(char chunk[CHUNK])
 	first = n < first ? n : first;
 	memcpy(chunk, lg.ring + lg.tail % LOG_BYTES, first);
 	memcpy(chunk + first, lg.ring, n - first);
-	return lg.sink == LOG_TO_STDERR ? n : log_form_record(lg.sink, chunk, n);
+	return lg.sink == KVR_LOG_TO_STDERR ? n : kvr_log_record(lg.sink, chunk, n);
 }
 
 static void *writer(void *arg)
@@ -334,7 +334,7 @@ static void *writer(void *arg)
 			pthread_cond_wait(&lg.more, &lg.lock);
 		n = next_part(chunk);
 		pthread_mutex_unlock(&lg.lock);
-		if (lg.sink == LOG_TO_STDERR)
+		if (lg.sink == KVR_LOG_TO_STDERR)
 			write_out(chunk, n);
 		else
 			send_out(chunk, n - 1); /* without its end */
@@ -345,19 +345,19 @@ static void *writer(void *arg)
 	return NULL;
 }
 
-static int open_sink(enum log_sink sink, int fd, const char *path)
+static int open_sink(enum kvr_log_sink sink, int fd, const char *path)
 {
-	lg.sink = sink == LOG_TO_AUTO ? log_auto(fd, path) : sink;
+	lg.sink = sink == KVR_LOG_TO_AUTO ? kvr_log_auto(fd, path) : sink;
 	lg.path = path;
-	if (lg.sink != LOG_TO_STDERR) {
-		lg.fd = log_connect(lg.sink, path);
+	if (lg.sink != KVR_LOG_TO_STDERR) {
+		lg.fd = kvr_log_connect(lg.sink, path);
 		return lg.fd < 0 ? lg.fd : 0;
 	}
 	lg.fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 	return lg.fd < 0 ? -errno : 0;
 }
 
-int log_open(enum log_sink sink, int fd, const char *path, bool verbose)
+int log_open(enum kvr_log_sink sink, int fd, const char *path, bool verbose)
 {
 	const cookie_io_functions_t io = {.write = rte_write};
 	FILE *stream = fopencookie(NULL, "w", io);
@@ -371,7 +371,7 @@ int log_open(enum log_sink sink, int fd, const char *path, bool verbose)
 	rc = open_sink(sink, fd, path);
 	if (rc < 0)
 		return rc;
-	setvbuf(stream, NULL, _IOLBF, LOG_LINE);
+	setvbuf(stream, NULL, _IOLBF, KVR_LOG_LINE);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the main thread's */
 	rc = pthread_create(&thread, NULL, writer, NULL);

@@ -7,7 +7,7 @@
  * The log: lines with fields, on standard error, to syslog or to the journal. Whoever writes one
  * puts it into a ring of LOG_BYTES and goes on; a thread of its own writes them out, and may stand
  * still as long as it likes. A line that finds no room is dropped and counted, and the count is a
- * line as soon as there is room again. The forms: control/log_form.h.
+ * line as soon as there is room again. The forms: kvr_log.h.
  *
  * Any thread but packet lcores. RTE_LOG of EAL and drivers ends here, too.
  */
@@ -16,24 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kvr_log.h"
 #include "telemetry/counters.h"
 
 #define LOG_BYTES 65536u
-#define LOG_LINE  512u /* bytes of the message; longer ones are cut */
-
-/** The numbers of syslog and the journal. */
-enum log_level { LV_ERROR = 3, LV_WARNING, LV_NOTICE, LV_INFO };
-
-/** [router] log_to, in this order. AUTO: the journal when it has standard error, else that. */
-enum log_sink { LOG_TO_AUTO, LOG_TO_STDERR, LOG_TO_SYSLOG, LOG_TO_JOURNAL };
-
-/** What a line is about: fields beside its message; NULL: left out. Read during the call. */
-struct log_about {
-	enum log_level level;
-	const uint64_t *worker;
-	const char *pool, *port, *addr, *reason;
-};
-#define LOG_ABOUT(...) (&(const struct log_about){__VA_ARGS__})
 
 /**
  * Begin to write to @p sink and take over RTE_LOG. Before that, lines are lost. @p fd is standard
@@ -41,7 +27,7 @@ struct log_about {
  * journal, or NULL; it lives as long as the log. @p verbose: lines of EAL and drivers below an
  * error, too. Main thread. @return 0; -errno: the socket is not there.
  */
-int log_open(enum log_sink sink, int fd, const char *path, bool verbose);
+int log_open(enum kvr_log_sink sink, int fd, const char *path, bool verbose);
 
 /** From now on lines of EAL and drivers below an error are shown, or not. Any thread but packet
  * lcores. */
@@ -51,7 +37,7 @@ void log_verbose(bool verbose);
 void log_flush(unsigned int ms);
 
 /** One line. */
-void log_line(const struct log_about *about, const char *fmt, ...)
+void log_line(const struct kvr_log_about *about, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /**
@@ -61,7 +47,7 @@ void log_line(const struct log_about *about, const char *fmt, ...)
  */
 #define LOG_WORKER_BURST 10u
 #define LOG_ALL_BURST	 400u
-void log_worker(uint64_t key, const struct log_about *about, const char *fmt, ...)
+void log_worker(uint64_t key, const struct kvr_log_about *about, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 struct log_counts {

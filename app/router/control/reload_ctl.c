@@ -99,7 +99,8 @@ void reload(struct router *rt)
 	int rc;
 
 	if (next == NULL || kvr_router_conf_load(next, rt->conf.path, err, sizeof(err)) < 0) {
-		log_line(LOG_ABOUT(.level = LV_ERROR, .reason = next == NULL ? "no memory" : err),
+		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_ERROR,
+				       .reason = next == NULL ? "no memory" : err),
 			 "reload: nothing is changed");
 		free(next);
 		return;
@@ -110,7 +111,8 @@ void reload(struct router *rt)
 		apply(&rt->conf.opt, &next->opt, &changed);
 	kvr_ctl_unlock();
 	if (rc < 0) {
-		log_line(LOG_ABOUT(.level = LV_ERROR, .reason = err), "reload: nothing is changed");
+		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .reason = err),
+			 "reload: nothing is changed");
 		free(next);
 		return;
 	}
@@ -119,7 +121,7 @@ void reload(struct router *rt)
 	is = dump(next);
 	if (was != NULL && is != NULL)
 		compare(was, is, &fixed);
-	log_line(LOG_ABOUT(.level = LV_NOTICE, .reason = "SIGHUP"),
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = "SIGHUP"),
 		 "reload: changed: %s; only with a restart: %s",
 		 changed.len != 0 ? changed.text : "nothing",
 		 fixed.len != 0 ? fixed.text : "nothing");

@@ -134,7 +134,7 @@ static void say(const struct restore *r, uint64_t took_ns)
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	log_line(LOG_ABOUT(.level = LV_NOTICE),
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE),
 		 "snapshot of router life %u, %" PRId64 " s old, read in %" PRIu64
 		 " ms: %u workers, %u runs of blocks, %u sessions, %u "
 		 "requests were live",
@@ -156,7 +156,7 @@ int restore_read(struct router *rt, const char *path, const struct kvr_snap_shap
 		snprintf(why, sizeof(why), "no memory");
 	if (rc < 0) {
 		if (rc != -ENOENT)
-			log_line(LOG_ABOUT(.level = LV_WARNING, .reason = why),
+			log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .reason = why),
 				 "snapshot %s is not used; the router starts empty", path);
 		restore_free(r);
 		return rc;

@@ -25,10 +25,10 @@ static void tell(const struct snapshot *s, int rc)
 	const struct snapshot_stat *st = &s->stat;
 
 	if (rc < 0)
-		log_line(LOG_ABOUT(.level = LV_ERROR, .reason = strerror(-rc)),
+		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .reason = strerror(-rc)),
 			 "snapshot %s failed; the one before stays", s->path);
 	else if (st->written == 1)
-		log_line(LOG_ABOUT(.level = LV_INFO),
+		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
 			 "snapshot %s: %" PRIu64 " bytes in %" PRIu64 " ms, %" PRIu64
 			 " blocks of %u workers; further ones are not told",
 			 s->path, st->bytes, st->took_ns / 1000000, st->blocks, st->workers);

@@ -17,9 +17,9 @@ uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w)
 }
 
 /* Silence and death are what somebody may have to look at. */
-static enum log_level level_of(enum kvr_wire_worker_state to)
+static enum kvr_log_level level_of(enum kvr_wire_worker_state to)
 {
-	return to == KVR_WORKER_SUSPECT || to == KVR_WORKER_GONE ? LV_WARNING : LV_INFO;
+	return to == KVR_WORKER_SUSPECT || to == KVR_WORKER_GONE ? KVR_LOG_WARNING : KVR_LOG_INFO;
 }
 
 void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to)
@@ -29,9 +29,9 @@ void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_wor
 
 	if (kvr_worker_set_state(w, to, rt->control.now_ns) == 0)
 		log_worker(w->id,
-			   LOG_ABOUT(.level = level_of(to), .worker = &w->id,
-				     .pool = pool_of(rt, w)->name,
-				     .addr = kvr_path_text(&w->path, where, sizeof(where))),
+			   KVR_LOG_ABOUT(.level = level_of(to), .worker = &w->id,
+					 .pool = pool_of(rt, w)->name,
+					 .addr = kvr_path_text(&w->path, where, sizeof(where))),
 			   "worker %" PRIu64 " %s -> %s: heard %" PRIu64 " ms ago, %u bookings",
 			   w->id, kvr_worker_state_name(from), kvr_worker_state_name(to),
 			   worker_silence(rt, w) / 1000000, w->bookings);

@@ -151,7 +151,7 @@ static void last_snapshot(struct router *rt)
 		return;
 	while (!in_haste(rt)) {
 		if (now_ns(rt) >= end) {
-			log_line(LOG_ABOUT(.level = LV_ERROR),
+			log_line(KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 				 "the last snapshot is given up, its disk is too slow; the one "
 				 "before stays");
 			return;
@@ -173,7 +173,7 @@ void stop_in_order(struct router *rt)
 	const uint32_t refused = stop_close_doors(rt);
 	uint32_t lingering, live = requests_left(rt, &lingering), left, cut = 0;
 
-	log_line(LOG_ABOUT(.level = LV_NOTICE, .reason = router_signal(rt)),
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = router_signal(rt)),
 		 "stopping: %u requests are live, %u of them with workers have %u ms; a second "
 		 "signal cuts them off now, a third ends at once",
 		 live + refused, live, rt->conf.opt.stop_ms);
@@ -186,7 +186,7 @@ void stop_in_order(struct router *rt)
 	tell_workers(rt);
 	rounds_until(rt, now_ns(rt) + LAST_NS);
 	left = requests_left(rt, &lingering);
-	log_line(LOG_ABOUT(.level = LV_NOTICE),
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE),
 		 "stopped after %u ms: of %u requests %u were cut off (their clients know), %u "
 		 "left without a word; %u MiB of memory go back to the system",
 		 (uint32_t)((now_ns(rt) - begin) / 1000000), live + refused, cut, left,

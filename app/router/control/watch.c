@@ -30,7 +30,7 @@ static void *watch(void *arg)
 			return NULL;
 		if (ms - told >= SAY_EVERY) {
 			told = ms;
-			log_line(LOG_ABOUT(.level = LV_INFO),
+			log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
 				 "starting: %s, %u s, %u MiB of memory", now, ms / 1000,
 				 rt->conf.opt.memory_mb);
 		}
@@ -39,7 +39,7 @@ static void *watch(void *arg)
 		quit_ms += LOOK_MS;
 		if (quit_ms < PATIENCE)
 			continue;
-		log_line(LOG_ABOUT(.level = LV_NOTICE, .reason = router_signal(rt)),
+		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = router_signal(rt)),
 			 "stopped during the start (%s)", now);
 		log_flush(200);
 		_exit(0); /* what is left is what kill -9 leaves: the next start takes it away */

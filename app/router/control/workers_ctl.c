@@ -30,9 +30,10 @@
 
 static void log_prefill(const struct pool *p, bool active)
 {
-	log_worker(~(uint64_t)p->number,
-		   LOG_ABOUT(.level = active ? LV_NOTICE : LV_WARNING, .pool = p->name),
-		   "prefill pool %s %s", p->name, active ? "active" : "inactive");
+	log_worker(
+		~(uint64_t)p->number,
+		KVR_LOG_ABOUT(.level = active ? KVR_LOG_NOTICE : KVR_LOG_WARNING, .pool = p->name),
+		"prefill pool %s %s", p->name, active ? "active" : "inactive");
 }
 
 /* ---- changes: on the lcores ---- */

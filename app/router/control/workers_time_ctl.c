@@ -104,8 +104,8 @@ static void cut_off(struct router *rt, struct kvr_worker *w)
 	call_start(rt, s.pool->sched_lcore, &s.call);
 	call_wait(rt, &s.call);
 	w->drain_ns = rt->control.now_ns + UINT64_C(1000000000);
-	log_line(LOG_ABOUT(.level = LV_WARNING, .worker = &w->id, .pool = s.pool->name,
-			   .reason = "drain time is over"),
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .worker = &w->id, .pool = s.pool->name,
+			       .reason = "drain time is over"),
 		 "worker %" PRIu64 " drains: %u requests are cut off", w->id, s.n);
 }
 

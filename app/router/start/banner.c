@@ -21,7 +21,7 @@
 #endif
 
 struct words {
-	char text[LOG_LINE];
+	char text[KVR_LOG_LINE];
 	size_t len;
 };
 
@@ -64,10 +64,10 @@ static void lcores(const struct router *rt)
 			add(&w, "ingress and egress (queue %u of every port)", i);
 		add_pools(rt, &w, rt->lcore[i], true);
 		add_pools(rt, &w, rt->lcore[i], false);
-		log_line(LOG_ABOUT(.level = LV_INFO), "lcore %u on CPU %u: %s", i, rt->conf.cpu[i],
-			 w.text);
+		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "lcore %u on CPU %u: %s", i,
+			 rt->conf.cpu[i], w.text);
 	}
-	log_line(LOG_ABOUT(.level = LV_INFO), "control, telemetry and log on CPUs %s",
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "control, telemetry and log on CPUs %s",
 		 rt->conf.opt.control_cpus[0] != '\0' ? rt->conf.opt.control_cpus : "any");
 }
 
@@ -97,7 +97,7 @@ static void ports(const struct router *rt)
 			add(&w, ", %s", inet_ntop(AF_INET, l->ip4, ip, sizeof(ip)));
 		if (memcmp(l->ip6, none, sizeof(none)) != 0)
 			add(&w, ", %s", inet_ntop(AF_INET6, l->ip6, ip, sizeof(ip)));
-		log_line(LOG_ABOUT(.level = LV_INFO, .port = rt->conf.port[p].name),
+		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .port = rt->conf.port[p].name),
 			 "port %s: %s, MAC %s%s, UDP %u, MTU %u, %u %s of %u lcores%s, %u buffers, "
 			 "%s",
 			 rt->conf.port[p].name, i.driver, mac, w.text, l->udp_port, i.mtu, i.queues,
@@ -118,7 +118,7 @@ static void pools(const struct router *rt)
 			add(&w, ", prefill by %s", p->prefill->name);
 		if (p->decode != NULL)
 			add(&w, ", prefill for %s", p->decode->name);
-		log_line(LOG_ABOUT(.level = LV_INFO, .pool = p->name),
+		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .pool = p->name),
 			 "pool %s: id %u, blocks of %u tokens, %" PRIu64 " of them in the table, "
 			 "%u ranks, %u requests%s",
 			 p->name, p->wire_id, p->block_size, rt->conf.pool[i].own.max_blocks,
@@ -145,7 +145,7 @@ void banner(const struct router *rt)
 {
 	struct words pages = {.len = 0};
 
-	log_line(LOG_ABOUT(.level = LV_NOTICE),
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE),
 		 "kvroute " KVROUTE_VERSION " (%s) runs as process %d with %s, started in %" PRIu64
 		 " ms",
 		 rte_version(), (int)getpid(), rt->conf.path,
@@ -154,11 +154,12 @@ void banner(const struct router *rt)
 	ports(rt);
 	pools(rt);
 	rte_memseg_list_walk(add_pages, &pages);
-	log_line(LOG_ABOUT(.level = LV_INFO), "memory: %u MiB in pages of %s (huge pages: %s)",
-		 rt->conf.opt.memory_mb, pages.text, rte_eal_has_hugepages() ? "yes" : "no");
-	log_line(LOG_ABOUT(.level = LV_INFO), "telemetry: %s/dpdk_telemetry.v2",
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
+		 "memory: %u MiB in pages of %s (huge pages: %s)", rt->conf.opt.memory_mb,
+		 pages.text, rte_eal_has_hugepages() ? "yes" : "no");
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "telemetry: %s/dpdk_telemetry.v2",
 		 rte_eal_get_runtime_dir());
-	log_line(LOG_ABOUT(.level = LV_NOTICE),
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE),
 		 "ready: %u pools, %u ports, %u polling lcores, router life %u", rt->n_pools,
 		 rt->n_ports, rt->n_lcores, rt->epoch);
 }

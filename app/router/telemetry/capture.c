@@ -158,7 +158,7 @@ static void end_capture(void)
 	pthread_join(cap.thread, NULL);
 	cap.running = false;
 	release();
-	log_line(LOG_ABOUT(.level = LV_NOTICE, .port = cap.port),
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .port = cap.port),
 		 "capture of port %s to %s ended: %" PRIu64 " frames, %" PRIu64 " missed", cap.port,
 		 cap.name, sum(false), sum(true));
 }
@@ -338,7 +338,7 @@ static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
 		release();
 		return 0;
 	}
-	log_line(LOG_ABOUT(.level = LV_NOTICE, .port = cap.port),
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .port = cap.port),
 		 "capture of port %s to %s for %u s begins", cap.port, cap.name, cap.seconds);
 	return status(d);
 }

@@ -191,8 +191,8 @@ static int cmd_redirect(void *arg, const char *params, struct rte_tel_data *d)
 				     (int)len, text);
 	if (rc < 0)
 		return kvr_ctl_error(d, -rc, "the kernel refuses: %s", strerror(-rc));
-	log_line(LOG_ABOUT(.level = LV_NOTICE), "port %.*s: the XDP program %s", (int)len, text,
-		 on ? "sends frames to the router" : "leaves every frame to the kernel");
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE), "port %.*s: the XDP program %s", (int)len,
+		 text, on ? "sends frames to the router" : "leaves every frame to the kernel");
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "redirect", on ? "on" : "off");
 	return 0;

@@ -412,8 +412,9 @@ static const struct {
 static void log_act(const char *path, const char *params, const char *error)
 {
 	if (params[0] != '\0')
-		log_line(LOG_ABOUT(.level = LV_NOTICE, .reason = error), "telemetry: %s,%.200s: %s",
-			 path, params, error != NULL ? "refused" : "done");
+		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = error),
+			 "telemetry: %s,%.200s: %s", path, params,
+			 error != NULL ? "refused" : "done");
 }
 
 static void stop_parts(uint32_t n)

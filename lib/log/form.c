@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "control/log_form.h"
+#include "kvr_log.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,19 +15,21 @@
 #define SYSLOG	"/dev/log"
 #define JOURNAL "/run/systemd/journal/socket"
 #define DAEMON	24u  /* LOG_DAEMON of syslog */
-#define VALUE	200u /* bytes of a field; msg may have LOG_LINE */
+#define VALUE	200u /* bytes of a field; msg may have KVR_LOG_LINE */
 
 struct text {
 	char *at;
 	size_t len;
 };
 
-static const char *const level_names[] = {
-	[LV_ERROR] = "error", [LV_WARNING] = "warning", [LV_NOTICE] = "notice", [LV_INFO] = "info"};
+static const char *const level_names[] = {[KVR_LOG_ERROR] = "error",
+					  [KVR_LOG_WARNING] = "warning",
+					  [KVR_LOG_NOTICE] = "notice",
+					  [KVR_LOG_INFO] = "info"};
 
 static void put_char(struct text *t, char c)
 {
-	if (t->len < LOG_RECORD - 4) /* room for a quote and the end */
+	if (t->len < KVR_LOG_RECORD - 4) /* room for a quote and the end */
 		t->at[t->len++] = c;
 }
 
@@ -96,21 +99,21 @@ static void add_u64(struct writer *w, const char *key, const char *journal_key, 
 	add(w, key, journal_key, text, VALUE);
 }
 
-static void begin(struct writer *w, enum log_sink sink, const struct timespec *now,
-		  enum log_level level)
+static void begin(struct writer *w, const char *name, enum kvr_log_sink sink,
+		  const struct timespec *now, enum kvr_log_level level)
 {
 	char time[48], head[96];
 	struct tm tm;
 
 	if (w->journal) {
-		snprintf(head, sizeof(head), "PRIORITY=%u\nSYSLOG_IDENTIFIER=kvroute\n", level);
+		snprintf(head, sizeof(head), "PRIORITY=%u\nSYSLOG_IDENTIFIER=%s\n", level, name);
 		put(&w->t, head);
 		return;
 	}
-	if (sink == LOG_TO_SYSLOG) {
+	if (sink == KVR_LOG_TO_SYSLOG) {
 		localtime_r(&now->tv_sec, &tm);
 		strftime(time, sizeof(time), "%b %e %H:%M:%S", &tm);
-		snprintf(head, sizeof(head), "<%u>%s kvroute[%d]: ", DAEMON + level, time,
+		snprintf(head, sizeof(head), "<%u>%s %s[%d]: ", DAEMON + level, time, name,
 			 (int)getpid());
 		put(&w->t, head);
 	} else {
@@ -122,13 +125,14 @@ static void begin(struct writer *w, enum log_sink sink, const struct timespec *n
 	pair(&w->t, "level", level_names[level], VALUE);
 }
 
-size_t log_form(char out[LOG_RECORD], enum log_sink sink, const struct timespec *now,
-		const struct log_about *a, const char *text, uint64_t left_out, uint64_t dropped)
+size_t kvr_log_form(char out[KVR_LOG_RECORD], const char *name, enum kvr_log_sink sink,
+		    const struct timespec *now, const struct kvr_log_about *a, const char *text,
+		    uint64_t left_out, uint64_t dropped)
 {
-	struct writer w = {.t = {.at = out}, .journal = sink == LOG_TO_JOURNAL};
+	struct writer w = {.t = {.at = out}, .journal = sink == KVR_LOG_TO_JOURNAL};
 
-	begin(&w, sink, now, a->level);
-	add(&w, "msg", "MESSAGE", text, LOG_LINE);
+	begin(&w, name, sink, now, a->level);
+	add(&w, "msg", "MESSAGE", text, KVR_LOG_LINE);
 	if (a->worker != NULL)
 		add_u64(&w, "worker", "KVROUTE_WORKER", *a->worker);
 	add(&w, "pool", "KVROUTE_POOL", a->pool, VALUE);
@@ -143,24 +147,24 @@ size_t log_form(char out[LOG_RECORD], enum log_sink sink, const struct timespec 
 	return w.t.len;
 }
 
-size_t log_form_record(enum log_sink sink, const char *text, size_t len)
+size_t kvr_log_record(enum kvr_log_sink sink, const char *text, size_t len)
 {
 	const char *end =
-		sink == LOG_TO_JOURNAL ? memmem(text, len, "\n\n", 2) : memchr(text, '\n', len);
+		sink == KVR_LOG_TO_JOURNAL ? memmem(text, len, "\n\n", 2) : memchr(text, '\n', len);
 
 	if (end == NULL)
 		return len;
-	return (size_t)(end - text) + (sink == LOG_TO_JOURNAL ? 2 : 1);
+	return (size_t)(end - text) + (sink == KVR_LOG_TO_JOURNAL ? 2 : 1);
 }
 
-int log_connect(enum log_sink sink, const char *path)
+int kvr_log_connect(enum kvr_log_sink sink, const char *path)
 {
 	const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	int err;
 
 	if (path == NULL)
-		path = sink == LOG_TO_SYSLOG ? SYSLOG : JOURNAL;
+		path = sink == KVR_LOG_TO_SYSLOG ? SYSLOG : JOURNAL;
 	snprintf(to.sun_path, sizeof(to.sun_path), "%s", path);
 	if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0)
 		return fd < 0 ? -errno : fd;
@@ -170,7 +174,7 @@ int log_connect(enum log_sink sink, const char *path)
 }
 
 /* JOURNAL_STREAM says which file the service manager has led there: device and inode. */
-enum log_sink log_auto(int fd, const char *path)
+enum kvr_log_sink kvr_log_auto(int fd, const char *path)
 {
 	const char *stream = getenv("JOURNAL_STREAM");
 	char this[64];
@@ -178,12 +182,12 @@ enum log_sink log_auto(int fd, const char *path)
 	int s;
 
 	if (stream == NULL || fstat(fd, &st) != 0)
-		return LOG_TO_STDERR;
+		return KVR_LOG_TO_STDERR;
 	snprintf(this, sizeof(this), "%" PRIu64 ":%" PRIu64, (uint64_t)st.st_dev,
 		 (uint64_t)st.st_ino);
-	s = strcmp(stream, this) == 0 ? log_connect(LOG_TO_JOURNAL, path) : -1;
+	s = strcmp(stream, this) == 0 ? kvr_log_connect(KVR_LOG_TO_JOURNAL, path) : -1;
 	if (s < 0)
-		return LOG_TO_STDERR;
+		return KVR_LOG_TO_STDERR;
 	close(s);
-	return LOG_TO_JOURNAL;
+	return KVR_LOG_TO_JOURNAL;
 }
