@@ -15,6 +15,7 @@
 #include "ctl.h"
 #include "doctor.h"
 #include "page.h"
+#include "reference.h"
 #include "snap.h"
 #include "trail.h"
 
@@ -149,6 +150,7 @@ static void page_metrics(struct page *p)
 
 	if (good) {
 		put_findings(out);
+		reference_put(ex.ring[0], out);
 		fprintf(out, "# EOF\n");
 	}
 	if (out != NULL)

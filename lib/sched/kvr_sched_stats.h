@@ -96,6 +96,12 @@ int kvr_sched_pending_class(const struct kvr_sched *s, uint32_t policy_class,
 	  "waiting requests whose overlap did not fit the store")                                  \
 	X(KVR_SCHED_C_NON_MAX, non_max_overlap, COUNT, "requests",                                 \
 	  "bookings though an eligible rank had strictly more overlap")                            \
+	X(KVR_SCHED_C_LIMIT_REQUESTS, limit_requests, COUNT, "requests",                           \
+	  "requests refused at their class's limit of requests that wait")                         \
+	X(KVR_SCHED_C_LIMIT_ISL, limit_isl_tokens, COUNT, "requests",                              \
+	  "requests refused at its limit of their prompt tokens")                                  \
+	X(KVR_SCHED_C_LIMIT_CACHED, limit_cached_tokens, COUNT, "requests",                        \
+	  "requests refused at its limit of their cached tokens")                                  \
 	X(KVR_SCHED_C_UNSHARED, unshared_blocks, COUNT, "blocks",                                  \
 	  "prompt blocks booked privately: load model full")                                       \
 	X(KVR_SCHED_C_PROBES, probes, COUNT, "requests",                                           \

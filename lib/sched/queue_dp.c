@@ -133,6 +133,8 @@ static bool over_limit(struct kvr_sched *s, const struct cls *k, struct kvr_sche
 	const uint64_t limit[] = {k->conf.max_requests, k->conf.max_isl_tokens,
 				  k->conf.max_cached_tokens};
 	const uint64_t now[] = {p->count, p->isl_tokens, p->cached_tokens};
+	kvr_cell_t *const count[] = {&s->cnt.limit_requests, &s->cnt.limit_isl_tokens,
+				     &s->cnt.limit_cached_tokens}; /* enum kvr_sched_limit */
 
 	for (uint32_t i = 0; i < 3; i++) {
 		uint64_t most;
@@ -142,6 +144,7 @@ static bool over_limit(struct kvr_sched *s, const struct cls *k, struct kvr_sche
 		most = times(limit[i], s->n_workers);
 		if (now[i] < most)
 			continue;
+		kvr_cell_add(count[i], 1);
 		d->reject.kind = (enum kvr_sched_limit)i;
 		d->reject.current = now[i];
 		d->reject.limit = most;

@@ -113,6 +113,8 @@ static void a_life_is_measured_once(void)
 	expect(0, MEASURE_ISL, 1, 40);
 	expect(0, MEASURE_HIT, 1, 0);
 	expect(0, MEASURE_DISPATCH, 1, 0);
+	expect(0, MEASURE_OVERHEAD, 1, 0);
+	expect(0, MEASURE_LOST, 0, 0);
 	expect(0, MEASURE_QUEUE, 0, 0);
 	expect(0, MEASURE_TTFT, 0, 0);
 	pipeline_advance(30);
@@ -137,6 +139,9 @@ static void a_life_is_measured_once(void)
 	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_ROUTED), 1);
 	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_FINISHED), 1);
 	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_PROMPT), 40);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_LAST_TTFT), 30 * MS);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_LAST_ITL), 5 * MS);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_LAST_ISL), 40);
 	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_TOLD_ACTUAL), 8);
 	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_BEYOND), 8);
 	CU_ASSERT_EQUAL(rank_count(0, WORKER, 1 - rank, RC_ROUTED), 0);
@@ -337,12 +342,21 @@ static void shortfalls_have_reasons(void)
 /* The cached rank is overloaded with others' blocks: the choice goes elsewhere, and it shows. */
 static void what_could_have_been_is_counted(void)
 {
+	struct kvr_bucket_counts lost;
+
 	begin("overlap_score_credit = 0.0\n");
 	events(0, 1000, 8, KVR_KV_STORED);
 	for (uint64_t id = 1; id <= 4; id++)
 		pipeline_route(id, 1000, 10, 0, NULL);
 	CU_ASSERT(pool_counter(0, PC_HIT_TOKENS) <= pool_counter(0, PC_ACHIEVABLE_TOKENS));
 	CU_ASSERT_EQUAL(pool_counter(0, PC_PROMPT_TOKENS), 160);
+	lost = counts(0, 0, MEASURE_LOST);
+	CU_ASSERT(kvr_buckets_count(&measure_buckets[MEASURE_LOST], &lost) > 0);
+	CU_ASSERT_EQUAL(kvr_buckets_count(&measure_buckets[MEASURE_LOST], &lost),
+			kvr_cell_get(&kvr_sched_counters(rt->pool[0].sched)->non_max_overlap));
+	CU_ASSERT_EQUAL(lost.sum * 4, /* tokens of a block */
+			LOST_PARTS * (pool_counter(0, PC_ACHIEVABLE_TOKENS) -
+				      pool_counter(0, PC_HIT_TOKENS)));
 	end();
 }
 

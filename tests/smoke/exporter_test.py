@@ -21,6 +21,7 @@ from pathlib import Path
 import child
 from load_test import Failed, a_router, in_directory, telemetry
 from metrics_test import CONF, foreign_readers
+from reference_metrics import differences
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -173,6 +174,8 @@ def run(directory):
         try:
             text = pages(port, prefix)
             rude(port, prefix)
+            if lines := differences(text):
+                raise Failed("beside the reference system:\n" + "\n".join(lines))
             files_name_what_is_there(text, directory)
             print("Prometheus:", prometheus(port, directory))
             router.terminate()

@@ -9,13 +9,14 @@
  * something about time or tokens comes by here once.
  *
  *   decided (decision log)  ->  queue_seconds; how much was cached, and could have been
- *   SEND                    ->  dispatch_latency, input tokens, hit rate; routed
+ *   SEND                    ->  dispatch_latency, overhead, input tokens, hit rate; routed
  *   OUTPUT, PREFILL_DONE    ->  time to first token, inter-token latency, transfer
  *   FREE                    ->  times of legs, output tokens; finished, failed
  *   told                    ->  what the engine found against what was predicted, and why not
  *
  * Writer: the pool's scheduler lcore; telemetry reads. Budget: of an aggregated request of one item
- * seven histograms and thirteen counters, one clock read; no division.
+ * eight histograms and fifteen counters, one clock read; a
+ * division for a report of several tokens.
  */
 
 #include <stdbool.h>
@@ -37,8 +38,11 @@ struct job;
 #define LOG	 KVR_BUCKETS_LOG
 #define LINEAR	 KVR_BUCKETS_LINEAR
 /* Those of the reference system have its names and buckets; the others are the router's own. */
-#define OF_DYNAMO "dynamo_component_router_"
-#define OF_KVR	  "kvr_latency_"
+#define OF_DYNAMO  "dynamo_component_router_"
+#define OF_ROUTER  "dynamo_router_"
+#define OF_KVR	   "kvr_latency_"
+#define MS_PARTS   1e6	/* nanoseconds of milliseconds */
+#define LOST_PARTS 1024 /* overlaps are blocks, and parts of them */
 
 /** X(ID, prefix, "name", "unit", parts, kind, a, b, n, "help") */
 #define MEASURE_LIST(X)                                                                            \
@@ -54,6 +58,10 @@ struct job;
 	  "Part of the prompt predicted to be cached, of what was dispatched")                     \
 	X(MEASURE_TRANSFER, OF_DYNAMO, "kv_transfer_estimated_latency_seconds", "seconds",         \
 	  NS_PARTS, LOG, 0.001, 10, 15, "End of the prefill leg to first token of the decode leg") \
+	X(MEASURE_LOST, OF_DYNAMO, "overlap_blocks_lost", "blocks", LOST_PARTS, KVR_BUCKETS_EXP,   \
+	  0.25, 2, 16, "Overlap of the best eligible rank beyond that of the one chosen instead")  \
+	X(MEASURE_OVERHEAD, OF_ROUTER, "overhead_total_ms", "ms", MS_PARTS, KVR_BUCKETS_EXP, 0.01, \
+	  3, 17, "The same as kvr_latency_dispatch_latency_seconds, in milliseconds")              \
 	X(MEASURE_DISPATCH, OF_KVR, "dispatch_latency_seconds", "seconds", NS_PARTS,               \
 	  KVR_BUCKETS_EXP, 0.000001, 2, 20,                                                        \
 	  "Arrival to first dispatch of requests that did not wait: what the router adds")         \
@@ -92,7 +100,10 @@ enum shortfall { SHORT_MISSING, SHORT_EVICTED, SHORT_NOTHING, SHORT_ENGINE, SHOR
 	  "predicted for legs whose engine told what it found")                                    \
 	X(RC_TOLD_ACTUAL, actual_tokens, COUNT, "tokens", "what those engines found cached")       \
 	X(RC_SHORT, short_tokens, COUNT, "tokens", "predicted and not found")                      \
-	X(RC_BEYOND, beyond_tokens, COUNT, "tokens", "found and not predicted")
+	X(RC_BEYOND, beyond_tokens, COUNT, "tokens", "found and not predicted")                    \
+	X(RC_LAST_TTFT, last_ttft_ns, GAUGE, "ns", "last time to first token")                     \
+	X(RC_LAST_ITL, last_itl_ns, GAUGE, "ns", "last time between tokens, mean of a report")     \
+	X(RC_LAST_ISL, last_input_tokens, GAUGE, "tokens", "prompt of the last leg sent")
 enum rank_counter { RANK_COUNTER_LIST(KVR_COUNTER_ENUM) RANK_COUNTERS };
 extern const char *const rank_counter_names[RANK_COUNTERS];
 

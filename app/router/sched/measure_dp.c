@@ -49,6 +49,9 @@ void measure_decided(struct pool *p, struct request *r, uint32_t leg, uint32_t i
 	pool_count(p, PC_ACHIEVABLE_TOKENS,
 		   as_tokens(p, d->better_rank != KVR_SCHED_NO_RANK ? d->better_overlap
 								    : d->effective_overlap));
+	if (unlikely(d->better_rank != KVR_SCHED_NO_RANK))
+		measure(p, d->policy_class, MEASURE_LOST,
+			(uint64_t)((d->better_overlap - d->effective_overlap) * LOST_PARTS));
 	if (likely(d->waited_ns == 0))
 		return;
 	r->times.waited |= (uint8_t)(1u << leg);
@@ -71,11 +74,19 @@ void measure_sent(const struct life *x, uint32_t leg)
 	rank_count(p, l->rank, RC_ROUTED, 1);
 	rank_count(p, l->rank, RC_PROMPT, isl);
 	rank_count(p, l->rank, RC_PREDICTED, l->cached_tokens);
+	kvr_cell_set(&p->rank_counts[l->rank].v[RC_LAST_ISL], isl);
 	measure(p, class, MEASURE_ISL, isl);
 	measure(p, class, MEASURE_HIT, kvr_ratio_parts(l->cached_tokens, isl));
 	/* The decode leg of a pair waits for its other leg. */
-	if ((leg == PREFILL || !x->r->rq.paired) && t->waited == 0)
+	if ((leg == PREFILL || !x->r->rq.paired) && t->waited == 0) {
 		measure(p, class, MEASURE_DISPATCH, since_ns(t->sent_ns[leg], t->arrival_ns));
+		measure(p, class, MEASURE_OVERHEAD, since_ns(t->sent_ns[leg], t->arrival_ns));
+	}
+}
+
+static void rank_set(const struct life *x, enum rank_counter c, uint64_t v)
+{
+	kvr_cell_set(&x->p->rank_counts[x->r->rq.leg[MAIN].rank].v[c], v);
 }
 
 void measure_output(const struct life *x, uint32_t tokens)
@@ -88,12 +99,17 @@ void measure_output(const struct life *x, uint32_t tokens)
 		t->first_ns = now;
 		t->tokens = tokens != 0 ? tokens : 1;
 		measure(x->p, class, MEASURE_TTFT, since_ns(now, t->arrival_ns));
+		rank_set(x, RC_LAST_TTFT, since_ns(now, t->arrival_ns));
 		if (unlikely(t->prefill_end_ns != 0 && t->prefill_end_ns < now))
 			measure(x->p, class, MEASURE_TRANSFER, now - t->prefill_end_ns);
 	} else if (tokens > t->tokens) {
+		const uint64_t passed = since_ns(now, t->last_ns);
+		const uint32_t n = tokens - t->tokens;
+
 		kvr_buckets_add_mean(&measure_buckets[MEASURE_ITL],
-				     &x->p->measures[class].v[MEASURE_ITL],
-				     since_ns(now, t->last_ns), tokens - t->tokens);
+				     &x->p->measures[class].v[MEASURE_ITL], passed, n);
+		rank_set(x, RC_LAST_ITL, likely(n == 1) ? passed : passed / n);
+		rank_set(x, RC_LAST_ITL, since_ns(now, t->last_ns) / (tokens - t->tokens));
 		t->tokens = tokens;
 	} else {
 		return; /* its first token is known */

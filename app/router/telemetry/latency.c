@@ -97,6 +97,8 @@ static const char *short_name(enum measure m)
 
 	if (strncmp(name, OF_DYNAMO, sizeof(OF_DYNAMO) - 1) == 0)
 		return name + sizeof(OF_DYNAMO) - 1;
+	if (strncmp(name, OF_ROUTER, sizeof(OF_ROUTER) - 1) == 0)
+		return name + sizeof(OF_ROUTER) - 1;
 	return name + sizeof(OF_KVR) - 1;
 }
 
@@ -227,7 +229,8 @@ static int cmd_buckets(void *arg, const char *params, struct rte_tel_data *d)
 
 /* ---- OpenMetrics ---- */
 
-#define LABEL 320u
+#define LABEL	    320u
+#define OF_FRONTEND "dynamo_frontend_router_"
 
 struct instances {
 	uint32_t n;
@@ -281,6 +284,42 @@ static void write_endings(const struct router *rt, FILE *out)
 	}
 }
 
+static const char *worker_type(const struct pool *p)
+{
+	return p->decode != NULL ? "prefill" : "decode";
+}
+
+/* Counts of the scheduler under the names of the reference system. */
+static void write_choices(const struct router *rt, FILE *out)
+{
+	static const char *const reasons[] = {"request_limit", "raw_isl_token_limit",
+					      "cached_token_limit"};
+
+	fprintf(out, "# TYPE " OF_DYNAMO "non_max_overlap_selections counter\n# HELP " OF_DYNAMO
+		     "non_max_overlap_selections Bookings though an eligible rank had more "
+		     "overlap\n");
+	for (uint32_t i = 0; i < rt->n_pools; i++)
+		fprintf(out,
+			OF_DYNAMO "non_max_overlap_selections_total{pool=\"%s\",worker_type="
+				  "\"%s\"} %" PRIu64 "\n",
+			rt->pool[i].name, worker_type(&rt->pool[i]),
+			kvr_cell_get(&kvr_sched_counters(rt->pool[i].sched)->non_max_overlap));
+	fprintf(out, "# TYPE " OF_FRONTEND "queue_backpressure counter\n# HELP " OF_FRONTEND
+		     "queue_backpressure Requests refused at a limit of the queue\n");
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		const struct kvr_sched_counters *c = kvr_sched_counters(rt->pool[i].sched);
+		const uint64_t v[] = {kvr_cell_get(&c->limit_requests),
+				      kvr_cell_get(&c->limit_isl_tokens),
+				      kvr_cell_get(&c->limit_cached_tokens)};
+
+		for (uint32_t k = 0; k < RTE_DIM(reasons); k++)
+			fprintf(out,
+				OF_FRONTEND "queue_backpressure_total{pool=\"%s\",worker_type="
+					    "\"%s\",reason=\"%s\"} %" PRIu64 "\n",
+				rt->pool[i].name, worker_type(&rt->pool[i]), reasons[k], v[k]);
+	}
+}
+
 int latency_openmetrics(struct router *rt, FILE *out)
 {
 	struct instances *v = calloc(1, sizeof(*v));
@@ -295,6 +334,7 @@ int latency_openmetrics(struct router *rt, FILE *out)
 	}
 	free(v);
 	write_endings(rt, out);
+	write_choices(rt, out);
 	return 0;
 }
 

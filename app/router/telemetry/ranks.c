@@ -156,6 +156,9 @@ static void add_load(const struct page *g, uint32_t i, struct rte_tel_data *t)
 	for (uint32_t c = 0; c < RC_SHORT; c++)
 		rte_tel_data_add_dict_u64(t, rank_counter_names[c],
 					  count_of(g, i, (enum rank_counter)c));
+	for (uint32_t c = RC_LAST_TTFT; c <= RC_LAST_ISL; c++)
+		rte_tel_data_add_dict_u64(t, rank_counter_names[c],
+					  count_of(g, i, (enum rank_counter)c));
 	tel_share(t, "hit_share", count_of(g, i, RC_PREDICTED), count_of(g, i, RC_PROMPT));
 }
 
