@@ -25,8 +25,9 @@ static bool wants(void *user, const struct kvr_udp_addr *from, const struct kvr_
 {
 	const struct kvr_agent *a = user;
 
-	/* Clients on the direct path acknowledge themselves; all else is from the router. */
-	return h->kind == KVR_RESPONSE_ACK || kvr_udp_addr_equal(from, &a->router);
+	/* Clients on the direct path speak of items themselves; all else is from the router. */
+	return h->kind == KVR_RESPONSE_ACK || h->kind == KVR_MISSING ||
+	       kvr_udp_addr_equal(from, &a->router);
 }
 
 /* Messages about the worker; others are about requests, whose source is a client. */
@@ -82,6 +83,9 @@ static void message(void *user, const struct kvr_udp_addr *from, const struct kv
 	case KVR_RESPONSE_ACK:
 		kvr_agent__on_response_ack(a, from, h, body);
 		break;
+	case KVR_MISSING:
+		kvr_agent__on_missing(a, from, h, body);
+		break;
 	case KVR_PROGRESS_ACK:
 		kvr_agent__on_progress_ack(a, h, body);
 		break;
@@ -109,10 +113,11 @@ static void timer(void *user, struct kvr_timer *t)
 }
 
 /* Copies of a DISPATCH that has been taken are answered by their first fragment. */
-static void again(void *user, const struct kvr_wire_hdr *h)
+static bool again(void *user, const struct kvr_wire_hdr *h)
 {
 	if (h->kind == KVR_DISPATCH)
 		kvr_agent__dispatch_again(user, h);
+	return false;
 }
 
 static const struct kvr_link_user link_user = {

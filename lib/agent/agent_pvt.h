@@ -34,7 +34,10 @@
 #define AGENT_REPEAT_US	       20000u
 #define AGENT_REPEAT_MAX_US    1000000u
 #define AGENT_GIVE_UP_US       (KVR_WIRE_ITEMS_KEPT_S * 1000000u)
-#define AGENT_WINDOW_ITEMS     64u    /* on their way at once, of one request */
+#define AGENT_WINDOW_ITEMS     64u   /* on their way at once, of one request ... */
+#define AGENT_WINDOW_FRAMES    64u   /* ... and the frames of these; an item of more goes alone */
+#define AGENT_PACE_US	       1000u /* of an item in fragments, so many in each of these */
+#define AGENT_PACE_FRAMES      64u
 #define AGENT_OVER_KEPT	       4096u  /* handles remembered after their end, beside the slots */
 #define AGENT_KV_WINDOW_BYTES  65536u /* on their way at once, of one rank */
 #define AGENT_KV_REPEAT_US     20000u
@@ -52,12 +55,17 @@
 
 enum agent_timer { AGENT_T_REGISTER = 1, AGENT_T_REPEAT, AGENT_T_KV };
 
-/** One frame's worth of answer. */
+/** One item of an answer: the body of its message, in one piece. */
 struct agent_item {
 	STAILQ_ENTRY(agent_item) link;
-	struct kvr_wire_response w;
 	struct kvr_wire_ids ids; /* of all its copies */
-	uint8_t data[];		 /* then its hints */
+	uint32_t len;		 /* of the body */
+	uint32_t n_frames;
+	uint32_t next;		    /* of several: fragments of the first copy that are out */
+	uint32_t n_again;	    /* bits set in `again` */
+	uint64_t *again;	    /* of several: those to be sent again, behind the body */
+	struct kvr_wire_response w; /* the body begins here */
+	uint8_t data[];		    /* padded, then its hints */
 };
 
 enum agent_req_state {
@@ -80,7 +88,8 @@ struct agent_req {
 	uint8_t leg;		       /* enum kvr_role */
 	bool bootstrap;		       /* its engine meets the decode engine by itself */
 	uint16_t code;		       /* refused with this */
-	uint32_t item_bytes;	       /* data of one item at most */
+	uint32_t item_bytes;	       /* data of an item of one frame */
+	uint32_t frame_bytes;	       /* largest frame on the way of its items */
 	uint32_t isl, generated, cached_tokens;
 	bool track;    /* the last item carries hints */
 	uint8_t *echo; /* hints of its prefill leg for that, echo_len bytes; or NULL */
@@ -88,6 +97,10 @@ struct agent_req {
 	STAILQ_HEAD(, agent_item) items; /* unacknowledged, by seq */
 	uint32_t bytes;			 /* of their data */
 	uint32_t next_seq, acked, sent;	 /* items numbered; acknowledged and sent below these */
+	uint32_t flying;		 /* frames of those that are sent and not acknowledged */
+	uint32_t parts;			 /* of them items in fragments with some to be sent now */
+	bool pacing;			 /* `repeat` runs for the next of these ... */
+	uint64_t paced_us;		 /* ... which may go then */
 	uint32_t backoff_us;
 	uint64_t progress_us; /* last time an acknowledgement moved */
 	struct kvr_timer repeat;
@@ -234,7 +247,23 @@ void kvr_agent__dispatch_again(struct kvr_agent *a, const struct kvr_wire_hdr *h
 void kvr_agent__on_refused(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 
+/* parts.c: items in fragments */
+/** Body bytes of all but the last fragment of an item of the request. */
+uint32_t kvr_agent__unit(const struct agent_req *r);
+/** Send what is to be sent of fragments now, or start the timer for it. @return whether there is
+ * more, so that nothing is to be repeated yet. */
+bool kvr_agent__send_parts(struct kvr_agent *a, struct agent_req *r);
+/** Send the first fragment of @p it, which makes the receiver say what it lacks. */
+void kvr_agent__send_first(struct kvr_agent *a, struct agent_req *r, const struct agent_item *it);
+/** MISSING: the client, or the router, says what it lacks of an item. */
+void kvr_agent__on_missing(struct kvr_agent *a, const struct kvr_udp_addr *from,
+			   const struct kvr_wire_hdr *h, const uint8_t *body);
+
 /* respond.c */
+/** The repetition of what is not acknowledged starts anew. */
+void kvr_agent__repeat_start(struct kvr_agent *a, struct agent_req *r);
+/** Send what the window admits and has not been sent. */
+void kvr_agent__send_new(struct kvr_agent *a, struct agent_req *r);
 int kvr_agent__put(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_item *item,
 		   uint16_t wire_flags);
 /** End it ourselves, with the flag @p how: @p words, and @p n behind them unless it is 0. @return

@@ -95,6 +95,7 @@ static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_
 	const uint32_t frame = RTE_MIN(a->frame_bytes, client);
 
 	r->leg = (uint8_t)leg_of(w);
+	r->frame_bytes = frame;
 	r->item_bytes = frame - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_response);
 	r->item_bytes &= ~7u;
 	r->isl = kvr_request_exec_isl(w);

@@ -204,6 +204,7 @@ struct kvr_agent_stats {
 	uint64_t frames_sent, frames_unsent, frames_received, frames_bad, frames_foreign;
 	uint64_t dispatches, duplicates, refused, aborted, finished, abandoned;
 	uint64_t items, items_resent;
+	uint64_t fragments_again; /* of items of several frames, because they were asked for */
 	uint64_t kv_events, kv_frames, kv_resent, kv_gaps, kv_dumps, kv_overruns;
 	uint64_t hellos, heartbeats;
 	uint64_t sessions_opened, sessions_closed, sessions_refused, session_copies;

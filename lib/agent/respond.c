@@ -12,19 +12,15 @@
 #define RESPOND_FLAGS (KVR_AGENT_LAST | KVR_AGENT_ERROR | KVR_AGENT_TOKENS)
 #define FAILED	      (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED) /* its data are words */
 
+/* All of one that fits a frame. */
 static void send_item(struct kvr_agent *a, struct agent_req *r, const struct agent_item *it)
 {
 	uint8_t *f = kvr_link_frame(&a->link);
-	struct kvr_wire_response w = it->w;
-	int len;
 
-	w.hints_len = 0; /* what kvr_response_append() adds */
-	len = kvr_put_response(f, KVR_WIRE_MAX_FRAME, &it->ids, w,
-			       (struct kvr_slice){it->data, w.data_len});
-	if (len > 0 && it->w.hints_len > 0)
-		len = (int)kvr_response_append((struct kvr_wire_hdr *)f, it->data + w.data_len,
-					       it->w.hints_len);
-	kvr_link_queue(&a->link, r->direct ? &r->client : &a->router, len);
+	kvr_hdr_put(f, KVR_RESPONSE, &it->ids, it->len, 0, (uint16_t)it->len);
+	memcpy(f + KVR_WIRE_MIN_FRAME, &it->w, it->len);
+	kvr_link_queue(&a->link, r->direct ? &r->client : &a->router,
+		       (int)(KVR_WIRE_MIN_FRAME + it->len));
 }
 
 /* What the last item says besides its data, when its client wants to know. */
@@ -45,25 +41,47 @@ static void put_said(const struct agent_req *r, const struct kvr_agent_item *ite
 	}
 }
 
-/* Send what the window admits and has not been sent. */
-static void send_new(struct kvr_agent *a, struct agent_req *r)
+void kvr_agent__repeat_start(struct kvr_agent *a, struct agent_req *r)
+{
+	r->backoff_us = AGENT_REPEAT_US;
+	kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
+}
+
+/* Whether another item may be on its way; one of more frames than may be goes alone. */
+static bool admits(const struct agent_req *r, const struct agent_item *it)
+{
+	const uint32_t items = r->unproven ? KVR_WIRE_UNPROVEN_ITEMS : AGENT_WINDOW_ITEMS;
+	const uint32_t frames = r->unproven ? KVR_WIRE_UNPROVEN_ITEMS : AGENT_WINDOW_FRAMES;
+
+	return it->w.seq - r->acked < items &&
+	       (r->flying == 0 || r->flying + it->n_frames <= frames);
+}
+
+void kvr_agent__send_new(struct kvr_agent *a, struct agent_req *r)
 {
 	struct agent_item *it;
 
 	STAILQ_FOREACH (it, &r->items, link) {
 		if (it->w.seq < r->sent)
 			continue;
-		if (it->w.seq - r->acked >=
-		    (r->unproven ? KVR_WIRE_UNPROVEN_ITEMS : AGENT_WINDOW_ITEMS))
+		if (!admits(r, it))
 			break;
-		send_item(a, r, it);
+		r->flying += it->n_frames;
 		r->sent = it->w.seq + 1;
+		if (it->n_frames > 1) {
+			r->parts++;
+			continue;
+		}
+		if (r->parts > 0 && !r->pacing)
+			kvr_agent__send_parts(a, r); /* in their order, if it can be had */
+		send_item(a, r, it);
 	}
 	if (r->sent > r->acked && !kvr_timer_running(&r->repeat)) {
 		r->progress_us = a->link.now_us;
-		r->backoff_us = AGENT_REPEAT_US;
-		kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
+		kvr_agent__repeat_start(a, r);
 	}
+	if (r->parts > 0 && !r->pacing)
+		kvr_agent__send_parts(a, r);
 }
 
 static void send_progress(struct kvr_agent *a, struct agent_req *r)
@@ -101,78 +119,119 @@ static void note_progress(struct kvr_agent *a, struct agent_req *r, uint16_t wir
 		kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
 }
 
-/* With room for @p more bytes behind its data. */
+/* Its hints follow when the data are in. */
 static struct agent_item *new_item(struct kvr_agent *a, const struct agent_req *r, const void *data,
-				   uint32_t len, uint32_t more)
+				   uint32_t len, uint32_t hints)
 {
-	struct agent_item *it = malloc(sizeof(*it) + len + more);
+	const uint32_t padded = RTE_ALIGN_CEIL(len, 8u), unit = kvr_agent__unit(r);
+	const uint32_t body = (uint32_t)sizeof(struct kvr_wire_response) + padded + hints;
+	const uint32_t frames = (body + unit - 1) / unit;
+	const uint32_t words = frames > 1 ? (frames + 63) / 64 : 0;
+	struct agent_item *it =
+		malloc(offsetof(struct agent_item, w) + body + words * sizeof(uint64_t));
 
 	if (it == NULL)
 		return NULL;
-	it->w = (struct kvr_wire_response){.generated_tokens = r->generated,
-					   .data_len = len,
-					   .cached_tokens = r->cached_tokens};
-	it->ids = kvr_link_ids(&a->link, r->source, r->id, r->handle);
+	*it = (struct agent_item){.ids = kvr_link_ids(&a->link, r->source, r->id, r->handle),
+				  .len = body,
+				  .n_frames = frames,
+				  .w = {.generated_tokens = r->generated,
+					.data_len = len,
+					.cached_tokens = r->cached_tokens,
+					.hints_len = hints}};
+	if (words > 0)
+		it->again = (void *)((uint8_t *)&it->w + body);
 	if (len > 0)
 		memcpy(it->data, data, len);
+	memset(it->data + len, 0, padded - len);
 	return it;
 }
 
-/* Cut the data into frames; all of them or none. */
+/* Most data of one item. */
+static uint32_t item_most(const struct agent_req *r)
+{
+	return r->leg == KVR_ROLE_PREFILL ? r->item_bytes : KVR_WIRE_MAX_ITEM;
+}
+
+/* Whether the hints of the last item, and what the router adds to them, need an item of their own:
+ * it adds to one of a single frame. Words are not cut, nor is a transfer result. */
+static bool needs_another(const struct agent_req *r, uint32_t len, uint32_t hints,
+			  uint16_t wire_flags)
+{
+	return r->track && (wire_flags & KVR_RESP_F_FIN) != 0 && (wire_flags & FAILED) == 0 &&
+	       r->leg != KVR_ROLE_PREFILL && RTE_ALIGN_CEIL(len, 8u) + hints > r->item_bytes;
+}
+
+struct item_list {
+	STAILQ_HEAD(, agent_item) head;
+	uint32_t n;
+};
+
+static struct agent_item *add_item(struct kvr_agent *a, const struct agent_req *r,
+				   struct item_list *l, const void *data, uint32_t len,
+				   uint32_t hints)
+{
+	struct agent_item *it = new_item(a, r, data, len, hints);
+
+	if (it == NULL)
+		return NULL;
+	it->w.seq = r->next_seq + l->n++;
+	STAILQ_INSERT_TAIL(&l->head, it, link);
+	return it;
+}
+
+/* Cut the data into items; all of them or none. */
 static int cut(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_item *item,
 	       uint16_t wire_flags)
 {
-	STAILQ_HEAD(, agent_item) list = STAILQ_HEAD_INITIALIZER(list);
+	struct item_list list = {STAILQ_HEAD_INITIALIZER(list.head), 0};
 	uint8_t hints[KVR_WIRE_SAID_MOST];
 	struct kvr_hint_buf said = {.p = hints, .cap = sizeof(hints)};
 	struct agent_item *it = NULL;
-	uint32_t off = 0, n = 0;
+	uint32_t off = 0, len;
+	bool more, another;
 
 	if ((wire_flags & KVR_RESP_F_FIN) != 0)
 		put_said(r, item, &said);
 	if (said.len > r->item_bytes)
 		said.len = 0; /* there is no room for it, ever */
 	do {
-		const uint32_t len = RTE_MIN(item->len - off, r->item_bytes);
-
+		len = RTE_MIN(item->len - off, item_most(r));
+		more = off + len < item->len;
+		another = !more && needs_another(r, len, said.len, wire_flags);
+		if ((r->leg == KVR_ROLE_PREFILL || (wire_flags & FAILED) != 0) &&
+		    RTE_ALIGN_CEIL(len, 8u) + said.len > r->item_bytes)
+			said.len = 0; /* a transfer result and words are not cut */
 		/* No data may be NULL, to which nothing can be added. */
-		it = new_item(a, r, off == 0 ? item->data : (const uint8_t *)item->data + off, len,
-			      said.len);
+		it = add_item(a, r, &list,
+			      off == 0 ? item->data : (const uint8_t *)item->data + off, len,
+			      more || another ? 0 : said.len);
 		if (it == NULL)
 			goto err_list;
-		it->w.seq = r->next_seq + n++;
 		it->w.flags = wire_flags & KVR_RESP_F_TOKENS;
-		STAILQ_INSERT_TAIL(&list, it, link);
 		off += len;
 	} while (off < item->len);
-	if (RTE_ALIGN_CEIL(it->w.data_len, 8u) + said.len > r->item_bytes) {
-		if (r->leg == KVR_ROLE_PREFILL || (wire_flags & FAILED) != 0) {
-			said.len = 0; /* a transfer result and words are not cut */
-		} else {
-			it = new_item(a, r, NULL, 0, said.len);
-			if (it == NULL)
-				goto err_list;
-			it->w.seq = r->next_seq + n++;
-			STAILQ_INSERT_TAIL(&list, it, link);
-		}
+	if (another) {
+		it = add_item(a, r, &list, NULL, 0, said.len);
+		if (it == NULL)
+			goto err_list;
 	}
-	memcpy(it->data + it->w.data_len, said.p, said.len);
-	it->w.hints_len = said.len;
+	memcpy(it->data + RTE_ALIGN_CEIL(it->w.data_len, 8u), said.p, it->w.hints_len);
 	/* The last piece speaks for the whole. */
 	it->w.flags = wire_flags;
 	it->w.status = item->status;
 	it->w.generated_tokens = RTE_MAX(r->generated, item->generated_tokens);
 	if (item->cached_known)
 		it->w.cached_tokens = item->cached_tokens;
-	STAILQ_CONCAT(&r->items, &list);
-	r->next_seq += n;
+	STAILQ_CONCAT(&r->items, &list.head);
+	r->next_seq += list.n;
 	r->bytes += item->len;
-	a->stats.items += n;
+	a->stats.items += list.n;
 	return 0;
 
 err_list:
-	while ((it = STAILQ_FIRST(&list)) != NULL) {
-		STAILQ_REMOVE_HEAD(&list, link);
+	while ((it = STAILQ_FIRST(&list.head)) != NULL) {
+		STAILQ_REMOVE_HEAD(&list.head, link);
 		free(it);
 	}
 	return -ENOMEM;
@@ -190,7 +249,7 @@ int kvr_agent__put(struct kvr_agent *a, struct agent_req *r, const struct kvr_ag
 		r->cached_tokens = item->cached_tokens;
 	if (wire_flags & KVR_RESP_F_FIN)
 		r->state = AGENT_ENDING;
-	send_new(a, r);
+	kvr_agent__send_new(a, r);
 	note_progress(a, r, wire_flags, item->status);
 	return 0;
 }
@@ -269,6 +328,7 @@ void kvr_agent__undeliverable(struct kvr_agent *a, struct agent_req *r, uint64_t
 			continue;
 		STAILQ_REMOVE(&r->items, it, agent_item, link);
 		r->bytes -= it->w.data_len;
+		r->flying -= it->w.seq < r->sent ? it->n_frames : 0;
 		free(it);
 	}
 	r->next_seq = r->sent = (uint32_t)seq;
@@ -299,6 +359,11 @@ void kvr_agent__repeat(struct kvr_agent *a, struct agent_req *r)
 {
 	struct agent_item *it;
 
+	if (r->pacing) {
+		if (!kvr_agent__send_parts(a, r))
+			kvr_agent__repeat_start(a, r); /* all is out */
+		return;
+	}
 	if (a->link.now_us - r->progress_us >= AGENT_GIVE_UP_US) {
 		give_up(a, r);
 		return;
@@ -308,7 +373,10 @@ void kvr_agent__repeat(struct kvr_agent *a, struct agent_req *r)
 			break;
 		KVR_SIM_SOMETIMES(AGENT_ITEM_AGAIN);
 		a->stats.items_resent++;
-		send_item(a, r, it);
+		if (it->n_frames == 1)
+			send_item(a, r, it);
+		else
+			kvr_agent__send_first(a, r, it);
 	}
 	if (r->prog_fin && !r->prog_done)
 		send_progress(a, r);
@@ -333,14 +401,16 @@ void kvr_agent__on_response_ack(struct kvr_agent *a, const struct kvr_udp_addr *
 	while ((it = STAILQ_FIRST(&r->items)) != NULL && it->w.seq < w->next_seq) {
 		STAILQ_REMOVE_HEAD(&r->items, link);
 		r->bytes -= it->w.data_len;
+		r->flying -= it->n_frames;
 		free(it);
 	}
 	r->acked = w->next_seq;
 	r->unproven = false;
 	kvr_timer_stop(&a->link.timers, &r->repeat);
+	r->pacing = false;
 	r->progress_us = a->link.now_us;
 	r->backoff_us = AGENT_REPEAT_US;
-	send_new(a, r);
+	kvr_agent__send_new(a, r);
 	if (r->prog_fin && !r->prog_done && !kvr_timer_running(&r->repeat))
 		kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
 	kvr_agent__finish_if_heard(a, r);

@@ -67,7 +67,7 @@ void kvr_agent__drop_items(struct agent_req *r)
 		STAILQ_REMOVE_HEAD(&r->items, link);
 		free(it);
 	}
-	r->bytes = 0;
+	r->bytes = r->flying = r->parts = 0;
 }
 
 void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell)

@@ -37,6 +37,7 @@
 	X(SESSION_LOST, false, "a session's worker has gone")                                      \
 	X(AGENT_COPY, false, "an agent gets a DISPATCH twice")                                     \
 	X(AGENT_ITEM_AGAIN, false, "an agent repeats items")                                       \
+	X(AGENT_PART_AGAIN, false, "an agent is asked for fragments of an item")                   \
 	X(AGENT_GIVES_UP, false, "an agent's client acknowledges nothing any more")                \
 	X(AGENT_DUMP, false, "an agent dumps a rank")                                              \
 	X(AGENT_DUMP_AGAIN, false, "frames of a dump are repeated")                                \

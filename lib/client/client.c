@@ -128,7 +128,18 @@ static void timer(void *user, struct kvr_timer *t)
 		limit_reached(c, container_of(t, struct client_req, limit));
 }
 
-static const struct kvr_link_user link_user = {.wants = wants, .message = message, .timer = timer};
+static bool fragment(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
+{
+	return h->kind != KVR_RESPONSE || kvr_client__on_fragment(user, from, h);
+}
+
+static bool again(void *user, const struct kvr_wire_hdr *h)
+{
+	return h->kind == KVR_RESPONSE && kvr_client__item_again(user, h);
+}
+
+static const struct kvr_link_user link_user = {
+	.wants = wants, .message = message, .fragment = fragment, .again = again, .timer = timer};
 
 static int fill_defaults(struct kvr_client_conf *c)
 {
@@ -137,6 +148,7 @@ static int fill_defaults(struct kvr_client_conf *c)
 	c->connect_ms = c->connect_ms != 0 ? c->connect_ms : 5000;
 	c->silence_ms = c->silence_ms != 0 ? c->silence_ms : KVR_WIRE_CLIENT_SILENCE_S * 1000;
 	c->buffer_bytes = c->buffer_bytes != 0 ? c->buffer_bytes : 4u << 20;
+	c->assembly_bytes = c->assembly_bytes != 0 ? c->assembly_bytes : CLIENT_ASSEMBLY;
 	if (c->frame_bytes < KVR_WIRE_LEAST_MAX_FRAME || c->frame_bytes > KVR_WIRE_MAX_FRAME ||
 	    c->max_requests > CLIENT_MAX_REQUESTS)
 		return -EINVAL;
@@ -163,7 +175,6 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 {
 	struct kvr_link_conf lc = {.role = KVR_ROLE_BIT_CLIENT,
 				   .epoch = (uint32_t)kvr_link_random(udp) | 1,
-				   .assembly_bytes = CLIENT_ASSEMBLY,
 				   .seed = kvr_link_random(udp),
 				   .ops = &link_user};
 	struct kvr_client *c = calloc(1, sizeof(*c));
@@ -188,6 +199,7 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 	c->max_message = KVR_WIRE_MAX_MESSAGE;
 	c->max_frames = KVR_WIRE_MAX_FRAGMENTS;
 	lc.timers = (c->conf.away_bytes != 0 ? 5 : 3) * c->conf.max_requests + CLIENT_RELEASES + 1;
+	lc.assembly_bytes = c->conf.assembly_bytes;
 	lc.user = c;
 	if (rc == 0)
 		rc = kvr_link_init(&c->link, &u, &lc);

@@ -53,7 +53,9 @@
 #define CLIENT_DELIVER_BYTES	(4u << 20) /* of one body in one look */
 #define CLIENT_AGAIN_US		5000u	   /* the agent was not ready: doubling */
 #define CLIENT_AGAIN_MAX_US	250000u
-#define CLIENT_ASSEMBLY		(1u << 20) /* bytes of LOADS in fragments: 26,000 ranks */
+#define CLIENT_ASSEMBLY		(8u << 20) /* bytes of messages in fragments: 128 items, or LOADS */
+#define CLIENT_HOLD_BYTES                                                                          \
+	(CLIENT_HOLD_ITEMS * (KVR_WIRE_MAX_FRAME - KVR_WIRE_MIN_FRAME)) /* of items held back */
 
 enum client_state {
 	CLIENT_FREE = 0,
@@ -140,6 +142,7 @@ struct client_req {
 	uint32_t unacked;	 /* items since the last ack */
 	bool acked;		 /* one has been sent */
 	uint32_t held_n;
+	uint32_t held_bytes;
 	uint32_t ready_bytes;			/* of ready items and the one being read */
 	struct kvr_udp_addr item_from;		/* where acks go */
 	struct client_item *held;		/* by rising seq */
@@ -292,6 +295,12 @@ void kvr_client__on_late_accepted(struct client_req *r, const uint8_t *body);
 void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
 			     const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
 			     const uint8_t *body);
+/** A fragment of an item. @return whether the item is to be put together. */
+bool kvr_client__on_fragment(struct kvr_client *c, const struct kvr_udp_addr *from,
+			     const struct kvr_wire_hdr *h);
+/** The first fragment of an item that has been put together came again. @return whether the item
+ * was not taken then, and is wanted now. */
+bool kvr_client__item_again(const struct kvr_client *c, const struct kvr_wire_hdr *h);
 /** An item of a request that is over: acknowledge it, so that its sender stops. */
 void kvr_client__on_stray(struct kvr_client *c, const struct kvr_udp_addr *from,
 			  const struct kvr_wire_hdr *h, const uint8_t *body);

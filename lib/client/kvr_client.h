@@ -61,6 +61,9 @@ struct kvr_client_conf {
 	 * agents remember it for that long and not much longer. */
 	uint32_t silence_ms;
 	uint32_t buffer_bytes; /**< unread items of one request without callbacks; default 4 MiB */
+	/** Items and answers about loads of more than a frame that are being put together, of all
+	 * requests; default 8 MiB. What finds no room comes again. */
+	uint32_t assembly_bytes;
 	/** A body of more bytes than this does not pass the router: it is given to the worker's
 	 * agent over a connection of its own, up to 64 MiB. Default never; 65536 is a good number.
 	 */
@@ -186,7 +189,7 @@ struct kvr_client_item {
 	uint32_t generated_tokens; /**< so far, this item included */
 	uint32_t cached_tokens;	   /**< what the engine found cached; UINT32_MAX not told */
 	const void *data; /**< valid during the callback, or until the next call for this request */
-	uint32_t len;
+	uint32_t len;	  /**< at most 64 KiB */
 };
 
 /** Why a request ended. */

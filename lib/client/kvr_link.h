@@ -29,8 +29,12 @@ struct kvr_link_user {
 	/** One whole, checked message; @p body is 8-aligned and valid during the call. */
 	void (*message)(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
 			const uint8_t *body, uint32_t len);
-	/** A first fragment of a message that has been handed up came again. May be NULL. */
-	void (*again)(void *user, const struct kvr_wire_hdr *h);
+	/** A fragment, before any memory is spent on it; @p h and the body behind it as they came.
+	 * @return false: it has been dealt with. May be NULL. */
+	bool (*fragment)(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h);
+	/** A first fragment of a message that has been handed up came again; its body stands behind
+	 * @p h. @return true: put the message together once more. May be NULL. */
+	bool (*again)(void *user, const struct kvr_wire_hdr *h);
 	/** A timer is due; it is idle again. */
 	void (*timer)(void *user, struct kvr_timer *t);
 };

@@ -9,10 +9,11 @@
 
 #include <rte_common.h>
 
-#define LINK_ASSEMBLY_US 5000000 /* a message incomplete for so long is dropped */
-#define LINK_QUIET_US	 5000	 /* then what is missing of a message is asked for */
-#define LINK_REMEMBERED	 4096	 /* messages put together lately */
-#define LINK_RX_BURSTS	 16	 /* a call; what is left makes the descriptor readable again */
+#define LINK_ASSEMBLY_US     5000000 /* a message incomplete for so long is dropped */
+#define LINK_QUIET_US	     5000    /* then what is missing of a message is asked for */
+#define LINK_CLIENT_FRAGMENT 1024    /* bytes of one to a client, in the mean */
+#define LINK_REMEMBERED	     4096    /* messages put together lately */
+#define LINK_RX_BURSTS	     16	     /* a call; what is left makes the descriptor readable again */
 
 /* A frame kept for reassembly; its body follows. */
 struct held_frame {
@@ -31,22 +32,24 @@ static void drop_frame(void *arg, void *frame)
 static void init_assembly(struct kvr_link *l)
 {
 	const bool agent = l->conf.role == KVR_ROLE_BIT_AGENT;
-	/* An agent takes any message; what a client asks for is not that long. */
+	/* An agent takes any message; what a client asks for is not that long, and comes in frames
+	 * of the usual size or longer. */
 	const uint64_t bytes = RTE_MAX(l->conf.assembly_bytes, agent ? KVR_WIRE_MAX_MESSAGE : 0);
-	const uint32_t frames = (uint32_t)RTE_MAX(bytes / KVR_WIRE_MIN_FRAGMENT,
-						  agent ? (uint64_t)KVR_WIRE_MAX_FRAGMENTS : 1);
-	const struct kvr_reasm_conf rc = {.max_messages = 1024,
+	const uint32_t frames =
+		(uint32_t)(agent ? RTE_MAX(bytes / KVR_WIRE_MIN_FRAGMENT, KVR_WIRE_MAX_FRAGMENTS)
+				 : RTE_MAX(bytes / LINK_CLIENT_FRAGMENT, 2u));
+	const uint32_t messages = agent ? 1024 : 512;
+	const struct kvr_reasm_conf rc = {.max_messages = messages,
 					  .max_frames = frames,
 					  .max_bytes = bytes,
-					  .peer_max_messages = 1024,
+					  .peer_max_messages = messages,
 					  .peer_max_frames = frames,
 					  .peer_max_bytes = bytes,
 					  .msg_max_frames =
 						  (uint32_t)RTE_MIN(frames, KVR_WIRE_MAX_FRAGMENTS),
 					  .remember = LINK_REMEMBERED,
 					  .timeout = LINK_ASSEMBLY_US,
-					  /* What a router answers it does not keep. */
-					  .quiet = agent ? LINK_QUIET_US : 0,
+					  .quiet = LINK_QUIET_US,
 					  .seed = l->conf.seed,
 					  .drop = drop_frame};
 
@@ -207,14 +210,36 @@ static void join(struct kvr_link *l, const struct kvr_udp_addr *from, const stru
 	free(body);
 }
 
+/* @return what has become of it, as kvr_reasm_add(); the frame is taken in any case. */
+static enum kvr_reasm_result add(struct kvr_link *l, const struct kvr_udp_addr *from,
+				 struct held_frame *f)
+{
+	const struct kvr_wire_hdr h = f->h;
+	struct kvr_peer peer = {0};
+	struct kvr_reasm_msg msg;
+	enum kvr_reasm_result rc;
+
+	memcpy(peer.b, from->ip, sizeof(from->ip));
+	rc = kvr_reasm_add(l->reasm, &peer, &f->h, f->body, f, l->now_us, &msg);
+	if (rc == KVR_REASM_DONE && h.frag_off == 0 && l->conf.ops->again != NULL &&
+	    l->conf.ops->again(l->conf.user, &f->h)) {
+		kvr_reasm_forget(l->reasm, &peer, &h);
+		rc = kvr_reasm_add(l->reasm, &peer, &f->h, f->body, f, l->now_us, &msg);
+	}
+	if (rc == KVR_REASM_COMPLETE)
+		join(l, from, &h, &msg);
+	else if (rc != KVR_REASM_HELD)
+		free(f);
+	return rc;
+}
+
 static void fragment_in(struct kvr_link *l, const struct kvr_udp_msg *m)
 {
-	struct kvr_peer peer = {0};
 	struct held_frame *f;
-	struct kvr_wire_hdr h;
-	struct kvr_reasm_msg msg;
-	int rc;
 
+	if (l->conf.ops->fragment != NULL &&
+	    !l->conf.ops->fragment(l->conf.user, &m->addr, (const void *)m->data))
+		return;
 	if (l->reasm == NULL && l->conf.assembly_bytes != 0)
 		init_assembly(l);
 	f = l->reasm != NULL ? malloc(offsetof(struct held_frame, h) + m->len) : NULL;
@@ -225,17 +250,7 @@ static void fragment_in(struct kvr_link *l, const struct kvr_udp_msg *m)
 	f->from = m->addr;
 	memcpy(&f->h, m->data, sizeof(f->h));
 	memcpy(f->body, m->data + sizeof(f->h), m->len - sizeof(f->h));
-	h = f->h;
-	memcpy(peer.b, m->addr.ip, sizeof(m->addr.ip));
-	rc = kvr_reasm_add(l->reasm, &peer, &f->h, f->body, f, l->now_us, &msg);
-	if (rc == KVR_REASM_COMPLETE) {
-		join(l, &m->addr, &h, &msg);
-	} else if (rc != KVR_REASM_HELD) {
-		l->stats.bad += rc == KVR_REASM_REFUSED;
-		free(f);
-		if (rc == KVR_REASM_DONE && h.frag_off == 0 && l->conf.ops->again != NULL)
-			l->conf.ops->again(l->conf.user, &h);
-	}
+	l->stats.bad += add(l, &m->addr, f) == KVR_REASM_REFUSED;
 }
 
 static void frame_in(struct kvr_link *l, const struct kvr_udp_msg *m)
@@ -254,7 +269,7 @@ static void frame_in(struct kvr_link *l, const struct kvr_udp_msg *m)
 	}
 }
 
-/* What has been quiet is named to its sender. */
+/* What has been quiet is named to its sender. Of LOADS the router keeps nothing. */
 static void ask(struct kvr_link *l)
 {
 	struct kvr_reasm_lack lack;
@@ -262,6 +277,8 @@ static void ask(struct kvr_link *l)
 	while (kvr_reasm_lacking(l->reasm, l->now_us, &lack)) {
 		const struct held_frame *f = lack.frame;
 
+		if (f->h.kind == KVR_LOADS)
+			continue;
 		kvr_link_send(l, &f->from, KVR_MISSING,
 			      kvr_link_ids(l, f->h.source, f->h.id, f->h.handle), &lack.missing,
 			      lack.len);

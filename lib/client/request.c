@@ -290,7 +290,7 @@ void kvr_client__start_cancel(struct kvr_client *c, struct client_req *r,
 	kvr_client__drop_msg(r);
 	kvr_timer_stop(&c->link.timers, &r->ack);
 	free_items(&r->held);
-	r->held_n = 0;
+	r->held_n = r->held_bytes = 0;
 	r->reporting = false;
 	kvr_client__away_drop(c, r);
 	r->state = CLIENT_CANCELLING;

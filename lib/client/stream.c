@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "client_pvt.h"
+#include "kvr_message.h"
 #include "kvr_reason.h"
 #include "kvr_sim.h"
 
@@ -66,7 +67,8 @@ static void hold(struct client_req *r, const struct kvr_client_item *it)
 {
 	struct client_item **at = &r->held, *n;
 
-	if (it->seq - r->next_seq > CLIENT_HOLD_ITEMS || r->held_n == CLIENT_HOLD_ITEMS)
+	if (it->seq - r->next_seq > CLIENT_HOLD_ITEMS || r->held_n == CLIENT_HOLD_ITEMS ||
+	    r->held_bytes + it->len > CLIENT_HOLD_BYTES)
 		return;
 	while (*at != NULL && (*at)->item.seq < it->seq)
 		at = &(*at)->next;
@@ -78,6 +80,13 @@ static void hold(struct client_req *r, const struct kvr_client_item *it)
 	n->next = *at;
 	*at = n;
 	r->held_n++;
+	r->held_bytes += it->len;
+}
+
+/* Whether the reader of a request without callbacks is so far behind that this is too much. */
+static bool reader_is_behind(const struct kvr_client *c, const struct client_req *r, uint32_t len)
+{
+	return r->ops == NULL && r->ready_bytes > 0 && r->ready_bytes + len > c->conf.buffer_bytes;
 }
 
 /* Put an item where its reader finds it. @return false when the reader is too far behind. */
@@ -85,7 +94,7 @@ static bool store(struct kvr_client *c, struct client_req *r, const struct kvr_c
 {
 	struct client_item *n;
 
-	if (r->ready_bytes > 0 && r->ready_bytes + it->len > c->conf.buffer_bytes)
+	if (reader_is_behind(c, r, it->len))
 		return false;
 	n = copy(it);
 	if (n == NULL)
@@ -185,6 +194,7 @@ static void deliver_held(struct kvr_client *c, struct client_req *r)
 
 		r->held = n->next;
 		r->held_n--;
+		r->held_bytes -= n->item.len;
 		more = deliver(c, r, n->item);
 		free(n);
 	}
@@ -199,6 +209,77 @@ static void in_order(struct kvr_client *c, struct client_req *r, struct kvr_clie
 	/* Callbacks may have ended it, and even have put another request into the slot. */
 	if (kvr_client__find(c, id) == r && r->state == CLIENT_RUNNING)
 		acknowledge(c, r, false);
+}
+
+/* Of a stream that is being cancelled only its end is of interest, and nothing of what is in it. */
+static void while_cancelling(struct kvr_client *c, struct client_req *r,
+			     const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
+			     const uint8_t *body)
+{
+	const struct kvr_wire_response *w = (const void *)body;
+
+	if ((w->flags & KVR_RESP_F_FIN) == 0)
+		return;
+	kvr_client__on_stray(c, from, h, body);
+	kvr_client__end_reason(c, r, r->end_reason, false);
+}
+
+/* The first fragment of an item of a request that goes on. @return whether the item is wanted. */
+static bool first_fragment(struct kvr_client *c, struct client_req *r,
+			   const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
+{
+	const struct kvr_wire_response *w = kvr_frame_body(h);
+
+	r->item_from = *from;
+	if (r->state == CLIENT_CANCELLING) {
+		while_cancelling(c, r, from, h, kvr_frame_body(h));
+		return false;
+	}
+	if (r->handle == h->handle && w->seq < r->next_seq) {
+		c->stats.items_repeated++;
+		acknowledge(c, r, true);
+		return false;
+	}
+	return w->seq - r->next_seq <= CLIENT_HOLD_ITEMS;
+}
+
+bool kvr_client__on_fragment(struct kvr_client *c, const struct kvr_udp_addr *from,
+			     const struct kvr_wire_hdr *h)
+{
+	const struct kvr_wire_response *w = kvr_frame_body(h);
+	const bool first = h->frag_off == 0;
+	struct client_req *r = kvr_client__find(c, h->id);
+
+	if (h->msg_len > KVR_WIRE_ITEM_MOST ||
+	    (first && kvr_response_check_head(w, h->msg_len, NULL) != 0)) {
+		c->stats.frames_bad++;
+		return false;
+	}
+	if (r == NULL || r->state == CLIENT_ENDED) {
+		if (first)
+			kvr_client__on_stray(c, from, h, kvr_frame_body(h));
+		return false;
+	}
+	if (!belongs(c, r, from, h, first ? w->flags : 0)) {
+		c->stats.frames_foreign++;
+		return false;
+	}
+	r->heard_us = c->link.now_us;
+	if (first)
+		return first_fragment(c, r, from, h) && !reader_is_behind(c, r, h->msg_len);
+	return r->state != CLIENT_CANCELLING && !reader_is_behind(c, r, h->msg_len);
+}
+
+bool kvr_client__item_again(const struct kvr_client *c, const struct kvr_wire_hdr *h)
+{
+	const struct kvr_wire_response *w = kvr_frame_body(h);
+	const struct client_req *r = kvr_client__find(c, h->id);
+	const struct client_item *held = r != NULL ? r->held : NULL;
+
+	while (held != NULL && held->item.seq != w->seq)
+		held = held->next;
+	/* It found no room, or was the router's word about another run. */
+	return r != NULL && held == NULL && w->seq >= r->next_seq;
 }
 
 void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
@@ -220,10 +301,7 @@ void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
 	r->heard_us = c->link.now_us;
 	r->item_from = *from;
 	if (r->state == CLIENT_CANCELLING) {
-		if (w->flags & KVR_RESP_F_FIN) {
-			kvr_client__on_stray(c, from, h, body);
-			kvr_client__end_reason(c, r, r->end_reason, false);
-		}
+		while_cancelling(c, r, from, h, body);
 		return;
 	}
 	r->handle = h->handle;

@@ -180,11 +180,12 @@ static enum kvr_code check_missing(const void *body, uint32_t len, struct kvr_fa
 		return reserved_set(f);
 	if (sizeof(*m) + (uint64_t)m->n_words * 8 != len)
 		return bad_length(f, m->n_words, (len - sizeof(*m)) / 8);
-	if (m->kind != KVR_ROUTE && m->kind != KVR_DISPATCH && m->kind != KVR_POTENTIAL_LOADS)
+	if (m->kind != KVR_ROUTE && m->kind != KVR_DISPATCH && m->kind != KVR_RESPONSE &&
+	    m->kind != KVR_POTENTIAL_LOADS)
 		return bad_value(f, "kind is not asked for again", m->kind, KVR_ROUTE);
 	if (m->unit % 8 != 0 || m->unit < KVR_WIRE_MIN_FRAGMENT ||
 	    m->unit > KVR_WIRE_MAX_FRAME - KVR_WIRE_MIN_FRAME || m->msg_len % 8 != 0 ||
-	    m->msg_len <= m->unit || m->msg_len > KVR_WIRE_MAX_MESSAGE)
+	    m->msg_len <= m->unit || m->msg_len > kvr_kind_info(m->kind)->max_body)
 		return bad_value(f, "no message in fragments", m->msg_len, m->unit);
 	n_frags = (m->msg_len + m->unit - 1) / m->unit;
 	if (m->first % 64 != 0 || m->first >= n_frags ||
@@ -213,10 +214,10 @@ static enum kvr_code check_code(const void *body, uint32_t len, struct kvr_fault
 #define RESP_FIN_ONLY (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED)
 #define RESP_KNOWN    (KVR_RESP_F_FIN | RESP_FIN_ONLY | KVR_RESP_F_TOKENS)
 
-static enum kvr_code check_response(const void *body, uint32_t len, struct kvr_fault *f)
+/* All but the padding, which may be in another frame. */
+static enum kvr_code check_response_head(const struct kvr_wire_response *m, uint32_t len,
+					 struct kvr_fault *f)
 {
-	const struct kvr_wire_response *m = body;
-
 	if ((m->flags & ~RESP_KNOWN) != 0 || m->reserved1 != 0)
 		return reserved_set(f);
 	if ((m->flags & RESP_FIN_ONLY) != 0 && (m->flags & KVR_RESP_F_FIN) == 0)
@@ -231,7 +232,30 @@ static enum kvr_code check_response(const void *body, uint32_t len, struct kvr_f
 		return refuse(f, KVR_E_FLAGS, "hints that need FIN", m->hints_len, 0);
 	if (m->hints_len % 8 != 0 || m->hints_len > len - sizeof(*m))
 		return bad_length(f, m->hints_len, len - sizeof(*m));
-	return check_tail(body, len - m->hints_len, sizeof(*m), m->data_len, f);
+	if (len > KVR_WIRE_MAX_FRAME - KVR_WIRE_MIN_FRAME && m->hints_len > KVR_WIRE_SAID_MOST)
+		return bad_length(f, m->hints_len, KVR_WIRE_SAID_MOST);
+	return KVR_OK;
+}
+
+static enum kvr_code check_response(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_response *m = body;
+	const enum kvr_code r = check_response_head(m, len, f);
+
+	return r != KVR_OK ? r : check_tail(body, len - m->hints_len, sizeof(*m), m->data_len, f);
+}
+
+enum kvr_code kvr_response_check_head(const void *head, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_response *m = head;
+	struct kvr_fault unused;
+	const enum kvr_code r = check_response_head(m, len, f != NULL ? f : &unused);
+	const uint64_t want = sizeof(*m) + ((m->data_len + UINT64_C(7)) & ~UINT64_C(7));
+
+	if (r != KVR_OK)
+		return r;
+	return want + m->hints_len == len ? KVR_OK
+					  : bad_length(f != NULL ? f : &unused, m->data_len, len);
 }
 
 static enum kvr_code check_response_ack(const void *body, uint32_t len, struct kvr_fault *f)

@@ -95,6 +95,13 @@ uint32_t kvr_request_build(struct kvr_request_src *src,
  */
 enum kvr_code kvr_body_check(uint8_t kind, const void *body, uint32_t len, struct kvr_fault *fault);
 
+/**
+ * Check the first fragment of a RESPONSE: as kvr_body_check(), but for the padding, of which other
+ * frames have a part. @p head: its fixed part; @p len: body bytes of the whole message. @p fault
+ * may be NULL.
+ */
+enum kvr_code kvr_response_check_head(const void *head, uint32_t len, struct kvr_fault *fault);
+
 /** One KV event in place. */
 struct kvr_kv_event {
 	uint8_t type; /* enum kvr_wire_kv_type */

@@ -22,10 +22,10 @@
  *
  * Bounds: frames, bytes, messages in total; the same per source, of which one sender may be only a
  * part (its address without the port). Above the bound of a source its fragment is refused; above a
- * total bound the oldest partial messages are dropped, so that a flood of first fragments cannot
- * lock others out. A message is given up when nothing new has come to it for the time limit.
- * Every fragment costs one hash lookup and one store, about 35 ns, in order or not; the default
- * limits take 6.5 MB.
+ * total bound (which is that of a source whose share is all frames, too) the oldest partial
+ * messages are dropped, so that a flood of first fragments cannot lock others out. A message is
+ * given up when nothing new has come to it for the time limit. Every fragment costs one hash lookup
+ * and one store, about 35 ns, in order or not; the default limits take 6.5 MB.
  *
  * One owner thread (a packet lcore); memory is allocated by create only. Frames are opaque
  * references: reassembly never reads them and returns every one it accepted exactly once, with a
@@ -156,6 +156,10 @@ size_t kvr_reasm_footprint(const struct kvr_reasm_conf *conf);
 enum kvr_reasm_result kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *peer,
 				    const struct kvr_wire_hdr *hdr, const void *data, void *frame,
 				    uint64_t now, struct kvr_reasm_msg *out);
+
+/** The message of @p hdr, whole already, is wanted once more: its fragments are taken again. */
+void kvr_reasm_forget(struct kvr_reasm *r, const struct kvr_peer *peer,
+		      const struct kvr_wire_hdr *hdr);
 
 /**
  * Whether the fragment's message has more fragments than msg_max_frames, as far as this one tells:

@@ -48,6 +48,14 @@
 #define KVR_WIRE_MAX_MESSAGE                                                                       \
 	(sizeof(struct kvr_wire_request) + KVR_WIRE_MAX_HASHES * 8u + KVR_WIRE_MAX_TOKENS * 4u +   \
 	 KVR_WIRE_MAX_HINTS + KVR_WIRE_MAX_BODY)
+/** Data of an item of an answer, and of the transfer result that a prefill leg ends with. */
+#define KVR_WIRE_MAX_ITEM   65536u
+#define KVR_WIRE_MAX_RESULT 1048576u
+/** Largest body of a RESPONSE to a client, and of any. */
+#define KVR_WIRE_ITEM_MOST                                                                         \
+	(sizeof(struct kvr_wire_response) + KVR_WIRE_MAX_ITEM + KVR_WIRE_SAID_MOST)
+#define KVR_WIRE_MAX_RESPONSE                                                                      \
+	(sizeof(struct kvr_wire_response) + KVR_WIRE_MAX_RESULT + KVR_WIRE_SAID_MOST)
 /** Smallest and largest UDP payload of a frame, header included. */
 #define KVR_WIRE_MIN_FRAME 48u
 #define KVR_WIRE_MAX_FRAME 8952u /* 9,000 byte IP packets less IPv6 40 and UDP 8 */

@@ -40,7 +40,7 @@
  */
 #define KVR_WIRE_ASKING_LEAST 264u
 #define KVR_REQ_F_LEGS	      (KVR_REQ_F_PREFILL_LEG | KVR_REQ_F_DECODE_LEG)
-/** Items that an agent sends to an unproven address before its first acknowledgement. */
+/** Frames of items that an agent sends to an unproven address before it hears of the client. */
 #define KVR_WIRE_UNPROVEN_ITEMS 3u
 
 /**
@@ -115,7 +115,7 @@ struct kvr_wire_accepted {
  * missing. Source, id and handle of the header are those of the message.
  */
 struct kvr_wire_missing {
-	uint8_t kind; /* of the message: ROUTE, DISPATCH or POTENTIAL_LOADS */
+	uint8_t kind; /* of the message: ROUTE, DISPATCH, RESPONSE or POTENTIAL_LOADS */
 	uint8_t reserved0;
 	uint16_t n_words; /* 1 or more */
 	uint32_t msg_seq; /* of the message */

@@ -232,6 +232,8 @@ static bool peer_has_room(const struct kvr_reasm *r, uint32_t entry, const struc
 
 	if (h->msg_len > c->peer_max_bytes)
 		return false; /* would never become complete */
+	if (c->peer_max_frames == c->max_frames)
+		return true; /* all is its own: the oldest of its messages go */
 	i = entry != NONE ? r->entries[entry].peer
 			  : peer_find(r, peer, bucket_of(r, peer, sizeof(*peer)));
 	if (i == NONE)
@@ -302,6 +304,14 @@ static void deliver(struct kvr_reasm *r, uint32_t i, struct kvr_reasm_msg *out)
 static uint64_t done_name(uint64_t name, const struct kvr_wire_hdr *h)
 {
 	return name ^ h->msg_len * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+void kvr_reasm_forget(struct kvr_reasm *r, const struct kvr_peer *peer,
+		      const struct kvr_wire_hdr *hdr)
+{
+	const struct reasm_key key = {*peer, hdr->msg_seq, hdr->source, hdr->id, hdr->kind};
+
+	kvr_reasm__done_del(r, done_name(hash_of(r, &key, sizeof(key)), hdr));
 }
 
 /* A fragment of a partial message has come, new or not. */

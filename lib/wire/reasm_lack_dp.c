@@ -134,3 +134,9 @@ void kvr_reasm__done_add(struct kvr_reasm *r, uint64_t name, uint64_t now)
 	if (r->conf.remember != 0)
 		*slot_of(r, name) = (struct reasm_done){name, now};
 }
+
+void kvr_reasm__done_del(struct kvr_reasm *r, uint64_t name)
+{
+	if (r->conf.remember != 0 && slot_of(r, name)->name == name)
+		slot_of(r, name)->name = 0;
+}

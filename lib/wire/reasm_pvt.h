@@ -102,6 +102,7 @@ void kvr_reasm__quiet_append(struct kvr_reasm *r, uint32_t i, uint32_t list);
 /* Messages completed lately, by the 64-bit hash of their key. */
 bool kvr_reasm__done_find(const struct kvr_reasm *r, uint64_t name, uint64_t now);
 void kvr_reasm__done_add(struct kvr_reasm *r, uint64_t name, uint64_t now);
+void kvr_reasm__done_del(struct kvr_reasm *r, uint64_t name);
 
 /* The message is given up: its entry is free, its pages are to be freed. */
 void kvr_reasm__drop(struct kvr_reasm *r, uint32_t i);

@@ -153,6 +153,168 @@ static void an_item_above_client_frame_is_answered(void)
 	end();
 }
 
+/* ---- items of several frames ---- */
+
+#define UNIT 1384u
+
+/* Fragment number @p k of an item with @p len bytes of data, cut for frames of @p frame bytes. */
+static void part(const struct kvr_wire_ids *ids, uint32_t seq, uint32_t len, uint16_t flags,
+		 uint32_t frame, uint32_t k)
+{
+	static uint8_t body[sizeof(struct kvr_wire_response) + KVR_WIRE_MAX_ITEM + 4096];
+	struct kvr_wire_response *w = (void *)body;
+	uint8_t buf[KVR_WIRE_MAX_FRAME];
+	struct kvr_frag f;
+	uint32_t off, n;
+
+	*w = (struct kvr_wire_response){.seq = seq,
+					.flags = flags,
+					.generated_tokens = seq + 1,
+					.data_len = len,
+					.cached_tokens = KVR_NONE32};
+	CU_ASSERT_EQUAL_FATAL(kvr_frag_init(&f, KVR_RESPONSE, ids,
+					    (uint32_t)sizeof(*w) + ((len + 7u) & ~7u), frame),
+			      0);
+	kvr_frag_seek(&f, k);
+	CU_ASSERT_TRUE_FATAL(kvr_frag_next(&f, buf, &off, &n));
+	memcpy(buf + 48, body + off, n);
+	pipeline_send(PEER_AGENT, buf, 48 + n);
+	pipeline_turn();
+}
+
+static void missing_item(uint32_t from, const struct kvr_wire_ids *ids, uint32_t msg_len)
+{
+	const struct kvr_wire_missing w = {.kind = KVR_RESPONSE,
+					   .n_words = 1,
+					   .msg_seq = ids->msg_seq,
+					   .msg_len = msg_len,
+					   .unit = UNIT};
+	const uint64_t word = 2;
+	uint8_t buf[128];
+
+	pipeline_send(from, buf,
+		      (size_t)kvr_put_message(buf, sizeof(buf), KVR_MISSING, ids,
+					      (struct kvr_slice){&w, sizeof(w)},
+					      (struct kvr_slice){&word, sizeof(word)}));
+	pipeline_turn();
+}
+
+static void fragments_pass_and_so_does_what_is_missing(void)
+{
+	struct kvr_wire_request q;
+	struct kvr_wire_ids ids;
+	const struct out *o;
+
+	begin();
+	pipeline_client_frame = 0;
+	pipeline_route(1, 100, 10, 0, NULL);
+	ids = ids_of(1, dispatched(&q));
+	ids.msg_seq = 5;
+	part(&ids, 0, 4000, KVR_RESP_F_FIN, 1432, 2); /* the last one first */
+	o = pipeline_expect(PEER_CLIENT, KVR_RESPONSE);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(o->hdr.frag_off, 2 * UNIT);
+	CU_ASSERT_EQUAL(o->hdr.msg_len, 4032);
+	/* Nobody knows yet what it is: the booking stands, and nothing may be acknowledged. */
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, 1);
+	fin_ack(1, ids.handle, 1);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_RESPONSE_ACK));
+	part(&ids, 0, 4000, KVR_RESP_F_FIN, 1432, 0);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, 0);
+	missing_item(PEER_AGENT, &ids, 4032); /* it is not for an agent to say */
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_MISSING));
+	missing_item(PEER_CLIENT, &ids, 4032);
+	o = pipeline_expect(PEER_AGENT, KVR_MISSING);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(o->hdr.handle, ids.handle);
+	part(&ids, 0, 4000, KVR_RESP_F_FIN, 1432, 1);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	fin_ack(1, ids.handle, 1);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_RESPONSE_ACK));
+	end();
+}
+
+/* The bound of data, a frame too long, a head that lies: said once, by the first fragment. */
+static void fragments_above_the_bounds_are_answered_once(void)
+{
+	const struct kvr_wire_rejected *w;
+	struct kvr_wire_request q;
+	struct kvr_wire_ids ids;
+	const struct out *o;
+
+	begin();
+	pipeline_client_frame = 0;
+	pipeline_route(1, 100, 10, 0, NULL);
+	ids = ids_of(1, dispatched(&q));
+	for (uint32_t k = 0; k < 3; k++)
+		part(&ids, 0, KVR_WIRE_MAX_ITEM + 600, 0, 1432, k);
+	o = pipeline_expect(PEER_AGENT, KVR_REJECTED);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	w = (const void *)(&o->hdr + 1);
+	CU_ASSERT_EQUAL(w->code, KVR_E_TOO_LARGE);
+	CU_ASSERT_EQUAL(w->detail[0], 32 + KVR_WIRE_MAX_ITEM + 600);
+	CU_ASSERT_EQUAL(w->detail[1], KVR_WIRE_ITEM_MOST);
+	CU_ASSERT_EQUAL(w->detail[2], 0);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_REJECTED));
+	ids.msg_seq++;
+	for (uint32_t k = 0; k < 3; k++)
+		part(&ids, 0, 5000, 0, 1440, k);
+	o = pipeline_expect(PEER_AGENT, KVR_REJECTED);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	w = (const void *)(&o->hdr + 1);
+	CU_ASSERT_EQUAL(w->code, KVR_E_TOO_LARGE);
+	CU_ASSERT_EQUAL(w->detail[0], 1440);
+	CU_ASSERT_EQUAL(w->detail[1], 1432);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_REJECTED));
+	ids.msg_seq++;
+	part(&ids, 0, 5000, KVR_RESP_F_ERROR, 1432, 0); /* without FIN */
+	o = pipeline_expect(PEER_AGENT, KVR_REJECTED);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	w = (const void *)(&o->hdr + 1);
+	CU_ASSERT_EQUAL(w->code, KVR_E_FLAGS);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	CU_ASSERT_EQUAL(count(IN_REJECTED), 7);
+	item(1, ids.handle, 0, 88, KVR_RESP_F_FIN);
+	fin_ack(1, ids.handle, 1);
+	end();
+}
+
+/* From another address, of another life, after the end: nothing passes, and only the first one is
+ * told that nobody listens. */
+static void fragments_of_strangers_do_not_pass(void)
+{
+	struct kvr_wire_request q;
+	struct kvr_wire_ids ids, other;
+	const struct out *o;
+
+	begin();
+	pipeline_client_frame = 0;
+	pipeline_route(1, 100, 10, 0, NULL);
+	ids = ids_of(1, dispatched(&q));
+	other = ids;
+	other.epoch = 2;
+	part(&other, 0, 5000, 0, 1432, 1);
+	other = ids;
+	other.id = 7;
+	part(&other, 0, 5000, 0, 1432, 1);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
+	part(&ids, 0, 5000, KVR_RESP_F_FIN, 1432, 0);
+	for (uint32_t k = 1; k < 4; k++)
+		part(&ids, 0, 5000, KVR_RESP_F_FIN, 1432, k);
+	fin_ack(1, ids.handle, 1);
+	pipeline_flush();
+	pipeline_skip((KVR_WIRE_LINGER_S + 1) * 1000);
+	part(&ids, 0, 5000, KVR_RESP_F_FIN, 1432, 1);
+	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_REJECTED));
+	part(&ids, 0, 5000, KVR_RESP_F_FIN, 1432, 0);
+	o = pipeline_expect(PEER_AGENT, KVR_REJECTED);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_rejected *)(&o->hdr + 1))->code,
+			KVR_E_UNKNOWN_REQUEST);
+	end();
+}
+
 /* An agent that is reached over IPv4 cannot send to a client that came over IPv6. */
 static void direct_across_address_families_is_relayed(void)
 {
@@ -181,6 +343,9 @@ int main(void)
 		{"client_frame 0", no_client_frame_means_1432},
 		{"loads", loads_are_cut_for_the_client},
 		{"item too large", an_item_above_client_frame_is_answered},
+		{"fragments", fragments_pass_and_so_does_what_is_missing},
+		{"fragments too large", fragments_above_the_bounds_are_answered_once},
+		{"fragments of strangers", fragments_of_strangers_do_not_pass},
 		{"direct across families", direct_across_address_families_is_relayed},
 		CU_TEST_INFO_NULL};
 

@@ -311,6 +311,35 @@ static void answers(struct maker *m)
 	PUT("missing-dispatch", KVR_MISSING, R,
 	    kvr_put_message(b, cap, KVR_MISSING, &ah, (struct kvr_slice){&lacks, sizeof(lacks)},
 			    (struct kvr_slice){&which, sizeof(which)}));
+	lacks.kind = KVR_RESPONSE;
+	PUT("missing-item", KVR_MISSING, R,
+	    kvr_put_message(b, cap, KVR_MISSING, &ch, (struct kvr_slice){&lacks, sizeof(lacks)},
+			    (struct kvr_slice){&which, sizeof(which)}));
+}
+
+/* An item of three frames. */
+static void cut_item(struct sample *s, const struct kvr_wire_ids *ids)
+{
+	struct {
+		struct kvr_wire_response w;
+		uint8_t data[1504];
+	} body = {.w = {.seq = 2,
+			.flags = KVR_RESP_F_FIN,
+			.generated_tokens = 4,
+			.data_len = 1500,
+			.cached_tokens = KVR_NONE32}};
+	struct kvr_frag f;
+	uint32_t off, part;
+
+	for (uint32_t i = 0; i < body.w.data_len; i++)
+		body.data[i] = (uint8_t)('a' + i % 26);
+	if (kvr_frag_init(&f, s->kind, ids, sizeof(body), KVR_WIRE_LEAST_MAX_FRAME) != 0)
+		abort();
+	s->n_frames = f.n_frames;
+	for (uint32_t i = 0; kvr_frag_next(&f, s->frame[i], &off, &part); i++) {
+		memcpy(s->frame[i] + sizeof(struct kvr_wire_hdr), (uint8_t *)&body + off, part);
+		s->len[i] = (uint32_t)sizeof(struct kvr_wire_hdr) + part;
+	}
 }
 
 static void streams(struct maker *m)
@@ -338,6 +367,7 @@ static void streams(struct maker *m)
 	PUT("response-tokens", KVR_RESPONSE, C, kvr_put_response(b, cap, &a, first, data));
 	PUT("response-fin", KVR_RESPONSE, R,
 	    kvr_put_response(b, cap, &a, last, (struct kvr_slice){"bye", 3}));
+	cut_item(next(m, "response-long", KVR_RESPONSE, KVR_ROLE_BIT_CLIENT), &a);
 	PUT("response-ack", KVR_RESPONSE_ACK, R, kvr_put_response_ack(b, cap, &c, &ack));
 	PUT("progress", KVR_PROGRESS, R, kvr_put_progress(b, cap, &a, &prog));
 	PUT("progress-ack", KVR_PROGRESS_ACK, A, kvr_put_progress_ack(b, cap, &r, &prog_ack));

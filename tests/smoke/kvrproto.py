@@ -604,9 +604,9 @@ class Endpoint:
         """The first fragment of a message that was whole came again: its sender has not heard."""
 
     def ask(self, now):
-        """Says what is missing of DISPATCH."""
+        """Says what is missing of DISPATCH and RESPONSE."""
         for header, sender, body in self.reassembly.missing(now):
-            if header.name == 'DISPATCH':
+            if header.name in ('DISPATCH', 'RESPONSE'):
                 self.send('MISSING', header.id, body, source=header.source, handle=header.handle, to=sender)
 
     def tick(self, now):
@@ -977,6 +977,10 @@ class Client(Endpoint):
             self.acknowledge(request)
         if request.fin and request.state == 'STREAM':
             request.state = 'END'
+
+    def whole_again(self, header):
+        if header.name == 'RESPONSE' and header.id in self.requests:
+            self.acknowledge(self.requests[header.id])
 
     def acknowledge(self, request):
         request.unacked, request.ack_due, request.acks = 0, None, True

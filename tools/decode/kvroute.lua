@@ -441,9 +441,10 @@ local function bytes_tail(f, len_at)
 	end
 end
 
-local function tail_response(tree, tvb, at, fixed)
+local function tail_response(tree, tvb, at, fixed, whole)
 	local flags, n = tvb(at - fixed + 4, 2):le_uint(), tvb(at - fixed + 12, 4):le_uint()
 	local hints = tvb(at - fixed + 20, 4):le_uint()
+	if at + pad8(n) + hints > tvb:len() and not whole then return at end -- the first of several
 	if at + pad8(n) > tvb:len() then return malformed(tree, "data leaves the message") end
 	if math.floor(flags / 8) % 2 == 1 then
 		numbers(tree, "Tokens", tvb, at, math.floor(n / 4), 4, f_token)
@@ -556,7 +557,7 @@ local function dissect_body(tree, body, kind, whole)
 	end
 	if body:len() < fixed then return malformed(tree, "body is shorter than its fixed part") end
 	local at = add_struct(tree, body, 0, layout[1])
-	if layout[2] then at = layout[2](tree, body, at, fixed) end
+	if layout[2] then at = layout[2](tree, body, at, fixed, whole) end
 	if at and at < body:len() then
 		if whole then return malformed(tree, "bytes behind the last part") end
 		tree:add(f_fragment, body(at))

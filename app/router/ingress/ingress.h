@@ -24,8 +24,10 @@ void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pa
 
 /* ---- relay_dp.c ---- */
 
-/** RESPONSE from an agent or RESPONSE_ACK from a client: switch it by handle. */
+/** RESPONSE from an agent, whole or in fragments, RESPONSE_ACK from a client, MISSING of either:
+ * switch it by handle. */
 void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+void relay_missing(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /** DISPATCH_ACK, PROGRESS, ABORT_ACK from an agent; CANCEL, PROBE from a client. */

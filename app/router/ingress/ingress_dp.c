@@ -14,12 +14,23 @@
 /* More frames than a device ring holds: what has piled up during a stall is not overload. */
 #define OVERLOAD_BURSTS 1024u
 
+/* Of a RESPONSE in fragments the first one has all that is looked at here. */
+static enum kvr_code check_part(const struct kvr_wire_hdr *h, struct kvr_fault *fault)
+{
+	if (h->frag_off != 0)
+		return KVR_OK;
+	return kvr_response_check_head(kvr_frame_body(h), h->msg_len, fault);
+}
+
 /* @return KVR_OK, or what is wrong with the body: words, what was seen, what is allowed. */
 static enum kvr_code check_body(const struct kvr_wire_hdr *h, struct refusal *why)
 {
 	struct kvr_fault fault;
 
-	why->code = kvr_body_check(h->kind, kvr_frame_body(h), h->msg_len, &fault);
+	if (likely(kvr_frame_whole(h)))
+		why->code = kvr_body_check(h->kind, kvr_frame_body(h), h->msg_len, &fault);
+	else
+		why->code = check_part(h, &fault);
 	if (unlikely(why->code != KVR_OK)) {
 		why->text = fault.text;
 		why->detail[0] = fault.seen;

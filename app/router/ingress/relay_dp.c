@@ -52,7 +52,8 @@ static void unknown(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 	const struct kvr_wire_hdr *h = hdr_of(m);
 	struct kvr_wire_response_ack ack;
 
-	if (h->kind != KVR_RESPONSE && h->kind != KVR_PROGRESS) {
+	/* Of a message in fragments the first one is answered. */
+	if ((h->kind != KVR_RESPONSE && h->kind != KVR_PROGRESS) || h->frag_off != 0) {
 		ignore(lc, m, IN_LATE);
 		return;
 	}
@@ -197,13 +198,19 @@ static void prefill_item(struct lcore *lc, struct pool *p, const struct kvr_rela
 		rte_pktmbuf_free(m);
 }
 
-/* An item that does not fit its client can never arrive: its sender is told which one it is. */
+/* An item that does not fit its client can never arrive: its sender is told which one it is. Of one
+ * in fragments the first one is answered. */
 static void item_too_large(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
-			   uint32_t most)
+			   uint32_t bytes, uint32_t most)
 {
 	const struct kvr_wire_response *w = kvr_frame_body(hdr_of(m));
-	const struct refusal why = {.code = KVR_E_TOO_LARGE, .detail = {m->pkt_len, most, w->seq}};
+	struct refusal why = {.code = KVR_E_TOO_LARGE, .detail = {bytes, most}};
 
+	if (hdr_of(m)->frag_off != 0) {
+		source_refuse_unsaid(lc, m, why.code);
+		return;
+	}
+	why.detail[2] = w->seq;
 	source_refuse_passed(lc, m, from, &why);
 }
 
@@ -225,16 +232,60 @@ static void tracked_item(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 	in_count(lc, IN_NOTES);
 }
 
+/*
+ * A fragment of an item: it goes on like a frame, and its client puts the item together. All that
+ * is to be known of the item is in its first fragment; one that is lost is asked for by the client
+ * (relay_missing()), so nothing is kept here.
+ */
+static void relay_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	const struct kvr_wire_response *w = kvr_frame_body(h);
+	const bool first = h->frag_off == 0;
+	struct kvr_relay relay;
+	struct pool *p;
+	struct kvr_flight *r = slot_of(lc, m, from, true, &p, &relay);
+	uint32_t most;
+	int news = 0;
+
+	if (r == NULL)
+		return;
+	most = out_limit(lc, &relay.client);
+	if (relay.leg == KVR_LEG_PREFILL || h->msg_len > KVR_WIRE_ITEM_MOST) {
+		item_too_large(lc, m, from, h->msg_len, KVR_WIRE_ITEM_MOST);
+	} else if (kvr_flight_voice(r) != KVR_FLIGHT_HEARD && first) {
+		quiet_item(lc, p, r, &relay, m);
+	} else if (kvr_flight_voice(r) != KVR_FLIGHT_HEARD) {
+		ignore(lc, m, IN_LATE);
+	} else if (m->pkt_len > most) {
+		item_too_large(lc, m, from, m->pkt_len, most);
+	} else if (first && (news = response_note(p, r, &relay, h, w)) < 0) {
+		ignore(lc, m, IN_RING_FULL);
+	} else if (news > 0 && !kvr_flight_first(r)) {
+		ignore(lc, m, IN_LATE); /* its agent says it again */
+	} else {
+		if (first)
+			kvr_flight_pass(r, h->handle, w->seq, (w->flags & KVR_RESP_F_FIN) != 0);
+		in_count(lc, IN_RELAYED);
+		out_send_fitting(lc, m, &relay.client);
+	}
+}
+
 void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = hdr_of(m);
 	const struct kvr_wire_response *w = kvr_frame_body(h);
 	struct kvr_relay relay;
+	struct kvr_flight *r;
 	struct pool *p;
-	struct kvr_flight *r = slot_of(lc, m, from, true, &p, &relay);
 	uint32_t most;
 	int news;
 
+	if (unlikely(!kvr_frame_whole(h))) {
+		relay_fragment(lc, m, from);
+		return;
+	}
+	r = slot_of(lc, m, from, true, &p, &relay);
 	if (r == NULL)
 		return;
 	if (relay.leg == KVR_LEG_PREFILL) {
@@ -247,7 +298,7 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 	}
 	most = out_limit(lc, &relay.client);
 	if (unlikely(m->pkt_len > most)) {
-		item_too_large(lc, m, from, most);
+		item_too_large(lc, m, from, m->pkt_len, most);
 		return;
 	}
 	if (unlikely(relay.tracked != 0 && (w->flags & KVR_RESP_F_FIN) != 0)) {
@@ -294,6 +345,27 @@ void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	/* Lost for want of room, it is made up for by the end of lingering. */
 	if (fin)
 		notes_put(p, &n);
+	in_count(lc, IN_RELAYED);
+	out_send(lc, m, &relay.agent);
+}
+
+void relay_missing(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_missing *w = kvr_frame_body(hdr_of(m));
+	struct kvr_relay relay;
+	struct pool *p;
+
+	if (w->kind != KVR_RESPONSE) {
+		note_from_agent(lc, m, from);
+		return;
+	}
+	if (slot_of(lc, m, from, false, &p, &relay) == NULL)
+		return;
+	/* No agent knows of it, or its items are not for the client. */
+	if (unlikely(relay.booked || relay.leg == KVR_LEG_PREFILL)) {
+		ignore(lc, m, IN_LATE);
+		return;
+	}
 	in_count(lc, IN_RELAYED);
 	out_send(lc, m, &relay.agent);
 }

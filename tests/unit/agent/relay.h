@@ -9,7 +9,7 @@
  * relay_frame() and leave through emit, so it runs on sockets and in simulated networks alike.
  * Fragments are forwarded as they come; it keeps nothing of a request but its names and, of one in
  * fragments, the first one, which it repeats until the worker has acknowledged. What the worker
- * lacks the client sends again.
+ * lacks the client sends again, and the worker what the client lacks.
  */
 
 #include "kvr_put.h"
@@ -210,7 +210,7 @@ static inline void relay_client(struct relay *r, const struct kvr_udp_addr *from
 			relay_accepted(r, q, h, q->state);
 		else
 			relay_reject(r, from, h, q != NULL ? KVR_E_ENDED : KVR_E_UNKNOWN_REQUEST);
-	} else if (h->kind == KVR_RESPONSE_ACK) {
+	} else if (h->kind == KVR_RESPONSE_ACK || h->kind == KVR_MISSING) {
 		q = relay_by_handle(r, h);
 		if (q != NULL)
 			r->emit(r->ctx, &r->agent, frame, len);
@@ -340,7 +340,7 @@ static inline void relay_agent(struct relay *r, const struct kvr_udp_addr *from,
 	} else if (h->kind == KVR_RESPONSE) {
 		const struct kvr_wire_response *w = (const void *)(h + 1);
 
-		q->ended = q->ended || (w->flags & KVR_RESP_F_FIN) != 0;
+		q->ended = q->ended || (h->frag_off == 0 && (w->flags & KVR_RESP_F_FIN) != 0);
 		r->emit(r->ctx, &q->client, frame, len);
 	} else if (h->kind == KVR_PROGRESS) {
 		const struct kvr_wire_progress *w = (const void *)(h + 1);
@@ -363,6 +363,11 @@ static inline void relay_frame(struct relay *r, const struct kvr_udp_addr *from,
 	if (kvr_frame_check(frame, len, KVR_ROLE_BIT_ROUTER) != 0 ||
 	    (kvr_frame_whole(h) && kvr_body_check(h->kind, h + 1, h->msg_len, NULL) != 0)) {
 		r->refused++;
+		return;
+	}
+	if (h->kind == KVR_MISSING &&
+	    ((const struct kvr_wire_missing *)(h + 1))->kind == KVR_RESPONSE) {
+		relay_client(r, from, frame, len);
 		return;
 	}
 	switch (h->kind) {

@@ -39,9 +39,11 @@ static void what_control_gets_control_serves(void)
 static void only_what_may_come_in_fragments_is_checked_later(void)
 {
 	for (unsigned int i = 0; i < KVR_WIRE_KIND_MAX; i++)
+		/* The fragments of an item pass without being joined: the first one is checked. */
 		if (frame_kinds[i].ingress != NULL)
 			CU_ASSERT_EQUAL(frame_kinds[i].in_parts,
-					kvr_kind_info((uint8_t)i)->fragmentable);
+					kvr_kind_info((uint8_t)i)->fragmentable &&
+						i != KVR_RESPONSE);
 }
 
 int main(void)

@@ -79,8 +79,11 @@ static void what_cannot_be_cut_is_refused(void)
 	CU_ASSERT_EQUAL(kvr_frag_init(&f, KVR_ROUTE, &ids, 88, 8953), -EINVAL);
 	CU_ASSERT_EQUAL(kvr_frag_init(&f, KVR_ROUTE, &ids, KVR_WIRE_MAX_MESSAGE + 8, 1432),
 			-EMSGSIZE);
-	CU_ASSERT_EQUAL(kvr_frag_init(&f, KVR_RESPONSE, &ids, 1384, 1432), 0);
-	CU_ASSERT_EQUAL(kvr_frag_init(&f, KVR_RESPONSE, &ids, 1392, 1432), -EMSGSIZE);
+	CU_ASSERT_EQUAL(kvr_frag_init(&f, KVR_KV_EVENTS, &ids, 1384, 1432), 0);
+	CU_ASSERT_EQUAL(kvr_frag_init(&f, KVR_KV_EVENTS, &ids, 1392, 1432), -EMSGSIZE);
+	CU_ASSERT_EQUAL(kvr_frag_init(&f, KVR_RESPONSE, &ids, KVR_WIRE_MAX_RESPONSE, 1432), 0);
+	CU_ASSERT_EQUAL(kvr_frag_init(&f, KVR_RESPONSE, &ids, KVR_WIRE_MAX_RESPONSE + 8, 1432),
+			-EMSGSIZE);
 }
 
 static void slices_are_gathered_over_their_borders(void)

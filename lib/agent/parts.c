@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Items of several frames. Their first copy leaves at the pace of PROTOCOL.md, section 4; after
+ * that only what the receiver names (MISSING) is sent again, and the first fragment when nothing is
+ * heard: it makes the receiver say what it lacks. An address that may be forged gets no more frames
+ * than it would get of short items before it has been heard of.
+ */
+#include "agent_pvt.h"
+#include "kvr_sim.h"
+
+#include <string.h>
+
+#include <rte_common.h>
+
+uint32_t kvr_agent__unit(const struct agent_req *r)
+{
+	return (r->frame_bytes - KVR_WIRE_MIN_FRAME) & ~7u;
+}
+
+static const struct kvr_udp_addr *receiver(const struct kvr_agent *a, const struct agent_req *r)
+{
+	return r->direct ? &r->client : &a->router;
+}
+
+static void send_part(struct kvr_agent *a, const struct agent_req *r, const struct agent_item *it,
+		      uint32_t k)
+{
+	struct kvr_frag f;
+
+	if (kvr_frag_init(&f, KVR_RESPONSE, &it->ids, it->len, r->frame_bytes) < 0)
+		return;
+	kvr_frag_seek(&f, k);
+	kvr_link_send_frames(&a->link, receiver(a, r), &f, &it->w, 1);
+}
+
+void kvr_agent__send_first(struct kvr_agent *a, struct agent_req *r, const struct agent_item *it)
+{
+	send_part(a, r, it, 0);
+}
+
+/* Fragments of the first copy that may go now. */
+static uint32_t first_copy(const struct agent_req *r, const struct agent_item *it)
+{
+	return r->unproven ? RTE_MIN(it->n_frames, KVR_WIRE_UNPROVEN_ITEMS) : it->n_frames;
+}
+
+/* Fragments named by MISSING first: they are the older ones. */
+static uint32_t take_next(struct agent_item *it)
+{
+	uint32_t w = 0;
+
+	if (it->n_again == 0)
+		return it->next++;
+	while (it->again[w] == 0)
+		w++;
+	it->n_again--;
+	w = w * 64 + (uint32_t)__builtin_ctzll(it->again[w]);
+	it->again[w / 64] &= ~(UINT64_C(1) << w % 64);
+	return w;
+}
+
+bool kvr_agent__send_parts(struct kvr_agent *a, struct agent_req *r)
+{
+	uint32_t n = 0, open = 0;
+	struct agent_item *it;
+
+	if (a->link.now_us >= r->paced_us) {
+		STAILQ_FOREACH (it, &r->items, link) {
+			if (it->w.seq >= r->sent)
+				break;
+			if (it->n_frames == 1)
+				continue;
+			for (; n < AGENT_PACE_FRAMES &&
+			       (it->n_again > 0 || it->next < first_copy(r, it));
+			     n++)
+				send_part(a, r, it, take_next(it));
+			open += it->n_again > 0 || it->next < first_copy(r, it);
+		}
+		r->paced_us = a->link.now_us + n * (AGENT_PACE_US / AGENT_PACE_FRAMES);
+		r->parts = open;
+	}
+	r->pacing = r->parts > 0;
+	if (r->pacing)
+		kvr_timer_set(&a->link.timers, &r->repeat, r->paced_us);
+	return r->pacing;
+}
+
+/* The item that MISSING is about, as it has been sent; or NULL. */
+static struct agent_item *item_of(const struct agent_req *r, const struct kvr_wire_missing *w)
+{
+	struct agent_item *it;
+
+	STAILQ_FOREACH (it, &r->items, link)
+		if (it->ids.msg_seq == w->msg_seq)
+			return it->w.seq < r->sent && it->n_frames > 1 && it->len == w->msg_len &&
+					       w->unit == kvr_agent__unit(r)
+				       ? it
+				       : NULL;
+	return NULL;
+}
+
+/* What it names of what has been sent; the rest is on its way anyway. */
+static void mark(struct agent_item *it, const struct kvr_wire_missing *w)
+{
+	it->n_again = 0;
+	for (uint32_t i = 0; i < (it->n_frames + 63) / 64; i++) {
+		const uint32_t at = i - w->first / 64;
+		const uint32_t sent = it->next > i * 64 ? it->next - i * 64 : 0;
+		uint64_t word = 0;
+
+		if (at < w->n_words)
+			memcpy(&word, (const uint8_t *)(w + 1) + at * 8u, sizeof(word));
+		it->again[i] = sent < 64 ? word & ((UINT64_C(1) << sent) - 1) : word;
+		it->n_again += (uint32_t)__builtin_popcountll(it->again[i]);
+	}
+}
+
+void kvr_agent__on_missing(struct kvr_agent *a, const struct kvr_udp_addr *from,
+			   const struct kvr_wire_hdr *h, const uint8_t *body)
+{
+	const struct kvr_wire_missing *w = (const void *)body;
+	struct agent_req *r = kvr_agent__find(a, h->handle);
+	struct agent_item *it;
+
+	if (r == NULL || w->kind != KVR_RESPONSE || r->source != h->source || r->id != h->id ||
+	    (!r->direct && !kvr_udp_addr_equal(from, &a->router))) {
+		a->stats.frames_foreign++;
+		return;
+	}
+	it = r->state != AGENT_OVER ? item_of(r, w) : NULL;
+	if (it == NULL)
+		return;
+	KVR_SIM_SOMETIMES(AGENT_PART_AGAIN);
+	mark(it, w);
+	a->stats.fragments_again += it->n_again;
+	r->parts++;
+	r->unproven = false; /* who names our message has got a part of it */
+	if (!r->pacing)
+		kvr_agent__repeat_start(a, r);
+	kvr_agent__send_new(a, r);
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Items of several frames: how they are cut, paced, repeated and bounded. */
+#include "agent_rig.h"
+
+#include "kvr_message.h"
+
+#define UNIT 1384u
+
+static char data[1 << 20], got[KVR_WIRE_MAX_RESPONSE];
+
+static void begin(struct kvr_agent_conf conf, uint32_t flags)
+{
+	for (unsigned int i = 0; i < sizeof(data); i++)
+		data[i] = (char)(i * 7 + i / 251);
+	rig_welcomed(conf);
+	push_dispatch(1, 100, flags);
+	kvr_agent_process(a);
+	fake_skip(&net);
+}
+
+static int give(uint32_t len, uint32_t flags, uint32_t generated)
+{
+	return kvr_agent_respond(
+		a, 100,
+		&(struct kvr_agent_item){
+			.data = data, .len = len, .flags = flags, .generated_tokens = generated});
+}
+
+/* The next frame of an item. */
+static const struct kvr_wire_hdr *frame(void)
+{
+	return fake_next(&net, KVR_RESPONSE);
+}
+
+/* Put the next item together from its fragments as they come. @return its fixed part. */
+static const struct kvr_wire_response *join(uint32_t *frames)
+{
+	const struct kvr_wire_hdr *h = frame();
+	uint32_t have = 0, seq;
+
+	*frames = 0;
+	if (h == NULL)
+		return NULL;
+	for (seq = h->msg_seq; h != NULL; h = have < h->msg_len ? frame() : NULL) {
+		CU_ASSERT_EQUAL_FATAL(kvr_frame_check(h, 48u + h->frag_len, KVR_ROLE_BIT_ROUTER),
+				      0);
+		CU_ASSERT_EQUAL(h->msg_seq, seq);
+		memcpy(got + h->frag_off, h + 1, h->frag_len);
+		have += h->frag_len;
+		(*frames)++;
+		if (have == h->msg_len) {
+			CU_ASSERT_EQUAL(kvr_body_check(KVR_RESPONSE, got, h->msg_len, NULL), 0);
+			return (const void *)got;
+		}
+	}
+	return NULL;
+}
+
+static void push_missing(struct kvr_udp_addr from, const struct kvr_wire_hdr *h, uint32_t unit,
+			 const uint64_t word[], uint16_t n)
+{
+	const struct kvr_wire_ids ids = ids_of(h->source, h->id, h->handle);
+	const struct kvr_wire_missing w = {.kind = KVR_RESPONSE,
+					   .n_words = n,
+					   .msg_seq = h->msg_seq,
+					   .msg_len = h->msg_len,
+					   .unit = unit};
+
+	fake_push(&net, from,
+		  kvr_put_message(fake_slot(&net), 1984, KVR_MISSING, &ids,
+				  (struct kvr_slice){&w, sizeof(w)},
+				  (struct kvr_slice){word, n * 8u}));
+}
+
+static void an_item_is_one_message_up_to_the_bound(void)
+{
+	static const uint32_t lens[] = {
+		0, 1, 1352, 1353, 5000, KVR_WIRE_MAX_ITEM - 1, KVR_WIRE_MAX_ITEM};
+	const struct kvr_wire_response *w;
+	uint32_t n;
+
+	for (uint32_t k = 0; k < RTE_DIM(lens); k++) {
+		begin((struct kvr_agent_conf){0}, 0);
+		CU_ASSERT_EQUAL(give(lens[k], KVR_AGENT_LAST, 9), 0);
+		kvr_agent_process(a);
+		w = join(&n);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+		CU_ASSERT_EQUAL(n, (32 + lens[k] + 7) / 8 * 8 / UNIT +
+					   ((32 + lens[k] + 7) / 8 * 8 % UNIT != 0));
+		CU_ASSERT_EQUAL(w->data_len, lens[k]);
+		CU_ASSERT_EQUAL(w->generated_tokens, 9);
+		CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN);
+		CU_ASSERT_EQUAL(memcmp(w + 1, data, lens[k]), 0);
+		CU_ASSERT_PTR_NULL(frame());
+		rig_stop();
+	}
+}
+
+static void more_than_the_bound_is_cut_into_items(void)
+{
+	const struct kvr_wire_response *w;
+	uint32_t n, len = 0;
+
+	begin((struct kvr_agent_conf){0}, 0);
+	CU_ASSERT_EQUAL(give(190000, KVR_AGENT_TOKENS | KVR_AGENT_LAST, 1250), 0);
+	for (uint32_t seq = 0; seq < 3; seq++) {
+		kvr_agent_process(a);
+		w = join(&n);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+		CU_ASSERT_EQUAL(w->seq, seq);
+		CU_ASSERT_EQUAL(memcmp(w + 1, data + len, w->data_len), 0);
+		len += w->data_len;
+		CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_TOKENS | (seq == 2 ? KVR_RESP_F_FIN : 0));
+		CU_ASSERT_EQUAL(w->generated_tokens, seq == 2 ? 1250 : 0);
+		CU_ASSERT_PTR_NULL(frame()); /* 48 frames of 64: the next one waits */
+		push_response_ack(router_at, 1, 100, seq + 1, 0);
+		kvr_agent_process(a);
+		net.now_us += 1000;
+	}
+	CU_ASSERT_EQUAL(len, 190000);
+	rig_stop();
+}
+
+static void only_what_is_missing_is_sent_again(void)
+{
+	const uint64_t word = 1u << 3 | UINT64_C(1) << 40;
+	struct kvr_agent_stats s;
+	struct kvr_wire_hdr h;
+	uint32_t n;
+
+	begin((struct kvr_agent_conf){0}, 0);
+	CU_ASSERT_EQUAL(give(65536, KVR_AGENT_LAST, 1), 0);
+	kvr_agent_process(a);
+	h = *frame();
+	fake_skip(&net);
+	push_missing(router_at, &h, UNIT - 8, &word, 1); /* another unit */
+	h.msg_seq++;
+	push_missing(router_at, &h, UNIT, &word, 1); /* another message */
+	h.msg_seq--;
+	push_missing(client_at, &h, UNIT, &word, 1); /* not from the router */
+	net.now_us += 5000;
+	kvr_agent_process(a);
+	CU_ASSERT_PTR_NULL(frame());
+	push_missing(router_at, &h, UNIT, &word, 1);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(frame()->frag_off, 3 * UNIT);
+	CU_ASSERT_EQUAL(frame()->frag_off, 40 * UNIT);
+	CU_ASSERT_PTR_NULL(frame());
+	kvr_agent_stats_get(a, &s);
+	CU_ASSERT_EQUAL(s.fragments_again, 2);
+	/* From then on it is waited for as at first, and then the first one asks. */
+	rig_run_ms(19);
+	CU_ASSERT_PTR_NULL(frame());
+	rig_run_ms(2);
+	CU_ASSERT_EQUAL(frame()->frag_off, 0);
+	CU_ASSERT_PTR_NULL(frame());
+	push_response_ack(router_at, 1, 100, 1, KVR_RACK_F_FIN);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dones, 1);
+	push_missing(router_at, &h, UNIT, &word, 1); /* late */
+	kvr_agent_process(a);
+	rig_run_ms(100);
+	CU_ASSERT_EQUAL((n = fake_count(&net, KVR_RESPONSE)), 0);
+	rig_stop();
+}
+
+static void frames_leave_at_the_pace(void)
+{
+	uint32_t n = 0;
+
+	begin((struct kvr_agent_conf){.frame_bytes = 560}, 0); /* 129 frames */
+	CU_ASSERT_EQUAL(give(65536, 0, 1), 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 64);
+	for (uint32_t ms = 1; ms <= 2; ms++) {
+		fake_skip(&net);
+		kvr_agent_process(a); /* time stands */
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0);
+		net.now_us += 1000;
+		kvr_agent_process(a);
+		n += fake_count(&net, KVR_RESPONSE);
+	}
+	CU_ASSERT_EQUAL(n, 129 - 64);
+	fake_skip(&net);
+	rig_run_ms(19); /* the timer starts when the last one is out */
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0);
+	rig_run_ms(2);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 1);
+	rig_stop();
+}
+
+static void missing_again_and_again_does_not_break_the_pace(void)
+{
+	const uint64_t all[] = {UINT64_MAX, UINT64_MAX, 1};
+	struct kvr_wire_hdr h;
+
+	begin((struct kvr_agent_conf){.frame_bytes = 560}, 0);
+	CU_ASSERT_EQUAL(give(65536, 0, 1), 0);
+	rig_run_ms(5);
+	h = *frame();
+	fake_skip(&net);
+	for (uint32_t i = 0; i < 50; i++) {
+		push_missing(router_at, &h, 512, all, 3);
+		kvr_agent_process(a);
+	}
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 64);
+	rig_stop();
+}
+
+/* Not more frames than short items would take, until the address has been heard of. */
+static void an_unproven_address_gets_three_frames(void)
+{
+	static const uint32_t flags[] = {KVR_REQ_F_UNPROVEN, KVR_REQ_F_UNPROVEN | KVR_REQ_F_DIRECT};
+	const uint64_t rest = ((UINT64_C(1) << 48) - 1) & ~UINT64_C(7);
+
+	for (uint32_t k = 0; k < 2; k++) {
+		const struct kvr_udp_addr from = k == 0 ? router_at : client_at;
+		struct kvr_wire_hdr h;
+
+		begin((struct kvr_agent_conf){0}, flags[k]);
+		CU_ASSERT_EQUAL(give(65536, 0, 1), 0);
+		CU_ASSERT_EQUAL(give(10, KVR_AGENT_LAST, 2), 0);
+		kvr_agent_process(a);
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 3);
+		h = *frame();
+		fake_skip(&net);
+		rig_run_ms(15);
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0);
+		rig_run_ms(10); /* the first one again */
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 1);
+		fake_skip(&net);
+		push_missing(from, &h, UNIT, &rest, 1); /* none of them has been sent */
+		kvr_agent_process(a);
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 48 - 3 + 1);
+		rig_stop();
+	}
+}
+
+static void silence_ends_it_as_it_does_short_items(void)
+{
+	begin((struct kvr_agent_conf){0}, 0);
+	CU_ASSERT_EQUAL(give(65536, 0, 1), 0);
+	rig_run_ms(18500);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(saw.why, KVR_AGENT_ABORT_SILENCE);
+	rig_stop();
+}
+
+static void abort_in_the_middle_lets_the_item_go_on_and_ends(void)
+{
+	const struct kvr_wire_hdr *h;
+	uint32_t n = 0;
+
+	begin((struct kvr_agent_conf){.frame_bytes = 560}, 0);
+	CU_ASSERT_EQUAL(give(65536, 0, 1), 0);
+	kvr_agent_process(a);
+	push_abort(1, 100, 0);
+	rig_run_ms(4);
+	while ((h = frame()) != NULL)
+		n++;
+	CU_ASSERT_EQUAL(n, 129);
+	push_response_ack(router_at, 1, 100, 1, 0);
+	kvr_agent_process(a);
+	h = frame();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_response *)(h + 1))->flags,
+			KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED);
+	push_response_ack(router_at, 1, 100, 2, KVR_RACK_F_FIN);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	rig_stop();
+}
+
+static void one_that_does_not_fit_is_replaced_by_an_error(void)
+{
+	const struct kvr_wire_ids ids = ids_of(SOURCE, 1, 100);
+	const struct kvr_fault f = {.seen = 70000, .allowed = 65536};
+	const struct kvr_wire_response *w;
+
+	begin((struct kvr_agent_conf){.frame_bytes = 560}, 0);
+	CU_ASSERT_EQUAL(give(65536, KVR_AGENT_LAST, 1), 0);
+	kvr_agent_process(a);
+	fake_push(&net, router_at,
+		  kvr_put_rejected(fake_slot(&net), 1984, &ids, KVR_E_TOO_LARGE, KVR_RESPONSE, &f));
+	fake_skip(&net);
+	rig_run_ms(3);
+	w = (const void *)(frame() + 1);
+	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+	CU_ASSERT_EQUAL(w->seq, 0);
+	CU_ASSERT_PTR_NULL(frame()); /* nothing more of the other */
+	rig_stop();
+}
+
+/* What the router adds to the last item has its place in one of a single frame. */
+static void a_tracked_answer_ends_with_a_short_item(void)
+{
+	const struct kvr_wire_response *w;
+	uint32_t n;
+
+	begin((struct kvr_agent_conf){0}, KVR_REQ_F_TRACK);
+	CU_ASSERT_EQUAL(kvr_agent_respond(a, 100,
+					  &(struct kvr_agent_item){.data = data,
+								   .len = 5000,
+								   .flags = KVR_AGENT_LAST,
+								   .trace_link = "link",
+								   .trace_link_len = 4}),
+			0);
+	kvr_agent_process(a);
+	w = join(&n);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(w->flags, 0);
+	CU_ASSERT_EQUAL(w->hints_len, 0);
+	w = join(&n);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(n, 1);
+	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN);
+	CU_ASSERT_EQUAL(w->hints_len, 8);
+	rig_stop();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {
+		{"one message", an_item_is_one_message_up_to_the_bound},
+		{"cut", more_than_the_bound_is_cut_into_items},
+		{"missing", only_what_is_missing_is_sent_again},
+		{"pace", frames_leave_at_the_pace},
+		{"pace of repetitions", missing_again_and_again_does_not_break_the_pace},
+		{"unproven", an_unproven_address_gets_three_frames},
+		{"silence", silence_ends_it_as_it_does_short_items},
+		{"abort", abort_in_the_middle_lets_the_item_go_on_and_ends},
+		{"too large", one_that_does_not_fit_is_replaced_by_an_error},
+		{"tracked", a_tracked_answer_ends_with_a_short_item},
+		CU_TEST_INFO_NULL};
+
+	return kvr_test_run("agent_parts", tests);
+}
