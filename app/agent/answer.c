@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #define OUT_MOST   65536u     /* not handed on yet; then curl stops */
-#define WHOLE_MOST (1u << 20) /* of an answer that is read for its usage */
+#define WHOLE_MOST (4u << 20) /* of an answer that is read for its usage, or its result */
 #define EVENT_MOST 16384u     /* of one event of a stream that is read for its usage */
 
 static bool append(char **buf, size_t *len, size_t *cap, const void *data, size_t n)

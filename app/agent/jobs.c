@@ -16,9 +16,7 @@
 #include "job.h"
 #include "pack.h"
 
-#define BUCKETS		   4096u
-#define FRAME_MOST	   8952u
-#define RESULT_MOST(frame) ((frame)-80u)
+#define BUCKETS 4096u
 
 struct app_bucket *app_job_bucket(struct app *a, uint64_t handle)
 {
@@ -120,34 +118,40 @@ static void count_end(struct app_job *j)
 	kvr_cell_add(&st->bad_events, j->usage.bad_events);
 }
 
-/* A result that is too large for a frame goes packed, or not at all. */
-static void pack(struct app_job *j, struct kvr_agent_item *item, char *packed)
+/* A result that is too large for a message goes packed, or not at all. @param packed where it is
+ * then, to be freed, or NULL. */
+static void pack(struct app_job *j, struct kvr_agent_item *item, char **packed)
 {
-	const size_t room = RESULT_MOST(j->app->o.frame_bytes);
-	const int64_t n = agent_result_pack(item->data, item->len, packed, room);
+	int64_t n = 0;
 
+	if (item->len > AGENT_RESULT_MOST) {
+		*packed = malloc(AGENT_RESULT_MOST);
+		n = *packed == NULL
+			    ? -ENOMEM
+			    : agent_result_pack(item->data, item->len, *packed, AGENT_RESULT_MOST);
+	}
 	if (n > 0) {
-		item->data = packed;
+		item->data = *packed;
 		item->len = (uint32_t)n;
 	}
 	if (n >= 0)
 		return;
 	kvr_cell_add(&j->app->st.results_large, 1);
 	app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-		"prefill: a transfer result of %u bytes does not fit a frame of %u, not even "
-		"packed; "
-		"use --frame-bytes 8952 on links that take it",
-		item->len, j->app->o.frame_bytes);
-	app_job_say(j, "the transfer result has %u bytes, a frame takes %zu", item->len, room);
+		"prefill: a transfer result of %u bytes does not fit a message, not even packed",
+		item->len);
+	app_job_say(j, "the transfer result has %u bytes, a message takes %u", item->len,
+		    AGENT_RESULT_MOST);
 	item->status = 413;
 }
 
 /* A prefill leg: its one item is the transfer result. */
 static int respond_prefill(struct app_job *j)
 {
-	char packed[FRAME_MOST];
 	struct kvr_json_value result = {0}, details;
 	struct kvr_agent_item item;
+	char *packed = NULL;
+	int rc;
 
 	agent_usage_whole(&j->usage, j->whole != NULL ? j->whole : "", j->whole_len, &result);
 	item = item_of(j, result.p, result.len);
@@ -171,7 +175,7 @@ static int respond_prefill(struct app_job *j)
 		app_job_say(j, "the engine's answer has no kv_transfer_params");
 		item.status = 502;
 	} else if (!j->failed && !j->bootstrap) {
-		pack(j, &item, packed);
+		pack(j, &item, &packed);
 	}
 	if (j->bootstrap) {
 		item.data = NULL;
@@ -182,7 +186,9 @@ static int respond_prefill(struct app_job *j)
 		item.data = j->words;
 		item.len = (uint32_t)strlen(j->words);
 	}
-	return kvr_agent_respond(j->app->agent, j->handle, &item);
+	rc = kvr_agent_respond(j->app->agent, j->handle, &item);
+	free(packed);
+	return rc;
 }
 
 /* An item that cannot be sent at all: the request ends with an error instead. */
@@ -195,7 +201,7 @@ static void end_badly(struct app_job *j, int rc)
 
 	app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 		"request %" PRIx64 ": an item is refused: %s%s", j->handle, strerror(-rc),
-		rc == -EMSGSIZE ? ": the transfer result does not fit the router's frames" : "");
+		rc == -EMSGSIZE ? ": the transfer result is too large" : "");
 	if (rc == -EMSGSIZE)
 		kvr_cell_add(&j->app->st.results_large, 1);
 	app_job_say(j, "the agent cannot send the engine's answer: %s", strerror(-rc));

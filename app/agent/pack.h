@@ -4,7 +4,7 @@
 
 /**
  * @file
- * Transfer results between the agents of the two legs. One must fit a frame; one that does not is
+ * Transfer results between the agents of the two legs. One must fit a message; one that does not is
  * sent as a zlib stream (RFC 1950), which begins with 0x78 and not with a brace. Block numbers
  * shrink to a half or a third.
  */
@@ -12,7 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AGENT_RESULT_MAX (1u << 20) /**< bytes, unpacked */
+#define AGENT_RESULT_MOST (1u << 20) /**< bytes of one on the wire */
+#define AGENT_RESULT_MAX  (4u << 20) /**< bytes, unpacked */
 
 /**
  * Make @p result fit.

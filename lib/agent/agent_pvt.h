@@ -253,8 +253,11 @@ uint32_t kvr_agent__unit(const struct agent_req *r);
 /** Send what is to be sent of fragments now, or start the timer for it. @return whether there is
  * more, so that nothing is to be repeated yet. */
 bool kvr_agent__send_parts(struct kvr_agent *a, struct agent_req *r);
-/** Send the first fragment of @p it, which makes the receiver say what it lacks. */
+/** Repeat @p it: its first fragment, which makes the receiver say what it lacks. */
 void kvr_agent__send_first(struct kvr_agent *a, struct agent_req *r, const struct agent_item *it);
+/** There was no room for a message in fragments when it was whole: with their next repetition those
+ * of the request are other messages, all of them. */
+void kvr_agent__anew(struct kvr_agent *a, struct agent_req *r);
 /** MISSING: the client, or the router, says what it lacks of an item. */
 void kvr_agent__on_missing(struct kvr_agent *a, const struct kvr_udp_addr *from,
 			   const struct kvr_wire_hdr *h, const uint8_t *body);

@@ -86,6 +86,10 @@ static void view_leg(const struct kvr_message *q, struct kvr_agent_request *out,
 		out->prefill_worker = h.prefill_worker;
 		out->prefill_result = h.prefill_result.p;
 		out->prefill_result_len = h.prefill_result.len;
+		if (q->fixed.result_len > 0) {
+			out->prefill_result = q->result;
+			out->prefill_result_len = q->fixed.result_len;
+		}
 	}
 }
 
@@ -229,7 +233,9 @@ void kvr_agent__on_refused(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 	if (r == NULL || (r->state != AGENT_RUNNING && r->state != AGENT_ENDING) ||
 	    r->source != h->source || r->id != h->id)
 		return;
-	if (what == KVR_REFUSAL_HELLO) {
+	if (w->code == KVR_E_NO_MEMORY) {
+		kvr_agent__anew(a, r);
+	} else if (what == KVR_REFUSAL_HELLO) {
 		kvr_agent__say_hello(a); /* items are repeated meanwhile */
 	} else if (what == KVR_REFUSAL_ITEM && !r->direct) {
 		kvr_agent__undeliverable(a, r, w->detail[2]);

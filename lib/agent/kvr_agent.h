@@ -246,7 +246,7 @@ int kvr_agent_process(struct kvr_agent *a);
 /** One item of an answer. data is copied. */
 struct kvr_agent_item {
 	const void *data;
-	uint32_t len; /**< at most 1 MiB; transfer result: at most frame_bytes - 80, in one piece */
+	uint32_t len; /**< at most 1 MiB; above 64 KiB several items, but for a transfer result */
 	uint32_t flags;
 	uint16_t status;	   /**< engine-defined, 0 fine */
 	uint32_t generated_tokens; /**< so far, this item included; must not fall */

@@ -35,7 +35,10 @@ static void send_part(struct kvr_agent *a, const struct agent_req *r, const stru
 
 void kvr_agent__send_first(struct kvr_agent *a, struct agent_req *r, const struct agent_item *it)
 {
-	send_part(a, r, it, 0);
+	if (it->next == 0)
+		r->parts++; /* all of it is to be sent */
+	else
+		send_part(a, r, it, 0);
 }
 
 /* Fragments of the first copy that may go now. */
@@ -83,6 +86,20 @@ bool kvr_agent__send_parts(struct kvr_agent *a, struct agent_req *r)
 	if (r->pacing)
 		kvr_timer_set(&a->link.timers, &r->repeat, r->paced_us);
 	return r->pacing;
+}
+
+void kvr_agent__anew(struct kvr_agent *a, struct agent_req *r)
+{
+	struct agent_item *it;
+
+	STAILQ_FOREACH (it, &r->items, link) {
+		if (it->w.seq >= r->sent)
+			break;
+		if (it->n_frames == 1 || it->next < it->n_frames)
+			continue;
+		it->ids = kvr_link_ids(&a->link, r->source, r->id, r->handle);
+		it->next = it->n_again = 0;
+	}
 }
 
 /* The item that MISSING is about, as it has been sent; or NULL. */

@@ -147,10 +147,12 @@ static struct agent_item *new_item(struct kvr_agent *a, const struct agent_req *
 	return it;
 }
 
-/* Most data of one item. */
-static uint32_t item_most(const struct agent_req *r)
+/* Most data of one item. Of a prefill leg only the result may have several frames. */
+static uint32_t item_most(const struct agent_req *r, uint16_t wire_flags)
 {
-	return r->leg == KVR_ROLE_PREFILL ? r->item_bytes : KVR_WIRE_MAX_ITEM;
+	if (r->leg != KVR_ROLE_PREFILL)
+		return KVR_WIRE_MAX_ITEM;
+	return (wire_flags & KVR_RESP_F_FIN) != 0 ? KVR_WIRE_MAX_RESULT : r->item_bytes;
 }
 
 /* Whether the hints of the last item, and what the router adds to them, need an item of their own:
@@ -196,12 +198,12 @@ static int cut(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_
 	if (said.len > r->item_bytes)
 		said.len = 0; /* there is no room for it, ever */
 	do {
-		len = RTE_MIN(item->len - off, item_most(r));
+		len = RTE_MIN(item->len - off, item_most(r, wire_flags));
 		more = off + len < item->len;
 		another = !more && needs_another(r, len, said.len, wire_flags);
-		if ((r->leg == KVR_ROLE_PREFILL || (wire_flags & FAILED) != 0) &&
+		if ((wire_flags & FAILED) != 0 &&
 		    RTE_ALIGN_CEIL(len, 8u) + said.len > r->item_bytes)
-			said.len = 0; /* a transfer result and words are not cut */
+			said.len = 0; /* words are not cut */
 		/* No data may be NULL, to which nothing can be added. */
 		it = add_item(a, r, &list,
 			      off == 0 ? item->data : (const uint8_t *)item->data + off, len,
@@ -272,8 +274,6 @@ int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_age
 		return -EMSGSIZE;
 	if (r->leg == KVR_ROLE_PREFILL &&
 	    (item->flags & (KVR_AGENT_LAST | KVR_AGENT_ERROR)) == KVR_AGENT_LAST) {
-		if (item->len > r->item_bytes)
-			return -EMSGSIZE; /* cut in two, its end would be taken for the result */
 		if (item->len == 0 && !r->bootstrap)
 			return -EINVAL;
 	}
@@ -382,6 +382,8 @@ void kvr_agent__repeat(struct kvr_agent *a, struct agent_req *r)
 		send_progress(a, r);
 	r->backoff_us = RTE_MIN(2 * r->backoff_us, AGENT_REPEAT_MAX_US);
 	kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
+	if (r->parts > 0)
+		kvr_agent__send_parts(a, r);
 }
 
 void kvr_agent__on_response_ack(struct kvr_agent *a, const struct kvr_udp_addr *from,

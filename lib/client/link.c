@@ -34,7 +34,7 @@ static void init_assembly(struct kvr_link *l)
 	const bool agent = l->conf.role == KVR_ROLE_BIT_AGENT;
 	/* An agent takes any message; what a client asks for is not that long, and comes in frames
 	 * of the usual size or longer. */
-	const uint64_t bytes = RTE_MAX(l->conf.assembly_bytes, agent ? KVR_WIRE_MAX_MESSAGE : 0);
+	const uint64_t bytes = RTE_MAX(l->conf.assembly_bytes, agent ? KVR_WIRE_MAX_DISPATCH : 0);
 	const uint32_t frames =
 		(uint32_t)(agent ? RTE_MAX(bytes / KVR_WIRE_MIN_FRAGMENT, KVR_WIRE_MAX_FRAGMENTS)
 				 : RTE_MAX(bytes / LINK_CLIENT_FRAGMENT, 2u));

@@ -21,7 +21,7 @@
 #define KVR_WIRE_LEAST_MAX_FRAME (KVR_WIRE_MIN_FRAME + KVR_WIRE_MIN_FRAGMENT)
 /** Most fragments of one message. */
 #define KVR_WIRE_MAX_FRAGMENTS                                                                     \
-	((KVR_WIRE_MAX_MESSAGE + KVR_WIRE_MIN_FRAGMENT - 1) / KVR_WIRE_MIN_FRAGMENT)
+	((KVR_WIRE_MAX_DISPATCH + KVR_WIRE_MIN_FRAGMENT - 1) / KVR_WIRE_MIN_FRAGMENT)
 
 /** Roles of sender and receiver, as bits. */
 #define KVR_ROLE_BIT_CLIENT 0x1u

@@ -29,11 +29,13 @@ struct kvr_message {
 	uint32_t tokens_off;
 	uint32_t hints_off;
 	uint32_t body_off;
+	uint32_t result_off;
 	/* In place (unaligned) when contiguous, else NULL: gather with kvr_slices_at(). */
 	const void *hashes; /* fixed.n_hashes u64 */
 	const void *tokens; /* fixed.n_tokens u32 */
 	const void *hints;  /* fixed.hints_len bytes */
 	const void *body;   /* fixed.body_len bytes */
+	const void *result; /* fixed.result_len bytes */
 	struct kvr_fault fault;
 };
 
@@ -67,18 +69,20 @@ enum kvr_code kvr_request_parse_slices(const struct kvr_slice *s, uint32_t n, ui
 
 /** Source of a request to be sent. */
 struct kvr_request_src {
-	struct kvr_wire_request fixed; /* the four counts are filled in by kvr_request_build() */
+	struct kvr_wire_request fixed; /* the five counts are filled in by kvr_request_build() */
 	const void *hashes;	       /* n_hashes u64 */
 	const void *tokens;	       /* n_tokens u32 */
 	const void *hints;	       /* hints_len bytes, a multiple of 8 */
 	const void *body;	       /* body_len bytes */
+	const void *result;	       /* DISPATCH of a decode leg: result_len bytes */
 	uint32_t n_hashes;
 	uint32_t n_tokens;
 	uint32_t hints_len;
 	uint32_t body_len;
+	uint32_t result_len;
 };
 
-#define KVR_REQUEST_SLICES 7 /* fixed, hashes, tokens + pad, hints, body + pad */
+#define KVR_REQUEST_SLICES 9 /* fixed, hashes, tokens + pad, hints, body + pad, result + pad */
 
 /**
  * Describe the message body as slices over the caller's memory, ready for kvr_frag_init() and

@@ -48,6 +48,8 @@
 #define KVR_WIRE_MAX_MESSAGE                                                                       \
 	(sizeof(struct kvr_wire_request) + KVR_WIRE_MAX_HASHES * 8u + KVR_WIRE_MAX_TOKENS * 4u +   \
 	 KVR_WIRE_MAX_HINTS + KVR_WIRE_MAX_BODY)
+/** The same of a DISPATCH, which may carry a transfer result besides. */
+#define KVR_WIRE_MAX_DISPATCH (KVR_WIRE_MAX_MESSAGE + KVR_WIRE_MAX_RESULT)
 /** Data of an item of an answer, and of the transfer result that a prefill leg ends with. */
 #define KVR_WIRE_MAX_ITEM   65536u
 #define KVR_WIRE_MAX_RESULT 1048576u

@@ -46,9 +46,10 @@
 /**
  * Fixed part of ROUTE and DISPATCH: 88 bytes. After it, in this order, each padded with zero
  * bytes to a multiple of 8: hashes (n_hashes * 8), tokens (n_tokens * 4), hints (hints_len),
- * body (body_len). Hashes win for routing, and then isl must be at least n_hashes * block_size.
- * With tokens alone isl must be n_tokens. With neither, e.g. a prompt below one block whose tokens
- * only the engine needs, nothing is matched.
+ * body (body_len), and in the DISPATCH of a decode leg the transfer result (result_len). Hashes win
+ * for routing, and then isl must be at least n_hashes * block_size. With tokens alone isl must be
+ * n_tokens. With neither, e.g. a prompt below one block whose tokens only the engine needs, nothing
+ * is matched.
  */
 struct kvr_wire_request {
 	uint16_t pool;	   /* number from CONNECTED (or the configuration) */
@@ -73,7 +74,7 @@ struct kvr_wire_request {
 	uint8_t client_ip[16];	 /* IPv6, or IPv4 mapped (::ffff:a.b.c.d): target of direct items */
 	uint16_t client_port;	 /* host order value, little-endian like everything */
 	uint16_t client_frame;	 /* largest UDP payload the client takes; ROUTE carries it too */
-	uint32_t reserved1;	 /* 0 */
+	uint32_t result_len;	 /* DISPATCH of a decode leg: bytes of the result behind the body */
 } __rte_packed;
 
 /* ---- what the router says about it ------------------------------------------------------ */

@@ -45,7 +45,7 @@ struct reasm_done {
 	uint64_t at;
 };
 
-/* One partial message: 920 bytes, of which a two-fragment message touches three lines. */
+/* One partial message: 992 bytes, of which a two-fragment message touches three lines. */
 struct reasm_entry {
 	struct reasm_key key;
 	uint32_t next; /* in its bucket, or in the free list */

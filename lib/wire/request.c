@@ -36,6 +36,11 @@ static enum kvr_code check_limits(const struct kvr_wire_request *q, struct kvr_f
 			      KVR_WIRE_MAX_HINTS);
 	if (q->body_len > KVR_WIRE_MAX_BODY)
 		return refuse(f, KVR_E_TOO_LARGE, "body too large", q->body_len, KVR_WIRE_MAX_BODY);
+	if (q->result_len != 0 && (q->flags & KVR_REQ_F_DECODE_LEG) == 0)
+		return refuse(f, KVR_E_FLAGS, "a result without a decode leg", q->result_len, 0);
+	if (q->result_len > KVR_WIRE_MAX_RESULT)
+		return refuse(f, KVR_E_TOO_LARGE, "result too large", q->result_len,
+			      KVR_WIRE_MAX_RESULT);
 	return KVR_OK;
 }
 
@@ -51,7 +56,7 @@ static enum kvr_code check_flags(const struct kvr_wire_request *q, uint8_t kind,
 	if ((q->flags & KVR_REQ_F_PREFILL_LEG) != 0 &&
 	    (q->flags & (KVR_REQ_F_DECODE_LEG | KVR_REQ_F_DIRECT)) != 0)
 		return refuse(f, KVR_E_FLAGS, "flags that no prefill leg has", q->flags, known);
-	if (q->reserved0 != 0 || q->reserved1 != 0)
+	if (q->reserved0 != 0)
 		return refuse(f, KVR_E_FLAGS, "reserved bytes set", 0, 0);
 	/* `worker` is the cookie then, which whoever gave it has looked at. */
 	if (kind != KVR_DISPATCH &&
@@ -105,7 +110,7 @@ enum kvr_code kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t 
 	uint32_t end;
 	enum kvr_code r;
 
-	out->hashes = out->tokens = out->hints = out->body = NULL;
+	out->hashes = out->tokens = out->hints = out->body = out->result = NULL;
 	out->fault = (struct kvr_fault){0};
 	if (msg_len < sizeof(*q))
 		return refuse(f, KVR_E_LENGTH, "request too short", msg_len, sizeof(*q));
@@ -118,7 +123,8 @@ enum kvr_code kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t 
 	out->tokens_off = out->hashes_off + q->n_hashes * 8;
 	out->hints_off = out->tokens_off + pad8(q->n_tokens * 4);
 	out->body_off = out->hints_off + q->hints_len;
-	end = out->body_off + pad8(q->body_len);
+	out->result_off = out->body_off + pad8(q->body_len);
+	end = out->result_off + pad8(q->result_len);
 	if (q->hints_len % 8 != 0)
 		return refuse(f, KVR_E_LENGTH, "hints_len is not a multiple of 8", q->hints_len, 8);
 	if (end != msg_len)
@@ -166,12 +172,14 @@ enum kvr_code kvr_request_parse_slices(const struct kvr_slice *s, uint32_t n, ui
 	if (r != 0)
 		return r;
 	if (!pad_ok(s, n, out->tokens_off, q->n_tokens * 4) ||
-	    !pad_ok(s, n, out->body_off, q->body_len))
+	    !pad_ok(s, n, out->body_off, q->body_len) ||
+	    !pad_ok(s, n, out->result_off, q->result_len))
 		return refuse(&out->fault, KVR_E_FLAGS, "padding is not zero", 0, 0);
 	out->hashes = kvr_slices_at(s, n, out->hashes_off, q->n_hashes * 8, NULL);
 	out->tokens = kvr_slices_at(s, n, out->tokens_off, q->n_tokens * 4, NULL);
 	out->hints = kvr_slices_at(s, n, out->hints_off, q->hints_len, NULL);
 	out->body = kvr_slices_at(s, n, out->body_off, q->body_len, NULL);
+	out->result = kvr_slices_at(s, n, out->result_off, q->result_len, NULL);
 	return KVR_OK;
 }
 
@@ -181,12 +189,13 @@ uint32_t kvr_request_build(struct kvr_request_src *src, struct kvr_slice slices[
 
 	if (src->n_hashes > KVR_WIRE_MAX_HASHES || src->n_tokens > KVR_WIRE_MAX_TOKENS ||
 	    src->hints_len > KVR_WIRE_MAX_HINTS || src->hints_len % 8 != 0 ||
-	    src->body_len > KVR_WIRE_MAX_BODY)
+	    src->body_len > KVR_WIRE_MAX_BODY || src->result_len > KVR_WIRE_MAX_RESULT)
 		return 0;
 	src->fixed.n_hashes = src->n_hashes;
 	src->fixed.n_tokens = src->n_tokens;
 	src->fixed.hints_len = src->hints_len;
 	src->fixed.body_len = src->body_len;
+	src->fixed.result_len = src->result_len;
 	slices[0] = (struct kvr_slice){&src->fixed, sizeof(src->fixed)};
 	slices[1] = (struct kvr_slice){src->hashes, src->n_hashes * 8};
 	slices[2] = (struct kvr_slice){src->tokens, src->n_tokens * 4};
@@ -194,5 +203,7 @@ uint32_t kvr_request_build(struct kvr_request_src *src, struct kvr_slice slices[
 	slices[4] = (struct kvr_slice){src->hints, src->hints_len};
 	slices[5] = (struct kvr_slice){src->body, src->body_len};
 	slices[6] = (struct kvr_slice){zeros, pad8(src->body_len) - src->body_len};
+	slices[7] = (struct kvr_slice){src->result, src->result_len};
+	slices[8] = (struct kvr_slice){zeros, pad8(src->result_len) - src->result_len};
 	return kvr_slices_len(slices, KVR_REQUEST_SLICES);
 }

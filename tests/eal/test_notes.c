@@ -41,6 +41,19 @@ static struct rte_mbuf *some_frame(void)
 	return m;
 }
 
+/* Two of them, as they come from reassembly. */
+static struct frame_list *some_frames(void)
+{
+	struct frame_list *l = buf_get(rt, rt->frame_lists, sizeof(*l) + 2 * sizeof(l->m[0]));
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(l);
+	*l = (struct frame_list){.n = 2};
+	l->m[0] = some_frame();
+	l->m[1] = some_frame();
+	rt->lcore[0]->moved[0] += l->n;
+	return l;
+}
+
 /* What a ROUTE has become when ingress is done with it. */
 static struct job *some_job(uint8_t kind)
 {
@@ -67,6 +80,9 @@ static struct note filled(enum note_type type)
 		break;
 	case NOTE_PART_FRAME:
 		n.m = some_frame();
+		break;
+	case NOTE_PART_FRAMES:
+		n.frames = some_frames();
 		break;
 	case NOTE_PART_CODE:
 		n.code = 1;

@@ -124,6 +124,24 @@ void do_dispatch_ack(void)
 	peers_say(peers_answerer(to, how), buf, kvr_put_dispatch_ack(buf, sizeof(buf), &mine, &a));
 }
 
+/* A fragment of an item, or of a transfer result: of four, in any order and number. */
+static void say_part(uint32_t from, const struct kvr_wire_ids *ids, struct kvr_wire_response r,
+		     uint32_t k)
+{
+	uint8_t body[sizeof(r) + 2000] = {0}, buf[KVR_WIRE_LEAST_MAX_FRAME];
+	struct kvr_frag f;
+	uint32_t off, len;
+
+	r.data_len = sizeof(body) - sizeof(r);
+	memcpy(body, &r, sizeof(r));
+	if (kvr_frag_init(&f, KVR_RESPONSE, ids, sizeof(body), sizeof(buf)) != 0)
+		return;
+	kvr_frag_seek(&f, k);
+	kvr_frag_next(&f, buf, &off, &len);
+	memcpy(buf + sizeof(struct kvr_wire_hdr), body + off, len);
+	peers_say(from, buf, (int)(sizeof(struct kvr_wire_hdr) + len));
+}
+
 void do_response(void)
 {
 	const uint8_t back = peers_byte(), how = peers_byte(), tokens = peers_byte();
@@ -141,6 +159,11 @@ void do_response(void)
 	if (ids == NULL)
 		return;
 	mine = in_life(ids, to, how);
+	if ((back & 0x40) != 0) {
+		mine.msg_seq = r.seq;
+		say_part(peers_answerer(to, how), &mine, r, tokens >> 3 & 3);
+		return;
+	}
 	peers_say(peers_answerer(to, how), buf,
 		  kvr_put_response(buf, sizeof(buf), &mine, r, (struct kvr_slice){"item", 4}));
 }

@@ -25,6 +25,20 @@ from engine_http import Answer, Gone, Http, Refused, get  # noqa: E402
 LEASE_S = 30
 
 
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def text_of(body, name):
+    """A field of a JSON object as it stands there; "" without one."""
+    body, head = body.decode(), f'"{name}":'
+    at = body.find(head) + len(head)
+    if at < len(head):
+        return ''
+    at += len(body[at:]) - len(body[at:].lstrip())
+    return body[at:json.JSONDecoder().raw_decode(body, at)[1]]
+
+
 class Rank:
     def __init__(self, o, number):
         self.number, self.running, self.waiting = number, 0, 0
@@ -38,6 +52,7 @@ class Engine:
         self.o, self.ranks, self.turn = o, [Rank(o, i) for i in range(o.ranks)], 0
         self.id = uuid.uuid4().hex
         self.seen = deque(maxlen=64)    # requests, for tests
+        self.gave = None                # digest of the last kv_transfer_params
         self.count = {'requests': 0, 'finished': 0, 'aborted': 0, 'refused': 0, 'fetched': 0,
                       'kv_lost': 0, 'tokens': 0}
         self.held = {}                  # transfers that wait to be fetched: id -> (Event, since)
@@ -190,11 +205,13 @@ class Engine:
         key = uuid.uuid4().hex
         self.held[key] = (asyncio.Event(), time.monotonic())
         ids = list(range(1000, 1000 + max(len(chain), self.o.result_blocks)))
-        return {'do_remote_prefill': True, 'do_remote_decode': False, 'remote_block_ids': [ids],
-                'remote_engine_id': f'{self.id}_dp{rank.number}', 'remote_request_id': key,
-                'remote_host': self.o.host, 'remote_port': self.o.port, 'tp_size': 1, 'dcp_size': 1,
-                'pp_size': 1, 'remote_num_tokens': len(chain) * self.o.block_size,
-                'remote_blocks_expiry_time': time.time() + LEASE_S, 'transfer_mode': 'pull'}
+        kv = {'do_remote_prefill': True, 'do_remote_decode': False, 'remote_block_ids': [ids],
+              'remote_engine_id': f'{self.id}_dp{rank.number}', 'remote_request_id': key,
+              'remote_host': self.o.host, 'remote_port': self.o.port, 'tp_size': 1, 'dcp_size': 1,
+              'pp_size': 1, 'remote_num_tokens': len(chain) * self.o.block_size,
+              'remote_blocks_expiry_time': time.time() + LEASE_S, 'transfer_mode': 'pull'}
+        self.gave = digest(json.dumps(kv))  # the text of it in the answer
+        return kv
 
     async def wait_fetched(self, http, room):
         """A prefill engine keeps the blocks of a room until its decode engine has them."""
@@ -253,7 +270,7 @@ class Engine:
         return '\n'.join(out) + '\n'
 
     def state(self):
-        return {'count': self.count, 'seen': list(self.seen), 'held': len(self.held), 'id': self.id,
+        return {'count': self.count, 'seen': list(self.seen), 'held': len(self.held), 'gave': self.gave, 'id': self.id,
                 'ranks': [{'running': r.running, 'blocks': len(r.cache.blocks), 'seq': r.events.seq,
                            'published': r.events.published, 'dropped': r.events.dropped,
                            'replayed': r.events.replayed} for r in self.ranks]}
@@ -315,7 +332,7 @@ class Engine:
         if path not in ('/v1/completions', '/v1/chat/completions'):
             raise Refused(404, 'Not Found')
         self.count['requests'] += 1
-        self.seen.append({'path': path, 'headers': http.headers, 'body': {
+        self.seen.append({'path': path, 'headers': http.headers, 'kv': digest(text_of(http.body, 'kv_transfer_params')), 'body': {
             k: v for k, v in body.items() if k not in ('prompt', 'messages')}})
         await self.generate(http, body, path.endswith('chat/completions'))
         self.count['finished'] += 1

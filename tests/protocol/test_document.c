@@ -61,7 +61,7 @@ static const struct {
 	F(request, client_ip),
 	F(request, client_port),
 	F(request, client_frame),
-	F(request, reserved1),
+	F(request, result_len),
 	F(accepted, worker),
 	F(accepted, dp_rank),
 	F(accepted, overlap_blocks),

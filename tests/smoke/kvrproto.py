@@ -456,12 +456,13 @@ class Dispatch:
         (self.pool, self.phase, _, self.flags, self.isl, hashes, tokens, hints, size,
          self.max_tokens, self.expected, _, self.worker, self.dp_rank, self.overlap_blocks,
          self.cached_tokens, self.attempt, address, self.client_port, self.client_frame,
-         _) = REQUEST.unpack_from(body)
+         result) = REQUEST.unpack_from(body)
         at = REQUEST.size
         token_at = at + 8 * hashes
         hint_at = token_at + (tokens * 4 + 7) // 8 * 8
         body_at = hint_at + hints
-        if body_at + (size + 7) // 8 * 8 != len(body):
+        result_at = body_at + (size + 7) // 8 * 8
+        if result_at + (result + 7) // 8 * 8 != len(body):
             raise ValueError('lengths')
         self.source, self.id, self.handle = header.source, header.id, header.handle
         self.hashes = struct.unpack_from(f'<{hashes}Q', body, at)
@@ -473,6 +474,8 @@ class Dispatch:
             raise ValueError('a prefill leg is not DIRECT')
         self.bootstrap = self.prefill_worker = self.result = self.session = None
         self.read(dict(read_hints(self.hints)))
+        if result:
+            self.result = body[result_at:result_at + result]
         v4 = address[:12] == bytes(10) + b'\xff\xff'
         self.client = socket.inet_ntop(socket.AF_INET if v4 else socket.AF_INET6,
                                        address[12:] if v4 else address)

@@ -133,7 +133,7 @@ local request = {
 	{u32("expected_output_tokens", "Tokens expected"), 4}, {u32("deadline_ms", "Deadline (ms)"), 4},
 	{f_worker, 8}, {f_dp_rank, 4}, {u32("overlap_blocks", "Overlap blocks"), 4}, {f_cached, 4},
 	{u32("attempt", "Attempt"), 4}, {f_client_ip, 16}, {u16("client_port", "Client port"), 2},
-	{u16("client_frame", "Largest frame of the client"), 2}, {skip, 4},
+	{u16("client_frame", "Largest frame of the client"), 2}, {u32("result_len", "Result bytes"), 4},
 }
 
 local structs = {
@@ -206,6 +206,7 @@ local f_missing = x64("missing", "Missing")
 local f_token = u32("token", "Token")
 local f_body = field("body", ProtoField.bytes, "Body")
 local f_data = field("data", ProtoField.bytes, "Data")
+local f_result = field("result", ProtoField.bytes, "Transfer result")
 local f_text = field("text", ProtoField.string, "Text")
 local f_pool_name = field("pool_name", ProtoField.string, "Pool name")
 local f_session_id = field("session_id", ProtoField.string, "Session")
@@ -416,6 +417,7 @@ local function tail_request(tree, tvb, at)
 	local base_at = at - size_of(request)
 	local n_hashes, n_tokens = tvb(base_at + 12, 4):le_uint(), tvb(base_at + 16, 4):le_uint()
 	local hints, body = tvb(base_at + 20, 4):le_uint(), tvb(base_at + 24, 4):le_uint()
+	local result = tvb(base_at + 84, 4):le_uint()
 	local function here(n) return at + n <= tvb:len() end
 
 	-- A first fragment ends somewhere in here: show the parts that are whole.
@@ -429,7 +431,10 @@ local function tail_request(tree, tvb, at)
 	at = tail_hints(tree, tvb, at, hints)
 	if at == nil or not here(pad8(body)) then return at end
 	if body > 0 then tree:add(f_body, tvb(at, body)) end
-	return at + pad8(body)
+	at = at + pad8(body)
+	if not here(pad8(result)) then return at end
+	if result > 0 then tree:add(f_result, tvb(at, result)) end
+	return at + pad8(result)
 end
 
 local function bytes_tail(f, len_at)

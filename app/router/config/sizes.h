@@ -14,7 +14,8 @@
  *                              message may lie at once are longer than the largest
  *         + reassembly         fragments of unfinished messages, all ingress lcores; whole messages
  *                              until the scheduler has taken them count here, too
- *         + waiting            requests that wait, or wait for their worker's acknowledgement
+ *         + waiting            requests that wait, or wait for their worker's acknowledgement, and
+ *                              the transfer results of their prefill legs
  *
  * From these follows the largest message: two of it fit the share of one source, and two of it may
  * wait in one pool. Pure: no EAL, no device.

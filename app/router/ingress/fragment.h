@@ -17,7 +17,7 @@
 
 /* ---- fragment_dp.c ---- */
 
-/** A fragment of ROUTE or POTENTIAL_LOADS. */
+/** A fragment of ROUTE, POTENTIAL_LOADS, or the result of a prefill leg. */
 void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /** The ingress lcore that joins the fragments of this sender; @p lc itself unless they may come to
@@ -42,11 +42,25 @@ bool read_may_start(struct lcore *lc, const struct kvr_wire_hdr *h);
 /** All frames of a request are here, which it takes: it becomes a job within some turns. */
 void read_start(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from);
 
+/** A list for so many frames; NULL: none is left, which may only be when they are few. */
+struct frame_list *read_list(struct lcore *lc, uint32_t frames);
+
 /** Read on, as far as a turn allows. */
 void read_poll(struct lcore *lc);
 
 /** Give up what is being read; at the stop. */
 void read_drop(struct lcore *lc);
+
+/* ---- result_dp.c: transfer results of several frames. Ingress lcores ---- */
+
+/** A fragment of the last item of a prefill leg, from the agent that has the leg. */
+void result_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** All of them are here: to the scheduler, which acknowledges them. */
+void result_whole(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from);
+
+/** The first one once more, of a result that is whole. */
+void result_again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /* ---- frames_dp.c: frames of whole messages ---- */
 

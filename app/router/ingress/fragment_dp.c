@@ -80,8 +80,10 @@ static void too_large(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const uint64_t allowed = RTE_MIN((uint64_t)lc->rt->sizes.max_frames * h->frag_len,
 					 lc->rt->sizes.max_message);
-	const struct refusal why = {.code = KVR_E_TOO_LARGE, .detail = {h->msg_len, allowed}};
+	struct refusal why = {.code = KVR_E_TOO_LARGE, .detail = {h->msg_len, allowed}};
 
+	if (h->kind == KVR_RESPONSE && h->frag_off == 0)
+		why.detail[2] = ((const struct kvr_wire_response *)kvr_frame_body(h))->seq;
 	if (h->frag_off == 0)
 		source_refuse_passed(lc, m, from, &why);
 	else
@@ -95,6 +97,10 @@ static void again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 
 	if (h->frag_off == 0 && h->kind == KVR_ROUTE) {
 		note_from_client(lc, m, from);
+		return;
+	}
+	if (h->frag_off == 0 && h->kind == KVR_RESPONSE) {
+		result_again(lc, m, from);
 		return;
 	}
 	in_count(lc, IN_FRAGMENTS);
@@ -170,7 +176,10 @@ void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 	case KVR_REASM_COMPLETE:
 		in_count(lc, IN_FRAGMENTS);
 		in_count(lc, IN_MESSAGES);
-		read_start(lc, &msg, from);
+		if (unlikely(h->kind == KVR_RESPONSE))
+			result_whole(lc, &msg, from);
+		else
+			read_start(lc, &msg, from);
 		break;
 	case KVR_REASM_DUPLICATE:
 		in_count(lc, IN_FRAGMENTS);

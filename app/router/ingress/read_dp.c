@@ -40,7 +40,7 @@ bool read_may_start(struct lcore *lc, const struct kvr_wire_hdr *h)
 }
 
 /* A small list is enough for most. */
-static struct frame_list *list_take(struct lcore *lc, uint32_t frames)
+struct frame_list *read_list(struct lcore *lc, uint32_t frames)
 {
 	struct frame_list *l;
 
@@ -66,7 +66,7 @@ static void no_list(struct lcore *lc, const struct kvr_reasm_msg *msg, const str
 
 void read_start(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from)
 {
-	struct frame_list *l = list_take(lc, msg->n_frags);
+	struct frame_list *l = read_list(lc, msg->n_frags);
 	struct reading *rd = &lc->reading;
 
 	if (unlikely(l == NULL)) {

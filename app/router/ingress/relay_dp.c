@@ -4,6 +4,7 @@
  * the frame; what changes the state of a request goes to its scheduler as a note. A note that
  * must not be lost and finds the ring full stops its frame too, so that the sender repeats it.
  */
+#include "ingress/fragment.h"
 #include "ingress/ingress.h"
 #include "ingress/job.h"
 #include "ingress/source.h"
@@ -250,8 +251,12 @@ static void relay_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kv
 
 	if (r == NULL)
 		return;
+	if (relay.leg == KVR_LEG_PREFILL) {
+		result_fragment(lc, m, from);
+		return;
+	}
 	most = out_limit(lc, &relay.client);
-	if (relay.leg == KVR_LEG_PREFILL || h->msg_len > KVR_WIRE_ITEM_MOST) {
+	if (h->msg_len > KVR_WIRE_ITEM_MOST) {
 		item_too_large(lc, m, from, h->msg_len, KVR_WIRE_ITEM_MOST);
 	} else if (kvr_flight_voice(r) != KVR_FLIGHT_HEARD && first) {
 		quiet_item(lc, p, r, &relay, m);

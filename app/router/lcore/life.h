@@ -119,10 +119,12 @@ struct pair {
 	struct kvr_rq_pair rq; /* points at the next two */
 	struct kvr_sched_str required[KVR_HINTS_MAX_TAINTS + 1];
 	struct kvr_sched_preferred preferred[KVR_HINTS_MAX_TAINTS + 1];
-	struct rte_mbuf *result; /* last item of the prefill leg, or NULL */
-	bool over;		 /* the message is only needed for what is sent of it still */
-	char said[160];		 /* what the engine of a failed one said, first line; "": nothing */
-	uint16_t port;		 /* bootstrap */
+	struct rte_mbuf *result;	/* last item of the prefill leg, or NULL */
+	struct frame_list *long_result; /* the same, of several frames, which wait (pool::held) */
+	uint32_t share_result;		/* of its client's source, shares_dp.c */
+	bool over;	/* the message is only needed for what is sent of it still */
+	char said[160]; /* what the engine of a failed one said, first line; "": nothing */
+	uint16_t port;	/* bootstrap */
 	char host[KVR_WORKER_TEXT];
 	struct sending sending[2];   /* by leg */
 	struct kvr_overlap *overlap; /* with the prefill pool's caches; follows the struct */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "lcore/note.h"
 
+#include "ingress/fragment.h"
 #include "sched/sched.h"
 
 const struct note_info note_types[NOTE_TYPES] = {
@@ -17,6 +18,9 @@ void note_drop(struct lcore *control, const struct note *n)
 		break;
 	case NOTE_PART_FRAME:
 		rte_pktmbuf_free(n->m);
+		break;
+	case NOTE_PART_FRAMES:
+		frames_free(n->frames);
 		break;
 	case NOTE_PART_NONE:
 	case NOTE_PART_CODE:

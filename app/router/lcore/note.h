@@ -32,6 +32,7 @@ enum note_part {
 	NOTE_PART_NONE,	    /* the handle says all */
 	NOTE_PART_JOB,	    /* job: the job and its frames */
 	NOTE_PART_FRAME,    /* m: the frame */
+	NOTE_PART_FRAMES,   /* frames: the list and the frames in it */
 	NOTE_PART_CODE,	    /* code; owns nothing */
 	NOTE_PART_PROGRESS, /* progress; owns nothing */
 	NOTE_PART_SESSION,  /* session; owns nothing */
@@ -46,6 +47,8 @@ enum note_part {
 	X(NOTE_DISPATCH_ACK, "DISPATCH_ACK", NOTE_PART_CODE)                                       \
 	X(NOTE_PROGRESS, "PROGRESS", NOTE_PART_PROGRESS)                                           \
 	X(NOTE_RESULT, "RESULT", NOTE_PART_FRAME)                                                  \
+	X(NOTE_LONG_RESULT, "LONG_RESULT", NOTE_PART_FRAMES)                                       \
+	X(NOTE_RESULT_AGAIN, "RESULT_AGAIN", NOTE_PART_FRAME)                                      \
 	X(NOTE_LAST, "LAST", NOTE_PART_FRAME)                                                      \
 	X(NOTE_FIN_ACKED, "FIN_ACKED", NOTE_PART_NONE)                                             \
 	X(NOTE_ABORT_ACK, "ABORT_ACK", NOTE_PART_NONE)                                             \
@@ -55,9 +58,10 @@ enum note_part {
 	X(NOTE_MISSING, "MISSING", NOTE_PART_FRAME)
 
 /** NOTE_PROGRESS: an item of a stream, or PROGRESS, has changed something. NOTE_RESULT: the last
- * item of a prefill leg, a RESPONSE. NOTE_LAST: that of an answer whose client has asked for TRACK.
- * NOTE_FIN_ACKED: the client has the last item. NOTE_MISSING: what a worker lacks of a DISPATCH.
- * The others are called after their frame. */
+ * item of a prefill leg, a RESPONSE; NOTE_LONG_RESULT: the same of several frames, which count in
+ * lcore::moved; NOTE_RESULT_AGAIN: the first of these once more. NOTE_LAST: that of an answer whose
+ * client has asked for TRACK. NOTE_FIN_ACKED: the client has the last item. NOTE_MISSING: what a
+ * worker lacks of a DISPATCH. The others are called after their frame. */
 enum note_type {
 #define NOTE_ENUM(type, name, part) type,
 	NOTE_LIST(NOTE_ENUM)
@@ -73,6 +77,7 @@ struct note {
 	union {
 		struct job *job;
 		struct rte_mbuf *m;
+		struct frame_list *frames;
 		uint32_t code; /* enum kvr_code of a DISPATCH_ACK */
 		struct {
 			uint32_t tokens; /* generated so far */
@@ -160,11 +165,11 @@ struct prediction {
 	uint64_t sh[];
 };
 
-/** Frames of a ROUTE longer than one; buf_get() of router::frame_lists. */
+/** Frames of a message longer than one; buf_get() of router::frame_lists. */
 struct frame_list {
 	struct frame_list *next; /* in the queue of an lcore */
 	uint32_t n;
-	uint32_t pad;
+	uint32_t lcore; /* of a result: ingress lcore that has counted it in `moved` */
 	struct rte_mbuf *m[];
 };
 

@@ -36,6 +36,37 @@ enum kvr_code job_hold(struct job *j)
 	return KVR_OK;
 }
 
+enum kvr_code result_hold(struct job *j, struct frame_list *l)
+{
+	enum kvr_code code = job_hold(j);
+	const uint32_t held = atomic_load_explicit(&j->pool->live.held, memory_order_relaxed);
+
+	if (code == KVR_OK && held + l->n > j->pool->max_held)
+		code = KVR_E_NO_MEMORY;
+	if (code == KVR_OK)
+		code = share_result(j->pool, j, l->n, j->pool->max_held - held);
+	if (code != KVR_OK)
+		return code;
+	j->pair->long_result = l;
+	held_set(j->pool, held + l->n);
+	return KVR_OK;
+}
+
+void result_free(struct lcore *lc, struct job *j)
+{
+	struct pair *l = j->pair;
+
+	rte_pktmbuf_free(l->result);
+	l->result = NULL;
+	if (l->long_result == NULL)
+		return;
+	held_set(j->pool, atomic_load_explicit(&j->pool->live.held, memory_order_relaxed) -
+				  l->long_result->n);
+	kvr_share_give(j->pool->live.shares.frames, l->share_result, l->long_result->n);
+	frames_drop(lc, l->long_result);
+	l->long_result = NULL;
+}
+
 void job_free(struct lcore *lc, struct job *j)
 {
 	struct pool *p = j->pool;
@@ -43,6 +74,8 @@ void job_free(struct lcore *lc, struct job *j)
 	/* At the stop control frees what is left, and nobody else runs. */
 	assert(lc == p->sched_lcore || lc == &lc->rt->control);
 	fragments_taken(j);
+	if (j->pair != NULL)
+		result_free(lc, j);
 	if (j->held != 0) {
 		held_set(p, atomic_load_explicit(&p->live.held, memory_order_relaxed) - j->held);
 		share_go_on(p, j, j->held);

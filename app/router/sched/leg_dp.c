@@ -6,6 +6,7 @@
 #include "ingress/job.h"
 #include "lcore/out.h"
 #include "sched/request.h"
+#include "sched/sched.h"
 
 #include <string.h>
 
@@ -28,6 +29,7 @@ enum kvr_code pair_attach(struct job *j)
 	l->rq.required = l->required;
 	l->rq.preferred = l->preferred;
 	l->result = NULL;
+	l->long_result = NULL;
 	l->said[0] = '\0';
 	l->sending[MAIN].on = l->sending[PREFILL].on = false;
 	l->sending[MAIN].stops = l->sending[PREFILL].stops = false;
@@ -38,15 +40,20 @@ enum kvr_code pair_attach(struct job *j)
 
 void pair_detach(struct job *j)
 {
-	rte_pktmbuf_free(j->pair->result);
 	rte_mempool_put(j->pool->pairs, j->pair);
 	j->pair = NULL;
 }
 
-void leg_result(struct job *j, struct rte_mbuf *m)
+void leg_result(struct lcore *lc, struct job *j, struct rte_mbuf *m)
 {
-	rte_pktmbuf_free(j->pair->result); /* of a try before */
+	result_free(lc, j); /* of a try before */
 	j->pair->result = m;
+}
+
+enum kvr_code leg_long_result(struct lcore *lc, struct job *j, struct frame_list *l)
+{
+	result_free(lc, j);
+	return result_hold(j, l);
 }
 
 void leg_prefill_known(const struct life *x)
@@ -74,6 +81,19 @@ static void pass_on(struct kvr_hint_buf *b, const uint8_t *hints, uint32_t len)
 			kvr_hint_put(b, t.type, t.value, t.len, NULL, 0);
 }
 
+/* The same of a result of several frames. */
+static void pass_on_long(struct kvr_hint_buf *b, const struct frame_list *l)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(l->m[0], const void *);
+	const struct kvr_wire_response *w = kvr_frame_body(h);
+	uint8_t said[KVR_WIRE_SAID_MOST];
+
+	if (w->hints_len == 0 || w->hints_len > sizeof(said))
+		return;
+	frames_part(l->m, h->frag_len, h->msg_len - w->hints_len, w->hints_len, said);
+	pass_on(b, said, w->hints_len);
+}
+
 /* The client's hints with those of the leg, in lc->hints. @return their length. */
 static uint32_t leg_hints(struct lcore *lc, const struct request *r, uint32_t leg)
 {
@@ -96,6 +116,8 @@ static uint32_t leg_hints(struct lcore *lc, const struct request *r, uint32_t le
 		pass_on(&b, (const uint8_t *)(w + 1) + RTE_ALIGN_CEIL(w->data_len, 8u),
 			w->hints_len);
 	}
+	if (leg == MAIN && r->rq.way == KVR_WAY_SYNC && j->pair->long_result != NULL)
+		pass_on_long(&b, j->pair->long_result);
 	return b.len; /* it fits: see pair_attach() */
 }
 
@@ -152,6 +174,18 @@ void leg_message(struct lcore *lc, const struct pool *p, const struct kvr_flight
 	of_pair(r, leg, q);
 	out_dispatch_fields(lc, j, &f, &d->h, q);
 	d->h.msg_len = d->h.msg_len - j->tlvs_len + d->hints_len;
+	d->result = NULL;
+	d->result_off = d->h.msg_len;
+	if (leg == MAIN && r->rq.way == KVR_WAY_SYNC && j->pair->long_result != NULL) {
+		const struct kvr_wire_hdr *h =
+			rte_pktmbuf_mtod(j->pair->long_result->m[0], const void *);
+		const struct kvr_wire_response *w = kvr_frame_body(h);
+
+		d->result = j->pair->long_result;
+		d->result_unit = h->frag_len;
+		q->result_len = w->data_len;
+		d->h.msg_len += RTE_ALIGN_CEIL(w->data_len, 8u);
+	}
 	/* Copies complete one another; another try of the request is another message. */
 	d->h.msg_seq = (uint32_t)(f.handle >> 32);
 }

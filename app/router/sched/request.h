@@ -151,7 +151,11 @@ void leg_message(struct lcore *lc, const struct pool *p, const struct kvr_flight
 void leg_prefill_known(const struct life *x);
 
 /** The last item of the prefill leg, which it takes. */
-void leg_result(struct job *j, struct rte_mbuf *m);
+void leg_result(struct lcore *lc, struct job *j, struct rte_mbuf *m);
+
+/** The same of several frames, if they may wait: else the caller keeps them. @return as job_hold().
+ */
+enum kvr_code leg_long_result(struct lcore *lc, struct job *j, struct frame_list *l);
 
 /* ---- answer_dp.c: what clients are told ---- */
 

@@ -3,6 +3,7 @@
  * Frames about requests, as events: which request is meant, whether the sender may speak of it, and
  * what it says. What follows is lib/request's.
  */
+#include "ingress/fragment.h"
 #include "ingress/ingress.h"
 #include "lcore/out.h"
 #include "sched/measure.h"
@@ -160,9 +161,17 @@ static void keep_words(struct pair *l, const void *data, uint32_t len)
 	kvr_reason_quote(&t, data, len);
 }
 
+/* Whether the decode leg will take what its prefill leg ends with now. */
+static bool awaits_result(const struct request *r)
+{
+	return r->rq.way == KVR_WAY_SYNC && r->job != NULL &&
+	       kvr_request_may(leg_state(r, PREFILL), KVR_RQE_FIN) == KVR_RQ_GO;
+}
+
 /* The last item of a prefill leg: its data are what the decode leg needs, on the way without an
  * address. The frame is taken. */
-static void prefill_result(struct request *r, struct rte_mbuf *m, struct kvr_rq_event *e)
+static void prefill_result(struct lcore *lc, struct request *r, struct rte_mbuf *m,
+			   struct kvr_rq_event *e)
 {
 	const struct kvr_wire_response *w = kvr_frame_body(rte_pktmbuf_mtod(m, const void *));
 
@@ -173,9 +182,8 @@ static void prefill_result(struct request *r, struct rte_mbuf *m, struct kvr_rq_
 		if (r->job != NULL && r->job->pair != NULL)
 			keep_words(r->job->pair, w + 1, w->data_len);
 	}
-	if (r->rq.way == KVR_WAY_SYNC && w->data_len != 0 && r->job != NULL &&
-	    kvr_request_may(leg_state(r, PREFILL), KVR_RQE_FIN) == KVR_RQ_GO)
-		leg_result(r->job, m);
+	if (w->data_len != 0 && awaits_result(r))
+		leg_result(lc, r->job, m);
 	else
 		rte_pktmbuf_free(m);
 }
@@ -188,15 +196,16 @@ static uint16_t progress_flags(uint16_t wire)
 }
 
 /* What NOTE_PROGRESS says. @p m: the frame of the last item of a prefill leg, which it takes; NULL:
- * none. */
-static void item(struct lcore *lc, struct pool *p, const struct note *n, struct rte_mbuf *m)
+ * none. @p flags: KVR_RQEF_* besides. */
+static void item(struct lcore *lc, struct pool *p, const struct note *n, struct rte_mbuf *m,
+		 uint16_t flags)
 {
 	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
 	struct request *r = slot != NULL ? request_of(slot) : NULL;
 	const bool fin = (n->progress.flags & KVR_PROG_F_FIN) != 0;
 	const bool booked = r != NULL && r->rq.book, probe = r != NULL && r->rq.probe;
 	struct kvr_rq_event e = {.kind = fin ? KVR_RQE_FIN : KVR_RQE_ITEM,
-				 .flags = progress_flags(n->progress.flags),
+				 .flags = progress_flags(n->progress.flags) | flags,
 				 .tokens = n->progress.tokens};
 	uint32_t leg = MAIN, predicted = 0, rank = 0;
 
@@ -209,7 +218,7 @@ static void item(struct lcore *lc, struct pool *p, const struct note *n, struct 
 		rank = r->rq.leg[leg].rank;
 	}
 	if (unlikely(m != NULL && r != NULL && leg_of(slot) == PREFILL))
-		prefill_result(r, m, &e);
+		prefill_result(lc, r, m, &e);
 	else
 		rte_pktmbuf_free(m);
 	if (!slot_event(lc, p, slot, e) || !fin || booked || probe ||
@@ -220,7 +229,7 @@ static void item(struct lcore *lc, struct pool *p, const struct note *n, struct 
 
 static void on_progress(struct lcore *lc, struct pool *p, const struct note *n)
 {
-	item(lc, p, n, NULL);
+	item(lc, p, n, NULL, 0);
 }
 
 static void on_result(struct lcore *lc, struct pool *p, const struct note *n)
@@ -228,7 +237,61 @@ static void on_result(struct lcore *lc, struct pool *p, const struct note *n)
 	const struct note says =
 		note_item(n->handle, kvr_frame_body(rte_pktmbuf_mtod(n->m, const void *)));
 
-	item(lc, p, &says, n->m);
+	item(lc, p, &says, n->m, 0);
+}
+
+/* The agent of a prefill leg may forget its last item, of several frames, or must send it anew. */
+static void answer_result(struct lcore *lc, const struct rte_mbuf *m, enum kvr_code code)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_response *w = kvr_frame_body(h);
+	const struct kvr_wire_response_ack ack = {w->seq + 1, KVR_RACK_F_FIN};
+
+	if (likely(code == KVR_OK))
+		out_message(lc, path_kept(m), KVR_RESPONSE_ACK, h->source, h->id, h->handle, &ack,
+			    sizeof(ack));
+	else
+		out_reject(lc, path_kept(m), h->kind, h->source, h->id,
+			   &(const struct refusal){.code = KVR_E_NO_MEMORY, .handle = h->handle});
+}
+
+static void on_long_result(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
+	struct request *r = slot != NULL ? request_of(slot) : NULL;
+	const struct kvr_wire_response w = *(const struct kvr_wire_response *)kvr_frame_body(
+		rte_pktmbuf_mtod(n->frames->m[0], const void *));
+	const struct note says = note_item(n->handle, &w);
+	_Atomic uint32_t *taken = &p->live.taken[n->frames->lcore];
+	const bool wanted = r != NULL && w.data_len != 0 && awaits_result(r);
+	enum kvr_code code = KVR_OK;
+
+	if (wanted)
+		code = leg_long_result(lc, r->job, n->frames);
+	answer_result(lc, n->frames->m[0], code);
+	/* One writer; they wait from now on, or are nobody's. Publishes nothing. */
+	atomic_store_explicit(taken,
+			      atomic_load_explicit(taken, memory_order_relaxed) + n->frames->n,
+			      memory_order_relaxed);
+	if (!wanted || code != KVR_OK)
+		frames_drop(lc, n->frames);
+	if (code == KVR_OK)
+		item(lc, p, &says, NULL, w.data_len != 0 ? KVR_RQEF_RESULT : 0);
+	else
+		pool_count(p, PC_RESULTS_WAIT, 1);
+}
+
+static void on_result_again(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	const struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
+	const struct request *r = slot != NULL ? request_of(slot) : NULL;
+
+	/* It has not ended the leg: there was no room for it. */
+	answer_result(lc, n->m,
+		      r != NULL && kvr_request_may(leg_state(r, PREFILL), KVR_RQE_FIN) == KVR_RQ_GO
+			      ? KVR_E_NO_MEMORY
+			      : KVR_OK);
+	rte_pktmbuf_free(n->m);
 }
 
 static void on_last(struct lcore *lc, struct pool *p, const struct note *n)
@@ -237,7 +300,7 @@ static void on_last(struct lcore *lc, struct pool *p, const struct note *n)
 		note_item(n->handle, kvr_frame_body(rte_pktmbuf_mtod(n->m, const void *)));
 	struct kvr_flight *slot;
 
-	item(lc, p, &says, NULL);
+	item(lc, p, &says, NULL, 0);
 	slot = kvr_flight_by_handle(p->requests, n->handle);
 	/* Its room was needed, or the request goes on elsewhere: its agent says it again. */
 	if (unlikely(slot == NULL || kvr_flight_voice(slot) == KVR_FLIGHT_MUTE)) {
@@ -341,6 +404,8 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 	[NOTE_DISPATCH_ACK] = on_dispatch_ack,
 	[NOTE_PROGRESS] = on_progress,
 	[NOTE_RESULT] = on_result,
+	[NOTE_LONG_RESULT] = on_long_result,
+	[NOTE_RESULT_AGAIN] = on_result_again,
 	[NOTE_LAST] = on_last,
 	[NOTE_FIN_ACKED] = on_fin_acked,
 	[NOTE_ABORT_ACK] = on_abort_ack,

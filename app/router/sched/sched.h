@@ -25,6 +25,13 @@
  */
 enum kvr_code job_hold(struct job *j);
 
+/** The result of its prefill leg waits with a job of a pair, which has none yet; the frames count
+ * like its own. @return the same; on failure the caller keeps @p l. */
+enum kvr_code result_hold(struct job *j, struct frame_list *l);
+
+/** Let go of the result of a job of a pair, of whatever form. Idempotent. */
+void result_free(struct lcore *lc, struct job *j);
+
 /** Free a job, whatever frames it still has, and what is kept for it. */
 void job_free(struct lcore *lc, struct job *j);
 

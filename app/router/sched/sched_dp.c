@@ -49,8 +49,9 @@ static void prefetch_request(struct pool *p, uint64_t handle)
 /* Only the end of a booking goes up its prompt; what else is said of it needs the booking. */
 static bool goes_on(const struct note *n, int step)
 {
-	return n->type == NOTE_RESULT || (n->type == NOTE_PROGRESS &&
-					  (step <= 2 || (n->progress.flags & KVR_PROG_F_FIN) != 0));
+	return n->type == NOTE_RESULT || n->type == NOTE_LONG_RESULT ||
+	       (n->type == NOTE_PROGRESS &&
+		(step <= 2 || (n->progress.flags & KVR_PROG_F_FIN) != 0));
 }
 
 static void prefetch_note(struct pool *p, const struct note *n, struct kvr_active_ahead *ahead,

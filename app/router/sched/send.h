@@ -23,6 +23,9 @@ struct dispatch_msg {
 	uint32_t body_off;
 	uint32_t hints_len; /* ... are these instead */
 	const void *hints;
+	uint32_t result_off; /* where the result begins, when there is one behind the body */
+	uint32_t result_unit;
+	const struct frame_list *result; /* the frames of the RESPONSE it came in, or NULL */
 };
 
 /** Send the message of a slot whose leg is SENT, in slices from this turn on, and repeat it until

@@ -49,6 +49,7 @@ static void message(struct lcore *lc, const struct pool *p, const struct kvr_fli
 		leg_fields(p, slot, &f);
 		*d = (struct dispatch_msg){.j = r->job, .hints_off = sizeof(d->q)};
 		d->body_off = d->hints_off; /* nothing is replaced */
+		d->result_off = UINT32_MAX;
 		d->h = *job_header(d->j);
 		job_part(d->j, 0, sizeof(d->q), &d->q);
 		out_dispatch_fields(lc, d->j, &f, &d->h, &d->q);
@@ -79,7 +80,11 @@ static void copy(const struct dispatch_msg *d, uint32_t off, uint32_t len, uint8
 	part(d, (const uint8_t *)&d->q, 0, sizeof(d->q), &off, to, &dst);
 	part(d, NULL, 0, d->hints_off, &off, to, &dst);
 	part(d, d->hints, d->hints_off, body, &off, to, &dst);
-	part(d, NULL, body - d->body_off, UINT32_MAX, &off, to, &dst);
+	part(d, NULL, body - d->body_off, d->result_off, &off, to, &dst);
+	if (off < to) /* its data stand behind the fixed part of the RESPONSE */
+		frames_part(d->result->m, d->result_unit,
+			    (uint32_t)sizeof(struct kvr_wire_response) + off - d->result_off,
+			    to - off, dst);
 }
 
 static int cut(const struct dispatch_msg *d, uint32_t limit, struct kvr_frag *f)

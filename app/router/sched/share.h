@@ -31,6 +31,10 @@ void slot_release(struct pool *p, struct kvr_flight *r);
 enum kvr_code share_wait(struct pool *p, struct job *j, uint32_t frames, uint32_t free);
 void share_go_on(struct pool *p, struct job *j, uint32_t frames);
 
+/** The result of its prefill leg waits with it: another @p frames of the @p free ones.
+ * @return the same. */
+enum kvr_code share_result(struct pool *p, struct job *j, uint32_t frames, uint32_t free);
+
 /** Whether the source may have another session; of a job: else j->excess says why not. */
 bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_share_state *st);
 

@@ -64,6 +64,16 @@ enum kvr_code share_wait(struct pool *p, struct job *j, uint32_t frames, uint32_
 	return KVR_OK;
 }
 
+enum kvr_code share_result(struct pool *p, struct job *j, uint32_t frames, uint32_t free)
+{
+	struct shares *s = &p->live.shares;
+
+	if (!may(j, s->frames, KVR_SHARE_WAITING, frames, free))
+		return KVR_E_SOURCE_LIMIT;
+	j->pair->share_result = kvr_share_take(s->frames, kvr_source_key(&j->client), frames);
+	return KVR_OK;
+}
+
 void share_go_on(struct pool *p, struct job *j, uint32_t frames)
 {
 	kvr_share_give(p->live.shares.jobs, j->share_job, 1);

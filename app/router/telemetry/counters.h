@@ -105,6 +105,8 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	  "frames about a request or session from another address than its client's")              \
 	X(PC_NOTES_LOST, notes_lost, COUNT, "frames",                                              \
 	  "CANCEL, PROBE dropped on their way to the next pool, its ring was full")                \
+	X(PC_RESULTS_WAIT, results_put_off, COUNT, "messages",                                     \
+	  "transfer results for which there was no room, to be sent again")                        \
 	X(PC_MADE_ROOM, made_room, COUNT, "requests",                                              \
 	  "ended requests forgotten early, as their slot was needed")                              \
 	X(PC_LOADS, loads, COUNT, "messages", "POTENTIAL_LOADS answered")                          \

@@ -38,7 +38,12 @@ static struct {
 	int session_code;    /* the callbacks return this */
 	bool receive_inside; /* a session callback receives more */
 	char leg_host[260], leg_result[16];
+	bool leg_result_is; /* rig_result */
 } saw;
+
+/** Result behind the body of the next DISPATCH; rig_result_len 0: none. */
+static const char *rig_result;
+static uint32_t rig_result_len;
 
 static int on_dispatch(struct kvr_agent *ag, const struct kvr_agent_request *r, void *u)
 {
@@ -54,6 +59,9 @@ static int on_dispatch(struct kvr_agent *ag, const struct kvr_agent_request *r, 
 		snprintf(saw.leg_host, sizeof(saw.leg_host), "%s", r->bootstrap_host);
 	if (r->prefill_result_len > 0 && r->prefill_result_len < sizeof(saw.leg_result))
 		memcpy(saw.leg_result, r->prefill_result, r->prefill_result_len);
+	saw.leg_result_is =
+		r->prefill_result_len == rig_result_len &&
+		(rig_result_len == 0 || memcmp(r->prefill_result, rig_result, rig_result_len) == 0);
 	if (saw.answer_inside)
 		CU_ASSERT_EQUAL(
 			kvr_agent_respond(ag, r->handle,
@@ -191,7 +199,9 @@ static inline void push_dispatch_hints(uint64_t id, uint64_t handle, uint32_t fl
 				      .hints = hints->p,
 				      .hints_len = hints->len,
 				      .body = "do it",
-				      .body_len = 5};
+				      .body_len = 5,
+				      .result = rig_result,
+				      .result_len = rig_result_len};
 	struct kvr_slice s[KVR_REQUEST_SLICES];
 	struct kvr_frag f;
 	uint32_t len, off, n;

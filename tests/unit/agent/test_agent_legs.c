@@ -147,7 +147,7 @@ static void the_last_item_of_a_prefill_leg_is_the_transfer_result(void)
 	fake_skip(&net);
 	push_dispatch_hints(1, 100, KVR_REQ_F_PREFILL_LEG, fresh_hints());
 	kvr_agent_process(a);
-	CU_ASSERT_EQUAL(answer(100, result, sizeof(result) + 1, KVR_AGENT_LAST), -EMSGSIZE);
+	CU_ASSERT_EQUAL(answer(100, result, KVR_WIRE_MAX_RESULT + 1, KVR_AGENT_LAST), -EMSGSIZE);
 	CU_ASSERT_EQUAL(answer(100, NULL, 0, KVR_AGENT_LAST), -EINVAL); /* no way to the blocks */
 	CU_ASSERT_EQUAL(answer(100, result, sizeof(result), KVR_AGENT_LAST), 0);
 	kvr_agent_process(a);

@@ -318,6 +318,97 @@ static void a_tracked_answer_ends_with_a_short_item(void)
 	rig_stop();
 }
 
+/* ---- transfer results ---- */
+
+static void prefill_begins(uint32_t frame_bytes)
+{
+	for (unsigned int i = 0; i < sizeof(data); i++)
+		data[i] = (char)(i * 7 + i / 251);
+	rig_welcomed((struct kvr_agent_conf){.role = KVR_ROLE_PREFILL, .frame_bytes = frame_bytes});
+	push_dispatch(1, 100, KVR_REQ_F_PREFILL_LEG);
+	kvr_agent_process(a);
+	fake_skip(&net);
+}
+
+static void a_result_is_one_message_of_up_to_a_mebibyte(void)
+{
+	const struct kvr_wire_response *w = NULL;
+	const struct kvr_wire_hdr *h;
+	uint32_t have = 0;
+
+	prefill_begins(0);
+	CU_ASSERT_EQUAL(give(KVR_WIRE_MAX_RESULT, KVR_AGENT_LAST, 1), 0);
+	for (uint32_t ms = 0; ms < 14; ms++) { /* 758 frames, 64 each millisecond */
+		kvr_agent_process(a);
+		CU_ASSERT(fake_count(&net, KVR_RESPONSE) <= 64);
+		while ((h = frame()) != NULL) {
+			memcpy(got + h->frag_off, h + 1, h->frag_len);
+			have += h->frag_len;
+			w = (const void *)got;
+		}
+		fake_skip(&net);
+		net.now_us += 1000;
+	}
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(have, 32 + KVR_WIRE_MAX_RESULT);
+	CU_ASSERT_EQUAL(kvr_body_check(KVR_RESPONSE, got, have, NULL), 0);
+	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN);
+	CU_ASSERT_EQUAL(memcmp(w + 1, data, KVR_WIRE_MAX_RESULT), 0);
+	push_response_ack(router_at, 1, 100, 1, KVR_RACK_F_FIN);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dones, 1);
+	rig_stop();
+}
+
+/* The router had it whole and no room: with the next repetition it is another message. */
+static void one_without_room_is_sent_anew(void)
+{
+	const struct kvr_wire_ids ids = ids_of(SOURCE, 1, 100);
+	struct kvr_wire_hdr h;
+	uint32_t n;
+
+	prefill_begins(0);
+	CU_ASSERT_EQUAL(give(50000, KVR_AGENT_LAST, 1), 0);
+	kvr_agent_process(a);
+	h = *frame();
+	fake_skip(&net);
+	fake_push(
+		&net, router_at,
+		kvr_put_rejected(fake_slot(&net), 1984, &ids, KVR_E_NO_MEMORY, KVR_RESPONSE, NULL));
+	rig_run_ms(15);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0); /* not at once */
+	rig_run_ms(10);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 37);
+	CU_ASSERT_NOT_EQUAL(frame()->msg_seq, h.msg_seq);
+	fake_skip(&net);
+	rig_run_ms(15);
+	CU_ASSERT_EQUAL((n = fake_count(&net, KVR_RESPONSE)), 0);
+	rig_run_ms(200);
+	CU_ASSERT_EQUAL(frame()->frag_off, 0); /* and then as ever */
+	rig_stop();
+}
+
+static void a_decode_leg_gets_a_long_result(void)
+{
+	static const uint32_t lens[] = {1, 5000, 300000};
+	struct kvr_hint_buf none = {0};
+
+	for (uint32_t i = 0; i < RTE_DIM(lens); i++) {
+		rig_welcomed((struct kvr_agent_conf){.role = KVR_ROLE_DECODE});
+		rig_result = data;
+		rig_result_len = lens[i];
+		push_dispatch_hints(1, 100, KVR_REQ_F_DECODE_LEG, &none);
+		kvr_agent_process(a);
+		CU_ASSERT_EQUAL(saw.dispatches, 1);
+		CU_ASSERT(saw.leg_result_is);
+		push_dispatch_hints(1, 101, 0, &none); /* a result without a decode leg */
+		kvr_agent_process(a);
+		CU_ASSERT_EQUAL(saw.dispatches, 1);
+		rig_result_len = 0;
+		rig_stop();
+	}
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -331,6 +422,9 @@ int main(void)
 		{"abort", abort_in_the_middle_lets_the_item_go_on_and_ends},
 		{"too large", one_that_does_not_fit_is_replaced_by_an_error},
 		{"tracked", a_tracked_answer_ends_with_a_short_item},
+		{"result", a_result_is_one_message_of_up_to_a_mebibyte},
+		{"result anew", one_without_room_is_sent_anew},
+		{"long result", a_decode_leg_gets_a_long_result},
 		CU_TEST_INFO_NULL};
 
 	return kvr_test_run("agent_parts", tests);
