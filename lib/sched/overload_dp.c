@@ -53,12 +53,19 @@ void kvr_sched__judge(struct kvr_sched *s, uint32_t rank)
 
 void kvr_sched__report(struct kvr_sched *s, uint32_t rank, uint64_t now)
 {
+	if (!s->watch)
+		return;
+	s->rank[rank].report = ++s->reports;
+	kvr_sched__report_then(s, rank, now);
+}
+
+void kvr_sched__report_then(struct kvr_sched *s, uint32_t rank, uint64_t now)
+{
 	struct rank *r = &s->rank[rank];
 
 	if (!s->watch)
 		return;
 	r->reported = true;
-	r->report = ++s->reports;
 	r->rep_blocks = s->blocks[rank];
 	r->rep_tokens = kvr_sched__prefill_tokens(s, rank, now);
 	kvr_sched__judge(s, rank);

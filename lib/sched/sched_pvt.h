@@ -351,6 +351,8 @@ uint32_t kvr_sched__taint(const struct kvr_sched *s, const struct kvr_sched_str 
 
 /* overload_dp.c */
 void kvr_sched__report(struct kvr_sched *s, uint32_t rank, uint64_t now);
+/* The same of a booking or an end before the last report: no later one, for what came between. */
+void kvr_sched__report_then(struct kvr_sched *s, uint32_t rank, uint64_t now);
 /* What the last report did not know of the blocks has been done. */
 void kvr_sched__report_blocks(struct kvr_sched *s, uint32_t rank);
 void kvr_sched__judge(struct kvr_sched *s, uint32_t rank);

@@ -15,7 +15,7 @@ static void report_later(struct kvr_sched *s, const struct owed *l)
 	if (s->rank[l->rank].worker == NIL || s->rank[l->rank].gen != l->gen)
 		return;
 	if (l->now < UNTOLD)
-		kvr_sched__report(s, l->rank, l->now);
+		kvr_sched__report_then(s, l->rank, l->now);
 	else if (s->rank[l->rank].report > l->now - UNTOLD)
 		kvr_sched__report_blocks(s, l->rank);
 }

@@ -326,6 +326,7 @@ static void late_binding(void)
 	late = LATE;
 	life(1 << 20, true, 7);
 	life(1 << 20, false, 8);
+	life(1 << 20, false, 5); /* a report of an end that is late, when others were since */
 	life(1 << 15, true, 9);
 	late = OFF;
 }
