@@ -225,6 +225,7 @@ void engine_restart(struct sim *s, uint32_t rank)
 		const uint32_t next = s->req[q].next;
 
 		s->req[q].in_engine = false;
+		s->req[q].life++; /* its prefill ends no more, and it may wait now */
 		router_ended(s, q);
 		router_route(s, q);
 		q = next;
