@@ -162,8 +162,10 @@ static void fill(struct kvr_sched *s, const struct choice *c, struct cost_in *in
 	in->decay = s->conf.overlap_score_credit_decay;
 	in->min_tokens = in->decay > 0 ? least_tokens(s) : 0;
 	in->request_blocks = request_blocks(s, c->req->isl);
-	kvr_sched__ttft_fill(s, in);
 	in->plain = !more_tiers(ov) && in->mult == NULL && in->shared == NULL && in->decay == 0;
+	kvr_sched__ttft_fill(s, in);
+	if (in->ttft)
+		kvr_sched__late_see(s, in);
 }
 
 /* ---- pick -------------------------------------------------------------------------------- */

@@ -208,7 +208,7 @@ struct kvr_sched_term {
 	uint32_t active_requests;
 	/* Mode ttft: cost = wait + left / (1 - rho) + decode_weight * tokens in flight. */
 	bool by_ttft;	      /**< the rest counts */
-	double wait_tokens;   /**< booked there and not computed: Q */
+	double wait_tokens;   /**< booked there and not computed, or waiting for it: Q */
 	double left_tokens;   /**< of this prompt to compute there: u */
 	double decode_weight; /**< of a token in flight */
 	double rho;	      /**< part of the pool's time that prefill takes */

@@ -13,6 +13,7 @@ bool kvr_sched__late_full(const struct kvr_sched *s, uint32_t rank, uint64_t now
 bool kvr_sched__late_waits(const struct kvr_sched *s, const struct choice *c, uint32_t rank,
 			   uint64_t now);
 double kvr_sched__late_key(const struct kvr_sched *s, const struct waiting *w, double jump);
+void kvr_sched__late_see(const struct kvr_sched *s, struct cost_in *in);
 void kvr_sched__late_hold(struct kvr_sched *s, uint32_t slot, const struct choice *c,
 			  const struct kvr_sched_decision *d);
 void kvr_sched__late_drop(struct kvr_sched *s, uint32_t slot);

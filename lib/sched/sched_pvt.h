@@ -175,6 +175,14 @@ struct params {
 	bool reuse, track_prefill;
 };
 
+#define LATE_SIZES 8u
+
+/** Who waits for a rank (late_dp.c), as a new request of each size sees it. Two cache lines. */
+struct late_line {
+	alignas(64) double before[LATE_SIZES]; /* tokens computed before it */
+	double after[LATE_SIZES];	       /* requests that wait until it is computed */
+};
+
 /** What mode ttft knows beyond the load of each rank; see ttft_dp.c. The arrays are NULL in others.
  */
 struct ttft {
@@ -188,6 +196,9 @@ struct ttft {
 	uint64_t window;      /* ns */
 	uint64_t now;	      /* of the decision under way */
 	double *late;	      /* per rank: tokens of those that wait for it (late_dp.c), or NULL */
+	struct late_line *line;
+	uint64_t *lines;	     /* ranks that somebody waits for */
+	double *seen;		     /* scratch: `rest` as one request sees it */
 	uint32_t late_old, late_new; /* ends of their list */
 };
 
@@ -403,6 +414,7 @@ void kvr_sched__ttft_waits(struct kvr_sched *s, uint32_t rank, bool first);
 void kvr_sched__ttft_ended(struct kvr_sched *s, uint32_t slot, uint64_t now);
 void kvr_sched__ttft_booked(struct kvr_sched *s, uint64_t tokens, uint64_t now);
 void kvr_sched__ttft_fill(const struct kvr_sched *s, struct cost_in *in);
+double kvr_sched__ttft_left(const struct cost_in *in, uint32_t rank);
 void kvr_sched__ttft_term(const struct kvr_sched *s, const struct cost_in *in, uint32_t rank,
 			  struct kvr_sched_term *t);
 

@@ -5,12 +5,13 @@
  *
  *   cost(r) = Q(r) + u(r) / (1 - rho) + w * decode(r)
  *
- * Q     booked on r and not computed, and, with late binding, waiting for r (late_dp.c). The oldest
- * request is worked off at the pool's own speed, down to a quarter of its tokens until its end is
- * seen; nothing spills into those behind it. u the prompt less what r holds, or will hold when its
- * requests in flight are computed. rho   part of the pool's time that prefill takes: each token
- * computed delays others by rho / (1 - rho) more. From the bookings of the last windows, at most
- * RHO_MOST. w     what a token in flight costs, so that decode stays spread; 0 in a prefill pool.
+ * Q     booked on r and not computed; with late binding what waits for r, too (late_dp.c). The
+ * oldest request is worked off at the pool's own speed, down to a quarter of its tokens until its
+ * end is seen; nothing spills into those behind it. u the prompt less what r holds, or will hold
+ * when its requests in flight are computed. rho   part of the pool's time that prefill takes: each
+ * token computed delays others by rho / (1 - rho) more. From the bookings of the last windows, at
+ * most RHO_MOST. w     what a token in flight costs, so that decode stays spread; 0 in a prefill
+ * pool.
  *
  * The speed comes from the ends of prefills: the time between two ends of a busy rank against the
  * tokens of the second. Before the first end nothing is worked off and rho is 0.
@@ -410,6 +411,12 @@ double kvr_sched__ttft_one(const struct cost_in *in, uint32_t r)
 	return costs(in, r & ~(LANES - 1), in->plain)[r % LANES];
 }
 
+/* Tokens of the prompt that r would have to compute; below 0 by a credit above 1. */
+double kvr_sched__ttft_left(const struct cost_in *in, uint32_t r)
+{
+	return in->isl - hits(in, r & ~(LANES - 1))[r % LANES] * in->block;
+}
+
 void kvr_sched__ttft_term(const struct kvr_sched *s, const struct cost_in *in, uint32_t r,
 			  struct kvr_sched_term *t)
 {
@@ -419,7 +426,7 @@ void kvr_sched__ttft_term(const struct kvr_sched *s, const struct cost_in *in, u
 		return;
 	t->by_ttft = true;
 	t->wait_tokens = waits(in, at)[i];
-	t->left_tokens = in->isl - hits(in, at)[i] * in->block;
+	t->left_tokens = kvr_sched__ttft_left(in, r);
 	t->decode_weight = in->decode_w / in->block;
 	t->rho = s->ttft.rho;
 	t->us_token = s->ttft.ns_token / 1e3;

@@ -155,32 +155,33 @@ static void shortest_first_and_who_waits_gets_shorter(void)
 
 	defaults();
 	s = make(1);
-	CU_ASSERT_EQUAL(arrive(s, 0, 1, 10, 10), KVR_SCHED_ROUTED);
-	CU_ASSERT_EQUAL(arrive(s, 1, 2, 30, 11), KVR_SCHED_QUEUED); /* 11 + 30 */
-	CU_ASSERT_EQUAL(arrive(s, 2, 3, 6, 12), KVR_SCHED_QUEUED);  /* 12 + 6 */
-	CU_ASSERT_EQUAL(arrive(s, 3, 4, 20, 12), KVR_SCHED_QUEUED); /* 12 + 20 */
-	CU_ASSERT_EQUAL(next(s, 13, NULL), NOBODY);
-	prefilled(s, 0, 20);
-	CU_ASSERT_EQUAL(next(s, 20, NULL), 2);
-	CU_ASSERT_EQUAL(next(s, 20, NULL), NOBODY);		    /* one is enough */
-	CU_ASSERT_EQUAL(arrive(s, 4, 5, 15, 21), KVR_SCHED_QUEUED); /* 21 + 15 */
-	CU_ASSERT_EQUAL(arrive(s, 5, 6, 6, 34), KVR_SCHED_QUEUED);  /* 34 + 6 */
-	prefilled(s, 2, 40);
-	CU_ASSERT_EQUAL(next(s, 40, NULL), 3);
-	prefilled(s, 3, 60);
-	CU_ASSERT_EQUAL(next(s, 60, NULL), 4);
-	prefilled(s, 4, 75);
-	CU_ASSERT_EQUAL(next(s, 75, NULL), 5); /* shorter by 24 ms, later by 23 */
-	prefilled(s, 5, 81);
-	CU_ASSERT_EQUAL(next(s, 81, NULL), 1);
-	prefilled(s, 1, 111);
-	end(s, 111);
+	CU_ASSERT_EQUAL(arrive(s, 0, 1, 50, 10), KVR_SCHED_ROUTED);
+	CU_ASSERT_EQUAL(arrive(s, 1, 2, 30, 11), KVR_SCHED_QUEUED); /* 11 + 4 * 30 = 131 */
+	CU_ASSERT_EQUAL(arrive(s, 2, 3, 6, 12), KVR_SCHED_QUEUED);  /* 36 */
+	CU_ASSERT_EQUAL(arrive(s, 3, 4, 20, 12), KVR_SCHED_QUEUED); /* 92 */
+	CU_ASSERT_EQUAL(arrive(s, 4, 5, 15, 31),
+			KVR_SCHED_QUEUED); /* 91: shorter by 5, later by 19 */
+	CU_ASSERT_EQUAL(next(s, 31, NULL), NOBODY);
+	prefilled(s, 0, 60);
+	CU_ASSERT_EQUAL(next(s, 60, NULL), 2);
+	CU_ASSERT_EQUAL(next(s, 60, NULL), NOBODY);		   /* one is enough */
+	CU_ASSERT_EQUAL(arrive(s, 5, 6, 7, 65), KVR_SCHED_QUEUED); /* 93: by 13 and by 53 */
+	prefilled(s, 2, 66);
+	CU_ASSERT_EQUAL(next(s, 66, NULL), 4);
+	prefilled(s, 4, 81);
+	CU_ASSERT_EQUAL(next(s, 81, NULL), 3);
+	prefilled(s, 3, 101);
+	CU_ASSERT_EQUAL(next(s, 101, NULL), 5);
+	prefilled(s, 5, 108);
+	CU_ASSERT_EQUAL(next(s, 108, NULL), 1);
+	prefilled(s, 1, 138);
+	end(s, 138);
 }
 
 /* Priorities are the client's: they come before, or count as seconds of age. */
 static void priorities_count(void)
 {
-	struct kvr_sched_hints h = {.policy_class = KVR_SCHED_NO_CLASS, .priority_jump = 0.1};
+	struct kvr_sched_hints h = {.policy_class = KVR_SCHED_NO_CLASS, .priority_jump = 0.3};
 	struct kvr_sched_req *req;
 	struct kvr_sched *s;
 
@@ -190,7 +191,7 @@ static void priorities_count(void)
 	CU_ASSERT_EQUAL(arrive(s, 1, 2, 6, 11), KVR_SCHED_QUEUED);
 	req = prompt(2, 3, 60);
 	req->hints = &h;
-	CU_ASSERT_EQUAL(go(s, req, 2, 11), KVR_SCHED_QUEUED); /* 11 + 60 - 100 */
+	CU_ASSERT_EQUAL(go(s, req, 2, 11), KVR_SCHED_QUEUED); /* 11 + 240 - 300 */
 	prefilled(s, 0, 20);
 	CU_ASSERT_EQUAL(next(s, 20, NULL), 2);
 	prefilled(s, 2, 80);
@@ -251,7 +252,58 @@ static void nobody_waits_longer_than_the_bound(void)
 	end(s, 1100);
 }
 
-/* What waits will be computed there, and is before those that come later. */
+/* Costs of a prompt of so many tokens, of which nothing is known anywhere. */
+static void ask_tokens(struct kvr_sched *s, uint32_t tokens, uint64_t ms)
+{
+	struct kvr_sched_req *req = prompt(63, 60, 1);
+
+	req->isl = tokens;
+	req->query_only = true;
+	CU_ASSERT_EQUAL_FATAL(go(s, req, 63, ms), KVR_SCHED_QUERY);
+	CU_ASSERT_EQUAL(term[0].left_tokens, tokens);
+}
+
+/* Who is shorter passes those who wait, each of which it delays; who is longer waits for them. */
+static void a_rank_is_as_busy_as_one_is_long(void)
+{
+	struct kvr_sched *s;
+
+	defaults();
+	conf.max_prompt_blocks = 1 << 17;
+	s = make(1);
+	CU_ASSERT_EQUAL(arrive(s, 0, 1, 10, 10), KVR_SCHED_ROUTED);
+	for (uint32_t i = 1; i < 3; i++) {
+		struct kvr_sched_req *req = prompt(i, 1 + i, 10);
+
+		req->isl = i == 1 ? 8000 : 2000;
+		CU_ASSERT_EQUAL(go(s, req, i, 10), KVR_SCHED_QUEUED);
+	}
+	ask_tokens(s, 10, 10);
+	CU_ASSERT_EQUAL(term[0].wait_tokens, 100 + 2 * 10);
+	ask_tokens(s, 1023, 10);
+	CU_ASSERT_EQUAL(term[0].wait_tokens, 100 + 2 * 1023);
+	ask_tokens(s, 1024, 10); /* about as long as one of them, so half before it */
+	CU_ASSERT_EQUAL(term[0].wait_tokens, 100 + 2000 / 2 + 1024 / 2 + 1024);
+	ask_tokens(s, 4096, 10);
+	CU_ASSERT_EQUAL(term[0].wait_tokens, 100 + 2000 + 8000 / 2 + 4096 / 2);
+	ask_tokens(s, 16384, 10);
+	CU_ASSERT_EQUAL(term[0].wait_tokens, 100 + 2000 + 8000);
+	ask_tokens(s, 1000000, 10);
+	CU_ASSERT_EQUAL(term[0].wait_tokens, 100 + 2000 + 8000);
+	CU_ASSERT(kvr_sched_cancel(s, 1, at(10)));
+	ask_tokens(s, 16384, 10);
+	CU_ASSERT_EQUAL(term[0].wait_tokens, 100 + 2000);
+	ask_tokens(s, 10, 10);
+	CU_ASSERT_EQUAL(term[0].wait_tokens, 100 + 10);
+	prefilled(s, 0, 20);
+	CU_ASSERT_EQUAL(next(s, 20, NULL), 2);
+	ask_tokens(s, 10, 20); /* nobody passes who has been given to the rank */
+	CU_ASSERT_DOUBLE_EQUAL(term[0].wait_tokens, 2000, 1e-6);
+	prefilled(s, 2, 220);
+	end(s, 220);
+}
+
+/* What waits will be computed there; of the same size half is before those that come later. */
 static void what_waits_counts_as_what_is_booked(void)
 {
 	struct kvr_sched *s;
@@ -261,17 +313,17 @@ static void what_waits_counts_as_what_is_booked(void)
 	CU_ASSERT_EQUAL(pinned(s, 0, 1, 10, 0, 10), KVR_SCHED_ROUTED);
 	CU_ASSERT_EQUAL(pinned(s, 1, 2, 40, 0, 10), KVR_SCHED_QUEUED);
 	ask(s, 2, 50, 10);
-	CU_ASSERT_EQUAL(term[0].wait_tokens, 500);
+	CU_ASSERT_EQUAL(term[0].wait_tokens, 100 + 400 / 2 + 100 / 2);
 	CU_ASSERT_EQUAL(term[0].left_tokens, 100);
 	CU_ASSERT_EQUAL(term[1].wait_tokens, 0);
 	CU_ASSERT_EQUAL(term[1].left_tokens, 500);
-	CU_ASSERT_DOUBLE_EQUAL(term[0].cost, 500 + 100 + 0.05 * 500, 1e-6);
-	/* Given to the worker it counts the same, at first. */
+	CU_ASSERT_DOUBLE_EQUAL(term[0].cost, 350 + 100 + 0.05 * 500, 1e-6);
+	/* Given to the worker it counts in full. */
 	CU_ASSERT_EQUAL(pinned(s, 2, 2, 50, 0, 10), KVR_SCHED_QUEUED);
 	prefilled(s, 0, 20);
 	CU_ASSERT_EQUAL(next(s, 20, NULL), 2); /* 100 tokens; who is before whom is not looked at */
 	ask(s, 2, 50, 20);
-	CU_ASSERT_EQUAL(term[0].wait_tokens, 500);
+	CU_ASSERT_EQUAL(term[0].wait_tokens, 100 + 400 / 2);
 	CU_ASSERT_EQUAL(term[0].left_tokens, 0);
 	/* The other's blocks fly as well, yet one of the two has to compute them. */
 	CU_ASSERT(kvr_sched_prefill_done(s, 2, at(60)));
@@ -363,7 +415,7 @@ static struct kvr_sched *one_waits_for_worker_0(void)
 	CU_ASSERT_EQUAL(pinned(s, 2, 2, 95, 1, 10), KVR_SCHED_ROUTED);
 	CU_ASSERT_EQUAL(arrive(s, 1, 1, 96, 10), KVR_SCHED_QUEUED);
 	ask(s, 1, 96, 10);
-	CU_ASSERT_DOUBLE_EQUAL(term[0].wait_tokens, 960, 1e-6);
+	CU_ASSERT_DOUBLE_EQUAL(term[0].wait_tokens, 900 + 60 / 2, 1e-6);
 	CU_ASSERT_DOUBLE_EQUAL(term[1].wait_tokens, 950, 1e-6);
 	return s;
 }
@@ -387,7 +439,7 @@ static void a_worker_that_goes_is_chosen_anew(void)
 		ask(s, 9, 1, 11);
 		CU_ASSERT_EQUAL(terms.n, 1);
 		CU_ASSERT_EQUAL(term[0].worker, 1);
-		CU_ASSERT(term[0].wait_tokens > 960 + 950 - 20);
+		CU_ASSERT(term[0].wait_tokens > 960 / 2 + 950 - 20);
 		prefilled(s, 2, 105);
 		CU_ASSERT_EQUAL(next(s, 105, &worker), 1);
 		CU_ASSERT_EQUAL(worker, 1);
@@ -446,7 +498,7 @@ static void limits_of_the_queue_hold(void)
 	CU_ASSERT_EQUAL(d.reject.current, 1);
 	CU_ASSERT_EQUAL(d.rank, KVR_SCHED_NO_RANK);
 	ask(s, 9, 1, 10);
-	CU_ASSERT_EQUAL(term[0].wait_tokens, 200);
+	CU_ASSERT_EQUAL(term[0].wait_tokens, 100 + 100 / 2 + 10 / 2);
 	prefilled(s, 0, 20);
 	CU_ASSERT_EQUAL(next(s, 20, NULL), 1);
 	prefilled(s, 1, 30);
@@ -473,7 +525,7 @@ static void a_busy_threshold_comes_first(void)
 	prefilled(s, 1, 20);
 	CU_ASSERT_EQUAL(next(s, 20, NULL), NOBODY);
 	ask(s, 9, 1, 20);
-	CU_ASSERT_DOUBLE_EQUAL(term[0].wait_tokens, 100 + 80, 1e-6);
+	CU_ASSERT_DOUBLE_EQUAL(term[0].wait_tokens, 100 + 80 / 2 + 10 / 2, 1e-6);
 	prefilled(s, 0, 30);
 	CU_ASSERT_EQUAL(next(s, 30, &worker), 2);
 	CU_ASSERT_EQUAL(worker, 0);
@@ -544,7 +596,7 @@ static void a_call_is_bounded(void)
 	/* 8 of them wait for worker 1 now; the others are due at once. */
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, at(11), d, 8), 0);
 	ask(s, 9, 1, 11);
-	CU_ASSERT_DOUBLE_EQUAL(term[0].wait_tokens, 890 + 910, 1e-6);
+	CU_ASSERT_DOUBLE_EQUAL(term[0].wait_tokens, 890 + 910 / 2 + 8 * 10 / 2, 1e-6);
 	CU_ASSERT(kvr_sched_next_timer(s) <= at(11));
 	for (uint32_t i = 1; i < 6; i++)
 		CU_ASSERT_EQUAL(kvr_sched_poll(s, at(11), d, 8), 0);
@@ -589,6 +641,7 @@ int main(void)
 			       {"priority", priorities_count},
 			       {"time", nearly_idle_is_a_matter_of_time},
 			       {"bound", nobody_waits_longer_than_the_bound},
+			       {"sizes", a_rank_is_as_busy_as_one_is_long},
 			       {"counts", what_waits_counts_as_what_is_booked},
 			       {"newcomer", a_newcomer_waits_behind_who_waits},
 			       {"ends", whatever_ends_a_wait_leaves_nothing},
