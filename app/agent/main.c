@@ -289,11 +289,11 @@ static int run(struct app *a)
 		fprintf(stderr, "kvroute-agent: no memory\n");
 		return 1;
 	}
-	banner(a);
 	if (!find_facing(a))
 		return 0;
 	if (tell_engine(a) != 0 || tell_bodies(a) != 0)
 		return 1;
+	banner(a);
 	loop(a);
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .reason = "signal"), "stopped");
 	app_print_stats(a);
