@@ -3,8 +3,8 @@
  * A packet lcore takes no page fault after the start, whatever it fills for the first time:
  * requests, jobs, buffers of all pools, sessions, the prefix table, active prompts, rings, sources
  * and what they have, reassembly up to its bound, the longest messages, legs of pairs. On one
- * thread, or on several (threads.h). A first router, filled a little, shows the threads the code
- * and their stacks; the second one has tables of its own.
+ * thread, or on several (threads.h). A first router, filled a little, shows the threads the code;
+ * the second one has tables of its own. Stacks have their pages as lcore_loop() begins.
  */
 #include "kv.h"
 #include "peers.h"
@@ -206,6 +206,7 @@ static long fill(const char *pools, const struct amount *n)
 	uint64_t id = 0;
 	long n_faults;
 
+	lcore_stack(); /* as lcore_loop() does */
 	pipeline_mbufs = 20479;
 	pipeline_router = ""; /* sources have shares */
 	pipeline_start_with(pools);

@@ -113,6 +113,7 @@ static int loop(void *arg)
 
 	/* Pairs with threads_start(): the router is there. */
 	(void)atomic_load_explicit(&phase, memory_order_acquire);
+	lcore_stack();
 	rte_rcu_qsbr_thread_register(lc->rt->qsbr, lc->qsbr_id);
 	rte_rcu_qsbr_thread_online(lc->rt->qsbr, lc->qsbr_id);
 	while (!atomic_load_explicit(&lc->rt->stop, memory_order_relaxed)) {

@@ -13,6 +13,14 @@
 /** EAL lcore function: poll until router::stop. @p arg is the struct lcore. */
 int lcore_loop(void *arg);
 
+#define LCORE_STACK (256u << 10) /* a burst of prompts that are scored takes 72 KiB of it */
+
+/**
+ * The stack of this thread gets the pages that a turn may need, LCORE_STACK bytes, once, before the
+ * first turn: they would be page faults of the first bursts. Any thread, for itself.
+ */
+void lcore_stack(void);
+
 /** One turn of the loop: every stage once, then housekeeping. */
 void lcore_turn(struct lcore *lc);
 

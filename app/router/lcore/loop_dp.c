@@ -117,10 +117,19 @@ void lcore_turn(struct lcore *lc)
 	rte_rcu_qsbr_quiescent(lc->rt->qsbr, lc->qsbr_id);
 }
 
+__attribute__((noinline)) void lcore_stack(void)
+{
+	volatile uint8_t room[LCORE_STACK];
+
+	for (uint32_t i = sizeof(room); i >= 4096; i -= 4096)
+		room[i - 1] = 0;
+}
+
 int lcore_loop(void *arg)
 {
 	struct lcore *lc = arg;
 
+	lcore_stack();
 	rte_rcu_qsbr_thread_register(lc->rt->qsbr, lc->qsbr_id);
 	rte_rcu_qsbr_thread_online(lc->rt->qsbr, lc->qsbr_id);
 	idle_begin(&lc->idle);
