@@ -53,8 +53,8 @@ KEYS = {
     "hits": {"prompt_tokens", "achieved_tokens", "told_predicted_tokens", "told_actual_tokens", "short", "beyond"},
 }
 HISTOGRAMS = {"time_to_first_token_seconds", "inter_token_latency_seconds", "input_sequence_tokens", "output_sequence_tokens",
-              "kv_hit_rate", "kv_transfer_estimated_latency_seconds", "dispatch_latency_seconds", "queue_seconds",
-              "prefill_leg_seconds", "decode_leg_seconds"}
+              "kv_hit_rate", "kv_transfer_estimated_latency_seconds", "overlap_blocks_lost", "overhead_total_ms",
+              "dispatch_latency_seconds", "queue_seconds", "prefill_leg_seconds", "decode_leg_seconds"}
 # Command, and what it must say no to: each a code and a part of the message.
 WRONG = {
     "/kvroute/loads": ("", ",nothing", ",default,x", ",default,-1", ",default,99999999999", ",default,0,0"),

@@ -109,7 +109,6 @@ void measure_output(const struct life *x, uint32_t tokens)
 		kvr_buckets_add_mean(&measure_buckets[MEASURE_ITL],
 				     &x->p->measures[class].v[MEASURE_ITL], passed, n);
 		rank_set(x, RC_LAST_ITL, likely(n == 1) ? passed : passed / n);
-		rank_set(x, RC_LAST_ITL, since_ns(now, t->last_ns) / (tokens - t->tokens));
 		t->tokens = tokens;
 	} else {
 		return; /* its first token is known */
