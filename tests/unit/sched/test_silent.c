@@ -10,6 +10,7 @@
 
 static struct kvr_sched *s;
 static uint32_t slot;
+static const struct kvr_sched_req asked = {.isl = 50}; /* who waits is asked for again */
 
 static void begin(int mode, double threshold)
 {
@@ -39,10 +40,9 @@ static void begin(int mode, double threshold)
 /* Worker of the next request; 0: it waits, or is refused. */
 static uint64_t next(uint64_t now)
 {
-	const struct kvr_sched_req req = {.isl = 50};
 	struct kvr_sched_decision d;
 
-	return kvr_sched_route(s, slot++, &req, NULL, now, &d) == KVR_SCHED_ROUTED ? d.worker : 0;
+	return kvr_sched_route(s, slot++, &asked, NULL, now, &d) == KVR_SCHED_ROUTED ? d.worker : 0;
 }
 
 /* Two requests on each rank of the others: the first worker is idle, and the best choice. */
