@@ -1,33 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "body_pvt.h"
 #include "kvr_message.h"
 #include "kvr_reason.h"
 
 #include <string.h>
 
 /* One checker per kind, named in a table. Each may assume len >= the kind's min_body. */
-
-static enum kvr_code refuse(struct kvr_fault *f, enum kvr_code code, const char *text,
-			    uint64_t seen, uint64_t allowed)
-{
-	*f = (struct kvr_fault){.seen = seen, .allowed = allowed, .text = text};
-	return code;
-}
-
-static enum kvr_code reserved_set(struct kvr_fault *f)
-{
-	return refuse(f, KVR_E_FLAGS, "reserved bytes set", 0, 0);
-}
-
-static enum kvr_code bad_length(struct kvr_fault *f, uint64_t seen, uint64_t allowed)
-{
-	return refuse(f, KVR_E_LENGTH, "lengths disagree", seen, allowed);
-}
-
-static enum kvr_code bad_value(struct kvr_fault *f, const char *text, uint64_t seen,
-			       uint64_t allowed)
-{
-	return refuse(f, KVR_E_INVALID_REQUEST, text, seen, allowed);
-}
 
 static bool padding_set(const void *p, uint64_t len, uint64_t padded)
 {
@@ -394,70 +372,6 @@ static enum kvr_code check_loads(const void *body, uint32_t len, struct kvr_faul
 	return want == len ? 0 : bad_length(f, want, len);
 }
 
-#define KV_DUMP_ONLY (KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END)
-#define KV_KNOWN     (KV_DUMP_ONLY | KVR_KV_F_DUMP)
-
-static enum kvr_code check_kv_head(const struct kvr_wire_kv_events *m, struct kvr_fault *f)
-{
-	const bool dump = (m->flags & KVR_KV_F_DUMP) != 0;
-
-	if (m->reserved != 0 || (m->flags & ~KV_KNOWN) != 0)
-		return reserved_set(f);
-	if ((m->flags & KV_DUMP_ONLY) != 0 && !dump)
-		return refuse(f, KVR_E_FLAGS, "flags that need DUMP", m->flags, 0);
-	if ((m->flags & KVR_KV_F_DUMP_END) == 0 && m->resume_event_id != 0)
-		return reserved_set(f);
-	if (dump && ((m->flags & KVR_KV_F_DUMP_BEGIN) != 0) != (m->first_event_id == 0))
-		return bad_value(f, "DUMP_BEGIN is position 0", m->first_event_id, 0);
-	if (!dump && m->n_events == 0)
-		return bad_length(f, 0, 1);
-	if (m->first_event_id > UINT64_MAX - m->n_events)
-		return bad_value(f, "event ids wrap", m->first_event_id, 0);
-	return KVR_OK;
-}
-
-static enum kvr_code check_kv_event(const struct kvr_wire_kv_event *e, bool dump,
-				    struct kvr_fault *f)
-{
-	const bool parent = (e->flags & KVR_KV_EV_F_PARENT) != 0;
-
-	if (e->type < KVR_KV_STORED || e->type > KVR_KV_CLEARED || e->tier > 3)
-		return bad_value(f, "unknown event type or tier", e->type, e->tier);
-	if ((e->flags & ~KVR_KV_EV_F_PARENT) != 0 || (!parent && e->parent != 0) ||
-	    (parent && e->type != KVR_KV_STORED))
-		return reserved_set(f);
-	if (dump && e->type != KVR_KV_STORED)
-		return bad_value(f, "a dump only stores", e->type, KVR_KV_STORED);
-	if ((e->n_blocks == 0) != (e->type == KVR_KV_CLEARED))
-		return bad_length(f, e->n_blocks, 0);
-	return KVR_OK;
-}
-
-static enum kvr_code check_kv_events(const void *body, uint32_t len, struct kvr_fault *f)
-{
-	const struct kvr_wire_kv_events *m = body;
-	const uint8_t *p = body;
-	uint32_t left = len - (uint32_t)sizeof(*m);
-	enum kvr_code r = check_kv_head(m, f);
-
-	p += sizeof(*m);
-	for (uint32_t i = 0; r == 0 && i < m->n_events; i++) {
-		const struct kvr_wire_kv_event *e = (const struct kvr_wire_kv_event *)p;
-
-		if (left < sizeof(*e))
-			return bad_length(f, left, sizeof(*e));
-		r = check_kv_event(e, (m->flags & KVR_KV_F_DUMP) != 0, f);
-		left -= (uint32_t)sizeof(*e);
-		if (e->n_blocks > left / 8)
-			return r != 0 ? r : bad_length(f, e->n_blocks, left / 8);
-		left -= e->n_blocks * 8;
-		p += sizeof(*e) + (size_t)e->n_blocks * 8;
-	}
-	if (r == 0 && left != 0)
-		return bad_length(f, left, 0);
-	return r;
-}
-
 typedef enum kvr_code check_fn(const void *body, uint32_t len, struct kvr_fault *f);
 
 static check_fn *const checkers[KVR_WIRE_KIND_MAX] = {
@@ -479,7 +393,7 @@ static check_fn *const checkers[KVR_WIRE_KIND_MAX] = {
 	[KVR_WELCOME] = check_welcome,
 	[KVR_HEARTBEAT] = check_heartbeat,
 	[KVR_HEARTBEAT_ACK] = check_heartbeat_ack,
-	[KVR_KV_EVENTS] = check_kv_events,
+	[KVR_KV_EVENTS] = kvr_wire__check_kv_events,
 	[KVR_KV_ACK] = check_kv_ack,
 	[KVR_SESSION_OPEN] = check_session_open,
 	[KVR_SESSION_OPENED] = check_code,
@@ -510,11 +424,4 @@ enum kvr_code kvr_body_check(uint8_t kind, const void *body, uint32_t len, struc
 enum kvr_code kvr_kv_events_check(const void *body, uint32_t len)
 {
 	return kvr_body_check(KVR_KV_EVENTS, body, len, NULL);
-}
-
-struct kvr_kv_iter kvr_kv_events_begin(const void *body)
-{
-	const struct kvr_wire_kv_events *m = body;
-
-	return (struct kvr_kv_iter){(const uint8_t *)(m + 1), m->n_events};
 }
