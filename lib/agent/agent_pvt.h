@@ -258,13 +258,15 @@ void kvr_agent__send_first(struct kvr_agent *a, struct agent_req *r, const struc
 /** There was no room for a message in fragments when it was whole: with their next repetition those
  * of the request are other messages, all of them. */
 void kvr_agent__anew(struct kvr_agent *a, struct agent_req *r);
+/** What @p w names of an item of @p r is to be sent again. @return false: no item of several frames
+ * that has been sent is the one. */
+bool kvr_agent__parts_named(struct kvr_agent *a, struct agent_req *r,
+			    const struct kvr_wire_missing *w);
+
+/* respond.c */
 /** MISSING: the client, or the router, says what it lacks of an item. */
 void kvr_agent__on_missing(struct kvr_agent *a, const struct kvr_udp_addr *from,
 			   const struct kvr_wire_hdr *h, const uint8_t *body);
-
-/* respond.c */
-/** The repetition of what is not acknowledged starts anew. */
-void kvr_agent__repeat_start(struct kvr_agent *a, struct agent_req *r);
 /** Send what the window admits and has not been sent. */
 void kvr_agent__send_new(struct kvr_agent *a, struct agent_req *r);
 int kvr_agent__put(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_item *item,

@@ -132,27 +132,17 @@ static void mark(struct agent_item *it, const struct kvr_wire_missing *w)
 	}
 }
 
-void kvr_agent__on_missing(struct kvr_agent *a, const struct kvr_udp_addr *from,
-			   const struct kvr_wire_hdr *h, const uint8_t *body)
+bool kvr_agent__parts_named(struct kvr_agent *a, struct agent_req *r,
+			    const struct kvr_wire_missing *w)
 {
-	const struct kvr_wire_missing *w = (const void *)body;
-	struct agent_req *r = kvr_agent__find(a, h->handle);
-	struct agent_item *it;
+	struct agent_item *it = item_of(r, w);
 
-	if (r == NULL || w->kind != KVR_RESPONSE || r->source != h->source || r->id != h->id ||
-	    (!r->direct && !kvr_udp_addr_equal(from, &a->router))) {
-		a->stats.frames_foreign++;
-		return;
-	}
-	it = r->state != AGENT_OVER ? item_of(r, w) : NULL;
 	if (it == NULL)
-		return;
+		return false;
 	KVR_SIM_SOMETIMES(AGENT_PART_AGAIN);
 	mark(it, w);
 	a->stats.fragments_again += it->n_again;
 	r->parts++;
 	r->unproven = false; /* who names our message has got a part of it */
-	if (!r->pacing)
-		kvr_agent__repeat_start(a, r);
-	kvr_agent__send_new(a, r);
+	return true;
 }

@@ -41,7 +41,7 @@ static void put_said(const struct agent_req *r, const struct kvr_agent_item *ite
 	}
 }
 
-void kvr_agent__repeat_start(struct kvr_agent *a, struct agent_req *r)
+static void repeat_start(struct kvr_agent *a, struct agent_req *r)
 {
 	r->backoff_us = AGENT_REPEAT_US;
 	kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
@@ -78,7 +78,7 @@ void kvr_agent__send_new(struct kvr_agent *a, struct agent_req *r)
 	}
 	if (r->sent > r->acked && !kvr_timer_running(&r->repeat)) {
 		r->progress_us = a->link.now_us;
-		kvr_agent__repeat_start(a, r);
+		repeat_start(a, r);
 	}
 	if (r->parts > 0 && !r->pacing)
 		kvr_agent__send_parts(a, r);
@@ -361,7 +361,7 @@ void kvr_agent__repeat(struct kvr_agent *a, struct agent_req *r)
 
 	if (r->pacing) {
 		if (!kvr_agent__send_parts(a, r))
-			kvr_agent__repeat_start(a, r); /* all is out */
+			repeat_start(a, r); /* all is out */
 		return;
 	}
 	if (a->link.now_us - r->progress_us >= AGENT_GIVE_UP_US) {
@@ -416,6 +416,24 @@ void kvr_agent__on_response_ack(struct kvr_agent *a, const struct kvr_udp_addr *
 	if (r->prog_fin && !r->prog_done && !kvr_timer_running(&r->repeat))
 		kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
 	kvr_agent__finish_if_heard(a, r);
+}
+
+void kvr_agent__on_missing(struct kvr_agent *a, const struct kvr_udp_addr *from,
+			   const struct kvr_wire_hdr *h, const uint8_t *body)
+{
+	const struct kvr_wire_missing *w = (const void *)body;
+	struct agent_req *r = kvr_agent__find(a, h->handle);
+
+	if (r == NULL || w->kind != KVR_RESPONSE || r->source != h->source || r->id != h->id ||
+	    (!r->direct && !kvr_udp_addr_equal(from, &a->router))) {
+		a->stats.frames_foreign++;
+		return;
+	}
+	if (r->state == AGENT_OVER || !kvr_agent__parts_named(a, r, w))
+		return;
+	if (!r->pacing)
+		repeat_start(a, r);
+	kvr_agent__send_new(a, r);
 }
 
 void kvr_agent__on_progress_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,
