@@ -53,14 +53,8 @@ void read_drop(struct lcore *lc);
 
 /* ---- result_dp.c: transfer results of several frames. Ingress lcores ---- */
 
-/** A fragment of the last item of a prefill leg, from the agent that has the leg. */
-void result_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
-
 /** All of them are here: to the scheduler, which acknowledges them. */
 void result_whole(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from);
-
-/** The first one once more, of a result that is whole. */
-void result_again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /* ---- frames_dp.c: frames of whole messages ---- */
 

@@ -100,7 +100,7 @@ static void again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 		return;
 	}
 	if (h->frag_off == 0 && h->kind == KVR_RESPONSE) {
-		result_again(lc, m, from);
+		note_result_again(lc, m, from);
 		return;
 	}
 	in_count(lc, IN_FRAGMENTS);

@@ -30,8 +30,15 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 void relay_missing(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
-/** DISPATCH_ACK, PROGRESS, ABORT_ACK from an agent; CANCEL, PROBE from a client. */
+/** DISPATCH_ACK, PROGRESS, ABORT_ACK from an agent. */
 void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/* ---- notes_in_dp.c ---- */
+
+/** The first fragment once more of a transfer result that is whole. */
+void note_result_again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** CANCEL, PROBE from a client. */
 void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /** Pool of a handle, or NULL. */

@@ -14,13 +14,6 @@
 
 #include "kvr_frame.h"
 
-struct pool *pool_of_handle(struct router *rt, uint64_t handle)
-{
-	const uint32_t number = kvr_flight_handle_pool(handle);
-
-	return number < rt->n_pools ? &rt->pool[number] : NULL;
-}
-
 static const struct kvr_wire_hdr *hdr_of(const struct rte_mbuf *m)
 {
 	return rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
@@ -233,6 +226,18 @@ static void tracked_item(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 	in_count(lc, IN_NOTES);
 }
 
+/* A fragment of the last item of a prefill leg: other items of it are nobody's, and are short. */
+static void result_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = hdr_of(m);
+	const struct kvr_wire_response *w = kvr_frame_body(h);
+
+	if (unlikely(h->frag_off == 0 && (w->flags & KVR_RESP_F_FIN) == 0))
+		source_refuse(lc, m, from, KVR_E_FRAGMENT);
+	else
+		fragment_in(lc, m, from);
+}
+
 /*
  * A fragment of an item: it goes on like a frame, and its client puts the item together. All that
  * is to be known of the item is in its first fragment; one that is lost is asked for by the client
@@ -427,45 +432,4 @@ void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path
 	in_count(lc, IN_NOTES);
 	if (n.type != NOTE_MISSING)
 		rte_pktmbuf_free(m);
-}
-
-void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
-{
-	const struct kvr_wire_hdr *h = hdr_of(m);
-	struct pool *p = h->handle != 0 ? pool_of_handle(lc->rt, h->handle) : &lc->rt->pool[0];
-	const struct note n = {
-		.type = h->kind == KVR_CANCEL ? NOTE_CANCEL : NOTE_PROBE,
-		.handle = h->handle,
-		.m = m,
-	};
-
-	if (p == NULL && h->kind == KVR_CANCEL) { /* always answered so, unknown ones too */
-		out_message(lc, from, KVR_CANCELLED, h->source, h->id, h->handle, NULL, 0);
-		ignore(lc, m, IN_LATE);
-		return;
-	}
-	if (p == NULL) {
-		source_refuse(lc, m, from, KVR_E_UNKNOWN_REQUEST);
-		return;
-	}
-	path_keep(m, from);
-	/* Its ROUTE may have come just before it: a CANCEL that overtakes it is answered as one of
-	 * an unknown request, and the request runs for nobody. */
-	if (h->handle == 0 && lc->n_jobs != 0)
-		jobs_flush(lc);
-	if (notes_put(p, &n) != 0)
-		ignore(lc, m, IN_RING_FULL);
-	else
-		in_count(lc, IN_NOTES);
-}
-
-int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n)
-{
-	if (n->handle != 0 || p->number + 1 >= lc->rt->n_pools)
-		return -1;
-	if (notes_put(&lc->rt->pool[p->number + 1], n) == 0)
-		return 0;
-	pool_count(p, PC_NOTES_LOST, 1);
-	rte_pktmbuf_free(n->m); /* the client repeats it */
-	return 0;
 }

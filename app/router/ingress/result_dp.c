@@ -25,18 +25,6 @@
 
 #include "kvr_frame.h"
 
-void result_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
-{
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	const struct kvr_wire_response *w = kvr_frame_body(h);
-
-	/* Other items of the leg are nobody's, and are short. */
-	if (unlikely(h->frag_off == 0 && (w->flags & KVR_RESP_F_FIN) == 0))
-		source_refuse(lc, m, from, KVR_E_FRAGMENT);
-	else
-		fragment_in(lc, m, from);
-}
-
 /* Padding behind the data must be zero. */
 static bool pad_ok(const struct frame_list *l)
 {
@@ -89,19 +77,4 @@ void result_whole(struct lcore *lc, const struct kvr_reasm_msg *msg, const struc
 		frames_drop(lc, l);
 		refuse(lc, &h, from, KVR_E_NO_MEMORY);
 	}
-}
-
-void result_again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
-{
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	const struct note n = {.type = NOTE_RESULT_AGAIN, .handle = h->handle, .m = m};
-
-	path_keep(m, from);
-	if (notes_put(pool_of_handle(lc->rt, h->handle), &n) == 0) {
-		in_count(lc, IN_NOTES);
-		return;
-	}
-	in_count(lc, IN_IGNORED);
-	in_count(lc, IN_RING_FULL);
-	rte_pktmbuf_free(m);
 }

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What an ingress lcore only hands to the scheduler that has the request: CANCEL and PROBE, and the
+ * first frames of messages that are whole already, whose senders want to know what became of them.
+ */
+#include "ingress/ingress.h"
+#include "ingress/job.h"
+#include "ingress/source.h"
+#include "lcore/notes.h"
+#include "lcore/out.h"
+
+#include "kvr_frame.h"
+
+struct pool *pool_of_handle(struct router *rt, uint64_t handle)
+{
+	const uint32_t number = kvr_flight_handle_pool(handle);
+
+	return number < rt->n_pools ? &rt->pool[number] : NULL;
+}
+
+static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
+{
+	in_count(lc, IN_IGNORED);
+	in_count(lc, why);
+	rte_pktmbuf_free(m);
+}
+
+void note_result_again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct note n = {.type = NOTE_RESULT_AGAIN, .handle = h->handle, .m = m};
+
+	path_keep(m, from);
+	if (notes_put(pool_of_handle(lc->rt, h->handle), &n) == 0) {
+		in_count(lc, IN_NOTES);
+		return;
+	}
+	ignore(lc, m, IN_RING_FULL);
+}
+
+void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	struct pool *p = h->handle != 0 ? pool_of_handle(lc->rt, h->handle) : &lc->rt->pool[0];
+	const struct note n = {
+		.type = h->kind == KVR_CANCEL ? NOTE_CANCEL : NOTE_PROBE,
+		.handle = h->handle,
+		.m = m,
+	};
+
+	if (p == NULL && h->kind == KVR_CANCEL) { /* always answered so, unknown ones too */
+		out_message(lc, from, KVR_CANCELLED, h->source, h->id, h->handle, NULL, 0);
+		ignore(lc, m, IN_LATE);
+		return;
+	}
+	if (p == NULL) {
+		source_refuse(lc, m, from, KVR_E_UNKNOWN_REQUEST);
+		return;
+	}
+	path_keep(m, from);
+	/* Its ROUTE may have come just before it: a CANCEL that overtakes it is answered as one of
+	 * an unknown request, and the request runs for nobody. */
+	if (h->handle == 0 && lc->n_jobs != 0)
+		jobs_flush(lc);
+	if (notes_put(p, &n) != 0)
+		ignore(lc, m, IN_RING_FULL);
+	else
+		in_count(lc, IN_NOTES);
+}
+
+int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	if (n->handle != 0 || p->number + 1 >= lc->rt->n_pools)
+		return -1;
+	if (notes_put(&lc->rt->pool[p->number + 1], n) == 0)
+		return 0;
+	pool_count(p, PC_NOTES_LOST, 1);
+	rte_pktmbuf_free(n->m); /* the client repeats it */
+	return 0;
+}
