@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "control/snapshot.h"
@@ -113,6 +114,15 @@ int disk_text(const struct host *h, char *text, size_t len)
 }
 
 /* ---- a router's ---- */
+
+uint64_t disk_bytes(const struct host *h)
+{
+	char path[128];
+	struct stat st;
+
+	path_of(h, "", path, sizeof(path));
+	return folder[0] != '\0' && stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
 
 int disk_open(struct host *h, char *err, size_t errlen)
 {

@@ -116,6 +116,7 @@ int host_begin(struct sim *s, uint32_t i)
 {
 	struct host *h = &s->host[i];
 	struct memory *was;
+	uint64_t file;
 	int rc;
 
 	all = s;
@@ -124,12 +125,13 @@ int host_begin(struct sim *s, uint32_t i)
 		kvr_rand_init(&h->rand, kvr_mix64(s->plan.seed ^ 0x686f7374) + i);
 	}
 	h->memory = (struct memory){0};
+	file = disk_bytes(h);
 	was = memory_of(&h->memory);
 	rc = start(h, map_of(s));
 	memory_of(was);
 	if (rc < 0)
 		return rc;
-	h->memory.start = h->memory.bytes;
+	memory_begun(&h->memory, file);
 	s->eal_bytes = memory_eal();
 	truth_begin(h);
 	h->box.rt->wait = wait_here;

@@ -119,6 +119,28 @@ uint64_t memory_eal(void)
 	return n;
 }
 
+void memory_begun(struct memory *m, uint64_t file)
+{
+	m->beginning = m->most;
+	m->start = m->most = m->bytes;
+	m->file = file;
+}
+
+/* A snapshot is read whole, and one that is refused is given back before it has begun. */
+static void check_bounds(struct sim *s, uint32_t i)
+{
+	const struct memory *m = &s->host[i].memory;
+
+	if (m->most > m->start + GROWS)
+		sim_fail(s, "router %u has %" PRId64 " bytes; %" PRId64 " when it began", i,
+			 m->most, m->start);
+	if (m->beginning > m->start + (int64_t)m->file + GROWS)
+		sim_fail(s,
+			 "router %u began with %" PRId64 " bytes at most, and has %" PRId64
+			 "; its file %" PRIu64,
+			 i, m->beginning, m->start, m->file);
+}
+
 void memory_check(struct sim *s)
 {
 	const uint64_t eal = memory_eal();
@@ -129,9 +151,8 @@ void memory_check(struct sim *s)
 		if (m->in_turns != 0)
 			sim_fail(s, "packet lcores of router %u have taken memory %u times", i,
 				 m->in_turns);
-		if (s->host[i].up && m->most > m->start + GROWS)
-			sim_fail(s, "router %u has %" PRId64 " bytes; %" PRId64 " when it began", i,
-				 m->most, m->start);
+		if (s->host[i].up)
+			check_bounds(s, i);
 	}
 	if (eal != s->eal_bytes)
 		sim_fail(s,

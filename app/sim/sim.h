@@ -361,6 +361,8 @@ int disk_begin(struct sim *s);
 void disk_end(struct sim *s);
 /** Before a router is configured: where its files are. Bytes of the text, as snprintf(). */
 int disk_text(const struct host *h, char *text, size_t len);
+/** Of the snapshot that lies there for it; 0: none. */
+uint64_t disk_bytes(const struct host *h);
 /** It reads what its life before has left. @return 0 or -errno with a line in @p err. */
 int disk_open(struct host *h, char *err, size_t errlen);
 /** Control has made a round: the snapshot that it has asked for. */
