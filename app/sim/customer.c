@@ -3,6 +3,7 @@
 #include "sim.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "kvr_client_on.h"
 
 #define ANSWER_MS 20000u /* a request has so long */
+#define HEARS_NS  (5 * SIM_S)
 
 /* ---- answers ---- */
 
@@ -85,6 +87,18 @@ static void try_elsewhere(struct sim *s, const struct ask *a, const struct kvr_c
 		c->again[c->n_again++] = (uint32_t)(a - s->ask);
 }
 
+/* Nobody has answered for 15 s, though for HEARS_NS everybody could: there is a PROBE every two. (A
+ * router that is small on purpose may have no room for a long message all that time.) */
+static void check_silence(struct sim *s, const struct ask *a)
+{
+	if (s->phase == PHASE_HEALED && s->plan.small_router == 0 &&
+	    s->now_ns - s->phase_ns > HEARS_NS)
+		sim_fail(s,
+			 "request %td: nobody has answered, and all have been well for %" PRIu64
+			 " ms",
+			 a - s->ask, (s->now_ns - s->phase_ns) / SIM_MS);
+}
+
 static void on_end(struct kvr_client *c, uint64_t id, const struct kvr_client_end *e, void *user)
 {
 	struct sim *s = the_sim;
@@ -109,6 +123,8 @@ static void on_end(struct kvr_client *c, uint64_t id, const struct kvr_client_en
 			 a->items);
 	if (a->killed)
 		return;
+	if (e->reason == KVR_CLIENT_SILENT)
+		check_silence(s, a);
 	try_elsewhere(s, a, e);
 	if (e->reason != KVR_CLIENT_FINISHED &&
 	    (a->probe || (nothing_may_fail(s) && !a->cancelled)))

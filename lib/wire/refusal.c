@@ -43,16 +43,18 @@ static enum kvr_refusal of_route(unsigned int code)
 	return of_question(code);
 }
 
-/* A PROBE that was not understood or found no room is asked again. The rest is the answer. */
+/* A PROBE that was not understood or found no room is asked again. The rest is the answer: a
+ * request that moves may have to wait, and its source have its share of that. */
 static enum kvr_refusal of_probe(unsigned int code)
 {
 	if (code == KVR_E_UNKNOWN_REQUEST)
 		return KVR_REFUSAL_RESTART;
 	if (code == KVR_E_ENDED)
 		return KVR_REFUSAL_LINGER;
-	if ((code < KVR_E_UNKNOWN_POOL && code != KVR_E_NOT_ALLOWED) || code == KVR_E_BUSY)
-		return KVR_REFUSAL_REPEAT;
-	return KVR_REFUSAL_END;
+	if (code == KVR_E_NOT_ALLOWED || code == KVR_E_SOURCE_LIMIT)
+		return KVR_REFUSAL_END;
+	return code < KVR_E_UNKNOWN_POOL || code == KVR_E_BUSY ? KVR_REFUSAL_REPEAT
+							       : KVR_REFUSAL_END;
 }
 
 /* The router takes this agent for somebody else. */

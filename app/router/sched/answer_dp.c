@@ -144,7 +144,7 @@ static void explain(const struct pool *p, const struct job *j, struct refusal *w
 
 void answer_rejected(const struct life *x, const struct kvr_rq_why *why)
 {
-	const struct request *r = x->r;
+	struct request *r = x->r;
 	const struct kvr_flight *slot = r->slot[MAIN];
 	struct refusal say = {.code = (enum kvr_code)why->code,
 			      .retry = why->retryable ? RETRY_YES : RETRY_NO,
@@ -154,6 +154,8 @@ void answer_rejected(const struct life *x, const struct kvr_rq_why *why)
 
 	memcpy(say.detail, why->detail, sizeof(say.detail));
 	explain(x->p, r->job, &say);
+	if (r->rq.end.code == why->code) /* a PROBE is told the same */
+		memcpy(r->rq.end.detail, say.detail, sizeof(r->rq.end.detail));
 	say.text = reason_text(x->p, r, &say, text);
 	out_reject(x->lc, request_client(r), x->asked.kind,
 		   slot != NULL ? slot->relay.source : r->job->source,

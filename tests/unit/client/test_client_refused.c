@@ -140,6 +140,26 @@ static void starting_over_is_no_storm(void)
 	rig_stop();
 }
 
+/* What the router has told a client that has not heard it: of requests, too, that were accepted,
+ * then moved, and found no room elsewhere. */
+static void a_probe_tells_the_end_of_what_was_accepted(void)
+{
+	static const unsigned int codes[] = {KVR_E_SOURCE_LIMIT,   KVR_E_NO_ENDPOINTS,
+					     KVR_E_QUEUE_REJECTED, KVR_E_NO_MEMORY,
+					     KVR_E_WORKER_LOST,	   KVR_E_SHUTDOWN};
+
+	for (unsigned int i = 0; i < RTE_DIM(codes); i++) {
+		const uint64_t id = begin(WAITING);
+
+		push_refusal(id, codes[i], KVR_ROUTE, true);
+		push_refusal(id, codes[i], KVR_PROBE, true);
+		CU_ASSERT_EQUAL(saw.ends, 1);
+		CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_REJECTED);
+		CU_ASSERT_EQUAL(saw.end.code, codes[i]);
+		rig_stop();
+	}
+}
+
 static void ended_waits_for_the_last_items(void)
 {
 	const uint64_t id = begin(STREAMING);
@@ -341,6 +361,7 @@ int main(void)
 	CU_TestInfo tests[] = {{"every code", every_code_does_what_the_table_says},
 			       {"other kinds", kinds_that_are_never_refused_change_nothing},
 			       {"no storm", starting_over_is_no_storm},
+			       {"probe tells", a_probe_tells_the_end_of_what_was_accepted},
 			       {"ended", ended_waits_for_the_last_items},
 			       {"text", the_reader_of_a_busy_request_gets_the_text},
 			       {"connect", connect_tells_down_from_denied},
