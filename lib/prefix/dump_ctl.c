@@ -56,7 +56,7 @@ static uint32_t owners_of(struct dump *d, struct pfx_hdr *h, uint32_t plane)
 /* Ranks that are being cleared now have nothing, whatever stands in the runs. */
 static void add_hidden(struct dump *d)
 {
-	for (uint32_t i = 0; i < PFX_WORDS; i++)
+	for (uint32_t i = 0; i < d->t->big_words; i++)
 		/* Acquire: pairs with the release in show(). */
 		d->hidden[i] |= atomic_load_explicit(&d->t->hidden[i], memory_order_acquire);
 }
@@ -70,7 +70,7 @@ static int dump_hdr(struct dump *d, struct pfx_hdr *h)
 	for (uint32_t i = 0; i < len; i++)
 		d->sh[i] = pfx_rd(pfx_sh(d->t, h, i));
 	p.sh = d->sh;
-	memset(d->hidden, 0, sizeof(d->hidden));
+	memset(d->hidden, 0, d->t->big_words * sizeof(*d->hidden));
 	add_hidden(d);
 	for (uint32_t plane = 0; plane < KVR_TIERS; plane++) {
 		n = owners_of(d, h, plane);
