@@ -121,7 +121,7 @@ struct kvr_reasm *kvr_reasm_create(const struct kvr_reasm_conf *conf)
 	r->peer_buckets = malloc(n_buckets * sizeof(*r->peer_buckets));
 	r->entries = calloc(c.max_messages, sizeof(*r->entries));
 	r->peers = calloc(c.max_messages, sizeof(*r->peers));
-	r->pages = calloc(n_pages, sizeof(*r->pages));
+	r->pages = malloc(n_pages * sizeof(*r->pages)); /* `present` says what is in one */
 	r->done = calloc(c.msg_max_frames, sizeof(*r->done));
 	r->lately = calloc(c.remember + 1u, sizeof(*r->lately));
 	if (r->buckets == NULL || r->peer_buckets == NULL || r->entries == NULL ||
