@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <inttypes.h>
 #include <net/if.h>
 #include <stdbool.h>
@@ -156,6 +155,19 @@ static int no_device(char *err, size_t errlen, const char *kind, const char *nam
 	return -ENODEV;
 }
 
+/* librte_net_NAME.so, with a version behind it where DPDK's development files are not installed,
+ * and the device's name begins with NAME, of two letters or more. */
+static bool drives(const char *file, const char *device)
+{
+	static const char before[] = "librte_net_", behind[] = ".so";
+	const char *name = file + sizeof(before) - 1, *end;
+
+	if (strncmp(file, before, sizeof(before) - 1) != 0)
+		return false;
+	end = strstr(name, behind);
+	return end != NULL && end - name > 1 && strncmp(device, name, (size_t)(end - name)) == 0;
+}
+
 /*
  * The drivers of the packaged DPDK are libraries in one folder, by name but for a few. A driver
  * takes every device whose name begins with its own.
@@ -166,27 +178,21 @@ static bool have_driver(const char *device)
 	static const char *const others[][2] = {
 		{"tun", "tap"}, {"virtio_user", "virtio"}, {"bonding", "bond"}};
 	const char *name = device + strlen("net_");
-	char path[512];
+	bool found = false;
+	struct dirent *e;
+	DIR *folder;
 
 	if (access(RTE_EAL_PMD_PATH, R_OK) != 0)
 		return true; /* linked in, or elsewhere */
+	folder = opendir(RTE_EAL_PMD_PATH);
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		if (strncmp(name, others[i][0], strlen(others[i][0])) == 0)
 			name = others[i][1];
-	for (size_t len = strcspn(name, ","); len > 1; len--) {
-		glob_t found;
-		int rc;
-
-		/* With the version behind it, where DPDK's development files are not installed. */
-		snprintf(path, sizeof(path), RTE_EAL_PMD_PATH "/librte_net_%.*s.so*", (int)len,
-			 name);
-		rc = glob(path, 0, NULL, &found);
-		if (rc == 0)
-			globfree(&found);
-		if (rc == 0)
-			return true;
-	}
-	return false;
+	while (!found && folder != NULL && (e = readdir(folder)) != NULL)
+		found = drives(e->d_name, name);
+	if (folder != NULL)
+		closedir(folder);
+	return found;
 #else
 	return device != NULL;
 #endif
