@@ -4,6 +4,7 @@
  * holds comes back when no client can be waiting for it any more, not when its booking is as old as
  * it may get.
  */
+#include "pair.h"
 #include "peers.h"
 
 #define WORKER 9u
@@ -161,6 +162,108 @@ static void another_request_of_the_slot_begins_anew(void)
 	end();
 }
 
+static struct pool *decode_pool(void)
+{
+	return &rt->pool[0];
+}
+
+/* What the router repeats by itself, to a worker of a pair that reports and acknowledges nothing,
+ * in the main leg's first try or, @p moved, in the one after it: nobody waits for that either. */
+static void a_mute_decode_leg_ends_with_its_client(bool bootstrap, bool moved)
+{
+	const struct pair_run *r;
+
+	pair_start(moved ? "dispatch_ms = 2000\n" : "reroutes = 0\n", "");
+	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_P, 1, bootstrap) && pair_join(PAIR_D, 1, false));
+	pair_route(1, NULL);
+	pair_ack(pair_leg(1, true), 0);
+	if (!bootstrap)
+		pair_item(pair_leg(1, true), KVR_RESP_F_FIN, "result");
+	CU_ASSERT_EQUAL_FATAL(pair_leg(1, false)->worker, PAIR_D);
+	if (moved)
+		CU_ASSERT_TRUE_FATAL(pair_join(PAIR_E, 1, false));
+	wait_s(4);
+	pair_take();
+	if (bootstrap)
+		pair_ack(pair_leg(1, true), 0);
+	else if (moved)
+		pair_item(pair_leg(1, true), KVR_RESP_F_FIN, "result");
+	r = pair_leg(1, false);
+	CU_ASSERT_EQUAL(r->worker, moved ? PAIR_E : PAIR_D);
+	CU_ASSERT_EQUAL(counted(PC_UNHEARD), moved);
+	CU_ASSERT_EQUAL(kvr_sched_counters(decode_pool()->sched)->booked_now, 1);
+	for (uint32_t s = 0; s < KVR_WIRE_LINGER_S - 6; s += 2) {
+		wait_s(2);
+		pair_take(); /* its repetitions */
+	}
+	CU_ASSERT_FALSE(r->aborted);
+	for (uint32_t s = 0; s < KVR_WIRE_LINGER_S; s += 2) {
+		wait_s(2);
+		pair_take();
+	}
+	CU_ASSERT_TRUE(r->aborted);
+	CU_ASSERT_EQUAL(r->abort_code, KVR_E_EXPIRED);
+	CU_ASSERT_EQUAL(pair_told[1].rejected, KVR_E_EXPIRED);
+	CU_ASSERT_EQUAL(counted(PC_CLIENT_GONE), 1);
+	CU_ASSERT_EQUAL(kvr_sched_counters(decode_pool()->sched)->booked_now, 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->pairs), 0);
+	CU_ASSERT_EQUAL(decode_pool()->live.held, 0);
+	for (uint32_t s = 0; s < KVR_WIRE_LINGER_S; s += 2) { /* prefill legs: nobody ends them */
+		wait_s(2);
+		pair_take();
+	}
+	pair_stop();
+}
+
+static void nobody_waits_for_a_mute_pair(void)
+{
+	for (uint32_t i = 0; i < 4; i++)
+		a_mute_decode_leg_ends_with_its_client((i & 1) != 0, (i & 2) != 0);
+}
+
+/* Its client still asks: then the leg is repeated on. */
+static void a_mute_pair_is_waited_for(void)
+{
+	pair_start("dispatch_ms = 0\n", "");
+	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_P, 1, false) && pair_join(PAIR_D, 1, false));
+	pair_route(1, NULL);
+	pair_ack(pair_leg(1, true), 0);
+	pair_item(pair_leg(1, true), KVR_RESP_F_FIN, "result");
+	for (uint32_t s = 0; s < 2 * KVR_WIRE_LINGER_S; s += 2) {
+		wait_s(2);
+		pair_client(1, KVR_PROBE);
+	}
+	CU_ASSERT_FALSE(pair_leg(1, false)->aborted);
+	CU_ASSERT(pair_leg(1, false)->copies > KVR_WIRE_LINGER_S);
+	CU_ASSERT_EQUAL(counted(PC_CLIENT_GONE), 0);
+	pair_finish();
+	CU_ASSERT_TRUE(pair_told[1].fin);
+	pair_stop();
+}
+
+/* The message that its client has sent in several frames: the router repeats it, and keeps it. */
+static void a_kept_message_ends_with_its_client(void)
+{
+	const uint32_t was = pipeline_body_len;
+
+	begin();
+	pipeline_body_len = 4000;
+	pipeline_route(1, 100, 10, 0, NULL);
+	pipeline_body_len = was;
+	CU_ASSERT_NOT_EQUAL(peers_dispatched(), 0);
+	pipeline_flush();
+	for (uint32_t s = 0; s < KVR_WIRE_LINGER_S + 5; s += 2) {
+		wait_s(2);
+		if (s < KVR_WIRE_LINGER_S - 4)
+			CU_ASSERT_EQUAL(counted(PC_LIVE), 1);
+	}
+	CU_ASSERT_EQUAL(counted(PC_CLIENT_GONE), 1);
+	CU_ASSERT_EQUAL(rt->pool[0].live.held, 0);
+	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, 0);
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].jobs), 0);
+	end();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"dispatch lost", a_lost_dispatch_ends_with_its_client},
@@ -168,6 +271,9 @@ int main(void)
 			       {"slow", a_slow_worker_is_heard},
 			       {"item lost", only_what_has_passed_is_acknowledged},
 			       {"slot", another_request_of_the_slot_begins_anew},
+			       {"mute pair", nobody_waits_for_a_mute_pair},
+			       {"mute pair, waited for", a_mute_pair_is_waited_for},
+			       {"kept", a_kept_message_ends_with_its_client},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("row41", tests);

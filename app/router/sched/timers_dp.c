@@ -97,6 +97,13 @@ static bool is_unwanted(const struct lcore *lc, struct request *r, struct kvr_rq
 	return (int32_t)(now_ms - r->unwanted_ms) > (int32_t)(KVR_FLIGHT_LINGER_NS / 1000000);
 }
 
+/* What the router keeps comes to its worker without its client; for so long. */
+static bool is_repeated(const struct lcore *lc, const struct request *r)
+{
+	return leg_state(r, MAIN) == KVR_RQS_SENT && send_kept(r) &&
+	       since_ns(lc->now_ns, r->rq.sent_ns[MAIN]) <= KVR_FLIGHT_LINGER_NS;
+}
+
 /* Whether its client may have gone, or wanted its answer earlier. One that waits keeps others
  * waiting; one that was sent may be with its worker, so its client gets all the time that clients
  * take. */
@@ -110,7 +117,7 @@ static bool is_late(const struct lcore *lc, const struct request *r, struct kvr_
 
 	e->kind = r->rq.book && leg_state(r, MAIN) == KVR_RQS_RUNNING ? KVR_RQE_LEASE_OVER
 								      : KVR_RQE_CLIENT_GONE;
-	if (since_ns(lc->quiet.now_ns, r->heard_ns) > gone_ns)
+	if (since_ns(lc->quiet.now_ns, r->heard_ns) > gone_ns && !is_repeated(lc, r))
 		return true;
 	e->kind = KVR_RQE_DEADLINE;
 	return deadline_ns != 0 && lc->now_ns >= deadline_ns &&
@@ -132,8 +139,7 @@ static struct kvr_flight *look(struct pool *p)
 		states |= 1u << KVR_RQS_RUNNING;
 	if (r == NULL || (states >> leg_state(r, MAIN) & 1) == 0 || r->rq.told == KVR_RQ_OVER)
 		return NULL;
-	/* What is kept comes to its worker without its client. */
-	return leg_state(r, MAIN) == KVR_RQS_SENT && send_kept(r) ? NULL : slot;
+	return slot;
 }
 
 /* Slots to look at in this tick. */
