@@ -18,6 +18,9 @@
  *            send that fails is therefore said to have been done, and the connection shut down:
  *            the hang-up is an event, whose handler removes source and socket as it should. Nor
  *            does it block: a peer that does not read would stop the thread for all.
+ *            The driver's burst calls look where a ring is before they look at "connected": one
+ *            that began before the rings were mapped, and goes on after, would use an address that
+ *            is none. So nobody is inside while it connects, until it has sent what it says then.
  *   recvmsg  What the driver does not check: order of the messages, number of rings, where they
  *            lie. A message with a file that is not wanted would leak it. A bad message is given to
  *            the driver as a short one, which it refuses in the right way.
@@ -80,6 +83,7 @@ enum {
 struct channel {
 	int fd; /* 0: free */
 	bool named, connected;
+	bool held;   /* who polls keeps out of the driver */
 	uint32_t id; /* of the interface */
 	time_t since;
 	uint32_t rings[2]; /* to the server, from it */
@@ -245,6 +249,17 @@ static void tell_rings(const struct channel *c, const char *path, bool gone)
 	}
 }
 
+/* The driver has connected it, or has given up: who polls may look. */
+static void let_in(struct channel *c)
+{
+	const struct memif_guard *g = guarded();
+	struct sockaddr_un a;
+
+	if (c->held && g != NULL && g->connected != NULL)
+		g->connected(socket_of(c, &a), c->id);
+	c->held = false;
+}
+
 int close(int fd)
 {
 	struct channel *c = rte_thread_is_intr() ? channel_of(fd) : NULL;
@@ -252,6 +267,7 @@ int close(int fd)
 
 	if (c == NULL)
 		return libc.close != NULL ? libc.close(fd) : (int)syscall(SYS_close, fd);
+	let_in(c);
 	if (c->connected)
 		tell_rings(c, socket_of(c, &a), true);
 	/* The driver closes what it has mapped. */
@@ -265,11 +281,12 @@ int close(int fd)
 
 ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
-	const bool peer = rte_thread_is_intr() && channel_of(fd) != NULL;
+	struct channel *c = rte_thread_is_intr() ? channel_of(fd) : NULL;
 	ssize_t n;
 
-	if (!peer)
+	if (c == NULL)
 		return libc.sendmsg(fd, m, flags);
+	let_in(c);
 	n = syscall(SYS_sendmsg, fd, m, flags | MSG_NOSIGNAL | MSG_DONTWAIT);
 	if (n >= 0)
 		return n;
@@ -362,6 +379,7 @@ static bool connect_ready(struct channel *c)
 		tell_rings(c, path, false);
 		if (g != NULL && g->rings != NULL) {
 			g->rings(path, c->id, c->rings[0], c->rings[1]);
+			c->held = true;
 			g->wait(g->arg);
 		}
 		c->connected = true;

@@ -25,9 +25,13 @@ struct memif_guard {
 	/** Most queue pairs of a memif port: a peer brings at most a ring each way for each, and at
 	 * least one each way. */
 	uint32_t queues;
-	/** A peer of the server at @p socket is about to be connected with so many rings; the
-	 * driver does so when `wait` has returned. EAL's interrupt thread; may be NULL. */
+	/** A peer of the server at @p socket is about to be connected with so many rings: nobody
+	 * may call the driver for it from now on. The driver connects when `wait` has returned.
+	 * EAL's interrupt thread; may be NULL. */
 	void (*rings)(const char *socket, uint32_t id, uint32_t to_server, uint32_t from_server);
+	/** The driver has done so, or has given up: it may be called again. EAL's interrupt thread;
+	 * may be NULL when `rings` is. */
+	void (*connected)(const char *socket, uint32_t id);
 	/** Ring of rx queue @p queue of a peer that is about to be connected, before `rings` says
 	 * so; its files may be copied now. @p at NULL: that peer has gone. EAL's interrupt thread;
 	 * may be NULL. */

@@ -59,7 +59,10 @@ static void ring(const char *socket, uint32_t id, uint32_t queue, const struct m
 	kvr_port_memif_ring(socket, id, queue, at != NULL ? &to : NULL, lcores_pass, guarded);
 }
 
-static struct memif_guard guard = {.wait = lcores_pass, .say = say, .rings = kvr_port_memif_rings};
+static struct memif_guard guard = {.wait = lcores_pass,
+				   .say = say,
+				   .rings = kvr_port_memif_rings,
+				   .connected = kvr_port_memif_connected};
 
 static int start_memif_guard(struct router *rt, char *err, size_t errlen)
 {

@@ -239,11 +239,16 @@ struct kvr_stats *kvr_port_xdp_stats(struct kvr_port *p);
 /**
  * A peer is about to be connected to the memif server of this process that has @p socket and
  * interface @p id, with so many rings. Device queues without a ring are not used from now on: the
- * driver would have them poll, and write into, a ring of another queue. The device must not be
- * connected before every burst call that was running has ended. EAL's interrupt thread.
+ * driver would have them poll, and write into, a ring of another queue. Until
+ * kvr_port_memif_connected() bursts find nothing and send nothing: the driver's burst calls look
+ * where a ring is before they look whether there is a peer. It must not be connected before every
+ * burst call that was running has ended. EAL's interrupt thread.
  */
 void kvr_port_memif_rings(const char *socket, uint32_t id, uint32_t to_server,
 			  uint32_t from_server);
+
+/** That is over, with a peer or without. EAL's interrupt thread. */
+void kvr_port_memif_connected(const char *socket, uint32_t id);
 
 /* ---- lcores that sleep ---- */
 

@@ -45,10 +45,10 @@ void kvr_port__link_end(struct kvr_port *p)
 		rte_eal_alarm_cancel(kvr_port__link_reset, p);
 }
 
-static void gate(struct kvr_port *p, int shut)
+void kvr_port__gate(struct kvr_port *p, int shut)
 {
-	/* Pairs with the acquire load in rx_burst and flush: the device that was started is seen.
-	 */
+	/* Pairs with the acquire load in rx_burst and flush: the device that was started, or the
+	 * peer that was connected, is seen. */
 	for (uint32_t i = 0; i < p->lcores; i++)
 		atomic_store_explicit(&p->queues[i].shut, shut, memory_order_release);
 }
@@ -86,7 +86,7 @@ static void shut(struct kvr_port *p, void (*wait)(void *), void *arg)
 	struct kvr_port_link *k = &p->link;
 
 	k->state = LINK_SHUT;
-	gate(p, 1);
+	kvr_port__gate(p, 1);
 	if (wait != NULL)
 		wait(arg);
 }
@@ -147,7 +147,7 @@ static void look_after_client(struct kvr_port *p, uint64_t now, void (*wait)(voi
 		if (link_is_up(p)) {
 			k->state = LINK_UP;
 			k->handshakes = 0;
-			gate(p, 0);
+			kvr_port__gate(p, 0);
 		} else if (now >= k->until) {
 			shut(p, wait, arg);
 		}

@@ -199,7 +199,17 @@ void kvr_port_memif_rings(const char *socket, uint32_t id, uint32_t to_server, u
 		/* Relaxed: who calls waits for the lcores before the rings can be used. */
 		atomic_store_explicit(&p->rx_on, RTE_MIN(to_server, p->hw), memory_order_relaxed);
 		atomic_store_explicit(&p->tx_on, RTE_MIN(from_server, p->hw), memory_order_relaxed);
+		kvr_port__gate(p, 1);
 	}
+	pthread_mutex_unlock(&lock);
+}
+
+void kvr_port_memif_connected(const char *socket, uint32_t id)
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < RTE_DIM(servers); i++)
+		if (servers[i] != NULL && serves(servers[i], socket, id))
+			kvr_port__gate(servers[i], 0);
 	pthread_mutex_unlock(&lock);
 }
 

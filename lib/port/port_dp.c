@@ -31,7 +31,8 @@ static inline uint32_t hw_verdict(uint64_t ol_flags)
 
 static inline bool is_shut(const struct kvr_port_queue *q)
 {
-	/* Pairs with the release store in link_ctl.c: the device was started before it opened. */
+	/* Pairs with the release store in kvr_port__gate(): the device was started, or has its
+	 * peer, before it opened. */
 	return atomic_load_explicit(&q->shut, memory_order_acquire) != 0;
 }
 

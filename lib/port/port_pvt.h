@@ -23,7 +23,8 @@ struct kvr_port_queue {
 	bool answered; /* asking was found */
 	/* what wakes a sleeping lcore, or NULL; wait.c */
 	_Atomic(struct kvr_port_wait *) wait;
-	_Atomic int shut;	/* the device is being started anew: no bursts. link_ctl.c: w */
+	_Atomic int shut;	/* the device is started anew, or gets its peer: no bursts.
+				   kvr_port__gate(): w */
 	uint64_t answer_gap;	/* TSC cycles between answers at their rate; 0: no limit */
 	uint64_t answer_due[2]; /* ARP and ND, echo: when the next one is, at that rate */
 	struct kvr_port *port;
@@ -167,6 +168,7 @@ enum kvr_port_link_state kvr_port__iface_look(struct kvr_port *p);
 
 void kvr_port__link_init(struct kvr_port *p);
 void kvr_port__link_end(struct kvr_port *p);
+void kvr_port__gate(struct kvr_port *p, int shut); /* of all its queues */
 /* @arg = struct kvr_port; EAL's interrupt thread. */
 void kvr_port__link_reset(void *arg);
 

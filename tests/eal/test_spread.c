@@ -278,6 +278,47 @@ static void no_wait(void *arg)
 	(void)arg; /* this thread polls */
 }
 
+/* Whoever polls while a peer is being connected does not come into the driver. */
+static struct kvr_port_queue *looked_at;
+static uint32_t in_driver, looks, in_driver_then;
+static bool connecting;
+
+static void begin_to_connect(const char *socket, uint32_t id, uint32_t to_server,
+			     uint32_t from_server)
+{
+	kvr_port_memif_rings(socket, id, to_server, from_server);
+	connecting = true;
+}
+
+static void end_to_connect(const char *socket, uint32_t id)
+{
+	connecting = false;
+	kvr_port_memif_connected(socket, id);
+}
+
+static uint16_t driver_was_called(uint16_t port, uint16_t queue, struct rte_mbuf *m[], uint16_t n,
+				  uint16_t most, void *arg)
+{
+	(void)port, (void)queue, (void)m, (void)most, (void)arg;
+	in_driver++;
+	return n;
+}
+
+/* One of the two threads at a time: the other waits for the link. */
+static void look(void *arg)
+{
+	struct rte_mbuf *m[KVR_PORT_BURST];
+	struct kvr_pkt pkts[KVR_PORT_BURST];
+	const uint32_t before = in_driver;
+
+	(void)arg;
+	if (!connecting)
+		return; /* a peer has gone */
+	CU_ASSERT_EQUAL(kvr_port_rx_burst(looked_at, m, pkts, KVR_PORT_BURST), 0);
+	in_driver_then += in_driver - before;
+	looks++;
+}
+
 static struct kvr_port *memif(const char *socket, const char *role, uint32_t lcores,
 			      uint32_t queues)
 {
@@ -364,8 +405,10 @@ static void ask(struct kvr_port *server, struct kvr_port *client, uint32_t queue
 
 static void only_rings_of_the_peer_are_polled(void)
 {
-	static const struct memif_guard guard = {
-		.wait = no_wait, .rings = kvr_port_memif_rings, .queues = LCORES};
+	static const struct memif_guard guard = {.wait = look,
+						 .rings = begin_to_connect,
+						 .connected = end_to_connect,
+						 .queues = LCORES};
 	static const uint32_t rings[] = {1, 4, 2, 1};
 	char socket[] = "/tmp/kvr-spread-XXXXXX", path[64];
 	struct kvr_port *server, *client;
@@ -375,6 +418,9 @@ static void only_rings_of_the_peer_are_polled(void)
 	snprintf(path, sizeof(path), "%s/memif", socket);
 	memif_guard(&guard);
 	server = memif(path, "server", LCORES, 0);
+	looked_at = kvr_port_queue(server, 0);
+	kvr_port_info(server, &info);
+	CU_ASSERT_PTR_NOT_NULL(rte_eth_add_rx_callback(info.ethdev, 0, driver_was_called, NULL));
 	for (size_t i = 0; i < RTE_DIM(rings); i++) {
 		host = 2;
 		client = memif(path, "client", rings[i], rings[i]);
@@ -385,7 +431,10 @@ static void only_rings_of_the_peer_are_polled(void)
 		CU_ASSERT_EQUAL(info.rx_queues, rings[i]);
 		CU_ASSERT_EQUAL(info.tx_queues, rings[i]);
 		CU_ASSERT_EQUAL(kvr_port_spreads(kvr_port_queue(server, 0)), rings[i] < LCORES);
+		CU_ASSERT(looks > i);
+		CU_ASSERT_EQUAL(in_driver_then, 0);
 		ask(server, client, rings[i]);
+		CU_ASSERT(in_driver > 0);
 		check_rows(server, LCORES);
 		check_rows(client, rings[i]);
 		kvr_port_destroy(client);
@@ -516,8 +565,10 @@ static void threads_on_one_ring(void)
 static void threads_on_a_memif(void)
 {
 	static const uint32_t runs[][2] = {{1, 1}, {2, 1}, {4, 1}, {4, 3}};
-	static const struct memif_guard guard = {
-		.wait = no_wait, .rings = kvr_port_memif_rings, .queues = LCORES};
+	static const struct memif_guard guard = {.wait = no_wait,
+						 .rings = kvr_port_memif_rings,
+						 .connected = kvr_port_memif_connected,
+						 .queues = LCORES};
 	char socket[] = "/tmp/kvr-spread-XXXXXX", path[64];
 	struct kvr_port_info info;
 
