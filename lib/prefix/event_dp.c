@@ -173,7 +173,7 @@ static void remove_blocks(struct kvr_prefix *t, const struct kvr_prefix_event *e
 
 /* What is fetched ahead of an event: the chain from its first known block to the header. */
 struct ahead {
-	uint32_t tag;
+	uint64_t mix;
 	uint32_t slot;
 };
 
@@ -185,24 +185,24 @@ static uint64_t first_known(const struct kvr_prefix_event *e)
 static void fetch_index(const struct kvr_prefix *t, const struct kvr_prefix_event *e,
 			struct ahead *a)
 {
-	a->tag = 0;
+	a->mix = 0;
 	if (e->n == 0 || e->rank >= t->max_ranks)
 		return;
 	__builtin_prefetch(&t->rank[e->rank], 1, 3);
 	__builtin_prefetch(&t->rank_blocks[e->rank], 1, 3);
-	a->tag = pfx_tag(pfx_mix(t, first_known(e)));
-	pfx_index_prefetch(&t->index, a->tag);
+	a->mix = pfx_mix(t, first_known(e));
+	pfx_index_prefetch(&t->index, a->mix);
 	if (e->op == KVR_PREFIX_STORE && e->has_parent)
-		pfx_index_prefetch(&t->index, pfx_tag(pfx_mix(t, pfx_ld64(e->sh, 0))));
+		pfx_index_prefetch(&t->index, pfx_mix(t, pfx_ld64(e->sh, 0)));
 }
 
 /* By the tag alone: a wrong guess costs a fetch in vain. */
 static void fetch_chunk(const struct kvr_prefix *t, struct ahead *a)
 {
-	uint32_t i = pfx_index_home(&t->index, a->tag) * PFX_BUCKET;
-	uint32_t m = pfx_index_masks(&t->index.e[i], a->tag).tag;
+	const struct pfx_bucket *b = &t->index.b[pfx_index_home(&t->index, a->mix)];
+	uint32_t m = pfx_index_masks(b, pfx_index_tag(a->mix)).tag;
 
-	a->slot = m ? (uint32_t)t->index.e[i + (uint32_t)__builtin_ctz(m)] : 0;
+	a->slot = m ? b->value[__builtin_ctz(m)] : 0;
 	__builtin_prefetch(&t->sh[a->slot], 1, 3);
 	__builtin_prefetch(&t->chunk[a->slot / PFX_CHUNK], 0, 3);
 }

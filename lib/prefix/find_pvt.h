@@ -14,32 +14,34 @@ static inline struct pfx_loc pfx_loc_of(const struct kvr_prefix *t, uint32_t slo
 						pfx_hdr_of(t, c.meta)->start};
 }
 
-/* Slot of `sh`, or 0; then `*at` is where it may be added, and the last entries mean no room. */
-static inline uint32_t pfx_index_find(const struct kvr_prefix *t, uint32_t tag, uint64_t sh,
+/* Slot of `sh`, or 0; then `*at` is where it may be added, if there is room. */
+static inline uint32_t pfx_index_find(const struct kvr_prefix *t, uint64_t mix, uint64_t sh,
 				      uint32_t *at)
 {
-	const struct pfx_index *x = &t->index;
+	const uint16_t tag = pfx_index_tag(mix);
 
-	for (uint32_t i = pfx_index_home(x, tag) * PFX_BUCKET;; i += PFX_BUCKET) {
-		struct pfx_masks m = pfx_index_masks(&x->e[i], tag);
+	*at = PFX_NOWHERE;
+	for (uint32_t i = pfx_index_home(&t->index, mix);; i++) {
+		const struct pfx_bucket *b = &t->index.b[i];
+		struct pfx_masks m = pfx_index_masks(b, tag);
 
 		for (; m.tag != 0; m.tag &= m.tag - 1) {
-			uint32_t slot = (uint32_t)x->e[i + (uint32_t)__builtin_ctz(m.tag)];
+			uint32_t slot = b->value[__builtin_ctz(m.tag)];
 
 			if (t->sh[slot] == sh)
 				return slot;
 		}
-		if (m.empty != 0) {
-			*at = i + (uint32_t)__builtin_ctz(m.empty);
+		if (m.empty != 0 && *at == PFX_NOWHERE)
+			*at = PFX_AT(i, (uint32_t)__builtin_ctz(m.empty));
+		if (likely(b->over == 0 && *at != PFX_NOWHERE))
 			return 0;
-		}
 	}
 }
 
 /* The place of a block; meta PFX_NONE: nowhere. */
 static inline struct pfx_loc pfx_find(const struct kvr_prefix *t, uint64_t sh)
 {
-	uint32_t at, slot = pfx_index_find(t, pfx_tag(pfx_mix(t, sh)), sh, &at);
+	uint32_t at, slot = pfx_index_find(t, pfx_mix(t, sh), sh, &at);
 
 	return slot ? pfx_loc_of(t, slot) : (struct pfx_loc){PFX_NONE, 0};
 }

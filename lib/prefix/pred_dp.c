@@ -11,25 +11,26 @@
 
 #include <errno.h>
 
-static uint32_t tag_of(const struct kvr_prefix *t, uint32_t meta, uint16_t rank)
+static uint64_t mix_of(const struct kvr_prefix *t, uint32_t meta, uint16_t rank)
 {
-	return pfx_tag(pfx_mix(t, (uint64_t)meta << 16 | rank));
+	return pfx_mix(t, (uint64_t)meta << 16 | rank);
 }
 
 uint32_t kvr_prefix__pred_find(const struct kvr_prefix *t, uint32_t meta, uint16_t rank)
 {
-	uint32_t tag = tag_of(t, meta, rank);
+	const uint64_t mix = mix_of(t, meta, rank);
 
-	for (uint32_t i = pfx_index_home(&t->predx, tag) * PFX_BUCKET;; i += PFX_BUCKET) {
-		struct pfx_masks m = pfx_index_masks(&t->predx.e[i], tag);
+	for (uint32_t i = pfx_index_home(&t->predx, mix);; i++) {
+		const struct pfx_bucket *b = &t->predx.b[i];
+		uint32_t m = pfx_index_masks(b, pfx_index_tag(mix)).tag;
 
-		for (; m.tag != 0; m.tag &= m.tag - 1) {
-			uint32_t v = (uint32_t)t->predx.e[i + (uint32_t)__builtin_ctz(m.tag)];
+		for (; m != 0; m &= m - 1) {
+			uint32_t v = b->value[__builtin_ctz(m)];
 
 			if (t->pred[v].meta == meta && t->pred[v].rank == rank)
 				return v;
 		}
-		if (m.empty != 0)
+		if (b->over == 0)
 			return PFX_NONE;
 	}
 }
@@ -84,14 +85,14 @@ static void enter_run(struct kvr_prefix *t, uint32_t i, uint32_t meta)
 	if (first != PFX_NONE)
 		t->pred[first].run_prev = i;
 	t->meta[meta].pred = i;
-	kvr_prefix__index_add(&t->predx, tag_of(t, meta, p->rank), i);
+	kvr_prefix__index_add(&t->predx, mix_of(t, meta, p->rank), i);
 }
 
 static void leave_run(struct kvr_prefix *t, uint32_t i)
 {
 	struct pfx_pred *p = &t->pred[i];
 
-	kvr_prefix__index_del(&t->predx, tag_of(t, p->meta, p->rank), i);
+	kvr_prefix__index_del(&t->predx, mix_of(t, p->meta, p->rank), i);
 	if (p->run_prev != PFX_NONE)
 		t->pred[p->run_prev].run_next = p->run_next;
 	else

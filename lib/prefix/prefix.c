@@ -95,7 +95,7 @@ static int lay_out(struct kvr_prefix *t, int socket_id, size_t *only)
 	const size_t hdrs = t->hdrs.n + 1, metas = t->metas.n + 1, chunks = t->chunks.n + 1,
 		     bigs = t->bigs.n + 1, exts = t->exts.n + 1, preds = t->preds.n + 1;
 	const struct part part[] = {
-		{&t->index.e, (size_t)t->index.end * sizeof(*t->index.e)},
+		{&t->index.b, (size_t)t->index.end * sizeof(*t->index.b)},
 		{&t->sh, chunks * PFX_CHUNK * sizeof(*t->sh)},
 		{&t->hdr, hdrs * sizeof(*t->hdr)},
 		{&t->big, bigs * t->big_bytes},
@@ -103,7 +103,7 @@ static int lay_out(struct kvr_prefix *t, int socket_id, size_t *only)
 		{&t->meta, metas * sizeof(*t->meta)},
 		{&t->chunk, chunks * sizeof(*t->chunk)},
 		{&t->pred, preds * sizeof(*t->pred)},
-		{&t->predx.e, (size_t)t->predx.end * sizeof(*t->predx.e)},
+		{&t->predx.b, (size_t)t->predx.end * sizeof(*t->predx.b)},
 		{&t->birth, hdrs * sizeof(*t->birth)},
 		{&t->key, hdrs * sizeof(*t->key)},
 		{&t->prints, t->nprints * sizeof(*t->prints)},
@@ -138,13 +138,6 @@ static int lay_out(struct kvr_prefix *t, int socket_id, size_t *only)
 	return 0;
 }
 
-/* Six of ten places taken when full: one bucket in ten overflows, at 70 % it is one in four. */
-static void size_index(struct pfx_index *x, uint32_t n)
-{
-	x->buckets = (uint32_t)((uint64_t)n * 5 / 3 / PFX_BUCKET) + 1;
-	x->end = (x->buckets + 64) * PFX_BUCKET;
-}
-
 static void size_pool(struct pfx_pool *p, uint64_t n)
 {
 	p->n = (uint32_t)n;
@@ -176,8 +169,8 @@ static void size_all(struct kvr_prefix *t, const struct kvr_prefix_conf *c)
 	size_pool(&t->bigs, runs / 4 + 64ull);
 	size_pool(&t->exts, RTE_MIN(runs, preds) + preds / 8 + 64ull);
 	size_pool(&t->preds, preds + 8ull);
-	size_index(&t->index, blocks);
-	size_index(&t->predx, preds + 8);
+	kvr_prefix__index_size(&t->index, blocks);
+	kvr_prefix__index_size(&t->predx, preds + 8);
 }
 
 static int cmp_sh(const void *a, const void *b, size_t len)
@@ -301,13 +294,13 @@ void kvr_prefix_stats_get(const struct kvr_prefix *t, struct kvr_prefix_stats *o
 {
 	kvr_stats_row_copy(&out->blocks, &t->st.blocks, KVR_PREFIX_COUNTERS);
 	out->retired = retired(t);
-	out->used_bytes = used(&t->hdrs, sizeof(*t->hdr) + sizeof(*t->birth) + sizeof(*t->key)) +
-			  used(&t->metas, sizeof(*t->meta)) +
-			  used(&t->chunks, PFX_CHUNK * 8 + sizeof(*t->chunk)) +
-			  used(&t->bigs, t->big_bytes) + used(&t->exts, sizeof(*t->ext)) +
-			  used(&t->preds, sizeof(*t->pred)) +
-			  (t->index.used + t->predx.used) * sizeof(uint64_t) * 5 / 3 +
-			  out->runs * HASH_RUN_BYTES;
+	out->used_bytes =
+		used(&t->hdrs, sizeof(*t->hdr) + sizeof(*t->birth) + sizeof(*t->key)) +
+		used(&t->metas, sizeof(*t->meta)) +
+		used(&t->chunks, PFX_CHUNK * 8 + sizeof(*t->chunk)) + used(&t->bigs, t->big_bytes) +
+		used(&t->exts, sizeof(*t->ext)) + used(&t->preds, sizeof(*t->pred)) +
+		((uint64_t)t->index.used + t->predx.used) * sizeof(*t->index.b) / PFX_FILL +
+		out->runs * HASH_RUN_BYTES;
 	out->memory_bytes = t->mem_bytes + sizeof(*t) + (uint64_t)t->hdrs.n * HASH_RUN_BYTES;
 }
 

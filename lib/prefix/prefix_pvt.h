@@ -31,15 +31,11 @@ static inline void pfx_sub(kvr_cell_t *counter, uint64_t n)
 	kvr_cell_sub(counter, n);
 }
 
-/* Low half: signature for rte_hash; high half: tag of the index. */
+/* Low half: signature for rte_hash; the index takes its home from the high half, its tag from the
+ * lowest bits. */
 static inline uint64_t pfx_mix(const struct kvr_prefix *t, uint64_t sh)
 {
 	return kvr_mix64(sh ^ t->seed);
-}
-
-static inline uint32_t pfx_tag(uint64_t mix)
-{
-	return (uint32_t)(mix >> 32);
 }
 
 /* The set in which the print of a head stands; `mix` as of pfx_mix(), or its low half. */

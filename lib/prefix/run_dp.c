@@ -33,24 +33,25 @@ static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint
 {
 	struct pfx_hdr *h = pfx_hdr_of(t, meta);
 	uint32_t len = atomic_load_explicit(&h->len, memory_order_relaxed), slot = 0, at = 0;
-	uint32_t tag[2 * AHEAD], i;
+	uint64_t mix[2 * AHEAD];
+	uint32_t i;
 
 	n = RTE_MIN(n, room_of(&t->meta[meta], h) - len);
 	for (i = 0; i < n && i < AHEAD; i++) {
-		tag[i] = pfx_tag(pfx_mix(t, pfx_ld64(sh, i)));
-		pfx_index_prefetch(&t->index, tag[i]);
+		mix[i] = pfx_mix(t, pfx_ld64(sh, i));
+		pfx_index_prefetch(&t->index, mix[i]);
 	}
 	for (i = 0; i < n; i++) {
 		uint32_t place = h->start + len + i, c = place / PFX_CHUNK;
 		uint64_t v = pfx_ld64(sh, i);
 
 		if (i + AHEAD < n) {
-			uint32_t ahead = pfx_tag(pfx_mix(t, pfx_ld64(sh, i + AHEAD)));
+			uint64_t ahead = pfx_mix(t, pfx_ld64(sh, i + AHEAD));
 
-			tag[(i + AHEAD) % (2 * AHEAD)] = ahead;
+			mix[(i + AHEAD) % (2 * AHEAD)] = ahead;
 			pfx_index_prefetch(&t->index, ahead);
 		}
-		if (pfx_index_find(t, tag[i % (2 * AHEAD)], v, &at) != 0)
+		if (pfx_index_find(t, mix[i % (2 * AHEAD)], v, &at) != 0)
 			break;
 		if (slot == 0 || place % PFX_CHUNK == 0) {
 			uint32_t k = pfx_ld32(&h->chunk[c]);
@@ -65,10 +66,9 @@ static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint
 			slot = k * PFX_CHUNK + place % PFX_CHUNK;
 		}
 		pfx_wr(&t->sh[slot], v);
-		if (at + PFX_BUCKET >= t->index.end)
+		if (!pfx_index_is_room(&t->index, at))
 			break;
-		t->index.e[at] = (uint64_t)tag[i % (2 * AHEAD)] << 32 | slot++;
-		t->index.used++;
+		pfx_index_put(&t->index, mix[i % (2 * AHEAD)], at, slot++);
 	}
 	pfx_add(&t->st.blocks, i);
 	return len + i;
@@ -82,18 +82,19 @@ static void unappend(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t from, uin
 		     bool stays)
 {
 	uint32_t keep = (h->start + from + PFX_CHUNK - 1) / PFX_CHUNK;
-	uint32_t tag[2 * AHEAD], slot[2 * AHEAD];
+	uint64_t mix[2 * AHEAD];
+	uint32_t slot[2 * AHEAD];
 
 	for (uint32_t i = from, done = from; done < len;) {
 		if (i < len && i - done < AHEAD) {
 			uint64_t *p = pfx_sh(t, h, i);
 
-			tag[i % (2 * AHEAD)] = pfx_tag(pfx_mix(t, *p));
+			mix[i % (2 * AHEAD)] = pfx_mix(t, *p);
 			slot[i % (2 * AHEAD)] = (uint32_t)(p - t->sh);
-			pfx_index_prefetch(&t->index, tag[i++ % (2 * AHEAD)]);
+			pfx_index_prefetch(&t->index, mix[i++ % (2 * AHEAD)]);
 			continue;
 		}
-		kvr_prefix__index_del(&t->index, tag[done % (2 * AHEAD)], slot[done % (2 * AHEAD)]);
+		kvr_prefix__index_del(&t->index, mix[done % (2 * AHEAD)], slot[done % (2 * AHEAD)]);
 		done++;
 	}
 	for (uint32_t c = from == 0 ? 0 : keep; c < PFX_CHUNKS; c++) {

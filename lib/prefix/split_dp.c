@@ -69,7 +69,7 @@ static void repoint(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t at, uint32
 	for (uint32_t i = at; i < len && (i == at || (h->start + i) % PFX_CHUNK != 0); i++) {
 		uint64_t *p = pfx_sh(t, h, i);
 
-		kvr_prefix__index_move(&t->index, pfx_tag(pfx_mix(t, *p)), (uint32_t)(p - t->sh),
+		kvr_prefix__index_move(&t->index, pfx_mix(t, *p), (uint32_t)(p - t->sh),
 				       spare * PFX_CHUNK + (h->start + i) % PFX_CHUNK);
 	}
 }
