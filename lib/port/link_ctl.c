@@ -45,14 +45,6 @@ void kvr_port__link_end(struct kvr_port *p)
 		rte_eal_alarm_cancel(kvr_port__link_reset, p);
 }
 
-void kvr_port__gate(struct kvr_port *p, int shut)
-{
-	/* Pairs with the acquire load in rx_burst and flush: the device that was started, or the
-	 * peer that was connected, is seen. */
-	for (uint32_t i = 0; i < p->lcores; i++)
-		atomic_store_explicit(&p->queues[i].shut, shut, memory_order_release);
-}
-
 /* EAL's interrupt thread. The driver has a line for every connect that fails. */
 void kvr_port__link_reset(void *arg)
 {

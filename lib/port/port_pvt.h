@@ -168,7 +168,15 @@ enum kvr_port_link_state kvr_port__iface_look(struct kvr_port *p);
 
 void kvr_port__link_init(struct kvr_port *p);
 void kvr_port__link_end(struct kvr_port *p);
-void kvr_port__gate(struct kvr_port *p, int shut); /* of all its queues */
+
+/* Of all its queues. */
+static inline void kvr_port__gate(struct kvr_port *p, int shut)
+{
+	/* Pairs with the acquire load in rx_burst and flush: the device that was started, or the
+	 * peer that was connected, is seen. */
+	for (uint32_t i = 0; i < p->lcores; i++)
+		atomic_store_explicit(&p->queues[i].shut, shut, memory_order_release);
+}
 /* @arg = struct kvr_port; EAL's interrupt thread. */
 void kvr_port__link_reset(void *arg);
 
