@@ -215,7 +215,8 @@ static void whoever_waits_with_a_leg_is_told(void)
 		CU_ASSERT_EQUAL(close_doors(), WAITING - 1);
 		pair_take();
 		for (uint64_t id = 2; id <= WAITING; id++)
-			n += pair_told[id].rejected == KVR_E_SHUTDOWN && pair_told[id].why.retryable;
+			n += pair_told[id].rejected == KVR_E_SHUTDOWN &&
+			     pair_told[id].why.retryable;
 		CU_ASSERT_EQUAL(n, WAITING - 1);
 		CU_ASSERT_EQUAL(pair_told[1].rejected, 0);
 		pair_finish();
