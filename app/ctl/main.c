@@ -63,8 +63,8 @@ static void usage(FILE *out)
 	fprintf(out, "kvroute-ctl: look into a kvroute on this host, and tell it what to do\n\n"
 		     "usage: kvroute-ctl [options] COMMAND [ARGUMENT...]\n\n");
 	for (const struct ctl_command *c = ctl_commands; c->name != NULL; c++)
-		fprintf(out, "  %s%s%-*s %s\n", c->name, c->args[0] != '\0' ? " " : "",
-			(int)(28 - strlen(c->name) - (c->args[0] != '\0')), c->args, c->help);
+		fprintf(out, "  %s%s%-*s  %s\n", c->name, c->args[0] != '\0' ? " " : "",
+			(int)(27 - strlen(c->name) - (c->args[0] != '\0')), c->args, c->help);
 	fprintf(out, "\n");
 	kvr_conf_args_help(table, &d, 10, out);
 	fprintf(out,

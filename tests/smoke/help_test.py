@@ -28,6 +28,8 @@ def main():
         text = output(program, "--help")
         page = output(str(ROOT / "tools/man"), f"{name}.{8 if name == 'kvroute' else 1}", program).replace("\\", "")
         missing = [o for o in re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.M) if o not in page]
+        commands = re.findall(r"^  ([a-z]+.*?)  +\S", text.split("\n\n")[2], re.M) if "COMMAND" in text else []
+        missing += [c for c in commands if f"\n*{c}*\n" not in page]
         if name not in text or missing:
             sys.exit(f"FAILED {name}: {missing} of --help are not in the manual page")
     known = {Path(p).name for p in sys.argv[2:]}
