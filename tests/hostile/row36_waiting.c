@@ -251,12 +251,43 @@ static void whoever_moves_meanwhile_is_told(void)
 	end();
 }
 
+/* CONNECT of a client, and the HELLO of a worker that is not there yet; one that is may repeat its
+ * own. */
+static void no_newcomers(void)
+{
+	const struct pipeline_worker w = {
+		.id = 10, .epoch = 1, .ranks = 1, .pool = "a", .from = PEER_OTHER};
+	const struct kvr_wire_ids ids = {.source = 77, .id = 5, .epoch = 1};
+	struct kvr_hint_buf none = {0};
+	struct kvr_wire_rejected r;
+	uint8_t buf[256];
+
+	begin("");
+	stop_close_doors(rt);
+	CU_ASSERT_FALSE(pipeline_hello_as(&w));
+	r = peers_rejected(PEER_OTHER);
+	CU_ASSERT_EQUAL(r.code, KVR_E_SHUTDOWN);
+	CU_ASSERT_EQUAL(r.kind, KVR_HELLO);
+	CU_ASSERT_EQUAL(r.retryable, 1);
+	CU_ASSERT_EQUAL(kvr_registry_count(rt->registry), 1);
+	pipeline_send(PEER_CLIENT, buf,
+		      (size_t)kvr_put_connect(buf, sizeof(buf), &ids, 1432, &none));
+	pipeline_turn();
+	r = peers_rejected(PEER_CLIENT);
+	CU_ASSERT_EQUAL(r.code, KVR_E_SHUTDOWN);
+	CU_ASSERT_EQUAL(r.kind, KVR_CONNECT);
+	CU_ASSERT_TRUE(pipeline_hello(9, 1, "a", 1));
+	pipeline_flush();
+	end();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"queue", whoever_waits_is_told},
 			       {"coming in", whoever_comes_in_is_told},
 			       {"session", whoever_opens_a_session_is_told},
 			       {"pair", whoever_waits_with_a_leg_is_told},
+			       {"newcomers", no_newcomers},
 			       {"moves", whoever_moves_meanwhile_is_told},
 			       CU_TEST_INFO_NULL};
 

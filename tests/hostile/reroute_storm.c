@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Requests that move from workers which do not acknowledge, while everything else happens at the
+ * same moment: late words of the worker before, CANCEL, PROBE, the same ROUTE again, last items,
+ * GOODBYE, new lives, pauses of the whole process, rings that are full. Drawn from a seed. Each
+ * request ends, once; its client never has items of two tries; nothing is left.
+ */
+#include "peers.h"
+#include "threads.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+#include "control/control.h"
+#include "control/thread.h"
+#include "kvr_ctl.h"
+#include "rest.h"
+
+#define ROUNDS	 120u
+#define BURSTS	 48u   /* frames of a round */
+#define REQUESTS 2000u /* at most */
+#define RUNS	 8192u
+#define TURNS	 400u /* until all is told */
+
+enum { CLIENT_OF_ALL = 77, LONG = 4000 };
+
+/* A leg at a worker, from its first DISPATCH on. */
+struct run {
+	uint64_t id, handle;
+	uint32_t peer, life, next_seq;
+	bool prefill, aborted;
+	bool ended; /* its last item was said, or its life is over */
+	bool over;  /* and heard */
+};
+
+/* What the client of a request knows. */
+struct told {
+	bool fin, rejected, cancelled;
+	uint32_t flags, body, next_seq;
+	uint64_t handle; /* of its items */
+};
+
+struct peer {
+	struct pipeline_worker w;
+	bool gone;
+};
+
+static struct run run[RUNS];
+static struct told told[REQUESTS + 1];
+static struct peer peer[4];
+static uint32_t n_runs, n_peers, two_tries, msg_seq;
+static uint64_t last_id, random_state;
+
+static uint32_t draw(uint32_t below)
+{
+	random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+	return (uint32_t)(random_state >> 33) % below;
+}
+
+/* ---- what comes out ---- */
+
+static struct run *run_of(uint64_t handle)
+{
+	for (uint32_t i = n_runs; i-- > 0;)
+		if (run[i].handle == handle)
+			return &run[i];
+	return NULL;
+}
+
+static void client_got(const struct out *o)
+{
+	struct told *t = o->hdr.id <= last_id ? &told[o->hdr.id] : NULL;
+	const void *body = &o->hdr + 1;
+
+	if (t == NULL)
+		return;
+	if (o->hdr.kind == KVR_RESPONSE) {
+		const struct kvr_wire_response *w = body;
+
+		two_tries += t->handle != 0 && t->handle != o->hdr.handle;
+		t->handle = o->hdr.handle;
+		t->next_seq = RTE_MAX(t->next_seq, w->seq + 1);
+		t->fin = t->fin || (w->flags & KVR_RESP_F_FIN) != 0;
+	} else if (o->hdr.kind == KVR_REJECTED) {
+		t->rejected =
+			t->rejected || ((const struct kvr_wire_rejected *)body)->kind == KVR_ROUTE;
+	} else if (o->hdr.kind == KVR_CANCELLED) {
+		t->cancelled = true;
+	}
+}
+
+static void agent_got(const struct out *o, uint32_t from)
+{
+	struct run *r = run_of(o->hdr.handle);
+	const void *body = &o->hdr + 1;
+
+	if (o->hdr.kind == KVR_DISPATCH && r == NULL && o->hdr.frag_off == 0 && n_runs < RUNS) {
+		const struct kvr_wire_request *q = body;
+
+		run[n_runs++] = (struct run){.id = o->hdr.id,
+					     .handle = o->hdr.handle,
+					     .peer = from,
+					     .life = peer[from].w.epoch,
+					     .prefill = (q->flags & KVR_REQ_F_PREFILL_LEG) != 0};
+	} else if (r != NULL && o->hdr.kind == KVR_ABORT) {
+		r->aborted = true;
+	} else if (r != NULL && o->hdr.kind == KVR_REJECTED) {
+		r->ended = r->over = true; /* nobody knows it */
+	} else if (r != NULL && o->hdr.kind == KVR_RESPONSE_ACK) {
+		const struct kvr_wire_response_ack *a = body;
+
+		r->over = r->over || (a->flags & KVR_RACK_F_FIN) != 0;
+	}
+}
+
+static void take(void)
+{
+	const struct out *o;
+
+	while ((o = pipeline_next(0)) != NULL) {
+		if (o->to == PEER_CLIENT)
+			client_got(o);
+		for (uint32_t i = 0; i < n_peers; i++)
+			if (o->to == peer[i].w.from)
+				agent_got(o, i);
+	}
+	pipeline_flush();
+}
+
+/* ---- what goes in ---- */
+
+static struct kvr_wire_ids ids_of(const struct run *r)
+{
+	return (struct kvr_wire_ids){
+		.source = CLIENT_OF_ALL, .id = r->id, .handle = r->handle, .epoch = r->life};
+}
+
+static void from_agent(const struct run *r, uint8_t kind, uint16_t flags)
+{
+	const struct kvr_wire_ids ids = ids_of(r);
+	const struct kvr_wire_dispatch_ack a = {.code = flags};
+	const struct kvr_wire_response w = {.seq = r->next_seq,
+					    .flags = flags,
+					    .generated_tokens = r->next_seq + 1,
+					    .cached_tokens = KVR_NONE32};
+	uint8_t buf[256];
+	int len;
+
+	if (kind == KVR_DISPATCH_ACK)
+		len = kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &a);
+	else if (kind == KVR_RESPONSE)
+		len = kvr_put_response(buf, sizeof(buf), &ids, w, (struct kvr_slice){"item", 4});
+	else
+		len = kvr_put_empty(buf, sizeof(buf), kind, &ids);
+	pipeline_send(peer[r->peer].w.from, buf, (size_t)len);
+}
+
+static void item(struct run *r, uint16_t flags)
+{
+	from_agent(r, KVR_RESPONSE, flags);
+	r->next_seq++;
+	r->ended = r->ended || (flags & KVR_RESP_F_FIN) != 0;
+}
+
+static void from_client(uint64_t id, uint8_t kind)
+{
+	const struct kvr_wire_ids ids = {.source = CLIENT_OF_ALL, .id = id, .epoch = 1};
+	uint8_t buf[64];
+
+	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), kind, &ids));
+}
+
+static void client_has(uint64_t id)
+{
+	const struct kvr_wire_ids ids = {
+		.source = CLIENT_OF_ALL, .id = id, .handle = told[id].handle, .epoch = 1};
+	const struct kvr_wire_response_ack a = {told[id].next_seq,
+						told[id].fin ? KVR_RACK_F_FIN : 0};
+	uint8_t buf[64];
+
+	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_response_ack(buf, sizeof(buf), &ids, &a));
+}
+
+static void route(uint64_t id, uint32_t more)
+{
+	static const uint8_t text[LONG];
+	const uint64_t hash[4] = {100 * id, 100 * id + 1, 100 * id + 2, 100 * id + 3};
+	const struct kvr_wire_ids ids = {
+		.source = CLIENT_OF_ALL, .id = id, .epoch = 1, .msg_seq = ++msg_seq};
+	struct kvr_request_src src = {.fixed = {.pool = 5,
+						.flags = told[id].flags | more,
+						.isl = 16,
+						.max_tokens = KVR_NONE32,
+						.expected_output_tokens = KVR_NONE32},
+				      .hashes = hash,
+				      .n_hashes = 4,
+				      .body = text,
+				      .body_len = told[id].body};
+	uint8_t frame[KVR_WIRE_DEF_FRAME];
+	struct kvr_slice s[KVR_REQUEST_SLICES];
+	struct kvr_frag f;
+	uint32_t off, part;
+
+	CU_ASSERT_FATAL(
+		kvr_frag_init(&f, KVR_ROUTE, &ids, kvr_request_build(&src, s), sizeof(frame)) == 0);
+	while (kvr_frag_next(&f, frame, &off, &part)) {
+		kvr_slices_copy(s, KVR_REQUEST_SLICES, off, part,
+				frame + sizeof(struct kvr_wire_hdr));
+		pipeline_send(PEER_CLIENT, frame, sizeof(struct kvr_wire_hdr) + part);
+	}
+}
+
+static void asks(void)
+{
+	if (last_id == REQUESTS)
+		return;
+	last_id++;
+	told[last_id] = (struct told){.flags = draw(4) == 0 ? KVR_REQ_F_TRACK : 0,
+				      .body = draw(6) == 0 ? LONG : 4};
+	route(last_id, 0);
+}
+
+static void hello(struct peer *p)
+{
+	const struct kvr_wire_ids ids = {.source = p->w.id, .id = 1, .epoch = p->w.epoch};
+	const struct kvr_wire_hello h = {.block_size = 4,
+					 .dp_size = 1,
+					 .max_num_batched_tokens = 64,
+					 .total_kv_blocks = 1000,
+					 .max_frame = 1432,
+					 .role = p->w.role};
+	uint8_t tlv[256], buf[512];
+	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
+
+	kvr_hint_put_str(&hints, KVR_HINT_POOL, p->w.pool);
+	if (p->w.host != NULL)
+		kvr_hint_put_bootstrap_addr(&hints, p->w.port, p->w.host);
+	pipeline_send(p->w.from, buf, (size_t)kvr_put_hello(buf, sizeof(buf), &ids, h, &hints));
+	p->gone = false;
+}
+
+/* It ends and is back, at once or later; what it ran is over. */
+static void restarts(uint32_t number, bool says_so)
+{
+	struct peer *p = &peer[number];
+	const struct kvr_wire_ids ids = {.source = p->w.id, .id = 9, .epoch = p->w.epoch};
+	uint8_t buf[64];
+
+	if (says_so)
+		pipeline_send(p->w.from, buf,
+			      (size_t)kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids));
+	p->gone = true;
+	p->w.epoch++;
+	for (uint32_t i = 0; i < n_runs; i++)
+		if (run[i].peer == number)
+			run[i].ended = run[i].over = true;
+	if (draw(2) == 0)
+		hello(p);
+}
+
+/* ---- the storm ---- */
+
+/* A worker's word about what it has, or had; one leg in three is never spoken of in time. */
+static void a_worker_speaks(void)
+{
+	struct run *r;
+
+	if (n_runs == 0)
+		return;
+	r = &run[n_runs - 1 - draw(RTE_MIN(n_runs, 64u))];
+	if (r->handle % 3 == 0 && draw(8) != 0)
+		return;
+	switch (draw(8)) {
+	case 0 ... 2:
+		from_agent(r, KVR_DISPATCH_ACK, draw(16) == 0 ? KVR_E_NO_MEMORY : 0);
+		break;
+	case 3 ... 4:
+		item(r, 0);
+		break;
+	case 5 ... 6:
+		item(r, KVR_RESP_F_FIN | (draw(8) == 0 ? KVR_RESP_F_ERROR : 0));
+		break;
+	default:
+		from_agent(r, KVR_ABORT_ACK, 0);
+	}
+}
+
+static void something_happens(void)
+{
+	const uint64_t id = last_id != 0 ? last_id - draw((uint32_t)RTE_MIN(last_id, 40u)) : 0;
+
+	switch (draw(20)) {
+	case 0 ... 2:
+		asks();
+		break;
+	case 3 ... 5:
+		if (id != 0)
+			route(id, KVR_REQ_F_RESEND);
+		break;
+	case 6:
+		if (id != 0)
+			from_client(id, KVR_PROBE);
+		break;
+	case 7:
+		if (id != 0 && draw(3) == 0)
+			from_client(id, KVR_CANCEL);
+		break;
+	case 8 ... 9:
+		if (id != 0 && told[id].handle != 0)
+			client_has(id);
+		break;
+	case 10:
+		if (draw(12) == 0)
+			restarts(draw(n_peers), draw(2) == 0);
+		break;
+	default:
+		a_worker_speaks();
+	}
+}
+
+static uint64_t counted(enum in_counter c)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < rt->n_lcores; i++)
+		sum += kvr_stats_get(rt->lcore[i]->in, c);
+	return sum;
+}
+
+static _Atomic bool released;
+
+static bool stand_still(struct lcore *lc, void *arg)
+{
+	RTE_SET_USED(lc);
+	RTE_SET_USED(arg);
+	/* Pairs with the release in a_ring_is_full(). */
+	while (!atomic_load_explicit(&released, memory_order_acquire))
+		sched_yield();
+	return true;
+}
+
+/* The scheduler stands still until its ring is full: what comes then is lost, whatever it is; and
+ * it goes on while more comes in. */
+static void a_ring_is_full(void)
+{
+	struct lcore *lc = rt->pool[0].sched_lcore;
+	struct call c = {.fn = stand_still};
+	const uint64_t before = counted(IN_RING_FULL);
+	uint64_t since = 0;
+
+	if (threads_used() == NULL || lc->index < threads_used()->ingress)
+		return; /* it would not receive either */
+	atomic_store_explicit(&released, false, memory_order_release);
+	threads_run();
+	kvr_ctl_lock();
+	call_start(rt, lc, &c);
+	kvr_ctl_unlock();
+	while (counted(IN_RING_FULL) == before) {
+		for (uint32_t i = 0; i < 64; i++)
+			from_client(last_id, KVR_PROBE);
+		threads_wait(&since);
+	}
+	for (uint32_t i = 0; i < BURSTS; i++)
+		something_happens();
+	atomic_store_explicit(&released, true, memory_order_release);
+	for (uint32_t i = 0; i < BURSTS; i++)
+		something_happens();
+	kvr_ctl_lock();
+	call_wait(rt, &c);
+	kvr_ctl_unlock();
+}
+
+static void storm(void)
+{
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		threads_run();
+		if (i % 8 == 7 && last_id != 0)
+			a_ring_is_full();
+		for (uint32_t k = 0; k < BURSTS; k++)
+			something_happens();
+		pipeline_step();
+		take();
+		for (uint32_t k = 0; k < n_peers; k++)
+			if (peer[k].gone && draw(4) == 0)
+				hello(&peer[k]);
+		if (draw(3) == 0)
+			pipeline_skip(1 + draw(40));
+		else if (draw(30) == 0)
+			pipeline_pause(1 + draw(3000));
+	}
+}
+
+/* ---- and its end ---- */
+
+/* An agent ends what it has, and repeats the last item until it is heard. */
+static void agent_ends(struct run *r)
+{
+	if (r->ended && r->next_seq > 0)
+		r->next_seq--;
+	else if (r->aborted)
+		from_agent(r, KVR_ABORT_ACK, 0);
+	else
+		from_agent(r, KVR_DISPATCH_ACK, 0);
+	item(r, KVR_RESP_F_FIN | (r->aborted ? KVR_RESP_F_CANCELLED : 0));
+}
+
+/* Everybody does what he should. */
+static void a_while_of_order(void)
+{
+	for (uint32_t i = 0; i < n_peers; i++)
+		hello(&peer[i]);
+	for (uint32_t i = 0; i < n_runs; i++)
+		if (!run[i].over)
+			agent_ends(&run[i]);
+	for (uint64_t id = 1; id <= last_id; id++)
+		if (told[id].fin)
+			client_has(id);
+		else if (!told[id].rejected)
+			route(id, KVR_REQ_F_RESEND);
+	pipeline_advance(50);
+	take();
+}
+
+static uint32_t untold(void)
+{
+	uint32_t n = 0;
+
+	for (uint64_t id = 1; id <= last_id; id++)
+		n += !told[id].fin && !told[id].rejected;
+	return n;
+}
+
+static void all_is_told(void)
+{
+	for (uint32_t i = 0; i < TURNS && untold() != 0; i++)
+		a_while_of_order();
+	CU_ASSERT_EQUAL(untold(), 0);
+}
+
+static void nothing_is_left(void)
+{
+	uint32_t live = 1;
+
+	for (uint32_t i = 0; i < 400 && live != 0; i++) {
+		a_while_of_order();
+		pipeline_advance(500);
+		take();
+		live = 0;
+		for (uint32_t p = 0; p < rt->n_pools; p++)
+			live += kvr_flight_count(rt->pool[p].requests);
+	}
+	CU_ASSERT_EQUAL(live, 0);
+	CU_ASSERT_TRUE(rest_requests(rt));
+	pipeline_collect();
+	take();
+	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
+}
+
+static void begin(const struct pipeline_worker w[], uint32_t n, uint64_t seed)
+{
+	n_runs = two_tries = 0;
+	last_id = 0;
+	random_state = seed;
+	n_peers = n;
+	for (uint32_t i = 0; i < n; i++) {
+		peer[i] = (struct peer){.w = w[i]};
+		CU_ASSERT_TRUE_FATAL(pipeline_hello_as(&w[i]));
+	}
+	pipeline_flush();
+}
+
+static void seeds(const char *pools, const struct pipeline_worker w[], uint32_t n)
+{
+	const char *first = getenv("KVR_SEED");
+	const uint64_t from = first != NULL ? strtoull(first, NULL, 10) : 1;
+	uint64_t moved = 0;
+
+	for (uint64_t seed = from; seed < from + 3; seed++) {
+		pipeline_start_with(pools);
+		begin(w, n, seed);
+		storm();
+		moved += kvr_stats_get(rt->pool[0].count, PC_UNHEARD);
+		all_is_told();
+		CU_ASSERT_EQUAL(two_tries, 0);
+		nothing_is_left();
+		pipeline_stop();
+	}
+	CU_ASSERT(moved > 0);
+}
+
+static void one_pool(void)
+{
+	static const struct pipeline_worker w[] = {
+		{.id = 9, .epoch = 1, .ranks = 1, .pool = "a", .from = 2009},
+		{.id = 10, .epoch = 1, .ranks = 1, .pool = "a", .from = 2010},
+		{.id = 11, .epoch = 1, .ranks = 1, .pool = "a", .from = 2011}};
+
+	seeds("[pool a]\nid = 5\n" PIPELINE_POOL "dispatch_ms = 20\nreroutes = 3\n", w, 3);
+}
+
+static void a_pair(void)
+{
+	static const struct pipeline_worker w[] = {{.id = 21,
+						    .epoch = 1,
+						    .ranks = 1,
+						    .pool = "p",
+						    .from = 2021,
+						    .role = KVR_ROLE_PREFILL,
+						    .host = "10.9.8.7",
+						    .port = 8998},
+						   {.id = 22,
+						    .epoch = 1,
+						    .ranks = 1,
+						    .pool = "p",
+						    .from = 2022,
+						    .role = KVR_ROLE_PREFILL},
+						   {.id = 31,
+						    .epoch = 1,
+						    .ranks = 1,
+						    .pool = "d",
+						    .from = 2031,
+						    .role = KVR_ROLE_DECODE},
+						   {.id = 32,
+						    .epoch = 1,
+						    .ranks = 1,
+						    .pool = "d",
+						    .from = 2032,
+						    .role = KVR_ROLE_DECODE}};
+
+	seeds("[pool d]\nid = 5\nmodel = m\nrole = decode\n" PIPELINE_POOL
+	      "dispatch_ms = 20\nreroutes = 3\n[pool p]\nid = 6\nmodel = m\nrole = "
+	      "prefill\n" PIPELINE_POOL,
+	      w, 4);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"one pool", one_pool}, {"a pair", a_pair}, CU_TEST_INFO_NULL};
+
+	return kvr_test_run("reroute_storm", tests);
+}
