@@ -37,7 +37,7 @@ struct conn {
 	uint32_t len, tokens;
 	bool asked;
 	uint64_t got, due;	     /* engine: request came, next token; client: begins */
-	uint64_t sent, last;	     /* client: request left, last token came */
+	uint64_t sent, first, last;  /* client: request left, first and last token came */
 	uint32_t chunk_left, rounds; /* client: of the present chunk; still to ask */
 	uint32_t event;		     /* client: bytes of the event so far */
 	char head[160];		     /* client: the event, or the line of a chunk's size */
@@ -203,7 +203,7 @@ struct samples {
 	size_t n, cap;
 };
 
-static struct samples there, first, back;
+static struct samples there, first, back, gaps;
 static uint64_t tokens_seen, stalled, wrong, longest;
 static char *request;
 static size_t request_len;
@@ -246,6 +246,7 @@ static void on_event(struct conn *c, uint64_t now)
 	if (c->tokens++ == 0) {
 		add(&there, got - c->sent);
 		add(&first, now - c->sent);
+		c->first = now;
 	} else if (now - c->last > STALL) {
 		stalled++;
 	}
@@ -286,6 +287,8 @@ static void ask(struct conn *c)
 static bool over(struct conn *c)
 {
 	wrong += c->tokens != n_tokens;
+	if (c->tokens > 1)
+		add(&gaps, (c->last - c->first) / (c->tokens - 1));
 	if (--c->rounds > 0) {
 		ask(c);
 		return true;
@@ -415,6 +418,7 @@ static void ask_all(uint16_t port)
 	tell("there", &there);
 	tell("ttft", &first);
 	tell("token", &back);
+	tell("itl", &gaps);
 	printf("\"longest_gap_us\": %.1f, \"seconds\": %.1f}\n", (double)longest / 1000,
 	       (double)(now_ns() - start) / 1e9);
 	exit(running > 0 || wrong > 0 || stalled > 0);
