@@ -138,14 +138,17 @@ static void loop(struct app *a)
 {
 	struct epoll_event ev[EVENTS];
 	int stops = 0, rests = 0, n;
+	bool heard;
 
 	do {
 		n = epoll_wait(a->epoll, ev, EVENTS, sleep_ms(a));
 		a->now_us = now_us();
-		a->more = false;
+		a->more = heard = false;
 		signals_turn(a, &stops, &rests);
 		for (int i = 0; i < n; i++)
-			if (ev[i].data.u64 >> 32 == APP_FD_CURL)
+			if (ev[i].data.u64 >> 32 == APP_FD_ROUTER)
+				heard = true;
+			else if (ev[i].data.u64 >> 32 == APP_FD_CURL)
 				app_http_ready(a, (int)(uint32_t)ev[i].data.u64, ev[i].events);
 			else if (ev[i].data.u64 >> 32 == APP_FD_BODY)
 				app_bodies_ready(a, (uint32_t)ev[i].data.u64);
@@ -153,9 +156,10 @@ static void loop(struct app *a)
 		app_bodies_turn(a);
 		app_streams_turn(a);
 		if (a->agent != NULL) {
-			kvr_agent_process(a->agent);
+			if (heard || kvr_agent_timeout_ms(a->agent) == 0)
+				kvr_agent_process(a->agent);
 			app_jobs_flush(a);
-			kvr_agent_process(a->agent); /* what that has queued goes out */
+			kvr_agent_flush(a->agent);
 		}
 		app_probe_turn(a);
 		app_canary_turn(a);

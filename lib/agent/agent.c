@@ -295,6 +295,11 @@ int kvr_agent_process(struct kvr_agent *a)
 	return (int)kvr_link_process(&a->link);
 }
 
+void kvr_agent_flush(struct kvr_agent *a)
+{
+	kvr_link_flush(&a->link);
+}
+
 int kvr_agent_hint_next(const struct kvr_agent_request *r, uint32_t *pos, struct kvr_agent_hint *h)
 {
 	struct kvr_tlv_iter it =

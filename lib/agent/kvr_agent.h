@@ -236,6 +236,9 @@ int kvr_agent_fd(const struct kvr_agent *a);
 int kvr_agent_timeout_ms(const struct kvr_agent *a);
 /** Receive, run timers, call back, send. @return number of frames handled. */
 int kvr_agent_process(struct kvr_agent *a);
+/** Send what calls since then have queued, without a look at what has come. kvr_agent_process()
+ * does so, too: this is for loops that have just been told that nothing has. */
+void kvr_agent_flush(struct kvr_agent *a);
 
 #define KVR_AGENT_LAST 0x1u /**< the answer ends with this item */
 /** With LAST: the engine failed. Data is why, in words for people, at most 255 bytes, and no part

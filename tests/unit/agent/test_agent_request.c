@@ -278,7 +278,10 @@ static void items_are_repeated_until_acknowledged(void)
 	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
 	CU_ASSERT_EQUAL(respond(100, "b", 0, 2), 0);
 	CU_ASSERT_EQUAL(kvr_agent_timeout_ms(a), 0); /* they wait to be flushed */
-	kvr_agent_process(a);
+	push_dispatch(2, 101, 0);
+	kvr_agent_flush(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 1); /* it takes nothing in */
+	CU_ASSERT(kvr_agent_timeout_ms(a) > 0);
 	h = fake_next(&net, KVR_RESPONSE);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
 	CU_ASSERT(kvr_udp_addr_equal(fake_to(&net), &router_at));
