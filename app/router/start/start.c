@@ -61,6 +61,10 @@ static void add_reason(char *line, size_t len)
 	if (said[0] != '\0')
 		snprintf(line + n, len - n, "; the driver says: %.*s", (int)strcspn(last, "\n"),
 			 last);
+	if (strstr(said, "mmap failed on AF_PACKET") != NULL)
+		snprintf(
+			line + strlen(line), len - strlen(line),
+			"; its rings are locked memory: raise that (ulimit -l), or lower framecnt");
 }
 
 static struct kvr_port *start_port(struct kvr_router_port_conf *c, uint32_t index, uint32_t lcores,
