@@ -114,9 +114,10 @@ struct app {
 	void *zmq;
 	struct app_stream **streams;
 	struct app_stats st;
-	bool resting; /* SIGUSR2: the router is to drain us */
-	bool drained; /* the router says that nothing is booked here, or does not know us */
-	bool more;    /* events wait: no sleep */
+	bool resting;  /* SIGUSR2: the router is to drain us */
+	uint32_t told; /* 1 + the state that the log was told last; 0 = none, or a refusal */
+	bool drained;  /* the router says that nothing is booked here, or does not know us */
+	bool more;     /* events wait: no sleep */
 };
 
 /* log.c */

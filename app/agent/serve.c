@@ -43,11 +43,12 @@ static void on_state(struct kvr_agent *agent, const struct kvr_agent_status *s, 
 				      .reason = kvr_code_name(s->reject)),
 			"the router refuses the worker: %s",
 			s->text[0] != '\0' ? s->text : kvr_code_name(s->reject));
-	else
+	else if (a->told != s->state + 1U) /* it is told of bookings, too */
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.router),
 			"the worker is %s",
 			(unsigned int)s->state < sizeof(words) / sizeof(words[0]) ? words[s->state]
 										  : "?");
+	a->told = s->reject != 0 ? 0 : s->state + 1U;
 	a->drained = s->state == KVR_AGENT_DRAINED || s->state == KVR_AGENT_OFFLINE ||
 		     s->state == KVR_AGENT_GONE;
 	if (s->state == KVR_AGENT_GONE)
