@@ -138,6 +138,22 @@ static const char *check_bootstrap(struct agent_options *o)
 	return NULL;
 }
 
+/* Empty, or of a transport that needs no port, or tcp://HOST:PORT. */
+static bool is_endpoint(const char *text)
+{
+	const char *colon = strrchr(text, ':');
+	unsigned long port;
+	char *end;
+
+	if (text[0] == '\0' || strncmp(text, "ipc://", 6) == 0 ||
+	    strncmp(text, "inproc://", 9) == 0)
+		return true;
+	if (strncmp(text, "tcp://", 6) != 0 || colon < text + 7)
+		return false;
+	port = strtoul(colon + 1, &end, 10);
+	return colon[1] != '\0' && *end == '\0' && port > 0 && port <= 65535;
+}
+
 /* What one row alone cannot say. */
 static const char *check(struct agent_options *o)
 {
@@ -164,6 +180,10 @@ static const char *check(struct agent_options *o)
 	}
 	if (o->replay[0] != '\0' && o->events[0] == '\0')
 		return "--replay needs --events";
+	if (!is_endpoint(o->events))
+		return "--events takes tcp://HOST:PORT, the publisher's address";
+	if (!is_endpoint(o->replay))
+		return "--replay takes tcp://HOST:PORT, the address of the replay socket";
 	return check_bootstrap(o);
 }
 
