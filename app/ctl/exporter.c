@@ -291,6 +291,15 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *con, const c
 
 /* ---- the server ---- */
 
+/* getaddrinfo() takes the low bits of a larger number. */
+static bool is_port(const char *text)
+{
+	char *end;
+	const unsigned long n = strtoul(text, &end, 10);
+
+	return *text >= '0' && *text <= '9' && *end == '\0' && n <= UINT16_MAX;
+}
+
 /* @return 0 or what getaddrinfo() says. */
 static int resolve(const char *text, struct addrinfo **found)
 {
@@ -299,7 +308,7 @@ static int resolve(const char *text, struct addrinfo **found)
 	size_t n = colon != NULL ? (size_t)(colon - text) : 0;
 	char host[128];
 
-	if (colon == NULL)
+	if (colon == NULL || !is_port(colon + 1))
 		return EAI_NONAME;
 	if (n >= 2 && text[0] == '[' && text[n - 1] == ']') {
 		from++;

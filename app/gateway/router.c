@@ -85,8 +85,13 @@ static int start(struct gw_router *r, char *err, size_t errlen)
 
 	r->client = kvr_client_create(&conf);
 	if (r->client == NULL) {
-		snprintf(err, errlen, "router %s: %s", r->name, strerror(errno));
-		return -errno;
+		const int rc = -errno;
+
+		snprintf(err, errlen, "--router %s: %s", r->name,
+			 rc == -ENOENT	 ? "no such host"
+			 : rc == -EINVAL ? "host or host:port is expected"
+					 : strerror(-rc));
+		return rc;
 	}
 	/* The loop closes what it is given, so does the client. */
 	fd = dup(kvr_client_fd(r->client));

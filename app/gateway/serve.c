@@ -247,6 +247,15 @@ static void on_watch(h2o_socket_t *sock, const char *err)
 	}
 }
 
+/* getaddrinfo() takes the low bits of a larger number. */
+static bool is_port(const char *text)
+{
+	char *end;
+	const unsigned long n = strtoul(text, &end, 10);
+
+	return *text >= '0' && *text <= '9' && *end == '\0' && n <= UINT16_MAX;
+}
+
 static int resolve(const char *text, struct sockaddr_storage *ss, socklen_t *len)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
@@ -254,7 +263,7 @@ static int resolve(const char *text, struct sockaddr_storage *ss, socklen_t *len
 	const char *colon = strrchr(text, ':'), *from = text;
 	size_t n;
 
-	if (colon == NULL || colon[1] == '\0')
+	if (colon == NULL || !is_port(colon + 1))
 		return -EINVAL;
 	n = (size_t)(colon - text);
 	if (n >= 2 && text[0] == '[' && text[n - 1] == ']') {
