@@ -173,12 +173,18 @@ static int parse_args(int argc, char **argv, const char **config, enum action *a
 		case 'h':
 			usage(stdout);
 			exit(0);
-		default:
-			usage(stderr);
+		default: /* getopt has said what */
+			fprintf(stderr, "kvroute: see --help\n");
 			return -EINVAL;
 		}
-	if (*config == NULL || optind != argc) {
-		usage(stderr);
+	if (optind != argc) {
+		fprintf(stderr, "kvroute: got \"%s\", allowed: options; see --help\n",
+			argv[optind]);
+		return -EINVAL;
+	}
+	if (*config == NULL) {
+		fprintf(stderr,
+			"kvroute: --config is missing: the configuration's file; see --help\n");
 		return -EINVAL;
 	}
 	return 0;

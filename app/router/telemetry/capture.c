@@ -324,6 +324,8 @@ static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
 	seconds = strtok_r(NULL, ",", &save);
 	p = port != NULL ? find_port(rt, port) : NULL;
 	cap.seconds = seconds != NULL ? (uint32_t)strtoul(seconds, &end, 10) : 0;
+	if (p == NULL && file != NULL)
+		return kvr_ctl_error(d, ENOENT, "no port \"%.64s\"", port);
 	if (p == NULL || file == NULL || file[0] != '/' || strlen(file) >= sizeof(cap.name) ||
 	    end == NULL || *end != '\0' || cap.seconds < 1 || cap.seconds > SECONDS_MAX)
 		return kvr_ctl_error(d, EINVAL,

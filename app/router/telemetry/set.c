@@ -248,8 +248,9 @@ static int set(struct setting *s)
 	else if (s->name == NULL && is_one_of(s->key, of_router))
 		rc = set_router(s);
 	else
-		snprintf(s->err, sizeof(s->err), "%.64s cannot be set while the router runs%s",
-			 s->key, s->name != NULL ? ", or not of one alone" : "");
+		snprintf(s->err, sizeof(s->err),
+			 "%.64s is no key, or none that can be set while the router runs%s", s->key,
+			 s->name != NULL ? ", or not of one alone" : "");
 	if (rc == 0 && s->n == 0) {
 		snprintf(s->err, sizeof(s->err), "no pool, port or policy class %.64s%s%.64s",
 			 s->name != NULL ? s->name : "", s->policy_class != NULL ? "," : "",
