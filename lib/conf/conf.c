@@ -106,7 +106,8 @@ static void say_allowed(const struct kvr_opt *o, const char *value, char *err, s
 		else if (o->type == KVR_OPT_U32)
 			snprintf(range, sizeof(range), " 0 to %u", UINT32_MAX);
 		snprintf(err, errlen, "%s%s%s%s%s%s", range_kind(o), range,
-			 o->unit != NULL ? " " : "", o->unit != NULL ? o->unit : "",
+			 o->unit != NULL && o->unit[0] != '\0' ? " " : "",
+			 o->unit != NULL ? o->unit : "",
 			 o->type == KVR_OPT_U64 ? " (k, M, G allowed)" : "",
 			 o->flags & KVR_OPT_F_NONE ? " or none" : "");
 	}
