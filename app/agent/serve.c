@@ -156,6 +156,8 @@ void app_engine_fine(struct app *a)
 		a->agent = NULL;
 		return;
 	}
+	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.router),
+		"asking the router to take the worker, until it answers");
 	a->state = APP_SERVING;
 	a->health_failures = 0;
 	kvr_cell_add(&a->st.lives, 1);
