@@ -86,7 +86,7 @@ def load(program, directory, cpu):
 def refusals(prefix, directory):
     exists = f"{directory}/exists"
     open(exists, "w").close()
-    for params, words in [("p0", "allowed"), ("p1,/tmp/x,5", "allowed"), ("p0,x,5", "allowed"), (f"p0,{directory}/a,0", "allowed"),
+    for params, words in [("p0", "allowed"), ("p1,/tmp/x,5", "no port"), ("p0,x,5", "allowed"), (f"p0,{directory}/a,0", "allowed"),
                           (f"p0,{directory}/a,5x", "allowed"), (f"p0,{exists},5", "exists"), (f"p0,{directory}/no/a,5", "No such"),
                           (f"p0,{directory}/a,5,udp porrt", "filter"), ("," * 500, "allowed")]:
         answer = telemetry(prefix, f"/kvroute/capture,{params}")
