@@ -27,6 +27,7 @@
 
 #include "kvr_agent.h"
 #include "kvr_log.h"
+#include "kvr_silence.h"
 #include "kvr_stats.h"
 #include "options.h"
 #include "prom.h"
@@ -118,6 +119,9 @@ struct app {
 	uint32_t told; /* 1 + the state that the log was told last; 0 = none, or a refusal */
 	bool drained;  /* the router says that nothing is booked here, or does not know us */
 	bool more;     /* events wait: no sleep */
+	struct kvr_silence silence; /* of the router */
+	uint64_t frames;	    /* of the router at the last turn */
+	bool refused;		    /* by the router: it is asked again after 10 s only */
 };
 
 /* log.c */
@@ -157,6 +161,8 @@ void app_engine_fine(struct app *a);
 void app_engine_lost(struct app *a);
 void app_load_known(struct app *a);
 void app_leave(struct app *a, bool for_good);
+/** Say when the router does not answer, and when it does again. */
+void app_router_turn(struct app *a);
 
 /* stream.c */
 /** Begin with the events of all ranks. @return 0 or -errno. */

@@ -163,6 +163,7 @@ static void loop(struct app *a)
 		}
 		app_probe_turn(a);
 		app_canary_turn(a);
+		app_router_turn(a);
 	} while (state_turn(a));
 }
 

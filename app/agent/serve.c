@@ -8,7 +8,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#define LIST_MOST 16u
+#define LIST_MOST  16u
+#define REFUSED_MS 15000u /* silence of a router that is asked every 10 s */
 
 static int on_dispatch(struct kvr_agent *agent, const struct kvr_agent_request *r, void *user)
 {
@@ -48,6 +49,7 @@ static void on_state(struct kvr_agent *agent, const struct kvr_agent_status *s, 
 			"the worker is %s",
 			(unsigned int)s->state < sizeof(words) / sizeof(words[0]) ? words[s->state]
 										  : "?");
+	a->refused = s->reject != 0;
 	a->told = s->reject != 0 ? 0 : s->state + 1U;
 	a->drained = s->state == KVR_AGENT_DRAINED || s->state == KVR_AGENT_OFFLINE ||
 		     s->state == KVR_AGENT_GONE;
@@ -159,6 +161,9 @@ void app_engine_fine(struct app *a)
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.router),
 		"asking the router to take the worker, until it answers");
 	a->state = APP_SERVING;
+	a->frames = 0;
+	a->refused = false;
+	kvr_silence_begin(&a->silence, a->now_us / 1000);
 	a->health_failures = 0;
 	kvr_cell_add(&a->st.lives, 1);
 	app_load_known(a);
@@ -191,6 +196,35 @@ void app_engine_lost(struct app *a)
 			      .reason = "/health fails"),
 		"the worker leaves until the engine is fine again");
 	app_leave(a, false);
+}
+
+/* A router that has the worker is silent when lib/agent has given it up, no earlier. */
+void app_router_turn(struct app *a)
+{
+	struct kvr_agent_stats st;
+	bool heard;
+
+	if (a->agent == NULL || a->state == APP_LEAVING || a->state == APP_GOING)
+		return;
+	kvr_agent_stats_get(a->agent, &st);
+	heard = st.frames_received != a->frames ||
+		kvr_agent_state_now(a->agent) != KVR_AGENT_OFFLINE;
+	a->frames = st.frames_received;
+	switch (kvr_silence_turn(&a->silence, a->now_us / 1000, heard,
+				 a->refused ? REFUSED_MS : KVR_SILENCE_MS)) {
+	case KVR_SILENCE_SILENT:
+		app_log(a,
+			KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.router,
+				      .reason = "no answer"),
+			"the router does not answer: the worker gets no requests until it does");
+		break;
+	case KVR_SILENCE_ANSWERS:
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = a->o.router),
+			"the router answers");
+		break;
+	default:
+		break;
+	}
 }
 
 void app_leave(struct app *a, bool for_good)

@@ -40,7 +40,7 @@ static void on_connect(struct kvr_client *c, int status, void *user)
 	struct gw_router *r = user;
 	const bool up = status == 0 || (r->up && frames(r) != r->frames);
 
-	(void)c;
+	r->refusal = kvr_client_connect_refusal(c).code;
 	r->frames = frames(r);
 	r->ask_ms = now_ms() + (up ? ASK_EVERY_MS : 100);
 	if (up == r->up)
@@ -103,6 +103,7 @@ static int start(struct gw_router *r, char *err, size_t errlen)
 	r->sock->data = r;
 	h2o_socket_read_start(r->sock, on_readable);
 	kvr_client_connect(r->client);
+	kvr_silence_begin(&r->silence, now_ms());
 	return 0;
 }
 
@@ -137,6 +138,19 @@ void gw_routers_stop(struct gw_thread *t)
 	t->routers = NULL;
 }
 
+/* What a router that does not answer, or does not take us, is in the log. */
+static void silence_turn(struct gw_router *r)
+{
+	if (r->t->number != 0 ||
+	    kvr_silence_turn(&r->silence, now_ms(), r->up, KVR_SILENCE_MS) != KVR_SILENCE_SILENT)
+		return;
+	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = r->name,
+				   .reason = r->refusal != KVR_OK ? kvr_code_name(r->refusal)
+								  : "no answer"),
+		     "the router %s: requests go to the next one, or fail",
+		     r->refusal != KVR_OK ? "refuses us" : "does not answer");
+}
+
 int32_t gw_routers_turn(struct gw_thread *t)
 {
 	int32_t wait = LONGEST_MS;
@@ -149,6 +163,7 @@ int32_t gw_routers_turn(struct gw_thread *t)
 			r->ask_ms = 0;
 			kvr_client_connect(r->client);
 		}
+		silence_turn(r);
 		ms = kvr_client_timeout_ms(r->client);
 		if (ms == 0) {
 			kvr_client_process(r->client);

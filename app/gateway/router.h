@@ -6,11 +6,13 @@
  * @file
  * The routers of one thread: a lib/client each, whose socket lies in the thread's event loop. A
  * router is asked for its pools once a second; it is up as long as it answers. New requests go to
- * the first one that is up.
+ * the first one that is up. Each thread says when a router is there, and when it is lost; the first
+ * one says that a router is not there.
  */
 
 #include "gateway.h"
 #include "kvr_client.h"
+#include "kvr_silence.h"
 
 struct gw_router {
 	struct gw_thread *t;
@@ -20,6 +22,8 @@ struct gw_router {
 	uint64_t ask_ms; /* when to ask again; 0: a question is under way */
 	uint64_t frames; /* received when the last question had ended */
 	bool up;
+	uint16_t refusal;	    /* code of the last question's answer, or 0 */
+	struct kvr_silence silence; /* thread 0 */
 };
 
 /** What a model's name leads to. */
