@@ -81,6 +81,9 @@ uint32_t kvr_sched_n_silent(const struct kvr_sched *s);
 int kvr_sched_load_report(struct kvr_sched *s, uint64_t id, uint32_t dp_rank,
 			  uint64_t kv_used_blocks, uint64_t now);
 
+/** Ranks of a worker; 0 for an unknown one. */
+uint32_t kvr_sched_worker_ranks(const struct kvr_sched *s, uint64_t id);
+
 /** Bookings on all ranks of a worker; 0 for an unknown one. */
 uint32_t kvr_sched_worker_bookings(const struct kvr_sched *s, uint64_t id);
 

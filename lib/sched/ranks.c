@@ -358,6 +358,13 @@ int kvr_sched_worker_available(struct kvr_sched *s, uint64_t id, bool available,
 
 /* ---- questions --------------------------------------------------------------------------- */
 
+uint32_t kvr_sched_worker_ranks(const struct kvr_sched *s, uint64_t id)
+{
+	uint32_t at = kvr_sched__worker(s, id);
+
+	return at == NIL ? 0 : s->worker[at].dp_size;
+}
+
 uint32_t kvr_sched_worker_bookings(const struct kvr_sched *s, uint64_t id)
 {
 	uint32_t at = kvr_sched__worker(s, id);

@@ -32,7 +32,8 @@ static const char *const words[KVR_E_MAX] = {
 	[KVR_E_ALL_OVERLOADED] = "all workers that may take it are overloaded",
 	[KVR_E_PINNED_NOT_ALLOWED] = "the pinned worker is not among the allowed ones",
 	[KVR_E_PINNED_OVERLOADED] = "the pinned worker is overloaded",
-	[KVR_E_DP_RANK_REQUIRED] = "the pinned worker has several ranks: say which",
+	[KVR_E_DP_RANK_REQUIRED] =
+		"the pinned worker is not known, or has several ranks: say which",
 	[KVR_E_WORKER_ID_REQUIRED] = "mode direct: the request must name its worker",
 	[KVR_E_QUEUE_REJECTED] = "the queue is at a limit",
 	[KVR_E_NOT_ACTIVATED] = "the prefill pool is not active",

@@ -104,6 +104,16 @@ static int rejected(uint32_t to)
 	return o == NULL ? -1 : ((const struct kvr_wire_rejected *)(&o->hdr + 1))->code;
 }
 
+/* Refused with these words, and the code. */
+static bool rejected_with(uint32_t to, enum kvr_code code, const char *words)
+{
+	const struct out *o = pipeline_expect(to, KVR_REJECTED);
+	const struct kvr_wire_rejected *said = o != NULL ? (const void *)(&o->hdr + 1) : NULL;
+
+	return said != NULL && said->code == code && said->text_len == strlen(words) &&
+	       memcmp(said + 1, words, strlen(words)) == 0;
+}
+
 static const struct kvr_wire_accepted *accepted(void)
 {
 	const struct out *o = pipeline_expect(PEER_CLIENT, KVR_ACCEPTED);
@@ -832,7 +842,13 @@ static void every_refusal_has_its_code(void)
 	hints.len = 0;
 	kvr_hint_put_u64(&hints, KVR_HINT_BACKEND, WORKER);
 	pipeline_route(2, 100, 10, 0, &hints);
-	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_DP_RANK_REQUIRED);
+	CU_ASSERT_TRUE(rejected_with(PEER_CLIENT, KVR_E_DP_RANK_REQUIRED,
+				     "the pinned worker has several ranks: say which: worker 9"));
+	hints.len = 0;
+	kvr_hint_put_u64(&hints, KVR_HINT_BACKEND, 12345);
+	pipeline_route(5, 100, 10, 0, &hints);
+	CU_ASSERT_TRUE(rejected_with(PEER_CLIENT, KVR_E_DP_RANK_REQUIRED,
+				     "pool a has no such worker as the pin names: worker 12345"));
 	hints.len = 0;
 	kvr_hint_put_session(&hints, KVR_ACTION_OPEN, 0, "no time");
 	pipeline_route(3, 100, 10, 0, &hints);

@@ -83,6 +83,22 @@ static uint64_t pinned(const struct request *r)
 	return (h->flags & KVR_SHINT_PREFILL_ID) != 0 ? h->prefill_id : 0;
 }
 
+/* A worker that is not there has no only rank either: the code is the same. */
+static void rank_missing(struct kvr_reason *t, const struct pool *p, const struct request *r)
+{
+	const struct pool *prefill = p->prefill;
+	const uint64_t id = pinned(r);
+
+	if (id != 0 && kvr_sched_worker_ranks(p->sched, id) == 0 &&
+	    (prefill == NULL || kvr_sched_worker_ranks(prefill->sched, id) == 0)) {
+		kvr_reason_say(t, "pool ");
+		kvr_reason_say(t, p->name);
+		kvr_reason_count(t, " has no such worker as the pin names: worker ", id);
+		return;
+	}
+	worker(t, "the pinned worker has several ranks: say which", id);
+}
+
 static void prefill_failed(struct kvr_reason *t, const struct request *r, const struct refusal *why)
 {
 	const struct pair *l = r != NULL && r->job != NULL ? r->job->pair : NULL;
@@ -164,8 +180,10 @@ const char *reason_text(const struct pool *p, const struct request *r, const str
 		break;
 	case KVR_E_PINNED_NOT_ALLOWED:
 	case KVR_E_PINNED_OVERLOADED:
-	case KVR_E_DP_RANK_REQUIRED:
 		worker(&t, kvr_reason_words(why->code), pinned(r));
+		break;
+	case KVR_E_DP_RANK_REQUIRED:
+		rank_missing(&t, p, r);
 		break;
 	case KVR_E_DISPATCH_FAILED:
 		worker(&t, kvr_reason_words(why->code), worker_of(r, MAIN));
