@@ -176,6 +176,11 @@ int kvr_worker_set_state(struct kvr_worker *w, enum kvr_wire_worker_state to, ui
 /** Name of a state: joining, serving, suspect, draining, drained, gone. */
 const char *kvr_worker_state_name(enum kvr_wire_worker_state s);
 
+/** Whether a change of its state is one that somebody may have to look at: it is silent, or goes
+ * otherwise than with nothing booked after it was drained. @p silent: not heard for too long. */
+bool kvr_worker_is_loss(const struct kvr_worker *w, enum kvr_wire_worker_state from,
+			enum kvr_wire_worker_state to, bool silent);
+
 /** Build a view of all workers. @return view, or NULL with errno ENOMEM. */
 struct kvr_view *kvr_view_build(const struct kvr_registry *r);
 void kvr_view_free(struct kvr_view *v);

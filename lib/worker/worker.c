@@ -222,6 +222,15 @@ int kvr_worker_set_state(struct kvr_worker *w, enum kvr_wire_worker_state to, ui
 	return 0;
 }
 
+bool kvr_worker_is_loss(const struct kvr_worker *w, enum kvr_wire_worker_state from,
+			enum kvr_wire_worker_state to, bool silent)
+{
+	const bool drained = from == KVR_WORKER_DRAINED || from == KVR_WORKER_DRAINING;
+
+	return to == KVR_WORKER_SUSPECT ||
+	       (to == KVR_WORKER_GONE && (silent || !drained || w->bookings > 0));
+}
+
 const char *kvr_worker_state_name(enum kvr_wire_worker_state s)
 {
 	if ((unsigned int)s >= RTE_DIM(state_names) || state_names[s] == NULL)

@@ -16,25 +16,21 @@ uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w)
 	return rt->ctl->live.now_ns > w->last_seen_ns ? rt->ctl->live.now_ns - w->last_seen_ns : 0;
 }
 
-/* Silence and death are what somebody may have to look at. */
-static enum kvr_log_level level_of(enum kvr_wire_worker_state to)
-{
-	return to == KVR_WORKER_SUSPECT || to == KVR_WORKER_GONE ? KVR_LOG_WARNING : KVR_LOG_INFO;
-}
-
 void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to)
 {
 	enum kvr_wire_worker_state from = w->state;
+	const uint64_t silent_ms = worker_silence(rt, w) / 1000000;
+	const bool loss = kvr_worker_is_loss(w, from, to, silent_ms >= rt->conf.opt.dead_ms);
 	char where[KVR_PATH_TEXT];
 
 	if (kvr_worker_set_state(w, to, rt->control.now_ns) == 0)
 		log_worker(w->id,
-			   KVR_LOG_ABOUT(.level = level_of(to), .worker = &w->id,
-					 .pool = pool_of(rt, w)->name,
+			   KVR_LOG_ABOUT(.level = loss ? KVR_LOG_WARNING : KVR_LOG_INFO,
+					 .worker = &w->id, .pool = pool_of(rt, w)->name,
 					 .addr = kvr_path_text(&w->path, where, sizeof(where))),
 			   "worker %" PRIu64 " %s -> %s: heard %" PRIu64 " ms ago, %u bookings",
-			   w->id, kvr_worker_state_name(from), kvr_worker_state_name(to),
-			   worker_silence(rt, w) / 1000000, w->bookings);
+			   w->id, kvr_worker_state_name(from), kvr_worker_state_name(to), silent_ms,
+			   w->bookings);
 }
 
 int control_told(const struct router *rt, const struct kvr_router_options *next, char *err,

@@ -88,6 +88,22 @@ static void view_finds_every_worker_and_rank_and_no_other(void)
 	kvr_registry_destroy(r);
 }
 
+static void only_a_worker_that_leaves_in_order_is_no_loss(void)
+{
+	struct kvr_worker w = {.bookings = 0};
+
+	CU_ASSERT_FALSE(kvr_worker_is_loss(&w, KVR_WORKER_DRAINED, KVR_WORKER_GONE, false));
+	CU_ASSERT_FALSE(kvr_worker_is_loss(&w, KVR_WORKER_DRAINING, KVR_WORKER_GONE, false));
+	CU_ASSERT_TRUE(kvr_worker_is_loss(&w, KVR_WORKER_DRAINED, KVR_WORKER_GONE, true));
+	CU_ASSERT_TRUE(kvr_worker_is_loss(&w, KVR_WORKER_SERVING, KVR_WORKER_GONE, false));
+	CU_ASSERT_TRUE(kvr_worker_is_loss(&w, KVR_WORKER_SUSPECT, KVR_WORKER_GONE, true));
+	CU_ASSERT_TRUE(kvr_worker_is_loss(&w, KVR_WORKER_SERVING, KVR_WORKER_SUSPECT, true));
+	CU_ASSERT_FALSE(kvr_worker_is_loss(&w, KVR_WORKER_SUSPECT, KVR_WORKER_SERVING, false));
+	CU_ASSERT_FALSE(kvr_worker_is_loss(&w, KVR_WORKER_DRAINING, KVR_WORKER_DRAINED, false));
+	w.bookings = 1;
+	CU_ASSERT_TRUE(kvr_worker_is_loss(&w, KVR_WORKER_DRAINING, KVR_WORKER_GONE, false));
+}
+
 static void empty_registry_makes_an_empty_view(void)
 {
 	struct kvr_registry *r = kvr_registry_create(1, 0);
@@ -149,6 +165,7 @@ int main(void)
 			       {"registry", registry_refuses_twice_and_too_many},
 			       {"tombstones", the_last_epochs_of_a_bounded_number_are_remembered},
 			       {"view", view_finds_every_worker_and_rank_and_no_other},
+			       {"loss", only_a_worker_that_leaves_in_order_is_no_loss},
 			       {"empty", empty_registry_makes_an_empty_view},
 			       CU_TEST_INFO_NULL};
 
