@@ -322,7 +322,7 @@ int main(int argc, char **argv)
 	rc = agent_options_parse(&a.o, argc, argv, err, sizeof(err));
 	if (rc < 0) {
 		fprintf(stderr, "kvroute-agent: %s\n", err);
-		return 1;
+		return 2;
 	}
 	if (rc == 0)
 		return 0;

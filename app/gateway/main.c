@@ -109,10 +109,11 @@ int main(int argc, char **argv)
 	if (kvr_conf_version(argc, argv, "kvroute-gateway", stdout))
 		return 0;
 	rc = gw_options_parse(&options, argc, argv, err, sizeof(err));
-	if (rc == 0)
-		return 0;
-	if (rc > 0)
-		rc = open_log(&options, err, sizeof(err));
+	if (rc < 0)
+		fprintf(stderr, "kvroute-gateway: %s\n", err);
+	if (rc <= 0)
+		return rc == 0 ? 0 : 2;
+	rc = open_log(&options, err, sizeof(err));
 	if (rc > 0)
 		rc = allow_files(&options, err, sizeof(err));
 	if (rc > 0) {

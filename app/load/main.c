@@ -270,10 +270,11 @@ int main(int argc, char **argv)
 	if (kvr_conf_version(argc, argv, "kvroute-load", stdout))
 		return 0;
 	rc = load_options_parse(&opt, argc, argv, err, sizeof(err));
-	if (rc == 0)
-		return 0;
-	if (rc > 0)
-		rc = build_workload(&load, &opt, &trace, err, sizeof(err));
+	if (rc < 0)
+		fprintf(stderr, "kvroute-load: %s\n", err);
+	if (rc <= 0)
+		return rc == 0 ? 0 : 2;
+	rc = build_workload(&load, &opt, &trace, err, sizeof(err));
 	if (rc == 0 && start_eal(&opt, argv[0]) < 0) {
 		snprintf(err, sizeof(err), "DPDK did not start: %s", rte_strerror(rte_errno));
 		rc = -ENODEV;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every program tells its name, version and options; manual pages have every one of those options and every key of the configuration.
+"""Every program tells its name, version and options, and ends with 2 for others; manual pages have every one of those options and every key of the configuration.
 
 usage: help_test.py ROOT PROGRAM...
 """
@@ -25,6 +25,9 @@ def main():
         name = Path(program).name
         if output(program, "--version") != f"{name} {version}\n":
             sys.exit(f"FAILED {name} --version: {output(program, '--version')!r}")
+        wrong = subprocess.run([program, "--no-such-option"], capture_output=True, text=True, timeout=60)
+        if wrong.returncode != 2 or not wrong.stderr:
+            sys.exit(f"FAILED {name} --no-such-option: {wrong.returncode}, {wrong.stderr!r}")
         text = output(program, "--help")
         page = output(str(ROOT / "tools/man"), f"{name}.{8 if name == 'kvroute' else 1}", program).replace("\\", "")
         missing = [o for o in re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.M) if o not in page]
