@@ -195,10 +195,12 @@ static void ready(const struct router *rt)
 {
 	struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
 	char line[200];
-	const int n = snprintf(line, sizeof(line),
-			       "kvroute: ready, %u pools, %u ports, %u polling lcores, telemetry "
-			       "prefix %s\n",
-			       rt->n_pools, rt->n_ports, rt->n_lcores, rt->conf.opt.file_prefix);
+	const int n =
+		snprintf(line, sizeof(line),
+			 "kvroute: ready, %u pool%s, %u port%s, %u polling lcore%s, telemetry "
+			 "prefix %s\n",
+			 rt->n_pools, plural(rt->n_pools), rt->n_ports, plural(rt->n_ports),
+			 rt->n_lcores, plural(rt->n_lcores), rt->conf.opt.file_prefix);
 
 	if (poll(&p, 1, 0) == 1 && (p.revents & POLLOUT) != 0)
 		(void)!write(STDOUT_FILENO, line, (size_t)n);
@@ -266,6 +268,19 @@ static int xdp_off(const struct router *rt)
 	return rc;
 }
 
+/* What modules would find that a check leaves out, and a name beside the router that runs. */
+static int begin_check(struct router *rt)
+{
+	char err[512];
+	const int rc = snapshot_check(rt, err, sizeof(err));
+
+	if (rc < 0)
+		fprintf(stderr, "kvroute: %s\n", err);
+	snprintf(rt->conf.opt.file_prefix, sizeof(rt->conf.opt.file_prefix), "kvr-check-%d",
+		 (int)getpid());
+	return rc;
+}
+
 int main(int argc, char **argv)
 {
 	struct router *rt;
@@ -309,9 +324,8 @@ int main(int argc, char **argv)
 			fprintf(stderr, "kvroute: [router] log_to: nobody is there: %s\n",
 				strerror(-rc));
 		handle_signals(rt);
-		if (action == CHECK_FULL) /* beside the router that runs */
-			snprintf(rt->conf.opt.file_prefix, sizeof(rt->conf.opt.file_prefix),
-				 "kvr-check-%d", (int)getpid());
+		if (rc == 0 && action == CHECK_FULL)
+			rc = begin_check(rt);
 		if (rc == 0)
 			rc = run(rt, action == RUN);
 		log_flush(500);

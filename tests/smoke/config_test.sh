@@ -120,6 +120,12 @@ fi
 if [ $? -eq 1 ] && grep -q absent.conf "$dir/out"; then passed=$((passed + 1)); else
 	failed=$((failed + 1)) && cat "$dir/out"
 fi
+# A folder that the start would refuse is found by the whole check, before any device.
+sed "/^\[router\]/a state_dir = $dir/absent" <<<"$good" >"$dir/r.conf"
+"$kvroute" --config "$dir/r.conf" --check=full >"$dir/out" 2>&1
+if [ $? -eq 1 ] && grep -q "r.conf: \[router\] state_dir: $dir/absent is no folder" "$dir/out"; then passed=$((passed + 1)); else
+	failed=$((failed + 1)) && cat "$dir/out"
+fi
 # Workers follow ranks, which is not written into what the file says.
 printf '%s\n[pool n]\nid = 1\nmax_ranks = 40\n[pool o]\nid = 2\nmax_ranks = 50\nmax_workers = 9\n' "$good" >"$dir/r.conf"
 sed -i 's/^block_size.*/&\nmax_ranks = 100/' "$dir/r.conf"

@@ -58,6 +58,10 @@ struct snapshot {
 	_Atomic int quit;  /* the end: what is under way is given up */
 };
 
+/** The folder that `state_dir`, or the service manager, names. @return 0: it is there and may be
+ * written to, or none is named; -EINVAL, @p err. */
+int snapshot_check(const struct router *rt, char *err, size_t errlen);
+
 /** Two modules: before packet lcores run, read the snapshot there is; beside them, the thread that
  * makes more. @return 0 or -errno, @p err. */
 int snapshot_open(struct router *rt, char *err, size_t errlen);

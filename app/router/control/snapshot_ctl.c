@@ -147,6 +147,14 @@ static int find_path(const struct router *rt, char *path, size_t len, char *err,
 	return 0;
 }
 
+int snapshot_check(const struct router *rt, char *err, size_t errlen)
+{
+	char path[sizeof(rt->snapshot->path)];
+	const int rc = find_path(rt, path, sizeof(path), err, errlen);
+
+	return rc == -ENOENT ? 0 : rc;
+}
+
 static int start_thread(struct router *rt)
 {
 	struct snapshot *s = rt->snapshot;

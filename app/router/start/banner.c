@@ -160,6 +160,7 @@ void banner(const struct router *rt)
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "telemetry: %s/dpdk_telemetry.v2",
 		 rte_eal_get_runtime_dir());
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE),
-		 "ready: %u pools, %u ports, %u polling lcores, router life %u", rt->n_pools,
-		 rt->n_ports, rt->n_lcores, rt->epoch);
+		 "ready: %u pool%s, %u port%s, %u polling lcore%s, router life %u", rt->n_pools,
+		 plural(rt->n_pools), rt->n_ports, plural(rt->n_ports), rt->n_lcores,
+		 plural(rt->n_lcores), rt->epoch);
 }
