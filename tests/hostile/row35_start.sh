@@ -93,10 +93,11 @@ fi
 
 # Row 35: more than there is, in a line; a long start speaks and can be stopped.
 have=$(awk '/^MemAvailable/ {print int($2 / 1024)}' /proc/meminfo)
-conf net_null0 | twice memory_mb $((have + 100)) | refuse memory 'memory_mb: got .* leaves [0-9]+ MiB'
+all=$(awk '/^MemTotal/ {print int($2 / 1024)}' /proc/meminfo) # others may leave meanwhile
+conf net_null0 | twice memory_mb "$all" | refuse memory 'memory_mb: got .* leaves [0-9]+ MiB'
 # Block tables lie beside memory_mb when there are no huge pages: at least 16 bytes a block.
-[ "$have" -gt 26000 ] || conf net_null0 | twice max_blocks $((have * 80000)) |
-	twice memory_mb 2400 | refuse tables 'memory_mb: got .* leaves [0-9]+ MiB.*block tables \(max_blocks\)'
+[ "$all" -gt 26000 ] || conf net_null0 | twice max_blocks $((all * 80000)) |
+	twice memory_mb 3600 | refuse tables 'memory_mb: got .* leaves [0-9]+ MiB.*block tables \(max_blocks\)'
 if [ "$have" -gt 6000 ]; then
 	conf net_null0 | twice memory_mb 4096 >"$dir/l.conf"
 	"$kvroute" --config "$dir/l.conf" >"$dir/l.log" 2>&1 &
