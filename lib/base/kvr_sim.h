@@ -32,6 +32,7 @@
 	X(DISPATCH_AGAIN, false, "DISPATCH is repeated")                                           \
 	X(ABORT_AGAIN, false, "ABORT is repeated")                                                 \
 	X(START_OVER, false, "both legs of a request begin anew")                                  \
+	X(WAITS_IN_VAIN, false, "a decode leg's engine was to fetch what has gone")                \
 	X(UNWANTED, false, "a prefill leg for which nobody waits is stopped")                      \
 	X(EVENT_GAP, false, "KV events are missing")                                               \
 	X(SESSION_LOST, false, "a session's worker has gone")                                      \

@@ -80,7 +80,7 @@ enum kvr_rq_event_kind {
 	KVR_RQE_NO_ROOM,  /**< HOLD, RENEW: cannot be done; code says why */
 	KVR_RQE_LINGERED, /**< leg: its time after the end is over, or its slot is needed */
 	KVR_RQE_STOP,	  /**< it is cut off; code: why, OK: the router ends */
-	KVR_RQE_UNHEARD,  /**< leg: its worker has not acknowledged it; see kvr_request_unheard() */
+	KVR_RQE_UNHEARD,  /**< leg: nothing comes of it at its worker; see kvr_request_unheard() */
 	/* the scheduler's, of a leg; d is its decision */
 	KVR_RQE_ROUTED,	      /**< booked, or the choice of a query */
 	KVR_RQE_QUEUED,	      /**< waits for its turn */
@@ -336,6 +336,7 @@ struct kvr_request {
 	bool forgotten : 1; /**< it leaves no trace */
 	bool direct : 1;    /**< as in its message */
 	bool stays : 1;	    /**< its main leg was sent where the client or its session is bound */
+	bool answers : 1;   /**< its main leg's worker has sent an item */
 	struct kvr_leg leg[2];	/**< KVR_LEG_MAIN, KVR_LEG_PREFILL */
 	uint32_t attempt;	/**< of SEND to the main leg: 0 the first */
 	uint64_t room;		/**< bootstrap */
@@ -393,7 +394,9 @@ static inline bool kvr_request_unwanted(const struct kvr_request *r)
 /**
  * Whether a leg, which its worker has not acknowledged, may go to another one now: event UNHEARD,
  * or REPEATED with a message (which may say that it may not, by a pin), before the next copy goes
- * out. So is a decode leg whose prefill worker has gone with what it was to fetch.
+ * out. So is a decode leg whose prefill worker has gone with what it was to fetch; one that is
+ * acknowledged, too, when its worker has had kvr_rq_pool::dispatch_ns and has sent nothing: what
+ * cannot start over (no try left, DIRECT) then ends.
  */
 bool kvr_request_unheard(const struct kvr_rq_ctx *c, const struct kvr_request *r, uint32_t leg);
 

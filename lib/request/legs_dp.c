@@ -143,6 +143,7 @@ static void again(const struct step *x, const struct kvr_rq_why *why, bool worke
 	KVR_SIM_SOMETIMES(START_OVER);
 	count(r->pool, KVR_RQC_STARTED_OVER);
 	r->attempt = 0;
+	r->answers = false;
 	if (r->paired) {
 		pair_failed(r, why, worker);
 		r->way = KVR_WAY_AGGREGATED;
@@ -192,8 +193,18 @@ static bool silent_for_long(const struct kvr_rq_ctx *c, const struct kvr_request
 	return limit != 0 && c->now - r->sent_ns[leg] >= limit;
 }
 
+/* Its engine waits for blocks that nobody has any more, unless it has fetched them: then it has had
+ * time to show that. */
+static bool waits_in_vain(const struct kvr_rq_ctx *c, const struct kvr_request *r)
+{
+	return r->paired && !r->book && !r->answers && leg_in(r, MAIN, AT(RUNNING)) &&
+	       silent_for_long(c, r, MAIN) && result_lost(c, r);
+}
+
 bool kvr_request_unheard(const struct kvr_rq_ctx *c, const struct kvr_request *r, uint32_t leg)
 {
+	if (leg == MAIN && waits_in_vain(c, r))
+		return true;
 	/* What a worker says to the client itself cannot be taken back, and is not seen here. */
 	if (!leg_in(r, leg, AT(SENT)) || r->reroutes == 0 || r->told == KVR_RQ_OVER || r->book ||
 	    r->probe || (r->direct && at_worker(r, MAIN)))
@@ -257,7 +268,16 @@ bool kvr_rq__unheard(const struct step *x, uint32_t leg, struct kvr_rq_msg *copy
 	const struct kvr_rq_why why =
 		kvr_rq__why(r, KVR_E_WORKER_LOST, r->leg[in_vain ? PREFILL : leg].worker);
 
-	if ((copy == NULL && r->msg == NULL) || !kvr_request_unheard(x->c, r, leg))
+	if (!kvr_request_unheard(x->c, r, leg))
+		return false;
+	if (leg_in(r, leg, AT(RUNNING))) {
+		KVR_SIM_SOMETIMES(WAITS_IN_VAIN);
+		if (r->msg == NULL)
+			r->reroutes = 0;
+		again(x, &why, false);
+		return true;
+	}
+	if (copy == NULL && r->msg == NULL)
 		return false;
 	if (copy != NULL) {
 		r->msg = copy;
@@ -408,10 +428,12 @@ static bool needs_message(const struct kvr_request *r)
 	if (leg_in(r, MAIN, AT(UNDECIDED) | AT(DECIDING) | AT(QUEUED) | AT(HELD)))
 		return true;
 	/* Legs are sent again by the executor until their workers have them; of one leg the client
-	 * sends the message again. */
+	 * sends the message again. What was to be fetched may go with its worker. */
 	return r->paired && !r->book &&
 	       (leg_in(r, MAIN, AT(SENT)) || leg_in(r, PREFILL, AT(SENT)) ||
-		(leg_in(r, PREFILL, AT(RUNNING)) && !leg_in(r, MAIN, AT_OVER)));
+		(leg_in(r, PREFILL, AT(RUNNING)) && !leg_in(r, MAIN, AT_OVER)) ||
+		(leg_in(r, MAIN, AT(RUNNING)) && r->way == KVR_WAY_SYNC && !r->answers &&
+		 !r->direct && r->reroutes != 0 && r->pool->dispatch_ns != 0));
 }
 
 void kvr_rq__settle(const struct step *x)

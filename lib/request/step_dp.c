@@ -266,6 +266,7 @@ static void item(const struct step *x, const struct kvr_rq_event *e)
 		kvr_rq__session_succeeded(x, e->leg);
 	if (e->leg == PREFILL)
 		return;
+	r->answers = true;
 	if (e->tokens != 0 || (e->flags & KVR_RQEF_FIRST) != 0) {
 		/* It may show what the prefill worker has done before that one's own word comes. */
 		if (r->session != NULL && (e->flags & KVR_RQEF_ERROR) == 0)

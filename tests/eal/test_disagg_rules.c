@@ -801,6 +801,72 @@ static void a_prefill_leg_may_take_its_time(void)
 	pair_stop();
 }
 
+/* As wait_s(), but not longer than until the prefill leg is at @p worker or the client refused. */
+static void wait_until_at(uint64_t worker, uint32_t s)
+{
+	for (uint32_t i = 0;
+	     i < 100 * s && pair_leg(1, true)->worker != worker && pair_told[1].rejected == 0;
+	     i++) {
+		pipeline_advance(10);
+		pair_take();
+	}
+}
+
+/* The decode engine has the leg, and the worker that it fetches from goes: it has had time to show
+ * that it has fetched, or the request starts over; one that cannot ends. */
+static void what_was_to_be_fetched_is_gone(void)
+{
+	enum { WAITS, ANSWERS, DIRECT };
+
+	for (int how = WAITS; how <= DIRECT; how++) {
+		pair_start("", "");
+		join(PAIR_D, 1, false);
+		join(PAIR_P, 1, false);
+		pair_route_flags(1, how == DIRECT ? KVR_REQ_F_DIRECT : 0, NULL);
+		pair_item(pair_leg(1, true), KVR_RESP_F_FIN, "result");
+		SAID("p.DISPATCH c.QUEUED d.DISPATCH c.DISPATCHED");
+		pair_ack(pair_leg(1, false), 0);
+		wait_s(3);
+		join(PAIR_Q, 1, false);
+		pair_said();
+		if (how == ANSWERS)
+			pair_item(pair_leg(1, false), 0, "item");
+		pair_leave(PAIR_P);
+		wait_until_at(PAIR_Q, 1); /* all slots are looked at in a round */
+		if (how == WAITS) {
+			SAID("d.ABORT q.DISPATCH c.QUEUED");
+			pair_abort_ack(pair_leg(1, false));
+		} else if (how == ANSWERS) {
+			SAID("c.ITEM");
+		} else {
+			SAID("d.ABORT c.WorkerLost");
+			CU_ASSERT_EQUAL(pair_told[1].why.detail[0], PAIR_P);
+			pair_abort_ack(pair_leg(1, false));
+		}
+		pair_finish();
+		CU_ASSERT(how == DIRECT || pair_told[1].fin);
+		pair_stop();
+	}
+	/* In time: its worker may be about to answer. */
+	pair_start("", "");
+	join(PAIR_D, 1, false);
+	join(PAIR_P, 1, false);
+	pair_route(1, NULL);
+	pair_item(pair_leg(1, true), KVR_RESP_F_FIN, "result");
+	pair_ack(pair_leg(1, false), 0);
+	join(PAIR_Q, 1, false);
+	pair_leave(PAIR_P);
+	pair_said();
+	wait_s(1);
+	SAID("");
+	wait_until_at(PAIR_Q, 2);
+	SAID("d.ABORT q.DISPATCH c.QUEUED");
+	pair_abort_ack(pair_leg(1, false));
+	pair_finish();
+	CU_ASSERT_TRUE(pair_told[1].fin);
+	pair_stop();
+}
+
 /* ---- messages ---- */
 
 static void what_each_leg_is_sent(void)
@@ -1076,6 +1142,7 @@ int main(void)
 		{"cancelled", repeats_of_a_cancelled_request_are_told_so},
 		{"unwanted", a_prefill_leg_that_nobody_waits_for_ends},
 		{"takes its time", a_prefill_leg_may_take_its_time},
+		{"nothing to fetch", what_was_to_be_fetched_is_gone},
 		{"each leg", what_each_leg_is_sent},
 		{"repeats", dispatch_is_repeated_ever_more_slowly},
 		{"no buffers", without_buffers_nothing_is_lost},

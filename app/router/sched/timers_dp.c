@@ -124,8 +124,31 @@ static bool is_late(const struct lcore *lc, const struct request *r, struct kvr_
 	       (leg_state(r, MAIN) == KVR_RQS_QUEUED || leg_state(r, PREFILL) == KVR_RQS_QUEUED);
 }
 
+/* Its engine may wait for what a prefill worker had that has gone. */
+static bool is_in_vain(struct lcore *lc, struct pool *p, const struct request *r,
+		       struct kvr_rq_event *e)
+{
+	const struct kvr_rq_ctx c = life_ctx(lc, p);
+
+	e->kind = KVR_RQE_UNHEARD;
+	return kvr_request_unheard(&c, &r->rq, MAIN);
+}
+
+static bool is_over(struct lcore *lc, struct pool *p, const struct kvr_flight *slot,
+		    struct kvr_rq_event *e)
+{
+	struct request *r = request_of(slot);
+
+	if (leg_of(slot) == PREFILL)
+		return is_unwanted(lc, r, e);
+	if (leg_state(r, MAIN) == KVR_RQS_RUNNING && !r->rq.book)
+		return is_in_vain(lc, p, r, e);
+	return is_late(lc, r, e);
+}
+
 /* The next slot of the round, when the main leg of a request has it that no worker has, or that is
- * its client's to run, or a prefill leg for which nobody waits. */
+ * its client's to run, or that lives on the result of another worker, or a prefill leg for which
+ * nobody waits. */
 static struct kvr_flight *look(struct pool *p)
 {
 	uint32_t states = 1u << KVR_RQS_UNDECIDED | 1u << KVR_RQS_QUEUED | 1u << KVR_RQS_SENT;
@@ -135,7 +158,7 @@ static struct kvr_flight *look(struct pool *p)
 	p->live.sweep = p->live.sweep + 1 == kvr_flight_size(p->requests) ? 0 : p->live.sweep + 1;
 	if (r != NULL && leg_of(slot) == PREFILL)
 		return kvr_request_unwanted(&r->rq) ? slot : NULL;
-	if (r != NULL && r->rq.book)
+	if (r != NULL && (r->rq.book || r->rq.way == KVR_WAY_SYNC))
 		states |= 1u << KVR_RQS_RUNNING;
 	if (r == NULL || (states >> leg_state(r, MAIN) & 1) == 0 || r->rq.told == KVR_RQ_OVER)
 		return NULL;
@@ -172,9 +195,7 @@ bool deadlines_poll(struct lcore *lc, struct pool *p)
 		bool probe;
 
 		p->live.look--;
-		if (slot == NULL ||
-		    !(leg_of(slot) == PREFILL ? is_unwanted(lc, request_of(slot), &e)
-					      : is_late(lc, request_of(slot), &e)))
+		if (slot == NULL || !is_over(lc, p, slot, &e))
 			continue;
 		probe = slot_probes(slot);
 		ended++;

@@ -41,6 +41,8 @@ static void sync_path(void)
 	CU_ASSERT_EQUAL(c->pair.dreq.phase, KVR_ROLE_DECODE);
 	CU_ASSERT_TRUE(c->msg_kept); /* the leg is sent again until its worker has it */
 	RIG(&g, c, TAKEN);
+	CU_ASSERT_TRUE(c->msg_kept); /* what it fetches may go before it is there */
+	RIG(&g, c, ITEM);
 	CU_ASSERT_FALSE(c->msg_kept);
 	end();
 }

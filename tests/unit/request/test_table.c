@@ -37,7 +37,7 @@ static const char *const verdicts[KVR_RQ_STATES_N] = {
 			 "GGGG.lll"
 			 "GGG."
 			 "lG.G",
-	[KVR_RQS_RUNNING] = "....Gl"
+	[KVR_RQS_RUNNING] = "....GG"
 			    ".....GG"
 			    "l.GG.lll"
 			    "GGG."
@@ -144,6 +144,8 @@ static void one(struct rig *g, enum kvr_rq_state s, enum kvr_rq_event_kind e)
 		want = KVR_RQ_NEVER; /* its client does not run it, it is no prefill leg */
 	if (e == KVR_RQE_UNHEARD && s == KVR_RQS_SENT)
 		want = KVR_RQ_LATE; /* it has been sent a moment ago */
+	if (e == KVR_RQE_UNHEARD && s == KVR_RQS_RUNNING)
+		want = KVR_RQ_LATE; /* it fetches from nobody */
 	if (beside(e) || (s == KVR_RQS_UNDECIDED && e == KVR_RQE_DEADLINE))
 		want = got; /* its prefill leg runs: it does not wait */
 	CU_ASSERT_EQUAL(got, want);

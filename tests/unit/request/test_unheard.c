@@ -369,6 +369,55 @@ static void nothing_left_to_fetch(void)
 	end();
 }
 
+/* A sync pair whose decode leg is acknowledged, and whose prefill worker has gone, for @p ms. */
+static struct rig_call *bereft(bool direct, uint64_t ms)
+{
+	struct rig_call *c = pair(false);
+
+	c->msg.direct = direct;
+	rig_arrive(&g, c, &g.d);
+	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
+	RIG(&g, c, TAKEN);
+	CU_ASSERT_EQUAL(c->msg_kept, !direct);
+	g.ctx.now += ms * MS;
+	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_LATE); /* its blocks are there still */
+	rig_join(&g, 'q', &g.p, false);
+	rig_leave(&g, 'p');
+	rig_said(&g);
+	return c;
+}
+
+/* The same, and the decode leg is acknowledged: its worker may have fetched, and gets time. */
+static void waits_for_what_is_gone(void)
+{
+	struct rig_call *c = bereft(false, 499);
+
+	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_LATE);
+	RIG_SAID(&g, "");
+	g.ctx.now += MS;
+	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_GO);
+	RIG_SAID(&g, "d.ABORT q.DISPATCH c.QUEUED");
+	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
+	RIG_SAID(&g, "d.DISPATCH c.DISPATCHED");
+	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_STARTED_OVER), 1);
+	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_UNHEARD), 0); /* it did acknowledge */
+	end();
+	/* What it says shows that it has fetched them; nothing is kept for another try. */
+	c = bereft(false, 499);
+	RIG(&g, c, ITEM);
+	CU_ASSERT_FALSE(c->msg_kept);
+	g.ctx.now += 10000 * MS;
+	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_LATE);
+	RIG_SAID(&g, "");
+	end();
+	/* Without another try it ends. */
+	c = bereft(true, 500);
+	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_GO);
+	RIG_SAID(&g, "d.ABORT c.WorkerLost");
+	CU_ASSERT_EQUAL(c->r.end.detail[0], 'p');
+	end();
+}
+
 static void legs_that_stay(void)
 {
 	struct rig_call *c = pair(true);
@@ -407,6 +456,7 @@ int main(void)
 		{"prefill leg", prefill_leg_goes_elsewhere},
 		{"decode leg", decode_leg_goes_elsewhere_with_its_prefill},
 		{"nothing to fetch", nothing_left_to_fetch},
+		{"waits in vain", waits_for_what_is_gone},
 		{"legs that stay", legs_that_stay},
 		CU_TEST_INFO_NULL,
 	};
