@@ -30,6 +30,7 @@ static char err[512];
 static uint32_t host = 1; /* last byte of the next port's addresses */
 static struct rte_ring *in, *out;
 static struct rte_mempool *peers;
+static bool in_namespace;
 
 static struct kvr_port *open_port(const char *device, uint32_t lcores, uint32_t queues)
 {
@@ -594,6 +595,55 @@ static void threads_on_a_memif(void)
 	rmdir(socket);
 }
 
+/* Packet sockets among which the kernel spreads, or one, at va; the other end of the veth is vb. */
+static void threads_on_packet_sockets(void)
+{
+	static const uint32_t threads[] = {1, 2, 4};
+	static const char *const device =
+		"net_af_packet%u,iface=%s,qpairs=%u,blocksz=4096,framesz=2048,framecnt=512";
+
+	for (uint32_t i = 0; in_namespace && i < RTE_DIM(threads); i++) {
+		struct kvr_port *server, *client;
+		struct kvr_port_info info;
+		char name[128];
+
+		snprintf(name, sizeof(name), device, 2 * i, "va", threads[i]);
+		server = open_port(name, threads[i], 0);
+		snprintf(name, sizeof(name), device, 2 * i + 1, "vb", 1);
+		host = 2;
+		client = open_port(name, 1, 1);
+		host = 1;
+		if (server == NULL || client == NULL)
+			printf("  %s\n", err);
+		CU_ASSERT_FATAL(server != NULL && client != NULL);
+		kvr_port_info(client, &info);
+		peer_dev = info.ethdev;
+		peer_queues = 1;
+		poll_with(server, threads[i]);
+		kvr_port_destroy(client);
+		kvr_port_destroy(server);
+	}
+}
+
+/* A network of its own, for others than root as its root, with a veth. */
+static bool make_veth(void)
+{
+	const uid_t uid = getuid();
+
+	if (unshare(CLONE_NEWNET) != 0) {
+		FILE *map;
+
+		if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0 ||
+		    (map = fopen("/proc/self/uid_map", "w")) == NULL)
+			return false;
+		fprintf(map, "0 %u 1", uid);
+		if (fclose(map) != 0)
+			return false;
+	}
+	return system("ip link add va type veth peer name vb && ip link set va up && "
+		      "ip link set vb up") == 0;
+}
+
 int main(int argc, char **argv)
 {
 	CU_TestInfo tests[] = {{"a source has one lcore", a_source_has_one_lcore_whatever_its_port},
@@ -603,6 +653,7 @@ int main(int argc, char **argv)
 			       {"only rings of the peer", only_rings_of_the_peer_are_polled},
 			       {"1, 2 and 4 threads on a ring", threads_on_one_ring},
 			       {"1, 2 and 4 threads on a memif", threads_on_a_memif},
+			       {"1, 2 and 4 threads on packet sockets", threads_on_packet_sockets},
 			       CU_TEST_INFO_NULL};
 	char *eal[] = {argv[0],	       "--no-huge", "--no-shconf",    "-m",
 		       "256",	       "--no-pci",  "--lcores",	      "",
@@ -611,6 +662,9 @@ int main(int argc, char **argv)
 	cpu_set_t all;
 	int cpu = 0, last = 0;
 
+	in_namespace = make_veth();
+	if (!in_namespace)
+		printf("no namespace: packet sockets are not tried\n");
 	sched_getaffinity(0, sizeof(all), &all);
 	while (cpu < CPU_SETSIZE - 1 && !CPU_ISSET(cpu, &all))
 		cpu++;
