@@ -50,6 +50,16 @@ static bool anything_left(const struct router *rt)
 	return false;
 }
 
+/* A run that no router knows ends when its client does not acknowledge for long. */
+static bool anything_runs(const struct sim *s)
+{
+	for (uint32_t i = 0; i < s->plan.engines; i++)
+		for (uint32_t k = s->engine[i].runs; k != 0; k = s->run[k - 1].next)
+			if (s->run[k - 1].state != RUN_MUTE)
+				return true;
+	return false;
+}
+
 static void leave_all(struct sim *s)
 {
 	for (uint32_t i = 0; i < s->plan.clients; i++)
@@ -101,6 +111,8 @@ static void resting(struct sim *s, uint64_t since)
 	for (uint32_t i = 0; i < s->plan.routers; i++)
 		if (anything_left(s->host[i].box.rt) && since < REST_NS)
 			return;
+	if (anything_runs(s) && since < REST_NS)
+		return;
 	check_rest(s);
 	if (!s->failed)
 		leave_all(s);
