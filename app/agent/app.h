@@ -76,6 +76,12 @@ enum app_fd { APP_FD_ROUTER = 1, APP_FD_CURL, APP_FD_ZMQ, APP_FD_BODY };
 /** What curl's private pointer points to begins with this. */
 enum app_transfer { APP_JOB, APP_PROBE, APP_CANARY };
 
+/** What the log was told last of something that goes on. */
+struct app_news {
+	char what[96]; /* "": nothing, all is well */
+	uint64_t again_us;
+};
+
 struct app_probe {
 	enum app_transfer kind;
 	const char *path;
@@ -84,6 +90,7 @@ struct app_probe {
 	size_t len;
 	uint64_t due_us;
 	bool busy;
+	struct app_news news;
 };
 
 struct app_bodies;
@@ -105,6 +112,7 @@ struct app {
 	struct app_jobs dirty, blocked; /* with data to hand on; waiting for the router */
 	struct app_probe health, metrics;
 	unsigned int health_failures;
+	struct app_news start; /* why the worker cannot begin though the engine is fine */
 	struct agent_prom prom;
 	uint32_t *live; /* requests of each rank here */
 	struct app_bodies *bodies;
@@ -129,8 +137,13 @@ struct app {
  * once and one a second, and how many were left out. */
 void app_log(struct app *a, const struct kvr_log_about *about, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/** Whether the log is to be told @p what: it was told something else last, or this a minute ago.
+ * "": all is well, which is no news. */
+bool app_is_news(const struct app *a, struct app_news *n, const char *what);
 /** All counters, one line each. */
 void app_print_stats(struct app *a);
+/** The last line of the log: what is not 0 of the agent's own. */
+void app_log_end(struct app *a);
 
 /* http.c */
 int app_http_init(struct app *a);
@@ -158,7 +171,7 @@ void app_probe_fini(struct app_probe *p);
 
 /* serve.c: what the above lead to */
 void app_engine_fine(struct app *a);
-void app_engine_lost(struct app *a);
+void app_engine_lost(struct app *a, const char *why);
 void app_load_known(struct app *a);
 void app_leave(struct app *a, bool for_good);
 /** Say when the router does not answer, and when it does again. */

@@ -4,11 +4,13 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "stream.h"
 
-#define TEXTS 64u
-#define BURST UINT64_C(8) /* lines of one text at once; then one a second */
+#define TEXTS	64u
+#define BURST	UINT64_C(8) /* lines of one text at once; then one a second */
+#define NEWS_US UINT64_C(60000000)
 
 static const struct kvr_counter counters[] = {
 	APP_COUNTER_LIST(KVR_COUNTER_ROW) KVR_COUNTER_END,
@@ -62,6 +64,31 @@ static void print(const struct kvr_stats_def *def, const kvr_cell_t *row, const 
 	for (unsigned int i = 0; i < kvr_stats_count(def); i++)
 		fprintf(stderr, "%s%-20s %12" PRIu64 " %s, %s\n", prefix, def->counters[i].name,
 			kvr_stats_get(row, i), def->counters[i].unit, def->counters[i].help);
+}
+
+bool app_is_news(const struct app *a, struct app_news *n, const char *what)
+{
+	if (*what != '\0' && strcmp(n->what, what) == 0 && a->now_us < n->again_us)
+		return false;
+	snprintf(n->what, sizeof(n->what), "%s", what);
+	n->again_us = a->now_us + NEWS_US;
+	return *what != '\0';
+}
+
+void app_log_end(struct app *a)
+{
+	char text[KVR_LOG_LINE] = "";
+	size_t n = 0;
+
+	for (unsigned int i = 0; i < APP_N && n < sizeof(text); i++) {
+		const uint64_t v = kvr_stats_get((const kvr_cell_t *)&a->st, i);
+
+		if (v != 0)
+			n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s %" PRIu64,
+					      n != 0 ? ", " : "", counters[i].name, v);
+	}
+	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .reason = "signal"), "stopped: %s",
+		n != 0 ? text : "nothing was done");
 }
 
 void app_print_stats(struct app *a)

@@ -270,9 +270,9 @@ static bool find_facing(struct app *a)
 static void banner(struct app *a)
 {
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.router),
-		"kvroute-agent %s runs as process %d: engine %s, %u ranks from %u, events %s",
-		KVR_VERSION, (int)getpid(), a->o.engine, a->o.ranks, a->o.first_rank,
-		a->o.events[0] != '\0' ? a->o.events : "none");
+		"kvroute-agent %s runs as process %d: engine %s, %u rank%s from %u, events %s",
+		KVR_VERSION, (int)getpid(), a->o.engine, a->o.ranks, a->o.ranks == 1 ? "" : "s",
+		a->o.first_rank, a->o.events[0] != '\0' ? a->o.events : "none");
 }
 
 static int run(struct app *a)
@@ -300,8 +300,7 @@ static int run(struct app *a)
 		return 1;
 	banner(a);
 	loop(a);
-	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .reason = "signal"), "stopped");
-	app_print_stats(a);
+	app_log_end(a);
 	destroy_agent(a);
 	app_bodies_stop(a);
 	app_streams_stop(a);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define PAGE_MOST (4u << 20)
+#define LOOK_MS	  5000L
 
 static size_t on_page(char *data, size_t size, size_t count, void *user)
 {
@@ -44,7 +45,7 @@ static void begin(struct app *a, struct app_probe *p)
 	curl_easy_setopt(p->easy, CURLOPT_PRIVATE, (char *)p);
 	curl_easy_setopt(p->easy, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(p->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)a->o.connect_ms);
-	curl_easy_setopt(p->easy, CURLOPT_TIMEOUT_MS, 5000L);
+	curl_easy_setopt(p->easy, CURLOPT_TIMEOUT_MS, LOOK_MS);
 	p->busy = curl_multi_add_handle(a->multi, p->easy) == CURLM_OK;
 }
 
@@ -67,10 +68,37 @@ uint64_t app_probe_due_us(const struct app *a)
 	return due;
 }
 
-static void health_ended(struct app *a, bool fine)
+/* What is wrong with the answer; "": nothing. */
+static void judge(const struct app *a, const struct app_probe *p, CURLcode result, char *why,
+		  size_t len)
 {
+	long status = 0, number = 0;
+	curl_off_t connected_us = 0;
+
+	why[0] = '\0';
+	curl_easy_getinfo(p->easy, CURLINFO_RESPONSE_CODE, &status);
+	curl_easy_getinfo(p->easy, CURLINFO_OS_ERRNO, &number);
+	curl_easy_getinfo(p->easy, CURLINFO_CONNECT_TIME_T, &connected_us);
+	if (result == CURLE_OK && status != 200)
+		snprintf(why, len, "status %ld", status);
+	else if (result == CURLE_OPERATION_TIMEDOUT && connected_us == 0)
+		snprintf(why, len, "no connection within %u ms", a->o.connect_ms);
+	else if (result == CURLE_OPERATION_TIMEDOUT)
+		snprintf(why, len, "no answer within %ld ms", LOOK_MS);
+	else if (result == CURLE_COULDNT_CONNECT && number != 0)
+		snprintf(why, len, "%s", strerror((int)number));
+	else if (result == CURLE_WRITE_ERROR)
+		snprintf(why, len, "a page of more than %u bytes", PAGE_MOST);
+	else if (result != CURLE_OK)
+		snprintf(why, len, "%s", curl_easy_strerror(result));
+}
+
+static void health_ended(struct app *a, const char *why)
+{
+	const bool news = app_is_news(a, &a->health.news, why);
+
 	a->health.due_us = a->now_us + a->o.health_ms * UINT64_C(1000);
-	if (fine) {
+	if (*why == '\0') {
 		a->health_failures = 0;
 		if (a->state == APP_WAITING && !a->metrics.busy)
 			begin(a, &a->metrics);
@@ -78,22 +106,26 @@ static void health_ended(struct app *a, bool fine)
 	}
 	kvr_cell_add(&a->st.health_failed, 1);
 	a->health_failures++;
-	if (a->state == APP_WAITING)
-		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.engine),
-			"waiting for the engine's /health");
+	if (a->state == APP_WAITING && news)
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.engine, .reason = why),
+			"waiting for the engine: /health is asked every %u ms", a->o.health_ms);
 	if (a->state == APP_SERVING && a->health_failures >= 3)
-		app_engine_lost(a);
+		app_engine_lost(a, why);
 }
 
-static void metrics_ended(struct app *a, bool fine)
+static void metrics_ended(struct app *a, const char *why)
 {
 	a->metrics.due_us = a->now_us + a->o.load_ms * UINT64_C(1000);
-	if (fine)
+	if (*why == '\0')
 		agent_prom_read(&a->prom, a->metrics.page, a->metrics.len);
-	if (!fine || a->prom.samples == 0) {
+	if (*why == '\0' && a->prom.samples == 0)
+		why = "no metric of vLLM's or SGLang's";
+	if (app_is_news(a, &a->metrics.news, why))
+		app_log(a,
+			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine, .reason = why),
+			"/metrics says nothing about load: own counts are reported");
+	if (*why != '\0') {
 		kvr_cell_add(&a->st.metrics_failed, 1);
-		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"%s/metrics says nothing about load: own counts are reported", a->o.engine);
 		memset(a->prom.rank, 0, sizeof(a->prom.rank));
 	}
 	if (a->state == APP_WAITING)
@@ -104,15 +136,15 @@ static void metrics_ended(struct app *a, bool fine)
 
 void app_probe_ended(struct app *a, struct app_probe *p, CURLcode result)
 {
-	long status = 0;
+	char why[96];
 
-	curl_easy_getinfo(p->easy, CURLINFO_RESPONSE_CODE, &status);
+	judge(a, p, result, why, sizeof(why));
 	curl_multi_remove_handle(a->multi, p->easy);
 	p->busy = false;
 	if (p == &a->health)
-		health_ended(a, result == CURLE_OK && status == 200);
+		health_ended(a, why);
 	else
-		metrics_ended(a, result == CURLE_OK && status == 200);
+		metrics_ended(a, why);
 }
 
 void app_probe_fini(struct app_probe *p)

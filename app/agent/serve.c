@@ -116,10 +116,10 @@ static bool know_block_size(struct app *a)
 	if (a->o.block_size != 0)
 		return true;
 	if (a->prom.block_size == 0 || a->prom.block_size > 4096) {
-		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"%s/metrics does not tell the block size: give --block-size, as the pool "
-			"has it",
-			a->o.engine);
+		if (app_is_news(a, &a->start, "no block size"))
+			app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine),
+				"the worker cannot be registered: /metrics does not tell the block "
+				"size: give --block-size, as the pool has it");
 		return false;
 	}
 	a->o.block_size = (uint32_t)a->prom.block_size;
@@ -137,10 +137,13 @@ void app_engine_fine(struct app *a)
 		return;
 	a->agent = create(a);
 	if (a->agent == NULL) {
-		app_log(a,
-			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.router,
-				      .reason = strerror(errno)),
-			"no socket to the router");
+		const char *why = strerror(errno);
+
+		if (app_is_news(a, &a->start, why))
+			app_log(a,
+				KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.router,
+					      .reason = why),
+				"no socket to the router");
 		return;
 	}
 	a->drained = true; /* not known yet */
@@ -149,10 +152,11 @@ void app_engine_fine(struct app *a)
 	epoll_ctl(a->epoll, EPOLL_CTL_ADD, kvr_agent_fd(a->agent), &e);
 	rc = app_streams_start(a);
 	if (rc < 0) {
-		app_log(a,
-			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.events,
-				      .reason = strerror(-rc)),
-			"the engine's events cannot be listened to");
+		if (app_is_news(a, &a->start, strerror(-rc)))
+			app_log(a,
+				KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.events,
+					      .reason = strerror(-rc)),
+				"the engine's events cannot be listened to");
 		app_streams_stop(a);
 		kvr_agent_destroy(a->agent);
 		a->agent = NULL;
@@ -165,6 +169,7 @@ void app_engine_fine(struct app *a)
 	a->refused = false;
 	kvr_silence_begin(&a->silence, a->now_us / 1000);
 	a->health_failures = 0;
+	a->start.what[0] = '\0';
 	kvr_cell_add(&a->st.lives, 1);
 	app_load_known(a);
 }
@@ -189,12 +194,11 @@ void app_load_known(struct app *a)
 	}
 }
 
-void app_engine_lost(struct app *a)
+void app_engine_lost(struct app *a, const char *why)
 {
-	app_log(a,
-		KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine,
-			      .reason = "/health fails"),
-		"the worker leaves until the engine is fine again");
+	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine, .reason = why),
+		"/health has failed %u times: the worker leaves until the engine is fine again",
+		a->health_failures);
 	app_leave(a, false);
 }
 

@@ -5,6 +5,7 @@ protocol_test.sh starts it: agent_test.py KVROUTE KVROUTE_AGENT
 """
 
 import re
+import signal
 import sys
 import time
 import traceback
@@ -83,7 +84,7 @@ def one_form(router, program, name, how, worker):
         front.check(f'{name}: leaves', agent.stop() == 0)
         fields = f'worker={worker} pool=llama addr={ADDRESSES[worker % 2]}'
         for what in (f'level=info msg="kvroute-agent .* runs as process [0-9]+: engine http://127.0.0.1:{engine.port}.*" {fields}',
-                     f'level=info msg="the worker is serving" {fields}', f'level=info msg=stopped worker={worker} pool=llama reason=signal'):
+                     f'level=info msg="the worker is serving" {fields}', f'level=info msg="stopped: requests [0-9]+, answered [0-9]+, .*batches [0-9]+.*" worker={worker} pool=llama reason=signal'):
             front.check(f'{name}: the log says {what}', any(re.fullmatch(rf'time=\S+ {what}\n', line) for line in agent.lines()), agent.lines())
     finally:
         agent.kill()
@@ -129,6 +130,45 @@ def deaths(router, program):
             if all(r.fin and not r.fin[0] & p.ITEM_ERROR for r in a):
                 break
         front.same_table('a quick one', engine, worker, tokens)
+    finally:
+        agent.kill()
+        engine.stop()
+
+
+def looks_failed(agent):
+    """How many looks at /health have failed, as SIGUSR1 prints it."""
+    agent.process.send_signal(signal.SIGUSR1)
+    with open(agent.log.name) as f:
+        told = re.findall(r'^agent: health_failed +(\d+)', f.read(), re.M)
+    return int(told[-1]) if told else 0
+
+
+def waits(router, program):
+    """An engine that is not there, one that is ill, and one that falls ill: the log says it, once each."""
+    front, worker = Front(TALLY, ADDRESSES[0]), 55
+    engine = Engine('--type', 'vllm', '--ill', ranks=1)
+    engine.kill()
+    agent = Agent(program, engine, ADDRESSES[0], worker, log=f'{router.dir}/agent_waits.log')
+
+    def said(what, reason):
+        return len([line for line in agent.lines() if what in line and f'reason={reason}' in line])
+
+    try:
+        front.until('it speaks', agent.lines)
+        front.until('it has looked five times', lambda: looks_failed(agent) >= 5)
+        front.check('one rank', any('8000, 1 rank from 0' in line.replace(str(engine.port), '8000') for line in agent.lines()), agent.lines())
+        front.check('refused, once', said('waiting for the engine', '"Connection refused"') == 1, agent.lines())
+        engine.start()
+        front.until('ill', lambda: said('waiting for the engine', '"status 503"') == 1, agent.lines)
+        before = looks_failed(agent)
+        front.until('it has looked five times more', lambda: looks_failed(agent) >= before + 5)
+        front.check('503, once', said('waiting for the engine', '"status 503"') == 1, agent.lines())
+        engine.test(ill=False)
+        front.serving('well', router, worker)
+        engine.test(ill=True)
+        front.until('it leaves', lambda: said('/health has failed 3 times: the worker leaves', '"status 503"') == 1, agent.lines)
+        front.check('exit status', agent.stop() == 0)
+        front.check('no counters that are 0 at the end', ' 0' not in agent.lines()[-1].partition('stopped:')[2], agent.lines()[-1])
     finally:
         agent.kill()
         engine.stop()
@@ -225,6 +265,7 @@ def main(kvroute, program, *quick):
         for i, (name, how) in enumerate(FORMS.items() if len(sys.argv) < 4 else ()):
             one_form(router, program, name, how, 10 + i)
         deaths(router, program)
+        waits(router, program)
         failures(router, program)
         answer = router.telemetry('/kvroute/balance')
         TALLY.check('balance', answer['balance'] == 'ok', answer)
