@@ -162,6 +162,55 @@ def pair(program):
     return router
 
 
+def run_by_clients(router, pool):
+    return router.telemetry('/kvroute/pools')[pool]['requests']['run_by_clients']
+
+
+def booked(program):
+    """What clients run themselves holds nobody up, is served while others are waited for, and ends with them."""
+    router = Router(program, POOLS, 'stop_ms = 600000')
+    router.telemetry('/kvroute/info')
+    s = Stop('10.9.0.1')
+    s.begin()
+    running = s.live(1)[0]
+    bookings = [s.client.book(POOL, 4 * B, proto.sequence_hashes(list(range(i << 20, (i << 20) + 4 * B)), B)) for i in range(1, 4)]
+    s.until('they are booked', lambda: all(r.accepted and r.handle for r in bookings))
+    s.until('three', lambda: run_by_clients(router, 'llama') == 3, lambda: run_by_clients(router, 'llama'))
+    s.client.report(bookings[0], 3, fin=True)
+    s.until('one is over', lambda: run_by_clients(router, 'llama') == 2, lambda: run_by_clients(router, 'llama'))
+    router.process.terminate()
+    s.until('said', lambda: 'stopping: 3 requests are live, 1 of them with workers have 600000 ms, 2 that clients run themselves' in log(router),
+            lambda: log(router)[-400:])
+    s.client.report(bookings[1], 5)
+    s.until('they are served on', lambda: bookings[1].report_acked)
+    s.check('nobody is cut off', not any(r.rejected for r in bookings))
+    s.agent.item(s.job(running), b'ok', tokens=1, fin=True)
+    s.until('the live request ends well', lambda: running.ended and not running.rejected, lambda: running.rejected)
+    s.until('bookings are told', lambda: all(r.rejected for r in bookings[1:]), lambda: [r.rejected for r in bookings])
+    s.check('with Shutdown', all(r.rejected.name == 'Shutdown' for r in bookings[1:]), [r.rejected for r in bookings])
+    status = ended(router, s, 5)
+    s.check('and it ends', status == 0 and 'of 3 requests 2 were cut off (their clients know), 0 left' in log(router), log(router)[-300:])
+    return router
+
+
+def booked_pair(program):
+    """Both legs are booked, one request is counted; with nothing else the router ends at once."""
+    router = Router(program, PAIR_POOLS, 'stop_ms = 600000')
+    router.telemetry('/kvroute/info')
+    s = Pair('10.9.0.1')
+    s.begin()
+    bookings = [s.client.book(POOL, 4 * B, proto.sequence_hashes(list(range(i << 20, (i << 20) + 4 * B)), B)) for i in range(1, 4)]
+    s.until('they are booked', lambda: all(r.accepted and r.handle for r in bookings))
+    s.until('three', lambda: run_by_clients(router, 'llama') == 3, lambda: run_by_clients(router, 'llama'))
+    s.check('of the pool that clients ask', run_by_clients(router, 'llama_prefill') == 0)
+    s.client.cancel(bookings[0])
+    s.until('two', lambda: run_by_clients(router, 'llama') == 2, lambda: run_by_clients(router, 'llama'))
+    router.process.terminate()
+    status = ended(router, s, 5)
+    s.check('it ends', status == 0 and 'of 2 requests 2 were cut off (their clients know), 0 left' in log(router), log(router)[-300:])
+    return router
+
+
 def in_haste(program):
     """A second signal ends the wait, and everybody is told all the same."""
     router = Router(program, POOLS, 'stop_ms = 60000')
@@ -225,7 +274,7 @@ def reload(program):
 
 
 failed = False
-for case in (in_order, pair, in_haste, at_once, reload):
+for case in (in_order, pair, booked, booked_pair, in_haste, at_once, reload):
     router = case(sys.argv[1])
     bad = len(TALLY.failures)
     if router.alive() and router.stop() != 0:

@@ -3,8 +3,10 @@
  * SIGTERM: nobody new is let in (ROUTE, CONNECT and the HELLO of a new life are refused with
  * Shutdown, which is retryable: elsewhere), waiting requests are refused, and those that workers
  * have get stop_ms. What is then left is cut off: its client is told, its worker gets ABORT, and
- * every worker hears that the router goes. A second signal ends the wait: the rest is cut off now.
- * A third one ends all of this at any point, without a word.
+ * every worker hears that the router goes. A booking whose client runs the request itself is only
+ * a count here, and nothing is lost with it: it ends then, too, and holds nobody up. A second
+ * signal ends the wait: the rest is cut off now. A third one ends all of this at any point, without
+ * a word.
  */
 #include "control/log.h"
 #include "control/snapshot.h"
@@ -23,22 +25,30 @@
 #define SNAPSHOT_NS                                                                                \
 	UINT64_C(10000000000) /* for the last snapshot; a service manager has no more patience */
 
-/* Requests that workers have, and ended ones that are still answered for. */
-static uint32_t requests_left(struct router *rt, uint32_t *lingering)
+struct left {
+	uint32_t live;	     /* workers have them */
+	uint32_t by_clients; /* booked for clients that run them themselves */
+	uint32_t lingering;  /* ended, and still answered for */
+};
+
+static struct left requests_left(struct router *rt)
 {
-	uint32_t live = 0;
+	struct left l = {0};
 
-	*lingering = 0;
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		if (rt->pool[i].decode != NULL)
-			continue; /* legs of requests that the decode pool has */
-		const uint32_t ended = kvr_flight_lingering(rt->pool[i].requests);
-		const uint32_t all = kvr_flight_count(rt->pool[i].requests);
+		const struct pool *p = &rt->pool[i];
+		const uint32_t booked = (uint32_t)kvr_stats_get(p->count, PC_BY_CLIENTS);
+		uint32_t ended, all;
 
-		*lingering += ended;
-		live += all > ended ? all - ended : 0;
+		if (p->decode != NULL)
+			continue; /* legs of requests that the decode pool has */
+		ended = kvr_flight_lingering(p->requests);
+		all = kvr_flight_count(p->requests);
+		l.lingering += ended;
+		l.by_clients += booked;
+		l.live += all > ended + booked ? all - ended - booked : 0;
 	}
-	return live;
+	return l;
 }
 
 /* Nobody is waited for any more, but all are told. */
@@ -129,14 +139,13 @@ static void tell_workers(struct router *rt)
 /* Until no request is live, or none lingers, or it is @p end_ns. @return how many there are. */
 static uint32_t rounds_while(struct router *rt, bool lingering, uint64_t end_ns)
 {
-	uint32_t ended, live = requests_left(rt, &ended), left = lingering ? ended : live;
+	struct left l = requests_left(rt);
 
-	while (left > 0 && !in_haste(rt) && now_ns(rt) < end_ns) {
+	while ((lingering ? l.lingering : l.live) > 0 && !in_haste(rt) && now_ns(rt) < end_ns) {
 		rounds_until(rt, RTE_MIN(now_ns(rt) + TICK_MS * UINT64_C(1000000), end_ns));
-		live = requests_left(rt, &ended);
-		left = lingering ? ended : live;
+		l = requests_left(rt);
 	}
-	return left;
+	return lingering ? l.lingering : l.live;
 }
 
 /* One more snapshot, of what is left, unless those of the life before have not come back yet:
@@ -171,24 +180,29 @@ void stop_in_order(struct router *rt)
 	const uint64_t begin = now_ns(rt);
 	const uint64_t end = begin + rt->conf.opt.stop_ms * UINT64_C(1000000);
 	const uint32_t refused = stop_close_doors(rt);
-	uint32_t lingering, live = requests_left(rt, &lingering), left, cut = 0;
+	const struct left at_first = requests_left(rt);
+	const uint32_t all = at_first.live + at_first.by_clients + refused;
+	struct left left = at_first;
+	uint32_t cut = 0;
 
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = router_signal(rt)),
-		 "stopping: %u requests are live, %u of them with workers have %u ms; a second "
-		 "signal cuts them off now, a third ends at once",
-		 live + refused, live, rt->conf.opt.stop_ms);
-	left = rounds_while(rt, false, end);
-	if (left > 0 && !at_once(rt))
+		 "stopping: %u requests are live, %u of them with workers have %u ms, %u that "
+		 "clients run themselves (/pick) are not waited for; a second signal cuts them "
+		 "off now, a third ends at once",
+		 all, at_first.live, rt->conf.opt.stop_ms, at_first.by_clients);
+	left.live = rounds_while(rt, false, end);
+	left.by_clients = requests_left(rt).by_clients;
+	if (left.live + left.by_clients > 0 && !at_once(rt))
 		cut = stop_cut_off(rt);
-	if (live + refused > 0)
+	if (all > 0)
 		rounds_while(rt, true, RTE_MIN(now_ns(rt), end) + LINGER_NS);
 	last_snapshot(rt);
 	tell_workers(rt);
 	rounds_until(rt, now_ns(rt) + LAST_NS);
-	left = requests_left(rt, &lingering);
+	left = requests_left(rt);
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE),
 		 "stopped after %u ms: of %u requests %u were cut off (their clients know), %u "
 		 "left without a word; %u MiB of memory go back to the system",
-		 (uint32_t)((now_ns(rt) - begin) / 1000000), live + refused, cut, left,
+		 (uint32_t)((now_ns(rt) - begin) / 1000000), all, cut, left.live + left.by_clients,
 		 rt->conf.opt.memory_mb);
 }

@@ -204,6 +204,8 @@ static void booked(const struct life *x, uint32_t leg)
 	slot_bind(x, leg);
 	kvr_flight_publish(x->r->slot[leg]);
 	pool_count(leg_pool(x, leg), PC_BOOKED_ONLY, 1);
+	if (leg == MAIN)
+		pool_count(x->p, PC_BY_CLIENTS, 1); /* until slot_end() */
 }
 
 static void stop(const struct life *x, const struct kvr_rq_order *o)

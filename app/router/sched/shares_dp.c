@@ -36,6 +36,8 @@ static void give_back(struct pool *p, struct kvr_flight *r)
 {
 	kvr_share_give(p->live.shares.slots, r->share, 1);
 	r->share = 0;
+	if (r->state == KVR_FLIGHT_LIVE && r->relay.booked && r->relay.leg == KVR_LEG_MAIN)
+		kvr_stats_sub(p->count, PC_BY_CLIENTS, 1);
 }
 
 void slot_end(struct pool *p, struct kvr_flight *r, uint64_t now_ns)

@@ -112,6 +112,8 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	X(PC_LOADS, loads, COUNT, "messages", "POTENTIAL_LOADS answered")                          \
 	X(PC_BOOKED_ONLY, booked_only, COUNT, "legs",                                              \
 	  "legs that were booked for a client that runs them itself")                              \
+	X(PC_BY_CLIENTS, run_by_clients, GAUGE, "requests",                                        \
+	  "requests that their clients run themselves (BOOK, the gateway's /pick), now")           \
 	X(PC_DISPATCHES, dispatches, COUNT, "requests",                                            \
 	  "DISPATCH messages sent, repeats included")                                              \
 	X(PC_PREDICTED_TOKENS, predicted_cached, COUNT, "tokens",                                  \
