@@ -67,6 +67,21 @@ enum ctl_status ctl_open(struct ctl *c)
 	return s == CTL_OK ? s : ctl_say(s, "%s", err);
 }
 
+/* What would not have been refused. */
+static void say_allowed(const json_t *refusal)
+{
+	const char *of;
+	json_t *words, *word;
+	size_t i;
+
+	json_object_foreach (json_object_get(refusal, "allowed"), of, words) {
+		fprintf(stderr, "  of %s:", of);
+		json_array_foreach (words, i, word)
+			fprintf(stderr, "%s %s", i != 0 ? "," : "", json_string_value(word));
+		fprintf(stderr, "\n");
+	}
+}
+
 json_t *ctl_get(struct ctl *c, const char *command, const char *pages, enum ctl_status *status)
 {
 	char err[256];
@@ -89,6 +104,7 @@ json_t *ctl_get(struct ctl *c, const char *command, const char *pages, enum ctl_
 		*status = ctl_say(CTL_REFUSED, "%.*s: %s (%s)", (int)strcspn(command, ","), command,
 				  json_string_value(json_object_get(v, "message")),
 				  json_string_value(json_object_get(v, "error")));
+		say_allowed(v);
 	} else {
 		return v;
 	}

@@ -89,6 +89,9 @@ const struct kvr_pool_conf *kvr_sched_conf(const struct kvr_sched *s);
  */
 bool kvr_sched_tunable(const char *key);
 
+/** Those keys, @p i from 0 on; NULL: there are no more. Any thread. */
+const char *kvr_sched_tunable_key(size_t i);
+
 /** The same for a key of a pool's policy classes. Any thread. */
 bool kvr_sched_class_tunable(const char *key);
 

@@ -337,6 +337,11 @@ bool kvr_sched_tunable(const char *key)
 	return false;
 }
 
+const char *kvr_sched_tunable_key(size_t i)
+{
+	return i < RTE_DIM(tunable) ? tunable[i].key : NULL;
+}
+
 /* All but its name, and the order of its heaps. */
 bool kvr_sched_class_tunable(const char *key)
 {

@@ -212,6 +212,29 @@ def settings(prefix, directory):
         logged(directory, f'Z level=notice msg="telemetry: /kvroute/{line}')
 
 
+def settable(prefix):
+    """COMMANDS.md, the manual and a refusal list the same keys, and these are what can be set of all keys there are."""
+    def listed(path):
+        with open(os.path.join(os.path.dirname(__file__), "../../app/router", path)) as f:
+            return {of: re.findall(r"`(\w+)`", keys) for of, keys in re.findall(r"^\| (pools|policy classes|ports|the router) \|.*\| (.*) \|$",
+                                                                               f.read(), re.M)}
+
+    told = telemetry(prefix, "/kvroute/set,nothing=1")["allowed"]
+    told = {{"classes": "policy classes", "router": "the router"}.get(of, of): keys for of, keys in told.items()}
+    for path in ("manual.md", "telemetry/COMMANDS.md"):
+        need(listed(path) == told, f"{path}: {listed(path)}, the router: {told}")
+    need(telemetry(prefix, "/kvroute/set")["allowed"] == telemetry(prefix, "/kvroute/set,nothing=1,default")["allowed"], "without a key")
+    kinds = {"router": "the router", "port": "ports", "pool": "pools", "class": "policy classes"}
+    _, options = page_through(prefix, "/kvroute/config", "options")
+    taken = {of: set() for of in told}
+    for name, value in options.items():
+        section, _, key = name.partition("/")
+        if "allowed" not in telemetry(prefix, f"/kvroute/set,{key}={value}"):
+            taken[kinds[section.partition("_")[0]]].add(key)
+    taken["the router"].add("log")
+    need(taken == {of: set(keys) for of, keys in told.items()}, f"{taken}, told {told}")
+
+
 def logged(directory, *words):
     """The log has a thread of its own."""
     for _ in range(200):
@@ -230,7 +253,7 @@ def nonsense(prefix, directory):
     for command, params in WRONG.items():
         for p in (*params, "," + "9" * 900, ",x" * 400):
             answer = telemetry(prefix, command + p)
-            need(isinstance(answer, dict) and set(answer) == {"error", "message"} and answer["error"].startswith("E") and
+            need(isinstance(answer, dict) and set(answer) - {"allowed"} == {"error", "message"} and answer["error"].startswith("E") and
                  answer["message"], f"{command}{p[:40]}: {answer}")
     need(page_through(prefix, "/kvroute/config", "options") == before, "nonsense has changed the configuration")
     acts = re.findall(r"^### \* `(/kvroute/[a-z/]+)", COMMANDS.read_text(), re.M)

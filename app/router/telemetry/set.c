@@ -23,6 +23,7 @@ struct setting {
 	const char *policy_class;  /* of a pool; NULL: all */
 	struct rte_tel_data *list; /* what has been set; NULL: it is only tried */
 	uint32_t n;		   /* whom it is for */
+	bool unknown;		   /* no such key: which there are is told */
 	char err[240];
 };
 
@@ -221,23 +222,71 @@ static bool is_one_of(const char *key, const char *const keys[])
 	return false;
 }
 
+static const char *const of_ports[] = {"source_rate", "source_burst", "source_control",
+				       "source_answers", NULL};
+/* `log`, last, is no key of the configuration. */
+static const char *const of_router[] = {"heartbeat_ms", "suspect_ms", "dead_ms",
+					"stop_ms",	"log",	      NULL};
+
+static struct rte_tel_data *words(void)
+{
+	struct rte_tel_data *list = rte_tel_data_alloc();
+
+	if (list != NULL)
+		rte_tel_data_start_array(list, RTE_TEL_STRING_VAL);
+	return list;
+}
+
+static struct rte_tel_data *words_of(const char *const keys[])
+{
+	struct rte_tel_data *list = words();
+
+	for (; list != NULL && *keys != NULL; keys++)
+		rte_tel_data_add_array_string(list, *keys);
+	return list;
+}
+
+/* An error says which keys there are. */
+static int refuse_key(struct rte_tel_data *d, int rc, const char *why)
+{
+	struct rte_tel_data *all = rte_tel_data_alloc(), *pools = words(), *classes = words();
+
+	kvr_ctl_error(d, rc, "%s", why);
+	for (size_t i = 0; pools != NULL && kvr_sched_tunable_key(i) != NULL; i++)
+		rte_tel_data_add_array_string(pools, kvr_sched_tunable_key(i));
+	if (pools != NULL)
+		rte_tel_data_add_array_string(pools, "decision_sample");
+	for (const struct kvr_opt *o = kvr_pool_class_opts; classes != NULL && o->name != NULL; o++)
+		if (kvr_sched_class_tunable(o->name))
+			rte_tel_data_add_array_string(classes, o->name);
+	if (all != NULL) {
+		rte_tel_data_start_dict(all);
+		kvr_ctl_dict_part(all, "pools", pools);
+		kvr_ctl_dict_part(all, "classes", classes);
+		kvr_ctl_dict_part(all, "ports", words_of(of_ports));
+		kvr_ctl_dict_part(all, "router", words_of(of_router));
+		kvr_ctl_dict_part(d, "allowed", all);
+	} else {
+		rte_tel_data_free(pools);
+		rte_tel_data_free(classes);
+	}
+	return 0;
+}
+
 /* @return 0; -ENOENT no such key, or nobody of that name; what the value is refused with. */
 static int set(struct setting *s)
 {
-	static const char *const of_ports[] = {"source_rate", "source_burst", "source_control",
-					       "source_answers", NULL};
-	static const char *const of_router[] = {"heartbeat_ms", "suspect_ms", "dead_ms", "stop_ms",
-						NULL};
 	int rc = -ENOENT;
 
 	s->n = 0;
 	if (kvr_sched_class_tunable(s->key))
 		rc = set_pools(s, set_classes);
-	else if (s->policy_class != NULL)
+	else if (s->policy_class != NULL) {
+		s->unknown = true;
 		snprintf(s->err, sizeof(s->err),
 			 "%.64s is no key of a policy class that can be set while the router runs",
 			 s->key);
-	else if (kvr_sched_tunable(s->key))
+	} else if (kvr_sched_tunable(s->key))
 		rc = set_pools(s, set_tunable);
 	else if (strcmp(s->key, "decision_sample") == 0)
 		rc = set_pools(s, set_sample);
@@ -247,10 +296,12 @@ static int set(struct setting *s)
 		rc = set_log(s);
 	else if (s->name == NULL && is_one_of(s->key, of_router))
 		rc = set_router(s);
-	else
+	else {
+		s->unknown = true;
 		snprintf(s->err, sizeof(s->err),
-			 "%.64s is no key, or none that can be set while the router runs%s", s->key,
+			 "%.64s is no key that can be set while the router runs%s", s->key,
 			 s->name != NULL ? ", or not of one alone" : "");
+	}
 	if (rc == 0 && s->n == 0) {
 		snprintf(s->err, sizeof(s->err), "no pool, port or policy class %.64s%s%.64s",
 			 s->name != NULL ? s->name : "", s->policy_class != NULL ? "," : "",
@@ -267,15 +318,11 @@ int cmd_set(void *arg, const char *params, struct rte_tel_data *d)
 	char *value;
 	int rc;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n < 1 || a.n > 3)
-		return kvr_ctl_error(d, EINVAL,
-				     "expected KEY=VALUE and perhaps a pool or port, or a pool and "
-				     "a policy class");
-	value = strchr(a.v[0], '=');
+	value = kvr_ctl_args(&a, params) < 0 || a.n < 1 || a.n > 3 ? NULL : strchr(a.v[0], '=');
 	if (value == NULL || value == a.v[0])
-		return kvr_ctl_error(d, EINVAL,
-				     "expected KEY=VALUE and perhaps a pool or port, or a pool and "
-				     "a policy class");
+		return refuse_key(d, EINVAL,
+				  "expected KEY=VALUE and perhaps a pool or port, or a pool and a "
+				  "policy class");
 	*value = '\0';
 	s.key = a.v[0];
 	s.value = value + 1;
@@ -283,7 +330,7 @@ int cmd_set(void *arg, const char *params, struct rte_tel_data *d)
 	s.policy_class = a.n == 3 ? a.v[2] : NULL;
 	rc = set(&s); /* a try: nothing is changed */
 	if (rc < 0)
-		return kvr_ctl_error(d, rc, "%s", s.err);
+		return s.unknown ? refuse_key(d, rc, s.err) : kvr_ctl_error(d, rc, "%s", s.err);
 	s.list = rte_tel_data_alloc();
 	if (s.list == NULL)
 		return kvr_ctl_error(d, ENOMEM, "no memory");
