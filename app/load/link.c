@@ -6,9 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <rte_cycles.h>
+
 #include "stats.h"
 
 #define RESOLVE_MS 200u
+#define LINK_US	   20000u
 
 int load_link_open(struct load_link *k, const struct kvr_port_conf *conf, uint16_t n_ports,
 		   char *err, size_t errlen)
@@ -36,16 +39,12 @@ int load_link_open(struct load_link *k, const struct kvr_port_conf *conf, uint16
 }
 
 /* The answer may come to another queue than the one that is listened to: each has its turn. */
-static int resolve(struct load_link *k, const uint8_t ip[16], uint16_t port, uint32_t timeout_ms,
-		   struct kvr_path *path)
+static int resolve(struct load_link *k, const uint8_t ip[16], uint16_t port, struct kvr_path *path)
 {
-	const uint32_t turn_ms = k->n_queues > 1 ? RESOLVE_MS : timeout_ms;
 	int rc = -EHOSTUNREACH;
 
-	for (uint32_t i = 0, ms = 0; rc == -EHOSTUNREACH && (i < k->n_queues || ms < timeout_ms);
-	     i++, ms += turn_ms)
-		rc = kvr_port_resolve(kvr_port_queue(k->port, i % k->n_queues), ip, port, turn_ms,
-				      path);
+	for (uint32_t i = 0; rc == -EHOSTUNREACH && i < k->n_queues; i++)
+		rc = kvr_port_resolve(kvr_port_queue(k->port, i), ip, port, RESOLVE_MS, path);
 	return rc;
 }
 
@@ -55,7 +54,7 @@ static void find_again(struct load_link *k)
 	const struct kvr_path was = k->router;
 	struct kvr_path now;
 
-	if (resolve(k, was.ip, was.udp_port, RESOLVE_MS, &now) != 0)
+	if (resolve(k, was.ip, was.udp_port, &now) != 0)
 		return;
 	k->router = now;
 	k->lost = false;
@@ -83,16 +82,20 @@ int load_link_resolve(struct load_link *k, const char *router_ip, uint16_t route
 		      uint32_t timeout_ms)
 {
 	uint8_t ip[16];
-	struct kvr_port_info info = {0};
+	const uint64_t hz = rte_get_tsc_hz(), end = rte_rdtsc() + hz * timeout_ms / 1000;
+	int rc = -ENOLINK;
 
 	if (kvr_ip_parse(router_ip, ip) < 0)
 		return -EINVAL;
-	for (uint32_t ms = 0; ms < timeout_ms && !info.link_up; ms += 20) {
-		kvr_port_info(k->port, &info);
-		if (!info.link_up)
-			usleep(20000);
+	/* What was there may go before it answers, and another one come. */
+	while (rte_rdtsc() < end) {
+		if (kvr_port_look_after(k->port, rte_rdtsc(), NULL, NULL) != KVR_PORT_UP) {
+			usleep(LINK_US);
+			continue;
+		}
+		rc = resolve(k, ip, router_port, &k->router);
+		if (rc != -EHOSTUNREACH)
+			break;
 	}
-	if (!info.link_up)
-		return -ENOLINK;
-	return resolve(k, ip, router_port, timeout_ms, &k->router);
+	return rc;
 }

@@ -58,7 +58,8 @@ int load_link_open(struct load_link *k, const struct kvr_port_conf *conf, uint16
 		   char *err, size_t errlen);
 void load_link_close(struct load_link *k);
 
-/** Wait for the link, then find the router. @return 0, -ENOLINK or -EHOSTUNREACH. */
+/** Wait for the link, then find the router; a memif server that goes meanwhile is waited for again.
+ * @return 0, -ENOLINK or -EHOSTUNREACH. */
 int load_link_resolve(struct load_link *k, const char *router_ip, uint16_t router_port,
 		      uint32_t timeout_ms);
 

@@ -2,6 +2,7 @@
 #include "load.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +20,8 @@
 #include "report.h"
 
 #define MAX_EAL_ARGS   48
+#define MAX_CPUS_NAMED 16
 #define DEFAULT_SOCKET "/run/kvroute.sock"
-#define RESOLVE_MS     10000
 #define NAP_US	       20000
 
 static volatile sig_atomic_t interrupted;
@@ -47,6 +48,27 @@ static uint64_t free_huge_mb(void)
 	}
 	fclose(f);
 	return (uint64_t)n * kib >> 10;
+}
+
+/* EAL would answer with two pages of its own options. @return 0, or -EINVAL with a line. */
+static int check_core(const struct load_options *o, char *err, size_t errlen)
+{
+	cpu_set_t allowed;
+	size_t n;
+
+	if (sched_getaffinity(0, sizeof(allowed), &allowed) < 0 ||
+	    (o->core < CPU_SETSIZE && CPU_ISSET(o->core, &allowed)))
+		return 0;
+	n = (size_t)snprintf(err, errlen,
+			     "--core: got %u, allowed: a CPU that this process may use:", o->core);
+	for (int i = 0, named = 0; i < CPU_SETSIZE && named < MAX_CPUS_NAMED; i++)
+		if (CPU_ISSET(i, &allowed) && n < errlen) {
+			n += (size_t)snprintf(err + n, errlen - n, " %d", i);
+			named++;
+		}
+	if (CPU_COUNT(&allowed) > MAX_CPUS_NAMED && n < errlen)
+		snprintf(err + n, errlen - n, " and more");
+	return -EINVAL;
 }
 
 /* The main lcore may run anywhere: it sleeps. Lcore 1 polls, on the CPU asked for. */
@@ -156,7 +178,7 @@ static int connect_router(struct load *l, struct load_link *link, char *err, siz
 	rc = load_link_open(link, &conf, (uint16_t)(o->clients + o->engines), err, errlen);
 	if (rc < 0)
 		return rc;
-	rc = load_link_resolve(link, o->router, (uint16_t)o->router_port, RESOLVE_MS);
+	rc = load_link_resolve(link, o->router, (uint16_t)o->router_port, o->find_s * 1000);
 	if (rc < 0) {
 		snprintf(err, errlen, "no answer from the router %s over %s: %s", o->router,
 			 conf.device, rc == -ENOLINK ? "the link is down" : strerror(-rc));
@@ -274,6 +296,10 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kvroute-load: %s\n", err);
 	if (rc <= 0)
 		return rc == 0 ? 0 : 2;
+	if (check_core(&opt, err, sizeof(err)) < 0) {
+		fprintf(stderr, "kvroute-load: %s\n", err);
+		return 2;
+	}
 	rc = build_workload(&load, &opt, &trace, err, sizeof(err));
 	if (rc == 0 && start_eal(&opt, argv[0]) < 0) {
 		snprintf(err, sizeof(err), "DPDK did not start: %s", rte_strerror(rte_errno));

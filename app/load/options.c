@@ -57,6 +57,7 @@ static const struct kvr_opt table[] = {
 	U32("memif-ring", ring_log2, 6, 14, "12", "log2", "frames in each memif ring"),
 	U32("memory", memory_mb, 32, 65536, "128", "MiB",
 	    "DPDK memory, in huge pages when so many are free"),
+	U32("find", find_s, 1, 3600, "10", "s", "look for the router"),
 	U32("core", core, 0, 1023, "1", "CPU", "CPU of the polling lcore"),
 	PICK("idle", idle, idle_names, "poll",
 	     "when there is nothing to do; sleep leaves the CPU to others and may add 0.1 ms to "

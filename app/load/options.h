@@ -64,6 +64,7 @@ struct load_options {
 	double warmup;
 	double ramp;
 	double drain;
+	uint32_t find_s;
 	double slice; /* s; 0: none */
 	uint64_t requests;
 	uint32_t max_inflight;

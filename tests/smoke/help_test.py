@@ -28,6 +28,10 @@ def main():
         wrong = subprocess.run([program, "--no-such-option"], capture_output=True, text=True, timeout=60)
         if wrong.returncode != 2 or not wrong.stderr:
             sys.exit(f"FAILED {name} --no-such-option: {wrong.returncode}, {wrong.stderr!r}")
+        if name == "kvroute-load":  # a line of ours, not DPDK's options
+            wrong = subprocess.run([program, "--core", "1023"], capture_output=True, text=True, timeout=60)
+            if wrong.returncode != 2 or not re.fullmatch(r"kvroute-load: --core: got 1023, allowed: a CPU .*: [0-9].*\n", wrong.stderr):
+                sys.exit(f"FAILED {name} --core 1023: {wrong.returncode}, {wrong.stderr!r}")
         text = output(program, "--help")
         page = output(str(ROOT / "tools/man"), f"{name}.{8 if name == 'kvroute' else 1}", program).replace("\\", "")
         missing = [o for o in re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.M) if o not in page]

@@ -8,8 +8,8 @@ pid=
 trap '[ -z "$pid" ] || kill -9 $pid 2>/dev/null; rm -rf "$dir"' EXIT
 # conf NAME [NAME of the router whose file prefix it takes]
 conf() {
-	printf '[router]\nfile_prefix = kvr-rs-%s-%s\nmemory_mb = 256\nlarge_buffers = 4\n[port p]\ndevice = net_memif0,role=server,id=0,socket=%s,socket-abstract=no\nipv4 = 10.0.0.1\n[pool default]\nmax_requests = 1024\nmax_blocks = 65536\nmax_active_blocks = 65536\nmax_ranks = 64\n' \
-		$$ "${2-$1}" "$dir/m.sock" >"$dir/$1.conf"
+	printf '[router]\nfile_prefix = kvr-rs-%s-%s\nmemory_mb = 256\nlarge_buffers = 4\n[port p]\ndevice = net_memif0,role=server,id=0,socket=%s,socket-abstract=no\nipv4 = %s\n[pool default]\nmax_requests = 1024\nmax_blocks = 65536\nmax_active_blocks = 65536\nmax_ranks = 64\n' \
+		$$ "${2-$1}" "$dir/m.sock" $address >"$dir/$1.conf"
 }
 # start NAME [NAME]: 0 when it became ready
 start() {
@@ -25,7 +25,7 @@ start() {
 }
 # routes WHAT: the router on the socket serves requests
 routes() {
-	"$load" --socket "$dir/m.sock" --router 10.0.0.1 --engines 2 --rate 200 --seconds 1 --quiet >"$dir/load.log" 2>&1 && return
+	"$load" --socket "$dir/m.sock" --router $address --engines 2 --rate 200 --seconds 1 --quiet >"$dir/load.log" 2>&1 && return
 	echo "$1"
 	tail -5 "$dir/load.log"
 	bad=1
@@ -37,7 +37,7 @@ answers() {
 	echo "$1"
 	bad=1
 }
-kvroute=$1 load=$2 bad=0
+kvroute=$1 load=$2 bad=0 address=10.0.0.1
 start one || { echo "first start failed"; cat "$dir/one.log"; exit 1; }
 first=$pid
 start two && { echo "took the socket of a live router"; bad=1; kill -9 $pid; }
@@ -46,11 +46,21 @@ start two && { echo "took the socket of a live router"; bad=1; kill -9 $pid; }
 kill -0 $first || { echo "the second router has ended the first"; exit 1; }
 answers "no telemetry" one
 routes "the first router does not route after the second was refused"
+# It looks for a router that is not there, while that one goes and another comes.
+address=10.0.0.2
+"$load" --socket "$dir/m.sock" --router $address --find 100 --engines 2 --rate 200 --seconds 1 --quiet >"$dir/early.log" 2>&1 &
+early=$!
+for _ in $(seq 300); do
+	[ "$(grep -c 'port p: link to the memif peer' "$dir/one.log")" -ge 2 ] && break
+	kill -0 $early 2>/dev/null || break
+	sleep 0.1
+done
 kill -9 $first
 wait $first 2>/dev/null
 [ -S "$dir/m.sock" ] || { echo "no socket left: nothing tested"; bad=1; }
 start three one || { echo "no start after kill -9"; cat "$dir/three.log"; bad=1; }
 answers "no telemetry after the restart" one
+wait $early || { echo "who looked for the router before it was there has not found it: $?"; cat "$dir/early.log"; bad=1; }
 routes "no routing after the restart"
 kill $pid 2>/dev/null
 wait $pid || { echo "end of the third: $?"; bad=1; }
