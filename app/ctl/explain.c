@@ -24,22 +24,14 @@ static const char *text(const json_t *o, const char *name)
 	return s != NULL ? s : "";
 }
 
-/* An id: a number, or a text of hexadecimal digits. */
-static uint64_t id_of(const json_t *o, const char *name)
-{
-	const json_t *v = json_object_get(o, name);
-
-	return json_is_string(v) ? strtoull(json_string_value(v), NULL, 0)
-				 : (uint64_t)json_integer_value(v);
-}
-
 /* ---- explain ---- */
 
 static void say_decision(const char *pool, uint64_t id, const json_t *d)
 {
 	printf("request %" PRIu64 " (0x%" PRIx64 ") of source 0x%" PRIx64
 	       " in pool %s, %.1f s ago: %s",
-	       id, id, id_of(d, "source"), pool, num(d, "age_ms") / 1000, text(d, "result"));
+	       id, id, snap_id(json_object_get(d, "source")), pool, num(d, "age_ms") / 1000,
+	       text(d, "result"));
 	if (json_object_get(d, "worker") != NULL) {
 		printf(" to worker %.0f rank %.0f%s, cost %s\n"
 		       "%s of its %.0f blocks are there",
@@ -69,7 +61,7 @@ static long long find_decision(const json_t *list, uint64_t id)
 	json_t *d;
 
 	json_object_foreach ((json_t *)(uintptr_t)list, number, d)
-		if (id_of(d, "id") == id)
+		if (snap_id(json_object_get(d, "id")) == id)
 			return strtoll(number, NULL, 10);
 	return -1;
 }

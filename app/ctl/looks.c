@@ -3,6 +3,7 @@
  * Commands that look several times: top, doctor, watch.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -114,7 +115,7 @@ static void print_decision(const char *pool, const char *number, const json_t *d
 	const char *result = json_string_value(json_object_get(d, "result"));
 	const json_t *worker = json_object_get(d, "worker");
 
-	printf("%s %s  request %.0f: %s", pool, number, snap_number(json_object_get(d, "id")),
+	printf("%s %s  request 0x%" PRIx64 ": %s", pool, number, snap_id(json_object_get(d, "id")),
 	       result != NULL ? result : "?");
 	if (worker != NULL)
 		printf(" to %.0f rank %.0f  cost %.3f  overlap %.1f of %.0f blocks",

@@ -105,6 +105,9 @@ bool rule_suspect(const struct doctor_look *l)
 			  doctor_now(l, "silent_ms"));
 }
 
+/* Who is refused asks again every 10 s, or has gone. */
+#define ASKS_AGAIN_MS 12000
+
 /* By worker: the newest refusal of its HELLO. */
 bool rule_refused(const struct doctor_look *l)
 {
@@ -112,7 +115,7 @@ bool rule_refused(const struct doctor_look *l)
 	const char *text = json_string_value(json_object_get(l->now, "text"));
 	const double age = doctor_now(l, "age_ms");
 
-	return code != NULL && age < 60000 &&
+	return code != NULL && (age < ASKS_AGAIN_MS || age < l->seconds * 1000) &&
 	       doctor_say(l, "worker %s at %s is refused (%s)%s%s", l->name,
 			  json_string_value(json_object_get(l->now, "address")), code,
 			  text != NULL && *text != '\0' ? ": " : "", text != NULL ? text : "");

@@ -43,7 +43,7 @@ bool rule_drain_stuck(const struct doctor_look *l)
 {
 	const double ms = doctor_now(l, "state_ms"), left = doctor_now(l, "bookings");
 	const double worker = strtod(l->name, NULL);
-	char which[128] = "", id[40];
+	char which[200] = "", id[40];
 	const char *key;
 	json_t *r;
 
@@ -54,8 +54,11 @@ bool rule_drain_stuck(const struct doctor_look *l)
 			     r) {
 		if (json_object_get(r, "worker") == NULL || number_of(r, "worker") != worker)
 			continue;
-		snprintf(which, sizeof(which), ", the oldest of them %s for %.0f s",
-			 short_id(key, id, sizeof(id)), number_of(r, "age_ms") / 1000);
+		snprintf(which, sizeof(which), ", the oldest of them %s for %.0f s%s",
+			 short_id(key, id, sizeof(id)), number_of(r, "age_ms") / 1000,
+			 number_of(r, "booked") != 0
+				 ? ", run by its client (/pick), who has not said that it is over"
+				 : "");
 		break;
 	}
 	return doctor_say(l, "worker %s drains for %.0f s, %.0f requests are left there%s", l->name,

@@ -36,6 +36,12 @@ double snap_number(const json_t *v)
 	return json_is_number(v) ? json_number_value(v) : 0;
 }
 
+uint64_t snap_id(const json_t *v)
+{
+	return json_is_string(v) ? strtoull(json_string_value(v), NULL, 0)
+				 : (uint64_t)json_integer_value(v);
+}
+
 const json_t *snap_at(const json_t *snap, ...)
 {
 	const char *name;

@@ -32,4 +32,7 @@ const json_t *snap_at(const json_t *snap, ...) __attribute__((sentinel));
 /** A number, also when it is told as text; 0 for anything else. */
 double snap_number(const json_t *v);
 
+/** A number of 64 bits, which is told as text ("0x3e9"); 0 for anything else. */
+uint64_t snap_id(const json_t *v);
+
 #endif

@@ -221,6 +221,8 @@ static void print(const json_t *v, const char *wanted, int indent, FILE *out)
 	if (json_is_object(v)) {
 		print_object(v, wanted, indent, out);
 	} else if (json_is_array(v)) {
+		if (json_array_size(v) == 0)
+			fprintf(out, "%*s(none)\n", indent, "");
 		json_array_foreach ((json_t *)(uintptr_t)v, i, part) {
 			if (is_plain(part))
 				fprintf(out, "%*s%s\n", indent, "",

@@ -4,24 +4,27 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#define GREETING    1024u
-#define MAX_ANSWER  (1u << 20)
-#define MAX_PAGES   10000u
-#define MAX_METRICS (64u << 20)
+#define GREETING     1024u
+#define SHARED_PLACE "/tmp"
+#define MAX_ANSWER   (1u << 20)
+#define MAX_PAGES    10000u
+#define MAX_METRICS  (64u << 20)
 
 void tel_places(struct tel_places *p)
 {
 	const char *const only = getenv("RUNTIME_DIRECTORY");
 	const char *const from[] = {"/run/kvroute", /* of the service */
-				    "/var/run", getenv("XDG_RUNTIME_DIR"), "/tmp"};
+				    "/var/run", getenv("XDG_RUNTIME_DIR"), SHARED_PLACE};
 	size_t n = 0;
 
 	memset(p, 0, sizeof(*p));
@@ -99,6 +102,8 @@ struct search {
 	int alive, denied, silent;
 	char names[512];
 	char denied_at[400];
+	char closed[400]; /* below /tmp, where anybody may have made it: nothing says that a router
+			     is there; "": none */
 };
 
 static void name_it(char *list, size_t len, const char *name)
@@ -109,6 +114,24 @@ static void name_it(char *list, size_t len, const char *name)
 		snprintf(list + n, len - n, "%s%s", n != 0 ? "\n" : "", name);
 }
 
+/* Whether nobody but its owner may look below /tmp/dpdk. */
+static bool is_closed(struct search *s, const char *place)
+{
+	const char *path = SHARED_PLACE "/dpdk";
+	struct passwd *user;
+	struct stat st;
+
+	if (strcmp(place, SHARED_PLACE) != 0 || access(path, R_OK | X_OK) == 0 ||
+	    stat(path, &st) < 0)
+		return false;
+	user = getpwuid(st.st_uid);
+	snprintf(
+		s->closed, sizeof(s->closed),
+		"; %s is open to %s alone: a router of that user is asked as that user, or as root",
+		path, user != NULL ? user->pw_name : "another user");
+	return true;
+}
+
 /* One candidate: the first that answers stays open. */
 static void try_one(struct search *s, const char *place, const char *prefix)
 {
@@ -117,7 +140,7 @@ static void try_one(struct search *s, const char *place, const char *prefix)
 	json_t *info;
 
 	if (t.fd < 0) {
-		if (errno == EACCES || errno == EPERM) {
+		if ((errno == EACCES || errno == EPERM) && !is_closed(s, place)) {
 			s->denied++;
 			snprintf(s->denied_at, sizeof(s->denied_at), "%s/dpdk/%s", place, prefix);
 		}
@@ -151,7 +174,7 @@ static void try_place(struct search *s, const char *place, const char *prefix)
 	}
 	snprintf(path, sizeof(path), "%s/dpdk", place);
 	d = opendir(path);
-	if (d == NULL && errno == EACCES) {
+	if (d == NULL && errno == EACCES && !is_closed(s, place)) {
 		s->denied++;
 		snprintf(s->denied_at, sizeof(s->denied_at), "%s", path);
 	}
@@ -203,8 +226,8 @@ enum ctl_status tel_open(struct tel *t, const struct tel_places *places, const c
 			 s.denied_at);
 		return CTL_DENIED;
 	}
-	snprintf(err, errlen, "no router %s%sis running (looked below %s/dpdk and the like)", name,
-		 prefix != NULL ? " " : "", places->at[0]);
+	snprintf(err, errlen, "no router %s%sis running (looked below %s/dpdk and the like)%s",
+		 name, prefix != NULL ? " " : "", places->at[0], s.closed);
 	return CTL_DOWN;
 }
 

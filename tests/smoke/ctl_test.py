@@ -180,7 +180,7 @@ def with_router(base, router):
     out, _ = ctl(base, "watch", "decisions", "--count", "2", "--seconds", "0.05")
     if out.count("\n") != 1:
         raise Failed(f"watch: a decision is told once: {out}")
-    expect("watch", out, "m 41  request 4660: routed to 3 rank 0")
+    expect("watch", out, "m 41  request 0x1234: routed to 3 rank 0")
     ctl(base, "watch", "decisions", "nobody", want=1)
     ctl(base, "watch", "birds", want=2)
     expect("top", ctl(base, "top", "--count", "1", "--seconds", "0.05")[0], "up 1d 02:03:04", "70 workers", "####", "ingress", "and 30 more")
@@ -208,6 +208,20 @@ def several(base, router):
         expect("denied", ctl(base, "info", want=4, user=65534)[1], "not allowed")
 
 
+def strangers_folder():
+    """/tmp/dpdk of another user says nothing of a router. As root, in a /tmp and a /run of our own; else it is left out."""
+    script = """mount -t tmpfs none /run && mount -t tmpfs none /tmp && mkdir -m 700 /tmp/dpdk || exit 77
+unset RUNTIME_DIRECTORY XDG_RUNTIME_DIR
+for how in "" "--router x"; do setpriv --reuid 65534 --clear-groups "$0" $how info; echo "status $?"; done"""
+    run = subprocess.run(["unshare", "--mount", "sh", "-c", script, os.path.realpath(CTL)], capture_output=True, text=True, timeout=60)
+    if run.returncode != 0 and "status" not in run.stdout:
+        print(f"the folder of another user is left out: {run.stderr.strip()}")
+        return
+    if run.stdout != "status 3\nstatus 3\n":
+        raise Failed(f"the folder of another user: {run.stdout}{run.stderr}")
+    expect("it is named", run.stderr, "no router is running", "no router x is running", "/tmp/dpdk is open to root alone")
+
+
 def standard_output(base):
     """A reader that has gone, and a full disk."""
     with open("/dev/full", "w") as full:
@@ -226,6 +240,8 @@ def main():
             with_router(base, router)
             several(base, router)
             standard_output(base)
+            if not os.path.realpath(CTL).startswith("/tmp/"):
+                strangers_folder()
         except Failed as e:
             print(f"FAILED: {e}")
             sys.exit(1)

@@ -147,6 +147,11 @@ static const struct fault {
 	{"drain-stuck", "{'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
 	 "{'workers': {'workers': {'1': {'state': 'draining', 'state_ms': 45000, 'bookings': 3}}}}",
 	 "worker 1 drains for 45 s, 3 requests are left there, the oldest of them 0xa for 60 s"},
+	{"drain-stuck", "{'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
+	 "{'workers': {'workers': {'1': {'state': 'draining', 'state_ms': 45000, 'bookings': 3}}},"
+	 " 'oldest': {'m': {'requests': {'0x000000000000000a/0x0000000000000001': {'booked': 1, "
+	 "'worker': 1}}}}}",
+	 "the oldest of them 0xa for 60 s, run by its client (/pick)"},
 	{"suspect", "{'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
 	 "{'workers': {'workers': {'1': {'state': 'suspect', 'silent_ms': 700}}}}",
 	 "worker 1 is silent for 700 ms"},
@@ -315,6 +320,28 @@ static void little_is_known_without_a_fault(void)
 		}
 }
 
+/* Its agent would have asked again: it has gone, unless that was while it was looked for. */
+static void who_was_refused_before_is_no_fault(void)
+{
+	static const char text[] =
+		"{'at': 110, 'refused': {'workers': {'9': {'code': 'WorkerConfig', "
+		"'address': '10.0.0.3:7', 'age_ms': 12500}}}}";
+	static const struct {
+		const char *was;
+		size_t found;
+	} cases[] = {{"{'at': 100}", 0}, {"{'at': 97}", 1}};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		json_t *was = parse(cases[i].was), *is = parse(text);
+		json_t *found = doctor_findings(was, is, 30);
+
+		CU_ASSERT_EQUAL(json_array_size(found), cases[i].found);
+		json_decref(found);
+		json_decref(was);
+		json_decref(is);
+	}
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -324,6 +351,7 @@ int main(void)
 		{"slow answers", an_answer_may_take_long},
 		{"silent", a_silent_worker_has_one_line},
 		{"unknown form", an_unknown_form_of_events_is_no_fault},
+		{"refused before", who_was_refused_before_is_no_fault},
 		{"little", little_is_known_without_a_fault},
 		CU_TEST_INFO_NULL,
 	};

@@ -57,6 +57,7 @@ static void values_stand_before_parts(void)
 static void nothing_is_said_to_be_nothing(void)
 {
 	CU_ASSERT_STRING_EQUAL(printed("{}", NULL), "(none)\n");
+	CU_ASSERT_STRING_EQUAL(printed("[]", NULL), "(none)\n");
 	CU_ASSERT_STRING_EQUAL(printed("null", NULL), "-\n");
 }
 
