@@ -118,10 +118,16 @@ class Page:
             need(time.monotonic() < end, f'{what} is not shown: {self.text("main")}')
             time.sleep(0.1)
 
+    def lines(self, chart):
+        return self.browser.value(f'[...document.querySelectorAll("#c-{chart} path:not(.grid)")].map(e => e.getAttribute("d"))')
+
     def shows(self, port):
         """Each part, with what /data says."""
         self.until('a change', lambda: any('worker 102: serving' in t for t in self.text('#changes li')))
         self.until('a finding', lambda: 'orphan-blocks' in self.text('#doctor')[0] and 'nobody has announced' in self.text('#doctor')[0])
+        for chart in ('rate', 'hits', 'queue'):  # of four looks at least: the exporter may be as young as the page
+            self.until(f'lines of {chart}', lambda chart=chart: len(self.lines(chart)) == 2 and all(line.count('L') >= 3 for line in self.lines(chart)))
+            need(all('NaN' not in line for line in self.lines(chart)), f'{chart}: {self.lines(chart)}')
         told = data(port)
         rows = {r[0]: r for r in (self.browser.value('[...document.querySelectorAll("#workers tr")].slice(1).map(r => [...r.cells].map(c => c.textContent))'))}
         need(set(rows) == {'101', '102'} and rows['101'][1] == 'serving' and rows['102'][1] in ('draining', 'drained'), f'{rows}')
@@ -130,9 +136,6 @@ class Page:
         need(bars == ['100%', f'{KNOWN + 1}%', '0%', '0%'], f'bars of load and cache: {bars}')
         tiles = dict(zip(self.text('.tile span'), self.text('.tile b')))
         need(tiles['in flight'] == '1' and int(tiles['blocks known']) >= KNOWN, f'{tiles}')
-        for chart in ('rate', 'hits', 'queue'):
-            lines = self.browser.value(f'[...document.querySelectorAll("#c-{chart} path:not(.grid)")].map(e => e.getAttribute("d"))')
-            need(len(lines) == 2 and all(line.count('L') >= 3 and 'NaN' not in line for line in lines), f'{chart}: {lines}')
         self.histograms(told)
         hits = dict(self.browser.value('[...document.querySelectorAll("#hits tr")].slice(1).map(r => [r.cells[0].textContent, r.cells[1].textContent])'))
         need(hits['found of predicted'] == f'{100 * (KNOWN - 4) / KNOWN:.0f} %', f'{hits}')
