@@ -30,7 +30,7 @@ class Browser:
             os.dup2(a, 3)
             os.dup2(b, 4)
 
-        self.run = subprocess.Popen([PROGRAM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+        self.run = subprocess.Popen([PROGRAM, "--headless=new", "--hide-scrollbars", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
                                      "--disable-extensions", "--disable-background-networking", "--remote-debugging-pipe",
                                      f"--user-data-dir={self.folder}", "about:blank"],
                                     preexec_fn=descriptors, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -149,7 +149,7 @@ class Page:
         need('time_to_first_token_seconds' in want and 'kv_hit_rate' in want, f'{want}')
         shown = self.browser.value('[...document.querySelectorAll(".hists > div")].map(h => [h.querySelector("h3").textContent, '
                                    '[...h.querySelectorAll(".hist span")].map(s => [s.title, s.children[0].style.height])])')
-        need([name for name, _ in shown] == [n.removesuffix('_seconds').replace('_', ' ') for n in want], f'{shown}')
+        need([name for name, _ in shown] == [n.removesuffix('_seconds').removesuffix('_ms').replace('_', ' ') for n in want], f'{shown}')
         for (name, bars), h in zip(shown, want.values()):
             counts = [int(re.search(r': (\d+)', title)[1]) for title, _ in bars]
             need(len(counts) == len(h['le']) and sum(counts) > 0 and any(height == '100%' for _, height in bars), f'{name}: {bars}')
@@ -172,6 +172,8 @@ class Page:
             self.browser.screen(width, 844, dark, phone)
             self.fits(name, width)
             self.contrast(name, dark)
+            hidden = self.browser.value('[...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth).map(e => e.id)')
+            need(not hidden, f'{name}: {hidden} are cut off')
             path = f'{folder}/{name}.png'
             self.browser.picture(path)
             with open(path, 'rb') as f:
