@@ -177,7 +177,6 @@ static int init_ranks(struct kvr_agent *a)
 		k->dump_id = AGENT_DUMP_ID + (kvr_link_random(&a->link.udp) >> 12);
 		k->load = (struct kvr_wire_rank_load){.dp_rank = k->dp_rank,
 						      .kv_used_blocks = UINT64_MAX};
-		TAILQ_INIT(&k->events);
 	}
 	return 0;
 }
@@ -263,7 +262,7 @@ void kvr_agent_destroy(struct kvr_agent *a)
 		}
 	}
 	for (uint32_t i = 0; a->rank != NULL && i < a->conf.dp_size; i++) {
-		kvr_agent__kv_drop(&a->rank[i]);
+		free(a->rank[i].ring);
 		kvr_agent__dump_drop(&a->rank[i]);
 	}
 	kvr_link_fini(&a->link);

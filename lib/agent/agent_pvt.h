@@ -12,9 +12,9 @@
  * - requests (dispatch.c, respond.c, slot.c): one slot per handle. A slot that is over is kept,
  * oldest first to go, so that late copies of its DISPATCH are answered and not run.
  * - sessions (session.c): the answers given lately, so that copies get the same and call nobody.
- * - KV events of each rank (kv.c, dump.c, events.c): a list in id order; [first, acked) is kept for
- * repair, [acked, sent) is on its way, [sent, next) waits. A dump is built at once and replaces it
- * all.
+ * - KV events of each rank (kv.c, dump.c, events.c): a ring of bytes with the events as they go to
+ * the wire, in id order; [first, acked) is kept for repair, [acked, to_send) is on its way,
+ * [to_send, end) waits. A dump is built at once and replaces it all.
  */
 
 #include "kvr_agent.h"
@@ -125,17 +125,11 @@ struct agent_answer {
 	bool calling; /* inside the callback */
 };
 
-struct agent_event {
-	TAILQ_ENTRY(agent_event) link;
+/** An event in the ring, or the next one to come. */
+struct agent_place {
 	uint64_t id;
-	uint64_t parent;
-	uint32_t n;
-	uint8_t type, tier;
-	bool has_parent;
-	uint64_t hashes[];
+	uint64_t at; /* bytes ever, before it */
 };
-
-TAILQ_HEAD(agent_events, agent_event);
 
 struct agent_dump_frame {
 	int len; /* of the datagram */
@@ -144,11 +138,12 @@ struct agent_dump_frame {
 
 struct agent_rank {
 	uint32_t dp_rank;
-	struct agent_events events;
-	struct agent_event *to_send; /* first not sent, NULL: none */
-	uint64_t next_id, acked;
-	uint64_t confirmed;	   /* acknowledged since the last WELCOME: no GAP goes below it */
-	uint64_t bytes, in_flight; /* of the list; of what is between acked and to_send */
+	uint8_t *ring;	    /* NULL: nothing was ever told */
+	uint64_t ring_mask; /* its bytes, a power of two, less one */
+	uint64_t end;	    /* bytes ever written */
+	struct agent_place first, acked, to_send;
+	uint64_t next_id;
+	uint64_t confirmed; /* acknowledged since the last WELCOME: no GAP goes below it */
 	struct kvr_timer timer;
 	uint32_t backoff_us;
 	uint64_t progress_us;	 /* last time an acknowledgement moved, or it was sent again */
@@ -288,9 +283,37 @@ void kvr_agent__undeliverable(struct kvr_agent *a, struct agent_req *r, uint64_t
 void kvr_agent__on_session(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 
 /* events.c */
+/** Forget all events: the next one is the first. */
 void kvr_agent__kv_drop(struct agent_rank *k);
-/** Send again from @p id on, which is in the list or the next one to come. */
+/** Room for an event of @p bytes at the ring's end, where acknowledged ones are forgotten for it.
+ * @return NULL: there is none. */
+struct kvr_wire_kv_event *kvr_agent__kv_room_for(struct agent_rank *k, uint32_t bytes);
+/** The event that kvr_agent__kv_room_for() gave is there, with the next id. */
+void kvr_agent__kv_added(struct agent_rank *k, const struct kvr_wire_kv_event *e);
+/** What stands at @p p, which is not the end. */
+const struct kvr_wire_kv_event *kvr_agent__kv_at(const struct agent_rank *k, struct agent_place *p);
+/** Move @p p on to @p id, which is in the ring or the next one to come. */
+void kvr_agent__kv_seek(const struct agent_rank *k, struct agent_place *p, uint64_t id);
+/** Send again from @p id on, which is in the ring or the next one to come. */
 void kvr_agent__kv_rewind(struct agent_rank *k, uint64_t id);
+
+static inline uint32_t kvr_agent__kv_size(const struct kvr_wire_kv_event *e)
+{
+	return (uint32_t)sizeof(*e) + e->n_blocks * 8;
+}
+
+/** Bytes that are sent and not acknowledged. */
+static inline uint64_t kvr_agent__kv_in_flight(const struct agent_rank *k)
+{
+	/* Of places with the same id one may be at the ring's end, the other at its beginning. */
+	return k->to_send.id != k->acked.id ? k->to_send.at - k->acked.at : 0;
+}
+
+static inline bool kvr_agent__kv_waits(const struct agent_rank *k)
+{
+	return k->to_send.at != k->end;
+}
+
 /** Let the timer send what waits. */
 void kvr_agent__kv_kick(struct kvr_agent *a, struct agent_rank *k);
 

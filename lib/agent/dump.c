@@ -110,11 +110,11 @@ static bool build(struct kvr_agent *a, struct agent_rank *k)
 void kvr_agent__dump_start(struct kvr_agent *a, struct agent_rank *k)
 {
 	kvr_agent__dump_drop(k);
-	kvr_agent__kv_drop(k); /* the dump says it all */
+	kvr_agent__kv_drop(k); /* the dump says it all, and the next event comes behind it */
 	k->overrun = false;
 	k->dumping = true;
 	k->dump_id++;
-	k->dump_resume = k->acked = k->next_id;
+	k->dump_resume = k->next_id;
 	if (!build(a, k)) {
 		kvr_agent__dump_drop(k);
 		k->overrun = true; /* try again when there is memory */
@@ -157,8 +157,8 @@ static void finish(struct kvr_agent *a, struct agent_rank *k)
 {
 	kvr_agent__dump_drop(k);
 	kvr_timer_stop(&a->link.timers, &k->timer);
-	k->acked = k->confirmed = k->dump_resume;
-	kvr_agent__kv_rewind(k, k->dump_resume);
+	k->confirmed = k->dump_resume;
+	k->to_send = k->acked;
 	kvr_agent__kv_kick(a, k);
 }
 

@@ -7,17 +7,6 @@
 
 #include <rte_common.h>
 
-static uint64_t size_of(const struct agent_event *e)
-{
-	return sizeof(*e) + e->n * 8ull;
-}
-
-/* What the event takes of a frame. */
-static uint64_t wire_size(const struct agent_event *e)
-{
-	return sizeof(struct kvr_wire_kv_event) + e->n * 8ull;
-}
-
 uint32_t kvr_agent__kv_room(const struct kvr_agent *a)
 {
 	return (a->frame_bytes - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_kv_events) -
@@ -35,52 +24,37 @@ static void overrun(struct kvr_agent *a, struct agent_rank *k)
 	kvr_agent__kv_drop(k);
 }
 
-/* Make room by forgetting acknowledged events, oldest first. */
-static void make_room(struct kvr_agent *a, struct agent_rank *k, uint64_t bytes)
+static bool has_ring(const struct kvr_agent *a, struct agent_rank *k)
 {
-	struct agent_event *e;
-
-	while (k->bytes + bytes > a->conf.kv_ring_bytes && (e = TAILQ_FIRST(&k->events)) != NULL) {
-		if (e->id >= k->acked) {
-			overrun(a, k);
-			return;
-		}
-		TAILQ_REMOVE(&k->events, e, link);
-		k->bytes -= size_of(e);
-		free(e);
+	if (k->ring == NULL) {
+		k->ring_mask = rte_align32pow2(a->conf.kv_ring_bytes) - 1;
+		k->ring = malloc(k->ring_mask + 1);
 	}
+	return k->ring != NULL;
 }
 
-static int append(struct kvr_agent *a, struct agent_rank *k, uint8_t type,
-		  const struct kvr_agent_kv *kv)
+static void append(struct kvr_agent *a, struct agent_rank *k, uint8_t type,
+		   const struct kvr_agent_kv *kv)
 {
-	struct agent_event *e;
+	const uint32_t bytes = (uint32_t)sizeof(struct kvr_wire_kv_event) + kv->n * 8;
+	struct kvr_wire_kv_event *e = NULL;
 
 	a->stats.kv_events++;
-	make_room(a, k, sizeof(*e) + kv->n * 8ull);
-	if (k->overrun) {
-		k->next_id++; /* the dump will tell what it was about */
-		return 0;
-	}
-	e = malloc(sizeof(*e) + kv->n * 8ul);
+	if (!k->overrun && has_ring(a, k))
+		e = kvr_agent__kv_room_for(k, bytes);
 	if (e == NULL) {
 		overrun(a, k);
-		k->next_id++;
-		return 0;
+		k->next_id++; /* the dump will tell what it was about */
+		return;
 	}
-	*e = (struct agent_event){.id = k->next_id++,
-				  .parent = kv->has_parent ? kv->parent : 0,
-				  .n = kv->n,
-				  .type = type,
-				  .tier = (uint8_t)kv->tier,
-				  .has_parent = kv->has_parent};
+	*e = (struct kvr_wire_kv_event){.type = type,
+					.tier = (uint8_t)kv->tier,
+					.flags = kv->has_parent ? KVR_KV_EV_F_PARENT : 0,
+					.n_blocks = kv->n,
+					.parent = kv->has_parent ? kv->parent : 0};
 	if (kv->n > 0)
-		memcpy(e->hashes, kv->hashes, kv->n * 8ul);
-	TAILQ_INSERT_TAIL(&k->events, e, link);
-	k->bytes += size_of(e);
-	if (k->to_send == NULL && !k->dumping)
-		k->to_send = e;
-	return 0;
+		memcpy(e + 1, kv->hashes, kv->n * 8ul);
+	kvr_agent__kv_added(k, e);
 }
 
 static struct agent_rank *rank_of(struct kvr_agent *a, uint32_t dp_rank)
@@ -161,25 +135,41 @@ int kvr_agent_events_read(struct kvr_agent *a, uint32_t dp_rank, uint32_t unread
 	return 0;
 }
 
+/* Those of the events that wait that stand in one piece and fit. @return how many, 0: none. */
+static uint16_t put_piece(struct agent_rank *k, struct kvr_kv_put *put)
+{
+	const uint8_t *from = (const void *)kvr_agent__kv_at(k, &k->to_send);
+	const uint64_t at = k->to_send.at & k->ring_mask;
+	const uint64_t most = RTE_MIN(k->end - k->to_send.at, k->ring_mask + 1 - at);
+	const uint32_t room = put->cap - put->len;
+	uint32_t n = 0, bytes = 0;
+
+	while (bytes < most && from[bytes] != 0 && put->n_events + n < UINT16_MAX) {
+		const uint32_t size = kvr_agent__kv_size((const void *)(from + bytes));
+
+		if (size > room - bytes)
+			break;
+		bytes += size;
+		n++;
+	}
+	kvr_kv_put_events(put, from, bytes, (uint16_t)n);
+	k->to_send.at += bytes;
+	k->to_send.id += n;
+	return (uint16_t)n;
+}
+
 /* One frame of the events that wait; moves to_send past them. */
 static void send_frame(struct kvr_agent *a, struct agent_rank *k)
 {
-	const struct kvr_wire_ids ids = kvr_link_ids(&a->link, a->conf.worker, k->to_send->id, 0);
-	const struct kvr_wire_kv_events head = {.first_event_id = k->to_send->id,
+	const struct kvr_wire_ids ids = kvr_link_ids(&a->link, a->conf.worker, k->to_send.id, 0);
+	const struct kvr_wire_kv_events head = {.first_event_id = k->to_send.id,
 						.dp_rank = k->dp_rank};
 	struct kvr_kv_put put;
 
 	/* Cannot fail: every event fits an empty frame, see kvr_agent__kv_room(). */
 	kvr_kv_put_begin(&put, kvr_link_frame(&a->link), a->frame_bytes, &ids, &head);
-	while (k->to_send != NULL) {
-		const struct agent_event *e = k->to_send;
-
-		if (kvr_kv_put_event(&put, e->type, e->tier, e->has_parent ? &e->parent : NULL,
-				     e->hashes, e->n) < 0)
-			break;
-		k->in_flight += wire_size(e);
-		k->to_send = TAILQ_NEXT(e, link);
-	}
+	while (kvr_agent__kv_waits(k) && put_piece(k, &put) > 0)
+		continue;
 	if (put.n_events > 0) {
 		kvr_link_queue(&a->link, &a->router, kvr_kv_put_end(&put));
 		a->stats.kv_frames++;
@@ -190,9 +180,9 @@ static void send_frame(struct kvr_agent *a, struct agent_rank *k)
 
 static void send_waiting(struct kvr_agent *a, struct agent_rank *k)
 {
-	while (k->to_send != NULL && k->in_flight < AGENT_KV_WINDOW_BYTES)
+	while (kvr_agent__kv_waits(k) && kvr_agent__kv_in_flight(k) < AGENT_KV_WINDOW_BYTES)
 		send_frame(a, k);
-	if (k->in_flight > 0)
+	if (kvr_agent__kv_in_flight(k) > 0)
 		kvr_timer_set(&a->link.timers, &k->timer, k->progress_us + k->backoff_us);
 }
 
@@ -208,12 +198,12 @@ void kvr_agent__kv_timer(struct kvr_agent *a, struct agent_rank *k)
 		kvr_agent__dump_start(a, k);
 		return;
 	}
-	if (k->in_flight > 0) {
+	if (kvr_agent__kv_in_flight(k) > 0) {
 		if (a->link.now_us >= k->progress_us + k->backoff_us) {
 			a->stats.kv_resent++;
 			k->progress_us = a->link.now_us;
 			k->backoff_us = RTE_MIN(2 * k->backoff_us, AGENT_KV_REPEAT_MAX_US);
-			kvr_agent__kv_rewind(k, k->acked);
+			k->to_send = k->acked;
 		}
 	} else {
 		k->progress_us = a->link.now_us;
@@ -221,25 +211,18 @@ void kvr_agent__kv_timer(struct kvr_agent *a, struct agent_rank *k)
 	send_waiting(a, k);
 }
 
-/* What was acknowledged stays in the list for repair: only what is under way is walked. */
+/* What was acknowledged stays in the ring for repair. */
 static void advance(struct agent_rank *k, uint64_t next_id)
 {
-	struct agent_event *e = k->to_send != NULL ? TAILQ_PREV(k->to_send, agent_events, link)
-						   : TAILQ_LAST(&k->events, agent_events);
-
-	k->in_flight = 0;
-	for (; e != NULL && e->id >= next_id; e = TAILQ_PREV(e, agent_events, link))
-		k->in_flight += wire_size(e);
-	if (k->to_send != NULL && k->to_send->id < next_id)
-		kvr_agent__kv_rewind(k, next_id);
-	k->acked = k->confirmed = next_id;
+	kvr_agent__kv_seek(k, &k->acked, next_id);
+	if (k->to_send.id < next_id)
+		k->to_send = k->acked;
+	k->confirmed = next_id;
 }
 
 /* The router misses events from @p id on. */
 static void gap(struct kvr_agent *a, struct agent_rank *k, uint64_t id, uint64_t wait_us)
 {
-	const struct agent_event *first = TAILQ_FIRST(&k->events);
-
 	if (id == k->gap_id && a->link.now_us - k->gap_us < AGENT_KV_REPEAT_US)
 		return; /* said once for every frame after the hole */
 	if (id < k->confirmed)
@@ -249,11 +232,11 @@ static void gap(struct kvr_agent *a, struct agent_rank *k, uint64_t id, uint64_t
 	a->stats.kv_gaps++;
 	k->gap_id = id;
 	k->gap_us = a->link.now_us;
-	if (id < k->next_id && (first == NULL || first->id > id)) {
+	if (id < k->first.id) {
 		k->overrun = true; /* no longer known */
 	} else {
 		kvr_agent__kv_rewind(k, id);
-		k->acked = id;
+		k->acked = k->to_send;
 	}
 	k->progress_us = a->link.now_us + wait_us;
 	kvr_timer_set(&a->link.timers, &k->timer, k->progress_us);
@@ -302,10 +285,10 @@ void kvr_agent__on_kv_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, con
 		break;
 	case KVR_KV_BUSY:
 		/* Of a full queue it is 0: that takes back nothing. */
-		gap(a, k, RTE_MAX(w->next_event_id, k->acked), AGENT_KV_BUSY_US);
+		gap(a, k, RTE_MAX(w->next_event_id, k->acked.id), AGENT_KV_BUSY_US);
 		break;
 	default:
-		if (w->next_event_id <= k->acked) {
+		if (w->next_event_id <= k->acked.id) {
 			/* Overtaken by a later one, or said of what it knew before WELCOME. */
 			k->confirmed = RTE_MAX(k->confirmed, w->next_event_id);
 			break;
@@ -313,9 +296,9 @@ void kvr_agent__on_kv_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, con
 		advance(k, w->next_event_id);
 		k->progress_us = a->link.now_us;
 		k->backoff_us = AGENT_KV_REPEAT_US;
-		if (k->in_flight == 0)
+		if (kvr_agent__kv_in_flight(k) == 0)
 			kvr_timer_stop(&a->link.timers, &k->timer);
-		if (k->to_send != NULL || k->in_flight > 0)
+		if (kvr_agent__kv_waits(k) || kvr_agent__kv_in_flight(k) > 0)
 			send_waiting(a, k);
 	}
 }

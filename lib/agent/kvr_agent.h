@@ -75,7 +75,8 @@ struct kvr_agent_conf {
 	uint32_t max_requests;		 /**< running at once, 1..262144; default 4096 */
 	uint32_t request_bytes;		 /**< unacknowledged answer of one request; default 4 MiB */
 	uint32_t assembly_bytes;	 /**< requests being put together; default 64 MiB */
-	uint32_t kv_ring_bytes;		 /**< KV events kept for repair, per rank; default 2 MiB */
+	uint32_t kv_ring_bytes;		 /**< KV events kept for repair, per rank, to the next power
+					      of two; default 2 MiB */
 	const struct kvr_agent_ops *ops; /**< required; must stay valid */
 	void *user;			 /**< for ops */
 };

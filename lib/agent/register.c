@@ -79,7 +79,7 @@ static void adopt_frame(struct kvr_agent *a, uint32_t router_max)
 
 	a->frame_bytes = RTE_MIN(a->conf.frame_bytes, router_max);
 	for (uint32_t i = 0; a->frame_bytes < old && i < a->conf.dp_size; i++)
-		if (!TAILQ_EMPTY(&a->rank[i].events))
+		if (a->rank[i].first.at != a->rank[i].end)
 			a->rank[i].overrun = true; /* they may not fit any more: dump instead */
 }
 
@@ -120,7 +120,7 @@ void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 		if (warm ? first || (new_life && k->dumping) : new_life && k->next_id > 0)
 			k->overrun = true;
 		k->confirmed = 0; /* it may have forgotten us meanwhile */
-		kvr_agent__kv_rewind(k, k->acked);
+		k->to_send = k->acked;
 		kvr_agent__kv_kick(a, k);
 	}
 	send_heartbeat(a);

@@ -118,6 +118,12 @@ uint32_t kvr_kv_put_room(const struct kvr_kv_put *k);
 int kvr_kv_put_event(struct kvr_kv_put *k, uint8_t type, uint8_t tier, const uint64_t *parent,
 		     const uint64_t hash[], uint32_t n);
 
+/**
+ * Add @p n events that stand one behind the other as kvr_kv_put_event() writes them, @p bytes.
+ * @return 0, -EMSGSIZE (they do not fit, frame unchanged).
+ */
+int kvr_kv_put_events(struct kvr_kv_put *k, const void *events, uint32_t bytes, uint16_t n);
+
 /** Finish: fills in the lengths. @return the UDP payload length. */
 int kvr_kv_put_end(struct kvr_kv_put *k);
 

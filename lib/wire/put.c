@@ -202,6 +202,16 @@ int kvr_kv_put_event(struct kvr_kv_put *k, uint8_t type, uint8_t tier, const uin
 	return 0;
 }
 
+int kvr_kv_put_events(struct kvr_kv_put *k, const void *events, uint32_t bytes, uint16_t n)
+{
+	if (n > UINT16_MAX - k->n_events || bytes > k->cap - k->len)
+		return -EMSGSIZE;
+	memcpy(k->p + k->len, events, bytes);
+	k->len += bytes;
+	k->n_events = (uint16_t)(k->n_events + n);
+	return 0;
+}
+
 int kvr_kv_put_end(struct kvr_kv_put *k)
 {
 	struct kvr_wire_hdr *h = (struct kvr_wire_hdr *)k->p;

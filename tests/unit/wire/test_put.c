@@ -143,6 +143,32 @@ static void events_fill_a_frame_to_the_last_block(void)
 	CU_ASSERT_EQUAL(kvr_kv_put_begin(&k, buf, 79, &ids, &head), -EMSGSIZE);
 }
 
+static void events_that_are_encoded_are_taken_as_they_are(void)
+{
+	const struct kvr_wire_kv_events head = {.first_event_id = 5, .dp_rank = 1};
+	static uint8_t first[200];
+	const uint64_t hash[] = {1, 2, 3};
+	struct kvr_kv_put k;
+	uint32_t from, n;
+
+	CU_ASSERT_EQUAL_FATAL(kvr_kv_put_begin(&k, buf, 1432, &ids, &head), 0);
+	from = k.len;
+	CU_ASSERT_EQUAL(kvr_kv_put_event(&k, KVR_KV_STORED, 0, &hash[2], hash, 2), 0);
+	CU_ASSERT_EQUAL(kvr_kv_put_event(&k, KVR_KV_CLEARED, 0, NULL, NULL, 0), 0);
+	n = k.len - from;
+	memcpy(first, buf + from, n);
+	CU_ASSERT_EQUAL_FATAL(kvr_kv_put_begin(&k, buf, from + 2 * n, &ids, &head), 0);
+	CU_ASSERT_EQUAL(kvr_kv_put_events(&k, first, n, 2), 0);
+	CU_ASSERT_EQUAL(kvr_kv_put_events(&k, first, n, 2), 0);
+	CU_ASSERT_EQUAL(kvr_kv_put_events(&k, first, n, 2), -EMSGSIZE);
+	CU_ASSERT_EQUAL(k.n_events, 4);
+	CU_ASSERT(valid(kvr_kv_put_end(&k), KVR_ROLE_BIT_ROUTER));
+	CU_ASSERT_EQUAL(memcmp(buf + from + n, first, n), 0);
+	k.n_events = UINT16_MAX - 1;
+	k.cap = k.len + n;
+	CU_ASSERT_EQUAL(kvr_kv_put_events(&k, first, n, 2), -EMSGSIZE);
+}
+
 static void an_empty_dump_is_one_frame(void)
 {
 	const struct kvr_wire_kv_events head = {.resume_event_id = 9,
@@ -199,6 +225,7 @@ int main(void)
 		{"connected", connected_lists_what_fits_and_says_how_many_there_are},
 		{"rejected", rejected_tells_the_fault},
 		{"events", events_fill_a_frame_to_the_last_block},
+		{"encoded events", events_that_are_encoded_are_taken_as_they_are},
 		{"empty dump", an_empty_dump_is_one_frame},
 		{"session", session_ids_are_bounded},
 		{"session timeout", timeouts_of_an_open_are_bounded},
