@@ -46,10 +46,12 @@ bool kvr_kvev__name(const struct kvr_kvev_decoder *d, const struct mp *o, uint64
  * at the first that is something else. @return how many. */
 static uint64_t numbers64(struct mp_in *in, uint64_t n, uint64_t *out)
 {
-	const uint8_t *p = in->p;
+	const uint8_t *p = in->p, *end = in->end;
 	uint64_t i = 0;
 
-	for (; i < n && in->end - p >= 9 && (*p == 0xcf || *p == 0xd3); i++, p += 9)
+	if (n >= 8 && kvr_kvev__wide())
+		i = kvr_kvev__names_wide(&p, end, n, out);
+	for (; i < n && end - p >= 9 && (*p == 0xcf || *p == 0xd3); i++, p += 9)
 		out[i] = mp_be64(p + 1);
 	in->p = p;
 	return i;

@@ -32,6 +32,20 @@ bool kvr_kvev__name(const struct kvr_kvev_decoder *d, const struct mp *o, uint64
  * has room for n. @return how many there were; they are read. */
 uint64_t kvr_kvev__numbers(struct mp_in *in, uint64_t n, uint32_t *out);
 
+/** The same; @p wide: with AVX-512 VBMI, which kvr_kvev__wide() says is there. */
+uint64_t kvr_kvev__numbers_by(struct mp_in *in, uint64_t n, uint32_t *out, bool wide);
+
+/* ---- wide.c ---- */
+
+bool kvr_kvev__wide(void);
+
+/** Numbers of three and five bytes from @p at on, of at most @p n; stops before another one, and
+ * near the end of either. @p out has room for n. @return how many; *at is behind them. */
+uint64_t kvr_kvev__tokens_wide(const uint8_t **at, const uint8_t *end, uint64_t n, uint32_t *out);
+
+/** The same of numbers of nine bytes. */
+uint64_t kvr_kvev__names_wide(const uint8_t **at, const uint8_t *end, uint64_t n, uint64_t *out);
+
 /* All of these read one object at d->in. @return false: it cannot be read at all; what has a wrong
  * type or value is passed over and noted in ev->fault. */
 bool kvr_kvev__hashes(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);

@@ -10,7 +10,8 @@
  *shuffle
  *
  * What the next link waits for is the length, so that stands beside the shape. Four links fit 64
- * bytes whatever they are, so they are taken without a branch and looked at afterwards.
+ * bytes whatever they are, so they are taken without a branch and looked at afterwards. What
+ * AVX-512 can do is in wide.c.
  */
 #include "kvev_pvt.h"
 
@@ -122,7 +123,25 @@ static uint64_t threes(const uint8_t **at, const uint8_t *end, uint64_t n, uint3
 }
 #endif
 
-uint64_t kvr_kvev__numbers(struct mp_in *in, uint64_t n, uint32_t *out)
+/* Those at the end, and of forms that are rare. */
+static uint64_t one_by_one(struct mp_in *in, uint64_t n, uint32_t *out)
+{
+	uint64_t i;
+
+	for (i = 0; i < n; i++) {
+		struct mp_in here = *in;
+		struct mp o;
+
+		kvr_kvev__read(&here, &o);
+		if (o.type != MP_UINT || o.u > UINT32_MAX)
+			break;
+		out[i] = (uint32_t)o.u;
+		*in = here;
+	}
+	return i;
+}
+
+uint64_t kvr_kvev__numbers_by(struct mp_in *in, uint64_t n, uint32_t *out, bool wide)
 {
 	const uint8_t *p = in->p, *end = in->end;
 	uint64_t i = 0;
@@ -132,6 +151,8 @@ uint64_t kvr_kvev__numbers(struct mp_in *in, uint64_t n, uint32_t *out)
 	while (i < n && end - p >= 16) {
 		unsigned int b;
 
+		if (wide)
+			i += kvr_kvev__tokens_wide(&p, end, n - i, out + i);
 		i += threes(&p, end, n - i, out + i);
 		if (i == n || end - p < 16)
 			break;
@@ -170,15 +191,10 @@ uint64_t kvr_kvev__numbers(struct mp_in *in, uint64_t n, uint32_t *out)
 		}
 	}
 	in->p = p;
-	for (; i < n; i++) {
-		struct mp_in here = *in;
-		struct mp o;
+	return i + one_by_one(in, n - i, out + i);
+}
 
-		kvr_kvev__read(&here, &o);
-		if (o.type != MP_UINT || o.u > UINT32_MAX)
-			break;
-		out[i] = (uint32_t)o.u;
-		*in = here;
-	}
-	return i;
+uint64_t kvr_kvev__numbers(struct mp_in *in, uint64_t n, uint32_t *out)
+{
+	return kvr_kvev__numbers_by(in, n, out, kvr_kvev__wide());
 }
