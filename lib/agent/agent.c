@@ -150,14 +150,12 @@ static int init_requests(struct kvr_agent *a)
 	buckets = rte_align32pow2(a->n_req);
 	TAILQ_INIT(&a->free);
 	TAILQ_INIT(&a->over);
-	a->req = calloc(a->n_req, sizeof(*a->req));
+	a->req = malloc(a->n_req * sizeof(*a->req)); /* one is written when it is taken first */
 	a->bucket = calloc(buckets, sizeof(*a->bucket));
 	a->answer = calloc(AGENT_ANSWER_BUCKETS * AGENT_ANSWER_WAYS, sizeof(*a->answer));
 	if (a->req == NULL || a->bucket == NULL || a->answer == NULL)
 		return -ENOMEM;
 	a->bucket_mask = buckets - 1;
-	for (uint32_t i = 0; i < a->n_req; i++)
-		TAILQ_INSERT_TAIL(&a->free, &a->req[i], order);
 	return 0;
 }
 
@@ -252,7 +250,7 @@ void kvr_agent_destroy(struct kvr_agent *a)
 {
 	if (a == NULL)
 		return;
-	for (uint32_t i = 0; a->req != NULL && i < a->n_req; i++) {
+	for (uint32_t i = 0; i < a->n_used; i++) {
 		struct agent_req *r = &a->req[i];
 
 		if (r->state == AGENT_RUNNING || r->state == AGENT_ENDING) {

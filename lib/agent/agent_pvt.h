@@ -183,7 +183,9 @@ struct kvr_agent {
 	uint32_t frame_bytes; /* both sides take */
 	/* requests */
 	struct agent_req *req;
-	uint32_t n_req, running, adrift; /* adrift: of those that run */
+	uint32_t n_req,
+		n_used; /* n_used: of req, those ever taken; the others are not written yet */
+	uint32_t running, adrift; /* adrift: of those that run */
 	struct agent_bucket *bucket;
 	uint32_t bucket_mask;
 	struct agent_order free, over;

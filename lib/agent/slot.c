@@ -29,15 +29,26 @@ static void forget(struct kvr_agent *a, struct agent_req *r)
 	TAILQ_INSERT_TAIL(&a->free, r, order);
 }
 
-struct agent_req *kvr_agent__take_slot(struct kvr_agent *a, const struct kvr_wire_hdr *h)
+/* One that was never used, else a free one, else the oldest of those that are over. */
+static struct agent_req *get_slot(struct kvr_agent *a)
 {
-	struct agent_req *r = TAILQ_FIRST(&a->free);
+	struct agent_req *r;
 
+	if (a->n_used < a->n_req)
+		return &a->req[a->n_used++];
+	r = TAILQ_FIRST(&a->free);
 	if (r == NULL) {
 		r = TAILQ_FIRST(&a->over); /* more slots than may run: there is one */
 		forget(a, r);
 	}
 	TAILQ_REMOVE(&a->free, r, order);
+	return r;
+}
+
+struct agent_req *kvr_agent__take_slot(struct kvr_agent *a, const struct kvr_wire_hdr *h)
+{
+	struct agent_req *r = get_slot(a);
+
 	*r = (struct agent_req){.handle = h->handle,
 				.source = h->source,
 				.id = h->id,
@@ -123,7 +134,7 @@ static bool set_adrift(struct kvr_agent *a, struct agent_req *r)
 
 void kvr_agent__end_all(struct kvr_agent *a, uint16_t code)
 {
-	for (uint32_t i = 0; i < a->n_req; i++) {
+	for (uint32_t i = 0; i < a->n_used; i++) {
 		struct agent_req *r = &a->req[i];
 
 		if ((r->state != AGENT_RUNNING && r->state != AGENT_ENDING) || r->adrift)
@@ -141,7 +152,7 @@ void kvr_agent__end_all(struct kvr_agent *a, uint16_t code)
 /* A DISPATCH of the new life may have come before its WELCOME: that one stays. */
 void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch)
 {
-	for (uint32_t i = 0; i < a->n_req; i++) {
+	for (uint32_t i = 0; i < a->n_used; i++) {
 		struct agent_req *r = &a->req[i];
 
 		if (r->state == AGENT_FREE || r->epoch == epoch)

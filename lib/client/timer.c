@@ -38,7 +38,7 @@ static void sift_down(struct kvr_timers *h, uint32_t i, struct kvr_timer *t)
 
 int kvr_timers_init(struct kvr_timers *h, uint32_t cap)
 {
-	h->heap = calloc(cap > 0 ? cap : 1, sizeof(*h->heap));
+	h->heap = malloc((cap > 0 ? cap : 1) * sizeof(*h->heap)); /* below n is written */
 	h->n = 0;
 	h->cap = cap;
 	return h->heap != NULL ? 0 : -ENOMEM;

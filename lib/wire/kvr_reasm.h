@@ -60,6 +60,7 @@ struct kvr_reasm_conf {
 		timeout; /* in units of `now`, from the last new fragment, or completion; never 0 */
 	uint64_t quiet;	 /* a message to which nothing came for so long is asked for [never] */
 	uint64_t seed;	 /* random per start */
+	bool resident;	 /* touch all memory now: its thread, a packet lcore, has no page faults */
 	/** Whose share a sender's frames count in. NULL: its own. */
 	struct kvr_peer (*share)(const struct kvr_peer *peer);
 	/** Takes back one frame of a message that will not be completed. May not call reasm. */

@@ -75,16 +75,8 @@ size_t kvr_reasm_footprint(const struct kvr_reasm_conf *conf)
 	       (size_t)c.msg_max_frames * sizeof(struct kvr_reasm_frag);
 }
 
-static void link_free_lists(struct kvr_reasm *r, uint32_t n_pages)
+static void empty_lists(struct kvr_reasm *r)
 {
-	const uint32_t n = r->conf.max_messages;
-
-	for (uint32_t i = 0; i < n; i++) {
-		r->entries[i].next = i + 1 < n ? i + 1 : NONE;
-		r->peers[i].next = i + 1 < n ? i + 1 : NONE;
-	}
-	for (uint32_t i = 0; i < n_pages; i++)
-		r->pages[i].present = i + 1 < n_pages ? i + 1 : NONE;
 	r->oldest = NONE;
 	r->youngest = NONE;
 	r->dead_page = NONE;
@@ -93,18 +85,28 @@ static void link_free_lists(struct kvr_reasm *r, uint32_t n_pages)
 		r->quiet[i] = (struct reasm_list){NONE, NONE};
 }
 
-/* Packet lcores shall have no page faults. (To set all of it to 0 is no touch: compilers make
- * calloc() of that.) */
+/* (To set all of it to 0 is no touch: compilers make calloc() of that.) */
 static void touch(void *p, size_t len)
 {
 	for (size_t i = 0; i < len; i += 4096)
 		*((volatile char *)p + i) = 0;
 }
 
+static void touch_all(struct kvr_reasm *r)
+{
+	const struct kvr_reasm_conf *c = &r->conf;
+
+	touch(r->entries, c->max_messages * sizeof(*r->entries));
+	touch(r->peers, c->max_messages * sizeof(*r->peers));
+	touch(r->pages, r->n_pages * sizeof(*r->pages));
+	touch(r->done, c->msg_max_frames * sizeof(*r->done));
+	touch(r->lately, (c->remember + (size_t)1) * sizeof(*r->lately));
+}
+
 struct kvr_reasm *kvr_reasm_create(const struct kvr_reasm_conf *conf)
 {
 	struct kvr_reasm_conf c = *conf;
-	uint32_t n_buckets, n_pages;
+	uint32_t n_buckets;
 	struct kvr_reasm *r;
 
 	if (!complete(&c))
@@ -113,28 +115,25 @@ struct kvr_reasm *kvr_reasm_create(const struct kvr_reasm_conf *conf)
 	if (r == NULL)
 		return kvr_null(ENOMEM);
 	n_buckets = bucket_count(c.max_messages);
-	n_pages = page_count(c.max_frames, c.max_messages);
+	r->n_pages = page_count(c.max_frames, c.max_messages);
 	r->conf = c;
 	r->mask = n_buckets - 1;
 	r->peer_max_pages = page_count(c.peer_max_frames, c.peer_max_messages);
 	r->buckets = malloc(n_buckets * sizeof(*r->buckets));
 	r->peer_buckets = malloc(n_buckets * sizeof(*r->peer_buckets));
-	r->entries = calloc(c.max_messages, sizeof(*r->entries));
-	r->peers = calloc(c.max_messages, sizeof(*r->peers));
-	r->pages = malloc(n_pages * sizeof(*r->pages)); /* `present` says what is in one */
-	r->done = calloc(c.msg_max_frames, sizeof(*r->done));
+	r->entries = malloc(c.max_messages * sizeof(*r->entries)); /* written when first taken */
+	r->peers = malloc(c.max_messages * sizeof(*r->peers));
+	r->pages = malloc(r->n_pages * sizeof(*r->pages));
+	r->done = malloc(c.msg_max_frames * sizeof(*r->done));
 	r->lately = calloc(c.remember + 1u, sizeof(*r->lately));
 	if (r->buckets == NULL || r->peer_buckets == NULL || r->entries == NULL ||
 	    r->peers == NULL || r->pages == NULL || r->done == NULL || r->lately == NULL)
 		goto err_memory;
 	memset(r->buckets, 0xff, n_buckets * sizeof(*r->buckets));
 	memset(r->peer_buckets, 0xff, n_buckets * sizeof(*r->peer_buckets));
-	touch(r->entries, c.max_messages * sizeof(*r->entries));
-	touch(r->peers, c.max_messages * sizeof(*r->peers));
-	touch(r->pages, n_pages * sizeof(*r->pages));
-	touch(r->done, c.msg_max_frames * sizeof(*r->done));
-	touch(r->lately, (c.remember + (size_t)1) * sizeof(*r->lately));
-	link_free_lists(r, n_pages);
+	if (c.resident)
+		touch_all(r);
+	empty_lists(r);
 	return r;
 
 err_memory:

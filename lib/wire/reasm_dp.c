@@ -34,6 +34,29 @@ static uint32_t peer_find(const struct kvr_reasm *r, const struct kvr_peer *peer
 	return i;
 }
 
+/* What follows @p i, one of @p n, in its free list, where its link is @p link. */
+static uint32_t behind(uint32_t i, uint32_t fresh, uint32_t n, const uint32_t *link)
+{
+	if (i != fresh)
+		return *link;
+	return i + 1 < n ? i + 1 : NONE;
+}
+
+/* Take the first of a free list. */
+static uint32_t take(uint32_t *first, uint32_t *fresh, uint32_t next)
+{
+	const uint32_t i = *first;
+
+	*fresh += i == *fresh;
+	*first = next;
+	return i;
+}
+
+static uint32_t page_behind(const struct kvr_reasm *r)
+{
+	return behind(r->free_page, r->fresh_page, r->n_pages, &r->pages[r->free_page].next);
+}
+
 /* There is a free peer whenever there is a free entry. */
 static uint32_t peer_get(struct kvr_reasm *r, const struct kvr_peer *peer)
 {
@@ -42,8 +65,9 @@ static uint32_t peer_get(struct kvr_reasm *r, const struct kvr_peer *peer)
 
 	if (i != NONE)
 		return i;
-	i = r->free_peer;
-	r->free_peer = r->peers[i].next;
+	i = take(&r->free_peer, &r->fresh_peer,
+		 behind(r->free_peer, r->fresh_peer, r->conf.max_messages,
+			&r->peers[r->free_peer].next));
 	r->peers[i] = (struct reasm_peer){
 		.peer = *peer, .next = r->peer_buckets[bucket], .bucket = bucket};
 	r->peer_buckets[bucket] = i;
@@ -67,10 +91,11 @@ static void peer_put(struct kvr_reasm *r, uint32_t i)
 static uint32_t entry_new(struct kvr_reasm *r, const struct reasm_key *key,
 			  const struct kvr_peer *share, uint32_t bucket, uint32_t msg_len)
 {
-	const uint32_t i = r->free_entry;
+	const uint32_t i = take(&r->free_entry, &r->fresh_entry,
+				behind(r->free_entry, r->fresh_entry, r->conf.max_messages,
+				       &r->entries[r->free_entry].next));
 	struct reasm_entry *e = &r->entries[i];
 
-	r->free_entry = e->next;
 	e->key = *key;
 	e->bucket = bucket;
 	e->next = r->buckets[bucket];
@@ -99,7 +124,7 @@ static uint32_t entry_new(struct kvr_reasm *r, const struct reasm_key *key,
 
 static void page_put(struct kvr_reasm *r, uint32_t page)
 {
-	r->pages[page].present = r->free_page;
+	r->pages[page].next = r->free_page;
 	r->free_page = page;
 }
 
@@ -213,8 +238,7 @@ static void put_slot(struct kvr_reasm *r, struct reasm_entry *e, uint32_t off,
 	uint32_t *page = &e->page[place / PAGE_SLOTS];
 
 	if (*page == NONE) {
-		*page = r->free_page;
-		r->free_page = (uint32_t)r->pages[*page].present;
+		*page = take(&r->free_page, &r->fresh_page, page_behind(r));
 		r->pages[*page].present = 0;
 		r->peers[e->peer].pages++;
 	}
@@ -248,7 +272,7 @@ static bool total_has_room(const struct kvr_reasm *r, bool new_entry, uint32_t l
 {
 	if (r->stats.frames >= r->conf.max_frames || len > r->conf.max_bytes - r->stats.bytes)
 		return false;
-	if (r->free_page == NONE || r->pages[r->free_page].present == NONE)
+	if (r->free_page == NONE || page_behind(r) == NONE)
 		return false; /* two pages */
 	return !new_entry || r->free_entry != NONE;
 }

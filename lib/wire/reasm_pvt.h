@@ -28,7 +28,7 @@ struct reasm_slot {
 
 struct reasm_page {
 	uint64_t present;
-	uint32_t next; /* that is to be freed */
+	uint32_t next; /* that is free, or to be freed */
 	struct reasm_slot slot[PAGE_SLOTS];
 };
 
@@ -84,14 +84,18 @@ struct kvr_reasm {
 	uint32_t oldest, youngest;
 	struct reasm_list quiet[QUIET_LISTS];
 	struct reasm_done *lately;
+	/* Heads of the free lists. The last of a list is the first that was never taken, whose own
+	 * link is not written: behind it come the others, in order. */
 	uint32_t free_entry, free_peer, free_page;
+	uint32_t fresh_entry, fresh_peer, fresh_page;
+	uint32_t n_pages;
 	uint32_t dead_page; /* first one of messages given up, whose frames are to be freed */
 	uint32_t may_free;  /* frames, until kvr_reasm_allow() says it again */
 	uint32_t *buckets;
 	uint32_t *peer_buckets;
 	struct reasm_entry *entries;
 	struct reasm_peer *peers;
-	struct reasm_page *pages; /* a free page keeps the next free one in `present` */
+	struct reasm_page *pages;
 	struct kvr_reasm_frag *done;
 };
 

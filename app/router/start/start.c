@@ -276,6 +276,7 @@ static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 		.quiet = QUIET_NS,
 		.share = fragment_share,
 		.seed = rte_rand(),
+		.resident = true,
 		.drop = ingress_reasm_drop,
 		.drop_arg = lc,
 	};
