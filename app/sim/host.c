@@ -22,6 +22,7 @@
 #define RING_SMALL 64u
 #define LEAVE	   4096u
 #define FRAMES	   4095u
+#define BLOCKS	   49152u /* more than all prompts have, and what engines invent */
 
 static struct sim *all; /* the world of the routers */
 
@@ -40,17 +41,19 @@ static int pool_text(const struct sim_plan *o, uint32_t id, const char *role, ch
 		     size_t len)
 {
 	const uint32_t ranks = RTE_MAX(o->engines * o->ranks, 1u);
+	const uint32_t blocks = RTE_MIN(RTE_MAX(2 * ranks * o->cache_blocks, 1024u), BLOCKS);
+	const uint32_t runs = RTE_MIN(RTE_MAX(ranks * o->cache_blocks / 2, 1024u), BLOCKS / 2);
 
-	return snprintf(text, len,
-			"[pool %s]\nid = %u\n%sblock_size = %u\nmax_ranks = %u\nmax_requests = %u\n"
-			"max_jobs = 64\nmax_blocks = %u\nmax_runs = %u\nmax_active_blocks = 65536\n"
-			"max_prompt_blocks = %u\nactive_request_expiry_secs = 40\n"
-			"max_sessions = 64\nsession_affinity_ttl_secs = 5\n%s%s",
-			id == SIM_POOL ? "m" : "p", id, role, SIM_BLOCK, RTE_ALIGN_CEIL(ranks, 16u),
-			o->small_router ? 16 : 512, RTE_MAX(2 * ranks * o->cache_blocks, 1024u),
-			o->small_router ? 0 : RTE_MAX(ranks * o->cache_blocks / 2, 1024u),
-			2 * SIM_PROMPT, o->queueing ? "router_queue_threshold = 1.0\n" : "",
-			o->predict ? "router_predicted_ttl_secs = 2\n" : "");
+	return snprintf(
+		text, len,
+		"[pool %s]\nid = %u\n%sblock_size = %u\nmax_ranks = %u\nmax_requests = %u\n"
+		"max_jobs = 64\nmax_blocks = %u\nmax_runs = %u\nmax_active_blocks = 65536\n"
+		"max_prompt_blocks = %u\nactive_request_expiry_secs = 40\n"
+		"max_sessions = 64\nsession_affinity_ttl_secs = 5\ndecision_ring = 256\n%s%s",
+		id == SIM_POOL ? "m" : "p", id, role, SIM_BLOCK, RTE_ALIGN_CEIL(ranks, 16u),
+		o->small_router ? 16 : 512, blocks, o->small_router ? 0 : runs, 2 * SIM_PROMPT,
+		o->queueing ? "router_queue_threshold = 1.0\n" : "",
+		o->predict ? "router_predicted_ttl_secs = 2\n" : "");
 }
 
 static void configuration(const struct host *h, char *text, size_t len)

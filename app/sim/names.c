@@ -89,10 +89,17 @@ struct rte_mempool *__wrap_rte_mempool_create(const char *name, unsigned int n, 
 					      rte_mempool_obj_cb_t *init, void *arg, int socket,
 					      unsigned int flags)
 {
+	const struct spare_shape shape = {
+		.init = init, .n = n, .size = size, .cache = cache, .priv = priv, .socket = socket};
+	struct rte_mempool *mp = spare_take(&shape);
 	char own[NAME];
 
-	return __real_rte_mempool_create(unique(own, name), n, size, cache, priv, mp_init, mp_arg,
-					 init, arg, socket, flags);
+	if (mp == NULL) {
+		mp = __real_rte_mempool_create(unique(own, name), n, size, cache, priv, mp_init,
+					       mp_arg, init, arg, socket, flags);
+		spare_note(mp, &shape);
+	}
+	return mp;
 }
 
 struct rte_mempool *__wrap_rte_mempool_create_empty(const char *name, unsigned int n,
@@ -110,13 +117,15 @@ struct rte_mempool *__wrap_rte_pktmbuf_pool_create(const char *name, unsigned in
 						   unsigned int cache, uint16_t priv, uint16_t room,
 						   int socket)
 {
-	struct rte_mempool *mp = spare_take(n, cache, priv, room, socket);
+	const struct spare_shape shape = {
+		.ops = "", .n = n, .size = room, .cache = cache, .priv = priv, .socket = socket};
+	struct rte_mempool *mp = spare_take(&shape);
 	char own[NAME];
 
 	if (mp == NULL) {
 		mp = __real_rte_pktmbuf_pool_create(unique(own, name), n, cache, priv, room,
 						    socket);
-		spare_note(mp, n, cache, priv, room, socket);
+		spare_note(mp, &shape);
 	}
 	return mp;
 }
@@ -126,10 +135,17 @@ struct rte_mempool *__wrap_rte_pktmbuf_pool_create_by_ops(const char *name, unsi
 							  uint16_t room, int socket,
 							  const char *ops)
 {
+	const struct spare_shape shape = {
+		.ops = ops, .n = n, .size = room, .cache = cache, .priv = priv, .socket = socket};
+	struct rte_mempool *mp = spare_take(&shape);
 	char own[NAME];
 
-	return __real_rte_pktmbuf_pool_create_by_ops(unique(own, name), n, cache, priv, room,
-						     socket, ops);
+	if (mp == NULL) {
+		mp = __real_rte_pktmbuf_pool_create_by_ops(unique(own, name), n, cache, priv, room,
+							   socket, ops);
+		spare_note(mp, &shape);
+	}
+	return mp;
 }
 
 struct rte_hash *__wrap_rte_hash_create(const struct rte_hash_parameters *p)

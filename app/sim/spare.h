@@ -4,17 +4,24 @@
 
 /**
  * @file
- * Pools of packet buffers, from one router to the next. The thread that runs the world.
+ * Pools, from one router to the next. The thread that runs the world.
  */
 
 #include <stdint.h>
 
-struct rte_mempool;
-/** A pool of packet buffers of this kind that was given back; NULL: none. */
-struct rte_mempool *spare_take(unsigned int n, unsigned int cache, uint16_t priv, uint16_t room,
-			       int socket);
+#include <rte_mempool.h>
+
+/** What a pool was made with. */
+struct spare_shape {
+	const char *ops; /* of packet buffers; constant text, or NULL */
+	rte_mempool_obj_cb_t *init;
+	unsigned int n, size, cache, priv;
+	int socket;
+};
+
+/** A pool of this kind that was given back; NULL: none. */
+struct rte_mempool *spare_take(const struct spare_shape *want);
 /** @p mp has been made so: when it is freed it waits for spare_take(). */
-void spare_note(struct rte_mempool *mp, unsigned int n, unsigned int cache, uint16_t priv,
-		uint16_t room, int socket);
+void spare_note(struct rte_mempool *mp, const struct spare_shape *shape);
 
 #endif
