@@ -337,6 +337,12 @@ void kvr_agent__undeliverable(struct kvr_agent *a, struct agent_req *r, uint64_t
 		kvr_agent__over(a, r, false); /* no memory even for that */
 }
 
+/* Who asks again and again for what is missing puts the timer off, and makes no progress. */
+static bool is_overdue(const struct kvr_agent *a, const struct agent_req *r)
+{
+	return a->link.now_us - r->progress_us >= AGENT_GIVE_UP_US;
+}
+
 /* Nobody acknowledges any more. */
 static void give_up(struct kvr_agent *a, struct agent_req *r)
 {
@@ -359,13 +365,13 @@ void kvr_agent__repeat(struct kvr_agent *a, struct agent_req *r)
 {
 	struct agent_item *it;
 
+	if (is_overdue(a, r)) {
+		give_up(a, r);
+		return;
+	}
 	if (r->pacing) {
 		if (!kvr_agent__send_parts(a, r))
 			repeat_start(a, r); /* all is out */
-		return;
-	}
-	if (a->link.now_us - r->progress_us >= AGENT_GIVE_UP_US) {
-		give_up(a, r);
 		return;
 	}
 	STAILQ_FOREACH (it, &r->items, link) {
@@ -431,6 +437,10 @@ void kvr_agent__on_missing(struct kvr_agent *a, const struct kvr_udp_addr *from,
 	}
 	if (r->state == AGENT_OVER || !kvr_agent__parts_named(a, r, w))
 		return;
+	if (is_overdue(a, r)) {
+		give_up(a, r);
+		return;
+	}
 	if (!r->pacing)
 		repeat_start(a, r);
 	kvr_agent__send_new(a, r);

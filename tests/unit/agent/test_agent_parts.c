@@ -246,6 +246,31 @@ static void silence_ends_it_as_it_does_short_items(void)
 	rig_stop();
 }
 
+static void who_asks_for_ever_makes_no_progress(void)
+{
+	const uint64_t all = (UINT64_C(1) << 48) - 1;
+	struct kvr_wire_hdr h;
+
+	begin((struct kvr_agent_conf){0}, 0);
+	CU_ASSERT_EQUAL(give(65536, 0, 1), 0);
+	kvr_agent_process(a);
+	h = *frame();
+	for (uint32_t ms = 0; ms < 17000; ms += 5) {
+		CU_ASSERT_EQUAL_FATAL(saw.aborts, 0);
+		fake_skip(&net);
+		push_missing(router_at, &h, UNIT, &all, 1);
+		kvr_agent_process(a);
+		rig_run_ms(5);
+	}
+	fake_skip(&net);
+	push_missing(router_at, &h, UNIT, &all, 1);
+	kvr_agent_process(a);
+	rig_run_ms(5);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	CU_ASSERT_EQUAL(saw.why, KVR_AGENT_ABORT_SILENCE);
+	rig_stop();
+}
+
 static void abort_in_the_middle_lets_the_item_go_on_and_ends(void)
 {
 	const struct kvr_wire_hdr *h;
@@ -417,6 +442,7 @@ int main(void)
 		{"missing", only_what_is_missing_is_sent_again},
 		{"pace", frames_leave_at_the_pace},
 		{"pace of repetitions", missing_again_and_again_does_not_break_the_pace},
+		{"asks for ever", who_asks_for_ever_makes_no_progress},
 		{"unproven", an_unproven_address_gets_three_frames},
 		{"silence", silence_ends_it_as_it_does_short_items},
 		{"abort", abort_in_the_middle_lets_the_item_go_on_and_ends},
