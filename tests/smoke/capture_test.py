@@ -88,10 +88,17 @@ def refusals(prefix, directory):
     open(exists, "w").close()
     for params, words in [("p0", "allowed"), ("p1,/tmp/x,5", "no port"), ("p0,x,5", "allowed"), (f"p0,{directory}/a,0", "allowed"),
                           (f"p0,{directory}/a,5x", "allowed"), (f"p0,{exists},5", "exists"), (f"p0,{directory}/no/a,5", "No such"),
-                          (f"p0,{directory}/a,5,udp porrt", "filter"), ("," * 500, "allowed")]:
+                          (f"p0,{directory}/a,5,udp porrt", "filter"), ("," * 500, "allowed"),
+                          # Names are not looked up: a name server that is silent would hold up who holds the lock.
+                          (f"p0,{directory}/a,5,host localhost", "unknown host"),
+                          (f"p0,{directory}/a,5,net loopback", "unknown network")]:
         answer = telemetry(prefix, f"/kvroute/capture,{params}")
         if words not in answer.get("message", ""):
             raise Failed(f"{params[:60]}: {answer}")
+    for number, address in enumerate(("host 10.77.0.1", "ip6 host fd77::1", "net 10.77.0.0/16")):
+        if telemetry(prefix, f"/kvroute/capture,p0,{directory}/by{number},5,{address}").get("state") != "running":
+            raise Failed(f"an address is refused: {address}")
+        telemetry(prefix, "/kvroute/capture,stop")
     if os.path.exists(f"{directory}/a") or os.path.getsize(exists):
         raise Failed("a refused capture wrote a file")
 

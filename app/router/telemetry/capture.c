@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <netdb.h>
 #include <pcap/pcap.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,6 +12,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <pcap/namedb.h> /* behind pcap.h */
 
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -161,6 +164,24 @@ static void end_capture(void)
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .port = cap.port),
 		 "capture of port %s to %s ended: %" PRIu64 " frames, %" PRIu64 " missed", cap.port,
 		 cap.name, sum(false), sum(true));
+}
+
+/*
+ * libpcap asks these for names in a filter. Addresses alone are known here: a name server that does
+ * not answer would hold the ctl lock for as long, and with it workers and clients.
+ */
+struct addrinfo *pcap_nametoaddrinfo(const char *name)
+{
+	const struct addrinfo how = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
+	struct addrinfo *found = NULL;
+
+	return getaddrinfo(name, NULL, &how, &found) == 0 ? found : NULL;
+}
+
+bpf_u_int32 pcap_nametonetaddr(const char *name)
+{
+	RTE_SET_USED(name);
+	return 0;
 }
 
 static struct rte_bpf *compile(const char *text, uint32_t snap, char *err, size_t errlen)
