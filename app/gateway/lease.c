@@ -368,7 +368,7 @@ void gw_lease_request(struct gw_thread *t, h2o_req_t *req)
 				      "is expected, or nothing");
 		return;
 	}
-	rc = say(t, name, &s, &code);
+	rc = name != 0 ? say(t, name, &s, &code) : -1; /* the name of none */
 	if (rc == 0) {
 		GW_COUNT(t, GW_LEASE_CALLS);
 		gw_answer_page(req, 200, "application/json", "{\"status\":\"ok\"}", 15);

@@ -68,6 +68,8 @@ def pick(gw, agents):
     check('what comes later is too late', (r.status, r.error()[1]) == (410, 'booking_ended'), r)
     r = gw.post('/pick/0123456789abcdef/end', None)
     check('a name that was not given', (r.status, r.error()[1]) == (404, 'unknown_booking'), r)
+    r = gw.post('/pick/0000000000000000/end', None)
+    check('nor was that of none', (r.status, r.error()[1]) == (404, 'unknown_booking'), r)
     for bad in ('/pick/', '/pick/0123/end', '/pick/0123456789abcdeg/end', '/pick/0123456789abcdef/stop'):
         check('no such path ' + bad, gw.post(bad, None).status == 404)
     r = gw.post('/pick/0123456789abcdef/end', {'generated_tokens': -1})
