@@ -2,41 +2,77 @@
 #include "heads.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-struct phr_header;
+#include <h2o.h>
+
+/* libh2o's headers of both need others that are not installed. */
+struct phr_header {
+	const char *name; /* NULL: the line goes on with the value of the one before */
+	size_t name_len;
+	const char *value;
+	size_t value_len;
+};
 
 typedef int parse_fn(const char *buf, size_t len, const char **method, size_t *method_len,
 		     const char **path, size_t *path_len, int *minor_version,
 		     struct phr_header *headers, size_t *num_headers, size_t last_len);
 
-parse_fn phr_parse_request; /* libh2o's header of it is not installed */
+typedef int fields_fn(h2o_req_t *req, void *table, const uint8_t *src, size_t len,
+		      int *pseudo_headers, size_t *content_length, void *digests,
+		      const char **err_desc);
+
+parse_fn phr_parse_request;
+fields_fn h2o_hpack_parse_headers;
 
 const char gw_bad_head[] = "/";
 
-static parse_fn *theirs(void)
+static void *theirs(const char *name)
 {
-	static __thread parse_fn *fn;
-	void *found;
+	void *found = dlsym(RTLD_NEXT, name);
 
-	if (fn != NULL)
-		return fn;
-	found = dlsym(RTLD_NEXT, "phr_parse_request");
 	if (found == NULL)
 		abort(); /* libh2o is linked: it cannot be */
-	memcpy(&fn, &found, sizeof(fn));
-	return fn;
+	return found;
+}
+
+static bool is(const struct phr_header *h, const char *name)
+{
+	return h->name_len == strlen(name) && strncasecmp(h->name, name, h->name_len) == 0;
+}
+
+/* Where its content ends is said once: a proxy before us could believe the other word, and take
+ * what one of us takes for content for the next request (RFC 9112, 6.3). Nor do lines go on
+ * (5.2). */
+static bool is_plain(const struct phr_header *h, size_t n)
+{
+	unsigned int ends = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (h[i].name == NULL)
+			return false;
+		ends += is(&h[i], "content-length") || is(&h[i], "transfer-encoding");
+	}
+	return ends <= 1;
 }
 
 int phr_parse_request(const char *buf, size_t len, const char **method, size_t *method_len,
 		      const char **path, size_t *path_len, int *minor_version,
 		      struct phr_header *headers, size_t *num_headers, size_t last_len)
 {
-	const int n = theirs()(buf, len, method, method_len, path, path_len, minor_version, headers,
-			       num_headers, last_len);
+	static __thread parse_fn *fn;
+	int n;
 
+	if (fn == NULL)
+		*(void **)&fn = theirs("phr_parse_request");
+	n = fn(buf, len, method, method_len, path, path_len, minor_version, headers, num_headers,
+	       last_len);
+	if (n > 0 && !is_plain(headers, *num_headers))
+		n = -1;
 	/* The beginning of HTTP/2 is none of HTTP/1, and libh2o knows what to do. */
 	if (n != -1 || (len >= 4 && memcmp(buf, "PRI ", 4) == 0))
 		return n;
@@ -47,4 +83,22 @@ int phr_parse_request(const char *buf, size_t len, const char **method, size_t *
 	*minor_version = 0; /* its connection ends with the answer */
 	*num_headers = 0;
 	return (int)len;
+}
+
+/* A byte of HTTP/2 may stand for a field, and each takes 80 bytes here: 16,000 of them, in every
+ * stream. HTTP/1 has its bound. */
+int h2o_hpack_parse_headers(h2o_req_t *req, void *table, const uint8_t *src, size_t len,
+			    int *pseudo_headers, size_t *content_length, void *digests,
+			    const char **err_desc)
+{
+	static __thread fields_fn *fn;
+	int rc;
+
+	if (fn == NULL)
+		*(void **)&fn = theirs("h2o_hpack_parse_headers");
+	rc = fn(req, table, src, len, pseudo_headers, content_length, digests, err_desc);
+	if (rc != 0 || req->headers.size <= H2O_MAX_HEADERS)
+		return rc;
+	*err_desc = "too many fields";
+	return H2O_HTTP2_ERROR_ENHANCE_YOUR_CALM;
 }

@@ -169,6 +169,39 @@ def statuses(gw, agents):
 def heads(gw, agents):
     r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'}, {'authorization': 'k' * 17000})
     check('fields that no head can hold', r.status == 413 and r.error()[1] == 'request_too_large', r)
+    # Where the content ends is said once, or the next request may be a part of this one for whoever stands before us.
+    body, head, other = ask('json'), b'POST /v1/completions HTTP/1.1\r\nhost: x\r\n', b'GET /health HTTP/1.1\r\nhost: x\r\n\r\n'
+    for fields, text in ((b'content-length: %d\r\ncontent-length: 0\r\n' % len(body), body),
+                         (b'content-length: 0\r\nContent-Length: %d\r\n' % len(body), body),
+                         (b'content-length: %d\r\ntransfer-encoding: chunked\r\n' % len(body), b'0\r\n\r\n'),
+                         (b'Transfer-Encoding: chunked\r\ncontent-length: 3\r\n', b'%x\r\n' % len(body) + body + b'\r\n0\r\n\r\n'),
+                         (b'transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n', b'0\r\n\r\n'),
+                         (b'x: a\r\n b\r\ncontent-length: %d\r\n' % len(body), body)):
+        got = gw.raw(head + fields + b'\r\n' + text + other)
+        check(f'refused, and nothing behind it is read: {fields}', got.startswith(b'HTTP/1.1 400 ') and got.count(b'HTTP/1.1 ') == 1 and
+              not got.endswith(b'<timeout>'), got)
+    # One field in the dynamic table, and a byte for each time that it is meant.
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.settimeout(20)
+        s.sendall(PREFACE + frame(SETTINGS, 0, 0, b'') + frame(HEADERS, END_HEADERS, 1, FIELDS + b'\x40\x01a\x01b') +
+                  b''.join(frame(HEADERS, END_HEADERS, i, FIELDS + b'\xbe' * 16000) for i in range(3, 11, 2)))
+        got = b''
+        try:
+            while part := s.recv(65536):
+                got += part
+        except TimeoutError:
+            got = b'<timeout>'
+        except ConnectionResetError:
+            pass
+        check('16,000 fields: the connection ends', b'too many fields' in got, got[-100:])
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.settimeout(20)
+        s.sendall(PREFACE + frame(SETTINGS, 0, 0, b'') + frame(HEADERS, END_HEADERS, 1, FIELDS + b'\x40\x01a\x01b' + b'\xbe' * 80) +
+                  frame(DATA, END_STREAM, 1, body))
+        got = b''
+        while b'{}' not in got and (part := s.recv(65536)):
+            got += part
+        check('80 of them are served', b'{}' in got, got[-100:])
 
 
 def bad_questions(gw, agents):
