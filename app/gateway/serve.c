@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "answer.h"
+#include "buffers.h"
 #include "conn.h"
 #include "heads.h"
 #include "lease.h"
@@ -394,8 +395,11 @@ int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
 
 void gw_serve_run(struct gw_thread *t)
 {
+	/* One body more can be read, so that it is answered that there is no room. */
+	const uint64_t most = ((uint64_t)t->opt->total_mb << 20) + 2 * (uint64_t)t->opt->body_bytes;
 	bool closing = false;
 
+	gw_buffers_limit(most, t->row);
 	for (;;) {
 		const int stop = atomic_load_explicit(t->stop, memory_order_relaxed);
 		int32_t wait;

@@ -8,6 +8,7 @@ import http.client
 import os
 import resource
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -91,6 +92,48 @@ def total(gw):
     check('counted', gw.counters()['kvr_gateway_no_room_requests_total'] == 1, gw.counters())
 
 
+def resident(gw):
+    """MiB."""
+    with open(f'/proc/{gw.process.pid}/status') as f:
+        return next(int(line.split()[1]) >> 10 for line in f if line.startswith('VmRSS:'))
+
+
+def bodies(program):
+    """Bodies that begin and do not end, in streams of one connection, and in connections: as much memory as --total-mb says."""
+    def frame(kind, flags, stream, payload):
+        return struct.pack('>I', len(payload))[1:] + struct.pack('>BBI', kind, flags, stream) + payload
+
+    gw = Gateway(program, '--router', ADDRESSES[0], '--total-mb', '2', '--max-body', '1048576')
+    check('another gateway', wait_for(gw.ready))
+    before, streams = resident(gw), range(1, 401, 2)
+    path = b'\x00\x05:path\x0f/v1/completions\x00\x0a:authority\x01x'
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        try:
+            s.sendall(b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + frame(4, 0, 0, b'') + b''.join(frame(1, 4, i, b'\x83\x86' + path) for i in streams))
+            for _ in range(60):
+                s.sendall(b''.join(frame(0, 0, i, b'x' * 16384) for i in streams))
+        except OSError:
+            pass
+        check('streams are cut off', wait_for(lambda: gw.counters()['kvr_gateway_bodies_cut_bodies_total'] >= 1), gw.counters())
+        check('and take no more than they may', resident(gw) < before + 60, (before, resident(gw)))
+        check('others are served', gw.post('/v1/completions', {'model': 'llama', 'prompt': [1]}).status == 200)
+    cut = gw.counters()['kvr_gateway_bodies_cut_bodies_total']
+    some = [socket.create_connection(('127.0.0.1', gw.port)) for _ in range(64)]
+    for s in some:
+        try:
+            s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n' + b'x' * 900000)
+        except OSError:
+            pass
+    check('connections, too', wait_for(lambda: gw.counters()['kvr_gateway_bodies_cut_bodies_total'] > cut), gw.counters())
+    check('and take no more', resident(gw) < before + 60, (before, resident(gw)))
+    check('others are served still', gw.post('/v1/completions', {'model': 'llama', 'prompt': [1]}).status == 200)
+    for s in some:
+        s.close()
+    body = '{"model": "llama", "prompt": [1], "x_pad": "%s"}' % ('x' * 900000)
+    check('then there is room again', wait_for(lambda: gw.post('/v1/completions', body).status == 200), gw.counters())
+    check('the gateway ends, too', gw.stop() == 0)
+
+
 def flood(program):
     """One address: so many connections, so many requests a second. Others are others."""
     gw = Gateway(program, '--router', ADDRESSES[0], '--source-connections', '4', '--source-rate', '1')
@@ -136,6 +179,7 @@ def run(program, log):
         check('the agent is served', wait_for(lambda: agents.agents[0].state == 'SERVING'))
         start(program)
         flood(program)
+        bodies(program)
         gw = Gateway(program, '--router', ADDRESSES[0], '--total-mb', '1', log=log)
         check('ready', wait_for(gw.ready))
         descriptors(gw)
