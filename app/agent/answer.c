@@ -131,6 +131,8 @@ size_t app_job_on_content(char *data, size_t size, size_t count, void *user)
 	const size_t n = size * count;
 	struct app_job *j = user;
 
+	if (!j->head_done) /* behind 101: it goes on in another protocol */
+		return 0;
 	if (!j->prefill && j->len > 0 && j->len + n > OUT_MOST) {
 		if (!j->paused)
 			kvr_cell_add(&j->app->st.paused, 1);

@@ -288,30 +288,53 @@ static void read_body(struct app *a, struct conn *c)
 	}
 }
 
+/* Of those that have not said which body they bring, who has taken longest; NULL: all have. */
+static struct conn *slowest(struct app_bodies *s)
+{
+	struct conn *c = NULL;
+
+	for (uint32_t i = 0; i < MOST; i++)
+		if (s->conn[i].fd >= 0 && s->conn[i].data == NULL &&
+		    (c == NULL || s->conn[i].heard_us < c->heard_us))
+			c = &s->conn[i];
+	return c;
+}
+
+/* Who comes may stay, unless all places are of those who bring something: a stranger who says
+ * nothing makes room. */
+static void take(struct app *a, int fd)
+{
+	struct app_bodies *s = a->bodies;
+	struct epoll_event e = {.events = EPOLLIN};
+	uint32_t at = 0;
+
+	if (s->n == MOST) {
+		kvr_cell_add(&a->st.bodies_refused, 1);
+		hang_up(a, slowest(s));
+	}
+	while (s->conn[at].fd >= 0)
+		at++;
+	s->conn[at] = (struct conn){.fd = fd, .heard_us = a->now_us};
+	s->n++;
+	e.data.u64 = (uint64_t)APP_FD_BODY << 32 | at;
+	epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
 static void accept_some(struct app *a)
 {
 	struct app_bodies *s = a->bodies;
-	uint32_t at = 0;
+	int fd = 0;
 
-	while (s->n < MOST) {
-		struct epoll_event e = {.events = EPOLLIN};
-		const int fd = accept4(s->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-		if (fd < 0)
-			break;
-		while (s->conn[at].fd >= 0)
-			at++;
-		s->conn[at] = (struct conn){.fd = fd, .heard_us = a->now_us};
-		s->n++;
-		e.data.u64 = (uint64_t)APP_FD_BODY << 32 | at;
-		epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &e);
+	for (uint32_t i = 0; i < MOST && fd >= 0 && (s->n < MOST || slowest(s) != NULL); i++) {
+		fd = accept4(s->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd >= 0)
+			take(a, fd);
 	}
 	/* Without room, or descriptors, nobody is listened to until one goes, or a while has
 	 * passed. */
-	if (s->n < MOST &&
-	    (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
 		s->rest_us = a->now_us + REST;
-	if (s->n == MOST || s->rest_us > a->now_us)
+	if ((s->n == MOST && slowest(s) == NULL) || s->rest_us > a->now_us)
 		watch_listener(a, false);
 }
 

@@ -101,6 +101,8 @@ static int start(struct app_job *j, const struct kvr_http_head *head, int64_t co
 		curl_easy_setopt(e, CURLOPT_POSTFIELDS, j->content);
 		curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)content_len);
 	}
+	if (strcmp(method, "HEAD") == 0) /* no content follows, whatever the head says */
+		curl_easy_setopt(e, CURLOPT_NOBODY, 1L);
 	curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, method);
 	curl_easy_setopt(e, CURLOPT_HTTPHEADER, j->fields);
 	curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, app_job_on_header);

@@ -184,6 +184,7 @@ static void ask_replay(struct app_stream *s, bool audit, uint64_t seen)
 	}
 	kvr_cell_add(&s->app->st.replays, 1);
 	s->replaying = true;
+	s->begun = false;
 	s->audit = audit;
 	s->seen = seen;
 	s->floor = s->next;
@@ -199,42 +200,62 @@ static void end_replay(struct app_stream *s)
 	}
 }
 
+/* Late answers must not be taken for those of the next question. */
+static void drop_replay(struct app_stream *s)
+{
+	zmq_close(s->dealer);
+	app_stream_open_dealer(s);
+	end_replay(s);
+}
+
 static void give_up_replay(struct app_stream *s)
 {
 	if (!s->audit || s->seen != NONE)
 		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 			"rank %u: no answer from the replay socket %s", s->dp_rank,
 			s->app->o.replay);
-	/* Late answers must not be taken for those of the next question. */
-	zmq_close(s->dealer);
-	app_stream_open_dealer(s);
-	end_replay(s);
+	drop_replay(s);
+}
+
+static void disbelieve_replay(struct app_stream *s)
+{
+	app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+		"rank %u: the replay socket %s answers what was not asked for", s->dp_rank,
+		s->app->o.replay);
+	bad_batch(s);
+	drop_replay(s);
+}
+
+/* A replay goes on from `next` without gaps. It may begin later, when its engine has no more, but
+ * not behind the batch that showed what is missing: that one has come by itself. */
+static bool is_answer(const struct app_stream *s, uint64_t number)
+{
+	return number == s->next ||
+	       (number > s->next && !s->begun && (s->seen == NONE || number <= s->seen));
 }
 
 /* One answer: [] [seq] [payload], or [] [topic] [seq] [payload]; the number -1 ends it. */
 static void take_replay(struct app_stream *s, zmq_msg_t *frame, int n)
 {
-	const uint8_t *seq = n >= 3 ? zmq_msg_data(&frame[n - 2]) : NULL;
-	uint64_t number;
+	const bool framed = n >= 3 && n <= 4 && zmq_msg_size(&frame[n - 2]) == 8;
+	const uint64_t number = framed ? be64(zmq_msg_data(&frame[n - 2])) : 0;
 
-	if (n < 3 || n > 4 || zmq_msg_size(&frame[n - 2]) != 8) {
-		bad_batch(s);
-		return;
-	}
-	s->replay_us = s->app->now_us + REPLAY_US;
-	number = be64(seq);
-	if (number == NONE) {
+	if (framed && number == NONE) {
 		end_replay(s);
 		return;
 	}
-	if (number < s->next)
+	if (!framed || !is_answer(s, number)) {
+		disbelieve_replay(s);
 		return;
+	}
+	s->replay_us = s->app->now_us + REPLAY_US;
 	if (number > s->next) {
 		if (!s->fresh)
 			start_clean(s, "the replay begins behind what is missing");
-		s->next = number;
+		s->floor = number; /* it has not those before */
 	}
 	kvr_cell_add(&s->app->st.replayed, 1);
+	s->begun = true;
 	s->fresh = false;
 	s->next = number + 1;
 	apply(s, zmq_msg_data(&frame[n - 1]), zmq_msg_size(&frame[n - 1]));

@@ -21,6 +21,7 @@ struct app_stream {
 	uint64_t next;	/* number of the batch that comes next */
 	bool fresh;	/* no batch was seen: any number may be the first */
 	bool replaying; /* live batches wait in the SUB socket */
+	bool begun;	/* the replay has brought something */
 	bool audit;	/* the replay was asked for without a gap */
 	uint64_t floor; /* live batches from here to next are known from the last replay */
 	uint64_t seen;	/* the live batch that showed the gap; UINT64_MAX: none */
