@@ -59,6 +59,61 @@ void kvr_hash_chain(const uint64_t *parent, const uint64_t lbh[], uint32_t n, ui
 	}
 }
 
+struct blocks {
+	const uint8_t *p;
+	size_t step, bytes;
+	uint64_t seed;
+	const uint8_t *secret; /* of those that are too long for a seed, else NULL */
+};
+
+static inline uint64_t block_of(const struct blocks *b, const uint8_t *p, size_t bytes)
+{
+	return b->secret != NULL ? XXH3_64bits_withSecretandSeed(p, bytes, b->secret,
+								 KVR_HASH_SECRET_BYTES, b->seed)
+				 : XXH3_64bits_withSeed(p, bytes, b->seed);
+}
+
+/* Inside its callers, as a length that is known is half of a hash. */
+static inline __attribute__((always_inline)) void
+run_of(const struct blocks *b, size_t bytes, const uint64_t *parent, uint32_t n, uint64_t sh[])
+{
+	const uint8_t *p = b->p;
+	uint64_t prev = block_of(b, p, bytes);
+
+	prev = parent != NULL ? chain(*parent, prev) : prev;
+	sh[0] = prev;
+	for (uint32_t i = 1; i < n; i++) {
+		p += b->step;
+		prev = chain(prev, block_of(b, p, bytes));
+		sh[i] = prev;
+	}
+}
+
+void kvr_hash_blocks(const struct kvr_hash_params *params, const uint64_t *parent,
+		     const uint32_t *tokens, uint32_t n, uint64_t sh[])
+{
+	const size_t step = params->block_size * 4ul;
+	struct blocks b = {(const void *)tokens, step, step + (params->eagle ? 4 : 0), params->seed,
+			   NULL};
+	uint8_t secret[KVR_HASH_SECRET_BYTES];
+
+	if (n == 0 || step == 0)
+		return;
+	if (b.bytes > SEED_BYTES) {
+		XXH3_generateSecret_fromSeed(secret, b.seed);
+		b.secret = secret;
+	}
+	if (b.bytes == 64) {
+		b.secret = NULL;
+		run_of(&b, 64, parent, n, sh);
+	} else if (b.bytes == 128) {
+		b.secret = NULL;
+		run_of(&b, 128, parent, n, sh);
+	} else {
+		run_of(&b, b.bytes, parent, n, sh);
+	}
+}
+
 uint32_t kvr_hash_count(uint32_t n_tokens, uint32_t block_size, bool eagle)
 {
 	if (block_size == 0 || n_tokens == 0)

@@ -67,6 +67,14 @@ struct kvr_hash_params {
 	void *mm_arg;
 };
 
+/**
+ * SHs of the first @p n blocks of tokens that are all there, text only (mm_next is not asked);
+ * @p parent as in kvr_hash_chain(). As long as the blocks alone take: the chain is worked on beside
+ * the next block.
+ */
+void kvr_hash_blocks(const struct kvr_hash_params *params, const uint64_t *parent,
+		     const uint32_t *tokens, uint32_t n, uint64_t sh[]);
+
 #define KVR_HASH_SECRET_BYTES 192
 #define KVR_HASH_STATE_BYTES  576
 

@@ -12,20 +12,6 @@ static const struct kvr_counter counters[] = {
 /* Each store of a block that we could name adds one, and each that goes takes one away. */
 const struct kvr_stats_def kvr_kvmap_stats = {"kvmap", counters, NULL};
 
-static uint64_t mix(const struct kvr_kvmap *m, uint64_t name)
-{
-	uint64_t h = (name ^ m->seed) * UINT64_C(0x9e3779b97f4a7c15);
-
-	h ^= h >> 32;
-	return h * UINT64_C(0xd6e8feb86659fd93);
-}
-
-/* The high half chooses the slot and is kept in it, so that slots can move without a name. */
-static uint32_t tag_of(const struct kvr_kvmap *m, uint64_t name)
-{
-	return (uint32_t)(mix(m, name) >> 32);
-}
-
 /* Zeroed memory of large pages where there are some: every look goes somewhere else. */
 static void *large(size_t bytes)
 {
@@ -37,30 +23,36 @@ static void *large(size_t bytes)
 	return p;
 }
 
+static void give_back(void *p, size_t bytes)
+{
+	if (p != NULL)
+		munmap(p, bytes);
+}
+
 struct kvr_kvmap *kvr_kvmap_create(uint32_t block_size, uint32_t max_blocks, uint64_t seed,
 				   const struct kvr_kvmap_out *out)
 {
 	struct kvr_kvmap *m;
-	uint64_t slots = 16;
 
 	if (block_size == 0 || max_blocks == 0 || max_blocks > 1u << 30) {
 		errno = EINVAL;
 		return NULL;
 	}
-	while (slots < 2ull * max_blocks)
-		slots *= 2;
 	m = calloc(1, sizeof(*m));
 	if (m == NULL)
 		return NULL;
 	m->out = *out;
 	m->block_size = block_size;
 	m->max = max_blocks;
-	m->ring = max_blocks + max_blocks / 4 + 1;
+	m->ring_most = max_blocks + max_blocks / 4 + 1;
+	m->ring = m->ring_most < KVMAP_FIRST ? m->ring_most : KVMAP_FIRST;
 	m->seed = seed;
-	m->mask = slots - 1;
-	m->entries = large(m->ring * sizeof(m->entries[0]));
-	m->slots = large(slots * sizeof(m->slots[0]));
-	if (m->entries == NULL || m->slots == NULL) {
+	m->n_buckets = max_blocks / KVMAP_FILL + 2;
+	m->entries = large(m->ring_most * sizeof(m->entries[0]));
+	m->origins = large(m->ring_most * sizeof(m->origins[0]));
+	m->tiers = large(m->ring_most);
+	m->buckets = large(m->n_buckets * sizeof(m->buckets[0]));
+	if (m->entries == NULL || m->origins == NULL || m->tiers == NULL || m->buckets == NULL) {
 		kvr_kvmap_destroy(m);
 		errno = ENOMEM;
 		return NULL;
@@ -72,114 +64,104 @@ void kvr_kvmap_destroy(struct kvr_kvmap *m)
 {
 	if (m == NULL)
 		return;
-	if (m->entries != NULL)
-		munmap(m->entries, m->ring * sizeof(m->entries[0]));
-	if (m->slots != NULL)
-		munmap(m->slots, (m->mask + 1) * sizeof(m->slots[0]));
+	give_back(m->entries, m->ring_most * sizeof(m->entries[0]));
+	give_back(m->origins, m->ring_most * sizeof(m->origins[0]));
+	give_back(m->tiers, m->ring_most);
+	give_back(m->buckets, m->n_buckets * sizeof(m->buckets[0]));
 	free(m->sh);
 	free(m);
 }
 
-void kvr_kvmap__prefetch(const struct kvr_kvmap *m, uint64_t name)
+static uint32_t next_bucket(const struct kvr_kvmap *m, uint32_t b)
 {
-	__builtin_prefetch(&m->slots[tag_of(m, name) & m->mask]);
+	return b + 1 == m->n_buckets ? 0 : b + 1;
 }
 
-void kvr_kvmap__prefetch_entry(const struct kvr_kvmap *m, uint64_t name)
+uint64_t kvr_kvmap__search(const struct kvr_kvmap *m, uint64_t name, uint64_t key)
 {
-	const struct kvmap_slot *s = &m->slots[tag_of(m, name) & m->mask];
+	for (uint32_t at = KVMAP_HOME(key);; at = next_bucket(m, at)) {
+		const struct kvmap_bucket *b = &m->buckets[at];
 
-	if (s->pos != 0)
-		__builtin_prefetch(&m->entries[s->pos - 1]);
-}
+		for (uint32_t same = kvmap_tags(b, KVMAP_TAG(key)); same != 0; same &= same - 1) {
+			const uint32_t place = (uint32_t)__builtin_ctz(same);
 
-uint64_t kvr_kvmap__slot(const struct kvr_kvmap *m, uint64_t name)
-{
-	const uint32_t tag = tag_of(m, name);
-	uint64_t i = tag & m->mask;
-
-	while (m->slots[i].pos != 0 &&
-	       (m->slots[i].tag != tag || m->entries[m->slots[i].pos - 1].name != name))
-		i = (i + 1) & m->mask;
-	return i;
-}
-
-struct kvmap_entry *kvr_kvmap__at(const struct kvr_kvmap *m, uint64_t slot)
-{
-	const uint32_t pos = m->slots[slot].pos;
-
-	return pos != 0 ? &m->entries[pos - 1] : NULL;
-}
-
-void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t slot)
-{
-	uint64_t hole = slot, i = slot;
-
-	kvr_kvmap__at(m, slot)->tiers = 0;
-	/* What stands behind the hole and may stand in it moves there. */
-	for (;;) {
-		i = (i + 1) & m->mask;
-		if (m->slots[i].pos == 0)
-			break;
-		if (((i - m->slots[i].tag) & m->mask) >= ((i - hole) & m->mask)) {
-			m->slots[hole] = m->slots[i];
-			hole = i;
+			if (m->entries[b->pos[place] - 1].name == name)
+				return KVMAP_FOUND(at, place, b->pos[place]);
 		}
+		if (b->over == 0)
+			return 0;
 	}
-	m->slots[hole].pos = 0;
+}
+
+void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t key, uint64_t found)
+{
+	for (uint32_t b = KVMAP_HOME(key); b != KVMAP_AT(found); b = next_bucket(m, b))
+		m->buckets[b].over--;
+	m->buckets[KVMAP_AT(found)].tag[KVMAP_PLACE(found)] = 0;
+	m->tiers[KVMAP_POS(found) - 1] = 0;
 	m->n--;
-	kvr_cell_set(&m->st.held, m->n);
+}
+
+/* There are nearly twice as many places as may be taken. */
+void kvr_kvmap__put(struct kvr_kvmap *m, uint64_t key, uint32_t pos)
+{
+	uint32_t b = KVMAP_HOME(key), is, place;
+
+	while ((is = kvmap_tags(&m->buckets[b], 0)) == 0) {
+		m->buckets[b].over++;
+		b = next_bucket(m, b);
+	}
+	place = (uint32_t)__builtin_ctz(is);
+	m->buckets[b].tag[place] = KVMAP_TAG(key);
+	m->buckets[b].pos[place] = pos;
 }
 
 /* The oldest goes: the router must not keep what we could never take back. */
-static void evict(struct kvr_kvmap *m, struct kvmap_entry *e)
+static void evict(struct kvr_kvmap *m, uint32_t e)
 {
+	const uint64_t name = m->entries[e].name;
+	const uint64_t key = kvmap_key(m, name);
+
 	for (unsigned int t = 0; t < KVR_TIERS; t++)
-		if (e->tiers >> t & 1)
-			m->out.removed(m->out.user, (enum kvr_tier)t, &e->sh, 1);
+		if (m->tiers[e] >> t & 1)
+			m->out.removed(m->out.user, (enum kvr_tier)t, &m->entries[e].sh, 1);
 	kvr_cell_add(&m->st.evicted, 1);
-	kvr_kvmap__del(m, kvr_kvmap__slot(m, e->name));
+	kvr_kvmap__del(m, key, kvmap_find(m, name, key));
 }
 
-struct kvmap_entry *kvr_kvmap__add(struct kvr_kvmap *m, uint64_t name, uint64_t slot)
+/* It goes on while little of it is free: only what is needed at once is ever touched. */
+uint32_t kvr_kvmap__round(struct kvr_kvmap *m)
 {
-	struct kvmap_entry *e = &m->entries[m->next];
-	const uint32_t n = m->n;
+	const uint32_t want = m->n + m->n / 4 + KVMAP_FIRST, end = m->ring;
 
-	__builtin_prefetch(e + AHEAD, 1);
-	/* The ring has a quarter more than may live: this ends. */
-	while (e->tiers != 0) {
-		if (m->n >= m->max) {
-			evict(m, e);
-			break;
-		}
-		m->next = m->next + 1 == m->ring ? 0 : m->next + 1;
-		e = &m->entries[m->next];
-	}
-	if (m->n >= m->max) { /* a free place, and none to live in it: look for the oldest */
-		uint32_t i = m->next;
+	if (want <= end || end == m->ring_most)
+		return 0;
+	m->ring = want < m->ring_most ? want : m->ring_most;
+	return end;
+}
 
-		while (m->entries[i].tiers == 0)
-			i = i + 1 == m->ring ? 0 : i + 1;
-		evict(m, &m->entries[i]);
-	}
-	if (m->n != n) /* slots have moved */
-		slot = kvr_kvmap__slot(m, name);
-	m->slots[slot] = (struct kvmap_slot){tag_of(m, name), (uint32_t)(e - m->entries) + 1};
-	e->name = name;
-	m->next = m->next + 1 == m->ring ? 0 : m->next + 1;
-	m->n++;
-	kvr_cell_set(&m->st.held, m->n);
+uint32_t kvr_kvmap__free_entry(struct kvr_kvmap *m)
+{
+	uint32_t e = m->next, oldest;
+
+	/* The ring has, or gets, a quarter more than lives: this ends. */
+	while (m->tiers[e] != 0 && m->n < m->max)
+		e = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
+	if (m->n < m->max)
+		return e;
+	/* A free place, and none to live in it: look for the oldest. */
+	for (oldest = e; m->tiers[oldest] == 0;)
+		oldest = oldest + 1 == m->ring ? 0 : oldest + 1;
+	evict(m, oldest);
 	return e;
 }
 
 void kvr_kvmap_clear(struct kvr_kvmap *m)
 {
-	memset(m->slots, 0, (m->mask + 1) * sizeof(m->slots[0]));
-	for (uint32_t i = 0; i < m->ring && m->n > 0; i++) {
-		m->n -= m->entries[i].tiers != 0;
-		m->entries[i].tiers = 0;
-	}
+	memset(m->buckets, 0, m->n_buckets * sizeof(m->buckets[0]));
+	memset(m->tiers, 0, m->ring);
+	m->n = 0;
+	m->ring = m->ring_most < KVMAP_FIRST ? m->ring_most : KVMAP_FIRST;
 	m->next = 0;
 	kvr_cell_set(&m->st.held, 0);
 	kvr_cell_add(&m->st.cleared, 1);
@@ -209,19 +191,20 @@ bool kvr_kvmap_next(struct kvr_kvmap *m, uint64_t *pos, struct kvr_kvmap_run *ru
 	for (; *pos < (uint64_t)m->ring * KVR_TIERS; (*pos)++) {
 		const uint32_t tier = (uint32_t)(*pos / m->ring);
 		const uint32_t i = (uint32_t)((m->next + *pos % m->ring) % m->ring);
-		const struct kvmap_entry *e = &m->entries[i];
+		const struct kvmap_origin *from = &m->origins[i];
+		const bool has_parent = (m->tiers[i] & KVMAP_HAS_PARENT) != 0;
 
-		if ((e->tiers >> tier & 1) == 0)
+		if ((m->tiers[i] >> tier & 1) == 0)
 			continue;
-		if (run->n > 0 && (run->tier != tier || run->n == KVMAP_RUN || !e->has_parent ||
-				   e->parent != m->run[run->n - 1]))
+		if (run->n > 0 && (run->tier != tier || run->n == KVMAP_RUN || !has_parent ||
+				   from->parent != m->run[run->n - 1]))
 			return true;
 		if (run->n == 0) {
 			run->tier = (enum kvr_tier)tier;
-			run->has_parent = e->has_parent;
-			run->parent = e->parent;
+			run->has_parent = has_parent;
+			run->parent = from->parent;
 		}
-		m->run[run->n++] = e->sh;
+		m->run[run->n++] = m->entries[i].sh;
 	}
 	return run->n > 0;
 }

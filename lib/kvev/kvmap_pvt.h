@@ -6,29 +6,61 @@
  * @file
  * The table (kvmap.c) under the translation of events (translate.c).
  *
- *	slots:   [tag|pos] ........ open addressing, linear, at most half full, removal by shifting
- *	              |
- *	entries: [ ][E][E][ ][E].....  a ring: `next` goes round, over what still lives when there
- *	                      ^next     is room elsewhere, so what is evicted is (nearly) the oldest
+ *	buckets: [10 tags|over|10 places] ...  open addressing by lines of the cache; `over` of a
+ *	                          |            bucket: entries that found it full
+ *	entries: [ ][E][E][ ][E]....           a ring: `next` goes round, over what still lives when
+ *	                      ^next            there is room elsewhere, so what is evicted is
+ *(nearly) the oldest; it grows to a quarter more than is held
  */
 
 #include "kvr_kvmap.h"
 
-#define KVMAP_RUN 4096u /* blocks of a run in a dump, and of what is told at once */
-#define AHEAD	  16u /* names whose lines are asked for before they are used; at half way, entries */
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
+#define KVMAP_RUN    4096u /* blocks of a run in a dump, and of what is told at once */
+#define KVMAP_BUCKET 10u
+#define KVMAP_FILL   7u	   /* of them when all is full: one bucket in ten would have more */
+#define KVMAP_FIRST  1024u /* entries of the ring at first */
+#define KVMAP_NEXT   40u   /* entries before one is written its line is asked for */
+
+/* What is read to find a block and to take it out; four a line. */
 struct kvmap_entry {
 	uint64_t name; /* the engine's */
-	uint64_t sh, parent;
-	uint64_t ns;   /* what its cache namespace adds to the seed of its blocks */
-	uint8_t tiers; /* a bit each; 0: free */
-	bool has_parent;
+	uint64_t sh;
 };
 
-struct kvmap_slot {
-	uint32_t tag; /* of the name */
-	uint32_t pos; /* entry + 1; 0: free */
+/* And what only those ask for that come after it, and dumps. */
+struct kvmap_origin {
+	uint64_t parent;
+	uint64_t ns; /* what its cache namespace adds to the seed of its blocks */
 };
+
+/* Where a block is: a bit for each tier; none: the entry is free. */
+#define KVMAP_TIERS	 0x0fu
+#define KVMAP_HAS_PARENT 0x80u
+_Static_assert(KVR_TIERS <= 4, "bits");
+
+struct kvmap_bucket {
+	_Alignas(64) uint16_t tag[KVMAP_BUCKET]; /* of a name, never 0; 0: free */
+	uint32_t over;
+	uint32_t pos[KVMAP_BUCKET]; /* entry + 1 */
+};
+_Static_assert(sizeof(struct kvmap_bucket) == 64, "one line");
+
+/*
+ * Plain words, as a compiler takes structs apart where it hurts: a key is where a name is looked
+ * for first and, in the lower 16 bits, its tag; what was found is the bucket and the place in it
+ * (4 bits) and, in the lower half, the entry + 1; 0: it is not there. That holds until the next add
+ * or del.
+ */
+#define KVMAP_HOME(key)	       ((uint32_t)((key) >> 16))
+#define KVMAP_TAG(key)	       ((uint16_t)(key))
+#define KVMAP_POS(found)       ((uint32_t)(found))
+#define KVMAP_AT(found)	       ((uint32_t)((found) >> 36))
+#define KVMAP_PLACE(found)     ((uint32_t)((found) >> 32) & 15u)
+#define KVMAP_FOUND(b, i, pos) ((uint64_t)(b) << 36 | (uint64_t)(i) << 32 | (pos))
 
 struct kvr_kvmap {
 	struct kvr_kvmap_out out;
@@ -36,9 +68,13 @@ struct kvr_kvmap {
 	bool learned_eagle;
 	uint32_t max, n;
 	uint32_t ring, next; /* entries of the ring; where the next one goes */
-	uint64_t mask, seed;
+	uint32_t ring_most;
+	uint32_t n_buckets;
+	uint64_t seed;
 	struct kvmap_entry *entries;
-	struct kvmap_slot *slots;
+	struct kvmap_origin *origins;
+	uint8_t *tiers; /* by entry, with KVMAP_HAS_PARENT */
+	struct kvmap_bucket *buckets;
 	uint64_t other_groups; /* groups that were seen without full attention */
 	uint64_t *sh;	       /* of the event being stored */
 	uint32_t cap_sh;
@@ -46,20 +82,101 @@ struct kvr_kvmap {
 	struct kvr_kvmap_stats st;
 };
 
-/** The slot of a name, or the free one where the search ends; until the next add or del. */
-uint64_t kvr_kvmap__slot(const struct kvr_kvmap *m, uint64_t name);
+/** Look for a name beyond its home. */
+uint64_t kvr_kvmap__search(const struct kvr_kvmap *m, uint64_t name, uint64_t key);
 
-/** The entry of a slot, or NULL. */
-struct kvmap_entry *kvr_kvmap__at(const struct kvr_kvmap *m, uint64_t slot);
+/** The next entry of the ring that is free; the oldest goes when there is no room. */
+uint32_t kvr_kvmap__free_entry(struct kvr_kvmap *m);
 
-/** A new entry, which is not there, in its slot; the oldest goes when there is no room. */
-struct kvmap_entry *kvr_kvmap__add(struct kvr_kvmap *m, uint64_t name, uint64_t slot);
+/** What comes behind the ring's last entry: its first, or one more. */
+uint32_t kvr_kvmap__round(struct kvr_kvmap *m);
 
-/** Take one out that is there. */
-void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t slot);
+/** Under a name that was not found; beyond its home when that is full. */
+void kvr_kvmap__put(struct kvr_kvmap *m, uint64_t key, uint32_t pos);
 
-/** Ask for the index's line of a name that is looked for soon; then for its entry. */
-void kvr_kvmap__prefetch(const struct kvr_kvmap *m, uint64_t name);
-void kvr_kvmap__prefetch_entry(const struct kvr_kvmap *m, uint64_t name);
+/** Take one out that was found. */
+void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t key, uint64_t found);
+
+static inline uint64_t kvmap_key(const struct kvr_kvmap *m, uint64_t name)
+{
+	uint64_t h = (name ^ m->seed) * UINT64_C(0x9e3779b97f4a7c15);
+
+	h ^= h >> 32;
+	h *= UINT64_C(0xd6e8feb86659fd93);
+	return (h >> 32) * m->n_buckets >> 32 << 16 | (uint16_t)((uint16_t)h + ((uint16_t)h == 0));
+}
+
+/** Bit i: place i is of this tag; 0: it is free. */
+static inline uint32_t kvmap_tags(const struct kvmap_bucket *b, uint16_t tag)
+{
+#ifdef __SSE2__
+	const __m128i want = _mm_set1_epi16((short)tag);
+	const __m128i *v = (const void *)b;
+	const __m128i same = _mm_packs_epi16(_mm_cmpeq_epi16(_mm_load_si128(&v[0]), want),
+					     _mm_cmpeq_epi16(_mm_load_si128(&v[1]), want));
+
+	return (uint32_t)_mm_movemask_epi8(same) & ((1u << KVMAP_BUCKET) - 1);
+#else
+	uint32_t bits = 0;
+
+	for (unsigned int i = 0; i < KVMAP_BUCKET; i++)
+		bits |= (uint32_t)(b->tag[i] == tag) << i;
+	return bits;
+#endif
+}
+
+static inline void kvmap_prefetch(const struct kvr_kvmap *m, uint64_t key)
+{
+	__builtin_prefetch(&m->buckets[KVMAP_HOME(key)], 1);
+}
+
+/** Ask for the entry that a key most likely leads to. */
+static inline void kvmap_prefetch_entry(const struct kvr_kvmap *m, uint64_t key)
+{
+	const struct kvmap_bucket *b = &m->buckets[KVMAP_HOME(key)];
+	const uint32_t same = kvmap_tags(b, KVMAP_TAG(key));
+	/* Without one of this tag it is any, and no harm. */
+	const uint32_t pos = b->pos[__builtin_ctz(same | 1u << (KVMAP_BUCKET - 1))];
+
+	__builtin_prefetch(&m->entries[pos - (pos != 0)]);
+}
+
+static inline uint64_t kvmap_find(const struct kvr_kvmap *m, uint64_t name, uint64_t key)
+{
+	const struct kvmap_bucket *b = &m->buckets[KVMAP_HOME(key)];
+	const uint32_t same = kvmap_tags(b, KVMAP_TAG(key));
+
+	if ((same | b->over) == 0)
+		return 0;
+	if (same != 0) {
+		const uint32_t i = (uint32_t)__builtin_ctz(same), pos = b->pos[i];
+
+		if (m->entries[pos - 1].name == name)
+			return KVMAP_FOUND(KVMAP_HOME(key), i, pos);
+	}
+	return kvr_kvmap__search(m, name, key);
+}
+
+/** A new entry, in no tier yet, under a name that was not found. */
+static inline uint32_t kvmap_add(struct kvr_kvmap *m, uint64_t name, uint64_t key)
+{
+	const uint32_t e =
+		m->n < m->max && m->tiers[m->next] == 0 ? m->next : kvr_kvmap__free_entry(m);
+	struct kvmap_bucket *b = &m->buckets[KVMAP_HOME(key)];
+	const uint32_t is = kvmap_tags(b, 0);
+
+	__builtin_prefetch(&m->entries[e] + KVMAP_NEXT, 1);
+	__builtin_prefetch(&m->origins[e] + KVMAP_NEXT, 1);
+	if (is != 0) {
+		b->tag[__builtin_ctz(is)] = KVMAP_TAG(key);
+		b->pos[__builtin_ctz(is)] = e + 1;
+	} else {
+		kvr_kvmap__put(m, key, e + 1);
+	}
+	m->entries[e].name = name;
+	m->n++;
+	m->next = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
+	return e;
+}
 
 #endif

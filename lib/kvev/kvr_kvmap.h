@@ -8,7 +8,8 @@
  * hash, made of the tokens), so that its events can be told to the router in our names.
  *
  * A table of bounded size: a ring of entries in the order in which they came, and an open-addressed
- * index of it, allocated at once (66 to 82 bytes an entry). When it is full the oldest goes, and is
+ * index of it (50 bytes an entry at the most; what was never needed at once is never touched). When
+ * it is full the oldest goes, and is
  * told as removed: what could not be taken back later must not stay with the router. Presence is a
  * set for each tier: storing twice is storing once, and a removal is believed.
  *

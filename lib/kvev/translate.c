@@ -31,121 +31,172 @@ static bool mm_next(void *arg, struct kvr_hash_mm *out)
 	return true;
 }
 
-/* Sequence hashes of the first n blocks. @return how many there are. */
-static uint32_t name_blocks(struct kvr_kvmap *m, const struct kvr_kvev *ev, const uint64_t *parent,
-			    uint64_t seed, uint32_t n)
-{
-	const uint32_t size = m->block_size, window = size + ev->eagle;
+#define CHUNK 128u /* blocks that are named, and then stored */
+#define GROUP 8u   /* of them, that are hashed while lines of the next ones are fetched */
 
-	if (ev->n_mm == 0) {
-		for (uint32_t i = 0; i < n; i++)
-			m->sh[i] = kvr_hash_block(ev->tokens + (uint64_t)i * size, window, seed);
-		kvr_hash_chain(parent, m->sh, n, m->sh);
-		return n;
-	}
-	struct mm mm = {.ev = ev};
-	const struct kvr_hash_params params = {.seed = seed,
-					       .block_size = size,
-					       .eagle = ev->eagle,
-					       .mm_next = mm_next,
-					       .mm_arg = &mm};
-	struct kvr_hash_stream s;
-
-	kvr_hash_stream_init(&s, &params, parent);
-	return kvr_hash_stream_add(&s, ev->tokens, ev->n_tokens, NULL, m->sh, n) < 0 ? 0 : n;
-}
-
-/* Blocks of an event that are new and were not told yet. */
-struct run {
-	const uint64_t *parent, *sh;
-	uint32_t n;
-	enum kvr_tier tier;
+/* An event whose blocks are stored. */
+struct storing {
+	const struct kvr_kvev *ev;
+	const uint64_t *parent; /* of its first block, or NULL */
+	uint64_t ns;
+	struct kvr_hash_params params;
+	/* Blocks that are new and were not told yet. */
+	const uint64_t *run_parent, *run;
+	uint32_t n_run;
+	uint64_t key[CHUNK]; /* of the chunk */
 };
 
-static void tell(struct kvr_kvmap *m, struct run *r)
+static const uint64_t *parent_of(const struct kvr_kvmap *m, const struct storing *s, uint32_t i)
 {
-	if (r->n > 0)
-		m->out.stored(m->out.user, r->tier, r->parent, r->sh, r->n);
-	r->n = 0;
+	return i > 0 ? &m->sh[i - 1] : s->parent;
+}
+
+/* Our names of the chunk from block `at` on, and where those of the engine are looked for. */
+static void name_text(struct kvr_kvmap *m, struct storing *s, uint32_t at, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i += GROUP) {
+		const uint32_t k = n - i < GROUP ? n - i : GROUP;
+
+		for (uint32_t j = i; j < i + k; j++) {
+			s->key[j] = kvmap_key(m, s->ev->hashes[at + j]);
+			kvmap_prefetch(m, s->key[j]);
+		}
+		kvr_hash_blocks(&s->params, parent_of(m, s, at + i),
+				s->ev->tokens + (uint64_t)(at + i) * s->params.block_size, k,
+				&m->sh[at + i]);
+	}
+}
+
+/* Our names of all blocks of an event with images. @return how many have one. */
+static uint32_t name_mm(struct kvr_kvmap *m, const struct storing *s, uint32_t n)
+{
+	struct mm mm = {.ev = s->ev};
+	struct kvr_hash_params params = s->params;
+	struct kvr_hash_stream stream;
+
+	params.mm_next = mm_next;
+	params.mm_arg = &mm;
+	kvr_hash_stream_init(&stream, &params, s->parent);
+	return kvr_hash_stream_add(&stream, s->ev->tokens, s->ev->n_tokens, NULL, m->sh, n) < 0 ? 0
+												: n;
+}
+
+static void find_chunk(struct kvr_kvmap *m, struct storing *s, uint32_t at, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		s->key[i] = kvmap_key(m, s->ev->hashes[at + i]);
+		kvmap_prefetch(m, s->key[i]);
+	}
+}
+
+static void tell(struct kvr_kvmap *m, struct storing *s)
+{
+	if (s->n_run > 0)
+		m->out.stored(m->out.user, s->ev->tier, s->run_parent, s->run, s->n_run);
+	kvr_cell_add(&m->st.stored, s->n_run);
+	s->n_run = 0;
 }
 
 /* The engine has given a name to other content. */
-static void forget(struct kvr_kvmap *m, uint64_t slot)
+static void forget(struct kvr_kvmap *m, uint64_t key, uint64_t found)
 {
-	const struct kvmap_entry *e = kvr_kvmap__at(m, slot);
+	const uint32_t e = KVMAP_POS(found) - 1;
 
 	for (unsigned int t = 0; t < KVR_TIERS; t++)
-		if (e->tiers >> t & 1)
-			m->out.removed(m->out.user, (enum kvr_tier)t, &e->sh, 1);
-	kvr_kvmap__del(m, slot);
+		if (m->tiers[e] >> t & 1)
+			m->out.removed(m->out.user, (enum kvr_tier)t, &m->entries[e].sh, 1);
+	kvr_kvmap__del(m, key, found);
 }
 
-/* One block is in the run's tier now. What goes for it may be of the run: that is told before. */
-static void store_one(struct kvr_kvmap *m, uint64_t name, const uint64_t *sh,
-		      const uint64_t *parent, uint64_t ns, struct run *r)
+/*
+ * The entry of a name that is known, or has no room without another's: where its tier is to be
+ * noted; UINT32_MAX: it is there. What goes for it may be of the run: that is told before.
+ */
+static uint32_t entry_for(struct kvr_kvmap *m, struct storing *s, uint32_t i, uint64_t key,
+			  uint64_t found)
 {
-	uint64_t slot = kvr_kvmap__slot(m, name);
-	struct kvmap_entry *e = kvr_kvmap__at(m, slot);
-	const uint8_t bit = (uint8_t)(1u << r->tier);
+	const uint32_t e = KVMAP_POS(found) - 1;
 
-	if (e != NULL && e->sh != *sh) {
-		tell(m, r);
-		forget(m, slot);
-		slot = kvr_kvmap__slot(m, name);
-		e = NULL;
+	if (found != 0 && m->entries[e].sh != m->sh[i]) {
+		tell(m, s);
+		forget(m, key, found);
+		found = 0;
 	}
-	if (e != NULL && (e->tiers & bit) != 0) {
+	if (found != 0 && (m->tiers[e] >> s->ev->tier & 1) != 0) {
 		kvr_cell_add(&m->st.again, 1);
-		tell(m, r);
+		tell(m, s);
+		return UINT32_MAX;
+	}
+	if (found != 0)
+		return e;
+	if (m->n >= m->max)
+		tell(m, s);
+	return kvmap_add(m, s->ev->hashes[i], key);
+}
+
+static inline void store_one(struct kvr_kvmap *m, struct storing *s, uint32_t i, uint64_t key)
+{
+	const uint64_t name = s->ev->hashes[i], *parent = parent_of(m, s, i);
+	const uint64_t found = kvmap_find(m, name, key);
+	const bool fresh = found == 0 && m->n < m->max;
+	const uint32_t e = fresh ? kvmap_add(m, name, key) : entry_for(m, s, i, key, found);
+
+	if (e == UINT32_MAX)
 		return;
+	if (m->tiers[e] == 0) { /* new */
+		m->entries[e].sh = m->sh[i];
+		m->origins[e] = (struct kvmap_origin){parent != NULL ? *parent : 0, s->ns};
+		m->tiers[e] = parent != NULL ? KVMAP_HAS_PARENT : 0;
 	}
-	if (e == NULL) {
-		if (m->n >= m->max)
-			tell(m, r);
-		e = kvr_kvmap__add(m, name, slot);
-		e->sh = *sh;
-		e->ns = ns;
-		e->has_parent = parent != NULL;
-		e->parent = parent != NULL ? *parent : 0;
-	}
-	e->tiers |= bit;
-	kvr_cell_add(&m->st.stored, 1);
-	if (r->n++ == 0) {
-		r->sh = sh;
-		r->parent = parent;
+	m->tiers[e] |= (uint8_t)(1u << s->ev->tier);
+	if (s->n_run++ == 0) {
+		s->run = &m->sh[i];
+		s->run_parent = parent;
 	}
 }
 
-/* n named blocks; tells the runs that are new. */
-static void store(struct kvr_kvmap *m, const struct kvr_kvev *ev, const uint64_t *parent,
-		  uint64_t ns, uint32_t n)
+/* n blocks; tells the runs that are new. */
+static void store(struct kvr_kvmap *m, struct storing *s, uint32_t n)
 {
-	struct run r = {.tier = ev->tier};
+	uint32_t named = n;
 
-	for (uint32_t i = 0; i < n; i++) {
-		if (i + AHEAD < n)
-			kvr_kvmap__prefetch(m, ev->hashes[i + AHEAD]);
-		store_one(m, ev->hashes[i], &m->sh[i], i > 0 ? &m->sh[i - 1] : parent, ns, &r);
+	if (s->ev->n_mm > 0)
+		named = name_mm(m, s, n);
+	kvr_cell_add(&m->st.strange, n - named);
+	for (uint32_t at = 0; at < named; at += CHUNK) {
+		const uint32_t k = named - at < CHUNK ? named - at : CHUNK;
+
+		if (s->ev->n_mm > 0)
+			find_chunk(m, s, at, k);
+		else
+			name_text(m, s, at, k);
+		for (uint32_t i = 0; i < k; i++)
+			store_one(m, s, at + i, s->key[i]);
 	}
-	tell(m, &r);
+	tell(m, s);
 }
 
 /* Blocks without tokens: moved, so they are known. */
 static void move(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
-	for (uint32_t i = 0; i < ev->n_hashes; i++) {
-		struct kvmap_entry *e = kvr_kvmap__at(m, kvr_kvmap__slot(m, ev->hashes[i]));
-		const uint8_t bit = (uint8_t)(1u << ev->tier);
+	const uint8_t bit = (uint8_t)(1u << ev->tier);
 
-		if (e == NULL) {
+	for (uint32_t i = 0; i < ev->n_hashes; i++) {
+		const uint64_t key = kvmap_key(m, ev->hashes[i]);
+		const uint32_t pos = KVMAP_POS(kvmap_find(m, ev->hashes[i], key));
+		uint8_t *tiers = &m->tiers[pos - 1];
+
+		if (pos == 0) {
 			kvr_cell_add(&m->st.orphans, 1);
-		} else if ((e->tiers & bit) != 0) {
+		} else if ((*tiers & bit) != 0) {
 			kvr_cell_add(&m->st.again, 1);
 		} else {
-			e->tiers |= bit;
+			*tiers |= bit;
 			kvr_cell_add(&m->st.stored, 1);
-			m->out.stored(m->out.user, ev->tier, e->has_parent ? &e->parent : NULL,
-				      &e->sh, 1);
+			m->out.stored(m->out.user, ev->tier,
+				      (*tiers & KVMAP_HAS_PARENT) != 0 ? &m->origins[pos - 1].parent
+								       : NULL,
+				      &m->entries[pos - 1].sh, 1);
 		}
 	}
 }
@@ -195,8 +246,9 @@ static bool room(struct kvr_kvmap *m, uint32_t n)
 
 static int stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
-	uint64_t seed, parent = 0, ns = 0;
-	uint32_t n, named;
+	struct storing s;
+	uint64_t parent;
+	uint32_t n;
 
 	if (ev->n_tokens == 0) {
 		move(m, ev);
@@ -213,66 +265,83 @@ static int stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 	n = usable(m, ev);
 	if (!room(m, n))
 		return -ENOMEM;
-	for (uint32_t i = 0; i < n && i < AHEAD; i++) /* while the tokens are hashed */
-		kvr_kvmap__prefetch(m, ev->hashes[i]);
+	s.ev = ev;
+	s.parent = NULL;
+	s.n_run = 0;
+	s.ns = 0;
 	if (ev->has_parent) {
-		const struct kvmap_entry *e = kvr_kvmap__at(m, kvr_kvmap__slot(m, ev->parent));
+		const uint64_t key = kvmap_key(m, ev->parent);
+		const uint32_t pos = KVMAP_POS(kvmap_find(m, ev->parent, key));
 
-		if (e == NULL) {
+		if (pos == 0) {
 			kvr_cell_add(&m->st.orphans, n);
 			return 0;
 		}
-		parent = e->sh;
-		ns = e->ns; /* only the first block's event must tell it */
+		parent = m->entries[pos - 1].sh;
+		s.parent = &parent;
+		s.ns = m->origins[pos - 1].ns; /* only the first block's event must tell it */
 	} else if (ev->salt.len > 0) {
-		ns = kvr_hash_seed(NULL, 0, ev->salt.p, ev->salt.len) - KVR_HASH_SEED;
+		s.ns = kvr_hash_seed(NULL, 0, ev->salt.p, ev->salt.len) - KVR_HASH_SEED;
 	}
-	seed = kvr_hash_seed(ev->lora.p, ev->lora.len, NULL, 0) + ns;
-	named = name_blocks(m, ev, ev->has_parent ? &parent : NULL, seed, n);
-	kvr_cell_add(&m->st.strange, n - named);
-	store(m, ev, ev->has_parent ? &parent : NULL, ns, named);
+	s.params = (struct kvr_hash_params){
+		.seed = kvr_hash_seed(ev->lora.p, ev->lora.len, NULL, 0) + s.ns,
+		.block_size = m->block_size,
+		.eagle = ev->eagle};
+	store(m, &s, n);
 	return 0;
 }
 
+/* @return whether it was there; then its name of ours is at the end of m->run. */
+static inline bool remove_one(struct kvr_kvmap *m, uint64_t name, uint64_t key, uint8_t bit,
+			      uint32_t n)
+{
+	const uint64_t found = kvmap_find(m, name, key);
+	const uint32_t e = KVMAP_POS(found) - 1;
+
+	if (found == 0 || (m->tiers[e] & bit) == 0)
+		return false;
+	m->run[n] = m->entries[e].sh;
+	m->tiers[e] = (uint8_t)(m->tiers[e] & ~bit);
+	if ((m->tiers[e] & KVMAP_TIERS) == 0)
+		kvr_kvmap__del(m, key, found);
+	return true;
+}
+
+/* Names whose lines of the index are asked for before they are used, and then their entries. */
+#define AHEAD	    64u
+#define AHEAD_ENTRY 32u
+
 static void removed(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
+	const uint32_t all = ev->n_hashes, lag = all < AHEAD ? all : AHEAD;
+	const uint32_t found = lag > AHEAD_ENTRY ? lag - AHEAD_ENTRY : lag / 2;
 	const uint8_t bit = (uint8_t)(1u << ev->tier);
-	uint32_t n = 0;
+	uint64_t key[2 * AHEAD];
+	uint32_t n = 0, gone = 0;
 
-	for (uint32_t i = 0; i < ev->n_hashes && i < AHEAD; i++)
-		kvr_kvmap__prefetch(m, ev->hashes[i]);
-	for (uint32_t i = 0; i < ev->n_hashes; i++) {
-		struct kvmap_entry *e;
-		uint64_t slot;
-
-		if (i + AHEAD < ev->n_hashes)
-			kvr_kvmap__prefetch(m, ev->hashes[i + AHEAD]);
-		if (i + AHEAD / 2 < ev->n_hashes)
-			kvr_kvmap__prefetch_entry(m, ev->hashes[i + AHEAD / 2]);
-		slot = kvr_kvmap__slot(m, ev->hashes[i]);
-		e = kvr_kvmap__at(m, slot);
-		if (e == NULL || (e->tiers & bit) == 0) {
-			kvr_cell_add(&m->st.absent, 1);
-			continue;
+	/* Each is met three times: its index's line, its entry's, and it. */
+	for (uint32_t i = 0; i < all + lag; i++) {
+		if (i < all) {
+			key[i % (2 * AHEAD)] = kvmap_key(m, ev->hashes[i]);
+			kvmap_prefetch(m, key[i % (2 * AHEAD)]);
 		}
-		m->run[n++] = e->sh;
-		e->tiers = (uint8_t)(e->tiers & ~bit);
-		if (e->tiers == 0)
-			kvr_kvmap__del(m, slot);
-		if (n == KVMAP_RUN) {
+		if (i >= found && i - found < all)
+			kvmap_prefetch_entry(m, key[(i - found) % (2 * AHEAD)]);
+		if (i < lag)
+			continue;
+		n += remove_one(m, ev->hashes[i - lag], key[(i - lag) % (2 * AHEAD)], bit, n);
+		if (n == KVMAP_RUN || (n > 0 && i + 1 == all + lag)) {
 			m->out.removed(m->out.user, ev->tier, m->run, n);
-			kvr_cell_add(&m->st.removed, n);
+			gone += n;
 			n = 0;
 		}
 	}
-	if (n > 0)
-		m->out.removed(m->out.user, ev->tier, m->run, n);
-	kvr_cell_add(&m->st.removed, n);
+	kvr_cell_add(&m->st.removed, gone);
+	kvr_cell_add(&m->st.absent, all - gone);
 }
 
-int kvr_kvmap_apply(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+static int take(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
-	kvr_cell_add(&m->st.events, 1);
 	if (ev->type == KVR_KVEV_UNKNOWN) {
 		kvr_cell_add(&m->st.unknown, 1);
 		return 0;
@@ -301,4 +370,13 @@ int kvr_kvmap_apply(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 		return stored(m, ev);
 	removed(m, ev);
 	return 0;
+}
+
+int kvr_kvmap_apply(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+{
+	const int rc = take(m, ev);
+
+	kvr_cell_add(&m->st.events, 1);
+	kvr_cell_set(&m->st.held, m->n);
+	return rc;
 }
