@@ -348,14 +348,15 @@ static struct kvr_agent *join(void)
 
 	kvr_udp_local(&router, &at);
 	snprintf(text, sizeof(text), "127.0.0.1:%u", at.port);
-	a = kvr_agent_create(&(struct kvr_agent_conf){.router = text,
-						      .bind = "127.0.0.1",
-						      .worker = 1,
-						      .pool = "p",
-						      .block_size = BLOCK,
-						      .frame_bytes = 8952,
-						      .kv_ring_bytes = 64u << 20,
-						      .ops = &ops});
+	a = kvr_agent_create(
+		&(struct kvr_agent_conf){.router = text,
+					 .bind = "127.0.0.1",
+					 .worker = 1,
+					 .pool = "p",
+					 .block_size = BLOCK,
+					 .frame_bytes = 8952,
+					 .kv_ring_bytes = 16u << 20, /* as kvroute-agent */
+					 .ops = &ops});
 	if (a == NULL)
 		abort();
 	return a;
