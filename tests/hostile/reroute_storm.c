@@ -77,7 +77,8 @@ static void client_got(const struct out *o)
 	if (o->hdr.kind == KVR_RESPONSE) {
 		const struct kvr_wire_response *w = body;
 
-		two_tries += t->handle != 0 && t->handle != o->hdr.handle;
+		/* A cancelled one that has been forgotten since is new when it comes again. */
+		two_tries += t->handle != 0 && t->handle != o->hdr.handle && !t->cancelled;
 		t->handle = o->hdr.handle;
 		t->next_seq = RTE_MAX(t->next_seq, w->seq + 1);
 		t->fin = t->fin || (w->flags & KVR_RESP_F_FIN) != 0;
