@@ -139,6 +139,7 @@ struct client_req {
 	uint32_t frame_bytes;	 /* they are cut to */
 	uint32_t pace;		 /* frames sent each CLIENT_PACE_US */
 	uint32_t next_seq;	 /* of the item to deliver next */
+	bool worded;		 /* the last one said why its agent has stopped: no item */
 	uint32_t unacked;	 /* items since the last ack */
 	bool acked;		 /* one has been sent */
 	uint32_t held_n;

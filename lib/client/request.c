@@ -388,7 +388,7 @@ void kvr_client__tell_end(struct kvr_client *c, struct client_req *r,
 	c->live--;
 	c->stats.ended++;
 	r->end = *e;
-	r->end.items = r->next_seq;
+	r->end.items = r->next_seq - r->worded;
 	if (ops == NULL && e->text != NULL) /* for its reader, who may come late */
 		r->end.text = r->text = strdup(e->text);
 	if (r->end.text == NULL)

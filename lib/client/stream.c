@@ -147,6 +147,7 @@ static bool deliver(struct kvr_client *c, struct client_req *r, struct kvr_clien
 			r->ops->on_item(c, id, &it, r->user);
 	} else {
 		r->next_seq++;
+		r->worded = true;
 	}
 	if (r->state == CLIENT_CANCELLING && !fin)
 		return false;

@@ -124,6 +124,7 @@ static void why_an_agent_has_stopped_is_told(void)
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_CANCELLED);
 	CU_ASSERT_EQUAL(saw.items, 1);
+	CU_ASSERT_EQUAL(saw.end.items, 1);
 	CU_ASSERT_STRING_EQUAL(saw.text, "the router?stops");
 	rig_stop();
 }
