@@ -70,6 +70,8 @@ struct app_stats {
 };
 extern const struct kvr_stats_def app_stats_def;
 
+#define APP_LOOK_MS 5000L /* for a look at /health or /metrics */
+
 enum app_state { APP_WAITING, APP_SERVING, APP_LEAVING, APP_DRAINING, APP_GOING };
 enum app_fd { APP_FD_ROUTER = 1, APP_FD_CURL, APP_FD_ZMQ, APP_FD_BODY };
 
@@ -144,6 +146,12 @@ bool app_is_news(const struct app *a, struct app_news *n, const char *what);
 void app_print_stats(struct app *a);
 /** The last line of the log: what is not 0 of the agent's own. */
 void app_log_end(struct app *a);
+
+/* why.c */
+/** Why a transfer has failed, in words. @p result is not CURLE_OK. */
+void app_http_why(const struct app *a, CURL *easy, CURLcode result, char *why, size_t len);
+/** Whether nobody listens at the engine's address. */
+bool app_http_refused(CURL *easy, CURLcode result);
 
 /* http.c */
 int app_http_init(struct app *a);

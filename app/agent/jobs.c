@@ -290,17 +290,20 @@ void app_jobs_flush(struct app *a)
 
 void app_job_ended(struct app *a, struct app_job *j, CURLcode result)
 {
+	char why[96] = "its head cannot be handed on";
+
+	if (result != CURLE_OK && !j->bad_head)
+		app_http_why(a, j->easy, result, why, sizeof(why));
+	if (app_http_refused(j->easy, result))
+		a->health.due_us = a->now_us; /* who fails at once looks idle, and draws requests */
 	end_transfer(j);
 	j->over = true;
 	if (result != CURLE_OK || !j->head_done) {
-		app_job_say(j, "the engine fails it: %s%s", curl_easy_strerror(result),
-			    j->bad_head ? " (its head cannot be handed on)" : "");
+		app_job_say(j, "the engine fails it: %s", why);
 		j->status = result == CURLE_OPERATION_TIMEDOUT && j->status == 0 ? 504 : 502;
 		app_log(a,
-			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine,
-				      .reason = curl_easy_strerror(result)),
-			"the engine fails a request%s",
-			j->bad_head ? " (its head cannot be handed on)" : "");
+			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine, .reason = why),
+			"the engine fails a request");
 	}
 	app_job_dirty(j);
 }

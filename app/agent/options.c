@@ -84,7 +84,8 @@ static const struct kvr_opt table[] = {
 	U32("frame-bytes", frame_bytes, 560, 8952, "1432", "bytes",
 	    "largest UDP payload to the router; 8952 with jumbo frames"),
 	U32("health-ms", health_ms, 50, 60000, "1000", "ms",
-	    "between looks at /health; three failures and the worker leaves"),
+	    "between looks at /health; three failures, or a refused connection, and the worker "
+	    "leaves"),
 	U32("load-ms", load_ms, 50, 60000, "250", "ms", "between looks at /metrics"),
 	U32("connect-ms", connect_ms, 10, 60000, "2000", "ms", "to connect to the engine"),
 	U32("timeout-s", timeout_s, 1, 86400, "3600", "s", "one request at most"),

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define PAGE_MOST (4u << 20)
-#define LOOK_MS	  5000L
 
 static size_t on_page(char *data, size_t size, size_t count, void *user)
 {
@@ -45,7 +44,7 @@ static void begin(struct app *a, struct app_probe *p)
 	curl_easy_setopt(p->easy, CURLOPT_PRIVATE, (char *)p);
 	curl_easy_setopt(p->easy, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(p->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)a->o.connect_ms);
-	curl_easy_setopt(p->easy, CURLOPT_TIMEOUT_MS, LOOK_MS);
+	curl_easy_setopt(p->easy, CURLOPT_TIMEOUT_MS, APP_LOOK_MS);
 	p->busy = curl_multi_add_handle(a->multi, p->easy) == CURLM_OK;
 }
 
@@ -72,28 +71,19 @@ uint64_t app_probe_due_us(const struct app *a)
 static void judge(const struct app *a, const struct app_probe *p, CURLcode result, char *why,
 		  size_t len)
 {
-	long status = 0, number = 0;
-	curl_off_t connected_us = 0;
+	long status = 0;
 
-	why[0] = '\0';
 	curl_easy_getinfo(p->easy, CURLINFO_RESPONSE_CODE, &status);
-	curl_easy_getinfo(p->easy, CURLINFO_OS_ERRNO, &number);
-	curl_easy_getinfo(p->easy, CURLINFO_CONNECT_TIME_T, &connected_us);
-	if (result == CURLE_OK && status != 200)
+	if (result != CURLE_OK)
+		app_http_why(a, p->easy, result, why, len);
+	else if (status != 200)
 		snprintf(why, len, "status %ld", status);
-	else if (result == CURLE_OPERATION_TIMEDOUT && connected_us == 0)
-		snprintf(why, len, "no connection within %u ms", a->o.connect_ms);
-	else if (result == CURLE_OPERATION_TIMEDOUT)
-		snprintf(why, len, "no answer within %ld ms", LOOK_MS);
-	else if (result == CURLE_COULDNT_CONNECT && number != 0)
-		snprintf(why, len, "%s", strerror((int)number));
-	else if (result == CURLE_WRITE_ERROR)
-		snprintf(why, len, "a page of more than %u bytes", PAGE_MOST);
-	else if (result != CURLE_OK)
-		snprintf(why, len, "%s", curl_easy_strerror(result));
+	else
+		why[0] = '\0';
 }
 
-static void health_ended(struct app *a, const char *why)
+/* Who refuses the connection is not there: nobody waits for a second and a third look. */
+static void health_ended(struct app *a, const char *why, bool there)
 {
 	const bool news = app_is_news(a, &a->health.news, why);
 
@@ -109,7 +99,7 @@ static void health_ended(struct app *a, const char *why)
 	if (a->state == APP_WAITING && news)
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.engine, .reason = why),
 			"waiting for the engine: /health is asked every %u ms", a->o.health_ms);
-	if (a->state == APP_SERVING && a->health_failures >= 3)
+	if (a->state == APP_SERVING && (a->health_failures >= 3 || !there))
 		app_engine_lost(a, why);
 }
 
@@ -136,13 +126,14 @@ static void metrics_ended(struct app *a, const char *why)
 
 void app_probe_ended(struct app *a, struct app_probe *p, CURLcode result)
 {
+	const bool there = !app_http_refused(p->easy, result);
 	char why[96];
 
 	judge(a, p, result, why, sizeof(why));
 	curl_multi_remove_handle(a->multi, p->easy);
 	p->busy = false;
 	if (p == &a->health)
-		health_ended(a, why);
+		health_ended(a, why, there);
 	else
 		metrics_ended(a, why);
 }

@@ -197,7 +197,8 @@ void app_load_known(struct app *a)
 void app_engine_lost(struct app *a, const char *why)
 {
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine, .reason = why),
-		"/health has failed %u times: the worker leaves until the engine is fine again",
+		"/health has failed (%u in a row): the worker leaves until the engine is fine "
+		"again",
 		a->health_failures);
 	app_leave(a, false);
 }

@@ -95,7 +95,7 @@ def deaths(router, program):
     """Engine and agent are killed, and come again."""
     front, worker = Front(TALLY, ADDRESSES[0]), 50
     engine = Engine('--type', 'vllm', '--blocks', '400')
-    agent = Agent(program, engine, ADDRESSES[0], worker, log=f'{router.dir}/agent.log')
+    agent = Agent(program, engine, ADDRESSES[0], worker, '--health-ms', '2000', log=f'{router.dir}/agent.log')
     tokens = prompts(40)
     try:
         life = front.serving('deaths', router, worker)
@@ -114,7 +114,7 @@ def deaths(router, program):
         front.until('they end', lambda: all(r.ended for r in hanging), lambda: [r.answers for r in hanging])
         front.check('with an error', all(r.rejected or r.fin and r.fin[0] & p.ITEM_ERROR for r in hanging),
                     [(r.rejected, r.fin) for r in hanging])
-        time.sleep(1.5)  # three looks at /health
+        front.until('the worker leaves', lambda: f'{worker}' not in router.telemetry('/kvroute/workers')['workers'])
         engine.start()
         life = front.serving('another engine', router, worker, life)
         front.same_table('another engine', engine, worker, tokens)
@@ -166,7 +166,11 @@ def waits(router, program):
         engine.test(ill=False)
         front.serving('well', router, worker)
         engine.test(ill=True)
-        front.until('it leaves', lambda: said('/health has failed 3 times: the worker leaves', '"status 503"') == 1, agent.lines)
+        front.until('it leaves', lambda: said('/health has failed (3 in a row): the worker leaves', '"status 503"') == 1, agent.lines)
+        engine.test(ill=False)
+        life = front.serving('well again', router, worker)
+        engine.kill()
+        front.until('it leaves at once', lambda: said('/health has failed (1 in a row): the worker leaves', '"Connection refused"') == 1, agent.lines)
         front.check('exit status', agent.stop() == 0)
         front.check('no counters that are 0 at the end', ' 0' not in agent.lines()[-1].partition('stopped:')[2], agent.lines()[-1])
     finally:

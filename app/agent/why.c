@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What curl says of the engine, in an operator's words. */
+#include "app.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+bool app_http_refused(CURL *easy, CURLcode result)
+{
+	long number = 0;
+
+	curl_easy_getinfo(easy, CURLINFO_OS_ERRNO, &number);
+	return result == CURLE_COULDNT_CONNECT && number == ECONNREFUSED;
+}
+
+void app_http_why(const struct app *a, CURL *easy, CURLcode result, char *why, size_t len)
+{
+	curl_off_t connected_us = 0;
+	long number = 0;
+
+	curl_easy_getinfo(easy, CURLINFO_OS_ERRNO, &number);
+	curl_easy_getinfo(easy, CURLINFO_CONNECT_TIME_T, &connected_us);
+	switch (result) {
+	case CURLE_OPERATION_TIMEDOUT:
+		if (connected_us == 0)
+			snprintf(why, len, "no connection within %u ms", a->o.connect_ms);
+		else
+			snprintf(why, len, "no answer in time");
+		break;
+	case CURLE_COULDNT_CONNECT:
+	case CURLE_RECV_ERROR:
+	case CURLE_SEND_ERROR:
+		snprintf(why, len, "%s",
+			 number != 0 ? strerror((int)number) : curl_easy_strerror(result));
+		break;
+	case CURLE_PARTIAL_FILE:
+		snprintf(why, len, "it broke off in its answer");
+		break;
+	case CURLE_GOT_NOTHING:
+		snprintf(why, len, "it hung up without an answer");
+		break;
+	default:
+		snprintf(why, len, "%s", curl_easy_strerror(result));
+		break;
+	}
+}
