@@ -284,8 +284,9 @@ enum ctl_status ctl_why(struct ctl *c, int argc, char **argv)
 	if (w == NULL) {
 		json_decref(all);
 		return ctl_say(CTL_REFUSED,
-			       "no worker %s; kvroute-ctl workers lists them, refused "
-			       "those that may not join",
+			       "no worker %s now; kvroute-ctl workers lists them, refused "
+			       "those that may not join; why it left say the router's log and its "
+			       "agent's",
 			       argv[0]);
 	}
 	status = read_record(c, text(w, "pool"), strtod(argv[0], NULL), &r);

@@ -49,7 +49,8 @@ const struct doctor_rule doctor_rules[] = {
 	 DOCTOR_POOL},
 	{"no-actual", "hits, pools", rule_no_actual,
 	 "let the engines report cached tokens (vLLM --enable-prompt-tokens-details, SGLang "
-	 "--enable-cache-report)",
+	 "--enable-cache-report); a stream has them only when its client asks for usage, or with "
+	 "vLLM's --enable-force-include-usage",
 	 DOCTOR_POOL},
 	{"overprediction", "pools", rule_overpredicts,
 	 "look whether engines evict blocks before the requests arrive, and whether their events "
@@ -74,6 +75,13 @@ const struct doctor_rule doctor_rules[] = {
 	 "to "
 	 "agent get lost; those from agent to router arrive",
 	 DOCTOR_RANK},
+	{"requests-fail", "loads", rule_requests_fail,
+	 "look at the log of its agent, which has the engine's reason, and at the engine",
+	 DOCTOR_RANK},
+	{"worker-lost", "workers", rule_worker_lost,
+	 "look at the log of its agent and at its engine; it comes back by itself when both are "
+	 "well (one that is to stop: kvroute-ctl drain, or SIGTERM to its agent)",
+	 DOCTOR_ROUTER},
 	{"other-hashes", "hits", rule_other_hashes,
 	 "look for salt, LoRA or pictures that requests have and KV events have not, or the "
 	 "reverse",

@@ -91,6 +91,39 @@ bool rule_unheard(const struct doctor_look *l)
 			  l->pool, l->name, n);
 }
 
+#define FAIL_MOST  4   /* may */
+#define FAIL_SHARE 0.1 /* of what ended there */
+
+/* Not those that were not acknowledged: they are rule_unheard()'s. */
+bool rule_requests_fail(const struct doctor_look *l)
+{
+	const double failed = doctor_grown(l, "failed") - doctor_grown(l, "unheard");
+	const double all = failed + doctor_grown(l, "finished");
+
+	return failed > FAIL_MOST && failed > FAIL_SHARE * all &&
+	       doctor_say(l, "pool %s: %.0f of %.0f requests failed at rank %s", l->pool, failed,
+			  all, l->name);
+}
+
+/* The count says that one was lost, the look before which. */
+bool rule_worker_lost(const struct doctor_look *l)
+{
+	const json_t *was = snap_at(l->was, "workers", "workers", NULL);
+	const json_t *is = snap_at(l->is, "workers", "workers", NULL);
+	const double lost = snap_number(snap_at(l->is, "workers", "lost", NULL)) -
+			    snap_number(snap_at(l->was, "workers", "lost", NULL));
+	const char *id, *first = "";
+	json_t *w;
+
+	if (snap_at(l->was, "workers", "lost", NULL) == NULL || lost <= 0)
+		return false;
+	json_object_foreach ((json_t *)(uintptr_t)was, id, w)
+		if (json_object_get(is, id) == NULL && *first == '\0')
+			first = id;
+	return doctor_say(l, "%.0f workers were lost in %.0f s without a drain%s%s", lost,
+			  l->seconds, *first != '\0' ? ", and are not back: worker " : "", first);
+}
+
 static const char *state_of(const struct doctor_look *l)
 {
 	const char *s = json_string_value(json_object_get(l->now, "state"));

@@ -52,14 +52,19 @@ static void pools(const struct two *t, FILE *out)
 		const json_t *was = snap_at(t->was, "pools", name, NULL);
 		const double found = rate(t, was, is, "requests", "actual_cached");
 		const double said = rate(t, was, is, "requests", "predicted_cached");
-		char a[16], b[16], d[16], e[16], f[16];
+		/* No engine has told what it found: that is not 0 %. */
+		const bool told = snap_number(snap_at(is, "requests", "actual_cached", NULL)) > 0;
+		char a[16], b[16], d[16], e[16], f[16], hits[16] = "-";
 
-		fprintf(out, "%-16s %8s %8s %8s %7.0f %7.0f %5.0f%% %7s %7s %5.0f%%\n", name,
+		if (said > 0 && told)
+			snprintf(hits, sizeof(hits), "%.0f%%", share(found, said));
+
+		fprintf(out, "%-16s %8s %8s %8s %7.0f %7.0f %6s %7s %7s %5.0f%%\n", name,
 			table_short(rate(t, was, is, "requests", "routes"), a, sizeof(a)),
 			table_short(rate(t, was, is, "requests", "finished"), b, sizeof(b)),
 			table_short(rate(t, was, is, "requests", "rejected"), d, sizeof(d)),
 			snap_number(snap_at(is, "requests", "waiting", NULL)),
-			snap_number(snap_at(is, "requests", "live", NULL)), share(found, said),
+			snap_number(snap_at(is, "requests", "live", NULL)), hits,
 			table_short(snap_number(snap_at(is, "prefix", "blocks", NULL)), e,
 				    sizeof(e)),
 			table_short(rate(t, was, is, "events", "frames"), f, sizeof(f)),

@@ -84,6 +84,18 @@ class Doctor(Rig, Faults, More):
         self.all.remove(wrong)
         wrong.close()
 
+    def engine_fails(self):
+        answer = self.agent.answer
+        self.agent.answer = lambda job: self.agent.item(job, b'no', fin=True, flags=p.ITEM_ERROR, status=502)
+        self.ask(8)
+        self.agent.answer = answer
+
+    def drained(self, agent):
+        """One that is to stop: not lost."""
+        self.router.telemetry(f'/kvroute/drain,{agent.worker}')
+        self.until('it is drained', lambda: agent.state == 'DRAINED')
+        self.part(agent)
+
     def garbage(self):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
             before = self.router.telemetry('/kvroute/ingress')['magic']
@@ -106,7 +118,7 @@ class Doctor(Rig, Faults, More):
         rules = re.findall(r'^\t{"([a-z-]+)", "', (here / '../../app/ctl/rules.c').read_text(), re.M)
         tests = ''.join(f.read_text() for f in here.glob('doctor_*.py'))
         wanted = {name for names in re.findall(r'doctor\(\[([^]]+)\]', tests) for name in re.findall(r"'([a-z-]+)'", names)}
-        if wanted != set(rules) or len(rules) < 43:
+        if wanted != set(rules) or len(rules) < 45:
             raise Failed(f'{wanted ^ set(rules)} of {len(rules)} rules: no test, or no rule')
 
     def run(self):
@@ -127,6 +139,11 @@ class Doctor(Rig, Faults, More):
             raise Failed(f'the right block size is not said: {found}')
         self.agent_comes_well()
         self.doctor(['drops'], self.garbage)
+        self.says(self.doctor(['requests-fail'], self.engine_fails), 'pool llama: 8 of 8 requests failed at rank 100/0')
+        leaver = self.new_agent(103, 'llama')
+        self.says(self.doctor(['worker-lost'], lambda: self.part(leaver)), '1 workers were lost', 'not back: worker 103')
+        leaver = self.new_agent(103, 'llama')
+        self.doctor([], lambda: self.drained(leaver))
         self.doctor(['no-blocks'], lambda: self.ask(33, blocks=0))
         self.ask(32, first=10 ** 6)  # the short ones are not among the newest any more
         self.doctor(['empty-pool'], self.nobody)

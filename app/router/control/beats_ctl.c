@@ -98,7 +98,7 @@ static void heard(struct router *rt, struct kvr_worker *w)
 	w->last_seen_ns = rt->ctl->live.now_ns;
 	if (w->state != KVR_WORKER_SUSPECT)
 		return;
-	worker_set_state(rt, w, KVR_WORKER_SERVING);
+	worker_set_state(rt, w, KVR_WORKER_SERVING, NULL);
 	worker_available(rt, w, true);
 }
 

@@ -43,6 +43,9 @@ void lcores_pass(void *arg);
 /** Start or stop draining a worker. @return 0, -ENOENT, -EALREADY, -EPERM (its state forbids). */
 int control_drain(struct router *rt, uint64_t id, bool draining);
 
+/** Workers that have gone without a drain since the start. Under the lock (kvr_ctl_lock()). */
+uint64_t control_lost(const struct router *rt);
+
 /**
  * A bound for the drain of worker @p id that is under way: @p seconds from now on its requests that
  * are left are cut off (WorkerLost: clients may send them again), so that it is DRAINED. 0: no

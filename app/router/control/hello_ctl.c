@@ -155,7 +155,7 @@ static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
 	if (why->code != KVR_OK && w != NULL)
 		kvr_registry_del(rt->registry, w);
 	if (old != NULL && (why->code != KVR_OK || old->pool != p->number)) {
-		worker_leave(rt, old);
+		worker_leave(rt, old, "another life of it was refused, or is of another pool");
 		old = NULL;
 	}
 	if (why->code != KVR_OK)
@@ -240,7 +240,7 @@ void control_goodbye(struct router *rt, struct ctl_frame *f, struct refusal *why
 		w = kvr_registry_find(rt->registry, f->hdr->source);
 	}
 	if (w != NULL && w->epoch == f->hdr->epoch)
-		worker_leave(rt, w);
+		worker_leave(rt, w, "GOODBYE");
 	out_message(&rt->control, f->path, KVR_GOODBYE_ACK, f->hdr->source, f->hdr->id, 0, NULL, 0);
 }
 

@@ -16,21 +16,29 @@ uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w)
 	return rt->ctl->live.now_ns > w->last_seen_ns ? rt->ctl->live.now_ns - w->last_seen_ns : 0;
 }
 
-void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to)
+void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to,
+		      const char *why)
 {
 	enum kvr_wire_worker_state from = w->state;
 	const uint64_t silent_ms = worker_silence(rt, w) / 1000000;
 	const bool loss = kvr_worker_is_loss(w, from, to, silent_ms >= rt->conf.opt.dead_ms);
 	char where[KVR_PATH_TEXT];
 
-	if (kvr_worker_set_state(w, to, rt->control.now_ns) == 0)
-		log_worker(w->id,
-			   KVR_LOG_ABOUT(.level = loss ? KVR_LOG_WARNING : KVR_LOG_INFO,
-					 .worker = &w->id, .pool = pool_of(rt, w)->name,
-					 .addr = kvr_path_text(&w->path, where, sizeof(where))),
-			   "worker %" PRIu64 " %s -> %s: heard %" PRIu64 " ms ago, %u bookings",
-			   w->id, kvr_worker_state_name(from), kvr_worker_state_name(to), silent_ms,
-			   w->bookings);
+	if (kvr_worker_set_state(w, to, rt->control.now_ns) != 0)
+		return;
+	rt->ctl->lost += loss && to == KVR_WORKER_GONE;
+	log_worker(w->id,
+		   KVR_LOG_ABOUT(.level = loss ? KVR_LOG_WARNING : KVR_LOG_INFO, .worker = &w->id,
+				 .pool = pool_of(rt, w)->name,
+				 .addr = kvr_path_text(&w->path, where, sizeof(where)),
+				 .reason = why),
+		   "worker %" PRIu64 " %s -> %s: heard %" PRIu64 " ms ago, %u bookings", w->id,
+		   kvr_worker_state_name(from), kvr_worker_state_name(to), silent_ms, w->bookings);
+}
+
+uint64_t control_lost(const struct router *rt)
+{
+	return rt->ctl->lost;
 }
 
 int control_told(const struct router *rt, const struct kvr_router_options *next, char *err,

@@ -89,6 +89,7 @@ struct control {
 	uint64_t began_ns;			 /* first tick; HELLOs can come since then */
 	uint64_t left_ns[KVR_ROUTER_MAX_POOLS];	 /* a worker left the pool then; 0: never */
 	uint64_t n_calls;			 /* call_start() so far; under the lock */
+	uint64_t lost;				 /* workers that went without a drain */
 	uint64_t tell_ns;			 /* when bookings are counted again */
 	uint32_t told;				 /* the worker that is next */
 	uint32_t n_changes;
@@ -117,8 +118,9 @@ static inline struct pool *pool_of(struct router *router, const struct kvr_worke
 	return &router->pool[w->pool];
 }
 
-/** Change and log the state of a worker, when that is allowed. */
-void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to);
+/** Change and log the state of a worker, when that is allowed; @p why it changes, or NULL. */
+void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to,
+		      const char *why);
 
 /** @p w is filled in: give it to its pool. Takes @p frame, its HELLO, and answers it. */
 void worker_join(struct router *rt, struct kvr_worker *w, const struct kvr_hints *hints,
@@ -128,8 +130,11 @@ void worker_join(struct router *rt, struct kvr_worker *w, const struct kvr_hints
 void worker_renew(struct router *rt, struct kvr_worker *old, struct kvr_worker *w,
 		  const struct kvr_hints *hints, struct ctl_buf *frame);
 
-/** Nothing of @p w stays; it must not be used again. */
-void worker_leave(struct router *rt, struct kvr_worker *w);
+/** Nothing of @p w stays; it must not be used again. @p why it leaves. */
+void worker_leave(struct router *rt, struct kvr_worker *w, const char *why);
+
+/** control_drain(), with the reason for the log. Under the lock (kvr_ctl_lock()). */
+int worker_drain(struct router *rt, uint64_t id, bool draining, const char *why);
 
 /** Its path has changed: tell everybody, then answer @p frame, which is taken. */
 void worker_moved(struct router *rt, struct kvr_worker *w, struct ctl_buf *frame);

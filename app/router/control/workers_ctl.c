@@ -314,7 +314,7 @@ static void join_in_view(struct router *rt)
 		struct change *c = &ctl->change[i];
 
 		if (c->rc == 0 && joins(c))
-			worker_set_state(rt, c->w, KVR_WORKER_SERVING);
+			worker_set_state(rt, c->w, KVR_WORKER_SERVING, NULL);
 		ctl->dirty = ctl->dirty || c->kind != CHANGE_AVAIL;
 	}
 }
@@ -392,16 +392,16 @@ void worker_renew(struct router *rt, struct kvr_worker *old, struct kvr_worker *
 {
 	struct change *c = change(rt, w, CHANGE_RENEW);
 
-	worker_set_state(rt, old, KVR_WORKER_GONE);
+	worker_set_state(rt, old, KVR_WORKER_GONE, "another life of it has come");
 	expect_back(rt, old);
 	c->old = old;
 	c->frame = frame; /* the taints point into it */
 	change_taints(c, hints);
 }
 
-void worker_leave(struct router *rt, struct kvr_worker *w)
+void worker_leave(struct router *rt, struct kvr_worker *w, const char *why)
 {
-	worker_set_state(rt, w, KVR_WORKER_GONE);
+	worker_set_state(rt, w, KVR_WORKER_GONE, why);
 	expect_back(rt, w);
 	rt->ctl->left_ns[w->pool] = rt->control.now_ns;
 	change(rt, w, CHANGE_LEAVE);
@@ -445,7 +445,7 @@ static void on_sched_hold(struct lcore *lc, void *arg)
 	c->flag = kvr_disagg_active(&c->pool->pair.disagg);
 }
 
-int control_drain(struct router *rt, uint64_t id, bool draining)
+int worker_drain(struct router *rt, uint64_t id, bool draining, const char *why)
 {
 	struct kvr_worker *w = kvr_registry_find(rt->registry, id);
 	struct pool_call c = {.id = id, .flag = draining};
@@ -457,11 +457,16 @@ int control_drain(struct router *rt, uint64_t id, bool draining)
 											 : -EPERM;
 	c.pool = pool_of(rt, w);
 	call_lcore(rt, c.pool->sched_lcore, on_sched_drain, &c);
-	worker_set_state(rt, w, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING);
+	worker_set_state(rt, w, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING, why);
 	w->drain_ns = 0;
 	if (c.side)
 		log_prefill(c.pool, kvr_disagg_active(&c.pool->pair.disagg));
 	return 0;
+}
+
+int control_drain(struct router *rt, uint64_t id, bool draining)
+{
+	return worker_drain(rt, id, draining, "asked for by telemetry");
 }
 
 int control_deactivate(struct router *rt, const char *name, bool off)

@@ -20,9 +20,9 @@ static void check_silence(struct router *rt, struct kvr_worker *w)
 	const uint64_t silent_ms = worker_silence(rt, w) / 1000000;
 
 	if (silent_ms >= rt->conf.opt.dead_ms) {
-		worker_leave(rt, w);
+		worker_leave(rt, w, "silent for dead_ms");
 	} else if (silent_ms >= rt->conf.opt.suspect_ms && w->state == KVR_WORKER_SERVING) {
-		worker_set_state(rt, w, KVR_WORKER_SUSPECT);
+		worker_set_state(rt, w, KVR_WORKER_SUSPECT, "silent for suspect_ms");
 		worker_available(rt, w, false);
 	}
 }
@@ -38,7 +38,7 @@ static bool check_wish(struct router *rt, struct kvr_worker *w)
 	if (what == KVR_WISH_OLD)
 		return false;
 	if (what != KVR_WISH_AS_IS)
-		rc = control_drain(rt, w->id, what == KVR_WISH_DRAIN);
+		rc = worker_drain(rt, w->id, what == KVR_WISH_DRAIN, "asked for by its agent");
 	if (rc == 0) /* else its state forbids it yet */
 		w->wished = wish;
 	return rc == 0;
@@ -75,7 +75,7 @@ static void bookings_get(struct bookings *b)
 		/* Publishes nothing. */
 		atomic_store_explicit(&w->beat->bookings, w->bookings, memory_order_relaxed);
 		if (w->state == KVR_WORKER_DRAINING && w->bookings == 0)
-			worker_set_state(b->rt, w, KVR_WORKER_DRAINED);
+			worker_set_state(b->rt, w, KVR_WORKER_DRAINED, NULL);
 	}
 	b->n = 0;
 }

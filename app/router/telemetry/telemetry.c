@@ -105,6 +105,7 @@ static int cmd_workers(void *arg, const char *params, struct rte_tel_data *d)
 		add_worker(rt, list, kvr_registry_at(rt->registry, (uint32_t)i));
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "total", n);
+	rte_tel_data_add_dict_u64(d, "lost", control_lost(rt));
 	if (from + PAGE < n)
 		rte_tel_data_add_dict_u64(d, "next", from + PAGE);
 	rte_tel_data_add_dict_container(d, "workers", list, 0);

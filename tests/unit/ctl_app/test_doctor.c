@@ -29,7 +29,7 @@ static const char was_text[] =
 	"   'told_predicted_tokens': 9000, 'short': {'nothing_shared': 0}}},"
 	" 'loads': {'m': {'total': 1, 'ranks': {'1/0': {'eligible': 1, 'why': 'open', "
 	"'active_requests': 0, 'unheard': 1,"
-	"   'routed': 90, 'finished': 90, 'predicted_tokens': 9000}}}},"
+	"   'routed': 90, 'finished': 90, 'failed': 1, 'predicted_tokens': 9000}}}},"
 	" 'events': {'m': {'total': 1, 'ranks': {'1/0': {'next_event_id': 500, 'authoritative': 1,"
 	"   'lag': 3, 'stored': 310, 'held': 300, 'gaps': 0, 'unread': 2, 'block_size': 16,"
 	"   'engine_requests': 1}}}},"
@@ -133,6 +133,11 @@ static const struct fault {
 	 "rank 1/0 got none of 310 requests"},
 	{"unheard", "", "{'loads': {'m': {'ranks': {'1/0': {'unheard': 61}}}}}",
 	 "rank 1/0 is not silent, but has not acknowledged 60 requests"},
+	{"requests-fail", "", "{'loads': {'m': {'ranks': {'1/0': {'failed': 31, 'unheard': 1}}}}}",
+	 "pool m: 30 of 130 requests failed at rank 1/0"},
+	{"worker-lost", "{'workers': {'lost': 1, 'workers': {'9': {'state': 'serving'}}}}",
+	 "{'workers': {'lost': 2}}",
+	 "1 workers were lost in 10 s without a drain, and are not back: worker 9"},
 	{"memory-low", "", "{'buffers': {'buffers': {'jobs_m': {'used': 60}}}}",
 	 "jobs_m: 60 of 64 are used"},
 	{"empty-pool", "", "{'workers': {'workers': {'1': {'state': 'draining', 'bookings': 0}}}}",
