@@ -202,7 +202,7 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 		release(c);
 		return;
 	}
-	if (again(c, e)) {
+	if (gw_router_ended(c->router, e, again(c, e))) {
 		if (no_bodies(c, e))
 			c->through = true;
 		else if (e->reason != KVR_CLIENT_LOST)

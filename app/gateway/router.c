@@ -11,6 +11,7 @@
 #include "kvr_words.h"
 
 #define ASK_EVERY_MS 1000
+#define LOST_MS	     1000
 #define LONGEST_MS   250 /* between two turns: a router is asked again, a signal seen */
 
 static uint64_t now_ms(void)
@@ -151,6 +152,27 @@ static void silence_turn(struct gw_router *r)
 		     r->refusal != KVR_OK ? "refuses us" : "does not answer");
 }
 
+bool gw_router_ended(struct gw_router *r, const struct kvr_client_end *e, bool again)
+{
+	r->lost += e->reason == KVR_CLIENT_LOST;
+	r->again += e->reason == KVR_CLIENT_LOST && again;
+	return again;
+}
+
+/* A line a second at most. */
+static void lost_turn(struct gw_router *r)
+{
+	if (r->lost == 0 || now_ms() < r->said_ms + LOST_MS)
+		return;
+	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = r->name,
+				   .reason = "another life of the router"),
+		     "thread %u: the router has lost %u requests: %u are sent once more, the "
+		     "answers of the others had begun, or they could not be",
+		     r->t->number, r->lost, r->again);
+	r->said_ms = now_ms();
+	r->lost = r->again = 0;
+}
+
 int32_t gw_routers_turn(struct gw_thread *t)
 {
 	int32_t wait = LONGEST_MS;
@@ -164,6 +186,7 @@ int32_t gw_routers_turn(struct gw_thread *t)
 			kvr_client_connect(r->client);
 		}
 		silence_turn(r);
+		lost_turn(r);
 		ms = kvr_client_timeout_ms(r->client);
 		if (ms == 0) {
 			kvr_client_process(r->client);

@@ -24,6 +24,9 @@ struct gw_router {
 	bool up;
 	uint16_t refusal;	    /* code of the last question's answer, or 0 */
 	struct kvr_silence silence; /* thread 0 */
+	uint32_t lost, again;	    /* requests that another life of it has lost, since said_ms, and
+				     * those of them that are sent once more */
+	uint64_t said_ms;
 };
 
 /** What a model's name leads to. */
@@ -46,6 +49,10 @@ void gw_routers_stop(struct gw_thread *t);
 /** Send and run timers; what is received comes from inside the loop. @return milliseconds until it
  * must be called again. */
 int32_t gw_routers_turn(struct gw_thread *t);
+
+/** A request has ended there, and is sent @p again or not: what a new life of the router has lost
+ * is counted for the log. @return @p again. */
+bool gw_router_ended(struct gw_router *r, const struct kvr_client_end *e, bool again);
 
 /** First router that is up and not in @p tried (bits), or NULL. */
 struct gw_router *gw_router_pick(struct gw_thread *t, uint32_t tried);

@@ -4,6 +4,8 @@
 protocol_test.sh starts it: gateway_failover.py KVROUTE GATEWAY. The second router has a veth pair of its own.
 """
 
+import contextlib
+import http.client
 import json
 import subprocess
 import sys
@@ -34,6 +36,9 @@ def serve(agents, agent, job):
     say = json.loads(parse_message(job.dispatch.body)[3])
     if say.get('x_hang') and agent.worker == 101:
         return
+    if say.get('x_begin'):
+        agent.item(job, response(body=b'{"work'), tokens=1)
+        return
     agent.item(job, response(body=json.dumps({'worker': agent.worker}).encode()), tokens=1, fin=True, status=200)
 
 
@@ -61,6 +66,10 @@ def run(program):
         def ask(**more):
             return gw.post('/v1/completions', {'model': 'llama', 'prompt': [1, 2], **more}, timeout=100)
 
+        def begin():
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+                patient.post('/v1/completions', {'model': 'llama', 'prompt': [1, 2], 'x_begin': True}, timeout=100)
+
         check('the first router is used', ask().json() == {'worker': 101})
         moved = []
         waiting = threading.Thread(target=lambda: moved.append(ask(x_hang=True)))
@@ -73,6 +82,25 @@ def run(program):
         n = gw.counters()
         check('the counters say so', (n['kvr_gateway_resubmitted_requests_total'], n['kvr_gateway_routers_lost_routers_total'],
                                       n['kvr_gateway_routers_up_routers']) == (1, 1, 1), n)
+        patient = Gateway(program, '--router', OTHER[0], log=open(f'{routers[0].dir}/gateway.log', 'w'))
+        check('it is up', wait_for(lambda: patient.counters()['kvr_gateway_routers_up_routers'] == 1, 40))
+        waiting = threading.Thread(target=begin)
+        waiting.start()
+        wait_for(lambda: patient.counters()['kvr_gateway_items_total'] == 1)
+        routers[1].process.kill()
+        routers[1].process.wait()
+        routers[1].start()
+        waiting.join(90)
+        check('one that had begun ends', not waiting.is_alive())
+
+        def told():
+            """Of a router that is slow to come again it says that it was lost, with all it had."""
+            with open(f'{routers[0].dir}/gateway.log') as f:
+                text = f.read()
+            return 'the router has lost 1 requests: 0 are sent once more' in text or 'the router is lost to thread 0' in text
+
+        check('the log says that it was lost', wait_for(told, 40))
+        check('the patient one ends', patient.stop() == 0)
         routers[1].process.kill()
         check('not ready without a router', wait_for(lambda: not gw.ready(), 40))
         r = ask()
