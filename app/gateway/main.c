@@ -93,8 +93,9 @@ static void banner(const struct gw_options *o, uint32_t n)
 {
 	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = o->listen),
 		     "kvroute-gateway " KVR_VERSION
-		     " runs as process %d: ready, %u threads, routers %s, tokenizer %s",
-		     (int)getpid(), n, o->router, o->tokenize[0] != '\0' ? o->tokenize : "none");
+		     " runs as process %d: ready, %u thread%s, routers %s, tokenizer %s",
+		     (int)getpid(), n, n == 1 ? "" : "s", o->router,
+		     o->tokenize[0] != '\0' ? o->tokenize : "none");
 }
 
 int main(int argc, char **argv)

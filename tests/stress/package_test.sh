@@ -46,6 +46,10 @@ while read -r p; do
 	$p --version | grep -q "^$p [0-9]" || fail "$p --version"
 	$p --help >/dev/null || fail "$p --help"
 done </tmp/programs
+# What the documents name, and a reader of the package has nowhere else.
+for f in doc/kvroute/README.md doc/kvroute/PROTOCOL.md doc/kvroute/COMMANDS.md kvroute/README.md kvroute/nic kvroute/host/bind.sh kvroute/profiles/afpacket.conf; do
+	[ -e /usr/share/$f ] || fail "no /usr/share/$f"
+done
 kvroute --config /etc/kvroute/kvroute.conf --check || fail "its configuration"
 getent passwd kvroute >/dev/null || fail "no user"
 install -d -o kvroute -g kvroute -m 750 /run/kvroute

@@ -67,8 +67,9 @@ static void lcores(const struct router *rt)
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "lcore %u on CPU %u: %s", i,
 			 rt->conf.cpu[i], w.text);
 	}
-	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "control, telemetry and log on CPUs %s",
-		 rt->conf.opt.control_cpus[0] != '\0' ? rt->conf.opt.control_cpus : "any");
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "control, telemetry and log on %s %s",
+		 rt->conf.opt.control_cpus[0] != '\0' ? "CPUs" : "any",
+		 rt->conf.opt.control_cpus[0] != '\0' ? rt->conf.opt.control_cpus : "CPU");
 }
 
 /* ---- ports ---- */
@@ -98,11 +99,12 @@ static void ports(const struct router *rt)
 		if (memcmp(l->ip6, none, sizeof(none)) != 0)
 			add(&w, ", %s", inet_ntop(AF_INET6, l->ip6, ip, sizeof(ip)));
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .port = rt->conf.port[p].name),
-			 "port %s: %s, MAC %s%s, UDP %u, MTU %u, %u %s of %u lcores%s, %u buffers, "
+			 "port %s: %s, MAC %s%s, UDP %u, MTU %u, %u %s of %u %s%s, %u buffers, "
 			 "%s",
 			 rt->conf.port[p].name, i.driver, mac, w.text, l->udp_port, i.mtu, i.queues,
-			 i.queues == 1 ? "queue" : "queues", i.lcores, i.rss ? ", RSS" : "",
-			 i.mbufs, link_text(&i, link, sizeof(link)));
+			 i.queues == 1 ? "queue" : "queues", i.lcores,
+			 i.lcores == 1 ? "lcore" : "lcores", i.rss ? ", RSS" : "", i.mbufs,
+			 link_text(&i, link, sizeof(link)));
 	}
 }
 
