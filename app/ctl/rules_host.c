@@ -120,8 +120,9 @@ bool rule_worker_lost(const struct doctor_look *l)
 	json_object_foreach ((json_t *)(uintptr_t)was, id, w)
 		if (json_object_get(is, id) == NULL && *first == '\0')
 			first = id;
-	return doctor_say(l, "%.0f workers were lost in %.0f s without a drain%s%s", lost,
-			  l->seconds, *first != '\0' ? ", and are not back: worker " : "", first);
+	return doctor_say(l, "%.0f worker%s lost in %.0f s without a drain%s%s", lost,
+			  lost > 1 ? "s were" : " was", l->seconds,
+			  *first != '\0' ? ", not back: worker " : "", first);
 }
 
 static const char *state_of(const struct doctor_look *l)

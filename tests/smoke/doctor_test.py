@@ -141,7 +141,7 @@ class Doctor(Rig, Faults, More):
         self.doctor(['drops'], self.garbage)
         self.says(self.doctor(['requests-fail'], self.engine_fails), 'pool llama: 8 of 8 requests failed at rank 100/0')
         leaver = self.new_agent(103, 'llama')
-        self.says(self.doctor(['worker-lost'], lambda: self.part(leaver)), '1 workers were lost', 'not back: worker 103')
+        self.says(self.doctor(['worker-lost'], lambda: self.part(leaver)), '1 worker was lost', 'not back: worker 103')
         leaver = self.new_agent(103, 'llama')
         self.doctor([], lambda: self.drained(leaver))
         self.doctor(['no-blocks'], lambda: self.ask(33, blocks=0))

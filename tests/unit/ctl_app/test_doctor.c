@@ -137,7 +137,7 @@ static const struct fault {
 	 "pool m: 30 of 130 requests failed at rank 1/0"},
 	{"worker-lost", "{'workers': {'lost': 1, 'workers': {'9': {'state': 'serving'}}}}",
 	 "{'workers': {'lost': 2}}",
-	 "1 workers were lost in 10 s without a drain, and are not back: worker 9"},
+	 "1 worker was lost in 10 s without a drain, not back: worker 9"},
 	{"memory-low", "", "{'buffers': {'buffers': {'jobs_m': {'used': 60}}}}",
 	 "jobs_m: 60 of 64 are used"},
 	{"empty-pool", "", "{'workers': {'workers': {'1': {'state': 'draining', 'bookings': 0}}}}",
