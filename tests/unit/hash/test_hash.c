@@ -208,6 +208,29 @@ static uint32_t model(const uint32_t *t, uint32_t n, uint32_t b, bool eagle, uin
 	return k;
 }
 
+static void blocks_and_chain_at_once_are_the_same(void)
+{
+	static uint64_t want[N_TOKENS], sh[N_TOKENS + 1];
+	const uint64_t parent = 77;
+
+	for (uint32_t b = 1; b <= 140; b++) { /* 16 and 32 have code of their own, 60 is long */
+		for (uint32_t i = 0; i < 4; i++) {
+			const struct kvr_hash_params p = {
+				.seed = KVR_HASH_SEED, .block_size = b, .eagle = i % 2 != 0};
+			const uint64_t *from = i / 2 != 0 ? &parent : NULL;
+			const uint32_t n = model(counting, N_TOKENS - 7 * i, b, p.eagle, want);
+
+			kvr_hash_chain(from, want, n, want);
+			sh[n] = 5;
+			kvr_hash_blocks(&p, from, counting, n, sh);
+			CU_ASSERT_EQUAL_FATAL(memcmp(sh, want, n * sizeof(sh[0])), 0);
+			CU_ASSERT_EQUAL(sh[n], 5);
+			kvr_hash_blocks(&p, from, counting, 0, sh + n);
+			CU_ASSERT_EQUAL(sh[n], 5);
+		}
+	}
+}
+
 static void pieces_at_any_address_give_the_same_hashes(void)
 {
 	static uint8_t raw[N_TOKENS * 4 + 3];
@@ -286,6 +309,7 @@ int main(void)
 		{"eagle", eagle_windows_overlap_by_one_token},
 		{"complete blocks", only_complete_blocks_count},
 		{"parent", chain_continues_from_a_parent},
+		{"at once", blocks_and_chain_at_once_are_the_same},
 		{"pieces", pieces_at_any_address_give_the_same_hashes},
 		{"capacity", results_stop_at_the_capacity},
 		{"pad value", pad_values_match_sglang},
