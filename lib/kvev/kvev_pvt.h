@@ -37,6 +37,8 @@ uint64_t kvr_kvev__numbers_by(struct mp_in *in, uint64_t n, uint32_t *out, bool 
 
 /* ---- wide.c ---- */
 
+#define KVEV_WIDE_LEAST 32u /* tokens: it does nothing for fewer */
+
 bool kvr_kvev__wide(void);
 
 /** Numbers of three and five bytes from @p at on, of at most @p n; stops before another one, and

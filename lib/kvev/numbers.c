@@ -196,5 +196,5 @@ uint64_t kvr_kvev__numbers_by(struct mp_in *in, uint64_t n, uint32_t *out, bool 
 
 uint64_t kvr_kvev__numbers(struct mp_in *in, uint64_t n, uint32_t *out)
 {
-	return kvr_kvev__numbers_by(in, n, out, kvr_kvev__wide());
+	return kvr_kvev__numbers_by(in, n, out, n >= KVEV_WIDE_LEAST && kvr_kvev__wide());
 }

@@ -104,7 +104,7 @@ WIDE uint64_t kvr_kvev__tokens_wide(const uint8_t **at, const uint8_t *end, uint
 	uint32_t first = 0; /* where the window's first number starts, times eight */
 	uint64_t i = 0;
 
-	while (end - p >= 64 && n - i >= 32) {
+	while (end - p >= 64 && n - i >= KVEV_WIDE_LEAST) {
 		uint32_t taken, other;
 		struct window w;
 		__m512i start;
