@@ -25,6 +25,7 @@
 #define CHAINS	   512u
 #define VOCABULARY 152000u
 #define WAITING	   20000u /* blocks at the most that the router's end has not seen */
+#define TURN	   4u /* batches before the router's socket has its turn; kvroute-agent: up to 256 */
 
 /* ---- what an engine would send: stores of all chains, then their removals ---- */
 
@@ -180,16 +181,21 @@ static _Atomic uint64_t router_blocks; /* the router's end writes; orders nothin
 static _Atomic bool router_stop;
 static uint64_t router_stored, router_removed; /* sums; read when the thread has ended */
 
+/* Answers of a burst leave together, as the router's do. */
+static struct kvr_udp_msg answers[KVR_UDP_BURST];
+static uint8_t answer_frames[KVR_UDP_BURST][256];
+static unsigned int n_answers;
+
 static void answer(const struct kvr_udp_addr *to, const struct kvr_wire_hdr *h, uint8_t kind,
 		   const void *body, uint32_t len)
 {
 	struct kvr_wire_ids ids = {.source = h->source, .id = h->id, .epoch = 77};
-	uint8_t f[256];
-	struct kvr_udp_msg m = {.addr = *to, .data = f};
+	struct kvr_udp_msg *m = &answers[n_answers];
 
-	m.len = (uint32_t)kvr_put_message(f, sizeof(f), kind, &ids, (struct kvr_slice){body, len},
-					  (struct kvr_slice){NULL, 0});
-	router.io->send(router.ctx, &m, 1);
+	*m = (struct kvr_udp_msg){.addr = *to, .data = answer_frames[n_answers++]};
+	m->len = (uint32_t)kvr_put_message(m->data, sizeof(answer_frames[0]), kind, &ids,
+					   (struct kvr_slice){body, len},
+					   (struct kvr_slice){NULL, 0});
 }
 
 static void take_events(const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
@@ -242,6 +248,9 @@ static void *router_main(void *arg)
 			else if (h->kind == KVR_KV_EVENTS)
 				take_events(&m[i].addr, h, &next);
 		}
+		if (n_answers > 0)
+			router.io->send(router.ctx, answers, n_answers);
+		n_answers = 0;
 	}
 	return NULL;
 }
@@ -334,7 +343,8 @@ static uint64_t pass(struct kvr_kvev_decoder *d, struct kvr_kvmap *map, struct s
 			if (map != NULL)
 				kvr_kvmap_apply(map, &ev);
 		}
-		keep_up(s);
+		if (i % TURN == TURN - 1 || i + 1 == n_payloads)
+			keep_up(s);
 	}
 	return blocks;
 }
