@@ -199,10 +199,14 @@ static int add_head(struct gw_call *c, const void *data, size_t len)
 	return rc;
 }
 
-int gw_answer_add(struct gw_call *c, const void *data, size_t len)
+int gw_answer_add(struct gw_call *c, const struct kvr_client_item *it)
 {
-	int rc = c->head_done ? gw_bytes_add(&c->out, data, len) : add_head(c, data, len);
+	int rc;
 
+	if ((it->flags & KVR_CLIENT_ITEM_ERROR) != 0)
+		return 0; /* words about an error come with the end */
+	rc = c->head_done ? gw_bytes_add(&c->out, it->data, it->len)
+			  : add_head(c, it->data, it->len);
 	if (rc < 0)
 		return rc;
 	/* These have no body: the client would take it for the next answer. */
@@ -210,6 +214,8 @@ int gw_answer_add(struct gw_call *c, const void *data, size_t len)
 		return -EBADMSG;
 	if (c->out.len > c->t->opt->buffer_bytes && c->sending)
 		return -ENOBUFS;
+	if ((it->flags & KVR_CLIENT_ITEM_LAST) != 0)
+		return 0; /* the end comes next, in the same write */
 	if (c->head_done && (c->events || c->started || c->out.len > HOLD_BYTES))
 		push(c);
 	return 0;
@@ -221,7 +227,7 @@ int gw_answer_end(struct gw_call *c)
 		return -EBADMSG;
 	c->complete = true;
 	/* A length of what has no body is not allowed, or says something else (RFC 9110, 8.6). */
-	if (!c->started && c->req != NULL && c->status != 204 && c->status != 304)
+	if (!c->started && !c->events && c->req != NULL && c->status != 204 && c->status != 304)
 		c->req->res.content_length = c->out.len;
 	push(c);
 	return 0;

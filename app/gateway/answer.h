@@ -13,10 +13,10 @@
 int gw_bytes_add(struct gw_bytes *b, const void *data, size_t len);
 
 /**
- * One piece of the engine's answer.
+ * One piece of the engine's answer. After the last one the caller tells of its end at once.
  * @return 0; -EBADMSG it is no HTTP response; -ENOBUFS the client reads too slowly; -ENOMEM.
  */
-int gw_answer_add(struct gw_call *c, const void *data, size_t len);
+int gw_answer_add(struct gw_call *c, const struct kvr_client_item *it);
 
 /** The engine's answer is complete. @return 0, or -EBADMSG as above. */
 int gw_answer_end(struct gw_call *c);

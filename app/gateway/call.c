@@ -124,8 +124,7 @@ static void on_item(struct kvr_client *client, uint64_t id, const struct kvr_cli
 	if (c == NULL || c->req == NULL || c->complete)
 		return;
 	GW_COUNT(c->t, GW_ITEMS);
-	/* Words about an error come with the end. */
-	rc = (it->flags & KVR_CLIENT_ITEM_ERROR) != 0 ? 0 : gw_answer_add(c, it->data, it->len);
+	rc = gw_answer_add(c, it);
 	if (rc == 0 && !gw_call_holds(c)) {
 		GW_COUNT(c->t, GW_NO_ROOM);
 		fail(c, GW_FULL, NULL);
