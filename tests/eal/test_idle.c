@@ -82,7 +82,7 @@ static void work_of_a_turn_keeps_it_up(void)
 {
 	begin(IDLE_INTERRUPT);
 	kvr_cell_add(&lc->work[STAGE_INGRESS].items, 1);
-	for (uint32_t i = 0; i <= IDLE_SPIN; i++)
+	for (uint32_t i = 0; i <= IDLE_SPIN_INT; i++)
 		CU_ASSERT_FALSE(sleeps());
 	CU_ASSERT_TRUE(sleeps());
 	end();

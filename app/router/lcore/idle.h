@@ -11,7 +11,8 @@
  *   poll       it turns again at once
  *   sleep      after IDLE_SPIN empty turns it sleeps, 50 us first, twice as long after each empty
  *              turn, at most 2 ms
- *   interrupt  it sleeps until a device of its queues wakes it, at most 10 ms, or 2 ms while
+ *   interrupt  after IDLE_SPIN_INT empty turns, which take about as long as to sleep and to be
+ *              woken, it sleeps until a device of its queues wakes it, at most 10 ms, or 2 ms while
  *              anything has timers. A device that cannot (kvr_port_wait_arm()) is looked at every
  *              50 us
  *
@@ -32,6 +33,7 @@ struct lcore;
 struct router;
 
 #define IDLE_SPIN     100u
+#define IDLE_SPIN_INT 16u
 #define IDLE_LEAST_NS UINT64_C(50000)
 #define IDLE_SLEEP_NS UINT64_C(2000000)
 #define IDLE_WOKEN_NS UINT64_C(10000000)
@@ -58,7 +60,7 @@ static inline uint64_t idle_turn(struct idle *d, bool worked, uint64_t most_ns)
 		d->ns = 0;
 		return 0;
 	}
-	if (d->turns < IDLE_SPIN) {
+	if (d->turns < (d->mode == IDLE_INTERRUPT ? IDLE_SPIN_INT : IDLE_SPIN)) {
 		d->turns++;
 		return 0;
 	}

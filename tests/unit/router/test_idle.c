@@ -14,6 +14,17 @@ static void it_turns_a_while_before_it_sleeps(void)
 	CU_ASSERT_EQUAL(idle_turn(&d, false, MOST), IDLE_LEAST_NS);
 }
 
+static void who_is_woken_sleeps_sooner(void)
+{
+	struct idle d = {.mode = IDLE_INTERRUPT};
+
+	for (uint32_t i = 0; i < IDLE_SPIN_INT; i++)
+		CU_ASSERT_EQUAL(idle_turn(&d, false, MOST), 0);
+	CU_ASSERT_EQUAL(idle_turn(&d, false, MOST), IDLE_LEAST_NS);
+	CU_ASSERT_EQUAL(idle_turn(&d, true, MOST), 0);
+	CU_ASSERT_EQUAL(idle_turn(&d, false, MOST), 0);
+}
+
 static void sleeps_grow_to_their_bound(void)
 {
 	struct idle d = {.turns = IDLE_SPIN};
@@ -52,6 +63,7 @@ static void any_work_begins_anew(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {{"a while before", it_turns_a_while_before_it_sleeps},
+			       {"woken: sooner", who_is_woken_sleeps_sooner},
 			       {"grow", sleeps_grow_to_their_bound},
 			       {"work", any_work_begins_anew},
 			       CU_TEST_INFO_NULL};
