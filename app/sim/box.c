@@ -280,24 +280,43 @@ bool box_under_way(const struct box *b)
 	return any;
 }
 
-static bool empty(const struct rte_ring *r)
+static bool waits(const struct rte_ring *r)
 {
-	return r == NULL || rte_ring_empty(r);
+	return r != NULL && !rte_ring_empty(r);
 }
 
-bool box_rings_empty(const struct box *b)
+static uint32_t bit(const struct lcore *lc, bool busy)
+{
+	return busy ? 1u << lc->index : 0;
+}
+
+static bool lcore_busy(const struct lcore *lc)
+{
+	return waits(lc->egress) || waits(lc->egress_ctl) || waits(lc->joins) || waits(lc->calls) ||
+	       lc->call != NULL || lc->reading.first != NULL || frees(lc);
+}
+
+uint32_t box_busy(const struct box *b)
 {
 	const struct router *rt = b->rt;
-	bool idle = rte_ring_empty(rt->control_ring);
+	uint32_t busy = 0;
 
-	for (uint32_t i = 0; i < rt->n_pools; i++)
-		idle = idle && notes_count(&rt->pool[i]) == 0 && rte_ring_empty(rt->pool[i].events);
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
-		idle = idle && empty(rt->lcore[i]->egress) && empty(rt->lcore[i]->joins) &&
-		       empty(rt->lcore[i]->calls) && rt->lcore[i]->call == NULL;
-	for (uint32_t i = 0; i < rt->n_ports; i++)
-		idle = idle && kvr_port_waiting(rt->port[i]) == 0;
-	return idle && empty(rt->control.out);
+		busy |= bit(rt->lcore[i], lcore_busy(rt->lcore[i]));
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		const struct pool *p = &rt->pool[i];
+
+		busy |= bit(p->event_lcore, waits(p->events) || p->event.open.m != NULL);
+		busy |= bit(p->sched_lcore, notes_count(p) != 0 || !TAILQ_EMPTY(&p->live.sends) ||
+						    !prompts_idle(p));
+	}
+	for (uint32_t i = 0; i < b->n_ports; i++) {
+		for (uint32_t q = 0; q < b->n_queues; q++)
+			busy |= bit(rt->lcore[q], waits(b->port[i].to[q]));
+		if (kvr_port_waiting(rt->port[i]) != 0)
+			busy |= (1u << rt->conf.n_ingress) - 1;
+	}
+	return busy;
 }
 
 uint32_t box_mbufs_used(const struct box *b)

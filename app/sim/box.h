@@ -79,7 +79,8 @@ uint32_t box_payload(const struct rte_mbuf *m, struct kvr_path *to);
 /** Is there nothing that the router has still to read, or to do at its next turns? */
 bool box_unread(const struct box *b);
 bool box_under_way(const struct box *b);
-bool box_rings_empty(const struct box *b);
+/** Lcores that have something to read or to go on with at their next turn, a bit each. */
+uint32_t box_busy(const struct box *b);
 
 /** Packet buffers that are neither in their pool nor in a ring; frames that are read count. */
 uint32_t box_mbufs_used(const struct box *b);

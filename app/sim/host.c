@@ -2,8 +2,8 @@
 /*
  * The hosts of routers: what the plan configures, their turns and rounds, their deaths. A packet
  * lcore makes one turn at a time, which one and when the seed says; when each has made one in which
- * nothing moved, time jumps to the next frame or round of control. While control waits for lcores
- * they make turns, too.
+ * nothing moved, or stands still, time jumps to the next frame, round of control, or lcore that
+ * goes on. While control waits for lcores they make turns, too.
  */
 #include "sim.h"
 
@@ -233,6 +233,7 @@ static void break_frame(struct sim *s, struct rte_mbuf *m)
 static void wake(struct host *h)
 {
 	h->quiet = 0;
+	h->busy = UINT32_MAX;
 	h->turn_ns = RTE_MIN(h->turn_ns, h->sim->now_ns + kvr_rand_below(&h->rand, TURN_NS));
 }
 
@@ -298,22 +299,77 @@ static bool tables_change(struct host *h)
 	return h->work != before;
 }
 
-/* Nothing is left to do when each lcore has made a turn since there was something. */
+/* The lcores that must still make a turn, and may. */
+static uint32_t awake(const struct host *h, uint32_t n)
+{
+	uint32_t mask = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if ((h->quiet >> i & 1) == 0 && h->sim->now_ns >= h->stall_ns[i])
+			mask |= 1u << i;
+	return mask;
+}
+
+/* One of them. */
+static uint32_t draw_lcore(struct host *h, uint32_t mask)
+{
+	const uint32_t n = (uint32_t)__builtin_popcount(mask);
+
+	for (uint32_t k = n > 1 ? kvr_rand_below(&h->rand, n) : 0; k > 0; k--)
+		mask &= mask - 1;
+	return (uint32_t)__builtin_ctz(mask);
+}
+
+/* When the first one that stands still goes on; SIM_NEVER: none has to. */
+static uint64_t stall_over_ns(const struct host *h, uint32_t n)
+{
+	uint64_t at = SIM_NEVER;
+
+	for (uint32_t i = 0; i < n; i++)
+		if ((h->quiet >> i & 1) == 0)
+			at = RTE_MIN(at, h->stall_ns[i]);
+	return at;
+}
+
+/* An lcore has made a turn. When it had something to do, the others must make one after it; it is
+ * done itself when nothing is left for it. */
+static void made_turn(struct host *h, uint32_t i)
+{
+	const uint32_t bit = 1u << i;
+	const bool worked = (h->busy & bit) != 0;
+
+	h->busy = box_busy(&h->box);
+	if (tables_change(h))
+		h->busy |= bit;
+	h->quiet = (worked ? bit : h->quiet | bit) & ~h->busy;
+}
+
+/* Control looks whether there is something for it once a round. */
+static void call_control(struct host *h)
+{
+	if (h->control_ns > h->sim->now_ns + ROUND_NS && !rte_ring_empty(h->box.rt->control_ring))
+		h->control_ns = h->sim->now_ns + kvr_rand_below(&h->rand, ROUND_NS);
+}
+
+/* Nothing is left to do when each lcore has made a turn since there was something. Those that stand
+ * still keep what is theirs until they go on. */
 static void lcores_turn(struct host *h)
 {
-	const uint32_t n = h->box.rt->n_lcores, i = n > 1 ? kvr_rand_below(&h->rand, n) : 0;
-	const uint64_t now = h->sim->now_ns;
+	const uint32_t n = h->box.rt->n_lcores, mask = awake(h, n);
+	uint32_t i;
 
+	if (mask == 0) {
+		h->turn_ns = stall_over_ns(h, n);
+		return;
+	}
 	set_clock(h);
-	if (now >= h->stall_ns[i])
-		turn(h, i);
-	if (tables_change(h) || box_unread(&h->box) || box_under_way(&h->box) ||
-	    !box_rings_empty(&h->box))
-		h->quiet = 0;
-	else if (now >= h->stall_ns[i])
-		h->quiet |= 1u << i;
-	h->turn_ns = h->quiet != (1u << n) - 1 ? now + 500 + kvr_rand_below(&h->rand, TURN_NS)
-					       : SIM_NEVER;
+	i = draw_lcore(h, mask);
+	turn(h, i);
+	made_turn(h, i);
+	call_control(h);
+	h->turn_ns = h->quiet != (1u << n) - 1
+			     ? h->sim->now_ns + 500 + kvr_rand_below(&h->rand, TURN_NS)
+			     : SIM_NEVER;
 }
 
 static void control(struct host *h)

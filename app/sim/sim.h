@@ -214,7 +214,8 @@ struct host {
 	uint64_t still_until_ns;
 	uint64_t back_ns; /* it starts again */
 	uint64_t work;	  /* ever done at prefix tables: slices follow each other */
-	uint32_t quiet;	  /* lcores whose turns have done nothing since: a bit each */
+	/* lcores, a bit each: whose turns have done nothing since; that have something to do */
+	uint32_t quiet, busy;
 	uint32_t lives;
 	struct kvr_rand rand;
 	uint8_t *older; /* its snapshot before the last death */
