@@ -90,12 +90,15 @@ static int dump_hdr(struct dump *d, struct pfx_hdr *h)
 	return 0;
 }
 
+/* Headers that were born after @p after; none of them lies behind the first that was never taken.
+ */
 static int pass(struct dump *d, uint64_t after)
 {
 	struct kvr_prefix *t = d->t;
+	const uint32_t fresh = pfx_ld32(&t->hdrs.fresh);
 	int ret;
 
-	for (uint32_t i = 1; i <= t->hdrs.n; i++) {
+	for (uint32_t i = 1; i < fresh; i++) {
 		/* Acquire: pairs with the release in publish_hdr(). */
 		if (atomic_load_explicit(&t->birth[i], memory_order_acquire) <= after)
 			continue;
@@ -117,7 +120,8 @@ int kvr_prefix_dump(struct kvr_prefix *t, unsigned int thread_id, kvr_prefix_dum
 	int ret;
 
 	for (int n = 0; n < PASSES; n++) {
-		/* Acquire: pairs with the release in publish_hdr(). */
+		/* Acquire: pairs with the release in publish_hdr(); `fresh` is above all of them.
+		 */
 		born = atomic_load_explicit(&t->births, memory_order_acquire);
 		if (n > 0 && born == after)
 			return 0;
