@@ -152,8 +152,7 @@ static int init_requests(struct kvr_agent *a)
 	TAILQ_INIT(&a->over);
 	a->req = malloc(a->n_req * sizeof(*a->req)); /* one is written when it is taken first */
 	a->bucket = calloc(buckets, sizeof(*a->bucket));
-	a->answer = calloc(AGENT_ANSWER_BUCKETS * AGENT_ANSWER_WAYS, sizeof(*a->answer));
-	if (a->req == NULL || a->bucket == NULL || a->answer == NULL)
+	if (a->req == NULL || a->bucket == NULL)
 		return -ENOMEM;
 	a->bucket_mask = buckets - 1;
 	return 0;

@@ -189,7 +189,7 @@ struct kvr_agent {
 	struct agent_bucket *bucket;
 	uint32_t bucket_mask;
 	struct agent_order free, over;
-	struct agent_answer *answer; /* AGENT_ANSWER_BUCKETS of AGENT_ANSWER_WAYS */
+	struct agent_answer *answer; /* AGENT_ANSWER_BUCKETS of AGENT_ANSWER_WAYS, or NULL */
 	uint64_t answers_given;
 	struct agent_rank *rank;
 };

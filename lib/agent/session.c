@@ -2,6 +2,7 @@
 #include "agent_pvt.h"
 
 #include "kvr_rand.h"
+#include <stdlib.h>
 
 /* The answers given lately, in buckets: a copy must be answered like its original, also when a
  * later CLOSE has ended what a late copy of an OPEN asks for. */
@@ -35,6 +36,14 @@ static struct agent_answer *remember(struct kvr_agent *a, struct agent_answer *b
 	return oldest;
 }
 
+/* Most agents are never asked: made for the first question. */
+static bool has_room(struct kvr_agent *a)
+{
+	if (a->answer == NULL)
+		a->answer = calloc(AGENT_ANSWER_BUCKETS * AGENT_ANSWER_WAYS, sizeof(*a->answer));
+	return a->answer != NULL;
+}
+
 static int call(struct kvr_agent *a, uint8_t kind, const struct kvr_wire_session *w)
 {
 	const struct kvr_agent_ops *ops = a->conf.ops;
@@ -66,13 +75,17 @@ void kvr_agent__on_session(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 	const struct kvr_wire_hdr about = *h; /* a callback may receive, and overwrite it */
 	const uint8_t answer =
 		about.kind == KVR_SESSION_OPEN ? KVR_SESSION_OPENED : KVR_SESSION_CLOSED;
-	struct agent_answer *bucket = bucket_of(a, &about), *known = find(bucket, &about);
 	struct kvr_wire_session_status w = {0};
+	struct agent_answer *bucket, *known;
 
 	if (about.epoch != a->router_epoch) {
 		a->stats.frames_foreign++; /* of a router that is gone, and so are its sessions */
 		return;
 	}
+	if (!has_room(a))
+		return; /* it is asked again */
+	bucket = bucket_of(a, &about);
+	known = find(bucket, &about);
 	if (known != NULL) {
 		a->stats.session_copies++;
 		if (known->calling)
