@@ -88,22 +88,25 @@ bool check_serving(struct sim *s, bool say)
 
 /* ---- the table ---- */
 
-struct table {
-	struct sim *s;
-	const struct router *rt;
-	uint32_t n, cap; /* blocks of the rank that is looked at */
+/* What the cache of a rank has, by rising hash, and how much of it, and beside it, the table has.
+ */
+struct held {
 	uint64_t *sh;
-	uint32_t dense; /* its index in the router */
-	uint32_t found, foreign;
+	uint32_t n, found, foreign;
+};
+
+struct table {
+	struct held held[SIM_ENGINES * SIM_RANKS];
+	struct held *of[SIM_ENGINES * SIM_RANKS + 64]; /* by index in the router */
 };
 
 static void gather(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n)
 {
-	struct table *t = arg;
+	struct held *h = arg;
 
 	RTE_SET_USED(parent);
-	memcpy(t->sh + t->n, sh, n * sizeof(*sh));
-	t->n += n;
+	memcpy(h->sh + h->n, sh, n * sizeof(*sh));
+	h->n += n;
 }
 
 static int by_value(const void *a, const void *b)
@@ -115,53 +118,75 @@ static int by_value(const void *a, const void *b)
 
 static bool compare(void *ctx, const struct kvr_prefix_piece *p)
 {
-	struct table *t = ctx;
+	const struct table *t = ctx;
+	struct held *h = p->rank < RTE_DIM(t->of) ? t->of[p->rank] : NULL;
 
-	for (uint32_t i = 0; i < p->n && p->rank == t->dense; i++)
-		if (bsearch(&p->sh[i], t->sh, t->n, sizeof(*t->sh), by_value) != NULL)
-			t->found++;
+	for (uint32_t i = 0; i < p->n && h != NULL; i++)
+		if (bsearch(&p->sh[i], h->sh, h->n, sizeof(*h->sh), by_value) != NULL)
+			h->found++;
 		else
-			t->foreign++;
+			h->foreign++;
 	return true;
 }
 
-static void check_rank(struct sim *s, uint32_t engine, uint32_t rank, struct table *t)
+/* The caches of the engines of a pool. */
+static void hold_all(struct sim *s, const struct router *rt, uint32_t pool, struct table *t)
 {
-	const struct router *rt = t->rt;
-	const struct kvr_worker *w = kvr_registry_find(rt->registry, engine_worker(engine));
-	struct engine *e = &s->engine[engine];
-	struct kvr_prefix *prefix = rt->pool[e->prefill ? 1 : 0].prefix;
+	memset(t->of, 0, sizeof(t->of));
+	for (uint32_t i = 0; i < s->plan.engines && !s->failed; i++) {
+		const struct kvr_worker *w = kvr_registry_find(rt->registry, engine_worker(i));
+
+		if (w == NULL)
+			sim_fail(s, "engine %u is not registered", i);
+		if (w == NULL || s->engine[i].prefill != (pool == 1))
+			continue;
+		for (uint32_t k = 0; k < s->plan.ranks; k++) {
+			struct held *h = &t->held[i * s->plan.ranks + k];
+
+			h->n = h->found = h->foreign = 0;
+			cache_walk(&s->engine[i], k, gather, h);
+			qsort(h->sh, h->n, sizeof(*h->sh), by_value);
+			t->of[w->rank[k]] = h;
+		}
+	}
+}
+
+static void check_pool(struct sim *s, const struct router *rt, uint32_t pool, struct table *t)
+{
 	struct kvr_prefix_stats st;
 
-	if (w == NULL) {
-		sim_fail(s, "engine %u is not registered", engine);
-		return;
+	hold_all(s, rt, pool, t);
+	kvr_prefix_dump(rt->pool[pool].prefix, 0, compare, NULL, t);
+	kvr_prefix_stats_get(rt->pool[pool].prefix, &st);
+	for (uint32_t i = 0; i < s->plan.engines * s->plan.ranks; i++) {
+		const uint32_t engine = i / s->plan.ranks;
+		const struct held *h = &t->held[i];
+
+		/* At its bound of runs it gives up what was least recently matched. */
+		if (s->engine[engine].prefill == (pool == 1) &&
+		    (h->foreign != 0 ||
+		     (h->found != h->n && st.evicted_runs == 0 && st.dropped == 0)))
+			sim_fail(s,
+				 "engine %u, rank %u has %u blocks; the table knows %u of them, "
+				 "and %u that it has not",
+				 engine, i % s->plan.ranks, h->n, h->found, h->foreign);
 	}
-	t->dense = w->rank[rank];
-	t->n = t->found = t->foreign = 0;
-	cache_walk(e, rank, gather, t);
-	qsort(t->sh, t->n, sizeof(*t->sh), by_value);
-	kvr_prefix_dump(prefix, 0, compare, NULL, t);
-	kvr_prefix_stats_get(prefix, &st);
-	/* At its bound of runs it gives up what was least recently matched. */
-	if (t->foreign != 0 || (t->found != t->n && st.evicted_runs == 0 && st.dropped == 0))
-		sim_fail(s,
-			 "engine %u, rank %u has %u blocks; the table knows %u of them, and %u "
-			 "that it has not",
-			 engine, rank, t->n, t->found, t->foreign);
 }
 
 static void check_table(struct sim *s, const struct router *rt)
 {
-	struct table t = {.s = s, .rt = rt};
+	const uint32_t n = s->plan.engines * s->plan.ranks, most = s->plan.cache_blocks + 1;
+	struct table *t = calloc(1, sizeof(*t));
+	uint64_t *sh = malloc((size_t)n * most * sizeof(*sh));
 
-	t.sh = calloc(s->plan.cache_blocks + 1, sizeof(*t.sh));
-	if (t.sh == NULL)
+	if (t == NULL || sh == NULL)
 		abort();
-	for (uint32_t i = 0; i < s->plan.engines && !s->failed; i++)
-		for (uint32_t k = 0; k < s->plan.ranks && !s->failed; k++)
-			check_rank(s, i, k, &t);
-	free(t.sh);
+	for (uint32_t i = 0; i < n; i++)
+		t->held[i].sh = sh + (size_t)i * most;
+	for (uint32_t i = 0; i < rt->n_pools && !s->failed; i++)
+		check_pool(s, rt, i, t);
+	free(sh);
+	free(t);
 }
 
 /* ---- rest ---- */

@@ -42,7 +42,7 @@ static int pool_text(const struct sim_plan *o, uint32_t id, const char *role, ch
 {
 	const uint32_t ranks = RTE_MAX(o->engines * o->ranks, 1u);
 	const uint32_t blocks = RTE_MIN(RTE_MAX(2 * ranks * o->cache_blocks, 1024u), BLOCKS);
-	const uint32_t runs = RTE_MIN(RTE_MAX(ranks * o->cache_blocks / 2, 1024u), BLOCKS / 2);
+	const uint32_t runs = RTE_MAX(blocks / 8, 1024u); /* seeds have 16 blocks a run or more */
 
 	return snprintf(
 		text, len,
@@ -67,11 +67,12 @@ static void configuration(const struct host *h, char *text, size_t len)
 		      "reassembly_frames = %u\nsource_share = %u\nstop_ms = 3000\n"
 		      "[port p]\ndevice = %s\nipv4 = 10.%u.0.1\nudp_port = %u\n"
 		      "mbuf_cache = 16\nrx_descriptors = 256\ntx_descriptors = 256\n"
-		      "answer_arp = off\nrx_checksum = %s\ncookie = %s\n",
+		      "answer_arp = off\nrx_checksum = %s\ntx_checksum = %s\ncookie = %s\n",
 		      o->small_router ? 4 : 16, o->small_router ? 64 : 256,
 		      o->small_router ? 128 * map_of(h->sim)->ingress : 0, o->shares ? 2 : 0,
 		      h->box.port[0].device, h->no, KVR_WIRE_PORT,
-		      o->broken != 0 ? "verify" : "trust", o->cookies ? "on" : "off");
+		      o->broken != 0 ? "verify" : "trust", o->broken != 0 ? "auto" : "none",
+		      o->cookies ? "on" : "off");
 
 	n += pool_text(o, SIM_POOL, o->pairs ? "model = x\nrole = decode\n" : "", text + n,
 		       len - (size_t)n);

@@ -212,8 +212,9 @@ struct host {
 	uint64_t turn_ns, control_ns; /* next */
 	uint64_t stall_ns[KVR_ROUTER_MAX_LCORES];
 	uint64_t still_until_ns;
-	uint64_t back_ns; /* it starts again */
-	uint64_t work;	  /* ever done at prefix tables: slices follow each other */
+	uint64_t back_ns;   /* it starts again */
+	uint64_t work;	    /* ever done at prefix tables: slices follow each other */
+	uint64_t looked[2]; /* tables of its pools as they were looked at last: truth.c */
 	/* lcores, a bit each: whose turns have done nothing since; that have something to do */
 	uint32_t quiet, busy;
 	uint32_t lives;
@@ -247,10 +248,9 @@ struct sim {
 	struct engine engine[SIM_ENGINES];
 	struct customer customer[SIM_CLIENTS];
 	uint32_t n_nodes, n_due;
-	uint64_t due_ns[SIM_DUE]; /* of routers, engines, clients: world.c */
-	/* of each group of them: the least, and whose it is */
-	uint64_t group_ns[SIM_DUE / SIM_GROUP];
-	uint32_t group_first[SIM_DUE / SIM_GROUP];
+	/* Of routers, engines, clients: when they are due and who they are; the least of each
+	 * group, and of all: world.c. */
+	uint64_t due[SIM_DUE], group[SIM_DUE / SIM_GROUP], first;
 	struct ask *ask;
 	uint32_t n_asks, cap_asks;
 	uint64_t *hashes[SIM_PROMPTS]; /* of all blocks of a prompt, once known */

@@ -12,7 +12,7 @@
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 
-#define SPARES 32u
+#define SPARES 64u
 
 void __real_rte_mempool_free(struct rte_mempool *mp);
 void __wrap_rte_mempool_free(struct rte_mempool *mp);

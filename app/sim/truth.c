@@ -63,6 +63,7 @@ void announced_free(struct announced *a)
 struct walk {
 	struct sim *s;
 	uint32_t router;
+	uint64_t sum; /* of what is looked at: the table and the lives of ranks */
 	const struct rank *of[SIM_ENGINES * SIM_RANKS + 64]; /* by index in the router */
 };
 
@@ -84,18 +85,24 @@ static bool was_announced(void *ctx, const struct kvr_prefix_piece *p)
 static void ranks_of(struct walk *w, const struct router *rt, uint32_t pool)
 {
 	memset(w->of, 0, sizeof(w->of));
+	w->sum = kvr_mix64(kvr_prefix_work(rt->pool[pool].prefix) + 1);
 	for (uint32_t i = 0; i < w->s->plan.engines; i++) {
 		const struct engine *e = &w->s->engine[i];
 		const struct kvr_worker *k = kvr_registry_find(rt->registry, engine_worker(i));
 
 		if (!e->up || e->prefill != (pool == 1) || k == NULL || k->epoch < e->epoch)
 			continue;
-		for (uint32_t r = 0; r < w->s->plan.ranks; r++)
-			if (kvr_prefix_ready(rt->pool[pool].prefix, (uint16_t)k->rank[r]))
-				w->of[k->rank[r]] = &e->rank[r];
+		for (uint32_t r = 0; r < w->s->plan.ranks; r++) {
+			if (!kvr_prefix_ready(rt->pool[pool].prefix, (uint16_t)k->rank[r]))
+				continue;
+			w->of[k->rank[r]] = &e->rank[r];
+			w->sum = kvr_mix64(w->sum ^ ((uint64_t)e->life << 32 | i << 16 | r)) +
+				 k->rank[r];
+		}
 	}
 }
 
+/* What was announced in a life only grows: the same table and the same lives are as they were. */
 void truth_tables(struct sim *s)
 {
 	struct walk w = {.s = s};
@@ -106,6 +113,9 @@ void truth_tables(struct sim *s)
 		w.router = i;
 		for (uint32_t p = 0; s->host[i].up && p < rt->n_pools; p++) {
 			ranks_of(&w, rt, p);
+			if (w.sum == s->host[i].looked[p])
+				continue;
+			s->host[i].looked[p] = w.sum;
 			kvr_prefix_dump(rt->pool[p].prefix, 0, was_announced, NULL, &w);
 		}
 	}
@@ -215,28 +225,39 @@ static void check_drained(struct sim *s, const struct host *h, uint32_t engine)
 	}
 }
 
+static void look_at(struct host *h, uint32_t i, const struct kvr_worker *w)
+{
+	const uint64_t now_ns = h->sim->now_ns;
+	const uint32_t life = w != NULL ? w->epoch : 0;
+	const bool drained = w != NULL && w->state == KVR_WORKER_DRAINED;
+	const bool open = w != NULL && w->state < KVR_WORKER_DRAINING;
+
+	if (life != h->life[i])
+		h->open_ns[i] = now_ns;
+	h->life[i] = life;
+	if (open)
+		h->closed_ns[i] = SIM_NEVER;
+	else if (h->closed_ns[i] == SIM_NEVER)
+		h->closed_ns[i] = now_ns;
+	if (drained && !h->drained[i])
+		check_drained(h->sim, h, i);
+	h->drained[i] = drained;
+}
+
 void truth_closed(struct host *h)
 {
-	struct sim *s = h->sim;
+	const struct kvr_worker *w[SIM_ENGINES] = {NULL};
+	struct kvr_registry *all = h->up ? h->box.rt->registry : NULL;
 
-	for (uint32_t i = 0; i < s->plan.engines && h->up; i++) {
-		const struct kvr_worker *w =
-			kvr_registry_find(h->box.rt->registry, engine_worker(i));
-		const uint32_t life = w != NULL ? w->epoch : 0;
-		const bool drained = w != NULL && w->state == KVR_WORKER_DRAINED;
-		const bool open = w != NULL && w->state < KVR_WORKER_DRAINING;
+	if (all == NULL)
+		return;
+	for (uint32_t i = 0; i < kvr_registry_count(all); i++) {
+		const struct kvr_worker *k = kvr_registry_at(all, i);
 
-		if (life != h->life[i])
-			h->open_ns[i] = s->now_ns;
-		h->life[i] = life;
-		if (open)
-			h->closed_ns[i] = SIM_NEVER;
-		else if (h->closed_ns[i] == SIM_NEVER)
-			h->closed_ns[i] = s->now_ns;
-		if (drained && !h->drained[i])
-			check_drained(s, h, i);
-		h->drained[i] = drained;
+		w[k->id - engine_worker(0)] = k;
 	}
+	for (uint32_t i = 0; i < h->sim->plan.engines; i++)
+		look_at(h, i, w[i]);
 }
 
 void truth_begin(struct host *h)
@@ -246,6 +267,7 @@ void truth_begin(struct host *h)
 		h->life[i] = 0;
 		h->drained[i] = false;
 	}
+	memset(h->looked, 0, sizeof(h->looked));
 }
 
 void truth_dispatch(struct sim *s, const struct run *r)

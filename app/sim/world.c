@@ -168,52 +168,54 @@ static uint64_t due_ns(const struct sim *s, uint32_t i)
 	return engine < s->plan.engines ? engine_due_ns(s, engine) : customer_due_ns(s, client);
 }
 
-/* Who of a group is first; equals: the lower number. No branch depends on what nobody can guess. */
-static void note_group(struct sim *s, uint32_t g)
+/* A time above who is due then: the least of all says both, and of equals the lower number comes.
+ */
+#define WHO_BITS 7
+_Static_assert(SIM_DUE <= 1u << WHO_BITS, "who fits a key");
+
+static uint64_t key_of(uint64_t at_ns, uint32_t i)
 {
-	uint64_t least = s->due_ns[g * SIM_GROUP];
-	uint32_t first = g * SIM_GROUP;
-
-	for (uint32_t i = first + 1; i < (g + 1) * SIM_GROUP; i++) {
-		const bool less = s->due_ns[i] < least;
-
-		first = less ? i : first;
-		least = less ? s->due_ns[i] : least;
-	}
-	s->group_ns[g] = least;
-	s->group_first[g] = first;
+	return RTE_MIN(at_ns, SIM_NEVER >> WHO_BITS) << WHO_BITS | i;
 }
 
+static uint64_t least(const uint64_t *v, uint32_t n)
+{
+	uint64_t m = v[0];
+
+	for (uint32_t i = 1; i < n; i++)
+		m = RTE_MIN(m, v[i]);
+	return m;
+}
+
+static uint32_t groups(const struct sim *s)
+{
+	return (s->n_due + SIM_GROUP - 1) / SIM_GROUP;
+}
+
+/* Mostly somebody else stays first: then nobody is compared but with that. */
 static void note_due(struct sim *s, uint32_t i)
 {
-	const uint64_t at = due_ns(s, i);
+	const uint64_t key = key_of(due_ns(s, i), i), was = s->due[i];
+	uint64_t *group = &s->group[i / SIM_GROUP];
 
-	if (at == s->due_ns[i])
-		return;
-	s->due_ns[i] = at;
-	note_group(s, i / SIM_GROUP);
+	s->due[i] = key;
+	if (key <= *group)
+		*group = key;
+	else if (*group == was)
+		*group = least(&s->due[i / SIM_GROUP * SIM_GROUP], SIM_GROUP);
+	if (key <= s->first)
+		s->first = key;
+	else if (s->first == was)
+		s->first = least(s->group, groups(s));
 }
 
 static void note_all_due(struct sim *s)
 {
 	for (uint32_t i = 0; i < SIM_DUE; i++)
-		s->due_ns[i] = i < s->n_due ? due_ns(s, i) : SIM_NEVER;
+		s->due[i] = key_of(i < s->n_due ? due_ns(s, i) : SIM_NEVER, i);
 	for (uint32_t g = 0; g < SIM_DUE / SIM_GROUP; g++)
-		note_group(s, g);
-}
-
-static uint32_t first_due(const struct sim *s)
-{
-	uint64_t least = s->group_ns[0];
-	uint32_t first = s->group_first[0];
-
-	for (uint32_t g = 1; g * SIM_GROUP < s->n_due; g++) {
-		const bool less = s->group_ns[g] < least;
-
-		first = less ? s->group_first[g] : first;
-		least = less ? s->group_ns[g] : least;
-	}
-	return first;
+		s->group[g] = least(&s->due[g * SIM_GROUP], SIM_GROUP);
+	s->first = least(s->group, groups(s));
 }
 
 /* It waits at its receiver, or is dropped when nobody has its address. */
@@ -253,10 +255,10 @@ static bool step(struct sim *s, uint64_t phase_ns)
 	const uint64_t frame = net_next_ns(&s->net);
 	const uint64_t fault = s->phase == PHASE_FAULTS ? faults_due_ns(s) : SIM_NEVER;
 	uint64_t at = RTE_MIN(frame, RTE_MIN(fault, phase_ns));
-	uint32_t who = first_due(s);
+	uint32_t who = (uint32_t)(s->first & ((1u << WHO_BITS) - 1));
 
-	if (s->due_ns[who] < at)
-		at = s->due_ns[who];
+	if (s->first >> WHO_BITS < at)
+		at = s->first >> WHO_BITS;
 	else
 		who = s->n_due;
 	s->now_ns = RTE_MAX(s->now_ns, at);
