@@ -36,11 +36,15 @@ static void check_rank_load(struct sim *s, const struct pool *p, uint32_t r, uin
 {
 	struct kvr_sched_rank_info i;
 	const bool in_use = kvr_sched_rank_get(p->sched, r, &i) == 0 && i.in_use;
+	struct kvr_sched_pending waiting = {0};
 
+	if (s->plan.late_binding) /* what waits for a rank has its blocks there */
+		kvr_sched_pending(p->sched, &waiting);
 	if ((in_use ? i.active_requests : 0) != requests)
 		sim_fail(s, "pool %s, rank %u: its load is that of %u requests, and there are %u",
 			 p->name, r, in_use ? i.active_requests : 0, requests);
-	else if (in_use && requests == 0 && (i.active_blocks != 0 || i.active_prefill_tokens != 0))
+	else if (in_use && requests == 0 && waiting.count == 0 &&
+		 (i.active_blocks != 0 || i.active_prefill_tokens != 0))
 		sim_fail(s,
 			 "pool %s, rank %u: nothing is booked, and it has %" PRIu64
 			 " blocks and %" PRIu64 " prompt tokens of requests",

@@ -191,9 +191,21 @@ static void on_state(struct kvr_agent *a, const struct kvr_agent_status *st, voi
 
 /* ---- work ---- */
 
+/* The same in every run of the request. Of one that fails they are words; a small router takes no
+ * long result. */
+static uint32_t item_len(const struct sim *s, uint32_t ask, uint32_t no, bool prefill, bool fails)
+{
+	const uint32_t len = sizeof(struct item_body) + (ask * 7 + no) % 200;
+	const uint64_t r = kvr_mix64(s->plan.seed ^ (uint64_t)ask << 32 ^ no);
+
+	if (fails || (prefill && s->plan.small_router) || r % 1000 >= s->plan.long_items)
+		return len;
+	return len + (uint32_t)(r >> 32) % (KVR_WIRE_MAX_ITEM - len + 1);
+}
+
 static void respond(struct sim *s, struct engine *e, struct run *r)
 {
-	static uint8_t data[9000];
+	static uint8_t data[KVR_WIRE_MAX_ITEM];
 	const struct ask *a = &s->ask[r->ask];
 	const uint32_t no = (uint32_t)(r - s->run);
 	const uint32_t items = r->prefill ? 1 : a->items;
@@ -201,7 +213,7 @@ static void respond(struct sim *s, struct engine *e, struct run *r)
 	const struct item_body b = {r->ask, no, r->made, items};
 	struct seat *t = &e->seat[r->seat];
 	struct kvr_agent_item it = {.data = data,
-				    .len = sizeof(b) + (r->ask * 7 + r->made) % 200,
+				    .len = item_len(s, r->ask, r->made, r->prefill, fails),
 				    .generated_tokens = r->made + 1,
 				    .cached_known = true,
 				    .cached_tokens = r->hits * SIM_BLOCK};

@@ -73,7 +73,10 @@
 	X(bad_files, 1, 500, 50, 0, FAULT, "writes and reads of them that go wrong, of 1,000")     \
 	X(clock_back, 1, 500, 20, 0, FAULT, "10 ms that an engine's clock is set back, at most")   \
 	X(pause, 0, 100, 0, 0, SIZE, "seconds more between two requests of a client, at most")     \
-	X(agent_kills, 1, 4, 20, 0, FAULT, "agents die beside their engine and come back")
+	X(agent_kills, 1, 4, 20, 0, FAULT, "agents die beside their engine and come back")         \
+	X(long_items, 1, 200, 30, 0, FAULT,                                                        \
+	  "items and transfer results of up to 64 KiB, of 1,000")                                  \
+	X(late_binding, 1, 1, 25, 0, FAULT, "requests wait in the router for ranks that are idle")
 
 enum sim_kind { SIM_PEERS, SIM_TIME, SIM_SIZE, SIM_FAULT };
 
