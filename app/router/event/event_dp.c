@@ -29,8 +29,9 @@
 #define EXPIRE_EVERY_NS UINT64_C(50000000) /* predicted blocks die at most 100 ms late */
 /* Units of kvr_prefix_work(), 16 to 50 ns each: then the turn takes no more pieces. */
 #define TURN_UNITS 512u
-/* Blocks of a piece, which is not divided; so few when blocks have been dear: room is made. */
-#define PIECE	   128u
+/* Blocks of a piece, which is not divided: all that a usual frame has. So few when blocks have been
+ * dear: room is made. */
+#define PIECE	   256u
 #define PIECE_DEAR 32u
 #define DEAR	   2u /* units a block */
 /* Events of so few blocks are applied together: most of their time is waiting for memory, and in a
