@@ -19,6 +19,10 @@ static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 struct udp_socket {
 	int fd;
 	int family; /* AF_INET only where the kernel has no IPv6 */
+	/* What recvmmsg() fills; all of it is ready for the next call. */
+	struct mmsghdr rx_mm[KVR_UDP_BURST];
+	struct iovec rx_iov[KVR_UDP_BURST];
+	struct sockaddr_storage rx_from[KVR_UDP_BURST];
 	alignas(64) uint8_t rx[KVR_UDP_BURST][KVR_UDP_MAX_DGRAM];
 };
 
@@ -150,29 +154,31 @@ static unsigned int udp_send(void *ctx, const struct kvr_udp_msg m[], unsigned i
 	return sent;
 }
 
+static void ready_to_receive(struct udp_socket *s)
+{
+	for (unsigned int i = 0; i < KVR_UDP_BURST; i++) {
+		s->rx_iov[i] = (struct iovec){s->rx[i], KVR_UDP_MAX_DGRAM};
+		s->rx_mm[i] = (struct mmsghdr){.msg_hdr = {.msg_name = &s->rx_from[i],
+							   .msg_namelen = sizeof(s->rx_from[i]),
+							   .msg_iov = &s->rx_iov[i],
+							   .msg_iovlen = 1}};
+	}
+}
+
 static unsigned int udp_recv(void *ctx, struct kvr_udp_msg m[], unsigned int n)
 {
-	struct sockaddr_storage ss[KVR_UDP_BURST];
-	struct mmsghdr mm[KVR_UDP_BURST];
-	struct iovec iov[KVR_UDP_BURST];
 	struct udp_socket *s = ctx;
 	int rc;
 
 	n = n < KVR_UDP_BURST ? n : KVR_UDP_BURST;
-	for (unsigned int i = 0; i < n; i++) {
-		iov[i] = (struct iovec){s->rx[i], KVR_UDP_MAX_DGRAM};
-		mm[i] = (struct mmsghdr){.msg_hdr = {.msg_name = &ss[i],
-						     .msg_namelen = sizeof(ss[i]),
-						     .msg_iov = &iov[i],
-						     .msg_iovlen = 1}};
-	}
 	do
-		rc = recvmmsg(s->fd, mm, n, MSG_DONTWAIT, NULL);
+		rc = recvmmsg(s->fd, s->rx_mm, n, MSG_DONTWAIT, NULL);
 	while (rc < 0 && errno == EINTR);
 	for (int i = 0; i < rc; i++) {
-		from_sockaddr(&m[i].addr, &ss[i]);
+		from_sockaddr(&m[i].addr, &s->rx_from[i]);
 		m[i].data = s->rx[i];
-		m[i].len = mm[i].msg_len;
+		m[i].len = s->rx_mm[i].msg_len;
+		s->rx_mm[i].msg_hdr.msg_namelen = sizeof(s->rx_from[i]);
 	}
 	return rc > 0 ? (unsigned int)rc : 0;
 }
@@ -244,6 +250,7 @@ int kvr_udp_open(struct kvr_udp *u, const char *local)
 	s = aligned_alloc(alignof(struct udp_socket), sizeof(*s));
 	if (s == NULL)
 		return -ENOMEM;
+	ready_to_receive(s);
 	rc = open_socket(s, &any);
 	if (rc < 0) {
 		if (s->fd >= 0)
