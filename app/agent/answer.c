@@ -3,11 +3,12 @@
  * about tokens. */
 #include "job.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#define OUT_MOST   65536u     /* not handed on yet; then curl stops */
+#define OUT_MOST   65536u     /* not handed on yet; then nothing is read */
 #define WHOLE_MOST (4u << 20) /* of an answer that is read for its usage, or its result */
 #define EVENT_MOST 16384u     /* of one event of a stream that is read for its usage */
 
@@ -27,79 +28,40 @@ static bool append(char **buf, size_t *len, size_t *cap, const void *data, size_
 	return true;
 }
 
-/* The status line: an answer may have several heads, of which those below 200 say nothing. */
-static void begin_head(struct app_job *j, const char *line, size_t n)
+static bool is_events(const struct kvr_http_field *f)
 {
-	unsigned int status = 0;
-	const char *space = memchr(line, ' ', n);
-
-	if (space != NULL && (size_t)(line + n - space) > 3)
-		for (int i = 1; i <= 3 && space[i] >= '0' && space[i] <= '9'; i++)
-			status = status * 10 + (unsigned int)(space[i] - '0');
-	if (j->head == NULL)
-		j->head = malloc(KVR_HTTP_MAX_HEAD);
-	j->status = (uint16_t)status;
-	j->stream = false;
-	if (j->head != NULL)
-		kvr_http_put_response(&j->put, j->head, KVR_HTTP_MAX_HEAD, status);
+	return kvr_http_equals(f->name, "content-type") && f->value.len >= 17 &&
+	       strncasecmp(f->value.p, "text/event-stream", 17) == 0;
 }
 
-static void end_head(struct app_job *j)
+int app_job_on_head(void *job, const struct kvr_http_head *h)
 {
-	const int n = kvr_http_put_end(&j->put);
+	struct app_job *j = job;
+	char head[KVR_HTTP_MAX_HEAD];
+	struct kvr_http_put put;
+	int n;
 
-	if (j->status < 200)
-		return;
-	if (n < 0 || !append(&j->out, &j->len, &j->cap, j->head, (size_t)n)) {
-		j->bad_head = true;
-		return;
+	j->status = h->status;
+	kvr_http_put_response(&put, head, sizeof(head), h->status);
+	for (unsigned int i = 0; i < h->n_fields; i++) {
+		const struct kvr_http_field *f = &h->fields[i];
+
+		j->stream |= is_events(f);
+		if (!kvr_http_is_hop(f->name.p, f->name.len))
+			kvr_http_put_field(&put, f->name.p, f->name.len, f->value.p, f->value.len);
 	}
-	free(j->head);
-	j->head = NULL;
-	j->head_done = true;
+	n = kvr_http_put_end(&put);
+	if (n < 0)
+		return -ECANCELED;
+	if (!append(&j->out, &j->len, &j->cap, head, (size_t)n))
+		return -ENOMEM;
 	if (j->stream) {
 		j->sse_buf = malloc(EVENT_MOST);
 		kvr_sse_init(&j->sse, j->sse_buf, j->sse_buf != NULL ? EVENT_MOST : 0);
 	}
 	if (!j->prefill)
 		app_job_dirty(j);
-}
-
-static void add_field(struct app_job *j, const char *line, size_t n)
-{
-	const char *colon = memchr(line, ':', n), *value, *end = line + n;
-
-	if (colon == NULL)
-		return;
-	value = colon + 1;
-	while (value < end && (*value == ' ' || *value == '\t'))
-		value++;
-	while (end > value && (end[-1] == ' ' || end[-1] == '\t'))
-		end--;
-	if (kvr_http_is_hop(line, (size_t)(colon - line)))
-		return;
-	if (colon - line == 12 && strncasecmp(line, "content-type", 12) == 0)
-		j->stream = end - value >= 17 && strncasecmp(value, "text/event-stream", 17) == 0;
-	kvr_http_put_field(&j->put, line, (size_t)(colon - line), value, (size_t)(end - value));
-}
-
-size_t app_job_on_header(char *data, size_t size, size_t count, void *user)
-{
-	const size_t n = size * count;
-	struct app_job *j = user;
-	size_t len = n;
-
-	while (len > 0 && (data[len - 1] == '\r' || data[len - 1] == '\n'))
-		len--;
-	if (j->head_done) /* trailers */
-		return n;
-	if (len >= 5 && memcmp(data, "HTTP/", 5) == 0)
-		begin_head(j, data, len);
-	else if (j->head != NULL && len > 0)
-		add_field(j, data, len);
-	else if (j->head != NULL)
-		end_head(j);
-	return j->head == NULL && !j->head_done ? 0 : j->bad_head ? 0 : n;
+	return 0;
 }
 
 static void on_event(void *arg, const char *data, uint32_t len, bool cut)
@@ -114,39 +76,37 @@ static void on_event(void *arg, const char *data, uint32_t len, bool cut)
 
 /*
  * What is read for its usage at the end, or for the transfer of a prefill. An answer that is too
- * long is not read at all: with a hole in it, it would say something else. @return false: give it
- * up.
+ * long is not read at all: with a hole in it, it would say something else.
  */
-static bool add_whole(struct app_job *j, const char *data, size_t n)
+static int add_whole(struct app_job *j, const char *data, size_t n)
 {
 	if (!j->too_long && j->whole_len + n <= WHOLE_MOST)
-		return append(&j->whole, &j->whole_len, &j->whole_cap, data, n);
+		return append(&j->whole, &j->whole_len, &j->whole_cap, data, n) ? 0 : -ENOMEM;
 	j->too_long = true;
 	j->whole_len = 0;
-	return !j->prefill;
+	return j->prefill ? -EOVERFLOW : 0;
 }
 
-size_t app_job_on_content(char *data, size_t size, size_t count, void *user)
+bool app_job_takes(void *job)
 {
-	const size_t n = size * count;
-	struct app_job *j = user;
+	const struct app_job *j = job;
 
-	if (!j->head_done) /* behind 101: it goes on in another protocol */
-		return 0;
-	if (!j->prefill && j->len > 0 && j->len + n > OUT_MOST) {
-		if (!j->paused)
-			kvr_cell_add(&j->app->st.paused, 1);
-		j->paused = true;
-		return CURL_WRITEFUNC_PAUSE;
-	}
+	return j->prefill || j->len <= OUT_MOST;
+}
+
+int app_job_on_content(void *job, const char *data, size_t len)
+{
+	struct app_job *j = job;
+	int rc = 0;
+
 	if (j->stream)
-		kvr_sse_add(&j->sse, data, n, on_event, j);
-	else if (!add_whole(j, data, n))
-		return 0;
-	if (!j->prefill) {
-		if (!append(&j->out, &j->len, &j->cap, data, n))
-			return 0;
-		app_job_dirty(j);
-	}
-	return n;
+		kvr_sse_add(&j->sse, data, len, on_event, j);
+	else
+		rc = add_whole(j, data, len);
+	if (rc < 0 || j->prefill)
+		return rc;
+	if (!append(&j->out, &j->len, &j->cap, data, len))
+		return -ENOMEM;
+	app_job_dirty(j);
+	return 0;
 }

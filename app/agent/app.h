@@ -5,8 +5,9 @@
 /**
  * @file
  * kvroute-agent: one thread around an epoll set. On one side lib/agent (UDP to the router), on the
- * other the engine: HTTP through libcurl's multi interface (jobs.c: one job for each request;
- * probe.c: /health and /metrics) and KV events through ZMQ (stream.c: one for each rank).
+ * other the engine: requests by HTTP (jobs.c: one job for each; engine.c: their connections),
+ * /health and /metrics through libcurl's multi interface (probe.c), and KV events through ZMQ
+ * (stream.c: one for each rank).
  *
  * Large bodies come over connections of their own (bodies.c).
  *
@@ -73,10 +74,10 @@ extern const struct kvr_stats_def app_stats_def;
 #define APP_LOOK_MS 5000L /* for a look at /health or /metrics */
 
 enum app_state { APP_WAITING, APP_SERVING, APP_LEAVING, APP_DRAINING, APP_GOING };
-enum app_fd { APP_FD_ROUTER = 1, APP_FD_CURL, APP_FD_ZMQ, APP_FD_BODY };
+enum app_fd { APP_FD_ROUTER = 1, APP_FD_CURL, APP_FD_ZMQ, APP_FD_BODY, APP_FD_ENGINE };
 
 /** What curl's private pointer points to begins with this. */
-enum app_transfer { APP_JOB, APP_PROBE, APP_CANARY };
+enum app_transfer { APP_PROBE, APP_CANARY };
 
 /** What the log was told last of something that goes on. */
 struct app_news {
@@ -97,6 +98,7 @@ struct app_probe {
 
 struct app_bodies;
 struct app_canary;
+struct app_engine;
 struct app_job;
 struct app_stream;
 LIST_HEAD(app_bucket, app_job);
@@ -110,6 +112,7 @@ struct app {
 	uint64_t now_us, until_us; /* until: of draining or leaving */
 	CURLM *multi;
 	uint64_t curl_due_us; /* UINT64_MAX: none */
+	struct app_engine *eng;
 	struct app_bucket *buckets;
 	struct app_jobs dirty, blocked; /* with data to hand on; waiting for the router */
 	struct app_probe health, metrics;
@@ -165,7 +168,6 @@ int app_job_dispatch(struct app *a, const struct kvr_agent_request *r);
 
 /* jobs.c */
 void app_job_abort(struct app *a, uint64_t handle);
-void app_job_ended(struct app *a, struct app_job *j, CURLcode result);
 /** Hand on what has come, as far as the router takes it. */
 void app_jobs_flush(struct app *a);
 uint32_t app_jobs_running(const struct app *a);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* libcurl's multi interface on our epoll set. */
 #include "canary.h"
+#include "engine.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -49,8 +50,7 @@ int app_http_init(struct app *a)
 	curl_multi_setopt(a->multi, CURLMOPT_SOCKETDATA, a);
 	curl_multi_setopt(a->multi, CURLMOPT_TIMERFUNCTION, on_timer);
 	curl_multi_setopt(a->multi, CURLMOPT_TIMERDATA, a);
-	curl_multi_setopt(a->multi, CURLMOPT_MAXCONNECTS, (long)a->o.max_requests + 4);
-	return 0;
+	return app_engine_init(a);
 }
 
 void app_http_fini(struct app *a)
@@ -58,6 +58,7 @@ void app_http_fini(struct app *a)
 	app_canary_stop(a);
 	app_probe_fini(&a->health);
 	app_probe_fini(&a->metrics);
+	app_engine_fini(a);
 	if (a->multi != NULL)
 		curl_multi_cleanup(a->multi);
 	curl_global_cleanup();
@@ -82,8 +83,6 @@ static void ended(struct app *a, const CURLMsg *m)
 	curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&kind);
 	if (*kind == APP_CANARY)
 		app_canary_ended(a, m->data.result);
-	else if (*kind == APP_JOB)
-		app_job_ended(a, (struct app_job *)kind, m->data.result);
 	else
 		app_probe_ended(a, (struct app_probe *)kind, m->data.result);
 }

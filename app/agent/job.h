@@ -4,34 +4,30 @@
 
 /**
  * @file
- * One request at the engine: request.c starts it, answer.c takes what curl brings, jobs.c hands
- * that on to the router and ends it.
+ * One request at the engine: request.c starts it, answer.c takes what the connection brings, jobs.c
+ * hands that on to the router and ends it.
  */
 
 #include "bodies.h"
+#include "engine.h"
 #include "kvr_http.h"
 #include "kvr_sse.h"
 #include "usage.h"
 
 struct app_job {
-	enum app_transfer kind;
 	LIST_ENTRY(app_job) hash;
 	TAILQ_ENTRY(app_job) queue;
 	struct app *app;
 	uint64_t handle;
-	uint32_t rank; /* index */
-	CURL *easy;    /* NULL: the transfer is over */
-	struct curl_slist *fields;
-	char *content;	       /* of the request */
+	uint32_t rank;	       /* index */
+	struct app_ask ask;    /* of the engine */
 	struct app_body *body; /* it is waited for, or has been; or NULL */
 	/* the answer */
 	uint16_t status;
-	bool queued, is_blocked, paused, head_done, stream, prefill, bootstrap;
-	bool over, failed, bad_head;
-	char words[256];	 /* why it has failed; "": nothing is known */
-	struct kvr_http_put put; /* of its head */
-	char *head;
-	char *out; /* not handed on yet */
+	bool queued, is_blocked, stream, prefill, bootstrap;
+	bool over, failed;
+	char words[256]; /* why it has failed; "": nothing is known */
+	char *out;	 /* not handed on yet */
 	size_t len, cap;
 	bool too_long; /* for `whole`, which stays empty */
 	char *whole;   /* its content, when it is no stream */
@@ -53,8 +49,12 @@ void app_job_release(struct app_job *j);
 /* request.c: what happens to a body that does not come in frames */
 extern const struct app_bodies_ops app_job_bodies;
 
-/* answer.c: callbacks of curl, for a job */
-size_t app_job_on_header(char *data, size_t size, size_t count, void *user);
-size_t app_job_on_content(char *data, size_t size, size_t count, void *user);
+/** Of its request at the engine. */
+void app_job_ended(void *job, enum app_end how, const char *why);
+
+/* answer.c: of struct app_ask_ops */
+bool app_job_takes(void *job);
+int app_job_on_head(void *job, const struct kvr_http_head *h);
+int app_job_on_content(void *job, const char *data, size_t len);
 
 #endif

@@ -3,7 +3,7 @@
  * One job for each dispatched request: an HTTP request at the engine, whose answer goes back item
  * by item. Bytes of the engine are collected during one turn of the loop and handed on at its end:
  * one item for what one read brought. What the router does not take yet stays in the job, and
- * above a bound curl stops to read, so that the engine waits.
+ * above a bound nothing is read, so that the engine waits.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -38,15 +38,6 @@ uint32_t app_jobs_running(const struct app *a)
 	return (uint32_t)kvr_cell_get(&a->st.running);
 }
 
-static void end_transfer(struct app_job *j)
-{
-	if (j->easy == NULL)
-		return;
-	curl_multi_remove_handle(j->app->multi, j->easy);
-	curl_easy_cleanup(j->easy);
-	j->easy = NULL;
-}
-
 static void unqueue(struct app_job *j)
 {
 	if (j->queued)
@@ -56,15 +47,14 @@ static void unqueue(struct app_job *j)
 
 void app_job_release(struct app_job *j)
 {
-	end_transfer(j);
+	app_engine_drop(j->app, &j->ask);
 	unqueue(j);
 	LIST_REMOVE(j, hash);
 	j->app->live[j->rank]--;
 	kvr_cell_sub(&j->app->st.running, 1);
 	app_body_drop(j->app, j->body);
-	curl_slist_free_all(j->fields);
-	free(j->content);
-	free(j->head);
+	free(j->ask.head);
+	free(j->ask.content);
 	free(j->out);
 	free(j->whole);
 	free(j->sse_buf);
@@ -260,10 +250,7 @@ static void flush(struct app *a, struct app_job *j)
 		app_job_release(j);
 		return;
 	}
-	if (j->paused) {
-		j->paused = false;
-		curl_easy_pause(j->easy, CURLPAUSE_CONT); /* may call on_content() */
-	}
+	app_engine_resume(a, &j->ask);
 }
 
 void app_jobs_flush(struct app *a)
@@ -288,19 +275,15 @@ void app_jobs_flush(struct app *a)
 	}
 }
 
-void app_job_ended(struct app *a, struct app_job *j, CURLcode result)
+void app_job_ended(void *job, enum app_end how, const char *why)
 {
-	char why[96] = "its head cannot be handed on";
+	struct app_job *j = job;
+	struct app *a = j->app;
 
-	if (result != CURLE_OK && !j->bad_head)
-		app_http_why(a, j->easy, result, why, sizeof(why));
-	if (app_http_refused(j->easy, result))
-		a->health.due_us = a->now_us; /* who fails at once looks idle, and draws requests */
-	end_transfer(j);
 	j->over = true;
-	if (result != CURLE_OK || !j->head_done) {
+	if (how != APP_END_WELL) {
 		app_job_say(j, "the engine fails it: %s", why);
-		j->status = result == CURLE_OPERATION_TIMEDOUT && j->status == 0 ? 504 : 502;
+		j->status = how == APP_END_LATE && j->status == 0 ? 504 : 502;
 		app_log(a,
 			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine, .reason = why),
 			"the engine fails a request");

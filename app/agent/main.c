@@ -116,6 +116,8 @@ static int sleep_ms(const struct app *a)
 		return 0;
 	if (a->curl_due_us < due)
 		due = a->curl_due_us;
+	if (app_engine_due_us(a) < due)
+		due = app_engine_due_us(a);
 	if (app_canary_due_us(a) < due)
 		due = app_canary_due_us(a);
 	if (app_bodies_due_us(a) < due)
@@ -152,7 +154,10 @@ static void loop(struct app *a)
 				app_http_ready(a, (int)(uint32_t)ev[i].data.u64, ev[i].events);
 			else if (ev[i].data.u64 >> 32 == APP_FD_BODY)
 				app_bodies_ready(a, (uint32_t)ev[i].data.u64);
+			else if (ev[i].data.u64 >> 32 == APP_FD_ENGINE)
+				app_engine_ready(a, (uint32_t)ev[i].data.u64, ev[i].events);
 		app_http_turn(a);
+		app_engine_turn(a);
 		app_bodies_turn(a);
 		app_streams_turn(a);
 		if (a->agent != NULL) {

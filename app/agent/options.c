@@ -162,7 +162,8 @@ static const char *check(struct agent_options *o)
 
 	if (n == 0)
 		return "--engine is missing: the engine's HTTP, http://HOST:PORT";
-	if (strncmp(o->engine, "http://", 7) != 0 || strchr(o->engine + 7, ' ') != NULL || n < 8)
+	if (strncmp(o->engine, "http://", 7) != 0 || strpbrk(o->engine + 7, " @?#") != NULL ||
+	    n < 8)
 		return "--engine takes http://HOST:PORT";
 	while (n > 0 && o->engine[n - 1] == '/')
 		o->engine[--n] = '\0';

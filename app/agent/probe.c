@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Looks at /health and /metrics, one of each at a time. */
-#include "app.h"
+#include "engine.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,12 +125,51 @@ static void metrics_ended(struct app *a, const char *why)
 		app_load_known(a);
 }
 
+/* Of a connection that is closed already only this is known. @return 0: none. */
+static socklen_t told_address(CURL *easy, struct sockaddr_storage *at)
+{
+	struct sockaddr_in6 *v6 = (void *)at;
+	struct sockaddr_in *v4 = (void *)at;
+	const char *ip = NULL;
+	long port = 0;
+
+	curl_easy_getinfo(easy, CURLINFO_PRIMARY_IP, &ip);
+	curl_easy_getinfo(easy, CURLINFO_PRIMARY_PORT, &port);
+	*at = (struct sockaddr_storage){0};
+	v4->sin_port = htons((uint16_t)port); /* in both at the same place */
+	if (ip != NULL && inet_pton(AF_INET, ip, &v4->sin_addr) == 1) {
+		at->ss_family = AF_INET;
+		return sizeof(*v4);
+	}
+	if (ip != NULL && inet_pton(AF_INET6, ip, &v6->sin6_addr) == 1) {
+		at->ss_family = AF_INET6;
+		return sizeof(*v6);
+	}
+	return 0;
+}
+
+/* The address that has answered; a name may lead elsewhere some day. */
+static void learn_address(struct app *a, CURL *easy)
+{
+	struct sockaddr_storage at = {0};
+	curl_socket_t fd = CURL_SOCKET_BAD;
+	socklen_t len = sizeof(at);
+
+	curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, &fd);
+	if (fd == CURL_SOCKET_BAD || getpeername(fd, (struct sockaddr *)&at, &len) < 0)
+		len = told_address(easy, &at);
+	if (len > 0)
+		app_engine_at(a, (const struct sockaddr *)&at, len);
+}
+
 void app_probe_ended(struct app *a, struct app_probe *p, CURLcode result)
 {
 	const bool there = !app_http_refused(p->easy, result);
 	char why[96];
 
 	judge(a, p, result, why, sizeof(why));
+	if (why[0] == '\0')
+		learn_address(a, p->easy);
 	curl_multi_remove_handle(a->multi, p->easy);
 	p->busy = false;
 	if (p == &a->health)

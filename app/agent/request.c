@@ -10,41 +10,47 @@
 #include "body.h"
 #include "pack.h"
 
-static bool add_text(struct app_job *j, const char *text)
-{
-	struct curl_slist *l = curl_slist_append(j->fields, text);
-
-	if (l != NULL)
-		j->fields = l;
-	return l != NULL;
-}
-
-/* The fields of the message, and the rank. */
-static bool set_fields(struct app_job *j, const struct kvr_http_head *head, uint32_t dp_rank)
+/* The head, with the fields of the message, and the rank. @return 0; -ENOMEM; -E2BIG. */
+static int set_head(struct app_job *j, const struct kvr_http_head *h, uint32_t dp_rank)
 {
 	const struct agent_options *o = &j->app->o;
-	char line[KVR_HTTP_MAX_HEAD];
-	bool accept = false;
+	const char *host = o->engine + strlen("http://");
+	const int host_len = (int)strcspn(host, "/");
+	/* A name and a value have four bytes more than there, once for each field. */
+	const size_t size = h->len + sizeof(o->engine) * 2 + h->n_fields * 4 + 128;
+	/* What a fragment of an address names is the client's alone. */
+	const char *hash = memchr(h->target.p, '#', h->target.len);
+	const int target_len = hash != NULL ? (int)(hash - h->target.p) : (int)h->target.len;
+	char *p = malloc(size);
+	size_t n;
 
-	for (unsigned int i = 0; i < head->n_fields; i++) {
-		const struct kvr_http_field *f = &head->fields[i];
+	if (p == NULL)
+		return -ENOMEM;
+	n = (size_t)snprintf(p, size, "%.*s %s%.*s HTTP/1.1\r\nHost: %.*s\r\n", (int)h->method.len,
+			     h->method.p, host + host_len, target_len, h->target.p, host_len, host);
+	for (unsigned int i = 0; i < h->n_fields && n < size; i++) {
+		const struct kvr_http_field *f = &h->fields[i];
 
-		if (kvr_http_equals(f->name, "x-data-parallel-rank"))
-			continue;
-		accept |= kvr_http_equals(f->name, "accept");
-		/* curl leaves out a field without value, but for one that ends like this. */
-		snprintf(line, sizeof(line), f->value.len > 0 ? "%.*s: %.*s" : "%.*s;%.*s",
-			 (int)f->name.len, f->name.p, (int)f->value.len, f->value.p);
-		if (!add_text(j, line))
-			return false;
+		if (!kvr_http_equals(f->name, "x-data-parallel-rank"))
+			n += (size_t)snprintf(p + n, size - n, "%.*s: %.*s\r\n", (int)f->name.len,
+					      f->name.p, (int)f->value.len, f->value.p);
 	}
-	if (o->ranks > 1 || o->first_rank > 0) {
-		snprintf(line, sizeof(line), "X-data-parallel-rank: %u",
-			 o->local_ranks ? dp_rank - o->first_rank : dp_rank);
-		if (!add_text(j, line))
-			return false;
+	if (n < size && (o->ranks > 1 || o->first_rank > 0))
+		n += (size_t)snprintf(p + n, size - n, "X-data-parallel-rank: %u\r\n",
+				      o->local_ranks ? dp_rank - o->first_rank : dp_rank);
+	if (n < size && (j->ask.content_len > 0 || kvr_http_equals(h->method, "POST")))
+		n += (size_t)snprintf(p + n, size - n, "Content-Length: %zu\r\n",
+				      j->ask.content_len);
+	if (n < size)
+		n += (size_t)snprintf(p + n, size - n, "\r\n");
+	if (n >= size) {
+		free(p);
+		return -E2BIG;
 	}
-	return (accept || add_text(j, "Accept:")) && add_text(j, "Expect:");
+	j->ask.head = p;
+	j->ask.head_len = n;
+	j->ask.is_head = kvr_http_equals(h->method, "HEAD");
+	return 0;
 }
 
 /* The content: the client's, or what the leg makes of it. @return length or -errno. */
@@ -69,51 +75,16 @@ static int64_t set_content(struct app_job *j, const struct kvr_agent_request *r,
 			leg.result = result;
 			leg.result_len = (uint32_t)n;
 		}
-		n = agent_body_leg((enum agent_engine)j->app->o.type, &leg, p, len, &j->content);
+		n = agent_body_leg((enum agent_engine)j->app->o.type, &leg, p, len,
+				   &j->ask.content);
 		free(result);
 		return n;
 	}
-	j->content = malloc(len + 1);
-	if (j->content == NULL)
+	j->ask.content = malloc(len + 1);
+	if (j->ask.content == NULL)
 		return -ENOMEM;
-	memcpy(j->content, p, len);
+	memcpy(j->ask.content, p, len);
 	return (int64_t)len;
-}
-
-static int start(struct app_job *j, const struct kvr_http_head *head, int64_t content_len)
-{
-	const struct agent_options *o = &j->app->o;
-	char url[512 + KVR_HTTP_MAX_HEAD], method[32];
-	CURL *e = curl_easy_init();
-
-	if (e == NULL)
-		return -ENOMEM;
-	j->easy = e;
-	snprintf(url, sizeof(url), "%s%.*s", o->engine, (int)head->target.len, head->target.p);
-	snprintf(method, sizeof(method), "%.*s", (int)head->method.len, head->method.p);
-	curl_easy_setopt(e, CURLOPT_URL, url);
-	curl_easy_setopt(e, CURLOPT_PATH_AS_IS, 1L);
-	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http");
-	curl_easy_setopt(e, CURLOPT_PROXY, "");
-	curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-	if (content_len > 0 || strcmp(method, "POST") == 0) {
-		curl_easy_setopt(e, CURLOPT_POST, 1L);
-		curl_easy_setopt(e, CURLOPT_POSTFIELDS, j->content);
-		curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)content_len);
-	}
-	if (strcmp(method, "HEAD") == 0) /* no content follows, whatever the head says */
-		curl_easy_setopt(e, CURLOPT_NOBODY, 1L);
-	curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, method);
-	curl_easy_setopt(e, CURLOPT_HTTPHEADER, j->fields);
-	curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, app_job_on_header);
-	curl_easy_setopt(e, CURLOPT_HEADERDATA, j);
-	curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, app_job_on_content);
-	curl_easy_setopt(e, CURLOPT_WRITEDATA, j);
-	curl_easy_setopt(e, CURLOPT_PRIVATE, (char *)j);
-	curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long)o->connect_ms);
-	curl_easy_setopt(e, CURLOPT_TIMEOUT_MS, (long)o->timeout_s * 1000);
-	return curl_multi_add_handle(j->app->multi, e) == CURLM_OK ? 0 : -ENOMEM;
 }
 
 static int refuse(struct app *a, int code, const char *why)
@@ -123,6 +94,12 @@ static int refuse(struct app *a, int code, const char *why)
 		why);
 	return code;
 }
+
+static const struct app_ask_ops ask_ops = {
+	.takes = app_job_takes,
+	.answer = {.head = app_job_on_head, .content = app_job_on_content},
+	.ended = app_job_ended,
+};
 
 /* The message is there: to the engine. @return 0, or the code of a refusal, with @p why. */
 static int run(struct app_job *j, const struct kvr_agent_request *r, const char *message,
@@ -143,9 +120,13 @@ static int run(struct app_job *j, const struct kvr_agent_request *r, const char 
 	if (n < 0)
 		return n == -EBADMSG ? 400 : n == -ENOMEM ? 503 : 422;
 	*why = "no memory";
-	if (!set_fields(j, &head, r->dp_rank) || start(j, &head, n) < 0)
+	j->ask.content_len = (size_t)n;
+	if (set_head(j, &head, r->dp_rank) < 0)
 		return 503;
 	kvr_cell_add(&j->app->st.requests, 1);
+	j->ask.ops = &ask_ops;
+	j->ask.arg = j;
+	app_engine_ask(j->app, &j->ask);
 	return 0;
 }
 

@@ -4,20 +4,12 @@
 #include "kvr_http.h"
 
 #include <errno.h>
-#include <http_parser.h>
 #include <string.h>
 #include <strings.h>
 
-/* What the parser's callbacks fill. */
-struct parse {
-	struct kvr_http_head *head;
-	int err;
-	bool begun, value, done;
-};
-
-static int on_begin(http_parser *p)
+int kvr_http__on_begin(http_parser *p)
 {
-	struct parse *s = p->data;
+	struct kvr_http__parse *s = p->data;
 
 	/* An empty line inside ends the head for the parser: what follows would be another one. */
 	if (s->begun)
@@ -28,15 +20,15 @@ static int on_begin(http_parser *p)
 
 static int on_url(http_parser *p, const char *at, size_t len)
 {
-	struct parse *s = p->data;
+	struct kvr_http__parse *s = p->data;
 
 	s->head->target = (struct kvr_http_span){at, (uint32_t)len};
 	return 0;
 }
 
-static int on_name(http_parser *p, const char *at, size_t len)
+int kvr_http__on_name(http_parser *p, const char *at, size_t len)
 {
-	struct parse *s = p->data;
+	struct kvr_http__parse *s = p->data;
 
 	if (s->head->n_fields == KVR_HTTP_MAX_FIELDS) {
 		s->err = -E2BIG;
@@ -47,9 +39,9 @@ static int on_name(http_parser *p, const char *at, size_t len)
 	return 0;
 }
 
-static int on_value(http_parser *p, const char *at, size_t len)
+int kvr_http__on_value(http_parser *p, const char *at, size_t len)
 {
-	struct parse *s = p->data;
+	struct kvr_http__parse *s = p->data;
 
 	if (s->value) { /* a second line of it */
 		s->err = -EBADMSG;
@@ -64,7 +56,7 @@ static int on_value(http_parser *p, const char *at, size_t len)
 
 static int on_done(http_parser *p)
 {
-	struct parse *s = p->data;
+	struct kvr_http__parse *s = p->data;
 
 	s->done = true;
 	return 0;
@@ -72,7 +64,7 @@ static int on_done(http_parser *p)
 
 static int on_body(http_parser *p, const char *at, size_t len)
 {
-	struct parse *s = p->data;
+	struct kvr_http__parse *s = p->data;
 
 	s->err = -EBADMSG;
 	return -1;
@@ -83,38 +75,49 @@ bool kvr_http_equals(struct kvr_http_span s, const char *text)
 	return s.len == strlen(text) && strncasecmp(s.p, text, s.len) == 0;
 }
 
-/* The parser lets blanks and controls pass in some places. */
-static int check(const struct kvr_http_head *head)
+void kvr_http__clear(struct kvr_http_head *head)
+{
+	memset(head, 0, offsetof(struct kvr_http_head, fields));
+}
+
+int kvr_http__check_fields(const struct kvr_http_head *head)
 {
 	for (unsigned int i = 0; i < head->n_fields; i++) {
 		const struct kvr_http_field *f = &head->fields[i];
 
 		if (!kvr_http__is_token(f->name.p, f->name.len) ||
-		    !kvr_http__is_value(f->value.p, f->value.len) ||
-		    kvr_http_is_hop(f->name.p, f->name.len))
+		    !kvr_http__is_value(f->value.p, f->value.len))
 			return -EBADMSG;
 	}
 	return 0;
+}
+
+static int check(const struct kvr_http_head *head)
+{
+	for (unsigned int i = 0; i < head->n_fields; i++)
+		if (kvr_http_is_hop(head->fields[i].name.p, head->fields[i].name.len))
+			return -EBADMSG;
+	return kvr_http__check_fields(head);
 }
 
 static int parse(enum http_parser_type type, const char *data, size_t len,
 		 struct kvr_http_head *head)
 {
 	static const http_parser_settings calls = {
-		.on_message_begin = on_begin,
+		.on_message_begin = kvr_http__on_begin,
 		.on_url = on_url,
-		.on_header_field = on_name,
-		.on_header_value = on_value,
+		.on_header_field = kvr_http__on_name,
+		.on_header_value = kvr_http__on_value,
 		.on_headers_complete = on_done,
 		.on_body = on_body,
 	};
 	const size_t most = len < KVR_HTTP_MAX_HEAD ? len : KVR_HTTP_MAX_HEAD;
-	struct parse s = {.head = head};
+	struct kvr_http__parse s = {.head = head};
 	const char *end = most != 0 ? memmem(data, most, "\r\n\r\n", 4) : NULL;
 	http_parser p;
 	size_t n;
 
-	memset(head, 0, offsetof(struct kvr_http_head, fields));
+	kvr_http__clear(head);
 	if (end == NULL)
 		return len < KVR_HTTP_MAX_HEAD ? -EAGAIN : -E2BIG;
 	head->len = (uint32_t)(end - data) + 4;

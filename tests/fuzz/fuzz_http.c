@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fuzz target: the head of a message, and a stream of events. The first byte chooses. A head that
- * passes is written again and must read the same; a stream must be the same whatever the cuts.
+ * Fuzz target: the head of a message, a stream of events, and the answer that a connection brings.
+ * The first byte chooses. A head that passes is written again and must read the same; a stream and
+ * an answer must be the same whatever the cuts.
  */
 #include "fuzz.h"
 
-#include "kvr_http.h"
+#include "kvr_http_reader.h"
 #include "kvr_sse.h"
 
 #include <errno.h>
@@ -78,12 +79,62 @@ static struct sum stream(const uint8_t *data, size_t size, size_t step)
 	return sum;
 }
 
+static int answer_head(void *arg, const struct kvr_http_head *h)
+{
+	REQUIRE(h->status >= 200 && h->n_fields <= KVR_HTTP_MAX_FIELDS);
+	for (unsigned int i = 0; i < h->n_fields; i++) {
+		event(arg, h->fields[i].name.p, h->fields[i].name.len, false);
+		event(arg, h->fields[i].value.p, h->fields[i].value.len, true);
+	}
+	return 0;
+}
+
+static int answer_content(void *arg, const char *data, size_t len)
+{
+	struct sum *s = arg;
+
+	for (size_t i = 0; i < len; i++)
+		s->hash = s->hash * 31 + (uint8_t)data[i];
+	return 0;
+}
+
+/* @return how it ended; what was told of it until then is in @p sum. */
+static int answer(const uint8_t *data, size_t size, size_t step, bool is_head, struct sum *sum)
+{
+	static const struct kvr_http_reader_ops ops = {answer_head, answer_content};
+	struct kvr_http_reader r;
+	int rc = 0;
+
+	*sum = (struct sum){0};
+	kvr_http_reader_init(&r, &ops, sum, is_head);
+	for (size_t at = 0; at < size && rc == 0; at += step)
+		rc = kvr_http_reader_add(&r, data + at, size - at < step ? size - at : step);
+	if (rc == 0)
+		rc = kvr_http_reader_end(&r);
+	REQUIRE(rc != 0 && rc <= 1 && (rc == 1 || !kvr_http_reader_keeps(&r)));
+	kvr_http_reader_fini(&r);
+	return rc;
+}
+
+static void use_answer(const uint8_t *data, size_t size, bool is_head)
+{
+	struct sum whole, bytes;
+	const int rc = answer(data, size, size, is_head, &whole);
+
+	REQUIRE(rc == answer(data, size, 1, is_head, &bytes));
+	REQUIRE(whole.n == bytes.n && whole.hash == bytes.hash);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct sum whole, bytes;
 
 	if (size < 2)
 		return 0;
+	if (data[0] >= 0x80) {
+		use_answer(data + 1, size - 1, data[0] == 0x81);
+		return 0;
+	}
 	if (data[0] % 3 < 2) {
 		use_head(data + 1, size - 1, data[0] % 3 == 1);
 		return 0;

@@ -45,6 +45,7 @@ static void each_mistake_is_one_line_that_says_what_to_do(void)
 	} row[] = {
 		{{"--engine", ""}, "--engine is missing"},
 		{{"--engine", "https://e"}, "http://HOST:PORT"},
+		{{"--engine", "http://user:word@e"}, "http://HOST:PORT"},
 		{{"--router", ""}, "--router is missing"},
 		{{"--pool", ""}, "--pool is missing"},
 		{{"--worker", "0"}, "--worker is missing"},

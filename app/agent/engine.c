@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "engine.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define READ_BYTES 65536u
+#define SLOT_BITS  17u		      /* of a name: which one; above: which of its lives */
+#define REST_US	   UINT64_C(60000000) /* idle for so long: what lies between may have forgotten it */
+
+enum conn_state { FREE, IDLE, CONNECTING, SENDING, READING };
+
+struct app_conn {
+	TAILQ_ENTRY(app_conn) link; /* of the list that its state says */
+	struct app_ask *ask;	    /* NULL: idle */
+	uint64_t since_us;	    /* of its request; idle: since its end */
+	struct kvr_http_reader reader;
+	size_t sent; /* of head and content */
+	int fd;
+	uint32_t life;
+	uint8_t state; /* enum conn_state */
+	bool used;     /* it has had an answer before */
+	bool heard;    /* something of this one has come */
+	bool paused;
+	bool stale; /* to where the engine was */
+};
+
+TAILQ_HEAD(conn_list, app_conn);
+
+struct app_engine {
+	struct sockaddr_storage at;
+	socklen_t at_len; /* 0: not known */
+	struct app_conn *conn;
+	uint32_t n, made; /* those below `made` have been used once */
+	struct conn_list free, idle, connecting,
+		busy; /* idle: last used first; the others by age */
+	char read[READ_BYTES];
+};
+
+int app_engine_init(struct app *a)
+{
+	struct app_engine *e = calloc(1, sizeof(*e));
+
+	if (e == NULL)
+		return -ENOMEM;
+	a->eng = e;
+	e->n = a->o.max_requests + 8;
+	e->conn = calloc(e->n, sizeof(e->conn[0]));
+	TAILQ_INIT(&e->free);
+	TAILQ_INIT(&e->idle);
+	TAILQ_INIT(&e->connecting);
+	TAILQ_INIT(&e->busy);
+	return e->conn != NULL ? 0 : -ENOMEM;
+}
+
+static struct conn_list *list_of(struct app_engine *e, const struct app_conn *c)
+{
+	return c->state == FREE		? &e->free
+	       : c->state == IDLE	? &e->idle
+	       : c->state == CONNECTING ? &e->connecting
+					: &e->busy;
+}
+
+/* ---- epoll ---- */
+
+static void watch(struct app *a, struct app_conn *c, int op, uint32_t events)
+{
+	const uint32_t name = (c->life << SLOT_BITS) | (uint32_t)(c - a->eng->conn);
+	struct epoll_event e = {.events = events, .data.u64 = (uint64_t)APP_FD_ENGINE << 32 | name};
+
+	epoll_ctl(a->epoll, op, c->fd, &e);
+}
+
+/* ---- lives of a connection ---- */
+
+static void enter(struct app_engine *e, struct app_conn *c, enum conn_state state)
+{
+	TAILQ_REMOVE(list_of(e, c), c, link);
+	c->state = (uint8_t)state;
+	if (state == IDLE)
+		TAILQ_INSERT_HEAD(&e->idle, c, link);
+	else
+		TAILQ_INSERT_TAIL(list_of(e, c), c, link);
+}
+
+static void hang_up(struct app *a, struct app_conn *c)
+{
+	kvr_http_reader_fini(&c->reader);
+	close(c->fd);
+	c->life++;
+	if (c->ask != NULL)
+		c->ask->conn = NULL;
+	c->ask = NULL;
+	enter(a->eng, c, FREE);
+}
+
+static struct app_conn *take_free(struct app *a)
+{
+	struct app_engine *e = a->eng;
+	struct app_conn *c = TAILQ_FIRST(&e->free);
+
+	if (c == NULL && e->made < e->n) {
+		c = &e->conn[e->made++];
+		TAILQ_INSERT_TAIL(&e->free, c, link);
+	}
+	if (c == NULL && !TAILQ_EMPTY(&e->idle)) {
+		hang_up(a, TAILQ_LAST(&e->idle, conn_list));
+		c = TAILQ_FIRST(&e->free);
+	}
+	return c;
+}
+
+/* @return NULL with errno. */
+static struct app_conn *dial(struct app *a)
+{
+	struct app_engine *e = a->eng;
+	struct app_conn *c = take_free(a);
+	const int one = 1;
+	int fd;
+
+	errno = EBUSY;
+	if (c == NULL)
+		return NULL;
+	fd = socket(e->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return NULL;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (connect(fd, (const struct sockaddr *)&e->at, e->at_len) < 0 && errno != EINPROGRESS) {
+		const int why = errno;
+
+		close(fd);
+		errno = why;
+		return NULL;
+	}
+	c->fd = fd;
+	c->used = c->paused = c->stale = false;
+	enter(e, c, CONNECTING);
+	watch(a, c, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
+	return c;
+}
+
+/* One that is open, and not for too long. */
+static struct app_conn *take_idle(struct app *a)
+{
+	struct app_conn *c = TAILQ_FIRST(&a->eng->idle);
+
+	if (c == NULL || a->now_us - c->since_us < REST_US)
+		return c;
+	while ((c = TAILQ_FIRST(&a->eng->idle)) != NULL)
+		hang_up(a, c); /* the others are older */
+	return NULL;
+}
+
+/* ---- the answer ---- */
+
+static void end(struct app *a, struct app_conn *c, enum app_end how, const char *why)
+{
+	struct app_ask *ask = c->ask;
+
+	hang_up(a, c);
+	ask->ops->ended(ask->arg, how, why);
+}
+
+/* The answer is whole. */
+static void finish(struct app *a, struct app_conn *c)
+{
+	struct app_ask *ask = c->ask;
+
+	if (!kvr_http_reader_keeps(&c->reader) || c->stale ||
+	    c->sent < ask->head_len + ask->content_len) {
+		end(a, c, APP_END_WELL, NULL);
+		return;
+	}
+	kvr_http_reader_fini(&c->reader);
+	c->used = true;
+	c->since_us = a->now_us;
+	c->ask = NULL;
+	ask->conn = NULL;
+	enter(a->eng, c, IDLE);
+	ask->ops->ended(ask->arg, APP_END_WELL, NULL);
+}
+
+/* There is no connection to be had. Who fails at once looks idle, and draws requests: when nobody
+ * listens, /health is asked at once. */
+static void no_way(struct app *a, struct app_ask *ask, int err)
+{
+	if (err == ECONNREFUSED)
+		a->health.due_us = a->now_us;
+	ask->ops->ended(ask->arg, APP_END_BROKEN, strerror(err));
+}
+
+static void begin(struct app *a, struct app_conn *c, struct app_ask *ask, uint64_t since_us);
+
+/* It has ended too early. */
+static void broken(struct app *a, struct app_conn *c, const char *why)
+{
+	struct app_ask *ask = c->ask;
+	const uint64_t since_us = c->since_us;
+
+	if (!c->used || c->heard) {
+		end(a, c, APP_END_BROKEN, why);
+		return;
+	}
+	hang_up(a, c);
+	c = dial(a);
+	if (c != NULL)
+		begin(a, c, ask, since_us);
+	else
+		no_way(a, ask, errno);
+}
+
+static void hear(struct app *a, struct app_conn *c)
+{
+	char *p = a->eng->read;
+	ssize_t n;
+	int rc;
+
+	if (c->ask == NULL) { /* nothing can come but its end */
+		hang_up(a, c);
+		return;
+	}
+	if (!c->ask->ops->takes(c->ask->arg)) {
+		c->paused = true;
+		kvr_cell_add(&a->st.paused, 1);
+		watch(a, c, EPOLL_CTL_DEL, 0);
+		return;
+	}
+	do
+		n = recv(c->fd, p, READ_BYTES, 0);
+	while (n < 0 && errno == EINTR);
+	if (n < 0 && errno == EAGAIN)
+		return;
+	c->heard |= n > 0;
+	rc = n > 0    ? kvr_http_reader_add(&c->reader, p, (size_t)n)
+	     : n == 0 ? kvr_http_reader_end(&c->reader)
+		      : -errno;
+	if (rc > 0)
+		finish(a, c);
+	else if (n <= 0 && !c->heard)
+		broken(a, c, "it hung up without an answer");
+	else if (rc < 0)
+		end(a, c, APP_END_BROKEN,
+		    rc == -EBADMSG     ? "its answer is no HTTP"
+		    : rc == -EPROTO    ? "it goes on in another protocol"
+		    : rc == -E2BIG     ? "the head of its answer is too long"
+		    : rc == -ECANCELED ? "the head of its answer cannot be handed on"
+		    : rc == -EOVERFLOW ? "its answer is too long"
+		    : rc == -ENOMEM    ? strerror(ENOMEM)
+				       : "it broke off in its answer");
+}
+
+/* ---- the request ---- */
+
+/* What is left of it. An error is seen when the answer is read, which may be there already. */
+static void tell(struct app *a, struct app_conn *c)
+{
+	const struct app_ask *ask = c->ask;
+	const size_t len = ask->head_len + ask->content_len;
+	enum conn_state state = READING;
+	ssize_t n = 0;
+
+	while (c->sent < len && (n >= 0 || errno == EINTR)) {
+		const size_t head = c->sent < ask->head_len ? c->sent : ask->head_len;
+		const size_t content = c->sent - head;
+		struct iovec v[2] = {{ask->head + head, ask->head_len - head},
+				     {ask->content + content, ask->content_len - content}};
+		const struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
+
+		n = sendmsg(c->fd, &m, MSG_NOSIGNAL);
+		c->sent += n > 0 ? (size_t)n : 0;
+	}
+	if (c->sent < len && errno == EAGAIN)
+		state = SENDING;
+	if (state == c->state)
+		return;
+	watch(a, c, EPOLL_CTL_MOD, EPOLLIN | (state == SENDING ? EPOLLOUT : 0u));
+	c->state = (uint8_t)state; /* of the same list */
+}
+
+/* @p c is connecting, or was idle. */
+static void begin(struct app *a, struct app_conn *c, struct app_ask *ask, uint64_t since_us)
+{
+	c->ask = ask;
+	c->since_us = since_us;
+	c->sent = 0;
+	c->heard = false;
+	ask->conn = c;
+	kvr_http_reader_init(&c->reader, &ask->ops->answer, ask->arg, ask->is_head);
+	if (c->state == CONNECTING)
+		return;
+	enter(a->eng, c, READING);
+	tell(a, c);
+}
+
+static void connected(struct app *a, struct app_conn *c)
+{
+	struct app_ask *ask = c->ask;
+	int err = 0;
+	socklen_t len = sizeof(err);
+
+	getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len);
+	if (err != 0) {
+		hang_up(a, c);
+		no_way(a, ask, err);
+		return;
+	}
+	enter(a->eng, c, SENDING);
+	tell(a, c);
+}
+
+/* ---- outside ---- */
+
+void app_engine_at(struct app *a, const struct sockaddr *at, socklen_t len)
+{
+	struct app_engine *e = a->eng;
+	struct app_conn *c;
+
+	if (len > sizeof(e->at) || (len == e->at_len && memcmp(at, &e->at, len) == 0))
+		return;
+	memcpy(&e->at, at, len);
+	e->at_len = len;
+	while ((c = TAILQ_FIRST(&e->idle)) != NULL)
+		hang_up(a, c);
+	for (uint32_t i = 0; i < e->made; i++)
+		e->conn[i].stale = true;
+}
+
+void app_engine_ask(struct app *a, struct app_ask *ask)
+{
+	struct app_conn *c = take_idle(a);
+
+	if (c == NULL)
+		c = dial(a);
+	if (c != NULL)
+		begin(a, c, ask, a->now_us);
+	else
+		no_way(a, ask, errno);
+}
+
+void app_engine_drop(struct app *a, struct app_ask *ask)
+{
+	struct app_conn *c = ask->conn;
+
+	if (c != NULL)
+		hang_up(a, c);
+}
+
+void app_engine_resume(struct app *a, struct app_ask *ask)
+{
+	struct app_conn *c = ask->conn;
+
+	if (c == NULL || !c->paused)
+		return;
+	c->paused = false;
+	watch(a, c, EPOLL_CTL_ADD, EPOLLIN | (c->state == SENDING ? EPOLLOUT : 0u));
+}
+
+void app_engine_ready(struct app *a, uint32_t name, uint32_t events)
+{
+	struct app_conn *c = &a->eng->conn[name & ((1u << SLOT_BITS) - 1)];
+
+	/* What was told of a life before this one is over. */
+	if (((c->life << SLOT_BITS) ^ name) >> SLOT_BITS != 0 || c->state == FREE)
+		return;
+	if (c->state == CONNECTING)
+		connected(a, c);
+	else if (c->state == SENDING && (events & EPOLLOUT) != 0)
+		tell(a, c);
+	else
+		hear(a, c);
+}
+
+/* When the oldest of a list is given up. */
+static uint64_t due(const struct app_conn *oldest, uint64_t most_us)
+{
+	return oldest != NULL ? oldest->since_us + most_us : UINT64_MAX;
+}
+
+static uint64_t connect_most_us(const struct app *a)
+{
+	const uint64_t connect = a->o.connect_ms * UINT64_C(1000);
+	const uint64_t whole = a->o.timeout_s * UINT64_C(1000000);
+
+	return connect < whole ? connect : whole;
+}
+
+uint64_t app_engine_due_us(const struct app *a)
+{
+	const uint64_t c = due(TAILQ_FIRST(&a->eng->connecting), connect_most_us(a));
+	const uint64_t b = due(TAILQ_FIRST(&a->eng->busy), a->o.timeout_s * UINT64_C(1000000));
+
+	return c < b ? c : b;
+}
+
+void app_engine_turn(struct app *a)
+{
+	struct app_engine *e = a->eng;
+	char why[64];
+
+	snprintf(why, sizeof(why), "no connection within %u ms", a->o.connect_ms);
+	while (due(TAILQ_FIRST(&e->connecting), connect_most_us(a)) <= a->now_us)
+		end(a, TAILQ_FIRST(&e->connecting), APP_END_LATE, why);
+	while (due(TAILQ_FIRST(&e->busy), a->o.timeout_s * UINT64_C(1000000)) <= a->now_us)
+		end(a, TAILQ_FIRST(&e->busy), APP_END_LATE, "no answer in time");
+}
+
+void app_engine_fini(struct app *a)
+{
+	struct app_engine *e = a->eng;
+
+	if (e == NULL)
+		return;
+	for (uint32_t i = 0; i < e->made; i++)
+		if (e->conn[i].state != FREE)
+			hang_up(a, &e->conn[i]);
+	free(e->conn);
+	free(e);
+	a->eng = NULL;
+}

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""kvroute-agent's connections to its engine: every framing of an answer, kept connections, and engines that are none.
+
+protocol_test.sh starts it: agent_engine_test.py KVROUTE KVROUTE_AGENT
+"""
+
+import json
+import socket
+import sys
+import threading
+import traceback
+
+import kvrproto as p
+
+from agent_lib import PORTS, Agent, Front, message
+from protocol_router import ADDRESSES, Router, Tally
+
+POOLS = '''[pool llama]
+id = 3
+block_size = 16
+seed = 1
+max_ranks = 16
+max_blocks = 65536
+'''
+TALLY = Tally(90, patience=20.0)
+WORKER = 7
+JSON = b'{"choices": [{"text": " 0"}], "usage": {"completion_tokens": 1}}'
+HEAD = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n'
+LENGTH = b'content-length: %d\r\n' % len(JSON)
+WHOLE = HEAD + LENGTH + b'\r\n' + JSON
+CHUNKED = HEAD + b'transfer-encoding: chunked\r\n\r\n7;x=y\r\n' + JSON[:7] + b'\r\n%x\r\n' % len(JSON[7:]) + JSON[7:] + b'\r\n0\r\na: b\r\n\r\n'
+
+
+class Gone(Exception):
+    pass
+
+
+class Connection:
+    """One of the agent's, on a thread of its own."""
+
+    def __init__(self, engine, sock):
+        self.engine, self.sock, self.data, self.answered = engine, sock, b'', 0
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def more(self):
+        data = self.sock.recv(4096)
+        if not data:
+            raise Gone
+        self.data += data
+
+    def request(self):
+        while b'\r\n\r\n' not in self.data:
+            self.more()
+        head, _, self.data = self.data.partition(b'\r\n\r\n')
+        lines = head.decode().split('\r\n')
+        fields = [line.split(': ', 1) for line in lines[1:]]
+        return lines[0], {k.lower(): v for k, v in fields}, len(fields)
+
+    def body(self, fields):
+        n = int(fields.get('content-length', 0))
+        while len(self.data) < n:
+            self.more()
+        body, self.data = self.data[:n], self.data[n:]
+        return body
+
+    def send(self, data, step=None):
+        for i in range(0, len(data), step or len(data)):
+            self.sock.sendall(data[i:i + (step or len(data))])
+
+    def run(self):
+        try:
+            while True:
+                line, fields, _ = self.request()
+                if line.startswith('GET'):
+                    self.send(b'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
+                    continue
+                self.engine.lines.append((line, fields))
+                self.engine.script(self, fields)
+                self.answered += 1
+        except (Gone, OSError):
+            self.engine.gone += 1
+        finally:
+            self.sock.close()
+
+
+class Engine:
+    """It does with a request what its script says."""
+
+    ranks = 1
+
+    def __init__(self):
+        self.port = next(PORTS)
+        self.events, self.replay = self.port + 1, self.port + 10
+        self.lines, self.opened, self.gone, self.script, self.socks = [], 0, 0, None, []
+        self.listener = socket.socket()
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.listener.bind(('127.0.0.1', self.port))
+        self.listener.listen(64)
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                sock = self.listener.accept()[0]
+            except OSError:
+                return
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.opened += 1
+            self.socks.append(sock)
+            Connection(self, sock)
+
+    def die(self):
+        for sock in [self.listener, *self.socks]:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:  # that one is closed already
+                pass
+        self.listener.close()
+
+
+def says(data, step=None, close=False):
+    """Reads the body, and answers that."""
+    def script(c, fields):
+        c.body(fields)
+        c.send(data, step)
+        if close:
+            raise Gone
+    return script
+
+
+def silent(c, fields):
+    c.body(fields)
+    c.more()
+
+
+class Test:
+    def __init__(self, program, router):
+        self.engine, self.front, self.n = Engine(), Front(TALLY, ADDRESSES[0]), 0
+        self.agent = Agent(program, self.engine, ADDRESSES[0], WORKER, '--block-size', '16', '--timeout-s', '2',
+                           '--health-ms', '60000', log=f'{router.dir}/agent.log')
+        self.front.serving('engine', router, WORKER)
+
+    def ask(self, name, script, body=b'{"prompt": [1]}', wait=True):
+        self.engine.script = script
+        self.engine.lines.clear()
+        r = self.front.ask([1], raw=message('/v1/completions', body))
+        return (r, self.front.answers(name, [r])[0]) if wait else r
+
+    def whole(self, name, script, body=b'{"prompt": [1]}'):
+        r, a = self.ask(name, script, body)
+        self.front.check(f'{name}: whole', r.fin == (p.ITEM_FIN, 200) and a.content == JSON, (r.fin, r.rejected, r.data))
+        hop = {'content-length', 'transfer-encoding', 'connection'} & set(a.fields)
+        self.front.check(f'{name}: nothing of its connection', not hop, a.fields)
+
+    def fails(self, name, script, status=502, words='', body=b'{"prompt": [1]}', asked=1):
+        r, _ = self.ask(name, script, body)
+        self.front.check(f'{name}: error', r.fin and r.fin[0] & p.ITEM_ERROR and r.fin[1] == status, (r.fin, r.rejected, r.data))
+        self.front.check(f'{name}: its words', words in (r.words or ''), r.words)
+        self.front.check(f'{name}: asked {asked} times', len(self.engine.lines) == asked, self.engine.lines)
+
+    def framings(self):
+        self.whole('length', says(WHOLE))
+        line, fields = self.engine.lines[0]
+        self.front.check('the request', line == 'POST /v1/completions HTTP/1.1' and fields ==
+                         {'host': f'127.0.0.1:{self.engine.port}', 'content-type': 'application/json', 'content-length': '15'},
+                         (line, fields))
+        opened = self.engine.opened
+        for name, data in (('length', WHOLE), ('chunks', CHUNKED), ('line feeds', WHOLE.replace(b'\r\n', b'\n')),
+                           ('informational', b'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nlink: x\r\n\r\n' + WHOLE)):
+            for step in (None, 1, 7):
+                self.whole(f'{name}, {step}', says(data, step))
+        self.front.check('one connection', self.engine.opened == opened, (opened, self.engine.opened))
+        self.whole('until it closes', says(HEAD + b'\r\n' + JSON, 11, close=True))
+        self.whole('HTTP/1.0', says(WHOLE.replace(b'/1.1', b'/1.0'), close=True))
+        self.whole('closes, and says so', says(HEAD + b'connection: close\r\n' + LENGTH + b'\r\n' + JSON, close=True))
+        self.whole('more than an answer', says(WHOLE + b'HTTP/1.1 200 OK\r\n\r\n'))
+        self.whole('after it', says(WHOLE))
+        big = json.dumps({'prompt': [1], 'x': 'y' * 200000}).encode()
+
+        def slow(c, fields):
+            c.sock.settimeout(10)
+            TALLY.check('a large body: as it was', c.body(fields) == big)
+            c.send(WHOLE)
+        self.whole('a large body', slow, big)
+
+    def kept(self):
+        """A connection that the engine closes when it is asked again: another one serves."""
+        self.whole('kept', says(WHOLE))
+        opened = self.engine.opened
+
+        def again(c, fields):
+            if c.answered > 0:
+                raise Gone
+            says(WHOLE)(c, fields)
+        self.whole('closed meanwhile', again)
+        self.front.check('another connection', self.engine.opened == opened + 1, (opened, self.engine.opened))
+
+    def failures(self):
+        def close(c, fields):
+            raise Gone
+
+        def early(c, fields):
+            c.send(b'HTTP/1.1 413 Content Too Large\r\ncontent-length: 4\r\nconnection: close\r\n\r\nmuch')
+            c.sock.shutdown(socket.SHUT_WR)
+            while True:
+                c.more()
+        self.fails('no HTTP', says(b'SSH-2.0-OpenSSH\r\n\r\n'), words='no HTTP')
+        self.fails('no answer', close, words='it hung up without an answer')
+        self.fails('half a head', says(WHOLE[:30], close=True), words='it broke off in its answer')
+        self.fails('a head without an end', says(b'HTTP/1.1 200 OK\r\na: ' + b'b' * 20000), words='too long')
+        self.fails('half an answer', says(WHOLE[:-10], close=True), words='it broke off in its answer')
+        self.fails('half a chunk', says(CHUNKED[:-40], close=True), words='it broke off in its answer')
+        self.fails('no chunk', says(HEAD + b'transfer-encoding: chunked\r\n\r\nxyz\r\n'), words='no HTTP')
+        self.fails('two lengths', says(HEAD + LENGTH + b'content-length: 3\r\n\r\n' + JSON), words='no HTTP')
+        self.fails('another protocol', says(b'HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n'), words='another protocol')
+        self.fails('silence', silent, 504, 'no answer in time')
+        r, a = self.ask('an early answer', early, json.dumps({'x': 'y' * 200000}).encode())
+        self.front.check('an early answer: as it came', r.fin == (p.ITEM_FIN, 413) and a.content == b'much', (r.fin, r.data))
+        gone = self.engine.gone
+        r = self.ask('cancelled', silent, wait=False)
+        self.front.until('cancelled: it runs', lambda: self.engine.lines)
+        self.front.client.cancel(r)
+        self.front.until('cancelled: the engine knows', lambda: self.engine.gone > gone)
+        self.front.until('cancelled: over', lambda: r.ended)
+        self.whole('after all that', says(WHOLE))
+        many = [self.ask('many', says(CHUNKED, 5), wait=False) for _ in range(100)]
+        answers = self.front.answers('many', many)
+        self.front.check('many: all whole', all(a.content == JSON for a in answers))
+
+    def bare(self):
+        """Answers that have no content, whatever their heads say, end with their heads."""
+        for status, fields in ((204, b''), (304, b'content-length: 5\r\n'), (304, b'transfer-encoding: chunked\r\n')):
+            opened = self.engine.opened
+            r, a = self.ask(f'{status}', says(b'HTTP/1.1 %d x\r\n%s\r\n' % (status, fields)))
+            self.front.check(f'{status}: a head alone', r.fin == (p.ITEM_FIN, status) and a.content == b'', (r.fin, r.data))
+            self.whole(f'after {status}', says(WHOLE))
+            self.front.check(f'{status}: one connection', self.engine.opened == opened, (opened, self.engine.opened))
+
+    def death(self):
+        """A request finds nobody: /health is not waited for, which is asked once a minute here."""
+        self.engine.die()
+        self.fails('nobody', None, words='Connection refused', asked=0)
+        self.front.until('it leaves at once', lambda: any(
+            '/health has failed (1 in a row)' in line and '"Connection refused"' in line for line in self.agent.lines()), self.agent.lines)
+
+
+def main(kvroute, program):
+    router = Router(kvroute, POOLS, 'suspect_ms = 5000\ndead_ms = 15000')
+    test = None
+    try:
+        router.telemetry('/kvroute/balance')
+        test = Test(program, router)
+        test.framings()
+        test.kept()
+        test.failures()
+        test.bare()
+        test.death()
+        counters = test.agent.counters()['agent']
+        TALLY.check('counters', counters['running'] == 0 and counters['failed'] == 11 and counters['aborted'] == 1, counters)
+        TALLY.check('leaves', test.agent.stop() == 0)
+        answer = router.telemetry('/kvroute/balance')
+        TALLY.check('balance', answer['balance'] == 'ok', answer)
+    except Exception:
+        TALLY.failures.append('exception')
+        traceback.print_exc()
+    finally:
+        if test is not None:
+            test.agent.kill()
+    TALLY.finish(router, f'{router.dir}/agent.log')
+
+
+main(*sys.argv[1:])
