@@ -200,10 +200,9 @@ def replay(front, engine, router):
         return rank, blocks
     for lie in (None, 'old', 'parts', 'rubbish'):
         hashes = [number * 100 + i + 1 for i in range(3)]
-        engine.lie = lie
+        engine.lie, asked = lie, engine.asked
         engine.publish(number, hashes)
         engine.pub.send_multipart([b'', struct.pack('>Q', number + 5), engine.kept[-1][1]])  # a gap
-        asked = engine.asked
         end = time.monotonic() + 10
         while engine.asked == asked and time.monotonic() < end:
             p.run_until(front.all, lambda: False, 0.05)
