@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#define ACK_US	   500u /* what an engine has answered by then needs no acknowledgement besides */
 #define LIST_MOST  16u
 #define REFUSED_MS 15000u /* silence of a router that is asked every 10 s */
 
@@ -99,6 +100,7 @@ static struct kvr_agent *create(struct app *a)
 		.max_requests = o->max_requests,
 		.request_bytes = o->request_bytes,
 		.kv_ring_bytes = 16u << 20,
+		.ack_us = ACK_US,
 		.ops = &ops,
 		.user = a,
 	};

@@ -137,7 +137,8 @@ static int fill_defaults(struct kvr_agent_conf *c)
 	    c->dp_size > UINT32_MAX - c->dp_start || (unsigned int)c->role > KVR_ROLE_DECODE ||
 	    c->frame_bytes < KVR_WIRE_LEAST_MAX_FRAME || c->frame_bytes > KVR_WIRE_MAX_FRAME ||
 	    c->receive_bytes < KVR_WIRE_LEAST_MAX_FRAME || c->receive_bytes > KVR_WIRE_MAX_FRAME ||
-	    c->max_requests > AGENT_MAX_REQUESTS || c->kv_ring_bytes < AGENT_LEAST_RING)
+	    c->max_requests > AGENT_MAX_REQUESTS || c->kv_ring_bytes < AGENT_LEAST_RING ||
+	    c->ack_us > AGENT_ACK_MOST_US)
 		return -EINVAL;
 	return 0;
 }

@@ -33,6 +33,7 @@
 #define AGENT_GOODBYE_TRIES    5u
 #define AGENT_REPEAT_US	       20000u
 #define AGENT_REPEAT_MAX_US    1000000u
+#define AGENT_ACK_MOST_US      1000u /* PROTOCOL.md, section 7.1 */
 #define AGENT_GIVE_UP_US       (KVR_WIRE_ITEMS_KEPT_S * 1000000u)
 #define AGENT_WINDOW_ITEMS     64u   /* on their way at once, of one request ... */
 #define AGENT_WINDOW_FRAMES    64u   /* ... and the frames of these; an item of more goes alone */
@@ -85,6 +86,7 @@ struct agent_req {
 	uint8_t state;		    /* enum agent_req_state */
 	bool unproven; /* no acknowledgement yet, and the client's address may be forged */
 	bool direct, aborted, calling; /* calling: inside on_dispatch */
+	bool ack_waits;		       /* `repeat` runs for its DISPATCH_ACK; nothing is sent */
 	uint8_t leg;		       /* enum kvr_role */
 	bool bootstrap;		       /* its engine meets the decode engine by itself */
 	uint16_t code;		       /* refused with this */
@@ -223,6 +225,8 @@ struct agent_req *kvr_agent__take_slot(struct kvr_agent *a, const struct kvr_wir
 /** It is for this rank; until kvr_agent__over(). */
 void kvr_agent__runs_at(struct kvr_agent *a, struct agent_req *r, uint32_t rank);
 void kvr_agent__drop_items(struct agent_req *r);
+/** DISPATCH_ACK of the request that @p h names. */
+void kvr_agent__send_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, uint16_t code);
 /** The request is over when both sides have heard of its end. */
 void kvr_agent__finish_if_heard(struct kvr_agent *a, struct agent_req *r);
 /** The slot's work is over; tells on_done when asked. */

@@ -10,14 +10,6 @@
 
 #include <rte_common.h>
 
-static void send_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, uint16_t code)
-{
-	const struct kvr_wire_dispatch_ack w = {.code = code};
-
-	kvr_link_send(&a->link, &a->router, KVR_DISPATCH_ACK,
-		      kvr_link_ids(&a->link, h->source, h->id, h->handle), &w, sizeof(w));
-}
-
 static struct kvr_agent_request view(const struct kvr_wire_hdr *h, const struct kvr_message *q)
 {
 	const struct kvr_wire_request *w = &q->fixed;
@@ -157,12 +149,18 @@ static void run(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_
 		a->stats.refused++;
 		r->code = rc > 0 && rc <= UINT16_MAX ? (uint16_t)rc : UINT16_MAX;
 		kvr_agent__over(a, r, false);
-		send_ack(a, h, r->code);
+		kvr_agent__send_ack(a, h, r->code);
 		return;
 	}
 	/* The first item on its way through the router says the same as an acknowledgement. */
-	if (r->direct || r->sent == 0)
-		send_ack(a, h, 0);
+	if (!r->direct && r->sent > 0)
+		return;
+	if (r->direct || a->conf.ack_us == 0) {
+		kvr_agent__send_ack(a, h, 0);
+		return;
+	}
+	r->ack_waits = true;
+	kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + a->conf.ack_us);
 }
 
 /*
@@ -177,7 +175,7 @@ static void refuse_full(struct kvr_agent *a, const struct kvr_wire_hdr *h)
 	a->stats.refused++;
 	r->code = AGENT_CODE_FULL;
 	kvr_agent__over(a, r, false);
-	send_ack(a, h, r->code);
+	kvr_agent__send_ack(a, h, r->code);
 }
 
 void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body,
@@ -194,7 +192,7 @@ void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 		KVR_SIM_SOMETIMES(AGENT_COPY);
 		a->stats.duplicates++;
 		if (!r->calling)
-			send_ack(a, h, r->code);
+			kvr_agent__send_ack(a, h, r->code);
 		return;
 	}
 	if (kvr_agent__is_former(a, h->epoch)) {
@@ -205,7 +203,7 @@ void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 	if (q.fixed.worker != a->conf.worker ||
 	    q.fixed.dp_rank - a->conf.dp_start >= a->conf.dp_size) {
 		a->stats.refused++;
-		send_ack(a, h, AGENT_CODE_NOT_OURS);
+		kvr_agent__send_ack(a, h, AGENT_CODE_NOT_OURS);
 	} else if (a->running == a->conf.max_requests) {
 		refuse_full(a, h);
 	} else {
@@ -220,7 +218,7 @@ void kvr_agent__dispatch_again(struct kvr_agent *a, const struct kvr_wire_hdr *h
 	if (r == NULL || r->calling)
 		return;
 	a->stats.duplicates++;
-	send_ack(a, h, r->code);
+	kvr_agent__send_ack(a, h, r->code);
 }
 
 void kvr_agent__on_refused(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)

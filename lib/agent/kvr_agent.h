@@ -70,13 +70,15 @@ struct kvr_agent_conf {
 	 */
 	const char *bootstrap_host;
 	uint16_t bootstrap_port;
-	uint32_t frame_bytes;		 /**< largest UDP payload sent, 560..8952; default 1432 */
-	uint32_t receive_bytes;		 /**< largest UDP payload that reaches us; default 8952 */
-	uint32_t max_requests;		 /**< running at once, 1..262144; default 4096 */
-	uint32_t request_bytes;		 /**< unacknowledged answer of one request; default 4 MiB */
-	uint32_t assembly_bytes;	 /**< requests being put together; default 64 MiB */
-	uint32_t kv_ring_bytes;		 /**< KV events kept for repair, per rank, to the next power
-					      of two; default 2 MiB */
+	uint32_t frame_bytes;	 /**< largest UDP payload sent, 560..8952; default 1432 */
+	uint32_t receive_bytes;	 /**< largest UDP payload that reaches us; default 8952 */
+	uint32_t max_requests;	 /**< running at once, 1..262144; default 4096 */
+	uint32_t request_bytes;	 /**< unacknowledged answer of one request; default 4 MiB */
+	uint32_t assembly_bytes; /**< requests being put together; default 64 MiB */
+	uint32_t kv_ring_bytes;	 /**< KV events kept for repair, per rank, to the next power of two;
+				  * default 2 MiB */
+	uint32_t ack_us; /**< a request is acknowledged so much later, at most 1000, so that its
+			  * first item, when it is there by then, says it; default at once */
 	const struct kvr_agent_ops *ops; /**< required; must stay valid */
 	void *user;			 /**< for ops */
 };

@@ -66,6 +66,10 @@ void kvr_agent__send_new(struct kvr_agent *a, struct agent_req *r)
 			continue;
 		if (!admits(r, it))
 			break;
+		if (r->ack_waits) {
+			r->ack_waits = false;
+			kvr_timer_stop(&a->link.timers, &r->repeat);
+		}
 		r->flying += it->n_frames;
 		r->sent = it->w.seq + 1;
 		if (it->n_frames > 1) {
@@ -365,6 +369,14 @@ void kvr_agent__repeat(struct kvr_agent *a, struct agent_req *r)
 {
 	struct agent_item *it;
 
+	if (r->ack_waits) {
+		const struct kvr_wire_hdr h = {
+			.source = r->source, .id = r->id, .handle = r->handle};
+
+		r->ack_waits = false;
+		kvr_agent__send_ack(a, &h, 0);
+		return;
+	}
 	if (is_overdue(a, r)) {
 		give_up(a, r);
 		return;

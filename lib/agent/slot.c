@@ -70,6 +70,14 @@ void kvr_agent__runs_at(struct kvr_agent *a, struct agent_req *r, uint32_t rank)
 	r->rank->running++;
 }
 
+void kvr_agent__send_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, uint16_t code)
+{
+	const struct kvr_wire_dispatch_ack w = {.code = code};
+
+	kvr_link_send(&a->link, &a->router, KVR_DISPATCH_ACK,
+		      kvr_link_ids(&a->link, h->source, h->id, h->handle), &w, sizeof(w));
+}
+
 void kvr_agent__drop_items(struct agent_req *r)
 {
 	struct agent_item *it;

@@ -197,6 +197,42 @@ static void an_immediate_answer_replaces_the_acknowledgement(void)
 	rig_stop();
 }
 
+static void an_answer_in_time_replaces_the_acknowledgement(void)
+{
+	rig_welcomed((struct kvr_agent_conf){.ack_us = 1000});
+	push_dispatch(1, 100, 0);
+	push_dispatch(2, 101, 0);
+	push_dispatch(3, 102, KVR_REQ_F_DIRECT); /* the router does not see those items */
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 3);
+	CU_ASSERT_EQUAL(fake_next(&net, KVR_DISPATCH_ACK)->handle, 102);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 0);
+	CU_ASSERT(kvr_agent_timeout_ms(a) == 1);
+	CU_ASSERT_EQUAL(respond(100, "x", 0, 1), 0);
+	rig_run_ms(1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 1);
+	CU_ASSERT_EQUAL(fake_next(&net, KVR_DISPATCH_ACK)->handle, 101);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 0);
+	/* The item is repeated when its time has come, counted from when it was sent. */
+	rig_run_ms(18);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0);
+	rig_run_ms(1);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 1);
+	/* A copy is answered at once; the first item after that is an item only. */
+	push_dispatch(4, 103, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 0);
+	push_dispatch(4, 103, KVR_REQ_F_RESEND);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 1);
+	/* Its abort ends it before. */
+	push_abort(4, 103, 0);
+	kvr_agent_process(a);
+	rig_run_ms(5);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 1);
+	rig_stop();
+}
+
 static void refusals_carry_the_code_and_are_repeated(void)
 {
 	const struct kvr_wire_response *item;
@@ -817,6 +853,7 @@ static void bad_configurations_are_refused(void)
 	REFUSED(conf.dp_start = UINT32_MAX);
 	REFUSED(conf.frame_bytes = 9000);
 	REFUSED(conf.kv_ring_bytes = 10);
+	REFUSED(conf.ack_us = 1001);
 	REFUSED(conf.topology = bad_topology);
 #undef REFUSED
 	a = kvr_agent_create(&good);
@@ -836,6 +873,7 @@ int main(void)
 		{"goodbye", goodbye_is_repeated_five_times},
 		{"dispatch", a_dispatch_runs_once_and_every_copy_is_answered},
 		{"answer at once", an_immediate_answer_replaces_the_acknowledgement},
+		{"answer in time", an_answer_in_time_replaces_the_acknowledgement},
 		{"refuse", refusals_carry_the_code_and_are_repeated},
 		{"full", a_request_refused_for_lack_of_room_stays_refused},
 		{"repeat", items_are_repeated_until_acknowledged},
