@@ -30,6 +30,7 @@ struct job *job_new(struct lcore *lc, struct pool *p)
 	j->hint_buf = NULL;
 	j->allowed_buf = NULL;
 	j->pair = NULL;
+	j->excess_of = 0;
 	j->sending.on = false;
 	j->sent = false;
 	j->held = 0;

@@ -100,7 +100,7 @@ struct job {
 	uint32_t share_job; /* while it waits: of its source, shares_dp.c */
 	uint32_t share_frames;
 	bool sent;		       /* send_start() has it, and `sending` is valid */
-	uint8_t excess_of;	       /* refused SourceLimit: enum kvr_wire_source_limit */
+	uint8_t excess_of;	       /* refused SourceLimit: enum kvr_wire_source_limit; or 0 */
 	struct kvr_share_state excess; /* ... and how much it was */
 	struct sending sending;
 	struct kvr_rq_msg msg; /* points at the next four, and at `pair` */

@@ -133,7 +133,7 @@ static void explain(const struct pool *p, const struct job *j, struct refusal *w
 		why->detail[0] = kvr_sched_n_workers(p->sched);
 		why->detail[1] = ranks;
 		why->detail[2] = open;
-	} else if (why->code == KVR_E_SOURCE_LIMIT && j != NULL) {
+	} else if (why->code == KVR_E_SOURCE_LIMIT && j != NULL && j->excess_of != 0) {
 		why->detail[0] = j->excess_of;
 		why->detail[1] = j->excess.have;
 		why->detail[2] = j->excess.may;
