@@ -5,6 +5,8 @@
  */
 #include "sim.h"
 
+#include "ingress/ingress.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,6 +210,16 @@ void truth_leg(struct sim *s, const struct engine *e, const struct kvr_agent_req
 
 /* ---- who is given nothing ---- */
 
+/* The router has started the request over, or has forgotten it: its ABORT may be on the way. */
+static bool given_up(const struct host *h, const struct run *r)
+{
+	struct pool *p = pool_of_handle(h->box.rt, r->handle);
+	const struct kvr_flight *f =
+		p != NULL ? kvr_flight_by_handle(p->requests, r->handle) : NULL;
+
+	return f == NULL || f->owner == NULL;
+}
+
 /* Safe to delete, it says: nothing of this router runs there that anybody waits for. */
 static void check_drained(struct sim *s, const struct host *h, uint32_t engine)
 {
@@ -219,7 +231,7 @@ static void check_drained(struct sim *s, const struct host *h, uint32_t engine)
 
 		if (r->seat == h->no && r->began_ns >= h->open_ns[engine] &&
 		    (r->state == RUN_QUEUED || r->state == RUN_PREFILL || r->state == RUN_DECODE) &&
-		    a->last_run == i && !a->over && !a->cancelled && !a->killed)
+		    a->last_run == i && !a->over && !a->cancelled && !a->killed && !given_up(h, r))
 			sim_fail(s, "engine %u is drained, says router %u, and runs request %u",
 				 engine, h->no, r->ask);
 	}
