@@ -15,6 +15,7 @@ iface=va
 if [ "$mode" = generic ]; then # a macvlan has no XDP of its own
 	ip link add link va name mv type macvlan mode bridge || exit 77
 	ip link set mv addrgenmode none up
+	ip link set va arp off # it would answer for the macvlan's address, and whose answer is first wins
 	iface=mv
 fi
 ip addr add 10.9.0.1/24 dev $iface
