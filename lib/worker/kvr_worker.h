@@ -125,8 +125,9 @@ struct kvr_view_worker {
 /** Immutable copy of the registry for packet lcores. */
 struct kvr_view {
 	uint32_t n;
-	uint32_t mask;	/* of the index */
-	uint32_t moved; /* workers whose path is not the one they joined with */
+	uint32_t mask;	 /* of the index */
+	uint32_t moved;	 /* workers whose path is not the one they joined with */
+	uint64_t number; /* of the views of its registry, from 1 on */
 	uint64_t seed;
 	uint32_t *index; /* worker number + 1, 0 = empty */
 	uint32_t *rank;
@@ -182,7 +183,7 @@ bool kvr_worker_is_loss(const struct kvr_worker *w, enum kvr_wire_worker_state f
 			enum kvr_wire_worker_state to, bool silent);
 
 /** Build a view of all workers. @return view, or NULL with errno ENOMEM. */
-struct kvr_view *kvr_view_build(const struct kvr_registry *r);
+struct kvr_view *kvr_view_build(struct kvr_registry *r);
 void kvr_view_free(struct kvr_view *v);
 
 /** Worker by id, or NULL. Any lcore. */

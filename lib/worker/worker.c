@@ -25,6 +25,7 @@ struct kvr_registry {
 	struct kvr_worker **worker; /* in order of joining */
 	uint32_t tomb_mask;	    /* of rows of TOMB_WAYS */
 	uint32_t deaths;
+	uint64_t views; /* built */
 	struct tomb *tomb;
 };
 
@@ -247,7 +248,7 @@ static void index_add(struct kvr_view *v, uint32_t number)
 	v->index[at] = number + 1;
 }
 
-struct kvr_view *kvr_view_build(const struct kvr_registry *r)
+struct kvr_view *kvr_view_build(struct kvr_registry *r)
 {
 	struct kvr_view *v = calloc(1, sizeof(*v));
 	uint32_t ranks = 0, size = 2, prefill = 0;
@@ -273,6 +274,7 @@ struct kvr_view *kvr_view_build(const struct kvr_registry *r)
 		kvr_view_free(v);
 		return kvr_null(ENOMEM);
 	}
+	v->number = ++r->views;
 	ranks = prefill = 0;
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct kvr_worker *w = r->worker[i];

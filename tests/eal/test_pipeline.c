@@ -11,6 +11,7 @@
 #include "lcore/loop.h"
 #include "sched/request.h"
 #include "sched/sched.h"
+#include "threads.h"
 #include <string.h>
 
 #define WORKER 9u
@@ -283,6 +284,57 @@ static void overlap_follows_the_events(void)
 	pipeline_route(4, 100, 12, KVR_REQ_F_QUERY, NULL);
 	CU_ASSERT_EQUAL(accepted()->overlap_blocks, 0);
 	end();
+}
+
+static uint32_t potential_overlap(void)
+{
+	const struct out *o = pipeline_expect(PEER_CLIENT, KVR_LOADS);
+	const struct kvr_wire_loads *l = o != NULL ? (const void *)(&o->hdr + 1) : NULL;
+	const struct kvr_wire_rank_potential *v = (const void *)(l + 1);
+	uint32_t sum = 0;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(l);
+	for (uint32_t i = 0; i < l->n_ranks; i++)
+		sum += v[i].overlap_blocks;
+	return sum;
+}
+
+/*
+ * A request has been scored, and its scheduler is slow to take it: meanwhile the worker comes back
+ * with nothing, or goes and another one gets the numbers of its ranks. Then nobody has its blocks.
+ */
+static void what_was_scored_before_a_life_is_not_of_it(void)
+{
+	if (threads_used() != NULL) /* which do not stop for anybody */
+		return;
+	for (uint32_t other = 0; other < 2; other++) {
+		struct lcore *lc;
+
+		begin();
+		lc = rt->pool[0].sched_lcore;
+		kv_event(WORKER, 1, 0, KVR_KV_STORED, 100, 10);
+		pipeline_flush();
+		lc->n_sched = 0;
+		pipeline_route(1, 100, 12, KVR_REQ_F_QUERY, NULL);
+		pipeline_kind = KVR_POTENTIAL_LOADS;
+		pipeline_route(2, 100, 12, 0, NULL);
+		pipeline_kind = KVR_ROUTE;
+		if (other != 0) {
+			kvr_registry_at(rt->registry, 0)->last_seen_ns = 0;
+			pipeline_turn();
+			CU_ASSERT_EQUAL(kvr_registry_count(rt->registry), 0);
+		}
+		CU_ASSERT_TRUE(pipeline_hello(WORKER + other, 2, "a", 2));
+		CU_ASSERT_EQUAL(kvr_sched_rank_find(rt->pool[0].sched, WORKER + other, 1), 1);
+		lc->n_sched = 1;
+		pipeline_turn();
+		CU_ASSERT_EQUAL(accepted()->overlap_blocks, 0);
+		CU_ASSERT_EQUAL(potential_overlap(), 0);
+		kv_event(WORKER + other, 2, 0, KVR_KV_STORED, 100, 3);
+		pipeline_route(3, 100, 12, KVR_REQ_F_QUERY, NULL);
+		CU_ASSERT_EQUAL(accepted()->overlap_blocks, 3);
+		end();
+	}
 }
 
 /* A frame of dump @p id: position, flags, one stored event of @p n blocks (0: none). */
@@ -1164,6 +1216,7 @@ int main(void)
 			       {"repeats", repeated_frames_change_nothing},
 			       {"query", query_changes_nothing},
 			       {"events", overlap_follows_the_events},
+			       {"lives", what_was_scored_before_a_life_is_not_of_it},
 			       {"dump", dump_replaces_what_the_rank_holds},
 			       {"heartbeat", heartbeat_finds_events_that_never_came},
 			       {"fragments", fragments_in_any_order_are_one_request},

@@ -155,11 +155,12 @@ static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_po
 						     kvr_overlap_size(ranks)),
 					  RTE_MIN(p->own.max_jobs / 4, 64u), page) +
 			       KVR_WIRE_MAX_HINTS;
-	m->ranks += ranks * (sizeof(*((struct pool *)0)->cursor) + sizeof(struct event_rank) +
-			     sizeof(*((struct pool *)0)->loads) +
-			     sizeof(*((struct pool *)0)->loads_wire) +
-			     sizeof(struct kvr_sched_term) + sizeof(uint64_t) * 4) +
-		    sizeof(struct decision_log) + measures_bytes(p->sched.n_classes, ranks);
+	m->ranks +=
+		ranks * (sizeof(*((struct pool *)0)->cursor) + sizeof(struct event_rank) +
+			 sizeof(*((struct pool *)0)->begun) + sizeof(*((struct pool *)0)->loads) +
+			 sizeof(*((struct pool *)0)->loads_wire) + sizeof(struct kvr_sched_term) +
+			 sizeof(uint64_t) * 4) +
+		sizeof(struct decision_log) + measures_bytes(p->sched.n_classes, ranks);
 	m->rings += ring_bytes(sizeof(struct note), c->sizes.ring_size) +
 		    ring_bytes(sizeof(struct event_note), c->sizes.ring_size) +
 		    c->n_ingress * (uint64_t)rte_align32pow2(events) * sizeof(uint32_t);

@@ -98,6 +98,7 @@ static void sched_join(struct lcore *lc, struct pool *p, struct change *c)
 	kvr_sched_worker_available(p->sched, w->id, false, lc->now_ns);
 	for (uint32_t i = 0; i < w->dp_size; i++)
 		w->rank[i] = kvr_sched_rank_find(p->sched, w->id, w->dp_start + i);
+	ranks_begin(p, w->rank, w->dp_size, UINT64_MAX);
 }
 
 static bool sched_leave(struct lcore *lc, struct pool *p, struct change *c)
@@ -113,6 +114,7 @@ static bool sched_leave(struct lcore *lc, struct pool *p, struct change *c)
 	    !kvr_sched_worker_unpin(p->sched, c->w->id, 0, 0, UNPIN_TURN))
 		return false;
 	kvr_sched_worker_gone(p->sched, c->w->id, lc->now_ns);
+	ranks_begin(p, c->w->rank, c->w->dp_size, 0);
 	return true;
 }
 
@@ -195,8 +197,11 @@ static bool at_open(struct lcore *lc, struct pool *p, struct change *c)
 {
 	if (c->warm != NULL && c->kind == CHANGE_JOIN && !session_restore(lc, p, c->warm))
 		return false;
-	if (c->kind != CHANGE_LEAVE)
+	if (c->kind != CHANGE_LEAVE) {
+		/* Emptied before this view was published, which all lcores have. */
+		ranks_begin(p, c->w->rank, c->w->dp_size, lc->view->number);
 		kvr_sched_worker_available(p->sched, c->w->id, true, lc->now_ns);
+	}
 	c->side = prefill_side(p) || c->side;
 	return true;
 }

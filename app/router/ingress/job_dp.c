@@ -448,6 +448,7 @@ void jobs_flush(struct lcore *lc)
 			score_prefill(p, &lc->job[i], n);
 	}
 	for (uint32_t i = 0; i < lc->n_jobs; i++) {
+		lc->job[i]->view = lc->view->number;
 		kvr_overlap_pad(lc->job[i]->overlap);
 		if (lc->job[i]->pair != NULL)
 			kvr_overlap_pad(lc->job[i]->pair->overlap);

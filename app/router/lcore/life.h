@@ -97,6 +97,7 @@ struct job {
 	uint32_t held;	    /* its frames, counted in pool::live.held; 0: it does not wait */
 	uint32_t moved;	    /* its frames, counted in lcore::moved until the scheduler takes it */
 	uint32_t lcore;	    /* ingress lcore that made it */
+	uint64_t view;	    /* kvr_view::number: with which `overlap` was looked up */
 	uint32_t share_job; /* while it waits: of its source, shares_dp.c */
 	uint32_t share_frames;
 	bool sent;		       /* send_start() has it, and `sending` is valid */

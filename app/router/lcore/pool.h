@@ -132,6 +132,7 @@ struct pool_live {
 	struct prompt_hashes *entering;
 	uint32_t sweep; /* next slot to look at for deadlines */
 	uint32_t look;	/* slots to look at in this tick still */
+	uint64_t begun; /* the greatest of pool::begun */
 	struct shares shares;
 	/* frames kept by requests that wait, held_dp.c; telemetry: r */
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t held;
@@ -190,6 +191,7 @@ struct pool {
 	struct kvr_flight_table *requests; /* ingress: relay parts */
 	struct kvr_sched *sched;
 	struct decision_log *log;
+	uint64_t *begun;	      /* by dense rank, view: ranks_begin() */
 	struct kvr_sched_load *loads; /* max_ranks each: answers to POTENTIAL_LOADS */
 	struct kvr_wire_rank_potential *loads_wire;
 	kvr_cell_t *count; /* enum pool_counter */

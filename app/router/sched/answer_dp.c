@@ -203,7 +203,7 @@ void answer_loads(struct lcore *lc, struct pool *p, struct job *j)
 	uint32_t ranks;
 
 	/* What every rank would have to do, draining ones too; nothing is chosen. */
-	overlap_view(j->overlap, &ov);
+	sched_overlap(p, j->overlap, j->view, &ov);
 	kvr_sched_pending(p->sched, &waiting);
 	j->msg.req.hints = &j->msg.hints;
 	j->msg.hints.policy_class = KVR_SCHED_NO_CLASS;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the libraries ask while they take a step: lib/request workers of the view, both pools and
- * shares, lib/sched the overlap of a request that has waited.
+ * What lib/request asks while it takes a step: workers of the view, both pools and shares.
  */
-#include "ingress/job.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/share.h"
@@ -42,8 +40,8 @@ static bool ask_alone(void *arg, const struct kvr_request *rq, const struct kvr_
 	const struct kvr_disagg_side ps = {d->prefill->sched, prefill, &pov};
 	const struct kvr_disagg_side ds = {d->sched, decode, &dov};
 
-	overlap_view(r->job->pair->overlap, &pov);
-	overlap_view(r->job->overlap, &dov);
+	sched_overlap(d->prefill, r->job->pair->overlap, r->job->view, &pov);
+	sched_overlap(d, r->job->overlap, r->job->view, &dov);
 	return kvr_disagg_bypass(d->conf, &ps, &ds, lc->now_ns);
 }
 
@@ -66,19 +64,3 @@ const struct kvr_rq_ops life_ops = {
 	.alone = ask_alone,
 	.session_may = ask_session_may,
 };
-
-bool sched_refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,
-		   struct kvr_sched_overlap *out)
-{
-	struct pool *p = arg;
-	const struct kvr_flight *s = kvr_flight_slot(p->requests, slot);
-	const struct job *j = request_of(s)->job;
-	struct kvr_overlap *o = leg_of(s) == PREFILL ? j->pair->overlap : j->overlap;
-	const struct kvr_prefix_query q = {req->sh, req->n, o};
-
-	/* The scheduler lcore is a reader of the table like the ingress lcores. */
-	kvr_prefix_score_burst(p->prefix, &q, 1);
-	kvr_overlap_pad(o);
-	overlap_view(o, out);
-	return true;
-}

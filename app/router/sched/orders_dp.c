@@ -79,7 +79,7 @@ static void decide_leg(const struct life *x, const struct kvr_rq_order *o,
 	}
 	/* At its arrival it has just been looked up. */
 	if (x->r->rq.told == KVR_RQ_NOTHING && x->r->rq.tries == 0)
-		overlap_view(o->leg == MAIN ? j->overlap : j->pair->overlap, &ov);
+		sched_overlap(p, o->leg == MAIN ? j->overlap : j->pair->overlap, j->view, &ov);
 	else
 		sched_refresh(p, slot, o->req, &ov);
 	decide(x->lc, p, j, slot, o->req, &ov, d);

@@ -50,6 +50,20 @@ void sched_gauges(struct pool *p);
 /** kvr_sched_ops::dropped: a booking ended because its rank went. */
 void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
 
+/* ---- overlap_dp.c ---- */
+
+/**
+ * What lcores look up with @p view (kvr_view::number) or a later one is true of these ranks; what
+ * they did before is of whoever had them then. UINT64_MAX: nothing yet, they are not open; 0: they
+ * are nobody's. Cost: max_ranks words.
+ */
+void ranks_begin(struct pool *p, const uint32_t rank[], uint32_t n, uint64_t view);
+
+/** @p o, looked up in @p p with @p view, as lib/sched takes it: without what it says of ranks that
+ * have begun since, for good. */
+void sched_overlap(const struct pool *p, struct kvr_overlap *o, uint64_t view,
+		   struct kvr_sched_overlap *out);
+
 /** kvr_sched_ops::refresh: look up the overlap of a waiting request again. */
 bool sched_refresh(void *pool, uint32_t slot, const struct kvr_sched_req *req,
 		   struct kvr_sched_overlap *out);

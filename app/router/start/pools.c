@@ -110,11 +110,13 @@ static int pool_tables(struct pool *p, const struct kvr_router_pool_conf *c)
 	p->cursor = rte_zmalloc("cursor", p->max_ranks * sizeof(*p->cursor), RTE_CACHE_LINE_SIZE);
 	p->event_ranks =
 		rte_zmalloc("events", p->max_ranks * sizeof(*p->event_ranks), RTE_CACHE_LINE_SIZE);
+	p->begun = rte_zmalloc("begun", p->max_ranks * sizeof(*p->begun), RTE_CACHE_LINE_SIZE);
 	p->loads = rte_zmalloc("loads", p->max_ranks * sizeof(*p->loads), RTE_CACHE_LINE_SIZE);
 	p->loads_wire =
 		rte_zmalloc("loads", p->max_ranks * sizeof(*p->loads_wire), RTE_CACHE_LINE_SIZE);
 	return p->prefix == NULL || p->requests == NULL || p->cursor == NULL ||
-			       p->event_ranks == NULL || p->loads == NULL || p->loads_wire == NULL
+			       p->event_ranks == NULL || p->begun == NULL || p->loads == NULL ||
+			       p->loads_wire == NULL
 		       ? -ENOMEM
 		       : 0;
 }
@@ -221,6 +223,7 @@ static void pool_fini(struct pool *p)
 	event_shares_fini(p->rt, p->number);
 	rte_free(p->cursor);
 	rte_free(p->event_ranks);
+	rte_free(p->begun);
 	rte_free(p->loads);
 	rte_free(p->loads_wire);
 	rte_ring_free(p->events);

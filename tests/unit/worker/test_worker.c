@@ -111,6 +111,11 @@ static void empty_registry_makes_an_empty_view(void)
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(v);
 	CU_ASSERT_PTR_NULL(kvr_view_find(v, 0));
+	CU_ASSERT_EQUAL(v->number, 1);
+	kvr_view_free(v);
+	v = kvr_view_build(r);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(v);
+	CU_ASSERT_EQUAL(v->number, 2);
 	kvr_view_free(v);
 	kvr_view_free(NULL);
 	kvr_registry_destroy(r);
