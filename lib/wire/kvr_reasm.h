@@ -21,11 +21,13 @@
  *   done:  names of messages completed lately, so that late copies do not begin them anew
  *
  * Bounds: frames, bytes, messages in total; the same per source, of which one sender may be only a
- * part (its address without the port). Above the bound of a source its fragment is refused; above a
- * total bound (which is that of a source whose share is all frames, too) the oldest partial
- * messages are dropped, so that a flood of first fragments cannot lock others out. A message is
- * given up when nothing new has come to it for the time limit. Every fragment costs one hash lookup
- * and one store, about 35 ns, in order or not; the default limits take 6.5 MB.
+ * part (its address without the port). At the bound of a source its youngest message makes room for
+ * fragments of its older ones, and all others of it are refused: else messages of which none can
+ * become whole would wait for the time limit. Above a total bound (which is that of a source whose
+ * share is all frames, too) the oldest partial messages are dropped, so that a flood of first
+ * fragments cannot lock others out. A message is given up when nothing new has come to it for the
+ * time limit. Every fragment costs one hash lookup and one store, about 35 ns, in order or not; the
+ * default limits take 6.5 MB.
  *
  * One owner thread (a packet lcore); memory is allocated by create only. Frames are opaque
  * references: reassembly never reads them and returns every one it accepted exactly once, with a

@@ -2,6 +2,7 @@
 #include "reasm_pvt.h"
 
 #include "kvr_errno.h"
+#include "kvr_sim.h"
 
 #include <stdlib.h>
 
@@ -150,6 +151,32 @@ uint32_t kvr_reasm_flush(struct kvr_reasm *r)
 		kvr_reasm__drop(r, r->oldest);
 	kvr_cell_add(&r->stats.flushed, n);
 	r->may_free = UINT32_MAX;
+	kvr_reasm__free(r, UINT32_MAX);
+	return n;
+}
+
+/* The entry whose time is over, or NONE. Copies move an entry back in its list and not its time:
+ * one that only copies come to is found when it has been asked for. */
+static uint32_t overdue(const struct kvr_reasm *r, uint64_t now)
+{
+	for (uint32_t k = 0; k < QUIET_LISTS; k++) {
+		const uint32_t i = r->quiet[k].first;
+
+		if (i != NONE && now - r->entries[i].progress >= r->conf.timeout)
+			return i;
+	}
+	return NONE;
+}
+
+uint32_t kvr_reasm_expire(struct kvr_reasm *r, uint64_t now, uint32_t max)
+{
+	uint32_t n = 0, i;
+
+	for (; n < max && (i = overdue(r, now)) != NONE; n++) {
+		KVR_SIM_SOMETIMES(REASM_EXPIRED);
+		kvr_reasm__drop(r, i);
+	}
+	kvr_cell_add(&r->stats.expired, n);
 	kvr_reasm__free(r, UINT32_MAX);
 	return n;
 }

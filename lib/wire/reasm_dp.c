@@ -69,7 +69,7 @@ static uint32_t peer_get(struct kvr_reasm *r, const struct kvr_peer *peer)
 		 behind(r->free_peer, r->fresh_peer, r->conf.max_messages,
 			&r->peers[r->free_peer].next));
 	r->peers[i] = (struct reasm_peer){
-		.peer = *peer, .next = r->peer_buckets[bucket], .bucket = bucket};
+		.peer = *peer, .next = r->peer_buckets[bucket], .bucket = bucket, .youngest = NONE};
 	r->peer_buckets[bucket] = i;
 	return i;
 }
@@ -88,6 +88,29 @@ static void peer_put(struct kvr_reasm *r, uint32_t i)
 	r->free_peer = i;
 }
 
+/* Into the list of its source, as the youngest. */
+static void mine_append(struct kvr_reasm *r, uint32_t i)
+{
+	struct reasm_entry *e = &r->entries[i];
+	struct reasm_peer *p = &r->peers[e->peer];
+
+	e->mine_younger = NONE;
+	e->mine_older = p->youngest;
+	if (p->youngest != NONE)
+		r->entries[p->youngest].mine_younger = i;
+	p->youngest = i;
+}
+
+static void mine_unlink(struct kvr_reasm *r, const struct reasm_entry *e)
+{
+	if (e->mine_older != NONE)
+		r->entries[e->mine_older].mine_younger = e->mine_younger;
+	if (e->mine_younger != NONE)
+		r->entries[e->mine_younger].mine_older = e->mine_older;
+	else
+		r->peers[e->peer].youngest = e->mine_older;
+}
+
 static uint32_t entry_new(struct kvr_reasm *r, const struct reasm_key *key,
 			  const struct kvr_peer *share, uint32_t bucket, uint32_t msg_len)
 {
@@ -102,6 +125,7 @@ static uint32_t entry_new(struct kvr_reasm *r, const struct reasm_key *key,
 	r->buckets[bucket] = i;
 	e->peer = peer_get(r, share);
 	r->peers[e->peer].messages++;
+	mine_append(r, i);
 	e->msg_len = msg_len;
 	e->unit = 0;
 	e->n_frags = 0;
@@ -135,6 +159,7 @@ static void entry_free(struct kvr_reasm *r, uint32_t i)
 	struct reasm_peer *p = &r->peers[e->peer];
 	uint32_t *link = &r->buckets[e->bucket];
 
+	mine_unlink(r, e);
 	p->messages--;
 	p->frames -= e->n_have;
 	p->bytes -= e->bytes;
@@ -266,6 +291,26 @@ static bool peer_has_room(const struct kvr_reasm *r, uint32_t entry, const struc
 	return p->frames < c->peer_max_frames && h->frag_len <= c->peer_max_bytes - p->bytes &&
 	       p->pages + 2 <= r->peer_max_pages &&
 	       (entry != NONE || p->messages < c->peer_max_messages);
+}
+
+/*
+ * A source that is at its bound with messages of which none is whole would wait for all of them to
+ * be given up. What belongs to an older message of it gets the room of the youngest.
+ */
+static bool make_room_of_own(struct kvr_reasm *r, uint32_t entry, const struct kvr_peer *peer,
+			     const struct kvr_wire_hdr *h)
+{
+	while (!peer_has_room(r, entry, peer, h)) {
+		const uint32_t victim =
+			entry != NONE ? r->peers[r->entries[entry].peer].youngest : NONE;
+
+		if (victim == entry || h->msg_len > r->conf.peer_max_bytes)
+			return false;
+		kvr_reasm__drop(r, victim);
+		kvr_cell_add(&r->stats.evicted, 1);
+		kvr_reasm__free(r, UINT32_MAX);
+	}
+	return true;
 }
 
 static bool total_has_room(const struct kvr_reasm *r, bool new_entry, uint32_t len)
@@ -428,7 +473,7 @@ enum kvr_reasm_result kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *
 	}
 	if (kvr_reasm_too_long(r, hdr))
 		return refuse(&r->stats.refused_large, out, KVR_E_TOO_LARGE);
-	if (!peer_has_room(r, i, &share, hdr) || !make_room(r, i, hdr->frag_len))
+	if (!make_room_of_own(r, i, &share, hdr) || !make_room(r, i, hdr->frag_len))
 		return refuse(&r->stats.refused_full, out, KVR_E_REASSEMBLY_FULL);
 	if (i == NONE)
 		i = entry_new(r, &key, &share, bucket, hdr->msg_len);
@@ -441,30 +486,4 @@ enum kvr_reasm_result kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *
 	if (hdr->kind != KVR_POTENTIAL_LOADS)
 		kvr_reasm__done_add(r, done_name(name, hdr), now);
 	return KVR_REASM_COMPLETE;
-}
-
-/* The entry whose time is over, or NONE. Copies move an entry back in its list and not its time:
- * one that only copies come to is found when it has been asked for. */
-static uint32_t overdue(const struct kvr_reasm *r, uint64_t now)
-{
-	for (uint32_t k = 0; k < QUIET_LISTS; k++) {
-		const uint32_t i = r->quiet[k].first;
-
-		if (i != NONE && now - r->entries[i].progress >= r->conf.timeout)
-			return i;
-	}
-	return NONE;
-}
-
-uint32_t kvr_reasm_expire(struct kvr_reasm *r, uint64_t now, uint32_t max)
-{
-	uint32_t n = 0, i;
-
-	for (; n < max && (i = overdue(r, now)) != NONE; n++) {
-		KVR_SIM_SOMETIMES(REASM_EXPIRED);
-		kvr_reasm__drop(r, i);
-	}
-	kvr_cell_add(&r->stats.expired, n);
-	kvr_reasm__free(r, UINT32_MAX);
-	return n;
 }

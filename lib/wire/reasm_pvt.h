@@ -45,15 +45,16 @@ struct reasm_done {
 	uint64_t at;
 };
 
-/* One partial message: 992 bytes, of which a two-fragment message touches three lines. */
+/* One partial message: 1,000 bytes, of which a two-fragment message touches three lines. */
 struct reasm_entry {
 	struct reasm_key key;
 	uint32_t next; /* in its bucket, or in the free list */
 	uint32_t bucket;
-	uint32_t older, younger; /* age list */
-	uint32_t before, behind; /* in its quiet list */
-	uint32_t quiet;		 /* QUIET_FRESH or QUIET_ASKED */
-	uint32_t since;		 /* bytes of its frames that have come since it was asked for */
+	uint32_t older, younger;	   /* age list */
+	uint32_t mine_older, mine_younger; /* the same of its source */
+	uint32_t before, behind;	   /* in its quiet list */
+	uint32_t quiet;			   /* QUIET_FRESH or QUIET_ASKED */
+	uint32_t since; /* bytes of its frames that have come since it was asked for */
 	uint32_t peer;
 	uint32_t msg_len;
 	uint32_t unit;	  /* body bytes of every fragment but the last; 0 = not known yet */
@@ -73,6 +74,7 @@ struct reasm_peer {
 	uint32_t next;
 	uint32_t bucket;
 	uint32_t messages, frames, pages;
+	uint32_t youngest; /* of its messages */
 	uint64_t bytes;
 };
 

@@ -5,6 +5,7 @@
 #include "kvr_test.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -338,8 +339,44 @@ static void senders_of_one_source_share(void)
 	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
 	CU_ASSERT_EQUAL(add(r, &peer_b, 1, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
 	CU_ASSERT_EQUAL(add(r, &peer_b, 1, 2504, 1000, 1000, 0, &m), KVR_REASM_HELD);
-	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 1000, 1000, 0, &m), -KVR_E_REASSEMBLY_FULL);
+	CU_ASSERT_EQUAL(add(r, &peer_b, 1, 2504, 2000, 504, 0, &m), -KVR_E_REASSEMBLY_FULL);
 	CU_ASSERT_EQUAL(add(r, &other, 1, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->evicted, 0);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 1000, 1000, 0, &m), KVR_REASM_HELD); /* b's goes */
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->evicted, 1);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->frames, 3);
+	CU_ASSERT_EQUAL(add(r, &peer_b, 1, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_a, 1, 2504, 2000, 504, 0, &m), KVR_REASM_COMPLETE);
+	finish(r);
+}
+
+/*
+ * A sender has begun more messages than it may hold, says what is missing of all of them again and
+ * again, and time stands still: they become whole all the same, the oldest first.
+ */
+static void a_source_at_its_bound_gets_on(void)
+{
+	enum { MESSAGES = 12, FRAGMENTS = 4 };
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){
+		.max_frames = 100, .peer_max_frames = MESSAGES, .remember = 16});
+	bool whole[MESSAGES] = {false};
+	uint32_t n = 0, rounds = 0;
+	struct kvr_reasm_msg m;
+
+	for (; n < MESSAGES && rounds < 2 * MESSAGES; rounds++)
+		for (uint32_t f = 0; f < FRAGMENTS; f++)
+			for (uint32_t k = 0; k < MESSAGES; k++) {
+				const int rc = whole[k] ? 0
+							: add(r, &peer_a, k, FRAGMENTS * 1000,
+							      f * 1000, 1000, 0, &m);
+
+				CU_ASSERT(rc >= 0 || rc == -KVR_E_REASSEMBLY_FULL);
+				whole[k] = whole[k] || rc == KVR_REASM_COMPLETE;
+				n += rc == KVR_REASM_COMPLETE;
+				CU_ASSERT_FATAL(kvr_reasm_stats(r)->frames <= MESSAGES);
+			}
+	CU_ASSERT_EQUAL(n, MESSAGES);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->messages, 0);
 	finish(r);
 }
 
@@ -671,17 +708,20 @@ static void storm(struct kvr_reasm *r, uint64_t first, uint32_t whole, uint32_t 
 
 static void memory_is_touched_at_create(void)
 {
+	const int plain = mallopt(M_PERTURB, 0); /* MALLOC_PERTURB_ touches all memory */
 	struct kvr_reasm *r = make((struct kvr_reasm_conf){.max_messages = 4096,
 							   .max_frames = 32768,
 							   .peer_max_messages = 4096,
 							   .peer_max_frames = 32768,
-							   .remember = 16384});
+							   .remember = 16384,
+							   .resident = true});
 	long before;
 
 	storm(r, 1, 2, 1, 100); /* this thread's stack and code */
 	before = faults();
 	storm(r, 1000, 20000, 4000, 4000);
 	CU_ASSERT_EQUAL(faults() - before, 0);
+	CU_ASSERT_EQUAL(plain, 1);
 	kvr_reasm_destroy(r);
 }
 
@@ -699,6 +739,7 @@ int main(void)
 		{"question", a_question_is_not_longer_than_what_came},
 		{"remembered", completed_messages_are_remembered},
 		{"source", senders_of_one_source_share},
+		{"own bound", a_source_at_its_bound_gets_on},
 		{"too large", messages_of_too_many_fragments_are_refused_at_once},
 		{"short", the_oldest_go_when_memory_is_short},
 		{"share of a peer", a_peer_cannot_exceed_its_share},
