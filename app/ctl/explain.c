@@ -263,7 +263,10 @@ static void say_state(const char *id, const json_t *w)
 
 	printf("worker %s of pool %s is %s, %.0f requests are there, it was heard %.0f ms ago\n",
 	       id, text(w, "pool"), state, num(w, "bookings"), num(w, "silent_ms"));
-	if (strcmp(state, "draining") == 0 || strcmp(state, "drained") == 0)
+	if (json_object_get(w, "drained_by") != NULL && strcmp(text(w, "drained_by"), "agent") == 0)
+		printf("it gets nothing new because its agent has asked for that: it stops "
+		       "(SIGTERM), or it rests until SIGUSR2 comes to kvroute-agent again\n");
+	else if (strcmp(state, "draining") == 0 || strcmp(state, "drained") == 0)
 		printf("it gets nothing new because it drains: kvroute-ctl resume %s\n", id);
 	else if (strcmp(state, "suspect") == 0)
 		printf("it gets nothing new because its heartbeats do not arrive\n");

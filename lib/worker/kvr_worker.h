@@ -91,6 +91,7 @@ struct kvr_worker {
 	uint8_t flags;			 /* KVR_HELLO_F_* */
 	bool moved;			 /* `path` has changed in this life */
 	bool warm;			 /* a snapshot had its blocks, all of them */
+	bool rests;			 /* it drains, and its agent has asked for that */
 	uint32_t wished;		 /* beat->wish when it was last acted on */
 	uint64_t said; /* digest of the HELLO: a life does not change what it is */
 	uint64_t boot; /* of the process that said it; 0: not told */

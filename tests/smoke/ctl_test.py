@@ -176,6 +176,15 @@ def with_router(base, router):
     expect("why", ctl(base, "why", "5")[0], "worker 5 of pool m is serving", "among the best of 1 and got 0",
            "0.0 blocks cached against 8.0", "the others have more")
     expect("why the chosen", ctl(base, "why", "3")[0], "among the best of 1 and got 1")
+    WORKERS["6"].update(state="drained", drained_by="operator")
+    expect("why it drains", ctl(base, "why", "6")[0], "because it drains: kvroute-ctl resume 6")
+    WORKERS["6"].update(drained_by="agent")
+    out, _ = ctl(base, "why", "6")
+    expect("why it rests", out, "its agent has asked for that", "SIGUSR2")
+    if "resume" in out:
+        raise Failed(f"why: it may stop, and is to be resumed: {out}")
+    WORKERS["6"].pop("drained_by")
+    WORKERS["6"].update(state="serving")
     expect("why nobody", ctl(base, "why", "4000", want=1)[1], "no worker 4000")
     out, _ = ctl(base, "watch", "decisions", "--count", "2", "--seconds", "0.05")
     if out.count("\n") != 1:

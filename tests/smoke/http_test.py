@@ -177,6 +177,9 @@ def drains(front, router, engines, agents):
     def state(worker):
         return router.telemetry('/kvroute/workers')['workers'].get(f'{worker}', {}).get('state')
 
+    def by():
+        return router.telemetry('/kvroute/workers')['workers'][f'{first.worker}'].get('drained_by')
+
     def count():
         return engines[0].state()['count']['requests']
     threads = [threading.Thread(target=client, args=(i,)) for i in range(8)]
@@ -189,6 +192,7 @@ def drains(front, router, engines, agents):
     there, done = count(), n[0]
     front.until('the other one works', lambda: n[0] > done + 16)
     front.check('nothing comes', count() == there, (there, count()))
+    front.check('it is known who has asked for that', by() == 'agent', by())
     first.process.send_signal(signal.SIGUSR2)
     front.until('and resumes', lambda: state(first.worker) == 'serving' and count() > there)
     first.process.send_signal(signal.SIGUSR2)
@@ -197,6 +201,10 @@ def drains(front, router, engines, agents):
     there, done = count(), n[0]
     front.until("an operator's word after it counts", lambda: n[0] > done + 16)
     front.check('and stays', state(first.worker) == 'serving' and count() > there, (state(first.worker), there, count()))
+    front.check('who drains it no more', by() is None, by())
+    router.telemetry(f'/kvroute/drain,{first.worker}')
+    front.check('now it is an operator', by() == 'operator', by())
+    router.telemetry(f'/kvroute/resume,{first.worker}')
     front.check('SIGTERM ends it when nothing is left', first.stop() == 0)
     front.until('it has gone', lambda: state(first.worker) in (None, 'gone'))
     over.set()

@@ -464,6 +464,7 @@ int worker_drain(struct router *rt, uint64_t id, bool draining, const char *why)
 	call_lcore(rt, c.pool->sched_lcore, on_sched_drain, &c);
 	worker_set_state(rt, w, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING, why);
 	w->drain_ns = 0;
+	w->rests = false;
 	if (c.side)
 		log_prefill(c.pool, kvr_disagg_active(&c.pool->pair.disagg));
 	return 0;

@@ -39,9 +39,11 @@ static bool check_wish(struct router *rt, struct kvr_worker *w)
 		return false;
 	if (what != KVR_WISH_AS_IS)
 		rc = worker_drain(rt, w->id, what == KVR_WISH_DRAIN, "asked for by its agent");
-	if (rc == 0) /* else its state forbids it yet */
-		w->wished = wish;
-	return rc == 0;
+	if (rc < 0) /* its state forbids it yet */
+		return false;
+	w->wished = wish;
+	w->rests = (wish & KVR_BEAT_F_DRAIN) != 0;
+	return true;
 }
 
 /* Bookings of some workers of one scheduler lcore. */

@@ -69,6 +69,8 @@ static void add_worker(struct router *rt, struct rte_tel_data *list, const struc
 		return;
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "state", kvr_worker_state_name(w->state));
+	if (w->state == KVR_WORKER_DRAINING || w->state == KVR_WORKER_DRAINED)
+		rte_tel_data_add_dict_string(d, "drained_by", w->rests ? "agent" : "operator");
 	rte_tel_data_add_dict_string(d, "pool", rt->pool[w->pool].name);
 	rte_tel_data_add_dict_u64(d, "dp_start", w->dp_start);
 	rte_tel_data_add_dict_u64(d, "dp_size", w->dp_size);
