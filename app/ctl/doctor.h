@@ -71,6 +71,9 @@ double doctor_now(const struct doctor_look *l, const char *name);
 /** How much it has grown between the looks; 0 when it has not, or was not there before. */
 double doctor_grown(const struct doctor_look *l, const char *name);
 
+/** @return @p one or @p many, as @p n things, printed with %.0f, ask for. */
+const char *doctor_word(double n, const char *one, const char *many);
+
 /** Write the sentence. @return true. */
 bool doctor_say(const struct doctor_look *l, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What rules read of a look, and how they say it. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,6 +33,11 @@ double doctor_grown(const struct doctor_look *l, const char *name)
 	const double by = doctor_now(l, name) - snap_number(before);
 
 	return before != NULL && by > 0 ? by : 0;
+}
+
+const char *doctor_word(double n, const char *one, const char *many)
+{
+	return nearbyint(n) == 1 ? one : many;
 }
 
 bool doctor_say(const struct doctor_look *l, const char *fmt, ...)

@@ -16,11 +16,13 @@ static bool is_kv(const struct doctor_look *l)
 bool rule_no_events(const struct doctor_look *l)
 {
 	const double was = snap_number(snap_at(l->before, "requests", "finished", NULL));
+	double n;
 
 	if (was == 0 || doctor_now(l, "events.frames") > 0)
 		return false;
-	return doctor_say(l, "pool %s: %.0f requests have ended, and no worker has sent a KV event",
-			  l->name, doctor_now(l, "requests.finished"));
+	n = doctor_now(l, "requests.finished");
+	return doctor_say(l, "pool %s: %.0f %s ended, and no worker has sent a KV event", l->name,
+			  n, doctor_word(n, "request has", "requests have"));
 }
 
 /* The rank of pool l->name whose number has grown most, as " (rank 17/0)", or "". */
@@ -50,10 +52,9 @@ bool rule_event_gap(const struct doctor_look *l)
 	char rank[64];
 	const double gaps = doctor_grown(l, "events.gaps");
 
-	return gaps > 0 && doctor_say(l,
-				      "pool %s: %.0f frames of KV events came with a gap before "
-				      "them%s",
-				      l->name, gaps, worst_rank(l, "gaps", rank, sizeof(rank)));
+	return gaps > 0 && doctor_say(l, "pool %s: %.0f %s of KV events came behind a gap%s",
+				      l->name, gaps, doctor_word(gaps, "frame", "frames"),
+				      worst_rank(l, "gaps", rank, sizeof(rank)));
 }
 
 bool rule_event_back(const struct doctor_look *l)
@@ -71,9 +72,9 @@ bool rule_orphans(const struct doctor_look *l)
 	const double n = doctor_grown(l, "prefix.orphans");
 
 	return n > 0 && doctor_say(l,
-				   "pool %s: %.0f blocks were stored behind a parent that nobody "
-				   "has announced",
-				   l->name, n);
+				   "pool %s: %.0f %s stored behind a parent that nobody has "
+				   "announced",
+				   l->name, n, doctor_word(n, "block was", "blocks were"));
 }
 
 bool rule_unknown_removes(const struct doctor_look *l)
@@ -106,8 +107,9 @@ bool rule_silent_rank(const struct doctor_look *l)
 	return frames > 0 && snap_number(json_object_get(l->before, "finished")) > 0 &&
 	       events_of(l->is, l) != NULL && event_number(l, l->is, "next_event_id") == 0 &&
 	       event_number(l, l->is, "stored") == 0 &&
-	       doctor_say(l, "pool %s: rank %s has finished %.0f requests and sent no KV event",
-			  l->pool, l->name, doctor_now(l, "finished"));
+	       doctor_say(l, "pool %s: rank %s has finished %.0f %s and sent no KV event", l->pool,
+			  l->name, doctor_now(l, "finished"),
+			  doctor_word(doctor_now(l, "finished"), "request", "requests"));
 }
 
 /* Its blocks are not all known, and nothing has come since. */
@@ -142,9 +144,9 @@ bool rule_unread_events(const struct doctor_look *l)
 
 	return events_of(l->was, l) != NULL && n > 0 &&
 	       doctor_say(l,
-			  "pool %s: %.0f KV events of its engine could not be read by the agent of "
+			  "pool %s: %.0f KV %s of its engine could not be read by the agent of "
 			  "rank %s",
-			  l->pool, n, l->name);
+			  l->pool, n, doctor_word(n, "event", "events"), l->name);
 }
 
 bool rule_event_block_size(const struct doctor_look *l)
@@ -184,9 +186,10 @@ bool rule_useless_cache(const struct doctor_look *l)
 		       0.5 * doctor_grown(&pool, "requests.routes") &&
 	       doctor_grown(l, "routed") >= 20 && doctor_grown(l, "predicted_tokens") == 0 &&
 	       doctor_say(l,
-			  "pool %s: rank %s holds %.0f blocks, and none of %.0f requests that went "
+			  "pool %s: rank %s holds %.0f %s, and none of %.0f requests that went "
 			  "there has met one",
-			  l->pool, l->name, held, doctor_grown(l, "routed"));
+			  l->pool, l->name, held, doctor_word(held, "block", "blocks"),
+			  doctor_grown(l, "routed"));
 }
 
 /* It may be asked, and is not, though its pool is busy. */

@@ -24,18 +24,17 @@ bool rule_empty_pool(const struct doctor_look *l)
 		    strcmp(state, "serving") == 0)
 			return false;
 	}
-	return routes > 0 && doctor_say(l, "pool %s: %.0f requests came, and no worker serves it",
-					l->name, routes);
+	return routes > 0 &&
+	       doctor_say(l, "pool %s: %.0f %s came, and no worker serves it", l->name, routes,
+			  doctor_word(routes, "request", "requests"));
 }
 
 bool rule_expired(const struct doctor_look *l)
 {
 	const double n = doctor_grown(l, "requests.expired");
 
-	return n > 0 && doctor_say(l,
-				   "pool %s: %.0f requests were in flight until their time was "
-				   "over",
-				   l->name, n);
+	return n > 0 && doctor_say(l, "pool %s: %.0f %s in flight until the time for it was over",
+				   l->name, n, doctor_word(n, "request was", "requests were"));
 }
 
 bool rule_queue_stands(const struct doctor_look *l)
@@ -45,8 +44,8 @@ bool rule_queue_stands(const struct doctor_look *l)
 
 	return before > 0 && waiting >= before && doctor_grown(l, "requests.admitted") == 0 &&
 	       l->seconds >= 1 &&
-	       doctor_say(l, "pool %s: %.0f requests wait, and none was let in for %.0f s", l->name,
-			  waiting, l->seconds);
+	       doctor_say(l, "pool %s: %.0f %s, and none was let in for %.0f s", l->name, waiting,
+			  doctor_word(waiting, "request waits", "requests wait"), l->seconds);
 }
 
 bool rule_slots_full(const struct doctor_look *l)
@@ -86,9 +85,10 @@ bool rule_unheard(const struct doctor_look *l)
 
 	return n > 0 && 2 * n >= routed && why != NULL && strcmp(why, "suspect") != 0 &&
 	       doctor_say(l,
-			  "pool %s: rank %s is not silent, but has not acknowledged %.0f requests; "
-			  "they went to others",
-			  l->pool, l->name, n);
+			  "pool %s: rank %s is not silent, but has not acknowledged %.0f %s to "
+			  "others",
+			  l->pool, l->name, n,
+			  doctor_word(n, "request; it went", "requests; they went"));
 }
 
 #define FAIL_MOST  4   /* may */
@@ -284,9 +284,10 @@ bool rule_bad_rank(const struct doctor_look *l)
 	const double n = doctor_grown(l, "ingress.bad_rank");
 
 	return n > 0 && doctor_say(l,
-				   "%.0f heartbeats or frames of KV events name a rank that the "
-				   "HELLO of their worker does not",
-				   n);
+				   "%.0f %s of KV events %s a rank that the HELLO of their "
+				   "worker does not name",
+				   n, doctor_word(n, "heartbeat or frame", "heartbeats or frames"),
+				   doctor_word(n, "is of", "are of"));
 }
 
 bool rule_unbalanced(const struct doctor_look *l)
@@ -325,8 +326,9 @@ bool rule_log_lost(const struct doctor_look *l)
 {
 	const double n = doctor_grown(l, "log.dropped");
 
-	return n > 0 && doctor_say(l,
-				   "%.0f lines of the log were dropped: nobody reads standard "
-				   "error fast enough",
-				   n);
+	return n > 0 &&
+	       doctor_say(l,
+			  "%.0f %s of the log %s dropped: nobody reads standard error "
+			  "fast enough",
+			  n, doctor_word(n, "line", "lines"), doctor_word(n, "was", "were"));
 }

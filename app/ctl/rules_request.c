@@ -54,15 +54,16 @@ bool rule_drain_stuck(const struct doctor_look *l)
 			     r) {
 		if (json_object_get(r, "worker") == NULL || number_of(r, "worker") != worker)
 			continue;
-		snprintf(which, sizeof(which), ", the oldest of them %s for %.0f s%s",
+		snprintf(which, sizeof(which), ", %s%s for %.0f s%s",
+			 doctor_word(left, "", "the oldest of them "),
 			 short_id(key, id, sizeof(id)), number_of(r, "age_ms") / 1000,
 			 number_of(r, "booked") != 0
 				 ? ", run by its client (/pick), who has not said that it is over"
 				 : "");
 		break;
 	}
-	return doctor_say(l, "worker %s drains for %.0f s, %.0f requests are left there%s", l->name,
-			  ms / 1000, left, which);
+	return doctor_say(l, "worker %s drains for %.0f s, %.0f %s left there%s", l->name,
+			  ms / 1000, left, doctor_word(left, "request is", "requests are"), which);
 }
 
 /* ---- requests that nobody works at ---- */
@@ -141,7 +142,7 @@ bool rule_request_stands(const struct doctor_look *l)
 			snprintf(where, sizeof(where), " (%s)", text_of(r, "state"));
 	}
 	if (n > 1)
-		snprintf(others, sizeof(others), ", and %u others", n - 1);
+		snprintf(others, sizeof(others), ", and %u other%s", n - 1, n > 2 ? "s" : "");
 	return n > 0 &&
 	       doctor_say(l, "pool %s: request %s%s is in flight for %.0f s without progress%s",
 			  l->name, short_id(first, id, sizeof(id)), where, age, others);

@@ -98,7 +98,7 @@ class More:
         self.all.remove(other)
         was = self.router.telemetry('/kvroute/pools')['llama']['requests']['expired']
         self.says(self.doctor(['expired'], lambda: self.until('it is over', self.asked(
-            '/kvroute/pools', lambda a: a['llama']['requests']['expired'] > was))), 'pool llama: 1 requests were in flight until')
+            '/kvroute/pools', lambda a: a['llama']['requests']['expired'] > was))), 'pool llama: 1 request was in flight until')
         other.close()
 
     def link(self):

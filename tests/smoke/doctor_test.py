@@ -132,8 +132,8 @@ class Doctor(Rig, Faults, More):
         self.agent.stored(0, p.sequence_hashes(range(4 * B), B))
         self.until('events are taken', lambda: self.agent.ranks[0].acked == self.agent.ranks[0].next)
         self.doctor([], lambda: self.ask(3))
-        self.doctor(['event-gap'], self.gap)
-        self.doctor(['orphan-blocks'], self.orphan)
+        self.says(self.doctor(['event-gap'], self.gap), '1 frame of KV events came behind a gap (rank 100/0)')
+        self.says(self.doctor(['orphan-blocks'], self.orphan), 'pool llama: 1 block was stored behind a parent')
         found = self.doctor(['refused'], self.wrong_block_size)
         if 'worker 102 at' not in found[0]['says'] or 'block_size: got 32, pool llama has 16' not in found[0]['says']:
             raise Failed(f'the right block size is not said: {found}')
