@@ -2,22 +2,96 @@
 #include "buffers.h"
 
 #include <dlfcn.h>
-#include <h2o.h>
+#include <errno.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
-#define SMALL (64u << 10) /* bytes that any buffer may have: heads, frames */
+#include "source.h"
+
+#define SMALL	(64u << 10) /* bytes that any buffer may have: heads, frames */
+#define TIMES	15u	    /* an address may have so many times what is free (room.h) */
+#define BUCKETS 4096u
+
+/* Whose a connection's buffer of input is, by its place, or a large buffer, by its address. */
+struct owner {
+	LIST_ENTRY(owner) chain;
+	const void *key;
+	struct gw_source *source;
+	uint64_t bytes; /* of a large buffer */
+};
 
 static __thread struct {
 	int64_t bytes; /* a buffer that was made before the first count may go */
-	uint64_t most;
+	uint64_t share, most;
 	kvr_cell_t *row;
+	struct gw_sources *sources;
+	struct gw_source *reading; /* libh2o reads from it now; NULL: not known */
+	LIST_HEAD(, owner) owner[BUCKETS];
 } mine;
 
-void gw_buffers_limit(uint64_t bytes, kvr_cell_t *row)
+void gw_buffers_limit(struct gw_sources *sources, uint64_t share, uint64_t most, kvr_cell_t *row)
 {
-	mine.most = bytes;
+	mine.sources = sources;
+	mine.share = share;
+	mine.most = most;
 	mine.row = row;
 }
+
+/* ---- whose they are ---- */
+
+static uint32_t bucket(const void *key)
+{
+	return (uint32_t)(((uintptr_t)key >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 52) % BUCKETS;
+}
+
+static struct owner *find(const void *key)
+{
+	struct owner *o;
+
+	LIST_FOREACH (o, &mine.owner[bucket(key)], chain)
+		if (o->key == key)
+			break;
+	return o;
+}
+
+static int own(const void *key, struct gw_source *source, uint64_t bytes)
+{
+	struct owner *o = malloc(sizeof(*o));
+
+	if (o == NULL)
+		return -ENOMEM;
+	*o = (struct owner){.key = key, .source = source, .bytes = bytes};
+	LIST_INSERT_HEAD(&mine.owner[bucket(key)], o, chain);
+	gw_source_hold(mine.sources, source, GW_ROOM_BODIES, (int64_t)bytes);
+	return 0;
+}
+
+static void disown(const void *key)
+{
+	struct owner *o = find(key);
+
+	if (o == NULL)
+		return;
+	LIST_REMOVE(o, chain);
+	gw_source_hold(mine.sources, o->source, GW_ROOM_BODIES, -(int64_t)o->bytes);
+	free(o);
+}
+
+int gw_buffers_open(h2o_buffer_t **input, struct gw_source *source)
+{
+	return own(input, source, 0);
+}
+
+void gw_buffers_close(h2o_buffer_t **input)
+{
+	const struct owner *o = find(input);
+
+	if (o != NULL && mine.reading == o->source)
+		mine.reading = NULL;
+	disown(input);
+}
+
+/* ---- what they may take ---- */
 
 static void *theirs(const char *name)
 {
@@ -28,30 +102,51 @@ static void *theirs(const char *name)
 	return found;
 }
 
+/* Its only large buffer needs no more than room. */
+static bool is_share(const h2o_buffer_t *b, uint64_t bytes)
+{
+	const struct owner *o = find(b);
+	const uint64_t held = mine.reading != NULL
+				      ? gw_source_held(mine.sources, mine.reading, GW_ROOM_BODIES)
+				      : 0;
+
+	return held == (o != NULL ? o->bytes : 0) ||
+	       gw_source_fits(mine.sources, mine.reading, GW_ROOM_BODIES, bytes, mine.share, TIMES);
+}
+
 /* Only buffers of input: of others libh2o believes that they always grow. */
 static bool may_grow(const h2o_buffer_t *b, size_t more)
 {
 	return mine.most == 0 || b->bytes == NULL ||
 	       b->_prototype != &h2o_socket_buffer_prototype || b->size + more <= SMALL ||
 	       more <= b->capacity - b->size - (size_t)(b->bytes - b->_buf) ||
-	       mine.bytes + (int64_t)(b->size + more) <= (int64_t)mine.most;
+	       (mine.bytes + (int64_t)(b->size + more) <= (int64_t)mine.most &&
+		is_share(b, b->size + more));
 }
 
 h2o_iovec_t h2o_buffer_reserve(h2o_buffer_t **inbuf, size_t min_guarantee)
 {
 	static __thread h2o_iovec_t (*fn)(h2o_buffer_t * *inbuf, size_t min_guarantee);
 	const h2o_buffer_t *before = *inbuf;
+	const struct owner *connection = find(inbuf);
 	h2o_iovec_t room;
 
 	if (fn == NULL)
 		*(void **)&fn = theirs("h2o_buffer_reserve");
+	/* It makes room there before it reads; bodies of streams come from what it has read. */
+	if (connection != NULL)
+		mine.reading = connection->source;
 	if (!may_grow(before, min_guarantee)) {
 		kvr_stats_inc(mine.row, GW_BODIES_CUT);
 		return h2o_iovec_init(NULL, 0);
 	}
 	room = fn(inbuf, min_guarantee);
-	if (*inbuf != before)
-		mine.bytes += (int64_t)(*inbuf)->capacity;
+	if (*inbuf == before)
+		return room;
+	mine.bytes += (int64_t)(*inbuf)->capacity;
+	if ((*inbuf)->capacity > SMALL && mine.reading != NULL &&
+	    (*inbuf)->_prototype == &h2o_socket_buffer_prototype)
+		own(*inbuf, mine.reading, (*inbuf)->capacity); /* without memory: nobody's */
 	return room;
 }
 
@@ -62,5 +157,7 @@ void h2o_buffer__do_free(h2o_buffer_t *buffer)
 	if (fn == NULL)
 		*(void **)&fn = theirs("h2o_buffer__do_free");
 	mine.bytes -= (int64_t)buffer->capacity;
+	if (buffer->capacity > SMALL)
+		disown(buffer);
 	fn(buffer);
 }

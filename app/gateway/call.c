@@ -11,6 +11,7 @@
 #include "conn.h"
 #include "lease.h"
 #include "message.h"
+#include "room.h"
 
 #define MAX_TRIES 3 /* a request is handed to routers so often at most */
 
@@ -30,22 +31,11 @@ static void release(struct gw_call *c)
 	if (c->req != NULL || c->id != 0 || c->question != NULL)
 		return;
 	LIST_REMOVE(c, link);
-	c->t->held_bytes -= c->held;
+	gw_room_leave(c);
 	kvr_client_hints_destroy(c->hints);
 	gw_answer_free(c);
 	free(c->ids);
 	free(c);
-}
-
-bool gw_call_holds(struct gw_call *c)
-{
-	/* A body lies in libh2o's buffer, and once in the client's of the router. */
-	const uint64_t held = (c->req != NULL ? 2 * c->req->entity.len : 0) + c->head.cap +
-			      c->out.cap + c->busy.cap;
-
-	c->t->held_bytes += held - c->held;
-	c->held = held;
-	return c->t->held_bytes <= (uint64_t)c->t->opt->total_mb << 20;
 }
 
 static void fail(struct gw_call *c, enum gw_fault fault, const char *text)
@@ -119,17 +109,18 @@ static void on_item(struct kvr_client *client, uint64_t id, const struct kvr_cli
 		    void *user)
 {
 	struct gw_call *c = ((struct gw_try *)user)->call;
+	enum gw_fault room = GW_FAULTS;
 	int rc;
 
 	if (c == NULL || c->req == NULL || c->complete)
 		return;
 	GW_COUNT(c->t, GW_ITEMS);
 	rc = gw_answer_add(c, it);
-	if (rc == 0 && !gw_call_holds(c)) {
-		GW_COUNT(c->t, GW_NO_ROOM);
-		fail(c, GW_FULL, NULL);
+	if (rc == 0)
+		room = gw_room_take(c, GW_ROOM_GROWS);
+	if (room != GW_FAULTS) {
+		fail(c, room, NULL);
 		stop(c);
-		return;
 	}
 	if (rc == 0)
 		return;
@@ -451,6 +442,7 @@ void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path)
 {
 	struct gw_call *c = make(t, req);
 	static __thread struct gw_hints hints;
+	enum gw_fault room;
 	char err[256] = "";
 	int rc;
 
@@ -468,9 +460,9 @@ void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path)
 		fail(c, GW_TOO_MANY, NULL);
 		return;
 	}
-	if (!gw_call_holds(c)) {
-		GW_COUNT(t, GW_NO_ROOM);
-		fail(c, GW_FULL, NULL);
+	room = gw_room_take(c, GW_ROOM_NEW);
+	if (room != GW_FAULTS) {
+		fail(c, room, NULL);
 		return;
 	}
 	memset(&hints, 0, sizeof(hints));

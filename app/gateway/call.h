@@ -39,8 +39,9 @@ struct gw_call {
 	h2o_generator_t gen; /* first: libh2o calls back with it */
 	LIST_ENTRY(gw_call) link;
 	struct gw_thread *t;
-	h2o_req_t *req; /* NULL: the client has gone, or has been answered */
-	int fd;		/* of the connection */
+	h2o_req_t *req;		  /* NULL: the client has gone, or has been answered */
+	int fd;			  /* of the connection */
+	struct gw_source *source; /* where it comes from; lives while `held` is not 0 */
 
 	/* the question; points into the request's body as long as req is there */
 	struct gw_ask ask;
@@ -64,7 +65,7 @@ struct gw_call {
 	/* the answer */
 	struct gw_bytes head; /* until the head is complete */
 	struct gw_bytes out, busy;
-	uint64_t held;	   /* of these and the request's body, in gw_thread::held_bytes */
+	uint64_t held;	   /* of these and the request's body, for its source (room.h) */
 	uint64_t given_ms; /* since when libh2o has something to send; 0: nothing */
 	int status;
 	bool head_done, events, started, sending, complete, broken, counted;
@@ -76,9 +77,6 @@ void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path);
 
 /** The client's side of an HTTP/1 connection has been closed. */
 void gw_call_half_closed(struct gw_call *c);
-
-/** What a call holds has changed. @return false: all calls of the thread hold too much. */
-bool gw_call_holds(struct gw_call *c);
 
 /** A router does not answer any more: what waits there goes to another one. */
 void gw_calls_move(struct gw_router *r);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
+#include "buffers.h"
 #include "source.h"
 
 #define MAX_RESETS                                                                                 \
@@ -45,7 +46,7 @@ static void say_too_many(int fd)
 		shutdown(fd, SHUT_WR);
 }
 
-bool gw_conn_open(struct gw_thread *t, int fd)
+bool gw_conn_open(struct gw_thread *t, int fd, h2o_buffer_t **input)
 {
 	struct gw_conn *conn = place(t, fd);
 	struct sockaddr_storage from = {0};
@@ -61,7 +62,13 @@ bool gw_conn_open(struct gw_thread *t, int fd)
 		GW_COUNT(t, GW_SOURCE_CONNECTIONS);
 		say_too_many(fd);
 	}
-	return conn->source != NULL;
+	if (conn->source == NULL)
+		return false;
+	if (gw_buffers_open(input, conn->source) == 0)
+		return true;
+	gw_source_close(t->sources, conn->source);
+	conn->source = NULL;
+	return false;
 }
 
 void gw_conn_close(struct gw_thread *t, int fd)
@@ -96,7 +103,10 @@ void gw_conn_enter(struct gw_call *c)
 
 	c->fd = h2o_socket_get_fd(c->req->conn->callbacks->get_socket(c->req->conn));
 	conn = place(c->t, c->fd);
-	if (conn != NULL && !is_http2(c))
+	if (conn == NULL)
+		return;
+	c->source = conn->source;
+	if (!is_http2(c))
 		conn->call = c;
 }
 

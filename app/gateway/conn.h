@@ -16,8 +16,9 @@
  * A connection was accepted: where from is all that is known of it yet.
  * @return false: it gets 429, as its address has its share, or nothing for want of memory. The
  * caller closes it.
+ * @param input where libh2o keeps what it reads of it (buffers.h).
  */
-bool gw_conn_open(struct gw_thread *t, int fd);
+bool gw_conn_open(struct gw_thread *t, int fd, h2o_buffer_t **input);
 
 /** It is closed. */
 void gw_conn_close(struct gw_thread *t, int fd);
@@ -28,7 +29,7 @@ uint32_t gw_conn_ask(struct gw_thread *t, const h2o_req_t *req);
 /** The client has closed its side. @return the request that is under way there, or NULL. */
 struct gw_call *gw_conn_half_closed(struct gw_thread *t, int fd);
 
-/** A request begins on its connection: sets `fd`. */
+/** A request begins on its connection: sets `fd` and `source`. */
 void gw_conn_enter(struct gw_call *c);
 
 /**

@@ -26,7 +26,7 @@ static const struct {
 	[GW_TOO_MANY] = {{429, LIMITED, "too_many_requests", 1},
 			 "too many requests are in flight here"},
 	[GW_SOURCE_SHARE] = {{429, LIMITED, "too_many_from_address", 1},
-			     "your address has its share of connections or requests"},
+			     "your address has its share of connections, requests or room"},
 	[GW_CLIENT_GONE] = {{499, INVALID, "client_closed_request", 0},
 			    "the client closed the connection"},
 	[GW_ENGINE_GARBAGE] = {{502, SERVER, "bad_gateway", 0},

@@ -22,7 +22,7 @@ enum gw_fault {
 	GW_LEASE_GONE,	   /**< 410: what /pick has booked is over */
 	GW_BODY_TOO_LARGE, /**< 413 */
 	GW_TOO_MANY,	   /**< 429: requests in flight of this process */
-	GW_SOURCE_SHARE,   /**< 429: connections or requests of this address */
+	GW_SOURCE_SHARE,   /**< 429: connections, requests or bytes of this address */
 	GW_CLIENT_GONE,	   /**< 499: the client closed its side */
 	GW_ENGINE_GARBAGE, /**< 502: the engine's answer is no HTTP response */
 	GW_ENGINE_FAILED,  /**< 502: it ended in the middle, or before it began */

@@ -16,7 +16,7 @@
  * answers from a thread of its own; h2o's loop also carries the routers' sockets.
  *
  * The order of files: stats, errors, hints, ask, source (pure); options; tokens; router; answer;
- * choice; conn; lease; message; call; pages; heads; serve; main.
+ * buffers; choice; conn; room; lease; message; call; pages; heads; serve; main.
  */
 
 #include <h2o.h>
@@ -71,8 +71,7 @@ struct gw_thread {
 	struct gw_leases *leases;		  /* of all threads */
 	uint32_t number;			  /* of this one */
 	struct gw_call_list calls;
-	uint64_t held_bytes; /* of requests and answers that are not sent yet */
-	uint64_t rest_ms;    /* accept again then: there were no descriptors; 0: accepting */
+	uint64_t rest_ms; /* accept again then: there were no descriptors; 0: accepting */
 	/* libh2o was given something to send. Outside its loop it does not see by itself that there
 	 * is something to do: it must not wait then. */
 	bool touched;

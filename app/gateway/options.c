@@ -64,8 +64,10 @@ static const struct kvr_opt table[] = {
 	    "of an answer that the client does not read; beyond it the request is cancelled"),
 	U32("total-mb", total_mb, 1, 1048576, "1024", "MiB",
 	    "of requests and answers that wait here, for each thread; beyond it they are answered "
-	    "503. As much again for bodies that come in, and one more; beyond it those of more "
-	    "than 64 KiB are cut off"),
+	    "503. One address (IPv6: /64) may have three times what is free, or one request; "
+	    "more are answered 429. As much again for bodies that come in, and one more; beyond it "
+	    "those of more than 64 KiB are cut off, those of one address above fifteen times what "
+	    "is free"),
 	U32("header-ms", header_ms, 100, 600000, "10000", "ms",
 	    "a request must be there so long after its first byte"),
 	U32("idle-ms", idle_ms, 100, 3600000, "60000", "ms",

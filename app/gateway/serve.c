@@ -155,6 +155,7 @@ static void on_setup_error(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **s
 struct closing {
 	struct gw_thread *t;
 	int fd;
+	h2o_buffer_t **input;
 };
 
 static void on_closed(void *data)
@@ -162,6 +163,7 @@ static void on_closed(void *data)
 	struct closing *c = data;
 
 	kvr_stats_sub(c->t->row, GW_CONNECTIONS_OPEN, 1);
+	gw_buffers_close(c->input);
 	gw_conn_close(c->t, c->fd);
 	free(c);
 }
@@ -178,8 +180,8 @@ static bool take(struct gw_thread *t, h2o_socket_t *sock)
 	c = malloc(sizeof(*c));
 	if (c == NULL)
 		return false;
-	*c = (struct closing){t, h2o_socket_get_fd(sock)};
-	if (!gw_conn_open(t, c->fd)) {
+	*c = (struct closing){t, h2o_socket_get_fd(sock), &sock->input};
+	if (!gw_conn_open(t, c->fd, c->input)) {
 		free(c);
 		return false;
 	}
@@ -395,11 +397,13 @@ int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
 
 void gw_serve_run(struct gw_thread *t)
 {
-	/* One body more can be read, so that it is answered that there is no room. */
-	const uint64_t most = ((uint64_t)t->opt->total_mb << 20) + 2 * (uint64_t)t->opt->body_bytes;
+	/* One body more can be read, so that it is answered that there is no room: of an address
+	 * that has its share, and of another one. */
+	const uint64_t share = ((uint64_t)t->opt->total_mb << 20) + t->opt->body_bytes;
+	const uint64_t most = share + t->opt->body_bytes;
 	bool closing = false;
 
-	gw_buffers_limit(most, t->row);
+	gw_buffers_limit(t->sources, share, most, t->row);
 	for (;;) {
 		const int stop = atomic_load_explicit(t->stop, memory_order_relaxed);
 		int32_t wait;

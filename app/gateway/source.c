@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -15,16 +14,17 @@
 
 struct gw_source {
 	LIST_ENTRY(gw_source) chain;
-	TAILQ_ENTRY(gw_source) idle; /* while connections is 0 */
+	TAILQ_ENTRY(gw_source) idle; /* while is_idle() */
 	uint8_t addr[8];
 	uint8_t bytes;
 	uint32_t connections;
 	uint64_t paid_us; /* its requests so far fill the time until then */
+	uint64_t held[GW_ROOMS];
 };
 
 struct gw_sources {
 	uint32_t connections, rate, n_idle;
-	uint64_t seed;
+	uint64_t seed, held[GW_ROOMS];
 	TAILQ_HEAD(gw_source_idle, gw_source) idle;
 	LIST_HEAD(, gw_source) bucket[BUCKETS];
 };
@@ -75,6 +75,12 @@ static uint8_t key_of(const struct sockaddr *from, uint8_t key[8])
 	return 8;
 }
 
+static bool is_idle(const struct gw_source *src)
+{
+	return src->connections == 0 && src->held[GW_ROOM_CALLS] == 0 &&
+	       src->held[GW_ROOM_BODIES] == 0;
+}
+
 static void forget(struct gw_sources *s, struct gw_source *src)
 {
 	TAILQ_REMOVE(&s->idle, src, idle);
@@ -102,7 +108,7 @@ struct gw_source *gw_source_open(struct gw_sources *s, const struct sockaddr *fr
 		memcpy(src->addr, key, sizeof(key));
 		src->bytes = n;
 		LIST_INSERT_HEAD(&s->bucket[at], src, chain);
-	} else if (src->connections == 0) {
+	} else if (is_idle(src)) {
 		TAILQ_REMOVE(&s->idle, src, idle);
 		s->n_idle--;
 	} else if (src->connections >= s->connections) {
@@ -113,13 +119,45 @@ struct gw_source *gw_source_open(struct gw_sources *s, const struct sockaddr *fr
 	return src;
 }
 
-void gw_source_close(struct gw_sources *s, struct gw_source *src)
+static void rest(struct gw_sources *s, struct gw_source *src)
 {
-	if (--src->connections > 0)
+	if (!is_idle(src))
 		return;
 	TAILQ_INSERT_HEAD(&s->idle, src, idle);
 	if (++s->n_idle > IDLE)
 		forget(s, TAILQ_LAST(&s->idle, gw_source_idle));
+}
+
+void gw_source_close(struct gw_sources *s, struct gw_source *src)
+{
+	src->connections--;
+	rest(s, src);
+}
+
+void gw_source_hold(struct gw_sources *s, struct gw_source *src, enum gw_room room, int64_t bytes)
+{
+	if (bytes == 0)
+		return;
+	if (is_idle(src)) {
+		TAILQ_REMOVE(&s->idle, src, idle);
+		s->n_idle--;
+	}
+	src->held[room] += (uint64_t)bytes;
+	s->held[room] += (uint64_t)bytes;
+	rest(s, src);
+}
+
+uint64_t gw_source_held(const struct gw_sources *s, const struct gw_source *src, enum gw_room room)
+{
+	return src != NULL ? src->held[room] : s->held[room];
+}
+
+bool gw_source_fits(const struct gw_sources *s, const struct gw_source *src, enum gw_room room,
+		    uint64_t bytes, uint64_t most, uint32_t times)
+{
+	const uint64_t all = s->held[room] + bytes;
+
+	return all <= most && src->held[room] + bytes <= times * (most - all);
 }
 
 uint32_t gw_source_ask(struct gw_sources *s, struct gw_source *src, uint64_t now_ms)

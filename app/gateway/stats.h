@@ -29,7 +29,8 @@
 	X(GW_TOO_LARGE, too_large, COUNT, "requests", "refused: body, prompt or message too large") \
 	X(GW_OVERLOADED, overloaded, COUNT, "requests", "refused: requests in flight are at their limit") \
 	X(GW_NO_ROOM, no_room, COUNT, "requests", "refused or cut off: all that waits here is at its limit of bytes") \
-	X(GW_BODIES_CUT, bodies_cut, COUNT, "bodies", "connections or streams closed while their body came in: those of all were at their limit of bytes") \
+	X(GW_SOURCE_ROOM, source_room, COUNT, "requests", "refused or cut off: what waits here of their address is at its share of bytes") \
+	X(GW_BODIES_CUT, bodies_cut, COUNT, "bodies", "connections or streams closed while their body came in: those of all, or of their address, were at their limit of bytes") \
 	X(GW_RESTS, rests, COUNT, "times", "no connection was accepted for a while: no descriptors were left") \
 	X(GW_HTTP_ERRORS, http_errors, COUNT, "answers", "answers to what was no legal request of HTTP, or announced too large a body") \
 	X(GW_SLOW_READERS, slow_readers, COUNT, "requests", "cut off: the client did not read, and the buffer was full") \

@@ -7,6 +7,7 @@ protocol_test.sh starts it: gateway_limits.py KVROUTE GATEWAY
 import http.client
 import os
 import resource
+import select
 import socket
 import struct
 import subprocess
@@ -134,6 +135,48 @@ def bodies(program):
     check('the gateway ends, too', gw.stop() == 0)
 
 
+OTHER = '127.0.0.2'
+HEAD = b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n'
+
+
+def greedy(program):
+    """One address that takes what it can get of --total-mb, by requests that wait and by bodies that do not end: others find room."""
+    gw = Gateway(program, '--router', ADDRESSES[0], '--total-mb', '4', '--max-body', '1048576')
+    check('a gateway to fill', wait_for(gw.ready))
+    large = '{"model": "llama", "prompt": [1], "x_pad": "%s"}' % ('x' * 300000)
+    hang = large.replace('"prompt"', '"x_hang": 1, "prompt"').encode()
+    held = []
+
+    def refused():
+        return select.select(held, [], [], 0)[0]
+    for n in range(1, 9):
+        held.append(socket.create_connection(('127.0.0.1', gw.port), source_address=(OTHER, 0)))
+        held[-1].sendall(HEAD % len(hang) + hang)
+        wait_for(lambda: len(refused()) + gw.counters()['kvr_gateway_in_flight_requests'] == n)
+    check('it gets some', len(refused()) == 3 and gw.counters()['kvr_gateway_in_flight_requests'] == 5, gw.counters())
+    said = [x.recv(4096) for x in refused()]
+    check('and is told that it has its share', all(x.startswith(b'HTTP/1.1 429 ') and b'retry-after: 1\r\n' in x.lower() and
+                                                  b'"code":"too_many_from_address"' in x for x in said), said)
+    check('counted as its own', gw.counters()['kvr_gateway_source_room_requests_total'] == 3, gw.counters())
+    check('another address has room', gw.post('/v1/completions', large).status == 200)
+    for s in held:
+        s.close()
+    check('they end', wait_for(lambda: gw.counters()['kvr_gateway_in_flight_requests'] == 0), gw.counters())
+    cut, held = gw.counters()['kvr_gateway_bodies_cut_bodies_total'], []
+    for _ in range(12):
+        held.append(socket.create_connection(('127.0.0.1', gw.port), source_address=(OTHER, 0)))
+        try:
+            held[-1].sendall(HEAD % 1000000 + b'x' * 900000)
+        except OSError:
+            pass
+    check('bodies are cut off', wait_for(lambda: gw.counters()['kvr_gateway_bodies_cut_bodies_total'] > cut), gw.counters())
+    body = '{"model": "llama", "prompt": [1], "x_pad": "%s"}' % ('x' * 900000)
+    check('not those of another address', wait_for(lambda: gw.post('/v1/completions', body).status == 200, 5), gw.counters())
+    for s in held:
+        s.close()
+    check('a greedy one leaves nothing behind', gw.stop() == 0)
+
+
 def flood(program):
     """One address: so many connections, so many requests a second. Others are others."""
     gw = Gateway(program, '--router', ADDRESSES[0], '--source-connections', '4', '--source-rate', '1')
@@ -179,6 +222,7 @@ def run(program, log):
         check('the agent is served', wait_for(lambda: agents.agents[0].state == 'SERVING'))
         start(program)
         flood(program)
+        greedy(program)
         bodies(program)
         gw = Gateway(program, '--router', ADDRESSES[0], '--total-mb', '1', log=log)
         check('ready', wait_for(gw.ready))
