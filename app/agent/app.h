@@ -40,6 +40,7 @@
 	X(APP_ABORTED, aborted, COUNT, "requests", "stopped by client or router")                  \
 	X(APP_RUNNING, running, GAUGE, "requests", "at the engine now")                            \
 	X(APP_REFUSED, refused, COUNT, "requests", "not taken: no HTTP message, or leaving")       \
+	X(APP_PATHS_REFUSED, paths_refused, COUNT, "requests", "that named no path of --paths")    \
 	X(APP_STATUS_4XX, status_4xx, COUNT, "answers", "with a status of 400 to 499")             \
 	X(APP_STATUS_5XX, status_5xx, COUNT, "answers", "with a status of 500 and more")           \
 	X(APP_PAUSED, paused, COUNT, "times", "an engine waited for the router")                   \

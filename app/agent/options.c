@@ -8,6 +8,7 @@
 
 #include "kvr_conf.h"
 #include "kvr_log.h"
+#include "paths.h"
 
 static const char *const types[] = {"vllm", "sglang", NULL};
 static const char *const sinks[] = {KVR_LOG_SINKS};
@@ -73,6 +74,10 @@ static const struct kvr_opt table[] = {
 	TEXT("bodies-advertise", bodies_advertise, "",
 	     "ADDRESS:PORT that clients are told for it, when another one leads there; empty = "
 	     "where it listens"),
+	TEXT("paths", paths,
+	     "/v1/completions,/v1/chat/completions,/v1/responses,/v1/embeddings,/tokenize",
+	     "of the engine that requests may name, separated by commas; /v1/x* = all that begin "
+	     "so, * = all of them"),
 	U32("bodies-bytes", bodies_bytes, 65536, 1u << 31, "536870912", "bytes",
 	    "of such bodies that are coming in at one time"),
 	U32("body-ms", body_ms, 100, 600000, "10000", "ms",
@@ -180,6 +185,8 @@ static const char *check(struct agent_options *o)
 		snprintf(o->advertise, sizeof(o->advertise), "%.*s",
 			 (int)strcspn(o->engine + 7, "/"), o->engine + 7);
 	}
+	if (!agent_paths_valid(o->paths))
+		return "--paths takes paths separated by commas: /v1/completions, /v1/x* or *";
 	if (o->replay[0] != '\0' && o->events[0] == '\0')
 		return "--replay needs --events";
 	if (!is_endpoint(o->events))

@@ -22,6 +22,7 @@ struct agent_options {
 	uint32_t kv_blocks;
 	char bootstrap[280];
 	uint32_t prefill_ranks;
+	char paths[1024];
 	char taints[256], topology[256], advertise[101];
 	uint32_t max_requests, request_bytes, frame_bytes;
 	uint32_t health_ms, load_ms, connect_ms, timeout_s, drain_s, audit_s;

@@ -9,6 +9,7 @@
 
 #include "body.h"
 #include "pack.h"
+#include "paths.h"
 
 /* The head, with the fields of the message, and the rank. @return 0; -ENOMEM; -E2BIG. */
 static int set_head(struct app_job *j, const struct kvr_http_head *h, uint32_t dp_rank)
@@ -111,6 +112,11 @@ static int run(struct app_job *j, const struct kvr_agent_request *r, const char 
 	*why = "its body is no HTTP request message";
 	if (kvr_http_parse_request(message, len, &head) < 0 || head.target.p[0] != '/')
 		return 400;
+	*why = "its path is none of --paths";
+	if (!agent_path_allowed(j->app->o.paths, head.target.p, head.target.len)) {
+		kvr_cell_add(&j->app->st.paths_refused, 1);
+		return 403;
+	}
 	n = set_content(j, r, message + head.len, len - head.len);
 	*why = n == -EBADMSG ? "its content is no JSON object"
 	       : n == -ENOMEM

@@ -185,7 +185,7 @@ def engine_says(front):
 
 def methods(front):
     """HEAD has no content, whatever its head says."""
-    r = front.ask(list(range(20)), raw=b'HEAD /v1/models HTTP/1.1\r\naccept: */*\r\n\r\n')
+    r = front.ask(list(range(20)), raw=b'HEAD /v1/completions HTTP/1.1\r\naccept: */*\r\n\r\n')
     front.until('HEAD ends', lambda: r.ended)
     a = Answer(r.data)
     front.check('HEAD: a head alone', a.status == 200 and a.content == b'' and r.fin == (p.ITEM_FIN, 200), (r.fin, r.data[:100]))

@@ -200,6 +200,7 @@ def failures(router, program):
         r = front.ask(tokens[0], raw=message('/v1/completions', b'{}', content_length='7'))
         front.answers('a field of a connection', [r])
         front.check('a field of a connection: refused', r.rejected and r.rejected.detail[0] == 400, r.rejected)
+        paths(front, engine, agent, tokens[0])
         engine.test(break_after=3)
         r = front.ask(tokens[0], 20, stream=True)
         front.answers('half a line', [r])
@@ -229,6 +230,17 @@ def failures(router, program):
     finally:
         agent.kill()
         engine.stop()
+
+
+def paths(front, engine, agent, tokens):
+    """What the engine has besides is nobody's who may send to the router."""
+    for path in ('/_test', '/v1/completions/../../_test', '//_test', '/%5ftest', '/v1/completions%2f..%2f..%2f_test', 'http://127.0.0.1/_test'):
+        r = front.ask(tokens, path=path, decode_us=1)
+        front.answers(f'{path} ends', [r])
+        wanted = 400 if path.startswith('http:') else 403
+        front.check(f'{path}: refused', r.rejected and r.rejected.name == 'DispatchFailed' and r.rejected.detail[0] == wanted, (r.rejected, r.fin))
+    front.check('they are counted', agent.counters()['agent']['paths_refused'] == 5, agent.counters())
+    front.check('and have not come to the engine', front.answers('a query', [front.ask(tokens, path='/v1/completions?x=/../_test')])[0].status == 200)
 
 
 def slow(front, engine, agent, tokens):

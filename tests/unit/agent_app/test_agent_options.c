@@ -61,6 +61,7 @@ static void each_mistake_is_one_line_that_says_what_to_do(void)
 		{{"--events", "tcp://a:1", "--replay", "tcp://a:70000"},
 		 "--replay takes tcp://HOST:PORT"},
 		{{"--bootstrap", "h:1"}, "--role prefill"},
+		{{"--paths", "v1"}, "--paths takes paths"},
 		{{"--role", "prefill", "--bootstrap", "h"}, "HOST:PORT"},
 		{{"--role", "prefill", "--bootstrap", "h:70000"}, "HOST:PORT"},
 		{{"--role", "prefill", "--type", "sglang"}, "needs --bootstrap"},
