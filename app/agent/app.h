@@ -32,6 +32,7 @@
 #include "kvr_stats.h"
 #include "options.h"
 #include "prom.h"
+#include "quiet.h"
 
 #define APP_COUNTER_LIST(X)                                                                        \
 	X(APP_REQUESTS, requests, COUNT, "requests", "dispatched to the engine")                   \
@@ -118,7 +119,8 @@ struct app {
 	struct app_jobs dirty, blocked; /* with data to hand on; waiting for the router */
 	struct app_probe health, metrics;
 	unsigned int health_failures;
-	struct app_news start; /* why the worker cannot begin though the engine is fine */
+	struct agent_quiet quiet; /* of the engine */
+	struct app_news start;	  /* why the worker cannot begin though the engine is fine */
 	struct agent_prom prom;
 	uint32_t *live; /* requests of each rank here */
 	struct app_bodies *bodies;
@@ -185,6 +187,8 @@ void app_engine_fine(struct app *a);
 void app_engine_lost(struct app *a, const char *why);
 void app_load_known(struct app *a);
 void app_leave(struct app *a, bool for_good);
+/** The worker of an engine that stands still leaves. */
+void app_quiet_turn(struct app *a);
 /** Say when the router does not answer, and when it does again. */
 void app_router_turn(struct app *a);
 

@@ -238,6 +238,8 @@ static void hear(struct app *a, struct app_conn *c)
 	if (n < 0 && errno == EAGAIN)
 		return;
 	c->heard |= n > 0;
+	if (n > 0)
+		agent_quiet_heard(&a->quiet);
 	rc = n > 0    ? kvr_http_reader_add(&c->reader, p, (size_t)n)
 	     : n == 0 ? kvr_http_reader_end(&c->reader)
 		      : -errno;
@@ -336,6 +338,7 @@ void app_engine_ask(struct app *a, struct app_ask *ask)
 {
 	struct app_conn *c = take_idle(a);
 
+	agent_quiet_asked(&a->quiet, a->now_us);
 	if (c == NULL)
 		c = dial(a);
 	if (c != NULL)

@@ -25,7 +25,7 @@ struct agent_options {
 	char paths[1024];
 	char taints[256], topology[256], advertise[101];
 	uint32_t max_requests, request_bytes, frame_bytes;
-	uint32_t health_ms, load_ms, connect_ms, timeout_s, drain_s, audit_s;
+	uint32_t health_ms, silent_ms, load_ms, connect_ms, timeout_s, drain_s, audit_s;
 	char bodies[128], bodies_advertise[101];
 	uint32_t bodies_bytes, body_ms, canary_s;
 	int log_to; /* enum kvr_log_sink */

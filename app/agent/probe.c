@@ -30,6 +30,7 @@ static void begin(struct app *a, struct app_probe *p)
 {
 	char url[512];
 
+	agent_quiet_asked(&a->quiet, a->now_us);
 	p->kind = APP_PROBE;
 	p->len = 0;
 	if (p->easy == NULL)
@@ -165,8 +166,12 @@ static void learn_address(struct app *a, CURL *easy)
 void app_probe_ended(struct app *a, struct app_probe *p, CURLcode result)
 {
 	const bool there = !app_http_refused(p->easy, result);
+	long status = 0;
 	char why[96];
 
+	curl_easy_getinfo(p->easy, CURLINFO_RESPONSE_CODE, &status);
+	if (status != 0)
+		agent_quiet_heard(&a->quiet);
 	judge(a, p, result, why, sizeof(why));
 	if (why[0] == '\0')
 		learn_address(a, p->easy);

@@ -205,6 +205,22 @@ void app_engine_lost(struct app *a, const char *why)
 	app_leave(a, false);
 }
 
+/* What came was read before, and who asks first asks after this. */
+void app_quiet_turn(struct app *a)
+{
+	const bool still = agent_quiet_turn(&a->quiet, a->now_us, a->o.silent_ms * UINT64_C(1000));
+
+	if (!still || a->state != APP_SERVING)
+		return;
+	app_log(a,
+		KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine,
+			      .reason = "no answer in time"),
+		"the engine stands still, nothing has come for %u ms: the worker leaves until it "
+		"is fine again",
+		a->o.silent_ms);
+	app_leave(a, false);
+}
+
 /* A router that has the worker is silent when lib/agent has given it up, no earlier. */
 void app_router_turn(struct app *a)
 {

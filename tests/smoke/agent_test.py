@@ -178,6 +178,34 @@ def waits(router, program):
         engine.stop()
 
 
+def stands_still(router, program):
+    """An engine that takes connections and answers nobody: what it had ends long before three looks at /health have."""
+    front, worker = Front(TALLY, ADDRESSES[0]), 56
+    engine = Engine('--type', 'vllm', ranks=1)
+    agent = Agent(program, engine, ADDRESSES[0], worker, '--silent-ms', '1500', log=f'{router.dir}/agent_still.log')
+    try:
+        front.serving('still', router, worker)
+        engine.test(hang=True)
+        hanging = [front.ask(t) for t in prompts(8)]
+        front.until('they run', lambda: engine.state()['ranks'][0]['running'] == 8)
+        engine.process.send_signal(signal.SIGSTOP)
+        front.until('they end', lambda: all(r.ended for r in hanging), lambda: [r.answers for r in hanging])
+        front.check('with the worker', all(r.rejected and r.rejected.name == 'WorkerLost' for r in hanging), [(r.rejected, r.fin) for r in hanging])
+        front.check('and it is said why', any('the engine stands still, nothing has come for 1500 ms' in line for line in agent.lines()), agent.lines())
+        front.check('no look at /health has failed before', not any('/health has failed' in line for line in agent.lines()), agent.lines())
+        engine.process.send_signal(signal.SIGCONT)
+        engine.test(hang=False)
+        front.serving('it goes on', router, worker)
+        front.until('the engine has none of them', lambda: engine.state()['ranks'][0]['running'] == 0, engine.state)
+        front.check('it is asked again', front.answers('again', [front.ask(prompts(1)[0])])[0].status == 200)
+        front.check('and nothing is left here', agent.counters()['agent']['running'] == 0, agent.counters())
+        front.check('exit status', agent.stop() == 0)
+    finally:
+        engine.process.send_signal(signal.SIGCONT)
+        agent.kill()
+        engine.stop()
+
+
 def failures(router, program):
     """Errors of the engine, cancelled requests, what is no HTTP, an end while something runs."""
     front, worker = Front(TALLY, ADDRESSES[1]), 60
@@ -282,6 +310,7 @@ def main(kvroute, program, *quick):
             one_form(router, program, name, how, 10 + i)
         deaths(router, program)
         waits(router, program)
+        stands_still(router, program)
         failures(router, program)
         answer = router.telemetry('/kvroute/balance')
         TALLY.check('balance', answer['balance'] == 'ok', answer)
