@@ -70,6 +70,7 @@ struct gw_thread {
 	struct gw_tokens *tokens;		  /* NULL: there is no tokenizer */
 	struct gw_leases *leases;		  /* of all threads */
 	uint32_t number;			  /* of this one */
+	bool ready; /* GW_THREADS_READY: a router answers, and serves a model */
 	struct gw_call_list calls;
 	uint64_t rest_ms; /* accept again then: there were no descriptors; 0: accepting */
 	/* libh2o was given something to send. Outside its loop it does not see by itself that there

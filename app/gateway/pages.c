@@ -87,6 +87,15 @@ static void health(struct gw_thread *t, h2o_req_t *req, FILE *out)
 	fprintf(out, "{\"status\":\"ok\"}");
 }
 
+/* The next connection may come to any thread. */
+static bool all_ready(const struct gw_thread *t)
+{
+	uint64_t v[GW_N_COUNTERS];
+
+	kvr_stats_snapshot(t->stats, v);
+	return v[GW_THREADS_READY] == t->opt->threads;
+}
+
 static void ready(struct gw_thread *t, h2o_req_t *req, FILE *out)
 {
 	unsigned int up = 0, n;
@@ -97,7 +106,7 @@ static void ready(struct gw_thread *t, h2o_req_t *req, FILE *out)
 	n = none != NULL ? print_models(t, none) : 0;
 	if (none != NULL)
 		fclose(none);
-	if (up == 0 || n == 0 || *t->stop != 0)
+	if (up == 0 || n == 0 || !all_ready(t) || *t->stop != 0)
 		req->res.status = 503;
 	fprintf(out, "{\"status\":\"%s\",\"routers\":%u,\"models\":%u}",
 		req->res.status == 503 ? "not ready" : "ready", up, n);

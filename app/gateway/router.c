@@ -35,6 +35,24 @@ static uint64_t frames(const struct gw_router *r)
 	return st.frames_received;
 }
 
+/* Each thread asks for itself, and learns at a time of its own what it can serve. */
+static void note_ready(struct gw_thread *t)
+{
+	const struct gw_router *r = gw_router_pick(t, 0);
+	const struct kvr_client_pool *pools;
+	bool ready = false;
+	uint32_t n = 0;
+
+	pools = r != NULL ? kvr_client_pools(r->client, &n) : NULL;
+	for (uint32_t i = 0; i < n && !ready; i++)
+		ready = gw_pool_serves(&pools[i]);
+	if (ready && !t->ready)
+		kvr_stats_add(t->row, GW_THREADS_READY, 1);
+	else if (!ready && t->ready)
+		kvr_stats_sub(t->row, GW_THREADS_READY, 1);
+	t->ready = ready;
+}
+
 /* A busy router may leave a question unanswered while it serves: whoever is heard is there. */
 static void on_connect(struct kvr_client *c, int status, void *user)
 {
@@ -44,9 +62,12 @@ static void on_connect(struct kvr_client *c, int status, void *user)
 	r->refusal = kvr_client_connect_refusal(c).code;
 	r->frames = frames(r);
 	r->ask_ms = now_ms() + (up ? ASK_EVERY_MS : 100);
-	if (up == r->up)
+	if (up == r->up) {
+		note_ready(r->t);
 		return;
+	}
 	r->up = up;
+	note_ready(r->t);
 	if (up) {
 		kvr_stats_add(r->t->row, GW_ROUTERS_UP, 1);
 		kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = r->name),

@@ -52,6 +52,7 @@
 	X(GW_BYTES_IN, bytes_in, COUNT, "bytes", "bodies of requests") \
 	X(GW_BYTES_OUT, bytes_out, COUNT, "bytes", "bodies of answers that came from engines") \
 	X(GW_ROUTERS_UP, routers_up, GAUGE, "routers", "routers that answer, summed over threads") \
+	X(GW_THREADS_READY, threads_ready, GAUGE, "threads", "threads that a router answers which serves a model") \
 	X(GW_ROUTERS_LOST, routers_lost, COUNT, "routers", "times a router stopped answering")
 /* clang-format on */
 

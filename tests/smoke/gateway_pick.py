@@ -181,6 +181,7 @@ def run(kvroute, program, log):
         check('agents are served', wait_for(lambda: all(x.state == 'SERVING' for x in agents.agents)))
         gw = Gateway(program, '--router', '10.9.0.1', '--threads', '3', log=log)
         check('the gateway is ready', wait_for(gw.ready))
+        check('with all its threads', gw.counters()['kvr_gateway_threads_ready_threads'] == 3, gw.counters())
         for part in (pick, legs, leases, threads, loads):
             part(gw, agents)
         bound(program, agents)
