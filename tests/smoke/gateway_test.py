@@ -271,12 +271,15 @@ def probes(gw, agents, router, ids):
     def counts():
         return {k: v for k, v in router.telemetry('/kvroute/pools')['llama']['requests'].items() if k != 'late'}
 
+    # A client has its answer before the router has counted all of it.
+    check('what came before has ended', wait_for(lambda: counts()['live'] == 0), counts())
     before = counts()
     r = gw.post('/v1/route', {'model': 'llama', 'token_ids': ids, '_HEALTH_CHECK': True,
                               'routing': {'backend_instance_id': 102, 'dp_rank': 0}}, {'x-kvroute-session': 'probe'})
     d = last(agents).dispatch
     check('a probe goes where it is pinned, without hashes', r.status == 200 and d.worker == 102 and not list(d.hashes), r)
     check('the agent sees what it is', d.flags & p.ROUTE_HEALTH, d.flags)
+    wait_for(lambda: counts()['health_probes'] > before['health_probes'] and counts()['live'] == 0)
     after = counts()
     check('a probe is counted as a probe', after.pop('health_probes') == before.pop('health_probes') + 1, after)
     check('and as nothing else', after == before, {k: (before[k], v) for k, v in after.items() if v != before[k]})
