@@ -358,6 +358,21 @@ static int check_queues(const struct kvr_router_conf *c, const struct kvr_router
 			p->port.queues, c->n_ingress);
 }
 
+/* It becomes a folder of /run/dpdk, and must stay in there. */
+static int check_prefix(const struct kvr_router_conf *c, const struct blame *b)
+{
+	const char *name = c->opt.file_prefix;
+
+	if (isalnum((unsigned char)name[0]) &&
+	    name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+			      "._-")] == '\0')
+		return 0;
+	return complain(b, "router", "file_prefix",
+			"got \"%s\", allowed: letters, digits, \".\", \"_\" and \"-\", a letter or "
+			"digit first",
+			name);
+}
+
 int kvr_router_conf_times(const struct kvr_router_options *o, char *err, size_t errlen)
 {
 	if (o->heartbeat_ms < o->suspect_ms && o->suspect_ms < o->dead_ms)
@@ -380,7 +395,9 @@ int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
 				"no pool; at least one [pool NAME] section is needed");
 	if (kvr_router_conf_times(&c->opt, why, sizeof(why)) < 0)
 		return complain(b, "router", "dead_ms", "%s", why);
-	rc = check_ports(c, b);
+	rc = check_prefix(c, b);
+	if (rc == 0)
+		rc = check_ports(c, b);
 	if (rc == 0)
 		rc = resolve_ingress(c, b);
 	if (rc == 0)
