@@ -64,22 +64,35 @@ class Stop(Peers):
         return requests
 
 
-def ended(router, peers, seconds):
-    peers.until('the router ends', lambda: not router.alive())
-    return router.process.poll()
+def start(program, peers, pools, options):
+    """A router, and peers that it has let in."""
+    router = Router(program, pools, options)
+    router.telemetry('/kvroute/info')
+    s = peers('10.9.0.1')
+    s.begin()
+    return router, s
+
+
+def stop(router, s, says):
+    """SIGTERM, and it has said that it stops."""
+    router.process.terminate()
+    s.until('said', lambda: 'stopping: ' + says in log(router), lambda: log(router)[-400:])
+
+
+def over(router, s, left=''):
+    """It ends well, and says what was left."""
+    s.until('the router ends', lambda: not router.alive())
+    s.check('exit 0', router.process.poll() == 0, router.process.poll())
+    s.check('what was left is said', left in log(router), log(router)[-300:])
 
 
 def in_order(program):
-    router = Router(program, POOLS, 'stop_ms = 5000')
-    router.telemetry('/kvroute/info')
-    s = Stop('10.9.0.1')
-    s.begin()
+    router, s = start(program, Stop, POOLS, 'stop_ms = 5000')
     requests = s.live(6)
     router.process.send_signal(signal.SIGUSR1)
     s.until('SIGUSR1 does no harm', router.alive)
     begin = time.monotonic()
-    router.process.terminate()
-    s.until('said', lambda: 'stopping: 6 requests are live' in log(router), lambda: log(router)[-300:])
+    stop(router, s, '6 requests are live')
     late = s.route()
     s.until('a new request is refused', lambda: late.rejected)
     s.check('with Shutdown', late.rejected and late.rejected.name == 'Shutdown' and late.rejected.retryable, late.rejected)
@@ -93,9 +106,7 @@ def in_order(program):
     s.until('workers are told to stop', lambda: all(s.job(r) is None or s.job(r).aborted for r in rest))
     s.until('workers hear that the router goes', lambda: s.agent.shutdown)
     s.check('and end what they run for it', all(s.job(r).gone for r in rest))
-    status = ended(router, s, 5)
-    s.check('exit 0', status == 0, status)
-    s.check('what was left is said', 'of 6 requests 5 were cut off' in log(router), log(router)[-300:])
+    over(router, s, 'of 6 requests 5 were cut off')
     # What has ended may be asked for for 17 s more: nobody waits for that.
     took = int(log(router).partition('stopped after ')[2].split()[0])
     s.check('in its time', 5000 <= took < 12000, took)
@@ -132,10 +143,7 @@ class Pair(Peers):
 
 def pair(program):
     """Legs in every stage when the router stops: prefill alone, both, decode alone."""
-    router = Router(program, PAIR_POOLS, 'stop_ms = 5000')
-    router.telemetry('/kvroute/info')
-    s = Pair('10.9.0.1')
-    s.begin()
+    router, s = start(program, Pair, PAIR_POOLS, 'stop_ms = 5000')
     early, both, late, last = s.route(s.sync), s.route(s.meeting), s.route(s.sync), s.route(s.sync)
     s.until('prefill legs are there', lambda: all(s.job(s.sync, r) for r in (early, late, last)) and s.job(s.meeting, both))
     for request in (late, last):
@@ -143,8 +151,7 @@ def pair(program):
     s.until('decode legs are there', lambda: all(s.job(s.decoder, r) for r in (both, late, last)))
     s.decoder.item(s.job(s.decoder, last), b'token', tokens=1)
     s.until('one streams', lambda: last.next == 1)
-    router.process.terminate()
-    s.until('said', lambda: 'stopping: 4 requests are live' in log(router), lambda: log(router)[-300:])
+    stop(router, s, '4 requests are live')
     s.decoder.item(s.job(s.decoder, late), b'ok', tokens=1, fin=True)
     s.until('a live request ends well', lambda: late.ended and not late.rejected, lambda: late.rejected)
     rest = (early, both, last)
@@ -155,10 +162,7 @@ def pair(program):
             lambda: [s.job(*leg).aborted for leg in legs])
     s.check('no leg is sent to be stopped', s.job(s.decoder, early) is None)
     s.until('workers hear that the router goes', lambda: all(a.shutdown for a in s.agents))
-    status = ended(router, s, 5)
-    s.check('exit 0', status == 0, status)
-    s.check('what was left is said', 'of 4 requests 3 were cut off (their clients know), 0 left' in log(router),
-            log(router)[-300:])
+    over(router, s, 'of 4 requests 3 were cut off (their clients know), 0 left')
     return router
 
 
@@ -168,19 +172,14 @@ def run_by_clients(router, pool):
 
 def booked(program):
     """What clients run themselves holds nobody up, is served while others are waited for, and ends with them."""
-    router = Router(program, POOLS, 'stop_ms = 600000')
-    router.telemetry('/kvroute/info')
-    s = Stop('10.9.0.1')
-    s.begin()
+    router, s = start(program, Stop, POOLS, 'stop_ms = 600000')
     running = s.live(1)[0]
     bookings = [s.client.book(POOL, 4 * B, proto.sequence_hashes(list(range(i << 20, (i << 20) + 4 * B)), B)) for i in range(1, 4)]
     s.until('they are booked', lambda: all(r.accepted and r.handle for r in bookings))
     s.until('three', lambda: run_by_clients(router, 'llama') == 3, lambda: run_by_clients(router, 'llama'))
     s.client.report(bookings[0], 3, fin=True)
     s.until('one is over', lambda: run_by_clients(router, 'llama') == 2, lambda: run_by_clients(router, 'llama'))
-    router.process.terminate()
-    s.until('said', lambda: 'stopping: 3 requests are live, 1 of them with workers have 600000 ms, 2 that clients run themselves' in log(router),
-            lambda: log(router)[-400:])
+    stop(router, s, '3 requests are live, 1 of them with workers have 600000 ms, 2 that clients run themselves')
     s.client.report(bookings[1], 5)
     s.until('they are served on', lambda: bookings[1].report_acked)
     s.check('nobody is cut off', not any(r.rejected for r in bookings))
@@ -188,17 +187,13 @@ def booked(program):
     s.until('the live request ends well', lambda: running.ended and not running.rejected, lambda: running.rejected)
     s.until('bookings are told', lambda: all(r.rejected for r in bookings[1:]), lambda: [r.rejected for r in bookings])
     s.check('with Shutdown', all(r.rejected.name == 'Shutdown' for r in bookings[1:]), [r.rejected for r in bookings])
-    status = ended(router, s, 5)
-    s.check('and it ends', status == 0 and 'of 3 requests 2 were cut off (their clients know), 0 left' in log(router), log(router)[-300:])
+    over(router, s, 'of 3 requests 2 were cut off (their clients know), 0 left')
     return router
 
 
 def booked_pair(program):
     """Both legs are booked, one request is counted; with nothing else the router ends at once."""
-    router = Router(program, PAIR_POOLS, 'stop_ms = 600000')
-    router.telemetry('/kvroute/info')
-    s = Pair('10.9.0.1')
-    s.begin()
+    router, s = start(program, Pair, PAIR_POOLS, 'stop_ms = 600000')
     bookings = [s.client.book(POOL, 4 * B, proto.sequence_hashes(list(range(i << 20, (i << 20) + 4 * B)), B)) for i in range(1, 4)]
     s.until('they are booked', lambda: all(r.accepted and r.handle for r in bookings))
     s.until('three', lambda: run_by_clients(router, 'llama') == 3, lambda: run_by_clients(router, 'llama'))
@@ -206,48 +201,38 @@ def booked_pair(program):
     s.client.cancel(bookings[0])
     s.until('two', lambda: run_by_clients(router, 'llama') == 2, lambda: run_by_clients(router, 'llama'))
     router.process.terminate()
-    status = ended(router, s, 5)
-    s.check('it ends', status == 0 and 'of 2 requests 2 were cut off (their clients know), 0 left' in log(router), log(router)[-300:])
+    over(router, s, 'of 2 requests 2 were cut off (their clients know), 0 left')
     return router
 
 
 def in_haste(program):
     """A second signal ends the wait, and everybody is told all the same."""
-    router = Router(program, POOLS, 'stop_ms = 60000')
-    router.telemetry('/kvroute/info')
-    s = Stop('10.9.0.1')
-    s.begin()
+    router, s = start(program, Stop, POOLS, 'stop_ms = 60000')
     requests = s.live(3)
-    router.process.terminate()
-    s.until('said', lambda: 'stopping: 3 requests' in log(router))
+    stop(router, s, '3 requests')
     begin = time.monotonic()
     router.process.terminate()
     s.until('clients are told', lambda: all(r.rejected for r in requests), lambda: [r.rejected for r in requests])
     s.check('with Shutdown', all(r.rejected and r.rejected.name == 'Shutdown' and r.rejected.retryable for r in requests))
     s.until('workers are told to stop', lambda: all(s.job(r) is None or s.job(r).aborted for r in requests))
     s.until('workers hear that the router goes', lambda: s.agent.shutdown)
-    status = ended(router, s, 5)
-    s.check('a second signal does not wait', status == 0 and time.monotonic() - begin < 20, status)
-    s.check('and it is said', 'of 3 requests 3 were cut off (their clients know), 0 left' in log(router), log(router)[-300:])
+    over(router, s, 'of 3 requests 3 were cut off (their clients know), 0 left')
+    s.check('a second signal does not wait', time.monotonic() - begin < 20, time.monotonic() - begin)
     return router
 
 
 def at_once(program):
     """The third one is the last: exit 0 all the same."""
-    router = Router(program, POOLS, 'stop_ms = 60000')
-    router.telemetry('/kvroute/info')
-    s = Stop('10.9.0.1')
-    s.begin()
+    router, s = start(program, Stop, POOLS, 'stop_ms = 60000')
     s.live(3)
-    router.process.terminate()
-    s.until('said', lambda: 'stopping: 3 requests' in log(router))
+    stop(router, s, '3 requests')
     begin = time.monotonic()
     router.hold()
     router.process.terminate()
     router.process.send_signal(signal.SIGINT)  # a second SIGTERM would be one with the first
     router.go_on()
-    status = ended(router, s, 5)
-    s.check('a third signal ends at once', status == 0 and time.monotonic() - begin < 20, status)
+    over(router, s)
+    s.check('a third signal ends at once', time.monotonic() - begin < 20, time.monotonic() - begin)
     return router
 
 
