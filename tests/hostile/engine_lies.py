@@ -12,23 +12,15 @@ import struct
 import sys
 import threading
 import time
-import traceback
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'smoke'))
 import kvrproto as p  # noqa: E402
-from agent_lib import B, POOL, Agent, Answer, Front, message  # noqa: E402
+from agent_lib import B, POOL, POOLS, Agent, Answer, Front, message  # noqa: E402
 from protocol_router import ADDRESSES, Router, Tally  # noqa: E402
 
 import msgpack  # noqa: E402
 import zmq  # noqa: E402
 
-POOLS = '''[pool llama]
-id = 3
-block_size = 16
-seed = 1
-max_ranks = 16
-max_blocks = 65536
-'''
 TALLY = Tally(150, patience=20.0)
 WORKER = 70
 METRICS = (b'vllm:num_requests_running{engine="0"} 0\nvllm:num_requests_waiting{engine="0"} 0\nvllm:kv_cache_usage_perc{engine="0"} 0\n'
@@ -269,8 +261,7 @@ def main(kvroute, program):
         front.check('the agent lives', agent.process.poll() is None)
         front.check('and leaves', agent.stop() == 0)
     except Exception:
-        TALLY.failures.append('exception')
-        traceback.print_exc()
+        TALLY.broke()
     finally:
         if agent is not None:
             agent.kill()

@@ -6,19 +6,11 @@ protocol_test.sh starts it: agent_canary_test.py KVROUTE KVROUTE_AGENT
 
 import sys
 import time
-import traceback
 
-from agent_lib import Agent, Engine, Front
+from agent_lib import POOLS, Agent, Engine, Front
 from kvrproto import run_until
 from protocol_router import ADDRESSES, Router, Tally
 
-POOLS = '''[pool llama]
-id = 3
-block_size = 16
-seed = 1
-max_ranks = 16
-max_blocks = 65536
-'''
 TALLY = Tally(90, patience=30.0)
 
 
@@ -56,8 +48,7 @@ def main(kvroute, program):
         engines[0].test(error=0)
         front.check('agents leave', [a.stop() for a in agents] == [0, 0, 0])
     except Exception:
-        TALLY.failures.append('exception')
-        traceback.print_exc()
+        TALLY.broke()
     for engine in engines:
         engine.stop()
     TALLY.finish(router, log)

@@ -8,20 +8,12 @@ import json
 import socket
 import sys
 import threading
-import traceback
 
 import kvrproto as p
 
-from agent_lib import PORTS, Agent, Front, message
+from agent_lib import POOLS, PORTS, Agent, Front, message
 from protocol_router import ADDRESSES, Router, Tally
 
-POOLS = '''[pool llama]
-id = 3
-block_size = 16
-seed = 1
-max_ranks = 16
-max_blocks = 65536
-'''
 TALLY = Tally(90, patience=20.0)
 WORKER = 7
 JSON = b'{"choices": [{"text": " 0"}], "usage": {"completion_tokens": 1}}'
@@ -262,8 +254,7 @@ def main(kvroute, program):
         answer = router.telemetry('/kvroute/balance')
         TALLY.check('balance', answer['balance'] == 'ok', answer)
     except Exception:
-        TALLY.failures.append('exception')
-        traceback.print_exc()
+        TALLY.broke()
     finally:
         if test is not None:
             test.agent.kill()

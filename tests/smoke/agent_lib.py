@@ -23,6 +23,13 @@ from protocol_router import Peers
 
 ENGINE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'lib', 'engine.py')
 POOL, B = 3, 16
+POOLS = f'''[pool llama]
+id = {POOL}
+block_size = {B}
+seed = 1
+max_ranks = 16
+max_blocks = 65536
+'''
 PORTS = iter(range(20000, 30000, 20))
 
 

@@ -7,19 +7,11 @@ protocol_test.sh starts it: agent_router_test.py KVROUTE KVROUTE_AGENT
 import shutil
 import sys
 import time
-import traceback
 
-from agent_lib import Agent, Engine, Front
+from agent_lib import POOLS, Agent, Engine, Front
 from kvrproto import run_until
 from protocol_router import ADDRESSES, Router, Tally
 
-POOLS = '''[pool llama]
-id = 3
-block_size = 16
-seed = 1
-max_ranks = 16
-max_blocks = 65536
-'''
 TALLY = Tally(100, patience=30.0)
 WORKER = 50
 
@@ -57,8 +49,7 @@ def main(kvroute, program):
         front.check('the agent leaves', agent.stop() == 0)
         del hanging
     except Exception:
-        TALLY.failures.append('exception')
-        traceback.print_exc()
+        TALLY.broke()
     engine.stop()
     if not TALLY.failures:
         shutil.rmtree(routers[0].dir)

@@ -8,20 +8,12 @@ import re
 import signal
 import sys
 import time
-import traceback
 
 import kvrproto as p
 
-from agent_lib import B, POOL, Agent, Engine, Front, message
+from agent_lib import B, POOL, POOLS, Agent, Engine, Front, message
 from protocol_router import ADDRESSES, Router, Tally
 
-POOLS = '''[pool llama]
-id = 3
-block_size = 16
-seed = 1
-max_ranks = 16
-max_blocks = 65536
-'''
 TALLY = Tally(260, patience=20.0)
 FORMS = {
     'vLLM, maps': ('--type', 'vllm', '--odd'),
@@ -315,8 +307,7 @@ def main(kvroute, program, *quick):
         answer = router.telemetry('/kvroute/balance')
         TALLY.check('balance', answer['balance'] == 'ok', answer)
     except Exception:
-        TALLY.failures.append('exception')
-        traceback.print_exc()
+        TALLY.broke()
     TALLY.finish(router, f'{router.dir}/agent.log')
 
 

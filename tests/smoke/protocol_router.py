@@ -130,6 +130,11 @@ class Tally:
     def left(self):
         return max(0.0, self.end - time.monotonic())
 
+    def broke(self):
+        """In an except clause: the test did not come to its end."""
+        self.failures.append('exception')
+        traceback.print_exc()
+
     def finish(self, router, log):
         """The agents' log when something has failed; the router's end, and the program's."""
         if self.failures:
