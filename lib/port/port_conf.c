@@ -126,9 +126,8 @@ const struct kvr_opt kvr_port_opts[] = {
 	{.name = "source_answers",
 	 NUMBER(source_answers, 0, 100000000, "1000"),
 	 .unit = "frames/s",
-	 .help = "REJECTED to frames of one source address that are not legal, as many at once; 0 "
-		 "= "
-		 "no limit"},
+	 .help = "REJECTED to frames of one source address that are not legal, above its rate, or "
+		 "too much in an overload; as many at once; 0 = no limit"},
 	{0},
 };
 

@@ -118,12 +118,17 @@ static inline bool kvr_source_take(struct kvr_source *s, enum kvr_source_bucket 
 /** Count a request of @p s, one of @p t's entries, into its share of late. */
 void kvr_source_count(struct kvr_source_table *t, struct kvr_source *s, uint64_t now_ns);
 
+/** A part of what the busiest source has made: 2^16 is all of it. */
+#define KVR_SOURCE_ALL 65536u
+
 /**
- * Whether @p s has made at least 1 / 2^@p level of the requests that the busiest source has made
- * of late: those are turned away first. The busiest always has.
+ * Whether a request that @p s has made, and that was counted, is within what a source may have: as
+ * many as @p part / KVR_SOURCE_ALL of what the busiest of @p t has made of late. A source that has
+ * made fewer always is; of one that has made more that share is let in by @p draw, which is random
+ * in [0, KVR_SOURCE_ALL). So all who want more get the same.
  */
-bool kvr_source_heavy(const struct kvr_source_table *t, const struct kvr_source *s, uint32_t level,
-		      uint64_t now_ns);
+bool kvr_source_within(const struct kvr_source_table *t, const struct kvr_source *s, uint32_t part,
+		       uint32_t draw, uint64_t now_ns);
 
 /** Entries that one kvr_source_top() looks at: about 10 us. */
 #define KVR_SOURCE_SLICE 512u

@@ -90,12 +90,14 @@ void kvr_source_count(struct kvr_source_table *t, struct kvr_source *s, uint64_t
 		t->most = s->count;
 }
 
-bool kvr_source_heavy(const struct kvr_source_table *t, const struct kvr_source *s, uint32_t level,
-		      uint64_t now_ns)
+bool kvr_source_within(const struct kvr_source_table *t, const struct kvr_source *s, uint32_t part,
+		       uint32_t draw, uint64_t now_ns)
 {
 	const uint32_t w = window_of(now_ns);
+	const uint64_t count = halved(s->count, w - s->window);
+	const uint64_t may = (uint64_t)halved(t->most, w - t->window) * part;
 
-	return (uint64_t)halved(s->count, w - s->window) << level >= halved(t->most, w - t->window);
+	return count * KVR_SOURCE_ALL <= may || count * draw < may;
 }
 
 uint32_t kvr_source_top(const struct kvr_source_table *t, uint64_t now_ns, uint32_t *at,

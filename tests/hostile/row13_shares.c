@@ -476,7 +476,7 @@ static void send_foreign(void)
 	pipeline_send_raw(frame, sizeof(frame));
 }
 
-/* A burst of 32 that is full: @p heavy ROUTEs of 10.0.0.2, @p light of 10.0.0.3, the rest is
+/* A burst of 32 that is full: @p heavy queries of 10.0.0.2, @p light of 10.0.0.3, the rest is
  * nobody's. */
 static void full_burst(uint64_t *id, uint32_t heavy, uint32_t light)
 {
@@ -487,7 +487,8 @@ static void full_burst(uint64_t *id, uint32_t heavy, uint32_t light)
 	for (uint32_t i = 0; i < 32; i++) {
 		pipeline_host = i < heavy ? 2 : i < heavy + light ? 3 : 4;
 		if (i < heavy + light)
-			peers_route_send(i < heavy ? PEER_CLIENT : PEER_OTHER, ++*id, 0, "x");
+			peers_route_send(i < heavy ? PEER_CLIENT : PEER_OTHER, ++*id,
+					 KVR_REQ_F_QUERY, "x");
 		else if (foreign_among && i % 16 == 15)
 			send_foreign();
 		else
@@ -496,52 +497,85 @@ static void full_burst(uint64_t *id, uint32_t heavy, uint32_t light)
 	pipeline_host = 2;
 }
 
+static void turn_and_collect(void)
+{
+	lcore_turn(rt->lcore[0]);
+	pipeline_collect();
+}
+
 /* The device is full for longer than its ring is deep, and than overload_ms (100). */
 static void fill_the_device(uint64_t *id)
 {
 	for (uint32_t burst = 0; burst < 1200; burst++) {
-		full_burst(id, burst < 8 ? 8 : 0, burst < 8 ? 1 : 0);
+		full_burst(id, 0, 0);
 		if (burst == 600)
 			rt->ns_offset += UINT64_C(150000000);
-		lcore_turn(rt->lcore[0]);
-		if (burst % 16 == 0) { /* what it says leaves the rings */
-			pipeline_flush();
-			pipeline_collect();
-		}
+		turn_and_collect();
+		pipeline_flush(); /* what it says leaves the rings */
 	}
-	pipeline_collect();
-	pipeline_flush();
 }
 
-/* What the router says to requests of the heavy and the light source. */
-static void expect_answers(uint32_t busy, uint32_t served)
+/* What was said to a source. */
+struct said {
+	uint32_t asked, accepted, busy, other;
+};
+
+static void hear(struct said *s, uint32_t peer)
 {
 	const struct out *o;
 
-	while ((o = pipeline_expect(PEER_CLIENT, KVR_REJECTED)) != NULL)
-		busy -= ((const struct kvr_wire_rejected *)(&o->hdr + 1))->code == KVR_E_BUSY;
-	while (pipeline_expect(PEER_OTHER, KVR_ACCEPTED) != NULL)
-		served--;
-	CU_ASSERT_EQUAL(busy, 0);
-	CU_ASSERT_EQUAL(served, 0);
+	while ((o = pipeline_expect(peer, KVR_REJECTED)) != NULL) {
+		if (((const struct kvr_wire_rejected *)(&o->hdr + 1))->code == KVR_E_BUSY)
+			s->busy++;
+		else
+			s->other++;
+	}
+	while (pipeline_expect(peer, KVR_ACCEPTED) != NULL)
+		s->accepted++;
 }
 
-/* The busiest source is turned away, the others are served. */
-static void overload_turns_the_busiest_source_away_first(void)
+/* A full burst each millisecond: 24 of the heavy source, now and then one of the light one. */
+static void press(uint64_t *id, uint32_t ms, struct said *heavy, struct said *light)
 {
-	struct port_load *load;
-	uint64_t id = 0;
+	for (uint32_t i = 0; i < ms; i++) {
+		rt->ns_offset += UINT64_C(1000000);
+		full_burst(id, 24, i % 4 == 0);
+		heavy->asked += 24;
+		light->asked += i % 4 == 0;
+		turn_and_collect();
+		hear(heavy, PEER_CLIENT);
+		hear(light, PEER_OTHER);
+		pipeline_flush();
+	}
+}
 
-	begin("source_share = 0\n", "cookie = off\n");
+/* Who asks for more than the others is turned away, as far as it must be; the others never are. */
+static void overload_turns_the_busiest_source_away(void)
+{
+	struct said heavy = {0}, light = {0};
+	struct port_load *load;
+	uint64_t id = 0, unsaid;
+
+	begin("source_share = 0\n", "cookie = off\nsource_answers = 100\n");
 	load = &rt->lcore[0]->load[0];
 	fill_the_device(&id);
 	CU_ASSERT_TRUE_FATAL(load->overloaded);
-	CU_ASSERT_EQUAL(load->shed_level, 0);
-	full_burst(&id, 12, 4);
-	lcore_turn(rt->lcore[0]);
+	CU_ASSERT_EQUAL(load->part, KVR_SOURCE_ALL);
+	pipeline_turn();
+	pipeline_flush();
+	unsaid = counted(IN_UNANSWERED);
+	press(&id, 400, &heavy, &light);
 	CU_ASSERT_TRUE(load->overloaded);
-	pipeline_turn(); /* with it the device is empty: it is over */
-	expect_answers(12, 4);
+	unsaid = counted(IN_UNANSWERED) - unsaid;
+	CU_ASSERT_EQUAL(light.accepted, light.asked);
+	CU_ASSERT_EQUAL(heavy.accepted + heavy.busy + unsaid, heavy.asked);
+	CU_ASSERT_TRUE(heavy.accepted <
+		       heavy.asked / 4); /* of 400 ms the first 100 bring it down */
+	CU_ASSERT_TRUE(heavy.accepted > heavy.asked / 32);
+	CU_ASSERT_TRUE(heavy.busy >= 100 && heavy.busy <= 150); /* 100 at once, 100 a second */
+	CU_ASSERT_EQUAL(heavy.other, 0);
+	pipeline_skip(2000); /* the device is empty: it is over */
+	pipeline_turn();
 	CU_ASSERT_FALSE(load->overloaded);
 	pipeline_flush();
 	peers_route(PEER_CLIENT, ++id, 0, "x");
@@ -553,29 +587,57 @@ static void overload_turns_the_busiest_source_away_first(void)
 static void foreign_frames_do_not_hide_an_overload(void)
 {
 	foreign_among = true;
-	overload_turns_the_busiest_source_away_first();
+	overload_turns_the_busiest_source_away();
 	foreign_among = false;
+}
+
+/* Nothing is gained by refusing requests when it is something else that there is too much of. */
+static void a_flood_of_other_frames_turns_no_request_away(void)
+{
+	struct said heavy = {0}, light = {0};
+	uint64_t id = 0;
+
+	begin("source_share = 0\n", "cookie = off\n");
+	fill_the_device(&id);
+	for (uint32_t i = 0; i < 400; i++) {
+		rt->ns_offset += UINT64_C(1000000);
+		full_burst(&id, i % 2, i % 4 == 0);
+		heavy.asked += i % 2;
+		light.asked += i % 4 == 0;
+		turn_and_collect();
+		hear(&heavy, PEER_CLIENT);
+		hear(&light, PEER_OTHER);
+		pipeline_flush();
+	}
+	CU_ASSERT_TRUE(rt->lcore[0]->load[0].overloaded);
+	pipeline_turn();
+	hear(&heavy, PEER_CLIENT);
+	hear(&light, PEER_OTHER);
+	CU_ASSERT_EQUAL(heavy.accepted, heavy.asked);
+	CU_ASSERT_EQUAL(light.accepted, light.asked);
+	end();
 }
 
 /* A flood at one port is not the business of those who come in by the other. */
 static void overload_of_one_port_spares_the_other(void)
 {
+	struct said heavy = {0}, light = {0}, there = {0};
 	uint64_t id = 0;
 
 	pipeline_ports = 2;
 	begin("source_share = 0\n", "cookie = off\n");
 	fill_the_device(&id);
+	press(&id, 100, &heavy, &light);
 	CU_ASSERT_TRUE_FATAL(rt->lcore[0]->load[0].overloaded);
+	CU_ASSERT_TRUE_FATAL(rt->lcore[0]->load[0].part < KVR_SOURCE_ALL / 4);
 	CU_ASSERT_FALSE(rt->lcore[0]->load[1].overloaded);
-	full_burst(&id, 4, 0);
 	pipeline_into = 1;
-	full_burst(&id, 0, 8);
-	pipeline_host = 2; /* the one that floods, too, as long as it comes this way */
-	peers_route_send(PEER_OTHER, ++id, 0, "x");
-	lcore_turn(rt->lcore[0]);
-	CU_ASSERT_TRUE(rt->lcore[0]->load[0].overloaded);
+	for (; there.asked < 64;
+	     there.asked++) /* of the one that floods, as long as it comes this way */
+		peers_route_send(PEER_OTHER, ++id, KVR_REQ_F_QUERY, "x");
 	pipeline_turn();
-	expect_answers(4, 9);
+	hear(&there, PEER_OTHER);
+	CU_ASSERT_EQUAL(there.accepted, there.asked);
 	pipeline_into = 0;
 	pipeline_ports = 1;
 	end();
@@ -661,8 +723,9 @@ int main(void)
 		{"affinity", affinity_of_one_source_leaves_room_for_others},
 		{"events", events_of_one_source_leave_room_for_others},
 		{"full ring", a_full_event_ring_charges_nobody},
-		{"overload", overload_turns_the_busiest_source_away_first},
+		{"overload", overload_turns_the_busiest_source_away},
 		{"overload, foreign", foreign_frames_do_not_hide_an_overload},
+		{"overload, other", a_flood_of_other_frames_turns_no_request_away},
 		{"overload, ports", overload_of_one_port_spares_the_other},
 		{"rate", requests_above_the_rate_are_refused},
 		{"hello", hellos_of_one_source_are_limited},

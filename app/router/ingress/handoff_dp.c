@@ -71,7 +71,7 @@ static void shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 	const struct kvr_wire_request *q = kvr_frame_body(h);
 
 	if (h->frag_off == 0 && (q->flags & KVR_REQ_F_RESEND) == 0) {
-		source_refuse(lc, m, from, KVR_E_BUSY);
+		source_shed(lc, m, from);
 		return;
 	}
 	in_count(lc, IN_IGNORED);

@@ -5,14 +5,12 @@
  */
 #include "ingress/fragment.h"
 #include "ingress/ingress.h"
+#include "ingress/overload.h"
 #include "ingress/source.h"
 #include "kvr_frame.h"
 #include "kvr_message.h"
 #include "lcore/kinds.h"
 #include "lcore/out.h"
-
-/* More frames than a device ring holds: what has piled up during a stall is not overload. */
-#define OVERLOAD_BURSTS 1024u
 
 /* Of a RESPONSE in fragments the first one has all that is looked at here. */
 static enum kvr_code check_part(const struct kvr_wire_hdr *h, struct kvr_fault *fault)
@@ -76,33 +74,11 @@ static void prefetch_slots(struct router *rt, struct rte_mbuf *m[], uint16_t n)
 	}
 }
 
-/*
- * The busiest source is turned away first; as long as that is not enough, those with half as many
- * requests, a quarter, and so on.
- */
-static void overload(struct lcore *lc, struct port_load *l, bool full)
-{
-	const uint64_t step_ns = lc->rt->conf.opt.overload_ms * UINT64_C(1000000);
-	uint64_t full_ns;
-
-	if (likely(!full)) {
-		l->full_since_ns = lc->now_ns;
-		l->full_bursts = 0;
-		l->overloaded = false;
-		return;
-	}
-	full_ns = lc->now_ns - l->full_since_ns;
-	/* Both: after a stall of this lcore alone, one full burst looks like a long time. */
-	l->overloaded = ++l->full_bursts > OVERLOAD_BURSTS && full_ns >= step_ns;
-	if (unlikely(l->overloaded))
-		l->shed_level = (uint32_t)RTE_MIN(full_ns / step_ns - 1, UINT64_C(31));
-}
-
 /* As many full bursts as a device ring holds: what they began with has been read, too. */
 static void read_so_far(struct lcore *lc, bool full)
 {
 	lc->full_polls = full ? lc->full_polls + 1 : 0;
-	if (likely(!full) || lc->full_polls % OVERLOAD_BURSTS == 0)
+	if (likely(!full) || lc->full_polls % RING_BURSTS == 0)
 		/* Pairs with the acquire load in live_pass(): the heartbeats read so far. */
 		atomic_store_explicit(&lc->read_up,
 				      atomic_load_explicit(&lc->read_up, memory_order_relaxed) + 1,
@@ -144,7 +120,7 @@ uint32_t ingress_poll(struct lcore *lc)
 			frame(lc, m[k], &pkt[k].path);
 		kvr_stats_add(lc->in, IN_FRAMES, n - lc->handed);
 		/* Whatever the device gave, foreign frames too: they take their time. */
-		overload(lc, &lc->load[i], kvr_port_rx_got(lc->queue[i]) == BURST);
+		overload_seen(lc, &lc->load[i], kvr_port_rx_got(lc->queue[i]));
 		full = full || kvr_port_rx_got(lc->queue[i]) == BURST;
 		total += kvr_port_rx_got(lc->queue[i]);
 	}

@@ -41,6 +41,10 @@ void source_refuse_passed(struct lcore *lc, struct rte_mbuf *m, const struct kvr
  * message gets that, or nobody. Ingress lcores. */
 void source_refuse_unsaid(struct lcore *lc, struct rte_mbuf *m, enum kvr_code code);
 
+/** Refuse a request that source_route() says is too much in an overload (Busy), count and free it.
+ * Answered as far as its source may have answers: an answer costs as much as receiving did. */
+void source_shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
 /** Most bytes of an answer to @p question bytes from @p from, whose address is not proven; 0: any
  * number. */
 uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question);

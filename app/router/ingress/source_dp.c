@@ -4,6 +4,7 @@
  * shown a good cookie is charged in a table of its own: nobody else can use up what is his by
  * forging his address, or his place by inventing addresses.
  */
+#include "ingress/overload.h"
 #include "ingress/source.h"
 #include "lcore/out.h"
 
@@ -14,7 +15,9 @@ static const struct source_rules *rules_of(const struct lcore *lc, const struct 
 	return rules_of_port(lc->rt, from->port);
 }
 
-static bool take(struct lcore *lc, const struct kvr_path *from, enum kvr_source_bucket b)
+/* @p excess: how much its source is said to have been refused when the bucket is empty. */
+static bool take(struct lcore *lc, const struct kvr_path *from, enum kvr_source_bucket b,
+		 uint32_t excess)
 {
 	const struct kvr_source_rate *r = &rules_of(lc, from)->rate[b];
 	struct kvr_source *s;
@@ -24,13 +27,13 @@ static bool take(struct lcore *lc, const struct kvr_path *from, enum kvr_source_
 	s = kvr_source_get(lc->sources, kvr_source_key(from), lc->now_ns);
 	if (likely(kvr_source_take(s, b, r, lc->now_ns)))
 		return true;
-	s->refused++;
+	s->refused += excess;
 	return false;
 }
 
 bool source_control(struct lcore *lc, const struct kvr_path *from)
 {
-	return take(lc, from, KVR_SOURCE_CONTROL);
+	return take(lc, from, KVR_SOURCE_CONTROL, 1);
 }
 
 /* A later fragment has no cookie: its source is believed when it has shown one of late. */
@@ -48,7 +51,7 @@ enum kvr_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kv
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	struct kvr_source_table *t = rules->cookie ? lc->proven : lc->sources;
 	const uint64_t key = kvr_source_key(from);
-	const struct port_load *load = &lc->load[from->port];
+	struct port_load *load = &lc->load[from->port];
 	const bool first = h->frag_off == 0;
 	struct kvr_source *s;
 
@@ -69,7 +72,7 @@ enum kvr_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kv
 		s->refused++;
 		return KVR_E_RATE_LIMITED;
 	}
-	if (unlikely(load->overloaded) && kvr_source_heavy(t, s, load->shed_level, lc->now_ns)) {
+	if (unlikely(load->overloaded) && !overload_lets(lc, load, t, s, h)) {
 		s->refused++;
 		return KVR_E_BUSY;
 	}
@@ -98,14 +101,27 @@ void source_refuse_as(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 		      const struct refusal *why)
 {
 	const enum kvr_code code = why->code;
+	const bool counted = code == KVR_E_RATE_LIMITED; /* by source_route() */
 
-	if ((code == KVR_E_RATE_LIMITED || !kvr_code_retryable(code)) &&
-	    !take(lc, from, KVR_SOURCE_ANSWERS)) {
+	if ((counted || !kvr_code_retryable(code)) &&
+	    !take(lc, from, KVR_SOURCE_ANSWERS, counted ? 0 : 1)) {
 		in_count(lc, IN_UNANSWERED);
 		source_refuse_unsaid(lc, m, code);
 		return;
 	}
 	source_refuse_passed(lc, m, from, why);
+}
+
+void source_shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct refusal why = {.code = KVR_E_BUSY};
+
+	if (likely(!take(lc, from, KVR_SOURCE_ANSWERS, 0))) {
+		in_count(lc, IN_UNANSWERED);
+		source_refuse_unsaid(lc, m, why.code);
+		return;
+	}
+	source_refuse_passed(lc, m, from, &why);
 }
 
 void source_refuse_passed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,

@@ -34,6 +34,8 @@ struct pool;
 struct router;
 
 #define BURST 32u
+/* Bursts that are more than a device ring holds: with them all that waited in it has been read. */
+#define RING_BURSTS 1024u
 /* Most jobs one turn of an ingress lcore can make: a burst from every port, and fragments that
  * other lcores have received, any of which may be the last of its message. */
 #define JOINS_TURN (4u * BURST)
@@ -108,9 +110,14 @@ struct reading {
 /** How much a device has for an ingress lcore; what arrives at one port is not the others' load. */
 struct port_load {
 	uint64_t full_since_ns; /* last receive burst that was not full */
+	uint64_t step_ns;	/* overloaded: when `part` was moved last */
+	uint64_t lowered_ns;	/* the same: when it could not grow for the last time */
 	uint32_t full_bursts; /* receive bursts in a row that were full, foreign frames included */
-	uint32_t shed_level;  /* how busy is busy: see kvr_source_heavy() */
-	bool overloaded;      /* new requests of the busiest sources are shed */
+	uint32_t part;	      /* what a source may have in an overload: kvr_source_within() */
+	uint32_t full_steps;  /* since `part` was moved last, or the device emptied */
+	uint32_t got, taken;  /* frames of the device, and of requests let in, since step_ns */
+	bool drained;	      /* a burst since then was not full */
+	bool overloaded;      /* requests of sources that have more are shed */
 };
 
 struct lcore {

@@ -132,7 +132,20 @@ static void sources_without_a_place_share_with_their_neighbours(void)
 			       "2001:db8:0:1::/64");
 }
 
-static void the_busiest_is_turned_away_first(void)
+#define ALL KVR_SOURCE_ALL
+
+/* @return how many of all draws let a request in. */
+static uint64_t let_in(const struct kvr_source_table *t, const struct kvr_source *s, uint32_t part,
+		       uint64_t now)
+{
+	uint64_t n = 0;
+
+	for (uint32_t draw = 0; draw < ALL; draw++)
+		n += kvr_source_within(t, s, part, draw, now);
+	return n;
+}
+
+static void who_has_more_than_others_is_turned_away(void)
 {
 	struct kvr_source_table *t = kvr_source_create(64, 7);
 	struct kvr_source top[2], *flood, *steady;
@@ -146,10 +159,15 @@ static void the_busiest_is_turned_away_first(void)
 		kvr_source_count(t, flood, now);
 	for (int i = 0; i < 300; i++)
 		kvr_source_count(t, steady, now);
-	CU_ASSERT_TRUE(kvr_source_heavy(t, flood, 0, now));
-	CU_ASSERT_FALSE(kvr_source_heavy(t, steady, 0, now));
-	CU_ASSERT_FALSE(kvr_source_heavy(t, steady, 1, now));
-	CU_ASSERT_TRUE(kvr_source_heavy(t, steady, 2, now));
+	/* A part of 3/8 is more than the steady one has made; of the flood as much is let in. */
+	CU_ASSERT_TRUE(kvr_source_within(t, steady, 3 * ALL / 8, ALL - 1, now));
+	CU_ASSERT_TRUE(kvr_source_within(t, flood, 3 * ALL / 8, 3 * ALL / 8 - 1, now));
+	CU_ASSERT_FALSE(kvr_source_within(t, flood, 3 * ALL / 8, 3 * ALL / 8, now));
+	/* Of 3/32 both get the same, which is 93 of 1,000 and of 300. */
+	CU_ASSERT_EQUAL(let_in(t, flood, 3 * ALL / 32, now) * 1000 / ALL, 93);
+	CU_ASSERT_EQUAL(let_in(t, steady, 3 * ALL / 32, now) * 300 / ALL, 93);
+	CU_ASSERT_TRUE(kvr_source_within(t, flood, ALL, ALL - 1, now));
+	CU_ASSERT_FALSE(kvr_source_within(t, steady, 0, 0, now));
 	CU_ASSERT_EQUAL((at = 0, kvr_source_top(t, now, &at, top, 0, 2)), 2);
 	CU_ASSERT_EQUAL(top[0].key, key4(1));
 	CU_ASSERT_EQUAL(top[0].count, 1000);
@@ -158,8 +176,8 @@ static void the_busiest_is_turned_away_first(void)
 	/* What was long ago is forgotten. */
 	now += 20 * KVR_SOURCE_WINDOW_NS;
 	kvr_source_count(t, steady, now);
-	CU_ASSERT_TRUE(kvr_source_heavy(t, steady, 0, now));
-	CU_ASSERT_FALSE(kvr_source_heavy(t, flood, 0, now));
+	CU_ASSERT_FALSE(kvr_source_within(t, steady, ALL / 2, ALL - 1, now));
+	CU_ASSERT_TRUE(kvr_source_within(t, flood, 1, ALL - 1, now));
 	CU_ASSERT_EQUAL((at = 0, kvr_source_top(t, now, &at, top, 0, 1)), 1);
 	CU_ASSERT_EQUAL(top[0].key, key4(2));
 	kvr_source_destroy(t);
@@ -180,7 +198,7 @@ int main(void)
 		{"bucket", bucket_gives_its_burst_then_its_rate},
 		{"forged", forged_addresses_do_not_push_out_an_honest_one},
 		{"shared", sources_without_a_place_share_with_their_neighbours},
-		{"busiest", the_busiest_is_turned_away_first},
+		{"busiest", who_has_more_than_others_is_turned_away},
 		{"sizes", sizes_are_checked},
 		CU_TEST_INFO_NULL,
 	};

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "ingress/overload.h"
+
+#include "kvr_rand.h"
+
+#define STEP_NS	   UINT64_C(1000000)
+#define FULL_STEPS 4u
+/* Steps that are made up for after a silence: from nothing to everything. */
+#define STEPS_MOST 512u
+#define OVER_NS	   UINT64_C(1000000000)
+/* Requests let in that are fewer of the device's frames are not what overloads it. */
+#define FEW 16u
+
+/*
+ * A 32nd more after a millisecond in which the device has been emptied; an eighth less after each
+ * four in which it has not: a device ring holds several, and what piles up while this lcore stalls
+ * is no reason. Nothing is gained by refusing the few who are left when all others have been.
+ */
+static void move(struct port_load *l, uint64_t now_ns)
+{
+	const uint64_t steps = (now_ns - l->step_ns) / STEP_NS;
+
+	if (steps == 0)
+		return;
+	l->step_ns = now_ns;
+	if (!l->drained && steps == 1 && ++l->full_steps < FULL_STEPS)
+		return;
+	if (l->drained) {
+		for (uint64_t i = 0; i < steps && i < STEPS_MOST; i++)
+			l->part = RTE_MIN(l->part + l->part / 32 + 1, KVR_SOURCE_ALL);
+	} else {
+		l->lowered_ns = now_ns;
+		if (steps == 1 && (uint64_t)l->taken * FEW >= l->got)
+			l->part -= l->part / 8;
+	}
+	l->drained = false;
+	l->full_steps = 0;
+	l->got = 0;
+	l->taken = 0;
+	if (l->part == KVR_SOURCE_ALL && now_ns - l->lowered_ns >= OVER_NS)
+		l->overloaded = false;
+}
+
+static void begins(struct port_load *l, uint64_t now_ns)
+{
+	l->overloaded = true;
+	l->part = KVR_SOURCE_ALL;
+	l->step_ns = now_ns;
+	l->lowered_ns = now_ns;
+	l->drained = false;
+	l->full_steps = 0;
+	l->got = 0;
+	l->taken = 0;
+}
+
+void overload_seen(struct lcore *lc, struct port_load *l, uint32_t got)
+{
+	const uint64_t after_ns = lc->rt->conf.opt.overload_ms * UINT64_C(1000000);
+
+	if (likely(got < BURST)) {
+		l->full_since_ns = lc->now_ns;
+		l->full_bursts = 0;
+		l->drained = true;
+	} else if (++l->full_bursts > RING_BURSTS && !l->overloaded &&
+		   /* Both: what has piled up during a stall of this lcore is not overload. */
+		   lc->now_ns - l->full_since_ns >= after_ns) {
+		begins(l, lc->now_ns);
+	}
+	if (unlikely(l->overloaded)) {
+		l->got += got;
+		move(l, lc->now_ns);
+	}
+}
+
+/* Random to who sends it, the same for all frames of a message, another one for a repetition. */
+static uint32_t draw_of(const struct lcore *lc, const struct kvr_wire_hdr *h)
+{
+	const uint64_t window = lc->now_ns / KVR_SOURCE_WINDOW_NS;
+
+	return (uint32_t)(kvr_mix64(kvr_mix64(h->id ^ lc->rt->seed) + h->source + window) >> 48);
+}
+
+bool overload_lets(struct lcore *lc, struct port_load *l, const struct kvr_source_table *t,
+		   const struct kvr_source *s, const struct kvr_wire_hdr *h)
+{
+	if (!kvr_source_within(t, s, l->part, draw_of(lc, h), lc->now_ns))
+		return false;
+	l->taken++;
+	return true;
+}

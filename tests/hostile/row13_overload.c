@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Row 13: a flood against an ingress lcore, in a model of the lcore's time: a device ring of 4,096,
+ * bursts of 32, a refusal for a third of what a decision takes. How much of the flood is let in
+ * must settle at what the lcore has time for, and others must not notice.
+ */
+#include "kvr_test.h"
+
+#include "ingress/overload.h"
+#include "kvr_frame.h"
+
+#define RING	 4096u
+#define DECIDE	 1100u /* ns of a frame that is let in: 909,000/s */
+#define REFUSE	 350u
+#define STEP	 1000000u
+#define SOURCES	 3u
+#define FLOOD	 0
+#define OTHER	 1 /* floods, too, or not at all */
+#define HONEST	 2
+#define ARRIVALS 64u /* in their turns: so many of each are of the three */
+
+struct world {
+	struct router rt;
+	struct lcore lc;
+	struct kvr_source_table *t;
+	struct kvr_source *s[SOURCES];
+	uint64_t clock_ns, due; /* due: nanoseconds of arrivals that are not in the ring */
+	uint32_t each_ns;
+	uint32_t ring;
+	uint8_t who[ARRIVALS];
+	uint64_t in, out; /* frames that have come and gone */
+	uint64_t asked[SOURCES], taken[SOURCES], lost;
+};
+
+static struct world w;
+
+static void world_begin(uint32_t each_ns, uint32_t other, uint32_t honest)
+{
+	memset(&w, 0, sizeof(w));
+	w.rt.conf.opt.overload_ms = 100;
+	w.rt.seed = 7;
+	w.lc.rt = &w.rt;
+	w.clock_ns = UINT64_C(1000000000);
+	w.each_ns = each_ns;
+	w.t = kvr_source_create(64, 5);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w.t);
+	for (uint32_t i = 0; i < ARRIVALS; i++)
+		w.who[i * 37 % ARRIVALS] = i < honest ? HONEST : i < honest + other ? OTHER : FLOOD;
+	for (uint32_t i = 0; i < SOURCES; i++)
+		w.s[i] = kvr_source_get(w.t, UINT64_C(0xffff0a000001) + i, w.clock_ns);
+}
+
+static void pass(uint32_t ns)
+{
+	uint64_t n;
+
+	w.clock_ns += ns;
+	w.due += ns;
+	n = w.due / w.each_ns;
+	w.due %= w.each_ns;
+	if (w.ring + n > RING) {
+		w.lost += w.ring + n - RING;
+		n = RING - w.ring;
+	}
+	w.ring += (uint32_t)n;
+}
+
+static uint32_t frame_of(uint32_t source)
+{
+	struct kvr_wire_hdr h = {.source = source, .id = w.out};
+
+	w.asked[source]++;
+	kvr_source_count(w.t, w.s[source], w.lc.now_ns);
+	if (w.lc.load[0].overloaded && !overload_lets(&w.lc, &w.lc.load[0], w.t, w.s[source], &h))
+		return REFUSE;
+	w.taken[source]++;
+	return DECIDE;
+}
+
+/* One poll and what it brings. */
+static void turn(void)
+{
+	const uint32_t got = RTE_MIN(w.ring, BURST);
+	uint32_t ns = 100;
+
+	w.lc.now_ns = w.clock_ns;
+	w.ring -= got;
+	for (uint32_t i = 0; i < got; i++, w.out++)
+		ns += frame_of(w.who[w.out % ARRIVALS]);
+	overload_seen(&w.lc, &w.lc.load[0], got);
+	pass(ns);
+}
+
+static void run(uint32_t ms)
+{
+	const uint64_t end = w.clock_ns + ms * UINT64_C(1000000);
+
+	while (w.clock_ns < end)
+		turn();
+}
+
+/* The same, from nothing counted. */
+static void measure(uint32_t ms)
+{
+	memset(w.asked, 0, sizeof(w.asked));
+	memset(w.taken, 0, sizeof(w.taken));
+	w.lost = 0;
+	run(ms);
+}
+
+static void world_end(void)
+{
+	kvr_source_destroy(w.t);
+}
+
+/* What is let in of @p offered a second when every frame is at least refused. */
+static uint64_t possible(uint64_t offered, uint32_t ms)
+{
+	return (UINT64_C(1000000000) - offered * REFUSE) / (DECIDE - REFUSE) * ms / 1000;
+}
+
+static void a_flood_that_can_be_refused_costs_others_nothing(uint32_t each_ns)
+{
+	const uint64_t offered = 1000000000 / each_ns;
+
+	world_begin(each_ns, 0, 2);
+	run(400); /* 100 until it is overload; a millisecond a thirty-second */
+	CU_ASSERT_TRUE(w.lc.load[0].overloaded);
+	CU_ASSERT_TRUE(w.lost > 0);
+	measure(1000);
+	CU_ASSERT_EQUAL(w.lost, 0);
+	CU_ASSERT_EQUAL(w.taken[HONEST], w.asked[HONEST]);
+	CU_ASSERT_TRUE(w.taken[HONEST] + w.taken[FLOOD] > possible(offered, 1000) * 85 / 100);
+	world_end();
+}
+
+static void floods_that_can_be_refused(void)
+{
+	a_flood_that_can_be_refused_costs_others_nothing(1000);
+	a_flood_that_can_be_refused_costs_others_nothing(700);
+	a_flood_that_can_be_refused_costs_others_nothing(500);
+}
+
+/* More than can be refused: the ring loses anybody's frames, but nobody else's are refused. */
+static void a_flood_that_cannot_be_refused_is_let_in_a_little(void)
+{
+	world_begin(200, 0, 1);
+	run(400);
+	measure(1000);
+	CU_ASSERT_TRUE(w.lost > 0);
+	CU_ASSERT_EQUAL(w.taken[HONEST], w.asked[HONEST]);
+	CU_ASSERT_TRUE(w.taken[FLOOD] > w.asked[FLOOD] / 32);
+	CU_ASSERT_TRUE(w.taken[FLOOD] < w.asked[FLOOD] / 8);
+	world_end();
+}
+
+/* Whoever floods gets the same, one with a third of what the other asks for, too. */
+static void two_floods_get_the_same(void)
+{
+	world_begin(500, 16, 2);
+	run(400);
+	measure(1000);
+	CU_ASSERT_EQUAL(w.taken[HONEST], w.asked[HONEST]);
+	CU_ASSERT_TRUE(w.taken[FLOOD] * 9 < w.taken[OTHER] * 10);
+	CU_ASSERT_TRUE(w.taken[OTHER] * 9 < w.taken[FLOOD] * 10);
+	world_end();
+}
+
+/* It is over a second after there has been enough time for everything, and not before: a gap in
+ * the flood does not let it fill the ring again. */
+static void it_is_over_when_there_is_time_for_everything(void)
+{
+	world_begin(500, 0, 1);
+	run(400);
+	w.each_ns = 2000;
+	run(500);
+	CU_ASSERT_TRUE(w.lc.load[0].overloaded);
+	measure(100);
+	CU_ASSERT_EQUAL(w.taken[FLOOD], w.asked[FLOOD]);
+	w.each_ns = 500;
+	measure(20);
+	CU_ASSERT_EQUAL(w.taken[HONEST], w.asked[HONEST]);
+	w.each_ns = 2000;
+	run(1500);
+	CU_ASSERT_FALSE(w.lc.load[0].overloaded);
+	world_end();
+}
+
+/* A lcore that has stalled has a full ring, and no overload. */
+static void a_stall_is_no_overload(void)
+{
+	world_begin(1300, 0, 1);
+	for (uint32_t i = 0; i < 20; i++) {
+		run(50);
+		pass(30 * STEP);
+	}
+	measure(50);
+	CU_ASSERT_FALSE(w.lc.load[0].overloaded);
+	CU_ASSERT_EQUAL(w.taken[FLOOD], w.asked[FLOOD]);
+	world_end();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"refused", floods_that_can_be_refused},
+			       {"not refused", a_flood_that_cannot_be_refused_is_let_in_a_little},
+			       {"two", two_floods_get_the_same},
+			       {"over", it_is_over_when_there_is_time_for_everything},
+			       {"stall", a_stall_is_no_overload},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("row13_overload", tests);
+}
