@@ -49,7 +49,8 @@ enum part { HEAD, SIZE, DATA, DATA_END };
 
 static int ep;
 static uint32_t n_tokens = 64, n_streams = 512, n_rounds = 1, body_bytes = 1024;
-static uint64_t gap_ns = 40000000;
+static uint64_t gap_ns = 40000000,
+		step_ns; /* engine: tokens leave at multiples of it; 0: any time */
 
 static void watch(struct conn *c, uint32_t events)
 {
@@ -127,6 +128,8 @@ static void answer(struct conn *c, bool post)
 	c->asked = true;
 	c->tokens = 0;
 	c->got = c->due = now_ns();
+	if (step_ns > 0) /* its next ones, with those of other streams */
+		c->due += step_ns - c->due % step_ns;
 	put_token(c);
 }
 
@@ -372,12 +375,32 @@ static void make_request(void)
 	free(body);
 }
 
+/* Between the beginnings of two streams: over the length of one all have begun, and no two have
+ * their tokens at the same time. */
+static uint64_t spacing(void)
+{
+	uint32_t share = n_tokens;
+
+	for (;; share++) {
+		uint32_t a = share, b = n_streams;
+
+		while (b != 0) {
+			const uint32_t rest = a % b;
+
+			a = b;
+			b = rest;
+		}
+		if (a == 1)
+			return gap_ns * share / n_streams;
+	}
+}
+
 static void ask_all(uint16_t port)
 {
 	const struct sockaddr_in at = {AF_INET, htons(port), {htonl(INADDR_LOOPBACK)}, {0}};
 	struct conn **all = calloc(n_streams, sizeof(all[0]));
 	uint32_t begun = 0, running = 0;
-	const uint64_t start = now_ns(),
+	const uint64_t start = now_ns(), apart = spacing(),
 		       limit = start + n_rounds * n_tokens * gap_ns * 4 + 30000000000ull;
 
 	make_request();
@@ -390,7 +413,7 @@ static void ask_all(uint16_t port)
 			exit(1);
 		}
 		c->rounds = n_rounds;
-		c->due = start + 200000000 + n_tokens * gap_ns * i / n_streams; /* evenly */
+		c->due = start + 200000000 + apart * i;
 		watch(c, EPOLLIN);
 	}
 	while ((begun < n_streams || running > 0) && now_ns() < limit) {
@@ -441,12 +464,13 @@ int main(int argc, char **argv)
 	if (argc < 3 || argc % 2 == 0) {
 		fprintf(stderr,
 			"usage: streams --serve PORT | --ask PORT [--tokens N] [--gap-us N] "
-			"[--streams N] [--rounds N] [--bytes N]\n");
+			"[--streams N] [--rounds N] [--bytes N] [--step-us N]\n");
 		return 2;
 	}
 	signal(SIGPIPE, SIG_IGN);
 	n_tokens = option(argc, argv, "--tokens", n_tokens);
 	gap_ns = option(argc, argv, "--gap-us", (uint32_t)(gap_ns / 1000)) * 1000ull;
+	step_ns = option(argc, argv, "--step-us", 0) * 1000ull;
 	n_streams = option(argc, argv, "--streams", n_streams);
 	n_rounds = option(argc, argv, "--rounds", n_rounds);
 	body_bytes = option(argc, argv, "--bytes", body_bytes);
