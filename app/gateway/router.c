@@ -12,7 +12,8 @@
 
 #define ASK_EVERY_MS 1000
 #define LOST_MS	     1000
-#define LONGEST_MS   250 /* between two turns: a router is asked again, a signal seen */
+#define ACK_US	     5000 /* of an answer that has ended: it leaves with the next request */
+#define LONGEST_MS   250  /* between two turns: a router is asked again, a signal seen */
 
 static uint64_t now_ms(void)
 {
@@ -101,6 +102,7 @@ static int start(struct gw_router *r, char *err, size_t errlen)
 					     .connect_ms = o->router_ms,
 					     .request_ms = o->request_ms,
 					     .away_bytes = o->away_bytes,
+					     .ack_us = ACK_US,
 					     .on_connect = on_connect,
 					     .user = r};
 	int fd;
@@ -209,8 +211,8 @@ int32_t gw_routers_turn(struct gw_thread *t)
 		silence_turn(r);
 		lost_turn(r);
 		ms = kvr_client_timeout_ms(r->client);
-		if (ms == 0) {
-			kvr_client_process(r->client);
+		if (ms == 0) { /* what has come is told by its socket */
+			kvr_client_flush(r->client);
 			ms = kvr_client_timeout_ms(r->client);
 		}
 		if (ms >= 0 && ms < wait)

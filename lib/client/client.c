@@ -150,7 +150,7 @@ static int fill_defaults(struct kvr_client_conf *c)
 	c->buffer_bytes = c->buffer_bytes != 0 ? c->buffer_bytes : 4u << 20;
 	c->assembly_bytes = c->assembly_bytes != 0 ? c->assembly_bytes : CLIENT_ASSEMBLY;
 	if (c->frame_bytes < KVR_WIRE_LEAST_MAX_FRAME || c->frame_bytes > KVR_WIRE_MAX_FRAME ||
-	    c->max_requests > CLIENT_MAX_REQUESTS)
+	    c->max_requests > CLIENT_MAX_REQUESTS || c->ack_us > CLIENT_ACK_US)
 		return -EINVAL;
 	return 0;
 }
@@ -268,6 +268,11 @@ uint64_t kvr_client__due_us(const struct kvr_client *c)
 int kvr_client_process(struct kvr_client *c)
 {
 	return (int)kvr_link_process(&c->link);
+}
+
+void kvr_client_flush(struct kvr_client *c)
+{
+	kvr_link_run(&c->link);
 }
 
 uint32_t kvr_client_in_flight(const struct kvr_client *c)

@@ -8,7 +8,7 @@
  * sent, receive the streamed answer. Plain UDP sockets; no DPDK, no threads, no signals, no log.
  *
  * One object, one thread, any number of requests in flight. The object never blocks and never
- * calls back except from inside kvr_client_process() and kvr_client_destroy():
+ * calls back except from inside kvr_client_process(), kvr_client_flush() and kvr_client_destroy():
  *
  *	struct kvr_client *c = kvr_client_create(&(struct kvr_client_conf){.router = "r1"});
  *	kvr_client_connect(c);
@@ -68,6 +68,10 @@ struct kvr_client_conf {
 	 * agent over a connection of its own, up to 64 MiB. Default never; 65536 is a good number.
 	 */
 	uint32_t away_bytes;
+	/** Microseconds that the acknowledgement of an answer's end may wait for other frames to
+	 * leave with, at most 5000: it takes no call, no wake-up of the router and of the agent of
+	 * its own then. For who goes on calling kvr_client_process(). Default none. */
+	uint32_t ack_us;
 	/** The outcome of kvr_client_connect(); see kvr_client_connect_wait(). May be NULL. */
 	void (*on_connect)(struct kvr_client *c, int status, void *user);
 	void *user; /**< for on_connect */
@@ -346,8 +350,12 @@ KVR_CLIENT_API int kvr_client_timeout_ms(const struct kvr_client *c);
 /** Receive, run timers, call back, send. @return number of frames handled. */
 KVR_CLIENT_API int kvr_client_process(struct kvr_client *c);
 
+/** The same without receiving: for who knows that the descriptor is silent, or looks at it next. */
+KVR_CLIENT_API void kvr_client_flush(struct kvr_client *c);
+
 /**
- * Hand over a request; it is sent by the next kvr_client_process() at the latest.
+ * Hand over a request; it is sent by the next kvr_client_process() or kvr_client_flush() at the
+ * latest.
  * @param id its name from now on, never 0 and never used twice
  * @return 0, -EINVAL (no isl, or one that contradicts, unknown flag, broken hints), -EMSGSIZE
  * (above a limit of the protocol or the router), -ENOTCONN, -ENOENT (pool_name), -EBUSY

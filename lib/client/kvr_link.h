@@ -9,7 +9,8 @@
  * put together and handed up one message at a time. Timers hang on the link too, so that one
  * clock reading serves everything done in one call. One thread. Not installed.
  *
- * Nothing is sent before kvr_link_flush() unless the burst is full. What the socket does not take
+ * Nothing is sent before kvr_link_flush(), or the end of kvr_link_process() and kvr_link_run(),
+ * unless the burst is full. What the socket does not take
  * is dropped and counted: every message of the protocol is repeated by its owner anyway.
  */
 
@@ -67,6 +68,7 @@ struct kvr_link {
 	uint64_t now_us;  /* of the current call */
 	uint32_t msg_seq; /* last one given out */
 	uint32_t n_tx;
+	uint64_t flush_us; /* while n_tx > 0: these leave then, at the latest; 0: now */
 	struct kvr_udp_msg tx[KVR_UDP_BURST];
 	uint8_t *tx_mem;	 /* KVR_UDP_BURST frames of KVR_WIRE_MAX_FRAME */
 	struct kvr_reasm *reasm; /* NULL until a fragment comes */
@@ -110,6 +112,11 @@ void kvr_link_queue(struct kvr_link *l, const struct kvr_udp_addr *to, int len);
 void kvr_link_send(struct kvr_link *l, const struct kvr_udp_addr *to, enum kvr_wire_kind kind,
 		   struct kvr_wire_ids ids, const void *body, uint32_t len);
 
+/** The same of a message that may wait for others until @p due_us of the link's clock: it leaves
+ * with the first that may not. */
+void kvr_link_send_later(struct kvr_link *l, const struct kvr_udp_addr *to, enum kvr_wire_kind kind,
+			 struct kvr_wire_ids ids, const void *body, uint32_t len, uint64_t due_us);
+
 /**
  * Queue the next frames of a message, at most @p max of them, copied from @p body.
  * @return true when there are more.
@@ -128,12 +135,15 @@ void kvr_link_flush(struct kvr_link *l);
 void kvr_link_repeat(struct kvr_link *l, struct kvr_timer *t, uint32_t *gap_us, uint32_t max_us,
 		     uint64_t until_us);
 
-/** Receive what waits (bounded, so that timers get their turn), run timers, flush.
+/** Receive what waits (bounded, so that timers get their turn), then as kvr_link_run().
  * @return frames received. */
 unsigned int kvr_link_process(struct kvr_link *l);
 
-/** When kvr_link_process() is needed even in silence, by the link's clock: 0 when frames wait to be
- * flushed, KVR_TIMER_NEVER: never. */
+/** Run timers and flush, unless all that is queued may wait; what has come is left where it is. */
+void kvr_link_run(struct kvr_link *l);
+
+/** When kvr_link_process() or kvr_link_run() is needed even in silence, by the link's clock: 0 when
+ * frames are to be flushed, KVR_TIMER_NEVER: never. */
 uint64_t kvr_link_due_us(const struct kvr_link *l);
 
 /** The same in milliseconds from now, rounded up; 0 when it is due; -1: never. */

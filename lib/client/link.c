@@ -135,6 +135,7 @@ void kvr_link_queue(struct kvr_link *l, const struct kvr_udp_addr *to, int len)
 		return;
 	l->tx[l->n_tx].addr = *to;
 	l->tx[l->n_tx++].len = (uint32_t)len;
+	l->flush_us = 0;
 }
 
 void kvr_link_send(struct kvr_link *l, const struct kvr_udp_addr *to, enum kvr_wire_kind kind,
@@ -145,6 +146,16 @@ void kvr_link_send(struct kvr_link *l, const struct kvr_udp_addr *to, enum kvr_w
 	kvr_link_queue(l, to,
 		       kvr_put_message(f, KVR_WIRE_MAX_FRAME, (uint8_t)kind, &ids,
 				       (struct kvr_slice){body, len}, (struct kvr_slice){NULL, 0}));
+}
+
+void kvr_link_send_later(struct kvr_link *l, const struct kvr_udp_addr *to, enum kvr_wire_kind kind,
+			 struct kvr_wire_ids ids, const void *body, uint32_t len, uint64_t due_us)
+{
+	const bool alone = l->n_tx == 0 || l->n_tx == KVR_UDP_BURST; /* a full burst leaves first */
+	const uint64_t before = alone ? due_us : l->flush_us;
+
+	kvr_link_send(l, to, kind, ids, body, len);
+	l->flush_us = RTE_MIN(before, due_us);
 }
 
 bool kvr_link_send_frames(struct kvr_link *l, const struct kvr_udp_addr *to, struct kvr_frag *f,
@@ -285,11 +296,30 @@ static void ask(struct kvr_link *l)
 	}
 }
 
+static void run(struct kvr_link *l)
+{
+	struct kvr_timer *t;
+
+	if (l->reasm != NULL) {
+		l->stats.expired += kvr_reasm_expire(l->reasm, l->now_us, UINT32_MAX);
+		ask(l);
+	}
+	while ((t = kvr_timers_expire(&l->timers, l->now_us)) != NULL)
+		l->conf.ops->timer(l->conf.user, t);
+	if (l->flush_us <= l->now_us)
+		kvr_link_flush(l);
+}
+
+void kvr_link_run(struct kvr_link *l)
+{
+	kvr_link_tick(l);
+	run(l);
+}
+
 unsigned int kvr_link_process(struct kvr_link *l)
 {
 	struct kvr_udp_msg m[KVR_UDP_BURST];
 	unsigned int n, total = 0;
-	struct kvr_timer *t;
 
 	kvr_link_tick(l);
 	for (int i = 0; i < LINK_RX_BURSTS; i++) {
@@ -300,13 +330,7 @@ unsigned int kvr_link_process(struct kvr_link *l)
 		if (n < KVR_UDP_BURST)
 			break;
 	}
-	if (l->reasm != NULL) {
-		l->stats.expired += kvr_reasm_expire(l->reasm, l->now_us, UINT32_MAX);
-		ask(l);
-	}
-	while ((t = kvr_timers_expire(&l->timers, l->now_us)) != NULL)
-		l->conf.ops->timer(l->conf.user, t);
-	kvr_link_flush(l);
+	run(l);
 	return total;
 }
 
@@ -316,7 +340,7 @@ uint64_t kvr_link_due_us(const struct kvr_link *l)
 
 	if (l->reasm != NULL)
 		next = RTE_MIN(next, kvr_reasm_quiet_at(l->reasm));
-	return l->n_tx > 0 ? 0 : next;
+	return l->n_tx > 0 ? RTE_MIN(next, l->flush_us) : next;
 }
 
 int kvr_link_timeout_ms(const struct kvr_link *l)

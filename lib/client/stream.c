@@ -8,19 +8,29 @@
 
 #include <rte_common.h>
 
-static void put_ack(struct kvr_client *c, const struct kvr_udp_addr *to,
-		    const struct kvr_wire_hdr *h, struct kvr_wire_response_ack ack)
+/* The next time at which acknowledgements leave: the same for all, so that they leave together. */
+static uint64_t ack_time(const struct kvr_client *c, uint32_t most_us)
 {
-	kvr_link_send(&c->link, to, KVR_RESPONSE_ACK,
-		      kvr_link_ids(&c->link, c->source, h->id, h->handle), &ack, sizeof(ack));
+	return (c->link.now_us + most_us) / most_us * most_us;
+}
+
+/* @param due_us when at the latest; 0: now. */
+static void put_ack(struct kvr_client *c, const struct kvr_udp_addr *to,
+		    const struct kvr_wire_hdr *h, struct kvr_wire_response_ack ack, uint64_t due_us)
+{
+	kvr_link_send_later(&c->link, to, KVR_RESPONSE_ACK,
+			    kvr_link_ids(&c->link, c->source, h->id, h->handle), &ack, sizeof(ack),
+			    due_us);
 }
 
 void kvr_client__send_ack(struct kvr_client *c, struct client_req *r, uint32_t flags)
 {
 	const struct kvr_wire_hdr h = {.id = r->id, .handle = r->handle};
+	const bool waits = (flags & KVR_RACK_F_FIN) != 0 && c->conf.ack_us != 0;
 
 	put_ack(c, &r->item_from, &h,
-		(struct kvr_wire_response_ack){.next_seq = r->next_seq, .flags = flags});
+		(struct kvr_wire_response_ack){.next_seq = r->next_seq, .flags = flags},
+		waits ? ack_time(c, c->conf.ack_us) : 0);
 	r->unacked = 0;
 	r->acked = true;
 	kvr_timer_stop(&c->link.timers, &r->ack);
@@ -36,7 +46,8 @@ void kvr_client__on_stray(struct kvr_client *c, const struct kvr_udp_addr *from,
 	c->stats.items_repeated++;
 	put_ack(c, from, h,
 		(struct kvr_wire_response_ack){.next_seq = w->seq + 1,
-					       .flags = fin ? KVR_RACK_F_FIN : 0});
+					       .flags = fin ? KVR_RACK_F_FIN : 0},
+		0);
 }
 
 static struct kvr_client_item view(const struct kvr_wire_response *w, const uint8_t *data)
@@ -166,7 +177,7 @@ static void acknowledge(struct kvr_client *c, struct client_req *r, bool at_once
 	if (at_once || r->unacked >= most)
 		kvr_client__send_ack(c, r, 0);
 	else if (r->unacked > 0 && !kvr_timer_running(&r->ack))
-		kvr_timer_set(&c->link.timers, &r->ack, c->link.now_us + CLIENT_ACK_US);
+		kvr_timer_set(&c->link.timers, &r->ack, ack_time(c, CLIENT_ACK_US));
 }
 
 /* @return true when this frame may speak for the request's stream. */

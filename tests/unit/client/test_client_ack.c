@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Acknowledgements that leave together: of several requests, and with the next request. */
+#include "client_rig.h"
+
+#include <errno.h>
+
+static const struct kvr_client_ops unwatched;
+
+/* One that runs; the callbacks of the rig watch a single one. */
+static uint64_t running(const struct kvr_client_ops *ops)
+{
+	const struct kvr_client_request q = {.tokens = prompt, .n_tokens = 4, .ops = ops};
+	uint64_t id;
+
+	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(c, &q, &id), 0);
+	kvr_client_process(c);
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1);
+	kvr_client_process(c);
+	fake_skip(&net);
+	return id;
+}
+
+/* One whose answer has just ended, and whose acknowledgement may wait. */
+static uint64_t ended(void)
+{
+	uint64_t id;
+
+	rig_start_conf((struct kvr_client_conf){.ack_us = 5000});
+	id = running(&rig_ops);
+	push_item(id, 0, KVR_RESP_F_FIN, "end");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.ends, 1);
+	return id;
+}
+
+static void the_end_is_acknowledged_with_the_next_request(void)
+{
+	const struct kvr_client_request q = {.tokens = prompt, .n_tokens = 4, .ops = &rig_ops};
+	const struct kvr_wire_response_ack *a;
+	const struct kvr_wire_hdr *h;
+	uint64_t id;
+
+	ended();
+	CU_ASSERT_PTR_NULL(next_ack());
+	CU_ASSERT_EQUAL(kvr_client_submit(c, &q, &id), 0);
+	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), 0);
+	push_item(id, 0, 0, "not looked at");
+	kvr_client_flush(c);
+	CU_ASSERT_EQUAL(saw.items, 1);
+	a = next_ack(); /* and first: it makes room for the other */
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT(a->next_seq == 1 && a->flags == KVR_RACK_F_FIN);
+	h = fake_next(&net, KVR_ROUTE);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+	CU_ASSERT_EQUAL(h->id, id);
+	rig_stop();
+}
+
+static void the_end_is_acknowledged_in_silence(void)
+{
+	const struct kvr_wire_response_ack *a;
+
+	ended();
+	rig_run_ms(4);
+	CU_ASSERT_PTR_NULL(next_ack());
+	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), 1);
+	rig_run_ms(1);
+	a = next_ack();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT_EQUAL(a->flags, KVR_RACK_F_FIN);
+	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), -1);
+	rig_stop();
+}
+
+static void who_leaves_acknowledges_first(void)
+{
+	ended();
+	CU_ASSERT_PTR_NULL(next_ack());
+	rig_stop();
+	CU_ASSERT_PTR_NOT_NULL(next_ack());
+}
+
+static void a_repetition_of_the_end_is_acknowledged_at_once(void)
+{
+	const uint64_t id = ended();
+
+	push_item(id, 0, KVR_RESP_F_FIN, "end");
+	kvr_client_process(c);
+	CU_ASSERT_PTR_NOT_NULL(next_ack()); /* that of the first copy, with it */
+	CU_ASSERT_PTR_NOT_NULL(next_ack());
+	rig_stop();
+}
+
+static void more_ends_than_a_burst_takes_leave_when_it_is_full(void)
+{
+	uint64_t id[KVR_UDP_BURST + 1];
+	unsigned int n = 0;
+
+	rig_start_conf((struct kvr_client_conf){.ack_us = 5000, .max_requests = 100});
+	for (unsigned int i = 0; i <= KVR_UDP_BURST; i++)
+		id[i] = running(&unwatched);
+	for (unsigned int i = 0; i <= KVR_UDP_BURST; i++)
+		push_item(id[i], 0, KVR_RESP_F_FIN, "end");
+	kvr_client_process(c);
+	while (next_ack() != NULL)
+		n++;
+	CU_ASSERT_EQUAL(n, KVR_UDP_BURST);
+	CU_ASSERT(kvr_client_timeout_ms(c) > 0);
+	rig_run_ms(5);
+	CU_ASSERT_PTR_NOT_NULL(next_ack());
+	rig_stop();
+}
+
+/* A call, a wake-up of the router and of the agent for all of them. */
+static void streams_are_acknowledged_at_the_same_times(void)
+{
+	uint64_t id[3];
+	unsigned int n = 0;
+
+	rig_start();
+	for (unsigned int i = 0; i < 3; i++)
+		id[i] = running(&unwatched);
+	for (unsigned int i = 0; i < 3; i++) {
+		push_item(id[i], 0, 0, "a");
+		kvr_client_process(c);
+		net.now_us += 1000;
+	}
+	CU_ASSERT_PTR_NULL(next_ack());
+	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), 2);
+	net.now_us += 2000;
+	kvr_client_process(c);
+	while (next_ack() != NULL)
+		n++;
+	CU_ASSERT_EQUAL(n, 3);
+	rig_stop();
+}
+
+static void longer_than_5_ms_is_refused(void)
+{
+	const struct kvr_client_conf conf = {.ack_us = 5001};
+
+	fake_reset(&net);
+	CU_ASSERT_PTR_NULL(kvr_client__create_on(&conf, &router_at, &net.udp));
+	CU_ASSERT_EQUAL(errno, EINVAL);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"with the next", the_end_is_acknowledged_with_the_next_request},
+			       {"in silence", the_end_is_acknowledged_in_silence},
+			       {"leaving", who_leaves_acknowledges_first},
+			       {"repetition", a_repetition_of_the_end_is_acknowledged_at_once},
+			       {"burst", more_ends_than_a_burst_takes_leave_when_it_is_full},
+			       {"streams", streams_are_acknowledged_at_the_same_times},
+			       {"too long", longer_than_5_ms_is_refused},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("client_ack", tests);
+}
