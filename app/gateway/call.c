@@ -259,7 +259,8 @@ static int submit(struct gw_call *c, const struct gw_model *m)
 		  : c->query		    ? KVR_CLIENT_QUERY
 		  : c->t->opt->direct	    ? KVR_CLIENT_DIRECT
 					    : 0;
-	q.flags |= (c->through ? KVR_CLIENT_INLINE : 0) | (c->timing ? KVR_CLIENT_TRACK : 0);
+	q.flags |= (c->through ? KVR_CLIENT_INLINE : 0) | (c->timing ? KVR_CLIENT_TRACK : 0) |
+		   (c->explain ? 0 : KVR_CLIENT_QUIET);
 	if (c->ask.probe &&
 	    (q.flags & (KVR_CLIENT_BOOK | KVR_CLIENT_LOADS | KVR_CLIENT_QUERY)) == 0)
 		q.flags |= KVR_CLIENT_HEALTH;

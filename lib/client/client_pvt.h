@@ -114,6 +114,7 @@ struct client_req {
 	uint64_t dead_handle; /* name at a router that has lost it */
 	uint8_t state;	      /* enum client_state */
 	bool query, direct;
+	bool quiet;	     /* no word of where it went is waited for */
 	bool book;	     /* its user runs it */
 	bool reporting;	     /* `report` is not acknowledged: `ack` repeats it */
 	uint8_t kind;	     /* of its message: KVR_ROUTE or KVR_POTENTIAL_LOADS */

@@ -125,6 +125,10 @@ struct kvr_client_pool {
 /** The end says how it went: kvr_client_end::tracker. With DIRECT the items pass the router all the
  * same. */
 #define KVR_CLIENT_TRACK 0x80u
+/** Where it went is not of interest: when the answer begins at once (half a millisecond),
+ * on_accepted does not come, and the frame is saved. Without meaning where ACCEPTED is needed: with
+ * QUERY, DIRECT, BOOK and LOADS, and for a request of more than a frame. */
+#define KVR_CLIENT_QUIET 0x100u
 /** Only ask what every rank would have to do: on_loads, then the end QUERIED. */
 #define KVR_CLIENT_LOADS 0x10u
 

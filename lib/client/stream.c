@@ -322,7 +322,7 @@ void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
 	if (r->away != NULL)
 		kvr_client__away_settle(c, r);
 	kvr_client__watch(c, r, CLIENT_RUNNING);
-	if (!r->accepted && r->next_seq == 0 && it.seq == 0)
+	if (!r->accepted && !r->quiet && r->next_seq == 0 && it.seq == 0)
 		kvr_client__send_probe(c, r); /* its ACCEPTED is late: ask again */
 	if (it.seq < r->next_seq) {
 		c->stats.items_repeated++;

@@ -9,7 +9,8 @@
 
 #define SUBMIT_FLAGS                                                                               \
 	(KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_EAGLE | KVR_CLIENT_BOOK |               \
-	 KVR_CLIENT_LOADS | KVR_CLIENT_INLINE | KVR_CLIENT_HEALTH | KVR_CLIENT_TRACK)
+	 KVR_CLIENT_LOADS | KVR_CLIENT_INLINE | KVR_CLIENT_HEALTH | KVR_CLIENT_TRACK |             \
+	 KVR_CLIENT_QUIET)
 
 /* Whether its body is given to the agent. */
 static bool is_away(const struct kvr_client *c, const struct kvr_client_request *q)
@@ -134,6 +135,17 @@ static int build(const struct kvr_client *c, struct kvr_request_src *src, uint8_
 	return kvr_slices_copy(part, KVR_REQUEST_SLICES, 0, *len, *msg);
 }
 
+/* Whether its ACCEPTED may stay out; that of others says what is needed. */
+static bool is_quiet(const struct kvr_client *c, const struct kvr_client_request *q, bool away,
+		     uint32_t len)
+{
+	const uint32_t needed =
+		KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_BOOK | KVR_CLIENT_LOADS;
+
+	return (q->flags & KVR_CLIENT_QUIET) != 0 && (q->flags & needed) == 0 && !away &&
+	       len <= c->frame_bytes - KVR_WIRE_MIN_FRAME;
+}
+
 static struct client_req *take_slot(struct kvr_client *c)
 {
 	const uint32_t slot = c->free_head;
@@ -210,6 +222,9 @@ int kvr_client_submit(struct kvr_client *c, const struct kvr_client_request *q, 
 	}
 	r->msg = msg;
 	r->msg_len = len;
+	r->quiet = is_quiet(c, q, away, len);
+	if (r->quiet)
+		((struct kvr_wire_request *)msg)->flags |= KVR_REQ_F_QUIET;
 	start(c, r, q);
 	*id = r->id;
 	return 0;

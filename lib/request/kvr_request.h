@@ -274,6 +274,9 @@ struct kvr_rq_msg {
 	bool book;
 	/** The worker answers the client itself: nobody here knows what that has got. */
 	bool direct;
+	/** Its client wants no word about it while an item may say it: ACCEPTED when its worker has
+	 * acknowledged it, or when it is asked for. */
+	bool quiet;
 };
 
 /** What a request has to do with a session. Caller's memory until DONE (until the end of
@@ -335,6 +338,7 @@ struct kvr_request {
 	bool sent : 1;	 /**< some worker has been told something */
 	bool forgotten : 1; /**< it leaves no trace */
 	bool direct : 1;    /**< as in its message */
+	bool quiet : 1;	    /**< the same */
 	bool stays : 1;	    /**< its main leg was sent where the client or its session is bound */
 	bool answers : 1;   /**< its main leg's worker has sent an item */
 	struct kvr_leg leg[2];	/**< KVR_LEG_MAIN, KVR_LEG_PREFILL */

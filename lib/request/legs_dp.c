@@ -417,7 +417,10 @@ void kvr_rq__main_go_on(const struct step *x)
 	if (x->r->pool->predict && !x->r->probe)
 		order(x, KVR_RQO_PREDICT, MAIN);
 	go(x, MAIN);
-	kvr_rq__accept(x, KVR_RQ_SERVED);
+	/* Its worker's first word may be an item. Who has been told something hears how it goes on.
+	 */
+	if (!x->r->quiet || x->r->paired || x->r->tries > 0 || x->r->told != KVR_RQ_NOTHING)
+		kvr_rq__accept(x, KVR_RQ_SERVED);
 }
 
 /* ---- what is not needed any more --------------------------------------------------------- */

@@ -100,6 +100,7 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
 	r->query = msg->req.query_only;
 	r->book = msg->book;
 	r->direct = msg->direct;
+	r->quiet = msg->quiet;
 	/* Its client has been told where, and is on the way there. */
 	r->reroutes = r->book ? 0 : pool->reroutes;
 	r->paired = r->held = r->sent = r->forgotten = false;
@@ -203,6 +204,8 @@ static void refused(const struct step *x, uint32_t leg, const struct kvr_sched_d
 static void taken(const struct step *x, uint32_t leg)
 {
 	place(x, leg, KVR_RQS_RUNNING);
+	if (leg == MAIN && x->r->quiet)
+		kvr_rq__accept(x, KVR_RQ_SERVED);
 	if (x->r->session != NULL)
 		kvr_rq__session_succeeded(x, leg);
 }

@@ -27,9 +27,10 @@
 #define KVR_REQ_F_AWAY	      0x0100u /* the body does not come in frames: hint BODY */
 #define KVR_REQ_F_HEALTH      0x0200u /* a probe of an engine's health: it leaves no trace */
 #define KVR_REQ_F_TRACK	      0x0400u /* the last item is to say how it went: hint TRACKER */
+#define KVR_REQ_F_QUIET	      0x0800u /* ACCEPTED only when its worker acknowledges it */
 #define KVR_REQ_F_CLIENT                                                                           \
 	(KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE |                 \
-	 KVR_REQ_F_BOOK | KVR_REQ_F_AWAY | KVR_REQ_F_HEALTH | KVR_REQ_F_TRACK)
+	 KVR_REQ_F_BOOK | KVR_REQ_F_AWAY | KVR_REQ_F_HEALTH | KVR_REQ_F_TRACK | KVR_REQ_F_QUIET)
 /** Largest body that is given to the agent itself: 64 MiB, and the head of an HTTP message. */
 #define KVR_WIRE_MAX_AWAY (UINT64_C(67108864) + 16384u)
 #define KVR_WIRE_TOKEN	  16u /* bytes of the one-time token of such a body */

@@ -337,6 +337,50 @@ static void direct_across_address_families_is_relayed(void)
 	pipeline_stop();
 }
 
+static void taken(uint64_t id, uint64_t handle)
+{
+	const struct kvr_wire_dispatch_ack yes = {0};
+	const struct kvr_wire_ids ids = ids_of(id, handle);
+	uint8_t buf[64];
+
+	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &yes));
+	pipeline_turn();
+}
+
+/* QUIET: one word says that a worker has it, ACCEPTED or an item. */
+static void a_quiet_request_is_not_announced(void)
+{
+	struct kvr_wire_request q;
+	const struct out *o;
+	uint64_t h;
+
+	begin();
+	pipeline_client_frame = 0;
+	pipeline_route(1, 100, 10, KVR_REQ_F_QUIET, NULL);
+	h = dispatched(&q);
+	item(1, h, 0, 88, KVR_RESP_F_FIN);
+	o = pipeline_next(PEER_CLIENT);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(o->hdr.kind, KVR_RESPONSE);
+	CU_ASSERT_PTR_NULL(pipeline_next(PEER_CLIENT));
+	fin_ack(1, h, 1);
+	pipeline_route(2, 100, 10, KVR_REQ_F_QUIET, NULL);
+	h = dispatched(&q);
+	CU_ASSERT_PTR_NULL(pipeline_next(PEER_CLIENT));
+	taken(2, h);
+	o = pipeline_next(PEER_CLIENT);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(o->hdr.kind, KVR_ACCEPTED);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_accepted *)(&o->hdr + 1))->state,
+			KVR_STATE_RUNNING);
+	item(2, h, 0, 88, KVR_RESP_F_FIN);
+	fin_ack(2, h, 1);
+	pipeline_flush();
+	pipeline_route(3, 100, 10, KVR_REQ_F_QUIET | KVR_REQ_F_QUERY, NULL);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_ACCEPTED));
+	end();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -346,6 +390,7 @@ int main(void)
 		{"fragments", fragments_pass_and_so_does_what_is_missing},
 		{"fragments too large", fragments_above_the_bounds_are_answered_once},
 		{"fragments of strangers", fragments_of_strangers_do_not_pass},
+		{"quiet", a_quiet_request_is_not_announced},
 		{"direct across families", direct_across_address_families_is_relayed},
 		CU_TEST_INFO_NULL};
 

@@ -276,6 +276,8 @@ enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_h
 		kvr_flight_prefetch_name(j->pool->requests, j->source, j->id);
 	j->msg.book = (j->flags & KVR_REQ_F_BOOK) != 0;
 	j->msg.direct = (j->flags & (KVR_REQ_F_DIRECT | KVR_REQ_F_TRACK)) == KVR_REQ_F_DIRECT;
+	j->msg.quiet = (j->flags & (KVR_REQ_F_QUIET | KVR_REQ_F_QUERY | KVR_REQ_F_DIRECT |
+				    KVR_REQ_F_BOOK | KVR_REQ_F_AWAY)) == KVR_REQ_F_QUIET;
 	j->deadline_ns = q->fixed.deadline_ms == 0
 				 ? 0
 				 : lc->now_ns + q->fixed.deadline_ms * UINT64_C(1000000);

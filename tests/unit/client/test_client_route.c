@@ -562,7 +562,7 @@ static void submit_refuses_what_the_router_would(void)
 	REFUSED(q.n_tokens = 0, -EINVAL);
 	REFUSED(q.tokens = NULL, -EINVAL);
 	REFUSED(q.isl = 3, -EINVAL);
-	REFUSED(q.flags = 0x100, -EINVAL);
+	REFUSED(q.flags = 0x200, -EINVAL);
 	REFUSED(q.flags = KVR_CLIENT_BOOK | KVR_CLIENT_QUERY, -EINVAL);
 	REFUSED(q.flags = KVR_CLIENT_BOOK | KVR_CLIENT_DIRECT, -EINVAL);
 	REFUSED(q.flags = KVR_CLIENT_BOOK | KVR_CLIENT_LOADS, -EINVAL);

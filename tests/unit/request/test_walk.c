@@ -63,6 +63,7 @@ static void arrives(void)
 	else
 		c->msg.book = below(5) == 0;
 	c->msg.direct = below(4) == 0;
+	c->msg.quiet = below(4) == 0;
 	if (below(6) == 0) {
 		c->msg.hints.flags |= below(2) ? KVR_SHINT_BACKEND_ID : KVR_SHINT_DECODE_ID;
 		c->msg.hints.backend_id = c->msg.hints.decode_id = 'a' + below(8);
