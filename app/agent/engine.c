@@ -407,9 +407,10 @@ void app_engine_turn(struct app *a)
 	struct app_engine *e = a->eng;
 	char why[64];
 
-	snprintf(why, sizeof(why), "no connection within %u ms", a->o.connect_ms);
-	while (due(TAILQ_FIRST(&e->connecting), connect_most_us(a)) <= a->now_us)
+	while (due(TAILQ_FIRST(&e->connecting), connect_most_us(a)) <= a->now_us) {
+		snprintf(why, sizeof(why), "no connection within %u ms", a->o.connect_ms);
 		end(a, TAILQ_FIRST(&e->connecting), APP_END_LATE, why);
+	}
 	while (due(TAILQ_FIRST(&e->busy), a->o.timeout_s * UINT64_C(1000000)) <= a->now_us)
 		end(a, TAILQ_FIRST(&e->busy), APP_END_LATE, "no answer in time");
 }
