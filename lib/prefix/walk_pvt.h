@@ -22,12 +22,12 @@ struct active {
 	uint32_t max;
 	uint32_t *out;
 	uint16_t list[PFX_INLINE];
-	uint64_t bits[PFX_WORDS];
+	uint64_t *bits; /* as many words as the table's bitmaps */
 };
 
 struct look {
 	const void *sh;
-	uint32_t n, pos, npath, nkey;
+	uint32_t n, pos, npath;
 	uint32_t first; /* blocks that matched in the first run */
 	bool done;
 	bool diverged; /* not likely to go on: do not look up more than one head */
@@ -68,19 +68,30 @@ static bool has(const struct active *a, uint16_t rank)
 	return a->bits[rank / 64] >> (rank % 64) & 1;
 }
 
+/* The owners among n words, an even number at an even place, of which most are free. */
+static inline uint32_t load_words(_Atomic uint32_t *w, uint32_t n, uint32_t *owner)
+{
+	uint32_t got = 0;
+
+	for (uint32_t i = 0; i < n; i += 2) {
+		uint64_t two = pfx_rd((const uint64_t *)(const void *)&w[i]);
+
+		if (two == 0)
+			continue;
+		owner[got] = (uint32_t)two;
+		got += owner[got] != 0;
+		owner[got] = (uint32_t)(two >> 32);
+		got += owner[got] != 0;
+	}
+	return got;
+}
+
 /* Partial owners first: a rank that becomes a full one has its bit before it loses its part. */
 static uint32_t load_parts(const struct kvr_prefix *t, struct pfx_big *b, uint32_t *part,
 			   uint64_t *bits)
 {
-	_Atomic uint32_t *w = pfx_parts(t, b);
-	uint32_t n = 0;
+	uint32_t n = load_words(pfx_parts(t, b), t->big_parts, part);
 
-	for (uint32_t i = 0; i < t->big_parts; i++) {
-		uint32_t o = pfx_ld32(&w[i]);
-
-		if (o != 0)
-			part[n++] = o;
-	}
 	/* Pairs with the release in big_set(). */
 	atomic_thread_fence(memory_order_acquire);
 	for (uint32_t i = 0; i < t->big_words; i++)
@@ -130,6 +141,7 @@ static void meet_words(struct active *a, const struct step *s, _Atomic uint32_t 
 		       uint32_t lanes)
 {
 	bool all = a->mode == NOT_STARTED;
+	uint32_t owner[PFX_INLINE];
 
 	if (all)
 		fill(a, lanes);
@@ -137,10 +149,11 @@ static void meet_words(struct active *a, const struct step *s, _Atomic uint32_t 
 		spread(a, a->bits, lanes, s->pos);
 	a->mode = LIST;
 	a->n = 0;
+	n = load_words(w, n, owner);
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t o = pfx_ld32(&w[i]), lead = PFX_LEAD(o);
+		uint32_t o = owner[i], lead = PFX_LEAD(o);
 
-		if (o == 0 || !(all || has(a, PFX_RANK(o))))
+		if (!(all || has(a, PFX_RANK(o))))
 			continue;
 		put(a, PFX_RANK(o), lanes, s->pos + RTE_MIN(lead, s->n));
 		if (lead >= s->n && a->n < PFX_INLINE)
@@ -315,10 +328,6 @@ static void finish(const struct kvr_prefix *t, struct look *l)
 {
 	uint32_t lanes = l->o->nranks, *base;
 
-	if (l->pos == 0) {
-		nothing(l->o);
-		return;
-	}
 	if (l->npath > 0)
 		apply_path(t, l);
 	settle(&l->dev, lanes, l->pos);

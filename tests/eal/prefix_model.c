@@ -14,6 +14,7 @@
 #define DEPTH  1200
 #define PLANES (KVR_TIERS + 1)
 #define RANKS  40
+#define BURST  20
 
 static uint64_t sh[NODES];
 static uint32_t up[NODES], depth[NODES]; /* parent node, or itself for a root */
@@ -26,7 +27,7 @@ static bool bounded;
 static uint64_t n_refused; /* blocks, while their rank was being cleared */
 static struct kvr_rand rnd;
 static struct pt_table p;
-static struct kvr_overlap *out[4];
+static struct kvr_overlap *out[BURST];
 
 static uint32_t below(uint32_t n)
 {
@@ -93,23 +94,53 @@ static void check(const struct kvr_overlap *o)
 	}
 }
 
-/* Queries end in content nobody has, or in the middle of a run. */
-static void query(void)
+/* Queries end in content nobody has, or in the middle of a run, or leave all at some block. */
+static void make_query(void)
 {
 	path_to(below(NODES));
 	if (below(4) == 0)
 		npath = 1 + below(npath);
 	if (below(4) == 0)
 		psh[npath - 1] = kvr_rand_u64(&rnd);
-	struct kvr_prefix_query q = {psh, npath, out[0]};
+	else if (below(4) == 0)
+		for (uint32_t i = below(npath); i < npath; i++)
+			psh[i] = kvr_rand_u64(&rnd);
+}
 
-	kvr_prefix_score_burst(p.t, &q, 1);
-	if (psh[npath - 1] != sh[path[npath - 1]])
-		npath--;
+/* The answer to a query for blocks `named` along the path. */
+static void check_query(const struct kvr_overlap *o, const uint64_t named[])
+{
+	uint32_t n = 0;
+
+	while (n < npath && named[n] == sh[path[n]])
+		n++;
+	npath = n;
 	if (bounded)
-		check_bounded(out[0]);
+		check_bounded(o);
 	else
-		check(out[0]);
+		check(o);
+}
+
+/* One query a call, or a burst: those go different ways. */
+static void query(void)
+{
+	static uint64_t named[BURST][DEPTH];
+	static uint32_t along[BURST][DEPTH];
+	const uint32_t n = below(32) > 0 ? 1 : 2 + below(BURST - 1);
+	struct kvr_prefix_query q[BURST];
+
+	for (uint32_t i = 0; i < n; i++) {
+		make_query();
+		memcpy(named[i], psh, npath * sizeof(psh[0]));
+		memcpy(along[i], path, npath * sizeof(path[0]));
+		q[i] = (struct kvr_prefix_query){named[i], npath, out[i]};
+	}
+	kvr_prefix_score_burst(p.t, q, n);
+	for (uint32_t i = 0; i < n; i++) {
+		npath = q[i].n;
+		memcpy(path, along[i], npath * sizeof(path[0]));
+		check_query(out[i], named[i]);
+	}
 }
 
 static void range(uint32_t *from, uint32_t *n)
@@ -273,7 +304,7 @@ static void run(uint64_t seed, uint32_t planes, uint32_t ranks, uint32_t steps,
 		pt_close(&p);
 		return;
 	}
-	for (uint32_t i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < BURST; i++)
 		out[i] = pt_alloc(kvr_overlap_size(RANKS));
 	for (uint32_t i = 0; i < steps; i++) {
 		random_step(planes, ranks);
@@ -284,7 +315,7 @@ static void run(uint64_t seed, uint32_t planes, uint32_t ranks, uint32_t steps,
 	}
 	drain(ranks);
 	pt_close(&p);
-	for (uint32_t i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < BURST; i++)
 		free(out[i]);
 }
 
