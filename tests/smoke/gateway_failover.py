@@ -80,8 +80,9 @@ def run(program):
         check('what waited at the router that was killed is served by the other', moved and moved[0].json() == {'worker': 201}, moved)
         check('what comes later goes there', ask().json() == {'worker': 201})
         n = gw.counters()
-        check('the counters say so', (n['kvr_gateway_resubmitted_requests_total'], n['kvr_gateway_routers_lost_routers_total'],
-                                      n['kvr_gateway_routers_up_routers']) == (1, 1, 1), n)
+        # A busy machine may keep the other one from its CPU for 1.5 s: then that has been lost, too, and is back.
+        check('the counters say so', (n['kvr_gateway_resubmitted_requests_total'], n['kvr_gateway_routers_up_routers']) == (1, 1) and
+              n['kvr_gateway_routers_lost_routers_total'] >= 1, n)
         patient = Gateway(program, '--router', OTHER[0], log=open(f'{routers[0].dir}/gateway.log', 'w'))
         check('it is up', wait_for(lambda: patient.counters()['kvr_gateway_routers_up_routers'] == 1, 40))
         waiting = threading.Thread(target=begin)
