@@ -66,7 +66,7 @@ class Stop(Peers):
 
 def start(program, peers, pools, options):
     """A router, and peers that it has let in."""
-    router = Router(program, pools, options)
+    router = Router(program, pools, options + '\nsuspect_ms = 5000\ndead_ms = 10000')  # silence is no subject here
     router.telemetry('/kvroute/info')
     s = peers('10.9.0.1')
     s.begin()

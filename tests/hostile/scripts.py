@@ -2,11 +2,9 @@
 """What the scripted cases share: a router on a memif socket with kvroute-load beside it, and the router of tests/smoke."""
 
 import atexit
-import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +13,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'smoke'))
 import child  # noqa: E402
 import kvrproto as proto  # noqa: E402,F401
+import protocol_router  # noqa: E402
 from protocol_router import Peers, Router, Tally  # noqa: E402,F401
 
 # A busy machine keeps the engines from their CPU: their silence is no subject here, but of kills with a farewell.
@@ -100,13 +99,7 @@ class Case:
 
 def telemetry(case, name, command):
     """What the router of that name answers."""
-    base = os.environ.get('RUNTIME_DIRECTORY') or ('/var/run' if os.geteuid() == 0 else os.environ.get('XDG_RUNTIME_DIR', '/tmp'))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
-        s.settimeout(60)
-        s.connect(f'{base}/dpdk/{case.prefix(name)}/dpdk_telemetry.v2')
-        limit = json.loads(s.recv(1024))['max_output_len']
-        s.send(command.encode())
-        return json.loads(s.recv(limit))[command]
+    return protocol_router.telemetry(case.prefix(name), command)
 
 
 def router_log(router):

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A running router for the tests that protocol_test.sh starts."""
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,17 @@ ADDRESSES = ('10.9.0.1', 'fd09::1')
 
 
 LONGEST = 60  # s: a busy machine keeps a program from its CPU; only one that hangs takes longer
+
+
+def telemetry(prefix, command):
+    """The answer of the router of that file prefix. No program is started for it: peers of this process would be silent meanwhile."""
+    base = os.environ.get('RUNTIME_DIRECTORY') or ('/var/run' if os.geteuid() == 0 else os.environ.get('XDG_RUNTIME_DIR', '/tmp'))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.settimeout(LONGEST)
+        s.connect(f'{base}/dpdk/{prefix}/dpdk_telemetry.v2')
+        limit = json.loads(s.recv(1024))['max_output_len']
+        s.send(command.encode())
+        return json.loads(s.recv(limit))[command.split(',')[0]]
 
 
 class Router:
@@ -62,17 +75,14 @@ answer_arp = auto
     def telemetry(self, command, tries=100):
         """The answer of one telemetry command; waits for the socket to come up."""
         for _ in range(tries):
-            answer = subprocess.run(['dpdk-telemetry.py', '-f', self.prefix], input=command + '\n',
-                                    capture_output=True, text=True, timeout=LONGEST).stdout
-            for line in answer.splitlines():
-                if line.startswith('{"' + command.split(',')[0] + '"'):
-                    value = json.loads(line)[command.split(',')[0]]
-                    if value is not None:  # None: not ready yet
-                        return value
+            with contextlib.suppress(OSError):
+                value = telemetry(self.prefix, command)
+                if value is not None:  # None: not ready yet
+                    return value
             if not self.alive():
                 raise RuntimeError('the router has ended')
             time.sleep(0.05)
-        raise RuntimeError(f'no answer to {command}: {answer}')
+        raise RuntimeError(f'no answer to {command}')
 
     def state(self):
         with open(f'/proc/{self.process.pid}/stat') as f:
