@@ -47,7 +47,7 @@ static bool reserve(struct kvr_active *a)
 	a->index_mask = slots - 1;
 	a->index_shift = 64 - (uint32_t)__builtin_ctz(slots);
 	a->run = take(a, runs, sizeof(*a->run), &ok);
-	a->hash = take(a, runs, sizeof(*a->hash), &ok);
+	a->hash = take(a, runs + 1, sizeof(*a->hash), &ok); /* same() reads beyond the last */
 	a->index = take(a, slots, sizeof(*a->index), &ok);
 	a->runs.free = take(a, runs, sizeof(uint32_t), &ok);
 	a->wides.free = take(a, wides, sizeof(uint32_t), &ok);

@@ -19,13 +19,14 @@ static void fetch_run(const struct kvr_active *a, uint32_t run)
 	__builtin_prefetch((const char *)&a->run[run] + 64);
 }
 
-/* What the end of a booking needs of a run beside its header. */
+/* What the end of a booking needs of a run beside its header. The first record instead of none: a
+ * branch on that would be guessed wrong. */
 static void fetch_owner(const struct kvr_active *a, const struct run *r, uint32_t rank)
 {
-	if (r->wide == 0)
-		return;
-	__builtin_prefetch(&wide_refs(a, r->wide)[rank], 1);
-	__builtin_prefetch(&wide_set(a, r->wide)[rank / 64], 1);
+	const uint32_t wide = r->wide != 0 ? r->wide : 1;
+
+	__builtin_prefetch(&wide_refs(a, wide)[rank], 1);
+	__builtin_prefetch(&wide_set(a, wide)[rank / 64], 1);
 }
 
 void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_booking *b, int step)

@@ -104,7 +104,7 @@ struct kvr_active {
 	uint64_t *sum; /* per rank, in 1 / KVR_ACTIVE_ONE blocks */
 	uint32_t *blocks;
 
-	uint32_t (*same)(const uint64_t *a, const void *b, uint32_t n);
+	uint32_t (*same)(const uint64_t *a, const void *b, uint32_t n, uint32_t room);
 	void (*spread)(const uint64_t *set, uint32_t words, uint32_t value, uint32_t *out);
 
 	struct kvr_active_stats stats;
@@ -113,8 +113,11 @@ struct kvr_active {
 	void *arg;
 };
 
-/** Leading equal hashes of two arrays; b may be unaligned. Chosen by kvr_active__pick(). */
-typedef uint32_t (*active_same_fn)(const uint64_t *a, const void *b, uint32_t n);
+/**
+ * Leading equal hashes of two arrays of @p n, at most KVR_ACTIVE_RUN; b may be unaligned. From b on
+ * there are @p room >= n hashes, from a on KVR_ACTIVE_RUN: more than n may be read.
+ */
+typedef uint32_t (*active_same_fn)(const uint64_t *a, const void *b, uint32_t n, uint32_t room);
 /** out[r] = value for every bit r of set. */
 typedef void (*active_spread_fn)(const uint64_t *set, uint32_t words, uint32_t value,
 				 uint32_t *out);

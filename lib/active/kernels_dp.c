@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-static uint32_t same_scalar(const uint64_t *a, const void *b, uint32_t n)
+static uint32_t same_scalar(const uint64_t *a, const void *b, uint32_t n, uint32_t room)
 {
 	const char *p = b;
 	uint32_t i;
@@ -27,22 +27,57 @@ static void spread_scalar(const uint64_t *set, uint32_t words, uint32_t value, u
 			out[w * 64 + (uint32_t)__builtin_ctzll(bits)] = value;
 }
 
-__attribute__((target("avx2"))) static uint32_t same_avx2(const uint64_t *a, const void *b,
-							  uint32_t n)
+/*
+ * Where there are so many, all 64 pairs are compared and then the first that differs is looked for:
+ * where that is follows no pattern, so that a loop which ends there is guessed wrong, for longer
+ * than the comparisons take.
+ */
+#define BMI256	__attribute__((target("avx2,bmi")))
+#define IBMI256 BMI256 static inline __attribute__((always_inline))
+
+IBMI256 __m256i four(const uint64_t *a, const char *p, uint32_t i)
+{
+	return _mm256_cmpeq_epi64(_mm256_loadu_si256((const __m256i *)(a + i)),
+				  _mm256_loadu_si256((const __m256i *)(p + 8 * (size_t)i)));
+}
+
+/* Two bits for each of 32 pairs, set when they are equal. */
+IBMI256 uint64_t pairs32(const uint64_t *a, const char *p)
+{
+	const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+	uint64_t eq = 0;
+
+#pragma GCC unroll 2
+	for (uint32_t i = 0; i < 32; i += 16) {
+		__m256i x = _mm256_packs_epi32(four(a, p, i), four(a, p, i + 4));
+		__m256i y = _mm256_packs_epi32(four(a, p, i + 8), four(a, p, i + 12));
+
+		x = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(x, y), order);
+		eq |= (uint64_t)(uint32_t)_mm256_movemask_epi8(x) << 2 * i;
+	}
+	return eq;
+}
+
+BMI256 static uint32_t same_avx2(const uint64_t *a, const void *b, uint32_t n, uint32_t room)
 {
 	const char *p = b;
 	uint32_t i;
 
+	if (room >= KVR_ACTIVE_RUN) {
+		uint32_t low = (uint32_t)_tzcnt_u64(~pairs32(a, p)) / 2; /* of 0: 64 */
+		uint32_t high = (uint32_t)_tzcnt_u64(~pairs32(a + 32, p + 256)) / 2;
+
+		i = low < 32 ? low : 32 + high;
+		return i < n ? i : n;
+	}
 	for (i = 0; i + 4 <= n; i += 4) {
-		__m256i x = _mm256_loadu_si256((const __m256i *)(a + i));
-		__m256i y = _mm256_loadu_si256((const __m256i *)(p + 8 * (size_t)i));
-		uint32_t eq =
-			(uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(x, y)));
+		__m256d x = _mm256_castsi256_pd(four(a, p, i));
+		uint32_t eq = (uint32_t)_mm256_movemask_pd(x);
 
 		if (eq != 0xF)
 			return i + (uint32_t)__builtin_ctz(~eq);
 	}
-	return i + same_scalar(a + i, p + 8 * (size_t)i, n - i);
+	return i + same_scalar(a + i, p + 8 * (size_t)i, n - i, n - i);
 }
 
 #define FEW 8 /* bits of a word: one by one they take less than groups of eight lanes */
@@ -71,21 +106,31 @@ __attribute__((target("avx2"))) static void spread_avx2(const uint64_t *set, uin
 	}
 }
 
-__attribute__((target("avx512f"))) static uint32_t same_avx512(const uint64_t *a, const void *b,
-							       uint32_t n)
+#define BMI512 __attribute__((target("avx512f,bmi,bmi2")))
+
+BMI512 static inline __attribute__((always_inline)) uint64_t eight(const uint64_t *a, const char *p,
+								   uint32_t i, __mmask8 m)
 {
-	const char *p = b;
+	__m512i x = _mm512_maskz_loadu_epi64(m, a + i);
+	__m512i y = _mm512_maskz_loadu_epi64(m, p + 8 * (size_t)i);
 
-	for (uint32_t i = 0; i < n; i += 8) {
-		__mmask8 m = (__mmask8)(n - i < 8 ? (1u << (n - i)) - 1 : 0xFF);
-		__m512i x = _mm512_maskz_loadu_epi64(m, a + i);
-		__m512i y = _mm512_maskz_loadu_epi64(m, p + 8 * (size_t)i);
-		__mmask8 ne = _mm512_mask_cmpneq_epi64_mask(m, x, y);
+	return (uint64_t)_mm512_mask_cmpeq_epi64_mask(m, x, y) << i;
+}
 
-		if (ne != 0)
-			return i + (uint32_t)__builtin_ctz(ne);
+BMI512 static uint32_t same_avx512(const uint64_t *a, const void *b, uint32_t n, uint32_t room)
+{
+	uint64_t eq = 0;
+
+	if (room >= KVR_ACTIVE_RUN) {
+#pragma GCC unroll 8
+		for (uint32_t i = 0; i < KVR_ACTIVE_RUN; i += 8)
+			eq |= eight(a, b, i, 0xFF);
+		eq = _tzcnt_u64(~eq);
+		return eq < n ? (uint32_t)eq : n;
 	}
-	return n;
+	for (uint32_t i = 0; i < n; i += 8)
+		eq |= eight(a, b, i, (__mmask8)_bzhi_u32(0xFF, n - i));
+	return (uint32_t)_tzcnt_u64(~eq);
 }
 
 __attribute__((target("avx512f"))) static void spread_avx512(const uint64_t *set, uint32_t words,
@@ -108,13 +153,16 @@ __attribute__((target("avx512f"))) static void spread_avx512(const uint64_t *set
 
 bool kvr_active__kernels(enum active_isa isa, active_same_fn *same, active_spread_fn *spread)
 {
+	bool bits;
+
 	__builtin_cpu_init();
-	if (isa == ACTIVE_AVX512 && __builtin_cpu_supports("avx512f")) {
+	bits = __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+	if (isa == ACTIVE_AVX512 && bits && __builtin_cpu_supports("avx512f")) {
 		*same = same_avx512;
 		*spread = spread_avx512;
 		return true;
 	}
-	if (isa == ACTIVE_AVX2 && __builtin_cpu_supports("avx2")) {
+	if (isa == ACTIVE_AVX2 && bits && __builtin_cpu_supports("avx2")) {
 		*same = same_avx2;
 		*spread = spread_avx2;
 		return true;

@@ -29,8 +29,9 @@ static void spread(const struct kvr_active *a, uint32_t run, uint32_t depth, uin
 		a->spread(wide_set(a, r->wide), a->max_ranks / 64, depth, out);
 		return;
 	}
-	for (uint32_t i = 0; i < r->n_owner; i++)
-		out[r->rank[i]] = depth;
+	/* As many stores for any number: a loop that ends at the last is guessed wrong. */
+	for (uint32_t i = 0; i < INLINE; i++)
+		out[r->rank[i < r->n_owner ? i : 0]] = depth;
 }
 
 /* Header and hashes of a run, fetched together: one latency instead of one per line. */
@@ -46,6 +47,7 @@ void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint3
 			       struct kvr_active_ahead *ahead)
 {
 	const struct child *c;
+	const char *end;
 	uint32_t len;
 
 	switch (ahead->step) {
@@ -55,8 +57,9 @@ void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint3
 		ahead->step = AHEAD_CHILD;
 		ahead->run = ROOT;
 		ahead->home = child_fetch(a, ROOT, hash_at(sh, 0));
-		for (uint32_t i = 8; i < n && i < PREFETCH_HASHES; i += 8)
-			__builtin_prefetch((const char *)sh + 8 * (size_t)i);
+		end = (const char *)sh + 8 * (size_t)(n < PREFETCH_HASHES ? n : PREFETCH_HASHES);
+		for (const char *p = (const char *)sh + 64; p < end; p += 64)
+			__builtin_prefetch(p);
 		return;
 	case AHEAD_CHILD:
 		c = child_find(a, ahead->home, ahead->run, hash_at(sh, ahead->done));
@@ -124,7 +127,8 @@ static __rte_always_inline bool match_on(struct kvr_active *a, const void *sh, u
 		want = len < n - done ? len : n - done;
 		if (len < n - done) /* the next probe's latency beside the comparison's */
 			home = child_fetch(a, run, hash_at(sh, done + len));
-		got = a->same(run_hash(a, run), (const char *)sh + 8 * (size_t)done, want);
+		got = a->same(run_hash(a, run), (const char *)sh + 8 * (size_t)done, want,
+			      n - done);
 		spread(a, run, done + got, depth);
 		if (got < len) {
 			a->next = run;

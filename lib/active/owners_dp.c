@@ -2,15 +2,21 @@
 /* Owners of a run: up to 8 inside the header, then a wide record indexed by rank. */
 #include "active_pvt.h"
 
+#include <immintrin.h>
 #include <string.h>
 
-static uint32_t inline_find(const struct run *r, uint32_t rank)
+/* All places are compared, as which it is follows no pattern that a branch could learn. */
+static inline uint32_t inline_find(const struct run *r, uint32_t rank)
 {
-	uint32_t i;
+	const __m128i want = _mm_set1_epi32((int)rank);
+	const __m128i *at = (const __m128i *)(const void *)r->rank;
+	__m128i low = _mm_cmpeq_epi32(_mm_load_si128(at), want);
+	__m128i high = _mm_cmpeq_epi32(_mm_load_si128(at + 1), want);
+	uint32_t found = (uint32_t)_mm_movemask_epi8(
+		_mm_packs_epi16(_mm_packs_epi32(low, high), _mm_setzero_si128()));
 
-	for (i = 0; i < r->n_owner && r->rank[i] != rank; i++)
-		;
-	return i;
+	/* Behind the last owner there are old ones. */
+	return (uint32_t)__builtin_ctz(found | 1u << r->n_owner);
 }
 
 /* In a wide record; a weight counts only once the run is faded. */
@@ -85,21 +91,21 @@ static void narrow(struct kvr_active *a, struct run *r)
 	r->wide = 0;
 }
 
+/* Whether it is the rank's first booking or one more follows no pattern either. */
 bool kvr_active__own(struct kvr_active *a, uint32_t run, uint32_t rank)
 {
 	struct run *r = &a->run[run];
-	uint32_t i;
+	uint32_t i, *refs;
+	bool first;
 
 	r->bookings++;
 	if (r->wide == 0) {
 		i = inline_find(r, rank);
-		if (i < r->n_owner) {
-			r->owner[i].refs++;
-			return true;
-		}
 		if (i < INLINE) {
+			first = i == r->n_owner;
 			r->rank[i] = rank;
-			r->owner[i] = (struct owner){1, KVR_ACTIVE_ONE};
+			r->owner[i].refs = (first ? 0 : r->owner[i].refs) + 1;
+			r->owner[i].weight = first ? KVR_ACTIVE_ONE : r->owner[i].weight;
 			goto added;
 		}
 		if (!widen(a, r)) {
@@ -107,29 +113,29 @@ bool kvr_active__own(struct kvr_active *a, uint32_t run, uint32_t rank)
 			return false;
 		}
 	}
-	if (wide_refs(a, r->wide)[rank]++ > 0)
-		return true;
-	if (r->faded)
+	refs = &wide_refs(a, r->wide)[rank];
+	first = (*refs)++ == 0;
+	if (r->faded && first)
 		wide_weight(a, r->wide)[rank] = KVR_ACTIVE_ONE;
 	wide_set(a, r->wide)[rank / 64] |= UINT64_C(1) << rank % 64;
 added:
-	r->n_owner++;
-	a->sum[rank] += (uint64_t)r->len * KVR_ACTIVE_ONE;
+	r->n_owner += first;
+	a->sum[rank] += (uint64_t)(first ? r->len : 0) * KVR_ACTIVE_ONE;
 	return true;
 }
 
 static void disown_wide(struct kvr_active *a, struct run *r, uint32_t rank)
 {
 	uint32_t *refs = &wide_refs(a, r->wide)[rank];
+	bool gone;
 
 	if (*refs == 0)
 		return;
 	r->bookings--;
-	if (--*refs > 0)
-		return;
-	a->sum[rank] -= (uint64_t)r->len * weight_of(a, r, rank);
-	r->n_owner--;
-	wide_set(a, r->wide)[rank / 64] &= ~(UINT64_C(1) << rank % 64);
+	gone = --*refs == 0;
+	a->sum[rank] -= (uint64_t)(gone ? r->len : 0) * weight_of(a, r, rank);
+	r->n_owner -= gone;
+	wide_set(a, r->wide)[rank / 64] &= ~((uint64_t)gone << rank % 64);
 	if (r->n_owner <= TO_INLINE)
 		narrow(a, r);
 }
@@ -137,7 +143,8 @@ static void disown_wide(struct kvr_active *a, struct run *r, uint32_t rank)
 void kvr_active__disown(struct kvr_active *a, uint32_t run, uint32_t rank)
 {
 	struct run *r = &a->run[run];
-	uint32_t i;
+	uint32_t i, last;
+	bool gone;
 
 	if (r->wide != 0) {
 		disown_wide(a, r, rank);
@@ -147,12 +154,12 @@ void kvr_active__disown(struct kvr_active *a, uint32_t run, uint32_t rank)
 	if (i == r->n_owner)
 		return;
 	r->bookings--;
-	if (--r->owner[i].refs > 0)
-		return;
-	a->sum[rank] -= (uint64_t)r->len * r->owner[i].weight;
-	r->n_owner--;
-	r->rank[i] = r->rank[r->n_owner];
-	r->owner[i] = r->owner[r->n_owner];
+	gone = --r->owner[i].refs == 0;
+	a->sum[rank] -= (uint64_t)(gone ? r->len : 0) * r->owner[i].weight;
+	r->n_owner -= gone;
+	last = gone ? r->n_owner : i;
+	r->rank[i] = r->rank[last];
+	r->owner[i] = r->owner[last];
 }
 
 /* Same owners for a run cut off another; sums do not change, as no block is added. */

@@ -2,6 +2,8 @@
 /* Bookings: begin, first token, output, end. Exactly one end per booking. */
 #include "sched_pvt.h"
 
+#include <rte_common.h>
+
 static void age_add(struct kvr_sched *s, uint32_t slot)
 {
 	struct slot *b = &s->slot[slot];
@@ -132,11 +134,10 @@ void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now, kvr_cel
 	s->changed = true;
 }
 
-/* The list links of a slot are in its second line. */
+/* The list links of a slot are in its second line; any other instead of a slot that is none. */
 static void fetch_links(const struct kvr_sched *s, uint32_t slot)
 {
-	if (slot != NIL)
-		__builtin_prefetch((const char *)&s->slot[slot] + 64);
+	__builtin_prefetch((const char *)&s->slot[RTE_MIN(slot, s->conf.max_requests - 1)] + 64);
 }
 
 void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
@@ -153,10 +154,8 @@ void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
 			__builtin_prefetch(&s->rank[b->rank]);
 			fetch_links(s, b->bk_prev);
 			fetch_links(s, b->bk_next);
-			if (b->in_prefill) {
-				fetch_links(s, b->pf_prev);
-				fetch_links(s, b->pf_next);
-			}
+			fetch_links(s, b->pf_prev);
+			fetch_links(s, b->pf_next);
 		}
 		kvr_active_prefetch(s->active, &b->act, step - 1);
 	}
