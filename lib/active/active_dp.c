@@ -15,8 +15,8 @@ static void fetch_run(const struct kvr_active *a, uint32_t run)
 {
 	if (run == ROOT)
 		return;
-	__builtin_prefetch(&a->run[run]);
-	__builtin_prefetch((const char *)&a->run[run] + 64);
+	kvr_prefetch(&a->run[run]);
+	kvr_prefetch((const char *)&a->run[run] + 64);
 }
 
 /* What the end of a booking needs of a run beside its header. The first record instead of none: a
@@ -25,8 +25,8 @@ static void fetch_owner(const struct kvr_active *a, const struct run *r, uint32_
 {
 	const uint32_t wide = r->wide != 0 ? r->wide : 1;
 
-	__builtin_prefetch(&wide_refs(a, wide)[rank], 1);
-	__builtin_prefetch(&wide_set(a, wide)[rank / 64], 1);
+	kvr_prefetch(&wide_refs(a, wide)[rank]);
+	kvr_prefetch(&wide_set(a, wide)[rank / 64]);
 }
 
 void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_booking *b, int step)
@@ -37,7 +37,7 @@ void kvr_active_prefetch(const struct kvr_active *a, const struct kvr_active_boo
 		return;
 	if (step == 0) {
 		fetch_run(a, b->tail - 1);
-		__builtin_prefetch(a->hash[b->tail - 1]);
+		kvr_prefetch(a->hash[b->tail - 1]);
 		return;
 	}
 	if (step == 1) {

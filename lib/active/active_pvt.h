@@ -5,6 +5,7 @@
 /** @file Layout of the tree of active prompts; see kvr_active.h. */
 
 #include "kvr_active.h"
+#include "kvr_prefetch.h"
 #include "kvr_rand.h"
 
 #include <stdalign.h>
@@ -144,7 +145,7 @@ static inline uint32_t child_fetch(const struct kvr_active *a, uint32_t parent, 
 {
 	uint32_t home = child_home(a, parent, hash);
 
-	__builtin_prefetch(&a->index[home]);
+	kvr_prefetch(&a->index[home]);
 	return home;
 }
 

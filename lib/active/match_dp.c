@@ -37,10 +37,10 @@ static void spread(const struct kvr_active *a, uint32_t run, uint32_t depth, uin
 /* Header and hashes of a run, fetched together: one latency instead of one per line. */
 static void fetch(const struct kvr_active *a, uint32_t run)
 {
-	__builtin_prefetch(&a->run[run]);
-	__builtin_prefetch((const char *)&a->run[run] + 64);
+	kvr_prefetch(&a->run[run]);
+	kvr_prefetch((const char *)&a->run[run] + 64);
 	for (uint32_t i = 0; i < KVR_ACTIVE_RUN; i += 8)
-		__builtin_prefetch(&a->hash[run][i]);
+		kvr_prefetch(&a->hash[run][i]);
 }
 
 void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint32_t n,
@@ -59,7 +59,7 @@ void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint3
 		ahead->home = child_fetch(a, ROOT, hash_at(sh, 0));
 		end = (const char *)sh + 8 * (size_t)(n < PREFETCH_HASHES ? n : PREFETCH_HASHES);
 		for (const char *p = (const char *)sh + 64; p < end; p += 64)
-			__builtin_prefetch(p);
+			kvr_prefetch(p);
 		return;
 	case AHEAD_CHILD:
 		c = child_find(a, ahead->home, ahead->run, hash_at(sh, ahead->done));

@@ -9,6 +9,7 @@
  */
 
 #include "kvr_kvev.h"
+#include "kvr_prefetch.h"
 #include "msgpack_pvt.h"
 
 #define KVEV_ANY_TAIL SIZE_MAX /* a map: looked at already */

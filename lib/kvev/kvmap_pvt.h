@@ -14,6 +14,7 @@
  */
 
 #include "kvr_kvmap.h"
+#include "kvr_prefetch.h"
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -127,7 +128,7 @@ static inline uint32_t kvmap_tags(const struct kvmap_bucket *b, uint16_t tag)
 
 static inline void kvmap_prefetch(const struct kvr_kvmap *m, uint64_t key)
 {
-	__builtin_prefetch(&m->buckets[KVMAP_HOME(key)], 1);
+	kvr_prefetch(&m->buckets[KVMAP_HOME(key)]);
 }
 
 /** Ask for the entry that a key most likely leads to. */
@@ -138,7 +139,7 @@ static inline void kvmap_prefetch_entry(const struct kvr_kvmap *m, uint64_t key)
 	/* Without one of this tag it is any, and no harm. */
 	const uint32_t pos = b->pos[__builtin_ctz(same | 1u << (KVMAP_BUCKET - 1))];
 
-	__builtin_prefetch(&m->entries[pos - (pos != 0)]);
+	kvr_prefetch(&m->entries[pos - (pos != 0)]);
 }
 
 static inline uint64_t kvmap_find(const struct kvr_kvmap *m, uint64_t name, uint64_t key)
@@ -165,8 +166,8 @@ static inline uint32_t kvmap_add(struct kvr_kvmap *m, uint64_t name, uint64_t ke
 	struct kvmap_bucket *b = &m->buckets[KVMAP_HOME(key)];
 	const uint32_t is = kvmap_tags(b, 0);
 
-	__builtin_prefetch(&m->entries[e] + KVMAP_NEXT, 1);
-	__builtin_prefetch(&m->origins[e] + KVMAP_NEXT, 1);
+	kvr_prefetch(&m->entries[e] + KVMAP_NEXT);
+	kvr_prefetch(&m->origins[e] + KVMAP_NEXT);
 	if (is != 0) {
 		b->tag[__builtin_ctz(is)] = KVMAP_TAG(key);
 		b->pos[__builtin_ctz(is)] = e + 1;

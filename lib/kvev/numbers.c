@@ -103,7 +103,7 @@ static uint64_t threes(const uint8_t **at, const uint8_t *end, uint64_t n, uint3
 		struct chunk c = first;
 		uint64_t others = 0;
 
-		__builtin_prefetch(*at + 1024);
+		kvr_prefetch(*at + 1024);
 		for (unsigned int l = 0; l < LINKS; l++)
 			others |= three(&c, out + i + 3ul * l);
 		if (others != 0) {

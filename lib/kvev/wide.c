@@ -109,7 +109,7 @@ WIDE uint64_t kvr_kvev__tokens_wide(const uint8_t **at, const uint8_t *end, uint
 		struct window w;
 		__m512i start;
 
-		__builtin_prefetch(p + 1024);
+		kvr_prefetch(p + 1024);
 		look(&w, p);
 		start = places(&w, first / 8);
 		taken = (uint32_t)__builtin_popcount(

@@ -102,17 +102,17 @@ uint32_t kvr_prefix__clear_run(struct kvr_prefix *t, uint32_t meta, uint16_t ran
 static void fetch(const struct kvr_prefix *t, const uint32_t meta[], uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		__builtin_prefetch(&t->meta[meta[i]], 1, 3);
+		kvr_prefetch(&t->meta[meta[i]]);
 	for (uint32_t i = 0; i < n; i++) {
-		__builtin_prefetch(pfx_hdr_of(t, meta[i]), 1, 3);
-		__builtin_prefetch(&pfx_hdr_of(t, meta[i])->chunk, 1, 3);
+		kvr_prefetch(pfx_hdr_of(t, meta[i]));
+		kvr_prefetch(&pfx_hdr_of(t, meta[i])->chunk);
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		struct pfx_hdr *h = pfx_hdr_of(t, meta[i]);
 
-		__builtin_prefetch(pfx_sh(t, h, 0), 0, 3);
+		kvr_prefetch(pfx_sh(t, h, 0));
 		if (pfx_ld32(&h->big) != PFX_NONE)
-			__builtin_prefetch(pfx_big(t, pfx_ld32(&h->big)), 1, 3);
+			kvr_prefetch(pfx_big(t, pfx_ld32(&h->big)));
 	}
 }
 

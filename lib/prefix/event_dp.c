@@ -188,8 +188,8 @@ static void fetch_index(const struct kvr_prefix *t, const struct kvr_prefix_even
 	a->mix = 0;
 	if (e->n == 0 || e->rank >= t->max_ranks)
 		return;
-	__builtin_prefetch(&t->rank[e->rank], 1, 3);
-	__builtin_prefetch(&t->rank_blocks[e->rank], 1, 3);
+	kvr_prefetch(&t->rank[e->rank]);
+	kvr_prefetch(&t->rank_blocks[e->rank]);
 	a->mix = pfx_mix(t, first_known(e));
 	pfx_index_prefetch(&t->index, a->mix);
 	if (e->op == KVR_PREFIX_STORE && e->has_parent)
@@ -203,8 +203,8 @@ static void fetch_chunk(const struct kvr_prefix *t, struct ahead *a)
 	uint32_t m = pfx_index_masks(b, pfx_index_tag(a->mix)).tag;
 
 	a->slot = m ? b->value[__builtin_ctz(m)] : 0;
-	__builtin_prefetch(&t->sh[a->slot], 1, 3);
-	__builtin_prefetch(&t->chunk[a->slot / PFX_CHUNK], 0, 3);
+	kvr_prefetch(&t->sh[a->slot]);
+	kvr_prefetch(&t->chunk[a->slot / PFX_CHUNK]);
 }
 
 /* And, as a removal compares more than one block, the rest of the chunk. */
@@ -213,18 +213,18 @@ static void fetch_meta(const struct kvr_prefix *t, const struct kvr_prefix_event
 {
 	const uint32_t chunk = a->slot / PFX_CHUNK;
 
-	__builtin_prefetch(&t->meta[t->chunk[chunk].meta], 0, 3);
+	kvr_prefetch(&t->meta[t->chunk[chunk].meta]);
 	if (e->n <= PER_LINE || e->op != KVR_PREFIX_REMOVE)
 		return;
 	for (uint32_t i = 0; i < PFX_CHUNK; i += PER_LINE)
-		__builtin_prefetch(&t->sh[(size_t)chunk * PFX_CHUNK + i], 0, 3);
+		kvr_prefetch(&t->sh[(size_t)chunk * PFX_CHUNK + i]);
 }
 
 /* What the event names behind its first line. */
 static void fetch_names(const struct kvr_prefix_event *e)
 {
 	for (uint32_t i = PER_LINE; i < e->n && i < NAMES; i += PER_LINE)
-		__builtin_prefetch((const char *)e->sh + (size_t)i * 8, 0, 3);
+		kvr_prefetch((const char *)e->sh + (size_t)i * 8);
 }
 
 /* And what the list of a rank and its bits have beside them. */
@@ -235,18 +235,18 @@ static void fetch_hdr(const struct kvr_prefix *t, const struct kvr_prefix_event 
 	const struct pfx_meta *m = &t->meta[meta];
 	const struct pfx_hdr *h = &t->hdr[m->hdr];
 
-	__builtin_prefetch(h, 1, 3);
-	__builtin_prefetch(&h->chunk, 1, 3);
+	kvr_prefetch(h);
+	kvr_prefetch(&h->chunk);
 	fetch_names(e);
 	if (e->n == 0 || e->rank >= t->max_ranks)
 		return;
 	pfx_hold_fetch(t, e->rank, meta);
 	if (e->op == KVR_PREFIX_STORE) {
-		__builtin_prefetch(&t->meta[t->rank[e->rank].last].newer, 1, 3);
+		kvr_prefetch(&t->meta[t->rank[e->rank].last].newer);
 	} else {
-		__builtin_prefetch(&t->meta[m->older].newer, 1, 3);
-		__builtin_prefetch(&t->meta[m->newer].older, 1, 3);
-		__builtin_prefetch(&t->meta[m->parent].nchild, 1, 3);
+		kvr_prefetch(&t->meta[m->older].newer);
+		kvr_prefetch(&t->meta[m->newer].older);
+		kvr_prefetch(&t->meta[m->parent].nchild);
 	}
 }
 
@@ -270,7 +270,7 @@ void kvr_prefix_apply_burst(struct kvr_prefix *t, const struct kvr_prefix_event 
 	struct ahead a[8 * AHEAD];
 
 	for (uint32_t i = 0; n > 1 && i < n; i++)
-		__builtin_prefetch(ev[i].sh, 0, 3);
+		kvr_prefetch(ev[i].sh);
 	for (uint32_t i = 0; n > 1 && i < n + 4 * AHEAD; i++) {
 		if (i < n)
 			fetch_index(t, &ev[i], &a[i % RTE_DIM(a)]);

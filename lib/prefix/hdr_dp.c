@@ -12,7 +12,7 @@ int kvr_prefix__run_publish(struct kvr_prefix *t, uint32_t hdr, bool new_head)
 	uint64_t sh = *pfx_sh(t, &t->hdr[hdr], 0), mix = pfx_mix(t, sh);
 	uint64_t n = atomic_load_explicit(&t->births, memory_order_relaxed) + 1;
 
-	__builtin_prefetch(pfx_prints(t, mix), 1, 3);
+	kvr_prefetch(pfx_prints(t, mix));
 
 	/* Release both: pair with the acquires of the dump, which may start from either. */
 	atomic_store_explicit(&t->birth[hdr], n, memory_order_release);
@@ -34,7 +34,7 @@ int32_t kvr_prefix__run_unpublish(struct kvr_prefix *t, uint64_t sh)
 	const uint64_t mix = pfx_mix(t, sh);
 	int32_t key;
 
-	__builtin_prefetch(pfx_prints(t, mix), 1, 3);
+	kvr_prefetch(pfx_prints(t, mix));
 	key = rte_hash_del_key_with_hash(t->hash, &sh, (uint32_t)mix);
 	pfx_prints_put(pfx_prints(t, mix), mix, false);
 	return key;

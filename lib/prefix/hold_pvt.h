@@ -17,7 +17,7 @@ static inline uint64_t *pfx_hold_sum(const struct kvr_prefix *t, uint16_t rank, 
 /* The line of the bit is on its way while the caller does something else. */
 static inline void pfx_hold_fetch(const struct kvr_prefix *t, uint16_t rank, uint32_t meta)
 {
-	__builtin_prefetch(pfx_hold(t, rank, meta / 64), 1, 3);
+	kvr_prefetch(pfx_hold(t, rank, meta / 64));
 }
 
 static inline void pfx_hold_add(struct kvr_prefix *t, uint16_t rank, uint32_t meta)

@@ -14,6 +14,7 @@
  * with tags of 32 bits.
  */
 
+#include "kvr_prefetch.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -60,7 +61,7 @@ static inline uint16_t pfx_index_tag(uint64_t mix)
 
 static inline void pfx_index_prefetch(const struct pfx_index *x, uint64_t mix)
 {
-	__builtin_prefetch(&x->b[pfx_index_home(x, mix)], 1, 3);
+	kvr_prefetch(&x->b[pfx_index_home(x, mix)]);
 }
 
 #ifdef __SSE2__

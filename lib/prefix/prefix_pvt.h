@@ -7,9 +7,9 @@
  * (layout_pvt.h), and what each file does for the others.
  */
 
+#include "kvr_prefetch.h"
 #include "kvr_rand.h"
 #include "layout_pvt.h"
-#include <rte_prefetch.h>
 #include <string.h>
 
 static inline uint64_t pfx_ld64(const void *sh, uint32_t i)

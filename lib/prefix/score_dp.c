@@ -42,7 +42,7 @@ static inline uint32_t vec_same(const uint64_t *p, const void *q, uint32_t n)
 void kvr_prefix_prefetch(const struct kvr_prefix *t, const void *sh, uint32_t n)
 {
 	for (uint32_t at = 0; at < n && at < PREFETCH_HEADS * PFX_RUN; at += PFX_RUN)
-		__builtin_prefetch(pfx_prints(t, pfx_mix(t, pfx_ld64(sh, at))), 0, 3);
+		kvr_prefetch(pfx_prints(t, pfx_mix(t, pfx_ld64(sh, at))));
 }
 
 void kvr_prefix_score_burst(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n)

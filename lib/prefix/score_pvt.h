@@ -30,7 +30,7 @@ static void begin(const struct kvr_prefix *t, struct look *l, const struct kvr_p
 {
 	struct kvr_overlap *o = q->out;
 
-	__builtin_prefetch(q->sh); /* of all queries before the first is read */
+	kvr_prefetch(q->sh); /* of all queries before the first is read */
 	o->flags = pfx_ld32(&t->planes) & ~1u;
 	o->nranks = pfx_ld32(&t->nranks);
 	o->stride = t->stride;
@@ -86,8 +86,8 @@ static void fork_fetch(const struct kvr_prefix *t, struct fork *f)
 
 	f->at = pfx_sh(t, f->h, place - f->h->start);
 	f->with = f->sh + (size_t)(place - f->h->start) * 8;
-	__builtin_prefetch(f->at, 0, 3);
-	__builtin_prefetch(f->with, 0, 3);
+	kvr_prefetch(f->at);
+	kvr_prefetch(f->with);
 }
 
 static void fork_step(struct fork *f)
@@ -185,7 +185,7 @@ static void add_key(const struct kvr_prefix *t, struct keys *k, const struct loo
 	k->pos[i] = pos;
 	k->q[i] = q;
 	k->sig[i] = (hash_sig_t)pfx_mix(t, k->sh[i]);
-	__builtin_prefetch(pfx_prints(t, k->sig[i]), 0, 3);
+	kvr_prefetch(pfx_prints(t, k->sig[i]));
 }
 
 /* The heads a query asks for in this round: the next one, and for a long query some behind. */
@@ -249,7 +249,7 @@ static void fetch(const struct kvr_prefix *t, struct keys *k, struct look l[], u
 			continue;
 		}
 		k->hdr[to] = found(t, k, i);
-		__builtin_prefetch(k->hdr[to], 0, 3);
+		kvr_prefetch(k->hdr[to]);
 		k->pos[to] = k->pos[i];
 		k->q[to++] = k->q[i];
 	}
@@ -262,9 +262,9 @@ static void fetch(const struct kvr_prefix *t, struct keys *k, struct look l[], u
 		k->len[i] = pfx_len(h);
 		end = k->pos[i] + k->len[i] - 1;
 		if (end < x->n)
-			__builtin_prefetch((const char *)x->sh + (size_t)end * 8, 0, 3);
+			kvr_prefetch((const char *)x->sh + (size_t)end * 8);
 		if (pfx_ld32(&h->big) != PFX_NONE)
-			__builtin_prefetch(pfx_big(t, pfx_ld32(&h->big)), 0, 3);
+			kvr_prefetch(pfx_big(t, pfx_ld32(&h->big)));
 	}
 }
 
@@ -305,7 +305,7 @@ static void match_all(const struct kvr_prefix *t, struct keys *k, const struct l
 		k->same[i] = n;
 		f[nfork] = (struct fork){.h = h, .sh = sh, .end = h->start + n - 1, .key = i};
 		nfork += !all;
-		__builtin_prefetch(all ? (const void *)h : (const void *)h->chunk, 0, 3);
+		kvr_prefetch(all ? (const void *)h : (const void *)h->chunk);
 	}
 	fork_all(t, f, nfork, k->same);
 }

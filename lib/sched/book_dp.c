@@ -137,7 +137,7 @@ void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now, kvr_cel
 /* The list links of a slot are in its second line; any other instead of a slot that is none. */
 static void fetch_links(const struct kvr_sched *s, uint32_t slot)
 {
-	__builtin_prefetch((const char *)&s->slot[RTE_MIN(slot, s->conf.max_requests - 1)] + 64);
+	kvr_prefetch((const char *)&s->slot[RTE_MIN(slot, s->conf.max_requests - 1)] + 64);
 }
 
 void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
@@ -145,13 +145,13 @@ void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
 	if (slot >= s->conf.max_requests)
 		return;
 	if (step == 0) {
-		__builtin_prefetch(&s->slot[slot]);
-		__builtin_prefetch((const char *)&s->slot[slot] + 64);
+		kvr_prefetch(&s->slot[slot]);
+		kvr_prefetch((const char *)&s->slot[slot] + 64);
 	} else if (s->slot[slot].state == KVR_SLOT_BOOKED) {
 		const struct slot *b = &s->slot[slot];
 
 		if (step == 1) {
-			__builtin_prefetch(&s->rank[b->rank]);
+			kvr_prefetch(&s->rank[b->rank]);
 			fetch_links(s, b->bk_prev);
 			fetch_links(s, b->bk_next);
 			fetch_links(s, b->pf_prev);

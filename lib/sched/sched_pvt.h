@@ -10,6 +10,7 @@
 
 #include "kernels_pvt.h"
 #include "kvr_active.h"
+#include "kvr_prefetch.h"
 #include "kvr_rand.h"
 #include "kvr_sched.h"
 

@@ -85,7 +85,7 @@ static bool look(struct kvr_session *s, uint32_t slot, uint64_t now, struct kvr_
 	const struct entry *e = &s->entry[n];
 
 	if (next != slot)
-		__builtin_prefetch(&s->entry[next - SLOTS]);
+		kvr_prefetch(&s->entry[next - SLOTS]);
 	/* The generation first: a time that belongs to a later life only delays the report. */
 	*due = (struct kvr_session_ref){n, GET(e->gen)};
 	if (look_at(e, now) > now || GET(e->expires) == 0) {

@@ -158,7 +158,7 @@ void kvr_session_prefetch(const struct kvr_session *s, const struct kvr_session_
 	const struct entry *e;
 
 	if (step == 0) {
-		__builtin_prefetch(p);
+		kvr_prefetch(p);
 		return;
 	}
 	for (; p->entry != 0 && p->tag != key->hash; p++)
@@ -167,8 +167,8 @@ void kvr_session_prefetch(const struct kvr_session *s, const struct kvr_session_
 	if (p->entry == 0)
 		return;
 	e = &s->entry[p->entry - 1];
-	__builtin_prefetch(e, 1);
-	__builtin_prefetch((const char *)e + 64);
+	kvr_prefetch(e);
+	kvr_prefetch((const char *)e + 64);
 }
 
 bool kvr_session_reserve(struct kvr_session *s)

@@ -4,6 +4,7 @@
 
 /** @file Layout of the session table; see kvr_session.h. */
 
+#include "kvr_prefetch.h"
 #include "kvr_session.h"
 
 #include <stdalign.h>
