@@ -56,25 +56,51 @@ static void wait_for_end(const sigset_t *set, uint32_t n)
 	}
 }
 
-/* A descriptor for each connection of each thread, and some: routers, tokenizer, loops, log. */
-static int allow_files(const struct gw_options *o, char *err, size_t errlen)
+/* Open files beside the clients': routers, tokenizer and loop of a thread; log and such of all. */
+#define FILES_OF_THREAD(o) ((rlim_t)(o)->n_routers * 2 + 80)
+#define FILES_OF_ALL	   32u
+#define MOST_FILES	   (1u << 20) /* the limit is not raised further */
+
+/* How many connections of each thread @p files leave room for; 0 = none. */
+static rlim_t room_in(const struct gw_options *o, rlim_t files)
 {
-	const rlim_t want = o->threads * ((rlim_t)o->connections + o->n_routers * 2 + 80) + 32;
+	const rlim_t each = files > FILES_OF_ALL ? (files - FILES_OF_ALL) / o->threads : 0;
+
+	return each > FILES_OF_THREAD(o) ? each - FILES_OF_THREAD(o) : 0;
+}
+
+/*
+ * An open file for each connection of each thread. The default is lowered to what fits, so that a
+ * command starts with any number of threads; what somebody asks for is had or refused.
+ */
+static int allow_files(struct gw_options *o, char *err, size_t errlen)
+{
+	const uint32_t asked = o->connections != 0 ? o->connections : GW_CONNECTIONS_MOST;
+	const rlim_t want = o->threads * (asked + FILES_OF_THREAD(o)) + FILES_OF_ALL;
 	struct rlimit lim;
+	rlim_t room;
+	int n;
 
 	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
-		return 1;
-	if (lim.rlim_cur < lim.rlim_max) {
-		lim.rlim_cur = lim.rlim_max < (1u << 20) ? lim.rlim_max : 1u << 20;
+		lim.rlim_cur = lim.rlim_max = RLIM_INFINITY;
+	if (lim.rlim_cur < lim.rlim_max && lim.rlim_cur < MOST_FILES) {
+		lim.rlim_cur = lim.rlim_max < MOST_FILES ? lim.rlim_max : MOST_FILES;
 		setrlimit(RLIMIT_NOFILE, &lim);
 	}
-	if (lim.rlim_cur >= want)
+	room = room_in(o, lim.rlim_cur);
+	if (room >= asked || (room > 0 && o->connections == 0)) {
+		o->connections = (uint32_t)(room < asked ? room : asked);
 		return 1;
-	snprintf(err, errlen,
-		 "--max-connections %u in %u threads needs %lu open files, %lu are allowed: raise "
-		 "the "
-		 "limit (ulimit -n), or lower --max-connections",
-		 o->connections, o->threads, (unsigned long)want, (unsigned long)lim.rlim_cur);
+	}
+	n = snprintf(err, errlen,
+		     "--max-connections %u for each of %u threads needs %lu open files, %lu are "
+		     "allowed: raise the limit (ulimit -n %lu), or give ",
+		     asked, o->threads, (unsigned long)want, (unsigned long)lim.rlim_cur,
+		     (unsigned long)want);
+	if (room > 0)
+		snprintf(err + n, errlen - (size_t)n, "--max-connections %lu", (unsigned long)room);
+	else
+		snprintf(err + n, errlen - (size_t)n, "fewer --threads");
 	return -EMFILE;
 }
 
@@ -93,8 +119,9 @@ static void banner(const struct gw_options *o, uint32_t n)
 {
 	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = o->listen),
 		     "kvroute-gateway " KVR_VERSION
-		     " runs as process %d: ready, %u thread%s, routers %s, tokenizer %s",
-		     (int)getpid(), n, n == 1 ? "" : "s", o->router,
+		     " runs as process %d: ready, %u thread%s, %u connections each, routers %s, "
+		     "tokenizer %s",
+		     (int)getpid(), n, n == 1 ? "" : "s", o->connections, o->router,
 		     o->tokenize[0] != '\0' ? o->tokenize : "none");
 }
 

@@ -11,9 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GW_MAX_ROUTERS 8
-#define GW_MAX_THREADS 64
-#define GW_MAX_NAMES   64
+#define GW_MAX_ROUTERS	    8
+#define GW_MAX_THREADS	    64
+#define GW_MAX_NAMES	    64
+#define GW_CONNECTIONS_MOST 4096 /* of a thread, unless --max-connections says more */
 
 /** One name that stands for another. */
 struct gw_name {
@@ -30,7 +31,7 @@ struct gw_options {
 	uint32_t lease_ms, away_bytes, total_mb;
 	int log_to; /* enum kvr_log_sink */
 	uint32_t threads;
-	uint32_t connections, in_flight;
+	uint32_t connections, in_flight;	  /* 0 connections: as --help says */
 	uint32_t source_connections, source_rate; /* 0: as --help says */
 	uint32_t body_bytes, buffer_bytes;
 	uint32_t header_ms, idle_ms, request_ms;

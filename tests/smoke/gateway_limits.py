@@ -38,9 +38,23 @@ def serve(agents, agent, job):
 
 def start(program):
     """The limit of descriptors is looked at before anybody comes."""
-    limit = 'ulimit -n 256; exec "$0" --router 10.9.0.1 --listen 127.0.0.1:0 "$@"'
-    done = subprocess.run(['bash', '-c', limit, program, '--max-connections', '300'], capture_output=True, text=True, timeout=30)
-    check('too many connections for its descriptors', done.returncode == 1 and '256 are allowed' in done.stderr, done)
+    limit = 'ulimit -n "$1"; shift; exec "$0" --router 10.9.0.1 --listen 127.0.0.1:0 "$@"'
+
+    def refused(what, files, *args, advice):
+        done = subprocess.run(['bash', '-c', limit, program, files, *args], capture_output=True, text=True, timeout=30)
+        check(what, done.returncode == 1 and done.stderr.count('\n') == 1 and f' {files} are allowed' in done.stderr and advice in done.stderr, done)
+
+    refused('too many connections for its descriptors', '256', '--max-connections', '300', advice='(ulimit -n 414), or give --max-connections 142')
+    refused('no descriptor for a client of a thread', '256', '--threads', '16', advice='or give fewer --threads')
+    # What nobody has asked for is made to fit: (1024 - 32) / 8 threads - 82 of each.
+    process = subprocess.Popen(['bash', '-c', limit, program, '1024', '--threads', '8'], stderr=subprocess.PIPE, text=True)
+    try:
+        said = process.stderr.readline()
+        check('as many connections as it has descriptors', 'ready, 8 threads, 42 connections each' in said, said)
+    finally:
+        process.terminate()
+        check('and ends', process.wait(30) == 0)
+        process.stderr.close()
 
 
 def descriptors(gw):

@@ -427,7 +427,7 @@ def run(program, log):
         check('the gateway ends by SIGTERM', gw.stop() == 0)
         log.seek(0)
         lines = log.readlines()
-        for what in (f'level=notice msg="kvroute-gateway .* runs as process [0-9]+: ready, 1 thread, routers 10.9.0.1, tokenizer .*" addr=127.0.0.1:{gw.port}',
+        for what in (f'level=notice msg="kvroute-gateway .* runs as process [0-9]+: ready, 1 thread, 4096 connections each, routers 10.9.0.1, tokenizer .*" addr=127.0.0.1:{gw.port}',
                      'level=notice msg="the router answers thread 0" addr=10.9.0.1',
                      'level=notice msg="stopping: requests under way have 5 s" reason=TERM', 'level=notice msg=stopped'):
             check(f'the log says {what}', any(re.fullmatch(rf'time=\S+ {what}\n', line) for line in lines), lines)
