@@ -56,7 +56,7 @@ int kvr_prefix_parse(const char *text, struct kvr_prefix *out)
 	char address[INET6_ADDRSTRLEN];
 	const char *slash = strchr(text, '/');
 	const size_t n = slash != NULL ? (size_t)(slash - text) : strlen(text);
-	uint8_t ip[16], mask[16] = {0};
+	uint8_t ip[16], mask[16] = {0}, beyond = 0;
 	unsigned long bits;
 	char *end;
 	int family;
@@ -82,9 +82,11 @@ int kvr_prefix_parse(const char *text, struct kvr_prefix *out)
 		bits += 96;
 	for (unsigned long i = 0; i < bits; i++)
 		mask[i / 8] |= (uint8_t)(0x80u >> (i % 8));
-	for (int i = 0; i < 16; i++)
+	for (int i = 0; i < 16; i++) {
+		beyond |= ip[i] & (uint8_t)~mask[i];
 		ip[i] &= mask[i];
+	}
 	memcpy(out->addr, ip, 16);
 	memcpy(out->mask, mask, 16);
-	return 0;
+	return beyond == 0 ? 0 : -ERANGE;
 }

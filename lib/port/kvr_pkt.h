@@ -110,7 +110,10 @@ int kvr_pkt_ask(const struct kvr_local *l, const struct kvr_path *to, struct rte
 /** If the frame is the reply to kvr_pkt_ask(@p to), store the MAC in @p to and return true. */
 bool kvr_pkt_reply_for(const struct kvr_pkt *p, const uint8_t *data, struct kvr_path *to);
 
-/** Parse "10.0.0.0/8" or "fd00::/8" (no length: one address). @return 0 or -EINVAL. */
+/**
+ * Parse "10.0.0.0/8" or "fd00::/8" (no length: one address).
+ * @return 0; -EINVAL; -ERANGE: the address has bits beyond the length, @p out is without them.
+ */
 int kvr_prefix_parse(const char *text, struct kvr_prefix *out);
 
 /** Whether agents at @p ip (IPv4 mapped) may register workers. Any thread. */

@@ -160,7 +160,8 @@ int kvr_port__fail(struct port_err e, int rc, const char *fmt, ...)
 static int parse_allow(struct kvr_prefix out[], uint16_t *n, const char *key, const char *list,
 		       struct port_err e)
 {
-	char text[sizeof(((struct kvr_port_conf *)0)->allow)], *save = NULL;
+	char text[sizeof(((struct kvr_port_conf *)0)->allow)], net[46], *save = NULL;
+	int rc;
 
 	snprintf(text, sizeof(text), "%s", list);
 	for (char *w = strtok_r(text, " \t,", &save); w != NULL;
@@ -170,7 +171,16 @@ static int parse_allow(struct kvr_prefix out[], uint16_t *n, const char *key, co
 					      "%s: \"%s\" is one too many, allowed: %u "
 					      "prefixes in all keys of this name",
 					      key, w, KVR_PKT_MAX_ALLOW);
-		if (kvr_prefix_parse(w, &out[*n]) != 0)
+		rc = kvr_prefix_parse(w, &out[*n]);
+		if (rc == -ERANGE) /* one address was meant, or another length */
+			return kvr_port__fail(
+				e, -EINVAL,
+				"%s: got \"%s\", which has bits beyond its length, "
+				"allowed: %s%s, or the one address without a length",
+				key, w,
+				kvr_ip_text((const uint8_t *)out[*n].addr, net, sizeof(net)),
+				strchr(w, '/'));
+		if (rc != 0)
 			return kvr_port__fail(e, -EINVAL,
 					      "%s: got \"%s\", allowed: prefixes such as "
 					      "10.0.0.0/8 fd00::/8, blank-separated",
@@ -187,11 +197,12 @@ static int parse_own(const char *key, const char *text, int family, uint8_t *out
 
 	if (text[0] == '\0')
 		return 0;
-	if (kvr_ip_parse(text, ip) != family || (family == 4 && (ip[12] == 0 || ip[12] >= 224)) ||
+	if (kvr_ip_parse(text, ip) != family ||
+	    (family == 4 && (ip[12] == 0 || ip[12] == 127 || ip[12] >= 224)) ||
 	    (family == 6 && (ip[0] == 0xff || ip[0] == 0)))
 		return kvr_port__fail(e, -EINVAL,
-				      "%s: got \"%s\", allowed: a unicast IPv%d address, no prefix "
-				      "length",
+				      "%s: got \"%s\", allowed: a unicast IPv%d address, not the "
+				      "loopback, no prefix length",
 				      key, text, family);
 	memcpy(out, family == 4 ? ip + 12 : ip, family == 4 ? 4 : 16);
 	return 0;
@@ -259,6 +270,35 @@ static void list_args(const struct driver *d, char *out, size_t len)
 					      d->known[i]);
 }
 
+/* Arguments of net_memif that are numbers. */
+static const struct {
+	const char *name;
+	unsigned long least, most;
+	const char *what;
+} numbers[] = {
+	{"bsize=", 64, 65535, "bytes; 2048 holds a frame of mtu 1500"},
+	{"rsize=", 1, 14, "log2 of the frames in a ring; 12 is 4096"},
+};
+
+static int check_number(const char *arg, const char *value, size_t n, struct port_err e)
+{
+	for (size_t i = 0; i < RTE_DIM(numbers); i++) {
+		unsigned long v;
+		char *end;
+
+		if (strncmp(arg, numbers[i].name, strlen(numbers[i].name)) != 0)
+			continue;
+		v = strtoul(value, &end, 10);
+		if (value[0] < '0' || value[0] > '9' || end != value + n || v < numbers[i].least ||
+		    v > numbers[i].most)
+			return kvr_port__fail(e, -EINVAL,
+					      "device: %.5s: got \"%.*s\", allowed: %lu to %lu %s",
+					      arg, (int)n, value, numbers[i].least, numbers[i].most,
+					      numbers[i].what);
+	}
+	return 0;
+}
+
 static int check_value(const char *arg, const char *value, size_t n, struct port_err e)
 {
 	static const char *const roles[] = {"server", "client", "master", "slave", NULL};
@@ -272,7 +312,7 @@ static int check_value(const char *arg, const char *value, size_t n, struct port
 				      "device: zero-copy: got \"%.*s\", allowed: no; the peer "
 				      "could change frames after they have been checked",
 				      (int)n, value);
-	return 0;
+	return check_number(arg, value, n, e);
 }
 
 /*

@@ -36,7 +36,7 @@ static void prefixes_read_and_mask(void)
 	struct kvr_prefix p;
 	const uint8_t *a = (const uint8_t *)p.addr, *m = (const uint8_t *)p.mask;
 
-	CU_ASSERT_EQUAL(kvr_prefix_parse("10.1.2.3/15", &p), 0);
+	CU_ASSERT_EQUAL(kvr_prefix_parse("10.1.2.3/15", &p), -ERANGE);
 	CU_ASSERT_EQUAL(memcmp(a, "\0\0\0\0\0\0\0\0\0\0\xff\xff\x0a\0\0\0", 16), 0);
 	CU_ASSERT_EQUAL(m[11], 0xff);
 	CU_ASSERT_EQUAL(m[12], 0xff);
@@ -47,6 +47,10 @@ static void prefixes_read_and_mask(void)
 	CU_ASSERT_EQUAL(m[15], 0xff);
 	CU_ASSERT_EQUAL(kvr_prefix_parse("::/0", &p), 0);
 	CU_ASSERT_EQUAL(p.mask[0] | p.mask[1], 0);
+	CU_ASSERT_EQUAL(kvr_prefix_parse("fd00::/9", &p), 0);
+	CU_ASSERT_EQUAL(kvr_prefix_parse("fd80::/8", &p), -ERANGE);
+	CU_ASSERT_EQUAL(kvr_prefix_parse("0.0.0.1/0", &p), -ERANGE);
+	CU_ASSERT_EQUAL(kvr_prefix_parse("10.0.0.5/32", &p), 0);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		CU_ASSERT_EQUAL(kvr_prefix_parse(bad[i], &p), -EINVAL);
 }
@@ -118,20 +122,35 @@ static void bad_configuration_names_the_key(void)
 	} c[] = {
 		{"", "", "", "ipv4: neither ipv4 nor ipv6 is given, one is needed"},
 		{"fd00::1", "", "",
-		 "ipv4: got \"fd00::1\", allowed: a unicast IPv4 address, no prefix length"},
+		 "ipv4: got \"fd00::1\", allowed: a unicast IPv4 address, not the loopback, no "
+		 "prefix length"},
 		{"10.0.0.1/24", "", "",
-		 "ipv4: got \"10.0.0.1/24\", allowed: a unicast IPv4 address, no prefix length"},
+		 "ipv4: got \"10.0.0.1/24\", allowed: a unicast IPv4 address, not the loopback, no "
+		 "prefix length"},
 		{"224.0.0.1", "", "",
-		 "ipv4: got \"224.0.0.1\", allowed: a unicast IPv4 address, no prefix length"},
+		 "ipv4: got \"224.0.0.1\", allowed: a unicast IPv4 address, not the loopback, no "
+		 "prefix length"},
 		{"0.0.0.0", "", "",
-		 "ipv4: got \"0.0.0.0\", allowed: a unicast IPv4 address, no prefix length"},
+		 "ipv4: got \"0.0.0.0\", allowed: a unicast IPv4 address, not the loopback, no "
+		 "prefix length"},
+		{"127.0.0.1", "", "",
+		 "ipv4: got \"127.0.0.1\", allowed: a unicast IPv4 address, not the loopback, no "
+		 "prefix length"},
 		{"", "ff02::1", "",
-		 "ipv6: got \"ff02::1\", allowed: a unicast IPv6 address, no prefix length"},
+		 "ipv6: got \"ff02::1\", allowed: a unicast IPv6 address, not the loopback, no "
+		 "prefix length"},
 		{"", "::1", "",
-		 "ipv6: got \"::1\", allowed: a unicast IPv6 address, no prefix length"},
+		 "ipv6: got \"::1\", allowed: a unicast IPv6 address, not the loopback, no prefix "
+		 "length"},
 		{"10.0.0.1", "", "10.0.0.0/8 what",
 		 "allow: got \"what\", allowed: prefixes such as 10.0.0.0/8 fd00::/8, "
 		 "blank-separated"},
+		{"10.0.0.1", "", "10.0.0.5/24",
+		 "allow: got \"10.0.0.5/24\", which has bits beyond its length, allowed: "
+		 "10.0.0.0/24, or the one address without a length"},
+		{"10.0.0.1", "", "fd00::1/64",
+		 "allow: got \"fd00::1/64\", which has bits beyond its length, allowed: fd00::/64, "
+		 "or the one address without a length"},
 	};
 	struct kvr_port_conf conf;
 	struct kvr_pkt_rules r;
