@@ -114,7 +114,8 @@ const struct kvr_opt kvr_port_opts[] = {
 	 NUMBER(source_rate, 0, 100000000, "0"),
 	 .unit = "requests/s",
 	 .help = "ROUTE and POTENTIAL_LOADS of one source address (IPv4 address, IPv6 /64); 0 = no "
-		 "limit"},
+		 "limit. This and the next three count at each ingress CPU: a source that reaches "
+		 "several queues, by several UDP ports, has as much at each"},
 	{.name = "source_burst",
 	 NUMBER(source_burst, 0, 100000000, "1000"),
 	 .unit = "requests",

@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include <rte_common.h>
+
 #include "config/sizes.h"
 #include "kvr_port.h"
 #include "kvr_sched.h"
@@ -111,6 +113,18 @@ int kvr_router_conf_sizes(struct kvr_router_conf *c, char *err, size_t errlen);
 
 /** Workers that may be alive at once: [router] max_workers, or when it is 0 those of all pools. */
 uint32_t kvr_router_conf_workers(const struct kvr_router_conf *c);
+
+/** Free jobs that an lcore may keep to itself before it gives half as many again back. */
+#define KVR_ROUTER_JOB_CACHE(max_jobs) RTE_MIN((max_jobs) / 4, 64u)
+
+/**
+ * Jobs that a pool has memory for: max_jobs, and those that lie free where only another lcore
+ * finds them. A job is taken by an ingress lcore and freed by the scheduler's.
+ */
+static inline uint32_t kvr_router_jobs(const struct kvr_router_conf *c, uint32_t max_jobs)
+{
+	return max_jobs + (c->n_lcores - 1) * (KVR_ROUTER_JOB_CACHE(max_jobs) * 3 / 2);
+}
 
 /** Bytes of one packet buffer of a port. */
 uint32_t kvr_router_buffer_bytes(const struct kvr_port_conf *p);

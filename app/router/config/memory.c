@@ -146,14 +146,14 @@ static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_po
 	requests_need(c, p, m);
 	m->requests += hash_bytes(prefix.index_entries, sizeof(uint64_t));
 	m->requests += pool_bytes(
-		p->own.max_jobs,
+		kvr_router_jobs(c, p->own.max_jobs),
 		(uint32_t)(sizeof(struct job) + RTE_CACHE_LINE_SIZE + kvr_overlap_size(ranks)),
-		RTE_MIN(p->own.max_jobs / 4, 64u), page);
+		KVR_ROUTER_JOB_CACHE(p->own.max_jobs), page);
 	if (p->peer != KVR_ROUTER_NO_POOL && p->sched.role == KVR_ROLE_DECODE)
 		m->requests += pool_bytes(p->own.max_jobs,
 					  (uint32_t)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
 						     kvr_overlap_size(ranks)),
-					  RTE_MIN(p->own.max_jobs / 4, 64u), page) +
+					  KVR_ROUTER_JOB_CACHE(p->own.max_jobs), page) +
 			       KVR_WIRE_MAX_HINTS;
 	m->ranks +=
 		ranks * (sizeof(*((struct pool *)0)->cursor) + sizeof(struct event_rank) +
@@ -191,7 +191,7 @@ static void buffers_need(const struct kvr_router_conf *c, uint64_t page,
 			       page) +
 		    ring_bytes(sizeof(void *), CTL_POOL + 1);
 	for (uint32_t i = 0; i < c->n_pools; i++) {
-		jobs += c->pool[i].own.max_jobs;
+		jobs += kvr_router_jobs(c, c->pool[i].own.max_jobs);
 		blocks = RTE_MAX(blocks, c->pool[i].sched.max_prompt_blocks);
 	}
 	blocks = RTE_MIN(blocks, KVR_WIRE_MAX_HASHES);

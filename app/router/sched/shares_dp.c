@@ -57,6 +57,8 @@ enum kvr_code share_wait(struct pool *p, struct job *j, uint32_t frames, uint32_
 	struct shares *s = &p->live.shares;
 	const uint64_t key = kvr_source_key(&j->client);
 
+	if (s->n_waiting >= p->opt->max_jobs)
+		return KVR_E_NO_MEMORY;
 	if (!may(j, s->jobs, KVR_SHARE_WAITING, 1, p->opt->max_jobs - s->n_waiting) ||
 	    !may(j, s->frames, KVR_SHARE_WAITING, frames, free))
 		return KVR_E_SOURCE_LIMIT;

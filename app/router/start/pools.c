@@ -186,9 +186,9 @@ static int pool_rings(struct pool *p, const struct kvr_router_pool_conf *c)
 	p->events = rte_ring_create_elem(name, sizeof(struct event_note), size, SOCKET_ID_ANY,
 					 RING_F_SC_DEQ);
 	snprintf(name, sizeof(name), "jobs%u", p->number);
-	p->jobs = rte_mempool_create(name, c->own.max_jobs, job_size,
-				     RTE_MIN(c->own.max_jobs / 4, 64u), 0, NULL, NULL, job_obj_init,
-				     NULL, SOCKET_ID_ANY, 0);
+	p->jobs = rte_mempool_create(name, kvr_router_jobs(&p->rt->conf, c->own.max_jobs), job_size,
+				     KVR_ROUTER_JOB_CACHE(c->own.max_jobs), 0, NULL, NULL,
+				     job_obj_init, NULL, SOCKET_ID_ANY, 0);
 	p->stats = kvr_stats_create(&router_pool_stats, 1);
 	p->event_stats = kvr_stats_create(&router_event_stats, 1);
 	p->rq_stats = kvr_stats_create(&kvr_request_stats, 1);
@@ -316,7 +316,7 @@ static int pool_pair(struct router *rt, struct pool *d, const struct kvr_router_
 	d->pairs = rte_mempool_create(name, c->own.max_jobs,
 				      (unsigned int)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
 						     kvr_overlap_size(p->max_ranks)),
-				      RTE_MIN(c->own.max_jobs / 4, 64u), 0, NULL, NULL,
+				      KVR_ROUTER_JOB_CACHE(c->own.max_jobs), 0, NULL, NULL,
 				      pair_obj_init, NULL, SOCKET_ID_ANY, 0);
 	if (s->hints == NULL)
 		s->hints = rte_malloc("hints", KVR_WIRE_MAX_HINTS, RTE_CACHE_LINE_SIZE);

@@ -152,7 +152,7 @@ int start_buffers(struct router *rt, char *err, size_t errlen)
 	uint32_t blocks = 0, jobs = 0;
 
 	for (uint32_t i = 0; i < rt->conf.n_pools; i++)
-		jobs += rt->conf.pool[i].own.max_jobs;
+		jobs += kvr_router_jobs(&rt->conf, rt->conf.pool[i].own.max_jobs);
 	for (uint32_t i = 0; i < rt->conf.n_pools; i++)
 		blocks = RTE_MAX(blocks, rt->conf.pool[i].sched.max_prompt_blocks);
 	blocks = RTE_MIN(blocks, KVR_WIRE_MAX_HASHES);

@@ -145,6 +145,14 @@ static struct rte_tel_data *stats_dict(struct kvr_stats *s)
 	return d;
 }
 
+/* Of max_jobs: there are some more than that, which lcores keep for themselves. */
+static uint32_t jobs_free(const struct pool *p)
+{
+	const uint32_t used = rte_mempool_in_use_count(p->jobs);
+
+	return used < p->opt->max_jobs ? p->opt->max_jobs - used : 0;
+}
+
 static struct rte_tel_data *pool_dict(const struct pool *p)
 {
 	struct rte_tel_data *d = rte_tel_data_alloc();
@@ -160,7 +168,7 @@ static struct rte_tel_data *pool_dict(const struct pool *p)
 	rte_tel_data_add_dict_u64(d, "slots", kvr_flight_size(p->requests));
 	rte_tel_data_add_dict_u64(d, "slots_used", kvr_flight_count(p->requests));
 	rte_tel_data_add_dict_u64(d, "slots_lingering", kvr_flight_lingering(p->requests));
-	rte_tel_data_add_dict_u64(d, "jobs_free", rte_mempool_avail_count(p->jobs));
+	rte_tel_data_add_dict_u64(d, "jobs_free", jobs_free(p));
 	rte_tel_data_add_dict_u64(d, "frames_held",
 				  atomic_load_explicit(&p->live.held, memory_order_relaxed));
 	rte_tel_data_add_dict_u64(d, "frames_held_max", p->max_held);
