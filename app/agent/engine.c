@@ -12,15 +12,16 @@
 #include <unistd.h>
 
 #define READ_BYTES 65536u
-#define SLOT_BITS  17u		      /* of a name: which one; above: which of its lives */
-#define REST_US	   UINT64_C(60000000) /* idle for so long: what lies between may have forgotten it */
+/* Of a name: which one (--max-requests allows 65,536, and some); above: which of its lives. */
+#define SLOT_BITS 17u
+#define REST_US	  UINT64_C(60000000) /* idle for so long: what lies between may have forgotten it */
 
 enum conn_state { FREE, IDLE, CONNECTING, SENDING, READING };
 
 struct app_conn {
 	TAILQ_ENTRY(app_conn) link; /* of the list that its state says */
 	struct app_ask *ask;	    /* NULL: idle */
-	uint64_t since_us;	    /* of its request; idle: since its end */
+	uint64_t since_us; /* connecting: the attempt; busy: its request; idle: the end of that */
 	struct kvr_http_reader reader;
 	size_t sent; /* of head and content */
 	int fd;
@@ -38,9 +39,9 @@ struct app_engine {
 	struct sockaddr_storage at;
 	socklen_t at_len; /* 0: not known */
 	struct app_conn *conn;
-	uint32_t n, made; /* those below `made` have been used once */
-	struct conn_list free, idle, connecting,
-		busy; /* idle: last used first; the others by age */
+	uint32_t n, made;		   /* those below `made` have been used once */
+	struct conn_list free, idle;	   /* last used first */
+	struct conn_list connecting, busy; /* oldest first */
 	char read[READ_BYTES];
 };
 
@@ -80,14 +81,27 @@ static void watch(struct app *a, struct app_conn *c, int op, uint32_t events)
 
 /* ---- lives of a connection ---- */
 
+/* Into the list of @p state, by its `since_us`. */
 static void enter(struct app_engine *e, struct app_conn *c, enum conn_state state)
 {
+	struct conn_list *list;
+	struct app_conn *before;
+
 	TAILQ_REMOVE(list_of(e, c), c, link);
 	c->state = (uint8_t)state;
-	if (state == IDLE)
-		TAILQ_INSERT_HEAD(&e->idle, c, link);
+	list = list_of(e, c);
+	if (state == FREE || state == IDLE) {
+		TAILQ_INSERT_HEAD(list, c, link);
+		return;
+	}
+	/* All but who comes from a slow connection, or goes once more, is the youngest. */
+	before = TAILQ_LAST(list, conn_list);
+	while (before != NULL && before->since_us > c->since_us)
+		before = TAILQ_PREV(before, conn_list, link);
+	if (before != NULL)
+		TAILQ_INSERT_AFTER(list, before, c, link);
 	else
-		TAILQ_INSERT_TAIL(list_of(e, c), c, link);
+		TAILQ_INSERT_HEAD(list, c, link);
 }
 
 static void hang_up(struct app *a, struct app_conn *c)
@@ -141,6 +155,7 @@ static struct app_conn *dial(struct app *a)
 	}
 	c->fd = fd;
 	c->used = c->paused = c->stale = false;
+	c->since_us = a->now_us;
 	enter(e, c, CONNECTING);
 	watch(a, c, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
 	return c;
@@ -196,13 +211,12 @@ static void no_way(struct app *a, struct app_ask *ask, int err)
 	ask->ops->ended(ask->arg, APP_END_BROKEN, strerror(err));
 }
 
-static void begin(struct app *a, struct app_conn *c, struct app_ask *ask, uint64_t since_us);
+static void begin(struct app *a, struct app_conn *c, struct app_ask *ask);
 
 /* It has ended too early. */
 static void broken(struct app *a, struct app_conn *c, const char *why)
 {
 	struct app_ask *ask = c->ask;
-	const uint64_t since_us = c->since_us;
 
 	if (!c->used || c->heard) {
 		end(a, c, APP_END_BROKEN, why);
@@ -211,7 +225,7 @@ static void broken(struct app *a, struct app_conn *c, const char *why)
 	hang_up(a, c);
 	c = dial(a);
 	if (c != NULL)
-		begin(a, c, ask, since_us);
+		begin(a, c, ask);
 	else
 		no_way(a, ask, errno);
 }
@@ -287,16 +301,16 @@ static void tell(struct app *a, struct app_conn *c)
 }
 
 /* @p c is connecting, or was idle. */
-static void begin(struct app *a, struct app_conn *c, struct app_ask *ask, uint64_t since_us)
+static void begin(struct app *a, struct app_conn *c, struct app_ask *ask)
 {
 	c->ask = ask;
-	c->since_us = since_us;
 	c->sent = 0;
 	c->heard = false;
 	ask->conn = c;
 	kvr_http_reader_init(&c->reader, &ask->ops->answer, ask->arg, ask->is_head);
 	if (c->state == CONNECTING)
 		return;
+	c->since_us = ask->since_us;
 	enter(a->eng, c, READING);
 	tell(a, c);
 }
@@ -313,6 +327,7 @@ static void connected(struct app *a, struct app_conn *c)
 		no_way(a, ask, err);
 		return;
 	}
+	c->since_us = ask->since_us;
 	enter(a->eng, c, SENDING);
 	tell(a, c);
 }
@@ -339,10 +354,11 @@ void app_engine_ask(struct app *a, struct app_ask *ask)
 	struct app_conn *c = take_idle(a);
 
 	agent_quiet_asked(&a->quiet, a->now_us);
+	ask->since_us = a->now_us;
 	if (c == NULL)
 		c = dial(a);
 	if (c != NULL)
-		begin(a, c, ask, a->now_us);
+		begin(a, c, ask);
 	else
 		no_way(a, ask, errno);
 }

@@ -10,7 +10,8 @@
  * is rare, takes a third more CPU for the same: perf/e2e/gateway/README.md.)
  *
  * A connection that was idle may have been closed by the engine meanwhile: when it ends before it
- * has brought anything, the request goes once more, over a new one.
+ * has brought anything, the request goes once more, over a new one, which has --connect-ms for
+ * itself.
  *
  * All of the one thread.
  */
@@ -46,7 +47,8 @@ struct app_ask {
 	size_t head_len;
 	char *content;
 	size_t content_len;
-	bool is_head; /**< the method is HEAD */
+	bool is_head;	   /**< the method is HEAD */
+	uint64_t since_us; /**< app_engine_ask() was called then, and sets it */
 };
 
 /** @return 0 or -ENOMEM. */

@@ -8,6 +8,7 @@ import json
 import socket
 import sys
 import threading
+import time
 
 import kvrproto as p
 
@@ -129,8 +130,8 @@ def silent(c, fields):
 class Test:
     def __init__(self, program, router):
         self.engine, self.front, self.n = Engine(), Front(TALLY, ADDRESSES[0]), 0
-        self.agent = Agent(program, self.engine, ADDRESSES[0], WORKER, '--block-size', '16', '--timeout-s', '2',
-                           '--health-ms', '60000', log=f'{router.dir}/agent.log')
+        self.agent = Agent(program, self.engine, ADDRESSES[0], WORKER, '--block-size', '16', '--timeout-s', '6',
+                           '--connect-ms', '2000', '--health-ms', '60000', log=f'{router.dir}/agent.log')
         self.front.serving('engine', router, WORKER)
 
     def ask(self, name, script, body=b'{"prompt": [1]}', wait=True):
@@ -187,6 +188,13 @@ class Test:
             says(WHOLE)(c, fields)
         self.whole('closed meanwhile', again)
         self.front.check('another connection', self.engine.opened == opened + 1, (opened, self.engine.opened))
+
+        def later(c, fields):
+            if c.answered > 0:
+                time.sleep(2.5)  # longer than a connection may take: the new one has that time for itself
+            again(c, fields)
+        self.whole('closed late', later)
+        self.front.check('one more', self.engine.opened == opened + 2, (opened, self.engine.opened))
 
     def failures(self):
         def close(c, fields):
