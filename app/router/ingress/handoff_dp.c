@@ -82,7 +82,6 @@ static void shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 void ingress_request(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-
 	const enum kvr_code code = source_route(lc, m, from);
 
 	if (unlikely(code == KVR_E_BUSY))

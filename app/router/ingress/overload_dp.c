@@ -4,17 +4,27 @@
 #include "kvr_rand.h"
 
 #define STEP_NS	   UINT64_C(1000000)
-#define FULL_STEPS 4u
-/* Steps that are made up for after a silence: from nothing to everything. */
+#define FULL_STEPS 4u /* a device ring holds several milliseconds of a flood */
+/* Steps that are made up for after a silence: more than there are from nothing to everything. */
 #define STEPS_MOST 512u
-#define OVER_NS	   UINT64_C(1000000000)
-/* Requests let in that are fewer of the device's frames are not what overloads it. */
+/* All is let in, and the device emptied, for so long: it is over. A flood pauses for less. */
+#define OVER_NS UINT64_C(1000000000)
+/* When of so many frames of the device less than one is a request let in, others overload it. */
 #define FEW 16u
+
+/* What the next verdict about `part` goes by. */
+static void look_anew(struct port_load *l)
+{
+	l->drained = false;
+	l->full_steps = 0;
+	l->got = 0;
+	l->taken = 0;
+}
 
 /*
  * A 32nd more after a millisecond in which the device has been emptied; an eighth less after each
- * four in which it has not: a device ring holds several, and what piles up while this lcore stalls
- * is no reason. Nothing is gained by refusing the few who are left when all others have been.
+ * four in which it has not. What piles up while this lcore stalls is no reason, and nothing is
+ * gained by refusing the few who are left when all others have been.
  */
 static void move(struct port_load *l, uint64_t now_ns)
 {
@@ -33,10 +43,7 @@ static void move(struct port_load *l, uint64_t now_ns)
 		if (steps == 1 && (uint64_t)l->taken * FEW >= l->got)
 			l->part -= l->part / 8;
 	}
-	l->drained = false;
-	l->full_steps = 0;
-	l->got = 0;
-	l->taken = 0;
+	look_anew(l);
 	if (l->part == KVR_SOURCE_ALL && now_ns - l->lowered_ns >= OVER_NS)
 		l->overloaded = false;
 }
@@ -47,10 +54,7 @@ static void begins(struct port_load *l, uint64_t now_ns)
 	l->part = KVR_SOURCE_ALL;
 	l->step_ns = now_ns;
 	l->lowered_ns = now_ns;
-	l->drained = false;
-	l->full_steps = 0;
-	l->got = 0;
-	l->taken = 0;
+	look_anew(l);
 }
 
 void overload_seen(struct lcore *lc, struct port_load *l, uint32_t got)
@@ -72,7 +76,8 @@ void overload_seen(struct lcore *lc, struct port_load *l, uint32_t got)
 	}
 }
 
-/* Random to who sends it, the same for all frames of a message, another one for a repetition. */
+/* Random to who sends it; the same for all frames of a message, but those of another window. So a
+ * repetition has one of its own: a client waits for 20 ms at least, longer than a window. */
 static uint32_t draw_of(const struct lcore *lc, const struct kvr_wire_hdr *h)
 {
 	const uint64_t window = lc->now_ns / KVR_SOURCE_WINDOW_NS;

@@ -97,31 +97,34 @@ void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 	source_refuse_as(lc, m, from, &why);
 }
 
+/* Answered as far as its source may have answers; @p excess as in take(). */
+static void refuse_within(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+			  const struct refusal *why, uint32_t excess)
+{
+	if (take(lc, from, KVR_SOURCE_ANSWERS, excess)) {
+		source_refuse_passed(lc, m, from, why);
+		return;
+	}
+	in_count(lc, IN_UNANSWERED);
+	source_refuse_unsaid(lc, m, why->code);
+}
+
 void source_refuse_as(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 		      const struct refusal *why)
 {
-	const enum kvr_code code = why->code;
-	const bool counted = code == KVR_E_RATE_LIMITED; /* by source_route() */
-
-	if ((counted || !kvr_code_retryable(code)) &&
-	    !take(lc, from, KVR_SOURCE_ANSWERS, counted ? 0 : 1)) {
-		in_count(lc, IN_UNANSWERED);
-		source_refuse_unsaid(lc, m, code);
-		return;
-	}
-	source_refuse_passed(lc, m, from, why);
+	if (why->code == KVR_E_RATE_LIMITED) /* counted by source_route() */
+		refuse_within(lc, m, from, why, 0);
+	else if (!kvr_code_retryable(why->code))
+		refuse_within(lc, m, from, why, 1);
+	else
+		source_refuse_passed(lc, m, from, why);
 }
 
 void source_shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct refusal why = {.code = KVR_E_BUSY};
 
-	if (likely(!take(lc, from, KVR_SOURCE_ANSWERS, 0))) {
-		in_count(lc, IN_UNANSWERED);
-		source_refuse_unsaid(lc, m, why.code);
-		return;
-	}
-	source_refuse_passed(lc, m, from, &why);
+	refuse_within(lc, m, from, &why, 0); /* counted by source_route() */
 }
 
 void source_refuse_passed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,

@@ -38,7 +38,8 @@
 	X(IN_LIMITED, limited, COUNT, "frames",                                                    \
 	  "ignored: CONNECT, HELLO of a source above its rate")                                    \
 	X(IN_SHARE, share, COUNT, "frames", "ignored: KV events of a source above its share")      \
-	X(IN_RING_FULL, ring_full, COUNT, "frames", "ignored: ring full, the sender repeats it")   \
+	X(IN_RING_FULL, ring_full, COUNT, "frames",                                                \
+	  "ignored: ring full, or overload; the sender repeats it")                                \
 	X(IN_BAD_RANK, bad_rank, COUNT, "frames",                                                  \
 	  "HEARTBEAT and KV_EVENTS with a rank that HELLO did not name")                           \
 	X(IN_OLD_LIFE, old_life, COUNT, "frames",                                                  \
