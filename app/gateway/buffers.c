@@ -9,7 +9,6 @@
 #include "source.h"
 
 #define SMALL	(64u << 10) /* bytes that any buffer may have: heads, frames */
-#define TIMES	15u	    /* an address may have so many times what is free (room.h) */
 #define BUCKETS 4096u
 
 /* Whose a connection's buffer of input is, by its place, or a large buffer, by its address. */
@@ -41,7 +40,7 @@ void gw_buffers_limit(struct gw_sources *sources, uint64_t share, uint64_t most,
 
 static uint32_t bucket(const void *key)
 {
-	return (uint32_t)(((uintptr_t)key >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 52) % BUCKETS;
+	return (uint32_t)(((uintptr_t)key >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 32) % BUCKETS;
 }
 
 static struct owner *find(const void *key)
@@ -106,12 +105,12 @@ static void *theirs(const char *name)
 static bool is_share(const h2o_buffer_t *b, uint64_t bytes)
 {
 	const struct owner *o = find(b);
-	const uint64_t held = mine.reading != NULL
-				      ? gw_source_held(mine.sources, mine.reading, GW_ROOM_BODIES)
-				      : 0;
+	const struct gw_source *source = o != NULL ? o->source : mine.reading;
 
-	return held == (o != NULL ? o->bytes : 0) ||
-	       gw_source_fits(mine.sources, mine.reading, GW_ROOM_BODIES, bytes, mine.share, TIMES);
+	return source == NULL || /* nobody's */
+	       gw_source_held(mine.sources, source, GW_ROOM_BODIES) == (o != NULL ? o->bytes : 0) ||
+	       gw_source_fits(mine.sources, source, GW_ROOM_BODIES, bytes, mine.share,
+			      GW_ROOM_GROWS);
 }
 
 /* Only buffers of input: of others libh2o believes that they always grow. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "room.h"
 
-#include "source.h"
-
 enum gw_fault gw_room_take(struct gw_call *c, uint32_t times)
 {
 	/* A body lies in libh2o's buffer, and once in the client's of the router. */

@@ -9,9 +9,7 @@
  */
 
 #include "call.h"
-
-#define GW_ROOM_NEW   3u  /* a new request: its address may have so many times what is free */
-#define GW_ROOM_GROWS 15u /* an answer that has begun: it is not cut off because others came */
+#include "source.h"
 
 /**
  * What a call holds has changed.

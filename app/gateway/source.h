@@ -14,9 +14,8 @@
  *
  * A hash table of all addresses that have a connection, by a seed that is new at every start;
  * those without, of which nothing waits, are kept for their rate, 4,096 of them, the last to leave
- * first in a list. Its
- * thread alone reads and writes it. Budget: one hash and a walk of one chain for a connection, a
- * few additions for a request.
+ * first in a list. Its thread alone reads and writes it. Budget: one hash and a walk of one chain
+ * for a connection, a few additions for a request.
  */
 
 #include <stdbool.h>
@@ -29,6 +28,11 @@ enum gw_room {
 	GW_ROOM_BODIES, /**< large bodies that come in: as much again */
 	GW_ROOMS
 };
+
+/** How many times what is free an address may have, with a new request; and with what has begun
+ * and grows, which is not cut off because others came. */
+#define GW_ROOM_NEW   3u
+#define GW_ROOM_GROWS 15u
 
 struct gw_sources;
 struct gw_source;
