@@ -15,6 +15,7 @@
 #define WORKER	     0x77u
 #define SOURCE	     0x1122334455667788u
 #define ROUTER_EPOCH 500u
+#define HANDLE	     100u
 
 static struct fake_io net;
 static struct kvr_agent *a;
@@ -282,6 +283,14 @@ static inline void rig_welcomed(struct kvr_agent_conf conf)
 	push_welcome_epoch(ROUTER_EPOCH);
 	kvr_agent_process(a);
 	fake_skip(&net);
+}
+
+/** The same, and request 1 has come to it, with @p flags and the handle HANDLE. */
+static inline void rig_dispatched(struct kvr_agent_conf conf, uint32_t flags)
+{
+	rig_welcomed(conf);
+	push_dispatch(1, HANDLE, flags);
+	kvr_agent_process(a);
 }
 
 static inline void rig_stop(void)

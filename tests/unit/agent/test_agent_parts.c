@@ -12,9 +12,7 @@ static void begin(struct kvr_agent_conf conf, uint32_t flags)
 {
 	for (unsigned int i = 0; i < sizeof(data); i++)
 		data[i] = (char)(i * 7 + i / 251);
-	rig_welcomed(conf);
-	push_dispatch(1, 100, flags);
-	kvr_agent_process(a);
+	rig_dispatched(conf, flags);
 	fake_skip(&net);
 }
 
@@ -347,12 +345,8 @@ static void a_tracked_answer_ends_with_a_short_item(void)
 
 static void prefill_begins(uint32_t frame_bytes)
 {
-	for (unsigned int i = 0; i < sizeof(data); i++)
-		data[i] = (char)(i * 7 + i / 251);
-	rig_welcomed((struct kvr_agent_conf){.role = KVR_ROLE_PREFILL, .frame_bytes = frame_bytes});
-	push_dispatch(1, 100, KVR_REQ_F_PREFILL_LEG);
-	kvr_agent_process(a);
-	fake_skip(&net);
+	begin((struct kvr_agent_conf){.role = KVR_ROLE_PREFILL, .frame_bytes = frame_bytes},
+	      KVR_REQ_F_PREFILL_LEG);
 }
 
 static void a_result_is_one_message_of_up_to_a_mebibyte(void)

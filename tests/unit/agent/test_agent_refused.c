@@ -7,8 +7,6 @@
 
 #include "kvr_refusal.h"
 
-#define HANDLE 100u
-
 static void push_about(unsigned int code, uint8_t kind, bool retryable, uint64_t seq)
 {
 	const bool request = kind == KVR_RESPONSE || kind == KVR_PROGRESS;
@@ -24,9 +22,7 @@ static void push_about(unsigned int code, uint8_t kind, bool retryable, uint64_t
 /* Registered, and one request has sent an item. */
 static void begin(uint32_t flags)
 {
-	rig_welcomed((struct kvr_agent_conf){0});
-	push_dispatch(1, HANDLE, flags);
-	kvr_agent_process(a);
+	rig_dispatched((struct kvr_agent_conf){0}, flags);
 	CU_ASSERT_EQUAL(respond(HANDLE, "x", 0, 1), 0);
 	kvr_agent_process(a);
 	fake_skip(&net);

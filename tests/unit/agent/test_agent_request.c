@@ -150,9 +150,7 @@ static void a_dispatch_runs_once_and_every_copy_is_answered(void)
 {
 	const struct kvr_wire_hdr *h;
 
-	rig_welcomed((struct kvr_agent_conf){0});
-	push_dispatch(1, 100, 0);
-	kvr_agent_process(a);
+	rig_dispatched((struct kvr_agent_conf){0}, 0);
 	CU_ASSERT_EQUAL(saw.dispatches, 1);
 	CU_ASSERT_EQUAL(saw.req.handle, 100);
 	CU_ASSERT_EQUAL(saw.req.source, SOURCE);
@@ -308,9 +306,7 @@ static void items_are_repeated_until_acknowledged(void)
 	const struct kvr_wire_hdr *h;
 	uint32_t seq;
 
-	rig_welcomed((struct kvr_agent_conf){0});
-	push_dispatch(1, 100, 0);
-	kvr_agent_process(a);
+	rig_dispatched((struct kvr_agent_conf){0}, 0);
 	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
 	CU_ASSERT_EQUAL(respond(100, "b", 0, 2), 0);
 	CU_ASSERT_EQUAL(kvr_agent_timeout_ms(a), 0); /* they wait to be flushed */
@@ -348,9 +344,7 @@ static void items_are_repeated_until_acknowledged(void)
 
 static void foreign_and_impossible_acks_change_nothing(void)
 {
-	rig_welcomed((struct kvr_agent_conf){0});
-	push_dispatch(1, 100, 0);
-	kvr_agent_process(a);
+	rig_dispatched((struct kvr_agent_conf){0}, 0);
 	CU_ASSERT_EQUAL(respond(100, "a", KVR_AGENT_LAST, 1), 0);
 	kvr_agent_process(a);
 	push_response_ack(router_at, 1, 100, 2, KVR_RACK_F_FIN); /* beyond what was sent */
@@ -367,9 +361,7 @@ static void foreign_and_impossible_acks_change_nothing(void)
 
 static void the_window_is_64_items(void)
 {
-	rig_welcomed((struct kvr_agent_conf){0});
-	push_dispatch(1, 100, 0);
-	kvr_agent_process(a);
+	rig_dispatched((struct kvr_agent_conf){0}, 0);
 	for (uint32_t i = 0; i < 100; i++)
 		CU_ASSERT_EQUAL(respond(100, "x", i == 99 ? KVR_AGENT_LAST : 0, i), 0);
 	kvr_agent_process(a);
@@ -414,9 +406,7 @@ static void respond_refuses_what_makes_no_sense(void)
 {
 	static char big[3000];
 
-	rig_welcomed((struct kvr_agent_conf){.request_bytes = 4000});
-	push_dispatch(1, 100, 0);
-	kvr_agent_process(a);
+	rig_dispatched((struct kvr_agent_conf){.request_bytes = 4000}, 0);
 	memset(big, 'x', sizeof(big) - 1);
 	CU_ASSERT_EQUAL(respond(101, "x", 0, 1), -ENOENT);
 	CU_ASSERT_EQUAL(respond(100, "x", 0x100, 1), -EINVAL);
@@ -438,9 +428,7 @@ static void abort_ends_the_stream_as_cancelled(void)
 {
 	const struct kvr_wire_response *w;
 
-	rig_welcomed((struct kvr_agent_conf){0});
-	push_dispatch(1, 100, 0);
-	kvr_agent_process(a);
+	rig_dispatched((struct kvr_agent_conf){0}, 0);
 	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
 	push_abort(1, 100, KVR_E_EXPIRED);
 	kvr_agent_process(a);
@@ -539,9 +527,7 @@ static void long_silence_gives_up(void)
 {
 	const struct kvr_wire_response *w;
 
-	rig_welcomed((struct kvr_agent_conf){0});
-	push_dispatch(1, 100, 0);
-	kvr_agent_process(a);
+	rig_dispatched((struct kvr_agent_conf){0}, 0);
 	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
 	rig_run_ms(KVR_WIRE_ITEMS_KEPT_S * 1000 - 100);
 	CU_ASSERT_EQUAL(saw.aborts, 0);
@@ -566,9 +552,7 @@ static void silence_before_the_last_item_ends_it_at_the_router(void)
 {
 	const struct kvr_wire_response *w;
 
-	rig_welcomed((struct kvr_agent_conf){0});
-	push_dispatch(1, 100, KVR_REQ_F_UNPROVEN);
-	kvr_agent_process(a);
+	rig_dispatched((struct kvr_agent_conf){0}, KVR_REQ_F_UNPROVEN);
 	for (uint32_t i = 0; i < KVR_WIRE_UNPROVEN_ITEMS; i++)
 		CU_ASSERT_EQUAL(respond(100, "a", 0, i + 1), 0);
 	CU_ASSERT_EQUAL(respond(100, "a", KVR_AGENT_LAST, KVR_WIRE_UNPROVEN_ITEMS + 1), 0);
@@ -590,9 +574,7 @@ static void a_router_that_does_not_know_it_stops_the_repeats(void)
 	const struct kvr_wire_ids other = ids_of(SOURCE, 2, 100), before = ids_of(SOURCE, 1, 99);
 	const struct kvr_wire_ids ids = ids_of(SOURCE, 1, 100);
 
-	rig_welcomed((struct kvr_agent_conf){0});
-	push_dispatch(1, 100, 0);
-	kvr_agent_process(a);
+	rig_dispatched((struct kvr_agent_conf){0}, 0);
 	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
 	fake_push(&net, router_at,
 		  kvr_put_rejected(fake_slot(&net), 1984, &other, KVR_E_UNKNOWN_REQUEST,
@@ -618,9 +600,8 @@ static void direct_items_go_to_the_client_and_progress_to_the_router(void)
 {
 	const struct kvr_wire_progress *p;
 
-	rig_welcomed((struct kvr_agent_conf){0});
-	push_dispatch(1, 100, KVR_REQ_F_DIRECT); /* 8 prompt tokens, blocks of 4 */
-	kvr_agent_process(a);
+	rig_dispatched((struct kvr_agent_conf){0},
+		       KVR_REQ_F_DIRECT); /* 8 prompt tokens, blocks of 4 */
 	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
 	CU_ASSERT_EQUAL(respond(100, "b", 0, 3), 0); /* same block, not the first: no news */
 	CU_ASSERT_EQUAL(respond(100, "c", 0, 5), 0); /* a fourth block */
@@ -664,9 +645,7 @@ static void direct_items_go_to_the_client_and_progress_to_the_router(void)
 
 static void direct_items_find_the_client(void)
 {
-	rig_welcomed((struct kvr_agent_conf){0});
-	push_dispatch(1, 100, KVR_REQ_F_DIRECT);
-	kvr_agent_process(a);
+	rig_dispatched((struct kvr_agent_conf){0}, KVR_REQ_F_DIRECT);
 	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
 	kvr_agent_process(a);
 	CU_ASSERT_PTR_NOT_NULL(next_item());
@@ -678,9 +657,7 @@ static void direct_items_find_the_client(void)
 
 static void a_new_router_life_ends_the_old_requests(void)
 {
-	rig_welcomed((struct kvr_agent_conf){0});
-	push_dispatch(1, 100, 0);
-	kvr_agent_process(a);
+	rig_dispatched((struct kvr_agent_conf){0}, 0);
 	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
 	push_welcome_epoch(ROUTER_EPOCH + 1);
 	kvr_agent_process(a);
@@ -736,9 +713,7 @@ static void a_direct_answer_goes_on_in_a_new_router_life(void)
 /* A DISPATCH of the life before has been under way all the time, and so has a WELCOME. */
 static void nothing_is_run_for_a_router_that_is_gone(void)
 {
-	rig_welcomed((struct kvr_agent_conf){0});
-	push_dispatch(1, 100, 0);
-	kvr_agent_process(a);
+	rig_dispatched((struct kvr_agent_conf){0}, 0);
 	CU_ASSERT_EQUAL(saw.dispatches, 1);
 	rig_run_ms(3000); /* silence */
 	push_welcome_epoch(ROUTER_EPOCH + 1);

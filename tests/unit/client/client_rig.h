@@ -164,6 +164,23 @@ static inline void push_accepted(uint64_t id, uint64_t handle, uint16_t state, u
 	fake_push(&net, router_at, kvr_put_accepted(fake_slot(&net), 1984, &ids, &w));
 }
 
+/** Request @p id has been accepted by its router, which sends it on; what was sent is read. */
+static inline void rig_accepted(uint64_t id)
+{
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1);
+	kvr_client_process(c);
+	fake_skip(&net);
+}
+
+/** rig_submit() of one that runs. */
+static inline uint64_t rig_running(uint32_t flags)
+{
+	const uint64_t id = rig_submit(flags);
+
+	rig_accepted(id);
+	return id;
+}
+
 static inline void push_rejected(uint64_t id, unsigned int code, uint8_t kind, const char *text)
 {
 	const struct client_req *r = kvr_client__find(c, id);

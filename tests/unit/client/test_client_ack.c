@@ -14,9 +14,7 @@ static uint64_t running(const struct kvr_client_ops *ops)
 
 	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(c, &q, &id), 0);
 	kvr_client_process(c);
-	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1);
-	kvr_client_process(c);
-	fake_skip(&net);
+	rig_accepted(id);
 	return id;
 }
 

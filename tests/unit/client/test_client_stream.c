@@ -2,23 +2,13 @@
 #include "client_rig.h"
 
 /* A request that was accepted and runs. */
-static uint64_t running(uint32_t flags)
-{
-	const uint64_t id = rig_submit(flags);
-
-	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1);
-	kvr_client_process(c);
-	fake_skip(&net);
-	return id;
-}
-
 static void items_are_acknowledged_after_5_ms(void)
 {
 	const struct kvr_wire_response_ack *a;
 	uint64_t id;
 
 	rig_start();
-	id = running(0);
+	id = rig_running(0);
 	push_item(id, 0, 0, "a");
 	kvr_client_process(c);
 	push_item(id, 1, 0, "b");
@@ -42,7 +32,7 @@ static void sixteen_items_are_acknowledged_at_once(void)
 	uint64_t id;
 
 	rig_start();
-	id = running(0);
+	id = rig_running(0);
 	for (uint32_t i = 0; i < 2; i++)
 		push_item(id, i, 0, "x");
 	kvr_client_process(c);
@@ -67,7 +57,7 @@ static void the_last_item_ends_and_is_acknowledged(void)
 	uint64_t id;
 
 	rig_start();
-	id = running(0);
+	id = rig_running(0);
 	push_item(id, 0, KVR_RESP_F_TOKENS, "abcd");
 	push_item(id, 1, KVR_RESP_F_FIN, "end");
 	kvr_client_process(c);
@@ -102,7 +92,7 @@ static void engine_errors_are_told(void)
 	uint64_t id;
 
 	rig_start();
-	id = running(0);
+	id = rig_running(0);
 	push_item(id, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "out of memory");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FAILED);
@@ -118,7 +108,7 @@ static void why_an_agent_has_stopped_is_told(void)
 	uint64_t id;
 
 	rig_start();
-	id = running(0);
+	id = rig_running(0);
 	push_item(id, 0, 0, "x");
 	push_item(id, 1, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED, "the router\x01stops\nhere");
 	kvr_client_process(c);
@@ -164,7 +154,7 @@ static void how_it_went_comes_with_the_end(void)
 	uint64_t id;
 
 	rig_start();
-	id = running(0);
+	id = rig_running(0);
 	push_tracked(id, &k);
 	push_item(id, 0, 0, "x");
 	kvr_client_process(c);
@@ -177,7 +167,7 @@ static void how_it_went_comes_with_the_end(void)
 	CU_ASSERT_DOUBLE_EQUAL(saw.tracker.hit_rate, 0.75, 0);
 	CU_ASSERT_STRING_EQUAL(saw.details, "{\"cached_tokens\":16}");
 	saw.items = saw.ends = 0;
-	id = running(0);
+	id = rig_running(0);
 	push_item(id, 0, KVR_RESP_F_FIN, "x");
 	kvr_client_process(c);
 	CU_ASSERT_FALSE(saw.tracked);
@@ -190,7 +180,7 @@ static void overtaking_items_are_put_in_order(void)
 	uint64_t id;
 
 	rig_start();
-	id = running(0);
+	id = rig_running(0);
 	for (unsigned int i = 0; i < sizeof(order); i++)
 		push_item(id, order[i], order[i] == 7 ? KVR_RESP_F_FIN : 0, "x");
 	kvr_client_process(c);
@@ -204,7 +194,7 @@ static void an_item_far_ahead_is_not_kept(void)
 	uint64_t id;
 
 	rig_start();
-	id = running(0);
+	id = rig_running(0);
 	push_item(id, 1000000, KVR_RESP_F_FIN, "x");
 	push_item(id, UINT32_MAX, KVR_RESP_F_FIN, "x");
 	for (uint32_t i = 1; i < 200; i++)
@@ -246,7 +236,7 @@ static void foreign_items_are_ignored(void)
 	uint64_t id;
 
 	rig_start();
-	id = running(0);
+	id = rig_running(0);
 	push_item_from(evil, id, HANDLE, 0, KVR_RESP_F_FIN, "evil"); /* relayed: router only */
 	push_item_from(router_at, id, 0, 0, KVR_RESP_F_FIN, "no handle");
 	kvr_client_process(c);
@@ -265,7 +255,7 @@ static void direct_items_are_acknowledged_to_their_sender(void)
 	uint64_t id;
 
 	rig_start();
-	id = running(KVR_CLIENT_DIRECT);
+	id = rig_running(KVR_CLIENT_DIRECT);
 	push_item_from(agent_at, id, HANDLE, 0, KVR_RESP_F_FIN, "x");
 	kvr_client_process(c);
 	CU_ASSERT_PTR_NOT_NULL(next_ack());
@@ -279,7 +269,7 @@ static void direct_items_may_follow_the_routers_end(void)
 	uint64_t id;
 
 	rig_start();
-	id = running(KVR_CLIENT_DIRECT);
+	id = rig_running(KVR_CLIENT_DIRECT);
 	push_rejected(id, KVR_E_ENDED, KVR_PROBE, "ended");
 	rig_run_ms(1000);
 	CU_ASSERT_EQUAL(saw.ends, 0);
@@ -287,7 +277,7 @@ static void direct_items_may_follow_the_routers_end(void)
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
 	/* Without them it is over soon. */
-	id = running(KVR_CLIENT_DIRECT);
+	id = rig_running(KVR_CLIENT_DIRECT);
 	push_rejected(id, KVR_E_ENDED, KVR_PROBE, "ended");
 	rig_run_ms(5000);
 	CU_ASSERT_EQUAL(saw.ends, 2);
@@ -303,7 +293,7 @@ static void hostile_frames_change_nothing(void)
 	uint32_t n = 0;
 
 	rig_start();
-	id = running(0);
+	id = rig_running(0);
 	for (unsigned int byte = 0; byte < 48 + 40; byte++) { /* each byte inverted in turn */
 		if (byte >= 4 + 4 && byte < 8 + 24)
 			continue; /* source, id, handle: other people's frames, tested above */
@@ -344,7 +334,7 @@ static void cancel_is_repeated_until_answered(void)
 	uint64_t id;
 
 	rig_start();
-	id = running(0);
+	id = rig_running(0);
 	CU_ASSERT_EQUAL(kvr_client_cancel(c, id), 0);
 	CU_ASSERT_EQUAL(kvr_client_cancel(c, id), 0); /* once is enough, twice is fine */
 	kvr_client_process(c);
@@ -371,7 +361,7 @@ static void cancel_gives_up_after_ten_tries(void)
 	uint64_t id;
 
 	rig_start();
-	id = running(0);
+	id = rig_running(0);
 	CU_ASSERT_EQUAL(kvr_client_cancel(c, id), 0);
 	rig_run_ms(10000);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_CANCEL), 10);
@@ -430,7 +420,7 @@ static void cancel_from_inside_a_callback(void)
 	uint64_t id;
 
 	rig_start();
-	id = running(0);
+	id = rig_running(0);
 	saw.cancel_at_item = 2;
 	for (uint32_t i = 0; i < 5; i++)
 		push_item(id, i, 0, "x");
@@ -448,7 +438,7 @@ static void submit_from_inside_the_end(void)
 	uint64_t id;
 
 	rig_start_conf((struct kvr_client_conf){.max_requests = 2});
-	id = running(0);
+	id = rig_running(0);
 	saw.submit_at_end = true;
 	push_item(id, 1, 0, "held back");
 	push_item(id, 0, KVR_RESP_F_FIN, "x");
