@@ -2,7 +2,9 @@
 /* A dispatched request becomes one of HTTP. */
 #include "job.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,47 +13,60 @@
 #include "pack.h"
 #include "paths.h"
 
-/* The head, with the fields of the message, and the rank. @return 0; -ENOMEM; -E2BIG. */
-static int set_head(struct app_job *j, const struct kvr_http_head *h, uint32_t dp_rank)
+/* Text put together in memory of a fixed size. */
+struct text {
+	char *p;
+	size_t len, size;
+};
+
+static void __attribute__((format(printf, 2, 3))) put(struct text *t, const char *fmt, ...)
+{
+	const size_t room = t->size - t->len;
+	va_list ap;
+	size_t n;
+
+	va_start(ap, fmt);
+	n = (size_t)vsnprintf(t->p + t->len, room, fmt, ap);
+	va_end(ap);
+	assert(n < room); /* its maker has counted */
+	t->len += n < room ? n : room - 1;
+}
+
+/* The head, with the fields of the message, and the rank. @return false: no memory. */
+static bool set_head(struct app_job *j, const struct kvr_http_head *h, uint32_t dp_rank)
 {
 	const struct agent_options *o = &j->app->o;
 	const char *host = o->engine + strlen("http://");
 	const int host_len = (int)strcspn(host, "/");
-	/* A name and a value have four bytes more than there, once for each field. */
-	const size_t size = h->len + sizeof(o->engine) * 2 + h->n_fields * 4 + 128;
 	/* What a fragment of an address names is the client's alone. */
 	const char *hash = memchr(h->target.p, '#', h->target.len);
 	const int target_len = hash != NULL ? (int)(hash - h->target.p) : (int)h->target.len;
-	char *p = malloc(size);
-	size_t n;
+	/* Path and host of the engine; what a field has besides name and value, four bytes, where
+	 * the message may have two; and three fields of ours. */
+	struct text t = {.size = h->len + 2 * sizeof(o->engine) + 2 * h->n_fields + 128};
 
-	if (p == NULL)
-		return -ENOMEM;
-	n = (size_t)snprintf(p, size, "%.*s %s%.*s HTTP/1.1\r\nHost: %.*s\r\n", (int)h->method.len,
-			     h->method.p, host + host_len, target_len, h->target.p, host_len, host);
-	for (unsigned int i = 0; i < h->n_fields && n < size; i++) {
+	t.p = malloc(t.size);
+	if (t.p == NULL)
+		return false;
+	put(&t, "%.*s %s%.*s HTTP/1.1\r\nHost: %.*s\r\n", (int)h->method.len, h->method.p,
+	    host + host_len, target_len, h->target.p, host_len, host);
+	for (unsigned int i = 0; i < h->n_fields; i++) {
 		const struct kvr_http_field *f = &h->fields[i];
 
 		if (!kvr_http_equals(f->name, "x-data-parallel-rank"))
-			n += (size_t)snprintf(p + n, size - n, "%.*s: %.*s\r\n", (int)f->name.len,
-					      f->name.p, (int)f->value.len, f->value.p);
+			put(&t, "%.*s: %.*s\r\n", (int)f->name.len, f->name.p, (int)f->value.len,
+			    f->value.p);
 	}
-	if (n < size && (o->ranks > 1 || o->first_rank > 0))
-		n += (size_t)snprintf(p + n, size - n, "X-data-parallel-rank: %u\r\n",
-				      o->local_ranks ? dp_rank - o->first_rank : dp_rank);
-	if (n < size && (j->ask.content_len > 0 || kvr_http_equals(h->method, "POST")))
-		n += (size_t)snprintf(p + n, size - n, "Content-Length: %zu\r\n",
-				      j->ask.content_len);
-	if (n < size)
-		n += (size_t)snprintf(p + n, size - n, "\r\n");
-	if (n >= size) {
-		free(p);
-		return -E2BIG;
-	}
-	j->ask.head = p;
-	j->ask.head_len = n;
+	if (o->ranks > 1 || o->first_rank > 0)
+		put(&t, "X-data-parallel-rank: %u\r\n",
+		    o->local_ranks ? dp_rank - o->first_rank : dp_rank);
+	if (j->ask.content_len > 0 || kvr_http_equals(h->method, "POST"))
+		put(&t, "Content-Length: %zu\r\n", j->ask.content_len);
+	put(&t, "\r\n");
+	j->ask.head = t.p;
+	j->ask.head_len = t.len;
 	j->ask.is_head = kvr_http_equals(h->method, "HEAD");
-	return 0;
+	return true;
 }
 
 /* The content: the client's, or what the leg makes of it. @return length or -errno. */
@@ -127,7 +142,7 @@ static int run(struct app_job *j, const struct kvr_agent_request *r, const char 
 		return n == -EBADMSG ? 400 : n == -ENOMEM ? 503 : 422;
 	*why = "no memory";
 	j->ask.content_len = (size_t)n;
-	if (set_head(j, &head, r->dp_rank) < 0)
+	if (!set_head(j, &head, r->dp_rank))
 		return 503;
 	kvr_cell_add(&j->app->st.requests, 1);
 	j->ask.ops = &ask_ops;
