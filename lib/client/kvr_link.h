@@ -10,8 +10,8 @@
  * clock reading serves everything done in one call. One thread. Not installed.
  *
  * Nothing is sent before kvr_link_flush(), or the end of kvr_link_process() and kvr_link_run(),
- * unless the burst is full. What the socket does not take
- * is dropped and counted: every message of the protocol is repeated by its owner anyway.
+ * unless the burst is full. What the socket does not take is dropped and counted: every message of
+ * the protocol is repeated by its owner anyway.
  */
 
 #include "kvr_put.h"

@@ -417,8 +417,8 @@ void kvr_rq__main_go_on(const struct step *x)
 	if (x->r->pool->predict && !x->r->probe)
 		order(x, KVR_RQO_PREDICT, MAIN);
 	go(x, MAIN);
-	/* Its worker's first word may be an item. Who has been told something hears how it goes on.
-	 */
+	/* Its worker's first word may be an item. Who was told something hears how it goes on, and
+	 * of two legs, or of another worker, everybody does. */
 	if (!x->r->quiet || x->r->paired || x->r->tries > 0 || x->r->told != KVR_RQ_NOTHING)
 		kvr_rq__accept(x, KVR_RQ_SERVED);
 }

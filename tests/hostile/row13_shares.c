@@ -603,8 +603,8 @@ static void overload_turns_the_busiest_source_away(void)
 	unsaid = counted(IN_UNANSWERED) - unsaid;
 	CU_ASSERT_EQUAL(light.accepted, light.asked);
 	CU_ASSERT_EQUAL(heavy.accepted + heavy.busy + unsaid, heavy.asked);
-	CU_ASSERT_TRUE(heavy.accepted <
-		       heavy.asked / 4); /* of 400 ms the first 100 bring it down */
+	/* Of 400 ms the first 100 bring it down. */
+	CU_ASSERT_TRUE(heavy.accepted < heavy.asked / 4);
 	CU_ASSERT_TRUE(heavy.accepted > heavy.asked / 32);
 	CU_ASSERT_TRUE(heavy.busy >= 100 && heavy.busy <= 150); /* 100 at once, 100 a second */
 	CU_ASSERT_EQUAL(heavy.other, 0);
@@ -663,8 +663,8 @@ static void overload_of_one_port_spares_the_other(void)
 	CU_ASSERT_TRUE_FATAL(rt->lcore[0]->load[0].part < KVR_SOURCE_ALL / 4);
 	CU_ASSERT_FALSE(rt->lcore[0]->load[1].overloaded);
 	pipeline_into = 1;
-	for (; there.asked < 64;
-	     there.asked++) /* of the one that floods, as long as it comes this way */
+	/* Of the one that floods, as long as it comes this way. */
+	for (; there.asked < 64; there.asked++)
 		peers_route_send(PEER_OTHER, ++id, KVR_REQ_F_QUERY, "x");
 	pipeline_turn();
 	hear(&there, PEER_OTHER);
