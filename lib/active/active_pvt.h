@@ -116,7 +116,8 @@ struct kvr_active {
 
 /**
  * Leading equal hashes of two arrays of @p n, at most KVR_ACTIVE_RUN; b may be unaligned. From b on
- * there are @p room >= n hashes, from a on KVR_ACTIVE_RUN: more than n may be read.
+ * there are @p room >= n hashes, from a on KVR_ACTIVE_RUN: more than n may be read. Chosen by
+ * kvr_active__kernels().
  */
 typedef uint32_t (*active_same_fn)(const uint64_t *a, const void *b, uint32_t n, uint32_t room);
 /** out[r] = value for every bit r of set. */

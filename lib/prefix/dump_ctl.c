@@ -99,7 +99,7 @@ static int pass(struct dump *d, uint64_t after)
 	int ret;
 
 	for (uint32_t i = 1; i < fresh; i++) {
-		/* Acquire: pairs with the release in publish_hdr(). */
+		/* Acquire: pairs with the release in kvr_prefix__run_publish(). */
 		if (atomic_load_explicit(&t->birth[i], memory_order_acquire) <= after)
 			continue;
 		ret = dump_hdr(d, &t->hdr[i]);
@@ -120,8 +120,7 @@ int kvr_prefix_dump(struct kvr_prefix *t, unsigned int thread_id, kvr_prefix_dum
 	int ret;
 
 	for (int n = 0; n < PASSES; n++) {
-		/* Acquire: pairs with the release in publish_hdr(); `fresh` is above all of them.
-		 */
+		/* The same; `fresh` is above all of them. */
 		born = atomic_load_explicit(&t->births, memory_order_acquire);
 		if (n > 0 && born == after)
 			return 0;

@@ -67,9 +67,7 @@ static inline void pfx_wr(uint64_t *p, uint64_t sh)
 
 static inline uint32_t pfx_len(const struct pfx_hdr *h)
 {
-	/* Acquire: pairs with the release in kvr_prefix__run_publish_len(); the SHs below len are
-	 * there.
-	 */
+	/* Acquire: pairs with the release in publish_len(); the SHs below len are there. */
 	return atomic_load_explicit(&h->len, memory_order_acquire);
 }
 

@@ -45,7 +45,7 @@ static void map_release(void *arg, void *p)
 	munmap(m.base, m.bytes);
 }
 
-/* Zeroed memory that destroy() gives back; NULL once anything failed. */
+/* Zeroed memory that kvr_sched_destroy() gives back; NULL once anything failed. */
 static void *take(struct kvr_sched *s, uint64_t n, size_t size)
 {
 	void *p;

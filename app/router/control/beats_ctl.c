@@ -45,7 +45,7 @@ static bool take_loads(struct load_batch *b, const struct kvr_worker *w)
 			continue;
 		if (b->n == LOADS)
 			return false;
-		/* Pairs with the release store in ingress_heartbeat(): the report is whole. */
+		/* Pairs with the release store in mark(): the report is whole. */
 		atomic_exchange_explicit(&l->fresh, 0, memory_order_acquire);
 		b->load[b->n++] = (struct rank_load){
 			.worker = w->id,

@@ -87,7 +87,7 @@ static void live_pass(struct router *rt)
 	bool read = true;
 
 	for (uint32_t i = 0; i < rt->conf.n_ingress; i++) {
-		/* Pairs with the release store in ingress_poll(): what it read is in the beats. */
+		/* Pairs with the release store in read_so_far(): what it read is in the beats. */
 		up[i] = atomic_load_explicit(&rt->lcore[i]->read_up, memory_order_acquire);
 		read = read && up[i] != ctl->read_up[i];
 	}

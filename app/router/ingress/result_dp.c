@@ -12,7 +12,7 @@
  *   result_whole()     padding; NOTE_LONG_RESULT
  *   scheduler          room: RESPONSE_ACK, the leg ends. No room: REJECTED NoMemory, and the agent
  *                      sends it anew, a little later, as another message
- *   result_again()     a copy of its first fragment: the scheduler says again which of the two
+ *   note_result_again()  a copy of its first fragment: the scheduler says again which of the two
  */
 #include "ingress/fragment.h"
 #include "ingress/ingress.h"

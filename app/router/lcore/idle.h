@@ -16,7 +16,7 @@
  *              anything has timers. A device that cannot (kvr_port_wait_arm()) is looked at every
  *              50 us
  *
- * Whoever has given work to a sleeping lcore, or to control, wakes it: idle_wake_others() after a
+ * Whoever has given work to a sleeping lcore, or to control, wakes it: idle_after_turn() behind a
  * turn with work, idle_wake() after a call. Waker and sleeper each write first (the ring, `asleep`)
  * and look then, with a full fence between: one of them sees the other. A sleep has an end besides,
  * so timers are late by that much at most and nothing hangs on a wake-up that was missed.

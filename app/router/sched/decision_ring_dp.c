@@ -47,7 +47,7 @@ static uint32_t bucket_of(const struct decision_ring *r, uint64_t id)
 	return (uint32_t)(((id ^ r->seed) * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & r->mask;
 }
 
-/* After the line and the number are there: pairs with the acquire load in find(). */
+/* After the line and the number are there: pairs with the acquire load in decision_ring_find(). */
 static void chain(struct decision_ring *r, uint64_t id, uint64_t number)
 {
 	_Atomic uint32_t *newest = &r->newest[bucket_of(r, id)];
@@ -71,7 +71,8 @@ void decision_ring_put(struct decision_ring *r, const struct decision_about *who
 		return;
 	l = &r->line[n & r->mask];
 	put(l, W_STAMP, 0);
-	/* The words come after the stamp that calls them unfit; pairs with the fence in read(). */
+	/* The words come after the stamp that calls them unfit; pairs with the fence in
+	 * decision_ring_read(). */
 	atomic_thread_fence(memory_order_release);
 	put(l, W_SOURCE, who->source);
 	put(l, W_ID, who->id);
@@ -87,7 +88,7 @@ void decision_ring_put(struct decision_ring *r, const struct decision_about *who
 	put(l, W_SIZES,
 	    (uint64_t)(error ? at_most_32(d->reject.limit) : d->required_blocks) << 32 |
 		    at_most_32(d->waited_ns >> 10));
-	/* Pairs with the acquire load in read(): the words are there. */
+	/* Pairs with the acquire load in decision_ring_read(): the words are there. */
 	atomic_store_explicit(&l->w[W_STAMP],
 			      (uint64_t)bits_of(error ? 0 : (float)d->cost) << 32 |
 				      (uint32_t)(n + 1),
