@@ -171,9 +171,12 @@ static void two_floods_get_the_same(void)
 static void it_is_over_when_there_is_time_for_everything(void)
 {
 	world_begin(500, 0, 1);
-	run(400);
+	run(1400);
 	w.each_ns = 2000;
-	run(500);
+	run(20); /* a 32nd more a millisecond */
+	CU_ASSERT_TRUE(w.lc.load[0].part < KVR_SOURCE_ALL);
+	run(480);
+	CU_ASSERT_EQUAL(w.lc.load[0].part, KVR_SOURCE_ALL);
 	CU_ASSERT_TRUE(w.lc.load[0].overloaded);
 	measure(100);
 	CU_ASSERT_EQUAL(w.taken[FLOOD], w.asked[FLOOD]);
@@ -194,9 +197,64 @@ static void a_stall_is_no_overload(void)
 		run(50);
 		pass(30 * STEP);
 	}
+	pass(150 * STEP); /* longer than overload_ms */
 	measure(50);
 	CU_ASSERT_FALSE(w.lc.load[0].overloaded);
 	CU_ASSERT_EQUAL(w.taken[FLOOD], w.asked[FLOOD]);
+	world_end();
+}
+
+/* Whatever has piled up: a stall says nothing about how much can be let in. */
+static void a_stall_in_an_overload_changes_nothing(void)
+{
+	const struct port_load *l = &w.lc.load[0];
+
+	world_begin(500, 0, 2);
+	run(400);
+	for (uint32_t i = 0; i < 40; i++) {
+		const uint32_t part = l->part;
+
+		pass(30 * STEP);
+		turn();
+		CU_ASSERT_TRUE(l->overloaded);
+		CU_ASSERT_TRUE(l->part >= part && l->part <= part + part / 32 + 1);
+		run(50 + i); /* what has piled up goes, and another moment comes */
+	}
+	world_end();
+}
+
+/* Half of what a source asks for is let in: which half? */
+static bool verdict(uint64_t id, uint32_t frag_off)
+{
+	const struct kvr_wire_hdr h = {.source = FLOOD, .id = id, .frag_off = frag_off};
+
+	return overload_lets(&w.lc, &w.lc.load[0], w.t, w.s[FLOOD], &h);
+}
+
+static void each_message_has_one_verdict_and_a_repetition_another(void)
+{
+	uint32_t in = 0, again = 0, other = 0;
+	bool was[1000];
+
+	world_begin(500, 0, 1);
+	w.lc.now_ns = w.clock_ns;
+	w.lc.load[0].part = KVR_SOURCE_ALL / 2;
+	for (uint32_t i = 0; i < 1000; i++)
+		kvr_source_count(w.t, w.s[FLOOD], w.lc.now_ns);
+	for (uint32_t i = 0; i < 1000; i++) {
+		in += was[i] = verdict(i, 0);
+		CU_ASSERT_EQUAL(verdict(i, 1384), was[i]);
+	}
+	CU_ASSERT_TRUE(in > 400 && in < 600);
+	w.lc.now_ns += KVR_SOURCE_WINDOW_NS;
+	for (uint32_t i = 0; i < 1000; i++)
+		again += verdict(i, 0) != was[i];
+	CU_ASSERT_TRUE(again > 400 && again < 600);
+	w.lc.now_ns -= KVR_SOURCE_WINDOW_NS;
+	w.rt.seed++; /* nobody can know before */
+	for (uint32_t i = 0; i < 1000; i++)
+		other += verdict(i, 0) != was[i];
+	CU_ASSERT_TRUE(other > 400 && other < 600);
 	world_end();
 }
 
@@ -207,6 +265,8 @@ int main(void)
 			       {"two", two_floods_get_the_same},
 			       {"over", it_is_over_when_there_is_time_for_everything},
 			       {"stall", a_stall_is_no_overload},
+			       {"stall in it", a_stall_in_an_overload_changes_nothing},
+			       {"verdict", each_message_has_one_verdict_and_a_repetition_another},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("row13_overload", tests);

@@ -5,7 +5,7 @@
 
 #define STEP_NS	   UINT64_C(1000000)
 #define FULL_STEPS 4u /* a device ring holds several milliseconds of a flood */
-/* Steps that are made up for after a silence: more than there are from nothing to everything. */
+/* Milliseconds of silence that are made up for: more than it takes from nothing to everything. */
 #define STEPS_MOST 512u
 /* All is let in, and the device emptied, for so long: it is over. A flood pauses for less. */
 #define OVER_NS UINT64_C(1000000000)
@@ -26,9 +26,11 @@ static void look_anew(struct port_load *l)
  * four in which it has not. What piles up while this lcore stalls is no reason, and nothing is
  * gained by refusing the few who are left when all others have been.
  */
-static void move(struct port_load *l, uint64_t now_ns)
+static void move(struct port_load *l, uint64_t now_ns, bool full)
 {
 	const uint64_t steps = (now_ns - l->step_ns) / STEP_NS;
+	/* Nobody has looked meanwhile: the device was silent when it is empty now, else we were. */
+	const uint64_t silent = full ? 1 : RTE_MIN(steps, STEPS_MOST);
 
 	if (steps == 0)
 		return;
@@ -36,7 +38,7 @@ static void move(struct port_load *l, uint64_t now_ns)
 	if (!l->drained && steps == 1 && ++l->full_steps < FULL_STEPS)
 		return;
 	if (l->drained) {
-		for (uint64_t i = 0; i < steps && i < STEPS_MOST; i++)
+		for (uint64_t i = 0; i < silent; i++)
 			l->part = RTE_MIN(l->part + l->part / 32 + 1, KVR_SOURCE_ALL);
 	} else {
 		l->lowered_ns = now_ns;
@@ -72,7 +74,7 @@ void overload_seen(struct lcore *lc, struct port_load *l, uint32_t got)
 	}
 	if (unlikely(l->overloaded)) {
 		l->got += got;
-		move(l, lc->now_ns);
+		move(l, lc->now_ns, got == BURST);
 	}
 }
 
