@@ -411,6 +411,21 @@ static uint64_t counted(enum in_counter c)
 	return v[c];
 }
 
+/* What 10.0.0.@p host is said to have been refused. */
+static uint64_t refused_of(uint8_t host)
+{
+	const struct kvr_path from = {.ip = {[10] = 0xff, 0xff, 10, 0, 0, host}, .family = 4};
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < rt->conf.n_ingress; i++) {
+		const struct kvr_source *s = kvr_source_find(
+			rt->lcore[i]->sources, kvr_source_key(&from), rt->lcore[i]->now_ns);
+
+		n += s != NULL ? s->refused : 0;
+	}
+	return n;
+}
+
 /* The next @p n frames of a worker at 10.0.0.HOST come in, all by one queue, while the event lcore
  * does something else. @return how many of them found a place. */
 static uint32_t events_come(uint8_t host, uint64_t worker, uint64_t first, uint32_t n)
@@ -603,6 +618,7 @@ static void overload_turns_the_busiest_source_away(void)
 	unsaid = counted(IN_UNANSWERED) - unsaid;
 	CU_ASSERT_EQUAL(light.accepted, light.asked);
 	CU_ASSERT_EQUAL(heavy.accepted + heavy.busy + unsaid, heavy.asked);
+	CU_ASSERT_EQUAL(refused_of(2), heavy.asked - heavy.accepted);
 	/* Of 400 ms the first 100 bring it down. */
 	CU_ASSERT_TRUE(heavy.accepted < heavy.asked / 4);
 	CU_ASSERT_TRUE(heavy.accepted > heavy.asked / 32);
@@ -747,6 +763,7 @@ static void requests_above_the_rate_are_refused(void)
 
 	begin("source_share = 0\n", "cookie = off\nsource_rate = 10\nsource_burst = 5\n");
 	CU_ASSERT_EQUAL(route_until_refused(2, &id, 20, &why), 5 * reached());
+	CU_ASSERT_EQUAL(refused_of(2), 1);
 	CU_ASSERT_EQUAL(why.code, KVR_E_RATE_LIMITED);
 	CU_ASSERT_EQUAL(why.retryable, 1);
 	CU_ASSERT_EQUAL(route_until_refused(3, &id, 4, &why), 4); /* another source */
@@ -799,6 +816,7 @@ static void answers_to_what_is_not_legal_are_limited(void)
 		n++;
 	CU_ASSERT_TRUE(n >= 1000 * reached() && n < 1100 * reached());
 	CU_ASSERT_EQUAL(counted(IN_UNANSWERED), 2500 - n);
+	CU_ASSERT_EQUAL(refused_of(pipeline_host), 2500 - n);
 	pipeline_flush();
 	pipeline_host = 3;
 	pipeline_send(PEER_OTHER, buf, (size_t)len);

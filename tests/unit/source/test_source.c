@@ -155,6 +155,8 @@ static void who_has_more_than_others_is_turned_away(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(t);
 	flood = kvr_source_get(t, key4(1), now);
 	steady = kvr_source_get(t, key4(2), now);
+	/* Nobody has made any of late: a fragment that comes a window after its first. */
+	CU_ASSERT_TRUE(kvr_source_within(t, steady, ALL / 8, ALL - 1, now));
 	for (int i = 0; i < 1000; i++)
 		kvr_source_count(t, flood, now);
 	for (int i = 0; i < 300; i++)
