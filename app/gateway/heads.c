@@ -46,18 +46,31 @@ static bool is(const struct phr_header *h, const char *name)
 }
 
 /* Where its content ends is said once: a proxy before us could believe the other word, and take
- * what one of us takes for content for the next request (RFC 9112, 6.3). Nor do lines go on
- * (5.2). */
+ * what one of us takes for content for the next request (RFC 9112, 6.3). So it is with whom it is
+ * for (3.2). Nor do lines go on (5.2). */
 static bool is_plain(const struct phr_header *h, size_t n)
 {
-	unsigned int ends = 0;
+	unsigned int ends = 0, hosts = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		if (h[i].name == NULL)
 			return false;
 		ends += is(&h[i], "content-length") || is(&h[i], "transfer-encoding");
+		hosts += is(&h[i], "host");
 	}
-	return ends <= 1;
+	return ends <= 1 && hosts <= 1;
+}
+
+/* HTTP/2 begins with its own first line (RFC 9113, 3.1). A proxy that lets a wish to go on with it
+ * pass sees nothing any more of what comes then, and keeps nothing out. */
+static size_t without_upgrade(struct phr_header *h, size_t n)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (!is(&h[i], "upgrade"))
+			h[kept++] = h[i];
+	return kept;
 }
 
 int phr_parse_request(const char *buf, size_t len, const char **method, size_t *method_len,
@@ -73,6 +86,8 @@ int phr_parse_request(const char *buf, size_t len, const char **method, size_t *
 	       last_len);
 	if (n > 0 && !is_plain(headers, *num_headers))
 		n = -1;
+	if (n > 0)
+		*num_headers = without_upgrade(headers, *num_headers);
 	/* The beginning of HTTP/2 is none of HTTP/1, and libh2o knows what to do. */
 	if (n != -1 || (len >= 4 && memcmp(buf, "PRI ", 4) == 0))
 		return n;

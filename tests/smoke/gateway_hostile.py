@@ -180,6 +180,21 @@ def heads(gw, agents):
         got = gw.raw(head + fields + b'\r\n' + text + other)
         check(f'refused, and nothing behind it is read: {fields}', got.startswith(b'HTTP/1.1 400 ') and got.count(b'HTTP/1.1 ') == 1 and
               not got.endswith(b'<timeout>'), got)
+    for name, text in (('a length that is none', b'0x%x\r\n%s\r\n0\r\n\r\n'), ('a line without its carriage return', b'%x;a\n%s\r\n0\r\n\r\n'),
+                       ('one within', b'%x;a\rb\r\n%s\r\n0\r\n\r\n'), ('no end of the data', b'%x\r\n%s0\r\n\r\n'),
+                       ('a trailer without carriage returns', b'%x\r\n%s\r\n0\r\na: b\n\n')):
+        got = gw.raw(head + b'transfer-encoding: chunked\r\n\r\n' + text % (len(body), body) + other)
+        check(f'chunks with {name} are refused, and nothing behind them is read', got.startswith(b'HTTP/1.1 400 ') and
+              got.count(b'HTTP/1.1 ') == 1 and not got.endswith(b'<timeout>'), got)
+    got = gw.raw(head + b'transfer-encoding: chunked\r\n\r\n' + b'1;a=b\r\n%s\r\n%x \r\n%s\r\n0\r\nx: y\r\n\r\n' % (body[:1], len(body) - 1, body[1:]) +
+                 other, seconds=30, whole=lambda out: out.count(b'HTTP/1.1 200 ') == 2)
+    check('chunks are served', got.count(b'HTTP/1.1 200 ') == 2, got)
+    # It would pass a proxy that knows of no such thing, and what the proxy lets pass and refuses with it.
+    got = gw.raw(head + b'connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\ncontent-length: %d\r\n\r\n' % len(body) +
+                 body + other, whole=lambda out: out.count(b'HTTP/1.1 ') == 2)
+    check('a connection of HTTP/1 stays one', b'HTTP/1.1 101 ' not in got and got.startswith(b'HTTP/1.1 200 '), got)
+    got = gw.raw(head + b'Host: y\r\ncontent-length: %d\r\n\r\n' % len(body) + body + other)
+    check('two hosts are refused', got.startswith(b'HTTP/1.1 400 ') and got.count(b'HTTP/1.1 ') == 1, got)
     # One field in the dynamic table, and a byte for each time that it is meant.
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.settimeout(20)
