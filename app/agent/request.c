@@ -125,7 +125,10 @@ static int run(struct app_job *j, const struct kvr_agent_request *r, const char 
 	int64_t n;
 
 	*why = "its body is no HTTP request message";
-	if (kvr_http_parse_request(message, len, &head) < 0 || head.target.p[0] != '/')
+	/* What comes behind a CONNECT is for somebody else, over a connection that others use next.
+	 */
+	if (kvr_http_parse_request(message, len, &head) < 0 || head.target.p[0] != '/' ||
+	    kvr_http_equals(head.method, "CONNECT"))
 		return 400;
 	*why = "its path is none of --paths";
 	if (!agent_path_allowed(j->app->o.paths, head.target.p, head.target.len)) {

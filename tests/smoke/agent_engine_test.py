@@ -217,6 +217,9 @@ class Test:
         self.fails('silence', silent, 504, 'no answer in time')
         r, a = self.ask('an early answer', early, json.dumps({'x': 'y' * 200000}).encode())
         self.front.check('an early answer: as it came', r.fin == (p.ITEM_FIN, 413) and a.content == b'much', (r.fin, r.data))
+        self.engine.lines.clear()
+        r = self.front.ask([1], raw=b'CONNECT /v1/completions HTTP/1.1\r\n\r\n')
+        self.front.until('a tunnel is refused', lambda: r.rejected and r.rejected.detail[0] == 400 and not self.engine.lines, lambda: r.fin)
         gone = self.engine.gone
         r = self.ask('cancelled', silent, wait=False)
         self.front.until('cancelled: it runs', lambda: self.engine.lines)
