@@ -258,6 +258,63 @@ static void each_message_has_one_verdict_and_a_repetition_another(void)
 	world_end();
 }
 
+/* What has piled up while the lcore stood still for long, with little time to spare for it. */
+static void a_long_stall_is_no_overload(void)
+{
+	world_begin(1180, 0, 8);
+	run(200);
+	pass(2000 * STEP);
+	measure(200);
+	CU_ASSERT_FALSE(w.lc.load[0].overloaded);
+	CU_ASSERT_EQUAL(w.taken[FLOOD], w.asked[FLOOD]);
+	world_end();
+}
+
+/* A millisecond's frames that come at once, as long prompts do. */
+static void bursts_are_no_overload(void)
+{
+	world_begin(1000000, 0, 1);
+	for (uint32_t ms = 0; ms < 2000; ms++) {
+		w.ring += 800;
+		run(1);
+	}
+	CU_ASSERT_FALSE(w.lc.load[0].overloaded);
+	CU_ASSERT_EQUAL(w.lost, 0);
+	world_end();
+}
+
+/* A flood of @p on ms that pauses for @p off, again and again, has others lose no more than @p most
+ * percent, at its beginnings. Not found out it is half of all. */
+static void a_flood_with_pauses_is_found_out(uint32_t on, uint32_t off, uint32_t most)
+{
+	const uint64_t offered = 2000000; /* a second, each 500 ns */
+	uint64_t lost = 0;
+
+	world_begin(500, 0, 2);
+	for (uint32_t ms = 0; ms < 2000; ms += on + off) {
+		if (ms < 1000)
+			w.lost = 0;
+		w.each_ns = 500;
+		run(on);
+		w.each_ns = 16000;
+		run(off);
+		lost = w.lost;
+	}
+	CU_ASSERT_TRUE(w.lc.load[0].overloaded);
+	CU_ASSERT_TRUE(lost <= offered * on / (on + off) * most / 100);
+	CU_ASSERT_EQUAL(w.taken[HONEST], w.asked[HONEST]);
+	world_end();
+}
+
+static void floods_with_pauses(void)
+{
+	a_flood_with_pauses_is_found_out(90, 5, 0);
+	a_flood_with_pauses_is_found_out(90, 50, 12);
+	a_flood_with_pauses_is_found_out(50, 100, 35);
+	a_flood_with_pauses_is_found_out(30, 5, 0);
+	a_flood_with_pauses_is_found_out(10, 8, 0);
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"refused", floods_that_can_be_refused},
@@ -267,6 +324,9 @@ int main(void)
 			       {"stall", a_stall_is_no_overload},
 			       {"stall in it", a_stall_in_an_overload_changes_nothing},
 			       {"verdict", each_message_has_one_verdict_and_a_repetition_another},
+			       {"long stall", a_long_stall_is_no_overload},
+			       {"bursts", bursts_are_no_overload},
+			       {"pauses", floods_with_pauses},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("row13_overload", tests);

@@ -543,14 +543,13 @@ static void turn_and_collect(void)
 	pipeline_collect();
 }
 
-/* The queue is full for longer than its ring is deep, and than overload_ms (100). */
+/* The queue is full for longer than overload_ms (100), with no pause. */
 static void fill_the_queue(uint64_t *id, uint32_t queue)
 {
 	pipeline_queue = queue;
 	for (uint32_t burst = 0; burst < 1200; burst++) {
 		full_burst(id, 0, 0);
-		if (burst == 600)
-			rt->ns_offset += UINT64_C(150000000);
+		rt->ns_offset += UINT64_C(150000);
 		turn_and_collect();
 		pipeline_flush(); /* what it says leaves the rings */
 	}

@@ -65,8 +65,9 @@ static const struct kvr_opt router_opts[] = {
 		 "buffers, at most 8,192"},
 	{"overload_ms", KVR_OPT_U32, ROUTER(overload_ms), .min = 1, .max = 60000, .def = "100",
 	 .unit = "ms",
-	 .help = "every receive burst full for so long: sources that ask for more than others "
-		 "are refused what is too much (Busy)"},
+	 .help = "receive bursts full for so long (gaps count back an eighth): sources that ask "
+		 "for "
+		 "more than others are refused what is too much (Busy)"},
 	{"client_timeout_ms", KVR_OPT_U32, ROUTER(client_timeout_ms), .min = 100, .max = 3600000,
 	 .def = "10000", .unit = "ms",
 	 .help = "a waiting request whose client has been silent so long leaves the queue; one "

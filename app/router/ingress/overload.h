@@ -4,11 +4,11 @@
 
 /**
  * @file
- * Overload of a port: its device has had more than this lcore takes for overload_ms, so frames are
- * lost in its ring, anybody's. From then on requests are refused before anything is spent on them,
- * by source: every source may have the same number, which is set anew each millisecond so that the
- * ring is just emptied. Who asks for less is not refused. Ingress lcores, each for its own queues;
- * budget: a few loads a poll, a multiplication a request in an overload.
+ * Overload of a port: its device has had more than this lcore takes for overload_ms of late, so
+ * frames are lost in its ring, anybody's. From then on requests are refused before anything is
+ * spent on them, by source: every source may have the same number, which is set anew each
+ * millisecond so that the ring is just emptied. Who asks for less is not refused. Ingress lcores,
+ * each for its own queues; budget: a few loads a poll, a multiplication a request in an overload.
  */
 
 #include "router.h"

@@ -9,6 +9,10 @@
 #define STEPS_MOST 512u
 /* All is let in, and the device emptied, for so long: it is over. A flood pauses for less. */
 #define OVER_NS UINT64_C(1000000000)
+/* A turn takes less, unless the machine has taken the core away. */
+#define STALL_NS UINT64_C(4000000)
+/* Every ring holds so many bursts. */
+#define SMALL_BURSTS 32u
 /* When of so many frames of the device less than one is a request let in, others overload it. */
 #define FEW 16u
 
@@ -46,8 +50,10 @@ static void move(struct port_load *l, uint64_t now_ns, bool full)
 			l->part -= l->part / 8;
 	}
 	look_anew(l);
-	if (l->part == KVR_SOURCE_ALL && now_ns - l->lowered_ns >= OVER_NS)
+	if (l->part == KVR_SOURCE_ALL && now_ns - l->lowered_ns >= OVER_NS) {
 		l->overloaded = false;
+		l->full_ns = 0;
+	}
 }
 
 static void begins(struct port_load *l, uint64_t now_ns)
@@ -59,23 +65,51 @@ static void begins(struct port_load *l, uint64_t now_ns)
 	look_anew(l);
 }
 
+/*
+ * What has piled up while this lcore stood still is not overload, as far as a ring is deep, nor is
+ * a burst of frames that any ring holds. Gaps take back an eighth of what they are long: who leaves
+ * some lest he be found out gains little.
+ * @return whether it tells anything.
+ */
+static bool weigh(struct port_load *l, uint64_t now_ns, bool full)
+{
+	const uint64_t passed = now_ns - l->seen_ns;
+
+	l->seen_ns = now_ns;
+	if (unlikely(passed > STALL_NS) && !l->stalled) {
+		l->stalled = true;
+		l->excused = RING_BURSTS;
+	}
+	if (likely(!full)) {
+		l->full_ns -= RTE_MIN(l->full_ns, passed / 8);
+		l->stalled = false;
+		l->excused = SMALL_BURSTS;
+		return true;
+	}
+	if (l->excused > 0) {
+		l->excused--;
+		return false;
+	}
+	l->full_ns += RTE_MIN(passed, STALL_NS);
+	return true;
+}
+
 void overload_seen(struct lcore *lc, struct port_load *l, uint32_t got)
 {
 	const uint64_t after_ns = lc->rt->conf.opt.overload_ms * UINT64_C(1000000);
+	const bool tells = weigh(l, lc->now_ns, got == BURST);
 
-	if (likely(got < BURST)) {
-		l->full_since_ns = lc->now_ns;
-		l->full_bursts = 0;
-		l->drained = true;
-	} else if (++l->full_bursts > RING_BURSTS && !l->overloaded &&
-		   /* Both: what has piled up during a stall of this lcore is not overload. */
-		   lc->now_ns - l->full_since_ns >= after_ns) {
-		begins(l, lc->now_ns);
+	l->drained = l->drained || got < BURST;
+	if (likely(!l->overloaded)) {
+		if (unlikely(l->full_ns >= after_ns))
+			begins(l, lc->now_ns);
+		return;
 	}
-	if (unlikely(l->overloaded)) {
-		l->got += got;
+	l->got += got;
+	if (tells)
 		move(l, lc->now_ns, got == BURST);
-	}
+	else if (l->stalled)
+		l->step_ns = lc->now_ns; /* and says nothing about how much can be let in */
 }
 
 /* Random to who sends it; the same for all frames of a message, but those of another window. So a

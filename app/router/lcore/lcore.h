@@ -109,15 +109,17 @@ struct reading {
 
 /** How much a device has for an ingress lcore; what arrives at one port is not the others' load. */
 struct port_load {
-	uint64_t full_since_ns; /* last receive burst that was not full */
-	uint64_t step_ns;	/* overloaded: when it was last asked whether `part` is right */
-	uint64_t lowered_ns;	/* the same: when it could not grow for the last time */
-	uint32_t full_bursts; /* receive bursts in a row that were full, foreign frames included */
-	uint32_t part;	      /* what a source may have in an overload: kvr_source_within() */
-	uint32_t full_steps;  /* milliseconds in a row in which the device was not emptied */
-	uint32_t got, taken;  /* in them: frames of the device, and of requests let in */
-	bool drained;	      /* since step_ns a burst was not full */
-	bool overloaded;      /* requests of sources that have more are shed */
+	uint64_t seen_ns;    /* last receive burst */
+	uint64_t full_ns;    /* time of late in which they were full, foreign frames included */
+	uint64_t step_ns;    /* overloaded: when it was last asked whether `part` is right */
+	uint64_t lowered_ns; /* the same: when it could not grow for the last time */
+	uint32_t excused;    /* full receive bursts to come that are not overload yet: weigh() */
+	bool stalled;	     /* since the last one that was not full */
+	uint32_t part;	     /* what a source may have in an overload: kvr_source_within() */
+	uint32_t full_steps; /* milliseconds in a row in which the device was not emptied */
+	uint32_t got, taken; /* in them: frames of the device, and of requests let in */
+	bool drained;	     /* since step_ns a burst was not full */
+	bool overloaded;     /* requests of sources that have more are shed */
 };
 
 struct lcore {

@@ -240,7 +240,7 @@ static void lcore_init(struct router *rt, struct lcore *lc, uint32_t row)
 	lc->quiet.most_ns = QUIET_STEP;
 	lc->free_left = FREE_TURN;
 	for (uint32_t p = 0; p < KVR_ROUTER_MAX_PORTS; p++)
-		lc->load[p].full_since_ns = lc->now_ns;
+		lc->load[p].seen_ns = lc->now_ns;
 }
 
 /* Fragments of messages that are whole are known for reassembly_ms. */
