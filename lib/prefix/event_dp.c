@@ -10,6 +10,7 @@
 
 #include "find_pvt.h"
 #include "hold_pvt.h"
+#include "lines_pvt.h"
 
 #define AHEAD	    4u	/* events between two links of the chain */
 #define EVENT_UNITS 8u	/* of work, beside the blocks */
@@ -250,6 +251,20 @@ static void fetch_hdr(const struct kvr_prefix *t, const struct kvr_prefix_event 
 	}
 }
 
+/* The event behind the one that begins: which of its blocks are new, or will be gone. */
+static void fetch_lines(struct kvr_prefix *t, const struct kvr_prefix_event *e,
+			const struct ahead *a)
+{
+	const struct pfx_hdr *h = pfx_hdr_of(t, t->chunk[a->slot / PFX_CHUNK].meta);
+	uint32_t from = 0;
+
+	if (e->op == KVR_PREFIX_REMOVE)
+		from = a->slot == 0 || pfx_ld32(&h->big) != PFX_NONE ? e->n : 0;
+	else if (!e->has_parent && a->slot != 0)
+		from = RTE_MIN(e->n, pfx_len(h));
+	pfx_lines_turn(t, skip(e->sh, from), e->n - from);
+}
+
 static void apply(struct kvr_prefix *t, const struct kvr_prefix_event *e)
 {
 	if (e->n == 0 || e->rank >= t->max_ranks || e->tier >= KVR_TIERS)
@@ -280,9 +295,16 @@ void kvr_prefix_apply_burst(struct kvr_prefix *t, const struct kvr_prefix_event 
 			fetch_meta(t, &ev[i - 2 * AHEAD], &a[(i - 2 * AHEAD) % RTE_DIM(a)]);
 		if (i >= 3 * AHEAD && i - 3 * AHEAD < n)
 			fetch_hdr(t, &ev[i - 3 * AHEAD], &a[(i - 3 * AHEAD) % RTE_DIM(a)]);
-		if (i >= 4 * AHEAD)
-			apply(t, &ev[i - 4 * AHEAD]);
+		if (i < 4 * AHEAD)
+			continue;
+		if (i + 1 - 4 * AHEAD < n)
+			fetch_lines(t, &ev[i + 1 - 4 * AHEAD],
+				    &a[(i + 1 - 4 * AHEAD) % RTE_DIM(a)]);
+		else
+			pfx_lines_turn(t, NULL, 0);
+		apply(t, &ev[i - 4 * AHEAD]);
 	}
+	pfx_lines_end(t);
 	if (n == 1)
 		apply(t, ev);
 	kvr_prefix__pool_reclaim(t);

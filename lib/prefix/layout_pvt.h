@@ -90,7 +90,8 @@
 #define PFX_LOSSES    256u			  /* losses remembered for readers */
 #define PFX_PRINTS    5u			  /* runs for each set of prints */
 #define PFX_LINE      512u			  /* runs whose bits of one rank share a line */
-#define PFX_SLICE     256u			  /* units of work a turn, or one long run */
+#define PFX_AHEAD     32u  /* index lines on their way for one that is used */
+#define PFX_SLICE     256u /* units of work a turn, or one long run */
 
 /* An owner word: rank and how many leading blocks of the run it has; 0 is a free place. */
 #define PFX_OWNER(rank, lead) ((uint32_t)(rank) << 16 | (lead))
@@ -189,6 +190,13 @@ struct pfx_pool {
 	uint32_t low;	   /* make room below this many free */
 };
 
+/* Blocks of an event whose lines of the index are fetched ahead; see lines_pvt.h. */
+struct pfx_lines {
+	const void *sh;
+	uint32_t n, done;
+	uint64_t mix[PFX_AHEAD]; /* of those done */
+};
+
 #define PFX_META_MAX ((1u << 28) - 1)
 struct pfx_chunk_info {
 	uint32_t meta : 28;
@@ -231,7 +239,9 @@ struct kvr_prefix {
 	struct pfx_meta *meta;
 	struct pfx_chunk_info *chunk;
 	struct pfx_pred *pred;
-	int32_t *key; /* by header: rte_hash position to free with it, or -1 */
+	int32_t *key;		   /* by header: rte_hash position to free with it, or -1 */
+	struct pfx_lines lines[2]; /* of the present event and of the next */
+	uint32_t line_turn;	   /* which is which */
 	struct pfx_pool hdrs, metas, chunks, bigs, exts, preds;
 	uint32_t max_blocks;
 	uint64_t batch, done;	     /* current batch; last batch that all readers have left */

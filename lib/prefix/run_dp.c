@@ -8,10 +8,9 @@
 
 #include "find_pvt.h"
 #include "hold_pvt.h"
+#include "lines_pvt.h"
 
 #include <errno.h>
-
-#define AHEAD 32u /* index lines on their way while one block is handled */
 
 /* Release: pairs with the acquire in pfx_len(); chunks and owners of the new blocks are there. */
 static void publish_len(struct pfx_hdr *h, uint32_t len)
@@ -33,11 +32,15 @@ static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint
 {
 	struct pfx_hdr *h = pfx_hdr_of(t, meta);
 	uint32_t len = atomic_load_explicit(&h->len, memory_order_relaxed), slot = 0, at = 0;
-	uint64_t mix[2 * AHEAD];
+	uint64_t mix[2 * PFX_AHEAD];
+	const uint64_t *took;
 	uint32_t i;
 
 	n = RTE_MIN(n, room_of(&t->meta[meta], h) - len);
-	for (i = 0; i < n && i < AHEAD; i++) {
+	i = pfx_lines_took(t, sh, &took);
+	if (i > 0)
+		memcpy(mix, took, i * sizeof(mix[0]));
+	for (; i < n && i < PFX_AHEAD; i++) {
 		mix[i] = pfx_mix(t, pfx_ld64(sh, i));
 		pfx_index_prefetch(&t->index, mix[i]);
 	}
@@ -45,13 +48,15 @@ static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint
 		uint32_t place = h->start + len + i, c = place / PFX_CHUNK;
 		uint64_t v = pfx_ld64(sh, i);
 
-		if (i + AHEAD < n) {
-			uint64_t ahead = pfx_mix(t, pfx_ld64(sh, i + AHEAD));
+		if (i + PFX_AHEAD < n) {
+			uint64_t ahead = pfx_mix(t, pfx_ld64(sh, i + PFX_AHEAD));
 
-			mix[(i + AHEAD) % (2 * AHEAD)] = ahead;
+			mix[(i + PFX_AHEAD) % (2 * PFX_AHEAD)] = ahead;
 			pfx_index_prefetch(&t->index, ahead);
+		} else {
+			pfx_lines_more(t);
 		}
-		if (pfx_index_find(t, mix[i % (2 * AHEAD)], v, &at) != 0)
+		if (pfx_index_find(t, mix[i % (2 * PFX_AHEAD)], v, &at) != 0)
 			break;
 		if (slot == 0 || place % PFX_CHUNK == 0) {
 			uint32_t k = pfx_ld32(&h->chunk[c]);
@@ -68,7 +73,7 @@ static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint
 		pfx_wr(&t->sh[slot], v);
 		if (!pfx_index_is_room(&t->index, at))
 			break;
-		pfx_index_put(&t->index, mix[i % (2 * AHEAD)], at, slot++);
+		pfx_index_put(&t->index, mix[i % (2 * PFX_AHEAD)], at, slot++);
 	}
 	pfx_add(&t->st.blocks, i);
 	return len + i;
@@ -81,21 +86,28 @@ static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint
 static void unappend(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t from, uint32_t len,
 		     bool stays)
 {
-	uint32_t keep = (h->start + from + PFX_CHUNK - 1) / PFX_CHUNK;
-	uint64_t mix[2 * AHEAD];
-	uint32_t slot[2 * AHEAD];
+	const uint32_t keep = (h->start + from + PFX_CHUNK - 1) / PFX_CHUNK, n = len - from;
+	const uint32_t took = n > 0 ? pfx_lines_from(t, *pfx_sh(t, h, len - 1)) : 0;
+	uint64_t mix[PFX_AHEAD];
+	uint32_t slot[PFX_AHEAD];
 
-	for (uint32_t i = from, done = from; done < len;) {
-		if (i < len && i - done < AHEAD) {
-			uint64_t *p = pfx_sh(t, h, i);
-
-			mix[i % (2 * AHEAD)] = pfx_mix(t, *p);
-			slot[i % (2 * AHEAD)] = (uint32_t)(p - t->sh);
-			pfx_index_prefetch(&t->index, mix[i++ % (2 * AHEAD)]);
-			continue;
+	/* From the end on, as most events name them. */
+	for (uint32_t i = 0, done = 0; done < n; i++) {
+		if (i >= RTE_MIN(n, PFX_AHEAD)) {
+			kvr_prefix__index_del(&t->index, mix[done % PFX_AHEAD],
+					      slot[done % PFX_AHEAD]);
+			done++;
 		}
-		kvr_prefix__index_del(&t->index, mix[done % (2 * AHEAD)], slot[done % (2 * AHEAD)]);
-		done++;
+		if (i < n) {
+			const uint64_t *p = pfx_sh(t, h, len - 1 - i);
+
+			mix[i % PFX_AHEAD] = pfx_mix(t, *p);
+			slot[i % PFX_AHEAD] = (uint32_t)(p - t->sh);
+			if (i >= took)
+				pfx_index_prefetch(&t->index, mix[i % PFX_AHEAD]);
+		} else {
+			pfx_lines_more(t);
+		}
 	}
 	for (uint32_t c = from == 0 ? 0 : keep; c < PFX_CHUNKS; c++) {
 		uint32_t k = pfx_ld32(&h->chunk[c]);
