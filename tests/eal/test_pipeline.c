@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define WORKER 9u
+#define LATER  20u /* joins behind it */
 
 static struct pool *pool(void)
 {
@@ -312,7 +313,8 @@ static void what_was_scored_before_a_life_is_not_of_it(void)
 
 		begin();
 		lc = rt->pool[0].sched_lcore;
-		kv_event(WORKER, 1, 0, KVR_KV_STORED, 100, 10);
+		CU_ASSERT_TRUE(pipeline_hello(LATER, 1, "a", 2)); /* behind the ranks of WORKER */
+		kv_event(LATER, 1, 0, KVR_KV_STORED, 100, 10);
 		pipeline_flush();
 		lc->n_sched = 0;
 		pipeline_route(1, 100, 12, KVR_REQ_F_QUERY, NULL);
@@ -320,17 +322,17 @@ static void what_was_scored_before_a_life_is_not_of_it(void)
 		pipeline_route(2, 100, 12, 0, NULL);
 		pipeline_kind = KVR_ROUTE;
 		if (other != 0) {
-			kvr_registry_at(rt->registry, 0)->last_seen_ns = 0;
+			kvr_registry_find(rt->registry, LATER)->last_seen_ns = 0;
 			pipeline_turn();
-			CU_ASSERT_EQUAL(kvr_registry_count(rt->registry), 0);
+			CU_ASSERT_EQUAL(kvr_registry_count(rt->registry), 1);
 		}
-		CU_ASSERT_TRUE(pipeline_hello(WORKER + other, 2, "a", 2));
-		CU_ASSERT_EQUAL(kvr_sched_rank_find(rt->pool[0].sched, WORKER + other, 1), 1);
+		CU_ASSERT_TRUE(pipeline_hello(LATER + other, 2, "a", 2));
+		CU_ASSERT_EQUAL(kvr_sched_rank_find(rt->pool[0].sched, LATER + other, 1), 3);
 		lc->n_sched = 1;
 		pipeline_turn();
 		CU_ASSERT_EQUAL(accepted()->overlap_blocks, 0);
 		CU_ASSERT_EQUAL(potential_overlap(), 0);
-		kv_event(WORKER + other, 2, 0, KVR_KV_STORED, 100, 3);
+		kv_event(LATER + other, 2, 0, KVR_KV_STORED, 100, 3);
 		pipeline_route(3, 100, 12, KVR_REQ_F_QUERY, NULL);
 		CU_ASSERT_EQUAL(accepted()->overlap_blocks, 3);
 		end();
