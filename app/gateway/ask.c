@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "media.h"
+
 #define ISL_GUESS_MOST 16384u
 
 const char *gw_ask_target(enum gw_path path)
@@ -197,6 +199,55 @@ static int read_openai(struct gw_ask *a, struct gw_hints *hints, char *err, size
 	return rc;
 }
 
+/* token_ids of a PreprocessedEmbeddingRequest: ids of each of several texts. */
+static bool is_embedding(const struct kvr_json_value *ids)
+{
+	struct kvr_json_iter it = kvr_json_begin(ids);
+	struct kvr_json_value name, first;
+
+	return ids->type == KVR_JSON_ARRAY && kvr_json_next(&it, &name, &first) &&
+	       first.type == KVR_JSON_ARRAY;
+}
+
+static int read_embedding(struct gw_ask *a, char *err, size_t errlen)
+{
+	struct kvr_json_iter it = kvr_json_begin(&a->prompt);
+	struct kvr_json_value name, text;
+	uint32_t sum = 0;
+
+	while (kvr_json_next(&it, &name, &text)) {
+		const int64_t n = kvr_json_u32s(&text, NULL, 0);
+
+		if (n < 0 || sum + n > (1 << 20))
+			return wrong("token_ids", "lists of token ids are expected, 1048576 in all",
+				     err, errlen);
+		sum += (uint32_t)n;
+	}
+	a->isl_guess = sum > 0 ? sum : 1;
+	if (a->path == GW_ROUTE)
+		a->path = GW_EMBEDDINGS;
+	a->stream = false;
+	return 0;
+}
+
+/* The prompt that routing goes by: mm_routing_info has it where pictures are, with their hashes. */
+static int read_routed(struct gw_ask *a, const struct kvr_json_value *mm, char *err, size_t errlen)
+{
+	static const char *const names[] = {"routing_token_ids", "block_mm_infos"};
+	struct kvr_json_value v[2];
+	int rc = read_ids(a, &a->prompt, "token_ids", err, errlen);
+
+	kvr_json_members(mm, names, 2, v);
+	if (rc != 0 || !given(&v[0]))
+		return rc;
+	rc = read_ids(a, &v[0], "mm_routing_info.routing_token_ids", err, errlen);
+	if (rc != 0 || a->ids.p != v[0].p)
+		return rc;
+	a->media = v[1];
+	rc = gw_media_read(&a->media, NULL, err, errlen);
+	return rc < 0 ? rc : 0;
+}
+
 static int read_preprocessed(struct gw_ask *a, struct gw_hints *hints, char *err, size_t errlen)
 {
 	enum { MODEL, IDS, MM, STOP, NOTES, ROUTING, OVERRIDE, PROBE, N };
@@ -208,15 +259,15 @@ static int read_preprocessed(struct gw_ask *a, struct gw_hints *hints, char *err
 
 	kvr_json_members(&a->root, names, N, v);
 	a->stream = true;
+	a->preprocessed = true;
 	a->form = GW_PROMPT_OPAQUE;
 	if (given(&v[PROBE]) && kvr_json_bool(&v[PROBE], &a->probe) != 0)
 		return wrong("_HEALTH_CHECK", "true or false is expected", err, errlen);
 	a->prompt = v[IDS];
 	rc = read_model(a, &v[MODEL], err, errlen);
 	if (rc == 0)
-		rc = read_ids(a, &v[IDS], "token_ids", err, errlen);
-	if (rc == 0 && kvr_json_get(&v[MM], "routing_token_ids", &part))
-		rc = read_ids(a, &part, "mm_routing_info.routing_token_ids", err, errlen);
+		rc = is_embedding(&v[IDS]) ? read_embedding(a, err, errlen)
+					   : read_routed(a, &v[MM], err, errlen);
 	if (rc == 0 && kvr_json_get(&v[STOP], "max_tokens", &part))
 		rc = read_limit(&part, "stop_conditions.max_tokens", &a->max_tokens, err, errlen);
 	if (rc == 0)
@@ -328,7 +379,7 @@ static unsigned int lift(const struct kvr_json_value *object, const char *const 
 	return k;
 }
 
-char *gw_ask_completion(const struct gw_ask *a, size_t *len)
+char *gw_ask_body(const struct gw_ask *a, size_t *len)
 {
 	static const char *const sampling[] = {"n",
 					       "best_of",
@@ -349,14 +400,18 @@ char *gw_ask_completion(const struct gw_ask *a, size_t *len)
 	int64_t made;
 	char *out;
 
-	edits[n++] = (struct kvr_json_edit){"stream", "true", 4};
-	edits[n++] = given(&a->prompt)
-			     ? (struct kvr_json_edit){"prompt", a->prompt.p, a->prompt.len}
-			     : (struct kvr_json_edit){"prompt", "[]", 2};
-	if (kvr_json_get(&a->root, "sampling_options", &part))
-		n += lift(&part, sampling, 10, edits + n);
-	if (kvr_json_get(&a->root, "stop_conditions", &part))
-		n += lift(&part, stop, 5, edits + n);
+	if (a->path == GW_EMBEDDINGS) {
+		edits[n++] = (struct kvr_json_edit){"input", a->prompt.p, a->prompt.len};
+	} else {
+		edits[n++] = (struct kvr_json_edit){"stream", "true", 4};
+		edits[n++] = given(&a->prompt)
+				     ? (struct kvr_json_edit){"prompt", a->prompt.p, a->prompt.len}
+				     : (struct kvr_json_edit){"prompt", "[]", 2};
+		if (kvr_json_get(&a->root, "sampling_options", &part))
+			n += lift(&part, sampling, 10, edits + n);
+		if (kvr_json_get(&a->root, "stop_conditions", &part))
+			n += lift(&part, stop, 5, edits + n);
+	}
 	bound = kvr_json_edit_bound(&a->root, edits, n);
 	out = malloc(bound);
 	made = out != NULL ? kvr_json_edit(&a->root, edits, n, out, bound) : -ENOMEM;

@@ -16,7 +16,7 @@ enum gw_path {
 	GW_CHAT,
 	GW_RESPONSES,
 	GW_EMBEDDINGS,
-	GW_ROUTE, /**< a PreprocessedRequest */
+	GW_ROUTE, /**< a PreprocessedRequest; of several texts' ids it becomes GW_EMBEDDINGS */
 	GW_PICK,  /**< any of these: only where it would go, and its load counted */
 	GW_LOADS, /**< any of these: what every rank would have to do */
 	GW_PATHS
@@ -33,14 +33,17 @@ enum gw_prompt {
 struct gw_ask {
 	enum gw_path path;
 	struct kvr_json_value root, prompt, messages, ids;
+	struct kvr_json_value
+		media; /**< mm_routing_info.block_mm_infos: gw_media_read() takes it */
 	enum gw_prompt form;
 	char model[256];
 	bool stream;
 	bool probe;	     /**< _HEALTH_CHECK */
+	bool preprocessed;   /**< the engine's body is to be made: gw_ask_body() */
 	uint32_t n_ids;	     /**< when IDS */
 	uint32_t max_tokens; /**< 0: not limited */
 	uint32_t isl_guess;  /**< tokens, for the load alone, when there are no ids: bytes / 4,
-			      * 16,384 at most */
+			      * 16,384 at most; of texts to embed their number */
 };
 
 /** Path of an endpoint at the engine. */
@@ -65,11 +68,11 @@ void gw_ask_ids(const struct gw_ask *a, uint32_t ids[]);
 char *gw_ask_question(const struct gw_ask *a, size_t *len);
 
 /**
- * The body of a completion for the engine, made of a PreprocessedRequest: all its members as they
- * are, and beside them `prompt`, `stream`, and the members of sampling_options and
- * stop_conditions.
+ * The body for the engine, made of a PreprocessedRequest: all its members as they are, and beside
+ * them `prompt`, `stream`, and the members of sampling_options and stop_conditions; of a
+ * PreprocessedEmbeddingRequest, `input`.
  * @return malloc()ed text of @p len bytes, or NULL: out of memory.
  */
-char *gw_ask_completion(const struct gw_ask *a, size_t *len);
+char *gw_ask_body(const struct gw_ask *a, size_t *len);
 
 #endif

@@ -218,25 +218,6 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 static const struct kvr_client_ops ops = {
 	.on_accepted = on_accepted, .on_item = on_item, .on_loads = on_loads, .on_end = on_end};
 
-/* Sequence hashes of the prompt's blocks: an eighth of its tokens on the wire. *n was 0. */
-static uint64_t *hash(const struct gw_call *c, const struct gw_model *m, uint32_t *n)
-{
-	const struct kvr_client_hashing how = {.block_size = m->block_size,
-					       .eagle = m->eagle,
-					       .lora = m->lora != NULL ? m->lora : c->lora,
-					       .cache_namespace = c->ns};
-	const uint32_t cap = c->n_ids / m->block_size;
-	uint64_t *sh = cap != 0 ? malloc(cap * sizeof(*sh)) : NULL;
-	int rc;
-
-	if (cap == 0)
-		return NULL;
-	rc = sh != NULL ? kvr_client_hash_tokens(&how, c->ids, c->n_ids, sh, cap) : -ENOMEM;
-	if (rc > 0)
-		*n = (uint32_t)rc;
-	return sh;
-}
-
 static int submit(struct gw_call *c, const struct gw_model *m)
 {
 	struct kvr_client_request q = {.pool_name = m->pool,
@@ -246,7 +227,7 @@ static int submit(struct gw_call *c, const struct gw_model *m)
 				       .hints = c->hints,
 				       .ops = &ops,
 				       .user = calloc(1, sizeof(struct gw_try))};
-	uint64_t *sh = hash(c, m, &q.n_hashes);
+	uint64_t *sh = gw_message_hashes(c, m, &q.n_hashes);
 	size_t len = 0;
 	char *message = NULL;
 	int rc = q.user != NULL ? gw_message(c, &message, &len) : -ENOMEM;

@@ -15,8 +15,8 @@
  * libmicrohttpd 89,708 and 80,967 with 290 and 298 us, in turns. libmicrohttpd has no HTTP/2 and
  * answers from a thread of its own; h2o's loop also carries the routers' sockets.
  *
- * The order of files: stats, errors, hints, ask, source (pure); options; tokens; router; answer;
- * buffers; choice; conn; room; lease; message; call; pages; heads; serve; main.
+ * The order of files: stats, errors, hints, media, ask, source (pure); options; tokens; router;
+ * answer; buffers; choice; conn; room; lease; message; call; pages; heads; serve; main.
  */
 
 #include <h2o.h>

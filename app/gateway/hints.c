@@ -404,9 +404,8 @@ int gw_hints_annotations(struct gw_hints *h, const struct kvr_json_value *array,
 			snprintf(err, errlen, "annotations: an array of strings is expected");
 			return -EINVAL;
 		}
-		/* "query_instance_id" or "query_instance_id:...". */
-		if (v.len >= 19 && memcmp(v.p, "\"query_instance_id", 18) == 0 &&
-		    (v.p[18] == '"' || v.p[18] == ':'))
+		/* With its colon: the bare name is none of the reference's (spec 8.1). */
+		if (v.len >= 20 && memcmp(v.p, "\"query_instance_id:", 19) == 0)
 			h->query = h->token_ids = true;
 	}
 	return 0;

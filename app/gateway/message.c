@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kvr_http.h"
+#include "media.h"
 
 /* The request as HTTP for the engine: its head, then the body byte for byte. */
 static int make_message(const struct gw_call *c, const char *body, size_t body_len, char **out,
@@ -52,10 +53,37 @@ int gw_message(const struct gw_call *c, char **out, size_t *len)
 
 	if (c->query || c->ask.path == GW_PICK || c->ask.path == GW_LOADS)
 		return 0;
-	if (c->ask.path != GW_ROUTE)
+	if (!c->ask.preprocessed)
 		return make_message(c, c->req->entity.base, c->req->entity.len, out, len);
-	body = gw_ask_completion(&c->ask, &n);
+	body = gw_ask_body(&c->ask, &n);
 	rc = body != NULL ? make_message(c, body, n, out, len) : -ENOMEM;
 	free(body);
 	return rc;
+}
+
+uint64_t *gw_message_hashes(const struct gw_call *c, const struct gw_model *m, uint32_t *n)
+{
+	struct kvr_client_hashing how = {.block_size = m->block_size,
+					 .eagle = m->eagle,
+					 .lora = m->lora != NULL ? m->lora : c->lora,
+					 .cache_namespace = c->ns};
+	const uint32_t cap = c->n_ids / m->block_size;
+	uint64_t *sh = cap != 0 ? malloc(cap * sizeof(*sh)) : NULL;
+	struct kvr_client_mm *media = NULL;
+	char said[1]; /* it was read before, and found right */
+	int rc;
+
+	*n = 0;
+	if (sh == NULL)
+		return NULL;
+	rc = gw_media_read(&c->ask.media, &media, said, sizeof(said));
+	if (rc >= 0) {
+		how.mm = media;
+		how.n_mm = (uint32_t)rc;
+		rc = kvr_client_hash_tokens(&how, c->ids, c->n_ids, sh, cap);
+	}
+	if (rc > 0)
+		*n = (uint32_t)rc;
+	free(media);
+	return sh;
 }

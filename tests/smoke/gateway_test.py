@@ -261,6 +261,18 @@ def route(gw, agents, router):
                   'mm_processor_kwargs': None, 'request_timestamp_ms': None}
     r = gw.post('/v1/route', everything)
     check('all fields at their defaults', r.status == 200, r)
+    r = gw.post('/v1/route', {'model': 'llama', 'token_ids': [1], 'mm_routing_info': {
+        'routing_token_ids': ids, 'block_mm_infos': [None, {'mm_objects': [{'mm_hash': 77, 'offsets': [[0, 4]]}]}, None]}})
+    check('a picture is part of its block', r.status == 200
+          and list(last(agents).dispatch.hashes) == p.sequence_hashes(ids, B, mm={1: [77]}) != p.sequence_hashes(ids, B), r)
+    r = gw.post('/v1/route', {'model': 'llama', 'token_ids': [[1, 2], [3]], 'encoding_format': 'float'})
+    job = last(agents)
+    sent = json.loads(job.http_body)
+    check('a PreprocessedEmbeddingRequest', r.status == 200 and job.target == '/v1/embeddings' and job.dispatch.isl == 3
+          and sent['input'] == [[1, 2], [3]] and sent['encoding_format'] == 'float' and not list(job.dispatch.hashes), (r, sent))
+    n = len(agents.runs())
+    r = gw.post('/v1/route', {'model': 'llama', 'token_ids': ids, 'annotations': ['query_instance_id']})
+    check('without its colon it is no query', r.status == 200 and len(agents.runs()) == n + 1, r)
     probes(gw, agents, router, ids)
     r = gw.post('/v1/route', {'model': 'llama', 'token_ids': [1, 2, 3], 'router_config_override': {'router_temperature': -1}})
     check('a bad override is refused', r.status == 400, r)

@@ -2,9 +2,11 @@
 #include "ask.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kvr_test.h"
+#include "media.h"
 
 static struct gw_ask a;
 static struct gw_hints h;
@@ -120,7 +122,7 @@ static void a_preprocessed_request_becomes_a_completion(void)
 					  "\"sampling_options\":{\"temperature\":0.5}}"),
 			0);
 	CU_ASSERT(a.form == GW_PROMPT_IDS && a.n_ids == 2 && a.max_tokens == 4 && a.stream);
-	c = gw_ask_completion(&a, &len);
+	c = gw_ask_body(&a, &len);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(c);
 	CU_ASSERT_EQUAL(kvr_json_parse(c, len, &root, NULL), 0);
 	CU_ASSERT(len == strlen(want) && memcmp(c, want, len) == 0);
@@ -147,6 +149,79 @@ static void the_default_request_and_a_probe_are_taken(void)
 	CU_ASSERT_STRING_EQUAL(h.session, "s");
 }
 
+static void ids_of_several_texts_are_to_be_embedded(void)
+{
+	static const char want[] = "{\"token_ids\":[[1,2],[],[3]],\"model\":\"m\","
+				   "\"encoding_format\":\"float\",\"input\":[[1,2],[],[3]]}";
+	size_t len;
+	char *c;
+
+	CU_ASSERT_EQUAL(read_as(GW_ROUTE, "{\"token_ids\":[[1,2],[],[3]],\"model\":\"m\","
+					  "\"encoding_format\":\"float\"}"),
+			0);
+	CU_ASSERT(a.path == GW_EMBEDDINGS && a.form == GW_PROMPT_OPAQUE && !a.stream);
+	CU_ASSERT(a.preprocessed && a.isl_guess == 3);
+	c = gw_ask_body(&a, &len);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(c);
+	CU_ASSERT(len == strlen(want) && memcmp(c, want, len) == 0);
+	free(c);
+	CU_ASSERT_EQUAL(read_as(GW_LOADS, "{\"token_ids\":[[1]]}"), 0);
+	CU_ASSERT_EQUAL(a.path, GW_LOADS);
+	CU_ASSERT_EQUAL(read_as(GW_ROUTE, "{\"token_ids\":[[1],2]}"), -EINVAL);
+	CU_ASSERT_EQUAL(read_as(GW_ROUTE, "{\"token_ids\":[[1],[-2]]}"), -EINVAL);
+	CU_ASSERT_EQUAL(read_as(GW_ROUTE, "{\"token_ids\":[1,[2]]}"), -EINVAL);
+}
+
+#define INFOS(x)                                                                                   \
+	"{\"token_ids\":[1],\"mm_routing_info\":{\"routing_token_ids\":[7,8],"                     \
+	"\"block_mm_infos\":" x "}}"
+
+static void pictures_are_part_of_the_blocks_they_lie_in(void)
+{
+	static const char *const wrong[] = {INFOS("{}"),
+					    INFOS("[1]"),
+					    INFOS("[{\"mm_objects\":{}}]"),
+					    INFOS("[{\"mm_objects\":[{}]}]"),
+					    INFOS("[{\"mm_objects\":[{\"mm_hash\":-1}]}]"),
+					    INFOS("[{\"mm_objects\":[{\"mm_hash\":\"1\"}]}]")};
+	struct kvr_client_mm *mm;
+
+	CU_ASSERT_EQUAL(read_as(GW_ROUTE, INFOS("[null,{\"mm_objects\":[{\"mm_hash\":"
+						"18446744073709551615,\"offsets\":[[0,1]]},"
+						"{\"mm_hash\":2}]},{},{\"mm_objects\":[]},"
+						"{\"mm_objects\":[{\"mm_hash\":3}]}]")),
+			0);
+	CU_ASSERT_EQUAL(gw_media_read(&a.media, &mm, err, sizeof(err)), 2);
+	CU_ASSERT(mm[0].block == 1 && mm[0].n == 2 && mm[0].hashes[0] == UINT64_MAX);
+	CU_ASSERT(mm[0].hashes[1] == 2);
+	CU_ASSERT(mm[1].block == 4 && mm[1].n == 1 && mm[1].hashes[0] == 3);
+	free(mm);
+	for (unsigned int i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		CU_ASSERT_EQUAL(read_as(GW_ROUTE, wrong[i]), -EINVAL);
+	/* Without ids of its own it says nothing. */
+	CU_ASSERT_EQUAL(read_as(GW_ROUTE, "{\"token_ids\":[1],\"mm_routing_info\":"
+					  "{\"routing_token_ids\":[],\"block_mm_infos\":[7]}}"),
+			0);
+	CU_ASSERT_EQUAL(gw_media_read(&a.media, &mm, err, sizeof(err)), 0);
+	CU_ASSERT_PTR_NULL(mm);
+	CU_ASSERT_EQUAL(a.n_ids, 1);
+}
+
+static void a_block_has_64_pictures_at_most(void)
+{
+	char body[4096] = "{\"token_ids\":[1],\"mm_routing_info\":{\"routing_token_ids\":[7],"
+			  "\"block_mm_infos\":[{\"mm_objects\":[{\"mm_hash\":1}";
+
+	for (int i = 1; i < 64; i++)
+		strcat(body, ",{\"mm_hash\":1}");
+	strcat(body, "]}]}}");
+	CU_ASSERT_EQUAL(read_as(GW_ROUTE, body), 0);
+	body[strlen(body) - 5] = '\0';
+	strcat(body, ",{\"mm_hash\":1}]}]}}");
+	CU_ASSERT_EQUAL(read_as(GW_ROUTE, body), -EINVAL);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err, "block 0"));
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"prompts", prompts_have_their_form},
@@ -155,6 +230,9 @@ int main(void)
 			       {"question", a_question_has_what_the_template_needs},
 			       {"preprocessed", a_preprocessed_request_becomes_a_completion},
 			       {"default", the_default_request_and_a_probe_are_taken},
+			       {"embedding", ids_of_several_texts_are_to_be_embedded},
+			       {"media", pictures_are_part_of_the_blocks_they_lie_in},
+			       {"many media", a_block_has_64_pictures_at_most},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("gateway ask", tests);

@@ -143,10 +143,12 @@ static void too_many_are_refused(void)
 
 static void annotations_ask_for_the_choice(void)
 {
-	CU_ASSERT_EQUAL(object("{\"annotations\":[\"x\",\"query_instance_id\"]}"), 0);
+	CU_ASSERT_EQUAL(object("{\"annotations\":[\"x\",\"query_instance_id:\"]}"), 0);
 	CU_ASSERT(h.query && h.token_ids);
-	CU_ASSERT_EQUAL(object("{\"annotations\":[\"query_instance_id:\"]}"), 0);
+	CU_ASSERT_EQUAL(object("{\"annotations\":[\"query_instance_id:7\"]}"), 0);
 	CU_ASSERT(h.query);
+	CU_ASSERT_EQUAL(object("{\"annotations\":[\"query_instance_id\"]}"), 0);
+	CU_ASSERT(!h.query && !h.token_ids);
 	CU_ASSERT_EQUAL(object("{\"annotations\":[\"query_instance_ids\",\"token_ids\"]}"), 0);
 	CU_ASSERT(!h.query && !h.token_ids);
 	CU_ASSERT_EQUAL(object("{\"extra_fields\":[\"timing\",\"worker_id\"]}"), 0);
