@@ -41,6 +41,7 @@ static inline uint32_t vec_same(const uint64_t *p, const void *q, uint32_t n)
 
 void kvr_prefix_prefetch(const struct kvr_prefix *t, const void *sh, uint32_t n)
 {
+	__asm__ volatile(""); /* an effect: gcc 12 deletes calls of what only fetches */
 	for (uint32_t at = 0; at < n && at < PREFETCH_HEADS * PFX_RUN; at += PFX_RUN)
 		kvr_prefetch(pfx_prints(t, pfx_mix(t, pfx_ld64(sh, at))));
 }
