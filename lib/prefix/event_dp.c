@@ -228,6 +228,17 @@ static void fetch_names(const struct kvr_prefix_event *e)
 		kvr_prefetch((const char *)e->sh + (size_t)i * 8);
 }
 
+/* Is the event likely to make a run, or to end one? Else it changes the end of one. */
+static bool whole_run(const struct kvr_prefix *t, const struct kvr_prefix_event *e,
+		      const struct ahead *a)
+{
+	const struct pfx_chunk_info c = t->chunk[a->slot / PFX_CHUNK];
+
+	if (e->op == KVR_PREFIX_STORE)
+		return !e->has_parent || e->n > PER_LINE;
+	return e->n > c.ord * PFX_CHUNK + a->slot % PFX_CHUNK;
+}
+
 /* And what the list of a rank and its bits have beside them. */
 static void fetch_hdr(const struct kvr_prefix *t, const struct kvr_prefix_event *e,
 		      const struct ahead *a)
@@ -239,7 +250,7 @@ static void fetch_hdr(const struct kvr_prefix *t, const struct kvr_prefix_event 
 	kvr_prefetch(h);
 	kvr_prefetch(&h->chunk);
 	fetch_names(e);
-	if (e->n == 0 || e->rank >= t->max_ranks)
+	if (e->n == 0 || e->rank >= t->max_ranks || !whole_run(t, e, a))
 		return;
 	pfx_hold_fetch(t, e->rank, meta);
 	if (e->op == KVR_PREFIX_STORE) {
@@ -258,7 +269,9 @@ static void fetch_lines(struct kvr_prefix *t, const struct kvr_prefix_event *e,
 	const struct pfx_hdr *h = pfx_hdr_of(t, t->chunk[a->slot / PFX_CHUNK].meta);
 	uint32_t from = 0;
 
-	if (e->op == KVR_PREFIX_REMOVE)
+	if (e->n == 1) /* fetch_index() has seen to it */
+		from = 1;
+	else if (e->op == KVR_PREFIX_REMOVE)
 		from = a->slot == 0 || pfx_ld32(&h->big) != PFX_NONE ? e->n : 0;
 	else if (!e->has_parent && a->slot != 0)
 		from = RTE_MIN(e->n, pfx_len(h));
