@@ -36,6 +36,8 @@ struct bench {
 	struct kvr_prefix *t;
 	struct rte_rcu_qsbr *qsbr;
 	struct pb w;
+	uint64_t *query; /* [q][step], see place_queries() */
+	size_t step;
 	bool json;
 	int cpu[2];
 	uint32_t ncpu;
@@ -87,6 +89,22 @@ static double median(double *v, uint32_t n)
 {
 	qsort(v, n, sizeof(*v), bench_by_value);
 	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+#define MALLOC_WORDS 2u /* glibc's own, between two pieces of memory */
+
+/*
+ * Queries lie in memory as pieces of malloc() do that were asked for one after the other: what an
+ * array of requests is, each with hashes of its own. A query of 512 hashes begins 4,112 bytes
+ * behind the one before. At 4,096 the first lines of all would share one set of the first cache
+ * and put one another out; 64 hashes at 512 would touch eight lines where these touch nine.
+ */
+static void place_queries(struct bench *b)
+{
+	b->step = b->w.d + MALLOC_WORDS;
+	b->query = pb_alloc(b->w.nquery * b->step * 8);
+	for (uint32_t i = 0; i < b->w.nquery; i++)
+		memcpy(&b->query[i * b->step], &b->w.query[(size_t)i * b->w.d], (size_t)b->w.d * 8);
 }
 
 static void *lines(size_t n)
@@ -239,7 +257,7 @@ static double pass(struct reader *r, uint32_t burst)
 		uint32_t n = r->to - i < burst ? r->to - i : burst;
 
 		for (uint32_t k = 0; k < n; k++)
-			q[k] = (struct kvr_prefix_query){&w->query[(size_t)(i + k) * w->d], w->d,
+			q[k] = (struct kvr_prefix_query){&r->b->query[(i + k) * r->b->step], w->d,
 							 r->out[k]};
 		kvr_prefix_score_burst(r->b->t, q, n);
 		rte_rcu_qsbr_quiescent(r->b->qsbr, r->id);
@@ -262,7 +280,7 @@ static uint64_t checksum(struct bench *b, struct reader *r)
 	uint64_t sum = 0;
 
 	for (uint32_t i = 0; i < b->w.nquery; i++) {
-		struct kvr_prefix_query q = {&b->w.query[(size_t)i * b->w.d], b->w.d, r->out[0]};
+		struct kvr_prefix_query q = {&b->query[i * b->step], b->w.d, r->out[0]};
 
 		kvr_prefix_score_burst(b->t, &q, 1);
 		sum += pb_checksum(r->out[0]);
@@ -277,7 +295,7 @@ static void find_single(struct bench *b, struct reader *r)
 	double hz = (double)rte_get_tsc_hz(), sum[4] = {0}, n[4] = {0};
 
 	for (uint32_t i = 0; i < b->w.nquery; i++) {
-		struct kvr_prefix_query q = {&b->w.query[(size_t)i * b->w.d], b->w.d, r->out[0]};
+		struct kvr_prefix_query q = {&b->query[i * b->step], b->w.d, r->out[0]};
 		uint64_t start = rte_rdtsc_precise(), ticks;
 
 		kvr_prefix_score_burst(b->t, &q, 1);
@@ -508,6 +526,7 @@ static int run_workload(struct bench *b, uint32_t w, uint32_t d, uint64_t t)
 	struct reader r;
 
 	pb_init(&b->w, w, d, t);
+	place_queries(b);
 	unique = (uint64_t)PB_GROUPS * b->w.p + (uint64_t)b->w.nseq * (d - b->w.p);
 	start_eal(b, (unique + (1u << 20)) * 40);
 	b->chain_ns = bench_chain_ns();
