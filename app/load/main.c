@@ -252,11 +252,33 @@ static int check_zeros(const uint64_t v[], char *err, size_t errlen)
 	return n != 0 ? -EBADE : 0;
 }
 
+/* Who was silent, the router, one of its queues, or this program, which had no CPU. */
+static void explain_silence(const struct load *l)
+{
+	const uint32_t queues = l->link->n_queues;
+
+	fprintf(stderr,
+		"kvroute-load: %lu frames received, %lu sent, %lu not taken by the device; %lu "
+		"turns, "
+		"the longest of %lu us\n",
+		kvr_stats_get(l->row, LOAD_RX), kvr_stats_get(l->row, LOAD_TX),
+		kvr_stats_get(l->row, LOAD_TX_DROPPED), kvr_stats_get(l->row, LOAD_LOOPS),
+		kvr_stats_get(l->row, LOAD_LONGEST_LOOP));
+	for (uint32_t q = 0; queues > 1 && q < queues; q++) {
+		uint32_t of = 0, greeted = 0;
+
+		for (uint32_t i = q; i < l->n_clients; i += queues, of++)
+			greeted += l->clients[i].connected;
+		fprintf(stderr, "kvroute-load: queue %u: %u of %u clients\n", q, greeted, of);
+	}
+}
+
 static int report(const struct load *l, char *err, size_t errlen)
 {
 	uint64_t v[LOAD_COUNTERS];
 
 	if (l->never_began) {
+		explain_silence(l);
 		snprintf(err, errlen,
 			 "the router greeted %u of %u clients and %u of %u engines (pool \"%s\", "
 			 "block size %u)",
