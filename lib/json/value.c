@@ -186,6 +186,16 @@ static int unescape(const char **p, const char *end, char out[4])
 	return (int)put_utf8(c, out);
 }
 
+/* The next bytes of a string: one, or those of an escape. @p p moves behind them. @return how many,
+ * or -EILSEQ. */
+static int next(const char **p, const char *end, char out[4])
+{
+	if (**p == '\\')
+		return unescape(p, end, out);
+	out[0] = *(*p)++;
+	return 1;
+}
+
 bool kvr_json__same(const struct kvr_json_value *v, const char *text, size_t n)
 {
 	const char *p = v->p + 1, *end = v->p + v->len - 1;
@@ -196,13 +206,8 @@ bool kvr_json__same(const struct kvr_json_value *v, const char *text, size_t n)
 	if (memchr(p, '\\', (size_t)(end - p)) == NULL)
 		return (size_t)(end - p) == n && memcmp(p, text, n) == 0;
 	while (p < end) {
-		int k = 1;
+		const int k = next(&p, end, c);
 
-		c[0] = *p;
-		if (*p == '\\')
-			k = unescape(&p, end, c);
-		else
-			p++;
 		if (k < 0 || (size_t)k > n || memcmp(c, text, (size_t)k) != 0)
 			return false;
 		text += k;
@@ -227,13 +232,8 @@ int64_t kvr_json_string(const struct kvr_json_value *v, char *buf, size_t size)
 	p = v->p + 1;
 	end = v->p + v->len - 1;
 	while (p < end) {
-		int k = 1;
+		const int k = next(&p, end, c);
 
-		c[0] = *p;
-		if (*p == '\\')
-			k = unescape(&p, end, c);
-		else
-			p++;
 		if (k < 0)
 			return k;
 		if (n + (size_t)k >= size)
