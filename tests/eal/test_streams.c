@@ -376,9 +376,13 @@ static void a_quiet_request_is_not_announced(void)
 	item(2, h, 0, 88, KVR_RESP_F_FIN);
 	fin_ack(2, h, 1);
 	pipeline_flush();
+	/* ACCEPTED says what their clients have to know. */
 	pipeline_route(3, 100, 10, KVR_REQ_F_QUIET | KVR_REQ_F_QUERY, NULL);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_ACCEPTED));
-	end();
+	pipeline_route(4, 100, 10, KVR_REQ_F_QUIET | KVR_REQ_F_DIRECT, NULL);
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_ACCEPTED));
+	CU_ASSERT_TRUE(pipeline_balanced());
+	pipeline_stop();
 }
 
 int main(void)
