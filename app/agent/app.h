@@ -87,12 +87,17 @@ struct app_news {
 	uint64_t again_us;
 };
 
+/** What curl has brought of an answer. */
+struct app_page {
+	char *p;
+	size_t len;
+};
+
 struct app_probe {
 	enum app_transfer kind;
 	const char *path;
 	CURL *easy;
-	char *page;
-	size_t len;
+	struct app_page page;
 	uint64_t due_us;
 	bool busy;
 	struct app_news news;
@@ -152,6 +157,12 @@ bool app_is_news(const struct app *a, struct app_news *n, const char *what);
 void app_print_stats(struct app *a);
 /** The last line of the log: what is not 0 of the agent's own. */
 void app_log_end(struct app *a);
+
+/* page.c */
+/** Prepare @p easy to get @p path of the engine within @p most_ms, and keep in @p page what comes;
+ * @p whose is its private pointer. */
+void app_page_get(const struct app *a, CURL *easy, const char *path, struct app_page *page,
+		  enum app_transfer *whose, long most_ms);
 
 /* why.c */
 /** Why a transfer has failed, in words. @p result is not CURLE_OK. */

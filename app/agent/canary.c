@@ -9,11 +9,11 @@
 #include "kvr_hash.h"
 #include "kvr_json.h"
 
-#define PAGE_MOST (1u << 20)
-#define WAIT_US	  UINT64_C(5000000) /* the event after the answer */
-#define WORDS	  32u		    /* of the text at first; doubled until it has two blocks */
-#define MOST	  8192u		    /* words */
-#define IDS	  65536u
+#define ASK_MS	10000L		  /* for an answer */
+#define WAIT_US UINT64_C(5000000) /* the event after the answer */
+#define WORDS	32u		  /* of the text at first; doubled until it has two blocks */
+#define MOST	8192u		  /* words */
+#define IDS	65536u
 
 enum step { IDLE, MODELS, TOKENIZE, COMPLETE, WAIT };
 
@@ -27,26 +27,12 @@ struct app_canary {
 	uint32_t words;
 	char model[256];
 	char *text; /* the prompt, as JSON */
-	char *body, *page;
-	size_t len;
+	char *body;
+	struct app_page page;
 	uint64_t sh[2]; /* of its last block: as it is, and in eagle windows */
 	uint32_t blocks;
 	bool seen;
 };
-
-static size_t on_page(char *data, size_t size, size_t count, void *user)
-{
-	const size_t n = size * count;
-	struct app_canary *c = user;
-	char *larger = c->len + n <= PAGE_MOST ? realloc(c->page, c->len + n) : NULL;
-
-	if (larger == NULL)
-		return 0;
-	c->page = larger;
-	memcpy(c->page + c->len, data, n);
-	c->len += n;
-	return n;
-}
 
 /* Not this time. */
 static void rest(struct app *a, const char *why)
@@ -66,11 +52,9 @@ static void rest(struct app *a, const char *why)
 static void ask(struct app *a, enum step step, const char *path, char *body)
 {
 	struct app_canary *c = a->canary;
-	char url[512];
 
 	free(c->body);
 	c->body = body;
-	c->len = 0;
 	c->step = step;
 	if (c->easy == NULL)
 		c->easy = curl_easy_init();
@@ -78,17 +62,7 @@ static void ask(struct app *a, enum step step, const char *path, char *body)
 		rest(a, "no memory");
 		return;
 	}
-	snprintf(url, sizeof(url), "%s%s", a->o.engine, path);
-	curl_easy_reset(c->easy);
-	curl_easy_setopt(c->easy, CURLOPT_URL, url);
-	curl_easy_setopt(c->easy, CURLOPT_PROXY, "");
-	curl_easy_setopt(c->easy, CURLOPT_PROTOCOLS_STR, "http");
-	curl_easy_setopt(c->easy, CURLOPT_WRITEFUNCTION, on_page);
-	curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, c);
-	curl_easy_setopt(c->easy, CURLOPT_PRIVATE, (char *)c);
-	curl_easy_setopt(c->easy, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(c->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)a->o.connect_ms);
-	curl_easy_setopt(c->easy, CURLOPT_TIMEOUT_MS, 10000L);
+	app_page_get(a, c->easy, path, &c->page, &c->kind, ASK_MS);
 	if (body != NULL) {
 		curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, body);
 		curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, c->fields);
@@ -218,8 +192,8 @@ void app_canary_ended(struct app *a, CURLcode result)
 
 	curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
 	curl_multi_remove_handle(a->multi, c->easy);
-	if (result != CURLE_OK || status != 200 || c->page == NULL ||
-	    kvr_json_parse(c->page, c->len, &root, &at) != 0) {
+	if (result != CURLE_OK || status != 200 || c->page.p == NULL ||
+	    kvr_json_parse(c->page.p, c->page.len, &root, &at) != 0) {
 		rest(a, "the engine does not answer, or not with 200 and JSON");
 	} else if (c->step == MODELS && !read_model(c, &root)) {
 		rest(a, "the engine's /v1/models names none");
@@ -302,7 +276,7 @@ void app_canary_stop(struct app *a)
 	curl_slist_free_all(c->fields);
 	free(c->text);
 	free(c->body);
-	free(c->page);
+	free(c->page.p);
 	free(c);
 	a->canary = NULL;
 }

@@ -7,46 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE_MOST (4u << 20)
-
-static size_t on_page(char *data, size_t size, size_t count, void *user)
-{
-	const size_t n = size * count;
-	struct app_probe *p = user;
-	char *larger;
-
-	if (p->len + n > PAGE_MOST)
-		return 0;
-	larger = realloc(p->page, p->len + n);
-	if (larger == NULL)
-		return 0;
-	p->page = larger;
-	memcpy(p->page + p->len, data, n);
-	p->len += n;
-	return n;
-}
-
 static void begin(struct app *a, struct app_probe *p)
 {
-	char url[512];
-
 	agent_quiet_asked(&a->quiet, a->now_us);
 	p->kind = APP_PROBE;
-	p->len = 0;
 	if (p->easy == NULL)
 		p->easy = curl_easy_init();
 	if (p->easy == NULL)
 		return;
-	snprintf(url, sizeof(url), "%s%s", a->o.engine, p->path);
-	curl_easy_setopt(p->easy, CURLOPT_URL, url);
-	curl_easy_setopt(p->easy, CURLOPT_PROXY, "");
-	curl_easy_setopt(p->easy, CURLOPT_PROTOCOLS_STR, "http");
-	curl_easy_setopt(p->easy, CURLOPT_WRITEFUNCTION, on_page);
-	curl_easy_setopt(p->easy, CURLOPT_WRITEDATA, p);
-	curl_easy_setopt(p->easy, CURLOPT_PRIVATE, (char *)p);
-	curl_easy_setopt(p->easy, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(p->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)a->o.connect_ms);
-	curl_easy_setopt(p->easy, CURLOPT_TIMEOUT_MS, APP_LOOK_MS);
+	app_page_get(a, p->easy, p->path, &p->page, &p->kind, APP_LOOK_MS);
 	p->busy = curl_multi_add_handle(a->multi, p->easy) == CURLM_OK;
 }
 
@@ -109,7 +78,7 @@ static void metrics_ended(struct app *a, const char *why)
 {
 	a->metrics.due_us = a->now_us + a->o.load_ms * UINT64_C(1000);
 	if (*why == '\0')
-		agent_prom_read(&a->prom, a->metrics.page, a->metrics.len);
+		agent_prom_read(&a->prom, a->metrics.page.p, a->metrics.page.len);
 	if (*why == '\0' && a->prom.samples == 0)
 		why = "no metric of vLLM's or SGLang's";
 	if (app_is_news(a, &a->metrics.news, why))
@@ -187,5 +156,5 @@ void app_probe_fini(struct app_probe *p)
 {
 	if (p->easy != NULL)
 		curl_easy_cleanup(p->easy);
-	free(p->page);
+	free(p->page.p);
 }
