@@ -197,6 +197,7 @@ static struct kvr_client_hints *draw_way(struct sim *s, const struct ask *a,
 	}
 	if (sim_chance(r, s->plan.directs))
 		q->flags |= KVR_CLIENT_DIRECT;
+	/* Not of the same numbers as all else: seeds from before it draw what they did. */
 	if (kvr_mix64(s->plan.seed ^ ~(uint64_t)(a - s->ask)) % 1000 < s->plan.quiets)
 		q->flags |= KVR_CLIENT_QUIET;
 	if (!a->probe && sim_chance(r, s->plan.sessions) && (h = kvr_client_hints_create()) != NULL)
