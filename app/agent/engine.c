@@ -253,7 +253,7 @@ static void hear(struct app *a, struct app_conn *c)
 		return;
 	c->heard |= n > 0;
 	if (n > 0)
-		agent_quiet_heard(&a->quiet);
+		agent_quiet_heard(&a->quiet, a->now_us);
 	rc = n > 0    ? kvr_http_reader_add(&c->reader, p, (size_t)n)
 	     : n == 0 ? kvr_http_reader_end(&c->reader)
 		      : -errno;
@@ -353,7 +353,6 @@ void app_engine_ask(struct app *a, struct app_ask *ask)
 {
 	struct app_conn *c = take_idle(a);
 
-	agent_quiet_asked(&a->quiet, a->now_us);
 	ask->since_us = a->now_us;
 	if (c == NULL)
 		c = dial(a);

@@ -92,8 +92,9 @@ static const struct kvr_opt table[] = {
 	    "between looks at /health; three failures, or a refused connection, and the worker "
 	    "leaves"),
 	U32("silent-ms", silent_ms, 500, 600000, "10000", "ms",
-	    "an engine that is asked (requests, /health, /metrics) and brings nothing at all for "
-	    "so long stands still: the worker leaves"),
+	    "an engine that is asked (/health, /metrics; while requests run after half of this at "
+	    "the "
+	    "latest) and brings nothing at all for so long stands still: the worker leaves"),
 	U32("load-ms", load_ms, 50, 60000, "250", "ms", "between looks at /metrics"),
 	U32("connect-ms", connect_ms, 10, 60000, "2000", "ms", "to connect to the engine"),
 	U32("timeout-s", timeout_s, 1, 86400, "3600", "s", "one request at most"),

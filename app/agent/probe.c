@@ -140,7 +140,7 @@ void app_probe_ended(struct app *a, struct app_probe *p, CURLcode result)
 
 	curl_easy_getinfo(p->easy, CURLINFO_RESPONSE_CODE, &status);
 	if (status != 0)
-		agent_quiet_heard(&a->quiet);
+		agent_quiet_heard(&a->quiet, a->now_us);
 	judge(a, p, result, why, sizeof(why));
 	if (why[0] == '\0')
 		learn_address(a, p->easy);

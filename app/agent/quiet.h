@@ -6,7 +6,8 @@
  * @file
  * An engine that stands still: its kernel takes connections and requests, and nothing comes of
  * any. /health alone needs three looks for that, as one that is slow may be busy; whoever has
- * brought anything is not meant here. Pure; zeroed to begin with.
+ * brought anything is not meant here. Looks alone say so, at /health and /metrics: what a request
+ * asks for may take any time. Pure; zeroed to begin with.
  */
 
 #include <stdbool.h>
@@ -17,9 +18,10 @@
 struct agent_quiet {
 	uint64_t asked_us;  /* the first time since it was heard last; 0: not since */
 	uint64_t looked_us; /* when time was looked at last */
+	uint64_t heard_us;
 };
 
-/** It is asked something. @param now_us not 0. */
+/** It is asked what it answers at once. @param now_us not 0. */
 static inline void agent_quiet_asked(struct agent_quiet *q, uint64_t now_us)
 {
 	if (q->asked_us == 0)
@@ -27,9 +29,17 @@ static inline void agent_quiet_asked(struct agent_quiet *q, uint64_t now_us)
 }
 
 /** It has brought something. */
-static inline void agent_quiet_heard(struct agent_quiet *q)
+static inline void agent_quiet_heard(struct agent_quiet *q, uint64_t now_us)
 {
 	q->asked_us = 0;
+	q->heard_us = now_us;
+}
+
+/** Whether it has brought nothing for @p most_us, and nobody has asked it: who waits for it had
+ * better look. */
+static inline bool agent_quiet_look(const struct agent_quiet *q, uint64_t now_us, uint64_t most_us)
+{
+	return q->asked_us == 0 && now_us - q->heard_us >= most_us;
 }
 
 /**

@@ -208,8 +208,11 @@ void app_engine_lost(struct app *a, const char *why)
 /* What came was read before, and who asks first asks after this. */
 void app_quiet_turn(struct app *a)
 {
-	const bool still = agent_quiet_turn(&a->quiet, a->now_us, a->o.silent_ms * UINT64_C(1000));
+	const uint64_t most_us = a->o.silent_ms * UINT64_C(1000);
+	const bool still = agent_quiet_turn(&a->quiet, a->now_us, most_us);
 
+	if (app_jobs_running(a) > 0 && agent_quiet_look(&a->quiet, a->now_us, most_us / 2))
+		a->health.due_us = a->now_us;
 	if (!still || a->state != APP_SERVING)
 		return;
 	app_log(a,

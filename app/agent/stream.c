@@ -144,7 +144,7 @@ static void apply(struct app_stream *s, const uint8_t *payload, size_t len)
 	int rc = kvr_kvev_open(s->decoder, payload, len, &batch);
 
 	kvr_cell_add(&s->app->st.batches, 1);
-	agent_quiet_heard(&s->app->quiet);
+	agent_quiet_heard(&s->app->quiet, s->app->now_us);
 	if (rc == 0)
 		to = of_rank(s, &batch);
 	while (rc == 0 && (rc = kvr_kvev_next(s->decoder, &ev)) > 0)

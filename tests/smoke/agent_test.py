@@ -192,6 +192,19 @@ def stands_still(router, program):
         front.check('it is asked again', front.answers('again', [front.ask(prompts(1)[0])])[0].status == 200)
         front.check('and nothing is left here', agent.counters()['agent']['running'] == 0, agent.counters())
         front.check('exit status', agent.stop() == 0)
+        # One that is well may be looked at seldom, and take longer for a request.
+        agent.args += ['--silent-ms', '500', '--load-ms', '5000', '--health-ms', '5000']
+        agent.start()
+        front.serving('seldom', router, worker)
+        engine.test(hang=True)
+        r = front.ask(prompts(1)[0])
+        front.until('it runs', lambda: engine.state()['ranks'][0]['running'] == 1)
+        p.run_until(front.all, lambda: r.ended, 2.5)
+        front.check('it may take its time', not r.ended, (r.rejected, r.fin))
+        front.client.cancel(r)
+        front.until('over', lambda: r.ended)
+        engine.test(hang=False)
+        front.check('exit status of that', agent.stop() == 0)
     finally:
         engine.process.send_signal(signal.SIGCONT)
         agent.kill()

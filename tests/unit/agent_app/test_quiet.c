@@ -12,7 +12,7 @@ static uint64_t quiet_at(struct agent_quiet *q, uint64_t now, uint64_t answers_e
 	for (uint64_t t = now, n = 1; t < now + 60000 * MS; t += 200 * MS, n++) {
 		agent_quiet_asked(q, t); /* /metrics */
 		if (answers_every != 0 && n % answers_every == 0)
-			agent_quiet_heard(q);
+			agent_quiet_heard(q, t);
 		if (agent_quiet_turn(q, t, MOST))
 			return t;
 	}
@@ -43,6 +43,25 @@ static void nobody_is_asked(void)
 		CU_ASSERT_FALSE(agent_quiet_turn(&q, t, MOST));
 }
 
+/* A request that takes its time says nothing of the engine: it is looked at, and answers. */
+static void a_request_takes_long(void)
+{
+	struct agent_quiet q = {0};
+	uint32_t looks = 0;
+
+	agent_quiet_heard(&q, 1000 * MS);
+	for (uint64_t t = 1000 * MS; t < 61000 * MS; t += 200 * MS) {
+		CU_ASSERT_FALSE(agent_quiet_turn(&q, t, MOST));
+		if (!agent_quiet_look(&q, t, MOST / 2))
+			continue;
+		looks++;
+		agent_quiet_asked(&q, t);
+		CU_ASSERT_FALSE(agent_quiet_look(&q, t, MOST / 2)); /* one at a time */
+		agent_quiet_heard(&q, t);
+	}
+	CU_ASSERT_EQUAL(looks, 11);
+}
+
 /* A pause of ours is no silence of the engine's. */
 static void a_pause_of_our_own(void)
 {
@@ -63,6 +82,7 @@ int main(void)
 	CU_TestInfo tests[] = {{"nothing", who_brings_nothing_is_found},
 			       {"anything", who_brings_anything_is_not},
 			       {"not asked", nobody_is_asked},
+			       {"request", a_request_takes_long},
 			       {"pause", a_pause_of_our_own},
 			       CU_TEST_INFO_NULL};
 
