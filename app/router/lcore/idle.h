@@ -11,18 +11,20 @@
  *   poll       it turns again at once
  *   sleep      after IDLE_SPIN empty turns it sleeps, 50 us first, twice as long after each empty
  *              turn, at most 2 ms
- *   interrupt  after IDLE_SPIN_INT empty turns, which take about as long as to sleep and to be
- *              woken, it sleeps until a device of its queues wakes it, at most 10 ms, or 2 ms while
- *              anything has timers. A device that cannot (kvr_port_wait_arm()) is looked at every
- *              50 us
+ *   interrupt  after at most IDLE_SPIN_INT empty turns, which take about as long as to sleep and to
+ *              be woken, it sleeps until a device of its queues wakes it, at most 10 ms, or 2 ms
+ *              while anything has timers. Each sleep after turns that found nothing halves their
+ *              number, to IDLE_SPIN_LEAST; work that comes in such turns doubles it: frames that
+ *              come one by one are not waited for in vain. A device that cannot
+ *              (kvr_port_wait_arm()) is looked at every 50 us
  *
  * Whoever has given work to a sleeping lcore, or to control, wakes it: idle_after_turn() behind a
  * turn with work, idle_wake() after a call. Waker and sleeper each write first (the ring, `asleep`)
  * and look then, with a full fence between: one of them sees the other. A sleep has an end besides,
  * so timers are late by that much at most and nothing hangs on a wake-up that was missed.
  *
- * `turns`, `ns` and `done` are the thread's own; `asleep` is written by it and read by wakers; the
- * others are set at start. A sleeping lcore is offline for QSBR: nobody waits for it.
+ * `turns`, `fewer`, `ns` and `done` are the thread's own; `asleep` is written by it and read by
+ * wakers; the others are set at start. A sleeping lcore is offline for QSBR: nobody waits for it.
  */
 
 #include <stdatomic.h>
@@ -32,11 +34,12 @@
 struct lcore;
 struct router;
 
-#define IDLE_SPIN     100u
-#define IDLE_SPIN_INT 16u
-#define IDLE_LEAST_NS UINT64_C(50000)
-#define IDLE_SLEEP_NS UINT64_C(2000000)
-#define IDLE_WOKEN_NS UINT64_C(10000000)
+#define IDLE_SPIN	100u
+#define IDLE_SPIN_INT	16u
+#define IDLE_SPIN_LEAST 2u
+#define IDLE_LEAST_NS	UINT64_C(50000)
+#define IDLE_SLEEP_NS	UINT64_C(2000000)
+#define IDLE_WOKEN_NS	UINT64_C(10000000)
 
 enum idle_mode { IDLE_POLL, IDLE_SLEEP, IDLE_INTERRUPT };
 
@@ -44,6 +47,7 @@ struct idle {
 	int mode;	/* enum idle_mode */
 	int fd;		/* eventfd that ends its sleep */
 	uint32_t turns; /* empty ones in a row */
+	uint32_t fewer; /* interrupt: so often the number of empty turns is halved */
 	uint64_t ns;	/* last sleep; 0: none since there was work */
 	uint64_t done;	/* lcore_done() after the last turn */
 	_Atomic int asleep;
@@ -55,15 +59,21 @@ struct idle {
  */
 static inline uint64_t idle_turn(struct idle *d, bool worked, uint64_t most_ns)
 {
+	const bool woken = d->mode == IDLE_INTERRUPT;
+
 	if (worked) {
+		if (d->turns > 0 && d->ns == 0 && d->fewer > 0)
+			d->fewer--;
 		d->turns = 0;
 		d->ns = 0;
 		return 0;
 	}
-	if (d->turns < (d->mode == IDLE_INTERRUPT ? IDLE_SPIN_INT : IDLE_SPIN)) {
+	if (d->turns < (woken ? IDLE_SPIN_INT >> d->fewer : IDLE_SPIN)) {
 		d->turns++;
 		return 0;
 	}
+	if (woken && d->ns == 0 && IDLE_SPIN_INT >> d->fewer > IDLE_SPIN_LEAST)
+		d->fewer++;
 	d->ns = d->ns == 0 ? IDLE_LEAST_NS : 2 * d->ns;
 	if (d->ns > most_ns)
 		d->ns = most_ns;

@@ -25,6 +25,51 @@ static void who_is_woken_sleeps_sooner(void)
 	CU_ASSERT_EQUAL(idle_turn(&d, false, MOST), 0);
 }
 
+/* @return empty turns before it sleeps; it has slept once more then, in vain. */
+static uint32_t until_it_sleeps(struct idle *d)
+{
+	uint32_t n = 0;
+
+	while (idle_turn(d, false, MOST) == 0)
+		n++;
+	CU_ASSERT_NOT_EQUAL(idle_turn(d, false, MOST), 0);
+	return n;
+}
+
+static void turns_in_vain_become_fewer(void)
+{
+	struct idle d = {.mode = IDLE_INTERRUPT};
+	uint32_t most = IDLE_SPIN_INT;
+
+	for (int i = 0; i < 10; i++) {
+		CU_ASSERT_EQUAL(until_it_sleeps(&d), most);
+		idle_turn(&d, true, MOST); /* what woke it */
+		most = most / 2 > IDLE_SPIN_LEAST ? most / 2 : IDLE_SPIN_LEAST;
+	}
+	CU_ASSERT_EQUAL(most, IDLE_SPIN_LEAST);
+	/* Turn after turn with work says nothing of the empty ones. */
+	for (int i = 0; i < 10; i++)
+		idle_turn(&d, true, MOST);
+	CU_ASSERT_EQUAL(until_it_sleeps(&d), IDLE_SPIN_LEAST);
+	/* What comes in an empty turn was worth it, though it was not slept before. */
+	idle_turn(&d, true, MOST);
+	for (int i = 0; i < 10; i++) {
+		CU_ASSERT_EQUAL(idle_turn(&d, false, MOST), 0);
+		idle_turn(&d, true, MOST);
+	}
+	CU_ASSERT_EQUAL(until_it_sleeps(&d), IDLE_SPIN_INT);
+}
+
+static void who_looks_now_and_then_turns_as_long_as_ever(void)
+{
+	struct idle d = {.mode = IDLE_SLEEP};
+
+	for (int i = 0; i < 10; i++) {
+		CU_ASSERT_EQUAL(until_it_sleeps(&d), IDLE_SPIN);
+		idle_turn(&d, true, MOST);
+	}
+}
+
 static void sleeps_grow_to_their_bound(void)
 {
 	struct idle d = {.turns = IDLE_SPIN};
@@ -64,6 +109,8 @@ int main(void)
 {
 	CU_TestInfo tests[] = {{"a while before", it_turns_a_while_before_it_sleeps},
 			       {"woken: sooner", who_is_woken_sleeps_sooner},
+			       {"woken: fewer", turns_in_vain_become_fewer},
+			       {"looking: as long", who_looks_now_and_then_turns_as_long_as_ever},
 			       {"grow", sleeps_grow_to_their_bound},
 			       {"work", any_work_begins_anew},
 			       CU_TEST_INFO_NULL};
