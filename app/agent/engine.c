@@ -13,21 +13,25 @@
 
 #define READ_BYTES 65536u
 /* Of a name: which one (--max-requests allows 65,536, and some); above: which of its lives. */
-#define SLOT_BITS 17u
-#define REST_US	  UINT64_C(60000000) /* idle for so long: what lies between may have forgotten it */
+#define SLOT_BITS  17u
+#define REST_US	   UINT64_C(60000000) /* idle for so long: what lies between may have forgotten it */
+#define AHEAD_OF   4u		      /* requests under way, for each connection opened ahead */
+#define AHEAD_MOST 16u
+#define LEFT_US	   UINT64_C(1000000) /* who did not want one that was opened ahead is left alone */
 
 enum conn_state { FREE, IDLE, CONNECTING, SENDING, READING };
 
 struct app_conn {
 	TAILQ_ENTRY(app_conn) link; /* of the list that its state says */
-	struct app_ask *ask;	    /* NULL: idle */
+	struct app_ask *ask;	    /* NULL: idle, or opened ahead */
 	uint64_t since_us; /* connecting: the attempt; busy: its request; idle: the end of that */
 	struct kvr_http_reader reader;
 	size_t sent; /* of head and content */
 	int fd;
 	uint32_t life;
 	uint8_t state; /* enum conn_state */
-	bool used;     /* it has had an answer before */
+	bool used;     /* it has been idle: the engine may have closed it */
+	bool fresh;    /* opened ahead, and not asked yet */
 	bool heard;    /* something of this one has come */
 	bool paused;
 	bool stale; /* to where the engine was */
@@ -39,8 +43,11 @@ struct app_engine {
 	struct sockaddr_storage at;
 	socklen_t at_len; /* 0: not known */
 	struct app_conn *conn;
-	uint32_t n, made;		   /* those below `made` have been used once */
-	struct conn_list free, idle;	   /* last used first */
+	uint32_t n, made;	     /* those below `made` have been used once */
+	uint32_t asks, spare;	     /* with a request; idle, or opened ahead and connecting */
+	uint64_t ahead_us;	     /* from then on they are opened ahead again */
+	bool asked;		     /* since the last turn */
+	struct conn_list free, idle; /* last used first, those opened ahead last */
 	struct conn_list connecting, busy; /* oldest first */
 	char read[READ_BYTES];
 };
@@ -90,8 +97,12 @@ static void enter(struct app_engine *e, struct app_conn *c, enum conn_state stat
 	TAILQ_REMOVE(list_of(e, c), c, link);
 	c->state = (uint8_t)state;
 	list = list_of(e, c);
-	if (state == FREE || state == IDLE) {
+	if (state == FREE || (state == IDLE && !c->fresh)) {
 		TAILQ_INSERT_HEAD(list, c, link);
+		return;
+	}
+	if (state == IDLE) {
+		TAILQ_INSERT_TAIL(list, c, link);
 		return;
 	}
 	/* All but who comes from a slow connection, or goes once more, is the youngest. */
@@ -104,14 +115,25 @@ static void enter(struct app_engine *e, struct app_conn *c, enum conn_state stat
 		TAILQ_INSERT_HEAD(list, c, link);
 }
 
+/* @p c has no request any more: it is spare, or will be free. */
+static void leave(struct app_engine *e, struct app_conn *c)
+{
+	e->asks -= c->ask != NULL;
+	e->spare += c->ask != NULL;
+	c->ask = NULL;
+}
+
 static void hang_up(struct app *a, struct app_conn *c)
 {
+	if (c->fresh) /* by itself, or the engine did */
+		a->eng->ahead_us = a->now_us + LEFT_US;
 	kvr_http_reader_fini(&c->reader);
 	close(c->fd);
 	c->life++;
 	if (c->ask != NULL)
 		c->ask->conn = NULL;
-	c->ask = NULL;
+	leave(a->eng, c);
+	a->eng->spare--;
 	enter(a->eng, c, FREE);
 }
 
@@ -154,23 +176,27 @@ static struct app_conn *dial(struct app *a)
 		return NULL;
 	}
 	c->fd = fd;
-	c->used = c->paused = c->stale = false;
+	c->used = c->paused = c->stale = c->fresh = false;
 	c->since_us = a->now_us;
+	e->spare++;
 	enter(e, c, CONNECTING);
 	watch(a, c, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
 	return c;
 }
 
-/* One that is open, and not for too long. */
-static struct app_conn *take_idle(struct app *a)
+/* One that is open, and not for too long, or that will be soon. */
+static struct app_conn *take_spare(struct app *a)
 {
 	struct app_conn *c = TAILQ_FIRST(&a->eng->idle);
 
-	if (c == NULL || a->now_us - c->since_us < REST_US)
+	if (c != NULL && a->now_us - c->since_us < REST_US)
 		return c;
 	while ((c = TAILQ_FIRST(&a->eng->idle)) != NULL)
-		hang_up(a, c); /* the others are older */
-	return NULL;
+		hang_up(a, c); /* the others are older, or have not been asked yet */
+	TAILQ_FOREACH (c, &a->eng->connecting, link)
+		if (c->ask == NULL)
+			break;
+	return c;
 }
 
 /* ---- the answer ---- */
@@ -196,7 +222,7 @@ static void finish(struct app *a, struct app_conn *c)
 	kvr_http_reader_fini(&c->reader);
 	c->used = true;
 	c->since_us = a->now_us;
-	c->ask = NULL;
+	leave(a->eng, c);
 	ask->conn = NULL;
 	enter(a->eng, c, IDLE);
 	ask->ops->ended(ask->arg, APP_END_WELL, NULL);
@@ -304,12 +330,18 @@ static void tell(struct app *a, struct app_conn *c)
 static void begin(struct app *a, struct app_conn *c, struct app_ask *ask)
 {
 	c->ask = ask;
+	a->eng->asks++;
+	a->eng->spare--;
+	a->eng->asked = true;
 	c->sent = 0;
-	c->heard = false;
+	c->heard = c->fresh = false;
 	ask->conn = c;
 	kvr_http_reader_init(&c->reader, &ask->ops->answer, ask->arg, ask->is_head);
-	if (c->state == CONNECTING)
+	if (c->state == CONNECTING) {
+		c->since_us = a->now_us; /* an attempt of its own, though it has begun already */
+		enter(a->eng, c, CONNECTING);
 		return;
+	}
 	c->since_us = ask->since_us;
 	enter(a->eng, c, READING);
 	tell(a, c);
@@ -324,7 +356,14 @@ static void connected(struct app *a, struct app_conn *c)
 	getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len);
 	if (err != 0) {
 		hang_up(a, c);
-		no_way(a, ask, err);
+		if (ask != NULL)
+			no_way(a, ask, err);
+		return;
+	}
+	if (ask == NULL) {
+		watch(a, c, EPOLL_CTL_MOD, EPOLLIN);
+		c->used = true;
+		enter(a->eng, c, IDLE);
 		return;
 	}
 	c->since_us = ask->since_us;
@@ -351,7 +390,7 @@ void app_engine_at(struct app *a, const struct sockaddr *at, socklen_t len)
 
 void app_engine_ask(struct app *a, struct app_ask *ask)
 {
-	struct app_conn *c = take_idle(a);
+	struct app_conn *c = take_spare(a);
 
 	ask->since_us = a->now_us;
 	if (c == NULL)
@@ -423,11 +462,37 @@ void app_engine_turn(struct app *a)
 	char why[64];
 
 	while (due(TAILQ_FIRST(&e->connecting), connect_most_us(a)) <= a->now_us) {
+		if (TAILQ_FIRST(&e->connecting)->ask == NULL) {
+			hang_up(a, TAILQ_FIRST(&e->connecting));
+			continue;
+		}
 		snprintf(why, sizeof(why), "no connection within %u ms", a->o.connect_ms);
 		end(a, TAILQ_FIRST(&e->connecting), APP_END_LATE, why);
 	}
+	while (due(TAILQ_LAST(&e->idle, conn_list), REST_US) <= a->now_us)
+		hang_up(a, TAILQ_LAST(&e->idle, conn_list));
 	while (due(TAILQ_FIRST(&e->busy), a->o.timeout_s * UINT64_C(1000000)) <= a->now_us)
 		end(a, TAILQ_FIRST(&e->busy), APP_END_LATE, "no answer in time");
+}
+
+/* To open one takes longer than what else a first token waits for here: not in a turn that has
+ * asked, whose answer may come at once. One a turn. */
+void app_engine_ahead(struct app *a)
+{
+	struct app_engine *e = a->eng;
+	const uint32_t share = e->asks / AHEAD_OF, most = share < AHEAD_MOST ? share : AHEAD_MOST;
+	const bool asked = e->asked;
+	struct app_conn *c;
+
+	e->asked = false;
+	if (asked || e->spare >= most || e->asks + e->spare >= a->o.max_requests ||
+	    a->now_us < e->ahead_us)
+		return;
+	c = dial(a);
+	if (c == NULL)
+		e->ahead_us = a->now_us + LEFT_US;
+	else
+		c->fresh = true;
 }
 
 void app_engine_fini(struct app *a)

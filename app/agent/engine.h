@@ -13,6 +13,10 @@
  * has brought anything, the request goes once more, over a new one, which has --connect-ms for
  * itself.
  *
+ * From four requests under way on, a connection for each four, 16 at most, is open before a request
+ * needs it. Whoever closes one of those unasked, or cannot be reached, gets no more of them for a
+ * second. Spare connections are closed after a minute.
+ *
  * All of the one thread.
  */
 
@@ -73,5 +77,8 @@ void app_engine_ready(struct app *a, uint32_t name, uint32_t events);
 /** Give up what has taken too long. */
 void app_engine_turn(struct app *a);
 uint64_t app_engine_due_us(const struct app *a);
+
+/** Open one ahead, if it is time: the turn's frames have been sent. */
+void app_engine_ahead(struct app *a);
 
 #endif

@@ -166,6 +166,7 @@ static void loop(struct app *a)
 			app_jobs_flush(a);
 			kvr_agent_flush(a->agent);
 		}
+		app_engine_ahead(a);
 		app_quiet_turn(a);
 		app_probe_turn(a);
 		app_canary_turn(a);

@@ -32,7 +32,8 @@ class Connection:
     """One of the agent's, on a thread of its own."""
 
     def __init__(self, engine, sock):
-        self.engine, self.sock, self.data, self.answered = engine, sock, b'', 0
+        self.engine, self.sock, self.data, self.answered, self.asked = engine, sock, b'', 0, False
+        engine.conns.append(self)
         threading.Thread(target=self.run, daemon=True).start()
 
     def more(self):
@@ -64,6 +65,7 @@ class Connection:
         try:
             while True:
                 line, fields, _ = self.request()
+                self.asked = True
                 if line.startswith('GET'):
                     self.send(b'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
                     continue
@@ -84,7 +86,7 @@ class Engine:
     def __init__(self):
         self.port = next(PORTS)
         self.events, self.replay = self.port + 1, self.port + 10
-        self.lines, self.opened, self.gone, self.script, self.socks = [], 0, 0, None, []
+        self.lines, self.gone, self.script, self.socks, self.conns = [], 0, None, [], []
         self.listener = socket.socket()
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -99,9 +101,12 @@ class Engine:
             except OSError:
                 return
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.opened += 1
             self.socks.append(sock)
             Connection(self, sock)
+
+    def asked(self):
+        """Connections that have had a request: others may have been opened ahead."""
+        return sum(c.asked for c in self.conns)
 
     def die(self):
         for sock in [self.listener, *self.socks]:
@@ -152,18 +157,50 @@ class Test:
         self.front.check(f'{name}: its words', words in (r.words or ''), r.words)
         self.front.check(f'{name}: asked {asked} times', len(self.engine.lines) == asked, self.engine.lines)
 
+    def ahead(self):
+        """Connections opened before a request needs them: one for each four under way."""
+        front, engine, done = self.front, self.engine, threading.Event()
+
+        def held(c, fields):
+            c.body(fields)
+            done.wait(20)
+            c.send(WHOLE)
+            raise Gone  # what comes after this finds no idle connection
+
+        def unasked():
+            return [c for c in engine.conns if not c.asked]
+        few = [self.ask('few', says(WHOLE, 1), wait=False) for _ in range(3)]
+        front.answers('few', few)
+        front.check('few: none ahead', not unasked())
+        engine.lines.clear()
+        engine.script = held
+        many = [front.ask([1], raw=message('/v1/completions', b'{"prompt": [1]}')) for _ in range(8)]
+        front.until('eight under way', lambda: len(engine.lines) == 8)
+        front.until('two ahead', lambda: len(unasked()) == 2)
+        ready = unasked()
+        many += [front.ask([1], raw=message('/v1/completions', b'{"prompt": [1]}')) for _ in range(2)]
+        front.until('those are asked next', lambda: all(c.asked for c in ready))
+        front.until('two more ahead', lambda: len(unasked()) == 2)
+        front.check('ten under way', len(engine.lines) == 10, engine.lines)
+        for c in unasked():  # the engine does not want them
+            c.sock.shutdown(socket.SHUT_RDWR)
+        many.append(front.ask([1], raw=message('/v1/completions', b'{"prompt": [1]}')))
+        front.until('asked all the same', lambda: len(engine.lines) == 11)
+        done.set()
+        front.check('ahead: all whole', all(a.content == JSON for a in front.answers('ahead', many)))
+
     def framings(self):
         self.whole('length', says(WHOLE))
         line, fields = self.engine.lines[0]
         self.front.check('the request', line == 'POST /v1/completions HTTP/1.1' and fields ==
                          {'host': f'127.0.0.1:{self.engine.port}', 'content-type': 'application/json', 'content-length': '15'},
                          (line, fields))
-        opened = self.engine.opened
+        asked = self.engine.asked()
         for name, data in (('length', WHOLE), ('chunks', CHUNKED), ('line feeds', WHOLE.replace(b'\r\n', b'\n')),
                            ('informational', b'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nlink: x\r\n\r\n' + WHOLE)):
             for step in (None, 1, 7):
                 self.whole(f'{name}, {step}', says(data, step))
-        self.front.check('one connection', self.engine.opened == opened, (opened, self.engine.opened))
+        self.front.check('one connection', self.engine.asked() == asked, (asked, self.engine.asked()))
         self.whole('until it closes', says(HEAD + b'\r\n' + JSON, 11, close=True))
         self.whole('HTTP/1.0', says(WHOLE.replace(b'/1.1', b'/1.0'), close=True))
         self.whole('closes, and says so', says(HEAD + b'connection: close\r\n' + LENGTH + b'\r\n' + JSON, close=True))
@@ -180,14 +217,14 @@ class Test:
     def kept(self):
         """A connection that the engine closes when it is asked again: another one serves."""
         self.whole('kept', says(WHOLE))
-        opened = self.engine.opened
+        asked = self.engine.asked()
 
         def again(c, fields):
             if c.answered > 0:
                 raise Gone
             says(WHOLE)(c, fields)
         self.whole('closed meanwhile', again)
-        self.front.check('another connection', self.engine.opened == opened + 1, (opened, self.engine.opened))
+        self.front.check('another connection', self.engine.asked() == asked + 1, (asked, self.engine.asked()))
 
         def later(c, fields):
             if c.answered > 0:
@@ -234,11 +271,11 @@ class Test:
     def bare(self):
         """Answers that have no content, whatever their heads say, end with their heads."""
         for status, fields in ((204, b''), (304, b'content-length: 5\r\n'), (304, b'transfer-encoding: chunked\r\n')):
-            opened = self.engine.opened
+            asked = self.engine.asked()
             r, a = self.ask(f'{status}', says(b'HTTP/1.1 %d x\r\n%s\r\n' % (status, fields)))
             self.front.check(f'{status}: a head alone', r.fin == (p.ITEM_FIN, status) and a.content == b'', (r.fin, r.data))
             self.whole(f'after {status}', says(WHOLE))
-            self.front.check(f'{status}: one connection', self.engine.opened == opened, (opened, self.engine.opened))
+            self.front.check(f'{status}: one connection', self.engine.asked() == asked, (asked, self.engine.asked()))
 
     def death(self):
         """A request finds nobody: /health is not waited for, which is asked once a minute here."""
@@ -254,6 +291,7 @@ def main(kvroute, program):
     try:
         router.telemetry('/kvroute/balance')
         test = Test(program, router)
+        test.ahead()
         test.framings()
         test.kept()
         test.failures()
