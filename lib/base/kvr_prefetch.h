@@ -16,4 +16,12 @@ static inline void kvr_prefetch(const volatile void *p)
 	__asm__ volatile(""); /* an effect: so who calls this is not left out */
 }
 
+/** The same as far as the second cache, which waits for more lines at a time than the first: for
+ * hundreds of them. */
+static inline void kvr_prefetch_far(const volatile void *p)
+{
+	__builtin_prefetch((const void *)p, 0, 2);
+	__asm__ volatile("");
+}
+
 #endif

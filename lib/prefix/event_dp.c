@@ -8,14 +8,12 @@
  * header); in a burst of events each link is fetched a few events ahead.
  */
 
+#include "ahead_pvt.h"
 #include "find_pvt.h"
-#include "hold_pvt.h"
 #include "lines_pvt.h"
 
-#define AHEAD	    4u	/* events between two links of the chain */
-#define EVENT_UNITS 8u	/* of work, beside the blocks */
-#define PER_LINE    8u	/* SHs */
-#define NAMES	    64u /* of an event fetched ahead: what is behind is read in a row */
+#define AHEAD	    4u /* events between two links of the chain */
+#define EVENT_UNITS 8u /* of work, beside the blocks */
 
 static const void *skip(const void *sh, uint32_t n)
 {
@@ -172,99 +170,9 @@ static void remove_blocks(struct kvr_prefix *t, const struct kvr_prefix_event *e
 	}
 }
 
-/* What is fetched ahead of an event: the chain from its first known block to the header. */
-struct ahead {
-	uint64_t mix;
-	uint32_t slot;
-};
-
-static uint64_t first_known(const struct kvr_prefix_event *e)
-{
-	return e->op == KVR_PREFIX_STORE && e->has_parent ? e->parent : pfx_ld64(e->sh, 0);
-}
-
-static void fetch_index(const struct kvr_prefix *t, const struct kvr_prefix_event *e,
-			struct ahead *a)
-{
-	a->mix = 0;
-	if (e->n == 0 || e->rank >= t->max_ranks)
-		return;
-	kvr_prefetch(&t->rank[e->rank]);
-	kvr_prefetch(&t->rank_blocks[e->rank]);
-	a->mix = pfx_mix(t, first_known(e));
-	pfx_index_prefetch(&t->index, a->mix);
-	if (e->op == KVR_PREFIX_STORE && e->has_parent)
-		pfx_index_prefetch(&t->index, pfx_mix(t, pfx_ld64(e->sh, 0)));
-}
-
-/* By the tag alone: a wrong guess costs a fetch in vain. */
-static void fetch_chunk(const struct kvr_prefix *t, struct ahead *a)
-{
-	const struct pfx_bucket *b = &t->index.b[pfx_index_home(&t->index, a->mix)];
-	uint32_t m = pfx_index_masks(b, pfx_index_tag(a->mix)).tag;
-
-	a->slot = m ? b->value[__builtin_ctz(m)] : 0;
-	kvr_prefetch(&t->sh[a->slot]);
-	kvr_prefetch(&t->chunk[a->slot / PFX_CHUNK]);
-}
-
-/* And, as a removal compares more than one block, the rest of the chunk. */
-static void fetch_meta(const struct kvr_prefix *t, const struct kvr_prefix_event *e,
-		       const struct ahead *a)
-{
-	const uint32_t chunk = a->slot / PFX_CHUNK;
-
-	kvr_prefetch(&t->meta[t->chunk[chunk].meta]);
-	if (e->n <= PER_LINE || e->op != KVR_PREFIX_REMOVE)
-		return;
-	for (uint32_t i = 0; i < PFX_CHUNK; i += PER_LINE)
-		kvr_prefetch(&t->sh[(size_t)chunk * PFX_CHUNK + i]);
-}
-
-/* What the event names behind its first line. */
-static void fetch_names(const struct kvr_prefix_event *e)
-{
-	for (uint32_t i = PER_LINE; i < e->n && i < NAMES; i += PER_LINE)
-		kvr_prefetch((const char *)e->sh + (size_t)i * 8);
-}
-
-/* Is the event likely to make a run, or to end one? Else it changes the end of one. */
-static bool whole_run(const struct kvr_prefix *t, const struct kvr_prefix_event *e,
-		      const struct ahead *a)
-{
-	const struct pfx_chunk_info c = t->chunk[a->slot / PFX_CHUNK];
-
-	if (e->op == KVR_PREFIX_STORE)
-		return !e->has_parent || e->n > PER_LINE;
-	return e->n > c.ord * PFX_CHUNK + a->slot % PFX_CHUNK;
-}
-
-/* And what the list of a rank and its bits have beside them. */
-static void fetch_hdr(const struct kvr_prefix *t, const struct kvr_prefix_event *e,
-		      const struct ahead *a)
-{
-	const uint32_t meta = t->chunk[a->slot / PFX_CHUNK].meta;
-	const struct pfx_meta *m = &t->meta[meta];
-	const struct pfx_hdr *h = &t->hdr[m->hdr];
-
-	kvr_prefetch(h);
-	kvr_prefetch(&h->chunk);
-	fetch_names(e);
-	if (e->n == 0 || e->rank >= t->max_ranks || !whole_run(t, e, a))
-		return;
-	pfx_hold_fetch(t, e->rank, meta);
-	if (e->op == KVR_PREFIX_STORE) {
-		kvr_prefetch(&t->meta[t->rank[e->rank].last].newer);
-	} else {
-		kvr_prefetch(&t->meta[m->older].newer);
-		kvr_prefetch(&t->meta[m->newer].older);
-		kvr_prefetch(&t->meta[m->parent].nchild);
-	}
-}
-
 /* The event behind the one that begins: which of its blocks are new, or will be gone. */
 static void fetch_lines(struct kvr_prefix *t, const struct kvr_prefix_event *e,
-			const struct ahead *a)
+			const struct pfx_chain *a)
 {
 	const struct pfx_hdr *h = pfx_hdr_of(t, t->chunk[a->slot / PFX_CHUNK].meta);
 	uint32_t from = 0;
@@ -295,19 +203,15 @@ static void apply(struct kvr_prefix *t, const struct kvr_prefix_event *e)
 
 void kvr_prefix_apply_burst(struct kvr_prefix *t, const struct kvr_prefix_event ev[], uint32_t n)
 {
-	struct ahead a[8 * AHEAD];
+	struct pfx_chain a[8 * AHEAD];
 
 	for (uint32_t i = 0; n > 1 && i < n; i++)
 		kvr_prefetch(ev[i].sh);
 	for (uint32_t i = 0; n > 1 && i < n + 4 * AHEAD; i++) {
-		if (i < n)
-			fetch_index(t, &ev[i], &a[i % RTE_DIM(a)]);
-		if (i >= AHEAD && i - AHEAD < n)
-			fetch_chunk(t, &a[(i - AHEAD) % RTE_DIM(a)]);
-		if (i >= 2 * AHEAD && i - 2 * AHEAD < n)
-			fetch_meta(t, &ev[i - 2 * AHEAD], &a[(i - 2 * AHEAD) % RTE_DIM(a)]);
-		if (i >= 3 * AHEAD && i - 3 * AHEAD < n)
-			fetch_hdr(t, &ev[i - 3 * AHEAD], &a[(i - 3 * AHEAD) % RTE_DIM(a)]);
+		for (uint32_t link = 0, k = i; link < 4; link++, k -= AHEAD) {
+			if (k < n)
+				kvr_prefix__fetch_link(t, &ev[k], &a[k % RTE_DIM(a)], link);
+		}
 		if (i < 4 * AHEAD)
 			continue;
 		if (i + 1 - 4 * AHEAD < n)

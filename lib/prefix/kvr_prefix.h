@@ -219,6 +219,15 @@ void kvr_prefix_destroy(struct kvr_prefix *t);
  */
 void kvr_prefix_apply_burst(struct kvr_prefix *t, const struct kvr_prefix_event ev[], uint32_t n);
 
+#define KVR_PREFIX_FETCH 32u /**< events */
+
+/**
+ * Begin to load what applying @p ev, in this order, will read: the first KVR_PREFIX_FETCH of them,
+ * and better about a thousand blocks than ten thousand. It changes nothing, and nothing has to be
+ * applied afterwards. Writer.
+ */
+void kvr_prefix_fetch(struct kvr_prefix *t, const struct kvr_prefix_event ev[], uint32_t n);
+
 /** Store @p n blocks; @p parent is NULL for a root. As a burst of one event. Writer. */
 void kvr_prefix_store(struct kvr_prefix *t, uint16_t rank, enum kvr_tier tier,
 		      const uint64_t *parent, const void *sh, uint32_t n);

@@ -154,11 +154,29 @@ static void range(uint32_t *from, uint32_t *n)
 		*n = RTE_MIN(*n, 3u);
 }
 
+/* What is fetched ahead changes nothing, whatever it is and whether it comes or not. */
+static void fetch(uint32_t rank, uint32_t plane, uint8_t op, const uint64_t *names, uint32_t n)
+{
+	struct kvr_prefix_event e[KVR_PREFIX_FETCH + 1];
+
+	for (uint32_t i = 0; i < RTE_DIM(e); i++)
+		e[i] = (struct kvr_prefix_event){.op = i % 3 == 2 ? !op : op,
+						 .tier = (uint8_t)plane,
+						 .has_parent = i % 2 == 1,
+						 .rank = (uint16_t)(i % 7 == 6 ? rank + 1 : rank),
+						 .n = i % 5 == 4 ? n / 2 : n,
+						 .parent = names[n / 2],
+						 .sh = names};
+	kvr_prefix_fetch(p.t, e, n % (RTE_DIM(e) + 1));
+}
+
 static void random_store(uint32_t rank, uint32_t plane)
 {
 	uint32_t from, n;
 
 	range(&from, &n);
+	if (n % 3 == 0)
+		fetch(rank, plane, KVR_PREFIX_STORE, &psh[from], n);
 	kvr_prefix_store(p.t, (uint16_t)rank, plane, from > 0 && below(8) ? &psh[from - 1] : NULL,
 			 &psh[from], n);
 	for (uint32_t i = from; i < from + n; i++)
@@ -177,6 +195,8 @@ static void random_remove(uint32_t rank, uint32_t plane)
 		gone[i] = psh[from + k];
 		set[plane][rank][path[from + k]] = false;
 	}
+	if (n % 3 == 0)
+		fetch(rank, plane, KVR_PREFIX_REMOVE, gone, n);
 	kvr_prefix_remove(p.t, (uint16_t)rank, plane, gone, n);
 }
 

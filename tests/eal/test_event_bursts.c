@@ -11,13 +11,15 @@
 
 #include <rte_rcu_qsbr.h>
 
-#define WORKER	7u
-#define CHAINS	8u
-#define LONGEST 200u /* blocks of a chain */
-#define MOST_EV 60u  /* events of a frame */
-#define ROOM	(KVR_WIRE_DEF_FRAME - 64u)
-#define REPEATS 1000u
-#define FRAMES	250u
+#define WORKER	 7u
+#define CHAINS	 8u
+#define LONGEST	 200u /* blocks of a chain */
+#define MOST_EV	 60u  /* events of a frame */
+#define ROOM	 (KVR_WIRE_DEF_FRAME - 64u)
+#define REPEATS	 1000u
+#define TURNS	 40u /* in which all of some frames are applied */
+#define FRAMES	 250u
+#define TOGETHER 20u /* frames; more than the stage looks at */
 
 static uint64_t chain[CHAINS][LONGEST];
 static struct kvr_prefix *one; /* applied one by one */
@@ -163,26 +165,65 @@ static void deliver(struct kv_frame *f, uint64_t end)
 	CU_FAIL_FATAL("never acknowledged");
 }
 
-static uint64_t a_frame(uint64_t first)
+/* @with_clears: with events that clear the rank. @return events. */
+static uint64_t fill(struct kv_frame *f, uint64_t first, bool with_clears)
 {
 	const uint32_t most = 1 + below(MOST_EV);
 	bool was_short = false;
-	struct kv_frame f;
 	struct event e;
 	uint64_t n = 0;
 
-	kv_begin(&f, first);
+	kv_begin(f, first);
 	for (; n < most; n++) {
-		draw(&e);
-		if (f.len + sizeof(struct kvr_wire_kv_event) + e.n * 8 > ROOM)
+		do
+			draw(&e);
+		while (!with_clears && e.type == KVR_KV_CLEARED);
+		if (f->len + sizeof(struct kvr_wire_kv_event) + e.n * 8 > ROOM)
 			break;
-		put(&f, &e);
+		put(f, &e);
 		apply_alone(&e);
 		short_runs += was_short && e.n <= 16 && e.n > 0;
 		was_short = e.n <= 16 && e.n > 0;
 	}
+	return n;
+}
+
+static uint64_t a_frame(uint64_t first)
+{
+	struct kv_frame f;
+	const uint64_t n = fill(&f, first, true);
+
 	if (n > 0)
 		deliver(&f, first + n);
+	return n;
+}
+
+/* Frames that come together: the event stage looks at those that wait before it takes the first.
+ * Each is answered for itself. */
+static uint64_t some_frames(uint64_t first)
+{
+	const struct pool *p = &rt->pool[0];
+	uint64_t end[TOGETHER], n = 0;
+	uint32_t k = 1 + below(TOGETHER);
+	struct kv_frame f;
+
+	for (uint32_t i = 0; i < k; i++) {
+		do
+			end[i] = fill(&f, first + n, false);
+		while (end[i] == 0);
+		end[i] = first + (n += end[i]);
+		kv_send(&f, WORKER, 1);
+	}
+	for (uint32_t i = 0; i < TURNS; i++)
+		pipeline_turn();
+	for (uint32_t i = 0; i < k; i++) {
+		const struct kvr_wire_kv_ack a = kv_acked();
+
+		CU_ASSERT_EQUAL(a.code, KVR_KV_OK);
+		CU_ASSERT_EQUAL(a.next_event_id, end[i]);
+	}
+	CU_ASSERT_EQUAL(rte_ring_count(p->events), 0);
+	CU_ASSERT_EQUAL(p->event.fetched, 0);
 	return n;
 }
 
@@ -228,7 +269,7 @@ static void same_counters(void)
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].event_count, EC_CLEARS), clears);
 }
 
-static void bursts_leave_what_single_events_leave(void)
+static void leaves_what_single_events_leave(uint64_t (*say)(uint64_t first))
 {
 	const size_t bytes = kvr_overlap_size(64);
 	struct kvr_overlap *a = aligned_alloc(64, bytes), *b = aligned_alloc(64, bytes);
@@ -241,7 +282,7 @@ static void bursts_leave_what_single_events_leave(void)
 		for (uint32_t i = 0; i < FRAMES; i++) {
 			const unsigned int bad = CU_get_number_of_failures();
 
-			next += a_frame(next);
+			next += say(next);
 			kvr_prefix_maintain(one, 0);
 			while (kv_table().clearing > 0)
 				pipeline_turn();
@@ -261,9 +302,20 @@ static void bursts_leave_what_single_events_leave(void)
 	free(b);
 }
 
+static void events_of_a_frame(void)
+{
+	leaves_what_single_events_leave(a_frame);
+}
+
+static void events_of_frames_that_wait(void)
+{
+	leaves_what_single_events_leave(some_frames);
+}
+
 int main(void)
 {
-	CU_TestInfo tests[] = {{"bursts", bursts_leave_what_single_events_leave},
+	CU_TestInfo tests[] = {{"bursts", events_of_a_frame},
+			       {"frames", events_of_frames_that_wait},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("event bursts", tests);

@@ -37,6 +37,14 @@ void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *l
  */
 void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t rank, uint64_t worker);
 
+/* ---- fetch_dp.c ---- */
+
+/**
+ * Begin to load what the next notes in the ring of @p p, which is not empty, will read of the
+ * table: as many as pool_event::fetched then says. Event lcore.
+ */
+void event_fetch(struct pool *p);
+
 /* ---- ack_dp.c ---- */
 
 /** Answer a frame of events with where the stream stands; @p c NULL: nothing is known of it. */

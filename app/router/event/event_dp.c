@@ -451,8 +451,12 @@ uint32_t event_poll(struct lcore *lc, struct pool *p)
 			n = p->event.open;
 			p->event.open = (struct event_note){0};
 		} else {
-			if (rte_ring_dequeue_elem(p->events, &n, sizeof(n)) != 0)
+			if (rte_ring_empty(p->events))
 				break;
+			if (p->event.fetched == 0)
+				event_fetch(p);
+			rte_ring_dequeue_elem(p->events, &n, sizeof(n));
+			p->event.fetched--;
 			share_event_done(p, &n);
 			p->event.skip = 0;
 			p->event.at = 0;

@@ -97,6 +97,7 @@ struct pool_event {
 	uint64_t skip;		/* events of it that are done, when it is of a dump */
 	uint32_t at;		/* blocks of the event after those that are done */
 	bool dear;		/* room is being made: small pieces */
+	uint32_t fetched;	/* notes at the head of the ring that event_fetch() has seen */
 	uint64_t expire_ns;	/* next kvr_prefix_expire() */
 	uint64_t doubt_ns;   /* what of a snapshot is not confirmed then is dropped; 0: nothing */
 	uint32_t doubt_rank; /* next to look at */

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What frames of events that wait in the ring will read of the prefix table is on its way before
+ * the first of them is applied: most of their time is misses, and what a worker says of one request
+ * comes in several frames at once.
+ */
+#include "event/event.h"
+
+#include <rte_ring_peek.h>
+
+#include "kvr_frame.h"
+#include "kvr_message.h"
+
+#define NOTES  8u
+#define BLOCKS 1024u /* when there are so many, no further frame */
+
+/* The frame's events behind the @p n of @p e. @return how many there are then. */
+static uint32_t add_frame(const struct event_note *note, struct kvr_prefix_event e[], uint32_t n,
+			  uint32_t *blocks)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(note->m, const struct kvr_wire_hdr *);
+	struct kvr_kv_iter it = kvr_kv_events_begin(kvr_frame_body(h));
+	struct kvr_kv_event ev;
+
+	while (n < KVR_PREFIX_FETCH && kvr_kv_events_next(&it, &ev)) {
+		const bool store = ev.type == KVR_KV_STORED;
+
+		if (ev.type == KVR_KV_CLEARED)
+			continue;
+		e[n++] = (struct kvr_prefix_event){
+			.op = store ? KVR_PREFIX_STORE : KVR_PREFIX_REMOVE,
+			.tier = ev.tier,
+			.has_parent = store && (ev.flags & KVR_KV_EV_F_PARENT) != 0,
+			.rank = (uint16_t)note->rank,
+			.n = ev.n_blocks,
+			.parent = ev.parent,
+			.sh = ev.hashes,
+		};
+		*blocks += ev.n_blocks;
+	}
+	return n;
+}
+
+void event_fetch(struct pool *p)
+{
+	struct kvr_prefix_event e[KVR_PREFIX_FETCH];
+	struct event_note note[NOTES];
+	uint32_t n = 0, i = 0, blocks = 0, got;
+
+	got = rte_ring_dequeue_burst_elem_start(p->events, note, sizeof(note[0]), NOTES, NULL);
+	rte_ring_dequeue_elem_finish(p->events, 0); /* they stay where they are */
+	for (; i < got && blocks < BLOCKS && n < KVR_PREFIX_FETCH; i++)
+		if (note[i].m != NULL && p->events_used)
+			n = add_frame(&note[i], e, n, &blocks);
+	kvr_prefix_fetch(p->prefix, e, n);
+	p->event.fetched = i;
+}
