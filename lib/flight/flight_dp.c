@@ -177,6 +177,37 @@ void kvr_flight_publish(struct kvr_flight *r)
 	atomic_store_explicit(&r->gen, gen | 1, memory_order_release);
 }
 
+/* How to reach the client: the last word of its path. */
+#define HOP offsetof(struct kvr_path, mac)
+_Static_assert(sizeof(struct kvr_path) - HOP == sizeof(uint64_t) &&
+		       (offsetof(struct kvr_flight, relay.client) + HOP) % sizeof(uint64_t) == 0,
+	       "a word of its own");
+
+static _Atomic uint64_t *hop_of(struct kvr_flight *r)
+{
+	return (void *)&r->relay.client.mac;
+}
+
+void kvr_flight_next_hop(struct kvr_flight *r, const uint8_t mac[6])
+{
+	uint64_t hop = atomic_load_explicit(hop_of(r), memory_order_relaxed);
+
+	memcpy(&hop, mac, sizeof(r->relay.client.mac));
+	/* Publishes nothing; pairs with the load in copy_relay(), which sees the one or the other.
+	 */
+	atomic_store_explicit(hop_of(r), hop, memory_order_relaxed);
+}
+
+static void copy_relay(struct kvr_relay *out, struct kvr_flight *r)
+{
+	const size_t rest = HOP + sizeof(uint64_t);
+	const uint64_t hop = atomic_load_explicit(hop_of(r), memory_order_relaxed);
+
+	memcpy(out, &r->relay, HOP);
+	memcpy((uint8_t *)out + HOP, &hop, sizeof(hop));
+	memcpy((uint8_t *)out + rest, (const uint8_t *)&r->relay + rest, sizeof(*out) - rest);
+}
+
 void kvr_flight_rename(struct kvr_flight *r)
 {
 	uint32_t gen = atomic_load_explicit(&r->gen, memory_order_relaxed);
@@ -259,7 +290,7 @@ struct kvr_flight *kvr_flight_relay(struct kvr_flight_table *t, uint64_t handle,
 	/* R0: pairs with the release store in kvr_flight_publish(). */
 	if (atomic_load_explicit(&r->gen, memory_order_acquire) != gen)
 		return NULL;
-	memcpy(out, &r->relay, sizeof(*out));
+	copy_relay(out, r);
 	/* R1: the copy is complete before the generation is looked at again. */
 	atomic_thread_fence(memory_order_acquire);
 	if (unlikely(atomic_load_explicit(&r->gen, memory_order_relaxed) != gen))

@@ -19,6 +19,8 @@
  * Writers. The pool's scheduler lcore allocates, fills, changes and releases slots; ingress lcores
  * read `relay` to switch frames. Reuse is detected the way a sequence lock does it: the generation
  * changes at alloc and at release, a reader copies `relay` and then looks at the generation again.
+ * The next hop to the client may change while the slot is published: with the frame size it is one
+ * word, stored and loaded as a whole.
  * `seen` and `passed` alone are written by the ingress lcore that relays the stream (that of the
  * agent's frames; acknowledgements may come to another one, which reads), and name the generation
  * they are about: a lcore that was slow writes about an earlier request of the slot, not about this
@@ -181,8 +183,13 @@ struct kvr_flight *kvr_flight_alloc_unnamed(struct kvr_flight_table *t, uint64_t
 /** From now on only the handle finds the slot; its name may be given to another one. */
 void kvr_flight_unname(struct kvr_flight_table *t, struct kvr_flight *r);
 
-/** Let ingress lcores see the relay part; from now on it must not change. Scheduler lcore. */
+/** Let ingress lcores see the relay part; from now on it must not change but for
+ * kvr_flight_next_hop(). Scheduler lcore. */
 void kvr_flight_publish(struct kvr_flight *r);
+
+/** Frames to the client leave through @p mac from now on; the slot may be published. Those under
+ * way may still take the other one. Scheduler lcore. */
+void kvr_flight_next_hop(struct kvr_flight *r, const uint8_t mac[6]);
 
 /** 1 + the generated tokens reported to the scheduler under @p handle, 0: nothing yet. Any thread.
  */

@@ -68,6 +68,12 @@ static inline bool kvr_path_same(const struct kvr_path *a, const struct kvr_path
 	return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2])) == 0;
 }
 
+/** Same next hop. */
+static inline bool kvr_path_same_hop(const struct kvr_path *a, const struct kvr_path *b)
+{
+	return memcmp(a->mac, b->mac, sizeof(a->mac)) == 0;
+}
+
 /** Hash of the peer's identity; @p seed random per start, as peers choose their addresses. */
 static inline uint32_t kvr_path_hash(const struct kvr_path *p, uint64_t seed)
 {

@@ -72,7 +72,9 @@ struct kvr_beat {
 	_Atomic uint32_t state; /* answered to the next one; enum kvr_wire_worker_state. Control */
 	_Atomic uint32_t bookings; /* the same */
 	_Atomic uint32_t wish;	   /* of the last one: number << 16 | KVR_BEAT_F_*. Lcores: w */
-	uint32_t refs;		   /* the worker, and every view that has it. Control */
+	_Atomic uint64_t hop; /* of one by another next hop than the view's: kvr_beat_hop(); 0: none
+			       * since control took the last one. Lcores: w, control: rw */
+	uint32_t refs;	      /* the worker, and every view that has it. Control */
 	uint32_t n;
 	struct kvr_beat_load load[]; /* of rank dp_start + i */
 };
@@ -89,7 +91,7 @@ struct kvr_worker {
 	uint64_t total_kv_blocks;	 /* 0 unknown */
 	uint8_t role;			 /* enum kvr_role */
 	uint8_t flags;			 /* KVR_HELLO_F_* */
-	bool moved;			 /* `path` has changed in this life */
+	bool moved;			 /* `path` has changed in this life, or its next hop */
 	bool warm;			 /* a snapshot had its blocks, all of them */
 	bool rests;			 /* it drains, and its agent has asked for that */
 	uint32_t wished;		 /* beat->wish when it was last acted on */
@@ -164,6 +166,17 @@ uint32_t kvr_registry_last_epoch(const struct kvr_registry *r, uint64_t id);
 
 /** Give @p w its beat, for the ranks it has. @return 0 or -ENOMEM. */
 int kvr_worker_beat(struct kvr_worker *w);
+
+/** kvr_beat::hop of a heartbeat from @p from: its MAC, and of which path; never 0. */
+uint64_t kvr_beat_hop(const struct kvr_path *from);
+
+/**
+ * Take over the next hop by which heartbeats of @p w come, if that is another one than its path
+ * has, and they came by this path. Who says so has been found to be the worker by its id, its life
+ * and its address, as far as an address can be believed: more than ARP asks, and less than a move
+ * to another address does. The mark is taken. @return whether it has changed.
+ */
+bool kvr_worker_take_hop(struct kvr_worker *w);
 
 /** Workers alive, in order of joining; @p i below kvr_registry_count(). */
 uint32_t kvr_registry_count(const struct kvr_registry *r);

@@ -128,6 +128,32 @@ static void beat_put(struct kvr_beat *b)
 
 /* ---- workers ---- */
 
+#define HOP_MAC_BITS 48
+
+uint64_t kvr_beat_hop(const struct kvr_path *from)
+{
+	uint64_t mac = 0;
+
+	memcpy(&mac, from->mac, sizeof(from->mac));
+	return mac | (uint64_t)(kvr_path_hash(from, 0) | 1u) << HOP_MAC_BITS;
+}
+
+bool kvr_worker_take_hop(struct kvr_worker *w)
+{
+	uint64_t hop;
+
+	/* The word is whole by itself, and publishes nothing; most often there is none. */
+	if (atomic_load_explicit(&w->beat->hop, memory_order_relaxed) == 0)
+		return false;
+	hop = atomic_exchange_explicit(&w->beat->hop, 0, memory_order_relaxed);
+	if ((hop ^ kvr_beat_hop(&w->path)) >> HOP_MAC_BITS != 0 ||
+	    memcmp(w->path.mac, &hop, sizeof(w->path.mac)) == 0)
+		return false;
+	memcpy(w->path.mac, &hop, sizeof(w->path.mac));
+	w->moved = true;
+	return true;
+}
+
 void kvr_registry_destroy(struct kvr_registry *r)
 {
 	if (r == NULL)

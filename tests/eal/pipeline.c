@@ -35,6 +35,7 @@ const char *pipeline_router = "source_share = 0\n";
 uint32_t pipeline_mbufs = PIPELINE_MBUFS;
 uint8_t pipeline_host = 2;
 uint8_t pipeline_net;
+uint8_t pipeline_mac = 2;
 uint32_t pipeline_block_size = 4;
 const char *pipeline_port = "cookie = off\n";
 uint64_t pipeline_start_ns;
@@ -168,6 +169,7 @@ void pipeline_send(uint32_t from, const void *payload, size_t len)
 	}
 	m = box_frame(&box, pipeline_into, &peer, payload, len);
 	need(m != NULL, "no peer mbuf, or payload too long");
+	rte_pktmbuf_mtod(m, uint8_t *)[11] = pipeline_mac;
 	inject(m);
 }
 
@@ -192,6 +194,7 @@ static void collect_queue(struct rte_ring *from)
 			struct out *o = &slots[n_out++];
 
 			o->to = to.udp_port;
+			memcpy(o->mac, rte_pktmbuf_mtod(m, uint8_t *), sizeof(o->mac));
 			o->len = m->pkt_len - headers;
 			memcpy(o->bytes, rte_pktmbuf_mtod_offset(m, uint8_t *, headers),
 			       RTE_MIN(o->len, sizeof(o->bytes)));

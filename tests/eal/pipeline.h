@@ -22,7 +22,8 @@
 
 /** A frame the router sent. */
 struct out {
-	uint16_t to; /* UDP port */
+	uint16_t to;	/* UDP port */
+	uint8_t mac[6]; /* next hop */
 	uint32_t len;
 	union {
 		struct kvr_wire_hdr hdr;
@@ -51,6 +52,9 @@ extern uint8_t pipeline_host;
 
 /** The byte before it; 0 unless a test changes it. */
 extern uint8_t pipeline_net;
+
+/** Last byte of the MAC that pipeline_send() sends from; 2 unless a test changes it. */
+extern uint8_t pipeline_mac;
 
 /** Block size that workers name; 4 unless a test changes it. */
 extern uint32_t pipeline_block_size;

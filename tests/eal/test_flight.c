@@ -319,6 +319,31 @@ static void the_first_item_passes_or_the_request_moves(void)
 	kvr_flight_destroy(t);
 }
 
+static void a_published_client_may_get_another_next_hop(void)
+{
+	static const uint8_t mac[6] = {2, 3, 4, 5, 6, 7};
+	struct kvr_flight_table *t = table();
+	struct kvr_flight *r = take(t, 1, 2);
+	struct kvr_relay before, after;
+	uint64_t handle;
+
+	memset(&r->relay.client, 0x11, sizeof(r->relay.client));
+	memset(&r->relay.agent, 0x22, sizeof(r->relay.agent));
+	r->relay.worker = 77;
+	kvr_flight_publish(r);
+	handle = kvr_flight_handle(t, r);
+	CU_ASSERT_PTR_EQUAL(kvr_flight_relay(t, handle, &before), r);
+	CU_ASSERT_EQUAL(memcmp(&before, &r->relay, sizeof(before)), 0);
+	kvr_flight_next_hop(r, mac);
+	CU_ASSERT_PTR_EQUAL(kvr_flight_relay(t, handle, &after), r);
+	CU_ASSERT_EQUAL(memcmp(after.client.mac, mac, sizeof(mac)), 0);
+	memcpy(before.client.mac, mac, sizeof(mac)); /* and nothing else */
+	CU_ASSERT_EQUAL(memcmp(&before, &after, sizeof(before)), 0);
+	CU_ASSERT_EQUAL(memcmp(&after, &r->relay, sizeof(after)), 0);
+	kvr_flight_release(t, r);
+	kvr_flight_destroy(t);
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"name", a_name_finds_its_slot_until_released},
@@ -332,6 +357,7 @@ int main(void)
 			       {"oldest", the_oldest_lingers_first},
 			       {"model", random_life_agrees_with_a_model},
 			       {"sizes", bad_sizes_are_refused},
+			       {"next hop", a_published_client_may_get_another_next_hop},
 			       {"first item", the_first_item_passes_or_the_request_moves},
 			       CU_TEST_INFO_NULL};
 

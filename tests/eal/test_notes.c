@@ -94,6 +94,9 @@ static struct note filled(enum note_type type)
 	case NOTE_PART_SESSION:
 		n.session.worker = 9;
 		break;
+	case NOTE_PART_MAC:
+		n.mac[5] = 9;
+		break;
 	case NOTE_PART_NONE:
 		break;
 	}

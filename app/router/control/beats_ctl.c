@@ -5,8 +5,14 @@
  * them: a batch that is still under way is filled again at a later tick, and a report that finds no
  * room stays where it is and may be overwritten by a newer one.
  */
+#include "control/log.h"
 #include "control/thread.h"
 #include "event/event.h"
+#include "start/pools.h"
+
+#include <inttypes.h>
+
+#include <rte_ether.h>
 
 #define LOADS_TURN 64u /* reports applied in one turn of an lcore */
 
@@ -87,11 +93,32 @@ static void pass_on(struct router *rt, struct load_batch *b)
 	call_start(rt, b->pool->event_lcore, &b->event);
 }
 
+/*
+ * Its frames come from another MAC: a gateway has failed over, or its machine or card is another.
+ * The view that goes out at the end of this tick has all of these workers, so however often
+ * somebody changes it costs one view in a tick; requests under way follow (lcore/agent_path.h).
+ */
+static void other_hop(struct router *rt, const struct kvr_worker *w)
+{
+	char where[KVR_PATH_TEXT];
+
+	rt->ctl->dirty = true;
+	log_worker(w->id,
+		   KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .worker = &w->id,
+				 .pool = pool_of(rt, w)->name,
+				 .addr = kvr_path_text(&w->path, where, sizeof(where))),
+		   "worker %" PRIu64 " has another next hop: " RTE_ETHER_ADDR_PRT_FMT, w->id,
+		   w->path.mac[0], w->path.mac[1], w->path.mac[2], w->path.mac[3], w->path.mac[4],
+		   w->path.mac[5]);
+}
+
 static void heard(struct router *rt, struct kvr_worker *w)
 {
 	/* Publishes nothing: a heartbeat that is seen late is seen at the next tick. */
 	const uint64_t at = atomic_load_explicit(&w->beat->heard_ns, memory_order_relaxed);
 
+	if (kvr_worker_take_hop(w))
+		other_hop(rt, w);
 	if (at == w->told_ns)
 		return;
 	w->told_ns = at;

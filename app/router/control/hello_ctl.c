@@ -109,11 +109,11 @@ static void hello_again(struct router *rt, struct ctl_frame *f, struct kvr_worke
 	}
 	w->last_seen_ns = rt->ctl->live.now_ns;
 	if (kvr_path_same(&w->path, f->path) && w->path.max_frame == h->max_frame &&
-	    memcmp(w->path.mac, f->path->mac, sizeof(w->path.mac)) == 0) {
+	    kvr_path_same_hop(&w->path, f->path)) {
 		hello_welcome(rt, w, f->buf); /* the answer was lost */
 		return;
 	}
-	w->moved = w->moved || !kvr_path_same(&w->path, f->path);
+	w->moved = true;
 	w->path = *f->path;
 	w->path.max_frame = h->max_frame;
 	worker_moved(rt, w, f->buf);

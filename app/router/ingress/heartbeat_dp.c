@@ -51,7 +51,8 @@ static enum kvr_code check_loads(const struct kvr_view_worker *w,
 }
 
 static void mark(const struct lcore *lc, const struct kvr_view_worker *w,
-		 const struct kvr_wire_rank_load *l, uint32_t n, uint32_t wish)
+		 const struct kvr_path *from, const struct kvr_wire_rank_load *l, uint32_t n,
+		 uint32_t wish)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		struct kvr_beat_load *b = &w->beat->load[l[i].dp_rank - w->dp_start];
@@ -69,7 +70,9 @@ static void mark(const struct lcore *lc, const struct kvr_view_worker *w,
 		/* Pairs with the exchange in take_loads(). */
 		atomic_store_explicit(&b->fresh, 1, memory_order_release);
 	}
-	/* Publishes nothing, nor does the next one. */
+	/* Publishes nothing, nor do the next ones. */
+	if (unlikely(!kvr_path_same_hop(from, &w->path)))
+		atomic_store_explicit(&w->beat->hop, kvr_beat_hop(from), memory_order_relaxed);
 	atomic_store_explicit(&w->beat->wish, wish, memory_order_relaxed);
 	atomic_store_explicit(&w->beat->heard_ns, lc->now_ns, memory_order_relaxed);
 }
@@ -112,6 +115,6 @@ void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pa
 		return;
 	}
 	in_count(lc, IN_HEARTBEATS);
-	mark(lc, w, load, b->n_ranks, (uint32_t)b->wish << 16 | b->flags);
+	mark(lc, w, from, load, b->n_ranks, (uint32_t)b->wish << 16 | b->flags);
 	answer(lc, m, from, w);
 }

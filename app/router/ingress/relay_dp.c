@@ -12,6 +12,8 @@
 #include "lcore/notes.h"
 #include "lcore/out.h"
 
+#include <string.h>
+
 #include "kvr_frame.h"
 
 static const struct kvr_wire_hdr *hdr_of(const struct rte_mbuf *m)
@@ -75,6 +77,16 @@ static enum kvr_code other_life(const struct lcore *lc, const struct kvr_relay *
 	return w->epoch == epoch ? KVR_E_UNKNOWN_REQUEST : KVR_E_STALE_EPOCH;
 }
 
+/* The client is reached by another next hop than when it sent its ROUTE. Slots are the scheduler's;
+ * lost for want of room, its next frame says the same. */
+static void client_hop(struct pool *p, uint64_t handle, const struct kvr_path *from)
+{
+	struct note n = {.type = NOTE_CLIENT_HOP, .handle = handle};
+
+	memcpy(n.mac, from->mac, sizeof(n.mac));
+	notes_put(p, &n);
+}
+
 /*
  * The slot behind the frame's handle, when the frame comes from the side of the request that may
  * send it, and from the life of the worker that has the request; else the frame has been dealt
@@ -111,6 +123,8 @@ static struct kvr_flight *slot_of(struct lcore *lc, struct rte_mbuf *m, const st
 		source_refuse(lc, m, from, other_life(lc, relay, h->epoch));
 		return NULL;
 	}
+	if (unlikely(!agent && !kvr_path_same_hop(from, &relay->client)))
+		client_hop(*p, h->handle, from);
 	return r;
 }
 

@@ -7,7 +7,8 @@
  * Where the worker of a request is. A slot keeps the path its request was dispatched to; a worker
  * that has moved since takes its requests along, as its path in the view is what counts. Nothing is
  * written into slots, which ingress lcores read at any time: the one store that publishes the view
- * moves them all. The look-up is made only while some worker is not where it joined. Another life
+ * moves them all. The look-up is made only while some worker is not where it joined, or is reached
+ * by another next hop. Another life
  * of the worker has nothing to do with its requests, wherever it is.
  */
 

@@ -26,6 +26,7 @@ void note_drop(struct lcore *control, const struct note *n)
 	case NOTE_PART_CODE:
 	case NOTE_PART_PROGRESS:
 	case NOTE_PART_SESSION:
+	case NOTE_PART_MAC:
 		break;
 	}
 }

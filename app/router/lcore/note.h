@@ -36,6 +36,7 @@ enum note_part {
 	NOTE_PART_CODE,	    /* code; owns nothing */
 	NOTE_PART_PROGRESS, /* progress; owns nothing */
 	NOTE_PART_SESSION,  /* session; owns nothing */
+	NOTE_PART_MAC,	    /* mac; owns nothing */
 };
 
 /** X(type, name, part) */
@@ -55,13 +56,15 @@ enum note_part {
 	X(NOTE_SESSION_OPENED, "SESSION_OPENED", NOTE_PART_SESSION)                                \
 	X(NOTE_SESSION_CLOSED, "SESSION_CLOSED", NOTE_PART_SESSION)                                \
 	X(NOTE_SESSION_RELEASE, "SESSION_RELEASE", NOTE_PART_FRAME)                                \
-	X(NOTE_MISSING, "MISSING", NOTE_PART_FRAME)
+	X(NOTE_MISSING, "MISSING", NOTE_PART_FRAME)                                                \
+	X(NOTE_CLIENT_HOP, "CLIENT_HOP", NOTE_PART_MAC)
 
 /** NOTE_PROGRESS: an item of a stream, or PROGRESS, has changed something. NOTE_RESULT: the last
  * item of a prefill leg, a RESPONSE; NOTE_LONG_RESULT: the same of several frames, which count in
  * lcore::moved; NOTE_RESULT_AGAIN: the first of these once more. NOTE_LAST: that of an answer whose
  * client has asked for TRACK. NOTE_FIN_ACKED: the client has the last item. NOTE_MISSING: what a
- * worker lacks of a DISPATCH. The others are called after their frame. */
+ * worker lacks of a DISPATCH. NOTE_CLIENT_HOP: frames of the client come by another next hop. The
+ * others are called after their frame. */
 enum note_type {
 #define NOTE_ENUM(type, name, part) type,
 	NOTE_LIST(NOTE_ENUM)
@@ -89,6 +92,7 @@ struct note {
 			uint32_t epoch;	 /* and its life */
 			uint32_t code;
 		} session;
+		uint8_t mac[6];
 	};
 };
 _Static_assert(sizeof(struct note) == 32, "two notes a cache line");

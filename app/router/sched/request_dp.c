@@ -14,16 +14,35 @@
 #include "sched/share.h"
 #include "sched/track.h"
 
+#include <string.h>
+
 #include "kvr_frame.h"
 #include "kvr_reason.h"
 
-/* Whether a frame about a request comes from where its ROUTE came from. */
-static bool is_client(struct pool *p, const struct kvr_flight *slot, const struct kvr_path *from)
+/* All that goes to the client of a request takes this next hop from now on. */
+static void client_hop(struct kvr_flight *slot, const uint8_t mac[6])
 {
-	if (likely(kvr_path_same(from, &slot->relay.client)))
-		return true;
-	pool_count(p, PC_STRANGERS, 1);
-	return false;
+	struct request *r = request_of(slot);
+
+	kvr_flight_next_hop(slot, mac);
+	for (uint32_t leg = 0; r != NULL && leg < RTE_DIM(r->slot); leg++)
+		if (r->slot[leg] != NULL)
+			kvr_flight_next_hop(r->slot[leg], mac);
+	if (r != NULL && r->job != NULL)
+		memcpy(r->job->client.mac, mac, sizeof(r->job->client.mac));
+}
+
+/* Whether a frame about a request comes from where its ROUTE came from; then what is sent to the
+ * client goes the way that it has come by. */
+static bool from_its_client(struct pool *p, struct kvr_flight *slot, const struct kvr_path *from)
+{
+	if (unlikely(!kvr_path_same(from, &slot->relay.client))) {
+		pool_count(p, PC_STRANGERS, 1);
+		return false;
+	}
+	if (unlikely(!kvr_path_same_hop(from, &slot->relay.client)))
+		client_hop(slot, from->mac);
+	return true;
 }
 
 /* Whether (source, id) has ended lately; then what its client has been told. */
@@ -47,7 +66,7 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, 
 	struct kvr_rq_event e = {.kind = KVR_RQE_REPEATED};
 
 	request_count(p, r, PC_REPEATS, 1);
-	if (!is_client(p, slot, &j->client)) {
+	if (!from_its_client(p, slot, &j->client)) {
 		answer_job(lc, j, &(const struct refusal){.code = KVR_E_NOT_ALLOWED});
 		return;
 	}
@@ -335,6 +354,15 @@ static void on_missing(struct lcore *lc, struct pool *p, const struct note *n)
 
 /* ---- clients ---- */
 
+static void on_client_hop(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
+
+	RTE_SET_USED(lc);
+	if (slot != NULL)
+		client_hop(slot, n->mac);
+}
+
 static void on_fin_acked(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
@@ -354,7 +382,7 @@ static void from_client(struct lcore *lc, struct pool *p, struct kvr_flight *slo
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const struct life x = {lc, p, request_of(slot), {h->kind, h}};
 
-	if (!is_client(p, slot, path_kept(m))) {
+	if (!from_its_client(p, slot, path_kept(m))) {
 		out_reject_frame(lc, m, path_kept(m),
 				 &(const struct refusal){.code = KVR_E_NOT_ALLOWED});
 		return;
@@ -414,6 +442,7 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 	[NOTE_SESSION_RELEASE] = session_on_release,
 	[NOTE_MISSING] = on_missing,
 	[NOTE_LOADS] = on_loads,
+	[NOTE_CLIENT_HOP] = on_client_hop,
 };
 _Static_assert(RTE_DIM(handlers) == NOTE_TYPES, "a handler for each type");
 

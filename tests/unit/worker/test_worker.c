@@ -104,6 +104,55 @@ static void only_a_worker_that_leaves_in_order_is_no_loss(void)
 	CU_ASSERT_TRUE(kvr_worker_is_loss(&w, KVR_WORKER_DRAINING, KVR_WORKER_GONE, false));
 }
 
+static struct kvr_path way(uint16_t udp_port, uint16_t vlan, uint8_t mac)
+{
+	return (struct kvr_path){.ip = {[10] = 0xff, 0xff, 10, 0, 0, 2},
+				 .udp_port = udp_port,
+				 .vlan = vlan,
+				 .family = 4,
+				 .mac = {2, 0, 0, 0, 0, mac}};
+}
+
+static bool beats(struct kvr_worker *w, struct kvr_path from)
+{
+	atomic_store(&w->beat->hop, kvr_beat_hop(&from));
+	return kvr_worker_take_hop(w);
+}
+
+static void a_next_hop_is_taken_from_beats_of_the_same_path(void)
+{
+	struct kvr_registry *r = kvr_registry_create(2, 1);
+	struct kvr_worker *w = kvr_registry_add(r, 10, 5);
+	struct kvr_view *v;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	w->dp_size = 1;
+	w->path = way(2000, 7, 2);
+	CU_ASSERT_EQUAL_FATAL(kvr_worker_beat(w), 0);
+	CU_ASSERT_FALSE(kvr_worker_take_hop(w)); /* none has come */
+	CU_ASSERT_FALSE(beats(w, way(2000, 7, 2)));
+	CU_ASSERT_FALSE(w->moved);
+	/* Left before HELLO came from elsewhere. */
+	CU_ASSERT_FALSE(beats(w, way(2001, 7, 3)));
+	CU_ASSERT_FALSE(beats(w, way(2000, 0, 3)));
+	CU_ASSERT_EQUAL(w->path.mac[5], 2);
+	CU_ASSERT_TRUE(beats(w, way(2000, 7, 3)));
+	CU_ASSERT_EQUAL(w->path.mac[5], 3);
+	CU_ASSERT_TRUE(w->moved);
+	CU_ASSERT_FALSE(kvr_worker_take_hop(w)); /* once */
+	/* All bytes, in their order. */
+	w->path.mac[0] = 4;
+	CU_ASSERT_TRUE(beats(w, way(2000, 7, 3)));
+	CU_ASSERT_EQUAL(w->path.mac[0], 2);
+	CU_ASSERT_EQUAL(w->path.vlan, 7);
+	v = kvr_view_build(r);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(v);
+	CU_ASSERT_EQUAL(v->moved, 1);
+	CU_ASSERT_EQUAL(kvr_view_find(v, 10)->path.mac[5], 3);
+	kvr_view_free(v);
+	kvr_registry_destroy(r);
+}
+
 static void empty_registry_makes_an_empty_view(void)
 {
 	struct kvr_registry *r = kvr_registry_create(1, 0);
@@ -171,6 +220,7 @@ int main(void)
 			       {"tombstones", the_last_epochs_of_a_bounded_number_are_remembered},
 			       {"view", view_finds_every_worker_and_rank_and_no_other},
 			       {"loss", only_a_worker_that_leaves_in_order_is_no_loss},
+			       {"next hop", a_next_hop_is_taken_from_beats_of_the_same_path},
 			       {"empty", empty_registry_makes_an_empty_view},
 			       CU_TEST_INFO_NULL};
 
