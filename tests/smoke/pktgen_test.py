@@ -4,7 +4,7 @@
 
 usage: pktgen_test.py KVROUTE KVROUTE_LOAD MAKE_PCAP
 
-Queries, garbage and foreign frames go round for some seconds: every frame that testpmd has sent is counted by the router, each
+Queries, garbage and foreign frames go round for five seconds: every frame that testpmd has sent is counted by the router, each
 once, as what it is. Then requests that book go once, and kvroute-load --engines-only on a second port serves them. All three
 programs share one CPU. Exit status 77: no testpmd, or no telemetry.
 """
@@ -40,7 +40,7 @@ block_size = 16
 max_ranks = 16
 max_blocks = 64K
 """
-SECONDS, REQUESTS = 2, 500
+SECONDS, REQUESTS = 5, 500
 ENGINES = ["--engines-only", "--ip", "10.78.0.2", "--router", "10.78.0.1", "--engines", "2", "--ranks", "2", "--clients", "1",
            "--blocks-per-rank", "0", "--seconds", "3600", "--drain", "0", "--json", "--quiet"]
 
