@@ -400,6 +400,81 @@ static void answers_have_a_rate_and_ping_its_own(void)
 	close_pair(p);
 }
 
+/* The same for questions about addresses, of each family: they take nothing from ping. */
+static void questions_have_a_rate_of_their_own(void)
+{
+	struct rte_mbuf *m[KVR_PORT_BURST];
+	struct kvr_pkt pkts[KVR_PORT_BURST];
+
+	for (int family = 4; family <= 6; family += 2) {
+		struct kvr_path to = {.family = (uint8_t)family, .ip = {[10] = 0xff, 0xff}};
+		struct rte_mbuf *ask;
+		struct kvr_port *p[2];
+		uint8_t ping[98], frame[128];
+		uint64_t answered;
+		uint16_t len;
+
+		answer_rate = 1;
+		open_pair(p, 256, 1500);
+		answer_rate = 0;
+		kvr_ip_parse(family == 4 ? "10.0.0.2" : "fd00::2", to.ip);
+		ask = kvr_port_alloc(kvr_port_queue(p[0], 0));
+		CU_ASSERT_EQUAL_FATAL(kvr_pkt_ask(kvr_port_local(p[0]), &to, ask), 0);
+		len = ask->data_len;
+		CU_ASSERT_TRUE_FATAL(len <= sizeof(frame));
+		memcpy(frame, rte_pktmbuf_mtod(ask, void *), len);
+		rte_pktmbuf_free(ask);
+		for (unsigned int i = 0; i < KVR_PORT_BURST; i++)
+			inject(p[0], frame, len, len);
+		CU_ASSERT_EQUAL(receive(p[1], m, pkts), 0);
+		CU_ASSERT_EQUAL(counter(p[1], family == 4 ? V(ARP) : V(ND)), KVR_PORT_BURST);
+		answered = counter(p[1], KVR_PORT_ANSWERED);
+		CU_ASSERT_TRUE(answered > 0);
+		CU_ASSERT_TRUE(counter(p[1], KVR_PORT_UNANSWERED) > 0);
+		CU_ASSERT_EQUAL(answered + counter(p[1], KVR_PORT_UNANSWERED), KVR_PORT_BURST);
+		make_ping(p, ping);
+		inject(p[0], ping, sizeof(ping), sizeof(ping));
+		CU_ASSERT_EQUAL(receive(p[1], m, pkts), 0);
+		CU_ASSERT_EQUAL(counter(p[1], KVR_PORT_ANSWERED), answered + 1);
+		kvr_port_flush(kvr_port_queue(p[1], 0));
+		receive(p[0], m, pkts);
+		close_pair(p);
+	}
+}
+
+/* Several queues of a device that can spread by flow: it is told to, by addresses and ports. */
+static void a_device_that_can_is_told_to_spread(void)
+{
+	static const uint32_t queues[] = {1, 2, 4};
+
+	for (unsigned int i = 0; i < RTE_DIM(queues); i++) {
+		struct kvr_port_conf c = conf_of("net_null9", 1);
+		struct rte_eth_conf told;
+		struct rte_eth_dev_info dev;
+		struct kvr_port_info info;
+		struct kvr_port *p;
+
+		c.mbufs = 4095;
+		p = kvr_port_create_shared("test", &c, 0, queues[i], err, sizeof(err));
+		CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+		CU_ASSERT_EQUAL_FATAL(kvr_port_start(p, err, sizeof(err)), 0);
+		kvr_port_info(p, &info);
+		CU_ASSERT_EQUAL(info.queues, queues[i]);
+		CU_ASSERT_EQUAL(info.rss, queues[i] > 1);
+		CU_ASSERT_EQUAL(rte_eth_dev_info_get(info.ethdev, &dev), 0);
+		CU_ASSERT_NOT_EQUAL_FATAL(dev.flow_type_rss_offloads & RTE_ETH_RSS_UDP, 0);
+		CU_ASSERT_EQUAL(rte_eth_dev_conf_get(info.ethdev, &told), 0);
+		CU_ASSERT_EQUAL(told.rxmode.mq_mode,
+				queues[i] > 1 ? RTE_ETH_MQ_RX_RSS : RTE_ETH_MQ_RX_NONE);
+		CU_ASSERT_EQUAL(told.rx_adv_conf.rss_conf.rss_hf,
+				queues[i] > 1 ? dev.flow_type_rss_offloads &
+							(RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP)
+					      : 0);
+		CU_ASSERT_EQUAL(kvr_port_spreads(kvr_port_queue(p, 0)), false);
+		kvr_port_destroy(p);
+	}
+}
+
 static void null_port_swallows_and_refuses(void)
 {
 	struct kvr_port_conf c = conf_of("net_null7,size=64", 1);
@@ -579,6 +654,8 @@ int main(int argc, char **argv)
 		{"every frame is counted once", every_frame_is_counted_once_whatever_it_is},
 		{"damaged frames", damaged_frames_leave_nothing_behind},
 		{"answer rate", answers_have_a_rate_and_ping_its_own},
+		{"question rate", questions_have_a_rate_of_their_own},
+		{"rss", a_device_that_can_is_told_to_spread},
 		{"null port", null_port_swallows_and_refuses},
 		{"memif carries large frames", memif_carries_large_frames},
 		{"queues are separate", queues_are_separate},

@@ -142,6 +142,28 @@ class Host(Rig):
                 s.send(frame)
             self.router.go_on()
         self.until('it is seen', self.asked('/kvroute/ports', lambda a: a['p1']['device']['imissed'] > 0))
+        self.losses()
+
+    def losses(self):
+        """What the devices have lost is a term of the balance."""
+        self.until('nothing moves', lambda: self.device('p1') == self.device('p1'))
+        balance, total = self.ask_router('/kvroute/balance'), 0
+        for name in ('p0', 'p1'):
+            told = balance[f'losses_{name}']
+            before = told['imissed'] + told['ierrors'] + told['rx_nombuf']
+            total += before + told['spread_full'] + told['tx_dropped'] + told['oerrors']
+            if told['rx_offered'] != told['rx_frames'] + before:
+                raise Failed(f'{name}: {told}')
+        told, device = balance['losses_p1'], self.device('p1')
+        lost = {k: told[k] for k in ('imissed', 'ierrors', 'rx_nombuf', 'rx_frames')}
+        if lost != device or not lost['imissed']:
+            raise Failed(f'the device has {device}, the balance {told}')
+        if balance['lost'] != total or balance['balance'] != 'ok':
+            raise Failed(f'{total} lost, the balance is {balance}')
+
+    def device(self, name):
+        port = self.ask_router('/kvroute/ports')[name]
+        return {**{k: port['device'][k] for k in ('imissed', 'ierrors', 'rx_nombuf')}, 'rx_frames': port['rx_frames']}
 
     # ---- its buffers ----
 
