@@ -13,6 +13,7 @@
 
 #include "box.h"
 #include "control/control.h"
+#include "kvr_eal.h"
 #include "lcore/loop.h"
 #include "lcore/notes.h"
 #include "pipeline.h"
@@ -71,7 +72,7 @@ void threads_eal(const char *memory_mb)
 {
 	/* All threads float over the CPUs this process has. */
 	char cpus[512] = "", lcores[THREADS_MAX * 520 + 600];
-	const char *argv[] = {"test",	  "--no-huge",	    "--no-shconf",
+	const char *argv[] = {"test",	  kvr_eal_pages(),  "--no-shconf",
 			      "--no-pci", "--no-telemetry", "--lcores",
 			      lcores,	  "--main-lcore",   "0",
 			      "-m",	  memory_mb,	    "--log-level=*:error"};

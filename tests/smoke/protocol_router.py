@@ -48,7 +48,7 @@ class Router:
         with open(config, 'w') as out:
             out.write(f'''[router]
 ingress = {','.join(map(str, polling))}
-hugepages = off
+hugepages = {os.environ.get('KVR_HUGEPAGES', 'off')}
 memory_mb = {memory_mb}
 {'' if 'idle' in router_options or ingress > 1 else 'idle = sleep'}
 file_prefix = {self.prefix}
