@@ -32,7 +32,7 @@ static const struct kvr_client_pool *find(const struct kvr_client_pool *pools, u
 					  const char *name)
 {
 	for (uint32_t i = 0; i < n; i++)
-		if (strcmp(pools[i].name, name) == 0 && gw_pool_serves(&pools[i]))
+		if (strcmp(pools[i].name, name) == 0 && pools[i].serves)
 			return &pools[i];
 	return NULL;
 }
@@ -57,7 +57,7 @@ static unsigned int print_models(const struct gw_thread *t, FILE *out)
 	if (r != NULL)
 		pools = kvr_client_pools(r->client, &n_pools);
 	for (uint32_t i = 0; i < n_pools; i++)
-		if (gw_pool_serves(&pools[i]))
+		if (pools[i].serves)
 			print_model(out, &n, pools[i].name, &pools[i], NULL);
 	for (uint32_t i = 0; i < o->n_models; i++) {
 		p = find(pools, n_pools, o->models[i].of);

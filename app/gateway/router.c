@@ -46,7 +46,7 @@ static void note_ready(struct gw_thread *t)
 
 	pools = r != NULL ? kvr_client_pools(r->client, &n) : NULL;
 	for (uint32_t i = 0; i < n && !ready; i++)
-		ready = gw_pool_serves(&pools[i]);
+		ready = pools[i].serves;
 	if (ready && !t->ready)
 		kvr_stats_add(t->row, GW_THREADS_READY, 1);
 	else if (!ready && t->ready)
@@ -227,11 +227,6 @@ struct gw_router *gw_router_pick(struct gw_thread *t, uint32_t tried)
 		if (t->routers[i].up && (tried & (1u << i)) == 0)
 			return &t->routers[i];
 	return NULL;
-}
-
-bool gw_pool_serves(const struct kvr_client_pool *p)
-{
-	return p->ranks > 0 && p->role != KVR_ROLE_PREFILL;
 }
 
 static const char *other_name(const struct gw_name list[], uint32_t n, const char *name)

@@ -63,8 +63,4 @@ uint32_t gw_router_bit(const struct gw_router *r);
 /** Find a model at a router; "" is the only one there is. @return false: not served here. */
 bool gw_router_model(const struct gw_router *r, const char *name, struct gw_model *out);
 
-/** May requests be sent to this pool: ranks are there, and it is not one that only computes
- * prompts for another? */
-bool gw_pool_serves(const struct kvr_client_pool *p);
-
 #endif

@@ -92,12 +92,14 @@ static int read_pools(struct kvr_client *c, const struct kvr_wire_connected *w)
 
 		memcpy(at, name, len);
 		at[len] = '\0';
-		pools[i] = (struct kvr_client_pool){.name = at,
-						    .number = e[i].pool,
-						    .role = e[i].role,
-						    .block_size = e[i].block_size,
-						    .ranks = e[i].ranks,
-						    .eagle = (e[i].flags & KVR_POOL_F_EAGLE) != 0};
+		pools[i] =
+			(struct kvr_client_pool){.name = at,
+						 .number = e[i].pool,
+						 .role = e[i].role,
+						 .block_size = e[i].block_size,
+						 .ranks = e[i].ranks,
+						 .eagle = (e[i].flags & KVR_POOL_F_EAGLE) != 0,
+						 .serves = (e[i].flags & KVR_POOL_F_SERVES) != 0};
 		at += len + 1;
 		name += RTE_ALIGN_CEIL(e[i].name_len, 8);
 	}

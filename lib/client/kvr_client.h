@@ -101,6 +101,7 @@ struct kvr_client_pool {
 	uint32_t block_size; /**< tokens of a block, for kvr_client_hash_tokens() */
 	uint32_t ranks;	     /**< known to the router at that time */
 	bool eagle;	     /**< for kvr_client_hash_tokens(), too */
+	bool serves;	     /**< a request would have found workers at that time */
 };
 
 #define KVR_CLIENT_QUERY 0x1u /**< only ask where it would go: nothing is sent to an engine */

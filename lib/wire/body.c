@@ -103,7 +103,7 @@ static enum kvr_code check_connected(const void *body, uint32_t len, struct kvr_
 	for (uint32_t i = 0; i < m->n_pools; i++) {
 		const uint32_t n = pool[i].name_len, padded = (n + 7u) & ~7u;
 
-		if (pool[i].reserved != 0 || (pool[i].flags & ~KVR_POOL_F_EAGLE) != 0)
+		if (pool[i].reserved != 0 || (pool[i].flags & ~KVR_POOL_F_ALL) != 0)
 			return reserved_set(f);
 		if (pool[i].role > KVR_ROLE_DECODE || n == 0 || n > KVR_HINT_MAX_POOL ||
 		    pool[i].block_size == 0)

@@ -291,7 +291,9 @@ struct kvr_wire_pool {
 	uint16_t reserved;
 } __rte_packed;
 
-#define KVR_POOL_F_EAGLE 0x01u /* blocks are named by windows of block_size + 1 tokens */
+#define KVR_POOL_F_EAGLE  0x01u /* blocks are named by windows of block_size + 1 tokens */
+#define KVR_POOL_F_SERVES 0x02u /* a request to it would find workers now */
+#define KVR_POOL_F_ALL	  0x03u
 
 /* ---- sessions --------------------------------------------------------------------------- */
 

@@ -82,14 +82,43 @@ static void live(enum history h)
 		join(PAIR_P, 2, true);
 }
 
+/* What CONNECTED says of a pool. */
+static bool serves(uint32_t wire_id)
+{
+	const struct kvr_wire_ids ids = {.source = PAIR_CLIENT, .id = 1, .epoch = 1};
+	const struct kvr_wire_pool *e;
+	const struct kvr_wire_connected *c;
+	const struct out *o;
+	uint8_t zeros[400] = {0}, buf[1000];
+	int len;
+
+	no_hints();
+	kvr_hint_put(&hints, KVR_HINT_PAD, zeros, sizeof(zeros), NULL, 0);
+	len = kvr_put_connect(buf, sizeof(buf), &ids, 1432, &hints);
+	pipeline_flush();
+	pipeline_send(PEER_CLIENT, buf, (size_t)len);
+	pipeline_turn();
+	o = pipeline_expect(PEER_CLIENT, KVR_CONNECTED);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	c = (const void *)(&o->hdr + 1);
+	e = (const void *)(c + 1);
+	CU_ASSERT_EQUAL_FATAL(c->n_pools, 2);
+	if (e->pool != wire_id)
+		e++;
+	return (e->flags & KVR_POOL_F_SERVES) != 0;
+}
+
 static void what_can_be_served(void)
 {
 	for (size_t i = 0; i < RTE_DIM(can_serve); i++) {
 		const struct can_serve *c = &can_serve[i];
 
 		pair_start(c->enforce ? "" : "enforce_disagg = false\n", "");
+		CU_ASSERT_FALSE(serves(5));
 		join(PAIR_D, 1, false);
 		live(c->history);
+		CU_ASSERT_EQUAL(serves(5), c->path != 0);
+		CU_ASSERT_FALSE(serves(6));
 		pair_route(1, NULL);
 		SAID(c->said);
 		CU_ASSERT_EQUAL(pair_told[1].accepted.path, c->path);
@@ -100,6 +129,8 @@ static void what_can_be_served(void)
 		CU_ASSERT_EQUAL(pair_told[2].rejected, pair_told[1].rejected);
 		CU_ASSERT_EQUAL(pair_told[2].accepted.path, c->path);
 		pair_finish();
+		pair_leave(PAIR_D);
+		CU_ASSERT_FALSE(serves(5));
 		pair_stop();
 	}
 }

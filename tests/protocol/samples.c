@@ -229,8 +229,9 @@ static void connects(struct maker *m)
 						  .max_message = 1 << 20,
 						  .max_frames = 758,
 						  .cookie = COOKIE};
-	const struct kvr_wire_pool pools[] = {{.pool = 1, .block_size = 16, .ranks = 4},
-					      {.pool = 2, .block_size = 64, .role = 1}};
+	const struct kvr_wire_pool pools[] = {
+		{.pool = 1, .flags = KVR_POOL_F_SERVES, .block_size = 16, .ranks = 4},
+		{.pool = 2, .block_size = 64, .role = 1}};
 	const struct kvr_str names[] = {{"llama-70b", 9}, {"qwen", 4}};
 
 	const uint8_t zeros[68] = {0};

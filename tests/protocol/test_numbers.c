@@ -324,6 +324,7 @@ static const struct row {
 	unsigned int v;
 } rows[] = {
 	BIT("### 5.1", 2, EAGLE, KVR_POOL_F_EAGLE),
+	BIT("### 5.1", 2, SERVES, KVR_POOL_F_SERVES),
 	BIT("### 9.2", 4, DRAIN, KVR_BEAT_F_DRAIN),
 	BIT("### 6.1", 4, QUERY, KVR_REQ_F_QUERY),
 	BIT("### 6.1", 4, RESEND, KVR_REQ_F_RESEND),

@@ -41,9 +41,27 @@ class Agents(threading.Thread):
     def __init__(self, agents, serve):
         super().__init__(daemon=True)
         self.agents, self.later, self.seen, self.lock, self.ended = agents, [], [], threading.Lock(), False
+        self.serve = serve
         for agent in agents:
-            agent.answer = lambda job, agent=agent: (self.seen.append(job), serve(self, agent, job))
-            agent.hello()
+            self.begin(agent)
+
+    def begin(self, agent):
+        agent.answer = lambda job: (self.seen.append(job), self.serve(self, agent, job))
+        agent.hello()
+
+    def add(self, agent):
+        """One more, while they are driven."""
+        with self.lock:
+            self.begin(agent)
+            self.agents.append(agent)
+        wait_for(lambda: agent.state == 'SERVING')
+
+    def remove(self, agent):
+        with self.lock:
+            agent.goodbye()
+        wait_for(lambda: agent.gone)
+        with self.lock:
+            self.agents.remove(agent)
 
     def at(self, seconds, function):
         self.later.append((time.monotonic() + seconds, function))

@@ -28,6 +28,23 @@ id = 4
 block_size = {B}
 max_ranks = 4
 max_blocks = 4096
+max_requests = 1024
+[pool prompts]
+id = 5
+block_size = {B}
+role = prefill
+model = pair
+max_ranks = 4
+max_blocks = 4096
+max_requests = 1024
+[pool answers]
+id = 6
+block_size = {B}
+role = decode
+model = pair
+max_ranks = 4
+max_blocks = 4096
+max_requests = 1024
 '''
 TALLY = Tally(200, patience=30.0)
 check = TALLY.check
@@ -367,6 +384,19 @@ def pages(gw, agents):
     ids = {m['id']: m for m in r.json()['data']}
     check('models that are served', set(ids) == {'llama', 'alias', 'sql-adapter'}, r)
     check('with role and ranks', (ids['llama']['role'], ids['llama']['ranks'], ids['sql-adapter']['parent']) == ('aggregated', 4, 'llama'), r)
+    def listed():
+        return {m['id']: m['role'] for m in gw.call('GET', '/v1/models').json()['data']}
+
+    pair = [p.Agent('10.9.0.1', 201, 'answers', B, role=2), p.Agent('10.9.0.1', 202, 'prompts', B, role=1)]
+    agents.add(pair[0])
+    time.sleep(2.2)  # it asks each second
+    r = gw.post('/v1/completions', {'model': 'answers', 'prompt': [1]})
+    check('decode workers alone serve nobody', r.status == 503 and 'answers' not in listed(), (r, listed()))
+    agents.add(pair[1])
+    check('with a prefill worker they do', wait_for(lambda: listed().get('answers') == 'decode') and 'prompts' not in listed(), listed())
+    agents.remove(pair[1])
+    check('and not any more', wait_for(lambda: 'answers' not in listed()), listed())
+    agents.remove(pair[0])
     check('health', gw.call('GET', '/health').json() == {'status': 'ok'})
     check('ready', gw.call('GET', '/ready').json()['status'] == 'ready')
     r = gw.call('GET', '/metrics')

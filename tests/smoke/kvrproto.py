@@ -874,9 +874,9 @@ class Client(Endpoint):
         self.cookie, = struct.unpack_from('<Q', body, 32)
         at, pools = 40 + 16 * n, {}
         for i in range(n):
-            pool, role, _, block_size, ranks, name_len, _ = struct.unpack_from(
+            pool, role, flags, block_size, ranks, name_len, _ = struct.unpack_from(
                 '<HBBIIHH', body, 40 + 16 * i)
-            pools[body[at:at + name_len].decode()] = (pool, role, block_size, ranks)
+            pools[body[at:at + name_len].decode()] = (pool, role, block_size, ranks, flags)
             at += (name_len + 7) // 8 * 8
         self.pools, self.connecting, self.router_frame = pools, None, min(frame_size, self.max_frame)
         self.limits = dict(max_frame=frame_size, max_tokens=tokens, max_hashes=hashes,

@@ -106,7 +106,7 @@ local resp_bits = bits("response.flags", 16, {{0x1, "FIN"}, {0x2, "ERROR"}, {0x4
 local rack_bits = bits("response_ack.flags", 32, {{0x1, "FIN"}})
 local prog_bits = bits("progress.flags", 16, {{0x1, "FIRST"}, {0x2, "FIN"}, {0x4, "ERROR"},
 	{0x8, "CANCELLED"}})
-local pool_bits = bits("pool.flags", 8, {{0x1, "EAGLE"}})
+local pool_bits = bits("pool.flags", 8, {{0x1, "EAGLE"}, {0x2, "SERVES"}})
 local beat_bits = bits("heartbeat.flags", 16, {{0x1, "DRAIN"}})
 local dump_bits = bits("kv_events.flags", 16, {{0x1, "DUMP_BEGIN"}, {0x2, "DUMP"}, {0x4, "DUMP_END"}})
 

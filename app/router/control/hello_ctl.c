@@ -264,6 +264,22 @@ static uint32_t ranks_of(struct router *rt, uint32_t pool)
 	return n;
 }
 
+/* Spec 9.1, can_serve_requests; prefill pools are not asked by clients. */
+static bool pool_serves(struct router *rt, uint32_t pool)
+{
+	const struct pool *p = &rt->pool[pool];
+	bool taken = false;
+
+	for (uint32_t i = 0; i < kvr_registry_count(rt->registry) && !taken; i++) {
+		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+
+		taken = w->pool == pool && w->state == KVR_WORKER_SERVING;
+	}
+	return taken && p->role != KVR_ROLE_PREFILL &&
+	       (p->prefill == NULL || !p->conf->enforce_disagg ||
+		kvr_disagg_active(&p->prefill->pair.disagg));
+}
+
 /* The answer must fit what the client takes, what the path carries, and may not be longer than the
  * question: whoever asks has not proven his address yet. */
 static size_t client_limit(struct router *rt, const struct kvr_wire_connect *c,
@@ -308,7 +324,8 @@ void control_connect(struct router *rt, struct ctl_frame *f, struct refusal *why
 		pools[n++] = (struct kvr_wire_pool){
 			.pool = (uint16_t)rt->pool[i].wire_id,
 			.role = rt->pool[i].role,
-			.flags = rt->pool[i].eagle ? KVR_POOL_F_EAGLE : 0,
+			.flags = (rt->pool[i].eagle ? KVR_POOL_F_EAGLE : 0) |
+				 (pool_serves(rt, i) ? KVR_POOL_F_SERVES : 0),
 			.block_size = rt->pool[i].block_size,
 			.ranks = ranks_of(rt, i),
 		};
