@@ -97,17 +97,9 @@ static void enter(struct app_engine *e, struct app_conn *c, enum conn_state stat
 	TAILQ_REMOVE(list_of(e, c), c, link);
 	c->state = (uint8_t)state;
 	list = list_of(e, c);
-	if (state == FREE || (state == IDLE && !c->fresh)) {
-		TAILQ_INSERT_HEAD(list, c, link);
-		return;
-	}
-	if (state == IDLE) {
-		TAILQ_INSERT_TAIL(list, c, link);
-		return;
-	}
+	before = state == FREE || (state == IDLE && !c->fresh) ? NULL : TAILQ_LAST(list, conn_list);
 	/* All but who comes from a slow connection, or goes once more, is the youngest. */
-	before = TAILQ_LAST(list, conn_list);
-	while (before != NULL && before->since_us > c->since_us)
+	while (before != NULL && state != IDLE && before->since_us > c->since_us)
 		before = TAILQ_PREV(before, conn_list, link);
 	if (before != NULL)
 		TAILQ_INSERT_AFTER(list, before, c, link);
@@ -199,6 +191,55 @@ static struct app_conn *take_spare(struct app *a)
 	return c;
 }
 
+/* ---- the request ---- */
+
+/* What is left of it. An error is seen when the answer is read, which may be there already. */
+static void tell(struct app *a, struct app_conn *c)
+{
+	const struct app_ask *ask = c->ask;
+	const size_t len = ask->head_len + ask->content_len;
+	enum conn_state state = READING;
+	ssize_t n = 0;
+
+	while (c->sent < len && (n >= 0 || errno == EINTR)) {
+		const size_t head = c->sent < ask->head_len ? c->sent : ask->head_len;
+		const size_t content = c->sent - head;
+		struct iovec v[2] = {{ask->head + head, ask->head_len - head},
+				     {ask->content + content, ask->content_len - content}};
+		const struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
+
+		n = sendmsg(c->fd, &m, MSG_NOSIGNAL);
+		c->sent += n > 0 ? (size_t)n : 0;
+	}
+	if (c->sent < len && errno == EAGAIN)
+		state = SENDING;
+	if (state == c->state)
+		return;
+	watch(a, c, EPOLL_CTL_MOD, EPOLLIN | (state == SENDING ? EPOLLOUT : 0u));
+	c->state = (uint8_t)state; /* of the same list */
+}
+
+/* @p c is connecting, or was idle. */
+static void begin(struct app *a, struct app_conn *c, struct app_ask *ask)
+{
+	c->ask = ask;
+	a->eng->asks++;
+	a->eng->spare--;
+	a->eng->asked = true;
+	c->sent = 0;
+	c->heard = c->fresh = false;
+	ask->conn = c;
+	kvr_http_reader_init(&c->reader, &ask->ops->answer, ask->arg, ask->is_head);
+	if (c->state == CONNECTING) {
+		c->since_us = a->now_us; /* an attempt of its own, though it has begun already */
+		enter(a->eng, c, CONNECTING);
+		return;
+	}
+	c->since_us = ask->since_us;
+	enter(a->eng, c, READING);
+	tell(a, c);
+}
+
 /* ---- the answer ---- */
 
 static void end(struct app *a, struct app_conn *c, enum app_end how, const char *why)
@@ -236,8 +277,6 @@ static void no_way(struct app *a, struct app_ask *ask, int err)
 		a->health.due_us = a->now_us;
 	ask->ops->ended(ask->arg, APP_END_BROKEN, strerror(err));
 }
-
-static void begin(struct app *a, struct app_conn *c, struct app_ask *ask);
 
 /* It has ended too early. */
 static void broken(struct app *a, struct app_conn *c, const char *why)
@@ -298,55 +337,6 @@ static void hear(struct app *a, struct app_conn *c)
 				       : "it broke off in its answer");
 }
 
-/* ---- the request ---- */
-
-/* What is left of it. An error is seen when the answer is read, which may be there already. */
-static void tell(struct app *a, struct app_conn *c)
-{
-	const struct app_ask *ask = c->ask;
-	const size_t len = ask->head_len + ask->content_len;
-	enum conn_state state = READING;
-	ssize_t n = 0;
-
-	while (c->sent < len && (n >= 0 || errno == EINTR)) {
-		const size_t head = c->sent < ask->head_len ? c->sent : ask->head_len;
-		const size_t content = c->sent - head;
-		struct iovec v[2] = {{ask->head + head, ask->head_len - head},
-				     {ask->content + content, ask->content_len - content}};
-		const struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
-
-		n = sendmsg(c->fd, &m, MSG_NOSIGNAL);
-		c->sent += n > 0 ? (size_t)n : 0;
-	}
-	if (c->sent < len && errno == EAGAIN)
-		state = SENDING;
-	if (state == c->state)
-		return;
-	watch(a, c, EPOLL_CTL_MOD, EPOLLIN | (state == SENDING ? EPOLLOUT : 0u));
-	c->state = (uint8_t)state; /* of the same list */
-}
-
-/* @p c is connecting, or was idle. */
-static void begin(struct app *a, struct app_conn *c, struct app_ask *ask)
-{
-	c->ask = ask;
-	a->eng->asks++;
-	a->eng->spare--;
-	a->eng->asked = true;
-	c->sent = 0;
-	c->heard = c->fresh = false;
-	ask->conn = c;
-	kvr_http_reader_init(&c->reader, &ask->ops->answer, ask->arg, ask->is_head);
-	if (c->state == CONNECTING) {
-		c->since_us = a->now_us; /* an attempt of its own, though it has begun already */
-		enter(a->eng, c, CONNECTING);
-		return;
-	}
-	c->since_us = ask->since_us;
-	enter(a->eng, c, READING);
-	tell(a, c);
-}
-
 static void connected(struct app *a, struct app_conn *c)
 {
 	struct app_ask *ask = c->ask;
@@ -403,10 +393,8 @@ void app_engine_ask(struct app *a, struct app_ask *ask)
 
 void app_engine_drop(struct app *a, struct app_ask *ask)
 {
-	struct app_conn *c = ask->conn;
-
-	if (c != NULL)
-		hang_up(a, c);
+	if (ask->conn != NULL)
+		hang_up(a, ask->conn);
 }
 
 void app_engine_resume(struct app *a, struct app_ask *ask)

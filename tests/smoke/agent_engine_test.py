@@ -231,7 +231,7 @@ class Test:
                 time.sleep(2.5)  # longer than a connection may take: the new one has that time for itself
             again(c, fields)
         self.whole('closed late', later)
-        self.front.check('one more', self.engine.opened == opened + 2, (opened, self.engine.opened))
+        self.front.check('one more', self.engine.asked() == asked + 2, (asked, self.engine.asked()))
 
     def failures(self):
         def close(c, fields):
