@@ -263,7 +263,7 @@ static void reserved_bits_and_bad_values_are_refused(void)
 		{"connected", 26, 0, KVR_E_INVALID_REQUEST}, /* not even an empty ROUTE */
 		{"connected", 30, 1, KVR_E_INVALID_REQUEST},
 		{"connected", 42, 3, KVR_E_INVALID_REQUEST},
-		{"connected", 43, 2, KVR_E_FLAGS},
+		{"connected", 43, 4, KVR_E_FLAGS},
 		{"connected", 54, 1, KVR_E_FLAGS},
 		{"connected", 52, 64, KVR_E_INVALID_REQUEST},
 		{"connected", 87, 1, KVR_E_FLAGS}, /* padding of the name */
