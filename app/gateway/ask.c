@@ -350,6 +350,7 @@ char *gw_ask_question(const struct gw_ask *a, size_t *len)
 	if (t.p == NULL)
 		return NULL;
 	kvr_json_members(&a->root, names, N, v);
+	v[1] = a->messages;
 	add(&t, names[0], &v[0]);
 	if (a->form == GW_PROMPT_TEXT) {
 		add(&t, "prompt", &a->prompt);

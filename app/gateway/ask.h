@@ -62,7 +62,8 @@ void gw_ask_ids(const struct gw_ask *a, uint32_t ids[]);
 
 /**
  * The question for the engine's /tokenize, made of the members of the body that have to do with
- * it, as they stand there; form TEXT or MESSAGES.
+ * it, as they stand there; form TEXT or MESSAGES. A copy of an ask may have other messages than the
+ * body, no longer than its; zeroed: the question without any.
  * @return malloc()ed text of @p len bytes, or NULL: out of memory.
  */
 char *gw_ask_question(const struct gw_ask *a, size_t *len);

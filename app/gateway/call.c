@@ -54,7 +54,7 @@ static void on_dispose(void *holder)
 	gw_conn_leave(c);
 	c->req = NULL;
 	if (c->question != NULL)
-		gw_tokens_cancel(c->question);
+		gw_talk_cancel(c->question);
 	c->question = NULL;
 	if (c->id != 0)
 		kvr_client_cancel(c->router->client, c->id);
@@ -347,10 +347,6 @@ static void on_ids(void *arg, uint32_t *ids, uint32_t n)
 
 static void find_ids(struct gw_call *c)
 {
-	struct gw_tokens *k = c->t->tokens;
-	char *text = NULL;
-	size_t len = 0;
-
 	if (c->ask.form == GW_PROMPT_IDS) {
 		c->ids = malloc(c->ask.n_ids * sizeof(*c->ids));
 		if (c->ids == NULL) {
@@ -362,13 +358,10 @@ static void find_ids(struct gw_call *c)
 		send_to_router(c);
 		return;
 	}
-	if (k != NULL && c->ask.form != GW_PROMPT_OPAQUE)
-		text = gw_ask_question(&c->ask, &len);
-	if (text == NULL) {
+	if (c->t->talks == NULL || c->ask.form == GW_PROMPT_OPAQUE)
 		on_ids(c, NULL, 0);
-		return;
-	}
-	c->question = gw_tokens_ask(k, text, len, on_ids, c);
+	else
+		c->question = gw_talk_ask(c->t->talks, &c->ask, on_ids, c);
 }
 
 /* Hints of the body and of the headers. @return 0, -EINVAL with @p err. */
@@ -465,7 +458,7 @@ void gw_call_half_closed(struct gw_call *c)
 	if (c->req == NULL || c->complete)
 		return;
 	if (c->question != NULL)
-		gw_tokens_cancel(c->question);
+		gw_talk_cancel(c->question);
 	c->question = NULL;
 	count(c, GW_GONE);
 	gw_answer_error(c, gw_error_fault(GW_CLIENT_GONE), gw_error_text(GW_CLIENT_GONE));

@@ -20,7 +20,7 @@
 #include "ask.h"
 #include "errors.h"
 #include "router.h"
-#include "tokens.h"
+#include "talk.h"
 
 /** Bytes in one piece of memory; zeroed: none. */
 struct gw_bytes {
@@ -52,7 +52,7 @@ struct gw_call {
 	bool through;	   /* its body passes the router: an agent takes none */
 	uint32_t lease_ms; /* GW_PICK */
 	uint32_t *ids, n_ids;
-	struct gw_question *question; /* under way */
+	struct gw_talk *question; /* under way */
 
 	/* at the router */
 	struct gw_router *router;

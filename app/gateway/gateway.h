@@ -68,6 +68,7 @@ struct gw_thread {
 	void (*router_lost)(struct gw_router *r); /* what waits there must go elsewhere */
 	struct gw_sources *sources;		  /* those of its connections */
 	struct gw_tokens *tokens;		  /* NULL: there is no tokenizer */
+	struct gw_talks *talks;			  /* NULL as well, then */
 	struct gw_leases *leases;		  /* of all threads */
 	uint32_t number;			  /* of this one */
 	bool ready; /* GW_THREADS_READY: a router answers, and serves a model */

@@ -56,12 +56,17 @@ struct gw_lru_key gw_lru_key(const struct gw_lru *l, const void *text, size_t le
 	return (struct gw_lru_key){{h.low64, h.high64}};
 }
 
-static struct entry *find(struct gw_lru *l, const struct gw_lru_key *key)
+static struct entry *find(const struct gw_lru *l, const struct gw_lru_key *key)
 {
 	struct entry *e = NULL;
 
 	HASH_FIND(hh, l->entries, key, sizeof(*key), e);
 	return e;
+}
+
+bool gw_lru_has(const struct gw_lru *l, const struct gw_lru_key *key)
+{
+	return find(l, key) != NULL;
 }
 
 uint32_t *gw_lru_get(struct gw_lru *l, const struct gw_lru_key *key, uint32_t *n)

@@ -8,6 +8,7 @@
  * A hash table (uthash) over 128-bit keys, whose order is that of use. One thread an object.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +29,9 @@ struct gw_lru_key gw_lru_key(const struct gw_lru *l, const void *text, size_t le
 
 /** A malloc()ed copy of what is kept, @p n ids; NULL: nothing (*n is 0), or out of memory. */
 uint32_t *gw_lru_get(struct gw_lru *l, const struct gw_lru_key *key, uint32_t *n);
+
+/** Is something kept? It does not count as use. */
+bool gw_lru_has(const struct gw_lru *l, const struct gw_lru_key *key);
 
 /** Keep a copy, in the place of an older one. What does not fit is not kept. */
 void gw_lru_put(struct gw_lru *l, const struct gw_lru_key *key, const uint32_t *ids, uint32_t n);

@@ -19,6 +19,8 @@
 #include "lease.h"
 #include "pages.h"
 #include "source.h"
+#include "talk.h"
+#include "tokens.h"
 
 #define ACCEPT_BURST 64
 #define BACKLOG	     4096
@@ -382,6 +384,8 @@ int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
 		rc = limit_sources(t);
 	if (rc == 0)
 		rc = gw_tokens_start(t);
+	if (rc == 0)
+		rc = gw_talks_start(t);
 	if (rc < 0) {
 		snprintf(err, errlen, "out of memory");
 		return rc;
@@ -434,6 +438,7 @@ void gw_serve_fini(struct gw_thread *t)
 {
 	gw_routers_stop(t);
 	gw_leases_leave(t);
+	gw_talks_stop(t);
 	gw_tokens_stop(t);
 	if (t->listener != NULL)
 		h2o_socket_close(t->listener);

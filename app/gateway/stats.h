@@ -40,9 +40,12 @@
 	X(GW_SPLIT_STREAMS, split_streams, COUNT, "requests", "streams that broke off; the client got an event that says so") \
 	X(GW_RESUBMITTED, resubmitted, COUNT, "requests", "sent to another router, or once more to one that had lost it") \
 	X(GW_ROUTED_BY_LOAD, routed_by_load, COUNT, "requests", "sent without token ids: only load decided") \
-	X(GW_TOKENIZED, tokenized, COUNT, "prompts", "prompts that the tokenizer has answered") \
-	X(GW_TOKENIZE_CACHED, tokenize_cached, COUNT, "prompts", "prompts whose token ids were cached") \
-	X(GW_TOKENIZE_FAILED, tokenize_failed, COUNT, "prompts", "prompts that the tokenizer has not answered, or wrongly, or too late") \
+	X(GW_TOKENIZED, tokenized, COUNT, "prompts", "questions that the tokenizer has answered: prompts, and parts of conversations") \
+	X(GW_TOKENIZE_CACHED, tokenize_cached, COUNT, "prompts", "questions whose token ids were cached") \
+	X(GW_TOKENIZE_FAILED, tokenize_failed, COUNT, "prompts", "questions that the tokenizer has not answered, or wrongly, or too late") \
+	X(GW_TURNS, turns, COUNT, "prompts", "turns of conversations whose token ids come from the turn before and the new part") \
+	X(GW_TURNS_RIGHT, turns_right, COUNT, "prompts", "turns asked whole too, and the same") \
+	X(GW_TURNS_WRONG, turns_wrong, COUNT, "prompts", "turns asked whole too, and not the same: for ten minutes their model's are asked whole only") \
 	X(GW_PICKED, picked, COUNT, "requests", "booked for callers that go to the engine themselves") \
 	X(GW_LEASES, leases, GAUGE, "bookings", "of these, not ended yet") \
 	X(GW_LEASE_CALLS, lease_calls, COUNT, "calls", "about them: first token, progress, end") \

@@ -36,6 +36,7 @@ struct gw_question {
 	char *text;
 	size_t len;
 	struct gw_lru_key key;
+	bool keep; /* the answer, under key */
 	gw_tokens_fn *fn;
 	void *arg;
 	h2o_iovec_t bufs[2];
@@ -157,7 +158,8 @@ static void end(struct gw_question *q)
 	} else {
 		GW_COUNT(k->t, GW_TOKENIZED);
 		k->failures = 0;
-		gw_lru_put(k->cache, &q->key, ids, n);
+		if (q->keep)
+			gw_lru_put(k->cache, &q->key, ids, n);
 	}
 	release(q);
 	fn(arg, ids, n);
@@ -245,12 +247,16 @@ static h2o_http1client_head_cb on_connect(h2o_http1client_t *client, const char 
 	return on_head;
 }
 
-struct gw_question *gw_tokens_ask(struct gw_tokens *k, char *text, size_t len, gw_tokens_fn *fn,
-				  void *arg)
+struct gw_lru *gw_tokens_cache(struct gw_tokens *k)
 {
-	struct gw_lru_key key = gw_lru_key(k->cache, text, len);
+	return k->cache;
+}
+
+struct gw_question *gw_tokens_ask(struct gw_tokens *k, char *text, size_t len,
+				  const struct gw_lru_key *key, gw_tokens_fn *fn, void *arg)
+{
 	struct gw_question *q;
-	uint32_t n, *ids = gw_lru_get(k->cache, &key, &n);
+	uint32_t n = 0, *ids = key != NULL ? gw_lru_get(k->cache, key, &n) : NULL;
 	bool ended = false;
 
 	if (ids != NULL)
@@ -267,7 +273,9 @@ struct gw_question *gw_tokens_ask(struct gw_tokens *k, char *text, size_t len, g
 	q->k = k;
 	q->text = text;
 	q->len = len;
-	q->key = key;
+	q->keep = key != NULL;
+	if (key != NULL)
+		q->key = *key;
 	q->fn = fn;
 	q->arg = arg;
 	q->timeout.cb = on_timeout;

@@ -5,9 +5,9 @@
 /**
  * @file
  * Token ids of prompts that are text, from an engine's /tokenize: one HTTP client a thread, with
- * connections kept alive, a time limit, and a cache of whole questions (XXH3-128 of the question,
- * seeded at random at start; the least recently used go first). A conversation's next turn is
- * another question: what a chat template makes of it cannot be put together from the turns before.
+ * connections kept alive, a time limit, and a cache of ids by a question's name (XXH3-128, seeded
+ * at random at start; the least recently used go first). talk.h says which questions a prompt
+ * needs.
  *
  * When three questions in a row were not answered at all, nobody waits for a second: the answer is
  * "no ids" at once. An answer that says no is one: no client can stop the others' questions by
@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "gateway.h"
+#include "lru.h"
 
 struct gw_question;
 
@@ -31,11 +32,15 @@ int gw_tokens_start(struct gw_thread *t);
 void gw_tokens_stop(struct gw_thread *t);
 
 /**
- * Ask. @p text is malloc()ed and ours from now on.
+ * Ask. @p text is malloc()ed and ours from now on. @p key is what the cache knows the question by;
+ * NULL: it is neither looked for there nor kept.
  * @return NULL when fn has been called already; else a handle, good until fn is called.
  */
-struct gw_question *gw_tokens_ask(struct gw_tokens *k, char *text, size_t len, gw_tokens_fn *fn,
-				  void *arg);
+struct gw_question *gw_tokens_ask(struct gw_tokens *k, char *text, size_t len,
+				  const struct gw_lru_key *key, gw_tokens_fn *fn, void *arg);
+
+/** Where answers are kept; the thread's own. */
+struct gw_lru *gw_tokens_cache(struct gw_tokens *k);
 
 /** fn will not be called. */
 void gw_tokens_cancel(struct gw_question *q);

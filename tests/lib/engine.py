@@ -52,6 +52,7 @@ class Engine:
         self.o, self.ranks, self.turn = o, [Rank(o, i) for i in range(o.ranks)], 0
         self.id = uuid.uuid4().hex
         self.seen = deque(maxlen=64)    # requests, for tests
+        self.asked = deque(maxlen=1024) # questions of /tokenize: their messages (0: a text) and tokens
         self.gave = None                # digest of the last kv_transfer_params
         self.count = {'requests': 0, 'finished': 0, 'aborted': 0, 'refused': 0, 'fetched': 0,
                       'kv_lost': 0, 'tokens': 0}
@@ -76,8 +77,8 @@ class Engine:
         if not all(isinstance(m, dict) for m in messages):
             raise Refused(400, 'messages: objects')
         tokens, mm = [], []
-        for m in messages:
-            tokens += f"<|{m.get('role', 'user')}|>".encode()
+        for i, m in enumerate(messages):
+            tokens += f"<|{m.get('role', 'user')}{i if self.o.numbered else ''}|>".encode()
             content = m.get('content') or ''
             for part in [{'type': 'text', 'text': content}] if isinstance(content, str) else content:
                 if part.get('type') == 'text':
@@ -270,7 +271,7 @@ class Engine:
         return '\n'.join(out) + '\n'
 
     def state(self):
-        return {'count': self.count, 'seen': list(self.seen), 'held': len(self.held), 'gave': self.gave, 'id': self.id,
+        return {'count': self.count, 'seen': list(self.seen), 'asked': list(self.asked), 'held': len(self.held), 'gave': self.gave, 'id': self.id,
                 'ranks': [{'running': r.running, 'blocks': len(r.cache.blocks), 'seq': r.events.seq,
                            'published': r.events.published, 'dropped': r.events.dropped,
                            'replayed': r.events.replayed} for r in self.ranks]}
@@ -324,6 +325,7 @@ class Engine:
         body = http.json()
         if path == '/tokenize':
             tokens, _ = self.prompt(body, 'messages' in body)
+            self.asked.append((len(body.get('messages', ())), len(tokens)))
             return await http.reply(200, {'count': len(tokens), 'max_model_len': o.max_model_len, 'tokens': tokens})
         if path == '/v1/embeddings':
             return await http.reply(200, {'object': 'list', 'model': o.model, 'data': [
@@ -395,6 +397,7 @@ def options(argv):
     p.add_argument('--ill', action='store_true', help='/health is 503')
     p.add_argument('--error', type=int, default=0, help='status of all requests; /health stays fine')
     p.add_argument('--hang', action='store_true', help='requests never end')
+    p.add_argument('--numbered', action='store_true', help='its template numbers the messages')
     p.add_argument('--break-after', type=int, default=0, help='tokens after which connections break')
     o = p.parse_args(argv)
     o.hash = o.hash or ('int' if o.type == 'sglang' else 'uint')

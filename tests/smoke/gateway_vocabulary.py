@@ -61,9 +61,9 @@ def run(program, folder):
         for text in TEXTS:
             want = ids(prompt=text)
             check('a prompt', sent('/v1/completions', prompt=text) == (200, len(want), p.sequence_hashes(want, B)), (text[:20], len(want)))
-        talk, before = [{'role': 'system', 'content': TEXTS[0]}], []
-        for i, text in enumerate(TEXTS[1:4]):
-            talk.append({'role': 'user', 'content': text})
+        talk, before = [{'role': 'system', 'content': TEXTS[0] * 8}], []
+        for i, text in enumerate(TEXTS[1:4] * 3):
+            talk.append({'role': 'user', 'content': f'{i}. {text}'})
             want = ids(messages=talk)
             status, isl, hashes = sent('/v1/chat/completions', messages=talk)
             check('a turn of a conversation', (status, isl, hashes) == (200, len(want), p.sequence_hashes(want, B)), (i, isl, len(want)))
@@ -71,7 +71,9 @@ def run(program, folder):
             before = hashes
             talk.append({'role': 'assistant', 'content': 'Yes.'})
         n = gw.counters()
-        check('each was asked for once', n['kvr_gateway_tokenized_prompts_total'] == 8 and n['kvr_gateway_routed_by_load_requests_total'] == 0, n)
+        # The first turn whole; four both ways, three questions each; four by their new part, two each.
+        check('new parts add up', (n['kvr_gateway_turns_right_prompts_total'], n['kvr_gateway_turns_wrong_prompts_total'], n['kvr_gateway_turns_prompts_total']) == (4, 0, 4), n)
+        check('each was asked for once', n['kvr_gateway_tokenized_prompts_total'] == 5 + 1 + 4 * 3 + 4 * 2 and n['kvr_gateway_routed_by_load_requests_total'] == 0, n)
         check('the gateway ends', gw.stop() == 0)
         agents.leave()
         failed = bool(TALLY.failures)

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "talk.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kvr_log.h"
+#include "turns.h"
+
+enum { WHOLE, ONE, PART, QUESTIONS };
+
+struct gw_talks {
+	struct gw_thread *t;
+	struct gw_turns turns;
+	LIST_HEAD(, gw_talk) list;
+};
+
+struct question {
+	struct gw_talk *k;
+	struct gw_question *q; /* under way */
+	char *text;	       /* not asked yet */
+	size_t len;
+	uint32_t *ids, n;
+};
+
+struct gw_talk {
+	struct gw_talks *ts;
+	LIST_ENTRY(gw_talk) link;
+	struct question questions[QUESTIONS];
+	struct gw_lru_key whole, one, model;
+	char name[64];	  /* of the model, for the log */
+	uint32_t *before; /* ids of the turn before */
+	uint32_t n_before;
+	enum gw_turns_way way;
+	uint32_t under_way;
+	uint64_t until_ms; /* the whole question is not begun later */
+	gw_tokens_fn *fn;
+	void *arg;
+	bool *ended; /* told when it ends before gw_talk_ask() returns */
+};
+
+int gw_talks_start(struct gw_thread *t)
+{
+	if (t->tokens == NULL)
+		return 0;
+	t->talks = calloc(1, sizeof(*t->talks));
+	if (t->talks == NULL)
+		return -ENOMEM;
+	t->talks->t = t;
+	LIST_INIT(&t->talks->list);
+	return 0;
+}
+
+static void release(struct gw_talk *k)
+{
+	if (k->ended != NULL)
+		*k->ended = true;
+	LIST_REMOVE(k, link);
+	for (unsigned int i = 0; i < QUESTIONS; i++) {
+		if (k->questions[i].q != NULL)
+			gw_tokens_cancel(k->questions[i].q);
+		free(k->questions[i].text);
+		free(k->questions[i].ids);
+	}
+	free(k->before);
+	free(k);
+}
+
+void gw_talk_cancel(struct gw_talk *k)
+{
+	release(k);
+}
+
+void gw_talks_stop(struct gw_thread *t)
+{
+	if (t->talks == NULL)
+		return;
+	while (!LIST_EMPTY(&t->talks->list))
+		release(LIST_FIRST(&t->talks->list));
+	free(t->talks);
+	t->talks = NULL;
+}
+
+/* Its ids are the receiver's. */
+static void finish(struct gw_talk *k, uint32_t *ids, uint32_t n)
+{
+	gw_tokens_fn *fn = k->fn;
+	void *arg = k->arg;
+
+	release(k);
+	fn(arg, ids, n);
+}
+
+static void on_answer(void *arg, uint32_t *ids, uint32_t n);
+
+/* Ask it, with one more under way than there are: nothing ends meanwhile. */
+static void launch(struct gw_talk *k, unsigned int i, const struct gw_lru_key *key)
+{
+	struct question *q = &k->questions[i];
+	char *text = q->text;
+
+	q->text = NULL;
+	k->under_way++;
+	q->q = gw_tokens_ask(k->ts->t->tokens, text, q->len, key, on_answer, q);
+}
+
+static void compare(struct gw_talk *k, const uint32_t *ids, uint32_t n)
+{
+	const struct question *w = &k->questions[WHOLE];
+	const bool same = ids != NULL && n == w->n && memcmp(ids, w->ids, n * sizeof(*ids)) == 0;
+	struct gw_thread *t = k->ts->t;
+
+	gw_turns_found(&k->ts->turns, &k->model, same, h2o_now(t->ctx.loop));
+	GW_COUNT(t, same ? GW_TURNS_RIGHT : GW_TURNS_WRONG);
+	if (!same)
+		kvr_log_line(
+			KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = "turns do not add up"),
+			"conversations of model %s are tokenised whole for %u s", k->name,
+			GW_TURNS_OFF_MS / 1000);
+}
+
+/* All that was asked has been answered. */
+static void settle(struct gw_talk *k)
+{
+	struct question *w = &k->questions[WHOLE], *one = &k->questions[ONE],
+			*part = &k->questions[PART];
+	struct gw_thread *t = k->ts->t;
+	uint32_t *ids = NULL, n = 0;
+
+	if (one->ids != NULL && part->ids != NULL)
+		ids = gw_turns_join(k->before, k->n_before, one->ids, one->n, part->ids, part->n,
+				    &n);
+	if (w->text != NULL && ids != NULL) {
+		GW_COUNT(t, GW_TURNS);
+		gw_lru_put(gw_tokens_cache(t->tokens), &k->whole, ids, n);
+		finish(k, ids, n);
+		return;
+	}
+	if (w->text != NULL && h2o_now(t->ctx.loop) < k->until_ms) {
+		k->under_way = 1;
+		launch(k, WHOLE, &k->whole);
+		if (--k->under_way == 0)
+			settle(k);
+		return;
+	}
+	if (k->way != GW_TURNS_WHOLE && w->ids != NULL)
+		compare(k, ids, n);
+	free(ids);
+	ids = w->ids;
+	w->ids = NULL;
+	finish(k, ids, w->n);
+}
+
+static void on_answer(void *arg, uint32_t *ids, uint32_t n)
+{
+	struct question *q = arg;
+
+	q->q = NULL;
+	q->ids = ids;
+	q->n = ids != NULL ? n : 0;
+	if (--q->k->under_way == 0)
+		settle(q->k);
+}
+
+/* The question of some of the messages, which stand one behind the other from @p from on. */
+static char *cut(const struct gw_ask *a, const char *from, size_t bytes, size_t *len)
+{
+	struct gw_ask some = *a;
+	char *list = malloc(bytes + 2), *text;
+
+	if (list == NULL)
+		return NULL;
+	list[0] = '[';
+	memcpy(list + 1, from, bytes);
+	list[bytes + 1] = ']';
+	some.messages = (struct kvr_json_value){list, bytes + 2, KVR_JSON_ARRAY};
+	text = gw_ask_question(&some, len);
+	free(list);
+	return text;
+}
+
+/* How a conversation is asked; false: out of memory. */
+static bool plan(struct gw_talk *k, const struct gw_ask *a)
+{
+	struct gw_lru *cache = gw_tokens_cache(k->ts->t->tokens);
+	struct question *one = &k->questions[ONE], *part = &k->questions[PART];
+	struct gw_ask none = *a;
+	struct gw_turns_cut at;
+	size_t len;
+	char *others;
+
+	none.messages = (struct kvr_json_value){0};
+	others = gw_ask_question(&none, &len);
+	if (others == NULL)
+		return false;
+	gw_turns_cut(a, cache, others, len, &at);
+	free(others);
+	k->whole = at.whole;
+	if (at.from == NULL)
+		return true;
+	k->model = gw_lru_key(cache, a->model, strlen(a->model));
+	memcpy(k->name, a->model, strnlen(a->model, sizeof(k->name) - 1));
+	k->way = gw_turns_way(&k->ts->turns, &k->model, h2o_now(k->ts->t->ctx.loop));
+	if (k->way == GW_TURNS_WHOLE)
+		return true;
+	k->before = gw_lru_get(cache, &at.before, &k->n_before);
+	one->text = cut(a, at.from, at.one, &one->len);
+	part->text = cut(a, at.from, at.part, &part->len);
+	if (one->text == NULL)
+		return false;
+	k->one = gw_lru_key(cache, one->text, one->len);
+	return k->before != NULL && part->text != NULL;
+}
+
+struct gw_talk *gw_talk_ask(struct gw_talks *ts, const struct gw_ask *a, gw_tokens_fn *fn,
+			    void *arg)
+{
+	struct gw_talk *k = calloc(1, sizeof(*k));
+	bool ended = false, fine;
+
+	if (k == NULL) {
+		fn(arg, NULL, 0);
+		return NULL;
+	}
+	k->ts = ts;
+	k->fn = fn;
+	k->arg = arg;
+	k->until_ms = h2o_now(ts->t->ctx.loop) + ts->t->opt->tokenize_ms;
+	LIST_INSERT_HEAD(&ts->list, k, link);
+	for (unsigned int i = 0; i < QUESTIONS; i++)
+		k->questions[i].k = k;
+	k->questions[WHOLE].text = gw_ask_question(a, &k->questions[WHOLE].len);
+	fine = k->questions[WHOLE].text != NULL;
+	if (fine && a->form == GW_PROMPT_MESSAGES)
+		fine = plan(k, a);
+	else if (fine)
+		k->whole = gw_lru_key(gw_tokens_cache(ts->t->tokens), k->questions[WHOLE].text,
+				      k->questions[WHOLE].len);
+	if (!fine) {
+		finish(k, NULL, 0);
+		return NULL;
+	}
+	k->ended = &ended;
+	k->under_way = 1;
+	if (k->way != GW_TURNS_SHORT)
+		launch(k, WHOLE, &k->whole);
+	if (k->way != GW_TURNS_WHOLE) {
+		launch(k, ONE, &k->one);
+		launch(k, PART, NULL);
+	}
+	if (--k->under_way == 0)
+		settle(k);
+	if (ended)
+		return NULL;
+	k->ended = NULL;
+	return k;
+}

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A conversation behind kvroute-gateway's --tokenize: its next turn asks for the new part alone, and gets the ids of the whole.
+
+protocol_test.sh starts it: gateway_turns.py KVROUTE GATEWAY. The engine that stands in tells what its /tokenize was asked.
+"""
+
+import json
+import re
+import sys
+import tempfile
+import urllib.request
+
+import kvrproto as p
+from gateway_rig import Agents, Gateway, Tokenizer, response, wait_for
+from protocol_router import ADDRESSES, Router, Tally
+
+B = 16
+POOLS = f'''[pool llama]
+id = 3
+block_size = {B}
+max_ranks = 4
+max_blocks = 4096
+'''
+TALLY = Tally(100, patience=30.0)
+check = TALLY.check
+SYSTEM = {'role': 'system', 'content': 'Answer as briefly as the question allows, and do not invent anything. ' * 30}
+TURNS = 76  # 1 whole, 4 both ways, then 64 with one both ways, and 7 more
+
+
+def serve(agents, agent, job):
+    agent.item(job, response(body=b'{}'), tokens=1, fin=True, status=200)
+
+
+def rendered(messages, numbered=False):
+    """As the engine that stands in does it: a byte is a token."""
+    return ''.join(f"<|{m['role']}{i if numbered else ''}|>{m['content']}\n" for i, m in enumerate(messages)).encode() + b'<|assistant|>'
+
+
+class Rig:
+    def __init__(self, gw, agents, tokenizer):
+        self.gw, self.agents = gw, agents
+        self.test = tokenizer.url.replace('/tokenize', '/_test')
+
+    def asked(self):
+        """(messages, tokens) of all questions so far."""
+        with urllib.request.urlopen(self.test) as answer:
+            return [tuple(q) for q in json.load(answer)['asked']]
+
+    def switch(self, **what):
+        urllib.request.urlopen(self.test, json.dumps(what).encode()).close()
+
+    def n(self, *names):
+        counters = self.gw.counters()
+        return tuple(int(counters[f'kvr_gateway_{x}_total']) for x in names)
+
+    def send(self, messages, want, **more):
+        """One request; the questions that it took."""
+        before = len(self.asked())
+        r = self.gw.post('/v1/chat/completions', {'model': 'llama', 'messages': messages, **more})
+        d = self.agents.runs()[-1].dispatch
+        check('the ids are those of the whole', (r.status, d.isl, list(d.hashes)) == (200, len(want), p.sequence_hashes(want, B)),
+              (r.status, d.isl, len(want), len(messages)))
+        return self.asked()[before:]
+
+
+def conversation(rig):
+    talk, whole, short = [SYSTEM], 0, []
+    for i in range(TURNS):
+        talk.append({'role': 'user', 'content': f'Question {i}?'})
+        want = rendered(talk)
+        asked = rig.send(talk, want)
+        both = i in (1, 2, 3, 4, 4 + 64)
+        kinds = sorted(n for n, _ in asked)
+        check('what a turn is asked for', kinds == ([1, 3] if i > 0 else []) + ([len(talk)] if i == 0 or both else []), (i, asked))
+        whole += len(want)
+        short += [t for _, t in asked] if i > 0 and not both else []
+        talk.append({'role': 'assistant', 'content': f'Answer {i}.'})
+    check('tokens asked for are few', sum(short) < 200 * len(short) and sum(short) * 10 < whole, (sum(short), whole))
+    check('counted', rig.n('turns_prompts', 'turns_right_prompts', 'turns_wrong_prompts') == (TURNS - 6, 5, 0), rig.gw.counters())
+    print(f'{len(short)} questions of {sum(short)} tokens; {whole} tokens in all turns')
+    return talk
+
+
+def tools(rig, talk):
+    """Tools in the midst of a turn: its user message alone is known by then; the same turn again asks for nothing."""
+    talk = talk + [{'role': 'user', 'content': 'Look it up.'}]
+    check('a user speaks', sorted(n for n, _ in rig.send(talk, rendered(talk))) == [1, 3])
+    for i in range(3):
+        talk = talk + [{'role': 'assistant', 'content': 'I look.'}, {'role': 'tool', 'content': f'Found {i}.'}]
+        asked = rig.send(talk, rendered(talk))
+        check('a tool answers', sorted(n for n, _ in asked) == ([1, 3] if i == 0 else [3 + 2 * i]), asked)
+    check('the same again', rig.send(talk, rendered(talk)) == [])
+    other = rig.send(talk, rendered(talk), tools=[{'type': 'function', 'function': {'name': 'f'}}])
+    check('with tools it is another question', other == [(len(talk), len(rendered(talk)))], other)
+    again = talk[:3] + [{'role': 'user', 'content': 'Something else?'}]
+    check('a branch goes on where it left', sorted(n for n, _ in rig.send(again, rendered(again))) == [3])
+
+
+def numbered(rig):
+    """A template that numbers its messages does not add up: the model's turns are asked whole, others' are not touched."""
+    rig.switch(numbered=True)
+    talk = [SYSTEM]
+    for i in range(4):
+        talk.append({'role': 'user', 'content': f'Number {i}?'})
+        asked = rig.send(talk, rendered(talk, True), model='alias')
+        check('asked whole', sorted(n for n, _ in asked) == ([1, 3, 4] if i == 1 else [len(talk)]), (i, asked))
+        talk.append({'role': 'assistant', 'content': 'Yes.'})
+    check('found out once', rig.n('turns_wrong_prompts') == (1,))
+    rig.switch(numbered=False)
+
+
+def run(program, log):
+    router = Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000')
+    failed = True
+    try:
+        tokenizer = Tokenizer('llama')
+        agents = Agents([p.Agent(ADDRESSES[0], 101, 'llama', B)], serve)
+        agents.start()
+        check('the agent is served', wait_for(lambda: agents.agents[0].state == 'SERVING'))
+        gw = Gateway(program, '--router', ADDRESSES[0], '--model', 'alias=llama', '--tokenize', tokenizer.url, '--tokenize-ms', '5000', log=log)
+        check('ready', wait_for(gw.ready))
+        rig = Rig(gw, agents, tokenizer)
+        talk = conversation(rig)
+        tools(rig, talk)
+        numbered(rig)
+        check('nothing went by load', rig.n('routed_by_load_requests', 'tokenize_failed_prompts') == (0, 0))
+        tokenizer.stop()
+        talk.append({'role': 'user', 'content': 'Still there?'})
+        r = gw.post('/v1/chat/completions', {'model': 'llama', 'messages': talk})
+        check('without a tokenizer it is served, by load', r.status == 200 and not list(agents.runs()[-1].dispatch.hashes), r)
+        check('and that says nothing of the model', rig.n('turns_wrong_prompts', 'routed_by_load_requests') == (1, 1))
+        check('the gateway ends', gw.stop() == 0)
+        log.seek(0)
+        lines = [x for x in log.readlines() if 'tokenised whole' in x]
+        check('the log says so once', len(lines) == 1 and re.search(
+            'level=notice msg="conversations of model alias are tokenised whole for 600 s" reason="turns do not add up"', lines[0]), lines)
+        agents.leave()
+        failed = bool(TALLY.failures)
+    finally:
+        failed = router.finish(failed)
+    return failed
+
+
+with tempfile.NamedTemporaryFile('w+', suffix='.log') as gateway_log:
+    try:
+        status = run(sys.argv[2], gateway_log)
+    finally:
+        gateway_log.seek(0)
+        print(gateway_log.read()[-3000:])
+print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
+sys.exit(1 if status or TALLY.failures else 0)
