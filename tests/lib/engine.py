@@ -326,6 +326,10 @@ class Engine:
         if path == '/tokenize':
             tokens, _ = self.prompt(body, 'messages' in body)
             self.asked.append((len(body.get('messages', ())), len(tokens)))
+            if o.refuse_one and len(body.get('messages', ())) == 1:
+                raise Refused(400, 'a conversation of one message is none')
+            while o.hold and len(body.get('messages', ())) > 1 and not http.gone():
+                await asyncio.sleep(0.01)
             return await http.reply(200, {'count': len(tokens), 'max_model_len': o.max_model_len, 'tokens': tokens})
         if path == '/v1/embeddings':
             return await http.reply(200, {'object': 'list', 'model': o.model, 'data': [
@@ -397,6 +401,8 @@ def options(argv):
     p.add_argument('--ill', action='store_true', help='/health is 503')
     p.add_argument('--error', type=int, default=0, help='status of all requests; /health stays fine')
     p.add_argument('--hang', action='store_true', help='requests never end')
+    p.add_argument('--refuse-one', action='store_true', help='/tokenize wants more than one message')
+    p.add_argument('--hold', action='store_true', help='so long /tokenize answers nothing of more than one message')
     p.add_argument('--numbered', action='store_true', help='its template numbers the messages')
     p.add_argument('--break-after', type=int, default=0, help='tokens after which connections break')
     o = p.parse_args(argv)

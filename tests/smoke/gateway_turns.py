@@ -6,6 +6,7 @@ protocol_test.sh starts it: gateway_turns.py KVROUTE GATEWAY. The engine that st
 
 import json
 import re
+import socket
 import sys
 import tempfile
 import urllib.request
@@ -109,6 +110,61 @@ def numbered(rig):
     rig.switch(numbered=False)
 
 
+def refused(rig):
+    """A template that wants more than one message: the whole is asked instead, and from then on alone."""
+    rig.switch(refuse_one=True)
+    talk = [SYSTEM]
+    for i in range(3):
+        talk.append({'role': 'user', 'content': f'Refused {i}?'})
+        asked = rig.send(talk, rendered(talk), model='picky')
+        check('asked whole', sorted(n for n, _ in asked) == ([1, 3, 4] if i == 1 else [len(talk)]), (i, asked))
+        talk.append({'role': 'assistant', 'content': 'No.'})
+    check('found out once', rig.n('turns_wrong_prompts') == (2,))
+    # Of a model that is believed: the whole follows.
+    talk = [SYSTEM, {'role': 'user', 'content': 'Question 0?'}, {'role': 'assistant', 'content': 'Answer 0.'},
+            {'role': 'user', 'content': 'Question 1?'}, {'role': 'assistant', 'content': 'Another.'}, {'role': 'user', 'content': 'And now?'}]
+    one = rendered(talk[3:4])
+    rig.switch(refuse_one=False)
+    check('that message was asked for', (1, len(one)) in rig.asked())
+    rig.send(talk[:5], rendered(talk[:5]))
+    rig.switch(refuse_one=True)
+    talk[3] = {'role': 'user', 'content': 'Never asked before?'}
+    asked = rig.send(talk[:4], rendered(talk[:4]))
+    check('of known beginnings one message is known', sorted(n for n, _ in asked) == [3], asked)
+    asked = rig.send(talk, rendered(talk))
+    check('refused, then whole', sorted(n for n, _ in asked) == [1, 3, 6] and asked[-1][0] == 6, asked)
+    check('and found out', rig.n('turns_wrong_prompts') == (3,))
+    rig.switch(refuse_one=False)
+
+
+def held(rig):
+    """A client that leaves meanwhile, and a tokenizer that is too slow for the new part: the whole is not begun then."""
+    talk = [SYSTEM, {'role': 'user', 'content': 'First?'}]
+    rig.send(talk, rendered(talk), model='other')
+    talk += [{'role': 'assistant', 'content': 'Yes.'}, {'role': 'user', 'content': 'Second?'}]
+    body = json.dumps({'model': 'other', 'messages': talk}).encode()
+    before, gone = len(rig.asked()), rig.n('gone_requests')[0]
+    rig.switch(hold=True)
+    with socket.create_connection(('127.0.0.1', rig.gw.port)) as s:
+        s.sendall(b'POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
+        check('three questions', wait_for(lambda: len(rig.asked()) == before + 3), rig.asked()[before:])
+    check('the client is gone', wait_for(lambda: rig.n('gone_requests')[0] == gone + 1))
+    rig.switch(hold=False)
+    for i in range(6):
+        talk += [{'role': 'assistant', 'content': 'Yes.'}, {'role': 'user', 'content': f'Then {i}?'}]
+        rig.send(talk, rendered(talk), model='other')
+    talk += [{'role': 'assistant', 'content': 'Yes.'}, {'role': 'user', 'content': 'Still?'}]
+    before, counts = len(rig.asked()), rig.n('routed_by_load_requests', 'tokenize_failed_prompts', 'turns_wrong_prompts')
+    rig.switch(hold=True)
+    r = rig.gw.post('/v1/chat/completions', {'model': 'other', 'messages': talk})
+    check('served by load', r.status == 200 and not list(rig.agents.runs()[-1].dispatch.hashes), r)
+    check('two questions', sorted(n for n, _ in rig.asked()[before:]) == [1, 3], rig.asked()[before:])
+    after = rig.n('routed_by_load_requests', 'tokenize_failed_prompts', 'turns_wrong_prompts')
+    check('too slow is not wrong', after == (counts[0] + 1, counts[1] + 1, counts[2]), (counts, after))
+    rig.switch(hold=False)
+    check('nothing is left', wait_for(lambda: rig.gw.counters()['kvr_gateway_in_flight_requests'] == 0))
+
+
 def run(program, log):
     router = Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000')
     failed = True
@@ -117,21 +173,23 @@ def run(program, log):
         agents = Agents([p.Agent(ADDRESSES[0], 101, 'llama', B)], serve)
         agents.start()
         check('the agent is served', wait_for(lambda: agents.agents[0].state == 'SERVING'))
-        gw = Gateway(program, '--router', ADDRESSES[0], '--model', 'alias=llama', '--tokenize', tokenizer.url, '--tokenize-ms', '5000', log=log)
+        gw = Gateway(program, '--router', ADDRESSES[0], '--model', 'alias=llama,picky=llama,other=llama', '--tokenize', tokenizer.url, '--tokenize-ms', '2000', log=log)
         check('ready', wait_for(gw.ready))
         rig = Rig(gw, agents, tokenizer)
         talk = conversation(rig)
         tools(rig, talk)
         numbered(rig)
         check('nothing went by load', rig.n('routed_by_load_requests', 'tokenize_failed_prompts') == (0, 0))
+        held(rig)
+        refused(rig)
         tokenizer.stop()
         talk.append({'role': 'user', 'content': 'Still there?'})
         r = gw.post('/v1/chat/completions', {'model': 'llama', 'messages': talk})
         check('without a tokenizer it is served, by load', r.status == 200 and not list(agents.runs()[-1].dispatch.hashes), r)
-        check('and that says nothing of the model', rig.n('turns_wrong_prompts', 'routed_by_load_requests') == (1, 1))
+        check('and that says nothing of the model', rig.n('turns_wrong_prompts', 'routed_by_load_requests') == (3, 2))
         check('the gateway ends', gw.stop() == 0)
         log.seek(0)
-        lines = [x for x in log.readlines() if 'tokenised whole' in x]
+        lines = [x for x in log.readlines() if 'tokenised whole' in x and 'alias' in x]
         check('the log says so once', len(lines) == 1 and re.search(
             'level=notice msg="conversations of model alias are tokenised whole for 600 s" reason="turns do not add up"', lines[0]), lines)
         agents.leave()
