@@ -186,6 +186,13 @@ scene('groups of a hybrid model',
        [removed(U[:2], group_idx=1), flat(removed(U[:2], group_idx=2)), flat(removed(U[:1], group_idx=0))],
        [flat(stored(U[:1], **{**VLLM, 'kv_cache_spec_kind': 'mla_attention'}))]],
       [S(0, SH[:2]), R(0, SH[:1]), S(0, SH[:1])], group=4)
+scene('kinds of a hybrid model',
+      [[stored(U[:1], **VLLM),
+        stored(U[1:2], U[0], T[B:2 * B], **{**VLLM, 'kv_cache_spec_kind': 'sink_full_attention'})],
+       [stored(U[:2], **{**VLLM, 'group_idx': i + 1, 'kv_cache_spec_kind': kind}) for i, kind in enumerate(
+           ('chunked_local_attention', 'encoder_only_attention', 'cross_attention', 'sliding_window_mla'))],
+       [removed(U[:2], group_idx=i + 1) for i in range(4)]],
+      [S(0, SH[:1]), S(0, SH[1:2], SH[0])], group=8)
 scene('types nobody knows', [[{'type': 'BlockInactive', 'block_hashes': [1]}, ['Snapshot', 1, {'a': 2}], {}, [], 7, 'x',
                               {'type': 5}, stored(U[:1])]], [S(0, SH[:1])], unknown=7)
 scene('shapes that are wrong', [[stored('x'), stored([None]), stored([]), stored(U[:1], tokens='abc'), stored(U[:1], size='4'),
