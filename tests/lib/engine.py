@@ -289,6 +289,8 @@ class Engine:
                 rank.events.drop = value
             elif key == 'raw':
                 await rank.events.raw(bytes.fromhex(value))
+            elif key == 'parts':  # a message that has no number and is not kept
+                await rank.events.pub.send_multipart([bytes.fromhex(part) for part in value])
             elif key == 'overlap':
                 out['overlap'] = [r.cache.cached(r.cache.chain(value)) for r in self.ranks]
             elif key != 'rank':

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What kvroute-agent tells of an engine: load and capacity at the router, a wrong block size, messages that are no batches.
+
+protocol_test.sh starts it: agent_report_test.py KVROUTE KVROUTE_AGENT
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import random
+import re
+import socket
+import sys
+import threading
+
+from agent_lib import B, POOLS, Agent, Engine, Front, call
+from protocol_router import ADDRESSES, Router, Tally
+
+TALLY = Tally(120, patience=20.0)
+PIDFD_GETFD, LIBC = 438, ctypes.CDLL(None, use_errno=True)
+
+
+def prompts(n, first=0):
+    return [[(first + i) * 1000 + k for k in range(4 * B)] for i in range(n)]
+
+
+def told(router, command, worker, *keys):
+    """Of each rank of a worker what the router knows."""
+    ranks = router.telemetry(f'/kvroute/{command},llama')['ranks']
+    return [[r.get(k) for k in keys] for name, r in sorted(ranks.items()) if name.startswith(f'{worker}/')]
+
+
+def ask_past(engine, tokens):
+    """A request that the agent does not see; it has no answer before the engine ends."""
+    with contextlib.suppress(OSError):
+        call(engine.port, '/v1/completions', {'prompt': tokens, 'max_tokens': 1})
+
+
+def load(router, program):
+    """Blocks that the engine holds and has, and requests that came to it past the router."""
+    front, worker = Front(TALLY, ADDRESSES[0]), 50
+    engine = Engine('--type', 'vllm', '--blocks', '150')
+    agent = Agent(program, engine, ADDRESSES[0], worker, '--load-ms', '100', log=f'{router.dir}/agent.log')
+
+    def said(name, command, key, want):
+        front.until(name, lambda: told(router, command, worker, key) == [[n] for n in want()],
+                    lambda: (told(router, command, worker, key), want()))
+
+    def running():
+        return [r['running'] for r in engine.state()['ranks']]
+
+    try:
+        front.serving('load', router, worker)
+        said('what it has', 'loads', 'kv_total_blocks', lambda: [150, 150])
+        front.answers('load', [front.ask(t, pin=(worker, int(i < 2))) for i, t in enumerate(prompts(6))])
+        held = [r['blocks'] for r in engine.state()['ranks']]
+        front.check('the ranks differ', held[0] > held[1] > 0, held)
+        said('what it holds', 'loads', 'kv_used_blocks', lambda: held)
+        said('nothing runs', 'events', 'engine_requests', lambda: [0, 0])
+        engine.test(hang=True)
+        for t in prompts(3, 100):
+            threading.Thread(target=ask_past, args=(engine, t), daemon=True).start()
+        front.until('they run', lambda: sum(running()) == 3, engine.state)
+        now = running()  # of three of them, and they go on
+        said('what came past the router', 'events', 'engine_requests', lambda: now)
+        no_delay(front, engine, agent)
+        # Of an engine that says nothing: what the agent itself has sent there.
+        engine.test(garbage_metrics=True)
+        said('no numbers', 'events', 'engine_requests', lambda: [0, 0])
+        for t in prompts(2, 200):
+            front.ask(t, pin=(worker, 1))
+        said('its own count', 'events', 'engine_requests', lambda: [0, 2])
+    finally:
+        agent.kill()
+        engine.kill()
+
+
+def no_delay(front, engine, agent):
+    """The option of the agent's own connections to the engine: small writes must not wait for each other."""
+    pidfd, seen = os.pidfd_open(agent.process.pid), []
+    for name in os.listdir(f'/proc/{agent.process.pid}/fd'):
+        fd = LIBC.syscall(PIDFD_GETFD, pidfd, int(name), 0)
+        if fd < 0 and ctypes.get_errno() != errno.EBADF:  # EBADF: closed meanwhile
+            print(f'a descriptor of a child cannot be had here: {os.strerror(ctypes.get_errno())}')
+            return
+        with contextlib.suppress(OSError):  # none, or not connected
+            with socket.socket(fileno=fd) as s:
+                if s.getpeername() == ('127.0.0.1', engine.port):
+                    seen.append(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+    os.close(pidfd)
+    front.check('TCP_NODELAY to the engine', seen and set(seen) == {1}, seen)
+
+
+def block_size(router, program):
+    """Blocks of another size than the pool's: said loudly, once a rank, and at the router."""
+    front, worker = Front(TALLY, ADDRESSES[1]), 51
+    engine = Engine('--type', 'vllm', '--event-block-size', '8')
+    agent = Agent(program, engine, ADDRESSES[1], worker, '--block-size', f'{B}', log=f'{router.dir}/agent_size.log')
+    words = (r'time=\S+ level=error msg="rank (\d) stores blocks of 8 tokens, the pool has 16: none of them is known to the router; '
+             r'start the engine with --block-size 16 \(SGLang: --page-size 16\), or give the pool block_size = 8 and this agent --block-size 8".*\n')
+    try:
+        front.serving('size', router, worker)
+        front.check('nothing yet', not any('stores blocks' in line for line in agent.lines()), agent.lines())
+        tokens = prompts(4)
+        front.answers('size', [front.ask(t, pin=(worker, 0)) for t in tokens])
+        front.until('at the router', lambda: told(router, 'events', worker, 'block_size') == [[8], [0]],
+                    lambda: told(router, 'events', worker, 'block_size'))
+        front.answers('size of the other', [front.ask(t, pin=(worker, 1)) for t in tokens])
+        front.until('of both', lambda: told(router, 'events', worker, 'block_size') == [[8], [8]],
+                    lambda: told(router, 'events', worker, 'block_size'))
+        front.check('said once a rank', [m[1] for m in map(re.compile(words).fullmatch, agent.lines()) if m] == ['0', '1'], agent.lines())
+        front.check('none is known', [front.overlap(t, worker, 2) for t in tokens] == [[0, 0]] * 4)
+    finally:
+        agent.kill()
+        engine.stop()
+
+
+def strange(router, program):
+    """Messages that are no batches: counted, said, told to the router; what comes behind them is read."""
+    front, worker = Front(TALLY, ADDRESSES[0]), 52
+    engine = Engine('--type', 'vllm')
+    agent = Agent(program, engine, ADDRESSES[0], worker, log=f'{router.dir}/agent_strange.log')
+    r = random.Random(12)
+    number = bytes(7) + b'\x01'
+    messages = ([b'x'], [b'', number], [b'', b'short', b'\x90'], [b'', number + b'\0', b'\x90'], [b'', b'', b''], [b''] * 4, [b''] * 5,
+                [r.randbytes(30), r.randbytes(7), r.randbytes(90)], [r.randbytes(5) for _ in range(200)])
+    try:
+        front.serving('strange', router, worker)
+        tokens = prompts(4, 300)
+        front.answers('before', [front.ask(t, pin=(worker, 0)) for t in tokens])
+        front.same_table('before', engine, worker, tokens)
+        for i, parts in enumerate(messages):
+            engine.test(parts=[part.hex() for part in parts])
+            more = prompts(1, 310 + i)
+            front.answers(f'behind {len(parts)} parts', [front.ask(t, pin=(worker, 0)) for t in more])
+            tokens += more
+        front.same_table('behind all', engine, worker, tokens)
+        c = agent.counters()['agent']
+        front.check('counted', c['batches_bad'] == len(messages) and c['clean_starts'] == c['regressions'] == c['gaps'] == 0, c)
+        said = [m[1] for m in (re.search(r'level=error msg="rank 0: a message of (\d+) parts that is no batch"', x) for x in agent.lines()) if m]
+        front.check('said', said == [f'{len(m)}' for m in messages], said)
+        front.until('told to the router', lambda: told(router, 'events', worker, 'unread') == [[len(messages)], [0]],
+                    lambda: told(router, 'events', worker, 'unread'))
+        front.check('exit status', agent.stop() == 0)
+    finally:
+        agent.kill()
+        engine.stop()
+
+
+def main(kvroute, program):
+    router = Router(kvroute, POOLS, 'suspect_ms = 2000\ndead_ms = 4000')
+    try:
+        router.telemetry('/kvroute/balance')
+        load(router, program)
+        block_size(router, program)
+        strange(router, program)
+    except Exception:
+        TALLY.broke()
+    TALLY.finish(router, f'{router.dir}/agent.log')
+
+
+main(*sys.argv[1:])
