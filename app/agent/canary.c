@@ -31,6 +31,7 @@ struct app_canary {
 	struct app_page page;
 	uint64_t sh[2]; /* of its last block: as it is, and in eagle windows */
 	uint32_t blocks;
+	uint32_t missed; /* in a row */
 	bool seen;
 };
 
@@ -71,7 +72,8 @@ static void ask(struct app *a, enum step step, const char *path, char *body)
 		rest(a, "no memory");
 }
 
-/* The prompt: its number first, so that no block of it was ever seen. */
+/* The prompt: its number first, so that no block of it was ever seen: one that the engine has and
+ * we do not know would hide all that follow. */
 static char *make_text(const struct app *a, uint32_t words)
 {
 	char *text = NULL;
@@ -80,7 +82,7 @@ static char *make_text(const struct app *a, uint32_t words)
 
 	if (out == NULL)
 		return NULL;
-	fprintf(out, "\"kvroute canary %" PRIu64 " %" PRIu64 ":", a->o.worker, a->canary->number);
+	fprintf(out, "\"%" PRIu64 " %" PRIu64 " kvroute canary:", a->canary->number, a->o.worker);
 	for (uint32_t i = 0; i < words; i++)
 		fprintf(out, " word %u", i);
 	fprintf(out, "\"");
@@ -207,6 +209,18 @@ void app_canary_ended(struct app *a, CURLcode result)
 	}
 }
 
+void app_canary_begin(struct app *a)
+{
+	struct app_canary *c = a->canary;
+
+	if (c == NULL)
+		return;
+	c->missed = 0;
+	if (c->step == WAIT) /* for an event of the life before */
+		rest(a, NULL);
+	c->due_us = a->now_us;
+}
+
 void app_canary_stored(struct app *a, const uint64_t sh[], uint32_t n)
 {
 	struct app_canary *c = a->canary;
@@ -217,6 +231,17 @@ void app_canary_stored(struct app *a, const uint64_t sh[], uint32_t n)
 		c->seen |= sh[i] == c->sh[0] || sh[i] == c->sh[1];
 }
 
+/* The router's operators look there, not at our standard error. */
+static void found(struct app *a, bool fine)
+{
+	struct app_canary *c = a->canary;
+
+	kvr_cell_add(fine ? &a->st.canaries : &a->st.canaries_bad, 1);
+	c->missed = fine ? 0 : c->missed + 1;
+	kvr_agent_canaries_missed(a->agent, c->missed);
+	rest(a, NULL);
+}
+
 void app_canary_turn(struct app *a)
 {
 	struct app_canary *c = a->canary;
@@ -224,17 +249,15 @@ void app_canary_turn(struct app *a)
 	if (c == NULL || a->state != APP_SERVING)
 		return;
 	if (c->step == WAIT && c->seen) {
-		kvr_cell_add(&a->st.canaries, 1);
-		rest(a, NULL);
+		found(a, true);
 	} else if (c->step == WAIT && a->now_us >= c->due_us) {
-		kvr_cell_add(&a->st.canaries_bad, 1);
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 			"canary: the engine's events do not name the %u blocks of %u tokens that "
 			"its "
 			"/tokenize makes of a prompt: requests find no cache here. Compare block "
 			"size, tokenizer and cache salt",
 			c->blocks, a->o.block_size);
-		rest(a, NULL);
+		found(a, false);
 	} else if (c->step == IDLE && a->now_us >= c->due_us) {
 		c->number = a->now_us;
 		ask(a, MODELS, "/v1/models", NULL);

@@ -5,9 +5,10 @@
 /**
  * @file
  * Do prompts and events name blocks alike? When the worker is registered, and every --canary-s, a
- * prompt that nobody else sends goes through the engine's /tokenize, is hashed as gateways hash,
- *and is then completed. The blocks must come in the engine's events. When they do not, requests are
- * routed by names that no cache has: another tokenizer, block size or salt. Counted, and told.
+ * prompt that nobody else sends goes through the engine's /tokenize, is hashed as gateways do it,
+ * and is then completed. The blocks must come in the engine's events. When they do not, requests
+ * are routed by names that no cache has: another tokenizer, block size or salt. Counted, logged,
+ * and told to the router, whose doctor names the worker until one comes back.
  *
  *	idle -> models -> tokenize -> complete -> wait (for the event) -> idle
  *
@@ -18,6 +19,9 @@
 
 int app_canary_start(struct app *a);
 void app_canary_stop(struct app *a);
+
+/** The worker is registered anew: what was found before is of another life. */
+void app_canary_begin(struct app *a);
 
 /** Begin what is due, or give up what has not come. */
 void app_canary_turn(struct app *a);

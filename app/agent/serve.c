@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The worker's life at the router: registered when the engine is fine, gone when it is not. */
 #include "app.h"
+#include "canary.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -174,6 +175,7 @@ void app_engine_fine(struct app *a)
 	a->start.what[0] = '\0';
 	kvr_cell_add(&a->st.lives, 1);
 	app_load_known(a);
+	app_canary_begin(a);
 }
 
 /* What the engine counts and what we count: the larger, as its numbers are of a moment ago. */

@@ -34,6 +34,11 @@ const struct doctor_rule doctor_rules[] = {
 	 "they "
 	 "do not; all engines of a pool are alike",
 	 DOCTOR_RANK},
+	{"canary-mismatch", "workers, events", rule_canary,
+	 "compare what names blocks: the pool's block_size and eagle with the engine's settings, "
+	 "a salt or adapter that its prompts get by default, and whether its /tokenize has the "
+	 "tokenizer and chat template of its completions; the agent's standard error has more",
+	 DOCTOR_WORKER},
 	{"rank-range", "ingress", rule_bad_rank,
 	 "give the agent the engine's --ranks and --first-rank; capture shows who it is",
 	 DOCTOR_ROUTER},

@@ -2,6 +2,7 @@
 /* Rules about KV events, and about what requests find of them. */
 #include "rules_pvt.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "snap.h"
@@ -172,6 +173,29 @@ bool rule_event_eagle(const struct doctor_look *l)
 	       doctor_say(l, "pool %s: KV events of rank %s name %s, the pool has eagle = %s",
 			  l->pool, l->name, pairs ? "pairs of tokens (EAGLE)" : "single tokens",
 			  eagle ? "true" : "false");
+}
+
+/* Of a worker; each of its ranks has its number. */
+bool rule_canary(const struct doctor_look *l)
+{
+	const char *pool = json_string_value(json_object_get(l->now, "pool"));
+	const size_t len = strlen(l->name);
+	double n = 0;
+	const char *rank;
+	json_t *r;
+
+	if (pool == NULL)
+		return false;
+	json_object_foreach ((json_t *)(uintptr_t)snap_at(l->is, "events", pool, "ranks", NULL),
+			     rank, r)
+		if (strncmp(rank, l->name, len) == 0 && rank[len] == '/')
+			n = fmax(n, snap_number(json_object_get(r, "canaries_missed")));
+	return n > 0 &&
+	       doctor_say(l,
+			  "pool %s: what worker %s caches has other names than its prompts: %.0f "
+			  "canary %s did not come back in its engine's events, no prefix is found "
+			  "there",
+			  pool, l->name, n, doctor_word(n, "prompt", "prompts in a row"));
 }
 
 bool rule_useless_cache(const struct doctor_look *l)

@@ -46,6 +46,7 @@ bool rule_worker_lost(const struct doctor_look *l);
 bool rule_other_hashes(const struct doctor_look *l);
 bool rule_unread_events(const struct doctor_look *l);
 bool rule_event_block_size(const struct doctor_look *l);
+bool rule_canary(const struct doctor_look *l);
 bool rule_event_eagle(const struct doctor_look *l);
 bool rule_bad_rank(const struct doctor_look *l);
 bool rule_request_unknown(const struct doctor_look *l);

@@ -135,6 +135,12 @@ int kvr_agent_events_read(struct kvr_agent *a, uint32_t dp_rank, uint32_t unread
 	return 0;
 }
 
+void kvr_agent_canaries_missed(struct kvr_agent *a, uint32_t in_a_row)
+{
+	for (uint32_t i = 0; i < a->conf.dp_size; i++)
+		a->rank[i].load.canaries_missed = (uint8_t)RTE_MIN(in_a_row, (uint32_t)UINT8_MAX);
+}
+
 /* Those of the events that wait that stand in one piece and fit. @return how many, 0: none. */
 static uint16_t put_piece(struct agent_rank *k, struct kvr_kv_put *put)
 {

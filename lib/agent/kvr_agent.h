@@ -305,6 +305,11 @@ int kvr_agent_load(struct kvr_agent *a, uint32_t dp_rank, uint32_t active_reques
 int kvr_agent_events_read(struct kvr_agent *a, uint32_t dp_rank, uint32_t unread,
 			  uint16_t block_size, bool eagle);
 
+/** For the next heartbeats: how many canary prompts in a row have not come back in the engine's
+ * events under the names that their tokens have (PROTOCOL.md section 9.2); 0: the last one has.
+ * Of the whole worker. Operators of the router are told. */
+void kvr_agent_canaries_missed(struct kvr_agent *a, uint32_t in_a_row);
+
 /** Walk hints: *pos starts at 0. @return 1 *h is filled, 0 no more. */
 int kvr_agent_hint_next(const struct kvr_agent_request *r, uint32_t *pos, struct kvr_agent_hint *h);
 

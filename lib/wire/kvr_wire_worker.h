@@ -70,7 +70,8 @@ struct kvr_wire_rank_load {
 	uint64_t next_event_id;	   /* id the rank's next KV event will have */
 	uint32_t events_unread;	   /* events of its engine that the agent could not read */
 	uint16_t event_block_size; /* tokens a block in its engine's events; 0: not known */
-	uint16_t event_form;	   /* enum kvr_wire_event_form */
+	uint8_t event_form;	   /* enum kvr_wire_event_form */
+	uint8_t canaries_missed;   /* in a row, of the whole worker; 255: or more */
 } __rte_packed;
 
 enum kvr_wire_worker_state {

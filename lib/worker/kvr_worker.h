@@ -60,7 +60,8 @@ struct kvr_beat_load {
 	_Atomic uint32_t fresh; /* not taken yet */
 	/* For telemetry alone. */
 	_Atomic uint32_t active_requests, events_unread;
-	_Atomic uint16_t event_block_size, event_form;
+	_Atomic uint16_t event_block_size;
+	_Atomic uint8_t event_form, canaries_missed;
 };
 
 /**

@@ -394,7 +394,8 @@ static void workers(struct maker *m)
 						    .next_event_id = 99,
 						    .events_unread = 3,
 						    .event_block_size = 16,
-						    .event_form = KVR_FORM_PAIRS},
+						    .event_form = KVR_FORM_PAIRS,
+						    .canaries_missed = 7},
 						   {.dp_rank = 1, .kv_used_blocks = UINT64_MAX}};
 	const struct kvr_wire_heartbeat_ack state = {.state = KVR_WORKER_SERVING, .bookings = 5};
 

@@ -158,6 +158,7 @@ static const struct {
 	F(rank_load, events_unread),
 	F(rank_load, event_block_size),
 	F(rank_load, event_form),
+	F(rank_load, canaries_missed),
 	F(heartbeat_ack, state),
 	F(heartbeat_ack, reserved0),
 	F(heartbeat_ack, bookings),

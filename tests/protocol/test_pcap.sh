@@ -50,7 +50,7 @@ done <<'LIST'
 1 kvroute.pool_name == "qwen" && kvroute.pool_name == "llama-70b"
 1 kvroute.kind == 48 && kvroute.event_type == 3 && kvroute.tier == 1 && kvroute.first_event_id == 10
 1 kvroute.kv_events.flags.dump_end == 1 && kvroute.resume_event_id == 14
-1 kvroute.kind == 34 && kvroute.kv_used_blocks == 1234
+1 kvroute.kind == 34 && kvroute.kv_used_blocks == 1234 && kvroute.event_form == 2 && kvroute.canaries_missed == 7
 1 kvroute.kind == 81 && kvroute.prefill_tokens == 16
 3 kvroute.session_id == "chat-1"
 1 kvroute.kind == 64 && kvroute.timeout_s == 330

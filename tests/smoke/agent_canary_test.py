@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """kvroute-agent's canary: whether an engine's events name the blocks of a prompt as its /tokenize does.
 
-protocol_test.sh starts it: agent_canary_test.py KVROUTE KVROUTE_AGENT
+The router is told, and kvroute-ctl doctor names the worker until it is fine again.
+protocol_test.sh starts it: agent_canary_test.py KVROUTE KVROUTE_AGENT KVROUTE_CTL
 """
 
+import json
+import subprocess
 import sys
 import time
 
@@ -14,7 +17,7 @@ from protocol_router import ADDRESSES, Router, Tally
 TALLY = Tally(90, patience=30.0)
 
 
-def main(kvroute, program):
+def main(kvroute, program, ctl):
     router = Router(kvroute, POOLS, 'suspect_ms = 1000\ndead_ms = 2000')
     front = Front(TALLY, ADDRESSES[0])
     log = f'{router.dir}/agent.log'
@@ -31,6 +34,23 @@ def main(kvroute, program):
             run_until(front.all, lambda: False, 0.1)
         return got
 
+    def missed(worker):
+        """What the router shows of the worker's ranks."""
+        ranks = router.telemetry('/kvroute/events,llama')['ranks']
+        return [r['canaries_missed'] for key, r in ranks.items() if key.startswith(f'{worker}/')]
+
+    def until(what, holds):
+        end = time.monotonic() + TALLY.patience
+        while not holds() and time.monotonic() < end:
+            run_until(front.all, lambda: False, 0.2)
+        front.check(what, holds(), router.telemetry('/kvroute/events,llama'))
+
+    def doctor():
+        """What it says of canaries."""
+        run = subprocess.run([ctl, '--router', router.prefix, '--json', '--seconds', '1', 'doctor'], capture_output=True, text=True)
+        front.check('doctor has looked', run.returncode in (0, 1), run.stderr)
+        return [f['says'] for f in json.loads(run.stdout) if f['rule'] == 'canary-mismatch']
+
     try:
         router.telemetry('/kvroute/balance')
         for agent in agents:
@@ -42,11 +62,26 @@ def main(kvroute, program):
         front.check('and those alone', agents[2].counters()['agent']['canaries'] == 0, agents[2].counters())
         with open(log) as f:
             front.check('the log says so', 'requests find no cache here' in f.read())
+        until('the router has heard it', lambda: missed(52)[0] >= 2)
+        said = doctor()
+        front.check('doctor names that worker, and no other', len(said) == 1 and 'worker 52 caches' in said[0], said)
+        front.check('the others are fine', missed(50) == [0, 0] and missed(51) == [0], (missed(50), missed(51)))
+        engines[2].test(event_block_size=0)
+        until('it is fine again', lambda: missed(52) == [0])
+        front.check('so it says nothing any more', doctor() == [])
         engines[0].test(error=500)
         front.check('an engine that does not answer is no mismatch', counted(agents[0], 'canaries_failed', 1) >= 1)
         front.check('none', agents[0].counters()['agent']['canaries_bad'] == 0, agents[0].counters())
         engines[0].test(error=0)
-        front.check('agents leave', [a.stop() for a in agents] == [0, 0, 0])
+        engines.append(Engine(ranks=1))
+        agents.append(Agent(program, engines[3], ADDRESSES[0], 53, '--block-size', '16', '--canary-s', '3600', log=log))
+        front.serving('a fourth', router, 53)
+        front.check('one when the worker is registered', counted(agents[3], 'canaries', 1) == 1)
+        engines[3].kill()
+        front.check('its end is seen', counted(agents[3], 'health_failed', 1) >= 1)
+        engines[3].start()
+        front.check('and one when it is again', counted(agents[3], 'canaries', 2) == 2, agents[3].counters())
+        front.check('agents leave', [a.stop() for a in agents] == [0, 0, 0, 0])
     except Exception:
         TALLY.broke()
     for engine in engines:

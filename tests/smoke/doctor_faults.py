@@ -110,6 +110,12 @@ class Faults:
         self.says(self.doctor(['event-eagle']), 'rank 100/0 name pairs of tokens (EAGLE), the pool has eagle = false')
         self.agent.event_form = 1
         self.said('llama', '100/0', 'pairs', 0)
+        self.agent.canaries_missed = 2
+        self.said('llama', '100/0', 'canaries_missed', 2)
+        self.says(self.doctor(['canary-mismatch']), 'worker 100 caches has other names', '2 canary prompts in a row')
+        self.agent.canaries_missed = 0
+        self.said('llama', '100/0', 'canaries_missed', 0)
+        self.doctor([])
         self.doctor(['rank-range'], self.bad_rank)
         self.doctor(['event-life'], self.old_life)
         self.doctor(['event-regression'], self.again)

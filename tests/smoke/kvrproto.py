@@ -1070,7 +1070,7 @@ class Agent(Endpoint):
         self.ranks = {dp_start + i: Rank() for i in range(ranks)}
         self.jobs, self.state, self.welcome, self.bookings = {}, None, None, None
         self.active = None  # requests that heartbeats claim for every rank; None: those it has
-        self.unread = self.event_block_size = self.event_form = 0
+        self.unread = self.event_block_size = self.event_form = self.canaries_missed = 0
         self.hello_timer = self.beat_due = self.leaving = None
         self.hello_again = 0.0  # when REJECTED has made it say HELLO
         self.gone, self.refused, self.answer = False, None, lambda job: None
@@ -1118,7 +1118,8 @@ class Agent(Endpoint):
                          if job.dispatch.dp_rank == number and not job.fin)
             if self.active is not None:
                 active = self.active
-            body += struct.pack('<IIQQIHH', number, active, M64, rank.next, self.unread, self.event_block_size, self.event_form)
+            body += struct.pack('<IIQQIHBB', number, active, M64, rank.next, self.unread, self.event_block_size, self.event_form,
+                                self.canaries_missed)
         self.send('HEARTBEAT', 3, body)
 
     # KV events

@@ -67,6 +67,8 @@ static void mark(const struct lcore *lc, const struct kvr_view_worker *w,
 		atomic_store_explicit(&b->event_block_size, l[i].event_block_size,
 				      memory_order_relaxed);
 		atomic_store_explicit(&b->event_form, l[i].event_form, memory_order_relaxed);
+		atomic_store_explicit(&b->canaries_missed, l[i].canaries_missed,
+				      memory_order_relaxed);
 		/* Pairs with the exchange in take_loads(). */
 		atomic_store_explicit(&b->fresh, 1, memory_order_release);
 	}

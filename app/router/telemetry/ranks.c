@@ -244,6 +244,8 @@ static void add_said(const struct page *g, uint32_t i, struct rte_tel_data *t)
 				  atomic_load_explicit(&b->events_unread, memory_order_relaxed));
 	rte_tel_data_add_dict_u64(t, "block_size",
 				  atomic_load_explicit(&b->event_block_size, memory_order_relaxed));
+	rte_tel_data_add_dict_u64(t, "canaries_missed",
+				  atomic_load_explicit(&b->canaries_missed, memory_order_relaxed));
 	form = atomic_load_explicit(&b->event_form, memory_order_relaxed);
 	if (form != KVR_FORM_UNKNOWN)
 		rte_tel_data_add_dict_u64(t, "pairs", form == KVR_FORM_PAIRS);

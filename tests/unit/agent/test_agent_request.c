@@ -62,6 +62,7 @@ static void heartbeats_carry_every_rank_and_tell_the_state(void)
 	CU_ASSERT_EQUAL(kvr_agent_events_read(a, 5, 9, 32, true), 0);
 	CU_ASSERT_EQUAL(kvr_agent_events_read(a, 6, 9, 32, true), -EINVAL);
 	CU_ASSERT_EQUAL(kvr_agent_load(a, 3, 3, 70), -EINVAL);
+	kvr_agent_canaries_missed(a, 300);
 	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, 5, &(struct kvr_agent_kv){.hashes = &one, .n = 1}),
 			0);
 	rig_run_ms(500);
@@ -79,6 +80,15 @@ static void heartbeats_carry_every_rank_and_tell_the_state(void)
 	CU_ASSERT_EQUAL(l[1].events_unread, 9);
 	CU_ASSERT_EQUAL(l[0].event_form, KVR_FORM_UNKNOWN);
 	CU_ASSERT_EQUAL(l[1].event_block_size, 32);
+	CU_ASSERT_EQUAL(l[1].event_form, KVR_FORM_PAIRS);
+	CU_ASSERT_EQUAL(l[0].canaries_missed, 255);
+	CU_ASSERT_EQUAL(l[1].canaries_missed, 255);
+	kvr_agent_canaries_missed(a, 0);
+	rig_run_ms(500);
+	w = kvr_frame_body(fake_next(&net, KVR_HEARTBEAT));
+	l = (const void *)(w + 1);
+	CU_ASSERT_EQUAL(l[0].canaries_missed, 0);
+	CU_ASSERT_EQUAL(l[1].canaries_missed, 0);
 	CU_ASSERT_EQUAL(l[1].event_form, KVR_FORM_PAIRS);
 	push_heartbeat_ack(KVR_WORKER_SERVING, 0);
 	push_heartbeat_ack(KVR_WORKER_SERVING, 0);

@@ -86,6 +86,13 @@ static const struct fault {
 	{"event-eagle", "",
 	 "{'pools': {'m': {'eagle': 1}}, 'events': {'m': {'ranks': {'1/0': {'pairs': 0}}}}}",
 	 "KV events of rank 1/0 name single tokens, the pool has eagle = true"},
+	{"canary-mismatch", "", "{'events': {'m': {'ranks': {'1/0': {'canaries_missed': 1}}}}}",
+	 "pool m: what worker 1 caches has other names than its prompts: 1 canary prompt did"},
+	/* Once for all its ranks. */
+	{"canary-mismatch", "",
+	 "{'events': {'m': {'ranks': {'1/0': {'canaries_missed': 3}, '1/1': {'canaries_missed': "
+	 "3}}}}}",
+	 "3 canary prompts in a row did not come back in its engine's events"},
 	{"rank-range", "", "{'ingress': {'bad_rank': 6}}", "6 heartbeats"},
 	{"request-unknown", "{'events': {'m': {'ranks': {'1/0': {'engine_requests': 0}}}}}",
 	 "{'events': {'m': {'ranks': {'1/0': {'engine_requests': 0}}}}}",
@@ -273,6 +280,19 @@ static void an_unknown_form_of_events_is_no_fault(void)
 	json_decref(found);
 }
 
+/* It was found, and the next one came back; or it is another worker's. */
+static void a_canary_that_comes_back_is_no_fault(void)
+{
+	json_t *found = findings("{'events': {'m': {'ranks': {'1/0': {'canaries_missed': 3}}}}}",
+				 "{'events': {'m': {'ranks': {'1/0': {'canaries_missed': 0}}}}}");
+
+	CU_ASSERT_EQUAL(json_array_size(found), 0);
+	json_decref(found);
+	found = findings("", "{'events': {'m': {'ranks': {'11/0': {'canaries_missed': 3}}}}}");
+	CU_ASSERT_EQUAL(json_array_size(found), 0);
+	json_decref(found);
+}
+
 static void each_fault_has_its_line_and_no_other(void)
 {
 	for (size_t i = 0; i < N_FAULTS; i++) {
@@ -355,6 +375,7 @@ int main(void)
 		{"rules", each_rule_has_a_fault_here},
 		{"slow answers", an_answer_may_take_long},
 		{"silent", a_silent_worker_has_one_line},
+		{"canary comes back", a_canary_that_comes_back_is_no_fault},
 		{"unknown form", an_unknown_form_of_events_is_no_fault},
 		{"refused before", who_was_refused_before_is_no_fault},
 		{"little", little_is_known_without_a_fault},
