@@ -7,9 +7,9 @@
  * Reassembly of fragmented messages, without copying: a message is complete when all its frames
  * are held, and is then handed over as the list of them.
  *
- * A partial message is found by (peer, source, kind, id, msg_seq) in a chained hash table with a
- * secret seed. All fragments but the last carry the same number of body bytes (`unit`), so the
- * place of a fragment is frag_off / unit: one division, whatever the order of arrival. Places
+ * A partial message is found by (peer, source, kind, id, handle, msg_seq) in a chained hash table
+ * with a secret seed. All fragments but the last carry the same number of body bytes (`unit`), so
+ * the place of a fragment is frag_off / unit: one division, whatever the order of arrival. Places
  * live in pages of 64 with one presence mask each; a message owns a table of page numbers. A last
  * fragment that comes first waits aside until another one tells the unit.
  *

@@ -375,10 +375,15 @@ static uint64_t done_name(uint64_t name, const struct kvr_wire_hdr *h)
 	return name ^ h->msg_len * UINT64_C(0x9e3779b97f4a7c15);
 }
 
+static struct reasm_key key_of(const struct kvr_peer *peer, const struct kvr_wire_hdr *h)
+{
+	return (struct reasm_key){*peer, h->msg_seq, h->source, h->id, h->handle, h->kind};
+}
+
 void kvr_reasm_forget(struct kvr_reasm *r, const struct kvr_peer *peer,
 		      const struct kvr_wire_hdr *hdr)
 {
-	const struct reasm_key key = {*peer, hdr->msg_seq, hdr->source, hdr->id, hdr->kind};
+	const struct reasm_key key = key_of(peer, hdr);
 
 	kvr_reasm__done_del(r, done_name(hash_of(r, &key, sizeof(key)), hdr));
 }
@@ -443,7 +448,7 @@ enum kvr_reasm_result kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *
 				    const struct kvr_wire_hdr *hdr, const void *data, void *frame,
 				    uint64_t now, struct kvr_reasm_msg *out)
 {
-	const struct reasm_key key = {*peer, hdr->msg_seq, hdr->source, hdr->id, hdr->kind};
+	const struct reasm_key key = key_of(peer, hdr);
 	const struct kvr_peer share = r->conf.share != NULL ? r->conf.share(peer) : *peer;
 	uint32_t bucket, i;
 	uint64_t name;

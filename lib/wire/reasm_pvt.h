@@ -17,9 +17,10 @@ struct reasm_key {
 	uint32_t msg_seq;
 	uint64_t source;
 	uint64_t id;
+	uint64_t handle;
 	uint64_t kind;
 };
-static_assert(sizeof(struct reasm_key) == 48, "key has padding");
+static_assert(sizeof(struct reasm_key) == 56, "key has padding");
 
 struct reasm_slot {
 	void *frame;

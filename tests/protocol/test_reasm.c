@@ -208,7 +208,7 @@ static void every_part_of_the_key_counts(void)
 	uint8_t hdr[sizeof(struct kvr_wire_hdr)];
 	struct kvr_reasm_msg m;
 
-	for (uint32_t i = 0; i < 6; i++) {
+	for (uint32_t i = 0; i < 7; i++) {
 		kvr_hdr_put(hdr, i == 1 ? KVR_POTENTIAL_LOADS : KVR_ROUTE, &ids, 2504, 0, 1000);
 		if (i == 2)
 			((struct kvr_wire_hdr *)hdr)->source++;
@@ -216,13 +216,15 @@ static void every_part_of_the_key_counts(void)
 			((struct kvr_wire_hdr *)hdr)->id++;
 		if (i == 4)
 			((struct kvr_wire_hdr *)hdr)->msg_seq++;
+		if (i == 6) /* the same item of another run of the request */
+			((struct kvr_wire_hdr *)hdr)->handle++;
 		owner[next_frame] = REASM;
 		CU_ASSERT_EQUAL(kvr_reasm_add(r, i == 5 ? &peer_b : &peer_a,
 					      (struct kvr_wire_hdr *)hdr, NULL,
 					      frame_ref(next_frame++), 0, &m),
 				KVR_REASM_HELD);
 	}
-	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->messages, 6);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->messages, 7);
 	finish(r);
 }
 

@@ -293,7 +293,7 @@ class Reassembly:
         for key in [k for k, m in self.unfinished.items() if m['since'] + self.lifetime < now]:
             del self.unfinished[key]
         self.done = {key: since for key, since in self.done.items() if since + self.lifetime >= now}
-        key = (header.source, header.kind, header.id, header.msg_seq)
+        key = (header.source, header.kind, header.id, header.handle, header.msg_seq)
         if key in self.done:
             return None if header.frag_off else 'again'
         message = self.unfinished.get(key)
