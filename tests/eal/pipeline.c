@@ -138,6 +138,17 @@ uint32_t pipeline_queue = PIPELINE_SPREAD;
 
 static void collect(void);
 
+/* The router has too much before it, or its peers. @param since of threads_wait() */
+static void let_it_work(uint64_t *since)
+{
+	if (threads_running()) {
+		collect();
+		threads_wait(since);
+	} else {
+		pipeline_turn();
+	}
+}
+
 static void inject(struct rte_mbuf *m)
 {
 	const uint32_t q = pipeline_queue == PIPELINE_SPREAD ? next_queue++ : pipeline_queue;
@@ -145,12 +156,7 @@ static void inject(struct rte_mbuf *m)
 	uint64_t since = 0;
 
 	while (rte_ring_enqueue(to, m) != 0)
-		if (threads_running()) {
-			collect();
-			threads_wait(&since);
-		} else {
-			pipeline_turn();
-		}
+		let_it_work(&since);
 }
 
 bool pipeline_ipv6;
@@ -159,6 +165,7 @@ void pipeline_send(uint32_t from, const void *payload, size_t len)
 {
 	struct kvr_path peer = {.udp_port = (uint16_t)from, .family = 4};
 	struct rte_mbuf *m;
+	uint64_t since = 0;
 
 	kvr_ip_parse("10.0.0.2", peer.ip);
 	peer.ip[14] = pipeline_net;
@@ -167,7 +174,9 @@ void pipeline_send(uint32_t from, const void *payload, size_t len)
 		peer.family = 6;
 		kvr_ip_parse("fd00::2", peer.ip);
 	}
-	m = box_frame(&box, pipeline_into, &peer, payload, len);
+	while ((m = box_frame(&box, pipeline_into, &peer, payload, len)) == NULL &&
+	       threads_running())
+		let_it_work(&since);
 	need(m != NULL, "no peer mbuf, or payload too long");
 	rte_pktmbuf_mtod(m, uint8_t *)[11] = pipeline_mac;
 	inject(m);
