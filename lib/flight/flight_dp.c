@@ -188,6 +188,17 @@ static _Atomic uint64_t *hop_of(struct kvr_flight *r)
 	return (void *)&r->relay.client.mac;
 }
 
+void kvr_flight_client(struct kvr_flight *r, const struct kvr_path *client)
+{
+	uint64_t hop;
+
+	memcpy(&r->relay.client, client, HOP);
+	memcpy(&hop, (const uint8_t *)client + HOP, sizeof(hop));
+	/* Publishes nothing, kvr_flight_publish() does; a reader of the slot's last use may still
+	 * load it in copy_relay(), and then sees another generation. */
+	atomic_store_explicit(hop_of(r), hop, memory_order_relaxed);
+}
+
 void kvr_flight_next_hop(struct kvr_flight *r, const uint8_t mac[6])
 {
 	uint64_t hop = atomic_load_explicit(hop_of(r), memory_order_relaxed);

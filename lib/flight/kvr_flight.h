@@ -183,6 +183,9 @@ struct kvr_flight *kvr_flight_alloc_unnamed(struct kvr_flight_table *t, uint64_t
 /** From now on only the handle finds the slot; its name may be given to another one. */
 void kvr_flight_unname(struct kvr_flight_table *t, struct kvr_flight *r);
 
+/** How to reach the client: relay.client of a slot that is not published yet. Scheduler lcore. */
+void kvr_flight_client(struct kvr_flight *r, const struct kvr_path *client);
+
 /** Let ingress lcores see the relay part; from now on it must not change but for
  * kvr_flight_next_hop(). Scheduler lcore. */
 void kvr_flight_publish(struct kvr_flight *r);

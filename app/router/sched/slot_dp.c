@@ -47,7 +47,7 @@ static struct kvr_flight *take(const struct life *x, uint32_t leg)
 		return NULL;
 	slot->owner = x->r;
 	slot->relay.leg = (uint8_t)leg;
-	slot->relay.client = j->client;
+	kvr_flight_client(slot, &j->client);
 	x->r->slot[leg] = slot;
 	return slot;
 }
