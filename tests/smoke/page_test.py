@@ -186,6 +186,8 @@ def run(router, ctl, folder):
     export, port = exporter(ctl, router.prefix)
     browser = None
     try:
+        # What changes is told by two looks: the first must be before it.
+        rig.until('a look', lambda: 'serving' in json.dumps(data(port)))
         rig.work()
         browser = Browser()
         page = Page(browser)
