@@ -131,7 +131,7 @@ void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
 	r->heard_us = c->link.now_us;
 	r->probing = false;
 	if (h->handle != 0 && r->next_seq == 0)
-		r->handle = h->handle;
+		kvr_client__set_handle(r, h->handle);
 	if (r->away != NULL && hints_of(w, &hints))
 		kvr_client__deliver(c, r, &hints);
 	switch (w->state) {
@@ -209,7 +209,7 @@ static void forgotten(struct kvr_client *c, struct client_req *r, bool sent)
 		return;
 	}
 	r->dead_handle = r->handle;
-	r->handle = 0;
+	kvr_client__set_handle(r, 0);
 	r->accepted = false;
 	KVR_SIM_SOMETIMES(CLIENT_FORGOTTEN);
 	if (r->msg == NULL) {

@@ -256,6 +256,9 @@ void kvr_client__resend(struct kvr_client *c, struct client_req *r);
 void kvr_client__on_missing(struct kvr_client *c, struct client_req *r, const uint8_t *body);
 void kvr_client__watch(struct kvr_client *c, struct client_req *r, enum client_state state);
 void kvr_client__drop_msg(struct client_req *r);
+/** Which run counts from now on, 0: none that is known. Items of another one that came early are
+ * forgotten: theirs are the same numbers, and not the same words. */
+void kvr_client__set_handle(struct client_req *r, uint64_t handle);
 void kvr_client__start_cancel(struct kvr_client *c, struct client_req *r,
 			      enum kvr_client_reason reason);
 /** Tell the user, once, and free the slot (or keep it for its reader). */

@@ -284,13 +284,25 @@ void kvr_client__prove(struct kvr_client *c, struct client_req *r, uint64_t cook
 	}
 }
 
+static void drop_held(struct client_req *r)
+{
+	free_items(&r->held);
+	r->held_n = r->held_bytes = 0;
+}
+
+void kvr_client__set_handle(struct client_req *r, uint64_t handle)
+{
+	if (r->handle != handle)
+		drop_held(r);
+	r->handle = handle;
+}
+
 void kvr_client__start_cancel(struct kvr_client *c, struct client_req *r,
 			      enum kvr_client_reason reason)
 {
 	kvr_client__drop_msg(r);
 	kvr_timer_stop(&c->link.timers, &r->ack);
-	free_items(&r->held);
-	r->held_n = r->held_bytes = 0;
+	drop_held(r);
 	r->reporting = false;
 	kvr_client__away_drop(c, r);
 	r->state = CLIENT_CANCELLING;

@@ -316,7 +316,7 @@ void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
 		while_cancelling(c, r, from, h, body);
 		return;
 	}
-	r->handle = h->handle;
+	kvr_client__set_handle(r, h->handle);
 	r->probing = false;
 	kvr_client__drop_msg(r);
 	if (r->away != NULL)

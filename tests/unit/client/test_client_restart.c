@@ -60,6 +60,30 @@ static void what_runs_is_sent_again_while_no_item_has_come(void)
 	rig_stop();
 }
 
+/* What a run of before has said ahead of its first item is none of the next one's answer. */
+static void what_came_early_goes_with_its_run(void)
+{
+	static const char before[] = "of the run before";
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(0);
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 6);
+	push_item(id, 1, 0, before);
+	kvr_client_process(c);
+	push_accepted(id, HANDLE + 1, KVR_STATE_DISPATCHED, 8);
+	push_item_from(router_at, id, HANDLE + 1, 0, 0, "a");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items, 1);
+	CU_ASSERT_EQUAL(saw.bytes, 1);
+	push_item_from(router_at, id, HANDLE + 1, 1, KVR_RESP_F_FIN, "b");
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL(saw.items, 2);
+	CU_ASSERT_EQUAL(saw.bytes, 2);
+	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
+	rig_stop();
+}
+
 /* DIRECT: the agent needs no router, and so does who has begun to listen to it. */
 static void a_direct_answer_goes_on_without_the_router(void)
 {
@@ -220,6 +244,7 @@ static void a_probe_without_an_answer_comes_again_each_second(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {{"sent again", what_runs_is_sent_again_while_no_item_has_come},
+			       {"came early", what_came_early_goes_with_its_run},
 			       {"direct", a_direct_answer_goes_on_without_the_router},
 			       {"direct stops", a_direct_answer_that_stops_is_lost},
 			       {"no cookie", what_runs_needs_no_cookie},
