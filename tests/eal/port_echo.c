@@ -2,11 +2,11 @@
 /*
  * Opens a port and sends every datagram back where it came from, until it has echoed as many as
  * asked: port_echo DEVICE IPV4 IPV6 MTU COUNT [key=value ...]. Prints "ready" when it polls,
- * what becomes of the link, and the counters at the end; exits 1 when a counter equation is
- * violated. With sleep=on it does not poll: after an empty burst it sleeps until the device wakes
- * it, however long that takes (and looks at no link); "woken" and "cannot" count. COUNT "off" takes
- * the XDP program of a dead one off. A tool for test_port_kernel.sh, and for hand checks of a new
- * kind of port.
+ * what becomes of the link, and the counters at the end, of each queue, too, where there are
+ * several; exits 1 when a counter equation is violated. With sleep=on it does not poll: after an
+ * empty burst it sleeps until the device wakes it, however long that takes (and looks at no link);
+ * "woken" and "cannot" count. COUNT "off" takes the XDP program of a dead one off. A tool for
+ * test_port_kernel.sh, and for hand checks of a new kind of port.
  */
 #include <errno.h>
 #include <poll.h>
@@ -64,18 +64,25 @@ static void look(struct kvr_port *p)
 	fflush(stdout);
 }
 
-/* Of a port with one queue. */
-static void sleep_till_woken(struct kvr_port_queue *q, uint64_t until)
+/* All queues have been empty. */
+static void sleep_till_woken(struct kvr_port *p, unsigned int queues, uint64_t until)
 {
+	struct pollfd fds[KVR_PORT_MAX_QUEUES] = {0};
 	const uint64_t now = rte_get_tsc_cycles();
-	struct pollfd p = {.events = POLLIN};
-	const int rc = kvr_port_wait_arm(q, &p.fd);
+	unsigned int armed;
+	int rc = 0;
 
+	for (armed = 0; armed < queues; armed++) {
+		fds[armed].events = POLLIN;
+		rc = kvr_port_wait_arm(kvr_port_queue(p, armed), &fds[armed].fd);
+		if (rc != 0)
+			break;
+	}
 	cannot += rc == -ENOTSUP;
 	if (rc == 0 && now < until)
-		woken += poll(&p, 1, (int)((until - now) * 1000 / rte_get_tsc_hz())) > 0;
-	if (rc == 0)
-		kvr_port_wait_disarm(q);
+		woken += poll(fds, queues, (int)((until - now) * 1000 / rte_get_tsc_hz())) > 0;
+	while (armed-- > 0)
+		kvr_port_wait_disarm(kvr_port_queue(p, armed));
 }
 
 static void echo(struct kvr_port *p, unsigned int queues, uint64_t count)
@@ -83,6 +90,7 @@ static void echo(struct kvr_port *p, unsigned int queues, uint64_t count)
 	const uint64_t until = rte_get_tsc_cycles() + SECONDS * rte_get_tsc_hz();
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
+	unsigned int empty = 0; /* in a row */
 
 	for (unsigned int i = 0; count > 0 && rte_get_tsc_cycles() < until; i++) {
 		struct kvr_port_queue *q = kvr_port_queue(p, i % queues);
@@ -91,12 +99,24 @@ static void echo(struct kvr_port *p, unsigned int queues, uint64_t count)
 		for (uint16_t k = 0; k < n; k++)
 			kvr_port_send(q, &pkts[k].path, m[k]);
 		kvr_port_flush(q);
+		empty = kvr_port_rx_got(q) == 0 ? empty + 1 : 0;
 		if (!sleeps)
 			look(p);
-		else if (kvr_port_rx_got(q) == 0)
-			sleep_till_woken(q, until);
+		else if (empty >= queues)
+			sleep_till_woken(p, queues, until);
 		count -= n < count ? n : count;
 	}
+}
+
+static void show_queue(struct kvr_port *p, unsigned int queue)
+{
+	static const unsigned int shown[] = {KVR_PORT_RX_FRAMES, KVR_PORT_TX_SENT};
+	uint64_t v[KVR_STATS_MAX];
+
+	kvr_stats_row_get(kvr_port_stats(p), queue, v);
+	for (unsigned int i = 0; i < RTE_DIM(shown); i++)
+		printf("queue%u.%s=%llu\n", queue, kvr_port_stats_def.counters[shown[i]].name,
+		       (unsigned long long)v[shown[i]]);
 }
 
 int main(int argc, char **argv)
@@ -144,6 +164,8 @@ int main(int argc, char **argv)
 			       (unsigned long long)v[i]);
 	if (bad != NULL)
 		fprintf(stderr, "%s\n", err);
+	for (unsigned int i = 0; info.queues > 1 && i < info.queues; i++)
+		show_queue(p, i);
 	for (unsigned int i = 0;
 	     kvr_port_xdp_stats(p) != NULL && i < kvr_stats_count(&kvr_port_xdp_stats_def); i++) {
 		kvr_stats_snapshot(kvr_port_xdp_stats(p), x);
