@@ -22,7 +22,8 @@
 #define SECONDS 90 /* peers of a busy machine take their time */
 
 static bool sleeps;
-static unsigned int woken, cannot;
+static unsigned int woken, misled, cannot;
+static bool told[KVR_PORT_MAX_QUEUES]; /* that there is something */
 
 static int fill(struct kvr_port_conf *c, int argc, char **argv, char *err, size_t errlen)
 {
@@ -81,8 +82,10 @@ static void sleep_till_woken(struct kvr_port *p, unsigned int queues, uint64_t u
 	cannot += rc == -ENOTSUP;
 	if (rc == 0 && now < until)
 		woken += poll(fds, queues, (int)((until - now) * 1000 / rte_get_tsc_hz())) > 0;
-	while (armed-- > 0)
+	while (armed-- > 0) {
+		told[armed] = (fds[armed].revents & POLLIN) != 0;
 		kvr_port_wait_disarm(kvr_port_queue(p, armed));
+	}
 }
 
 static void echo(struct kvr_port *p, unsigned int queues, uint64_t count)
@@ -100,6 +103,8 @@ static void echo(struct kvr_port *p, unsigned int queues, uint64_t count)
 			kvr_port_send(q, &pkts[k].path, m[k]);
 		kvr_port_flush(q);
 		empty = kvr_port_rx_got(q) == 0 ? empty + 1 : 0;
+		misled += told[i % queues] && empty > 0;
+		told[i % queues] = false;
 		if (!sleeps)
 			look(p);
 		else if (empty >= queues)
@@ -155,7 +160,7 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	echo(p, info.queues, strtoull(argv[5], NULL, 10));
 	if (sleeps)
-		printf("woken=%u\ncannot=%u\n", woken, cannot);
+		printf("woken=%u\nmisled=%u\ncannot=%u\n", woken, misled, cannot);
 	kvr_stats_snapshot(kvr_port_stats(p), v);
 	bad = kvr_stats_check(&kvr_port_stats_def, v, err, sizeof(err));
 	for (unsigned int i = 0; i < KVR_PORT_COUNTERS; i++)

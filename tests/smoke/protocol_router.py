@@ -37,14 +37,17 @@ class Router:
     """Starts kvroute on the interface kvr-router; stops it, and shows its log when told so."""
 
     def __init__(self, program, pools, router_options='', ingress=1, memory_mb=640, frames=1024, interface='kvr-router',
-                 addresses=ADDRESSES, mtu=0, port=''):
-        """`ingress` CPUs poll a packet socket each, which has room for so many `frames`; `mtu` 0: the usual one; `port`: more of the port."""
+                 addresses=ADDRESSES, mtu=0, port='', device='', before=()):
+        """`ingress` CPUs poll a packet socket each, which has room for so many `frames`; `mtu` 0: the usual one; `port`: more of the port;
+        `device`: not packet sockets; `before`: what the command begins with."""
         cpus = sorted(os.sched_getaffinity(0))
         # Tests that run side by side shall not all poll one CPU.
         polling = [cpus[os.getpid() % len(cpus)]] if ingress == 1 else cpus[:ingress]
         self.prefix = f'kvr-proto-{os.getpid()}' + interface.removeprefix('kvr-router')
         self.dir = tempfile.mkdtemp(prefix='kvroute-protocol-')
         config = f'{self.dir}/router.conf'
+        device = device or (f'net_af_packet0,iface={interface},blocksz=16384,framesz={16384 if mtu else 2048},'
+                            f'framecnt={frames},qpairs={ingress}')
         with open(config, 'w') as out:
             out.write(f'''[router]
 ingress = {','.join(map(str, polling))}
@@ -54,7 +57,7 @@ memory_mb = {memory_mb}
 file_prefix = {self.prefix}
 {router_options}
 [port p0]
-device = net_af_packet0,iface={interface},blocksz=16384,framesz={16384 if mtu else 2048},framecnt={frames},qpairs={ingress}
+device = {device}
 ipv4 = {addresses[0]}
 ipv6 = {addresses[1]}
 rx_checksum = trust
@@ -63,7 +66,7 @@ answer_arp = auto
 {port}
 {pools}''')
         self.log = open(f'{self.dir}/router.log', 'w+')
-        self.command = [program, '--config', config]
+        self.command = [*before, program, '--config', config]
         self.start()
 
     def start(self):
