@@ -18,6 +18,7 @@ enum field {
 	F_TOKENS,
 	F_BLOCK_SIZE,
 	F_MEDIUM,
+	F_LORA_ID,
 	F_LORA,
 	F_KEYS,
 	F_MM,
@@ -46,7 +47,7 @@ static const struct {
 	NAME("parent_block_hash", F_PARENT),
 	NAME("token_ids", F_TOKENS),
 	NAME("block_size", F_BLOCK_SIZE),
-	NAME("lora_id", F_SKIP),
+	NAME("lora_id", F_LORA_ID),
 	NAME("medium", F_MEDIUM),
 	NAME("lora_name", F_LORA),
 	NAME("extra_keys", F_KEYS),
@@ -60,8 +61,8 @@ static const struct {
 	NAME("is_eagle", F_EAGLE),
 };
 
-static const enum field stored_places[] = {F_HASHES, F_PARENT, F_TOKENS, F_BLOCK_SIZE,
-					   F_SKIP,   F_MEDIUM, F_LORA,	 F_KEYS};
+static const enum field stored_places[] = {F_HASHES,  F_PARENT, F_TOKENS, F_BLOCK_SIZE,
+					   F_LORA_ID, F_MEDIUM, F_LORA,	  F_KEYS};
 static const enum field removed_places[] = {F_HASHES, F_MEDIUM};
 
 struct kvr_kvev_decoder *kvr_kvev_create(bool first_bytes)
@@ -162,6 +163,10 @@ static bool plain(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
 		return true;
 	if (f == F_LORA && o.type == MP_MAP)
 		return metadata(d, ev, &o);
+	if (f == F_LORA_ID) {
+		ev->adapted |= o.type != MP_UINT || o.u > 0;
+		return kvr_kvev__skip_rest(&d->in, &o);
+	}
 	if (f == F_PARENT && kvr_kvev__name(d, &o, &ev->parent))
 		ev->has_parent = true;
 	else if (f == F_BLOCK_SIZE && o.type == MP_UINT && o.u <= UINT32_MAX)
@@ -466,5 +471,7 @@ int kvr_kvev_next(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 	}
 	if ((ev->type == KVR_KVEV_STORED || ev->type == KVR_KVEV_REMOVED) && ev->n_hashes == 0)
 		ev->fault = KVR_KVEV_SHAPE;
+	if (ev->adapted && ev->lora.len == 0)
+		ev->strange_block = 0; /* an engine's number of its own: not blocks of the model */
 	return 1;
 }

@@ -62,6 +62,7 @@ struct kvr_kvev {
 	uint32_t block_size;
 	enum kvr_tier tier;
 	struct kvr_kvev_text lora, salt;
+	bool adapted; /**< lora_id: of an adapter; without `lora` nobody knows of which */
 	const struct kvr_kvev_mm *mm;
 	uint32_t n_mm;
 	uint32_t strange_block; /**< first block with a key we cannot name; UINT32_MAX: none */

@@ -61,15 +61,15 @@ class Engine:
     # --- prompts -------------------------------------------------------------------------------
 
     def prompt(self, body, chat):
-        """Token ids, images in them as (first token, n, hash)."""
+        """Token ids, images in them as (first token, n, hash): `pictures` of a completion say so themselves."""
         if not chat:
-            prompt = body.get('prompt')
+            prompt, mm = body.get('prompt'), [tuple(m) for m in body.get('pictures', ())]
             if isinstance(prompt, list) and prompt and isinstance(prompt[0], (list, str)):
                 prompt = prompt[0]
             if isinstance(prompt, str):
-                return list(prompt.encode()), []
+                return list(prompt.encode()), mm
             if isinstance(prompt, list) and all(type(t) is int and t >= 0 for t in prompt):
-                return prompt, []
+                return prompt, mm
             raise Refused(400, 'prompt: a string or token ids')
         messages = body.get('messages')
         if not isinstance(messages, list) or not messages:
@@ -292,7 +292,10 @@ class Engine:
             elif key == 'parts':  # a message that has no number and is not kept
                 await rank.events.pub.send_multipart([bytes.fromhex(part) for part in value])
             elif key == 'overlap':
-                out['overlap'] = [r.cache.cached(r.cache.chain(value)) for r in self.ranks]
+                asked = value if isinstance(value, dict) else {'prompt': value}  # or the body of a completion
+                tokens, mm = self.prompt(asked, False)
+                out['overlap'] = [r.cache.cached(r.cache.chain(tokens, self.adapter(asked), asked.get('cache_salt'), mm))
+                                  for r in self.ranks]
             elif key != 'rank':
                 if not hasattr(self.o, key):
                     raise Refused(400, f'no switch {key}')
@@ -389,6 +392,7 @@ def options(argv):
     p.add_argument('--batch-form', choices=('array', 'map'), default='array')
     p.add_argument('--hash', choices=('uint', 'int', 'bytes'))
     p.add_argument('--replay-framing', choices=('new', 'old'))
+    p.add_argument('--key-offsets', action='store_true', help='a picture is named with where it starts')
     p.add_argument('--no-rank', action='store_true', help='batches do not name their rank')
     p.add_argument('--early', action='store_true', help='SGLang before it named the medium')
     p.add_argument('--offload', action='store_true', help='what leaves the device goes to the host')

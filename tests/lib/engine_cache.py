@@ -163,13 +163,19 @@ class Cache:
             return [pair for b in run for pair in zip(b.tokens, b.tokens[1:])]
         return [t for b in run for t in b.tokens]
 
+    def keys(self, block):
+        """What vLLM names in a block besides its tokens: adapter, pictures, in the first one the salt."""
+        pictures = [[h, i] for i, h in enumerate(block.keys)] if self.o.key_offsets else block.keys
+        salt = [block.salt] if block.salt and block.parent is None else []
+        return [*([block.lora] if block.lora else []), *pictures, *salt]
+
     def stored(self, run, medium, with_tokens=True, **more):
         first = run[0]
         sglang = self.o.type == 'sglang'
         if sglang:
             medium = {'CPU': 'CPU_PINNED'}.get(medium, medium)
-        keys = [list(b.keys) + ([b.salt] if b.salt and b.parent is None else []) for b in run]
-        keys = None if sglang or not any(keys) else [k or None for k in keys]
+        keys = None if sglang else [self.keys(b) or None for b in run]
+        keys = keys if keys and any(keys) else None
         event = {
             'type': 'BlockStored',
             'block_hashes': [self.name(b.digest) for b in run],

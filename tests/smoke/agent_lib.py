@@ -177,6 +177,10 @@ class Front(Peers):
         p.run_until(self.all, lambda: all(r.ended for r in asked), 10)
         return [r.accepted['overlap_blocks'] if r.accepted else repr(r.rejected) for r in asked]
 
+    def held(self, engine, tokens):
+        """Blocks that each rank of an engine has."""
+        return engine.test(overlap=tokens)['overlap']
+
     def same_table(self, name, engine, worker, prompts):
         """The router knows what the engine holds, for every beginning of these prompts."""
         wrong = []
@@ -184,7 +188,7 @@ class Front(Peers):
         def equal():
             wrong.clear()
             for tokens in prompts:
-                known, held = self.overlap(tokens, worker, engine.ranks), engine.test(overlap=tokens)['overlap']
+                known, held = self.overlap(tokens, worker, engine.ranks), self.held(engine, tokens)
                 if known != held:
                     wrong.append((known, held))
                     return False

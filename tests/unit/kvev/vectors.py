@@ -131,6 +131,10 @@ lora = sh(T, lora='adapter-a')
 scene('LoRA', [[stored(U[:2], lora_name='adapter-a', extra_keys=[['adapter-a'], ['adapter-a']])],
                [stored(U[2:3], U[1], T[2 * B:3 * B], lora_name='adapter-a')]],
       [S(0, lora[:2]), S(0, lora[2:3], lora[1])])
+scene('LoRA by number alone', [[stored(U[:2], lora_id=1)], [stored(U[2:4], U[1], T[2 * B:4 * B], lora_id=1, lora_name=None)],
+                               [flat(stored(U[:1], lora_id=7))[:6]], [stored(U[:2], lora_id=0)], [removed(U[:2])],
+                               [stored(U[:2], lora_id=1, lora_name='adapter-a')]],
+      [S(0, SH[:2]), R(0, SH[:2]), S(0, lora[:2])], strange=5)
 salt = sh(T, namespace='tenant-a')
 for name, key in (('plain', 'tenant-a'), ('with prefix', 'dynamo-cache-salt:tenant-a')):
     scene(f'salt in the first block, {name}',
