@@ -65,6 +65,7 @@
 	X(APP_CANARIES_BAD, canaries_bad, COUNT, "prompts",                                        \
 	  "whose blocks have other names in events than /tokenize gives them")                     \
 	X(APP_CANARIES_FAILED, canaries_failed, COUNT, "prompts", "that could not be tried")       \
+	X(APP_UNWATCHED, unwatched, COUNT, "times", "the kernel would not watch a connection")     \
 	X(APP_LIVES, lives, COUNT, "lives", "of the engine that were registered")
 
 enum app_counter { APP_COUNTER_LIST(KVR_COUNTER_ENUM) APP_N };
@@ -157,6 +158,12 @@ bool app_is_news(const struct app *a, struct app_news *n, const char *what);
 void app_print_stats(struct app *a);
 /** The last line of the log: what is not 0 of the agent's own. */
 void app_log_end(struct app *a);
+
+/* watch.c */
+/** epoll_ctl() of our set; @p name comes back with what happens to @p fd. A refusal to watch is
+ * counted and logged here: who does not end what waits for @p fd lets it wait for ever.
+ * @return 0 or -errno. */
+int app_watch(struct app *a, int op, int fd, enum app_fd kind, uint32_t name, uint32_t events);
 
 /* page.c */
 /** Prepare @p easy to get @p path of the engine within @p most_ms, and keep in @p page what comes;

@@ -134,10 +134,7 @@ static struct app_body *find(struct app *a, const char *hex)
 
 static void watch_listener(struct app *a, bool on)
 {
-	struct epoll_event e = {.events = on ? EPOLLIN : 0,
-				.data.u64 = (uint64_t)APP_FD_BODY << 32 | UINT32_MAX};
-
-	epoll_ctl(a->epoll, EPOLL_CTL_MOD, a->bodies->fd, &e);
+	app_watch(a, EPOLL_CTL_MOD, a->bodies->fd, APP_FD_BODY, UINT32_MAX, on ? EPOLLIN : 0);
 	a->bodies->full = !on;
 }
 
@@ -305,7 +302,6 @@ static struct conn *slowest(struct app_bodies *s)
 static void take(struct app *a, int fd)
 {
 	struct app_bodies *s = a->bodies;
-	struct epoll_event e = {.events = EPOLLIN};
 	uint32_t at = 0;
 
 	if (s->n == MOST) {
@@ -316,8 +312,10 @@ static void take(struct app *a, int fd)
 		at++;
 	s->conn[at] = (struct conn){.fd = fd, .heard_us = a->now_us};
 	s->n++;
-	e.data.u64 = (uint64_t)APP_FD_BODY << 32 | at;
-	epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &e);
+	if (app_watch(a, EPOLL_CTL_ADD, fd, APP_FD_BODY, at, EPOLLIN) == 0)
+		return;
+	kvr_cell_add(&a->st.bodies_refused, 1);
+	hang_up(a, &s->conn[at]);
 }
 
 static void accept_some(struct app *a)
@@ -442,9 +440,8 @@ static int tell_address(struct app *a)
 int app_bodies_start(struct app *a, const struct app_bodies_ops *ops)
 {
 	struct app_bodies *s = a->bodies = calloc(1, sizeof(*s));
-	struct epoll_event e = {.events = EPOLLIN,
-				.data.u64 = (uint64_t)APP_FD_BODY << 32 | UINT32_MAX};
 	char host[256], port[8];
+	int rc;
 
 	if (s == NULL)
 		return -ENOMEM;
@@ -466,8 +463,8 @@ int app_bodies_start(struct app *a, const struct app_bodies_ops *ops)
 	}
 	if (s->fd < 0)
 		return -errno;
-	epoll_ctl(a->epoll, EPOLL_CTL_ADD, s->fd, &e);
-	return tell_address(a);
+	rc = app_watch(a, EPOLL_CTL_ADD, s->fd, APP_FD_BODY, UINT32_MAX, EPOLLIN);
+	return rc < 0 ? rc : tell_address(a);
 }
 
 void app_bodies_stop(struct app *a)

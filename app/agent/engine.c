@@ -78,12 +78,11 @@ static struct conn_list *list_of(struct app_engine *e, const struct app_conn *c)
 
 /* ---- epoll ---- */
 
-static void watch(struct app *a, struct app_conn *c, int op, uint32_t events)
+static int watch(struct app *a, struct app_conn *c, int op, uint32_t events)
 {
 	const uint32_t name = (c->life << SLOT_BITS) | (uint32_t)(c - a->eng->conn);
-	struct epoll_event e = {.events = events, .data.u64 = (uint64_t)APP_FD_ENGINE << 32 | name};
 
-	epoll_ctl(a->epoll, op, c->fd, &e);
+	return app_watch(a, op, c->fd, APP_FD_ENGINE, name, events);
 }
 
 /* ---- lives of a connection ---- */
@@ -151,7 +150,7 @@ static struct app_conn *dial(struct app *a)
 	struct app_engine *e = a->eng;
 	struct app_conn *c = take_free(a);
 	const int one = 1;
-	int fd;
+	int fd, rc;
 
 	errno = EBUSY;
 	if (c == NULL)
@@ -160,20 +159,19 @@ static struct app_conn *dial(struct app *a)
 	if (fd < 0)
 		return NULL;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	if (connect(fd, (const struct sockaddr *)&e->at, e->at_len) < 0 && errno != EINPROGRESS) {
-		const int why = errno;
-
-		close(fd);
-		errno = why;
-		return NULL;
-	}
 	c->fd = fd;
 	c->used = c->paused = c->stale = c->fresh = false;
 	c->since_us = a->now_us;
 	e->spare++;
 	enter(e, c, CONNECTING);
-	watch(a, c, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
-	return c;
+	rc = connect(fd, (const struct sockaddr *)&e->at, e->at_len) < 0 && errno != EINPROGRESS
+		     ? -errno
+		     : watch(a, c, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
+	if (rc == 0)
+		return c;
+	hang_up(a, c);
+	errno = -rc;
+	return NULL;
 }
 
 /* One that is open, and not for too long, or that will be soon. */
@@ -400,11 +398,14 @@ void app_engine_drop(struct app *a, struct app_ask *ask)
 void app_engine_resume(struct app *a, struct app_ask *ask)
 {
 	struct app_conn *c = ask->conn;
+	int rc;
 
 	if (c == NULL || !c->paused)
 		return;
 	c->paused = false;
-	watch(a, c, EPOLL_CTL_ADD, EPOLLIN | (c->state == SENDING ? EPOLLOUT : 0u));
+	rc = watch(a, c, EPOLL_CTL_ADD, EPOLLIN | (c->state == SENDING ? EPOLLOUT : 0u));
+	if (rc < 0)
+		end(a, c, APP_END_BROKEN, strerror(-rc));
 }
 
 void app_engine_ready(struct app *a, uint32_t name, uint32_t events)

@@ -12,17 +12,17 @@
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *known)
 {
 	struct app *a = user;
-	struct epoll_event e = {.data.u64 = (uint64_t)APP_FD_CURL << 32 | (uint32_t)fd};
+	const uint32_t events = ((what & CURL_POLL_IN) != 0 ? EPOLLIN : 0u) |
+				((what & CURL_POLL_OUT) != 0 ? EPOLLOUT : 0u);
 
 	if (what == CURL_POLL_REMOVE) {
-		epoll_ctl(a->epoll, EPOLL_CTL_DEL, fd, &e);
+		app_watch(a, EPOLL_CTL_DEL, fd, APP_FD_CURL, (uint32_t)fd, 0);
 		return 0;
 	}
-	e.events = ((what & CURL_POLL_IN) != 0 ? EPOLLIN : 0u) |
-		   ((what & CURL_POLL_OUT) != 0 ? EPOLLOUT : 0u);
-	/* What curl thinks is known may be a descriptor that was closed and opened again. */
-	if (epoll_ctl(a->epoll, EPOLL_CTL_MOD, fd, &e) < 0 && errno == ENOENT)
-		epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &e);
+	/* What curl thinks is known may be a descriptor that was closed and opened again. What is
+	 * not watched ends by its own limit of time: an error from here is the end of `multi`. */
+	if (app_watch(a, EPOLL_CTL_MOD, fd, APP_FD_CURL, (uint32_t)fd, events) == -ENOENT)
+		app_watch(a, EPOLL_CTL_ADD, fd, APP_FD_CURL, (uint32_t)fd, events);
 	return 0;
 }
 

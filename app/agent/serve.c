@@ -133,7 +133,6 @@ static bool know_block_size(struct app *a)
 
 void app_engine_fine(struct app *a)
 {
-	struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)APP_FD_ROUTER << 32};
 	int rc;
 
 	if (!know_block_size(a))
@@ -152,7 +151,12 @@ void app_engine_fine(struct app *a)
 	a->drained = true; /* not known yet */
 	if (a->resting)
 		kvr_agent_drain(a->agent, true);
-	epoll_ctl(a->epoll, EPOLL_CTL_ADD, kvr_agent_fd(a->agent), &e);
+	rc = app_watch(a, EPOLL_CTL_ADD, kvr_agent_fd(a->agent), APP_FD_ROUTER, 0, EPOLLIN);
+	if (rc < 0) { /* that has been said; the next look at /health tries again */
+		kvr_agent_destroy(a->agent);
+		a->agent = NULL;
+		return;
+	}
 	rc = app_streams_start(a);
 	if (rc < 0) {
 		if (app_is_news(a, &a->start, strerror(-rc)))

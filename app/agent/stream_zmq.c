@@ -31,15 +31,13 @@ static int set(void *socket, int option, int value)
 }
 
 /* Wake the loop when something happens to it; what, the loop finds out by itself. */
-static void watch(struct app *a, void *socket)
+static int watch(struct app *a, void *socket)
 {
-	struct epoll_event e = {.events = EPOLLIN};
 	size_t len = sizeof(int);
 	int fd;
 
 	zmq_getsockopt(socket, ZMQ_FD, &fd, &len);
-	e.data.u64 = (uint64_t)APP_FD_ZMQ << 32 | (uint32_t)fd;
-	epoll_ctl(a->epoll, EPOLL_CTL_ADD, fd, &e);
+	return app_watch(a, EPOLL_CTL_ADD, fd, APP_FD_ZMQ, (uint32_t)fd, EPOLLIN);
 }
 
 static void *open_socket(struct app_stream *s, int type)
@@ -73,8 +71,7 @@ static int connect_socket(struct app_stream *s, void *z, const char *base)
 			"rank %u: the engine's socket cannot be used", s->dp_rank);
 		return -EINVAL;
 	}
-	watch(s->app, z);
-	return 0;
+	return watch(s->app, z);
 }
 
 void app_stream_open_dealer(struct app_stream *s)
@@ -90,6 +87,7 @@ void app_stream_open_dealer(struct app_stream *s)
 int app_stream_open(struct app_stream *s)
 {
 	char where[64];
+	int rc;
 
 	s->sub = open_socket(s, ZMQ_SUB);
 	s->monitor = zmq_socket(s->app->zmq, ZMQ_PAIR);
@@ -102,8 +100,8 @@ int app_stream_open(struct app_stream *s)
 	if (zmq_socket_monitor(s->sub, where, ZMQ_EVENT_CONNECTED) < 0 ||
 	    zmq_connect(s->monitor, where) < 0)
 		return -EINVAL;
-	watch(s->app, s->monitor);
-	return connect_socket(s, s->sub, s->app->o.events);
+	rc = watch(s->app, s->monitor);
+	return rc < 0 ? rc : connect_socket(s, s->sub, s->app->o.events);
 }
 
 void app_stream_close(struct app_stream *s)

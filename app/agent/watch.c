@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "app.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+int app_watch(struct app *a, int op, int fd, enum app_fd kind, uint32_t name, uint32_t events)
+{
+	struct epoll_event e = {.events = events, .data.u64 = (uint64_t)kind << 32 | name};
+	int err;
+
+	if (epoll_ctl(a->epoll, op, fd, &e) == 0)
+		return 0;
+	err = errno;
+	if (op == EPOLL_CTL_DEL || (op == EPOLL_CTL_MOD && err == ENOENT))
+		return -err; /* the caller knows what that means */
+	kvr_cell_add(&a->st.unwatched, 1);
+	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .reason = strerror(err)),
+		"the kernel does not watch a connection (ENOSPC: fs.epoll.max_user_watches)");
+	return -err;
+}
