@@ -10,8 +10,9 @@
  * beginning
  *
  * A frame's first two bytes are the number of the client's connection, which is that of the
- * engine's, too. A request comes in one piece and fits in one frame; the head of an answer waits
- * for what comes after it.
+ * engine's, too; one that has ended gives its number back. A request comes in one piece and fits in
+ * one frame; the head of an answer waits for what comes after it. Nothing is sent twice: what comes
+ * before all three have said `ready` on stdout is lost.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -92,14 +93,21 @@ static void open_udp(uint16_t port)
 	watch(udp, TO_ROUTER);
 }
 
+static void ready(void)
+{
+	check(puts("ready") >= 0 && fflush(stdout) == 0, "stdout");
+}
+
 static void accept_one(int listener)
 {
-	static uint16_t n;
 	const int fd = nodelay(accept(listener, NULL, NULL));
+	uint16_t n = 0;
 
+	while (n < CONNS && conn[n].fd > 0)
+		n++;
 	check(fd >= 0 && n < CONNS, "accept");
-	conn[n].fd = fd;
-	watch(fd, n++);
+	conn[n] = (struct conn){.fd = fd};
+	watch(fd, n);
 }
 
 static bool is_head(const char *p, size_t n)
@@ -115,9 +123,10 @@ static void from_conn(uint16_t number)
 	const size_t kept = c->len;
 	const ssize_t n = recv(c->fd, frame + NUMBER + kept, FRAME - NUMBER - kept, MSG_DONTWAIT);
 
-	if (n <= 0) { /* its number is not given again */
+	if (n <= 0) {
 		epoll_ctl(ep, EPOLL_CTL_DEL, c->fd, NULL);
 		close(c->fd);
+		c->fd = 0;
 		return;
 	}
 	if (kept == 0 && (size_t)n <= sizeof(c->head) && is_head(frame + NUMBER, (size_t)n)) {
@@ -146,6 +155,7 @@ static void from_router(void)
 
 static void serve(int listener)
 {
+	ready();
 	for (;;) {
 		struct epoll_event e[64];
 		const int n = epoll_wait(ep, e, 64, -1);
@@ -214,6 +224,7 @@ static void router(const char *iface)
 
 	setsockopt(fd, SOL_PACKET, PACKET_QDISC_BYPASS, &one, sizeof(one));
 	check(bind(fd, (const struct sockaddr *)&a, sizeof(a)) == 0, iface);
+	ready();
 	for (;;) {
 		struct sockaddr_ll from;
 		socklen_t len = sizeof(from);
