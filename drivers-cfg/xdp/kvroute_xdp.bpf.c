@@ -177,7 +177,7 @@ static __always_inline bool read_ip6(struct frame *f, const struct kvr_xdp_conf 
 /*
  * A source has a time: when the next of its frames would be due, were it at its rate. Each frame
  * moves it on by one gap; ahead of the clock by more than a burst, frames are dropped (GCRA, ITU-T
- * I.371).
+ * I.371). Further ahead than that, it has its time from a slower rate, and begins anew.
  */
 static __always_inline bool within_rate(const struct kvr_xdp_conf *c, struct kvr_xdp_ip *src,
 					bool ip6)
@@ -193,11 +193,14 @@ static __always_inline bool within_rate(const struct kvr_xdp_conf *c, struct kvr
 		return true;
 	}
 	for (int i = 0; i < CAS_TRIES; i++) {
-		const __u64 old = *(volatile __u64 *)due, from = old > now ? old : now;
+		const __u64 old = *(volatile __u64 *)due;
+		__u64 ahead = old > now ? old - now : 0;
 
-		if (from - now > c->burst_ns)
+		if (ahead > c->burst_ns + c->gap_ns)
+			ahead = 0;
+		if (ahead > c->burst_ns)
 			return false;
-		if (__sync_val_compare_and_swap(due, old, from + c->gap_ns) == old)
+		if (__sync_val_compare_and_swap(due, old, now + ahead + c->gap_ns) == old)
 			return true;
 	}
 	return true;

@@ -29,7 +29,7 @@ typedef uint64_t kvr_u64;
 #endif
 
 #define KVR_XDP_QUEUES	64    /* KVR_PORT_MAX_QUEUES */
-#define KVR_XDP_ALLOW	64    /* KVR_PKT_MAX_ALLOW */
+#define KVR_XDP_ALLOW	128   /* twice KVR_PKT_MAX_ALLOW: while one list follows another */
 #define KVR_XDP_SOURCES 65536 /* remembered for their rate; the least recent are forgotten */
 
 /* Every frame is counted once, by what became of it. */

@@ -291,6 +291,15 @@ int kvr_port_tel(struct kvr_port *p, struct rte_tel_data *d);
 unsigned int kvr_port_index(const struct kvr_port *p);
 const struct kvr_local *kvr_port_local(const struct kvr_port *p);
 
+/**
+ * Take the source prefixes (`allow`, `allow_agents`), `xdp_rate` and `xdp_burst` of @p conf while
+ * the port runs; the rest of @p conf is only checked. @p wait returns when every lcore has ended
+ * the turn it is in. Any thread but the lcores'; one call at a time.
+ * @return 0; -EINVAL, or -errno of the kernel, with one line in @p err: all is as it was.
+ */
+int kvr_port_tune(struct kvr_port *p, const struct kvr_port_conf *conf, void (*wait)(void *arg),
+		  void *arg, char *err, size_t errlen);
+
 /** Whether agents at @p ip (IPv4 mapped) may register workers here. Any thread. */
 bool kvr_port_agent_allowed(const struct kvr_port *p, const uint8_t ip[16]);
 struct rte_mempool *kvr_port_pool(struct kvr_port *p);

@@ -82,11 +82,12 @@ static bool gives_half_sums(const struct kvr_port *p)
 
 static void init_queues(struct kvr_port *p)
 {
+	p->live[0] = p->rules;
 	for (uint16_t i = 0; i < p->lcores; i++) {
 		struct kvr_port_queue *q = &p->queues[i];
 
 		q->port = p;
-		q->rules = &p->rules;
+		atomic_init(&q->rules, &p->live[0]);
 		q->row = kvr_stats_row(p->stats, i);
 		q->pool = p->pool;
 		q->ethdev = p->ethdev;
@@ -185,6 +186,45 @@ int kvr_port_start(struct kvr_port *p, char *err, size_t errlen)
 	}
 	if (p->answers6) /* neighbour solicitations are multicast */
 		rte_eth_allmulticast_enable(p->ethdev);
+	return 0;
+}
+
+/* Of @r and @c, what may change while the port runs. */
+static void take_rules(struct kvr_port *p, const struct kvr_pkt_rules *r,
+		       const struct kvr_port_conf *c)
+{
+	p->rules.n_allow = r->n_allow;
+	p->rules.n_agents = r->n_agents;
+	memcpy(p->rules.allow, r->allow, sizeof(r->allow));
+	memcpy(p->rules.agents, r->agents, sizeof(r->agents));
+	p->conf.xdp_rate = c->xdp_rate;
+	p->conf.xdp_burst = c->xdp_burst;
+}
+
+int kvr_port_tune(struct kvr_port *p, const struct kvr_port_conf *conf, void (*wait)(void *arg),
+		  void *arg, char *err, size_t errlen)
+{
+	const struct port_err e = {err, errlen};
+	const struct kvr_pkt_rules was = p->rules;
+	const struct kvr_port_conf before = p->conf;
+	struct kvr_pkt_rules next, *to;
+	int rc = kvr_port_rules(conf, p->rules.local.port, &next, err, errlen);
+
+	if (rc != 0)
+		return rc;
+	take_rules(p, &next, conf);
+	rc = kvr_port__xdp_tune(p);
+	if (rc != 0) {
+		take_rules(p, &was, &before);
+		kvr_port__xdp_tune(p);
+		return kvr_port__fail(e, rc, "xdp: the program's maps refuse: %s", strerror(-rc));
+	}
+	to = &p->live[kvr_port__rules(&p->queues[0]) == &p->live[0]];
+	*to = p->rules;
+	/* Pairs with the acquire load in kvr_port__rules(). */
+	for (uint32_t i = 0; i < p->lcores; i++)
+		atomic_store_explicit(&p->queues[i].rules, to, memory_order_release);
+	wait(arg);
 	return 0;
 }
 
@@ -330,7 +370,7 @@ static void ask(struct kvr_port_queue *q, const struct kvr_path *path)
 
 	if (m == NULL)
 		return;
-	if (kvr_pkt_ask(&q->rules->local, path, m) != 0) {
+	if (kvr_pkt_ask(&kvr_port__rules(q)->local, path, m) != 0) {
 		rte_pktmbuf_free(m);
 		return;
 	}
@@ -348,18 +388,19 @@ int kvr_port_resolve(struct kvr_port_queue *q, const uint8_t ip[16], uint16_t ud
 {
 	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 	const uint64_t ms = rte_get_tsc_hz() / 1000, start = rte_get_tsc_cycles();
-	const struct kvr_local *l = &q->rules->local;
+	const struct kvr_pkt_rules *r = kvr_port__rules(q);
+	const struct kvr_local *l = &r->local;
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
 	const bool v4 = memcmp(ip, mapped, 12) == 0;
 	uint64_t next = start, now = start;
 
-	if (v4 ? q->rules->local.ip4[0] == 0 : q->rules->local.ip6[0] == 0)
+	if (v4 ? l->ip4[0] == 0 : l->ip6[0] == 0)
 		return -EAFNOSUPPORT;
 	memset(path, 0, sizeof(*path));
 	memcpy(path->ip, ip, 16);
 	path->udp_port = udp_port;
-	path->vlan = q->rules->vlan;
+	path->vlan = r->vlan;
 	path->port = l->port;
 	path->family = v4 ? 4 : 6;
 	path->max_frame = v4 ? l->max_frame4 : l->max_frame6;

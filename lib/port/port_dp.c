@@ -139,7 +139,7 @@ int kvr_port_send(struct kvr_port_queue *q, const struct kvr_path *path, struct 
 		return refuse(q, m, -EBUSY);
 	if (m->nb_segs > 1 && !q->segments && rte_pktmbuf_linearize(m) != 0)
 		return refuse(q, m, -ENOBUFS);
-	rc = kvr_path_write(&q->rules->local, path, m);
+	rc = kvr_path_write(&kvr_port__rules(q)->local, path, m);
 	if (rc < 0)
 		return refuse(q, m, rc);
 	push(q, m);
@@ -179,7 +179,8 @@ static void local_frame(struct kvr_port_queue *q, const struct kvr_pkt *p, struc
 	    kvr_pkt_reply_for(p, rte_pktmbuf_mtod(m, const uint8_t *), q->asking))
 		q->answered = true;
 	if ((v4 ? q->answers4 : q->answers6) && rte_mbuf_refcnt_read(m) == 1 &&
-	    within_rate(q, p->verdict == KVR_PKT_ECHO) && kvr_pkt_answer(q->rules, p, m) == 0) {
+	    within_rate(q, p->verdict == KVR_PKT_ECHO) &&
+	    kvr_pkt_answer(kvr_port__rules(q), p, m) == 0) {
 		kvr_stats_inc(q->row, KVR_PORT_ANSWERED);
 		push(q, m);
 		return;
@@ -192,7 +193,7 @@ static enum kvr_pkt_verdict judge(const struct kvr_port_queue *q, struct rte_mbu
 {
 	if (m->nb_segs > 1 && rte_pktmbuf_linearize(m) != 0)
 		return KVR_PKT_SEGMENTS;
-	return kvr_pkt_parse(q->rules, rte_pktmbuf_mtod(m, const uint8_t *), m->data_len,
+	return kvr_pkt_parse(kvr_port__rules(q), rte_pktmbuf_mtod(m, const uint8_t *), m->data_len,
 			     hw_verdict(m->ol_flags), p);
 }
 
@@ -262,5 +263,5 @@ uint16_t kvr_port_rx_got(const struct kvr_port_queue *q)
 
 bool kvr_port_agent_allowed(const struct kvr_port *p, const uint8_t ip[16])
 {
-	return kvr_pkt_agent_allowed(&p->rules, ip);
+	return kvr_pkt_agent_allowed(kvr_port__rules(&p->queues[0]), ip);
 }

@@ -12,8 +12,9 @@ struct kvr_port_wait;
 
 /* What one lcore needs of a port; two lines of facts, then its send buffer. */
 struct kvr_port_queue {
-	const struct kvr_pkt_rules *rules; /* written before start */
-	kvr_cell_t *row;		   /* counters: owner lcore rw */
+	/* Of now. kvr_port_tune(): w; its lcore, of the first queue any: r */
+	_Atomic(const struct kvr_pkt_rules *) rules;
+	kvr_cell_t *row; /* counters: owner lcore rw */
 	struct rte_mempool *pool;
 	struct kvr_path *asking; /* kvr_port_resolve(): the peer looked for, or NULL */
 	uint16_t ethdev, queue;
@@ -66,7 +67,7 @@ struct kvr_port_xdp {
 	int claim;	  /* a name that one process of the network namespace holds; 0: none */
 	int elf;	  /* the program for the driver to load; 0: none */
 	uint32_t prog_id; /* as attached, 0: not */
-	int conf, counts; /* maps, 0: not open */
+	int conf, allow, counts; /* maps, 0: not open */
 	unsigned int cpus;
 	bool pinned;
 	char iface[16];
@@ -78,9 +79,10 @@ struct kvr_port {
 	 * rings. The interrupt thread: w, before the device is connected, and it waits for the
 	 * lcores between the two; lcores: r, relaxed for that reason. */
 	_Atomic uint32_t rx_on, tx_on;
-	uint32_t lcores, hw; /* queues below; of them, those that the device has */
-	uint64_t seed;	     /* of the lcore of a source */
-	struct kvr_pkt_rules rules;
+	uint32_t lcores, hw;	      /* queues below; of them, those that the device has */
+	uint64_t seed;		      /* of the lcore of a source */
+	struct kvr_pkt_rules rules;   /* of control */
+	struct kvr_pkt_rules live[2]; /* copies: one is the lcores' */
 	struct kvr_port_conf conf;
 	struct rte_eth_dev_info dev;
 	char name[64];
@@ -110,6 +112,12 @@ int kvr_port__fail(struct port_err e, int rc, const char *fmt, ...)
 
 /* Value of a device argument into @out, "" when it is not given. */
 void kvr_port__argument(const char *device, const char *name, char *out, size_t len);
+
+static inline const struct kvr_pkt_rules *kvr_port__rules(const struct kvr_port_queue *q)
+{
+	/* Pairs with the release store in kvr_port_tune(). */
+	return atomic_load_explicit(&q->rules, memory_order_acquire);
+}
 
 /* ---- spread_dp.c; rings between lcores ---- */
 
@@ -157,6 +165,11 @@ int kvr_port__xdp_claim(struct kvr_port *p, struct port_err e);
 void kvr_port__xdp_device(const struct kvr_port *p, char *out, size_t len);
 /* The driver has attached it: fill its maps and pin them. After configure. */
 int kvr_port__xdp_set_up(struct kvr_port *p, struct port_err e);
+/* xdp_rules_ctl.c: the program obeys rules and conf of the port from now on. @return 0 or -errno.
+ */
+int kvr_port__xdp_tune(struct kvr_port *p);
+/* The allow-list into its map, beside what is there. @return 0 or -errno. */
+int kvr_port__xdp_allow(const struct kvr_port *p);
 /* The interface has gone, and the program with it. */
 void kvr_port__xdp_gone(struct kvr_port *p);
 /* After close. */

@@ -27,7 +27,6 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <linux/if_link.h>
-#include <rte_byteorder.h>
 
 #include "kvroute_xdp.h"
 
@@ -41,7 +40,7 @@
 #define MAX_MAPS 16
 
 _Static_assert(KVR_XDP_QUEUES == KVR_PORT_MAX_QUEUES, "a socket for each");
-_Static_assert(KVR_XDP_ALLOW == KVR_PKT_MAX_ALLOW, "a prefix for each");
+_Static_assert(KVR_XDP_ALLOW == 2 * KVR_PKT_MAX_ALLOW, "a prefix for each of two lists");
 
 static const struct kvr_counter counters[] = {KVR_XDP_COUNT_LIST(KVR_COUNTER_ROW) KVR_COUNTER_END};
 const struct kvr_stats_def kvr_port_xdp_stats_def = {"xdp", counters, NULL};
@@ -309,44 +308,6 @@ static int find_map(uint32_t prog, const char *name)
 	return -ENOENT;
 }
 
-static int fill_allow(const struct kvr_port *p, int map)
-{
-	const uint32_t yes = 1;
-
-	for (uint32_t i = 0; i < p->rules.n_allow; i++) {
-		const struct kvr_prefix *r = &p->rules.allow[i];
-		struct kvr_xdp_prefix key = {0};
-		int rc;
-
-		key.len = (uint32_t)(__builtin_popcountll(r->mask[0]) +
-				     __builtin_popcountll(r->mask[1]));
-		memcpy(key.ip.b, r->addr, 16);
-		rc = bpf_map_update_elem(map, &key, &yes, BPF_ANY);
-		if (rc != 0)
-			return rc;
-	}
-	return 0;
-}
-
-static struct kvr_xdp_conf make_conf(const struct kvr_port *p, bool on)
-{
-	const struct kvr_port_conf *c = &p->conf;
-	struct kvr_xdp_conf v = {.on = on,
-				 .udp_port = rte_cpu_to_be_16((uint16_t)c->udp_port),
-				 .vlan = (uint16_t)c->vlan,
-				 .has4 = c->ipv4[0] != '\0',
-				 .has6 = c->ipv6[0] != '\0',
-				 .restricted = p->rules.n_allow != 0};
-
-	memcpy(v.ip4, p->rules.local.ip4, 4);
-	memcpy(v.ip6, p->rules.local.ip6, 16);
-	if (c->xdp_rate != 0) {
-		v.gap_ns = RTE_MAX(1000000000u / c->xdp_rate, 1u);
-		v.burst_ns = v.gap_ns * (c->xdp_burst - 1);
-	}
-	return v;
-}
-
 /* Under /sys/fs/bpf, for "bpftool map dump pinned"; without a bpffs there is nothing to pin to. */
 static void pin(struct kvr_port_xdp *x)
 {
@@ -373,7 +334,7 @@ int kvr_port__xdp_set_up(struct kvr_port *p, struct port_err e)
 {
 	struct kvr_port_xdp *x = &p->xdp;
 	char name[BPF_OBJ_NAME_LEN];
-	int allow, rc;
+	int rc;
 
 	if (!x->used)
 		return 0;
@@ -385,12 +346,10 @@ int kvr_port__xdp_set_up(struct kvr_port *p, struct port_err e)
 				      x->iface);
 	x->conf = find_map(x->prog_id, "conf");
 	x->counts = find_map(x->prog_id, "counts");
-	allow = find_map(x->prog_id, "allow");
-	rc = x->conf < 0 ? x->conf : x->counts < 0 ? x->counts : allow;
+	x->allow = find_map(x->prog_id, "allow");
+	rc = x->conf < 0 ? x->conf : x->counts < 0 ? x->counts : x->allow;
 	if (rc >= 0)
-		rc = fill_allow(p, allow);
-	if (allow >= 0)
-		close(allow);
+		rc = kvr_port__xdp_allow(p);
 	if (rc < 0)
 		return kvr_port__fail(e, rc,
 				      "xdp: the maps of the program cannot be %s: "
@@ -399,28 +358,6 @@ int kvr_port__xdp_set_up(struct kvr_port *p, struct port_err e)
 	x->cpus = (unsigned int)libbpf_num_possible_cpus();
 	pin(x);
 	return 0;
-}
-
-int kvr_port_xdp_redirect(struct kvr_port *p, bool on)
-{
-	const struct kvr_xdp_conf v = make_conf(p, on);
-	const uint32_t zero = 0;
-
-	if (!p->xdp.used || p->xdp.conf <= 0)
-		return -ENOTSUP;
-	return bpf_map_update_elem(p->xdp.conf, &zero, &v, BPF_ANY);
-}
-
-int kvr_port_xdp_redirects(const struct kvr_port *p)
-{
-	struct kvr_xdp_conf v;
-	const uint32_t zero = 0;
-	int rc;
-
-	if (!p->xdp.used || p->xdp.conf <= 0)
-		return -ENOTSUP;
-	rc = bpf_map_lookup_elem(p->xdp.conf, &zero, &v);
-	return rc < 0 ? rc : v.on != 0;
 }
 
 struct kvr_stats *kvr_port_xdp_stats(struct kvr_port *p)
@@ -467,6 +404,8 @@ void kvr_port__xdp_release(struct kvr_port *p)
 		unpin(x);
 	if (x->conf > 0)
 		close(x->conf);
+	if (x->allow > 0)
+		close(x->allow);
 	if (x->counts > 0)
 		close(x->counts);
 	if (x->elf > 0)

@@ -645,6 +645,64 @@ static void bad_devices_and_limits_name_the_key(void)
 	kvr_port_destroy(p);
 }
 
+static void count_wait(void *arg)
+{
+	(*(unsigned int *)arg)++;
+}
+
+static uint16_t arrives(struct kvr_port *p[2], const struct kvr_path *to)
+{
+	struct rte_mbuf *m[KVR_PORT_BURST];
+	struct kvr_pkt pkts[KVR_PORT_BURST];
+	uint16_t n;
+
+	CU_ASSERT_EQUAL(send_one(p[0], to, 40, 1), 0);
+	CU_ASSERT_EQUAL(kvr_port_flush(kvr_port_queue(p[0], 0)), 1);
+	n = receive(p[1], m, pkts);
+	rte_pktmbuf_free_bulk(m, n);
+	return n;
+}
+
+static void prefixes_change_while_it_runs(void)
+{
+	struct kvr_port_conf c = conf_of("x", 2);
+	struct kvr_path to, to6;
+	unsigned int waits = 0;
+	struct kvr_port *p[2];
+	uint8_t ip[16];
+
+	open_pair(p, 64, 1500);
+	learn(p, 4, &to);
+	learn(p, 6, &to6);
+	kvr_ip_parse("10.0.0.1", ip);
+	CU_ASSERT_EQUAL(arrives(p, &to), 1);
+	CU_ASSERT_TRUE(kvr_port_agent_allowed(p[1], ip));
+	strcpy(c.allow, "10.0.0.0/31");
+	strcpy(c.allow_agents, "10.0.0.3");
+	CU_ASSERT_EQUAL(kvr_port_tune(p[1], &c, count_wait, &waits, err, sizeof(err)), 0);
+	CU_ASSERT_EQUAL(arrives(p, &to), 1);
+	CU_ASSERT_EQUAL(arrives(p, &to6), 0);
+	CU_ASSERT_FALSE(kvr_port_agent_allowed(p[1], ip));
+	strcpy(c.allow, "fd00::1");
+	c.allow_agents[0] = '\0';
+	CU_ASSERT_EQUAL(kvr_port_tune(p[1], &c, count_wait, &waits, err, sizeof(err)), 0);
+	CU_ASSERT_EQUAL(arrives(p, &to), 0);
+	CU_ASSERT_EQUAL(arrives(p, &to6), 1);
+	CU_ASSERT_TRUE(kvr_port_agent_allowed(p[1], ip));
+	CU_ASSERT_EQUAL(counter(p[1], V(DENIED)), 2);
+	CU_ASSERT_EQUAL(waits, 2);
+	/* A mistake changes nothing. */
+	strcpy(c.allow, "10.0.0.1 10.0.0.1/8");
+	CU_ASSERT_EQUAL(kvr_port_tune(p[1], &c, count_wait, &waits, err, sizeof(err)), -EINVAL);
+	CU_ASSERT_EQUAL(strncmp(err, "allow: got \"10.0.0.1/8\"", 23), 0);
+	CU_ASSERT_EQUAL(arrives(p, &to), 0);
+	c.allow[0] = '\0';
+	CU_ASSERT_EQUAL(kvr_port_tune(p[1], &c, count_wait, &waits, err, sizeof(err)), 0);
+	CU_ASSERT_EQUAL(arrives(p, &to), 1);
+	CU_ASSERT_EQUAL(waits, 3);
+	close_pair(p);
+}
+
 int main(int argc, char **argv)
 {
 	CU_TestInfo tests[] = {
@@ -655,6 +713,7 @@ int main(int argc, char **argv)
 		{"damaged frames", damaged_frames_leave_nothing_behind},
 		{"answer rate", answers_have_a_rate_and_ping_its_own},
 		{"question rate", questions_have_a_rate_of_their_own},
+		{"prefixes change while it runs", prefixes_change_while_it_runs},
 		{"rss", a_device_that_can_is_told_to_spread},
 		{"null port", null_port_swallows_and_refuses},
 		{"memif carries large frames", memif_carries_large_frames},

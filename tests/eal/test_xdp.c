@@ -465,6 +465,8 @@ static void test_rate(void)
 	f = usual4(22);
 	OURS(f);
 	OURS(f);
+	f = usual4(20); /* its time, of the slower rate, is hours away */
+	OURS(f);
 }
 
 static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)

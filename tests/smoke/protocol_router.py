@@ -75,9 +75,10 @@ answer_arp = auto
     def alive(self):
         return self.process.poll() is None
 
-    def telemetry(self, command, tries=100):
+    def telemetry(self, command):
         """The answer of one telemetry command; waits for the socket to come up."""
-        for _ in range(tries):
+        end = time.monotonic() + LONGEST
+        while time.monotonic() < end:
             with contextlib.suppress(OSError):
                 value = telemetry(self.prefix, command)
                 if value is not None:  # None: not ready yet

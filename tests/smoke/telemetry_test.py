@@ -69,7 +69,7 @@ WRONG = {
     "/kvroute/buffers": (",x",),
     "/kvroute/set": ("", ",x", ",=1", ",max_ranks=1", ",router_temperature=", ",router_temperature=-1", ",router_temperature=nan",
                      ",router_temperature=1,nothing", ",router_queue_threshold=x", ",heartbeat_ms=0", ",heartbeat_ms=5000",
-                     ",dead_ms=20", ",log=loud", ",log=normal,p0", ",source_rate=x", ",source_rate=1,default",
+                     ",dead_ms=20", ",log=loud", ",log=normal,p0", ",source_rate=x", ",allow=x", ",allow=10.0.0.1/8", ",xdp_burst=0", ",source_rate=1,default",
                      ",router_temperature=" + "9" * 400, "," + "k" * 300 + "=1", ",quantum=0",
                      ",quantum=x", ",quantum=1,default", ",quantum=1,other,nothing", ",quantum=1,nothing,gold", ",queue_policy=lcfs",
                      ",prefill_busy_threshold_frac=-1", ",router_temperature=1,other,gold", ",quantum=1,other,gold,x"),
@@ -338,6 +338,7 @@ def run(directory):
         nonsense(prefix, directory)
         rude(prefix)
         settings(prefix, directory)
+        settable(prefix)
         buffers = telemetry(prefix, "/kvroute/buffers")["buffers"]
         need({"mbufs_p0", "jobs_default", "slots_other", "ring_control"} <= set(buffers), f"{buffers}")
         need(all(b["used"] <= b["size"] for b in buffers.values()), f"{buffers}")

@@ -206,6 +206,32 @@ def switch():
     TALLY.check('on: all are heard', hears(TALLY.patience) == CLIENTS)
 
 
+def tuned():
+    """Allow-list and rate change under way, in the program's maps."""
+    def tell(setting):
+        return ROUTER.telemetry(f'/kvroute/set,{setting},p0')
+
+    def xdp(counter):
+        return ROUTER.telemetry('/kvroute/xdp')['p0'][counter]
+
+    TALLY.check('another list is taken', tell('allow=10.9.0.9 fd09::/64').get('set') == {'p0': '10.9.0.9 fd09::/64'})
+    denied, sent = xdp('denied'), sum(CABLE.to())
+    TALLY.check('who is not in it is not heard', hears(0.5) == 0)
+    TALLY.check('and counted', xdp('denied') - denied >= sum(CABLE.to()) - sent > 0, xdp('denied'))
+    TALLY.check('a mistake is refused', 'bits beyond its length' in tell('allow=10.9.0.2/24').get('message', ''))
+    TALLY.check('and changes nothing', hears(0.5) == 0)
+    tell('allow=10.9.0.2')
+    TALLY.check('who is in it is heard', hears(TALLY.patience) == CLIENTS)
+    tell('xdp_burst=1')
+    tell('xdp_rate=1')
+    tell('allow=')
+    limited = xdp('limited')
+    TALLY.check('a rate for all queues', hears(0.5) <= 3)
+    TALLY.check('above it is counted', xdp('limited') > limited)
+    tell('xdp_rate=0')
+    TALLY.check('no rate, no list', hears(TALLY.patience) == CLIENTS)
+
+
 def interface():
     return json.loads(run(f'{" ".join(INSIDE)} ip -j link show kvr-router'))[0]
 
@@ -227,6 +253,7 @@ def killed():
 def last():
     counted()
     switch()
+    tuned()
     killed()
     TALLY.check('it ends', ROUTER.stop() == 0)
     detached()

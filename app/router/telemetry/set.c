@@ -100,17 +100,26 @@ static int set_pools(struct setting *s, int (*set)(struct setting *s, uint32_t i
 
 /* ---- ports ---- */
 
+/* `source_...` are the router's, all others the port's own. */
 static int set_port(struct setting *s, uint32_t i)
 {
 	struct kvr_router_port_conf *port = &s->rt->conf.port[i];
 	struct kvr_port_conf next = port->port;
-	const int rc = kvr_conf_set(kvr_port_opts, &next, s->key, s->value, s->err, sizeof(s->err));
+	const bool own = strncmp(s->key, "source_", 7) != 0;
+	struct kvr_pkt_rules rules;
+	int rc = kvr_conf_set(kvr_port_opts, &next, s->key, s->value, s->err, sizeof(s->err));
 
+	if (rc == 0 && own && s->list == NULL)
+		rc = kvr_port_rules(&next, i, &rules, s->err, sizeof(s->err));
+	else if (rc == 0 && own)
+		rc = kvr_port_tune(s->rt->port[i], &next, lcores_pass, s->rt, s->err,
+				   sizeof(s->err));
 	if (rc < 0 || s->list == NULL)
 		return rc;
 	/* This field alone: lcores read others. */
 	kvr_conf_set(kvr_port_opts, &port->port, s->key, s->value, s->err, sizeof(s->err));
-	rules_update(s->rt);
+	if (!own)
+		rules_update(s->rt);
 	for (const struct kvr_opt *o = kvr_port_opts; o->name != NULL; o++)
 		if (strcmp(o->name, s->key) == 0)
 			show(s, port->name, o, &port->port);
@@ -222,8 +231,10 @@ static bool is_one_of(const char *key, const char *const keys[])
 	return false;
 }
 
-static const char *const of_ports[] = {"source_rate", "source_burst", "source_control",
-				       "source_answers", NULL};
+static const char *const of_ports[] = {
+	"source_rate", "source_burst", "source_control", "source_answers", "allow",    "allow2",
+	"allow3",      "allow4",       "allow_agents",	 "allow_agents2",  "xdp_rate", "xdp_burst",
+	NULL};
 /* `log`, last, is no key of the configuration. */
 static const char *const of_router[] = {"heartbeat_ms", "suspect_ms", "dead_ms",
 					"stop_ms",	"log",	      NULL};
@@ -335,7 +346,11 @@ int cmd_set(void *arg, const char *params, struct rte_tel_data *d)
 	if (s.list == NULL)
 		return kvr_ctl_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(s.list);
-	set(&s);
+	rc = set(&s);
+	if (rc < 0) { /* the kernel: what is already set stays */
+		rte_tel_data_free(s.list);
+		return kvr_ctl_error(d, rc, "%s", s.err);
+	}
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "key", s.key);
 	kvr_ctl_dict_part(d, "set", s.list);

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What control writes into the maps of its XDP program: whose frames, from whom, at which rate. */
+#include "port_pvt.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <bpf/bpf.h>
+#include <rte_byteorder.h>
+
+#include "kvroute_xdp.h"
+
+static struct kvr_xdp_prefix key_of(const struct kvr_prefix *r)
+{
+	struct kvr_xdp_prefix key = {0};
+
+	key.len = (uint32_t)(__builtin_popcountll(r->mask[0]) + __builtin_popcountll(r->mask[1]));
+	memcpy(key.ip.b, r->addr, 16);
+	return key;
+}
+
+int kvr_port__xdp_allow(const struct kvr_port *p)
+{
+	const uint32_t yes = 1;
+
+	for (uint32_t i = 0; i < p->rules.n_allow; i++) {
+		const struct kvr_xdp_prefix key = key_of(&p->rules.allow[i]);
+		const int rc = bpf_map_update_elem(p->xdp.allow, &key, &yes, BPF_ANY);
+
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+static bool in_list(const struct kvr_port *p, const struct kvr_xdp_prefix *key)
+{
+	for (uint32_t i = 0; i < p->rules.n_allow; i++) {
+		const struct kvr_xdp_prefix k = key_of(&p->rules.allow[i]);
+
+		if (memcmp(&k, key, sizeof(k)) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Of the former list. */
+static int forget_others(const struct kvr_port *p)
+{
+	struct kvr_xdp_prefix keys[KVR_XDP_ALLOW];
+	uint32_t n = 0;
+	int rc = 0;
+
+	while (n < KVR_XDP_ALLOW &&
+	       bpf_map_get_next_key(p->xdp.allow, n != 0 ? &keys[n - 1] : NULL, &keys[n]) == 0)
+		n++;
+	for (uint32_t i = 0; rc == 0 && i < n; i++)
+		if (!in_list(p, &keys[i]))
+			rc = bpf_map_delete_elem(p->xdp.allow, &keys[i]);
+	return rc;
+}
+
+static struct kvr_xdp_conf make_conf(const struct kvr_port *p, bool on)
+{
+	const struct kvr_port_conf *c = &p->conf;
+	struct kvr_xdp_conf v = {.on = on,
+				 .udp_port = rte_cpu_to_be_16((uint16_t)c->udp_port),
+				 .vlan = (uint16_t)c->vlan,
+				 .has4 = c->ipv4[0] != '\0',
+				 .has6 = c->ipv6[0] != '\0',
+				 .restricted = p->rules.n_allow != 0};
+
+	memcpy(v.ip4, p->rules.local.ip4, 4);
+	memcpy(v.ip6, p->rules.local.ip6, 16);
+	if (c->xdp_rate != 0) {
+		v.gap_ns = RTE_MAX(1000000000u / c->xdp_rate, 1u);
+		v.burst_ns = v.gap_ns * (c->xdp_burst - 1);
+	}
+	return v;
+}
+
+int kvr_port_xdp_redirect(struct kvr_port *p, bool on)
+{
+	const struct kvr_xdp_conf v = make_conf(p, on);
+	const uint32_t zero = 0;
+
+	if (!p->xdp.used || p->xdp.conf <= 0)
+		return -ENOTSUP;
+	return bpf_map_update_elem(p->xdp.conf, &zero, &v, BPF_ANY);
+}
+
+int kvr_port_xdp_redirects(const struct kvr_port *p)
+{
+	struct kvr_xdp_conf v;
+	const uint32_t zero = 0;
+	int rc;
+
+	if (!p->xdp.used || p->xdp.conf <= 0)
+		return -ENOTSUP;
+	rc = bpf_map_lookup_elem(p->xdp.conf, &zero, &v);
+	return rc < 0 ? rc : v.on != 0;
+}
+
+/* Between the steps both lists count. */
+int kvr_port__xdp_tune(struct kvr_port *p)
+{
+	int rc;
+
+	if (!p->xdp.used || p->xdp.conf <= 0)
+		return 0;
+	rc = kvr_port__xdp_allow(p);
+	if (rc == 0)
+		rc = kvr_port_xdp_redirects(p);
+	if (rc >= 0)
+		rc = kvr_port_xdp_redirect(p, rc != 0);
+	return rc != 0 ? rc : forget_others(p);
+}
