@@ -22,6 +22,8 @@ static const json_t *list_of(const json_t *snap, enum doctor_scope scope)
 		return snap_at(snap, "buffers", "buffers", NULL);
 	case DOCTOR_THREAD:
 		return snap_at(snap, "host", NULL);
+	case DOCTOR_XDP:
+		return snap_at(snap, "xdp", NULL);
 	case DOCTOR_REFUSED:
 		return snap_at(snap, "refused", "workers", NULL);
 	default:

@@ -29,6 +29,7 @@ enum doctor_scope {
 	DOCTOR_BUFFER,
 	DOCTOR_THREAD,
 	DOCTOR_REFUSED,
+	DOCTOR_XDP, /* ports with an XDP program */
 	DOCTOR_SCOPES
 };
 

@@ -209,6 +209,26 @@ bool rule_link_down(const struct doctor_look *l)
 	       doctor_say(l, "port %s has no link", l->name);
 }
 
+bool rule_xdp_off(const struct doctor_look *l)
+{
+	const char *on = json_string_value(json_object_get(l->now, "redirect"));
+
+	return on != NULL && strcmp(on, "off") == 0 &&
+	       doctor_say(l,
+			  "port %s hears nobody: its XDP program leaves every frame to the kernel",
+			  l->name);
+}
+
+bool rule_xdp_no_socket(const struct doctor_look *l)
+{
+	const double n = doctor_grown(l, "no_socket");
+
+	return n > 0 && doctor_say(l,
+				   "port %s: %.0f frames came by queues of its interface that no "
+				   "CPU polls",
+				   l->name, n);
+}
+
 /* Packet buffers of ports, slots and held frames have rules of their own. */
 bool rule_memory_low(const struct doctor_look *l)
 {

@@ -30,6 +30,8 @@ bool rule_stall(const struct doctor_look *l);
 bool rule_cpu_shared(const struct doctor_look *l);
 bool rule_buffers_low(const struct doctor_look *l);
 bool rule_device_loses(const struct doctor_look *l);
+bool rule_xdp_off(const struct doctor_look *l);
+bool rule_xdp_no_socket(const struct doctor_look *l);
 bool rule_link_down(const struct doctor_look *l);
 bool rule_drops(const struct doctor_look *l);
 bool rule_unbalanced(const struct doctor_look *l);

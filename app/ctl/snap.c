@@ -16,6 +16,7 @@ static const struct {
 	{"info", NULL},	 {"workers", "workers"}, {"pools", NULL},   {"sessions", NULL},
 	{"drops", NULL}, {"log", NULL},		 {"stages", NULL},  {"ingress", NULL},
 	{"ports", NULL}, {"balance", NULL},	 {"refused", NULL}, {"buffers", NULL},
+	{"xdp", NULL},
 };
 
 /* Asked once for each pool. */

@@ -140,6 +140,8 @@ extern const struct kvr_stats_def kvr_port_stats_def;
 
 /** Frames at the XDP program, by what became of them: enum kvr_xdp_count. */
 extern const struct kvr_stats_def kvr_port_xdp_stats_def;
+/** Of them, the first that it drops; so are all behind. */
+extern const unsigned int kvr_port_xdp_drops;
 
 struct kvr_port;
 struct kvr_port_queue;

@@ -44,6 +44,7 @@ _Static_assert(KVR_XDP_ALLOW == 2 * KVR_PKT_MAX_ALLOW, "a prefix for each of two
 
 static const struct kvr_counter counters[] = {KVR_XDP_COUNT_LIST(KVR_COUNTER_ROW) KVR_COUNTER_END};
 const struct kvr_stats_def kvr_port_xdp_stats_def = {"xdp", counters, NULL};
+const unsigned int kvr_port_xdp_drops = KVR_XDP_FRAGMENT;
 
 /* ---- the interface ---- */
 

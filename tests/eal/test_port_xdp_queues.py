@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -283,7 +284,7 @@ def addresses():
 
 def environment():
     """CHANNELS where the kernel does not tell the queues."""
-    tells = f'Combined:\t{QUEUES}\n' in run('ethtool', '-l', IFACE, check=False)
+    tells = shutil.which('ethtool') and f'Combined:\t{QUEUES}\n' in run('ethtool', '-l', IFACE, check=False)
     print('queues:', 'as the kernel says' if tells else 'CHANNELS says')
     return dict(os.environ) if tells else dict(os.environ, LD_PRELOAD=CHANNELS, KVR_CHANNELS=str(QUEUES))
 

@@ -256,11 +256,17 @@ static int cmd_drops(void *arg, const char *params, struct rte_tel_data *d)
 	rte_tel_data_start_dict(d);
 	for (uint32_t i = 0; i < rt->n_ports; i++) {
 		struct kvr_stats *s = kvr_port_stats(rt->port[i]);
+		struct kvr_stats *xdp = kvr_port_xdp_stats(rt->port[i]);
+		char at_xdp[KVR_ROUTER_NAME + 8];
 
 		add_nonzero(d, rt->conf.port[i].name, s, KVR_PORT_RX_VERDICT + KVR_PKT_OTHER_MAC,
 			    KVR_PORT_RX_VERDICT + KVR_PKT_VERDICTS);
 		add_nonzero(d, rt->conf.port[i].name, s, KVR_PORT_TX_DROPPED,
 			    KVR_PORT_TX_REFUSED + 1);
+		snprintf(at_xdp, sizeof(at_xdp), "%s_xdp", rt->conf.port[i].name);
+		if (xdp != NULL)
+			add_nonzero(d, at_xdp, xdp, kvr_port_xdp_drops,
+				    (unsigned int)kvr_stats_count(&kvr_port_xdp_stats_def));
 	}
 	add_nonzero(d, "ingress", rt->in_stats, IN_SHORT, IN_RING_FULL + 1);
 	add_nonzero(d, "ingress", rt->in_stats, IN_REASM_OUT, IN_REASM_EVICTED + 1);

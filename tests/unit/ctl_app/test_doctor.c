@@ -45,6 +45,7 @@ static const char was_text[] =
 	"   'device': {'imissed': 3, 'rx_nombuf': 0, 'ierrors': 0}}},"
 	" 'drops': {'p0_rx_other_mac': 5}, 'log': {'dropped': 0},"
 	" 'refused': {'total': 0, 'workers': {}},"
+	" 'xdp': {'p0': {'redirect': 'on', 'no_socket': 4}},"
 	" 'balance': {'balance': 'ok', 'violation': ''}}";
 
 /* What is not the same 10 s later. */
@@ -176,6 +177,8 @@ static const struct fault {
 	{"cpu-shared", "", "{'host': {'77': {'wait_ms': 3010.0}}}", "3000 of 10000 ms"},
 	{"buffers-low", "", "{'ports': {'p0': {'mbufs_free': 700}}}", "700 of 8000"},
 	{"device-loses", "", "{'ports': {'p0': {'device': {'imissed': 10}}}}", "7 frames (full)"},
+	{"xdp-off", "", "{'xdp': {'p0': {'redirect': 'off'}}}", "port p0 hears nobody"},
+	{"xdp-no-socket", "", "{'xdp': {'p0': {'no_socket': 9}}}", "port p0: 5 frames"},
 	{"link-down", "", "{'ports': {'p0': {'link_up': 0}}}", "port p0 has no link"},
 	{"drops", "", "{'drops': {'reject_busy': 40, 'ingress_magic': 10}}",
 	 "50 frames or requests were refused or dropped in 10 s, most of them as reject_busy (40)"},
