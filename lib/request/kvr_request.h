@@ -346,7 +346,7 @@ struct kvr_request {
 	uint64_t room;		/**< bootstrap */
 	struct kvr_rq_msg *msg; /**< NULL: over */
 	struct kvr_rq_why end;	/**< what it is told again; OK: it ends by its last item */
-	uint64_t sent_ns[2];	/**< by leg: first SEND to its worker */
+	uint64_t sent_ns[2];	/**< by leg: first SEND to its worker, by kvr_rq_ctx.now */
 };
 _Static_assert(offsetof(struct kvr_request, leg[1]) == 64, "the main leg lies in the first line");
 _Static_assert(sizeof(struct kvr_request) == 192, "three cache lines");

@@ -528,6 +528,38 @@ static void a_long_message_comes_again_first(void)
 	end();
 }
 
+/* What the router has not seen while it stood still is nobody's silence, then or later. */
+static void a_pause_of_the_router_is_no_silence(void)
+{
+	const struct kvr_wire_ids ids = ids_of(0);
+	uint32_t attempt;
+	uint64_t old, h;
+	uint8_t buf[64];
+
+	begin("");
+	pipeline_pause(5000);
+	pipeline_turn();
+	long_route(0, 1);
+	old = dispatched(PEER_AGENT, &attempt);
+	second();
+	for (uint32_t ms = 0; ms < 1990; ms += 10)
+		pipeline_advance(10); /* it is repeated meanwhile */
+	pipeline_flush();
+	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_PROBE, &ids));
+	pipeline_turn();
+	CU_ASSERT_EQUAL(accepted(&h)->flags, KVR_ACC_F_KEPT);
+	CU_ASSERT_EQUAL(h, old);
+	pipeline_advance(20);
+	pipeline_flush();
+	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_PROBE, &ids));
+	pipeline_turn();
+	CU_ASSERT_EQUAL(accepted(&h)->flags, 0);
+	acks(PEER_AGENT, old);
+	item(PEER_AGENT, old, KVR_RESP_F_FIN);
+	client_has_all(old);
+	end();
+}
+
 /* ---- pairs ------------------------------------------------------------------------------- */
 
 static void legs_go_elsewhere(void)
@@ -593,6 +625,7 @@ int main(void)
 		{"on the way", an_item_on_the_way_is_nobodys_yet},
 		{"who stays", who_stays},
 		{"long message", a_long_message_comes_again_first},
+		{"pause", a_pause_of_the_router_is_no_silence},
 		{"legs", legs_go_elsewhere},
 		{"longest", first_who_has_been_silent_for_longest},
 		CU_TEST_INFO_NULL,

@@ -16,6 +16,7 @@ id = 3
 model = llama
 role = decode
 enforce_disagg = off
+dispatch_ms = 20000
 block_size = 16
 seed = 1
 max_ranks = 16
@@ -24,6 +25,7 @@ max_blocks = 65536
 id = 4
 model = llama
 role = prefill
+dispatch_ms = 20000
 block_size = 16
 seed = 2
 max_ranks = 16
@@ -344,7 +346,7 @@ class Family(Peers):
 
 
 def main():
-    # A test that does not run for a moment is no lost worker.
+    # A test that does not run for a moment is no lost worker; nor, by dispatch_ms above, a silent one.
     router = Router(sys.argv[1], POOLS, 'suspect_ms = 10000\ndead_ms = 20000\n')
 
     def pools_are_named():

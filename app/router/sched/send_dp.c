@@ -315,9 +315,10 @@ static void sent(struct lcore *lc, struct pool *p, struct sending *s)
 		if (r->job->pair->over)
 			send_end(r);
 	} else if (send_kept(r)) {
-		/* Its worker is waited for from here: it has all, or has named what it lacks. */
+		/* Its worker is waited for from here: it has all, or has named what it lacks. By
+		 * the clock of life_ctx(), which stands still when the router does. */
 		if (slot->attempt == 0)
-			r->rq.sent_ns[leg_of(slot)] = lc->now_ns;
+			r->rq.sent_ns[leg_of(slot)] = lc->quiet.now_ns;
 		resend_start(lc, p, slot);
 	} else {
 		send_end(r);

@@ -101,7 +101,7 @@ static bool is_unwanted(const struct lcore *lc, struct request *r, struct kvr_rq
 static bool is_repeated(const struct lcore *lc, const struct request *r)
 {
 	return leg_state(r, MAIN) == KVR_RQS_SENT && send_kept(r) &&
-	       since_ns(lc->now_ns, r->rq.sent_ns[MAIN]) <= KVR_FLIGHT_LINGER_NS;
+	       since_ns(lc->quiet.now_ns, r->rq.sent_ns[MAIN]) <= KVR_FLIGHT_LINGER_NS;
 }
 
 /* Whether its client may have gone, or wanted its answer earlier. One that waits keeps others
