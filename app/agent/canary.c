@@ -11,6 +11,7 @@
 
 #define ASK_MS	10000L		  /* for an answer */
 #define WAIT_US UINT64_C(5000000) /* the event after the answer */
+#define AGAIN_S 10u		  /* behind one that was missed, if --canary-s is longer */
 #define WORDS	32u		  /* of the text at first; doubled until it has two blocks */
 #define MOST	8192u		  /* words */
 #define IDS	65536u
@@ -29,7 +30,8 @@ struct app_canary {
 	char *text; /* the prompt, as JSON */
 	char *body;
 	struct app_page page;
-	uint64_t sh[2]; /* of its last block: as it is, and in eagle windows */
+	uint64_t sh[2];	  /* of its last block: as it is, and in eagle windows */
+	uint64_t late[2]; /* sh of the one before, which was missed */
 	uint32_t blocks;
 	uint32_t missed; /* in a row */
 	bool seen;
@@ -216,6 +218,7 @@ void app_canary_begin(struct app *a)
 	if (c == NULL)
 		return;
 	c->missed = 0;
+	kvr_agent_canaries_missed(a->agent, 0);
 	if (c->step == WAIT) /* for an event of the life before */
 		rest(a, NULL);
 	c->due_us = a->now_us;
@@ -224,11 +227,18 @@ void app_canary_begin(struct app *a)
 void app_canary_stored(struct app *a, const uint64_t sh[], uint32_t n)
 {
 	struct app_canary *c = a->canary;
+	bool late = false;
 
-	if (c == NULL || (c->step != COMPLETE && c->step != WAIT))
+	if (c == NULL)
 		return;
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
 		c->seen |= sh[i] == c->sh[0] || sh[i] == c->sh[1];
+		late |= sh[i] == c->late[0] || sh[i] == c->late[1];
+	}
+	if (c->missed == 0 || !late)
+		return;
+	c->missed = 0; /* the engine took its time to tell */
+	kvr_agent_canaries_missed(a->agent, 0);
 }
 
 /* The router's operators look there, not at our standard error. */
@@ -238,8 +248,31 @@ static void found(struct app *a, bool fine)
 
 	kvr_cell_add(fine ? &a->st.canaries : &a->st.canaries_bad, 1);
 	c->missed = fine ? 0 : c->missed + 1;
+	memcpy(c->late, c->sh, sizeof(c->late));
 	kvr_agent_canaries_missed(a->agent, c->missed);
 	rest(a, NULL);
+	if (!fine && a->o.canary_s > AGAIN_S)
+		c->due_us = a->now_us + AGAIN_S * UINT64_C(1000000);
+}
+
+/* One may be an engine that was busy for a moment; two are none. */
+static void missed(struct app *a)
+{
+	const struct app_canary *c = a->canary;
+
+	if (c->missed == 0)
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE),
+			"canary: no event has named the %u blocks of a prompt in %u s; another one "
+			"will be sent",
+			c->blocks, (unsigned int)(WAIT_US / 1000000));
+	else
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+			"canary: the engine's events do not name the %u blocks of %u tokens that "
+			"its "
+			"/tokenize makes of a prompt: requests find no cache here. Compare block "
+			"size, tokenizer and cache salt",
+			c->blocks, a->o.block_size);
+	found(a, false);
 }
 
 void app_canary_turn(struct app *a)
@@ -251,13 +284,7 @@ void app_canary_turn(struct app *a)
 	if (c->step == WAIT && c->seen) {
 		found(a, true);
 	} else if (c->step == WAIT && a->now_us >= c->due_us) {
-		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"canary: the engine's events do not name the %u blocks of %u tokens that "
-			"its "
-			"/tokenize makes of a prompt: requests find no cache here. Compare block "
-			"size, tokenizer and cache salt",
-			c->blocks, a->o.block_size);
-		found(a, false);
+		missed(a);
 	} else if (c->step == IDLE && a->now_us >= c->due_us) {
 		c->number = a->now_us;
 		ask(a, MODELS, "/v1/models", NULL);

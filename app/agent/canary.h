@@ -8,7 +8,8 @@
  * prompt that nobody else sends goes through the engine's /tokenize, is hashed as gateways do it,
  * and is then completed. The blocks must come in the engine's events. When they do not, requests
  * are routed by names that no cache has: another tokenizer, block size or salt. Counted, logged,
- * and told to the router, whose doctor names the worker until one comes back.
+ * and told to the router, whose doctor names the worker when two in a row were missed, until one
+ * comes back, be it late.
  *
  *	idle -> models -> tokenize -> complete -> wait (for the event) -> idle
  *

@@ -175,7 +175,8 @@ bool rule_event_eagle(const struct doctor_look *l)
 			  eagle ? "true" : "false");
 }
 
-/* Of a worker; each of its ranks has its number. */
+/* Of a worker; each of its ranks has its number. One alone may be an engine that was slow to tell.
+ */
 bool rule_canary(const struct doctor_look *l)
 {
 	const char *pool = json_string_value(json_object_get(l->now, "pool"));
@@ -190,12 +191,12 @@ bool rule_canary(const struct doctor_look *l)
 			     rank, r)
 		if (strncmp(rank, l->name, len) == 0 && rank[len] == '/')
 			n = fmax(n, snap_number(json_object_get(r, "canaries_missed")));
-	return n > 0 &&
+	return n > 1 &&
 	       doctor_say(l,
 			  "pool %s: what worker %s caches has other names than its prompts: %.0f "
-			  "canary %s did not come back in its engine's events, no prefix is found "
-			  "there",
-			  pool, l->name, n, doctor_word(n, "prompt", "prompts in a row"));
+			  "canary prompts in a row did not come back in its engine's events, no "
+			  "prefix is found there",
+			  pool, l->name, n);
 }
 
 bool rule_useless_cache(const struct doctor_look *l)

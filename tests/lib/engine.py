@@ -400,6 +400,7 @@ def options(argv):
     p.add_argument('--odd', action='store_true', help='events that no index should believe')
     p.add_argument('--repeat-stores', action='store_true', help='reused blocks are stored again')
     p.add_argument('--event-block-size', type=int, default=0, help='a wrong one in events')
+    p.add_argument('--events-late', type=float, default=0, help='seconds from a change to its event')
     p.add_argument('--metric-block-size', type=int, default=0, help='a wrong one in /metrics')
     p.add_argument('--garbage-metrics', action='store_true')
     p.add_argument('--no-details', action='store_true', help='usage without cached tokens')

@@ -6,6 +6,7 @@ SHA-256 of its parent's and what is in it. Each change becomes an event in the f
 for, numbered, kept for replay, and published by ZMQ.
 """
 
+import asyncio
 import hashlib
 import struct
 import time
@@ -73,7 +74,11 @@ class Events:
             self.dropped += 1
             return
         self.published += 1
-        await self.pub.send_multipart([self.o.topic.encode(), struct.pack('>Q', seq), payload])
+        message = [self.o.topic.encode(), struct.pack('>Q', seq), payload]
+        if self.o.events_late:
+            asyncio.get_running_loop().call_later(self.o.events_late, self.pub.send_multipart, message)
+        else:
+            await self.pub.send_multipart(message)
 
 
 def shift(endpoint, rank):

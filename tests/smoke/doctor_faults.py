@@ -110,6 +110,9 @@ class Faults:
         self.says(self.doctor(['event-eagle']), 'rank 100/0 name pairs of tokens (EAGLE), the pool has eagle = false')
         self.agent.event_form = 1
         self.said('llama', '100/0', 'pairs', 0)
+        self.agent.canaries_missed = 1  # an engine may be slow to tell
+        self.said('llama', '100/0', 'canaries_missed', 1)
+        self.doctor([])
         self.agent.canaries_missed = 2
         self.said('llama', '100/0', 'canaries_missed', 2)
         self.says(self.doctor(['canary-mismatch']), 'worker 100 caches has other names', '2 canary prompts in a row')
